@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The door between assay and attention kernels, in C. A backend is a shared library that exports
+ * `assay_backend_open`; it lists kernels and knows how to allocate, copy and synchronise on its
+ * devices. Built-in kernels, third-party libraries and (later) Python functions are this same table.
+ * Nothing here throws, prints or exits: every failure is a status plus a text.
+ *
+ * Growing the tables: append fields only; readers look at `struct_size` before touching a new field.
+ */
+#ifndef ASSAY_KERNEL_H_
+#define ASSAY_KERNEL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ASSAY_ABI_VERSION 1u
+#define ASSAY_MAX_RANK 5
+
+/* Result of every call across the door. A refusal (`UNSUPPORTED`) is not a failure. */
+enum assay_status {
+  ASSAY_OK = 0,
+  ASSAY_UNSUPPORTED = 1,
+  ASSAY_INVALID_ARGUMENT = 2,
+  ASSAY_OUT_OF_MEMORY = 3,
+  ASSAY_FAILED = 4
+};
+
+/* Element formats. fp8 names follow ONNX/MLIR: `FN` finite only + NaN, `FNUZ` also no negative zero. */
+enum assay_format {
+  ASSAY_FORMAT_NONE = 0,
+  ASSAY_FP32 = 1,
+  ASSAY_BF16 = 2,
+  ASSAY_FP16 = 3,
+  ASSAY_FP8_E4M3 = 4,     /* OCP e4m3fn: bias 7, max 448, NaN 0x7f/0xff, no infinity */
+  ASSAY_FP8_E5M2 = 5,     /* OCP e5m2: bias 15, max 57344, IEEE infinities and NaNs */
+  ASSAY_FP8_E4M3FNUZ = 6, /* CDNA3: bias 8, max 240, NaN 0x80 */
+  ASSAY_FP8_E5M2FNUZ = 7, /* CDNA3: bias 16, max 57344, NaN 0x80 */
+  ASSAY_INT8 = 8,         /* symmetric, codes -127..127 (-128 is never produced) */
+  ASSAY_UINT8 = 9,
+  ASSAY_INT32 = 10,
+  ASSAY_INT64 = 11
+};
+
+enum assay_op {
+  ASSAY_OP_PREFILL = 1, /* ragged q against contiguous ragged k, v */
+  ASSAY_OP_PAGED = 2    /* ragged q against a paged cache */
+};
+
+/* Base visibility; window and chunk conditions come on top (all conditions together). */
+enum assay_mask {
+  ASSAY_MASK_CAUSAL = 0, /* key j <= position p = kv_len - q_len + i */
+  ASSAY_MASK_FULL = 1,   /* all keys (bidirectional encoder) */
+  ASSAY_MASK_CROSS = 2,  /* all keys of the encoder; kv_len is the encoder length */
+  ASSAY_MASK_TREE = 3    /* prefix keys all visible, draft keys by tree_mask */
+};
+
+enum assay_alibi { ASSAY_ALIBI_NONE = 0, ASSAY_ALIBI_LINEAR = 1, ASSAY_ALIBI_SQRT = 2 };
+
+/* Granularity of a quantisation scale; value = code * scale. Shapes are listed at assay_tensors. */
+enum assay_scale {
+  ASSAY_SCALE_NONE = 0,
+  ASSAY_SCALE_TENSOR = 1,       /* one float in device memory */
+  ASSAY_SCALE_HOST = 2,         /* one float, by value in assay_problem */
+  ASSAY_SCALE_HEAD = 3,
+  ASSAY_SCALE_REQUEST_HEAD = 4, /* FlashAttention-3 descale shape */
+  ASSAY_SCALE_TOKEN_HEAD = 5,
+  ASSAY_SCALE_CHANNEL = 6
+};
+
+/* Order of axes inside the cache. x = 16 bytes / element size of K. */
+enum assay_layout {
+  ASSAY_LAYOUT_NHD = 0,      /* [blocks, page, heads_kv, dim] */
+  ASSAY_LAYOUT_HND = 1,      /* [blocks, heads_kv, page, dim] */
+  ASSAY_LAYOUT_X = 2,        /* K [blocks, heads_kv, dim/x, page, x], V [blocks, heads_kv, dim, page] */
+  ASSAY_LAYOUT_SHUFFLED = 3, /* K as X, V [blocks, heads_kv, page/x, dim, x] */
+  ASSAY_LAYOUT_MLA = 4       /* [blocks, page, head_dim_qk]; V is the first head_dim_v of K */
+};
+
+enum assay_table {
+  ASSAY_TABLE_NONE = 0,
+  ASSAY_TABLE_BLOCK = 1, /* block_table [requests, max_pages], padded */
+  ASSAY_TABLE_CSR = 2,   /* indptr [requests+1], indices [nnz], last_page_len [requests] */
+  ASSAY_TABLE_TOKEN = 3  /* block_table [requests, max_kv_len] of flat slots page * page_size + slot */
+};
+
+/* A view. Strides are in elements; the last axis need not have stride 1. data == NULL: unused. */
+typedef struct assay_tensor {
+  void* data;
+  int32_t format; /* enum assay_format */
+  int32_t rank;
+  int64_t shape[ASSAY_MAX_RANK];
+  int64_t stride[ASSAY_MAX_RANK];
+} assay_tensor;
+
+/* Every operand of every op; unused ones are null. Pointers are device pointers of the backend.
+ * R = requests, T = sum q_len, S = sum kv_len, B = blocks of the cache. */
+typedef struct assay_tensors {
+  uint32_t struct_size;
+  assay_tensor q;             /* [T, heads_q, head_dim_qk] */
+  assay_tensor k;             /* prefill [S, heads_kv, head_dim_qk]; paged: by layout */
+  assay_tensor v;             /* prefill [S, heads_kv, head_dim_v]; paged: by layout */
+  assay_tensor o;             /* [T, heads_q, head_dim_v], written by the kernel */
+  assay_tensor lse;           /* fp32 [T, heads_q], natural log, written by the kernel */
+  assay_tensor q_scale;       /* fp32: TENSOR [1]; HEAD [heads_q]; REQUEST_HEAD [R, heads_kv];
+                                 TOKEN_HEAD [T, heads_q]; CHANNEL [heads_q, head_dim_qk] */
+  assay_tensor k_scale;       /* fp32: TENSOR [1]; HEAD [heads_kv]; REQUEST_HEAD [R, heads_kv];
+                                 TOKEN_HEAD paged [B, heads_kv, page], prefill [S, heads_kv];
+                                 CHANNEL [heads_kv, head_dim_qk] */
+  assay_tensor v_scale;       /* as k_scale with head_dim_v */
+  assay_tensor cu_q;          /* int32 [R+1], first row of each request */
+  assay_tensor cu_kv;         /* int32 [R+1], prefill only */
+  assay_tensor kv_len;        /* int32 [R], visible tokens (vLLM seq_len) */
+  assay_tensor block_table;   /* int32, see enum assay_table */
+  assay_tensor indptr;        /* int32 [R+1], CSR only */
+  assay_tensor indices;       /* int32 [nnz], CSR only */
+  assay_tensor last_page_len; /* int32 [R], CSR only; 0 for an empty request */
+  assay_tensor alibi_slopes;  /* fp32 [heads_q] */
+  assay_tensor sinks;         /* fp32 [heads_q], natural-log logits */
+  assay_tensor tree_mask;     /* uint8 [sum q_len^2], row-major n x n per request, 1 = visible */
+  assay_tensor tree_indptr;   /* int64 [R+1], first entry of each request in tree_mask */
+  assay_tensor workspace;     /* uint8 [workspace_bytes], contents undefined before and after */
+} assay_tensors;
+
+/* The mathematics and storage of one case, scalars only; host arrays repeat the lengths so that a
+ * planner needs no copy from the device. Rules: see the table in reference/README.md. */
+typedef struct assay_problem {
+  uint32_t struct_size;
+  int32_t op;   /* enum assay_op */
+  int32_t mask; /* enum assay_mask */
+  int32_t heads_q, heads_kv, head_dim_qk, head_dim_v;
+  int32_t q_format, k_format, v_format, o_format;       /* enum assay_format */
+  int32_t q_scale_kind, k_scale_kind, v_scale_kind;     /* enum assay_scale */
+  float q_scale_host, k_scale_host, v_scale_host;       /* only for ASSAY_SCALE_HOST */
+  float softmax_scale;                                  /* multiplies the dot product, natural units */
+  float softcap;                                        /* 0 = off; s = cap * tanh(s / cap) */
+  int32_t window_left, window_right;                    /* tokens, inclusive; -1 = unlimited */
+  int32_t chunk;                                        /* tokens, 0 = off */
+  int32_t alibi;                                        /* enum assay_alibi */
+  int32_t has_sinks;
+  int32_t layout;                                       /* enum assay_layout, paged only */
+  int32_t page_size;                                    /* tokens, paged only */
+  int32_t table;                                        /* enum assay_table */
+  int32_t requests, max_q_len, max_kv_len;
+  int64_t total_q, total_kv;                            /* tokens */
+  const int32_t* q_len;                                 /* host [requests] */
+  const int32_t* kv_len;                                /* host [requests] */
+} assay_problem;
+
+/* ---- arithmetic model: what the kernel promises about its rounding; error bounds follow from it.
+ * Definitions and the measured constants behind the defaults are in reference/README.md. */
+enum assay_accumulator_kind {
+  ASSAY_ACC_FMA = 0,   /* fp32 fused or separate multiply-add, round to nearest, any order */
+  ASSAY_ACC_BLOCK = 1, /* block fused dot product: align, truncate, add (tensor cores) */
+  ASSAY_ACC_INT32 = 2  /* exact */
+};
+
+typedef struct assay_accumulator {
+  int32_t kind;          /* enum assay_accumulator_kind */
+  int32_t block;         /* products per step (K); FMA: length of a step, 1 */
+  int32_t fraction_bits; /* F: bits kept at alignment; BLOCK only */
+  int32_t mantissa_bits; /* m: bits of the stored accumulator; 23 = fp32 */
+} assay_accumulator;
+
+typedef struct assay_arithmetic {
+  uint32_t struct_size;
+  assay_accumulator qk, pv;
+  int32_t promote_pv;          /* each tile accumulated apart, then added in fp32 */
+  int32_t tile_keys;           /* keys per softmax tile; 0 = undeclared */
+  int32_t tile_reverse;        /* tiles visited last to first */
+  int32_t splits;              /* partial results merged at the end; 1 = none */
+  int32_t row_sum_chain;       /* longest chain of sequential adds in the row sum; 0 = all keys */
+  int32_t p_format;            /* enum assay_format of P in the second product */
+  int32_t p_truncated;         /* P rounded toward zero instead of to nearest */
+  int32_t row_sum_from_rounded_p;
+  int32_t dequant_format;      /* K, V rounded to this after dequantisation; NONE = fp32 exact product */
+  int32_t partial_format, partial_lse_format; /* between splits */
+  double rescale_lag_log2;     /* lazy rescale threshold; 0 = always rescale */
+  double p_offset_log2;        /* P scaled by 2^offset before rounding */
+  double exp_relative_error;   /* of the exponential used */
+  double tanh_relative_error;
+  double q_rounding;           /* relative error put on Q before the dot product (e.g. scale folded
+                                  into Q and rounded to Q's format); 0 = none */
+} assay_arithmetic;
+
+typedef struct assay_device {
+  uint32_t struct_size;
+  char name[128];
+  char uuid[64]; /* empty where the device has none */
+  char arch[32]; /* "x86-64-v4+amx", "sm_90", "gfx942" */
+  int32_t multiprocessors; /* CPU: hardware threads */
+  int64_t memory_bytes;
+  int64_t cache_bytes; /* last private level: the size to flush for cold runs */
+} assay_device;
+
+typedef struct assay_plan assay_plan; /* opaque, owned by the kernel */
+
+enum assay_promise {
+  ASSAY_PROMISE_REPEATABLE = 1,      /* same inputs, same bits */
+  ASSAY_PROMISE_BATCH_INVARIANT = 2  /* a request's bits do not depend on its batch */
+};
+
+typedef struct assay_kernel {
+  uint32_t struct_size;
+  const char* name;        /* file, registry and report column: the same string */
+  const char* description; /* one line */
+  const char* arch;        /* what it needs, e.g. "x86-64", "sm_90a" */
+  int32_t op;              /* enum assay_op */
+  uint32_t promises;       /* bits of enum assay_promise */
+  /* ASSAY_OK, or ASSAY_UNSUPPORTED with "required ..., supported ..., missing ..." in why. */
+  int (*supports)(const assay_problem*, const assay_device*, char* why, size_t why_size);
+  int (*arithmetic)(const assay_problem*, assay_arithmetic*);
+  int64_t (*workspace_bytes)(const assay_problem*); /* may be NULL: 0 */
+  /* Host work done once per batch shape, timed apart. May be NULL; then run gets plan == NULL. */
+  int (*plan)(const assay_problem*, const assay_tensors*, assay_plan**, char* error, size_t);
+  void (*free_plan)(assay_plan*); /* may be NULL when plan is */
+  /* Enqueue on stream (CPU: NULL, runs to completion). Must not write anything but o, lse, workspace. */
+  int (*run)(const assay_problem*, const assay_tensors*, assay_plan*, void* stream, char* error, size_t);
+} assay_kernel;
+
+typedef struct assay_backend {
+  uint32_t struct_size;
+  uint32_t abi_version;
+  const char* name; /* "cpu", "cuda", ... */
+  int32_t kernel_count;
+  const assay_kernel* const* kernels; /* [kernel_count] */
+  int32_t (*device_count)(void);
+  int (*device_info)(int32_t device, assay_device*, char* error, size_t);
+  int (*use_device)(int32_t device, char* error, size_t); /* once, before anything below */
+  int (*allocate)(int64_t bytes, void** pointer, char* error, size_t);
+  int (*release)(void* pointer, char* error, size_t);
+  int (*copy_to_device)(void* to, const void* from, int64_t bytes, char* error, size_t);
+  int (*copy_to_host)(void* to, const void* from, int64_t bytes, char* error, size_t);
+  int (*synchronize)(char* error, size_t);
+  /* Bytes read per second (op 0) or copied, read + write (op 1), measured over `bytes` of memory. */
+  int (*measure_bandwidth)(int32_t op, int64_t bytes, double* bytes_per_second, char* error, size_t);
+  /* Multiply-add rate of the matrix path for a format, in FLOP/s, measured. */
+  int (*measure_matrix_rate)(int32_t format, double* flops, char* error, size_t);
+} assay_backend;
+
+/* The one exported symbol. Returns NULL when it cannot serve `abi_version`. */
+const assay_backend* assay_backend_open(uint32_t abi_version);
+typedef const assay_backend* (*assay_backend_open_fn)(uint32_t abi_version);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* ASSAY_KERNEL_H_ */

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counter-based random numbers: value = f(seed, stream, index), the same on host and device, for any
+// thread count and any order of evaluation. Philox4x32-10 (Salmon et al., SC'11).
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace assay {
+
+std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
+
+// One independent sequence per (seed, stream). Streams are small integers with names (see Stream).
+class CounterRng {
+ public:
+  CounterRng(uint64_t seed, uint64_t stream) : seed_(seed), stream_(stream) {}
+  uint64_t bits(uint64_t index) const;
+  double uniform(uint64_t index) const;  // [0, 1), 53 bits
+  // Standard normal to four moments: the sum of eight 16-bit uniforms of one counter block, integer
+  // arithmetic and one final multiplication, so a GPU gives the same bits (no libm). |x| < 4.9.
+  double normal(uint64_t index) const;
+  uint64_t below(uint64_t index, uint64_t n) const;  // unbiased enough for n << 2^64: multiply-shift
+
+ private:
+  uint64_t seed_, stream_;
+};
+
+// Stream ids: adding one at the end keeps all old inputs unchanged.
+enum Stream : uint64_t {
+  kStreamQ = 1, kStreamK, kStreamV, kStreamSinks, kStreamTree, kStreamPages, kStreamLengths,
+  kStreamScales, kStreamRecipe, kStreamSampling,
+};
+
+}  // namespace assay

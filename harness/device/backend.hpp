@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Backends as loaded libraries, and a case's buffers on one of their devices.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "harness/abi/assay_kernel.h"
+#include "harness/input/inputs.hpp"
+
+namespace assay {
+
+// A loaded backend library; unloading is left to the end of the process (kernels may hold threads).
+class Backend {
+ public:
+  // Path of a shared library, or a short name ("cpu" -> libassay_cpu.so beside the program).
+  // InfrastructureError: not found, no entry point, wrong ABI version: each says what to do.
+  static Backend load(const std::string& name_or_path);
+  const std::string& path() const { return path_; }
+  const assay_backend* table() const { return table_; }
+  std::string name() const { return table_->name; }
+  std::vector<const assay_kernel*> kernels() const;
+  const assay_kernel* find(const std::string& kernel) const;  // nullptr when absent
+  assay_device device(int index) const;
+
+ private:
+  std::string path_;
+  const assay_backend* table_ = nullptr;
+};
+
+// All backends present beside the program (libassay_*.so), in alphabetical order.
+std::vector<std::string> installed_backends();
+
+// A kernel call's outcome across the C door.
+struct CallResult {
+  int status = ASSAY_OK;
+  std::string error;
+  bool ok() const { return status == ASSAY_OK; }
+};
+
+// Inputs uploaded to a device with their guards. Outputs and workspace are poisoned before each run.
+class DeviceCase {
+ public:
+  DeviceCase(const Backend&, const Inputs&, int64_t workspace_bytes);
+  ~DeviceCase();
+  DeviceCase(const DeviceCase&) = delete;
+  DeviceCase& operator=(const DeviceCase&) = delete;
+
+  const assay_tensors* tensors() const { return &tensors_; }
+  void upload();          // all inputs again
+  void poison_outputs();  // o, lse, workspace back to the poison of the Inputs
+  // Copies an operand's allocation (with guards, layout of GuardedBuffer::raw()) to the host.
+  std::vector<std::byte> download(Operand) const;
+  // Names of inputs whose bytes changed, and of buffers whose guards were touched (with the offset).
+  std::vector<std::string> changed_inputs() const;
+  std::vector<std::string> broken_guards() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+  assay_tensors tensors_{};
+};
+
+}  // namespace assay

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a Problem to bytes: values by recipe, scales and codes, page tables, poison wherever nothing
+// may be read, guard zones round every buffer. Everything is a function of the Problem alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/problem/problem.hpp"
+
+namespace assay {
+
+// Every operand of assay_tensors, in its order; the index into Inputs::buffers.
+enum class Operand : int {
+  kQ, kK, kV, kO, kLse, kQScale, kKScale, kVScale, kCuQ, kCuKv, kKvLen, kBlockTable, kIndptr, kIndices,
+  kLastPageLen, kAlibiSlopes, kSinks, kTreeMask, kTreeIndptr, kWorkspace,
+};
+inline constexpr int kOperandCount = 20;
+std::string_view operand_name(Operand);
+bool is_output(Operand);  // o, lse, workspace: the only buffers a kernel may write
+assay_tensor& tensor_of(assay_tensors&, Operand);
+const assay_tensor& tensor_of(const assay_tensors&, Operand);
+
+// What stands where a correct kernel has no business: unused cache slots and blocks, padding of
+// strided operands, tails of tables, outputs and workspace before the run. Formats without NaN (int8)
+// get -128 for kNaN. Table tails: kNaN an absurd block id, kLow an unused (poisoned) block, kHigh a block of
+// another request.
+enum class Poison : int32_t { kNaN, kLow, kHigh };
+
+inline constexpr int64_t kGuardBytes = 4096;  // before and after every buffer
+inline constexpr uint8_t kGuardByte = 0xA5;
+
+// One allocation with guards. payload() is 64-byte aligned (page-aligned for sizes >= 4096).
+class GuardedBuffer {
+ public:
+  GuardedBuffer() = default;
+  explicit GuardedBuffer(int64_t payload_bytes);
+  std::byte* payload();
+  const std::byte* payload() const;
+  int64_t bytes() const { return bytes_; }
+  bool empty() const { return bytes_ == 0; }
+  // Whole allocation with both guards, for uploading in one copy.
+  const std::byte* raw() const;
+  int64_t raw_bytes() const;
+
+ private:
+  int64_t bytes_ = 0;
+  std::shared_ptr<std::byte[]> storage_;
+  std::byte* base_ = nullptr;
+};
+
+// Offset of the first guard byte that changed, relative to the payload (negative: before it), or
+// INT64_MAX when both guards are whole. `raw` has the layout of GuardedBuffer::raw().
+int64_t broken_guard(const std::byte* raw, int64_t payload_bytes);
+
+struct Inputs {
+  Problem problem;
+  GuardedBuffer buffers[kOperandCount];  // V shares K's buffer when PagedCache::shared_allocation()
+  assay_tensors tensors{};               // host views into the buffers
+  float q_scale_host = 1, k_scale_host = 1, v_scale_host = 1;
+  std::unique_ptr<ProblemView> view;     // the C problem that goes with `tensors`
+  // kExact only: the answer, [T, heads_q, head_dim_v] and [T, heads_q]; every kernel must match bit
+  // for bit after rounding to the output format (LSE within its bound).
+  std::vector<double> exact_o, exact_lse;
+};
+
+// Builds everything except the workspace (its size is the kernel's). `exact` throws InputError when the
+// recipe cannot be realised for the problem (says why).
+Inputs build_inputs(const Problem&, Poison poison = Poison::kNaN);
+
+// Rewrites only the poisoned places of existing inputs; all real values stay bit-identical.
+void repoison(Inputs&, Poison);
+
+// Values before quantisation, for reporting quantisation error: element (token position of request,
+// head, dim). Uses the same recipe and counters as build_inputs.
+double unquantized_k(const Problem&, int request, int32_t position, int32_t head, int32_t dim);
+double unquantized_v(const Problem&, int request, int32_t position, int32_t head, int32_t dim);
+
+}  // namespace assay

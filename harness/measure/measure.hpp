@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Timing. One sample is one call of the kernel; a rule decides when enough samples are known. Cold: the
+// caches are flushed (CPU: an array larger than the private caches is walked) before each sample;
+// hot: nothing is done in between.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "harness/problem/problem.hpp"
+
+namespace assay {
+
+struct StoppingRule {
+  double relative_width = 0.02;  // stop when the 95 % interval of the median is this narrow
+  int32_t min_samples = 9;       // below this an interval of the median means nothing
+  int32_t max_samples = 2000;
+  double max_seconds = 1.0;      // of measuring; the row says when this ended it
+  double warmup_seconds = 0.05;
+};
+
+enum class StopReason { kConfident, kMaxSamples, kMaxSeconds };
+
+struct Timing {
+  std::vector<double> samples_us;  // in order
+  double median_us = 0, q1_us = 0, q3_us = 0;
+  double low_us = 0, high_us = 0;  // 95 % interval of the median, from order statistics (no normality)
+  StopReason stop = StopReason::kMaxSamples;
+};
+
+// `sample` runs once and returns its duration in microseconds.
+Timing measure(const std::function<double()>& sample, const StoppingRule&);
+Timing summarize(std::vector<double> samples_us);
+
+// Useful work of a case, from the mask's visible pairs (not the padded tiles): what TFLOP/s and GB/s
+// divide by. Bytes: every operand byte once (shared prefixes once).
+struct Work {
+  double flops = 0;        // 2 (d_qk + d_v) per visible (row, key, query head)
+  double kv_bytes = 0;     // visible K and V bytes with their scales, each once
+  double total_bytes = 0;  // plus Q, O, LSE, tables
+  int64_t tokens = 0;      // sum of q_len
+  int64_t visible_pairs = 0;  // row x key, one head
+};
+Work work_of(const Problem&);
+
+// What the device was measured to do at the start of a run (never a data sheet).
+struct Limits {
+  double read_bytes_per_s = 0;
+  double copy_bytes_per_s = 0;
+  double matrix_flops_fp32 = 0, matrix_flops_bf16 = 0;
+};
+
+}  // namespace assay

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pure index arithmetic of a paged KV cache: (request, position) -> (block, slot) -> element offset,
+// for every layout, storage and stride. Defined once; the reference, the input builder, the poison
+// and the host code of kernels all use it. Holds no data.
+#pragma once
+
+#include <cstdint>
+
+#include "harness/problem/problem.hpp"
+
+namespace assay {
+
+// Where a tensor lives inside an allocation: a shape with strides, all in elements of its format.
+struct TensorLayout {
+  int32_t format = ASSAY_FORMAT_NONE;
+  int32_t rank = 0;
+  int64_t shape[ASSAY_MAX_RANK] = {};
+  int64_t stride[ASSAY_MAX_RANK] = {};
+  int64_t offset = 0;      // of element [0,...,0] from the start of the allocation
+  int64_t allocation = 0;  // elements of the whole allocation (>= span)
+  int64_t elements() const;
+  int64_t at(std::initializer_list<int64_t> index) const;  // offset + sum index*stride
+};
+
+TensorLayout dense_layout(int32_t format, std::initializer_list<int64_t> shape);
+
+// x of the x-packed layouts: 16 bytes / element size.
+int32_t pack_width(int32_t format);
+
+class PagedCache {
+ public:
+  explicit PagedCache(const Problem&);  // op must be PAGED
+
+  const TensorLayout& k() const { return k_; }
+  const TensorLayout& v() const { return v_; }
+  // True when V shares K's allocation (storage stacked or interleaved, MLA).
+  bool shared_allocation() const { return shared_; }
+  int32_t page_size() const { return page_size_; }
+  int32_t num_blocks() const { return num_blocks_; }
+
+  // Element offsets from the start of the allocation. slot in [0, page_size).
+  int64_t k_offset(int64_t block, int32_t slot, int32_t head, int32_t dim) const;
+  int64_t v_offset(int64_t block, int32_t slot, int32_t head, int32_t dim) const;
+
+ private:
+  int32_t layout_, page_size_, num_blocks_, kx_, vx_;
+  bool shared_ = false;
+  TensorLayout k_, v_;
+};
+
+struct Slot {
+  int32_t block = 0;
+  int32_t slot = 0;
+};
+// Position -> physical slot through Problem::pages.
+Slot locate(const Problem&, int request, int32_t position);
+
+// Fills Problem::pages and num_blocks from the requests, the shared prefixes, swa_index and the seed:
+// a shuffle of the blocks in which about one in eight stays unused.
+void place_pages(Problem&);
+
+}  // namespace assay

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// One attention case, concrete: the mathematics, the storage and the lengths of every request. A
+// Problem is plain data without pointers; it is fully determined by a scenario line (which holds the
+// seed) and everything downstream (inputs, reference, kernels, bounds) takes it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/abi/assay_kernel.h"
+
+namespace assay {
+
+// One request of the ragged batch. Row i (0 <= i < q_len) sits at position kv_len - q_len + i.
+struct Request {
+  int32_t q_len = 0;   // new tokens, >= 0
+  int32_t kv_len = 0;  // visible tokens (vLLM seq_len), >= 0; q_len > kv_len is legal
+  // The first shared_tokens keys are the same tokens as those of request shared_with (an earlier
+  // index, or -1): full pages of that prefix are the same physical pages.
+  int32_t shared_with = -1;
+  int32_t shared_tokens = 0;
+  int32_t context_len() const { return kv_len - q_len; }  // may be negative
+  bool operator==(const Request&) const = default;
+};
+
+// How K and V planes of a paged cache share memory. Kernels see it through strides only.
+enum class Storage : int32_t {
+  kSplit,        // two allocations
+  kStacked,      // [2, blocks, ...]
+  kInterleaved,  // [blocks, 2, ...]
+};
+
+// Which operands are strided views of something larger ("strides=" of a scenario).
+struct StridedOperands {
+  bool q = false;       // Q is the head slice of a fused QKV projection [T, heads_q + 2 heads_kv, d]
+  bool kv = false;      // K and V are head slices: rows padded by one extra head
+  bool out = false;     // O rows padded by one extra head, LSE is [heads_q, T] transposed
+  bool table = false;   // page table rows padded; the padding is poison
+  bool scales = false;  // per-token scales stored [heads, tokens] instead of [tokens, heads]
+  bool operator==(const StridedOperands&) const = default;
+};
+
+enum class InputRecipe : int32_t {
+  kNormal,      // unit normal Q, K, V
+  kPeaked,      // logits of standard deviation ~12: few keys carry the weight
+  kAscending,   // logits grow with position: the running maximum moves in every tile
+  kBoundary,    // keys at window, chunk, page and request edges carry visible weight
+  kCancelling,  // V alternates +-large: sum p|v| >> |sum p v|
+  kOutlier,     // a few channels 30x larger (what int8 and fp8 caches suffer from)
+  kExact,       // the answer is representable: must match bit for bit
+};
+
+struct Problem {
+  int32_t op = ASSAY_OP_PAGED;
+
+  // Mathematics (section "Attention" of reference/README.md).
+  int32_t heads_q = 32, heads_kv = 8;
+  int32_t head_dim_qk = 128, head_dim_v = 128;
+  int32_t mask = ASSAY_MASK_CAUSAL;
+  int32_t window_left = -1, window_right = -1;  // tokens, inclusive; -1 = unlimited
+  int32_t chunk = 0;                            // tokens, 0 = off
+  float softcap = 0.0f;
+  float softmax_scale = 0.0f;  // always concrete here (1/sqrt(head_dim_qk) unless given)
+  int32_t alibi = ASSAY_ALIBI_NONE;
+  bool sinks = false;
+  std::vector<Request> requests;
+  // Tree masks, request after request, row-major q_len x q_len, 1 = visible (mask == TREE only).
+  std::vector<uint8_t> tree_mask;
+
+  // Storage.
+  int32_t q_format = ASSAY_BF16, k_format = ASSAY_BF16, v_format = ASSAY_BF16, o_format = ASSAY_BF16;
+  int32_t q_scale = ASSAY_SCALE_NONE, k_scale = ASSAY_SCALE_NONE, v_scale = ASSAY_SCALE_NONE;
+  int32_t layout = ASSAY_LAYOUT_NHD;  // paged only, like the next three
+  int32_t page_size = 16;
+  Storage storage = Storage::kSplit;
+  int32_t table = ASSAY_TABLE_BLOCK;
+  // Hybrid cache: window layers keep only the pages a window can still see; table entries of pages
+  // outside it went through full_to_swa_index_mapping and point at poison.
+  bool swa_index = false;
+  StridedOperands strided;
+
+  // Inputs.
+  InputRecipe recipe = InputRecipe::kNormal;
+  uint64_t seed = 0;
+
+  // Logical pages of each request -> physical block. pages[r].size() == ceil(kv_len / page_size).
+  // Blocks are a seeded shuffle with unused blocks in between; -1 never occurs.
+  std::vector<std::vector<int32_t>> pages;
+  int32_t num_blocks = 0;  // of the allocation, used and unused
+
+  int32_t group() const { return heads_q / heads_kv; }
+  int64_t total_q() const;   // sum of q_len
+  int64_t total_kv() const;  // sum of kv_len
+  int32_t max_q_len() const;
+  int32_t max_kv_len() const;
+  std::vector<int32_t> q_lens() const;
+  std::vector<int32_t> kv_lens() const;
+  std::vector<int32_t> cu_q() const;          // [R+1]
+  std::vector<int32_t> cu_kv() const;         // [R+1]
+  std::vector<int64_t> tree_indptr() const;   // [R+1], offsets into tree_mask
+};
+
+// Visibility of key j (0 <= j < kv_len) for row i of request r: base mask, window and chunk together.
+// The single statement of the mask rules outside the reference's own; used to size work and to find
+// edge rows, never to check results.
+bool visible(const Problem&, int request, int32_t row, int32_t key);
+
+// First and one-past-last key that any condition except a tree mask leaves visible; begin >= end when
+// none is. Exact for causal, full, cross, window and chunk (all are intervals).
+struct KeyRange {
+  int32_t begin = 0, end = 0;
+};
+KeyRange visible_range(const Problem&, int request, int32_t row);
+
+// Throws CheckError with the broken rule when a field contradicts another (a Scenario is validated
+// before; this guards hand-built Problems and shard files).
+void check_problem(const Problem&);
+
+// The C view of a Problem. Keeps its own host arrays, so it must outlive its use.
+class ProblemView {
+ public:
+  // Host scale values are only used where the scale kind is HOST.
+  explicit ProblemView(const Problem&, float q_scale_host = 1, float k_scale_host = 1, float v_scale_host = 1);
+  ProblemView(const ProblemView&) = delete;
+  ProblemView& operator=(const ProblemView&) = delete;
+  const assay_problem* get() const { return &c_; }
+
+ private:
+  std::vector<int32_t> q_len_, kv_len_;
+  assay_problem c_{};
+};
+
+}  // namespace assay

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Row: everything known about one case with one kernel, flat. Fields are declared once, in
+// row_fields(): the CSV header, the table, JSON, and the documentation of the columns come from there.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace assay {
+
+// Missing numbers are NaN (double) or -1 (int64) and print as an empty CSV cell.
+struct Row {
+  std::string scenario, kernel, backend, device, outcome, reason;
+  std::string op, suite_place;
+  int64_t requests = -1, tokens = -1, max_kv_len = -1, decodes = -1, extends = -1, prefills = -1;
+  double time_us, time_q1_us, time_q3_us, time_low_us, time_high_us, plan_us;
+  int64_t samples = -1;
+  std::string cache, stop;  // hot | cold; confident | max_samples | max_seconds
+  double tflops, gbytes_per_s, tokens_per_s, limit_percent;
+  std::string limit;  // "read" or "matrix": whichever the case is nearer to
+  double o_max_error, o_ratio, lse_max_error, lse_ratio;
+  std::string o_where, lse_where;  // request/row/head/dim
+  int64_t rows_checked = -1, rows_total = -1;
+  double reference_s, case_s;  // wall seconds
+  Row();
+  std::string key() const;  // scenario | kernel | backend | cache: identifies a case when resuming and merging
+};
+
+using RowMember = std::variant<std::string Row::*, int64_t Row::*, double Row::*>;
+struct RowField {
+  std::string_view name;     // CSV column
+  std::string_view unit;     // "us", "TFLOP/s", "" ...
+  std::string_view meaning;  // one sentence
+  RowMember member;
+};
+std::span<const RowField> row_fields();
+
+std::string csv_header();
+std::string csv_line(const Row&);  // RFC 4180 quoting, no newline
+
+}  // namespace assay
