@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks what CONTRIBUTING.md promises and a formatter does not: ASCII, SPDX line, file length, no printing or
+exiting below harness/cli, no machine paths, links in the READMEs that lead somewhere, a README in every folder.
+
+Usage: check_style.py [ROOT]     exit 0 clean, 1 violations (one line each)
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+CODE = {".cpp", ".hpp", ".h", ".cu", ".cuh", ".inl", ".py"}
+MAX_LINES, MAX_KERNEL_LINES = 450, 600
+PRINTING = re.compile(r"\b(std::cout|std::cerr|std::printf|fprintf|printf|puts|fmt::print|std::exit|exit|abort|std::abort|_exit)\s*(\(|<<)")
+PATHS = re.compile(r"(?<![\w.])/(work|root|farm|home/[a-z]+)/")
+LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
+
+
+def files(root: pathlib.Path) -> list[str]:
+    listed = subprocess.run(["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard"], capture_output=True,
+                            text=True, check=True)
+    return [f for f in listed.stdout.splitlines() if (root / f).is_file()]
+
+
+def check_code(name: str, text: str) -> list[str]:
+    found = []
+    lines = text.splitlines()
+    if "SPDX-License-Identifier: Apache-2.0" not in "\n".join(lines[:5]):
+        found.append(f"{name}:1: no SPDX line in the first five lines")
+    limit = MAX_KERNEL_LINES if name.startswith("kernels/") else MAX_LINES
+    if len(lines) > limit:
+        found.append(f"{name}:{limit}: {len(lines)} lines, more than {limit}: split by concept")
+    library = name.startswith(("harness/", "reference/", "kernels/")) and not name.startswith("harness/cli/")
+    test = re.search(r"_(test|bench|fuzz)\.cpp$|/testing/", name)
+    for number, line in enumerate(lines, 1):
+        if not line.isascii():
+            found.append(f"{name}:{number}: not ASCII")
+        code = line.split("//")[0]
+        if library and not test and not name.endswith(".py") and PRINTING.search(code):
+            # The worker ends its own process by design: that line says so.
+            if "style: process end" not in line:
+                found.append(f"{name}:{number}: prints or exits below harness/cli")
+    return found
+
+
+def check(root: pathlib.Path) -> list[str]:
+    found = []
+    names = files(root)
+    for name in names:
+        path = root / name
+        if path.suffix in CODE or name in {"scripts/run", "scripts/test", "scripts/setup", "scripts/build", ".ci/run"}:
+            found += check_code(name, path.read_text(encoding="utf-8"))
+        if path.suffix in CODE | {".md", ".txt", ".suite", ".cmake", ".yml", ".json", ""} and path.stat().st_size < 2_000_000:
+            text = path.read_text(encoding="utf-8", errors="replace")
+            if name != "scripts/checks/check_style.py":
+                for number, line in enumerate(text.splitlines(), 1):
+                    if PATHS.search(line):
+                        found.append(f"{name}:{number}: names a path of one machine")
+            if path.suffix == ".md":
+                for link, _ in LINK.findall(text):
+                    if "://" not in link and not link.startswith("mailto:") and not (path.parent / link).exists():
+                        found.append(f"{name}: link to {link}, which does not exist")
+    folders = {str(pathlib.PurePosixPath(n).parent) for n in names if pathlib.PurePosixPath(n).suffix in CODE | {".suite"}}
+    for folder in sorted(folders):
+        parts = pathlib.PurePosixPath(folder).parts
+        if not any((root / pathlib.PurePosixPath(*parts[: i]) / "README.md").exists() for i in range(len(parts), max(0, len(parts) - 2), -1)):
+            found.append(f"{folder}: no README.md here or one level up")
+    return found
+
+
+if __name__ == "__main__":
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2])
+    problems = check(root)
+    print("\n".join(problems) if problems else "style: clean")
+    sys.exit(1 if problems else 0)

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Closing lines of a test run: steps, failures, skips with their reasons, and one line of counts.
+
+Usage: summarize_tests.py JUNIT.xml... -- "STEP passed|failed"...     exit 0 only when nothing failed
+"""
+import collections
+import pathlib
+import re
+import sys
+import xml.etree.ElementTree as ET
+
+
+def skip_reason(case: ET.Element) -> str:
+    """The text a test printed when it skipped; CTest itself only knows that it did."""
+    output = case.findtext("system-out") or ""
+    match = re.search(r"^.*: Skipped\n(.+?)\n", output, re.MULTILINE) or re.search(r"SKIPPED.*?: (.+)", output)
+    if match:
+        return match.group(1).strip()
+    lines = [line for line in output.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "no reason printed"
+
+
+def main(argv: list[str]) -> int:
+    split = argv.index("--") if "--" in argv else len(argv)
+    passed, failed, skipped = 0, [], collections.Counter()
+    for path in argv[:split]:
+        preset = pathlib.Path(path).stem
+        for case in ET.parse(path).getroot().iter("testcase"):
+            status = case.get("status")
+            if status == "run":
+                passed += 1
+            elif status in ("notrun", "disabled"):
+                skipped[f"{preset}: {skip_reason(case)}"] += 1
+            else:
+                failed.append(f"{preset}: {case.get('name')}")
+    steps_failed = 0
+    for step in argv[split + 1:]:
+        name, status = step.rsplit(" ", 1)
+        print(f"{status:7} {name}")
+        steps_failed += status != "passed"
+    for name in failed:
+        print(f"FAILED  {name}")
+    for reason, count in sorted(skipped.items()):
+        print(f"skipped {count}: {reason}")
+    if steps_failed and not failed:
+        failed = ["step"] * steps_failed
+    print(f"tests: {passed} passed, {len(failed)} failed, {sum(skipped.values())} skipped")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checkers must find what they are for: each test plants one violation in a small tree."""
+import pathlib
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import check_includes  # noqa: E402
+import check_style  # noqa: E402
+
+SPDX = "// SPDX-License-Identifier: Apache-2.0\n"
+
+
+def tree(tmp_path, contents):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "README.md").write_text("# t\n")
+    for name, text in contents.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for folder in ("harness", "reference", "kernels"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "README.md").write_text("# t\n")
+    return tmp_path
+
+
+def test_include_against_the_flow_is_found(tmp_path):
+    root = tree(tmp_path, {"harness/problem/a.cpp": SPDX + '#include "harness/cli/b.hpp"\n', "harness/cli/b.hpp": SPDX})
+    assert check_includes.check(root) == ["harness/problem/a.cpp:2: harness/problem must not include harness/cli (harness/cli/b.hpp)"]
+
+
+def test_kernels_may_not_use_the_reference(tmp_path):
+    root = tree(tmp_path, {"kernels/cpu/k.cpp": SPDX + '#include "reference/formats.hpp"\n#include "harness/abi/assay_kernel.h"\n'})
+    assert check_includes.check(root) == ["kernels/cpu/k.cpp:2: kernels must not include reference (reference/formats.hpp)"]
+
+
+def test_include_along_the_flow_is_fine(tmp_path):
+    root = tree(tmp_path, {"harness/check/a.cpp": SPDX + '#include "reference/bounds.hpp"\n#include <vector>\n',
+                           "harness/problem/a_test.cpp": SPDX + '#include "harness/cli/b.hpp"\n'})
+    assert check_includes.check(root) == []
+
+
+def test_style_violations_are_found(tmp_path):
+    root = tree(tmp_path, {
+        "harness/run/a.cpp": "int f() { printf(\"x\"); }\n",
+        "harness/run/b.cpp": SPDX + "x\n" * 500,
+        "harness/run/c.cpp": SPDX + "// caf\u00e9\n",
+        "harness/run/d.cpp": SPDX + 'const char* p = "/ro' + 'ot/x";\n',
+        "harness/README.md": "[gone](nowhere.md)\n",
+    })
+    (root / "harness" / "README.md").write_text("[gone](nowhere.md)\n")
+    found = "\n".join(check_style.check(root))
+    for part in ("a.cpp:1: no SPDX", "a.cpp:1: prints or exits", "b.cpp:450: 501 lines", "c.cpp:2: not ASCII", "d.cpp:2: names a path",
+                 "link to nowhere.md"):
+        assert part in found, found
+
+
+def test_clean_tree_passes(tmp_path):
+    assert check_style.check(tree(tmp_path, {"harness/run/a.cpp": SPDX + "int f();\n"})) == []
