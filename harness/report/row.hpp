@@ -26,7 +26,8 @@ struct Row {
   int64_t rows_checked = -1, rows_total = -1;
   double reference_s, case_s;  // wall seconds
   Row();
-  std::string key() const;  // scenario | kernel | backend | cache: identifies a case when resuming and merging
+  std::string key()
+      const;  // scenario | kernel | backend | cache: identifies a case when resuming and merging
 };
 
 using RowMember = std::variant<std::string Row::*, int64_t Row::*, double Row::*>;
