@@ -50,9 +50,9 @@ class CheckError : public std::logic_error {
 
 }  // namespace assay
 
-#define ASSAY_CHECK(cond, ...)                                                                    \
-  do {                                                                                            \
-    if (!(cond))                                                                                  \
+#define ASSAY_CHECK(cond, ...)                                                                        \
+  do {                                                                                                \
+    if (!(cond))                                                                                      \
       throw ::assay::CheckError(fmt::format("{}:{}: check failed: {}: ", __FILE__, __LINE__, #cond) + \
-                                fmt::format(__VA_ARGS__));                                        \
+                                fmt::format(__VA_ARGS__));                                            \
   } while (0)

@@ -16,9 +16,12 @@ class CounterRng {
   CounterRng(uint64_t seed, uint64_t stream) : seed_(seed), stream_(stream) {}
   uint64_t bits(uint64_t index) const;
   double uniform(uint64_t index) const;  // [0, 1), 53 bits
-  // Standard normal to four moments: the sum of eight 16-bit uniforms of one counter block, integer
-  // arithmetic and one final multiplication, so a GPU gives the same bits (no libm). |x| < 4.9.
+  // Close to a standard normal (mean 0, variance 1, kurtosis 2.85): the sum of eight 16-bit uniforms of
+  // one counter block, integer arithmetic and one final multiplication, so a GPU gives the same bits
+  // (no libm). |x| < 4.9.
   double normal(uint64_t index) const;
+  // out[i] = normal(first + i), the same bits, in vector registers: large tensors are drawn this way.
+  void normals(uint64_t first, int64_t count, double* out) const;
   uint64_t below(uint64_t index, uint64_t n) const;  // unbiased enough for n << 2^64: multiply-shift
 
  private:
@@ -27,8 +30,16 @@ class CounterRng {
 
 // Stream ids: adding one at the end keeps all old inputs unchanged.
 enum Stream : uint64_t {
-  kStreamQ = 1, kStreamK, kStreamV, kStreamSinks, kStreamTree, kStreamPages, kStreamLengths,
-  kStreamScales, kStreamRecipe, kStreamSampling,
+  kStreamQ = 1,
+  kStreamK,
+  kStreamV,
+  kStreamSinks,
+  kStreamTree,
+  kStreamPages,
+  kStreamLengths,
+  kStreamScales,
+  kStreamRecipe,
+  kStreamSampling,
 };
 
 }  // namespace assay
