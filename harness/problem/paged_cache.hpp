@@ -24,7 +24,7 @@ struct TensorLayout {
 
 TensorLayout dense_layout(int32_t format, std::initializer_list<int64_t> shape);
 
-// x of the x-packed layouts: 16 bytes / element size.
+// x of the x-packed layouts: 16 bytes / element size. Both K and V use the x of K's format.
 int32_t pack_width(int32_t format);
 
 class PagedCache {
@@ -43,8 +43,19 @@ class PagedCache {
   int64_t v_offset(int64_t block, int32_t slot, int32_t head, int32_t dim) const;
 
  private:
-  int32_t layout_, page_size_, num_blocks_, kx_, vx_;
+  // Stride of one axis of (block, slot, head, dim), where the two packed axes take a quotient and a
+  // remainder: offset = block*b + head*h + slot/sx*s1 + slot%sx*s0 + dim/dx*d1 + dim%dx*d0.
+  struct Steps {
+    int64_t block = 0, head = 0, slot_outer = 0, slot_inner = 0, dim_outer = 0, dim_inner = 0;
+    int32_t slot_pack = 1, dim_pack = 1;
+  };
+  static Steps steps_of(int32_t layout, const TensorLayout&, bool is_v);
+  static int64_t offset(const Steps&, const TensorLayout&, int64_t block, int32_t slot, int32_t head,
+                        int32_t dim);
+
+  int32_t page_size_, num_blocks_;
   bool shared_ = false;
+  Steps k_steps_, v_steps_;
   TensorLayout k_, v_;
 };
 
@@ -55,8 +66,20 @@ struct Slot {
 // Position -> physical slot through Problem::pages.
 Slot locate(const Problem&, int request, int32_t position);
 
+// The request that owns a logical page: follows shared prefixes over full pages only, since a partly
+// shared page holds other tokens in its tail and must be a page of its own.
+int page_owner(const Problem&, int request, int32_t page);
+
+// Logical pages [first, last) of a request that a row can see some key of; all pages without swa_index.
+// Outside it a hybrid cache keeps nothing: the table points at a poison block.
+struct PageRange {
+  int32_t first = 0, last = 0;
+};
+PageRange resident_pages(const Problem&, int request);
+
 // Fills Problem::pages and num_blocks from the requests, the shared prefixes, swa_index and the seed:
-// a shuffle of the blocks in which about one in eight stays unused.
+// a shuffle of the blocks in which about one in eight (at least one) stays unused. With swa_index every
+// entry of a page that is not resident is the same unused block.
 void place_pages(Problem&);
 
 }  // namespace assay

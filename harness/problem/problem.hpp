@@ -96,9 +96,9 @@ struct Problem {
   int32_t max_kv_len() const;
   std::vector<int32_t> q_lens() const;
   std::vector<int32_t> kv_lens() const;
-  std::vector<int32_t> cu_q() const;          // [R+1]
-  std::vector<int32_t> cu_kv() const;         // [R+1]
-  std::vector<int64_t> tree_indptr() const;   // [R+1], offsets into tree_mask
+  std::vector<int32_t> cu_q() const;         // [R+1]
+  std::vector<int32_t> cu_kv() const;        // [R+1]
+  std::vector<int64_t> tree_indptr() const;  // [R+1], offsets into tree_mask
 };
 
 // Visibility of key j (0 <= j < kv_len) for row i of request r: base mask, window and chunk together.
@@ -113,6 +113,10 @@ struct KeyRange {
 };
 KeyRange visible_range(const Problem&, int request, int32_t row);
 
+// The request whose token stands at `position`: follows shared prefixes to the request that owns it.
+// Equal owner and position means equal K and V.
+int token_owner(const Problem&, int request, int32_t position);
+
 // Throws CheckError with the broken rule when a field contradicts another (a Scenario is validated
 // before; this guards hand-built Problems and shard files).
 void check_problem(const Problem&);
@@ -121,7 +125,8 @@ void check_problem(const Problem&);
 class ProblemView {
  public:
   // Host scale values are only used where the scale kind is HOST.
-  explicit ProblemView(const Problem&, float q_scale_host = 1, float k_scale_host = 1, float v_scale_host = 1);
+  explicit ProblemView(const Problem&, float q_scale_host = 1, float k_scale_host = 1,
+                       float v_scale_host = 1);
   ProblemView(const ProblemView&) = delete;
   ProblemView& operator=(const ProblemView&) = delete;
   const assay_problem* get() const { return &c_; }

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every invariant of a Problem in one place. Users meet the rules of the scenario language first, with a
+// file and a column; these guard Problems built by hand and shard files, so a broken one is a bug
+// (CheckError). A new field: its range here, and how it restricts the others.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "harness/base/error.hpp"
+#include "harness/problem/names.hpp"
+#include "harness/problem/paged_cache.hpp"
+#include "harness/problem/problem.hpp"
+
+namespace assay {
+namespace {
+
+constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();  // cu_q, cu_kv are int32
+
+void check_name(std::span<const Name> names, int32_t value, const char* field) {
+  ASSAY_CHECK(name_of(names, value) != "?", "{} is {}, accepted are {}", field, value, accepted(names));
+}
+
+void check_format(int32_t format, const char* field) {
+  ASSAY_CHECK(format == ASSAY_FP32 || format_is_float16(format) || format_is_quantized(format),
+              "{} is {}, accepted are fp32, bf16, fp16, the fp8 formats and int8", field,
+              name_of(format_names(), format));
+}
+
+void check_scale(int32_t format, int32_t scale, const char* field) {
+  check_name(scale_names(), scale, field);
+  ASSAY_CHECK(scale == ASSAY_SCALE_NONE || format_is_quantized(format),
+              "{} is {} but {} values carry no scale", field, name_of(scale_names(), scale),
+              name_of(format_names(), format));
+  ASSAY_CHECK(scale != ASSAY_SCALE_NONE || format != ASSAY_INT8, "{} is none but int8 codes need a scale",
+              field);
+}
+
+void check_mathematics(const Problem& p) {
+  check_name(op_names(), p.op, "op");
+  check_name(mask_names(), p.mask, "mask");
+  check_name(alibi_names(), p.alibi, "alibi");
+  ASSAY_CHECK(p.heads_q > 0 && p.heads_kv > 0, "heads are {} over {}, both must be positive", p.heads_q,
+              p.heads_kv);
+  ASSAY_CHECK(p.heads_q % p.heads_kv == 0, "heads_q {} is not a multiple of heads_kv {}", p.heads_q,
+              p.heads_kv);
+  ASSAY_CHECK(p.head_dim_qk > 0 && p.head_dim_v > 0, "head dims are {} and {}, both must be positive",
+              p.head_dim_qk, p.head_dim_v);
+  ASSAY_CHECK(p.window_left >= -1 && p.window_right >= -1, "window is ({}, {}), accepted are -1 and up",
+              p.window_left, p.window_right);
+  ASSAY_CHECK(p.chunk >= 0, "chunk is {}, accepted are 0 (off) and up", p.chunk);
+  ASSAY_CHECK(std::isfinite(p.softcap) && p.softcap >= 0, "softcap is {}, accepted are 0 (off) and up",
+              p.softcap);
+  ASSAY_CHECK(std::isfinite(p.softmax_scale) && p.softmax_scale > 0,
+              "softmax_scale is {}, it must be positive and concrete", p.softmax_scale);
+}
+
+void check_requests(const Problem& p) {
+  for (size_t r = 0; r < p.requests.size(); ++r) {
+    const Request& request = p.requests[r];
+    ASSAY_CHECK(request.q_len >= 0 && request.kv_len >= 0, "request {} has q_len {} and kv_len {}", r,
+                request.q_len, request.kv_len);
+    ASSAY_CHECK(request.shared_with >= -1 && request.shared_with < static_cast<int64_t>(r),
+                "request {} shares with {}, it must be an earlier request or -1", r, request.shared_with);
+    const int32_t most =
+        request.shared_with < 0 ? 0 : std::min(request.kv_len, p.requests[request.shared_with].kv_len);
+    ASSAY_CHECK(request.shared_tokens >= 0 && request.shared_tokens <= most,
+                "request {} shares {} tokens, at most {} are common", r, request.shared_tokens, most);
+  }
+  ASSAY_CHECK(p.total_q() <= kMaxTokens && p.total_kv() <= kMaxTokens,
+              "{} rows and {} keys, offsets hold at most {}", p.total_q(), p.total_kv(), kMaxTokens);
+  const auto entries = static_cast<int64_t>(p.tree_mask.size());
+  const int64_t wanted = p.mask == ASSAY_MASK_TREE ? p.tree_indptr().back() : 0;
+  ASSAY_CHECK(entries == wanted, "tree_mask has {} entries, needed are {}", entries, wanted);
+  for (uint8_t bit : p.tree_mask) ASSAY_CHECK(bit <= 1, "tree_mask holds {}, accepted are 0 and 1", bit);
+}
+
+void check_formats(const Problem& p) {
+  check_format(p.q_format, "q_format");
+  check_format(p.k_format, "k_format");
+  check_format(p.v_format, "v_format");
+  ASSAY_CHECK(p.o_format == ASSAY_FP32 || format_is_float16(p.o_format),
+              "o_format is {}, accepted are fp32, bf16, fp16", name_of(format_names(), p.o_format));
+  check_scale(p.q_format, p.q_scale, "q_scale");
+  check_scale(p.k_format, p.k_scale, "k_scale");
+  check_scale(p.v_format, p.v_scale, "v_scale");
+}
+
+void check_layout(const Problem& p) {
+  check_name(layout_names(), p.layout, "layout");
+  check_name(table_names(), p.table, "table");
+  ASSAY_CHECK(p.table != ASSAY_TABLE_NONE,
+              "a paged problem needs a page table, accepted are block, csr, token");
+  ASSAY_CHECK(p.page_size > 0, "page_size is {}", p.page_size);
+  const int32_t x = pack_width(p.k_format);
+  if (p.layout == ASSAY_LAYOUT_X || p.layout == ASSAY_LAYOUT_SHUFFLED)
+    ASSAY_CHECK(p.head_dim_qk % x == 0, "head_dim_qk {} is not a multiple of x = {} of layout {}",
+                p.head_dim_qk, x, name_of(layout_names(), p.layout));
+  if (p.layout == ASSAY_LAYOUT_SHUFFLED)
+    ASSAY_CHECK(p.page_size % x == 0, "page_size {} is not a multiple of x = {} of layout shuffled",
+                p.page_size, x);
+  if (p.layout == ASSAY_LAYOUT_MLA) {
+    ASSAY_CHECK(p.heads_kv == 1, "layout mla has one KV head, heads_kv is {}", p.heads_kv);
+    ASSAY_CHECK(p.head_dim_v <= p.head_dim_qk,
+                "layout mla takes V from K's row: head_dim_v {} > head_dim_qk {}", p.head_dim_v,
+                p.head_dim_qk);
+    ASSAY_CHECK(p.k_format == p.v_format && p.k_scale == p.v_scale,
+                "layout mla has one latent cache: K is {}:{}, V is {}:{}",
+                name_of(format_names(), p.k_format), name_of(scale_names(), p.k_scale),
+                name_of(format_names(), p.v_format), name_of(scale_names(), p.v_scale));
+    ASSAY_CHECK(p.storage == Storage::kSplit, "layout mla has no V plane to stack or interleave");
+  } else if (p.storage != Storage::kSplit) {
+    ASSAY_CHECK(p.k_format == p.v_format && p.head_dim_qk == p.head_dim_v,
+                "K and V share one allocation and must have one format and one head dim");
+  }
+  if (p.swa_index)
+    ASSAY_CHECK(p.window_left >= 0 || p.chunk > 0,
+                "swa_index needs a window or a chunk, else every page is kept");
+}
+
+// A block may stand for one logical page only, except the poison block of a hybrid cache, which no
+// resident page may use.
+void check_pages(const Problem& p) {
+  ASSAY_CHECK(p.pages.size() == p.requests.size(), "pages of {} requests for {} requests", p.pages.size(),
+              p.requests.size());
+  struct Page {
+    int owner = -1;
+    int32_t page = -1;
+    bool operator==(const Page&) const = default;
+  };
+  std::vector<Page> seen(p.num_blocks);
+  std::vector<std::vector<int32_t>> placed(p.requests.size());
+  for (size_t r = 0; r < p.requests.size(); ++r) {
+    const int64_t wanted = (int64_t{p.requests[r].kv_len} + p.page_size - 1) / p.page_size;
+    ASSAY_CHECK(static_cast<int64_t>(p.pages[r].size()) == wanted, "request {} has {} pages, {} keys need {}",
+                r, p.pages[r].size(), p.requests[r].kv_len, wanted);
+    placed[r].assign(wanted, -1);
+    const PageRange keep = resident_pages(p, static_cast<int>(r));
+    for (int32_t page = 0; page < wanted; ++page) {
+      const int32_t block = p.pages[r][page];
+      ASSAY_CHECK(block >= 0 && block < p.num_blocks, "request {} page {} is block {} of {}", r, page, block,
+                  p.num_blocks);
+      if (page < keep.first || page >= keep.last) continue;
+      const Page self{page_owner(p, static_cast<int>(r), page), page};
+      ASSAY_CHECK(seen[block] == Page{} || seen[block] == self,
+                  "request {} page {} is block {}, which holds page {} of request {}", r, page, block,
+                  seen[block].page, seen[block].owner);
+      seen[block] = self;
+      int32_t& home = placed[self.owner][page];
+      ASSAY_CHECK(home < 0 || home == block, "page {} of request {} is block {} and, shared by {}, block {}",
+                  page, self.owner, home, r, block);
+      home = block;
+    }
+  }
+  for (size_t r = 0; r < p.requests.size(); ++r) {
+    const PageRange keep = resident_pages(p, static_cast<int>(r));
+    for (int32_t page = 0; page < static_cast<int32_t>(p.pages[r].size()); ++page)
+      if (page < keep.first || page >= keep.last)
+        ASSAY_CHECK(seen[p.pages[r][page]] == Page{},
+                    "request {} page {} is outside the window but its block {} holds page {} of request {}",
+                    r, page, p.pages[r][page], seen[p.pages[r][page]].page, seen[p.pages[r][page]].owner);
+  }
+}
+
+}  // namespace
+
+void check_problem(const Problem& p) {
+  check_mathematics(p);
+  check_requests(p);
+  check_formats(p);
+  if (p.op == ASSAY_OP_PAGED) {
+    check_layout(p);
+    check_pages(p);
+  } else {
+    ASSAY_CHECK(!p.swa_index, "swa_index is a property of a paged cache");
+    ASSAY_CHECK(p.pages.empty(), "a prefill problem has no pages");
+  }
+}
+
+}  // namespace assay
