@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Timing. One sample is one call of the kernel; a rule decides when enough samples are known. Cold: the
 // caches are flushed (CPU: an array larger than the private caches is walked) before each sample;
-// hot: nothing is done in between.
+// hot: nothing is done in between. Peeking at the interval after every sample makes its coverage a
+// little lower than 95 % for the stopped run; verdicts on speed need repeated runs, not this interval.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/problem/problem.hpp"
@@ -17,7 +18,7 @@ struct StoppingRule {
   double relative_width = 0.02;  // stop when the 95 % interval of the median is this narrow
   int32_t min_samples = 9;       // below this an interval of the median means nothing
   int32_t max_samples = 2000;
-  double max_seconds = 1.0;      // of measuring; the row says when this ended it
+  double max_seconds = 1.0;  // of measuring; the row says when this ended it
   double warmup_seconds = 0.05;
 };
 
@@ -30,17 +31,25 @@ struct Timing {
   StopReason stop = StopReason::kMaxSamples;
 };
 
-// `sample` runs once and returns its duration in microseconds.
-Timing measure(const std::function<double()>& sample, const StoppingRule&);
+// `sample` runs once and returns its duration in microseconds. Ends at the first of: the interval of the
+// median is narrow enough, max_samples, max_seconds of wall time (flushing included, so a cold case
+// ends too); at least one sample is always taken. `now_s` is the clock in seconds (tests bring their
+// own). CheckError when a duration is negative or not finite, or the rule contradicts itself.
+Timing measure(const std::function<double()>& sample, const StoppingRule&,
+               const std::function<double()>& now_s = {});
+// Quartiles interpolate linearly between order statistics. low_us and high_us are NaN below six
+// samples: no two order statistics of so few enclose the median with 95 %.
 Timing summarize(std::vector<double> samples_us);
+std::string_view stop_name(StopReason);  // confident max_samples max_seconds
 
 // Useful work of a case, from the mask's visible pairs (not the padded tiles): what TFLOP/s and GB/s
-// divide by. Bytes: every operand byte once (shared prefixes once).
+// divide by. Bytes: every operand byte once (pages shared by requests once, MLA's V as part of K, keys
+// no row sees not at all, table entries of every page of a request).
 struct Work {
-  double flops = 0;        // 2 (d_qk + d_v) per visible (row, key, query head)
-  double kv_bytes = 0;     // visible K and V bytes with their scales, each once
-  double total_bytes = 0;  // plus Q, O, LSE, tables
-  int64_t tokens = 0;      // sum of q_len
+  double flops = 0;           // 2 (d_qk + d_v) per visible (row, key, query head)
+  double kv_bytes = 0;        // visible K and V bytes with their scales, each once
+  double total_bytes = 0;     // plus Q, O, LSE, tables
+  int64_t tokens = 0;         // sum of q_len
   int64_t visible_pairs = 0;  // row x key, one head
 };
 Work work_of(const Problem&);

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The limit of a case from known rates, a backend that cannot measure, and a flush that must touch
+// every line.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/measure/cold.hpp"
+#include "harness/measure/limits.hpp"
+
+namespace assay {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+int fake_bandwidth(int32_t op, int64_t bytes, double* rate, char*, size_t) {
+  *rate = op == 0 ? 10e9 : static_cast<double>(bytes);
+  return ASSAY_OK;
+}
+int fake_rate(int32_t format, double* rate, char* error, size_t size) {
+  if (format == ASSAY_BF16) {
+    std::snprintf(error, size, "no tiles here");
+    return ASSAY_UNSUPPORTED;
+  }
+  *rate = 50e9;
+  return ASSAY_OK;
+}
+
+TEST(Limits, MeasuredThroughTheBackendAndMissingOnesNamed) {
+  assay_backend b{};
+  b.name = "fake";
+  b.measure_bandwidth = fake_bandwidth;
+  b.measure_matrix_rate = fake_rate;
+  assay_device d{};
+  d.memory_bytes = int64_t{64} << 20;
+  const MeasuredLimits m = measure_limits(b, d);
+  EXPECT_EQ(m.limits.read_bytes_per_s, 10e9);
+  EXPECT_EQ(m.limits.copy_bytes_per_s, 8 << 20) << "an eighth of the memory";
+  EXPECT_EQ(m.limits.matrix_flops_fp32, 50e9);
+  EXPECT_EQ(m.limits.matrix_flops_bf16, 0);
+  EXPECT_THAT(m.missing,
+              ElementsAre(HasSubstr("matrix_flops_bf16: measure_matrix_rate of backend fake answered "
+                                    "status 1: no tiles here")));
+  b.measure_bandwidth = nullptr;
+  EXPECT_THAT(measure_limits(b, d).missing, testing::SizeIs(3));
+}
+
+TEST(Limits, TheLongerOfTwoTimesIsTheLimit) {
+  const Limits l{.read_bytes_per_s = 10e9, .matrix_flops_fp32 = 1e12, .matrix_flops_bf16 = 4e12};
+  Problem p;
+  const Work memory{.flops = 1e9, .total_bytes = 1e9};
+  EXPECT_EQ(limit_time(memory, p, l).name, "read");
+  EXPECT_DOUBLE_EQ(limit_time(memory, p, l).seconds, 0.1);
+  const Work compute{.flops = 1e12, .total_bytes = 1e9};
+  EXPECT_EQ(limit_time(compute, p, l).name, "matrix");
+  EXPECT_DOUBLE_EQ(limit_time(compute, p, l).seconds, 0.25);
+  p.k_format = ASSAY_FP32;
+  EXPECT_DOUBLE_EQ(limit_time(compute, p, l).seconds, 1.0) << "fp32 operands: the fp32 rate";
+  EXPECT_EQ(limit_time(compute, p, {}).name, "");
+}
+
+TEST(Cold, EveryLineOfEveryThreadIsWritten) {
+  CacheFlusher f(1 << 16, 3);
+  EXPECT_GT(f.bytes_per_thread(), 2 << 16);
+  f.flush();
+  f.flush();
+  EXPECT_EQ(f.checksum(), 2u * 3u * static_cast<uint64_t>(f.bytes_per_thread() / 64));
+}
+
+}  // namespace
+}  // namespace assay

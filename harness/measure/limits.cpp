@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// See limits.hpp.
+#include "harness/measure/limits.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace assay {
+namespace {
+
+constexpr int64_t kBytes = int64_t{512} << 20;
+constexpr int32_t kRead = 0, kCopy = 1;  // op of measure_bandwidth
+
+template <class Call>
+double measured(const char* what, const char* function, const assay_backend& b, bool present,
+                MeasuredLimits& out, const Call& call) {
+  if (!present) {
+    out.missing.push_back(fmt::format("{}: backend {} has no {}", what, b.name, function));
+    return 0;
+  }
+  double value = 0;
+  char error[256] = "";
+  const int status = call(&value, error, sizeof error);
+  if (status == ASSAY_OK && value > 0) return value;
+  out.missing.push_back(fmt::format("{}: {} of backend {} answered status {}{}{}", what, function, b.name,
+                                    status, *error ? ": " : "", error));
+  return 0;
+}
+
+}  // namespace
+
+MeasuredLimits measure_limits(const assay_backend& b, const assay_device& device) {
+  MeasuredLimits out;
+  const int64_t bytes = device.memory_bytes > 0 ? std::min(kBytes, device.memory_bytes / 8) : kBytes;
+  const auto bandwidth = [&](int32_t op) {
+    return [&b, op, bytes](double* value, char* error, size_t size) {
+      return b.measure_bandwidth(op, bytes, value, error, size);
+    };
+  };
+  const auto rate = [&](int32_t format) {
+    return [&b, format](double* value, char* error, size_t size) {
+      return b.measure_matrix_rate(format, value, error, size);
+    };
+  };
+  const bool has_bandwidth = b.measure_bandwidth != nullptr, has_rate = b.measure_matrix_rate != nullptr;
+  Limits& l = out.limits;
+  l.read_bytes_per_s =
+      measured("read_bytes_per_s", "measure_bandwidth", b, has_bandwidth, out, bandwidth(kRead));
+  l.copy_bytes_per_s =
+      measured("copy_bytes_per_s", "measure_bandwidth", b, has_bandwidth, out, bandwidth(kCopy));
+  l.matrix_flops_fp32 =
+      measured("matrix_flops_fp32", "measure_matrix_rate", b, has_rate, out, rate(ASSAY_FP32));
+  l.matrix_flops_bf16 =
+      measured("matrix_flops_bf16", "measure_matrix_rate", b, has_rate, out, rate(ASSAY_BF16));
+  return out;
+}
+
+LimitTime limit_time(const Work& work, const Problem& p, const Limits& limits) {
+  LimitTime t;
+  if (limits.read_bytes_per_s > 0) t = {work.total_bytes / limits.read_bytes_per_s, "read"};
+  // fp32 operands cannot use the 16-bit matrix units; everything narrower can.
+  const bool fp32 = p.q_format == ASSAY_FP32 || p.k_format == ASSAY_FP32 || p.v_format == ASSAY_FP32;
+  const double rate = fp32 ? limits.matrix_flops_fp32 : limits.matrix_flops_bf16;
+  if (rate > 0 && work.flops / rate > t.seconds) t = {work.flops / rate, "matrix"};
+  return t;
+}
+
+}  // namespace assay

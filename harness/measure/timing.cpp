@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stopping rule and the summary of samples. The interval of the median comes from order
+// statistics: the number of samples below the median is Binomial(n, 1/2) whatever the distribution
+// (David and Nagaraja, Order Statistics, section 7.1), and latency distributions are never normal.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "harness/base/error.hpp"
+#include "harness/measure/measure.hpp"
+
+namespace assay {
+namespace {
+
+constexpr double kCoverage = 0.95;
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// Largest k (from 1) such that the k-th smallest and the k-th largest of n enclose the median with at
+// least 95 %, i.e. 2 P(Binomial(n, 1/2) <= k - 1) <= 5 %; 0 when there is none.
+int64_t interval_rank(int64_t n) {
+  const double log_all = static_cast<double>(n) * std::log(2.0);
+  double below = 0;
+  int64_t k = 0;
+  for (int64_t i = 0; i < n / 2; ++i) {
+    below += std::exp(std::lgamma(n + 1.0) - std::lgamma(i + 1.0) - std::lgamma(n - i + 1.0) - log_all);
+    if (2 * below > 1 - kCoverage) break;
+    k = i + 1;
+  }
+  return k;
+}
+
+double quantile(const std::vector<double>& sorted, double p) {
+  const double at = p * static_cast<double>(sorted.size() - 1);
+  const auto low = static_cast<size_t>(at);
+  const size_t high = std::min(low + 1, sorted.size() - 1);
+  return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+}
+
+void fill_summary(const std::vector<double>& sorted, int64_t rank, Timing& t) {
+  t.median_us = quantile(sorted, 0.5);
+  t.q1_us = quantile(sorted, 0.25);
+  t.q3_us = quantile(sorted, 0.75);
+  t.low_us = rank > 0 ? sorted[rank - 1] : kNaN;
+  t.high_us = rank > 0 ? sorted[sorted.size() - rank] : kNaN;
+}
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+std::string_view stop_name(StopReason stop) {
+  switch (stop) {
+    case StopReason::kConfident:
+      return "confident";
+    case StopReason::kMaxSamples:
+      return "max_samples";
+    case StopReason::kMaxSeconds:
+      return "max_seconds";
+  }
+  return "?";
+}
+
+Timing summarize(std::vector<double> samples_us) {
+  Timing t;
+  t.samples_us = std::move(samples_us);
+  if (t.samples_us.empty()) {
+    t.median_us = t.q1_us = t.q3_us = t.low_us = t.high_us = kNaN;
+    return t;
+  }
+  std::vector<double> sorted = t.samples_us;
+  std::sort(sorted.begin(), sorted.end());
+  fill_summary(sorted, interval_rank(static_cast<int64_t>(sorted.size())), t);
+  return t;
+}
+
+Timing measure(const std::function<double()>& sample, const StoppingRule& rule,
+               const std::function<double()>& now_s) {
+  ASSAY_CHECK(rule.min_samples >= 1 && rule.max_samples >= rule.min_samples && rule.max_seconds > 0,
+              "stopping rule: {} to {} samples in {} s", rule.min_samples, rule.max_samples,
+              rule.max_seconds);
+  const auto now = now_s ? now_s : std::function<double()>(steady_seconds);
+  const auto take = [&] {
+    const double us = sample();
+    ASSAY_CHECK(std::isfinite(us) && us >= 0, "a sample took {} us", us);
+    return us;
+  };
+
+  // The first call pays for page faults and thread creation, so one warm-up call is the least.
+  const double warm_until = now() + rule.warmup_seconds;
+  do {
+    take();
+  } while (now() < warm_until);
+
+  std::vector<double> in_order, sorted;
+  StopReason stop = StopReason::kMaxSamples;
+  int64_t next_look = rule.min_samples;
+  const double start = now();
+  while (static_cast<int32_t>(in_order.size()) < rule.max_samples) {
+    const double us = take();
+    in_order.push_back(us);
+    sorted.insert(std::upper_bound(sorted.begin(), sorted.end(), us), us);
+    const auto n = static_cast<int64_t>(sorted.size());
+    if (n >= next_look) {
+      next_look = n + std::max<int64_t>(1, n / 50);  // the rank costs n logarithms: not after every sample
+      Timing t;
+      const int64_t rank = interval_rank(n);
+      fill_summary(sorted, rank, t);
+      if (rank > 0 && t.high_us - t.low_us <= rule.relative_width * t.median_us) {
+        stop = StopReason::kConfident;
+        break;
+      }
+    }
+    if (now() - start >= rule.max_seconds) {
+      stop = StopReason::kMaxSeconds;
+      break;
+    }
+  }
+  Timing t = summarize(std::move(in_order));
+  t.stop = stop;
+  return t;
+}
+
+}  // namespace assay
