@@ -26,7 +26,7 @@ std::vector<std::string> default_columns(std::span<const Row>);
 // Ends with a newline; "" for no rows. InputError for an unknown column, with the accepted ones.
 std::string format_table(std::span<const Row>, const TableOptions& = {});
 
-// Shortens every text to at most `width` (>= 8) by "..." in the middle. Distinct texts stay distinct:
+// Shortens every text to at most `width` (>= 16) by "..." in the middle. Distinct texts stay distinct:
 // when no cut achieves that, texts get a number (#12) in front.
 std::vector<std::string> shorten_distinct(std::span<const std::string>, int width);
 

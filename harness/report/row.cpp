@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The columns of rows.csv, declared once. To add one: a member in row.hpp and a row here, then run the
+// report tests (one of them says how to renew COLUMNS.md).
+#include "harness/report/row.hpp"
+
+#include <limits>
+
+#include "harness/report/text.hpp"
+
+namespace assay {
+namespace {
+
+constexpr RowField kFields[] = {
+    {"scenario", "", "The canonical scenario line: what was tested, and the text that repeats it.",
+     &Row::scenario},
+    {"kernel", "", "Name of the kernel, the same as its source file.", &Row::kernel},
+    {"backend", "", "Backend the kernel came from.", &Row::backend},
+    {"device", "", "Device it ran on.", &Row::device},
+    {"outcome", "", "passed, wrong, unsupported, untrusted, crashed, timed_out or invalid.", &Row::outcome},
+    {"reason", "", "Why the outcome is not passed; empty when it is.", &Row::reason},
+    {"op", "", "Operation: prefill or paged.", &Row::op},
+    {"suite_place", "", "File, line and column of the suite line the case came from.", &Row::suite_place},
+    {"requests", "", "Requests in the batch.", &Row::requests},
+    {"tokens", "tokens", "New tokens of the batch: the sum of the query lengths.", &Row::tokens},
+    {"max_kv_len", "tokens", "Longest visible context of any request.", &Row::max_kv_len},
+    {"decodes", "", "Requests with one new token and a past.", &Row::decodes},
+    {"extends", "", "Requests with several new tokens and a past.", &Row::extends},
+    {"prefills", "", "Requests without a past.", &Row::prefills},
+    {"time_us", "us", "Median time of one call.", &Row::time_us},
+    {"time_q1_us", "us", "Lower quartile of the time.", &Row::time_q1_us},
+    {"time_q3_us", "us", "Upper quartile of the time.", &Row::time_q3_us},
+    {"time_low_us", "us", "Lower end of the 95 % confidence interval of the median.", &Row::time_low_us},
+    {"time_high_us", "us", "Upper end of the 95 % confidence interval of the median.", &Row::time_high_us},
+    {"plan_us", "us", "Host planning time, done once per batch shape and not part of time_us.",
+     &Row::plan_us},
+    {"samples", "", "Timed calls.", &Row::samples},
+    {"cache", "", "hot: called back to back; cold: caches flushed before every call.", &Row::cache},
+    {"stop", "", "What ended the measurement: confident, max_samples or max_seconds.", &Row::stop},
+    {"tflops", "TFLOP/s", "Useful operations per second: 2 (d_qk + d_v) per visible row, key and query head.",
+     &Row::tflops},
+    {"gbytes_per_s", "GB/s", "Useful bytes per second: every operand byte the mask lets a row see, once.",
+     &Row::gbytes_per_s},
+    {"tokens_per_s", "tokens/s", "New tokens per second.", &Row::tokens_per_s},
+    {"limit_percent", "%", "Throughput as a share of the measured limit named in column limit.",
+     &Row::limit_percent},
+    {"limit", "", "The measured limit the case is nearer to: read (memory) or matrix (arithmetic).",
+     &Row::limit},
+    {"o_max_error", "", "Largest absolute error of an output element against the double reference.",
+     &Row::o_max_error},
+    {"o_ratio", "", "Largest error of an output element over its own bound; above 1 is wrong.",
+     &Row::o_ratio},
+    {"lse_max_error", "", "Largest absolute error of a log-sum-exp value.", &Row::lse_max_error},
+    {"lse_ratio", "", "Largest log-sum-exp error over its own bound; above 1 is wrong.", &Row::lse_ratio},
+    {"o_where", "", "Where o_ratio sits: request/row/head/dim.", &Row::o_where},
+    {"lse_where", "", "Where lse_ratio sits: request/row/head.", &Row::lse_where},
+    {"rows_checked", "rows", "Query rows compared with the reference.", &Row::rows_checked},
+    {"rows_total", "rows", "Query rows of the case; more than rows_checked when rows were sampled.",
+     &Row::rows_total},
+    {"reference_s", "s", "Wall time of the reference.", &Row::reference_s},
+    {"case_s", "s", "Wall time of the whole case: inputs, reference, kernel and timing.", &Row::case_s},
+};
+
+std::string cell(const Row& row, const RowMember& member) {
+  if (auto text = std::get_if<std::string Row::*>(&member)) {
+    std::string clean = clean_text(row.**text);
+    if (clean.find_first_of(",\"") == std::string::npos) return clean;
+    std::string quoted = "\"";
+    for (char c : clean) {
+      if (c == '"') quoted += '"';
+      quoted += c;
+    }
+    return quoted + '"';
+  }
+  if (auto integer = std::get_if<int64_t Row::*>(&member))
+    return row.**integer == -1 ? "" : std::to_string(row.**integer);
+  return shortest(row.*std::get<double Row::*>(member));
+}
+
+}  // namespace
+
+std::span<const RowField> row_fields() { return kFields; }
+
+Row::Row() {
+  for (const RowField& field : kFields)
+    if (auto number = std::get_if<double Row::*>(&field.member))
+      this->** number = std::numeric_limits<double>::quiet_NaN();
+}
+
+std::string Row::key() const { return scenario + "|" + kernel + "|" + backend + "|" + cache; }
+
+std::string csv_header() {
+  std::string line;
+  for (const RowField& field : kFields) {
+    if (!line.empty()) line += ',';
+    line += field.name;
+  }
+  return line;
+}
+
+// One line whatever the text holds (clean_text): a half-written line is then always the last one.
+std::string csv_line(const Row& row) {
+  std::string line;
+  for (size_t i = 0; i < std::size(kFields); i++) {
+    if (i > 0) line += ',';
+    line += cell(row, kFields[i].member);
+  }
+  return line;
+}
+
+}  // namespace assay

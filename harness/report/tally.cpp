@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// See tally.hpp. The command of a failing case asks for `check`: speed does not matter to find a bug.
+#include "harness/report/tally.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/base/error.hpp"
+#include "harness/report/text.hpp"
+
+namespace assay {
+namespace {
+
+size_t index_of(std::string_view outcome) {
+  return static_cast<size_t>(std::find(kOutcomes.begin(), kOutcomes.end(), outcome) - kOutcomes.begin());
+}
+
+}  // namespace
+
+void Tally::add(std::string_view outcome) {
+  const size_t i = index_of(outcome);
+  (i < counts.size() ? counts[i] : unknown)++;
+}
+
+int64_t Tally::of(std::string_view outcome) const {
+  const size_t i = index_of(outcome);
+  ASSAY_CHECK(i < counts.size(), "no outcome '{}'", outcome);
+  return counts[i];
+}
+
+int64_t Tally::total() const {
+  int64_t sum = unknown;
+  for (int64_t count : counts) sum += count;
+  return sum;
+}
+
+Tally tally_of(std::span<const Row> rows) {
+  Tally tally;
+  for (const Row& row : rows) tally.add(row.outcome);
+  return tally;
+}
+
+std::string tally_line(const Tally& tally) {
+  std::string line;
+  for (size_t i = 0; i < kOutcomes.size(); i++) {
+    std::string name(kOutcomes[i]);
+    std::replace(name.begin(), name.end(), '_', ' ');
+    line += fmt::format("{}{} {}", i == 0 ? "" : ", ", tally.counts[i], name);
+  }
+  if (tally.unknown > 0) line += fmt::format(", {} of an unknown outcome", tally.unknown);
+  return line;
+}
+
+bool is_failure(const Row& row) { return row.outcome != "passed" && row.outcome != "unsupported"; }
+
+std::string shell_quote(std::string_view text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string_view::npos) return std::string(text);
+  std::string quoted = "'";
+  for (char c : text) {
+    if (c == '\'')
+      quoted += "'\\''";
+    else
+      quoted += c;
+  }
+  return quoted + "'";
+}
+
+std::string repro_command(const Row& row, std::string_view program) {
+  std::string command = fmt::format("{} check {}", program, shell_quote(row.scenario));
+  if (!row.kernel.empty()) command += " --kernel " + shell_quote(row.kernel);
+  return command;
+}
+
+std::string failures_text(std::span<const Row> rows, std::string_view program, size_t most) {
+  const auto failing = static_cast<size_t>(std::count_if(rows.begin(), rows.end(), is_failure));
+  if (failing == 0) return "";
+  std::string text = failing > most ? fmt::format("{} of {} failing cases:\n", most, failing)
+                                    : fmt::format("{} failing case{}:\n", failing, failing == 1 ? "" : "s");
+  size_t listed = 0;
+  for (const Row& row : rows) {
+    if (!is_failure(row)) continue;
+    if (listed++ == most) break;
+    text += clean_text(fmt::format("{:<9} {}  {}", row.outcome, row.kernel, row.scenario)) + "\n";
+    text += clean_text("          " + (row.reason.empty() ? "no reason given" : row.reason)) + "\n";
+    text += clean_text("          repeat: " + repro_command(row, program)) + "\n";
+  }
+  if (failing > most) text += fmt::format("{} more are in rows.csv\n", failing - most);
+  return text;
+}
+
+}  // namespace assay
