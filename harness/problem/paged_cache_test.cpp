@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exhaustive: in every layout x storage x stride x format, all (block, slot, head, dim) of K and V fall on
+// different elements inside the allocation (V on K's where it is a view of K), where a nested array of
+// the documented shape puts them. Then placement: shuffle, spare blocks, shared prefixes, hybrid cache.
+// A new layout: a case in `nested_offset`, written from its documented shape alone.
+#include "harness/problem/paged_cache.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include "harness/base/error.hpp"
+#include "harness/problem/names.hpp"
+
+namespace assay {
+namespace {
+
+// Row-major offset of `index` in a nested array of `shape`.
+int64_t nested(const std::vector<int64_t>& shape, const std::vector<int64_t>& index) {
+  int64_t offset = 0;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    EXPECT_LT(index[i], shape[i]);
+    offset = offset * shape[i] + index[i];
+  }
+  return offset;
+}
+
+int64_t product(const std::vector<int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+// Offset from the documented array shape of the whole allocation, with no strides in between.
+int64_t nested_offset(const Problem& p, bool v, int64_t block, int64_t slot, int64_t head, int64_t dim) {
+  const int64_t heads = p.heads_kv + (p.strided.kv ? 1 : 0), page = p.page_size;
+  const int64_t d = v ? p.head_dim_v : p.head_dim_qk, x = 16 / format_bytes(p.k_format);
+  std::vector<int64_t> shape, index;
+  switch (p.layout) {
+    case ASSAY_LAYOUT_NHD:
+      shape = {page, heads, d};
+      index = {slot, head, dim};
+      break;
+    case ASSAY_LAYOUT_HND:
+      shape = {heads, page, d};
+      index = {head, slot, dim};
+      break;
+    case ASSAY_LAYOUT_X:
+      if (v) {
+        shape = {heads, d, page};
+        index = {head, dim, slot};
+      } else {
+        shape = {heads, d / x, page, x};
+        index = {head, dim / x, slot, dim % x};
+      }
+      break;
+    case ASSAY_LAYOUT_SHUFFLED:
+      if (v) {
+        shape = {heads, page / x, d, x};
+        index = {head, slot / x, dim, slot % x};
+      } else {
+        shape = {heads, d / x, page, x};
+        index = {head, dim / x, slot, dim % x};
+      }
+      break;
+    default:  // MLA: V reads K's row
+      shape = {page, heads * p.head_dim_qk};
+      index = {slot, dim};
+      break;
+  }
+  const int64_t blocks = p.num_blocks;
+  std::vector<int64_t> outer_shape = {blocks}, outer_index = {block};
+  if (p.layout != ASSAY_LAYOUT_MLA && p.storage == Storage::kStacked) {
+    outer_shape = {2, blocks};
+    outer_index = {v ? 1 : 0, block};
+  }
+  if (p.layout != ASSAY_LAYOUT_MLA && p.storage == Storage::kInterleaved) {
+    outer_shape = {blocks, 2};
+    outer_index = {block, v ? 1 : 0};
+  }
+  return nested(outer_shape, outer_index) * product(shape) + nested(shape, index);
+}
+
+TEST(PagedCache, EveryElementOfEveryLayoutHasItsOwnPlace) {
+  int layouts = 0;
+  for (int layout :
+       {ASSAY_LAYOUT_NHD, ASSAY_LAYOUT_HND, ASSAY_LAYOUT_X, ASSAY_LAYOUT_SHUFFLED, ASSAY_LAYOUT_MLA})
+    for (Storage storage : {Storage::kSplit, Storage::kStacked, Storage::kInterleaved})
+      for (bool strided : {false, true})
+        for (int format : {ASSAY_BF16, ASSAY_INT8, ASSAY_FP32})
+          for (int dim_v : {32, 16}) {
+            const bool mla = layout == ASSAY_LAYOUT_MLA;
+            if (storage != Storage::kSplit && (mla || dim_v != 32)) continue;
+            Problem p;
+            p.layout = layout;
+            p.storage = storage;
+            p.strided.kv = strided;
+            p.k_format = p.v_format = format;
+            p.head_dim_qk = 32;
+            p.head_dim_v = dim_v;
+            p.heads_kv = mla ? 1 : 3;
+            p.page_size = 16;
+            p.num_blocks = 3;
+            const PagedCache cache(p);
+            const std::string name =
+                fmt::format("{} storage {} strided {} format {} dim_v {}", name_of(layout_names(), layout),
+                            int(storage), strided, format, dim_v);
+            EXPECT_EQ(cache.shared_allocation(), mla || storage != Storage::kSplit) << name;
+            std::vector<char> used_k(cache.k().allocation, 0), used_v(cache.v().allocation, 0);
+            std::vector<char>& second = cache.shared_allocation() && !mla ? used_k : used_v;
+            for (int b = 0; b < 3; ++b)
+              for (int s = 0; s < 16; ++s)
+                for (int h = 0; h < p.heads_kv; ++h)
+                  for (int d = 0; d < 32; ++d) {
+                    const int64_t k = cache.k_offset(b, s, h, d);
+                    ASSERT_EQ(k, nested_offset(p, false, b, s, h, d)) << name;
+                    ASSERT_TRUE(k >= 0 && k < cache.k().allocation) << name;
+                    ASSERT_FALSE(used_k[k]++) << name;
+                    if (d >= dim_v) continue;
+                    const int64_t v = cache.v_offset(b, s, h, d);
+                    ASSERT_EQ(v, nested_offset(p, true, b, s, h, d)) << name;
+                    ASSERT_TRUE(v >= 0 && v < cache.v().allocation) << name;
+                    ASSERT_FALSE(second[v]++) << name;
+                  }
+            // Nothing is allocated that no element, padding aside, needs.
+            const int64_t heads = p.heads_kv + (strided ? 1 : 0);
+            const int64_t planes = cache.shared_allocation() && !mla ? 2 : 1;
+            EXPECT_EQ(cache.k().allocation, planes * 3 * 16 * heads * 32) << name;
+            ++layouts;
+          }
+  EXPECT_EQ(layouts, 4 * (2 + 1 + 1) * 6 + 2 * 6);
+}
+
+TEST(PagedCache, TensorShapesAreTheDocumentedOnes) {
+  Problem p;
+  p.heads_kv = 3;
+  p.head_dim_qk = p.head_dim_v = 32;
+  p.page_size = 16;
+  p.num_blocks = 5;
+  const auto shape = [](const TensorLayout& t) { return std::vector<int64_t>(t.shape, t.shape + t.rank); };
+  using Shape = std::vector<int64_t>;
+  EXPECT_EQ(shape(PagedCache(p).k()), (Shape{5, 16, 3, 32}));
+  p.layout = ASSAY_LAYOUT_HND;
+  EXPECT_EQ(shape(PagedCache(p).v()), (Shape{5, 3, 16, 32}));
+  p.layout = ASSAY_LAYOUT_X;
+  EXPECT_EQ(shape(PagedCache(p).k()), (Shape{5, 3, 4, 16, 8}));
+  EXPECT_EQ(shape(PagedCache(p).v()), (Shape{5, 3, 32, 16}));
+  p.layout = ASSAY_LAYOUT_SHUFFLED;
+  EXPECT_EQ(shape(PagedCache(p).k()), (Shape{5, 3, 4, 16, 8}));
+  EXPECT_EQ(shape(PagedCache(p).v()), (Shape{5, 3, 2, 32, 8}));
+  p.k_format = ASSAY_INT8;  // x follows K, V being bf16
+  EXPECT_EQ(shape(PagedCache(p).k()), (Shape{5, 3, 2, 16, 16}));
+  EXPECT_EQ(shape(PagedCache(p).v()), (Shape{5, 3, 1, 32, 16}));
+  p.layout = ASSAY_LAYOUT_MLA;
+  p.heads_kv = 1;
+  p.head_dim_v = 24;
+  EXPECT_EQ(shape(PagedCache(p).k()), (Shape{5, 16, 32}));
+  EXPECT_EQ(shape(PagedCache(p).v()), (Shape{5, 16, 24}));
+  p.op = ASSAY_OP_PREFILL;
+  EXPECT_THROW(PagedCache{p}, CheckError);
+}
+
+TEST(TensorLayout, DenseStrides) {
+  const TensorLayout t = dense_layout(ASSAY_FP32, {4, 3, 5});
+  EXPECT_EQ(t.elements(), 60);
+  EXPECT_EQ(t.allocation, 60);
+  EXPECT_EQ(t.at({3, 2, 4}), 59);
+  EXPECT_EQ(t.at({1, 0, 2}), 17);
+}
+
+TEST(PlacePages, ShufflesAndLeavesSpareBlocks) {
+  Problem p;
+  p.seed = 5;
+  p.page_size = 16;
+  p.requests = {{1, 1600}, {1, 1601}, {1, 0}, {1, 15}};
+  place_pages(p);
+  EXPECT_NO_THROW((p.softmax_scale = 1, check_problem(p)));
+  EXPECT_EQ(p.pages[0].size(), 100u);
+  EXPECT_EQ(p.pages[1].size(), 101u);
+  EXPECT_EQ(p.pages[2].size(), 0u);
+  EXPECT_EQ(p.num_blocks, 202 + 25);
+  std::set<int32_t> used;
+  int ascending = 0;
+  for (const auto& list : p.pages)
+    for (size_t i = 0; i < list.size(); ++i) {
+      used.insert(list[i]);
+      ascending += i > 0 && list[i] == list[i - 1] + 1;
+    }
+  EXPECT_EQ(used.size(), 202u);  // no block twice
+  EXPECT_LT(ascending, 10);      // not an ordered allocation
+  const Slot slot = locate(p, 1, 1600);
+  EXPECT_EQ(slot.block, p.pages[1][100]);
+  EXPECT_EQ(slot.slot, 0);
+
+  Problem other = p;
+  place_pages(other);
+  EXPECT_EQ(other.pages, p.pages);  // the seed alone decides
+  other.seed = 6;
+  place_pages(other);
+  EXPECT_NE(other.pages, p.pages);
+
+  Problem tiny;
+  tiny.requests = {{1, 3}};
+  place_pages(tiny);
+  EXPECT_EQ(tiny.num_blocks, 2);  // at least one spare
+  tiny.requests = {};
+  place_pages(tiny);
+  EXPECT_EQ(tiny.num_blocks, 1);
+}
+
+TEST(PlacePages, SharesFullPagesOfAPrefixOnly) {
+  Problem p;
+  p.softmax_scale = 1;
+  p.page_size = 8;
+  // Request 1 shares 20 = 2.5 pages; request 2 shares 30 with request 1, of which 16 stand with 0.
+  p.requests = {{1, 40}, {1, 40, 0, 20}, {1, 40, 1, 30}};
+  place_pages(p);
+  check_problem(p);
+  EXPECT_EQ(p.pages[0][0], p.pages[1][0]);
+  EXPECT_EQ(p.pages[0][1], p.pages[1][1]);
+  EXPECT_NE(p.pages[0][2], p.pages[1][2]);
+  EXPECT_EQ(p.pages[2][0], p.pages[0][0]);
+  EXPECT_EQ(p.pages[2][1], p.pages[0][1]);
+  EXPECT_EQ(p.pages[2][2], p.pages[1][2]);
+  EXPECT_NE(p.pages[2][3], p.pages[1][3]);
+  EXPECT_EQ(p.num_blocks, 5 + 3 + 2 + 1);
+}
+
+TEST(PlacePages, HybridCacheKeepsOnlyTheWindow) {
+  Problem p;
+  p.softmax_scale = 1;
+  p.page_size = 8;
+  p.swa_index = true;
+  p.window_left = 10;
+  p.requests = {{2, 64}, {1, 64, 0, 64}, {20, 64, 0, 64}, {1, 0}};
+  place_pages(p);
+  check_problem(p);
+  // Request 0: rows at 62, 63 see 52..63: pages 6, 7. Request 1: 53..63. Request 2: rows 44.. see 34..:
+  // pages 4..7.
+  const int32_t poison = p.pages[0][0];
+  std::set<int32_t> resident;
+  for (int page = 0; page < 8; ++page) {
+    EXPECT_EQ(p.pages[0][page] == poison, page < 6) << page;
+    EXPECT_EQ(p.pages[1][page] == poison, page < 6) << page;
+    EXPECT_EQ(p.pages[2][page] == poison, page < 4) << page;
+    if (page >= 6) {
+      EXPECT_EQ(p.pages[0][page], p.pages[2][page]);
+      EXPECT_EQ(p.pages[0][page], p.pages[1][page]);
+    }
+    if (page >= 4) resident.insert(p.pages[2][page]);
+  }
+  EXPECT_EQ(resident.size(), 4u);
+  EXPECT_EQ(p.num_blocks, 5);
+
+  // A chunk drops everything before the chunk of the first row.
+  p.window_left = -1;
+  p.chunk = 16;
+  p.requests = {{2, 64}};
+  place_pages(p);
+  EXPECT_EQ(resident_pages(p, 0).first, 6);
+  EXPECT_EQ(resident_pages(p, 0).last, 8);
+  // A request without rows keeps nothing.
+  p.requests = {{0, 64}};
+  place_pages(p);
+  EXPECT_EQ(resident_pages(p, 0).first, resident_pages(p, 0).last);
+}
+
+}  // namespace
+}  // namespace assay

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mask rules against hand-written cases and against each other (range and predicate, exhaustively over
+// small problems), sums, ownership of shared tokens, the C view, and one broken Problem per invariant.
+// A new rule of check_problem wants a line in `RejectsEveryBrokenRule`.
+#include "harness/problem/problem.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "harness/base/error.hpp"
+#include "harness/problem/paged_cache.hpp"
+
+namespace assay {
+namespace {
+
+Problem small() {
+  Problem p;
+  p.heads_q = 4;
+  p.heads_kv = 2;
+  p.head_dim_qk = p.head_dim_v = 16;
+  p.softmax_scale = 0.25f;
+  p.requests = {{3, 8}, {1, 5}};
+  p.page_size = 4;
+  place_pages(p);
+  return p;
+}
+
+// '#' visible, '.' not; one text line per row.
+std::string picture(const Problem& p, int request) {
+  std::string text;
+  for (int32_t row = 0; row < p.requests[request].q_len; ++row) {
+    for (int32_t key = 0; key < p.requests[request].kv_len; ++key)
+      text += visible(p, request, row, key) ? '#' : '.';
+    text += '\n';
+  }
+  return text;
+}
+
+TEST(Visible, HandDrawnCases) {
+  Problem p;
+  p.requests = {{3, 8}};
+  EXPECT_EQ(picture(p, 0), "######..\n#######.\n########\n");
+  p.window_left = 2;
+  EXPECT_EQ(picture(p, 0), "...###..\n....###.\n.....###\n");
+  p.mask = ASSAY_MASK_FULL;
+  p.window_right = 1;
+  EXPECT_EQ(picture(p, 0), "...####.\n....####\n.....###\n");
+  p.window_left = p.window_right = -1;
+  EXPECT_EQ(picture(p, 0), "########\n########\n########\n");
+  p.mask = ASSAY_MASK_CROSS;
+  EXPECT_EQ(picture(p, 0), "########\n########\n########\n");
+  // Chunks of 3 starting at 0; rows sit at 5, 6, 7. Chunk attention is causal under any base mask.
+  p.chunk = 3;
+  EXPECT_EQ(picture(p, 0), "...###..\n......#.\n......##\n");
+  p.mask = ASSAY_MASK_CAUSAL;
+  EXPECT_EQ(picture(p, 0), "...###..\n......#.\n......##\n");
+  p.window_left = 0;
+  EXPECT_EQ(picture(p, 0), ".....#..\n......#.\n.......#\n");
+}
+
+TEST(Visible, MoreRowsThanKeysAlignsBottomRight) {
+  Problem p;
+  p.requests = {{4, 2}};
+  EXPECT_EQ(picture(p, 0), "..\n..\n#.\n##\n");
+  p.chunk = 2;  // rows at -2, -1 are in chunk -1, which holds no key
+  EXPECT_EQ(picture(p, 0), "..\n..\n#.\n##\n");
+}
+
+TEST(Visible, TreeTakesPrefixAndBits) {
+  Problem p;
+  p.mask = ASSAY_MASK_TREE;
+  p.requests = {{1, 2}, {3, 5}};
+  p.tree_mask = {0, 1, 0, 1, 0, 0, 1, 1, 1, 0};
+  EXPECT_EQ(picture(p, 0), "#.\n");
+  EXPECT_EQ(picture(p, 1), "###.#\n##..#\n####.\n");
+  p.window_left = 1;  // rows at 2, 3, 4
+  EXPECT_EQ(picture(p, 1), ".##.#\n....#\n...#.\n");
+}
+
+TEST(VisibleRange, AgreesWithThePredicateExhaustively) {
+  int64_t cases = 0;
+  for (int mask : {ASSAY_MASK_CAUSAL, ASSAY_MASK_FULL, ASSAY_MASK_CROSS, ASSAY_MASK_TREE})
+    for (int q = 1; q <= 6; ++q)
+      for (int kv = 0; kv <= 9; ++kv)
+        for (int left = -1; left <= 3; ++left)
+          for (int right = -1; right <= 2; ++right)
+            for (int chunk = 0; chunk <= 4; ++chunk) {
+              Problem p;
+              p.mask = mask;
+              p.requests = {{q, kv}};
+              if (mask == ASSAY_MASK_TREE) p.tree_mask.assign(q * q, 1);
+              p.window_left = left;
+              p.window_right = right;
+              p.chunk = chunk;
+              for (int row = 0; row < q; ++row) {
+                const KeyRange range = visible_range(p, 0, row);
+                for (int key = 0; key < kv; ++key)
+                  ASSERT_EQ(visible(p, 0, row, key), key >= range.begin && key < range.end)
+                      << mask << " q" << q << " kv" << kv << " w" << left << "/" << right << " c" << chunk
+                      << " row " << row << " key " << key;
+                ASSERT_GE(range.begin, 0);
+                ASSERT_LE(range.end, kv);
+                ++cases;
+              }
+            }
+  EXPECT_EQ(cases, 4 * 21 * 10 * 5 * 4 * 5);
+}
+
+TEST(Problem, SumsAndOffsets) {
+  Problem p;
+  p.requests = {{3, 8}, {0, 5}, {2, 0}, {4, 4}};
+  EXPECT_EQ(p.total_q(), 9);
+  EXPECT_EQ(p.total_kv(), 17);
+  EXPECT_EQ(p.max_q_len(), 4);
+  EXPECT_EQ(p.max_kv_len(), 8);
+  EXPECT_EQ(p.cu_q(), (std::vector<int32_t>{0, 3, 3, 5, 9}));
+  EXPECT_EQ(p.cu_kv(), (std::vector<int32_t>{0, 8, 13, 13, 17}));
+  EXPECT_EQ(p.tree_indptr(), (std::vector<int64_t>{0, 9, 9, 13, 29}));
+  EXPECT_EQ(p.q_lens(), (std::vector<int32_t>{3, 0, 2, 4}));
+  EXPECT_EQ(p.kv_lens(), (std::vector<int32_t>{8, 5, 0, 4}));
+}
+
+TEST(Problem, TokenOwnerFollowsChains) {
+  Problem p;
+  p.requests = {{1, 20}, {1, 20, 0, 10}, {1, 20, 1, 15}};
+  EXPECT_EQ(token_owner(p, 2, 9), 0);
+  EXPECT_EQ(token_owner(p, 2, 10), 1);
+  EXPECT_EQ(token_owner(p, 2, 14), 1);
+  EXPECT_EQ(token_owner(p, 2, 15), 2);
+  EXPECT_EQ(token_owner(p, 1, 9), 0);
+  EXPECT_EQ(token_owner(p, 0, 0), 0);
+}
+
+TEST(ProblemView, CarriesEveryField) {
+  Problem p = small();
+  p.mask = ASSAY_MASK_FULL;
+  p.head_dim_v = 8;
+  p.q_format = ASSAY_FP16;
+  p.k_format = ASSAY_FP8_E4M3;
+  p.v_format = ASSAY_INT8;
+  p.o_format = ASSAY_FP32;
+  p.q_scale = ASSAY_SCALE_NONE;
+  p.k_scale = ASSAY_SCALE_HOST;
+  p.v_scale = ASSAY_SCALE_CHANNEL;
+  p.softcap = 30;
+  p.window_left = 3;
+  p.window_right = 2;
+  p.chunk = 6;
+  p.alibi = ASSAY_ALIBI_SQRT;
+  p.sinks = true;
+  p.layout = ASSAY_LAYOUT_HND;
+  p.table = ASSAY_TABLE_CSR;
+  const ProblemView view(p, 2, 3, 4);
+  const assay_problem& c = *view.get();
+  EXPECT_EQ(c.struct_size, sizeof(assay_problem));
+  EXPECT_EQ(c.op, ASSAY_OP_PAGED);
+  EXPECT_EQ(c.mask, ASSAY_MASK_FULL);
+  EXPECT_EQ(c.heads_q, 4);
+  EXPECT_EQ(c.heads_kv, 2);
+  EXPECT_EQ(c.head_dim_qk, 16);
+  EXPECT_EQ(c.head_dim_v, 8);
+  EXPECT_EQ(c.q_format, ASSAY_FP16);
+  EXPECT_EQ(c.k_format, ASSAY_FP8_E4M3);
+  EXPECT_EQ(c.v_format, ASSAY_INT8);
+  EXPECT_EQ(c.o_format, ASSAY_FP32);
+  EXPECT_EQ(c.q_scale_kind, ASSAY_SCALE_NONE);
+  EXPECT_EQ(c.k_scale_kind, ASSAY_SCALE_HOST);
+  EXPECT_EQ(c.v_scale_kind, ASSAY_SCALE_CHANNEL);
+  EXPECT_EQ(c.q_scale_host, 1);  // not HOST: the value is not used
+  EXPECT_EQ(c.k_scale_host, 3);
+  EXPECT_EQ(c.v_scale_host, 1);
+  EXPECT_EQ(c.softmax_scale, 0.25f);
+  EXPECT_EQ(c.softcap, 30);
+  EXPECT_EQ(c.window_left, 3);
+  EXPECT_EQ(c.window_right, 2);
+  EXPECT_EQ(c.chunk, 6);
+  EXPECT_EQ(c.alibi, ASSAY_ALIBI_SQRT);
+  EXPECT_EQ(c.has_sinks, 1);
+  EXPECT_EQ(c.layout, ASSAY_LAYOUT_HND);
+  EXPECT_EQ(c.page_size, 4);
+  EXPECT_EQ(c.table, ASSAY_TABLE_CSR);
+  EXPECT_EQ(c.requests, 2);
+  EXPECT_EQ(c.max_q_len, 3);
+  EXPECT_EQ(c.max_kv_len, 8);
+  EXPECT_EQ(c.total_q, 4);
+  EXPECT_EQ(c.total_kv, 13);
+  EXPECT_EQ(c.q_len[1], 1);
+  EXPECT_EQ(c.kv_len[1], 5);
+  p.op = ASSAY_OP_PREFILL;
+  EXPECT_EQ(ProblemView(p).get()->table, ASSAY_TABLE_NONE);
+  EXPECT_EQ(ProblemView(p).get()->page_size, 0);
+}
+
+struct Broken {
+  const char* message;  // a part of what the error must say
+  std::function<void(Problem&)> breaks;
+};
+
+TEST(CheckProblem, RejectsEveryBrokenRule) {
+  EXPECT_NO_THROW(check_problem(small()));
+  const std::vector<Broken> cases = {
+      {"op is 7", [](Problem& p) { p.op = 7; }},
+      {"mask is 9", [](Problem& p) { p.mask = 9; }},
+      {"alibi is -1", [](Problem& p) { p.alibi = -1; }},
+      {"both must be positive", [](Problem& p) { p.heads_kv = 0; }},
+      {"heads_q 5 is not a multiple of heads_kv 2", [](Problem& p) { p.heads_q = 5; }},
+      {"head dims are 0", [](Problem& p) { p.head_dim_qk = 0; }},
+      {"window is (-2", [](Problem& p) { p.window_left = -2; }},
+      {"chunk is -1", [](Problem& p) { p.chunk = -1; }},
+      {"softcap is -1", [](Problem& p) { p.softcap = -1; }},
+      {"softmax_scale is 0", [](Problem& p) { p.softmax_scale = 0; }},
+      {"request 1 has q_len -1", [](Problem& p) { p.requests[1].q_len = -1; }},
+      {"shares with 1", [](Problem& p) { p.requests[1].shared_with = 1; }},
+      {"shares 6 tokens, at most 5",
+       [](Problem& p) {
+         p.requests[1].shared_with = 0;
+         p.requests[1].shared_tokens = 6;
+       }},
+      {"shares 1 tokens, at most 0", [](Problem& p) { p.requests[0].shared_tokens = 1; }},
+      {"offsets hold at most", [](Problem& p) { p.requests[1].q_len = p.requests[0].q_len = 1 << 30; }},
+      {"tree_mask has 1 entries, needed are 0", [](Problem& p) { p.tree_mask = {1}; }},
+      {"tree_mask has 0 entries, needed are 10", [](Problem& p) { p.mask = ASSAY_MASK_TREE; }},
+      {"tree_mask holds 2",
+       [](Problem& p) {
+         p.mask = ASSAY_MASK_TREE;
+         p.tree_mask.assign(10, 2);
+       }},
+      {"q_format is int32", [](Problem& p) { p.q_format = ASSAY_INT32; }},
+      {"k_format is ?", [](Problem& p) { p.k_format = ASSAY_FORMAT_NONE; }},
+      {"o_format is int8", [](Problem& p) { p.o_format = ASSAY_INT8; }},
+      {"bf16 values carry no scale", [](Problem& p) { p.v_scale = ASSAY_SCALE_HEAD; }},
+      {"int8 codes need a scale", [](Problem& p) { p.q_format = ASSAY_INT8; }},
+      {"layout is 8", [](Problem& p) { p.layout = 8; }},
+      {"needs a page table", [](Problem& p) { p.table = ASSAY_TABLE_NONE; }},
+      {"page_size is 0", [](Problem& p) { p.page_size = 0; }},
+      {"head_dim_qk 12 is not a multiple of x = 8",
+       [](Problem& p) {
+         p.layout = ASSAY_LAYOUT_X;
+         p.head_dim_qk = 12;
+       }},
+      {"page_size 4 is not a multiple of x = 8", [](Problem& p) { p.layout = ASSAY_LAYOUT_SHUFFLED; }},
+      {"one KV head", [](Problem& p) { p.layout = ASSAY_LAYOUT_MLA; }},
+      {"takes V from K's row",
+       [](Problem& p) {
+         p.layout = ASSAY_LAYOUT_MLA;
+         p.heads_kv = 1;
+         p.head_dim_v = 32;
+       }},
+      {"one latent cache",
+       [](Problem& p) {
+         p.layout = ASSAY_LAYOUT_MLA;
+         p.heads_kv = 1;
+         p.v_format = ASSAY_FP16;
+       }},
+      {"no V plane",
+       [](Problem& p) {
+         p.layout = ASSAY_LAYOUT_MLA;
+         p.heads_kv = 1;
+         p.storage = Storage::kStacked;
+       }},
+      {"one format and one head dim",
+       [](Problem& p) {
+         p.storage = Storage::kInterleaved;
+         p.head_dim_v = 8;
+       }},
+      {"needs a window", [](Problem& p) { p.swa_index = true; }},
+      {"pages of 1 requests", [](Problem& p) { p.pages.pop_back(); }},
+      {"has 1 pages, 8 keys need 2", [](Problem& p) { p.pages[0].pop_back(); }},
+      {"is block -1", [](Problem& p) { p.pages[0][0] = -1; }},
+      {"is block 5 of 5", [](Problem& p) { p.pages[0][0] = p.num_blocks; }},
+      {"which holds page 0 of request 0", [](Problem& p) { p.pages[1][0] = p.pages[0][0]; }},
+      {"and, shared by 1, block",
+       [](Problem& p) {
+         p.requests[1].shared_with = 0;
+         p.requests[1].shared_tokens = 4;
+       }},
+      {"outside the window but its block",
+       [](Problem& p) {
+         p.swa_index = true;
+         p.window_left = 0;
+         p.requests[0] = {1, 8};
+         p.pages[0][0] = p.pages[1][1];
+       }},
+      {"property of a paged cache",
+       [](Problem& p) {
+         p.op = ASSAY_OP_PREFILL;
+         p.pages.clear();
+         p.swa_index = true;
+       }},
+      {"has no pages", [](Problem& p) { p.op = ASSAY_OP_PREFILL; }},
+  };
+  for (const Broken& broken : cases) {
+    Problem p = small();
+    ASSERT_EQ(p.num_blocks, 5);
+    broken.breaks(p);
+    try {
+      check_problem(p);
+      ADD_FAILURE() << "accepted: " << broken.message;
+    } catch (const CheckError& error) {
+      EXPECT_NE(std::string(error.what()).find(broken.message), std::string::npos)
+          << "wanted: " << broken.message << "\ngot: " << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace assay
