@@ -13,10 +13,12 @@
 //   [a:b:s]      range inside a value, b included; [a:b:*m] powers; [a,b] list. A product axis.
 //   cover=t      t = 2..4: covering array over the product axes of the line (zips count as one axis)
 //                instead of the full product
-//   except(kv=int8 mask=tree)   combinations to leave out; several may stand in a line
+//   except(kv=int8 mask=tree)   combinations to leave out; several may stand in a line; a value may be a
+//                list or a pattern of the canonical text (kv=fp8*)
+//   optional paged ... batch=trace(FILE,...)   cases whose trace file is not found are skipped and counted
 //
-// A combination that breaks a rule (scenario.hpp) is left out of a line with axes and counted; in a
-// line without axes it is an error.
+// A combination that breaks a rule (scenario.hpp) is left out of a line with axes and counted (with
+// cover= never formed, so not counted); in a line without axes, or when nothing is left, it is an error.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +41,8 @@ struct SuiteCounts {
   int64_t cases = 0;
   int64_t excluded = 0;  // combinations left out because they break a rule or an except()
   int64_t lines = 0;     // scenario lines read
+  int64_t skipped = 0;   // cases of `optional` lines whose trace file is not found
+  std::vector<std::string> skip_reasons;  // one per line and file
 };
 
 // Pull-style generator; memory does not grow with the number of cases.

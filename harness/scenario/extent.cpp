@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// See extent.hpp. All arithmetic is in double: the sums of hostile inputs overflow int64, and a bound
+// needs no exact bytes.
+#include "harness/scenario/extent.hpp"
+
+#include <algorithm>
+
+#include "harness/problem/names.hpp"
+#include "harness/scenario/limits.hpp"
+
+namespace assay {
+namespace {
+
+void add(Extent& e, double count, double q_len, double kv_len) {
+  e.requests += count;
+  e.total_q += count * q_len;
+  e.total_kv += count * kv_len;
+  e.max_kv = std::max(e.max_kv, kv_len);
+  e.tree_entries += count * q_len * q_len;
+}
+
+struct Size {
+  double slots = 0;  // tokens the cache holds, or total_kv
+  double bytes = 0;
+};
+
+Size size_of(const Scenario& s, const Extent& e) {
+  Size size;
+  size.slots = e.total_kv;
+  double table = 0;
+  if (s.op == ASSAY_OP_PAGED) {
+    // Every request may end in a partly filled page; about one block in eight stays unused.
+    const double pages = e.total_kv / s.page_size + e.requests;
+    size.slots = (pages * 8 / 7 + 1) * s.page_size;
+    const double row = s.table == ASSAY_TABLE_TOKEN ? e.max_kv : e.max_kv / s.page_size + 1;
+    table = 4 * (s.table == ASSAY_TABLE_CSR ? pages : e.requests * row);
+  }
+  auto tensor = [](double tokens, double heads, double dim, const Quantization& q) {
+    const double scale = q.scale == ASSAY_SCALE_TOKEN_HEAD ? 4 : 0;
+    return tokens * heads * (dim * format_bytes(q.format) + scale);
+  };
+  size.bytes = tensor(e.total_q, s.heads_q, s.head_dim_qk, s.q) +
+               tensor(size.slots, s.heads_kv, s.head_dim_qk, s.k) +
+               tensor(size.slots, s.heads_kv, s.head_dim_v, s.v) +
+               e.total_q * s.heads_q * (double{1} * s.head_dim_v * format_bytes(s.o_format) + 4) + table;
+  return size;
+}
+
+}  // namespace
+
+Extent extent_of(const BatchSpec& batch) {
+  Extent e;
+  switch (batch.kind) {
+    case BatchSpec::Kind::kMix:
+      for (const BatchGroup& g : batch.groups) add(e, g.count, g.q_len, g.kv_len);
+      break;
+    case BatchSpec::Kind::kUniform:
+    case BatchSpec::Kind::kZipf:
+      add(e, batch.n, batch.q.high, std::max(batch.q.high, batch.s.high));
+      break;
+    case BatchSpec::Kind::kTrace:
+      break;  // known once the trace is read
+  }
+  return e;
+}
+
+Extent extent_of(std::span<const Request> requests) {
+  Extent e;
+  for (const Request& r : requests) add(e, 1, r.q_len, r.kv_len);
+  return e;
+}
+
+bool case_fits(const Scenario& s, const Extent& e) { return case_size_message(s, e).empty(); }
+
+std::string case_size_message(const Scenario& s, const Extent& e) {
+  if (e.requests > static_cast<double>(kMaxRequests))
+    return fmt::format("batch= asks for {:.0f} requests; the limit is {}", e.requests, kMaxRequests);
+  const Size size = size_of(s, e);
+  if (e.total_q > static_cast<double>(kMaxTokens) || size.slots > static_cast<double>(kMaxTokens))
+    return fmt::format(
+        "batch= asks for {:.0f} new and {:.0f} cached tokens; the limit is {} each (the kernel interface "
+        "counts in int32); make batch or page smaller",
+        e.total_q, size.slots, kMaxTokens);
+  if (s.mask == ASSAY_MASK_TREE && e.tree_entries > static_cast<double>(kMaxTreeEntries))
+    return fmt::format("the tree masks take {:.0f} entries; the limit is {}; make q of the groups smaller",
+                       e.tree_entries, kMaxTreeEntries);
+  const double gib = size.bytes / (1024.0 * 1024 * 1024);
+  if (gib > static_cast<double>(kMaxCaseGiB))
+    return fmt::format(
+        "the case needs about {:.0f} GiB; the limit is {} GiB; make batch, h, d or page smaller", gib,
+        kMaxCaseGiB);
+  return "";
+}
+
+}  // namespace assay

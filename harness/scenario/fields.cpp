@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+// Field table (see fields.hpp): one row per field with everything anybody needs to know about it.
+// Values that name an enumerator take their spelling from harness/problem/names.hpp; the few
+// enumerations that only the scenario language knows (storage, index, input) are named here.
+#include "harness/scenario/fields.hpp"
+
+#include <cmath>
+
+#include "harness/problem/names.hpp"
+#include "harness/scenario/batch_text.hpp"
+#include "harness/scenario/limits.hpp"
+
+namespace assay {
+namespace {
+
+constexpr Name kStorageNames[] = {{"split", static_cast<int32_t>(Storage::kSplit)},
+                                  {"stacked", static_cast<int32_t>(Storage::kStacked)},
+                                  {"interleaved", static_cast<int32_t>(Storage::kInterleaved)}};
+constexpr Name kIndexNames[] = {{"full", 0}, {"swa", 1}};
+constexpr Name kSwitchNames[] = {{"off", 0}, {"on", 1}};
+constexpr Name kRecipeNames[] = {{"normal", static_cast<int32_t>(InputRecipe::kNormal)},
+                                 {"peaked", static_cast<int32_t>(InputRecipe::kPeaked)},
+                                 {"ascending", static_cast<int32_t>(InputRecipe::kAscending)},
+                                 {"boundary", static_cast<int32_t>(InputRecipe::kBoundary)},
+                                 {"cancelling", static_cast<int32_t>(InputRecipe::kCancelling)},
+                                 {"outlier", static_cast<int32_t>(InputRecipe::kOutlier)},
+                                 {"exact", static_cast<int32_t>(InputRecipe::kExact)}};
+
+template <typename Keep>
+std::vector<Name> filtered(std::span<const Name> names, Keep keep) {
+  std::vector<Name> out;
+  for (const Name& name : names)
+    if (keep(name.value)) out.push_back(name);
+  return out;
+}
+
+// Formats Q, K and V may have; what O may have; table kinds and scales a line may name.
+const std::vector<Name>& operand_formats() {
+  static const std::vector<Name> names = filtered(format_names(), [](int32_t f) {
+    return f == ASSAY_FP32 || format_is_float16(f) || format_is_quantized(f);
+  });
+  return names;
+}
+const std::vector<Name>& output_formats() {
+  static const std::vector<Name> names =
+      filtered(format_names(), [](int32_t f) { return f == ASSAY_FP32 || format_is_float16(f); });
+  return names;
+}
+const std::vector<Name>& paged_tables() {
+  static const std::vector<Name> names =
+      filtered(table_names(), [](int32_t t) { return t != ASSAY_TABLE_NONE; });
+  return names;
+}
+const std::vector<Name>& granularities() {
+  static const std::vector<Name> names =
+      filtered(scale_names(), [](int32_t s) { return s != ASSAY_SCALE_NONE; });
+  return names;
+}
+
+int32_t parse_name(Slice s, std::string_view what, std::span<const Name> names) {
+  if (const auto value = value_of(names, s.text)) return *value;
+  std::vector<std::string_view> candidates;
+  for (const Name& name : names) candidates.push_back(name.text);
+  throw TextError(s.offset, fmt::format("{}: unknown value \"{}\"{}; accepted: {}", what, s.text,
+                                        did_you_mean(s.text, candidates), accepted(names)));
+}
+
+// FORMAT or FORMAT:SCALE.
+Quantization parse_quantization(Slice s, std::string_view what) {
+  const size_t colon = s.text.find(':');
+  Quantization out;
+  out.format = parse_name(s.sub(0, colon), what, operand_formats());
+  out.scale = format_is_quantized(out.format) ? ASSAY_SCALE_TENSOR : ASSAY_SCALE_NONE;
+  if (colon == std::string_view::npos) return out;
+  if (!format_is_quantized(out.format))
+    throw TextError(s.offset + colon,
+                    fmt::format("{}: {} values carry no scale; leave out \"{}\" or take one of the "
+                                "fp8 formats or int8",
+                                what, s.text.substr(0, colon), s.text.substr(colon)));
+  out.scale = parse_name(s.sub(colon + 1), fmt::format("{}: scale", what), granularities());
+  return out;
+}
+
+void print_quantization(const Quantization& q, std::string& out) {
+  out += name_of(format_names(), q.format);
+  if (q.scale == ASSAY_SCALE_NONE || q.scale == ASSAY_SCALE_TENSOR) return;
+  out += ':';
+  out += name_of(scale_names(), q.scale);
+}
+
+// A or A/B; B defaults to A.
+void parse_pair(Slice s, std::string_view what, int64_t high, int32_t& first, int32_t& second) {
+  const size_t slash = s.text.find('/');
+  first = static_cast<int32_t>(parse_integer(s.sub(0, slash), what, 1, high));
+  second = first;
+  if (slash != std::string_view::npos)
+    second = static_cast<int32_t>(parse_integer(s.sub(slash + 1), what, 1, high));
+}
+
+void print_pair(int32_t first, int32_t second, std::string& out) {
+  append_integer(out, first);
+  if (second == first) return;
+  out += '/';
+  append_integer(out, second);
+}
+
+struct StridedName {
+  std::string_view text;
+  bool StridedOperands::*member;
+};
+constexpr StridedName kStridedNames[] = {{"q", &StridedOperands::q},
+                                         {"kv", &StridedOperands::kv},
+                                         {"out", &StridedOperands::out},
+                                         {"table", &StridedOperands::table},
+                                         {"scales", &StridedOperands::scales}};
+
+void parse_strides(Slice s, Scenario& scenario) {
+  scenario.strided = {};
+  if (s.text == "packed") return;
+  static constexpr std::string_view kAccepted[] = {"packed", "q", "kv", "out", "table", "scales"};
+  for (const Slice& part : split_outside_brackets(s, '+')) {
+    const StridedName* found = nullptr;
+    for (const StridedName& name : kStridedNames)
+      if (name.text == part.text) found = &name;
+    if (!found)
+      throw TextError(
+          part.offset,
+          fmt::format("strides: unknown operand \"{}\"{}; accepted: packed, or any of q, kv, out, "
+                      "table, scales joined by +",
+                      part.text, did_you_mean(part.text, kAccepted)));
+    if (scenario.strided.*(found->member))
+      throw TextError(part.offset, fmt::format("strides: \"{}\" is given twice", part.text));
+    scenario.strided.*(found->member) = true;
+  }
+}
+
+void print_strides(const Scenario& scenario, std::string& out) {
+  const size_t start = out.size();
+  for (const StridedName& name : kStridedNames) {
+    if (!(scenario.strided.*(name.member))) continue;
+    if (out.size() > start) out += '+';
+    out += name.text;
+  }
+  if (out.size() == start) out += "packed";
+}
+
+int32_t parse_window_side(Slice s, std::string_view what) {
+  return static_cast<int32_t>(parse_count(s, what, -1, kMaxTokens));
+}
+
+double parse_magnitude(Slice s, std::string_view what, bool zero) {
+  const double value = parse_real(s, what);
+  if ((zero && value == 0) || (value >= kMinMagnitude && value <= kMaxMagnitude)) return value;
+  throw TextError(s.offset,
+                  fmt::format("{}: {} is out of range; expected {}a number from {} to {}", what, s.text,
+                              zero ? "0 (off) or " : "auto or ", kMinMagnitude, kMaxMagnitude));
+}
+
+const Scenario& defaults() {
+  static const Scenario scenario;
+  return scenario;
+}
+
+Quantization default_kv(const Scenario& s) {
+  return format_is_quantized(s.q.format) ? Quantization{ASSAY_BF16, ASSAY_SCALE_NONE} : s.q;
+}
+int32_t default_out(const Scenario& s) {
+  return format_is_quantized(s.q.format) ? static_cast<int32_t>(ASSAY_BF16) : s.q.format;
+}
+
+// Rows of fields that are one enumerator: MEMBER of type TYPE named in NAMES.
+#define ASSAY_NAMED_FIELD(TEXT, PAGED, MEMBER, TYPE, NAMES, MEANING)                                        \
+  Field {                                                                                                   \
+    TEXT, "NAME", std::string(name_of(NAMES, static_cast<int32_t>(Scenario{}.MEMBER))), PAGED, MEANING,     \
+        accepted(NAMES),                                                                                    \
+        [](Slice v, Scenario& s) { s.MEMBER = static_cast<TYPE>(parse_name(v, TEXT, NAMES)); },             \
+        [](const Scenario& s, std::string& out) { out += name_of(NAMES, static_cast<int32_t>(s.MEMBER)); }, \
+        [](const Scenario& s) { return s.MEMBER == defaults().MEMBER; }                                     \
+  }
+
+std::vector<Field> make_fields() {
+  const std::string formats = accepted(operand_formats());
+  const std::string scales = accepted(granularities());
+  return {
+      ASSAY_NAMED_FIELD("op", false, op, int32_t, op_names(),
+                        "What is computed; stands first in the line, without op=."),
+      {"h", "Q[/KV]", "32/8", false, "Query heads and KV heads; one number means both.",
+       fmt::format("1 to {}, Q a multiple of KV", kMaxHeads),
+       [](Slice v, Scenario& s) { parse_pair(v, "h", kMaxHeads, s.heads_q, s.heads_kv); },
+       [](const Scenario& s, std::string& out) { print_pair(s.heads_q, s.heads_kv, out); },
+       [](const Scenario& s) { return s.heads_q == 32 && s.heads_kv == 8; }},
+      {"d", "QK[/V]", "128", false, "Head dimension of Q and K, and of V; one number means both.",
+       fmt::format("1 to {}", kMaxHeadDim),
+       [](Slice v, Scenario& s) { parse_pair(v, "d", kMaxHeadDim, s.head_dim_qk, s.head_dim_v); },
+       [](const Scenario& s, std::string& out) { print_pair(s.head_dim_qk, s.head_dim_v, out); },
+       [](const Scenario& s) { return s.head_dim_qk == 128 && s.head_dim_v == 128; }},
+      {"q", "FORMAT[:SCALE]", "bf16", false,
+       "Number format of Q; quantised formats carry scales of the given granularity (tensor unless given).",
+       fmt::format("{}; scales {}", formats, scales),
+       [](Slice v, Scenario& s) { s.q = parse_quantization(v, "q"); },
+       [](const Scenario& s, std::string& out) { print_quantization(s.q, out); },
+       [](const Scenario& s) { return s.q == Quantization{}; }},
+      {"kv", "K[:SCALE][/V[:SCALE]]", "as q, bf16 when q is quantised", false,
+       "Number formats of K and V, as q; V as K unless given.", "as q",
+       [](Slice v, Scenario& s) {
+         const size_t slash = v.text.find('/');
+         s.k = parse_quantization(v.sub(0, slash), "kv");
+         s.v = slash == std::string_view::npos ? s.k : parse_quantization(v.sub(slash + 1), "kv");
+       },
+       [](const Scenario& s, std::string& out) {
+         print_quantization(s.k, out);
+         if (s.v == s.k) return;
+         out += '/';
+         print_quantization(s.v, out);
+       },
+       [](const Scenario& s) { return s.k == default_kv(s) && s.v == s.k; }},
+      {"out", "FORMAT", "as q, bf16 when q is quantised", false, "Number format of O.",
+       accepted(output_formats()),
+       [](Slice v, Scenario& s) { s.o_format = parse_name(v, "out", output_formats()); },
+       [](const Scenario& s, std::string& out) { out += name_of(format_names(), s.o_format); },
+       [](const Scenario& s) { return s.o_format == default_out(s); }},
+      {"page", "TOKENS", "16", true, "Tokens per page of the cache.", fmt::format("1 to {}", kMaxPageSize),
+       [](Slice v, Scenario& s) {
+         s.page_size = static_cast<int32_t>(parse_count(v, "page", 1, kMaxPageSize));
+       },
+       [](const Scenario& s, std::string& out) { append_integer(out, s.page_size); },
+       [](const Scenario& s) { return s.page_size == defaults().page_size; }},
+      ASSAY_NAMED_FIELD("layout", true, layout, int32_t, layout_names(), "Order of the axes inside a page."),
+      ASSAY_NAMED_FIELD("storage", true, storage, Storage, kStorageNames,
+                        "How the K and the V plane share memory."),
+      ASSAY_NAMED_FIELD("table", true, table, int32_t, paged_tables(), "Kind of page table the kernel gets."),
+      ASSAY_NAMED_FIELD("index", true, swa_index, bool, kIndexNames,
+                        "swa: hybrid cache that holds only pages a window or chunk can still see."),
+      {"strides", "packed | OPERAND[+OPERAND...]", "packed", false,
+       "Operands that are strided views of something larger.",
+       "packed, or any of q, kv, out, table, scales joined by +", parse_strides, print_strides,
+       [](const Scenario& s) { return s.strided == StridedOperands{}; }},
+      ASSAY_NAMED_FIELD("mask", false, mask, int32_t, mask_names(),
+                        "Base visibility; window and chunk come on top."),
+      {"window", "LEFT[/RIGHT]", "-1", false,
+       "Keys from p - LEFT to p + RIGHT are visible, inclusive; -1 is unlimited (vLLM's sliding_window W "
+       "is window W-1).",
+       "-1 or a token count",
+       [](Slice v, Scenario& s) {
+         const size_t slash = v.text.find('/');
+         s.window_left = parse_window_side(v.sub(0, slash), "window");
+         s.window_right =
+             slash == std::string_view::npos ? -1 : parse_window_side(v.sub(slash + 1), "window");
+       },
+       [](const Scenario& s, std::string& out) {
+         append_count(out, s.window_left);
+         if (s.window_right == -1) return;
+         out += '/';
+         append_count(out, s.window_right);
+       },
+       [](const Scenario& s) { return s.window_left == -1 && s.window_right == -1; }},
+      {"chunk", "TOKENS", "0", false, "Local attention in chunks of this many tokens; 0 is off.",
+       "0 or a token count",
+       [](Slice v, Scenario& s) { s.chunk = static_cast<int32_t>(parse_count(v, "chunk", 0, kMaxTokens)); },
+       [](const Scenario& s, std::string& out) { append_count(out, s.chunk); },
+       [](const Scenario& s) { return s.chunk == 0; }},
+      {"cap", "NUMBER", "0", false, "Soft cap: logits become cap * tanh(logit / cap); 0 is off.",
+       fmt::format("0 or {} to {}", kMinMagnitude, kMaxMagnitude),
+       [](Slice v, Scenario& s) { s.softcap = parse_magnitude(v, "cap", true); },
+       [](const Scenario& s, std::string& out) { append_real(out, s.softcap); },
+       [](const Scenario& s) { return s.softcap == 0; }},
+      ASSAY_NAMED_FIELD("alibi", false, alibi, int32_t, alibi_names(),
+                        "Position bias -slope * distance, or with the square root of the distance."),
+      ASSAY_NAMED_FIELD("sinks", false, sinks, bool, kSwitchNames,
+                        "Per-head sink logit in the softmax denominator."),
+      {"scale", "auto | NUMBER", "auto", false,
+       "Factor on the dot product; auto is 1/sqrt(head dimension of Q, K).",
+       fmt::format("auto or {} to {}", kMinMagnitude, kMaxMagnitude),
+       [](Slice v, Scenario& s) {
+         s.softmax_scale = v.text == "auto" ? 0 : parse_magnitude(v, "scale", false);
+       },
+       [](const Scenario& s, std::string& out) {
+         if (s.softmax_scale == 0) {
+           out += "auto";
+         } else {
+           append_real(out, s.softmax_scale);
+         }
+       },
+       [](const Scenario& s) { return s.softmax_scale == 0; }},
+      {"batch", "GROUPS | uniform(...) | zipf(...) | trace(...)", "required", false,
+       "The requests and their lengths, see batch.hpp.",
+       "64q1s4k_2q512s2k, uniform(n=64,q=1,s=1k:8k), zipf(n=64,q=1,s=128:32k,a=1.2), "
+       "trace(FILE,step=500,tokens=8192,seqs=256,rate=1)",
+       [](Slice v, Scenario& s) { s.batch = read_batch(v); },
+       [](const Scenario& s, std::string& out) { append_batch(out, s.batch); },
+       [](const Scenario&) { return false; }},
+      ASSAY_NAMED_FIELD("input", false, recipe, InputRecipe, kRecipeNames, "Recipe of the input values."),
+      {"seed", "NUMBER", "0", false, "Seed of lengths, trees, pages and values.", "0 to 2^64-1",
+       [](Slice v, Scenario& s) { s.seed = parse_unsigned(v, "seed"); },
+       [](const Scenario& s, std::string& out) { out += fmt::format("{}", s.seed); },
+       [](const Scenario& s) { return s.seed == 0; }},
+  };
+}
+
+#undef ASSAY_NAMED_FIELD
+
+const std::vector<Field>& table() {
+  static const std::vector<Field> rows = make_fields();
+  return rows;
+}
+
+}  // namespace
+
+std::span<const Field> fields() { return table(); }
+
+const std::vector<std::string_view>& field_names() {
+  static const std::vector<std::string_view> names = [] {
+    std::vector<std::string_view> out;
+    for (const Field& field : fields()) out.push_back(field.name);
+    return out;
+  }();
+  return names;
+}
+
+int field_index(std::string_view name) {
+  for (size_t i = 0; i < table().size(); ++i)
+    if (table()[i].name == name) return static_cast<int>(i);
+  return -1;
+}
+
+int require_field(Slice name) {
+  const int index = field_index(name.text);
+  if (index >= 0) return index;
+  throw TextError(name.offset, fmt::format("unknown field \"{}\"{}; accepted fields: {}", name.text,
+                                           did_you_mean(name.text, field_names()), join(field_names())));
+}
+
+void resolve_defaults(Scenario& s, FieldSet given) {
+  static const FieldSet kv = field_bit(field_index("kv")), out = field_bit(field_index("out"));
+  if (!(given & kv)) s.k = s.v = default_kv(s);
+  if (!(given & out)) s.o_format = default_out(s);
+}
+
+std::string_view default_source(std::string_view field) {
+  return field == "kv" || field == "out" ? "q" : std::string_view();
+}
+
+void require_applicable(const Field& field, int32_t op, size_t offset) {
+  if (field.paged_only && op != ASSAY_OP_PAGED)
+    throw TextError(
+        offset, fmt::format("field \"{}\" describes a paged cache and has no meaning for {}; leave it out or "
+                            "start the line with paged",
+                            field.name, name_of(op_names(), op)));
+}
+
+std::string fields_markdown() {
+  std::string out = "| field | value | default | for | meaning | accepted |\n|---|---|---|---|---|---|\n";
+  auto cell = [](std::string_view text) {
+    std::string escaped;
+    for (const char c : text) {
+      if (c == '|') escaped += '\\';
+      escaped += c;
+    }
+    return escaped;
+  };
+  for (const Field& f : fields())
+    out += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", f.name, cell(f.syntax), cell(f.default_text),
+                       f.paged_only ? "paged" : "all", cell(f.meaning), cell(f.accepted));
+  return out;
+}
+
+}  // namespace assay

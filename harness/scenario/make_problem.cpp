@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scenario -> Problem: lengths, draft trees and pages, all drawn from the seed, so that a line gives
+// the same case on every machine. A new part of Problem that is drawn gets its own random stream
+// (harness/base/random.hpp), which keeps all old cases unchanged.
+#include <algorithm>
+#include <cmath>
+
+#include "harness/base/random.hpp"
+#include "harness/problem/paged_cache.hpp"
+#include "harness/scenario/extent.hpp"
+#include "harness/scenario/scenario.hpp"
+
+namespace assay {
+namespace {
+
+// How far back a draft token's parent lies at most: wide enough for branches to interleave, as the
+// level-by-level order of speculative decoders makes them.
+constexpr uint64_t kParentReach = 8;
+// One row in so many does not see itself, and one request in so many has an arbitrary bit matrix instead
+// of a tree: kernels must read the bits, not assume a diagonal or a triangle.
+constexpr uint64_t kBlindRowShare = 8;
+constexpr uint64_t kArbitraryShare = 4;
+
+// Fills n x n bits at `mask`; `index` counts the draws of the whole batch.
+void draw_tree(const CounterRng& rng, uint64_t& index, int32_t n, uint8_t* mask) {
+  if (rng.below(index++, kArbitraryShare) == 0) {
+    for (int64_t i = 0; i < int64_t{n} * n; ++i) mask[i] = static_cast<uint8_t>(rng.below(index++, 2));
+    return;
+  }
+  for (int32_t i = 0; i < n; ++i) {
+    uint8_t* row = mask + int64_t{i} * n;
+    // 0: a child of the context itself; otherwise a child of one of the tokens just before.
+    const uint64_t reach = std::min<uint64_t>(kParentReach, static_cast<uint64_t>(i));
+    const uint64_t back = rng.below(index++, reach + 1);
+    if (back > 0) std::copy_n(mask + (i - static_cast<int64_t>(back)) * n, n, row);
+    row[i] = 1;
+  }
+  // Last, so that descendants keep seeing a token that does not see itself.
+  for (int32_t i = 0; i < n; ++i)
+    if (rng.below(index++, kBlindRowShare) == 0) mask[int64_t{i} * n + i] = 0;
+}
+
+std::vector<uint8_t> draw_trees(const Problem& problem) {
+  const std::vector<int64_t> start = problem.tree_indptr();
+  std::vector<uint8_t> mask(static_cast<size_t>(start.back()), 0);
+  const CounterRng rng(problem.seed, kStreamTree);
+  uint64_t index = 0;
+  for (size_t r = 0; r < problem.requests.size(); ++r)
+    draw_tree(rng, index, problem.requests[r].q_len, mask.data() + start[r]);
+  return mask;
+}
+
+}  // namespace
+
+Problem make_problem(const Scenario& s) {
+  if (const Rule* rule = broken_rule(s)) throw InputError(rule->message(s));
+  Problem p;
+  p.op = s.op;
+  p.heads_q = s.heads_q;
+  p.heads_kv = s.heads_kv;
+  p.head_dim_qk = s.head_dim_qk;
+  p.head_dim_v = s.head_dim_v;
+  p.mask = s.mask;
+  p.window_left = s.window_left;
+  p.window_right = s.window_right;
+  p.chunk = s.chunk;
+  p.softcap = static_cast<float>(s.softcap);
+  p.softmax_scale =
+      static_cast<float>(s.softmax_scale > 0 ? s.softmax_scale : 1 / std::sqrt(double{1} * s.head_dim_qk));
+  p.alibi = s.alibi;
+  p.sinks = s.sinks;
+  p.q_format = s.q.format;
+  p.k_format = s.k.format;
+  p.v_format = s.v.format;
+  p.o_format = s.o_format;
+  p.q_scale = s.q.scale;
+  p.k_scale = s.k.scale;
+  p.v_scale = s.v.scale;
+  p.layout = s.layout;
+  p.page_size = s.page_size;
+  p.storage = s.storage;
+  p.table = s.table;
+  p.swa_index = s.swa_index;
+  p.strided = s.strided;
+  p.recipe = s.recipe;
+  p.seed = s.seed;
+
+  p.requests = draw_requests(s.batch, s.seed);
+  for (Request& request : p.requests) {
+    // A trace may share prefixes; contiguous K and V have no pages to share.
+    if (s.op == ASSAY_OP_PREFILL) request.shared_with = -1, request.shared_tokens = 0;
+  }
+  if (const std::string too_large = case_size_message(s, extent_of(p.requests)); !too_large.empty())
+    throw InputError(fmt::format("batch={}: {}", print(s.batch), too_large));
+  if (s.mask == ASSAY_MASK_TREE) {
+    for (const Request& request : p.requests)
+      if (request.q_len > request.kv_len)
+        throw InputError(
+            fmt::format("batch={}: mask=tree needs kv_len >= q_len, a drawn request has {} and {}",
+                        print(s.batch), request.kv_len, request.q_len));
+    p.tree_mask = draw_trees(p);
+  }
+  if (s.op == ASSAY_OP_PAGED) place_pages(p);
+  check_problem(p);
+  return p;
+}
+
+}  // namespace assay

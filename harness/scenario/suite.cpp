@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Suites: files, includes, names and the pull-style generator over their lines. What one line means is
+// suite_line.cpp.
+#include "harness/scenario/suite.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "harness/problem/names.hpp"
+#include "harness/scenario/source_text.hpp"
+#include "harness/scenario/suite_line.hpp"
+
+#ifndef ASSAY_SCENARIO_DIR
+#  error "ASSAY_SCENARIO_DIR (the folder of the shipped suites) comes from CMakeLists.txt of this folder"
+#endif
+
+namespace assay {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_file(const std::string& path, const SourcePlace& place) {
+  std::error_code error;
+  if (fs::is_directory(path, error))
+    throw InputError(place, fmt::format("\"{}\" is a folder; a suite file is expected", path));
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw InputError(place, fmt::format("the suite file \"{}\" cannot be opened", path));
+  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (in.bad()) throw InputError(place, fmt::format("the suite file \"{}\" cannot be read", path));
+  return text;
+}
+
+// One file however it is spelled.
+std::string identity(const std::string& path) {
+  std::error_code error;
+  const fs::path canonical = fs::weakly_canonical(path, error);
+  return error ? path : canonical.string();
+}
+
+struct OpenFile {
+  std::string text;
+  SourcePlace next;     // of the next line
+  size_t position = 0;  // of the next line in `text`
+  std::string id;       // identity(), or empty for typed text
+};
+
+// First word of a line and what follows it.
+std::pair<Slice, Slice> first_word(Slice line) {
+  line = trim(line);
+  size_t end = 0;
+  while (end < line.text.size() && !is_space(line.text[end])) ++end;
+  return {line.sub(0, end), trim(line.sub(end))};
+}
+
+std::vector<std::string> shipped_suites() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(ASSAY_SCENARIO_DIR, error))
+    if (entry.path().extension() == ".suite") names.push_back(entry.path().stem().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+struct Suite::Impl {
+  std::vector<OpenFile> open;      // the innermost include last
+  std::set<std::string> included;  // files are read once
+  NamedTexts names;
+  std::unique_ptr<LineCases> line;
+  SuiteCounts counts;
+
+  void push(std::string text, SourcePlace place, std::string id) {
+    if (!id.empty()) included.insert(id);
+    open.push_back({std::move(text), std::move(place), 0, std::move(id)});
+  }
+
+  void include(Slice path, const SourcePlace& place) {
+    if (path.text.empty()) throw InputError(place, "include needs a file: include other.suite");
+    const fs::path folder = fs::path(open.back().next.file).parent_path();
+    const std::string file = (folder / std::string(path.text)).lexically_normal().string();
+    const std::string id = identity(file);
+    for (const OpenFile& outer : open) {
+      if (outer.id != id) continue;
+      std::string chain;
+      for (const OpenFile& o : open) chain += o.next.file + " -> ";
+      throw InputError(place, fmt::format("include loop: {}{}", chain, file));
+    }
+    if (included.count(id)) return;
+    push(read_file(file, place), {file, 1, 1}, id);
+  }
+
+  void name_text(Slice rest, std::string_view raw, const SourcePlace& line_place) {
+    auto at = [&](size_t offset) {
+      SourcePlace p = line_place;
+      p.column += static_cast<int>(offset);
+      return p;
+    };
+    const char* usage = "expected let NAME = TEXT, the name of letters, digits and _";
+    const size_t equals = rest.text.find('=');
+    if (equals == std::string_view::npos) throw InputError(at(rest.offset), usage);
+    const Slice name = trim(rest.sub(0, equals));
+    if (name.text.empty() || !std::all_of(name.text.begin(), name.text.end(), is_name_character))
+      throw InputError(at(name.offset), fmt::format("\"{}\" is not a name; {}", name.text, usage));
+    const Slice text = trim(rest.sub(equals + 1));
+    if (text.text.empty()) throw InputError(at(text.offset), usage);
+    if (const auto found = names.find(name.text); found != names.end()) {
+      const SourcePlace& first = found->second.place;
+      throw InputError(at(name.offset), fmt::format("\"{}\" is already defined at {}:{}:{}", name.text,
+                                                    first.file, first.line, first.column));
+    }
+    names.emplace(name.text,
+                  NamedText{expand_names(raw.substr(text.offset, text.text.size()), at(text.offset), names),
+                            at(name.offset)});
+  }
+
+  // Reads one line of the innermost file; false when nothing is left.
+  bool read_line() {
+    while (!open.empty() && open.back().position >= open.back().text.size()) open.pop_back();
+    if (open.empty()) return false;
+    OpenFile& file = open.back();
+    const size_t end = std::min(file.text.find('\n', file.position), file.text.size());
+    const std::string raw(
+        without_comment(std::string_view(file.text).substr(file.position, end - file.position)));
+    const SourcePlace place = file.next;
+    file.position = end + 1;
+    ++file.next.line;
+    file.next.column = 1;
+    const auto [word, rest] = first_word({raw, 0});
+    if (word.text.empty()) return true;
+    SourcePlace word_place = place;
+    word_place.column += static_cast<int>(word.offset);
+    if (word.text == "include") {
+      include(rest, word_place);  // invalidates `file`
+    } else if (word.text == "let") {
+      name_text(rest, raw, place);
+    } else {
+      SourceText source = expand_names(raw, place, names);
+      if (trim(source.slice()).text.empty()) return true;
+      ++counts.lines;
+      line = std::make_unique<LineCases>(std::move(source));
+    }
+    return true;
+  }
+};
+
+Suite::Suite(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Suite::Suite(Suite&&) noexcept = default;
+Suite& Suite::operator=(Suite&&) noexcept = default;
+Suite::~Suite() = default;
+
+Suite Suite::from_text(std::string text, SourcePlace place) {
+  if (place.line == 0) place.line = 1;
+  if (place.column == 0) place.column = 1;
+  auto impl = std::make_unique<Impl>();
+  std::error_code error;
+  const std::string id = fs::is_regular_file(place.file, error) ? identity(place.file) : "";
+  impl->push(std::move(text), std::move(place), id);
+  return Suite(std::move(impl));
+}
+
+Suite Suite::open(const std::string& name_or_line) {
+  std::error_code error;
+  const SourcePlace typed{"command line", 1, 1};
+  const std::string& name = name_or_line;
+  if (name.empty())
+    throw InputError(typed, "a suite or a scenario line is expected, e.g. smoke or \"paged batch=4q1s1k\"");
+  const bool has_words = name.find_first_of(" \t\n=") != std::string::npos;
+  auto open_file = [&](const std::string& path) { return from_text(read_file(path, typed), {path, 1, 1}); };
+  if (fs::is_regular_file(name, error)) return open_file(name);
+  const std::string_view op = std::string_view(name).substr(0, name.find_first_of(", "));
+  if (has_words || value_of(op_names(), op)) return from_text(name, typed);
+  if (name.ends_with(".suite") || name.find('/') != std::string::npos) return open_file(name);
+  for (const std::string& path : {fmt::format("{}/{}.suite", ASSAY_SCENARIO_DIR, name),
+                                  fmt::format("scenarios/{}.suite", name), fmt::format("{}.suite", name)})
+    if (fs::is_regular_file(path, error)) return open_file(path);
+  const std::vector<std::string> shipped = shipped_suites();
+  const std::vector<std::string_view> known(shipped.begin(), shipped.end());
+  throw InputError(
+      typed, fmt::format("\"{}\" is neither a suite nor a scenario line{}; suites: {}; a line starts with {}",
+                         name, did_you_mean(name, known), known.empty() ? "none found" : join(known),
+                         accepted(op_names())));
+}
+
+std::optional<SuiteCase> Suite::next() {
+  while (true) {
+    if (impl_->line) {
+      if (std::optional<Scenario> scenario = impl_->line->next(impl_->counts))
+        return SuiteCase{std::move(*scenario), impl_->line->place()};
+      impl_->line.reset();
+    }
+    if (!impl_->read_line()) return std::nullopt;
+  }
+}
+
+const SuiteCounts& Suite::counts() const { return impl_->counts; }
+
+}  // namespace assay
