@@ -75,7 +75,8 @@ Row row_from_json(const nlohmann::json& object, const SourcePlace& place) {
   const auto fields = row_fields();
   Row row;
   for (const auto& [key, value] : object.items()) {
-    auto field = std::find_if(fields.begin(), fields.end(), [&](auto& f) { return f.name == key; });
+    auto field =
+        std::find_if(fields.begin(), fields.end(), [&name = key](auto& f) { return f.name == name; });
     if (field == fields.end()) {
       std::string names;
       for (const RowField& f : fields) names += (names.empty() ? "" : ", ") + std::string(f.name);
