@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// See case_runner.hpp.
+#include "harness/run/case_runner.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <new>
+#include <optional>
+
+#include "harness/measure/cold.hpp"
+#include "harness/measure/limits.hpp"
+#include "harness/problem/names.hpp"
+#include "harness/report/row_json.hpp"
+#include "harness/run/worker.hpp"
+
+namespace assay {
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+double us_since(Clock::time_point start) { return 1e6 * seconds_since(start); }
+
+// What a scalar CPU kernel, three poisoned runs and a repetition of it, and the reference may need beyond
+// the time limit: 0.5 GFLOP/s and 1 GB/s are below any machine this runs on.
+double check_allowance_s(const Work& w, double rows_budget) {
+  return 5 * (w.flops / 0.5e9 + w.total_bytes / 1e9) + rows_budget / 1e6;
+}
+
+std::string place_text(const ErrorStats& e) {
+  if (e.request < 0) return "";
+  std::string text = fmt::format("request {} row {} head {}", e.request, e.row, e.head);
+  if (e.dim >= 0) text += fmt::format(" dim {}", e.dim);
+  return text;
+}
+
+void say_row(const Say& say, const Row& row) { say({{"event", "row"}, {"row", json_of(row)}}); }
+
+struct PlanHolder {
+  const assay_kernel& kernel;
+  assay_plan* plan = nullptr;
+  ~PlanHolder() { call_free_plan(kernel, plan); }
+};
+
+// Thrown by a timed call that fails; becomes the outcome of the row.
+struct TimedCallFailed {
+  std::string text;
+};
+
+// Median over a few calls: a plan is made once per batch shape, so its cost is a single number.
+double time_plan(const assay_kernel& kernel, const assay_problem* problem, const assay_tensors* tensors) {
+  if (kernel.plan == nullptr) return std::nan("");
+  std::vector<double> us;
+  for (int i = 0; i < 5; ++i) {
+    PlanHolder holder{kernel};
+    const auto start = Clock::now();
+    const CallResult r = call_plan(kernel, problem, tensors, &holder.plan);
+    us.push_back(us_since(start));
+    if (!r.ok()) throw TimedCallFailed{"plan failed when repeated: " + r.error};
+  }
+  return summarize(us).median_us;
+}
+
+void fill_timing(Row& row, const Timing& t, const Work& w, const Problem& p, const Limits& limits) {
+  row.time_us = t.median_us;
+  row.time_q1_us = t.q1_us;
+  row.time_q3_us = t.q3_us;
+  row.time_low_us = t.low_us;
+  row.time_high_us = t.high_us;
+  row.samples = static_cast<int64_t>(t.samples_us.size());
+  row.stop = stop_name(t.stop);
+  const double seconds = t.median_us * 1e-6;
+  if (!(seconds > 0)) return;
+  row.tflops = w.flops / seconds / 1e12;
+  row.gbytes_per_s = w.total_bytes / seconds / 1e9;
+  row.tokens_per_s = static_cast<double>(w.tokens) / seconds;
+  const LimitTime limit = limit_time(w, p, limits);
+  row.limit = limit.name;
+  if (limit.seconds > 0) row.limit_percent = 100 * limit.seconds / seconds;
+}
+
+struct Case {
+  const Backend& backend;
+  const assay_device& device;
+  const Problem& problem;
+  const Work& work;
+  const Limits& limits;
+  const StoppingRule& rule;
+  const Say& say;
+};
+
+// One timed row per mode. The outputs the last timed call left are judged again.
+void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge,
+                const std::vector<std::string>& modes, const Row& checked, Clock::time_point start) {
+  const assay_problem* view = judge.inputs().view->get();
+  const assay_tensors* tensors = judge.device_case().tensors();
+  for (const std::string& mode : modes) {
+    c.say({{"event", "starting"},
+           {"stage", mode},
+           {"kernel", kernel.name},
+           {"allow_s", c.rule.max_seconds + c.rule.warmup_seconds +
+                           2 * (c.work.flops / 0.5e9 + c.work.total_bytes / 1e9)}});
+    Row row = checked;
+    try {
+      row.plan_us = time_plan(kernel, view, tensors);
+      PlanHolder holder{kernel};
+      if (const CallResult r = call_plan(kernel, view, tensors, &holder.plan); !r.ok())
+        throw TimedCallFailed{"plan failed when repeated: " + r.error};
+      std::optional<CacheFlusher> flusher;
+      if (mode == "cold") flusher.emplace(c.device.cache_bytes, c.device.multiprocessors);
+      const Timing t = measure(
+          [&] {
+            if (flusher) flusher->flush();
+            const auto before = Clock::now();
+            const CallResult r = call_run(c.backend, kernel, view, tensors, holder.plan);
+            const double us = us_since(before);
+            if (!r.ok()) throw TimedCallFailed{"failed while being timed: " + r.error};
+            return us;
+          },
+          c.rule);
+      const Verdict again = judge.recheck();
+      if (again.outcome == Outcome::kPassed) {
+        row.cache = mode;
+        fill_timing(row, t, c.work, c.problem, c.limits);
+      } else {
+        fill_verdict(row, again);
+        row.reason = "outputs checked again after timing: " + again.reason;
+      }
+    } catch (const TimedCallFailed& failed) {
+      row.outcome = outcome_name(Outcome::kCrashed);
+      row.reason = failed.text;
+    }
+    row.case_s = seconds_since(start);
+    say_row(c.say, row);
+    if (row.cache.empty()) return;  // a failure ends the kernel; an untimed row stands for all its modes
+  }
+}
+
+std::string memory_text(Clock::time_point start) {
+  return fmt::format(
+      "needs more memory than a worker may use (after {:.1f} s); raise --worker-memory or make the batch "
+      "smaller",
+      seconds_since(start));
+}
+
+void run_kernel(const Case& c, Judge& judge, const json& wanted, const Row& base) {
+  const auto start = Clock::now();
+  Row row = base;
+  wanted.at("name").get_to(row.kernel);
+  const assay_kernel* kernel = c.backend.find(row.kernel);
+  ASSAY_CHECK(kernel != nullptr, "no kernel {} in backend {}", row.kernel, c.backend.name());
+  try {
+    fill_verdict(row, judge.judge(c.backend, *kernel, c.device));
+    row.case_s = seconds_since(start);
+    const auto modes = wanted.at("modes").get<std::vector<std::string>>();
+    if (row.outcome == outcome_name(Outcome::kPassed) && !modes.empty()) {
+      time_modes(c, *kernel, judge, modes, row, start);
+      return;
+    }
+  } catch (const InputError& e) {
+    row.outcome = outcome_name(Outcome::kInvalid);
+    row.reason = e.what();
+  } catch (const InfrastructureError& e) {  // the device cannot hold this case with this kernel's workspace
+    row.outcome = outcome_name(Outcome::kInvalid);
+    row.reason = e.what();
+  } catch (const std::bad_alloc&) {
+    row.outcome = outcome_name(Outcome::kInvalid);
+    row.reason = memory_text(start);
+  }
+  say_row(c.say, row);
+}
+
+}  // namespace
+
+Row row_of_line(const std::string& scenario, const std::string& place) {
+  Row row;
+  row.scenario = scenario;
+  row.op = scenario.substr(0, scenario.find(' '));
+  row.suite_place = place;
+  return row;
+}
+
+void fill_batch(Row& row, const Problem& p) {
+  row.op = name_of(op_names(), p.op);
+  row.requests = static_cast<int64_t>(p.requests.size());
+  row.tokens = p.total_q();
+  row.max_kv_len = p.max_kv_len();
+  row.decodes = row.extends = row.prefills = 0;
+  for (const Request& r : p.requests) {
+    if (r.q_len == 0) continue;
+    if (r.context_len() <= 0)
+      ++row.prefills;
+    else if (r.q_len == 1)
+      ++row.decodes;
+    else
+      ++row.extends;
+  }
+}
+
+void fill_verdict(Row& row, const Verdict& v) {
+  row.outcome = outcome_name(v.outcome);
+  row.reason = v.reason;
+  row.rows_checked = v.rows_checked;
+  row.rows_total = v.rows_total;
+  row.reference_s = v.reference_seconds;
+  const auto fill = [](const ErrorStats& e, double& max_error, double& ratio, std::string& where) {
+    if (e.checked == 0) return;
+    max_error = e.max_error;
+    ratio = e.max_ratio;
+    where = place_text(e);
+  };
+  fill(v.o, row.o_max_error, row.o_ratio, row.o_where);
+  fill(v.lse, row.lse_max_error, row.lse_ratio, row.lse_where);
+}
+
+void run_case(const json& request, const Backend& backend, const assay_device& device, const Say& say) {
+  const auto line = request.at("scenario").get<std::string>();
+  const auto place = request.at("place").get<std::string>();
+  const auto budget = request.at("rows_budget").get<double>();
+  const StoppingRule rule = rule_from_json(request.at("rule"));
+  const Limits limits = limits_from_json(request.at("limits"));
+  const auto start = Clock::now();
+  Row base = row_of_line(line, place);
+  base.backend = backend.name();
+  base.device = device.name;
+  const auto starting = [&](const char* stage, const std::string& kernel, double allow_s) {
+    say({{"event", "starting"}, {"stage", stage}, {"kernel", kernel}, {"allow_s", allow_s}});
+  };
+
+  starting("problem", "", 60);
+  std::optional<Judge> judge;
+  std::optional<Problem> problem;
+  Work work;
+  try {
+    problem.emplace(make_problem(parse_scenario(line)));
+    fill_batch(base, *problem);
+    work = work_of(*problem);
+    starting("inputs", "", check_allowance_s(work, 0));
+    judge.emplace(*problem, budget);
+  } catch (const InputError& e) {
+    base.reason = e.what();
+  } catch (const std::bad_alloc&) {
+    base.reason = memory_text(start);
+  }
+  if (!judge) {  // the same for every kernel: nothing could be built
+    base.outcome = outcome_name(Outcome::kInvalid);
+    for (const json& wanted : request.at("kernels")) {
+      wanted.at("name").get_to(base.kernel);
+      say_row(say, base);
+    }
+    return;
+  }
+  const Case c{backend, device, *problem, work, limits, rule, say};
+  for (const json& wanted : request.at("kernels")) {
+    starting("check", wanted.at("name").get<std::string>(), check_allowance_s(work, budget));
+    run_kernel(c, *judge, wanted, base);
+  }
+}
+
+}  // namespace assay

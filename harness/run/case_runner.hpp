@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// One case inside the worker: build it, judge every kernel with one reference, time those that passed,
+// and say a Row for each. Works without a socket too: `say` gets the messages of worker.hpp.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "harness/check/verdict.hpp"
+#include "harness/report/row.hpp"
+#include "harness/scenario/scenario.hpp"
+
+namespace assay {
+
+using Say = std::function<void(const nlohmann::json&)>;
+
+// `request` as in worker.hpp. Everything a scenario or a kernel can do wrong becomes a row; only a
+// process that dies, or a bug of assay, gets past this.
+void run_case(const nlohmann::json& request, const Backend&, const assay_device&, const Say& say);
+
+// The part of a row known from the scenario text alone; outcome and the rest stay empty. Used for rows
+// the parent has to write itself.
+Row row_of_line(const std::string& scenario, const std::string& place);
+
+// The columns that describe the batch.
+void fill_batch(Row&, const Problem&);
+void fill_verdict(Row&, const Verdict&);
+
+}  // namespace assay

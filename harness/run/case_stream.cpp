@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// See case_stream.hpp.
+#include "harness/run/case_stream.hpp"
+
+#include "harness/base/error.hpp"
+
+namespace assay {
+
+CaseStream::CaseStream(const RunOptions& options, Scope scope) : options_(options), scope_(scope) {
+  if (options.suites.empty())
+    throw InputError(
+        "no suite and no scenario line given; try a suite name such as smoke, a *.suite file, or a line "
+        "such as 'paged batch=4q1s1k'");
+  if (options.filter.empty()) return;
+  try {
+    filter_.emplace(options.filter, std::regex::ECMAScript | std::regex::optimize);
+  } catch (const std::regex_error& e) {
+    throw InputError(
+        fmt::format("--filter '{}': not a regular expression (ECMAScript): {}", options.filter, e.what()));
+  }
+}
+
+std::optional<RunCase> CaseStream::next() {
+  while (options_.limit < 0 || given_ < options_.limit) {
+    if (!suite_) {
+      if (suite_at_ == options_.suites.size()) return std::nullopt;
+      suite_.emplace(Suite::open(options_.suites[suite_at_]));
+    }
+    std::optional<SuiteCase> c = suite_->next();
+    if (!c) {
+      before_ = counts();
+      suite_.reset();
+      ++suite_at_;
+      continue;
+    }
+    if (options_.seed) c->scenario.seed = *options_.seed;
+    std::string line = print(c->scenario);
+    if (filter_ && !std::regex_search(line, *filter_)) continue;
+    // Two suites may hold the same line; a case has one row per kernel, so it runs once.
+    if (!scope_.keep_repeats && !seen_.insert(fingerprint(line)).second) {
+      ++repeated_;
+      continue;
+    }
+    ++given_;
+    if (!scope_.all_shards && !in_shard(line, options_.shard)) continue;
+    const SourcePlace& p = c->place;
+    std::string place = p.line > 0 ? fmt::format("{}:{}", p.file, p.line) : p.file;
+    return RunCase{std::move(c->scenario), std::move(line), std::move(place)};
+  }
+  return std::nullopt;
+}
+
+SuiteCounts CaseStream::counts() const {
+  SuiteCounts sum = before_;
+  if (suite_) {
+    sum.cases += suite_->counts().cases;
+    sum.excluded += suite_->counts().excluded;
+    sum.lines += suite_->counts().lines;
+  }
+  return sum;
+}
+
+CaseCount count_cases(const RunOptions& options, int64_t most) {
+  CaseCount count;
+  CaseStream all(options, {.all_shards = true});
+  uint64_t print = fingerprint("");
+  for (int64_t n = 0; const auto c = all.next(); ++n) {
+    if (n == most) {
+      count.complete = false;
+      break;
+    }
+    print = fingerprint("\n", fingerprint(c->line, print));
+    if (!in_shard(c->line, options.shard)) continue;
+    ++count.cases;
+    if (c->scenario.op > 0 && c->scenario.op < 3) ++count.by_op[c->scenario.op];
+  }
+  count.fingerprint = print;
+  return count;
+}
+
+}  // namespace assay

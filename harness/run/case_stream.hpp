@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cases of a run, one after the other: suites expanded, seed replaced, filtered, limited, cut to the
+// shard. A counting pass over the same stream gives totals for the progress line and the fingerprint
+// that says whether two runs are about the same cases.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <regex>
+#include <string>
+#include <unordered_set>
+
+#include "harness/run/options.hpp"
+#include "harness/scenario/suite.hpp"
+
+namespace assay {
+
+struct RunCase {
+  Scenario scenario;
+  std::string line;   // canonical
+  std::string place;  // "smoke.suite:12"
+};
+
+class CaseStream {
+ public:
+  struct Scope {
+    bool all_shards = false;
+    bool keep_repeats = false;  // constant memory; for listing
+  };
+  // `options` must outlive the stream. InputError for no suites or a bad filter; errors in a suite come from
+  // next().
+  explicit CaseStream(const RunOptions& options) : CaseStream(options, Scope{}) {}
+  CaseStream(const RunOptions& options, Scope);
+  std::optional<RunCase> next();
+  int64_t repeated() const { return repeated_; }  // lines that had occurred before: left out
+  SuiteCounts counts() const;                     // over all suites so far
+
+ private:
+  const RunOptions& options_;
+  Scope scope_;
+  std::optional<std::regex> filter_;
+  size_t suite_at_ = 0;
+  std::optional<Suite> suite_;
+  SuiteCounts before_;
+  int64_t given_ = 0, repeated_ = 0;
+  std::unordered_set<uint64_t> seen_;
+};
+
+struct CaseCount {
+  int64_t cases = 0;         // of the shard
+  bool complete = true;      // false: there are more, counting stopped
+  uint64_t fingerprint = 0;  // of the lines of all shards, in order
+  int64_t by_op[3] = {};     // of the shard, by enum assay_op
+};
+// Looks at no more than `most` cases: a suite may have billions. The bound is a number, not a time, so
+// that the fingerprint is the same on every machine.
+inline constexpr int64_t kMostCounted = 200'000;
+CaseCount count_cases(const RunOptions&, int64_t most = kMostCounted);
+
+}  // namespace assay

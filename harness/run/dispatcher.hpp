@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// A backend seen from the parent: keeps one worker alive, sends it cases, watches the clock, and turns
+// every way a worker can end into rows. After a death the remaining kernels of the case go to a new
+// worker. The parent itself never loads a backend.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "harness/report/row.hpp"
+#include "harness/run/options.hpp"
+#include "harness/run/worker_process.hpp"
+
+namespace assay {
+
+struct KernelInfo {
+  std::string name, description, arch;
+  int32_t op = 0;
+  uint32_t promises = 0;
+};
+
+// One case for one backend.
+struct CaseRequest {
+  std::string scenario, place;
+  struct Wanted {
+    std::string kernel;
+    std::vector<std::string> modes;  // cache modes to time; empty: check only
+  };
+  std::vector<Wanted> kernels;
+};
+
+class Dispatcher {
+ public:
+  // `worker`: the program with the arguments that make it a worker of this backend. `log_fd`: where the
+  // output of kernels goes; stays open as long as the dispatcher. Starts a worker: InfrastructureError when
+  // two in a row cannot start.
+  Dispatcher(WorkerCommand worker, int log_fd, const RunOptions&);
+  ~Dispatcher();
+
+  const std::string& backend() const { return backend_; }
+  const std::vector<KernelInfo>& kernels() const { return kernels_; }
+  const nlohmann::json& device() const { return device_; }
+  const nlohmann::json& limits() const { return limits_; }  // null before measure_limits()
+
+  // Rates measured on the device; null values where it failed, with the reason under "missing".
+  void measure_limits(const std::atomic<bool>& stop);
+  // Per scenario: [{kernel, status, why}]. InfrastructureError when the worker dies on it twice.
+  nlohmann::json supports(const std::vector<std::string>& scenarios);
+
+  // Rows in the order they become known. False when *stop ended it: the rows given so far are right, the
+  // others do not exist. `starting` is told the kernel and stage before each (for progress).
+  using OnRow = std::function<void(const Row&)>;
+  using OnStart = std::function<void(const std::string& kernel, const std::string& stage)>;
+  bool run(const CaseRequest&, const OnRow&, const OnStart&, const std::atomic<bool>& stop);
+
+ private:
+  struct Ended;
+  void start_worker();
+  WorkerProcess& worker();
+  Ended talk(const CaseRequest&, const OnRow&, const OnStart&, const std::atomic<bool>& stop);
+  std::string log_tail() const;
+
+  WorkerCommand command_;
+  int log_fd_;
+  RunOptions options_;
+  std::unique_ptr<WorkerProcess> worker_;
+  std::string backend_;
+  std::vector<KernelInfo> kernels_;
+  nlohmann::json device_, limits_;
+  int64_t log_start_ = 0;  // where the log stood when the present case began
+};
+
+}  // namespace assay

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// See merge.hpp.
+#include "harness/run/merge.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <unordered_map>
+
+#include "harness/base/error.hpp"
+#include "harness/report/row_json.hpp"
+#include "harness/report/row_reader.hpp"
+#include "harness/report/tally.hpp"
+#include "harness/run/machine.hpp"
+#include "harness/run/options.hpp"
+#include "harness/run/results_folder.hpp"
+#include "harness/run/sweep.hpp"
+
+namespace assay {
+namespace {
+
+using nlohmann::json;
+
+struct Part {
+  std::string folder;
+  json run;
+  Shard shard;
+  std::vector<Row> rows;
+};
+
+Part read_part(const std::string& folder) {
+  Part p;
+  p.folder = folder;
+  if (!std::filesystem::is_directory(folder)) throw InputError({folder}, "is not a results folder");
+  p.run = read_run_json(folder);
+  const std::string run_json = folder + "/run.json";
+  const json identity = p.run.value("identity", json::object());
+  p.shard = parse_shard(identity.value("shard", "1/1"));
+  if (!p.run.value("complete", false))
+    throw InputError({folder}, fmt::format("shard {}/{} did not run to its end; continue it with --resume first",
+                                           p.shard.index, p.shard.count));
+  const RowsFile file = read_rows(folder + "/rows.csv");
+  if (!file.truncated_tail.empty())
+    throw InputError({folder + "/rows.csv"}, "ends in a half-written line though run.json says the run is complete");
+  p.rows = file.rows;
+  const auto expected = p.run.value("rows", int64_t{-1});
+  if (expected != static_cast<int64_t>(p.rows.size()))
+    throw InputError({folder + "/rows.csv"}, fmt::format("holds {} rows, run.json says {}: rows were lost or added",
+                                                         p.rows.size(), expected));
+  if (p.run.value("rows_fingerprint", "") != rows_fingerprint(p.rows))
+    throw InputError({folder + "/rows.csv"}, "holds other cases than run.json says: the file was edited");
+  return p;
+}
+
+void check_same_run(const std::vector<Part>& parts) {
+  const json& first = parts[0].run["identity"];
+  for (const Part& p : parts) {
+    const std::string differs = identity_difference(first, p.run["identity"], identity_per_shard());
+    if (!differs.empty())
+      throw InputError({p.folder}, fmt::format("belongs to another run than {}: {} (there: {}, here: {})",
+                                               parts[0].folder, differs, parts[0].folder, p.folder));
+  }
+}
+
+void check_shards(const std::vector<Part>& parts) {
+  const int32_t count = parts[0].shard.count;
+  std::map<int32_t, std::string> have;
+  for (const Part& p : parts) {
+    if (p.shard.count != count)
+      throw InputError({p.folder}, fmt::format("is shard {}/{}, but {} is one of {}", p.shard.index, p.shard.count,
+                                               parts[0].folder, count));
+    const auto [at, fresh] = have.emplace(p.shard.index, p.folder);
+    if (!fresh)
+      throw InputError({p.folder}, fmt::format("is shard {}/{}, and so is {}", p.shard.index, count, at->second));
+  }
+  std::string missing;
+  for (int32_t i = 1; i <= count; ++i)
+    if (!have.contains(i)) missing += fmt::format("{}{}/{}", missing.empty() ? "" : ", ", i, count);
+  if (!missing.empty()) throw InputError("missing shards: " + missing + "; name their folders too");
+}
+
+void check_rows(const std::vector<Part>& parts) {
+  std::unordered_map<std::string, const Part*> owner;
+  for (const Part& p : parts)
+    for (const Row& row : p.rows) {
+      const auto [at, fresh] = owner.emplace(row.key(), &p);
+      if (!fresh)
+        throw InputError({p.folder + "/rows.csv"},
+                         fmt::format("holds {} again; it is in {} already", row.key(), at->second->folder));
+      if (!in_shard(row.scenario, p.shard))
+        throw InputError({p.folder + "/rows.csv"}, fmt::format("holds {}, which is no case of shard {}/{}", row.key(),
+                                                               p.shard.index, p.shard.count));
+    }
+}
+
+}  // namespace
+
+std::string rows_fingerprint(const std::vector<Row>& rows) {
+  uint64_t sum = 0;  // of hashes: order does not matter, loss and exchange do
+  for (const Row& row : rows) sum += fingerprint(row.key());
+  return hex(sum);
+}
+
+Merged merge(const std::vector<std::string>& folders, const std::string& out,
+             const std::vector<std::string>& command) {
+  if (folders.empty()) throw InputError("no results folder given; name the folders of all shards");
+  std::vector<Part> parts;
+  for (const std::string& folder : folders) parts.push_back(read_part(folder));
+  check_same_run(parts);
+  check_shards(parts);
+  check_rows(parts);
+  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.shard.index < b.shard.index; });
+
+  json identity = parts[0].run["identity"];
+  identity["shard"] = "1/1";
+  ResultsFolder merged = ResultsFolder::create(out, identity);
+  json shards = json::array();
+  for (const Part& p : parts) {
+    for (const Row& row : p.rows) merged.append(row);
+    json facts = {{"folder", p.folder}};
+    for (const char* key : {"machine", "start", "end", "limits", "command", "clocks", "backends"})
+      facts[key] = p.run.value(key, json(nullptr));
+    shards.push_back(facts);
+  }
+  json run = parts[0].run;
+  run["identity"] = identity;
+  run["command"] = command;
+  run["shards"] = shards;
+  run["end"] = now_utc();
+  run["complete"] = true;
+  run["rows"] = merged.rows().size();
+  run["rows_fingerprint"] = rows_fingerprint(merged.rows());
+  json tally = json::object();
+  const Tally counts = tally_of(merged.rows());
+  for (const std::string_view outcome : kOutcomes) tally[std::string(outcome)] = counts.of(outcome);
+  run["tally"] = tally;
+  merged.write_run_json(run);
+  merged.write_pages();
+  return {merged.rows(), out};
+}
+
+}  // namespace assay

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Puts the results folders of a run's shards together into one. Refuses whatever would make the sum
+// look complete when it is not: a shard missing, unfinished or given twice, rows in two shards, rows lost
+// from a finished folder, shards of different runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/report/row.hpp"
+
+namespace assay {
+
+struct Merged {
+  std::vector<Row> rows;  // of shard 1, then 2, ...
+  std::string folder;
+};
+
+// Writes rows.csv, run.json and the pages into `out` (made; InputError when it is not empty) or throws
+// InputError before anything is written.
+Merged merge(const std::vector<std::string>& folders, const std::string& out,
+             const std::vector<std::string>& command);
+
+// What run.json records about its rows when a run ends, and merge recomputes.
+std::string rows_fingerprint(const std::vector<Row>&);  // of the set of keys, in any order
+
+}  // namespace assay

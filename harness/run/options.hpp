@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run was asked to do. `identity_of` is the part that decides which rows come out and what they
+// mean: a results folder may only be continued, and shards only be merged, when it is equal. The rest
+// (time limit, memory limit) may change between attempts.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/measure/measure.hpp"
+
+namespace assay {
+
+// Part i of n, i from 1.
+struct Shard {
+  int32_t index = 1, count = 1;
+  bool operator==(const Shard&) const = default;
+};
+Shard parse_shard(const std::string& text);  // "2/8"; InputError
+// Which part a case belongs to: a hash of its canonical line, so that it depends neither on the order of
+// the suite nor on the other cases, and all kernels of a case share one reference.
+bool in_shard(std::string_view scenario_line, const Shard&);
+
+struct RunOptions {
+  std::vector<std::string> suites;    // names, paths or lines, as typed
+  std::vector<std::string> backends;  // names or paths, as typed; empty: all installed
+  std::vector<std::string> kernels;   // globs, any may match; empty: all
+  std::string filter;                 // ECMAScript regex on the canonical line; empty: all
+  std::optional<uint64_t> seed;       // in place of every line's own
+  int64_t limit = -1;                 // most cases, before sharding; -1: all
+  Shard shard;
+  bool timed = false;               // time kernels that passed
+  std::vector<std::string> caches;  // "hot", "cold"; used when timed
+  StoppingRule rule;                // when timed
+  double rows_budget = 3e7;         // row x key x head products of reference per case; more: rows are sampled
+  double timeout_s = 60;            // of one stage of a small case; scaled up with the work
+  int64_t worker_memory_bytes = -1;  // address space of a worker; -1: 80 % of the machine's memory
+};
+
+// FNV-1a, 64 bits: for shards and fingerprints (no adversary).
+uint64_t fingerprint(std::string_view bytes, uint64_t so_far = 0xcbf29ce484222325ull);
+std::string hex(uint64_t);
+
+nlohmann::json options_json(const RunOptions&);
+// Inverse of options_json. InputError naming the key when it is not such an object.
+RunOptions options_from_json(const nlohmann::json&, const std::string& file);
+
+}  // namespace assay

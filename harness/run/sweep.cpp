@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// See sweep.hpp.
+#include "harness/run/sweep.hpp"
+
+#include <fnmatch.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <unordered_map>
+
+#include "harness/base/error.hpp"
+#include "harness/device/backend.hpp"
+#include "harness/problem/names.hpp"
+#include "harness/report/row_json.hpp"
+#include "harness/run/case_runner.hpp"
+#include "harness/run/machine.hpp"
+#include "harness/run/worker.hpp"
+
+namespace assay {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+std::string join(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text;
+}
+
+bool matches(const std::string& name, const std::vector<std::string>& globs) {
+  return globs.empty() || std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
+           return fnmatch(glob.c_str(), name.c_str(), 0) == 0;
+         });
+}
+
+std::string program_path() { return fs::read_symlink("/proc/self/exe").string(); }
+
+}  // namespace
+
+std::vector<BackendChoice> choose_backends(const std::vector<std::string>& asked) {
+  const std::vector<std::string> installed = installed_backends();
+  if (asked.empty() && installed.empty())
+    throw InfrastructureError(
+        "no backend library (libassay_*.so) stands beside the program; build one, or name a "
+        "library with --backend ./PATH.so");
+  std::vector<BackendChoice> choices;
+  const fs::path folder = fs::path(program_path()).parent_path();
+  for (const std::string& text : asked.empty() ? installed : asked) {
+    BackendChoice c{text, ""};
+    if (text.find('/') != std::string::npos || text.find(".so") != std::string::npos) {
+      if (!fs::is_regular_file(text)) throw InputError(fmt::format("--backend {}: no such file", text));
+      c.path = fs::absolute(text).string();
+      if (text.find('/') == std::string::npos) c.label = "./" + text;
+    } else if (std::find(installed.begin(), installed.end(), text) != installed.end()) {
+      c.path = (folder / ("libassay_" + text + ".so")).string();
+    } else {
+      throw InputError(
+          fmt::format("--backend {}: not installed; installed are: {}; a library elsewhere is named by "
+                      "its path, such as ./lib{}.so",
+                      text, installed.empty() ? "none" : join(installed), text));
+    }
+    for (const BackendChoice& other : choices)
+      if (other.path == c.path) throw InputError(fmt::format("--backend {}: given twice", text));
+    choices.push_back(std::move(c));
+  }
+  return choices;
+}
+
+WorkerCommand worker_command(const BackendChoice& choice, const RunOptions& options) {
+  WorkerCommand command;
+  command.argv = {program_path(), "worker", choice.path};
+  command.memory_bytes = options.worker_memory_bytes;
+  if (command.memory_bytes < 0 && total_memory_bytes() > 0)
+    command.memory_bytes = total_memory_bytes() / 5 * 4;
+  return command;
+}
+
+json identity_of(const RunOptions& o, const CaseCount& count, const std::vector<BackendChoice>& backends) {
+  json j = options_json(o);
+  j.erase("timeout_s");
+  j.erase("worker_memory_bytes");
+  if (!o.timed)
+    for (const char* key :
+         {"caches", "relative_width", "min_samples", "max_samples", "max_seconds", "warmup_seconds"})
+      j.erase(key);
+  j["cases_fingerprint"] = hex(count.fingerprint);
+  json names = json::array(), files = json::object();
+  for (const BackendChoice& b : backends) {
+    names.push_back(b.label);
+    files[b.label] = file_fingerprint(b.path);
+  }
+  j["backends"] = names;
+  j["backend_files"] = files;
+  j["program"] = file_fingerprint(program_path());
+  const json build = build_facts();
+  j["build"] = fmt::format("{} {}{}", build["version"].get<std::string>(),
+                           build["commit"].is_string() ? build["commit"].get<std::string>() : "?",
+                           build["dirty"] == true ? " dirty" : "");
+  return j;
+}
+
+const std::vector<std::string>& identity_per_shard() {
+  static const std::vector<std::string> keys = {"shard", "program", "backend_files"};
+  return keys;
+}
+
+struct Sweep::Arm {
+  std::string label;
+  Dispatcher dispatcher;
+  std::vector<KernelInfo> chosen;
+};
+
+Sweep::Sweep(const RunOptions& options) : options_(options), choices_(choose_backends(options.backends)) {
+  count_ = count_cases(options_);
+  identity_ = identity_of(options_, count_, choices_);
+}
+
+Sweep::~Sweep() = default;
+
+void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
+  std::vector<std::string> all;
+  bool any = false;
+  for (const BackendChoice& choice : choices_) {
+    arms_.push_back(std::unique_ptr<Arm>(
+        new Arm{choice.label, Dispatcher(worker_command(choice, options_), log_fd, options_), {}}));
+    Arm& arm = *arms_.back();
+    for (const KernelInfo& k : arm.dispatcher.kernels()) {
+      all.push_back(k.name);
+      if (matches(k.name, options_.kernels)) arm.chosen.push_back(k);
+    }
+    any = any || !arm.chosen.empty();
+  }
+  if (!any)
+    throw InputError(
+        fmt::format("--kernel {}: no kernel of that name; there are: {}", join(options_.kernels), join(all)));
+  if (!options_.timed) return;
+  for (const auto& arm : arms_)
+    if (!arm->chosen.empty() && !stop) arm->dispatcher.measure_limits(stop);
+}
+
+SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std::atomic<bool>& stop) {
+  SweepResult result;
+  // Without a folder the output of kernels goes to memory: the last line of it is still quoted when a
+  // kernel dies.
+  const int memory_log = folder ? -1 : memfd_create("assay-worker-log", MFD_CLOEXEC);
+  struct Closer {
+    int fd;
+    ~Closer() {
+      if (fd >= 0) close(fd);
+    }
+  } closer{memory_log};
+  start(folder ? folder->log_fd() : memory_log, stop);
+
+  SweepPlan plan{count_};
+  if (folder) plan.found = static_cast<int64_t>(folder->rows().size());
+  if (count_.complete) {
+    plan.rows = 0;
+    const auto modes = options_.timed ? static_cast<int64_t>(options_.caches.size()) : 1;
+    for (const auto& arm : arms_)
+      for (const KernelInfo& k : arm->chosen)
+        if (k.op > 0 && k.op < 3) plan.rows += count_.by_op[k.op] * modes;
+  }
+  observer.planned(plan);
+
+  const std::vector<std::string> modes = options_.timed ? options_.caches : std::vector<std::string>{};
+  CaseStream cases(options_);
+  while (!stop) {
+    const std::optional<RunCase> c = cases.next();
+    if (!c) break;
+    ++result.cases;
+    bool has_kernel = false;
+    for (const auto& arm : arms_) {
+      CaseRequest request{c->line, c->place, {}};
+      for (const KernelInfo& k : arm->chosen) {
+        if (k.op != c->scenario.op) continue;
+        has_kernel = true;
+        ResultsFolder::Left left{false, modes};
+        if (folder) left = folder->left(c->line, k.name, arm->label, modes);
+        if (!left.done) request.kernels.push_back({k.name, left.modes});
+      }
+      if (request.kernels.empty()) continue;
+      const bool went_on = arm->dispatcher.run(
+          request,
+          [&](Row row) {
+            row.backend = arm->label;
+            if (folder) folder->append(row);
+            observer.row(row);
+          },
+          [&](const std::string& kernel, const std::string& stage) {
+            observer.starting(c->line, kernel, stage);
+          },
+          stop);
+      if (!went_on) {
+        result.stopped = true;
+        break;
+      }
+    }
+    if (result.stopped) break;
+    if (!has_kernel) {
+      ++result.no_kernel;
+      Row row = row_of_line(c->line, c->place);
+      row.kernel = "none";
+      row.backend = arms_.size() == 1 ? arms_[0]->label : "any";
+      row.outcome = "unsupported";
+      row.reason = fmt::format("no chosen kernel has the op {}", name_of(op_names(), c->scenario.op));
+      if (!folder || !folder->left(row.scenario, row.kernel, row.backend, {}).done) {
+        if (folder) folder->append(row);
+        observer.row(row);
+      }
+    }
+  }
+  result.stopped = result.stopped || stop;
+  result.repeated = cases.repeated();
+  result.counts = cases.counts();
+  return result;
+}
+
+int64_t unverified_cases(std::span<const Row> rows) {
+  std::unordered_map<std::string, bool> judged;
+  for (const Row& row : rows) judged[row.scenario] |= row.outcome != "unsupported";
+  return std::count_if(judged.begin(), judged.end(), [](const auto& entry) { return !entry.second; });
+}
+
+json Sweep::backends_json() const {
+  json all = json::array();
+  for (const auto& arm : arms_) {
+    json kernels = json::array();
+    for (const KernelInfo& k : arm->chosen)
+      kernels.push_back({{"name", k.name},
+                         {"op", name_of(op_names(), k.op)},
+                         {"description", k.description},
+                         {"arch", k.arch}});
+    all.push_back({{"backend", arm->label},
+                   {"device", arm->dispatcher.device()},
+                   {"limits", arm->dispatcher.limits()},
+                   {"kernels", kernels}});
+  }
+  return all;
+}
+
+json Sweep::first_limits() const {
+  for (const auto& arm : arms_)
+    if (!arm->dispatcher.limits().is_null()) return arm->dispatcher.limits();
+  return nullptr;
+}
+
+json run_facts(const Sweep& sweep, const RunOptions& options, const std::vector<std::string>& command,
+               const std::string& start) {
+  const json build = build_facts();
+  json j;
+  j["schema_version"] = kSchemaVersion;
+  j["identity"] = sweep.identity();
+  j["options"] = options_json(options);
+  j["command"] = command;
+  j["suite"] = options.suites;
+  j["seed"] = options.seed ? json(*options.seed) : json(nullptr);
+  if (!options.seed) j["seed_reason"] = "every line has its own";
+  j["start"] = start;
+  j["machine"] = machine_facts();
+  j["clocks"] = {{"start", clock_facts()}};
+  j["build"] = build;
+  j["compiler"] = build["compiler"];
+  j["commit"] = build["commit"];
+  j["dirty"] = build["dirty"];
+  j["source_now"] = source_facts();
+  j["backends"] = sweep.backends_json();
+  j["limits"] = sweep.first_limits();
+  if (j["limits"].is_null()) j["limits_reason"] = options.timed ? "not measured yet" : "nothing was timed";
+  json names = json::array();
+  for (const json& b : j["backends"])
+    for (const json& k : b["kernels"]) names.push_back(k["name"]);
+  j["kernels"] = names;
+  j["columns"] = columns_json();
+  j["complete"] = false;
+  j["end"] = nullptr;
+  return j;
+}
+
+}  // namespace assay

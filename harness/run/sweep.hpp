@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The run itself: every case of the suites, every matching kernel of every backend, one row each,
+// into a results folder if there is one. Prints nothing: an observer is told what happens.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "harness/run/case_stream.hpp"
+#include "harness/run/dispatcher.hpp"
+#include "harness/run/options.hpp"
+#include "harness/run/results_folder.hpp"
+
+namespace assay {
+
+// A backend as asked for. `label` is the column "backend" and what --backend takes again: the short
+// name, or the path as typed (two builds of one library in one run stay apart).
+struct BackendChoice {
+  std::string label;  // "cpu", "./libmine.so"
+  std::string path;   // of the library
+};
+// InputError: a name that is not installed (lists those that are), a path without a file.
+// InfrastructureError: nothing is installed.
+std::vector<BackendChoice> choose_backends(const std::vector<std::string>& asked);
+
+// The command that makes this program a worker of a backend.
+WorkerCommand worker_command(const BackendChoice&, const RunOptions&);
+
+// What must be equal for two sets of rows to belong to one run.
+nlohmann::json identity_of(const RunOptions&, const CaseCount&, const std::vector<BackendChoice>&);
+// Keys that may differ between the shards of one run: other machines, other builds of one commit.
+const std::vector<std::string>& identity_per_shard();
+
+struct SweepPlan {
+  CaseCount count;
+  int64_t rows = -1;  // expected, -1 unknown
+  int64_t found = 0;  // rows of a resumed folder
+};
+
+class SweepObserver {
+ public:
+  virtual ~SweepObserver() = default;
+  virtual void planned(const SweepPlan&) {}
+  virtual void starting(const std::string& /*scenario*/, const std::string& /*kernel*/,
+                        const std::string& /*stage*/) {}
+  virtual void row(const Row&) {}
+};
+
+struct SweepResult {
+  bool stopped = false;   // by the user; the rows so far are whole
+  int64_t cases = 0;      // looked at, of this shard
+  int64_t repeated = 0;   // lines left out because they occurred before
+  int64_t no_kernel = 0;  // cases whose op no chosen kernel has (each gives one unsupported row)
+  SuiteCounts counts;     // of the suites
+};
+
+// Scenarios that every kernel refused: coverage that is not there, however green the rest is.
+int64_t unverified_cases(std::span<const Row>);
+
+class Sweep {
+ public:
+  // Chooses backends, counts cases, starts the workers, checks that the kernel globs match something.
+  // A folder is opened by the caller with identity().
+  explicit Sweep(const RunOptions&);
+  ~Sweep();
+  const nlohmann::json& identity() const { return identity_; }
+  const CaseCount& count() const { return count_; }
+  // `folder` may be null: rows then only go to the observer.
+  SweepResult run(ResultsFolder* folder, SweepObserver&, const std::atomic<bool>& stop);
+  // Facts for run.json known after run(): device, kernels, limits per backend.
+  nlohmann::json backends_json() const;
+  nlohmann::json first_limits() const;  // of the first backend: what the HTML report draws
+
+ private:
+  struct Arm;
+  void start(int log_fd, const std::atomic<bool>& stop);
+  const RunOptions options_;
+  std::vector<BackendChoice> choices_;
+  CaseCount count_;
+  nlohmann::json identity_;
+  std::vector<std::unique_ptr<Arm>> arms_;
+};
+
+// run.json of a run: `identity`, facts of machine and build, tally and more. `end` empty: still running.
+nlohmann::json run_facts(const Sweep&, const RunOptions&, const std::vector<std::string>& command,
+                         const std::string& start);
+
+}  // namespace assay

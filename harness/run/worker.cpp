@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// See worker.hpp. Here: the conversation. What happens to one case is in case_runner.cpp.
+#include "harness/run/worker.hpp"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <stdexcept>
+
+#include "harness/base/error.hpp"
+#include "harness/device/backend.hpp"
+#include "harness/measure/limits.hpp"
+#include "harness/run/case_runner.hpp"
+
+namespace assay {
+namespace {
+
+using nlohmann::json;
+
+class Channel {
+ public:
+  explicit Channel(int fd) : fd_(fd) {}
+  void say(const json& message) {
+    const std::string text = message.dump(-1, ' ', true, json::error_handler_t::replace) + "\n";
+    for (size_t sent = 0; sent < text.size();) {
+      const ssize_t n = ::send(fd_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) throw std::runtime_error("the parent is gone");
+      sent += static_cast<size_t>(n);
+    }
+  }
+  // False at the end of the conversation.
+  bool hear(json& message) {
+    while (true) {
+      if (const size_t newline = buffer_.find('\n'); newline != std::string::npos) {
+        message = json::parse(buffer_.substr(0, newline));
+        buffer_.erase(0, newline + 1);
+        return true;
+      }
+      char chunk[65536];
+      const ssize_t n = read(fd_, chunk, sizeof chunk);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return false;
+      buffer_.append(chunk, static_cast<size_t>(n));
+    }
+  }
+
+ private:
+  int fd_;
+  std::string buffer_;
+};
+
+json ready_message(const Backend& backend, const assay_device& device) {
+  json kernels = json::array();
+  for (const assay_kernel* k : backend.kernels())
+    kernels.push_back({{"name", k->name},
+                       {"description", k->description ? k->description : ""},
+                       {"arch", k->arch ? k->arch : ""},
+                       {"op", k->op},
+                       {"promises", k->promises}});
+  return {{"event", "ready"},
+          {"backend", backend.name()},
+          {"path", backend.path()},
+          {"device",
+           {{"name", device.name},
+            {"uuid", device.uuid},
+            {"arch", device.arch},
+            {"multiprocessors", device.multiprocessors},
+            {"memory_bytes", device.memory_bytes},
+            {"cache_bytes", device.cache_bytes}}},
+          {"kernels", kernels}};
+}
+
+json supports_message(const Backend& backend, const assay_device& device, const json& request) {
+  json answers = json::array();
+  for (const json& line : request.at("scenarios")) {
+    const Problem problem = make_problem(parse_scenario(line.get<std::string>()));
+    const ProblemView view(problem);
+    json per_kernel = json::array();
+    for (const assay_kernel* k : backend.kernels()) {
+      if (k->op != problem.op) continue;
+      const CallResult r = call_supports(*k, view.get(), device);
+      per_kernel.push_back({{"kernel", k->name}, {"status", r.status}, {"why", r.error}});
+    }
+    answers.push_back(per_kernel);
+  }
+  return {{"event", "supports"}, {"answers", answers}};
+}
+
+void serve(Channel& channel, const Backend& backend, const assay_device& device) {
+  json request;
+  while (channel.hear(request)) {
+    const auto what = request.at("do").get<std::string>();
+    if (what == "limits") {
+      const MeasuredLimits m = measure_limits(*backend.table(), device);
+      json answer = limits_json(m.limits);
+      answer["event"] = "limits";
+      answer["missing"] = m.missing;
+      channel.say(answer);
+    } else if (what == "supports") {
+      channel.say(supports_message(backend, device, request));
+    } else if (what == "case") {
+      run_case(request, backend, device, [&](const json& message) { channel.say(message); });
+      channel.say({{"event", "done"}});
+    } else {
+      throw CheckError("unknown request " + what);
+    }
+  }
+}
+
+}  // namespace
+
+int worker_main(const std::string& backend_path, int fd) {
+  Channel channel(fd);
+  try {
+    const Backend backend = Backend::load(backend_path);
+    const assay_device device = backend.device(0);
+    char error[512] = "";
+    if (backend.table()->use_device(0, error, sizeof error) != ASSAY_OK)
+      throw InfrastructureError(
+          fmt::format("backend {}: device 0 cannot be used: {}", backend.name(), error));
+    channel.say(ready_message(backend, device));
+    serve(channel, backend, device);
+    return 0;
+  } catch (const std::exception& e) {
+    try {
+      channel.say({{"event", "failed"}, {"message", e.what()}});
+    } catch (const std::exception&) {  // nobody listens any more
+    }
+    return 1;
+  }
+}
+
+json rule_json(const StoppingRule& r) {
+  return {{"relative_width", r.relative_width},
+          {"min_samples", r.min_samples},
+          {"max_samples", r.max_samples},
+          {"max_seconds", r.max_seconds},
+          {"warmup_seconds", r.warmup_seconds}};
+}
+
+StoppingRule rule_from_json(const json& j) {
+  StoppingRule r;
+  j.at("relative_width").get_to(r.relative_width);
+  j.at("min_samples").get_to(r.min_samples);
+  j.at("max_samples").get_to(r.max_samples);
+  j.at("max_seconds").get_to(r.max_seconds);
+  j.at("warmup_seconds").get_to(r.warmup_seconds);
+  return r;
+}
+
+json limits_json(const Limits& l) {
+  return {{"read_bytes_per_s", l.read_bytes_per_s},
+          {"copy_bytes_per_s", l.copy_bytes_per_s},
+          {"matrix_flops_fp32", l.matrix_flops_fp32},
+          {"matrix_flops_bf16", l.matrix_flops_bf16}};
+}
+
+Limits limits_from_json(const json& j) {
+  Limits l;
+  j.at("read_bytes_per_s").get_to(l.read_bytes_per_s);
+  j.at("copy_bytes_per_s").get_to(l.copy_bytes_per_s);
+  j.at("matrix_flops_fp32").get_to(l.matrix_flops_fp32);
+  j.at("matrix_flops_bf16").get_to(l.matrix_flops_bf16);
+  return l;
+}
+
+}  // namespace assay
