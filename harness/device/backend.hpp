@@ -39,9 +39,23 @@ struct CallResult {
   bool ok() const { return status == ASSAY_OK; }
 };
 
-// Inputs uploaded to a device with their guards. Outputs and workspace are poisoned before each run.
+// The kernel's functions called through the door. A C++ exception that a kernel lets escape becomes
+// ASSAY_FAILED with its text; signals are not caught (workers exist for those).
+CallResult call_supports(const assay_kernel&, const assay_problem*, const assay_device&);
+// Fills the declared arithmetic; false (and untouched) where the kernel declares none.
+bool call_arithmetic(const assay_kernel&, const assay_problem*, assay_arithmetic&);
+int64_t call_workspace_bytes(const assay_kernel&, const assay_problem*);  // 0 when not declared
+CallResult call_plan(const assay_kernel&, const assay_problem*, const assay_tensors*, assay_plan**);
+void call_free_plan(const assay_kernel&, assay_plan*);  // accepts nullptr
+// Runs and waits for the device.
+CallResult call_run(const Backend&, const assay_kernel&, const assay_problem*, const assay_tensors*,
+                    assay_plan*);
+
+// Inputs uploaded to a device with their guards; the device buffers have the alignment of the host's.
+// The Inputs must outlive the case: upload() and poison_outputs() read their current contents.
 class DeviceCase {
  public:
+  // InfrastructureError when the device cannot hold the case.
   DeviceCase(const Backend&, const Inputs&, int64_t workspace_bytes);
   ~DeviceCase();
   DeviceCase(const DeviceCase&) = delete;

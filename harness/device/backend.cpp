@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading of backend libraries. Everything a table promises is looked at once, here, so that the rest
+// of the program can call through it without asking again: a missing function or a wrong version is
+// an error with the path and a remedy, not a crash three stages later.
+#include "harness/device/backend.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "harness/base/error.hpp"
+
+namespace assay {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path program_folder() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (error) throw InfrastructureError("cannot find the folder of the program: " + error.message());
+  return program.parent_path();
+}
+
+bool is_path(const std::string& text) {
+  return text.find('/') != std::string::npos || text.ends_with(".so") ||
+         text.find(".so.") != std::string::npos;
+}
+
+std::string join(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text;
+}
+
+fs::path resolve(const std::string& name_or_path) {
+  if (name_or_path.empty())
+    throw InfrastructureError("backend: empty name; give a name such as cpu, or a path");
+  if (is_path(name_or_path)) {
+    if (!fs::exists(name_or_path))
+      throw InfrastructureError(fmt::format("backend: {}: no such file; check the path", name_or_path));
+    // dlopen searches the system folders for a name without a slash, so make it a path.
+    return fs::absolute(name_or_path);
+  }
+  const fs::path library = program_folder() / ("libassay_" + name_or_path + ".so");
+  if (fs::exists(library)) return library;
+  const std::vector<std::string> present = installed_backends();
+  throw InfrastructureError(
+      fmt::format("backend {}: {} does not exist; installed: {}; a library elsewhere is "
+                  "named by its path, such as ./lib{}.so",
+                  name_or_path, library.string(), present.empty() ? "none (build one first)" : join(present),
+                  name_or_path));
+}
+
+void check_table(const assay_backend& table, const std::string& path) {
+  const auto fail = [&](const std::string& what) {
+    throw InfrastructureError(
+        fmt::format("backend {}: {}; build it against harness/abi/assay_kernel.h version {}", path, what,
+                    ASSAY_ABI_VERSION));
+  };
+  if (table.abi_version != ASSAY_ABI_VERSION)
+    fail(fmt::format("its table says interface version {}, this program speaks {}", table.abi_version,
+                     ASSAY_ABI_VERSION));
+  if (table.struct_size < sizeof(assay_backend))
+    fail(fmt::format("its table has {} bytes, {} expected", table.struct_size, sizeof(assay_backend)));
+  if (table.name == nullptr || *table.name == '\0') fail("it has no name");
+  const bool functions = table.device_count && table.device_info && table.use_device && table.allocate &&
+                         table.release && table.copy_to_device && table.copy_to_host && table.synchronize &&
+                         table.measure_bandwidth && table.measure_matrix_rate;
+  if (!functions) fail("a function pointer of its table is null");
+  if (table.kernel_count < 0 || (table.kernel_count > 0 && table.kernels == nullptr))
+    fail("its kernel list is broken");
+  std::vector<std::string> names;
+  for (int32_t i = 0; i < table.kernel_count; ++i) {
+    const assay_kernel* kernel = table.kernels[i];
+    if (kernel == nullptr) fail(fmt::format("kernel {} is null", i));
+    if (kernel->struct_size < sizeof(assay_kernel))
+      fail(fmt::format("kernel {} has a table of {} bytes, {} expected", i, kernel->struct_size,
+                       sizeof(assay_kernel)));
+    if (kernel->name == nullptr || *kernel->name == '\0') fail(fmt::format("kernel {} has no name", i));
+    if (kernel->supports == nullptr || kernel->run == nullptr)
+      fail(fmt::format("kernel {} lacks supports or run", kernel->name));
+    if (kernel->plan != nullptr && kernel->free_plan == nullptr)
+      fail(fmt::format("kernel {} has plan but no free_plan", kernel->name));
+    if (std::find(names.begin(), names.end(), kernel->name) != names.end())
+      fail(fmt::format("two kernels are called {}", kernel->name));
+    names.push_back(kernel->name);
+  }
+}
+
+}  // namespace
+
+Backend Backend::load(const std::string& name_or_path) {
+  const std::string path = resolve(name_or_path).string();
+  dlerror();
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* why = dlerror();
+    throw InfrastructureError(
+        fmt::format("backend {}: cannot be loaded: {}", path, why ? why : "no reason given"));
+  }
+  const auto open = reinterpret_cast<assay_backend_open_fn>(dlsym(library, "assay_backend_open"));
+  if (open == nullptr)
+    throw InfrastructureError(fmt::format(
+        "backend {}: exports no assay_backend_open; it is not an assay backend, or hides the symbol", path));
+  const assay_backend* table = open(ASSAY_ABI_VERSION);
+  if (table == nullptr)
+    throw InfrastructureError(fmt::format(
+        "backend {}: does not serve interface version {}; rebuild it against this program's assay_kernel.h",
+        path, ASSAY_ABI_VERSION));
+  check_table(*table, path);
+  Backend backend;
+  backend.path_ = path;
+  backend.table_ = table;
+  return backend;
+}
+
+std::vector<const assay_kernel*> Backend::kernels() const {
+  return {table_->kernels, table_->kernels + table_->kernel_count};
+}
+
+const assay_kernel* Backend::find(const std::string& kernel) const {
+  for (const assay_kernel* k : kernels())
+    if (kernel == k->name) return k;
+  return nullptr;
+}
+
+assay_device Backend::device(int index) const {
+  const int32_t count = table_->device_count();
+  if (index < 0 || index >= count)
+    throw InfrastructureError(
+        fmt::format("backend {}: no device {}; it has {} (numbered from 0)", name(), index, count));
+  assay_device device{};
+  device.struct_size = sizeof(device);
+  char error[512] = "";
+  if (table_->device_info(index, &device, error, sizeof(error)) != ASSAY_OK)
+    throw InfrastructureError(fmt::format("backend {}: device {}: {}", name(), index, error));
+  return device;
+}
+
+std::vector<std::string> installed_backends() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(program_folder(), error)) {
+    const std::string file = entry.path().filename().string();
+    if (file.starts_with("libassay_") && file.ends_with(".so") && file.size() > 12)
+      names.push_back(file.substr(9, file.size() - 12));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace assay
