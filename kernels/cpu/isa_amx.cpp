@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The AMX engine: AVX-512 code plus bf16 tile products (tiles.hpp). Tiles are 16 rows of 64 bytes; a
+// product adds 16 x 32 by 32 x 16 bf16 codes into 16 x 16 fp32. Reached only through its table, after
+// run-time detection; holds no other visible symbol.
+#define ASSAY_ISA_LEVEL 2
+#define ASSAY_ISA_NAMESPACE isa_amx
+#include "kernels/cpu/engine.hpp"
+#include "kernels/cpu/probes.hpp"
+#include "kernels/cpu/tiles.hpp"
+
+namespace assay_cpu {
+
+const Engine& amx_engine() {
+  using namespace ASSAY_ISA_NAMESPACE;
+  static constexpr Engine kEngine = {
+      "amx", map_array<exp2_lane>, map_array<tanh_lane>, read_bytes, fp32_flops, tile_flops,
+  };
+  return kEngine;
+}
+
+}  // namespace assay_cpu

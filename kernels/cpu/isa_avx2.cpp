@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The avx2 engine: the shared code compiled for this instruction set (flags in CMakeLists.txt). Reached only
+// through its table, after run-time detection; holds no other visible symbol.
+#define ASSAY_ISA_LEVEL 1
+#define ASSAY_ISA_NAMESPACE isa_avx2
+#include "kernels/cpu/engine.hpp"
+#include "kernels/cpu/probes.hpp"
+
+namespace assay_cpu {
+
+const Engine& avx2_engine() {
+  using namespace ASSAY_ISA_NAMESPACE;
+  static constexpr Engine kEngine = {
+      "avx2", map_array<exp2_lane>, map_array<tanh_lane>, read_bytes, fp32_flops, nullptr,
+  };
+  return kEngine;
+}
+
+}  // namespace assay_cpu

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// prefill_naive_cpu and paged_naive_cpu: attention written down as plainly as the features allow, fp32
+// scalars, softmax in two passes over stored logits, one thread per (row, head). They are what the fast
+// kernels and other devices are compared with by eye, and the ones that serve when a new feature has no
+// fast path yet. Both ops share the code: only place_key differs.
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <new>
+#include <vector>
+
+#include "kernels/cpu/formats.hpp"
+#include "kernels/cpu/instances.hpp"
+#include "kernels/cpu/kernels.hpp"
+#include "kernels/cpu/operands.hpp"
+
+namespace assay_cpu {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// fp32 buffers of one thread, reused from row to row.
+struct RowBuffers {
+  std::vector<float> q, k, v, o, logits;
+};
+
+// Position bias of the spec; keys after the row have none.
+float position_bias(int32_t alibi, float slope, int64_t distance) {
+  if (distance < 0) return 0.0f;
+  const float d = static_cast<float>(distance);
+  return -slope * (alibi == ASSAY_ALIBI_SQRT ? std::sqrt(d) : d);
+}
+
+void load_kv_row(const KvView& view, int64_t offset, int32_t dims, float* out) {
+  for (int32_t d = 0; d < dims; ++d)
+    out[d] = load_element(view.data, offset + dim_offset(view, d), view.format);
+}
+
+void attend(const Operands& a, int request, int32_t row, int head, RowBuffers& buffers) {
+  const assay_problem& p = a.p;
+  const int kv_head = head / a.group;
+  const int64_t packed_row = a.cu_q[request * a.cu_q_stride] + static_cast<int64_t>(row);
+  const int64_t q_offset = packed_row * a.q_stride[0] + head * a.q_stride[1];
+  for (int32_t d = 0; d < p.head_dim_qk; ++d)
+    buffers.q[d] = load_element(a.q, q_offset + d * a.q_stride[2], p.q_format) *
+                   (channel_scale(a.q_scale, head, d) * channel_scale(a.k_scale, kv_head, d));
+  const float row_scale = p.softmax_scale * q_row_scale(a.q_scale, request, packed_row, head, kv_head);
+
+  const KeyInterval keys = key_interval(p, request, row);
+  const int64_t position = static_cast<int64_t>(p.kv_len[request]) - p.q_len[request] + row;
+  const float slope = p.alibi != ASSAY_ALIBI_NONE ? a.alibi_slopes[head * a.alibi_stride] : 0.0f;
+
+  // Pass 1: logits and their maximum. Invisible keys are never read.
+  float largest = -kInfinity;
+  for (int32_t j = keys.begin; j < keys.end; ++j) {
+    float& logit = buffers.logits[j];
+    logit = -kInfinity;
+    if (p.mask == ASSAY_MASK_TREE && !tree_visible(a, request, row, j)) continue;
+    const KeyPlace place = place_key(a, request, j);
+    load_kv_row(a.k, token_offset(a.k, place) + kv_head * a.k.head_stride, p.head_dim_qk, buffers.k.data());
+    float dot = 0.0f;
+    for (int32_t d = 0; d < p.head_dim_qk; ++d) dot += buffers.q[d] * buffers.k[d];
+    logit = dot * (row_scale * kv_scale(a.k_scale, request, place, kv_head));
+    if (p.softcap > 0) logit = p.softcap * std::tanh(logit / p.softcap);
+    if (p.alibi != ASSAY_ALIBI_NONE) logit += position_bias(p.alibi, slope, position - j);
+    // Negated so that a NaN logit becomes the maximum and reaches the output.
+    if (!(logit <= largest)) largest = logit;
+  }
+  const float sink = p.has_sinks ? a.sinks[head * a.sinks_stride] : -kInfinity;
+  const float shift = sink > largest ? sink : largest;
+
+  // Pass 2: weights, their sum and the weighted values.
+  float sum = 0.0f;
+  for (int32_t d = 0; d < p.head_dim_v; ++d) buffers.o[d] = 0.0f;
+  for (int32_t j = keys.begin; j < keys.end; ++j) {
+    if (buffers.logits[j] == -kInfinity) continue;
+    const KeyPlace place = place_key(a, request, j);
+    const float weight = std::exp(buffers.logits[j] - shift);
+    sum += weight;
+    const bool per_token = a.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD;
+    const float factor = per_token ? weight * kv_scale(a.v_scale, request, place, kv_head) : weight;
+    load_kv_row(a.v, token_offset(a.v, place) + kv_head * a.v.head_stride, p.head_dim_v, buffers.v.data());
+    for (int32_t d = 0; d < p.head_dim_v; ++d) buffers.o[d] += factor * buffers.v[d];
+  }
+  if (p.has_sinks && shift > -kInfinity) sum += std::exp(sink - shift);
+
+  const bool empty = sum == 0.0f;
+  const float o_scale =
+      a.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD ? 1.0f : kv_scale(a.v_scale, request, KeyPlace{0, 0}, kv_head);
+  const int64_t o_offset = packed_row * a.o_stride[0] + head * a.o_stride[1];
+  for (int32_t d = 0; d < p.head_dim_v; ++d) {
+    const float value = empty ? 0.0f : buffers.o[d] / sum * (o_scale * channel_scale(a.v_scale, kv_head, d));
+    store_element(a.o, o_offset + d * a.o_stride[2], p.o_format, value);
+  }
+  a.lse[packed_row * a.lse_stride[0] + head * a.lse_stride[1]] =
+      empty ? -kInfinity : static_cast<float>(shift + std::log(static_cast<double>(sum)));
+}
+
+template <int32_t kOp>
+int supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
+  return find_instance(p, kOp, why, size) != nullptr ? ASSAY_OK : ASSAY_UNSUPPORTED;
+}
+
+int arithmetic(const assay_problem* p, assay_arithmetic* out) {
+  assay_arithmetic m{};
+  m.struct_size = sizeof m;
+  m.qk = m.pv = {ASSAY_ACC_FMA, 1, 0, 23};
+  m.splits = 1;
+  m.row_sum_chain = 0;  // one chain over all keys
+  m.p_format = ASSAY_FP32;
+  m.dequant_format = ASSAY_FORMAT_NONE;
+  m.partial_format = m.partial_lse_format = ASSAY_FP32;
+  // glibc's float functions; naive_test.cpp measures 0.50 and 1.30 units of 2^-23 over [2^-126, 87].
+  m.exp_relative_error = 0x1p-23;
+  m.tanh_relative_error = 2.5 * 0x1p-23;
+  const bool folded = p->q_scale_kind == ASSAY_SCALE_CHANNEL || p->k_scale_kind == ASSAY_SCALE_CHANNEL;
+  m.q_rounding = folded ? 2 * 0x1p-24 : 0;
+  *out = m;
+  return ASSAY_OK;
+}
+
+template <int32_t kOp>
+int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
+  if (find_instance(p, kOp, error, size) == nullptr) return ASSAY_UNSUPPORTED;
+  Operands a;
+  if (!make_operands(p, t, &a, error, size)) return ASSAY_INVALID_ARGUMENT;
+
+  // Flat list of (request, row): a dynamic loop over it balances ragged batches.
+  std::vector<int64_t> rows;
+  bool out_of_memory = false;
+  try {
+    rows.reserve(p->total_q);
+    for (int64_t r = 0; r < p->requests; ++r)
+      for (int64_t i = 0; i < p->q_len[r]; ++i) rows.push_back(r << 32 | i);
+  } catch (const std::bad_alloc&) {
+    out_of_memory = true;
+  }
+  const int64_t work = static_cast<int64_t>(rows.size()) * p->heads_q;
+#pragma omp parallel reduction(|| : out_of_memory)
+  {
+    RowBuffers buffers;
+    try {
+      buffers.q.resize(p->head_dim_qk), buffers.k.resize(p->head_dim_qk);
+      buffers.v.resize(p->head_dim_v), buffers.o.resize(p->head_dim_v);
+      buffers.logits.resize(p->max_kv_len);
+    } catch (const std::bad_alloc&) {
+      out_of_memory = true;
+    }
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t n = 0; n < work; ++n) {
+      if (out_of_memory) continue;
+      const int64_t id = rows[n / p->heads_q];
+      attend(a, static_cast<int>(id >> 32), static_cast<int32_t>(id), static_cast<int>(n % p->heads_q),
+             buffers);
+    }
+  }
+  if (out_of_memory) {
+    if (error != nullptr && size > 0) snprintf(error, size, "no memory for the row buffers");
+    return ASSAY_OUT_OF_MEMORY;
+  }
+  return ASSAY_OK;
+}
+
+template <int32_t kOp>
+constexpr assay_kernel make_kernel(const char* name, const char* description) {
+  assay_kernel k{};
+  k.struct_size = sizeof k, k.name = name, k.description = description, k.arch = "x86-64";
+  k.op = kOp, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
+  k.supports = supports<kOp>, k.arithmetic = arithmetic, k.run = run<kOp>;
+  return k;
+}
+
+}  // namespace
+
+const assay_kernel kPrefillNaive = make_kernel<ASSAY_OP_PREFILL>(
+    "prefill_naive_cpu", "ragged prefill, scalar fp32, two-pass softmax, every feature");
+const assay_kernel kPagedNaive = make_kernel<ASSAY_OP_PAGED>(
+    "paged_naive_cpu", "paged attention, scalar fp32, two-pass softmax, every feature");
+
+}  // namespace assay_cpu

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a CPU kernel needs to know about one call, as plain data: the scalars of the problem and, for
+// every operand, how an index becomes an address. All page layouts are separable (token part + head
+// part + dimension part), so one KvView covers NHD, HND, X, SHUFFLED, MLA and ragged prefill with any
+// strides. Functions used by the instruction-set files are static and always inlined: a weak symbol
+// compiled with wider instructions must never replace one that runs on an older machine.
+// To support a new layout, describe it in make_kv_view (operands.cpp); kernels need no change.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "harness/abi/assay_kernel.h"
+
+#define ASSAY_INLINE static inline __attribute__((always_inline))
+
+namespace assay_cpu {
+
+constexpr int kMaxHeadDim = 1024;
+
+// Element offset = block*block_stride + head*head_stride + (slot / slot_pack)*slot_outer +
+// (slot % slot_pack)*slot_inner + (dim / dim_pack)*dim_outer + (dim % dim_pack)*dim_inner.
+struct KvView {
+  const unsigned char* data;
+  int32_t format;
+  int32_t element_bytes;
+  int64_t block_stride, head_stride, slot_outer, slot_inner, dim_outer, dim_inner;
+  int32_t slot_pack, dim_pack;
+};
+
+// value = code * scale. Index strides are those of the granularity, in elements.
+struct ScaleView {
+  const float* data;
+  int32_t kind;
+  float host;
+  int64_t stride[3];
+};
+
+struct Operands {
+  assay_problem p;  // p.q_len and p.kv_len point to the caller's host arrays
+  int32_t group;
+  const unsigned char* q;
+  int64_t q_stride[3];
+  int32_t q_element_bytes;
+  KvView k, v;
+  ScaleView q_scale, k_scale, v_scale;
+  unsigned char* o;
+  int64_t o_stride[3];
+  float* lse;
+  int64_t lse_stride[2];
+  const int32_t *cu_q, *cu_kv, *block_table, *indptr, *indices;
+  int64_t cu_q_stride, cu_kv_stride, block_table_stride[2], indptr_stride, indices_stride;
+  const float *alibi_slopes, *sinks;
+  int64_t alibi_stride, sinks_stride;
+  const uint8_t* tree_mask;
+  const int64_t* tree_indptr;
+  int64_t tree_mask_stride, tree_indptr_stride;
+};
+
+// Reads problem and tensors; 0 and a text when a needed operand is missing or contradicts the problem.
+bool make_operands(const assay_problem*, const assay_tensors*, Operands*, char* error, size_t error_size);
+
+int32_t element_bytes(int32_t format);
+const char* format_name(int32_t format);
+
+struct KeyPlace {
+  int64_t block;  // prefill: row of the packed keys
+  int32_t slot;
+};
+
+ASSAY_INLINE KeyPlace place_key(const Operands& a, int request, int32_t key) {
+  if (a.p.op == ASSAY_OP_PREFILL) return {a.cu_kv[request * a.cu_kv_stride] + static_cast<int64_t>(key), 0};
+  const int32_t page = a.p.page_size;
+  if (a.p.table == ASSAY_TABLE_TOKEN) {
+    const int32_t flat = a.block_table[request * a.block_table_stride[0] + key * a.block_table_stride[1]];
+    return {flat / page, flat % page};
+  }
+  const int32_t logical = key / page;
+  const int64_t block =
+      a.p.table == ASSAY_TABLE_CSR
+          ? a.indices[(a.indptr[request * a.indptr_stride] + static_cast<int64_t>(logical)) *
+                      a.indices_stride]
+          : a.block_table[request * a.block_table_stride[0] + logical * a.block_table_stride[1]];
+  return {block, key - logical * page};
+}
+
+// Part of the element offset that does not depend on head and dimension.
+ASSAY_INLINE int64_t token_offset(const KvView& view, KeyPlace at) {
+  int64_t offset = at.block * view.block_stride;
+  if (view.slot_pack == 1) return offset + at.slot * view.slot_outer;
+  return offset + (at.slot / view.slot_pack) * view.slot_outer + (at.slot % view.slot_pack) * view.slot_inner;
+}
+
+ASSAY_INLINE int64_t dim_offset(const KvView& view, int32_t dim) {
+  return (dim / view.dim_pack) * view.dim_outer + (dim % view.dim_pack) * view.dim_inner;
+}
+
+// Scale of K or V for everything but CHANNEL (that one is a vector, see channel_scale).
+ASSAY_INLINE float kv_scale(const ScaleView& scale, int request, KeyPlace at, int head) {
+  switch (scale.kind) {
+    case ASSAY_SCALE_TENSOR:
+      return scale.data[0];
+    case ASSAY_SCALE_HOST:
+      return scale.host;
+    case ASSAY_SCALE_HEAD:
+      return scale.data[head * scale.stride[0]];
+    case ASSAY_SCALE_REQUEST_HEAD:
+      return scale.data[request * scale.stride[0] + head * scale.stride[1]];
+    case ASSAY_SCALE_TOKEN_HEAD:
+      return scale.data[at.block * scale.stride[0] + head * scale.stride[1] + at.slot * scale.stride[2]];
+    default:
+      return 1.0f;
+  }
+}
+
+// Scale of a Q row for everything but CHANNEL. row is the packed row (0 <= row < total_q).
+ASSAY_INLINE float q_row_scale(const ScaleView& scale, int request, int64_t row, int head, int kv_head) {
+  switch (scale.kind) {
+    case ASSAY_SCALE_TENSOR:
+      return scale.data[0];
+    case ASSAY_SCALE_HOST:
+      return scale.host;
+    case ASSAY_SCALE_HEAD:
+      return scale.data[head * scale.stride[0]];
+    case ASSAY_SCALE_REQUEST_HEAD:
+      return scale.data[request * scale.stride[0] + kv_head * scale.stride[1]];
+    case ASSAY_SCALE_TOKEN_HEAD:
+      return scale.data[row * scale.stride[0] + head * scale.stride[1]];
+    default:
+      return 1.0f;
+  }
+}
+
+ASSAY_INLINE float channel_scale(const ScaleView& scale, int head, int dim) {
+  return scale.kind == ASSAY_SCALE_CHANNEL ? scale.data[head * scale.stride[0] + dim * scale.stride[1]]
+                                           : 1.0f;
+}
+
+// Visible keys of a row before the tree mask: an interval, because every other condition is one.
+struct KeyInterval {
+  int32_t begin, end;
+};
+ASSAY_INLINE KeyInterval key_interval(const assay_problem& p, int request, int32_t row) {
+  const int64_t kv_len = p.kv_len[request];
+  const int64_t position = kv_len - p.q_len[request] + row;
+  int64_t begin = 0, end = kv_len;
+  if ((p.mask == ASSAY_MASK_CAUSAL || p.chunk > 0) && end > position + 1) end = position + 1;
+  if (p.window_left >= 0 && begin < position - p.window_left) begin = position - p.window_left;
+  if (p.window_right >= 0 && end > position + p.window_right + 1) end = position + p.window_right + 1;
+  // Negative positions (more rows than keys) see nothing here, so plain division is floor division.
+  if (p.chunk > 0 && position >= 0 && begin < position / p.chunk * p.chunk)
+    begin = position / p.chunk * p.chunk;
+  if (end < begin || end < 0) return {0, 0};
+  return {static_cast<int32_t>(begin), static_cast<int32_t>(end)};
+}
+
+// Draft keys (those at or after the context) follow the request's bit matrix; prefix keys are visible.
+ASSAY_INLINE bool tree_visible(const Operands& a, int request, int32_t row, int32_t key) {
+  const int32_t n = a.p.q_len[request];
+  const int32_t draft = key - (a.p.kv_len[request] - n);
+  if (draft < 0) return true;
+  const int64_t first = a.tree_indptr[request * a.tree_indptr_stride];
+  return a.tree_mask[(first + static_cast<int64_t>(row) * n + draft) * a.tree_mask_stride] != 0;
+}
+
+}  // namespace assay_cpu

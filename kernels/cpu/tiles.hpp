@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// AMX tile registers: configuration and the peak-rate probe. Palette 1: eight tiles of 16 rows x 64 bytes,
+// all used at full size (edges are zero-padded in memory instead, so one configuration serves every shape).
+// TDPBF16PS: fp32 accumulation, round to nearest even, subnormals flushed (Intel SDM vol. 2).
+#pragma once
+
+#include "kernels/cpu/lane.hpp"
+
+namespace assay_cpu::ASSAY_ISA_NAMESPACE {
+namespace {
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+// Configures the tiles of this thread for its lifetime; releasing them lets the processor save less state.
+struct TileScope {
+  TileScope() {
+    const TileConfig config;
+    _tile_loadconfig(&config);
+  }
+  ~TileScope() { _tile_release(); }
+  TileScope(const TileScope&) = delete;
+  TileScope& operator=(const TileScope&) = delete;
+};
+
+double tile_flops(int64_t rounds, float* sink) {
+  const TileScope scope;
+  alignas(64) float ones[256];
+  for (float& x : ones) x = float_from_bits(0x3f803f80u);  // two bf16 ones
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_loadd(4, ones, 64);
+  _tile_loadd(5, ones, 64);
+  _tile_loadd(6, ones, 64);
+  _tile_loadd(7, ones, 64);
+  for (int64_t n = 0; n < rounds; ++n) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, ones, 64);
+  *sink = ones[0];
+  return 4.0 * 2 * 16 * 16 * 32 * static_cast<double>(rounds);
+}
+
+}  // namespace
+}  // namespace assay_cpu::ASSAY_ISA_NAMESPACE
