@@ -61,9 +61,14 @@ SourceText expand_names(std::string_view raw, const SourcePlace& place, const Na
     const size_t dollar = std::min(raw.find('$', start), raw.size());
     out.append(raw.substr(start, dollar - start), at(start));
     if (dollar == raw.size()) return out;
-    size_t end = dollar + 1;
+    // $name, or ${name} where a letter, digit or _ follows.
+    const bool braces = raw.substr(dollar + 1).starts_with('{');
+    const size_t begin = dollar + (braces ? 2 : 1);
+    size_t end = begin;
     while (end < raw.size() && is_name_character(raw[end])) ++end;
-    const std::string_view name = raw.substr(dollar + 1, end - dollar - 1);
+    const std::string_view name = raw.substr(begin, end - begin);
+    if (braces && (end == raw.size() || raw[end++] != '}'))
+      throw InputError(at(dollar), fmt::format("\"${{{}\" is never closed; expected ${{NAME}}", name));
     const auto found = names.find(name);
     if (found == names.end()) {
       std::vector<std::string_view> known;

@@ -4,7 +4,7 @@
 //
 //   # comment to the end of the line
 //   include other.suite                     relative to this file; a loop is an error
-//   let llama = h=32/8 d=128                named text, used as $llama anywhere in a value or line
+//   let llama = h=32/8 d=128                named text, used as $llama or ${llama} anywhere in a line
 //   paged $llama d=64,128 kv=bf16,fp8_e4m3:head page={16,64} batch=1q1s[1k:16k:*2] seed=1
 //   paged ... d=64,128,256 page=16,64,256 layout=nhd,hnd cover=3
 //

@@ -204,7 +204,7 @@ std::string did_you_mean(std::string_view word, std::span<const std::string_view
   }
   const size_t allowed = word.size() <= 2 ? 1 : word.size() <= 5 ? 2 : 3;
   if (best_distance > allowed || best_distance >= std::max(best.size(), word.size())) return "";
-  return fmt::format("; did you mean \"{}\"?", best);
+  return fmt::format(" (did you mean \"{}\"?)", best);
 }
 
 std::string join(std::span<const std::string_view> words, std::string_view separator) {

@@ -53,7 +53,7 @@ void append_integer(std::string&, int64_t);
 void append_count(std::string&, int64_t);  // multiples of 1024 as k
 void append_real(std::string&, double);    // shortest text that reads back as the same double
 
-// `; did you mean "page"?` for the nearest candidate, or nothing when none is near.
+// ` (did you mean "page"?)` for the nearest candidate, or nothing when none is near.
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates);
 std::string join(std::span<const std::string_view> words, std::string_view separator = ", ");
 // Shell-style pattern with `*` only.
