@@ -5,6 +5,11 @@
 // fp32 products with their own rounding error added; the values themselves stay in double.
 #include "reference/bounds.hpp"
 
+// GCC 12 takes the undefined operands of its own AVX-512 intrinsics for uninitialised memory (bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
+#  pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
@@ -345,8 +350,11 @@ class FastBounds {
     shape.keys = row.seen;
     shape.span = row.seen > 0 ? row.last - row.first + 1 : 0;
     shape.top = std::max(row.seen > 0 ? std::fabs(row.top) : 0.0, p_.sinks ? std::fabs(s.sink) : 0.0);
-    // m <= LSE <= m + ln(keys + 1), before the sum is known.
-    shape.lse_abs = std::fabs(s.m) + std::log(static_cast<double>(row.seen + 1));
+    if (model_.needs_lse()) {
+      double sum = p_.sinks ? std::exp(s.sink - s.m) : 0.0;
+      for (Index j = 0; j < count; ++j) sum += vector_math::exp(std::max(x[j] - s.m, -kFar));
+      shape.lse_abs = std::fabs(s.m + std::log(sum));
+    }
     shape.query_sum = row.query_sum;
     shape.corner = std::fabs(p_.softmax_scale) * row.q_max * k_max;
     shape.top_weight = 1;  // weights here are relative to exp(m); finish_row divides by their sum

@@ -73,9 +73,10 @@ double ErrorModel::chain(const assay_accumulator& acc, int64_t products, int64_t
     }
     default: {
       const int64_t lanes = std::max(1, acc.block);
-      // Products dealt to lanes in turn; a run of keys that does not start at a lane boundary adds one.
-      const int64_t longest = std::min(products, ceil_div(span, lanes) + 1);
-      return (static_cast<double>(longest) + log2_ceil(lanes)) * kUnit;
+      // Products are dealt to lanes in turn; at each restart (a tile) the deal begins anew, and the lanes may
+      // be folded into one and added to what was there.
+      const double folds = static_cast<double>(restarts) * (1 + log2_ceil(lanes));
+      return (static_cast<double>(std::min(products, ceil_div(span, lanes) + restarts)) + folds) * kUnit;
     }
   }
 }

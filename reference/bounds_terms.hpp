@@ -58,6 +58,7 @@ class ErrorModel {
   bool p_is_relative() const { return p_eta_ <= kTiny; }
   bool rounded_row_sum() const { return arithmetic_.row_sum_from_rounded_p != 0; }
   bool needs_dot() const { return dot_ > 0; }
+  bool needs_lse() const { return arithmetic_.splits > 1; }  // RowShape::lse_abs matters
   const assay_arithmetic& arithmetic() const { return arithmetic_; }
 
  private:
