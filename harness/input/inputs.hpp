@@ -16,8 +16,26 @@ namespace assay {
 
 // Every operand of assay_tensors, in its order; the index into Inputs::buffers.
 enum class Operand : int {
-  kQ, kK, kV, kO, kLse, kQScale, kKScale, kVScale, kCuQ, kCuKv, kKvLen, kBlockTable, kIndptr, kIndices,
-  kLastPageLen, kAlibiSlopes, kSinks, kTreeMask, kTreeIndptr, kWorkspace,
+  kQ,
+  kK,
+  kV,
+  kO,
+  kLse,
+  kQScale,
+  kKScale,
+  kVScale,
+  kCuQ,
+  kCuKv,
+  kKvLen,
+  kBlockTable,
+  kIndptr,
+  kIndices,
+  kLastPageLen,
+  kAlibiSlopes,
+  kSinks,
+  kTreeMask,
+  kTreeIndptr,
+  kWorkspace,
 };
 inline constexpr int kOperandCount = 20;
 std::string_view operand_name(Operand);
@@ -62,7 +80,7 @@ struct Inputs {
   GuardedBuffer buffers[kOperandCount];  // V shares K's buffer when PagedCache::shared_allocation()
   assay_tensors tensors{};               // host views into the buffers
   float q_scale_host = 1, k_scale_host = 1, v_scale_host = 1;
-  std::unique_ptr<ProblemView> view;     // the C problem that goes with `tensors`
+  std::unique_ptr<ProblemView> view;  // the C problem that goes with `tensors`
   // kExact only: the answer, [T, heads_q, head_dim_v] and [T, heads_q]; every kernel must match bit
   // for bit after rounding to the output format (LSE within its bound).
   std::vector<double> exact_o, exact_lse;

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// An allocation with a guard page before and after its payload, both filled with one byte, so that a
+// kernel writing out of bounds is caught even when the stray write hits no other operand. The payload
+// starts on a page, which also keeps vector loads and DMA aligned. The content starts undefined: the
+// builder writes every byte, values or poison.
+#include <cstring>
+#include <limits>
+#include <new>
+
+#include "harness/base/error.hpp"
+#include "harness/input/inputs.hpp"
+
+namespace assay {
+namespace {
+
+constexpr std::align_val_t kAlignment{4096};
+static_assert(kGuardBytes % 4096 == 0, "the payload behind the guard must stay page-aligned");
+
+}  // namespace
+
+GuardedBuffer::GuardedBuffer(int64_t payload_bytes) : bytes_(payload_bytes) {
+  ASSAY_CHECK(payload_bytes >= 0, "a buffer of {} bytes", payload_bytes);
+  const auto total = static_cast<size_t>(payload_bytes + 2 * kGuardBytes);
+  auto* memory = static_cast<std::byte*>(::operator new(total, kAlignment, std::nothrow));
+  if (memory == nullptr) throw InfrastructureError(fmt::format("no memory for a buffer of {} bytes", total));
+  storage_ = std::shared_ptr<std::byte[]>(memory, [](std::byte* p) { ::operator delete(p, kAlignment); });
+  base_ = memory + kGuardBytes;
+  std::memset(memory, kGuardByte, kGuardBytes);
+  std::memset(base_ + payload_bytes, kGuardByte, kGuardBytes);
+}
+
+std::byte* GuardedBuffer::payload() { return base_; }
+const std::byte* GuardedBuffer::payload() const { return base_; }
+const std::byte* GuardedBuffer::raw() const { return storage_.get(); }
+int64_t GuardedBuffer::raw_bytes() const { return storage_ ? bytes_ + 2 * kGuardBytes : 0; }
+
+int64_t broken_guard(const std::byte* raw, int64_t payload_bytes) {
+  for (int64_t i = 0; i < kGuardBytes; ++i)
+    if (raw[i] != std::byte{kGuardByte}) return i - kGuardBytes;
+  const std::byte* behind = raw + kGuardBytes + payload_bytes;
+  for (int64_t i = 0; i < kGuardBytes; ++i)
+    if (behind[i] != std::byte{kGuardByte}) return payload_bytes + i;
+  return std::numeric_limits<int64_t>::max();
+}
+
+}  // namespace assay

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes poison into every byte that is not an input value: what the layout leaves between rows, slots
+// behind the last key of a page, blocks nobody owns, tails of page tables, all outputs. It never touches
+// a value, so one set of inputs serves runs under all three poisons. A new operand with holes: a case
+// in `repoison`.
+#include "harness/input/poison.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "harness/base/error.hpp"
+#include "harness/input/operand_layout.hpp"
+#include "harness/problem/names.hpp"
+#include "reference/formats.hpp"
+
+namespace assay {
+namespace {
+
+// `count` times one code of `bytes` bytes, little-endian like every machine this runs on.
+void fill(std::byte* to, int bytes, int64_t count, uint32_t code) {
+  if (bytes == 1) {
+    std::memset(to, static_cast<int>(code & 0xff), static_cast<size_t>(count));
+  } else if (bytes == 2) {
+    const auto half = static_cast<uint16_t>(code);
+    for (int64_t i = 0; i < count; ++i) std::memcpy(to + 2 * i, &half, 2);
+  } else {
+    for (int64_t i = 0; i < count; ++i) std::memcpy(to + 4 * i, &code, 4);
+  }
+}
+
+void fill_all(GuardedBuffer& buffer, int32_t format, Poison poison) {
+  const int bytes = format_bytes(format);
+  fill(buffer.payload(), bytes, buffer.bytes() / bytes, poison_code(format, poison));
+}
+
+// The spare heads behind each row of a head slice.
+void poison_row_padding(const TensorLayout& t, GuardedBuffer& buffer, Poison poison) {
+  const int64_t used = t.shape[1] * t.shape[2], bytes = format_bytes(t.format);
+  if (t.stride[0] == used) return;
+#pragma omp parallel for schedule(static)
+  for (int64_t row = 0; row < t.shape[0]; ++row)
+    fill(buffer.payload() + (t.offset + row * t.stride[0] + used) * bytes, static_cast<int>(bytes),
+         t.stride[0] - used, poison_code(t.format, poison));
+}
+
+// Slots of each block that hold keys: always the first ones, because only full pages are shared.
+std::vector<int32_t> used_slots(const Problem& p) {
+  std::vector<int32_t> used(p.num_blocks, 0);
+  for (size_t r = 0; r < p.pages.size(); ++r) {
+    const PageRange keep = resident_pages(p, static_cast<int>(r));
+    for (int32_t page = keep.first; page < keep.last; ++page)
+      used[p.pages[r][page]] = std::min(p.page_size, p.requests[r].kv_len - page * p.page_size);
+  }
+  return used;
+}
+
+// One plane of the cache, K or V, through its offsets. Head heads_kv is the spare one of a head slice.
+template <class Offset>
+void poison_plane(const Problem& p, const Offset& offset, int32_t format, int32_t dims,
+                  const std::vector<int32_t>& used, std::byte* payload, Poison poison) {
+  const int bytes = format_bytes(format);
+  const uint32_t code = poison_code(format, poison);
+  const int32_t run = contiguous_run([&](int32_t d) { return offset(0, 0, 0, d); }, dims);
+  const bool latent = p.layout == ASSAY_LAYOUT_MLA;
+  const int32_t heads = p.heads_kv + (p.strided.kv && !latent ? 1 : 0);
+#pragma omp parallel for schedule(dynamic, 16)
+  for (int32_t block = 0; block < p.num_blocks; ++block)
+    for (int32_t head = 0; head < heads; ++head)
+      for (int32_t slot = head < p.heads_kv ? used[block] : 0; slot < p.page_size; ++slot)
+        for (int32_t dim = 0; dim < dims; dim += run)
+          fill(payload + offset(block, slot, head, dim) * bytes, bytes, std::min(run, dims - dim), code);
+  if (!latent || !p.strided.kv) return;
+    // The spare head of a latent row is a second row of the same length behind it.
+#pragma omp parallel for schedule(static)
+  for (int32_t block = 0; block < p.num_blocks; ++block)
+    for (int32_t slot = 0; slot < p.page_size; ++slot)
+      fill(payload + (offset(block, slot, 0, 0) + dims) * bytes, bytes, dims, code);
+}
+
+void poison_cache(Inputs& inputs, Poison poison) {
+  const Problem& p = inputs.problem;
+  const PagedCache cache(p);
+  const std::vector<int32_t> used = used_slots(p);
+  const auto k_offset = [&](int64_t b, int32_t s, int32_t h, int32_t d) {
+    return cache.k_offset(b, s, h, d);
+  };
+  const auto v_offset = [&](int64_t b, int32_t s, int32_t h, int32_t d) {
+    return cache.v_offset(b, s, h, d);
+  };
+  auto& k = inputs.buffers[static_cast<int>(Operand::kK)];
+  auto& v = inputs.buffers[static_cast<int>(Operand::kV)];
+  poison_plane(p, k_offset, p.k_format, p.head_dim_qk, used, k.payload(), poison);
+  if (p.layout != ASSAY_LAYOUT_MLA)
+    poison_plane(p, v_offset, p.v_format, p.head_dim_v, used, v.payload(), poison);
+
+  for (Operand scale : {Operand::kKScale, Operand::kVScale}) {
+    const int32_t kind = scale == Operand::kKScale ? p.k_scale : p.v_scale;
+    if (kind != ASSAY_SCALE_TOKEN_HEAD) continue;
+    const TensorLayout t = operand_layout(p, scale);
+    auto* data = reinterpret_cast<uint32_t*>(inputs.buffers[static_cast<int>(scale)].payload());
+    for (int32_t block = 0; block < p.num_blocks; ++block)
+      for (int32_t head = 0; head < p.heads_kv; ++head)
+        for (int32_t slot = used[block]; slot < p.page_size; ++slot)
+          data[t.at({block, head, slot})] = poison_code(ASSAY_FP32, poison);
+  }
+}
+
+// What a table tail holds, by request: an absurd id, an unused block, or a block of another request.
+std::vector<int32_t> tail_blocks(const Problem& p, Poison poison) {
+  std::vector<int32_t> tails(p.requests.size(), kAbsurdBlock);
+  if (poison == Poison::kNaN) return tails;
+  const std::vector<int32_t> used = used_slots(p);
+  const auto spare = std::find(used.begin(), used.end(), 0);
+  // A hand-made problem may use every block; any block is then as wrong as another.
+  const int32_t unused = spare == used.end() ? 0 : static_cast<int32_t>(spare - used.begin());
+  // First resident block of each request, -1 for none.
+  std::vector<int32_t> own(p.requests.size(), -1);
+  for (size_t r = 0; r < own.size(); ++r) {
+    const PageRange keep = resident_pages(p, static_cast<int>(r));
+    if (keep.first < keep.last) own[r] = p.pages[r][keep.first];
+  }
+  for (size_t r = 0; r < tails.size(); ++r) {
+    tails[r] = unused;
+    if (poison == Poison::kLow) continue;
+    for (size_t step = 1; step < own.size(); ++step) {
+      const int32_t other = own[(r + step) % own.size()];
+      if (other >= 0 && other != own[r]) {
+        tails[r] = other;
+        break;
+      }
+    }
+  }
+  return tails;
+}
+
+void poison_table(Inputs& inputs, Poison poison) {
+  const Problem& p = inputs.problem;
+  const TensorLayout t = operand_layout(p, Operand::kBlockTable);
+  if (t.rank == 0) return;
+  auto* data = reinterpret_cast<int32_t*>(inputs.buffers[static_cast<int>(Operand::kBlockTable)].payload());
+  const bool tokens = p.table == ASSAY_TABLE_TOKEN;
+  const std::vector<int32_t> tails = tail_blocks(p, poison);
+  for (size_t r = 0; r < p.requests.size(); ++r) {
+    const int64_t used = tokens ? p.requests[r].kv_len : static_cast<int64_t>(p.pages[r].size());
+    const int32_t entry = tokens && poison != Poison::kNaN ? tails[r] * p.page_size : tails[r];
+    for (int64_t column = used; column < t.stride[0]; ++column)
+      data[static_cast<int64_t>(r) * t.stride[0] + column] = entry;
+  }
+}
+
+}  // namespace
+
+uint32_t poison_code(int32_t format, Poison poison) {
+  if (poison == Poison::kNaN) return nan_code(format);
+  double size = 0;
+  switch (format) {
+    case ASSAY_FP32:
+    case ASSAY_BF16:
+      size = 0x1p100;
+      break;
+    case ASSAY_INT8:
+      size = 127;
+      break;
+    default:
+      size = format_info(format).max_finite / 2;
+      break;
+  }
+  return encode(format, poison == Poison::kLow ? -size : size);
+}
+
+void repoison(Inputs& inputs, Poison poison) {
+  const Problem& p = inputs.problem;
+  const auto buffer = [&](Operand operand) -> GuardedBuffer& {
+    return inputs.buffers[static_cast<int>(operand)];
+  };
+  poison_row_padding(operand_layout(p, Operand::kQ), buffer(Operand::kQ), poison);
+  if (p.op == ASSAY_OP_PAGED) {
+    poison_cache(inputs, poison);
+    poison_table(inputs, poison);
+  } else {
+    poison_row_padding(operand_layout(p, Operand::kK), buffer(Operand::kK), poison);
+    poison_row_padding(operand_layout(p, Operand::kV), buffer(Operand::kV), poison);
+  }
+  fill_all(buffer(Operand::kO), p.o_format, poison);
+  fill_all(buffer(Operand::kLse), ASSAY_FP32, poison);
+  // The workspace has no format; what a kernel keeps there is mostly fp32.
+  GuardedBuffer& workspace = buffer(Operand::kWorkspace);
+  if (!workspace.empty()) {
+    fill_all(workspace, ASSAY_FP32, poison);
+    const int64_t whole = workspace.bytes() / 4 * 4;
+    fill(workspace.payload() + whole, 1, workspace.bytes() - whole, 0xff);
+  }
+}
+
+}  // namespace assay

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes lengths, page tables, slopes, sinks and trees through the strides of their tensors. Entry forms:
+// a block id per page (block table, CSR), or a flat slot per key (token table). A new table form: a
+// case here, its shape in operand_layout.cpp, its tail in poison.cpp.
+#include "harness/input/tables.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "harness/base/random.hpp"
+#include "harness/problem/paged_cache.hpp"
+#include "reference/formats.hpp"
+
+namespace assay {
+namespace {
+
+template <class Values>
+void write_vector(assay_tensor& t, const Values& values) {
+  if (t.data == nullptr) return;
+  for (size_t i = 0; i < values.size(); ++i)
+    store(t.format, t.data, static_cast<int64_t>(i) * t.stride[0], static_cast<double>(values[i]));
+}
+
+void write_page_table(const Problem& p, assay_tensor& t) {
+  if (t.data == nullptr) return;
+  auto* data = static_cast<int32_t*>(t.data);
+  for (size_t r = 0; r < p.pages.size(); ++r) {
+    int32_t* row = data + static_cast<int64_t>(r) * t.stride[0];
+    if (p.table == ASSAY_TABLE_TOKEN) {
+      for (int32_t key = 0; key < p.requests[r].kv_len; ++key) {
+        const Slot slot = locate(p, static_cast<int>(r), key);
+        row[key * t.stride[1]] = slot.block * p.page_size + slot.slot;
+      }
+    } else {
+      for (size_t page = 0; page < p.pages[r].size(); ++page) row[page * t.stride[1]] = p.pages[r][page];
+    }
+  }
+}
+
+// A sink draws weight when it stands near the log-sum-exp of the row, which for unit normal logits is
+// ln(keys) + 1/2: its share then is visible whatever the length.
+std::vector<float> sink_logits(const Problem& p) {
+  int32_t widest = 0;
+  for (size_t r = 0; r < p.requests.size(); ++r) {
+    const int32_t rows = p.requests[r].q_len;
+    if (rows == 0) continue;
+    const KeyRange range = visible_range(p, static_cast<int>(r), rows - 1);
+    widest = std::max(widest, range.end - range.begin);
+  }
+  std::vector<float> logits(p.heads_q);
+  const CounterRng rng(p.seed, kStreamSinks);
+  for (int32_t h = 0; h < p.heads_q; ++h)
+    logits[h] = static_cast<float>(std::log1p(widest) - 1 + rng.normal(h));
+  return logits;
+}
+
+}  // namespace
+
+std::vector<float> alibi_slopes(int32_t heads) {
+  const auto power = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(heads)));
+  std::vector<float> slopes(heads);
+  for (int32_t h = 0; h < heads; ++h) {
+    const double exponent = h < power ? 8.0 * (h + 1) / power : 8.0 * (2 * (h - power) + 1) / (2 * power);
+    slopes[h] = static_cast<float>(std::exp2(-exponent));
+  }
+  return slopes;
+}
+
+void write_tables(Inputs& inputs) {
+  const Problem& p = inputs.problem;
+  assay_tensors& t = inputs.tensors;
+  write_vector(t.cu_q, p.cu_q());
+  write_vector(t.cu_kv, p.cu_kv());
+  write_vector(t.kv_len, p.kv_lens());
+  write_page_table(p, t.block_table);
+  if (t.indptr.data != nullptr) {
+    std::vector<int32_t> indptr = {0}, indices, last;
+    for (size_t r = 0; r < p.pages.size(); ++r) {
+      indices.insert(indices.end(), p.pages[r].begin(), p.pages[r].end());
+      indptr.push_back(static_cast<int32_t>(indices.size()));
+      const int32_t keys = p.requests[r].kv_len;
+      last.push_back(keys == 0 ? 0 : (keys - 1) % p.page_size + 1);
+    }
+    write_vector(t.indptr, indptr);
+    write_vector(t.indices, indices);
+    write_vector(t.last_page_len, last);
+  }
+  if (t.alibi_slopes.data != nullptr) write_vector(t.alibi_slopes, alibi_slopes(p.heads_q));
+  if (t.sinks.data != nullptr) write_vector(t.sinks, sink_logits(p));
+  write_vector(t.tree_mask, p.tree_mask);
+  write_vector(t.tree_indptr, p.tree_indptr());
+}
+
+}  // namespace assay

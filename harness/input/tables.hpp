@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The small operands of a problem: lengths, page tables in every form, slopes, sinks and tree masks. They
+// hold no random data but the sinks, and no poison: the tails of the tables are written by poison.cpp.
+#pragma once
+
+#include "harness/input/inputs.hpp"
+
+namespace assay {
+
+// Slopes of `heads` heads as the ALiBi paper (Press et al., 2022) defines them: a geometric sequence for a
+// power of two, else that of the next lower power completed by every other slope of the next higher one.
+std::vector<float> alibi_slopes(int32_t heads);
+
+void write_tables(Inputs&);
+
+}  // namespace assay
