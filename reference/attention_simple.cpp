@@ -14,10 +14,6 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Division rounding towards minus infinity: a position before the first key (q_len > kv_len) lies in chunk
-// -1.
-int64_t floor_div(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
-
 // Does row i see key j? Base mask, window and chunk must all agree.
 bool sees(const Problem& p, const OperandReader& operands, RowId id, int64_t j) {
   const Request& request = p.requests[id.request];
@@ -38,8 +34,9 @@ bool sees(const Problem& p, const OperandReader& operands, RowId id, int64_t j) 
   // Window: at most window_left keys before the position and window_right after it, both inclusive.
   if (p.window_left >= 0 && j < position - p.window_left) return false;
   if (p.window_right >= 0 && j > position + p.window_right) return false;
-  // Chunk: only the position's own block of `chunk` tokens, and nothing after the position.
-  if (p.chunk > 0 && (j > position || floor_div(j, p.chunk) != floor_div(position, p.chunk))) return false;
+  // Chunk: only the position's own block of `chunk` tokens, and nothing after the position (so a position
+  // before the first key, in no chunk, sees nothing and is never divided).
+  if (p.chunk > 0 && (j > position || j / p.chunk != position / p.chunk)) return false;
   return true;
 }
 
