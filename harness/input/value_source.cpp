@@ -21,8 +21,8 @@ constexpr double kPeakedLogitSd = 12;
 // kAscent * 64 / position above the one before.
 constexpr double kAscent = 8, kAscentStart = 16;
 constexpr double kAscentNoiseQ = 0.05, kAscentNoiseK = 0.02;
-constexpr double kCancelAmplitude = 32;    // 32 * 4.9 stays below 240, the largest e4m3fnuz
-constexpr double kLatentDamping = 0x1p-8;  // of Q against the cancelling front of a latent row
+constexpr double kCancelAmplitude = 32;     // 32 * 4.9 stays below 240, the largest e4m3fnuz
+constexpr double kLatentDamping = 0x1p-12;  // of Q against the cancelling front of a latent row
 constexpr double kOutlierFactor = 30;
 constexpr int32_t kOutlierEvery = 32;  // one channel in 32 is an outlier
 
