@@ -17,9 +17,9 @@ namespace {
 
 enum EdgeClass : int { kEnds, kEmpty, kWindow, kChunk, kPage, kTile64, kTile128, kTile256, kEdgeClasses };
 
-// Rows taken of each class from the front and the back of a stretch of candidates: an edge and both
-// neighbours.
-constexpr size_t kAround = 3;
+// Rows taken of each class from the front and the back of the candidates: one edge is up to four rows
+// (position or end of the range, +-1), and the first edge is often cut off at position 0.
+constexpr size_t kAround = 6;
 // Random candidates of each class from the whole batch: in a decode batch every request is one row.
 constexpr int kScattered = 4;
 // Draws in a row that add nothing before the budget counts as used.
