@@ -208,9 +208,10 @@ def test_screenshot_is_not_blank(mixed, tmp_path):
 @needs_browser
 def test_texts_are_never_markup(tmp_path):
     made = synthetic.rows()[:4]
-    evil = "</script><script>document.title='broken in'</script><img src=x onerror=\"document.title='broken in'\"> & 'q' \"dq\""
+    evil = "</script><script>document.title='broken in'</script><img src=x onerror=\"document.title='broken in'\"> & 'q' \"dq\" $\\frac$"
     made[0].update(scenario="paged " + evil, kernel="k" + evil, reason=evil, outcome="wrong")
     made[1].update(outcome=evil)
+    made[2].update(kernel="$\\frac$")  # short enough to stand in a picture whole
     index = build(tmp_path, made, {"suite": evil, "machine": {"cpu": evil}, "command": [evil], "columns": [{"name": "kernel", "meaning": evil}]})
     seen = result_of(browse(index, script="""return {title: document.title, images: document.querySelectorAll("img[src=x]").length,
         first: document.querySelector("tr.row td.kernel").textContent, tooltip: document.querySelector("th[data-column=kernel] button").title,

@@ -47,7 +47,9 @@ def length_label(x: float, _=None) -> str:
 
 
 def short(name: str, most: int = 30) -> str:
-    return name if len(name) <= most else name[: most // 2 - 2] + "..." + name[len(name) - most // 2 + 1:]
+    """A label: not too long, and not taken for a formula."""
+    name = name if len(name) <= most else name[: most // 2 - 2] + "..." + name[len(name) - most // 2 + 1:]
+    return name.replace("$", r"\$")
 
 
 def plain_log_axis(axis) -> None:
@@ -240,7 +242,8 @@ def errors(run: Run) -> Picture:
         axis.set_xlim(low / 1.3, high)
         axis.set_ylim(len(kernels) - 0.45, -0.55)
         decades = [10.0 ** e for e in range(round(math.log10(low)), round(math.log10(top)) + 1)]
-        thin = max(1, math.ceil(len(decades) / 6))  # no more labels than a narrow panel holds; 1 is always among them
+        room = (7.2 - 0.085 * max(len(short(k)) for k in kernels) - 0.5) / 2  # inches of a panel beside the names
+        thin = max(1, math.ceil((len(decades) + infinite) * 0.5 / room))  # half an inch a label; 1 is always among them
         ticks = [d for d in decades if round(math.log10(d)) % thin == 0]
         axis.xaxis.set_major_locator(ticker.FixedLocator(ticks + ([top * 6] if infinite else [])))
         axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: "inf" if infinite and v > top else f"{v:g}"
@@ -252,7 +255,7 @@ def errors(run: Run) -> Picture:
     axes[0][0].set_yticks(range(len(kernels)), [short(k) for k in kernels])
     order = [o for o in (*OUTCOMES, *shown_outcomes) if o in shown_outcomes]
     handles = [lines.Line2D([], [], linestyle="none", marker="o", markersize=5, color=style.OUTCOME_COLORS.get(o, style.UNKNOWN_COLOR),
-                            label=(o or "no outcome").replace("_", " ")) for o in dict.fromkeys(order)]
+                            label=short((o or "no outcome").replace("_", " "))) for o in dict.fromkeys(order)]
     figure.legend(handles=handles, loc="lower center", ncols=len(handles))
     figure.tight_layout(rect=(0, 0.32 / figure.get_figheight(), 1, 1))
     picture.figure = figure
