@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/device/backend.hpp"
@@ -15,7 +17,7 @@ namespace assay {
 
 enum class Outcome {
   kPassed,
-  kWrong,        // any element out of bounds, LSE wrong, guard touched, input changed, poison seen, not repeatable
+  kWrong,  // any element out of bounds, LSE wrong, guard touched, input changed, poison seen, not repeatable
   kUnsupported,  // the kernel declined, with its reason
   kUntrusted,    // the bound would accept zeros or permuted pages: a pass would prove nothing
   kCrashed,      // the worker died (signal) or the kernel threw or failed
@@ -46,7 +48,15 @@ struct OutputView {
   const assay_tensor* o = nullptr;
   const assay_tensor* lse = nullptr;
 };
-void compare_outputs(const BoundedAttention&, const Problem&, const OutputView&, ErrorStats& o, ErrorStats& lse);
+void compare_outputs(const BoundedAttention&, const Problem&, const OutputView&, ErrorStats& o,
+                     ErrorStats& lse);
+
+// rnd(expected - bound) <= got <= rnd(expected + bound) in `format`; NaN and infinities never fit, except
+// -inf where exactly that is expected.
+bool fits(double got, double expected, double bound, int32_t format);
+
+// "request 3 row 0 head 5 dim 17"; without dim for the LSE.
+std::string place_of(const ErrorStats&);
 
 // Reference and bounds of a case, reused for every kernel with the same arithmetic.
 class Judge {
@@ -55,8 +65,17 @@ class Judge {
   ~Judge();
   // Runs the kernel under all three poisons and judges. Never throws for what the kernel does
   // (statuses become verdicts); a crash takes the process down, which is why workers exist.
+  // InfrastructureError when the device cannot hold the case.
   Verdict judge(const Backend&, const assay_kernel&, const assay_device&);
   const Inputs& inputs() const;
+
+  // The buffers of the kernel judged last, for timing: inputs as judged (NaN poison), outputs and workspace
+  // poisoned. CheckError when nothing was run yet.
+  DeviceCase& device_case();
+  // Judges what the last call on device_case() left in the outputs: guards and inputs again, and the same
+  // bits as when the kernel was judged (where it promises that), otherwise the bounds. Poisons the outputs
+  // afterwards, so that each timed series must write them anew.
+  Verdict recheck();
 
  private:
   struct Impl;

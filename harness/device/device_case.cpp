@@ -183,8 +183,8 @@ std::vector<std::string> DeviceCase::broken_guards() const {
     const auto first = std::mismatch(guards.begin(), guards.end(), expected.begin()).first - guards.begin();
     if (first == front + back) continue;
     broken.push_back(first < front
-                         ? fmt::format("{} ({} bytes before its start)", operand_name(a.owner), front - first)
-                         : fmt::format("{} ({} bytes past its end)", operand_name(a.owner), first - front));
+                         ? fmt::format("{} (byte {} before its start)", operand_name(a.owner), front - first)
+                         : fmt::format("{} (byte {} past its end)", operand_name(a.owner), first - front + 1));
   }
   return broken;
 }

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// One kernel, one case, four runs: twice with NaN in every place nobody may read, then with two different
+// finite poisons. Everything that can be wrong apart from numbers is looked at first (status, guards,
+// inputs, unwritten elements), because those reasons name the cause; then O and LSE against the bounds,
+// the promised bits, the exact recipe, and last whether a pass means anything.
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "harness/base/error.hpp"
+#include "harness/check/reasons.hpp"
+#include "harness/check/trust.hpp"
+#include "harness/check/verdict.hpp"
+#include "reference/formats.hpp"
+
+namespace assay {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Reference {
+  assay_arithmetic arithmetic{};
+  BoundedAttention bounded;
+  double seconds = 0;
+  std::optional<std::string> distrust;
+};
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text;
+}
+
+class Plan {
+ public:
+  explicit Plan(const assay_kernel& kernel) : kernel_(kernel) {}
+  ~Plan() { call_free_plan(kernel_, plan); }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+  assay_plan* plan = nullptr;
+
+ private:
+  const assay_kernel& kernel_;
+};
+
+}  // namespace
+
+struct Judge::Impl {
+  Problem problem;
+  Inputs inputs;
+  RowSelection selection;
+  std::vector<std::unique_ptr<Reference>> references;
+  std::unique_ptr<DeviceCase> device_case;
+  // Of the kernel judged last.
+  bool repeatable = false;
+  Reference* reference = nullptr;
+  Outputs judged;
+
+  Impl(const Problem& p, double budget)
+      : problem(p), inputs(build_inputs(p)), selection(select_rows(p, budget)) {}
+
+  HostOperands host() const {
+    return {&inputs.tensors, inputs.q_scale_host, inputs.k_scale_host, inputs.v_scale_host};
+  }
+
+  Reference& reference_for(const assay_arithmetic& a) {
+    for (const auto& known : references)
+      if (std::memcmp(&known->arithmetic, &a, sizeof(a)) == 0) return *known;
+    auto fresh = std::make_unique<Reference>();
+    std::memcpy(&fresh->arithmetic, &a, sizeof(a));
+    const auto start = Clock::now();
+    fresh->bounded = bounded_attention(problem, host(), selection.rows, a);
+    fresh->seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    references.push_back(std::move(fresh));
+    return *references.back();
+  }
+
+  Outputs download() const {
+    Outputs out;
+    out.o_raw = device_case->download(Operand::kO);
+    out.lse_raw = device_case->download(Operand::kLse);
+    const auto rebase = [&](Operand op, std::vector<std::byte>& raw, assay_tensor& tensor) {
+      tensor = tensor_of(inputs.tensors, op);
+      const GuardedBuffer& buffer = inputs.buffers[static_cast<int>(op)];
+      if (tensor.data != nullptr)
+        tensor.data = raw.data() + (static_cast<const std::byte*>(tensor.data) - buffer.raw());
+    };
+    rebase(Operand::kO, out.o_raw, out.o);
+    rebase(Operand::kLse, out.lse_raw, out.lse);
+    return out;
+  }
+
+  // Guards and inputs of the device after a run; empty when untouched.
+  std::string damage() const {
+    if (const auto broken = device_case->broken_guards(); !broken.empty())
+      return "wrote outside its buffers: " + joined(broken);
+    if (const auto changed = device_case->changed_inputs(); !changed.empty())
+      return "changed its inputs: " + joined(changed);
+    return {};
+  }
+
+  Outputs poisoned_outputs() const {  // what the host says an untouched output looks like
+    Outputs out;
+    out.o = inputs.tensors.o;
+    out.lse = inputs.tensors.lse;
+    return out;
+  }
+};
+
+Judge::Judge(const Problem& problem, double row_key_budget)
+    : impl_(std::make_unique<Impl>(problem, row_key_budget)) {}
+Judge::~Judge() = default;
+const Inputs& Judge::inputs() const { return impl_->inputs; }
+
+DeviceCase& Judge::device_case() {
+  ASSAY_CHECK(impl_->device_case != nullptr, "no kernel has been judged yet");
+  return *impl_->device_case;
+}
+
+Verdict Judge::judge(const Backend& backend, const assay_kernel& kernel, const assay_device& device) {
+  Impl& m = *impl_;
+  const assay_problem* problem = m.inputs.view->get();
+  Verdict verdict;
+  verdict.rows_total = m.selection.total_rows;
+  const auto settle = [&](Outcome outcome, std::string reason) {
+    verdict.outcome = outcome;
+    verdict.reason = one_line(std::move(reason));
+    return verdict;
+  };
+  m.device_case.reset();
+  m.reference = nullptr;
+
+  if (const CallResult r = call_supports(kernel, problem, device); r.status == ASSAY_UNSUPPORTED)
+    return settle(Outcome::kUnsupported, r.error);
+  else if (!r.ok())
+    return settle(Outcome::kCrashed, "supports: " + r.error);
+
+  assay_arithmetic arithmetic = default_arithmetic();
+  call_arithmetic(kernel, problem, arithmetic);
+  if (const std::string broken = impossible_arithmetic(arithmetic); !broken.empty())
+    return settle(Outcome::kWrong, "declares an impossible arithmetic: " + broken);
+
+  repoison(m.inputs, Poison::kNaN);
+  m.device_case = std::make_unique<DeviceCase>(backend, m.inputs, call_workspace_bytes(kernel, problem));
+  const assay_tensors* tensors = m.device_case->tensors();
+  Plan plan(kernel);
+  if (const CallResult r = call_plan(kernel, problem, tensors, &plan.plan); !r.ok())
+    return settle(Outcome::kCrashed, "plan: " + r.error);
+
+  // NaN twice, then the two finite poisons; the outputs are poisoned before every run.
+  constexpr Poison kRuns[] = {Poison::kNaN, Poison::kNaN, Poison::kLow, Poison::kHigh};
+  constexpr int kRunCount = 4;
+  Outputs runs[kRunCount];
+  Unwritten unwritten(m.problem, m.inputs.tensors);
+  for (int i = 0; i < kRunCount; ++i) {
+    if (i == 1) {
+      m.device_case->poison_outputs();
+    } else if (i > 1) {
+      repoison(m.inputs, kRuns[i]);
+      m.device_case->upload();
+    }
+    if (const CallResult r = call_run(backend, kernel, problem, tensors, plan.plan); !r.ok())
+      return settle(Outcome::kCrashed, r.error);
+    if (std::string damage = m.damage(); !damage.empty()) return settle(Outcome::kWrong, std::move(damage));
+    runs[i] = m.download();
+    unwritten.after_run(runs[i], m.poisoned_outputs());
+  }
+  repoison(m.inputs, Poison::kNaN);
+  m.device_case->upload();
+
+  if (std::string reason = unwritten.reason(); !reason.empty())
+    return settle(Outcome::kWrong, std::move(reason));
+
+  const bool depends = !same_bits(m.problem, runs[0], runs[2]) || !same_bits(m.problem, runs[0], runs[3]);
+  const bool repeats = same_bits(m.problem, runs[0], runs[1]);
+  if (std::string reason = not_finite(m.problem, runs[0]); !reason.empty()) {
+    if (not_finite(m.problem, runs[2]).empty())
+      reason += "; finite when unused memory holds numbers, so it reads unused memory";
+    return settle(Outcome::kWrong, std::move(reason));
+  }
+
+  Reference& reference = m.reference_for(arithmetic);
+  verdict.reference_seconds = reference.seconds;
+  verdict.rows_checked = static_cast<int64_t>(m.selection.rows.size());
+  compare_outputs(reference.bounded, m.problem, {&runs[0].o, &runs[0].lse}, verdict.o, verdict.lse);
+  if (std::string reason = out_of_bounds(verdict.o, verdict.lse); !reason.empty()) {
+    if (repeats && depends) reason += "; it changes with the contents of unused memory";
+    return settle(Outcome::kWrong, std::move(reason));
+  }
+
+  m.repeatable = (kernel.promises & ASSAY_PROMISE_REPEATABLE) != 0;
+  if (m.repeatable && !repeats)
+    return settle(Outcome::kWrong, "promises repeatable results, but a second run differs: " +
+                                       first_difference(m.problem, runs[0], runs[1]));
+  if (m.repeatable && depends) {
+    const int other = same_bits(m.problem, runs[0], runs[2]) ? 3 : 2;
+    return settle(Outcome::kWrong, "the result changes with the contents of unused memory: " +
+                                       first_difference(m.problem, runs[0], runs[other]));
+  }
+  for (int i = 1; i < kRunCount && !m.repeatable; ++i) {
+    ErrorStats o, lse;
+    std::string reason = not_finite(m.problem, runs[i]);
+    if (reason.empty()) {
+      compare_outputs(reference.bounded, m.problem, {&runs[i].o, &runs[i].lse}, o, lse);
+      reason = out_of_bounds(o, lse);
+      if (!reason.empty()) verdict.o = o, verdict.lse = lse;
+    }
+    if (!reason.empty())
+      return settle(Outcome::kWrong, fmt::format("in run {} of {}: {}", i + 1, kRunCount, reason));
+  }
+
+  m.reference = &reference;
+  m.judged = std::move(runs[0]);
+  if (m.problem.recipe == InputRecipe::kExact) {
+    if (std::string reason = inexact(m.problem, m.judged, m.inputs.exact_o); !reason.empty())
+      return settle(Outcome::kWrong, std::move(reason));
+    return settle(Outcome::kPassed, "");
+  }
+  if (!reference.distrust) reference.distrust = distrust(reference.bounded, m.problem, m.host());
+  if (!reference.distrust->empty()) return settle(Outcome::kUntrusted, *reference.distrust);
+  return settle(Outcome::kPassed, "");
+}
+
+Verdict Judge::recheck() {
+  Impl& m = *impl_;
+  ASSAY_CHECK(m.device_case != nullptr && m.reference != nullptr,
+              "only a kernel that was judged can be judged again");
+  Verdict verdict;
+  verdict.rows_total = m.selection.total_rows;
+  verdict.rows_checked = static_cast<int64_t>(m.selection.rows.size());
+  verdict.reference_seconds = m.reference->seconds;
+  std::string reason = m.damage();
+  const Outputs now = m.download();
+  if (reason.empty()) reason = not_finite(m.problem, now);
+  if (reason.empty()) {
+    compare_outputs(m.reference->bounded, m.problem, {&now.o, &now.lse}, verdict.o, verdict.lse);
+    reason = out_of_bounds(verdict.o, verdict.lse);
+  }
+  if (reason.empty() && m.repeatable && !same_bits(m.problem, m.judged, now))
+    reason = "promises repeatable results, but differs from the run that was judged: " +
+             first_difference(m.problem, m.judged, now);
+  m.device_case->poison_outputs();
+  verdict.outcome = reason.empty() ? Outcome::kPassed : Outcome::kWrong;
+  verdict.reason = one_line(std::move(reason));
+  return verdict;
+}
+
+}  // namespace assay
