@@ -300,7 +300,11 @@ std::vector<Field> make_fields() {
 #undef ASSAY_NAMED_FIELD
 
 const std::vector<Field>& table() {
-  static const std::vector<Field> rows = make_fields();
+  static const std::vector<Field> rows = [] {
+    std::vector<Field> out = make_fields();
+    out[0].default_text = "required";
+    return out;
+  }();
   return rows;
 }
 
@@ -327,7 +331,8 @@ int require_field(Slice name) {
   const int index = field_index(name.text);
   if (index >= 0) return index;
   throw TextError(name.offset, fmt::format("unknown field \"{}\"{}; accepted fields: {}", name.text,
-                                           did_you_mean(name.text, field_names()), join(field_names())));
+                                           did_you_mean(name.text, std::span(field_names()).subspan(1)),
+                                           join(std::span(field_names()).subspan(1))));
 }
 
 void resolve_defaults(Scenario& s, FieldSet given) {

@@ -18,9 +18,14 @@ void require_op_word(Slice word) {
 
 std::pair<int, Slice> split_word(Slice word) {
   const size_t equals = word.text.find('=');
-  if (equals == std::string_view::npos)
+  if (equals == std::string_view::npos) {
+    if (const int named = field_index(word.text); named > 0)
+      throw TextError(word.offset, fmt::format("\"{}\" needs a value, {}=VALUE; accepted: {}", word.text,
+                                               word.text, fields()[named].accepted));
+    const auto names = std::span(field_names()).subspan(1);
     throw TextError(word.offset, fmt::format("\"{}\" is not NAME=VALUE{}; accepted fields: {}", word.text,
-                                             did_you_mean(word.text, field_names()), join(field_names())));
+                                             did_you_mean(word.text, names), join(names)));
+  }
   const int field = require_field(word.sub(0, equals));
   if (field == 0) throw TextError(word.offset, "the op stands first in the line, without \"op=\"");
   const Slice value = word.sub(equals + 1);

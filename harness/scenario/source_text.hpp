@@ -41,6 +41,7 @@ class SourceText {
 struct NamedText {
   SourceText text;
   SourcePlace place;  // of the name in its let
+  bool own = true;    // by the file itself, not by one it includes
 };
 using NamedTexts = std::map<std::string, NamedText, std::less<>>;
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <set>
+#include <map>
 
 #include "harness/problem/names.hpp"
 #include "harness/scenario/source_text.hpp"
@@ -44,6 +44,7 @@ struct OpenFile {
   SourcePlace next;     // of the next line
   size_t position = 0;  // of the next line in `text`
   std::string id;       // identity(), or empty for typed text
+  NamedTexts names;     // of the file itself and of those it includes
 };
 
 // First word of a line and what follows it.
@@ -66,15 +67,33 @@ std::vector<std::string> shipped_suites() {
 }  // namespace
 
 struct Suite::Impl {
-  std::vector<OpenFile> open;      // the innermost include last
-  std::set<std::string> included;  // files are read once
-  NamedTexts names;
+  std::vector<OpenFile> open;               // the innermost include last
+  std::map<std::string, NamedTexts> known;  // files read to their end, with their names; each is read once
   std::unique_ptr<LineCases> line;
   SuiteCounts counts;
 
   void push(std::string text, SourcePlace place, std::string id) {
-    if (!id.empty()) included.insert(id);
-    open.push_back({std::move(text), std::move(place), 0, std::move(id)});
+    open.push_back({std::move(text), std::move(place), 0, std::move(id), {}});
+  }
+
+  // Ends the innermost file and hands its names to the one that included it.
+  void pop() {
+    const OpenFile done = std::move(open.back());
+    open.pop_back();
+    if (!open.empty()) import(done.names);
+    if (!done.id.empty()) known.emplace(done.id, done.names);
+  }
+
+  // Names of the file itself win, then those of its last include.
+  void import(const NamedTexts& names) {
+    NamedTexts& mine = open.back().names;
+    for (const auto& [name, text] : names) {
+      const auto found = mine.find(name);
+      if (found != mine.end() && found->second.own) continue;
+      NamedText copy = text;
+      copy.own = false;
+      mine.insert_or_assign(name, std::move(copy));
+    }
   }
 
   void include(Slice path, const SourcePlace& place) {
@@ -88,7 +107,7 @@ struct Suite::Impl {
       for (const OpenFile& o : open) chain += o.next.file + " -> ";
       throw InputError(place, fmt::format("include loop: {}{}", chain, file));
     }
-    if (included.count(id)) return;
+    if (const auto again = known.find(id); again != known.end()) return import(again->second);
     push(read_file(file, place), {file, 1, 1}, id);
   }
 
@@ -106,19 +125,21 @@ struct Suite::Impl {
       throw InputError(at(name.offset), fmt::format("\"{}\" is not a name; {}", name.text, usage));
     const Slice text = trim(rest.sub(equals + 1));
     if (text.text.empty()) throw InputError(at(text.offset), usage);
-    if (const auto found = names.find(name.text); found != names.end()) {
+    NamedTexts& names = open.back().names;
+    if (const auto found = names.find(name.text); found != names.end() && found->second.own) {
       const SourcePlace& first = found->second.place;
       throw InputError(at(name.offset), fmt::format("\"{}\" is already defined at {}:{}:{}", name.text,
                                                     first.file, first.line, first.column));
     }
-    names.emplace(name.text,
-                  NamedText{expand_names(raw.substr(text.offset, text.text.size()), at(text.offset), names),
-                            at(name.offset)});
+    names.insert_or_assign(
+        std::string(name.text),
+        NamedText{expand_names(raw.substr(text.offset, text.text.size()), at(text.offset), names),
+                  at(name.offset)});
   }
 
   // Reads one line of the innermost file; false when nothing is left.
   bool read_line() {
-    while (!open.empty() && open.back().position >= open.back().text.size()) open.pop_back();
+    while (!open.empty() && open.back().position >= open.back().text.size()) pop();
     if (open.empty()) return false;
     OpenFile& file = open.back();
     const size_t end = std::min(file.text.find('\n', file.position), file.text.size());
@@ -137,7 +158,7 @@ struct Suite::Impl {
     } else if (word.text == "let") {
       name_text(rest, raw, place);
     } else {
-      SourceText source = expand_names(raw, place, names);
+      SourceText source = expand_names(raw, place, file.names);
       if (trim(source.slice()).text.empty()) return true;
       ++counts.lines;
       line = std::make_unique<LineCases>(std::move(source));

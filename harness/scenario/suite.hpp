@@ -3,7 +3,8 @@
 // held in memory). Syntax, with the reasons, in scenarios/README.md:
 //
 //   # comment to the end of the line
-//   include other.suite                     relative to this file; a loop is an error
+//   include other.suite                     relative to this file; a loop is an error, a second time does
+//                                           nothing; its names become names of this file
 //   let llama = h=32/8 d=128                named text, used as $llama or ${llama} anywhere in a line
 //   paged $llama d=64,128 kv=bf16,fp8_e4m3:head page={16,64} batch=1q1s[1k:16k:*2] seed=1
 //   paged ... d=64,128,256 page=16,64,256 layout=nhd,hnd cover=3

@@ -45,19 +45,21 @@ void scan_outside(Slice s, Visit visit) {
                                 open.back().first));
 }
 
+// Insertions, deletions, replacements and swaps of neighbours.
 size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t best = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
-      diagonal = row[j];
-      row[j] = best;
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        d[i][j] = i + j;
+        continue;
+      }
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
   }
-  return row[b.size()];
+  return d[a.size()][b.size()];
 }
 
 // Digits with an optional sign at the front of the text; `rest` is what follows.
@@ -194,7 +196,7 @@ std::string did_you_mean(std::string_view word, std::span<const std::string_view
   for (const std::string_view candidate : candidates) {
     size_t distance = edit_distance(word, candidate);
     // A word that starts like the candidate ("pagesize", "win") is a near miss however long it is.
-    if (word.size() >= 3 && candidate.size() >= 3 &&
+    if (word.size() >= 2 && candidate.size() >= 2 &&
         (word.starts_with(candidate) || candidate.starts_with(word)))
       distance = std::min<size_t>(distance, 1);
     if (distance < best_distance) {

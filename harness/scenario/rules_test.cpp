@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every rule with a case that breaks it and nothing else, combinations that must stay allowed, and the
+// promise covering arrays live on: a rule looks at the fields it names and at no other.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "harness/scenario/extent.hpp"
+#include "harness/scenario/fields.hpp"
+#include "harness/scenario/limits.hpp"
+#include "harness/scenario/random_scenario.hpp"
+
+namespace assay {
+namespace {
+
+const Rule& rule_named(std::string_view name) {
+  for (const Rule& rule : rules())
+    if (rule.name == name) return rule;
+  throw std::runtime_error("no rule " + std::string(name));
+}
+
+TEST(Rules, EachIsBrokenByItsCase) {
+  const Scenario good = parse_scenario("paged h=8/1 d=64 batch=2q4s100");
+  std::map<std::string_view, std::vector<std::function<void(Scenario&)>>> broken;
+  broken["heads"] = {[](Scenario& s) { s.heads_kv = 3; }, [](Scenario& s) { s.heads_kv = 0; },
+                     [](Scenario& s) { s.heads_q = 2048; }};
+  broken["head_dims"] = {[](Scenario& s) { s.head_dim_v = 0; }, [](Scenario& s) { s.head_dim_qk = 1025; }};
+  broken["formats"] = {[](Scenario& s) { s.k.scale = ASSAY_SCALE_HEAD; },
+                       [](Scenario& s) { s.q.format = ASSAY_INT8; },
+                       [](Scenario& s) { s.o_format = ASSAY_INT8; }};
+  broken["cache_fields"] = {[](Scenario& s) { s.op = ASSAY_OP_PREFILL, s.page_size = 32; },
+                            [](Scenario& s) { s.op = ASSAY_OP_PREFILL, s.table = ASSAY_TABLE_CSR; }};
+  broken["page_size"] = {[](Scenario& s) { s.page_size = 0; }};
+  broken["mla_heads"] = {[](Scenario& s) { s.layout = ASSAY_LAYOUT_MLA, s.heads_kv = 2; }};
+  broken["mla_dims"] = {[](Scenario& s) { s.layout = ASSAY_LAYOUT_MLA, s.head_dim_v = 65; }};
+  broken["mla_formats"] = {[](Scenario& s) { s.layout = ASSAY_LAYOUT_MLA, s.v.format = ASSAY_FP16; }};
+  broken["mla_storage"] = {[](Scenario& s) { s.layout = ASSAY_LAYOUT_MLA, s.storage = Storage::kStacked; }};
+  broken["packed_dim"] = {[](Scenario& s) { s.layout = ASSAY_LAYOUT_X, s.head_dim_qk = s.head_dim_v = 68; },
+                          [](Scenario& s) {
+                            s.layout = ASSAY_LAYOUT_X, s.head_dim_qk = 72;  // fits bf16 (8), not fp8 (16)
+                            s.k = s.v = {ASSAY_FP8_E4M3, ASSAY_SCALE_TENSOR};
+                          }};
+  broken["packed_page"] = {[](Scenario& s) { s.layout = ASSAY_LAYOUT_SHUFFLED, s.page_size = 4; }};
+  broken["shared_storage"] = {
+      [](Scenario& s) { s.storage = Storage::kStacked, s.head_dim_v = 32; },
+      [](Scenario& s) { s.storage = Storage::kInterleaved, s.v.format = ASSAY_FP16; }};
+  broken["swa_index"] = {
+      [](Scenario& s) { s.swa_index = true; },
+      [](Scenario& s) { s.swa_index = true, s.window_left = 5, s.mask = ASSAY_MASK_TREE; }};
+  broken["strided_table"] = {[](Scenario& s) { s.strided.table = true, s.table = ASSAY_TABLE_CSR; },
+                             [](Scenario& s) { s.op = ASSAY_OP_PREFILL, s.strided.table = true; }};
+  broken["strided_scales"] = {[](Scenario& s) { s.strided.scales = true; }};
+  broken["window"] = {[](Scenario& s) { s.window_right = -2; }};
+  broken["chunk"] = {[](Scenario& s) { s.chunk = 8, s.mask = ASSAY_MASK_FULL; },
+                     [](Scenario& s) { s.chunk = -1; }};
+  broken["magnitudes"] = {[](Scenario& s) { s.softcap = -1; },
+                          [](Scenario& s) { s.softmax_scale = 1.0 / 0.0; }};
+  broken["batch_given"] = {[](Scenario& s) { s.batch.groups.clear(); }};
+  broken["batch_lengths"] = {[](Scenario& s) { s.batch.groups[0].shared = 101; },
+                             [](Scenario& s) { s.batch.groups[0].q_len = -1; },
+                             [](Scenario& s) { s.batch.groups[0].count = 0; }};
+  broken["shared_prefix"] = {[](Scenario& s) { s.op = ASSAY_OP_PREFILL, s.batch.groups[0].shared = 3; }};
+  broken["tree_drafts"] = {[](Scenario& s) { s.mask = ASSAY_MASK_TREE, s.batch.groups[0].q_len = 101; }};
+  broken["size"] = {[](Scenario& s) { s.batch.groups[0].kv_len = 2000000000; }};
+  for (const Rule& rule : rules()) {
+    ASSERT_TRUE(broken.count(rule.name)) << "no case breaks rule " << rule.name;
+    for (const auto& breaks : broken[rule.name]) {
+      Scenario s = good;
+      ASSERT_EQ(broken_rule(s), nullptr);
+      breaks(s);
+      ASSERT_NE(broken_rule(s), nullptr) << rule.name;
+      EXPECT_EQ(broken_rule(s)->name, rule.name);
+      EXPECT_FALSE(rule.message(s).empty());
+    }
+  }
+}
+
+TEST(Rules, DefinedCombinationsStayAllowed) {
+  for (const char* line : {
+           "paged mask=tree window=5/3 alibi=sqrt cap=3 sinks=on batch=2q4s9",
+           "paged mask=cross window=5/3 batch=2q4s9",
+           "paged mask=full window=-1/3 batch=2q9s4",
+           "paged chunk=64 window=15 batch=2q9s4",
+           "paged chunk=64 index=swa batch=2q9s4",
+           "paged kv=int8:token_head/fp8_e4m3:channel layout=hnd batch=1q1",
+           "paged kv=int8:token_head/bf16 layout=shuffled batch=1q1",
+           "paged h=8/1 d=576/512 layout=mla kv=fp8_e4m3:token_head strides=kv+scales table=csr batch=1q1",
+           "paged h=8/1 table=token strides=table page=528 batch=1q1",
+           "paged batch=1q0s0_2q0s5_1q5s0",
+           "prefill q=int8:token_head kv=int8:token_head/bf16 strides=q+kv+out+scales batch=1q5s3",
+           "paged layout=x page=1 batch=1q1",
+       })
+    EXPECT_NO_THROW(parse_scenario(line)) << line;
+}
+
+TEST(Rules, LookOnlyAtTheirFields) {
+  std::set<std::string_view> names;
+  for (const Rule& rule : rules()) {
+    EXPECT_TRUE(names.insert(rule.name).second) << "two rules " << rule.name;
+    for (const std::string_view field : rule.fields)
+      ASSERT_GE(field_index(field), 0) << rule.name << ": " << field;
+  }
+  ScenarioGenerator random(3);
+  std::map<std::string_view, int> failures;
+  for (int i = 0; i < 20000; ++i) {
+    Scenario a = random.any(), b = random.any();
+    if (random.chance(4))
+      a.batch = parse_batch("9q1s1m", {}), a.head_dim_qk = 1024;  // make "size" interesting
+    for (const Rule& rule : rules()) {
+      Scenario mixed = b;
+      for (const std::string_view name : rule.fields) {
+        const Field& field = fields()[field_index(name)];
+        std::string text;
+        field.print(a, text);
+        field.parse({text, 0}, mixed);
+      }
+      ASSERT_EQ(rule.holds(mixed), rule.holds(a)) << rule.name << " looks at a field it does not name\n"
+                                                  << print(a) << "\n"
+                                                  << print(mixed);
+      failures[rule.name] += !rule.holds(a);
+    }
+  }
+  // The property says nothing about a rule that never fails.
+  for (const char* name : {"heads", "mla_heads", "packed_dim", "packed_page", "shared_storage", "swa_index",
+                           "strided_table", "strided_scales", "chunk", "tree_drafts", "size", "cache_fields"})
+    EXPECT_GT(failures[name], 20) << name;
+}
+
+TEST(Size, LimitsByHand) {
+  const Scenario s = parse_scenario("paged h=8/2 d=64 batch=1q1s1");
+  // 2 KV heads x 64 x 2 bytes, K and V: 512 bytes a token; 64 GiB are 2^27 tokens, of which 7/8 may be used.
+  Extent e;
+  e.requests = 1;
+  e.total_kv = e.max_kv = 0.86 * (1 << 27);
+  EXPECT_TRUE(case_fits(s, e));
+  e.total_kv = e.max_kv = 0.88 * (1 << 27);
+  EXPECT_FALSE(case_fits(s, e));
+  EXPECT_EQ(rule_named("size").name, "size");
+  EXPECT_THROW(parse_scenario("prefill h=1 d=1 batch=4q1s1000m"), InputError);          // int32 lengths
+  EXPECT_THROW(parse_scenario("paged h=1 d=1 batch=1000000q1_1000000q1"), InputError);  // requests
+  EXPECT_THROW(parse_scenario("prefill h=1 d=1 mask=tree batch=1q40k"), InputError);    // tree bits
+  EXPECT_NO_THROW(parse_scenario("prefill h=1 d=1 mask=tree batch=1q30k"));
+  EXPECT_THROW(parse_scenario("paged h=1 d=1 table=token batch=100000q1_1q1s1m"),
+               InputError);  // table of 400 GB
+}
+
+}  // namespace
+}  // namespace assay
