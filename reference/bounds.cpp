@@ -34,6 +34,8 @@ constexpr int64_t kStackedRows = 128;
 constexpr int64_t kTileKeys = 256;
 // Scores of a block are kept for the second pass; this limits them (in entries of 12 bytes).
 constexpr int64_t kMostScores = int64_t{6} << 20;
+// Row x key x head products below which waking other threads costs more than it saves.
+constexpr double kParallelWork = 3e5;
 // exp(-700) is far below the smallest weight that could matter, and keeps distance * coefficient finite.
 constexpr double kFar = 700;
 
@@ -76,7 +78,7 @@ class FastBounds {
     std::vector<double> growth(tasks_.size(), 0.0);
     std::exception_ptr failure;
     // Exceptions must not leave a parallel region; the first one is rethrown after it.
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (work_ > kParallelWork)
     for (size_t i = 0; i < tasks_.size(); ++i) {
       try {
         growth[i] = bound(tasks_[i]);
@@ -457,6 +459,7 @@ class FastBounds {
   std::vector<StackedRow> stacked_;
   std::vector<Task> tasks_;
   BoundedAttention out_;
+  double work_ = 0;
 };
 
 }  // namespace

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every misbehaviour of the fake backend that leaves the process alive gets its verdict and a reason that
+// names the cause; right kernels pass on both ops, with every recipe; a bound too wide is not trusted.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "harness/base/error.hpp"
+#include "harness/check/trust.hpp"
+#include "harness/check/verdict.hpp"
+#include "harness/device/testing/small_problem.hpp"
+#include "reference/formats.hpp"
+
+namespace assay {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using testing::small_problem;
+using ::testing::StartsWith;
+
+constexpr double kBudget = 1e9;
+
+const Backend& fake() {
+  static const Backend backend = Backend::load(std::string(ASSAY_BINARY_DIR) + "/testing/libassay_fake.so");
+  return backend;
+}
+
+Verdict judge(const Problem& problem, const std::string& kernel) {
+  Judge judge(problem, kBudget);
+  return judge.judge(fake(), *fake().find(kernel), fake().device(0));
+}
+
+class Misbehaviour : public ::testing::TestWithParam<int32_t> {
+ protected:
+  void SetUp() override { judge_ = std::make_unique<Judge>(small_problem(GetParam()), kBudget); }
+  Verdict verdict(const std::string& behaviour) {
+    const std::string name = (GetParam() == ASSAY_OP_PAGED ? "paged_" : "prefill_") + behaviour + "_fake";
+    return judge_->judge(fake(), *fake().find(name), fake().device(0));
+  }
+  std::unique_ptr<Judge> judge_;
+};
+
+TEST_P(Misbehaviour, RightKernelsPass) {
+  for (const char* name : {"ok", "noisy", "undeclared"}) {
+    const Verdict v = verdict(name);
+    EXPECT_EQ(v.outcome, Outcome::kPassed) << name << ": " << v.reason;
+    EXPECT_EQ(v.reason, "");
+    EXPECT_EQ(v.rows_checked, 13);
+    EXPECT_EQ(v.rows_total, 13);
+    EXPECT_EQ(v.o.checked, 13 * 4 * 32);
+    EXPECT_EQ(v.lse.checked, 13 * 4);
+    EXPECT_LE(v.o.max_ratio, 1);
+    EXPECT_GT(v.o.max_ratio, 0);
+    EXPECT_GT(v.reference_seconds, 0);
+  }
+}
+
+TEST_P(Misbehaviour, IsNamed) {
+  const auto wrong = [&](const char* behaviour, const auto& reason) {
+    const Verdict v = verdict(behaviour);
+    EXPECT_EQ(v.outcome, Outcome::kWrong) << behaviour;
+    EXPECT_THAT(v.reason, reason) << behaviour;
+  };
+  wrong("silent", StartsWith("O not written in 1664 of 1664 elements, first request 0 row 0 head 0 dim 0"));
+  wrong("skiprow", StartsWith("O not written in 128 of 1664 elements, first request 2 row 2 head 0 dim 0"));
+  wrong("nan", StartsWith("O is NaN or infinite in 1664 of 1664 elements"));
+  wrong("onenan",
+        StartsWith("O is NaN or infinite in 1 of 1664 elements, first request 2 row 2 head 0 dim 0"));
+  wrong("zeros",
+        AllOf(StartsWith("O wrong in "), HasSubstr("got 0 expected "), HasSubstr("; LSE wrong in ")));
+  wrong("overrun", StartsWith("wrote outside its buffers: o (byte 1 past its end)"));
+  wrong("overrunfar", StartsWith("wrote outside its buffers: lse (byte 3001 past its end)"));
+  wrong("underrun", StartsWith("wrote outside its buffers: o (byte 8 before its start)"));
+  wrong("writeinput", StartsWith("changed its inputs: k (first at byte "));
+  wrong("flaky",
+        StartsWith("promises repeatable results, but a second run differs: LSE at request 0 row 0 head 0"));
+  wrong("droppage", AllOf(StartsWith("O wrong in "), HasSubstr("LSE wrong in ")));
+  wrong("lse2",
+        MatchesRegex(
+            "LSE wrong in [0-9]+ of 52 elements, worst request [0-9]+ row [0-9]+ head [0-9]+: got .*"));
+}
+
+TEST_P(Misbehaviour, WithoutAnAnswer) {
+  EXPECT_EQ(verdict("throw").outcome, Outcome::kCrashed);
+  EXPECT_THAT(verdict("throw").reason, HasSubstr("fake kernel threw"));
+  EXPECT_EQ(verdict("throwint").outcome, Outcome::kCrashed);
+  EXPECT_EQ(verdict("fail").outcome, Outcome::kCrashed);
+  EXPECT_EQ(verdict("fail").reason, "fake kernel failed on purpose");
+  EXPECT_EQ(verdict("refuse").outcome, Outcome::kUnsupported);
+  EXPECT_THAT(verdict("refuse").reason, HasSubstr("missing everything"));
+}
+
+INSTANTIATE_TEST_SUITE_P(BothOps, Misbehaviour, ::testing::Values(ASSAY_OP_PAGED, ASSAY_OP_PREFILL),
+                         [](const auto& info) { return info.param == ASSAY_OP_PAGED ? "paged" : "prefill"; });
+
+TEST(Judge, ALeakOfUnusedSlotsIsRecognised) {
+  const Verdict v = judge(small_problem(), "paged_leak_fake");
+  EXPECT_EQ(v.outcome, Outcome::kWrong);
+  EXPECT_THAT(v.reason, AllOf(StartsWith("O is NaN or infinite in "), HasSubstr("it reads unused memory")));
+}
+
+TEST(Judge, StridedAndStackedOperands) {
+  Problem p = small_problem();
+  p.strided = {true, true, true, true, false};
+  p.storage = Storage::kStacked;
+  EXPECT_EQ(judge(p, "paged_ok_fake").reason, "");
+  EXPECT_EQ(judge(p, "paged_ok_fake").outcome, Outcome::kPassed);
+  EXPECT_EQ(judge(p, "paged_skiprow_fake").outcome, Outcome::kWrong);
+  p.o_format = ASSAY_FP16;
+  EXPECT_EQ(judge(p, "paged_ok_fake").outcome, Outcome::kPassed);
+}
+
+TEST(Judge, EveryRecipePasses) {
+  for (const InputRecipe recipe : {InputRecipe::kNormal, InputRecipe::kPeaked, InputRecipe::kAscending,
+                                   InputRecipe::kBoundary, InputRecipe::kCancelling, InputRecipe::kOutlier}) {
+    Problem p = small_problem();
+    p.recipe = recipe;
+    const Verdict v = judge(p, "paged_ok_fake");
+    EXPECT_EQ(v.outcome, Outcome::kPassed) << static_cast<int>(recipe) << ": " << v.reason;
+    EXPECT_NE(judge(p, "paged_droppage_fake").outcome, Outcome::kPassed) << static_cast<int>(recipe);
+  }
+}
+
+TEST(Judge, TheExactRecipeDemandsTheExactAnswer) {
+  Problem p = small_problem();
+  p.recipe = InputRecipe::kExact;
+  EXPECT_EQ(judge(p, "paged_ok_fake").reason, "");
+  EXPECT_EQ(judge(p, "paged_ok_fake").outcome, Outcome::kPassed);
+  EXPECT_EQ(judge(p, "paged_droppage_fake").outcome, Outcome::kWrong);
+}
+
+TEST(Judge, EmptyRequestsAndRowsThatSeeNothing) {
+  Problem p = small_problem(ASSAY_OP_PREFILL);
+  p.requests = {{0, 5}, {3, 0}, {0, 0}, {7, 4}};
+  EXPECT_EQ(judge(p, "prefill_ok_fake").reason, "");
+  EXPECT_EQ(judge(p, "prefill_ok_fake").outcome, Outcome::kPassed);
+  EXPECT_EQ(judge(p, "prefill_silent_fake").outcome, Outcome::kWrong);
+  // Rows that see nothing alone: zeros are the truth, and -inf, so zeros in the LSE are not.
+  p.requests = {{3, 0}};
+  EXPECT_EQ(judge(p, "prefill_ok_fake").outcome, Outcome::kPassed);
+  EXPECT_THAT(judge(p, "prefill_zeros_fake").reason, StartsWith("LSE wrong in 12 of 12"));
+  // No rows at all: nothing to be wrong about.
+  p.requests = {{0, 9}};
+  EXPECT_EQ(judge(p, "prefill_ok_fake").outcome, Outcome::kPassed);
+}
+
+TEST(Judge, OneReferenceServesKernelsOfOneArithmetic) {
+  Judge judge(small_problem(), kBudget);
+  const double first = judge.judge(fake(), *fake().find("paged_ok_fake"), fake().device(0)).reference_seconds;
+  const double again =
+      judge.judge(fake(), *fake().find("paged_noisy_fake"), fake().device(0)).reference_seconds;
+  EXPECT_EQ(first, again);  // the clock never gives the same figure twice for two computations
+}
+
+TEST(Judge, RecheckLooksAtWhatTheLastRunLeft) {
+  Judge judge(small_problem(), kBudget);
+  const assay_kernel& kernel = *fake().find("paged_ok_fake");
+  EXPECT_THROW(judge.device_case(), CheckError);
+  EXPECT_THROW(judge.recheck(), CheckError);
+  ASSERT_EQ(judge.judge(fake(), kernel, fake().device(0)).outcome, Outcome::kPassed);
+  const assay_tensors& t = *judge.device_case().tensors();
+  const auto run = [&] {
+    ASSERT_TRUE(call_run(fake(), kernel, judge.inputs().view->get(), &t, nullptr).ok());
+  };
+  run();
+  run();
+  EXPECT_EQ(judge.recheck().outcome, Outcome::kPassed);
+  EXPECT_EQ(judge.recheck().outcome, Outcome::kWrong);  // poisoned again, and nobody ran
+  run();
+  static_cast<float*>(t.lse.data)[1] += 0.5f;
+  EXPECT_THAT(judge.recheck().reason, StartsWith("LSE wrong in 1 of 52"));
+  run();
+  static_cast<float*>(t.lse.data)[1] = std::nextafter(static_cast<float*>(t.lse.data)[1], 100.0f);
+  EXPECT_THAT(judge.recheck().reason, HasSubstr("differs from the run that was judged"));
+  run();
+  static_cast<char*>(t.q.data)[0] ^= 1;
+  EXPECT_THAT(judge.recheck().reason, StartsWith("changed its inputs: q"));
+}
+
+// ---- trust
+
+struct Trial {
+  Problem problem = small_problem();
+  Inputs inputs = build_inputs(problem);
+  HostOperands host{&inputs.tensors};
+  std::vector<RowId> rows = select_rows(problem, kBudget).rows;
+  BoundedAttention bounded = bounded_attention(problem, host, rows, default_arithmetic());
+};
+
+TEST(Trust, AnHonestBoundIsTrusted) {
+  Trial t;
+  EXPECT_EQ(distrust(t.bounded, t.problem, t.host), "");
+}
+
+TEST(Trust, ABoundThatAcceptsZerosIsNot) {
+  Trial t;
+  for (size_t i = 0; i < t.bounded.o_bound.size(); ++i)
+    t.bounded.o_bound[i] = 1.01 * std::fabs(t.bounded.value.o[i]);
+  EXPECT_THAT(distrust(t.bounded, t.problem, t.host), HasSubstr("accept zeros for all 1664 elements"));
+}
+
+TEST(Trust, ABoundThatAcceptsExchangedPagesIsNot) {
+  Trial t;
+  // Wide for all elements but one, in a (row, head) that is not probed, which keeps zeros out.
+  for (double& b : t.bounded.o_bound) b = 10;
+  t.bounded.o_bound[1 * 32] = 0;
+  const std::string reason = distrust(t.bounded, t.problem, t.host);
+  EXPECT_THAT(reason, HasSubstr("V of two visible pages exchanged in each of"));
+}
+
+TEST(Trust, WhereZerosAreTheTruthOrOnePageIsSeenNothingIsHeldAgainstTheCase) {
+  Trial t;
+  t.problem.requests = {{1, 5}};
+  place_pages(t.problem);
+  t.inputs = build_inputs(t.problem);
+  t.host = {&t.inputs.tensors};
+  t.bounded = bounded_attention(t.problem, t.host, {{0, 0}}, default_arithmetic());
+  EXPECT_EQ(distrust(t.bounded, t.problem, t.host), "");
+  std::fill(t.bounded.value.o.begin(), t.bounded.value.o.end(), 0.0);
+  EXPECT_EQ(distrust(t.bounded, t.problem, t.host), "");
+}
+
+}  // namespace
+}  // namespace assay
