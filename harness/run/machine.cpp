@@ -2,6 +2,7 @@
 // See machine.hpp. ASSAY_BUILD_* come from this folder's CMakeLists.txt.
 #include "harness/run/machine.hpp"
 
+#include <fmt/format.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -54,7 +55,8 @@ std::optional<std::string> output_of(const std::string& command) {
   if (!pipe) return std::nullopt;
   char text[512] = "";
   const bool any = std::fgets(text, sizeof text, pipe) != nullptr;
-  while (char more[4096]; std::fgets(more, sizeof more, pipe)) {
+  char rest[4096];
+  while (std::fgets(rest, sizeof rest, pipe)) {  // or the command dies of a closed pipe
   }
   if (pclose(pipe) != 0) return std::nullopt;
   std::string line = any ? text : "";

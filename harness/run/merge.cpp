@@ -37,16 +37,19 @@ Part read_part(const std::string& folder) {
   const json identity = p.run.value("identity", json::object());
   p.shard = parse_shard(identity.value("shard", "1/1"));
   if (!p.run.value("complete", false))
-    throw InputError({folder}, fmt::format("shard {}/{} did not run to its end; continue it with --resume first",
-                                           p.shard.index, p.shard.count));
+    throw InputError({folder},
+                     fmt::format("shard {}/{} did not run to its end; continue it with --resume first",
+                                 p.shard.index, p.shard.count));
   const RowsFile file = read_rows(folder + "/rows.csv");
   if (!file.truncated_tail.empty())
-    throw InputError({folder + "/rows.csv"}, "ends in a half-written line though run.json says the run is complete");
+    throw InputError({folder + "/rows.csv"},
+                     "ends in a half-written line though run.json says the run is complete");
   p.rows = file.rows;
   const auto expected = p.run.value("rows", int64_t{-1});
   if (expected != static_cast<int64_t>(p.rows.size()))
-    throw InputError({folder + "/rows.csv"}, fmt::format("holds {} rows, run.json says {}: rows were lost or added",
-                                                         p.rows.size(), expected));
+    throw InputError(
+        {folder + "/rows.csv"},
+        fmt::format("holds {} rows, run.json says {}: rows were lost or added", p.rows.size(), expected));
   if (p.run.value("rows_fingerprint", "") != rows_fingerprint(p.rows))
     throw InputError({folder + "/rows.csv"}, "holds other cases than run.json says: the file was edited");
   return p;
@@ -67,11 +70,12 @@ void check_shards(const std::vector<Part>& parts) {
   std::map<int32_t, std::string> have;
   for (const Part& p : parts) {
     if (p.shard.count != count)
-      throw InputError({p.folder}, fmt::format("is shard {}/{}, but {} is one of {}", p.shard.index, p.shard.count,
-                                               parts[0].folder, count));
+      throw InputError({p.folder}, fmt::format("is shard {}/{}, but {} is one of {}", p.shard.index,
+                                               p.shard.count, parts[0].folder, count));
     const auto [at, fresh] = have.emplace(p.shard.index, p.folder);
     if (!fresh)
-      throw InputError({p.folder}, fmt::format("is shard {}/{}, and so is {}", p.shard.index, count, at->second));
+      throw InputError({p.folder},
+                       fmt::format("is shard {}/{}, and so is {}", p.shard.index, count, at->second));
   }
   std::string missing;
   for (int32_t i = 1; i <= count; ++i)
@@ -88,8 +92,8 @@ void check_rows(const std::vector<Part>& parts) {
         throw InputError({p.folder + "/rows.csv"},
                          fmt::format("holds {} again; it is in {} already", row.key(), at->second->folder));
       if (!in_shard(row.scenario, p.shard))
-        throw InputError({p.folder + "/rows.csv"}, fmt::format("holds {}, which is no case of shard {}/{}", row.key(),
-                                                               p.shard.index, p.shard.count));
+        throw InputError({p.folder + "/rows.csv"}, fmt::format("holds {}, which is no case of shard {}/{}",
+                                                               row.key(), p.shard.index, p.shard.count));
     }
 }
 
@@ -109,7 +113,8 @@ Merged merge(const std::vector<std::string>& folders, const std::string& out,
   check_same_run(parts);
   check_shards(parts);
   check_rows(parts);
-  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.shard.index < b.shard.index; });
+  std::sort(parts.begin(), parts.end(),
+            [](const Part& a, const Part& b) { return a.shard.index < b.shard.index; });
 
   json identity = parts[0].run["identity"];
   identity["shard"] = "1/1";

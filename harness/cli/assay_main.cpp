@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program. `assay worker LIBRARY` is how it starts itself as a worker (not for users); everything
+// else is the command line.
+#include <cstring>
+
+#include "harness/cli/commands.hpp"
+#include "harness/run/worker.hpp"
+#include "harness/run/worker_process.hpp"
+
+int main(int argc, char** argv) {
+  if (argc == 3 && std::strcmp(argv[1], "worker") == 0) return assay::worker_main(argv[2], assay::kWorkerFd);
+  return assay::cli_main(argc, argv);
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands of the program. Everything below harness/cli returns values or throws; here they become
+// text and exit codes. To add a command: a function here, its options in cli.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/run/options.hpp"
+
+namespace assay {
+
+// The same meaning in every command; the README of this folder lists them.
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitWrong = 1,       // wrong, untrusted, crashed, timed out or invalid rows, or nothing but refusals
+  kExitUsage = 2,       // bad input, or no case to look at
+  kExitIncomplete = 5,  // stopped; --resume goes on
+  kExitInfrastructure = 6,
+};
+
+enum class Color { kAuto, kAlways, kNever };
+
+struct RunArguments {
+  RunOptions run;
+  std::string out;      // results folder, empty: none
+  bool resume = false;  // continue `out`
+  std::string junit;    // extra JUnit file
+  bool table = true;
+  bool quiet = false;   // no progress
+  bool report = false;  // draw the HTML report at the end
+  Color color = Color::kAuto;
+  std::vector<std::string> command;  // as typed
+};
+
+int run_command(const RunArguments&);  // check, bench and run: they differ in options only
+int list_command(const RunOptions&, bool count_only);
+int describe_command(const RunOptions&);
+struct KernelsArguments {
+  std::vector<std::string> backends, kernels;
+  std::string op;    // empty: all
+  bool why = false;  // print the refusals
+};
+int kernels_command(const KernelsArguments&);
+int merge_command(const std::vector<std::string>& folders, const std::string& out,
+                  const std::vector<std::string>& command);
+int report_command(const std::string& folder, const std::string& out);
+
+// Parses arguments, runs a command, turns exceptions into messages and exit codes.
+int cli_main(int argc, char** argv);
+
+// What a terminal shows: columns of stdout, 0 when it is no terminal.
+int terminal_width();
+bool use_color(Color, int fd);  // honours NO_COLOR and isatty
+
+}  // namespace assay

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// assay describe: what a scenario line turns into, for people: lengths of the requests, who sees what,
+// work and bytes, where the pages lie, which rows are judged. `assay describe fields` is the language.
+#include <cstdio>
+#include <set>
+
+#include "harness/base/error.hpp"
+#include "harness/cli/commands.hpp"
+#include "harness/measure/measure.hpp"
+#include "harness/problem/names.hpp"
+#include "harness/problem/paged_cache.hpp"
+#include "harness/run/case_runner.hpp"
+#include "harness/run/case_stream.hpp"
+#include "harness/scenario/fields.hpp"
+#include "reference/attention.hpp"
+
+namespace assay {
+namespace {
+
+constexpr int64_t kDefaultCases = 5;
+constexpr size_t kRequestsShown = 12, kMasksShown = 4, kPagesShown = 12;
+constexpr int32_t kMaskRows = 48, kMaskKeys = 120;  // larger masks are no picture any more
+
+// 1.5 k, 2.25 G: three digits.
+std::string amount(double value, const char* unit) {
+  const char* prefixes[] = {"", "k", "M", "G", "T", "P"};
+  int p = 0;
+  while (value >= 1000 && p < 5) value /= 1000, ++p;
+  return fmt::format("{:.3g} {}{}", value, prefixes[p], unit);
+}
+
+void print_fields() {
+  fmt::print("A scenario line is an op and fields in any order; the canonical line leaves defaults out.\n\n");
+  for (const Field& f : fields()) {
+    fmt::print("{:<9} {}{}\n", f.name, f.meaning, f.paged_only ? " (paged only)" : "");
+    if (!f.syntax.empty()) fmt::print("          value:    {}\n", f.syntax);
+    if (!f.accepted.empty()) fmt::print("          accepted: {}\n", f.accepted);
+    fmt::print("          default:  {}\n",
+               f.default_text.empty() ? "none: it must be given" : f.default_text);
+  }
+}
+
+void print_requests(const Problem& p) {
+  Row row;
+  fill_batch(row, p);
+  fmt::print("batch     {} requests ({} decode, {} extend, {} prefill), {} new tokens, {} visible tokens\n",
+             row.requests, row.decodes, row.extends, row.prefills, p.total_q(), p.total_kv());
+  fmt::print("          request   q_len  kv_len  shares\n");
+  for (size_t r = 0; r < p.requests.size() && r < kRequestsShown; ++r) {
+    const Request& q = p.requests[r];
+    fmt::print("          {:>7} {:>7} {:>7}{}\n", r, q.q_len, q.kv_len,
+               q.shared_with >= 0
+                   ? fmt::format("  first {} tokens with request {}", q.shared_tokens, q.shared_with)
+                   : "");
+  }
+  if (p.requests.size() > kRequestsShown)
+    fmt::print("          ... {} more\n", p.requests.size() - kRequestsShown);
+}
+
+void print_masks(const Problem& p) {
+  size_t shown = 0;
+  std::set<std::pair<int32_t, int32_t>> seen;  // equal lengths look equal, trees aside
+  for (size_t r = 0; r < p.requests.size() && shown < kMasksShown; ++r) {
+    const Request& q = p.requests[r];
+    if (q.q_len == 0 || q.kv_len == 0 || q.q_len > kMaskRows || q.kv_len > kMaskKeys) continue;
+    if (p.mask != ASSAY_MASK_TREE && !seen.insert({q.q_len, q.kv_len}).second) continue;
+    fmt::print("mask      request {}: row down, key across, # visible\n", r);
+    for (int32_t i = 0; i < q.q_len; ++i) {
+      std::string line;
+      for (int32_t j = 0; j < q.kv_len; ++j) line += visible(p, static_cast<int>(r), i, j) ? '#' : '.';
+      fmt::print("          {:>3} {}\n", i, line);
+    }
+    ++shown;
+  }
+  if (shown == 0)
+    fmt::print("mask      no request is small enough for a picture (up to {} rows x {} keys)\n", kMaskRows,
+               kMaskKeys);
+}
+
+void print_pages(const Problem& p) {
+  if (p.op != ASSAY_OP_PAGED) return;
+  const PagedCache cache(p);
+  double bytes = static_cast<double>(cache.k().allocation) * format_bytes(p.k_format);
+  if (!cache.shared_allocation())
+    bytes += static_cast<double>(cache.v().allocation) * format_bytes(p.v_format);
+  fmt::print("cache     {} blocks of {} tokens, {}\n", p.num_blocks, p.page_size, amount(bytes, "B"));
+  for (size_t r = 0; r < p.pages.size() && r < kMasksShown; ++r) {
+    std::string blocks;
+    for (size_t i = 0; i < p.pages[r].size() && i < kPagesShown; ++i)
+      blocks += fmt::format(" {}", p.pages[r][i]);
+    if (p.pages[r].size() > kPagesShown) blocks += fmt::format(" ... ({} pages)", p.pages[r].size());
+    fmt::print("          request {} blocks:{}\n", r, blocks.empty() ? " none" : blocks);
+  }
+}
+
+std::string format_text(int32_t format, int32_t scale) {
+  std::string text(name_of(format_names(), format));
+  if (scale != ASSAY_SCALE_NONE) text += fmt::format(", scale per {}", name_of(scale_names(), scale));
+  return text;
+}
+
+void print_case(const RunCase& c, const RunOptions& options) {
+  const Problem p = make_problem(c.scenario);
+  const Work w = work_of(p);
+  fmt::print("{}\n", c.line);
+  fmt::print("from      {}\n", c.place);
+  fmt::print("heads     {} query, {} key/value (group {}); dim {} / {}\n", p.heads_q, p.heads_kv, p.group(),
+             p.head_dim_qk, p.head_dim_v);
+  fmt::print("formats   q {}; k {}; v {}; out {}\n", format_text(p.q_format, p.q_scale),
+             format_text(p.k_format, p.k_scale), format_text(p.v_format, p.v_scale),
+             name_of(format_names(), p.o_format));
+  fmt::print("scores    scale {:.9g}{}{}{}; mask {}{}{}\n", p.softmax_scale,
+             p.softcap > 0 ? fmt::format(", soft cap {:.9g}", p.softcap) : "",
+             p.alibi != ASSAY_ALIBI_NONE ? fmt::format(", ALiBi {}", name_of(alibi_names(), p.alibi)) : "",
+             p.sinks ? ", sinks" : "", name_of(mask_names(), p.mask),
+             p.window_left >= 0 || p.window_right >= 0
+                 ? fmt::format(", window {} left {} right (-1 unlimited)", p.window_left, p.window_right)
+                 : "",
+             p.chunk > 0 ? fmt::format(", chunks of {}", p.chunk) : "");
+  print_requests(p);
+  print_masks(p);
+  print_pages(p);
+  fmt::print("work      {} visible pairs per head, {}, {} moved ({} of K and V)", w.visible_pairs,
+             amount(w.flops, "FLOP"), amount(w.total_bytes, "B"), amount(w.kv_bytes, "B"));
+  if (w.total_bytes > 0) fmt::print(", {:.3g} FLOP/B", w.flops / w.total_bytes);
+  fmt::print("\n");
+  const RowSelection rows = select_rows(p, options.rows_budget);
+  fmt::print("judged    {} of {} query rows{}\n", rows.rows.size(), rows.total_rows,
+             rows.sampled() ? " (edges always, the rest drawn from the seed)" : "");
+  std::string rule_names;
+  for (const Rule& r : rules()) rule_names += fmt::format("{}{}", rule_names.empty() ? "" : ", ", r.name);
+  fmt::print("rules     all hold: {}\n", rule_names);
+}
+
+}  // namespace
+
+int describe_command(const RunOptions& given) {
+  if (given.suites.size() == 1 && given.suites[0] == "fields") {
+    print_fields();
+    return kExitOk;
+  }
+  RunOptions options = given;
+  const int64_t most = options.limit >= 0 ? options.limit : kDefaultCases;
+  options.limit = -1;
+  CaseStream cases(options, {.keep_repeats = true});
+  int64_t shown = 0;
+  while (const auto c = cases.next()) {
+    if (shown == most) {
+      fmt::print("\n(more cases follow; --limit N shows N of them)\n");
+      break;
+    }
+    if (shown++ > 0) fmt::print("\n");
+    print_case(*c, options);
+  }
+  if (shown > 0) return kExitOk;
+  fmt::print(stderr, "no case to describe\n");
+  return kExitUsage;
+}
+
+}  // namespace assay

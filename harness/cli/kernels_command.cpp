@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// assay kernels: what there is and what each kernel says it supports, asked in a worker (a kernel that
+// crashes over the question must not take the program down).
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "harness/base/error.hpp"
+#include "harness/cli/commands.hpp"
+#include "harness/cli/probes.hpp"
+#include "harness/problem/names.hpp"
+#include "harness/report/text.hpp"
+#include "harness/run/sweep.hpp"
+
+namespace assay {
+namespace {
+
+constexpr size_t kFeatureWidth = 20;
+
+struct Null {
+  int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  ~Null() { close(fd); }
+};
+
+void print_matrix(const std::vector<std::string>& kernels, const std::vector<Probe>& probes,
+                  const nlohmann::json& answers, bool why) {
+  // As many kernels side by side as fit; names are long, so at least one.
+  const size_t width = terminal_width() > 0 ? static_cast<size_t>(terminal_width()) : 110;
+  std::vector<std::string> refusals;
+  for (size_t first = 0; first < kernels.size();) {
+    size_t last = first, used = kFeatureWidth;
+    while (last < kernels.size() && (last == first || used + 2 + kernels[last].size() <= width))
+      used += 2 + kernels[last++].size();
+    fmt::print("\n{:<{}}", "", kFeatureWidth);
+    for (size_t k = first; k < last; ++k) fmt::print("  {}", kernels[k]);
+    fmt::print("\n");
+    for (size_t i = 0; i < probes.size(); ++i) {
+      fmt::print("{:<{}}", probes[i].feature, kFeatureWidth);
+      for (size_t k = first; k < last; ++k) {
+        std::string cell = "?";
+        for (const auto& a : answers[i]) {
+          if (a.at("kernel") != kernels[k]) continue;
+          const int status = a.at("status").get<int>();
+          cell = status == ASSAY_OK ? "yes" : status == ASSAY_UNSUPPORTED ? "-" : "error";
+          if (status != ASSAY_OK)
+            refusals.push_back(fmt::format("{} {}: {}", kernels[k], probes[i].feature,
+                                           clean_text(a.at("why").get<std::string>())));
+        }
+        fmt::print("  {:<{}}", cell, kernels[k].size());
+      }
+      fmt::print("\n");
+    }
+    first = last;
+  }
+  if (!why) return;
+  if (!refusals.empty()) fmt::print("\n");
+  for (const std::string& line : refusals) fmt::print("{}\n", line);
+}
+
+}  // namespace
+
+int kernels_command(const KernelsArguments& args) {
+  if (!args.op.empty() && !value_of(op_names(), args.op))
+    throw InputError(fmt::format("--op {}: unknown; accepted: {}", args.op, accepted(op_names())));
+  RunOptions options;
+  options.backends = args.backends;
+  const Null log;
+  bool any = false;
+  for (const BackendChoice& choice : choose_backends(args.backends)) {
+    Dispatcher dispatcher(worker_command(choice, options), log.fd, options);
+    const auto& device = dispatcher.device();
+    fmt::print("{}backend {}: {} ({}), {} threads, {:.1f} GiB\n", any ? "\n" : "", choice.label,
+               device.value("name", "?"), device.value("arch", "?"), device.value("multiprocessors", 0),
+               static_cast<double>(device.value("memory_bytes", int64_t{0})) / (1 << 30));
+    for (const Name& op : op_names()) {
+      if (!args.op.empty() && args.op != op.text) continue;
+      std::vector<std::string> kernels;
+      for (const KernelInfo& k : dispatcher.kernels()) {
+        const bool wanted =
+            args.kernels.empty() || std::any_of(args.kernels.begin(), args.kernels.end(), [&](const auto& g) {
+              return fnmatch(g.c_str(), k.name.c_str(), 0) == 0;
+            });
+        if (k.op != op.value || !wanted) continue;
+        fmt::print("{}  {:<24} {}\n", kernels.empty() ? fmt::format("\n{}\n", op.text) : "", k.name,
+                   k.description);
+        kernels.push_back(k.name);
+      }
+      if (kernels.empty()) continue;
+      any = true;
+      const std::vector<Probe> probes = support_probes(op.text);
+      std::vector<std::string> lines;
+      for (const Probe& p : probes) lines.push_back(p.line);
+      print_matrix(kernels, probes, dispatcher.supports(lines), args.why);
+    }
+  }
+  if (any) return kExitOk;
+  fmt::print(stderr, "no kernel matches\n");
+  return kExitUsage;
+}
+
+}  // namespace assay

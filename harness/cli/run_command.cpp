@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// check, bench and run: a sweep with progress, then what people read, then the exit code.
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <optional>
+
+#include "harness/base/error.hpp"
+#include "harness/cli/commands.hpp"
+#include "harness/cli/progress.hpp"
+#include "harness/report/junit.hpp"
+#include "harness/report/table.hpp"
+#include "harness/report/tally.hpp"
+#include "harness/report/text.hpp"
+#include "harness/run/machine.hpp"
+#include "harness/run/merge.hpp"
+#include "harness/run/sweep.hpp"
+
+namespace assay {
+namespace {
+
+std::atomic<bool> stop_requested{false};
+
+void on_signal(int signal_number) {
+  stop_requested = true;
+  // The second one means it: give the signal its usual effect.
+  signal(signal_number, SIG_DFL);
+}
+
+class Signals {
+ public:
+  Signals() {
+    stop_requested = false;
+    for (int s : {SIGINT, SIGTERM, SIGHUP}) {
+      struct sigaction action {};
+      action.sa_handler = on_signal;
+      sigaction(s, &action, nullptr);
+    }
+  }
+  ~Signals() {
+    for (int s : {SIGINT, SIGTERM, SIGHUP}) signal(s, SIG_DFL);
+  }
+};
+
+// Keeps rows when there is no folder to keep them.
+class Collector : public SweepObserver {
+ public:
+  explicit Collector(Progress& progress) : progress_(progress) {}
+  void planned(const SweepPlan& p) override { progress_.planned(p); }
+  void starting(const std::string& scenario, const std::string& kernel, const std::string& stage) override {
+    progress_.starting(scenario, kernel, stage);
+  }
+  void row(const Row& r) override {
+    rows.push_back(r);
+    progress_.row(r);
+  }
+  std::vector<Row> rows;
+
+ private:
+  Progress& progress_;
+};
+
+void finish_folder(ResultsFolder& folder, nlohmann::json run, const SweepResult& result, bool complete) {
+  const Tally tally = tally_of(folder.rows());
+  nlohmann::json counts = nlohmann::json::object();
+  for (const std::string_view outcome : kOutcomes) counts[std::string(outcome)] = tally.of(outcome);
+  run["tally"] = counts;
+  run["rows"] = folder.rows().size();
+  run["rows_fingerprint"] = rows_fingerprint(folder.rows());
+  run["cases"] = {{"looked_at", result.cases},
+                  {"repeated", result.repeated},
+                  {"excluded", result.counts.excluded},
+                  {"skipped", result.counts.skipped},
+                  {"skip_reasons", result.counts.skip_reasons},
+                  {"without_kernel", result.no_kernel},
+                  {"refused_by_all", unverified_cases(folder.rows())}};
+  run["clocks"]["end"] = clock_facts();
+  run["end"] = now_utc();
+  run["complete"] = complete;
+  folder.write_pages();
+  folder.write_run_json(run);
+}
+
+// Things a reader must not overlook, one line each.
+std::vector<std::string> notes(const SweepResult& r, const std::vector<Row>& rows, const Sweep& sweep) {
+  std::vector<std::string> lines;
+  const auto say = [&](int64_t n, const char* what) {
+    if (n > 0) lines.push_back(fmt::format("{} {}", n, what));
+  };
+  say(r.counts.skipped, "cases of optional lines skipped:");
+  for (const std::string& reason : r.counts.skip_reasons) lines.push_back("  " + clean_text(reason));
+  say(r.repeated, "lines left out because they occurred before");
+  say(r.no_kernel, "cases without a kernel of their op");
+  say(unverified_cases(rows), "cases verified by no kernel: every one refused");
+  int64_t sampled = 0;
+  for (const Row& row : rows) sampled += row.rows_checked >= 0 && row.rows_checked < row.rows_total;
+  say(sampled,
+      "rows judged on a sample of query rows (columns rows_checked and rows_total; raise --rows-budget)");
+  const nlohmann::json limits = sweep.first_limits();
+  if (limits.is_object()) {
+    lines.push_back(fmt::format(
+        "measured limits: read {:.1f} GB/s, copy {:.1f} GB/s, matrix {:.0f} GFLOP/s fp32, {:.0f} bf16",
+        limits.value("read_bytes_per_s", 0.0) / 1e9, limits.value("copy_bytes_per_s", 0.0) / 1e9,
+        limits.value("matrix_flops_fp32", 0.0) / 1e9, limits.value("matrix_flops_bf16", 0.0) / 1e9));
+    for (const auto& m : limits.value("missing", nlohmann::json::array()))
+      lines.push_back("  not measured: " + clean_text(m.get<std::string>()));
+  }
+  return lines;
+}
+
+int exit_code(const Tally& tally, bool stopped) {
+  if (stopped) return kExitIncomplete;
+  if (tally.total() == 0) return kExitUsage;
+  if (tally.of("unsupported") == tally.total()) return kExitWrong;
+  return tally.of("passed") + tally.of("unsupported") == tally.total() ? kExitOk : kExitWrong;
+}
+
+}  // namespace
+
+int run_command(const RunArguments& a) {
+  const Signals signals;
+  const std::string start = now_utc();
+  Sweep sweep(a.run);
+  if (sweep.count().cases == 0 && sweep.count().complete && !a.resume)
+    throw InputError("no case to look at: " +
+                     std::string(a.run.filter.empty() ? "the suites are empty" : "--filter matches none") +
+                     (a.run.shard.count > 1 ? ", or none falls into this shard" : ""));
+  std::optional<ResultsFolder> folder;
+  if (!a.out.empty())
+    folder.emplace(a.resume ? ResultsFolder::resume(a.out, sweep.identity())
+                            : ResultsFolder::create(a.out, sweep.identity()));
+  if (folder && !folder->repaired().empty())
+    fmt::print(stderr,
+               "{}/rows.csv ended in a half-written line; it was cut off and its case runs again: {}\n",
+               a.out, clean_text(folder->repaired().substr(0, 120)));
+
+  Progress progress(a.quiet, a.color);
+  Collector collector(progress);
+  nlohmann::json facts;
+  if (folder) {
+    facts = run_facts(sweep, a.run, a.command, a.resume ? folder->run_json().value("start", start) : start);
+    if (a.resume) {
+      nlohmann::json resumed = folder->run_json().value("resumed", nlohmann::json::array());
+      resumed.push_back(start);
+      facts["resumed"] = resumed;
+    }
+    folder->write_run_json(facts);
+  }
+  SweepResult result;
+  const auto finish = [&](bool complete) {
+    if (!folder) return;
+    facts["backends"] = sweep.backends_json();
+    facts["limits"] = sweep.first_limits();
+    nlohmann::json names = nlohmann::json::array();
+    for (const auto& b : facts["backends"])
+      for (const auto& k : b["kernels"]) names.push_back(k["name"]);
+    facts["kernels"] = names;
+    finish_folder(*folder, facts, result, complete);
+  };
+  try {
+    result = sweep.run(folder ? &*folder : nullptr, collector, stop_requested);
+  } catch (const InputError&) {  // a broken line in the middle of a suite: keep what is known
+    progress.clear();
+    finish(false);
+    throw;
+  } catch (const InfrastructureError&) {
+    progress.clear();
+    finish(false);
+    throw;
+  }
+  progress.clear();
+  finish(!result.stopped);
+
+  const std::vector<Row>& rows = folder ? folder->rows() : collector.rows;
+  if (!a.junit.empty()) write_file(a.junit, junit_xml(rows));
+  if (a.table && !rows.empty())
+    fmt::print("{}\n",
+               format_table(rows, {.width = terminal_width(), .color = use_color(a.color, STDOUT_FILENO)}));
+  for (const std::string& line : notes(result, rows, sweep)) fmt::print("{}\n", line);
+  const Tally tally = tally_of(rows);
+  fmt::print("{}\n", tally_line(tally));
+  if (folder) fmt::print("results: {}\n", folder->path());
+  const std::string failures = failures_text(rows);
+  if (!failures.empty()) fmt::print("\n{}", failures);
+  std::fflush(stdout);
+  const int code = exit_code(tally, result.stopped);
+  if (result.stopped)
+    fmt::print(stderr, "stopped by a signal{}\n",
+               folder ? "; continue with: assay run --resume " + shell_quote(folder->path())
+                      : " (with --out DIR a run can be continued)");
+  else if (tally.total() == 0)
+    fmt::print(stderr, "nothing was checked\n");
+  else if (tally.of("unsupported") == tally.total())
+    fmt::print(stderr, "nothing was verified: every kernel refused every case\n");
+  if (a.report && !result.stopped) {
+    const int status = report_command(a.out, "");
+    if (code == kExitOk) return status;
+  }
+  return code;
+}
+
+}  // namespace assay

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shards partition any set of lines; options survive a trip through run.json.
+#include "harness/run/options.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/base/error.hpp"
+
+namespace assay {
+namespace {
+
+TEST(Shard, EveryLineFallsIntoExactlyOneAndPartsAreSimilar) {
+  for (int32_t n : {1, 2, 3, 7, 64}) {
+    std::vector<int> sizes(n, 0);
+    for (int i = 0; i < 6400; ++i) {
+      const std::string line = "paged batch=1q1s" + std::to_string(i) + " seed=" + std::to_string(i % 7);
+      int owners = 0;
+      for (int32_t s = 1; s <= n; ++s)
+        if (in_shard(line, {s, n})) {
+          ++owners;
+          ++sizes[s - 1];
+        }
+      ASSERT_EQ(owners, 1) << line << " of " << n;
+    }
+    for (int size : sizes) {
+      EXPECT_GT(size, 6400 / n / 2);
+      EXPECT_LT(size, 6400 / n * 2);
+    }
+  }
+}
+
+TEST(Shard, TheAssignmentIsTheSameEverywhere) {
+  // FNV-1a of "a" is af63dc4c8601ec8c (the function's published test vector).
+  EXPECT_EQ(hex(fingerprint("a")), "af63dc4c8601ec8c");
+  EXPECT_TRUE(in_shard("a", {1 + static_cast<int32_t>(0xaf63dc4c8601ec8cull % 5), 5}));
+}
+
+TEST(Shard, TextIsChecked) {
+  EXPECT_EQ(parse_shard("2/8"), (Shard{2, 8}));
+  for (const char* bad : {"", "2", "0/4", "5/4", "2/", "/2", "a/b", "1/2x", "-1/2", "1/0"})
+    EXPECT_THROW(parse_shard(bad), InputError) << bad;
+}
+
+TEST(Options, RoundTripThroughJson) {
+  RunOptions o;
+  o.suites = {"smoke", "paged batch=1q1s7"};
+  o.backends = {"cpu"};
+  o.kernels = {"paged_*"};
+  o.filter = "kv=fp8";
+  o.seed = 0xfedcba9876543210ull;
+  o.limit = 17;
+  o.shard = {2, 3};
+  o.timed = true;
+  o.caches = {"cold", "hot"};
+  o.rule = {0.03, 11, 22, 0.5, 0.01};
+  o.rows_budget = 1e6;
+  o.timeout_s = 7;
+  o.worker_memory_bytes = 1 << 30;
+  const nlohmann::json j = options_json(o);
+  EXPECT_EQ(options_json(options_from_json(nlohmann::json::parse(j.dump()), "run.json")), j);
+  o.seed.reset();
+  EXPECT_EQ(options_from_json(options_json(o), "run.json").seed, std::nullopt);
+}
+
+TEST(Options, DamagedJsonNamesTheKey) {
+  nlohmann::json j = options_json({});
+  j["limit"] = "many";
+  try {
+    options_from_json(j, "run.json");
+    FAIL();
+  } catch (const InputError& e) {
+    EXPECT_THAT(e.what(), testing::HasSubstr("options.limit"));
+  }
+}
+
+}  // namespace
+}  // namespace assay

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shards made by hand: the good sum, and every way the sum could be a lie.
+#include "harness/run/merge.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "harness/base/error.hpp"
+#include "harness/report/row_reader.hpp"
+#include "harness/run/options.hpp"
+#include "harness/run/results_folder.hpp"
+
+namespace assay {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class Merge : public testing::Test {
+ protected:
+  fs::path root = fs::temp_directory_path() / ("assay_merge_test_" + std::to_string(getpid()));
+  void SetUp() override {
+    fs::create_directories(root);
+    for (int i = 1; i <= 3; ++i) shard("part" + std::to_string(i), {i, 3});
+  }
+  void TearDown() override { fs::remove_all(root); }
+  std::string path(const std::string& name) { return (root / name).string(); }
+
+  static std::vector<Row> rows_of(const Shard& s) {
+    std::vector<Row> rows;
+    for (int i = 0; i < 60; ++i) {
+      Row r;
+      r.scenario = "paged batch=1q1s" + std::to_string(i);
+      r.backend = "cpu";
+      r.kernel = "a";
+      r.outcome = i == 5 ? "wrong" : "passed";
+      r.op = "paged";
+      if (in_shard(r.scenario, s)) rows.push_back(r);
+    }
+    return rows;
+  }
+  void shard(const std::string& name, const Shard& s, bool complete = true, const std::string& seed = "1",
+             std::vector<Row> extra = {}) {
+    const nlohmann::json identity = {{"shard", fmt::format("{}/{}", s.index, s.count)},
+                                     {"seed", seed},
+                                     {"program", "differs from machine to machine " + name}};
+    ResultsFolder f = ResultsFolder::create(path(name), identity);
+    for (const Row& r : rows_of(s)) f.append(r);
+    for (const Row& r : extra) f.append(r);
+    f.write_run_json({{"schema_version", kSchemaVersion},
+                      {"identity", identity},
+                      {"complete", complete},
+                      {"rows", f.rows().size()},
+                      {"rows_fingerprint", rows_fingerprint(f.rows())}});
+  }
+  std::string error_of(const std::vector<std::string>& names) {
+    std::vector<std::string> folders;
+    for (const auto& n : names) folders.push_back(path(n));
+    try {
+      merge(folders, path("out"), {"assay", "merge"});
+    } catch (const InputError& e) {
+      EXPECT_FALSE(fs::exists(path("out"))) << "nothing half-done";
+      return e.what();
+    }
+    return "no InputError";
+  }
+};
+
+TEST_F(Merge, EveryRowOnceInOneFolder) {
+  const Merged m = merge({path("part2"), path("part3"), path("part1")}, path("out"), {"assay", "merge"});
+  std::set<std::string> keys;
+  for (const Row& r : m.rows) keys.insert(r.key());
+  EXPECT_EQ(m.rows.size(), 60u);
+  EXPECT_EQ(keys.size(), 60u);
+  EXPECT_EQ(read_rows(path("out/rows.csv")).rows.size(), 60u);
+  const nlohmann::json run = read_run_json(path("out"));
+  EXPECT_EQ(run["tally"]["passed"], 59);
+  EXPECT_EQ(run["tally"]["wrong"], 1);
+  EXPECT_EQ(run["shards"].size(), 3u);
+  EXPECT_EQ(run["identity"]["shard"], "1/1");
+  EXPECT_TRUE(fs::exists(path("out/junit.xml")));
+}
+
+TEST_F(Merge, ShardsMissingOrTwice) {
+  EXPECT_THAT(error_of({"part1", "part3"}), HasSubstr("missing shards: 2/3"));
+  EXPECT_THAT(error_of({"part1"}), HasSubstr("missing shards: 2/3, 3/3"));
+  shard("again", {2, 3});
+  EXPECT_THAT(error_of({"part1", "part2", "again", "part3"}), HasSubstr("is shard 2/3, and so is"));
+  shard("half", {1, 2});
+  EXPECT_THAT(error_of({"part1", "half"}), HasSubstr("is shard 1/2, but"));
+}
+
+TEST_F(Merge, UnfinishedOrOfAnotherRun) {
+  shard("stopped", {2, 3}, false);
+  EXPECT_THAT(error_of({"part1", "stopped", "part3"}), HasSubstr("did not run to its end"));
+  shard("seeded", {2, 3}, true, "2");
+  EXPECT_THAT(error_of({"part1", "seeded", "part3"}), HasSubstr("seed: 1 there, 2 here"));
+  EXPECT_THAT(error_of({"part1", "nowhere", "part3"}), HasSubstr("is not a results folder"));
+}
+
+TEST_F(Merge, RowsLostOrExchanged) {
+  std::ifstream in(path("part2") + "/rows.csv");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  const auto write = [&](const std::vector<std::string>& some) {
+    std::ofstream out(path("part2") + "/rows.csv");
+    for (const auto& l : some) out << l << "\n";
+  };
+  write({lines.begin(), lines.end() - 1});
+  EXPECT_THAT(error_of({"part1", "part2", "part3"}), HasSubstr("rows were lost or added"));
+  auto exchanged = lines;
+  exchanged.back() = exchanged[1];
+  write(exchanged);
+  EXPECT_THAT(error_of({"part1", "part2", "part3"}), HasSubstr("other cases than run.json says"));
+  write(lines);
+  std::ofstream(path("part2") + "/rows.csv", std::ios::app) << "half";
+  EXPECT_THAT(error_of({"part1", "part2", "part3"}), HasSubstr("half-written"));
+}
+
+TEST_F(Merge, RowsInTwoShards) {
+  const Row stray = rows_of({1, 3}).front();
+  shard("wide", {2, 3}, true, "1", {stray});
+  EXPECT_THAT(error_of({"part1", "wide", "part3"}), HasSubstr("again; it is in"));
+  EXPECT_THAT(error_of({"wide", "part1", "part3"}), HasSubstr("which is no case of shard 2/3"));
+}
+
+TEST_F(Merge, AUsedFolderIsRefused) {
+  EXPECT_THROW(merge({path("part1"), path("part2"), path("part3")}, path("part1"), {}), InputError);
+}
+
+}  // namespace
+}  // namespace assay

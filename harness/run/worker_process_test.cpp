@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every way a worker can end, with shell scripts as workers.
+#include "harness/run/worker_process.hpp"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "harness/base/error.hpp"
+
+namespace assay {
+namespace {
+
+using Kind = WorkerProcess::Event::Kind;
+using testing::HasSubstr;
+
+struct Shell {
+  std::FILE* log = std::tmpfile();
+  WorkerProcess process;
+  explicit Shell(const std::string& script, int64_t file_bytes = -1)
+      : process({.argv = {"/bin/sh", "-c", script}, .file_bytes = file_bytes}, fileno(log)) {}
+  ~Shell() { std::fclose(log); }
+  std::string logged() {
+    std::string text(4096, '\0');
+    const ssize_t n = pread(fileno(log), text.data(), text.size(), 0);
+    text.resize(n > 0 ? n : 0);
+    return text;
+  }
+};
+
+TEST(WorkerProcess, EchoesThroughTheSocketWhilePrintsGoToTheLog) {
+  Shell s("echo noise; echo more noise >&2; read -r line <&3; printf '%s\\n' \"$line\" >&3");
+  s.process.send({{"hello", "w\xC3\xB6rld"}});
+  const auto e = s.process.next(10);
+  ASSERT_EQ(e.kind, Kind::kMessage);
+  EXPECT_EQ(e.message["hello"], "w\xC3\xB6rld");
+  EXPECT_EQ(s.process.next(10).kind, Kind::kDied);
+  EXPECT_EQ(s.logged(), "noise\nmore noise\n");
+}
+
+TEST(WorkerProcess, DeathIsNamed) {
+  EXPECT_THAT(Shell("exit 3").process.next(10).death, "exit code 3");
+  EXPECT_THAT(Shell("kill -SEGV $$").process.next(10).death, "SIGSEGV");
+  EXPECT_THAT(Shell("kill -ABRT $$").process.next(10).death, "SIGABRT");
+  EXPECT_THAT(Shell("kill -KILL $$").process.next(10).death, HasSubstr("ran out of memory"));
+  WorkerProcess missing({.argv = {"/no/such/program"}}, 2);
+  EXPECT_THAT(missing.next(10).death, HasSubstr("could not be executed"));
+}
+
+TEST(WorkerProcess, WritingWithoutEndIsStopped) {
+  EXPECT_THAT(
+      Shell("while :; do echo 0123456789012345678901234567890123456789; done", 65536).process.next(20).death,
+      HasSubstr("SIGXFSZ"));
+}
+
+TEST(WorkerProcess, SilenceTimesOutAndTheWholeGroupIsKilled) {
+  Shell s("sleep 300 & echo \"{\\\"child\\\": $!}\" >&3; wait");
+  const auto told = s.process.next(10);
+  ASSERT_EQ(told.kind, Kind::kMessage);
+  const pid_t child = told.message["child"].get<pid_t>();
+  EXPECT_EQ(s.process.next(0.2).kind, Kind::kTimeout);
+  EXPECT_EQ(kill(child, 0), 0) << "alive until we kill it";
+  s.process.kill();
+  // The orphan is reaped by init, or stays a zombie where there is none: dead either way.
+  char state = 'R';
+  for (int i = 0; i < 200 && state != 'Z'; ++i) {
+    std::FILE* f = std::fopen(("/proc/" + std::to_string(child) + "/stat").c_str(), "r");
+    if (!f) break;
+    if (std::fscanf(f, "%*d %*s %c", &state) != 1) state = 'Z';
+    std::fclose(f);
+    usleep(10000);
+    if (i == 199) FAIL() << "child still in state " << state;
+  }
+}
+
+TEST(WorkerProcess, StopEndsTheWaiting) {
+  Shell s("sleep 300");
+  const std::atomic<bool> stop{true};
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(s.process.next(100, &stop).kind, Kind::kStopped);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(WorkerProcess, GarbageIsToldFromMessages) {
+  Shell s("echo 'not json' >&3; echo '[1]' >&3; echo '{\"a\":1}' >&3");
+  EXPECT_EQ(s.process.next(10).kind, Kind::kGarbage);
+  EXPECT_EQ(s.process.next(10).kind, Kind::kGarbage);
+  EXPECT_EQ(s.process.next(10).kind, Kind::kMessage);
+}
+
+TEST(WorkerProcess, SendingToADeadWorkerIsNoError) {
+  Shell s("exit 0");
+  usleep(50000);
+  for (int i = 0; i < 10; ++i) s.process.send({{"x", std::string(100000, 'x')}});
+  EXPECT_EQ(s.process.next(10).kind, Kind::kDied);
+}
+
+}  // namespace
+}  // namespace assay
