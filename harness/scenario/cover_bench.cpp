@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Covering arrays: time to build, and the rows reached as a counter, for the sizes of the table in
-// README-cover.md. Arguments: strength, axes, values per axis.
+// cover.md. Arguments: strength, axes, values per axis.
 #include <benchmark/benchmark.h>
 
 #include "harness/scenario/cover.hpp"

@@ -7,6 +7,7 @@
 // Colbourn, Kreher, "Covering arrays of strength three" (1999); Meagher, Stevens, "Group construction of
 // covering arrays" (2005). To try a further group: one line in groups_for().
 #include <algorithm>
+#include <climits>
 #include <set>
 
 #include "harness/base/error.hpp"
@@ -38,6 +39,8 @@ std::vector<Group> groups_for(int v, int strength) {
   for (int x = 0; x < v; ++x) all[x] = x;
   std::vector<Group> out;
   if (strength >= 3 && is_prime_power(v - 1)) out.push_back({projective_group(make_field(v - 1)), all});
+  if (strength >= 3 && v >= 4 && is_prime_power(v - 1))
+    out.push_back({with_fixed_point(affine_group(make_field(v - 1))), all});
   if (strength >= 3 && v >= 3 && is_prime_power(v)) out.push_back({affine_group(make_field(v)), all});
   out.push_back({rotations(v), {}});
   if (v >= 3) out.push_back({with_fixed_point(rotations(v - 1)), {v - 1}});
@@ -73,34 +76,51 @@ class StarterSearch {
     }
   }
 
-  // Fewest rows below `best` within the effort; the found starters are kept.
+  // Fewest rows below `best` within the effort; the found starters are kept. The number of full rows that
+  // leaves the least to repair is chosen by short runs, then a long run decides. After a success the
+  // neighbouring mixes of full and short rows are tried with fewer developed rows, after a failure all
+  // mixes again from fresh rows, until the effort is spent.
   bool run(int best, int64_t effort) {
+    moves_left_ = effort / static_cast<int64_t>(neighbours_[0].size());
+    const int64_t long_run = moves_left_ / kLongRuns, short_run = long_run / 12;
     const int fixed = static_cast<int>(group_.constants.size());
-    const int64_t moves =
-        std::max<int64_t>(effort / kTries / static_cast<int64_t>(neighbours_[0].size()), 1000);
     const bool pairs = pair_rows_ < full_rows_;
-    int tries = kTries;
+    const int most_shorts = pairs ? space_.columns() : 0;
+    const auto shorts_for = [&](int full) {
+      return pairs ? std::min(most_shorts, (best - 1 - fixed - full * full_rows_) / pair_rows_) : 0;
+    };
     bool found = false;
-    const int most = (best - 1 - fixed) / full_rows_;
-    // Without short orbits only the number of full rows varies: from the top down. With them: for every
-    // number of full rows, as few short ones as possible.
-    for (int full = pairs ? 2 : most; full >= 1 && full <= most && tries > 0; full += pairs ? 1 : -1) {
-      int shorts =
-          pairs ? std::min((best - 1 - fixed - full * full_rows_) / pair_rows_, space_.columns()) : 0;
-      if (full * full_rows_ + fixed >= best) break;
-      start(full, std::max(shorts, 0));
-      while (true) {
-        --tries;
-        if (!anneal(moves / 8, 4) && !(cost_ * 40 <= counters() && anneal(moves, 0))) break;
-        found = true;
-        kept_ = rows_;
-        best = fixed + full * full_rows_ + shorts * pair_rows_;
-        if (!pairs || shorts == 0 || tries <= 0) break;
-        --shorts;
-        start(full, shorts);
+    int low = 1, high = INT_MAX;
+    while (moves_left_ > 0) {
+      high = std::min(high, (best - 1 - fixed) / full_rows_);
+      // Fewer full rows than this and the short ones could not use up the rows allowed.
+      low = std::max({low, 1, (best - 1 - fixed - most_shorts * pair_rows_) / full_rows_});
+      if (low > high) break;
+      int full = high;
+      int64_t least = INT64_MAX;
+      const int stride = std::max(1, (high - low + 1) / 6);
+      for (int f = high; f >= low && high > low; f -= stride) {
+        start(f, shorts_for(f));
+        anneal(short_run, kShortRunStage);
+        if (cost_ >= least) continue;
+        least = cost_;
+        full = f;
+        probed_ = rows_;
       }
-      if (!pairs && !found) break;
-      if (!pairs && best != fixed + full * full_rows_) break;
+      if (high > low) rows_ = probed_;
+      const int shorts = shorts_for(full);
+      start(full, shorts);
+      if (cost_ > 0 && !anneal(long_run, 0)) {
+        rows_.clear();  // another attempt, from fresh rows
+        low = 1;
+        high = INT_MAX;
+        continue;
+      }
+      found = true;
+      kept_ = rows_;
+      best = fixed + full * full_rows_ + shorts * pair_rows_;
+      low = full - 1;
+      high = full + 1;
     }
     return found;
   }
@@ -118,7 +138,9 @@ class StarterSearch {
   }
 
  private:
-  static constexpr int kTries = 12;
+  // Measured on 6^14 and 5^7 at strength 3, 3^8 at strength 4: many attempts beat few long ones.
+  static constexpr int kLongRuns = 16;
+  static constexpr int kShortRunStage = 6;  // short runs start cooler
 
   struct Starter {
     Row symbols;
@@ -211,6 +233,7 @@ class StarterSearch {
       }
       for (int64_t i = 0; i < moves / kStages; ++i) {
         if (cost_ == 0) return true;
+        --moves_left_;
         Starter& row = rows_[random_.below(static_cast<int>(rows_.size()))];
         const int column = random_.below(space_.columns());
         int value;
@@ -238,9 +261,10 @@ class StarterSearch {
   std::array<int, 2> pair_{};
   int full_rows_ = 0, pair_rows_ = 0;  // developed rows per starter
   std::vector<std::vector<Neighbour>> neighbours_;
-  std::vector<Starter> rows_, kept_;
+  std::vector<Starter> rows_, probed_, kept_;
   std::vector<int> count_;  // per column set and orbit
   int64_t cost_ = 0;        // counters at 0
+  int64_t moves_left_ = 0;
   Random random_{11};
 };
 
