@@ -16,6 +16,7 @@
 
 #include "harness/base/error.hpp"
 #include "reference/attention.hpp"
+#include "reference/few_rows.hpp"
 #include "reference/merge.hpp"
 #include "reference/operands.hpp"
 #include "reference/vector_math.hpp"
@@ -31,6 +32,11 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 // the scores and the accumulator are 128-256 KiB each and share a 2 MiB second-level cache.
 constexpr int32_t kStackedRows = 128;
 constexpr int32_t kTileKeys = 128;
+// A handful of rows (decode) multiplies a key only once or twice: reading it is the work. Longer tiles, K and
+// V taken through the first-level cache in steps of 16 KiB, the step after next fetched ahead.
+constexpr int32_t kFewRowsTileKeys = 512;
+constexpr int32_t kStepKeys = 16;
+constexpr int32_t kAheadKeys = 24;
 // Few tasks over long contexts (decode) are also split along the keys, so that every core has work.
 constexpr int64_t kFewTasks = 16;
 constexpr int32_t kSplitKeys = 4096;
@@ -132,16 +138,18 @@ class FastAttention {
   Partial attend(const Task& task) const {
     const int32_t group = p_.group();
     const Index stacked = task.row_count * group;
-    Matrix q(stacked, p_.head_dim_qk), k(kTileKeys, p_.head_dim_qk), v(kTileKeys, p_.head_dim_v),
-        scores(stacked, kTileKeys), acc = Matrix::Zero(stacked, p_.head_dim_v);
+    const int64_t tile = stacked <= kFewRows ? kFewRowsTileKeys : kTileKeys;
+    const int64_t step = stacked <= kFewRows ? kStepKeys : kTileKeys;
+    Matrix q(stacked, p_.head_dim_qk), k(step, p_.head_dim_qk), v(step, p_.head_dim_v), scores(stacked, tile),
+        acc = Matrix::Zero(stacked, p_.head_dim_v);
     std::vector<double> largest(stacked, -kInf), sum(stacked, 0.0);
     for (int64_t i = 0; i < task.row_count; ++i)
       for (int32_t g = 0; g < group; ++g)
         operands_.q(row(task.first_row + i), task.kv_head * group + g, q.row(i * group + g).data());
 
-    std::vector<uint8_t> wanted(kTileKeys);
-    for (int64_t begin = task.key_begin; begin < task.key_end; begin += kTileKeys) {
-      const int64_t end = std::min(task.key_end, begin + kTileKeys);
+    std::vector<uint8_t> wanted(tile);
+    for (int64_t begin = task.key_begin; begin < task.key_end; begin += tile) {
+      const int64_t end = std::min(task.key_end, begin + tile);
       // Rows ascend, so those that meet the tile are neighbours except in odd selections; the few
       // between them that do not are masked like any invisible key.
       int64_t first = task.row_count, last = 0;
@@ -152,13 +160,27 @@ class FastAttention {
         last = i + 1;
       }
       if (first >= last) continue;
-      if (!gather(task, first, last, begin, end, wanted, k, v)) continue;
+      if (!mark_wanted(task, first, last, begin, end, wanted)) continue;
 
-      const Index at = first * group, count = (last - first) * group, keys = end - begin;
-      multiply_scores(q, k, at, count, keys, scores);
+      const Index at = first * group, count = (last - first) * group;
+      for (int64_t j = begin; j < end; j += step) {
+        const int64_t stop = std::min(end, j + step);
+        for (int64_t key = j; key < stop; ++key) {
+          const int64_t ahead = key + kAheadKeys;
+          if (ahead < end && wanted[ahead - begin])
+            operands_.prefetch(task.request, int32_t(ahead), task.kv_head);
+          fetch(task, key, wanted[key - begin], &OperandReader::k, k.row(key - j));
+        }
+        multiply_scores(q, k, at, count, j - begin, stop - j, scores);
+      }
       for (Index s = at; s < at + count; ++s)
         softmax_step(task, s, begin, end, scores.row(s).data(), &largest[s], &sum[s], acc.row(s).data());
-      accumulate(scores, v, at, count, keys, acc);
+      for (int64_t j = begin; j < end; j += step) {
+        const int64_t stop = std::min(end, j + step);
+        for (int64_t key = j; key < stop; ++key)
+          fetch(task, key, wanted[key - begin], &OperandReader::v, v.row(key - j));
+        accumulate(scores, v, at, count, j - begin, stop - j, acc);
+      }
     }
 
     Partial partial;
@@ -177,10 +199,9 @@ class FastAttention {
     return partial;
   }
 
-  // K and V of the keys that some row of [first, last) sees. The others become zeros: they may be poison, and
-  // a weight of zero times NaN would not vanish in the product. False when no key is seen.
-  bool gather(const Task& task, int64_t first, int64_t last, int64_t begin, int64_t end,
-              std::vector<uint8_t>& wanted, Matrix& k, Matrix& v) const {
+  // Marks the keys of a tile that some row of [first, last) sees. False when there is none.
+  bool mark_wanted(const Task& task, int64_t first, int64_t last, int64_t begin, int64_t end,
+                   std::vector<uint8_t>& wanted) const {
     std::fill(wanted.begin(), wanted.end(), uint8_t(0));
     const int64_t context = p_.requests[task.request].context_len();
     for (int64_t i = first; i < last; ++i) {
@@ -192,30 +213,36 @@ class FastAttention {
       for (int64_t j = range.begin; j < range.end; ++j)
         wanted[j - begin] |= j < context || tree(task.first_row + i, j - context);
     }
-    bool any = false;
-    for (int64_t j = begin; j < end; ++j) {
-      double* key = k.row(j - begin).data();
-      double* value = v.row(j - begin).data();
-      if (wanted[j - begin]) {
-        operands_.k(task.request, int32_t(j), task.kv_head, key);
-        operands_.v(task.request, int32_t(j), task.kv_head, value);
-        any = true;
-      } else {
-        std::fill_n(key, p_.head_dim_qk, 0.0);
-        std::fill_n(value, p_.head_dim_v, 0.0);
-      }
-    }
-    return any;
+    return std::find(wanted.begin(), wanted.end(), uint8_t(1)) != wanted.end();
   }
 
-  static void multiply_scores(const Matrix& q, const Matrix& k, Index at, Index count, Index keys,
-                              Matrix& scores) {
-    scores.block(at, 0, count, keys).noalias() = q.middleRows(at, count) * k.topRows(keys).transpose();
+  // One key's K or V. A key nobody sees becomes zeros: it may be poison, and a weight of zero times NaN would
+  // not vanish in the product.
+  template <class Read, class Row>
+  void fetch(const Task& task, int64_t key, bool wanted, Read read, Row&& to) const {
+    if (wanted)
+      (operands_.*read)(task.request, int32_t(key), task.kv_head, to.data());
+    else
+      to.setZero();
   }
 
-  static void accumulate(const Matrix& weights, const Matrix& v, Index at, Index count, Index keys,
-                         Matrix& acc) {
-    acc.middleRows(at, count).noalias() += weights.block(at, 0, count, keys) * v.topRows(keys);
+  // Columns [column, column + keys) of the scores of rows [at, at + count).
+  static void multiply_scores(const Matrix& q, const Matrix& k, Index at, Index count, Index column,
+                              Index keys, Matrix& scores) {
+    if (count <= kFewRows)
+      few_rows_scores(q.row(at).data(), count, k.data(), keys, q.cols(), scores.row(at).data() + column,
+                      scores.cols());
+    else
+      scores.block(at, column, count, keys).noalias() = q.middleRows(at, count) * k.topRows(keys).transpose();
+  }
+
+  static void accumulate(const Matrix& weights, const Matrix& v, Index at, Index count, Index column,
+                         Index keys, Matrix& acc) {
+    if (count <= kFewRows)
+      few_rows_accumulate(weights.row(at).data() + column, weights.cols(), count, v.data(), keys, acc.cols(),
+                          acc.row(at).data());
+    else
+      acc.middleRows(at, count).noalias() += weights.block(at, column, count, keys) * v.topRows(keys);
   }
 
   static Interval clip(Interval range, int64_t begin, int64_t end) {

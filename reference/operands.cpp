@@ -234,6 +234,22 @@ void OperandReader::v(int request, int32_t position, int32_t head, double* out) 
   scale_kv(t_.v_scale, problem_.v_scale, operands_.v_scale_host, request, at, head, dim, out);
 }
 
+void OperandReader::prefetch(int request, int32_t position, int32_t head) const {
+  constexpr int64_t kLineBytes = 64;
+  const auto touch = [](const assay_tensor& t, const Row& row, int64_t dim) {
+    // Scattered elements would need a line each; only dense vectors are worth it.
+    if (row.inner != 1 || row.run < dim) return;
+    const std::byte* first = element_address(t, row.base);
+    for (int64_t byte = 0; byte < dim * format_bytes(t.format); byte += kLineBytes)
+      __builtin_prefetch(first + byte);
+  };
+  const Place at = physical(request, position);
+  touch(t_.k, k_row(at, head), problem_.head_dim_qk);
+  // MLA keeps V inside K's row.
+  if (problem_.op == ASSAY_OP_PREFILL || problem_.layout != ASSAY_LAYOUT_MLA)
+    touch(t_.v, v_row(at, head), problem_.head_dim_v);
+}
+
 double OperandReader::sink(int32_t head) const { return real_at(t_.sinks, head); }
 double OperandReader::alibi_slope(int32_t head) const { return real_at(t_.alibi_slopes, head); }
 

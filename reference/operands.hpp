@@ -21,6 +21,9 @@ class OperandReader {
   void k(int request, int32_t position, int32_t kv_head, double* out) const;
   void v(int request, int32_t position, int32_t kv_head, double* out) const;
 
+  // Hint that k and v of this key are read soon: pages lie scattered, so no hardware prefetcher guesses them.
+  void prefetch(int request, int32_t position, int32_t kv_head) const;
+
   double sink(int32_t head) const;         // natural-log logit; the problem must have sinks
   double alibi_slope(int32_t head) const;  // the problem must have ALiBi
   // Entry (row, draft key) of the request's tree matrix.
