@@ -56,6 +56,10 @@ ASSAY_INLINE float float_from_fp8(uint8_t code, int32_t format) {
   return sign != 0 ? -value : value;
 }
 
+ASSAY_INLINE float float_from_byte(uint8_t code, int32_t format) {
+  return format == ASSAY_INT8 ? static_cast<float>(static_cast<int8_t>(code)) : float_from_fp8(code, format);
+}
+
 ASSAY_INLINE float load_element(const unsigned char* data, int64_t index, int32_t format) {
   uint16_t half;
   float value;

@@ -7,7 +7,10 @@
 
 namespace assay_cpu {
 
-extern const assay_kernel kPrefillNaive, kPagedNaive;
+extern const assay_kernel kPrefillNaive, kPagedNaive, kPrefillOnline, kPagedOnline;
+
+// Arithmetic model of the online kernels at the active instruction set (arithmetic.cpp).
+int online_arithmetic(const assay_problem*, assay_arithmetic*);
 
 // Measured limits of the machine, entries of the backend table (limits.cpp).
 int measure_bandwidth(int32_t op, int64_t bytes, double* bytes_per_second, char* error, size_t size);

@@ -63,6 +63,10 @@ bool make_operands(const assay_problem*, const assay_tensors*, Operands*, char* 
 int32_t element_bytes(int32_t format);
 const char* format_name(int32_t format);
 
+ASSAY_INLINE int32_t element_bytes_of(int32_t format) {
+  return format == ASSAY_FP32 ? 4 : format == ASSAY_BF16 || format == ASSAY_FP16 ? 2 : 1;
+}
+
 struct KeyPlace {
   int64_t block;  // prefill: row of the packed keys
   int32_t slot;

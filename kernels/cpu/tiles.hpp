@@ -10,18 +10,21 @@ namespace assay_cpu::ASSAY_ISA_NAMESPACE {
 namespace {
 
 struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  uint8_t palette, start_row, reserved[14];
+  uint16_t row_bytes[16];
+  uint8_t rows[16];
 };
+constexpr TileConfig kTileConfig = {
+    1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 
-// Configures the tiles of this thread for its lifetime; releasing them lets the processor save less state.
+// GCC 12's tile loads do not tell the compiler that they read memory: without this, stores before them may
+// be moved behind them or dropped.
+ASSAY_INLINE void memory_written() { __asm__ volatile("" ::: "memory"); }
+
+// Configures the tiles of this thread for a scope; releasing them lets the processor save less state.
 struct TileScope {
-  TileScope() {
-    const TileConfig config;
-    _tile_loadconfig(&config);
-  }
-  ~TileScope() { _tile_release(); }
+  __attribute__((always_inline)) TileScope() { _tile_loadconfig(&kTileConfig); }
+  __attribute__((always_inline)) ~TileScope() { _tile_release(); }
   TileScope(const TileScope&) = delete;
   TileScope& operator=(const TileScope&) = delete;
 };
@@ -30,6 +33,7 @@ double tile_flops(int64_t rounds, float* sink) {
   const TileScope scope;
   alignas(64) float ones[256];
   for (float& x : ones) x = float_from_bits(0x3f803f80u);  // two bf16 ones
+  memory_written();
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);

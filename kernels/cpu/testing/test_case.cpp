@@ -253,6 +253,7 @@ void Case::draw_values() {
   v_scale_ = scales(s.v_scale, cu_kv_.back(), s.heads_kv, s.head_dim_v);
   if (s.layout == ASSAY_LAYOUT_MLA && s.op == ASSAY_OP_PAGED) {
     v_scale_ = k_scale_;
+    if (s.v_scale == ASSAY_SCALE_CHANNEL) v_scale_.resize(s.head_dim_v);
     for (int64_t t = 0; t < cu_kv_.back(); ++t)
       for (int d = 0; d < s.head_dim_v; ++d) v_[t * s.head_dim_v + d] = k_[t * s.head_dim_qk + d];
   }
@@ -321,6 +322,13 @@ void Case::expect() {
   o_.assign(cu_q_.back() * s.heads_q * s.head_dim_v, 0.0);
   magnitude_.assign(o_.size(), 0.0);
   lse_.assign(cu_q_.back() * s.heads_q, -kInfinity);
+  auto values = [](const std::vector<uint32_t>& codes, int32_t format) {
+    std::vector<double> out;
+    for (uint32_t code : codes) out.push_back(decode(code, format));
+    return out;
+  };
+  const std::vector<double> q = values(q_, s.q_format), k = values(k_, s.k_format),
+                            v = values(v_, s.v_format);
   for (size_t r = 0; r < s.requests.size(); ++r)
     for (int i = 0; i < s.requests[r].q_len; ++i)
       for (int h = 0; h < s.heads_q; ++h) {
@@ -333,9 +341,7 @@ void Case::expect() {
           const int64_t token = cu_kv_[r] + j;
           double dot = 0;
           for (int d = 0; d < s.head_dim_qk; ++d)
-            dot += decode(q_[out * s.head_dim_qk + d], s.q_format) * query_scale(r, row, h, d) *
-                   decode(k_[(token * s.heads_kv + kv) * s.head_dim_qk + d], s.k_format) *
-                   key_scale(k_scale_, s.k_scale, r, token, kv, s.head_dim_qk, d);
+            dot += q[out * s.head_dim_qk + d] * k[(token * s.heads_kv + kv) * s.head_dim_qk + d];
           double x = dot * softmax_scale_;
           if (s.softcap > 0) x = s.softcap * std::tanh(x / s.softcap);
           const int distance = m - s.requests[r].q_len + i - j;
@@ -352,10 +358,9 @@ void Case::expect() {
           const double p = std::exp(logit[j] - top) / sum;
           for (int d = 0; d < s.head_dim_v; ++d) {
             const int64_t token = cu_kv_[r] + j;
-            const double v = decode(v_[(token * s.heads_kv + kv) * s.head_dim_v + d], s.v_format) *
-                             key_scale(v_scale_, s.v_scale, r, token, kv, s.head_dim_v, d);
-            o_[out * s.head_dim_v + d] += p * v;
-            magnitude_[out * s.head_dim_v + d] += p * std::abs(v);
+            const double value = v[(token * s.heads_kv + kv) * s.head_dim_v + d];
+            o_[out * s.head_dim_v + d] += p * value;
+            magnitude_[out * s.head_dim_v + d] += p * std::abs(value);
           }
         }
       }

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic model of the online kernels: what the error bounds are derived from. One model covers a
+// whole problem, so where a batch mixes paths each field takes the coarser of them.
+#include <algorithm>
+
+#include "kernels/cpu/engine.hpp"
+#include "kernels/cpu/kernels.hpp"
+
+namespace assay_cpu {
+
+int online_arithmetic(const assay_problem* p, assay_arithmetic* out) {
+  Isa isa;
+  if (!active_isa(&isa, nullptr, 0)) return ASSAY_INVALID_ARGUMENT;
+  const int group = p->heads_q / p->heads_kv;
+  bool blocks = false, streams = false;
+  int32_t splits = 1;
+  for (int r = 0; r < p->requests; ++r) {
+    const int64_t rows = static_cast<int64_t>(p->q_len[r]) * group;
+    if (rows == 0) continue;
+    (rows <= kStreamRows ? streams : blocks) = true;
+    if (rows <= kSplitRows) splits = std::max(splits, (p->kv_len[r] + kPartitionKeys - 1) / kPartitionKeys);
+  }
+  const bool tiles = isa == Isa::kAmx && blocks && uses_bf16_tiles(*p);
+  // Lanes of a dot product while streaming; block products are one chain per element (1). TDPBF16PS sums 16
+  // pairs in two chains and adds their sum to the accumulator, each step rounded to nearest: shorter than
+  // one chain over all products, so a chain is the safe declaration.
+  const int lanes[] = {4, 8, 16, 16};
+
+  assay_arithmetic m{};
+  m.struct_size = sizeof m;
+  m.qk = {ASSAY_ACC_FMA, blocks ? 1 : lanes[static_cast<int>(isa)], 0, 23};
+  m.pv = {ASSAY_ACC_FMA, 1, 0, 23};
+  m.tile_keys = blocks && streams ? 0 : blocks ? kChunkKeys : kStreamKeys;
+  m.splits = splits;
+  // Longest chain of a row sum: columns per lane in one step, its reduction, one add per step, one per split.
+  const int width = lanes[static_cast<int>(isa)];
+  const int step = streams ? kStreamKeys : kChunkKeys;
+  const int32_t keys = splits > 1 && !blocks ? std::min(p->max_kv_len, kPartitionKeys) : p->max_kv_len;
+  m.row_sum_chain = kChunkKeys / width + 4 + (keys + step - 1) / step + 1 + splits;
+  m.p_format = tiles ? ASSAY_BF16 : ASSAY_FP32;
+  m.row_sum_from_rounded_p = 0;
+  m.dequant_format = ASSAY_FORMAT_NONE;
+  m.partial_format = m.partial_lse_format = ASSAY_FP32;
+  // Measured over the whole range by math_test.cpp, in units of 2^-24: see kDeclared there.
+  m.exp_relative_error = 4 * 0x1p-24;
+  m.tanh_relative_error = 6 * 0x1p-24;
+  const bool folded = p->q_scale_kind == ASSAY_SCALE_CHANNEL || p->k_scale_kind == ASSAY_SCALE_CHANNEL;
+  m.q_rounding = folded ? 2 * 0x1p-24 : 0;
+  *out = m;
+  return ASSAY_OK;
+}
+
+}  // namespace assay_cpu

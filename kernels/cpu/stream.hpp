@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decode: a request with at most kStreamRows stacked rows per KV head against a range of keys. Memory bound,
+// so keys and values are read once, in the order they lie in memory, for all heads: steps of kStreamKeys
+// keys outside, heads inside, the next step prefetched while this one is computed. All arithmetic is fp32;
+// dot products run over kW lanes of the head dimension, sums over keys are single chains.
+#pragma once
+
+#include "kernels/cpu/scratch.hpp"
+
+namespace assay_cpu::ASSAY_ISA_NAMESPACE {
+namespace {
+
+// Sums of 16 vectors, out[i] = sum of lanes of v[i].
+ASSAY_INLINE void sum_16(const vf* v, float* out) {
+#if ASSAY_ISA_LEVEL == 2
+  __m512 t[16], u[16];
+#  pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i)
+    t[i] =
+        _mm512_add_ps(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));
+#  pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512d a = _mm512_castps_pd(t[2 * i]), b = _mm512_castps_pd(t[2 * i + 1]);
+    u[i] =
+        _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  }
+  // Each 128-bit lane of u[i] holds partial sums of vectors 4i..4i+3: add the lanes across.
+  const __m512 a =
+      _mm512_add_ps(_mm512_shuffle_f32x4(u[0], u[1], 0x88), _mm512_shuffle_f32x4(u[0], u[1], 0xdd));
+  const __m512 b =
+      _mm512_add_ps(_mm512_shuffle_f32x4(u[2], u[3], 0x88), _mm512_shuffle_f32x4(u[2], u[3], 0xdd));
+  _mm512_storeu_ps(out, _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd)));
+#else
+  for (int i = 0; i < 16; ++i) out[i] = vreduce_add(v[i]);
+#endif
+}
+
+// s[row][key] for up to 4 rows and 4 keys.
+template <int kRows>
+ASSAY_INLINE void dot_4_keys(const float* q, int64_t q_stride, const float* k, int64_t k_stride, int width,
+                             float* s) {
+  vf acc[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) acc[i] = vzero();
+  for (int d = 0; d < width; d += kW) {
+    vf key[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) key[j] = vload(k + j * k_stride + d);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const vf x = vload(q + r * q_stride + d);
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) acc[4 * r + j] = vfma(x, key[j], acc[4 * r + j]);
+    }
+  }
+  float sums[16];
+  sum_16(acc, sums);
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) s[r * kStreamKeys + j] = sums[4 * r + j];
+}
+
+ASSAY_INLINE void dots(const float* q, int64_t q_stride, int rows, const float* k, int64_t k_stride,
+                       int width, int keys, float* s) {
+  for (int r = 0; r < rows; r += 4, q += 4 * q_stride, s += 4 * kStreamKeys)
+    for (int j = 0; j < keys; j += 4) {
+      const float* from = k + j * k_stride;
+      switch (rows - r) {
+        case 1:
+          dot_4_keys<1>(q, q_stride, from, k_stride, width, s + j);
+          break;
+        case 2:
+          dot_4_keys<2>(q, q_stride, from, k_stride, width, s + j);
+          break;
+        case 3:
+          dot_4_keys<3>(q, q_stride, from, k_stride, width, s + j);
+          break;
+        default:
+          dot_4_keys<4>(q, q_stride, from, k_stride, width, s + j);
+      }
+    }
+}
+
+// o[row][d] = o * alpha[row] + sum_j p[row][j] v[j][d], kVectors vectors of d at a time.
+template <int kRows, int kVectors>
+ASSAY_INLINE void add_values_block(const float* p, const float* alpha, const float* v, int64_t v_stride,
+                                   int keys, float* o, int64_t o_stride) {
+  vf acc[kRows][kVectors];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) acc[r][i] = vmul(vload(o + r * o_stride + i * kW), vset(alpha[r]));
+  for (int j = 0; j < keys; ++j) {
+    vf value[kVectors];
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) value[i] = vload(v + j * v_stride + i * kW);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const vf x = vset(p[r * kStreamKeys + j]);
+#pragma GCC unroll 4
+      for (int i = 0; i < kVectors; ++i) acc[r][i] = vfma(x, value[i], acc[r][i]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) vstore(o + r * o_stride + i * kW, acc[r][i]);
+}
+
+template <int kRows>
+ASSAY_INLINE void add_values(const float* p, const float* alpha, const float* v, int64_t v_stride, int keys,
+                             int width, float* o, int64_t o_stride) {
+  constexpr int kVectors = ASSAY_ISA_LEVEL == 2 ? 4 : 2;
+  int d = 0;
+  for (; d + kVectors * kW <= width; d += kVectors * kW)
+    add_values_block<kRows, kVectors>(p, alpha, v + d, v_stride, keys, o + d, o_stride);
+  for (; d < width; d += kW) add_values_block<kRows, 1>(p, alpha, v + d, v_stride, keys, o + d, o_stride);
+}
+
+// A value that is not finite must reach only rows that see its key, and 0 * NaN is not 0.
+ASSAY_INLINE bool all_finite(const float* v, int64_t stride, int keys, int width) {
+  vf poison = vzero();
+  for (int j = 0; j < keys; ++j)
+    for (int d = 0; d < width; d += kW) poison = vfma(vload(v + j * stride + d), vzero(), poison);
+  return vreduce_add(poison) == 0.0f;
+}
+
+// Asks for the first bytes of a row; the hardware follows a long row by itself.
+ASSAY_INLINE void prefetch_row(const KvView& view, int64_t offset, int dims) {
+  const unsigned char* at = view.data + offset * view.element_bytes;
+  const int bytes = dims * view.element_bytes;
+  for (int b = 0; b < bytes; b += 64) __builtin_prefetch(at + b, 0, 2);
+}
+
+BlockResult stream(const Operands& a, const StreamTask& task, void* memory) {
+  Scratch s = lay_out(&a.p, memory);
+  prepare_tables(a, s);
+  const int rows = task.rows, heads = a.p.heads_kv;
+  const int64_t q_stride = padded_dim(a.p.head_dim_qk), o_stride = padded_dim(a.p.head_dim_v);
+  const int q_width = static_cast<int>(round_up(a.p.head_dim_qk, kW));
+  const int o_width = static_cast<int>(round_up(a.p.head_dim_v, kW));
+  const bool rows_in_memory = a.k.dim_inner == 1 && a.v.dim_inner == 1 && a.k.dim_pack == 0x7fffffff;
+
+  int32_t low = task.key_end, high = task.key_begin;
+  for (int n = 0; n < heads * rows; ++n) {
+    const int head = n / rows, row = n % rows;
+    load_q_row(a, task.request, head, row, s.codes, s.stream_q + n * q_stride);
+    for (int d = 0; d < o_stride; ++d) s.stream_o[n * o_stride + d] = 0.0f;
+    s.stream_m[n] = kNegativeInfinity, s.stream_l[n] = 0.0f;
+    const RowInfo info = make_row_info(a, task.request, head, row, task.key_begin, task.key_end);
+    s.stream_rows[n] = info;
+    if (info.end > info.begin) {
+      if (info.begin < low) low = info.begin;
+      if (info.end > high) high = info.end;
+    }
+  }
+  const ScoreRules rules = make_score_rules(a, task.request, s.stream_rows, heads * rows);
+
+  // Two key lists: the step being computed and the one being prefetched.
+  KeyList current = s.keys, ahead = s.keys;
+  ahead.place += kChunkKeys / 2, ahead.k_offset += kChunkKeys / 2, ahead.v_offset += kChunkKeys / 2;
+  if (low < high)
+    find_keys(a, task.request, low, high - low < kStreamKeys ? high - low : kStreamKeys, &ahead);
+  for (int32_t k0 = low; k0 < high; k0 += kStreamKeys) {
+    const KeyList swap = current;
+    current = ahead, ahead = swap;
+    const int32_t left = high - k0 - kStreamKeys;
+    ahead.count = 0;
+    if (left > 0)
+      find_keys(a, task.request, k0 + kStreamKeys, left < kStreamKeys ? left : kStreamKeys, &ahead);
+    const int count = current.count;
+    for (int head = 0; head < heads; ++head) {
+      const int64_t k_head = head * a.k.head_stride, v_head = head * a.v.head_stride;
+      for (int j = 0; rows_in_memory && j < ahead.count; ++j) {
+        prefetch_row(a.k, ahead.k_offset[j] + k_head, a.p.head_dim_qk);
+        prefetch_row(a.v, ahead.v_offset[j] + v_head, a.p.head_dim_v);
+      }
+      find_scales(a, task.request, head, kStreamKeys, &current);
+      for (int j = 0; j < count; ++j)
+        codes_to_float(*s.k_tables, row_codes(a.k, current.k_offset[j] + k_head, a.p.head_dim_qk, s.codes),
+                       a.p.k_format, a.p.head_dim_qk, s.stream_k + j * q_stride);
+      // Columns behind the last key are masked; their logits only have to be computable.
+      dots(s.stream_q + head * rows * q_stride, q_stride, rows, s.stream_k, q_stride, q_width,
+           static_cast<int>(round_up(count, 4)), s.stream_s);
+
+      float alpha[kStreamRows];
+      bool all_seen = true;
+      const RowInfo* infos = s.stream_rows + head * rows;
+      for (int r = 0; r < rows; ++r) {
+        float* scores = s.stream_s + r * kStreamKeys;
+        const int n = head * rows + r;
+        const float top = score_row(rules, infos[r], k0, kStreamKeys, count,
+                                    current.scaled_k ? current.k_scale : nullptr, scores);
+        const Online step = advance_maximum(top, &s.stream_m[n]);
+        const float sum = weigh_row(weight_scale(rules, infos[r]), step.shift, kStreamKeys,
+                                    current.scaled_v ? current.v_scale : nullptr, scores);
+        s.stream_l[n] = s.stream_l[n] * step.alpha + sum;
+        alpha[r] = step.alpha;
+        all_seen &= infos[r].begin <= k0 && infos[r].end >= k0 + count && rules.draft_begin >= k0 + count;
+      }
+      for (int j = 0; j < count; ++j)
+        codes_to_float(*s.v_tables, row_codes(a.v, current.v_offset[j] + v_head, a.p.head_dim_v, s.codes),
+                       a.p.v_format, a.p.head_dim_v, s.stream_v + j * o_stride);
+      float* o = s.stream_o + head * rows * o_stride;
+      if (!all_seen && !all_finite(s.stream_v, o_stride, count, o_width)) {
+        for (int r = 0; r < rows; ++r)
+          for (int d = 0; d < o_width; ++d) {
+            float sum = o[r * o_stride + d] * alpha[r];
+            for (int j = 0; j < count; ++j) {
+              const float p = s.stream_s[r * kStreamKeys + j];
+              if (p != 0.0f) sum += p * s.stream_v[j * o_stride + d];
+            }
+            o[r * o_stride + d] = sum;
+          }
+        continue;
+      }
+      for (int r = 0; r < rows; r += 4) {
+        const float* p = s.stream_s + r * kStreamKeys;
+        float* to = o + r * o_stride;
+        switch (rows - r) {
+          case 1:
+            add_values<1>(p, alpha + r, s.stream_v, o_stride, count, o_width, to, o_stride);
+            break;
+          case 2:
+            add_values<2>(p, alpha + r, s.stream_v, o_stride, count, o_width, to, o_stride);
+            break;
+          case 3:
+            add_values<3>(p, alpha + r, s.stream_v, o_stride, count, o_width, to, o_stride);
+            break;
+          default:
+            add_values<4>(p, alpha + r, s.stream_v, o_stride, count, o_width, to, o_stride);
+        }
+      }
+    }
+  }
+  return {s.stream_o, o_stride, s.stream_m, s.stream_l};
+}
+
+}  // namespace
+}  // namespace assay_cpu::ASSAY_ISA_NAMESPACE
