@@ -43,15 +43,17 @@ struct AttentionResult {
   int32_t heads_q = 0, head_dim_v = 0;
   std::vector<double> o;
   std::vector<double> lse;
-  double o_at(int64_t n, int32_t head, int32_t dim) const { return o[(n * heads_q + head) * head_dim_v + dim]; }
+  double o_at(int64_t n, int32_t head, int32_t dim) const {
+    return o[(n * heads_q + head) * head_dim_v + dim];
+  }
   double lse_at(int64_t n, int32_t head) const { return lse[n * heads_q + head]; }
 };
 
 AttentionResult attention_simple(const Problem&, const HostOperands&, const std::vector<RowId>&);
 AttentionResult attention_fast(const Problem&, const HostOperands&, const std::vector<RowId>&);
 
-// The stored operands of one request and KV head, dequantised: k [kv_len, head_dim_qk], v [kv_len, head_dim_v],
-// row-major, gathered through the page table where there is one. Unquantised formats: exact.
+// The stored operands of one request and KV head, dequantised: k [kv_len, head_dim_qk], v [kv_len,
+// head_dim_v], row-major, gathered through the page table where there is one. Unquantised formats: exact.
 struct DenseKv {
   std::vector<double> k, v;
 };

@@ -90,7 +90,7 @@ class FastAttention {
     std::vector<Partial> partials(tasks_.size());
     std::exception_ptr failure;
     // Exceptions must not leave a parallel region; the first one is rethrown after it.
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (worth_threads())
     for (size_t i = 0; i < tasks_.size(); ++i) {
       try {
         partials[i] = attend(tasks_[i]);
@@ -105,6 +105,14 @@ class FastAttention {
 
  private:
   RowId row(int64_t sorted) const { return rows_[order_[sorted]]; }
+
+  // Waking threads costs more than a small case.
+  bool worth_threads() const {
+    double products = 0;
+    for (const Task& task : tasks_)
+      products += double(task.row_count * p_.group()) * double(task.key_end - task.key_begin);
+    return products * (p_.head_dim_qk + p_.head_dim_v) > 1e6;
+  }
 
   void plan() {
     const auto count = static_cast<int64_t>(order_.size());
@@ -148,6 +156,7 @@ class FastAttention {
         operands_.q(row(task.first_row + i), task.kv_head * group + g, q.row(i * group + g).data());
 
     std::vector<uint8_t> wanted(tile);
+    std::vector<OperandReader::Place> places(tile);
     for (int64_t begin = task.key_begin; begin < task.key_end; begin += tile) {
       const int64_t end = std::min(task.key_end, begin + tile);
       // Rows ascend, so those that meet the tile are neighbours except in odd selections; the few
@@ -161,15 +170,16 @@ class FastAttention {
       }
       if (first >= last) continue;
       if (!mark_wanted(task, first, last, begin, end, wanted)) continue;
+      for (int64_t key = begin; key < end; ++key)
+        if (wanted[key - begin]) places[key - begin] = operands_.place(task.request, int32_t(key));
 
       const Index at = first * group, count = (last - first) * group;
       for (int64_t j = begin; j < end; j += step) {
         const int64_t stop = std::min(end, j + step);
         for (int64_t key = j; key < stop; ++key) {
           const int64_t ahead = key + kAheadKeys;
-          if (ahead < end && wanted[ahead - begin])
-            operands_.prefetch(task.request, int32_t(ahead), task.kv_head);
-          fetch(task, key, wanted[key - begin], &OperandReader::k, k.row(key - j));
+          if (ahead < end && wanted[ahead - begin]) operands_.prefetch(places[ahead - begin], task.kv_head);
+          fetch(task, places[key - begin], wanted[key - begin], &OperandReader::k_at, k.row(key - j));
         }
         multiply_scores(q, k, at, count, j - begin, stop - j, scores);
       }
@@ -178,7 +188,7 @@ class FastAttention {
       for (int64_t j = begin; j < end; j += step) {
         const int64_t stop = std::min(end, j + step);
         for (int64_t key = j; key < stop; ++key)
-          fetch(task, key, wanted[key - begin], &OperandReader::v, v.row(key - j));
+          fetch(task, places[key - begin], wanted[key - begin], &OperandReader::v_at, v.row(key - j));
         accumulate(scores, v, at, count, j - begin, stop - j, acc);
       }
     }
@@ -219,9 +229,9 @@ class FastAttention {
   // One key's K or V. A key nobody sees becomes zeros: it may be poison, and a weight of zero times NaN would
   // not vanish in the product.
   template <class Read, class Row>
-  void fetch(const Task& task, int64_t key, bool wanted, Read read, Row&& to) const {
+  void fetch(const Task& task, OperandReader::Place at, bool wanted, Read read, Row&& to) const {
     if (wanted)
-      (operands_.*read)(task.request, int32_t(key), task.kv_head, to.data());
+      (operands_.*read)(task.request, at, task.kv_head, to.data());
     else
       to.setZero();
   }

@@ -12,11 +12,11 @@ namespace assay {
 
 // What the bounds need to know about a format. unit_roundoff u: |fl(x)-x| <= max(u|x|, eta).
 struct FormatInfo {
-  int32_t mantissa_bits;     // explicit fraction bits
-  int32_t min_exponent;      // of the smallest normal, value 2^min_exponent
+  int32_t mantissa_bits;  // explicit fraction bits
+  int32_t min_exponent;   // of the smallest normal, value 2^min_exponent
   double max_finite;
-  double unit_roundoff;      // 2^-(mantissa_bits+1); bf16 2^-8, fp16 2^-11, e4m3 2^-4, e5m2 2^-3
-  double half_subnormal;     // eta: half the spacing of subnormals
+  double unit_roundoff;   // 2^-(mantissa_bits+1); bf16 2^-8, fp16 2^-11, e4m3 2^-4, e5m2 2^-3
+  double half_subnormal;  // eta: half the spacing of subnormals
 };
 const FormatInfo& format_info(int32_t format);  // float formats only
 

@@ -123,29 +123,29 @@ void OperandReader::q(RowId id, int32_t head, double* out) const {
   throw CheckError(fmt::format("unknown scale kind {} of q", problem_.q_scale));
 }
 
-OperandReader::Place OperandReader::physical(int request, int32_t position) const {
+OperandReader::Place OperandReader::place(int request, int32_t position) const {
   if (problem_.op == ASSAY_OP_PREFILL) return {integer_at(t_.cu_kv, request) + position, 0};
   const int32_t page = position / problem_.page_size, slot = position % problem_.page_size;
-  Place place{0, slot};
+  Place at{0, slot};
   switch (problem_.table) {
     case ASSAY_TABLE_BLOCK:
-      place.block = integer_at(t_.block_table, request, page);
+      at.block = integer_at(t_.block_table, request, page);
       break;
     case ASSAY_TABLE_CSR:
-      place.block = integer_at(t_.indices, integer_at(t_.indptr, request) + page);
+      at.block = integer_at(t_.indices, integer_at(t_.indptr, request) + page);
       break;
     case ASSAY_TABLE_TOKEN: {
       const int64_t flat = integer_at(t_.block_table, request, position);
-      place = {flat / problem_.page_size, flat % problem_.page_size};
+      at = {flat / problem_.page_size, flat % problem_.page_size};
       break;
     }
     default:
       throw CheckError(fmt::format("unknown page table kind {}", problem_.table));
   }
-  ASSAY_CHECK(place.block >= 0 && place.block < t_.k.shape[0],
-              "request {} position {}: block {} outside the cache of {} blocks", request, position,
-              place.block, t_.k.shape[0]);
-  return place;
+  ASSAY_CHECK(at.block >= 0 && at.block < t_.k.shape[0],
+              "request {} position {}: block {} outside the cache of {} blocks", request, position, at.block,
+              t_.k.shape[0]);
+  return at;
 }
 
 OperandReader::Row OperandReader::k_row(Place at, int32_t head) const {
@@ -209,8 +209,7 @@ void OperandReader::scale_kv(const assay_tensor& s, int32_t kind, float host, in
   throw CheckError(fmt::format("unknown scale kind {}", kind));
 }
 
-void OperandReader::k(int request, int32_t position, int32_t head, double* out) const {
-  const Place at = physical(request, position);
+void OperandReader::k_at(int request, Place at, int32_t head, double* out) const {
   const Row row = k_row(at, head);
   const int32_t dim = problem_.head_dim_qk;
   for (int64_t d = 0; d < dim; d += row.run)
@@ -219,22 +218,20 @@ void OperandReader::k(int request, int32_t position, int32_t head, double* out) 
   scale_kv(t_.k_scale, problem_.k_scale, operands_.k_scale_host, request, at, head, dim, out);
 }
 
-void OperandReader::v(int request, int32_t position, int32_t head, double* out) const {
+void OperandReader::v_at(int request, Place at, int32_t head, double* out) const {
   const int32_t dim = problem_.head_dim_v;
   if (problem_.op == ASSAY_OP_PAGED && problem_.layout == ASSAY_LAYOUT_MLA) {
     // V is a prefix of the K vector: the same codes under the same scale.
-    const Place at = physical(request, position);
     const Row row = k_row(at, head);
     decode_strided(t_.k, row.base, row.inner, dim, out);
     return scale_kv(t_.k_scale, problem_.k_scale, operands_.k_scale_host, request, at, head, dim, out);
   }
-  const Place at = physical(request, position);
   const Row row = v_row(at, head);
   decode_strided(t_.v, row.base, row.inner, dim, out);
   scale_kv(t_.v_scale, problem_.v_scale, operands_.v_scale_host, request, at, head, dim, out);
 }
 
-void OperandReader::prefetch(int request, int32_t position, int32_t head) const {
+void OperandReader::prefetch(Place at, int32_t head) const {
   constexpr int64_t kLineBytes = 64;
   const auto touch = [](const assay_tensor& t, const Row& row, int64_t dim) {
     // Scattered elements would need a line each; only dense vectors are worth it.
@@ -243,7 +240,6 @@ void OperandReader::prefetch(int request, int32_t position, int32_t head) const 
     for (int64_t byte = 0; byte < dim * format_bytes(t.format); byte += kLineBytes)
       __builtin_prefetch(first + byte);
   };
-  const Place at = physical(request, position);
   touch(t_.k, k_row(at, head), problem_.head_dim_qk);
   // MLA keeps V inside K's row.
   if (problem_.op == ASSAY_OP_PREFILL || problem_.layout != ASSAY_LAYOUT_MLA)
@@ -265,8 +261,9 @@ DenseKv gather_kv(const Problem& problem, const HostOperands& operands, int requ
   dense.k.resize(keys * problem.head_dim_qk);
   dense.v.resize(keys * problem.head_dim_v);
   for (int32_t j = 0; j < keys; ++j) {
-    reader.k(request, j, kv_head, dense.k.data() + int64_t(j) * problem.head_dim_qk);
-    reader.v(request, j, kv_head, dense.v.data() + int64_t(j) * problem.head_dim_v);
+    const OperandReader::Place at = reader.place(request, j);
+    reader.k_at(request, at, kv_head, dense.k.data() + int64_t(j) * problem.head_dim_qk);
+    reader.v_at(request, at, kv_head, dense.v.data() + int64_t(j) * problem.head_dim_v);
   }
   return dense;
 }

@@ -16,13 +16,25 @@ class OperandReader {
   // Checks that the lengths in the tensors are those of the problem. Both must outlive the reader.
   OperandReader(const Problem&, const HostOperands&);
 
+  // Where a key and its value live: block and slot of a paged cache; prefill: the packed row, slot 0.
+  struct Place {
+    int64_t block = 0;
+    int64_t slot = 0;
+  };
+  Place place(int request, int32_t position) const;
+
   // Dequantised vectors: head_dim_qk, head_dim_qk and head_dim_v values.
   void q(RowId, int32_t head, double* out) const;
-  void k(int request, int32_t position, int32_t kv_head, double* out) const;
-  void v(int request, int32_t position, int32_t kv_head, double* out) const;
-
-  // Hint that k and v of this key are read soon: pages lie scattered, so no hardware prefetcher guesses them.
-  void prefetch(int request, int32_t position, int32_t kv_head) const;
+  void k_at(int request, Place, int32_t kv_head, double* out) const;
+  void v_at(int request, Place, int32_t kv_head, double* out) const;
+  void k(int request, int32_t position, int32_t kv_head, double* out) const {
+    k_at(request, place(request, position), kv_head, out);
+  }
+  void v(int request, int32_t position, int32_t kv_head, double* out) const {
+    v_at(request, place(request, position), kv_head, out);
+  }
+  // Hint that k and v are read soon: pages lie scattered, so no hardware prefetcher guesses them.
+  void prefetch(Place, int32_t kv_head) const;
 
   double sink(int32_t head) const;         // natural-log logit; the problem must have sinks
   double alibi_slope(int32_t head) const;  // the problem must have ALiBi
@@ -30,11 +42,6 @@ class OperandReader {
   bool tree_visible(int request, int32_t row, int32_t draft) const;
 
  private:
-  // Where one key or value lives: block and slot of a paged cache; prefill: the packed row, slot 0.
-  struct Place {
-    int64_t block = 0;
-    int64_t slot = 0;
-  };
   // The elements of one vector: element d at base + (d / run) * outer + (d % run) * inner.
   struct Row {
     int64_t base = 0;
@@ -42,7 +49,6 @@ class OperandReader {
     int64_t outer = 0;
     int64_t inner = 0;
   };
-  Place physical(int request, int32_t position) const;
   Row k_row(Place, int32_t kv_head) const;
   Row v_row(Place, int32_t kv_head) const;
   void scale_kv(const assay_tensor& scale, int32_t kind, float host, int request, Place, int32_t kv_head,
