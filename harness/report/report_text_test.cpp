@@ -88,6 +88,13 @@ TEST(Table, FitsAnyWidth) {
   EXPECT_THAT(format_table(rows, {{}, 80}), HasSubstr("left out to fit 80 columns, see rows.csv: "));
 }
 
+TEST(Table, AlwaysSaysWhatKernelAndHowItWent) {
+  const std::string text = format_table(sample::run(), {{}, 20});
+  for (const char* kept : {"paged...", "paged_naive", "unsupported", "left out to fit 20 columns"})
+    EXPECT_THAT(text, HasSubstr(kept));
+  EXPECT_THAT(text, Not(HasSubstr("1.234")));
+}
+
 TEST(Table, ColorsOnlyOutcomesAndOnlyWhenAsked) {
   TableOptions options{{"kernel", "outcome"}};
   EXPECT_THAT(format_table(sample::run(), options), Not(HasSubstr("\033")));

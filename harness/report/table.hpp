@@ -14,8 +14,8 @@ namespace assay {
 struct TableOptions {
   std::vector<std::string> columns;  // names from row_fields(); empty = default_columns(rows)
   // Columns of the terminal, 0 = as wide as needed. To fit, the scenario is shortened in its middle
-  // (two scenarios never look the same afterwards), then columns are left out from the right and named
-  // below the table.
+  // (two scenarios never look the same afterwards), then columns but scenario, kernel and outcome are left
+  // out from the right and named below the table.
   int width = 0;
   bool color = false;  // ANSI colours on outcomes
 };
