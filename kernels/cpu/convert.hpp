@@ -90,7 +90,8 @@ ASSAY_INLINE vf upper_bf16_to_float(__m512i pairs) {
 }
 
 // n codes to bf16; writes whole vectors of 32, so out holds n rounded up to 64, zero beyond n.
-void codes_to_bf16(const ByteTables& t, const unsigned char* codes, int32_t format, int n, uint16_t* out) {
+[[maybe_unused]] void codes_to_bf16(const ByteTables& t, const unsigned char* codes, int32_t format, int n,
+                                    uint16_t* out) {
   if (format == ASSAY_BF16) {
     int i = 0;
     for (; i + 32 <= n; i += 32) _mm512_storeu_si512(out + i, _mm512_loadu_si512(codes + 2 * i));

@@ -4,7 +4,7 @@
 // run-time detection; holds no other visible symbol.
 #define ASSAY_ISA_LEVEL 2
 #define ASSAY_ISA_NAMESPACE isa_amx
-#include "kernels/cpu/block_fp32.hpp"
+#include "kernels/cpu/block_bf16.hpp"
 #include "kernels/cpu/engine.hpp"
 #include "kernels/cpu/probes.hpp"
 #include "kernels/cpu/stream.hpp"
@@ -15,7 +15,7 @@ namespace assay_cpu {
 const Engine& amx_engine() {
   using namespace ASSAY_ISA_NAMESPACE;
   static constexpr Engine kEngine = {
-      "amx",      scratch_bytes,        attend_block_fp32,    stream,
+      "amx",      scratch_bytes,        attend_block_tiles,   stream,
       store_row,  map_array<exp2_lane>, map_array<tanh_lane>, read_bytes,
       fp32_flops, tile_flops,
   };

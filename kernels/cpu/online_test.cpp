@@ -44,7 +44,7 @@ class OnlineTest : public ::testing::TestWithParam<Level> {
 };
 
 TEST_P(OnlineTest, MatchesDoubleOnRandomProblems) {
-  for (uint64_t seed = 0; seed < 120; ++seed) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
     Spec spec = random_spec(seed, GetParam().op);
     spec.poison_invisible = seed % 2 == 1;
     Case c(spec);
@@ -56,7 +56,7 @@ TEST_P(OnlineTest, MatchesDoubleOnRandomProblems) {
 TEST_P(OnlineTest, MatchesDoubleWithNarrowFormats) {
   const int32_t formats[] = {ASSAY_BF16,         ASSAY_FP8_E4M3,     ASSAY_FP8_E5M2,
                              ASSAY_FP8_E4M3FNUZ, ASSAY_FP8_E5M2FNUZ, ASSAY_INT8};
-  for (uint64_t seed = 1000; seed < 1060; ++seed) {
+  for (uint64_t seed = 1000; seed < 1030; ++seed) {
     Spec spec = random_spec(seed, GetParam().op);
     spec.q_format = seed % 3 ? ASSAY_BF16 : formats[seed % 6];
     if (spec.layout != ASSAY_LAYOUT_X && spec.layout != ASSAY_LAYOUT_SHUFFLED)
@@ -73,7 +73,7 @@ TEST_P(OnlineTest, MatchesDoubleWithNarrowFormats) {
 
 TEST_P(OnlineTest, MatchesDoubleAtChunkAndPartitionEdges) {
   uint64_t seed = 1;
-  for (int32_t kv : {255, 256, 257, 511, 513, 1023, 1024, 1025, 2047, 2049, 3100})
+  for (int32_t kv : {255, 256, 257, 1023, 1024, 1025, 2049})
     for (int32_t q : {1, 3, 33}) {
       Spec spec;
       spec.op = GetParam().op, spec.seed = ++seed, spec.requests = {{q, kv}, {1, 40}};
@@ -90,7 +90,7 @@ TEST_P(OnlineTest, MatchesDoubleWithSeveralRowBlocks) {
       Spec spec;
       spec.op = GetParam().op, spec.mask = mask, spec.q_format = spec.k_format = spec.v_format = format;
       spec.heads_q = 4, spec.heads_kv = 1, spec.head_dim_qk = 40, spec.head_dim_v = 24;
-      spec.requests = {{301, 400}, {140, 139}};
+      spec.requests = {{150, 200}, {140, 139}};
       expect_right(spec);
       if (HasFatalFailure()) return;
     }
@@ -108,7 +108,7 @@ TEST_P(OnlineTest, MatchesDoubleWithLargeHeads) {
 }
 
 TEST_P(OnlineTest, BitsDependOnNeitherThreadsNorBatchNorWorkspace) {
-  for (uint64_t seed = 400; seed < 416; ++seed) {
+  for (uint64_t seed = 400; seed < 410; ++seed) {
     Spec spec = random_spec(seed, GetParam().op);
     if (seed % 4 == 0) spec.requests.push_back({1 + static_cast<int32_t>(seed % 3), 2200});
     if (seed % 5 == 0) spec.requests.push_back({230, 300});

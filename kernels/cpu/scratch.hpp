@@ -37,7 +37,7 @@ constexpr int kRowTile = 32;                   // rows per softmax step
 constexpr int kScoreStride = kChunkKeys + 16;  // floats; not a power of two, to spread over cache sets
 
 struct Scratch {
-  ByteTables *k_tables, *v_tables;
+  ByteTables *q_tables, *k_tables, *v_tables;
   KeyList keys;
   unsigned char* codes;  // one gathered row
   // Tile path. Element types differ between the fp32 and the bf16 engine; sizes are those of fp32.
@@ -62,6 +62,7 @@ ASSAY_INLINE Scratch lay_out(const assay_problem* p, void* base) {
   const int64_t group = p->heads_q / p->heads_kv;
   const int64_t most =
       round_up(p->max_q_len * group < kBlockRows ? p->max_q_len * group : kBlockRows, kRowTile);
+  s.q_tables = arena.take<ByteTables>(1);
   s.k_tables = arena.take<ByteTables>(1), s.v_tables = arena.take<ByteTables>(1);
   s.keys.k_offset = arena.take<int64_t>(kChunkKeys), s.keys.v_offset = arena.take<int64_t>(kChunkKeys);
   s.keys.place = arena.take<KeyPlace>(kChunkKeys);

@@ -327,8 +327,20 @@ void Case::expect() {
     for (uint32_t code : codes) out.push_back(decode(code, format));
     return out;
   };
-  const std::vector<double> q = values(q_, s.q_format), k = values(k_, s.k_format),
-                            v = values(v_, s.v_format);
+  std::vector<double> q = values(q_, s.q_format), k = values(k_, s.k_format), v = values(v_, s.v_format);
+  for (int r = 0; r < static_cast<int>(s.requests.size()); ++r) {
+    for (int64_t t = cu_q_[r]; t < cu_q_[r + 1]; ++t)
+      for (int n = 0; n < s.heads_q * s.head_dim_qk; ++n)
+        q[t * s.heads_q * s.head_dim_qk + n] *= query_scale(r, t, n / s.head_dim_qk, n % s.head_dim_qk);
+    for (int64_t t = cu_kv_[r]; t < cu_kv_[r + 1]; ++t) {
+      for (int n = 0; n < s.heads_kv * s.head_dim_qk; ++n)
+        k[t * s.heads_kv * s.head_dim_qk + n] *=
+            key_scale(k_scale_, s.k_scale, r, t, n / s.head_dim_qk, s.head_dim_qk, n % s.head_dim_qk);
+      for (int n = 0; n < s.heads_kv * s.head_dim_v; ++n)
+        v[t * s.heads_kv * s.head_dim_v + n] *=
+            key_scale(v_scale_, s.v_scale, r, t, n / s.head_dim_v, s.head_dim_v, n % s.head_dim_v);
+    }
+  }
   for (size_t r = 0; r < s.requests.size(); ++r)
     for (int i = 0; i < s.requests[r].q_len; ++i)
       for (int h = 0; h < s.heads_q; ++h) {
