@@ -145,7 +145,6 @@ std::vector<Problem> masks() {
 }
 
 TEST(ExactRecipe, AnswersHoldForEveryMask) {
-  const OneThread one_thread;
   for (const Problem& mask : masks())
     for (int op : {ASSAY_OP_PREFILL, ASSAY_OP_PAGED})
       for (int out : {ASSAY_BF16, ASSAY_FP16, ASSAY_FP32}) {
@@ -158,7 +157,6 @@ TEST(ExactRecipe, AnswersHoldForEveryMask) {
 }
 
 TEST(ExactRecipe, AnswersHoldForEveryFormatAndGranularity) {
-  const OneThread one_thread;
   for (int format : {ASSAY_FP32, ASSAY_BF16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2, ASSAY_FP8_E4M3FNUZ,
                      ASSAY_FP8_E5M2FNUZ, ASSAY_INT8})
     for (int scale = ASSAY_SCALE_NONE; scale <= ASSAY_SCALE_CHANNEL; ++scale) {
@@ -180,7 +178,6 @@ TEST(ExactRecipe, AnswersHoldForEveryFormatAndGranularity) {
 }
 
 TEST(ExactRecipe, AnswersHoldForLatentCachesAndLongPositions) {
-  const OneThread one_thread;
   Problem p = base();
   p.layout = ASSAY_LAYOUT_MLA;
   p.heads_kv = 1;
@@ -202,7 +199,6 @@ TEST(ExactRecipe, AnswersHoldForLatentCachesAndLongPositions) {
 // What the recipe is for: the smallest mistakes change an answer of some row, in LSE by ln(1 +- 1/64) at
 // least.
 TEST(ExactRecipe, EveryEdgeMistakeShowsInSomeRow) {
-  const OneThread one_thread;
   for (Problem p : masks()) {
     place_pages(p);
     const Inputs inputs = build_inputs(p);
@@ -253,7 +249,6 @@ TEST(ExactRecipe, EveryEdgeMistakeShowsInSomeRow) {
 }
 
 TEST(ExactRecipe, ValuesTellPagesHeadsAndRequestsApart) {
-  const OneThread one_thread;
   Problem p = base();
   p.requests = {{1, 64}, {1, 64}};
   place_pages(p);
@@ -280,7 +275,6 @@ std::string refusal(const Problem& p) {
 }
 
 TEST(ExactRecipe, RefusesWhatItCannotDoAndSaysWhy) {
-  const OneThread one_thread;
   Problem p = base();
   place_pages(p);
   p.alibi = ASSAY_ALIBI_SQRT;

@@ -76,7 +76,7 @@ template <class Row>
 void write_ragged(const RowTarget& to, const TensorLayout& t, const TensorLayout& scale_layout,
                   const std::vector<int32_t>& first_row, const Row& row) {
   const int64_t bytes = format_bytes(to.format);
-#pragma omp parallel
+#pragma omp parallel if (t.elements() > kParallelElements)
   {
     std::vector<double> values(to.dims);
 #pragma omp for schedule(static)
@@ -116,7 +116,9 @@ void write_pages(const Problem& p, const RowTarget& to, const TensorLayout& scal
                  const std::vector<PageJob>& jobs, const Offset& offset, const Row& row) {
   const int64_t bytes = format_bytes(to.format);
   const int32_t run = contiguous_run([&](int32_t d) { return offset(0, 0, 0, d); }, to.dims);
-#pragma omp parallel
+  const bool parallel =
+      static_cast<int64_t>(jobs.size()) * p.page_size * p.heads_kv * to.dims > kParallelElements;
+#pragma omp parallel if (parallel)
   {
     std::vector<double> values(to.dims);
     std::vector<std::byte> codes(to.dims * bytes);
@@ -187,8 +189,9 @@ void write_exact_answer(Inputs& inputs, const ValueSource& source) {
   const std::vector<int32_t> first_row = p.cu_q();
   inputs.exact_o.assign(p.total_q() * p.heads_q * p.head_dim_v, 0.0);
   inputs.exact_lse.assign(p.total_q() * p.heads_q, -std::numeric_limits<double>::infinity());
+  const bool parallel = static_cast<int64_t>(inputs.exact_o.size()) > kParallelElements;
   for (int r = 0; r < static_cast<int>(p.requests.size()); ++r)
-#pragma omp parallel for schedule(dynamic, 4)
+#pragma omp parallel for schedule(dynamic, 4) if (parallel)
     for (int32_t row = 0; row < p.requests[r].q_len; ++row) {
       std::vector<double> value(p.head_dim_v);
       for (int32_t head = 0; head < p.heads_q; ++head) {

@@ -11,6 +11,9 @@ namespace assay {
 // Columns added to a page table row when the table is strided.
 inline constexpr int64_t kTablePadding = 5;
 
+// Work below this many elements stays on one thread: waking others costs more, above all on a busy machine.
+inline constexpr int64_t kParallelElements = 1 << 16;
+
 // rank 0 when the problem does not use the operand. The workspace is unknown here: always rank 0.
 TensorLayout operand_layout(const Problem&, Operand);
 

@@ -38,7 +38,7 @@ void fill_all(GuardedBuffer& buffer, int32_t format, Poison poison) {
 void poison_row_padding(const TensorLayout& t, GuardedBuffer& buffer, Poison poison) {
   const int64_t used = t.shape[1] * t.shape[2], bytes = format_bytes(t.format);
   if (t.stride[0] == used) return;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (t.allocation > kParallelElements)
   for (int64_t row = 0; row < t.shape[0]; ++row)
     fill(buffer.payload() + (t.offset + row * t.stride[0] + used) * bytes, static_cast<int>(bytes),
          t.stride[0] - used, poison_code(t.format, poison));
@@ -63,8 +63,9 @@ void poison_plane(const Problem& p, const Offset& offset, int32_t format, int32_
   const uint32_t code = poison_code(format, poison);
   const int32_t run = contiguous_run([&](int32_t d) { return offset(0, 0, 0, d); }, dims);
   const bool latent = p.layout == ASSAY_LAYOUT_MLA;
+  const int64_t elements = int64_t{p.num_blocks} * p.page_size * p.heads_kv * dims;
   const int32_t heads = p.heads_kv + (p.strided.kv && !latent ? 1 : 0);
-#pragma omp parallel for schedule(dynamic, 16)
+#pragma omp parallel for schedule(dynamic, 16) if (elements > kParallelElements)
   for (int32_t block = 0; block < p.num_blocks; ++block)
     for (int32_t head = 0; head < heads; ++head)
       for (int32_t slot = head < p.heads_kv ? used[block] : 0; slot < p.page_size; ++slot)
@@ -72,7 +73,7 @@ void poison_plane(const Problem& p, const Offset& offset, int32_t format, int32_
           fill(payload + offset(block, slot, head, dim) * bytes, bytes, std::min(run, dims - dim), code);
   if (!latent || !p.strided.kv) return;
     // The spare head of a latent row is a second row of the same length behind it.
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (elements > kParallelElements)
   for (int32_t block = 0; block < p.num_blocks; ++block)
     for (int32_t slot = 0; slot < p.page_size; ++slot)
       fill(payload + (offset(block, slot, 0, 0) + dims) * bytes, bytes, dims, code);
@@ -125,7 +126,8 @@ std::vector<int32_t> tail_blocks(const Problem& p, Poison poison) {
     if (poison == Poison::kLow) continue;
     for (size_t step = 1; step < own.size(); ++step) {
       const int32_t other = own[(r + step) % own.size()];
-      if (other >= 0 && other != own[r]) {
+      const auto& mine = p.pages[r];  // a shared page is not another's
+      if (other >= 0 && std::find(mine.begin(), mine.end(), other) == mine.end()) {
         tails[r] = other;
         break;
       }

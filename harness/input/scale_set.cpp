@@ -58,7 +58,7 @@ ScaleSet::ScaleSet(const Problem& p, const ValueSource& source, Side side)
     // The maximum does not depend on the order, so neither does the result on the number of threads.
     std::vector<double> largest(count, 0.0);
     const std::vector<int32_t> first = side_ == Side::kQ ? p.cu_q() : p.cu_kv();
-#pragma omp parallel
+#pragma omp parallel if (int64_t{first.back()} * heads_ * dims_ > kParallelElements)
     {
       std::vector<double> mine(count, 0.0), row(dims_);
 #pragma omp for schedule(static)

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -147,16 +146,6 @@ class StoredReader {
   const Inputs& in_;
   const Problem& p_;
   const assay_tensors& t_;
-};
-
-// Tiny problems build faster on one thread, above all on a busy machine.
-class OneThread {
- public:
-  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
-  ~OneThread() { omp_set_num_threads(before_); }
-
- private:
-  int before_;
 };
 
 // Half a step of the format around a code value, plus the clamp of a value just past the largest code.

@@ -213,8 +213,8 @@ TEST(PlacePages, SharesFullPagesOfAPrefixOnly) {
   Problem p;
   p.softmax_scale = 1;
   p.page_size = 8;
-  // Request 1 shares 20 = 2.5 pages; request 2 shares 30 with request 1, of which 16 stand with 0.
-  p.requests = {{1, 40}, {1, 40, 0, 20}, {1, 40, 1, 30}};
+  // Request 1 shares one token less than 3 pages, request 2 one token less than 4.
+  p.requests = {{1, 40}, {1, 40, 0, 23}, {1, 40, 1, 31}};
   place_pages(p);
   check_problem(p);
   EXPECT_EQ(p.pages[0][0], p.pages[1][0]);
