@@ -19,6 +19,7 @@
 
 #include "reference/bounds_rows.hpp"
 #include "reference/bounds_terms.hpp"
+#include "reference/bounds_weights.hpp"
 #include "reference/vector_math.hpp"
 
 namespace assay {
@@ -36,17 +37,12 @@ constexpr int64_t kTileKeys = 256;
 constexpr int64_t kMostScores = int64_t{6} << 20;
 // Row x key x head products below which waking other threads costs more than it saves.
 constexpr double kParallelWork = 3e5;
-// exp(-700) is far below the smallest weight that could matter, and keeps distance * coefficient finite.
-constexpr double kFar = 700;
 
 // fp32 dot products of n non-negative terms are below the exact value by at most this factor.
 double inflation(int64_t n) { return 1 + 1.01 * static_cast<double>(n + 6) * 0x1p-24; }
 
 // A power of two that brings `largest` to about 1, so that squares stay inside the fp32 range.
 double normalizer(double largest) { return largest > 0 ? std::exp2(-std::ceil(std::log2(largest))) : 1.0; }
-
-// expm1(e) or slightly more, for 0 <= e: (expm1(e) - e) / e^2 grows and is 0.71829 at 1.
-inline double expm1_above(double e) { return e <= 1 ? e * (1 + 0.71829 * e) : std::expm1(e); }
 
 struct StackedRow {
   int64_t selected = 0;  // index into the rows asked for
@@ -74,6 +70,9 @@ class FastBounds {
   }
 
   BoundedAttention run() {
+    // The blocks are the parallelism. Eigen would otherwise start threads of its own for the products of a
+    // small case, and on a busy machine waiting for them costs a hundred times the product.
+    Eigen::setNbThreads(1);
     plan();
     std::vector<double> growth(tasks_.size(), 0.0);
     std::exception_ptr failure;
@@ -280,21 +279,10 @@ class FastBounds {
     }
   }
 
-  // Sums of one row, in weights relative to exp(m).
-  struct Sums {
-    double m = 0, sink = -kInf;
-    double weight = 0;             // sum p
-    double error = 0, square = 0;  // sum p w, sum p w^2, w = expm1(E) (+ relative rounding of P)
-    double rounding = 0;           // sum h (1 + E)
-    double largest = 0;            // largest 1 + expm1(E)
-    ErrorTerms terms;
-    double floor = 0;  // of h, relative to exp(m)
-  };
-
   double second_pass(const Task& task, const std::vector<Row>& info, int64_t begin, int64_t end, double k_max,
                      const Matrix& x, const MatrixF& e) {
     const Index rows = task.count, dv = p_.head_dim_v;
-    std::vector<Sums> sums(rows);
+    std::vector<RowSums> sums(rows);
     double v_max = 0, growth = 0;
     for (Index i = 0; i < rows; ++i) {
       if (info[i].seen == 0 && !p_.sinks) continue;
@@ -324,8 +312,9 @@ class FastBounds {
       v_sizes.topLeftCorner(count, dv) = (v.topRows(count).cwiseAbs() * v_norm).cast<float>();
       v_sizes.topRightCorner(count, dv) = v_sizes.topLeftCorner(count, dv).cwiseAbs2();
       for (Index i = 0; i < rows; ++i)
-        weigh(sums[i], x.row(i).data() + (at - begin), e.row(i).data() + (at - begin), count,
-              weights.row(i).data(), separate ? floors.row(i).data() : nullptr);
+        weigh(sums[i], model_.rounded_row_sum(), x.row(i).data() + (at - begin),
+              e.row(i).data() + (at - begin), count, weights.row(i).data(),
+              separate ? floors.row(i).data() : nullptr);
       weights_f.leftCols(count) = weights.leftCols(count).cast<float>();
       acc.noalias() += weights.leftCols(count) * v.topRows(count);
       product.noalias() = weights_f.leftCols(count) * v_sizes.topRows(count);
@@ -345,7 +334,7 @@ class FastBounds {
     return growth;
   }
 
-  void start_row(const Row& row, double k_max, const double* x, Index count, Sums& s) const {
+  void start_row(const Row& row, double k_max, const double* x, Index count, RowSums& s) const {
     if (p_.sinks) s.sink = operands_.sink(row.head);
     s.m = row.seen > 0 ? std::max(row.top, s.sink) : s.sink;
     RowShape shape;
@@ -373,48 +362,7 @@ class FastBounds {
     }
   }
 
-  void weigh(Sums& s, const double* x, const float* e, int64_t count, double* weights, float* floors) const {
-    const ErrorTerms& t = s.terms;
-    const bool joint = model_.rounded_row_sum();
-    double weight = 0, error = 0, square = 0, rounding = 0, largest = 0;
-    for (int64_t j = 0; j < count; ++j) {
-      const double distance = std::min(s.m - x[j], kFar);
-      const double visible = distance < kFar ? 1.0 : 0.0;
-      const double p = vector_math::exp(-distance) * visible;
-      const double w = (e[j] + t.distance * distance + t.fixed) * visible;
-      weights[j] = p;
-      weight += p;
-      largest = std::max(largest, w);
-      // expm1_above, without its branch; rows where it does not hold are done again below.
-      const double grown = w * (1 + 0.71829 * w);
-      error += p * grown;
-      square += p * grown * grown;
-    }
-    if (largest > 1 || joint || floors != nullptr) {
-      error = square = 0;
-      for (int64_t j = 0; j < count; ++j) {
-        const double p = weights[j], distance = std::min(s.m - x[j], kFar);
-        if (p == 0) {
-          if (floors != nullptr) floors[j] = 0;
-          continue;
-        }
-        double w = expm1_above(e[j] + t.distance * distance + t.fixed);
-        const double h = std::min(p, std::max(t.p_relative * p, s.floor));
-        if (floors != nullptr) floors[j] = static_cast<float>(h);
-        rounding += h * (1 + w);
-        error += p * w;
-        if (joint) w += h / p * (1 + w);
-        square += p * w * w;
-      }
-    }
-    s.weight += weight;
-    s.error += error;
-    s.square += square;
-    s.rounding += rounding;
-    s.largest = std::max(s.largest, expm1_above(largest));
-  }
-
-  void finish_row(const Row& row, const Sums& s, double v_max, const double* acc, const double* magnitude,
+  void finish_row(const Row& row, const RowSums& s, double v_max, const double* acc, const double* magnitude,
                   const double* rounded, int64_t slot) {
     const ErrorTerms& t = s.terms;
     const double inverse = 1 / s.weight;

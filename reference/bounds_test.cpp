@@ -138,10 +138,10 @@ struct Detection {
   double o = 0, lse = 0;
 };
 Detection detect(const assay_arithmetic& a, Mutant mutant, int32_t m, int32_t window = -1) {
-  constexpr int kTrials = 4;
+  constexpr int kTrials = 3;
   Detection found;
   for (int trial = 0; trial < kTrials; ++trial) {
-    DenseCase data = make_case(Family::kNormal, 8, m, 64, 900 + trial);
+    DenseCase data = make_case(Family::kNormal, 4, m, 64, 900 + trial);
     data.problem.window_left = window;
     const Ratios r = ratios(bounded_attention(data.problem, data.host(), data.rows(), a),
                             Emulator(data, a, mutant, trial).run());
@@ -154,23 +154,27 @@ Detection detect(const assay_arithmetic& a, Mutant mutant, int32_t m, int32_t wi
 TEST(Bounds, RejectMistakesInShortContexts) {
   for (const assay_arithmetic& a : {arithmetic(ASSAY_BF16, 1, 64), tensor_core(ASSAY_BF16, 64, 16, 25, 23),
                                     arithmetic(ASSAY_FP32, 16, 32)}) {
-    for (const int32_t m : {61, 160, 512}) {
+    for (const int32_t m : {61, 512}) {
       SCOPED_TRACE(fmt::format("P format {}, keys {}", a.p_format, m));
-      EXPECT_EQ(detect(a, Mutant::kNone, m).o, 0);
-      EXPECT_EQ(detect(a, Mutant::kNone, m).lse, 0);
-      for (const Mutant mutant :
-           {Mutant::kDropKey, Mutant::kStaleToken, Mutant::kTailKeys, Mutant::kLastDim}) {
-        EXPECT_EQ(detect(a, mutant, m).lse, 1) << "mutant " << static_cast<int>(mutant);
-        EXPECT_EQ(detect(a, mutant, m).o, 1) << "mutant " << static_cast<int>(mutant);
-      }
-      EXPECT_EQ(detect(a, Mutant::kScale, m).lse, 1);
-      EXPECT_EQ(detect(a, Mutant::kLse2, m).lse, 1);
-      EXPECT_EQ(detect(a, Mutant::kSwapV, m).o, 1);
-      EXPECT_EQ(detect(a, Mutant::kWindowShort, m, 40).lse, 1);
-      EXPECT_EQ(detect(a, Mutant::kWindowShort, m, 40).o, 1);
-      if (m > 2 * a.tile_keys) {
-        EXPECT_EQ(detect(a, Mutant::kNoRescale, m).o, 1);
-      }
+      const auto expect = [&](Mutant mutant, bool by_o, bool by_lse, int32_t window = -1) {
+        const Detection found = detect(a, mutant, m, window);
+        if (by_o) {
+          EXPECT_EQ(found.o, 1) << "mutant " << static_cast<int>(mutant);
+        }
+        if (by_lse) {
+          EXPECT_EQ(found.lse, 1) << "mutant " << static_cast<int>(mutant);
+        }
+      };
+      const Detection none = detect(a, Mutant::kNone, m);
+      EXPECT_EQ(none.o, 0);
+      EXPECT_EQ(none.lse, 0);
+      for (const Mutant mutant : {Mutant::kDropKey, Mutant::kStaleToken, Mutant::kTailKeys, Mutant::kLastDim})
+        expect(mutant, true, true);
+      expect(Mutant::kScale, false, true);
+      expect(Mutant::kLse2, false, true);
+      expect(Mutant::kSwapV, true, false);
+      expect(Mutant::kWindowShort, true, true, 40);
+      if (m > 2 * a.tile_keys) expect(Mutant::kNoRescale, true, false);
     }
   }
 }

@@ -182,9 +182,9 @@ std::vector<std::string> DeviceCase::broken_guards() const {
     std::memcpy(expected.data() + front, a.host->payload() + a.host->bytes(), back);
     const auto first = std::mismatch(guards.begin(), guards.end(), expected.begin()).first - guards.begin();
     if (first == front + back) continue;
-    broken.push_back(first < front
-                         ? fmt::format("{} (byte {} before its start)", operand_name(a.owner), front - first)
-                         : fmt::format("{} (byte {} past its end)", operand_name(a.owner), first - front + 1));
+    broken.push_back(
+        first < front ? fmt::format("{} (byte {} before its start)", operand_name(a.owner), front - first)
+                      : fmt::format("{} (byte {} past its end)", operand_name(a.owner), first - front + 1));
   }
   return broken;
 }
