@@ -10,6 +10,7 @@
 
 #include "reference/bounds_elementwise.hpp"
 #include "reference/bounds_emulator.hpp"
+#include "reference/bounds_terms.hpp"
 
 namespace assay {
 namespace {
@@ -343,6 +344,42 @@ TEST(Bounds, CoarserDeclarationsGiveWiderBounds) {
       "lag", [](assay_arithmetic& a) { a.rescale_lag_log2 = 16; }, true, true);
   wider(
       "q rounding", [](assay_arithmetic& a) { a.q_rounding = 0x1p-9; }, true, true);
+}
+
+TEST(Bounds, TermsThatNeedQuantisedOperands) {
+  Problem p = make_case(Family::kNormal, 1, 64, 32, 1).problem;
+  assay_arithmetic a = arithmetic(ASSAY_FP32, 16, 64);
+  const auto terms = [&] {
+    RowShape row;
+    row.keys = row.span = 64;
+    row.query_sum = row.top = row.lse_abs = row.top_weight = 1;
+    return ErrorModel(p, a).terms(row);
+  };
+  const ErrorTerms plain = terms();
+  a.dequant_format = ASSAY_BF16;
+  EXPECT_EQ(terms().dot, plain.dot);  // bf16 codes without a scale are bf16
+  p.k_format = p.v_format = ASSAY_FP8_E4M3;
+  EXPECT_EQ(terms().dot, plain.dot);  // and so are fp8 codes
+  EXPECT_EQ(terms().pv, plain.pv);
+  p.k_scale = p.v_scale = ASSAY_SCALE_HEAD;
+  EXPECT_GT(terms().dot, 0x1p-8);
+  EXPECT_GT(terms().pv, 0x1p-8);
+  p.k_format = p.v_format = ASSAY_FP16;
+  p.k_scale = p.v_scale = ASSAY_SCALE_NONE;
+  EXPECT_GT(terms().dot, 0x1p-8);  // fp16 keeps more bits than bf16
+  a.dequant_format = ASSAY_FORMAT_NONE;
+  p.k_scale = p.v_scale = ASSAY_SCALE_TOKEN_HEAD;
+  EXPECT_GT(terms().score, plain.score);
+  EXPECT_GT(terms().pv, plain.pv);
+  // Exact integer products; a chain of the row sum; tiles accumulated apart.
+  a.qk.kind = ASSAY_ACC_INT32;
+  EXPECT_LT(terms().dot, plain.dot);
+  a.row_sum_chain = 4;
+  EXPECT_LT(terms().theta, plain.theta);
+  a = tensor_core(ASSAY_BF16, 16, 8, 13, 13);
+  const double single = terms().pv;
+  a.promote_pv = 1;
+  EXPECT_LT(terms().pv, single / 2);
 }
 
 TEST(Bounds, GrowthSaysWhenTheDeclaredArithmeticGuaranteesNothing) {

@@ -102,6 +102,21 @@ TEST(Judge, ALeakOfUnusedSlotsIsRecognised) {
   EXPECT_THAT(v.reason, AllOf(StartsWith("O is NaN or infinite in "), HasSubstr("it reads unused memory")));
 }
 
+TEST(Judge, AResultThatFollowsUnusedMemoryIsWrongHoweverSmallTheDifference) {
+  const Verdict v = judge(small_problem(), "paged_peek_fake");
+  EXPECT_EQ(v.outcome, Outcome::kWrong);
+  EXPECT_THAT(
+      v.reason,
+      StartsWith("the result changes with the contents of unused memory: LSE at request 0 row 0 head 0"));
+  EXPECT_LE(v.lse.max_ratio, 1);
+}
+
+TEST(Judge, ADeclarationThatAcceptsEverythingIsNotTrusted) {
+  const Verdict v = judge(small_problem(), "paged_vague_fake");
+  EXPECT_EQ(v.outcome, Outcome::kUntrusted);
+  EXPECT_THAT(v.reason, HasSubstr("would accept V of two visible pages exchanged"));
+}
+
 TEST(Judge, StridedAndStackedOperands) {
   Problem p = small_problem();
   p.strided = {true, true, true, true, false};

@@ -41,6 +41,8 @@ enum class Behaviour {
   kFlaky,        // changes low bits from run to run, promises repeatability
   kDropPage,     // ignores the last page (16 keys for prefill)
   kLeak,         // multiplies P = 0 with the unused slots of the last page
+  kPeek,         // the last bit of the LSE follows the sign of an unused slot
+  kVague,        // right, but declares an exponential so bad that nothing could be wrong
   kLse2,         // LSE in base 2
   kSegfault,
   kAbort,
@@ -74,6 +76,8 @@ constexpr Entry kBehaviours[] = {
     {Behaviour::kFlaky, "flaky", "different low bits in every run"},
     {Behaviour::kDropPage, "droppage", "ignores the last page"},
     {Behaviour::kLeak, "leak", "multiplies P = 0 with unused slots"},
+    {Behaviour::kPeek, "peek", "last bit of the LSE follows an unused slot"},
+    {Behaviour::kVague, "vague", "declares an exponential of no accuracy"},
     {Behaviour::kLse2, "lse2", "LSE in base 2"},
     {Behaviour::kSegfault, "segfault", "writes to address 0"},
     {Behaviour::kAbort, "abort", "calls abort"},
@@ -231,6 +235,13 @@ int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& ts, ch
     case Behaviour::kWriteInput:
       *static_cast<char*>(ts.k.data) ^= 0x40;
       break;
+    case Behaviour::kPeek: {
+      // The slot behind the last key of request 0, if its page has one.
+      if (p.op != ASSAY_OP_PAGED || p.kv_len[0] % p.page_size == 0) break;
+      auto* lse = static_cast<float*>(ts.lse.data);
+      if (cached(p, ts, ts.k, 0, p.kv_len[0], 0, 0) > 0) *lse = std::nextafter(*lse, *lse + 1);
+      break;
+    }
     case Behaviour::kFlaky: {
       // One unit in the last place of the largest element, every other run: within any bound.
       if (call % 2 == 0) break;
@@ -271,6 +282,7 @@ int supports(Behaviour behaviour, const assay_problem& p, char* why, size_t size
 }
 
 // Computes in double, so fp32 with a short chain is an honest, generous description.
+template <Behaviour kBehaviour>
 int arithmetic(const assay_problem* p, assay_arithmetic* a) {
   *a = assay_arithmetic{};
   a->struct_size = sizeof(*a);
@@ -279,7 +291,7 @@ int arithmetic(const assay_problem* p, assay_arithmetic* a) {
   a->splits = 1;
   a->row_sum_chain = 64;
   a->p_format = ASSAY_FP32;
-  a->exp_relative_error = 0x1p-22;
+  a->exp_relative_error = kBehaviour == Behaviour::kVague ? 0.6 : 0x1p-22;
   a->tanh_relative_error = 0x1p-22;
   return ASSAY_OK;
 }
@@ -313,7 +325,8 @@ struct Registry {
     k.op = kOp;
     k.promises = ASSAY_PROMISE_REPEATABLE;
     k.supports = supports_door<kIndex, kOp>;
-    k.arithmetic = entry.behaviour == Behaviour::kUndeclared ? nullptr : arithmetic;
+    k.arithmetic =
+        entry.behaviour == Behaviour::kUndeclared ? nullptr : arithmetic<kBehaviours[kIndex].behaviour>;
     k.run = run_door<kIndex>;
     kernels.push_back(k);
   }
