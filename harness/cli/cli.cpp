@@ -149,7 +149,8 @@ std::string dated_folder() {
 
 constexpr const char* kFooter =
     "Exit codes: 0 fine, 1 wrong results (or crashed, timed out, untrusted, or every case refused),\n"
-    "2 usage or bad input (or no case), 5 stopped and resumable, 6 infrastructure.\n"
+    "2 usage or bad input (or a case that cannot be built, or no case), 5 stopped and resumable, 6 "
+    "infrastructure.\n"
     "assay COMMAND --help shows the options of a command with examples.";
 
 int dispatch(int argc, char** argv) {
@@ -233,6 +234,15 @@ int dispatch(int argc, char** argv) {
       "results/today\n"
       "  assay report results/today --out /var/www/assay");
 
+  if (argc > 1 && argv[1][0] != '-') {  // the library would only say that a subcommand is missing
+    std::string names;
+    bool known = false;
+    for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+      names += (names.empty() ? "" : ", ") + sub->get_name();
+      known = known || sub->get_name() == argv[1];
+    }
+    if (!known) throw InputError(fmt::format("there is no command {}; there are: {}", argv[1], names));
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -14,8 +14,8 @@ namespace assay {
 // The same meaning in every command; the README of this folder lists them.
 enum ExitCode : int {
   kExitOk = 0,
-  kExitWrong = 1,       // wrong, untrusted, crashed, timed out or invalid rows, or nothing but refusals
-  kExitUsage = 2,       // bad input, or no case to look at
+  kExitWrong = 1,       // wrong, untrusted, crashed or timed out rows, or nothing but refusals
+  kExitUsage = 2,       // bad input, cases that cannot be built, or no case to look at
   kExitIncomplete = 5,  // stopped; --resume goes on
   kExitInfrastructure = 6,
 };

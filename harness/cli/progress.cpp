@@ -47,10 +47,11 @@ void Progress::planned(const SweepPlan& plan) {
   if (total_ > 0) plain_every_ = std::max<int64_t>(1, total_ / 20);
   if (quiet_) return;
   clear();
-  fmt::print(stderr, "{} cases{}{}\n",
+  fmt::print(stderr, "{} case{}{}{}\n",
              plan.count.complete ? fmt::format("{}", plan.count.cases)
                                  : fmt::format("more than {}", plan.count.cases),
-             total_ >= 0 ? fmt::format(", {} rows", total_) : "",
+             plan.count.cases == 1 ? "" : "s",
+             total_ >= 0 ? fmt::format(", {} row{}", total_, total_ == 1 ? "" : "s") : "",
              found_ > 0 ? fmt::format(", {} rows known from before", found_) : "");
 }
 
@@ -87,8 +88,8 @@ void Progress::draw() {
     text += fmt::format(
         " {} left", minutes(elapsed_s() / static_cast<double>(fresh) * static_cast<double>(total_ - done_)));
   else
-    text += " " + minutes(elapsed_s());
-  text += "  " + current_;
+    text += fmt::format(" {}", minutes(elapsed_s()));
+  text += fmt::format("  {}", current_);
   const auto width = static_cast<size_t>(stderr_width() - 1);
   if (text.size() > width) text.resize(width);
   fmt::print(stderr, "\r\033[K{}", text);

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <fstream>
 #include <optional>
 
 #include "harness/base/error.hpp"
@@ -95,7 +96,7 @@ std::vector<std::string> notes(const SweepResult& r, const std::vector<Row>& row
   say(r.no_kernel, "cases without a kernel of their op");
   say(unverified_cases(rows), "cases verified by no kernel: every one refused");
   int64_t sampled = 0;
-  for (const Row& row : rows) sampled += row.rows_checked >= 0 && row.rows_checked < row.rows_total;
+  for (const Row& row : rows) sampled += row.rows_checked > 0 && row.rows_checked < row.rows_total;
   say(sampled,
       "rows judged on a sample of query rows (columns rows_checked and rows_total; raise --rows-budget)");
   const nlohmann::json limits = sweep.first_limits();
@@ -113,8 +114,11 @@ std::vector<std::string> notes(const SweepResult& r, const std::vector<Row>& row
 int exit_code(const Tally& tally, bool stopped) {
   if (stopped) return kExitIncomplete;
   if (tally.total() == 0) return kExitUsage;
-  if (tally.of("unsupported") == tally.total()) return kExitWrong;
-  return tally.of("passed") + tally.of("unsupported") == tally.total() ? kExitOk : kExitWrong;
+  // A case that cannot be built (a broken trace, say) is bad input; it does not hide a wrong kernel.
+  const int64_t fine = tally.of("passed") + tally.of("unsupported"), invalid = tally.of("invalid");
+  if (fine + invalid < tally.total()) return kExitWrong;
+  if (invalid > 0) return kExitUsage;
+  return tally.of("passed") > 0 ? kExitOk : kExitWrong;
 }
 
 }  // namespace
@@ -127,6 +131,8 @@ int run_command(const RunArguments& a) {
     throw InputError("no case to look at: " +
                      std::string(a.run.filter.empty() ? "the suites are empty" : "--filter matches none") +
                      (a.run.shard.count > 1 ? ", or none falls into this shard" : ""));
+  if (!a.junit.empty() && !std::ofstream(a.junit, std::ios::app))  // now, not after an hour
+    throw InputError("--junit " + a.junit + ": cannot be written");
   std::optional<ResultsFolder> folder;
   if (!a.out.empty())
     folder.emplace(a.resume ? ResultsFolder::resume(a.out, sweep.identity())

@@ -2,6 +2,7 @@
 // See case_runner.hpp.
 #include "harness/run/case_runner.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <new>
@@ -26,8 +27,9 @@ double us_since(Clock::time_point start) { return 1e6 * seconds_since(start); }
 
 // What a scalar CPU kernel, three poisoned runs and a repetition of it, and the reference may need beyond
 // the time limit: 0.5 GFLOP/s and 1 GB/s are below any machine this runs on.
-double check_allowance_s(const Work& w, double rows_budget) {
-  return 5 * (w.flops / 0.5e9 + w.total_bytes / 1e9) + rows_budget / 1e6;
+double check_allowance_s(const Work& w, const Problem& p, double rows_budget) {
+  const double products = std::min(rows_budget, static_cast<double>(w.visible_pairs) * p.heads_q);
+  return 5 * (w.flops / 0.5e9 + w.total_bytes / 1e9) + products / 1e6;
 }
 
 std::string place_text(const ErrorStats& e) {
@@ -238,7 +240,7 @@ void run_case(const json& request, const Backend& backend, const assay_device& d
     problem.emplace(make_problem(parse_scenario(line)));
     fill_batch(base, *problem);
     work = work_of(*problem);
-    starting("inputs", "", check_allowance_s(work, 0));
+    starting("inputs", "", check_allowance_s(work, *problem, 0));
     judge.emplace(*problem, budget);
   } catch (const InputError& e) {
     base.reason = e.what();
@@ -255,7 +257,7 @@ void run_case(const json& request, const Backend& backend, const assay_device& d
   }
   const Case c{backend, device, *problem, work, limits, rule, say};
   for (const json& wanted : request.at("kernels")) {
-    starting("check", wanted.at("name").get<std::string>(), check_allowance_s(work, budget));
+    starting("check", wanted.at("name").get<std::string>(), check_allowance_s(work, *problem, budget));
     run_kernel(c, *judge, wanted, base);
   }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shards partition any set of lines; options survive a trip through run.json.
-#include "harness/run/options.hpp"
-
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "harness/base/error.hpp"
+#include "harness/run/options.hpp"
 
 namespace assay {
 namespace {
@@ -14,7 +14,7 @@ TEST(Shard, EveryLineFallsIntoExactlyOneAndPartsAreSimilar) {
   for (int32_t n : {1, 2, 3, 7, 64}) {
     std::vector<int> sizes(n, 0);
     for (int i = 0; i < 6400; ++i) {
-      const std::string line = "paged batch=1q1s" + std::to_string(i) + " seed=" + std::to_string(i % 7);
+      const std::string line = fmt::format("paged batch=1q1s{} seed={}", i, i % 7);
       int owners = 0;
       for (int32_t s = 1; s <= n; ++s)
         if (in_shard(line, {s, n})) {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shards made by hand: the good sum, and every way the sum could be a lie.
-#include "harness/run/merge.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -12,6 +10,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/report/row_reader.hpp"
+#include "harness/run/merge.hpp"
 #include "harness/run/options.hpp"
 #include "harness/run/results_folder.hpp"
 
@@ -26,7 +25,7 @@ class Merge : public testing::Test {
   fs::path root = fs::temp_directory_path() / ("assay_merge_test_" + std::to_string(getpid()));
   void SetUp() override {
     fs::create_directories(root);
-    for (int i = 1; i <= 3; ++i) shard("part" + std::to_string(i), {i, 3});
+    for (int i = 1; i <= 3; ++i) shard(fmt::format("part{}", i), {i, 3});
   }
   void TearDown() override { fs::remove_all(root); }
   std::string path(const std::string& name) { return (root / name).string(); }
@@ -35,7 +34,7 @@ class Merge : public testing::Test {
     std::vector<Row> rows;
     for (int i = 0; i < 60; ++i) {
       Row r;
-      r.scenario = "paged batch=1q1s" + std::to_string(i);
+      r.scenario = fmt::format("paged batch=1q1s{}", i);
       r.backend = "cpu";
       r.kernel = "a";
       r.outcome = i == 5 ? "wrong" : "passed";

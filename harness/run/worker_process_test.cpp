@@ -3,6 +3,7 @@
 #include "harness/run/worker_process.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -69,7 +70,7 @@ TEST(WorkerProcess, SilenceTimesOutAndTheWholeGroupIsKilled) {
   // The orphan is reaped by init, or stays a zombie where there is none: dead either way.
   char state = 'R';
   for (int i = 0; i < 200 && state != 'Z'; ++i) {
-    std::FILE* f = std::fopen(("/proc/" + std::to_string(child) + "/stat").c_str(), "r");
+    std::FILE* f = std::fopen(fmt::format("/proc/{}/stat", child).c_str(), "r");
     if (!f) break;
     if (std::fscanf(f, "%*d %*s %c", &state) != 1) state = 'Z';
     std::fclose(f);

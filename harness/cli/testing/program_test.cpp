@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole program on kernels that work and kernels that misbehave in every known way.
+#include "harness/cli/testing/program.hpp"
+
+#include <set>
+
+namespace assay {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+class Misbehaving : public Program {};
+
+// One sweep over all of them: every death is told apart, and the sweep goes on behind each.
+TEST_F(Misbehaving, EveryKindGetsItsOutcomeAndTheSweepGoesOn) {
+  const struct {
+    const char *kernel, *outcome, *reason;
+  } expected[] = {
+      {"ok", "passed", ""},
+      {"noisy", "passed", ""},
+      {"undeclared", "passed", ""},
+      {"segfault", "crashed", "SIGSEGV while running paged_segfault_fake"},
+      {"abort", "crashed", "SIGABRT while running paged_abort_fake"},
+      {"exit", "crashed", "exit code 0 while running paged_exit_fake"},
+      {"hang", "timed_out", "while running paged_hang_fake"},
+      {"throw", "crashed", "fake kernel threw"},
+      {"throwint", "crashed", "exception"},
+      {"fail", "crashed", "failed on purpose"},
+      {"allocate", "crashed", "bad_alloc"},
+      {"refuse", "unsupported", "missing everything"},
+      {"silent", "wrong", "not written"},
+      {"skiprow", "wrong", "not written"},
+      {"nan", "wrong", "NaN"},
+      {"onenan", "wrong", "NaN"},
+      {"zeros", "wrong", ""},
+      {"overrun", "wrong", "outside its buffers"},
+      {"overrunfar", "wrong", "outside its buffers"},
+      {"underrun", "wrong", "outside its buffers"},
+      {"writeinput", "wrong", "k"},
+      {"flaky", "wrong", ""},
+      {"droppage", "wrong", ""},
+      {"leak", "wrong", ""},
+      {"lse2", "wrong", "LSE"},
+  };
+  const Output o = fake({"check", kLine, "--timeout", "4", "--worker-memory", "2G", "--out", path("out"),
+                         "--junit", path("j.xml")});
+  EXPECT_EQ(o.code, 1);
+  const auto rows = by(path("out"), &Row::kernel);
+  EXPECT_EQ(rows.size(), std::size(expected)) << "every kernel of the op, once";
+  for (const auto& e : expected) {
+    const std::string name = std::string("paged_") + e.kernel + "_fake";
+    SCOPED_TRACE(name);
+    ASSERT_TRUE(rows.contains(name));
+    EXPECT_EQ(rows.at(name).outcome, e.outcome) << rows.at(name).reason;
+    EXPECT_THAT(rows.at(name).reason, HasSubstr(e.reason));
+    EXPECT_EQ(rows.at(name).scenario, kLine);
+    const bool failing = std::string(e.outcome) != "passed" && std::string(e.outcome) != "unsupported";
+    EXPECT_EQ(o.out.find("--kernel " + name) != std::string::npos, failing) << "command that repeats it";
+  }
+  EXPECT_THAT(o.out,
+              HasSubstr("3 passed, 13 wrong, 1 unsupported, 0 untrusted, 7 crashed, 1 timed out, 0 invalid"));
+  EXPECT_THAT(read_text(path("out/worker.log")), HasSubstr("fake kernel was here too"));
+  EXPECT_THAT(o.out + o.err, Not(HasSubstr("was here"))) << "output of kernels stays out of ours";
+  const std::string failures = read_text(path("out/failures.txt"));
+  EXPECT_EQ(std::count(failures.begin(), failures.end(), '\n'), 21);
+  EXPECT_THAT(read_text(path("j.xml")), AllOf(HasSubstr("<testsuite"), HasSubstr("paged_hang_fake")));
+  const nlohmann::json run = read_run_json(path("out"));
+  EXPECT_EQ(run["complete"], true);
+  EXPECT_EQ(run["tally"]["crashed"], 7);
+  EXPECT_EQ(run["rows"], 25);
+  for (const char* key :
+       {"machine", "compiler", "commit", "clocks", "command", "start", "end", "seed", "columns"})
+    EXPECT_TRUE(run.contains(key)) << key;
+  EXPECT_TRUE(run["seed"].is_null());
+  EXPECT_FALSE(run["seed_reason"].get<std::string>().empty()) << "missing values carry a reason";
+}
+
+// A crash while being timed: the kernels behind it still get their rows.
+TEST_F(Misbehaving, BenchTimesOnlyWhatIsRight) {
+  const Output o =
+      fake({"bench", kLine, "--kernel", "paged_ok_fake", "--kernel", "paged_nan_fake", "--kernel",
+            "paged_segfault_fake", "--max-seconds", "0.2", "--cache", "both", "--out", path("out")});
+  EXPECT_EQ(o.code, 1) << o.err;
+  std::map<std::string, Row> rows;
+  for (const Row& r : read_rows(path("out/rows.csv")).rows) rows[r.kernel + " " + r.cache] = r;
+  ASSERT_EQ(rows.size(), 4u);
+  for (const char* mode : {"hot", "cold"}) {
+    const Row& r = rows.at(std::string("paged_ok_fake ") + mode);
+    EXPECT_EQ(r.outcome, "passed");
+    EXPECT_GT(r.time_us, 0);
+    EXPECT_LE(r.time_q1_us, r.time_us);
+    EXPECT_GE(r.time_q3_us, r.time_us);
+    EXPECT_GE(r.samples, 1);
+    // 2 requests x 33 keys x 4 heads x 2 (64 + 64) FLOP, over the median.
+    EXPECT_NEAR(r.tflops * 1e12 * r.time_us * 1e-6, 2 * 33 * 4 * 256, 1);
+    EXPECT_NEAR(r.tokens_per_s * r.time_us * 1e-6, 2, 1e-6);
+  }
+  EXPECT_EQ(rows.at("paged_nan_fake ").outcome, "wrong");
+  EXPECT_EQ(rows.at("paged_segfault_fake ").outcome, "crashed");
+}
+
+TEST_F(Misbehaving, NothingVerifiedIsNotGreen) {
+  const Output o = fake({"check", kLine, "--kernel", "paged_refuse_fake"});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, HasSubstr("nothing was verified"));
+  const Output other = fake({"check", "prefill h=4/2 d=64 batch=1q8", "--kernel", "paged_ok_fake"});
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.out, HasSubstr("without a kernel of their op"));
+}
+
+class Commands : public Program {};
+
+TEST_F(Commands, CpuKernelsPassAndTheProgramSaysSo) {
+  const Output o = run({"check", kLine, "--kernel", "*naive*", "--kernel", "*online*"});
+  EXPECT_EQ(o.code, 0) << o.out << o.err;
+  EXPECT_THAT(o.out,
+              AllOf(HasSubstr("paged_naive_cpu"), HasSubstr("0 wrong, 0 unsupported"), HasSubstr(kLine)));
+}
+
+TEST_F(Commands, HelpOfEveryCommandHasExamples) {
+  for (const char* command : {"list", "describe", "kernels", "check", "bench", "run", "merge", "report"}) {
+    const Output o = run({command, "--help"});
+    EXPECT_EQ(o.code, 0);
+    EXPECT_THAT(o.out, AllOf(HasSubstr("Examples:"), HasSubstr(std::string("  assay ") + command)));
+  }
+  EXPECT_THAT(run({"--help"}).out, HasSubstr("Exit codes"));
+  EXPECT_THAT(run({"--version"}).out, StartsWith("assay 0."));
+}
+
+TEST_F(Commands, ListIsCanonicalSeededFilteredAndLimited) {
+  const std::string suite = "paged kv=bf16 d=64,128 h=4/2 batch=1q1s7";
+  EXPECT_EQ(run({"list", suite}).out, "paged h=4/2 d=64 batch=1q1s7\npaged h=4/2 batch=1q1s7\n");
+  EXPECT_EQ(run({"list", suite, "--seed", "9", "--filter", "d=64"}).out,
+            "paged h=4/2 d=64 batch=1q1s7 seed=9\n");
+  EXPECT_EQ(run({"list", suite, "--limit", "1"}).out, "paged h=4/2 d=64 batch=1q1s7\n");
+  EXPECT_THAT(run({"list", suite, suite, "--count"}).out, HasSubstr("4 cases"));
+  const Output piped = run_shell(shell({"list", "paged batch=1q1s[1:100000:1]"}) + " | head -1");
+  EXPECT_EQ(piped.out, "paged batch=1q1\n");
+  EXPECT_EQ(piped.err, "");
+}
+
+TEST_F(Commands, DescribeShowsTheProblem) {
+  const Output o = run({"describe", "paged window=3 page=4 batch=1q4s10"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out,
+              AllOf(HasSubstr("  0 ...####..."), HasSubstr("  3 ......####"), HasSubstr("16 visible pairs")));
+  EXPECT_THAT(run({"describe", "fields"}).out, AllOf(HasSubstr("window"), HasSubstr("nhd, hnd")));
+}
+
+TEST_F(Commands, KernelsPrintsTheMatrix) {
+  const Output o = fake(
+      {"kernels", "--op", "paged", "--kernel", "paged_ok_fake", "--kernel", "paged_refuse_fake", "--why"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, testing::ContainsRegex("plain bf16 +yes +-"));
+  EXPECT_THAT(o.out, testing::ContainsRegex("mask tree +- +-"));
+  EXPECT_THAT(o.out, HasSubstr("paged_refuse_fake mask tree: required this problem"));
+  EXPECT_THAT(o.out, Not(HasSubstr("prefill")));
+}
+
+TEST_F(Commands, ShardsMergeToTheWholeRun) {
+  const std::string suite = "paged h=4/2 d=64 page=16,32 batch=1q1s[1:12:1]";
+  ASSERT_EQ(fake({"check", suite, "--kernel", "paged_ok_fake", "--out", path("whole"), "--quiet"}).code, 0);
+  std::vector<std::string> words = {"merge", "--out", path("sum")};
+  size_t parts = 0;
+  for (const char* s : {"1", "2", "3"}) {
+    const std::string out = path(std::string("part") + s);
+    ASSERT_EQ(
+        fake({"check", suite, "--kernel", "paged_ok_fake", "--out", out, "--shard", std::string(s) + "/3"})
+            .code,
+        0);
+    parts += read_rows(out + "/rows.csv").rows.size();
+    words.push_back(out);
+  }
+  EXPECT_EQ(parts, 24u);
+  const Output o = run(words);
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("24 passed"));
+  const auto whole = by(path("whole"), &Row::scenario), sum = by(path("sum"), &Row::scenario);
+  ASSERT_EQ(whole.size(), 24u);
+  for (const auto& [line, row] : whole) EXPECT_TRUE(sum.contains(line)) << line;
+  words.pop_back();
+  words[2] = path("sum2");
+  const Output missing = run(words);
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.err, HasSubstr("missing shards: 3/3"));
+}
+
+TEST_F(Commands, RepeatedLinesRunOnceAndPlainOutputHasNoEscapes) {
+  const Output o = fake({"check", kLine, kLine, "--kernel", "paged_nan_fake"});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.out, AllOf(HasSubstr("1 lines left out"), HasSubstr("0 passed, 1 wrong")));
+  EXPECT_THAT(o.out + o.err, Not(HasSubstr("\033")));
+  EXPECT_THAT(fake({"check", kLine, "--kernel", "paged_nan_fake", "--color", "always"}).out,
+              HasSubstr("\033["));
+}
+
+}  // namespace
+}  // namespace assay

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parent's side with scripted workers: what it makes of every order of messages and deaths.
+#include "harness/run/dispatcher.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "harness/base/error.hpp"
+
+namespace assay {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class Scripted : public testing::Test {
+ protected:
+  fs::path root = fs::temp_directory_path() / ("assay_dispatcher_test_" + std::to_string(getpid()));
+  std::FILE* log = std::tmpfile();
+  RunOptions options;
+  std::vector<Row> rows;
+  std::atomic<bool> stop{false};
+  void SetUp() override {
+    fs::create_directories(root);
+    options.timeout_s = 1;
+  }
+  void TearDown() override {
+    fs::remove_all(root);
+    std::fclose(log);
+  }
+  // A worker that says ready, then for its n-th start runs the body n (the last one from then on).
+  WorkerCommand worker(const std::vector<std::string>& bodies) {
+    const std::string script = (root / "worker.sh").string(), count = (root / "starts").string();
+    std::ofstream out(script);
+    out << "say() { printf '%s\\n' \"$1\" >&3; }\n"
+        << "start() { say "
+           "\"{\\\"event\\\":\\\"starting\\\",\\\"kernel\\\":\\\"$1\\\",\\\"stage\\\":\\\"$2\\\",\\\"allow_"
+           "s\\\":0}\"; }\n"
+        << "row() { say \"{\\\"event\\\":\\\"row\\\",\\\"row\\\":{\\\"scenario\\\":\\\"paged "
+           "x\\\",\\\"kernel\\\":\\\"$1\\\","
+           "\\\"outcome\\\":\\\"$2\\\",\\\"cache\\\":\\\"$3\\\"}}\"; }\n"
+        << "done_() { say '{\"event\":\"done\"}'; }\n"
+        << "echo x >>" << count << "\nn=$(wc -l <" << count << ")\n"
+        << "say "
+           "'{\"event\":\"ready\",\"backend\":\"b\",\"path\":\"p\",\"device\":{\"name\":\"dev\"},\"kernels\":"
+           "[]}'\n"
+        << "read -r request <&3\n";
+    for (size_t i = 0; i < bodies.size(); ++i)
+      out << "[ $n " << (i + 1 == bodies.size() ? "-ge " : "-eq ") << i + 1 << " ] && { " << bodies[i]
+          << "\n}\n";
+    out << "sleep 300 <&3\n";
+    return {.argv = {"/bin/sh", script}};
+  }
+  bool run(Dispatcher& d, const std::vector<std::string>& kernels) {
+    CaseRequest request{"paged x", "place", {}};
+    for (const std::string& k : kernels) request.kernels.push_back({k, {}});
+    return d.run(
+        request, [&](const Row& r) { rows.push_back(r); }, [](const auto&, const auto&) {}, stop);
+  }
+  std::vector<std::string> outcomes() const {
+    std::vector<std::string> all;
+    for (const Row& r : rows)
+      all.push_back(r.kernel + ":" + r.outcome + (r.cache.empty() ? "" : ":" + r.cache));
+    return all;
+  }
+  using Texts = std::vector<std::string>;
+};
+
+TEST_F(Scripted, RowsArriveInOrder) {
+  Dispatcher d(worker({"start '' problem; start a check; row a passed; start b check; row b wrong; done_"}),
+               fileno(log), options);
+  EXPECT_TRUE(run(d, {"a", "b"}));
+  EXPECT_EQ(outcomes(), (Texts{"a:passed", "b:wrong"}));
+}
+
+TEST_F(Scripted, DeathInAKernelIsItsRowAndTheOthersGoOn) {
+  Dispatcher d(worker({"start a check; row a passed; start b check; echo last words >&2; kill -SEGV $$",
+                       "start c check; row c passed; done_"}),
+               fileno(log), options);
+  EXPECT_TRUE(run(d, {"a", "b", "c"}));
+  EXPECT_EQ(outcomes(), (Texts{"a:passed", "b:crashed", "c:passed"}));
+  EXPECT_EQ(rows[1].reason, "SIGSEGV while running b; it last printed: last words");
+  EXPECT_EQ(rows[1].device, "dev");
+}
+
+TEST_F(Scripted, DeathWhileBuildingCondemnsAllKernelsAtOnce) {
+  Dispatcher d(worker({"start '' problem; start '' inputs; kill -KILL $$"}), fileno(log), options);
+  EXPECT_TRUE(run(d, {"a", "b"}));
+  EXPECT_EQ(outcomes(), (Texts{"a:crashed", "b:crashed"}));
+  EXPECT_THAT(rows[0].reason, HasSubstr("while building the case"));
+}
+
+// The row was said, then freeing its buffers killed the worker: one row, crashed, not two.
+TEST_F(Scripted, DeathAfterTheRowReplacesIt) {
+  Dispatcher d(worker({"start a check; row a passed; kill -ABRT $$", "start b check; row b passed; done_"}),
+               fileno(log), options);
+  EXPECT_TRUE(run(d, {"a", "b"}));
+  EXPECT_EQ(outcomes(), (Texts{"a:crashed", "b:passed"}));
+  EXPECT_EQ(rows[0].reason, "SIGABRT while running a; before that: passed");
+}
+
+TEST_F(Scripted, MeasuredModesSurviveALaterDeath) {
+  Dispatcher d(worker({"start a check; start a cold; row a passed cold; start a hot; kill -SEGV $$"}),
+               fileno(log), options);
+  EXPECT_TRUE(run(d, {"a"}));
+  EXPECT_EQ(outcomes(), (Texts{"a:passed:cold", "a:crashed"}));
+  EXPECT_EQ(rows[1].reason, "SIGSEGV while timing a (hot)");
+}
+
+TEST_F(Scripted, SilenceIsATimeOut) {
+  options.timeout_s = 0.3;
+  Dispatcher d(worker({"start a check; sleep 300", "start b check; row b passed; done_"}), fileno(log),
+               options);
+  EXPECT_TRUE(run(d, {"a", "b"}));
+  EXPECT_EQ(outcomes(), (Texts{"a:timed_out", "b:passed"}));
+  EXPECT_EQ(rows[0].reason, "no result within 0.3 s while running a");
+}
+
+TEST_F(Scripted, GarbageAndBugsAreRowsToo) {
+  Dispatcher d(worker({"start a check; say 'not json'",
+                       "start b check; say '{\"event\":\"failed\",\"message\":\"a bug\"}'",
+                       "start c check; row c passed; done_"}),
+               fileno(log), options);
+  EXPECT_TRUE(run(d, {"a", "b", "c"}));
+  EXPECT_EQ(outcomes(), (Texts{"a:crashed", "b:crashed", "c:passed"}));
+  EXPECT_THAT(rows[0].reason, HasSubstr("garbled"));
+  EXPECT_THAT(rows[1].reason, HasSubstr("assay itself failed while running b: a bug"));
+}
+
+TEST_F(Scripted, AStopLeavesNoRowBehind) {
+  Dispatcher d(worker({"start a check; row a passed; sleep 300"}), fileno(log), options);
+  stop = true;
+  EXPECT_FALSE(run(d, {"a"}));
+  EXPECT_TRUE(rows.empty());
+}
+
+TEST_F(Scripted, AWorkerThatDoesNotStartTwiceIsInfrastructure) {
+  for (const WorkerCommand& bad :
+       {WorkerCommand{.argv = {"/bin/false"}}, WorkerCommand{.argv = {"/no/such/program"}}}) {
+    try {
+      Dispatcher d(bad, fileno(log), options);
+      FAIL();
+    } catch (const InfrastructureError& e) {
+      EXPECT_THAT(e.what(), HasSubstr("tried twice"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace assay
