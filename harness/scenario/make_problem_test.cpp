@@ -77,7 +77,7 @@ TEST(MakeProblem, DrawsDependOnTheSeedAlone) {
 
 TEST(MakeProblem, TreesAreNotAllDiagonalNorTriangular) {
   const Problem p = problem_of("paged h=1 d=8 mask=tree batch=400q12s40 seed=3");
-  int arbitrary = 0, blind = 0, rows = 0, branching = 0;
+  int arbitrary = 0, blind = 0, rows = 0, branching = 0, skipping = 0;
   const std::vector<int64_t> start = p.tree_indptr();
   for (size_t r = 0; r < p.requests.size(); ++r) {
     const int n = p.requests[r].q_len;
@@ -93,6 +93,10 @@ TEST(MakeProblem, TreesAreNotAllDiagonalNorTriangular) {
     branching += !chain;
     for (int i = 0; i < n; ++i) {
       ++rows;
+      // A parent further back than the row just before: its ancestors are seen, that row is not.
+      bool earlier = false;
+      for (int j = 0; j + 1 < i; ++j) earlier |= m[i * n + j] == 1;
+      skipping += i > 1 && earlier && m[i * n + i - 1] == 0;
       blind += m[i * n + i] == 0;
       // Ancestors of an ancestor are ancestors.
       for (int j = 0; j < i; ++j)
@@ -105,6 +109,7 @@ TEST(MakeProblem, TreesAreNotAllDiagonalNorTriangular) {
   EXPECT_GT(arbitrary, 50);
   EXPECT_LT(arbitrary, 150);
   EXPECT_GT(branching, 250);
+  EXPECT_GT(skipping, rows / 4);
   EXPECT_GT(blind, rows / 16);
   EXPECT_LT(blind, rows / 4);
 }

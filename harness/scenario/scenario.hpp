@@ -2,7 +2,8 @@
 // A scenario line: what is tested, its name in every table, the command that repeats it, the key of
 // its history. `parse_scenario(print(s)) == s` and print(parse_scenario(print(s))) == print(s).
 //
-//   paged h=32/8 d=128 kv=fp8_e4m3:head page=16 layout=nhd mask=causal window=1023 batch=64q1s4k_2q512s2k seed=7
+//   paged h=32/8 d=128 kv=fp8_e4m3:head page=16 layout=nhd mask=causal window=1023 batch=64q1s4k_2q512s2k
+//   seed=7
 //
 // The grammar, every field, its default and its meaning are in the field table (fields.hpp), from
 // which parsing, printing, `assay describe` and the README table come. To add a field: one row there.
@@ -29,27 +30,27 @@ struct Quantization {
 // Values as written, after defaults: what Problem needs before lengths are drawn.
 struct Scenario {
   int32_t op = ASSAY_OP_PAGED;
-  int32_t heads_q = 32, heads_kv = 8;                // h=32/8
-  int32_t head_dim_qk = 128, head_dim_v = 128;       // d=128 or d=192/128
-  Quantization q;                                    // q=bf16
-  Quantization k, v;                                 // kv=K[/V]; default: as q when q is not quantised, else bf16
-  int32_t o_format = ASSAY_BF16;                     // out=; default: q's format, bf16 when q is quantised
-  int32_t page_size = 16;                            // page=   (paged only, like the next five)
-  int32_t layout = ASSAY_LAYOUT_NHD;                 // layout=
-  Storage storage = Storage::kSplit;                 // storage=split|stacked|interleaved
-  int32_t table = ASSAY_TABLE_BLOCK;                 // table=block|csr|token
-  bool swa_index = false;                            // index=full|swa
-  StridedOperands strided;                           // strides=packed|q+kv+out+table+scales
-  int32_t mask = ASSAY_MASK_CAUSAL;                  // mask=
-  int32_t window_left = -1, window_right = -1;       // window=L or L/R
-  int32_t chunk = 0;                                 // chunk=
-  double softcap = 0;                                // cap=
-  int32_t alibi = ASSAY_ALIBI_NONE;                  // alibi=
-  bool sinks = false;                                // sinks=on|off
-  double softmax_scale = 0;                          // scale=; 0 = auto, 1/sqrt(head_dim_qk)
-  BatchSpec batch;                                   // batch=
-  InputRecipe recipe = InputRecipe::kNormal;         // input=
-  uint64_t seed = 0;                                 // seed=
+  int32_t heads_q = 32, heads_kv = 8;           // h=32/8
+  int32_t head_dim_qk = 128, head_dim_v = 128;  // d=128 or d=192/128
+  Quantization q;                               // q=bf16
+  Quantization k, v;                            // kv=K[/V]; default: as q when q is not quantised, else bf16
+  int32_t o_format = ASSAY_BF16;                // out=; default: q's format, bf16 when q is quantised
+  int32_t page_size = 16;                       // page=   (paged only, like the next five)
+  int32_t layout = ASSAY_LAYOUT_NHD;            // layout=
+  Storage storage = Storage::kSplit;            // storage=split|stacked|interleaved
+  int32_t table = ASSAY_TABLE_BLOCK;            // table=block|csr|token
+  bool swa_index = false;                       // index=full|swa
+  StridedOperands strided;                      // strides=packed|q+kv+out+table+scales
+  int32_t mask = ASSAY_MASK_CAUSAL;             // mask=
+  int32_t window_left = -1, window_right = -1;  // window=L or L/R
+  int32_t chunk = 0;                            // chunk=
+  double softcap = 0;                           // cap=
+  int32_t alibi = ASSAY_ALIBI_NONE;             // alibi=
+  bool sinks = false;                           // sinks=on|off
+  double softmax_scale = 0;                     // scale=; 0 = auto, 1/sqrt(head_dim_qk)
+  BatchSpec batch;                              // batch=
+  InputRecipe recipe = InputRecipe::kNormal;    // input=
+  uint64_t seed = 0;                            // seed=
   bool operator==(const Scenario&) const = default;
 };
 

@@ -40,9 +40,9 @@ struct SuiteCase {
 
 struct SuiteCounts {
   int64_t cases = 0;
-  int64_t excluded = 0;  // combinations left out because they break a rule or an except()
-  int64_t lines = 0;     // scenario lines read
-  int64_t skipped = 0;   // cases of `optional` lines whose trace file is not found
+  int64_t excluded = 0;                   // combinations left out because they break a rule or an except()
+  int64_t lines = 0;                      // scenario lines read
+  int64_t skipped = 0;                    // cases of `optional` lines whose trace file is not found
   std::vector<std::string> skip_reasons;  // one per line and file
 };
 

@@ -197,6 +197,7 @@ TEST(Suite, MistakesWithPlace) {
       // A number computed by a range points at the range.
       {"paged batch=4q1s[1:2000000000:1999999999]_1q[1:5000000000:4999999999]", 1, 45,
        "batch: new tokens (q): 5000000000 is too large"},
+      {"paged batch=[7:8]", 1, 13, "batch: \"q\" and the new tokens expected"},
       // Names.
       {"paged $smal batch=1q1", 1, 7, "\"$smal\" is not defined; names defined before this line: none"},
       {"let small = d=64\npaged $smal batch=1q1", 2, 7,
