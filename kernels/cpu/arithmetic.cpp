@@ -20,7 +20,7 @@ int online_arithmetic(const assay_problem* p, assay_arithmetic* out) {
     (rows <= kStreamRows ? streams : blocks) = true;
     if (rows <= kSplitRows) splits = std::max(splits, (p->kv_len[r] + kPartitionKeys - 1) / kPartitionKeys);
   }
-  const bool tiles = isa == Isa::kAmx && blocks && uses_bf16_tiles(*p);
+  const bool tiles = isa == Isa::kAmx && uses_bf16_tiles(*p);
   // Lanes of a dot product while streaming; block products are one chain per element (1). TDPBF16PS sums 16
   // pairs in two chains and adds their sum to the accumulator, each step rounded to nearest: shorter than
   // one chain over all products, so a chain is the safe declaration.
@@ -28,9 +28,9 @@ int online_arithmetic(const assay_problem* p, assay_arithmetic* out) {
 
   assay_arithmetic m{};
   m.struct_size = sizeof m;
-  m.qk = {ASSAY_ACC_FMA, blocks ? 1 : lanes[static_cast<int>(isa)], 0, 23};
+  m.qk = {ASSAY_ACC_FMA, blocks || tiles ? 1 : lanes[static_cast<int>(isa)], 0, 23};
   m.pv = {ASSAY_ACC_FMA, 1, 0, 23};
-  m.tile_keys = blocks && streams ? 0 : blocks ? kChunkKeys : kStreamKeys;
+  m.tile_keys = 0;  // chunks, partitions and windows cut the keys at places that depend on the row
   m.splits = splits;
   // Longest chain of a row sum: columns per lane in one step, its reduction, one add per step, one per split.
   const int width = lanes[static_cast<int>(isa)];

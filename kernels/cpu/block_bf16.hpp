@@ -16,24 +16,29 @@ namespace {
 constexpr int kTileElements = 512;  // bf16 values in a tile
 constexpr int kDepth = 32;          // products per tile step
 
-// Q codes of 16 rows and 32 dimensions per tile: [row / 16][dim / 32][16][32].
-ASSAY_INLINE void pack_queries_bf16(const Operands& a, const BlockTask& task, const Scratch& s, int steps,
-                                    ByteTables* q_tables, uint16_t* out) {
-  const int dims = a.p.head_dim_qk, padded = static_cast<int>(round_up(task.rows, kRowTile));
-  uint16_t* row = reinterpret_cast<uint16_t*>(s.staging);
-  KvView view{};  // Q has the address rule of a cache whose rows are contiguous or strided dimensions
+// Codes of one Q row as bf16, zero up to a multiple of 32 dimensions.
+ASSAY_INLINE void load_q_codes_bf16(const Operands& a, int request, int kv_head, int stacked_row,
+                                    const Scratch& s, uint16_t* out) {
+  const int head = kv_head * a.group + stacked_row % a.group;
+  const int64_t packed = a.cu_q[request * a.cu_q_stride] + static_cast<int64_t>(stacked_row / a.group);
+  KvView view{};  // Q has the address rule of a cache with one token axis
   view.data = a.q, view.format = a.p.q_format, view.element_bytes = a.q_element_bytes;
   view.dim_inner = a.q_stride[2], view.dim_pack = 0x7fffffff;
-  if (a.q_element_bytes == 1) fill_byte_tables(*q_tables, a.p.q_format);
+  const unsigned char* codes =
+      row_codes(view, packed * a.q_stride[0] + head * a.q_stride[1], a.p.head_dim_qk, s.codes);
+  codes_to_bf16(*s.q_tables, codes, a.p.q_format, a.p.head_dim_qk, out);
+}
+
+// Q codes of 16 rows and 32 dimensions per tile: [row / 16][dim / 32][16][32].
+ASSAY_INLINE void pack_queries_bf16(const Operands& a, const BlockTask& task, const Scratch& s, int steps,
+                                    uint16_t* out) {
+  const int padded = static_cast<int>(round_up(task.rows, kRowTile));
+  uint16_t* row = reinterpret_cast<uint16_t*>(s.staging);
   for (int r = 0; r < padded; ++r) {
-    if (r < task.rows) {
-      const int stacked = task.row_begin + r, head = task.kv_head * a.group + stacked % a.group;
-      const int64_t packed = a.cu_q[task.request * a.cu_q_stride] + static_cast<int64_t>(stacked / a.group);
-      const int64_t offset = packed * a.q_stride[0] + head * a.q_stride[1];
-      codes_to_bf16(*q_tables, row_codes(view, offset, dims, s.codes), a.p.q_format, dims, row);
-    } else {
+    if (r < task.rows)
+      load_q_codes_bf16(a, task.request, task.kv_head, task.row_begin + r, s, row);
+    else
       __builtin_memset(row, 0, static_cast<size_t>(steps) * 64);
-    }
     for (int step = 0; step < steps; ++step)
       _mm512_store_si512(out + (static_cast<int64_t>(r / 16) * steps + step) * kTileElements + r % 16 * 32,
                          _mm512_loadu_si512(row + step * 32));
@@ -176,7 +181,7 @@ BlockResult attend_block_bf16(const Operands& a, const BlockTask& task, void* me
   const int64_t o_stride = padded_dim(a.p.head_dim_v);
   uint16_t *q = static_cast<uint16_t*>(s.q), *k = static_cast<uint16_t*>(s.k),
            *v = static_cast<uint16_t*>(s.v);
-  pack_queries_bf16(a, task, s, steps, s.q_tables, q);
+  pack_queries_bf16(a, task, s, steps, q);
   const int padded_rows = static_cast<int>(round_up(task.rows, kRowTile));
   for (int r = 0; r < padded_rows; ++r) {
     s.rows[r] = RowInfo{};

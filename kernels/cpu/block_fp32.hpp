@@ -214,7 +214,7 @@ BlockResult attend_block_fp32(const Operands& a, const BlockTask& task, void* me
   const int o_width = static_cast<int>(round_up(a.p.head_dim_v, kW));
   float *q = static_cast<float*>(s.q), *k = static_cast<float*>(s.k), *v = static_cast<float*>(s.v);
   for (int r = 0; r < task.rows; ++r) {
-    load_q_row(a, task.request, task.kv_head, task.row_begin + r, s.codes, q + r * q_stride);
+    load_q_row(a, task.request, task.kv_head, task.row_begin + r, s, q + r * q_stride);
     s.rows[r] =
         make_row_info(a, task.request, task.kv_head, task.row_begin + r, task.key_begin, task.key_end);
     s.m[r] = kNegativeInfinity, s.l[r] = 0.0f;

@@ -16,7 +16,7 @@ namespace assay_cpu {
 // Sizes that decide a row's bits; all are per request.
 constexpr int kPartitionKeys = 1024;  // long contexts with few rows are cut here and merged
 constexpr int kSplitRows = 128;       // at most this many stacked rows: partitions instead of one pass
-constexpr int kStreamRows = 8;        // at most this many: keys are streamed once for all heads
+constexpr int kStreamRows = 16;       // at most this many: keys are streamed once for all heads
 constexpr int kBlockRows = 512;       // stacked rows that share one packed copy of the keys
 constexpr int kChunkKeys = 256;       // keys packed at a time, and per softmax step
 constexpr int kStreamKeys = 32;       // keys per softmax step while streaming

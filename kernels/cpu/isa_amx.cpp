@@ -7,7 +7,7 @@
 #include "kernels/cpu/block_bf16.hpp"
 #include "kernels/cpu/engine.hpp"
 #include "kernels/cpu/probes.hpp"
-#include "kernels/cpu/stream.hpp"
+#include "kernels/cpu/stream_bf16.hpp"
 #include "kernels/cpu/tiles.hpp"
 
 namespace assay_cpu {
@@ -15,7 +15,7 @@ namespace assay_cpu {
 const Engine& amx_engine() {
   using namespace ASSAY_ISA_NAMESPACE;
   static constexpr Engine kEngine = {
-      "amx",      scratch_bytes,        attend_block_tiles,   stream,
+      "amx",      scratch_bytes,        attend_block_tiles,   stream_tiles,
       store_row,  map_array<exp2_lane>, map_array<tanh_lane>, read_bytes,
       fp32_flops, tile_flops,
   };

@@ -73,7 +73,7 @@ ASSAY_INLINE Scratch lay_out(const assay_problem* p, void* base) {
   s.q = arena.take<float>(most * qk);
   s.k = arena.take<float>(kChunkKeys * qk), s.v = arena.take<float>(kChunkKeys * dv);
   s.scores = arena.take<float>(kRowTile * kScoreStride);
-  s.staging = arena.take<float>(16 * (qk > dv ? qk : dv));
+  s.staging = arena.take<float>(16 * (qk > dv ? qk : dv) + 1024);
   s.weights = arena.take<uint16_t>(kRowTile * kChunkKeys);
   s.v_not_finite = arena.take<uint8_t>(kChunkKeys);
   const int64_t rows = kStreamRows, heads = p->heads_kv;
@@ -88,6 +88,7 @@ ASSAY_INLINE Scratch lay_out(const assay_problem* p, void* base) {
 int64_t scratch_bytes(const assay_problem* p) { return lay_out(p, nullptr).bytes; }
 
 ASSAY_INLINE void prepare_tables(const Operands& a, const Scratch& s) {
+  if (a.q_element_bytes == 1) fill_byte_tables(*s.q_tables, a.p.q_format);
   if (a.k.element_bytes == 1) fill_byte_tables(*s.k_tables, a.p.k_format);
   if (a.v.element_bytes == 1) fill_byte_tables(*s.v_tables, a.p.v_format);
 }
@@ -113,14 +114,16 @@ ASSAY_INLINE void find_scales(const Operands& a, int request, int kv_head, int p
 }
 
 // One Q row in fp32 with the per-channel scales of Q and K folded in (q_rounding of the arithmetic model).
-ASSAY_INLINE void load_q_row(const Operands& a, int request, int kv_head, int stacked_row,
-                             unsigned char* codes, float* out) {
+ASSAY_INLINE void load_q_row(const Operands& a, int request, int kv_head, int stacked_row, const Scratch& s,
+                             float* out) {
   const int head = kv_head * a.group + stacked_row % a.group;
   const int64_t packed = a.cu_q[request * a.cu_q_stride] + static_cast<int64_t>(stacked_row / a.group);
   const int64_t offset = packed * a.q_stride[0] + head * a.q_stride[1];
   const int dims = a.p.head_dim_qk;
-  (void)codes;
-  for (int d = 0; d < dims; ++d) out[d] = load_element(a.q, offset + d * a.q_stride[2], a.p.q_format);
+  KvView view{};  // Q has the address rule of a cache with one token axis
+  view.data = a.q, view.format = a.p.q_format, view.element_bytes = a.q_element_bytes;
+  view.dim_inner = a.q_stride[2], view.dim_pack = 0x7fffffff;
+  codes_to_float(*s.q_tables, row_codes(view, offset, dims, s.codes), a.p.q_format, dims, out);
   if (a.q_scale.kind == ASSAY_SCALE_CHANNEL || a.k_scale.kind == ASSAY_SCALE_CHANNEL)
     for (int d = 0; d < dims; ++d)
       out[d] *= channel_scale(a.q_scale, head, d) * channel_scale(a.k_scale, kv_head, d);

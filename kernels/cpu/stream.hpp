@@ -126,12 +126,57 @@ ASSAY_INLINE bool all_finite(const float* v, int64_t stride, int keys, int width
   return vreduce_add(poison) == 0.0f;
 }
 
-// Asks for the first bytes of a row; the hardware follows a long row by itself.
+// Asks for every cache line of a row.
 ASSAY_INLINE void prefetch_row(const KvView& view, int64_t offset, int dims) {
   const unsigned char* at = view.data + offset * view.element_bytes;
   const int bytes = dims * view.element_bytes;
   for (int b = 0; b < bytes; b += 64) __builtin_prefetch(at + b, 0, 2);
 }
+
+// Two key lists: the step being computed and the one after it, whose rows are prefetched head by head while
+// this one is computed.
+struct StepKeys {
+  const Operands& a;
+  int32_t request, next, high, step;
+  bool rows_in_memory;  // a row is one piece of memory
+  KeyList current, ahead;
+  __attribute__((always_inline))
+  StepKeys(const Operands& operands, int32_t r, int32_t low, int32_t end, int32_t size, const KeyList& memory)
+      : a(operands), request(r), next(low), high(end), step(size), current(memory), ahead(memory) {
+    rows_in_memory = a.k.dim_inner == 1 && a.v.dim_inner == 1 && a.k.dim_pack == 0x7fffffff;
+    ahead.place += kChunkKeys / 2, ahead.k_offset += kChunkKeys / 2, ahead.v_offset += kChunkKeys / 2;
+    look_up();
+  }
+  __attribute__((always_inline)) void look_up() {
+    const int32_t left = high - next;
+    find_keys(a, request, next, left <= 0 ? 0 : left < step ? left : step, &ahead);
+    next += step;
+  }
+  __attribute__((always_inline)) KeyList& advance() {
+    const KeyList swap = current;
+    current = ahead, ahead = swap;
+    look_up();
+    return current;
+  }
+  // The share of head `head` of the next step, in the order of memory: only then do the hardware's stream
+  // prefetchers help, and software prefetches alone are limited by the few fill buffers of a core. Heads
+  // inside a token (NHD): some tokens, all heads. Tokens inside a head (HND): all tokens of this head.
+  __attribute__((always_inline)) void prefetch(int head) const {
+    if (!rows_in_memory) return;
+    const int heads = a.p.heads_kv;
+    const bool by_token = a.k.head_stride < a.k.slot_outer || a.p.op == ASSAY_OP_PREFILL;
+    const int from = by_token ? ahead.count * head / heads : 0;
+    const int to = by_token ? ahead.count * (head + 1) / heads : ahead.count;
+    const int first = by_token ? 0 : head, last = by_token ? heads : head + 1;
+    for (int j = from; j < to; ++j)
+      for (int h = first; h < last; ++h)
+        prefetch_row(a.k, ahead.k_offset[j] + h * a.k.head_stride, a.p.head_dim_qk);
+    for (int j = from; j < to; ++j)
+      for (int h = first; h < last; ++h)
+        prefetch_row(a.v, ahead.v_offset[j] + h * a.v.head_stride, a.p.head_dim_v);
+  }
+};
+static_assert(kStreamKeys <= kChunkKeys / 2, "two steps share the key arrays of a chunk");
 
 BlockResult stream(const Operands& a, const StreamTask& task, void* memory) {
   Scratch s = lay_out(&a.p, memory);
@@ -140,12 +185,11 @@ BlockResult stream(const Operands& a, const StreamTask& task, void* memory) {
   const int64_t q_stride = padded_dim(a.p.head_dim_qk), o_stride = padded_dim(a.p.head_dim_v);
   const int q_width = static_cast<int>(round_up(a.p.head_dim_qk, kW));
   const int o_width = static_cast<int>(round_up(a.p.head_dim_v, kW));
-  const bool rows_in_memory = a.k.dim_inner == 1 && a.v.dim_inner == 1 && a.k.dim_pack == 0x7fffffff;
 
   int32_t low = task.key_end, high = task.key_begin;
   for (int n = 0; n < heads * rows; ++n) {
     const int head = n / rows, row = n % rows;
-    load_q_row(a, task.request, head, row, s.codes, s.stream_q + n * q_stride);
+    load_q_row(a, task.request, head, row, s, s.stream_q + n * q_stride);
     for (int d = 0; d < o_stride; ++d) s.stream_o[n * o_stride + d] = 0.0f;
     s.stream_m[n] = kNegativeInfinity, s.stream_l[n] = 0.0f;
     const RowInfo info = make_row_info(a, task.request, head, row, task.key_begin, task.key_end);
@@ -157,25 +201,13 @@ BlockResult stream(const Operands& a, const StreamTask& task, void* memory) {
   }
   const ScoreRules rules = make_score_rules(a, task.request, s.stream_rows, heads * rows);
 
-  // Two key lists: the step being computed and the one being prefetched.
-  KeyList current = s.keys, ahead = s.keys;
-  ahead.place += kChunkKeys / 2, ahead.k_offset += kChunkKeys / 2, ahead.v_offset += kChunkKeys / 2;
-  if (low < high)
-    find_keys(a, task.request, low, high - low < kStreamKeys ? high - low : kStreamKeys, &ahead);
+  StepKeys steps(a, task.request, low, high, kStreamKeys, s.keys);
   for (int32_t k0 = low; k0 < high; k0 += kStreamKeys) {
-    const KeyList swap = current;
-    current = ahead, ahead = swap;
-    const int32_t left = high - k0 - kStreamKeys;
-    ahead.count = 0;
-    if (left > 0)
-      find_keys(a, task.request, k0 + kStreamKeys, left < kStreamKeys ? left : kStreamKeys, &ahead);
+    KeyList& current = steps.advance();
     const int count = current.count;
     for (int head = 0; head < heads; ++head) {
       const int64_t k_head = head * a.k.head_stride, v_head = head * a.v.head_stride;
-      for (int j = 0; rows_in_memory && j < ahead.count; ++j) {
-        prefetch_row(a.k, ahead.k_offset[j] + k_head, a.p.head_dim_qk);
-        prefetch_row(a.v, ahead.v_offset[j] + v_head, a.p.head_dim_v);
-      }
+      steps.prefetch(head);
       find_scales(a, task.request, head, kStreamKeys, &current);
       for (int j = 0; j < count; ++j)
         codes_to_float(*s.k_tables, row_codes(a.k, current.k_offset[j] + k_head, a.p.head_dim_qk, s.codes),
