@@ -222,6 +222,12 @@ class Emulator {
     return static_cast<float>(std::exp(static_cast<double>(x)) *
                               (1 + (x == 0 ? 0 : 0.9) * a_.exp_relative_error * noise));
   }
+  float capped(float x) const {
+    if (p_.softcap <= 0) return x;
+    const double noise = 2 * random_.uniform(std::bit_cast<uint32_t>(x)) - 1;
+    return p_.softcap * static_cast<float>(std::tanh(static_cast<double>(x / p_.softcap)) *
+                                           (1 + 0.9 * a_.tanh_relative_error * noise));
+  }
   double round_p(float x) const {
     if (a_.p_format == ASSAY_FP32 || a_.p_format == ASSAY_FORMAT_NONE) return x;
     if (a_.p_format == ASSAY_INT8) return std::nearbyint(127.0 * x) / 127.0;
@@ -319,7 +325,7 @@ class Emulator {
         std::copy_n(c_.v.begin() + value * dv, dv, v.begin());
         if (mutant_ == Mutant::kLastDim) k[d - 1] = 0;
       }
-      x.push_back(static_cast<float>(dot(0, q, k, a_.qk)) * scale);
+      x.push_back(capped(static_cast<float>(dot(0, q, k, a_.qk)) * scale));
       values.push_back(v);
     }
     if (x.empty()) return;

@@ -346,6 +346,54 @@ TEST(Bounds, CoarserDeclarationsGiveWiderBounds) {
       "q rounding", [](assay_arithmetic& a) { a.q_rounding = 0x1p-9; }, true, true);
 }
 
+TEST(Bounds, HoldWithSoftCap) {
+  Ratios worst;
+  for (const double tanh_error : {0x1p-22, 0x1p-11}) {
+    for (const float cap : {2.0f, 30.0f}) {
+      for (const Family family : {Family::kNormal, Family::kPeaked, Family::kOneHot}) {
+        DenseCase c = make_case(family, 4, 150, 32, 12);
+        c.problem.softcap = cap;
+        c.store();
+        assay_arithmetic a = arithmetic(ASSAY_FP32, 16, 64);
+        a.tanh_relative_error = tanh_error;
+        const Ratios r = ratios(bounded_attention(c.problem, c.host(), c.rows(), a), Emulator(c, a).run());
+        EXPECT_LE(r.o, 1) << tanh_error << " " << cap;
+        EXPECT_LE(r.lse, 1) << tanh_error << " " << cap;
+        worst = {std::max(worst.o, r.o), std::max(worst.lse, r.lse)};
+      }
+    }
+  }
+  EXPECT_GT(worst.o, 0.1);
+  EXPECT_GT(worst.lse, 0.1);
+}
+
+TEST(Bounds, TruncatedPMayBeOffTwiceAsFar) {
+  const DenseCase c = make_case(Family::kNormal, 1, 400, 64, 6);
+  assay_arithmetic a = arithmetic(ASSAY_BF16, 16, 64);
+  const double nearest = bounded_attention(c.problem, c.host(), c.rows(), a).o_bound[0];
+  a.p_truncated = 1;
+  EXPECT_GT(bounded_attention(c.problem, c.host(), c.rows(), a).o_bound[0], 1.8 * nearest);
+}
+
+TEST(Bounds, HoldWhereManySmallWeightsFallBelowTheQuantumOfP) {
+  double worst = 0;
+  for (const int32_t format : {ASSAY_FP8_E4M3, ASSAY_FP8_E5M2, ASSAY_FP16, ASSAY_INT8}) {
+    for (const double gap : {5.5, 6.5, 7.0, 11.5, 16.5, 17.0}) {
+      // One key stands `gap` above all others; V is positive, so lost weights add up.
+      DenseCase c = make_case(Family::kPositive, 1, 200, 16, 8);
+      std::fill(c.q.begin(), c.q.end(), 1.0);
+      std::fill(c.k.begin(), c.k.end(), 0.0);
+      std::fill_n(c.k.begin(), 16, gap / 4);
+      c.store();
+      const assay_arithmetic a = tensor_core(format, 64, 16, 25, 23);
+      const Ratios r = ratios(bounded_attention(c.problem, c.host(), c.rows(), a), Emulator(c, a).run());
+      EXPECT_LE(r.o, 1) << format << " " << gap;
+      worst = std::max(worst, r.o);
+    }
+  }
+  EXPECT_GT(worst, 0.5);
+}
+
 TEST(Bounds, TermsThatNeedQuantisedOperands) {
   Problem p = make_case(Family::kNormal, 1, 64, 32, 1).problem;
   assay_arithmetic a = arithmetic(ASSAY_FP32, 16, 64);
