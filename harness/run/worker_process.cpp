@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 
 #include "harness/base/error.hpp"
 
@@ -33,12 +34,12 @@ void limit(int what, int64_t bytes) {
   setrlimit(static_cast<__rlimit_resource>(what), &value);
 }
 
-// Between fork and exec: only async-signal-safe calls.
+// Between fork and exec: only async-signal-safe calls. _Exit ends the child that could not become a worker.
 [[noreturn]] void become_worker(const WorkerCommand& command, char* const* argv, int socket, int log_fd,
                                 pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(kExecFailed);  // the parent died in between
+  if (getppid() != parent) std::_Exit(kExecFailed);  // the parent died in between
   const int null = open("/dev/null", O_RDONLY);
   dup2(null, 0);
   dup2(log_fd, 1);
@@ -58,7 +59,7 @@ void limit(int what, int64_t bytes) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   execv(argv[0], argv);
-  _exit(kExecFailed);
+  std::_Exit(kExecFailed);
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ class Program : public testing::Test {
 
   static std::string shell(const std::vector<std::string>& words) {
     std::string command = shell_quote(kProgram);
-    for (const std::string& w : words) command += " " + shell_quote(w);
+    for (const std::string& w : words) command.append(" ").append(shell_quote(w));
     return command;
   }
   Output run(const std::vector<std::string>& words) const { return run_shell(shell(words)); }
