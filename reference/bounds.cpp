@@ -104,6 +104,7 @@ class FastBounds {
       size_t to = from;
       while (to < order.size() && rows_[order[to]].request == request) ++to;
       const int64_t keys = std::max(1, p_.requests[request].kv_len);
+      work_ += static_cast<double>(to - from) * p_.heads_q * static_cast<double>(keys);
       const int64_t block =
           std::clamp<int64_t>(kMostScores / keys, std::min<int64_t>(16, p_.group()), kStackedRows);
       for (int32_t kv_head = 0; kv_head < p_.heads_kv; ++kv_head) {

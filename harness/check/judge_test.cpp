@@ -226,6 +226,18 @@ TEST(Trust, ABoundThatAcceptsExchangedPagesIsNot) {
   EXPECT_THAT(reason, HasSubstr("V of two visible pages exchanged in each of"));
 }
 
+TEST(Trust, AFlatSoftmaxHidesExchangesFromAnyKernel) {
+  Trial t;
+  t.problem.softmax_scale = 1e-6f;
+  t.problem.o_format = ASSAY_FP32;  // shows the trace that bf16 rounds away
+  t.inputs = build_inputs(t.problem);
+  t.host = {&t.inputs.tensors};
+  assay_arithmetic a = default_arithmetic();
+  a.p_format = ASSAY_BF16;
+  t.bounded = bounded_attention(t.problem, t.host, t.rows, a);
+  EXPECT_EQ(distrust(t.bounded, t.problem, t.host), "");
+}
+
 TEST(Trust, WhereZerosAreTheTruthOrOnePageIsSeenNothingIsHeldAgainstTheCase) {
   Trial t;
   t.problem.requests = {{1, 5}};
