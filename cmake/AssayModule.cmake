@@ -28,6 +28,11 @@ if(ASSAY_SANITIZE)
   target_link_options(assay_options INTERFACE -fsanitize=address,undefined)
 endif()
 
+if(ASSAY_FUZZERS)
+  # Coverage of the libraries themselves: without it a fuzzer sees only its own few lines.
+  target_compile_options(assay_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 if(ASSAY_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)

@@ -63,8 +63,8 @@ enum assay_alibi { ASSAY_ALIBI_NONE = 0, ASSAY_ALIBI_LINEAR = 1, ASSAY_ALIBI_SQR
 /* Granularity of a quantisation scale; value = code * scale. Shapes are listed at assay_tensors. */
 enum assay_scale {
   ASSAY_SCALE_NONE = 0,
-  ASSAY_SCALE_TENSOR = 1,       /* one float in device memory */
-  ASSAY_SCALE_HOST = 2,         /* one float, by value in assay_problem */
+  ASSAY_SCALE_TENSOR = 1, /* one float in device memory */
+  ASSAY_SCALE_HOST = 2,   /* one float, by value in assay_problem */
   ASSAY_SCALE_HEAD = 3,
   ASSAY_SCALE_REQUEST_HEAD = 4, /* FlashAttention-3 descale shape */
   ASSAY_SCALE_TOKEN_HEAD = 5,
@@ -132,22 +132,22 @@ typedef struct assay_problem {
   int32_t op;   /* enum assay_op */
   int32_t mask; /* enum assay_mask */
   int32_t heads_q, heads_kv, head_dim_qk, head_dim_v;
-  int32_t q_format, k_format, v_format, o_format;       /* enum assay_format */
-  int32_t q_scale_kind, k_scale_kind, v_scale_kind;     /* enum assay_scale */
-  float q_scale_host, k_scale_host, v_scale_host;       /* only for ASSAY_SCALE_HOST */
-  float softmax_scale;                                  /* multiplies the dot product, natural units */
-  float softcap;                                        /* 0 = off; s = cap * tanh(s / cap) */
-  int32_t window_left, window_right;                    /* tokens, inclusive; -1 = unlimited */
-  int32_t chunk;                                        /* tokens, 0 = off */
-  int32_t alibi;                                        /* enum assay_alibi */
+  int32_t q_format, k_format, v_format, o_format;   /* enum assay_format */
+  int32_t q_scale_kind, k_scale_kind, v_scale_kind; /* enum assay_scale */
+  float q_scale_host, k_scale_host, v_scale_host;   /* only for ASSAY_SCALE_HOST */
+  float softmax_scale;                              /* multiplies the dot product, natural units */
+  float softcap;                                    /* 0 = off; s = cap * tanh(s / cap) */
+  int32_t window_left, window_right;                /* tokens, inclusive; -1 = unlimited */
+  int32_t chunk;                                    /* tokens, 0 = off */
+  int32_t alibi;                                    /* enum assay_alibi */
   int32_t has_sinks;
-  int32_t layout;                                       /* enum assay_layout, paged only */
-  int32_t page_size;                                    /* tokens, paged only */
-  int32_t table;                                        /* enum assay_table */
+  int32_t layout;    /* enum assay_layout, paged only */
+  int32_t page_size; /* tokens, paged only */
+  int32_t table;     /* enum assay_table */
   int32_t requests, max_q_len, max_kv_len;
-  int64_t total_q, total_kv;                            /* tokens */
-  const int32_t* q_len;                                 /* host [requests] */
-  const int32_t* kv_len;                                /* host [requests] */
+  int64_t total_q, total_kv; /* tokens */
+  const int32_t* q_len;      /* host [requests] */
+  const int32_t* kv_len;     /* host [requests] */
 } assay_problem;
 
 /* ---- arithmetic model: what the kernel promises about its rounding; error bounds follow from it.
@@ -168,29 +168,29 @@ typedef struct assay_accumulator {
 typedef struct assay_arithmetic {
   uint32_t struct_size;
   assay_accumulator qk, pv;
-  int32_t promote_pv;          /* each tile accumulated apart, then added in fp32 */
-  int32_t tile_keys;           /* keys per softmax tile; 0 = undeclared */
-  int32_t tile_reverse;        /* tiles visited last to first */
-  int32_t splits;              /* partial results merged at the end; 1 = none */
-  int32_t row_sum_chain;       /* longest chain of sequential adds in the row sum; 0 = all keys */
-  int32_t p_format;            /* enum assay_format of P in the second product */
-  int32_t p_truncated;         /* P rounded toward zero instead of to nearest */
+  int32_t promote_pv;    /* each tile accumulated apart, then added in fp32 */
+  int32_t tile_keys;     /* keys per softmax tile; 0 = undeclared */
+  int32_t tile_reverse;  /* tiles visited last to first */
+  int32_t splits;        /* partial results merged at the end; 1 = none */
+  int32_t row_sum_chain; /* longest chain of sequential adds in the row sum; 0 = all keys */
+  int32_t p_format;      /* enum assay_format of P in the second product */
+  int32_t p_truncated;   /* P rounded toward zero instead of to nearest */
   int32_t row_sum_from_rounded_p;
-  int32_t dequant_format;      /* K, V rounded to this after dequantisation; NONE = fp32 exact product */
+  int32_t dequant_format; /* K, V rounded to this after dequantisation; NONE = fp32 exact product */
   int32_t partial_format, partial_lse_format; /* between splits */
-  double rescale_lag_log2;     /* lazy rescale threshold; 0 = always rescale */
-  double p_offset_log2;        /* P scaled by 2^offset before rounding */
-  double exp_relative_error;   /* of the exponential used */
+  double rescale_lag_log2;                    /* lazy rescale threshold; 0 = always rescale */
+  double p_offset_log2;                       /* P scaled by 2^offset before rounding */
+  double exp_relative_error;                  /* of the exponential used */
   double tanh_relative_error;
-  double q_rounding;           /* relative error put on Q before the dot product (e.g. scale folded
-                                  into Q and rounded to Q's format); 0 = none */
+  double q_rounding; /* relative error put on Q before the dot product (e.g. scale folded
+                        into Q and rounded to Q's format); 0 = none */
 } assay_arithmetic;
 
 typedef struct assay_device {
   uint32_t struct_size;
   char name[128];
-  char uuid[64]; /* empty where the device has none */
-  char arch[32]; /* "x86-64-v4+amx", "sm_90", "gfx942" */
+  char uuid[64];           /* empty where the device has none */
+  char arch[32];           /* "x86-64-v4+amx", "sm_90", "gfx942" */
   int32_t multiprocessors; /* CPU: hardware threads */
   int64_t memory_bytes;
   int64_t cache_bytes; /* last private level: the size to flush for cold runs */
@@ -199,8 +199,8 @@ typedef struct assay_device {
 typedef struct assay_plan assay_plan; /* opaque, owned by the kernel */
 
 enum assay_promise {
-  ASSAY_PROMISE_REPEATABLE = 1,      /* same inputs, same bits */
-  ASSAY_PROMISE_BATCH_INVARIANT = 2  /* a request's bits do not depend on its batch */
+  ASSAY_PROMISE_REPEATABLE = 1,     /* same inputs, same bits */
+  ASSAY_PROMISE_BATCH_INVARIANT = 2 /* a request's bits do not depend on its batch */
 };
 
 typedef struct assay_kernel {
