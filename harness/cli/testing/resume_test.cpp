@@ -104,6 +104,8 @@ TEST_F(Resume, WorkersDieWithTheirParent) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   ASSERT_GT(worker, 0);
+  // Until it is inside the kernel: before, the closed connection alone would end it.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);
   char state = 'R';
