@@ -24,9 +24,8 @@ ASSAY_INLINE void load_q_codes_bf16(const Operands& a, int request, int kv_head,
   KvView view{};  // Q has the address rule of a cache with one token axis
   view.data = a.q, view.format = a.p.q_format, view.element_bytes = a.q_element_bytes;
   view.dim_inner = a.q_stride[2], view.dim_pack = 0x7fffffff;
-  const unsigned char* codes =
-      row_codes(view, packed * a.q_stride[0] + head * a.q_stride[1], a.p.head_dim_qk, s.codes);
-  codes_to_bf16(*s.q_tables, codes, a.p.q_format, a.p.head_dim_qk, out);
+  const int64_t offset = packed * a.q_stride[0] + head * a.q_stride[1];
+  rows_to_bf16(*s.q_tables, view, &offset, 0, 1, a.p.head_dim_qk, s.codes, out, 0);
 }
 
 // Q codes of 16 rows and 32 dimensions per tile: [row / 16][dim / 32][16][32].
@@ -52,15 +51,11 @@ ASSAY_INLINE void pack_keys_bf16(const Operands& a, const KeyList& keys, int kv_
   const int64_t stride = padded_dim(dims);
   uint16_t* rows = reinterpret_cast<uint16_t*>(s.staging);
   for (int first = 0; first < padded; first += 16) {
-    for (int i = 0; i < 16; ++i) {
-      uint16_t* row = rows + i * stride;
-      if (first + i < keys.count) {
-        const int64_t offset = keys.k_offset[first + i] + kv_head * a.k.head_stride;
-        codes_to_bf16(*s.k_tables, row_codes(a.k, offset, dims, s.codes), a.p.k_format, dims, row);
-      } else {
-        __builtin_memset(row, 0, static_cast<size_t>(steps) * 64);
-      }
-    }
+    const int count = keys.count - first < 16 ? keys.count - first : 16;
+    rows_to_bf16(*s.k_tables, a.k, keys.k_offset + first, kv_head * a.k.head_stride, count, dims, s.codes,
+                 rows, stride);
+    for (int i = count < 0 ? 0 : count; i < 16; ++i)
+      __builtin_memset(rows + i * stride, 0, static_cast<size_t>(steps) * 64);
     for (int step = 0; step < steps; ++step)
       transpose_16x16(
           reinterpret_cast<const float*>(rows + step * 32), stride / 2,
@@ -69,43 +64,61 @@ ASSAY_INLINE void pack_keys_bf16(const Operands& a, const KeyList& keys, int kv_
   }
 }
 
-// V: [key / 32][dim / 16][key pair][16 dims][2]. True when some value is not finite.
-ASSAY_INLINE bool pack_values_bf16(const Operands& a, const KeyList& keys, int kv_head, int padded,
-                                   int columns, const Scratch& s, uint16_t* out) {
-  const int dims = a.p.head_dim_v;
-  const int64_t stride = padded_dim(dims);
-  uint16_t* rows = reinterpret_cast<uint16_t*>(s.staging);
-  const __m512i exponent = _mm512_set1_epi16(0x7f80);
+// Two value rows of `columns` codes side by side into the tiles of their 32 keys (to: the pair's row in the
+// first of them). Returns the larger of each lane's magnitude code and `largest`.
+template <bool kCheck>
+ASSAY_INLINE __m512i interleave_rows(const unsigned char* even, const unsigned char* odd, int columns,
+                                     uint16_t* to, __m512i largest) {
   // Lanes of the unpacked pairs back to dimension order.
   const __m512i low_half = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
   const __m512i high_half = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-  __mmask32 special = 0;
-  for (int j = 0; j < padded; j += 2) {
-    const unsigned char* source[2];
-    for (int i = 0; i < 2; ++i) {
-      uint16_t* row = rows + i * stride;
-      source[i] = reinterpret_cast<const unsigned char*>(row);
-      if (j + i < keys.count) {
-        const int64_t offset = keys.v_offset[j + i] + kv_head * a.v.head_stride;
-        codes_to_bf16(*s.v_tables, row_codes(a.v, offset, dims, s.codes), a.p.v_format, dims, row);
-        if (columns > dims) {  // codes_to_bf16 clears up to a multiple of 32 only
-          for (int d = static_cast<int>(round_up(dims, 32)); d < columns; ++d) row[d] = 0;
-        }
-      } else {
-        __builtin_memset(row, 0, static_cast<size_t>(columns) * 2);
-      }
+  const __m512i magnitude = _mm512_set1_epi16(0x7fff);
+  for (int d = 0; d < columns; d += 32, to += 2 * kTileElements) {
+    const __m512i x = _mm512_loadu_si512(even + 2 * d), y = _mm512_loadu_si512(odd + 2 * d);
+    if (kCheck) {
+      largest = _mm512_max_epu16(largest, _mm512_and_si512(x, magnitude));
+      largest = _mm512_max_epu16(largest, _mm512_and_si512(y, magnitude));
     }
-    uint16_t* to = out + static_cast<int64_t>(j / 32) * (columns / 16) * kTileElements + j % 32 / 2 * 32;
-    for (int d = 0; d < columns; d += 32) {
-      const __m512i x = _mm512_loadu_si512(source[0] + 2 * d), y = _mm512_loadu_si512(source[1] + 2 * d);
-      special |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(x, exponent), exponent);
-      special |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(y, exponent), exponent);
-      const __m512i low = _mm512_unpacklo_epi16(x, y), high = _mm512_unpackhi_epi16(x, y);
-      _mm512_store_si512(to + d / 16 * kTileElements, _mm512_permutex2var_epi64(low, low_half, high));
-      _mm512_store_si512(to + (d / 16 + 1) * kTileElements, _mm512_permutex2var_epi64(low, high_half, high));
-    }
+    const __m512i low = _mm512_unpacklo_epi16(x, y), high = _mm512_unpackhi_epi16(x, y);
+    _mm512_store_si512(to, _mm512_permutex2var_epi64(low, low_half, high));
+    _mm512_store_si512(to + kTileElements, _mm512_permutex2var_epi64(low, high_half, high));
   }
-  return special != 0;
+  return largest;
+}
+
+// V: [key / 32][dim / 16][key pair][16 dims][2]. With kCheck, true when some value is not finite.
+template <bool kCheck>
+ASSAY_INLINE bool pack_values_bf16(const Operands& a, const KeyList& keys, int kv_head, int padded,
+                                   int columns, const Scratch& s, uint16_t* out,
+                                   const unsigned char* const* next = nullptr) {
+  const int dims = a.p.head_dim_v;
+  const int64_t stride = padded_dim(dims), v_head = kv_head * a.v.head_stride;
+  uint16_t* rows = reinterpret_cast<uint16_t*>(s.staging);
+  const bool direct = a.p.v_format == ASSAY_BF16 && a.v.dim_inner == 1 && dims == columns;
+  __m512i largest = _mm512_setzero_si512();
+  bool fresh = true;  // nothing staged yet: a direct start may enter a group of 16 in its middle
+  for (int j = 0; j < padded; j += 2) {
+    uint16_t* to = out + static_cast<int64_t>(j / 32) * (columns / 16) * kTileElements + j % 32 / 2 * 32;
+    if (direct && j + 1 < keys.count) {
+      if (next != nullptr) prefetch_lines(next[j], 2 * columns), prefetch_lines(next[j + 1], 2 * columns);
+      largest = interleave_rows<kCheck>(a.v.data + 2 * (keys.v_offset[j] + v_head),
+                                        a.v.data + 2 * (keys.v_offset[j + 1] + v_head), columns, to, largest);
+      continue;
+    }
+    const int i = j % 16;
+    if (i == 0 || fresh) {
+      const int count = keys.count - (j - i) < 16 ? keys.count - (j - i) : 16;
+      rows_to_bf16(*s.v_tables, a.v, keys.v_offset + (j - i), v_head, count, dims, s.codes, rows, stride,
+                   next != nullptr ? next + (j - i) : nullptr);
+      for (int r = count < 0 ? 0 : count; r < 16; ++r)
+        __builtin_memset(rows + r * stride, 0, static_cast<size_t>(columns) * 2);
+      fresh = false;
+    }
+    largest = interleave_rows<kCheck>(reinterpret_cast<const unsigned char*>(rows + i * stride),
+                                      reinterpret_cast<const unsigned char*>(rows + (i + 1) * stride),
+                                      columns, to, largest);
+  }
+  return kCheck && _mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16(0x7f80)) != 0;
 }
 
 // C[32][32] (+)= sum over `steps` of A[2 tiles] * B[2 tiles]; tiles of one operand row are a_tile / b_tile
@@ -206,7 +219,7 @@ BlockResult attend_block_bf16(const Operands& a, const BlockTask& task, void* me
     find_keys(a, task.request, k0, stop - k0, &s.keys);
     find_scales(a, task.request, task.kv_head, padded, &s.keys);
     pack_keys_bf16(a, s.keys, task.kv_head, padded, steps, s, k);
-    const bool careful = pack_values_bf16(a, s.keys, task.kv_head, padded, columns, s, v);
+    const bool careful = pack_values_bf16<true>(a, s.keys, task.kv_head, padded, columns, s, v);
     for (int tile = 0; tile < task.rows; tile += kRowTile) {
       const int rows = task.rows - tile < kRowTile ? task.rows - tile : kRowTile;
       int begin, end;

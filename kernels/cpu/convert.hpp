@@ -31,6 +31,10 @@ void fill_byte_tables(ByteTables& t, int32_t format) {
   }
 }
 
+ASSAY_INLINE void prefetch_lines(const unsigned char* at, int bytes) {
+  for (int b = 0; b < bytes; b += 64) __builtin_prefetch(at + b, 0, 2);
+}
+
 // Codes of one row, contiguous: the row itself, or gathered into `buffer`.
 ASSAY_INLINE const unsigned char* row_codes(const KvView& view, int64_t offset, int dims,
                                             unsigned char* buffer) {
@@ -89,24 +93,31 @@ ASSAY_INLINE vf upper_bf16_to_float(__m512i pairs) {
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(pairs, 1)), 16));
 }
 
-// n codes to bf16; writes whole vectors of 32, so out holds n rounded up to 64, zero beyond n.
-[[maybe_unused]] void codes_to_bf16(const ByteTables& t, const unsigned char* codes, int32_t format, int n,
-                                    uint16_t* out) {
-  if (format == ASSAY_BF16) {
-    int i = 0;
-    for (; i + 32 <= n; i += 32) _mm512_storeu_si512(out + i, _mm512_loadu_si512(codes + 2 * i));
-    for (; i < n; i += 32) {
-      const __mmask32 mask = (1u << (n - i)) - 1u;
-      _mm512_storeu_si512(out + i, _mm512_maskz_loadu_epi16(mask, codes + 2 * i));
+// n codes of each of `count` rows to bf16, rows `stride` apart. Writes whole vectors: zero from n up to the
+// next multiple of 32, anything up to the next multiple of 64 (byte formats). next: per row, memory to
+// prefetch.
+[[maybe_unused]] void rows_to_bf16(const ByteTables& t, const KvView& view, const int64_t* offsets,
+                                   int64_t head_offset, int count, int n, unsigned char* codes, uint16_t* out,
+                                   int64_t stride, const unsigned char* const* next = nullptr) {
+  const bool contiguous = view.dim_inner == 1 && n <= view.dim_pack;
+  for (int r = 0; r < count; ++r, out += stride) {
+    if (next != nullptr) prefetch_lines(next[r], n * view.element_bytes);
+    const int64_t offset = offsets[r] + head_offset;
+    const unsigned char* row =
+        contiguous ? view.data + offset * view.element_bytes : row_codes(view, offset, n, codes);
+    if (view.format == ASSAY_BF16) {
+      int i = 0;
+      for (; i + 32 <= n; i += 32) _mm512_storeu_si512(out + i, _mm512_loadu_si512(row + 2 * i));
+      if (i < n) _mm512_storeu_si512(out + i, _mm512_maskz_loadu_epi16((1u << (n - i)) - 1u, row + 2 * i));
+      continue;
     }
-    return;
-  }
-  for (int i = 0; i < n; i += 64) {
-    const __mmask64 mask = n - i >= 64 ? ~uint64_t{0} : (uint64_t{1} << (n - i)) - 1u;
-    __m512i first, second;
-    bytes_to_bf16(t, _mm512_maskz_loadu_epi8(mask, codes + i), &first, &second);
-    _mm512_storeu_si512(out + i, first);
-    _mm512_storeu_si512(out + i + 32, second);
+    for (int i = 0; i < n; i += 64) {
+      const __mmask64 mask = n - i >= 64 ? ~uint64_t{0} : (uint64_t{1} << (n - i)) - 1u;
+      __m512i first, second;
+      bytes_to_bf16(t, _mm512_maskz_loadu_epi8(mask, row + i), &first, &second);
+      _mm512_storeu_si512(out + i, first);
+      _mm512_storeu_si512(out + i + 32, second);
+    }
   }
 }
 #endif

@@ -126,13 +126,6 @@ ASSAY_INLINE bool all_finite(const float* v, int64_t stride, int keys, int width
   return vreduce_add(poison) == 0.0f;
 }
 
-// Asks for every cache line of a row.
-ASSAY_INLINE void prefetch_row(const KvView& view, int64_t offset, int dims) {
-  const unsigned char* at = view.data + offset * view.element_bytes;
-  const int bytes = dims * view.element_bytes;
-  for (int b = 0; b < bytes; b += 64) __builtin_prefetch(at + b, 0, 2);
-}
-
 // Two key lists: the step being computed and the one after it, whose rows are prefetched head by head while
 // this one is computed.
 struct StepKeys {
@@ -158,23 +151,27 @@ struct StepKeys {
     look_up();
     return current;
   }
-  // The share of head `head` of the next step, in the order of memory: only then do the hardware's stream
-  // prefetchers help, and software prefetches alone are limited by the few fill buffers of a core. Heads
-  // inside a token (NHD): some tokens, all heads. Tokens inside a head (HND): all tokens of this head.
-  __attribute__((always_inline)) void prefetch(int head) const {
-    if (!rows_in_memory) return;
-    const int heads = a.p.heads_kv;
-    const bool by_token = a.k.head_stride < a.k.slot_outer || a.p.op == ASSAY_OP_PREFILL;
-    const int from = by_token ? ahead.count * head / heads : 0;
-    const int to = by_token ? ahead.count * (head + 1) / heads : ahead.count;
-    const int first = by_token ? 0 : head, last = by_token ? heads : head + 1;
-    for (int j = from; j < to; ++j)
-      for (int h = first; h < last; ++h)
-        prefetch_row(a.k, ahead.k_offset[j] + h * a.k.head_stride, a.p.head_dim_qk);
-    for (int j = from; j < to; ++j)
-      for (int h = first; h < last; ++h)
-        prefetch_row(a.v, ahead.v_offset[j] + h * a.v.head_stride, a.p.head_dim_v);
+  // Rows of the next step to ask for while row j of `head` is being used, count of them. Small portions
+  // between arithmetic, because a core has few fill buffers and a burst would stall it; in the order of
+  // memory, because then the hardware's stream prefetchers run ahead. Heads inside a token (NHD): all heads
+  // of the tokens in turn. Tokens inside a head (HND): the tokens of this head.
+  __attribute__((always_inline)) void next_rows(int head, const KvView& view, const int64_t* offsets,
+                                                const unsigned char** rows) const {
+    const int heads = a.p.heads_kv, count = current.count;
+    const bool by_token =
+        heads > 1 && view.head_stride < view.slot_outer + view.block_stride * (view.slot_outer == 0);
+    int token = by_token ? head * count / heads : 0, part = by_token ? head * count % heads : head;
+    for (int j = 0; j < count; ++j) {
+      const int at = token < ahead.count ? token : 0;
+      rows[j] = view.data + (offsets[at] + part * view.head_stride) * view.element_bytes;
+      if (!by_token) {
+        ++token;
+      } else if (++part == heads) {
+        part = 0, ++token;
+      }
+    }
   }
+  __attribute__((always_inline)) bool prefetches() const { return rows_in_memory && ahead.count > 0; }
 };
 static_assert(kStreamKeys <= kChunkKeys / 2, "two steps share the key arrays of a chunk");
 
@@ -202,16 +199,24 @@ BlockResult stream(const Operands& a, const StreamTask& task, void* memory) {
   const ScoreRules rules = make_score_rules(a, task.request, s.stream_rows, heads * rows);
 
   StepKeys steps(a, task.request, low, high, kStreamKeys, s.keys);
+  const unsigned char *k_next[kStreamKeys], *v_next[kStreamKeys];
+  const int k_bytes = a.p.head_dim_qk * a.k.element_bytes, v_bytes = a.p.head_dim_v * a.v.element_bytes;
   for (int32_t k0 = low; k0 < high; k0 += kStreamKeys) {
     KeyList& current = steps.advance();
     const int count = current.count;
     for (int head = 0; head < heads; ++head) {
       const int64_t k_head = head * a.k.head_stride, v_head = head * a.v.head_stride;
-      steps.prefetch(head);
+      const bool ask = steps.prefetches();
+      if (ask) {
+        steps.next_rows(head, a.k, steps.ahead.k_offset, k_next);
+        steps.next_rows(head, a.v, steps.ahead.v_offset, v_next);
+      }
       find_scales(a, task.request, head, kStreamKeys, &current);
-      for (int j = 0; j < count; ++j)
+      for (int j = 0; j < count; ++j) {
+        if (ask) prefetch_lines(k_next[j], k_bytes);
         codes_to_float(*s.k_tables, row_codes(a.k, current.k_offset[j] + k_head, a.p.head_dim_qk, s.codes),
                        a.p.k_format, a.p.head_dim_qk, s.stream_k + j * q_stride);
+      }
       // Columns behind the last key are masked; their logits only have to be computable.
       dots(s.stream_q + head * rows * q_stride, q_stride, rows, s.stream_k, q_stride, q_width,
            static_cast<int>(round_up(count, 4)), s.stream_s);
@@ -231,9 +236,11 @@ BlockResult stream(const Operands& a, const StreamTask& task, void* memory) {
         alpha[r] = step.alpha;
         all_seen &= infos[r].begin <= k0 && infos[r].end >= k0 + count && rules.draft_begin >= k0 + count;
       }
-      for (int j = 0; j < count; ++j)
+      for (int j = 0; j < count; ++j) {
+        if (ask) prefetch_lines(v_next[j], v_bytes);
         codes_to_float(*s.v_tables, row_codes(a.v, current.v_offset[j] + v_head, a.p.head_dim_v, s.codes),
                        a.p.v_format, a.p.head_dim_v, s.stream_v + j * o_stride);
+      }
       float* o = s.stream_o + head * rows * o_stride;
       if (!all_seen && !all_finite(s.stream_v, o_stride, count, o_width)) {
         for (int r = 0; r < rows; ++r)

@@ -102,16 +102,20 @@ BlockResult stream_bf16(const Operands& a, const StreamTask& task, void* memory)
   const ScoreRules rules = make_score_rules(a, task.request, s.stream_rows, heads * rows);
 
   StepKeys steps_ahead(a, task.request, low, high, kTileStreamKeys, s.keys);
+  const unsigned char *k_next[kTileStreamKeys], *v_next[kTileStreamKeys];
   for (int32_t k0 = low; k0 < high; k0 += kTileStreamKeys) {
     KeyList& keys = steps_ahead.advance();
     const int padded = static_cast<int>(round_up(keys.count, 32));
     for (int head = 0; head < heads; ++head) {
-      steps_ahead.prefetch(head);
+      const bool ask = steps_ahead.prefetches();
+      if (ask) {
+        steps_ahead.next_rows(head, a.k, steps_ahead.ahead.k_offset, k_next);
+        steps_ahead.next_rows(head, a.v, steps_ahead.ahead.v_offset, v_next);
+      }
       find_scales(a, task.request, head, kTileStreamKeys, &keys);
       const int64_t k_head = head * a.k.head_stride;
-      for (int j = 0; j < keys.count; ++j)
-        codes_to_bf16(*s.k_tables, row_codes(a.k, keys.k_offset[j] + k_head, a.p.head_dim_qk, s.codes),
-                      a.p.k_format, a.p.head_dim_qk, k + j * k_stride);
+      rows_to_bf16(*s.k_tables, a.k, keys.k_offset, k_head, keys.count, a.p.head_dim_qk, s.codes, k, k_stride,
+                   ask ? k_next : nullptr);
       for (int j = 0; j < padded; j += 32)
         stream_scores(k + j * k_stride, k_stride, q + static_cast<int64_t>(head) * steps * kTileElements,
                       steps, s.staging + j * 16);
@@ -119,6 +123,7 @@ BlockResult stream_bf16(const Operands& a, const StreamTask& task, void* memory)
         transpose_16x16(s.staging + j * 16, 16, s.scores + j, kScoreStride);
 
       float* o = s.stream_o + head * rows * o_stride;
+      bool all_seen = true;  // by all rows: then a value that is not finite belongs in all of them
       for (int r = 0; r < rows; ++r) {
         float* scores = s.scores + r * kScoreStride;
         const int n = head * rows + r;
@@ -130,8 +135,11 @@ BlockResult stream_bf16(const Operands& a, const StreamTask& task, void* memory)
                                          keys.scaled_v ? keys.v_scale : nullptr, scores, s.weights + r * 32);
         s.stream_l[n] = s.stream_l[n] * step.alpha + sum;
         if (step.alpha != 1.0f) scale_row(o + r * o_stride, columns, step.alpha);
+        all_seen &= info.begin <= k0 && info.end >= k0 + keys.count && rules.draft_begin >= k0 + keys.count;
       }
-      const bool careful = pack_values_bf16(a, keys, head, padded, columns, s, v);
+      const bool careful =
+          all_seen ? pack_values_bf16<false>(a, keys, head, padded, columns, s, v, ask ? v_next : nullptr)
+                   : pack_values_bf16<true>(a, keys, head, padded, columns, s, v, ask ? v_next : nullptr);
       if (careful) {
         for (int r = 0; r < rows; ++r)
           add_tile_values_carefully(s.weights, r, 0, keys.count, v, columns, o + r * o_stride);
