@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Prefill of the CPU backend beside torch's scaled_dot_product_attention, in one process.
+
+Same shapes, same values, same number of threads; the two are called in turn, so that whatever else the
+machine does hits both; the median of each is reported and the outputs are compared. Optional: only this
+script needs torch (pip install torch numpy). --help lists the options.
+"""
+import argparse
+import ctypes
+import math
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+OK, OP_PREFILL, FP32, BF16, INT32, UINT8 = 0, 1, 1, 2, 10, 9
+CAUSAL, FULL = 0, 1
+MAX_RANK = 5
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("format", ctypes.c_int32), ("rank", ctypes.c_int32),
+                ("shape", ctypes.c_int64 * MAX_RANK), ("stride", ctypes.c_int64 * MAX_RANK)]
+
+
+# Mirrors harness/abi/assay_kernel.h, field by field.
+TENSOR_NAMES = ("q k v o lse q_scale k_scale v_scale cu_q cu_kv kv_len block_table indptr indices last_page_len "
+                "alibi_slopes sinks tree_mask tree_indptr workspace").split()
+
+
+class Tensors(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32)] + [(name, Tensor) for name in TENSOR_NAMES]
+
+
+class Problem(ctypes.Structure):
+    _fields_ = ([("struct_size", ctypes.c_uint32)]
+                + [(n, ctypes.c_int32) for n in (
+                    "op mask heads_q heads_kv head_dim_qk head_dim_v q_format k_format v_format o_format "
+                    "q_scale_kind k_scale_kind v_scale_kind").split()]
+                + [(n, ctypes.c_float) for n in (
+                    "q_scale_host k_scale_host v_scale_host softmax_scale softcap").split()]
+                + [(n, ctypes.c_int32) for n in (
+                    "window_left window_right chunk alibi has_sinks layout page_size table requests max_q_len "
+                    "max_kv_len").split()]
+                + [("total_q", ctypes.c_int64), ("total_kv", ctypes.c_int64),
+                   ("q_len", ctypes.POINTER(ctypes.c_int32)), ("kv_len", ctypes.POINTER(ctypes.c_int32))])
+
+
+RUN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Problem), ctypes.POINTER(Tensors), ctypes.c_void_p,
+                       ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
+WORKSPACE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(Problem))
+
+
+class Kernel(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("name", ctypes.c_char_p), ("description", ctypes.c_char_p),
+                ("arch", ctypes.c_char_p), ("op", ctypes.c_int32), ("promises", ctypes.c_uint32),
+                ("supports", ctypes.c_void_p), ("arithmetic", ctypes.c_void_p), ("workspace_bytes", WORKSPACE),
+                ("plan", ctypes.c_void_p), ("free_plan", ctypes.c_void_p), ("run", RUN)]
+
+
+class Backend(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("abi_version", ctypes.c_uint32), ("name", ctypes.c_char_p),
+                ("kernel_count", ctypes.c_int32), ("kernels", ctypes.POINTER(ctypes.POINTER(Kernel)))]
+
+
+def load_kernel(library, name):
+    try:
+        lib = ctypes.CDLL(str(library))
+    except OSError as error:
+        sys.exit(f"compare_torch: cannot load {library}: {error}\nBuild it first (cmake --build build --target "
+                 "assay_cpu) or name it with --library.")
+    lib.assay_backend_open.restype = ctypes.POINTER(Backend)
+    backend = lib.assay_backend_open(ctypes.c_uint32(1))
+    if not backend:
+        sys.exit(f"compare_torch: {library} does not speak version 1 of the interface")
+    kernels = [backend.contents.kernels[i].contents for i in range(backend.contents.kernel_count)]
+    for kernel in kernels:
+        if kernel.name.decode() == name:
+            return lib, kernel
+    sys.exit(f"compare_torch: no kernel {name}; there are: " + " ".join(k.name.decode() for k in kernels))
+
+
+def view(torch_tensor, fmt):
+    tensor = Tensor(data=torch_tensor.data_ptr(), format=fmt, rank=torch_tensor.dim())
+    for i in range(torch_tensor.dim()):
+        tensor.shape[i], tensor.stride[i] = torch_tensor.shape[i], torch_tensor.stride(i)
+    return tensor
+
+
+class Call:
+    """One prefill request; q, k, v are [tokens, heads, dim]."""
+
+    def __init__(self, torch, kernel, q, k, v, causal):
+        fmt = BF16 if q.dtype == torch.bfloat16 else FP32
+        n, heads, dim = q.shape
+        self.kernel, self.o = kernel, torch.empty_like(q)
+        self.lse = torch.empty(n, heads)
+        self.bounds = torch.tensor([0, n], dtype=torch.int32)
+        self.length = (ctypes.c_int32 * 1)(n)
+        self.problem = Problem(
+            struct_size=ctypes.sizeof(Problem), op=OP_PREFILL, mask=CAUSAL if causal else FULL, heads_q=heads,
+            heads_kv=heads, head_dim_qk=dim, head_dim_v=dim, q_format=fmt, k_format=fmt, v_format=fmt, o_format=fmt,
+            softmax_scale=1.0 / math.sqrt(dim), window_left=-1, window_right=-1, requests=1, max_q_len=n,
+            max_kv_len=n, total_q=n, total_kv=n, q_len=self.length, kv_len=self.length)
+        self.tensors = Tensors(struct_size=ctypes.sizeof(Tensors), q=view(q, fmt), k=view(k, fmt), v=view(v, fmt),
+                               o=view(self.o, fmt), lse=view(self.lse, FP32), cu_q=view(self.bounds, INT32),
+                               cu_kv=view(self.bounds, INT32))
+        self.workspace = torch.empty(kernel.workspace_bytes(ctypes.byref(self.problem)), dtype=torch.uint8)
+        self.tensors.workspace = view(self.workspace, UINT8)
+        self.error = ctypes.create_string_buffer(256)
+
+    def __call__(self):
+        status = self.kernel.run(ctypes.byref(self.problem), ctypes.byref(self.tensors), None, None, self.error,
+                                 len(self.error))
+        if status != OK:
+            sys.exit(f"compare_torch: the kernel failed with status {status}: {self.error.value.decode()}")
+        return self.o
+
+
+def main():
+    root = Path(__file__).resolve().parent.parent
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", type=Path, default=root / "build" / "libassay_cpu.so", help="the CPU backend")
+    parser.add_argument("--kernel", default="prefill_online_cpu", help="a prefill kernel of it")
+    parser.add_argument("--lengths", default="1024,2048,4096", help="tokens, comma separated")
+    parser.add_argument("--heads", type=int, default=16)
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=9, help="calls of each side; the median counts")
+    options = parser.parse_args()
+    if min(options.heads, options.dim, options.threads, options.repeats) < 1:
+        parser.error("--heads, --dim, --threads and --repeats must be at least 1")
+    try:
+        lengths = [int(x) for x in options.lengths.split(",")]
+        if min(lengths) < 1:
+            raise ValueError
+    except ValueError:
+        parser.error(f"--lengths {options.lengths}: expected positive whole numbers, e.g. 1024,4096")
+
+    # Both sides bring an OpenMP pool; threads of one that spin while the other works would distort it.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)
+    try:
+        import torch
+    except ImportError as error:
+        sys.exit(f"compare_torch: torch is not available ({error}). It is optional: pip install torch numpy")
+    torch.set_num_threads(options.threads)
+    torch.set_grad_enabled(False)
+    _library, kernel = load_kernel(options.library, options.kernel)
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    print(f"torch {torch.__version__}, {options.threads} threads, {options.heads} heads of {options.dim}, "
+          f"median of {options.repeats} interleaved calls")
+    print(f"{'format':<7}{'mask':<8}{'tokens':>7}{'torch ms':>10}{'assay ms':>10}{'torch GF/s':>12}"
+          f"{'assay GF/s':>12}{'ratio':>7}{'max diff':>10}")
+    wrong = 0
+    for dtype, name, allowed in ((torch.float32, "fp32", 2e-5), (torch.bfloat16, "bf16", 4e-2)):
+        for causal in (True, False):
+            for n in lengths:
+                generator = torch.Generator().manual_seed(n)
+                q, k, v = (torch.randn(n, options.heads, options.dim, generator=generator).to(dtype)
+                           for _ in range(3))
+                ours = Call(torch, kernel, q, k, v, causal)
+                # [1, heads, tokens, dim], laid out as torch likes it best.
+                tq, tk, tv = (x.transpose(0, 1).unsqueeze(0).contiguous() for x in (q, k, v))
+
+                def theirs():
+                    return attention(tq, tk, tv, is_causal=causal)
+
+                expected, got = theirs()[0].transpose(0, 1).float(), ours().float()
+                difference = (expected - got).abs().max().item()
+                times = {theirs: [], ours: []}
+                for _ in range(options.repeats):
+                    for side in times:
+                        start = time.perf_counter()
+                        side()
+                        times[side].append(time.perf_counter() - start)
+                t, a = statistics.median(times[theirs]), statistics.median(times[ours])
+                pairs = n * (n + 1) / 2 if causal else n * n
+                flop = 4.0 * options.heads * options.dim * pairs
+                verdict = "" if difference <= allowed else f"  WRONG: more than {allowed}"
+                wrong += bool(verdict)
+                print(f"{name:<7}{'causal' if causal else 'full':<8}{n:>7}{t * 1e3:>10.2f}{a * 1e3:>10.2f}"
+                      f"{flop / t * 1e-9:>12.1f}{flop / a * 1e-9:>12.1f}{t / a:>7.2f}{difference:>10.1e}{verdict}",
+                      flush=True)
+    if wrong:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
