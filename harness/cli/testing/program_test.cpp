@@ -47,7 +47,7 @@ TEST_F(Misbehaving, EveryKindGetsItsOutcomeAndTheSweepGoesOn) {
       {"vague", "untrusted", "zeros"},
       {"lse2", "wrong", "LSE"},
   };
-  const Output o = fake({"check", kLine, "--timeout", "4", "--worker-memory", "2G", "--out", path("out"),
+  const Output o = fake({"check", kLine, "--timeout", "8", "--worker-memory", "1G", "--out", path("out"),
                          "--junit", path("j.xml")});
   EXPECT_EQ(o.code, 1);
   const auto rows = by(path("out"), &Row::kernel);
