@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/scenario/trace.hpp"
+#include "harness/trace/trace.hpp"
 
 namespace assay {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <unordered_map>
 
+#include "harness/cover/cover.hpp"
 #include "harness/problem/names.hpp"
-#include "harness/scenario/cover.hpp"
 #include "harness/scenario/extent.hpp"
 #include "harness/scenario/fields.hpp"
 #include "harness/scenario/suite_line.hpp"

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <unordered_map>
 
-#include "harness/scenario/trace.hpp"
+#include "harness/trace/trace.hpp"
 
 namespace assay {
 namespace {

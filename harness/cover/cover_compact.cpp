@@ -5,7 +5,7 @@
 // free cells of other rows; the cells still free are refilled at random, and so on.
 #include <algorithm>
 
-#include "harness/scenario/cover_parts.hpp"
+#include "harness/cover/cover_parts.hpp"
 
 namespace assay::cover {
 

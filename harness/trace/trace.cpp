@@ -3,7 +3,7 @@
 // message can then point at the exact column of the row the CSV or JSON library stumbled over.
 // Rows must be in order of arrival, because the replay's queue is first come, first served; a trace that
 // is not would silently replay as something else.
-#include "harness/scenario/trace.hpp"
+#include "harness/trace/trace.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "harness/base/error.hpp"
-#include "harness/scenario/cover_parts.hpp"
+#include "harness/cover/cover_parts.hpp"
 
 namespace assay::cover {
 namespace {

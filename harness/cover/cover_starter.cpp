@@ -11,7 +11,7 @@
 #include <set>
 
 #include "harness/base/error.hpp"
-#include "harness/scenario/cover_parts.hpp"
+#include "harness/cover/cover_parts.hpp"
 
 namespace assay::cover {
 namespace {

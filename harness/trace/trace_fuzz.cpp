@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "harness/base/error.hpp"
-#include "harness/scenario/trace.hpp"
+#include "harness/trace/trace.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0 || size > 1 << 16) return 0;

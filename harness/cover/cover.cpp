@@ -4,12 +4,12 @@
 // a group); otherwise the greedy one, post-optimised. Sizes reached, beside published ones, are in
 // cover.md. Effort is counted in table look-ups, never in seconds, so results do not depend on the
 // machine; the constants below keep the largest problem of a suite under ten seconds on one core.
-#include "harness/scenario/cover.hpp"
+#include "harness/cover/cover.hpp"
 
 #include <algorithm>
 
 #include "harness/base/error.hpp"
-#include "harness/scenario/cover_parts.hpp"
+#include "harness/cover/cover_parts.hpp"
 
 namespace assay {
 namespace {

@@ -3,7 +3,7 @@
 // cover.md. Arguments: strength, axes, values per axis.
 #include <benchmark/benchmark.h>
 
-#include "harness/scenario/cover.hpp"
+#include "harness/cover/cover.hpp"
 
 namespace {
 

@@ -2,7 +2,7 @@
 // Covering arrays, checked by a counter that shares nothing with the code that builds them: for every set
 // of axes it collects the value tuples in a std::set, and with constraints it finds by full enumeration
 // which tuples a valid row has.
-#include "harness/scenario/cover.hpp"
+#include "harness/cover/cover.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <set>
 
 #include "harness/base/error.hpp"
-#include "harness/scenario/cover_parts.hpp"
+#include "harness/cover/cover_parts.hpp"
 
 namespace assay {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "harness/base/error.hpp"
-#include "harness/scenario/cover_parts.hpp"
+#include "harness/cover/cover_parts.hpp"
 
 namespace assay::cover {
 

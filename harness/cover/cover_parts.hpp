@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "harness/scenario/cover.hpp"
+#include "harness/cover/cover.hpp"
 
 namespace assay::cover {
 
