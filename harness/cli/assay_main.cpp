@@ -6,8 +6,11 @@
 #include "harness/cli/commands.hpp"
 #include "harness/run/worker.hpp"
 #include "harness/run/worker_process.hpp"
+#include "harness/scenario/lengths.hpp"
 
 int main(int argc, char** argv) {
+  // Worker and command line alike draw lengths from the shipped traces.
+  assay::add_trace_folder(ASSAY_TRACE_DIR);
   if (argc == 3 && std::strcmp(argv[1], "worker") == 0) return assay::worker_main(argv[2], assay::kWorkerFd);
   return assay::cli_main(argc, argv);
 }

@@ -230,6 +230,14 @@ repeat: assay check 'paged d=64 batch=4q1s1k seed=1' --kernel paged_fast
 )xml");
 }
 
+TEST(Repro, NamesALibraryThatIsNotInstalled) {
+  Row row = sample::row("paged", "mine", "wrong");
+  row.backend = "cpu";
+  EXPECT_EQ(repro_command(row), "assay check paged --kernel mine");
+  row.backend = "./my libs/libmine.so";
+  EXPECT_EQ(repro_command(row), "assay check paged --kernel mine --backend './my libs/libmine.so'");
+}
+
 TEST(JUnit, TestNamesStayUnique) {
   std::vector<Row> rows(4, sample::row("paged", "k", "passed"));
   rows[0].cache = "hot";

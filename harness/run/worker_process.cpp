@@ -39,7 +39,7 @@ void limit(int what, int64_t bytes) {
                                 pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) std::_Exit(kExecFailed);  // the parent died in between
+  if (getppid() != parent) std::_Exit(kExecFailed);  // style: process end; the parent died in between
   const int null = open("/dev/null", O_RDONLY);
   dup2(null, 0);
   dup2(log_fd, 1);
@@ -59,7 +59,7 @@ void limit(int what, int64_t bytes) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   execv(argv[0], argv);
-  std::_Exit(kExecFailed);
+  std::_Exit(kExecFailed);  // style: process end
 }
 
 }  // namespace
