@@ -17,6 +17,9 @@ constexpr int kBlockHeight = 6;
 constexpr int kPanelVectors = ASSAY_ISA_LEVEL == 2 ? 4 : 2;
 constexpr int kPanel = kPanelVectors * kW;
 
+constexpr int kFp32RowTile = 30;  // five register blocks; at most kRowTile
+static_assert(kFp32RowTile % kBlockHeight == 0 && kFp32RowTile <= kRowTile, "no thin last block");
+
 // C[kRows][kVectors * kW] (+)= A[kRows][depth] * B[depth][kVectors * kW].
 template <int kRows, int kVectors>
 void multiply_block(const float* a, int64_t lda, const float* b, int depth, float* c, int64_t ldc,
@@ -114,6 +117,7 @@ ASSAY_INLINE void pack_keys_fp32(const Operands& a, const KeyList& keys, int kv_
                                  const Scratch& s, float* out) {
   const int dims = a.p.head_dim_qk;
   const int64_t stride = padded_dim(dims);
+  const bool ahead = a.k.dim_inner == 1;
   for (int first = 0; first < padded; first += 16) {
     for (int i = 0; i < 16; ++i) {
       float* row = s.staging + i * stride;
@@ -122,6 +126,10 @@ ASSAY_INLINE void pack_keys_fp32(const Operands& a, const KeyList& keys, int kv_
         continue;
       }
       const int64_t offset = keys.k_offset[first + i] + kv_head * a.k.head_stride;
+      if (ahead && first + i + 16 < keys.count)
+        prefetch_lines(
+            a.k.data + (keys.k_offset[first + i + 16] + kv_head * a.k.head_stride) * a.k.element_bytes,
+            dims * a.k.element_bytes);
       codes_to_float(*s.k_tables, row_codes(a.k, offset, dims, s.codes), a.p.k_format, dims, row);
     }
     for (int part = 0; part < 16; part += kPanel < 16 ? kPanel : 16) {
@@ -148,10 +156,14 @@ ASSAY_INLINE void pack_keys_fp32(const Operands& a, const KeyList& keys, int kv_
 ASSAY_INLINE bool pack_values_fp32(const Operands& a, const KeyList& keys, int kv_head, int padded_dims,
                                    const Scratch& s, float* out) {
   const int dims = a.p.head_dim_v;
+  const bool ahead = a.v.dim_inner == 1;
   bool any = false;
   for (int i = 0; i < keys.count; ++i) {
     float* row = s.staging;
     const int64_t offset = keys.v_offset[i] + kv_head * a.v.head_stride;
+    if (ahead && i + 8 < keys.count)
+      prefetch_lines(a.v.data + (keys.v_offset[i + 8] + kv_head * a.v.head_stride) * a.v.element_bytes,
+                     dims * a.v.element_bytes);
     codes_to_float(*s.v_tables, row_codes(a.v, offset, dims, s.codes), a.p.v_format, dims, row);
     vf poison = vzero();  // 0 * x is NaN exactly for infinities and NaN, and NaN is kept by addition
     for (int d = 0; d < padded_dims; d += kW) {
@@ -236,8 +248,8 @@ BlockResult attend_block_fp32(const Operands& a, const BlockTask& task, void* me
     find_scales(a, task.request, task.kv_head, padded, &s.keys);
     pack_keys_fp32(a, s.keys, task.kv_head, padded, s, k);
     const bool careful = pack_values_fp32(a, s.keys, task.kv_head, o_width, s, v);
-    for (int tile = 0; tile < task.rows; tile += kRowTile) {
-      const int rows = task.rows - tile < kRowTile ? task.rows - tile : kRowTile;
+    for (int tile = 0; tile < task.rows; tile += kFp32RowTile) {
+      const int rows = task.rows - tile < kFp32RowTile ? task.rows - tile : kFp32RowTile;
       int begin, end;
       if (!visible_columns(s.rows + tile, rows, k0, padded, kPanel, &begin, &end)) continue;
       multiply(q + tile * q_stride, q_stride, k, dims, 0, dims, begin, end, padded, s.scores, kScoreStride,
