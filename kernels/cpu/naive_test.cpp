@@ -15,7 +15,7 @@ namespace {
 class NaiveTest : public ::testing::TestWithParam<const assay_kernel*> {};
 
 TEST_P(NaiveTest, MatchesDoubleOnRandomProblems) {
-  for (uint64_t seed = 0; seed < 80; ++seed) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
     Spec spec = random_spec(seed, GetParam()->op);
     spec.poison_invisible = seed % 2 == 1;
     Case c(spec);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "kernels/cpu/engine.hpp"
+#include "kernels/cpu/formats.hpp"
 #include "kernels/cpu/kernels.hpp"
 #include "kernels/cpu/testing/compare.hpp"
 #include "kernels/cpu/testing/test_case.hpp"
@@ -73,7 +74,7 @@ TEST_P(OnlineTest, MatchesDoubleWithNarrowFormats) {
 
 TEST_P(OnlineTest, MatchesDoubleAtChunkAndPartitionEdges) {
   uint64_t seed = 1;
-  for (int32_t kv : {255, 256, 257, 1023, 1024, 1025, 2049})
+  for (int32_t kv : {255, 257, 1024, 1025, 2049})
     for (int32_t q : {1, 3, 33}) {
       Spec spec;
       spec.op = GetParam().op, spec.seed = ++seed, spec.requests = {{q, kv}, {1, 40}};
@@ -159,6 +160,30 @@ TEST_P(OnlineTest, NanInAVisibleValueStaysInItsRow) {
         ASSERT_NEAR(out.o[i], before.o[i], 1e-6) << i;
     }
   }
+}
+
+// One visible key: O is V itself, so every code of the byte formats passes through the vector decoders.
+TEST_P(OnlineTest, EveryByteCodeOfVComesOutExactly) {
+  for (int32_t format : {ASSAY_FP8_E4M3, ASSAY_FP8_E5M2, ASSAY_FP8_E4M3FNUZ, ASSAY_FP8_E5M2FNUZ, ASSAY_INT8})
+    for (int32_t q : {1, 20}) {
+      Spec spec;
+      spec.op = GetParam().op, spec.mask = ASSAY_MASK_FULL, spec.requests = {{q, 1}};
+      spec.v_format = format, spec.head_dim_v = 256, spec.page_size = 1;
+      Case c(spec);
+      const assay_tensor& v = c.tensors()->v;
+      int64_t at = 0;
+      if (spec.op == ASSAY_OP_PAGED)
+        at = *static_cast<const int32_t*>(c.tensors()->block_table.data) * v.stride[0];
+      for (int code = 0; code < 256; ++code)
+        static_cast<uint8_t*>(v.data)[at + code] = static_cast<uint8_t>(code);
+      const Output out = c.run(kernel());
+      ASSERT_EQ(out.status, ASSAY_OK) << out.error;
+      for (int code = 0; code < 256; ++code) {
+        const float want = float_from_byte(static_cast<uint8_t>(code), format), got = out.o[code];
+        ASSERT_TRUE(std::isnan(want) ? std::isnan(got) : got == want)
+            << format << " code " << code << ": " << got << ", expected " << want;
+      }
+    }
 }
 
 TEST_P(OnlineTest, RefusesASmallWorkspaceAndAWrongOperand) {

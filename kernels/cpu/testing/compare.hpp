@@ -16,17 +16,21 @@ namespace assay_cpu::testing {
 constexpr double kFp32Weights = 4e-5;
 constexpr double kBf16Weights = 4e-5 + 0x1p-8;  // P rounded to bf16: half an ulp is 2^-9 of it
 
-inline double output_rounding(int32_t format) {
-  return format == ASSAY_BF16 ? 0x1p-8 : format == ASSAY_FP16 ? 0x1p-11 : 0x1p-23;
+// Half a unit in the last place of the output format at x: rounding to nearest, not truncation.
+inline double output_rounding(int32_t format, double x) {
+  const int significant_bits = format == ASSAY_BF16 ? 8 : format == ASSAY_FP16 ? 11 : 24;
+  int exponent;
+  std::frexp(x, &exponent);
+  return std::ldexp(1.0, exponent - 1 - significant_bits);
 }
 
 inline ::testing::AssertionResult matches(const Case& c, const Output& out, double relative) {
   if (out.status != ASSAY_OK)
     return ::testing::AssertionFailure() << "status " << out.status << ": " << out.error;
   if (out.wrote_outside) return ::testing::AssertionFailure() << "wrote outside its output or workspace";
-  const double rounding = output_rounding(c.spec().o_format);
   for (size_t i = 0; i < c.o().size(); ++i) {
-    const double tolerance = relative * c.magnitude()[i] + rounding * std::abs(c.o()[i]) + 0x1p-25;
+    const double tolerance =
+        relative * c.magnitude()[i] + output_rounding(c.spec().o_format, c.o()[i]) + 0x1p-25;
     if (!(std::abs(out.o[i] - c.o()[i]) <= tolerance))
       return ::testing::AssertionFailure()
              << "o[" << i / (c.spec().head_dim_v * c.spec().heads_q) << ", "

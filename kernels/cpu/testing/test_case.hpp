@@ -32,7 +32,7 @@ struct Spec {
   int32_t layout = ASSAY_LAYOUT_NHD, page_size = 16, table = ASSAY_TABLE_BLOCK;
   int stride_padding = 0;  // extra elements on every outer axis; 2 also spreads the last axis
   double logit_deviation = 1.5;
-  bool poison_invisible = false;  // keys no row of their request sees hold NaN as well
+  bool poison_invisible = false;  // keys no row of their request sees are NaN as well, scales included
   std::vector<Lengths> requests;
   uint64_t seed = 1;
   std::string text() const;
@@ -65,6 +65,7 @@ class Case {
   bool visible(int request, int row, int key) const;
 
  private:
+  bool written(int64_t request, int key) const;  // false: the key stays poison
   struct Plane {
     std::vector<int64_t> shape, stride;
     int32_t format = 0;

@@ -24,6 +24,13 @@ uint32_t float_bits(double value) {
 
 }  // namespace
 
+bool Case::written(int64_t request, int key) const {
+  if (!spec_.poison_invisible) return true;
+  for (int i = 0; i < spec_.requests[request].q_len; ++i)
+    if (visible(static_cast<int>(request), i, key)) return true;
+  return false;
+}
+
 void Case::store_scale(Plane& plane, const std::vector<double>& logical, int32_t kind, int which) {
   const Spec& s = spec_;
   plane = Plane{};
@@ -37,7 +44,7 @@ void Case::store_scale(Plane& plane, const std::vector<double>& logical, int32_t
     plane.fill(nan_code(ASSAY_FP32));
     for (int64_t r = 0; r < requests; ++r)
       for (int j = 0; j < s.requests[r].kv_len; ++j)
-        for (int h = 0; h < s.heads_kv; ++h)
+        for (int h = 0; h < s.heads_kv && written(r, j); ++h)
           plane.write(plane.at({pages_[r][j / s.page_size], h, j % s.page_size}),
                       float_bits(logical[(cu_kv_[r] + j) * s.heads_kv + h]));
     return;
@@ -73,14 +80,6 @@ void Case::store() {
     q_plane_.write(
         q_plane_.at({i / s.head_dim_qk / s.heads_q, i / s.head_dim_qk % s.heads_q, i % s.head_dim_qk}),
         q_[i]);
-
-  // Which keys are written; the others stay poison.
-  auto written = [&](int64_t r, int j) {
-    if (!s.poison_invisible) return true;
-    for (int i = 0; i < s.requests[r].q_len; ++i)
-      if (visible(static_cast<int>(r), i, j)) return true;
-    return false;
-  };
 
   if (s.op == ASSAY_OP_PREFILL) {
     k_plane_ = make_plane(s.k_format, {total_kv, s.heads_kv, s.head_dim_qk}, s.stride_padding);
