@@ -158,11 +158,11 @@ ASSAY_INLINE void multiply_tiles(const uint16_t* a, int64_t a_tile, int64_t a_st
 // Weights of one row to the P tiles [row / 16][key / 32][16][32]; returns the sum of the unrounded weights.
 ASSAY_INLINE float weigh_row_bf16(float scale, float shift, int columns, const float* value_scale,
                                   const float* s, uint16_t* tile_row) {
-  const vf factor = vset(scale), offset = vset(-shift);
+  const vf factor = vset(scale), offset = vset(shift);
   vf sum0 = vzero(), sum1 = vzero();
   for (int c = 0; c < columns; c += 32, tile_row += kTileElements) {
-    vf p0 = vexp2(vfma(vload(s + c), factor, offset));
-    vf p1 = vexp2(vfma(vload(s + c + 16), factor, offset));
+    vf p0 = vexp2(vmul(vsub(vload(s + c), offset), factor));
+    vf p1 = vexp2(vmul(vsub(vload(s + c + 16), offset), factor));
     sum0 = vadd(sum0, p0), sum1 = vadd(sum1, p1);
     if (value_scale != nullptr) {
       p0 = vselect(vless(vzero(), p0), vmul(p0, vload(value_scale + c)), vzero());
@@ -237,7 +237,7 @@ BlockResult attend_block_bf16(const Operands& a, const BlockTask& task, void* me
         const RowInfo& info = s.rows[tile + r];
         const float top = score_row(rules, info, k0 + begin, width, valid,
                                     s.keys.scaled_k ? s.keys.k_scale + begin : nullptr, scores);
-        const Online step = advance_maximum(top, &s.m[tile + r]);
+        const Online step = advance_maximum(top, weight_scale(rules, info), &s.m[tile + r]);
         const float sum = weigh_row_bf16(weight_scale(rules, info), step.shift, width,
                                          s.keys.scaled_v ? s.keys.v_scale + begin : nullptr, scores,
                                          s.weights + r / 16 * weight_tile + r % 16 * 32);
@@ -263,6 +263,7 @@ BlockResult attend_block_bf16(const Operands& a, const BlockTask& task, void* me
                        o + d, o_stride, true);
     }
   }
+  for (int r = 0; r < task.rows; ++r) s.m[r] *= weight_scale(rules, s.rows[r]);
   return {s.o, o_stride, s.m, s.l};
 }
 

@@ -260,7 +260,7 @@ BlockResult attend_block_fp32(const Operands& a, const BlockTask& task, void* me
         const RowInfo& info = s.rows[tile + r];
         const float top = score_row(rules, info, k0 + begin, end - begin, valid,
                                     s.keys.scaled_k ? s.keys.k_scale + begin : nullptr, scores);
-        const Online step = advance_maximum(top, &s.m[tile + r]);
+        const Online step = advance_maximum(top, weight_scale(rules, info), &s.m[tile + r]);
         const float sum = weigh_row(weight_scale(rules, info), step.shift, end - begin,
                                     s.keys.scaled_v ? s.keys.v_scale + begin : nullptr, scores);
         s.l[tile + r] = s.l[tile + r] * step.alpha + sum;
@@ -276,6 +276,7 @@ BlockResult attend_block_fp32(const Operands& a, const BlockTask& task, void* me
       }
     }
   }
+  for (int r = 0; r < task.rows; ++r) s.m[r] *= weight_scale(rules, s.rows[r]);
   return {s.o, o_stride, s.m, s.l};
 }
 

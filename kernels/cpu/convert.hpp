@@ -167,23 +167,24 @@ void codes_to_float(const ByteTables& t, const unsigned char* codes, int32_t for
   for (; i % kW != 0; ++i) out[i] = 0.0f;
 }
 
-// out[d] = row[d] * scale[d] in the output format. scale has dims entries.
-void store_row(const float* row, const float* scale, int dims, unsigned char* out, int64_t stride,
-               int32_t format) {
+// out[d] = row[d] / divisor * scale[d] in the output format. scale has dims entries.
+void store_row(const float* row, float divisor, const float* scale, int dims, unsigned char* out,
+               int64_t stride, int32_t format) {
   int d = 0;
   if (stride == 1 && format == ASSAY_FP32) {
     float* to = reinterpret_cast<float*>(out);
-    for (; d + kW <= dims; d += kW) vstore(to + d, vmul(vload(row + d), vload(scale + d)));
+    for (; d + kW <= dims; d += kW)
+      vstore(to + d, vmul(vdiv(vload(row + d), vset(divisor)), vload(scale + d)));
   }
 #if ASSAY_ISA_LEVEL == 2
   if (stride == 1 && format == ASSAY_FP16)
     for (; d + 16 <= dims; d += 16)
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 2 * d),
-                          _mm512_cvtps_ph(vmul(vload(row + d), vload(scale + d)),
+                          _mm512_cvtps_ph(vmul(vdiv(vload(row + d), vset(divisor)), vload(scale + d)),
                                           _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   if (stride == 1 && format == ASSAY_BF16)
     for (; d + 16 <= dims; d += 16) {
-      const vf value = vmul(vload(row + d), vload(scale + d));
+      const vf value = vmul(vdiv(vload(row + d), vset(divisor)), vload(scale + d));
       const __m512i bits = _mm512_castps_si512(value);
       const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
       __m512i code =
@@ -192,7 +193,7 @@ void store_row(const float* row, const float* scale, int dims, unsigned char* ou
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 2 * d), _mm512_cvtepi32_epi16(code));
     }
 #endif
-  for (; d < dims; ++d) store_element(out, d * stride, format, row[d] * scale[d]);
+  for (; d < dims; ++d) store_element(out, d * stride, format, row[d] / divisor * scale[d]);
 }
 
 }  // namespace

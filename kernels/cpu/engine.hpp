@@ -49,9 +49,9 @@ struct Engine {
   // Both return where in `scratch` the results are; they stay there until the next call.
   BlockResult (*attend_block)(const Operands&, const BlockTask&, void* scratch);
   BlockResult (*stream)(const Operands&, const StreamTask&, void* scratch);
-  // out[d] = row[d] * scale[d] in the output format; out_stride in elements.
-  void (*store_row)(const float* row, const float* scale, int dims, unsigned char* out, int64_t out_stride,
-                    int32_t format);
+  // out[d] = row[d] / divisor * scale[d] in the output format; out_stride in elements.
+  void (*store_row)(const float* row, float divisor, const float* scale, int dims, unsigned char* out,
+                    int64_t out_stride, int32_t format);
   // Element-wise functions of the softmax, for the tests.
   void (*exp2_array)(const float* in, float* out, int64_t n);
   void (*tanh_array)(const float* in, float* out, int64_t n);

@@ -183,27 +183,25 @@ class Run {
   void finish(int request, int kv_head, int64_t stacked_row, const float* o, float m, float l) const {
     const int head = kv_head * a_.group + static_cast<int>(stacked_row % a_.group);
     const int64_t row = a_.cu_q[request * a_.cu_q_stride] + stacked_row / a_.group;
-    double shift = m, sum = l;
+    // Everything in double: once per row.
+    double shift = m, sum = l;  // LSE = shift + log2(sum)
+    double divisor = l;         // sum in units of 2^m, what O is divided by
     if (p_.has_sinks) {
       const double sink = a_.sinks[head * a_.sinks_stride] * kLog2e;
-      const double top = std::max<double>(shift, sink);
-      if (top > -kInfinity) {
-        const double weight = shift == top ? 1.0 : std::exp2(shift - top);
-        sum = sum * weight + std::exp2(sink - top);
-        shift = top;
+      shift = std::max<double>(m, sink);
+      if (shift > -kInfinity) {
+        sum = l * (m == -kInfinity ? 0.0 : std::exp2(m - shift)) + std::exp2(sink - shift);
+        divisor = m == -kInfinity ? 1.0 : l + std::exp2(sink - m);
       }
     }
     const bool empty = sum == 0.0;
-    const double factor = m == -kInfinity || empty ? 0.0 : std::exp2(m - shift) / sum;
+    if (empty) divisor = 1.0;
     const float constant = a_.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD
                                ? 1.0f
                                : kv_scale(a_.v_scale, request, KeyPlace{0, 0}, kv_head);
     float scale[kMaxHeadDim];
-    const float common = static_cast<float>(factor * constant);
-    for (int d = 0; d < p_.head_dim_v; ++d) scale[d] = common;
-    if (a_.v_scale.kind == ASSAY_SCALE_CHANNEL)
-      for (int d = 0; d < p_.head_dim_v; ++d) scale[d] = common * channel_scale(a_.v_scale, kv_head, d);
-    engine_.store_row(o, scale, p_.head_dim_v,
+    for (int d = 0; d < p_.head_dim_v; ++d) scale[d] = constant * channel_scale(a_.v_scale, kv_head, d);
+    engine_.store_row(o, static_cast<float>(divisor), scale, p_.head_dim_v,
                       a_.o + (row * a_.o_stride[0] + head * a_.o_stride[1]) * element_bytes(p_.o_format),
                       a_.o_stride[2], p_.o_format);
     a_.lse[row * a_.lse_stride[0] + head * a_.lse_stride[1]] =

@@ -15,7 +15,8 @@ struct RowInfo {
   int32_t begin, end;  // visible keys before the tree mask, cut to the task's range
   int32_t row;         // query row of the request
   int32_t position;
-  float scale;  // natural-logit units per raw dot product, without per-token K scales
+  float scale;   // natural-logit units per raw dot product, without per-token K scales
+  float scale2;  // base-2 units per raw dot product
   float slope;
 };
 
@@ -38,10 +39,12 @@ ASSAY_INLINE RowInfo make_row_info(const Operands& a, int request, int kv_head, 
   if (info.end <= info.begin) info.begin = info.end = key_begin;
   info.position = a.p.kv_len[request] - a.p.q_len[request] + info.row;
   const int64_t packed = a.cu_q[request * a.cu_q_stride] + static_cast<int64_t>(info.row);
-  float scale = a.p.softmax_scale * q_row_scale(a.q_scale, request, packed, head, kv_head);
+  // One rounding each, whatever the number of factors.
+  double scale =
+      static_cast<double>(a.p.softmax_scale) * q_row_scale(a.q_scale, request, packed, head, kv_head);
   if (a.k_scale.kind != ASSAY_SCALE_TOKEN_HEAD)
     scale *= kv_scale(a.k_scale, request, KeyPlace{0, 0}, kv_head);
-  info.scale = scale;
+  info.scale = static_cast<float>(scale), info.scale2 = static_cast<float>(scale * 1.44269504088896340736);
   info.slope = a.p.alibi != ASSAY_ALIBI_NONE ? a.alibi_slopes[head * a.alibi_stride] : 0.0f;
   return info;
 }
@@ -58,13 +61,14 @@ ASSAY_INLINE ScoreRules make_score_rules(const Operands& a, int request, const R
   return rules;
 }
 
-// Multiplier that turns what score_row leaves in `s` into base-2 logits.
+// Base-2 logits per unit of what score_row leaves in `s`, and of the running maximum.
 ASSAY_INLINE float weight_scale(const ScoreRules& rules, const RowInfo& info) {
-  return rules.plain ? info.scale * kLog2e : 1.0f;
+  return rules.plain ? info.scale2 : 1.0f;
 }
 
 // Turns raw products s[0, columns) (columns a multiple of kW) of keys k0.. into maskable form in place and
-// returns their maximum in base-2 units. Columns from `valid` on are padding. key_scale: per column, or null.
+// returns their maximum, both in units of weight_scale. Columns from `valid` on are padding. key_scale: per
+// column, or null.
 ASSAY_INLINE float score_row(const ScoreRules& rules, const RowInfo& info, int32_t k0, int columns, int valid,
                              const float* key_scale, float* s) {
   const Operands& a = *rules.a;
@@ -107,21 +111,21 @@ ASSAY_INLINE float score_row(const ScoreRules& rules, const RowInfo& info, int32
       top = vmax(top, x);
     }
   }
-  return vreduce_max(top) * weight_scale(rules, info);
+  return vreduce_max(top);
 }
 
 struct Online {
   float shift;  // what to subtract: the new maximum, or 0 while no key is visible
   float alpha;  // factor on everything accumulated so far; exactly 1 when the maximum stayed
 };
-ASSAY_INLINE Online advance_maximum(float tile_maximum, float* m) {
+ASSAY_INLINE Online advance_maximum(float tile_maximum, float scale, float* m) {
   Online step{0.0f, 1.0f};
   const float before = *m;
   if (tile_maximum > before) *m = tile_maximum;
   if (*m != kNegativeInfinity) step.shift = *m;
   if (*m != before && before != kNegativeInfinity) {
     float lane[kW];
-    vstore(lane, vexp2(vset(before - *m)));
+    vstore(lane, vexp2(vset((before - *m) * scale)));
     step.alpha = lane[0];
   } else if (*m != before) {
     step.alpha = 0.0f;
@@ -129,12 +133,14 @@ ASSAY_INLINE Online advance_maximum(float tile_maximum, float* m) {
   return step;
 }
 
-// Weights in place, times value_scale (per column, or null); returns the sum of the unscaled weights.
+// Weights 2^((s - shift) scale): subtracting first keeps the rounding relative to the distance from the
+// maximum, whose weight is exactly 1. In place, times value_scale (per column, or null); returns the sum of
+// the unscaled weights.
 ASSAY_INLINE float weigh_row(float scale, float shift, int columns, const float* value_scale, float* s) {
-  const vf factor = vset(scale), offset = vset(-shift);
+  const vf factor = vset(scale), offset = vset(shift);
   vf sum = vzero();
   for (int c = 0; c < columns; c += kW) {
-    vf p = vexp2(vfma(vload(s + c), factor, offset));
+    vf p = vexp2(vmul(vsub(vload(s + c), offset), factor));
     sum = vadd(sum, p);
     // The scale of a key this row does not see may be anything, NaN included.
     if (value_scale != nullptr) p = vselect(vless(vzero(), p), vmul(p, vload(value_scale + c)), vzero());

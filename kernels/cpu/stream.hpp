@@ -229,7 +229,7 @@ BlockResult stream(const Operands& a, const StreamTask& task, void* memory) {
         const int n = head * rows + r;
         const float top = score_row(rules, infos[r], k0, kStreamKeys, count,
                                     current.scaled_k ? current.k_scale : nullptr, scores);
-        const Online step = advance_maximum(top, &s.stream_m[n]);
+        const Online step = advance_maximum(top, weight_scale(rules, infos[r]), &s.stream_m[n]);
         const float sum = weigh_row(weight_scale(rules, infos[r]), step.shift, kStreamKeys,
                                     current.scaled_v ? current.v_scale : nullptr, scores);
         s.stream_l[n] = s.stream_l[n] * step.alpha + sum;
@@ -273,6 +273,7 @@ BlockResult stream(const Operands& a, const StreamTask& task, void* memory) {
       }
     }
   }
+  for (int n = 0; n < heads * rows; ++n) s.stream_m[n] *= weight_scale(rules, s.stream_rows[n]);
   return {s.stream_o, o_stride, s.stream_m, s.stream_l};
 }
 

@@ -130,7 +130,7 @@ BlockResult stream_bf16(const Operands& a, const StreamTask& task, void* memory)
         const RowInfo& info = s.stream_rows[n];
         const float top =
             score_row(rules, info, k0, padded, keys.count, keys.scaled_k ? keys.k_scale : nullptr, scores);
-        const Online step = advance_maximum(top, &s.stream_m[n]);
+        const Online step = advance_maximum(top, weight_scale(rules, info), &s.stream_m[n]);
         const float sum = weigh_row_bf16(weight_scale(rules, info), step.shift, padded,
                                          keys.scaled_v ? keys.v_scale : nullptr, scores, s.weights + r * 32);
         s.stream_l[n] = s.stream_l[n] * step.alpha + sum;
@@ -148,6 +148,7 @@ BlockResult stream_bf16(const Operands& a, const StreamTask& task, void* memory)
       }
     }
   }
+  for (int n = 0; n < heads * rows; ++n) s.stream_m[n] *= weight_scale(rules, s.stream_rows[n]);
   return {s.stream_o, o_stride, s.stream_m, s.stream_l};
 }
 
