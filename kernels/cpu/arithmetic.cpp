@@ -13,13 +13,20 @@ int online_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   if (!active_isa(&isa, nullptr, 0)) return ASSAY_INVALID_ARGUMENT;
   const int group = p->heads_q / p->heads_kv;
   bool blocks = false, streams = false;
-  int32_t splits = 1;
+  int32_t splits = 1, longest_unsplit = 0;
   for (int r = 0; r < p->requests; ++r) {
     const int64_t rows = static_cast<int64_t>(p->q_len[r]) * group;
     if (rows == 0) continue;
     (rows <= kStreamRows ? streams : blocks) = true;
-    if (rows <= kSplitRows) splits = std::max(splits, (p->kv_len[r] + kPartitionKeys - 1) / kPartitionKeys);
+    if (rows <= kSplitRows)
+      splits = std::max(splits, (p->kv_len[r] + kPartitionKeys - 1) / kPartitionKeys);
+    else
+      longest_unsplit = std::max(longest_unsplit, p->kv_len[r]);
   }
+  // The model takes all requests as split alike, into parts of at most 2 max_kv_len / splits keys. Where a
+  // request of many rows is not, two parts of up to max_kv_len keys cover both kinds: the chain over all keys
+  // is longer than a partition's chain and the merge together.
+  if (longest_unsplit > kPartitionKeys) splits = std::min(splits, 2);
   const bool tiles = isa == Isa::kAmx && uses_bf16_tiles(*p);
   // Lanes of a dot product while streaming; block products are one chain per element (1). TDPBF16PS sums 16
   // pairs in two chains and adds their sum to the accumulator, each step rounded to nearest: shorter than
@@ -30,18 +37,20 @@ int online_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   m.struct_size = sizeof m;
   m.qk = {ASSAY_ACC_FMA, blocks || tiles ? 1 : lanes[static_cast<int>(isa)], 0, 23};
   m.pv = {ASSAY_ACC_FMA, 1, 0, 23};
-  m.tile_keys = 0;  // chunks, partitions and windows cut the keys at places that depend on the row
+  // Steps of the running maximum, the shortest in use; a step may begin anywhere and be cut by a partition.
+  const int stream_step = tiles ? kTileStreamKeys : kStreamKeys;
+  const int step = streams ? stream_step : kChunkKeys;
+  m.tile_keys = step;
   m.splits = splits;
   // Longest chain of a row sum: columns per lane in one step, its reduction, one add per step, one per split.
   const int width = lanes[static_cast<int>(isa)];
-  const int step = streams ? kStreamKeys : kChunkKeys;
-  const int32_t keys = splits > 1 && !blocks ? std::min(p->max_kv_len, kPartitionKeys) : p->max_kv_len;
+  const int32_t keys = longest_unsplit > 0 ? p->max_kv_len : std::min(p->max_kv_len, kPartitionKeys);
   m.row_sum_chain = kChunkKeys / width + 4 + (keys + step - 1) / step + 1 + splits;
   m.p_format = tiles ? ASSAY_BF16 : ASSAY_FP32;
   m.row_sum_from_rounded_p = 0;
   m.dequant_format = ASSAY_FORMAT_NONE;
   m.partial_format = m.partial_lse_format = ASSAY_FP32;
-  // Measured over the whole range by math_test.cpp, in units of 2^-24: see kDeclared there.
+  // Measured over the whole range by math_test.cpp, in units of 2^-24: 3.1 and 4.2.
   m.exp_relative_error = 4 * 0x1p-24;
   m.tanh_relative_error = 6 * 0x1p-24;
   const bool folded = p->q_scale_kind == ASSAY_SCALE_CHANNEL || p->k_scale_kind == ASSAY_SCALE_CHANNEL;

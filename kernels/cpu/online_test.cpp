@@ -162,6 +162,22 @@ TEST_P(OnlineTest, NanInAVisibleValueStaysInItsRow) {
   }
 }
 
+// Draft keys that no row of a tree sees: K, V and their scales hold NaN there, in the middle of what is read.
+TEST_P(OnlineTest, UnseenDraftKeysNeverLeak) {
+  uint64_t seed = 77;
+  for (int32_t format : {ASSAY_FP32, ASSAY_BF16, ASSAY_FP8_E4M3})
+    for (int32_t group : {1, 2, 9}) {
+      Spec spec;
+      spec.op = GetParam().op, spec.seed = ++seed, spec.mask = ASSAY_MASK_TREE, spec.poison_invisible = true;
+      spec.q_format = format == ASSAY_FP32 ? ASSAY_FP32 : ASSAY_BF16, spec.k_format = spec.v_format = format;
+      spec.heads_q = group, spec.heads_kv = 1, spec.head_dim_v = 40;
+      spec.k_scale = spec.v_scale = group == 1 ? ASSAY_SCALE_NONE : ASSAY_SCALE_TOKEN_HEAD;
+      for (int32_t q : {2, 3, 3, 4, 4, 5}) spec.requests.push_back({q, 30 + q});
+      expect_right(spec);
+      if (HasFatalFailure()) return;
+    }
+}
+
 // One visible key: O is V itself, so every code of the byte formats passes through the vector decoders.
 TEST_P(OnlineTest, EveryByteCodeOfVComesOutExactly) {
   for (int32_t format : {ASSAY_FP8_E4M3, ASSAY_FP8_E5M2, ASSAY_FP8_E4M3FNUZ, ASSAY_FP8_E5M2FNUZ, ASSAY_INT8})

@@ -11,8 +11,8 @@
 namespace assay_cpu::ASSAY_ISA_NAMESPACE {
 namespace {
 
-constexpr int kTileStreamKeys = 64;
 static_assert(kStreamRows <= 16, "one tile of rows");
+static_assert(kTileStreamKeys == 64 && kTileStreamKeys <= kChunkKeys / 2, "two steps share the key arrays");
 
 // Q of all heads: [head][dim / 32][dim pair][16 rows][2], missing rows zero.
 ASSAY_INLINE void pack_stream_queries(const Operands& a, const StreamTask& task, int steps, const Scratch& s,

@@ -59,6 +59,10 @@ void Case::store_scale(Plane& plane, const std::vector<double>& logical, int32_t
   for (int64_t i = 0; i < static_cast<int64_t>(logical.size()); ++i)
     plane.write(shape.size() == 1 ? plane.at({i}) : plane.at({i / shape[1], i % shape[1]}),
                 float_bits(logical[i]));
+  for (int64_t r = 0; r < requests && kind == ASSAY_SCALE_TOKEN_HEAD && !is_q; ++r)
+    for (int j = 0; j < s.requests[r].kv_len; ++j)
+      for (int h = 0; h < heads && !written(r, j); ++h)
+        plane.write(plane.at({cu_kv_[r] + j, h}), nan_code(ASSAY_FP32));
 }
 
 void Case::store() {
