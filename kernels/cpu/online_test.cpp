@@ -162,6 +162,16 @@ TEST_P(OnlineTest, NanInAVisibleValueStaysInItsRow) {
   }
 }
 
+// Logits hundreds apart: the running maximum moves far and weights underflow.
+TEST_P(OnlineTest, MatchesDoubleWithLargeLogits) {
+  for (uint64_t seed = 300; seed < 320; ++seed) {
+    Spec spec = random_spec(seed, GetParam().op);
+    spec.logit_deviation = 60, spec.softcap = 0;
+    Case c(spec);
+    ASSERT_TRUE(matches(c, c.run(kernel()), tolerance(c) + 10 * kFp32Weights)) << spec.text();
+  }
+}
+
 // Draft keys that no row of a tree sees: K, V and their scales hold NaN there, in the middle of what is read.
 TEST_P(OnlineTest, UnseenDraftKeysNeverLeak) {
   uint64_t seed = 77;
