@@ -27,10 +27,13 @@ if(ASSAY_SANITIZE)
     -fno-omit-frame-pointer)
   target_link_options(assay_options INTERFACE -fsanitize=address,undefined)
   # GCC 12 warns falsely about its own AVX-512 intrinsics under the sanitizers; Release keeps both warnings.
-  target_compile_options(assay_options INTERFACE -Wno-uninitialized -Wno-maybe-uninitialized)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    target_compile_options(assay_options INTERFACE -Wno-uninitialized -Wno-maybe-uninitialized)
+  endif()
 endif()
 
 if(ASSAY_FUZZERS)
+  add_custom_target(fuzzers)  # all of them and nothing else
   # Coverage of the libraries themselves: without it a fuzzer sees only its own few lines.
   target_compile_options(assay_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
@@ -89,6 +92,7 @@ function(assay_module name)
       target_link_libraries(${target} PRIVATE assay_${name} ${arg_TEST_LIBS})
       target_compile_options(${target} PRIVATE -fsanitize=fuzzer)
       target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+      add_dependencies(fuzzers ${target})
     endforeach()
   endif()
 endfunction()
