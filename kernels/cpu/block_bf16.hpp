@@ -89,8 +89,8 @@ ASSAY_INLINE __m512i interleave_rows(const unsigned char* even, const unsigned c
 // V: [key / 32][dim / 16][key pair][16 dims][2]. With kCheck, true when some value is not finite.
 template <bool kCheck>
 ASSAY_INLINE bool pack_values_bf16(const Operands& a, const KeyList& keys, int kv_head, int padded,
-                                   int columns, const Scratch& s, uint16_t* out,
-                                   const unsigned char* const* next = nullptr) {
+                                   int columns, const Scratch& s, uint16_t* out, Ahead* ahead = nullptr,
+                                   int lines = 0) {
   const int dims = a.p.head_dim_v;
   const int64_t stride = padded_dim(dims), v_head = kv_head * a.v.head_stride;
   uint16_t* rows = reinterpret_cast<uint16_t*>(s.staging);
@@ -100,7 +100,7 @@ ASSAY_INLINE bool pack_values_bf16(const Operands& a, const KeyList& keys, int k
   for (int j = 0; j < padded; j += 2) {
     uint16_t* to = out + static_cast<int64_t>(j / 32) * (columns / 16) * kTileElements + j % 32 / 2 * 32;
     if (direct && j + 1 < keys.count) {
-      if (next != nullptr) prefetch_lines(next[j], 2 * columns), prefetch_lines(next[j + 1], 2 * columns);
+      if (ahead != nullptr) ahead->ask(2 * lines);
       largest = interleave_rows<kCheck>(a.v.data + 2 * (keys.v_offset[j] + v_head),
                                         a.v.data + 2 * (keys.v_offset[j + 1] + v_head), columns, to, largest);
       continue;
@@ -109,7 +109,7 @@ ASSAY_INLINE bool pack_values_bf16(const Operands& a, const KeyList& keys, int k
     if (i == 0 || fresh) {
       const int count = keys.count - (j - i) < 16 ? keys.count - (j - i) : 16;
       rows_to_bf16(*s.v_tables, a.v, keys.v_offset + (j - i), v_head, count, dims, s.codes, rows, stride,
-                   next != nullptr ? next + (j - i) : nullptr);
+                   ahead, lines);
       for (int r = count < 0 ? 0 : count; r < 16; ++r)
         __builtin_memset(rows + r * stride, 0, static_cast<size_t>(columns) * 2);
       fresh = false;

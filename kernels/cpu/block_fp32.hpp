@@ -127,7 +127,7 @@ ASSAY_INLINE void pack_keys_fp32(const Operands& a, const KeyList& keys, int kv_
       }
       const int64_t offset = keys.k_offset[first + i] + kv_head * a.k.head_stride;
       if (ahead && first + i + 16 < keys.count)
-        prefetch_lines(
+        prefetch_row(
             a.k.data + (keys.k_offset[first + i + 16] + kv_head * a.k.head_stride) * a.k.element_bytes,
             dims * a.k.element_bytes);
       codes_to_float(*s.k_tables, row_codes(a.k, offset, dims, s.codes), a.p.k_format, dims, row);
@@ -162,8 +162,8 @@ ASSAY_INLINE bool pack_values_fp32(const Operands& a, const KeyList& keys, int k
     float* row = s.staging;
     const int64_t offset = keys.v_offset[i] + kv_head * a.v.head_stride;
     if (ahead && i + 8 < keys.count)
-      prefetch_lines(a.v.data + (keys.v_offset[i + 8] + kv_head * a.v.head_stride) * a.v.element_bytes,
-                     dims * a.v.element_bytes);
+      prefetch_row(a.v.data + (keys.v_offset[i + 8] + kv_head * a.v.head_stride) * a.v.element_bytes,
+                   dims * a.v.element_bytes);
     codes_to_float(*s.v_tables, row_codes(a.v, offset, dims, s.codes), a.p.v_format, dims, row);
     vf poison = vzero();  // 0 * x is NaN exactly for infinities and NaN, and NaN is kept by addition
     for (int d = 0; d < padded_dims; d += kW) {

@@ -31,9 +31,32 @@ void fill_byte_tables(ByteTables& t, int32_t format) {
   }
 }
 
-ASSAY_INLINE void prefetch_lines(const unsigned char* at, int bytes) {
+ASSAY_INLINE void prefetch_row(const unsigned char* at, int bytes) {
   for (int b = 0; b < bytes; b += 64) __builtin_prefetch(at + b, 0, 2);
 }
+
+// Pieces of memory to ask for while something else is computed, a few cache lines at a time. In the order of
+// memory, because then the hardware's stream prefetchers run ahead; a few at a time, because a core has few
+// fill buffers and a burst would stall it.
+struct Ahead {
+  const unsigned char* const* piece = nullptr;  // k_pieces of k_lines cache lines, then v_pieces of v_lines
+  const unsigned char* at = nullptr;
+  int k_pieces = 0, v_pieces = 0, k_lines = 0, v_lines = 0, left = 0;
+  __attribute__((always_inline)) int lines() const { return k_pieces * k_lines + v_pieces * v_lines; }
+  __attribute__((always_inline)) void ask(int count) {
+    while (count > 0) {
+      if (left == 0) {
+        if (k_pieces + v_pieces == 0) return;
+        at = *piece++;
+        left = k_pieces > 0 ? k_lines : v_lines;
+        --(k_pieces > 0 ? k_pieces : v_pieces);
+      }
+      const int now = count < left ? count : left;
+      for (int i = 0; i < now; ++i, at += 64) __builtin_prefetch(at, 0, 2);
+      left -= now, count -= now;
+    }
+  }
+};
 
 // Codes of one row, contiguous: the row itself, or gathered into `buffer`.
 ASSAY_INLINE const unsigned char* row_codes(const KvView& view, int64_t offset, int dims,
@@ -94,14 +117,14 @@ ASSAY_INLINE vf upper_bf16_to_float(__m512i pairs) {
 }
 
 // n codes of each of `count` rows to bf16, rows `stride` apart. Writes whole vectors: zero from n up to the
-// next multiple of 32, anything up to the next multiple of 64 (byte formats). next: per row, memory to
-// prefetch.
+// next multiple of 32, anything up to the next multiple of 64 (byte formats). Asks for `lines`
+// of `ahead` per row.
 [[maybe_unused]] void rows_to_bf16(const ByteTables& t, const KvView& view, const int64_t* offsets,
                                    int64_t head_offset, int count, int n, unsigned char* codes, uint16_t* out,
-                                   int64_t stride, const unsigned char* const* next = nullptr) {
+                                   int64_t stride, Ahead* ahead = nullptr, int lines = 0) {
   const bool contiguous = view.dim_inner == 1 && n <= view.dim_pack;
   for (int r = 0; r < count; ++r, out += stride) {
-    if (next != nullptr) prefetch_lines(next[r], n * view.element_bytes);
+    if (ahead != nullptr) ahead->ask(lines);
     const int64_t offset = offsets[r] + head_offset;
     const unsigned char* row =
         contiguous ? view.data + offset * view.element_bytes : row_codes(view, offset, n, codes);

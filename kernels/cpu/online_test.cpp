@@ -45,7 +45,7 @@ class OnlineTest : public ::testing::TestWithParam<Level> {
 };
 
 TEST_P(OnlineTest, MatchesDoubleOnRandomProblems) {
-  for (uint64_t seed = 0; seed < 40; ++seed) {
+  for (uint64_t seed = 0; seed < 30; ++seed) {
     Spec spec = random_spec(seed, GetParam().op);
     spec.poison_invisible = seed % 2 == 1;
     Case c(spec);
@@ -169,6 +169,16 @@ TEST_P(OnlineTest, MatchesDoubleWithLargeLogits) {
     spec.logit_deviation = 60, spec.softcap = 0;
     Case c(spec);
     ASSERT_TRUE(matches(c, c.run(kernel()), tolerance(c) + 10 * kFp32Weights)) << spec.text();
+  }
+}
+
+TEST_P(OnlineTest, MatchesDoubleWithManyKvHeads) {
+  for (int32_t heads : {250, 600}) {
+    Spec spec;
+    spec.op = GetParam().op, spec.heads_q = spec.heads_kv = heads, spec.stride_padding = 1;
+    spec.head_dim_qk = spec.head_dim_v = 8, spec.requests = {{1, 150}};
+    expect_right(spec);
+    if (HasFatalFailure()) return;
   }
 }
 

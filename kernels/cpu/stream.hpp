@@ -133,6 +133,8 @@ struct StepKeys {
   int32_t request, next, high, step;
   bool rows_in_memory;  // a row is one piece of memory
   KeyList current, ahead;
+  // Of one head's share: at most all heads of step / heads + 1 tokens, or all tokens, for K and for V.
+  const unsigned char* pieces[4 * kChunkKeys];
   __attribute__((always_inline))
   StepKeys(const Operands& operands, int32_t r, int32_t low, int32_t end, int32_t size, const KeyList& memory)
       : a(operands), request(r), next(low), high(end), step(size), current(memory), ahead(memory) {
@@ -151,27 +153,32 @@ struct StepKeys {
     look_up();
     return current;
   }
-  // Rows of the next step to ask for while row j of `head` is being used, count of them. Small portions
-  // between arithmetic, because a core has few fill buffers and a burst would stall it; in the order of
-  // memory, because then the hardware's stream prefetchers run ahead. Heads inside a token (NHD): all heads
-  // of the tokens in turn. Tokens inside a head (HND): the tokens of this head.
-  __attribute__((always_inline)) void next_rows(int head, const KvView& view, const int64_t* offsets,
-                                                const unsigned char** rows) const {
-    const int heads = a.p.heads_kv, count = current.count;
-    const bool by_token =
-        heads > 1 && view.head_stride < view.slot_outer + view.block_stride * (view.slot_outer == 0);
-    int token = by_token ? head * count / heads : 0, part = by_token ? head * count % heads : head;
-    for (int j = 0; j < count; ++j) {
-      const int at = token < ahead.count ? token : 0;
-      rows[j] = view.data + (offsets[at] + part * view.head_stride) * view.element_bytes;
-      if (!by_token) {
-        ++token;
-      } else if (++part == heads) {
-        part = 0, ++token;
-      }
-    }
+  // The share of `head` of the next step. Heads inside a token (NHD): some tokens, all heads, in one piece
+  // where they touch. Tokens inside a head (HND): all tokens of this head.
+  __attribute__((always_inline)) Ahead share(int head) {
+    Ahead out;
+    // With so many heads the list of pieces would not fit, and a token is long enough by itself.
+    if (!rows_in_memory || ahead.count == 0 || a.p.heads_kv > kChunkKeys) return out;
+    out.piece = pieces;
+    out.k_pieces = list(head, a.k, ahead.k_offset, a.p.head_dim_qk, pieces, &out.k_lines);
+    out.v_pieces = list(head, a.v, ahead.v_offset, a.p.head_dim_v, pieces + out.k_pieces, &out.v_lines);
+    return out;
   }
-  __attribute__((always_inline)) bool prefetches() const { return rows_in_memory && ahead.count > 0; }
+  __attribute__((always_inline)) int list(int head, const KvView& view, const int64_t* offsets, int dims,
+                                          const unsigned char** out, int* lines) const {
+    const int heads = a.p.heads_kv, size = view.element_bytes;
+    const bool by_token =
+        heads > 1 && view.head_stride < (view.slot_outer != 0 ? view.slot_outer : view.block_stride);
+    const bool touching = by_token && view.head_stride == dims;
+    *lines = (dims * size * (touching ? heads : 1) + 63) / 64;
+    const int from = by_token ? ahead.count * head / heads : 0,
+              to = by_token ? ahead.count * (head + 1) / heads : ahead.count;
+    int n = 0;
+    for (int j = from; j < to; ++j)
+      for (int h = by_token ? 0 : head; h < (!by_token ? head + 1 : touching ? 1 : heads); ++h)
+        out[n++] = view.data + (offsets[j] + h * view.head_stride) * size;
+    return n;
+  }
 };
 static_assert(kStreamKeys <= kChunkKeys / 2, "two steps share the key arrays of a chunk");
 
@@ -199,21 +206,16 @@ BlockResult stream(const Operands& a, const StreamTask& task, void* memory) {
   const ScoreRules rules = make_score_rules(a, task.request, s.stream_rows, heads * rows);
 
   StepKeys steps(a, task.request, low, high, kStreamKeys, s.keys);
-  const unsigned char *k_next[kStreamKeys], *v_next[kStreamKeys];
-  const int k_bytes = a.p.head_dim_qk * a.k.element_bytes, v_bytes = a.p.head_dim_v * a.v.element_bytes;
   for (int32_t k0 = low; k0 < high; k0 += kStreamKeys) {
     KeyList& current = steps.advance();
     const int count = current.count;
     for (int head = 0; head < heads; ++head) {
       const int64_t k_head = head * a.k.head_stride, v_head = head * a.v.head_stride;
-      const bool ask = steps.prefetches();
-      if (ask) {
-        steps.next_rows(head, a.k, steps.ahead.k_offset, k_next);
-        steps.next_rows(head, a.v, steps.ahead.v_offset, v_next);
-      }
+      Ahead next = steps.share(head);
+      const int lines = (next.lines() + 2 * kStreamKeys - 1) / (2 * kStreamKeys);
       find_scales(a, task.request, head, kStreamKeys, &current);
       for (int j = 0; j < count; ++j) {
-        if (ask) prefetch_lines(k_next[j], k_bytes);
+        next.ask(lines);
         codes_to_float(*s.k_tables, row_codes(a.k, current.k_offset[j] + k_head, a.p.head_dim_qk, s.codes),
                        a.p.k_format, a.p.head_dim_qk, s.stream_k + j * q_stride);
       }
@@ -237,7 +239,7 @@ BlockResult stream(const Operands& a, const StreamTask& task, void* memory) {
         all_seen &= infos[r].begin <= k0 && infos[r].end >= k0 + count && rules.draft_begin >= k0 + count;
       }
       for (int j = 0; j < count; ++j) {
-        if (ask) prefetch_lines(v_next[j], v_bytes);
+        next.ask(lines);
         codes_to_float(*s.v_tables, row_codes(a.v, current.v_offset[j] + v_head, a.p.head_dim_v, s.codes),
                        a.p.v_format, a.p.head_dim_v, s.stream_v + j * o_stride);
       }

@@ -35,8 +35,8 @@ ASSAY_INLINE void pack_stream_queries(const Operands& a, const StreamTask& task,
 }
 
 // Transposed scores of 32 keys: out[key][row], 16 columns.
-ASSAY_INLINE void stream_scores(const uint16_t* k, int64_t k_stride, const uint16_t* q, int steps,
-                                float* out) {
+ASSAY_INLINE void stream_scores(const uint16_t* k, int64_t k_stride, const uint16_t* q, int steps, float* out,
+                                Ahead* ahead, int lines) {
   memory_written();
   _tile_zero(0);
   _tile_zero(1);
@@ -47,6 +47,7 @@ ASSAY_INLINE void stream_scores(const uint16_t* k, int64_t k_stride, const uint1
     _tile_dpbf16ps(0, 2, 3);
     _tile_loadd(7, k + 16 * k_stride, bytes);
     _tile_dpbf16ps(1, 7, 3);
+    ahead->ask(lines);
   }
   _tile_stored(0, out, 64);
   _tile_stored(1, out + 256, 64);
@@ -54,7 +55,7 @@ ASSAY_INLINE void stream_scores(const uint16_t* k, int64_t k_stride, const uint1
 
 // O[rows][columns] += P[rows][32 * steps] V, two column tiles at a time; tiles 4 to 6 have `rows` rows.
 ASSAY_INLINE void stream_values(const uint16_t* p, int steps, const uint16_t* v, int columns, float* o,
-                                int64_t o_stride) {
+                                int64_t o_stride, Ahead* ahead, int lines) {
   const int64_t bytes = o_stride * 4, v_step = static_cast<int64_t>(columns / 16) * kTileElements;
   memory_written();
   for (int d = 0; d < columns; d += 32, v += 2 * kTileElements) {
@@ -67,6 +68,7 @@ ASSAY_INLINE void stream_values(const uint16_t* p, int steps, const uint16_t* v,
       _tile_loadd(3, v + step * v_step + kTileElements, 64);
       _tile_dpbf16ps(5, 6, 3);
     }
+    ahead->ask(lines);
     _tile_stored(4, o + d, bytes);
     _tile_stored(5, o + d + 16, bytes);
   }
@@ -102,23 +104,21 @@ BlockResult stream_bf16(const Operands& a, const StreamTask& task, void* memory)
   const ScoreRules rules = make_score_rules(a, task.request, s.stream_rows, heads * rows);
 
   StepKeys steps_ahead(a, task.request, low, high, kTileStreamKeys, s.keys);
-  const unsigned char *k_next[kTileStreamKeys], *v_next[kTileStreamKeys];
   for (int32_t k0 = low; k0 < high; k0 += kTileStreamKeys) {
     KeyList& keys = steps_ahead.advance();
     const int padded = static_cast<int>(round_up(keys.count, 32));
     for (int head = 0; head < heads; ++head) {
-      const bool ask = steps_ahead.prefetches();
-      if (ask) {
-        steps_ahead.next_rows(head, a.k, steps_ahead.ahead.k_offset, k_next);
-        steps_ahead.next_rows(head, a.v, steps_ahead.ahead.v_offset, v_next);
-      }
+      Ahead ahead = steps_ahead.share(head);
+      // Spread by how long each part takes: a quarter with the rows of K, an eighth each with the two
+      // products and the softmax, the rest with the rows of V.
+      const int lines = ahead.lines(), eighth = lines / 8;
       find_scales(a, task.request, head, kTileStreamKeys, &keys);
       const int64_t k_head = head * a.k.head_stride;
       rows_to_bf16(*s.k_tables, a.k, keys.k_offset, k_head, keys.count, a.p.head_dim_qk, s.codes, k, k_stride,
-                   ask ? k_next : nullptr);
+                   &ahead, lines / 4 / kTileStreamKeys);
       for (int j = 0; j < padded; j += 32)
         stream_scores(k + j * k_stride, k_stride, q + static_cast<int64_t>(head) * steps * kTileElements,
-                      steps, s.staging + j * 16);
+                      steps, s.staging + j * 16, &ahead, eighth / (padded / 32 * steps) + 1);
       for (int j = 0; j < padded; j += 16)
         transpose_16x16(s.staging + j * 16, 16, s.scores + j, kScoreStride);
 
@@ -135,16 +135,19 @@ BlockResult stream_bf16(const Operands& a, const StreamTask& task, void* memory)
                                          keys.scaled_v ? keys.v_scale : nullptr, scores, s.weights + r * 32);
         s.stream_l[n] = s.stream_l[n] * step.alpha + sum;
         if (step.alpha != 1.0f) scale_row(o + r * o_stride, columns, step.alpha);
+        ahead.ask(eighth / rows);
         all_seen &= info.begin <= k0 && info.end >= k0 + keys.count && rules.draft_begin >= k0 + keys.count;
       }
-      const bool careful =
-          all_seen ? pack_values_bf16<false>(a, keys, head, padded, columns, s, v, ask ? v_next : nullptr)
-                   : pack_values_bf16<true>(a, keys, head, padded, columns, s, v, ask ? v_next : nullptr);
+      const bool careful = all_seen
+                               ? pack_values_bf16<false>(a, keys, head, padded, columns, s, v, &ahead,
+                                                         (lines / 2 + kTileStreamKeys - 1) / kTileStreamKeys)
+                               : pack_values_bf16<true>(a, keys, head, padded, columns, s, v, &ahead,
+                                                        (lines / 2 + kTileStreamKeys - 1) / kTileStreamKeys);
       if (careful) {
         for (int r = 0; r < rows; ++r)
           add_tile_values_carefully(s.weights, r, 0, keys.count, v, columns, o + r * o_stride);
       } else {
-        stream_values(s.weights, padded / 32, v, columns, o, o_stride);
+        stream_values(s.weights, padded / 32, v, columns, o, o_stride, &ahead, eighth / (columns / 32) + 1);
       }
     }
   }
