@@ -194,8 +194,11 @@ Suite Suite::open(const std::string& name_or_line) {
   const std::string_view op = std::string_view(name).substr(0, name.find_first_of(", "));
   if (has_words || value_of(op_names(), op)) return from_text(name, typed);
   if (name.ends_with(".suite") || name.find('/') != std::string::npos) return open_file(name);
-  for (const std::string& path : {fmt::format("{}/{}.suite", ASSAY_SCENARIO_DIR, name),
-                                  fmt::format("scenarios/{}.suite", name), fmt::format("{}.suite", name)})
+  const std::string shipped_path = fmt::format("{}/{}.suite", ASSAY_SCENARIO_DIR, name);
+  const std::string here = fmt::format("scenarios/{}.suite", name);
+  // The same file by its short path, so that rows recorded from the repository name no machine's folders.
+  if (fs::equivalent(shipped_path, here, error)) return open_file(here);
+  for (const std::string& path : {shipped_path, here, fmt::format("{}.suite", name)})
     if (fs::is_regular_file(path, error)) return open_file(path);
   const std::vector<std::string> shipped = shipped_suites();
   const std::vector<std::string_view> known(shipped.begin(), shipped.end());
