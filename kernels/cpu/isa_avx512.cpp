@@ -3,27 +3,12 @@
 // only through its table, after run-time detection; holds no other visible symbol.
 #define ASSAY_ISA_LEVEL 2
 #define ASSAY_ISA_NAMESPACE isa_avx512
-#include "kernels/cpu/block_fp32.hpp"
-#include "kernels/cpu/engine.hpp"
-#include "kernels/cpu/probes.hpp"
-#include "kernels/cpu/stream.hpp"
+#include "kernels/cpu/fp32_engine.hpp"
 
 namespace assay_cpu {
 
 const Engine& avx512_engine() {
-  using namespace ASSAY_ISA_NAMESPACE;
-  static constexpr Engine kEngine = {
-      "avx512",
-      scratch_bytes,
-      attend_block_fp32,
-      stream,
-      store_row,
-      map_array<exp2_lane>,
-      map_array<tanh_lane>,
-      read_bytes,
-      fp32_flops,
-      nullptr,
-  };
+  static constexpr Engine kEngine = ASSAY_ISA_NAMESPACE::fp32_engine("avx512");
   return kEngine;
 }
 
