@@ -19,6 +19,7 @@
 
 #include "reference/bounds_rows.hpp"
 #include "reference/bounds_terms.hpp"
+#include "reference/bounds_tiers.hpp"
 #include "reference/bounds_weights.hpp"
 #include "reference/vector_math.hpp"
 
@@ -415,7 +416,9 @@ class FastBounds {
 
 BoundedAttention bounded_attention(const Problem& problem, const HostOperands& operands,
                                    const std::vector<RowId>& rows, const assay_arithmetic& arithmetic) {
-  return FastBounds(problem, operands, rows, arithmetic).run();
+  BoundedAttention out = FastBounds(problem, operands, rows, arithmetic).run();
+  intersect_tiers(out);
+  return out;
 }
 
 }  // namespace assay

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One loop over rows and heads, one over keys for the logarithmic errors, one over dimensions for the
 // bound. Symbols are those of BOUNDS.md.
-#include "reference/bounds_elementwise.hpp"
+#include "reference/bounds.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +9,7 @@
 
 #include "reference/bounds_rows.hpp"
 #include "reference/bounds_terms.hpp"
+#include "reference/bounds_tiers.hpp"
 
 namespace assay {
 namespace {
@@ -137,6 +138,7 @@ BoundedAttention bounded_attention_elementwise(const Problem& p, const HostOpera
       }
     }
   }
+  intersect_tiers(out);
   return out;
 }
 

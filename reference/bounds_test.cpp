@@ -8,7 +8,6 @@
 
 #include <cmath>
 
-#include "reference/bounds_elementwise.hpp"
 #include "reference/bounds_emulator.hpp"
 #include "reference/bounds_terms.hpp"
 

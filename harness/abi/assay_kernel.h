@@ -184,6 +184,20 @@ typedef struct assay_arithmetic {
   double tanh_relative_error;
   double q_rounding; /* relative error put on Q before the dot product (e.g. scale folded
                         into Q and rounded to Q's format); 0 = none */
+  /* Replay: with order_declared the kernel promises that tile_keys, tile_reverse, splits, split_keys,
+   * rescale_lag_log2, p_offset_log2 and p_format describe exactly what happens, so that the rounding of
+   * P can be repeated. Tile t of a request holds its keys t * tile_keys .. (t + 1) * tile_keys - 1; the
+   * running maximum of a row advances once per tile, over the visible keys of the tile (and starts at the
+   * sink where sink_first is set). Part s of S holds the tiles floor(T s / S) .. floor(T (s + 1) / S) - 1
+   * of T = ceil(kv_len / tile_keys), or the keys s * split_keys .. when split_keys > 0. */
+  int32_t order_declared;
+  int32_t split_keys;       /* keys of a part; a multiple of tile_keys; 0 = `splits` even parts */
+  int32_t sink_first;       /* the sink is in the running maximum from the start; 0 = joined at the end */
+  int32_t p_int8_tile_max;  /* p_format INT8: P scaled by 127 / (largest P of the tile); 0 = by 127 */
+  int32_t dequant_replayed; /* K, V = rnd(code * scale) to dequant_format in one rounding: repeated in
+                               the reference, no error; 0 = some rounding to dequant_format */
+  int32_t exp_poly_every;   /* every n-th key of a tile takes the polynomial below; 0 = none */
+  double exp_poly_relative_error;
 } assay_arithmetic;
 
 typedef struct assay_device {

@@ -24,8 +24,13 @@ ALLOWED = {
     "harness/report": ["harness/base"],
     "harness/run": ["harness/base", "harness/abi", "harness/problem", "reference", "harness/scenario", "harness/trace", "harness/input",
                     "harness/device", "harness/check", "harness/measure", "harness/report"],
+    "harness/mutants": ["harness/base", "harness/abi", "harness/problem", "reference", "harness/scenario", "harness/input", "harness/device",
+                        "harness/check"],
+    "harness/explain": ["harness/base", "harness/abi", "harness/problem", "reference", "harness/scenario", "harness/input", "harness/device",
+                        "harness/check"],
     "harness/cli": ["harness/base", "harness/abi", "harness/problem", "reference", "harness/scenario", "harness/trace", "harness/input",
-                    "harness/device", "harness/check", "harness/measure", "harness/report", "harness/run"],
+                    "harness/device", "harness/check", "harness/measure", "harness/report", "harness/run", "harness/mutants",
+                    "harness/explain"],
     # Kernels are judged by the harness, so they share nothing with the judge but the C header and index arithmetic.
     "kernels": ["harness/abi", "harness/problem"],
 }

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A catalogue of kernels whose verdict is known beforehand: planted faults, which every suite worth its
+ * name must reject, and legal variants (other tiles, orders, splits, formats), which it must accept. The
+ * library of kernels/faulty exports one next to its backend; anybody's library may. The kernels of the
+ * catalogue are those of the backend, so `check` and `explain` take them by name like any other.
+ */
+#ifndef ASSAY_FAULT_H_
+#define ASSAY_FAULT_H_
+
+#include "harness/abi/assay_kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One planted fault, or one legal variant when `cause` is NULL. Strings live as long as the library. */
+typedef struct assay_fault {
+  uint32_t struct_size;
+  const char* name;    /* "window_short"; its kernels are paged_<name> and prefill_<name> */
+  const char* summary; /* what the kernel does, one line */
+  const char* stage;   /* metadata, addressing, dequant, mask, scores, softmax, values, merge, output, state */
+  const char* museum;  /* ids of the bug museum, "SG-01 FI-16"; "proto:NAME" a mutant of the numerics
+                          prototype; "spec:5.2" a fault of the seeds; NULL for variants */
+  const char* cause;   /* name of the cause an explanation must give (harness/explain/causes.hpp) */
+  int32_t equivalent;  /* no output differs from a legal one by more than a legal kernel may: a control */
+  const assay_kernel* prefill; /* NULL where the fault cannot exist */
+  const assay_kernel* paged;
+  /* 1 when this problem reaches the planted code and the wrong code computes something else; a case where it
+   * does not proves nothing about the fault. May be NULL: always. */
+  int (*reached)(const assay_problem*);
+} assay_fault;
+
+typedef struct assay_fault_catalogue {
+  uint32_t struct_size;
+  int32_t fault_count, variant_count;
+  const assay_fault* faults;
+  const assay_fault* variants;
+} assay_fault_catalogue;
+
+/* The second exported symbol of such a library. */
+const assay_fault_catalogue* assay_fault_catalogue_open(uint32_t abi_version);
+typedef const assay_fault_catalogue* (*assay_fault_catalogue_open_fn)(uint32_t abi_version);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* ASSAY_FAULT_H_ */
