@@ -134,9 +134,17 @@ int run_command(const RunArguments& a) {
   if (!a.junit.empty() && !std::ofstream(a.junit, std::ios::app))  // now, not after an hour
     throw InputError("--junit " + a.junit + ": cannot be written");
   std::optional<ResultsFolder> folder;
-  if (!a.out.empty())
-    folder.emplace(a.resume ? ResultsFolder::resume(a.out, sweep.identity())
-                            : ResultsFolder::create(a.out, sweep.identity()));
+  nlohmann::json facts;
+  if (!a.out.empty() && a.resume) {
+    folder.emplace(ResultsFolder::resume(a.out, sweep.identity()));
+    facts = run_facts(sweep, a.run, a.command, folder->run_json().value("start", start));
+    facts["resumed"] = folder->run_json().value("resumed", nlohmann::json::array());
+    facts["resumed"].push_back(start);
+    folder->write_run_json(facts);
+  } else if (!a.out.empty()) {
+    facts = run_facts(sweep, a.run, a.command, start);
+    folder.emplace(ResultsFolder::create(a.out, sweep.identity(), facts));
+  }
   if (folder && !folder->repaired().empty())
     fmt::print(stderr,
                "{}/rows.csv ended in a half-written line; it was cut off and its case runs again: {}\n",
@@ -144,16 +152,6 @@ int run_command(const RunArguments& a) {
 
   Progress progress(a.quiet, a.color);
   Collector collector(progress);
-  nlohmann::json facts;
-  if (folder) {
-    facts = run_facts(sweep, a.run, a.command, a.resume ? folder->run_json().value("start", start) : start);
-    if (a.resume) {
-      nlohmann::json resumed = folder->run_json().value("resumed", nlohmann::json::array());
-      resumed.push_back(start);
-      facts["resumed"] = resumed;
-    }
-    folder->write_run_json(facts);
-  }
   SweepResult result;
   const auto finish = [&](bool complete) {
     if (!folder) return;

@@ -94,7 +94,7 @@ void ResultsFolder::open_files() {
 
 void ResultsFolder::remember(const Row& row) { keys_.insert(row.key()); }
 
-ResultsFolder ResultsFolder::create(const std::string& path, const json& identity) {
+ResultsFolder ResultsFolder::create(const std::string& path, const json& identity, json facts) {
   std::error_code error;
   const bool existed = fs::exists(path, error);
   fs::create_directories(path, error);
@@ -116,9 +116,18 @@ ResultsFolder ResultsFolder::create(const std::string& path, const json& identit
   ResultsFolder folder;
   folder.path_ = path;
   folder.open_files();
-  // Before the first row, so that a run killed at once can be continued too.
-  folder.write_run_json({{"schema_version", kSchemaVersion}, {"identity", identity}, {"complete", false}});
-  write_all(folder.files_->rows.get(), csv_header() + "\n", folder.file("rows.csv"));
+  facts["schema_version"] = kSchemaVersion;
+  facts["identity"] = identity;
+  facts["complete"] = false;
+  try {
+    folder.write_run_json(facts);
+    write_all(folder.files_->rows.get(), csv_header() + "\n", folder.file("rows.csv"));
+  } catch (const InfrastructureError&) {  // nothing worth resuming yet: leave the path as it was found
+    for (const char* name : {"run.json", "rows.csv", "worker.log", ".lock"})
+      fs::remove(folder.file(name), error);
+    if (!existed) fs::remove(path, error);
+    throw;
+  }
   return folder;
 }
 
@@ -228,7 +237,12 @@ void write_file(const std::string& path, const std::string& text) {
     Fd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (fd.get() < 0)
       throw InfrastructureError(fmt::format("{}: cannot be written: {}", temporary, strerror(errno)));
-    write_all(fd.get(), text, temporary);
+    try {
+      write_all(fd.get(), text, temporary);
+    } catch (...) {
+      unlink(temporary.c_str());
+      throw;
+    }
   }
   if (rename(temporary.c_str(), path.c_str()) != 0)
     throw InfrastructureError(fmt::format("{}: cannot be written: {}", path, strerror(errno)));

@@ -25,8 +25,10 @@ inline constexpr int kSchemaVersion = 1;
 class ResultsFolder {
  public:
   // `identity`: flat object of everything that must agree for rows to belong together (see
-  // identity_of in sweep.hpp). InputError: the folder cannot be made, is not empty, is in use.
-  static ResultsFolder create(const std::string& path, const nlohmann::json& identity);
+  // identity_of in sweep.hpp). `facts`: what run.json holds from the first moment, so that a run that ends
+  // before its first row can be resumed. InputError: the folder cannot be made, is not empty, is in use.
+  static ResultsFolder create(const std::string& path, const nlohmann::json& identity,
+                              nlohmann::json facts = nlohmann::json::object());
   // Continues a folder: cuts a half-written last line off, reads what is finished. InputError: no such
   // run, another run (says what differs), in use, damaged rows.
   static ResultsFolder resume(const std::string& path, const nlohmann::json& identity);
