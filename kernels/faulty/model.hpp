@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model kernel's choices as plain data. `Arithmetic` says how a correct kernel computes: a legal variant
+// is one of them. `Switches` says what a kernel gets wrong: every switch is off by default, a planted fault
+// turns on one (rarely two). A fault or a variant is one line of a table (variants.cpp, faults_*.cpp).
+// To add a kind of fault: a switch here, with the few lines that honour it in the stage it belongs to.
+#pragma once
+
+#include <cstdint>
+
+#include "harness/abi/assay_fault.h"
+
+namespace assay_faulty {
+
+// ---- how a correct kernel computes
+
+struct Accumulator {
+  int32_t kind = ASSAY_ACC_FMA;
+  int32_t block = 1;           // FMA: lanes; BLOCK: products per step
+  int32_t fraction_bits = 0;   // BLOCK
+  int32_t mantissa_bits = 23;  // BLOCK
+};
+inline constexpr Accumulator kSimt{};
+inline constexpr Accumulator kAmpere{ASSAY_ACC_BLOCK, 8, 24, 23};
+inline constexpr Accumulator kHopper{ASSAY_ACC_BLOCK, 16, 25, 23};
+inline constexpr Accumulator kHopperFp8{ASSAY_ACC_BLOCK, 32, 13, 13};
+inline constexpr Accumulator kBlackwellFp8{ASSAY_ACC_BLOCK, 32, 25, 23};
+
+// What one kind of operand is multiplied with. `p_format` kOfOperands: P in V's own 16- or 8-bit format.
+inline constexpr int32_t kOfOperands = -1;
+struct Unit {
+  Accumulator qk, pv;
+  bool promote_pv = false;
+  int32_t p_format = kOfOperands;
+  float p_offset_log2 = 0;
+};
+
+// Which unit serves a case follows from its formats, as in real kernels: fp8 Q, K and V the 8-bit float unit
+// (where a kernel has one), int8 Q and K (P and V) the integer unit, fp32 operands the lanes, all else
+// `wide`.
+struct Arithmetic {
+  Unit wide{kHopper, kHopper};
+  bool has_fp8 = false;
+  Unit fp8{};
+  bool has_int8 = false;       // int8 x int8 exactly, P in int8
+  bool int8_tile_max = false;  // P scaled by the tile's largest, else by 127
+  int32_t tile_keys = 64;      // at most kMaxTile
+  bool reverse = false;
+  int32_t splits = 1;      // even parts, at most kMaxSplits
+  int32_t split_keys = 0;  // fixed-size parts instead, a multiple of tile_keys
+  float lag_log2 = 0;      // lazy rescale
+  bool p_truncated = false;
+  bool row_sum_from_rounded_p = false;
+  int32_t partial_format = ASSAY_FP32, partial_lse_format = ASSAY_FP32;
+  bool dequant = false;      // K, V = rnd(code * scale) to the 16-bit format of Q; else scales stay outside
+  bool q_prescaled = false;  // softmax scale (and Q's scale) folded into Q, rounded to Q's 16-bit format
+  bool sink_first = false;   // else joined at the end
+  double exp_error = 0;      // relative error of the exponential beyond fp32 rounding; 0 = accurate
+  int32_t exp_poly_every = 0;
+  double tanh_error = 0;  // as exp_error
+};
+inline constexpr int32_t kMaxTile = 256, kMaxSplits = 64;
+
+// ---- what a kernel gets wrong
+
+// One of several things of a row (visible keys), a request (tiles, splits, pages) or a case (heads, rows).
+enum class Pick : int8_t { kNone, kFirst, kSecond, kMiddle, kLast, kHashed };
+
+enum class QStart : int8_t {
+  kRight,
+  kArange,        // cu_q taken as 0, 1, 2, ...: one row per request
+  kEntryShort,    // last entry of cu_q missing: the last request's rows are not seen
+  kUniform,       // request r starts at r * max_q_len (mod rows)
+  kSuffixStride,  // cu_q of the next request where it has the rows
+};
+enum class Softcap : int8_t { kRight, kIgnored, kBeforeScale, kRatio, kAfterMask };
+enum class Alibi : int8_t { kRight, kIgnored, kOtherHead, kSignFlipped, kSqrtIgnored, kScaled };
+enum class Sink : int8_t { kRight, kIgnored, kFirstRowOnly, kOtherHead, kPerSplit, kScaled };
+enum class Lse : int8_t { kRight, kBase2, kIgnoresMax, kIgnoresSink, kOtherHead, kOtherRow, kFromScaled };
+enum class HeadMap : int8_t { kRight, kModulo, kPowerOfTwo, kZero, kNext };
+
+struct Switches {
+  // metadata
+  QStart q_start = QStart::kRight;
+  int32_t kv_len_delta = 0;         // keys visible beyond (or missing before) the end, mask follows
+  bool kv_len_page_floor = false;   // last, partly filled page never visited
+  bool kv_len_page_ceil = false;    // last page taken as full: whatever its tail holds is attended
+  bool kv_len_tile_floor = false;   // last, partly filled tile never visited
+  bool kv_len_of_first = false;     // every request has the keys of request 0 (at most its own)
+  bool kv_len_minus_draft = false;  // drafts not counted: kv_len - q_len + 1 keys
+  int32_t zero_tail_keys = 0;       // zero keys behind the last one, visible to every row
+  int32_t q_len_cap = 0;            // rows of a request beyond this many are never computed
+  int32_t splits_dropped_tail = 0;  // schedule made for this many keys fewer
+
+  // addressing
+  Pick page_swapped = Pick::kNone;       // page and its successor exchanged (K and V)
+  Pick page_v_swapped = Pick::kNone;     // the same for V only
+  Pick page_wrong = Pick::kNone;         // page read in place of this one: the first (or the second)
+  bool page_v_of_previous_tile = false;  // V's page index fetched a tile too late
+  bool page_of_tile_start = false;       // one page index per tile although a tile straddles pages
+  bool page_of_next_request = false;     // table row of another request
+  bool page_table_dense = false;         // row stride of the table taken as its width in use
+  bool last_page_len_ignored = false;    // CSR only: as kv_len_page_ceil
+  int32_t slot_shift = 0;                // token's slot in its page, modulo the page
+  int32_t key_shift = 0;                 // every key reads the token this many further on (clamped)
+  Pick key_stale = Pick::kNone;          // this key holds another token
+  HeadMap kv_head_map = HeadMap::kRight;
+  bool q_heads_swapped = false;  // neighbouring query heads exchanged on load
+  int32_t q_row_shift = 0;       // query taken from another row of the request (wraps round)
+  int32_t o_row_shift = 0;       // result written to another row of the request (wraps round)
+  int32_t qk_dims_dropped = 0, v_dims_dropped = 0, v_dim_shift = 0;
+  bool v_dims_of_qk = false;  // one width for both: V read up to min(d_qk, d_v)
+  int32_t offset_bits = 0;    // cache offsets computed in this many bits (wrap, stay in the cache)
+  bool q_stride_dense = false, kv_stride_dense = false, lse_stride_dense = false, o_stride_of_q = false;
+
+  // dequant: wrong index (added, modulo the axis), missing, or off by a factor (0 = off)
+  bool q_scale_missing = false, k_scale_missing = false, v_scale_missing = false;
+  int32_t q_scale_head = 0, k_scale_head = 0, v_scale_head = 0;
+  int32_t k_scale_token = 0, v_scale_token = 0;
+  int32_t q_scale_request = 0, k_scale_request = 0, v_scale_request = 0;
+  int32_t q_scale_channel = 0, k_scale_channel = 0, v_scale_channel = 0;
+  float k_scale_factor = 0, v_scale_factor = 0;
+  bool fnuz_as_fn = false;
+  bool fn_as_fnuz = false;
+
+  // mask
+  int32_t window_left_delta = 0, window_right_delta = 0;
+  bool window_left_ignored = false, window_right_ignored = false;
+  bool window_page_granular = false;  // left edge rounded down to a page (paged) or 16 keys
+  int32_t causal_delta = 0;           // keys beyond (positive) the diagonal, where causality applies
+  bool causal_ignored = false;
+  bool causal_top_left = false;  // row i at position i, whatever the context
+  int32_t chunk_shift = 0;       // origin of the chunks
+  bool chunk_ignored = false;
+  bool chunk_of_first_row = false;  // the chunk of the request's first row serves all
+  bool tree_transposed = false, tree_ignored = false;
+  int32_t tree_shift = 0;           // draft columns read this far off (wraps round)
+  bool tree_stride_of_max = false;  // matrix rows taken as max_q_len apart (wraps inside the matrix)
+  bool tree_of_first = false;       // every request reads the matrix of the first
+  Pick key_dropped = Pick::kNone, key_doubled = Pick::kNone, tile_dropped = Pick::kNone;
+
+  // scores
+  float softmax_scale_factor = 0;                    // 0 = off
+  bool softmax_scale_default = false;                // 1 / sqrt(head_dim_qk), whatever was asked
+  bool softmax_scale_of_v = false;                   // 1 / sqrt(head_dim_v)
+  int32_t softmax_scale_format = ASSAY_FORMAT_NONE;  // scale rounded to this
+  int32_t scores_format = ASSAY_FORMAT_NONE;         // dot products rounded to this
+  Softcap softcap = Softcap::kRight;
+  Alibi alibi = Alibi::kRight;
+  int32_t alibi_shift = 0;  // distance off by this
+  int32_t alibi_head = 1;   // kOtherHead: this many heads further on
+  Sink sink = Sink::kRight;
+
+  // softmax
+  Pick o_not_rescaled = Pick::kNone, l_not_rescaled = Pick::kNone;  // at which update of the maximum
+  bool l_never_rescaled = false, o_never_rescaled = false;
+  Pick l_missing_key = Pick::kNone;
+  bool not_normalised = false;
+  float log2e = 0;                       // 0 = right
+  float sentinel = 0;                    // masked scores hold this instead of -infinity; 0 = off
+  bool p_saturated = false;              // P offset beyond the format: weights near the maximum saturate
+  int32_t p_format = ASSAY_FORMAT_NONE;  // P rounded to this instead of what is declared
+  bool p_truncated = false, row_sum_flipped = false;
+  double exp_error = 0;
+  bool max_not_carried = false;  // running maximum restarts in each tile, nothing rescaled
+
+  // values
+  int32_t o_accumulator_format = ASSAY_FORMAT_NONE;   // O rounded to this after every tile
+  int32_t qk_accumulator_format = ASSAY_FORMAT_NONE;  // dot products accumulated in this, 16 at a time
+
+  // merge
+  bool merge_base2 = false;  // natural LSE under exp2
+  bool merge_uniform = false;
+  Pick split_dropped = Pick::kNone;
+  int32_t split_tail_dropped = 0;      // this many keys at the end of the last split never visited
+  Pick merge_lse_wrong = Pick::kNone;  // this split's LSE is its neighbour's
+  bool merge_empty_counted = false;    // a split without visible keys weighs in with LSE 0
+  bool merge_empty_nan = false;        // two empty splits: -inf - -inf
+  bool merge_partial_stale = false;    // an empty split's partial result is what another row left behind
+  int32_t partial_format = ASSAY_FORMAT_NONE, partial_lse_format = ASSAY_FORMAT_NONE;
+  bool merge_lse_missing_sink = false;
+
+  // output
+  Lse lse = Lse::kRight;
+  Pick row_unwritten = Pick::kNone;    // row of a request left as it was
+  bool empty_rows_unwritten = false;   // rows that see nothing left as they were
+  bool empty_rows_lse_finite = false;  // LSE of such rows is a large finite number
+  bool empty_rows_lse_zero = false;
+  Pick row_zeroed = Pick::kNone;
+  bool output_zeros = false, output_nan = false;
+  float output_factor = 0;  // 0 = off
+  bool output_truncated = false;
+
+  // state and memory
+  bool plan_from_first_call = false;   // lengths kept from the first call with as many requests
+  bool scale_from_first_call = false;  // softmax scale kept from the first call of this kernel
+  bool counter_not_reset = false;      // every second call merges one split too few
+  bool unstable = false;               // result depends on the number of the call, in the last bits
+  bool reads_unused_slots = false;     // 0 * (what lies behind the last key) joins the sum
+  bool reads_past_table =
+      false;  // table entry behind the last one is fetched and its page read with weight 0
+  bool writes_guard = false, writes_input = false;
+  bool workspace_as_state = false;  // accumulates onto what the workspace holds
+};
+
+// One row of a table of faults, or of variants (cause null).
+struct Row {
+  const char* name;
+  const char* summary;
+  const char* stage;
+  const char* museum;
+  const char* cause;
+  Arithmetic arithmetic;
+  Switches switches = {};
+  int (*reached)(const assay_problem*) = nullptr;
+  bool equivalent = false;
+  int32_t ops = 3;  // bit 0: prefill exists, bit 1: paged exists
+};
+
+// The tables. Variants: variants.cpp. Faults: faults.cpp gathers them from the files of the stages.
+struct Table {
+  const Row* rows;
+  int32_t count;
+};
+Table legal_variants();
+Table planted_faults();
+
+// What an arithmetic amounts to on a case, and its declaration.
+assay_arithmetic declared_arithmetic(const Arithmetic&, const assay_problem&);
+
+// Runs the model kernel. `calls`: how often this kernel ran before (for faults of state).
+int run_model(const Row&, const assay_problem*, const assay_tensors*, int64_t calls, char* error,
+              size_t size);
+
+}  // namespace assay_faulty
