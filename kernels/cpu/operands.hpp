@@ -12,7 +12,11 @@
 
 #include "harness/abi/assay_kernel.h"
 
+#if defined(__CUDACC__) || defined(__HIPCC__)  // the GPU kernels read the same tables
+#define ASSAY_INLINE static __host__ __device__ inline
+#else
 #define ASSAY_INLINE static inline __attribute__((always_inline))
+#endif
 
 namespace assay_cpu {
 
@@ -144,9 +148,8 @@ ASSAY_INLINE float channel_scale(const ScaleView& scale, int head, int dim) {
 struct KeyInterval {
   int32_t begin, end;
 };
-ASSAY_INLINE KeyInterval key_interval(const assay_problem& p, int request, int32_t row) {
-  const int64_t kv_len = p.kv_len[request];
-  const int64_t position = kv_len - p.q_len[request] + row;
+ASSAY_INLINE KeyInterval key_interval(const assay_problem& p, int64_t q_len, int64_t kv_len, int32_t row) {
+  const int64_t position = kv_len - q_len + row;
   int64_t begin = 0, end = kv_len;
   if ((p.mask == ASSAY_MASK_CAUSAL || p.chunk > 0) && end > position + 1) end = position + 1;
   if (p.window_left >= 0 && begin < position - p.window_left) begin = position - p.window_left;
@@ -157,14 +160,20 @@ ASSAY_INLINE KeyInterval key_interval(const assay_problem& p, int request, int32
   if (end < begin || end < 0) return {0, 0};
   return {static_cast<int32_t>(begin), static_cast<int32_t>(end)};
 }
+ASSAY_INLINE KeyInterval key_interval(const assay_problem& p, int request, int32_t row) {
+  return key_interval(p, p.q_len[request], p.kv_len[request], row);
+}
 
 // Draft keys (those at or after the context) follow the request's bit matrix; prefix keys are visible.
-ASSAY_INLINE bool tree_visible(const Operands& a, int request, int32_t row, int32_t key) {
-  const int32_t n = a.p.q_len[request];
-  const int32_t draft = key - (a.p.kv_len[request] - n);
+ASSAY_INLINE bool tree_visible(const Operands& a, int request, int32_t n, int32_t kv_len, int32_t row,
+                               int32_t key) {
+  const int32_t draft = key - (kv_len - n);
   if (draft < 0) return true;
   const int64_t first = a.tree_indptr[request * a.tree_indptr_stride];
   return a.tree_mask[(first + static_cast<int64_t>(row) * n + draft) * a.tree_mask_stride] != 0;
+}
+ASSAY_INLINE bool tree_visible(const Operands& a, int request, int32_t row, int32_t key) {
+  return tree_visible(a, request, a.p.q_len[request], a.p.kv_len[request], row, key);
 }
 
 }  // namespace assay_cpu
