@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interval test. Rounding is monotone, so a kernel whose result before its output rounding lies within
-// o - B .. o + B lands within rnd(o - B) .. rnd(o + B): the output format needs no slack of its own.
+// low .. high lands within rnd(low) .. rnd(high): the output format needs no slack of its own. The interval
+// is what all tiers of the bounds leave; a rejected element is charged to the most rigorous tier that
+// rejects it, because that is the strongest statement about the kernel.
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "harness/base/error.hpp"
 #include "harness/check/verdict.hpp"
@@ -14,42 +17,85 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Half the distance of neighbours of `format` around |x|.
-double half_ulp(int32_t format, double x) {
-  const FormatInfo& info = format_info(format);
-  if (!(std::fabs(x) < kInf)) return kInf;
-  const int exponent = x == 0 ? info.min_exponent : std::max(std::ilogb(x), info.min_exponent);
-  return std::ldexp(1.0, exponent - info.mantissa_bits - 1);
-}
-
 struct Place {
   RowId row;
   int32_t head = 0, dim = 0;
 };
 
-void check_element(double got, double expected, double bound, int32_t format, const Place& at,
-                   ErrorStats& stats) {
-  ++stats.checked;
-  const bool fine = fits(got, expected, bound, format);
-  double error = std::fabs(got - expected);
-  if (got == expected) error = 0;  // also -inf where -inf is expected
-  if (std::isnan(error)) error = kInf;
-  double ratio = error == 0 ? 0.0 : error / (bound + half_ulp(format, std::fabs(expected) + bound));
-  if (std::isnan(ratio)) ratio = fine ? 0.0 : kInf;
-  // In a smaller binade below o - B half an ulp is less than the one divided by: the test decides.
-  if (!fine) ratio = std::max(ratio, std::nextafter(1.0, 2.0));
-  stats.bad += !fine;
-  stats.max_error = std::max(stats.max_error, error);
-  if (stats.request >= 0 && ratio <= stats.max_ratio) return;
-  stats.max_ratio = std::max(stats.max_ratio, ratio);
-  stats.request = at.row.request;
-  stats.row = at.row.row;
-  stats.head = at.head;
-  stats.dim = at.dim;
-  stats.got = got;
-  stats.expected = expected;
-  stats.bound = bound;
+// The half-widths of one element: tiers D and P about the exact value, R about the replayed one.
+struct Widths {
+  double exact = 0, replayed = 0;
+  double d = kInf, p = kInf, r = kInf;
+};
+
+// The most rigorous tier that rejects; some tier does when the intersection does, because rounding is
+// monotone.
+Tier rejecting_tier(double got, const Widths& w, int32_t format) {
+  if (!within(got, w.exact - w.d, w.exact + w.d, format)) return Tier::kD;
+  if (!within(got, w.exact - w.p, w.exact + w.p, format)) return Tier::kP;
+  return Tier::kR;
 }
+
+class Comparison {
+ public:
+  Comparison(ErrorStats& stats, size_t most) : stats_(stats) {
+    stats_ = ErrorStats{};
+    ratios_.reserve(most);
+  }
+
+  void add(double got, double low, double high, const Widths& w, int32_t format, const Place& at) {
+    ++stats_.checked;
+    if (low > high) {
+      // Ends that meet to the last bits of the double reference are one point.
+      if (low - high > kReferenceError * std::fabs(w.exact)) ++stats_.contradictions;
+      low = w.exact - w.d;
+      high = w.exact + w.d;
+    }
+    const bool fine = within(got, low, high, format);
+    double error = std::fabs(got - w.exact);
+    if (got == w.exact) error = 0;  // also -inf where -inf is expected
+    if (std::isnan(error)) error = kInf;
+    const double middle = low == high ? low : low / 2 + high / 2, half = low == high ? 0 : high / 2 - low / 2;
+    const double off = got == middle ? 0 : std::fabs(got - middle);
+    double ratio = off == 0 ? 0 : off / (half + half_ulp(format, std::max(std::fabs(low), std::fabs(high))));
+    if (std::isnan(ratio)) ratio = fine ? 0.0 : kInf;
+    // In a smaller binade below `low` half an ulp is less than the one divided by: the test decides.
+    if (!fine) ratio = std::max(ratio, std::nextafter(1.0, 2.0));
+    ratios_.push_back(static_cast<float>(ratio));
+    stats_.max_error = std::max(stats_.max_error, error);
+    const bool worst = stats_.request < 0 || ratio > stats_.max_ratio;
+    if (fine && !worst) return;
+    const Tier tier = fine ? Tier::kD : rejecting_tier(got, w, format);
+    if (!fine) {
+      ++stats_.bad;
+      ++stats_.bad_by_tier[static_cast<size_t>(tier)];
+    }
+    if (!worst) return;
+    stats_.max_ratio = ratio;
+    stats_.request = at.row.request;
+    stats_.row = at.row.row;
+    stats_.head = at.head;
+    stats_.dim = at.dim;
+    stats_.got = got;
+    stats_.expected = w.exact;
+    stats_.low = low;
+    stats_.high = high;
+    stats_.tier = tier;
+  }
+
+  void finish() {
+    if (ratios_.empty()) return;
+    const auto middle = ratios_.begin() + static_cast<long>(ratios_.size() / 2);
+    std::nth_element(ratios_.begin(), middle, ratios_.end());
+    stats_.median_ratio = *middle;
+  }
+
+ private:
+  // The double reference is good to about this (reference/README.md); it matters only where bounds are 0.
+  static constexpr double kReferenceError = 1e-13;
+  ErrorStats& stats_;
+  std::vector<float> ratios_;
+};
 
 }  // namespace
 
@@ -79,19 +125,38 @@ std::string place_of(const ErrorStats& stats) {
   return text;
 }
 
-bool fits(double got, double expected, double bound, int32_t format) {
-  if (std::isinf(expected)) return got == expected;
+std::string_view tier_name(Tier tier) {
+  switch (tier) {
+    case Tier::kD:
+      return "D";
+    case Tier::kP:
+      return "P";
+    case Tier::kR:
+      return "R";
+  }
+  return "?";
+}
+
+double half_ulp(int32_t format, double x) {
+  const FormatInfo& info = format_info(format);
+  if (!(std::fabs(x) < kInf)) return kInf;
+  const int exponent = x == 0 ? info.min_exponent : std::max(std::ilogb(x), info.min_exponent);
+  return std::ldexp(1.0, exponent - info.mantissa_bits - 1);
+}
+
+bool within(double got, double low, double high, int32_t format) {
+  if (low == high && std::isinf(low)) return got == low;
   if (!std::isfinite(got)) return false;
   // A representable value inside the interval lies inside the rounded one.
-  if (std::fabs(got - expected) <= bound) return true;
-  return round_to(format, expected - bound) <= got && got <= round_to(format, expected + bound);
+  if (low <= got && got <= high) return true;
+  return round_to(format, low) <= got && got <= round_to(format, high);
 }
 
 void compare_outputs(const BoundedAttention& reference, const Problem& problem, const OutputView& out,
                      ErrorStats& o, ErrorStats& lse) {
-  o = lse = ErrorStats{};
-  const std::vector<int32_t> first = problem.cu_q();
   const AttentionResult& value = reference.value;
+  Comparison o_check(o, value.o.size()), lse_check(lse, value.lse.size());
+  const std::vector<int32_t> first = problem.cu_q();
   for (size_t n = 0; n < value.rows.size(); ++n) {
     const RowId id = value.rows[n];
     const int64_t row = first[id.request] + id.row;
@@ -101,15 +166,23 @@ void compare_outputs(const BoundedAttention& reference, const Problem& problem, 
         const int64_t base = row * out.o->stride[0] + h * out.o->stride[1];
         for (int32_t d = 0; d < value.head_dim_v; ++d) {
           const int64_t at = slot * value.head_dim_v + d;
-          check_element(load(out.o->format, out.o->data, base + d * out.o->stride[2]), value.o[at],
-                        reference.o_bound[at], out.o->format, {id, h, d}, o);
+          o_check.add(load(out.o->format, out.o->data, base + d * out.o->stride[2]), reference.o_low[at],
+                      reference.o_high[at],
+                      {value.o[at], reference.o_replayed[at], reference.o_bound[at], reference.o_bound_p[at],
+                       reference.o_bound_r[at]},
+                      out.o->format, {id, h, d});
         }
       }
       if (out.lse != nullptr)
-        check_element(load(out.lse->format, out.lse->data, row * out.lse->stride[0] + h * out.lse->stride[1]),
-                      value.lse[slot], reference.lse_bound[slot], out.lse->format, {id, h, -1}, lse);
+        lse_check.add(
+            load(out.lse->format, out.lse->data, row * out.lse->stride[0] + h * out.lse->stride[1]),
+            reference.lse_low[slot], reference.lse_high[slot],
+            {value.lse[slot], value.lse[slot], reference.lse_bound[slot], reference.lse_bound_p[slot], kInf},
+            out.lse->format, {id, h, -1});
     }
   }
+  o_check.finish();
+  lse_check.finish();
 }
 
 }  // namespace assay

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interval test on numbers one can check by hand, and where the worst element is reported.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,6 +8,7 @@
 
 #include "harness/check/reasons.hpp"
 #include "harness/check/verdict.hpp"
+#include "reference/bounds_tiers.hpp"
 #include "reference/formats.hpp"
 
 namespace assay {
@@ -15,32 +17,32 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-TEST(Fits, RoundsTheEndsOfTheInterval) {
-  // bf16 has neighbours 1 and 1 + 2^-7. 1 + 2^-9 rounds to 1; with a bound that reaches past the midpoint
-  // 1 + 2^-8 the upper neighbour is right as well.
+TEST(Within, RoundsTheEndsOfTheInterval) {
+  // bf16 has neighbours 1 and 1 + 2^-7. 1 + 2^-9 rounds to 1; with an end past the midpoint 1 + 2^-8 the
+  // upper neighbour is right as well.
   const double expected = 1 + 0x1p-9;
-  EXPECT_TRUE(fits(1.0, expected, 0, ASSAY_BF16));
-  EXPECT_FALSE(fits(1 + 0x1p-7, expected, 0, ASSAY_BF16));
-  EXPECT_FALSE(fits(1 + 0x1p-7, expected, 0x1p-9 * 0.99, ASSAY_BF16));
-  EXPECT_TRUE(fits(1 + 0x1p-7, expected, 0x1p-9 * 1.01, ASSAY_BF16));
-  EXPECT_FALSE(fits(1 - 0x1p-8, expected, 0x1p-9 * 1.01, ASSAY_BF16));
-  // fp32 output: the bound alone decides, up to half a unit.
-  EXPECT_TRUE(fits(1.0f + 0x1p-20f, 1.0, 0x1p-20, ASSAY_FP32));
-  EXPECT_FALSE(fits(1.0f + 0x1p-19f, 1.0, 0x1p-20, ASSAY_FP32));
+  EXPECT_TRUE(within(1.0, expected, expected, ASSAY_BF16));
+  EXPECT_FALSE(within(1 + 0x1p-7, expected, expected, ASSAY_BF16));
+  EXPECT_FALSE(within(1 + 0x1p-7, 0.9, expected + 0x1p-9 * 0.99, ASSAY_BF16));
+  EXPECT_TRUE(within(1 + 0x1p-7, 1.003, expected + 0x1p-9 * 1.01, ASSAY_BF16));
+  EXPECT_FALSE(within(1 - 0x1p-8, expected - 0x1p-9 * 1.01, 1.1, ASSAY_BF16));
+  // fp32 output: the interval alone decides, up to half a unit.
+  EXPECT_TRUE(within(1.0f + 0x1p-20f, 0.5, 1 + 0x1p-20, ASSAY_FP32));
+  EXPECT_FALSE(within(1.0f + 0x1p-19f, 0.5, 1 + 0x1p-20, ASSAY_FP32));
 }
 
-TEST(Fits, ZerosNansInfinities) {
-  EXPECT_TRUE(fits(0.0, 0.0, 0, ASSAY_BF16));
-  EXPECT_TRUE(fits(-0.0, 0.0, 0, ASSAY_BF16));
-  EXPECT_FALSE(fits(1e-30, 0.0, 0, ASSAY_BF16));
-  EXPECT_FALSE(fits(kNan, 0.0, kInf, ASSAY_BF16));
-  EXPECT_FALSE(fits(kInf, 1.0, kInf, ASSAY_BF16));
-  EXPECT_TRUE(fits(1e20, 1.0, kInf, ASSAY_BF16));
-  EXPECT_TRUE(fits(-kInf, -kInf, 0, ASSAY_FP32));
-  EXPECT_FALSE(fits(kInf, -kInf, 0, ASSAY_FP32));
-  EXPECT_FALSE(fits(-1e30, -kInf, 0, ASSAY_FP32));
-  EXPECT_FALSE(fits(kNan, -kInf, 0, ASSAY_FP32));
-  EXPECT_FALSE(fits(-kInf, 0.0, 1.0, ASSAY_FP32));
+TEST(Within, ZerosNansInfinities) {
+  EXPECT_TRUE(within(0.0, 0.0, 0, ASSAY_BF16));
+  EXPECT_TRUE(within(-0.0, 0.0, 0, ASSAY_BF16));
+  EXPECT_FALSE(within(1e-30, 0.0, 0, ASSAY_BF16));
+  EXPECT_FALSE(within(kNan, -kInf, kInf, ASSAY_BF16));
+  EXPECT_FALSE(within(kInf, -kInf, kInf, ASSAY_BF16));
+  EXPECT_TRUE(within(1e20, -kInf, kInf, ASSAY_BF16));
+  EXPECT_TRUE(within(-kInf, -kInf, -kInf, ASSAY_FP32));
+  EXPECT_FALSE(within(kInf, -kInf, -kInf, ASSAY_FP32));
+  EXPECT_FALSE(within(-1e30, -kInf, -kInf, ASSAY_FP32));
+  EXPECT_FALSE(within(kNan, -kInf, -kInf, ASSAY_FP32));
+  EXPECT_FALSE(within(-kInf, -1.0, 1.0, ASSAY_FP32));
 }
 
 // Two requests of two rows, one head, two dimensions; only the second request is judged.
@@ -59,6 +61,7 @@ struct Small {
     reference.value = {{{1, 0}, {1, 1}}, 1, 2, {1, 2, 3, 4}, {5, -kInf}};
     reference.o_bound = {0.1, 0.1, 0.1, 0.1};
     reference.lse_bound = {1e-5, 0};
+    intersect_tiers(reference);
   }
   std::pair<ErrorStats, ErrorStats> compare() {
     ErrorStats a, b;
@@ -82,9 +85,76 @@ TEST(CompareOutputs, CountsAndPlacesTheWorst) {
   EXPECT_EQ(place_of(o), "request 1 row 1 head 0 dim 1");
   EXPECT_NEAR(o.got, 4.3, 1e-6);
   EXPECT_EQ(o.expected, 4);
-  EXPECT_EQ(
-      out_of_bounds(o, ErrorStats{}),
-      "O wrong in 2 of 4 elements, worst request 1 row 1 head 0 dim 1: got 4.3 expected 4 +- 0.1 (ratio 3)");
+  EXPECT_EQ(out_of_bounds(o, ErrorStats{}),
+            "O wrong in 2 of 4 elements, worst request 1 row 1 head 0 dim 1: got 4.3 expected 4, accepted "
+            "3.9 .. 4.1 "
+            "(tier D, ratio 3)");
+}
+
+TEST(CompareOutputs, AcceptsTheIntersectionAndNamesTheTierThatRejects) {
+  Small s;
+  // Of element 0: D 0.9 .. 1.1, P 0.95 .. 1.05, R about 1.02: 1.01 .. 1.03.
+  s.reference.o_bound_p[0] = 0.05;
+  s.reference.o_replayed[0] = 1.02;
+  s.reference.o_bound_r[0] = 0.01;
+  intersect_tiers(s.reference);
+  struct {
+    float got;
+    int64_t bad;
+    Tier tier;
+    double ratio;
+  } const cases[] = {{1.02f, 0, Tier::kD, 0}, {1.026f, 0, Tier::kD, 0.6}, {1.04f, 1, Tier::kR, 2},
+                     {1.0f, 1, Tier::kR, 2},  {0.94f, 1, Tier::kP, 8},    {1.06f, 1, Tier::kP, 4},
+                     {1.15f, 1, Tier::kD, 13}};
+  for (const auto& c : cases) {
+    s.o[4] = c.got;
+    const ErrorStats o = s.compare().first;
+    EXPECT_EQ(o.bad, c.bad) << c.got;
+    EXPECT_NEAR(o.max_ratio, c.ratio, 1e-3) << c.got;
+    EXPECT_NEAR(o.max_error, std::fabs(c.got - 1), 1e-6);
+    if (c.bad == 0) continue;
+    EXPECT_EQ(o.tier, c.tier) << c.got;
+    EXPECT_EQ(o.bad_by_tier[static_cast<size_t>(c.tier)], 1);
+    EXPECT_EQ(deciding_check(o, {}), std::string("tier ") + std::string(tier_name(c.tier)));
+    EXPECT_NEAR(o.low, 1.01, 1e-12);
+    EXPECT_NEAR(o.high, 1.03, 1e-12);
+  }
+  s.o[4] = 1.02f;
+  // The LSE: 5 +- 1e-5, and +- 1e-6 by tier P.
+  s.reference.lse_bound_p[0] = 1e-6;
+  intersect_tiers(s.reference);
+  s.lse[2] = 5 + 8e-6f;
+  EXPECT_EQ(deciding_check({}, s.compare().second), "lse P");
+  s.lse[2] = 5 + 8e-5f;
+  EXPECT_EQ(deciding_check({}, s.compare().second), "lse D");
+}
+
+TEST(CompareOutputs, ReportsTheMedianRatio) {
+  Small s;
+  for (int i = 0; i < 4; ++i) s.o[4 + i] = static_cast<float>(s.reference.value.o[i] + 0.02 * (i + 1));
+  const ErrorStats o = s.compare().first;
+  EXPECT_NEAR(o.max_ratio, 0.8, 1e-4);
+  EXPECT_NEAR(o.median_ratio, 0.6, 1e-4);  // the upper one of the two in the middle
+}
+
+TEST(CompareOutputs, TiersThatExcludeEachOtherAreADefectOfTheBounds) {
+  Small s;
+  s.reference.o_replayed[1] = 2.5;
+  s.reference.o_bound_r[1] = 0.1;  // 2.4 .. 2.6, while D says 1.9 .. 2.1
+  intersect_tiers(s.reference);
+  ErrorStats o = s.compare().first;
+  EXPECT_EQ(o.contradictions, 1);
+  EXPECT_EQ(o.bad, 0);  // tier D judges
+  EXPECT_THAT(contradicting_bounds(o, {}), ::testing::HasSubstr("exclude each other in 1 elements of O"));
+  s.o[5] = 2.5f;
+  EXPECT_EQ(s.compare().first.bad, 1);
+  s.reference.o_replayed[1] = 2.1 + 1e-15;
+  s.reference.o_bound_r[1] = 0;
+  intersect_tiers(s.reference);
+  s.o[5] = 2.1f;
+  o = s.compare().first;
+  EXPECT_EQ(o.contradictions, 0);  // the last bits of the reference
+  EXPECT_EQ(contradicting_bounds(o, {}), "");
 }
 
 TEST(CompareOutputs, EveryNanIsBadAndTheLseKnowsMinusInfinity) {
@@ -111,6 +181,8 @@ TEST(CompareOutputs, AnElementRejectedNeverReportsARatioOfOneOrLess) {
   s.o_view.data = codes;
   s.reference.value.o = {1, 1, 1, 1};
   s.reference.o_bound = {0, 0, 0, 0};
+  s.reference.o_replayed.clear();
+  intersect_tiers(s.reference);
   for (int i = 0; i < 8; ++i) codes[i] = static_cast<uint16_t>(encode(ASSAY_BF16, 1.0));
   EXPECT_EQ(s.compare().first.bad, 0);
   codes[4] = static_cast<uint16_t>(encode(ASSAY_BF16, 1 - 0x1p-8));  // the neighbour below
@@ -130,6 +202,16 @@ TEST(Reasons, ImpossibleArithmeticIsNamed) {
   a = default_arithmetic();
   a.exp_relative_error = kNan;
   EXPECT_NE(impossible_arithmetic(a), "");
+  a = default_arithmetic();
+  a.tile_keys = 64;
+  a.split_keys = 128;
+  EXPECT_EQ(impossible_arithmetic(a), "");
+  a.split_keys = 100;
+  EXPECT_EQ(impossible_arithmetic(a), "split_keys is 100, a multiple of tile_keys (64) expected");
+  a = default_arithmetic();
+  a.order_declared = 1;
+  a.tile_keys = 0;
+  EXPECT_EQ(impossible_arithmetic(a), "order_declared without tile_keys (it is 0)");
 }
 
 TEST(OutcomeNames, AreDistinct) {

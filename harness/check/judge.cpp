@@ -123,8 +123,9 @@ Verdict Judge::judge(const Backend& backend, const assay_kernel& kernel, const a
   const assay_problem* problem = m.inputs.view->get();
   Verdict verdict;
   verdict.rows_total = m.selection.total_rows;
-  const auto settle = [&](Outcome outcome, std::string reason) {
+  const auto settle = [&](Outcome outcome, std::string check, std::string reason) {
     verdict.outcome = outcome;
+    verdict.check = std::move(check);
     verdict.reason = one_line(std::move(reason));
     return verdict;
   };
@@ -132,21 +133,21 @@ Verdict Judge::judge(const Backend& backend, const assay_kernel& kernel, const a
   m.reference = nullptr;
 
   if (const CallResult r = call_supports(kernel, problem, device); r.status == ASSAY_UNSUPPORTED)
-    return settle(Outcome::kUnsupported, r.error);
+    return settle(Outcome::kUnsupported, "", r.error);
   else if (!r.ok())
-    return settle(Outcome::kCrashed, "supports: " + r.error);
+    return settle(Outcome::kCrashed, "call", "supports: " + r.error);
 
   assay_arithmetic arithmetic = default_arithmetic();
   call_arithmetic(kernel, problem, arithmetic);
   if (const std::string broken = impossible_arithmetic(arithmetic); !broken.empty())
-    return settle(Outcome::kWrong, "declares an impossible arithmetic: " + broken);
+    return settle(Outcome::kWrong, "declaration", "declares an impossible arithmetic: " + broken);
 
   repoison(m.inputs, Poison::kNaN);
   m.device_case = std::make_unique<DeviceCase>(backend, m.inputs, call_workspace_bytes(kernel, problem));
   const assay_tensors* tensors = m.device_case->tensors();
   Plan plan(kernel);
   if (const CallResult r = call_plan(kernel, problem, tensors, &plan.plan); !r.ok())
-    return settle(Outcome::kCrashed, "plan: " + r.error);
+    return settle(Outcome::kCrashed, "call", "plan: " + r.error);
 
   // NaN twice, then the two finite poisons; the outputs are poisoned before every run.
   constexpr Poison kRuns[] = {Poison::kNaN, Poison::kNaN, Poison::kLow, Poison::kHigh};
@@ -161,8 +162,9 @@ Verdict Judge::judge(const Backend& backend, const assay_kernel& kernel, const a
       m.device_case->upload();
     }
     if (const CallResult r = call_run(backend, kernel, problem, tensors, plan.plan); !r.ok())
-      return settle(Outcome::kCrashed, r.error);
-    if (std::string damage = m.damage(); !damage.empty()) return settle(Outcome::kWrong, std::move(damage));
+      return settle(Outcome::kCrashed, "call", r.error);
+    if (std::string damage = m.damage(); !damage.empty())
+      return settle(Outcome::kWrong, damage.starts_with("changed") ? "inputs" : "guards", std::move(damage));
     runs[i] = m.download();
     unwritten.after_run(runs[i], m.poisoned_outputs());
   }
@@ -170,56 +172,63 @@ Verdict Judge::judge(const Backend& backend, const assay_kernel& kernel, const a
   m.device_case->upload();
 
   if (std::string reason = unwritten.reason(); !reason.empty())
-    return settle(Outcome::kWrong, std::move(reason));
+    return settle(Outcome::kWrong, "unwritten", std::move(reason));
 
   const bool depends = !same_bits(m.problem, runs[0], runs[2]) || !same_bits(m.problem, runs[0], runs[3]);
   const bool repeats = same_bits(m.problem, runs[0], runs[1]);
   if (std::string reason = not_finite(m.problem, runs[0]); !reason.empty()) {
     if (not_finite(m.problem, runs[2]).empty())
       reason += "; finite when unused memory holds numbers, so it reads unused memory";
-    return settle(Outcome::kWrong, std::move(reason));
+    return settle(Outcome::kWrong, "finite", std::move(reason));
   }
 
   Reference& reference = m.reference_for(arithmetic);
   verdict.reference_seconds = reference.seconds;
   verdict.rows_checked = static_cast<int64_t>(m.selection.rows.size());
+  verdict.p_declined = reference.bounded.p_declined;
+  verdict.r_applied = reference.bounded.r_applied;
   compare_outputs(reference.bounded, m.problem, {&runs[0].o, &runs[0].lse}, verdict.o, verdict.lse);
   if (std::string reason = out_of_bounds(verdict.o, verdict.lse); !reason.empty()) {
     if (repeats && depends) reason += "; it changes with the contents of unused memory";
-    return settle(Outcome::kWrong, std::move(reason));
+    return settle(Outcome::kWrong, deciding_check(verdict.o, verdict.lse), std::move(reason));
   }
 
   m.repeatable = (kernel.promises & ASSAY_PROMISE_REPEATABLE) != 0;
   if (m.repeatable && !repeats)
-    return settle(Outcome::kWrong, "promises repeatable results, but a second run differs: " +
-                                       first_difference(m.problem, runs[0], runs[1]));
+    return settle(Outcome::kWrong, "repeatable",
+                  "promises repeatable results, but a second run differs: " +
+                      first_difference(m.problem, runs[0], runs[1]));
   if (m.repeatable && depends) {
     const int other = same_bits(m.problem, runs[0], runs[2]) ? 3 : 2;
-    return settle(Outcome::kWrong, "the result changes with the contents of unused memory: " +
-                                       first_difference(m.problem, runs[0], runs[other]));
+    return settle(Outcome::kWrong, "memory",
+                  "the result changes with the contents of unused memory: " +
+                      first_difference(m.problem, runs[0], runs[other]));
   }
   for (int i = 1; i < kRunCount && !m.repeatable; ++i) {
     ErrorStats o, lse;
-    std::string reason = not_finite(m.problem, runs[i]);
+    std::string check = "finite", reason = not_finite(m.problem, runs[i]);
     if (reason.empty()) {
       compare_outputs(reference.bounded, m.problem, {&runs[i].o, &runs[i].lse}, o, lse);
       reason = out_of_bounds(o, lse);
+      check = deciding_check(o, lse);
       if (!reason.empty()) verdict.o = o, verdict.lse = lse;
     }
     if (!reason.empty())
-      return settle(Outcome::kWrong, fmt::format("in run {} of {}: {}", i + 1, kRunCount, reason));
+      return settle(Outcome::kWrong, check, fmt::format("in run {} of {}: {}", i + 1, kRunCount, reason));
   }
 
   m.reference = &reference;
   m.judged = std::move(runs[0]);
   if (m.problem.recipe == InputRecipe::kExact) {
     if (std::string reason = inexact(m.problem, m.judged, m.inputs.exact_o); !reason.empty())
-      return settle(Outcome::kWrong, std::move(reason));
-    return settle(Outcome::kPassed, "");
+      return settle(Outcome::kWrong, "exact", std::move(reason));
+    return settle(Outcome::kPassed, "", "");
   }
+  if (std::string reason = contradicting_bounds(verdict.o, verdict.lse); !reason.empty())
+    return settle(Outcome::kUntrusted, "bounds", std::move(reason));
   if (!reference.distrust) reference.distrust = distrust(reference.bounded, m.problem, m.host());
-  if (!reference.distrust->empty()) return settle(Outcome::kUntrusted, *reference.distrust);
-  return settle(Outcome::kPassed, "");
+  if (!reference.distrust->empty()) return settle(Outcome::kUntrusted, "trust", *reference.distrust);
+  return settle(Outcome::kPassed, "", "");
 }
 
 Verdict Judge::recheck() {

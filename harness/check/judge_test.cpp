@@ -10,6 +10,7 @@
 #include "harness/check/trust.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/device/testing/small_problem.hpp"
+#include "reference/bounds_tiers.hpp"
 #include "reference/formats.hpp"
 
 namespace assay {
@@ -54,6 +55,8 @@ TEST_P(Misbehaviour, RightKernelsPass) {
     EXPECT_EQ(v.lse.checked, 13 * 4);
     EXPECT_LE(v.o.max_ratio, 1);
     EXPECT_GT(v.o.max_ratio, 0);
+    EXPECT_LE(v.o.median_ratio, v.o.max_ratio);
+    EXPECT_EQ(v.check, "");
     EXPECT_GT(v.reference_seconds, 0);
   }
 }
@@ -203,6 +206,12 @@ struct Trial {
   HostOperands host{&inputs.tensors};
   std::vector<RowId> rows = select_rows(problem, kBudget).rows;
   BoundedAttention bounded = bounded_attention(problem, host, rows, default_arithmetic());
+
+  void only_tier_d() {
+    bounded.o_bound_p.clear();
+    bounded.o_bound_r.clear();
+    intersect_tiers(bounded);
+  }
 };
 
 TEST(Trust, AnHonestBoundIsTrusted) {
@@ -214,6 +223,7 @@ TEST(Trust, ABoundThatAcceptsZerosIsNot) {
   Trial t;
   for (size_t i = 0; i < t.bounded.o_bound.size(); ++i)
     t.bounded.o_bound[i] = 1.01 * std::fabs(t.bounded.value.o[i]);
+  t.only_tier_d();
   EXPECT_THAT(distrust(t.bounded, t.problem, t.host), HasSubstr("accept zeros for all 1664 elements"));
 }
 
@@ -222,6 +232,7 @@ TEST(Trust, ABoundThatAcceptsExchangedPagesIsNot) {
   // Wide for all elements but one, in a (row, head) that is not probed, which keeps zeros out.
   for (double& b : t.bounded.o_bound) b = 10;
   t.bounded.o_bound[1 * 32] = 0;
+  t.only_tier_d();
   const std::string reason = distrust(t.bounded, t.problem, t.host);
   EXPECT_THAT(reason, HasSubstr("V of two visible pages exchanged in each of"));
 }

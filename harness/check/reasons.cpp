@@ -89,8 +89,9 @@ bool difference(const assay_tensor& a, const assay_tensor& b, Element& where, do
 
 std::string element_text(const char* what, const ErrorStats& s) {
   return fmt::format(
-      "{} wrong in {} of {} elements, worst {}: got {:.5g} expected {:.5g} +- {:.2g} (ratio {:.3g})", what,
-      s.bad, s.checked, place_of(s), s.got, s.expected, s.bound, s.max_ratio);
+      "{} wrong in {} of {} elements, worst {}: got {:.5g} expected {:.5g}, accepted {:.6g} .. {:.6g} "
+      "(tier {}, ratio {:.3g})",
+      what, s.bad, s.checked, place_of(s), s.got, s.expected, s.low, s.high, tier_name(s.tier), s.max_ratio);
 }
 
 }  // namespace
@@ -150,6 +151,19 @@ std::string out_of_bounds(const ErrorStats& o, const ErrorStats& lse) {
   return text;
 }
 
+std::string deciding_check(const ErrorStats& o, const ErrorStats& lse) {
+  if (o.bad > 0) return fmt::format("tier {}", tier_name(o.tier));
+  return lse.bad > 0 ? fmt::format("lse {}", tier_name(lse.tier)) : std::string();
+}
+
+std::string contradicting_bounds(const ErrorStats& o, const ErrorStats& lse) {
+  if (o.contradictions + lse.contradictions == 0) return {};
+  return fmt::format(
+      "the tiers of the bounds exclude each other in {} elements of O and {} of the LSE, a defect "
+      "of the bounds or of the declared order",
+      o.contradictions, lse.contradictions);
+}
+
 std::string impossible_arithmetic(const assay_arithmetic& a) {
   const auto accumulator = [](const char* name, const assay_accumulator& acc) -> std::string {
     if (acc.kind < ASSAY_ACC_FMA || acc.kind > ASSAY_ACC_INT32)
@@ -179,6 +193,13 @@ std::string impossible_arithmetic(const assay_arithmetic& a) {
   for (const double error : {a.exp_relative_error, a.tanh_relative_error, a.q_rounding, a.rescale_lag_log2})
     if (!(error >= 0) || std::isinf(error))
       return fmt::format("an error or lag of {} is not a number >= 0", error);
+  if (!(a.exp_poly_relative_error >= 0) || std::isinf(a.exp_poly_relative_error) || a.exp_poly_every < 0)
+    return fmt::format("exp_poly_every {} and exp_poly_relative_error {}, numbers >= 0 expected",
+                       a.exp_poly_every, a.exp_poly_relative_error);
+  if (a.split_keys < 0 || (a.split_keys > 0 && (a.tile_keys < 1 || a.split_keys % a.tile_keys != 0)))
+    return fmt::format("split_keys is {}, a multiple of tile_keys ({}) expected", a.split_keys, a.tile_keys);
+  if (a.order_declared != 0 && a.tile_keys < 1)
+    return fmt::format("order_declared without tile_keys (it is {})", a.tile_keys);
   if (!std::isfinite(a.p_offset_log2)) return fmt::format("p_offset_log2 is {}", a.p_offset_log2);
   return {};
 }

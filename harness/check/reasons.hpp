@@ -29,6 +29,10 @@ std::string first_difference(const Problem&, const Outputs&, const Outputs&);
 std::string inexact(const Problem&, const Outputs&, const std::vector<double>& exact_o);
 // The worse of O and LSE, in words.
 std::string out_of_bounds(const ErrorStats& o, const ErrorStats& lse);
+// Verdict::check of that: "tier R", "lse D"; empty when nothing is bad.
+std::string deciding_check(const ErrorStats& o, const ErrorStats& lse);
+// Elements whose accepted interval is empty: then the tiers contradict each other, and nothing is proven.
+std::string contradicting_bounds(const ErrorStats& o, const ErrorStats& lse);
 // A declaration from which no bound follows (unknown formats, empty blocks, negative errors).
 std::string impossible_arithmetic(const assay_arithmetic&);
 

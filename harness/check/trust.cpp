@@ -26,7 +26,7 @@ constexpr double kMovedShare = 0.1;
 bool accepts_zeros(const BoundedAttention& b, int32_t format) {
   bool differs = false;
   for (size_t i = 0; i < b.value.o.size(); ++i) {
-    if (!fits(0.0, b.value.o[i], b.o_bound[i], format)) return false;
+    if (!within(0.0, b.o_low[i], b.o_high[i], format)) return false;
     differs |= round_to(format, b.value.o[i]) != 0;
   }
   return differs;
@@ -80,7 +80,7 @@ Exchange exchange_pages(const BoundedAttention& b, const Problem& p, const Opera
     const int64_t at = slot * p.head_dim_v + d;
     const double got = round_to(p.o_format, o[d]);
     result.differs |= got != round_to(p.o_format, b.value.o[at]);
-    result.noticed |= !fits(got, b.value.o[at], b.o_bound[at], p.o_format);
+    result.noticed |= !within(got, b.o_low[at], b.o_high[at], p.o_format);
   }
   return result;
 }

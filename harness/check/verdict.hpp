@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The judgement of one kernel on one case. There is no tolerance to set and no share of elements that
-// may be wrong: an element passes when it lies in rnd(o - B) .. rnd(o + B).
+// may be wrong: an element passes when it lies between the rounded ends of the interval that all tiers of
+// the bounds leave (reference/bounds.hpp).
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,19 +32,46 @@ std::string_view outcome_name(Outcome);  // passed wrong unsupported untrusted c
 
 struct ErrorStats {
   double max_error = 0;  // |kernel - reference|, absolute, over checked elements
-  double max_ratio = 0;  // max of |error| / (B + half ulp of the output); <= 1 when all pass
+  // |kernel - middle| / (half the interval + half ulp of the output): the largest, <= 1 when all pass, and
+  // the median over the checked elements.
+  double max_ratio = 0, median_ratio = 0;
   int64_t checked = 0, bad = 0;
-  // Where max_ratio sits; dim = -1 for the LSE.
+  // Bad elements by the tier that rejects them, indexed by Tier; the most rigorous one where several do.
+  std::array<int64_t, 3> bad_by_tier{};
+  // Elements where the tiers exclude each other, a defect of the bounds; tier D alone judges them.
+  int64_t contradictions = 0;
+  // Where max_ratio sits; dim = -1 for the LSE. `tier` rejects it, when anything is bad.
   int32_t request = -1, row = -1, head = -1, dim = -1;
-  double got = 0, expected = 0, bound = 0;
+  double got = 0, expected = 0;
+  double low = 0, high = 0;  // the accepted interval before rounding
+  Tier tier = Tier::kD;
 };
+std::string_view tier_name(Tier);  // D P R
 
 struct Verdict {
   Outcome outcome = Outcome::kInvalid;
   std::string reason;  // one line; empty for passed
+  // The check that decided, one word or two; empty for passed. A fixed vocabulary (README.md), so that scores
+  // can count by it: "tier D", "lse P", "guards", "repeatable", "aggregate slope", ...
+  std::string check;
   ErrorStats o, lse;
   int64_t rows_checked = 0, rows_total = 0;
   double reference_seconds = 0;
+  // Rows x heads where tier P declined and where tier R applied.
+  int64_t p_declined = 0, r_applied = 0;
+  // Below: NaN or empty where not measured.
+  // Largest statistic over its threshold (aggregates.hpp), and which one where.
+  double aggregate_ratio = std::numeric_limits<double>::quiet_NaN();
+  std::string aggregate_where;
+  // Largest half-width about the exact value over the rms of its row and head, and whether that is past what
+  // is useful: correct, but of an arithmetic too coarse for this case. Never a failure.
+  double class_gate = std::numeric_limits<double>::quiet_NaN();
+  bool useless = false;
+  // |o(stored K, V) - o(unquantised K, V)| over the rms of o: what quantising the cache costs. No part of any
+  // bound.
+  double quantization_rms = std::numeric_limits<double>::quiet_NaN();
+  double quantization_max = std::numeric_limits<double>::quiet_NaN();
+  std::optional<bool> batch_invariant;
 };
 
 // Compares outputs (host copies laid out as `tensors`) with the bounded reference.
@@ -51,9 +82,12 @@ struct OutputView {
 void compare_outputs(const BoundedAttention&, const Problem&, const OutputView&, ErrorStats& o,
                      ErrorStats& lse);
 
-// rnd(expected - bound) <= got <= rnd(expected + bound) in `format`; NaN and infinities never fit, except
-// -inf where exactly that is expected.
-bool fits(double got, double expected, double bound, int32_t format);
+// rnd(low) <= got <= rnd(high) in `format`; NaN and infinities never fit, except -inf where exactly that is
+// expected (low = high = -inf).
+bool within(double got, double low, double high, int32_t format);
+
+// Half the distance of neighbours of `format` around |x|; infinity past its range.
+double half_ulp(int32_t format, double x);
 
 // "request 3 row 0 head 5 dim 17"; without dim for the LSE.
 std::string place_of(const ErrorStats&);
