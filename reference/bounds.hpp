@@ -32,10 +32,15 @@ struct BoundedAttention {
   std::vector<double> o_bound, o_bound_p, o_bound_r;
   std::vector<double> o_replayed;  // centre of tier R; the exact value where R does not apply
   std::vector<double> o_sigma;     // standard deviation of the legal error before the output rounding
+  // Bound on the mean of the legal error: the systematic part of tier P (truncations, exponentials that err one
+  // way, declared rounding of P toward zero). Empty where not known; readers then take o_bound_p - kLambda *
+  // o_sigma, which is more.
+  std::vector<double> o_bias;
   // Shape of value.lse; 0 where the LSE is exactly -inf. lse_low .. lse_high as above.
   std::vector<double> lse_low, lse_high;
   std::vector<double> lse_bound, lse_bound_p;
   std::vector<double> lse_sigma;
+  std::vector<double> lse_bias;  // as o_bias
   // exp(growth) entered the accumulation bound; > 1 means the declared arithmetic guarantees nothing.
   double growth = 0;
   // Rows x heads where the self-check switched tier P off, and where tier R applies.
