@@ -92,6 +92,8 @@ void check_layout(const Problem& p) {
   ASSAY_CHECK(p.table != ASSAY_TABLE_NONE,
               "a paged problem needs a page table, accepted are block, csr, token");
   ASSAY_CHECK(p.page_size > 0, "page_size is {}", p.page_size);
+  ASSAY_CHECK(p.num_blocks >= p.min_blocks && p.min_blocks >= 0, "{} blocks, at least {} wanted",
+              p.num_blocks, p.min_blocks);
   const int32_t x = pack_width(p.k_format);
   if (p.layout == ASSAY_LAYOUT_X || p.layout == ASSAY_LAYOUT_SHUFFLED)
     ASSAY_CHECK(p.head_dim_qk % x == 0, "head_dim_qk {} is not a multiple of x = {} of layout {}",

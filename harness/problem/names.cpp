@@ -4,6 +4,8 @@
 // keep the order of the C header, because messages list accepted names in table order.
 #include "harness/problem/names.hpp"
 
+#include "harness/problem/problem.hpp"
+
 namespace assay {
 namespace {
 
@@ -41,6 +43,10 @@ constexpr Name kTables[] = {{"none", ASSAY_TABLE_NONE},
                             {"block", ASSAY_TABLE_BLOCK},
                             {"csr", ASSAY_TABLE_CSR},
                             {"token", ASSAY_TABLE_TOKEN}};
+constexpr Name kRelations[] = {{"pages", kRelatePages},     {"order", kRelateOrder},
+                               {"alone", kRelateAlone},     {"split", kRelateSplit},
+                               {"chunked", kRelateChunked}, {"window", kRelateWindow},
+                               {"sink", kRelateSink},       {"strides", kRelateStrides}};
 
 }  // namespace
 
@@ -51,6 +57,7 @@ std::span<const Name> alibi_names() { return kAlibi; }
 std::span<const Name> scale_names() { return kScales; }
 std::span<const Name> layout_names() { return kLayouts; }
 std::span<const Name> table_names() { return kTables; }
+std::span<const Name> relation_names() { return kRelations; }
 
 std::string_view name_of(std::span<const Name> names, int32_t value) {
   for (const Name& name : names)

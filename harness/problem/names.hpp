@@ -21,11 +21,12 @@ struct Name {
 std::span<const Name> op_names();  // prefill, paged
 std::span<const Name>
 format_names();  // fp32 bf16 fp16 fp8_e4m3 fp8_e5m2 fp8_e4m3fnuz fp8_e5m2fnuz int8 (uint8 int32 int64)
-std::span<const Name> mask_names();    // causal full cross tree
-std::span<const Name> alibi_names();   // none linear sqrt
-std::span<const Name> scale_names();   // none tensor host head request_head token_head channel
-std::span<const Name> layout_names();  // nhd hnd x shuffled mla
-std::span<const Name> table_names();   // none block csr token
+std::span<const Name> mask_names();      // causal full cross tree
+std::span<const Name> alibi_names();     // none linear sqrt
+std::span<const Name> scale_names();     // none tensor host head request_head token_head channel
+std::span<const Name> layout_names();    // nhd hnd x shuffled mla
+std::span<const Name> table_names();     // none block csr token
+std::span<const Name> relation_names();  // pages order alone split chunked window sink strides
 
 // "?" when the value has no name (never throws: used in error texts).
 std::string_view name_of(std::span<const Name> names, int32_t value);

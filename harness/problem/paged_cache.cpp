@@ -210,6 +210,28 @@ PageRange resident_pages(const Problem& p, int request) {
   return {begin / p.page_size, (end + p.page_size - 1) / p.page_size};
 }
 
+namespace {
+
+// Block ids in the order in which pages get them. A cache larger than needed is shuffled only as far as
+// it is used (and one block further, the poison block of a hybrid cache), and its last block is in use.
+std::vector<int32_t> shuffle_blocks(const Problem& p, int32_t used) {
+  std::vector<int32_t> shuffled(p.num_blocks);
+  for (int32_t i = 0; i < p.num_blocks; ++i) shuffled[i] = i;
+  const CounterRng rng(p.seed, kStreamPages);
+  if (p.min_blocks < p.num_blocks || p.min_blocks == 0) {
+    for (int32_t i = p.num_blocks - 1; i > 0; --i) std::swap(shuffled[i], shuffled[rng.below(i, i + 1)]);
+    return shuffled;
+  }
+  if (used > 0) std::swap(shuffled[rng.below(0, used)], shuffled[p.num_blocks - 1]);
+  for (int32_t i = 0; i <= used && i < p.num_blocks - 1; ++i) {
+    if (shuffled[i] == p.num_blocks - 1) continue;
+    std::swap(shuffled[i], shuffled[i + rng.below(i + 1, p.num_blocks - 1 - i)]);
+  }
+  return shuffled;
+}
+
+}  // namespace
+
 void place_pages(Problem& p) {
   const int count = static_cast<int>(p.requests.size());
   p.pages.assign(count, {});
@@ -226,12 +248,8 @@ void place_pages(Problem& p) {
       if (number < 0) number = used++;
     }
   }
-  p.num_blocks = used + std::max(1, used / 8);
-
-  std::vector<int32_t> shuffled(p.num_blocks);
-  for (int32_t i = 0; i < p.num_blocks; ++i) shuffled[i] = i;
-  const CounterRng rng(p.seed, kStreamPages);
-  for (int32_t i = p.num_blocks - 1; i > 0; --i) std::swap(shuffled[i], shuffled[rng.below(i, i + 1)]);
+  p.num_blocks = std::max(used + std::max(1, used / 8), p.min_blocks);
+  const std::vector<int32_t> shuffled = shuffle_blocks(p, used);
 
   const int32_t poison_block = shuffled[used];
   for (int r = 0; r < count; ++r) {

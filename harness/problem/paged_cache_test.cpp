@@ -209,6 +209,34 @@ TEST(PlacePages, ShufflesAndLeavesSpareBlocks) {
   EXPECT_EQ(tiny.num_blocks, 1);
 }
 
+TEST(PlacePages, MoreBlocksThanNeededPutPagesFarApart) {
+  Problem p;
+  p.softmax_scale = 1;
+  p.page_size = 4;
+  p.window_left = 20;
+  for (const bool hybrid : {false, true})
+    for (const int32_t blocks : {1, 40, 43, 44, 45, 200000})
+      for (p.seed = 0; p.seed < 20; ++p.seed) {
+        p.swa_index = hybrid;
+        p.min_blocks = blocks;
+        p.requests = {{1, 100}, {1, 61, 0, 30}, {2, 9}};
+        place_pages(p);
+        check_problem(p);  // no block twice, the poison block of a hybrid cache unused
+        if (blocks < 200000) continue;
+        EXPECT_EQ(p.num_blocks, blocks);
+        int32_t first = blocks, last = 0, beyond_16_bits = 0;
+        for (int r = 0; r < 3; ++r)
+          for (int32_t page = resident_pages(p, r).first; page < resident_pages(p, r).last; ++page) {
+            first = std::min(first, p.pages[r][page]);
+            last = std::max(last, p.pages[r][page]);
+            beyond_16_bits += p.pages[r][page] > 65535;
+          }
+        EXPECT_EQ(last, blocks - 1);
+        EXPECT_LT(first, blocks / 2);
+        EXPECT_GT(beyond_16_bits, 3);
+      }
+}
+
 TEST(PlacePages, SharesFullPagesOfAPrefixOnly) {
   Problem p;
   p.softmax_scale = 1;

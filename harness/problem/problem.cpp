@@ -5,6 +5,7 @@
 #include "harness/problem/problem.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace assay {
 namespace {
@@ -70,6 +71,18 @@ std::vector<int64_t> Problem::tree_indptr() const {
   for (size_t r = 0; r < requests.size(); ++r)
     sums[r + 1] = sums[r] + int64_t{requests[r].q_len} * requests[r].q_len;
   return sums;
+}
+
+bool answer_is_known(InputRecipe recipe) {
+  return recipe == InputRecipe::kExact || recipe == InputRecipe::kIncidence || recipe == InputRecipe::kDyadic;
+}
+
+int32_t answer_dims(InputRecipe recipe, int64_t max_kv_len) {
+  if (!answer_is_known(recipe)) return 0;
+  const int32_t bits = std::max(
+      1, static_cast<int32_t>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(1, max_kv_len) - 1))));
+  // One dimension for each bit, one constant for every three bits, and the level of a dyadic key.
+  return bits + (bits + kBitsPerConstant - 1) / kBitsPerConstant + (recipe == InputRecipe::kDyadic ? 1 : 0);
 }
 
 bool visible(const Problem& p, int request, int32_t row, int32_t key) {

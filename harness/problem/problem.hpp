@@ -49,6 +49,28 @@ enum class InputRecipe : int32_t {
   kCancelling,  // V alternates +-large: sum p|v| >> |sum p v|
   kOutlier,     // a few channels 30x larger (what int8 and fp8 caches suffer from)
   kExact,       // the answer is representable: must match bit for bit
+  kIncidence,   // known answer: O tells which keys of a scattered group were attended how often
+  kDyadic,  // known answer: logits are multiples of ln 2, so weights and rescaling factors are powers of two
+};
+// The recipes whose O and LSE are known beforehand (Inputs::exact_o).
+bool answer_is_known(InputRecipe);
+// Dimensions of Q and K, behind the latent part where there is one, in which such a recipe spells the
+// positions of requests up to `max_kv_len` keys; 0 for other recipes.
+int32_t answer_dims(InputRecipe, int64_t max_kv_len);
+// Constant dimensions carry up to this many times the size of a bit: exact codes in fp8 and int8.
+inline constexpr int32_t kBitsPerConstant = 3;
+
+// Relations between a result and the results of other problems that hold the same values ("relate=" of a
+// scenario), one bit each.
+enum Relation : uint32_t {
+  kRelatePages = 1u << 0,    // physical pages placed elsewhere
+  kRelateOrder = 1u << 1,    // requests in another order
+  kRelateAlone = 1u << 2,    // each request by itself
+  kRelateSplit = 1u << 3,    // two calls over half the context each, merged by LSE
+  kRelateChunked = 1u << 4,  // the new tokens in several calls
+  kRelateWindow = 1u << 5,   // a window as long as the longest request
+  kRelateSink = 1u << 6,     // sinks so low that they weigh nothing, against no sinks
+  kRelateStrides = 1u << 7,  // strided operands packed, packed operands strided
 };
 
 struct Problem {
@@ -73,6 +95,7 @@ struct Problem {
   int32_t q_scale = ASSAY_SCALE_NONE, k_scale = ASSAY_SCALE_NONE, v_scale = ASSAY_SCALE_NONE;
   int32_t layout = ASSAY_LAYOUT_NHD;  // paged only, like the next three
   int32_t page_size = 16;
+  int32_t min_blocks = 0;  // of the allocation; more than needed puts the pages far apart
   Storage storage = Storage::kSplit;
   int32_t table = ASSAY_TABLE_BLOCK;
   // Hybrid cache: window layers keep only the pages a window can still see; table entries of pages
@@ -82,6 +105,7 @@ struct Problem {
 
   // Inputs.
   InputRecipe recipe = InputRecipe::kNormal;
+  uint32_t relations = 0;  // bits of enum Relation, checked after the case itself
   uint64_t seed = 0;
 
   // Logical pages of each request -> physical block. pages[r].size() == ceil(kv_len / page_size).

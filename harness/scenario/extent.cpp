@@ -31,7 +31,7 @@ Size size_of(const Scenario& s, const Extent& e) {
   if (s.op == ASSAY_OP_PAGED) {
     // Every request may end in a partly filled page; about one block in eight stays unused.
     const double pages = e.total_kv / s.page_size + e.requests;
-    size.slots = (pages * 8 / 7 + 1) * s.page_size;
+    size.slots = std::max(pages * 8 / 7 + 1, double{1} * s.min_blocks) * s.page_size;
     const double row = s.table == ASSAY_TABLE_TOKEN ? e.max_kv : e.max_kv / s.page_size + 1;
     table = 4 * (s.table == ASSAY_TABLE_CSR ? pages : e.requests * row);
   }

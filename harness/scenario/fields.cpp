@@ -8,6 +8,7 @@
 
 #include "harness/problem/names.hpp"
 #include "harness/scenario/batch_text.hpp"
+#include "harness/scenario/field_lists.hpp"
 #include "harness/scenario/limits.hpp"
 
 namespace assay {
@@ -24,7 +25,9 @@ constexpr Name kRecipeNames[] = {{"normal", static_cast<int32_t>(InputRecipe::kN
                                  {"boundary", static_cast<int32_t>(InputRecipe::kBoundary)},
                                  {"cancelling", static_cast<int32_t>(InputRecipe::kCancelling)},
                                  {"outlier", static_cast<int32_t>(InputRecipe::kOutlier)},
-                                 {"exact", static_cast<int32_t>(InputRecipe::kExact)}};
+                                 {"exact", static_cast<int32_t>(InputRecipe::kExact)},
+                                 {"incidence", static_cast<int32_t>(InputRecipe::kIncidence)},
+                                 {"dyadic", static_cast<int32_t>(InputRecipe::kDyadic)}};
 
 template <typename Keep>
 std::vector<Name> filtered(std::span<const Name> names, Keep keep) {
@@ -102,46 +105,6 @@ void print_pair(int32_t first, int32_t second, std::string& out) {
   if (second == first) return;
   out += '/';
   append_integer(out, second);
-}
-
-struct StridedName {
-  std::string_view text;
-  bool StridedOperands::*member;
-};
-constexpr StridedName kStridedNames[] = {{"q", &StridedOperands::q},
-                                         {"kv", &StridedOperands::kv},
-                                         {"out", &StridedOperands::out},
-                                         {"table", &StridedOperands::table},
-                                         {"scales", &StridedOperands::scales}};
-
-void parse_strides(Slice s, Scenario& scenario) {
-  scenario.strided = {};
-  if (s.text == "packed") return;
-  static constexpr std::string_view kAccepted[] = {"packed", "q", "kv", "out", "table", "scales"};
-  for (const Slice& part : split_outside_brackets(s, '+')) {
-    const StridedName* found = nullptr;
-    for (const StridedName& name : kStridedNames)
-      if (name.text == part.text) found = &name;
-    if (!found)
-      throw TextError(
-          part.offset,
-          fmt::format("strides: unknown operand \"{}\"{}; accepted: packed, or any of q, kv, out, "
-                      "table, scales joined by +",
-                      part.text, did_you_mean(part.text, kAccepted)));
-    if (scenario.strided.*(found->member))
-      throw TextError(part.offset, fmt::format("strides: \"{}\" is given twice", part.text));
-    scenario.strided.*(found->member) = true;
-  }
-}
-
-void print_strides(const Scenario& scenario, std::string& out) {
-  const size_t start = out.size();
-  for (const StridedName& name : kStridedNames) {
-    if (!(scenario.strided.*(name.member))) continue;
-    if (out.size() > start) out += '+';
-    out += name.text;
-  }
-  if (out.size() == start) out += "packed";
 }
 
 int32_t parse_window_side(Slice s, std::string_view what) {
@@ -225,6 +188,21 @@ std::vector<Field> make_fields() {
        },
        [](const Scenario& s, std::string& out) { append_integer(out, s.page_size); },
        [](const Scenario& s) { return s.page_size == defaults().page_size; }},
+      {"blocks", "auto | COUNT", "auto", true,
+       "Blocks of the cache; auto is what the requests need and one in eight unused, more puts pages far "
+       "apart.",
+       fmt::format("auto or 1 to {}", kMaxBlocks),
+       [](Slice v, Scenario& s) {
+         s.min_blocks = v.text == "auto" ? 0 : static_cast<int32_t>(parse_count(v, "blocks", 1, kMaxBlocks));
+       },
+       [](const Scenario& s, std::string& out) {
+         if (s.min_blocks == 0) {
+           out += "auto";
+         } else {
+           append_count(out, s.min_blocks);
+         }
+       },
+       [](const Scenario& s) { return s.min_blocks == 0; }},
       ASSAY_NAMED_FIELD("layout", true, layout, int32_t, layout_names(), "Order of the axes inside a page."),
       ASSAY_NAMED_FIELD("storage", true, storage, Storage, kStorageNames,
                         "How the K and the V plane share memory."),
@@ -269,7 +247,7 @@ std::vector<Field> make_fields() {
       ASSAY_NAMED_FIELD("sinks", false, sinks, bool, kSwitchNames,
                         "Per-head sink logit in the softmax denominator."),
       {"scale", "auto | NUMBER", "auto", false,
-       "Factor on the dot product; auto is 1/sqrt(head dimension of Q, K).",
+       "Factor on the dot product; auto is 1/sqrt(head dimension of Q, K), with input=dyadic ln 2.",
        fmt::format("auto or {} to {}", kMinMagnitude, kMaxMagnitude),
        [](Slice v, Scenario& s) {
          s.softmax_scale = v.text == "auto" ? 0 : parse_magnitude(v, "scale", false);
@@ -290,6 +268,10 @@ std::vector<Field> make_fields() {
        [](const Scenario& s, std::string& out) { append_batch(out, s.batch); },
        [](const Scenario&) { return false; }},
       ASSAY_NAMED_FIELD("input", false, recipe, InputRecipe, kRecipeNames, "Recipe of the input values."),
+      {"relate", "none | RELATION[+RELATION...]", "none", false,
+       "Relations to results of other problems with the same values, checked after the case itself.",
+       "none, or any of pages, order, alone, split, chunked, window, sink, strides joined by +", parse_relate,
+       print_relate, [](const Scenario& s) { return s.relations == 0; }},
       {"seed", "NUMBER", "0", false, "Seed of lengths, trees, pages and values.", "0 to 2^64-1",
        [](Slice v, Scenario& s) { s.seed = parse_unsigned(v, "seed"); },
        [](const Scenario& s, std::string& out) { out += fmt::format("{}", s.seed); },

@@ -9,7 +9,8 @@ namespace assay {
 
 inline constexpr int64_t kMaxHeads = 1024;
 inline constexpr int64_t kMaxHeadDim = 1024;
-inline constexpr int64_t kMaxPageSize = 1 << 16;   // tokens
+inline constexpr int64_t kMaxPageSize = 1 << 16;  // tokens
+inline constexpr int64_t kMaxBlocks = 1 << 26;
 inline constexpr int64_t kMaxTokens = 0x7fffffff;  // cu_q, cu_kv and slots are int32
 inline constexpr int64_t kMaxRequests = 1 << 20;
 inline constexpr int64_t kMaxTreeEntries = int64_t{1} << 30;  // bytes of all tree masks

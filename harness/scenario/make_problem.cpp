@@ -65,8 +65,10 @@ Problem make_problem(const Scenario& s) {
   p.window_right = s.window_right;
   p.chunk = s.chunk;
   p.softcap = static_cast<float>(s.softcap);
-  p.softmax_scale =
-      static_cast<float>(s.softmax_scale > 0 ? s.softmax_scale : 1 / std::sqrt(double{1} * s.head_dim_qk));
+  // ln 2 makes softmax_scale * log2(e) exactly 1 in fp32, so integer dot products are exponents of 2.
+  const double automatic =
+      s.recipe == InputRecipe::kDyadic ? std::log(2.0) : 1 / std::sqrt(double{1} * s.head_dim_qk);
+  p.softmax_scale = static_cast<float>(s.softmax_scale > 0 ? s.softmax_scale : automatic);
   p.alibi = s.alibi;
   p.sinks = s.sinks;
   p.q_format = s.q.format;
@@ -78,11 +80,13 @@ Problem make_problem(const Scenario& s) {
   p.v_scale = s.v.scale;
   p.layout = s.layout;
   p.page_size = s.page_size;
+  p.min_blocks = s.min_blocks;
   p.storage = s.storage;
   p.table = s.table;
   p.swa_index = s.swa_index;
   p.strided = s.strided;
   p.recipe = s.recipe;
+  p.relations = s.relations;
   p.seed = s.seed;
 
   p.requests = draw_requests(s.batch, s.seed);

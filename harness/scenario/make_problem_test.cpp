@@ -18,7 +18,7 @@ TEST(MakeProblem, FieldsArrive) {
       "paged h=12/4 d=96/64 q=fp16 kv=int8:channel/fp8_e5m2:host out=fp32 page=32 layout=hnd table=token "
       "index=swa "
       "strides=q+out window=5/2 chunk=64 cap=30 alibi=sqrt sinks=on scale=0.5 batch=3q4s50p40 input=outlier "
-      "seed=9");
+      "relate=chunked blocks=50 seed=9");
   EXPECT_EQ(p.op, ASSAY_OP_PAGED);
   EXPECT_EQ(p.heads_q, 12);
   EXPECT_EQ(p.heads_kv, 4);
@@ -44,6 +44,8 @@ TEST(MakeProblem, FieldsArrive) {
   EXPECT_EQ(p.alibi, ASSAY_ALIBI_SQRT);
   EXPECT_TRUE(p.sinks);
   EXPECT_EQ(p.recipe, InputRecipe::kOutlier);
+  EXPECT_EQ(p.relations, static_cast<uint32_t>(kRelateChunked));
+  EXPECT_EQ(p.num_blocks, 50);
   EXPECT_EQ(p.seed, 9u);
   ASSERT_EQ(p.requests.size(), 3u);
   for (const Request& r : p.requests) {
@@ -57,6 +59,8 @@ TEST(MakeProblem, FieldsArrive) {
 TEST(MakeProblem, AutomaticScale) {
   EXPECT_EQ(problem_of("prefill d=192/128 batch=1q1").softmax_scale,
             static_cast<float>(1 / std::sqrt(192.0)));
+  const float dyadic = problem_of("prefill input=dyadic batch=1q1").softmax_scale;
+  EXPECT_EQ(dyadic * 1.44269504f, 1.0f);
   EXPECT_TRUE(problem_of("prefill batch=1q1").pages.empty());
 }
 

@@ -27,6 +27,7 @@ class ScenarioGenerator {
     s.v = chance(3) ? quantization(2) : s.k;
     s.o_format = chance(2) ? one_of({ASSAY_FP32, ASSAY_BF16, ASSAY_FP16}) : ASSAY_BF16;
     if (s.op == ASSAY_OP_PAGED || chance(10)) {
+      s.min_blocks = one_of({0, 0, 0, 1, 70, 2048, 65538});
       s.page_size = one_of({1, 8, 16, 64, 528, 1024, 65536});
       s.layout = one_of(
           {ASSAY_LAYOUT_NHD, ASSAY_LAYOUT_HND, ASSAY_LAYOUT_X, ASSAY_LAYOUT_SHUFFLED, ASSAY_LAYOUT_MLA});
@@ -45,7 +46,8 @@ class ScenarioGenerator {
     s.sinks = chance(3);
     s.softmax_scale = one_of({0.0, 0.0, 0.125, 1.0 / 3, 1e-7});
     s.batch = batch(s.op);
-    s.recipe = static_cast<InputRecipe>(below(7));
+    s.recipe = static_cast<InputRecipe>(below(9));
+    if (chance(3)) s.relations = static_cast<uint32_t>(random_()) & static_cast<uint32_t>(random_()) & 0xff;
     s.seed = one_of<uint64_t>({0, 1, 7, ~uint64_t{0}, random_()});
     return s;
   }

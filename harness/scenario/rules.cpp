@@ -10,6 +10,7 @@
 #include "harness/problem/paged_cache.hpp"
 #include "harness/scenario/extent.hpp"
 #include "harness/scenario/limits.hpp"
+#include "harness/scenario/rule_tables.hpp"
 #include "harness/scenario/scenario.hpp"
 
 namespace assay {
@@ -43,213 +44,219 @@ std::string format_pair(const Scenario& s) {
 }  // namespace
 
 const std::vector<Rule>& rules() {
-  static const std::vector<Rule> table = {
-      {"heads",
-       {"h"},
-       [](const Scenario& s) {
-         return in_range(s.heads_q, 1, kMaxHeads) && in_range(s.heads_kv, 1, kMaxHeads) &&
-                s.heads_q % s.heads_kv == 0;
-       },
-       [](const Scenario& s) {
-         return fmt::format(
-             "{} query heads cannot share {} KV heads evenly; make Q a multiple of KV, e.g. h={}/{}",
-             s.heads_q, s.heads_kv, std::max(1, s.heads_kv) * 4, std::max(1, s.heads_kv));
-       }},
-      {"head_dims",
-       {"d"},
-       [](const Scenario& s) {
-         return in_range(s.head_dim_qk, 1, kMaxHeadDim) && in_range(s.head_dim_v, 1, kMaxHeadDim);
-       },
-       [](const Scenario& s) {
-         return fmt::format("head dimensions are {} and {}; accepted are 1 to {}", s.head_dim_qk,
-                            s.head_dim_v, kMaxHeadDim);
-       }},
-      {"formats",
-       {"q", "kv", "out"},
-       [](const Scenario& s) {
-         return quantization_valid(s.q) && quantization_valid(s.k) && quantization_valid(s.v) &&
-                (s.o_format == ASSAY_FP32 || format_is_float16(s.o_format));
-       },
-       [](const Scenario&) {
-         return std::string("a quantised format needs a scale and no other has one; O is fp32, bf16 or fp16");
-       }},
-      {"cache_fields",
-       {"op", "page", "layout", "storage", "table", "index"},
-       [](const Scenario& s) {
-         const Scenario d;
-         return paged(s) || (s.page_size == d.page_size && s.layout == d.layout && s.storage == d.storage &&
-                             s.table == d.table && !s.swa_index);
-       },
-       [](const Scenario& s) {
-         return fmt::format(
-             "page, layout, storage, table and index describe a paged cache; leave them out of {}",
-             name_of(op_names(), s.op));
-       }},
-      {"page_size",
-       {"page"},
-       [](const Scenario& s) { return in_range(s.page_size, 1, kMaxPageSize); },
-       [](const Scenario& s) {
-         return fmt::format("a page of {} tokens is out of range; accepted are 1 to {}", s.page_size,
-                            kMaxPageSize);
-       }},
-      {"mla_heads",
-       {"layout", "h"},
-       [](const Scenario& s) { return s.layout != ASSAY_LAYOUT_MLA || s.heads_kv == 1; },
-       [](const Scenario& s) {
-         return fmt::format(
-             "layout=mla holds one latent row per token, so it has one KV head, not {}; write h={}/1",
-             s.heads_kv, s.heads_q);
-       }},
-      {"mla_dims",
-       {"layout", "d"},
-       [](const Scenario& s) { return s.layout != ASSAY_LAYOUT_MLA || s.head_dim_v <= s.head_dim_qk; },
-       [](const Scenario& s) {
-         return fmt::format(
-             "layout=mla takes V from the front of K's row, so V's dimension {} cannot exceed {}; "
-             "e.g. d=576/512",
-             s.head_dim_v, s.head_dim_qk);
-       }},
-      {"mla_formats",
-       {"layout", "kv"},
-       [](const Scenario& s) { return s.layout != ASSAY_LAYOUT_MLA || s.k == s.v; },
-       [](const Scenario&) {
-         return std::string(
-             "layout=mla keeps K and V in the same bytes, so they have one format and one scale; "
-             "write kv= without a slash");
-       }},
-      {"mla_storage",
-       {"layout", "storage"},
-       [](const Scenario& s) { return s.layout != ASSAY_LAYOUT_MLA || s.storage == Storage::kSplit; },
-       [](const Scenario&) {
-         return std::string("layout=mla has no V plane to stack or interleave; leave out storage=");
-       }},
-      {"packed_dim",
-       {"layout", "d", "kv"},
-       [](const Scenario& s) { return !packed_layout(s) || s.head_dim_qk % pack_width(s.k.format) == 0; },
-       [](const Scenario& s) {
-         return fmt::format(
-             "layout={} packs {} elements of K into 16 bytes, and d={} is not a multiple of that; "
-             "change d or the layout",
-             name_of(layout_names(), s.layout), pack_width(s.k.format), s.head_dim_qk);
-       }},
-      {"packed_page",
-       {"layout", "page", "kv"},
-       [](const Scenario& s) {
-         return s.layout != ASSAY_LAYOUT_SHUFFLED || s.page_size % pack_width(s.k.format) == 0;
-       },
-       [](const Scenario& s) {
-         return fmt::format(
-             "layout=shuffled packs {} tokens of V together, and page={} is not a multiple of that; "
-             "change page or the layout",
-             pack_width(s.k.format), s.page_size);
-       }},
-      {"shared_storage",
-       {"storage", "d", "kv"},
-       [](const Scenario& s) {
-         return s.storage == Storage::kSplit || (s.head_dim_qk == s.head_dim_v && s.k.format == s.v.format);
-       },
-       [](const Scenario& s) {
-         return fmt::format(
-             "K and V in one allocation need equal head dimensions and formats, not d={}/{} and kv={}; "
-             "make them equal or write storage=split",
-             s.head_dim_qk, s.head_dim_v, format_pair(s));
-       }},
-      {"swa_index",
-       {"index", "window", "chunk", "mask"},
-       [](const Scenario& s) {
-         return !s.swa_index || (s.mask == ASSAY_MASK_CAUSAL && (s.window_left >= 0 || s.chunk > 0));
-       },
-       [](const Scenario&) {
-         return std::string(
-             "index=swa keeps the pages a window or chunk can still see; it needs mask=causal and "
-             "window= or chunk=");
-       }},
-      {"strided_table",
-       {"strides", "table", "op"},
-       [](const Scenario& s) { return !s.strided.table || (paged(s) && s.table != ASSAY_TABLE_CSR); },
-       [](const Scenario&) {
-         return std::string(
-             "strides=table pads the rows of a two-dimensional page table; it needs paged and "
-             "table=block or table=token");
-       }},
-      {"strided_scales",
-       {"strides", "q", "kv"},
-       [](const Scenario& s) {
-         return !s.strided.scales || s.q.scale == ASSAY_SCALE_TOKEN_HEAD ||
-                s.k.scale == ASSAY_SCALE_TOKEN_HEAD || s.v.scale == ASSAY_SCALE_TOKEN_HEAD;
-       },
-       [](const Scenario&) {
-         return std::string(
-             "strides=scales transposes per-token scales; give q or kv a token_head scale, e.g. "
-             "kv=int8:token_head");
-       }},
-      {"window",
-       {"window"},
-       [](const Scenario& s) { return s.window_left >= -1 && s.window_right >= -1; },
-       [](const Scenario& s) {
-         return fmt::format("window {}/{} is out of range; a side is -1 (unlimited) or a token count",
-                            s.window_left, s.window_right);
-       }},
-      {"chunk",
-       {"chunk", "mask"},
-       [](const Scenario& s) { return s.chunk == 0 || (s.chunk > 0 && s.mask == ASSAY_MASK_CAUSAL); },
-       [](const Scenario& s) {
-         return fmt::format(
-             "chunk={} is local attention, which is causal; it needs mask=causal and a positive chunk",
-             s.chunk);
-       }},
-      {"magnitudes",
-       {"cap", "scale"},
-       [](const Scenario& s) {
-         return (s.softcap == 0 || magnitude(s.softcap)) &&
-                (s.softmax_scale == 0 || magnitude(s.softmax_scale));
-       },
-       [](const Scenario& s) {
-         return fmt::format("cap={} or scale={} is out of range; accepted are {} to {}", s.softcap,
-                            s.softmax_scale, kMinMagnitude, kMaxMagnitude);
-       }},
-      {"batch_given",
-       {"batch"},
-       [](const Scenario& s) { return s.batch.kind != BatchSpec::Kind::kMix || !s.batch.groups.empty(); },
-       [](const Scenario&) { return std::string("batch= is required, e.g. batch=64q1s4k_2q512s2k"); }},
-      {"batch_lengths",
-       {"batch"},
-       [](const Scenario& s) {
-         return every_group(s, [](const BatchGroup& g) {
-           return g.count >= 1 && g.q_len >= 0 && g.kv_len >= 0 && in_range(g.shared, 0, g.kv_len);
-         });
-       },
-       [](const Scenario&) {
-         return std::string(
-             "a shared prefix (p) is longer than the visible tokens (s) of its group, or a length is "
-             "negative; make p at most s");
-       }},
-      {"shared_prefix",
-       {"batch", "op"},
-       [](const Scenario& s) {
-         return paged(s) || every_group(s, [](const BatchGroup& g) { return g.shared == 0; });
-       },
-       [](const Scenario&) {
-         return std::string(
-             "a shared prefix (p) means shared pages, and prefill has no pages; leave out p or start the "
-             "line with paged");
-       }},
-      {"tree_drafts",
-       {"mask", "batch"},
-       [](const Scenario& s) {
-         return s.mask != ASSAY_MASK_TREE ||
-                every_group(s, [](const BatchGroup& g) { return g.q_len <= g.kv_len; });
-       },
-       [](const Scenario&) {
-         return std::string(
-             "mask=tree: the new tokens (q) are the draft at the end of the visible ones (s); make s at "
-             "least q in every group");
-       }},
-      {"size",
-       {"op", "h", "d", "q", "kv", "out", "page", "table", "mask", "batch"},
-       [](const Scenario& s) { return case_fits(s, extent_of(s.batch)); },
-       [](const Scenario& s) { return case_size_message(s, extent_of(s.batch)); }},
-  };
+  static const std::vector<Rule> table = [] {
+    std::vector<Rule> all = {
+        {"heads",
+         {"h"},
+         [](const Scenario& s) {
+           return in_range(s.heads_q, 1, kMaxHeads) && in_range(s.heads_kv, 1, kMaxHeads) &&
+                  s.heads_q % s.heads_kv == 0;
+         },
+         [](const Scenario& s) {
+           return fmt::format(
+               "{} query heads cannot share {} KV heads evenly; make Q a multiple of KV, e.g. h={}/{}",
+               s.heads_q, s.heads_kv, std::max(1, s.heads_kv) * 4, std::max(1, s.heads_kv));
+         }},
+        {"head_dims",
+         {"d"},
+         [](const Scenario& s) {
+           return in_range(s.head_dim_qk, 1, kMaxHeadDim) && in_range(s.head_dim_v, 1, kMaxHeadDim);
+         },
+         [](const Scenario& s) {
+           return fmt::format("head dimensions are {} and {}; accepted are 1 to {}", s.head_dim_qk,
+                              s.head_dim_v, kMaxHeadDim);
+         }},
+        {"formats",
+         {"q", "kv", "out"},
+         [](const Scenario& s) {
+           return quantization_valid(s.q) && quantization_valid(s.k) && quantization_valid(s.v) &&
+                  (s.o_format == ASSAY_FP32 || format_is_float16(s.o_format));
+         },
+         [](const Scenario&) {
+           return std::string(
+               "a quantised format needs a scale and no other has one; O is fp32, bf16 or fp16");
+         }},
+        {"cache_fields",
+         {"op", "page", "blocks", "layout", "storage", "table", "index"},
+         [](const Scenario& s) {
+           const Scenario d;
+           return paged(s) || (s.page_size == d.page_size && s.min_blocks == 0 && s.layout == d.layout &&
+                               s.storage == d.storage && s.table == d.table && !s.swa_index);
+         },
+         [](const Scenario& s) {
+           return fmt::format(
+               "page, blocks, layout, storage, table and index describe a paged cache; leave them out of {}",
+               name_of(op_names(), s.op));
+         }},
+        {"page_size",
+         {"page"},
+         [](const Scenario& s) { return in_range(s.page_size, 1, kMaxPageSize); },
+         [](const Scenario& s) {
+           return fmt::format("a page of {} tokens is out of range; accepted are 1 to {}", s.page_size,
+                              kMaxPageSize);
+         }},
+        {"mla_heads",
+         {"layout", "h"},
+         [](const Scenario& s) { return s.layout != ASSAY_LAYOUT_MLA || s.heads_kv == 1; },
+         [](const Scenario& s) {
+           return fmt::format(
+               "layout=mla holds one latent row per token, so it has one KV head, not {}; write h={}/1",
+               s.heads_kv, s.heads_q);
+         }},
+        {"mla_dims",
+         {"layout", "d"},
+         [](const Scenario& s) { return s.layout != ASSAY_LAYOUT_MLA || s.head_dim_v <= s.head_dim_qk; },
+         [](const Scenario& s) {
+           return fmt::format(
+               "layout=mla takes V from the front of K's row, so V's dimension {} cannot exceed {}; "
+               "e.g. d=576/512",
+               s.head_dim_v, s.head_dim_qk);
+         }},
+        {"mla_formats",
+         {"layout", "kv"},
+         [](const Scenario& s) { return s.layout != ASSAY_LAYOUT_MLA || s.k == s.v; },
+         [](const Scenario&) {
+           return std::string(
+               "layout=mla keeps K and V in the same bytes, so they have one format and one scale; "
+               "write kv= without a slash");
+         }},
+        {"mla_storage",
+         {"layout", "storage"},
+         [](const Scenario& s) { return s.layout != ASSAY_LAYOUT_MLA || s.storage == Storage::kSplit; },
+         [](const Scenario&) {
+           return std::string("layout=mla has no V plane to stack or interleave; leave out storage=");
+         }},
+        {"packed_dim",
+         {"layout", "d", "kv"},
+         [](const Scenario& s) { return !packed_layout(s) || s.head_dim_qk % pack_width(s.k.format) == 0; },
+         [](const Scenario& s) {
+           return fmt::format(
+               "layout={} packs {} elements of K into 16 bytes, and d={} is not a multiple of that; "
+               "change d or the layout",
+               name_of(layout_names(), s.layout), pack_width(s.k.format), s.head_dim_qk);
+         }},
+        {"packed_page",
+         {"layout", "page", "kv"},
+         [](const Scenario& s) {
+           return s.layout != ASSAY_LAYOUT_SHUFFLED || s.page_size % pack_width(s.k.format) == 0;
+         },
+         [](const Scenario& s) {
+           return fmt::format(
+               "layout=shuffled packs {} tokens of V together, and page={} is not a multiple of that; "
+               "change page or the layout",
+               pack_width(s.k.format), s.page_size);
+         }},
+        {"shared_storage",
+         {"storage", "d", "kv"},
+         [](const Scenario& s) {
+           return s.storage == Storage::kSplit || (s.head_dim_qk == s.head_dim_v && s.k.format == s.v.format);
+         },
+         [](const Scenario& s) {
+           return fmt::format(
+               "K and V in one allocation need equal head dimensions and formats, not d={}/{} and kv={}; "
+               "make them equal or write storage=split",
+               s.head_dim_qk, s.head_dim_v, format_pair(s));
+         }},
+        {"swa_index",
+         {"index", "window", "chunk", "mask"},
+         [](const Scenario& s) {
+           return !s.swa_index || (s.mask == ASSAY_MASK_CAUSAL && (s.window_left >= 0 || s.chunk > 0));
+         },
+         [](const Scenario&) {
+           return std::string(
+               "index=swa keeps the pages a window or chunk can still see; it needs mask=causal and "
+               "window= or chunk=");
+         }},
+        {"strided_table",
+         {"strides", "table", "op"},
+         [](const Scenario& s) { return !s.strided.table || (paged(s) && s.table != ASSAY_TABLE_CSR); },
+         [](const Scenario&) {
+           return std::string(
+               "strides=table pads the rows of a two-dimensional page table; it needs paged and "
+               "table=block or table=token");
+         }},
+        {"strided_scales",
+         {"strides", "q", "kv"},
+         [](const Scenario& s) {
+           return !s.strided.scales || s.q.scale == ASSAY_SCALE_TOKEN_HEAD ||
+                  s.k.scale == ASSAY_SCALE_TOKEN_HEAD || s.v.scale == ASSAY_SCALE_TOKEN_HEAD;
+         },
+         [](const Scenario&) {
+           return std::string(
+               "strides=scales transposes per-token scales; give q or kv a token_head scale, e.g. "
+               "kv=int8:token_head");
+         }},
+        {"window",
+         {"window"},
+         [](const Scenario& s) { return s.window_left >= -1 && s.window_right >= -1; },
+         [](const Scenario& s) {
+           return fmt::format("window {}/{} is out of range; a side is -1 (unlimited) or a token count",
+                              s.window_left, s.window_right);
+         }},
+        {"chunk",
+         {"chunk", "mask"},
+         [](const Scenario& s) { return s.chunk == 0 || (s.chunk > 0 && s.mask == ASSAY_MASK_CAUSAL); },
+         [](const Scenario& s) {
+           return fmt::format(
+               "chunk={} is local attention, which is causal; it needs mask=causal and a positive chunk",
+               s.chunk);
+         }},
+        {"magnitudes",
+         {"cap", "scale"},
+         [](const Scenario& s) {
+           return (s.softcap == 0 || magnitude(s.softcap)) &&
+                  (s.softmax_scale == 0 || magnitude(s.softmax_scale));
+         },
+         [](const Scenario& s) {
+           return fmt::format("cap={} or scale={} is out of range; accepted are {} to {}", s.softcap,
+                              s.softmax_scale, kMinMagnitude, kMaxMagnitude);
+         }},
+        {"batch_given",
+         {"batch"},
+         [](const Scenario& s) { return s.batch.kind != BatchSpec::Kind::kMix || !s.batch.groups.empty(); },
+         [](const Scenario&) { return std::string("batch= is required, e.g. batch=64q1s4k_2q512s2k"); }},
+        {"batch_lengths",
+         {"batch"},
+         [](const Scenario& s) {
+           return every_group(s, [](const BatchGroup& g) {
+             return g.count >= 1 && g.q_len >= 0 && g.kv_len >= 0 && in_range(g.shared, 0, g.kv_len);
+           });
+         },
+         [](const Scenario&) {
+           return std::string(
+               "a shared prefix (p) is longer than the visible tokens (s) of its group, or a length is "
+               "negative; make p at most s");
+         }},
+        {"shared_prefix",
+         {"batch", "op"},
+         [](const Scenario& s) {
+           return paged(s) || every_group(s, [](const BatchGroup& g) { return g.shared == 0; });
+         },
+         [](const Scenario&) {
+           return std::string(
+               "a shared prefix (p) means shared pages, and prefill has no pages; leave out p or start the "
+               "line with paged");
+         }},
+        {"tree_drafts",
+         {"mask", "batch"},
+         [](const Scenario& s) {
+           return s.mask != ASSAY_MASK_TREE ||
+                  every_group(s, [](const BatchGroup& g) { return g.q_len <= g.kv_len; });
+         },
+         [](const Scenario&) {
+           return std::string(
+               "mask=tree: the new tokens (q) are the draft at the end of the visible ones (s); make s at "
+               "least q in every group");
+         }},
+        {"size",
+         {"op", "h", "d", "q", "kv", "out", "page", "blocks", "table", "mask", "batch"},
+         [](const Scenario& s) { return case_fits(s, extent_of(s.batch)); },
+         [](const Scenario& s) { return case_size_message(s, extent_of(s.batch)); }},
+    };
+    for (const std::vector<Rule>& more : {input_rules(), relation_rules()})
+      all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }();
   return table;
 }
 

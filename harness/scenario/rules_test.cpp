@@ -63,6 +63,39 @@ TEST(Rules, EachIsBrokenByItsCase) {
   broken["shared_prefix"] = {[](Scenario& s) { s.op = ASSAY_OP_PREFILL, s.batch.groups[0].shared = 3; }};
   broken["tree_drafts"] = {[](Scenario& s) { s.mask = ASSAY_MASK_TREE, s.batch.groups[0].q_len = 101; }};
   broken["size"] = {[](Scenario& s) { s.batch.groups[0].kv_len = 2000000000; }};
+  broken["answer_terms"] = {[](Scenario& s) { s.recipe = InputRecipe::kExact, s.alibi = ASSAY_ALIBI_SQRT; },
+                            [](Scenario& s) { s.recipe = InputRecipe::kIncidence, s.softcap = 30; },
+                            [](Scenario& s) { s.recipe = InputRecipe::kDyadic, s.sinks = true; }};
+  broken["answer_dims"] = {[](Scenario& s) {
+                             s.recipe = InputRecipe::kDyadic;  // 7 bits, 3 constants, 1 level
+                             s.head_dim_qk = s.head_dim_v = 10;
+                           },
+                           [](Scenario& s) {
+                             s.recipe = InputRecipe::kIncidence, s.layout = ASSAY_LAYOUT_MLA;
+                             s.head_dim_v = 60;  // 4 dimensions behind the latent part
+                           }};
+  broken["dyadic"] = {[](Scenario& s) { s.recipe = InputRecipe::kDyadic, s.softmax_scale = 0.125; },
+                      [](Scenario& s) { s.recipe = InputRecipe::kDyadic, s.o_format = ASSAY_FP32; }};
+  broken["relate_pages"] = {[](Scenario& s) { s.relations = kRelatePages, s.op = ASSAY_OP_PREFILL; }};
+  broken["relate_batch"] = {
+      [](Scenario& s) { s.relations = kRelateOrder, s.batch.groups[0].count = 1; },
+      [](Scenario& s) { s.relations = kRelateAlone, s.batch = parse_batch("uniform(n=1,q=1,s=1:9)", {}); }};
+  broken["relate_split"] = {[](Scenario& s) { s.relations = kRelateSplit, s.window_left = 5; },
+                            [](Scenario& s) { s.relations = kRelateSplit, s.window_right = 5; },
+                            [](Scenario& s) { s.relations = kRelateSplit, s.chunk = 5; },
+                            [](Scenario& s) { s.relations = kRelateSplit, s.alibi = ASSAY_ALIBI_LINEAR; },
+                            [](Scenario& s) { s.relations = kRelateSplit, s.batch.groups[0].q_len = 100; },
+                            [](Scenario& s) { s.relations = kRelateSplit, s.batch.groups[0].q_len = 0; },
+                            [](Scenario& s) {
+                              s.relations = kRelateSplit, s.mask = ASSAY_MASK_FULL;
+                              s.batch.groups[0].kv_len = 1;
+                            }};
+  broken["relate_chunked"] = {[](Scenario& s) { s.relations = kRelateChunked, s.mask = ASSAY_MASK_FULL; },
+                              [](Scenario& s) { s.relations = kRelateChunked, s.batch.groups[0].q_len = 1; }};
+  broken["relate_window"] = {[](Scenario& s) { s.relations = kRelateWindow, s.window_left = 5; },
+                             [](Scenario& s) { s.relations = kRelateWindow, s.window_right = 0; },
+                             [](Scenario& s) { s.relations = kRelateWindow, s.chunk = 64; }};
+  broken["relate_sink"] = {[](Scenario& s) { s.relations = kRelateSink; }};
   for (const Rule& rule : rules()) {
     ASSERT_TRUE(broken.count(rule.name)) << "no case breaks rule " << rule.name;
     for (const auto& breaks : broken[rule.name]) {
@@ -90,6 +123,13 @@ TEST(Rules, DefinedCombinationsStayAllowed) {
            "paged batch=1q0s0_2q0s5_1q5s0",
            "prefill q=int8:token_head kv=int8:token_head/bf16 strides=q+kv+out+scales batch=1q5s3",
            "paged layout=x page=1 batch=1q1",
+           "paged relate=pages+order+alone+split+chunked+window+sink+strides sinks=on batch=2q4s9",
+           "prefill mask=tree relate=order+alone+split+strides batch=2q4s9",
+           "paged mask=full relate=split batch=1q9s9",
+           "paged window=7 index=swa relate=pages+chunked batch=1q9s40",
+           "paged d=16 input=dyadic out=fp16 window=7 batch=1q9s40",
+           "paged h=8/1 d=576/512 layout=mla input=incidence batch=1q1s32k",
+           "paged blocks=64k page=1 batch=1q1s40",
        })
     EXPECT_NO_THROW(parse_scenario(line)) << line;
 }
@@ -122,8 +162,11 @@ TEST(Rules, LookOnlyAtTheirFields) {
     }
   }
   // The property says nothing about a rule that never fails.
-  for (const char* name : {"heads", "mla_heads", "packed_dim", "packed_page", "shared_storage", "swa_index",
-                           "strided_table", "strided_scales", "chunk", "tree_drafts", "size", "cache_fields"})
+  for (const char* name :
+       {"heads",        "mla_heads",     "packed_dim",     "packed_page",   "shared_storage",
+        "swa_index",    "strided_table", "strided_scales", "chunk",         "tree_drafts",
+        "size",         "cache_fields",  "answer_terms",   "answer_dims",   "dyadic",
+        "relate_pages", "relate_split",  "relate_chunked", "relate_window", "relate_sink"})
     EXPECT_GT(failures[name], 20) << name;
 }
 

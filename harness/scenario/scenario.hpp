@@ -35,7 +35,8 @@ struct Scenario {
   Quantization q;                               // q=bf16
   Quantization k, v;                            // kv=K[/V]; default: as q when q is not quantised, else bf16
   int32_t o_format = ASSAY_BF16;                // out=; default: q's format, bf16 when q is quantised
-  int32_t page_size = 16;                       // page=   (paged only, like the next five)
+  int32_t page_size = 16;                       // page=   (paged only, like the next six)
+  int32_t min_blocks = 0;                       // blocks=; 0 = auto
   int32_t layout = ASSAY_LAYOUT_NHD;            // layout=
   Storage storage = Storage::kSplit;            // storage=split|stacked|interleaved
   int32_t table = ASSAY_TABLE_BLOCK;            // table=block|csr|token
@@ -50,6 +51,7 @@ struct Scenario {
   double softmax_scale = 0;                     // scale=; 0 = auto, 1/sqrt(head_dim_qk)
   BatchSpec batch;                              // batch=
   InputRecipe recipe = InputRecipe::kNormal;    // input=
+  uint32_t relations = 0;                       // relate=; bits of enum Relation
   uint64_t seed = 0;                            // seed=
   bool operator==(const Scenario&) const = default;
 };

@@ -42,6 +42,10 @@ TEST(Scenario, CanonicalText) {
       {"paged cap=0 chunk=0 window=-1 scale=auto batch=1q1", "paged batch=1q1"},
       {"paged cap=-0.0 batch=1q1", "paged batch=1q1"},
       {"paged page=1k batch=1q1", "paged page=1024 batch=1q1"},
+      {"paged batch=2q1 seed=1 relate=strides+pages+alone",
+       "paged batch=2q1 relate=pages+alone+strides seed=1"},
+      {"paged relate=none blocks=auto batch=1q1", "paged batch=1q1"},
+      {"paged blocks=65536 batch=1q1 input=incidence", "paged blocks=64k batch=1q1 input=incidence"},
       {"paged seed=18446744073709551615 batch=1q1", "paged batch=1q1 seed=18446744073709551615"},
       {"paged batch=trace(a.csv, step=2k, tokens=8192, seqs=9, rate=0.5)",
        "paged batch=trace(a.csv,step=2048,seqs=9,rate=0.5)"},
@@ -60,7 +64,7 @@ TEST(Scenario, ValuesOfALine) {
       "table=token index=swa "
       "strides=q+kv+out+table mask=causal window=5/2 chunk=64 cap=30 alibi=sqrt sinks=on scale=0.5 "
       "batch=3q4s50p20 "
-      "input=boundary seed=9");
+      "input=boundary blocks=99 relate=order+chunked seed=9");
   EXPECT_EQ(s.op, ASSAY_OP_PAGED);
   EXPECT_EQ(s.heads_q, 12);
   EXPECT_EQ(s.heads_kv, 4);
@@ -85,6 +89,8 @@ TEST(Scenario, ValuesOfALine) {
   ASSERT_EQ(s.batch.groups.size(), 1u);
   EXPECT_EQ(s.batch.groups[0], (BatchGroup{3, 4, 50, 20}));
   EXPECT_EQ(s.recipe, InputRecipe::kBoundary);
+  EXPECT_EQ(s.min_blocks, 99);
+  EXPECT_EQ(s.relations, kRelateOrder | kRelateChunked);
   EXPECT_EQ(s.seed, 9u);
 }
 
@@ -125,6 +131,14 @@ TEST(Scenario, MistakesWithPlaceAndMessage) {
       {"prefill batch=1q1 page=3", 19,
        "field \"page\" describes a paged cache and has no meaning for prefill"},
       {"prefill index=full batch=1q1", 9, "field \"index\" describes a paged cache"},
+      {"paged relate=pages+pges batch=1q1", 20,
+       "relate: unknown relation \"pges\" (did you mean \"pages\"?); accepted: none, or any of pages, order, "
+       "alone, split, chunked, window, sink, strides joined by +"},
+      {"paged relate=pages+pages batch=1q1", 20, "relate: \"pages\" is given twice"},
+      {"paged sinks=off relate=pages+sink batch=1q1", 24,
+       "relate=sink compares sinks that weigh nothing with none; write sinks=on"},
+      {"paged input=dyadic batch=1q1s9 scale=2", 32, "input=dyadic sets the scale to ln 2"},
+      {"paged blocks=0 batch=1q1", 14, "blocks: 0 is too small; expected a whole number from 1 to 67108864"},
       {"paged layout=nhb batch=1q1", 14,
        "layout: unknown value \"nhb\" (did you mean \"nhd\"?); accepted: nhd, hnd, x, shuffled, mla"},
       {"paged mask=none batch=1q1", 12, "mask: unknown value \"none\"; accepted: causal, full, cross, tree"},

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of the rule table that have a file of their own; rules() joins them.
+#pragma once
+
+#include <vector>
+
+#include "harness/scenario/scenario.hpp"
+
+namespace assay {
+
+std::vector<Rule> input_rules();     // which problems a recipe with a known answer fits
+std::vector<Rule> relation_rules();  // where a relation has something to compare
+
+}  // namespace assay
