@@ -89,8 +89,7 @@ ASSAY_INLINE __m512i interleave_rows(const unsigned char* even, const unsigned c
 // V: [key / 32][dim / 16][key pair][16 dims][2]. With kCheck, true when some value is not finite.
 template <bool kCheck>
 ASSAY_INLINE bool pack_values_bf16(const Operands& a, const KeyList& keys, int kv_head, int padded,
-                                   int columns, const Scratch& s, uint16_t* out, Ahead* ahead = nullptr,
-                                   int lines = 0) {
+                                   int columns, const Scratch& s, uint16_t* out) {
   const int dims = a.p.head_dim_v;
   const int64_t stride = padded_dim(dims), v_head = kv_head * a.v.head_stride;
   uint16_t* rows = reinterpret_cast<uint16_t*>(s.staging);
@@ -100,7 +99,6 @@ ASSAY_INLINE bool pack_values_bf16(const Operands& a, const KeyList& keys, int k
   for (int j = 0; j < padded; j += 2) {
     uint16_t* to = out + static_cast<int64_t>(j / 32) * (columns / 16) * kTileElements + j % 32 / 2 * 32;
     if (direct && j + 1 < keys.count) {
-      if (ahead != nullptr) ahead->ask(2 * lines);
       largest = interleave_rows<kCheck>(a.v.data + 2 * (keys.v_offset[j] + v_head),
                                         a.v.data + 2 * (keys.v_offset[j + 1] + v_head), columns, to, largest);
       continue;
@@ -108,8 +106,7 @@ ASSAY_INLINE bool pack_values_bf16(const Operands& a, const KeyList& keys, int k
     const int i = j % 16;
     if (i == 0 || fresh) {
       const int count = keys.count - (j - i) < 16 ? keys.count - (j - i) : 16;
-      rows_to_bf16(*s.v_tables, a.v, keys.v_offset + (j - i), v_head, count, dims, s.codes, rows, stride,
-                   ahead, lines);
+      rows_to_bf16(*s.v_tables, a.v, keys.v_offset + (j - i), v_head, count, dims, s.codes, rows, stride);
       for (int r = count < 0 ? 0 : count; r < 16; ++r)
         __builtin_memset(rows + r * stride, 0, static_cast<size_t>(columns) * 2);
       fresh = false;
@@ -195,22 +192,9 @@ BlockResult attend_block_bf16(const Operands& a, const BlockTask& task, void* me
   uint16_t *q = static_cast<uint16_t*>(s.q), *k = static_cast<uint16_t*>(s.k),
            *v = static_cast<uint16_t*>(s.v);
   pack_queries_bf16(a, task, s, steps, q);
-  const int padded_rows = static_cast<int>(round_up(task.rows, kRowTile));
-  for (int r = 0; r < padded_rows; ++r) {
-    s.rows[r] = RowInfo{};
-    if (r < task.rows)
-      s.rows[r] =
-          make_row_info(a, task.request, task.kv_head, task.row_begin + r, task.key_begin, task.key_end);
-    s.m[r] = kNegativeInfinity, s.l[r] = 0.0f;
-    for (int d = 0; d < o_stride; d += kW) vstore(s.o + r * o_stride + d, vzero());
-  }
-  const ScoreRules rules = make_score_rules(a, task.request, s.rows, task.rows);
-  int32_t low = task.key_end, high = task.key_begin;
-  for (int r = 0; r < task.rows; ++r)
-    if (s.rows[r].end > s.rows[r].begin) {
-      if (s.rows[r].begin < low) low = s.rows[r].begin;
-      if (s.rows[r].end > high) high = s.rows[r].end;
-    }
+  int32_t low, high;
+  const ScoreRules rules =
+      start_block(a, task, static_cast<int>(round_up(task.rows, kRowTile)), s, &low, &high);
 
   for (int32_t chunk = low / kChunkKeys * kChunkKeys; chunk < high; chunk += kChunkKeys) {
     const int32_t k0 = chunk < low ? low : chunk;

@@ -218,6 +218,23 @@ ASSAY_INLINE bool visible_columns(const RowInfo* rows, int count, int32_t k0, in
   return true;
 }
 
+// Rows with nothing seen yet, those from task.rows to `padded` with no keys; the keys [low, high) that some
+// row sees.
+ASSAY_INLINE ScoreRules start_block(const Operands& a, const BlockTask& task, int padded, const Scratch& s,
+                                    int32_t* low, int32_t* high) {
+  const int64_t o_stride = padded_dim(a.p.head_dim_v);
+  for (int64_t i = 0; i < padded * o_stride; i += kW) vstore(s.o + i, vzero());
+  for (int r = 0; r < padded; ++r) {
+    s.m[r] = kNegativeInfinity, s.l[r] = 0.0f;
+    s.rows[r] = RowInfo{};
+    if (r < task.rows)
+      s.rows[r] =
+          make_row_info(a, task.request, task.kv_head, task.row_begin + r, task.key_begin, task.key_end);
+  }
+  seen_keys(s.rows, task.rows, task.key_begin, task.key_end, low, high);
+  return make_score_rules(a, task.request, s.rows, task.rows);
+}
+
 BlockResult attend_block_fp32(const Operands& a, const BlockTask& task, void* memory) {
   Scratch s = lay_out(&a.p, memory);
   prepare_tables(a, s);
@@ -225,20 +242,10 @@ BlockResult attend_block_fp32(const Operands& a, const BlockTask& task, void* me
   const int64_t q_stride = padded_dim(dims), o_stride = padded_dim(a.p.head_dim_v);
   const int o_width = static_cast<int>(round_up(a.p.head_dim_v, kW));
   float *q = static_cast<float*>(s.q), *k = static_cast<float*>(s.k), *v = static_cast<float*>(s.v);
-  for (int r = 0; r < task.rows; ++r) {
-    load_q_row(a, task.request, task.kv_head, task.row_begin + r, s, q + r * q_stride);
-    s.rows[r] =
-        make_row_info(a, task.request, task.kv_head, task.row_begin + r, task.key_begin, task.key_end);
-    s.m[r] = kNegativeInfinity, s.l[r] = 0.0f;
-    for (int d = 0; d < o_stride; ++d) s.o[r * o_stride + d] = 0.0f;
-  }
-  const ScoreRules rules = make_score_rules(a, task.request, s.rows, task.rows);
-  int32_t low = task.key_end, high = task.key_begin;
   for (int r = 0; r < task.rows; ++r)
-    if (s.rows[r].end > s.rows[r].begin) {
-      if (s.rows[r].begin < low) low = s.rows[r].begin;
-      if (s.rows[r].end > high) high = s.rows[r].end;
-    }
+    load_q_row(a, task.request, task.kv_head, task.row_begin + r, s, q + r * q_stride);
+  int32_t low, high;
+  const ScoreRules rules = start_block(a, task, task.rows, s, &low, &high);
 
   for (int32_t chunk = low / kChunkKeys * kChunkKeys; chunk < high; chunk += kChunkKeys) {
     const int32_t k0 = chunk < low ? low : chunk;

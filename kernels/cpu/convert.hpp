@@ -35,25 +35,31 @@ ASSAY_INLINE void prefetch_row(const unsigned char* at, int bytes) {
   for (int b = 0; b < bytes; b += 64) __builtin_prefetch(at + b, 0, 2);
 }
 
-// Pieces of memory to ask for while something else is computed, a few cache lines at a time. In the order of
-// memory, because then the hardware's stream prefetchers run ahead; a few at a time, because a core has few
-// fill buffers and a burst would stall it.
+// Rows of memory to ask for while something else is computed, a few cache lines at a time: the values of the
+// head at hand, then the keys of the next one. In the order of use and not much earlier, because the lines
+// are read again from the second-level cache through the same few fill buffers that asking occupies; a few at
+// a time, because a burst would stall the core.
 struct Ahead {
-  const unsigned char* const* piece = nullptr;  // k_pieces of k_lines cache lines, then v_pieces of v_lines
+  struct Rows {
+    const unsigned char* base;
+    const int64_t* offset;  // elements
+    int count, element_bytes, lines;
+  };
+  Rows now{}, then{};
   const unsigned char* at = nullptr;
-  int k_pieces = 0, v_pieces = 0, k_lines = 0, v_lines = 0, left = 0;
-  __attribute__((always_inline)) int lines() const { return k_pieces * k_lines + v_pieces * v_lines; }
+  int left = 0;
+  __attribute__((always_inline)) int lines() const { return now.count * now.lines + then.count * then.lines; }
   __attribute__((always_inline)) void ask(int count) {
     while (count > 0) {
       if (left == 0) {
-        if (k_pieces + v_pieces == 0) return;
-        at = *piece++;
-        left = k_pieces > 0 ? k_lines : v_lines;
-        --(k_pieces > 0 ? k_pieces : v_pieces);
+        if (now.count == 0) now = then, then.count = 0;
+        if (now.count == 0) return;
+        at = now.base + *now.offset++ * now.element_bytes;
+        left = now.lines, --now.count;
       }
-      const int now = count < left ? count : left;
-      for (int i = 0; i < now; ++i, at += 64) __builtin_prefetch(at, 0, 2);
-      left -= now, count -= now;
+      const int some = count < left ? count : left;
+      for (int i = 0; i < some; ++i, at += 64) __builtin_prefetch(at, 0, 2);
+      left -= some, count -= some;
     }
   }
 };
@@ -117,14 +123,12 @@ ASSAY_INLINE vf upper_bf16_to_float(__m512i pairs) {
 }
 
 // n codes of each of `count` rows to bf16, rows `stride` apart. Writes whole vectors: zero from n up to the
-// next multiple of 32, anything up to the next multiple of 64 (byte formats). Asks for `lines`
-// of `ahead` per row.
+// next multiple of 32, anything up to the next multiple of 64 (byte formats).
 [[maybe_unused]] void rows_to_bf16(const ByteTables& t, const KvView& view, const int64_t* offsets,
                                    int64_t head_offset, int count, int n, unsigned char* codes, uint16_t* out,
-                                   int64_t stride, Ahead* ahead = nullptr, int lines = 0) {
+                                   int64_t stride) {
   const bool contiguous = view.dim_inner == 1 && n <= view.dim_pack;
   for (int r = 0; r < count; ++r, out += stride) {
-    if (ahead != nullptr) ahead->ask(lines);
     const int64_t offset = offsets[r] + head_offset;
     const unsigned char* row =
         contiguous ? view.data + offset * view.element_bytes : row_codes(view, offset, n, codes);

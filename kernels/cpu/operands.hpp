@@ -13,9 +13,9 @@
 #include "harness/abi/assay_kernel.h"
 
 #if defined(__CUDACC__) || defined(__HIPCC__)  // the GPU kernels read the same tables
-#define ASSAY_INLINE static __host__ __device__ inline
+#  define ASSAY_INLINE static __host__ __device__ inline
 #else
-#define ASSAY_INLINE static inline __attribute__((always_inline))
+#  define ASSAY_INLINE static inline __attribute__((always_inline))
 #endif
 
 namespace assay_cpu {

@@ -28,6 +28,7 @@ struct Arena {
 struct KeyList {
   int32_t first, count;
   int64_t *k_offset, *v_offset;  // without the head part
+  int64_t *k_touch, *v_touch;    // where the memory of a token is prefetched, likewise
   KeyPlace* place;
   float *k_scale, *v_scale;
   bool scaled_k, scaled_v;
@@ -65,6 +66,7 @@ ASSAY_INLINE Scratch lay_out(const assay_problem* p, void* base) {
   s.q_tables = arena.take<ByteTables>(1);
   s.k_tables = arena.take<ByteTables>(1), s.v_tables = arena.take<ByteTables>(1);
   s.keys.k_offset = arena.take<int64_t>(kChunkKeys), s.keys.v_offset = arena.take<int64_t>(kChunkKeys);
+  s.keys.k_touch = arena.take<int64_t>(kChunkKeys), s.keys.v_touch = arena.take<int64_t>(kChunkKeys);
   s.keys.place = arena.take<KeyPlace>(kChunkKeys);
   s.keys.k_scale = arena.take<float>(kChunkKeys), s.keys.v_scale = arena.take<float>(kChunkKeys);
   s.codes = arena.take<unsigned char>(4 * (qk > dv ? qk : dv));
@@ -93,15 +95,27 @@ ASSAY_INLINE void prepare_tables(const Operands& a, const Scratch& s) {
   if (a.v.element_bytes == 1) fill_byte_tables(*s.v_tables, a.p.v_format);
 }
 
-// Looks up `count` keys from `first`; offsets exclude the head.
+// A token of one head is one piece of memory.
+ASSAY_INLINE bool token_in_one_piece(const KvView& view, int32_t dims) {
+  return view.dim_inner == 1 && dims <= view.dim_pack;
+}
+
+// Looks up `count` keys from `first`; offsets exclude the head. Layouts that spread a token over the page
+// of its head have no memory of one token: the page is dealt out to its tokens in equal shares.
 ASSAY_INLINE void find_keys(const Operands& a, int request, int32_t first, int32_t count, KeyList* keys) {
   keys->first = first, keys->count = count;
   keys->scaled_k = a.k_scale.kind == ASSAY_SCALE_TOKEN_HEAD;
   keys->scaled_v = a.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD;
+  const bool k_whole = token_in_one_piece(a.k, a.p.head_dim_qk),
+             v_whole = token_in_one_piece(a.v, a.p.head_dim_v);
   for (int32_t i = 0; i < count; ++i) {
     const KeyPlace place = place_key(a, request, first + i);
     keys->place[i] = place;
     keys->k_offset[i] = token_offset(a.k, place), keys->v_offset[i] = token_offset(a.v, place);
+    keys->k_touch[i] =
+        k_whole ? keys->k_offset[i] : place.block * a.k.block_stride + int64_t{place.slot} * a.p.head_dim_qk;
+    keys->v_touch[i] =
+        v_whole ? keys->v_offset[i] : place.block * a.v.block_stride + int64_t{place.slot} * a.p.head_dim_v;
   }
 }
 

@@ -49,6 +49,17 @@ ASSAY_INLINE RowInfo make_row_info(const Operands& a, int request, int kv_head, 
   return info;
 }
 
+// Keys [*low, *high) that some row sees; empty (*low >= *high) where none does.
+ASSAY_INLINE void seen_keys(const RowInfo* rows, int count, int32_t key_begin, int32_t key_end, int32_t* low,
+                            int32_t* high) {
+  *low = key_end, *high = key_begin;
+  for (int r = 0; r < count; ++r) {
+    if (rows[r].end <= rows[r].begin) continue;
+    if (rows[r].begin < *low) *low = rows[r].begin;
+    if (rows[r].end > *high) *high = rows[r].end;
+  }
+}
+
 ASSAY_INLINE ScoreRules make_score_rules(const Operands& a, int request, const RowInfo* rows, int count) {
   ScoreRules rules;
   rules.a = &a, rules.request = request;

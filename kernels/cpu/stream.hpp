@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decode: a request with at most kStreamRows stacked rows per KV head against a range of keys. Memory bound,
 // so keys and values are read once, in the order they lie in memory, for all heads: steps of kStreamKeys
-// keys outside, heads inside, the next step prefetched while this one is computed. All arithmetic is fp32;
+// keys outside, heads inside, what comes next prefetched while this is computed. All arithmetic is fp32;
 // dot products run over kW lanes of the head dimension, sums over keys are single chains.
 #pragma once
 
@@ -126,26 +126,24 @@ ASSAY_INLINE bool all_finite(const float* v, int64_t stride, int keys, int width
   return vreduce_add(poison) == 0.0f;
 }
 
-// Two key lists: the step being computed and the one after it, whose rows are prefetched head by head while
-// this one is computed.
+// Two key lists: the step being computed and the one after it, so that what comes next can be asked for.
+// Steps end at multiples of their size, whatever the first key is.
 struct StepKeys {
   const Operands& a;
   int32_t request, next, high, step;
-  bool rows_in_memory;  // a row is one piece of memory
   KeyList current, ahead;
-  // Of one head's share: at most all heads of step / heads + 1 tokens, or all tokens, for K and for V.
-  const unsigned char* pieces[4 * kChunkKeys];
   __attribute__((always_inline))
   StepKeys(const Operands& operands, int32_t r, int32_t low, int32_t end, int32_t size, const KeyList& memory)
       : a(operands), request(r), next(low), high(end), step(size), current(memory), ahead(memory) {
-    rows_in_memory = a.k.dim_inner == 1 && a.v.dim_inner == 1 && a.k.dim_pack == 0x7fffffff;
-    ahead.place += kChunkKeys / 2, ahead.k_offset += kChunkKeys / 2, ahead.v_offset += kChunkKeys / 2;
+    constexpr int kHalf = kChunkKeys / 2;
+    ahead.place += kHalf, ahead.k_offset += kHalf, ahead.v_offset += kHalf;
+    ahead.k_touch += kHalf, ahead.v_touch += kHalf;
     look_up();
   }
   __attribute__((always_inline)) void look_up() {
-    const int32_t left = high - next;
-    find_keys(a, request, next, left <= 0 ? 0 : left < step ? left : step, &ahead);
-    next += step;
+    const int32_t end = next / step * step + step, stop = end < high ? end : high;
+    find_keys(a, request, next, stop > next ? stop - next : 0, &ahead);
+    next = end;
   }
   __attribute__((always_inline)) KeyList& advance() {
     const KeyList swap = current;
@@ -153,34 +151,39 @@ struct StepKeys {
     look_up();
     return current;
   }
-  // The share of `head` of the next step. Heads inside a token (NHD): some tokens, all heads, in one piece
-  // where they touch. Tokens inside a head (HND): all tokens of this head.
-  __attribute__((always_inline)) Ahead share(int head) {
+  // What `head` of this step is about to need and has not been asked for: its values, and the keys of the
+  // next head.
+  __attribute__((always_inline)) Ahead after(int head) const {
+    const bool last = head + 1 == a.p.heads_kv;
+    const KeyList& following = last ? ahead : current;
     Ahead out;
-    // With so many heads the list of pieces would not fit, and a token is long enough by itself.
-    if (!rows_in_memory || ahead.count == 0 || a.p.heads_kv > kChunkKeys) return out;
-    out.piece = pieces;
-    out.k_pieces = list(head, a.k, ahead.k_offset, a.p.head_dim_qk, pieces, &out.k_lines);
-    out.v_pieces = list(head, a.v, ahead.v_offset, a.p.head_dim_v, pieces + out.k_pieces, &out.v_lines);
+    // The values of an MLA cache are part of its keys.
+    if (a.k.data != a.v.data) out.now = rows(a.v, head, current.v_touch, current.count, a.p.head_dim_v);
+    out.then = rows(a.k, last ? 0 : head + 1, following.k_touch, following.count, a.p.head_dim_qk);
     return out;
   }
-  __attribute__((always_inline)) int list(int head, const KvView& view, const int64_t* offsets, int dims,
-                                          const unsigned char** out, int* lines) const {
-    const int heads = a.p.heads_kv, size = view.element_bytes;
-    const bool by_token =
-        heads > 1 && view.head_stride < (view.slot_outer != 0 ? view.slot_outer : view.block_stride);
-    const bool touching = by_token && view.head_stride == dims;
-    *lines = (dims * size * (touching ? heads : 1) + 63) / 64;
-    const int from = by_token ? ahead.count * head / heads : 0,
-              to = by_token ? ahead.count * (head + 1) / heads : ahead.count;
-    int n = 0;
-    for (int j = from; j < to; ++j)
-      for (int h = by_token ? 0 : head; h < (!by_token ? head + 1 : touching ? 1 : heads); ++h)
-        out[n++] = view.data + (offsets[j] + h * view.head_stride) * size;
-    return n;
+  __attribute__((always_inline)) static Ahead::Rows rows(const KvView& view, int head, const int64_t* offset,
+                                                         int count, int32_t dims) {
+    const int size = view.element_bytes;
+    return {view.data + head * view.head_stride * size, offset, count, size, (dims * size + 63) / 64};
   }
 };
 static_assert(kStreamKeys <= kChunkKeys / 2, "two steps share the key arrays of a chunk");
+
+// Rows of all heads with nothing seen yet, and the keys [low, high) that some row sees.
+ASSAY_INLINE ScoreRules start_stream(const Operands& a, const StreamTask& task, const Scratch& s,
+                                     int32_t* low, int32_t* high) {
+  const int count = a.p.heads_kv * task.rows;
+  const int64_t o_stride = padded_dim(a.p.head_dim_v);
+  for (int64_t i = 0; i < count * o_stride; i += kW) vstore(s.stream_o + i, vzero());
+  for (int n = 0; n < count; ++n) {
+    s.stream_m[n] = kNegativeInfinity, s.stream_l[n] = 0.0f;
+    s.stream_rows[n] =
+        make_row_info(a, task.request, n / task.rows, n % task.rows, task.key_begin, task.key_end);
+  }
+  seen_keys(s.stream_rows, count, task.key_begin, task.key_end, low, high);
+  return make_score_rules(a, task.request, s.stream_rows, count);
+}
 
 BlockResult stream(const Operands& a, const StreamTask& task, void* memory) {
   Scratch s = lay_out(&a.p, memory);
@@ -189,30 +192,20 @@ BlockResult stream(const Operands& a, const StreamTask& task, void* memory) {
   const int64_t q_stride = padded_dim(a.p.head_dim_qk), o_stride = padded_dim(a.p.head_dim_v);
   const int q_width = static_cast<int>(round_up(a.p.head_dim_qk, kW));
   const int o_width = static_cast<int>(round_up(a.p.head_dim_v, kW));
-
-  int32_t low = task.key_end, high = task.key_begin;
-  for (int n = 0; n < heads * rows; ++n) {
-    const int head = n / rows, row = n % rows;
-    load_q_row(a, task.request, head, row, s, s.stream_q + n * q_stride);
-    for (int d = 0; d < o_stride; ++d) s.stream_o[n * o_stride + d] = 0.0f;
-    s.stream_m[n] = kNegativeInfinity, s.stream_l[n] = 0.0f;
-    const RowInfo info = make_row_info(a, task.request, head, row, task.key_begin, task.key_end);
-    s.stream_rows[n] = info;
-    if (info.end > info.begin) {
-      if (info.begin < low) low = info.begin;
-      if (info.end > high) high = info.end;
-    }
-  }
-  const ScoreRules rules = make_score_rules(a, task.request, s.stream_rows, heads * rows);
+  for (int n = 0; n < heads * rows; ++n)
+    load_q_row(a, task.request, n / rows, n % rows, s, s.stream_q + n * q_stride);
+  int32_t low, high;
+  const ScoreRules rules = start_stream(a, task, s, &low, &high);
 
   StepKeys steps(a, task.request, low, high, kStreamKeys, s.keys);
-  for (int32_t k0 = low; k0 < high; k0 += kStreamKeys) {
+  while (steps.ahead.count > 0) {
     KeyList& current = steps.advance();
+    const int32_t k0 = current.first;
     const int count = current.count;
     for (int head = 0; head < heads; ++head) {
       const int64_t k_head = head * a.k.head_stride, v_head = head * a.v.head_stride;
-      Ahead next = steps.share(head);
-      const int lines = (next.lines() + 2 * kStreamKeys - 1) / (2 * kStreamKeys);
+      Ahead next = steps.after(head);
+      const int lines = (next.lines() + 2 * count - 1) / (2 * count);
       find_scales(a, task.request, head, kStreamKeys, &current);
       for (int j = 0; j < count; ++j) {
         next.ask(lines);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decode with bf16 tile products (AMX), same order of work as stream.hpp: keys are read once for all heads,
-// the next step prefetched. At most 16 stacked rows, so Q of a head is one column of tiles that stays packed;
-// K needs no transposition because its rows are the first operand and S comes out transposed (16 x 16 values
-// per 16 keys to turn round instead of 16 x head_dim). P is rounded to bf16, its row sum is not.
+// what comes next is prefetched. At most 16 stacked rows, so Q of a head is one column of tiles that stays
+// packed. P is rounded to bf16, its row sum is not; the products of a step are summed before they join O.
 #pragma once
 
 #include "kernels/cpu/block_bf16.hpp"
 #include "kernels/cpu/stream.hpp"
+#include "kernels/cpu/stream_tiles.hpp"
 
 namespace assay_cpu::ASSAY_ISA_NAMESPACE {
 namespace {
 
 static_assert(kStreamRows <= 16, "one tile of rows");
-static_assert(kTileStreamKeys == 64 && kTileStreamKeys <= kChunkKeys / 2, "two steps share the key arrays");
+static_assert(kTileStreamKeys <= kChunkKeys / 2, "two steps share the key arrays");
 
 // Q of all heads: [head][dim / 32][dim pair][16 rows][2], missing rows zero.
 ASSAY_INLINE void pack_stream_queries(const Operands& a, const StreamTask& task, int steps, const Scratch& s,
@@ -34,95 +34,103 @@ ASSAY_INLINE void pack_stream_queries(const Operands& a, const StreamTask& task,
   }
 }
 
-// Transposed scores of 32 keys: out[key][row], 16 columns.
-ASSAY_INLINE void stream_scores(const uint16_t* k, int64_t k_stride, const uint16_t* q, int steps, float* out,
-                                Ahead* ahead, int lines) {
-  memory_written();
-  _tile_zero(0);
-  _tile_zero(1);
-  const int64_t bytes = k_stride * 2;
-  for (int step = 0; step < steps; ++step, k += 32, q += kTileElements) {
-    _tile_loadd(3, q, 64);
-    _tile_loadd(2, k, bytes);
-    _tile_dpbf16ps(0, 2, 3);
-    _tile_loadd(7, k + 16 * k_stride, bytes);
-    _tile_dpbf16ps(1, 7, 3);
-    ahead->ask(lines);
+// Where 16 keys at a time can be read as tile rows: in place where their codes are bf16 in whole tile columns
+// and evenly spaced, through a copy otherwise. Spacing is a matter of the step, the address also of the head.
+struct KeyRows {
+  bool in_place[4];
+  int64_t stride[4];  // elements
+};
+
+ASSAY_INLINE KeyRows find_key_rows(const Operands& a, const KeyList& keys) {
+  KeyRows out;
+  const bool whole =
+      a.p.k_format == ASSAY_BF16 && token_in_one_piece(a.k, a.p.head_dim_qk) && a.p.head_dim_qk % 32 == 0;
+  for (int g = 0; g < 4; ++g) {
+    const int64_t* offset = keys.k_offset + 16 * g;
+    out.in_place[g] = whole && 16 * g + 16 <= keys.count;
+    if (!out.in_place[g]) continue;
+    out.stride[g] = offset[1] - offset[0];
+    for (int i = 2; i < 16; ++i) out.in_place[g] &= offset[i] - offset[i - 1] == out.stride[g];
   }
-  _tile_stored(0, out, 64);
-  _tile_stored(1, out + 256, 64);
+  return out;
 }
 
-// O[rows][columns] += P[rows][32 * steps] V, two column tiles at a time; tiles 4 to 6 have `rows` rows.
-ASSAY_INLINE void stream_values(const uint16_t* p, int steps, const uint16_t* v, int columns, float* o,
-                                int64_t o_stride, Ahead* ahead, int lines) {
-  const int64_t bytes = o_stride * 4, v_step = static_cast<int64_t>(columns / 16) * kTileElements;
-  memory_written();
-  for (int d = 0; d < columns; d += 32, v += 2 * kTileElements) {
-    _tile_loadd(4, o + d, bytes);
-    _tile_loadd(5, o + d + 16, bytes);
-    for (int step = 0; step < steps; ++step) {
-      _tile_loadd(6, p + step * kTileElements, 64);
-      _tile_loadd(7, v + step * v_step, 64);
-      _tile_dpbf16ps(4, 6, 7);
-      _tile_loadd(3, v + step * v_step + kTileElements, 64);
-      _tile_dpbf16ps(5, 6, 3);
+// Tile rows of the keys of one head. `copies` has room for 64 rows; rows of missing keys may hold anything.
+ASSAY_INLINE KeyGroups key_groups(const Operands& a, const KeyList& keys, const KeyRows& rows, int head,
+                                  const Scratch& s, uint16_t* copies) {
+  const int64_t stride = padded_dim(a.p.head_dim_qk), head_offset = head * a.k.head_stride;
+  KeyGroups out;
+  for (int g = 0; g < 4; ++g) {
+    const int first = 16 * g, count = keys.count - first < 16 ? keys.count - first : 16;
+    if (rows.in_place[g]) {
+      out.at[g] = a.k.data + (keys.k_offset[first] + head_offset) * 2, out.stride[g] = rows.stride[g] * 2;
+      continue;
     }
-    ahead->ask(lines);
-    _tile_stored(4, o + d, bytes);
-    _tile_stored(5, o + d + 16, bytes);
+    if (count > 0)
+      rows_to_bf16(*s.k_tables, a.k, keys.k_offset + first, head_offset, count, a.p.head_dim_qk, s.codes,
+                   copies + first * stride, stride);
+    out.at[g] = copies + first * stride, out.stride[g] = stride * 2;
   }
+  return out;
+}
+
+// Rows of bf16 values of one head, in place or copied, and rows of zeros up to `padded`.
+ASSAY_INLINE void value_rows(const Operands& a, const KeyList& keys, int head, int padded, int columns,
+                             const Scratch& s, uint16_t* copies, const uint16_t* zeros,
+                             const unsigned char** out) {
+  const int64_t head_offset = head * a.v.head_stride, stride = padded_dim(a.p.head_dim_v);
+  if (a.p.v_format == ASSAY_BF16 && token_in_one_piece(a.v, a.p.head_dim_v) && columns == a.p.head_dim_v) {
+    for (int j = 0; j < keys.count; ++j) out[j] = a.v.data + (keys.v_offset[j] + head_offset) * 2;
+  } else {
+    rows_to_bf16(*s.v_tables, a.v, keys.v_offset, head_offset, keys.count, a.p.head_dim_v, s.codes, copies,
+                 stride);
+    for (int j = 0; j < keys.count; ++j) out[j] = reinterpret_cast<const unsigned char*>(copies + j * stride);
+  }
+  for (int j = keys.count; j < padded; ++j) out[j] = reinterpret_cast<const unsigned char*>(zeros);
 }
 
 BlockResult stream_bf16(const Operands& a, const StreamTask& task, void* memory) {
   Scratch s = lay_out(&a.p, memory);
   prepare_tables(a, s);
-  const TileScope scope(task.rows);
+  const TileScope scope;
   const int rows = task.rows, heads = a.p.heads_kv;
   const int steps = static_cast<int>(round_up(a.p.head_dim_qk, kDepth)) / kDepth;
   const int columns = static_cast<int>(round_up(a.p.head_dim_v, 32));
   const int64_t k_stride = padded_dim(a.p.head_dim_qk), o_stride = padded_dim(a.p.head_dim_v);
   uint16_t* q = reinterpret_cast<uint16_t*>(s.stream_q);
-  uint16_t* k = static_cast<uint16_t*>(s.k);
+  uint16_t* key_copies = static_cast<uint16_t*>(s.k);
+  // Tiles of paired values, copies of their rows, a row of zeros.
   uint16_t* v = static_cast<uint16_t*>(s.v);
+  uint16_t *value_copies = v + kTileStreamKeys * o_stride, *zeros = value_copies + kTileStreamKeys * o_stride;
   pack_stream_queries(a, task, steps, s, q);
-  // Rows of keys that do not exist in the last step: any finite value will do, once.
   for (int64_t i = 0; i < kTileStreamKeys * k_stride; i += 32)
-    _mm512_store_si512(k + i, _mm512_setzero_si512());
-  for (int64_t i = 0; i < heads * rows * o_stride; i += kW) vstore(s.stream_o + i, vzero());
+    _mm512_store_si512(key_copies + i, _mm512_setzero_si512());
+  for (int64_t i = 0; i < o_stride; i += 32) _mm512_store_si512(zeros + i, _mm512_setzero_si512());
+  // Weights of rows that do not exist stay zero.
+  for (int i = 0; i < 2 * kTileElements; i += 32) _mm512_store_si512(s.weights + i, _mm512_setzero_si512());
+  int32_t low, high;
+  const ScoreRules rules = start_stream(a, task, s, &low, &high);
 
-  int32_t low = task.key_end, high = task.key_begin;
-  for (int n = 0; n < heads * rows; ++n) {
-    s.stream_m[n] = kNegativeInfinity, s.stream_l[n] = 0.0f;
-    const RowInfo info = make_row_info(a, task.request, n / rows, n % rows, task.key_begin, task.key_end);
-    s.stream_rows[n] = info;
-    if (info.end > info.begin) {
-      if (info.begin < low) low = info.begin;
-      if (info.end > high) high = info.end;
-    }
-  }
-  const ScoreRules rules = make_score_rules(a, task.request, s.stream_rows, heads * rows);
-
+  const unsigned char* value_row[kTileStreamKeys];
   StepKeys steps_ahead(a, task.request, low, high, kTileStreamKeys, s.keys);
-  for (int32_t k0 = low; k0 < high; k0 += kTileStreamKeys) {
+  while (steps_ahead.ahead.count > 0) {
     KeyList& keys = steps_ahead.advance();
+    const int32_t k0 = keys.first;
     const int padded = static_cast<int>(round_up(keys.count, 32));
+    const KeyRows key_rows = find_key_rows(a, keys);
     for (int head = 0; head < heads; ++head) {
-      Ahead ahead = steps_ahead.share(head);
-      // Spread by how long each part takes: a quarter with the rows of K, an eighth each with the two
-      // products and the softmax, the rest with the rows of V.
-      const int lines = ahead.lines(), eighth = lines / 8;
+      Ahead ahead = steps_ahead.after(head);
+      // Lines asked for by each part, in proportion to what it leaves of the memory's time: a third with the
+      // scores, a sixth with the softmax, a third with the rows of V, a fifth with the second product.
+      const int lines = ahead.lines() + 32;
       find_scales(a, task.request, head, kTileStreamKeys, &keys);
-      const int64_t k_head = head * a.k.head_stride;
-      rows_to_bf16(*s.k_tables, a.k, keys.k_offset, k_head, keys.count, a.p.head_dim_qk, s.codes, k, k_stride,
-                   &ahead, lines / 4 / kTileStreamKeys);
-      for (int j = 0; j < padded; j += 32)
-        stream_scores(k + j * k_stride, k_stride, q + static_cast<int64_t>(head) * steps * kTileElements,
-                      steps, s.staging + j * 16, &ahead, eighth / (padded / 32 * steps) + 1);
-      for (int j = 0; j < padded; j += 16)
-        transpose_16x16(s.staging + j * 16, 16, s.scores + j, kScoreStride);
+      const KeyGroups groups = key_groups(a, keys, key_rows, head, s, key_copies);
+      stream_scores(groups, q + static_cast<int64_t>(head) * steps * kTileElements, steps, s.staging, &ahead,
+                    lines * 11 / 32 / (4 * steps));
+      for (int j = 0; j < padded; j += 16) turn_scores(s.staging + j * 16, rows, s.scores + j, kScoreStride);
 
       float* o = s.stream_o + head * rows * o_stride;
+      float alpha[kStreamRows];
       bool all_seen = true;  // by all rows: then a value that is not finite belongs in all of them
       for (int r = 0; r < rows; ++r) {
         float* scores = s.scores + r * kScoreStride;
@@ -134,23 +142,26 @@ BlockResult stream_bf16(const Operands& a, const StreamTask& task, void* memory)
         const float sum = weigh_row_bf16(weight_scale(rules, info), step.shift, padded,
                                          keys.scaled_v ? keys.v_scale : nullptr, scores, s.weights + r * 32);
         s.stream_l[n] = s.stream_l[n] * step.alpha + sum;
-        if (step.alpha != 1.0f) scale_row(o + r * o_stride, columns, step.alpha);
-        ahead.ask(eighth / rows);
+        alpha[r] = step.alpha;
+        ahead.ask(lines * 5 / 32 / rows);
         all_seen &= info.begin <= k0 && info.end >= k0 + keys.count && rules.draft_begin >= k0 + keys.count;
       }
-      const bool careful = all_seen
-                               ? pack_values_bf16<false>(a, keys, head, padded, columns, s, v, &ahead,
-                                                         (lines / 2 + kTileStreamKeys - 1) / kTileStreamKeys)
-                               : pack_values_bf16<true>(a, keys, head, padded, columns, s, v, &ahead,
-                                                        (lines / 2 + kTileStreamKeys - 1) / kTileStreamKeys);
+      value_rows(a, keys, head, padded, columns, s, value_copies, zeros, value_row);
+      const int per_pair = lines * 10 / 32 / (padded / 2);
+      const bool careful = all_seen ? pair_values<false>(value_row, padded / 2, columns, v, &ahead, per_pair)
+                                    : pair_values<true>(value_row, padded / 2, columns, v, &ahead, per_pair);
       if (careful) {
-        for (int r = 0; r < rows; ++r)
+        for (int r = 0; r < rows; ++r) {
+          scale_row(o + r * o_stride, columns, alpha[r]);
           add_tile_values_carefully(s.weights, r, 0, keys.count, v, columns, o + r * o_stride);
+        }
       } else {
-        stream_values(s.weights, padded / 32, v, columns, o, o_stride, &ahead, eighth / (columns / 32) + 1);
+        stream_values(s.weights, padded / 32, v, columns, alpha, rows, o, o_stride, s.staging, &ahead,
+                      lines * 6 / 32 / (columns / 16));
       }
     }
   }
+  for (int n = 0; n < heads * rows; ++n) natural_order(s.stream_o + n * o_stride, columns);
   for (int n = 0; n < heads * rows; ++n) s.stream_m[n] *= weight_scale(rules, s.stream_rows[n]);
   return {s.stream_o, o_stride, s.stream_m, s.stream_l};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // AMX tile registers: configuration and the peak-rate probe. Palette 1: eight tiles of
-// 64-byte rows, 16 of them (edges are zero-padded in memory) or as many as decode has query rows.
+// 16 rows of 64 bytes (edges are zero-padded in memory).
 // TDPBF16PS: fp32 accumulation, round to nearest even, subnormals flushed (Intel SDM vol. 2).
 #pragma once
 
@@ -18,16 +18,15 @@ struct alignas(64) TileConfig {
 // be moved behind them or dropped.
 ASSAY_INLINE void memory_written() { __asm__ volatile("" ::: "memory"); }
 
-// Configures the tiles of this thread for a scope; releasing them lets the processor save less state. Tiles
-// 4, 5 and 6 may have fewer rows: a product takes as many cycles as its first operand has rows. The
+// Configures the tiles of this thread for a scope; releasing them lets the processor save less state. The
 // compiler's own intrinsic claims to read 8 bytes of the 64.
 struct TileScope {
-  __attribute__((always_inline)) explicit TileScope(int few_rows = 16) {
+  __attribute__((always_inline)) TileScope() {
     TileConfig config{};
     config.palette = 1;
     for (int t = 0; t < 8; ++t) {
       config.row_bytes[t] = 64;
-      config.rows[t] = static_cast<uint8_t>(t >= 4 && t <= 6 ? few_rows : 16);
+      config.rows[t] = 16;
     }
     __asm__ volatile("ldtilecfg %0" ::"m"(config));
   }
