@@ -5,6 +5,7 @@
 // To add a kind of fault: a switch here, with the few lines that honour it in the stage it belongs to.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "harness/abi/assay_fault.h"
@@ -67,14 +68,14 @@ enum class Pick : int8_t { kNone, kFirst, kSecond, kMiddle, kLast, kHashed };
 
 enum class QStart : int8_t {
   kRight,
-  kArange,        // cu_q taken as 0, 1, 2, ...: one row per request
-  kEntryShort,    // last entry of cu_q missing: the last request's rows are not seen
-  kUniform,       // request r starts at r * max_q_len (mod rows)
-  kSuffixStride,  // cu_q of the next request where it has the rows
+  kArange,      // cu_q taken as 0, 1, 2, ...: one row per request
+  kEntryShort,  // last entry of cu_q missing: the last request's rows are not seen
+  kUniform,     // request r starts at r * max_q_len (mod rows)
+  kOfKeys,      // starts of the keys taken for those of the rows (mod rows)
 };
 enum class Softcap : int8_t { kRight, kIgnored, kBeforeScale, kRatio, kAfterMask };
 enum class Alibi : int8_t { kRight, kIgnored, kOtherHead, kSignFlipped, kSqrtIgnored, kScaled };
-enum class Sink : int8_t { kRight, kIgnored, kFirstRowOnly, kOtherHead, kPerSplit, kScaled };
+enum class Sink : int8_t { kRight, kIgnored, kFirstRowOnly, kOtherHead, kPerSplit, kScaled, kRaw };
 enum class Lse : int8_t { kRight, kBase2, kIgnoresMax, kIgnoresSink, kOtherHead, kOtherRow, kFromScaled };
 enum class HeadMap : int8_t { kRight, kModulo, kPowerOfTwo, kZero, kNext };
 
@@ -90,6 +91,10 @@ struct Switches {
   int32_t zero_tail_keys = 0;       // zero keys behind the last one, visible to every row
   int32_t q_len_cap = 0;            // rows of a request beyond this many are never computed
   int32_t splits_dropped_tail = 0;  // schedule made for this many keys fewer
+  int32_t zero_tail_to_tile = 0;   // zero keys up to the tile's end, seen 1: unless causal, 2: by single rows
+  int32_t split_overlap_keys = 0;  // every part but the last reads this many keys of the next one
+  int32_t request_cap = 0;         // requests from this one on are never computed
+  bool packed_rows_uncovered = false;  // tiles of 16 packed rows counted without the group factor
 
   // addressing
   Pick page_swapped = Pick::kNone;       // page and its successor exchanged (K and V)
@@ -111,6 +116,17 @@ struct Switches {
   bool v_dims_of_qk = false;  // one width for both: V read up to min(d_qk, d_v)
   int32_t offset_bits = 0;    // cache offsets computed in this many bits (wrap, stay in the cache)
   bool q_stride_dense = false, kv_stride_dense = false, lse_stride_dense = false, o_stride_of_q = false;
+  bool last_page_of_previous = false;  // entry of the last page read from the row of the request before
+  bool page_index_per_token = false;   // table indexed by the token instead of its page
+  bool page_id_times_page = false;     // page ids taken for slots
+  bool page_index_halved = false;      // pages taken to be twice as long when indexing the table
+  bool new_keys_from_start = false;    // new tokens looked for at the start of the request
+  bool mla_v_from_end = false;         // V as the last dims of the latent row instead of the first
+  int32_t qk_dims_limit = 0;           // dims of the product from this one on are left out
+  bool qk_first_half_lost = false;     // second half of the product overwrites the first
+  int32_t v_dims_floor = 0;            // dims computed in whole blocks of this many only
+  bool head_remap8 = false;            // heads dealt to 8 dies, remapped one off: one twice, one never
+  bool scale_stride_dense = false;     // scales of tokens taken as packed
 
   // dequant: wrong index (added, modulo the axis), missing, or off by a factor (0 = off)
   bool q_scale_missing = false, k_scale_missing = false, v_scale_missing = false;
@@ -137,6 +153,13 @@ struct Switches {
   bool tree_stride_of_max = false;  // matrix rows taken as max_q_len apart (wraps inside the matrix)
   bool tree_of_first = false;       // every request reads the matrix of the first
   Pick key_dropped = Pick::kNone, key_doubled = Pick::kNone, tile_dropped = Pick::kNone;
+  bool window_context_ignored = false;  // keys before the new tokens not tested against the window
+  bool window_tile_granular = false;    // left edge rounded down to a tile
+  bool window_of_last_row = false;      // all rows have the left edge of the request's last row
+  bool full_as_causal = false;          // full and cross masks taken as causal
+  bool causal_unsigned = false;         // rows before the first key see all keys
+  bool causal_bound_packed = false;     // bound of a tile of 16 packed rows rounded down inside a group
+  bool tree_row_packed = false;         // matrix row = packed row (modulo the request's rows)
 
   // scores
   float softmax_scale_factor = 0;                    // 0 = off
@@ -161,7 +184,10 @@ struct Switches {
   int32_t p_format = ASSAY_FORMAT_NONE;  // P rounded to this instead of what is declared
   bool p_truncated = false, row_sum_flipped = false;
   double exp_error = 0;
-  bool max_not_carried = false;  // running maximum restarts in each tile, nothing rescaled
+  bool max_not_carried = false;   // running maximum restarts in each tile, nothing rescaled
+  float l_factor = 0;             // row sum off by this factor; 0 = right
+  bool masked_tile_nan = false;   // tiles before the first visible key are visited: -inf - -inf
+  bool max_of_half_tile = false;  // maximum over the first half of each tile
 
   // values
   int32_t o_accumulator_format = ASSAY_FORMAT_NONE;   // O rounded to this after every tile
@@ -178,6 +204,16 @@ struct Switches {
   bool merge_partial_stale = false;    // an empty split's partial result is what another row left behind
   int32_t partial_format = ASSAY_FORMAT_NONE, partial_lse_format = ASSAY_FORMAT_NONE;
   bool merge_lse_missing_sink = false;
+  bool merge_group_unsplit =
+      false;                       // heads behind the cut of a packed tile take the first part for the whole
+  bool merge_padded_rows = false;  // partial results read as if requests had their rows padded to 4
+  bool merge_skipped = false;      // the first part with keys is the result
+  bool splits_of_longest =
+      false;                    // parts sized by the longest request, empty ones merged with what lies there
+  int32_t split_short_nan = 0;  // a last part of fewer keys is NaN; -1: fewer than the request's rows
+  bool merge_leading_nan = false;   // empty first part: -inf - -inf
+  bool merge_stride_of_qk = false;  // partial results from the third part on read with the width of K
+  bool lse_of_split = false;        // LSE of the last part that has keys stands for the whole
 
   // output
   Lse lse = Lse::kRight;
@@ -189,6 +225,12 @@ struct Switches {
   bool output_zeros = false, output_nan = false;
   float output_factor = 0;  // 0 = off
   bool output_truncated = false;
+  bool o_width_of_qk = false;              // rows of O stored head_dim_qk wide, the excess as zeros
+  bool empty_request_clears_next = false;  // 16 rows cleared behind a request without keys
+  bool lse_unwritten = false;
+  bool empty_rows_nan = false, empty_rows_lse_inf = false;  // rows that see nothing: 0 / 0; LSE +inf
+  bool empty_request_unwritten = false;                     // requests without keys left as they were
+  bool negative_rows_unwritten = false;                     // rows before the first key left as they were
 
   // state and memory
   bool plan_from_first_call = false;   // lengths kept from the first call with as many requests
@@ -200,6 +242,13 @@ struct Switches {
       false;  // table entry behind the last one is fetched and its page read with weight 0
   bool writes_guard = false, writes_input = false;
   bool workspace_as_state = false;  // accumulates onto what the workspace holds
+  bool softcap_from_first_call = false, mask_from_first_call = false, strides_from_first_call = false;
+  bool merge_late = false;           // every second call: weights of the row before
+  bool v_tile_late = false;          // every second call: first key of a tile multiplied with the V before it
+  bool tile_of_batch = false;        // tile chosen by the longest request of the batch
+  bool alibi_shift_hidden = false;   // distances off by one, and the LSE corrected for it
+  bool reads_before_window = false;  // 0 * V of the keys before the window in its first tile
+  bool reads_block_zero = false;     // 0 * V of block 0 for the lanes behind the last key
 };
 
 // One row of a table of faults, or of variants (cause null).
@@ -224,11 +273,19 @@ struct Table {
 Table legal_variants();
 Table planted_faults();
 
-// What an arithmetic amounts to on a case, and its declaration.
+// What a kernel remembers between calls, kept by its door in the backend (for faults of state; legal variants
+// never look). Kernels of this library are not called from two threads at once.
+struct State {
+  int64_t calls = 0;  // finished before this one
+  int32_t requests = -1;
+  float softmax_scale = 0;
+  int32_t kv_len[256] = {}, q_len[256] = {};  // of the first call, as many as fit
+};
+
+// What an arithmetic amounts to on a case, as the C table declares it.
 assay_arithmetic declared_arithmetic(const Arithmetic&, const assay_problem&);
 
-// Runs the model kernel. `calls`: how often this kernel ran before (for faults of state).
-int run_model(const Row&, const assay_problem*, const assay_tensors*, int64_t calls, char* error,
-              size_t size);
+// Runs the model kernel: ASSAY_OK, or a status and a text.
+int run_model(const Row&, const assay_problem*, const assay_tensors*, State&, char* error, size_t size);
 
 }  // namespace assay_faulty

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+// Addressing, decoding and dequantisation, with the ways to get an index, a format or a scale wrong. Layouts
+// and strides come from kernels/cpu/operands; what is stated here is what a kernel does with them.
+#include "kernels/faulty/cache.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/formats.hpp"
+#include "kernels/faulty/rounding.hpp"
+
+namespace assay_faulty {
+namespace {
+
+using assay_cpu::KvView;
+using assay_cpu::ScaleView;
+
+int32_t wrapped(int64_t index, int64_t count) {
+  return count <= 0 ? 0 : static_cast<int32_t>(((index % count) + count) % count);
+}
+
+// ---- decoding
+
+struct ByteTable {
+  float value[256];
+  explicit ByteTable(int32_t format) {
+    for (int code = 0; code < 256; ++code)
+      value[code] = assay_cpu::float_from_byte(static_cast<uint8_t>(code), format);
+  }
+};
+
+const float* byte_table(int32_t format) {
+  static const ByteTable tables[] = {ByteTable(ASSAY_FP8_E4M3), ByteTable(ASSAY_FP8_E5M2),
+                                     ByteTable(ASSAY_FP8_E4M3FNUZ), ByteTable(ASSAY_FP8_E5M2FNUZ),
+                                     ByteTable(ASSAY_INT8)};
+  return tables[format - ASSAY_FP8_E4M3].value;
+}
+
+inline float value_of_fp16(uint16_t code) {
+  const uint32_t magnitude = code & 0x7fffu;
+  const float finite = std::bit_cast<float>(magnitude << 13) * 0x1p112f;  // subnormals come out exact
+  const float special = std::bit_cast<float>(magnitude << 13 | 0x7f800000u);
+  const float value = magnitude >= 0x7c00u ? special : finite;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | static_cast<uint32_t>(code & 0x8000u) << 16);
+}
+
+template <class Code, class Value>
+inline void decode_codes(const unsigned char* from, int64_t stride, int count, float* out, Value value) {
+  Code code;
+  if (stride == 1)
+    for (int i = 0; i < count; ++i) {
+      memcpy(&code, from + i * sizeof(Code), sizeof(Code));
+      out[i] = value(code);
+    }
+  else
+    for (int i = 0; i < count; ++i) {
+      memcpy(&code, from + i * stride * static_cast<int64_t>(sizeof(Code)), sizeof(Code));
+      out[i] = value(code);
+    }
+}
+
+void decode(const unsigned char* from, int32_t format, int64_t stride, int count, float* out) {
+  switch (format) {
+    case ASSAY_FP32:
+      return decode_codes<float>(from, stride, count, out, [](float x) { return x; });
+    case ASSAY_BF16:
+      return decode_codes<uint16_t>(from, stride, count, out, [](uint16_t code) {
+        return std::bit_cast<float>(static_cast<uint32_t>(code) << 16);
+      });
+    case ASSAY_FP16:
+      return decode_codes<uint16_t>(from, stride, count, out, value_of_fp16);
+    default: {
+      const float* table = byte_table(format);
+      return decode_codes<uint8_t>(from, stride, count, out, [table](uint8_t code) { return table[code]; });
+    }
+  }
+}
+
+int32_t format_as_read(const Switches& sw, int32_t format) {
+  if (sw.fnuz_as_fn && format == ASSAY_FP8_E4M3FNUZ) return ASSAY_FP8_E4M3;
+  if (sw.fnuz_as_fn && format == ASSAY_FP8_E5M2FNUZ) return ASSAY_FP8_E5M2;
+  if (sw.fn_as_fnuz && format == ASSAY_FP8_E4M3) return ASSAY_FP8_E4M3FNUZ;
+  if (sw.fn_as_fnuz && format == ASSAY_FP8_E5M2) return ASSAY_FP8_E5M2FNUZ;
+  return format;
+}
+
+// One cache row: dims elements of a token and a head.
+void decode_row(const Call& c, const KvView& view, KeyPlace at, int32_t head, int dims, float* out) {
+  int64_t offset = assay_cpu::token_offset(view, at) + head * view.head_stride;
+  if (c.sw.kv_stride_dense && c.p().op == ASSAY_OP_PREFILL)
+    offset = (at.block * c.p().heads_kv + head) * static_cast<int64_t>(dims);
+  if (c.sw.offset_bits > 0) offset &= (int64_t{1} << c.sw.offset_bits) - 1;
+  const int32_t format = format_as_read(c.sw, view.format);
+  for (int d = 0; d < dims; d += view.dim_pack) {
+    const int count = std::min<int64_t>(dims - d, view.dim_pack);
+    const int64_t element = offset + d / view.dim_pack * view.dim_outer;
+    decode(view.data + element * view.element_bytes, format, view.dim_inner, count, out + d);
+    if (view.dim_pack >= dims) break;
+  }
+}
+
+// ---- scales
+
+struct ScaleFault {
+  bool missing;
+  int32_t head, token, request, channel;
+};
+ScaleFault k_fault(const Switches& s) {
+  return {s.k_scale_missing, s.k_scale_head, s.k_scale_token, s.k_scale_request, s.k_scale_channel};
+}
+ScaleFault v_fault(const Switches& s) {
+  return {s.v_scale_missing, s.v_scale_head, s.v_scale_token, s.v_scale_request, s.v_scale_channel};
+}
+
+float kv_scale(const Call& c, const ScaleView& view, const ScaleFault& fault, int request, int32_t key,
+               int32_t kv_head, bool is_v) {
+  if (fault.missing) return 1.0f;
+  const assay_problem& p = c.p();
+  const int32_t head = wrapped(kv_head + fault.head, p.heads_kv);
+  const int32_t token =
+      fault.token == 0 ? key : std::clamp(key + fault.token, 0, std::max(0, c.kv_len[request] - 1));
+  const KeyPlace at =
+      view.kind == ASSAY_SCALE_TOKEN_HEAD ? place_of(c, request, token, is_v) : KeyPlace{0, 0};
+  return assay_cpu::kv_scale(view, wrapped(request + fault.request, p.requests), at, head);
+}
+
+float channel_of(const Call& c, const ScaleView& view, const ScaleFault& fault, int32_t kv_head, int32_t dim,
+                 int32_t dims) {
+  if (fault.missing || view.kind != ASSAY_SCALE_CHANNEL) return 1.0f;
+  return assay_cpu::channel_scale(view, wrapped(kv_head + fault.head, c.p().heads_kv),
+                                  wrapped(dim + fault.channel, dims));
+}
+
+// code * scale of a whole row, rounded once to the dequantised format.
+void dequantise(const Call& c, const ScaleView& view, const ScaleFault& fault, int request, int32_t key,
+                int32_t kv_head, bool is_v, int dims, float* values) {
+  const double whole = kv_scale(c, view, fault, request, key, kv_head, is_v);
+  if (view.kind != ASSAY_SCALE_CHANNEL || fault.missing)
+    return scale_and_round(values, dims, whole, nullptr, c.how.dequant_format);
+  float each[assay_cpu::kMaxHeadDim];
+  for (int d = 0; d < dims; ++d) each[d] = channel_of(c, view, fault, kv_head, d, dims);
+  scale_and_round(values, dims, whole, each, c.how.dequant_format);
+}
+
+float q_row_scale(const Call& c, int request, int32_t row, int32_t head, int32_t kv_head) {
+  const Switches& sw = c.sw;
+  if (sw.q_scale_missing) return 1.0f;
+  const assay_problem& p = c.p();
+  return assay_cpu::q_row_scale(
+      c.ops.q_scale, wrapped(request + sw.q_scale_request, p.requests), c.first_row[request] + int64_t{row},
+      wrapped(head + sw.q_scale_head, p.heads_q), wrapped(kv_head + sw.q_scale_head, p.heads_kv));
+}
+
+float softmax_scale(const Call& c) {
+  const Switches& sw = c.sw;
+  float scale = c.softmax_scale;
+  if (sw.softmax_scale_default) scale = 1.0f / std::sqrt(static_cast<float>(c.p().head_dim_qk));
+  if (sw.softmax_scale_of_v) scale = 1.0f / std::sqrt(static_cast<float>(c.p().head_dim_v));
+  if (sw.softmax_scale_factor != 0) scale *= sw.softmax_scale_factor;
+  return static_cast<float>(rounded(scale, sw.softmax_scale_format));
+}
+
+// The part of Q's and the softmax's scale that is not in Q.
+float query_scale(const Call& c, int request, int32_t row, int32_t head, int32_t kv_head) {
+  return softmax_scale(c) * q_row_scale(c, request, row, head, kv_head);
+}
+
+// Where the pages of a request end; prefill caches count as pages of sixteen keys.
+int32_t page_keys(const Call& c) { return c.p().op == ASSAY_OP_PAGED ? c.p().page_size : 16; }
+
+}  // namespace
+
+KeyPlace place_of(const Call& c, int request, int32_t key, bool is_v) {
+  const Switches& sw = c.sw;
+  const assay_problem& p = c.p();
+  const int32_t keys = c.p().kv_len[request], page = page_keys(c);
+  if (keys <= 0) return {0, 0};
+  const int32_t pages = (keys + page - 1) / page;
+  if (sw.key_shift != 0) key = std::clamp(key + sw.key_shift, 0, keys - 1);
+  if (key == picked(sw.key_stale, keys, mix(static_cast<uint32_t>(request), 3)))
+    key = (key + (keys + 1) / 2) % keys;
+  int32_t logical = std::min(key / page, pages - 1), slot = key % page;
+
+  const auto swap = [&](Pick pick) {
+    const int32_t one = picked(pick, pages - 1, mix(static_cast<uint32_t>(request), 7));
+    if (one < 0 || pages < 2) return;
+    if (logical == one)
+      logical = one + 1;
+    else if (logical == one + 1)
+      logical = one;
+  };
+  swap(sw.page_swapped);
+  if (is_v) swap(sw.page_v_swapped);
+  if (const int32_t bad = picked(sw.page_wrong, pages, mix(static_cast<uint32_t>(request), 9));
+      logical == bad)
+    logical = bad == 0 ? std::min(1, pages - 1) : 0;
+  const int32_t tile = c.arithmetic.tile_keys;
+  if (sw.page_of_tile_start) logical = key / tile * tile / page;
+  if (is_v && sw.page_v_of_previous_tile && key >= tile) logical = (key - tile) / page;
+  if (sw.slot_shift != 0) slot = wrapped(slot + sw.slot_shift, page);
+  const int source = sw.page_of_next_request ? wrapped(request + 1, p.requests) : request;
+
+  if (p.op == ASSAY_OP_PREFILL) {
+    const int32_t row = std::min(logical * page + slot, keys - 1);
+    return {wrapped(c.ops.cu_kv[source * c.ops.cu_kv_stride] + int64_t{row}, p.total_kv), 0};
+  }
+  const Operands& ops = c.ops;
+  const assay_tensor& table = c.tensors->block_table;
+  const int64_t row_stride =
+      sw.page_table_dense && p.table != ASSAY_TABLE_CSR
+          ? (int64_t{p.max_kv_len} + page - 1) / page * (p.table == ASSAY_TABLE_TOKEN ? page : 1)
+          : ops.block_table_stride[0];
+  const int64_t last = p.table == ASSAY_TABLE_CSR
+                           ? 0
+                           : (table.shape[0] - 1) * table.stride[0] + (table.shape[1] - 1) * table.stride[1];
+  if (p.table == ASSAY_TABLE_TOKEN) {
+    const int64_t token = std::min<int64_t>(int64_t{logical} * page + slot, table.shape[1] - 1);
+    const int32_t flat =
+        ops.block_table[std::min(source * row_stride + token * ops.block_table_stride[1], last)];
+    return {wrapped(flat / page, c.blocks), wrapped(flat % page, page)};
+  }
+  if (p.table == ASSAY_TABLE_CSR) {
+    const int64_t entry = ops.indptr[source * ops.indptr_stride] + int64_t{logical};
+    const int64_t known =
+        std::clamp<int64_t>(entry, 0, std::max<int64_t>(0, c.tensors->indices.shape[0] - 1));
+    return {wrapped(ops.indices[known * ops.indices_stride], c.blocks), slot};
+  }
+  const int64_t column = std::min<int64_t>(logical, table.shape[1] - 1);
+  const int64_t at = std::min(source * row_stride + column * ops.block_table_stride[1], last);
+  return {wrapped(ops.block_table[at], c.blocks), slot};
+}
+
+void load_q(const Call& c, int request, int32_t row, int32_t head, float* out) {
+  const Switches& sw = c.sw;
+  const assay_problem& p = c.p();
+  const int dims = p.head_dim_qk;
+  const int32_t kv_head = kv_head_of(c, head);
+  int32_t from_row = row, from_head = head;
+  if (sw.q_row_shift != 0) from_row = wrapped(row + sw.q_row_shift, c.q_len[request]);
+  if (sw.q_heads_swapped && (head ^ 1) < p.heads_q) from_head = head ^ 1;
+  const int64_t packed = c.first_row[request] + int64_t{from_row};
+  int64_t offset = packed * c.ops.q_stride[0] + from_head * c.ops.q_stride[1];
+  int64_t stride = c.ops.q_stride[2];
+  if (sw.q_stride_dense) offset = (packed * p.heads_q + from_head) * dims, stride = 1;
+  decode(c.ops.q + offset * c.ops.q_element_bytes, format_as_read(sw, p.q_format), stride, dims, out);
+  if (!c.how.q_rounded()) return;
+
+  float each[assay_cpu::kMaxHeadDim];
+  const bool q_channel = c.how.q_takes_q_channel && !sw.q_scale_missing;
+  for (int d = 0; d < dims; ++d) {
+    each[d] = q_channel ? assay_cpu::channel_scale(c.ops.q_scale, wrapped(head + sw.q_scale_head, p.heads_q),
+                                                   wrapped(d + sw.q_scale_channel, dims))
+                        : 1.0f;
+    if (c.how.q_takes_k_channel) each[d] *= channel_of(c, c.ops.k_scale, k_fault(sw), kv_head, d, dims);
+  }
+  const double whole = c.how.q_takes_scale ? query_scale(c, request, row, head, kv_head) : 1.0;
+  scale_and_round(out, dims, whole, each, c.how.q_format);
+}
+
+void load_k(const Call& c, int request, int32_t key, int32_t kv_head, float* out) {
+  const int dims = c.p().head_dim_qk;
+  if (key >= c.kv_len[request] && c.sw.zero_tail_keys > 0) {
+    memset(out, 0, sizeof(float) * dims);
+    return;
+  }
+  decode_row(c, c.ops.k, place_of(c, request, key, false), kv_head, dims, out);
+  if (c.how.dequant_k) dequantise(c, c.ops.k_scale, k_fault(c.sw), request, key, kv_head, false, dims, out);
+  for (int d = std::max(0, dims - c.sw.qk_dims_dropped); d < dims; ++d) out[d] = 0;
+}
+
+void load_v(const Call& c, int request, int32_t key, int32_t kv_head, float* out) {
+  const Switches& sw = c.sw;
+  const int dims = c.p().head_dim_v;
+  if (key >= c.kv_len[request] && sw.zero_tail_keys > 0) {
+    memset(out, 0, sizeof(float) * dims);
+    return;
+  }
+  decode_row(c, c.ops.v, place_of(c, request, key, true), kv_head, dims, out);
+  if (c.how.dequant_v) dequantise(c, c.ops.v_scale, v_fault(sw), request, key, kv_head, true, dims, out);
+  if (sw.v_dim_shift != 0) std::rotate(out, out + wrapped(sw.v_dim_shift, dims), out + dims);
+  int kept = dims - sw.v_dims_dropped;
+  if (sw.v_dims_of_qk) kept = std::min(kept, c.p().head_dim_qk);
+  for (int d = std::max(0, kept); d < dims; ++d) out[d] = 0;
+}
+
+float score_scale(const Call& c, int request, int32_t row, int32_t head, int32_t kv_head) {
+  float scale = c.how.q_takes_scale ? 1.0f : query_scale(c, request, row, head, kv_head);
+  if (!c.how.dequant_k && !scores_scaled_by_key(c))
+    scale *= kv_scale(c, c.ops.k_scale, k_fault(c.sw), request, 0, kv_head, false);
+  if (c.sw.k_scale_factor != 0 && c.p().k_scale_kind != ASSAY_SCALE_NONE) scale *= c.sw.k_scale_factor;
+  return scale;
+}
+
+bool scores_scaled_by_key(const Call& c) {
+  return c.p().k_scale_kind == ASSAY_SCALE_TOKEN_HEAD && !c.how.dequant_k;
+}
+
+float key_scale(const Call& c, int request, int32_t key, int32_t kv_head) {
+  return kv_scale(c, c.ops.k_scale, k_fault(c.sw), request, key, kv_head, false);
+}
+
+bool results_scaled_by_channel(const Call& c) {
+  return c.p().v_scale_kind == ASSAY_SCALE_CHANNEL && !c.how.dequant_v;
+}
+
+float result_scale(const Call& c, int request, int32_t kv_head, int32_t dim) {
+  float scale = 1.0f;
+  if (!c.how.dequant_v) {
+    const ScaleFault fault = v_fault(c.sw);
+    scale = results_scaled_by_channel(c) ? channel_of(c, c.ops.v_scale, fault, kv_head, dim, c.p().head_dim_v)
+                                         : kv_scale(c, c.ops.v_scale, fault, request, 0, kv_head, true);
+  }
+  if (c.sw.v_scale_factor != 0 && c.p().v_scale_kind != ASSAY_SCALE_NONE) scale *= c.sw.v_scale_factor;
+  return scale;
+}
+
+int32_t kv_head_of(const Call& c, int32_t head) {
+  const assay_problem& p = c.p();
+  const int32_t group = p.heads_q / p.heads_kv;
+  switch (c.sw.kv_head_map) {
+    case HeadMap::kModulo:
+      return head % p.heads_kv;
+    case HeadMap::kPowerOfTwo:
+      return std::min<int32_t>(head / static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(group))),
+                               p.heads_kv - 1);
+    case HeadMap::kZero:
+      return 0;
+    case HeadMap::kNext:
+      return (head / group + 1) % p.heads_kv;
+    default:
+      return head / group;
+  }
+}
+
+}  // namespace assay_faulty

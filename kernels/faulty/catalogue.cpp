@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables as kernels: C functions carry no context, so each row gets doors of its own, made by the
+// compiler. Also the two exported symbols. Rows beyond kMaxRows do not fit: raise it.
+#include <array>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/faulty/device.hpp"
+#include "kernels/faulty/model.hpp"
+
+namespace assay_faulty {
+namespace {
+
+constexpr int kMaxRows = 288;
+constexpr int kOps[] = {ASSAY_OP_PREFILL, ASSAY_OP_PAGED};
+
+struct Library {
+  std::vector<const Row*> rows;  // variants, then faults
+  std::vector<std::string> names;
+  std::vector<assay_kernel> kernels;  // [rows][prefill, paged]
+  std::vector<const assay_kernel*> listed;
+  std::vector<assay_fault> entries;
+  std::array<std::array<State, 2>, kMaxRows> states;
+  assay_fault_catalogue catalogue{};
+  assay_backend backend{};
+  Library();
+};
+Library& library() {
+  static Library the;
+  return the;
+}
+
+template <int kRow, int kOp>
+int run_door(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
+  return run_model(*library().rows[kRow], p, t, library().states[kRow][kOp == ASSAY_OP_PAGED], error, size);
+}
+
+template <int kOp>
+int supports_door(const assay_problem* p, const assay_device*, char* why, size_t size) {
+  if (p->op == kOp) return ASSAY_OK;
+  snprintf(why, size, "required another op, supported %s, missing the other",
+           kOp == ASSAY_OP_PAGED ? "paged" : "prefill");
+  return ASSAY_UNSUPPORTED;
+}
+
+template <int kRow>
+int arithmetic_door(const assay_problem* p, assay_arithmetic* out) {
+  *out = declared_arithmetic(library().rows[kRow]->arithmetic, *p);
+  return ASSAY_OK;
+}
+
+struct Doors {
+  decltype(assay_kernel::run) run[2];
+  decltype(assay_kernel::arithmetic) arithmetic;
+};
+template <int... kRow>
+constexpr std::array<Doors, sizeof...(kRow)> all_doors(std::integer_sequence<int, kRow...>) {
+  return {
+      Doors{{run_door<kRow, ASSAY_OP_PREFILL>, run_door<kRow, ASSAY_OP_PAGED>}, arithmetic_door<kRow>}...};
+}
+constexpr auto kDoors = all_doors(std::make_integer_sequence<int, kMaxRows>{});
+
+Library::Library() {
+  for (const Table& table : {legal_variants(), planted_faults()})
+    for (int32_t i = 0; i < table.count && rows.size() < kMaxRows; ++i) rows.push_back(&table.rows[i]);
+  names.reserve(rows.size() * 2), kernels.reserve(rows.size() * 2);  // pointers into both are handed out
+  for (size_t i = 0; i < rows.size(); ++i) {
+    assay_fault entry{};
+    entry.struct_size = sizeof entry;
+    entry.name = rows[i]->name, entry.summary = rows[i]->summary, entry.stage = rows[i]->stage;
+    entry.museum = rows[i]->museum, entry.cause = rows[i]->cause;
+    entry.equivalent = rows[i]->equivalent;
+    entry.reached = rows[i]->reached;
+    for (int o = 0; o < 2; ++o) {
+      const bool paged = kOps[o] == ASSAY_OP_PAGED;
+      names.push_back(std::string(paged ? "paged_" : "prefill_") + rows[i]->name);
+      assay_kernel k{};
+      k.struct_size = sizeof k;
+      k.name = names.back().c_str(), k.description = rows[i]->summary, k.arch = "x86-64";
+      k.op = kOps[o];
+      k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
+      k.supports = paged ? supports_door<ASSAY_OP_PAGED> : supports_door<ASSAY_OP_PREFILL>;
+      k.arithmetic = kDoors[i].arithmetic;
+      k.run = kDoors[i].run[o];
+      kernels.push_back(k);
+      if ((rows[i]->ops >> o & 1) == 0) continue;
+      listed.push_back(&kernels.back());
+      (paged ? entry.paged : entry.prefill) = &kernels.back();
+    }
+    entries.push_back(entry);
+  }
+  catalogue.struct_size = sizeof catalogue;
+  catalogue.variant_count = legal_variants().count;
+  catalogue.fault_count = static_cast<int32_t>(rows.size()) - catalogue.variant_count;
+  catalogue.variants = entries.data();
+  catalogue.faults = entries.data() + catalogue.variant_count;
+  fill_device_functions(backend);
+  backend.name = "faulty";
+  backend.kernel_count = static_cast<int32_t>(listed.size());
+  backend.kernels = listed.data();
+}
+
+}  // namespace
+}  // namespace assay_faulty
+
+extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(
+    uint32_t abi_version) {
+  return abi_version == ASSAY_ABI_VERSION ? &assay_faulty::library().backend : nullptr;
+}
+
+extern "C" __attribute__((visibility("default"))) const assay_fault_catalogue* assay_fault_catalogue_open(
+    uint32_t abi_version) {
+  return abi_version == ASSAY_ABI_VERSION ? &assay_faulty::library().catalogue : nullptr;
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transcendental functions of the model kernel over arrays: right to fp32 rounding, or with a relative
+// error of a declared size that is a fixed function of the argument's bits, or FlashAttention-4's cubic.
+// Integer arguments give exact powers of two in every form, as on hardware.
+#pragma once
+
+#include <cstdint>
+
+namespace assay_faulty {
+
+// Largest relative error of the accurate form (fp32 rounding of a nearly exact double), and of the cubic.
+inline constexpr double kExpAccurate = 0x1.02p-24, kExpCubic = 8.9e-5;
+
+struct Exponential {
+  double error = 0;        // relative, beyond kExpAccurate
+  int32_t poly_every = 0;  // every n-th element takes the cubic; 0 = none
+};
+
+// out[i] = 2^x[i] for i = first .. end - 1; the index counts for poly_every. Below 2^-126: zero.
+void exp2_all(const float* x, int first, int end, const Exponential&, float* out);
+float exp2_one(float x, double error = 0);
+
+// values[i] = tanh(values[i]) with a smooth relative error below `error` (0: fp32 rounding only).
+void tanh_all(float* values, int first, int end, double error);
+
+}  // namespace assay_faulty

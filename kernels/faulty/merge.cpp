@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The merge weighs each part by exp(LSE_s - largest LSE), in fp32 and in the order of the parts; the sink is
+// one more part without a value. A row without weight is zero with LSE -infinity, by definition.
+#include "kernels/faulty/merge.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/formats.hpp"
+#include "kernels/faulty/exponential.hpp"
+#include "kernels/faulty/lanes.hpp"
+#include "kernels/faulty/rounding.hpp"
+#include "kernels/faulty/sink.hpp"
+
+namespace assay_faulty {
+namespace {
+
+constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+constexpr float kLog2E = 1.4426950408889634f;
+
+int32_t format_or(int32_t fault, int32_t declared) { return fault != ASSAY_FORMAT_NONE ? fault : declared; }
+
+// Address of an element of O or LSE, wrapped into the span of the operand: wild strides must not crash.
+int64_t inside(int64_t offset, const assay_tensor& t) {
+  int64_t last = 0;
+  for (int i = 0; i < t.rank; ++i) last += (t.shape[i] - 1) * t.stride[i];
+  return offset >= 0 && offset <= last ? offset : ((offset % (last + 1)) + last + 1) % (last + 1);
+}
+
+float weight_of(const Call& c, float lse, float top) {
+  if (lse == kMinusInf) return 0.0f;
+  return exp2_one((lse - top) * (c.sw.merge_base2 ? 1.0f : kLog2E), c.arithmetic.exp_error);
+}
+
+}  // namespace
+
+void keep_part(const Call& c, Partials& to, int stream, int part, const float* o, float lse) {
+  if (c.sw.merge_partial_stale && lse == kMinusInf) return;
+  if (lse != kMinusInf) {
+    float* kept = to.o_of(stream, part);
+    std::copy_n(o, c.p().head_dim_v, kept);
+    if (to.parts > 1)
+      round_all(kept, c.p().head_dim_v, format_or(c.sw.partial_format, c.arithmetic.partial_format));
+  }
+  if (to.parts > 1)
+    lse =
+        static_cast<float>(rounded(lse, format_or(c.sw.partial_lse_format, c.arithmetic.partial_lse_format)));
+  to.lse_of(stream, part) = lse;
+}
+
+float merge_parts(const Call& c, Partials& from, int stream, const Stream& row, float* o) {
+  const Switches& sw = c.sw;
+  const int dims = c.p().head_dim_v;
+  const float sink =
+      sw.merge_lse_missing_sink && from.parts > 1 ? kMinusInf : merge_sink(c, row.row, row.head);
+  std::fill_n(o, dims, 0.0f);
+  if (from.parts == 1) {
+    const float lse = from.lse_of(stream, 0);
+    if (lse == kMinusInf) return sink;  // only a sink, or nothing at all
+    std::copy_n(from.o_of(stream, 0), dims, o);
+    return lse;
+  }
+
+  std::vector<float> lse(from.lse.begin() + int64_t{stream} * from.parts,
+                         from.lse.begin() + int64_t{stream + 1} * from.parts);
+  int parts = from.parts;
+  if (const int wrong = picked(sw.merge_lse_wrong, parts, mix(static_cast<uint32_t>(row.head), 11));
+      wrong >= 0)
+    lse[wrong] = from.lse_of(stream, (wrong + 1) % parts);
+  if (const int dropped = picked(sw.split_dropped, parts, mix(static_cast<uint32_t>(row.head), 13));
+      dropped >= 0)
+    lse[dropped] = kMinusInf;
+  if (sw.counter_not_reset && c.state.calls % 2 == 1) lse[parts - 1] = kMinusInf;
+  if (sw.merge_empty_counted)
+    for (float& x : lse) x = x == kMinusInf ? 0.0f : x;
+
+  float top = sink;
+  for (float x : lse) top = x > top || x != x ? x : top;
+  if (top == kMinusInf) {
+    if (!sw.merge_empty_nan) return kMinusInf;
+    std::fill_n(o, dims, std::numeric_limits<float>::quiet_NaN());
+    return std::numeric_limits<float>::quiet_NaN();
+  }
+  std::vector<float> weight(parts);
+  float sum = weight_of(c, sink, top);
+  for (int s = 0; s < parts; ++s) {
+    weight[s] = weight_of(c, lse[s], top);
+    if (sw.merge_uniform && lse[s] != kMinusInf) weight[s] = 1.0f;
+    sum += weight[s];
+  }
+  const float inverse = sw.not_normalised ? 1.0f : 1.0f / sum;
+  for (int s = 0; s < parts; ++s) {
+    if (weight[s] == 0.0f) continue;
+    const float w = weight[s] * inverse;
+    const float* part = from.o_of(stream, s);
+    for (int d = 0; d < dims; ++d) o[d] = std::fmaf(w, part[d], o[d]);
+  }
+  const double log_sum =
+      sw.merge_base2 ? std::log2(static_cast<double>(sum)) : std::log(static_cast<double>(sum));
+  return top + static_cast<float>(log_sum);
+}
+
+void write_result(const Call& c, int request, const Stream& row, const float* o, float lse) {
+  const Switches& sw = c.sw;
+  const assay_problem& p = c.p();
+  const int32_t rows = c.q_len[request];
+  const bool empty = lse == kMinusInf;
+  if (row.row == picked(sw.row_unwritten, rows, mix(static_cast<uint32_t>(request), 19))) return;
+  if (empty && sw.empty_rows_unwritten) return;
+  const bool zeroed =
+      sw.output_zeros || row.row == picked(sw.row_zeroed, rows, mix(static_cast<uint32_t>(request), 21));
+
+  const int32_t to_row = sw.o_row_shift == 0 ? row.row : ((row.row + sw.o_row_shift) % rows + rows) % rows;
+  const int64_t packed = c.first_row[request] + int64_t{to_row};
+  const int64_t* stride = sw.o_stride_of_q ? c.ops.q_stride : c.ops.o_stride;
+  for (int32_t d = 0; d < p.head_dim_v; ++d) {
+    float x = zeroed ? 0.0f : o[d];
+    if (sw.output_factor != 0) x *= sw.output_factor;
+    if (sw.output_nan && d == 0 && row.row == 0) x = std::numeric_limits<float>::quiet_NaN();
+    if (sw.output_truncated) x = static_cast<float>(rounded(x, p.o_format, true));
+    assay_cpu::store_element(c.ops.o,
+                             inside(packed * stride[0] + row.head * stride[1] + d * stride[2], c.tensors->o),
+                             p.o_format, x);
+  }
+
+  if (sw.lse == Lse::kBase2 && !empty) lse *= kLog2E;
+  if (sw.lse == Lse::kIgnoresSink && p.has_sinks) {
+    // O keeps the sink; the LSE is that of the keys alone.
+    const double with = std::exp(static_cast<double>(lse)),
+                 alone = with - std::exp(static_cast<double>(sink_of(c, row.row, row.head)));
+    lse = alone > 0 ? static_cast<float>(std::log(alone)) : kMinusInf;
+  }
+  if (empty && sw.empty_rows_lse_finite) lse = -3.4028235e38f;
+  if (empty && sw.empty_rows_lse_zero) lse = 0.0f;
+  if (sw.unstable && c.state.calls % 2 == 1 && !empty) lse = std::nextafter(lse, lse + 1.0f);
+  int64_t lse_row = packed, lse_head = row.head;
+  if (sw.lse == Lse::kOtherHead) lse_head = (lse_head + 1) % p.heads_q;
+  if (sw.lse == Lse::kOtherRow) lse_row = c.first_row[request] + (to_row + 1) % rows;
+  const int64_t at = sw.lse_stride_dense ? lse_row * p.heads_q + lse_head
+                                         : lse_row * c.ops.lse_stride[0] + lse_head * c.ops.lse_stride[1];
+  c.ops.lse[inside(at, c.tensors->lse)] = lse;
+}
+
+}  // namespace assay_faulty

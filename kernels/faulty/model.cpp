@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model kernel: the stages in order, request by request and KV head by KV head. Rows that share a KV head
+// go through its tiles together, in blocks, so a tile is loaded once.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+
+#include "kernels/faulty/cache.hpp"
+#include "kernels/faulty/call.hpp"
+#include "kernels/faulty/lanes.hpp"
+#include "kernels/faulty/mask.hpp"
+#include "kernels/faulty/merge.hpp"
+#include "kernels/faulty/rounding.hpp"
+#include "kernels/faulty/stream.hpp"
+
+namespace assay_faulty {
+namespace {
+
+// Streams that meet a tile together: enough to pay for loading it, few enough to stay in a private cache.
+constexpr int kBlockStreams = 64;
+
+class Runner {
+ public:
+  explicit Runner(const Call& c)
+      : c_(c), scratch_(c), q_stride_(c.p().head_dim_qk), o_stride_(padded(c.p().head_dim_v)) {
+    o_.resize(o_stride_);
+  }
+
+  void request(int r) {
+    parts_ = parts_of(c_, r);
+    partials_.parts = static_cast<int>(parts_.size());
+    partials_.stride = o_stride_;
+    const assay_problem& p = c_.p();
+    for (int32_t g = 0; g < p.heads_kv; ++g) {
+      std::vector<int32_t> heads;
+      for (int32_t h = 0; h < p.heads_q; ++h)
+        if (kv_head_of(c_, h) == g) heads.push_back(h);
+      if (heads.empty()) continue;
+      const int32_t rows = std::max<int32_t>(1, kBlockStreams / static_cast<int32_t>(heads.size()));
+      for (int32_t i = 0; i < c_.q_len[r]; i += rows) block(r, g, heads, i, std::min(c_.q_len[r], i + rows));
+    }
+  }
+
+ private:
+  void block(int r, int32_t g, const std::vector<int32_t>& heads, int32_t first_row, int32_t end_row) {
+    prepare(r, g, heads, first_row, end_row);
+    for (int s = 0; s < static_cast<int>(parts_.size()); ++s) part(r, g, s);
+    for (size_t n = 0; n < streams_.size(); ++n) {
+      const float lse = merge_parts(c_, partials_, static_cast<int>(n), streams_[n], o_.data());
+      write_result(c_, r, streams_[n], o_.data(), lse);
+    }
+  }
+
+  void prepare(int r, int32_t g, const std::vector<int32_t>& heads, int32_t first_row, int32_t end_row) {
+    streams_.clear();
+    for (int32_t i = first_row; i < end_row; ++i)
+      for (int32_t h : heads) streams_.push_back({i, h});
+    q_.resize(streams_.size() * q_stride_), q_exponent_.resize(q_.size());
+    sums_.resize(streams_.size() * o_stride_);
+    partials_.o.resize(streams_.size() * parts_.size() * o_stride_);
+    partials_.lse.resize(streams_.size() * parts_.size());
+    const int smallest = format_of(c_.how.q_rounded() ? c_.how.q_format : c_.p().q_format).smallest_exponent;
+    for (size_t n = 0; n < streams_.size(); ++n) {
+      Stream& stream = streams_[n];
+      stream.seen = visible_interval(c_, r, stream.row, stream.head);
+      stream.dropped = picked_key(c_, c_.sw.key_dropped, r, stream.row, stream.seen);
+      stream.doubled = picked_key(c_, c_.sw.key_doubled, r, stream.row, stream.seen);
+      stream.unsummed = picked_key(c_, c_.sw.l_missing_key, r, stream.row, stream.seen);
+      stream.scale = score_scale(c_, r, stream.row, stream.head, g);
+      load_q(c_, r, stream.row, stream.head, q_.data() + n * q_stride_);
+      exponents_of(q_.data() + n * q_stride_, q_stride_, smallest, q_exponent_.data() + n * q_stride_);
+    }
+  }
+
+  void part(int r, int32_t g, int s) {
+    for (size_t n = 0; n < streams_.size(); ++n) start_stream(c_, streams_[n], sums_.data() + n * o_stride_);
+    const Part& part = parts_[s];
+    const int32_t count = part.end_tile - part.first_tile;
+    for (int32_t i = 0; i < count; ++i)
+      tile(r, g, c_.arithmetic.reverse ? part.end_tile - 1 - i : part.first_tile + i);
+    const bool only = parts_.size() == 1;
+    for (size_t n = 0; n < streams_.size(); ++n) {
+      float* o = sums_.data() + n * o_stride_;
+      const float lse = finish_stream(c_, r, g, streams_[n], only, o);
+      keep_part(c_, partials_, static_cast<int>(n), s, o, lse);
+    }
+  }
+
+  void tile(int r, int32_t g, int32_t t) {
+    const int32_t keys = c_.arithmetic.tile_keys, first = t * keys;
+    if (const Pick pick = c_.sw.tile_dropped; pick != Pick::kNone) {
+      const int32_t tiles = (c_.kv_len[r] + keys - 1) / keys;
+      if (t == picked(pick, tiles, mix(static_cast<uint32_t>(r), 23))) return;
+    }
+    KeyInterval wanted{std::numeric_limits<int32_t>::max(), 0};
+    for (const Stream& stream : streams_) {
+      const int32_t begin = std::max(first, stream.seen.begin), end = std::min(first + keys, stream.seen.end);
+      if (begin >= end) continue;
+      wanted.begin = std::min(wanted.begin, begin), wanted.end = std::max(wanted.end, end);
+    }
+    if (c_.sw.sentinel != 0) wanted = {first, std::min(first + keys, c_.kv_len[r])};
+    if (wanted.begin >= wanted.end) return;
+    load_tile(c_, r, g, t, wanted, scratch_);
+    for (size_t n = 0; n < streams_.size(); ++n)
+      visit_tile(c_, r, streams_[n], q_.data() + n * q_stride_, q_exponent_.data() + n * q_stride_,
+                 sums_.data() + n * o_stride_, scratch_);
+  }
+
+  const Call& c_;
+  Scratch scratch_;
+  int q_stride_, o_stride_;
+  std::vector<Part> parts_;
+  std::vector<Stream> streams_;
+  std::vector<float> q_, sums_, o_;
+  std::vector<int16_t> q_exponent_;
+  Partials partials_;
+};
+
+// Faults that spoil memory rather than numbers.
+void spoil_memory(const Call& c) {
+  const assay_tensor& o = c.tensors->o;
+  if (c.sw.writes_guard && c.p().total_q > 0) {
+    int64_t last = 0;
+    for (int i = 0; i < o.rank; ++i) last += (o.shape[i] - 1) * o.stride[i];
+    memset(static_cast<char*>(o.data) + (last + 1) * assay_cpu::element_bytes(o.format), 0x3c, 2);
+  }
+  if (c.sw.writes_input && c.p().total_q > 0) *static_cast<unsigned char*>(c.tensors->q.data) ^= 1u;
+}
+
+}  // namespace
+
+int run_model(const Row& row, const assay_problem* p, const assay_tensors* t, State& state, char* error,
+              size_t size) {
+  Operands operands;
+  if (!assay_cpu::make_operands(p, t, &operands, error, size)) return ASSAY_INVALID_ARGUMENT;
+  if (p->head_dim_qk > assay_cpu::kMaxHeadDim || p->head_dim_v > assay_cpu::kMaxHeadDim) {
+    snprintf(error, size, "head dimensions %d and %d, accepted are up to %d", p->head_dim_qk, p->head_dim_v,
+             assay_cpu::kMaxHeadDim);
+    return ASSAY_INVALID_ARGUMENT;
+  }
+  Call c{operands, t, row.arithmetic, row.switches, resolve(row.arithmetic, *p), state, 0, {}, {}, {}, 0};
+  c.blocks = static_cast<int32_t>(p->op == ASSAY_OP_PAGED ? t->k.shape[0] : p->total_kv);
+  read_metadata(c);
+  Runner runner(c);
+  for (int r = 0; r < p->requests; ++r) runner.request(r);
+  spoil_memory(c);
+  ++state.calls;
+  return ASSAY_OK;
+}
+
+}  // namespace assay_faulty

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which unit serves a case and how its operands get there, decided by the formats as real kernels do; and the
+// same as a declaration. Both come from one place, so a kernel cannot declare what it does not do.
+#include <algorithm>
+
+#include "kernels/faulty/call.hpp"
+#include "kernels/faulty/exponential.hpp"
+#include "kernels/faulty/lanes.hpp"
+#include "kernels/faulty/rounding.hpp"
+
+namespace assay_faulty {
+namespace {
+
+bool is_fp8(int32_t f) {
+  return f == ASSAY_FP8_E4M3 || f == ASSAY_FP8_E5M2 || f == ASSAY_FP8_E4M3FNUZ || f == ASSAY_FP8_E5M2FNUZ;
+}
+bool is_16_bit(int32_t f) { return f == ASSAY_BF16 || f == ASSAY_FP16; }
+int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+
+double unit_roundoff(int32_t format) {
+  return 0.5 / static_cast<double>(1 << format_of(format).mantissa_bits);
+}
+
+}  // namespace
+
+Resolved resolve(const Arithmetic& a, const assay_problem& p) {
+  Resolved r;
+  const bool q_channel = p.q_scale_kind == ASSAY_SCALE_CHANNEL,
+             k_channel = p.k_scale_kind == ASSAY_SCALE_CHANNEL;
+  const bool v_by_token = p.v_scale_kind == ASSAY_SCALE_TOKEN_HEAD;
+  const bool scaled = p.k_scale_kind != ASSAY_SCALE_NONE || p.v_scale_kind != ASSAY_SCALE_NONE;
+  // The narrow units multiply codes, so a scale inside the sum (a channel of Q or K, a token of V) shuts
+  // them.
+  const bool codes = !q_channel && !k_channel && !v_by_token;
+  const bool fp8 = a.has_fp8 && codes && is_fp8(p.q_format) && is_fp8(p.k_format) && is_fp8(p.v_format);
+  const bool int8 = a.has_int8 && codes && p.q_format == ASSAY_INT8 && p.k_format == ASSAY_INT8;
+  const bool fp32 = p.q_format == ASSAY_FP32 || p.k_format == ASSAY_FP32 || p.v_format == ASSAY_FP32;
+
+  Unit unit = fp8 ? a.fp8 : a.wide;
+  if (fp32 && unit.qk.kind == ASSAY_ACC_BLOCK) unit = Unit{};
+  r.qk = unit.qk, r.pv = unit.pv;
+  r.promote_pv = unit.promote_pv;
+  r.p_offset = unit.p_offset_log2;
+  r.p_format = unit.p_format;
+  const bool lanes = unit.qk.kind == ASSAY_ACC_FMA;
+  const int32_t half = p.q_format == ASSAY_FP16 ? ASSAY_FP16 : ASSAY_BF16;
+
+  if (!fp8 && !int8 && !fp32 && scaled && (a.dequant || (!lanes && (k_channel || v_by_token)))) {
+    r.dequant_k = r.dequant_v = true;
+    r.dequant_format = half;
+  } else if (v_by_token) {
+    r.dequant_v = true;  // fp32 lanes: one rounding of code * scale
+  }
+  r.q_takes_q_channel = q_channel;
+  r.q_takes_k_channel = k_channel && !r.dequant_k;
+  r.q_takes_scale = a.q_prescaled && !fp8 && !int8;
+  r.q_format = lanes ? ASSAY_FP32 : is_16_bit(p.q_format) ? p.q_format : half;
+  if (fp8 || int8) r.q_format = p.q_format;
+
+  if (r.p_format == kOfOperands) {
+    if (lanes)
+      r.p_format = ASSAY_FP32;
+    else if (fp8)
+      r.p_format =
+          p.v_format == ASSAY_FP8_E5M2 || p.v_format == ASSAY_FP8_E5M2FNUZ ? ASSAY_FP8_E5M2 : ASSAY_FP8_E4M3;
+    else if (r.dequant_v)
+      r.p_format = r.dequant_format;
+    else
+      r.p_format = is_16_bit(p.v_format) ? p.v_format : half;
+  }
+  if (int8) {
+    r.qk = {ASSAY_ACC_INT32, 1, 0, 23};
+    if (p.v_format == ASSAY_INT8) {
+      r.pv = r.qk;
+      r.p_format = ASSAY_INT8;
+      r.p_tile_max = a.int8_tile_max;
+      r.p_offset = 0;
+    }
+  }
+
+  const int32_t keys = std::max(1, p.max_kv_len), tiles = ceil_div(keys, a.tile_keys);
+  r.parts = a.split_keys > 0 ? ceil_div(keys, a.split_keys) : a.splits;
+  const int32_t part_tiles = a.split_keys > 0 ? a.split_keys / a.tile_keys : ceil_div(tiles, r.parts);
+  // One lane of the sixteen a row sum runs in, their folding, and the sink.
+  r.row_sum_chain = std::min(part_tiles, tiles) * ceil_div(a.tile_keys, kColumns) + 5;
+  r.sink_first = a.sink_first && r.parts == 1;
+  return r;
+}
+
+assay_arithmetic declared_arithmetic(const Arithmetic& a, const assay_problem& p) {
+  const Resolved r = resolve(a, p);
+  const auto unit = [](const Accumulator& u) {
+    return assay_accumulator{u.kind, u.block, u.fraction_bits, u.mantissa_bits};
+  };
+  assay_arithmetic d{};
+  d.struct_size = sizeof d;
+  d.qk = unit(r.qk), d.pv = unit(r.pv);
+  d.promote_pv = r.promote_pv;
+  d.tile_keys = a.tile_keys;
+  d.tile_reverse = a.reverse;
+  d.splits = r.parts;
+  d.split_keys = a.split_keys;
+  d.row_sum_chain = r.row_sum_chain;
+  d.p_format = r.p_format;
+  d.p_truncated = a.p_truncated;
+  d.p_int8_tile_max = r.p_tile_max;
+  d.row_sum_from_rounded_p = a.row_sum_from_rounded_p;
+  d.dequant_format = r.dequant_k ? r.dequant_format : ASSAY_FORMAT_NONE;
+  d.dequant_replayed = r.dequant_k;
+  d.partial_format = a.partial_format;
+  d.partial_lse_format = a.partial_lse_format;
+  d.rescale_lag_log2 = a.lag_log2;
+  d.p_offset_log2 = r.p_offset;
+  d.exp_relative_error = a.exp_error + kExpAccurate;
+  d.exp_poly_every = a.exp_poly_every;
+  d.exp_poly_relative_error = a.exp_poly_every > 0 ? kExpCubic : 0;
+  d.tanh_relative_error = a.tanh_error + 0x1.02p-24;
+  // Two scales may meet in fp32 before they meet Q.
+  d.q_rounding = r.q_rounded() ? unit_roundoff(r.q_format) + 0x1p-24 : 0;
+  d.order_declared = 1;
+  d.sink_first = r.sink_first;
+  return d;
+}
+
+}  // namespace assay_faulty

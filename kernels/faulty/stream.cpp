@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tile by tile: products, scale, cap, bias, mask, running maximum, exponentials, rounding of P, values. Each
+// step names the arithmetic it follows; the switches stand beside the step they spoil.
+#include "kernels/faulty/stream.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/faulty/cache.hpp"
+#include "kernels/faulty/exponential.hpp"
+#include "kernels/faulty/lanes.hpp"
+#include "kernels/faulty/mask.hpp"
+#include "kernels/faulty/rounding.hpp"
+#include "kernels/faulty/sink.hpp"
+
+namespace assay_faulty {
+namespace {
+
+constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
+
+double log2e_of(const Switches& sw) { return sw.log2e != 0 ? sw.log2e : kLog2E; }
+
+int32_t p_format_of(const Call& c) {
+  return c.sw.p_format != ASSAY_FORMAT_NONE ? c.sw.p_format : c.how.p_format;
+}
+float p_offset_of(const Call& c) { return c.how.p_offset + (c.sw.p_saturated ? 1.0f : 0.0f); }
+
+// ---- scores
+
+void dot_products(const Call& c, const float* q, const int16_t* q_exponent, int first, int columns,
+                  Scratch& s) {
+  std::fill_n(s.score.begin() + first, columns, 0.0f);
+  const Tile& t = s.tile;
+  const int dims = c.p().head_dim_qk;
+  if (c.sw.qk_accumulator_format == ASSAY_FORMAT_NONE) {
+    accumulate(c.how.qk, q, q_exponent, {t.k.data(), t.k_exponent.data(), t.k_stride}, dims, first, columns,
+               s.score.data());
+  } else {
+    for (int d = 0; d < dims; d += 16) {
+      const int64_t row = int64_t{d} * t.k_stride;
+      accumulate(c.how.qk, q + d, q_exponent + d, {t.k.data() + row, t.k_exponent.data() + row, t.k_stride},
+                 std::min(16, dims - d), first, columns, s.score.data());
+      round_all(s.score.data() + first, columns, c.sw.qk_accumulator_format);
+    }
+  }
+  round_all(s.score.data() + first, columns, c.sw.scores_format);
+}
+
+void apply_alibi(const Call& c, int request, const Stream& stream, int lo, int hi, Scratch& s) {
+  const assay_problem& p = c.p();
+  const Switches& sw = c.sw;
+  if (p.alibi == ASSAY_ALIBI_NONE || sw.alibi == Alibi::kIgnored) return;
+  const int32_t head =
+      sw.alibi == Alibi::kOtherHead ? (stream.head + sw.alibi_head) % p.heads_q : stream.head;
+  float slope = c.ops.alibi_slopes[head * c.ops.alibi_stride];
+  if (sw.alibi == Alibi::kSignFlipped) slope = -slope;
+  if (sw.alibi == Alibi::kScaled) slope *= c.softmax_scale;
+  const bool root = p.alibi == ASSAY_ALIBI_SQRT && sw.alibi != Alibi::kSqrtIgnored;
+  const int32_t position = c.kv_len[request] - p.q_len[request] + stream.row;
+  for (int w = lo; w < hi; ++w) {
+    const int32_t distance = position - (s.tile.first + w) + sw.alibi_shift;
+    const float d = distance > 0 ? static_cast<float>(distance) : 0.0f;
+    s.score[w] = std::fmaf(-slope, root ? std::sqrt(d) : d, s.score[w]);
+  }
+}
+
+void finish_scores(const Call& c, int request, const Stream& stream, int lo, int hi, Scratch& s) {
+  const assay_problem& p = c.p();
+  const bool by_key = scores_scaled_by_key(c), natural = natural_scores(c);
+  float* x = s.score.data();
+  const bool cap = p.softcap > 0 && c.sw.softcap != Softcap::kIgnored;
+  if (cap && c.sw.softcap == Softcap::kBeforeScale) {
+    for (int w = lo; w < hi; ++w) x[w] /= p.softcap;
+    tanh_all(x, lo, hi, c.arithmetic.tanh_error);
+    for (int w = lo; w < hi; ++w)
+      x[w] = x[w] * p.softcap * (stream.scale * (by_key ? s.tile.scale[w] : 1.0f));
+  } else if (cap) {
+    const float inverse = 1.0f / p.softcap;
+    const float ratio = stream.scale * inverse;
+    for (int w = lo; w < hi; ++w) x[w] *= by_key ? ratio * s.tile.scale[w] : ratio;
+    tanh_all(x, lo, hi, c.arithmetic.tanh_error);
+    const float back = c.sw.softcap == Softcap::kRatio ? 1.0f : p.softcap;
+    for (int w = lo; w < hi; ++w) x[w] *= back;
+  } else if (natural) {
+    for (int w = lo; w < hi; ++w) x[w] *= by_key ? stream.scale * s.tile.scale[w] : stream.scale;
+  } else if (by_key) {
+    for (int w = lo; w < hi; ++w) x[w] *= s.tile.scale[w];
+  }
+  apply_alibi(c, request, stream, lo, hi, s);
+}
+
+// Columns the row does not see hold -infinity (or a fault's sentinel).
+void apply_mask(const Call& c, int request, const Stream& stream, int lo, int hi, Scratch& s) {
+  const int32_t first = s.tile.first;
+  float hidden = c.sw.sentinel != 0 ? c.sw.sentinel : kMinusInf;
+  if (c.sw.softcap == Softcap::kAfterMask && c.p().softcap > 0) hidden = -c.p().softcap;
+  for (int w = lo; w < hi; ++w)
+    if (first + w < stream.seen.begin || first + w >= stream.seen.end) s.score[w] = hidden;
+  if (asks_key_by_key(c)) {
+    const int drafts = std::max(lo, c.kv_len[request] - c.p().q_len[request] - first);
+    for (int w = drafts; w < hi; ++w)
+      if (!key_visible(c, request, stream.row, first + w)) s.score[w] = hidden;
+  }
+  if (stream.dropped >= first + lo && stream.dropped < first + hi)
+    s.score[stream.dropped - first] = kMinusInf;
+}
+
+// ---- softmax
+
+bool skips_rescale(Pick pick, int32_t update, const Stream& stream) {
+  switch (pick) {
+    case Pick::kNone:
+      return false;
+    case Pick::kFirst:
+      return update == 1;
+    case Pick::kSecond:
+      return update == 2;
+    default:
+      return mix(static_cast<uint32_t>(update), static_cast<uint32_t>(stream.row)) % 2 == 0;
+  }
+}
+
+void scale_all(float* values, int count, float factor) {
+  for (int i = 0; i < count; ++i) values[i] *= factor;
+}
+
+// Advances the running maximum and brings what was summed before to the new one.
+void advance_maximum(const Call& c, Stream& stream, float tile_maximum, float factor, float* o, int dims) {
+  const float before = stream.maximum;
+  float now = std::max(before, tile_maximum);
+  if (before == kMinusInf || c.sw.max_not_carried) {
+    stream.maximum = c.sw.max_not_carried ? tile_maximum : now;
+    return;
+  }
+  if (!(now > before)) {
+    if (now != now || tile_maximum != tile_maximum) stream.maximum = tile_maximum;
+    return;
+  }
+  const float step = (before - now) * factor;
+  if (c.arithmetic.lag_log2 > 0 && step >= -c.arithmetic.lag_log2) return;
+  stream.maximum = now;
+  ++stream.updates;
+  const float rescale = exp2_one(step, c.arithmetic.exp_error);
+  if (!c.sw.l_never_rescaled && !skips_rescale(c.sw.l_not_rescaled, stream.updates, stream))
+    scale_all(stream.sum, 16, rescale);
+  if (!c.sw.o_never_rescaled && !skips_rescale(c.sw.o_not_rescaled, stream.updates, stream))
+    scale_all(o, dims, rescale);
+}
+
+// P in the format of the second product; returns what one unit of it is worth.
+float round_weights(const Call& c, int lo, int hi, float largest, float* p) {
+  const int32_t format = p_format_of(c);
+  if (format == ASSAY_INT8) {
+    const float codes = c.how.p_tile_max && largest > 0 ? 127.0f / largest : 127.0f;
+    const bool truncate = c.arithmetic.p_truncated || c.sw.p_truncated;
+    for (int w = lo; w < hi; ++w) {
+      const float code = truncate ? __builtin_truncf(p[w] * codes) : __builtin_rintf(p[w] * codes);
+      p[w] = code > 127.0f ? 127.0f : code;
+    }
+    return c.how.p_tile_max ? largest * (1.0f / 127.0f) : 1.0f / 127.0f;
+  }
+  round_all(p + lo, hi - lo, format, c.arithmetic.p_truncated || c.sw.p_truncated);
+  return 1.0f;
+}
+
+void add_values(const Call& c, int lo, int hi, float unit, float* o, Scratch& s) {
+  const int dims = padded(c.p().head_dim_v);
+  const Tile& t = s.tile;
+  const int32_t format = p_format_of(c);
+  // Products are dealt to lanes or blocks from the beginning of the tile.
+  const int step = std::max(1, c.how.pv.block), from = lo / step * step;
+  std::fill(s.weight.begin() + from, s.weight.begin() + lo, 0.0f);
+  exponents_of(s.weight.data() + from, hi - from,
+               format == ASSAY_INT8 ? -126 : format_of(format).smallest_exponent,
+               s.weight_exponent.data() + from);
+  const int64_t row = int64_t{from} * t.v_stride;
+  const Matrix v{t.v.data() + row, t.v_exponent.data() + row, t.v_stride};
+  const auto sum_to = [&](float* to) {
+    accumulate(c.how.pv, s.weight.data() + from, s.weight_exponent.data() + from, v, hi - from, 0, dims, to);
+  };
+  const bool apart = c.how.promote_pv || format == ASSAY_INT8;
+  if (!apart) {
+    sum_to(o);
+  } else {
+    std::fill(s.product.begin(), s.product.end(), 0.0f);
+    sum_to(s.product.data());
+    if (format == ASSAY_INT8 && c.how.p_tile_max)
+      for (int d = 0; d < dims; ++d) o[d] = std::fmaf(s.product[d], unit, o[d]);
+    else  // codes of a fixed scale: 1/127 joins at the end
+      for (int d = 0; d < dims; ++d) o[d] += s.product[d];
+  }
+  round_all(o, dims, c.sw.o_accumulator_format);
+}
+
+}  // namespace
+
+bool natural_scores(const Call& c) {
+  const assay_problem& p = c.p();
+  return p.softcap > 0 || p.alibi != ASSAY_ALIBI_NONE || p.has_sinks || c.sw.sentinel != 0;
+}
+
+float log2_factor(const Call& c, const Stream& stream) {
+  const double log2e = log2e_of(c.sw);
+  return static_cast<float>(natural_scores(c) ? log2e : stream.scale * log2e);
+}
+
+float natural_factor(const Call& c, const Stream& stream) {
+  return natural_scores(c) ? 1.0f : static_cast<float>(log2_factor(c, stream) * kLn2);
+}
+
+Scratch::Scratch(const Call& c) {
+  const int keys = padded(c.arithmetic.tile_keys), qk = c.p().head_dim_qk, v = padded(c.p().head_dim_v);
+  tile.k_stride = keys, tile.v_stride = v;
+  tile.k.resize(size_t(qk) * keys), tile.k_exponent.resize(size_t(qk) * keys, kZeroExponent);
+  tile.v.resize(size_t(keys) * v), tile.v_exponent.resize(size_t(keys) * v, kZeroExponent);
+  tile.scale.resize(keys);
+  row.resize(size_t(keys) * qk);
+  score.resize(keys), argument.resize(keys), weight.resize(keys), product.resize(v);
+  weight_exponent.resize(keys);
+}
+
+void load_tile(const Call& c, int request, int32_t kv_head, int32_t tile, KeyInterval wanted, Scratch& s) {
+  const assay_problem& p = c.p();
+  Tile& t = s.tile;
+  const int keys = c.arithmetic.tile_keys, qk = p.head_dim_qk;
+  t.first = tile * keys;
+  t.loaded = std::max(0, wanted.begin - t.first);
+  t.end = std::min(keys, wanted.end - t.first);
+  const bool by_key = scores_scaled_by_key(c);
+  for (int w = t.loaded; w < t.end; ++w) {
+    load_k(c, request, t.first + w, kv_head, s.row.data() + int64_t{w} * qk);
+    load_v(c, request, t.first + w, kv_head, t.v.data() + int64_t{w} * t.v_stride);
+    if (by_key) t.scale[w] = key_scale(c, request, t.first + w, kv_head);
+  }
+  for (int d = 0; d < qk; ++d) {
+    float* to = t.k.data() + int64_t{d} * t.k_stride;
+    for (int w = t.loaded; w < t.end; ++w) to[w] = s.row[int64_t{w} * qk + d];
+  }
+  const auto smallest = [&](int32_t format, bool dequantised) {
+    return format_of(dequantised ? c.how.dequant_format : format).smallest_exponent;
+  };
+  if (c.how.qk.kind == ASSAY_ACC_BLOCK) {
+    const int from = t.loaded / kColumns * kColumns, columns = padded(t.end) - from;
+    for (int d = 0; d < qk; ++d) {
+      const int64_t at = int64_t{d} * t.k_stride + from;
+      exponents_of(t.k.data() + at, columns, smallest(p.k_format, c.how.dequant_k), t.k_exponent.data() + at);
+    }
+  }
+  if (c.how.pv.kind == ASSAY_ACC_BLOCK) {
+    const int64_t at = int64_t{t.loaded} * t.v_stride;
+    exponents_of(t.v.data() + at, (t.end - t.loaded) * t.v_stride, smallest(p.v_format, c.how.dequant_v),
+                 t.v_exponent.data() + at);
+  }
+}
+
+void start_stream(const Call& c, Stream& stream, float* o) {
+  std::fill_n(stream.sum, 16, 0.0f);
+  std::fill_n(o, padded(c.p().head_dim_v), 0.0f);
+  stream.updates = 0;
+  stream.maximum = kMinusInf;
+  if (const float sink = early_sink(c, stream.row, stream.head); sink != kMinusInf) {
+    stream.maximum = sink;
+    stream.sum[0] = exp2_one(p_offset_of(c));
+  }
+}
+
+void visit_tile(const Call& c, int request, Stream& stream, const float* q, const int16_t* q_exponent,
+                float* o, Scratch& s) {
+  const Tile& t = s.tile;
+  const bool masked_too = c.sw.sentinel != 0 || (c.sw.softcap == Softcap::kAfterMask && c.p().softcap > 0);
+  const int lo = masked_too ? t.loaded : std::max(t.loaded, stream.seen.begin - t.first);
+  const int hi = masked_too ? t.end : std::min(t.end, stream.seen.end - t.first);
+  if (lo >= hi) return;
+  const int from = lo / kColumns * kColumns;
+  dot_products(c, q, q_exponent, from, padded(hi) - from, s);
+  finish_scores(c, request, stream, lo, hi, s);
+  apply_mask(c, request, stream, lo, hi, s);
+
+  float tile_maximum = kMinusInf;
+  for (int w = lo; w < hi; ++w) tile_maximum = s.score[w] > tile_maximum ? s.score[w] : tile_maximum;
+  float any_nan = 0;
+  for (int w = lo; w < hi; ++w) any_nan += s.score[w] != s.score[w] ? 1.0f : 0.0f;
+  if (any_nan > 0) tile_maximum = std::numeric_limits<float>::quiet_NaN();
+  if (tile_maximum == kMinusInf) return;
+  const float factor = log2_factor(c, stream);
+  advance_maximum(c, stream, tile_maximum, factor, o, padded(c.p().head_dim_v));
+
+  const float bias = p_offset_of(c) - stream.maximum * factor;
+  for (int w = lo; w < hi; ++w) s.argument[w] = std::fmaf(s.score[w], factor, bias);
+  float* p = s.weight.data();
+  const double error = c.sw.exp_error != 0 ? c.sw.exp_error : c.arithmetic.exp_error;
+  exp2_all(s.argument.data(), lo, hi, {error, c.arithmetic.exp_poly_every}, p);
+  if (const int w = stream.doubled - t.first; w >= lo && w < hi) p[w] *= 2;
+
+  const bool from_rounded = c.arithmetic.row_sum_from_rounded_p != c.sw.row_sum_flipped;
+  const int skipped = stream.unsummed - t.first;
+  const auto add_to_sums = [&](float unit) {
+    const float kept = skipped >= lo && skipped < hi ? p[skipped] : 0.0f;
+    if (kept != 0.0f) p[skipped] = 0.0f;
+    int w = lo;
+    for (; w < hi && w % 16 != 0; ++w) stream.sum[w % 16] += p[w] * unit;
+    for (; w + 16 <= hi; w += 16)
+      for (int i = 0; i < 16; ++i) stream.sum[i] += p[w + i] * unit;
+    for (; w < hi; ++w) stream.sum[w % 16] += p[w] * unit;
+    if (kept != 0.0f) p[skipped] = kept;
+  };
+  float largest = 0;
+  for (int w = lo; w < hi; ++w) largest = p[w] > largest ? p[w] : largest;
+  if (!from_rounded) add_to_sums(1.0f);
+  const float unit = round_weights(c, lo, hi, largest, p);
+  if (from_rounded) add_to_sums(unit);
+  add_values(c, lo, hi, unit, o, s);
+}
+
+float finish_stream(const Call& c, int request, int32_t kv_head, const Stream& stream, bool last_part,
+                    float* o) {
+  float sums[16];
+  std::copy_n(stream.sum, 16, sums);
+  for (int width = 8; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) sums[i] += sums[i + width];
+  float sum = sums[0], maximum = stream.maximum;
+  const int dims = c.p().head_dim_v;
+  if (maximum == kMinusInf || sum == 0) return kMinusInf;
+
+  const float offset = p_offset_of(c);
+  const float factor = log2_factor(c, stream), natural = natural_factor(c, stream);
+  if (const float sink = late_sink(c, stream.row, stream.head, last_part); sink != kMinusInf) {
+    const float shift = (maximum - sink) * static_cast<float>(kLog2E);  // scores are natural where sinks are
+    if (shift >= 0) {
+      sum += exp2_one(offset - shift);
+    } else {
+      const float rescale = exp2_one(shift);
+      scale_all(o, dims, rescale);
+      sum = sum * rescale + exp2_one(offset);
+      maximum = sink;
+    }
+  }
+  (void)factor;
+  float inverse = c.sw.not_normalised ? 1.0f : 1.0f / sum;
+  if (p_format_of(c) == ASSAY_INT8 && !c.how.p_tile_max) inverse *= 1.0f / 127.0f;
+  if (results_scaled_by_channel(c)) {
+    for (int d = 0; d < dims; ++d) o[d] = o[d] * inverse * result_scale(c, request, kv_head, d);
+  } else {
+    const float scale = result_scale(c, request, kv_head, 0);
+    for (int d = 0; d < dims; ++d) o[d] = o[d] * inverse * scale;
+  }
+  const double log_sum = std::log(static_cast<double>(sum)) - static_cast<double>(offset) * kLn2;
+  if (c.sw.lse == Lse::kIgnoresMax) return static_cast<float>(log_sum);
+  if (c.sw.lse == Lse::kFromScaled) return maximum * factor + static_cast<float>(log_sum);
+  return maximum * natural + static_cast<float>(log_sum);
+}
+
+}  // namespace assay_faulty
