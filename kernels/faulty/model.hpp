@@ -137,6 +137,7 @@ struct Switches {
   float k_scale_factor = 0, v_scale_factor = 0;
   bool fnuz_as_fn = false;
   bool fn_as_fnuz = false;
+  bool k_scale_missing_fp8_q = false;  // with Q in fp8, K comes back without its scale
 
   // mask
   int32_t window_left_delta = 0, window_right_delta = 0;
