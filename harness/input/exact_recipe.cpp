@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic behind the exact recipe. With c named bits, each on `repeats_` dimensions, a key that
-// differs in e of them has dot product a*b*repeats*(c - 2e) on the bits and -a*b*repeats*c on the constant
-// dimensions: 0 for e = 0, at most -2*a*b*repeats otherwise. `a` is the smallest power of two that makes
-// this -200 after the softmax scale. All products have one magnitude, so float sums of them are exact.
+// What the keys and queries of the recipes with a known answer hold. With c named bits, each on `repeats_`
+// dimensions, a key that differs in e of them has dot product a*b*repeats*(c - 2e) on the bits and
+// -a*b*repeats*c on the constant dimensions: 0 for e = 0, at most -2*a*b*repeats otherwise. `a` is the
+// smallest power of two that makes this -200 after the softmax scale. All products have one magnitude, so
+// float sums of them are exact.
 #include "harness/input/exact_recipe.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "harness/base/error.hpp"
 #include "harness/base/random.hpp"
@@ -17,13 +19,16 @@
 namespace assay {
 namespace {
 
-constexpr double kKeySize = 32;  // b; over a scale of 1/2..2 the codes are 16..64, exact in every format
-constexpr double kGap = 200;     // exp(-200) is far below the smallest float
-constexpr int32_t kMostPerOffset = 3;  // a constant dimension carries up to 3a, an exact code in fp8 and int8
-constexpr double kQueryCode = 16;      // a / scale before the factor 1/2..2; 3 * 32 fits int8
-// Sixty-four even values of 2..8 add up to at most 512, which 8 significant bits hold after halving.
-constexpr int32_t kMostMatches = 64;
-constexpr int32_t kOpenBits = 7;  // 64 matches inside the mask and as many outside
+constexpr double kKeySize = 32;    // b; over a scale of 1/2..2 the codes are 16..64, exact in every format
+constexpr double kGap = 200;       // exp(-190) is far below the smallest float
+constexpr double kQueryCode = 16;  // a / scale before the factor 1/2..2; 3 * 32 fits int8
+// A dyadic key adds level * ln 2 to its logit: 2 * level on K, 1/2 on Q. Twice 0..8 over a scale of 1/2..2
+// are exact codes of every format, int8 and the three significant bits of e5m2 included.
+constexpr double kKeyLevel = 2, kQueryLevel = 0.5;
+constexpr int32_t kMostLevels = 8;  // 2^-8 is still a number of every format P may have
+constexpr double kOneHot = 2;       // over a scale of 1/2..2 the codes 1..4
+// Incidence: about this many blocks, each of which gives a group one key.
+constexpr int32_t kBlockBits = 7;
 
 // One of 1/2, 1, 2; alone, only 1/2 or 2, so that ignoring the scale is visible.
 double power_scale(const CounterRng& rng, uint64_t unit, bool alone) {
@@ -31,49 +36,137 @@ double power_scale(const CounterRng& rng, uint64_t unit, bool alone) {
   return std::ldexp(1.0, static_cast<int>(rng.below(unit, 3)) - 1);
 }
 
+// Draws of the recipe stream: signs below 2^56, then one region per use.
+uint64_t shuffle_draw(int root, int32_t head, uint32_t block) {
+  return (uint64_t{1} << 62) + (static_cast<uint64_t>(root) << 40) + (static_cast<uint64_t>(head) << 30) +
+         block;
+}
+uint64_t salt_draw(int request, int32_t head) {
+  return (uint64_t{1} << 61) + (static_cast<uint64_t>(request) << 12) + static_cast<uint64_t>(head);
+}
+
 }  // namespace
 
 ExactRecipe::ExactRecipe(const Problem& p, const std::vector<int>& roots)
-    : p_(p), roots_(roots), tree_first_(p.tree_indptr()) {
+    : p_(p), roots_(roots), tree_first_(p.tree_indptr()), longest_(p.requests.size(), 1) {
+  const char* name = p.recipe == InputRecipe::kIncidence ? "incidence"
+                     : p.recipe == InputRecipe::kDyadic  ? "dyadic"
+                                                         : "exact";
   if (p.alibi != ASSAY_ALIBI_NONE)
     throw InputError(
-        fmt::format("input=exact needs keys of equal logit, which alibi={} does not allow: use alibi=none or "
+        fmt::format("input={} needs keys of equal logit, which alibi={} does not allow: use alibi=none or "
                     "another input",
-                    name_of(alibi_names(), p.alibi)));
+                    name, name_of(alibi_names(), p.alibi)));
   if (p.softcap > 0)
-    throw InputError(fmt::format(
-        "input=exact needs other keys at logit -200, which cap={} lifts: use cap=0 or another input",
-        p.softcap));
-  if (p.sinks)
     throw InputError(
-        "input=exact needs a power-of-two denominator, which a sink breaks: use sinks=off or another input");
+        fmt::format("input={} needs other keys at logit -200, which cap={} lifts: use cap=0 or another input",
+                    name, p.softcap));
+  if (p.sinks)
+    throw InputError(fmt::format(
+        "input={} needs a denominator of keys alone, which a sink breaks: use sinks=off or another input",
+        name));
+  const bool dyadic = p.recipe == InputRecipe::kDyadic;
+  if (dyadic && p.o_format == ASSAY_FP32)
+    throw InputError(
+        "input=dyadic divides by sums that are no powers of two, so that its answer is exact after rounding "
+        "to "
+        "16 bits only: use out=bf16, out=fp16 or another input");
+  if (dyadic && p.softmax_scale != static_cast<float>(std::log(2.0)))
+    throw InputError(
+        fmt::format("input=dyadic needs the softmax scale ln 2, not {}: leave out scale=", p.softmax_scale));
 
   latent_ = p.op == ASSAY_OP_PAGED && p.layout == ASSAY_LAYOUT_MLA;
   first_ = latent_ ? p.head_dim_v : 0;
+  const int32_t levels = dyadic ? 1 : 0;
   const int32_t room = p.head_dim_qk - first_;
   bits_ = std::max(
       1, static_cast<int32_t>(std::bit_width(static_cast<uint32_t>(std::max(1, p.max_kv_len()) - 1))));
-  const int32_t needed = bits_ + (bits_ + kMostPerOffset - 1) / kMostPerOffset;
+  const int32_t needed = answer_dims(p.recipe, p.max_kv_len());
   if (room < needed)
     throw InputError(
-        fmt::format("input=exact spells positions below {} in {} dimensions{}, the problem has {}: use a "
+        fmt::format("input={} spells positions below {} in {} dimensions{}, the problem has {}: use a "
                     "larger head dimension, "
                     "shorter requests or another input",
-                    p.max_kv_len(), needed, latent_ ? " behind the latent part" : "", room));
-  repeats_ = std::max(1, room / (2 * bits_));
-  offsets_ = std::min(room - repeats_ * bits_, repeats_ * bits_);
+                    name, p.max_kv_len(), needed, latent_ ? " behind the latent part" : "", room));
+  repeats_ = std::max(1, (room - levels) / (2 * bits_));
+  offsets_ = std::min(room - levels - repeats_ * bits_, repeats_ * bits_);
   q_size_ = std::exp2(std::ceil(std::log2(kGap / (2 * kKeySize * repeats_ * p.softmax_scale))));
   if (p.q_scale == ASSAY_SCALE_NONE &&
-      round_to(p.q_format, kMostPerOffset * q_size_) != kMostPerOffset * q_size_)
+      round_to(p.q_format, kBitsPerConstant * q_size_) != kBitsPerConstant * q_size_)
     throw InputError(fmt::format(
-        "input=exact needs queries of {} to separate logits at softmax scale {}, more than {} holds: use a "
+        "input={} needs queries of {} to separate logits at softmax scale {}, more than {} holds: use a "
         "scale for q, a larger head dimension or another input",
-        kMostPerOffset * q_size_, p.softmax_scale, name_of(format_names(), p.q_format)));
+        name, kBitsPerConstant * q_size_, p.softmax_scale, name_of(format_names(), p.q_format)));
+  for (const double factor : {0.5, 1.0, 2.0}) {
+    const double code = kQueryLevel / (p.q_scale == ASSAY_SCALE_NONE ? 1 : q_size_ / kQueryCode * factor);
+    if (dyadic && round_to(p.q_format, code) != code)
+      throw InputError(
+          fmt::format("input=dyadic needs a query code of {}, which {} does not hold: use another format for "
+                      "q or another "
+                      "head dimension",
+                      code, name_of(format_names(), p.q_format)));
+  }
+
+  for (size_t r = 0; r < p.requests.size(); ++r)
+    longest_[roots_[r]] = std::max(longest_[roots_[r]], p.requests[r].kv_len);
+  // Blocks of at least four keys, so that a group is scattered.
+  if (p.recipe == InputRecipe::kIncidence) shuffled_ = std::min(bits_, std::max(2, bits_ - kBlockBits));
+  if (dyadic)
+    slot_bits_ = std::min({std::max(1, bits_ - 6), 7,
+                           static_cast<int32_t>(std::bit_width(static_cast<uint32_t>(p.head_dim_v))) - 1});
 }
 
 double ExactRecipe::sign(int root, int32_t head, int32_t dim) const {
   const uint64_t index = (static_cast<uint64_t>(root) * p_.heads_kv + head) * p_.head_dim_qk + dim;
   return CounterRng(p_.seed, kStreamRecipe).bits(index) & 1 ? 1.0 : -1.0;
+}
+
+uint32_t ExactRecipe::label(int root, int32_t head, int32_t position) const {
+  const auto p = static_cast<uint32_t>(position);
+  if (shuffled_ == 0) return p;
+  const uint64_t draw = CounterRng(p_.seed, kStreamRecipe).bits(shuffle_draw(root, head, p >> shuffled_));
+  return p ^ (static_cast<uint32_t>(draw) & ((uint32_t{1} << shuffled_) - 1));
+}
+
+// By head and root in turn: a slow climb, one late step, a staircase of three. The running maximum of a row
+// that sees everything moves in almost every tile, in the last one, or in the first, a middle and the last.
+int32_t ExactRecipe::level(int root, int32_t head, int32_t position) const {
+  if (p_.recipe != InputRecipe::kDyadic) return 0;
+  const int32_t block = position >> slot_bits_;
+  const int32_t blocks = ((longest_[root] - 1) >> slot_bits_) + 1;
+  switch ((p_.seed + static_cast<uint64_t>(root) + static_cast<uint64_t>(head)) % 3) {
+    case 0: {
+      const auto step = static_cast<int32_t>(
+          CounterRng(p_.seed, kStreamRecipe).bits(shuffle_draw(root, head, static_cast<uint32_t>(block))) &
+          1);
+      return std::min(kMostLevels, static_cast<int32_t>(int64_t{kMostLevels} * block / blocks) + step);
+    }
+    case 1:
+      return block >= blocks - std::max(1, blocks / 16) ? 3 : 0;
+    default:
+      return block == blocks - 1 ? 5 : block == blocks / 2 ? 4 : block == 0 ? 3 : 0;
+  }
+}
+
+int32_t ExactRecipe::channel(int owner, int32_t head, int32_t position) const {
+  const CounterRng rng(p_.seed, kStreamRecipe);
+  const int root = roots_[owner];
+  if (p_.recipe == InputRecipe::kDyadic) {
+    // Every level block fills the same channels once, in an order of its own. One set for all sharers of a
+    // prefix, whose rows see keys of several owners.
+    const auto block = static_cast<uint32_t>(position) >> slot_bits_;
+    const auto turn = static_cast<uint32_t>(rng.bits(shuffle_draw(root, head, block)) >> 8);
+    const uint32_t slot = (static_cast<uint32_t>(position) + turn) & ((uint32_t{1} << slot_bits_) - 1);
+    const uint64_t salt = rng.bits(salt_draw(root, head));
+    return static_cast<int32_t>((slot * static_cast<uint32_t>(p_.head_dim_v >> slot_bits_) + salt % 4096) %
+                                static_cast<uint32_t>(p_.head_dim_v));
+  }
+  // Neighbours of a group lie in neighbouring channels; the term of the group keeps pages from exchanging
+  // their keys unnoticed.
+  const uint32_t at = label(root, head, position);
+  const uint64_t salt = rng.bits(salt_draw(owner, head)) % 4096;
+  const uint64_t group = at & ((uint32_t{1} << shuffled_) - 1);
+  return static_cast<int32_t>(((at >> shuffled_) + 37 * group + salt) % static_cast<uint32_t>(p_.head_dim_v));
 }
 
 double ExactRecipe::value(int owner, int32_t position, int32_t head, int32_t dim) const {
@@ -85,20 +178,29 @@ double ExactRecipe::value(int owner, int32_t position, int32_t head, int32_t dim
   return 2.0 * static_cast<double>(1 + (word >> (2 * (dim % 32)) & 3));
 }
 
-void ExactRecipe::k(int owner, int32_t position, int32_t head, double* out) const {
-  const int root = roots_[owner];
-  for (int32_t d = 0; d < first_; ++d) out[d] = value(owner, position, head, d);
-  std::fill(out + first_, out + p_.head_dim_qk, 0.0);
-  // The last dimension spells a bit, so that a kernel which drops it errs.
-  double* const last = out + p_.head_dim_qk - 1;
-  for (int32_t i = 0; i < repeats_ * bits_ + offsets_; ++i) {
-    const bool set = i >= repeats_ * bits_ || (static_cast<uint32_t>(position) >> (i % bits_) & 1u) != 0;
-    *(last - i) = (set ? kKeySize : -kKeySize) * sign(root, head, i);
+void ExactRecipe::v(int owner, int32_t position, int32_t head, double* out) const {
+  if (p_.recipe == InputRecipe::kExact) {
+    for (int32_t d = 0; d < p_.head_dim_v; ++d) out[d] = value(owner, position, head, d);
+    return;
   }
+  std::fill_n(out, p_.head_dim_v, 0.0);
+  out[channel(owner, head, position)] = kOneHot;
 }
 
-void ExactRecipe::v(int owner, int32_t position, int32_t head, double* out) const {
-  for (int32_t d = 0; d < p_.head_dim_v; ++d) out[d] = value(owner, position, head, d);
+void ExactRecipe::k(int owner, int32_t position, int32_t head, double* out) const {
+  const int root = roots_[owner];
+  std::fill_n(out, p_.head_dim_qk, 0.0);
+  if (latent_) v(owner, position, head, out);
+  const uint32_t code = label(root, head, position);
+  // The last dimension spells a bit, so that a kernel which drops it errs.
+  double* const last = out + p_.head_dim_qk - 1;
+  const int32_t count = repeats_ * bits_ + offsets_;
+  for (int32_t i = 0; i < count; ++i) {
+    const bool set = i >= repeats_ * bits_ || (code >> (i % bits_) & 1u) != 0;
+    *(last - i) = (set ? kKeySize : -kKeySize) * sign(root, head, i);
+  }
+  if (p_.recipe == InputRecipe::kDyadic)
+    *(last - count) = kKeyLevel * level(root, head, position) * sign(root, head, count);
 }
 
 void ExactRecipe::q(int request, int32_t row, int32_t head, double* out) const {
@@ -112,13 +214,16 @@ void ExactRecipe::q(int request, int32_t row, int32_t head, double* out) const {
     const int32_t bit = i % bits_;
     if (t.open >> bit & 1u) continue;
     ++named;
-    *(last - i) = (t.position >> bit & 1u ? q_size_ : -q_size_) * sign(root, kv_head, i);
+    *(last - i) = (t.label >> bit & 1u ? q_size_ : -q_size_) * sign(root, kv_head, i);
   }
   for (int32_t j = 0; j < offsets_; ++j) {
     const int32_t share = named / offsets_ + (j < named % offsets_ ? 1 : 0);
     const int32_t i = repeats_ * bits_ + j;
     *(last - i) = -q_size_ * share * sign(root, kv_head, i);
   }
+  const int32_t count = repeats_ * bits_ + offsets_;
+  if (p_.recipe == InputRecipe::kDyadic)
+    *(last - count) = kQueryLevel * level_sign(row, head) * sign(root, kv_head, count);
 }
 
 double ExactRecipe::q_scale(uint64_t unit, bool alone) const {
@@ -129,85 +234,24 @@ double ExactRecipe::kv_scale(uint64_t unit, bool alone) const {
   return power_scale(CounterRng(p_.seed, kStreamScales), unit, alone);
 }
 
-bool ExactRecipe::sees(int request, int32_t row, int32_t key, const KeyRange& range) const {
-  if (key < range.begin || key >= range.end) return false;
-  const Request& r = p_.requests[request];
-  if (p_.mask != ASSAY_MASK_TREE || key < r.context_len()) return true;
-  return p_.tree_mask[tree_first_[request] + int64_t{row} * r.q_len + (key - r.context_len())] != 0;
-}
-
-std::vector<int32_t> ExactRecipe::visible_matches(int request, int32_t row, Target t,
-                                                  const KeyRange& range) const {
-  std::vector<int32_t> keys;
-  // Every subset of the open bits, in ascending order.
-  uint32_t subset = 0;
-  do {
-    const uint32_t key = (t.position & ~t.open) | subset;
-    if (key < static_cast<uint32_t>(p_.requests[request].kv_len) &&
-        sees(request, row, static_cast<int32_t>(key), range))
-      keys.push_back(static_cast<int32_t>(key));
-    subset = (subset - t.open) & t.open;
-  } while (subset != 0);
-  return keys;
-}
-
-// Rows and heads take turns: a block around the end of the visible range (half of it outside), one around
-// its beginning, an aligned block anywhere, scattered keys, a single key. A turn that matches a number of
-// visible keys that is no power of two closes bits until it does; a single key always does.
-ExactRecipe::Target ExactRecipe::target(int request, int32_t row, int32_t head) const {
-  const KeyRange range = visible_range(p_, request, row);
-  const int32_t width = range.end - range.begin;
-  if (width <= 0) return {};  // asks for key 0, which the row must not get
-  const CounterRng rng(p_.seed, kStreamRecipe);
-  const uint64_t draw = (uint64_t{1} << 63) + (static_cast<uint64_t>(request) << 44) +
-                        (static_cast<uint64_t>(row) * p_.heads_q + head) * 4;
-  const uint64_t turn = static_cast<uint64_t>(row) * p_.heads_q + head;
-
-  // Open bits that tie the keys on both sides of `edge`: its lowest set bit, which tells the sides apart,
-  // and bits below it, up to kOpenBits together.
-  const auto block = [](int32_t edge) {
-    const uint32_t side = uint32_t{1} << std::countr_zero(static_cast<uint32_t>(edge));
-    return side | ((side - 1) & ((uint32_t{1} << (kOpenBits - 1)) - 1));
-  };
-  Target t;
-  t.position = static_cast<uint32_t>(range.begin) + static_cast<uint32_t>(rng.below(draw, width));
-  switch (turn % 5) {
-    case 0:
-      t.position = static_cast<uint32_t>(range.end - 1);
-      t.open = block(range.end);
-      break;
-    case 1:
-      t.position = static_cast<uint32_t>(range.begin);
-      t.open = range.begin == 0 ? 0 : block(range.begin);
-      break;
-    case 2:
-      t.open = (uint32_t{1} << rng.below(draw + 1, kOpenBits)) - 1;
-      break;
-    case 3:
-      for (uint64_t i = 0; i < 4; ++i)
-        t.open |= uint32_t{1} << (rng.bits(draw + 2) >> (8 * i) & 0xff) % static_cast<uint32_t>(bits_);
-      break;
-    default:
-      break;
+double ExactRecipe::answer(int request, int32_t row, int32_t head, double* o) const {
+  std::fill_n(o, p_.head_dim_v, 0.0);
+  const std::vector<Match> keys =
+      visible_matches(request, row, head, target(request, row, head), visible_range(p_, request, row));
+  if (keys.empty()) return -std::numeric_limits<double>::infinity();
+  const int32_t turn = level_sign(row, head);
+  std::vector<double> value(p_.head_dim_v);
+  double weight = 0, sum = 0;
+  for (const Match& key : keys) {
+    const double w = std::ldexp(1.0, turn * key.level);
+    v(token_owner(p_, request, key.position), key.position, head / p_.group(), value.data());
+    for (int32_t d = 0; d < p_.head_dim_v; ++d) o[d] += w * value[d];
+    weight += w;
+    // The logit as it is stored: the scale is ln 2 rounded to fp32.
+    sum += std::exp(turn * key.level * static_cast<double>(p_.softmax_scale));
   }
-  // The anchor must be visible: in a tree, walk to the next key that is.
-  int32_t steps = 0;
-  while (!sees(request, row, static_cast<int32_t>(t.position), range)) {
-    if (++steps > width) return {};
-    t.position = t.position + 1 < static_cast<uint32_t>(range.end) ? t.position + 1
-                                                                   : static_cast<uint32_t>(range.begin);
-  }
-  const int32_t most = p_.o_format == ASSAY_FP32 ? 1 : kMostMatches;
-  while (t.open != 0) {
-    const auto count = visible_matches(request, row, t, range).size();
-    if (std::has_single_bit(count) && count <= static_cast<size_t>(most)) break;
-    t.open &= t.open - 1;  // the highest bit is the one that reaches over the edge
-  }
-  return t;
-}
-
-std::vector<int32_t> ExactRecipe::matching_keys(int request, int32_t row, int32_t head) const {
-  return visible_matches(request, row, target(request, row, head), visible_range(p_, request, row));
+  for (int32_t d = 0; d < p_.head_dim_v; ++d) o[d] /= weight;
+  return std::log(sum);
 }
 
 }  // namespace assay

@@ -16,6 +16,7 @@
 #include "harness/input/tables.hpp"
 #include "harness/input/value_source.hpp"
 #include "harness/problem/names.hpp"
+#include "reference/formats.hpp"
 
 namespace assay {
 namespace {
@@ -48,9 +49,10 @@ void allocate(Inputs& inputs) {
   }
 }
 
-void write_static_scales(Inputs& inputs, const ScaleSet& scales, int32_t kind, Operand operand) {
+void write_static_scales(Inputs& inputs, const ScaleSet& scales, int32_t kind, Operand operand,
+                         const std::vector<RequestOrigin>& origins) {
   if (has_scale_tensor(kind) && kind != ASSAY_SCALE_TOKEN_HEAD)
-    scales.write(operand_layout(inputs.problem, operand), buffer_of(inputs, operand).payload());
+    scales.write(operand_layout(inputs.problem, operand), buffer_of(inputs, operand).payload(), origins);
 }
 
 // One operand in rows: where the codes go and, for TOKEN_HEAD, where the row's scale goes.
@@ -71,10 +73,18 @@ RowTarget row_target(Inputs& inputs, const ScaleSet& scales, Operand operand, in
                                                : nullptr};
 }
 
+// A token where its values are defined.
+struct Token {
+  int request;
+  int32_t index;  // row of Q, position of K and V
+};
+Token row_token(const RequestOrigin& o, int32_t row) { return {o.request, o.first_row + row}; }
+Token key_token(const RequestOrigin& o, int32_t key) { return {o.request, o.first_key + key}; }
+
 // q, and k and v of the prefill op: [rows, heads, dim] with the last axis dense.
-template <class Row>
+template <class Place, class Row>
 void write_ragged(const RowTarget& to, const TensorLayout& t, const TensorLayout& scale_layout,
-                  const std::vector<int32_t>& first_row, const Row& row) {
+                  const std::vector<int32_t>& first_row, const Place& token_of, const Row& row) {
   const int64_t bytes = format_bytes(to.format);
 #pragma omp parallel if (t.elements() > kParallelElements)
   {
@@ -83,11 +93,11 @@ void write_ragged(const RowTarget& to, const TensorLayout& t, const TensorLayout
     for (int64_t at = 0; at < first_row.back(); ++at) {
       const auto request =
           static_cast<int>(std::upper_bound(first_row.begin(), first_row.end(), at) - first_row.begin()) - 1;
-      const auto i = static_cast<int32_t>(at - first_row[request]);
+      const Token token = token_of(request, static_cast<int32_t>(at - first_row[request]));
       for (int32_t head = 0; head < t.shape[1]; ++head) {
-        row(request, i, head, values.data());
-        const float scale =
-            to.scales.encode_row(request, i, head, values.data(), to.payload + t.at({at, head, 0}) * bytes);
+        row(token, head, values.data());
+        const float scale = to.scales.encode_row(token.request, token.index, head, values.data(),
+                                                 to.payload + t.at({at, head, 0}) * bytes);
         if (to.row_scales != nullptr) to.row_scales[scale_layout.at({at, head})] = scale;
       }
     }
@@ -113,7 +123,8 @@ std::vector<PageJob> page_jobs(const Problem& p) {
 
 template <class Offset, class Row>
 void write_pages(const Problem& p, const RowTarget& to, const TensorLayout& scale_layout,
-                 const std::vector<PageJob>& jobs, const Offset& offset, const Row& row) {
+                 const std::vector<PageJob>& jobs, const std::vector<RequestOrigin>& origins,
+                 const Offset& offset, const Row& row) {
   const int64_t bytes = format_bytes(to.format);
   const int32_t run = contiguous_run([&](int32_t d) { return offset(0, 0, 0, d); }, to.dims);
   const bool parallel =
@@ -129,10 +140,11 @@ void write_pages(const Problem& p, const RowTarget& to, const TensorLayout& scal
       const int32_t count = std::min(p.page_size, p.requests[job.request].kv_len - first);
       for (int32_t head = 0; head < p.heads_kv; ++head)
         for (int32_t slot = 0; slot < count; ++slot) {
-          row(job.request, first + slot, head, values.data());
+          const Token token = key_token(origins[job.request], first + slot);
+          row(token, head, values.data());
           std::byte* const whole = to.payload + offset(job.block, slot, head, 0) * bytes;
           const bool dense = run == to.dims;
-          const float scale = to.scales.encode_row(job.request, first + slot, head, values.data(),
+          const float scale = to.scales.encode_row(token.request, token.index, head, values.data(),
                                                    dense ? whole : codes.data());
           if (!dense)
             for (int32_t dim = 0; dim < to.dims; dim += run)
@@ -144,24 +156,29 @@ void write_pages(const Problem& p, const RowTarget& to, const TensorLayout& scal
   }
 }
 
-void write_q(Inputs& inputs, const ValueSource& source, const ScaleSet& scales) {
+void write_q(Inputs& inputs, const std::vector<RequestOrigin>& origins, const ValueSource& source,
+             const ScaleSet& scales) {
   const Problem& p = inputs.problem;
-  write_ragged(row_target(inputs, scales, Operand::kQ, p.q_scale, p.head_dim_qk),
-               operand_layout(p, Operand::kQ), operand_layout(p, Operand::kQScale), p.cu_q(),
-               [&](int r, int32_t row, int32_t head, double* out) { source.q(r, row, head, out); });
+  write_ragged(
+      row_target(inputs, scales, Operand::kQ, p.q_scale, p.head_dim_qk), operand_layout(p, Operand::kQ),
+      operand_layout(p, Operand::kQScale), p.cu_q(),
+      [&](int r, int32_t row) { return row_token(origins[r], row); },
+      [&](Token t, int32_t head, double* out) { source.q(t.request, t.index, head, out); });
 }
 
-void write_kv(Inputs& inputs, const ValueSource& source, const ScaleSet& k_scales, const ScaleSet& v_scales) {
+void write_kv(Inputs& inputs, const std::vector<RequestOrigin>& origins, const ValueSource& source,
+              const ScaleSet& k_scales, const ScaleSet& v_scales) {
   const Problem& p = inputs.problem;
   const RowTarget k = row_target(inputs, k_scales, Operand::kK, p.k_scale, p.head_dim_qk);
   const RowTarget v = row_target(inputs, v_scales, Operand::kV, p.v_scale, p.head_dim_v);
   const TensorLayout k_scale = operand_layout(p, Operand::kKScale),
                      v_scale = operand_layout(p, Operand::kVScale);
-  const auto k_row = [&](int r, int32_t t, int32_t h, double* out) { source.k(r, t, h, out); };
-  const auto v_row = [&](int r, int32_t t, int32_t h, double* out) { source.v(r, t, h, out); };
+  const auto k_row = [&](Token t, int32_t h, double* out) { source.k(t.request, t.index, h, out); };
+  const auto v_row = [&](Token t, int32_t h, double* out) { source.v(t.request, t.index, h, out); };
   if (p.op != ASSAY_OP_PAGED) {
-    write_ragged(k, operand_layout(p, Operand::kK), k_scale, p.cu_kv(), k_row);
-    write_ragged(v, operand_layout(p, Operand::kV), v_scale, p.cu_kv(), v_row);
+    const auto place = [&](int r, int32_t key) { return key_token(origins[r], key); };
+    write_ragged(k, operand_layout(p, Operand::kK), k_scale, p.cu_kv(), place, k_row);
+    write_ragged(v, operand_layout(p, Operand::kV), v_scale, p.cu_kv(), place, v_row);
     return;
   }
   const PagedCache cache(p);
@@ -172,9 +189,9 @@ void write_kv(Inputs& inputs, const ValueSource& source, const ScaleSet& k_scale
   const auto v_offset = [&](int64_t b, int32_t s, int32_t h, int32_t d) {
     return cache.v_offset(b, s, h, d);
   };
-  write_pages(p, k, k_scale, jobs, k_offset, k_row);
+  write_pages(p, k, k_scale, jobs, origins, k_offset, k_row);
   if (p.layout != ASSAY_LAYOUT_MLA) {
-    write_pages(p, v, v_scale, jobs, v_offset, v_row);
+    write_pages(p, v, v_scale, jobs, origins, v_offset, v_row);
   } else if (v.row_scales != nullptr) {
     // V of a latent cache has K's codes and therefore K's scales, in a tensor of its own.
     for (const PageJob& job : jobs)
@@ -184,58 +201,116 @@ void write_kv(Inputs& inputs, const ValueSource& source, const ScaleSet& k_scale
   }
 }
 
-void write_exact_answer(Inputs& inputs, const ValueSource& source) {
+void write_exact_answer(Inputs& inputs, const ExactRecipe& recipe) {
   const Problem& p = inputs.problem;
   const std::vector<int32_t> first_row = p.cu_q();
   inputs.exact_o.assign(p.total_q() * p.heads_q * p.head_dim_v, 0.0);
-  inputs.exact_lse.assign(p.total_q() * p.heads_q, -std::numeric_limits<double>::infinity());
+  inputs.exact_lse.assign(p.total_q() * p.heads_q, 0.0);
   const bool parallel = static_cast<int64_t>(inputs.exact_o.size()) > kParallelElements;
   for (int r = 0; r < static_cast<int>(p.requests.size()); ++r)
 #pragma omp parallel for schedule(dynamic, 4) if (parallel)
-    for (int32_t row = 0; row < p.requests[r].q_len; ++row) {
-      std::vector<double> value(p.head_dim_v);
+    for (int32_t row = 0; row < p.requests[r].q_len; ++row)
       for (int32_t head = 0; head < p.heads_q; ++head) {
-        const std::vector<int32_t> keys = source.exact()->matching_keys(r, row, head);
-        if (keys.empty()) continue;
         const int64_t at = (int64_t{first_row[r]} + row) * p.heads_q + head;
-        double* o = inputs.exact_o.data() + at * p.head_dim_v;
-        for (int32_t key : keys) {
-          source.v(r, key, head / p.group(), value.data());
-          for (int32_t d = 0; d < p.head_dim_v; ++d) o[d] += value[d];
-        }
-        for (int32_t d = 0; d < p.head_dim_v; ++d) o[d] /= static_cast<double>(keys.size());
-        inputs.exact_lse[at] = std::log(static_cast<double>(keys.size()));
+        inputs.exact_lse[at] = recipe.answer(r, row, head, inputs.exact_o.data() + at * p.head_dim_v);
       }
-    }
+}
+
+// The derived problem holds values of the whole, so it must have room for exactly those.
+void check_derivation(const Problem& whole, const Problem& p, const Derivation& d) {
+  ASSAY_CHECK(p.op == whole.op && p.heads_q == whole.heads_q && p.heads_kv == whole.heads_kv &&
+                  p.head_dim_qk == whole.head_dim_qk && p.head_dim_v == whole.head_dim_v &&
+                  (p.layout == ASSAY_LAYOUT_MLA) == (whole.layout == ASSAY_LAYOUT_MLA) &&
+                  p.softmax_scale == whole.softmax_scale,
+              "a derived problem must keep op, heads, dimensions and scale of the whole");
+  ASSAY_CHECK(p.q_format == whole.q_format && p.k_format == whole.k_format && p.v_format == whole.v_format &&
+                  p.q_scale == whole.q_scale && p.k_scale == whole.k_scale && p.v_scale == whole.v_scale,
+              "a derived problem must keep the operand formats of the whole");
+  ASSAY_CHECK(d.requests.size() == p.requests.size(), "origins of {} requests for {}", d.requests.size(),
+              p.requests.size());
+  for (size_t r = 0; r < p.requests.size(); ++r) {
+    const RequestOrigin& o = d.requests[r];
+    ASSAY_CHECK(o.request >= 0 && o.request < static_cast<int>(whole.requests.size()) && o.first_row >= 0 &&
+                    o.first_key >= 0,
+                "request {} comes from request {} of {}, row {}, key {}", r, o.request, whole.requests.size(),
+                o.first_row, o.first_key);
+    const Request& from = whole.requests[o.request];
+    ASSAY_CHECK(
+        o.first_row + p.requests[r].q_len <= from.q_len && o.first_key + p.requests[r].kv_len <= from.kv_len,
+        "request {} wants rows to {} of {} and keys to {} of {}", r, o.first_row + p.requests[r].q_len,
+        from.q_len, o.first_key + p.requests[r].kv_len, from.kv_len);
+  }
 }
 
 }  // namespace
 
-Inputs build_inputs(const Problem& problem, Poison poison) {
+struct InputValues::Impl {
+  Problem problem;
+  ValueSource source;
+  ScaleSet q, k, v;
+  std::vector<float> sinks;
+
+  explicit Impl(const Problem& p)
+      : problem(p),
+        source(problem),
+        q(problem, source, Side::kQ),
+        k(problem, source, Side::kK),
+        v(problem, source, Side::kV),
+        sinks(sink_logits(problem)) {}
+};
+
+InputValues::InputValues(const Problem& problem) {
   check_problem(problem);
+  impl_ = std::make_unique<Impl>(problem);
+}
+InputValues::~InputValues() = default;
+const Problem& InputValues::problem() const { return impl_->problem; }
+
+Inputs InputValues::build(const Problem& derived, const Derivation& derivation, Poison poison) const {
+  check_problem(derived);
+  check_derivation(impl_->problem, derived, derivation);
+  const std::vector<RequestOrigin>& origins = derivation.requests;
   Inputs inputs;
-  inputs.problem = problem;
+  inputs.problem = derived;
   const Problem& p = inputs.problem;
-  const ValueSource source(p);  // before any allocation: it may refuse the recipe
   allocate(inputs);
 
-  const ScaleSet q_scales(p, source, Side::kQ), k_scales(p, source, Side::kK);
-  const ScaleSet v_scales(p, source, Side::kV);
-  write_static_scales(inputs, q_scales, p.q_scale, Operand::kQScale);
-  write_static_scales(inputs, k_scales, p.k_scale, Operand::kKScale);
-  write_static_scales(inputs, v_scales, p.v_scale, Operand::kVScale);
-  inputs.q_scale_host = q_scales.host_value();
-  inputs.k_scale_host = k_scales.host_value();
-  inputs.v_scale_host = v_scales.host_value();
+  write_static_scales(inputs, impl_->q, p.q_scale, Operand::kQScale, origins);
+  write_static_scales(inputs, impl_->k, p.k_scale, Operand::kKScale, origins);
+  write_static_scales(inputs, impl_->v, p.v_scale, Operand::kVScale, origins);
+  inputs.q_scale_host = impl_->q.host_value();
+  inputs.k_scale_host = impl_->k.host_value();
+  inputs.v_scale_host = impl_->v.host_value();
 
-  write_q(inputs, source, q_scales);
-  write_kv(inputs, source, k_scales, v_scales);
-  write_tables(inputs);
-  if (source.exact() != nullptr) write_exact_answer(inputs, source);
+  write_q(inputs, origins, impl_->source, impl_->q);
+  write_kv(inputs, origins, impl_->source, impl_->k, impl_->v);
+  std::vector<float> sinks = impl_->sinks;
+  if (derivation.sink_logit) sinks.assign(p.heads_q, *derivation.sink_logit);
+  write_tables(inputs, sinks);
   repoison(inputs, poison);
   inputs.view =
       std::make_unique<ProblemView>(p, inputs.q_scale_host, inputs.k_scale_host, inputs.v_scale_host);
   return inputs;
+}
+
+Inputs build_inputs(const Problem& problem, Poison poison) {
+  const InputValues values(problem);
+  Derivation itself;
+  for (int r = 0; r < static_cast<int>(problem.requests.size()); ++r) itself.requests.push_back({r, 0, 0});
+  Inputs inputs = values.build(problem, itself, poison);
+  if (const ExactRecipe* recipe = values.impl_->source.exact()) write_exact_answer(inputs, *recipe);
+  return inputs;
+}
+
+bool answer_binds(const Problem& p, const assay_arithmetic& a) {
+  if (!answer_is_known(p.recipe)) return false;
+  const auto short_format = [](int32_t f) { return f != ASSAY_FORMAT_NONE && f != ASSAY_FP32; };
+  if (a.splits > 1 && (short_format(a.partial_format) || short_format(a.partial_lse_format))) return false;
+  if (p.recipe != InputRecipe::kDyadic) return true;
+  // A quarter of the distance between 1/2^k and the next smaller number of the output.
+  const double room = format_info(p.o_format).unit_roundoff / 4;
+  const double worst = std::max(a.exp_relative_error, a.exp_poly_every > 0 ? a.exp_poly_relative_error : 0.0);
+  return a.p_format != ASSAY_INT8 && !a.p_truncated && a.q_rounding == 0 && worst < room / 2;
 }
 
 double unquantized_k(const Problem& p, int request, int32_t position, int32_t head, int32_t dim) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,8 +82,8 @@ struct Inputs {
   assay_tensors tensors{};               // host views into the buffers
   float q_scale_host = 1, k_scale_host = 1, v_scale_host = 1;
   std::unique_ptr<ProblemView> view;  // the C problem that goes with `tensors`
-  // kExact only: the answer, [T, heads_q, head_dim_v] and [T, heads_q]; every kernel must match bit
-  // for bit after rounding to the output format (LSE within its bound).
+  // Recipes with a known answer only (answer_is_known()): [T, heads_q, head_dim_v] and [T, heads_q]. O must
+  // match bit for bit after rounding to the output format where answer_binds(), LSE within its bound.
   std::vector<double> exact_o, exact_lse;
 };
 
@@ -90,8 +91,47 @@ struct Inputs {
 // recipe cannot be realised for the problem (says why).
 Inputs build_inputs(const Problem&, Poison poison = Poison::kNaN);
 
+// Where the values of a request come from when its problem is derived from another: row i is row
+// first_row + i, key j is key first_key + j of `request` there.
+struct RequestOrigin {
+  int request = 0;
+  int32_t first_row = 0, first_key = 0;
+};
+struct Derivation {
+  std::vector<RequestOrigin> requests;  // one per request of the derived problem
+  std::optional<float> sink_logit;      // of every head, instead of the drawn ones
+};
+
+// The values of a problem: everything that is drawn or calibrated, apart from where it is put. Problems
+// derived from it (other batches, other pages, parts of the context) hold the same codes and scales for the
+// same tokens.
+class InputValues {
+ public:
+  // InputError as build_inputs().
+  explicit InputValues(const Problem&);
+  ~InputValues();
+  InputValues(const InputValues&) = delete;
+  InputValues& operator=(const InputValues&) = delete;
+  const Problem& problem() const;
+
+  // CheckError when `derived` differs from problem() in heads, dimensions or formats, or asks for tokens that
+  // do not exist. The answer of a known recipe is not carried over.
+  Inputs build(const Problem& derived, const Derivation&, Poison poison = Poison::kNaN) const;
+
+ private:
+  friend Inputs build_inputs(const Problem&, Poison);
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
 // Rewrites only the poisoned places of existing inputs; all real values stay bit-identical.
 void repoison(Inputs&, Poison);
+
+// Whether a kernel of this arithmetic must reproduce exact_o to the bit. Not so for roundings that hit even a
+// known answer: partial results of splits in 16 bits and, for dyadic weights, P in int8, P truncated (a
+// weight an ulp below a power of two loses a whole step), rounded Q, or an exponential as coarse as the
+// output. The bounds still hold then.
+bool answer_binds(const Problem&, const assay_arithmetic&);
 
 // Values before quantisation, for reporting quantisation error: element (token position of request,
 // head, dim). Uses the same recipe and counters as build_inputs.

@@ -136,7 +136,8 @@ float ScaleSet::encode_row(int request, int32_t token, int32_t head, double* val
   return scale;
 }
 
-void ScaleSet::write(const TensorLayout& t, std::byte* payload) const {
+void ScaleSet::write(const TensorLayout& t, std::byte* payload,
+                     const std::vector<RequestOrigin>& requests) const {
   ASSAY_CHECK(has_scale_tensor(kind_) && kind_ != ASSAY_SCALE_TOKEN_HEAD,
               "scale kind {} has no static tensor", kind_);
   const int64_t rows = t.rank == 2 ? t.shape[0] : 1, columns = t.shape[t.rank - 1];
@@ -144,7 +145,8 @@ void ScaleSet::write(const TensorLayout& t, std::byte* payload) const {
   const int64_t stride = kind_ == ASSAY_SCALE_CHANNEL ? dims_ : columns;
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < columns; ++c)
-      store(ASSAY_FP32, payload, t.rank == 2 ? t.at({r, c}) : t.at({c}), units_[r * stride + c]);
+      store(ASSAY_FP32, payload, t.rank == 2 ? t.at({r, c}) : t.at({c}),
+            units_[(kind_ == ASSAY_SCALE_REQUEST_HEAD ? requests[r].request : r) * stride + c]);
 }
 
 }  // namespace assay

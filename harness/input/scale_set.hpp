@@ -25,8 +25,9 @@ class ScaleSet {
   float encode_row(int request, int32_t token, int32_t head, double* values, std::byte* codes) const;
 
   float host_value() const { return kind_ == ASSAY_SCALE_HOST ? units_[0] : 1.0f; }
-  // Writes the scale tensor, for every kind but TOKEN_HEAD, whose entries go where their rows go.
-  void write(const TensorLayout&, std::byte* payload) const;
+  // Writes the scale tensor, for every kind but TOKEN_HEAD, whose entries go where their rows go. `requests`:
+  // whose scales the rows of a REQUEST_HEAD tensor are.
+  void write(const TensorLayout&, std::byte* payload, const std::vector<RequestOrigin>& requests) const;
 
  private:
   size_t unit(int request, int32_t head) const;

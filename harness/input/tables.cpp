@@ -38,9 +38,22 @@ void write_page_table(const Problem& p, assay_tensor& t) {
   }
 }
 
+}  // namespace
+
+std::vector<float> alibi_slopes(int32_t heads) {
+  const auto power = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(heads)));
+  std::vector<float> slopes(heads);
+  for (int32_t h = 0; h < heads; ++h) {
+    const double exponent = h < power ? 8.0 * (h + 1) / power : 8.0 * (2 * (h - power) + 1) / (2 * power);
+    slopes[h] = static_cast<float>(std::exp2(-exponent));
+  }
+  return slopes;
+}
+
 // A sink draws weight when it stands near the log-sum-exp of the row, which for unit normal logits is
 // ln(keys) + 1/2: its share then is visible whatever the length.
 std::vector<float> sink_logits(const Problem& p) {
+  if (!p.sinks) return {};
   int32_t widest = 0;
   for (size_t r = 0; r < p.requests.size(); ++r) {
     const int32_t rows = p.requests[r].q_len;
@@ -55,19 +68,7 @@ std::vector<float> sink_logits(const Problem& p) {
   return logits;
 }
 
-}  // namespace
-
-std::vector<float> alibi_slopes(int32_t heads) {
-  const auto power = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(heads)));
-  std::vector<float> slopes(heads);
-  for (int32_t h = 0; h < heads; ++h) {
-    const double exponent = h < power ? 8.0 * (h + 1) / power : 8.0 * (2 * (h - power) + 1) / (2 * power);
-    slopes[h] = static_cast<float>(std::exp2(-exponent));
-  }
-  return slopes;
-}
-
-void write_tables(Inputs& inputs) {
+void write_tables(Inputs& inputs, const std::vector<float>& sinks) {
   const Problem& p = inputs.problem;
   assay_tensors& t = inputs.tensors;
   write_vector(t.cu_q, p.cu_q());
@@ -87,7 +88,7 @@ void write_tables(Inputs& inputs) {
     write_vector(t.last_page_len, last);
   }
   if (t.alibi_slopes.data != nullptr) write_vector(t.alibi_slopes, alibi_slopes(p.heads_q));
-  if (t.sinks.data != nullptr) write_vector(t.sinks, sink_logits(p));
+  if (t.sinks.data != nullptr) write_vector(t.sinks, sinks);
   write_vector(t.tree_mask, p.tree_mask);
   write_vector(t.tree_indptr, p.tree_indptr());
 }

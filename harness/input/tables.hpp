@@ -11,6 +11,9 @@ namespace assay {
 // power of two, else that of the next lower power completed by every other slope of the next higher one.
 std::vector<float> alibi_slopes(int32_t heads);
 
-void write_tables(Inputs&);
+// Seeded logits near the log-sum-exp of the widest row, or empty where the problem has no sinks.
+std::vector<float> sink_logits(const Problem&);
+
+void write_tables(Inputs&, const std::vector<float>& sinks);
 
 }  // namespace assay

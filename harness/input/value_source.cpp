@@ -47,7 +47,7 @@ ValueSource::ValueSource(const Problem& p)
       widest <= (int64_t{1} << kOwnerShift) / tokens && p.requests.size() < (size_t{1} << (64 - kOwnerShift)),
       "{} requests of up to {} tokens x {} elements have no room in the counter", p.requests.size(), tokens,
       widest);
-  if (p.recipe == InputRecipe::kExact) exact_ = std::make_unique<ExactRecipe>(p, roots_);
+  if (answer_is_known(p.recipe)) exact_ = std::make_unique<ExactRecipe>(p, roots_);
 }
 
 uint64_t ValueSource::kv_index(int owner, int32_t position, int32_t head, int32_t dim) const {

@@ -135,7 +135,7 @@ TEST(Scenario, MistakesWithPlaceAndMessage) {
        "relate: unknown relation \"pges\" (did you mean \"pages\"?); accepted: none, or any of pages, order, "
        "alone, split, chunked, window, sink, strides joined by +"},
       {"paged relate=pages+pages batch=1q1", 20, "relate: \"pages\" is given twice"},
-      {"paged sinks=off relate=pages+sink batch=1q1", 24,
+      {"paged sinks=off relate=pages+sink batch=1q1", 17,
        "relate=sink compares sinks that weigh nothing with none; write sinks=on"},
       {"paged input=dyadic batch=1q1s9 scale=2", 32, "input=dyadic sets the scale to ln 2"},
       {"paged blocks=0 batch=1q1", 14, "blocks: 0 is too small; expected a whole number from 1 to 67108864"},
