@@ -2,15 +2,18 @@
 // One kernel, one case, four runs: twice with NaN in every place nobody may read, then with two different
 // finite poisons. Everything that can be wrong apart from numbers is looked at first (status, guards,
 // inputs, unwritten elements), because those reasons name the cause; then O and LSE against the bounds,
-// the promised bits, the exact recipe, and last whether a pass means anything.
+// the promised bits, the exact recipe, the aggregates (an alarm counts only when fresh inputs raise it
+// again), and last whether a pass means anything.
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <optional>
 
 #include "harness/base/error.hpp"
+#include "harness/check/aggregates.hpp"
 #include "harness/check/reasons.hpp"
 #include "harness/check/trust.hpp"
+#include "harness/check/usefulness.hpp"
 #include "harness/check/verdict.hpp"
 #include "reference/formats.hpp"
 
@@ -24,6 +27,7 @@ struct Reference {
   BoundedAttention bounded;
   double seconds = 0;
   std::optional<std::string> distrust;
+  std::optional<QuantizationError> quantization;
 };
 
 std::string joined(const std::vector<std::string>& parts) {
@@ -48,6 +52,7 @@ class Plan {
 
 struct Judge::Impl {
   Problem problem;
+  double budget;
   Inputs inputs;
   RowSelection selection;
   std::vector<std::unique_ptr<Reference>> references;
@@ -57,8 +62,8 @@ struct Judge::Impl {
   Reference* reference = nullptr;
   Outputs judged;
 
-  Impl(const Problem& p, double budget)
-      : problem(p), inputs(build_inputs(p)), selection(select_rows(p, budget)) {}
+  Impl(const Problem& p, double row_keys)
+      : problem(p), budget(row_keys), inputs(build_inputs(p)), selection(select_rows(p, row_keys)) {}
 
   HostOperands host() const {
     return {&inputs.tensors, inputs.q_scale_host, inputs.k_scale_host, inputs.v_scale_host};
@@ -97,6 +102,67 @@ struct Judge::Impl {
       return "wrote outside its buffers: " + joined(broken);
     if (const auto changed = device_case->changed_inputs(); !changed.empty())
       return "changed its inputs: " + joined(changed);
+    return {};
+  }
+
+  // The report on fresh inputs of the same case: seed + 1, everything else equal. A bound that breaks there
+  // counts at once; *wrong says so.
+  AggregateReport second_look(const Backend& backend, const assay_kernel& kernel,
+                              const assay_arithmetic& arithmetic, std::string* wrong) const {
+    Problem fresh_problem = problem;
+    ++fresh_problem.seed;
+    Impl fresh(fresh_problem, budget);
+    const assay_problem* view = fresh.inputs.view->get();
+    fresh.device_case =
+        std::make_unique<DeviceCase>(backend, fresh.inputs, call_workspace_bytes(kernel, view));
+    const assay_tensors* tensors = fresh.device_case->tensors();
+    Plan plan(kernel);
+    CallResult r = call_plan(kernel, view, tensors, &plan.plan);
+    if (r.ok()) r = call_run(backend, kernel, view, tensors, plan.plan);
+    if (!r.ok()) return *wrong = "fails: " + r.error, AggregateReport{};
+    const Outputs out = fresh.download();
+    const BoundedAttention bounded =
+        bounded_attention(fresh.problem, fresh.host(), fresh.selection.rows, arithmetic);
+    ErrorStats o, lse;
+    compare_outputs(bounded, fresh.problem, {&out.o, &out.lse}, o, lse);
+    *wrong = out_of_bounds(o, lse);
+    return aggregates(bounded, fresh.problem, fresh.host(), {&out.o, &out.lse}, arithmetic);
+  }
+
+  // Figures of a verdict that do not decide it.
+  void describe(Verdict& verdict, Reference& reference) const {
+    const ClassGate gate = class_gate(reference.bounded, problem, reference.arithmetic);
+    verdict.class_gate = gate.ratio;
+    verdict.useless = gate.useless;
+    if (!reference.quantization)
+      reference.quantization = quantization_error(problem, host(), reference.bounded);
+    verdict.quantization_rms = reference.quantization->rms;
+    verdict.quantization_max = reference.quantization->max;
+  }
+
+  // The reason why the judged outputs are wrong as a whole, with verdict.check, or empty.
+  std::string aggregate(const Backend& backend, const assay_kernel& kernel, const Reference& reference,
+                        Verdict& verdict) const {
+    const AggregateReport first =
+        aggregates(reference.bounded, problem, host(), {&judged.o, &judged.lse}, reference.arithmetic);
+    verdict.aggregate_ratio = first.worst_ratio;
+    if (!std::isnan(first.worst_ratio))
+      verdict.aggregate_where =
+          fmt::format("{}, {}", statistic_name(first.worst.statistic), place_of(first.worst));
+    if (first.alarms.empty()) return {};
+    std::string broken;
+    const AggregateReport second = second_look(backend, kernel, reference.arithmetic, &broken);
+    if (!broken.empty()) {
+      verdict.check = "second look";
+      return fmt::format("{}; with seed {} {}", text_of(first.alarms.front()), problem.seed + 1, broken);
+    }
+    for (const Finding& alarm : first.alarms)
+      for (const Finding& again : second.alarms) {
+        if (again.statistic != alarm.statistic) continue;
+        verdict.check = fmt::format("aggregate {}", statistic_name(alarm.statistic));
+        return fmt::format("{}; again with seed {}: {:.3g} of {:.3g}, {}", text_of(alarm), problem.seed + 1,
+                           again.value, again.threshold, place_of(again));
+      }
     return {};
   }
 
@@ -226,6 +292,9 @@ Verdict Judge::judge(const Backend& backend, const assay_kernel& kernel, const a
   }
   if (std::string reason = contradicting_bounds(verdict.o, verdict.lse); !reason.empty())
     return settle(Outcome::kUntrusted, "bounds", std::move(reason));
+  m.describe(verdict, reference);
+  if (std::string reason = m.aggregate(backend, kernel, reference, verdict); !reason.empty())
+    return settle(Outcome::kWrong, verdict.check, std::move(reason));
   if (!reference.distrust) reference.distrust = distrust(reference.bounded, m.problem, m.host());
   if (!reference.distrust->empty()) return settle(Outcome::kUntrusted, "trust", *reference.distrust);
   return settle(Outcome::kPassed, "", "");

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+// See aggregates.hpp. One pass over the elements leaves a handful of sums per row and head; a group is a
+// rectangle of those. A slope that stands out assuming independent dimensions is looked at again with the
+// correlation that the values V impose, which costs reading operands and is almost never needed.
+#include "harness/check/aggregates.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "harness/check/key_errors.hpp"
+#include "reference/formats.hpp"
+
+namespace assay {
+namespace {
+
+// o_sigma takes the mean over mantissas of the squared rounding error of P, 0.54 of the largest
+// (reference/BOUNDS.md); a row with few keys may have the largest.
+constexpr double kWorstMantissa = 1 / 0.54;
+// Groups whose slope is examined with correlations, rows sampled in each, and keys read at most per case.
+constexpr size_t kExaminedGroups = 8;
+constexpr int64_t kExaminedRows = 8;
+constexpr int64_t kExaminedKeys = int64_t{1} << 17;
+// Rows the matched filter looks at, those with the largest errors first, and keys read at most.
+constexpr size_t kFilteredRows = 6;
+constexpr int64_t kFilteredKeys = int64_t{1} << 14;
+// One flipped rounding of P can move every element of its row.
+constexpr double kSpareRows = 2;
+
+struct RowMoments {
+  bool used = false;
+  // Slope: sum w e with w = o / s^2, the parts of its variance, the bound on its mean, sum o^2 / s^2.
+  double lean = 0, weights_var = 0, noise_var = 0, weights_var_most = 0, bias = 0, size = 0;
+  // sum e^2 / s^2, its mean and variance at most.
+  double z = 0, z_mean = 0, z_var = 0;
+  double misses = 0, misses_mean = 0, misses_var = 0;
+  bool replayed = false;
+  // The LSE of the row: error, variance, bound on the mean; variance 0: not tested.
+  double lse_error = 0, lse_var = 0, lse_bias = 0;
+};
+
+struct Group {
+  int64_t first = 0, last = 0;  // rows
+  int32_t head_first = 0, head_last = 0;
+  int32_t request = -1, head = -1;  // as in Finding
+};
+
+double bias_of(const std::vector<double>& bias, double bound_p, double sigma, size_t i) {
+  return bias.empty() ? std::max(0.0, bound_p - kLambda * sigma) : bias[i];
+}
+
+// The quantile of a mean of squares at `sd` normal standard deviations (Wilson and Hilferty 1931), for a sum
+// with this mean and variance.
+double square_sum_threshold(double mean, double variance, double sd) {
+  const double ninth = variance / (mean * mean) / 9;  // 2 / (9 degrees of freedom)
+  return mean * std::pow(1 - ninth + sd * std::sqrt(ninth), 3);
+}
+
+// Share of elements that may differ from the rounded replay `r`, when what tier R leaves is spread evenly
+// over centre - width .. centre + width.
+double mismatch_chance(int32_t format, double centre, double width, double r) {
+  if (std::isinf(r)) return 1;
+  const double size = std::fabs(r), outward = half_ulp(format, size);
+  // Towards zero the grid is finer below a power of two.
+  const double inward = half_ulp(format, std::nextafter(size, 0.0));
+  const double off = (centre - r) * (r < 0 ? -1 : 1);  // away from zero
+  const double above = std::max(0.0, outward - off), below = std::max(0.0, inward + off);
+  if (width <= std::min(above, below)) return 0;
+  return std::clamp(1 - (std::min(above, width) + std::min(below, width)) / (2 * width), 0.0, 1.0);
+}
+
+class Aggregator {
+ public:
+  Aggregator(const BoundedAttention& b, const Problem& p, const HostOperands& host, const OutputView& out,
+             const assay_arithmetic& a)
+      : b_(b), p_(p), operands_(p, host), out_(out), first_(p.cu_q()) {
+    // Rounded copies of K and V are read by every row: their errors do not average out over rows.
+    shared_ = a.dequant_format != ASSAY_FORMAT_NONE && a.dequant_replayed == 0;
+  }
+
+  AggregateReport run() {
+    const auto rows = static_cast<int64_t>(b_.value.rows.size());
+    moments_.resize(b_.value.lse.size());
+    for (int64_t n = 0; n < rows; ++n)
+      for (int32_t h = 0; h < p_.heads_q; ++h) measure({n, h});
+    make_groups();
+    for (const Group& g : groups_) {
+      rms(g);
+      mismatch(g);
+      lse(g);
+    }
+    slopes();
+    matched_keys();
+    std::stable_sort(report_.alarms.begin(), report_.alarms.end(),
+                     [](auto& a, auto& c) { return a.ratio() > c.ratio(); });
+    return std::move(report_);
+  }
+
+ private:
+  struct Element {
+    double error, variance, noise, bias, sigma2;
+  };
+
+  int64_t slot(RowHead at) const { return at.n * p_.heads_q + at.head; }
+  const RowMoments& moments(int64_t n, int32_t head) const { return moments_[slot({n, head})]; }
+  int64_t packed_row(int64_t n) const { return first_[b_.value.rows[n].request] + b_.value.rows[n].row; }
+
+  double got(RowHead at, int32_t d) const {
+    const assay_tensor& t = *out_.o;
+    return load(t.format, t.data, packed_row(at.n) * t.stride[0] + at.head * t.stride[1] + d * t.stride[2]);
+  }
+
+  // Error of one element about the exact value and what the declared arithmetic allows for it.
+  Element element(RowHead at, int32_t d) const {
+    const size_t i = static_cast<size_t>(slot(at)) * p_.head_dim_v + d;
+    const double o = b_.value.o[i], sigma = b_.o_sigma[i];
+    const double half = half_ulp(out_.o->format, std::max(std::fabs(o), sigma));
+    Element e{};
+    e.error = got(at, d) - o;
+    e.noise = half * half / 3;
+    e.bias = bias_of(b_.o_bias, b_.o_bound_p[i], sigma, i);
+    e.sigma2 = sigma * sigma * kWorstMantissa;
+    e.variance = sigma * sigma + e.noise + e.bias * e.bias;
+    return e;
+  }
+
+  void measure(RowHead at) {
+    RowMoments& m = moments_[slot(at)];
+    if (out_.lse != nullptr) measure_lse(at, m);
+    if (out_.o == nullptr) return;
+    const size_t base = static_cast<size_t>(slot(at)) * p_.head_dim_v;
+    // P has no bound where it declined; a row that sees nothing has no error to speak of.
+    for (int32_t d = 0; d < p_.head_dim_v; ++d)
+      if (!std::isfinite(b_.o_bound_p[base + d]) || !(b_.o_bound[base + d] > 0)) return;
+    m.used = true;
+    double most = 0, a_sum = 0, b_sum = 0;
+    for (int32_t d = 0; d < p_.head_dim_v; ++d) {
+      const Element e = element(at, d);
+      const double o = b_.value.o[base + d], w = o / e.variance;
+      m.lean += w * e.error;
+      m.weights_var += w * w * e.sigma2;
+      m.noise_var += w * w * e.noise;
+      most += std::fabs(w) * std::sqrt(e.sigma2);
+      m.bias += std::fabs(w) * e.bias;
+      m.size += o * w;
+      const double from_weights = e.sigma2 / e.variance, noise = e.noise / e.variance,
+                   bias = e.bias * e.bias / e.variance;
+      m.z += e.error * e.error / e.variance;
+      m.z_mean += from_weights + noise + bias;
+      m.z_var += 4 * (from_weights + bias) * noise + 0.8 * noise * noise;
+      a_sum += from_weights;
+      b_sum += bias;
+    }
+    // Perfectly correlated dimensions at worst.
+    m.weights_var_most = most * most;
+    m.z_var += 2 * a_sum * a_sum + 4 * a_sum * b_sum;
+    measure_replay(at, base, m);
+  }
+
+  void measure_replay(RowHead at, size_t base, RowMoments& m) const {
+    if (b_.r_applied == 0) return;
+    for (int32_t d = 0; d < p_.head_dim_v; ++d)
+      if (!std::isfinite(b_.o_bound_r[base + d])) return;
+    m.replayed = true;
+    double contested = 0;
+    for (int32_t d = 0; d < p_.head_dim_v; ++d) {
+      const double centre = b_.o_replayed[base + d], rounded = round_to(out_.o->format, centre);
+      const double chance = mismatch_chance(out_.o->format, centre, b_.o_bound_r[base + d], rounded);
+      m.misses += got(at, d) != rounded;
+      m.misses_mean += chance;
+      contested += chance > 0;
+    }
+    m.misses_var = contested * m.misses_mean;  // all or none of a row at once
+  }
+
+  void measure_lse(RowHead at, RowMoments& m) const {
+    const auto i = static_cast<size_t>(slot(at));
+    const double lse = b_.value.lse[i];
+    if (!std::isfinite(lse) || !std::isfinite(b_.lse_bound_p[i])) return;
+    const assay_tensor& t = *out_.lse;
+    const double half = half_ulp(t.format, lse);
+    m.lse_error = load(t.format, t.data, packed_row(at.n) * t.stride[0] + at.head * t.stride[1]) - lse;
+    m.lse_var = b_.lse_sigma[i] * b_.lse_sigma[i] * kWorstMantissa + half * half / 3;
+    m.lse_bias = bias_of(b_.lse_bias, b_.lse_bound_p[i], b_.lse_sigma[i], i);
+  }
+
+  void make_groups() {
+    const auto& rows = b_.value.rows;
+    const auto count = static_cast<int64_t>(rows.size());
+    if (count == 0) return;
+    groups_.push_back({0, count, 0, p_.heads_q, -1, -1});
+    if (p_.heads_q == 1 && rows.front().request == rows.back().request) return;
+    for (int32_t h = 0; h < p_.heads_q; ++h) groups_.push_back({0, count, h, h + 1, -1, h});
+    if (rows.front().request == rows.back().request) return;
+    for (int64_t from = 0, to; from < count; from = to) {
+      for (to = from; to < count && rows[to].request == rows[from].request;) ++to;
+      for (int32_t h = 0; h < p_.heads_q; ++h) groups_.push_back({from, to, h, h + 1, rows[from].request, h});
+    }
+  }
+
+  template <class Visit>
+  void each(const Group& g, const Visit& visit) const {
+    for (int64_t n = g.first; n < g.last; ++n)
+      for (int32_t h = g.head_first; h < g.head_last; ++h) visit(RowHead{n, h}, moments(n, h));
+  }
+
+  // Sum of variances over a group: rows are independent, unless they share the rounding of K and V.
+  template <class Variance>
+  double variance(const Group& g, const Variance& of) const {
+    double sum = 0;
+    std::map<std::pair<int32_t, int32_t>, double> clusters;
+    each(g, [&](RowHead at, const RowMoments& m) {
+      if (shared_)
+        clusters[{b_.value.rows[at.n].request, at.head / p_.group()}] += std::sqrt(of(m));
+      else
+        sum += of(m);
+    });
+    for (const auto& [where, sd] : clusters) sum += sd * sd;
+    return sum;
+  }
+
+  void found(Finding f) {
+    if (std::isnan(report_.worst_ratio) || f.ratio() > report_.worst_ratio) {
+      report_.worst_ratio = f.ratio();
+      report_.worst = f;
+    }
+    if (f.value > f.threshold) report_.alarms.push_back(f);
+  }
+
+  void rms(const Group& g) {
+    double z = 0, mean = 0, count = 0;
+    each(g, [&](RowHead, const RowMoments& m) {
+      if (!m.used) return;
+      z += m.z;
+      mean += m.z_mean;
+      count += p_.head_dim_v;
+    });
+    if (!(mean > 0)) return;
+    const double var = variance(g, [](const RowMoments& m) { return m.z_var; });
+    const double threshold = square_sum_threshold(mean, var, kAlarmSd);
+    found({Statistic::kRms, g.request, -1, g.head, -1, std::sqrt(z / count), std::sqrt(threshold / count),
+           std::sqrt(z / mean)});
+  }
+
+  void mismatch(const Group& g) {
+    double misses = 0, mean = 0, count = 0;
+    each(g, [&](RowHead, const RowMoments& m) {
+      if (!m.replayed) return;
+      misses += m.misses;
+      mean += m.misses_mean;
+      count += p_.head_dim_v;
+    });
+    if (!(count > 0)) return;
+    const double var = variance(g, [](const RowMoments& m) { return m.misses_var; });
+    const double threshold = mean + kAlarmSd * std::sqrt(var) + kSpareRows * p_.head_dim_v;
+    found({Statistic::kMismatch, g.request, -1, g.head, -1, misses / count, threshold / count, mean / count});
+  }
+
+  void lse(const Group& g) {
+    double lean = 0, bias = 0, z = 0, count = 0;
+    each(g, [&](RowHead, const RowMoments& m) {
+      if (!(m.lse_var > 0)) return;
+      const double sd = std::sqrt(m.lse_var);
+      lean += m.lse_error / sd;
+      bias += m.lse_bias / sd;
+      const double beyond = std::max(0.0, std::fabs(m.lse_error) - m.lse_bias) / sd;
+      z += beyond * beyond;
+      count += 1;
+    });
+    if (!(count > 0)) return;
+    const double spread =
+        std::sqrt(variance(g, [](const RowMoments& m) { return m.lse_var > 0 ? 1.0 : 0.0; }));
+    found({Statistic::kLseMean, g.request, -1, g.head, -1, std::max(0.0, std::fabs(lean) - bias) / spread,
+           kLseAlarmSd, lean / count});
+    const double var = variance(g, [](const RowMoments& m) { return m.lse_var > 0 ? 2.0 : 0.0; });
+    found({Statistic::kLseRms, g.request, -1, g.head, -1, std::sqrt(z / count),
+           std::sqrt(square_sum_threshold(count, var, kLseAlarmSd) / count), std::sqrt(z / count)});
+  }
+
+  // Standard deviations by which the errors of a group lean along O, with dimensions correlated as `effect`
+  // says (1: not at all; infinity: perfectly).
+  Finding slope(const Group& g, double effect) const {
+    double lean = 0, bias = 0, size = 0;
+    each(g, [&](RowHead, const RowMoments& m) {
+      lean += m.lean;
+      bias += m.bias;
+      size += m.size;
+    });
+    if (!(size > 0)) return {Statistic::kSlope, g.request, -1, g.head, -1, 0, kAlarmSd, 0};
+    const double var = variance(g, [&](const RowMoments& m) {
+      return m.noise_var + (m.weights_var > 0 ? std::min(m.weights_var_most, effect * m.weights_var) : 0.0);
+    });
+    const double beyond = std::max(0.0, std::fabs(lean) - bias);
+    return {Statistic::kSlope, g.request, -1, g.head, -1, beyond / std::sqrt(var), kAlarmSd, lean / size};
+  }
+
+  void slopes() {
+    std::vector<std::pair<Finding, const Group*>> suspects;
+    for (const Group& g : groups_) {
+      const Finding f = slope(g, 1);
+      if (f.value > f.threshold)
+        suspects.push_back({f, &g});
+      else if (f.value > 0)
+        found(f);
+    }
+    std::stable_sort(suspects.begin(), suspects.end(),
+                     [](auto& a, auto& c) { return a.first.value > c.first.value; });
+    int64_t budget = kExaminedKeys;
+    for (size_t i = 0; i < suspects.size(); ++i) {
+      const Group& g = *suspects[i].second;
+      found(slope(g,
+                  i < kExaminedGroups ? sampled_effect(g, budget) : std::numeric_limits<double>::infinity()));
+    }
+  }
+
+  // The largest design effect over a few rows of the group: how far V lies along O is a property of the data
+  // that rows share.
+  double sampled_effect(const Group& g, int64_t& budget) const {
+    std::vector<RowHead> rows;
+    each(g, [&](RowHead at, const RowMoments& m) {
+      if (m.used && m.weights_var > 0) rows.push_back(at);
+    });
+    double effect = 1;
+    const auto count = static_cast<int64_t>(rows.size());
+    const int64_t wanted = std::min(count, kExaminedRows);
+    std::vector<double> w(p_.head_dim_v);
+    for (int64_t i = 0; i < wanted; ++i) {
+      const RowHead at = rows[wanted == 1 ? 0 : i * (count - 1) / (wanted - 1)];
+      budget -= p_.requests[b_.value.rows[at.n].request].kv_len;
+      if (budget < 0) return std::numeric_limits<double>::infinity();
+      for (int32_t d = 0; d < p_.head_dim_v; ++d)
+        w[d] = b_.value.o[slot(at) * p_.head_dim_v + d] / element(at, d).variance;
+      effect = std::max(effect, design_effect(p_, operands_, b_, at, w));
+    }
+    return effect;
+  }
+
+  void matched_keys() {
+    // By Cauchy and Schwarz no key can reach the threshold where the sum of squares does not.
+    std::vector<RowHead> rows;
+    each(Group{0, static_cast<int64_t>(b_.value.rows.size()), 0, p_.heads_q},
+         [&](RowHead at, const RowMoments& m) {
+           if (m.used && m.z > kKeyAlarmSd * kKeyAlarmSd) rows.push_back(at);
+         });
+    const auto excess = [&](RowHead at) { return moments(at.n, at.head).z / moments(at.n, at.head).z_mean; };
+    const size_t kept = std::min(rows.size(), kFilteredRows);
+    std::partial_sort(rows.begin(), rows.begin() + static_cast<long>(kept), rows.end(),
+                      [&](RowHead a, RowHead c) { return excess(a) > excess(c); });
+    rows.resize(kept);
+    int64_t budget = kFilteredKeys;
+    std::vector<double> error(p_.head_dim_v), variance(p_.head_dim_v), noise(p_.head_dim_v),
+        bias(p_.head_dim_v);
+    for (const RowHead at : rows) {
+      const RowId id = b_.value.rows[at.n];
+      if ((budget -= p_.requests[id.request].kv_len) < 0) return;
+      for (int32_t d = 0; d < p_.head_dim_v; ++d) {
+        const Element e = element(at, d);
+        error[d] = e.error;
+        variance[d] = e.variance;
+        noise[d] = e.noise;
+        bias[d] = e.bias;
+      }
+      const KeyMatch match = matched_filter(p_, operands_, b_, at, error, variance, noise, bias, kKeyAlarmSd);
+      if (match.key < 0) continue;
+      found({Statistic::kMatchedKey, id.request, id.row, at.head, match.key, match.statistic, kKeyAlarmSd,
+             match.amplitude});
+    }
+  }
+
+  const BoundedAttention& b_;
+  const Problem& p_;
+  const OperandReader operands_;
+  const OutputView& out_;
+  const std::vector<int32_t> first_;
+  bool shared_ = false;
+  std::vector<RowMoments> moments_;
+  std::vector<Group> groups_;
+  AggregateReport report_;
+};
+
+}  // namespace
+
+AggregateReport aggregates(const BoundedAttention& b, const Problem& p, const HostOperands& host,
+                           const OutputView& out, const assay_arithmetic& arithmetic) {
+  const auto finite = [](double x) { return std::isfinite(x); };
+  if (b.value.rows.empty() || (std::none_of(b.o_bound_p.begin(), b.o_bound_p.end(), finite) &&
+                               std::none_of(b.lse_bound_p.begin(), b.lse_bound_p.end(), finite)))
+    return {};
+  return Aggregator(b, p, host, out, arithmetic).run();
+}
+
+}  // namespace assay

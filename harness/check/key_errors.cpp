@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// See key_errors.hpp. The filter is two passes: correlations with every visible key assuming independent
+// dimensions, then the honest variance for the few keys that stand out.
+#include "harness/check/key_errors.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "reference/bounds_rows.hpp"
+
+namespace assay {
+namespace {
+
+// Keys examined with all correlations, of those that stand out.
+constexpr size_t kCandidates = 4;
+
+struct VisibleKeys {
+  std::vector<int32_t> keys;
+  std::vector<double> v;  // [keys, head_dim_v]
+};
+
+// Invisible values may be poison: they are never read.
+VisibleKeys visible_keys(const Problem& p, const OperandReader& operands, RowId id, int32_t head) {
+  VisibleKeys out;
+  const KeyInterval interval = key_interval(p, id);
+  for (int64_t j = interval.begin; j < interval.end; ++j)
+    if (p.mask != ASSAY_MASK_TREE || visible(p, id.request, id.row, static_cast<int32_t>(j)))
+      out.keys.push_back(static_cast<int32_t>(j));
+  out.v.resize(out.keys.size() * static_cast<size_t>(p.head_dim_v));
+  for (size_t i = 0; i < out.keys.size(); ++i)
+    operands.v(id.request, out.keys[i], head / p.group(), &out.v[i * p.head_dim_v]);
+  return out;
+}
+
+std::vector<double> weights(const Problem& p, const OperandReader& operands, const BoundedAttention& b,
+                            RowHead at, const std::vector<int32_t>& keys) {
+  const RowScores row = row_scores(p, operands, b.value.rows[at.n], at.head);
+  const double lse = b.value.lse_at(at.n, at.head);
+  std::vector<double> out;
+  out.reserve(keys.size());
+  for (const int32_t key : keys) out.push_back(std::exp(row.x[key - row.begin] - lse));
+  return out;
+}
+
+double dot(const double* a, std::span<const double> b) {
+  return std::inner_product(b.begin(), b.end(), a, 0.0);
+}
+
+double design_effect(const VisibleKeys& keys, std::span<const double> prob, std::span<const double> w) {
+  double together = 0, apart = 0;
+  for (size_t j = 0; j < keys.keys.size(); ++j) {
+    const double* v = &keys.v[j * w.size()];
+    double sum = 0, squares = 0;
+    for (size_t d = 0; d < w.size(); ++d) {
+      sum += v[d] * w[d];
+      squares += v[d] * v[d] * w[d] * w[d];
+    }
+    together += prob[j] * prob[j] * sum * sum;
+    apart += prob[j] * prob[j] * squares;
+  }
+  return apart > 0 ? together / apart : 1.0;
+}
+
+}  // namespace
+
+double design_effect(const Problem& p, const OperandReader& operands, const BoundedAttention& b, RowHead at,
+                     std::span<const double> w) {
+  const VisibleKeys keys = visible_keys(p, operands, b.value.rows[at.n], at.head);
+  return design_effect(keys, weights(p, operands, b, at, keys.keys), w);
+}
+
+KeyMatch matched_filter(const Problem& p, const OperandReader& operands, const BoundedAttention& b,
+                        RowHead at, std::span<const double> error, std::span<const double> variance,
+                        std::span<const double> noise, std::span<const double> bias, double least_statistic) {
+  const auto dims = static_cast<size_t>(p.head_dim_v);
+  const VisibleKeys keys = visible_keys(p, operands, b.value.rows[at.n], at.head);
+  const double* o = &b.value.o[(at.n * p.heads_q + at.head) * p.head_dim_v];
+
+  struct Candidate {
+    size_t index;
+    double statistic, amplitude;
+  };
+  std::vector<Candidate> found;
+  for (size_t j = 0; j < keys.keys.size(); ++j) {
+    const double* v = &keys.v[j * dims];
+    double along = 0, norm = 0;
+    for (size_t d = 0; d < dims; ++d) {
+      const double direction = (v[d] - o[d]) / variance[d];
+      along += error[d] * direction;
+      norm += direction * (v[d] - o[d]);
+    }
+    if (!(norm > 0) || !(std::fabs(along) > least_statistic * std::sqrt(norm))) continue;
+    found.push_back({j, std::fabs(along) / std::sqrt(norm), along / norm});
+  }
+  if (found.empty()) return {};
+  std::sort(found.begin(), found.end(), [](auto& a, auto& c) { return a.statistic > c.statistic; });
+  found.resize(std::min(found.size(), kCandidates));
+
+  const std::vector<double> prob = weights(p, operands, b, at, keys.keys);
+  KeyMatch best;
+  std::vector<double> w(dims);
+  for (const Candidate& c : found) {
+    const double weight = prob[c.index];
+    const double expected = c.amplitude < 0 ? -weight / (1 - weight) : weight / (1 + weight);
+    if (!(std::fabs(c.amplitude - expected) <= kMatchTolerance * std::fabs(expected))) continue;
+    double from_weights = 0, independent = 0, mean = 0;
+    for (size_t d = 0; d < dims; ++d) {
+      w[d] = (keys.v[c.index * dims + d] - o[d]) / variance[d];
+      independent += w[d] * w[d] * noise[d];
+      from_weights += w[d] * w[d] * (variance[d] - noise[d]);
+      mean += std::fabs(w[d]) * bias[d];
+    }
+    const double spread = std::sqrt(independent + design_effect(keys, prob, w) * from_weights);
+    const double statistic = (std::fabs(dot(error.data(), w)) - mean) / spread;
+    if (statistic > least_statistic && statistic > best.statistic)
+      best = {keys.keys[c.index], statistic, c.amplitude, expected};
+  }
+  return best;
+}
+
+}  // namespace assay
