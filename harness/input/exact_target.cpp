@@ -141,20 +141,30 @@ ExactRecipe::Target ExactRecipe::spread_target(int request, int32_t row, int32_t
   // From the last row, which sees most.
   const uint64_t turn =
       static_cast<uint64_t>(p_.requests[request].q_len - 1 - row) * p_.group() + head % p_.group();
-  // Groups that all rows and heads together can go through; fewer groups are larger ones.
+  // Groups that all rows and heads together can go through twice; fewer groups are larger ones. Never all
+  // keys of a block: keys of equal weight could be exchanged unnoticed.
   const auto queries = static_cast<uint64_t>(p_.requests[request].q_len) * p_.group();
-  const int32_t named = std::min(shuffled_, static_cast<int32_t>(std::bit_width(queries)) - 1);
+  const int32_t named = std::min(shuffled_, std::max(1, static_cast<int32_t>(std::bit_width(queries)) - 2));
   const uint32_t in_group = low_bits(shuffled_ - named);  // open bits inside a block
   const auto group = static_cast<uint32_t>(turn) & low_bits(named);
   const uint32_t across = low_bits(bits_) & ~low_bits(shuffled_);
 
+  // Every other round through the groups asks for keys behind the largest aligned cube, which a length that
+  // is no power of two leaves over.
+  const uint64_t round = turn >> named;
+  const bool tail = (round & 1) != 0;
+  const auto aligned = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(width)));
+  const auto enough = static_cast<size_t>(std::max(1, tail ? width / (32 << named) : width / (2 << named)));
+
   Target best;
   size_t most = 0;
-  for (uint64_t attempt = 0; attempt < kAttempts; ++attempt) {
-    const uint64_t kind = turn / (uint64_t{1} << named) + attempt;
-    int32_t anchor = range.begin + static_cast<int32_t>(rng.below(draw + 4 * attempt, width));
+  for (uint64_t attempt = 0; attempt < kAttempts && most < enough; ++attempt) {
+    const uint64_t kind = round / 2 + attempt;
+    const int32_t from = tail ? std::min(aligned, width - 1) : 0;
+    int32_t anchor = range.begin + from + static_cast<int32_t>(rng.below(draw + 4 * attempt, width - from));
     if (kind % 4 == 0) anchor = range.end - 1;
-    if (kind % 4 == 1) anchor = std::max(range.begin, range.end - 1 - (1 << slot_bits_) - (1 << shuffled_));
+    if (kind % 4 == 1)
+      anchor = std::max(range.begin + from, range.end - 1 - (1 << slot_bits_) - (1 << shuffled_));
     Target t;
     t.label = label(root, kv_head, anchor);
     if (shuffled_ > 0) {
@@ -181,7 +191,6 @@ ExactRecipe::Target ExactRecipe::spread_target(int request, int32_t row, int32_t
       best = t;
       most = keys.size();
     }
-    if (most >= static_cast<size_t>(std::max(1, width / (2 << named)))) break;
   }
   if (most > 0) return best;
   // Nothing tried was visible (a tree): the first key that is.
