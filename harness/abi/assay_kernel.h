@@ -253,6 +253,11 @@ typedef struct assay_backend {
   int (*measure_bandwidth)(int32_t op, int64_t bytes, double* bytes_per_second, char* error, size_t);
   /* Multiply-add rate of the matrix path for a format, in FLOP/s, measured. */
   int (*measure_matrix_rate)(int32_t format, double* flops, char* error, size_t);
+  /* One call of kernel->run timed by the device's own clock (events on the stream), in microseconds, after
+   * reading and writing `flush_bytes` of other memory (0: hot). Returns when the device is done. NULL: the
+   * host's clock round run and synchronize is the time. */
+  int (*time_run)(const assay_kernel* kernel, const assay_problem*, const assay_tensors*, assay_plan*,
+                  int64_t flush_bytes, double* microseconds, char* error, size_t);
 } assay_backend;
 
 /* The one exported symbol. Returns NULL when it cannot serve `abi_version`. */

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dialect GPU kernels of this repository are written in: neutral names for what CUDA and HIP call
+// differently, and nothing else. No macro renames a vendor's function. A kernel that includes only this
+// header and reads kWarp instead of 32 compiles for both; what needs an instruction of one vendor lives in
+// that architecture's folder.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+
+#if defined(__HIPCC__)
+#include <hip/hip_runtime.h>
+#define GPU_API(name) hip##name
+#else
+#include <cuda_runtime.h>
+#define GPU_API(name) cuda##name
+#endif
+
+namespace gpu {
+
+#if defined(__HIPCC__)
+constexpr int kWarp = 64;  // CDNA; warpSize is no constant from ROCm 7 on
+#else
+constexpr int kWarp = 32;
+#endif
+
+// Blocks per multiprocessor wanted. HIP counts waves per SIMD (4 SIMDs of 64 lanes) instead.
+#if defined(__HIPCC__)
+#define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, ((blocks) * (threads) / 64 + 3) / 4)
+#else
+#define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
+#endif
+
+#if defined(__CUDACC__) || defined(__HIPCC__)  // host files include this header for the types below
+template <class T>
+__device__ inline T shfl_xor(T value, int mask) {
+#if defined(__HIPCC__)
+  return __shfl_xor(value, mask, kWarp);
+#else
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+#endif
+}
+template <class T>
+__device__ inline T shfl(T value, int lane) {
+#if defined(__HIPCC__)
+  return __shfl(value, lane, kWarp);
+#else
+  return __shfl_sync(0xffffffffu, value, lane);
+#endif
+}
+// A clock of the whole device.
+__device__ inline uint64_t nanoseconds() {
+#if defined(__HIPCC__)
+  return wall_clock64() * 10;  // 100 MHz on CDNA
+#else
+  uint64_t now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+#endif
+}
+__device__ inline void block_barrier() { __syncthreads(); }
+
+// All lanes get f over the lanes that differ in the bits [low, high) of their index.
+template <class T, class F>
+__device__ inline T warp_reduce(T value, F f, int low = 1, int high = kWarp) {
+  for (int mask = high / 2; mask >= low; mask /= 2) value = f(value, shfl_xor(value, mask));
+  return value;
+}
+#endif
+
+// ---- host side: every call answers with a status; the text goes where the C door wants it.
+using Status = GPU_API(Error_t);
+inline bool ok(Status status, const char* what, char* error, size_t size) {
+  if (status == GPU_API(Success)) return true;
+  if (error != nullptr && size > 0)
+    std::snprintf(error, size, "%s: %s", what, GPU_API(GetErrorString)(status));
+  return false;
+}
+using Stream = GPU_API(Stream_t);
+
+}  // namespace gpu

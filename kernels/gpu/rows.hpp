@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the GPU kernels share about one call: operands with device lengths, the rows a block works on, and
+// how a finished row is written. Query rows that read the same KV head are packed: packed row n of a request
+// is row n / group of query head kv_head * group + n % group.
+#pragma once
+
+#include "kernels/cpu/formats.hpp"
+#include "kernels/gpu/call.hpp"
+
+namespace assay_gpu {
+
+using assay_cpu::KeyInterval;
+using assay_cpu::KeyPlace;
+
+constexpr float kInfinity = __builtin_huge_valf();
+constexpr float kLog2E = 1.4426950408889634f;
+
+struct RequestRows {
+  int32_t request, q_len, kv_len;
+  int64_t first_row;  // packed row of all requests (cu_q)
+};
+
+__device__ inline RequestRows request_rows(const Call& a, int32_t request) {
+  const int32_t first = a.op.cu_q[request * a.op.cu_q_stride];
+  return {request, a.op.cu_q[(request + 1) * a.op.cu_q_stride] - first,
+          a.kv_len[request * a.kv_len_stride], first};
+}
+
+// Tiles of `size` packed rows over a ragged batch without a host-made list: the tiles of request r start at
+// floor(cu_q[r] * group / size) + r, which leaves room for its last, partial tile. Some tiles stay empty.
+__device__ inline int64_t first_tile(const Call& a, int32_t request, int32_t size) {
+  return static_cast<int64_t>(a.op.cu_q[request * a.op.cu_q_stride]) * a.op.group / size + request;
+}
+__device__ inline int32_t request_of_tile(const Call& a, int64_t tile, int32_t size) {
+  int32_t low = 0, high = a.op.p.requests - 1;
+  while (low < high) {
+    const int32_t middle = (low + high + 1) / 2;
+    if (first_tile(a, middle, size) <= tile)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}
+// Position bias of a key `distance` tokens before the row; keys after it have none.
+__device__ inline float position_bias(int32_t alibi, float slope, int32_t distance) {
+  if (distance <= 0) return 0.0f;
+  const float d = static_cast<float>(distance);
+  return -slope * (alibi == ASSAY_ALIBI_SQRT ? sqrtf(d) : d);
+}
+
+// Scale of V that is the same for every key of a row.
+__device__ inline float value_scale(const Operands& op, int32_t request, int32_t kv_head) {
+  return op.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD
+             ? 1.0f
+             : assay_cpu::kv_scale(op.v_scale, request, KeyPlace{0, 0}, kv_head);
+}
+
+__device__ inline void store_o(const Operands& op, int64_t row, int32_t head, int32_t dim, float value) {
+  assay_cpu::store_element(op.o, row * op.o_stride[0] + head * op.o_stride[1] + dim * op.o_stride[2],
+                           op.p.o_format, value);
+}
+__device__ inline void store_lse(const Operands& op, int64_t row, int32_t head, float value) {
+  op.lse[row * op.lse_stride[0] + head * op.lse_stride[1]] = value;
+}
+
+// The sink joins the row at the end: a key with logit `sink` and value 0.
+struct Finish {
+  float factor;  // of the unnormalised output (relative to maximum m)
+  float lse;
+};
+__device__ inline Finish finish_row(float m, float l, bool has_sink, float sink) {
+  const float top = has_sink ? fmaxf(m, sink) : m;
+  if (top == -kInfinity) return {0.0f, -kInfinity};
+  const float down = m == -kInfinity ? 0.0f : exp2f((m - top) * kLog2E);
+  const float sum = l * down + (has_sink ? exp2f((sink - top) * kLog2E) : 0.0f);
+  if (sum == 0.0f) return {0.0f, -kInfinity};
+  return {down / sum, top + logf(sum)};
+}
+
+}  // namespace assay_gpu

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Instances of the matrix kernel for bf16.
+#include "kernels/sm80/mma_launch.hpp"
+
+namespace assay_gpu {
+
+gpu::Status launch_mma_bf16(const Call& call, const MmaShape& shape, bool vector_k, bool vector_v, gpu::Stream stream) {
+  return launch_mma<Bf16>(call, shape, vector_k, vector_v, stream);
+}
+
+}  // namespace assay_gpu

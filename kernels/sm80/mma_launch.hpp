@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Picks the instance of the matrix kernel for a shape. One .cu file per format includes this, so that the
+// formats compile side by side.
+#pragma once
+
+#include "kernels/gpu/launch.hpp"
+#include "kernels/sm80/attention_mma.hpp"
+
+namespace assay_gpu {
+
+template <class T, bool kByte, int kDim>
+gpu::Status launch_instance(const MmaCall& call, gpu::Stream stream) {
+  const dim3 grid(static_cast<unsigned>(tile_slots(call.op.p, kBlockRows)),
+                  static_cast<unsigned>(call.op.p.heads_kv), static_cast<unsigned>(call.splits));
+  attend_mma<T, kByte, kDim><<<grid, kMmaThreads, 0, stream>>>(call);
+  return GPU_API(GetLastError)();
+}
+
+template <class T>
+gpu::Status launch_mma(const Call& call, const MmaShape& shape, bool vector_k, bool vector_v, gpu::Stream stream) {
+  MmaCall a;
+  static_cast<Call&>(a) = call;
+  a.vector_k = vector_k, a.vector_v = vector_v;
+  if (shape.bytes)
+    return shape.dims == 64    ? launch_instance<T, true, 64>(a, stream)
+           : shape.dims == 128 ? launch_instance<T, true, 128>(a, stream)
+                               : launch_instance<T, true, 256>(a, stream);
+  return shape.dims == 64    ? launch_instance<T, false, 64>(a, stream)
+         : shape.dims == 128 ? launch_instance<T, false, 128>(a, stream)
+                             : launch_instance<T, false, 256>(a, stream);
+}
+
+}  // namespace assay_gpu
