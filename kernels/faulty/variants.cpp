@@ -18,7 +18,7 @@ constexpr Unit kFp8OneLevel{.qk = kHopperFp8, .pv = kHopperFp8, .p_offset_log2 =
 constexpr Unit kFp8TwoLevel{.qk = kHopperFp8, .pv = kHopperFp8, .promote_pv = true, .p_offset_log2 = 8};
 constexpr Unit kFp8Blackwell{.qk = kBlackwellFp8, .pv = kBlackwellFp8, .p_offset_log2 = 8};
 constexpr Unit kFp8NoOffset{.qk = kBlackwellFp8, .pv = kBlackwellFp8};
-constexpr Unit kWideP{.qk = kHopper, .pv = kHopper, .p_format = ASSAY_FP32};
+constexpr Unit kWideP{.qk = kHopper, .pv = kSimt, .p_format = ASSAY_FP32};
 constexpr Unit kHalfP{.qk = kHopper, .pv = kHopper, .p_format = ASSAY_FP16};
 constexpr Unit kOffsetP{.qk = kHopper, .pv = kHopper, .p_format = ASSAY_FP16, .p_offset_log2 = 4};
 
@@ -77,7 +77,7 @@ const Row kVariants[] = {
     variant("split4_fp16_lse", "partial LSE in fp16",
             {.splits = 4, .partial_lse_format = ASSAY_FP16, .exp_error = kEx2}),
     variant("split4_lag8", "four parts with lazy rescale", {.splits = 4, .lag_log2 = 8, .exp_error = kEx2}),
-    variant("p_fp32", "P kept in fp32 in front of the tensor core", {.wide = kWideP, .exp_error = kEx2}),
+    variant("p_fp32", "P in fp32, second product in fp32 lanes", {.wide = kWideP, .exp_error = kEx2}),
     variant("p_fp16", "P in fp16 whatever V is", {.wide = kHalfP, .exp_error = kEx2}),
     variant("p_fp16_offset4", "P in fp16, scaled by 2^4", {.wide = kOffsetP, .exp_error = kEx2}),
     variant("p_truncated", "P rounded toward zero", {.p_truncated = true, .exp_error = kEx2}),
