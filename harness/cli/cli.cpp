@@ -216,6 +216,41 @@ int dispatch(int argc, char** argv) {
       "Examples:\n  assay run smoke traces --out results/today --report\n  assay run --resume results/today\n"
       "  assay run smoke --shard 2/4 --out part2");
 
+  MutantsArguments mutants_args;
+  CLI::App* mutants = app.add_subcommand(
+      "mutants", "score: which planted faults the suites catch, and whether legal kernels pass");
+  mutants->add_option("suites", mutants_args.suites, kSuiteHelp)->default_str("correctness");
+  mutants->add_option("--catalogue", mutants_args.catalogue,
+                      "library of planted faults (default: faulty/libassay_faulty.so beside the program)")
+      ->type_name("PATH");
+  mutants
+      ->add_option("--filter", mutants_args.filter,
+                   "only faults and variants whose name, stage or museum id matches")
+      ->type_name("REGEX");
+  mutants->add_option("--seeds", mutants_args.trials, "trials per fault; the first keeps the suites' own seeds")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  mutants->add_option("--jobs", mutants_args.jobs, "processes (default: one per processor)")
+      ->check(CLI::Range(1, 4096));
+  mutants->add_option("--legal", mutants_args.legal_cases, "legal cases to judge, over all variants")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  mutants->add_option("--cost", mutants_args.cost_cap, "leave out lines of more multiply-adds than this")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  mutants->add_option("--timeout", mutants_args.timeout_s, "seconds of silence after which a kernel hangs")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  mutants->add_option("--json", mutants_args.json, "also write everything as JSON; - is stdout")
+      ->type_name("FILE|-");
+  mutants->add_flag("--quick", mutants_args.quick, "one trial of every third fault and variant, cheap cases");
+  mutants->add_flag("--quiet", mutants_args.quiet, "no progress");
+  mutants->footer(
+      "Exit code 0 when every fault that is not a control is killed in every trial, no control is rejected for\n"
+      "its O, no legal variant is rejected and all legal cases were run; 1 otherwise.\nExamples:\n"
+      "  assay mutants\n  assay mutants --quick\n  assay mutants --filter window --seeds 5 --json score.json\n"
+      "  assay mutants masks --filter '^merge' --legal 0\n  assay mutants --catalogue ./libmine.so");
+
   std::vector<std::string> folders;
   std::string merge_out;
   CLI::App* merge = app.add_subcommand("merge", "put the results folders of all shards of a run together");
@@ -265,6 +300,7 @@ int dispatch(int argc, char** argv) {
       return sub == list ? list_command(typed->args.run, count_only) : describe_command(typed->args.run);
     }
   if (kernels->parsed()) return kernels_command(kernels_args);
+  if (mutants->parsed()) return mutants_command(mutants_args);
   if (merge->parsed()) return merge_command(folders, merge_out, command);
   return report_command(report_folder, report_out);
 }

@@ -43,6 +43,17 @@ struct KernelsArguments {
   bool why = false;  // print the refusals
 };
 int kernels_command(const KernelsArguments&);
+struct MutantsArguments {
+  std::vector<std::string> suites;  // empty: correctness
+  std::string catalogue;            // path of a library, empty: the one beside the program
+  std::string filter, json;
+  int trials = 3, jobs = 0;  // 0: one per processor
+  int64_t legal_cases = 10'000;
+  double cost_cap = 4e6;  // multiply-adds of a case
+  double timeout_s = 60;
+  bool quick = false, quiet = false;
+};
+int mutants_command(const MutantsArguments&);
 int merge_command(const std::vector<std::string>& folders, const std::string& out,
                   const std::vector<std::string>& command);
 int report_command(const std::string& folder, const std::string& out);

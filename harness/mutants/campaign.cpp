@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+// See campaign.hpp. Three phases, each a list of jobs: the peers' inputs, the faults on our inputs, the legal
+// variants. A job owns tasks (faults of a trial, or pairs of line and variant); what it has not reported when
+// its process ends goes into a new job, except the task that was running, which is settled by how it ended.
+#include "harness/mutants/campaign.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <set>
+
+#include "harness/base/error.hpp"
+#include "harness/check/verdict.hpp"
+
+namespace assay {
+namespace {
+
+using nlohmann::json;
+constexpr int kFaultsPerJob = 14;  // they share inputs and references; fewer jobs balance worse
+constexpr int kPairsPerJob = 240;
+constexpr int kVariantsPerLine = 8;  // of a visit; they share the inputs
+constexpr int kPeersEvery = 8;       // every n-th visit is also shown to the peers
+
+class Campaign {
+ public:
+  Campaign(const Catalogue& c, const CampaignPlan& plan, const CampaignOptions& o,
+           const std::atomic<bool>* stop, const OnProgress& on)
+      : catalogue_(c), plan_(plan), options_(o), stop_(stop), on_(on) {
+    score_.faults.resize(c.faults.size());
+    for (FaultScore& f : score_.faults) {
+      f.ours.resize(static_cast<size_t>(o.trials));
+      f.theirs.resize(static_cast<size_t>(o.trials));
+    }
+    score_.variants.resize(c.variants.size());
+  }
+
+  Score run() {
+    const auto start = std::chrono::steady_clock::now();
+    count_reached();
+    score_.complete = peers_phase() && faults_phase() && legal_phase();
+    score_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return std::move(score_);
+  }
+
+ private:
+  // What a job still owes, and what it was doing when last heard.
+  struct Duty {
+    std::vector<int> tasks;  // faults, or indices into pairs_
+    int trial = 0;
+    int running = -1;
+    std::string line;
+    void settled(int task) { std::erase(tasks, task); }
+  };
+  using DutyPointer = std::shared_ptr<Duty>;
+
+  void note(std::string text) {
+    progress_.note = std::move(text);
+    on_(progress_);
+    progress_.note.clear();
+  }
+
+  bool work(const char* phase, std::vector<Job> jobs, int64_t total) {
+    progress_ = {phase, 0, total, ""};
+    return run_jobs(std::move(jobs), options_.jobs, options_.silent_s, stop_, [this] { on_(progress_); });
+  }
+
+  // How a process ended that still owed something; the text for the verdict of what was running.
+  static std::string death(const JobEnd& end) {
+    switch (end.how) {
+      case JobEnd::How::kDone:
+        return "ended the process";
+      case JobEnd::How::kDied:
+        return "crashed: " + end.text;
+      case JobEnd::How::kSilent:
+        return "hung: " + end.text;
+      case JobEnd::How::kThrew:
+        break;
+    }
+    throw InfrastructureError("mutants: a process failed: " + end.text);
+  }
+
+  // Settles what a dead process left. `settle` gets the running task and how it ended.
+  template <class Settle, class Again>
+  std::optional<Job> after(const DutyPointer& duty, const JobEnd& end, Settle settle, Again again) {
+    if (end.how == JobEnd::How::kThrew) death(end);
+    if (duty->tasks.empty()) return std::nullopt;
+    const std::string how = death(end);
+    if (duty->running < 0 ||
+        std::find(duty->tasks.begin(), duty->tasks.end(), duty->running) == duty->tasks.end())
+      throw InfrastructureError(fmt::format("mutants: a process {} outside any kernel", how));
+    settle(duty->running, how);
+    duty->settled(duty->running);
+    ++progress_.done;
+    if (duty->tasks.empty()) return std::nullopt;
+    return again(duty->tasks);
+  }
+
+  // ---- faults on the peers' inputs
+
+  Job peer_job(int trial, const std::vector<int>& faults) {
+    auto duty = std::make_shared<Duty>(Duty{faults, trial, -1, ""});
+    const auto store = [this, duty](int fault, const PeerMarks& marks) {
+      score_.faults[fault].theirs[duty->trial] = {true, marks};
+    };
+    Job job;
+    job.work = [this, duty](const SayLine& say) {
+      judge_by_peers(catalogue_, plan_.by_peer(), duty->trial, duty->tasks, say);
+    };
+    job.heard = [this, duty, store](const json& m) {
+      if (m.contains("at")) {
+        duty->running = m["at"].get<int>(), duty->line = m["line"].get<std::string>();
+        return;
+      }
+      const int fault = m.at("fault").get<int>();
+      store(fault, peer_marks_from(m.at("peers")));
+      duty->settled(fault);
+      ++progress_.done;
+    };
+    job.ended = [this, duty, store, trial](const JobEnd& end) {
+      return after(
+          duty, end,
+          [&](int fault, const std::string&) {  // a crash is seen by whoever runs the line
+            PeerMarks marks{};
+            for (int p = 0; p < kPeerCount; ++p)
+              for (const Line& l : plan_.by_peer()[p]->lines)
+                if (l.text == duty->line) marks[p] = PeerMark::kKilled;
+            store(fault, marks);
+          },
+          [&](const std::vector<int>& rest) { return peer_job(trial, rest); });
+    };
+    return job;
+  }
+
+  bool peers_phase() {
+    const std::vector<Job> jobs =
+        fault_jobs([this](int t, const std::vector<int>& f) { return peer_job(t, f); });
+    return work("peers' inputs", jobs, fault_tasks());
+  }
+
+  // ---- faults on our inputs
+
+  Job our_job(int trial, const std::vector<int>& faults) {
+    auto duty = std::make_shared<Duty>(Duty{faults, trial, -1, ""});
+    Job job;
+    job.work = [this, duty](const SayLine& say) {
+      judge_faults(catalogue_, plan_.lines, options_.limits, duty->trial, duty->tasks, say);
+    };
+    job.heard = [this, duty](const json& m) {
+      if (m.contains("at")) {
+        duty->running = m["at"].get<int>(), duty->line = m["line"].get<std::string>();
+        return;
+      }
+      const int fault = m.at("fault").get<int>();
+      FaultTrial& t = score_.faults[fault].ours[duty->trial];
+      t.done = true;
+      m.at("lines").get_to(t.lines);
+      m.at("killed").get_to(t.killed);
+      m.at("o_rejected").get_to(t.o_rejected);
+      m.at("check").get_to(t.check);
+      m.at("reason").get_to(t.reason);
+      m.at("line").get_to(t.line);
+      t.peers = peer_marks_from(m.at("peers"));
+      duty->settled(fault);
+      ++progress_.done;
+      if (!t.killed && t.lines > 0 && !catalogue_.faults[fault].equivalent)
+        note(fmt::format("{} survives trial {} ({} cases)", catalogue_.faults[fault].name, duty->trial,
+                         t.lines));
+    };
+    job.ended = [this, duty, trial](const JobEnd& end) {
+      return after(
+          duty, end,
+          [&](int fault, const std::string& how) {
+            FaultTrial& t = score_.faults[fault].ours[trial];
+            t = {true, 1,          true, false, end.how == JobEnd::How::kSilent ? "hang" : "crash",
+                 how,  duty->line, {}};
+            t.peers.fill(PeerMark::kNotReached);
+            const Problem p = make_problem(parse_scenario(duty->line));
+            for (const PeerInfo& info : peers())
+              if (rule_for(info.peer, p)) t.peers[static_cast<int>(info.peer)] = PeerMark::kKilled;
+          },
+          [&](const std::vector<int>& rest) { return our_job(trial, rest); });
+    };
+    return job;
+  }
+
+  bool faults_phase() {
+    const std::vector<Job> jobs =
+        fault_jobs([this](int t, const std::vector<int>& f) { return our_job(t, f); });
+    return work("our inputs", jobs, fault_tasks());
+  }
+
+  int64_t fault_tasks() const { return static_cast<int64_t>(catalogue_.faults.size()) * options_.trials; }
+
+  template <class MakeJob>
+  std::vector<Job> fault_jobs(MakeJob make) const {
+    // Strided groups: neighbours in the catalogue reach the same rare lines, and would make one job dear.
+    const int count = static_cast<int>(catalogue_.faults.size());
+    const int groups = (count + kFaultsPerJob - 1) / kFaultsPerJob;
+    std::vector<Job> jobs;
+    for (int trial = 0; trial < options_.trials; ++trial)
+      for (int g = 0; g < groups; ++g) {
+        std::vector<int> faults;
+        for (int f = g; f < count; f += groups) faults.push_back(f);
+        jobs.push_back(make(trial, faults));
+      }
+    return jobs;
+  }
+
+  void count_reached() {
+    for (const Line& l : plan_.lines.lines) {
+      const Problem p = make_problem(l.scenario);
+      const ProblemView view(p);
+      for (size_t f = 0; f < catalogue_.faults.size(); ++f)
+        score_.faults[f].reached_lines += takes(catalogue_, catalogue_.faults[f], p, view.get());
+    }
+  }
+
+  // ---- legal variants
+
+  Job legal_job(const std::vector<int>& tasks) {
+    auto duty = std::make_shared<Duty>(Duty{tasks, 0, -1, ""});
+    Job job;
+    job.work = [this, duty](const SayLine& say) {
+      std::vector<LegalPair> pairs;
+      for (int i : duty->tasks) pairs.push_back(pairs_[i]);
+      judge_variants(catalogue_, plan_.lines, options_.limits, pairs, say);
+    };
+    job.heard = [this, duty](const json& m) {
+      if (m.contains("health")) {
+        for (int p = 0; p < kPeerCount; ++p) {
+          score_.peer_health[p].cases += m["health"][p][0].get<int64_t>();
+          score_.peer_health[p].rejected += m["health"][p][1].get<int64_t>();
+        }
+        return;
+      }
+      if (m.contains("at")) {
+        duty->running = m.at("pair").get<int>(), duty->line = m["line"].get<std::string>();
+        return;
+      }
+      hear_variant(m);
+      duty->settled(m.at("pair").get<int>());
+      ++progress_.done;
+    };
+    job.ended = [this, duty](const JobEnd& end) {
+      return after(
+          duty, end,
+          [&](int pair, const std::string& how) {
+            ++score_.variants[pairs_[pair].variant].cases;
+            false_alarm(pairs_[pair].variant, "crashed", how, duty->line);
+          },
+          [&](const std::vector<int>& rest) { return legal_job(rest); });
+    };
+    return job;
+  }
+
+  void hear_variant(const json& m) {
+    const int variant = m.at("variant").get<int>();
+    VariantScore& v = score_.variants[variant];
+    const auto outcome = m.at("outcome").get<std::string>();
+    if (outcome == outcome_name(Outcome::kUnsupported)) {
+      ++v.declined;
+    } else if (outcome == outcome_name(Outcome::kUntrusted)) {
+      ++v.untrusted;
+    } else {
+      ++v.cases;
+      if (outcome != outcome_name(Outcome::kPassed)) {
+        false_alarm(variant, outcome, m.at("reason").get<std::string>(), m.at("line").get<std::string>());
+        return;
+      }
+      if (m.contains("o")) v.o_ratios.push_back(m["o"][0].get<double>());
+      if (m.contains("lse")) v.lse_ratios.push_back(m["lse"][0].get<double>());
+    }
+  }
+
+  void false_alarm(int variant, const std::string& outcome, const std::string& reason,
+                   const std::string& line) {
+    score_.false_alarms.push_back({variant, outcome, reason, line});
+    note(fmt::format("false alarm: {} {}  {}\n    {}", catalogue_.variants[variant].name, outcome, line,
+                     reason));
+  }
+
+  int64_t legal_so_far() const {
+    int64_t cases = 0;
+    for (const VariantScore& v : score_.variants) cases += v.cases;
+    return cases;
+  }
+
+  // The next `count` pairs: lines in the order of the trial, a few variants each, the next ones at the next
+  // line.
+  std::vector<int> next_pairs(int64_t count) {
+    std::vector<int> fresh;
+    const int variants = static_cast<int>(catalogue_.variants.size());
+    const int lines = static_cast<int>(plan_.lines.lines.size());
+    const int width = std::min(kVariantsPerLine, variants);
+    while (static_cast<int64_t>(fresh.size()) < count) {
+      const int trial = static_cast<int>(visit_ / lines);
+      if (visit_ % lines == 0) order_ = visiting_order(plan_.lines, trial);
+      const int line = order_[visit_ % lines];
+      for (int i = 0; i < width; ++i) {
+        fresh.push_back(static_cast<int>(pairs_.size()));
+        pairs_.push_back({fresh.back(), line, next_variant_, trial, visit_ % kPeersEvery == 0});
+        next_variant_ = (next_variant_ + 1) % variants;
+      }
+      ++visit_;
+    }
+    return fresh;
+  }
+
+  bool legal_phase() {
+    if (catalogue_.variants.empty()) return true;
+    // Some cases turn out untrusted and do not count, so a few rounds; a suite of nothing else ends them.
+    for (int round = 0; round < 4 && legal_so_far() < options_.legal_cases; ++round) {
+      const int64_t missing = options_.legal_cases - legal_so_far();
+      const int64_t before = legal_so_far();
+      const std::vector<int> fresh = next_pairs(missing + missing / 25);
+      std::vector<Job> jobs;
+      for (size_t first = 0; first < fresh.size(); first += kPairsPerJob)
+        jobs.push_back(legal_job(
+            {fresh.begin() + static_cast<std::ptrdiff_t>(first),
+             fresh.begin() + static_cast<std::ptrdiff_t>(std::min(first + kPairsPerJob, fresh.size()))}));
+      if (!work("legal variants", std::move(jobs), static_cast<int64_t>(fresh.size()))) return false;
+      if (legal_so_far() == before) break;
+    }
+    return true;
+  }
+
+  const Catalogue& catalogue_;
+  const CampaignPlan& plan_;
+  const CampaignOptions& options_;
+  const std::atomic<bool>* stop_;
+  const OnProgress& on_;
+  Score score_;
+  CampaignProgress progress_;
+  std::vector<LegalPair> pairs_;
+  std::vector<int> order_;
+  int64_t visit_ = 0;
+  int next_variant_ = 0;
+};
+
+}  // namespace
+
+std::vector<const LineSet*> CampaignPlan::by_peer() const {
+  std::vector<const LineSet*> sets;
+  for (size_t i : peer_lines_index) sets.push_back(&peer_lines[i]);
+  return sets;
+}
+
+CampaignPlan plan_campaign(const CampaignOptions& options) {
+  CampaignPlan plan;
+  plan.lines = load_lines(options.suites, options.cost_cap);
+  std::vector<std::string> names;
+  for (const PeerInfo& info : peers()) {
+    std::string name;
+    if (!options.peer_suites.empty())
+      name = options.peer_suites.at(static_cast<size_t>(info.peer));
+    else
+      name = fmt::format("{}/{}.suite", ASSAY_PEER_SUITES, info.suite);
+    const auto known = std::find(names.begin(), names.end(), name);
+    plan.peer_lines_index.push_back(static_cast<size_t>(known - names.begin()));
+    if (known == names.end()) names.push_back(name);
+  }
+  for (const std::string& name : names) plan.peer_lines.push_back(load_lines({name}, options.peer_cost_cap));
+  return plan;
+}
+
+Score run_campaign(const Catalogue& c, const CampaignPlan& plan, const CampaignOptions& options,
+                   const std::atomic<bool>* stop, const OnProgress& on) {
+  return Campaign(c, plan, options, stop, on).run();
+}
+
+}  // namespace assay

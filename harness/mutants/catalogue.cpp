@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// See catalogue.hpp. The library is opened a second time for its second symbol; the loader counts, so both
+// handles are the same library, and neither is ever closed (kernels may hold threads).
+#include "harness/mutants/catalogue.hpp"
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "harness/base/error.hpp"
+#include "reference/bounds.hpp"
+
+namespace assay {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string default_library() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  return (program.parent_path() / "faulty" / "libassay_faulty.so").string();
+}
+
+struct Reader {
+  const Backend& backend;
+  std::set<std::string> names;
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw InfrastructureError(
+        fmt::format("catalogue {}: {}; see harness/abi/assay_fault.h", backend.path(), what));
+  }
+
+  std::string text(const char* value, const char* field, const std::string& of) const {
+    if (value == nullptr || *value == '\0') fail(fmt::format("{} has no {}", of, field));
+    return value;
+  }
+
+  void check_kernel(const assay_kernel* kernel, int32_t op, const std::string& of) const {
+    if (kernel == nullptr) return;
+    for (const assay_kernel* known : backend.kernels())
+      if (known == kernel) {
+        if (kernel->op != op) fail(fmt::format("{}: kernel {} is of the other op", of, kernel->name));
+        return;
+      }
+    fail(fmt::format("{}: a kernel is not among those of the backend", of));
+  }
+
+  CatalogueEntry entry(const assay_fault& f, bool fault, int index) {
+    const std::string place = fmt::format("{} {}", fault ? "fault" : "variant", index);
+    if (f.struct_size < sizeof(assay_fault))
+      fail(fmt::format("{} has a table of {} bytes, {} expected", place, f.struct_size, sizeof(assay_fault)));
+    CatalogueEntry e;
+    e.name = text(f.name, "name", place);
+    const std::string of = fmt::format("{} ({})", place, e.name);
+    e.summary = text(f.summary, "summary", of);
+    e.equivalent = f.equivalent != 0;
+    e.reached = f.reached;
+    e.prefill = f.prefill;
+    e.paged = f.paged;
+    if (fault) {
+      e.stage = text(f.stage, "stage", of);
+      e.museum = text(f.museum, "museum id", of);
+      e.cause = text(f.cause, "cause", of);
+    } else if (f.cause != nullptr) {
+      fail(fmt::format("{} is a variant but names a cause", of));
+    }
+    if (!e.prefill && !e.paged) fail(fmt::format("{} has no kernel", of));
+    check_kernel(e.prefill, ASSAY_OP_PREFILL, of);
+    check_kernel(e.paged, ASSAY_OP_PAGED, of);
+    if (!names.insert(e.name).second) fail(fmt::format("{}: the name occurs twice", of));
+    return e;
+  }
+
+  std::vector<CatalogueEntry> entries(const assay_fault* list, int32_t count, bool fault) {
+    if (count < 0 || (count > 0 && list == nullptr)) fail("a list is broken");
+    std::vector<CatalogueEntry> all;
+    for (int32_t i = 0; i < count; ++i) all.push_back(entry(list[i], fault, i));
+    return all;
+  }
+};
+
+// 4-byte words of the declarations that agree: doubles count twice, which is what they weigh anyway.
+int agreement(const assay_arithmetic& a, const assay_arithmetic& b) {
+  static_assert(sizeof(assay_arithmetic) % 4 == 0);
+  int equal = 0;
+  for (size_t at = 0; at < sizeof(assay_arithmetic); at += 4)
+    equal +=
+        std::memcmp(reinterpret_cast<const char*>(&a) + at, reinterpret_cast<const char*>(&b) + at, 4) == 0;
+  return equal;
+}
+
+assay_arithmetic declared(const assay_kernel& kernel, const assay_problem* problem) {
+  assay_arithmetic a = default_arithmetic();
+  call_arithmetic(kernel, problem, a);
+  return a;
+}
+
+}  // namespace
+
+Catalogue load_catalogue(const std::string& path) {
+  const std::string library = path.empty() ? default_library() : path;
+  if (path.empty() && !fs::exists(library))
+    throw InfrastructureError(
+        fmt::format("catalogue: {} does not exist; build the target assay_faulty, or name a library with "
+                    "--catalogue PATH",
+                    library));
+  Catalogue c{Backend::load(library)};
+  void* handle = dlopen(c.backend.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+  const auto open =
+      handle == nullptr
+          ? nullptr
+          : reinterpret_cast<assay_fault_catalogue_open_fn>(dlsym(handle, "assay_fault_catalogue_open"));
+  if (open == nullptr)
+    throw InfrastructureError(fmt::format(
+        "catalogue {}: exports no assay_fault_catalogue_open; it is a backend without planted faults",
+        c.backend.path()));
+  const assay_fault_catalogue* table = open(ASSAY_ABI_VERSION);
+  Reader reader{c.backend, {}};
+  if (table == nullptr) reader.fail(fmt::format("does not serve interface version {}", ASSAY_ABI_VERSION));
+  if (table->struct_size < sizeof(assay_fault_catalogue))
+    reader.fail(fmt::format("its table has {} bytes, {} expected", table->struct_size,
+                            sizeof(assay_fault_catalogue)));
+  c.faults = reader.entries(table->faults, table->fault_count, true);
+  c.variants = reader.entries(table->variants, table->variant_count, false);
+  char error[512] = "";
+  if (c.backend.table()->use_device(0, error, sizeof(error)) != ASSAY_OK)
+    throw InfrastructureError(fmt::format("catalogue {}: device 0: {}", c.backend.path(), error));
+  c.device = c.backend.device(0);
+  return c;
+}
+
+const assay_kernel* healthy_twin(const Catalogue& c, const assay_kernel& kernel, const Problem& p,
+                                 const assay_problem* view) {
+  const assay_arithmetic wanted = declared(kernel, view);
+  const assay_kernel* best = nullptr;
+  int most = -1;
+  for (const CatalogueEntry& v : c.variants) {
+    const assay_kernel* candidate = v.kernel_for(p);
+    if (candidate == nullptr || !call_supports(*candidate, view, c.device).ok()) continue;
+    const int equal = agreement(wanted, declared(*candidate, view));
+    if (equal > most) most = equal, best = candidate;
+  }
+  return best;
+}
+
+bool takes(const Catalogue& c, const CatalogueEntry& e, const Problem& p, const assay_problem* view) {
+  const assay_kernel* kernel = e.kernel_for(p);
+  if (kernel == nullptr) return false;
+  if (e.reached != nullptr && e.reached(view) == 0) return false;
+  return call_supports(*kernel, view, c.device).ok();
+}
+
+}  // namespace assay

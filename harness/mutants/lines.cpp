@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// See lines.hpp.
+#include "harness/mutants/lines.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <unordered_set>
+
+#include "harness/base/error.hpp"
+#include "harness/base/random.hpp"
+
+namespace assay {
+namespace {
+
+// Streams of the visiting order and of replaced seeds; apart from those of harness/base/random.hpp.
+constexpr uint64_t kStreamVisit = 1001, kStreamSeed = 1002;
+// Below this many multiply-adds a case costs its overhead, whatever its size.
+constexpr double kOverheadCost = 1e5;
+
+double cost_of(const Problem& p) {
+  double pairs = 0;
+  for (int r = 0; r < static_cast<int>(p.requests.size()); ++r)
+    for (int32_t row = 0; row < p.requests[r].q_len; ++row) {
+      const KeyRange range = visible_range(p, r, row);
+      pairs += std::max(0, range.end - range.begin);
+    }
+  return pairs * p.heads_q * (p.head_dim_qk + p.head_dim_v);
+}
+
+}  // namespace
+
+LineSet load_lines(const std::vector<std::string>& suites, double cost_cap) {
+  LineSet set;
+  std::unordered_set<std::string> seen;
+  for (const std::string& name : suites) {
+    Suite suite = Suite::open(name);
+    while (auto found = suite.next()) {
+      Line line{found->scenario, print(found->scenario), 0};
+      if (!seen.insert(line.text).second) continue;
+      line.cost = cost_of(make_problem(line.scenario));
+      if (line.cost > cost_cap)
+        ++set.left_out;
+      else
+        set.lines.push_back(std::move(line));
+    }
+  }
+  if (set.lines.empty())
+    throw InputError(
+        fmt::format("no line of {} is left below the cost cap of {:g} multiply-adds; raise --cost",
+                    fmt::join(suites, ", "), cost_cap));
+  return set;
+}
+
+Scenario at_trial(const Line& line, int trial) {
+  Scenario s = line.scenario;
+  // 31 bits: a seed is printed in every message, so it should be short.
+  if (trial > 0) s.seed = CounterRng(s.seed, kStreamSeed).bits(static_cast<uint64_t>(trial)) >> 33;
+  return s;
+}
+
+std::vector<int> visiting_order(const LineSet& set, int trial) {
+  const CounterRng rng(static_cast<uint64_t>(trial), kStreamVisit);
+  std::vector<double> when(set.lines.size());
+  for (size_t i = 0; i < when.size(); ++i)
+    when[i] = -std::log(1 - rng.uniform(i)) * std::sqrt(std::max(set.lines[i].cost, kOverheadCost));
+  std::vector<int> order(set.lines.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return when[a] < when[b]; });
+  return order;
+}
+
+}  // namespace assay

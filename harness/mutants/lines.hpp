@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cases a score is made of: the lines of suites, with what they cost and the order in which a seed visits
+// them. Trial 0 keeps every line's own seed (what users run); other trials replace it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/scenario/suite.hpp"
+
+namespace assay {
+
+struct Line {
+  Scenario scenario;
+  std::string text;  // canonical, with the line's own seed
+  double cost = 0;   // multiply-adds of the visible pairs: pairs x heads_q x (d_qk + d_v)
+};
+
+struct LineSet {
+  std::vector<Line> lines;
+  int64_t left_out = 0;  // dearer than the cap
+};
+
+// Suites as on any command line. Optional traces that are not there are skipped. InputError for a bad suite.
+LineSet load_lines(const std::vector<std::string>& suites, double cost_cap);
+
+// The line with the seed of a trial.
+Scenario at_trial(const Line&, int trial);
+
+// Indices of all lines in the order a trial visits them: shuffled, cheap ones more likely early (an
+// exponential race with rates cost^-1/2), the same on every machine.
+std::vector<int> visiting_order(const LineSet&, int trial);
+
+}  // namespace assay

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// See peer_baseline.hpp. Poisoned places are found without knowing any layout: they are the elements whose
+// bytes differ between two poisons. Each gets the value of an element of the same buffer that is not poison,
+// which is what torch.randn over the whole cache leaves there. Table tails keep a valid, unused block.
+#include "harness/mutants/peer_baseline.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "harness/base/random.hpp"
+#include "harness/problem/names.hpp"
+#include "reference/attention.hpp"
+#include "reference/formats.hpp"
+
+namespace assay {
+namespace {
+
+constexpr uint64_t kStreamOrdinary = 1003;
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+void make_ordinary(Inputs& inputs) {
+  const Problem& p = inputs.problem;
+  constexpr Operand kValues[] = {Operand::kQ,      Operand::kK,      Operand::kV,
+                                 Operand::kQScale, Operand::kKScale, Operand::kVScale};
+  std::vector<std::byte> nan_image[kOperandCount];
+  for (Operand op : kValues) {
+    const GuardedBuffer& b = inputs.buffers[static_cast<int>(op)];
+    if (!b.empty()) nan_image[static_cast<int>(op)].assign(b.payload(), b.payload() + b.bytes());
+  }
+  repoison(inputs, Poison::kLow);
+  for (Operand op : kValues) {
+    GuardedBuffer& b = inputs.buffers[static_cast<int>(op)];
+    const auto& before = nan_image[static_cast<int>(op)];
+    if (b.empty()) continue;
+    const int64_t bytes = format_bytes(tensor_of(inputs.tensors, op).format);
+    std::vector<int64_t> poison, values;
+    for (int64_t at = 0; at + bytes <= b.bytes(); at += bytes)
+      (std::memcmp(before.data() + at, b.payload() + at, static_cast<size_t>(bytes)) == 0 ? values : poison)
+          .push_back(at);
+    const CounterRng rng(p.seed, kStreamOrdinary + static_cast<uint64_t>(op));
+    for (size_t i = 0; i < poison.size() && !values.empty(); ++i)
+      std::memcpy(b.payload() + poison[i], b.payload() + values[rng.below(i, values.size())],
+                  static_cast<size_t>(bytes));
+  }
+  for (Operand op : {Operand::kO, Operand::kLse}) {
+    GuardedBuffer& b = inputs.buffers[static_cast<int>(op)];
+    if (!b.empty()) std::memset(b.payload(), 0, static_cast<size_t>(b.bytes()));
+  }
+}
+
+std::vector<RowId> all_rows(const Problem& p) {
+  std::vector<RowId> rows;
+  for (int32_t r = 0; r < static_cast<int32_t>(p.requests.size()); ++r)
+    for (int32_t i = 0; i < p.requests[r].q_len; ++i) rows.push_back({r, i});
+  return rows;
+}
+
+// The precision in which a peer would have written its reference.
+int32_t torch_format(const Problem& p) {
+  return p.q_format == ASSAY_FP32 || p.q_format == ASSAY_FP16 || p.q_format == ASSAY_BF16
+             ? p.q_format
+             : int32_t{ASSAY_BF16};
+}
+
+double fp32_at(const assay_tensor& t, int64_t i) {
+  return static_cast<const float*>(t.data)[i * t.stride[0]];
+}
+
+}  // namespace
+
+struct PeerCase::Impl {
+  Problem problem;
+  Inputs inputs;
+  std::vector<RowId> rows;
+  mutable std::optional<PeerOutputs> exact, low;
+
+  explicit Impl(const Problem& p) : problem(p), inputs(build_inputs(p)), rows(all_rows(p)) {
+    make_ordinary(inputs);
+  }
+  HostOperands host() const {
+    return {&inputs.tensors, inputs.q_scale_host, inputs.k_scale_host, inputs.v_scale_host};
+  }
+  void low_rows(int request, int32_t kv_head, int64_t first_row, PeerOutputs& out) const;
+  double bias(int32_t head, int64_t distance) const {
+    if (problem.alibi == ASSAY_ALIBI_NONE || distance < 0) return 0;
+    const double slope = fp32_at(inputs.tensors.alibi_slopes, head);
+    const auto d = static_cast<double>(distance);
+    return -slope * (problem.alibi == ASSAY_ALIBI_SQRT ? std::sqrt(d) : d);
+  }
+};
+
+// All rows and heads that read one KV head of one request.
+void PeerCase::Impl::low_rows(int request, int32_t kv_head, int64_t first_row, PeerOutputs& out) const {
+  const Problem& p = problem;
+  const Request& r = p.requests[request];
+  const int32_t format = torch_format(p), dq = p.head_dim_qk, dv = p.head_dim_v;
+  DenseKv kv = gather_kv(p, host(), request, kv_head);
+  for (double& x : kv.k) x = round_to(format, x * p.softmax_scale);
+  for (double& x : kv.v) x = round_to(format, x);
+  std::vector<double> weight(static_cast<size_t>(r.kv_len)), o(static_cast<size_t>(dv));
+  for (int32_t i = 0; i < r.q_len; ++i) {
+    std::vector<double> q = gather_q(p, host(), {request, i});
+    for (double& x : q) x = round_to(format, x);
+    for (int32_t head = kv_head * p.group(); head < (kv_head + 1) * p.group(); ++head) {
+      const double* qh = q.data() + int64_t{head} * dq;
+      double top = p.sinks ? fp32_at(inputs.tensors.sinks, head) : -kInf;
+      for (int32_t j = 0; j < r.kv_len; ++j) {
+        weight[j] = -kInf;
+        if (!visible(p, request, i, j)) continue;
+        const double* k = kv.k.data() + int64_t{j} * dq;
+        double s = 0;
+        for (int32_t d = 0; d < dq; ++d) s += qh[d] * k[d];
+        s = round_to(format, s);
+        if (p.softcap > 0) s = round_to(format, p.softcap * std::tanh(s / p.softcap));
+        if (p.alibi != ASSAY_ALIBI_NONE)
+          s = round_to(format, s + bias(head, int64_t{r.context_len()} + i - j));
+        weight[j] = s;
+        top = std::max(top, s);
+      }
+      const int64_t row = (first_row + i) * p.heads_q + head;
+      if (top == -kInf) {
+        out.lse[row] = -kInf;
+        continue;
+      }
+      double sum = p.sinks ? std::exp(fp32_at(inputs.tensors.sinks, head) - top) : 0;
+      for (double& w : weight) sum += w = w == -kInf ? 0.0 : std::exp(w - top);
+      std::fill(o.begin(), o.end(), 0.0);
+      for (int32_t j = 0; j < r.kv_len; ++j) {
+        const double w = round_to(format, weight[j] / sum);
+        if (w == 0) continue;
+        const double* v = kv.v.data() + int64_t{j} * dv;
+        for (int32_t d = 0; d < dv; ++d) o[d] += w * v[d];
+      }
+      for (int32_t d = 0; d < dv; ++d) out.o[row * dv + d] = round_to(p.o_format, round_to(format, o[d]));
+      out.lse[row] = top + std::log(sum);
+    }
+  }
+}
+
+PeerCase::PeerCase(const Problem& p) : impl_(std::make_unique<Impl>(p)) {}
+PeerCase::~PeerCase() = default;
+const Problem& PeerCase::problem() const { return impl_->problem; }
+const assay_problem* PeerCase::view() const { return impl_->inputs.view->get(); }
+
+const PeerOutputs& PeerCase::exact() const {
+  if (!impl_->exact) {
+    AttentionResult a = attention_fast(impl_->problem, impl_->host(), impl_->rows);
+    for (double& x : a.o) x = round_to(impl_->problem.o_format, x);
+    impl_->exact = PeerOutputs{std::move(a.o), std::move(a.lse)};
+  }
+  return *impl_->exact;
+}
+
+const PeerOutputs& PeerCase::low_precision() const {
+  if (!impl_->low) {
+    const Problem& p = impl_->problem;
+    PeerOutputs out;
+    out.o.assign(impl_->rows.size() * p.heads_q * p.head_dim_v, 0.0);
+    out.lse.assign(impl_->rows.size() * p.heads_q, 0.0);
+    int64_t first = 0;
+    for (int r = 0; r < static_cast<int>(p.requests.size()); first += p.requests[r++].q_len)
+      for (int32_t h = 0; h < p.heads_kv && p.requests[r].q_len > 0; ++h) impl_->low_rows(r, h, first, out);
+    impl_->low = std::move(out);
+  }
+  return *impl_->low;
+}
+
+PeerCase::Run PeerCase::run(const Catalogue& c, const assay_kernel& kernel) const {
+  const Impl& m = *impl_;
+  const Problem& p = m.problem;
+  DeviceCase device(c.backend, m.inputs, call_workspace_bytes(kernel, view()));
+  assay_plan* plan = nullptr;
+  CallResult r = call_plan(kernel, view(), device.tensors(), &plan);
+  if (r.ok()) r = call_run(c.backend, kernel, view(), device.tensors(), plan);
+  call_free_plan(kernel, plan);
+  if (!r.ok()) return {std::nullopt, r.error.empty() ? "the kernel failed" : r.error};
+
+  PeerOutputs out;
+  const auto read = [&](Operand op, int64_t heads_dims, std::vector<double>& to) {
+    const assay_tensor& t = tensor_of(m.inputs.tensors, op);
+    if (t.data == nullptr) return;
+    const std::vector<std::byte> raw = device.download(op);
+    const std::byte* data =
+        raw.data() + (static_cast<const std::byte*>(t.data) - m.inputs.buffers[static_cast<int>(op)].raw());
+    const int64_t dims = t.rank > 2 ? t.shape[2] : 1;
+    to.reserve(static_cast<size_t>(t.shape[0] * heads_dims));
+    for (int64_t row = 0; row < t.shape[0]; ++row)
+      for (int64_t h = 0; h < t.shape[1]; ++h)
+        for (int64_t d = 0; d < dims; ++d)
+          to.push_back(load(t.format, data, row * t.stride[0] + h * t.stride[1] + d * t.stride[2]));
+  };
+  read(Operand::kO, int64_t{p.heads_q} * p.head_dim_v, out.o);
+  read(Operand::kLse, p.heads_q, out.lse);
+  return {std::move(out), ""};
+}
+
+}  // namespace assay

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The work of one process of a campaign: kernels judged by our rules and by the peers', every outcome said as
+// a JSON line. Before each kernel call a line says what is about to run, so that the parent knows what a
+// process died of:
+//
+//   {at: WHAT, line: LINE}                                        about to run WHAT (index of fault or
+//   variant) {fault, trial, lines, killed, o_rejected, check, reason, line, peers}   a FaultTrial {fault,
+//   trial, peers}                                          a PeerTrial {variant, pair, outcome, check,
+//   reason, line, o, lse}          a legal case {health: [[cases, rejected] x peer]} peers' rules on healthy
+//   kernels
+#pragma once
+
+#include "harness/mutants/jobs.hpp"
+#include "harness/mutants/lines.hpp"
+#include "harness/mutants/score.hpp"
+
+namespace assay {
+
+struct TrialLimits {
+  int most_lines = 300;      // cases a fault is given per trial before it counts as surviving
+  int control_lines = 12;    // cases an equivalent control must survive per trial
+  int peer_lines = 6;        // cases per peer and fault on our inputs, or as many as our rules needed
+  double rows_budget = 3e7;  // as the commands' --rows-budget
+};
+
+// Our rules and the peers' rules on our inputs: the faults visit the lines in the order of the trial; each
+// drops out when both are settled.
+void judge_faults(const Catalogue&, const LineSet&, const TrialLimits&, int trial,
+                  const std::vector<int>& faults, const SayLine&);
+
+// The peers' rules on the peers' inputs; suites[p] is what peer p runs.
+void judge_by_peers(const Catalogue&, const std::vector<const LineSet*>& suites, int trial,
+                    const std::vector<int>& faults, const SayLine&);
+
+struct LegalPair {
+  int pair = 0;  // identifies it in messages
+  int line = 0, variant = 0, trial = 0;
+  bool with_peers = false;  // also by the peers' rules
+};
+// Pairs of one line and trial should be neighbours: they share inputs and reference.
+void judge_variants(const Catalogue&, const LineSet&, const TrialLimits&, const std::vector<LegalPair>&,
+                    const SayLine&);
+
+}  // namespace assay
