@@ -86,11 +86,26 @@ int32_t format_as_read(const Switches& sw, int32_t format) {
   return format;
 }
 
+// Where a kernel that takes strides from shapes looks: never beyond the true place.
+int64_t dense_offset(const assay_problem& p, KvView view, KeyPlace at, int32_t head, int64_t dims) {
+  if (p.op == ASSAY_OP_PREFILL) {
+    view.block_stride = p.heads_kv * dims, view.head_stride = dims;
+  } else if (p.layout == ASSAY_LAYOUT_MLA) {
+    view.slot_outer = p.head_dim_qk, view.block_stride = int64_t{p.page_size} * p.head_dim_qk;
+  } else {
+    view.block_stride = int64_t{p.page_size} * p.heads_kv * dims;
+    if (p.layout == ASSAY_LAYOUT_NHD) view.slot_outer = p.heads_kv * dims, view.head_stride = dims;
+    if (p.layout == ASSAY_LAYOUT_HND) view.head_stride = p.page_size * dims, view.slot_outer = dims;
+  }
+  return assay_cpu::token_offset(view, at) + head * view.head_stride;
+}
+
 // One cache row: dims elements of a token and a head.
 void decode_row(const Call& c, const KvView& view, KeyPlace at, int32_t head, int dims, float* out) {
   int64_t offset = assay_cpu::token_offset(view, at) + head * view.head_stride;
-  if (c.sw.kv_stride_dense && c.p().op == ASSAY_OP_PREFILL)
-    offset = (at.block * c.p().heads_kv + head) * static_cast<int64_t>(dims);
+  if (c.sw.kv_stride_dense) offset = dense_offset(c.p(), view, at, head, dims);
+  if (c.sw.mla_v_from_end && c.p().layout == ASSAY_LAYOUT_MLA && dims == c.p().head_dim_v)
+    offset += (c.p().head_dim_qk - dims) * view.dim_inner;
   if (c.sw.offset_bits > 0) offset &= (int64_t{1} << c.sw.offset_bits) - 1;
   const int32_t format = format_as_read(c.sw, view.format);
   for (int d = 0; d < dims; d += view.dim_pack) {
@@ -103,12 +118,18 @@ void decode_row(const Call& c, const KvView& view, KeyPlace at, int32_t head, in
 
 // ---- scales
 
+// Where the pages of a request end; prefill caches count as pages of sixteen keys.
+int32_t page_keys(const Call& c) { return c.p().op == ASSAY_OP_PAGED ? c.p().page_size : 16; }
+
 struct ScaleFault {
   bool missing;
   int32_t head, token, request, channel;
 };
-ScaleFault k_fault(const Switches& s) {
-  return {s.k_scale_missing, s.k_scale_head, s.k_scale_token, s.k_scale_request, s.k_scale_channel};
+ScaleFault k_fault(const Call& c) {
+  const Switches& s = c.sw;
+  const int32_t q = c.p().q_format;
+  const bool lost = s.k_scale_missing_fp8_q && q >= ASSAY_FP8_E4M3 && q <= ASSAY_FP8_E5M2FNUZ;
+  return {s.k_scale_missing || lost, s.k_scale_head, s.k_scale_token, s.k_scale_request, s.k_scale_channel};
 }
 ScaleFault v_fault(const Switches& s) {
   return {s.v_scale_missing, s.v_scale_head, s.v_scale_token, s.v_scale_request, s.v_scale_channel};
@@ -123,7 +144,12 @@ float kv_scale(const Call& c, const ScaleView& view, const ScaleFault& fault, in
       fault.token == 0 ? key : std::clamp(key + fault.token, 0, std::max(0, c.kv_len[request] - 1));
   const KeyPlace at =
       view.kind == ASSAY_SCALE_TOKEN_HEAD ? place_of(c, request, token, is_v) : KeyPlace{0, 0};
-  return assay_cpu::kv_scale(view, wrapped(request + fault.request, p.requests), at, head);
+  ScaleView read = view;
+  if (c.sw.scale_stride_dense && view.kind == ASSAY_SCALE_TOKEN_HEAD) {
+    read.stride[2] = 1, read.stride[1] = page_keys(c), read.stride[0] = p.heads_kv * read.stride[1];
+    if (p.op == ASSAY_OP_PREFILL) read.stride[0] = p.heads_kv, read.stride[1] = 1;
+  }
+  return assay_cpu::kv_scale(read, wrapped(request + fault.request, p.requests), at, head);
 }
 
 float channel_of(const Call& c, const ScaleView& view, const ScaleFault& fault, int32_t kv_head, int32_t dim,
@@ -148,8 +174,11 @@ float q_row_scale(const Call& c, int request, int32_t row, int32_t head, int32_t
   const Switches& sw = c.sw;
   if (sw.q_scale_missing) return 1.0f;
   const assay_problem& p = c.p();
+  ScaleView read = c.ops.q_scale;
+  if (sw.scale_stride_dense && read.kind == ASSAY_SCALE_TOKEN_HEAD)
+    read.stride[0] = p.heads_q, read.stride[1] = 1;
   return assay_cpu::q_row_scale(
-      c.ops.q_scale, wrapped(request + sw.q_scale_request, p.requests), c.first_row[request] + int64_t{row},
+      read, wrapped(request + sw.q_scale_request, p.requests), c.first_row[request] + int64_t{row},
       wrapped(head + sw.q_scale_head, p.heads_q), wrapped(kv_head + sw.q_scale_head, p.heads_kv));
 }
 
@@ -167,9 +196,6 @@ float query_scale(const Call& c, int request, int32_t row, int32_t head, int32_t
   return softmax_scale(c) * q_row_scale(c, request, row, head, kv_head);
 }
 
-// Where the pages of a request end; prefill caches count as pages of sixteen keys.
-int32_t page_keys(const Call& c) { return c.p().op == ASSAY_OP_PAGED ? c.p().page_size : 16; }
-
 }  // namespace
 
 KeyPlace place_of(const Call& c, int request, int32_t key, bool is_v) {
@@ -181,6 +207,9 @@ KeyPlace place_of(const Call& c, int request, int32_t key, bool is_v) {
   if (sw.key_shift != 0) key = std::clamp(key + sw.key_shift, 0, keys - 1);
   if (key == picked(sw.key_stale, keys, mix(static_cast<uint32_t>(request), 3)))
     key = (key + (keys + 1) / 2) % keys;
+  if (const int32_t context = keys - p.q_len[request];
+      sw.new_keys_from_start && context > 0 && key >= context)
+    key -= context;
   int32_t logical = std::min(key / page, pages - 1), slot = key % page;
 
   const auto swap = [&](Pick pick) {
@@ -197,16 +226,20 @@ KeyPlace place_of(const Call& c, int request, int32_t key, bool is_v) {
       logical == bad)
     logical = bad == 0 ? std::min(1, pages - 1) : 0;
   const int32_t tile = c.arithmetic.tile_keys;
-  if (sw.page_of_tile_start) logical = key / tile * tile / page;
+  if (sw.page_of_tile_start && page > tile) logical = key / tile * tile / page;
+  if (sw.page_index_per_token && p.table != ASSAY_TABLE_TOKEN) logical = key;
+  if (sw.page_index_halved) logical = key / (2 * page);
   if (is_v && sw.page_v_of_previous_tile && key >= tile) logical = (key - tile) / page;
   if (sw.slot_shift != 0) slot = wrapped(slot + sw.slot_shift, page);
-  const int source = sw.page_of_next_request ? wrapped(request + 1, p.requests) : request;
+  int source = sw.page_of_next_request ? wrapped(request + 1, p.requests) : request;
+  if (sw.last_page_of_previous && request > 0 && logical == pages - 1) source = request - 1;
 
   if (p.op == ASSAY_OP_PREFILL) {
     const int32_t row = std::min(logical * page + slot, keys - 1);
     return {wrapped(c.ops.cu_kv[source * c.ops.cu_kv_stride] + int64_t{row}, p.total_kv), 0};
   }
   const Operands& ops = c.ops;
+  const int64_t id_unit = sw.page_id_times_page ? page : 1;
   const assay_tensor& table = c.tensors->block_table;
   const int64_t row_stride =
       sw.page_table_dense && p.table != ASSAY_TABLE_CSR
@@ -225,11 +258,11 @@ KeyPlace place_of(const Call& c, int request, int32_t key, bool is_v) {
     const int64_t entry = ops.indptr[source * ops.indptr_stride] + int64_t{logical};
     const int64_t known =
         std::clamp<int64_t>(entry, 0, std::max<int64_t>(0, c.tensors->indices.shape[0] - 1));
-    return {wrapped(ops.indices[known * ops.indices_stride], c.blocks), slot};
+    return {wrapped(ops.indices[known * ops.indices_stride] * id_unit, c.blocks), slot};
   }
   const int64_t column = std::min<int64_t>(logical, table.shape[1] - 1);
   const int64_t at = std::min(source * row_stride + column * ops.block_table_stride[1], last);
-  return {wrapped(ops.block_table[at], c.blocks), slot};
+  return {wrapped(ops.block_table[at] * id_unit, c.blocks), slot};
 }
 
 void load_q(const Call& c, int request, int32_t row, int32_t head, float* out) {
@@ -244,6 +277,15 @@ void load_q(const Call& c, int request, int32_t row, int32_t head, float* out) {
   int64_t offset = packed * c.ops.q_stride[0] + from_head * c.ops.q_stride[1];
   int64_t stride = c.ops.q_stride[2];
   if (sw.q_stride_dense) offset = (packed * p.heads_q + from_head) * dims, stride = 1;
+  if (sw.strides_from_first_call) {
+    const State& s = c.state;
+    const int64_t* shape = c.tensors->q.shape;
+    if (s.requests >= 0 && std::equal(shape, shape + 3, s.q_shape)) {
+      const int64_t* now = c.ops.q_stride;
+      const int64_t span = (shape[0] - 1) * now[0] + (shape[1] - 1) * now[1] + 1;
+      offset = (packed * s.q_stride[0] + from_head * s.q_stride[1]) % span, stride = now[2];
+    }
+  }
   decode(c.ops.q + offset * c.ops.q_element_bytes, format_as_read(sw, p.q_format), stride, dims, out);
   if (!c.how.q_rounded()) return;
 
@@ -253,27 +295,34 @@ void load_q(const Call& c, int request, int32_t row, int32_t head, float* out) {
     each[d] = q_channel ? assay_cpu::channel_scale(c.ops.q_scale, wrapped(head + sw.q_scale_head, p.heads_q),
                                                    wrapped(d + sw.q_scale_channel, dims))
                         : 1.0f;
-    if (c.how.q_takes_k_channel) each[d] *= channel_of(c, c.ops.k_scale, k_fault(sw), kv_head, d, dims);
+    if (c.how.q_takes_k_channel) each[d] *= channel_of(c, c.ops.k_scale, k_fault(c), kv_head, d, dims);
   }
   const double whole = c.how.q_takes_scale ? query_scale(c, request, row, head, kv_head) : 1.0;
   scale_and_round(out, dims, whole, each, c.how.q_format);
 }
 
+bool behind_last_key_is_zero(const Call& c, int request, int32_t key) {
+  return key >= c.kv_len[request] && (c.sw.zero_tail_keys > 0 || c.sw.zero_tail_to_tile > 0);
+}
+
 void load_k(const Call& c, int request, int32_t key, int32_t kv_head, float* out) {
   const int dims = c.p().head_dim_qk;
-  if (key >= c.kv_len[request] && c.sw.zero_tail_keys > 0) {
+  if (behind_last_key_is_zero(c, request, key)) {
     memset(out, 0, sizeof(float) * dims);
     return;
   }
   decode_row(c, c.ops.k, place_of(c, request, key, false), kv_head, dims, out);
-  if (c.how.dequant_k) dequantise(c, c.ops.k_scale, k_fault(c.sw), request, key, kv_head, false, dims, out);
-  for (int d = std::max(0, dims - c.sw.qk_dims_dropped); d < dims; ++d) out[d] = 0;
+  if (c.how.dequant_k) dequantise(c, c.ops.k_scale, k_fault(c), request, key, kv_head, false, dims, out);
+  int first = c.sw.qk_first_half_lost ? dims / 2 : 0, end = dims - c.sw.qk_dims_dropped;
+  if (c.sw.qk_dims_limit > 0) end = std::min(end, c.sw.qk_dims_limit);
+  for (int d = 0; d < dims; ++d)
+    if (d < first || d >= end) out[d] = 0;
 }
 
 void load_v(const Call& c, int request, int32_t key, int32_t kv_head, float* out) {
   const Switches& sw = c.sw;
   const int dims = c.p().head_dim_v;
-  if (key >= c.kv_len[request] && sw.zero_tail_keys > 0) {
+  if (behind_last_key_is_zero(c, request, key)) {
     memset(out, 0, sizeof(float) * dims);
     return;
   }
@@ -282,13 +331,18 @@ void load_v(const Call& c, int request, int32_t key, int32_t kv_head, float* out
   if (sw.v_dim_shift != 0) std::rotate(out, out + wrapped(sw.v_dim_shift, dims), out + dims);
   int kept = dims - sw.v_dims_dropped;
   if (sw.v_dims_of_qk) kept = std::min(kept, c.p().head_dim_qk);
+  if (sw.v_dims_floor > 0) kept = kept / sw.v_dims_floor * sw.v_dims_floor;
   for (int d = std::max(0, kept); d < dims; ++d) out[d] = 0;
+}
+
+void load_v_at(const Call& c, KeyPlace at, int32_t kv_head, float* out) {
+  decode_row(c, c.ops.v, at, kv_head, c.p().head_dim_v, out);
 }
 
 float score_scale(const Call& c, int request, int32_t row, int32_t head, int32_t kv_head) {
   float scale = c.how.q_takes_scale ? 1.0f : query_scale(c, request, row, head, kv_head);
   if (!c.how.dequant_k && !scores_scaled_by_key(c))
-    scale *= kv_scale(c, c.ops.k_scale, k_fault(c.sw), request, 0, kv_head, false);
+    scale *= kv_scale(c, c.ops.k_scale, k_fault(c), request, 0, kv_head, false);
   if (c.sw.k_scale_factor != 0 && c.p().k_scale_kind != ASSAY_SCALE_NONE) scale *= c.sw.k_scale_factor;
   return scale;
 }
@@ -298,7 +352,7 @@ bool scores_scaled_by_key(const Call& c) {
 }
 
 float key_scale(const Call& c, int request, int32_t key, int32_t kv_head) {
-  return kv_scale(c, c.ops.k_scale, k_fault(c.sw), request, key, kv_head, false);
+  return kv_scale(c, c.ops.k_scale, k_fault(c), request, key, kv_head, false);
 }
 
 bool results_scaled_by_channel(const Call& c) {

@@ -36,8 +36,12 @@ struct Resolved {
 };
 Resolved resolve(const Arithmetic&, const assay_problem&);
 
+// Of the workspace, for the one fault that has one.
+inline constexpr int kWorkspaceFloats = 1024;
+
 struct Part {
   int32_t first_tile, end_tile;
+  bool beyond = false;  // would hold keys if the request were longer
 };
 
 struct Call {
@@ -49,10 +53,14 @@ struct Call {
   State& state;
   int32_t blocks;  // of the cache; prefill: packed keys
   std::vector<int32_t> first_row, q_len, kv_len;
+  std::vector<int32_t> key_end;  // keys from here on are not visited; positions follow kv_len
   float softmax_scale;
   const assay_problem& p() const { return ops.p; }
 };
 
+// What a fault keeps from the first call in place of what this one says.
+void recall_first_call(const Switches&, const State&, assay_problem&);
+void remember_first_call(const assay_problem&, const assay_tensors&, State&);
 // Lengths, row starts and scale as the kernel takes them from its metadata (metadata.cpp).
 void read_metadata(Call&);
 std::vector<Part> parts_of(const Call&, int request);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/faulty/call.hpp"
 #include "kernels/faulty/device.hpp"
 #include "kernels/faulty/model.hpp"
 
@@ -45,9 +46,11 @@ int supports_door(const assay_problem* p, const assay_device*, char* why, size_t
   return ASSAY_UNSUPPORTED;
 }
 
+int64_t workspace_door(const assay_problem*) { return kWorkspaceFloats * sizeof(float); }
+
 template <int kRow>
 int arithmetic_door(const assay_problem* p, assay_arithmetic* out) {
-  *out = declared_arithmetic(library().rows[kRow]->arithmetic, *p);
+  *out = declared_arithmetic(arithmetic_of(*library().rows[kRow], *p), *p);
   return ASSAY_OK;
 }
 
@@ -84,6 +87,7 @@ Library::Library() {
       k.supports = paged ? supports_door<ASSAY_OP_PAGED> : supports_door<ASSAY_OP_PREFILL>;
       k.arithmetic = kDoors[i].arithmetic;
       k.run = kDoors[i].run[o];
+      if (rows[i]->switches.workspace_as_state) k.workspace_bytes = workspace_door;
       kernels.push_back(k);
       if ((rows[i]->ops >> o & 1) == 0) continue;
       listed.push_back(&kernels.back());

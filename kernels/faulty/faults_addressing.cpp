@@ -66,6 +66,9 @@ int sees_second_page(const assay_problem* p) {
 int table_of_long_pages(const assay_problem* p) {
   return p->table != ASSAY_TABLE_TOKEN && p->page_size > 1 && visible_pages(p);
 }
+int table_beyond_first_entry(const assay_problem* p) {
+  return table_of_long_pages(p) && any_row(*p, [](const RowView& v) { return !v.empty() && v.end > 1; });
+}
 int several_requests(const assay_problem* p) { return p->requests > 1 && visible_pages(p); }
 int last_page_after_first_request(const assay_problem* p) {
   return paged(*p) && any_row(*p, [&](const RowView& v) {
@@ -123,14 +126,24 @@ int token_scales(const assay_problem* p) {
 
 // ---- memory
 
+bool holds_nan(const assay_problem& p) { return p.v_format != ASSAY_INT8; }
 int last_page_partial(const assay_problem* p) {
-  return paged(*p) && any_row(*p, [&](const RowView& v) { return v.kv_len > 0; });
+  return paged(*p) && holds_nan(*p) && any_row(*p, [&](const RowView& v) {
+           return !v.empty() && v.kv_len % p->page_size != 0 && v.kv_len % kTile != 0 &&
+                  v.end > v.kv_len / kTile * kTile;
+         });
+}
+int keys_in_pages(const assay_problem* p) {
+  return paged(*p) && any_request(*p, [](int32_t, int32_t, int32_t kv) { return kv > 0; });
 }
 int window_begins_in_tile(const assay_problem* p) {
-  return paged(*p) && any_row(*p, [](const RowView& v) { return !v.empty() && v.begin % kTile != 0; });
+  return paged(*p) && holds_nan(*p) &&
+         any_row(*p, [](const RowView& v) { return !v.empty() && v.begin % kTile != 0; });
 }
 int tile_partial(const assay_problem* p) {
-  return paged(*p) && any_row(*p, [](const RowView& v) { return !v.empty() && v.kv_len % kTile != 0; });
+  return paged(*p) && holds_nan(*p) && any_row(*p, [](const RowView& v) {
+           return !v.empty() && v.kv_len % kTile != 0 && v.end > v.kv_len / kTile * kTile;
+         });
 }
 
 constexpr Planter kAddressing{"addressing", kWhole};
@@ -155,7 +168,8 @@ const Row kRows[] = {
     paged_only(kAddressing("page_of_manager", "the table is indexed with pages twice as long", "VL-25",
                            "page.wrong", {.page_index_halved = true}, sees_second_page)),
     paged_only(kAddressing("page_per_token", "the table is indexed by the token instead of its page",
-                           "AI-01 SG-17", "page.wrong", {.page_index_per_token = true}, table_of_long_pages)),
+                           "AI-01 SG-17", "page.wrong", {.page_index_per_token = true},
+                           table_beyond_first_entry)),
     paged_only(kAddressing("page_id_as_slot", "page ids are multiplied by the page size once more",
                            "SG-12 SG-13", "page.wrong", {.page_id_times_page = true}, table_of_long_pages)),
     paged_only(kAddressing("page_of_next_request", "the table row of the next request is read", "AI-15",
@@ -214,9 +228,9 @@ const Row kRows[] = {
                            "memory.unused_slot", {.reads_before_window = true}, window_begins_in_tile)),
     paged_only(kAddressing("block_zero_read", "lanes behind the last key read block 0 with weight 0",
                            "AI-08 VL-47", "memory.unused_slot", {.reads_block_zero = true}, tile_partial)),
-    paged_only(kAddressing(
-        "table_overrun", "the page behind the last one is fetched and multiplied with weight 0",
-        "AI-16 FA-30 VL-34", "memory.out_of_range", {.reads_past_table = true}, last_page_partial)),
+    paged_only(
+        kAddressing("table_overrun", "the page behind the last one is fetched, whatever the table says there",
+                    "AI-16 FA-30 VL-34", "memory.out_of_range", {.reads_past_table = true}, keys_in_pages)),
 };
 
 }  // namespace

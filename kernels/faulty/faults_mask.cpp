@@ -59,18 +59,26 @@ int window_right_hides(const assay_problem* p) {
 }
 
 int sees_newest(const assay_problem* p) {
-  return causal(*p) && any_row(*p, [](const RowView& v) { return v.end == v.position + 1 && !v.empty(); });
+  return p->mask == ASSAY_MASK_CAUSAL &&
+         any_row(*p, [](const RowView& v) { return v.end == v.position + 1 && !v.empty(); });
+}
+// Causality alone hides the key after the row's own.
+bool causality_hides_next(const assay_problem& p, const RowView& v) {
+  return p.mask == ASSAY_MASK_CAUSAL && p.chunk == 0 && p.window_right != 0 && v.position + 1 < v.kv_len;
 }
 int next_is_hidden(const assay_problem* p) {
-  return causal(*p) && any_row(*p, [](const RowView& v) { return v.position + 1 < v.kv_len; });
+  return any_row(*p, [&](const RowView& v) { return v.position + 1 >= 0 && causality_hides_next(*p, v); });
+}
+int later_are_hidden(const assay_problem* p) {
+  return any_row(*p, [&](const RowView& v) { return causality_hides_next(*p, v); });
 }
 int position_is_not_row(const assay_problem* p) {
-  return p->mask == ASSAY_MASK_CAUSAL && any_row(*p, [](const RowView& v) {
-           return v.context() != 0 && std::min<int64_t>(v.kv_len, v.row + 1) != v.end;
-         });
+  return p->mask == ASSAY_MASK_CAUSAL &&
+         any_row(*p, [](const RowView& v) { return v.context() != 0 && v.kv_len > 0; });
 }
 int rows_before_keys(const assay_problem* p) {
-  return causal(*p) && any_row(*p, [](const RowView& v) { return v.position < 0 && v.kv_len > 0; });
+  return p->mask == ASSAY_MASK_CAUSAL && p->chunk == 0 && p->window_right < 0 &&
+         any_row(*p, [](const RowView& v) { return v.position < 0 && v.kv_len > 0; });
 }
 int full_and_later_keys(const assay_problem* p) {
   return (p->mask == ASSAY_MASK_FULL || p->mask == ASSAY_MASK_CROSS) && p->chunk == 0 &&
@@ -139,7 +147,7 @@ const Row kRows[] = {
     kMask("causal_top_left", "the diagonal begins in the top left corner", "FA-26 VL-38",
           "mask.causal_top_left", {.causal_top_left = true}, position_is_not_row),
     kMask("causal_ignored", "new tokens see each other without a causal mask", "FI-18", "mask.causal_ignored",
-          {.causal_ignored = true}, next_is_hidden),
+          {.causal_ignored = true}, later_are_hidden),
     kMask("causal_unsigned", "the causal test wraps for rows before the first key, which then see all",
           "FI-55", "mask.causal_ignored", {.causal_unsigned = true}, rows_before_keys),
     kMask("full_as_causal", "a mask that lets rows see later keys is taken as causal", "FI-16",

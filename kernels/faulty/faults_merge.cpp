@@ -15,17 +15,22 @@ int sees_last_part(const assay_problem* p) {
   return any_row(*p, [](const RowView& v) { return !v.empty() && part_of(v, v.end - 1) == kParts - 1; });
 }
 int has_empty_part(const assay_problem* p) {
-  return any_row(*p, [](const RowView& v) { return !v.empty() && parts_seen(v) < kParts; });
+  return any_row(*p, [](const RowView& v) { return parts_seen(v) < kParts || v.tree; });
 }
 int empty_rows(const assay_problem* p) {
-  return any_row(*p, [](const RowView& v) { return v.empty(); });
+  return !p->has_sinks &&
+         any_row(*p, [](const RowView& v) { return v.empty() || (v.tree && v.begin >= v.context()); });
 }
 int first_part_empty(const assay_problem* p) {
-  return any_row(*p, [](const RowView& v) { return !v.empty() && part_of(v, v.begin) > 0; });
+  return any_row(*p, [](const RowView& v) { return !v.empty() && (v.tree || part_of(v, v.begin) > 0); });
 }
-int window_skips_parts(const assay_problem* p) { return p->window_left >= 0 && first_part_empty(p); }
+int window_skips_parts(const assay_problem* p) {
+  return p->window_left >= 0 &&
+         any_row(*p, [](const RowView& v) { return !v.empty() && part_of(v, v.begin) > 0; });
+}
 int shorter_than_longest(const assay_problem* p) {
-  return any_row(*p, [&](const RowView& v) { return !v.empty() && v.kv_len < p->max_kv_len; });
+  const int64_t tiles = ceil_div(p->max_kv_len, kTile);
+  return any_row(*p, [&](const RowView& v) { return ceil_div(v.kv_len, kTile) != tiles; });
 }
 // Keys of the last part, which holds the last ceil(tiles / parts) tiles.
 int64_t keys_of_last_part(const RowView& v) {
@@ -50,12 +55,12 @@ int packed_tile_cuts_group(const assay_problem* p) {
 }
 int rows_pad_to_4(const assay_problem* p) {
   int64_t padded = 0, packed = 0;
-  bool moved = false;
   for (int32_t r = 0; r < p->requests; ++r) {
-    moved = moved || (p->q_len[r] > 0 && padded != packed);
+    for (int32_t i = 0; padded != packed && i < p->q_len[r]; ++i)
+      if (parts_seen(row_view(*p, r, i)) > 1) return 1;
     packed += p->q_len[r], padded += ceil_div(p->q_len[r], 4) * 4;
   }
-  return moved && several_parts(*p);
+  return 0;
 }
 
 constexpr Planter kMergeSplit{"merge", kSplit};

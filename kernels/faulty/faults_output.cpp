@@ -38,7 +38,7 @@ int rows_behind_empty_request(const assay_problem* p) {
   });
 }
 int k_wider_than_v(const assay_problem* p) {
-  return p->head_dim_qk > p->head_dim_v && (p->heads_q > 1 || p->total_q > 1) && any_visible(*p);
+  return p->head_dim_qk > p->head_dim_v && (group(*p) > 1 || p->total_q > 1) && any_visible(*p);
 }
 
 constexpr Planter kOutput{"output", kWhole};

@@ -26,9 +26,12 @@ int capped_and_scaled(const assay_problem* p) { return p->softmax_scale != 1.0f 
 int far_beyond_cap(const assay_problem* p) {
   return capped(p) && 4 * p->softmax_scale * std::sqrt(static_cast<float>(p->head_dim_qk)) > 88 * p->softcap;
 }
+// Tiles that some row of a request needs are met by all its rows. exp(-cap) of a larger cap is no weight.
 int capped_and_masked(const assay_problem* p) {
-  return p->softcap > 0 && any_row(*p, [](const RowView& v) {
-           return !v.empty() && (v.tree || v.begin % kTile != 0 || v.end % kTile != 0);
+  return p->softcap > 0 && p->softcap <= 30 && any_row(*p, [](const RowView& v) {
+           const bool shared = v.q_len > 1;
+           return v.tree || (v.begin > 0 && (shared || v.begin % kTile != 0)) ||
+                  (v.end < v.kv_len && (shared || v.end % kTile != 0));
          });
 }
 
@@ -40,13 +43,15 @@ int biased_several_heads(const assay_problem* p) { return p->heads_q > 1 && bias
 int biased_by_root(const assay_problem* p) { return p->alibi == ASSAY_ALIBI_SQRT && keys_before(*p, 2); }
 int bias_shifts(const assay_problem* p) { return p->alibi != ASSAY_ALIBI_NONE && keys_before(*p, 0); }
 // A constant shift is a constant only for a linear bias that every key has.
+// A constant shift is a constant only for a linear bias that every key has, and no sink lacks.
 int bias_shifts_all_keys(const assay_problem* p) {
-  return p->alibi == ASSAY_ALIBI_LINEAR && bias_shifts(p) &&
+  return p->alibi == ASSAY_ALIBI_LINEAR && !p->has_sinks && bias_shifts(p) &&
          !any_row(*p, [](const RowView& v) { return v.end > v.position + 1; });
 }
 
 int sinks(const assay_problem* p) { return p->has_sinks && p->total_q > 0; }
 int sinks_and_heads(const assay_problem* p) { return p->heads_q > 1 && sinks(p); }
+int sinks_and_keys(const assay_problem* p) { return p->has_sinks && any_visible(*p); }
 int sinks_and_rows(const assay_problem* p) {
   return p->has_sinks && any_request(*p, [](int32_t, int32_t q, int32_t) { return q > 1; });
 }
@@ -98,7 +103,7 @@ const Row kRows[] = {
     kScores("sink_scaled", "the sink is multiplied by the softmax scale like a score", "FI-33",
             "sinks.unscaled", {.sink = Sink::kScaled}, sinks),
     kScores("sink_raw", "the sink is added to the row sum without its exponential", "FA-13", "sinks.unscaled",
-            {.sink = Sink::kRaw}, sinks),
+            {.sink = Sink::kRaw}, sinks_and_keys),
 };
 
 }  // namespace

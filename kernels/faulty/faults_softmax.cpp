@@ -18,9 +18,10 @@ int leading_tile_hidden(const assay_problem* p) {
 }
 // The lengths decide: a row without keys, or logits that can reach -5e4 (scale * d times what 16-bit values
 // of ordinary size give).
+// A row without keys among rows that bring tiles, or products that can reach -5e4.
 int sentinel_met(const assay_problem* p) {
   const bool large = p->softmax_scale * static_cast<float>(p->head_dim_qk) * 1e3f > 5e4f;
-  return any_row(*p, [&](const RowView& v) { return v.kv_len > 0 && (v.empty() || large); });
+  return any_row(*p, [&](const RowView& v) { return v.kv_len > 0 && (v.empty() || v.tree || large); });
 }
 int fp8_unit(const assay_problem* p) {
   const auto fp8 = [](int32_t f) { return f >= ASSAY_FP8_E4M3 && f <= ASSAY_FP8_E5M2FNUZ; };
@@ -29,11 +30,11 @@ int fp8_unit(const assay_problem* p) {
 int int8_unit(const assay_problem* p) {
   return p->q_format == ASSAY_INT8 && p->k_format == ASSAY_INT8 && p->v_format == ASSAY_INT8 &&
          any_row(*p, [](const RowView& v) {
-           return !v.empty() && (v.tree || v.end - v.begin > 1) &&
-                  (v.end - 1) / kTile * kTile + kTile / 2 < v.end + kTile;
+           for (int64_t tile = v.begin / kTile * kTile; tile < v.end; tile += kTile)
+             if (v.begin < tile + kTile / 2 && v.end > tile + kTile / 2) return true;
+           return false;
          });
 }
-// O of another format than bf16 holds more than what is rounded away below it.
 int rounded_weights(const assay_problem* p) { return two_keys(p); }
 int tiles_to_round(const assay_problem* p) { return any_visible(*p); }
 

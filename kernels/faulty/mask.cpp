@@ -7,19 +7,27 @@
 namespace assay_faulty {
 namespace {
 
+bool sees_all(const assay_problem& p) { return p.mask == ASSAY_MASK_FULL || p.mask == ASSAY_MASK_CROSS; }
+
 int64_t floor_to(int64_t x, int64_t step) { return (x >= 0 ? x / step : -((step - 1 - x) / step)) * step; }
 
 }  // namespace
 
 KeyInterval visible_interval(const Call& c, int request, int32_t row, int32_t head) {
-  (void)head;
   const assay_problem& p = c.p();
   const Switches& sw = c.sw;
   const int64_t keys = c.kv_len[request];
   const int64_t context = keys - p.q_len[request];
-  const int64_t position = sw.causal_top_left ? row : context + row;
-  int64_t begin = 0, end = keys;
-  if (p.mask == ASSAY_MASK_CAUSAL && !sw.causal_ignored) end = std::min(end, position + 1 + sw.causal_delta);
+  const bool is_causal = p.mask == ASSAY_MASK_CAUSAL || (sw.full_as_causal && sees_all(p)) ||
+                         (sw.tree_ignored && p.mask == ASSAY_MASK_TREE);
+  const int64_t position = sw.causal_top_left && is_causal ? row : context + row;
+  int64_t begin = 0, end = c.key_end[request];
+  if (is_causal && !sw.causal_ignored && !(sw.causal_unsigned && position < 0))
+    end = std::min(end, position + 1 + sw.causal_delta);
+  if (sw.causal_bound_packed && p.mask == ASSAY_MASK_CAUSAL) {
+    const int64_t group = c.ops.group, tile = (row * group + head % group) / 16;
+    end = std::min(end, context + 16 * (tile + 1) / group);
+  }
   if (p.chunk > 0 && !sw.chunk_ignored) {
     if (position < 0) return {0, 0};
     const int64_t at = sw.chunk_of_first_row ? std::max<int64_t>(0, context) : position;
@@ -29,7 +37,10 @@ KeyInterval visible_interval(const Call& c, int request, int32_t row, int32_t he
     end = std::min(end, position + 1);
   }
   if (p.window_left >= 0 && !sw.window_left_ignored) {
-    int64_t first = position - p.window_left - sw.window_left_delta;
+    const int64_t anchor = sw.window_of_last_row ? keys - 1 : position;
+    int64_t first = anchor - p.window_left - sw.window_left_delta;
+    if (sw.window_tile_granular) first = floor_to(first, c.arithmetic.tile_keys);
+    if (sw.window_context_ignored && context > 0) first = 0;  // drafts are tested key by key
     if (sw.window_page_granular) first = floor_to(first, p.op == ASSAY_OP_PAGED ? p.page_size : 16);
     begin = std::max(begin, first);
   }
@@ -37,7 +48,11 @@ KeyInterval visible_interval(const Call& c, int request, int32_t row, int32_t he
     end = std::min(end, position + p.window_right + sw.window_right_delta + 1);
   if (end <= begin) return {0, 0};
   if (end == keys) {  // rows that reach the end also see what a fault puts behind it
+    const bool open = sees_all(p) && p.chunk == 0;
     end += sw.zero_tail_keys;
+    if ((sw.zero_tail_to_tile == 1 && open) || (sw.zero_tail_to_tile == 2 && p.q_len[request] == 1))
+      end = floor_to(end + c.arithmetic.tile_keys - 1, c.arithmetic.tile_keys);
+    if (open || p.q_len[request] == 1) end += sw.kv_len_delta;
     const bool ceil = sw.kv_len_page_ceil || (sw.last_page_len_ignored && p.table == ASSAY_TABLE_CSR);
     if (ceil && p.op == ASSAY_OP_PAGED) end = floor_to(end + p.page_size - 1, p.page_size);
   }
@@ -49,6 +64,8 @@ bool key_visible(const Call& c, int request, int32_t row, int32_t key) {
   const assay_problem& p = c.p();
   const int32_t n = p.q_len[request];
   int32_t draft = key - (c.kv_len[request] - n);
+  if (sw.window_context_ignored && p.window_left >= 0 && draft >= 0 && draft < row - p.window_left)
+    return false;
   if (p.mask != ASSAY_MASK_TREE || sw.tree_ignored || draft < 0 || draft >= n) return true;
   if (sw.tree_shift != 0) draft = ((draft + sw.tree_shift) % n + n) % n;
   int64_t at = sw.tree_transposed ? int64_t{draft} * n + row : int64_t{row} * n + draft;

@@ -22,9 +22,13 @@ constexpr float kLog2E = 1.4426950408889634f;
 int32_t format_or(int32_t fault, int32_t declared) { return fault != ASSAY_FORMAT_NONE ? fault : declared; }
 
 // Address of an element of O or LSE, wrapped into the span of the operand: wild strides must not crash.
-int64_t inside(int64_t offset, const assay_tensor& t) {
+int64_t last_of(const assay_tensor& t) {
   int64_t last = 0;
   for (int i = 0; i < t.rank; ++i) last += (t.shape[i] - 1) * t.stride[i];
+  return last;
+}
+int64_t inside(int64_t offset, const assay_tensor& t) {
+  const int64_t last = last_of(t);
   return offset >= 0 && offset <= last ? offset : ((offset % (last + 1)) + last + 1) % (last + 1);
 }
 
@@ -33,10 +37,43 @@ float weight_of(const Call& c, float lse, float top) {
   return exp2_one((lse - top) * (c.sw.merge_base2 ? 1.0f : kLog2E), c.arithmetic.exp_error);
 }
 
+bool never_written(const Call& c, int request, const Stream& row) {
+  const Switches& sw = c.sw;
+  const assay_problem& p = c.p();
+  const int32_t q_len = p.q_len[request], kv_len = p.kv_len[request], group = c.ops.group;
+  if (sw.packed_rows_uncovered && row.row * group + row.head % group >= (q_len + 15) / 16 * 16) return true;
+  if (sw.head_remap8 && p.heads_q % 8 != 0 && row.head == p.heads_q - 1) return true;
+  if (sw.empty_request_unwritten && kv_len == 0) return true;
+  return sw.negative_rows_unwritten && kv_len > 0 && kv_len - q_len + row.row < 0 &&
+         (p.mask == ASSAY_MASK_CAUSAL || p.chunk > 0);
+}
+
+// Row r of the batch when every request has its rows padded to four, wrapped into the rows there are.
+int64_t padded_row(const Call& c, int request, int32_t row) {
+  int64_t first = 0;
+  for (int r = 0; r < request; ++r) first += (c.p().q_len[r] + 3) / 4 * 4;
+  return (first + row) % c.p().total_q;
+}
+
+// What a merge gets wrong about which parts there are and what their LSEs say.
+void spoil_parts(const Call& c, Partials& from, int stream, const Stream& row, std::vector<float>& lse) {
+  const Switches& sw = c.sw;
+  const int parts = from.parts, group = c.ops.group;
+  const auto empty = [](float x) { return x == kMinusInf; };
+  const auto first = std::find_if_not(lse.begin(), lse.end(), empty);
+  if (first == lse.end()) return;
+  const bool several = std::count_if(first, lse.end(), [&](float x) { return !empty(x); }) > 1;
+  const bool behind_cut = (row.row * group + row.head % group) / 16 != row.row * group / 16;
+  if (sw.merge_skipped || (sw.merge_group_unsplit && behind_cut)) std::fill(first + 1, lse.end(), kMinusInf);
+  if (sw.merge_leading_nan && empty(lse[0])) lse[0] = std::numeric_limits<float>::quiet_NaN();
+  if (sw.merge_late && c.state.calls % 2 == 1 && stream > 0 && several)
+    for (int s = 0; s < parts; ++s)
+      if (const float before = from.lse_of(stream - 1, s); !empty(before) && !empty(lse[s])) lse[s] = before;
+}
+
 }  // namespace
 
 void keep_part(const Call& c, Partials& to, int stream, int part, const float* o, float lse) {
-  if (c.sw.merge_partial_stale && lse == kMinusInf) return;
   if (lse != kMinusInf) {
     float* kept = to.o_of(stream, part);
     std::copy_n(o, c.p().head_dim_v, kept);
@@ -65,6 +102,7 @@ float merge_parts(const Call& c, Partials& from, int stream, const Stream& row, 
   std::vector<float> lse(from.lse.begin() + int64_t{stream} * from.parts,
                          from.lse.begin() + int64_t{stream + 1} * from.parts);
   int parts = from.parts;
+  spoil_parts(c, from, stream, row, lse);
   if (const int wrong = picked(sw.merge_lse_wrong, parts, mix(static_cast<uint32_t>(row.head), 11));
       wrong >= 0)
     lse[wrong] = from.lse_of(stream, (wrong + 1) % parts);
@@ -83,21 +121,31 @@ float merge_parts(const Call& c, Partials& from, int stream, const Stream& row, 
     return std::numeric_limits<float>::quiet_NaN();
   }
   std::vector<float> weight(parts);
-  float sum = weight_of(c, sink, top);
+  // Every part that has keys adds the sink: the same as that many sinks.
+  const auto with_keys =
+      static_cast<float>(std::count_if(lse.begin(), lse.end(), [](float x) { return x != kMinusInf; }));
+  float sum = weight_of(c, sink, top) * (sw.sink == Sink::kPerSplit ? std::max(1.0f, with_keys) : 1.0f);
   for (int s = 0; s < parts; ++s) {
     weight[s] = weight_of(c, lse[s], top);
     if (sw.merge_uniform && lse[s] != kMinusInf) weight[s] = 1.0f;
     sum += weight[s];
   }
   const float inverse = sw.not_normalised ? 1.0f : 1.0f / sum;
+  if (sw.workspace_as_state && c.tensors->workspace.data != nullptr)
+    for (int d = 0; d < dims; ++d)
+      o[d] = static_cast<const float*>(c.tensors->workspace.data)[d % kWorkspaceFloats];
   for (int s = 0; s < parts; ++s) {
     if (weight[s] == 0.0f) continue;
     const float w = weight[s] * inverse;
     const float* part = from.o_of(stream, s);
+    if (sw.merge_stride_of_qk && s >= 2) part = from.displaced(stream, s, c.p().head_dim_qk - dims);
     for (int d = 0; d < dims; ++d) o[d] = std::fmaf(w, part[d], o[d]);
   }
   const double log_sum =
       sw.merge_base2 ? std::log2(static_cast<double>(sum)) : std::log(static_cast<double>(sum));
+  if (sw.lse_of_split && with_keys > 1)
+    for (int s = 0; s < parts; ++s)
+      if (lse[s] != kMinusInf && (s + 1 == parts || lse[s + 1] == kMinusInf)) return lse[s];
   return top + static_cast<float>(log_sum);
 }
 
@@ -106,16 +154,19 @@ void write_result(const Call& c, int request, const Stream& row, const float* o,
   const assay_problem& p = c.p();
   const int32_t rows = c.q_len[request];
   const bool empty = lse == kMinusInf;
+  if (never_written(c, request, row)) return;
   if (row.row == picked(sw.row_unwritten, rows, mix(static_cast<uint32_t>(request), 19))) return;
   if (empty && sw.empty_rows_unwritten) return;
   const bool zeroed =
       sw.output_zeros || row.row == picked(sw.row_zeroed, rows, mix(static_cast<uint32_t>(request), 21));
 
   const int32_t to_row = sw.o_row_shift == 0 ? row.row : ((row.row + sw.o_row_shift) % rows + rows) % rows;
-  const int64_t packed = c.first_row[request] + int64_t{to_row};
+  int64_t packed = c.first_row[request] + int64_t{to_row};
+  if (sw.merge_padded_rows && row.parts_with_keys > 1) packed = padded_row(c, request, row.row);
   const int64_t* stride = sw.o_stride_of_q ? c.ops.q_stride : c.ops.o_stride;
   for (int32_t d = 0; d < p.head_dim_v; ++d) {
     float x = zeroed ? 0.0f : o[d];
+    if (empty && sw.empty_rows_nan) x = std::numeric_limits<float>::quiet_NaN();
     if (sw.output_factor != 0) x *= sw.output_factor;
     if (sw.output_nan && d == 0 && row.row == 0) x = std::numeric_limits<float>::quiet_NaN();
     if (sw.output_truncated) x = static_cast<float>(rounded(x, p.o_format, true));
@@ -124,6 +175,15 @@ void write_result(const Call& c, int request, const Stream& row, const float* o,
                              p.o_format, x);
   }
 
+  if (sw.o_width_of_qk)
+    for (int32_t d = p.head_dim_v; d < p.head_dim_qk; ++d)
+      if (const int64_t at = packed * stride[0] + row.head * stride[1] + d * stride[2];
+          at <= last_of(c.tensors->o))
+        assay_cpu::store_element(c.ops.o, at, p.o_format, 0.0f);
+  if (sw.lse_unwritten) return;
+
+  if (sw.alibi_shift_hidden && p.alibi != ASSAY_ALIBI_NONE && !empty)
+    lse += c.ops.alibi_slopes[row.head * c.ops.alibi_stride];
   if (sw.lse == Lse::kBase2 && !empty) lse *= kLog2E;
   if (sw.lse == Lse::kIgnoresSink && p.has_sinks) {
     // O keeps the sink; the LSE is that of the keys alone.
@@ -133,6 +193,7 @@ void write_result(const Call& c, int request, const Stream& row, const float* o,
   }
   if (empty && sw.empty_rows_lse_finite) lse = -3.4028235e38f;
   if (empty && sw.empty_rows_lse_zero) lse = 0.0f;
+  if (empty && sw.empty_rows_lse_inf) lse = -kMinusInf;
   if (sw.unstable && c.state.calls % 2 == 1 && !empty) lse = std::nextafter(lse, lse + 1.0f);
   int64_t lse_row = packed, lse_head = row.head;
   if (sw.lse == Lse::kOtherHead) lse_head = (lse_head + 1) % p.heads_q;

@@ -13,6 +13,12 @@ struct Partials {
   std::vector<float> o, lse;  // [streams][parts][padded head_dim_v], [streams][parts]
   int parts = 0, stride = 0;
   float* o_of(int stream, int part) { return o.data() + (int64_t{stream} * parts + part) * stride; }
+  // What stands `gap` further on per part than the part itself.
+  float* displaced(int stream, int part, int gap) {
+    const int64_t at = (int64_t{stream} * parts + part) * (stride + gap),
+                  room = static_cast<int64_t>(o.size()) - stride;
+    return o.data() + (room > 0 ? ((at % room) + room) % room : 0);
+  }
   float& lse_of(int stream, int part) { return lse[int64_t{stream} * parts + part]; }
 };
 

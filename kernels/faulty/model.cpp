@@ -10,6 +10,7 @@
 #include "kernels/faulty/call.hpp"
 #include "kernels/faulty/lanes.hpp"
 #include "kernels/faulty/mask.hpp"
+#include "kernels/faulty/memory.hpp"
 #include "kernels/faulty/merge.hpp"
 #include "kernels/faulty/rounding.hpp"
 #include "kernels/faulty/stream.hpp"
@@ -46,8 +47,11 @@ class Runner {
   void block(int r, int32_t g, const std::vector<int32_t>& heads, int32_t first_row, int32_t end_row) {
     prepare(r, g, heads, first_row, end_row);
     for (int s = 0; s < static_cast<int>(parts_.size()); ++s) part(r, g, s);
-    for (size_t n = 0; n < streams_.size(); ++n) {
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      // Backwards where a store runs into the next head, which must have been stored by then to suffer.
+      const size_t n = c_.sw.o_width_of_qk ? streams_.size() - 1 - i : i;
       const float lse = merge_parts(c_, partials_, static_cast<int>(n), streams_[n], o_.data());
+      leak_values(c_, r, g, streams_[n], o_.data());
       write_result(c_, r, streams_[n], o_.data(), lse);
     }
   }
@@ -79,19 +83,56 @@ class Runner {
     const int32_t count = part.end_tile - part.first_tile;
     for (int32_t i = 0; i < count; ++i)
       tile(r, g, c_.arithmetic.reverse ? part.end_tile - 1 - i : part.first_tile + i);
+    if (c_.sw.split_overlap_keys > 0 && count > 0 && s + 1 < static_cast<int>(parts_.size()))
+      overlap(r, g, part.end_tile);
     const bool only = parts_.size() == 1;
     for (size_t n = 0; n < streams_.size(); ++n) {
       float* o = sums_.data() + n * o_stride_;
-      const float lse = finish_stream(c_, r, g, streams_[n], only, o);
+      float lse = finish_stream(c_, r, g, streams_[n], only, o);
+      if (skipped_by_fault(part, streams_[n])) continue;
+      if (spoilt_by_fault(r, s, streams_[n])) {
+        lse = std::numeric_limits<float>::quiet_NaN();
+        std::fill_n(o, o_stride_, lse);
+      }
+      const bool has_keys = lse != -std::numeric_limits<float>::infinity();
+      streams_[n].parts_with_keys += has_keys ? 1 : 0;
       keep_part(c_, partials_, static_cast<int>(n), s, o, lse);
     }
+  }
+
+  // A part whose partial result stays as another row, or nobody, left it.
+  bool skipped_by_fault(const Part& part, const Stream& stream) const {
+    if (c_.sw.splits_of_longest && part.beyond) return true;
+    return c_.sw.merge_partial_stale && c_.p().window_left >= 0 && part.end_tile > part.first_tile &&
+           part.end_tile * c_.arithmetic.tile_keys <= stream.seen.begin;
+  }
+
+  // A part that comes out as NaN although its row sees something.
+  bool spoilt_by_fault(int r, int s, const Stream& stream) const {
+    if (stream.seen.begin >= stream.seen.end) return false;
+    const Part& part = parts_[s];
+    const int32_t keys = c_.p().kv_len[r] - part.first_tile * c_.arithmetic.tile_keys;
+    const int32_t least = c_.sw.split_short_nan < 0 ? c_.p().q_len[r] : c_.sw.split_short_nan;
+    const bool last = s + 1 == static_cast<int>(parts_.size());
+    if (last && keys > 0 && keys < least) return true;
+    return c_.sw.masked_tile_nan && (part.first_tile + 1) * c_.arithmetic.tile_keys <= stream.seen.begin;
+  }
+
+  // The first keys of the next part, seen by this one as well.
+  void overlap(int r, int32_t g, int32_t next_tile) {
+    const std::vector<Stream> before = streams_;
+    const int32_t first = next_tile * c_.arithmetic.tile_keys, end = first + c_.sw.split_overlap_keys;
+    for (Stream& stream : streams_)
+      stream.seen = {std::max(stream.seen.begin, first), std::min(stream.seen.end, end)};
+    tile(r, g, next_tile);
+    for (size_t n = 0; n < streams_.size(); ++n) streams_[n].seen = before[n].seen;
   }
 
   void tile(int r, int32_t g, int32_t t) {
     const int32_t keys = c_.arithmetic.tile_keys, first = t * keys;
     if (const Pick pick = c_.sw.tile_dropped; pick != Pick::kNone) {
       const int32_t tiles = (c_.kv_len[r] + keys - 1) / keys;
-      if (t == picked(pick, tiles, mix(static_cast<uint32_t>(r), 23))) return;
+      if (tiles > 2 && t == picked(pick, tiles, mix(static_cast<uint32_t>(r), 23))) return;
     }
     KeyInterval wanted{std::numeric_limits<int32_t>::max(), 0};
     for (const Stream& stream : streams_) {
@@ -99,8 +140,8 @@ class Runner {
       if (begin >= end) continue;
       wanted.begin = std::min(wanted.begin, begin), wanted.end = std::max(wanted.end, end);
     }
-    if (c_.sw.sentinel != 0) wanted = {first, std::min(first + keys, c_.kv_len[r])};
     if (wanted.begin >= wanted.end) return;
+    if (takes_masked_lanes(c_)) wanted = {first, std::max(wanted.end, std::min(first + keys, c_.kv_len[r]))};
     load_tile(c_, r, g, t, wanted, scratch_);
     for (size_t n = 0; n < streams_.size(); ++n)
       visit_tile(c_, r, streams_[n], q_.data() + n * q_stride_, q_exponent_.data() + n * q_stride_,
@@ -117,18 +158,13 @@ class Runner {
   Partials partials_;
 };
 
-// Faults that spoil memory rather than numbers.
-void spoil_memory(const Call& c) {
-  const assay_tensor& o = c.tensors->o;
-  if (c.sw.writes_guard && c.p().total_q > 0) {
-    int64_t last = 0;
-    for (int i = 0; i < o.rank; ++i) last += (o.shape[i] - 1) * o.stride[i];
-    memset(static_cast<char*>(o.data) + (last + 1) * assay_cpu::element_bytes(o.format), 0x3c, 2);
-  }
-  if (c.sw.writes_input && c.p().total_q > 0) *static_cast<unsigned char*>(c.tensors->q.data) ^= 1u;
-}
-
 }  // namespace
+
+Arithmetic arithmetic_of(const Row& row, const assay_problem& p) {
+  Arithmetic a = row.arithmetic;
+  if (row.switches.tile_of_batch && p.max_q_len > 16) a.tile_keys *= 2;
+  return a;
+}
 
 int run_model(const Row& row, const assay_problem* p, const assay_tensors* t, State& state, char* error,
               size_t size) {
@@ -139,12 +175,21 @@ int run_model(const Row& row, const assay_problem* p, const assay_tensors* t, St
              assay_cpu::kMaxHeadDim);
     return ASSAY_INVALID_ARGUMENT;
   }
-  Call c{operands, t, row.arithmetic, row.switches, resolve(row.arithmetic, *p), state, 0, {}, {}, {}, 0};
+  const Arithmetic arithmetic = arithmetic_of(row, *p);
+  recall_first_call(row.switches, state, operands.p);
+  Call c{operands, t, arithmetic, row.switches, resolve(arithmetic, operands.p), state, 0, {}, {}, {}, {}, 0};
   c.blocks = static_cast<int32_t>(p->op == ASSAY_OP_PAGED ? t->k.shape[0] : p->total_kv);
   read_metadata(c);
   Runner runner(c);
-  for (int r = 0; r < p->requests; ++r) runner.request(r);
+  for (int r = 0; r < p->requests; ++r) {
+    if (fetch_faults(c, r)) {
+      snprintf(error, size, "illegal access: request %d fetches a page behind its last one", r);
+      return ASSAY_FAILED;
+    }
+    runner.request(r);
+  }
   spoil_memory(c);
+  remember_first_call(*p, *t, state);
   ++state.calls;
   return ASSAY_OK;
 }

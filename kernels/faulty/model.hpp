@@ -82,12 +82,12 @@ enum class HeadMap : int8_t { kRight, kModulo, kPowerOfTwo, kZero, kNext };
 struct Switches {
   // metadata
   QStart q_start = QStart::kRight;
-  int32_t kv_len_delta = 0;         // keys visible beyond (or missing before) the end, mask follows
+  int32_t kv_len_delta = 0;         // slots behind the last key that single rows and full masks see
   bool kv_len_page_floor = false;   // last, partly filled page never visited
   bool kv_len_page_ceil = false;    // last page taken as full: whatever its tail holds is attended
   bool kv_len_tile_floor = false;   // last, partly filled tile never visited
   bool kv_len_of_first = false;     // every request has the keys of request 0 (at most its own)
-  bool kv_len_minus_draft = false;  // drafts not counted: kv_len - q_len + 1 keys
+  bool kv_len_minus_draft = false;  // drafts not visited: kv_len - q_len + 1 keys
   int32_t zero_tail_keys = 0;       // zero keys behind the last one, visible to every row
   int32_t q_len_cap = 0;            // rows of a request beyond this many are never computed
   int32_t splits_dropped_tail = 0;  // schedule made for this many keys fewer
@@ -277,14 +277,19 @@ Table planted_faults();
 // What a kernel remembers between calls, kept by its door in the backend (for faults of state; legal variants
 // never look). Kernels of this library are not called from two threads at once.
 struct State {
+  static constexpr int32_t kKept = 256;
   int64_t calls = 0;  // finished before this one
-  int32_t requests = -1;
-  float softmax_scale = 0;
-  int32_t kv_len[256] = {}, q_len[256] = {};  // of the first call, as many as fit
+  // Of the first call; requests < 0: there was none.
+  int32_t requests = -1, mask = 0;
+  float softmax_scale = 0, softcap = 0;
+  int32_t kv_len[kKept] = {};
+  int64_t q_shape[3] = {}, q_stride[3] = {};
 };
 
 // What an arithmetic amounts to on a case, as the C table declares it.
 assay_arithmetic declared_arithmetic(const Arithmetic&, const assay_problem&);
+// The row's arithmetic, unless a fault lets the batch decide.
+Arithmetic arithmetic_of(const Row&, const assay_problem&);
 
 // Runs the model kernel: ASSAY_OK, or a status and a text.
 int run_model(const Row&, const assay_problem*, const assay_tensors*, State&, char* error, size_t size);

@@ -24,12 +24,9 @@ inline float early_sink(const Call& c, int32_t row, int32_t head) {
 }
 
 inline float late_sink(const Call& c, int32_t row, int32_t head, bool only_part) {
-  const bool here = (only_part && !c.how.sink_first) || (!only_part && c.sw.sink == Sink::kPerSplit);
-  return here ? sink_of(c, row, head) : -std::numeric_limits<float>::infinity();
+  return only_part && !c.how.sink_first ? sink_of(c, row, head) : -std::numeric_limits<float>::infinity();
 }
 
-inline float merge_sink(const Call& c, int32_t row, int32_t head) {
-  return c.sw.sink == Sink::kPerSplit ? -std::numeric_limits<float>::infinity() : sink_of(c, row, head);
-}
+inline float merge_sink(const Call& c, int32_t row, int32_t head) { return sink_of(c, row, head); }
 
 }  // namespace assay_faulty

@@ -18,6 +18,7 @@ namespace assay_faulty {
 namespace {
 
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+constexpr float kLargestExp = 88.72f;  // exp of more overflows fp32
 constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
 
 double log2e_of(const Switches& sw) { return sw.log2e != 0 ? sw.log2e : kLog2E; }
@@ -54,13 +55,14 @@ void apply_alibi(const Call& c, int request, const Stream& stream, int lo, int h
   if (p.alibi == ASSAY_ALIBI_NONE || sw.alibi == Alibi::kIgnored) return;
   const int32_t head =
       sw.alibi == Alibi::kOtherHead ? (stream.head + sw.alibi_head) % p.heads_q : stream.head;
+  const int32_t shift = sw.alibi_shift_hidden ? 1 : sw.alibi_shift;
   float slope = c.ops.alibi_slopes[head * c.ops.alibi_stride];
   if (sw.alibi == Alibi::kSignFlipped) slope = -slope;
   if (sw.alibi == Alibi::kScaled) slope *= c.softmax_scale;
   const bool root = p.alibi == ASSAY_ALIBI_SQRT && sw.alibi != Alibi::kSqrtIgnored;
   const int32_t position = c.kv_len[request] - p.q_len[request] + stream.row;
   for (int w = lo; w < hi; ++w) {
-    const int32_t distance = position - (s.tile.first + w) + sw.alibi_shift;
+    const int32_t distance = position - (s.tile.first + w) + shift;
     const float d = distance > 0 ? static_cast<float>(distance) : 0.0f;
     s.score[w] = std::fmaf(-slope, root ? std::sqrt(d) : d, s.score[w]);
   }
@@ -80,9 +82,12 @@ void finish_scores(const Call& c, int request, const Stream& stream, int lo, int
     const float inverse = 1.0f / p.softcap;
     const float ratio = stream.scale * inverse;
     for (int w = lo; w < hi; ++w) x[w] *= by_key ? ratio * s.tile.scale[w] : ratio;
+    if (c.sw.softcap == Softcap::kRatio) std::copy(x + lo, x + hi, s.argument.begin() + lo);
     tanh_all(x, lo, hi, c.arithmetic.tanh_error);
-    const float back = c.sw.softcap == Softcap::kRatio ? 1.0f : p.softcap;
-    for (int w = lo; w < hi; ++w) x[w] *= back;
+    for (int w = lo; w < hi; ++w) x[w] *= p.softcap;
+    if (c.sw.softcap == Softcap::kRatio)  // infinity over infinity
+      for (int w = lo; w < hi; ++w)
+        if (std::fabs(s.argument[w]) > kLargestExp) x[w] = std::numeric_limits<float>::quiet_NaN();
   } else if (natural) {
     for (int w = lo; w < hi; ++w) x[w] *= by_key ? stream.scale * s.tile.scale[w] : stream.scale;
   } else if (by_key) {
@@ -100,8 +105,10 @@ void apply_mask(const Call& c, int request, const Stream& stream, int lo, int hi
     if (first + w < stream.seen.begin || first + w >= stream.seen.end) s.score[w] = hidden;
   if (asks_key_by_key(c)) {
     const int drafts = std::max(lo, c.kv_len[request] - c.p().q_len[request] - first);
+    int32_t row = stream.row;
+    if (c.sw.tree_row_packed) row = (row * c.ops.group + stream.head % c.ops.group) % c.p().q_len[request];
     for (int w = drafts; w < hi; ++w)
-      if (!key_visible(c, request, stream.row, first + w)) s.score[w] = hidden;
+      if (!key_visible(c, request, row, first + w)) s.score[w] = hidden;
   }
   if (stream.dropped >= first + lo && stream.dropped < first + hi)
     s.score[stream.dropped - first] = kMinusInf;
@@ -198,7 +205,7 @@ void add_values(const Call& c, int lo, int hi, float unit, float* o, Scratch& s)
 
 bool natural_scores(const Call& c) {
   const assay_problem& p = c.p();
-  return p.softcap > 0 || p.alibi != ASSAY_ALIBI_NONE || p.has_sinks || c.sw.sentinel != 0;
+  return p.softcap > 0 || p.alibi != ASSAY_ALIBI_NONE || p.has_sinks;
 }
 
 float log2_factor(const Call& c, const Stream& stream) {
@@ -221,6 +228,10 @@ Scratch::Scratch(const Call& c) {
   weight_exponent.resize(keys);
 }
 
+bool takes_masked_lanes(const Call& c) {
+  return c.sw.sentinel != 0 || (c.sw.softcap == Softcap::kAfterMask && c.p().softcap > 0);
+}
+
 void load_tile(const Call& c, int request, int32_t kv_head, int32_t tile, KeyInterval wanted, Scratch& s) {
   const assay_problem& p = c.p();
   Tile& t = s.tile;
@@ -233,6 +244,10 @@ void load_tile(const Call& c, int request, int32_t kv_head, int32_t tile, KeyInt
     load_k(c, request, t.first + w, kv_head, s.row.data() + int64_t{w} * qk);
     load_v(c, request, t.first + w, kv_head, t.v.data() + int64_t{w} * t.v_stride);
     if (by_key) t.scale[w] = key_scale(c, request, t.first + w, kv_head);
+  }
+  if (c.sw.v_tile_late && c.state.calls % 2 == 1 && t.end - t.loaded > 1) {
+    float* v = t.v.data() + int64_t{t.loaded} * t.v_stride;
+    std::copy_n(v + t.v_stride, p.head_dim_v, v);
   }
   for (int d = 0; d < qk; ++d) {
     float* to = t.k.data() + int64_t{d} * t.k_stride;
@@ -269,7 +284,7 @@ void start_stream(const Call& c, Stream& stream, float* o) {
 void visit_tile(const Call& c, int request, Stream& stream, const float* q, const int16_t* q_exponent,
                 float* o, Scratch& s) {
   const Tile& t = s.tile;
-  const bool masked_too = c.sw.sentinel != 0 || (c.sw.softcap == Softcap::kAfterMask && c.p().softcap > 0);
+  const bool masked_too = takes_masked_lanes(c);
   const int lo = masked_too ? t.loaded : std::max(t.loaded, stream.seen.begin - t.first);
   const int hi = masked_too ? t.end : std::min(t.end, stream.seen.end - t.first);
   if (lo >= hi) return;
@@ -279,7 +294,10 @@ void visit_tile(const Call& c, int request, Stream& stream, const float* q, cons
   apply_mask(c, request, stream, lo, hi, s);
 
   float tile_maximum = kMinusInf;
-  for (int w = lo; w < hi; ++w) tile_maximum = s.score[w] > tile_maximum ? s.score[w] : tile_maximum;
+  int maximum_end = hi;
+  if (c.sw.max_of_half_tile && c.how.p_format == ASSAY_INT8 && lo < c.arithmetic.tile_keys / 2)
+    maximum_end = std::min(hi, c.arithmetic.tile_keys / 2);
+  for (int w = lo; w < maximum_end; ++w) tile_maximum = s.score[w] > tile_maximum ? s.score[w] : tile_maximum;
   float any_nan = 0;
   for (int w = lo; w < hi; ++w) any_nan += s.score[w] != s.score[w] ? 1.0f : 0.0f;
   if (any_nan > 0) tile_maximum = std::numeric_limits<float>::quiet_NaN();
@@ -323,12 +341,16 @@ float finish_stream(const Call& c, int request, int32_t kv_head, const Stream& s
   float sum = sums[0], maximum = stream.maximum;
   const int dims = c.p().head_dim_v;
   if (maximum == kMinusInf || sum == 0) return kMinusInf;
+  if (c.sw.l_factor != 0) sum *= c.sw.l_factor;
 
+  const float natural = natural_factor(c, stream);
   const float offset = p_offset_of(c);
-  const float factor = log2_factor(c, stream), natural = natural_factor(c, stream);
   if (const float sink = late_sink(c, stream.row, stream.head, last_part); sink != kMinusInf) {
-    const float shift = (maximum - sink) * static_cast<float>(kLog2E);  // scores are natural where sinks are
-    if (shift >= 0) {
+    if (c.sw.sink == Sink::kRaw) {
+      sum += sink * exp2_one(offset);
+    } else if (const float shift =
+                   (maximum - sink) * static_cast<float>(kLog2E);  // scores are natural where sinks are
+               shift >= 0) {
       sum += exp2_one(offset - shift);
     } else {
       const float rescale = exp2_one(shift);
@@ -337,7 +359,6 @@ float finish_stream(const Call& c, int request, int32_t kv_head, const Stream& s
       maximum = sink;
     }
   }
-  (void)factor;
   float inverse = c.sw.not_normalised ? 1.0f : 1.0f / sum;
   if (p_format_of(c) == ASSAY_INT8 && !c.how.p_tile_max) inverse *= 1.0f / 127.0f;
   if (results_scaled_by_channel(c)) {
@@ -348,7 +369,8 @@ float finish_stream(const Call& c, int request, int32_t kv_head, const Stream& s
   }
   const double log_sum = std::log(static_cast<double>(sum)) - static_cast<double>(offset) * kLn2;
   if (c.sw.lse == Lse::kIgnoresMax) return static_cast<float>(log_sum);
-  if (c.sw.lse == Lse::kFromScaled) return maximum * factor + static_cast<float>(log_sum);
+  if (c.sw.lse == Lse::kFromScaled)
+    return maximum * natural + static_cast<float>(std::log(static_cast<double>(sum)));
   return maximum * natural + static_cast<float>(log_sum);
 }
 

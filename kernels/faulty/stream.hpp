@@ -28,6 +28,7 @@ struct Stream {
   float maximum = 0;  // in the units of the scores
   float sum[16] = {};
   int32_t updates = 0;  // of the maximum, in this part
+  int32_t parts_with_keys = 0;
 };
 
 // Scratch of a call; sized once.
@@ -44,6 +45,9 @@ struct Scratch {
 bool natural_scores(const Call&);
 float log2_factor(const Call&, const Stream&);
 float natural_factor(const Call&, const Stream&);
+
+// Faults that let masked lanes of a tile take part in the softmax.
+bool takes_masked_lanes(const Call&);
 
 void load_tile(const Call&, int request, int32_t kv_head, int32_t tile, KeyInterval wanted, Scratch&);
 void start_stream(const Call&, Stream&, float* o);
