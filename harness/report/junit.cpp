@@ -43,6 +43,7 @@ std::string number(double x) { return std::isnan(x) ? "not a number" : shortest(
 
 std::string detail(const Row& row, std::string_view program) {
   std::string text = xml_escape(row.reason) + "\n";
+  if (!row.check.empty()) text += "check: " + xml_escape(row.check) + "\n";
   if (!row.o_where.empty())
     text += fmt::format("O: largest error {}, {} x its bound, at request/row/head/dim {}\n",
                         number(row.o_max_error), number(row.o_ratio), xml_escape(row.o_where));

@@ -165,6 +165,19 @@ TEST(Tally, LineAndCounts) {
   EXPECT_THROW(tally.of("odd"), CheckError);
 }
 
+TEST(Tally, CorrectButUselessIsSaidAndNoFailure) {
+  std::vector<Row> rows = sample::run();
+  rows[0].class_note = "useless";
+  rows[1].class_note = "useless";  // wrong: counted as that
+  EXPECT_THAT(tally_line(tally_of(rows)),
+              testing::EndsWith("; 1 of the passed correct but useless (class gate)"));
+  EXPECT_FALSE(is_failure(rows[0]));
+  EXPECT_THAT(format_table(rows), HasSubstr("class_note"));
+  EXPECT_THAT(format_table(sample::run()), Not(HasSubstr("class_note")));
+  rows[0].batch_invariant = "no";
+  EXPECT_THAT(format_table(rows), HasSubstr("batch_invariant"));
+}
+
 TEST(Tally, WhatFails) {
   for (const char* fine : {"passed", "unsupported"}) EXPECT_FALSE(is_failure(sample::row("a", "k", fine)));
   for (const char* bad : {"wrong", "untrusted", "crashed", "timed_out", "invalid", "", "Passed"})

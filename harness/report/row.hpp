@@ -23,6 +23,15 @@ struct Row {
   std::string limit;  // "read" or "matrix": whichever the case is nearer to
   double o_max_error, o_ratio, lse_max_error, lse_ratio;
   std::string o_where, lse_where;  // request/row/head/dim
+  std::string check;               // Verdict::check
+  double o_median_ratio, lse_median_ratio;
+  int64_t p_declined = -1, r_applied = -1;
+  double aggregate_ratio;
+  std::string aggregate_where;
+  double class_gate;
+  std::string class_note;  // "useless" or empty
+  double quantization_rms, quantization_max;
+  std::string batch_invariant;  // yes, no, or empty: not measured
   int64_t rows_checked = -1, rows_total = -1;
   double reference_s, case_s;  // wall seconds
   Row();

@@ -181,12 +181,20 @@ void append_line(std::string& text, std::string line) {
 std::vector<std::string> default_columns(std::span<const Row> rows) {
   const bool timed =
       std::any_of(rows.begin(), rows.end(), [](const Row& r) { return !std::isnan(r.time_us); });
+  std::vector<std::string> columns;
   if (timed)
-    return {"scenario",      "kernel",     "outcome", "cache",        "time_us",
-            "time_q1_us",    "time_q3_us", "tflops",  "gbytes_per_s", "tokens_per_s",
-            "limit_percent", "limit",      "o_ratio", "lse_ratio"};
-  return {"scenario",  "kernel",  "outcome",      "o_ratio",    "o_max_error",
-          "lse_ratio", "o_where", "rows_checked", "rows_total", "case_s"};
+    columns = {"scenario",      "kernel",     "outcome", "cache",        "time_us",
+               "time_q1_us",    "time_q3_us", "tflops",  "gbytes_per_s", "tokens_per_s",
+               "limit_percent", "limit",      "o_ratio", "lse_ratio"};
+  else
+    columns = {"scenario",  "kernel",  "outcome",      "o_ratio",    "o_max_error",
+               "lse_ratio", "o_where", "rows_checked", "rows_total", "case_s"};
+  // Columns that are empty in most runs appear when they have something to say.
+  const auto any = [&](auto says) { return std::any_of(rows.begin(), rows.end(), says); };
+  if (any([](const Row& r) { return !r.batch_invariant.empty(); })) columns.push_back("batch_invariant");
+  if (any([](const Row& r) { return !r.class_note.empty(); }))
+    columns.insert(columns.begin() + 3, "class_note");
+  return columns;
 }
 
 std::string format_table(std::span<const Row> rows, const TableOptions& options) {

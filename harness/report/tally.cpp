@@ -37,7 +37,10 @@ int64_t Tally::total() const {
 
 Tally tally_of(std::span<const Row> rows) {
   Tally tally;
-  for (const Row& row : rows) tally.add(row.outcome);
+  for (const Row& row : rows) {
+    tally.add(row.outcome);
+    tally.useless += row.outcome == "passed" && !row.class_note.empty();
+  }
   return tally;
 }
 
@@ -49,6 +52,8 @@ std::string tally_line(const Tally& tally) {
     line += fmt::format("{}{} {}", i == 0 ? "" : ", ", tally.counts[i], name);
   }
   if (tally.unknown > 0) line += fmt::format(", {} of an unknown outcome", tally.unknown);
+  if (tally.useless > 0)
+    line += fmt::format("; {} of the passed correct but useless (class gate)", tally.useless);
   return line;
 }
 

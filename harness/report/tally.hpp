@@ -20,12 +20,14 @@ inline constexpr std::array<std::string_view, 7> kOutcomes = {
 struct Tally {
   std::array<int64_t, kOutcomes.size()> counts{};  // as kOutcomes
   int64_t unknown = 0;                             // rows whose outcome is none of these
+  int64_t useless = 0;                             // passed rows with class_note set
   void add(std::string_view outcome);
   int64_t of(std::string_view outcome) const;  // CheckError for a name not in kOutcomes
   int64_t total() const;
 };
 Tally tally_of(std::span<const Row>);
-// "4 passed, 1 wrong, 0 unsupported, 0 untrusted, 0 crashed, 0 timed out, 0 invalid"
+// "4 passed, 1 wrong, 0 unsupported, 0 untrusted, 0 crashed, 0 timed out, 0 invalid"; where passed rows are
+// of an arithmetic too coarse to be useful, their number follows.
 std::string tally_line(const Tally&);
 
 // Everything but passed and unsupported; an unknown outcome fails too.

@@ -32,13 +32,6 @@ double check_allowance_s(const Work& w, const Problem& p, double rows_budget) {
   return 5 * (w.flops / 0.5e9 + w.total_bytes / 1e9) + products / 1e6;
 }
 
-std::string place_text(const ErrorStats& e) {
-  if (e.request < 0) return "";
-  std::string text = fmt::format("request {} row {} head {}", e.request, e.row, e.head);
-  if (e.dim >= 0) text += fmt::format(" dim {}", e.dim);
-  return text;
-}
-
 void say_row(const Say& say, const Row& row) { say({{"event", "row"}, {"row", json_of(row)}}); }
 
 struct PlanHolder {
@@ -208,14 +201,28 @@ void fill_verdict(Row& row, const Verdict& v) {
   row.rows_checked = v.rows_checked;
   row.rows_total = v.rows_total;
   row.reference_s = v.reference_seconds;
-  const auto fill = [](const ErrorStats& e, double& max_error, double& ratio, std::string& where) {
+  row.check = v.check;
+  const auto fill = [](const ErrorStats& e, double& max_error, double& ratio, double& median,
+                       std::string& where) {
     if (e.checked == 0) return;
     max_error = e.max_error;
     ratio = e.max_ratio;
-    where = place_text(e);
+    median = e.median_ratio;
+    where = e.request < 0 ? "" : place_of(e);
   };
-  fill(v.o, row.o_max_error, row.o_ratio, row.o_where);
-  fill(v.lse, row.lse_max_error, row.lse_ratio, row.lse_where);
+  fill(v.o, row.o_max_error, row.o_ratio, row.o_median_ratio, row.o_where);
+  fill(v.lse, row.lse_max_error, row.lse_ratio, row.lse_median_ratio, row.lse_where);
+  if (v.rows_checked > 0) {
+    row.p_declined = v.p_declined;
+    row.r_applied = v.r_applied;
+  }
+  row.aggregate_ratio = v.aggregate_ratio;
+  row.aggregate_where = v.aggregate_where;
+  row.class_gate = v.class_gate;
+  row.class_note = v.useless ? "useless" : "";
+  row.quantization_rms = v.quantization_rms;
+  row.quantization_max = v.quantization_max;
+  if (v.batch_invariant) row.batch_invariant = *v.batch_invariant ? "yes" : "no";
 }
 
 void run_case(const json& request, const Backend& backend, const assay_device& device, const Say& say) {
