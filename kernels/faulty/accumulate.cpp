@@ -71,13 +71,13 @@ float step_of_column(const Accumulator& acc, const float* a, const int16_t* ea, 
 void block_of_columns(const Accumulator& acc, const float* a, const int16_t* ea, const Matrix& b, int count,
                       int column, float* sum) {
   const Floats before = load<Floats>(sum + column);
-  Ints top = exponents(before);
+  Shorts highest = __builtin_convertvector(exponents(before), Shorts);
   for (int k = 0; k < count; ++k) {
     if (ea[k] <= kZeroExponent) continue;
-    const Shorts eb = load<Shorts>(b.exponent + int64_t{k} * b.stride + column);
-    const Ints e = __builtin_convertvector(eb, Ints) + int32_t{ea[k]};
-    top = e > top ? e : top;
+    const Shorts e = load<Shorts>(b.exponent + int64_t{k} * b.stride + column) + ea[k];
+    highest = e > highest ? e : highest;
   }
+  Ints top = __builtin_convertvector(highest, Ints);
   // Products below 2^-90 or beyond 2^100 would leave the range of floats on the way; zero columns are fine.
   const Ints zero = top < -900;
   const Ints odd = (top < -90 || top > 100) & ~zero;
