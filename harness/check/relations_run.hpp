@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// One call of a kernel on one problem whose values come from another: inputs, outputs, and the bounded
+// reference of chosen rows when somebody asks for it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/check/reasons.hpp"
+#include "harness/check/relations_derive.hpp"
+#include "reference/bounds.hpp"
+
+namespace assay {
+
+class RelationRun {
+ public:
+  RelationRun(const InputValues& values, const DerivedCall& call)
+      : call_(call), inputs_(values.build(call.problem, call.from)), first_row_(call.problem.cu_q()) {}
+
+  // Why the kernel does not take the problem, or empty.
+  std::string refusal(const assay_kernel&, const assay_device&) const;
+  // Runs once under NaN poison. What went wrong apart from numbers (status, guards, inputs, not finite), or
+  // empty.
+  std::string run(const Backend&, const assay_kernel&);
+  // Bounds of the rows that come from `whole` rows, in the order of this problem; computed once.
+  const BoundedAttention& bounded(const assay_kernel&, const assay_arithmetic& fallback,
+                                  const std::vector<RowId>& whole);
+  // The chosen rows against the bounds; a reason or empty.
+  std::string judge();
+
+  const Problem& problem() const { return inputs_.problem; }
+  const Derivation& from() const { return call_.from; }
+  const Outputs& out() const { return out_; }
+  // The row of this problem that shows row `of` of the whole; empty when it has none.
+  std::optional<RowId> row_of(RowId of) const;
+  RowId origin(RowId) const;
+  int64_t index(RowId) const;  // among the bounded rows
+
+  double o(RowId, int32_t head, int32_t dim) const;
+  double lse(RowId, int32_t head) const;
+  // Half-widths about the exact value with the rounding of the output, for bounded rows.
+  double o_slack(RowId, int32_t head, int32_t dim) const;
+  double lse_slack(RowId, int32_t head) const;
+
+ private:
+  const DerivedCall& call_;
+  Inputs inputs_;
+  std::vector<int32_t> first_row_;  // of each request
+  Outputs out_;
+  std::optional<BoundedAttention> bounded_;
+};
+
+}  // namespace assay
