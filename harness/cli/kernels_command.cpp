@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "harness/base/error.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/probes.hpp"
+#include "harness/device/backend.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/report/text.hpp"
 #include "harness/run/sweep.hpp"
@@ -70,7 +72,15 @@ int kernels_command(const KernelsArguments& args) {
   const Null log;
   bool any = false;
   for (const BackendChoice& choice : choose_backends(args.backends)) {
-    Dispatcher dispatcher(worker_command(choice, options), log.fd, options);
+    std::optional<Dispatcher> started;
+    try {
+      started.emplace(worker_command(choice, options), log.fd, options);
+    } catch (const NoDevice& e) {
+      if (!args.backends.empty()) throw;
+      fmt::print("{}{}\n", any ? "\n" : "", e.what());
+      continue;
+    }
+    Dispatcher& dispatcher = *started;
     const auto& device = dispatcher.device();
     fmt::print("{}backend {}: {} ({}), {} threads, {:.1f} GiB\n", any ? "\n" : "", choice.label,
                device.value("name", "?"), device.value("arch", "?"), device.value("multiprocessors", 0),

@@ -128,6 +128,8 @@ const assay_kernel* Backend::find(const std::string& kernel) const {
 
 assay_device Backend::device(int index) const {
   const int32_t count = table_->device_count();
+  if (count == 0)
+    throw NoDevice(fmt::format("backend {}: this machine has no device for it (or no driver)", name()));
   if (index < 0 || index >= count)
     throw InfrastructureError(
         fmt::format("backend {}: no device {}; it has {} (numbered from 0)", name(), index, count));

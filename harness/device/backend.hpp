@@ -7,9 +7,16 @@
 #include <vector>
 
 #include "harness/abi/assay_kernel.h"
+#include "harness/base/error.hpp"
 #include "harness/input/inputs.hpp"
 
 namespace assay {
+
+// The library is fine, but this machine has nothing for it: no GPU, or no driver.
+class NoDevice : public InfrastructureError {
+ public:
+  using InfrastructureError::InfrastructureError;
+};
 
 // A loaded backend library; unloading is left to the end of the process (kernels may hold threads).
 class Backend {
@@ -22,7 +29,7 @@ class Backend {
   std::string name() const { return table_->name; }
   std::vector<const assay_kernel*> kernels() const;
   const assay_kernel* find(const std::string& kernel) const;  // nullptr when absent
-  assay_device device(int index) const;
+  assay_device device(int index) const;                       // NoDevice when there is none at all
 
  private:
   std::string path_;
@@ -50,6 +57,9 @@ void call_free_plan(const assay_kernel&, assay_plan*);  // accepts nullptr
 // Runs and waits for the device.
 CallResult call_run(const Backend&, const assay_kernel&, const assay_problem*, const assay_tensors*,
                     assay_plan*);
+// One run timed by the device's clock; only for backends with time_run (see assay_backend).
+CallResult call_time_run(const Backend&, const assay_kernel&, const assay_problem*, const assay_tensors*,
+                         assay_plan*, int64_t flush_bytes, double* microseconds);
 
 // Inputs uploaded to a device with their guards; the device buffers have the alignment of the host's.
 // The Inputs must outlive the case: upload() and poison_outputs() read their current contents.

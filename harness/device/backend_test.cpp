@@ -79,6 +79,23 @@ TEST(Backend, LibraryWithoutEntryPoint) {
   EXPECT_THAT(load_error("/lib/x86_64-linux-gnu/libm.so.6"), HasSubstr("exports no assay_backend_open"));
 }
 
+TEST(Backend, WithoutADeviceSaysSo) {
+  const Backend backend = Backend::load(test_library("bad_5"));
+  try {
+    backend.device(0);
+    FAIL() << "a device that is not there";
+  } catch (const NoDevice& e) {
+    EXPECT_THAT(e.what(), HasSubstr("backend bad: this machine has no device for it"));
+  }
+}
+
+TEST(Call, TheDevicesClockIsAsked) {
+  const Backend backend = Backend::load(test_library("bad_5"));
+  double us = 0;
+  EXPECT_TRUE(call_time_run(backend, assay_kernel{}, nullptr, nullptr, nullptr, 4096, &us).ok());
+  EXPECT_EQ(us, 4096);
+}
+
 TEST(Backend, TestBackendsAreNotInstalled) {
   for (const std::string& name : installed_backends()) {
     EXPECT_NE(name, "fake");

@@ -86,4 +86,12 @@ CallResult call_run(const Backend& backend, const assay_kernel& kernel, const as
   return result.ok() ? wait : result;
 }
 
+CallResult call_time_run(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem,
+                         const assay_tensors* tensors, assay_plan* plan, int64_t flush_bytes,
+                         double* microseconds) {
+  return guarded("time_run", [&](char* text, size_t size) {
+    return backend.table()->time_run(&kernel, problem, tensors, plan, flush_bytes, microseconds, text, size);
+  });
+}
+
 }  // namespace assay

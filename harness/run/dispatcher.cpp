@@ -9,6 +9,7 @@
 #include <chrono>
 
 #include "harness/base/error.hpp"
+#include "harness/device/backend.hpp"
 #include "harness/report/row_json.hpp"
 #include "harness/report/text.hpp"
 #include "harness/run/case_runner.hpp"
@@ -64,6 +65,8 @@ void Dispatcher::start_worker() {
       return;
     }
     worker_->kill();
+    if (e.kind == Kind::kMessage && e.message.value("event", "") == "no_device")
+      throw NoDevice(e.message.value("message", ""));
     if (e.kind == Kind::kMessage && e.message.value("event", "") == "failed")
       why = e.message.value("message", "");
     else if (e.kind == Kind::kDied)
@@ -100,12 +103,12 @@ void Dispatcher::measure_limits(const std::atomic<bool>& stop) {
   worker_.reset();
 }
 
-json Dispatcher::supports(const std::vector<std::string>& scenarios) {
+json Dispatcher::ask(const json& question, const char* doing) {
   std::string why;
   for (int attempt = 0; attempt < 2; ++attempt) {
-    worker().send({{"do", "supports"}, {"scenarios", scenarios}});
+    worker().send(question);
     const WorkerProcess::Event e = worker().next(options_.timeout_s);
-    if (e.kind == Kind::kMessage && e.message.value("event", "") == "supports")
+    if (e.kind == Kind::kMessage && e.message.value("event", "") == question.at("do"))
       return e.message.at("answers");
     why = e.kind == Kind::kDied      ? e.death
           : e.kind == Kind::kTimeout ? fmt::format("no answer within {} s", options_.timeout_s)
@@ -113,7 +116,15 @@ json Dispatcher::supports(const std::vector<std::string>& scenarios) {
     worker_.reset();
   }
   throw InfrastructureError(
-      fmt::format("backend {}: asking its kernels what they support failed: {}", backend_, why));
+      fmt::format("backend {}: asking its kernels {} failed: {}", backend_, doing, why));
+}
+
+json Dispatcher::supports(const std::vector<std::string>& scenarios) {
+  return ask({{"do", "supports"}, {"scenarios", scenarios}}, "what they support");
+}
+
+json Dispatcher::arithmetic(const std::string& scenario) {
+  return ask({{"do", "arithmetic"}, {"scenario", scenario}}, "for their arithmetic");
 }
 
 std::string Dispatcher::log_tail() const {

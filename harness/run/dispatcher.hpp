@@ -50,6 +50,9 @@ class Dispatcher {
   void measure_limits(const std::atomic<bool>& stop);
   // Per scenario: [{kernel, status, why}]. InfrastructureError when the worker dies on it twice.
   nlohmann::json supports(const std::vector<std::string>& scenarios);
+  // For the kernels of the scenario's op: [{kernel, status, why}] and, where one supports it, whether it
+  // declares an arithmetic, its words and its fields (harness/run/arithmetic.hpp). Dies as supports() does.
+  nlohmann::json arithmetic(const std::string& scenario);
 
   // Rows in the order they become known. False when *stop ended it: the rows given so far are right, the
   // others do not exist. `starting` is told the kernel and stage before each (for progress).
@@ -60,6 +63,7 @@ class Dispatcher {
  private:
   struct Ended;
   void start_worker();
+  nlohmann::json ask(const nlohmann::json& question, const char* doing);
   WorkerProcess& worker();
   Ended talk(const CaseRequest&, const OnRow&, const OnStart&, const std::atomic<bool>& stop);
   std::string log_tail() const;

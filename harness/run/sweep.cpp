@@ -124,8 +124,14 @@ void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
   std::vector<std::string> all;
   bool any = false;
   for (const BackendChoice& choice : choices_) {
-    arms_.push_back(std::unique_ptr<Arm>(
-        new Arm{choice.label, Dispatcher(worker_command(choice, options_), log_fd, options_), {}}));
+    try {
+      arms_.push_back(std::unique_ptr<Arm>(
+          new Arm{choice.label, Dispatcher(worker_command(choice, options_), log_fd, options_), {}}));
+    } catch (const NoDevice& e) {
+      if (!options_.backends.empty()) throw;
+      left_out_.push_back(e.what());
+      continue;
+    }
     Arm& arm = *arms_.back();
     for (const KernelInfo& k : arm.dispatcher.kernels()) {
       all.push_back(k.name);
@@ -133,6 +139,7 @@ void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
     }
     any = any || !arm.chosen.empty();
   }
+  if (arms_.empty()) throw InfrastructureError("no backend can run here: " + join(left_out_));
   if (!any)
     throw InputError(
         fmt::format("--kernel {}: no kernel of that name; there are: {}", join(options_.kernels), join(all)));

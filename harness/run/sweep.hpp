@@ -75,6 +75,9 @@ class Sweep {
   // Facts for run.json known after run(): device, kernels, limits per backend.
   nlohmann::json backends_json() const;
   nlohmann::json first_limits() const;  // of the first backend: what the HTML report draws
+  // Installed backends left out because the machine has no device for them, a line each. One that was asked
+  // for by name is never left out.
+  const std::vector<std::string>& left_out() const { return left_out_; }
 
  private:
   struct Arm;
@@ -84,6 +87,7 @@ class Sweep {
   CaseCount count_;
   nlohmann::json identity_;
   std::vector<std::unique_ptr<Arm>> arms_;
+  std::vector<std::string> left_out_;
 };
 
 // run.json of a run: `identity`, facts of machine and build, tally and more. `end` empty: still running.

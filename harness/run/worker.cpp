@@ -9,8 +9,10 @@
 #include <stdexcept>
 
 #include "harness/base/error.hpp"
+#include "harness/check/reasons.hpp"
 #include "harness/device/backend.hpp"
 #include "harness/measure/limits.hpp"
+#include "harness/run/arithmetic.hpp"
 #include "harness/run/case_runner.hpp"
 
 namespace assay {
@@ -88,6 +90,31 @@ json supports_message(const Backend& backend, const assay_device& device, const 
   return {{"event", "supports"}, {"answers", answers}};
 }
 
+// What each kernel of the op declares for one scenario; refusals and impossible declarations with their text.
+json arithmetic_message(const Backend& backend, const assay_device& device, const json& request) {
+  const Problem problem = make_problem(parse_scenario(request.at("scenario").get<std::string>()));
+  const ProblemView view(problem);
+  json answers = json::array();
+  for (const assay_kernel* k : backend.kernels()) {
+    if (k->op != problem.op) continue;
+    const CallResult r = call_supports(*k, view.get(), device);
+    json answer = {{"kernel", k->name}, {"status", r.status}, {"why", r.error}};
+    if (r.ok()) {
+      assay_arithmetic a = default_arithmetic();
+      answer["declared"] = call_arithmetic(*k, view.get(), a);
+      if (std::string broken = impossible_arithmetic(a); !broken.empty()) {
+        answer["status"] = static_cast<int>(ASSAY_INVALID_ARGUMENT);
+        answer["why"] = "declares an impossible arithmetic: " + broken;
+      } else {
+        answer["words"] = arithmetic_words(problem, a);
+        answer["arithmetic"] = arithmetic_json(problem, a);
+      }
+    }
+    answers.push_back(answer);
+  }
+  return {{"event", "arithmetic"}, {"answers", answers}};
+}
+
 void serve(Channel& channel, const Backend& backend, const assay_device& device) {
   json request;
   while (channel.hear(request)) {
@@ -100,6 +127,8 @@ void serve(Channel& channel, const Backend& backend, const assay_device& device)
       channel.say(answer);
     } else if (what == "supports") {
       channel.say(supports_message(backend, device, request));
+    } else if (what == "arithmetic") {
+      channel.say(arithmetic_message(backend, device, request));
     } else if (what == "case") {
       run_case(request, backend, device, [&](const json& message) { channel.say(message); });
       channel.say({{"event", "done"}});
@@ -125,7 +154,8 @@ int worker_main(const std::string& backend_path, int fd) {
     return 0;
   } catch (const std::exception& e) {
     try {
-      channel.say({{"event", "failed"}, {"message", e.what()}});
+      const bool no_device = dynamic_cast<const NoDevice*>(&e) != nullptr;
+      channel.say({{"event", no_device ? "no_device" : "failed"}, {"message", e.what()}});
     } catch (const std::exception&) {  // nobody listens any more
     }
     return 1;

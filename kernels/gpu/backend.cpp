@@ -30,9 +30,11 @@ int32_t device_count() {
 }
 
 int device_info(int32_t device, assay_device* out, char* error, size_t size) {
-  if (out == nullptr) return fail(ASSAY_INVALID_ARGUMENT, error, size, "device_info needs a place for the answer");
+  if (out == nullptr)
+    return fail(ASSAY_INVALID_ARGUMENT, error, size, "device_info needs a place for the answer");
   GPU_API(DeviceProp) p{};
-  if (const int bad = answer(GPU_API(GetDeviceProperties)(&p, device), "device properties", error, size)) return bad;
+  if (const int bad = answer(GPU_API(GetDeviceProperties)(&p, device), "device properties", error, size))
+    return bad;
   *out = assay_device{};
   out->struct_size = sizeof *out;
   std::snprintf(out->name, sizeof out->name, "%.127s", p.name);
@@ -55,21 +57,25 @@ int use_device(int32_t device, char* error, size_t size) {
 
 int allocate(int64_t bytes, void** pointer, char* error, size_t size) {
   if (bytes < 0 || pointer == nullptr)
-    return fail(ASSAY_INVALID_ARGUMENT, error, size, "allocate needs a size >= 0 and a place for the pointer");
-  return answer(GPU_API(Malloc)(pointer, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "allocate", error, size);
+    return fail(ASSAY_INVALID_ARGUMENT, error, size,
+                "allocate needs a size >= 0 and a place for the pointer");
+  return answer(GPU_API(Malloc)(pointer, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "allocate", error,
+                size);
 }
 int release(void* pointer, char* error, size_t size) {
   return answer(GPU_API(Free)(pointer), "release", error, size);
 }
 int copy_to_device(void* to, const void* from, int64_t bytes, char* error, size_t size) {
-  return answer(GPU_API(Memcpy)(to, from, static_cast<size_t>(bytes), GPU_API(MemcpyHostToDevice)), "copy to device",
-                error, size);
+  return answer(GPU_API(Memcpy)(to, from, static_cast<size_t>(bytes), GPU_API(MemcpyHostToDevice)),
+                "copy to device", error, size);
 }
 int copy_to_host(void* to, const void* from, int64_t bytes, char* error, size_t size) {
-  return answer(GPU_API(Memcpy)(to, from, static_cast<size_t>(bytes), GPU_API(MemcpyDeviceToHost)), "copy to host",
-                error, size);
+  return answer(GPU_API(Memcpy)(to, from, static_cast<size_t>(bytes), GPU_API(MemcpyDeviceToHost)),
+                "copy to host", error, size);
 }
-int synchronize(char* error, size_t size) { return answer(GPU_API(DeviceSynchronize)(), "synchronize", error, size); }
+int synchronize(char* error, size_t size) {
+  return answer(GPU_API(DeviceSynchronize)(), "synchronize", error, size);
+}
 
 class Events {
  public:
@@ -124,7 +130,8 @@ int measure_bandwidth(int32_t op, int64_t bytes, double* bytes_per_second, char*
   Memory memory(bytes), sink(4);
   if (const int bad = answer(memory.status, "bandwidth: memory", error, size)) return bad;
   if (const int bad = answer(sink.status, "bandwidth: memory", error, size)) return bad;
-  if (const int bad = answer(GPU_API(Memset)(memory.data, 1, static_cast<size_t>(bytes)), "bandwidth", error, size))
+  if (const int bad =
+          answer(GPU_API(Memset)(memory.data, 1, static_cast<size_t>(bytes)), "bandwidth", error, size))
     return bad;
   double seconds = 0;
   const int bad = best_seconds(
@@ -139,9 +146,11 @@ int measure_bandwidth(int32_t op, int64_t bytes, double* bytes_per_second, char*
 }
 
 int measure_matrix_rate(int32_t format, double* flops, char* error, size_t size) {
-  if (flops == nullptr) return fail(ASSAY_INVALID_ARGUMENT, error, size, "matrix rate: no place for the result");
+  if (flops == nullptr)
+    return fail(ASSAY_INVALID_ARGUMENT, error, size, "matrix rate: no place for the result");
   if (format != ASSAY_FP32 && format != ASSAY_BF16 && format != ASSAY_FP16)
-    return fail(ASSAY_UNSUPPORTED, error, size, "matrix rate: required another format, supported fp32 bf16 fp16");
+    return fail(ASSAY_UNSUPPORTED, error, size,
+                "matrix rate: required another format, supported fp32 bf16 fp16");
   Memory sink(4);
   if (const int bad = answer(sink.status, "matrix rate: memory", error, size)) return bad;
   double seconds = 0, done = 0;
@@ -157,15 +166,16 @@ int measure_matrix_rate(int32_t format, double* flops, char* error, size_t size)
   return bad;
 }
 
-int time_run(const assay_kernel* kernel, const assay_problem* problem, const assay_tensors* tensors, assay_plan* plan,
-             int64_t flush_bytes, double* microseconds, char* error, size_t size) {
+int time_run(const assay_kernel* kernel, const assay_problem* problem, const assay_tensors* tensors,
+             assay_plan* plan, int64_t flush_bytes, double* microseconds, char* error, size_t size) {
   static Events events;
   static void* scratch = nullptr;
   static int64_t scratch_bytes = 0;
   if (flush_bytes > scratch_bytes) {
     GPU_API(Free)(scratch);
     scratch = nullptr, scratch_bytes = 0;
-    if (const int bad = answer(GPU_API(Malloc)(&scratch, static_cast<size_t>(flush_bytes)), "flush", error, size))
+    if (const int bad =
+            answer(GPU_API(Malloc)(&scratch, static_cast<size_t>(flush_bytes)), "flush", error, size))
       return bad;
     scratch_bytes = flush_bytes;
   }
@@ -197,6 +207,7 @@ const assay_backend kBackend = [] {
 }  // namespace
 }  // namespace assay_gpu
 
-extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t abi_version) {
+extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(
+    uint32_t abi_version) {
   return abi_version == ASSAY_ABI_VERSION ? &assay_gpu::kBackend : nullptr;
 }

@@ -9,11 +9,11 @@
 #include <cstdio>
 
 #if defined(__HIPCC__)
-#include <hip/hip_runtime.h>
-#define GPU_API(name) hip##name
+#  include <hip/hip_runtime.h>
+#  define GPU_API(name) hip##name
 #else
-#include <cuda_runtime.h>
-#define GPU_API(name) cuda##name
+#  include <cuda_runtime.h>
+#  define GPU_API(name) cuda##name
 #endif
 
 namespace gpu {
@@ -26,37 +26,37 @@ constexpr int kWarp = 32;
 
 // Blocks per multiprocessor wanted. HIP counts waves per SIMD (4 SIMDs of 64 lanes) instead.
 #if defined(__HIPCC__)
-#define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, ((blocks) * (threads) / 64 + 3) / 4)
+#  define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, ((blocks) * (threads) / 64 + 3) / 4)
 #else
-#define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
+#  define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 #endif
 
 #if defined(__CUDACC__) || defined(__HIPCC__)  // host files include this header for the types below
 template <class T>
 __device__ inline T shfl_xor(T value, int mask) {
-#if defined(__HIPCC__)
+#  if defined(__HIPCC__)
   return __shfl_xor(value, mask, kWarp);
-#else
+#  else
   return __shfl_xor_sync(0xffffffffu, value, mask);
-#endif
+#  endif
 }
 template <class T>
 __device__ inline T shfl(T value, int lane) {
-#if defined(__HIPCC__)
+#  if defined(__HIPCC__)
   return __shfl(value, lane, kWarp);
-#else
+#  else
   return __shfl_sync(0xffffffffu, value, lane);
-#endif
+#  endif
 }
 // A clock of the whole device.
 __device__ inline uint64_t nanoseconds() {
-#if defined(__HIPCC__)
+#  if defined(__HIPCC__)
   return wall_clock64() * 10;  // 100 MHz on CDNA
-#else
+#  else
   uint64_t now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
   return now;
-#endif
+#  endif
 }
 __device__ inline void block_barrier() { __syncthreads(); }
 

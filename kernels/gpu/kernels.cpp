@@ -35,7 +35,8 @@ bool mma_shape(const assay_problem& p, int32_t op, MmaShape* shape, char* why, s
   const bool alike = shape->bytes ? element_bytes(v) == 1 : k == shape->format && v == shape->format;
   if ((q != ASSAY_BF16 && q != ASSAY_FP16 && !q_bytes) || !alike) {
     std::snprintf(text, sizeof text, "q %s, k %s, v %s", format_name(q), format_name(k), format_name(v));
-    return refuse(why, size, text, "q bf16, fp16 or 8-bit; k and v both 8-bit or both in the 16-bit format of q",
+    return refuse(why, size, text,
+                  "q bf16, fp16 or 8-bit; k and v both 8-bit or both in the 16-bit format of q",
                   "an instance of the matrix kernel (the simple kernel takes it)");
   }
   const int32_t widest = std::max(p.head_dim_qk, p.head_dim_v);
@@ -70,7 +71,8 @@ int64_t mma_workspace(const assay_problem* p) {
   return partial_rows(*p, choose_splits(*p)) * (p->head_dim_v + 1) * static_cast<int64_t>(sizeof(float));
 }
 
-// A row of the view may be read 8 elements at a time: neighbours in memory, every step a multiple of 8 elements.
+// A row of the view may be read 8 elements at a time: neighbours in memory, every step a multiple of 8
+// elements.
 bool reads_vectors(const assay_cpu::KvView& v, int32_t dims) {
   const int64_t bytes = 8 * v.element_bytes;
   const auto whole = [](int64_t stride) { return stride % 8 == 0; };
@@ -116,7 +118,8 @@ int simple_arithmetic(const assay_problem* p, assay_arithmetic* out) {
 }
 
 template <int32_t kOp>
-int simple_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream, char* error, size_t size) {
+int simple_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream, char* error,
+               size_t size) {
   if (simple_supports<kOp>(p, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
   Call call{};
   if (!make_call(p, t, &call, error, size)) return ASSAY_INVALID_ARGUMENT;
@@ -160,7 +163,8 @@ int mma_arithmetic(const assay_problem* p, assay_arithmetic* out) {
 }
 
 template <int32_t kOp>
-int mma_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream, char* error, size_t size) {
+int mma_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream, char* error,
+            size_t size) {
   MmaShape shape;
   if (!mma_shape(*p, kOp, &shape, error, size)) return ASSAY_UNSUPPORTED;
   Call call{};
@@ -170,7 +174,8 @@ int mma_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* s
   if (call.splits > 1) {
     if (t->workspace.data == nullptr || t->workspace.shape[0] < mma_workspace(p)) {
       if (error != nullptr && size > 0)
-        std::snprintf(error, size, "workspace of %lld bytes, needs %lld", static_cast<long long>(t->workspace.shape[0]),
+        std::snprintf(error, size, "workspace of %lld bytes, needs %lld",
+                      static_cast<long long>(t->workspace.shape[0]),
                       static_cast<long long>(mma_workspace(p)));
       return ASSAY_INVALID_ARGUMENT;
     }
@@ -178,9 +183,11 @@ int mma_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* s
     call.partial_lse = call.partial_o + partial_rows(*p, call.splits) * p->head_dim_v;
   }
   const auto on = static_cast<gpu::Stream>(stream);
-  const bool vector_k = reads_vectors(call.op.k, p->head_dim_qk), vector_v = reads_vectors(call.op.v, p->head_dim_v);
-  const gpu::Status status = shape.format == ASSAY_BF16 ? launch_mma_bf16(call, shape, vector_k, vector_v, on)
-                                                        : launch_mma_fp16(call, shape, vector_k, vector_v, on);
+  const bool vector_k = reads_vectors(call.op.k, p->head_dim_qk),
+             vector_v = reads_vectors(call.op.v, p->head_dim_v);
+  const gpu::Status status = shape.format == ASSAY_BF16
+                                 ? launch_mma_bf16(call, shape, vector_k, vector_v, on)
+                                 : launch_mma_fp16(call, shape, vector_k, vector_v, on);
   if (const int bad = answer(status, "matrix kernel", error, size); bad != ASSAY_OK) return bad;
   return call.splits > 1 ? answer(launch_reduce(call, on), "reduction", error, size) : ASSAY_OK;
 }
@@ -211,7 +218,8 @@ const assay_kernel kPrefillSimple = simple_kernel<ASSAY_OP_PREFILL>(
 const assay_kernel kPagedSimple = simple_kernel<ASSAY_OP_PAGED>(
     "paged_simple_gpu", "paged attention, a block per row and head, fp32, every feature");
 const assay_kernel kPrefillMma = mma_kernel<ASSAY_OP_PREFILL>(
-    "prefill_mma_gpu", "ragged prefill on 16-bit tensor cores (mma.sync), operands straight from global memory");
+    "prefill_mma_gpu",
+    "ragged prefill on 16-bit tensor cores (mma.sync), operands straight from global memory");
 const assay_kernel kPagedMma = mma_kernel<ASSAY_OP_PAGED>(
     "paged_mma_gpu", "paged attention on 16-bit tensor cores (mma.sync), split keys, 8-bit caches by table");
 

@@ -18,8 +18,8 @@ struct MmaShape {
 gpu::Status launch_mma_bf16(const Call&, const MmaShape&, bool vector_k, bool vector_v, gpu::Stream);
 gpu::Status launch_mma_fp16(const Call&, const MmaShape&, bool vector_k, bool vector_v, gpu::Stream);
 gpu::Status launch_reduce(const Call&, gpu::Stream);
-constexpr int kTileRows = 64;     // packed rows of a block of the matrix kernel
-constexpr int kSharedRows = 16;   // requests of at most so many share their keys among the warps of a block
+constexpr int kTileRows = 64;    // packed rows of a block of the matrix kernel
+constexpr int kSharedRows = 16;  // requests of at most so many share their keys among the warps of a block
 
 // Rates for the measured limits.
 gpu::Status launch_read(const void* data, int64_t bytes, uint32_t* sink, gpu::Stream);

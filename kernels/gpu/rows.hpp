@@ -22,8 +22,8 @@ struct RequestRows {
 
 __device__ inline RequestRows request_rows(const Call& a, int32_t request) {
   const int32_t first = a.op.cu_q[request * a.op.cu_q_stride];
-  return {request, a.op.cu_q[(request + 1) * a.op.cu_q_stride] - first,
-          a.kv_len[request * a.kv_len_stride], first};
+  return {request, a.op.cu_q[(request + 1) * a.op.cu_q_stride] - first, a.kv_len[request * a.kv_len_stride],
+          first};
 }
 
 // Tiles of `size` packed rows over a ragged batch without a host-made list: the tiles of request r start at

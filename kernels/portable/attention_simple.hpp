@@ -75,7 +75,8 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call a) {
       v_offset[thread] = assay_cpu::token_offset(op.v, place) + kv_head * op.v.head_stride;
       float dot = 0.0f;
       for (int d = 0; d < p.head_dim_qk; ++d)
-        dot = fmaf(q[d], assay_cpu::load_element(op.k.data, k_offset + assay_cpu::dim_offset(op.k, d), op.k.format),
+        dot = fmaf(q[d],
+                   assay_cpu::load_element(op.k.data, k_offset + assay_cpu::dim_offset(op.k, d), op.k.format),
                    dot);
       x = dot * (row_scale * assay_cpu::kv_scale(op.k_scale, rows.request, place, kv_head));
       if (p.softcap > 0) x = p.softcap * tanhf(x / p.softcap);
@@ -83,10 +84,12 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call a) {
       if (op.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD)
         v_scale = assay_cpu::kv_scale(op.v_scale, rows.request, place, kv_head);
     }
-    const float m_new = fmaxf(m, block_reduce(x, [](float s, float t) { return fmaxf(s, t); }, shared));
+    const float m_new = fmaxf(m, block_reduce(
+                                     x, [](float s, float t) { return fmaxf(s, t); }, shared));
     const float down = m == -kInfinity ? 0.0f : expf(m - m_new);
     const float w = visible && m_new > -kInfinity ? expf(x - m_new) : 0.0f;
-    l = l * down + block_reduce(w, [](float s, float t) { return s + t; }, shared);
+    l = l * down + block_reduce(
+                       w, [](float s, float t) { return s + t; }, shared);
     weight[thread] = w * v_scale;
     // V of an invisible key must not be touched: it may hold anything, NaN included.
     if (!visible) v_offset[thread] = -1;
@@ -107,14 +110,16 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call a) {
     gpu::block_barrier();
   }
 
-  const Finish end = finish_row(m, l, p.has_sinks != 0, p.has_sinks ? op.sinks[head * op.sinks_stride] : 0.0f);
+  const Finish end =
+      finish_row(m, l, p.has_sinks != 0, p.has_sinks ? op.sinks[head * op.sinks_stride] : 0.0f);
   const float scale = value_scale(op, rows.request, kv_head);
 #pragma unroll
   for (int i = 0; i < kSimpleDims; ++i) {
     const int d = thread + i * kSimpleThreads;
     if (d >= p.head_dim_v) break;
-    const float value =
-        end.factor == 0.0f ? 0.0f : o[i] * end.factor * (scale * assay_cpu::channel_scale(op.v_scale, kv_head, d));
+    const float value = end.factor == 0.0f
+                            ? 0.0f
+                            : o[i] * end.factor * (scale * assay_cpu::channel_scale(op.v_scale, kv_head, d));
     store_o(op, packed, head, d, value);
   }
   if (thread == 0) store_lse(op, packed, head, end.lse);

@@ -19,7 +19,8 @@ __global__ void read_all(const uint4* data, int64_t count, uint32_t* sink) {
   int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   for (; i + 3 * step < count; i += 4 * step) {
     const uint4 a = data[i], b = data[i + step], c = data[i + 2 * step], d = data[i + 3 * step];
-    seen |= (a.x | a.y | a.z | a.w) | (b.x | b.y | b.z | b.w) | (c.x | c.y | c.z | c.w) | (d.x | d.y | d.z | d.w);
+    seen |=
+        (a.x | a.y | a.z | a.w) | (b.x | b.y | b.z | b.w) | (c.x | c.y | c.z | c.w) | (d.x | d.y | d.z | d.w);
   }
   for (; i < count; i += step) seen |= data[i].x | data[i].y | data[i].z | data[i].w;
   if (seen == 0x12345678u) *sink = seen;  // keeps the loads

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefill_mma and paged_mma: attention on the 16-bit tensor cores, one kernel for decode, mixed batches and
-// prefill. A warp owns 16 packed rows and walks over keys 16 at a time; K and V go from global memory straight
-// into the registers of the matrix instruction, 16 bytes a lane, without shared memory:
-//   - Q.K: the sum over head dimensions may run in any order, so lane c of a group of four takes 8 neighbouring
+// prefill. A warp owns 16 packed rows and walks over keys 16 at a time; K and V go from global memory
+// straight into the registers of the matrix instruction, 16 bytes a lane, without shared memory:
+//   - Q.K: the sum over head dimensions may run in any order, so lane c of a group of four takes 8
+//   neighbouring
 //     dimensions of 32 (and Q is laid out alike);
-//   - P.V: output columns may be numbered in any order, so lane g of eight takes 8 neighbouring dimensions of 64.
+//   - P.V: output columns may be numbered in any order, so lane g of eight takes 8 neighbouring dimensions
+//   of 64.
 // A block is 4 warps over 64 packed rows, or, where a request has at most 16 (decode), 4 warps over the same
 // rows that share the keys and merge at the end. grid = (tiles, KV heads, splits). 8-bit caches go through a
 // table of 256 entries to the 16-bit format, exactly.
@@ -53,7 +55,8 @@ __device__ inline Raw<kByte> load_8(const assay_cpu::KvView& view, bool vector, 
     if constexpr (kByte)
       out.word[e / 4] |= static_cast<uint32_t>(view.data[at]) << (e % 4 * 8);
     else
-      out.word[e / 2] |= static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(view.data)[at]) << (e % 2 * 16);
+      out.word[e / 2] |= static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(view.data)[at])
+                         << (e % 2 * 16);
   }
   return out;
 }
@@ -68,9 +71,9 @@ __device__ inline uint32_t pair(const Raw<kByte>& raw, int i, const uint16_t* ta
 
 // What a lane knows about its two rows (g and g + 8 of the warp's sixteen).
 struct LaneRow {
-  int32_t row, head;     // within the request; head of Q
-  int32_t begin, end;    // visible keys
-  float scale;           // from dot product to natural logit, without per-token scales of K
+  int32_t row, head;   // within the request; head of Q
+  int32_t begin, end;  // visible keys
+  float scale;         // from dot product to natural logit, without per-token scales of K
   float slope;
   bool valid;
 };
@@ -119,8 +122,10 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(const Mm
     gpu::block_barrier();
   }
 
-  const int32_t warp_row = static_cast<int32_t>(tile_in_request) * kBlockRows + (share_keys ? 0 : warp * kWarpRows);
-  const LaneRow r[2] = {lane_row(a, rows, kv_head, warp_row + g), lane_row(a, rows, kv_head, warp_row + g + 8)};
+  const int32_t warp_row =
+      static_cast<int32_t>(tile_in_request) * kBlockRows + (share_keys ? 0 : warp * kWarpRows);
+  const LaneRow r[2] = {lane_row(a, rows, kv_head, warp_row + g),
+                        lane_row(a, rows, kv_head, warp_row + g + 8)};
   const int32_t context = rows.kv_len - rows.q_len;
 
   // Keys some row sees, and keys every row sees.
@@ -140,7 +145,8 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(const Mm
   const int32_t first_step = some_end > some_begin ? some_begin / kStepKeys : 0;
   const int32_t steps = some_end > some_begin ? (some_end + kStepKeys - 1) / kStepKeys - first_step : 0;
   const int32_t stride = share_keys ? kMmaThreads / 32 : 1;
-  const int32_t step_end = first_step + static_cast<int32_t>(static_cast<int64_t>(steps) * (split + 1) / a.splits);
+  const int32_t step_end =
+      first_step + static_cast<int32_t>(static_cast<int64_t>(steps) * (split + 1) / a.splits);
   int32_t step = first_step + static_cast<int32_t>(static_cast<int64_t>(steps) * split / a.splits) +
                  (share_keys ? warp : 0);
 
@@ -157,7 +163,8 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(const Mm
         value[e] = 0.0f;
         if (!r[i].valid || d >= p.head_dim_qk) continue;
         value[e] = assay_cpu::load_element(
-            op.q, (rows.first_row + r[i].row) * op.q_stride[0] + r[i].head * op.q_stride[1] + d * op.q_stride[2],
+            op.q,
+            (rows.first_row + r[i].row) * op.q_stride[0] + r[i].head * op.q_stride[1] + d * op.q_stride[2],
             p.q_format);
         if (op.q_scale.kind == ASSAY_SCALE_CHANNEL || op.k_scale.kind == ASSAY_SCALE_CHANNEL)
           value[e] *= assay_cpu::channel_scale(op.q_scale, r[i].head, d) *
@@ -219,7 +226,8 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(const Mm
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         mma_16x8x16<T>(s[n], q[2 * b], pair<kByte>(k[n][b], 0, k_table), pair<kByte>(k[n][b], 1, k_table));
-        mma_16x8x16<T>(s[n], q[2 * b + 1], pair<kByte>(k[n][b], 2, k_table), pair<kByte>(k[n][b], 3, k_table));
+        mma_16x8x16<T>(s[n], q[2 * b + 1], pair<kByte>(k[n][b], 2, k_table),
+                       pair<kByte>(k[n][b], 3, k_table));
       }
     load_k(next);
 
@@ -235,7 +243,8 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(const Mm
         float x = s[n][e] * row.scale;
         if (k_tokens) x *= gpu::shfl(here.scale, j);
         if (p.softcap > 0) x = p.softcap * tanhf(x / p.softcap);
-        if (p.alibi != ASSAY_ALIBI_NONE) x += position_bias(p.alibi, row.slope, context + row.row - (key + j));
+        if (p.alibi != ASSAY_ALIBI_NONE)
+          x += position_bias(p.alibi, row.slope, context + row.row - (key + j));
         if (!all_visible) {
           bool visible = row.valid && key + j >= row.begin && key + j < row.end;
           if (visible && p.mask == ASSAY_MASK_TREE)
@@ -290,7 +299,8 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(const Mm
         const uint32_t w0 = pair<kByte>(v[b][0], i, v_table), w1 = pair<kByte>(v[b][1], i, v_table);
         const uint32_t w2 = pair<kByte>(v[b][2], i, v_table), w3 = pair<kByte>(v[b][3], i, v_table);
         mma_16x8x16<T>(o[b * 8 + 2 * i], weights, __byte_perm(w0, w1, 0x5410), __byte_perm(w2, w3, 0x5410));
-        mma_16x8x16<T>(o[b * 8 + 2 * i + 1], weights, __byte_perm(w0, w1, 0x7632), __byte_perm(w2, w3, 0x7632));
+        mma_16x8x16<T>(o[b * 8 + 2 * i + 1], weights, __byte_perm(w0, w1, 0x7632),
+                       __byte_perm(w2, w3, 0x7632));
       }
     here = next, next = after;
   }

@@ -17,7 +17,8 @@ gpu::Status launch_instance(const MmaCall& call, gpu::Stream stream) {
 }
 
 template <class T>
-gpu::Status launch_mma(const Call& call, const MmaShape& shape, bool vector_k, bool vector_v, gpu::Stream stream) {
+gpu::Status launch_mma(const Call& call, const MmaShape& shape, bool vector_k, bool vector_v,
+                       gpu::Stream stream) {
   MmaCall a;
   static_cast<Call&>(a) = call;
   a.vector_k = vector_k, a.vector_v = vector_v;

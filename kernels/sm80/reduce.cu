@@ -32,7 +32,8 @@ __global__ GPU_BOUNDS(kMmaThreads, 8) void reduce_splits(const Call a) {
   float sum = 0.0f;
   for (int s = 0; s < a.splits && top > -kInfinity; ++s)
     sum += exp2f((a.partial_lse[s * parts + item] - top) * kLog2E);
-  const Finish end = finish_row(top, sum, p.has_sinks != 0, p.has_sinks ? op.sinks[head * op.sinks_stride] : 0.0f);
+  const Finish end =
+      finish_row(top, sum, p.has_sinks != 0, p.has_sinks ? op.sinks[head * op.sinks_stride] : 0.0f);
   const float scale = value_scale(op, low, kv_head);
   for (int32_t d = lane; d < p.head_dim_v; d += 32) {
     float o = 0.0f;

@@ -169,6 +169,26 @@ TEST_F(Commands, KernelsPrintsTheMatrix) {
   EXPECT_THAT(o.out, Not(HasSubstr("prefill")));
 }
 
+TEST_F(Commands, InstalledBackendsWithoutADeviceAreLeftOutUnlessAskedFor) {
+  // A program of our own with two backends beside it, one for a device this machine does not have.
+  for (const auto& [from, to] :
+       {std::pair{kProgram, "assay"},
+        {kFake, "libassay_fake.so"},
+        {std::string(ASSAY_BINARY_DIR "/testing/libassay_bad_5.so"), "libassay_absent.so"}})
+    std::filesystem::copy_file(from, path(to));
+  const std::string check =
+      shell_quote(path("assay")) + " check " + shell_quote(kLine) + " --kernel paged_ok_fake --quiet";
+  const Output all = run_shell(check);
+  EXPECT_EQ(all.code, 0) << all.err;
+  EXPECT_THAT(all.out + all.err,
+              AllOf(HasSubstr("1 passed"), HasSubstr("left out: backend bad: this machine has no device")));
+  const Output asked = run_shell(check + " --backend absent");
+  EXPECT_EQ(asked.code, 6);
+  EXPECT_THAT(asked.err, HasSubstr("this machine has no device for it"));
+  EXPECT_THAT(run_shell(shell_quote(path("assay")) + " kernels").out,
+              AllOf(HasSubstr("paged_ok_fake"), HasSubstr("no device")));
+}
+
 TEST_F(Commands, ShardsMergeToTheWholeRun) {
   const std::string suite = "paged h=4/2 d=64 page=16,32 batch=1q1s[1:12:1]";
   ASSERT_EQ(fake({"check", suite, "--kernel", "paged_ok_fake", "--out", path("whole"), "--quiet"}).code, 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backends that must not load, one per way of being wrong; ASSAY_BAD_KIND chooses at compile time:
-// 1 serves another version, 2 claims another version in its table, 3 lacks a function, 4 has a null kernel.
+// 1 serves another version, 2 claims another version in its table, 3 lacks a function, 4 has a null kernel,
+// 5 loads, but finds no device (a machine without its GPU); its clock says what it was given to flush.
 // (The missing entry point is any other shared library.)
 #include "harness/abi/assay_kernel.h"
 
@@ -12,11 +13,16 @@ extern "C" __attribute__((visibility("default"))) const assay_backend* assay_bac
   backend.struct_size = sizeof(backend);
   backend.abi_version = ASSAY_ABI_VERSION + (ASSAY_BAD_KIND == 2 ? 7 : 0);
   backend.name = "bad";
-#  if ASSAY_BAD_KIND == 4
+#  if ASSAY_BAD_KIND >= 4
   static const assay_kernel* const kernels[1] = {nullptr};
-  backend.kernel_count = 1;
+  backend.kernel_count = ASSAY_BAD_KIND == 4;
   backend.kernels = kernels;
-  backend.device_count = [] { return 1; };
+  backend.device_count = [] { return ASSAY_BAD_KIND == 4 ? 1 : 0; };
+  backend.time_run = [](const assay_kernel*, const assay_problem*, const assay_tensors*, assay_plan*,
+                        int64_t flush, double* us, char*, size_t) {
+    *us = static_cast<double>(flush);
+    return 0;
+  };
   backend.device_info = [](int32_t, assay_device*, char*, size_t) { return 0; };
   backend.use_device = [](int32_t, char*, size_t) { return 0; };
   backend.allocate = [](int64_t, void**, char*, size_t) { return 0; };

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// See arithmetic.hpp. Small numbers are shown as powers of two, because that is what roundings are.
+#include "harness/run/arithmetic.hpp"
+
+#include <cmath>
+
+#include "harness/base/error.hpp"
+#include "harness/problem/names.hpp"
+#include "reference/bounds_terms.hpp"
+
+namespace assay {
+namespace {
+
+// "2^-13.5"
+std::string power(double x) { return x > 0 ? fmt::format("2^{:.4g}", std::log2(x)) : "0"; }
+
+std::string format_word(int32_t format) {
+  return format == ASSAY_FORMAT_NONE ? "fp32" : std::string(name_of(format_names(), format));
+}
+
+std::string accumulator_words(const assay_accumulator& a) {
+  switch (a.kind) {
+    case ASSAY_ACC_INT32:
+      return "int32, exact";
+    case ASSAY_ACC_BLOCK:
+      return fmt::format("blocks of {}, {} fraction bits, {} mantissa bits, truncated", a.block,
+                         a.fraction_bits, a.mantissa_bits);
+    default:
+      return a.block > 1 ? fmt::format("fp32 multiply-add, {} lanes", a.block) : "fp32 multiply-add";
+  }
+}
+
+nlohmann::json accumulator_json(const assay_accumulator& a) {
+  constexpr const char* kKinds[] = {"fma", "block", "int32"};
+  nlohmann::json j = {{"kind", kKinds[a.kind]}, {"block", a.block}};
+  if (a.kind == ASSAY_ACC_BLOCK) {
+    j["fraction_bits"] = a.fraction_bits;
+    j["mantissa_bits"] = a.mantissa_bits;
+  }
+  return j;
+}
+
+std::string p_words(const assay_arithmetic& a) {
+  std::string text = format_word(a.p_format);
+  if (a.p_format == ASSAY_INT8) text += a.p_int8_tile_max ? ", 127 = largest of the tile" : ", 127 = 1";
+  if (a.p_offset_log2 != 0) text += fmt::format(" x 2^{:g}", a.p_offset_log2);
+  return text + (a.p_truncated ? ", toward zero" : "");
+}
+
+std::string split_words(const assay_arithmetic& a) {
+  if (a.split_keys > 0) return fmt::format("parts of {} keys", a.split_keys);
+  return a.splits > 1 ? fmt::format("up to {} parts", a.splits) : "none";
+}
+
+double growth(const Problem& p, const assay_arithmetic& a) {
+  RowShape longest;
+  longest.keys = longest.span = p.max_kv_len();
+  return ErrorModel(p, a).terms(longest).growth;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> arithmetic_words(const Problem& p,
+                                                                  const assay_arithmetic& a) {
+  std::vector<std::pair<std::string, std::string>> words;
+  const auto add = [&](const char* name, std::string text) { words.emplace_back(name, std::move(text)); };
+  add("QK product", accumulator_words(a.qk));
+  add("PV product", accumulator_words(a.pv) + (a.promote_pv ? ", each tile apart, added in fp32" : ""));
+  add("tiles", a.tile_keys > 0
+                   ? fmt::format("{} keys{}", a.tile_keys, a.tile_reverse ? ", last to first" : "")
+                   : "undeclared");
+  add("splits", split_words(a));
+  add("order", a.order_declared ? "declared: the rounding of P is replayed" : "undeclared");
+  add("running maximum", a.rescale_lag_log2 > 0 ? fmt::format("rescales beyond 2^{:g}", a.rescale_lag_log2)
+                                                : "rescales at every step");
+  add("exponential", power(a.exp_relative_error) + (a.exp_poly_every > 0
+                                                        ? fmt::format(", every {}. key {}", a.exp_poly_every,
+                                                                      power(a.exp_poly_relative_error))
+                                                        : ""));
+  if (p.softcap > 0) add("tanh", power(a.tanh_relative_error));
+  add("P", p_words(a));
+  add("row sum",
+      fmt::format("of {} P, {}", a.row_sum_from_rounded_p ? "rounded" : "exact",
+                  a.row_sum_chain > 0 ? fmt::format("{} adds in a row", a.row_sum_chain) : "one chain"));
+  if (p.sinks) add("sink", a.sink_first ? "in the maximum from the start" : "joined at the end");
+  add("partial O, LSE", format_word(a.partial_format) + ", " + format_word(a.partial_lse_format));
+  add("Q", a.q_rounding > 0 ? "rounded again by " + power(a.q_rounding) : "as stored");
+  add("K, V", a.dequant_format == ASSAY_FORMAT_NONE
+                  ? "as stored"
+                  : fmt::format("dequantised to {}{}", format_word(a.dequant_format),
+                                a.dequant_replayed ? ", repeated by the reference" : ""));
+  const double g = growth(p, a);
+  add("growth", fmt::format("{:.2g}{}", g, g > 1 ? ": guarantees nothing" : ""));
+  return words;
+}
+
+nlohmann::json arithmetic_json(const Problem& p, const assay_arithmetic& a) {
+  const auto format = [](int32_t f) { return format_word(f); };
+  return {{"qk", accumulator_json(a.qk)},
+          {"pv", accumulator_json(a.pv)},
+          {"promote_pv", a.promote_pv != 0},
+          {"tile_keys", a.tile_keys},
+          {"tile_reverse", a.tile_reverse != 0},
+          {"splits", a.splits},
+          {"split_keys", a.split_keys},
+          {"order_declared", a.order_declared != 0},
+          {"sink_first", a.sink_first != 0},
+          {"row_sum_chain", a.row_sum_chain},
+          {"row_sum_from_rounded_p", a.row_sum_from_rounded_p != 0},
+          {"rescale_lag_log2", a.rescale_lag_log2},
+          {"exp_relative_error", a.exp_relative_error},
+          {"exp_poly_every", a.exp_poly_every},
+          {"exp_poly_relative_error", a.exp_poly_relative_error},
+          {"tanh_relative_error", a.tanh_relative_error},
+          {"p_format", format(a.p_format)},
+          {"p_truncated", a.p_truncated != 0},
+          {"p_offset_log2", a.p_offset_log2},
+          {"p_int8_tile_max", a.p_int8_tile_max != 0},
+          {"partial_format", format(a.partial_format)},
+          {"partial_lse_format", format(a.partial_lse_format)},
+          {"q_rounding", a.q_rounding},
+          {"dequant_format", a.dequant_format == ASSAY_FORMAT_NONE ? "none" : format(a.dequant_format)},
+          {"dequant_replayed", a.dequant_replayed != 0},
+          {"growth", growth(p, a)}};
+}
+
+}  // namespace assay
