@@ -25,6 +25,12 @@ constexpr double kCancelAmplitude = 32;     // 32 * 4.9 stays below 240, the lar
 constexpr double kLatentDamping = 0x1p-12;  // of Q against the cancelling front of a latent row
 constexpr double kOutlierFactor = 30;
 constexpr int32_t kOutlierEvery = 32;  // one channel in 32 is an outlier
+// What SGLang's tests/attention draw; of use only to score such inputs (scenarios/peers).
+constexpr double kNarrowMean = 0.1, kNarrowSd = 0.2;
+
+void narrow(int32_t dims, double* out) {
+  for (int32_t d = 0; d < dims; ++d) out[d] = kNarrowMean + kNarrowSd * out[d];
+}
 
 }  // namespace
 
@@ -131,6 +137,8 @@ void ValueSource::k(int request, int32_t position, int32_t head, double* out) co
         for (int32_t d = 0; d < dims; ++d) out[d] *= size;
       } else if (p_.recipe == InputRecipe::kOutlier) {
         for (int32_t d = 0; d < dims; ++d) out[d] *= outlier(Side::kK, head, d);
+      } else if (p_.recipe == InputRecipe::kNarrow) {
+        narrow(dims, out);
       }
     }
   }
@@ -151,6 +159,8 @@ void ValueSource::v(int request, int32_t position, int32_t head, double* out) co
   rng.normals(kv_index(owner, position, head, dims), dims, out);
   if (p_.recipe == InputRecipe::kOutlier) {
     for (int32_t d = 0; d < dims; ++d) out[d] *= outlier(Side::kV, head, d);
+  } else if (p_.recipe == InputRecipe::kNarrow) {
+    narrow(dims, out);
   } else if (p_.recipe == InputRecipe::kCancelling) {
     const int32_t even = position & ~1;
     const int pair_owner = token_owner(p_, owner, even);
@@ -185,6 +195,9 @@ void ValueSource::q(int request, int32_t row, int32_t head, double* out) const {
       break;
     case InputRecipe::kBoundary:
       boundary_q(request, row, head, out);
+      break;
+    case InputRecipe::kNarrow:
+      narrow(dims, out);
       break;
     default:
       break;

@@ -202,6 +202,19 @@ TEST(Recipe, OutlierMakesAFewChannelsThirtyTimesLarger) {
     }
 }
 
+// Logits of so little spread that every key has nearly the same weight: the inputs hide most faults.
+TEST(Recipe, NarrowMakesTheSoftmaxFlat) {
+  const Problem p = base(InputRecipe::kNarrow);
+  const ValueSource s(p);
+  std::vector<double> values = v_row(s, p, 0, 0, 1);
+  for (int32_t key = 1; key < 64; ++key)
+    for (const std::vector<double>& row : {k_row(s, p, 0, key, 0), v_row(s, p, 0, key, 1)})
+      values.insert(values.end(), row.begin(), row.end());
+  EXPECT_NEAR(moments(values).mean, 0.1, 0.01);
+  EXPECT_NEAR(moments(values).sd, 0.2, 0.01);
+  EXPECT_LT(moments(logits(s, p, 0, 3, 1)).sd, 0.1);
+}
+
 TEST(ValueSource, LatentCacheReadsVFromK) {
   Problem p = base(InputRecipe::kNormal, 64);
   p.op = ASSAY_OP_PAGED;

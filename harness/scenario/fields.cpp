@@ -27,7 +27,8 @@ constexpr Name kRecipeNames[] = {{"normal", static_cast<int32_t>(InputRecipe::kN
                                  {"outlier", static_cast<int32_t>(InputRecipe::kOutlier)},
                                  {"exact", static_cast<int32_t>(InputRecipe::kExact)},
                                  {"incidence", static_cast<int32_t>(InputRecipe::kIncidence)},
-                                 {"dyadic", static_cast<int32_t>(InputRecipe::kDyadic)}};
+                                 {"dyadic", static_cast<int32_t>(InputRecipe::kDyadic)},
+                                 {"narrow", static_cast<int32_t>(InputRecipe::kNarrow)}};
 
 template <typename Keep>
 std::vector<Name> filtered(std::span<const Name> names, Keep keep) {
