@@ -80,7 +80,7 @@ const Row kVariants[] = {
     variant("p_fp32", "P in fp32, second product in fp32 lanes", {.wide = kWideP, .exp_error = kEx2}),
     variant("p_fp16", "P in fp16 whatever V is", {.wide = kHalfP, .exp_error = kEx2}),
     variant("p_fp16_offset4", "P in fp16, scaled by 2^4", {.wide = kOffsetP, .exp_error = kEx2}),
-    variant("p_truncated", "P rounded toward zero", {.p_truncated = true, .exp_error = kEx2}),
+    variant("p_toward_zero", "P rounded toward zero", {.p_truncated = true, .exp_error = kEx2}),
     variant("simt", "fp32 multiply-add throughout, one lane", {.wide = kLanes}),
     variant("simt_lanes4", "fp32, products of Q K dealt to four lanes",
             {.wide = kFourLanes, .tile_keys = 128}),
