@@ -185,8 +185,8 @@ float q_row_scale(const Call& c, int request, int32_t row, int32_t head, int32_t
 float softmax_scale(const Call& c) {
   const Switches& sw = c.sw;
   float scale = c.softmax_scale;
-  if (sw.softmax_scale_default) scale = 1.0f / std::sqrt(static_cast<float>(c.p().head_dim_qk));
-  if (sw.softmax_scale_of_v) scale = 1.0f / std::sqrt(static_cast<float>(c.p().head_dim_v));
+  if (sw.softmax_scale_default) scale = static_cast<float>(1.0 / std::sqrt(c.p().head_dim_qk));
+  if (sw.softmax_scale_of_v) scale = static_cast<float>(1.0 / std::sqrt(c.p().head_dim_v));
   if (sw.softmax_scale_factor != 0) scale *= sw.softmax_scale_factor;
   return static_cast<float>(rounded(scale, sw.softmax_scale_format));
 }

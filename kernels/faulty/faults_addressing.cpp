@@ -16,8 +16,9 @@ int64_t page_of(const assay_problem& p, int64_t key) { return key / p.page_size;
 
 // The first two pages share a tile of 64 keys, so that exchanging them changes neither the weights nor their
 // rounding, only who is masked.
-bool first_pages_in_tile(const assay_problem& p, const RowView& v) {
-  return paged(p) && 2 * p.page_size <= kTile && v.kv_len > p.page_size && !v.empty();
+bool first_pages_in_tile(const assay_problem& p) { return paged(p) && 2 * p.page_size <= kTile; }
+bool two_pages(const assay_problem& p, const RowView& v) {
+  return paged(p) && v.kv_len > p.page_size && !v.empty();
 }
 bool sees_both_pages_or_none(const assay_problem& p, const RowView& v) {
   const int64_t both = 2 * int64_t{p.page_size};
@@ -25,12 +26,11 @@ bool sees_both_pages_or_none(const assay_problem& p, const RowView& v) {
   return (all || v.begin >= both) && p.alibi == ASSAY_ALIBI_NONE;
 }
 int first_pages_cut(const assay_problem* p) {
-  return any_row(
-      *p, [&](const RowView& v) { return first_pages_in_tile(*p, v) && !sees_both_pages_or_none(*p, v); });
+  return any_row(*p, [&](const RowView& v) { return two_pages(*p, v) && !sees_both_pages_or_none(*p, v); });
 }
 int first_pages_whole(const assay_problem* p) {
-  return !first_pages_cut(p) &&
-         any_row(*p, [&](const RowView& v) { return first_pages_in_tile(*p, v) && v.begin == 0; });
+  return first_pages_in_tile(*p) && !first_pages_cut(p) &&
+         any_row(*p, [&](const RowView& v) { return two_pages(*p, v) && v.begin == 0; });
 }
 int sees_first_pages(const assay_problem* p) {
   return paged(*p) && any_row(*p, [&](const RowView& v) {

@@ -79,8 +79,6 @@ const Row kRows[] = {
     kMergeSplit("merge_padded_rows",
                 "partial results are read as if every request had its rows padded to four", "FI-11",
                 "rows.written_to_other_row", {.merge_padded_rows = true}, rows_pad_to_4),
-    kMergeSplit("part_lse_of_neighbour", "the LSE of one part is taken for that of the part before", "SA-03",
-                "merge.partial_stale", {.merge_lse_wrong = Pick::kMiddle}, parts_merge),
     kMergeSplit("lse_of_last_part", "every part stores its LSE, so the last one remains", "FI-59 FI-60",
                 "merge.lse_wrong", {.lse_of_split = true}, parts_merge),
     kMergeSplit("empty_part_counted", "a part without keys has LSE 0 and what lies in its place",

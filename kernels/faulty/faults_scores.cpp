@@ -10,9 +10,11 @@ using namespace reach;
 
 int visible_keys(const assay_problem* p) { return any_visible(*p); }
 
-int other_scale(const assay_problem* p) { return differs_from_default_scale(*p) && any_visible(*p); }
+int other_scale(const assay_problem* p) {
+  return p->softmax_scale != default_scale(p->head_dim_qk) && any_visible(*p);
+}
 int dims_differ(const assay_problem* p) {
-  return p->softmax_scale != 1.0f / std::sqrt(static_cast<float>(p->head_dim_v)) && any_visible(*p);
+  return p->softmax_scale != default_scale(p->head_dim_v) && any_visible(*p);
 }
 int scale_not_bf16(const assay_problem* p) {
   int exponent = 0;
@@ -26,13 +28,9 @@ int capped_and_scaled(const assay_problem* p) { return p->softmax_scale != 1.0f 
 int far_beyond_cap(const assay_problem* p) {
   return capped(p) && 4 * p->softmax_scale * std::sqrt(static_cast<float>(p->head_dim_qk)) > 88 * p->softcap;
 }
-// Tiles that some row of a request needs are met by all its rows. exp(-cap) of a larger cap is no weight.
+// exp(-cap) of a larger cap is no weight.
 int capped_and_masked(const assay_problem* p) {
-  return p->softcap > 0 && p->softcap <= 30 && any_row(*p, [](const RowView& v) {
-           const bool shared = v.q_len > 1;
-           return v.tree || (v.begin > 0 && (shared || v.begin % kTile != 0)) ||
-                  (v.end < v.kv_len && (shared || v.end % kTile != 0));
-         });
+  return p->softcap > 0 && p->softcap <= 24 && any_row(*p, masks_lanes);
 }
 
 bool keys_before(const assay_problem& p, int64_t distance) {

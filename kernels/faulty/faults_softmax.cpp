@@ -19,9 +19,15 @@ int leading_tile_hidden(const assay_problem* p) {
 // The lengths decide: a row without keys, or logits that can reach -5e4 (scale * d times what 16-bit values
 // of ordinary size give).
 // A row without keys among rows that bring tiles, or products that can reach -5e4.
+// A row without keys among rows that bring tiles, products that can reach -5e4 (those of codes do), or a
+// scale so small that -5e4 times it is a weight.
 int sentinel_met(const assay_problem* p) {
-  const bool large = p->softmax_scale * static_cast<float>(p->head_dim_qk) * 1e3f > 5e4f;
-  return any_row(*p, [&](const RowView& v) { return v.kv_len > 0 && (v.empty() || v.tree || large); });
+  const bool large = p->softmax_scale * static_cast<float>(p->head_dim_qk) * 1e3f > 5e4f ||
+                     quantized(p->q_format) || quantized(p->k_format);
+  const bool weighs = p->softmax_scale * 5e4f < 60;
+  return any_row(*p, [&](const RowView& v) {
+    return v.kv_len > 0 && (v.empty() || v.tree || large || (weighs && masks_lanes(v)));
+  });
 }
 int fp8_unit(const assay_problem* p) {
   const auto fp8 = [](int32_t f) { return f >= ASSAY_FP8_E4M3 && f <= ASSAY_FP8_E5M2FNUZ; };
@@ -35,8 +41,6 @@ int int8_unit(const assay_problem* p) {
            return false;
          });
 }
-int rounded_weights(const assay_problem* p) { return two_keys(p); }
-int tiles_to_round(const assay_problem* p) { return any_visible(*p); }
 
 constexpr Planter kSoftmax{"softmax", kWhole};
 constexpr Planter kSoftmaxFp8Lazy{"softmax", kFp8Lazy};
@@ -72,15 +76,15 @@ const Row kRows[] = {
     kSoftmaxInt8("max_of_half_tile", "the maximum misses the second half of a tile, so int8 weights saturate",
                  "FI-46", "softmax.p_saturated", {.max_of_half_tile = true}, int8_unit),
     kSoftmax("p_in_e4m3", "the weights are rounded to fp8", "proto:P_FP8", "precision.p_coarse",
-             {.p_format = ASSAY_FP8_E4M3}, rounded_weights),
+             {.p_format = ASSAY_FP8_E4M3}, visible_keys),
     kSoftmax("p_truncated", "the weights are truncated", "proto:P_TRUNC", "precision.p_truncated",
-             {.p_truncated = true}, rounded_weights),
+             {.p_truncated = true}, visible_keys),
     kSoftmax("l_of_rounded_p", "the row sum adds the rounded weights", "proto:L_ROUNDED",
-             "precision.row_sum_from_rounded_p", {.row_sum_flipped = true}, rounded_weights),
+             "precision.row_sum_from_rounded_p", {.row_sum_flipped = true}, visible_keys),
     kSoftmax("exp_10_bits", "the exponential has a relative error of 2^-10", "proto:EXP10", "precision.exp",
-             {.exp_error = 0x1p-10}, rounded_weights),
+             {.exp_error = 0x1p-10}, visible_keys),
     kValues("o_in_bf16", "the output is rounded to bf16 after every tile", "proto:O_BF16",
-            "precision.o_accumulator", {.o_accumulator_format = ASSAY_BF16}, tiles_to_round),
+            "precision.o_accumulator", {.o_accumulator_format = ASSAY_BF16}, visible_keys),
 };
 
 }  // namespace

@@ -17,8 +17,8 @@ int sees_last_part(const assay_problem* p) {
 int merges_of_several_rows(const assay_problem* p) {
   return several_parts(*p) && (p->total_q > 1 || p->heads_q > 1);
 }
-int two_keys(const assay_problem* p) {
-  return any_row(*p, [](const RowView& v) { return v.end - v.begin > 1; });
+int two_keys_in_tile(const assay_problem* p) {
+  return any_row(*p, [](const RowView& v) { return !v.empty() && (v.q_len > 1 || v.end - v.begin > 1); });
 }
 int long_beside_short(const assay_problem* p) { return p->max_q_len > 16 && any_visible(*p); }
 
@@ -44,7 +44,7 @@ const Row kRows[] = {
     kStateSplit("merge_unordered", "every second call merges with the weights of the row before",
                 "FI-03 FI-05 AI-30", "race.unstable", {.merge_late = true}, merges_of_several_rows),
     kState("p_unordered", "every second call multiplies the first weight of a tile with the value after it",
-           "TL-02 FI-06", "race.unstable", {.v_tile_late = true}, two_keys),
+           "TL-02 FI-06", "race.unstable", {.v_tile_late = true}, two_keys_in_tile),
     kState("lse_unstable", "every second call returns another LSE in the last bit", "FM-03", "race.unstable",
            {.unstable = true}, visible_keys),
     kState("tile_of_batch", "the tile follows the longest request, though batch invariance is promised",

@@ -16,8 +16,8 @@ struct Partials {
   // What stands `gap` further on per part than the part itself.
   float* displaced(int stream, int part, int gap) {
     const int64_t at = (int64_t{stream} * parts + part) * (stride + gap),
-                  room = static_cast<int64_t>(o.size()) - stride;
-    return o.data() + (room > 0 ? ((at % room) + room) % room : 0);
+                  room = static_cast<int64_t>(o.size()) - stride + 1;
+    return o.data() + (at % room + room) % room;
   }
   float& lse_of(int stream, int part) { return lse[int64_t{stream} * parts + part]; }
 };

@@ -33,7 +33,7 @@ void place_rows(const Call& c, int r, int64_t keys, int32_t& first, int32_t& cou
   if (sw.q_start == QStart::kEntryShort && mixed && r + 1 == p.requests) count = 0;
   if (sw.q_start == QStart::kUniform) first = r * p.max_q_len;
   if (sw.q_start == QStart::kOfKeys && p.mask == ASSAY_MASK_CROSS && rows > 0)
-    first = static_cast<int32_t>(keys % rows);
+    first = static_cast<int32_t>(keys % (rows - count + 1));
   if (sw.q_len_cap > 0) count = std::min(count, sw.q_len_cap);
   if (sw.request_cap > 0 && r >= sw.request_cap) count = 0;
   if (first + count > rows) first = std::max(0, rows - count);

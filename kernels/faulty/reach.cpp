@@ -50,8 +50,12 @@ bool rescales(const assay_problem& p) {
   return any_row(p, [](const RowView& v) { return tiles_seen(v) > 1; });
 }
 
-bool differs_from_default_scale(const assay_problem& p) {
-  return p.softmax_scale != static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.head_dim_qk)));
+bool masks_lanes(const RowView& v) {
+  const bool shared = v.q_len > 1;
+  return v.tree || (v.begin > 0 && (shared || v.begin % kTile != 0)) ||
+         (v.end < v.kv_len && (shared || v.end % kTile != 0));
 }
+
+float default_scale(int32_t head_dim) { return static_cast<float>(1.0 / std::sqrt(head_dim)); }
 
 }  // namespace assay_faulty::reach

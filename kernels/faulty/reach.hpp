@@ -53,12 +53,14 @@ inline bool causal(const assay_problem& p) { return p.mask == ASSAY_MASK_CAUSAL 
 inline bool fp8_e4m3(int32_t format) { return format == ASSAY_FP8_E4M3 || format == ASSAY_FP8_E4M3FNUZ; }
 inline bool quantized(int32_t format) { return format >= ASSAY_FP8_E4M3 && format <= ASSAY_INT8; }
 
-bool any_visible(const assay_problem&);                 // some row sees some key
-int64_t tiles_seen(const RowView&);                     // tiles that hold a visible key
-int32_t part_of(const RowView&, int64_t key);           // which of kParts even parts
-int32_t parts_seen(const RowView&);                     // parts that hold a visible key
-bool several_parts(const assay_problem&);               // some row has two parts to merge
-bool rescales(const assay_problem&);                    // some row sees two tiles of one part
-bool differs_from_default_scale(const assay_problem&);  // softmax_scale is not 1/sqrt(head_dim_qk)
+bool any_visible(const assay_problem&);        // some row sees some key
+int64_t tiles_seen(const RowView&);            // tiles that hold a visible key
+int32_t part_of(const RowView&, int64_t key);  // which of kParts even parts
+int32_t parts_seen(const RowView&);            // parts that hold a visible key
+// Tiles that some row of a request needs are met by all its rows, which mask lanes in them.
+bool masks_lanes(const RowView&);
+bool several_parts(const assay_problem&);  // some row has two parts to merge
+bool rescales(const assay_problem&);       // some row sees two tiles of one part
+float default_scale(int32_t head_dim);     // 1 / sqrt, rounded once
 
 }  // namespace assay_faulty::reach

@@ -26,7 +26,10 @@ double log2e_of(const Switches& sw) { return sw.log2e != 0 ? sw.log2e : kLog2E; 
 int32_t p_format_of(const Call& c) {
   return c.sw.p_format != ASSAY_FORMAT_NONE ? c.sw.p_format : c.how.p_format;
 }
-float p_offset_of(const Call& c) { return c.how.p_offset + (c.sw.p_saturated ? 1.0f : 0.0f); }
+float p_offset_of(const Call& c) {
+  const bool over = c.sw.p_saturated && c.how.p_format == ASSAY_FP8_E4M3;
+  return c.how.p_offset + (over ? 1.0f : 0.0f);
+}
 
 // ---- scores
 
@@ -274,7 +277,7 @@ void start_stream(const Call& c, Stream& stream, float* o) {
   std::fill_n(stream.sum, 16, 0.0f);
   std::fill_n(o, padded(c.p().head_dim_v), 0.0f);
   stream.updates = 0;
-  stream.maximum = kMinusInf;
+  stream.maximum = c.sw.sentinel != 0 ? c.sw.sentinel : kMinusInf;
   if (const float sink = early_sink(c, stream.row, stream.head); sink != kMinusInf) {
     stream.maximum = sink;
     stream.sum[0] = exp2_one(p_offset_of(c));
