@@ -185,7 +185,7 @@ ASSAY_INLINE void add_tile_values_carefully(const uint16_t* weights, int row, in
 BlockResult attend_block_bf16(const Operands& a, const BlockTask& task, void* memory) {
   Scratch s = lay_out(&a.p, memory);
   prepare_tables(a, s);
-  const TileScope scope;
+  const TileScope scope(whole_tiles());
   const int steps = static_cast<int>(round_up(a.p.head_dim_qk, kDepth)) / kDepth;
   const int columns = static_cast<int>(round_up(a.p.head_dim_v, 32));
   const int64_t o_stride = padded_dim(a.p.head_dim_v);

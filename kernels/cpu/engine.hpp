@@ -20,7 +20,7 @@ constexpr int kStreamRows = 16;       // at most this many: keys are streamed on
 constexpr int kBlockRows = 512;       // stacked rows that share one packed copy of the keys
 constexpr int kChunkKeys = 256;       // keys packed at a time, and per softmax step
 constexpr int kStreamKeys = 32;       // keys per softmax step while streaming
-constexpr int kTileStreamKeys = 64;   // the same with bf16 tiles
+constexpr int kTileStreamKeys = 32;   // the same with bf16 tiles
 
 // Rows of one KV head are stacked: row s is query row s / group with head kv_head * group + s % group.
 // Results are unnormalised: o = sum_j 2^(x_j - m) v_j, l = sum_j 2^(x_j - m), m in base-2 units (log2 e

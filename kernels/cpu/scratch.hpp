@@ -108,8 +108,14 @@ ASSAY_INLINE void find_keys(const Operands& a, int request, int32_t first, int32
   keys->scaled_v = a.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD;
   const bool k_whole = token_in_one_piece(a.k, a.p.head_dim_qk),
              v_whole = token_in_one_piece(a.v, a.p.head_dim_v);
+  // Within a page only the slot moves; looking up every key would divide by the page size every time.
+  const bool pages = a.p.op == ASSAY_OP_PAGED && a.p.table != ASSAY_TABLE_TOKEN;
+  KeyPlace place{};
   for (int32_t i = 0; i < count; ++i) {
-    const KeyPlace place = place_key(a, request, first + i);
+    if (i > 0 && pages && place.slot + 1 < a.p.page_size)
+      ++place.slot;
+    else
+      place = place_key(a, request, first + i);
     keys->place[i] = place;
     keys->k_offset[i] = token_offset(a.k, place), keys->v_offset[i] = token_offset(a.v, place);
     keys->k_touch[i] =

@@ -14,38 +14,37 @@ namespace {
 static_assert(kStreamRows <= 16, "one tile of rows");
 static_assert(kTileStreamKeys <= kChunkKeys / 2, "two steps share the key arrays");
 
-// Q of all heads: [head][dim / 32][dim pair][16 rows][2], missing rows zero.
-ASSAY_INLINE void pack_stream_queries(const Operands& a, const StreamTask& task, int steps, const Scratch& s,
-                                      uint16_t* out) {
-  const int dims = a.p.head_dim_qk;
-  const int64_t stride = padded_dim(dims);
+// Q of all heads: [head][dim / 32][dim pair][width][2], rows from task.rows to width zero.
+ASSAY_INLINE void pack_stream_queries(const Operands& a, const StreamTask& task, int steps, int width,
+                                      const Scratch& s, uint16_t* out) {
+  const int64_t stride = padded_dim(a.p.head_dim_qk);
   uint16_t* rows = reinterpret_cast<uint16_t*>(s.staging);
+  const __mmask16 used = static_cast<__mmask16>((1u << width) - 1u);
+  for (int r = task.rows; r < 16; ++r)
+    __builtin_memset(rows + r * stride, 0, static_cast<size_t>(steps) * 64);
   for (int head = 0; head < a.p.heads_kv; ++head) {
-    for (int r = 0; r < 16; ++r) {
-      uint16_t* row = rows + r * stride;
-      if (r < task.rows)
-        load_q_codes_bf16(a, task.request, head, r, s, row);
-      else
-        __builtin_memset(row, 0, static_cast<size_t>(steps) * 64);
+    for (int r = 0; r < task.rows; ++r) load_q_codes_bf16(a, task.request, head, r, s, rows + r * stride);
+    for (int step = 0; step < steps; ++step, out += 32 * width) {
+      alignas(64) float turned[256];
+      transpose_16x16(reinterpret_cast<const float*>(rows + step * 32), stride / 2, turned, 16);
+      for (int pair = 0; pair < 16; ++pair)
+        _mm512_mask_storeu_ps(out + pair * 2 * width, used, vload(turned + pair * 16));
     }
-    for (int step = 0; step < steps; ++step, out += kTileElements)
-      transpose_16x16(reinterpret_cast<const float*>(rows + step * 32), stride / 2,
-                      reinterpret_cast<float*>(out), 16);
   }
 }
 
 // Where 16 keys at a time can be read as tile rows: in place where their codes are bf16 in whole tile columns
 // and evenly spaced, through a copy otherwise. Spacing is a matter of the step, the address also of the head.
 struct KeyRows {
-  bool in_place[4];
-  int64_t stride[4];  // elements
+  bool in_place[2];
+  int64_t stride[2];  // elements
 };
 
 ASSAY_INLINE KeyRows find_key_rows(const Operands& a, const KeyList& keys) {
   KeyRows out;
   const bool whole =
       a.p.k_format == ASSAY_BF16 && token_in_one_piece(a.k, a.p.head_dim_qk) && a.p.head_dim_qk % 32 == 0;
-  for (int g = 0; g < 4; ++g) {
+  for (int g = 0; g < 2; ++g) {
     const int64_t* offset = keys.k_offset + 16 * g;
     out.in_place[g] = whole && 16 * g + 16 <= keys.count;
     if (!out.in_place[g]) continue;
@@ -55,12 +54,12 @@ ASSAY_INLINE KeyRows find_key_rows(const Operands& a, const KeyList& keys) {
   return out;
 }
 
-// Tile rows of the keys of one head. `copies` has room for 64 rows; rows of missing keys may hold anything.
+// Tile rows of the keys of one head. `copies` has room for 32 rows; rows of missing keys may hold anything.
 ASSAY_INLINE KeyGroups key_groups(const Operands& a, const KeyList& keys, const KeyRows& rows, int head,
                                   const Scratch& s, uint16_t* copies) {
   const int64_t stride = padded_dim(a.p.head_dim_qk), head_offset = head * a.k.head_stride;
   KeyGroups out;
-  for (int g = 0; g < 4; ++g) {
+  for (int g = 0; g < 2; ++g) {
     const int first = 16 * g, count = keys.count - first < 16 ? keys.count - first : 16;
     if (rows.in_place[g]) {
       out.at[g] = a.k.data + (keys.k_offset[first] + head_offset) * 2, out.stride[g] = rows.stride[g] * 2;
@@ -74,10 +73,9 @@ ASSAY_INLINE KeyGroups key_groups(const Operands& a, const KeyList& keys, const 
   return out;
 }
 
-// Rows of bf16 values of one head, in place or copied, and rows of zeros up to `padded`.
-ASSAY_INLINE void value_rows(const Operands& a, const KeyList& keys, int head, int padded, int columns,
-                             const Scratch& s, uint16_t* copies, const uint16_t* zeros,
-                             const unsigned char** out) {
+// Rows of bf16 values of one head, in place or copied, and rows of zeros up to a whole step.
+ASSAY_INLINE void value_rows(const Operands& a, const KeyList& keys, int head, int columns, const Scratch& s,
+                             uint16_t* copies, const uint16_t* zeros, const unsigned char** out) {
   const int64_t head_offset = head * a.v.head_stride, stride = padded_dim(a.p.head_dim_v);
   if (a.p.v_format == ASSAY_BF16 && token_in_one_piece(a.v, a.p.head_dim_v) && columns == a.p.head_dim_v) {
     for (int j = 0; j < keys.count; ++j) out[j] = a.v.data + (keys.v_offset[j] + head_offset) * 2;
@@ -86,14 +84,19 @@ ASSAY_INLINE void value_rows(const Operands& a, const KeyList& keys, int head, i
                  stride);
     for (int j = 0; j < keys.count; ++j) out[j] = reinterpret_cast<const unsigned char*>(copies + j * stride);
   }
-  for (int j = keys.count; j < padded; ++j) out[j] = reinterpret_cast<const unsigned char*>(zeros);
+  for (int j = keys.count; j < kTileStreamKeys; ++j) out[j] = reinterpret_cast<const unsigned char*>(zeros);
+}
+
+// Lines to ask for in each of `calls` calls, so that they come to `share` thirty-seconds.
+ASSAY_INLINE int part(int lines, int share, int calls) {
+  return (lines * share + 32 * calls - 1) / (32 * calls);
 }
 
 BlockResult stream_bf16(const Operands& a, const StreamTask& task, void* memory) {
   Scratch s = lay_out(&a.p, memory);
   prepare_tables(a, s);
-  const TileScope scope;
-  const int rows = task.rows, heads = a.p.heads_kv;
+  const int rows = task.rows, heads = a.p.heads_kv, width = static_cast<int>(round_up(rows, 4));
+  const TileScope scope(stream_tile_config(rows));
   const int steps = static_cast<int>(round_up(a.p.head_dim_qk, kDepth)) / kDepth;
   const int columns = static_cast<int>(round_up(a.p.head_dim_v, 32));
   const int64_t k_stride = padded_dim(a.p.head_dim_qk), o_stride = padded_dim(a.p.head_dim_v);
@@ -102,12 +105,10 @@ BlockResult stream_bf16(const Operands& a, const StreamTask& task, void* memory)
   // Tiles of paired values, copies of their rows, a row of zeros.
   uint16_t* v = static_cast<uint16_t*>(s.v);
   uint16_t *value_copies = v + kTileStreamKeys * o_stride, *zeros = value_copies + kTileStreamKeys * o_stride;
-  pack_stream_queries(a, task, steps, s, q);
+  pack_stream_queries(a, task, steps, width, s, q);
   for (int64_t i = 0; i < kTileStreamKeys * k_stride; i += 32)
     _mm512_store_si512(key_copies + i, _mm512_setzero_si512());
   for (int64_t i = 0; i < o_stride; i += 32) _mm512_store_si512(zeros + i, _mm512_setzero_si512());
-  // Weights of rows that do not exist stay zero.
-  for (int i = 0; i < 2 * kTileElements; i += 32) _mm512_store_si512(s.weights + i, _mm512_setzero_si512());
   int32_t low, high;
   const ScoreRules rules = start_stream(a, task, s, &low, &high);
 
@@ -116,53 +117,54 @@ BlockResult stream_bf16(const Operands& a, const StreamTask& task, void* memory)
   while (steps_ahead.ahead.count > 0) {
     KeyList& keys = steps_ahead.advance();
     const int32_t k0 = keys.first;
-    const int padded = static_cast<int>(round_up(keys.count, 32));
     const KeyRows key_rows = find_key_rows(a, keys);
     for (int head = 0; head < heads; ++head) {
       Ahead ahead = steps_ahead.after(head);
       // Lines asked for by each part, in proportion to what it leaves of the memory's time: a third with the
       // scores, a sixth with the softmax, a third with the rows of V, a fifth with the second product.
-      const int lines = ahead.lines() + 32;
+      const int lines = ahead.lines();
       find_scales(a, task.request, head, kTileStreamKeys, &keys);
       const KeyGroups groups = key_groups(a, keys, key_rows, head, s, key_copies);
-      stream_scores(groups, q + static_cast<int64_t>(head) * steps * kTileElements, steps, s.staging, &ahead,
-                    lines * 11 / 32 / (4 * steps));
-      for (int j = 0; j < padded; j += 16) turn_scores(s.staging + j * 16, rows, s.scores + j, kScoreStride);
+      const uint16_t* q_head = q + static_cast<int64_t>(head) * steps * 32 * width;
+      if (steps == 4)
+        stream_scores<4>(groups, q_head, steps, width, s.staging, &ahead, part(lines, 11, 2 * steps));
+      else
+        stream_scores<0>(groups, q_head, steps, width, s.staging, &ahead, part(lines, 11, 2 * steps));
+      turn_scores(s.staging, width, s.scores, kScoreStride);
+      turn_scores(s.staging + 16 * width, width, s.scores + 16, kScoreStride);
 
       float* o = s.stream_o + head * rows * o_stride;
-      float alpha[kStreamRows];
       bool all_seen = true;  // by all rows: then a value that is not finite belongs in all of them
       for (int r = 0; r < rows; ++r) {
         float* scores = s.scores + r * kScoreStride;
         const int n = head * rows + r;
         const RowInfo& info = s.stream_rows[n];
-        const float top =
-            score_row(rules, info, k0, padded, keys.count, keys.scaled_k ? keys.k_scale : nullptr, scores);
+        const float top = score_row(rules, info, k0, kTileStreamKeys, keys.count,
+                                    keys.scaled_k ? keys.k_scale : nullptr, scores);
         const Online step = advance_maximum(top, weight_scale(rules, info), &s.stream_m[n]);
-        const float sum = weigh_row_bf16(weight_scale(rules, info), step.shift, padded,
+        const float sum = weigh_row_bf16(weight_scale(rules, info), step.shift, kTileStreamKeys,
                                          keys.scaled_v ? keys.v_scale : nullptr, scores, s.weights + r * 32);
         s.stream_l[n] = s.stream_l[n] * step.alpha + sum;
-        alpha[r] = step.alpha;
-        ahead.ask(lines * 5 / 32 / rows);
+        if (step.alpha != 1.0f) scale_row(o + r * o_stride, columns, step.alpha);
+        ahead.ask(part(lines, 5, rows));
         all_seen &= info.begin <= k0 && info.end >= k0 + keys.count && rules.draft_begin >= k0 + keys.count;
       }
-      value_rows(a, keys, head, padded, columns, s, value_copies, zeros, value_row);
-      const int per_pair = lines * 10 / 32 / (padded / 2);
-      const bool careful = all_seen ? pair_values<false>(value_row, padded / 2, columns, v, &ahead, per_pair)
-                                    : pair_values<true>(value_row, padded / 2, columns, v, &ahead, per_pair);
+      value_rows(a, keys, head, columns, s, value_copies, zeros, value_row);
+      const int per_pair = part(lines, 10, kTileStreamKeys / 2);
+      const bool careful = all_seen ? pair_values<false>(value_row, columns, v, &ahead, per_pair)
+                                    : pair_values<true>(value_row, columns, v, &ahead, per_pair);
       if (careful) {
-        for (int r = 0; r < rows; ++r) {
-          scale_row(o + r * o_stride, columns, alpha[r]);
+        for (int r = 0; r < rows; ++r)
           add_tile_values_carefully(s.weights, r, 0, keys.count, v, columns, o + r * o_stride);
-        }
       } else {
-        stream_values(s.weights, padded / 32, v, columns, alpha, rows, o, o_stride, s.staging, &ahead,
-                      lines * 6 / 32 / (columns / 16));
+        stream_values(s.weights, v, columns, o, o_stride, &ahead, part(lines, 6, columns / 16));
       }
     }
   }
-  for (int n = 0; n < heads * rows; ++n) natural_order(s.stream_o + n * o_stride, columns);
-  for (int n = 0; n < heads * rows; ++n) s.stream_m[n] *= weight_scale(rules, s.stream_rows[n]);
+  for (int n = 0; n < heads * rows; ++n) {
+    natural_order(s.stream_o + n * o_stride, columns);
+    s.stream_m[n] *= weight_scale(rules, s.stream_rows[n]);
+  }
   return {s.stream_o, o_stride, s.stream_m, s.stream_l};
 }
 

@@ -9,56 +9,61 @@
 namespace assay_cpu::ASSAY_ISA_NAMESPACE {
 namespace {
 
-static_assert(kTileStreamKeys == 64, "four groups of 16 keys, two of 32");
+static_assert(kTileStreamKeys == 32, "two groups of 16 keys for S, one of 32 for O");
+
+// Tiles 0 to 2 have one column per row of Q (rounded up to 4): S transposed and Q. Tiles 3, 4 and 7 have one
+// row per row of Q: O and P. Tiles 5 and 6 are whole: K and V.
+ASSAY_INLINE TileConfig stream_tile_config(int rows) {
+  TileConfig config{};
+  config.palette = 1;
+  for (int t = 0; t < 8; ++t) {
+    const bool narrow = t < 3, low = t == 3 || t == 4 || t == 7;
+    config.row_bytes[t] = static_cast<uint16_t>(narrow ? round_up(rows, 4) * 4 : 64);
+    config.rows[t] = static_cast<uint8_t>(low ? rows : 16);
+  }
+  return config;
+}
 
 // 16 keys per group, the first row of each and the bytes from one row to the next.
 struct KeyGroups {
-  const void* at[4];
-  int64_t stride[4];
+  const void* at[2];
+  int64_t stride[2];
 };
 
-// Transposed scores of 64 keys: out[key][row], 16 columns.
-ASSAY_INLINE void stream_scores(const KeyGroups& k, const uint16_t* q, int steps, float* out, Ahead* ahead,
-                                int lines) {
+// Transposed scores of 32 keys: out[key][width]. Q: [step][dim pair][width][2]. Written out for the common
+// head dimension (kSteps 4; 0 = any): the hardware's prefetchers follow every load instruction apart.
+template <int kSteps>
+ASSAY_INLINE void stream_scores(const KeyGroups& k, const uint16_t* q, int steps, int width, float* out,
+                                Ahead* ahead, int lines) {
   memory_written();
   _tile_zero(0);
   _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  for (int step = 0; step < steps; ++step, q += kTileElements) {
-    const int64_t column = step * 64;
-    _tile_loadd(4, q, 64);
-    _tile_loadd(5, static_cast<const char*>(k.at[0]) + column, k.stride[0]);
-    _tile_dpbf16ps(0, 5, 4);
+  const int count = kSteps > 0 ? kSteps : steps;
+#pragma GCC unroll 4
+  for (int step = 0; step < count; ++step, q += 32 * width) {
+    _tile_loadd(2, q, width * 4);
+    _tile_loadd(5, static_cast<const char*>(k.at[0]) + step * 64, k.stride[0]);
+    _tile_dpbf16ps(0, 5, 2);
     ahead->ask(lines);
-    _tile_loadd(6, static_cast<const char*>(k.at[1]) + column, k.stride[1]);
-    _tile_dpbf16ps(1, 6, 4);
-    ahead->ask(lines);
-    _tile_loadd(5, static_cast<const char*>(k.at[2]) + column, k.stride[2]);
-    _tile_dpbf16ps(2, 5, 4);
-    ahead->ask(lines);
-    _tile_loadd(6, static_cast<const char*>(k.at[3]) + column, k.stride[3]);
-    _tile_dpbf16ps(3, 6, 4);
+    _tile_loadd(6, static_cast<const char*>(k.at[1]) + step * 64, k.stride[1]);
+    _tile_dpbf16ps(1, 6, 2);
     ahead->ask(lines);
   }
-  _tile_stored(0, out, 64);
-  _tile_stored(1, out + 256, 64);
-  _tile_stored(2, out + 512, 64);
-  _tile_stored(3, out + 768, 64);
+  _tile_stored(0, out, width * 4);
+  _tile_stored(1, out + 16 * width, width * 4);
   memory_written();
 }
 
-// to[row][key] from the transposed scores of 16 keys, four rows at a time (more than asked for are harmless:
-// the scores of rows that do not exist).
-ASSAY_INLINE void turn_scores(const float* from, int rows, float* to, int64_t stride) {
-  for (int r = 0; r < rows; r += 4, to += 4 * stride) {
+// to[row][key] from the transposed scores of 16 keys, four rows at a time.
+ASSAY_INLINE void turn_scores(const float* from, int width, float* to, int64_t stride) {
+  for (int r = 0; r < width; r += 4, from += 4, to += 4 * stride) {
     __m512 key[4];  // lane 4 * i + c: row r + c of key 4 * i + j
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {
-      key[j] = _mm512_castps128_ps512(_mm_loadu_ps(from + j * 16 + r));
-      key[j] = _mm512_insertf32x4(key[j], _mm_loadu_ps(from + (4 + j) * 16 + r), 1);
-      key[j] = _mm512_insertf32x4(key[j], _mm_loadu_ps(from + (8 + j) * 16 + r), 2);
-      key[j] = _mm512_insertf32x4(key[j], _mm_loadu_ps(from + (12 + j) * 16 + r), 3);
+      key[j] = _mm512_castps128_ps512(_mm_loadu_ps(from + j * width));
+      key[j] = _mm512_insertf32x4(key[j], _mm_loadu_ps(from + (4 + j) * width), 1);
+      key[j] = _mm512_insertf32x4(key[j], _mm_loadu_ps(from + (8 + j) * width), 2);
+      key[j] = _mm512_insertf32x4(key[j], _mm_loadu_ps(from + (12 + j) * width), 3);
     }
     const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(key[0], key[1]));
     const __m512d b = _mm512_castps_pd(_mm512_unpacklo_ps(key[2], key[3]));
@@ -71,26 +76,40 @@ ASSAY_INLINE void turn_scores(const float* from, int rows, float* to, int64_t st
   }
 }
 
-// Pairs of value rows to V tiles [key / 32][column / 16][key pair][16 columns][2]. Columns of 32 dimensions
-// come in the order of unpacking: see natural_order. With kCheck, true when some value is not finite.
-template <bool kCheck>
-ASSAY_INLINE bool pair_values(const unsigned char* const* row, int pairs, int columns, uint16_t* out,
-                              Ahead* ahead, int lines) {
+// 32 * kBlocks columns of two value rows to the tiles of their 32 keys (to: the pair's row in the first).
+// Written out, because a load instruction that moves evenly helps the hardware's prefetchers.
+template <bool kCheck, int kBlocks>
+ASSAY_INLINE __m512i pair_rows(const unsigned char* even, const unsigned char* odd, uint16_t* to,
+                               __m512i largest) {
   const __m512i magnitude = _mm512_set1_epi16(0x7fff);
+#pragma GCC unroll 4
+  for (int i = 0; i < kBlocks; ++i) {
+    const __m512i x = _mm512_loadu_si512(even + 64 * i), y = _mm512_loadu_si512(odd + 64 * i);
+    if (kCheck) {
+      largest = _mm512_max_epu16(largest, _mm512_and_si512(x, magnitude));
+      largest = _mm512_max_epu16(largest, _mm512_and_si512(y, magnitude));
+    }
+    _mm512_store_si512(to + 2 * i * kTileElements, _mm512_unpacklo_epi16(x, y));
+    _mm512_store_si512(to + (2 * i + 1) * kTileElements, _mm512_unpackhi_epi16(x, y));
+  }
+  return largest;
+}
+
+// 32 value rows to V tiles [column / 16][key pair][16 columns][2]. Columns of 32 dimensions come in the order
+// of unpacking: see natural_order. With kCheck, true when some value is not finite.
+template <bool kCheck>
+ASSAY_INLINE bool pair_values(const unsigned char* const* row, int columns, uint16_t* out, Ahead* ahead,
+                              int lines) {
   __m512i largest = _mm512_setzero_si512();
-  for (int j = 0; j < pairs; ++j) {
+  for (int j = 0; j < 16; ++j) {
     ahead->ask(lines);
     const unsigned char *even = row[2 * j], *odd = row[2 * j + 1];
-    uint16_t* to = out + static_cast<int64_t>(j / 16) * (columns / 16) * kTileElements + j % 16 * 32;
-    for (int d = 0; d < columns; d += 32, to += 2 * kTileElements) {
-      const __m512i x = _mm512_loadu_si512(even + 2 * d), y = _mm512_loadu_si512(odd + 2 * d);
-      if (kCheck) {
-        largest = _mm512_max_epu16(largest, _mm512_and_si512(x, magnitude));
-        largest = _mm512_max_epu16(largest, _mm512_and_si512(y, magnitude));
-      }
-      _mm512_store_si512(to, _mm512_unpacklo_epi16(x, y));
-      _mm512_store_si512(to + kTileElements, _mm512_unpackhi_epi16(x, y));
-    }
+    uint16_t* to = out + j * 32;
+    int d = 0;
+    for (; d + 128 <= columns; d += 128, to += 8 * kTileElements)
+      largest = pair_rows<kCheck, 4>(even + 2 * d, odd + 2 * d, to, largest);
+    for (; d < columns; d += 32, to += 2 * kTileElements)
+      largest = pair_rows<kCheck, 1>(even + 2 * d, odd + 2 * d, to, largest);
   }
   return kCheck && _mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16(0x7f80)) != 0;
 }
@@ -106,66 +125,25 @@ ASSAY_INLINE void natural_order(float* o, int columns) {
   }
 }
 
-// o[row][16 columns] = o * alpha[row] + tile[row][16 columns], kTiles column tiles side by side.
-template <int kTiles>
-ASSAY_INLINE void add_tiles(const float* tiles, const float* alpha, int rows, float* o, int64_t o_stride) {
-  for (int r = 0; r < rows; ++r, o += o_stride, tiles += 16)
-#pragma GCC unroll 4
-    for (int t = 0; t < kTiles; ++t)
-      vstore(o + t * 16, vfma(vload(o + t * 16), vset(alpha[r]), vload(tiles + t * 256)));
-}
-
-// O[rows][columns] = O * alpha + P[16][32 * steps] V, steps 1 or 2, four column tiles at a time (the last two
-// alone where columns is not a multiple of 64). `tiles` holds four tiles.
-ASSAY_INLINE void stream_values(const uint16_t* p, int steps, const uint16_t* v, int columns,
-                                const float* alpha, int rows, float* o, int64_t o_stride, float* tiles,
+// O[rows][columns] += P[rows][32] V.
+ASSAY_INLINE void stream_values(const uint16_t* p, const uint16_t* v, int columns, float* o, int64_t o_stride,
                                 Ahead* ahead, int lines) {
-  const int64_t second = static_cast<int64_t>(columns / 16) * kTileElements;
+  const int64_t bytes = o_stride * 4;
   memory_written();
-  _tile_loadd(6, p, 64);
-  if (steps > 1) _tile_loadd(7, p + kTileElements, 64);
-  for (int d = 0; d < columns; d += 64, v += 4 * kTileElements) {
-    const bool four = columns - d >= 64;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_loadd(4, v, 64);
-    _tile_dpbf16ps(0, 6, 4);
-    _tile_loadd(5, v + kTileElements, 64);
-    _tile_dpbf16ps(1, 6, 5);
+  _tile_loadd(7, p, 64);
+  for (int d = 0; d < columns; d += 32, v += 2 * kTileElements) {
+    _tile_loadd(3, o + d, bytes);
+    _tile_loadd(5, v, 64);
+    _tile_dpbf16ps(3, 7, 5);
     ahead->ask(lines);
-    if (steps > 1) {
-      _tile_loadd(4, v + second, 64);
-      _tile_dpbf16ps(0, 7, 4);
-      _tile_loadd(5, v + second + kTileElements, 64);
-      _tile_dpbf16ps(1, 7, 5);
-    }
+    _tile_loadd(4, o + d + 16, bytes);
+    _tile_loadd(6, v + kTileElements, 64);
+    _tile_dpbf16ps(4, 7, 6);
     ahead->ask(lines);
-    if (four) {
-      _tile_zero(2);
-      _tile_zero(3);
-      _tile_loadd(4, v + 2 * kTileElements, 64);
-      _tile_dpbf16ps(2, 6, 4);
-      _tile_loadd(5, v + 3 * kTileElements, 64);
-      _tile_dpbf16ps(3, 6, 5);
-      ahead->ask(lines);
-      if (steps > 1) {
-        _tile_loadd(4, v + second + 2 * kTileElements, 64);
-        _tile_dpbf16ps(2, 7, 4);
-        _tile_loadd(5, v + second + 3 * kTileElements, 64);
-        _tile_dpbf16ps(3, 7, 5);
-      }
-      ahead->ask(lines);
-      _tile_stored(2, tiles + 512, 64);
-      _tile_stored(3, tiles + 768, 64);
-    }
-    _tile_stored(0, tiles, 64);
-    _tile_stored(1, tiles + 256, 64);
-    memory_written();
-    if (four)
-      add_tiles<4>(tiles, alpha, rows, o + d, o_stride);
-    else
-      add_tiles<2>(tiles, alpha, rows, o + d, o_stride);
+    _tile_stored(3, o + d, bytes);
+    _tile_stored(4, o + d + 16, bytes);
   }
+  memory_written();
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // AMX tile registers: configuration and the peak-rate probe. Palette 1: eight tiles of
-// 16 rows of 64 bytes (edges are zero-padded in memory).
+// 16 rows of 64 bytes (edges are zero-padded in memory), fewer where decode has fewer query rows.
 // TDPBF16PS: fp32 accumulation, round to nearest even, subnormals flushed (Intel SDM vol. 2).
 #pragma once
 
@@ -18,16 +18,17 @@ struct alignas(64) TileConfig {
 // be moved behind them or dropped.
 ASSAY_INLINE void memory_written() { __asm__ volatile("" ::: "memory"); }
 
+ASSAY_INLINE TileConfig whole_tiles() {
+  TileConfig config{};
+  config.palette = 1;
+  for (int t = 0; t < 8; ++t) config.row_bytes[t] = 64, config.rows[t] = 16;
+  return config;
+}
+
 // Configures the tiles of this thread for a scope; releasing them lets the processor save less state. The
 // compiler's own intrinsic claims to read 8 bytes of the 64.
 struct TileScope {
-  __attribute__((always_inline)) TileScope() {
-    TileConfig config{};
-    config.palette = 1;
-    for (int t = 0; t < 8; ++t) {
-      config.row_bytes[t] = 64;
-      config.rows[t] = 16;
-    }
+  __attribute__((always_inline)) explicit TileScope(const TileConfig& config) {
     __asm__ volatile("ldtilecfg %0" ::"m"(config));
   }
   __attribute__((always_inline)) ~TileScope() { _tile_release(); }
@@ -36,7 +37,7 @@ struct TileScope {
 };
 
 double tile_flops(int64_t rounds, float* sink) {
-  const TileScope scope;
+  const TileScope scope(whole_tiles());
   alignas(64) float ones[256];
   for (float& x : ones) x = float_from_bits(0x3f803f80u);  // two bf16 ones
   memory_written();
