@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prefill of the CPU backend beside torch's scaled_dot_product_attention, in one process.
+"""Prefill of a backend beside torch's scaled_dot_product_attention, in one process.
 
 Same shapes, same values, same number of threads; the two are called in turn, so that whatever else the
-machine does hits both; the median of each is reported and the outputs are compared. Optional: only this
-script needs torch (pip install torch numpy). --help lists the options.
+machine does hits both; the median of each is reported and the outputs are compared. On a GPU
+(--device cuda) times come from events on the stream, with the L2 cache overwritten before every call. Optional:
+only this script needs torch (pip install torch numpy). --help lists the options.
+
+  scripts/compare_torch.py                                   the CPU backend
+  scripts/compare_torch.py --device cuda --heads 16          the CUDA backend, kernel prefill_mma_gpu
 """
 import argparse
 import ctypes
@@ -15,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-OK, OP_PREFILL, FP32, BF16, INT32, UINT8 = 0, 1, 1, 2, 10, 9
+OK, OP_PREFILL, FP32, BF16, FP16, INT32, UINT8 = 0, 1, 1, 2, 3, 10, 9
 CAUSAL, FULL = 0, 1
 MAX_RANK = 5
 
@@ -50,6 +54,7 @@ class Problem(ctypes.Structure):
 
 RUN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Problem), ctypes.POINTER(Tensors), ctypes.c_void_p,
                        ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
+USE_DEVICE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_char_p, ctypes.c_size_t)
 WORKSPACE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(Problem))
 
 
@@ -62,7 +67,8 @@ class Kernel(ctypes.Structure):
 
 class Backend(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_uint32), ("abi_version", ctypes.c_uint32), ("name", ctypes.c_char_p),
-                ("kernel_count", ctypes.c_int32), ("kernels", ctypes.POINTER(ctypes.POINTER(Kernel)))]
+                ("kernel_count", ctypes.c_int32), ("kernels", ctypes.POINTER(ctypes.POINTER(Kernel))),
+                ("device_count", ctypes.c_void_p), ("device_info", ctypes.c_void_p), ("use_device", USE_DEVICE)]
 
 
 def load_kernel(library, name):
@@ -75,6 +81,9 @@ def load_kernel(library, name):
     backend = lib.assay_backend_open(ctypes.c_uint32(1))
     if not backend:
         sys.exit(f"compare_torch: {library} does not speak version 1 of the interface")
+    error = ctypes.create_string_buffer(256)
+    if backend.contents.use_device(0, error, len(error)) != OK:
+        sys.exit(f"compare_torch: {library}: {error.value.decode()}")
     kernels = [backend.contents.kernels[i].contents for i in range(backend.contents.kernel_count)]
     for kernel in kernels:
         if kernel.name.decode() == name:
@@ -93,11 +102,11 @@ class Call:
     """One prefill request; q, k, v are [tokens, heads, dim]."""
 
     def __init__(self, torch, kernel, q, k, v, causal):
-        fmt = BF16 if q.dtype == torch.bfloat16 else FP32
+        fmt = {torch.bfloat16: BF16, torch.float16: FP16, torch.float32: FP32}[q.dtype]
         n, heads, dim = q.shape
         self.kernel, self.o = kernel, torch.empty_like(q)
-        self.lse = torch.empty(n, heads)
-        self.bounds = torch.tensor([0, n], dtype=torch.int32)
+        self.lse = torch.empty(n, heads, device=q.device)
+        self.bounds = torch.tensor([0, n], dtype=torch.int32, device=q.device)
         self.length = (ctypes.c_int32 * 1)(n)
         self.problem = Problem(
             struct_size=ctypes.sizeof(Problem), op=OP_PREFILL, mask=CAUSAL if causal else FULL, heads_q=heads,
@@ -106,8 +115,9 @@ class Call:
             max_kv_len=n, total_q=n, total_kv=n, q_len=self.length, kv_len=self.length)
         self.tensors = Tensors(struct_size=ctypes.sizeof(Tensors), q=view(q, fmt), k=view(k, fmt), v=view(v, fmt),
                                o=view(self.o, fmt), lse=view(self.lse, FP32), cu_q=view(self.bounds, INT32),
-                               cu_kv=view(self.bounds, INT32))
-        self.workspace = torch.empty(kernel.workspace_bytes(ctypes.byref(self.problem)), dtype=torch.uint8)
+                               cu_kv=view(self.bounds, INT32), kv_len=view(self.bounds[1:], INT32))
+        needed = kernel.workspace_bytes(ctypes.byref(self.problem)) if kernel.workspace_bytes else 0
+        self.workspace = torch.empty(needed, dtype=torch.uint8, device=q.device)
         self.tensors.workspace = view(self.workspace, UINT8)
         self.error = ctypes.create_string_buffer(256)
 
@@ -119,17 +129,47 @@ class Call:
         return self.o
 
 
+class HostClock:
+    def __init__(self, torch):
+        pass
+
+    def seconds(self, side):
+        start = time.perf_counter()
+        side()
+        return time.perf_counter() - start
+
+
+class DeviceClock:
+    """Events round the call. Overwriting the L2 first also keeps the device busy while the host enqueues."""
+
+    def __init__(self, torch):
+        self.synchronize = torch.cuda.synchronize
+        self.events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        self.other = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+
+    def seconds(self, side):
+        self.other.zero_()
+        self.events[0].record()
+        side()
+        self.events[1].record()
+        self.synchronize()
+        return self.events[0].elapsed_time(self.events[1]) * 1e-3
+
+
 def main():
     root = Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", type=Path, default=root / "build" / "libassay_cpu.so", help="the CPU backend")
-    parser.add_argument("--kernel", default="prefill_online_cpu", help="a prefill kernel of it")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--library", type=Path, help="the backend (default build/libassay_DEVICE.so)")
+    parser.add_argument("--kernel", help="a prefill kernel of it (default prefill_online_cpu or prefill_mma_gpu)")
     parser.add_argument("--lengths", default="1024,2048,4096", help="tokens, comma separated")
     parser.add_argument("--heads", type=int, default=16)
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=9, help="calls of each side; the median counts")
     options = parser.parse_args()
+    options.library = options.library or root / "build" / f"libassay_{options.device}.so"
+    options.kernel = options.kernel or ("prefill_online_cpu" if options.device == "cpu" else "prefill_mma_gpu")
     if min(options.heads, options.dim, options.threads, options.repeats) < 1:
         parser.error("--heads, --dim, --threads and --repeats must be at least 1")
     try:
@@ -148,19 +188,25 @@ def main():
         sys.exit(f"compare_torch: torch is not available ({error}). It is optional: pip install torch numpy")
     torch.set_num_threads(options.threads)
     torch.set_grad_enabled(False)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("compare_torch: torch sees no GPU here")
     _library, kernel = load_kernel(options.library, options.kernel)
     attention = torch.nn.functional.scaled_dot_product_attention
 
-    print(f"torch {torch.__version__}, {options.threads} threads, {options.heads} heads of {options.dim}, "
+    clock = (HostClock if options.device == "cpu" else DeviceClock)(torch)
+    where = f"{options.threads} threads" if options.device == "cpu" else torch.cuda.get_device_name()
+    print(f"torch {torch.__version__}, {where}, {options.heads} heads of {options.dim}, "
           f"median of {options.repeats} interleaved calls")
     print(f"{'format':<7}{'mask':<8}{'tokens':>7}{'torch ms':>10}{'assay ms':>10}{'torch GF/s':>12}"
           f"{'assay GF/s':>12}{'ratio':>7}{'max diff':>10}")
     wrong = 0
-    for dtype, name, allowed in ((torch.float32, "fp32", 2e-5), (torch.bfloat16, "bf16", 4e-2)):
+    formats = {"cpu": ((torch.float32, "fp32", 2e-5), (torch.bfloat16, "bf16", 4e-2)),
+               "cuda": ((torch.bfloat16, "bf16", 4e-2), (torch.float16, "fp16", 5e-3))}[options.device]
+    for dtype, name, allowed in formats:
         for causal in (True, False):
             for n in lengths:
                 generator = torch.Generator().manual_seed(n)
-                q, k, v = (torch.randn(n, options.heads, options.dim, generator=generator).to(dtype)
+                q, k, v = (torch.randn(n, options.heads, options.dim, generator=generator).to(dtype).to(options.device)
                            for _ in range(3))
                 ours = Call(torch, kernel, q, k, v, causal)
                 # [1, heads, tokens, dim], laid out as torch likes it best.
@@ -174,9 +220,7 @@ def main():
                 times = {theirs: [], ours: []}
                 for _ in range(options.repeats):
                     for side in times:
-                        start = time.perf_counter()
-                        side()
-                        times[side].append(time.perf_counter() - start)
+                        times[side].append(clock.seconds(side))
                 t, a = statistics.median(times[theirs]), statistics.median(times[ours])
                 pairs = n * (n + 1) / 2 if causal else n * n
                 flop = 4.0 * options.heads * options.dim * pairs
