@@ -12,6 +12,7 @@
 #include "harness/base/error.hpp"
 #include "harness/check/aggregates.hpp"
 #include "harness/check/reasons.hpp"
+#include "harness/check/relations.hpp"
 #include "harness/check/trust.hpp"
 #include "harness/check/usefulness.hpp"
 #include "harness/check/verdict.hpp"
@@ -285,16 +286,29 @@ Verdict Judge::judge(const Backend& backend, const assay_kernel& kernel, const a
 
   m.reference = &reference;
   m.judged = std::move(runs[0]);
-  if (m.problem.recipe == InputRecipe::kExact) {
-    if (std::string reason = inexact(m.problem, m.judged, m.inputs.exact_o); !reason.empty())
+  const auto related = [&] {
+    RelationReport report;
+    std::string reason = check_relations(backend, kernel, device, m.problem, arithmetic, m.budget, &report);
+    verdict.batch_invariant = report.batch_invariant();
+    return reason;
+  };
+  // The rounding errors of a known answer are no random sample, so the aggregates stay out of it.
+  if (answer_is_known(m.problem.recipe)) {
+    const bool binds = answer_binds(m.problem, arithmetic);
+    if (std::string reason = binds ? inexact(m.problem, m.judged, m.inputs.exact_o) : ""; !reason.empty())
       return settle(Outcome::kWrong, "exact", std::move(reason));
-    return settle(Outcome::kPassed, "", "");
+    if (std::string reason = related(); !reason.empty())
+      return settle(Outcome::kWrong, "relation", std::move(reason));
+    if (binds) return settle(Outcome::kPassed, "", "");
+  } else {
+    if (std::string reason = contradicting_bounds(verdict.o, verdict.lse); !reason.empty())
+      return settle(Outcome::kUntrusted, "bounds", std::move(reason));
+    m.describe(verdict, reference);
+    if (std::string reason = m.aggregate(backend, kernel, reference, verdict); !reason.empty())
+      return settle(Outcome::kWrong, verdict.check, std::move(reason));
+    if (std::string reason = related(); !reason.empty())
+      return settle(Outcome::kWrong, "relation", std::move(reason));
   }
-  if (std::string reason = contradicting_bounds(verdict.o, verdict.lse); !reason.empty())
-    return settle(Outcome::kUntrusted, "bounds", std::move(reason));
-  m.describe(verdict, reference);
-  if (std::string reason = m.aggregate(backend, kernel, reference, verdict); !reason.empty())
-    return settle(Outcome::kWrong, verdict.check, std::move(reason));
   if (!reference.distrust) reference.distrust = distrust(reference.bounded, m.problem, m.host());
   if (!reference.distrust->empty()) return settle(Outcome::kUntrusted, "trust", *reference.distrust);
   return settle(Outcome::kPassed, "", "");
