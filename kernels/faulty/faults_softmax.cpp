@@ -77,7 +77,7 @@ const Row kRows[] = {
                  "FI-46", "softmax.p_saturated", {.max_of_half_tile = true}, int8_unit),
     kSoftmax("p_in_e4m3", "the weights are rounded to fp8", "proto:P_FP8", "precision.p_coarse",
              {.p_format = ASSAY_FP8_E4M3}, visible_keys),
-    kSoftmax("p_truncated", "the weights are truncated", "proto:P_TRUNC", "precision.p_truncated",
+    kSoftmax("weights_truncated", "the weights are truncated", "proto:P_TRUNC", "precision.p_truncated",
              {.p_truncated = true}, visible_keys),
     kSoftmax("l_of_rounded_p", "the row sum adds the rounded weights", "proto:L_ROUNDED",
              "precision.row_sum_from_rounded_p", {.row_sum_flipped = true}, visible_keys),
