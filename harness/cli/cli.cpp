@@ -193,8 +193,16 @@ int dispatch(int argc, char** argv) {
       ->allow_extra_args(false);
   kernels->add_option("--op", kernels_args.op, "only this op (prefill, paged)");
   kernels->add_flag("--why", kernels_args.why, "print the reason of every refusal below the table");
+  auto* arithmetic =
+      kernels->add_flag("--arithmetic", kernels_args.arithmetic,
+                        "what each kernel declares about its rounding, instead of what it supports");
+  kernels->add_option("scenario", kernels_args.scenario, "with --arithmetic: the case it is declared for")
+      ->type_name("LINE")
+      ->needs(arithmetic);
+  kernels->add_flag("--json", kernels_args.json, "with --arithmetic: as JSON")->needs(arithmetic);
   kernels->footer(
-      "Examples:\n  assay kernels\n  assay kernels --op paged --why\n  assay kernels --backend ./libmine.so");
+      "Examples:\n  assay kernels\n  assay kernels --op paged --why\n  assay kernels --backend ./libmine.so\n"
+      "  assay kernels --arithmetic\n  assay kernels --arithmetic 'paged kv=fp8_e4m3 batch=4q1s8k' --json");
 
   CLI::App* check = app.add_subcommand("check", "judge kernels against the reference, without timing");
   add_run_options(*check, check_typed, false);
@@ -299,7 +307,8 @@ int dispatch(int argc, char** argv) {
       settle(*typed, "");
       return sub == list ? list_command(typed->args.run, count_only) : describe_command(typed->args.run);
     }
-  if (kernels->parsed()) return kernels_command(kernels_args);
+  if (kernels->parsed())
+    return kernels_args.arithmetic ? arithmetic_command(kernels_args) : kernels_command(kernels_args);
   if (mutants->parsed()) return mutants_command(mutants_args);
   if (merge->parsed()) return merge_command(folders, merge_out, command);
   return report_command(report_folder, report_out);

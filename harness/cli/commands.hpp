@@ -39,10 +39,14 @@ int list_command(const RunOptions&, bool count_only);
 int describe_command(const RunOptions&);
 struct KernelsArguments {
   std::vector<std::string> backends, kernels;
-  std::string op;    // empty: all
-  bool why = false;  // print the refusals
+  std::string op;           // empty: all
+  bool why = false;         // print the refusals
+  bool arithmetic = false;  // declared arithmetic instead of the support matrix
+  std::string scenario;     // of the arithmetic; empty: one per op
+  bool json = false;        // the arithmetic as JSON
 };
 int kernels_command(const KernelsArguments&);
+int arithmetic_command(const KernelsArguments&);
 struct MutantsArguments {
   std::vector<std::string> suites;  // empty: correctness
   std::string catalogue;            // path of a library, empty: the one beside the program

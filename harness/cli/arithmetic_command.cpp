@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// assay kernels --arithmetic: what each kernel declares about its rounding for one scenario, because that is
+// what its bounds follow from. Kernels that declare the same share a column; asked in a worker, as all
+// questions to kernels are.
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+#include "harness/base/error.hpp"
+#include "harness/cli/commands.hpp"
+#include "harness/device/backend.hpp"
+#include "harness/problem/names.hpp"
+#include "harness/report/text.hpp"
+#include "harness/run/sweep.hpp"
+#include "harness/scenario/scenario.hpp"
+
+namespace assay {
+namespace {
+
+using nlohmann::json;
+
+struct Null {
+  int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  ~Null() { close(fd); }
+};
+
+// One declaration and the kernels that make it.
+struct Column {
+  std::vector<std::string> kernels;
+  json words;
+  size_t width = 0;
+};
+
+std::vector<Column> columns_of(const json& answers) {
+  std::vector<Column> columns;
+  for (const json& a : answers) {
+    if (!a.contains("words")) continue;
+    auto name = a.at("kernel").get<std::string>();
+    if (!a.at("declared").get<bool>()) name += " *";
+    auto column = std::find_if(columns.begin(), columns.end(),
+                               [&](const Column& c) { return c.words == a.at("words"); });
+    if (column == columns.end()) column = columns.insert(column, {{}, a.at("words"), 0});
+    column->kernels.push_back(name);
+    column->width = std::max(column->width, name.size());
+    for (const json& word : a.at("words"))
+      column->width = std::max(column->width, word.at(1).get<std::string>().size());
+  }
+  return columns;
+}
+
+std::string trimmed(std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line;
+}
+
+// As many columns side by side as fit, at least one.
+void print_columns(const std::vector<Column>& columns) {
+  constexpr size_t kNameWidth = 15;
+  const size_t width = terminal_width() > 0 ? static_cast<size_t>(terminal_width()) : 110;
+  for (size_t first = 0; first < columns.size();) {
+    size_t last = first, used = kNameWidth, names = 0;
+    while (last < columns.size() && (last == first || used + 2 + columns[last].width <= width)) {
+      names = std::max(names, columns[last].kernels.size());
+      used += 2 + columns[last++].width;
+    }
+    const auto line = [&](const std::string& name, const auto& cell) {
+      std::string text = fmt::format("{:<{}}", name, kNameWidth);
+      for (size_t c = first; c < last; ++c)
+        text += fmt::format("  {:<{}}", cell(columns[c]), columns[c].width);
+      fmt::print("{}\n", trimmed(text));
+    };
+    fmt::print("\n");
+    for (size_t i = 0; i < names; ++i)
+      line("", [&](const Column& c) { return i < c.kernels.size() ? c.kernels[i] : std::string(); });
+    for (size_t i = 0; i < columns[first].words.size(); ++i)
+      line(columns[first].words[i].at(0).get<std::string>(),
+           [&](const Column& c) { return c.words[i].at(1).get<std::string>(); });
+    first = last;
+  }
+}
+
+void print_answers(const std::string& backend, const std::string& scenario, const json& answers) {
+  fmt::print("backend {}, declared for: {}\n", backend, scenario);
+  print_columns(columns_of(answers));
+  bool undeclared = false;
+  for (const json& a : answers) {
+    undeclared |= !a.value("declared", true);
+    if (!a.contains("words"))
+      fmt::print("\n{}: {}", a.at("kernel").get<std::string>(), clean_text(a.at("why").get<std::string>()));
+  }
+  if (std::any_of(answers.begin(), answers.end(), [](const json& a) { return !a.contains("words"); }))
+    fmt::print("\n");
+  if (undeclared) fmt::print("\n* declares nothing: judged as the plain fp32 kernel shown\n");
+}
+
+bool matches(const KernelsArguments& args, const std::string& kernel) {
+  return args.kernels.empty() || std::any_of(args.kernels.begin(), args.kernels.end(), [&](const auto& g) {
+           return fnmatch(g.c_str(), kernel.c_str(), 0) == 0;
+         });
+}
+
+// The case asked for, or one per op: long enough for every declared tile and split to show.
+std::vector<Scenario> scenarios_of(const KernelsArguments& args) {
+  std::vector<Scenario> out;
+  if (!args.scenario.empty()) {
+    out.push_back(parse_scenario(args.scenario));
+    return out;
+  }
+  for (const char* line : {"prefill h=8/2 d=128 batch=1q128s2k", "paged h=8/2 d=128 batch=2q1s4k"})
+    if (args.op.empty() || std::string(line).starts_with(args.op + " ")) out.push_back(parse_scenario(line));
+  return out;
+}
+
+}  // namespace
+
+int arithmetic_command(const KernelsArguments& args) {
+  const std::vector<Scenario> scenarios = scenarios_of(args);
+  RunOptions options;
+  options.backends = args.backends;
+  const Null log;
+  json document = json::array();
+  bool any = false;
+  for (const BackendChoice& choice : choose_backends(args.backends)) {
+    std::optional<Dispatcher> dispatcher;
+    try {
+      dispatcher.emplace(worker_command(choice, options), log.fd, options);
+    } catch (const NoDevice& e) {
+      if (!args.backends.empty()) throw;
+      fmt::print(stderr, "{}\n", e.what());
+      continue;
+    }
+    for (const Scenario& scenario : scenarios) {
+      json answers = json::array();
+      for (const json& a : dispatcher->arithmetic(print(scenario)))
+        if (matches(args, a.at("kernel").get<std::string>())) answers.push_back(a);
+      if (answers.empty()) continue;
+      if (!args.json) {
+        if (any) fmt::print("\n");
+        print_answers(choice.label, print(scenario), answers);
+      }
+      any = true;
+      for (json& a : answers) a.erase("words");
+      document.push_back({{"backend", choice.label}, {"scenario", print(scenario)}, {"kernels", answers}});
+    }
+  }
+  if (args.json) fmt::print("{}\n", document.dump(1, ' ', true, json::error_handler_t::replace));
+  if (any) return kExitOk;
+  fmt::print(stderr, "no kernel matches\n");
+  return kExitUsage;
+}
+
+}  // namespace assay

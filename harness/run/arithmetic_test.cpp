@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Declarations in words and as JSON: every field that changes a bound changes the text, and the longest chain
+// is that of the problem.
+#include "harness/run/arithmetic.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "harness/device/testing/small_problem.hpp"
+#include "reference/bounds.hpp"
+
+namespace assay {
+namespace {
+
+std::map<std::string, std::string> words(const assay_arithmetic& a, Problem p = testing::small_problem()) {
+  std::map<std::string, std::string> all;
+  for (const auto& [name, text] : arithmetic_words(p, a)) all[name] = text;
+  return all;
+}
+
+assay_arithmetic hopper_fp8() {
+  assay_arithmetic a = default_arithmetic();
+  a.qk = a.pv = {ASSAY_ACC_BLOCK, 32, 13, 13};
+  a.promote_pv = 1;
+  a.tile_keys = 128;
+  a.tile_reverse = 1;
+  a.order_declared = 1;
+  a.splits = 4;
+  a.p_format = ASSAY_FP8_E4M3;
+  a.p_offset_log2 = 8;
+  a.exp_relative_error = 0x1p-22;
+  a.exp_poly_every = 4;
+  a.exp_poly_relative_error = 8.9e-5;
+  a.partial_format = ASSAY_BF16;
+  a.dequant_format = ASSAY_BF16;
+  a.rescale_lag_log2 = 8;
+  return a;
+}
+
+TEST(ArithmeticWords, SayWhatIsDeclared) {
+  auto w = words(hopper_fp8());
+  EXPECT_EQ(w["QK product"], "blocks of 32, 13 fraction bits, 13 mantissa bits, truncated");
+  EXPECT_EQ(w["PV product"],
+            "blocks of 32, 13 fraction bits, 13 mantissa bits, truncated, each tile apart, added in fp32");
+  EXPECT_EQ(w["tiles"], "128 keys, last to first");
+  EXPECT_EQ(w["splits"], "up to 4 parts");
+  EXPECT_EQ(w["order"], "declared: the rounding of P is replayed");
+  EXPECT_EQ(w["running maximum"], "rescales beyond 2^8");
+  EXPECT_EQ(w["exponential"], "2^-22, every 4. key 2^-13.46");
+  EXPECT_EQ(w["P"], "fp8_e4m3 x 2^8");
+  EXPECT_EQ(w["partial O, LSE"], "bf16, fp32");
+  EXPECT_EQ(w["K, V"], "dequantised to bf16");
+  EXPECT_EQ(w.count("sink") + w.count("tanh"), 0u);  // the problem has neither
+  w = words(default_arithmetic());
+  EXPECT_EQ(w["tiles"], "undeclared");
+  EXPECT_EQ(w["P"], "fp32");
+  EXPECT_EQ(w["row sum"], "of exact P, one chain");
+  assay_arithmetic a = default_arithmetic();
+  a.p_format = ASSAY_INT8;
+  a.split_keys = 256;
+  EXPECT_EQ(words(a)["P"], "int8, 127 = 1");
+  EXPECT_EQ(words(a)["splits"], "parts of 256 keys");
+  a.p_int8_tile_max = a.p_truncated = 1;
+  EXPECT_EQ(words(a)["P"], "int8, 127 = largest of the tile, toward zero");
+}
+
+TEST(ArithmeticWords, ALongChainOfANarrowAccumulatorGuaranteesNothing) {
+  assay_arithmetic a = hopper_fp8();
+  a.promote_pv = 0;
+  a.tile_keys = 0;
+  a.order_declared = 0;
+  a.splits = 1;
+  Problem p = testing::small_problem();
+  p.requests = {{1, 131072}};
+  EXPECT_NE(words(a, p)["growth"].find("guarantees nothing"), std::string::npos);
+  EXPECT_EQ(words(default_arithmetic(), p)["growth"].find("guarantees nothing"), std::string::npos);
+}
+
+TEST(ArithmeticJson, HoldsEveryFieldByName) {
+  const nlohmann::json j = arithmetic_json(testing::small_problem(), hopper_fp8());
+  EXPECT_EQ(j["qk"]["kind"], "block");
+  EXPECT_EQ(j["pv"]["mantissa_bits"], 13);
+  EXPECT_EQ(j["p_format"], "fp8_e4m3");
+  EXPECT_EQ(j["exp_poly_every"], 4);
+  EXPECT_EQ(j["dequant_format"], "bf16");
+  EXPECT_TRUE(j["order_declared"].get<bool>());
+  EXPECT_GT(j["growth"].get<double>(), 0);
+  EXPECT_EQ(arithmetic_json(testing::small_problem(), default_arithmetic())["dequant_format"], "none");
+}
+
+}  // namespace
+}  // namespace assay
