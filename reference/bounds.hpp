@@ -32,9 +32,9 @@ struct BoundedAttention {
   std::vector<double> o_bound, o_bound_p, o_bound_r;
   std::vector<double> o_replayed;  // centre of tier R; the exact value where R does not apply
   std::vector<double> o_sigma;     // standard deviation of the legal error before the output rounding
-  // Bound on the mean of the legal error: the systematic part of tier P (truncations, exponentials that err one
-  // way, declared rounding of P toward zero). Empty where not known; readers then take o_bound_p - kLambda *
-  // o_sigma, which is more.
+  // Bound on the mean of the legal error: the systematic part of tier P (truncations, exponentials that err
+  // one way, declared rounding of P toward zero). Empty where not known; readers then take o_bound_p -
+  // kLambda * o_sigma, which is more.
   std::vector<double> o_bias;
   // Shape of value.lse; 0 where the LSE is exactly -inf. lse_low .. lse_high as above.
   std::vector<double> lse_low, lse_high;

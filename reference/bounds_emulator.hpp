@@ -9,135 +9,11 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <string>
 #include <vector>
 
-#include "harness/abi/assay_kernel.h"
-#include "harness/base/random.hpp"
-#include "harness/problem/problem.hpp"
-#include "reference/attention.hpp"
-#include "reference/formats.hpp"
+#include "reference/bounds_cases.hpp"
 
 namespace assay::testing {
-
-// One dense request with operands in host memory. Values are what the formats can hold.
-struct DenseCase {
-  Problem problem;
-  std::vector<double> q, k, v;  // [n, heads_q, d], [m, heads_kv, d], [m, heads_kv, dv]
-  std::vector<float> slopes, sinks;
-  std::vector<uint16_t> stored_q, stored_k, stored_v;
-  std::vector<int32_t> cu_q, cu_kv, kv_len;
-  std::vector<int64_t> tree_indptr;
-  assay_tensors tensors{};
-  HostOperands host() const { return {&tensors}; }
-  int64_t n() const { return problem.requests[0].q_len; }
-  int64_t m() const { return problem.requests[0].kv_len; }
-
-  // Encodes the values and fills the tensors; call after changing anything.
-  void store() {
-    const auto encode = [](const std::vector<double>& from, int32_t format, std::vector<uint16_t>& to) {
-      to.resize(from.size());
-      encode_span(format, from.data(), static_cast<int64_t>(from.size()), to.data());
-    };
-    encode(q, problem.q_format, stored_q);
-    encode(k, problem.k_format, stored_k);
-    encode(v, problem.v_format, stored_v);
-    decode_span(problem.q_format, stored_q.data(), static_cast<int64_t>(q.size()), q.data());
-    decode_span(problem.k_format, stored_k.data(), static_cast<int64_t>(k.size()), k.data());
-    decode_span(problem.v_format, stored_v.data(), static_cast<int64_t>(v.size()), v.data());
-    cu_q = problem.cu_q();
-    cu_kv = problem.cu_kv();
-    kv_len = problem.kv_lens();
-    tree_indptr = problem.tree_indptr();
-    const Problem& p = problem;
-    tensors = {};
-    tensors.struct_size = sizeof(tensors);
-    view(tensors.q, stored_q.data(), p.q_format, {n(), p.heads_q, p.head_dim_qk});
-    view(tensors.k, stored_k.data(), p.k_format, {m(), p.heads_kv, p.head_dim_qk});
-    view(tensors.v, stored_v.data(), p.v_format, {m(), p.heads_kv, p.head_dim_v});
-    view(tensors.cu_q, cu_q.data(), ASSAY_INT32, {2});
-    view(tensors.cu_kv, cu_kv.data(), ASSAY_INT32, {2});
-    view(tensors.kv_len, kv_len.data(), ASSAY_INT32, {1});
-    if (p.alibi != ASSAY_ALIBI_NONE) view(tensors.alibi_slopes, slopes.data(), ASSAY_FP32, {p.heads_q});
-    if (p.sinks) view(tensors.sinks, sinks.data(), ASSAY_FP32, {p.heads_q});
-    if (p.mask == ASSAY_MASK_TREE) {
-      view(tensors.tree_mask, problem.tree_mask.data(), ASSAY_UINT8,
-           {static_cast<int64_t>(p.tree_mask.size())});
-      view(tensors.tree_indptr, tree_indptr.data(), ASSAY_INT64, {2});
-    }
-  }
-  std::vector<RowId> rows() const {
-    std::vector<RowId> all;
-    for (int32_t i = 0; i < n(); ++i) all.push_back({0, i});
-    return all;
-  }
-
- private:
-  static void view(assay_tensor& t, void* data, int32_t format, std::vector<int64_t> shape) {
-    t.data = data;
-    t.format = format;
-    t.rank = static_cast<int32_t>(shape.size());
-    int64_t stride = 1;
-    for (int i = t.rank; i-- > 0;) {
-      t.shape[i] = shape[i];
-      t.stride[i] = stride;
-      stride *= shape[i];
-    }
-  }
-};
-
-// What the test inputs look like.
-enum class Family {
-  kNormal,
-  kPeaked,
-  kCancelling,
-  kOutlier,
-  kOneHot,
-  kFlat,
-  kAscending,
-  kPositive,
-  kEqualKeys,
-  kCount
-};
-
-inline DenseCase make_case(Family family, int32_t n, int32_t m, int32_t d, uint64_t seed,
-                           int32_t format = ASSAY_BF16) {
-  DenseCase c;
-  Problem& p = c.problem;
-  p.op = ASSAY_OP_PREFILL;
-  p.heads_q = 2;
-  p.heads_kv = 1;
-  p.head_dim_qk = p.head_dim_v = d;
-  p.q_format = p.k_format = p.v_format = p.o_format = format;
-  p.softmax_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)));
-  p.table = ASSAY_TABLE_NONE;
-  p.requests = {{n, m}};
-  const CounterRng rq(seed, 1), rk(seed, 2), rv(seed, 3);
-  c.q.resize(static_cast<size_t>(n) * 2 * d);
-  c.k.resize(static_cast<size_t>(m) * d);
-  c.v.resize(static_cast<size_t>(m) * d);
-  const double spread = family == Family::kPeaked   ? 12
-                        : family == Family::kOneHot ? 40
-                        : family == Family::kFlat   ? 0.01
-                                                    : 1;
-  for (size_t i = 0; i < c.q.size(); ++i) c.q[i] = spread * rq.normal(i);
-  for (size_t i = 0; i < c.k.size(); ++i) c.k[i] = rk.normal(family == Family::kEqualKeys ? i % d : i);
-  for (size_t i = 0; i < c.v.size(); ++i) c.v[i] = rv.normal(i);
-  if (family == Family::kCancelling)
-    for (size_t i = 0; i < c.v.size(); ++i) c.v[i] = (i / d % 2 == 0 ? 1 : -1) * (100 + c.v[i]);
-  if (family == Family::kPositive)
-    for (double& value : c.v) value = 0.5 + std::fabs(value);
-  if (family == Family::kOutlier)
-    for (int channel : {1, d / 3, d - 2}) {
-      for (size_t i = channel; i < c.k.size(); i += d) c.k[i] = 0.3 * c.k[i] + 10;
-      for (size_t i = channel; i < c.v.size(); i += d) c.v[i] *= 30;
-    }
-  if (family == Family::kAscending)
-    for (int32_t j = 0; j < m; ++j)
-      for (int32_t t = 0; t < d; ++t) c.k[static_cast<size_t>(j) * d + t] += 12.0 * j / m * c.q[t];
-  c.store();
-  return c;
-}
 
 enum class Mutant {
   kNone,
@@ -149,7 +25,18 @@ enum class Mutant {
   kLse2,
   kSwapV,
   kLastDim,
-  kTailKeys
+  kTailKeys,
+  kPTruncated,
+  kExpCoarse,      // relative error 2^-10
+  kScoresBf16,     // S rounded to bf16
+  kValueScale,     // V scale 0.4 % too large
+  kOutputPerTile,  // O accumulator rounded to bf16 after every tile
+  kPartialBf16,
+  kRowSumMissesKey,
+  kRowSumFromRoundedP,
+  kPartialLseBf16,
+  kPCoarse,  // P in e4m3
+  kKeyTwice
 };
 
 struct Emulation {
@@ -215,12 +102,13 @@ class Emulator {
       for (size_t i = 0; i < width / 2; ++i) lanes[i] += lanes[width - 1 - i];
     return lanes[0];
   }
-  float exponential(float x) const {  // natural, with the declared relative error
+  float exponential(float x) const { return exponential(x, a_.exp_relative_error); }
+  float exponential(float x, double relative) const {  // natural, with the declared relative error
+    if (mutant_ == Mutant::kExpCoarse) relative = 0x1p-10;
     if (x < -87.0f) return 0.0f;
     const uint32_t bits = std::bit_cast<uint32_t>(x);
     const double noise = 2 * random_.uniform(bits) - 1;
-    return static_cast<float>(std::exp(static_cast<double>(x)) *
-                              (1 + (x == 0 ? 0 : 0.9) * a_.exp_relative_error * noise));
+    return static_cast<float>(std::exp(static_cast<double>(x)) * (1 + (x == 0 ? 0 : 0.9) * relative * noise));
   }
   float capped(float x) const {
     if (p_.softcap <= 0) return x;
@@ -228,10 +116,16 @@ class Emulator {
     return p_.softcap * static_cast<float>(std::tanh(static_cast<double>(x / p_.softcap)) *
                                            (1 + 0.9 * a_.tanh_relative_error * noise));
   }
-  double round_p(float x) const {
+  // As an integer number of quanta for int8, otherwise the value itself.
+  double round_p(float x, float quanta) const {
+    if (mutant_ == Mutant::kPCoarse) return round_to(ASSAY_FP8_E4M3, x);
     if (a_.p_format == ASSAY_FP32 || a_.p_format == ASSAY_FORMAT_NONE) return x;
-    if (a_.p_format == ASSAY_INT8) return std::nearbyint(127.0 * x) / 127.0;
-    if (!a_.p_truncated) return round_to(a_.p_format, x);
+    if (a_.p_format == ASSAY_INT8) {
+      const float q = x * quanta;
+      return std::min(127.0, a_.p_truncated ? std::trunc(static_cast<double>(q)) : std::nearbyint(q));
+    }
+    if (!a_.p_truncated && mutant_ != Mutant::kPTruncated)
+      return round_to(a_.p_format, x, Overflow::kSaturate);
     const FormatInfo& f = format_info(a_.p_format);
     return x == 0 ? 0 : chop(x, std::max(exponent(x), f.min_exponent), f.mantissa_bits);
   }
@@ -241,7 +135,31 @@ class Emulator {
     if (mutant_ == Mutant::kDropKey && j == std::min(victim_, position)) return false;
     const int shortened = mutant_ == Mutant::kWindowShort ? 1 : 0;
     if (p_.window_left >= 0 && j < position - p_.window_left + shortened) return false;
+    if (p_.window_right >= 0 && j > position + p_.window_right) return false;
+    if (p_.chunk > 0 && (j > position || (position >= 0 && j / p_.chunk != position / p_.chunk)))
+      return false;
+    if (p_.mask == ASSAY_MASK_TREE) {
+      const int64_t draft = j - (c_.m() - c_.n());
+      return draft < 0 || p_.tree_mask[i * c_.n() + draft] != 0;
+    }
     return p_.mask != ASSAY_MASK_CAUSAL || j <= position;
+  }
+
+  // A dequantised operand element as the kernel's second product or dot product takes it.
+  double operand(const std::vector<double>& codes, const std::vector<float>& scales, int32_t kind,
+                 int64_t heads, int64_t dim, int64_t i) const {
+    if (kind == ASSAY_SCALE_NONE && a_.dequant_format == ASSAY_FORMAT_NONE) return codes[i];
+    const double scale = kind == ASSAY_SCALE_NONE ? 1 : scales[DenseCase::scale_index(kind, i, heads, dim)];
+    if (a_.dequant_format == ASSAY_FORMAT_NONE) return static_cast<float>(codes[i] * scale);
+    if (a_.dequant_replayed) return round_to(a_.dequant_format, codes[i] * scale);
+    // Some rounding: the scale first, as kernels do that multiply in the narrow format.
+    return round_to(a_.dequant_format, codes[i] * round_to(a_.dequant_format, scale));
+  }
+  float bias(int64_t i, int64_t j, int32_t h) const {
+    const int64_t distance = c_.m() - c_.n() + i - j;
+    if (p_.alibi == ASSAY_ALIBI_NONE || distance < 0) return 0;
+    const auto steps = static_cast<float>(distance);
+    return -c_.slopes[h] * (p_.alibi == ASSAY_ALIBI_SQRT ? std::sqrt(steps) : steps);
   }
 
   struct State {
@@ -255,20 +173,42 @@ class Emulator {
     const int32_t d = p_.head_dim_qk, dv = p_.head_dim_v;
     const int64_t m = c_.m();
     const float scale = p_.softmax_scale * (mutant_ == Mutant::kScale ? 1.01f : 1.0f);
-    std::vector<double> q(c_.q.begin() + (i * p_.heads_q + h) * d,
-                          c_.q.begin() + (i * p_.heads_q + h + 1) * d);
+    std::vector<double> q(d);
+    for (int32_t t = 0; t < d; ++t) {
+      const int64_t at = (i * p_.heads_q + h) * d + t;
+      const double code_scale = p_.q_scale == ASSAY_SCALE_NONE
+                                    ? 1
+                                    : c_.q_scale[DenseCase::scale_index(p_.q_scale, at, p_.heads_q, d)];
+      q[t] = static_cast<float>(c_.q[at] * code_scale);
+    }
     const int64_t tile = std::max(1, a_.tile_keys), tiles = (m + tile - 1) / tile;
-    const int64_t splits = std::clamp<int64_t>(a_.splits, 1, std::max<int64_t>(1, tiles));
+    const int64_t splits =
+        a_.split_keys > 0 ? (m + a_.split_keys - 1) / a_.split_keys : std::max(1, a_.splits);
     std::vector<double> weights_lse;
     std::vector<std::vector<double>> parts;
     for (int64_t s = 0; s < splits; ++s) {
       State state;
       state.l.assign(4, 0.0f);
       state.o.assign(dv, 0.0);
-      const int64_t from = tiles * s / splits, to = tiles * (s + 1) / splits;
+      const bool sink_here = p_.sinks && s == 0;
+      if (p_.sinks && a_.sink_first) state.m = c_.sinks[h];
+      const int64_t from = a_.split_keys > 0 ? s * a_.split_keys / tile : tiles * s / splits;
+      const int64_t to =
+          a_.split_keys > 0 ? std::min(tiles, (s + 1) * a_.split_keys / tile) : tiles * (s + 1) / splits;
       for (int64_t n = 0; n < to - from; ++n)
-        step(i, q, scale, (a_.tile_reverse ? to - 1 - n : from + n) * tile, tile, state);
-      const float l = (state.l[0] + state.l[1]) + (state.l[2] + state.l[3]);
+        step(i, h, q, scale, (a_.tile_reverse ? to - 1 - n : from + n) * tile, tile, state);
+      float l = (state.l[0] + state.l[1]) + (state.l[2] + state.l[3]);
+      if (sink_here) {
+        const float sink = c_.sinks[h], top = std::max(state.m, sink);
+        const float offset = static_cast<float>(a_.p_offset_log2 * M_LN2);
+        if (top > state.m) {
+          const float down = state.m == kMinusInf ? 0.0f : exponential(state.m - top);
+          l *= down;
+          for (double& x : state.o) x = static_cast<float>(x) * down;
+          state.m = top;
+        }
+        l += exponential(sink - top + offset);
+      }
       double lse = kMinusInf;
       if (l > 0) {
         const float inverse = 1.0f / l;
@@ -276,11 +216,14 @@ class Emulator {
         lse = static_cast<float>(state.m + std::log(l) - static_cast<float>(a_.p_offset_log2 * M_LN2));
       }
       if (splits > 1) {
+        const int32_t partial = mutant_ == Mutant::kPartialBf16 ? int32_t{ASSAY_BF16} : a_.partial_format;
+        const int32_t partial_lse =
+            mutant_ == Mutant::kPartialLseBf16 ? int32_t{ASSAY_BF16} : a_.partial_lse_format;
         const auto store = [](int32_t format, double x) {
           return format == ASSAY_FORMAT_NONE || std::isinf(x) ? x : round_to(format, x);
         };
-        for (double& x : state.o) x = store(a_.partial_format, x);
-        lse = store(a_.partial_lse_format, lse);
+        for (double& x : state.o) x = store(partial, x);
+        lse = store(partial_lse, lse);
       }
       weights_lse.push_back(lse);
       parts.push_back(state.o);
@@ -302,17 +245,20 @@ class Emulator {
         for (int32_t t = 0; t < dv; ++t)
           o[t] = std::fmaf(w[s] * (1.0f / sum), static_cast<float>(parts[s][t]), static_cast<float>(o[t]));
     }
+    if (mutant_ == Mutant::kValueScale)
+      for (double& x : o) x = static_cast<float>(x) * 1.00390625f;
     if (mutant_ == Mutant::kLse2) lse = static_cast<float>(lse * M_LOG2E);
     out.o.insert(out.o.end(), o.begin(), o.end());
     out.lse.push_back(static_cast<float>(lse));
   }
 
-  void step(int64_t i, const std::vector<double>& q, float scale, int64_t first, int64_t tile,
+  void step(int64_t i, int32_t h, const std::vector<double>& q, float scale, int64_t first, int64_t tile,
             State& state) const {
     const int32_t d = p_.head_dim_qk, dv = p_.head_dim_v;
-    const int64_t m = c_.m(), last = std::min(m, first + tile);
+    const int64_t m = c_.m(), last = std::min(m, first + tile), kv_head = h / p_.group();
     const bool extra = mutant_ == Mutant::kTailKeys && last == m;  // sixteen zero keys behind the end
     std::vector<float> x;
+    std::vector<int64_t> places;
     std::vector<std::vector<double>> values;
     for (int64_t j = first; j < last + (extra ? 16 : 0); ++j) {
       std::vector<double> k(d, 0.0), v(dv, 0.0);
@@ -321,12 +267,18 @@ class Emulator {
         const int64_t key = mutant_ == Mutant::kStaleToken && j == victim_ ? (j + m / 2) % m : j;
         int64_t value = key;
         if (mutant_ == Mutant::kSwapV && m >= 32) value = j < 16 ? j + 16 : j < 32 ? j - 16 : j;
-        std::copy_n(c_.k.begin() + key * d, d, k.begin());
-        std::copy_n(c_.v.begin() + value * dv, dv, v.begin());
+        for (int32_t t = 0; t < d; ++t)
+          k[t] = operand(c_.k, c_.k_scale, p_.k_scale, p_.heads_kv, d, (key * p_.heads_kv + kv_head) * d + t);
+        for (int32_t t = 0; t < dv; ++t)
+          v[t] = operand(c_.v, c_.v_scale, p_.v_scale, p_.heads_kv, dv,
+                         (value * p_.heads_kv + kv_head) * dv + t);
         if (mutant_ == Mutant::kLastDim) k[d - 1] = 0;
       }
-      x.push_back(capped(static_cast<float>(dot(0, q, k, a_.qk)) * scale));
+      double s = dot(0, q, k, a_.qk);
+      if (mutant_ == Mutant::kScoresBf16) s = round_to(ASSAY_BF16, s);
+      x.push_back(capped(static_cast<float>(s) * scale) + bias(i, j, h));
       values.push_back(v);
+      places.push_back(j);
     }
     if (x.empty()) return;
     const float tile_top = *std::max_element(x.begin(), x.end());
@@ -346,19 +298,38 @@ class Emulator {
       ++state.rescales;
     }
     const float offset = static_cast<float>(a_.p_offset_log2 * M_LN2);
-    std::vector<double> p;
+    std::vector<float> e(x.size());
+    float largest = 0;
     for (size_t j = 0; j < x.size(); ++j) {
-      const float e = exponential(x[j] - top + offset);
-      p.push_back(round_p(e));
-      state.l[j % state.l.size()] += a_.row_sum_from_rounded_p ? static_cast<float>(p.back()) : e;
+      const bool poly =
+          a_.exp_poly_every > 0 && (places[j] - first) % a_.exp_poly_every == a_.exp_poly_every - 1;
+      e[j] = exponential(x[j] - top + offset, poly ? a_.exp_poly_relative_error : a_.exp_relative_error);
+      largest = std::max(largest, e[j]);
+    }
+    // int8: codes of P are integers, `quantum` turns their products into values.
+    const bool integer = a_.p_format == ASSAY_INT8;
+    const float quanta = !integer ? 1.0f : a_.p_int8_tile_max ? 127.0f / std::max(largest, 1e-30f) : 127.0f;
+    const float quantum = !integer ? 1.0f : a_.p_int8_tile_max ? largest / 127.0f : 1.0f / 127.0f;
+    std::vector<double> p;
+    const bool rounded_sum = (a_.row_sum_from_rounded_p != 0) != (mutant_ == Mutant::kRowSumFromRoundedP);
+    for (size_t j = 0; j < x.size(); ++j) {
+      p.push_back(round_p(e[j], quanta));
+      if (mutant_ == Mutant::kRowSumMissesKey && places[j] == victim_) continue;
+      if (mutant_ == Mutant::kKeyTwice && places[j] == victim_) p.back() *= 2, e[j] *= 2;
+      state.l[j % state.l.size()] += rounded_sum ? static_cast<float>(p.back()) * quantum : e[j];
     }
     std::vector<double> column(x.size());
     for (int32_t t = 0; t < dv; ++t) {
       for (size_t j = 0; j < x.size(); ++j) column[j] = values[j][t];
-      if (a_.promote_pv)
+      if (integer) {
+        const float sum = static_cast<float>(dot(0, p, column, a_.pv));
+        state.o[t] = std::fmaf(sum, quantum, static_cast<float>(state.o[t]));
+      } else if (a_.promote_pv) {
         state.o[t] = static_cast<float>(state.o[t]) + static_cast<float>(dot(0, p, column, a_.pv));
-      else
+      } else {
         state.o[t] = dot(state.o[t], p, column, a_.pv);
+      }
+      if (mutant_ == Mutant::kOutputPerTile) state.o[t] = round_to(ASSAY_BF16, state.o[t]);
     }
   }
 

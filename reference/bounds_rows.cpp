@@ -7,6 +7,9 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/bounds_rounding.hpp"
+#include "reference/formats.hpp"
+
 namespace assay {
 
 int64_t row_position(const Problem& p, RowId id) {
@@ -33,7 +36,23 @@ double position_bias(const Problem& p, double slope, int64_t distance) {
                                                : static_cast<double>(distance));
 }
 
-RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, int32_t head) {
+int32_t replayed_dequant(const assay_arithmetic& a) {
+  return a.dequant_replayed ? a.dequant_format : int32_t{ASSAY_FORMAT_NONE};
+}
+
+void round_all(int32_t format, int64_t count, double* values) {
+  if (format == ASSAY_FORMAT_NONE) return;
+  const FormatInfo& info = format_info(format);
+  PRounding r;
+  r.mantissa_bits = info.mantissa_bits;
+  r.min_exponent = info.min_exponent;
+  r.largest = info.max_finite;
+  for (int64_t i = 0; i < count; ++i)
+    values[i] = std::copysign(rounding::to_float(r, std::fabs(values[i])).value, values[i]);
+}
+
+RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, int32_t head,
+                     int32_t dequant) {
   const KeyInterval keys = key_interval(p, id);
   const int64_t count = keys.end - keys.begin, position = row_position(p, id);
   const int64_t context = p.requests[id.request].context_len();
@@ -44,6 +63,7 @@ RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, 
   row.s.assign(count, 0.0);
   row.a.assign(count, 0.0);
   row.bias.assign(count, 0.0);
+  row.r.assign(count, 0.0);
   std::vector<double> q(p.head_dim_qk), k(p.head_dim_qk);
   operands.q(id, head, q.data());
   for (double value : q) {
@@ -57,14 +77,17 @@ RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, 
         !operands.tree_visible(id.request, id.row, static_cast<int32_t>(key - context)))
       continue;
     operands.k(id.request, static_cast<int32_t>(key), head / p.group(), k.data());
-    double dot = 0, absolute = 0;
+    round_all(dequant, p.head_dim_qk, k.data());
+    double dot = 0, absolute = 0, square = 0;
     for (int32_t d = 0; d < p.head_dim_qk; ++d) {
       dot += q[d] * k[d];
       absolute += std::fabs(q[d] * k[d]);
+      square += q[d] * k[d] * (q[d] * k[d]);
       row.k_max = std::max(row.k_max, std::fabs(k[d]));
     }
     row.s[i] = p.softmax_scale * dot;
     row.a[i] = std::fabs(p.softmax_scale) * absolute;
+    row.r[i] = std::fabs(p.softmax_scale) * std::sqrt(square);
     row.bias[i] = position_bias(p, slope, position - key);
     row.x[i] = (p.softcap > 0 ? p.softcap * std::tanh(row.s[i] / p.softcap) : row.s[i]) + row.bias[i];
     ++row.keys;

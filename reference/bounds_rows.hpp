@@ -28,10 +28,18 @@ struct RowScores {
   std::vector<double> s;     // scaled dot product
   std::vector<double> a;     // softmax_scale * sum |q k|
   std::vector<double> bias;  // position bias inside x
+  std::vector<double> r;     // softmax_scale * sqrt(sum (q k)^2)
   double query_sum = 0;      // softmax_scale * sum |q|
   double q_max = 0, k_max = 0;
   int64_t keys = 0, span = 0;
 };
-RowScores row_scores(const Problem&, const OperandReader&, RowId, int32_t head);
+// `dequant`: K is rounded to this format first (ASSAY_FORMAT_NONE: not at all).
+RowScores row_scores(const Problem&, const OperandReader&, RowId, int32_t head,
+                     int32_t dequant = ASSAY_FORMAT_NONE);
+
+// The format that the reference rounds K and V to after dequantisation: that of a kernel which promises to do
+// so in one rounding (assay_arithmetic::dequant_replayed), otherwise ASSAY_FORMAT_NONE.
+int32_t replayed_dequant(const assay_arithmetic&);
+void round_all(int32_t format, int64_t count, double* values);
 
 }  // namespace assay

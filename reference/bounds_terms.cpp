@@ -82,7 +82,15 @@ double ErrorModel::chain(const assay_accumulator& acc, int64_t products, int64_t
 }
 
 ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a)
-    : arithmetic_(a), max_kv_len_(p.max_kv_len()), alibi_(p.alibi != ASSAY_ALIBI_NONE) {
+    : arithmetic_(a),
+      max_kv_len_(p.max_kv_len()),
+      alibi_(p.alibi != ASSAY_ALIBI_NONE),
+      capped_(p.softcap > 0),
+      tiles_known_(a.order_declared != 0 && a.tile_keys > 0) {
+  // Parts of a fixed size: as many as the longest request has.
+  if (a.split_keys > 0)
+    arithmetic_.splits = static_cast<int32_t>(
+        std::max<int64_t>(std::max(1, a.splits), ceil_div(std::max(1, p.max_kv_len()), a.split_keys)));
   const bool q_scaled = p.q_scale != ASSAY_SCALE_NONE, k_scaled = p.k_scale != ASSAY_SCALE_NONE,
              v_scaled = p.v_scale != ASSAY_SCALE_NONE;
   const int32_t d = p.head_dim_qk;
@@ -94,7 +102,11 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a)
   growth_qk_ = chain(a.qk, d, d, a.qk.kind == ASSAY_ACC_BLOCK ? 0 : 1);
   dot_ = gamma_bound(growth_qk_ + elementwise * kUnit) + a.q_rounding;
   double eta = 0;
-  const double k_rounding = dequant_roundoff(p.k_format, p.k_scale, a.dequant_format, eta);
+  // A replayed dequantisation is part of the operands, not an error.
+  const int32_t dequant = a.dequant_replayed ? int32_t{ASSAY_FORMAT_NONE} : a.dequant_format;
+  const double k_rounding = dequant_roundoff(p.k_format, p.k_scale, dequant, eta);
+  k_rounding_ = k_rounding;
+  elementwise_ = elementwise;
   dot_ = dot_ + k_rounding + dot_ * k_rounding;
   dot_query_ = eta;
   if (a.qk.kind == ASSAY_ACC_BLOCK && (has_subnormal_gap(p.q_format) || has_subnormal_gap(p.k_format)))
@@ -114,13 +126,30 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a)
     p_eta_ = truncation * info.half_subnormal;
   }
   p_eta_ = std::max(p_eta_, kTiny);
+  p_rounding_.narrow = a.p_format == ASSAY_INT8 || p_relative_ > 0;
+  p_rounding_.integer = a.p_format == ASSAY_INT8;
+  p_rounding_.tile_max = p_rounding_.integer && a.p_int8_tile_max;
+  p_rounding_.truncated = a.p_truncated != 0;
+  p_rounding_.relative = p_relative_;
+  p_rounding_.eta = p_eta_;
+  p_rounding_.largest = 1e300;
+  if (p_relative_ > 0) {
+    const FormatInfo& info = format_info(a.p_format);
+    p_rounding_.mantissa_bits = info.mantissa_bits;
+    p_rounding_.min_exponent = info.min_exponent;
+    p_rounding_.largest = info.max_finite;
+  }
 
-  // V.
-  v_relative_ = dequant_roundoff(p.v_format, p.v_scale, a.dequant_format, v_eta_) + (v_scaled ? kUnit : 0);
+  // V; in MLA it is the first part of K's vector, under K's scale.
+  const bool shared = p.op == ASSAY_OP_PAGED && p.layout == ASSAY_LAYOUT_MLA;
+  v_relative_ =
+      dequant_roundoff(shared ? p.k_format : p.v_format, shared ? p.k_scale : p.v_scale, dequant, v_eta_) +
+      ((shared ? k_scaled : v_scaled) ? kUnit : 0);
 }
 
 int64_t ErrorModel::part(int64_t span) const {
   if (arithmetic_.splits <= 1) return span;
+  if (arithmetic_.split_keys > 0) return std::min<int64_t>(span, arithmetic_.split_keys);
   return std::min(span, 2 * ceil_div(max_kv_len_, arithmetic_.splits) + std::max(1, arithmetic_.tile_keys));
 }
 
@@ -143,10 +172,20 @@ int64_t ErrorModel::updates(int64_t span, int64_t keys, const double* scores, in
       ++records;
       best = std::max(best, x);
     };
-    if (arithmetic_.tile_reverse)
-      for (int64_t j = count; j-- > 0 && records < most;) visit(scores[j]);
-    else
-      for (int64_t j = 0; j < count && records < most; ++j) visit(scores[j]);
+    // Most runs of keys hold no record: their maximum says so without looking at each.
+    constexpr int64_t kRun = 64;
+    const int64_t runs = ceil_div(count, kRun);
+    for (int64_t i = 0; i < runs && records < most; ++i) {
+      const int64_t run = arithmetic_.tile_reverse ? runs - 1 - i : i;
+      const int64_t from = run * kRun, to = std::min(count, from + kRun);
+      double top = kInvisible;
+      for (int64_t j = from; j < to; ++j) top = top < scores[j] ? scores[j] : top;
+      if (top < best - slack) continue;
+      if (arithmetic_.tile_reverse)
+        for (int64_t j = to; j-- > from;) visit(scores[j]);
+      else
+        for (int64_t j = from; j < to; ++j) visit(scores[j]);
+    }
     most = std::min(most, records);
   }
   return most - 1 + (sink ? 1 : 0);
@@ -155,7 +194,7 @@ int64_t ErrorModel::updates(int64_t span, int64_t keys, const double* scores, in
 ErrorTerms ErrorModel::terms(const RowShape& row) const {
   const assay_arithmetic& a = arithmetic_;
   const double u = kUnit;
-  const double eps = a.exp_relative_error;
+  const double eps = largest_eps();
   const double updates = static_cast<double>(row.updates);
   const double lag = std::max(0.0, a.rescale_lag_log2) * M_LN2, offset = std::fabs(a.p_offset_log2) * M_LN2;
   const bool splits = a.splits > 1;
@@ -204,13 +243,18 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
     grown = chain(a.pv, keys, span, tile_count);
   }
   t.growth = std::max(grown, growth_qk_);
+  t.chain = gamma_bound(grown);
+  t.rescales = gamma_bound(updates * u);
+  t.v_relative = v_relative_;
+  t.updates = updates;
   whole += updates * u;
-  t.pv = gamma_bound(grown) + gamma_bound(whole);
+  t.pv = t.chain + gamma_bound(whole);
   t.pv = (1 + t.pv) * (1 + v_relative_) - 1;
   t.absolute = v_eta_;
   if (splits) {
     const bool fp32 = a.partial_format == ASSAY_FORMAT_NONE || a.partial_format == ASSAY_FP32;
-    t.pv += (fp32 ? u : format_info(a.partial_format).unit_roundoff) + (a.splits + 2) * u;
+    t.parts = (fp32 ? u : format_info(a.partial_format).unit_roundoff) + (a.splits + 2) * u;
+    t.pv += t.parts;
     if (!fp32) t.absolute += format_info(a.partial_format).half_subnormal;
   }
   t.pv *= 1 + t.p_relative;
@@ -224,9 +268,95 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   t.absolute_v += flushed;
 
   const int64_t sums = a.row_sum_chain > 0 ? std::min<int64_t>(a.row_sum_chain, keys) : keys;
-  t.theta = gamma_bound((static_cast<double>(sums) + 4 + updates + (splits ? a.splits + 2 : 0)) * u);
+  t.chain_length = static_cast<double>(sums) + 4 + updates + (splits ? a.splits + 2 : 0);
+  t.theta = gamma_bound(t.chain_length * u);
   t.quotient = kReciprocal + 2 * u + (a.pv.kind == ASSAY_ACC_INT32 ? 2 * u : 0);
   return t;
+}
+
+RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) const {
+  const assay_arithmetic& a = arithmetic_;
+  const double u = kUnit, third = 1.0 / 3;
+  const double lag = std::max(0.0, a.rescale_lag_log2) * M_LN2, offset = std::fabs(a.p_offset_log2) * M_LN2;
+  RandomTerms z;
+  if (a.qk.kind == ASSAY_ACC_FMA) {
+    // Each of `length` additions per lane rounds a partial sum; lanes share C^2 between them.
+    z.dot_variance = growth_qk_ * u * third;
+  } else if (a.qk.kind == ASSAY_ACC_BLOCK) {
+    const double f = std::ldexp(1.0, -a.qk.fraction_bits), m = std::ldexp(1.0, -a.qk.mantissa_bits);
+    const double steps = growth_qk_ / (m + (a.qk.block + 1) * f);
+    // Truncation has half its size as mean; products of one block need not differ in sign.
+    z.dot_systematic = 0.5 * steps * (m + (a.qk.block + 0.5) * f);
+    z.dot_variance = steps * (m * m + (a.qk.block + 1) * f * f) / 12;
+  }
+  z.dot_variance += elementwise_ * u * u * third / 2;
+  // Q's rounding is common to all keys, and K's takes few values where codes are few: no averaging over keys.
+  // A sum of d independent errors stays below kLambda / sqrt 3 of its scale; eight classes of codes below 3.
+  z.dot_systematic += a.q_rounding * kLambda / std::sqrt(6.0) + 2.4 * k_rounding_;
+  if (capped_ || alibi_) z.factor = 3 * u;
+  z.score_variance = score_ * u * third;
+  if (capped_) {
+    z.cap_systematic = std::max(a.tanh_relative_error, 2 * u);
+    z.cap_variance = 5 * u * u * third;
+  }
+  if (alibi_) z.bias_variance = 9 * u * u * third;
+  // (|s| + |x| + |b|)^2 <= 2 (2 |s| + 2 top)^2 + 8 distance^2.
+  z.farther = kLambda * std::sqrt(8 * z.bias_variance);
+  z.fixed_systematic = dot_query_ * row.query_sum + dot_corner_ * row.corner +
+                       2 * kTiny * (row.query_sum + static_cast<double>(row.keys > 0));
+  z.fixed_variance = 2 * u * u * (lag + offset) * (lag + offset);
+  z.distance_systematic = 3 * u;  // the rounded factor scale log2(e)
+  z.distance_variance = 2 * u * u;
+  z.eps = largest_eps();
+  z.tile_shared = z.eps + 4 * u + 2 * u * row.top;
+  z.top_rounding = u * row.top;
+  if (a.splits > 1) {
+    const bool fp32 = a.partial_lse_format == ASSAY_FORMAT_NONE || a.partial_lse_format == ASSAY_FP32;
+    const double unit = fp32 ? 3 * u : format_info(a.partial_lse_format).unit_roundoff + 2 * u;
+    z.merge = unit * std::max(row.lse_abs, row.top) + kLogAbsolute + z.eps;
+  }
+  z.theta_sigma = u * std::sqrt(t.chain_length) / 3;
+  z.quotient = t.quotient;
+  z.v_relative = v_relative_;
+  z.partial = t.parts;
+  z.argument = 6 * u;
+  return z;
+}
+
+GroupTerms ErrorModel::group(int64_t keys, int64_t tiles) const {
+  const assay_accumulator& acc = arithmetic_.pv;
+  const double u = kUnit, n = static_cast<double>(keys), count = static_cast<double>(tiles);
+  const bool apart = arithmetic_.promote_pv != 0 || acc.kind == ASSAY_ACC_INT32;
+  GroupTerms g;
+  if (apart) {
+    // What happens inside a tile is bounded by its sum p|v| (ErrorTerms::chain); here the tiles are added.
+    g.hard_c = count * u * (acc.kind == ASSAY_ACC_INT32 ? 3 : 1);
+    g.variance_c = count * u * u;
+  }
+  if (acc.kind == ASSAY_ACC_FMA) {
+    const int64_t lanes = std::max(1, acc.block);
+    const double rounds = n / static_cast<double>(lanes) + count * (2 + log2_ceil(lanes));
+    if (apart)
+      g.variance_m = rounds * u * u / 3;
+    else
+      g.hard_c = n * u, g.variance_c = rounds * u * u / 3;
+  } else if (acc.kind == ASSAY_ACC_BLOCK) {
+    const double f = std::ldexp(1.0, -acc.fraction_bits), m = std::ldexp(1.0, -acc.mantissa_bits);
+    const int64_t tile = std::max(1, arithmetic_.tile_keys);
+    // A tile may begin inside a block of keys and end in another.
+    const double steps =
+        std::min(n / acc.block + 2 * count, count * static_cast<double>(ceil_div(tile, acc.block)));
+    double& first = apart ? g.systematic_m : g.systematic_c;
+    first = 0.5 * steps * m;
+    (apart ? g.variance_m : g.variance_c) += steps * m * m / 12;
+    g.systematic_m += 0.5 * steps * (acc.block + 0.5) * f;
+    g.variance_m += steps * (acc.block + 1) * f * f / 12;
+    if (!apart) {
+      g.hard_c = steps * m;
+      g.hard_m = steps * (acc.block + 1) * f;
+    }
+  }
+  return g;
 }
 
 }  // namespace assay

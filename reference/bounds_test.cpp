@@ -6,76 +6,27 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "reference/bounds_classes.hpp"
 #include "reference/bounds_emulator.hpp"
 #include "reference/bounds_terms.hpp"
 
 namespace assay {
 namespace {
 
+using testing::arithmetic;
+using testing::Class;
+using testing::classes;
 using testing::DenseCase;
 using testing::Emulation;
 using testing::Emulator;
 using testing::Family;
 using testing::make_case;
-using testing::Mutant;
+using testing::tensor_core;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-assay_arithmetic arithmetic(int32_t p_format, int32_t lanes, int32_t tile) {
-  assay_arithmetic a = default_arithmetic();
-  a.qk.block = a.pv.block = lanes;
-  a.tile_keys = tile;
-  a.p_format = p_format;
-  a.exp_relative_error = 0x1p-22;
-  return a;
-}
-
-assay_arithmetic tensor_core(int32_t p_format, int32_t tile, int32_t k, int32_t f, int32_t m) {
-  assay_arithmetic a = arithmetic(p_format, 1, tile);
-  a.qk = a.pv = {ASSAY_ACC_BLOCK, k, f, m};
-  return a;
-}
-
-struct Class {
-  const char* name;
-  assay_arithmetic arithmetic;
-};
-
-// Kernels as they are built: plain fp32, SIMD, tensor cores, with splits, lazy rescale, coarse P.
-std::vector<Class> classes() {
-  std::vector<Class> all;
-  all.push_back({"fp32 sequential", arithmetic(ASSAY_FP32, 1, 64)});
-  all.push_back({"fp32 16 lanes", arithmetic(ASSAY_FP32, 16, 32)});
-  all.push_back({"fp32 one tile", arithmetic(ASSAY_FP32, 8, 1 << 20)});
-  Class c{"fp32 reversed, 4 splits", arithmetic(ASSAY_FP32, 4, 16)};
-  c.arithmetic.tile_reverse = 1;
-  c.arithmetic.splits = 4;
-  all.push_back(c);
-  all.push_back({"bf16 P", arithmetic(ASSAY_BF16, 1, 64)});
-  c = {"bf16 P truncated, row sum of rounded P", arithmetic(ASSAY_BF16, 16, 128)};
-  c.arithmetic.p_truncated = 1;
-  c.arithmetic.row_sum_from_rounded_p = 1;
-  all.push_back(c);
-  all.push_back({"bf16 tensor core 16/25/23", tensor_core(ASSAY_BF16, 128, 16, 25, 23)});
-  c = {"bf16 tensor core, lazy rescale, crude exp", tensor_core(ASSAY_BF16, 64, 16, 25, 23)};
-  c.arithmetic.rescale_lag_log2 = 8;
-  c.arithmetic.exp_relative_error = 8.9e-5;
-  all.push_back(c);
-  all.push_back({"fp16 P tensor core 8/24/23", tensor_core(ASSAY_FP16, 64, 8, 24, 23)});
-  c = {"e4m3 P with offset", tensor_core(ASSAY_FP8_E4M3, 64, 32, 25, 23)};
-  c.arithmetic.p_offset_log2 = 8;
-  all.push_back(c);
-  c = {"e4m3 P, 13-bit accumulator, promoted", tensor_core(ASSAY_FP8_E4M3, 64, 32, 13, 13)};
-  c.arithmetic.promote_pv = 1;
-  all.push_back(c);
-  c = {"bf16 partials, bf16 partial LSE", arithmetic(ASSAY_BF16, 4, 16)};
-  c.arithmetic.splits = 8;
-  c.arithmetic.partial_format = c.arithmetic.partial_lse_format = ASSAY_BF16;
-  all.push_back(c);
-  return all;
-}
 
 struct Ratios {
   double o = 0, lse = 0;
@@ -91,92 +42,6 @@ Ratios ratios(const BoundedAttention& b, const Emulation& e) {
   for (size_t i = 0; i < e.lse.size(); ++i)
     r.lse = std::max(r.lse, ratio(e.lse[i], b.value.lse[i], b.lse_bound[i]));
   return r;
-}
-
-TEST(Bounds, HoldForEveryEmulatedClassAndFamilyAndAreNotVacuous) {
-  for (const Class& c : classes()) {
-    Ratios worst;
-    for (int f = 0; f < static_cast<int>(Family::kCount); ++f) {
-      for (const int32_t m : {1, 61, 200}) {
-        const DenseCase data = make_case(static_cast<Family>(f), 4, m, 32, 100 * f + m);
-        const Ratios r = ratios(bounded_attention(data.problem, data.host(), data.rows(), c.arithmetic),
-                                Emulator(data, c.arithmetic).run());
-        EXPECT_LE(r.o, 1) << c.name << ", family " << f << ", keys " << m;
-        EXPECT_LE(r.lse, 1) << c.name << ", family " << f << ", keys " << m;
-        worst = {std::max(worst.o, r.o), std::max(worst.lse, r.lse)};
-      }
-    }
-    // A bound fifty times too wide would prove little.
-    EXPECT_GE(worst.o, 0.02) << c.name;
-    EXPECT_GE(worst.lse, 0.02) << c.name;
-    std::printf("  %-42s largest error/bound: O %.2f  LSE %.2f\n", c.name, worst.o, worst.lse);
-  }
-}
-
-TEST(Bounds, HoldWithWindowAndMoreRowsThanKeys) {
-  for (const Class& c : classes()) {
-    DenseCase data = make_case(Family::kNormal, 40, 33, 16, 5);
-    data.problem.window_left = 9;
-    data.store();
-    const BoundedAttention b = bounded_attention(data.problem, data.host(), data.rows(), c.arithmetic);
-    const Emulation e = Emulator(data, c.arithmetic).run();
-    const Ratios r = ratios(b, e);
-    EXPECT_LE(r.o, 1) << c.name;
-    EXPECT_LE(r.lse, 1) << c.name;
-    // The first seven rows see nothing: exact.
-    for (int i = 0; i < 7 * 2; ++i) {
-      EXPECT_EQ(b.value.lse[i], -kInf);
-      EXPECT_EQ(b.lse_bound[i], 0);
-      EXPECT_EQ(b.o_bound[i * 16], 0);
-    }
-    EXPECT_GT(b.lse_bound[7 * 2], 0);
-  }
-}
-
-// Share of trials in which O or the LSE leaves the bound somewhere.
-struct Detection {
-  double o = 0, lse = 0;
-};
-Detection detect(const assay_arithmetic& a, Mutant mutant, int32_t m, int32_t window = -1) {
-  constexpr int kTrials = 3;
-  Detection found;
-  for (int trial = 0; trial < kTrials; ++trial) {
-    DenseCase data = make_case(Family::kNormal, 4, m, 64, 900 + trial);
-    data.problem.window_left = window;
-    const Ratios r = ratios(bounded_attention(data.problem, data.host(), data.rows(), a),
-                            Emulator(data, a, mutant, trial).run());
-    found.o += (r.o > 1) / static_cast<double>(kTrials);
-    found.lse += (r.lse > 1) / static_cast<double>(kTrials);
-  }
-  return found;
-}
-
-TEST(Bounds, RejectMistakesInShortContexts) {
-  for (const assay_arithmetic& a : {arithmetic(ASSAY_BF16, 1, 64), tensor_core(ASSAY_BF16, 64, 16, 25, 23),
-                                    arithmetic(ASSAY_FP32, 16, 32)}) {
-    for (const int32_t m : {61, 512}) {
-      SCOPED_TRACE(fmt::format("P format {}, keys {}", a.p_format, m));
-      const auto expect = [&](Mutant mutant, bool by_o, bool by_lse, int32_t window = -1) {
-        const Detection found = detect(a, mutant, m, window);
-        if (by_o) {
-          EXPECT_EQ(found.o, 1) << "mutant " << static_cast<int>(mutant);
-        }
-        if (by_lse) {
-          EXPECT_EQ(found.lse, 1) << "mutant " << static_cast<int>(mutant);
-        }
-      };
-      const Detection none = detect(a, Mutant::kNone, m);
-      EXPECT_EQ(none.o, 0);
-      EXPECT_EQ(none.lse, 0);
-      for (const Mutant mutant : {Mutant::kDropKey, Mutant::kStaleToken, Mutant::kTailKeys, Mutant::kLastDim})
-        expect(mutant, true, true);
-      expect(Mutant::kScale, false, true);
-      expect(Mutant::kLse2, false, true);
-      expect(Mutant::kSwapV, true, false);
-      expect(Mutant::kWindowShort, true, true, 40);
-      if (m > 2 * a.tile_keys) expect(Mutant::kNoRescale, true, false);
-    }
-  }
 }
 
 // ---- the matrix form against the element-wise form, over every rule and every declaration.
@@ -229,25 +94,61 @@ assay_arithmetic random_arithmetic(uint64_t seed) {
   if (pick(4) == 0) a.rescale_lag_log2 = 8;
   if (pick(4) == 0) a.p_offset_log2 = 8;
   if (pick(4) == 0) a.q_rounding = 0x1p-9;
+  if (a.tile_keys > 0 && pick(4) > 0) a.order_declared = 1;
+  if (pick(4) == 0) a.sink_first = 1;
+  if (pick(4) == 0) a.split_keys = 2 * a.tile_keys;
+  if (pick(4) == 0) a.p_int8_tile_max = 1;
+  if (pick(4) == 0) a.exp_poly_every = 4, a.exp_poly_relative_error = 1e-4;
   return a;
 }
 
-TEST(Bounds, MatrixFormIsNeverBelowTheElementwiseForm) {
-  double largest = 0;
+// Matrix form over element-wise form.
+struct Comparison {
+  std::vector<double> ratios;
+  void add(double fast, double slow, const std::string& what) {
+    if (std::isinf(slow) || slow == 0) return;
+    ASSERT_GE(fast, slow * (1 - 1e-6)) << what;
+    if (std::isfinite(fast)) ratios.push_back(fast / slow);
+  }
+  double median() {
+    if (ratios.empty()) return 0;
+    std::nth_element(ratios.begin(), ratios.begin() + static_cast<int64_t>(ratios.size() / 2), ratios.end());
+    return ratios[ratios.size() / 2];
+  }
+};
+
+TEST(Bounds, MatrixFormIsNeverBelowTheElementwiseFormNorFarAbove) {
+  Comparison d, p, r, lse, lse_p;
+  int64_t declined_fast = 0, declined_slow = 0, rows = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const DenseCase c = random_rules(seed);
     const assay_arithmetic a = random_arithmetic(seed);
     const BoundedAttention fast = bounded_attention(c.problem, c.host(), c.rows(), a);
     const BoundedAttention slow = bounded_attention_elementwise(c.problem, c.host(), c.rows(), a);
     const AttentionResult truth = attention_simple(c.problem, c.host(), c.rows());
+    const std::string what = fmt::format(
+        "seed {}: P format {}, tile {}, declared {}, splits {} of {}, row sum of rounded P {}, accumulator "
+        "{} "
+        "apart {}, reverse {}, lag {}, mask {}",
+        seed, a.p_format, a.tile_keys, a.order_declared, a.splits, a.split_keys, a.row_sum_from_rounded_p,
+        a.pv.kind, a.promote_pv, a.tile_reverse, a.rescale_lag_log2, c.problem.mask);
     double v_max = 0;
     for (double v : c.v) v_max = std::max(v_max, std::fabs(v));
+    declined_fast += fast.p_declined;
+    declined_slow += slow.p_declined;
+    rows += static_cast<int64_t>(truth.lse.size());
+    ASSERT_EQ(fast.r_applied, slow.r_applied) << what;
     for (size_t i = 0; i < truth.o.size(); ++i) {
-      ASSERT_NEAR(fast.value.o[i], truth.o[i], 1e-13 * v_max) << seed;
-      ASSERT_NEAR(slow.value.o[i], truth.o[i], 1e-13 * v_max) << seed;
-      ASSERT_GE(fast.o_bound[i], slow.o_bound[i] * (1 - 1e-6)) << "seed " << seed << " element " << i;
-      if (slow.o_bound[i] > 0 && std::isfinite(fast.o_bound[i]))
-        largest = std::max(largest, fast.o_bound[i] / slow.o_bound[i]);
+      ASSERT_NEAR(fast.value.o[i], truth.o[i], 1e-13 * v_max) << what;
+      ASSERT_NEAR(slow.value.o[i], truth.o[i], 1e-13 * v_max) << what;
+      d.add(fast.o_bound[i], slow.o_bound[i], what + " D");
+      // Where only one of them declined the row, there is nothing to compare.
+      if (std::isfinite(fast.o_bound_p[i])) p.add(fast.o_bound_p[i], slow.o_bound_p[i], what + " P");
+      if (std::isfinite(fast.o_bound_r[i]) && std::isfinite(slow.o_bound_r[i])) {
+        r.add(fast.o_bound_r[i], slow.o_bound_r[i], what + " R");
+        ASSERT_NEAR(fast.o_replayed[i], slow.o_replayed[i], 0.05 * fast.o_bound_r[i]) << what;
+      }
+      if (HasFatalFailure()) return;
     }
     for (size_t i = 0; i < truth.lse.size(); ++i) {
       if (std::isinf(truth.lse[i])) {
@@ -256,24 +157,22 @@ TEST(Bounds, MatrixFormIsNeverBelowTheElementwiseForm) {
         ASSERT_EQ(slow.lse_bound[i], 0);
         continue;
       }
-      ASSERT_NEAR(fast.value.lse[i], truth.lse[i], 1e-13 * (1 + std::fabs(truth.lse[i]))) << seed;
-      ASSERT_GE(fast.lse_bound[i], slow.lse_bound[i] * (1 - 1e-6)) << seed;
-      ASSERT_LE(fast.lse_bound[i], slow.lse_bound[i] * 1.1) << seed;
+      ASSERT_NEAR(fast.value.lse[i], truth.lse[i], 1e-13 * (1 + std::fabs(truth.lse[i]))) << what;
+      lse.add(fast.lse_bound[i], slow.lse_bound[i], what);
+      if (std::isfinite(fast.lse_bound_p[i])) lse_p.add(fast.lse_bound_p[i], slow.lse_bound_p[i], what);
+      if (HasFatalFailure()) return;
     }
     ASSERT_GE(fast.growth, slow.growth * (1 - 1e-12));
   }
-  std::printf("  largest matrix / element-wise bound over all declarations: %.2f\n", largest);
-}
-
-TEST(Bounds, MatrixFormIsAtMostAThirdLargerOnNormalInputs) {
-  for (const Class& c : classes()) {
-    const DenseCase data = make_case(Family::kNormal, 4, 600, 64, 3);
-    const BoundedAttention fast = bounded_attention(data.problem, data.host(), data.rows(), c.arithmetic);
-    const BoundedAttention slow =
-        bounded_attention_elementwise(data.problem, data.host(), data.rows(), c.arithmetic);
-    for (size_t i = 0; i < fast.o_bound.size(); ++i)
-      ASSERT_LE(fast.o_bound[i], 1.33 * slow.o_bound[i]) << c.name;
-  }
+  std::printf("  median of matrix / element-wise bound: D %.2f P %.2f R %.2f LSE %.2f LSE P %.2f\n",
+              d.median(), p.median(), r.median(), lse.median(), lse_p.median());
+  std::printf("  P declined %ld and %ld of %ld\n", static_cast<long>(declined_fast),
+              static_cast<long>(declined_slow), static_cast<long>(rows));
+  EXPECT_LT(d.median(), 1.6);
+  EXPECT_LT(p.median(), 1.8);
+  EXPECT_LT(r.median(), 2);
+  EXPECT_LT(lse.median(), 1.3);
+  EXPECT_LT(lse_p.median(), 1.8);
 }
 
 TEST(Bounds, SinkOnlyAndEmptyRows) {

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a kernel rounds the weights P of its second product, branch-free so that rows are replayed in vector
+// registers. bounds_elementwise.cpp rounds with formats.cpp instead, and the tests compare the two.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+namespace assay {
+
+struct PRounding {
+  bool narrow = false;  // rounded to less than fp32 at all
+  bool integer = false, tile_max = false, truncated = false;
+  int32_t mantissa_bits = 23, min_exponent = -126;
+  double relative = 0;  // |fl(p) - p| <= max(relative p, eta); twice as much when truncated
+  double eta = 0;
+  double largest = 0;  // saturation
+};
+
+struct RoundedP {
+  double value = 0;
+  double spacing = 0;   // of the grid at p
+  double distance = 0;  // of p to the nearest value where the rounding changes
+};
+
+namespace rounding {
+
+constexpr double kRounder = 0x1.8p+52;  // x + kRounder - kRounder is x rounded to an integer, |x| < 2^51
+inline double nearest(double x) { return (x + kRounder) - kRounder; }
+inline double below(double x) {
+  const double n = nearest(x);
+  return n > x ? n - 1 : n;
+}
+
+// p >= 0 in units where the grid is `spacing`.
+inline RoundedP on_grid(double p, double spacing, double inverse, double largest, bool truncated) {
+  const double q = p * inverse;
+  // The largest weight is exactly 1 in a kernel; here it may be an ulp of double less.
+  const double n = truncated ? below(q * (1 + 0x1p-40)) : nearest(q);
+  const double off = n > q ? n - q : q - n;
+  // To nearest the result changes half way between two codes, toward zero at the codes themselves.
+  const double distance = truncated ? std::min(off, 1 - off) : 0.5 - off;
+  return {std::min(n * spacing, largest), spacing, distance * spacing};
+}
+
+// A float format: p >= 0.
+inline RoundedP to_float(const PRounding& r, double p) {
+  const int64_t bias = 1023;
+  // As in on_grid(): a power of two may be an ulp of double less.
+  const int64_t exponent = static_cast<int64_t>(std::bit_cast<uint64_t>(p * (1 + 0x1p-46)) >> 52);
+  const int64_t grid = std::max<int64_t>(exponent, r.min_exponent + bias) - r.mantissa_bits;
+  const double spacing = std::bit_cast<double>(static_cast<uint64_t>(grid) << 52);
+  const double inverse = std::bit_cast<double>(static_cast<uint64_t>(2 * bias - grid) << 52);
+  return on_grid(p, spacing, inverse, r.largest, r.truncated);
+}
+
+// Weight that the rounding of p may move when p itself is off by up to `window`. Near a power of two the grid
+// below is finer than the one at p, so wide windows count as on a boundary.
+inline double flip(const RoundedP& r, double window) {
+  const double distance = window >= 0.2 * r.spacing ? 0.0 : r.distance;
+  if (distance > window) return 0;
+  return r.spacing * (1 + below((window - distance) / r.spacing));
+}
+
+}  // namespace rounding
+}  // namespace assay
