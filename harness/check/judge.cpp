@@ -301,14 +301,14 @@ Verdict Judge::judge(const Backend& backend, const assay_kernel& kernel, const a
       return settle(Outcome::kWrong, "relation", std::move(reason));
     if (binds) return settle(Outcome::kPassed, "", "");
   } else {
-    if (std::string reason = contradicting_bounds(verdict.o, verdict.lse); !reason.empty())
-      return settle(Outcome::kUntrusted, "bounds", std::move(reason));
     m.describe(verdict, reference);
     if (std::string reason = m.aggregate(backend, kernel, reference, verdict); !reason.empty())
       return settle(Outcome::kWrong, verdict.check, std::move(reason));
     if (std::string reason = related(); !reason.empty())
       return settle(Outcome::kWrong, "relation", std::move(reason));
   }
+  if (std::string reason = contradicting_bounds(verdict.o, verdict.lse); !reason.empty())
+    return settle(Outcome::kUntrusted, "bounds", std::move(reason));
   if (!reference.distrust) reference.distrust = distrust(reference.bounded, m.problem, m.host());
   if (!reference.distrust->empty()) return settle(Outcome::kUntrusted, "trust", *reference.distrust);
   return settle(Outcome::kPassed, "", "");
