@@ -228,14 +228,16 @@ int dispatch(int argc, char** argv) {
   CLI::App* mutants = app.add_subcommand(
       "mutants", "score: which planted faults the suites catch, and whether legal kernels pass");
   mutants->add_option("suites", mutants_args.suites, kSuiteHelp)->default_str("correctness");
-  mutants->add_option("--catalogue", mutants_args.catalogue,
-                      "library of planted faults (default: faulty/libassay_faulty.so beside the program)")
+  mutants
+      ->add_option("--catalogue", mutants_args.catalogue,
+                   "library of planted faults (default: faulty/libassay_faulty.so beside the program)")
       ->type_name("PATH");
   mutants
       ->add_option("--filter", mutants_args.filter,
                    "only faults and variants whose name, stage or museum id matches")
       ->type_name("REGEX");
-  mutants->add_option("--seeds", mutants_args.trials, "trials per fault; the first keeps the suites' own seeds")
+  mutants
+      ->add_option("--seeds", mutants_args.trials, "trials per fault; the first keeps the suites' own seeds")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
   mutants->add_option("--jobs", mutants_args.jobs, "processes (default: one per processor)")
@@ -254,10 +256,15 @@ int dispatch(int argc, char** argv) {
   mutants->add_flag("--quick", mutants_args.quick, "one trial of every third fault and variant, cheap cases");
   mutants->add_flag("--quiet", mutants_args.quiet, "no progress");
   mutants->footer(
-      "Exit code 0 when every fault that is not a control is killed in every trial, no control is rejected for\n"
+      "Exit code 0 when every fault that is not a control is killed in every trial, no control is rejected "
+      "for\n"
       "its O, no legal variant is rejected and all legal cases were run; 1 otherwise.\nExamples:\n"
-      "  assay mutants\n  assay mutants --quick\n  assay mutants --filter window --seeds 5 --json score.json\n"
+      "  assay mutants\n  assay mutants --quick\n  assay mutants --filter window --seeds 5 --json "
+      "score.json\n"
       "  assay mutants masks --filter '^merge' --legal 0\n  assay mutants --catalogue ./libmine.so");
+
+  ExplainArguments explain_args;
+  CLI::App* explain = add_explain(app, explain_args);
 
   std::vector<std::string> folders;
   std::string merge_out;
@@ -310,6 +317,7 @@ int dispatch(int argc, char** argv) {
   if (kernels->parsed())
     return kernels_args.arithmetic ? arithmetic_command(kernels_args) : kernels_command(kernels_args);
   if (mutants->parsed()) return mutants_command(mutants_args);
+  if (explain->parsed()) return explain_command(explain_args);
   if (merge->parsed()) return merge_command(folders, merge_out, command);
   return report_command(report_folder, report_out);
 }

@@ -9,6 +9,10 @@
 
 #include "harness/run/options.hpp"
 
+namespace CLI {
+class App;
+}
+
 namespace assay {
 
 // The same meaning in every command; the README of this folder lists them.
@@ -58,6 +62,21 @@ struct MutantsArguments {
   bool quick = false, quiet = false;
 };
 int mutants_command(const MutantsArguments&);
+struct ExplainArguments {
+  std::string line, kernel, backend;  // backend empty: cpu, or the catalogue beside the program
+  std::string json, picture;          // files; - is stdout
+  int top = 5;
+  double timeout_s = 60;
+  std::string color_text = "auto";
+  bool score = false;  // over a catalogue, in place of one line
+  std::vector<std::string> suites;
+  std::string filter;
+  uint64_t seed = 1;
+  int jobs = 0;  // 0: one per processor
+  bool quick = false;
+};
+CLI::App* add_explain(CLI::App&, ExplainArguments&);
+int explain_command(const ExplainArguments&);
 int merge_command(const std::vector<std::string>& folders, const std::string& out,
                   const std::vector<std::string>& command);
 int report_command(const std::string& folder, const std::string& out);

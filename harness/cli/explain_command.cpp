@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// assay explain: one failed case in words, as JSON and as a picture; with --score, how often the first cause
+// is the true one over a catalogue of planted faults.
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "harness/base/error.hpp"
+#include "harness/cli/commands.hpp"
+#include "harness/explain/explanation.hpp"
+#include "harness/explain/score.hpp"
+#include "harness/scenario/scenario.hpp"
+
+extern char** environ;
+
+namespace assay {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path program_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+
+fs::path picture_script() {
+  const fs::path program = program_folder();
+  const fs::path candidates[] = {fs::path(ASSAY_SOURCE_DIR) / "scripts/explain_picture.py",
+                                 program / "../scripts/explain_picture.py",
+                                 program / "../share/assay/scripts/explain_picture.py"};
+  for (const fs::path& c : candidates)
+    if (fs::exists(c)) return c;
+  throw InfrastructureError(fmt::format(
+      "scripts/explain_picture.py was not found beside the sources ({}) nor near the program ({}); "
+      "draw it by hand from --json FILE",
+      ASSAY_SOURCE_DIR, program.string()));
+}
+
+void write_text(const std::string& path, const std::string& text, const char* option) {
+  if (path == "-") {
+    fmt::print("{}", text);
+    return;
+  }
+  std::ofstream file(path);
+  file << text;
+  if (!file.flush()) throw InfrastructureError(fmt::format("{} {}: cannot be written", option, path));
+}
+
+void draw(const nlohmann::json& explanation, const std::string& path) {
+  if (!explanation.contains("heat")) {
+    fmt::print(stderr, "no picture: no element is outside its interval, so there is no error to draw\n");
+    return;
+  }
+  const std::string script = picture_script().string();
+  char name[] = "/tmp/assay-explain-XXXXXX";
+  const int fd = mkstemp(name);
+  if (fd < 0) throw InfrastructureError("cannot make a temporary file for the picture");
+  close(fd);
+  const std::string temporary = name;
+  std::ofstream(temporary) << explanation.dump();
+  std::vector<std::string> words = {"python3", script, temporary, path};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  std::fflush(stdout);
+  pid_t child = 0;
+  const int error = posix_spawnp(&child, "python3", nullptr, nullptr, argv.data(), environ);
+  int status = 0;
+  if (error == 0)
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+  fs::remove(temporary);
+  if (error != 0) throw InfrastructureError(fmt::format("python3 cannot be run: {}", strerror(error)));
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    throw InfrastructureError(
+        fmt::format("{} failed; it needs the packages of scripts/requirements.txt", script));
+}
+
+std::string single_line(const std::string& text) {
+  if (text.empty())
+    throw InputError("explain wants one scenario line, such as 'paged window=63 batch=2q1s300'");
+  return text;
+}
+
+bool color_of(const std::string& text) {
+  return use_color(text == "always"  ? Color::kAlways
+                   : text == "never" ? Color::kNever
+                                     : Color::kAuto,
+                   STDOUT_FILENO);
+}
+
+// Of the short form: every n-th fault.
+constexpr int kQuickEvery = 8;
+// Share of planted faults whose true cause must come first.
+constexpr double kExplainGoal = 0.9;
+
+std::atomic<bool> stop_score{false};
+
+int score(const ExplainArguments& a) {
+  ExplainScoreOptions options;
+  options.backend =
+      a.backend.empty() ? (program_folder() / "faulty" / "libassay_faulty.so").string() : a.backend;
+  if (!fs::exists(options.backend))
+    throw InfrastructureError(
+        fmt::format("{} does not exist; build the target assay_faulty, or name a library with "
+                    "a catalogue with --backend PATH",
+                    options.backend));
+  options.filter = a.filter;
+  options.seed = a.seed;
+  options.jobs = a.jobs > 0 ? a.jobs : static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+  if (a.quick) options.every = kQuickEvery;
+  if (!a.suites.empty()) options.suites = a.suites;
+  stop_score = false;
+  struct sigaction action {};
+  action.sa_handler = [](int number) {
+    stop_score = true;
+    signal(number, SIG_DFL);
+  };
+  for (int s : {SIGINT, SIGTERM}) sigaction(s, &action, nullptr);
+  nlohmann::json rows = nlohmann::json::array();
+  std::FILE* text = a.json == "-" ? stderr : stdout;
+  fmt::print(text, "{:<26} {:<30} {:>4}  {:<30} {:>6} {:>6}  {}\n", "fault", "true cause", "rank",
+             "first hypothesis", "misfit", "time s", "line");
+  const ExplainScore s = score_catalogue(
+      options,
+      [&](const ExplainedFault& f) {
+        fmt::print(text, "{:<26} {:<30} {:>4}  {:<30} {:>6.2f} {:>6.1f}  {}\n", f.name, f.cause,
+                   f.rank > 0 ? fmt::format("{}", f.rank) : "-", f.first.empty() ? f.problem : f.first,
+                   f.misfit, f.seconds, f.line);
+        std::fflush(text);
+        rows.push_back({{"fault", f.name},
+                        {"cause", f.cause},
+                        {"rank", f.rank},
+                        {"first", f.first},
+                        {"how", f.how},
+                        {"misfit", f.misfit},
+                        {"seconds", f.seconds},
+                        {"line", f.line},
+                        {"problem", f.problem}});
+      },
+      &stop_score);
+  if (stop_score) {
+    fmt::print(stderr, "stopped by a signal; an accuracy needs all faults, so none is given\n");
+    return kExitIncomplete;
+  }
+  if (!a.json.empty())
+    write_text(a.json,
+               nlohmann::json{{"faults", rows},
+                              {"explained", s.explained},
+                              {"first", s.first},
+                              {"among_three", s.in_three},
+                              {"not_wrong", s.not_wrong},
+                              {"accuracy", s.accuracy()}}
+                       .dump(1) +
+                   "\n",
+               "--json");
+  if (s.not_wrong > 0)
+    fmt::print(text, "{} faults were judged right, or reached, on no line that was tried\n", s.not_wrong);
+  fmt::print(text, "true cause among the first three: {} of {}\n", s.in_three, s.explained);
+  fmt::print(text, "true cause first: {} of {} faults, {:.1f} %\n", s.first, s.explained, 100 * s.accuracy());
+  return s.explained > 0 && s.accuracy() >= kExplainGoal ? kExitOk : kExitWrong;
+}
+
+}  // namespace
+
+CLI::App* add_explain(CLI::App& app, ExplainArguments& a) {
+  CLI::App* explain =
+      app.add_subcommand("explain", "what is wrong in a failed case, and which cause explains it best");
+  explain->add_option("line", a.line, "scenario line in quotes")->type_name("LINE");
+  explain->add_option("--kernel", a.kernel, "name of the kernel")->type_name("NAME");
+  explain->add_option("--backend", a.backend, "installed backend, or path of a library (default: cpu)")
+      ->type_name("NAME|PATH");
+  explain->add_option("--json", a.json, "also write everything as JSON; - is stdout, in place of the text")
+      ->type_name("FILE|-");
+  explain
+      ->add_option("--picture", a.picture,
+                   "heat map of the error over rows and keys (needs python3, matplotlib)")
+      ->type_name("FILE.png");
+  explain->add_option("--top", a.top, "causes to print")->capture_default_str()->check(CLI::Range(1, 200));
+  explain->add_option("--timeout", a.timeout_s, "seconds of one process that calls the kernel")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  explain->add_option("--color", a.color_text, "auto, always or never")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "always", "never"}));
+  auto* score = explain->add_flag(
+      "--score", a.score, "explain every planted fault of a catalogue and count true causes that come first");
+  explain->add_option("--suite", a.suites, "with --score: suites whose lines are used (default: correctness)")
+      ->type_name("NAME")
+      ->needs(score)
+      ->allow_extra_args(false);
+  explain->add_option("--filter", a.filter, "with --score: only faults whose name matches this glob")
+      ->type_name("GLOB")
+      ->needs(score);
+  explain->add_option("--seed", a.seed, "with --score: which lines are tried first")
+      ->capture_default_str()
+      ->needs(score);
+  explain->add_option("--jobs", a.jobs, "with --score: processes (default: one per processor)")
+      ->check(CLI::Range(1, 4096))
+      ->needs(score);
+  explain->add_flag("--quick", a.quick, "with --score: every eighth fault")->needs(score);
+  explain->footer(
+      "Exit code 0 when there is nothing to explain, 1 when something is wrong; with --score 0 when the true "
+      "cause\n"
+      "is first for 90 % of the faults.\nExamples:\n"
+      "  assay explain 'paged h=4/2 d=64 window=63 batch=4q1s200_1q30s90' --kernel paged_window_short \\\n"
+      "      --backend faulty/libassay_faulty.so --picture window.png\n"
+      "  assay explain 'paged batch=2q1s300' --kernel paged_mine --backend ./libmine.so --json why.json\n"
+      "  assay explain --score --jobs 2 --filter 'window*'");
+  return explain;
+}
+
+int explain_command(const ExplainArguments& a) {
+  if (a.score) return score(a);
+  const Scenario scenario = parse_scenario(single_line(a.line));
+  if (a.kernel.empty())
+    throw InputError("explain wants the name of one kernel: --kernel NAME (assay kernels lists them)");
+  const std::string backend = a.backend.empty() ? "cpu" : a.backend;
+  const Problem problem = make_problem(scenario);
+  CaptureOptions options;
+  options.timeout_s = a.timeout_s;
+  const Evidence evidence = capture(print(scenario), problem, backend, a.kernel, options);
+  const Explanation x = explain(evidence);
+  const nlohmann::json json = explanation_json(x, problem);
+  if (a.json != "-")
+    fmt::print("{}", explanation_text(x, problem, static_cast<size_t>(a.top), color_of(a.color_text)));
+  if (!a.json.empty()) write_text(a.json, json.dump(1) + "\n", "--json");
+  if (!a.picture.empty()) draw(json, a.picture);
+  return x.outcome == Outcome::kPassed ? kExitOk : kExitWrong;
+}
+
+}  // namespace assay

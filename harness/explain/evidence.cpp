@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+// See evidence.hpp. One child judges, one makes the series of calls, one makes the call after another
+// problem. A call that kills its child is noted and the series goes on in a fresh one behind it.
+#include "harness/explain/evidence.hpp"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "harness/base/error.hpp"
+#include "harness/explain/child.hpp"
+#include "harness/problem/names.hpp"
+#include "harness/problem/paged_cache.hpp"
+#include "reference/formats.hpp"
+
+namespace assay {
+namespace {
+
+using nlohmann::json;
+
+void fill_buffer(GuardedBuffer& buffer, int32_t format, Poison poison) {
+  const int bytes = format_bytes(format);
+  const bool nan = poison == Poison::kNaN;
+  // Same sizes as the poison of the inputs: far outside the data, finite in fp32.
+  const double low = format == ASSAY_FP32 || format == ASSAY_BF16 ? -0x1p100
+                     : format == ASSAY_INT8                       ? -127.0
+                                                                  : -format_info(format).max_finite / 2;
+  const uint32_t code = nan ? nan_code(format) : encode(format, low);
+  for (int64_t i = 0; i + bytes <= buffer.bytes(); i += bytes)
+    std::memcpy(buffer.payload() + i, &code, bytes);
+}
+
+// Makes calls on one case in this process. The case is built once; every call gets the state it asks for.
+class Caller {
+ public:
+  Caller(const Problem& problem, const Backend& backend, const assay_kernel& kernel)
+      : backend_(backend), kernel_(kernel), inputs_(build_inputs(problem)) {
+    table_low_ = inputs_.buffers[static_cast<int>(Operand::kBlockTable)];
+    if (!table_low_.empty()) {
+      repoison(inputs_, Poison::kLow);
+      const auto& now = inputs_.buffers[static_cast<int>(Operand::kBlockTable)];
+      tails_.assign(now.payload(), now.payload() + now.bytes());
+      repoison(inputs_, Poison::kNaN);
+    }
+    device_case_ = std::make_unique<DeviceCase>(backend_, inputs_, call_workspace_bytes(kernel_, view()));
+  }
+  ~Caller() { call_free_plan(kernel_, plan_); }
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+
+  CallResult plan() { return call_plan(kernel_, view(), device_case_->tensors(), &plan_); }
+
+  json call(Call what) {
+    repoison(inputs_, what == Call::kLow ? Poison::kLow : what == Call::kHigh ? Poison::kHigh : Poison::kNaN);
+    if (what == Call::kScratch) {
+      fill_buffer(buffer(Operand::kO), inputs_.problem.o_format, Poison::kLow);
+      fill_buffer(buffer(Operand::kLse), ASSAY_FP32, Poison::kLow);
+    }
+    if (what == Call::kTails && !tails_.empty())
+      std::copy(tails_.begin(), tails_.end(), buffer(Operand::kBlockTable).payload());
+    device_case_->upload();
+    const CallResult result = call_run(backend_, kernel_, view(), device_case_->tensors(), plan_);
+    json report = {{"call", static_cast<int>(what)}, {"status", result.status}, {"error", result.error}};
+    report["damage"] = joined(device_case_->broken_guards());
+    report["changed"] = joined(device_case_->changed_inputs());
+    if (result.ok()) {
+      report["o"] = json::binary(raw(Operand::kO));
+      report["lse"] = json::binary(raw(Operand::kLse));
+    }
+    return report;
+  }
+
+ private:
+  const assay_problem* view() const { return inputs_.view->get(); }
+  GuardedBuffer& buffer(Operand op) { return inputs_.buffers[static_cast<int>(op)]; }
+  std::vector<uint8_t> raw(Operand op) const {
+    const std::vector<std::byte> bytes = device_case_->download(op);
+    const auto* first = reinterpret_cast<const uint8_t*>(bytes.data());
+    return {first, first + bytes.size()};
+  }
+  static std::string joined(const std::vector<std::string>& parts) {
+    std::string text;
+    for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+    return text;
+  }
+
+  const Backend& backend_;
+  const assay_kernel& kernel_;
+  Inputs inputs_;
+  GuardedBuffer table_low_;
+  std::vector<std::byte> tails_;
+  std::unique_ptr<DeviceCase> device_case_;
+  assay_plan* plan_ = nullptr;
+};
+
+// A case with as many requests and rows, but other lengths and another scale: what a server may have run just
+// before.
+Problem other_problem(const Problem& problem) {
+  Problem other = problem;
+  other.softmax_scale *= 1.5f;
+  for (Request& r : other.requests) {
+    // A tree needs its rows among the keys.
+    const int32_t least = problem.mask == ASSAY_MASK_TREE ? r.q_len : 1;
+    r.kv_len = std::max(std::min(r.kv_len, least), r.kv_len - r.kv_len / 4 - 1);
+    r.shared_with = -1;
+    r.shared_tokens = 0;
+  }
+  other.recipe = InputRecipe::kNormal;
+  if (other.op == ASSAY_OP_PAGED) place_pages(other);
+  return other;
+}
+
+void decode_outputs(const Inputs& inputs, const json& report, CallResultCopy& to) {
+  const Problem& p = inputs.problem;
+  const auto tensor = [&](Operand op, const std::vector<uint8_t>& raw) {
+    assay_tensor t = tensor_of(inputs.tensors, op);
+    const GuardedBuffer& host = inputs.buffers[static_cast<int>(op)];
+    ASSAY_CHECK(static_cast<int64_t>(raw.size()) == host.raw_bytes(), "{} bytes of output, {} expected",
+                raw.size(), host.raw_bytes());
+    if (t.data != nullptr)
+      t.data = const_cast<uint8_t*>(raw.data()) + (static_cast<const std::byte*>(t.data) - host.raw());
+    return t;
+  };
+  const auto& o_raw = report["o"].get_binary();
+  const auto& lse_raw = report["lse"].get_binary();
+  const assay_tensor o = tensor(Operand::kO, o_raw), lse = tensor(Operand::kLse, lse_raw);
+  for (int64_t row = 0; row < p.total_q(); ++row)
+    for (int32_t h = 0; h < p.heads_q; ++h) {
+      for (int32_t d = 0; d < p.head_dim_v; ++d)
+        to.o.push_back(load(o.format, o.data, row * o.stride[0] + h * o.stride[1] + d * o.stride[2]));
+      to.lse.push_back(load(lse.format, lse.data, row * lse.stride[0] + h * lse.stride[1]));
+    }
+}
+
+struct Child {
+  const std::string& backend;
+  const std::string& kernel;
+  const Problem& problem;
+  const CaptureOptions& options;
+
+  // The kernel, inside the child.
+  void with_kernel(const std::function<void(const Backend&, const assay_kernel&)>& work) const {
+    if (options.threads > 0) omp_set_num_threads(options.threads);
+    const Backend loaded = Backend::load(backend);
+    const assay_kernel* found = loaded.find(kernel);
+    if (found == nullptr) throw InputError(fmt::format("backend {} has no kernel {}", loaded.name(), kernel));
+    char error[512] = "";
+    if (loaded.table()->use_device(0, error, sizeof(error)) != ASSAY_OK)
+      throw InfrastructureError(fmt::format("backend {}: {}", loaded.name(), error));
+    work(loaded, *found);
+  }
+
+  void judge(Evidence& evidence) const {
+    const ChildEnd end = run_in_child(
+        [&](const Report& report) {
+          with_kernel([&](const Backend& loaded, const assay_kernel& found) {
+            Judge judge(problem, options.rows_budget);
+            assay_arithmetic a = default_arithmetic();
+            const bool declares = call_arithmetic(found, judge.inputs().view->get(), a);
+            const auto* bytes = reinterpret_cast<const uint8_t*>(&a);
+            report({{"arithmetic", json::binary({bytes, bytes + sizeof(a)})},
+                    {"declares", declares},
+                    {"promises", found.promises}});
+            const Verdict v = judge.judge(loaded, found, loaded.device(0));
+            report({{"outcome", static_cast<int>(v.outcome)}, {"reason", v.reason}});
+          });
+        },
+        [&](const json& r) {
+          if (r.contains("arithmetic")) {
+            const auto& bytes = r["arithmetic"].get_binary();
+            std::memcpy(&evidence.declared, bytes.data(), std::min(bytes.size(), sizeof(evidence.declared)));
+            evidence.declares = r["declares"];
+            evidence.promises = r["promises"];
+          }
+          if (r.contains("outcome")) {
+            evidence.verdict.outcome = static_cast<Outcome>(r["outcome"].get<int>());
+            evidence.verdict.reason = r["reason"];
+          }
+        },
+        options.timeout_s);
+    if (end.fine()) return;
+    evidence.verdict.outcome = end.timed_out ? Outcome::kTimedOut : Outcome::kCrashed;
+    evidence.verdict.reason = "the kernel " + end.text();
+  }
+
+  void calls(Evidence& evidence) const {
+    const std::vector<Call> series = {Call::kFirst, Call::kAgain,   Call::kThird, Call::kLow,
+                                      Call::kHigh,  Call::kScratch, Call::kTails};
+    for (size_t next = 0; next < series.size();) {
+      const size_t from = next;
+      const ChildEnd end = run_in_child(
+          [&](const Report& report) {
+            with_kernel([&](const Backend& loaded, const assay_kernel& found) {
+              Caller caller(problem, loaded, found);
+              if (const CallResult planned = caller.plan(); !planned.ok())
+                throw InfrastructureError("plan: " + planned.error);
+              for (size_t i = from; i < series.size(); ++i) {
+                report({{"starting", i}});
+                report(caller.call(series[i]));
+              }
+            });
+          },
+          [&](const json& r) {
+            if (r.contains("starting"))
+              next = r["starting"];
+            else
+              keep(evidence, r);
+          },
+          options.timeout_s);
+      if (end.fine()) break;
+      CallResultCopy& failed = evidence.calls[static_cast<int>(series[next])];
+      failed.failure = end.text();
+      failed.crashed = true;
+      if (end.error.starts_with("plan: ")) break;
+      ++next;
+    }
+  }
+
+  void after_other(Evidence& evidence) const {
+    const ChildEnd end = run_in_child(
+        [&](const Report& report) {
+          with_kernel([&](const Backend& loaded, const assay_kernel& found) {
+            const Problem other = other_problem(problem);
+            check_problem(other);
+            Caller before(other, loaded, found);
+            if (!before.plan().ok() || !call_supports(found, ProblemView(other).get(), loaded.device(0)).ok())
+              return;
+            before.call(Call::kFirst);
+            Caller caller(problem, loaded, found);
+            if (caller.plan().ok()) report(caller.call(Call::kAfterOther));
+          });
+        },
+        [&](const json& r) { keep(evidence, r); }, options.timeout_s);
+    if (!end.fine()) {
+      evidence.calls[static_cast<int>(Call::kAfterOther)].failure = end.text();
+      evidence.calls[static_cast<int>(Call::kAfterOther)].crashed = end.signal != 0 || end.timed_out;
+    }
+  }
+
+  // The parent has no inputs yet, so raw bytes are kept as they came.
+  void keep(Evidence& evidence, const json& report) const {
+    raw_[report["call"].get<int>()] = report;
+    CallResultCopy& to = evidence.calls[report["call"].get<int>()];
+    to.made = report["status"] == ASSAY_OK;
+    to.failure = report["error"];
+    to.damage = report["damage"];
+    to.changed = report["changed"];
+  }
+  mutable json raw_[kCallCount];
+};
+
+}  // namespace
+
+std::string_view call_name(Call c) {
+  constexpr std::string_view kNames[] = {"first call",        "second call",
+                                         "third call",        "low poison",
+                                         "high poison",       "other scratch contents",
+                                         "other table tails", "call after another problem"};
+  return kNames[static_cast<int>(c)];
+}
+
+HostOperands Evidence::operands(bool of_low) const {
+  const Inputs& in = of_low ? low : nan;
+  return {&in.tensors, in.q_scale_host, in.k_scale_host, in.v_scale_host};
+}
+
+int64_t Evidence::packed_row(const Cell& c) const { return first_rows[c.request] + c.row; }
+
+double Evidence::got(Call which, const Cell& c, int32_t dim) const {
+  const CallResultCopy& from = call(which);
+  const int64_t slot = packed_row(c) * problem.heads_q + c.head;
+  return dim < 0 ? from.lse[slot] : from.o[slot * problem.head_dim_v + dim];
+}
+
+Evidence capture(const std::string& line, const Problem& problem, const std::string& backend,
+                 const std::string& kernel, const CaptureOptions& options) {
+  check_problem(problem);
+  Evidence evidence;
+  evidence.line = line;
+  evidence.kernel_name = kernel;
+  evidence.problem = problem;
+  evidence.declared = default_arithmetic();
+  // Loading runs nothing of a kernel; a wrong path or name is the user's affair, not evidence.
+  const Backend loaded = Backend::load(backend);
+  if (loaded.find(kernel) == nullptr) {
+    std::string names;
+    for (const assay_kernel* k : loaded.kernels()) {
+      if (names.size() > 300) {
+        names += ", ...";
+        break;
+      }
+      names += (names.empty() ? "" : ", ") + std::string(k->name);
+    }
+    throw InputError(
+        fmt::format("backend {} has no kernel {}; accepted is one of: {}", loaded.name(), kernel, names));
+  }
+  const Child child{backend, kernel, problem, options, {}};
+  // Children first: after this the process may have OpenMP threads.
+  child.judge(evidence);
+  const Outcome outcome = evidence.verdict.outcome;
+  if (outcome == Outcome::kUnsupported) return evidence;
+  child.calls(evidence);
+  child.after_other(evidence);
+
+  evidence.first_rows = problem.cu_q();
+  evidence.nan = build_inputs(problem);
+  evidence.low = build_inputs(problem, Poison::kLow);
+  for (int i = 0; i < kCallCount; ++i)
+    if (evidence.calls[i].made) decode_outputs(evidence.nan, child.raw_[i], evidence.calls[i]);
+  const RowSelection rows = select_rows(problem, options.rows_budget);
+  evidence.bounded = bounded_attention(problem, evidence.operands(false), rows.rows, evidence.declared);
+  evidence.row_of.assign(problem.total_q(), -1);
+  for (size_t n = 0; n < rows.rows.size(); ++n)
+    evidence.row_of[evidence.first_rows[rows.rows[n].request] + rows.rows[n].row] = static_cast<int64_t>(n);
+  return evidence;
+}
+
+}  // namespace assay

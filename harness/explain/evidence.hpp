@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is known about a kernel on a case before anybody guesses: the verdict, and its outputs from a few
+// calls that differ in one thing each (what unused memory, scratch memory and table tails hold; what was
+// called before). All calls happen in child processes, so that crashes are evidence too.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/check/verdict.hpp"
+#include "harness/device/backend.hpp"
+#include "harness/explain/rules.hpp"
+#include "harness/input/inputs.hpp"
+
+namespace assay {
+
+enum class Call : int {
+  kFirst,       // first call of a process; NaN in unused memory, scratch and outputs
+  kAgain,       // the same once more
+  kThird,       // and once more
+  kLow,         // low finite poison everywhere
+  kHigh,        // high finite poison everywhere
+  kScratch,     // as kFirst, but scratch and outputs hold the low poison
+  kTails,       // as kFirst, but the tails of page tables hold an unused block
+  kAfterOther,  // in a process of its own, after a call with other lengths and another scale
+};
+inline constexpr int kCallCount = 8;
+std::string_view call_name(Call);
+
+struct CallResultCopy {
+  bool made = false;      // it returned ASSAY_OK
+  std::string failure;    // else: how it ended
+  bool crashed = false;   // ... by taking the process down
+  std::string damage;     // guards
+  std::string changed;    // inputs
+  std::vector<double> o;  // [total_q, heads_q, head_dim_v], decoded
+  std::vector<double> lse;
+};
+
+struct Evidence {
+  std::string line, kernel_name;
+  Problem problem;
+  Inputs nan, low;  // the operands under two poisons
+  assay_arithmetic declared{};
+  bool declares = false;
+  uint32_t promises = 0;
+  Verdict verdict;
+  CallResultCopy calls[kCallCount];
+  BoundedAttention bounded;     // of the judged rows
+  std::vector<int64_t> row_of;  // index into bounded.value.rows by packed row; -1: not judged
+
+  const CallResultCopy& call(Call c) const { return calls[static_cast<int>(c)]; }
+  HostOperands operands(bool of_low) const;
+  int64_t packed_row(const Cell&) const;
+  double got(Call, const Cell&, int32_t dim) const;  // dim -1: LSE
+  std::vector<int32_t> first_rows;                   // cu_q
+};
+
+struct CaptureOptions {
+  double rows_budget = 3e7;  // as in `assay check`
+  double timeout_s = 60;     // of one child
+  int threads = 0;           // OpenMP threads of the children; 0: the default
+};
+
+// Throws InfrastructureError when no process can be started, InputError when the case cannot be built.
+Evidence capture(const std::string& line, const Problem&, const std::string& backend,
+                 const std::string& kernel, const CaptureOptions&);
+
+}  // namespace assay

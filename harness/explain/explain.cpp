@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order of the work: pattern, hypotheses, facts.
+#include <algorithm>
+#include <chrono>
+
+#include "harness/explain/explanation.hpp"
+#include "harness/explain/misfit.hpp"
+
+namespace assay {
+namespace {
+
+constexpr Family kFamilies[] = {output_family,    lse_family,   mask_family,  mapping_family,
+                                scale_family,     score_family, merge_family, softmax_family,
+                                precision_family, key_family,   page_family};
+
+Clues clues_of(const Evidence& e, Predictor& predictor) {
+  Clues clues{e, predictor, {}, {}, {}, {}};
+  const assay_arithmetic& a = e.declared;
+  if (a.tile_keys > 0)
+    clues.tile_sizes = {a.tile_keys};
+  else
+    clues.tile_sizes = {16, 32, 64, 128};
+  if (a.splits > 1 || a.split_keys > 0)
+    clues.split_counts = {std::max(2, a.splits)};
+  else
+    clues.split_counts = {2, 4, 8};
+  return clues;
+}
+
+}  // namespace
+
+Explanation explain(const Evidence& e) {
+  const auto start = std::chrono::steady_clock::now();
+  Explanation x;
+  x.line = e.line;
+  x.kernel = e.kernel_name;
+  x.outcome = e.verdict.outcome;
+  x.reason = e.verdict.reason;
+  if (x.outcome == Outcome::kUnsupported || x.outcome == Outcome::kInvalid) return x;
+  const Call main = e.call(Call::kFirst).made ? Call::kFirst : Call::kLow;
+  bool different = false;
+  for (const CallResultCopy& c : e.calls)
+    different = different || c.crashed || !c.damage.empty() || !c.changed.empty();
+  if (e.call(main).made) {
+    Predictor nan(e.problem, e.operands(false), e.declared), low(e.problem, e.operands(true), e.declared);
+    describe_pattern(e, main, nan, x);
+    Clues clues = clues_of(e, nan);
+    choose_samples(e, nan, clues);
+    if (x.bad_cells > 0 || x.outcome == Outcome::kWrong) {
+      x.ranking = rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)});
+      x.explained = true;
+    }
+  }
+  add_facts(e, x);
+  x.explained = x.explained || different || !x.ranking.list.empty();
+  x.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return x;
+}
+
+}  // namespace assay

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The answer of `assay explain`: what is wrong, where, in which pattern, and why, the likeliest cause first.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "harness/explain/attribution.hpp"
+#include "harness/explain/evidence.hpp"
+#include "harness/explain/rank.hpp"
+
+namespace assay {
+
+struct BadElement {
+  Cell cell;
+  int32_t dim = -1;  // -1: LSE
+  double got = 0, expected = 0, low = 0, high = 0;
+};
+
+struct Explanation {
+  std::string line, kernel;
+  Outcome outcome = Outcome::kInvalid;
+  std::string reason;      // the judge's
+  bool explained = false;  // there was something to explain
+
+  int64_t cells = 0, bad_cells = 0, bad_in_o = 0, bad_in_lse = 0;
+  std::vector<BadElement> first;     // first wrong element, in order of request, row, head; at most one
+  std::vector<std::string> pattern;  // in words
+  std::vector<std::string> facts;    // what the calls showed
+  Ranking ranking;
+  std::vector<Attribution> picture;
+  Call pictured = Call::kFirst;
+  std::vector<int32_t> split_edges;  // first keys of the splits of the pictured request
+  double seconds = 0;
+};
+
+Explanation explain(const Evidence&);
+
+// ---- parts of it
+// Cells and elements outside their intervals in one call, with the words.
+void describe_pattern(const Evidence&, Call, Predictor&, Explanation&);
+// What differs between calls: observations in words, and causes that need no fitting (appended to the
+// ranking, those that are certain first).
+void add_facts(const Evidence&, Explanation&);
+
+// ---- forms of it
+std::string explanation_text(const Explanation&, const Problem&, size_t top, bool color);
+nlohmann::json explanation_json(const Explanation&, const Problem&);
+
+}  // namespace assay

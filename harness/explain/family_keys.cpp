@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hypotheses about single keys, tiles of keys, the end of the keys and displaced keys.
+#include <algorithm>
+
+#include "harness/explain/hypothesis.hpp"
+
+namespace assay {
+namespace {
+
+using Edit = std::function<void(Scene&, std::vector<Term>&)>;
+
+void add_edit(const Clues& clues, Hypotheses& out, std::string_view cause, std::string text, double cost,
+              Edit edit) {
+  Hypothesis h = propose(clues, cause, std::move(text), cost);
+  h.rules.edit_terms = std::move(edit);
+  out.push_back(std::move(h));
+}
+
+void single_keys(const Clues& clues, Hypotheses& out) {
+  for (const Pick& pick : picks()) {
+    const auto of = pick.of;
+    add_edit(clues, out, "keys.one_dropped", fmt::format("{} visible key of every row", pick.name), 0.5,
+             [of](Scene&, std::vector<Term>& t) {
+               if (!t.empty()) t.erase(t.begin() + of(static_cast<int32_t>(t.size())));
+             });
+    add_edit(clues, out, "keys.one_doubled", fmt::format("{} visible key of every row", pick.name), 0.5,
+             [of](Scene&, std::vector<Term>& t) {
+               if (!t.empty()) t[of(static_cast<int32_t>(t.size()))].weight = 2;
+             });
+  }
+  const auto each_key = [&](double weight) {
+    return [&clues, weight](const Cell& cell) {
+      std::vector<Candidate> list;
+      for (int32_t position : clues.predictor.weights(cell).positions)
+        list.push_back({fmt::format("key {}", position), [position, weight](Scene&, std::vector<Term>& t) {
+                          for (Term& term : t)
+                            if (term.position == position) term.weight = weight;
+                        }});
+      return list;
+    };
+  };
+  propose_per_cell(clues, "keys.one_dropped", "one key per row", 1.5, each_key(0), out);
+  propose_per_cell(clues, "keys.one_doubled", "one key per row", 1.5, each_key(2), out);
+}
+
+// A key that holds what another position holds: the relation is found on one cell, then tried everywhere.
+void stale_tokens(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  const auto replaced = [](int32_t (*of)(int32_t), int32_t offset, bool absolute) {
+    return [of, offset, absolute](Scene& s, std::vector<Term>& t) {
+      if (t.empty() || s.kv_len == 0) return;
+      Term& term = t[of(static_cast<int32_t>(t.size()))];
+      const int32_t from = absolute ? offset : term.position + offset;
+      if (from < 0 || from >= s.kv_len) return;
+      term.k_row = term.v_row = from;
+    };
+  };
+  std::vector<int32_t> offsets = {-1, 1, -2, 2, -16, 16, -64, 64};
+  if (p.op == ASSAY_OP_PAGED) {
+    offsets.push_back(p.page_size);
+    offsets.push_back(-p.page_size);
+  }
+  for (const Pick& pick : picks()) {
+    for (int32_t offset : offsets)
+      add_edit(clues, out, "keys.stale_token",
+               fmt::format("{} visible key holds the token {:+}", pick.name, offset), 0.7,
+               replaced(pick.of, offset, false));
+    add_edit(clues, out, "keys.stale_token", fmt::format("{} visible key holds token 0", pick.name), 0.7,
+             replaced(pick.of, 0, true));
+    add_edit(clues, out, "keys.stale_token", fmt::format("{} visible key holds zeros", pick.name), 0.7,
+             [of = pick.of](Scene&, std::vector<Term>& t) {
+               if (!t.empty()) t[of(static_cast<int32_t>(t.size()))].zero = true;
+             });
+  }
+  // Any token in the place of a picked key, cell by cell.
+  for (const Pick& pick : picks()) {
+    propose_per_cell(
+        clues, "keys.stale_token", fmt::format("the {} visible key holds another token", pick.name), 1.6,
+        [&, of = pick.of](const Cell& cell) {
+          std::vector<Candidate> list;
+          const int32_t n = p.requests[cell.request].kv_len;
+          for (int32_t from = 0; from < n && n <= 1024; ++from)
+            list.push_back({fmt::format("token {}", from), replaced(of, from, true)});
+          return list;
+        },
+        out);
+  }
+}
+
+void tiles(const Clues& clues, Hypotheses& out) {
+  std::vector<int32_t> sizes = clues.tile_sizes;
+  for (int32_t size : sizes) {
+    for (const Pick& pick : picks())
+      for (bool seen_only : {true, false}) {
+        add_edit(clues, out, "keys.tile_dropped",
+                 fmt::format("{} tile of {} keys {}", pick.name, size,
+                             seen_only ? "that the row sees" : "of the request"),
+                 0.6, [of = pick.of, size, seen_only](Scene& s, std::vector<Term>& t) {
+                   if (t.empty()) return;
+                   const int32_t first = seen_only ? t.front().position / size : 0;
+                   const int32_t last = seen_only ? t.back().position / size : (s.kv_len - 1) / size;
+                   const int32_t tile = first + of(last - first + 1);
+                   std::erase_if(t, [&](const Term& term) { return term.position / size == tile; });
+                 });
+      }
+    propose_per_cell(
+        clues, "keys.tile_dropped", fmt::format("one tile of {} keys per row", size), 1.6,
+        [&clues, size](const Cell& cell) {
+          std::vector<Candidate> list;
+          const int32_t n = clues.problem().requests[cell.request].kv_len;
+          for (int32_t tile = 0; tile * size < n && tile < 256; ++tile)
+            list.push_back({fmt::format("tile {}", tile), [tile, size](Scene&, std::vector<Term>& t) {
+                              std::erase_if(t,
+                                            [&](const Term& term) { return term.position / size == tile; });
+                            }});
+          return list;
+        },
+        out);
+  }
+}
+
+// The kernel believes in another number of keys; with `follows` its rows stand at the end of those.
+void add_length(const Clues& clues, Hypotheses& out, std::string_view cause, std::string text, double cost,
+                bool follows, std::function<int32_t(const Request&)> length) {
+  Hypothesis h = propose(clues, cause, std::move(text), cost);
+  const auto believed = [length](const Scene& s) { return length(s.problem.requests[s.cell.request]); };
+  h.rules.edit_terms = [believed, follows](Scene& s, std::vector<Term>& terms) {
+    const Problem& p = s.problem;
+    const Request& r = p.requests[s.cell.request];
+    const int32_t wrong = believed(s), shift = follows ? wrong - r.kv_len : 0;
+    terms.clear();
+    // Visibility of key j for a row displaced by `shift` is that of key j - shift for the right row; what
+    // lies before the first key is seen like it.
+    for (int32_t j = 0; j < wrong; ++j) {
+      const int32_t as = j - shift;
+      const bool draft_tree = p.mask == ASSAY_MASK_TREE;
+      bool sees = as < r.kv_len && (as >= 0 ? visible(p, s.cell.request, s.cell.row, as)
+                                            : (p.window_left < 0 || as >= s.position - p.window_left) &&
+                                                  p.chunk == 0 && !(draft_tree && as >= r.context_len()));
+      if (!follows && j >= r.kv_len) sees = p.mask != ASSAY_MASK_CAUSAL && p.chunk == 0 && p.window_right < 0;
+      if (!sees) continue;
+      int32_t row = j;
+      if (j >= r.kv_len) {
+        int64_t block = -1, slot = 0;
+        if (!s.keys.place(s.cell.request, j, &block, &slot)) block = -1;
+        row = s.keys.extra(block, slot);
+      }
+      terms.push_back({j, row, row});
+    }
+    s.position += shift;
+  };
+  out.push_back(std::move(h));
+}
+
+void lengths(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  std::vector<std::pair<int32_t, std::string>> grains;
+  if (p.op == ASSAY_OP_PAGED && p.page_size > 1) grains.push_back({p.page_size, "page"});
+  for (int32_t tile : clues.tile_sizes) grains.push_back({tile, fmt::format("tile of {}", tile)});
+  for (const auto& [grain, name] : grains)
+    for (bool follows : {false, true}) {
+      const int32_t g = grain;
+      const std::string how = follows ? ", rows stand at that end" : "";
+      add_length(clues, out, "keys.tail_dropped", fmt::format("partly filled last {} left out{}", name, how),
+                 follows ? 0.3 : 0.2, follows, [g](const Request& r) { return r.kv_len / g * g; });
+      add_length(clues, out, "keys.tail_dropped", fmt::format("last {} left out{}", name, how), 0.4, follows,
+                 [g](const Request& r) { return std::max(0, (r.kv_len - 1) / g * g); });
+      add_length(clues, out, "keys.tail_unmasked", fmt::format("last {} taken as full{}", name, how),
+                 follows ? 0.3 : 0.2, follows, [g](const Request& r) { return (r.kv_len + g - 1) / g * g; });
+    }
+  for (int32_t delta : {1, 2, 4, 8, 16})
+    for (bool follows : {true, false}) {
+      const double cost = 0.3 + (delta > 1 ? 0.2 : 0) + (follows ? 0 : 0.1);
+      add_length(clues, out, "keys.kv_len_short",
+                 fmt::format("length taken {} too short{}", delta, follows ? "" : ", rows stay"), cost,
+                 follows, [delta](const Request& r) { return std::max(0, r.kv_len - delta); });
+      add_length(clues, out, "keys.tail_unmasked",
+                 fmt::format("length taken {} too long{}", delta, follows ? "" : ", rows stay"), cost,
+                 follows, [delta](const Request& r) { return r.kv_len + delta; });
+    }
+  for (bool follows : {true, false}) {
+    add_length(clues, out, "keys.kv_len_short",
+               fmt::format("new tokens but one not counted{}", follows ? "" : ", rows stay"), 0.3, follows,
+               [](const Request& r) { return std::max(0, r.kv_len - std::max(0, r.q_len - 1)); });
+    add_length(clues, out, "keys.kv_len_short",
+               fmt::format("new tokens not counted{}", follows ? "" : ", rows stay"), 0.3, follows,
+               [](const Request& r) { return std::max(0, r.kv_len - r.q_len); });
+    const int32_t first = p.requests.empty() ? 0 : p.requests[0].kv_len;
+    add_length(clues, out, "keys.kv_len_short",
+               fmt::format("length of request 0 for all{}", follows ? "" : ", rows stay"), 0.3, follows,
+               [first](const Request& r) { return std::min(r.kv_len, first); });
+  }
+  // Zero keys behind the end: what masked but counted lanes amount to.
+  std::vector<int32_t> counts = {1, 2, 4, 8, 16, 32, 64};
+  for (int32_t count : counts)
+    for (bool causal : {false, true})
+      add_edit(clues, out, "keys.tail_unmasked",
+               fmt::format("{} zero keys behind the last{}", count, causal ? ", in the last row" : ""), 0.5,
+               [count, causal](Scene& s, std::vector<Term>& t) {
+                 if (causal && s.position != s.kv_len - 1) return;
+                 for (int32_t i = 0; i < count; ++i) t.push_back({s.kv_len + i, 0, 0, 1, 1, 1, 1, 1, true});
+               });
+  for (const auto& [grain, name] : grains)
+    for (int which = 0; which < 4; ++which)
+      add_edit(clues, out, "keys.tail_unmasked",
+               fmt::format("zero keys up to a whole {}{}", name,
+                           which == 1   ? ", in the last row"
+                           : which == 2 ? ", in requests with one row"
+                           : which == 3 ? ", beyond the row's own position too"
+                                        : ""),
+               0.4, [g = grain, which](Scene& s, std::vector<Term>& t) {
+                 const Request& r = s.problem.requests[s.cell.request];
+                 if (which == 1 && s.position != s.kv_len - 1) return;
+                 if (which == 2 && r.q_len != 1) return;
+                 const int32_t from = which == 3 && !t.empty() ? t.back().position + 1 : s.kv_len;
+                 for (int32_t j = from; j % g != 0; ++j) t.push_back({j, 0, 0, 1, 1, 1, 1, 1, true});
+               });
+}
+
+void displaced(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  std::vector<int32_t> shifts = {1, -1, 2, -2, 4, -4, 8, -8};
+  for (int32_t tile : clues.tile_sizes) {
+    shifts.push_back(tile);
+    shifts.push_back(-tile);
+  }
+  enum What { kBoth, kKeys, kValues };
+  for (int32_t shift : shifts)
+    for (What what : {kBoth, kKeys, kValues})
+      for (int mode = 0; mode < 3; ++mode) {  // clamped, wrapped in the request, wrapped in the page
+        if (mode == 2 && (p.op != ASSAY_OP_PAGED || p.page_size < 2)) continue;
+        const char* names[] = {"keys and values", "keys", "values"};
+        const char* modes[] = {"", ", round the request", ", round the page"};
+        add_edit(clues, out, "keys.shifted",
+                 fmt::format("{} read {:+} further on{}", names[what], shift, modes[mode]),
+                 (shift * shift == 1 ? 0.3 : 0.5) + 0.05 * mode,
+                 [shift, what, mode, page = p.page_size](Scene& s, std::vector<Term>& t) {
+                   const int32_t n = s.kv_len;
+                   for (Term& term : t) {
+                     int32_t from = term.position + shift;
+                     if (mode == 0) from = std::clamp(from, 0, n - 1);
+                     if (mode == 1) from = ((from % n) + n) % n;
+                     if (mode == 2) {
+                       const int32_t slot = ((term.position % page + shift) % page + page) % page;
+                       from = term.position / page * page + slot;
+                     }
+                     int32_t row = from;
+                     if (from >= n) {  // behind the last key of the page
+                       int64_t block = -1, at = 0;
+                       if (!s.keys.place(s.cell.request, from, &block, &at)) block = -1;
+                       row = s.keys.extra(block, at);
+                     }
+                     if (what != kValues) term.k_row = row;
+                     if (what != kKeys) term.v_row = row;
+                   }
+                 });
+      }
+}
+
+}  // namespace
+
+void key_family(const Clues& clues, Hypotheses& out) {
+  single_keys(clues, out);
+  tiles(clues, out);
+  lengths(clues, out);
+  displaced(clues, out);
+  stale_tokens(clues, out);
+}
+
+}  // namespace assay

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hypotheses about which head, row or dimension goes where: KV heads, query heads, query rows, rows of the
+// output, dimensions of the dot product and of the result.
+#include <algorithm>
+
+#include "harness/explain/hypothesis.hpp"
+
+namespace assay {
+namespace {
+
+void kv_heads(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  const int32_t kv = p.heads_kv, q = p.heads_q, group = p.group();
+  if (kv == 1) return;
+  const auto add = [&](std::string text, double cost, std::function<int32_t(int32_t)> map) {
+    Hypothesis h = propose(clues, "heads.kv_mapping", std::move(text), cost);
+    h.rules.kv_head_of = [map, kv](const Cell& c) { return ((map(c.head) % kv) + kv) % kv; };
+    out.push_back(std::move(h));
+  };
+  add("query head modulo KV heads", 0.1, [kv](int32_t h) { return h % kv; });
+  add("query head itself, clamped", 0.2, [kv](int32_t h) { return std::min(h, kv - 1); });
+  add("KV head 0 for all", 0.1, [](int32_t) { return 0; });
+  add("last KV head for all", 0.2, [kv](int32_t) { return kv - 1; });
+  add("next KV head", 0.1, [group](int32_t h) { return h / group + 1; });
+  add("previous KV head", 0.1, [group](int32_t h) { return h / group - 1; });
+  add("KV heads in reverse", 0.2, [group, kv](int32_t h) { return kv - 1 - h / group; });
+  int32_t down = 1;
+  while (down * 2 <= group) down *= 2;
+  for (int32_t g : {down, down * 2, group - 1, group + 1, 8, 4, 2})
+    if (g > 0 && g != group) {
+      add(fmt::format("groups of {} query heads instead of {}", g, group), 0.2,
+          [g](int32_t h) { return h / g; });
+      add(fmt::format("groups of {} query heads instead of {}, clamped", g, group), 0.25,
+          [g, kv](int32_t h) { return std::min(h / g, kv - 1); });
+    }
+  (void)q;
+}
+
+void query_heads(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  const int32_t q = p.heads_q;
+  if (q == 1) return;
+  const std::vector<std::pair<std::string, std::function<int32_t(int32_t)>>> maps = {
+      {"neighbouring heads exchanged", [q](int32_t h) { return (h ^ 1) < q ? h ^ 1 : h; }},
+      {"next head", [q](int32_t h) { return (h + 1) % q; }},
+      {"previous head", [q](int32_t h) { return (h + q - 1) % q; }},
+      {"heads in reverse", [q](int32_t h) { return q - 1 - h; }},
+      {"head 0 for all", [](int32_t) { return 0; }},
+      {"heads in reverse within their group",
+       [g = p.group()](int32_t h) { return h / g * g + g - 1 - h % g; }},
+      {"first head of the group for all", [g = p.group()](int32_t h) { return h / g * g; }},
+      {"heads modulo KV heads times the group",
+       [g = p.group(), kv = p.heads_kv](int32_t h) { return h % kv * g + h / kv; }},
+      {"eight heads of every group", [g = p.group()](int32_t h) { return h / g * g + std::min(h % g, 7); }},
+  };
+  for (const auto& [name, map] : maps) {
+    Hypothesis h = propose(clues, "heads.q_swapped", name + " (query)", 0.2);
+    h.rules.query_of = [map](const Scene& s) {
+      Cell c = s.cell;
+      c.head = map(c.head);
+      return c;
+    };
+    out.push_back(std::move(h));
+    h = propose(clues, "heads.q_swapped", name + " (result)", 0.25);
+    h.rules.result_of = [map](const Cell& cell) {
+      Cell c = cell;
+      c.head = map(c.head);
+      return c;
+    };
+    out.push_back(std::move(h));
+  }
+}
+
+// Cell of a packed row number.
+Cell at_packed(const Problem& p, const std::vector<int32_t>& first, int64_t packed, Cell c) {
+  const auto total = static_cast<int64_t>(first.back());
+  packed = ((packed % total) + total) % total;
+  const auto after = std::upper_bound(first.begin(), first.end(), packed);
+  // Several requests may begin there: the last of them owns rows.
+  c.request = static_cast<int32_t>(after - first.begin()) - 1;
+  c.row = static_cast<int32_t>(packed - first[c.request]);
+  (void)p;
+  return c;
+}
+
+void rows(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  const std::vector<int32_t>& first = clues.evidence.first_rows;
+  if (first.back() < 2) return;
+  using Map = std::function<Cell(const Cell&)>;
+  std::vector<std::tuple<std::string, double, Map>> maps;
+  for (int32_t step : {1, -1, 2, -2}) {
+    const double cost = step * step == 1 ? 0.2 : 0.4;
+    maps.push_back({fmt::format("row {:+} of the request, round", step), cost, [&p, step](Cell c) {
+                      const int32_t n = p.requests[c.request].q_len;
+                      c.row = ((c.row + step) % n + n) % n;
+                      return c;
+                    }});
+    maps.push_back({fmt::format("row {:+} of the request, clamped", step), cost + 0.05, [&p, step](Cell c) {
+                      c.row = std::clamp(c.row + step, 0, p.requests[c.request].q_len - 1);
+                      return c;
+                    }});
+    maps.push_back({fmt::format("packed row {:+}", step), cost + 0.05, [&p, &first, step](const Cell& c) {
+                      return at_packed(p, first, first[c.request] + c.row + step, c);
+                    }});
+  }
+  maps.push_back({"rows of the request in reverse", 0.2, [&p](Cell c) {
+                    c.row = p.requests[c.request].q_len - 1 - c.row;
+                    return c;
+                  }});
+  maps.push_back({"first row of the request for all", 0.2, [](Cell c) {
+                    c.row = 0;
+                    return c;
+                  }});
+  maps.push_back({"last row of the request for all", 0.2, [&p](Cell c) {
+                    c.row = p.requests[c.request].q_len - 1;
+                    return c;
+                  }});
+  maps.push_back({"requests start at their own number", 0.1, [&p, &first](const Cell& c) {
+                    return at_packed(p, first, int64_t{c.request} + c.row, c);
+                  }});
+  maps.push_back({"requests start every max_q_len rows", 0.1, [&p, &first](const Cell& c) {
+                    return at_packed(p, first, int64_t{c.request} * p.max_q_len() + c.row, c);
+                  }});
+  maps.push_back({"start of the next request", 0.2, [&p, &first](const Cell& c) {
+                    const int32_t from = first[c.request + 1];
+                    return from + c.row < first.back() ? at_packed(p, first, from + c.row, c) : c;
+                  }});
+  for (const auto& [name, cost, map] : maps) {
+    Hypothesis h = propose(clues, "rows.query_of_other_row", name, cost);
+    h.rules.query_of = [map](const Scene& s) { return map(s.cell); };
+    out.push_back(std::move(h));
+    h = propose(clues, "rows.written_to_other_row", "result of " + name, cost + 0.02);
+    h.rules.result_of = map;
+    out.push_back(std::move(h));
+  }
+}
+
+void dims(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  const int32_t qk = p.head_dim_qk, dv = p.head_dim_v;
+  const auto drop_qk = [&](std::string text, double cost, std::function<bool(int32_t)> dropped) {
+    Hypothesis h = propose(clues, "dims.qk_dropped", std::move(text), cost);
+    h.rules.edit_q = [dropped, qk](const Scene&, double* q) {
+      for (int32_t d = 0; d < qk; ++d)
+        if (dropped(d)) q[d] = 0;
+    };
+    out.push_back(std::move(h));
+  };
+  for (int32_t count : {1, 2, 4, 8, 16, 32, 64}) {
+    if (count >= qk) break;
+    drop_qk(fmt::format("last {} dimensions", count), 0.2,
+            [qk, count](int32_t d) { return d >= qk - count; });
+    drop_qk(fmt::format("first {} dimensions", count), 0.3, [count](int32_t d) { return d < count; });
+    if (count > 1)
+      drop_qk(fmt::format("every {}th dimension", count), 0.4,
+              [count](int32_t d) { return d % count == count - 1; });
+  }
+  for (int32_t width : {16, 32, 64, 128, 256, 512, dv}) {
+    if (width < qk && qk % width != 0)
+      drop_qk(fmt::format("dimensions past the last whole {}", width), 0.2,
+              [qk, width](int32_t d) { return d >= qk / width * width; });
+    if (width < qk)
+      drop_qk(fmt::format("dimensions from {} on", width), 0.25, [width](int32_t d) { return d >= width; });
+  }
+  drop_qk("second half of the dimensions", 0.25, [qk](int32_t d) { return d >= qk / 2; });
+  drop_qk("first half of the dimensions", 0.25, [qk](int32_t d) { return d < qk / 2; });
+
+  const auto finish = [&](std::string_view cause, std::string text, double cost,
+                          std::function<void(std::vector<double>&)> change) {
+    Hypothesis h = propose(clues, cause, std::move(text), cost);
+    h.rules.finish = [change](const Scene&, std::vector<double>& o, double&) { change(o); };
+    out.push_back(std::move(h));
+  };
+  const auto zero_from = [](int32_t from) {
+    return [from](std::vector<double>& o) {
+      std::fill(o.begin() + std::min<int64_t>(from, static_cast<int64_t>(o.size())), o.end(), 0.0);
+    };
+  };
+  for (int32_t count : {1, 2, 4, 8, 16, 32, 64})
+    if (count < dv)
+      finish("dims.v_dropped", fmt::format("last {} dimensions zero", count), 0.2, zero_from(dv - count));
+  for (int32_t width : {8, 16, 32, 64, 128, 256})
+    if (width < dv && dv % width != 0)
+      finish("dims.v_dropped", fmt::format("dimensions past the last whole {} zero", width), 0.2,
+             zero_from(dv / width * width));
+  if (dv > qk) finish("dims.v_dropped", "dimensions past the width of K zero", 0.15, zero_from(qk));
+  for (int32_t shift : {1, -1, 2, -2, 4, -4, 8, -8, 16, -16, 32, -32, dv / 2, qk - dv}) {
+    if (shift == 0 || std::abs(shift) >= dv) continue;
+    const double cost = shift * shift == 1 ? 0.2 : 0.3;
+    finish("dims.v_shifted", fmt::format("dimensions {:+}, round", shift), cost,
+           [shift, dv](std::vector<double>& o) {
+             const std::vector<double> from = o;
+             for (int32_t d = 0; d < dv; ++d) o[d] = from[((d + shift) % dv + dv) % dv];
+           });
+    finish("dims.v_shifted", fmt::format("dimensions {:+}, zeros moved in", shift), cost + 0.05,
+           [shift, dv](std::vector<double>& o) {
+             const std::vector<double> from = o;
+             for (int32_t d = 0; d < dv; ++d) o[d] = d + shift >= 0 && d + shift < dv ? from[d + shift] : 0.0;
+           });
+    finish("dims.v_shifted", fmt::format("dimensions {:+}, clamped", shift), cost + 0.05,
+           [shift, dv](std::vector<double>& o) {
+             const std::vector<double> from = o;
+             for (int32_t d = 0; d < dv; ++d) o[d] = from[std::clamp(d + shift, 0, dv - 1)];
+           });
+  }
+  // V of a latent cache taken from the end of K's row.
+  if (p.layout == ASSAY_LAYOUT_MLA && p.op == ASSAY_OP_PAGED && qk > dv) {
+    for (int32_t from : {qk - dv}) {
+      Hypothesis h = propose(clues, "dims.v_shifted",
+                             fmt::format("values begin at dimension {} of the latent row", from), 0.15);
+      h.rules.finish = nullptr;
+      h.rules.values_from_k = from;
+      out.push_back(std::move(h));
+    }
+  }
+}
+
+}  // namespace
+
+void mapping_family(const Clues& clues, Hypotheses& out) {
+  kv_heads(clues, out);
+  query_heads(clues, out);
+  rows(clues, out);
+  dims(clues, out);
+}
+
+}  // namespace assay

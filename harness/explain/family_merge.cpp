@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hypotheses about splits and their merge. Without a declared number of splits the usual ones are tried.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "harness/explain/hypothesis.hpp"
+
+namespace assay {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+class Merges {
+ public:
+  Merges(const Clues& clues, Hypotheses& out, int32_t splits) : clues_(clues), out_(out) {
+    const assay_arithmetic& declared = clues.predictor.declared();
+    if (declared.splits <= 1 && declared.split_keys == 0) assumed_ = splits;
+  }
+  Hypothesis start(std::string_view cause, std::string text, double cost) const {
+    if (assumed_ > 0) text += fmt::format(", {} splits", assumed_);
+    Hypothesis h = propose(clues_, cause, std::move(text), cost + (assumed_ > 0 ? 0.3 : 0));
+    if (assumed_ > 0) {
+      h.rules.arithmetic.splits = assumed_;
+      if (h.rules.arithmetic.tile_keys == 0) h.rules.arithmetic.tile_keys = 1;
+    }
+    return h;
+  }
+  void parts(std::string_view cause, std::string text, double cost,
+             std::function<void(const Scene&, std::vector<SplitPart>&)> edit) {
+    Hypothesis h = start(cause, std::move(text), cost);
+    h.rules.edit_parts = std::move(edit);
+    out_.push_back(std::move(h));
+  }
+  void lse(std::string_view cause, std::string text, double cost,
+           std::function<double(const Scene&, const std::vector<SplitPart>&, double)> rule) {
+    Hypothesis h = start(cause, std::move(text), cost);
+    h.rules.merge_lse = std::move(rule);
+    out_.push_back(std::move(h));
+  }
+  void push(Hypothesis h) { out_.push_back(std::move(h)); }
+
+ private:
+  const Clues& clues_;
+  Hypotheses& out_;
+  int32_t assumed_ = 0;
+};
+
+int32_t count(const std::vector<SplitPart>& parts) { return static_cast<int32_t>(parts.size()); }
+
+// Indexes of parts that hold keys.
+std::vector<int32_t> filled(const std::vector<SplitPart>& parts) {
+  std::vector<int32_t> list;
+  for (int32_t s = 0; s < count(parts); ++s)
+    if (parts[s].lse != -kInf) list.push_back(s);
+  return list;
+}
+
+void weights(Merges& add) {
+  Hypothesis h = add.start("merge.base", "weights 2^LSE of natural LSEs", 0);
+  h.rules.merge_weight = [](double lse, double top) { return std::exp2(lse - top); };
+  add.push(h);
+  h.text += ", LSE in base 2 too";
+  h.cost += 0.1;
+  h.rules.merge_lse = [](const Scene&, const std::vector<SplitPart>& parts, double) {
+    double top = -kInf, sum = 0;
+    for (const SplitPart& p : parts) top = std::max(top, p.lse);
+    if (top == -kInf) return top;
+    for (const SplitPart& p : parts) sum += std::exp2(p.lse - top);
+    return top + std::log2(sum);
+  };
+  add.push(h);
+  h.text = "weights 2^LSE of natural LSEs, LSE right";
+  h.rules.merge_lse = [](const Scene&, const std::vector<SplitPart>& parts, double) {
+    double top = -kInf, sum = 0;
+    for (const SplitPart& p : parts) top = std::max(top, p.lse);
+    if (top == -kInf) return top;
+    for (const SplitPart& p : parts) sum += std::exp(p.lse - top);
+    return top + std::log(sum);
+  };
+  add.push(h);
+  h = add.start("merge.base", "weights of LSEs times log2(e)", 0.2);
+  h.rules.merge_weight = [](double lse, double top) { return std::exp((lse - top) * std::numbers::log2e); };
+  add.push(std::move(h));
+  for (bool right_lse : {true, false})
+    for (bool with_empty : {false, true})
+      add.parts("merge.uniform_weights",
+                fmt::format("equal weights{}{}", with_empty ? " of all splits" : "",
+                            right_lse ? ", LSE right" : ""),
+                0.1, [right_lse, with_empty](const Scene&, std::vector<SplitPart>& parts) {
+                  const std::vector<int32_t> list = filled(parts);
+                  if (list.empty()) return;
+                  double top = -kInf, sum = 0;
+                  for (const SplitPart& p : parts) top = std::max(top, p.lse);
+                  for (const SplitPart& p : parts) sum += std::exp(p.lse - top);
+                  const double n = with_empty ? count(parts) : static_cast<double>(list.size());
+                  // Equal LSEs that add up to the right one, or to the largest.
+                  const double each = (right_lse ? top + std::log(sum) : top) - std::log(right_lse ? n : 1.0);
+                  for (SplitPart& p : parts)
+                    if (with_empty || p.lse != -kInf) p.lse = each;
+                });
+}
+
+void drops(Merges& add) {
+  for (const Pick& pick : picks())
+    for (bool with_empty : {false, true})
+      for (bool right_lse : {false, true}) {
+        Hypothesis h =
+            add.start("merge.split_dropped",
+                      fmt::format("{} split{} left out{}", pick.name, with_empty ? "" : " that holds keys",
+                                  right_lse ? ", LSE right" : ""),
+                      0.3 + (with_empty ? 0.05 : 0) + (right_lse ? 0.05 : 0));
+        const auto chosen = [of = pick.of, with_empty](const std::vector<SplitPart>& parts) {
+          if (with_empty) return of(count(parts));
+          const std::vector<int32_t> list = filled(parts);
+          return list.empty() ? -1 : list[of(static_cast<int32_t>(list.size()))];
+        };
+        h.rules.edit_parts = [chosen](const Scene&, std::vector<SplitPart>& parts) {
+          if (const int32_t s = chosen(parts); s >= 0) parts[s].lse = -kInf;
+        };
+        if (right_lse) {
+          // The LSE is summed elsewhere: take it before the split goes.
+          h.rules.edit_parts = nullptr;
+          h.rules.edit_parts = [chosen](const Scene&, std::vector<SplitPart>& parts) {
+            const int32_t s = chosen(parts);
+            if (s < 0) return;
+            double top = -kInf, all = 0, rest = 0;
+            for (const SplitPart& p : parts) top = std::max(top, p.lse);
+            for (int32_t i = 0; i < count(parts); ++i) {
+              const double w = std::exp(parts[i].lse - top);
+              all += w;
+              if (i != s) rest += w;
+            }
+            // The rest carries the whole weight.
+            parts[s].lse = -kInf;
+            for (SplitPart& p : parts) p.lse += std::log(all / rest);
+          };
+        }
+        add.push(std::move(h));
+      }
+  for (int32_t s = 1; s < 8; ++s)
+    add.parts("merge.split_dropped", fmt::format("split {} left out", s), 0.5,
+              [s](const Scene&, std::vector<SplitPart>& parts) {
+                if (s < count(parts)) parts[s].lse = -kInf;
+              });
+  add.parts("merge.split_dropped", "only the first split kept", 0.3,
+            [](const Scene&, std::vector<SplitPart>& parts) {
+              for (int32_t s = 1; s < count(parts); ++s) parts[s].lse = -kInf;
+            });
+  add.parts("merge.split_dropped", "only the last split kept", 0.3,
+            [](const Scene&, std::vector<SplitPart>& parts) {
+              for (int32_t s = 0; s + 1 < count(parts); ++s) parts[s].lse = -kInf;
+            });
+  for (int32_t keys : {1, 2, 4, 8, 16, 32}) {
+    Hypothesis h =
+        add.start("merge.split_dropped", fmt::format("last {} keys belong to no split", keys), 0.5);
+    h.rules.edit_terms = [keys](Scene& s, std::vector<Term>& t) {
+      std::erase_if(t, [&](const Term& term) { return term.position >= s.kv_len - keys; });
+    };
+    add.push(std::move(h));
+  }
+  for (int32_t keys : {1, 2, 4, 8, 16}) {
+    // Splits that begin too early count the keys before them twice.
+    Hypothesis h = add.start("keys.one_doubled",
+                             fmt::format("each split repeats the last {} of the one before",
+                                         keys > 1 ? fmt::format("{} keys", keys) : "key"),
+                             0.4);
+    const assay_arithmetic a = h.rules.arithmetic;
+    h.rules.edit_terms = [a, keys](Scene& s, std::vector<Term>& t) {
+      const int32_t tiles = a.tile_keys > 0 ? (s.kv_len + a.tile_keys - 1) / a.tile_keys : 1;
+      for (int32_t part = 1; part < std::max(1, a.splits); ++part) {
+        const int32_t start = a.split_keys > 0
+                                  ? part * a.split_keys
+                                  : static_cast<int32_t>(int64_t{tiles} * part / a.splits) * a.tile_keys;
+        if (start == 0 || start >= s.kv_len) continue;
+        for (Term& term : t)
+          if (term.position < start && term.position >= start - keys) term.weight += 1;
+      }
+    };
+    add.push(std::move(h));
+  }
+}
+
+void wrong_lses(Merges& add) {
+  for (const Pick& pick : picks())
+    for (int32_t step : {1, -1})
+      for (bool with_empty : {false, true})
+        add.parts("merge.lse_wrong",
+                  fmt::format("LSE of the {} split{} is the {} one's", pick.name,
+                              with_empty ? "" : " that holds keys", step > 0 ? "next" : "previous"),
+                  0.4, [of = pick.of, step, with_empty](const Scene&, std::vector<SplitPart>& parts) {
+                    const std::vector<int32_t> list = filled(parts);
+                    if (list.empty()) return;
+                    const int32_t n = count(parts);
+                    const int32_t s = with_empty ? of(n) : list[of(static_cast<int32_t>(list.size()))];
+                    parts[s].lse = parts[((s + step) % n + n) % n].lse;
+                  });
+  add.lse("merge.lse_wrong", "merged LSE is the largest of the splits", 0.2,
+          [](const Scene&, const std::vector<SplitPart>& parts, double) {
+            double top = -kInf;
+            for (const SplitPart& p : parts) top = std::max(top, p.lse);
+            return top;
+          });
+  add.lse("merge.lse_wrong", "merged LSE is the first split's", 0.2,
+          [](const Scene&, const std::vector<SplitPart>& parts, double) { return parts.front().lse; });
+  add.lse("merge.lse_wrong", "merged LSE is the last split's", 0.2,
+          [](const Scene&, const std::vector<SplitPart>& parts, double) { return parts.back().lse; });
+  add.lse("merge.lse_wrong", "merged LSE is the last split's that holds keys", 0.25,
+          [](const Scene&, const std::vector<SplitPart>& parts, double lse) {
+            const std::vector<int32_t> list = filled(parts);
+            return list.empty() ? lse : parts[list.back()].lse;
+          });
+}
+
+void empties(const Clues& clues, Merges& add) {
+  const double nan = std::nan("");
+  const auto on_empty = [&](std::string_view cause, std::string text, double cost, double lse, double value) {
+    add.parts(cause, std::move(text), cost, [lse, value](const Scene& s, std::vector<SplitPart>& parts) {
+      for (SplitPart& p : parts) {
+        if (p.lse != -kInf) continue;
+        p.lse = lse;
+        p.o.assign(s.problem.head_dim_v, value);
+      }
+    });
+  };
+  on_empty("merge.empty_split_counted", "a split without keys has LSE 0", 0.1, 0, 0);
+  on_empty("merge.empty_split_counted", "a split without keys has LSE 1", 0.4, 1, 0);
+  on_empty("merge.empty_split_counted", "a split without keys gives NaN", 0.2, nan, nan);
+  // The weight of -inf against -inf.
+  add.parts("merge.empty_split_counted", "two splits without keys one after the other give NaN", 0.2,
+            [nan](const Scene& s, std::vector<SplitPart>& parts) {
+              for (int32_t i = 0; i + 1 < count(parts); ++i)
+                if (parts[i].lse == -kInf && parts[i + 1].lse == -kInf) {
+                  parts[i].lse = nan;
+                  parts[i].o.assign(s.problem.head_dim_v, nan);
+                }
+            });
+  add.parts("merge.empty_split_counted", "a first split without keys gives NaN", 0.2,
+            [nan](const Scene& s, std::vector<SplitPart>& parts) {
+              if (parts[0].lse != -kInf) return;
+              parts[0].lse = nan;
+              parts[0].o.assign(s.problem.head_dim_v, nan);
+            });
+  add.parts("merge.empty_split_counted", "the first two splits without keys give NaN", 0.2,
+            [nan](const Scene& s, std::vector<SplitPart>& parts) {
+              if (count(parts) < 2 || parts[0].lse != -kInf || parts[1].lse != -kInf) return;
+              parts[0].lse = nan;
+              parts[0].o.assign(s.problem.head_dim_v, nan);
+            });
+  // What the row or head computed before left in the place of an empty split.
+  Predictor* predictor = &clues.predictor;
+  const Problem& p = clues.problem();
+  using Before = std::function<bool(Cell&)>;
+  const std::vector<std::pair<std::string, Before>> orders = {
+      {"the head before", [&p](Cell& c) { return --c.head >= 0 && p.heads_q > 0; }},
+      {"the row before", [](Cell& c) { return --c.row >= 0; }},
+      {"the row or request before",
+       [&p](Cell& c) {
+         if (--c.row >= 0) return true;
+         while (--c.request >= 0)
+           if (p.requests[c.request].q_len > 0) {
+             c.row = p.requests[c.request].q_len - 1;
+             return true;
+           }
+         return false;
+       }},
+      {"the head, row or request before",
+       [&p](Cell& c) {
+         if (--c.head >= 0) return true;
+         c.head = p.heads_q - 1;
+         if (--c.row >= 0) return true;
+         while (--c.request >= 0)
+           if (p.requests[c.request].q_len > 0) {
+             c.row = p.requests[c.request].q_len - 1;
+             return true;
+           }
+         return false;
+       }},
+  };
+  for (const auto& [name, before] : orders) {
+    Hypothesis h =
+        add.start("merge.partial_stale", "a split without keys counts with what was left by " + name, 0.3);
+    const Rules base = h.rules;
+    h.rules.edit_parts = [predictor, before, base](const Scene& s, std::vector<SplitPart>& parts) {
+      std::vector<char> missing(parts.size(), 0);
+      size_t left = 0;
+      for (size_t i = 0; i < parts.size(); ++i) left += missing[i] = parts[i].lse == -kInf;
+      Cell c = s.cell;
+      for (int steps = 0; left > 0 && steps < 64 && before(c); ++steps) {
+        std::vector<SplitPart> old;
+        Rules spy = base;
+        spy.edit_parts = [&old](const Scene&, std::vector<SplitPart>& seen) { old = seen; };
+        predictor->predict(spy, c);
+        for (size_t i = 0; i < parts.size() && i < old.size(); ++i)
+          if (missing[i] && old[i].lse != -kInf) {
+            parts[i] = old[i];
+            missing[i] = 0;
+            --left;
+          }
+      }
+    };
+    add.push(std::move(h));
+  }
+}
+
+}  // namespace
+
+void merge_family(const Clues& clues, Hypotheses& out) {
+  for (int32_t splits : clues.split_counts) {
+    Merges add(clues, out, splits);
+    weights(add);
+    drops(add);
+    wrong_lses(add);
+    empties(clues, add);
+  }
+}
+
+}  // namespace assay

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hypotheses about pages of a paged cache, and pages of 16 keys elsewhere: exchanged, replaced, taken from
+// another request's row of the table, or fetched a tile too late for the values.
+#include <algorithm>
+
+#include "harness/explain/hypothesis.hpp"
+#include "harness/problem/paged_cache.hpp"
+
+namespace assay {
+namespace {
+
+using Edit = std::function<void(Scene&, std::vector<Term>&)>;
+
+constexpr int32_t kPageWithoutPages = 16;
+
+// Which row of the store stands where `page` of the request should be read, slot kept.
+using Source = std::function<int32_t(Scene&, int32_t page, int32_t slot)>;
+enum class Side { kBoth, kKeys, kValues };
+
+Edit read_through(int32_t page_size, Side side, Source source) {
+  return [page_size, side, source = std::move(source)](Scene& s, std::vector<Term>& terms) {
+    for (Term& t : terms) {
+      const int32_t row = source(s, t.position / page_size, t.position % page_size);
+      if (side != Side::kValues) t.k_row = row;
+      if (side != Side::kKeys) t.v_row = row;
+    }
+  };
+}
+
+// The row of a position of the request itself; behind the last key: whatever the slot holds.
+int32_t own_row(Scene& s, int32_t position) {
+  if (position < s.kv_len) return position;
+  int64_t block = -1, slot = 0;
+  if (!s.keys.place(s.keys.request(), position, &block, &slot)) block = -1;
+  return s.keys.extra(block, slot);
+}
+
+}  // namespace
+
+void page_family(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  const bool paged = p.op == ASSAY_OP_PAGED;
+  const int32_t size = paged ? p.page_size : kPageWithoutPages;
+  const auto add = [&](std::string_view cause, std::string text, double cost, Edit edit) {
+    Hypothesis h = propose(clues, cause, std::move(text), cost);
+    h.rules.edit_terms = std::move(edit);
+    out.push_back(std::move(h));
+  };
+  const auto pages_of = [size](const Scene& s) { return (s.kv_len + size - 1) / size; };
+
+  for (const Pick& pick : picks()) {
+    const auto of = pick.of;
+    for (Side side : {Side::kBoth, Side::kValues}) {
+      const bool values = side == Side::kValues;
+      // Page and its successor; the last page has none, so also with its predecessor.
+      for (int32_t step : {1, -1}) {
+        const Source exchanged = [of, step, size, pages_of](Scene& s, int32_t page, int32_t slot) {
+          const int32_t n = pages_of(s), a = of(n), b = a + step;
+          if (b < 0 || b >= n) return page * size + slot;
+          const int32_t from = page == a ? b : page == b ? a : page;
+          return own_row(s, from * size + slot);
+        };
+        add(values ? "page.v_only" : "page.swapped",
+            fmt::format("{} page and the {}{}", pick.name,
+                        step > 0 ? "next exchanged" : "one before exchanged", values ? ", values only" : ""),
+            0.6, read_through(size, side, exchanged));
+        const Source wrong = [of, step, size, pages_of](Scene& s, int32_t page, int32_t slot) {
+          const int32_t n = pages_of(s), a = of(n), b = a + step;
+          if (page != a || b < 0 || b >= n) return page * size + slot;
+          return own_row(s, b * size + slot);
+        };
+        add(values ? "page.v_only" : "page.wrong",
+            fmt::format("{} page read from the {}{}", pick.name, step > 0 ? "next" : "one before",
+                        values ? ", values only" : ""),
+            0.6, read_through(size, side, wrong));
+      }
+      for (int32_t target : {0, 1}) {
+        const Source wrong = [of, target, size, pages_of](Scene& s, int32_t page, int32_t slot) {
+          const int32_t n = pages_of(s), a = of(n);
+          int32_t b = target;
+          if (a == b) b = target == 0 ? 1 : 0;
+          if (page != a || b >= n) return page * size + slot;
+          return own_row(s, b * size + slot);
+        };
+        add(values ? "page.v_only" : "page.wrong",
+            fmt::format("{} page read from the {}{}", pick.name, target == 0 ? "first" : "second",
+                        values ? ", values only" : ""),
+            0.6, read_through(size, side, wrong));
+      }
+    }
+  }
+  // One index for a whole tile, or the values a tile behind.
+  for (int32_t tile : clues.tile_sizes) {
+    if (tile <= size || !paged) continue;
+    for (Side side : {Side::kBoth, Side::kValues, Side::kKeys})
+      add(side == Side::kValues ? "page.v_only" : "page.wrong",
+          fmt::format("one page index for each tile of {}", tile), 0.4,
+          read_through(size, side, [size, tile](Scene& s, int32_t page, int32_t slot) {
+            const int32_t start = (page * size + slot) / tile * tile;
+            return own_row(s, start / size * size + slot);
+          }));
+  }
+  std::vector<int32_t> behind = {size};
+  for (int32_t tile : clues.tile_sizes) behind.push_back(tile);
+  for (int32_t step : behind) {
+    add("page.v_only", fmt::format("values of the page {} keys before", step), 0.4,
+        read_through(size, Side::kValues, [size, step](Scene& s, int32_t page, int32_t slot) {
+          const int32_t position = page * size + slot, from = position - step;
+          if (from < 0) return position;
+          return own_row(s, from / size * size + slot);
+        }));
+    add("page.v_only", fmt::format("values of the page {} keys before, the first of the last", step), 0.5,
+        read_through(size, Side::kValues, [size, step, pages_of](Scene& s, int32_t page, int32_t slot) {
+          const int32_t n = pages_of(s), steps = std::max(1, step / size);
+          return own_row(s, (page - steps % n + n) % n * size + slot);
+        }));
+  }
+  if (!paged) return;
+  // Another request's row of the table.
+  const auto requests = static_cast<int32_t>(p.requests.size());
+  const auto row_of = [size](std::function<int32_t(int32_t)> other) {
+    return [size, other = std::move(other)](Scene& s, int32_t page, int32_t slot) {
+      const int32_t r = other(s.cell.request);
+      if (r == s.cell.request) return page * size + slot;
+      int64_t block = -1, at = 0;
+      // Scales that belong to the request stay this one's: only the place is wrong.
+      if (!s.keys.place(r, page * size + slot, &block, &at)) return own_row(s, page * size + slot);
+      return s.keys.extra(block, at);
+    };
+  };
+  if (requests > 1) {
+    const std::vector<std::pair<std::string, std::function<int32_t(int32_t)>>> others = {
+        {"next", [requests](int32_t r) { return (r + 1) % requests; }},
+        {"next, the last its own", [requests](int32_t r) { return std::min(r + 1, requests - 1); }},
+        {"previous", [requests](int32_t r) { return (r + requests - 1) % requests; }},
+        {"first", [](int32_t) { return 0; }},
+        {"last", [requests](int32_t) { return requests - 1; }},
+    };
+    for (const auto& [name, other] : others) {
+      add("page.of_other_request", fmt::format("table row of the {} request", name), 0.3,
+          read_through(size, Side::kBoth, row_of(other)));
+      add("page.of_other_request", fmt::format("last page from the {} request", name), 0.5,
+          read_through(size, Side::kBoth,
+                       [pages_of, size, inner = row_of(other)](Scene& s, int32_t page, int32_t slot) {
+                         return page == pages_of(s) - 1 ? inner(s, page, slot) : page * size + slot;
+                       }));
+      add("page.of_other_request", fmt::format("values through the table row of the {} request", name), 0.6,
+          read_through(size, Side::kValues, row_of(other)));
+    }
+  }
+  // The block itself: halved, scaled, or block 0.
+  const auto block_rule = [&](std::string text, std::function<int64_t(int64_t block, int64_t blocks)> rule,
+                              double cost) {
+    add("page.wrong", std::move(text), cost,
+        read_through(size, Side::kBoth, [size, rule = std::move(rule)](Scene& s, int32_t page, int32_t slot) {
+          int64_t block = -1, at = 0;
+          const int32_t position = page * size + slot;
+          if (!s.keys.place(s.cell.request, position, &block, &at)) return own_row(s, position);
+          return s.keys.extra(rule(block, s.keys.blocks()), at);
+        }));
+  };
+  block_rule(
+      "every page read from block 0", [](int64_t, int64_t) { return int64_t{0}; }, 0.3);
+  block_rule(
+      "block after the right one", [](int64_t b, int64_t n) { return (b + 1) % n; }, 0.4);
+  block_rule(
+      "block before the right one", [](int64_t b, int64_t n) { return (b + n - 1) % n; }, 0.4);
+  block_rule(
+      "half of the block's number", [](int64_t b, int64_t) { return b / 2; }, 0.4);
+  block_rule(
+      "block number times the page size", [size](int64_t b, int64_t n) { return b * size % n; }, 0.4);
+  for (int bits : {3, 4, 5, 6, 7, 8})
+    block_rule(
+        fmt::format("block number cut to {} bits", bits),
+        [bits](int64_t b, int64_t) { return b & ((1 << bits) - 1); }, 0.6);
+  // Any page in the place of any other, cell by cell.
+  propose_per_cell(
+      clues, "page.wrong", "one page per row read from elsewhere", 1.6,
+      [&](const Cell& cell) {
+        std::vector<Candidate> list;
+        const int32_t n = (p.requests[cell.request].kv_len + size - 1) / size;
+        for (int32_t a = 0; a < n && n <= 24; ++a)
+          for (int32_t b = 0; b < n; ++b) {
+            if (a == b) continue;
+            list.push_back(
+                {fmt::format("page {} from page {}", a, b),
+                 read_through(size, Side::kBoth, [a, b, size](Scene& s, int32_t page, int32_t slot) {
+                   return page == a ? own_row(s, b * size + slot) : page * size + slot;
+                 })});
+          }
+        return list;
+      },
+      out);
+}
+
+}  // namespace assay

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hypotheses about roundings: right in exact arithmetic, but coarser than declared somewhere. Where the order
+// is declared the roundings are repeated, so that a true one fits bit for bit.
+#include <algorithm>
+#include <cmath>
+
+#include "harness/explain/hypothesis.hpp"
+#include "harness/problem/names.hpp"
+
+namespace assay {
+
+void precision_family(const Clues& clues, Hypotheses& out) {
+  const assay_arithmetic& a = clues.predictor.declared();
+  const auto add = [&](std::string_view cause, std::string text, double cost,
+                       const std::function<void(Rules&)>& set) {
+    Hypothesis h = propose(clues, cause, std::move(text), cost);
+    set(h.rules);
+    out.push_back(std::move(h));
+  };
+  const auto name = [](int32_t format) { return std::string(name_of(format_names(), format)); };
+  for (int32_t format : {ASSAY_BF16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2}) {
+    if (format == a.p_format) continue;
+    add("precision.p_coarse", "P in " + name(format), 0.1,
+        [format](Rules& r) { r.arithmetic.p_format = format; });
+    if (format == ASSAY_FP8_E4M3)
+      add("precision.p_coarse", "P in " + name(format) + " times 2^8", 0.2, [format](Rules& r) {
+        r.arithmetic.p_format = format;
+        r.arithmetic.p_offset_log2 = 8;
+      });
+  }
+  add("precision.p_coarse", "P in int8, 1/127", 0.2, [](Rules& r) { r.arithmetic.p_format = ASSAY_INT8; });
+  add("precision.p_truncated", "P rounded towards zero", 0, [](Rules& r) {
+    r.arithmetic.p_truncated = !r.arithmetic.p_truncated;
+    if (r.arithmetic.p_format == ASSAY_FP32 || r.arithmetic.p_format == ASSAY_FORMAT_NONE)
+      r.arithmetic.p_format = ASSAY_BF16;
+  });
+  add("precision.row_sum_from_rounded_p",
+      a.row_sum_from_rounded_p ? "row sum of exact weights" : "row sum of rounded weights", 0.05,
+      [](Rules& r) { r.arithmetic.row_sum_from_rounded_p = !r.arithmetic.row_sum_from_rounded_p; });
+  add("precision.output_truncated", "O rounded towards zero", 0, [](Rules& r) { r.truncate_output = true; });
+  for (int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
+    add("precision.o_accumulator", "O in " + name(format) + " between tiles", 0.1,
+        [format](Rules& r) { r.accumulator_format = format; });
+    for (int32_t tile : {16, 32, 64, 128})
+      if (tile != a.tile_keys)
+        add("precision.o_accumulator", fmt::format("O in {} every {} keys", name(format), tile), 0.3,
+            [format, tile](Rules& r) {
+              r.accumulator_format = format;
+              r.arithmetic.tile_keys = tile;
+            });
+    add("precision.scores", "scores in " + name(format), 0.1,
+        [format](Rules& r) { r.score_format = format; });
+    add("precision.scores", "scaled scores in " + name(format), 0.15,
+        [format](Rules& r) { r.scaled_score_format = format; });
+    add("precision.scores", "scores accumulated in " + name(format), 0.15,
+        [format](Rules& r) { r.dot_format = format; });
+    add("precision.scale", "softmax scale in " + name(format), 0.05,
+        [format](Rules& r) { r.scale_format = format; });
+    if (a.splits > 1 || a.split_keys > 0) {
+      if (a.partial_format != format)
+        add("precision.partials", "partial outputs in " + name(format), 0.1,
+            [format](Rules& r) { r.arithmetic.partial_format = format; });
+      if (a.partial_lse_format != format)
+        add("precision.partial_lse", "partial LSEs in " + name(format), 0.1,
+            [format](Rules& r) { r.arithmetic.partial_lse_format = format; });
+    }
+  }
+  // Weights with random relative errors: nobody can repeat them, so they count as noise of a fitted size.
+  for (int bits = 6; bits <= 16; ++bits)
+    add("precision.exp", fmt::format("weights off by about 2^-{}", bits), 0.3,
+        [bits](Rules& r) { r.weight_noise = std::exp2(-bits); });
+}
+
+}  // namespace assay

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hypotheses about what happens to a score after the dot product: soft cap, ALiBi, and the sink, which is a
+// score without a key.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "harness/explain/hypothesis.hpp"
+
+namespace assay {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+using Score = std::function<double(ScoreParts)>;
+
+void add_score(const Clues& clues, Hypotheses& out, std::string_view cause, std::string text, double cost,
+               Score score) {
+  Hypothesis h = propose(clues, cause, std::move(text), cost);
+  h.rules.score = [score = std::move(score)](const Scene&, const Term&, const ScoreParts& s) {
+    return score(s);
+  };
+  out.push_back(std::move(h));
+}
+
+double capped(double cap, double x) { return cap * std::tanh(x / cap); }
+
+double biased(ScoreParts s, double x) {
+  s.scale = 1;
+  s.dot = x;
+  s.softcap = 0;
+  return standard_score(s);
+}
+
+void softcaps(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  if (!(p.softcap > 0)) return;
+  add_score(clues, out, "softcap.ignored", "scores not capped", 0, [](ScoreParts s) {
+    s.softcap = 0;
+    return standard_score(s);
+  });
+  add_score(clues, out, "softcap.before_scale", "cap on the dot product, scaled afterwards", 0.1,
+            [](ScoreParts s) { return biased(s, s.scale * capped(s.softcap, s.dot)); });
+  add_score(clues, out, "softcap.before_scale", "bias before the cap", 0.4, [](ScoreParts s) {
+    const double cap = s.softcap;
+    s.softcap = 0;
+    return capped(cap, standard_score(s));
+  });
+  add_score(clues, out, "softcap.ratio", "tanh without the cap in front", 0.1,
+            [](ScoreParts s) { return biased(s, std::tanh(s.scale * s.dot / s.softcap)); });
+  add_score(clues, out, "softcap.ratio", "tanh of the score itself", 0.15,
+            [](ScoreParts s) { return biased(s, s.softcap * std::tanh(s.scale * s.dot)); });
+  add_score(clues, out, "softcap.ratio", "tanh(x / 2) in place of tanh(x)", 0.15,
+            [](ScoreParts s) { return biased(s, capped(s.softcap, s.scale * s.dot / 2)); });
+  add_score(clues, out, "softcap.ratio", "tanh(2 x) in place of tanh(x)", 0.15,
+            [](ScoreParts s) { return biased(s, capped(s.softcap, 2 * s.scale * s.dot)); });
+  // (e^2x - 1) / (e^2x + 1) in fp32: infinity over infinity for large arguments.
+  for (double limit : {44.0, 88.0})
+    add_score(clues, out, "softcap.ratio",
+              fmt::format("tanh as a ratio of exponentials that overflow at {:g}", limit), 0.2,
+              [limit](ScoreParts s) {
+                const double x = s.scale * s.dot / s.softcap;
+                return biased(s, x > limit ? std::nan("") : capped(s.softcap, s.scale * s.dot));
+              });
+  // Masked keys come back as -cap: all of the request, or those of the tiles that are visited.
+  const double cap = p.softcap;
+  std::vector<int32_t> grains = clues.tile_sizes;
+  grains.push_back(0);
+  for (int32_t grain : grains)
+    for (bool memory : {true, false})
+      for (bool before : {true, false}) {
+        Hypothesis h =
+            propose(clues, "softcap.after_mask",
+                    grain == 0 ? fmt::format("masked keys of the request count with score -cap{}",
+                                             before ? "" : ", those after the row only")
+                               : fmt::format("masked keys of visited tiles of {} count with score -cap{}{}",
+                                             grain, memory ? "" : ", lanes without a key as zeros",
+                                             before ? "" : ", after the first visible only"),
+                    0.2 + (memory ? 0 : 0.1) + (before ? 0 : 0.05));
+        if (grain == 0 && !memory) continue;
+        h.rules.edit_terms = [grain, memory, before, cap](Scene& s, std::vector<Term>& terms) {
+          if (terms.empty() && grain > 0) return;
+          std::vector<char> seen(std::max(s.kv_len, 1), 0);
+          for (const Term& t : terms)
+            if (t.position < s.kv_len) seen[t.position] = 1;
+          int32_t begin = before || terms.empty() ? 0 : terms.front().position;
+          int32_t end = s.kv_len;
+          if (grain > 0) {
+            begin = before ? terms.front().position / grain * grain : terms.front().position;
+            end = (terms.back().position / grain + 1) * grain;
+          }
+          for (int32_t j = begin; j < end; ++j) {
+            if (j < s.kv_len && seen[j]) continue;
+            if (j >= s.kv_len && memory) break;
+            Term t{j, std::min(j, s.kv_len - 1), std::min(j, s.kv_len - 1)};
+            t.zero = j >= s.kv_len;
+            t.forced = -cap;
+            terms.push_back(t);
+          }
+          std::stable_sort(terms.begin(), terms.end(),
+                           [](const Term& a, const Term& b) { return a.position < b.position; });
+        };
+        out.push_back(std::move(h));
+      }
+}
+
+void alibis(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  if (p.alibi == ASSAY_ALIBI_NONE) return;
+  const auto slope = [&](std::string text, double cost, std::function<int32_t(int32_t)> head) {
+    Hypothesis h = propose(clues, "alibi.other_head", std::move(text), cost);
+    const Predictor* predictor = &clues.predictor;
+    h.rules.slope = [predictor, head, n = p.heads_q](const Scene& s, double) {
+      return predictor->reader().alibi_slope(((head(s.cell.head) % n) + n) % n);
+    };
+    out.push_back(std::move(h));
+  };
+  add_score(clues, out, "alibi.ignored", "no bias", 0, [](ScoreParts s) {
+    s.alibi = ASSAY_ALIBI_NONE;
+    return standard_score(s);
+  });
+  add_score(clues, out, "alibi.sign", "bias added instead of subtracted", 0, [](ScoreParts s) {
+    s.slope = -s.slope;
+    return standard_score(s);
+  });
+  for (int32_t step : {1, -1, 2, -2})
+    slope(fmt::format("slope of head {:+}", step), 0.1, [step](int32_t h) { return h + step; });
+  slope("slope of head 0", 0.1, [](int32_t) { return 0; });
+  slope("slope of the KV head's number", 0.15, [g = p.group()](int32_t h) { return h / g; });
+  slope("slopes in reverse", 0.2, [n = p.heads_q](int32_t h) { return n - 1 - h; });
+  for (int32_t shift : {1, -1, 2, -2, 4, -4})
+    add_score(clues, out, "alibi.shifted", fmt::format("distance {:+}", shift),
+              shift * shift == 1 ? 0.1 : 0.3, [shift](ScoreParts s) {
+                // The bias of a key at the row's position or before it, one step off.
+                if (s.distance < 0) return standard_score(s);
+                ScoreParts none = s;
+                none.alibi = ASSAY_ALIBI_NONE;
+                const double distance = s.distance + shift;
+                const double bias =
+                    s.alibi == ASSAY_ALIBI_SQRT ? std::sqrt(std::max(0.0, distance)) : distance;
+                return standard_score(none) - s.slope * bias;
+              });
+  // Distances from the row's number, or from the end of the keys: a shift that differs from row to row.
+  for (int which : {0, 1}) {
+    Hypothesis h =
+        propose(clues, "alibi.shifted",
+                which == 0 ? "distance from the end of the keys" : "bias of the key's position alone", 0.2);
+    h.rules.score = [which](const Scene& scene, const Term& t, ScoreParts s) {
+      if (s.distance < 0 && s.alibi != ASSAY_ALIBI_NONE) return standard_score(s);
+      s.distance = which == 0 ? scene.kv_len - 1 - t.position : -double(t.position);
+      ScoreParts none = s;
+      none.alibi = ASSAY_ALIBI_NONE;
+      const double bias = s.alibi == ASSAY_ALIBI_SQRT
+                              ? std::copysign(std::sqrt(std::fabs(s.distance)), s.distance)
+                              : s.distance;
+      return standard_score(none) - s.slope * bias;
+    };
+    out.push_back(std::move(h));
+  }
+  // Distance of keys after the row, which have none.
+  add_score(clues, out, "alibi.shifted", "keys after the row biased too", 0.2, [](ScoreParts s) {
+    if (s.distance >= 0) return standard_score(s);
+    return standard_score(s) - s.slope * (s.alibi == ASSAY_ALIBI_SQRT ? -std::sqrt(-s.distance) : s.distance);
+  });
+  if (p.alibi == ASSAY_ALIBI_SQRT)
+    add_score(clues, out, "alibi.sqrt_ignored", "linear distance", 0, [](ScoreParts s) {
+      s.alibi = ASSAY_ALIBI_LINEAR;
+      return standard_score(s);
+    });
+  if (p.softcap > 0)
+    add_score(clues, out, "softcap.before_scale", "cap applied after the bias", 0.3, [](ScoreParts s) {
+      const double cap = s.softcap;
+      s.softcap = 0;
+      return capped(cap, standard_score(s));
+    });
+  for (double factor : {std::numbers::log2e, std::numbers::ln2, double(p.softmax_scale)})
+    add_score(clues, out, "scale.softmax", fmt::format("bias off by a factor {:.4g}", factor), 0.5,
+              [factor](ScoreParts s) {
+                s.slope *= factor;
+                return standard_score(s);
+              });
+}
+
+void sinks(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  if (!p.sinks) return;
+  const auto add = [&](std::string_view cause, std::string text, double cost,
+                       std::function<double(const Scene&, double)> sink) {
+    Hypothesis h = propose(clues, cause, std::move(text), cost);
+    h.rules.sink = std::move(sink);
+    out.push_back(std::move(h));
+  };
+  const Predictor* predictor = &clues.predictor;
+  const auto of_head = [&](std::string text, double cost, std::function<int32_t(int32_t)> head) {
+    add("sinks.other_head", std::move(text), cost, [predictor, head, n = p.heads_q](const Scene& s, double) {
+      return predictor->reader().sink(((head(s.cell.head) % n) + n) % n);
+    });
+  };
+  add("sinks.ignored", "no sink", 0, [](const Scene&, double) { return -kInf; });
+  add("sinks.first_row_only", "only in the first row of a request", 0.1,
+      [](const Scene& s, double sink) { return s.cell.row == 0 ? sink : -kInf; });
+  add("sinks.first_row_only", "only in the first request", 0.2,
+      [](const Scene& s, double sink) { return s.cell.request == 0 ? sink : -kInf; });
+  add("sinks.first_row_only", "only in the very first row", 0.2,
+      [](const Scene& s, double sink) { return s.cell.request == 0 && s.cell.row == 0 ? sink : -kInf; });
+  add("sinks.first_row_only", "only where the row sees key 0", 0.2, [](const Scene& s, double sink) {
+    return s.kv_len > 0 && visible(s.problem, s.cell.request, s.cell.row, 0) ? sink : -kInf;
+  });
+  for (int32_t step : {1, -1, 2})
+    of_head(fmt::format("sink of head {:+}", step), 0.1, [step](int32_t h) { return h + step; });
+  of_head("sink of head 0", 0.1, [](int32_t) { return 0; });
+  of_head("sink of the KV head's number", 0.15, [g = p.group()](int32_t h) { return h / g; });
+  const auto scaled = [&](std::string_view cause, std::string text, double factor, double cost) {
+    add(cause, std::move(text), cost, [factor](const Scene&, double sink) { return sink * factor; });
+  };
+  scaled("sinks.unscaled", "natural logit taken for one in base 2", std::numbers::ln2, 0.1);
+  scaled("sinks.unscaled", "multiplied by log2(e)", std::numbers::log2e, 0.1);
+  scaled("sinks.unscaled", "multiplied by the softmax scale", p.softmax_scale, 0.1);
+  scaled("sinks.unscaled", "divided by the softmax scale", 1 / double(p.softmax_scale), 0.1);
+  if (p.softcap > 0)
+    add("sinks.unscaled", "capped like a score", 0.2,
+        [cap = double(p.softcap)](const Scene&, double sink) { return capped(cap, sink); });
+  for (int32_t splits : clues.split_counts) {
+    Hypothesis h =
+        propose(clues, "sinks.per_split", fmt::format("counted in each of {} splits", splits), 0.2);
+    if (clues.evidence.declared.splits <= 1 && clues.evidence.declared.split_keys == 0) {
+      h.rules.sink = [splits](const Scene&, double sink) { return sink + std::log(double(splits)); };
+    } else {
+      h.rules.sink_per_split = true;
+    }
+    out.push_back(std::move(h));
+  }
+  // Counted several times without splits being declared: only splits that hold keys.
+  for (int32_t times : {2, 3, 4, 8})
+    add("sinks.per_split", fmt::format("counted {} times", times), 0.5,
+        [times](const Scene&, double sink) { return sink + std::log(double(times)); });
+  if (clues.evidence.declared.splits > 1 || clues.evidence.declared.split_keys > 0) {
+    // Every split that sees a key.
+    Hypothesis h = propose(clues, "sinks.per_split", "counted in each split that holds keys", 0.25);
+    h.rules.sink = [](const Scene&, double) { return -kInf; };
+    const auto logit = [predictor](const Scene& s) { return predictor->reader().sink(s.cell.head); };
+    h.rules.edit_parts = [logit](const Scene& s, std::vector<SplitPart>& parts) {
+      const double sink = logit(s);
+      for (SplitPart& part : parts) {
+        if (part.lse == -kInf) continue;
+        const double top = std::max(part.lse, sink);
+        const double joined = top + std::log(std::exp(part.lse - top) + std::exp(sink - top));
+        for (double& x : part.o) x *= std::exp(part.lse - joined);
+        part.lse = joined;
+      }
+    };
+    out.push_back(std::move(h));
+  }
+}
+
+}  // namespace
+
+void score_family(const Clues& clues, Hypotheses& out) {
+  softcaps(clues, out);
+  alibis(clues, out);
+  sinks(clues, out);
+}
+
+}  // namespace assay

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// A hypothesis: a cause with its parameters, as rules that predict every cell of the output. Families propose
+// them; rank.hpp tests them. To add one: a few lines in the family it belongs to. Nothing here may look at
+// the name of the kernel.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/explain/evidence.hpp"
+#include "harness/explain/predict.hpp"
+#include "harness/explain/rules.hpp"
+
+namespace assay {
+
+struct Hypothesis {
+  std::string_view cause;  // one of causes()
+  std::string text;        // with its parameters: "window of 62 instead of 63 keys to the left"
+  Rules rules;
+  // Between hypotheses that explain equally much the cheaper one comes first: 0 a systematic rule without a
+  // parameter, more for fitted numbers and single events.
+  double cost = 0;
+};
+
+// A cell of the output in one call.
+struct Sample {
+  Cell cell;
+  Call call = Call::kFirst;
+};
+
+// What families may look at when they choose parameters.
+struct Clues {
+  const Evidence& evidence;
+  Predictor& predictor;             // operands with NaN poison
+  std::vector<Sample> bad, good;    // worst first
+  std::vector<int32_t> tile_sizes;  // that a tile may have: the declared one, else the usual ones
+  std::vector<int32_t> split_counts;
+  const Problem& problem() const { return evidence.problem; }
+};
+
+using Hypotheses = std::vector<Hypothesis>;
+using Family = void (*)(const Clues&, Hypotheses&);
+void mask_family(const Clues&, Hypotheses&);
+void key_family(const Clues&, Hypotheses&);
+void page_family(const Clues&, Hypotheses&);
+void mapping_family(const Clues&, Hypotheses&);  // heads, rows, dims
+void scale_family(const Clues&, Hypotheses&);
+void score_family(const Clues&, Hypotheses&);  // softcap, ALiBi, sinks
+void softmax_family(const Clues&, Hypotheses&);
+void lse_family(const Clues&, Hypotheses&);
+void merge_family(const Clues&, Hypotheses&);
+void precision_family(const Clues&, Hypotheses&);
+void output_family(const Clues&, Hypotheses&);
+
+// One of several things in a row of n: what planted and real bugs single out.
+struct Pick {
+  std::string_view name;  // "first"
+  int32_t (*of)(int32_t n);
+};
+std::span<const Pick> picks();
+
+// Misfit of one cell under rules, for families that search a parameter.
+double misfit_at(const Clues&, const Sample&, const Rules&);
+
+// A change that differs from cell to cell: for every wrong cell the candidate that fits best, nothing in
+// right cells. Given up, without a hypothesis, when no candidate explains the first cells.
+struct Candidate {
+  std::string text;
+  std::function<void(Scene&, std::vector<Term>&)> edit;
+};
+void propose_per_cell(const Clues&, std::string_view cause, std::string_view what, double cost,
+                      const std::function<std::vector<Candidate>(const Cell&)>& candidates, Hypotheses&);
+
+// A hypothesis with the right rules, to set hooks on.
+Hypothesis propose(const Clues&, std::string_view cause, std::string text, double cost = 0);
+
+}  // namespace assay

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// See kv_store.hpp. An entry of a page table that names no block (poison in a table tail) gives NaN rows: a
+// kernel that follows it reads memory nobody can predict.
+#include "harness/explain/kv_store.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "harness/base/error.hpp"
+#include "reference/formats.hpp"
+
+namespace assay {
+
+KvStore::KvStore(const Problem& problem, const OperandReader& reader, const assay_tensors& tensors,
+                 int32_t request, int32_t kv_head, int32_t dequant_format)
+    : problem_(problem),
+      reader_(reader),
+      tensors_(tensors),
+      request_(request),
+      kv_head_(kv_head),
+      keys_(problem.requests[request].kv_len),
+      dequant_format_(dequant_format),
+      rows_(keys_) {
+  for (int32_t j = 0; j < keys_; ++j) {
+    Row& row = rows_[j];
+    row.request = request;
+    row.kv_head = kv_head;
+    row.readable = place(request, j, &row.place.block, &row.place.slot);
+  }
+}
+
+bool KvStore::place(int32_t request, int32_t position, int64_t* block, int64_t* slot) const {
+  try {
+    const OperandReader::Place at = reader_.place(request, position);
+    *block = at.block;
+    *slot = at.slot;
+    return *block < blocks();
+  } catch (const CheckError&) {  // the table's tail, or its end
+    return false;
+  }
+}
+
+int64_t KvStore::table_entry_behind() const {
+  if (problem_.op != ASSAY_OP_PAGED) return -1;
+  const int64_t pages = (keys_ + problem_.page_size - 1) / problem_.page_size;
+  if (problem_.table == ASSAY_TABLE_CSR) {
+    const assay_tensor& t = tensors_.indices;
+    const auto first = static_cast<int64_t>(
+        assay::load(ASSAY_INT32, tensors_.indptr.data, request_ * tensors_.indptr.stride[0]));
+    if (first + pages >= t.shape[0]) return -1;
+    return static_cast<int64_t>(assay::load(ASSAY_INT32, t.data, (first + pages) * t.stride[0]));
+  }
+  const assay_tensor& t = tensors_.block_table;
+  const bool tokens = problem_.table == ASSAY_TABLE_TOKEN;
+  const int64_t behind = tokens ? keys_ : pages;
+  // Padding of a strided table counts: it lies in the row.
+  if (behind >= std::max(t.stride[0], t.shape[1])) return -1;
+  const auto entry =
+      static_cast<int64_t>(assay::load(ASSAY_INT32, t.data, request_ * t.stride[0] + behind * t.stride[1]));
+  return tokens ? entry / problem_.page_size : entry;
+}
+
+int64_t KvStore::blocks() const {
+  return problem_.op == ASSAY_OP_PAGED ? problem_.num_blocks : problem_.total_kv();
+}
+
+void KvStore::load(Row& row) {
+  row.loaded = true;
+  row.k.assign(problem_.head_dim_qk, std::numeric_limits<double>::quiet_NaN());
+  row.v.assign(problem_.head_dim_v, std::numeric_limits<double>::quiet_NaN());
+  if (!row.readable) return;
+  reader_.k_at(row.request, row.place, row.kv_head, row.k.data());
+  reader_.v_at(row.request, row.place, row.kv_head, row.v.data());
+  if (dequant_format_ == ASSAY_FORMAT_NONE) return;
+  for (double& x : row.k) x = round_to(dequant_format_, x);
+  for (double& x : row.v) x = round_to(dequant_format_, x);
+}
+
+const double* KvStore::k(int32_t row) {
+  if (!rows_[row].loaded) load(rows_[row]);
+  return rows_[row].k.data();
+}
+
+const double* KvStore::v(int32_t row) {
+  if (!rows_[row].loaded) load(rows_[row]);
+  return rows_[row].v.data();
+}
+
+int32_t KvStore::extra(int64_t block, int64_t slot) {
+  const auto [at, fresh] = known_.try_emplace({request_, kv_head_, block, slot}, rows());
+  if (fresh) {
+    Row row;
+    row.request = request_;
+    row.kv_head = kv_head_;
+    row.place = {block, slot};
+    row.readable = block >= 0 && block < blocks();
+    rows_.push_back(std::move(row));
+  }
+  return at->second;
+}
+
+int32_t KvStore::token(int32_t request, int32_t kv_head, int32_t position) {
+  int64_t block = -1, slot = 0;
+  const bool readable = place(request, position, &block, &slot);
+  if (!readable) block = -1;
+  const auto [at, fresh] = known_.try_emplace({request, kv_head, block, slot}, rows());
+  if (fresh) {
+    Row row;
+    row.request = request;
+    row.kv_head = kv_head;
+    row.place = {block, slot};
+    row.readable = readable;
+    rows_.push_back(std::move(row));
+  }
+  return at->second;
+}
+
+}  // namespace assay

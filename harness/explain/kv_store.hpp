@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dequantised keys and values of one request and KV head, read when first needed, plus any other place
+// of memory a hypothesis wants: a slot behind the last key, another block, another request's token. What
+// stands there is what the kernel would have read, poison included.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "harness/problem/problem.hpp"
+#include "reference/operands.hpp"
+
+namespace assay {
+
+class KvStore {
+ public:
+  // dequant_format: K and V are rounded to it after code * scale; NONE: kept exact.
+  KvStore(const Problem&, const OperandReader&, const assay_tensors&, int32_t request, int32_t kv_head,
+          int32_t dequant_format);
+
+  int32_t request() const { return request_; }
+  int32_t kv_head() const { return kv_head_; }
+  int32_t keys() const { return keys_; }  // kv_len
+  int32_t rows() const { return static_cast<int32_t>(rows_.size()); }
+
+  const double* k(int32_t row);  // head_dim_qk values
+  const double* v(int32_t row);  // head_dim_v values
+
+  // The row number of any place of memory, as this request would read it (its scales).
+  int32_t extra(int64_t block, int64_t slot);
+  // A token of another request or head, with that owner's scales.
+  int32_t token(int32_t request, int32_t kv_head, int32_t position);
+  // Block of a logical page as the page table says; false: the table entry names no block.
+  bool place(int32_t request, int32_t position, int64_t* block, int64_t* slot) const;
+  // What stands in the page table behind the request's last entry; -1: nothing of the table.
+  int64_t table_entry_behind() const;
+  int64_t blocks() const;  // of the cache; packed rows of a prefill
+
+ private:
+  struct Row {
+    bool loaded = false, readable = false;
+    int32_t request = 0, kv_head = 0;
+    OperandReader::Place place;
+    std::vector<double> k, v;
+  };
+  void load(Row&);
+
+  const Problem& problem_;
+  const OperandReader& reader_;
+  const assay_tensors& tensors_;
+  int32_t request_, kv_head_, keys_, dequant_format_;
+  std::vector<Row> rows_;
+  std::map<std::tuple<int32_t, int32_t, int64_t, int64_t>, int32_t> known_;
+};
+
+}  // namespace assay

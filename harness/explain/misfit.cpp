@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// See misfit.hpp. The logarithm keeps one absurd element from hiding that the rest is explained, and the cap
+// makes NaN and infinity finite.
+#include "harness/explain/misfit.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "reference/formats.hpp"
+
+namespace assay {
+namespace {
+
+constexpr double kLargest = 1e6;  // of an error in units
+
+double unit_in_last_place(int32_t format, double x) {
+  const FormatInfo& info = format_info(format);
+  if (!std::isfinite(x)) return 1;
+  const int exponent = x == 0 ? info.min_exponent : std::max(std::ilogb(x), info.min_exponent);
+  return std::ldexp(1.0, exponent - info.mantissa_bits);
+}
+
+struct Deviation {
+  double z = 0;        // error in units
+  double widened = 0;  // logarithm of how much wider the hypothesis makes the unit: its price
+};
+
+// Both NaN or the same infinity: no error.
+Deviation deviation(double got, double predicted, double noise, double extra, int32_t format) {
+  if (got == predicted || (std::isnan(got) && std::isnan(predicted))) {
+    if (extra == 0) return {};
+  } else if (!std::isfinite(got) || !std::isfinite(predicted)) {
+    return {kLargest, 0};
+  }
+  const double size = std::max(std::fabs(got), std::fabs(predicted));
+  const double ulp = unit_in_last_place(format, size);
+  // Predictions far from the right answer carry the relative error of fp32 sums of their own size.
+  const double unit = std::sqrt(noise * noise + ulp * ulp / 12 + 1e-12 * size * size);
+  if (extra == 0 || !std::isfinite(unit)) return {std::min(kLargest, std::fabs(got - predicted) / unit), 0};
+  const double wide = std::hypot(unit, extra);
+  return {std::min(kLargest, std::fabs(got - predicted) / wide), std::log(wide / unit)};
+}
+
+}  // namespace
+
+double legal_noise(const Evidence& e, const Cell& cell, int32_t dim) {
+  const BoundedAttention& b = e.bounded;
+  const int64_t n = e.row_of[e.packed_row(cell)];
+  if (n < 0) return 0;
+  const int64_t slot = n * e.problem.heads_q + cell.head;
+  if (dim < 0) {
+    const double bound = b.lse_bound.empty() ? 0 : b.lse_bound[slot];
+    double noise = std::isfinite(bound) ? bound / 4 : 1e-5;
+    if (!b.lse_sigma.empty() && b.lse_sigma[slot] > 0) noise = std::min(noise, b.lse_sigma[slot]);
+    return noise;
+  }
+  const int64_t at = slot * e.problem.head_dim_v + dim;
+  if (!b.o_bound_r.empty() && std::isfinite(b.o_bound_r[at])) return b.o_bound_r[at] / 4;
+  if (!b.o_sigma.empty() && b.o_sigma[at] > 0 && std::isfinite(b.o_sigma[at])) return b.o_sigma[at];
+  const double bound = b.o_bound[at];
+  return std::isfinite(bound) ? bound / 6 : 0;
+}
+
+Misfit misfit_of(const Evidence& e, const Sample& sample, const Prediction& predicted) {
+  double sum = 0, price = 0;
+  const int32_t dims = e.problem.head_dim_v;
+  for (int32_t d = 0; d < dims; ++d) {
+    const double extra = predicted.o_noise.empty() ? 0 : predicted.o_noise[d];
+    const Deviation at = deviation(e.got(sample.call, sample.cell, d), predicted.o[d],
+                                   legal_noise(e, sample.cell, d), extra, e.problem.o_format);
+    sum += at.z * at.z;
+    price += at.widened;
+  }
+  const Deviation lse = deviation(e.got(sample.call, sample.cell, -1), predicted.lse,
+                                  legal_noise(e, sample.cell, -1), predicted.lse_noise, ASSAY_FP32);
+  return {std::log1p(sum / dims) + price / dims, std::log1p(lse.z * lse.z) + lse.widened};
+}
+
+bool accepted(const Evidence& e, Call call, const Cell& cell, int32_t dim) {
+  const int64_t n = e.row_of[e.packed_row(cell)];
+  if (n < 0) return true;
+  const BoundedAttention& b = e.bounded;
+  const int64_t slot = n * e.problem.heads_q + cell.head;
+  const int64_t at = dim < 0 ? slot : slot * e.problem.head_dim_v + dim;
+  const double expected = dim < 0 ? b.value.lse[at] : b.value.o[at];
+  const double low = dim < 0 ? b.lse_low[at] : b.o_low[at], high = dim < 0 ? b.lse_high[at] : b.o_high[at];
+  const double got = e.got(call, cell, dim);
+  if (std::isinf(expected)) return got == expected;
+  if (!std::isfinite(got)) return false;
+  if (low <= got && got <= high) return true;
+  const int32_t format = dim < 0 ? static_cast<int32_t>(ASSAY_FP32) : e.problem.o_format;
+  return round_to(format, low) <= got && got <= round_to(format, high);
+}
+
+}  // namespace assay

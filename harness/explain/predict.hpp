@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a kernel that follows given rules would output: the reference of a hypothesis. It repeats the declared
+// order of tiles, splits and roundings of P in double precision, so that a true hypothesis fits to fp32
+// accuracy. Written apart from the judge's reference and from any planted fault on purpose.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "harness/explain/kv_store.hpp"
+#include "harness/explain/rules.hpp"
+#include "reference/attention.hpp"
+
+namespace assay {
+
+struct Prediction {
+  std::vector<double> o;  // head_dim_v, rounded to the output format
+  double lse = 0;
+  // Standard deviations of what the rules say is random (Rules::weight_noise); empty: nothing.
+  std::vector<double> o_noise;
+  double lse_noise = 0;
+};
+
+class Predictor {
+ public:
+  // Operands with whatever poison they hold; both must outlive the predictor.
+  Predictor(const Problem&, const HostOperands&, const assay_arithmetic& declared);
+
+  const Problem& problem() const { return problem_; }
+  const assay_arithmetic& declared() const { return declared_; }
+  const OperandReader& reader() const { return reader_; }
+  Rules right() const;  // no hook set
+
+  Prediction predict(const Rules&, const Cell&);
+
+  // What a right kernel gives the visible keys of a cell: positions, probabilities; for attribution.
+  struct Weights {
+    std::vector<int32_t> positions;
+    std::vector<double> p, scores;
+    double lse = 0;
+  };
+  Weights weights(const Cell&);
+  KvStore& store(int32_t request, int32_t kv_head);
+
+ private:
+  struct Scored;  // a term with its score
+  double dot(const Rules&, const Scene&, const Cell& query, const Term&);
+  std::vector<Scored> score_all(const Rules&, Scene&);
+  static int32_t count_updates(const assay_arithmetic&, const std::vector<Scored>&, size_t begin, size_t end,
+                               double maximum);
+  SplitPart run_part(const Rules&, const std::vector<Scored>&, size_t begin, size_t end, double sink,
+                     LseParts*);
+
+  const Problem& problem_;
+  HostOperands operands_;
+  const assay_tensors& tensors_;
+  OperandReader reader_;
+  assay_arithmetic declared_;
+  std::map<std::pair<int32_t, int32_t>, std::unique_ptr<KvStore>> stores_;
+  struct Query {
+    std::vector<double> q;
+    std::map<const KvStore*, std::vector<double>> dots;  // by row of the store; NaN-boxed: not computed
+    std::map<const KvStore*, std::vector<char>> known;
+  };
+  std::map<std::tuple<int32_t, int32_t, int32_t>, Query> queries_;
+  std::vector<double> edited_q_, scaled_k_;
+};
+
+// Rounding towards zero.
+double truncate_to(int32_t format, double value);
+
+}  // namespace assay

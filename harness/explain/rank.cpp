@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// See rank.hpp. A true hypothesis fits every cell, so a handful of cells removes nearly all false ones.
+#include "harness/explain/rank.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "harness/explain/misfit.hpp"
+
+namespace assay {
+namespace {
+
+constexpr size_t kBadCells = 36, kGoodCells = 20;
+constexpr size_t kProbes = 8;      // samples every hypothesis is computed on
+constexpr size_t kFinalists = 90;  // hypotheses computed on all samples
+constexpr double kCostWeight = 0.03;
+
+// `count` entries of `from`, spread evenly, first and last included.
+std::vector<Cell> spread(const std::vector<Cell>& from, size_t count) {
+  if (from.size() <= count) return from;
+  std::vector<Cell> chosen;
+  for (size_t i = 0; i < count; ++i) chosen.push_back(from[i * (from.size() - 1) / (count - 1)]);
+  return chosen;
+}
+
+struct Judged {
+  Cell cell;
+  bool bad = false;
+  double severity = 0;  // root mean square error in units of legal noise
+};
+
+std::vector<Judged> judge_cells(const Evidence& e, Call call) {
+  std::vector<Judged> cells;
+  const Problem& p = e.problem;
+  for (size_t n = 0; n < e.bounded.value.rows.size(); ++n)
+    for (int32_t h = 0; h < p.heads_q; ++h) {
+      Judged j{{e.bounded.value.rows[n].request, e.bounded.value.rows[n].row, h}};
+      j.bad = !accepted(e, call, j.cell, -1);
+      double sum = 0;
+      const int64_t slot = static_cast<int64_t>(n) * p.heads_q + h;
+      for (int32_t d = 0; d < p.head_dim_v; ++d) {
+        j.bad = j.bad || !accepted(e, call, j.cell, d);
+        const int64_t at = slot * p.head_dim_v + d;
+        const double sigma = e.bounded.o_sigma.empty() || e.bounded.o_sigma[at] == 0
+                                 ? std::max(e.bounded.o_bound[at], 1e-300)
+                                 : e.bounded.o_sigma[at];
+        const double z = (e.got(call, j.cell, d) - e.bounded.value.o[at]) / sigma;
+        sum += std::isfinite(z) ? std::min(z * z, 1e12) : 1e12;
+      }
+      const double lse = e.got(call, j.cell, -1) - e.bounded.value.lse[slot];
+      const double z = lse / std::max(e.bounded.lse_bound[slot], 1e-12);
+      j.severity = std::sqrt(sum / p.head_dim_v) + (std::isfinite(z) ? std::min(std::fabs(z), 1e6) : 0);
+      cells.push_back(j);
+    }
+  return cells;
+}
+
+bool same(const Evidence& e, Call a, Call b, const Cell& c) {
+  const auto equal = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
+  for (int32_t d = -1; d < e.problem.head_dim_v; ++d)
+    if (!equal(e.got(a, c, d), e.got(b, c, d))) return false;
+  return true;
+}
+
+double misfit_over(const Clues& clues, Predictor& low, const Rules& rules, const std::vector<Sample>& samples,
+                   size_t begin, size_t end) {
+  double sum = 0;
+  for (size_t i = begin; i < end; ++i) {
+    Predictor& predictor = samples[i].call == Call::kLow ? low : clues.predictor;
+    sum += misfit_of(clues.evidence, samples[i], predictor.predict(rules, samples[i].cell)).total();
+  }
+  return sum;
+}
+
+}  // namespace
+
+bool better(const Ranked& a, const Ranked& b) {
+  return a.misfit + kCostWeight * a.cost < b.misfit + kCostWeight * b.cost;
+}
+
+void choose_samples(const Evidence& e, Predictor& nan, Clues& clues) {
+  (void)nan;
+  const Call main = e.call(Call::kFirst).made ? Call::kFirst : Call::kLow;
+  if (!e.call(main).made) return;
+  std::vector<Judged> judged = judge_cells(e, main);
+  std::vector<Cell> bad, good;
+  for (const Judged& j : judged) (j.bad ? bad : good).push_back(j.cell);
+  if (bad.empty()) {  // nothing outside its interval: the error is in the statistics of all cells
+    bad.swap(good);
+  }
+  std::set<std::tuple<int32_t, int32_t, int32_t>> taken;
+  const auto take = [&](std::vector<Sample>& to, const Cell& c) {
+    if (taken.insert({c.request, c.row, c.head}).second) to.push_back({c, main});
+  };
+  std::stable_sort(judged.begin(), judged.end(),
+                   [](const Judged& a, const Judged& b) { return a.severity > b.severity; });
+  // A few of the worst, then the breadth of the pattern.
+  for (size_t i = 0, worst = 0; i < judged.size() && worst < 6; ++i)
+    if (judged[i].bad) take(clues.bad, judged[i].cell), ++worst;
+  for (const Cell& c : spread(bad, kBadCells - 6)) take(clues.bad, c);
+  // Right cells beside wrong ones tell hypotheses apart best.
+  const auto is_good = [&](const Cell& c) { return std::find(good.begin(), good.end(), c) != good.end(); };
+  for (size_t i = 0; i < clues.bad.size() && clues.good.size() < kGoodCells / 2; i += 3)
+    for (int32_t step : {-1, 1}) {
+      Cell c = clues.bad[i].cell;
+      c.row += step;
+      if (is_good(c)) take(clues.good, c);
+      c = clues.bad[i].cell;
+      c.head += step;
+      if (is_good(c)) take(clues.good, c);
+    }
+  for (const Cell& c : spread(good, kGoodCells)) {
+    if (clues.good.size() >= kGoodCells) break;
+    take(clues.good, c);
+  }
+  // What unused memory holds matters: the same cells again with other contents.
+  if (main == Call::kFirst && e.call(Call::kLow).made) {
+    for (std::vector<Sample>* list : {&clues.bad, &clues.good}) {
+      std::vector<Sample> more;
+      for (const Sample& s : *list)
+        if (!same(e, main, Call::kLow, s.cell)) more.push_back({s.cell, Call::kLow});
+      list->insert(list->end(), more.begin(), more.end());
+    }
+  }
+}
+
+Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& families) {
+  Ranking ranking;
+  // Interleaved, so that any beginning of the list holds wrong and right cells of several kinds.
+  std::vector<Sample> bad = clues.bad, good = clues.good;
+  const auto shuffle = [](std::vector<Sample>& list) {
+    std::vector<Sample> mixed;
+    for (size_t stride = 7, i = 0; i < list.size(); ++i) {
+      while (list.size() % stride == 0 && list.size() > 1) ++stride;
+      mixed.push_back(list[i * stride % list.size()]);
+    }
+    list.swap(mixed);
+  };
+  shuffle(bad);
+  shuffle(good);
+  for (size_t b = 0, g = 0; b < bad.size() || g < good.size();) {
+    for (int k = 0; k < 2 && b < bad.size(); ++k) ranking.samples.push_back(bad[b++]);
+    if (g < good.size()) ranking.samples.push_back(good[g++]);
+  }
+  const std::vector<Sample>& samples = ranking.samples;
+  if (samples.empty()) return ranking;
+  const size_t probes = std::min(kProbes, samples.size());
+
+  Hypotheses all;
+  for (const Family family : families) family(clues, all);
+  ranking.tested = static_cast<int64_t>(all.size());
+  ranking.nothing =
+      misfit_over(clues, low, clues.predictor.right(), samples, 0, samples.size()) / samples.size();
+
+  struct Tried {
+    size_t index;
+    double probe;
+  };
+  std::vector<Tried> tried;
+  for (size_t i = 0; i < all.size(); ++i) {
+    double sum = 0;
+    for (size_t s = 0; s < probes; ++s) sum += misfit_over(clues, low, all[i].rules, samples, s, s + 1);
+    tried.push_back({i, sum / static_cast<double>(probes) + kCostWeight * all[i].cost});
+  }
+  std::stable_sort(tried.begin(), tried.end(),
+                   [](const Tried& a, const Tried& b) { return a.probe < b.probe; });
+  if (tried.size() > kFinalists) tried.resize(kFinalists);
+
+  std::map<std::string_view, Ranked> best;
+  for (const Tried& t : tried) {
+    const Hypothesis& h = all[t.index];
+    const double misfit = misfit_over(clues, low, h.rules, samples, 0, samples.size()) / samples.size();
+    const double explained = ranking.nothing > 0 ? 1 - misfit / ranking.nothing : 0;
+    const Ranked r{h.cause, h.text, misfit, explained, h.cost, false};
+    const auto at = best.find(h.cause);
+    if (at == best.end() || better(r, at->second)) best[h.cause] = r;
+  }
+  for (const auto& [cause, r] : best) ranking.list.push_back(r);
+  std::stable_sort(ranking.list.begin(), ranking.list.end(), better);
+  return ranking;
+}
+
+}  // namespace assay

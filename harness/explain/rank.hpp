@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Testing of hypotheses: each predicts a bounded sample of wrong and right cells and is scored by how much of
+// the error remains. Hypotheses that fail on a few cells are not computed on the rest.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/explain/hypothesis.hpp"
+
+namespace assay {
+
+struct Ranked {
+  std::string_view cause;
+  std::string text;
+  double misfit = 0;     // mean over the sample; 0 explains everything
+  double explained = 0;  // share of the misfit of "nothing is wrong" that is gone, at most 1
+  double cost = 0;
+  bool fact = false;  // observed in an experiment, not fitted
+};
+
+struct Ranking {
+  std::vector<Ranked> list;  // best first, at most one per cause
+  double nothing = 0;        // misfit of "nothing is wrong"
+  int64_t tested = 0;
+  std::vector<Sample> samples;
+};
+
+// Predictors for the operands under NaN poison and low poison.
+Ranking rank(const Clues&, Predictor& low, const std::vector<Family>&);
+
+// Cells worth looking at: the wrong ones (worst, first, last, spread) and right ones near them.
+void choose_samples(const Evidence&, Predictor& nan, Clues&);
+
+bool better(const Ranked&, const Ranked&);
+
+}  // namespace assay

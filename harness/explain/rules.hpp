@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a kernel computes one (request, row, head), with a hook at every step where kernels go wrong. Rules
+// without hooks are a right kernel of the declared arithmetic; a hypothesis sets one or two hooks. Hooks see
+// the logical problem (rows, keys, heads), never the kernel.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "harness/problem/problem.hpp"
+
+namespace assay {
+
+struct Cell {  // one unit of work: a query row under one query head
+  int32_t request = 0, row = 0, head = 0;
+  bool operator==(const Cell&) const = default;
+};
+
+class KvStore;
+
+// What a hook may look at.
+struct Scene {
+  const Problem& problem;
+  Cell cell;
+  KvStore& keys;         // K and V that this cell reads
+  int32_t kv_len = 0;    // of the request whose keys are read
+  int32_t position = 0;  // of the row: kv_len - q_len + row
+  int32_t kv_head = 0;
+};
+
+// One key as the kernel counts it. Rows of the store: 0 .. kv_len - 1 are the positions of the request;
+// KvStore::extra adds others.
+struct Term {
+  int32_t position = 0;  // where the kernel believes the key stands: mask, bias, tile
+  int32_t k_row = 0, v_row = 0;
+  double weight = 1;  // times its exponential, everywhere
+  double in_sum = 1, in_output = 1;
+  double k_factor = 1, v_factor = 1;
+  bool zero = false;                                         // K and V are zeros, not memory
+  double forced = std::numeric_limits<double>::quiet_NaN();  // a final score in place of the computed one
+};
+
+struct ScoreParts {
+  double dot, scale, softcap;
+  double slope;     // 0 without ALiBi
+  double distance;  // position of the row - position of the key
+  int32_t alibi;    // enum assay_alibi
+};
+double standard_score(const ScoreParts&);
+
+// The partial result of one split, normalised.
+struct SplitPart {
+  std::vector<double> o;
+  double lse = -std::numeric_limits<double>::infinity();
+  int32_t keys = 0;
+};
+
+struct LseParts {
+  double lse;      // the right one
+  double maximum;  // final running maximum, natural units
+  double sum;      // row sum relative to it
+  double sink;     // logit, -inf without
+  double without_sink;
+};
+
+struct Rules {
+  assay_arithmetic arithmetic{};  // the declared one, or a changed copy
+
+  std::function<Cell(const Scene&)> query_of;         // whose Q vector is used
+  std::function<Cell(const Cell&)> result_of;         // whose result stands in this cell
+  std::function<int32_t(const Cell&)> kv_head_of;     // default head / group
+  std::function<int32_t(const Cell&)> kv_request_of;  // whose keys are read; default the cell's
+
+  std::function<bool(const Scene&, int32_t key)> sees;  // default visible(); keys below kv_len only
+  std::function<void(Scene&, std::vector<Term>&)> edit_terms;
+  std::function<void(const Scene&, double* q)> edit_q;  // dequantised, head_dim_qk values
+  int32_t values_from_k = -1;  // V is this dimension and the next ones of K's row; -1: V
+  bool edit_per_key = false;   // K itself is scaled per key (Term::k_factor) and rounded again
+  std::function<double(const Scene&, const Term&, const ScoreParts&)> score;
+  std::function<double(const Scene&, double sink)> sink;
+  std::function<double(const Scene&, double slope)> slope;
+  bool sink_per_split = false;
+  bool sink_raw = false;  // its logit joins the row sum, not its exponential
+
+  double exponent_factor = 1;                                // exp(factor * (x - m))
+  double p_clamp = std::numeric_limits<double>::infinity();  // largest P the format holds
+  double first_maximum = -std::numeric_limits<double>::infinity();
+  // Update u of n of the running maximum (0 = first): is the rescale forgotten?
+  std::function<bool(int32_t update, int32_t updates)> o_kept, l_kept;
+  bool maximum_per_tile = false;  // each tile has its own maximum, nothing is rescaled
+  double sum_factor = 1;
+  bool divide = true;
+  int32_t accumulator_format = ASSAY_FORMAT_NONE;   // O rounded to it after every tile
+  int32_t score_format = ASSAY_FORMAT_NONE;         // dot products rounded to it
+  int32_t scaled_score_format = ASSAY_FORMAT_NONE;  // ... after the scale, cap and bias
+  int32_t dot_format = ASSAY_FORMAT_NONE;           // dot products accumulated in it, 16 dimensions at a time
+  int32_t scale_format = ASSAY_FORMAT_NONE;         // softmax scale rounded to it
+
+  std::function<void(const Scene&, std::vector<SplitPart>&)> edit_parts;
+  std::function<double(double lse, double top)> merge_weight;  // default exp(lse - top)
+  std::function<double(const Scene&, const std::vector<SplitPart>&, double lse)> merge_lse;
+  std::function<double(const Scene&, const LseParts&)> lse;
+  std::function<void(const Scene&, std::vector<double>& o, double& lse)> finish;
+  bool truncate_output = false;
+  // A hypothesis about noise: standard deviation of relative errors of the weights that nobody can repeat.
+  double weight_noise = 0;
+};
+
+}  // namespace assay

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// See score.hpp. Each fault is a process of its own, which starts others for the calls; the name and the
+// cause of a fault never reach the explainer.
+#include "harness/explain/score.hpp"
+
+#include <dlfcn.h>
+#include <fnmatch.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+#include "harness/abi/assay_fault.h"
+#include "harness/base/error.hpp"
+#include "harness/base/random.hpp"
+#include "harness/explain/child.hpp"
+#include "harness/scenario/suite.hpp"
+
+namespace assay {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kLinesTried = 25;  // judged before a fault counts as not wrong anywhere
+
+struct Line {
+  std::string text;
+  Problem problem;
+  double cost = 0;
+  double informative = 0;
+};
+
+double cost_of(const Problem& p) {
+  double pairs = 0;
+  for (const Request& r : p.requests) pairs += double(r.q_len) * r.kv_len;
+  return pairs * p.heads_q * (p.head_dim_qk + p.head_dim_v) / 2;
+}
+
+// Lines that tell hypotheses apart: several requests of different kinds, several rows and heads, plain
+// values.
+double informative(const Problem& p) {
+  double value = 0;
+  int many = 0, single = 0;
+  for (const Request& r : p.requests) {
+    many += r.q_len > 1 && r.kv_len > 0;
+    single += r.q_len == 1 && r.kv_len > 0;
+  }
+  value += std::min(many, 2) + std::min(single, 2) + (many > 0 && single > 0);
+  value += p.heads_kv > 1 ? 1 : 0;
+  value += p.group() > 1 ? 1 : 0;
+  value += p.recipe == InputRecipe::kNormal ? 2 : p.recipe == InputRecipe::kBoundary ? 1 : 0;
+  value += p.max_kv_len() > 128 ? 1 : 0;
+  value += p.op == ASSAY_OP_PAGED && p.page_size >= 8 && p.page_size <= 64 ? 1 : 0;
+  return value;
+}
+
+std::vector<Line> read_lines(const ExplainScoreOptions& options) {
+  std::vector<Line> lines;
+  for (const std::string& name : options.suites) {
+    Suite suite = Suite::open(name);
+    while (const auto c = suite.next()) {
+      Line line{print(c->scenario), make_problem(c->scenario)};
+      line.cost = cost_of(line.problem);
+      if (line.cost == 0 && line.problem.total_q() == 0) continue;
+      line.informative = informative(line.problem);
+      if (line.cost <= options.cost_cap) lines.push_back(std::move(line));
+    }
+  }
+  return lines;
+}
+
+const assay_fault_catalogue* open_catalogue(const Backend& backend) {
+  void* library = dlopen(backend.path().c_str(), RTLD_NOW | RTLD_NOLOAD);
+  const auto open =
+      library ? reinterpret_cast<assay_fault_catalogue_open_fn>(dlsym(library, "assay_fault_catalogue_open"))
+              : nullptr;
+  const assay_fault_catalogue* catalogue = open ? open(ASSAY_ABI_VERSION) : nullptr;
+  if (catalogue == nullptr)
+    throw InputError(
+        fmt::format("{}: has no catalogue of faults (assay_fault_catalogue_open); accepted is a library such "
+                    "as faulty/libassay_faulty.so",
+                    backend.path()));
+  return catalogue;
+}
+
+// Lines in the order they are tried for one fault: informative ones first, ties by the seed.
+std::vector<size_t> order_for(const std::vector<Line>& lines, const assay_fault& fault,
+                              const ExplainScoreOptions& options, uint64_t index) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const Problem& p = lines[i].problem;
+    if ((p.op == ASSAY_OP_PAGED ? fault.paged : fault.prefill) == nullptr) continue;
+    const ProblemView view(p);
+    if (fault.reached != nullptr && !fault.reached(view.get())) continue;
+    order.push_back(i);
+  }
+  const CounterRng rng(options.seed, 1000 + index);
+  std::vector<double> key(lines.size());
+  for (size_t i : order) key[i] = lines[i].informative + 2 * rng.uniform(i);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key[a] > key[b]; });
+  return order;
+}
+
+// Judges candidate lines in children until one is wrong; its index, or -1.
+int64_t find_wrong(const std::vector<Line>& lines, const std::vector<size_t>& order,
+                   const std::string& backend, const assay_fault& fault) {
+  for (size_t next = 0; next < order.size() && next < kLinesTried;) {
+    const size_t from = next;
+    int64_t found = -1;
+    const ChildEnd end = run_in_child(
+        [&](const Report& report) {
+          omp_set_num_threads(1);
+          const Backend loaded = Backend::load(backend);
+          for (size_t i = from; i < order.size() && i < kLinesTried; ++i) {
+            report({{"trying", i}});
+            const Problem& p = lines[order[i]].problem;
+            Judge judge(p, CaptureOptions{}.rows_budget);
+            const assay_kernel* kernel =
+                loaded.find((p.op == ASSAY_OP_PAGED ? fault.paged : fault.prefill)->name);
+            if (kernel == nullptr) continue;
+            if (judge.judge(loaded, *kernel, loaded.device(0)).outcome != Outcome::kWrong) continue;
+            report({{"found", i}});
+            return;
+          }
+        },
+        [&](const json& r) {
+          if (r.contains("trying")) next = r["trying"];
+          if (r.contains("found")) found = r["found"];
+        },
+        60);
+    if (found >= 0) return static_cast<int64_t>(order[found]);
+    if (end.signal != 0 || end.timed_out)
+      return static_cast<int64_t>(order[next]);  // a crash is a wrong result too
+    if (end.fine()) return -1;
+    ++next;
+  }
+  return -1;
+}
+
+ExplainedFault score_one(const std::vector<Line>& lines, const assay_fault& fault,
+                         const ExplainScoreOptions& options, uint64_t index) {
+  ExplainedFault score;
+  const std::vector<size_t> order = order_for(lines, fault, options, index);
+  if (order.empty()) {
+    score.problem = "no line reaches it";
+    return score;
+  }
+  const int64_t at = find_wrong(lines, order, options.backend, fault);
+  if (at < 0) {
+    score.problem =
+        fmt::format("judged right on {} lines that reach it", std::min<size_t>(order.size(), kLinesTried));
+    return score;
+  }
+  const Problem& p = lines[at].problem;
+  score.line = lines[at].text;
+  CaptureOptions capture_options;
+  capture_options.threads = 1;
+  const Evidence evidence =
+      capture(score.line, p, options.backend, (p.op == ASSAY_OP_PAGED ? fault.paged : fault.prefill)->name,
+              capture_options);
+  omp_set_num_threads(1);
+  const auto start = std::chrono::steady_clock::now();
+  const Explanation x = explain(evidence);
+  score.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (x.ranking.list.empty()) {
+    score.problem = "no hypothesis: " + x.reason;
+    return score;
+  }
+  score.first = x.ranking.list.front().cause;
+  score.how = x.ranking.list.front().text;
+  score.misfit = x.ranking.list.front().misfit;
+  const std::string truth = fault.cause ? fault.cause : "";
+  for (size_t i = 0; i < x.ranking.list.size(); ++i)
+    if (x.ranking.list[i].cause == truth) score.rank = static_cast<int>(i) + 1;
+  return score;
+}
+
+json to_json(const ExplainedFault& s) {
+  return {{"line", s.line},     {"rank", s.rank},       {"first", s.first},    {"how", s.how},
+          {"misfit", s.misfit}, {"seconds", s.seconds}, {"problem", s.problem}};
+}
+
+void from_json_to(const json& j, ExplainedFault& s) {
+  s.line = j["line"];
+  s.rank = j["rank"];
+  s.first = j["first"];
+  s.how = j["how"];
+  s.misfit = j["misfit"];
+  s.seconds = j["seconds"];
+  s.problem = j["problem"];
+}
+
+}  // namespace
+
+ExplainScore score_catalogue(const ExplainScoreOptions& options,
+                             const std::function<void(const ExplainedFault&)>& each,
+                             const std::atomic<bool>* stop) {
+  const Backend backend = Backend::load(options.backend);
+  const assay_fault_catalogue* catalogue = open_catalogue(backend);
+  const std::vector<Line> lines = read_lines(options);
+  std::vector<const assay_fault*> chosen;
+  for (int32_t i = 0; i < catalogue->fault_count; ++i) {
+    const assay_fault& f = catalogue->faults[i];
+    if (f.equivalent || (!options.filter.empty() && fnmatch(options.filter.c_str(), f.name, 0) != 0))
+      continue;
+    chosen.push_back(&f);
+  }
+  if (chosen.empty()) throw InputError(fmt::format("no fault matches '{}'", options.filter));
+  std::vector<const assay_fault*> faults;
+  for (size_t i = 0; i < chosen.size(); i += static_cast<size_t>(std::max(1, options.every)))
+    faults.push_back(chosen[i]);
+
+  ExplainScore report;
+  report.faults.resize(faults.size());
+  std::mutex mutex;
+  std::atomic<size_t> next{0};
+  std::exception_ptr failure;
+  const auto work = [&] {
+    for (size_t i = next++; i < faults.size() && !(stop && *stop); i = next++) {
+      ExplainedFault score;
+      score.name = faults[i]->name;
+      score.cause = faults[i]->cause ? faults[i]->cause : "";
+      try {
+        const ChildEnd end =
+            run_in_child([&](const Report& say) { say(to_json(score_one(lines, *faults[i], options, i))); },
+                         [&](const json& j) { from_json_to(j, score); }, options.timeout_s);
+        if (!end.fine()) score.problem = "the explanation " + end.text();
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        failure = std::current_exception();
+        return;
+      }
+      const std::lock_guard lock(mutex);
+      report.faults[i] = score;
+      each(score);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int j = 0; j < std::max(1, options.jobs); ++j) threads.emplace_back(work);
+  for (std::thread& t : threads) t.join();
+  if (failure) std::rethrow_exception(failure);
+  for (const ExplainedFault& f : report.faults) {
+    if (f.name.empty()) continue;  // stopped before its turn
+    if (f.line.empty()) {
+      ++report.not_wrong;
+      continue;
+    }
+    ++report.explained;
+    report.first += f.rank == 1;
+    report.in_three += f.rank >= 1 && f.rank <= 3;
+  }
+  return report;
+}
+
+}  // namespace assay

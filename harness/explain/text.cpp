@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// An explanation for people, and as JSON for scripts/explain_picture.py and other programs.
+#include <cmath>
+
+#include "harness/explain/causes.hpp"
+#include "harness/explain/explanation.hpp"
+
+namespace assay {
+namespace {
+
+std::string place(const Cell& c, int32_t dim) {
+  return fmt::format("request {} row {} head {}{}", c.request, c.row, c.head,
+                     dim < 0 ? ", LSE" : fmt::format(" dim {}", dim));
+}
+
+nlohmann::json number(double x) {
+  if (std::isnan(x)) return "nan";
+  if (std::isinf(x)) return x > 0 ? "inf" : "-inf";
+  return x;
+}
+
+nlohmann::json numbers(const std::vector<double>& list) {
+  nlohmann::json out = nlohmann::json::array();
+  for (double x : list) out.push_back(number(x));
+  return out;
+}
+
+}  // namespace
+
+std::string explanation_text(const Explanation& x, const Problem&, size_t top, bool color) {
+  const char *bold = color ? "\033[1m" : "", *red = color ? "\033[31m" : "", *dim = color ? "\033[2m" : "",
+             *off = color ? "\033[0m" : "";
+  std::string text = fmt::format("{}{}{}\nkernel    {}\nverdict   {}{}{}{}\n", bold, x.line, off, x.kernel,
+                                 x.outcome == Outcome::kPassed ? "" : red, outcome_name(x.outcome), off,
+                                 x.reason.empty() ? "" : ": " + x.reason);
+  for (const BadElement& b : x.first)
+    text += fmt::format("first     {}: got {:.9g}, expected {:.9g}, accepted {:.9g} to {:.9g}\n",
+                        place(b.cell, b.dim), b.got, b.expected, b.low, b.high);
+  for (size_t i = 0; i < x.pattern.size(); ++i)
+    text += fmt::format("{:<9} {}\n", i == 0 ? "pattern" : "", x.pattern[i]);
+  for (size_t i = 0; i < x.facts.size(); ++i)
+    text += fmt::format("{:<9} {}\n", i == 0 ? "calls" : "", x.facts[i]);
+  if (!x.explained) {
+    text += x.outcome == Outcome::kPassed ? "nothing to explain: every element lies in its interval\n" : "";
+    return text;
+  }
+  if (x.ranking.list.empty()) return text + "causes    none found\n";
+  text += fmt::format(
+      "causes    {}misfit: error left, in units of legal rounding (log scale); \"nothing is wrong\" leaves "
+      "{:.2f}{}\n",
+      dim, x.ranking.nothing, off);
+  text += fmt::format("   {:>4} {:>9} {:>8}  {:<30} {}\n", "rank", "explains", "misfit", "cause", "how");
+  for (size_t i = 0; i < x.ranking.list.size() && i < top; ++i) {
+    const Ranked& r = x.ranking.list[i];
+    text += fmt::format("   {}{:>4} {:>8.0f}% {:>8.2f}  {:<30} {}{}\n", i == 0 ? bold : "", i + 1,
+                        100 * std::max(0.0, r.explained), r.misfit, r.cause,
+                        r.fact ? "[observed] " + r.text : r.text, i == 0 ? off : "");
+  }
+  if (const Cause* c = find_cause(x.ranking.list.front().cause))
+    text += fmt::format("so        {}\n", c->meaning);
+  text += fmt::format("          {}{} hypotheses tested on {} cells in {:.1f} s{}\n", dim, x.ranking.tested,
+                      x.ranking.samples.size(), x.seconds, off);
+  return text;
+}
+
+nlohmann::json explanation_json(const Explanation& x, const Problem& p) {
+  nlohmann::json j = {{"scenario", x.line},
+                      {"kernel", x.kernel},
+                      {"outcome", outcome_name(x.outcome)},
+                      {"reason", x.reason},
+                      {"cells", x.cells},
+                      {"bad_cells", x.bad_cells},
+                      {"bad_in_o", x.bad_in_o},
+                      {"bad_in_lse", x.bad_in_lse},
+                      {"pattern", x.pattern},
+                      {"calls", x.facts},
+                      {"tested", x.ranking.tested},
+                      {"samples", x.ranking.samples.size()},
+                      {"misfit_of_nothing", x.ranking.nothing},
+                      {"seconds", x.seconds}};
+  for (const BadElement& b : x.first)
+    j["first"] = {{"request", b.cell.request}, {"row", b.cell.row},
+                  {"head", b.cell.head},       {"dim", b.dim},
+                  {"got", number(b.got)},      {"expected", number(b.expected)},
+                  {"low", number(b.low)},      {"high", number(b.high)}};
+  j["causes"] = nlohmann::json::array();
+  for (const Ranked& r : x.ranking.list) {
+    const Cause* c = find_cause(r.cause);
+    j["causes"].push_back({{"cause", r.cause},
+                           {"how", r.text},
+                           {"misfit", r.misfit},
+                           {"explained", r.explained},
+                           {"observed", r.fact},
+                           {"meaning", c ? c->meaning : ""}});
+  }
+  if (x.picture.empty()) return j;
+  const int32_t request = x.picture.front().cell.request;
+  nlohmann::json heat = {{"request", request},
+                         {"keys", p.requests[request].kv_len},
+                         {"page", p.op == ASSAY_OP_PAGED ? p.page_size : 0},
+                         {"splits", x.split_edges},
+                         {"window_left", p.window_left},
+                         {"chunk", p.chunk},
+                         {"rows", nlohmann::json::array()}};
+  for (const Attribution& a : x.picture)
+    heat["rows"].push_back({{"row", a.cell.row},
+                            {"head", a.cell.head},
+                            {"begin", a.begin},
+                            {"end", a.end},
+                            {"bad", a.bad},
+                            {"finite", a.finite},
+                            {"error", number(a.error)},
+                            {"change", numbers(a.change)},
+                            {"weight", numbers(a.weight)}});
+  j["heat"] = std::move(heat);
+  return j;
+}
+
+}  // namespace assay
