@@ -69,6 +69,8 @@ const char* const kExactLines[] = {
     "paged h=4/2 d=64 batch=3q1s300_1q9s65 input=exact seed=33",
     "paged h=4/2 d=64 kv=fp8_e4m3:head table=csr layout=hnd batch=2q1s190 input=exact seed=34",
     "paged h=4/2 d=64 mask=tree page=64 batch=2q7s90 input=exact seed=35",
+    "paged h=4/2 d=64 batch=2q9s300 input=incidence seed=36",
+    "paged h=4/2 d=64 batch=2q9s300 input=dyadic seed=37",
 };
 
 // The same answers from other pages, orders, batches, splits and calls (harness/check/relations).
