@@ -278,13 +278,11 @@ void load_q(const Call& c, int request, int32_t row, int32_t head, float* out) {
   int64_t stride = c.ops.q_stride[2];
   if (sw.q_stride_dense) offset = (packed * p.heads_q + from_head) * dims, stride = 1;
   if (sw.strides_from_first_call) {
-    const State& s = c.state;
-    const int64_t* shape = c.tensors->q.shape;
-    if (s.requests >= 0 && std::equal(shape, shape + 3, s.q_shape)) {
-      const int64_t* now = c.ops.q_stride;
-      const int64_t span = (shape[0] - 1) * now[0] + (shape[1] - 1) * now[1] + 1;
-      offset = (packed * s.q_stride[0] + from_head * s.q_stride[1]) % span, stride = now[2];
-    }
+    const int64_t *shape = c.tensors->q.shape, *now = c.ops.q_stride;
+    const int64_t span = (shape[0] - 1) * now[0] + (shape[1] - 1) * now[1] + 1;
+    for (const State::Launch& kept : c.state.launches)
+      if (std::equal(shape, shape + 3, kept.shape))
+        offset = (packed * kept.stride[0] + from_head * kept.stride[1]) % span;
   }
   decode(c.ops.q + offset * c.ops.q_element_bytes, format_as_read(sw, p.q_format), stride, dims, out);
   if (!c.how.q_rounded()) return;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "harness/abi/assay_fault.h"
 
@@ -283,7 +284,11 @@ struct State {
   int32_t requests = -1, mask = 0;
   float softmax_scale = 0, softcap = 0;
   int32_t kv_len[kKept] = {};
-  int64_t q_shape[3] = {}, q_stride[3] = {};
+  // Strides of Q by its shape, first seen.
+  struct Launch {
+    int64_t shape[3], stride[3];
+  };
+  std::vector<Launch> launches;
 };
 
 // What an arithmetic amounts to on a case, as the C table declares it.
