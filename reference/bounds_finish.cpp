@@ -102,6 +102,7 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
   b.p = remaining_random_ > 0 && !row_.structured
             ? (systematic_p + kLambda * std::sqrt(variance_p)) / remaining_random_
             : kInf;
+  b.bias = std::isfinite(b.p) ? systematic_p / remaining_random_ : kInf;
   b.sigma = std::sqrt(smooth + kMeanSquare * c.rounding_variance / 3 + square(systematic_p / 3));
   if (model_.p_rounding().narrow)
     b.suspicious =
@@ -128,19 +129,26 @@ double RowBounds::lse_hard() const {
          (model_.rounded_row_sum() ? row_.rounding : 0.0);
 }
 
-double RowBounds::lse_random() const {
-  if (row_.structured) return kInf;
-  const bool joint = model_.rounded_row_sum();
+double RowBounds::lse_systematic() const {
   const double chain = row_.declared ? z_.tile_shared * row_.updated : t_.updates * (z_.eps + 4 * kUnit);
   double systematic = row_.systematic + row_.eps + row_.absorbed + chain + z_.top_rounding + z_.merge +
                       2 * kUnit * (std::fabs(row_.lse) + row_.top) + kLogAbsolute / 2;
-  double variance = row_.variance + square(z_.theta_sigma);
-  if (joint) {
+  if (model_.rounded_row_sum())
     systematic += row_.rounding_biased + (model_.p_rounding().truncated ? 0.5 * row_.rounding : 0);
-    variance += row_.rounding_square / 3;
-  }
-  const double size = systematic + kLambda * std::sqrt(variance);
+  return systematic;
+}
+
+double RowBounds::lse_random() const {
+  if (row_.structured) return kInf;
+  double variance = row_.variance + square(z_.theta_sigma);
+  if (model_.rounded_row_sum()) variance += row_.rounding_square / 3;
+  const double size = lse_systematic() + kLambda * std::sqrt(variance);
   return size < 0.5 ? -std::log1p(-size) : kInf;
+}
+
+double RowBounds::lse_bias() const {
+  const double size = lse_systematic();
+  return !row_.structured && size < 0.5 ? -std::log1p(-size) : kInf;
 }
 
 double RowBounds::lse_sigma() const {

@@ -53,6 +53,7 @@ struct ChannelFacts {
 // Bounds of one element; infinite where a tier does not apply. Tier P's is before the row's self-check.
 struct ElementBounds {
   double d = 0, p = 0, r = 0, sigma = 0;
+  double bias = 0;          // the systematic part of p: the mean of legal errors is at most this
   bool suspicious = false;  // the replayed rounding of P is not what a random one would be
 };
 
@@ -63,10 +64,12 @@ class RowBounds {
   double lse_hard() const;
   double lse_random() const;  // infinite for structured rows
   double lse_sigma() const;
+  double lse_bias() const;  // the systematic part of lse_random
   bool joint() const { return model_.rounded_row_sum(); }
 
  private:
   double hard_accumulation(const ChannelFacts&) const;
+  double lse_systematic() const;
   double merged(const ChannelFacts&) const;
   const ErrorModel& model_;
   const ErrorTerms& t_;

@@ -21,9 +21,11 @@ void start_tiers(BoundedAttention& b, const std::vector<RowId>& rows, int32_t he
   b.o_bound_r.assign(elements, kInf);
   b.o_replayed.assign(elements, 0.0);
   b.o_sigma.assign(elements, 0.0);
+  b.o_bias.assign(elements, 0.0);
   b.lse_bound.assign(slots, 0.0);
   b.lse_bound_p.assign(slots, kInf);
   b.lse_sigma.assign(slots, 0.0);
+  b.lse_bias.assign(slots, 0.0);
 }
 
 RowTiers::RowTiers(BoundedAttention& out, int64_t slot, int32_t head_dim_v, const RowBounds& bounds)
@@ -36,6 +38,7 @@ void RowTiers::element(int32_t d, const ChannelFacts& c) {
   out_.o_bound[at] = b.d;
   out_.o_bound_p[at] = b.p;
   out_.o_sigma[at] = b.sigma;
+  out_.o_bias[at] = b.bias;
   // A replay that is no sharper than the other tiers (scores worse than P's own grid) is left out.
   const bool useful = std::isfinite(b.r) && !(b.r > 2 * b.d && b.r > 2 * b.p);
   out_.o_bound_r[at] = useful ? b.r : std::numeric_limits<double>::infinity();
@@ -48,6 +51,7 @@ RowTiersCounts RowTiers::finish(const RowFacts& row) {
   out_.lse_bound[slot_] = bounds_.lse_hard();
   out_.lse_bound_p[slot_] = bounds_.lse_random();
   out_.lse_sigma[slot_] = bounds_.lse_sigma();
+  out_.lse_bias[slot_] = bounds_.lse_bias();
   RowTiersCounts counts;
   if (!row.keys) return counts;
   counts.r_applied = row.replayed;

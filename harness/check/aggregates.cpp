@@ -49,11 +49,11 @@ double bias_of(const std::vector<double>& bias, double bound_p, double sigma, si
   return bias.empty() ? std::max(0.0, bound_p - kLambda * sigma) : bias[i];
 }
 
-// The quantile of a mean of squares at `sd` normal standard deviations (Wilson and Hilferty 1931), for a sum
-// with this mean and variance.
-double square_sum_threshold(double mean, double variance, double sd) {
+// Normal standard deviations by which a sum of squares exceeds what its mean and variance allow (the cube
+// root of a chi-squared variable is nearly normal: Wilson and Hilferty 1931).
+double square_sum_sd(double sum, double mean, double variance) {
   const double ninth = variance / (mean * mean) / 9;  // 2 / (9 degrees of freedom)
-  return mean * std::pow(1 - ninth + sd * std::sqrt(ninth), 3);
+  return std::max(0.0, (std::cbrt(sum / mean) - (1 - ninth)) / std::sqrt(ninth));
 }
 
 // Share of elements that may differ from the rounded replay `r`, when what tier R leaves is spread evenly
@@ -228,17 +228,15 @@ class Aggregator {
   }
 
   void rms(const Group& g) {
-    double z = 0, mean = 0, count = 0;
+    double z = 0, mean = 0;
     each(g, [&](RowHead, const RowMoments& m) {
       if (!m.used) return;
       z += m.z;
       mean += m.z_mean;
-      count += p_.head_dim_v;
     });
     if (!(mean > 0)) return;
     const double var = variance(g, [](const RowMoments& m) { return m.z_var; });
-    const double threshold = square_sum_threshold(mean, var, kAlarmSd);
-    found({Statistic::kRms, g.request, -1, g.head, -1, std::sqrt(z / count), std::sqrt(threshold / count),
+    found({Statistic::kRms, g.request, -1, g.head, -1, square_sum_sd(z, mean, var), kAlarmSd,
            std::sqrt(z / mean)});
   }
 
@@ -252,8 +250,10 @@ class Aggregator {
     });
     if (!(count > 0)) return;
     const double var = variance(g, [](const RowMoments& m) { return m.misses_var; });
-    const double threshold = mean + kAlarmSd * std::sqrt(var) + kSpareRows * p_.head_dim_v;
-    found({Statistic::kMismatch, g.request, -1, g.head, -1, misses / count, threshold / count, mean / count});
+    // One element at least is spare, so that a group without contested elements has a spread.
+    const double beyond = std::max(0.0, misses - mean - kSpareRows * p_.head_dim_v);
+    found({Statistic::kMismatch, g.request, -1, g.head, -1, beyond / std::sqrt(var + 1), kAlarmSd,
+           misses / count});
   }
 
   void lse(const Group& g) {
@@ -273,8 +273,8 @@ class Aggregator {
     found({Statistic::kLseMean, g.request, -1, g.head, -1, std::max(0.0, std::fabs(lean) - bias) / spread,
            kLseAlarmSd, lean / count});
     const double var = variance(g, [](const RowMoments& m) { return m.lse_var > 0 ? 2.0 : 0.0; });
-    found({Statistic::kLseRms, g.request, -1, g.head, -1, std::sqrt(z / count),
-           std::sqrt(square_sum_threshold(count, var, kLseAlarmSd) / count), std::sqrt(z / count)});
+    found({Statistic::kLseRms, g.request, -1, g.head, -1, square_sum_sd(z, count, var), kLseAlarmSd,
+           std::sqrt(z / count)});
   }
 
   // Standard deviations by which the errors of a group lean along O, with dimensions correlated as `effect`

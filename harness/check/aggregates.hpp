@@ -31,8 +31,10 @@ std::string_view statistic_name(
 struct Finding {
   Statistic statistic = Statistic::kSlope;
   int32_t request = -1, row = -1, head = -1, key = -1;
-  double value = 0, threshold = 0;
-  double detail = 0;  // slope: relative error of o; rms, lse: ratio to declared; key: its amplitude
+  double value = 0, threshold = 0;  // standard deviations beyond what is legal on average, at least 0
+  // slope: relative error of o; rms: ratio to the declared one; mismatch: share of elements; matched key: its
+  // amplitude; lse mean: declared standard deviations a row.
+  double detail = 0;
   double ratio() const { return value / threshold; }
 };
 // "slope: errors lean along O by +0.41 %, 23.1 sd where 6 are allowed, head 3 over the batch"

@@ -32,32 +32,29 @@ std::string place_of(const Finding& f) {
 }
 
 std::string text_of(const Finding& f) {
-  const std::string place = place_of(f);
+  std::string what;
   switch (f.statistic) {
     case Statistic::kSlope:
-      return fmt::format(
-          "slope: the errors of O lean along O by {:+.2g} %, {:.3g} sd where {:g} are allowed, {}",
-          100 * f.detail, f.value, f.threshold, place);
+      what = fmt::format("the errors of O lean along O by {:+.2g} %", 100 * f.detail);
+      break;
     case Statistic::kRms:
-      return fmt::format(
-          "rms: the errors of O are {:.3g} of the declared standard deviation, at most {:.3g}, {}", f.value,
-          f.threshold, place);
+      what = fmt::format("the errors of O are {:.3g} times the declared ones", f.detail);
+      break;
     case Statistic::kMismatch:
-      return fmt::format("mismatch: {:.3g} % of O differs from the rounded replay, at most {:.3g} %, {}",
-                         100 * f.value, 100 * f.threshold, place);
+      what = fmt::format("{:.2g} % of O differs from the rounded replay", 100 * f.detail);
+      break;
     case Statistic::kMatchedKey:
-      return fmt::format("matched key: key {} looks {}, {:.3g} sd where {:g} are allowed, {}", f.key,
-                         f.detail < 0 ? "dropped" : "counted twice", f.value, f.threshold, place);
+      what = fmt::format("key {} looks {}", f.key, f.detail < 0 ? "dropped" : "counted twice");
+      break;
     case Statistic::kLseMean:
-      return fmt::format("lse mean: the LSE leans by {:+.2g} sd a row, {:.3g} sd where {:g} are allowed, {}",
-                         f.detail, f.value, f.threshold, place);
+      what = fmt::format("the LSE leans by {:+.2g} declared standard deviations a row", f.detail);
+      break;
     case Statistic::kLseRms:
-      return fmt::format(
-          "lse rms: the errors of the LSE are {:.3g} of the declared standard deviation, at most "
-          "{:.3g}, {}",
-          f.value, f.threshold, place);
+      what = fmt::format("the errors of the LSE are {:.3g} times the declared ones", f.detail);
+      break;
   }
-  return "?";
+  return fmt::format("{}: {}, {:.3g} sd where {:g} are allowed, {}", statistic_name(f.statistic), what,
+                     f.value, f.threshold, place_of(f));
 }
 
 }  // namespace assay

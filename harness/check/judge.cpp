@@ -161,8 +161,8 @@ struct Judge::Impl {
       for (const Finding& again : second.alarms) {
         if (again.statistic != alarm.statistic) continue;
         verdict.check = fmt::format("aggregate {}", statistic_name(alarm.statistic));
-        return fmt::format("{}; again with seed {}: {:.3g} of {:.3g}, {}", text_of(alarm), problem.seed + 1,
-                           again.value, again.threshold, place_of(again));
+        return fmt::format("{}; again with seed {}: {:.3g} sd, {}", text_of(alarm), problem.seed + 1,
+                           again.value, place_of(again));
       }
     return {};
   }

@@ -114,6 +114,23 @@ TEST(Judge, AResultThatFollowsUnusedMemoryIsWrongHoweverSmallTheDifference) {
   EXPECT_LE(v.lse.max_ratio, 1);
 }
 
+TEST(Judge, AnAggregateAlarmCountsWhenFreshInputsRaiseItAgain) {
+  Problem p = small_problem();
+  p.requests = {{1, 137}, {9, 90}, {3, 148}};
+  place_pages(p);
+  const Verdict v = judge(p, "paged_lean_fake");
+  EXPECT_EQ(v.outcome, Outcome::kWrong) << v.o.max_ratio;
+  EXPECT_EQ(v.check, "aggregate slope");
+  EXPECT_LE(v.o.max_ratio, 1);  // no element shows it
+  EXPECT_THAT(v.reason, AllOf(StartsWith("slope: the errors of O lean along O by +0."),
+                              HasSubstr(" sd where 6 are"), HasSubstr("; again with seed 6: ")));
+  EXPECT_GT(v.aggregate_ratio, 1);
+  const Verdict once = judge(p, "paged_leanonce_fake");
+  EXPECT_EQ(once.outcome, Outcome::kPassed) << once.reason;
+  EXPECT_GT(once.aggregate_ratio, 1);
+  EXPECT_THAT(once.aggregate_where, StartsWith("slope, "));
+}
+
 TEST(Judge, ADeclarationThatAcceptsEverythingIsNotTrusted) {
   const Verdict v = judge(small_problem(), "paged_vague_fake");
   EXPECT_EQ(v.outcome, Outcome::kUntrusted);
