@@ -103,8 +103,9 @@ ASSAY_INLINE bool pair_values(const unsigned char* const* row, int columns, uint
   __m512i largest = _mm512_setzero_si512();
   for (int j = 0; j < 16; ++j) {
     ahead->ask(lines);
-    const unsigned char *even = row[2 * j], *odd = row[2 * j + 1];
-    uint16_t* to = out + j * 32;
+    const int pair = j % 2 * 8 + j / 2;  // the two halves in turns, as they were asked for
+    const unsigned char *even = row[2 * pair], *odd = row[2 * pair + 1];
+    uint16_t* to = out + pair * 32;
     int d = 0;
     for (; d + 128 <= columns; d += 128, to += 8 * kTileElements)
       largest = pair_rows<kCheck, 4>(even + 2 * d, odd + 2 * d, to, largest);
