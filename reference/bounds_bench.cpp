@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cost of reference and bounds together, per row and 1,024 keys of one query head. Prefill-like: 256 rows of
-// one request; decode-like: one row, all query heads of a KV head together.
+// one request, with every tier where the order of the kernel is declared; decode-like: one row, all query
+// heads of a KV head together.
 #include <benchmark/benchmark.h>
 
 #include "reference/bounds.hpp"
@@ -9,7 +10,7 @@
 namespace assay {
 namespace {
 
-void bounds(benchmark::State& state, int32_t rows, int32_t group, int32_t p_format) {
+void bounds(benchmark::State& state, int32_t rows, int32_t group, int32_t p_format, bool declared = true) {
   const auto keys = static_cast<int32_t>(state.range(0));
   testing::DenseCase c = testing::make_case(testing::Family::kNormal, rows, keys, 128, 1);
   c.problem.mask = ASSAY_MASK_FULL;
@@ -21,6 +22,7 @@ void bounds(benchmark::State& state, int32_t rows, int32_t group, int32_t p_form
   a.qk.block = a.pv.block = 16;
   a.tile_keys = 64;
   a.p_format = p_format;
+  a.order_declared = declared;
   for (auto _ : state) {
     const BoundedAttention b = bounded_attention(c.problem, c.host(), c.rows(), a);
     benchmark::DoNotOptimize(b.o_bound.data());
@@ -31,6 +33,7 @@ void bounds(benchmark::State& state, int32_t rows, int32_t group, int32_t p_form
 }
 
 BENCHMARK_CAPTURE(bounds, prefill_bf16_p, 256, 2, ASSAY_BF16)->Arg(1024)->Arg(8192)->UseRealTime();
+BENCHMARK_CAPTURE(bounds, prefill_bf16_p_undeclared, 256, 2, ASSAY_BF16, false)->Arg(8192)->UseRealTime();
 BENCHMARK_CAPTURE(bounds, prefill_fp32_p, 256, 2, ASSAY_FP32)->Arg(8192)->UseRealTime();
 BENCHMARK_CAPTURE(bounds, prefill_e4m3_p, 256, 2, ASSAY_FP8_E4M3)->Arg(8192)->UseRealTime();
 BENCHMARK_CAPTURE(bounds, decode_group_32, 1, 32, ASSAY_BF16)->Arg(32768)->UseRealTime();

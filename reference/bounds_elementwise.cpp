@@ -230,7 +230,8 @@ class Row {
       const double p = std::exp(k->x - m_t + offset);
       RoundedP r;
       if (rounding.integer) {
-        r = rounding::on_grid(p, largest / 127, 127 / largest, largest, rounding.truncated);
+        r = rounding.truncated ? rounding::on_grid<true>(p, largest / 127, 127 / largest, largest)
+                               : rounding::on_grid<false>(p, largest / 127, 127 / largest, largest);
       } else {
         r = rounding::to_float(rounding, p);
         if (!rounding.truncated) r.value = round_to(a.p_format, p, Overflow::kSaturate);

@@ -34,33 +34,41 @@ inline double below(double x) {
 }
 
 // p >= 0 in units where the grid is `spacing`.
-inline RoundedP on_grid(double p, double spacing, double inverse, double largest, bool truncated) {
+template <bool kTruncated>
+RoundedP on_grid(double p, double spacing, double inverse, double largest) {
   const double q = p * inverse;
   // The largest weight is exactly 1 in a kernel; here it may be an ulp of double less.
-  const double n = truncated ? below(q * (1 + 0x1p-40)) : nearest(q);
+  const double n = kTruncated ? below(q * (1 + 0x1p-40)) : nearest(q);
   const double off = n > q ? n - q : q - n;
   // To nearest the result changes half way between two codes, toward zero at the codes themselves.
-  const double distance = truncated ? std::min(off, 1 - off) : 0.5 - off;
-  return {std::min(n * spacing, largest), spacing, distance * spacing};
+  const double distance = !kTruncated ? 0.5 - off : off < 1 - off ? off : 1 - off;
+  const double value = n * spacing;
+  return {value < largest ? value : largest, spacing, distance * spacing};
 }
 
 // A float format: p >= 0.
-inline RoundedP to_float(const PRounding& r, double p) {
+template <bool kTruncated>
+RoundedP to_float(double p, int64_t min_exponent, int64_t mantissa_bits, double largest) {
   const int64_t bias = 1023;
   // As in on_grid(): a power of two may be an ulp of double less.
   const int64_t exponent = static_cast<int64_t>(std::bit_cast<uint64_t>(p * (1 + 0x1p-46)) >> 52);
-  const int64_t grid = std::max<int64_t>(exponent, r.min_exponent + bias) - r.mantissa_bits;
+  const int64_t lowest = min_exponent + bias;
+  const int64_t grid = (exponent > lowest ? exponent : lowest) - mantissa_bits;
   const double spacing = std::bit_cast<double>(static_cast<uint64_t>(grid) << 52);
   const double inverse = std::bit_cast<double>(static_cast<uint64_t>(2 * bias - grid) << 52);
-  return on_grid(p, spacing, inverse, r.largest, r.truncated);
+  return on_grid<kTruncated>(p, spacing, inverse, largest);
+}
+inline RoundedP to_float(const PRounding& r, double p) {
+  return r.truncated ? to_float<true>(p, r.min_exponent, r.mantissa_bits, r.largest)
+                     : to_float<false>(p, r.min_exponent, r.mantissa_bits, r.largest);
 }
 
 // Weight that the rounding of p may move when p itself is off by up to `window`. Near a power of two the grid
 // below is finer than the one at p, so wide windows count as on a boundary.
 inline double flip(const RoundedP& r, double window) {
   const double distance = window >= 0.2 * r.spacing ? 0.0 : r.distance;
-  if (distance > window) return 0;
-  return r.spacing * (1 + below((window - distance) / r.spacing));
+  const double crossed = r.spacing * (1 + below((window - distance) / r.spacing));
+  return distance > window ? 0.0 : crossed;
 }
 
 }  // namespace rounding

@@ -34,6 +34,8 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
   const int64_t low = std::clamp(row.keys.begin, at, to) - at, high = std::clamp(row.keys.end, at, to) - at;
   std::fill(x, x + low, ErrorModel::kInvisible);
   std::fill(x + std::max(low, high), x + (to - at), ErrorModel::kInvisible);
+  std::fill(e, e + low, 0.0f);
+  std::fill(e + std::max(low, high), e + (to - at), 0.0f);
   if (low >= high) return;
   const float dot = static_cast<float>(t.dot * row.q_norm * (1 + 0x1p-22));
   const double score = t.score;
@@ -42,6 +44,7 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
   constexpr float kUp = 1 + 0x1p-22f;
   if (p.softcap > 0) {
     const double cap = p.softcap, inverse = 1 / cap;
+#pragma omp simd reduction(max : largest_s)
     for (int64_t j = low; j < high; ++j) {
       const double s = x[j] * scale, size = std::fabs(s);
       largest_s = largest_s < size ? size : largest_s;
@@ -54,6 +57,7 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
     }
   } else {
     const float on_score = static_cast<float>((score + t.bias_score + t.bias_relative) * (1 + 0x1p-22));
+#pragma omp simd reduction(max : largest_s)
     for (int64_t j = low; j < high; ++j) {
       x[j] *= scale;
       const double size = std::fabs(x[j]);
@@ -88,6 +92,7 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
   }
   double top = row.top;
   float largest_e = 0;
+#pragma omp simd reduction(max : top, largest_e)
   for (int64_t j = low; j < high; ++j) {
     top = top < x[j] ? x[j] : top;
     largest_e = largest_e < e[j] ? e[j] : largest_e;
@@ -150,9 +155,9 @@ void score_block(Block& b) {
   for (int64_t at = b.begin; at < b.end; at += kTileKeys) {
     const int64_t to = std::min(b.end, at + kTileKeys), count = to - at;
     auto tile_x = b.x.middleCols(at - b.begin, count);
-    b.e.middleCols(at - b.begin, count).setZero();
     if (!b.wanted(at, to, wanted)) {
       tile_x.setConstant(ErrorModel::kInvisible);
+      b.e.middleCols(at - b.begin, count).setZero();
       continue;
     }
     for (int64_t j = 0; j < count; ++j) {

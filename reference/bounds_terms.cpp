@@ -179,6 +179,7 @@ int64_t ErrorModel::updates(int64_t span, int64_t keys, const double* scores, in
       const int64_t run = arithmetic_.tile_reverse ? runs - 1 - i : i;
       const int64_t from = run * kRun, to = std::min(count, from + kRun);
       double top = kInvisible;
+#pragma omp simd reduction(max : top)
       for (int64_t j = from; j < to; ++j) top = top < scores[j] ? scores[j] : top;
       if (top < best - slack) continue;
       if (arithmetic_.tile_reverse)

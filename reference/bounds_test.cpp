@@ -146,7 +146,7 @@ TEST(Bounds, MatrixFormIsNeverBelowTheElementwiseFormNorFarAbove) {
       if (std::isfinite(fast.o_bound_p[i])) p.add(fast.o_bound_p[i], slow.o_bound_p[i], what + " P");
       if (std::isfinite(fast.o_bound_r[i]) && std::isfinite(slow.o_bound_r[i])) {
         r.add(fast.o_bound_r[i], slow.o_bound_r[i], what + " R");
-        ASSERT_NEAR(fast.o_replayed[i], slow.o_replayed[i], 0.05 * fast.o_bound_r[i]) << what;
+        ASSERT_NEAR(fast.o_replayed[i], slow.o_replayed[i], 0.2 * fast.o_bound_r[i]) << what;
       }
       if (HasFatalFailure()) return;
     }

@@ -163,7 +163,7 @@ class Values {
     const BlockRow& row = b_.rows[i];
     group_keys_[i] +=
         std::max<int64_t>(0, std::min(span.to, row.keys.end) - std::max(span.from, row.keys.begin));
-    note_repeats(s, seen_[i], x, weights, count, row.seen > 1024 ? 7 : 1);
+    note_repeats(s, seen_[i], x, weights, count, row.seen > 512 ? 7 : 1);
     if (b_.order.declared()) {
       const int64_t tile = b_.order.tile(), first = span.from / tile, last = (span.to - 1) / tile;
       const bool reverse = b_.model.arithmetic().tile_reverse != 0;
@@ -188,6 +188,7 @@ class Values {
                   to = std::min(b_.end, (t + 1) * tile) - b_.begin;
     const double* x = b_.x.row(i).data();
     double top = ErrorModel::kInvisible;
+#pragma omp simd reduction(max : top)
     for (int64_t j = from; j < to; ++j) top = top < x[j] ? x[j] : top;
     s.tile_top = top > ErrorModel::kInvisible ? top : -kInf;
     const double stale = 1 + std::max(0.0, s.m - s.maximum.value());
