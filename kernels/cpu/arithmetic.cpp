@@ -12,12 +12,13 @@ int online_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   Isa isa;
   if (!active_isa(&isa, nullptr, 0)) return ASSAY_INVALID_ARGUMENT;
   const int group = p->heads_q / p->heads_kv;
-  bool blocks = false, streams = false;
+  bool blocks = false, streams = false, splittable = false, whole = false;
   int32_t splits = 1, longest_unsplit = 0;
   for (int r = 0; r < p->requests; ++r) {
     const int64_t rows = static_cast<int64_t>(p->q_len[r]) * group;
     if (rows == 0) continue;
     (rows <= kStreamRows ? streams : blocks) = true;
+    (rows <= kSplitRows ? splittable : whole) = true;
     if (rows <= kSplitRows)
       splits = std::max(splits, (p->kv_len[r] + kPartitionKeys - 1) / kPartitionKeys);
     else
@@ -37,7 +38,7 @@ int online_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   m.struct_size = sizeof m;
   m.qk = {ASSAY_ACC_FMA, blocks || tiles ? 1 : lanes[static_cast<int>(isa)], 0, 23};
   m.pv = {ASSAY_ACC_FMA, 1, 0, 23};
-  // Steps of the running maximum, the shortest in use; a step may begin anywhere and be cut by a partition.
+  // Steps of the running maximum, the shortest in use; they end at multiples of their size.
   const int stream_step = tiles ? kTileStreamKeys : kStreamKeys;
   const int step = streams ? stream_step : kChunkKeys;
   m.tile_keys = step;
@@ -48,6 +49,11 @@ int online_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   m.row_sum_chain = kChunkKeys / width + 4 + (keys + step - 1) / step + 1 + splits;
   m.p_format = tiles ? ASSAY_BF16 : ASSAY_FP32;
   m.row_sum_from_rounded_p = 0;
+  // One order for all requests, and P rounded before any scale of V joins it: then it can be replayed.
+  const bool one_cut = p->max_kv_len <= kPartitionKeys || !(splittable && whole);
+  const bool scaled_p = tiles && p->v_scale_kind == ASSAY_SCALE_TOKEN_HEAD;
+  m.order_declared = blocks != streams && one_cut && !scaled_p;
+  if (m.order_declared && splits > 1) m.split_keys = kPartitionKeys;
   m.dequant_format = ASSAY_FORMAT_NONE;
   m.partial_format = m.partial_lse_format = ASSAY_FP32;
   // Measured over the whole range by math_test.cpp, in units of 2^-24: 3.1 and 4.2.
