@@ -290,7 +290,7 @@ class Campaign {
   std::vector<int> next_pairs(int64_t count) {
     std::vector<int> fresh;
     const int variants = static_cast<int>(catalogue_.variants.size());
-    const int lines = static_cast<int>(plan_.lines.lines.size());
+    const int lines = static_cast<int>(plan_.lines.cheap);
     const int width = std::min(kVariantsPerLine, variants);
     while (static_cast<int64_t>(fresh.size()) < count) {
       const int trial = static_cast<int>(visit_ / lines);

@@ -124,6 +124,7 @@ Catalogue load_catalogue(const std::string& path) {
                             sizeof(assay_fault_catalogue)));
   c.faults = reader.entries(table->faults, table->fault_count, true);
   c.variants = reader.entries(table->variants, table->variant_count, false);
+  c.healthy = c.variants;
   char error[512] = "";
   if (c.backend.table()->use_device(0, error, sizeof(error)) != ASSAY_OK)
     throw InfrastructureError(fmt::format("catalogue {}: device 0: {}", c.backend.path(), error));
@@ -136,7 +137,7 @@ const assay_kernel* healthy_twin(const Catalogue& c, const assay_kernel& kernel,
   const assay_arithmetic wanted = declared(kernel, view);
   const assay_kernel* best = nullptr;
   int most = -1;
-  for (const CatalogueEntry& v : c.variants) {
+  for (const CatalogueEntry& v : c.healthy) {
     const assay_kernel* candidate = v.kernel_for(p);
     if (candidate == nullptr || !call_supports(*candidate, view, c.device).ok()) continue;
     const int equal = agreement(wanted, declared(*candidate, view));

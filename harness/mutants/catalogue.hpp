@@ -27,7 +27,8 @@ struct CatalogueEntry {
 struct Catalogue {
   Backend backend;
   assay_device device{};
-  std::vector<CatalogueEntry> faults, variants;
+  std::vector<CatalogueEntry> faults, variants;  // to be scored; callers may drop some
+  std::vector<CatalogueEntry> healthy;           // all variants, whatever is scored: the twins of faults
 };
 
 // Path of a library; empty: faulty/libassay_faulty.so beside the program. InfrastructureError when it cannot

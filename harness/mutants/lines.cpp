@@ -39,13 +39,17 @@ LineSet load_lines(const std::vector<std::string>& suites, double cost_cap) {
       Line line{found->scenario, print(found->scenario), 0};
       if (!seen.insert(line.text).second) continue;
       line.cost = cost_of(make_problem(line.scenario));
-      if (line.cost > cost_cap)
+      if (line.cost > cost_cap * kDearest)
         ++set.left_out;
       else
         set.lines.push_back(std::move(line));
     }
   }
-  if (set.lines.empty())
+  const auto dear = std::stable_partition(set.lines.begin(), set.lines.end(),
+                                          [&](const Line& l) { return l.cost <= cost_cap; });
+  set.cheap = static_cast<size_t>(dear - set.lines.begin());
+  std::stable_sort(dear, set.lines.end(), [](const Line& a, const Line& b) { return a.cost < b.cost; });
+  if (set.cheap == 0)
     throw InputError(
         fmt::format("no line of {} is left below the cost cap of {:g} multiply-adds; raise --cost",
                     fmt::join(suites, ", "), cost_cap));
@@ -61,12 +65,13 @@ Scenario at_trial(const Line& line, int trial) {
 
 std::vector<int> visiting_order(const LineSet& set, int trial) {
   const CounterRng rng(static_cast<uint64_t>(trial), kStreamVisit);
-  std::vector<double> when(set.lines.size());
+  std::vector<double> when(set.cheap);
   for (size_t i = 0; i < when.size(); ++i)
     when[i] = -std::log(1 - rng.uniform(i)) * std::sqrt(std::max(set.lines[i].cost, kOverheadCost));
   std::vector<int> order(set.lines.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return when[a] < when[b]; });
+  std::stable_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(set.cheap),
+                   [&](int a, int b) { return when[a] < when[b]; });
   return order;
 }
 

@@ -18,18 +18,25 @@ struct Line {
 };
 
 struct LineSet {
-  std::vector<Line> lines;
-  int64_t left_out = 0;  // dearer than the cap
+  std::vector<Line> lines;  // first those within the cap, then the dear ones
+  size_t cheap = 0;         // how many are within the cap
+  int64_t left_out = 0;     // dearer than kDearest caps
 };
 
-// Suites as on any command line. Optional traces that are not there are skipped. InputError for a bad suite.
+// Dear lines are a last resort, for what no line within the cap reaches; beyond this many caps they are left
+// out.
+inline constexpr double kDearest = 50;
+
+// Suites as on any command line. Optional traces that are not there are skipped. InputError for a bad suite,
+// or one that leaves no line within the cap.
 LineSet load_lines(const std::vector<std::string>& suites, double cost_cap);
 
 // The line with the seed of a trial.
 Scenario at_trial(const Line&, int trial);
 
-// Indices of all lines in the order a trial visits them: shuffled, cheap ones more likely early (an
-// exponential race with rates cost^-1/2), the same on every machine.
+// // Indices of all lines in the order a trial visits them: those within the cap shuffled, cheap ones more
+// likely early (an exponential race with rates cost^-1/2); then the dear ones by cost. The same on every
+// machine.
 std::vector<int> visiting_order(const LineSet&, int trial);
 
 }  // namespace assay

@@ -125,19 +125,19 @@ std::string lse_prefixed(std::string text) { return text.empty() ? text : "LSE: 
 const PeerRule kRules[] = {
     // vLLM compares with a reference in the tensors' own format.
     {Peer::kVllm, "MLA decode, fp8 cache", "1 - cos < 1e-4, LSE 1 - cos < 1e-3",
-     "vLLM tests/kernels/attention/test_cutlass_mla_decode.py",
+     "tests/kernels/attention/test_cutlass_mla_decode.py",
      [](const Problem& p) { return mla(p) && no_extras(p) && no_window(p) && cache_8bit(p) && fp8_only(p); },
      [](const PeerCase& c, const PeerOutputs& got) {
        return first_of(cosine(got.o, c.exact().o, 1e-4), lse_prefixed(cosine(got.lse, c.exact().lse, 1e-3)));
      }},
     {Peer::kVllm, "MLA decode, 16 bits", "1 - cos < 1e-5, LSE 1 - cos < 1e-5",
-     "vLLM tests/kernels/attention/test_flashmla.py",
+     "tests/kernels/attention/test_flashmla.py",
      [](const Problem& p) { return mla(p) && no_extras(p) && no_window(p) && all_16bit(p); },
      [](const PeerCase& c, const PeerOutputs& got) {
        return first_of(cosine(got.o, c.exact().o, 1e-5), lse_prefixed(cosine(got.lse, c.exact().lse, 1e-5)));
      }},
     {Peer::kVllm, "paged, fp8", "0.15 + 0.15|x|",
-     "vLLM tests/kernels/attention/test_flash_attn.py, test_triton_unified_attention.py",
+     "tests/kernels/attention/test_flash_attn.py, test_triton_unified_attention.py",
      [](const Problem& p) {
        return paged(p) && !mla(p) && nhd(p) && p.mask == ASSAY_MASK_CAUSAL && p.chunk == 0 &&
               p.window_right < 0 && p.alibi == ASSAY_ALIBI_NONE && !p.sinks && any_8bit(p) && fp8_only(p) &&
@@ -147,7 +147,7 @@ const PeerRule kRules[] = {
        return allclose(got.o, c.low_precision().o, 0.15, 0.15);
      }},
     {Peer::kVllm, "paged decode, packed or HND cache, ALiBi, 16 bits", "1e-3 + 1e-5|x|",
-     "vLLM tests/kernels/attention/test_attention.py",
+     "tests/kernels/attention/test_attention.py",
      [](const Problem& p) {
        return decode(p) && !mla(p) && !nhd(p) && p.mask == ASSAY_MASK_CAUSAL && no_window(p) && !p.sinks &&
               p.softcap == 0 && p.alibi != ASSAY_ALIBI_SQRT && all_16bit(p);
@@ -156,7 +156,7 @@ const PeerRule kRules[] = {
        return allclose(got.o, c.low_precision().o, 1e-3, 1e-5);
      }},
     {Peer::kVllm, "paged, 16 bits", "1.5e-2 + 1e-2|x|",
-     "vLLM tests/kernels/attention/test_flash_attn.py, test_triton_unified_attention.py",
+     "tests/kernels/attention/test_flash_attn.py, test_triton_unified_attention.py",
      [](const Problem& p) {
        return paged(p) && !mla(p) && nhd(p) && p.mask == ASSAY_MASK_CAUSAL && p.chunk == 0 &&
               p.window_right < 0 && p.alibi != ASSAY_ALIBI_SQRT && all_16bit(p);
@@ -165,19 +165,19 @@ const PeerRule kRules[] = {
        return allclose(got.o, c.low_precision().o, 1.5e-2, 1e-2);
      }},
 
-    {Peer::kFa2, "ALiBi", "max error <= 5 x PyTorch's + 1e-5", "FlashAttention tests/test_flash_attn.py",
+    {Peer::kFa2, "ALiBi", "max error <= 5 x PyTorch's + 1e-5", "tests/test_flash_attn.py",
      [](const Problem& p) {
        return all_16bit(p) && p.alibi == ASSAY_ALIBI_LINEAR && plain_mask(p) && p.chunk == 0 && !p.sinks &&
               !mla(p) && (!paged(p) || nhd(p));
      },
      [](const PeerCase& c, const PeerOutputs& got) { return times_torch(c, got, 5, 1e-5); }},
-    {Peer::kFa2, "paged", "max error <= 3 x PyTorch's + 1e-5", "FlashAttention tests/test_flash_attn.py",
+    {Peer::kFa2, "paged", "max error <= 3 x PyTorch's + 1e-5", "tests/test_flash_attn.py",
      [](const Problem& p) {
        return paged(p) && nhd(p) && all_16bit(p) && plain_mask(p) && p.chunk == 0 &&
               p.alibi == ASSAY_ALIBI_NONE && !p.sinks;
      },
      [](const PeerCase& c, const PeerOutputs& got) { return times_torch(c, got, 3, 1e-5); }},
-    {Peer::kFa2, "prefill", "max error <= 2 x PyTorch's + 1e-5", "FlashAttention tests/test_flash_attn.py",
+    {Peer::kFa2, "prefill", "max error <= 2 x PyTorch's + 1e-5", "tests/test_flash_attn.py",
      [](const Problem& p) {
        return !paged(p) && all_16bit(p) && plain_mask(p) && p.chunk == 0 && p.alibi == ASSAY_ALIBI_NONE &&
               !p.sinks;
@@ -185,7 +185,7 @@ const PeerRule kRules[] = {
      [](const PeerCase& c, const PeerOutputs& got) { return times_torch(c, got, 2, 1e-5); }},
 
     {Peer::kFa3, "paged", "max error <= 2 x PyTorch's + 1e-5 (fp8 4 x), mean <= 1.5 x (fp8 3 x)",
-     "FlashAttention hopper/test_flash_attn.py, kvcache",
+     "hopper/test_flash_attn.py, kvcache",
      [](const Problem& p) {
        return paged(p) && nhd(p) && plain_mask(p) && p.alibi == ASSAY_ALIBI_NONE && !p.sinks &&
               p.chunk == 0 && (all_16bit(p) || (any_8bit(p) && fp8_only(p) && coarse_scales(p)));
@@ -195,7 +195,7 @@ const PeerRule kRules[] = {
        return first_of(times_torch(c, got, fp8 ? 4 : 2, 1e-5), mean_times_torch(c, got, fp8 ? 3 : 1.5));
      }},
     {Peer::kFa3, "prefill", "max error <= 2 x PyTorch's (softcap 3 x) + 2 max|(o + 0.3 - 0.3) - o|",
-     "FlashAttention hopper/test_flash_attn.py, output",
+     "hopper/test_flash_attn.py, output",
      [](const Problem& p) {
        return !paged(p) && plain_mask(p) && p.alibi == ASSAY_ALIBI_NONE && !p.sinks &&
               (all_16bit(p) || (any_8bit(p) && fp8_only(p) && coarse_scales(p)));
@@ -204,17 +204,17 @@ const PeerRule kRules[] = {
        return times_torch(c, got, c.problem().softcap > 0 ? 3 : 2, rounding_probe(c));
      }},
 
-    {Peer::kFlashInfer, "MLA", "1e-3 + 1e-3|x|", "FlashInfer tests/test_deepseek_mla.py",
+    {Peer::kFlashInfer, "MLA", "1e-3 + 1e-3|x|", "tests/test_deepseek_mla.py",
      [](const Problem& p) { return mla(p) && no_extras(p) && no_window(p) && all_16bit(p); },
      [](const PeerCase& c, const PeerOutputs& got) { return allclose(got.o, c.exact().o, 1e-3, 1e-3); }},
-    {Peer::kFlashInfer, "fp8 cache", "1e-2 + 0.2|x|", "FlashInfer tests/test_batch_prefill_kernels.py, fp8",
+    {Peer::kFlashInfer, "fp8 cache", "1e-2 + 0.2|x|", "tests/test_batch_prefill_kernels.py, fp8",
      [](const Problem& p) {
        return !mla(p) && plain_mask(p) && p.chunk == 0 && !p.sinks && p.alibi != ASSAY_ALIBI_SQRT &&
               cache_8bit(p) && fp8_only(p) && coarse_scales(p);
      },
      [](const PeerCase& c, const PeerOutputs& got) { return allclose(got.o, c.exact().o, 1e-2, 0.2); }},
     {Peer::kFlashInfer, "bf16 through trtllm-gen", "1e-2 + 1e-2|x|, 5e-5 of the elements may fail",
-     "FlashInfer tests/test_trtllm_gen_attention.py",
+     "tests/test_trtllm_gen_attention.py",
      [](const Problem& p) {
        return paged(p) && !mla(p) && plain_mask(p) && p.chunk == 0 && p.alibi == ASSAY_ALIBI_NONE &&
               all_16bit(p) && p.o_format == ASSAY_BF16;
@@ -223,7 +223,7 @@ const PeerRule kRules[] = {
        return allclose(got.o, c.exact().o, 1e-2, 1e-2, 5e-5);
      }},
     {Peer::kFlashInfer, "fp16 decode and prefill", "1e-3 + 1e-3|x|",
-     "FlashInfer tests/test_batch_decode_kernels.py, test_batch_prefill_kernels.py, "
+     "tests/test_batch_decode_kernels.py, test_batch_prefill_kernels.py, "
      "test_shared_prefix_kernels.py",
      [](const Problem& p) {
        return !mla(p) && p.mask != ASSAY_MASK_CROSS && p.chunk == 0 && !p.sinks &&
@@ -231,11 +231,11 @@ const PeerRule kRules[] = {
      },
      [](const PeerCase& c, const PeerOutputs& got) { return allclose(got.o, c.exact().o, 1e-3, 1e-3); }},
 
-    {Peer::kSglang, "MLA decode", "1e-2 + 1e-2|x|", "SGLang sgl-kernel/tests/test_cutlass_mla.py",
+    {Peer::kSglang, "MLA decode", "1e-2 + 1e-2|x|", "sgl-kernel/tests/test_cutlass_mla.py",
      [](const Problem& p) { return mla(p) && no_extras(p) && no_window(p) && all_16bit(p); },
      [](const PeerCase& c, const PeerOutputs& got) { return allclose(got.o, c.exact().o, 1e-2, 1e-2); }},
     {Peer::kSglang, "decode", "cos > 0.99 and 3e-2 + 1e-5|x|",
-     "SGLang test/srt/test_triton_attention_kernels.py, grouped decode",
+     "test/srt/test_triton_attention_kernels.py, grouped decode",
      [](const Problem& p) {
        return decode(p) && !mla(p) && nhd(p) && p.mask == ASSAY_MASK_CAUSAL && no_window(p) && no_extras(p) &&
               all_16bit(p);
@@ -244,7 +244,7 @@ const PeerRule kRules[] = {
        return first_of(cosine(got.o, c.exact().o, 1e-2), allclose(got.o, c.exact().o, 3e-2, 1e-5));
      }},
     {Peer::kSglang, "extend, tree masks", "1e-3 + 1e-2|x|",
-     "SGLang test/srt/test_triton_attention_kernels.py, extend",
+     "test/srt/test_triton_attention_kernels.py, extend",
      [](const Problem& p) {
        return paged(p) && !mla(p) && nhd(p) && (p.mask == ASSAY_MASK_CAUSAL || p.mask == ASSAY_MASK_TREE) &&
               p.chunk == 0 && p.window_right < 0 && p.alibi == ASSAY_ALIBI_NONE && all_16bit(p);
@@ -253,7 +253,7 @@ const PeerRule kRules[] = {
        return allclose(got.o, c.low_precision().o, 1e-3, 1e-2);
      }},
     {Peer::kSglang, "prefill", "1 - cos < 1e-5 and 1e-2 + 1e-5|x|",
-     "SGLang test/srt/test_triton_attention_kernels.py, context",
+     "test/srt/test_triton_attention_kernels.py, context",
      [](const Problem& p) {
        return !paged(p) && plain_mask(p) && no_window(p) && no_extras(p) && !any_8bit(p);
      },
@@ -261,13 +261,13 @@ const PeerRule kRules[] = {
        return first_of(cosine(got.o, c.exact().o, 1e-5), allclose(got.o, c.exact().o, 1e-2, 1e-5));
      }},
 
-    {Peer::kAiter, "MLA decode", "1 - cos < 1e-5 (fp8 3e-2)", "AITER op_tests/test_mla.py",
+    {Peer::kAiter, "MLA decode", "1 - cos < 1e-5 (fp8 3e-2)", "op_tests/test_mla.py",
      [](const Problem& p) { return mla(p) && no_extras(p) && no_window(p) && (all_16bit(p) || fp8_only(p)); },
      [](const PeerCase& c, const PeerOutputs& got) {
        return cosine(got.o, c.exact().o, any_8bit(c.problem()) ? 3e-2 : 1e-5);
      }},
     {Peer::kAiter, "paged decode", "1e-2 + 1e-2|x|, 5 % of the elements may fail",
-     "AITER op_tests/test_pa.py with aiter/test_common.py checkAllclose",
+     "op_tests/test_pa.py, aiter/test_common.py",
      [](const Problem& p) {
        return decode(p) && !mla(p) && p.mask == ASSAY_MASK_CAUSAL && no_window(p) && !p.sinks &&
               p.softcap == 0 && p.alibi != ASSAY_ALIBI_SQRT && is_16bit(p.q_format);
@@ -275,7 +275,7 @@ const PeerRule kRules[] = {
      [](const PeerCase& c, const PeerOutputs& got) {
        return allclose(got.o, c.low_precision().o, 1e-2, 1e-2, 0.05);
      }},
-    {Peer::kAiter, "paged prefill", "2e-2 + 1e-2|x|", "AITER op_tests/test_batch_prefill.py, bf16",
+    {Peer::kAiter, "paged prefill", "2e-2 + 1e-2|x|", "op_tests/test_batch_prefill.py, bf16",
      [](const Problem& p) {
        return paged(p) && !mla(p) && nhd(p) && plain_mask(p) && p.chunk == 0 && p.window_right < 0 &&
               !p.sinks && p.alibi == ASSAY_ALIBI_NONE && all_16bit(p);
@@ -283,7 +283,7 @@ const PeerRule kRules[] = {
      [](const PeerCase& c, const PeerOutputs& got) {
        return allclose(got.o, c.low_precision().o, 2e-2, 1e-2);
      }},
-    {Peer::kAiter, "MHA prefill, fp8", "1.0 + 0|x| and cos >= 0.96", "AITER op_tests/test_mha_fp8.py",
+    {Peer::kAiter, "MHA prefill, fp8", "1.0 + 0|x| and cos >= 0.96", "op_tests/test_mha_fp8.py",
      [](const Problem& p) {
        return !paged(p) && plain_mask(p) && p.chunk == 0 && !p.sinks && p.softcap == 0 &&
               p.alibi == ASSAY_ALIBI_NONE && any_8bit(p) && fp8_only(p) && coarse_scales(p);
@@ -291,8 +291,7 @@ const PeerRule kRules[] = {
      [](const PeerCase& c, const PeerOutputs& got) {
        return first_of(allclose(got.o, c.exact().o, 1.0, 0), cosine(got.o, c.exact().o, 0.04));
      }},
-    {Peer::kAiter, "MHA prefill, 16 bits", "max error <= max(2 x PyTorch's, 1e-2)",
-     "AITER op_tests/test_mha.py",
+    {Peer::kAiter, "MHA prefill, 16 bits", "max error <= max(2 x PyTorch's, 1e-2)", "op_tests/test_mha.py",
      [](const Problem& p) {
        return !paged(p) && plain_mask(p) && p.chunk == 0 && !p.sinks && p.softcap == 0 &&
               p.alibi != ASSAY_ALIBI_SQRT && all_16bit(p);
@@ -303,7 +302,7 @@ const PeerRule kRules[] = {
      }},
 
     {Peer::kFlashMla, "MLA decode", "O 8e-4 + (2.01/128)|x| and 1 - cos < 5e-6; LSE 1e-6 + (8.01/65536)|x|",
-     "FlashMLA tests/test_flash_mla_decoding.py",
+     "tests/test_flash_mla_decoding.py",
      [](const Problem& p) {
        return mla(p) && no_extras(p) && no_window(p) && (all_16bit(p) || (cache_8bit(p) && fp8_only(p)));
      },

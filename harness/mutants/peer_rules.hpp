@@ -29,7 +29,7 @@ struct PeerRule {
   Peer peer;
   std::string_view cases;   // what of an operator the test covers
   std::string_view rule;    // in numbers
-  std::string_view source;  // test file
+  std::string_view source;  // test files of the project
   bool (*applies)(const Problem&);
   // Empty: accepted. Otherwise what exceeded what.
   std::string (*rejects)(const PeerCase&, const PeerOutputs& got);

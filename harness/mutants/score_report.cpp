@@ -128,7 +128,8 @@ json score_json(const Catalogue& c, const CampaignPlan& plan, const CampaignOpti
   const Goals g = goals_of(c, s, o.legal_cases);
   return {{"library", c.backend.name()},
           {"suites", o.suites},
-          {"lines", plan.lines.lines.size()},
+          {"lines", plan.lines.cheap},
+          {"lines_as_last_resort", plan.lines.lines.size() - plan.lines.cheap},
           {"lines_left_out", plan.lines.left_out},
           {"cost_cap", o.cost_cap},
           {"trials", o.trials},

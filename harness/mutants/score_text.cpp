@@ -145,7 +145,7 @@ std::string stage_table(const Catalogue& c, const Score& s, size_t width) {
   }
   std::stable_sort(sums.begin(), sums.end(),
                    [](const auto& a, const auto& b) { return (a.first == "all") < (b.first == "all"); });
-  Table table({"stage", "faults", "(i) peers' rules, peers' inputs", "(ii) peers' rules, our inputs",
+  Table table({"stage", "faults", "(i) any peer, peers' inputs", "(ii) any peer, our inputs",
                "(iii) our rules, our inputs"});
   for (const auto& [name, sum] : sums) {
     const auto percent = [n = sum.faults](double r) { return fmt::format("{:5.1f} %", 100 * r / n); };
@@ -170,9 +170,28 @@ std::string check_table(const Catalogue& c, const Score& s, size_t width) {
   return table.empty() ? "" : table.text(width);
 }
 
+// "tests/a/test_x.py, test_y.py" -> "test_x.py, test_y.py": the project stands before it.
+std::string file_names(std::string_view source) {
+  std::string out;
+  for (size_t at = 0; at < source.size();) {
+    const size_t end = std::min(source.find(' ', at), source.size());
+    const std::string_view word = source.substr(at, end - at);
+    const size_t slash = word.rfind('/');
+    out += slash == std::string_view::npos ? word : word.substr(slash + 1);
+    out += ' ';
+    at = end + 1;
+  }
+  return out;
+}
+
 std::string peer_table(const Catalogue& c, const Score& s, size_t width) {
-  Table table({"", "peer", "(i) killed", "reached", "(ii) killed", "reached",
+  Table table({"", "peer", "(i) killed", "of all", "reached", "(ii) killed", "of all", "reached",
                "rejects healthy kernels on our inputs"});
+  const auto all =
+      std::count_if(c.faults.begin(), c.faults.end(), [](const auto& e) { return !e.equivalent; });
+  const auto share = [&](int n) {
+    return fmt::format("{:5.1f} %", 100.0 * n / static_cast<double>(std::max<int64_t>(all, 1)));
+  };
   for (const PeerInfo& info : peers()) {
     const int p = static_cast<int>(info.peer);
     int killed[2] = {}, reached[2] = {};
@@ -186,7 +205,8 @@ std::string peer_table(const Catalogue& c, const Score& s, size_t width) {
     }
     const PeerHealth& h = s.peer_health[p];
     table.add({std::string(1, info.letter), std::string(info.name), fmt::format("{}", killed[0]),
-               fmt::format("{}", reached[0]), fmt::format("{}", killed[1]), fmt::format("{}", reached[1]),
+               share(killed[0]), fmt::format("{}", reached[0]), fmt::format("{}", killed[1]),
+               share(killed[1]), fmt::format("{}", reached[1]),
                h.cases == 0
                    ? std::string("-")
                    : fmt::format("{} of {} cases ({:.1f} %)", h.rejected, h.cases,
@@ -196,7 +216,7 @@ std::string peer_table(const Catalogue& c, const Score& s, size_t width) {
   Table rules({"peer", "covers", "rule", "source"});
   for (const PeerRule& r : peer_rules())
     rules.add({std::string(1, info_of(r.peer).letter), std::string(r.cases), std::string(r.rule),
-               std::string(r.source)});
+               file_names(r.source)});
   return out + rules.text(width);
 }
 
@@ -224,19 +244,18 @@ std::string score_text(const Catalogue& c, const CampaignPlan& plan, const Campa
                        int columns) {
   const auto width = static_cast<size_t>(columns);
   std::string out = fmt::format(
-      "{} faults, {} legal variants; {} lines of {} of at most {:g} multiply-adds ({} dearer ones left out); "
-      "{} "
-      "trials; {:.0f} s\n\n",
-      c.faults.size(), c.variants.size(), plan.lines.lines.size(), fmt::join(o.suites, " "), o.cost_cap,
-      plan.lines.left_out, o.trials, s.seconds);
+      "{} faults, {} legal variants; {} lines of {} within {:g} multiply-adds, {} dearer ones as a last "
+      "resort, "
+      "{} left out; {} trials; {:.0f} s\n\n",
+      c.faults.size(), c.variants.size(), plan.lines.cheap,
+      shortened(fmt::format("{}", fmt::join(o.suites, " ")), 40), o.cost_cap,
+      plan.lines.lines.size() - plan.lines.cheap, plan.lines.left_out, o.trials, s.seconds);
   out +=
       "(i) peers' rules on peers' inputs, (ii) peers' rules on our inputs, (iii) our rules on our inputs: "
-      "share of "
-      "trials that kill.\n"
-      "A letter per peer: its own killed it, . accepted it, ! would reject the healthy kernel as well, - no "
-      "such "
-      "case. cases: how many\n"
-      "each trial needed.\n\n";
+      "share of\n"
+      "trials that kill. A letter per peer: its own killed it, . accepted it, ! would reject the healthy "
+      "kernel too,\n"
+      "- no such case. cases: how many each trial needed.\n\n";
   out += fault_tables(c, s, width) + "\n" + stage_table(c, s, width) + "\n" + check_table(c, s, width) + "\n";
   out += peer_table(c, s, width);
   if (!c.variants.empty())

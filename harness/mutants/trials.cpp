@@ -126,7 +126,9 @@ void judge_faults(const Catalogue& c, const LineSet& set, const TrialLimits& lim
     const std::string line = print(scenario);
     std::optional<Judge> judge;
     PeerBench bench(c, problem);
+    const bool dear = static_cast<size_t>(index) >= set.cheap;
     for (Walker& w : walkers) {
+      if (dear && w.trial.lines > 0) continue;  // cheaper lines reached it
       const bool ours = !w.ours_done, theirs = any_rule(w, problem, limits);
       if ((!ours && !theirs) || !takes(c, *w.entry, problem, view.get())) continue;
       say({{"at", w.fault}, {"line", line}});
@@ -153,7 +155,8 @@ void judge_by_peers(const Catalogue& c, const std::vector<const LineSet*>& suite
     if (std::find(suites.begin(), suites.begin() + static_cast<std::ptrdiff_t>(first), suites[first]) !=
         suites.begin() + static_cast<std::ptrdiff_t>(first))
       continue;
-    for (const Line& l : suites[first]->lines) {
+    for (size_t i = 0; i < suites[first]->cheap; ++i) {
+      const Line& l = suites[first]->lines[i];
       const Scenario scenario = at_trial(l, trial);
       const Problem problem = make_problem(scenario);
       const ProblemView view(problem);

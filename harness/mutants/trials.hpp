@@ -17,7 +17,7 @@
 namespace assay {
 
 struct TrialLimits {
-  int most_lines = 300;      // cases a fault is given per trial before it counts as surviving
+  int most_lines = 100'000;  // cases a fault is given per trial before it counts as surviving: all
   int control_lines = 12;    // cases an equivalent control must survive per trial
   int peer_lines = 6;        // cases per peer and fault on our inputs, or as many as our rules needed
   double rows_budget = 3e7;  // as the commands' --rows-budget

@@ -13,7 +13,7 @@
 
 namespace {
 
-enum Spoil { kNothing, kHalve, kOnePercent, kNudgeLse, kCrash, kHang, kExit };
+enum Spoil { kNothing, kHalve, kOnePercent, kNudgeLse, kLeak, kCrash, kHang, kExit };
 
 float from_bf16(uint16_t code) {
   const uint32_t bits = uint32_t{code} << 16;
@@ -44,6 +44,21 @@ void nudge_lse(const assay_tensor& lse) {
       static_cast<float*>(lse.data)[a * lse.stride[0] + b * lse.stride[1]] += 1e-3f;
 }
 
+// The slot behind the last key of the first request, where nobody has business: times zero, so only NaN
+// shows.
+void leak(const assay_problem& p, const assay_tensors& t) {
+  const int64_t block = static_cast<const int32_t*>(t.block_table.data)[p.kv_len[0] / p.page_size];
+  const int64_t at = block * t.k.stride[0] + p.kv_len[0] % p.page_size * t.k.stride[1];
+  uint16_t& code = *static_cast<uint16_t*>(t.o.data);
+  code = to_bf16(from_bf16(code) + 0 * from_bf16(static_cast<const uint16_t*>(t.k.data)[at]));
+}
+
+int has_unused_slot(const assay_problem* p) {
+  return p->op == ASSAY_OP_PAGED && p->layout == ASSAY_LAYOUT_NHD && p->table == ASSAY_TABLE_BLOCK &&
+         p->k_format == ASSAY_BF16 && p->o_format == ASSAY_BF16 && p->requests > 0 && p->q_len[0] > 0 &&
+         p->kv_len[0] % p->page_size != 0;
+}
+
 template <const assay_kernel& kBase, Spoil kSpoil>
 int run(const assay_problem* p, const assay_tensors* t, assay_plan* plan, void* stream, char* error,
         size_t size) {
@@ -54,6 +69,7 @@ int run(const assay_problem* p, const assay_tensors* t, assay_plan* plan, void* 
   if (kSpoil == kHalve) scale_o(t->o, 0.5f);
   if (kSpoil == kOnePercent) scale_o(t->o, 1.01f);
   if (kSpoil == kNudgeLse) nudge_lse(t->lse);
+  if (kSpoil == kLeak) leak(*p, *t);
   return status;
 }
 
@@ -72,6 +88,7 @@ PAIR(halved, kHalve)
 PAIR(hidden, kNothing)
 PAIR(unreached, kHalve)
 PAIR(lse_off, kNudgeLse)
+PAIR(leaking, kLeak)
 PAIR(crashing, kCrash)
 PAIR(hanging, kHang)
 PAIR(leaving, kExit)
@@ -91,10 +108,15 @@ int never(const assay_problem*) { return 0; }
         &prefill_##id, &paged_##id, reached                                                             \
   }
 const assay_fault kFaults[] = {
-    FAULT(halved, "output.scaled", 0, nullptr),           FAULT(hidden, "output.scaled", 0, nullptr),
-    FAULT(unreached, "output.scaled", 0, never),          FAULT(lse_off, "lse.base2", 0, nullptr),
-    FAULT(crashing, "output.zeros", 0, nullptr),          FAULT(hanging, "output.zeros", 0, nullptr),
-    FAULT(leaving, "output.zeros", 0, nullptr),           FAULT(control, "alibi.shifted", 1, nullptr),
+    FAULT(halved, "output.scaled", 0, nullptr),
+    FAULT(hidden, "output.scaled", 0, nullptr),
+    FAULT(unreached, "output.scaled", 0, never),
+    FAULT(lse_off, "lse.base2", 0, nullptr),
+    FAULT(leaking, "memory.unused_slot", 0, has_unused_slot),
+    FAULT(crashing, "output.zeros", 0, nullptr),
+    FAULT(hanging, "output.zeros", 0, nullptr),
+    FAULT(leaving, "output.zeros", 0, nullptr),
+    FAULT(control, "alibi.shifted", 1, nullptr),
     FAULT(rejected_control, "alibi.shifted", 1, nullptr),
 };
 const assay_fault kVariants[] = {
@@ -111,13 +133,13 @@ const assay_fault_catalogue kCatalogue = {sizeof(assay_fault_catalogue), sizeof(
                                           sizeof(kVariants) / sizeof(kVariants[0]), kFaults, kVariants};
 
 const assay_kernel* const kKernels[] = {
-    &prefill_halved,           &paged_halved,           &prefill_hidden,    &paged_hidden,
-    &prefill_unreached,        &paged_unreached,        &prefill_lse_off,   &paged_lse_off,
-    &prefill_crashing,         &paged_crashing,         &prefill_hanging,   &paged_hanging,
-    &prefill_leaving,          &paged_leaving,          &prefill_control,   &paged_control,
-    &prefill_rejected_control, &paged_rejected_control, &prefill_legal,     &paged_legal,
-    &prefill_legal_too,        &paged_legal_too,        &prefill_not_legal, &paged_not_legal,
-    &prefill_legal_crash,      &paged_legal_crash,
+    &prefill_halved,    &paged_halved,    &prefill_hidden,           &paged_hidden,
+    &prefill_unreached, &paged_unreached, &prefill_lse_off,          &prefill_leaking,
+    &paged_leaking,     &paged_lse_off,   &prefill_crashing,         &paged_crashing,
+    &prefill_hanging,   &paged_hanging,   &prefill_leaving,          &paged_leaving,
+    &prefill_control,   &paged_control,   &prefill_rejected_control, &paged_rejected_control,
+    &prefill_legal,     &paged_legal,     &prefill_legal_too,        &paged_legal_too,
+    &prefill_not_legal, &paged_not_legal, &prefill_legal_crash,      &paged_legal_crash,
 };
 
 int32_t device_count() { return 1; }
