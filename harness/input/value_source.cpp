@@ -21,8 +21,12 @@ constexpr double kPeakedLogitSd = 12;
 // kAscent * 64 / position above the one before.
 constexpr double kAscent = 8, kAscentStart = 16;
 constexpr double kAscentNoiseQ = 0.05, kAscentNoiseK = 0.02;
+// Negative logits: Q is -kDepth against the direction of K. The noise of K moves a logit by kDepth *
+// kDepthNoise / sqrt(dims), about two units, and 8 bits still hold it beside the 1 of the direction.
+constexpr double kDepth = 180, kDepthNoise = 0.1;
 constexpr double kCancelAmplitude = 32;     // 32 * 4.9 stays below 240, the largest e4m3fnuz
 constexpr double kLatentDamping = 0x1p-12;  // of Q against the cancelling front of a latent row
+constexpr double kDirectionless = 0.05;     // of Q against that front where the logit lies behind it
 constexpr double kOutlierFactor = 30;
 constexpr int32_t kOutlierEvery = 32;  // one channel in 32 is an outlier
 // What SGLang's tests/attention draw; of use only to score such inputs (scenarios/peers).
@@ -59,6 +63,11 @@ ValueSource::ValueSource(const Problem& p)
 uint64_t ValueSource::kv_index(int owner, int32_t position, int32_t head, int32_t dim) const {
   return (static_cast<uint64_t>(owner) << kOwnerShift) +
          (static_cast<uint64_t>(position) * p_.heads_kv + head) * dim;
+}
+
+// A latent row starts with V, which must not be constant: the direction lies behind it where there is room.
+int32_t ValueSource::direction_begin() const {
+  return latent_ && p_.head_dim_v < p_.head_dim_qk ? p_.head_dim_v : 0;
 }
 
 double ValueSource::sign(int root, int32_t head, int32_t dim) const {
@@ -118,6 +127,12 @@ void ValueSource::k(int request, int32_t position, int32_t head, double* out) co
       const double level = kAscent * std::log1p(position / kAscentStart) / (p_.softmax_scale * dims);
       for (int32_t d = 0; d < dims; ++d)
         out[d] = kAscentNoiseK * out[d] + level * sign(roots_[owner], head, d);
+      break;
+    }
+    case InputRecipe::kNegative: {
+      rng.normals(kv_index(owner, position, head, dims), dims, out);
+      for (int32_t d = direction_begin(); d < dims; ++d)
+        out[d] = kDepthNoise * out[d] + sign(roots_[owner], head, d);
       break;
     }
     case InputRecipe::kCancelling: {
@@ -189,6 +204,13 @@ void ValueSource::q(int request, int32_t row, int32_t head, double* out) const {
       for (int32_t d = 0; d < dims; ++d)
         out[d] = kAscentNoiseQ * out[d] + sign(roots_[request], head / p_.group(), d);
       break;
+    case InputRecipe::kNegative: {
+      const double level = kDepth / (p_.softmax_scale * (dims - direction_begin()));
+      for (int32_t d = 0; d < direction_begin(); ++d) out[d] *= kDirectionless;
+      for (int32_t d = direction_begin(); d < dims; ++d)
+        out[d] = -level * sign(roots_[request], head / p_.group(), d);
+      break;
+    }
     case InputRecipe::kCancelling:
       if (latent_)
         for (int32_t d = 0; d < p_.head_dim_v; ++d) out[d] *= kLatentDamping;

@@ -33,6 +33,7 @@ class ValueSource {
 
  private:
   uint64_t kv_index(int owner, int32_t position, int32_t head, int32_t dim) const;
+  int32_t direction_begin() const;
   double sign(int root, int32_t head, int32_t dim) const;
   double outlier(Side, int32_t head, int32_t dim) const;
   void spread_units(Side, int request, int64_t token, int32_t head, double* out) const;

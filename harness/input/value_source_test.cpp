@@ -215,6 +215,25 @@ TEST(Recipe, NarrowMakesTheSoftmaxFlat) {
   EXPECT_LT(moments(logits(s, p, 0, 3, 1)).sd, 0.1);
 }
 
+TEST(Recipe, NegativeKeepsEveryLogitFarBelowZero) {
+  for (bool latent : {false, true}) {
+    Problem p = base(InputRecipe::kNegative);
+    if (latent) {
+      p.op = ASSAY_OP_PAGED;
+      p.layout = ASSAY_LAYOUT_MLA;
+      p.heads_kv = 1;
+      p.head_dim_v = 96;
+      place_pages(p);
+    }
+    const ValueSource s(p);
+    const std::vector<double> x = logits(s, p, 0, 3, 1);
+    EXPECT_NEAR(moments(x).mean, -180, 2);
+    EXPECT_GT(moments(x).sd, 1);  // not flat
+    EXPECT_LT(*std::max_element(x.begin(), x.end()), -150);
+    EXPECT_GT(moments(v_row(s, p, 0, 5, 0)).sd, 0.8);
+  }
+}
+
 TEST(ValueSource, LatentCacheReadsVFromK) {
   Problem p = base(InputRecipe::kNormal, 64);
   p.op = ASSAY_OP_PAGED;

@@ -28,7 +28,8 @@ constexpr Name kRecipeNames[] = {{"normal", static_cast<int32_t>(InputRecipe::kN
                                  {"exact", static_cast<int32_t>(InputRecipe::kExact)},
                                  {"incidence", static_cast<int32_t>(InputRecipe::kIncidence)},
                                  {"dyadic", static_cast<int32_t>(InputRecipe::kDyadic)},
-                                 {"narrow", static_cast<int32_t>(InputRecipe::kNarrow)}};
+                                 {"narrow", static_cast<int32_t>(InputRecipe::kNarrow)},
+                                 {"negative", static_cast<int32_t>(InputRecipe::kNegative)}};
 
 template <typename Keep>
 std::vector<Name> filtered(std::span<const Name> names, Keep keep) {

@@ -46,7 +46,7 @@ class ScenarioGenerator {
     s.sinks = chance(3);
     s.softmax_scale = one_of({0.0, 0.0, 0.125, 1.0 / 3, 1e-7});
     s.batch = batch(s.op);
-    s.recipe = static_cast<InputRecipe>(below(9));
+    s.recipe = static_cast<InputRecipe>(below(11));
     if (chance(3)) s.relations = static_cast<uint32_t>(random_()) & static_cast<uint32_t>(random_()) & 0xff;
     s.seed = one_of<uint64_t>({0, 1, 7, ~uint64_t{0}, random_()});
     return s;
