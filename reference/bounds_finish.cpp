@@ -18,6 +18,9 @@ constexpr double kMeanSquare = 0.54;
 
 double square(double x) { return x * x; }
 
+// Variance of one rounding of P over h^2: uniform on -h .. h, or on half of that around its mean.
+double rounding_share(const PRounding& r) { return (r.truncated ? 0.25 : 1.0) / 3; }
+
 }  // namespace
 
 RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomTerms& z, const RowFacts& row)
@@ -98,15 +101,17 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
   const double systematic_p =
       systematic + c.systematic + one_way + shared(z_.tile_shared) + merged(c) + of_row(size);
   const double smooth = variance + c.variance + of_row_variance * square(c.o);
-  const double variance_p = smooth + c.rounding_variance / 3;
+  const double variance_p = smooth + c.rounding_variance * rounding_share(model_.p_rounding());
   b.p = remaining_random_ > 0 && !row_.structured
             ? (systematic_p + kLambda * std::sqrt(variance_p)) / remaining_random_
             : kInf;
   b.bias = std::isfinite(b.p) ? systematic_p / remaining_random_ : kInf;
-  b.sigma = std::sqrt(smooth + kMeanSquare * c.rounding_variance / 3 + square(systematic_p / 3));
+  b.sigma = std::sqrt(smooth + kMeanSquare * c.rounding_variance * rounding_share(model_.p_rounding()) +
+                      square(systematic_p / 3));
   if (model_.p_rounding().narrow)
-    b.suspicious =
-        std::fabs(c.replayed - c.o) > one_way + kSuspicious * kLambda * std::sqrt(c.rounding_variance / 3);
+    b.suspicious = std::fabs(c.replayed - c.o) >
+                   one_way + kSuspicious * kLambda *
+                                 std::sqrt(c.rounding_variance * rounding_share(model_.p_rounding()));
 
   // Tier R, about the replayed value: P's rounding is known but for the weights near a boundary.
   b.r = kInf;
@@ -141,7 +146,7 @@ double RowBounds::lse_systematic() const {
 double RowBounds::lse_random() const {
   if (row_.structured) return kInf;
   double variance = row_.variance + square(z_.theta_sigma);
-  if (model_.rounded_row_sum()) variance += row_.rounding_square / 3;
+  if (model_.rounded_row_sum()) variance += row_.rounding_square * rounding_share(model_.p_rounding());
   const double size = lse_systematic() + kLambda * std::sqrt(variance);
   return size < 0.5 ? -std::log1p(-size) : kInf;
 }
@@ -157,7 +162,8 @@ double RowBounds::lse_sigma() const {
   const double systematic = row_.systematic + row_.eps + z_.merge + z_.top_rounding +
                             (joint && model_.p_rounding().truncated ? 0.5 * row_.rounding : 0);
   return std::sqrt(row_.variance + square(z_.theta_sigma) + square(fp32) + square(kLogAbsolute / 4) / 3 +
-                   square(systematic / 3) + (joint ? kMeanSquare * row_.rounding_square / 3 : 0));
+                   square(systematic / 3) +
+                   (joint ? kMeanSquare * row_.rounding_square * rounding_share(model_.p_rounding()) : 0));
 }
 
 }  // namespace assay
