@@ -11,6 +11,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/explain/child.hpp"
+#include "harness/input/poison.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
 #include "reference/formats.hpp"
@@ -22,12 +23,7 @@ using nlohmann::json;
 
 void fill_buffer(GuardedBuffer& buffer, int32_t format, Poison poison) {
   const int bytes = format_bytes(format);
-  const bool nan = poison == Poison::kNaN;
-  // Same sizes as the poison of the inputs: far outside the data, finite in fp32.
-  const double low = format == ASSAY_FP32 || format == ASSAY_BF16 ? -0x1p100
-                     : format == ASSAY_INT8                       ? -127.0
-                                                                  : -format_info(format).max_finite / 2;
-  const uint32_t code = nan ? nan_code(format) : encode(format, low);
+  const uint32_t code = poison_code(format, poison);
   for (int64_t i = 0; i + bytes <= buffer.bytes(); i += bytes)
     std::memcpy(buffer.payload() + i, &code, bytes);
 }
@@ -56,7 +52,9 @@ class Caller {
     repoison(inputs_, what == Call::kLow ? Poison::kLow : what == Call::kHigh ? Poison::kHigh : Poison::kNaN);
     if (what == Call::kScratch) {
       fill_buffer(buffer(Operand::kO), inputs_.problem.o_format, Poison::kLow);
-      fill_buffer(buffer(Operand::kLse), ASSAY_FP32, Poison::kLow);
+      // The workspace takes its contents from the LSE: another value than O's, so that the two are told
+      // apart.
+      fill_buffer(buffer(Operand::kLse), ASSAY_FP32, Poison::kHigh);
     }
     if (what == Call::kTails && !tails_.empty())
       std::copy(tails_.begin(), tails_.end(), buffer(Operand::kBlockTable).payload());
@@ -94,23 +92,6 @@ class Caller {
   std::unique_ptr<DeviceCase> device_case_;
   assay_plan* plan_ = nullptr;
 };
-
-// A case with as many requests and rows, but other lengths and another scale: what a server may have run just
-// before.
-Problem other_problem(const Problem& problem) {
-  Problem other = problem;
-  other.softmax_scale *= 1.5f;
-  for (Request& r : other.requests) {
-    // A tree needs its rows among the keys.
-    const int32_t least = problem.mask == ASSAY_MASK_TREE ? r.q_len : 1;
-    r.kv_len = std::max(std::min(r.kv_len, least), r.kv_len - r.kv_len / 4 - 1);
-    r.shared_with = -1;
-    r.shared_tokens = 0;
-  }
-  other.recipe = InputRecipe::kNormal;
-  if (other.op == ASSAY_OP_PAGED) place_pages(other);
-  return other;
-}
 
 void decode_outputs(const Inputs& inputs, const json& report, CallResultCopy& to) {
   const Problem& p = inputs.problem;
@@ -222,13 +203,13 @@ struct Child {
     const ChildEnd end = run_in_child(
         [&](const Report& report) {
           with_kernel([&](const Backend& loaded, const assay_kernel& found) {
-            const Problem other = other_problem(problem);
-            check_problem(other);
-            Caller before(other, loaded, found);
-            if (!before.plan().ok() || !call_supports(found, ProblemView(other).get(), loaded.device(0)).ok())
-              return;
-            before.call(Call::kFirst);
             Caller caller(problem, loaded, found);
+            for (const Problem& other : previous_problems(problem)) {
+              if (!call_supports(found, ProblemView(other).get(), loaded.device(0)).ok()) continue;
+              Caller before(other, loaded, found);
+              if (before.plan().ok()) before.call(Call::kFirst);
+              break;
+            }
             if (caller.plan().ok()) report(caller.call(Call::kAfterOther));
           });
         },
@@ -252,6 +233,38 @@ struct Child {
 };
 
 }  // namespace
+
+std::vector<Problem> previous_problems(const Problem& problem) {
+  Problem other = problem;
+  other.softmax_scale *= 1.5f;
+  for (Request& r : other.requests) {
+    // A tree needs its rows among the keys.
+    const int32_t least = problem.mask == ASSAY_MASK_TREE ? r.q_len : 1;
+    r.kv_len = std::max(std::min(r.kv_len, least), r.kv_len - r.kv_len / 4 - 1);
+    r.shared_with = -1;
+    r.shared_tokens = 0;
+  }
+  other.recipe = InputRecipe::kNormal;
+  Problem more = other;
+  more.softcap = problem.softcap > 0 ? 0.0f : 20.0f;
+  if (problem.mask == ASSAY_MASK_CAUSAL || problem.mask == ASSAY_MASK_FULL)
+    more.mask = problem.mask == ASSAY_MASK_CAUSAL ? ASSAY_MASK_FULL : ASSAY_MASK_CAUSAL;
+  if (problem.mask == ASSAY_MASK_TREE) {
+    more.mask = ASSAY_MASK_CAUSAL;
+    more.tree_mask.clear();
+  }
+  more.strided.q = !problem.strided.q;
+  std::vector<Problem> list;
+  for (Problem* p : {&more, &other}) {
+    if (p->op == ASSAY_OP_PAGED) place_pages(*p);
+    try {
+      check_problem(*p);
+      list.push_back(*p);
+    } catch (const CheckError&) {  // this change does not go with the rest of the case
+    }
+  }
+  return list;
+}
 
 std::string_view call_name(Call c) {
   constexpr std::string_view kNames[] = {"first call",        "second call",

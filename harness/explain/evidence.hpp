@@ -64,6 +64,10 @@ struct CaptureOptions {
   int threads = 0;           // OpenMP threads of the children; 0: the default
 };
 
+// Cases with as many requests and rows but other lengths, another scale and, in the first, another cap, mask
+// and stride: what a server may have run just before. Those that contradict themselves are left out.
+std::vector<Problem> previous_problems(const Problem&);
+
 // Throws InfrastructureError when no process can be started, InputError when the case cannot be built.
 Evidence capture(const std::string& line, const Problem&, const std::string& backend,
                  const std::string& kernel, const CaptureOptions&);

@@ -45,11 +45,23 @@ Explanation explain(const Evidence& e) {
     Predictor nan(e.problem, e.operands(false), e.declared), low(e.problem, e.operands(true), e.declared);
     describe_pattern(e, main, nan, x);
     Clues clues = clues_of(e, nan);
-    choose_samples(e, nan, clues);
+    choose_samples(e, main, clues);
     if (x.bad_cells > 0 || x.outcome == Outcome::kWrong) {
       x.ranking = rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)});
       x.explained = true;
     }
+  }
+  if (e.call(Call::kFirst).made && e.call(Call::kAgain).made && x.bad_cells == 0) {
+    // Right at first, wrong afterwards: does the wrong call skip a clean piece of work?
+    Predictor nan(e.problem, e.operands(false), e.declared), low(e.problem, e.operands(true), e.declared);
+    Clues clues = clues_of(e, nan);
+    choose_samples(e, Call::kAgain, clues);
+    const Ranking again = rank(clues, low, {merge_family, key_family});
+    const bool skips =
+        !again.list.empty() && again.list.front().misfit < 0.5 && again.nothing > 1 &&
+        (again.list.front().cause == "merge.split_dropped" ||
+         again.list.front().cause == "keys.tile_dropped" || again.list.front().cause == "keys.tail_dropped");
+    if (skips) x.left_out_again = again.list.front().text;
   }
   add_facts(e, x);
   x.explained = x.explained || different || !x.ranking.list.empty();

@@ -29,6 +29,7 @@ struct Explanation {
   std::vector<std::string> pattern;  // in words
   std::vector<std::string> facts;    // what the calls showed
   Ranking ranking;
+  std::string left_out_again;  // where equal calls differ: the work that the wrong one skipped, if it is that
   std::vector<Attribution> picture;
   Call pictured = Call::kFirst;
   std::vector<int32_t> split_edges;  // first keys of the splits of the pictured request

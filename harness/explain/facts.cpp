@@ -40,16 +40,18 @@ struct Unwritten {
 
 Unwritten find_unwritten(const Evidence& e) {
   Unwritten u;
-  const CallResultCopy &nan = e.call(Call::kFirst), &low = e.call(Call::kLow);
-  if (!nan.made || !low.made) return u;
+  const CallResultCopy &nan = e.call(Call::kFirst), &low = e.call(Call::kLow),
+                       &scratch = e.call(Call::kScratch);
+  if (!nan.made || !low.made || !scratch.made) return u;
   const double poison_o = decode(e.problem.o_format, poison_code(e.problem.o_format, Poison::kLow));
   const double poison_lse = decode(ASSAY_FP32, poison_code(ASSAY_FP32, Poison::kLow));
+  const double other_lse = decode(ASSAY_FP32, poison_code(ASSAY_FP32, Poison::kHigh));
   u.o.resize(nan.o.size());
   u.lse.resize(nan.lse.size());
   for (size_t i = 0; i < nan.o.size(); ++i)
-    u.elements += u.o[i] = std::isnan(nan.o[i]) && low.o[i] == poison_o;
+    u.elements += u.o[i] = std::isnan(nan.o[i]) && low.o[i] == poison_o && scratch.o[i] == poison_o;
   for (size_t i = 0; i < nan.lse.size(); ++i)
-    u.logsums += u.lse[i] = std::isnan(nan.lse[i]) && low.lse[i] == poison_lse;
+    u.logsums += u.lse[i] = std::isnan(nan.lse[i]) && low.lse[i] == poison_lse && scratch.lse[i] == other_lse;
   const auto per_row = static_cast<size_t>(e.problem.heads_q) * e.problem.head_dim_v;
   for (size_t row = 0; per_row > 0 && row * per_row < u.o.size(); ++row)
     u.whole_rows +=
@@ -147,7 +149,10 @@ class Facts {
     // alike.
     const bool settles = again.any() && !third.any();
     const bool alternates = again.any() && !two.any();
-    const bool state = (settles || alternates) && (bad_first > 0) != (bad_again > 0);
+    // Every second call wrong: work that a leftover counter skips is a clean piece; a race mixes.
+    const bool clean = alternates && !x_.left_out_again.empty();
+    const bool state = (settles || clean) && (bad_first > 0) != (bad_again > 0);
+    if (clean) say("the wrong call leaves work out: " + x_.left_out_again);
     if (state)
       cause("state.previous_call",
             settles ? "the first call of a process differs from all later ones" : "every second call differs",
@@ -164,7 +169,11 @@ class Facts {
     for (size_t i = 0; i < a.lse.size(); ++i) differ += !u.lse[i] && !equal(a.lse[i], b.lse[i]);
     if (differ == 0) return;
     say(fmt::format("{} results change with what workspace and outputs held before the call", differ));
-    cause("state.previous_call", "workspace or outputs are read before they are written", true);
+    const bool merges = e_.declared.splits > 1 || e_.declared.split_keys > 0;
+    cause(merges ? "merge.partial_stale" : "state.previous_call",
+          merges ? "the merge of splits reads workspace or outputs before they are written"
+                 : "workspace or outputs are read before they are written",
+          true);
   }
 
   void earlier_call() {
@@ -199,11 +208,44 @@ class Facts {
           const int64_t slot = e_.packed_row(c) * e_.problem.heads_q + h;
           others += d < 0 ? !u.lse[slot] : !u.o[slot * e_.problem.head_dim_v + d];
         }
-    const auto per_row = static_cast<int64_t>(e_.problem.heads_q) * e_.problem.head_dim_v;
-    const bool whole = u.whole_rows > 0 && u.elements == u.whole_rows * per_row;
-    const bool certain = others == 0 || others * 20 < bad;
-    cause("output.unwritten", fmt::format("{} elements of O, {} LSEs", u.elements, u.logsums), certain);
-    if (whole) cause("output.row_dropped", fmt::format("{} rows", u.whole_rows), false);
+    const bool certain = others * 2 < bad;
+    const bool dropped = work_dropped(u);
+    cause("output.unwritten", fmt::format("{} elements of O, {} LSEs", u.elements, u.logsums),
+          certain && !dropped);
+    if (dropped)
+      cause("output.row_dropped", fmt::format("{} rows, the last ones of their requests", u.whole_rows),
+            certain);
+  }
+
+  // Rows that nobody computed are the ends of requests, or whole requests, with keys to see. Single rows and
+  // rows without keys are skipped stores instead.
+  bool work_dropped(const Unwritten& u) const {
+    const Problem& p = e_.problem;
+    const auto row_missing = [&](int64_t packed) {
+      const auto first = u.o.begin() + static_cast<ptrdiff_t>(packed * p.heads_q * p.head_dim_v);
+      return std::any_of(first, first + static_cast<ptrdiff_t>(int64_t{p.heads_q} * p.head_dim_v),
+                         [](char c) { return c != 0; });
+    };
+    bool several = false, sees = false;
+    // The end of the batch counts as well.
+    int64_t written = p.total_q();
+    while (written > 0 && row_missing(written - 1)) --written;
+    if (written + 1 < p.total_q() && p.total_q() - written == u.whole_rows) return true;
+    for (size_t r = 0; r < p.requests.size(); ++r) {
+      const int32_t n = p.requests[r].q_len;
+      int32_t missing = 0, from = n;
+      for (int32_t i = 0; i < n; ++i)
+        if (row_missing(e_.first_rows[r] + i)) {
+          ++missing;
+          from = std::min(from, i);
+          const KeyRange range = visible_range(p, static_cast<int>(r), i);
+          sees = sees || range.begin < range.end;
+        }
+      if (missing == 0) continue;
+      if (missing != n - from) return false;  // not the end of the request
+      several = several || missing > 1 || n == 1;
+    }
+    return several && sees;
   }
 
   void unused_memory() {

@@ -165,7 +165,7 @@ void lengths(const Clues& clues, Hypotheses& out) {
                  follows ? 0.3 : 0.2, follows, [g](const Request& r) { return r.kv_len / g * g; });
       add_length(clues, out, "keys.tail_dropped", fmt::format("last {} left out{}", name, how), 0.4, follows,
                  [g](const Request& r) { return std::max(0, (r.kv_len - 1) / g * g); });
-      add_length(clues, out, "keys.tail_unmasked", fmt::format("last {} taken as full{}", name, how),
+      add_length(clues, out, "memory.unused_slot", fmt::format("last {} taken as full{}", name, how),
                  follows ? 0.3 : 0.2, follows, [g](const Request& r) { return (r.kv_len + g - 1) / g * g; });
     }
   for (int32_t delta : {1, 2, 4, 8, 16})
@@ -174,7 +174,7 @@ void lengths(const Clues& clues, Hypotheses& out) {
       add_length(clues, out, "keys.kv_len_short",
                  fmt::format("length taken {} too short{}", delta, follows ? "" : ", rows stay"), cost,
                  follows, [delta](const Request& r) { return std::max(0, r.kv_len - delta); });
-      add_length(clues, out, "keys.tail_unmasked",
+      add_length(clues, out, "memory.unused_slot",
                  fmt::format("length taken {} too long{}", delta, follows ? "" : ", rows stay"), cost,
                  follows, [delta](const Request& r) { return r.kv_len + delta; });
     }
@@ -219,6 +219,12 @@ void lengths(const Clues& clues, Hypotheses& out) {
 
 void displaced(const Clues& clues, Hypotheses& out) {
   const Problem& p = clues.problem();
+  add_edit(clues, out, "keys.shifted", "new tokens read from the start of the request", 0.2,
+           [](Scene& s, std::vector<Term>& t) {
+             const int32_t context = s.problem.requests[s.cell.request].context_len();
+             for (Term& term : t)
+               if (context > 0 && term.position >= context) term.k_row = term.v_row = term.position - context;
+           });
   std::vector<int32_t> shifts = {1, -1, 2, -2, 4, -4, 8, -8};
   for (int32_t tile : clues.tile_sizes) {
     shifts.push_back(tile);

@@ -25,6 +25,7 @@ struct MaskRule {
   int32_t tree_shift = 0, tree_row_shift = 0;
   int32_t tree_stride = 0;  // 0: q_len
   bool tree_of_first = false;
+  bool tree_row_packed = false;  // row of the packed (row, head of the group)
 
   bool sees(const Scene& s, int32_t j) const {
     const Problem& p = s.problem;
@@ -68,14 +69,15 @@ struct MaskRule {
       case Tree::kGiven:
         break;
     }
+    if (tree_row_packed) row = (row * p.group() + s.cell.head % p.group()) % n;
     column = (column + tree_shift + n) % n;
     row = (row + tree_row_shift + n) % n;
     const std::vector<int64_t> first = p.tree_indptr();
     const int64_t size = static_cast<int64_t>(n) * n;
     const int64_t at = static_cast<int64_t>(row) * (tree_stride > 0 ? tree_stride : n) + column;
     if (tree_of_first) {
-      const int64_t end = static_cast<int64_t>(p.tree_mask.size());
-      return end > 0 && p.tree_mask[std::min(at, end - 1)] != 0;
+      const int64_t end = int64_t{p.requests[0].q_len} * p.requests[0].q_len;
+      return end == 0 || p.tree_mask[at % end] != 0;
     }
     return p.tree_mask[first[s.cell.request] + at % size] != 0;
   }
@@ -146,6 +148,17 @@ void windows(const Clues& clues, Proposer& add) {
       add("mask.window_coarse", fmt::format("left edge rounded up to a multiple of {}", grain), m, 0.2);
     }
   }
+  if (p.window_left >= 0) {
+    // Keys of the context pass untested; new tokens are tested.
+    Hypothesis h = propose(clues, "mask.window_ignored", "left window not applied to the context", 0.1);
+    MaskRule open = right;
+    open.left = -1;
+    h.rules.sees = [open, right](const Scene& s, int32_t j) {
+      const int32_t context = s.problem.requests[s.cell.request].context_len();
+      return context > 0 && j < context ? open.sees(s, j) : right.sees(s, j);
+    };
+    add.raw(std::move(h));
+  }
   if (p.window_right >= 0) {
     MaskRule m = right;
     m.right = -1;
@@ -168,13 +181,13 @@ void windows(const Clues& clues, Proposer& add) {
   if (p.window_left >= 0 || p.window_right >= 0) {
     MaskRule m = right;
     m.window_top_left = true;
-    add("mask.window_anchor", "window stands at the row's number in the request, context left out", m);
+    add("mask.window_anchor", "window stands at the row's number in the request, context left out", m, 0.15);
     m = right;
     m.window_from_last_row = true;
-    add("mask.window_anchor", "window of the last row serves all rows", m);
+    add("mask.window_anchor", "window of the last row serves all rows", m, 0.15);
     m = right;
     m.window_from_first_row = true;
-    add("mask.window_anchor", "window of the first row serves all rows", m);
+    add("mask.window_anchor", "window of the first row serves all rows", m, 0.15);
   }
 }
 
@@ -265,6 +278,11 @@ void mask_family(const Clues& clues, Hypotheses& out) {
     m = right;
     m.tree_of_first = true;
     add("mask.tree_shifted", "matrix of the first request read by all", m, 0.1);
+    if (p.group() > 1) {
+      m = right;
+      m.tree_row_packed = true;
+      add("mask.tree_shifted", "row of the matrix counted with the heads of the group", m, 0.1);
+    }
   }
 }
 

@@ -131,6 +131,7 @@ void drops(Merges& add) {
               all += w;
               if (i != s) rest += w;
             }
+            if (!(rest > 0)) return;
             // The rest carries the whole weight.
             parts[s].lse = -kInf;
             for (SplitPart& p : parts) p.lse += std::log(all / rest);
@@ -146,6 +147,11 @@ void drops(Merges& add) {
   add.parts("merge.split_dropped", "only the first split kept", 0.3,
             [](const Scene&, std::vector<SplitPart>& parts) {
               for (int32_t s = 1; s < count(parts); ++s) parts[s].lse = -kInf;
+            });
+  add.parts("merge.split_dropped", "only the first split that holds keys kept", 0.3,
+            [](const Scene&, std::vector<SplitPart>& parts) {
+              const std::vector<int32_t> list = filled(parts);
+              for (size_t i = 1; i < list.size(); ++i) parts[list[i]].lse = -kInf;
             });
   add.parts("merge.split_dropped", "only the last split kept", 0.3,
             [](const Scene&, std::vector<SplitPart>& parts) {
@@ -205,6 +211,14 @@ void wrong_lses(Merges& add) {
           [](const Scene&, const std::vector<SplitPart>& parts, double) { return parts.front().lse; });
   add.lse("merge.lse_wrong", "merged LSE is the last split's", 0.2,
           [](const Scene&, const std::vector<SplitPart>& parts, double) { return parts.back().lse; });
+  add.lse("merge.lse_wrong", "merged LSE is the last split's before the first gap", 0.25,
+          [](const Scene&, const std::vector<SplitPart>& parts, double lse) {
+            const std::vector<int32_t> list = filled(parts);
+            if (list.empty()) return lse;
+            int32_t s = list.front();
+            while (s + 1 < count(parts) && parts[s + 1].lse != -kInf) ++s;
+            return parts[s].lse;
+          });
   add.lse("merge.lse_wrong", "merged LSE is the last split's that holds keys", 0.25,
           [](const Scene&, const std::vector<SplitPart>& parts, double lse) {
             const std::vector<int32_t> list = filled(parts);
@@ -225,9 +239,9 @@ void empties(const Clues& clues, Merges& add) {
   };
   on_empty("merge.empty_split_counted", "a split without keys has LSE 0", 0.1, 0, 0);
   on_empty("merge.empty_split_counted", "a split without keys has LSE 1", 0.4, 1, 0);
-  on_empty("merge.empty_split_counted", "a split without keys gives NaN", 0.2, nan, nan);
+  on_empty("output.nan", "a split without keys gives NaN", 0.2, nan, nan);
   // The weight of -inf against -inf.
-  add.parts("merge.empty_split_counted", "two splits without keys one after the other give NaN", 0.2,
+  add.parts("output.nan", "two splits without keys one after the other give NaN", 0.2,
             [nan](const Scene& s, std::vector<SplitPart>& parts) {
               for (int32_t i = 0; i + 1 < count(parts); ++i)
                 if (parts[i].lse == -kInf && parts[i + 1].lse == -kInf) {
@@ -235,18 +249,32 @@ void empties(const Clues& clues, Merges& add) {
                   parts[i].o.assign(s.problem.head_dim_v, nan);
                 }
             });
-  add.parts("merge.empty_split_counted", "a first split without keys gives NaN", 0.2,
+  add.parts("output.nan", "a first split without keys gives NaN", 0.2,
             [nan](const Scene& s, std::vector<SplitPart>& parts) {
               if (parts[0].lse != -kInf) return;
               parts[0].lse = nan;
               parts[0].o.assign(s.problem.head_dim_v, nan);
             });
-  add.parts("merge.empty_split_counted", "the first two splits without keys give NaN", 0.2,
+  add.parts("output.nan", "the first two splits without keys give NaN", 0.2,
             [nan](const Scene& s, std::vector<SplitPart>& parts) {
               if (count(parts) < 2 || parts[0].lse != -kInf || parts[1].lse != -kInf) return;
               parts[0].lse = nan;
               parts[0].o.assign(s.problem.head_dim_v, nan);
             });
+  const auto short_last = [&](std::string text, std::function<int32_t(const Scene&)> least) {
+    add.parts("output.nan", std::move(text), 0.3,
+              [least, nan](const Scene& s, std::vector<SplitPart>& parts) {
+                const std::vector<int32_t> list = filled(parts);
+                if (list.empty() || parts[list.back()].keys >= least(s)) return;
+                parts[list.back()].lse = nan;
+                parts[list.back()].o.assign(s.problem.head_dim_v, nan);
+              });
+  };
+  for (int32_t least : {2, 4, 8, 16})
+    short_last(fmt::format("a last split with fewer than {} keys gives NaN", least),
+               [least](const Scene&) { return least; });
+  short_last("a last split with fewer keys than the request has new tokens gives NaN",
+             [](const Scene& s) { return s.problem.requests[s.cell.request].q_len; });
   // What the row or head computed before left in the place of an empty split.
   Predictor* predictor = &clues.predictor;
   const Problem& p = clues.problem();

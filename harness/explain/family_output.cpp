@@ -150,6 +150,47 @@ void output_family(const Clues& clues, Hypotheses& out) {
               zero(o);
               if (lse_rule > 0) lse = lse_rule == 1 ? 0 : -kInf;
             });
+  // Rows behind a request without keys, cleared together with it.
+  const std::vector<int32_t>& first = clues.evidence.first_rows;
+  for (int32_t width : {4, 8, 16, 32, 64, 128})
+    for (int lse_rule : {0, 1, 2})
+      add("rows.written_to_other_row",
+          fmt::format("a request without keys clears {} rows from its first on{}", width,
+                      lse_rule == 0   ? ""
+                      : lse_rule == 1 ? ", LSE -inf"
+                                      : ", LSE 0"),
+          0.3, [width, lse_rule, zero, &first](const Scene& s, std::vector<double>& o, double& lse) {
+            const int32_t row = first[s.cell.request] + s.cell.row;
+            for (size_t r = 0; r < s.problem.requests.size(); ++r)
+              if (s.problem.requests[r].kv_len == 0 && row >= first[r] && row < first[r] + width) {
+                zero(o);
+                if (lse_rule > 0) lse = lse_rule == 1 ? -kInf : 0;
+                return;
+              }
+          });
+  // Each head's row of O stored as wide as K's: zeros over the beginning of the next head.
+  const int32_t extra = clues.problem().head_dim_qk - clues.problem().head_dim_v;
+  if (extra > 0)
+    for (bool round : {false, true})
+      add("dims.store_overrun",
+          fmt::format("rows of O stored {} dimensions too wide, over the next head{}", extra,
+                      round ? " and row" : ""),
+          0.2, [extra, round, &first](const Scene& s, std::vector<double>& o, double&) {
+            if (s.cell.head == 0 && (!round || first[s.cell.request] + s.cell.row == 0)) return;
+            std::fill(o.begin(), o.begin() + std::min<int64_t>(extra, static_cast<int64_t>(o.size())), 0.0);
+          });
+  // NaN that no rule predicts: said as it is observed, behind every rule.
+  if (std::any_of(clues.bad.begin(), clues.bad.end(), [&](const Sample& s) {
+        return s.call == Call::kLow && std::isnan(clues.evidence.got(Call::kLow, s.cell, 0));
+      })) {
+    const Evidence* e = &clues.evidence;
+    add("output.nan", "NaN in the wrong cells, whatever unused memory holds", 1.2,
+        [e](const Scene& s, std::vector<double>& o, double& lse) {
+          for (size_t d = 0; d < o.size(); ++d)
+            if (std::isnan(e->got(Call::kLow, s.cell, static_cast<int32_t>(d)))) o[d] = std::nan("");
+          if (std::isnan(e->got(Call::kLow, s.cell, -1))) lse = std::nan("");
+        });
+  }
   unused_slots(clues, out);
 }
 

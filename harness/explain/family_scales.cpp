@@ -269,7 +269,9 @@ void factors(const Clues& clues, Hypotheses& out) {
       scores("scale.softmax_default", std::move(text), 0.1, scale / given);
   };
   instead("1 / sqrt(head_dim_qk)", 1 / std::sqrt(p.head_dim_qk));
-  instead("1 / sqrt(head_dim_v)", 1 / std::sqrt(p.head_dim_v));
+  if (p.head_dim_v != p.head_dim_qk)
+    scores("scale.softmax", "1 / sqrt(head_dim_v) in place of the given one", 0.1,
+           1 / std::sqrt(p.head_dim_v) / given);
   instead("1", 1);
   // A factor of the scores or of the values, fitted on a few wrong cells by golden-section search of the
   // misfit.

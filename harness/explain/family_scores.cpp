@@ -60,7 +60,7 @@ void softcaps(const Clues& clues, Hypotheses& out) {
               fmt::format("tanh as a ratio of exponentials that overflow at {:g}", limit), 0.2,
               [limit](ScoreParts s) {
                 const double x = s.scale * s.dot / s.softcap;
-                return biased(s, x > limit ? std::nan("") : capped(s.softcap, s.scale * s.dot));
+                return biased(s, std::fabs(x) > limit ? std::nan("") : capped(s.softcap, s.scale * s.dot));
               });
   // Masked keys come back as -cap: all of the request, or those of the tiles that are visited.
   const double cap = p.softcap;

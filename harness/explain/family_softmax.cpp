@@ -230,8 +230,9 @@ void lse_family(const Clues& clues, Hypotheses& out) {
   add("lse.ignores_max", "logarithm of the row sum alone", 0,
       [](const Scene&, const LseParts& l) { return std::log(l.sum); });
   add("lse.ignores_max", "the maximum alone", 0.2, [](const Scene&, const LseParts& l) { return l.maximum; });
-  add("lse.ignores_sink", "LSE of the keys", 0,
-      [](const Scene&, const LseParts& l) { return l.without_sink; });
+  if (p.sinks)
+    add("lse.ignores_sink", "LSE of the keys", 0,
+        [](const Scene&, const LseParts& l) { return l.without_sink; });
   add("lse.from_scaled", "LSE times the softmax scale", 0.1,
       [scale](const Scene&, const LseParts& l) { return l.lse * scale; });
   add("lse.from_scaled", "LSE over the softmax scale", 0.1,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "harness/explain/misfit.hpp"
@@ -16,6 +17,8 @@ constexpr size_t kBadCells = 36, kGoodCells = 20;
 constexpr size_t kProbes = 8;      // samples every hypothesis is computed on
 constexpr size_t kFinalists = 90;  // hypotheses computed on all samples
 constexpr double kCostWeight = 0.03;
+constexpr double kPartialCost = 1.0;  // of "in the wrong cells only"
+constexpr double kNoBetter = 0.97;    // share of the misfit that a hypothesis must get below
 
 // `count` entries of `from`, spread evenly, first and last included.
 std::vector<Cell> spread(const std::vector<Cell>& from, size_t count) {
@@ -64,15 +67,46 @@ bool same(const Evidence& e, Call a, Call b, const Cell& c) {
   return true;
 }
 
-double misfit_over(const Clues& clues, Predictor& low, const Rules& rules, const std::vector<Sample>& samples,
-                   size_t begin, size_t end) {
-  double sum = 0;
-  for (size_t i = begin; i < end; ++i) {
-    Predictor& predictor = samples[i].call == Call::kLow ? low : clues.predictor;
-    sum += misfit_of(clues.evidence, samples[i], predictor.predict(rules, samples[i].cell)).total();
+// Misfits of a hypothesis, sample by sample.
+class Tester {
+ public:
+  Tester(const Clues& clues, Predictor& low, const std::vector<Sample>& samples, std::vector<char> bad)
+      : clues_(clues), low_(low), samples_(samples), bad_(std::move(bad)) {
+    const Rules right = clues.predictor.right();
+    for (size_t i = 0; i < samples.size(); ++i) nothing_.push_back(of(right, i));
   }
-  return sum;
-}
+  double of(const Rules& rules, size_t i) {
+    Predictor& predictor = samples_[i].call == Call::kLow ? low_ : clues_.predictor;
+    return misfit_of(clues_.evidence, samples_[i], predictor.predict(rules, samples_[i].cell)).total();
+  }
+  // Mean over samples [0, count): everywhere, and with wrong cells alone changed.
+  struct Means {
+    double everywhere = 0, in_bad_cells = 0;
+  };
+  Means mean(const Hypothesis& h, size_t count) {
+    Means m;
+    for (size_t i = 0; i < count; ++i) {
+      const double misfit = of(h.rules, i);
+      m.everywhere += misfit;
+      m.in_bad_cells += bad_[i] ? misfit : nothing_[i];
+    }
+    m.everywhere /= static_cast<double>(count);
+    m.in_bad_cells /= static_cast<double>(count);
+    return m;
+  }
+  double nothing() const {
+    double sum = 0;
+    for (double x : nothing_) sum += x;
+    return nothing_.empty() ? 0 : sum / static_cast<double>(nothing_.size());
+  }
+
+ private:
+  const Clues& clues_;
+  Predictor& low_;
+  const std::vector<Sample>& samples_;
+  std::vector<char> bad_;
+  std::vector<double> nothing_;
+};
 
 }  // namespace
 
@@ -80,9 +114,7 @@ bool better(const Ranked& a, const Ranked& b) {
   return a.misfit + kCostWeight * a.cost < b.misfit + kCostWeight * b.cost;
 }
 
-void choose_samples(const Evidence& e, Predictor& nan, Clues& clues) {
-  (void)nan;
-  const Call main = e.call(Call::kFirst).made ? Call::kFirst : Call::kLow;
+void choose_samples(const Evidence& e, Call main, Clues& clues) {
   if (!e.call(main).made) return;
   std::vector<Judged> judged = judge_cells(e, main);
   std::vector<Cell> bad, good;
@@ -115,12 +147,17 @@ void choose_samples(const Evidence& e, Predictor& nan, Clues& clues) {
     if (clues.good.size() >= kGoodCells) break;
     take(clues.good, c);
   }
-  // What unused memory holds matters: the same cells again with other contents.
+  // What unused memory holds matters: the same cells again with other contents, NaN always and a few
+  // controls.
   if (main == Call::kFirst && e.call(Call::kLow).made) {
     for (std::vector<Sample>* list : {&clues.bad, &clues.good}) {
       std::vector<Sample> more;
-      for (const Sample& s : *list)
-        if (!same(e, main, Call::kLow, s.cell)) more.push_back({s.cell, Call::kLow});
+      size_t controls = 0;
+      for (const Sample& s : *list) {
+        bool nan = false;
+        for (int32_t d = -1; d < e.problem.head_dim_v; ++d) nan = nan || std::isnan(e.got(main, s.cell, d));
+        if (nan || !same(e, main, Call::kLow, s.cell) || controls++ < 3) more.push_back({s.cell, Call::kLow});
+      }
       list->insert(list->end(), more.begin(), more.end());
     }
   }
@@ -129,30 +166,43 @@ void choose_samples(const Evidence& e, Predictor& nan, Clues& clues) {
 Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& families) {
   Ranking ranking;
   // Interleaved, so that any beginning of the list holds wrong and right cells of several kinds.
-  std::vector<Sample> bad = clues.bad, good = clues.good;
-  const auto shuffle = [](std::vector<Sample>& list) {
-    std::vector<Sample> mixed;
+  struct Marked {
+    Sample sample;
+    char bad;
+  };
+  std::vector<Marked> bad, good;
+  for (const Sample& s : clues.bad) bad.push_back({s, 1});
+  for (const Sample& s : clues.good) good.push_back({s, 0});
+  const auto shuffle = [](std::vector<Marked>& list) {
+    std::vector<Marked> mixed;
     for (size_t stride = 7, i = 0; i < list.size(); ++i) {
-      while (list.size() % stride == 0 && list.size() > 1) ++stride;
+      while (std::gcd(list.size(), stride) != 1) ++stride;
       mixed.push_back(list[i * stride % list.size()]);
     }
     list.swap(mixed);
   };
   shuffle(bad);
   shuffle(good);
+  std::vector<char> is_bad;
+  const auto take = [&](const Marked& m) {
+    ranking.samples.push_back(m.sample);
+    is_bad.push_back(m.bad);
+  };
   for (size_t b = 0, g = 0; b < bad.size() || g < good.size();) {
-    for (int k = 0; k < 2 && b < bad.size(); ++k) ranking.samples.push_back(bad[b++]);
-    if (g < good.size()) ranking.samples.push_back(good[g++]);
+    for (int k = 0; k < 2 && b < bad.size(); ++k) take(bad[b++]);
+    if (g < good.size()) take(good[g++]);
   }
   const std::vector<Sample>& samples = ranking.samples;
   if (samples.empty()) return ranking;
   const size_t probes = std::min(kProbes, samples.size());
+  // Only where right cells exist can a fault be one of some cells.
+  const bool partial = !good.empty();
 
   Hypotheses all;
   for (const Family family : families) family(clues, all);
   ranking.tested = static_cast<int64_t>(all.size());
-  ranking.nothing =
-      misfit_over(clues, low, clues.predictor.right(), samples, 0, samples.size()) / samples.size();
+  Tester tester(clues, low, samples, is_bad);
+  ranking.nothing = tester.nothing();
 
   struct Tried {
     size_t index;
@@ -160,22 +210,28 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
   };
   std::vector<Tried> tried;
   for (size_t i = 0; i < all.size(); ++i) {
-    double sum = 0;
-    for (size_t s = 0; s < probes; ++s) sum += misfit_over(clues, low, all[i].rules, samples, s, s + 1);
-    tried.push_back({i, sum / static_cast<double>(probes) + kCostWeight * all[i].cost});
+    const Tester::Means m = tester.mean(all[i], probes);
+    const double best =
+        partial ? std::min(m.everywhere, m.in_bad_cells + kCostWeight * kPartialCost) : m.everywhere;
+    tried.push_back({i, best + kCostWeight * all[i].cost});
   }
   std::stable_sort(tried.begin(), tried.end(),
                    [](const Tried& a, const Tried& b) { return a.probe < b.probe; });
   if (tried.size() > kFinalists) tried.resize(kFinalists);
 
   std::map<std::string_view, Ranked> best;
-  for (const Tried& t : tried) {
-    const Hypothesis& h = all[t.index];
-    const double misfit = misfit_over(clues, low, h.rules, samples, 0, samples.size()) / samples.size();
-    const double explained = ranking.nothing > 0 ? 1 - misfit / ranking.nothing : 0;
-    const Ranked r{h.cause, h.text, misfit, explained, h.cost, false};
+  const auto offer = [&](const Hypothesis& h, double misfit, double cost, std::string text) {
+    // What predicts nothing but right results explains nothing.
+    if (misfit > ranking.nothing * kNoBetter - 1e-12) return;
+    const Ranked r{h.cause, std::move(text), misfit, 1 - misfit / ranking.nothing, cost, false};
     const auto at = best.find(h.cause);
     if (at == best.end() || better(r, at->second)) best[h.cause] = r;
+  };
+  for (const Tried& t : tried) {
+    const Hypothesis& h = all[t.index];
+    const Tester::Means m = tester.mean(h, samples.size());
+    offer(h, m.everywhere, h.cost, h.text);
+    if (partial) offer(h, m.in_bad_cells, h.cost + kPartialCost, h.text + ", in the wrong cells only");
   }
   for (const auto& [cause, r] : best) ranking.list.push_back(r);
   std::stable_sort(ranking.list.begin(), ranking.list.end(), better);

@@ -31,7 +31,7 @@ struct Ranking {
 Ranking rank(const Clues&, Predictor& low, const std::vector<Family>&);
 
 // Cells worth looking at: the wrong ones (worst, first, last, spread) and right ones near them.
-void choose_samples(const Evidence&, Predictor& nan, Clues&);
+void choose_samples(const Evidence&, Call main, Clues&);
 
 bool better(const Ranked&, const Ranked&);
 

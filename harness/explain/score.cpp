@@ -48,6 +48,16 @@ double informative(const Problem& p) {
     single += r.q_len == 1 && r.kv_len > 0;
   }
   value += std::min(many, 2) + std::min(single, 2) + (many > 0 && single > 0);
+  // Rows that see hardly anything cannot tell one cause from another.
+  double seen = 0, rows = 0;
+  for (size_t r = 0; r < p.requests.size(); ++r)
+    for (int32_t i = 0; i < p.requests[r].q_len; i += std::max(1, p.requests[r].q_len / 8)) {
+      const KeyRange range = visible_range(p, static_cast<int>(r), i);
+      seen += std::max(0, range.end - range.begin);
+      ++rows;
+    }
+  const double mean = rows > 0 ? seen / rows : 0;
+  value += (mean > 8) + (mean > 24) + (mean > 60);
   value += p.heads_kv > 1 ? 1 : 0;
   value += p.group() > 1 ? 1 : 0;
   value += p.recipe == InputRecipe::kNormal ? 2 : p.recipe == InputRecipe::kBoundary ? 1 : 0;
@@ -106,22 +116,29 @@ std::vector<size_t> order_for(const std::vector<Line>& lines, const assay_fault&
 // Judges candidate lines in children until one is wrong; its index, or -1.
 int64_t find_wrong(const std::vector<Line>& lines, const std::vector<size_t>& order,
                    const std::string& backend, const assay_fault& fault) {
-  for (size_t next = 0; next < order.size() && next < kLinesTried;) {
-    const size_t from = next;
+  // First each line by itself; then, for what shows only later, each behind a call on another problem.
+  for (size_t next = 0; next < 2 * std::min<size_t>(order.size(), kLinesTried);) {
+    const size_t from = next, lines_tried = std::min<size_t>(order.size(), kLinesTried);
     int64_t found = -1;
     const ChildEnd end = run_in_child(
         [&](const Report& report) {
           omp_set_num_threads(1);
           const Backend loaded = Backend::load(backend);
-          for (size_t i = from; i < order.size() && i < kLinesTried; ++i) {
+          for (size_t i = from; i < 2 * lines_tried; ++i) {
             report({{"trying", i}});
-            const Problem& p = lines[order[i]].problem;
+            const Problem& p = lines[order[i % lines_tried]].problem;
             Judge judge(p, CaptureOptions{}.rows_budget);
             const assay_kernel* kernel =
                 loaded.find((p.op == ASSAY_OP_PAGED ? fault.paged : fault.prefill)->name);
             if (kernel == nullptr) continue;
+            if (i >= lines_tried) {
+              const std::vector<Problem> before = previous_problems(p);
+              if (i > from) break;  // a process of its own: the first call is the one that is remembered
+              if (!before.empty())
+                Judge(before.front(), CaptureOptions{}.rows_budget).judge(loaded, *kernel, loaded.device(0));
+            }
             if (judge.judge(loaded, *kernel, loaded.device(0)).outcome != Outcome::kWrong) continue;
-            report({{"found", i}});
+            report({{"found", i % lines_tried}});
             return;
           }
         },
@@ -133,8 +150,11 @@ int64_t find_wrong(const std::vector<Line>& lines, const std::vector<size_t>& or
     if (found >= 0) return static_cast<int64_t>(order[found]);
     if (end.signal != 0 || end.timed_out)
       return static_cast<int64_t>(order[next]);  // a crash is a wrong result too
-    if (end.fine()) return -1;
-    ++next;
+    if (from < lines_tried && next < lines_tried && !end.fine()) {
+      ++next;
+      continue;
+    }
+    next = std::max(lines_tried, from < lines_tried ? lines_tried : from + 1);
   }
   return -1;
 }
