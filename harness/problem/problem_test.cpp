@@ -235,6 +235,7 @@ TEST(CheckProblem, RejectsEveryBrokenRule) {
       {"layout is 8", [](Problem& p) { p.layout = 8; }},
       {"needs a page table", [](Problem& p) { p.table = ASSAY_TABLE_NONE; }},
       {"page_size is 0", [](Problem& p) { p.page_size = 0; }},
+      {"5 blocks, at least 6 wanted", [](Problem& p) { p.min_blocks = 6; }},
       {"head_dim_qk 12 is not a multiple of x = 8",
        [](Problem& p) {
          p.layout = ASSAY_LAYOUT_X;
