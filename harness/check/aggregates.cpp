@@ -17,6 +17,8 @@ namespace {
 // o_sigma takes the mean over mantissas of the squared rounding error of P, 0.54 of the largest
 // (reference/BOUNDS.md); a row with few keys may have the largest.
 constexpr double kWorstMantissa = 1 / 0.54;
+// Slopes below this, assuming independent dimensions, need no second look at how dimensions are correlated.
+constexpr double kSuspectSd = 3;
 // Groups whose slope is examined with correlations, rows sampled in each, and keys read at most per case.
 constexpr size_t kExaminedGroups = 8;
 constexpr int64_t kExaminedRows = 8;
@@ -61,6 +63,7 @@ double square_sum_sd(double sum, double mean, double variance) {
 double mismatch_chance(int32_t format, double centre, double width, double r) {
   if (std::isinf(r)) return 1;
   const double size = std::fabs(r), outward = half_ulp(format, size);
+  if (width < outward / 2 && std::fabs(centre - r) + width < outward / 2) return 0;  // the usual case
   // Towards zero the grid is finer below a power of two.
   const double inward = half_ulp(format, std::nextafter(size, 0.0));
   const double off = (centre - r) * (r < 0 ? -1 : 1);  // away from zero
@@ -298,7 +301,7 @@ class Aggregator {
     std::vector<std::pair<Finding, const Group*>> suspects;
     for (const Group& g : groups_) {
       const Finding f = slope(g, 1);
-      if (f.value > f.threshold)
+      if (f.value > kSuspectSd)
         suspects.push_back({f, &g});
       else if (f.value > 0)
         found(f);

@@ -45,6 +45,19 @@ TEST(Within, ZerosNansInfinities) {
   EXPECT_FALSE(within(-kInf, -1.0, 1.0, ASSAY_FP32));
 }
 
+TEST(HalfUlp, IsHalfTheDistanceToTheNextValue) {
+  EXPECT_EQ(half_ulp(ASSAY_BF16, 1.0), 0x1p-8);
+  EXPECT_EQ(half_ulp(ASSAY_BF16, -1.99), 0x1p-8);
+  EXPECT_EQ(half_ulp(ASSAY_BF16, 2.0), 0x1p-7);
+  EXPECT_EQ(half_ulp(ASSAY_FP16, 0.0), 0x1p-25);  // subnormals are evenly spaced
+  EXPECT_EQ(half_ulp(ASSAY_FP16, 0x1p-20), 0x1p-25);
+  EXPECT_EQ(half_ulp(ASSAY_FP32, 1.0), 0x1p-24);
+  EXPECT_EQ(half_ulp(ASSAY_FP32, 5e-324), 0x1p-150);
+  EXPECT_EQ(half_ulp(ASSAY_FP8_E4M3, 3.0), 0x1p-3);
+  EXPECT_EQ(half_ulp(ASSAY_FP32, -kInf), kInf);
+  EXPECT_EQ(half_ulp(ASSAY_FP32, kNan), kInf);
+}
+
 // Two requests of two rows, one head, two dimensions; only the second request is judged.
 struct Small {
   Problem problem;
