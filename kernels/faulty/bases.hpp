@@ -12,7 +12,6 @@ inline constexpr Unit kFp8Unit{.qk = kHopperFp8, .pv = kHopperFp8, .promote_pv =
 inline constexpr Arithmetic kWhole{};
 inline constexpr Arithmetic kSplit{.splits = 4};
 inline constexpr Arithmetic kHalves{.splits = 2};
-inline constexpr Arithmetic kSplitPartials16{.splits = 4, .partial_format = ASSAY_FP32};
 inline constexpr Arithmetic kFp8{.has_fp8 = true, .fp8 = kFp8Unit};
 // Maximum allowed to lag: with the offset of 8 the weights nearly fill e4m3's range of 448.
 inline constexpr Arithmetic kFp8Lazy{

@@ -81,8 +81,6 @@ void decode(const unsigned char* from, int32_t format, int64_t stride, int count
 int32_t format_as_read(const Switches& sw, int32_t format) {
   if (sw.fnuz_as_fn && format == ASSAY_FP8_E4M3FNUZ) return ASSAY_FP8_E4M3;
   if (sw.fnuz_as_fn && format == ASSAY_FP8_E5M2FNUZ) return ASSAY_FP8_E5M2;
-  if (sw.fn_as_fnuz && format == ASSAY_FP8_E4M3) return ASSAY_FP8_E4M3FNUZ;
-  if (sw.fn_as_fnuz && format == ASSAY_FP8_E5M2) return ASSAY_FP8_E5M2FNUZ;
   return format;
 }
 
@@ -187,7 +185,6 @@ float softmax_scale(const Call& c) {
   float scale = c.softmax_scale;
   if (sw.softmax_scale_default) scale = static_cast<float>(1.0 / std::sqrt(c.p().head_dim_qk));
   if (sw.softmax_scale_of_v) scale = static_cast<float>(1.0 / std::sqrt(c.p().head_dim_v));
-  if (sw.softmax_scale_factor != 0) scale *= sw.softmax_scale_factor;
   return static_cast<float>(rounded(scale, sw.softmax_scale_format));
 }
 
@@ -204,7 +201,6 @@ KeyPlace place_of(const Call& c, int request, int32_t key, bool is_v) {
   const int32_t keys = c.p().kv_len[request], page = page_keys(c);
   if (keys <= 0) return {0, 0};
   const int32_t pages = (keys + page - 1) / page;
-  if (sw.key_shift != 0) key = std::clamp(key + sw.key_shift, 0, keys - 1);
   if (key == picked(sw.key_stale, keys, mix(static_cast<uint32_t>(request), 3)))
     key = (key + (keys + 1) / 2) % keys;
   if (const int32_t context = keys - p.q_len[request];
@@ -230,7 +226,6 @@ KeyPlace place_of(const Call& c, int request, int32_t key, bool is_v) {
   if (sw.page_index_per_token && p.table != ASSAY_TABLE_TOKEN) logical = key;
   if (sw.page_index_halved) logical = key / (2 * page);
   if (is_v && sw.page_v_of_previous_tile && key >= tile) logical = (key - tile) / page;
-  if (sw.slot_shift != 0) slot = wrapped(slot + sw.slot_shift, page);
   int source = sw.page_of_next_request ? wrapped(request + 1, p.requests) : request;
   if (sw.last_page_of_previous && request > 0 && logical == pages - 1) source = request - 1;
 
@@ -290,9 +285,9 @@ void load_q(const Call& c, int request, int32_t row, int32_t head, float* out) {
   float each[assay_cpu::kMaxHeadDim];
   const bool q_channel = c.how.q_takes_q_channel && !sw.q_scale_missing;
   for (int d = 0; d < dims; ++d) {
-    each[d] = q_channel ? assay_cpu::channel_scale(c.ops.q_scale, wrapped(head + sw.q_scale_head, p.heads_q),
-                                                   wrapped(d + sw.q_scale_channel, dims))
-                        : 1.0f;
+    each[d] = q_channel
+                  ? assay_cpu::channel_scale(c.ops.q_scale, wrapped(head + sw.q_scale_head, p.heads_q), d)
+                  : 1.0f;
     if (c.how.q_takes_k_channel) each[d] *= channel_of(c, c.ops.k_scale, k_fault(c), kv_head, d, dims);
   }
   const double whole = c.how.q_takes_scale ? query_scale(c, request, row, head, kv_head) : 1.0;
@@ -327,7 +322,7 @@ void load_v(const Call& c, int request, int32_t key, int32_t kv_head, float* out
   decode_row(c, c.ops.v, place_of(c, request, key, true), kv_head, dims, out);
   if (c.how.dequant_v) dequantise(c, c.ops.v_scale, v_fault(sw), request, key, kv_head, true, dims, out);
   if (sw.v_dim_shift != 0) std::rotate(out, out + wrapped(sw.v_dim_shift, dims), out + dims);
-  int kept = dims - sw.v_dims_dropped;
+  int kept = dims;
   if (sw.v_dims_of_qk) kept = std::min(kept, c.p().head_dim_qk);
   if (sw.v_dims_floor > 0) kept = kept / sw.v_dims_floor * sw.v_dims_floor;
   for (int d = std::max(0, kept); d < dims; ++d) out[d] = 0;
@@ -377,10 +372,6 @@ int32_t kv_head_of(const Call& c, int32_t head) {
     case HeadMap::kPowerOfTwo:
       return std::min<int32_t>(head / static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(group))),
                                p.heads_kv - 1);
-    case HeadMap::kZero:
-      return 0;
-    case HeadMap::kNext:
-      return (head / group + 1) % p.heads_kv;
     default:
       return head / group;
   }

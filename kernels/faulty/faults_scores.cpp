@@ -69,6 +69,8 @@ const Row kRows[] = {
             {.scores_format = ASSAY_BF16}, visible_keys),
     kScores("scores_in_fp16", "dot products are rounded to fp16", "proto:S_FP16ACC", "precision.scores",
             {.scores_format = ASSAY_FP16}, visible_keys),
+    kScores("qk_accumulated_in_fp16", "dot products are accumulated in fp16", "proto:S_FP16ACC",
+            "precision.scores", {.qk_accumulator_format = ASSAY_FP16}, visible_keys),
     kScores("cap_ignored", "the soft cap is not applied", "FA-33 T20", "softcap.ignored",
             {.softcap = Softcap::kIgnored}, capped),
     kScores("cap_before_scale", "the soft cap is applied before the softmax scale", "proto:SOFTCAP_ORDER",

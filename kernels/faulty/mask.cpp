@@ -44,8 +44,7 @@ KeyInterval visible_interval(const Call& c, int request, int32_t row, int32_t he
     if (sw.window_page_granular) first = floor_to(first, p.op == ASSAY_OP_PAGED ? p.page_size : 16);
     begin = std::max(begin, first);
   }
-  if (p.window_right >= 0 && !sw.window_right_ignored)
-    end = std::min(end, position + p.window_right + sw.window_right_delta + 1);
+  if (p.window_right >= 0 && !sw.window_right_ignored) end = std::min(end, position + p.window_right + 1);
   if (end <= begin) return {0, 0};
   if (end == keys) {  // rows that reach the end also see what a fault puts behind it
     const bool open = sees_all(p) && p.chunk == 0;
@@ -53,7 +52,7 @@ KeyInterval visible_interval(const Call& c, int request, int32_t row, int32_t he
     if ((sw.zero_tail_to_tile == 1 && open) || (sw.zero_tail_to_tile == 2 && p.q_len[request] == 1))
       end = floor_to(end + c.arithmetic.tile_keys - 1, c.arithmetic.tile_keys);
     if (open || p.q_len[request] == 1) end += sw.kv_len_delta;
-    const bool ceil = sw.kv_len_page_ceil || (sw.last_page_len_ignored && p.table == ASSAY_TABLE_CSR);
+    const bool ceil = sw.last_page_len_ignored && p.table == ASSAY_TABLE_CSR;
     if (ceil && p.op == ASSAY_OP_PAGED) end = floor_to(end + p.page_size - 1, p.page_size);
   }
   return {static_cast<int32_t>(begin), static_cast<int32_t>(end)};

@@ -89,8 +89,7 @@ void keep_part(const Call& c, Partials& to, int stream, int part, const float* o
 float merge_parts(const Call& c, Partials& from, int stream, const Stream& row, float* o) {
   const Switches& sw = c.sw;
   const int dims = c.p().head_dim_v;
-  const float sink =
-      sw.merge_lse_missing_sink && from.parts > 1 ? kMinusInf : merge_sink(c, row.row, row.head);
+  const float sink = merge_sink(c, row.row, row.head);
   std::fill_n(o, dims, 0.0f);
   if (from.parts == 1) {
     const float lse = from.lse_of(stream, 0);
@@ -103,9 +102,6 @@ float merge_parts(const Call& c, Partials& from, int stream, const Stream& row, 
                          from.lse.begin() + int64_t{stream + 1} * from.parts);
   int parts = from.parts;
   spoil_parts(c, from, stream, row, lse);
-  if (const int wrong = picked(sw.merge_lse_wrong, parts, mix(static_cast<uint32_t>(row.head), 11));
-      wrong >= 0)
-    lse[wrong] = from.lse_of(stream, (wrong + 1) % parts);
   if (const int dropped = picked(sw.split_dropped, parts, mix(static_cast<uint32_t>(row.head), 13));
       dropped >= 0)
     lse[dropped] = kMinusInf;
@@ -156,19 +152,15 @@ void write_result(const Call& c, int request, const Stream& row, const float* o,
   const bool empty = lse == kMinusInf;
   if (never_written(c, request, row)) return;
   if (row.row == picked(sw.row_unwritten, rows, mix(static_cast<uint32_t>(request), 19))) return;
-  if (empty && sw.empty_rows_unwritten) return;
-  const bool zeroed =
-      sw.output_zeros || row.row == picked(sw.row_zeroed, rows, mix(static_cast<uint32_t>(request), 21));
 
   const int32_t to_row = sw.o_row_shift == 0 ? row.row : ((row.row + sw.o_row_shift) % rows + rows) % rows;
   int64_t packed = c.first_row[request] + int64_t{to_row};
   if (sw.merge_padded_rows && row.parts_with_keys > 1) packed = padded_row(c, request, row.row);
   const int64_t* stride = sw.o_stride_of_q ? c.ops.q_stride : c.ops.o_stride;
   for (int32_t d = 0; d < p.head_dim_v; ++d) {
-    float x = zeroed ? 0.0f : o[d];
+    float x = sw.output_zeros ? 0.0f : o[d];
     if (empty && sw.empty_rows_nan) x = std::numeric_limits<float>::quiet_NaN();
     if (sw.output_factor != 0) x *= sw.output_factor;
-    if (sw.output_nan && d == 0 && row.row == 0) x = std::numeric_limits<float>::quiet_NaN();
     if (sw.output_truncated) x = static_cast<float>(rounded(x, p.o_format, true));
     assay_cpu::store_element(c.ops.o,
                              inside(packed * stride[0] + row.head * stride[1] + d * stride[2], c.tensors->o),
@@ -191,7 +183,6 @@ void write_result(const Call& c, int request, const Stream& row, const float* o,
                  alone = with - std::exp(static_cast<double>(sink_of(c, row.row, row.head)));
     lse = alone > 0 ? static_cast<float>(std::log(alone)) : kMinusInf;
   }
-  if (empty && sw.empty_rows_lse_finite) lse = -3.4028235e38f;
   if (empty && sw.empty_rows_lse_zero) lse = 0.0f;
   if (empty && sw.empty_rows_lse_inf) lse = -kMinusInf;
   if (sw.unstable && c.state.calls % 2 == 1 && !empty) lse = std::nextafter(lse, lse + 1.0f);

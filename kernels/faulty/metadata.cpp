@@ -78,8 +78,8 @@ void read_metadata(Call& c) {
 
 std::vector<Part> parts_of(const Call& c, int request) {
   const Arithmetic& a = c.arithmetic;
-  const int32_t extra = c.sw.zero_tail_keys + c.sw.kv_len_delta, dropped = c.sw.splits_dropped_tail;
-  const int32_t keys = std::max(0, c.kv_len[request] + extra - dropped);
+  const int32_t extra = c.sw.zero_tail_keys + c.sw.kv_len_delta;
+  const int32_t keys = std::max(0, c.kv_len[request] + extra);
   const int32_t tiles = (keys + a.tile_keys - 1) / a.tile_keys;
   std::vector<Part> parts;
   if (a.split_keys > 0) {

@@ -75,23 +75,21 @@ enum class QStart : int8_t {
   kOfKeys,      // starts of the keys taken for those of the rows (mod rows)
 };
 enum class Softcap : int8_t { kRight, kIgnored, kBeforeScale, kRatio, kAfterMask };
-enum class Alibi : int8_t { kRight, kIgnored, kOtherHead, kSignFlipped, kSqrtIgnored, kScaled };
+enum class Alibi : int8_t { kRight, kIgnored, kOtherHead, kSignFlipped, kSqrtIgnored };
 enum class Sink : int8_t { kRight, kIgnored, kFirstRowOnly, kOtherHead, kPerSplit, kScaled, kRaw };
 enum class Lse : int8_t { kRight, kBase2, kIgnoresMax, kIgnoresSink, kOtherHead, kOtherRow, kFromScaled };
-enum class HeadMap : int8_t { kRight, kModulo, kPowerOfTwo, kZero, kNext };
+enum class HeadMap : int8_t { kRight, kModulo, kPowerOfTwo };
 
 struct Switches {
   // metadata
   QStart q_start = QStart::kRight;
   int32_t kv_len_delta = 0;         // slots behind the last key that single rows and full masks see
   bool kv_len_page_floor = false;   // last, partly filled page never visited
-  bool kv_len_page_ceil = false;    // last page taken as full: whatever its tail holds is attended
   bool kv_len_tile_floor = false;   // last, partly filled tile never visited
   bool kv_len_of_first = false;     // every request has the keys of request 0 (at most its own)
   bool kv_len_minus_draft = false;  // drafts not visited: kv_len - q_len + 1 keys
   int32_t zero_tail_keys = 0;       // zero keys behind the last one, visible to every row
   int32_t q_len_cap = 0;            // rows of a request beyond this many are never computed
-  int32_t splits_dropped_tail = 0;  // schedule made for this many keys fewer
   int32_t zero_tail_to_tile = 0;   // zero keys up to the tile's end, seen 1: unless causal, 2: by single rows
   int32_t split_overlap_keys = 0;  // every part but the last reads this many keys of the next one
   int32_t request_cap = 0;         // requests from this one on are never computed
@@ -106,14 +104,12 @@ struct Switches {
   bool page_of_next_request = false;     // table row of another request
   bool page_table_dense = false;         // row stride of the table taken as its width in use
   bool last_page_len_ignored = false;    // CSR only: as kv_len_page_ceil
-  int32_t slot_shift = 0;                // token's slot in its page, modulo the page
-  int32_t key_shift = 0;                 // every key reads the token this many further on (clamped)
   Pick key_stale = Pick::kNone;          // this key holds another token
   HeadMap kv_head_map = HeadMap::kRight;
   bool q_heads_swapped = false;  // neighbouring query heads exchanged on load
   int32_t q_row_shift = 0;       // query taken from another row of the request (wraps round)
   int32_t o_row_shift = 0;       // result written to another row of the request (wraps round)
-  int32_t qk_dims_dropped = 0, v_dims_dropped = 0, v_dim_shift = 0;
+  int32_t qk_dims_dropped = 0, v_dim_shift = 0;
   bool v_dims_of_qk = false;  // one width for both: V read up to min(d_qk, d_v)
   int32_t offset_bits = 0;    // cache offsets computed in this many bits (wrap, stay in the cache)
   bool q_stride_dense = false, kv_stride_dense = false, lse_stride_dense = false, o_stride_of_q = false;
@@ -134,14 +130,13 @@ struct Switches {
   int32_t q_scale_head = 0, k_scale_head = 0, v_scale_head = 0;
   int32_t k_scale_token = 0, v_scale_token = 0;
   int32_t q_scale_request = 0, k_scale_request = 0, v_scale_request = 0;
-  int32_t q_scale_channel = 0, k_scale_channel = 0, v_scale_channel = 0;
+  int32_t k_scale_channel = 0, v_scale_channel = 0;
   float k_scale_factor = 0, v_scale_factor = 0;
   bool fnuz_as_fn = false;
-  bool fn_as_fnuz = false;
   bool k_scale_missing_fp8_q = false;  // with Q in fp8, K comes back without its scale
 
   // mask
-  int32_t window_left_delta = 0, window_right_delta = 0;
+  int32_t window_left_delta = 0;
   bool window_left_ignored = false, window_right_ignored = false;
   bool window_page_granular = false;  // left edge rounded down to a page (paged) or 16 keys
   int32_t causal_delta = 0;           // keys beyond (positive) the diagonal, where causality applies
@@ -164,7 +159,6 @@ struct Switches {
   bool tree_row_packed = false;         // matrix row = packed row (modulo the request's rows)
 
   // scores
-  float softmax_scale_factor = 0;                    // 0 = off
   bool softmax_scale_default = false;                // 1 / sqrt(head_dim_qk), whatever was asked
   bool softmax_scale_of_v = false;                   // 1 / sqrt(head_dim_v)
   int32_t softmax_scale_format = ASSAY_FORMAT_NONE;  // scale rounded to this
@@ -180,13 +174,12 @@ struct Switches {
   bool l_never_rescaled = false, o_never_rescaled = false;
   Pick l_missing_key = Pick::kNone;
   bool not_normalised = false;
-  float log2e = 0;                       // 0 = right
-  float sentinel = 0;                    // masked scores hold this instead of -infinity; 0 = off
-  bool p_saturated = false;              // P offset beyond the format: weights near the maximum saturate
+  float log2e = 0;           // 0 = right
+  float sentinel = 0;        // masked scores hold this instead of -infinity; 0 = off
+  bool p_saturated = false;  // fp8 P offset by 4 more than declared: past a lagging maximum it saturates
   int32_t p_format = ASSAY_FORMAT_NONE;  // P rounded to this instead of what is declared
   bool p_truncated = false, row_sum_flipped = false;
   double exp_error = 0;
-  bool max_not_carried = false;   // running maximum restarts in each tile, nothing rescaled
   float l_factor = 0;             // row sum off by this factor; 0 = right
   bool masked_tile_nan = false;   // tiles before the first visible key are visited: -inf - -inf
   bool max_of_half_tile = false;  // maximum over the first half of each tile
@@ -199,13 +192,10 @@ struct Switches {
   bool merge_base2 = false;  // natural LSE under exp2
   bool merge_uniform = false;
   Pick split_dropped = Pick::kNone;
-  int32_t split_tail_dropped = 0;      // this many keys at the end of the last split never visited
-  Pick merge_lse_wrong = Pick::kNone;  // this split's LSE is its neighbour's
-  bool merge_empty_counted = false;    // a split without visible keys weighs in with LSE 0
-  bool merge_empty_nan = false;        // two empty splits: -inf - -inf
-  bool merge_partial_stale = false;    // an empty split's partial result is what another row left behind
+  bool merge_empty_counted = false;  // a split without visible keys weighs in with LSE 0
+  bool merge_empty_nan = false;      // two empty splits: -inf - -inf
+  bool merge_partial_stale = false;  // an empty split's partial result is what another row left behind
   int32_t partial_format = ASSAY_FORMAT_NONE, partial_lse_format = ASSAY_FORMAT_NONE;
-  bool merge_lse_missing_sink = false;
   bool merge_group_unsplit =
       false;                       // heads behind the cut of a packed tile take the first part for the whole
   bool merge_padded_rows = false;  // partial results read as if requests had their rows padded to 4
@@ -219,12 +209,9 @@ struct Switches {
 
   // output
   Lse lse = Lse::kRight;
-  Pick row_unwritten = Pick::kNone;    // row of a request left as it was
-  bool empty_rows_unwritten = false;   // rows that see nothing left as they were
-  bool empty_rows_lse_finite = false;  // LSE of such rows is a large finite number
+  Pick row_unwritten = Pick::kNone;  // row of a request left as it was
   bool empty_rows_lse_zero = false;
-  Pick row_zeroed = Pick::kNone;
-  bool output_zeros = false, output_nan = false;
+  bool output_zeros = false;
   float output_factor = 0;  // 0 = off
   bool output_truncated = false;
   bool o_width_of_qk = false;              // rows of O stored head_dim_qk wide, the excess as zeros

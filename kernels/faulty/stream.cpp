@@ -28,7 +28,7 @@ int32_t p_format_of(const Call& c) {
 }
 float p_offset_of(const Call& c) {
   const bool over = c.sw.p_saturated && c.how.p_format == ASSAY_FP8_E4M3;
-  return c.how.p_offset + (over ? 1.0f : 0.0f);
+  return c.how.p_offset + (over ? 4.0f : 0.0f);
 }
 
 // ---- scores
@@ -61,7 +61,6 @@ void apply_alibi(const Call& c, int request, const Stream& stream, int lo, int h
   const int32_t shift = sw.alibi_shift_hidden ? 1 : sw.alibi_shift;
   float slope = c.ops.alibi_slopes[head * c.ops.alibi_stride];
   if (sw.alibi == Alibi::kSignFlipped) slope = -slope;
-  if (sw.alibi == Alibi::kScaled) slope *= c.softmax_scale;
   const bool root = p.alibi == ASSAY_ALIBI_SQRT && sw.alibi != Alibi::kSqrtIgnored;
   const int32_t position = c.kv_len[request] - p.q_len[request] + stream.row;
   for (int w = lo; w < hi; ++w) {
@@ -140,8 +139,8 @@ void scale_all(float* values, int count, float factor) {
 void advance_maximum(const Call& c, Stream& stream, float tile_maximum, float factor, float* o, int dims) {
   const float before = stream.maximum;
   float now = std::max(before, tile_maximum);
-  if (before == kMinusInf || c.sw.max_not_carried) {
-    stream.maximum = c.sw.max_not_carried ? tile_maximum : now;
+  if (before == kMinusInf) {
+    stream.maximum = now;
     return;
   }
   if (!(now > before)) {
