@@ -16,7 +16,8 @@ namespace assay {
 namespace {
 
 using nlohmann::json;
-constexpr int kFaultsPerJob = 14;  // they share inputs and references; fewer jobs balance worse
+// They share inputs and references; fewer jobs balance worse. The peers' inputs are dearer to build.
+constexpr int kFaultsPerJob = 14, kFaultsPerPeerJob = 40;
 constexpr int kPairsPerJob = 240;
 constexpr int kVariantsPerLine = 8;  // of a visit; they share the inputs
 constexpr int kPeersEvery = 8;       // every n-th visit is also shown to the peers
@@ -133,7 +134,7 @@ class Campaign {
 
   bool peers_phase() {
     const std::vector<Job> jobs =
-        fault_jobs([this](int t, const std::vector<int>& f) { return peer_job(t, f); });
+        fault_jobs(kFaultsPerPeerJob, [this](int t, const std::vector<int>& f) { return peer_job(t, f); });
     return work("peers' inputs", jobs, fault_tasks());
   }
 
@@ -185,17 +186,17 @@ class Campaign {
 
   bool faults_phase() {
     const std::vector<Job> jobs =
-        fault_jobs([this](int t, const std::vector<int>& f) { return our_job(t, f); });
+        fault_jobs(kFaultsPerJob, [this](int t, const std::vector<int>& f) { return our_job(t, f); });
     return work("our inputs", jobs, fault_tasks());
   }
 
   int64_t fault_tasks() const { return static_cast<int64_t>(catalogue_.faults.size()) * options_.trials; }
 
   template <class MakeJob>
-  std::vector<Job> fault_jobs(MakeJob make) const {
+  std::vector<Job> fault_jobs(int per_job, MakeJob make) const {
     // Strided groups: neighbours in the catalogue reach the same rare lines, and would make one job dear.
     const int count = static_cast<int>(catalogue_.faults.size());
-    const int groups = (count + kFaultsPerJob - 1) / kFaultsPerJob;
+    const int groups = (count + per_job - 1) / per_job;
     std::vector<Job> jobs;
     for (int trial = 0; trial < options_.trials; ++trial)
       for (int g = 0; g < groups; ++g) {

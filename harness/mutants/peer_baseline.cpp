@@ -97,8 +97,12 @@ void PeerCase::Impl::low_rows(int request, int32_t kv_head, int64_t first_row, P
   const Request& r = p.requests[request];
   const int32_t format = torch_format(p), dq = p.head_dim_qk, dv = p.head_dim_v;
   DenseKv kv = gather_kv(p, host(), request, kv_head);
-  for (double& x : kv.k) x = round_to(format, x * p.softmax_scale);
   for (double& x : kv.v) x = round_to(format, x);
+  // Keys as columns, so that the products of a row with all keys are vector operations.
+  std::vector<double> columns(kv.k.size());
+  for (int64_t j = 0; j < r.kv_len; ++j)
+    for (int64_t d = 0; d < dq; ++d)
+      columns[d * r.kv_len + j] = round_to(format, kv.k[j * dq + d] * p.softmax_scale);
   std::vector<double> weight(static_cast<size_t>(r.kv_len)), o(static_cast<size_t>(dv));
   for (int32_t i = 0; i < r.q_len; ++i) {
     std::vector<double> q = gather_q(p, host(), {request, i});
@@ -106,13 +110,17 @@ void PeerCase::Impl::low_rows(int request, int32_t kv_head, int64_t first_row, P
     for (int32_t head = kv_head * p.group(); head < (kv_head + 1) * p.group(); ++head) {
       const double* qh = q.data() + int64_t{head} * dq;
       double top = p.sinks ? fp32_at(inputs.tensors.sinks, head) : -kInf;
+      std::fill(weight.begin(), weight.end(), 0.0);
+      for (int32_t d = 0; d < dq; ++d) {
+        const double* column = columns.data() + int64_t{d} * r.kv_len;
+        for (int32_t j = 0; j < r.kv_len; ++j) weight[j] += qh[d] * column[j];
+      }
       for (int32_t j = 0; j < r.kv_len; ++j) {
-        weight[j] = -kInf;
-        if (!visible(p, request, i, j)) continue;
-        const double* k = kv.k.data() + int64_t{j} * dq;
-        double s = 0;
-        for (int32_t d = 0; d < dq; ++d) s += qh[d] * k[d];
-        s = round_to(format, s);
+        if (!visible(p, request, i, j)) {
+          weight[j] = -kInf;
+          continue;
+        }
+        double s = round_to(format, weight[j]);
         if (p.softcap > 0) s = round_to(format, p.softcap * std::tanh(s / p.softcap));
         if (p.alibi != ASSAY_ALIBI_NONE)
           s = round_to(format, s + bias(head, int64_t{r.context_len()} + i - j));

@@ -246,7 +246,7 @@ std::string score_text(const Catalogue& c, const CampaignPlan& plan, const Campa
   std::string out = fmt::format(
       "{} faults, {} legal variants; {} lines of {} within {:g} multiply-adds, {} dearer ones as a last "
       "resort, "
-      "{} left out; {} trials; {:.0f} s\n\n",
+      "{} left out;\n{} trials; {:.0f} s\n\n",
       c.faults.size(), c.variants.size(), plan.lines.cheap,
       shortened(fmt::format("{}", fmt::join(o.suites, " ")), 40), o.cost_cap,
       plan.lines.lines.size() - plan.lines.cheap, plan.lines.left_out, o.trials, s.seconds);

@@ -2,6 +2,7 @@
 // See trials.hpp.
 #include "harness/mutants/trials.hpp"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -155,8 +156,13 @@ void judge_by_peers(const Catalogue& c, const std::vector<const LineSet*>& suite
     if (std::find(suites.begin(), suites.begin() + static_cast<std::ptrdiff_t>(first), suites[first]) !=
         suites.begin() + static_cast<std::ptrdiff_t>(first))
       continue;
-    for (size_t i = 0; i < suites[first]->cheap; ++i) {
-      const Line& l = suites[first]->lines[i];
+    // Cheap lines first: what is plainly wrong dies there.
+    std::vector<const Line*> lines;
+    for (size_t i = 0; i < suites[first]->cheap; ++i) lines.push_back(&suites[first]->lines[i]);
+    std::stable_sort(lines.begin(), lines.end(),
+                     [](const Line* a, const Line* b) { return a->cost < b->cost; });
+    for (const Line* line : lines) {
+      const Line& l = *line;
       const Scenario scenario = at_trial(l, trial);
       const Problem problem = make_problem(scenario);
       const ProblemView view(problem);
