@@ -281,6 +281,30 @@ TEST(StructuredRecipe, DyadicShowsEveryMissedRescale) {
   }
 }
 
+// The weight lies on several channels, equally: a key that loses or gains weight tilts them.
+TEST(StructuredRecipe, DyadicShowsKeysThatWeighSomething) {
+  const Problem p = decode(InputRecipe::kDyadic, 1000);
+  int64_t lost = 0, heavy = 0;
+  each_row(p, 0, [&](const Row& row, int32_t) {
+    std::set<double> values(row.right.begin(), row.right.end());
+    EXPECT_EQ(values.size(), 2u);  // 0 and 2 / channels
+    EXPECT_GE(std::count(row.right.begin(), row.right.end(), *values.rbegin()), 8);
+    const std::vector<int32_t> keys = visible_keys(p, 0, row.row);
+    const double all = std::exp(attend(p, row.stored, row.row, keys).lse);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      std::vector<int32_t> wrong = keys;
+      wrong.erase(wrong.begin() + static_cast<int64_t>(i));
+      const Answer answer = attend(p, row.stored, row.row, wrong);
+      // More than half a step of bf16 of its channel, which holds an eighth of the weight at most.
+      if ((all - std::exp(answer.lse)) / all < 0x1p-8) continue;
+      ++heavy;
+      lost += rounded(p, answer.o) != row.right;
+    }
+  });
+  EXPECT_GT(heavy, 100);
+  EXPECT_EQ(lost, heavy);
+}
+
 TEST(StructuredRecipe, RefusesWhatItCannotDoAndSaysWhy) {
   Problem p = base(InputRecipe::kDyadic);
   place_pages(p);
