@@ -16,6 +16,7 @@
 
 #include "harness/base/error.hpp"
 #include "reference/attention.hpp"
+#include "reference/coded_rows.hpp"
 #include "reference/few_rows.hpp"
 #include "reference/merge.hpp"
 #include "reference/operands.hpp"
@@ -157,6 +158,7 @@ class FastAttention {
 
     std::vector<uint8_t> wanted(tile);
     std::vector<OperandReader::Place> places(tile);
+    CodedTile coded(stacked <= kFewRows && operands_.has_coded() ? tile : 0);
     for (int64_t begin = task.key_begin; begin < task.key_end; begin += tile) {
       const int64_t end = std::min(task.key_end, begin + tile);
       // Rows ascend, so those that meet the tile are neighbours except in odd selections; the few
@@ -170,10 +172,14 @@ class FastAttention {
       }
       if (first >= last) continue;
       if (!mark_wanted(task, first, last, begin, end, wanted)) continue;
+      const Index at = first * group, count = (last - first) * group;
+      if (!coded.keys.empty()) {
+        attend_codes(task, at, count, begin, end, wanted, q, coded, scores, largest.data(), sum.data(), acc);
+        continue;
+      }
       for (int64_t key = begin; key < end; ++key)
         if (wanted[key - begin]) places[key - begin] = operands_.place(task.request, int32_t(key));
 
-      const Index at = first * group, count = (last - first) * group;
       for (int64_t j = begin; j < end; j += step) {
         const int64_t stop = std::min(end, j + step);
         for (int64_t key = j; key < stop; ++key) {
@@ -207,6 +213,34 @@ class FastAttention {
     }
     partial.o = std::move(acc);
     return partial;
+  }
+
+  // The vectors of one tile as codes.
+  struct CodedTile {
+    explicit CodedTile(int64_t tile) : keys(tile), k(tile), v(tile) {}
+    std::vector<OperandReader::Coded> keys;
+    std::vector<const std::byte*> k, v;
+  };
+
+  // One tile for a handful of rows, K and V decoded in registers. Scales of K join the scores and scales of
+  // V the weights, after the row sum has taken them.
+  void attend_codes(const Task& task, Index at, Index count, int64_t begin, int64_t end,
+                    const std::vector<uint8_t>& wanted, const Matrix& q, CodedTile& tile, Matrix& scores,
+                    double* largest, double* sum, Matrix& acc) const {
+    const int64_t n = end - begin;
+    operands_.coded(task.request, int32_t(begin), int32_t(end), task.kv_head, wanted.data(),
+                    tile.keys.data());
+    for (int64_t j = 0; j < n; ++j) tile.k[j] = tile.keys[j].k, tile.v[j] = tile.keys[j].v;
+    coded_rows_scores(p_.k_format, q.row(at).data(), count, tile.k.data(), n, q.cols(), scores.row(at).data(),
+                      scores.cols());
+    for (Index s = at; s < at + count; ++s) {
+      double* row = scores.row(s).data();
+      for (int64_t j = 0; j < n; ++j) row[j] *= tile.keys[j].k_scale;
+      softmax_step(task, s, begin, end, row, &largest[s], &sum[s], acc.row(s).data());
+      for (int64_t j = 0; j < n; ++j) row[j] *= tile.keys[j].v_scale;
+    }
+    coded_rows_accumulate(operands_.coded_v_format(), scores.row(at).data(), scores.cols(), count,
+                          tile.v.data(), n, acc.cols(), acc.row(at).data());
   }
 
   // Marks the keys of a tile that some row of [first, last) sees. False when there is none.

@@ -33,7 +33,7 @@ RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomT
       row.systematic + row.eps + (row.structured ? row.largest_random : kLambda * std::sqrt(row.variance));
   const double shared =
       row.declared ? z.tile_shared * std::max(row.updated, 0.0) : t.updates * (z.eps + 4 * kUnit);
-  remaining_random_ = 1 - row_random_ - theta_random_ - shared - z.top_rounding - z.merge -
+  remaining_random_ = 1 - row_random_ - theta_random_ - shared - z.top_rounding - z.merge - merge_distance() -
                       row.largest_random - z.farther * row.distance - (joint ? row.rounding : 0);
 }
 
@@ -55,8 +55,9 @@ double RowBounds::hard_accumulation(const ChannelFacts& c) const {
 // Wrong weights of parts move O toward or away from a part's own result.
 double RowBounds::merged(const ChannelFacts& c) const {
   if (z_.merge == 0) return 0;
-  if (!row_.declared) return z_.merge * c.spread;
-  return z_.merge * std::min(c.spread, c.part_size + std::fabs(c.o)) +
+  const double far = merge_distance() * (row_.v_max + std::fabs(c.o));
+  if (!row_.declared) return z_.merge * c.spread + far;
+  return z_.merge * std::min(c.spread, c.part_size + std::fabs(c.o)) + far +
          z_.merge * row_.rounding_ratio * std::sqrt(c.second);
 }
 
@@ -76,17 +77,20 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
   double systematic = absolute + loose * c.group_systematic + row_.absorbed * row_.v_max +
                       z_.v_relative * (size + 3 * std::sqrt(c.square));
   double variance = square(loose) * c.group_variance;
+  const double second_order = row_.rounding_ratio * norm;
   if (z_.partial > 0) {
-    if (row_.declared)
+    if (row_.declared) {
+      // What is stored holds the rounding of P already.
       variance += square(z_.partial) * c.part_square / 3;
-    else
+      systematic += z_.partial * second_order;
+    } else {
       systematic += z_.partial * c.mass;
+    }
   }
   if (row_.structured) {
     systematic = accumulation + absolute;
     variance = 0;
   }
-  const double second_order = row_.rounding_ratio * norm;
   const auto shared = [&](double per_update) {
     if (!row_.declared) return per_update * (t_.updates + 1) * c.spread;
     return per_update * (c.updated + row_.updated * size + row_.updates * second_order);
@@ -137,7 +141,7 @@ double RowBounds::lse_hard() const {
 double RowBounds::lse_systematic() const {
   const double chain = row_.declared ? z_.tile_shared * row_.updated : t_.updates * (z_.eps + 4 * kUnit);
   double systematic = row_.systematic + row_.eps + row_.absorbed + chain + z_.top_rounding + z_.merge +
-                      2 * kUnit * (std::fabs(row_.lse) + row_.top) + kLogAbsolute / 2;
+                      merge_distance() + 2 * kUnit * (std::fabs(row_.lse) + row_.top) + kLogAbsolute / 2;
   if (model_.rounded_row_sum())
     systematic += row_.rounding_biased + (model_.p_rounding().truncated ? 0.5 * row_.rounding : 0);
   return systematic;

@@ -71,6 +71,8 @@ class RowBounds {
   double hard_accumulation(const ChannelFacts&) const;
   double lse_systematic() const;
   double merged(const ChannelFacts&) const;
+  // A part far below the maximum has a large LSE, and rounds it by as much more: sum p |x - m| of it.
+  double merge_distance() const { return z_.merge_distance * row_.distance; }
   const ErrorModel& model_;
   const ErrorTerms& t_;
   const RandomTerms& z_;

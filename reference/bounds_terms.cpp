@@ -315,6 +315,7 @@ RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) c
     const bool fp32 = a.partial_lse_format == ASSAY_FORMAT_NONE || a.partial_lse_format == ASSAY_FP32;
     const double unit = fp32 ? 3 * u : format_info(a.partial_lse_format).unit_roundoff + 2 * u;
     z.merge = unit * std::max(row.lse_abs, row.top) + kLogAbsolute + z.eps;
+    z.merge_distance = unit;
   }
   z.theta_sigma = u * std::sqrt(t.chain_length) / 3;
   z.quotient = t.quotient;

@@ -63,7 +63,8 @@ struct RandomTerms {
   double eps = 0;           // the exponential, systematic for the LSE
   double tile_shared = 0;   // per update of the running maximum: rescale factor, rounded maxima
   double top_rounding = 0;  // of the running maximum once per row: only the LSE sees it
-  double merge = 0;         // weight of a split, from its stored LSE
+  double merge = 0;         // weight of a split, from its stored LSE: |LSE_s| <= max(|LSE|, top) + |x_j - m|
+  double merge_distance = 0;             // on the distance in that
   double theta_sigma = 0, quotient = 0;  // row sum (standard deviation), quotient
   double v_relative = 0, partial = 0;    // V's own rounding; of a stored partial result
   double argument = 0;  // hard error of the exponential's argument, on |x_j - m_t| + lag + offset

@@ -10,6 +10,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/problem/names.hpp"
+#include "reference/coded_rows.hpp"
 #include "reference/formats.hpp"
 
 namespace assay {
@@ -70,7 +71,10 @@ void scale_all(double factor, int32_t count, double* values) {
 }  // namespace
 
 OperandReader::OperandReader(const Problem& problem, const HostOperands& operands)
-    : problem_(problem), operands_(operands), t_(*operands.tensors) {
+    : problem_(problem),
+      operands_(operands),
+      t_(*operands.tensors),
+      zeros_(size_t(std::max(problem.head_dim_qk, problem.head_dim_v)) * sizeof(float)) {
   ASSAY_CHECK(t_.q.data && t_.k.data && t_.cu_q.data, "q, k and cu_q are needed");
   const auto requests = static_cast<int64_t>(problem.requests.size());
   for (int64_t r = 0; r < requests; ++r) {
@@ -185,28 +189,86 @@ OperandReader::Row OperandReader::v_row(Place at, int32_t head) const {
   throw CheckError(fmt::format("unknown cache layout {}", problem_.layout));
 }
 
-void OperandReader::scale_kv(const assay_tensor& s, int32_t kind, float host, int request, Place at,
-                             int32_t head, int32_t dim, double* values) const {
+// Every kind but CHANNEL.
+double OperandReader::kv_factor(const assay_tensor& s, int32_t kind, float host, int request, Place at,
+                                int32_t head) const {
   switch (kind) {
     case ASSAY_SCALE_NONE:
-      return;
+      return 1;
     case ASSAY_SCALE_HOST:
-      return scale_all(host, dim, values);
+      return host;
     case ASSAY_SCALE_TENSOR:
-      return scale_all(real_at(s, 0), dim, values);
+      return real_at(s, 0);
     case ASSAY_SCALE_HEAD:
-      return scale_all(real_at(s, head), dim, values);
+      return real_at(s, head);
     case ASSAY_SCALE_REQUEST_HEAD:
-      return scale_all(real_at(s, request, head), dim, values);
+      return real_at(s, request, head);
     case ASSAY_SCALE_TOKEN_HEAD:
-      return scale_all(
-          problem_.op == ASSAY_OP_PREFILL ? real_at(s, at.block, head) : real_at(s, at.block, head, at.slot),
-          dim, values);
-    case ASSAY_SCALE_CHANNEL:
-      for (int32_t d = 0; d < dim; ++d) values[d] *= real_at(s, head, d);
-      return;
+      return problem_.op == ASSAY_OP_PREFILL ? real_at(s, at.block, head)
+                                             : real_at(s, at.block, head, at.slot);
   }
   throw CheckError(fmt::format("unknown scale kind {}", kind));
+}
+
+void OperandReader::scale_kv(const assay_tensor& s, int32_t kind, float host, int request, Place at,
+                             int32_t head, int32_t dim, double* values) const {
+  if (kind == ASSAY_SCALE_NONE) return;
+  if (kind != ASSAY_SCALE_CHANNEL) return scale_all(kv_factor(s, kind, host, request, at, head), dim, values);
+  for (int32_t d = 0; d < dim; ++d) values[d] *= real_at(s, head, d);
+}
+
+bool OperandReader::has_coded() const {
+  const bool row_layout = problem_.op == ASSAY_OP_PREFILL ||
+                          (problem_.layout != ASSAY_LAYOUT_X && problem_.layout != ASSAY_LAYOUT_SHUFFLED);
+  if (!row_layout || t_.k.data == nullptr || problem_.k_scale == ASSAY_SCALE_CHANNEL) return false;
+  if (t_.k.stride[t_.k.rank - 1] != 1 || !has_coded_rows(t_.k.format)) return false;
+  if (mla()) return true;
+  return t_.v.stride[t_.v.rank - 1] == 1 && has_coded_rows(t_.v.format) &&
+         problem_.v_scale != ASSAY_SCALE_CHANNEL;
+}
+
+int32_t OperandReader::coded_v_format() const { return mla() ? t_.k.format : t_.v.format; }
+
+void OperandReader::coded(int request, int32_t begin, int32_t end, int32_t kv_head, const uint8_t* wanted,
+                          Coded* out) const {
+  const bool k_varies = problem_.k_scale == ASSAY_SCALE_TOKEN_HEAD;
+  const bool v_varies = !mla() && problem_.v_scale == ASSAY_SCALE_TOKEN_HEAD;
+  const auto k_factor = [&](Place at) {
+    return kv_factor(t_.k_scale, problem_.k_scale, operands_.k_scale_host, request, at, kv_head);
+  };
+  const auto v_factor = [&](Place at) {
+    return kv_factor(t_.v_scale, problem_.v_scale, operands_.v_scale_host, request, at, kv_head);
+  };
+  const double k_scale = k_varies ? 1 : k_factor({});
+  const double v_scale = mla() ? k_scale : v_varies ? 1 : v_factor({});
+  // Within a page only the slot moves (prefill: the rows of a request follow each other).
+  const bool prefill = problem_.op == ASSAY_OP_PREFILL, by_page = problem_.table != ASSAY_TABLE_TOKEN;
+  const auto token_stride = [&](const assay_tensor& t) {
+    return t.stride[prefill ? 0 : problem_.layout == ASSAY_LAYOUT_HND ? 2 : 1] * format_bytes(t.format);
+  };
+  const int64_t k_step = token_stride(t_.k), v_step = mla() ? k_step : token_stride(t_.v);
+  Place at;
+  const std::byte *k = nullptr, *v = nullptr;
+  for (int32_t key = begin; key < end; ++key) {
+    Coded& to = out[key - begin];
+    if (!wanted[key - begin]) {
+      // Its place in the table may be poison, and so may its values.
+      to = {zeros_.data(), zeros_.data(), 1, 1};
+      k = nullptr;
+      continue;
+    }
+    if (k != nullptr && (prefill || (by_page && at.slot + 1 < problem_.page_size))) {
+      ++(prefill ? at.block : at.slot);
+      k += k_step, v += v_step;
+    } else {
+      at = place(request, key);
+      k = element_address(t_.k, k_row(at, kv_head).base);
+      v = mla() ? k : element_address(t_.v, v_row(at, kv_head).base);
+    }
+    to = {k, v, k_varies ? k_factor(at) : k_scale, v_scale};
+    if (v_varies) to.v_scale = v_factor(at);
+    if (mla()) to.v_scale = to.k_scale;
+  }
 }
 
 void OperandReader::k_at(int request, Place at, int32_t head, double* out) const {

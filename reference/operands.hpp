@@ -5,7 +5,9 @@
 // is one case in `k_row`/`v_row`, a new table kind one case in `physical`.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "reference/attention.hpp"
 
@@ -33,6 +35,17 @@ class OperandReader {
   void v(int request, int32_t position, int32_t kv_head, double* out) const {
     v_at(request, place(request, position), kv_head, out);
   }
+  // Whether every K and V vector is one run of codes of a format that coded_rows.hpp decodes, under one
+  // scale: then `coded` serves in place of k_at and v_at.
+  bool has_coded() const;
+  // Codes of keys begin..end-1 and the factor of each; keys without `wanted` get zeros.
+  struct Coded {
+    const std::byte *k, *v;
+    double k_scale, v_scale;
+  };
+  void coded(int request, int32_t begin, int32_t end, int32_t kv_head, const uint8_t* wanted,
+             Coded* out) const;
+  int32_t coded_v_format() const;
   // Hint that k and v are read soon: pages lie scattered, so no hardware prefetcher guesses them.
   void prefetch(Place, int32_t kv_head) const;
 
@@ -51,12 +64,16 @@ class OperandReader {
   };
   Row k_row(Place, int32_t kv_head) const;
   Row v_row(Place, int32_t kv_head) const;
+  bool mla() const { return problem_.op == ASSAY_OP_PAGED && problem_.layout == ASSAY_LAYOUT_MLA; }
+  double kv_factor(const assay_tensor& scale, int32_t kind, float host, int request, Place,
+                   int32_t kv_head) const;
   void scale_kv(const assay_tensor& scale, int32_t kind, float host, int request, Place, int32_t kv_head,
                 int32_t dim, double* values) const;
 
   const Problem& problem_;
   const HostOperands& operands_;
   const assay_tensors& t_;
+  const std::vector<std::byte> zeros_;  // a vector nobody sees, in any format
 };
 
 }  // namespace assay
