@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // assay explain: one failed case in words, as JSON and as a picture; with --score, how often the first cause
 // is the true one over a catalogue of planted faults.
+#include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -9,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -50,6 +52,35 @@ void write_text(const std::string& path, const std::string& text, const char* op
   if (!file.flush()) throw InfrastructureError(fmt::format("{} {}: cannot be written", option, path));
 }
 
+// Exit code, or -1 when it could not be run or died. `silent`: its output goes nowhere.
+int run_program(std::vector<std::string> words, bool silent) {
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  if (silent)
+    for (int fd : {STDOUT_FILENO, STDERR_FILENO})
+      posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_WRONLY, 0);
+  pid_t child = 0;
+  const int error = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) return -1;
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// The packages of a distribution belong to its own python3, which need not be the first of PATH.
+std::string python_with_matplotlib() {
+  const char* given = std::getenv("ASSAY_PYTHON");
+  for (const std::string& python :
+       {std::string(given ? given : ""), std::string("/usr/bin/python3"), std::string("python3")})
+    if (!python.empty() && run_program({python, "-c", "import matplotlib, numpy"}, true) == 0) return python;
+  return {};
+}
+
 void draw(const nlohmann::json& explanation, const std::string& path) {
   if (!explanation.contains("heat")) {
     fmt::print(stderr, "no picture: no element is outside its interval, so there is no error to draw\n");
@@ -62,22 +93,16 @@ void draw(const nlohmann::json& explanation, const std::string& path) {
   close(fd);
   const std::string temporary = name;
   std::ofstream(temporary) << explanation.dump();
-  std::vector<std::string> words = {"python3", script, temporary, path};
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
   std::fflush(stdout);
-  pid_t child = 0;
-  const int error = posix_spawnp(&child, "python3", nullptr, nullptr, argv.data(), environ);
-  int status = 0;
-  if (error == 0)
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-    }
+  const std::string python = python_with_matplotlib();
+  const int status = python.empty() ? -1 : run_program({python, script, temporary, path}, false);
   fs::remove(temporary);
-  if (error != 0) throw InfrastructureError(fmt::format("python3 cannot be run: {}", strerror(error)));
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+  if (python.empty())
     throw InfrastructureError(
-        fmt::format("{} failed; it needs the packages of scripts/requirements.txt", script));
+        "--picture: no python3 with matplotlib was found (tried ASSAY_PYTHON, /usr/bin/python3, python3); "
+        "the "
+        "packages are in scripts/requirements.txt");
+  if (status != 0) throw InfrastructureError(fmt::format("{} failed with exit code {}", script, status));
 }
 
 std::string single_line(const std::string& text) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr Family kFamilies[] = {output_family,    lse_family,   mask_family,  mapping_family,
                                 scale_family,     score_family, merge_family, softmax_family,
-                                precision_family, key_family,   page_family};
+                                precision_family, key_family,   page_family,  stride_family};
 
 Clues clues_of(const Evidence& e, Predictor& predictor) {
   Clues clues{e, predictor, {}, {}, {}, {}};

@@ -86,6 +86,7 @@ class Facts {
     r.fact = true;
     r.misfit = certain ? 0 : std::max(0.05, 0.5 * x_.ranking.nothing);
     r.explained = certain ? 1 : 0.5;
+    r.cost = certain ? 0.5 : 1;  // a rule that predicts the same says more
     const auto same = std::find_if(x_.ranking.list.begin(), x_.ranking.list.end(),
                                    [&](const Ranked& k) { return k.cause == name; });
     if (same == x_.ranking.list.end())
@@ -223,7 +224,7 @@ class Facts {
     const Problem& p = e_.problem;
     const auto row_missing = [&](int64_t packed) {
       const auto first = u.o.begin() + static_cast<ptrdiff_t>(packed * p.heads_q * p.head_dim_v);
-      return std::any_of(first, first + static_cast<ptrdiff_t>(int64_t{p.heads_q} * p.head_dim_v),
+      return std::all_of(first, first + static_cast<ptrdiff_t>(int64_t{p.heads_q} * p.head_dim_v),
                          [](char c) { return c != 0; });
     };
     bool several = false, sees = false;

@@ -148,7 +148,7 @@ void drops(Merges& add) {
             [](const Scene&, std::vector<SplitPart>& parts) {
               for (int32_t s = 1; s < count(parts); ++s) parts[s].lse = -kInf;
             });
-  add.parts("merge.split_dropped", "only the first split that holds keys kept", 0.3,
+  add.parts("merge.split_dropped", "only the first split that holds keys kept", 0.15,
             [](const Scene&, std::vector<SplitPart>& parts) {
               const std::vector<int32_t> list = filled(parts);
               for (size_t i = 1; i < list.size(); ++i) parts[list[i]].lse = -kInf;
@@ -280,6 +280,15 @@ void empties(const Clues& clues, Merges& add) {
   const Problem& p = clues.problem();
   using Before = std::function<bool(Cell&)>;
   const std::vector<std::pair<std::string, Before>> orders = {
+      {"the KV head or request before",
+       [&p](Cell& c) {
+         const int32_t group = p.group();
+         if (c.head >= group) return c.head -= group, true;
+         c.head += p.heads_q - group;
+         while (--c.request >= 0)
+           if (c.row < p.requests[c.request].q_len && p.requests[c.request].kv_len > 0) return true;
+         return false;
+       }},
       {"the head before", [&p](Cell& c) { return --c.head >= 0 && p.heads_q > 0; }},
       {"the row before", [](Cell& c) { return --c.row >= 0; }},
       {"the row or request before",
@@ -326,6 +335,12 @@ void empties(const Clues& clues, Merges& add) {
             --left;
           }
       }
+      // Memory that nobody has written yet is zero.
+      for (size_t i = 0; i < parts.size(); ++i)
+        if (missing[i]) {
+          parts[i].lse = 0;
+          parts[i].o.assign(s.problem.head_dim_v, 0.0);
+        }
     };
     add.push(std::move(h));
   }

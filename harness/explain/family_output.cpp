@@ -159,7 +159,7 @@ void output_family(const Clues& clues, Hypotheses& out) {
                       lse_rule == 0   ? ""
                       : lse_rule == 1 ? ", LSE -inf"
                                       : ", LSE 0"),
-          0.3, [width, lse_rule, zero, &first](const Scene& s, std::vector<double>& o, double& lse) {
+          0.1, [width, lse_rule, zero, &first](const Scene& s, std::vector<double>& o, double& lse) {
             const int32_t row = first[s.cell.request] + s.cell.row;
             for (size_t r = 0; r < s.problem.requests.size(); ++r)
               if (s.problem.requests[r].kv_len == 0 && row >= first[r] && row < first[r] + width) {

@@ -148,6 +148,26 @@ void page_family(const Clues& clues, Hypotheses& out) {
           read_through(size, Side::kValues, row_of(other)));
     }
   }
+  // The table indexed with something else than the page.
+  const auto column = [&](std::string text, std::function<int64_t(int32_t page, int32_t slot)> of) {
+    add("page.wrong", std::move(text), 0.2,
+        read_through(size, Side::kBoth, [of = std::move(of)](Scene& s, int32_t page, int32_t slot) {
+          return s.keys.through_table(of(page, slot), slot);
+        }));
+  };
+  if (p.table != ASSAY_TABLE_TOKEN) {
+    column("table indexed by the token",
+           [size](int32_t page, int32_t slot) { return int64_t{page} * size + slot; });
+    column("table indexed by pages twice as long", [](int32_t page, int32_t) { return page / 2; });
+    column("table indexed by pages half as long",
+           [size](int32_t page, int32_t slot) { return 2 * page + 2 * slot / size; });
+    column("table indexed one entry late", [](int32_t page, int32_t) { return page + 1; });
+  } else {
+    add("page.wrong", "table indexed by pages twice as long", 0.2,
+        read_through(size, Side::kBoth, [size](Scene& s, int32_t page, int32_t slot) {
+          return own_row(s, page / 2 * size + slot);
+        }));
+  }
   // The block itself: halved, scaled, or block 0.
   const auto block_rule = [&](std::string text, std::function<int64_t(int64_t block, int64_t blocks)> rule,
                               double cost) {

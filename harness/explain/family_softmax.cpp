@@ -134,7 +134,7 @@ void ranges(const Clues& clues, Hypotheses& out) {
                                0.3);
         h.rules.arithmetic.p_offset_log2 = offset;
         h.rules.arithmetic.row_sum_from_rounded_p = both;
-        h.rules.p_clamp = most;
+        h.rules.round_clamp = most;
         out.push_back(std::move(h));
       }
   }
@@ -144,7 +144,16 @@ void ranges(const Clues& clues, Hypotheses& out) {
           propose(clues, "softmax.p_saturated",
                   fmt::format("P clamped at {:g}{}", largest, both ? ", row sum of the clamped" : ""), 0.5);
       h.rules.arithmetic.row_sum_from_rounded_p = both;
-      h.rules.p_clamp = largest * std::exp2(a.p_offset_log2);
+      h.rules.round_clamp = largest * std::exp2(a.p_offset_log2);
+      out.push_back(std::move(h));
+    }
+  if (a.tile_keys > 1 && a.p_format == ASSAY_INT8)
+    for (int32_t lanes : {a.tile_keys / 2, a.tile_keys / 4}) {
+      Hypothesis h =
+          propose(clues, "softmax.p_saturated",
+                  fmt::format("maximum of the first {} keys of a tile, int8 weights clamped", lanes), 0.3);
+      h.rules.maximum_lanes = lanes;
+      h.rules.round_clamp = 1;
       out.push_back(std::move(h));
     }
   // Sentinels: rows whose scores are below it, or that see nothing at all.

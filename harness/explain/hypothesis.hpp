@@ -56,6 +56,7 @@ void lse_family(const Clues&, Hypotheses&);
 void merge_family(const Clues&, Hypotheses&);
 void precision_family(const Clues&, Hypotheses&);
 void output_family(const Clues&, Hypotheses&);
+void stride_family(const Clues&, Hypotheses&);
 
 // One of several things in a row of n: what planted and real bugs single out.
 struct Pick {

@@ -30,6 +30,14 @@ KvStore::KvStore(const Problem& problem, const OperandReader& reader, const assa
 }
 
 bool KvStore::place(int32_t request, int32_t position, int64_t* block, int64_t* slot) const {
+  // Behind the last key, but in its page: the page is known, whatever the table says further on.
+  const int32_t length = problem_.requests[request].kv_len, page = std::max(1, problem_.page_size);
+  if (problem_.op == ASSAY_OP_PAGED && length > 0 && position >= length &&
+      position / page == (length - 1) / page) {
+    if (!this->place(request, length - 1, block, slot)) return false;
+    *slot = position % page;
+    return true;
+  }
   try {
     const OperandReader::Place at = reader_.place(request, position);
     *block = at.block;
@@ -58,6 +66,25 @@ int64_t KvStore::table_entry_behind() const {
   const auto entry =
       static_cast<int64_t>(assay::load(ASSAY_INT32, t.data, request_ * t.stride[0] + behind * t.stride[1]));
   return tokens ? entry / problem_.page_size : entry;
+}
+
+int32_t KvStore::through_table(int64_t column, int32_t slot) {
+  const bool csr = problem_.table == ASSAY_TABLE_CSR;
+  const assay_tensor& t = csr ? tensors_.indices : tensors_.block_table;
+  int64_t at = 0, last = 0;
+  if (csr) {
+    at = static_cast<int64_t>(
+             assay::load(ASSAY_INT32, tensors_.indptr.data, request_ * tensors_.indptr.stride[0])) +
+         column;
+    last = t.shape[0] - 1;
+  } else {
+    at = request_ * t.stride[0] + column * t.stride[1];
+    last = (t.shape[0] - 1) * t.stride[0] + (t.shape[1] - 1) * t.stride[1];
+  }
+  const auto entry = static_cast<int64_t>(assay::load(ASSAY_INT32, t.data, std::clamp<int64_t>(at, 0, last)));
+  const int64_t block = problem_.table == ASSAY_TABLE_TOKEN ? entry / problem_.page_size : entry;
+  const int64_t n = blocks();
+  return extra(((block % n) + n) % n, slot);
 }
 
 int64_t KvStore::blocks() const {

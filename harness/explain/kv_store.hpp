@@ -34,6 +34,9 @@ class KvStore {
   int32_t token(int32_t request, int32_t kv_head, int32_t position);
   // Block of a logical page as the page table says; false: the table entry names no block.
   bool place(int32_t request, int32_t position, int64_t* block, int64_t* slot) const;
+  // Row of the token at `slot` of the page that column `column` of the request's table names, clamped to the
+  // table and wrapped into the cache.
+  int32_t through_table(int64_t column, int32_t slot);
   // What stands in the page table behind the request's last entry; -1: nothing of the table.
   int64_t table_entry_behind() const;
   int64_t blocks() const;  // of the cache; packed rows of a prefill

@@ -84,6 +84,28 @@ Predictor::Predictor(const Problem& problem, const HostOperands& operands, const
   }
 }
 
+struct Predictor::Altered {
+  assay_tensors tensors;
+  HostOperands host;
+  std::unique_ptr<Predictor> predictor;
+};
+
+Predictor& Predictor::in_world(const World& world) {
+  std::shared_ptr<Altered>& at = worlds_[&world];
+  if (!at) {
+    at = std::make_shared<Altered>();
+    at->tensors = tensors_;
+    world.change(problem_, at->tensors);
+    at->host = operands_;
+    at->host.tensors = &at->tensors;
+    at->predictor = std::make_unique<Predictor>(problem_, at->host, declared_);
+  }
+  return *at->predictor;
+}
+
+double Predictor::unwritten_o() const { return load(problem_.o_format, tensors_.o.data, 0); }
+double Predictor::unwritten_lse() const { return load(ASSAY_FP32, tensors_.lse.data, 0); }
+
 Rules Predictor::right() const {
   Rules rules;
   rules.arithmetic = declared_;
@@ -141,7 +163,7 @@ double Predictor::dot(const Rules& rules, const Scene& scene, const Cell& query,
   return term.k_factor * dots[term.k_row];
 }
 
-std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& scene) {
+std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& scene, const Cell& asked) {
   const Cell cell = scene.cell;
   std::vector<Term> terms;
   for (int32_t j = 0; j < scene.kv_len; ++j) {
@@ -152,7 +174,7 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
   }
   if (rules.edit_terms) rules.edit_terms(scene, terms);
 
-  const Cell query = rules.query_of ? rules.query_of(scene) : cell;
+  const Cell query = rules.query_of ? rules.query_of(scene) : rules.query_at_place ? asked : cell;
   if (rules.edit_q) {
     edited_q_.resize(problem_.head_dim_qk);
     reader_.q({query.request, query.row}, query.head, edited_q_.data());
@@ -165,7 +187,8 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
   if (rules.scale_format != ASSAY_FORMAT_NONE) scale = round_to(rules.scale_format, scale);
 
   const assay_arithmetic& a = rules.arithmetic;
-  const int32_t tiles = a.tile_keys > 0 ? (scene.kv_len + a.tile_keys - 1) / a.tile_keys : 1;
+  const int32_t divided = rules.splits_of_longest ? problem_.max_kv_len() : scene.kv_len;
+  const int32_t tiles = a.tile_keys > 0 ? (divided + a.tile_keys - 1) / a.tile_keys : 1;
   std::vector<Scored> scored;
   scored.reserve(terms.size());
   for (const Term& term : terms) {
@@ -231,10 +254,18 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
     double largest = -kInf;
     bool poisoned = false;
     for (; next < end && keys[next].tile == keys[i].tile; ++next) {
-      largest = std::max(largest, keys[next].x);  // ignores NaN, as max of hardware does
+      if (rules.maximum_lanes == 0 || keys[next].term.position % a.tile_keys < rules.maximum_lanes ||
+          keys[i].term.position % a.tile_keys >= rules.maximum_lanes)
+        largest = std::max(largest, keys[next].x);  // ignores NaN, as max of hardware does
       poisoned |= std::isnan(keys[next].x);
     }
     if (poisoned) largest = std::numeric_limits<double>::quiet_NaN();
+    if (poisoned && rules.nan_hides && maximum == -kInf) {
+      std::fill(acc.begin(), acc.end(), std::numeric_limits<double>::quiet_NaN());
+      sum = std::numeric_limits<double>::quiet_NaN();
+      i = next;
+      continue;
+    }
     double moved = std::max(maximum, largest);
     if (poisoned) moved = largest;
     if (rules.maximum_per_tile && largest != -kInf) maximum = moved = largest;
@@ -264,7 +295,7 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
     }
     for (size_t j = i; j < next; ++j) {
       const Term& term = keys[j].term;
-      const double exact = p[j - i], rounded = round_weight(a, exact, tile_largest, rules.p_clamp);
+      const double exact = p[j - i], rounded = round_weight(a, exact, tile_largest, rules.round_clamp);
       sum += term.weight * term.in_sum * (a.row_sum_from_rounded_p ? rounded : exact);
       const double w = term.weight * term.in_output * term.v_factor * rounded;
       const double* v = keys[j].v;
@@ -287,6 +318,7 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
   }
   sum *= rules.sum_factor;
   const double without = sum / offset;
+  const double keys_alone = std::log(without) + maximum;
   double whole = without;
   if (sink != -kInf) {  // joined at the end, relative to the larger of both
     const double top = std::max(maximum, sink);
@@ -300,27 +332,42 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
   part.o.resize(dim);
   for (int32_t d = 0; d < dim; ++d) part.o[d] = divisor == 0 ? 0.0 : acc[d] / divisor;
   part.lse = maximum + std::log(whole);
-  if (lse) *lse = {part.lse, maximum, whole, sink, std::log(without) + maximum};
+  if (lse) *lse = {part.lse, maximum, whole, sink, keys_alone};
   return part;
 }
 
 Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
+  if (rules.world) {
+    Rules inside = rules;
+    inside.world = nullptr;
+    return in_world(*rules.world).predict(inside, asked);
+  }
+  if (rules.never_written && rules.never_written(asked)) {
+    Prediction nothing;
+    nothing.o.assign(problem_.head_dim_v, unwritten_o());
+    nothing.lse = unwritten_lse();
+    return nothing;
+  }
   const Cell cell = rules.result_of ? rules.result_of(asked) : asked;
   const int32_t kv_head = rules.kv_head_of ? rules.kv_head_of(cell) : cell.head / problem_.group();
   const int32_t request = rules.kv_request_of ? rules.kv_request_of(cell) : cell.request;
   KvStore& keys = store(request, kv_head);
   const Request& own = problem_.requests[cell.request];
-  Scene scene{problem_, cell, keys, problem_.requests[request].kv_len, own.context_len() + cell.row, kv_head};
+  Scene scene{problem_, cell, keys, problem_.requests[request].kv_len, own.context_len() + cell.row,
+              kv_head,  this};
   // Keys of a shorter request end earlier than the row believes.
   scene.kv_len = std::min(scene.kv_len, keys.keys());
-  const std::vector<Scored> scored = score_all(rules, scene);
+  const std::vector<Scored> scored = score_all(rules, scene, asked);
 
+  bool nan_scores = false;
+  for (const Scored& s : scored) nan_scores = nan_scores || std::isnan(s.x);
   double sink = problem_.sinks ? reader_.sink(cell.head) : -kInf;
   if (rules.sink) sink = rules.sink(scene, sink);
   const assay_arithmetic& a = rules.arithmetic;
   const int32_t parts = a.split_keys > 0 ? std::max(1, (scene.kv_len + a.split_keys - 1) / a.split_keys)
                                          : std::max(1, a.splits);
   Prediction out;
+  out.nan_scores = nan_scores;
   LseParts lse{};
   if (parts == 1) {
     SplitPart only = run_part(rules, scored, 0, scored.size(), sink, &lse);
@@ -397,7 +444,7 @@ Predictor::Weights Predictor::weights(const Cell& cell) {
   Scene scene{problem_, cell, keys, own.kv_len, own.context_len() + cell.row, cell.head / problem_.group()};
   Weights result;
   double top = problem_.sinks ? reader_.sink(cell.head) : -kInf, sum = 0;
-  const std::vector<Scored> scored = score_all(rules, scene);
+  const std::vector<Scored> scored = score_all(rules, scene, cell);
   for (const Scored& s : scored) top = std::max(top, s.x);
   if (problem_.sinks) sum = std::exp(reader_.sink(cell.head) - top);
   for (const Scored& s : scored) {

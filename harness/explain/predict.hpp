@@ -20,6 +20,7 @@ struct Prediction {
   // Standard deviations of what the rules say is random (Rules::weight_noise); empty: nothing.
   std::vector<double> o_noise;
   double lse_noise = 0;
+  bool nan_scores = false;  // some score was NaN
 };
 
 class Predictor {
@@ -34,6 +35,10 @@ class Predictor {
 
   Prediction predict(const Rules&, const Cell&);
 
+  // What an element holds that is never written, under the poison of these operands.
+  double unwritten_o() const;
+  double unwritten_lse() const;
+
   // What a right kernel gives the visible keys of a cell: positions, probabilities; for attribution.
   struct Weights {
     std::vector<int32_t> positions;
@@ -44,9 +49,11 @@ class Predictor {
   KvStore& store(int32_t request, int32_t kv_head);
 
  private:
+  struct Altered;
+  Predictor& in_world(const World&);
   struct Scored;  // a term with its score
   double dot(const Rules&, const Scene&, const Cell& query, const Term&);
-  std::vector<Scored> score_all(const Rules&, Scene&);
+  std::vector<Scored> score_all(const Rules&, Scene&, const Cell& asked);
   static int32_t count_updates(const assay_arithmetic&, const std::vector<Scored>&, size_t begin, size_t end,
                                double maximum);
   SplitPart run_part(const Rules&, const std::vector<Scored>&, size_t begin, size_t end, double sink,
@@ -65,6 +72,7 @@ class Predictor {
   };
   std::map<std::tuple<int32_t, int32_t, int32_t>, Query> queries_;
   std::vector<double> edited_q_, scaled_k_;
+  std::map<const World*, std::shared_ptr<Altered>> worlds_;
 };
 
 // Rounding towards zero.

@@ -18,6 +18,7 @@ constexpr size_t kProbes = 8;      // samples every hypothesis is computed on
 constexpr size_t kFinalists = 90;  // hypotheses computed on all samples
 constexpr double kCostWeight = 0.03;
 constexpr double kPartialCost = 1.0;  // of "in the wrong cells only"
+constexpr double kLeastGain = 0.02;   // ... and by how much at least
 constexpr double kNoBetter = 0.97;    // share of the misfit that a hypothesis must get below
 
 // `count` entries of `from`, spread evenly, first and last included.
@@ -77,7 +78,13 @@ class Tester {
   }
   double of(const Rules& rules, size_t i) {
     Predictor& predictor = samples_[i].call == Call::kLow ? low_ : clues_.predictor;
-    return misfit_of(clues_.evidence, samples_[i], predictor.predict(rules, samples_[i].cell)).total();
+    const Prediction spread = predictor.predict(rules, samples_[i].cell);
+    const double misfit = misfit_of(clues_.evidence, samples_[i], spread).total();
+    if (!spread.nan_scores) return misfit;
+    Rules hiding = rules;
+    hiding.nan_hides = true;
+    return std::min(
+        misfit, misfit_of(clues_.evidence, samples_[i], predictor.predict(hiding, samples_[i].cell)).total());
   }
   // Mean over samples [0, count): everywhere, and with wrong cells alone changed.
   struct Means {
@@ -222,7 +229,7 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
   std::map<std::string_view, Ranked> best;
   const auto offer = [&](const Hypothesis& h, double misfit, double cost, std::string text) {
     // What predicts nothing but right results explains nothing.
-    if (misfit > ranking.nothing * kNoBetter - 1e-12) return;
+    if (misfit > ranking.nothing * kNoBetter || ranking.nothing - misfit < kLeastGain) return;
     const Ranked r{h.cause, std::move(text), misfit, 1 - misfit / ranking.nothing, cost, false};
     const auto at = best.find(h.cause);
     if (at == best.end() || better(r, at->second)) best[h.cause] = r;

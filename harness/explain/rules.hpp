@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "harness/problem/problem.hpp"
@@ -19,6 +20,13 @@ struct Cell {  // one unit of work: a query row under one query head
 };
 
 class KvStore;
+class Predictor;
+
+// Operands as a kernel sees them that takes strides or formats for something else. Applied to a copy of the
+// tensors; strides may only shrink, so that no address leaves the operand.
+struct World {
+  std::function<void(const Problem&, assay_tensors&)> change;
+};
 
 // What a hook may look at.
 struct Scene {
@@ -28,6 +36,7 @@ struct Scene {
   int32_t kv_len = 0;    // of the request whose keys are read
   int32_t position = 0;  // of the row: kv_len - q_len + row
   int32_t kv_head = 0;
+  Predictor* predictor = nullptr;  // for the results of other cells
 };
 
 // One key as the kernel counts it. Rows of the store: 0 .. kv_len - 1 are the positions of the request;
@@ -67,9 +76,12 @@ struct LseParts {
 
 struct Rules {
   assay_arithmetic arithmetic{};  // the declared one, or a changed copy
+  std::shared_ptr<const World> world;
 
-  std::function<Cell(const Scene&)> query_of;         // whose Q vector is used
-  std::function<Cell(const Cell&)> result_of;         // whose result stands in this cell
+  std::function<Cell(const Scene&)> query_of;  // whose Q vector is used
+  std::function<Cell(const Cell&)> result_of;  // whose result stands in this cell
+  bool query_at_place = false;  // ... with the Q vector that stands at the place it is stored to
+  std::function<bool(const Cell&)> never_written;     // of the cell asked for
   std::function<int32_t(const Cell&)> kv_head_of;     // default head / group
   std::function<int32_t(const Cell&)> kv_request_of;  // whose keys are read; default the cell's
 
@@ -84,12 +96,18 @@ struct Rules {
   bool sink_per_split = false;
   bool sink_raw = false;  // its logit joins the row sum, not its exponential
 
-  double exponent_factor = 1;                                // exp(factor * (x - m))
-  double p_clamp = std::numeric_limits<double>::infinity();  // largest P the format holds
+  double exponent_factor = 1;                                    // exp(factor * (x - m))
+  double round_clamp = std::numeric_limits<double>::infinity();  // largest P the format holds
   double first_maximum = -std::numeric_limits<double>::infinity();
   // Update u of n of the running maximum (0 = first): is the rescale forgotten?
   std::function<bool(int32_t update, int32_t updates)> o_kept, l_kept;
-  bool maximum_per_tile = false;  // each tile has its own maximum, nothing is rescaled
+  // What a kernel makes of scores that are NaN is nobody's promise. False: they spread. True: a maximum of
+  // NaN leaves the row without a maximum, so that it ends as a row without keys. Both are tried where NaN
+  // scores occur.
+  bool nan_hides = false;
+  bool splits_of_longest = false;  // boundaries from the longest request's keys
+  int32_t maximum_lanes = 0;       // the maximum of a tile is that of its first lanes; 0 = all
+  bool maximum_per_tile = false;   // each tile has its own maximum, nothing is rescaled
   double sum_factor = 1;
   bool divide = true;
   int32_t accumulator_format = ASSAY_FORMAT_NONE;   // O rounded to it after every tile

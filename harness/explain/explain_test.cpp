@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole explanations of wrong kernels that share no code with the hypotheses: one per family from the
+// catalogue of planted faults, and the misbehaving backend of harness/device, which declares no order of its
+// arithmetic.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include "harness/base/error.hpp"
+#include "harness/explain/causes.hpp"
+#include "harness/explain/explanation.hpp"
+#include "harness/explain/score.hpp"
+#include "harness/scenario/scenario.hpp"
+
+namespace assay {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+const std::string kFaulty = ASSAY_BINARY_DIR "/faulty/libassay_faulty.so";
+const std::string kFake = ASSAY_BINARY_DIR "/testing/libassay_fake.so";
+
+Explanation explain_line(const std::string& line, const std::string& backend, const std::string& kernel) {
+  omp_set_num_threads(1);  // children of this process inherit no threads
+  CaptureOptions options;
+  options.threads = 1;
+  options.timeout_s = 30;
+  const Problem problem = make_problem(parse_scenario(line));
+  return explain(capture(line, problem, backend, kernel, options));
+}
+
+struct Expected {
+  const char* kernel;
+  const char* cause;
+  const char* line;
+};
+
+std::string first_cause(const Explanation& x) {
+  return x.ranking.list.empty() ? "none" : std::string(x.ranking.list.front().cause);
+}
+
+TEST(Explain, PlantedFaultsOneOfEachFamily) {
+  const Expected table[] = {
+      {"paged_window_short", "mask.window_short", "paged h=4/2 d=64 window=63 batch=2q1s200_1q20s90 seed=1"},
+      {"prefill_tree_transposed", "mask.tree_transposed",
+       "prefill h=4/2 d=64 mask=tree batch=2q9s60_1q17s40 seed=2"},
+      {"paged_key_dropped", "keys.one_dropped", "paged h=4/2 d=64 batch=2q1s100_1q9s70 seed=3"},
+      {"paged_page_v_swapped", "page.v_only", "paged h=4/2 d=64 page=16 batch=2q1s100_1q9s70 seed=4"},
+      {"paged_kv_head_modulo", "heads.kv_mapping", "paged h=4/2 d=64 batch=2q1s100_1q9s70 seed=5"},
+      {"prefill_v_scale_1_percent", "scale.v_factor",
+       "prefill h=4/2 d=64 kv=fp8_e4m3:head batch=1q20s70_1q5s90 seed=6"},
+      {"paged_cap_before_scale", "softcap.before_scale",
+       "paged h=4/2 d=64 cap=5 batch=2q1s100_1q9s70 seed=7"},
+      {"paged_o_not_rescaled", "softmax.o_not_rescaled",
+       "paged h=4/2 d=64 input=ascending batch=2q1s200_1q9s170 seed=8"},
+      {"paged_lse_base_2", "lse.base2", "paged h=4/2 d=64 batch=2q1s100_1q9s70 seed=9"},
+      {"paged_merge_base_2", "merge.base", "paged h=4/2 d=64 batch=2q1s300_1q9s270 seed=10"},
+      {"paged_o_in_bf16", "precision.o_accumulator", "paged h=4/2 d=64 batch=2q1s300_1q9s270 seed=11"},
+      {"paged_row_unwritten", "output.unwritten", "paged h=4/2 d=64 batch=2q1s100_1q9s70 seed=12"},
+  };
+  for (const Expected& e : table) {
+    const Explanation x = explain_line(e.line, kFaulty, e.kernel);
+    EXPECT_EQ(x.outcome, Outcome::kWrong) << e.kernel << ": " << x.reason;
+    EXPECT_EQ(first_cause(x), e.cause) << e.kernel << "\n"
+                                       << explanation_text(x, make_problem(parse_scenario(e.line)), 5, false);
+  }
+}
+
+TEST(Explain, KernelsThatDeclareNothing) {
+  const std::string line = "paged h=4/2 d=32 page=16 batch=2q1s70_1q5s40 seed=1";
+  const Expected table[] = {
+      {"paged_lse2_fake", "lse.base2", ""},
+      {"paged_zeros_fake", "output.zeros", ""},
+      {"paged_nan_fake", "output.nan", ""},
+      {"paged_droppage_fake", "keys.tail_dropped", ""},
+      {"paged_leak_fake", "memory.unused_slot", ""},
+      {"paged_overrun_fake", "memory.guard_written", ""},
+      {"paged_writeinput_fake", "memory.input_written", ""},
+      {"paged_flaky_fake", "race.unstable", ""},
+      {"paged_silent_fake", "output.row_dropped", ""},
+  };
+  for (const Expected& e : table) {
+    const Explanation x = explain_line(line, kFake, e.kernel);
+    EXPECT_EQ(first_cause(x), e.cause) << e.kernel << "\n"
+                                       << explanation_text(x, make_problem(parse_scenario(line)), 5, false);
+  }
+}
+
+TEST(Explain, CrashesAndHangsAreSurvived) {
+  const Explanation crash = explain_line("paged h=2/1 d=32 batch=2q1s40", kFake, "paged_segfault_fake");
+  EXPECT_EQ(crash.outcome, Outcome::kCrashed);
+  EXPECT_THAT(crash.reason, HasSubstr("SIGSEGV"));
+  EXPECT_EQ(first_cause(crash), "memory.out_of_range");
+  const Explanation refused = explain_line("paged h=2/1 d=32 batch=2q1s40", kFake, "paged_refuse_fake");
+  EXPECT_EQ(refused.outcome, Outcome::kUnsupported);
+  EXPECT_FALSE(refused.explained);
+}
+
+TEST(Explain, RightKernelHasNothingToExplain) {
+  const std::string line = "paged h=4/2 d=32 page=16 batch=2q1s70_1q5s40 seed=1";
+  const Explanation x = explain_line(line, kFake, "paged_ok_fake");
+  EXPECT_EQ(x.outcome, Outcome::kPassed) << x.reason;
+  EXPECT_EQ(x.bad_cells, 0);
+  EXPECT_TRUE(x.ranking.list.empty());
+  EXPECT_FALSE(x.explained);
+  EXPECT_THAT(explanation_text(x, make_problem(parse_scenario(line)), 5, false),
+              HasSubstr("nothing to explain"));
+}
+
+TEST(Explain, PatternAndPictureNameThePlace) {
+  const std::string line = "paged h=4/2 d=128 page=16 window=63 batch=1q1s100_1q80s90 seed=1";
+  const Explanation x = explain_line(line, kFaulty, "paged_window_short");
+  ASSERT_EQ(x.first.size(), 1u);
+  EXPECT_EQ(x.first[0].cell, (Cell{0, 0, 0}));
+  EXPECT_THAT(x.pattern, Contains(HasSubstr("exactly rows whose visible keys begin after key 0")));
+  const nlohmann::json j = explanation_json(x, make_problem(parse_scenario(line)));
+  EXPECT_EQ(j["causes"][0]["cause"], "mask.window_short");
+  ASSERT_TRUE(j.contains("heat"));
+  // The key that is missing carries the change of weight in every wrong row of the picture.
+  for (const nlohmann::json& row : j["heat"]["rows"]) {
+    if (!row["bad"].get<bool>()) continue;
+    const int32_t oldest = row["begin"];
+    EXPECT_LT(row["change"][oldest].get<double>(), -0.5 * row["weight"][oldest].get<double>());
+  }
+}
+
+TEST(Explain, CausesAreUniqueAndSaid) {
+  std::vector<std::string_view> names;
+  for (const Cause& c : causes()) {
+    EXPECT_GT(c.meaning.size(), 15u) << c.name;
+    EXPECT_NE(c.name.find('.'), std::string_view::npos);
+    names.push_back(c.name);
+  }
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
+  EXPECT_NE(find_cause("merge.base"), nullptr);
+  EXPECT_EQ(find_cause("merge.bass"), nullptr);
+}
+
+TEST(Explain, BadNamesSayWhatIsAccepted) {
+  try {
+    explain_line("paged h=2/1 d=32 batch=2q1s40", kFake, "paged_nothing_fake");
+    FAIL() << "accepted a kernel that does not exist";
+  } catch (const InputError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("paged_ok_fake"));
+  }
+  ExplainScoreOptions options;
+  options.backend = kFake;
+  EXPECT_THROW(score_catalogue(options, [](const ExplainedFault&) {}), InputError);
+  options.backend = kFaulty;
+  options.filter = "no such fault*";
+  options.suites = {"paged h=2/1 d=32 batch=2q1s40"};
+  EXPECT_THROW(score_catalogue(options, [](const ExplainedFault&) {}), InputError);
+}
+
+}  // namespace
+}  // namespace assay

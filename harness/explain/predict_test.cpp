@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Without hooks the predictor is a right kernel: in exact arithmetic it agrees with the definition on every
+// rule, in a declared arithmetic it stays inside the bounds. With a hook it gives the answer worked out by
+// hand.
+#include "harness/explain/predict.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "harness/explain/misfit.hpp"
+#include "harness/input/inputs.hpp"
+#include "harness/scenario/scenario.hpp"
+#include "reference/bounds.hpp"
+#include "reference/formats.hpp"
+
+namespace assay {
+namespace {
+
+struct Case {
+  explicit Case(const std::string& line)
+      : problem(make_problem(parse_scenario(line))), inputs(build_inputs(problem)) {}
+  HostOperands host() const {
+    return {&inputs.tensors, inputs.q_scale_host, inputs.k_scale_host, inputs.v_scale_host};
+  }
+  std::vector<RowId> rows() const {
+    std::vector<RowId> list;
+    for (size_t r = 0; r < problem.requests.size(); ++r)
+      for (int32_t i = 0; i < problem.requests[r].q_len; ++i) list.push_back({static_cast<int32_t>(r), i});
+    return list;
+  }
+  Problem problem;
+  Inputs inputs;
+};
+
+const char* const kLines[] = {
+    "paged h=4/2 d=32 q=fp32 window=20 batch=2q1s70_1q9s40_1q4s2 seed=1",
+    "paged h=4/2 d=32 q=fp32 mask=tree cap=5 alibi=sqrt sinks=on page=4 batch=2q5s30_1q1s9 seed=2",
+    "prefill h=4/4 d=48/32 q=fp32 mask=full window=7/3 alibi=linear batch=1q20s33_1q3 seed=3",
+    "paged h=6/2 d=32 q=fp32 kv=int8:token_head chunk=16 table=token batch=2q1s40_1q20s45 seed=4",
+    "paged h=4/1 d=40/32 q=fp32 layout=mla kv=fp8_e4m3 sinks=on table=csr batch=2q1s40_1q3s20_1q0s0 seed=5",
+};
+
+TEST(Predict, AgreesWithTheDefinition) {
+  for (const char* line : kLines) {
+    const Case c(line);
+    assay_arithmetic a = default_arithmetic();
+    a.order_declared = 0;
+    Predictor predictor(c.problem, c.host(), a);
+    const AttentionResult exact = attention_simple(c.problem, c.host(), c.rows());
+    for (size_t n = 0; n < exact.rows.size(); ++n)
+      for (int32_t h = 0; h < c.problem.heads_q; ++h) {
+        const Prediction p =
+            predictor.predict(predictor.right(), {exact.rows[n].request, exact.rows[n].row, h});
+        const double lse = exact.lse_at(static_cast<int64_t>(n), h);
+        ASSERT_TRUE(p.lse == lse || std::fabs(p.lse - lse) < 1e-12 * (1 + std::fabs(lse)))
+            << line << ": " << p.lse << " " << lse;
+        for (int32_t d = 0; d < c.problem.head_dim_v; ++d) {
+          const double o = exact.o_at(static_cast<int64_t>(n), h, d);
+          ASSERT_NEAR(p.o[d], round_to(ASSAY_FP32, o), 1e-6 * (std::fabs(o) + 1e-6)) << line;
+        }
+      }
+  }
+}
+
+TEST(Predict, DeclaredArithmeticStaysInItsBounds) {
+  const Case c("paged h=4/2 d=64 sinks=on batch=2q1s300_1q9s130 seed=6");
+  assay_arithmetic a = default_arithmetic();
+  a.qk = a.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
+  a.tile_keys = 64;
+  a.splits = 3;
+  a.p_format = ASSAY_BF16;
+  a.order_declared = 1;
+  Predictor predictor(c.problem, c.host(), a);
+  const BoundedAttention b = bounded_attention(c.problem, c.host(), c.rows(), a);
+  int64_t coarse = 0;
+  for (size_t n = 0; n < b.value.rows.size(); ++n)
+    for (int32_t h = 0; h < 4; ++h) {
+      const Prediction p =
+          predictor.predict(predictor.right(), {b.value.rows[n].request, b.value.rows[n].row, h});
+      for (int32_t d = 0; d < 64; ++d) {
+        const int64_t at = (static_cast<int64_t>(n) * 4 + h) * 64 + d;
+        EXPECT_LE(round_to(ASSAY_BF16, b.o_low[at]), p.o[d]);
+        EXPECT_GE(round_to(ASSAY_BF16, b.o_high[at]), p.o[d]);
+        coarse += p.o[d] != round_to(ASSAY_BF16, b.value.o[at]);
+      }
+    }
+  EXPECT_GT(coarse, 0) << "P was not rounded at all";
+}
+
+TEST(Predict, HooksChangeWhatTheySay) {
+  const Case c("paged h=2/1 d=32 q=fp32 batch=1q1s10 seed=7");
+  assay_arithmetic a = default_arithmetic();
+  a.order_declared = 0;
+  Predictor predictor(c.problem, c.host(), a);
+  const Cell cell{0, 0, 1};
+  const Predictor::Weights w = predictor.weights(cell);
+  Rules rules = predictor.right();
+  // Without its last key the other weights grow by 1 / (1 - p).
+  rules.edit_terms = [](Scene&, std::vector<Term>& t) { t.pop_back(); };
+  const Prediction without = predictor.predict(rules, cell),
+                   right = predictor.predict(predictor.right(), cell);
+  EXPECT_NEAR(without.lse, right.lse + std::log1p(-w.p.back()), 1e-12);
+  const double* v = predictor.store(0, 0).v(9);
+  for (int32_t d = 0; d < 32; ++d)
+    EXPECT_NEAR(without.o[d], (right.o[d] - w.p.back() * v[d]) / (1 - w.p.back()), 2e-6);
+  rules = predictor.right();
+  rules.divide = false;
+  double top = -1e300;
+  for (double x : w.scores) top = std::max(top, x);
+  for (int32_t d = 0; d < 32; ++d)
+    EXPECT_NEAR(predictor.predict(rules, cell).o[d], right.o[d] * std::exp(right.lse - top), 1e-5);
+}
+
+TEST(Predict, TruncationIsTowardsZero) {
+  for (double x : {1.00390625, -1.00390625, 3.14159, -1e-3, 0.0, 1e-42}) {
+    const double t = truncate_to(ASSAY_BF16, x);
+    EXPECT_LE(std::fabs(t), std::fabs(x));
+    EXPECT_EQ(t, round_to(ASSAY_BF16, t)) << "not a bf16 number";
+    EXPECT_LE(std::fabs(x - t), std::max(std::fabs(x) * 0x1p-7, 0x1p-133));
+  }
+}
+
+}  // namespace
+}  // namespace assay
