@@ -2,6 +2,7 @@
 // The whole program on kernels that work and kernels that misbehave in every known way.
 #include "harness/cli/testing/program.hpp"
 
+#include <nlohmann/json.hpp>
 #include <set>
 
 namespace assay {
@@ -215,6 +216,26 @@ TEST_F(Commands, ShardsMergeToTheWholeRun) {
   const Output missing = run(words);
   EXPECT_EQ(missing.code, 2);
   EXPECT_THAT(missing.err, HasSubstr("missing shards: 3/3"));
+}
+
+TEST_F(Commands, KernelsSayWhatTheyDeclare) {
+  const Output text = fake({"kernels", "--arithmetic", kLine, "--kernel", "paged_[ouv][kna]*_fake"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out,
+              AllOf(HasSubstr("declared for: paged h=4/2 d=64 batch=2q1s33"), HasSubstr("paged_ok_fake"),
+                    HasSubstr("paged_undeclared_fake *"), HasSubstr("fp32 multiply-add, 16 lanes"),
+                    HasSubstr("33 keys"), HasSubstr("* declares nothing")));
+  const Output refused = fake({"kernels", "--arithmetic", kLine, "--kernel", "paged_refuse_fake"});
+  EXPECT_THAT(refused.out, HasSubstr("paged_refuse_fake: required this problem"));
+  const Output json = fake({"kernels", "--arithmetic", kLine, "--kernel", "paged_vague_fake", "--json"});
+  const auto document = nlohmann::json::parse(json.out);
+  ASSERT_EQ(document.size(), 1u);
+  EXPECT_EQ(document[0]["kernels"][0]["arithmetic"]["exp_relative_error"], 0.6);
+  EXPECT_EQ(fake({"kernels", "--arithmetic", "--kernel", "no_such"}).code, 2);
+  const Output bad = fake({"kernels", "--arithmetic", "paged window=x"});
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_THAT(bad.err, HasSubstr("command line:1:"));
+  EXPECT_EQ(fake({"kernels", "--json"}).code, 2);
 }
 
 TEST_F(Commands, RepeatedLinesRunOnceAndPlainOutputHasNoEscapes) {
