@@ -279,6 +279,49 @@ TEST(AttentionFast, KeysNobodySeesMayBeNan) {
   EXPECT_THROW(attention_fast(operands.problem(), operands.host(), rows), CheckError);
 }
 
+// The same between the windows of two rows of one block, where the tile is read for both.
+TEST(AttentionFast, KeysBetweenTheWindowsOfTwoRowsMayBeNan) {
+  Problem p;
+  p.heads_q = p.heads_kv = 1;
+  p.head_dim_qk = p.head_dim_v = 8;
+  p.softmax_scale = 1;
+  p.window_left = 3;
+  p.requests = {{160, 200}};
+  TestOperands operands(p, test::random_values(p, 4));
+  const std::vector<RowId> rows = {{0, 0}, {0, 159}};  // see keys 37 to 40 and 196 to 199
+  const AttentionResult clean = attention_fast(operands.problem(), operands.host(), rows);
+  for (int32_t j = 41; j < 196; ++j) {
+    const int64_t at = (operands.problem().pages[0][j / 16] * 16 + j % 16) * 8;
+    for (int64_t d = 0; d < 8; ++d) {
+      store(ASSAY_BF16, operands.tensors().k.data, at + d, NAN);
+      store(ASSAY_BF16, operands.tensors().v.data, at + d, NAN);
+    }
+  }
+  EXPECT_EQ(attention_fast(operands.problem(), operands.host(), rows).o, clean.o);
+}
+
+// A token table may send neighbours anywhere, not only to neighbouring slots.
+TEST(AttentionFast, TokenTablesAreFollowedKeyByKey) {
+  Problem p;
+  p.heads_q = p.heads_kv = 1;
+  p.head_dim_qk = p.head_dim_v = 16;
+  p.softmax_scale = 1;
+  p.table = ASSAY_TABLE_TOKEN;
+  p.mask = ASSAY_MASK_CAUSAL;
+  p.requests = {{3, 60}};
+  TestOperands operands(p, test::random_values(p, 4));
+  const std::vector<RowId> rows = {{0, 0}, {0, 2}};
+  const AttentionResult before = attention_fast(operands.problem(), operands.host(), rows);
+  // Only the last row sees key 59: with key 5 in its place, the first row has lost one it saw.
+  auto* table = static_cast<int32_t*>(operands.tensors().block_table.data);
+  std::swap(table[5], table[59]);
+  const AttentionResult fast = attention_fast(operands.problem(), operands.host(), rows);
+  const AttentionResult simple = attention_simple(operands.problem(), operands.host(), rows);
+  EXPECT_GT(std::fabs(fast.lse[0] - before.lse[0]), 1e-6);
+  for (size_t i = 0; i < fast.o.size(); ++i) ASSERT_NEAR(fast.o[i], simple.o[i], 1e-12) << i;
+  for (size_t i = 0; i < fast.lse.size(); ++i) ASSERT_NEAR(fast.lse[i], simple.lse[i], 1e-12) << i;
+}
+
 TEST(AttentionFast, NanInQueriesIsRefused) {
   Problem p;
   p.heads_q = p.heads_kv = 1;
