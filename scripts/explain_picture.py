@@ -66,11 +66,18 @@ def draw(explanation: dict, path: str) -> None:
     axes.set_xlabel("key" + (f" ({group} neighbours summed)" if group > 1 else ""))
     head = rows[0]["head"]
     axes.set_ylabel(f"row (head {head})" if several_rows else f"head (row {rows[0]['row']})")
-    figure.colorbar(image, ax=axes, label="change of weight", location="right", fraction=0.03, pad=0.01)
+    ticks = [-limit, -limit / 10, 0, limit / 10, limit]
+    bar = figure.colorbar(image, ax=axes, label="change of weight", location="right", fraction=0.03, pad=0.01, ticks=ticks)
+    bar.ax.set_yticklabels([f"{t:.1g}" for t in ticks])
+    bar.ax.minorticks_off()
 
     errors = [float(r["error"]) if r["finite"] else np.nan for r in rows]
     side.barh(range(len(rows)), errors, color=["#C62828" if r["bad"] else "#4477AA" for r in rows])
     side.set_xscale("symlog", linthresh=1)
+    top = np.nanmax(errors) if np.isfinite(errors).any() else 1.0
+    decade = max(1, round(np.log10(max(top, 10)) / 2))
+    side.set_xticks([0, 10**decade, 10 ** (2 * decade)], ["0", f"$10^{{{decade}}}$", f"$10^{{{2 * decade}}}$"])
+    side.minorticks_off()
     side.set_xlabel("error of O /\nlegal noise")
     side.tick_params(axis="y", labelleft=False)
 

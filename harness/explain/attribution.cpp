@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See attribution.hpp. With prior variance w_k of the change of key k, the estimate is W A^T (A W A^T + s
-// I)^-1 e, where column k of A is v_k - o: a system of head_dim_v equations, however many keys there are.
+// See attribution.hpp. First a few single keys are tried. Else, with prior variance w_k of the change of key
+// k, the estimate is W A^T (A W A^T + s I)^-1 e, where column k of A is v_k - o: a system of head_dim_v
+// equations, however many keys there are.
 #include "harness/explain/attribution.hpp"
 
 #include <Eigen/Cholesky>
@@ -8,8 +9,40 @@
 #include <cmath>
 
 #include "harness/explain/misfit.hpp"
+#include "reference/formats.hpp"
 
 namespace assay {
+namespace {
+
+constexpr size_t kFewKeys = 8;
+constexpr double kLeft = 0.02;  // share of the squared error that may remain for a few keys to be the answer
+
+// Orthogonal matching pursuit: adds the key that fits the rest best until little of the error is left. False
+// when it takes more than a few.
+bool few_keys(const Eigen::MatrixXd& a, const Eigen::VectorXd& error, double noise,
+              std::vector<std::pair<int32_t, double>>& found) {
+  std::vector<Eigen::Index> chosen;
+  Eigen::VectorXd rest = error, fit;
+  const Eigen::VectorXd lengths = a.colwise().norm();
+  while (rest.squaredNorm() > std::max(4 * noise, kLeft * error.squaredNorm())) {
+    if (chosen.size() == kFewKeys) return false;
+    Eigen::VectorXd match = (a.transpose() * rest).cwiseAbs();
+    for (Eigen::Index k = 0; k < match.size(); ++k) match[k] = lengths[k] > 0 ? match[k] / lengths[k] : 0;
+    for (Eigen::Index k : chosen) match[k] = 0;
+    Eigen::Index best = 0;
+    if (match.maxCoeff(&best) <= 0) return false;
+    chosen.push_back(best);
+    Eigen::MatrixXd columns(a.rows(), static_cast<Eigen::Index>(chosen.size()));
+    for (size_t i = 0; i < chosen.size(); ++i) columns.col(static_cast<Eigen::Index>(i)) = a.col(chosen[i]);
+    fit = (columns.transpose() * columns).ldlt().solve(columns.transpose() * error);
+    rest = error - columns * fit;
+  }
+  for (size_t i = 0; i < chosen.size(); ++i)
+    found.emplace_back(static_cast<int32_t>(chosen[i]), fit[static_cast<Eigen::Index>(i)]);
+  return !chosen.empty();
+}
+
+}  // namespace
 
 Attribution attribute(const Evidence& e, Predictor& predictor, Call call, const Cell& cell) {
   const Problem& p = e.problem;
@@ -30,7 +63,9 @@ Attribution attribute(const Evidence& e, Predictor& predictor, Call call, const 
   double squares = 0, noise = 0;
   for (int32_t d = 0; d < dims; ++d) {
     error[d] = e.got(call, cell, d) - right.o[d];
-    const double s = legal_noise(e, cell, d);
+    const FormatInfo& format = format_info(p.o_format);
+    const double rounding = std::max(format.unit_roundoff * std::fabs(right.o[d]), format.half_subnormal);
+    const double s = std::hypot(legal_noise(e, cell, d), rounding / std::sqrt(3.0));
     noise += s * s;
     squares += s > 0 ? error[d] * error[d] / (s * s) : 0;
     result.finite = result.finite && std::isfinite(error[d]) && std::fabs(error[d]) < 1e20;
@@ -49,6 +84,10 @@ Attribution attribute(const Evidence& e, Predictor& predictor, Call call, const 
       a(d, k) = v[d] - right.o[d];
       if (!std::isfinite(a(d, k)) || std::fabs(a(d, k)) > 1e20) a(d, k) = 0;
     }
+  }
+  if (std::vector<std::pair<int32_t, double>> few; few_keys(a, error, noise, few)) {
+    for (const auto& [k, change] : few) result.change[k] = change;
+    return result;
   }
   const Eigen::VectorXd variance = prior.array().square();
   Eigen::MatrixXd system = a * variance.asDiagonal() * a.transpose();

@@ -113,7 +113,7 @@ TEST(Explain, PatternAndPictureNameThePlace) {
   const Explanation x = explain_line(line, kFaulty, "paged_window_short");
   ASSERT_EQ(x.first.size(), 1u);
   EXPECT_EQ(x.first[0].cell, (Cell{0, 0, 0}));
-  EXPECT_THAT(x.pattern, Contains(HasSubstr("exactly rows whose visible keys begin after key 0")));
+  EXPECT_THAT(x.pattern, Contains(HasSubstr("exactly rows whose window lies within the keys")));
   const nlohmann::json j = explanation_json(x, make_problem(parse_scenario(line)));
   EXPECT_EQ(j["causes"][0]["cause"], "mask.window_short");
   ASSERT_TRUE(j.contains("heat"));

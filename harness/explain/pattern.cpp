@@ -55,6 +55,10 @@ std::vector<Property> properties(const Evidence& e) {
       {"rows of requests that share a prefix",
        [](const Problem& q, const Cell& c) { return q.requests[c.request].shared_with >= 0; }},
   };
+  if (p.window_left >= 0)
+    list.push_back({"rows whose window lies within the keys", [](const Problem& q, const Cell& c) {
+                      return q.requests[c.request].context_len() + c.row >= q.window_left;
+                    }});
   if (p.heads_q > 1) {
     list.push_back({"odd heads", [](const Problem&, const Cell& c) { return c.head % 2 == 1; }});
     list.push_back({"all heads but head 0", [](const Problem&, const Cell& c) { return c.head > 0; }});
@@ -172,7 +176,8 @@ void describe_pattern(const Evidence& e, Call call, Predictor& predictor, Explan
         x.first.push_back({c, dim, e.got(call, c, dim), dim < 0 ? b.value.lse[at] : b.value.o[at],
                            dim < 0 ? b.lse_low[at] : b.o_low[at], dim < 0 ? b.lse_high[at] : b.o_high[at]});
       }
-      const double size = in_o + (in_lse ? 0.5 : 0);
+      // A request with several rows makes the better picture.
+      const double size = in_o + (in_lse ? 0.5 : 0) + (p.requests[row.request].q_len > 1 ? 0.25 : 0);
       if (size > largest) largest = size, worst = c;
       bad.push_back(c);
       heads.insert(h);

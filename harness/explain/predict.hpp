@@ -75,7 +75,4 @@ class Predictor {
   std::map<const World*, std::shared_ptr<Altered>> worlds_;
 };
 
-// Rounding towards zero.
-double truncate_to(int32_t format, double value);
-
 }  // namespace assay

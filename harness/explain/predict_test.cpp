@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "harness/explain/misfit.hpp"
+#include "harness/explain/rounding.hpp"
 #include "harness/input/inputs.hpp"
 #include "harness/scenario/scenario.hpp"
 #include "reference/bounds.hpp"

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// See rounding.hpp.
+#include "harness/explain/rounding.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "reference/formats.hpp"
+
+namespace assay {
+
+double round_weight(const assay_arithmetic& a, double p, double tile_largest, double clamp) {
+  p = std::min(p, clamp);
+  switch (a.p_format) {
+    case ASSAY_FORMAT_NONE:
+    case ASSAY_FP32:
+      return p;
+    case ASSAY_INT8: {
+      const double step = (a.p_int8_tile_max ? tile_largest : 1.0) / 127.0;
+      if (step == 0) return 0;
+      return (a.p_truncated ? std::floor(p / step) : std::nearbyint(p / step)) * step;
+    }
+    default:
+      return a.p_truncated ? truncate_to(a.p_format, p) : round_to(a.p_format, p);
+  }
+}
+
+double truncate_to(int32_t format, double value) {
+  const double rounded = round_to(format, value);
+  if (!std::isfinite(rounded) || std::fabs(rounded) <= std::fabs(value)) return rounded;
+  const FormatInfo& info = format_info(format);
+  const int exponent = std::max(std::ilogb(value), info.min_exponent);
+  const double step = std::ldexp(1.0, exponent - info.mantissa_bits);
+  return std::trunc(value / step) * step;
+}
+
+double standard_score(const ScoreParts& s) {
+  double x = s.scale * s.dot;
+  if (s.softcap > 0) x = s.softcap * std::tanh(x / s.softcap);
+  if (s.alibi == ASSAY_ALIBI_LINEAR && s.distance >= 0) x -= s.slope * s.distance;
+  if (s.alibi == ASSAY_ALIBI_SQRT && s.distance >= 0) x -= s.slope * std::sqrt(s.distance);
+  return x;
+}
+
+}  // namespace assay

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The small steps of a kernel that round: weights to the format of P, results towards zero; and the rule of a
+// score.
+#pragma once
+
+#include "harness/explain/rules.hpp"
+
+namespace assay {
+
+// P as the second product takes it, clamped first; `tile_largest` scales int8 weights of the kind that
+// follows the tile.
+double round_weight(const assay_arithmetic&, double p, double tile_largest, double clamp);
+
+// Rounding towards zero.
+double truncate_to(int32_t format, double value);
+
+}  // namespace assay
