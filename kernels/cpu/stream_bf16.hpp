@@ -73,18 +73,42 @@ ASSAY_INLINE KeyGroups key_groups(const Operands& a, const KeyList& keys, const 
   return out;
 }
 
-// Rows of bf16 values of one head, in place or copied, and rows of zeros up to a whole step.
-ASSAY_INLINE void value_rows(const Operands& a, const KeyList& keys, int head, int columns, const Scratch& s,
-                             uint16_t* copies, const uint16_t* zeros, const unsigned char** out) {
+// Whether the values of keys 2j and 2j + 1 stand side by side, for all pairs of the step; a last key alone
+// needs a slot beside it that may be read.
+ASSAY_INLINE bool values_in_pairs(const Operands& a, const KeyList& keys) {
+  if (a.p.v_format != ASSAY_BF16 || a.v.dim_inner < 2) return false;
+  for (int j = 0; j + 1 < keys.count; j += 2)
+    if (keys.v_offset[j + 1] != keys.v_offset[j] + 1) return false;
+  if (keys.count % 2 == 0) return true;
+  KeyPlace beside = keys.place[keys.count - 1];
+  ++beside.slot;
+  return a.p.op == ASSAY_OP_PAGED && beside.slot < a.p.page_size &&
+         token_offset(a.v, beside) == keys.v_offset[keys.count - 1] + 1;
+}
+
+// V tiles of one step and head (pair_values); rows come in place where they are bf16 in whole tile columns,
+// through a copy behind `zeros` otherwise.
+template <bool kCheck>
+ASSAY_INLINE bool pack_stream_values(const Operands& a, const KeyList& keys, bool in_pairs, int head,
+                                     int columns, const Scratch& s, uint16_t* out, uint16_t* zeros,
+                                     Ahead* ahead, int lines) {
   const int64_t head_offset = head * a.v.head_stride, stride = padded_dim(a.p.head_dim_v);
-  if (a.p.v_format == ASSAY_BF16 && token_in_one_piece(a.v, a.p.head_dim_v) && columns == a.p.head_dim_v) {
-    for (int j = 0; j < keys.count; ++j) out[j] = a.v.data + (keys.v_offset[j] + head_offset) * 2;
-  } else {
-    rows_to_bf16(*s.v_tables, a.v, keys.v_offset, head_offset, keys.count, a.p.head_dim_v, s.codes, copies,
-                 stride);
-    for (int j = 0; j < keys.count; ++j) out[j] = reinterpret_cast<const unsigned char*>(copies + j * stride);
+  const int dims = a.p.head_dim_v;
+  const unsigned char* at[kTileStreamKeys];
+  if (in_pairs) {
+    for (int j = 0; 2 * j < kTileStreamKeys; ++j)
+      at[j] = a.v.data + (2 * j < keys.count ? keys.v_offset[2 * j] + head_offset : 0) * 2;
+    return gather_pairs<kCheck>(at, a.v.dim_inner * 2, keys.count, dims, columns, out, ahead, lines);
   }
-  for (int j = keys.count; j < kTileStreamKeys; ++j) out[j] = reinterpret_cast<const unsigned char*>(zeros);
+  if (a.p.v_format == ASSAY_BF16 && token_in_one_piece(a.v, dims) && columns == dims) {
+    for (int j = 0; j < keys.count; ++j) at[j] = a.v.data + (keys.v_offset[j] + head_offset) * 2;
+  } else {
+    uint16_t* copies = zeros + stride;
+    rows_to_bf16(*s.v_tables, a.v, keys.v_offset, head_offset, keys.count, dims, s.codes, copies, stride);
+    for (int j = 0; j < keys.count; ++j) at[j] = reinterpret_cast<const unsigned char*>(copies + j * stride);
+  }
+  for (int j = keys.count; j < kTileStreamKeys; ++j) at[j] = reinterpret_cast<const unsigned char*>(zeros);
+  return pair_values<kCheck>(at, columns, out, ahead, lines);
 }
 
 // Lines to ask for in each of `calls` calls, so that they come to `share` thirty-seconds.
@@ -102,9 +126,8 @@ BlockResult stream_bf16(const Operands& a, const StreamTask& task, void* memory)
   const int64_t k_stride = padded_dim(a.p.head_dim_qk), o_stride = padded_dim(a.p.head_dim_v);
   uint16_t* q = reinterpret_cast<uint16_t*>(s.stream_q);
   uint16_t* key_copies = static_cast<uint16_t*>(s.k);
-  // Tiles of paired values, copies of their rows, a row of zeros.
-  uint16_t* v = static_cast<uint16_t*>(s.v);
-  uint16_t *value_copies = v + kTileStreamKeys * o_stride, *zeros = value_copies + kTileStreamKeys * o_stride;
+  // Tiles of paired values, a row of zeros, copies of rows.
+  uint16_t *v = static_cast<uint16_t*>(s.v), *zeros = v + kTileStreamKeys * o_stride;
   pack_stream_queries(a, task, steps, width, s, q);
   for (int64_t i = 0; i < kTileStreamKeys * k_stride; i += 32)
     _mm512_store_si512(key_copies + i, _mm512_setzero_si512());
@@ -112,12 +135,12 @@ BlockResult stream_bf16(const Operands& a, const StreamTask& task, void* memory)
   int32_t low, high;
   const ScoreRules rules = start_stream(a, task, s, &low, &high);
 
-  const unsigned char* value_row[kTileStreamKeys];
   StepKeys steps_ahead(a, task.request, low, high, kTileStreamKeys, s.keys);
   while (steps_ahead.ahead.count > 0) {
     KeyList& keys = steps_ahead.advance();
     const int32_t k0 = keys.first;
     const KeyRows key_rows = find_key_rows(a, keys);
+    const bool in_pairs = values_in_pairs(a, keys);
     for (int head = 0; head < heads; ++head) {
       Ahead ahead = steps_ahead.after(head);
       // Lines asked for by each part, in proportion to what it leaves of the memory's time: a third with the
@@ -149,10 +172,11 @@ BlockResult stream_bf16(const Operands& a, const StreamTask& task, void* memory)
         ahead.ask(part(lines, 5, rows));
         all_seen &= info.begin <= k0 && info.end >= k0 + keys.count && rules.draft_begin >= k0 + keys.count;
       }
-      value_rows(a, keys, head, columns, s, value_copies, zeros, value_row);
       const int per_pair = part(lines, 10, kTileStreamKeys / 2);
-      const bool careful = all_seen ? pair_values<false>(value_row, columns, v, &ahead, per_pair)
-                                    : pair_values<true>(value_row, columns, v, &ahead, per_pair);
+      const bool careful =
+          all_seen
+              ? pack_stream_values<false>(a, keys, in_pairs, head, columns, s, v, zeros, &ahead, per_pair)
+              : pack_stream_values<true>(a, keys, in_pairs, head, columns, s, v, zeros, &ahead, per_pair);
       if (careful) {
         for (int r = 0; r < rows; ++r)
           add_tile_values_carefully(s.weights, r, 0, keys.count, v, columns, o + r * o_stride);

@@ -115,6 +115,42 @@ ASSAY_INLINE bool pair_values(const unsigned char* const* row, int columns, uint
   return kCheck && _mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16(0x7f80)) != 0;
 }
 
+// The same tiles from a cache that keeps the values of neighbouring keys side by side (x and shuffled
+// layouts): a pair is one 32-bit word per dimension, words `stride` bytes apart. `pair` has the first word of
+// each of the 16 pairs; keys from `count` on are zero.
+template <bool kCheck>
+ASSAY_INLINE bool gather_pairs(const unsigned char* const* pair, int64_t stride, int count, int dims,
+                               int columns, uint16_t* out, Ahead* ahead, int lines) {
+  const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+  const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(4));
+  const __m512i step = _mm512_set1_epi32(static_cast<int>(stride));
+  const __m512i low_at = _mm512_mullo_epi32(low, step), high_at = _mm512_mullo_epi32(high, step);
+  __m512i largest = _mm512_setzero_si512();
+  for (int j = 0; j < 16; ++j) {
+    ahead->ask(lines);
+    const __m512i keep = _mm512_set1_epi32(2 * j + 1 < count ? -1 : 2 * j < count ? 0xffff : 0);
+    uint16_t* to = out + j * 32;
+    for (int d = 0; d < columns; d += 32, to += 2 * kTileElements) {
+      const __m512i left = _mm512_set1_epi32(2 * j < count ? dims - d : 0);
+      const unsigned char* at = pair[j] + d * stride;
+      const __m512i x = _mm512_and_si512(
+          keep, _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), _mm512_cmplt_epi32_mask(low, left),
+                                            low_at, at, 1));
+      const __m512i y = _mm512_and_si512(
+          keep, _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), _mm512_cmplt_epi32_mask(high, left),
+                                            high_at, at, 1));
+      if (kCheck) {
+        const __m512i magnitude = _mm512_set1_epi16(0x7fff);
+        largest = _mm512_max_epu16(largest, _mm512_and_si512(x, magnitude));
+        largest = _mm512_max_epu16(largest, _mm512_and_si512(y, magnitude));
+      }
+      _mm512_store_si512(to, x);
+      _mm512_store_si512(to + kTileElements, y);
+    }
+  }
+  return kCheck && _mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16(0x7f80)) != 0;
+}
+
 // Undoes the column order of pair_values in one row of O.
 ASSAY_INLINE void natural_order(float* o, int columns) {
   const __m512i low_half = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
