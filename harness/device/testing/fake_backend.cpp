@@ -52,7 +52,7 @@ enum class Behaviour {
   kNoisy,       // right, but prints to stdout and stderr
   kUndeclared,  // right, declares no arithmetic
   kLean,        // O too large by 0.16 %, declares P in bf16: within every bound
-  kLeanOnce,    // the same in four calls, right in the fifth
+  kLeanOnce,    // the same where the first element of Q is positive
 };
 
 struct Entry {
@@ -89,7 +89,7 @@ constexpr Entry kBehaviours[] = {
     {Behaviour::kNoisy, "noisy", "prints to stdout and stderr"},
     {Behaviour::kUndeclared, "undeclared", "declares no arithmetic"},
     {Behaviour::kLean, "lean", "O too large by 0.16 %, P declared in bf16"},
-    {Behaviour::kLeanOnce, "leanonce", "the same in four calls of five"},
+    {Behaviour::kLeanOnce, "leanonce", "the same where the first element of Q is positive"},
 };
 constexpr int kBehaviourCount = sizeof(kBehaviours) / sizeof(kBehaviours[0]);
 
@@ -121,9 +121,8 @@ bool sees(const assay_problem& p, int64_t position, int64_t key) {
 void attend(const assay_problem& p, const assay_tensors& ts, Behaviour behaviour) {
   const auto* cu_q = static_cast<const int32_t*>(ts.cu_q.data);
   const int32_t page = p.op == ASSAY_OP_PAGED ? p.page_size : 16;
-  static std::atomic<int> lean_calls{0};
-  const bool leans =
-      behaviour == Behaviour::kLean || (behaviour == Behaviour::kLeanOnce && lean_calls++ % 5 != 4);
+  const bool leans = behaviour == Behaviour::kLean ||
+                     (behaviour == Behaviour::kLeanOnce && p.total_q > 0 && element(ts.q, 0, 0, 0) > 0);
   const double size = leans ? 1.0016 : 1.0;
   for (int r = 0; r < p.requests; ++r) {
     const int64_t n = p.q_len[r], m = p.kv_len[r];
