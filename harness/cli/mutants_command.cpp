@@ -22,9 +22,9 @@ namespace {
 constexpr int kPlainWidth = 160;
 
 // Of the short form: one trial, every n-th fault and variant, cheaper cases.
-constexpr size_t kQuickFaultStride = 3, kQuickVariantStride = 3;
-constexpr int64_t kQuickLegalCases = 600;
-constexpr double kQuickCostCap = 1e6, kQuickPeerCostCap = 4e6;
+constexpr size_t kQuickFaultStride = 2, kQuickVariantStride = 2;
+constexpr int64_t kQuickLegalCases = 1000;
+constexpr double kQuickCostCap = 1e6, kQuickPeerCostCap = 5e6;
 
 std::atomic<bool> stop_requested{false};
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <set>
 
@@ -360,7 +361,17 @@ CampaignPlan plan_campaign(const CampaignOptions& options) {
     plan.peer_lines_index.push_back(static_cast<size_t>(known - names.begin()));
     if (known == names.end()) names.push_back(name);
   }
-  for (const std::string& name : names) plan.peer_lines.push_back(load_lines({name}, options.peer_cost_cap));
+  for (const std::string& name : names) {
+    LineSet set = load_lines({name}, std::numeric_limits<double>::max() / kDearest);
+    std::stable_sort(set.lines.begin(), set.lines.end(),
+                     [](const Line& a, const Line& b) { return a.cost < b.cost; });
+    const auto within = std::count_if(set.lines.begin(), set.lines.end(),
+                                      [&](const Line& l) { return l.cost <= options.peer_cost_cap; });
+    set.cheap = static_cast<size_t>(std::max<std::ptrdiff_t>(1, within));  // no peer goes without a case
+    set.left_out = static_cast<int64_t>(set.lines.size() - set.cheap);
+    set.lines.resize(set.cheap);
+    plan.peer_lines.push_back(std::move(set));
+  }
   return plan;
 }
 

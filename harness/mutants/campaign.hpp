@@ -19,7 +19,7 @@ struct CampaignOptions {
   int jobs = 2;
   int64_t legal_cases = 10'000;  // wanted
   double cost_cap = 4e6;         // multiply-adds of a case; dearer lines only where no other reaches a fault
-  double peer_cost_cap = 1e8;    // of the peers' inputs
+  double peer_cost_cap = 1e8;    // of the peers' inputs; the cheapest of each stays
   double silent_s = 60;          // a process that says nothing for so long hangs
   TrialLimits limits;
 };

@@ -156,13 +156,7 @@ void judge_by_peers(const Catalogue& c, const std::vector<const LineSet*>& suite
     if (std::find(suites.begin(), suites.begin() + static_cast<std::ptrdiff_t>(first), suites[first]) !=
         suites.begin() + static_cast<std::ptrdiff_t>(first))
       continue;
-    // Cheap lines first: what is plainly wrong dies there.
-    std::vector<const Line*> lines;
-    for (size_t i = 0; i < suites[first]->cheap; ++i) lines.push_back(&suites[first]->lines[i]);
-    std::stable_sort(lines.begin(), lines.end(),
-                     [](const Line* a, const Line* b) { return a->cost < b->cost; });
-    for (const Line* line : lines) {
-      const Line& l = *line;
+    for (const Line& l : suites[first]->lines) {
       const Scenario scenario = at_trial(l, trial);
       const Problem problem = make_problem(scenario);
       const ProblemView view(problem);

@@ -28,7 +28,8 @@ struct TrialLimits {
 void judge_faults(const Catalogue&, const LineSet&, const TrialLimits&, int trial,
                   const std::vector<int>& faults, const SayLine&);
 
-// The peers' rules on the peers' inputs; suites[p] is what peer p runs.
+// The peers' rules on the peers' inputs; suites[p] is what peer p runs, cheap lines first: what is plainly
+// wrong dies there.
 void judge_by_peers(const Catalogue&, const std::vector<const LineSet*>& suites, int trial,
                     const std::vector<int>& faults, const SayLine&);
 
