@@ -85,6 +85,24 @@ TEST_P(OnlineTest, MatchesDoubleAtChunkAndPartitionEdges) {
     }
 }
 
+// Decode of bf16 caches reads keys and pairs of values in place where they lie evenly: page sizes that break
+// up groups of 16 keys, lengths and windows that begin and end within a pair, every layout.
+TEST_P(OnlineTest, MatchesDoubleWhereverPagesEnd) {
+  if (GetParam().op == ASSAY_OP_PREFILL) return;
+  uint64_t seed = 500;
+  for (int32_t layout : {ASSAY_LAYOUT_NHD, ASSAY_LAYOUT_HND, ASSAY_LAYOUT_X, ASSAY_LAYOUT_SHUFFLED})
+    for (int32_t page : {1, 3, 8, 16, 24, 64}) {
+      if (layout == ASSAY_LAYOUT_SHUFFLED && page % 8 != 0) continue;
+      Spec spec;
+      spec.seed = ++seed, spec.layout = layout, spec.page_size = page;
+      spec.head_dim_qk = 64, spec.head_dim_v = page % 16 == 0 ? 64 : 40, spec.heads_q = seed % 2 == 0 ? 8 : 2;
+      spec.requests = {{1, 1}, {1, 31}, {1, 33}, {2, 64}, {1, 101}};
+      spec.window_left = seed % 3 == 0 ? 44 : -1, spec.poison_invisible = true;
+      expect_right(spec);
+      if (HasFatalFailure()) return;
+    }
+}
+
 TEST_P(OnlineTest, MatchesDoubleWithSeveralRowBlocks) {
   for (int32_t mask : {ASSAY_MASK_CAUSAL, ASSAY_MASK_FULL})
     for (int32_t format : {ASSAY_FP32, ASSAY_BF16}) {
