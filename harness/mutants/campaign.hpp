@@ -18,7 +18,7 @@ struct CampaignOptions {
   int trials = 3;
   int jobs = 2;
   int64_t legal_cases = 10'000;  // wanted
-  double cost_cap = 4e6;         // multiply-adds of a case; dearer lines only where no other reaches a fault
+  double cost_cap = 4e6;         // multiply-adds of a case; dearer lines as a last resort
   double peer_cost_cap = 1e8;    // of the peers' inputs; the cheapest of each stays
   double silent_s = 60;          // a process that says nothing for so long hangs
   TrialLimits limits;

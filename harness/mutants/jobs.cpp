@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See jobs.hpp. One pipe per child, poll() over all of them. A child leaves by _exit(), so nothing of the
+// See jobs.hpp. One pipe per child, poll() over all of them. A child leaves by _exit, so nothing of the
 // parent (buffers, temporary files) is flushed or removed twice.
 #include "harness/mutants/jobs.hpp"
 
@@ -25,6 +25,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kThrewExit = 97;  // the child's own: its last line says what it threw
 
+[[noreturn]] void leave(int code) { _exit(code); }  // style: process end
+
 bool write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = write(fd, text.data(), text.size());
@@ -40,7 +42,7 @@ bool write_all(int fd, std::string_view text) {
   signal(SIGINT, SIG_IGN);
   for (int s : {SIGTERM, SIGHUP, SIGPIPE}) signal(s, SIG_DFL);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(0);
+  if (getppid() != parent) leave(0);
   // What kernels print would tear the table and the progress line.
   if (const int null = open("/dev/null", O_RDWR | O_CLOEXEC); null >= 0) {
     dup2(null, STDOUT_FILENO);
@@ -49,15 +51,15 @@ bool write_all(int fd, std::string_view text) {
   omp_set_num_threads(1);
   const SayLine say = [fd](const nlohmann::json& message) {
     if (!write_all(fd, message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"))
-      _exit(0);
+      leave(0);
   };
   try {
     job.work(say);
   } catch (const std::exception& e) {
     say({{"threw", e.what()}});
-    _exit(kThrewExit);
+    leave(kThrewExit);
   }
-  _exit(0);
+  leave(0);
 }
 
 struct Running {

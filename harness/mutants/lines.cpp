@@ -32,6 +32,7 @@ double cost_of(const Problem& p) {
 
 LineSet load_lines(const std::vector<std::string>& suites, double cost_cap) {
   LineSet set;
+  set.cap = cost_cap;
   std::unordered_set<std::string> seen;
   for (const std::string& name : suites) {
     Suite suite = Suite::open(name);

@@ -21,10 +21,11 @@ struct LineSet {
   std::vector<Line> lines;  // first those within the cap, then the dear ones
   size_t cheap = 0;         // how many are within the cap
   int64_t left_out = 0;     // dearer than kDearest caps
+  double cap = 0;           // multiply-adds
 };
 
-// Dear lines are a last resort, for what no line within the cap reaches; beyond this many caps they are left
-// out.
+// // Dear lines are a last resort, for what no line within the cap reaches or kills: as many, the cheapest
+// first, as together cost this many caps. A line beyond that is left out.
 inline constexpr double kDearest = 50;
 
 // Suites as on any command line. Optional traces that are not there are skipped. InputError for a bad suite,

@@ -51,7 +51,12 @@ struct Walker {
   FaultTrial trial;
   bool ours_done = false;
   std::array<int, kPeerCount> peer_lines{};
+  double dear_cost = 0;  // spent on dear lines
 
+  // Whether the last resort goes on: our rules have not killed it, and what it may cost is not used up.
+  bool affords(double cost, double cap) const {
+    return !trial.killed && !entry->equivalent && dear_cost + cost <= kDearest * cap;
+  }
   bool wants(Peer peer, const TrialLimits& limits) const {
     const int p = static_cast<int>(peer);
     return trial.peers[p] != PeerMark::kKilled && peer_lines[p] < std::max(limits.peer_lines, trial.lines);
@@ -129,10 +134,11 @@ void judge_faults(const Catalogue& c, const LineSet& set, const TrialLimits& lim
     PeerBench bench(c, problem);
     const bool dear = static_cast<size_t>(index) >= set.cheap;
     for (Walker& w : walkers) {
-      if (dear && w.trial.lines > 0) continue;  // cheaper lines reached it
+      if (dear && !w.affords(set.lines[index].cost, set.cap)) continue;
       const bool ours = !w.ours_done, theirs = any_rule(w, problem, limits);
       if ((!ours && !theirs) || !takes(c, *w.entry, problem, view.get())) continue;
       say({{"at", w.fault}, {"line", line}});
+      if (dear) w.dear_cost += set.lines[index].cost;
       if (ours) {
         if (!judge) judge.emplace(problem, limits.rows_budget);
         judge_walker(w, c, *judge, problem, line, limits);
