@@ -31,6 +31,13 @@ constexpr int kWarp = 32;
 #  define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 #endif
 
+// A kernel's parameter whose address may be taken without a copy to the stack of every thread.
+#if defined(__HIPCC__)
+#define GPU_PARAMETER const
+#else
+#define GPU_PARAMETER const __grid_constant__
+#endif
+
 #if defined(__CUDACC__) || defined(__HIPCC__)  // host files include this header for the types below
 template <class T>
 __device__ inline T shfl_xor(T value, int mask) {

@@ -76,9 +76,9 @@ int64_t mma_workspace(const assay_problem* p) {
 bool reads_vectors(const assay_cpu::KvView& v, int32_t dims) {
   const int64_t bytes = 8 * v.element_bytes;
   const auto whole = [](int64_t stride) { return stride % 8 == 0; };
-  return v.dim_inner == 1 && dims % 8 == 0 && (v.dim_pack == INT32_MAX || v.dim_pack % 8 == 0) &&
+  return v.dim_inner == 1 && v.dim_pack == INT32_MAX && dims % 8 == 0 &&
          reinterpret_cast<uintptr_t>(v.data) % static_cast<uintptr_t>(bytes) == 0 && whole(v.block_stride) &&
-         whole(v.head_stride) && whole(v.slot_outer) && whole(v.slot_inner) && whole(v.dim_outer);
+         whole(v.head_stride) && whole(v.slot_outer) && whole(v.slot_inner);
 }
 
 bool make_call(const assay_problem* p, const assay_tensors* t, Call* call, char* error, size_t size) {
@@ -183,11 +183,11 @@ int mma_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* s
     call.partial_lse = call.partial_o + partial_rows(*p, call.splits) * p->head_dim_v;
   }
   const auto on = static_cast<gpu::Stream>(stream);
-  const bool vector_k = reads_vectors(call.op.k, p->head_dim_qk),
-             vector_v = reads_vectors(call.op.v, p->head_dim_v);
-  const gpu::Status status = shape.format == ASSAY_BF16
-                                 ? launch_mma_bf16(call, shape, vector_k, vector_v, on)
-                                 : launch_mma_fp16(call, shape, vector_k, vector_v, on);
+  const bool tokens = p->k_scale_kind == ASSAY_SCALE_TOKEN_HEAD || p->v_scale_kind == ASSAY_SCALE_TOKEN_HEAD;
+  shape.plain = reads_vectors(call.op.k, p->head_dim_qk) && reads_vectors(call.op.v, p->head_dim_v) &&
+                !tokens && !(p->softcap > 0) && p->alibi == ASSAY_ALIBI_NONE && p->mask != ASSAY_MASK_TREE;
+  const gpu::Status status =
+      shape.format == ASSAY_BF16 ? launch_mma_bf16(call, shape, on) : launch_mma_fp16(call, shape, on);
   if (const int bad = answer(status, "matrix kernel", error, size); bad != ASSAY_OK) return bad;
   return call.splits > 1 ? answer(launch_reduce(call, on), "reduction", error, size) : ASSAY_OK;
 }

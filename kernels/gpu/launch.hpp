@@ -14,9 +14,10 @@ struct MmaShape {
   int32_t format;  // ASSAY_BF16 or ASSAY_FP16: what Q, P and the products are in
   bool bytes;      // K and V are 8-bit
   int32_t dims;    // 64, 128 or 256
+  bool plain;      // see attend_mma: aligned rows and none of the rarer features
 };
-gpu::Status launch_mma_bf16(const Call&, const MmaShape&, bool vector_k, bool vector_v, gpu::Stream);
-gpu::Status launch_mma_fp16(const Call&, const MmaShape&, bool vector_k, bool vector_v, gpu::Stream);
+gpu::Status launch_mma_bf16(const Call&, const MmaShape&, gpu::Stream);
+gpu::Status launch_mma_fp16(const Call&, const MmaShape&, gpu::Stream);
 gpu::Status launch_reduce(const Call&, gpu::Stream);
 constexpr int kTileRows = 64;    // packed rows of a block of the matrix kernel
 constexpr int kSharedRows = 16;  // requests of at most so many share their keys among the warps of a block

@@ -22,32 +22,18 @@ constexpr int kWarpRows = 16;
 constexpr int kBlockRows = 64;
 constexpr int kStepKeys = 16;
 
-struct MmaCall : Call {
-  int32_t vector_k, vector_v;  // rows are contiguous and aligned: one load of 8 elements
-};
-
-// Eight elements of one key (dimension `dim` on) as four registers of two.
+// Eight elements of one key (dimension `dim` on) as registers of two, or of four 8-bit codes.
 template <bool kByte>
 struct Raw {
   uint32_t word[kByte ? 2 : 4];
 };
 
+// Kept out of line, like everything the plain instances do without: the loop below is unrolled many times
+// over, and code that does not fit the instruction cache costs more than the call.
 template <bool kByte>
-__device__ inline Raw<kByte> load_8(const assay_cpu::KvView& view, bool vector, int64_t token, int32_t dim,
-                                    int32_t dims) {
+__device__ __noinline__ Raw<kByte> gather_8(const assay_cpu::KvView& view, int64_t token, int32_t dim,
+                                            int32_t dims) {
   Raw<kByte> out{};
-  if (token < 0 || dim >= dims) return out;
-  if (vector) {
-    const int64_t offset = token + assay_cpu::dim_offset(view, dim);
-    if constexpr (kByte) {
-      const uint2 v = __ldg(reinterpret_cast<const uint2*>(view.data + offset));
-      out.word[0] = v.x, out.word[1] = v.y;
-    } else {
-      const uint4 v = __ldg(reinterpret_cast<const uint4*>(view.data + offset * 2));
-      out.word[0] = v.x, out.word[1] = v.y, out.word[2] = v.z, out.word[3] = v.w;
-    }
-    return out;
-  }
 #pragma unroll
   for (int e = 0; e < 8; ++e) {
     if (dim + e >= dims) break;
@@ -57,6 +43,21 @@ __device__ inline Raw<kByte> load_8(const assay_cpu::KvView& view, bool vector, 
     else
       out.word[e / 2] |= static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(view.data)[at])
                          << (e % 2 * 16);
+  }
+  return out;
+}
+
+template <bool kByte, bool kPlain>
+__device__ inline Raw<kByte> load_8(const assay_cpu::KvView& view, int64_t token, int32_t dim, int32_t dims) {
+  Raw<kByte> out{};
+  if (token < 0 || dim >= dims) return out;
+  if constexpr (!kPlain) return gather_8<kByte>(view, token, dim, dims);
+  if constexpr (kByte) {
+    const uint2 v = __ldg(reinterpret_cast<const uint2*>(view.data + token + dim));
+    out.word[0] = v.x, out.word[1] = v.y;
+  } else {
+    const uint4 v = __ldg(reinterpret_cast<const uint4*>(view.data + (token + dim) * 2));
+    out.word[0] = v.x, out.word[1] = v.y, out.word[2] = v.z, out.word[3] = v.w;
   }
   return out;
 }
@@ -95,8 +96,50 @@ __device__ inline LaneRow lane_row(const Call& a, const RequestRows& rows, int32
   return r;
 }
 
-template <class T, bool kByte, int kDim>
-__global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(const MmaCall a) {
+// Soft cap and position bias of one score.
+static __device__ __noinline__ float shape_score(const assay_problem& p, float x, float slope, int32_t distance) {
+  if (p.softcap > 0) x = p.softcap * tanhf(x / p.softcap);
+  if (p.alibi != ASSAY_ALIBI_NONE) x += position_bias(p.alibi, slope, distance);
+  return x;
+}
+static __device__ __noinline__ bool tree_shows(const Operands& op, const RequestRows& rows, int32_t row,
+                                        int32_t key) {
+  return assay_cpu::tree_visible(op, rows.request, rows.q_len, rows.kv_len, row, key);
+}
+
+// Eight elements of a query row, with the scales per channel of Q and K, in the format of the instruction.
+template <class T>
+__device__ __noinline__ uint4 query_8(const Operands& op, int64_t row, int32_t head, int32_t kv_head,
+                                      int32_t dim, bool valid) {
+  const assay_problem& p = op.p;
+  float value[8];
+#pragma unroll 1
+  for (int e = 0; e < 8; ++e) {
+    float x = 0.0f;
+    if (valid && dim + e < p.head_dim_qk) {
+      x = assay_cpu::load_element(
+          op.q, row * op.q_stride[0] + head * op.q_stride[1] + (dim + e) * op.q_stride[2], p.q_format);
+      if (op.q_scale.kind == ASSAY_SCALE_CHANNEL || op.k_scale.kind == ASSAY_SCALE_CHANNEL)
+        x *= assay_cpu::channel_scale(op.q_scale, head, dim + e) *
+             assay_cpu::channel_scale(op.k_scale, kv_head, dim + e);
+    }
+#pragma unroll
+    for (int n = 0; n < 8; ++n)  // a register array wants constant indices
+      if (n == e) value[n] = x;
+  }
+  return {pack<T>(value[0], value[1]), pack<T>(value[2], value[3]), pack<T>(value[4], value[5]),
+          pack<T>(value[6], value[7])};
+}
+
+static __device__ __noinline__ void finish_element(const Operands& op, int64_t row, int32_t head, int32_t kv_head,
+                                            int32_t dim, float value, float scale) {
+  store_o(op, row, head, dim, value * (scale * assay_cpu::channel_scale(op.v_scale, kv_head, dim)));
+}
+
+// kPlain: K and V rows are contiguous and aligned (one load of 8 elements), no soft cap, bias, tree or scale
+// per token. The other instances do everything, and more slowly.
+template <class T, bool kByte, int kDim, bool kPlain>
+__global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARAMETER Call a) {
   constexpr int kTiles = kDim / 8;  // of output columns
   __shared__ uint16_t k_table[kByte ? 256 : 1], v_table[kByte ? 256 : 1];
   __shared__ float merged[2][kTiles * 4 * 32];
@@ -140,7 +183,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(const Mm
   const auto larger = [](int32_t s, int32_t t) { return max(s, t); };
   some_begin = gpu::warp_reduce(some_begin, smaller), some_end = gpu::warp_reduce(some_end, larger);
   all_begin = gpu::warp_reduce(all_begin, larger), all_end = gpu::warp_reduce(all_end, smaller);
-  if (p.mask == ASSAY_MASK_TREE) all_end = min(all_end, context);
+  if (!kPlain && p.mask == ASSAY_MASK_TREE) all_end = min(all_end, context);
 
   const int32_t first_step = some_end > some_begin ? some_begin / kStepKeys : 0;
   const int32_t steps = some_end > some_begin ? (some_end + kStepKeys - 1) / kStepKeys - first_step : 0;
@@ -153,27 +196,14 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(const Mm
   // Q: kDim / 16 fragments, dimensions dealt as described above.
   uint32_t q[kDim / 16][4];
 #pragma unroll
-  for (int b = 0; b < kDim / 32; ++b) {
+  for (int b = 0; b < kDim / 32; ++b)
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      float value[8];
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const int32_t d = b * 32 + c * 8 + e;
-        value[e] = 0.0f;
-        if (!r[i].valid || d >= p.head_dim_qk) continue;
-        value[e] = assay_cpu::load_element(
-            op.q,
-            (rows.first_row + r[i].row) * op.q_stride[0] + r[i].head * op.q_stride[1] + d * op.q_stride[2],
-            p.q_format);
-        if (op.q_scale.kind == ASSAY_SCALE_CHANNEL || op.k_scale.kind == ASSAY_SCALE_CHANNEL)
-          value[e] *= assay_cpu::channel_scale(op.q_scale, r[i].head, d) *
-                      assay_cpu::channel_scale(op.k_scale, kv_head, d);
-      }
-      q[2 * b][i] = pack<T>(value[0], value[1]), q[2 * b][i + 2] = pack<T>(value[2], value[3]);
-      q[2 * b + 1][i] = pack<T>(value[4], value[5]), q[2 * b + 1][i + 2] = pack<T>(value[6], value[7]);
+      const uint4 eight =
+          query_8<T>(op, rows.first_row + r[i].row, r[i].head, kv_head, b * 32 + c * 8, r[i].valid);
+      q[2 * b][i] = eight.x, q[2 * b][i + 2] = eight.y;
+      q[2 * b + 1][i] = eight.z, q[2 * b + 1][i + 2] = eight.w;
     }
-  }
 
   // Lanes 0-15 find the sixteen keys of a step in K, lanes 16-31 in V; -1 where no row of the warp looks.
   // With per-token scales they bring the scale along.
@@ -189,7 +219,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(const Mm
     const assay_cpu::KvView& view = lane < 16 ? op.k : op.v;
     const assay_cpu::ScaleView& scale = lane < 16 ? op.k_scale : op.v_scale;
     found.token = assay_cpu::token_offset(view, place) + kv_head * view.head_stride;
-    if (scale.kind == ASSAY_SCALE_TOKEN_HEAD)
+    if (!kPlain && scale.kind == ASSAY_SCALE_TOKEN_HEAD)
       found.scale = assay_cpu::kv_scale(scale, rows.request, place, kv_head);
     return found;
   };
@@ -201,7 +231,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(const Mm
       const int64_t token = gpu::shfl(found.token, n * 8 + g);
 #pragma unroll
       for (int b = 0; b < kDim / 32; ++b)
-        k[n][b] = load_8<kByte>(op.k, a.vector_k != 0, token, b * 32 + c * 8, p.head_dim_qk);
+        k[n][b] = load_8<kByte, kPlain>(op.k, token, b * 32 + c * 8, p.head_dim_qk);
     }
   };
 
@@ -217,7 +247,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(const Mm
       const int64_t token = gpu::shfl(here.token, 16 + 2 * c + (j & 1) + (j >> 1) * 8);
 #pragma unroll
       for (int b = 0; b < kDim / 64; ++b)
-        v[b][j] = load_8<kByte>(op.v, a.vector_v != 0, token, b * 64 + g * 8, p.head_dim_v);
+        v[b][j] = load_8<kByte, kPlain>(op.v, token, b * 64 + g * 8, p.head_dim_v);
     }
 
     float s[2][4] = {};
@@ -233,7 +263,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(const Mm
 
     const int32_t key = step * kStepKeys;
     const bool all_visible = key >= all_begin && key + kStepKeys <= all_end;
-    const bool k_tokens = op.k_scale.kind == ASSAY_SCALE_TOKEN_HEAD;
+    const bool k_tokens = !kPlain && op.k_scale.kind == ASSAY_SCALE_TOKEN_HEAD;
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
@@ -242,13 +272,12 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(const Mm
         const int32_t j = n * 8 + 2 * c + e % 2;
         float x = s[n][e] * row.scale;
         if (k_tokens) x *= gpu::shfl(here.scale, j);
-        if (p.softcap > 0) x = p.softcap * tanhf(x / p.softcap);
-        if (p.alibi != ASSAY_ALIBI_NONE)
-          x += position_bias(p.alibi, row.slope, context + row.row - (key + j));
+        if (!kPlain && (p.softcap > 0 || p.alibi != ASSAY_ALIBI_NONE))
+          x = shape_score(p, x, row.slope, context + row.row - (key + j));
         if (!all_visible) {
           bool visible = row.valid && key + j >= row.begin && key + j < row.end;
-          if (visible && p.mask == ASSAY_MASK_TREE)
-            visible = assay_cpu::tree_visible(op, rows.request, rows.q_len, rows.kv_len, row.row, key + j);
+          if (!kPlain && visible && p.mask == ASSAY_MASK_TREE)
+            visible = tree_shows(op, rows, row.row, key + j);
           if (!visible) x = -kInfinity;
         }
         s[n][e] = x;
@@ -274,7 +303,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(const Mm
         }
       l[i] = l[i] * down[i] + sum;
     }
-    if (op.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD) {
+    if (!kPlain && op.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD) {
 #pragma unroll
       for (int n = 0; n < 2; ++n)
 #pragma unroll
@@ -364,7 +393,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(const Mm
         if (a.splits > 1)
           a.partial_o[slot * p.head_dim_v + d] = value;
         else
-          store_o(op, row, r[i].head, d, value * (scale * assay_cpu::channel_scale(op.v_scale, kv_head, d)));
+          finish_element(op, row, r[i].head, kv_head, d, value, scale);
       }
     if (c != 0) continue;
     if (a.splits > 1)

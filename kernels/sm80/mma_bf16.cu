@@ -4,9 +4,8 @@
 
 namespace assay_gpu {
 
-gpu::Status launch_mma_bf16(const Call& call, const MmaShape& shape, bool vector_k, bool vector_v,
-                            gpu::Stream stream) {
-  return launch_mma<Bf16>(call, shape, vector_k, vector_v, stream);
+gpu::Status launch_mma_bf16(const Call& call, const MmaShape& shape, gpu::Stream stream) {
+  return launch_mma<Bf16>(call, shape, stream);
 }
 
 }  // namespace assay_gpu

@@ -9,26 +9,26 @@
 namespace assay_gpu {
 
 template <class T, bool kByte, int kDim>
-gpu::Status launch_instance(const MmaCall& call, gpu::Stream stream) {
+gpu::Status launch_instance(const Call& call, bool plain, gpu::Stream stream) {
   const dim3 grid(static_cast<unsigned>(tile_slots(call.op.p, kBlockRows)),
                   static_cast<unsigned>(call.op.p.heads_kv), static_cast<unsigned>(call.splits));
-  attend_mma<T, kByte, kDim><<<grid, kMmaThreads, 0, stream>>>(call);
+  if (plain)
+    attend_mma<T, kByte, kDim, true><<<grid, kMmaThreads, 0, stream>>>(call);
+  else
+    attend_mma<T, kByte, kDim, false><<<grid, kMmaThreads, 0, stream>>>(call);
   return GPU_API(GetLastError)();
 }
 
 template <class T>
-gpu::Status launch_mma(const Call& call, const MmaShape& shape, bool vector_k, bool vector_v,
-                       gpu::Stream stream) {
-  MmaCall a;
-  static_cast<Call&>(a) = call;
-  a.vector_k = vector_k, a.vector_v = vector_v;
+gpu::Status launch_mma(const Call& call, const MmaShape& shape, gpu::Stream stream) {
+  const bool plain = shape.plain;
   if (shape.bytes)
-    return shape.dims == 64    ? launch_instance<T, true, 64>(a, stream)
-           : shape.dims == 128 ? launch_instance<T, true, 128>(a, stream)
-                               : launch_instance<T, true, 256>(a, stream);
-  return shape.dims == 64    ? launch_instance<T, false, 64>(a, stream)
-         : shape.dims == 128 ? launch_instance<T, false, 128>(a, stream)
-                             : launch_instance<T, false, 256>(a, stream);
+    return shape.dims == 64    ? launch_instance<T, true, 64>(call, plain, stream)
+           : shape.dims == 128 ? launch_instance<T, true, 128>(call, plain, stream)
+                               : launch_instance<T, true, 256>(call, plain, stream);
+  return shape.dims == 64    ? launch_instance<T, false, 64>(call, plain, stream)
+         : shape.dims == 128 ? launch_instance<T, false, 128>(call, plain, stream)
+                             : launch_instance<T, false, 256>(call, plain, stream);
 }
 
 }  // namespace assay_gpu
