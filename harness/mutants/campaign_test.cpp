@@ -133,7 +133,10 @@ TEST(Campaign, CrashesHangsAndExitsAreKillsAndTheOthersGoOn) {
   EXPECT_EQ(r.fault("crashing").our_rate(), 1);
   EXPECT_EQ(r.fault("crashing").ours[0].check, "crash");
   EXPECT_THAT(r.fault("crashing").ours[0].reason, HasSubstr("SIGSEGV"));
-  EXPECT_EQ(mark(r.fault("crashing").best_marks(true), Peer::kVllm), PeerMark::kKilled);
+  for (const bool own_inputs : {true, false}) {
+    EXPECT_EQ(mark(r.fault("crashing").best_marks(own_inputs), Peer::kVllm), PeerMark::kKilled);
+    EXPECT_EQ(r.fault("crashing").peer_rate(own_inputs), 1);
+  }
   EXPECT_EQ(r.fault("hanging").ours[1].check, "hang");
   EXPECT_THAT(r.fault("leaving").ours[0].reason, HasSubstr("ended the process"));
   EXPECT_EQ(r.fault("halved").our_rate(), 1);
@@ -166,6 +169,7 @@ TEST(Campaign, LegalVariantsPassAndWhatIsNotLegalIsAFalseAlarm) {
   for (const FalseAlarm& a : bad.score.false_alarms) {
     EXPECT_NE(bad.catalogue.variants[a.variant].name, "legal");
     EXPECT_THAT(a.line, HasSubstr("seed="));
+    EXPECT_GT(bad.score.variants[a.variant].cases, 0) << "an alarm is a case";
     crash = crash || (a.outcome == "crashed" && a.reason.find("SIGSEGV") != std::string::npos);
     wrong = wrong || (a.outcome == "wrong" && bad.catalogue.variants[a.variant].name == "not_legal");
   }

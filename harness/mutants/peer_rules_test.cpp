@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "harness/scenario/scenario.hpp"
+#include "reference/formats.hpp"
 
 namespace assay {
 namespace {
@@ -151,6 +152,18 @@ TEST(PeerCase, LowPrecisionFollowsTheFormat) {
   EXPECT_LT(fp16, bf16 / 3);
   EXPECT_GT(fp16, bf16 / 30);
   EXPECT_LT(fp32, 1e-5);
+  // Logits of deviation 12 lose up to 0.06 to bf16, and weights as much in relation; K / 8 loses nothing.
+  EXPECT_GT(error("prefill h=4/2 d=64 input=peaked batch=1q40s60 seed=2"), 0.04);
+}
+
+// Three equal weights: a third in bf16 is 0.333984375, so the yardstick is off by a known factor.
+TEST(PeerCase, LowPrecisionRoundsTheWeights) {
+  const Bench b("prefill h=2 d=64 mask=full out=fp32 scale=1e-12 batch=20q1s3 seed=4");
+  const std::vector<double>&exact = b.peer_case.exact().o, &low = b.peer_case.low_precision().o;
+  int equal = 0;
+  for (size_t i = 0; i < exact.size(); ++i)
+    equal += low[i] == round_to(ASSAY_BF16, exact[i] * (3 * 0.333984375));
+  EXPECT_GT(equal, 0.99 * static_cast<double>(exact.size()));
 }
 
 }  // namespace
