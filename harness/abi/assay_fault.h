@@ -19,11 +19,11 @@ typedef struct assay_fault {
   uint32_t struct_size;
   const char* name;    /* "window_short"; its kernels are paged_<name> and prefill_<name> */
   const char* summary; /* what the kernel does, one line */
-  const char* stage;   /* metadata, addressing, dequant, mask, scores, softmax, values, merge, output, state */
-  const char* museum;  /* ids of the bug museum, "SG-01 FI-16"; "proto:NAME" a mutant of the numerics
-                          prototype; "spec:5.2" a fault of the seeds; NULL for variants */
-  const char* cause;   /* name of the cause an explanation must give (harness/explain/causes.hpp) */
-  int32_t equivalent;  /* no output differs from a legal one by more than a legal kernel may: a control */
+  const char* stage;  /* metadata, addressing, dequant, mask, scores, softmax, values, merge, output, state */
+  const char* museum; /* ids of the bug museum, "SG-01 FI-16"; "proto:NAME" a mutant of the numerics
+                         prototype; "spec:5.2" a fault of the seeds; NULL for variants */
+  const char* cause;  /* name of the cause an explanation must give (harness/explain/causes.hpp) */
+  int32_t equivalent; /* no output differs from a legal one by more than a legal kernel may: a control */
   const assay_kernel* prefill; /* NULL where the fault cannot exist */
   const assay_kernel* paged;
   /* 1 when this problem reaches the planted code and the wrong code computes something else; a case where it

@@ -253,7 +253,8 @@ int dispatch(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   mutants->add_option("--json", mutants_args.json, "also write everything as JSON; - is stdout")
       ->type_name("FILE|-");
-  mutants->add_flag("--quick", mutants_args.quick, "one trial of every second fault and variant, cheap cases");
+  mutants->add_flag("--quick", mutants_args.quick,
+                    "one trial of every second fault and variant, cheap cases");
   mutants->add_flag("--quiet", mutants_args.quiet, "no progress");
   mutants->footer(
       "Exit code 0 when every fault that is not a control is killed in every trial, no control is rejected "

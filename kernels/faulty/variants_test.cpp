@@ -108,7 +108,10 @@ TEST_P(Variants, ArePassedByTheJudge) {
 TEST_P(Variants, GiveExactAnswersExactly) {
   for (const char* line : kExactLines) {
     const assay::Verdict v = judged(GetParam(), line);
-    EXPECT_EQ(v.outcome, assay::Outcome::kPassed) << line << ": " << v.reason;
+    // Rounded Q moves the scores, so the answer binds no longer, and the bounds may be too wide to say
+    // anything.
+    const bool undecided = GetParam() == "q_prescaled" && v.outcome == assay::Outcome::kUntrusted;
+    EXPECT_TRUE(v.outcome == assay::Outcome::kPassed || undecided) << line << ": " << v.reason;
   }
 }
 

@@ -33,9 +33,9 @@ constexpr int kWarp = 32;
 
 // A kernel's parameter whose address may be taken without a copy to the stack of every thread.
 #if defined(__HIPCC__)
-#define GPU_PARAMETER const
+#  define GPU_PARAMETER const
 #else
-#define GPU_PARAMETER const __grid_constant__
+#  define GPU_PARAMETER const __grid_constant__
 #endif
 
 #if defined(__CUDACC__) || defined(__HIPCC__)  // host files include this header for the types below

@@ -97,13 +97,14 @@ __device__ inline LaneRow lane_row(const Call& a, const RequestRows& rows, int32
 }
 
 // Soft cap and position bias of one score.
-static __device__ __noinline__ float shape_score(const assay_problem& p, float x, float slope, int32_t distance) {
+static __device__ __noinline__ float shape_score(const assay_problem& p, float x, float slope,
+                                                 int32_t distance) {
   if (p.softcap > 0) x = p.softcap * tanhf(x / p.softcap);
   if (p.alibi != ASSAY_ALIBI_NONE) x += position_bias(p.alibi, slope, distance);
   return x;
 }
 static __device__ __noinline__ bool tree_shows(const Operands& op, const RequestRows& rows, int32_t row,
-                                        int32_t key) {
+                                               int32_t key) {
   return assay_cpu::tree_visible(op, rows.request, rows.q_len, rows.kv_len, row, key);
 }
 
@@ -131,8 +132,8 @@ __device__ __noinline__ uint4 query_8(const Operands& op, int64_t row, int32_t h
           pack<T>(value[6], value[7])};
 }
 
-static __device__ __noinline__ void finish_element(const Operands& op, int64_t row, int32_t head, int32_t kv_head,
-                                            int32_t dim, float value, float scale) {
+static __device__ __noinline__ void finish_element(const Operands& op, int64_t row, int32_t head,
+                                                   int32_t kv_head, int32_t dim, float value, float scale) {
   store_o(op, row, head, dim, value * (scale * assay_cpu::channel_scale(op.v_scale, kv_head, dim)));
 }
 
