@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -15,6 +16,7 @@
 #include "harness/cli/commands.hpp"
 #include "harness/cli/progress.hpp"
 #include "harness/mutants/score_report.hpp"
+#include "harness/run/worker_process.hpp"
 
 namespace assay {
 namespace {
@@ -27,24 +29,33 @@ constexpr int64_t kQuickLegalCases = 1000;
 constexpr double kQuickCostCap = 1e6, kQuickPeerCostCap = 5e6;
 
 std::atomic<bool> stop_requested{false};
+std::atomic<int> stopped_by{0};
 
 void on_signal(int signal_number) {
   stop_requested = true;
+  stopped_by = signal_number;
   signal(signal_number, SIG_DFL);  // the second one means it
 }
 
-struct Signals {
+class Signals {
+ public:
   Signals() {
     stop_requested = false;
-    for (int s : {SIGINT, SIGTERM, SIGHUP}) {
+    for (size_t i = 0; i < kSignals.size(); ++i) {
       struct sigaction action {};
+      sigaction(kSignals[i], nullptr, &before_[i]);
+      if (before_[i].sa_handler == SIG_IGN) continue;  // nohup
       action.sa_handler = on_signal;
-      sigaction(s, &action, nullptr);
+      sigaction(kSignals[i], &action, nullptr);
     }
   }
   ~Signals() {
-    for (int s : {SIGINT, SIGTERM, SIGHUP}) signal(s, SIG_DFL);
+    for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
   }
+
+ private:
+  static constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction before_[3] = {};
 };
 
 // One rewritten line on a terminal, a line per tenth elsewhere; notes in both.
@@ -154,8 +165,8 @@ int mutants_command(const MutantsArguments& a) {
                                    [&](const CampaignProgress& p) { line.show(p); });
   line.clear();
   if (!score.complete) {
-    fmt::print(stderr, "stopped by a signal after {}; a score needs the whole campaign, so none is given\n",
-               minutes(score.seconds));
+    fmt::print(stderr, "stopped by {} after {}; a score needs the whole campaign, so none is given\n",
+               signal_name(stopped_by), minutes(score.seconds));
     return kExitIncomplete;
   }
   const Goals goals = goals_of(catalogue, score, options.legal_cases);
