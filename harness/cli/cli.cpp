@@ -245,7 +245,13 @@ int dispatch(int argc, char** argv) {
   mutants->add_option("--legal", mutants_args.legal_cases, "legal cases to judge, over all variants")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  mutants->add_option("--cost", mutants_args.cost_cap, "leave out lines of more multiply-adds than this")
+  mutants
+      ->add_option("--cost", mutants_args.cost_cap, "lines of more multiply-adds than this are a last resort")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  mutants
+      ->add_option("--peer-cost", mutants_args.peer_cost_cap,
+                   "the same for the peers' inputs; the cheapest line of each stays")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   mutants->add_option("--timeout", mutants_args.timeout_s, "seconds of silence after which a kernel hangs")

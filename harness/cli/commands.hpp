@@ -57,7 +57,7 @@ struct MutantsArguments {
   std::string filter, json;
   int trials = 3, jobs = 0;  // 0: one per processor
   int64_t legal_cases = 10'000;
-  double cost_cap = 4e6;  // multiply-adds of a case
+  double cost_cap = 4e6, peer_cost_cap = 1e8;  // multiply-adds of a case
   double timeout_s = 60;
   bool quick = false, quiet = false;
 };

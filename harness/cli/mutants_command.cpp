@@ -141,6 +141,7 @@ int mutants_command(const MutantsArguments& a) {
   options.jobs = a.jobs > 0 ? a.jobs : static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
   options.legal_cases = a.legal_cases;
   options.cost_cap = a.cost_cap;
+  options.peer_cost_cap = a.peer_cost_cap;
   options.silent_s = a.timeout_s;
   Catalogue catalogue = load_catalogue(a.catalogue);
   if (a.quick) {

@@ -18,7 +18,8 @@ class Mutants : public Program {
   static std::vector<std::string> words(std::vector<std::string> more) {
     std::vector<std::string> all = {"mutants",     "paged h=4/2 d=64 batch=2q1s[33,50]",
                                     "--catalogue", ASSAY_BINARY_DIR "/testing/libassay_fake_catalogue.so",
-                                    "--jobs",      "2"};
+                                    "--jobs",      "2",
+                                    "--peer-cost", "1"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
