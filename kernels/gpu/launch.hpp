@@ -9,7 +9,7 @@ namespace assay_gpu {
 
 gpu::Status launch_simple(const Call&, gpu::Stream);
 
-// Formats and head dimensions compiled for the matrix kernel; the caller has checked mma_instance().
+// Formats and head dimensions compiled for the matrix kernel; filled by mma_shape() (kernels.cpp).
 struct MmaShape {
   int32_t format;  // ASSAY_BF16 or ASSAY_FP16: what Q, P and the products are in
   bool bytes;      // K and V are 8-bit

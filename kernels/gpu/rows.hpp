@@ -26,22 +26,32 @@ __device__ inline RequestRows request_rows(const Call& a, int32_t request) {
           first};
 }
 
-// Tiles of `size` packed rows over a ragged batch without a host-made list: the tiles of request r start at
-// floor(cu_q[r] * group / size) + r, which leaves room for its last, partial tile. Some tiles stay empty.
-__device__ inline int64_t first_tile(const Call& a, int32_t request, int32_t size) {
-  return static_cast<int64_t>(a.op.cu_q[request * a.op.cu_q_stride]) * a.op.group / size + request;
-}
-__device__ inline int32_t request_of_tile(const Call& a, int64_t tile, int32_t size) {
-  int32_t low = 0, high = a.op.p.requests - 1;
+// The last request whose start is at or before `at`; start(request) ascends.
+template <class Start>
+__device__ inline int32_t last_request(int32_t requests, int64_t at, Start start) {
+  int32_t low = 0, high = requests - 1;
   while (low < high) {
     const int32_t middle = (low + high + 1) / 2;
-    if (first_tile(a, middle, size) <= tile)
+    if (start(middle) <= at)
       low = middle;
     else
       high = middle - 1;
   }
   return low;
 }
+__device__ inline int32_t request_of_row(const Operands& op, int64_t row) {
+  return last_request(op.p.requests, row, [&](int32_t r) { return op.cu_q[r * op.cu_q_stride]; });
+}
+
+// Tiles of `size` packed rows over a ragged batch without a host-made list: the tiles of request r start at
+// floor(cu_q[r] * group / size) + r, which leaves room for its last, partial tile. Some tiles stay empty.
+__device__ inline int64_t first_tile(const Call& a, int32_t request, int32_t size) {
+  return static_cast<int64_t>(a.op.cu_q[request * a.op.cu_q_stride]) * a.op.group / size + request;
+}
+__device__ inline int32_t request_of_tile(const Call& a, int64_t tile, int32_t size) {
+  return last_request(a.op.p.requests, tile, [&](int32_t r) { return first_tile(a, r, size); });
+}
+
 // Position bias of a key `distance` tokens before the row; keys after it have none.
 __device__ inline float position_bias(int32_t alibi, float slope, int32_t distance) {
   if (distance <= 0) return 0.0f;

@@ -35,15 +35,7 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call a) {
   const int64_t packed = blockIdx.x;  // row of all requests
   const int32_t head = blockIdx.y, kv_head = head / op.group;
 
-  int32_t low = 0, high = p.requests - 1;  // the last request that starts at or before the row
-  while (low < high) {
-    const int32_t middle = (low + high + 1) / 2;
-    if (op.cu_q[middle * op.cu_q_stride] <= packed)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  const RequestRows rows = request_rows(a, low);
+  const RequestRows rows = request_rows(a, request_of_row(op, packed));
   const int32_t row = static_cast<int32_t>(packed - rows.first_row);
   if (row >= rows.q_len) return;
   const int32_t position = rows.kv_len - rows.q_len + row;

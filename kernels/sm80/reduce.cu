@@ -18,14 +18,6 @@ __global__ GPU_BOUNDS(kMmaThreads, 8) void reduce_splits(const Call a) {
   if (item >= p.total_q * p.heads_q) return;
   const int64_t row = item / p.heads_q;
   const int32_t head = static_cast<int32_t>(item % p.heads_q), kv_head = head / op.group;
-  int32_t low = 0, high = p.requests - 1;
-  while (low < high) {
-    const int32_t middle = (low + high + 1) / 2;
-    if (op.cu_q[middle * op.cu_q_stride] <= row)
-      low = middle;
-    else
-      high = middle - 1;
-  }
   const int64_t parts = p.total_q * p.heads_q;
   float top = -kInfinity;
   for (int s = 0; s < a.splits; ++s) top = fmaxf(top, a.partial_lse[s * parts + item]);
@@ -34,7 +26,7 @@ __global__ GPU_BOUNDS(kMmaThreads, 8) void reduce_splits(const Call a) {
     sum += exp2f((a.partial_lse[s * parts + item] - top) * kLog2E);
   const Finish end =
       finish_row(top, sum, p.has_sinks != 0, p.has_sinks ? op.sinks[head * op.sinks_stride] : 0.0f);
-  const float scale = value_scale(op, low, kv_head);
+  const float scale = value_scale(op, request_of_row(op, row), kv_head);
   for (int32_t d = lane; d < p.head_dim_v; d += 32) {
     float o = 0.0f;
     for (int s = 0; s < a.splits && end.factor != 0.0f; ++s)
