@@ -8,10 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/common/operands.hpp"
 #include "kernels/cpu/isa.hpp"
-#include "kernels/cpu/operands.hpp"
 
 namespace assay_cpu {
+
+using namespace assay_kernels;
 
 // Sizes that decide a row's bits; all are per request.
 constexpr int kPartitionKeys = 1024;  // long contexts with few rows are cut here and merged

@@ -8,13 +8,15 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu/formats.hpp"
+#include "kernels/common/formats.hpp"
 
 #ifndef ASSAY_ISA_LEVEL
 #  error "lane.hpp is for the isa_*.cpp files, which define ASSAY_ISA_LEVEL and ASSAY_ISA_NAMESPACE"
 #endif
 
 namespace assay_cpu::ASSAY_ISA_NAMESPACE {
+
+using namespace assay_kernels;
 namespace {
 
 #if ASSAY_ISA_LEVEL == 2

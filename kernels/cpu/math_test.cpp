@@ -9,12 +9,14 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/common/formats.hpp"
 #include "kernels/cpu/engine.hpp"
-#include "kernels/cpu/formats.hpp"
 #include "kernels/cpu/kernels.hpp"
 #include "kernels/cpu/testing/test_case.hpp"
 
 namespace assay_cpu::testing {
+
+using namespace assay_kernels;
 namespace {
 
 class MathTest : public ::testing::TestWithParam<Isa> {

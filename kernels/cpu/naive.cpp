@@ -9,12 +9,14 @@
 #include <new>
 #include <vector>
 
-#include "kernels/cpu/formats.hpp"
-#include "kernels/cpu/instances.hpp"
+#include "kernels/common/formats.hpp"
+#include "kernels/common/instances.hpp"
+#include "kernels/common/operands.hpp"
 #include "kernels/cpu/kernels.hpp"
-#include "kernels/cpu/operands.hpp"
 
 namespace assay_cpu {
+
+using namespace assay_kernels;
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();

@@ -14,8 +14,8 @@
 #include <new>
 #include <vector>
 
+#include "kernels/common/instances.hpp"
 #include "kernels/cpu/engine.hpp"
-#include "kernels/cpu/instances.hpp"
 #include "kernels/cpu/kernels.hpp"
 
 namespace assay_cpu {

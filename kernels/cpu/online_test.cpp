@@ -7,13 +7,15 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "kernels/common/formats.hpp"
 #include "kernels/cpu/engine.hpp"
-#include "kernels/cpu/formats.hpp"
 #include "kernels/cpu/kernels.hpp"
 #include "kernels/cpu/testing/compare.hpp"
 #include "kernels/cpu/testing/test_case.hpp"
 
 namespace assay_cpu::testing {
+
+using namespace assay_kernels;
 namespace {
 
 struct Level {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Addressing, decoding and dequantisation, with the ways to get an index, a format or a scale wrong. Layouts
-// and strides come from kernels/cpu/operands; what is stated here is what a kernel does with them.
+// and strides come from kernels/common/operands; what is stated here is what a kernel does with them.
 #include "kernels/faulty/cache.hpp"
 
 #include <algorithm>
@@ -8,14 +8,14 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/cpu/formats.hpp"
+#include "kernels/common/formats.hpp"
 #include "kernels/faulty/rounding.hpp"
 
 namespace assay_faulty {
 namespace {
 
-using assay_cpu::KvView;
-using assay_cpu::ScaleView;
+using assay_kernels::KvView;
+using assay_kernels::ScaleView;
 
 int32_t wrapped(int64_t index, int64_t count) {
   return count <= 0 ? 0 : static_cast<int32_t>(((index % count) + count) % count);
@@ -27,7 +27,7 @@ struct ByteTable {
   float value[256];
   explicit ByteTable(int32_t format) {
     for (int code = 0; code < 256; ++code)
-      value[code] = assay_cpu::float_from_byte(static_cast<uint8_t>(code), format);
+      value[code] = assay_kernels::float_from_byte(static_cast<uint8_t>(code), format);
   }
 };
 
@@ -95,12 +95,12 @@ int64_t dense_offset(const assay_problem& p, KvView view, KeyPlace at, int32_t h
     if (p.layout == ASSAY_LAYOUT_NHD) view.slot_outer = p.heads_kv * dims, view.head_stride = dims;
     if (p.layout == ASSAY_LAYOUT_HND) view.head_stride = p.page_size * dims, view.slot_outer = dims;
   }
-  return assay_cpu::token_offset(view, at) + head * view.head_stride;
+  return assay_kernels::token_offset(view, at) + head * view.head_stride;
 }
 
 // One cache row: dims elements of a token and a head.
 void decode_row(const Call& c, const KvView& view, KeyPlace at, int32_t head, int dims, float* out) {
-  int64_t offset = assay_cpu::token_offset(view, at) + head * view.head_stride;
+  int64_t offset = assay_kernels::token_offset(view, at) + head * view.head_stride;
   if (c.sw.kv_stride_dense) offset = dense_offset(c.p(), view, at, head, dims);
   if (c.sw.mla_v_from_end && c.p().layout == ASSAY_LAYOUT_MLA && dims == c.p().head_dim_v)
     offset += (c.p().head_dim_qk - dims) * view.dim_inner;
@@ -147,14 +147,14 @@ float kv_scale(const Call& c, const ScaleView& view, const ScaleFault& fault, in
     read.stride[2] = 1, read.stride[1] = page_keys(c), read.stride[0] = p.heads_kv * read.stride[1];
     if (p.op == ASSAY_OP_PREFILL) read.stride[0] = p.heads_kv, read.stride[1] = 1;
   }
-  return assay_cpu::kv_scale(read, wrapped(request + fault.request, p.requests), at, head);
+  return assay_kernels::kv_scale(read, wrapped(request + fault.request, p.requests), at, head);
 }
 
 float channel_of(const Call& c, const ScaleView& view, const ScaleFault& fault, int32_t kv_head, int32_t dim,
                  int32_t dims) {
   if (fault.missing || view.kind != ASSAY_SCALE_CHANNEL) return 1.0f;
-  return assay_cpu::channel_scale(view, wrapped(kv_head + fault.head, c.p().heads_kv),
-                                  wrapped(dim + fault.channel, dims));
+  return assay_kernels::channel_scale(view, wrapped(kv_head + fault.head, c.p().heads_kv),
+                                      wrapped(dim + fault.channel, dims));
 }
 
 // code * scale of a whole row, rounded once to the dequantised format.
@@ -163,7 +163,7 @@ void dequantise(const Call& c, const ScaleView& view, const ScaleFault& fault, i
   const double whole = kv_scale(c, view, fault, request, key, kv_head, is_v);
   if (view.kind != ASSAY_SCALE_CHANNEL || fault.missing)
     return scale_and_round(values, dims, whole, nullptr, c.how.dequant_format);
-  float each[assay_cpu::kMaxHeadDim];
+  float each[assay_kernels::kMaxHeadDim];
   for (int d = 0; d < dims; ++d) each[d] = channel_of(c, view, fault, kv_head, d, dims);
   scale_and_round(values, dims, whole, each, c.how.dequant_format);
 }
@@ -175,7 +175,7 @@ float q_row_scale(const Call& c, int request, int32_t row, int32_t head, int32_t
   ScaleView read = c.ops.q_scale;
   if (sw.scale_stride_dense && read.kind == ASSAY_SCALE_TOKEN_HEAD)
     read.stride[0] = p.heads_q, read.stride[1] = 1;
-  return assay_cpu::q_row_scale(
+  return assay_kernels::q_row_scale(
       read, wrapped(request + sw.q_scale_request, p.requests), c.first_row[request] + int64_t{row},
       wrapped(head + sw.q_scale_head, p.heads_q), wrapped(kv_head + sw.q_scale_head, p.heads_kv));
 }
@@ -282,11 +282,11 @@ void load_q(const Call& c, int request, int32_t row, int32_t head, float* out) {
   decode(c.ops.q + offset * c.ops.q_element_bytes, format_as_read(sw, p.q_format), stride, dims, out);
   if (!c.how.q_rounded()) return;
 
-  float each[assay_cpu::kMaxHeadDim];
+  float each[assay_kernels::kMaxHeadDim];
   const bool q_channel = c.how.q_takes_q_channel && !sw.q_scale_missing;
   for (int d = 0; d < dims; ++d) {
     each[d] = q_channel
-                  ? assay_cpu::channel_scale(c.ops.q_scale, wrapped(head + sw.q_scale_head, p.heads_q), d)
+                  ? assay_kernels::channel_scale(c.ops.q_scale, wrapped(head + sw.q_scale_head, p.heads_q), d)
                   : 1.0f;
     if (c.how.q_takes_k_channel) each[d] *= channel_of(c, c.ops.k_scale, k_fault(c), kv_head, d, dims);
   }

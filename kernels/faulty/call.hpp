@@ -6,14 +6,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cpu/operands.hpp"
+#include "kernels/common/operands.hpp"
 #include "kernels/faulty/model.hpp"
 
 namespace assay_faulty {
 
-using assay_cpu::KeyInterval;
-using assay_cpu::KeyPlace;
-using assay_cpu::Operands;
+using assay_kernels::KeyInterval;
+using assay_kernels::KeyPlace;
+using assay_kernels::Operands;
 
 // An Arithmetic on a case of given formats and scales.
 struct Resolved {

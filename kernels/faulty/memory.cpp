@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cpu/formats.hpp"
+#include "kernels/common/formats.hpp"
 #include "kernels/faulty/cache.hpp"
 
 namespace assay_faulty {
@@ -73,7 +73,7 @@ void spoil_memory(const Call& c) {
   if (c.sw.writes_guard) {
     int64_t last = 0;
     for (int i = 0; i < o.rank; ++i) last += (o.shape[i] - 1) * o.stride[i];
-    memset(static_cast<char*>(o.data) + (last + 1) * assay_cpu::element_bytes(o.format), 0x3c, 2);
+    memset(static_cast<char*>(o.data) + (last + 1) * assay_kernels::element_bytes(o.format), 0x3c, 2);
   }
   if (c.sw.writes_input) *static_cast<unsigned char*>(c.tensors->q.data) ^= 1u;
   if (!c.sw.empty_request_clears_next) return;
@@ -83,8 +83,8 @@ void spoil_memory(const Call& c) {
     for (int64_t row = c.first_row[r]; row < end; ++row)
       for (int32_t h = 0; h < p.heads_q; ++h)
         for (int32_t d = 0; d < p.head_dim_v; ++d)
-          assay_cpu::store_element(c.ops.o, row * o.stride[0] + h * o.stride[1] + d * o.stride[2], p.o_format,
-                                   0.0f);
+          assay_kernels::store_element(c.ops.o, row * o.stride[0] + h * o.stride[1] + d * o.stride[2],
+                                       p.o_format, 0.0f);
   }
 }
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/formats.hpp"
+#include "kernels/common/formats.hpp"
 #include "kernels/faulty/exponential.hpp"
 #include "kernels/faulty/lanes.hpp"
 #include "kernels/faulty/rounding.hpp"
@@ -162,16 +162,16 @@ void write_result(const Call& c, int request, const Stream& row, const float* o,
     if (empty && sw.empty_rows_nan) x = std::numeric_limits<float>::quiet_NaN();
     if (sw.output_factor != 0) x *= sw.output_factor;
     if (sw.output_truncated) x = static_cast<float>(rounded(x, p.o_format, true));
-    assay_cpu::store_element(c.ops.o,
-                             inside(packed * stride[0] + row.head * stride[1] + d * stride[2], c.tensors->o),
-                             p.o_format, x);
+    assay_kernels::store_element(
+        c.ops.o, inside(packed * stride[0] + row.head * stride[1] + d * stride[2], c.tensors->o), p.o_format,
+        x);
   }
 
   if (sw.o_width_of_qk)
     for (int32_t d = p.head_dim_v; d < p.head_dim_qk; ++d)
       if (const int64_t at = packed * stride[0] + row.head * stride[1] + d * stride[2];
           at <= last_of(c.tensors->o))
-        assay_cpu::store_element(c.ops.o, at, p.o_format, 0.0f);
+        assay_kernels::store_element(c.ops.o, at, p.o_format, 0.0f);
   if (sw.lse_unwritten) return;
 
   if (sw.alibi_shift_hidden && p.alibi != ASSAY_ALIBI_NONE && !empty)

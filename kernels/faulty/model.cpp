@@ -169,10 +169,10 @@ Arithmetic arithmetic_of(const Row& row, const assay_problem& p) {
 int run_model(const Row& row, const assay_problem* p, const assay_tensors* t, State& state, char* error,
               size_t size) {
   Operands operands;
-  if (!assay_cpu::make_operands(p, t, &operands, error, size)) return ASSAY_INVALID_ARGUMENT;
-  if (p->head_dim_qk > assay_cpu::kMaxHeadDim || p->head_dim_v > assay_cpu::kMaxHeadDim) {
+  if (!assay_kernels::make_operands(p, t, &operands, error, size)) return ASSAY_INVALID_ARGUMENT;
+  if (p->head_dim_qk > assay_kernels::kMaxHeadDim || p->head_dim_v > assay_kernels::kMaxHeadDim) {
     snprintf(error, size, "head dimensions %d and %d, accepted are up to %d", p->head_dim_qk, p->head_dim_v,
-             assay_cpu::kMaxHeadDim);
+             assay_kernels::kMaxHeadDim);
     return ASSAY_INVALID_ARGUMENT;
   }
   const Arithmetic arithmetic = arithmetic_of(row, *p);

@@ -2,12 +2,12 @@
 // One call of a GPU kernel as the plain data that travels to the device.
 #pragma once
 
-#include "kernels/cpu/operands.hpp"
+#include "kernels/common/operands.hpp"
 #include "kernels/gpu/gpu.h"
 
 namespace assay_gpu {
 
-using assay_cpu::Operands;
+using assay_kernels::Operands;
 
 // p.q_len and p.kv_len of the operands are host pointers and never read on the device; lengths come from cu_q
 // and kv_len in device memory, so that a captured launch sees metadata that was updated in place.

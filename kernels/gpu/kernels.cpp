@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "kernels/cpu/instances.hpp"
+#include "kernels/common/instances.hpp"
 #include "kernels/gpu/launch.hpp"
 
 namespace assay_gpu {
@@ -16,8 +16,8 @@ int multiprocessors = 1;
 
 namespace {
 
-using assay_cpu::element_bytes;
-using assay_cpu::format_name;
+using assay_kernels::element_bytes;
+using assay_kernels::format_name;
 
 bool refuse(char* why, size_t size, const char* required, const char* supported, const char* missing) {
   if (why != nullptr && size > 0)
@@ -26,7 +26,7 @@ bool refuse(char* why, size_t size, const char* required, const char* supported,
 }
 
 bool mma_shape(const assay_problem& p, int32_t op, MmaShape* shape, char* why, size_t size) {
-  if (assay_cpu::find_instance(&p, op, why, size) == nullptr) return false;
+  if (assay_kernels::find_instance(&p, op, why, size) == nullptr) return false;
   char text[128];
   const int32_t q = p.q_format, k = p.k_format, v = p.v_format;
   const bool q_bytes = element_bytes(q) == 1;
@@ -73,7 +73,7 @@ int64_t mma_workspace(const assay_problem* p) {
 
 // A row of the view may be read 8 elements at a time: neighbours in memory, every step a multiple of 8
 // elements.
-bool reads_vectors(const assay_cpu::KvView& v, int32_t dims) {
+bool reads_vectors(const assay_kernels::KvView& v, int32_t dims) {
   const int64_t bytes = 8 * v.element_bytes;
   const auto whole = [](int64_t stride) { return stride % 8 == 0; };
   return v.dim_inner == 1 && v.dim_pack == INT32_MAX && dims % 8 == 0 &&
@@ -82,7 +82,7 @@ bool reads_vectors(const assay_cpu::KvView& v, int32_t dims) {
 }
 
 bool make_call(const assay_problem* p, const assay_tensors* t, Call* call, char* error, size_t size) {
-  if (!assay_cpu::make_operands(p, t, &call->op, error, size)) return false;
+  if (!assay_kernels::make_operands(p, t, &call->op, error, size)) return false;
   call->kv_len = static_cast<const int32_t*>(t->kv_len.data);
   call->kv_len_stride = t->kv_len.stride[0];
   call->splits = 1;
@@ -95,7 +95,7 @@ int answer(gpu::Status status, const char* what, char* error, size_t size) {
 
 template <int32_t kOp>
 int simple_supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
-  return assay_cpu::find_instance(p, kOp, why, size) != nullptr ? ASSAY_OK : ASSAY_UNSUPPORTED;
+  return assay_kernels::find_instance(p, kOp, why, size) != nullptr ? ASSAY_OK : ASSAY_UNSUPPORTED;
 }
 
 int simple_arithmetic(const assay_problem* p, assay_arithmetic* out) {

@@ -4,13 +4,13 @@
 // is row n / group of query head kv_head * group + n % group.
 #pragma once
 
-#include "kernels/cpu/formats.hpp"
+#include "kernels/common/formats.hpp"
 #include "kernels/gpu/call.hpp"
 
 namespace assay_gpu {
 
-using assay_cpu::KeyInterval;
-using assay_cpu::KeyPlace;
+using assay_kernels::KeyInterval;
+using assay_kernels::KeyPlace;
 
 constexpr float kInfinity = __builtin_huge_valf();
 constexpr float kLog2E = 1.4426950408889634f;
@@ -63,12 +63,12 @@ __device__ inline float position_bias(int32_t alibi, float slope, int32_t distan
 __device__ inline float value_scale(const Operands& op, int32_t request, int32_t kv_head) {
   return op.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD
              ? 1.0f
-             : assay_cpu::kv_scale(op.v_scale, request, KeyPlace{0, 0}, kv_head);
+             : assay_kernels::kv_scale(op.v_scale, request, KeyPlace{0, 0}, kv_head);
 }
 
 __device__ inline void store_o(const Operands& op, int64_t row, int32_t head, int32_t dim, float value) {
-  assay_cpu::store_element(op.o, row * op.o_stride[0] + head * op.o_stride[1] + dim * op.o_stride[2],
-                           op.p.o_format, value);
+  assay_kernels::store_element(op.o, row * op.o_stride[0] + head * op.o_stride[1] + dim * op.o_stride[2],
+                               op.p.o_format, value);
 }
 __device__ inline void store_lse(const Operands& op, int64_t row, int32_t head, float value) {
   op.lse[row * op.lse_stride[0] + head * op.lse_stride[1]] = value;

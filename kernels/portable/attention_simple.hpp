@@ -10,7 +10,7 @@
 namespace assay_gpu {
 
 constexpr int kSimpleThreads = 128;
-constexpr int kSimpleDims = assay_cpu::kMaxHeadDim / kSimpleThreads;
+constexpr int kSimpleDims = assay_kernels::kMaxHeadDim / kSimpleThreads;
 
 template <class F>
 __device__ float block_reduce(float value, F f, float* shared) {
@@ -25,7 +25,7 @@ __device__ float block_reduce(float value, F f, float* shared) {
 }
 
 __global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call a) {
-  __shared__ float q[assay_cpu::kMaxHeadDim];
+  __shared__ float q[assay_kernels::kMaxHeadDim];
   __shared__ float weight[kSimpleThreads];
   __shared__ int64_t v_offset[kSimpleThreads];
   __shared__ float shared[kSimpleThreads / gpu::kWarp];
@@ -42,39 +42,41 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call a) {
 
   const int64_t q_offset = packed * op.q_stride[0] + head * op.q_stride[1];
   for (int d = thread; d < p.head_dim_qk; d += kSimpleThreads)
-    q[d] = assay_cpu::load_element(op.q, q_offset + d * op.q_stride[2], p.q_format) *
-           (assay_cpu::channel_scale(op.q_scale, head, d) * assay_cpu::channel_scale(op.k_scale, kv_head, d));
+    q[d] = assay_kernels::load_element(op.q, q_offset + d * op.q_stride[2], p.q_format) *
+           (assay_kernels::channel_scale(op.q_scale, head, d) *
+            assay_kernels::channel_scale(op.k_scale, kv_head, d));
   const float row_scale =
-      p.softmax_scale * assay_cpu::q_row_scale(op.q_scale, rows.request, packed, head, kv_head);
+      p.softmax_scale * assay_kernels::q_row_scale(op.q_scale, rows.request, packed, head, kv_head);
   const float slope = p.alibi != ASSAY_ALIBI_NONE ? op.alibi_slopes[head * op.alibi_stride] : 0.0f;
   gpu::block_barrier();
 
   float o[kSimpleDims] = {};
   float m = -kInfinity, l = 0.0f;
-  const KeyInterval keys = assay_cpu::key_interval(p, rows.q_len, rows.kv_len, row);
+  const KeyInterval keys = assay_kernels::key_interval(p, rows.q_len, rows.kv_len, row);
   // Tiles are counted from key 0, so that the order of a row does not depend on its window.
   for (int32_t first = keys.begin / kSimpleThreads * kSimpleThreads; first < keys.end;
        first += kSimpleThreads) {
     const int32_t key = first + thread;
     bool visible = key >= keys.begin && key < keys.end;
     if (visible && p.mask == ASSAY_MASK_TREE)
-      visible = assay_cpu::tree_visible(op, rows.request, rows.q_len, rows.kv_len, row, key);
+      visible = assay_kernels::tree_visible(op, rows.request, rows.q_len, rows.kv_len, row, key);
     float x = -kInfinity;
     float v_scale = 1.0f;
     if (visible) {
-      const KeyPlace place = assay_cpu::place_key(op, rows.request, key);
-      const int64_t k_offset = assay_cpu::token_offset(op.k, place) + kv_head * op.k.head_stride;
-      v_offset[thread] = assay_cpu::token_offset(op.v, place) + kv_head * op.v.head_stride;
+      const KeyPlace place = assay_kernels::place_key(op, rows.request, key);
+      const int64_t k_offset = assay_kernels::token_offset(op.k, place) + kv_head * op.k.head_stride;
+      v_offset[thread] = assay_kernels::token_offset(op.v, place) + kv_head * op.v.head_stride;
       float dot = 0.0f;
       for (int d = 0; d < p.head_dim_qk; ++d)
         dot = fmaf(q[d],
-                   assay_cpu::load_element(op.k.data, k_offset + assay_cpu::dim_offset(op.k, d), op.k.format),
+                   assay_kernels::load_element(op.k.data, k_offset + assay_kernels::dim_offset(op.k, d),
+                                               op.k.format),
                    dot);
-      x = dot * (row_scale * assay_cpu::kv_scale(op.k_scale, rows.request, place, kv_head));
+      x = dot * (row_scale * assay_kernels::kv_scale(op.k_scale, rows.request, place, kv_head));
       if (p.softcap > 0) x = p.softcap * tanhf(x / p.softcap);
       if (p.alibi != ASSAY_ALIBI_NONE) x += position_bias(p.alibi, slope, position - key);
       if (op.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD)
-        v_scale = assay_cpu::kv_scale(op.v_scale, rows.request, place, kv_head);
+        v_scale = assay_kernels::kv_scale(op.v_scale, rows.request, place, kv_head);
     }
     const float m_new = fmaxf(m, block_reduce(
                                      x, [](float s, float t) { return fmaxf(s, t); }, shared));
@@ -92,11 +94,11 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call a) {
     for (int i = 0; i < kSimpleDims; ++i) {
       const int d = thread + i * kSimpleThreads;
       if (d >= p.head_dim_v) break;
-      const int64_t dim = assay_cpu::dim_offset(op.v, d);
+      const int64_t dim = assay_kernels::dim_offset(op.v, d);
       float sum = o[i] * down;
       for (int j = 0; j < count; ++j)
         if (v_offset[j] >= 0)
-          sum = fmaf(weight[j], assay_cpu::load_element(op.v.data, v_offset[j] + dim, op.v.format), sum);
+          sum = fmaf(weight[j], assay_kernels::load_element(op.v.data, v_offset[j] + dim, op.v.format), sum);
       o[i] = sum;
     }
     gpu::block_barrier();
@@ -109,9 +111,10 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call a) {
   for (int i = 0; i < kSimpleDims; ++i) {
     const int d = thread + i * kSimpleThreads;
     if (d >= p.head_dim_v) break;
-    const float value = end.factor == 0.0f
-                            ? 0.0f
-                            : o[i] * end.factor * (scale * assay_cpu::channel_scale(op.v_scale, kv_head, d));
+    const float value =
+        end.factor == 0.0f
+            ? 0.0f
+            : o[i] * end.factor * (scale * assay_kernels::channel_scale(op.v_scale, kv_head, d));
     store_o(op, packed, head, d, value);
   }
   if (thread == 0) store_lse(op, packed, head, end.lse);

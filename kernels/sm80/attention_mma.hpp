@@ -31,13 +31,13 @@ struct Raw {
 // Kept out of line, like everything the plain instances do without: the loop below is unrolled many times
 // over, and code that does not fit the instruction cache costs more than the call.
 template <bool kByte>
-__device__ __noinline__ Raw<kByte> gather_8(const assay_cpu::KvView& view, int64_t token, int32_t dim,
+__device__ __noinline__ Raw<kByte> gather_8(const assay_kernels::KvView& view, int64_t token, int32_t dim,
                                             int32_t dims) {
   Raw<kByte> out{};
 #pragma unroll
   for (int e = 0; e < 8; ++e) {
     if (dim + e >= dims) break;
-    const int64_t at = token + assay_cpu::dim_offset(view, dim + e);
+    const int64_t at = token + assay_kernels::dim_offset(view, dim + e);
     if constexpr (kByte)
       out.word[e / 4] |= static_cast<uint32_t>(view.data[at]) << (e % 4 * 8);
     else
@@ -48,7 +48,8 @@ __device__ __noinline__ Raw<kByte> gather_8(const assay_cpu::KvView& view, int64
 }
 
 template <bool kByte, bool kPlain>
-__device__ inline Raw<kByte> load_8(const assay_cpu::KvView& view, int64_t token, int32_t dim, int32_t dims) {
+__device__ inline Raw<kByte> load_8(const assay_kernels::KvView& view, int64_t token, int32_t dim,
+                                    int32_t dims) {
   Raw<kByte> out{};
   if (token < 0 || dim >= dims) return out;
   if constexpr (!kPlain) return gather_8<kByte>(view, token, dim, dims);
@@ -86,12 +87,12 @@ __device__ inline LaneRow lane_row(const Call& a, const RequestRows& rows, int32
   if (!r.valid) return r;
   r.row = packed / op.group;
   r.head = kv_head * op.group + packed % op.group;
-  const KeyInterval keys = assay_cpu::key_interval(op.p, rows.q_len, rows.kv_len, r.row);
+  const KeyInterval keys = assay_kernels::key_interval(op.p, rows.q_len, rows.kv_len, r.row);
   r.begin = keys.begin, r.end = keys.end;
   r.scale = op.p.softmax_scale *
-            assay_cpu::q_row_scale(op.q_scale, rows.request, rows.first_row + r.row, r.head, kv_head);
+            assay_kernels::q_row_scale(op.q_scale, rows.request, rows.first_row + r.row, r.head, kv_head);
   if (op.k_scale.kind != ASSAY_SCALE_TOKEN_HEAD)
-    r.scale *= assay_cpu::kv_scale(op.k_scale, rows.request, KeyPlace{0, 0}, kv_head);
+    r.scale *= assay_kernels::kv_scale(op.k_scale, rows.request, KeyPlace{0, 0}, kv_head);
   r.slope = op.p.alibi != ASSAY_ALIBI_NONE ? op.alibi_slopes[r.head * op.alibi_stride] : 0.0f;
   return r;
 }
@@ -105,7 +106,7 @@ static __device__ __noinline__ float shape_score(const assay_problem& p, float x
 }
 static __device__ __noinline__ bool tree_shows(const Operands& op, const RequestRows& rows, int32_t row,
                                                int32_t key) {
-  return assay_cpu::tree_visible(op, rows.request, rows.q_len, rows.kv_len, row, key);
+  return assay_kernels::tree_visible(op, rows.request, rows.q_len, rows.kv_len, row, key);
 }
 
 // Eight elements of a query row, with the scales per channel of Q and K, in the format of the instruction.
@@ -118,11 +119,11 @@ __device__ __noinline__ uint4 query_8(const Operands& op, int64_t row, int32_t h
   for (int e = 0; e < 8; ++e) {
     float x = 0.0f;
     if (valid && dim + e < p.head_dim_qk) {
-      x = assay_cpu::load_element(
+      x = assay_kernels::load_element(
           op.q, row * op.q_stride[0] + head * op.q_stride[1] + (dim + e) * op.q_stride[2], p.q_format);
       if (op.q_scale.kind == ASSAY_SCALE_CHANNEL || op.k_scale.kind == ASSAY_SCALE_CHANNEL)
-        x *= assay_cpu::channel_scale(op.q_scale, head, dim + e) *
-             assay_cpu::channel_scale(op.k_scale, kv_head, dim + e);
+        x *= assay_kernels::channel_scale(op.q_scale, head, dim + e) *
+             assay_kernels::channel_scale(op.k_scale, kv_head, dim + e);
     }
 #pragma unroll
     for (int n = 0; n < 8; ++n)  // a register array wants constant indices
@@ -134,7 +135,7 @@ __device__ __noinline__ uint4 query_8(const Operands& op, int64_t row, int32_t h
 
 static __device__ __noinline__ void finish_element(const Operands& op, int64_t row, int32_t head,
                                                    int32_t kv_head, int32_t dim, float value, float scale) {
-  store_o(op, row, head, dim, value * (scale * assay_cpu::channel_scale(op.v_scale, kv_head, dim)));
+  store_o(op, row, head, dim, value * (scale * assay_kernels::channel_scale(op.v_scale, kv_head, dim)));
 }
 
 // kPlain: K and V rows are contiguous and aligned (one load of 8 elements), no soft cap, bias, tree or scale
@@ -160,8 +161,8 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
 
   if constexpr (kByte) {
     for (int i = threadIdx.x; i < 256; i += kMmaThreads) {
-      k_table[i] = code_of<T>(assay_cpu::float_from_byte(static_cast<uint8_t>(i), p.k_format));
-      v_table[i] = code_of<T>(assay_cpu::float_from_byte(static_cast<uint8_t>(i), p.v_format));
+      k_table[i] = code_of<T>(assay_kernels::float_from_byte(static_cast<uint8_t>(i), p.k_format));
+      v_table[i] = code_of<T>(assay_kernels::float_from_byte(static_cast<uint8_t>(i), p.v_format));
     }
     gpu::block_barrier();
   }
@@ -216,12 +217,12 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
     Found found{-1, 1.0f};
     const int32_t key = at * kStepKeys + lane % 16;
     if (at >= step_end || key < some_begin || key >= some_end) return found;
-    const KeyPlace place = assay_cpu::place_key(op, rows.request, key);
-    const assay_cpu::KvView& view = lane < 16 ? op.k : op.v;
-    const assay_cpu::ScaleView& scale = lane < 16 ? op.k_scale : op.v_scale;
-    found.token = assay_cpu::token_offset(view, place) + kv_head * view.head_stride;
+    const KeyPlace place = assay_kernels::place_key(op, rows.request, key);
+    const assay_kernels::KvView& view = lane < 16 ? op.k : op.v;
+    const assay_kernels::ScaleView& scale = lane < 16 ? op.k_scale : op.v_scale;
+    found.token = assay_kernels::token_offset(view, place) + kv_head * view.head_stride;
     if (!kPlain && scale.kind == ASSAY_SCALE_TOKEN_HEAD)
-      found.scale = assay_cpu::kv_scale(scale, rows.request, place, kv_head);
+      found.scale = assay_kernels::kv_scale(scale, rows.request, place, kv_head);
     return found;
   };
 

@@ -32,7 +32,8 @@ __global__ GPU_BOUNDS(kMmaThreads, 8) void reduce_splits(const Call a) {
     for (int s = 0; s < a.splits && end.factor != 0.0f; ++s)
       o = fmaf(exp2f((a.partial_lse[s * parts + item] - top) * kLog2E),
                a.partial_o[(s * parts + item) * p.head_dim_v + d], o);
-    store_o(op, row, head, d, o * end.factor * (scale * assay_cpu::channel_scale(op.v_scale, kv_head, d)));
+    store_o(op, row, head, d,
+            o * end.factor * (scale * assay_kernels::channel_scale(op.v_scale, kv_head, d)));
   }
   if (lane == 0) store_lse(op, row, head, end.lse);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scalar number formats for the CPU kernels: stored code -> fp32 (always exact) and fp32 -> output
+// Scalar number formats for the kernels: stored code -> fp32 (always exact) and fp32 -> output
 // (round to nearest even). Bit arithmetic only, so every instruction set gives the same value. The
 // harness has its own, independent conversions: a mistake here must not cancel in a check.
 #pragma once
@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/operands.hpp"
+#include "kernels/common/operands.hpp"
 
-namespace assay_cpu {
+namespace assay_kernels {
 
 ASSAY_INLINE float float_from_bits(uint32_t bits) {
   float value;
@@ -112,4 +112,4 @@ ASSAY_INLINE void store_element(unsigned char* data, int64_t index, int32_t form
   memcpy(data + index * 2, &code, 2);
 }
 
-}  // namespace assay_cpu
+}  // namespace assay_kernels

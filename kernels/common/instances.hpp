@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one list of what the CPU kernels are compiled for. `supports`, `run` and `arithmetic` all ask
+// The one list of what a kernel of every feature takes. `supports`, `run` and `arithmetic` all ask
 // find_instance, so they cannot disagree. Adding a format is one row in instances.cpp plus its decoder.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 #include "harness/abi/assay_kernel.h"
 
-namespace assay_cpu {
+namespace assay_kernels {
 
 // A combination of formats with a path through the kernels.
 struct Instance {
@@ -19,4 +19,4 @@ struct Instance {
 // Null, and "required ..., supported ..., missing ..." in why, when the problem cannot be served.
 const Instance* find_instance(const assay_problem*, int32_t op, char* why, size_t why_size);
 
-}  // namespace assay_cpu
+}  // namespace assay_kernels

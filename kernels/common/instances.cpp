@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Support list of the CPU kernels. The table is the product of the per-operand format lists below,
+// Support list of the kernels. The table is the product of the per-operand format lists below,
 // built once; the remaining conditions (head dimensions, scales, layouts, tables) hold for every row.
-#include "kernels/cpu/instances.hpp"
+#include "kernels/common/instances.hpp"
 
 #include <array>
 #include <cstdio>
 
-#include "kernels/cpu/operands.hpp"
+#include "kernels/common/operands.hpp"
 
-namespace assay_cpu {
+namespace assay_kernels {
 namespace {
 
 constexpr int kFormatCount = 8;
@@ -97,4 +97,4 @@ const Instance* find_instance(const assay_problem* p, int32_t op, char* why, siz
   return refuse(why, size, text, kFormatList, "this combination of formats");
 }
 
-}  // namespace assay_cpu
+}  // namespace assay_kernels

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Turns the tables of the C interface into Operands and refuses calls whose operands are missing or
 // contradict the problem. A new layout gets its axes here, in make_kv_view, and nowhere else.
-#include "kernels/cpu/operands.hpp"
+#include "kernels/common/operands.hpp"
 
 #include <climits>
 #include <cstdio>
 
-namespace assay_cpu {
+namespace assay_kernels {
 
 int32_t element_bytes(int32_t format) {
   switch (format) {
@@ -217,4 +217,4 @@ bool make_operands(const assay_problem* p, const assay_tensors* t, Operands* out
   return reader.ok();
 }
 
-}  // namespace assay_cpu
+}  // namespace assay_kernels

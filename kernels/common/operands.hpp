@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a CPU kernel needs to know about one call, as plain data: the scalars of the problem and, for
+// What a kernel needs to know about one call, as plain data: the scalars of the problem and, for
 // every operand, how an index becomes an address. All page layouts are separable (token part + head
 // part + dimension part), so one KvView covers NHD, HND, X, SHUFFLED, MLA and ragged prefill with any
 // strides. Functions used by the instruction-set files are static and always inlined: a weak symbol
@@ -18,7 +18,7 @@
 #  define ASSAY_INLINE static inline __attribute__((always_inline))
 #endif
 
-namespace assay_cpu {
+namespace assay_kernels {
 
 constexpr int kMaxHeadDim = 1024;
 
@@ -176,4 +176,4 @@ ASSAY_INLINE bool tree_visible(const Operands& a, int request, int32_t row, int3
   return tree_visible(a, request, a.p.q_len[request], a.p.kv_len[request], row, key);
 }
 
-}  // namespace assay_cpu
+}  // namespace assay_kernels
