@@ -47,7 +47,27 @@ enum assay_format {
 
 enum assay_op {
   ASSAY_OP_PREFILL = 1, /* ragged q against contiguous ragged k, v */
-  ASSAY_OP_PAGED = 2    /* ragged q against a paged cache */
+  ASSAY_OP_PAGED = 2,   /* ragged q against a paged cache */
+  /* Building blocks. They read and write the operands named here and no others; rows = assay_problem.rows.
+   * merge_states: partial_o, partial_lse [, sinks] -> o, lse. Every row and head is the merge of `states`
+   *   partial results: w_s = exp(lse_s - M), o = sum w_s o_s / sum w_s, lse = M + ln(sum w_s). A state of lse
+   *   -inf counts nothing, whatever its o holds (NaN included). All -inf: o = 0, lse = -inf. With has_sinks
+   *   the states come without the sink, and exp(sink - M) joins the sum once.
+   * cache_write: dense_k, dense_v, slot_mapping, k_scale, v_scale -> k, v. Row t goes to its slot of the
+   *   cache; a row of slot -1 is padding and goes nowhere. code = round(x / scale) to nearest even,
+   *   saturated; int8 to -127..127. No scale: one rounding of x. Scale kind TOKEN_HEAD (int8): scale =
+   *   max|x| / 127 of the row and head, written to k_scale and v_scale beside the codes. Layout MLA: dense_k
+   *   is the whole latent row, no dense_v. All other bytes of the cache stay as they are.
+   * cache_gather: k, v, their scales, the page table, kv_len, cu_q, seq_starts, token_to_batch -> dense_k,
+   *   dense_v. Row i, of request r = token_to_batch[i], is the cached token seq_starts[r] + i - cu_q[r],
+   *   code * scale rounded to o_format. Layout MLA: dense_k only.
+   * quantize_int8: source -> q (int8). Scale kind CHANNEL (mode 0): q_scale is given. TOKEN_HEAD (mode 2):
+   *   scale = max|x| / 127 of the row and head, written to q_scale (its strides say which axis runs
+   *   fastest). Rounding as cache_write. A row of zeros has codes 0 and any finite scale >= 0. */
+  ASSAY_OP_MERGE_STATES = 3,
+  ASSAY_OP_CACHE_WRITE = 4,
+  ASSAY_OP_CACHE_GATHER = 5,
+  ASSAY_OP_QUANTIZE_INT8 = 6
 };
 
 /* Base visibility; window and chunk conditions come on top (all conditions together). */
@@ -96,8 +116,9 @@ typedef struct assay_tensor {
   int64_t stride[ASSAY_MAX_RANK];
 } assay_tensor;
 
-/* Every operand of every op; unused ones are null. Pointers are device pointers of the backend.
- * R = requests, T = sum q_len, S = sum kv_len, B = blocks of the cache. */
+/* Every operand of every op; unused ones are null (readers of an old table check struct_size first). Pointers
+ * are device pointers of the backend. R = requests, T = sum q_len, S = sum kv_len, B = blocks of the cache.
+ */
 typedef struct assay_tensors {
   uint32_t struct_size;
   assay_tensor q;             /* [T, heads_q, head_dim_qk] */
@@ -123,6 +144,15 @@ typedef struct assay_tensors {
   assay_tensor tree_mask;     /* uint8 [sum q_len^2], row-major n x n per request, 1 = visible */
   assay_tensor tree_indptr;   /* int64 [R+1], first entry of each request in tree_mask */
   assay_tensor workspace;     /* uint8 [workspace_bytes], contents undefined before and after */
+  /* Of the building blocks (enum assay_op). */
+  assay_tensor partial_o;      /* source_format [states, rows, heads_q, head_dim_v] */
+  assay_tensor partial_lse;    /* fp32 [states, rows, heads_q], natural log; -inf: an empty state */
+  assay_tensor dense_k;        /* [rows, heads_kv, head_dim_qk]; source_format, cache_gather o_format */
+  assay_tensor dense_v;        /* [rows, heads_kv, head_dim_v], as dense_k */
+  assay_tensor slot_mapping;   /* int64 [rows], block * page_size + slot, each at most once; -1 = padding */
+  assay_tensor seq_starts;     /* int32 [R], first cached token of each request to gather */
+  assay_tensor token_to_batch; /* int32 [rows], request of each gathered row */
+  assay_tensor source;         /* source_format [rows, heads_q, head_dim_qk] */
 } assay_tensors;
 
 /* The mathematics and storage of one case, scalars only; host arrays repeat the lengths so that a
@@ -148,6 +178,10 @@ typedef struct assay_problem {
   int64_t total_q, total_kv; /* tokens */
   const int32_t* q_len;      /* host [requests] */
   const int32_t* kv_len;     /* host [requests] */
+  /* Of the building blocks. cache_gather: q_len are the tokens to gather of kv_len cached ones. */
+  int64_t rows;          /* total_q, in cache_write with the padded rows */
+  int32_t states;        /* merge_states: partial results of each row, >= 2 */
+  int32_t source_format; /* enum assay_format: fp32, bf16 or fp16 */
 } assay_problem;
 
 /* ---- arithmetic model: what the kernel promises about its rounding; error bounds follow from it.
@@ -198,6 +232,10 @@ typedef struct assay_arithmetic {
                                the reference, no error; 0 = some rounding to dequant_format */
   int32_t exp_poly_every;   /* every n-th key of a tile takes the polynomial below; 0 = none */
   double exp_poly_relative_error;
+  /* Building blocks: relative error of x / scale, of max|x| / 127 and of code * scale before they are rounded
+   * to the result's format. 0 = rounded correctly to fp32 (one IEEE division or product): then every code and
+   * scale is known to the bit. A product with a rounded reciprocal errs by 2^-23. */
+  double scaling_relative_error;
 } assay_arithmetic;
 
 typedef struct assay_device {
@@ -231,7 +269,8 @@ typedef struct assay_kernel {
   /* Host work done once per batch shape, timed apart. May be NULL; then run gets plan == NULL. */
   int (*plan)(const assay_problem*, const assay_tensors*, assay_plan**, char* error, size_t);
   void (*free_plan)(assay_plan*); /* may be NULL when plan is */
-  /* Enqueue on stream (CPU: NULL, runs to completion). Must not write anything but o, lse, workspace. */
+  /* Enqueue on stream (CPU: NULL, runs to completion). Must not write anything but the op's results (o and
+   * lse of attention; see enum assay_op) and workspace. */
   int (*run)(const assay_problem*, const assay_tensors*, assay_plan*, void* stream, char* error, size_t);
 } assay_kernel;
 
