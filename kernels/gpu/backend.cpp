@@ -8,21 +8,15 @@
 
 #include "kernels/gpu/kernels.hpp"
 #include "kernels/gpu/launch.hpp"
+#include "kernels/gpu/library.hpp"
 
 namespace assay_gpu {
 namespace {
-
-const assay_kernel* const kKernels[] = {&kPrefillSimple, &kPagedSimple, &kPrefillMma, &kPagedMma};
 
 int fail(int status, char* error, size_t size, const char* text) {
   if (error != nullptr && size > 0) std::snprintf(error, size, "%s", text);
   return status;
 }
-int answer(gpu::Status status, const char* what, char* error, size_t size) {
-  if (gpu::ok(status, what, error, size)) return ASSAY_OK;
-  return status == GPU_API(ErrorMemoryAllocation) ? ASSAY_OUT_OF_MEMORY : ASSAY_FAILED;
-}
-
 int32_t device_count() {
   int count = 0;
   if (GPU_API(GetDeviceCount)(&count) != GPU_API(Success)) return 0;  // no driver, no device: the same to us
@@ -32,21 +26,9 @@ int32_t device_count() {
 int device_info(int32_t device, assay_device* out, char* error, size_t size) {
   if (out == nullptr)
     return fail(ASSAY_INVALID_ARGUMENT, error, size, "device_info needs a place for the answer");
-  GPU_API(DeviceProp) p{};
-  if (const int bad = answer(GPU_API(GetDeviceProperties)(&p, device), "device properties", error, size))
-    return bad;
   *out = assay_device{};
   out->struct_size = sizeof *out;
-  std::snprintf(out->name, sizeof out->name, "%.127s", p.name);
-  const auto* id = reinterpret_cast<const unsigned char*>(p.uuid.bytes);
-  char* at = out->uuid + std::snprintf(out->uuid, sizeof out->uuid, "GPU-");
-  for (int i = 0; i < 16; ++i)
-    at += std::snprintf(at, 8, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", id[i]);
-  std::snprintf(out->arch, sizeof out->arch, "sm_%d%d", p.major, p.minor);
-  out->multiprocessors = p.multiProcessorCount;
-  out->memory_bytes = static_cast<int64_t>(p.totalGlobalMem);
-  out->cache_bytes = p.l2CacheSize;
-  return ASSAY_OK;
+  return answer(kLibrary.describe(device, out), "device properties", error, size);
 }
 
 int use_device(int32_t device, char* error, size_t size) {
@@ -151,6 +133,9 @@ int measure_matrix_rate(int32_t format, double* flops, char* error, size_t size)
   if (format != ASSAY_FP32 && format != ASSAY_BF16 && format != ASSAY_FP16)
     return fail(ASSAY_UNSUPPORTED, error, size,
                 "matrix rate: required another format, supported fp32 bf16 fp16");
+  if (format != ASSAY_FP32 && kLibrary.launch_matrix_rate == nullptr)
+    return fail(ASSAY_UNSUPPORTED, error, size,
+                "matrix rate: required a 16-bit format, supported fp32, missing kernels for matrix units");
   Memory sink(4);
   if (const int bad = answer(sink.status, "matrix rate: memory", error, size)) return bad;
   double seconds = 0, done = 0;
@@ -159,7 +144,7 @@ int measure_matrix_rate(int32_t format, double* flops, char* error, size_t size)
       [&] {
         float* to = static_cast<float*>(sink.data);
         return format == ASSAY_FP32 ? launch_fma(20000, blocks, to, &done, nullptr)
-                                    : launch_mma_rate(20000, blocks, to, &done, nullptr);
+                                    : kLibrary.launch_matrix_rate(20000, blocks, to, &done, nullptr);
       },
       &seconds, error, size);
   if (bad == ASSAY_OK) *flops = done / seconds;
@@ -193,9 +178,10 @@ int time_run(const assay_kernel* kernel, const assay_problem* problem, const ass
 }
 
 const assay_backend kBackend = [] {
+  static const std::vector<const assay_kernel*> kernels = kLibrary.kernels();
   assay_backend b{};
-  b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = "cuda";
-  b.kernel_count = sizeof kKernels / sizeof kKernels[0], b.kernels = kKernels;
+  b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = kLibrary.name;
+  b.kernel_count = static_cast<int32_t>(kernels.size()), b.kernels = kernels.data();
   b.device_count = device_count, b.device_info = device_info, b.use_device = use_device;
   b.allocate = allocate, b.release = release;
   b.copy_to_device = copy_to_device, b.copy_to_host = copy_to_host, b.synchronize = synchronize;

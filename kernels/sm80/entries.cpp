@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels on 16-bit tensor cores accept, promise and launch. The list of compiled shapes is
+// mma_shape(): supports, arithmetic, workspace and run all ask it, so they cannot disagree.
+#include <algorithm>
+#include <cstdio>
+
+#include "kernels/common/instances.hpp"
+#include "kernels/gpu/kernels.hpp"
+#include "kernels/gpu/launch.hpp"
+
+namespace assay_gpu {
+namespace {
+
+using assay_kernels::element_bytes;
+using assay_kernels::format_name;
+
+bool mma_shape(const assay_problem& p, int32_t op, MmaShape* shape, char* why, size_t size) {
+  if (assay_kernels::find_instance(&p, op, why, size) == nullptr) return false;
+  char text[128];
+  const int32_t q = p.q_format, k = p.k_format, v = p.v_format;
+  const bool q_bytes = element_bytes(q) == 1;
+  shape->format = q == ASSAY_FP16 ? ASSAY_FP16 : ASSAY_BF16;
+  shape->bytes = element_bytes(k) == 1;
+  const bool alike = shape->bytes ? element_bytes(v) == 1 : k == shape->format && v == shape->format;
+  if ((q != ASSAY_BF16 && q != ASSAY_FP16 && !q_bytes) || !alike) {
+    std::snprintf(text, sizeof text, "q %s, k %s, v %s", format_name(q), format_name(k), format_name(v));
+    return refuse(why, size, text,
+                  "q bf16, fp16 or 8-bit; k and v both 8-bit or both in the 16-bit format of q",
+                  "an instance of the matrix kernel (the simple kernel takes it)");
+  }
+  const int32_t widest = std::max(p.head_dim_qk, p.head_dim_v);
+  shape->dims = widest <= 64 ? 64 : widest <= 128 ? 128 : 256;
+  if (widest > 256) {
+    std::snprintf(text, sizeof text, "head dimensions %d and %d", p.head_dim_qk, p.head_dim_v);
+    return refuse(why, size, text, "up to 256", "an instance of this width (the simple kernel takes it)");
+  }
+  if (shape->format == ASSAY_FP16 && p.v_scale_kind == ASSAY_SCALE_TOKEN_HEAD)
+    return refuse(why, size, "per-token scales of V with fp16", "them with bf16",
+                  "a P that keeps its range when it is scaled");
+  return true;
+}
+
+// Parts of a split: enough blocks to fill the device, at least 128 keys each.
+int32_t choose_splits(const assay_problem& p) {
+  if (p.requests == 0 || p.total_q == 0) return 1;
+  const int64_t group = p.heads_q / p.heads_kv;
+  int64_t tiles = 0;
+  for (int r = 0; r < p.requests; ++r) tiles += (p.q_len[r] * group + kTileRows - 1) / kTileRows;
+  const int64_t blocks = std::max<int64_t>(1, tiles * p.heads_kv);
+  const int64_t wanted = (2 * 2 * static_cast<int64_t>(multiprocessors) + blocks - 1) / blocks;
+  const int64_t longest = std::max<int64_t>(1, p.max_kv_len / 128);
+  return static_cast<int32_t>(std::clamp<int64_t>(std::min(wanted, longest), 1, 64));
+}
+
+int64_t partial_rows(const assay_problem& p, int32_t splits) {
+  return splits > 1 ? int64_t{splits} * p.total_q * p.heads_q : 0;
+}
+
+int64_t mma_workspace(const assay_problem* p) {
+  return partial_rows(*p, choose_splits(*p)) * (p->head_dim_v + 1) * static_cast<int64_t>(sizeof(float));
+}
+
+template <int32_t kOp>
+int mma_supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
+  MmaShape shape;
+  return mma_shape(*p, kOp, &shape, why, size) ? ASSAY_OK : ASSAY_UNSUPPORTED;
+}
+
+int mma_arithmetic(const assay_problem* p, assay_arithmetic* out) {
+  MmaShape shape;
+  if (!mma_shape(*p, p->op, &shape, nullptr, 0)) return ASSAY_UNSUPPORTED;
+  const int32_t group = p->heads_q / p->heads_kv;
+  bool shared = false, whole = false;  // requests whose warps share the keys, and others
+  for (int r = 0; r < p->requests; ++r)
+    if (p->q_len[r] > 0) (p->q_len[r] * group <= kSharedRows ? shared : whole) = true;
+  const int32_t parts = choose_splits(*p);
+
+  assay_arithmetic m{};
+  m.struct_size = sizeof m;
+  // mma.sync of 16-bit operands on Hopper: one block of 16, measured on an H200 (numerics notes, section 1).
+  m.qk = m.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
+  m.tile_keys = 16;
+  // Warps that share the keys of a request are parts of a split too. Where some requests are split and others
+  // are not, two parts of up to max_kv_len keys cover both: the longer chain and the merge.
+  m.splits = shared && !whole ? parts * 4 : parts;
+  if (shared && whole) m.splits = std::max(2, parts);
+  m.row_sum_chain = 4 * ((p->max_kv_len + 15) / 16) + 4 + m.splits;
+  m.p_format = shape.format;
+  m.partial_format = m.partial_lse_format = ASSAY_FP32;
+  m.exp_relative_error = 0x1p-22;  // ex2.approx, and the scaling round it for small arguments
+  m.tanh_relative_error = 0x1p-22;
+  const bool folded = p->q_scale_kind == ASSAY_SCALE_CHANNEL || p->k_scale_kind == ASSAY_SCALE_CHANNEL;
+  if (folded) m.q_rounding = (shape.format == ASSAY_BF16 ? 0x1p-8 : 0x1p-11) + 2 * 0x1p-24;
+  *out = m;
+  return ASSAY_OK;
+}
+
+template <int32_t kOp>
+int mma_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream, char* error,
+            size_t size) {
+  MmaShape shape;
+  if (!mma_shape(*p, kOp, &shape, error, size)) return ASSAY_UNSUPPORTED;
+  Call call{};
+  if (!make_call(p, t, &call, error, size)) return ASSAY_INVALID_ARGUMENT;
+  if (p->total_q == 0) return ASSAY_OK;
+  call.splits = choose_splits(*p);
+  if (call.splits > 1) {
+    if (t->workspace.data == nullptr || t->workspace.shape[0] < mma_workspace(p)) {
+      if (error != nullptr && size > 0)
+        std::snprintf(error, size, "workspace of %lld bytes, needs %lld",
+                      static_cast<long long>(t->workspace.shape[0]),
+                      static_cast<long long>(mma_workspace(p)));
+      return ASSAY_INVALID_ARGUMENT;
+    }
+    call.partial_o = static_cast<float*>(t->workspace.data);
+    call.partial_lse = call.partial_o + partial_rows(*p, call.splits) * p->head_dim_v;
+  }
+  const auto on = static_cast<gpu::Stream>(stream);
+  const bool tokens = p->k_scale_kind == ASSAY_SCALE_TOKEN_HEAD || p->v_scale_kind == ASSAY_SCALE_TOKEN_HEAD;
+  shape.plain = reads_vectors(call.op.k, p->head_dim_qk) && reads_vectors(call.op.v, p->head_dim_v) &&
+                !tokens && !(p->softcap > 0) && p->alibi == ASSAY_ALIBI_NONE && p->mask != ASSAY_MASK_TREE;
+  const gpu::Status status =
+      shape.format == ASSAY_BF16 ? launch_mma_bf16(call, shape, on) : launch_mma_fp16(call, shape, on);
+  if (const int bad = answer(status, "matrix kernel", error, size); bad != ASSAY_OK) return bad;
+  return call.splits > 1 ? answer(launch_reduce(call, on), "reduction", error, size) : ASSAY_OK;
+}
+
+template <int32_t kOp>
+constexpr assay_kernel mma_kernel(const char* name, const char* description) {
+  assay_kernel k{};
+  k.struct_size = sizeof k, k.name = name, k.description = description, k.arch = "sm_80";
+  k.op = kOp, k.promises = ASSAY_PROMISE_REPEATABLE;
+  k.supports = mma_supports<kOp>, k.arithmetic = mma_arithmetic, k.workspace_bytes = mma_workspace;
+  k.run = mma_run<kOp>;
+  return k;
+}
+
+constexpr assay_kernel kPrefillMma = mma_kernel<ASSAY_OP_PREFILL>(
+    "prefill_mma_gpu",
+    "ragged prefill on 16-bit tensor cores (mma.sync), operands straight from global memory");
+constexpr assay_kernel kPagedMma = mma_kernel<ASSAY_OP_PAGED>(
+    "paged_mma_gpu", "paged attention on 16-bit tensor cores (mma.sync), split keys, 8-bit caches by table");
+
+}  // namespace
+
+std::vector<const assay_kernel*> mma_kernels() { return {&kPrefillMma, &kPagedMma}; }
+
+}  // namespace assay_gpu
