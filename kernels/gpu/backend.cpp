@@ -33,8 +33,10 @@ int device_info(int32_t device, assay_device* out, char* error, size_t size) {
 
 int use_device(int32_t device, char* error, size_t size) {
   if (const int bad = answer(GPU_API(SetDevice)(device), "use device", error, size)) return bad;
-  return answer(GPU_API(DeviceGetAttribute)(&multiprocessors, GPU_API(DevAttrMultiProcessorCount), device),
-                "multiprocessors", error, size);
+  assay_device info{};
+  const int bad = answer(kLibrary.describe(device, &info), "use device", error, size);
+  if (bad == ASSAY_OK) multiprocessors = info.multiprocessors;
+  return bad;
 }
 
 int allocate(int64_t bytes, void** pointer, char* error, size_t size) {

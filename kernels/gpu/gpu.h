@@ -8,7 +8,10 @@
 #include <cstdint>
 #include <cstdio>
 
-#if defined(__HIPCC__)
+// Host files of the HIP library are compiled by the host's compiler, which knows the platform but not
+// __HIPCC__.
+#if defined(__HIPCC__) || defined(__HIP_PLATFORM_AMD__)
+#  define GPU_HIP
 #  include <hip/hip_runtime.h>
 #  define GPU_API(name) hip##name
 #else
@@ -18,7 +21,7 @@
 
 namespace gpu {
 
-#if defined(__HIPCC__)
+#if defined(GPU_HIP)
 constexpr int kWarp = 64;  // CDNA; warpSize is no constant from ROCm 7 on
 #else
 constexpr int kWarp = 32;
@@ -55,10 +58,26 @@ __device__ inline T shfl(T value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 #  endif
 }
+// The first parameter of a kernel, read again from where the launch left it. CDNA keeps what a loop does not
+// change in about 100 scalar registers, hoists every field of a large parameter into them and spills; fields
+// read through a fresh reference, taken inside the loop, stay in memory. Elsewhere this is the parameter
+// itself.
+template <class T>
+__device__ inline const T& argument(const T& parameter) {
+#  if defined(__HIP_DEVICE_COMPILE__)
+  (void)parameter;
+  using Segment = const __attribute__((address_space(4))) T*;
+  auto at = (Segment)__builtin_amdgcn_kernarg_segment_ptr();
+  asm volatile("" : "+s"(at));  // what the compiler knows of this memory ends here
+  return *(const T*)at;
+#  else
+  return parameter;
+#  endif
+}
 // A clock of the whole device.
 __device__ inline uint64_t nanoseconds() {
 #  if defined(__HIPCC__)
-  return wall_clock64() * 10;  // 100 MHz on CDNA
+  return __builtin_amdgcn_s_memrealtime() * 10;  // 100 MHz on CDNA
 #  else
   uint64_t now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));

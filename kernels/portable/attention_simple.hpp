@@ -24,7 +24,8 @@ __device__ float block_reduce(float value, F f, float* shared) {
   return value;
 }
 
-__global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call a) {
+__global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call parameter) {
+  const Call& a = gpu::argument(parameter);
   __shared__ float q[assay_kernels::kMaxHeadDim];
   __shared__ float weight[kSimpleThreads];
   __shared__ int64_t v_offset[kSimpleThreads];
@@ -56,6 +57,9 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call a) {
   // Tiles are counted from key 0, so that the order of a row does not depend on its window.
   for (int32_t first = keys.begin / kSimpleThreads * kSimpleThreads; first < keys.end;
        first += kSimpleThreads) {
+    const Call& a = gpu::argument(parameter);
+    const Operands& op = a.op;
+    const assay_problem& p = op.p;
     const int32_t key = first + thread;
     bool visible = key >= keys.begin && key < keys.end;
     if (visible && p.mask == ASSAY_MASK_TREE)
