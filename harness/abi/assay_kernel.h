@@ -297,6 +297,9 @@ typedef struct assay_backend {
    * host's clock round run and synchronize is the time. */
   int (*time_run)(const assay_kernel* kernel, const assay_problem*, const assay_tensors*, assay_plan*,
                   int64_t flush_bytes, double* microseconds, char* error, size_t);
+  /* Why times of this backend mean nothing (an emulator): its kernels are checked and never timed. NULL: they
+   * may be timed. */
+  const char* no_times;
 } assay_backend;
 
 /* The one exported symbol. Returns NULL when it cannot serve `abi_version`. */

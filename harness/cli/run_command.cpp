@@ -100,6 +100,7 @@ std::vector<std::string> notes(const SweepResult& r, const std::vector<Row>& row
   say(sampled,
       "rows judged on a sample of query rows (columns rows_checked and rows_total; raise --rows-budget)");
   for (const std::string& backend : sweep.left_out()) lines.push_back("left out: " + backend);
+  for (const std::string& backend : sweep.not_timed()) lines.push_back("checked, not timed: " + backend);
   const nlohmann::json limits = sweep.first_limits();
   if (limits.is_object()) {
     lines.push_back(fmt::format(

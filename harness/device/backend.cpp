@@ -28,6 +28,20 @@ bool is_path(const std::string& text) {
          text.find(".so.") != std::string::npos;
 }
 
+constexpr const char* kNamedOnly = "emulator";
+
+std::vector<std::string> libraries_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string file = entry.path().filename().string();
+    if (file.starts_with("libassay_") && file.ends_with(".so") && file.size() > 12)
+      names.push_back(file.substr(9, file.size() - 12));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 std::string join(const std::vector<std::string>& parts) {
   std::string text;
   for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
@@ -43,14 +57,14 @@ fs::path resolve(const std::string& name_or_path) {
     // dlopen searches the system folders for a name without a slash, so make it a path.
     return fs::absolute(name_or_path);
   }
-  const fs::path library = program_folder() / ("libassay_" + name_or_path + ".so");
-  if (fs::exists(library)) return library;
-  const std::vector<std::string> present = installed_backends();
+  if (const std::string library = installed_path(name_or_path); !library.empty()) return library;
+  std::vector<std::string> present = installed_backends();
+  for (const std::string& name : named_backends()) present.push_back(name);
   throw InfrastructureError(
       fmt::format("backend {}: {} does not exist; installed: {}; a library elsewhere is "
                   "named by its path, such as ./lib{}.so",
-                  name_or_path, library.string(), present.empty() ? "none (build one first)" : join(present),
-                  name_or_path));
+                  name_or_path, (program_folder() / ("libassay_" + name_or_path + ".so")).string(),
+                  present.empty() ? "none (build one first)" : join(present), name_or_path));
 }
 
 void check_table(const assay_backend& table, const std::string& path) {
@@ -141,16 +155,14 @@ assay_device Backend::device(int index) const {
   return device;
 }
 
-std::vector<std::string> installed_backends() {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(program_folder(), error)) {
-    const std::string file = entry.path().filename().string();
-    if (file.starts_with("libassay_") && file.ends_with(".so") && file.size() > 12)
-      names.push_back(file.substr(9, file.size() - 12));
-  }
-  std::sort(names.begin(), names.end());
-  return names;
+std::vector<std::string> installed_backends() { return libraries_in(program_folder()); }
+std::vector<std::string> named_backends() { return libraries_in(program_folder() / kNamedOnly); }
+
+std::string installed_path(const std::string& name) {
+  const std::string file = "libassay_" + name + ".so";
+  for (const fs::path& folder : {program_folder(), program_folder() / kNamedOnly})
+    if (fs::exists(folder / file)) return (folder / file).string();
+  return "";
 }
 
 }  // namespace assay

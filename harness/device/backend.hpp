@@ -36,8 +36,13 @@ class Backend {
   const assay_backend* table_ = nullptr;
 };
 
-// All backends present beside the program (libassay_*.so), in alphabetical order.
+// All backends present beside the program (libassay_*.so), in alphabetical order: those that run unless
+// others are asked for.
 std::vector<std::string> installed_backends();
+// Those that run only when named: in the folder emulator/ beside the program, in alphabetical order.
+std::vector<std::string> named_backends();
+// Path of an installed or named backend; empty when there is none of that name.
+std::string installed_path(const std::string& name);
 
 // A kernel call's outcome across the C door.
 struct CallResult {

@@ -56,6 +56,7 @@ void Dispatcher::start_worker() {
     const WorkerProcess::Event e = worker_->next(kStartSeconds);
     if (e.kind == Kind::kMessage && e.message.value("event", "") == "ready") {
       backend_ = e.message.at("backend").get<std::string>();
+      no_times_ = e.message.at("no_times").get<std::string>();
       device_ = e.message.at("device");
       kernels_.clear();
       for (const json& k : e.message.at("kernels"))

@@ -44,7 +44,8 @@ class Dispatcher {
   const std::string& backend() const { return backend_; }
   const std::vector<KernelInfo>& kernels() const { return kernels_; }
   const nlohmann::json& device() const { return device_; }
-  const nlohmann::json& limits() const { return limits_; }  // null before measure_limits()
+  const nlohmann::json& limits() const { return limits_; }   // null before measure_limits()
+  const std::string& no_times() const { return no_times_; }  // why nothing may be timed; empty: it may
 
   // Rates measured on the device; null values where it failed, with the reason under "missing".
   void measure_limits(const std::atomic<bool>& stop);
@@ -72,7 +73,7 @@ class Dispatcher {
   int log_fd_;
   RunOptions options_;
   std::unique_ptr<WorkerProcess> worker_;
-  std::string backend_;
+  std::string backend_, no_times_;
   std::vector<KernelInfo> kernels_;
   nlohmann::json device_, limits_;
   int64_t log_start_ = 0;  // where the log stood when the present case began

@@ -47,20 +47,19 @@ std::vector<BackendChoice> choose_backends(const std::vector<std::string>& asked
         "no backend library (libassay_*.so) stands beside the program; build one, or name a "
         "library with --backend ./PATH.so");
   std::vector<BackendChoice> choices;
-  const fs::path folder = fs::path(program_path()).parent_path();
   for (const std::string& text : asked.empty() ? installed : asked) {
     BackendChoice c{text, ""};
     if (text.find('/') != std::string::npos || text.find(".so") != std::string::npos) {
       if (!fs::is_regular_file(text)) throw InputError(fmt::format("--backend {}: no such file", text));
       c.path = fs::absolute(text).string();
       if (text.find('/') == std::string::npos) c.label = "./" + text;
-    } else if (std::find(installed.begin(), installed.end(), text) != installed.end()) {
-      c.path = (folder / ("libassay_" + text + ".so")).string();
-    } else {
+    } else if (c.path = installed_path(text); c.path.empty()) {
+      std::vector<std::string> present = installed;
+      for (const std::string& name : named_backends()) present.push_back(name);
       throw InputError(
           fmt::format("--backend {}: not installed; installed are: {}; a library elsewhere is named by "
                       "its path, such as ./lib{}.so",
-                      text, installed.empty() ? "none" : join(installed), text));
+                      text, present.empty() ? "none" : join(present), text));
     }
     for (const BackendChoice& other : choices)
       if (other.path == c.path) throw InputError(fmt::format("--backend {}: given twice", text));
@@ -111,6 +110,7 @@ struct Sweep::Arm {
   std::string label;
   Dispatcher dispatcher;
   std::vector<KernelInfo> chosen;
+  std::vector<std::string> modes;  // cache modes to time; empty: only checked
 };
 
 Sweep::Sweep(const RunOptions& options) : options_(options), choices_(choose_backends(options.backends)) {
@@ -126,13 +126,17 @@ void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
   for (const BackendChoice& choice : choices_) {
     try {
       arms_.push_back(std::unique_ptr<Arm>(
-          new Arm{choice.label, Dispatcher(worker_command(choice, options_), log_fd, options_), {}}));
+          new Arm{choice.label, Dispatcher(worker_command(choice, options_), log_fd, options_), {}, {}}));
     } catch (const NoDevice& e) {
       if (!options_.backends.empty()) throw;
       left_out_.push_back(e.what());
       continue;
     }
     Arm& arm = *arms_.back();
+    if (options_.timed && arm.dispatcher.no_times().empty())
+      arm.modes = options_.caches;
+    else if (options_.timed)
+      not_timed_.push_back(fmt::format("backend {}: {}", arm.label, arm.dispatcher.no_times()));
     for (const KernelInfo& k : arm.dispatcher.kernels()) {
       all.push_back(k.name);
       if (matches(k.name, options_.kernels)) arm.chosen.push_back(k);
@@ -145,7 +149,7 @@ void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
         fmt::format("--kernel {}: no kernel of that name; there are: {}", join(options_.kernels), join(all)));
   if (!options_.timed) return;
   for (const auto& arm : arms_)
-    if (!arm->chosen.empty() && !stop) arm->dispatcher.measure_limits(stop);
+    if (!arm->chosen.empty() && !arm->modes.empty() && !stop) arm->dispatcher.measure_limits(stop);
 }
 
 SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std::atomic<bool>& stop) {
@@ -165,14 +169,13 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
   if (folder) plan.found = static_cast<int64_t>(folder->rows().size());
   if (count_.complete) {
     plan.rows = 0;
-    const auto modes = options_.timed ? static_cast<int64_t>(options_.caches.size()) : 1;
     for (const auto& arm : arms_)
       for (const KernelInfo& k : arm->chosen)
-        if (k.op > 0 && k.op < 3) plan.rows += count_.by_op[k.op] * modes;
+        if (k.op > 0 && k.op < 3)
+          plan.rows += count_.by_op[k.op] * std::max<int64_t>(1, static_cast<int64_t>(arm->modes.size()));
   }
   observer.planned(plan);
 
-  const std::vector<std::string> modes = options_.timed ? options_.caches : std::vector<std::string>{};
   CaseStream cases(options_);
   while (!stop) {
     const std::optional<RunCase> c = cases.next();
@@ -184,8 +187,8 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
       for (const KernelInfo& k : arm->chosen) {
         if (k.op != c->scenario.op) continue;
         has_kernel = true;
-        ResultsFolder::Left left{false, modes};
-        if (folder) left = folder->left(c->line, k.name, arm->label, modes);
+        ResultsFolder::Left left{false, arm->modes};
+        if (folder) left = folder->left(c->line, k.name, arm->label, arm->modes);
         if (!left.done) request.kernels.push_back({k.name, left.modes});
       }
       if (request.kernels.empty()) continue;

@@ -78,6 +78,8 @@ class Sweep {
   // Installed backends left out because the machine has no device for them, a line each. One that was asked
   // for by name is never left out.
   const std::vector<std::string>& left_out() const { return left_out_; }
+  // Backends of a timed run whose kernels are only checked, with the reason (assay_backend.no_times).
+  const std::vector<std::string>& not_timed() const { return not_timed_; }
 
  private:
   struct Arm;
@@ -87,7 +89,7 @@ class Sweep {
   CaseCount count_;
   nlohmann::json identity_;
   std::vector<std::unique_ptr<Arm>> arms_;
-  std::vector<std::string> left_out_;
+  std::vector<std::string> left_out_, not_timed_;
 };
 
 // run.json of a run: `identity`, facts of machine and build, tally and more. `end` empty: still running.

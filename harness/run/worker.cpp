@@ -61,8 +61,10 @@ json ready_message(const Backend& backend, const assay_device& device) {
                        {"arch", k->arch ? k->arch : ""},
                        {"op", k->op},
                        {"promises", k->promises}});
+  const char* no_times = backend.table()->no_times;
   return {{"event", "ready"},
           {"backend", backend.name()},
+          {"no_times", no_times != nullptr ? no_times : ""},
           {"path", backend.path()},
           {"device",
            {{"name", device.name},

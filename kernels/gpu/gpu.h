@@ -1,62 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dialect GPU kernels of this repository are written in: neutral names for what CUDA and HIP call
 // differently, and nothing else. No macro renames a vendor's function. A kernel that includes only this
-// header and reads kWarp instead of 32 compiles for both; what needs an instruction of one vendor lives in
-// that architecture's folder.
+// header and reads kWarp instead of 32 compiles for both, and for the emulator, which brings the same names
+// itself (ASSAY_EMULATOR: lanes of a warp; kernels/emulator). What needs an instruction of one vendor lives
+// in that architecture's folder.
 #pragma once
 
-#include <cstdint>
-#include <cstdio>
+#if defined(ASSAY_EMULATOR)
+#  include "kernels/emulator/host.hpp"
+#else
+
+#  include <cstdint>
+#  include <cstdio>
+#  include <type_traits>
 
 // Host files of the HIP library are compiled by the host's compiler, which knows the platform but not
 // __HIPCC__.
-#if defined(__HIPCC__) || defined(__HIP_PLATFORM_AMD__)
-#  define GPU_HIP
-#  include <hip/hip_runtime.h>
-#  define GPU_API(name) hip##name
-#else
-#  include <cuda_runtime.h>
-#  define GPU_API(name) cuda##name
-#endif
+#  if defined(__HIPCC__) || defined(__HIP_PLATFORM_AMD__)
+#    define GPU_HIP
+#    include <hip/hip_runtime.h>
+#    define GPU_API(name) hip##name
+#  else
+#    include <cuda_runtime.h>
+#    define GPU_API(name) cuda##name
+#  endif
 
 namespace gpu {
 
-#if defined(GPU_HIP)
+#  if defined(GPU_HIP)
 constexpr int kWarp = 64;  // CDNA; warpSize is no constant from ROCm 7 on
-#else
+#  else
 constexpr int kWarp = 32;
-#endif
+#  endif
+using LaneMask = std::conditional_t<kWarp == 64, uint64_t, uint32_t>;
 
 // Blocks per multiprocessor wanted. HIP counts waves per SIMD (4 SIMDs of 64 lanes) instead.
-#if defined(__HIPCC__)
-#  define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, ((blocks) * (threads) / 64 + 3) / 4)
-#else
-#  define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
-#endif
+#  if defined(__HIPCC__)
+#    define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, ((blocks) * (threads) / 64 + 3) / 4)
+#  else
+#    define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
+#  endif
 
 // A kernel's parameter whose address may be taken without a copy to the stack of every thread.
-#if defined(__HIPCC__)
-#  define GPU_PARAMETER const
-#else
-#  define GPU_PARAMETER const __grid_constant__
-#endif
+#  if defined(__HIPCC__)
+#    define GPU_PARAMETER const
+#  else
+#    define GPU_PARAMETER const __grid_constant__
+#  endif
 
-#if defined(__CUDACC__) || defined(__HIPCC__)  // host files include this header for the types below
+// A static array (or one variable: no dimensions) in the block's shared memory, aligned for 16-byte accesses:
+// GPU_SHARED(float, tile, [2][kRows]). Under the emulator a reference to memory whose end is known.
+#  define GPU_SHARED(type, name, ...) __shared__ __align__(16) type name __VA_ARGS__
+
+#  if defined(__CUDACC__) || defined(__HIPCC__)  // host files include this header for the types below
 template <class T>
 __device__ inline T shfl_xor(T value, int mask) {
-#  if defined(__HIPCC__)
+#    if defined(__HIPCC__)
   return __shfl_xor(value, mask, kWarp);
-#  else
+#    else
   return __shfl_xor_sync(0xffffffffu, value, mask);
-#  endif
+#    endif
 }
 template <class T>
 __device__ inline T shfl(T value, int lane) {
-#  if defined(__HIPCC__)
+#    if defined(__HIPCC__)
   return __shfl(value, lane, kWarp);
-#  else
+#    else
   return __shfl_sync(0xffffffffu, value, lane);
-#  endif
+#    endif
 }
 // The first parameter of a kernel, read again from where the launch left it. CDNA keeps what a loop does not
 // change in about 100 scalar registers, hoists every field of a large parameter into them and spills; fields
@@ -64,25 +75,25 @@ __device__ inline T shfl(T value, int lane) {
 // itself.
 template <class T>
 __device__ inline const T& argument(const T& parameter) {
-#  if defined(__HIP_DEVICE_COMPILE__)
+#    if defined(__HIP_DEVICE_COMPILE__)
   (void)parameter;
   using Segment = const __attribute__((address_space(4))) T*;
   auto at = (Segment)__builtin_amdgcn_kernarg_segment_ptr();
   asm volatile("" : "+s"(at));  // what the compiler knows of this memory ends here
   return *(const T*)at;
-#  else
+#    else
   return parameter;
-#  endif
+#    endif
 }
 // A clock of the whole device.
 __device__ inline uint64_t nanoseconds() {
-#  if defined(__HIPCC__)
+#    if defined(__HIPCC__)
   return __builtin_amdgcn_s_memrealtime() * 10;  // 100 MHz on CDNA
-#  else
+#    else
   uint64_t now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
   return now;
-#  endif
+#    endif
 }
 __device__ inline void block_barrier() { __syncthreads(); }
 
@@ -92,7 +103,63 @@ __device__ inline T warp_reduce(T value, F f, int low = 1, int high = kWarp) {
   for (int mask = high / 2; mask >= low; mask /= 2) value = f(value, shfl_xor(value, mask));
   return value;
 }
-#endif
+
+// One bit per lane.
+__device__ inline LaneMask ballot(bool predicate) {
+#    if defined(__HIPCC__)
+  return __ballot(predicate);
+#    else
+  return __ballot_sync(0xffffffffu, predicate);
+#    endif
+}
+// Orders the accesses of a warp's lanes to shared and global memory; shuffles do not.
+__device__ inline void warp_barrier() {
+#    if defined(__HIPCC__)
+  __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+#    else
+  __syncwarp();
+#    endif
+}
+
+// Atomics of the device's memory (int32, uint32; add also float): they return what was there and order
+// nothing else.
+template <class T>
+__device__ inline T atomic_add(T* at, T value) {
+  return atomicAdd(at, value);
+}
+template <class T>
+__device__ inline T atomic_max(T* at, T value) {
+  return atomicMax(at, value);
+}
+template <class T>
+__device__ inline T atomic_exchange(T* at, T value) {
+  return atomicExch(at, value);
+}
+template <class T>
+__device__ inline T atomic_compare_exchange(T* at, T expected, T value) {
+  return atomicCAS(at, expected, value);
+}
+
+// 16 bytes that no thread writes, from an address that is a multiple of 16.
+__device__ inline uint4 load_16(const void* from) { return __ldg(static_cast<const uint4*>(from)); }
+
+// The memory asked for at the launch, aligned to 16 bytes.
+template <class T>
+__device__ inline T* dynamic_shared() {
+  extern __shared__ __align__(16) unsigned char assay_dynamic_shared[];
+  return reinterpret_cast<T*>(assay_dynamic_shared);
+}
+
+// Ends the kernel with an error.
+__device__ inline void trap() {
+#    if defined(__HIPCC__)
+  __builtin_trap();
+#    else
+  __trap();
+#    endif
+}
+#  endif
 
 // ---- host side: every call answers with a status; the text goes where the C door wants it.
 using Status = GPU_API(Error_t);
@@ -104,4 +171,17 @@ inline bool ok(Status status, const char* what, char* error, size_t size) {
 }
 using Stream = GPU_API(Stream_t);
 
+#  if defined(__CUDACC__) || defined(__HIPCC__)
+// kernel<<<grid, block, dynamic_bytes, stream>>>(arguments...), converted to the types of the parameters.
+template <class... P, class... A>
+inline Status launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t dynamic_bytes, Stream stream,
+                     A&&... arguments) {
+  // clang-format off
+  kernel<<<grid, block, dynamic_bytes, stream>>>(static_cast<P>(arguments)...);
+  // clang-format on
+  return GPU_API(GetLastError)();
+}
+#  endif
+
 }  // namespace gpu
+#endif  // ASSAY_EMULATOR

@@ -26,10 +26,10 @@ __device__ float block_reduce(float value, F f, float* shared) {
 
 __global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call parameter) {
   const Call& a = gpu::argument(parameter);
-  __shared__ float q[assay_kernels::kMaxHeadDim];
-  __shared__ float weight[kSimpleThreads];
-  __shared__ int64_t v_offset[kSimpleThreads];
-  __shared__ float shared[kSimpleThreads / gpu::kWarp];
+  GPU_SHARED(float, q, [assay_kernels::kMaxHeadDim]);
+  GPU_SHARED(float, weight, [kSimpleThreads]);
+  GPU_SHARED(int64_t, v_offset, [kSimpleThreads]);
+  GPU_SHARED(float, shared, [kSimpleThreads / gpu::kWarp]);
   const Operands& op = a.op;
   const assay_problem& p = op.p;
   const int thread = threadIdx.x;

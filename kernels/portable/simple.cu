@@ -7,8 +7,7 @@ namespace assay_gpu {
 
 gpu::Status launch_simple(const Call& call, gpu::Stream stream) {
   const dim3 grid(static_cast<unsigned>(call.op.p.total_q), static_cast<unsigned>(call.op.p.heads_q));
-  attend_simple<<<grid, kSimpleThreads, 0, stream>>>(call);
-  return GPU_API(GetLastError)();
+  return gpu::launch(attend_simple, grid, kSimpleThreads, 0, stream, call);
 }
 
 namespace {
@@ -47,19 +46,16 @@ __global__ void wait(int64_t nanoseconds) {
 }  // namespace
 
 gpu::Status launch_wait(int64_t nanoseconds, gpu::Stream stream) {
-  wait<<<1, 1, 0, stream>>>(nanoseconds);
-  return GPU_API(GetLastError)();
+  return gpu::launch(wait, 1, 1, 0, stream, nanoseconds);
 }
 
 gpu::Status launch_read(const void* data, int64_t bytes, uint32_t* sink, gpu::Stream stream) {
-  read_all<<<2048, 256, 0, stream>>>(static_cast<const uint4*>(data), bytes / 16, sink);
-  return GPU_API(GetLastError)();
+  return gpu::launch(read_all, 2048, 256, 0, stream, static_cast<const uint4*>(data), bytes / 16, sink);
 }
 
 gpu::Status launch_fma(int64_t rounds, int32_t blocks, float* sink, double* flops, gpu::Stream stream) {
-  fma_loop<<<blocks, 256, 0, stream>>>(rounds, sink);
   *flops = 2.0 * 16 * 256 * blocks * static_cast<double>(rounds);
-  return GPU_API(GetLastError)();
+  return gpu::launch(fma_loop, blocks, 256, 0, stream, rounds, sink);
 }
 
 }  // namespace assay_gpu

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The emulated device behind the C table: memory is the host's, everything has happened when a call returns,
+// and nothing may be timed: how fast an emulation runs says nothing about any GPU.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "kernels/emulator/checked.hpp"
+#include "kernels/gpu/kernels.hpp"
+
+namespace assay_gpu {
+namespace {
+
+constexpr const char* kNoTimes = "times of an emulator say nothing about a GPU";
+
+int fail(int status, char* error, size_t size, const char* text) {
+  if (error != nullptr && size > 0) std::snprintf(error, size, "%s", text);
+  return status;
+}
+
+int32_t device_count() { return 1; }
+
+int device_info(int32_t device, assay_device* out, char* error, size_t size) {
+  if (device != 0 || out == nullptr)
+    return fail(ASSAY_INVALID_ARGUMENT, error, size, "device_info: device 0 and a place for the answer");
+  *out = assay_device{};
+  out->struct_size = sizeof *out;
+  std::snprintf(out->name, sizeof out->name, "%s%s", gpu::emulator::kDevice.name,
+                gpu::emulator::kChecked ? ", with checker" : "");
+  std::snprintf(out->arch, sizeof out->arch, "emu%d", gpu::kWarp);
+  out->multiprocessors = gpu::emulator::kDevice.multiprocessors;
+  return ASSAY_OK;
+}
+
+int use_device(int32_t device, char* error, size_t size) {
+  if (device != 0) return fail(ASSAY_INVALID_ARGUMENT, error, size, "the emulator has device 0 only");
+  multiprocessors = gpu::emulator::kDevice.multiprocessors;
+  return ASSAY_OK;
+}
+
+int allocate(int64_t bytes, void** pointer, char* error, size_t size) {
+  if (bytes < 0 || pointer == nullptr)
+    return fail(ASSAY_INVALID_ARGUMENT, error, size,
+                "allocate needs a size >= 0 and a place for the pointer");
+  // Aligned as cudaMalloc and hipMalloc align.
+  const auto rounded = static_cast<size_t>((std::max<int64_t>(bytes, 1) + 255) / 256 * 256);
+  *pointer = std::aligned_alloc(256, rounded);
+  return *pointer != nullptr ? ASSAY_OK
+                             : fail(ASSAY_OUT_OF_MEMORY, error, size, "the host has not that much memory");
+}
+int release(void* pointer, char*, size_t) {
+  std::free(pointer);
+  return ASSAY_OK;
+}
+int copy(void* to, const void* from, int64_t bytes, char*, size_t) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  return ASSAY_OK;
+}
+int synchronize(char*, size_t) { return ASSAY_OK; }
+
+int measure_bandwidth(int32_t, int64_t, double*, char* error, size_t size) {
+  return fail(ASSAY_UNSUPPORTED, error, size, kNoTimes);
+}
+int measure_matrix_rate(int32_t, double*, char* error, size_t size) {
+  return fail(ASSAY_UNSUPPORTED, error, size, kNoTimes);
+}
+
+const assay_backend kBackend = [] {
+  static const std::vector<const assay_kernel*> kernels = gpu::emulator::checked(portable_kernels());
+  assay_backend b{};
+  b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = ASSAY_EMULATOR_NAME;
+  b.kernel_count = static_cast<int32_t>(kernels.size()), b.kernels = kernels.data();
+  b.device_count = device_count, b.device_info = device_info, b.use_device = use_device;
+  b.allocate = allocate, b.release = release;
+  b.copy_to_device = copy, b.copy_to_host = copy, b.synchronize = synchronize;
+  b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
+  b.no_times = kNoTimes;
+  return b;
+}();
+
+}  // namespace
+}  // namespace assay_gpu
+
+extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(
+    uint32_t abi_version) {
+  return abi_version == ASSAY_ABI_VERSION ? &assay_gpu::kBackend : nullptr;
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// See block.hpp.
+#include "kernels/emulator/block.hpp"
+
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstring>
+#include <new>
+#include <string_view>
+
+#include "kernels/emulator/check.hpp"
+#include "kernels/emulator/host.hpp"
+#include "kernels/emulator/symbols.hpp"
+
+namespace gpu::emulator {
+namespace {
+
+constexpr size_t kStackBytes = 64 << 10;  // the guard page below included
+constexpr size_t kGuardBytes = 4096;
+constexpr size_t kArrayGap = 64;  // between shared arrays: nothing is there, and the checker says so
+constexpr size_t kMostArrays = 128;
+constexpr size_t kArenaBytes = kDevice.shared_bytes + kMostArrays * kArrayGap;
+const char kDynamicTag = 0;
+
+// Read at every coordinate and collective; a thread pointer plus a constant instead of a call to find it.
+__attribute__((tls_model("initial-exec"))) thread_local Block* running = nullptr;
+
+bool same(const Where& a, const Where& b) {
+  return a.line() == b.line() &&
+         (a.file_name() == b.file_name() || std::string_view(a.file_name()) == b.file_name());
+}
+std::string text_of(const Where& w) { return base_name(w.file_name()) + ":" + std::to_string(w.line()); }
+Site site_of(const Where& w) { return {w.file_name(), static_cast<int>(w.line()), nullptr}; }
+uint64_t bit(uint32_t lane) { return uint64_t{1} << lane; }
+
+unsigned char* reserve(size_t bytes) {
+  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) throw std::bad_alloc();
+  return static_cast<unsigned char*>(at);
+}
+
+}  // namespace
+
+Block* running_block() { return running; }
+
+Block::Block() : arena_(reserve(kArenaBytes)) {}
+Block::~Block() {
+  if (stacks_ != nullptr) munmap(stacks_, stacks_bytes_);
+  munmap(arena_, kArenaBytes);
+}
+size_t Block::stack_bytes() const { return kStackBytes; }
+size_t Block::arena_bytes() const { return kArenaBytes; }
+const unsigned char* Block::stack_of_current() const { return stacks_ + current_->linear * kStackBytes; }
+
+void Block::prepare(unsigned threads) {
+  const size_t wanted = threads * kStackBytes;
+  if (stacks_bytes_ < wanted) {
+    if (stacks_ != nullptr) munmap(stacks_, stacks_bytes_);
+    stacks_ = nullptr, stacks_bytes_ = 0;
+    stacks_ = reserve(wanted);
+    stacks_bytes_ = wanted;
+    // A kernel with too large local arrays dies here instead of overwriting its neighbour's.
+    for (size_t at = 0; at < wanted; at += kStackBytes) mprotect(stacks_ + at, kGuardBytes, PROT_NONE);
+  }
+  if (lanes_.size() == threads) return;
+  lanes_ = std::vector<Lane>(threads);
+  warps_ = std::vector<Warp>((threads + kWarp - 1) / kWarp);
+  for (unsigned i = 0; i < threads; ++i) {
+    Lane& l = lanes_[i];
+    l.linear = i, l.warp = i / kWarp, l.lane = i % kWarp;
+    warps_[l.warp].lanes |= bit(l.lane);
+  }
+}
+
+void Block::run(Launch& launch, const uint32_t (&index)[3], uint32_t serial) {
+  launch_ = &launch;
+  const dim3& shape = launch.block;
+  const unsigned threads = shape.x * shape.y * shape.z;
+  prepare(threads);
+  std::memcpy(index_, index, sizeof index_);
+  serial_ = serial, epoch_ = 0;
+  live_ = threads, waiting_ = 0;
+  arrays_.clear();
+  arena_used_ = static_bytes_ = 0;
+  if (launch.dynamic_bytes > 0) {
+    arrays_.push_back({&kDynamicTag, "dynamic shared memory", 0, launch.dynamic_bytes, 1});
+    std::memset(arena_, 0xff, launch.dynamic_bytes);
+    arena_used_ = (launch.dynamic_bytes + 15) / 16 * 16 + kArrayGap;
+  }
+  for (Warp& w : warps_) w.live = w.ready = w.lanes, w.in_collective = w.at_barrier = 0;
+  for (unsigned i = 0; i < threads; ++i) {
+    Lane& l = lanes_[i];
+    l.thread[0] = i % shape.x, l.thread[1] = i / shape.x % shape.y, l.thread[2] = i / (shape.x * shape.y);
+    l.warp_epoch = 0;
+    // Stacks a power of two apart would fall into the same sets of the cache.
+    make_context(l.context, stacks_ + i * kStackBytes + kGuardBytes, kStackBytes - kGuardBytes - i % 32 * 192,
+                 enter);
+  }
+  running = this;
+  current_ = &lanes_[0];
+  if constexpr (kChecked) check::present(this);
+  switch_context(outside_, current_->context);
+  if constexpr (kChecked) check::present(nullptr);
+  running = nullptr;
+}
+
+void Block::enter() {
+  Block& b = *running;
+  b.launch_->entry(b.launch_->arguments);
+  b.finish();
+}
+
+// Whom to run next: higher lanes of the same warp, then lower ones, then other warps. Null: nobody can run.
+Lane* Block::next() {
+  const Warp& own = warps_[current_->warp];
+  if (own.ready != 0) {
+    const uint64_t up = own.ready & ~((bit(current_->lane) << 1) - 1);
+    return &lanes_[current_->warp * kWarp + __builtin_ctzll(up != 0 ? up : own.ready)];
+  }
+  const auto count = static_cast<uint32_t>(warps_.size());
+  for (uint32_t i = 1; i < count; ++i) {
+    const uint32_t w = (current_->warp + i) % count;
+    if (warps_[w].ready != 0) return &lanes_[w * kWarp + __builtin_ctzll(warps_[w].ready)];
+  }
+  return nullptr;
+}
+
+// Lets others run until this fiber may go on. It does so with current_ set back by whoever switched to it.
+void Block::wait() {
+  Lane* const to = next();
+  if (to == nullptr)
+    stop(Kind::kDeadlock, {},
+         std::to_string(waiting_) + " of " + std::to_string(live_) +
+             " threads wait at a barrier, the others for lanes of their warps");
+  if (to == current_) return;
+  Lane& from = *current_;
+  current_ = to;
+  switch_context(from.context, to->context);
+}
+
+void Block::finish() {
+  Warp& w = warps_[current_->warp];
+  if (w.in_collective != 0)
+    stop(Kind::kExitedLane, site_of(w.where),
+         "lane " + std::to_string(current_->lane) + " leaves the kernel while " +
+             lanes_text(w.in_collective) + " of its warp wait for it");
+  w.live &= ~bit(current_->lane), w.ready &= ~bit(current_->lane);
+  if (--live_ > 0 && waiting_ == live_) release_barrier();
+  Context gone;  // of a fiber that never runs again
+  if (live_ == 0) switch_context(gone, outside_);
+  Lane* const to = next();
+  if (to == nullptr)
+    stop(Kind::kDeadlock, {},
+         std::to_string(waiting_) + " of " + std::to_string(live_) +
+             " threads wait at a barrier, the others for lanes of their warps");
+  current_ = to;
+  switch_context(gone, to->context);
+}
+
+void Block::note(Kind kind, const Site& site, std::string text) {
+  Finding f{kind, site, std::move(text), {}, {}};
+  std::memcpy(f.block, index_, sizeof index_);
+  std::memcpy(f.thread, current_->thread, sizeof f.thread);
+  if (!launch_->findings.add(std::move(f))) {
+    launch_->stop = true;
+    Context gone;
+    switch_context(gone, outside_);
+  }
+}
+
+void Block::stop(Kind kind, const Site& site, std::string text) {
+  note(kind, site, std::move(text));
+  launch_->stop = true;
+  Context gone;
+  switch_context(gone, outside_);
+  __builtin_unreachable();
+}
+
+uint32_t Block::coordinate(int which) const {
+  const dim3 *block = &launch_->block, *grid = &launch_->grid;
+  switch (which) {
+    case 6:
+      return block->x;
+    case 7:
+      return block->y;
+    case 8:
+      return block->z;
+    case 9:
+      return grid->x;
+    case 10:
+      return grid->y;
+    case 11:
+      return grid->z;
+    default:
+      return which < 3 ? current_->thread[which] : index_[which - 3];
+  }
+}
+
+std::string Block::lanes_text(uint64_t lanes) const {
+  std::string text = "lanes ";
+  if ((lanes & (lanes - 1)) == 0) text = "lane ";
+  bool first = true;
+  for (uint32_t i = 0; i < kWarp; ++i) {
+    if ((lanes & bit(i)) == 0) continue;
+    uint32_t last = i;
+    while (last + 1 < kWarp && (lanes & bit(last + 1)) != 0) ++last;
+    text += (first ? "" : ", ") + std::to_string(i) + (last > i ? "-" + std::to_string(last) : "");
+    first = false;
+    i = last;
+  }
+  return text;
+}
+
+void Block::release_barrier() {
+  for (Warp& w : warps_) w.ready |= w.at_barrier, w.at_barrier = 0;
+  waiting_ = 0;
+  ++epoch_;
+}
+
+void Block::block_barrier(Where where) {
+  Warp& w = warps_[current_->warp];
+  if (w.in_collective != 0)
+    stop(Kind::kDivergence, site_of(where),
+         "lane " + std::to_string(current_->lane) + " is at a barrier while " + lanes_text(w.in_collective) +
+             " of its warp are at the collective " + text_of(w.where));
+  if (waiting_ > 0 && !same(barrier_, where))
+    stop(Kind::kBarrierMix, site_of(where),
+         std::to_string(waiting_) + " threads of the block wait at the barrier " + text_of(barrier_));
+  barrier_ = where;
+  w.at_barrier |= bit(current_->lane), w.ready &= ~bit(current_->lane);
+  current_->warp_epoch = 0;
+  if (++waiting_ == live_)
+    release_barrier();
+  else
+    wait();
+}
+
+// Hands over a value; the table of the warp's values when every lane has done so.
+const unsigned char* Block::meet(const void* value, size_t bytes, Where where) {
+  Warp& w = warps_[current_->warp];
+  const uint32_t lane = current_->lane;
+  if (w.live != w.lanes)
+    stop(Kind::kExitedLane, site_of(where),
+         lanes_text(w.lanes & ~w.live) + " of the warp left the kernel before");
+  if (w.at_barrier != 0)
+    stop(Kind::kDivergence, site_of(where),
+         "lane " + std::to_string(lane) + " is at a collective while " + lanes_text(w.at_barrier) +
+             " of its warp wait at the barrier " + text_of(barrier_));
+  if (w.in_collective != 0 && !same(w.where, where))
+    stop(Kind::kDivergence, site_of(where),
+         "lane " + std::to_string(lane) + " is here while " + lanes_text(w.in_collective) +
+             " of its warp are at " + text_of(w.where));
+  w.where = where;
+  unsigned char* const table = w.slots[w.parity];
+  std::memcpy(table + lane * kSlotBytes, value, bytes);
+  w.in_collective |= bit(lane), w.ready &= ~bit(lane);
+  if (w.in_collective == w.live) {
+    w.ready |= w.in_collective, w.in_collective = 0;
+    w.parity ^= 1;
+  } else {
+    wait();
+  }
+  return table;
+}
+
+void Block::exchange(void* value, size_t bytes, int from, Where where) {
+  const unsigned char* const table = meet(value, bytes, where);
+  if (from < 0 || from >= kWarp || (warps_[current_->warp].lanes & bit(static_cast<uint32_t>(from))) == 0)
+    stop(Kind::kBadLane, site_of(where),
+         "lane " + std::to_string(current_->lane) + " asks for lane " + std::to_string(from) +
+             ", the warp has " + std::to_string(__builtin_popcountll(warps_[current_->warp].lanes)));
+  std::memcpy(value, table + static_cast<size_t>(from) * kSlotBytes, bytes);
+}
+
+void Block::warp_barrier(Where where) {
+  const char nothing = 0;
+  meet(&nothing, 1, where);
+  ++current_->warp_epoch;
+}
+
+uint64_t Block::ballot(bool predicate, Where where) {
+  const auto mine = static_cast<unsigned char>(predicate);
+  const unsigned char* const table = meet(&mine, 1, where);
+  uint64_t all = 0;
+  for (uint32_t i = 0; i < kWarp; ++i)
+    if ((warps_[current_->warp].lanes & bit(i)) != 0 && table[i * kSlotBytes] != 0) all |= bit(i);
+  return all;
+}
+
+void* Block::shared_array(const void* tag, size_t bytes, size_t scalar, const char* name, Where where) {
+  for (const SharedArray& a : arrays_)
+    if (a.tag == tag) return arena_ + a.offset;
+  const size_t rounded = (bytes + 15) / 16 * 16;
+  if (static_bytes_ + rounded > kDevice.static_bytes)
+    stop(Kind::kSharedOverflow, site_of(where),
+         std::string(name) + " brings the static arrays to " + std::to_string(static_bytes_ + rounded) +
+             " bytes, " + std::string(kDevice.name) + " has " + std::to_string(kDevice.static_bytes));
+  if (static_bytes_ + rounded + launch_->dynamic_bytes > kDevice.shared_bytes)
+    stop(Kind::kSharedOverflow, site_of(where),
+         std::string(name) + " and the dynamic shared memory need " +
+             std::to_string(static_bytes_ + rounded + launch_->dynamic_bytes) + " bytes, " +
+             std::string(kDevice.name) + " has " + std::to_string(kDevice.shared_bytes));
+  if (arrays_.size() >= kMostArrays)
+    stop(Kind::kSharedOverflow, site_of(where), "more than " + std::to_string(kMostArrays) + " arrays");
+  static_bytes_ += rounded;
+  arrays_.push_back({tag, name, arena_used_, bytes, scalar});
+  unsigned char* const at = arena_ + arena_used_;
+  std::memset(at, 0xff, bytes);
+  arena_used_ += rounded + kArrayGap;
+  return at;
+}
+
+void* Block::dynamic_shared(Where where) {
+  if (launch_->dynamic_bytes == 0)
+    stop(Kind::kSharedOverflow, site_of(where), "launched without dynamic shared memory");
+  return arena_;
+}
+
+// ---- what device.hpp declares
+unsigned coordinate(int which) { return running->coordinate(which); }
+int lane() { return running->lane(); }
+void block_barrier(Where where) { running->block_barrier(where); }
+void warp_barrier(Where where) { running->warp_barrier(where); }
+void exchange(void* value, size_t bytes, int from, Where where) {
+  running->exchange(value, bytes, from, where);
+}
+uint64_t ballot(bool predicate, Where where) { return running->ballot(predicate, where); }
+void* shared_array(const void* tag, size_t bytes, size_t scalar, const char* name, Where where) {
+  return running->shared_array(tag, bytes, scalar, name, where);
+}
+void* dynamic_shared_bytes(Where where) { return running->dynamic_shared(where); }
+uint64_t nanoseconds() {
+  return static_cast<uint64_t>(
+      std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+void trap(Where where) { running->stop(Kind::kTrap, site_of(where), ""); }
+
+}  // namespace gpu::emulator

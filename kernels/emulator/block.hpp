@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// One block at a time on one thread of the host: a fiber per thread of the block. A fiber runs until it waits
+// at a barrier or a collective; then the next one that can run goes on, lanes of the same warp first. Who
+// breaks the rules of collectives ends the launch: fibers are left where they are (kernels own nothing that
+// needs destruction) and their stacks are used again.
+//
+// The model: a block barrier waits for every thread that has not left; a collective (shuffle, ballot, warp
+// barrier) for every lane of the warp, none of which may have left.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "kernels/emulator/context.hpp"
+#include "kernels/emulator/device.hpp"
+#include "kernels/emulator/findings.hpp"
+
+namespace gpu::emulator {
+
+struct Launch {
+  dim3 grid, block;
+  size_t dynamic_bytes = 0;
+  void (*entry)(void*) = nullptr;
+  void* arguments = nullptr;
+  size_t argument_bytes = 0;
+  const void* kernel = nullptr;
+  uint32_t first_serial = 0;  // blocks are numbered through all launches; this launch starts here
+  Findings findings;
+  std::atomic<bool> stop{false};
+};
+
+// An array of the block's shared memory, as gpu.h's GPU_SHARED declares it.
+struct SharedArray {
+  const void* tag;
+  const char* name;
+  size_t offset, bytes;  // in the arena
+  size_t scalar;         // what is stored has at least this alignment
+};
+
+struct Lane {
+  uint32_t linear = 0, warp = 0, lane = 0;
+  uint32_t thread[3] = {};
+  uint16_t warp_epoch = 0;  // warp barriers passed since the last block barrier
+  Context context;
+};
+
+class Block {
+ public:
+  Block();
+  ~Block();
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  void run(Launch&, const uint32_t (&index)[3], uint32_t serial);
+
+  // Called by fibers.
+  uint32_t coordinate(int which) const;
+  int lane() const { return static_cast<int>(current_->lane); }
+  void block_barrier(Where);
+  void warp_barrier(Where);
+  void exchange(void* value, size_t bytes, int from, Where);
+  uint64_t ballot(bool, Where);
+  void* shared_array(const void* tag, size_t bytes, size_t scalar, const char* name, Where);
+  void* dynamic_shared(Where);
+  // Notes a finding; ends the launch when there are enough.
+  void note(Kind, const Site&, std::string text);
+  [[noreturn]] void stop(Kind, const Site&, std::string text);
+
+  // For the checker.
+  const Lane& current() const { return *current_; }
+  const unsigned char* stack_of_current() const;
+  size_t stack_bytes() const;
+  const std::vector<SharedArray>& arrays() const { return arrays_; }
+  const unsigned char* arena() const { return arena_; }
+  size_t arena_bytes() const;
+  uint32_t serial() const { return serial_; }
+  uint32_t epoch() const { return epoch_; }
+  const Launch& launch() const { return *launch_; }
+
+ private:
+  struct Warp {
+    uint64_t lanes = 0;  // that exist
+    uint64_t live = 0, ready = 0, in_collective = 0, at_barrier = 0;
+    Where where{};
+    unsigned parity = 0;
+    // Two tables in turn: a lane may read this one while the first to go on fills the other, but nobody can
+    // be two collectives ahead.
+    alignas(64) unsigned char slots[2][64 * kSlotBytes];
+  };
+
+  static void enter();
+  void prepare(unsigned threads);
+  Lane* next();
+  void wait();
+  void finish();
+  const unsigned char* meet(const void* value, size_t bytes, Where);
+  void release_barrier();
+  std::string lanes_text(uint64_t lanes) const;
+
+  Launch* launch_ = nullptr;
+  uint32_t index_[3] = {}, serial_ = 0, epoch_ = 0;
+  std::vector<Lane> lanes_;
+  std::vector<Warp> warps_;
+  Lane* current_ = nullptr;
+  unsigned live_ = 0, waiting_ = 0;  // threads of the block that have not left; of them at the barrier
+  Where barrier_{};
+  Context outside_;
+  unsigned char *stacks_ = nullptr, *arena_ = nullptr;
+  size_t stacks_bytes_ = 0;
+  std::vector<SharedArray> arrays_;
+  size_t arena_used_ = 0, static_bytes_ = 0;
+};
+
+// The block whose fiber runs on this thread of the host; null outside a launch.
+Block* running_block();
+
+}  // namespace gpu::emulator

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// See check.hpp. What is known about memory is kept in cells, one per scalar stored there: who wrote it last
+// and who has read it since. Operands that are only read need none: no write to them is allowed, so there is
+// nothing to race with. One launch runs at a time, on one thread.
+#include "kernels/emulator/check.hpp"
+
+#include <link.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "kernels/emulator/block.hpp"
+#include "kernels/emulator/host.hpp"
+
+namespace gpu::emulator::check {
+namespace {
+
+// Several threads share a record when one place cannot hold them all.
+constexpr uint16_t kSeveralOfWarp = 0x8000;  // plus the number of the warp
+constexpr uint16_t kSeveralWarps = 0xfffe;
+constexpr uint16_t kSeveralBlocks = 0xffff;
+
+// An access: of which block (numbered through all launches, 0 = none), after how many of its block barriers,
+// by which thread after how many warp barriers.
+struct Record {
+  uint32_t block, epoch;
+  uint16_t thread, warp_epoch;
+};
+struct Cell {
+  Record write, read;
+  uint8_t atomic_write, atomic_read;  // the record is of atomic accesses only
+};
+
+struct Cells {
+  explicit Cells(size_t count) : first(static_cast<Cell*>(std::calloc(count, sizeof(Cell)))) {
+    if (first == nullptr) throw std::bad_alloc();
+  }
+  Cells(const Cells&) = delete;
+  Cells& operator=(const Cells&) = delete;
+  ~Cells() { std::free(first); }
+  Cell* first;  // zero pages until touched: a cell of untouched memory costs nothing
+};
+
+struct Area {
+  Region region;
+  std::unique_ptr<Cells> cells;  // of what may be written
+};
+
+struct Image {  // the library's own constants
+  uintptr_t begin = 0, end = 0;
+};
+
+struct State {
+  std::vector<Area> areas;  // by address
+  const Area* last = nullptr;
+  Launch* launch = nullptr;
+  Block* block = nullptr;
+  std::unique_ptr<Cells> shared;  // a cell per byte of the arena; arrays of larger scalars use every n-th
+  Image image;
+};
+State state;
+
+int find_image(dl_phdr_info* info, size_t, void*) {
+  const auto here = reinterpret_cast<uintptr_t>(&state);
+  Image image{UINTPTR_MAX, 0};
+  bool inside = false;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const auto& header = info->dlpi_phdr[i];
+    if (header.p_type != PT_LOAD) continue;
+    const uintptr_t begin = info->dlpi_addr + header.p_vaddr, end = begin + header.p_memsz;
+    inside = inside || (here >= begin && here < end);
+    image.begin = std::min(image.begin, begin), image.end = std::max(image.end, end);
+  }
+  if (!inside) return 0;
+  state.image = image;
+  return 1;
+}
+
+std::string threads_text(const Record& r) {
+  if (r.thread == kSeveralBlocks) return "threads of several blocks";
+  std::string text;
+  if (r.thread == kSeveralWarps)
+    text = "several threads";
+  else if (r.thread >= kSeveralOfWarp)
+    text = "several threads of warp " + std::to_string(r.thread - kSeveralOfWarp);
+  else
+    text = "thread " + std::to_string(r.thread);
+  if (r.block == state.block->serial()) return text;
+  const dim3& g = state.launch->grid;
+  const uint32_t n = r.block - state.launch->first_serial;
+  return text + " of block (" + std::to_string(n % g.x) + "," + std::to_string(n / g.x % g.y) + "," +
+         std::to_string(n / g.x / g.y) + ")";
+}
+
+// Whether nothing orders the recorded access before one of the present thread.
+bool unordered(const Record& r) {
+  const Block& b = *state.block;
+  if (r.block < state.launch->first_serial) return false;  // an earlier launch, or none
+  if (r.block != b.serial() || r.thread == kSeveralBlocks) return true;
+  if (r.epoch != b.epoch()) return false;
+  const Lane& me = b.current();
+  if (r.thread == kSeveralWarps) return true;
+  if (r.thread == me.linear) return false;
+  const uint32_t warp = r.thread >= kSeveralOfWarp ? r.thread - kSeveralOfWarp : r.thread / kWarp;
+  return warp != me.warp || r.warp_epoch == me.warp_epoch;
+}
+
+Record mine() {
+  const Block& b = *state.block;
+  return {b.serial(), b.epoch(), static_cast<uint16_t>(b.current().linear), b.current().warp_epoch};
+}
+
+// The record of readers with the present thread among them.
+Record joined(const Record& r) {
+  const Record me = mine();
+  if (r.block < state.launch->first_serial) return me;
+  if (r.block != me.block || r.thread == kSeveralBlocks) return {me.block, me.epoch, kSeveralBlocks, 0};
+  if (r.epoch != me.epoch || r.thread == me.thread) return me;
+  const uint32_t warp = state.block->current().warp;
+  if (r.thread == kSeveralWarps) return r;
+  const uint32_t other = r.thread >= kSeveralOfWarp ? r.thread - kSeveralOfWarp : r.thread / kWarp;
+  if (other != warp) return {me.block, me.epoch, kSeveralWarps, 0};
+  if (r.warp_epoch != me.warp_epoch) return me;  // whoever read before the warp barrier is ordered by it
+  return {me.block, me.epoch, static_cast<uint16_t>(kSeveralOfWarp + warp), me.warp_epoch};
+}
+
+struct Place {
+  const std::string& name;
+  size_t offset;  // bytes
+};
+std::string place_text(const Place& p) { return p.name + " byte " + std::to_string(p.offset); }
+
+// One cell; `written`: this call (for shared memory this block) has written it.
+void visit(Cell& c, Access access, bool written, const Site& site, const Place& place) {
+  const bool atomic = access == Access::kAtomic;
+  if (access != Access::kWrite && !written) {
+    state.block->note(Kind::kUninitialised, site, place_text(place) + " was never written");
+    return;
+  }
+  if (unordered(c.write) && !(atomic && c.atomic_write))
+    state.block->note(Kind::kRace, site,
+                      place_text(place) + (access == Access::kRead ? " is read" : " is written") +
+                          " here and written by " + threads_text(c.write) + ", and nothing orders the two");
+  if (access == Access::kRead) {
+    c.atomic_read = 0;
+    c.read = joined(c.read);
+    return;
+  }
+  if (unordered(c.read) && !(atomic && c.atomic_read))
+    state.block->note(Kind::kRace, site,
+                      place_text(place) + " is written here and read by " + threads_text(c.read) +
+                          ", and nothing orders the two");
+  c.write = mine();
+  c.atomic_write = atomic;
+  if (atomic) {
+    if (!unordered(c.read)) c.atomic_read = 1;
+    c.read = joined(c.read);
+  }
+}
+
+void shared_access(uintptr_t at, size_t bytes, Access access, const Site& site) {
+  Block& b = *state.block;
+  const size_t offset = at - reinterpret_cast<uintptr_t>(b.arena());
+  const SharedArray* nearest = nullptr;
+  for (const SharedArray& a : b.arrays()) {
+    if (offset >= a.offset) nearest = &a;
+    if (offset < a.offset || offset + bytes > a.offset + a.bytes) continue;
+    const std::string name = a.name;  // short names live in the string itself
+    const size_t grain = std::min<size_t>(a.scalar, 4);
+    for (size_t cell = (offset - a.offset) / grain; cell * grain < offset - a.offset + bytes; ++cell) {
+      Cell& c = state.shared->first[a.offset + cell * grain];
+      // What another block left there is gone, and so is what is known about it.
+      if (c.write.block != b.serial()) c.write = {};
+      if (c.read.block != b.serial()) c.read = {};
+      visit(c, access, c.write.block != 0, site, {name, cell * grain});
+    }
+    return;
+  }
+  std::string text = std::to_string(bytes) + " bytes of shared memory outside every array";
+  if (nearest != nullptr)
+    text = std::to_string(bytes) + " bytes at byte " + std::to_string(offset - nearest->offset) + " of " +
+           nearest->name + ", which has " + std::to_string(nearest->bytes);
+  b.stop(Kind::kOutOfBounds, site, text);
+}
+
+[[noreturn]] void outside(uintptr_t at, size_t bytes, Access access, const Site& site) {
+  std::string text = std::to_string(bytes) + " bytes " + (access == Access::kRead ? "read" : "written");
+  const Area *before = nullptr, *after = nullptr;
+  for (const Area& a : state.areas) {
+    if (reinterpret_cast<uintptr_t>(a.region.begin) <= at)
+      before = &a;
+    else if (after == nullptr)
+      after = &a;
+  }
+  const size_t past = before == nullptr
+                          ? SIZE_MAX
+                          : at - reinterpret_cast<uintptr_t>(before->region.begin + before->region.bytes);
+  const size_t short_of = after == nullptr ? SIZE_MAX : reinterpret_cast<uintptr_t>(after->region.begin) - at;
+  if (before != nullptr && past > SIZE_MAX / 2)  // begins inside, ends outside
+    text += " over the end of " + before->region.name;
+  else if (before != nullptr && past <= short_of)
+    text += " " + std::to_string(past) + " bytes past the end of " + before->region.name;
+  else if (after != nullptr)
+    text += " " + std::to_string(short_of) + " bytes before the start of " + after->region.name;
+  state.block->stop(Kind::kOutOfBounds, site, text);
+}
+
+const Area* find(uintptr_t at, size_t bytes) {
+  const auto holds = [&](const Area& a) {
+    const auto begin = reinterpret_cast<uintptr_t>(a.region.begin);
+    return at >= begin && at + bytes <= begin + a.region.bytes;
+  };
+  if (state.last != nullptr && holds(*state.last)) return state.last;
+  const auto next = std::upper_bound(
+      state.areas.begin(), state.areas.end(), at,
+      [](uintptr_t a, const Area& b) { return a < reinterpret_cast<uintptr_t>(b.region.begin); });
+  if (next == state.areas.begin() || !holds(*std::prev(next))) return nullptr;
+  return state.last = &*std::prev(next);
+}
+
+}  // namespace
+
+void begin_call(std::vector<Region> regions) {
+  std::erase_if(regions, [](const Region& r) { return r.begin == nullptr || r.bytes == 0; });
+  std::sort(regions.begin(), regions.end(),
+            [](const Region& a, const Region& b) { return a.begin < b.begin; });
+  end_call();
+  for (Region& r : regions) {
+    if (!state.areas.empty()) {
+      Region& p = state.areas.back().region;
+      if (r.begin < p.begin + p.bytes) {
+        p.bytes = std::max(p.bytes, static_cast<size_t>(r.begin - p.begin) + r.bytes);
+        p.scalar = std::min(p.scalar, r.scalar);
+        if (r.role != p.role) p.role = Role::kUpdated;
+        p.name += "+" + r.name;
+        continue;
+      }
+    }
+    state.areas.push_back({std::move(r), nullptr});
+  }
+  for (Area& a : state.areas)
+    if (a.region.role != Role::kInput)
+      a.cells = std::make_unique<Cells>((a.region.bytes + a.region.scalar - 1) / a.region.scalar + 1);
+}
+
+void end_call() {
+  state.areas.clear();
+  state.last = nullptr;
+}
+
+void begin_launch(Launch& launch) {
+  state.launch = &launch;
+  if (state.image.end == 0) dl_iterate_phdr(find_image, nullptr);
+}
+void end_launch() { state.launch = nullptr; }
+
+void present(Block* block) {
+  state.block = block;
+  if (block != nullptr && !state.shared) state.shared = std::make_unique<Cells>(block->arena_bytes());
+}
+
+void access(const void* pointer, size_t bytes, Access access, const Site& site) {
+  if (state.block == nullptr || bytes == 0) return;  // host code of the same files
+  const auto at = reinterpret_cast<uintptr_t>(pointer);
+  const Block& b = *state.block;
+  if (at - reinterpret_cast<uintptr_t>(b.stack_of_current()) < b.stack_bytes()) return;
+  if (at - reinterpret_cast<uintptr_t>(b.arena()) < b.arena_bytes())
+    return shared_access(at, bytes, access, site);
+  if (const Area* const area = find(at, bytes); area != nullptr) {
+    const Region& r = area->region;
+    if (r.role == Role::kInput) {
+      if (access != Access::kRead)
+        state.block->stop(
+            Kind::kInputWritten, site,
+            r.name + " byte " +
+                std::to_string(pointer == nullptr ? 0 : at - reinterpret_cast<uintptr_t>(r.begin)));
+      return;
+    }
+    const size_t offset = at - reinterpret_cast<uintptr_t>(r.begin);
+    for (size_t cell = offset / r.scalar; cell * r.scalar < offset + bytes; ++cell) {
+      Cell& c = area->cells->first[cell];
+      visit(c, access, r.role == Role::kUpdated || c.write.block != 0, site, {r.name, cell * r.scalar});
+    }
+    return;
+  }
+  const auto arguments = reinterpret_cast<uintptr_t>(state.launch->arguments);
+  const bool argument = at >= arguments && at + bytes <= arguments + state.launch->argument_bytes;
+  const bool constant = at >= state.image.begin && at + bytes <= state.image.end;
+  if ((argument || constant) && access == Access::kRead) return;
+  if (argument || constant)
+    state.block->stop(Kind::kInputWritten, site, argument ? "an argument of the kernel" : "a constant");
+  outside(at, bytes, access, site);
+}
+
+}  // namespace gpu::emulator::check

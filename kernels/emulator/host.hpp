@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host's side of the emulator as gpu.h offers it: status, stream, launch. A launch runs to completion;
+// what a kernel did wrong is its status, with a text that names kind, kernel, source line, block and thread.
+// Also what the emulated device is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <tuple>
+
+#include "kernels/emulator/device.hpp"
+
+#define GPU_API(name) emulator##name
+#define GPU_BOUNDS(threads, blocks)
+#define GPU_PARAMETER const
+#define GPU_SHARED(type, name, ...) \
+  type(&name) __VA_ARGS__ =         \
+      ::gpu::emulator::shared<type __VA_ARGS__>([] {}, #name, ::gpu::emulator::Where::current())
+
+enum emulatorError { emulatorSuccess = 0, emulatorErrorMemoryAllocation, emulatorErrorLaunch };
+
+namespace gpu {
+
+using Status = emulatorError;
+using Stream = void*;  // everything happens in order, at once
+
+namespace emulator {
+
+// Limits of the smaller of the devices the portable kernels are built for. 32 lanes: sm_80 (CUDA programming
+// guide, table of compute capabilities): 48 KiB of static arrays, 163 KiB in all. 64 lanes: 64 KiB of LDS
+// (gfx90a and gfx942, CDNA instruction set manuals).
+struct Device {
+  const char* name;
+  int32_t multiprocessors;
+  size_t static_bytes, shared_bytes;  // of a block
+  unsigned threads;                   // of a block
+};
+inline constexpr Device kDevice = kWarp == 32
+                                      ? Device{"SIMT emulator, 32 lanes", 8, 48 << 10, 163 << 10, 1024}
+                                      : Device{"SIMT emulator, 64 lanes", 8, 64 << 10, 64 << 10, 1024};
+
+// Runs entry(arguments) once per thread of the grid.
+Status run_grid(dim3 grid, dim3 block, size_t dynamic_bytes, void (*entry)(void*), void* arguments,
+                size_t argument_bytes, const void* kernel);
+// What the last launch of this thread that failed did wrong.
+const std::string& last_error();
+
+}  // namespace emulator
+
+// arguments are converted to the kernel's parameter types. dynamic_bytes: see gpu::dynamic_shared.
+template <class... P, class... A>
+Status launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t dynamic_bytes, Stream, A&&... arguments) {
+  // One object holds all a thread reads of the host's, as the constant bank does on a device.
+  struct Body {
+    void (*kernel)(P...);
+    std::tuple<P...> values;
+  } body{kernel, std::tuple<P...>(static_cast<P>(arguments)...)};
+  const auto entry = [](void* self) {
+    std::apply(static_cast<Body*>(self)->kernel, static_cast<Body*>(self)->values);
+  };
+  return emulator::run_grid(grid, block, dynamic_bytes, entry, &body, sizeof body,
+                            reinterpret_cast<const void*>(kernel));
+}
+
+inline bool ok(Status status, const char* what, char* error, size_t size) {
+  if (status == emulatorSuccess) return true;
+  if (error != nullptr && size > 0)
+    std::snprintf(error, size, "%s: %s", what,
+                  status == emulatorErrorMemoryAllocation ? "out of memory" : emulator::last_error().c_str());
+  return false;
+}
+
+}  // namespace gpu
