@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Backends that run only when named, and whose times mean nothing: the emulators. They are checked like any
+// other, and no command makes a time of them.
+#include <cmath>
+
+#include "harness/cli/testing/program.hpp"
+
+namespace assay {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class NamedBackend : public Program {
+ protected:
+  void SetUp() override {
+    Program::SetUp();
+    if (!std::filesystem::exists(ASSAY_BINARY_DIR "/emulator/libassay_emu32.so"))
+      GTEST_SKIP() << "this build has no emulator";
+  }
+};
+
+TEST_F(NamedBackend, IsFoundByNameAndLeftAloneOtherwise) {
+  const Output named = run({"kernels", "--op", "prefill", "--backend", "emu64"});
+  EXPECT_EQ(named.code, 0) << named.err;
+  EXPECT_THAT(named.out, AllOf(HasSubstr("SIMT emulator, 64 lanes"), HasSubstr("prefill_simple_gpu")));
+  EXPECT_THAT(run({"kernels", "--op", "prefill"}).out, Not(HasSubstr("emulator")));
+  const Output wrong = run({"check", kLine, "--backend", "emu33"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, AllOf(HasSubstr("installed are: "), HasSubstr("emu32, ")));
+}
+
+TEST_F(NamedBackend, IsCheckedAndNeverTimed) {
+  for (const std::string command : {"run", "bench"}) {
+    const std::string folder = path(command);
+    const Output o = run({command, kLine, "--backend", "emu32", "--kernel", "paged_simple_gpu", "--cache",
+                          "both", "--out", folder, "--quiet"});
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o.out, AllOf(HasSubstr("1 passed"),
+                             HasSubstr("checked, not timed: backend emu32: times of an emulator"),
+                             Not(HasSubstr("measured limits"))));
+    const std::vector<Row> rows = read_rows(folder + "/rows.csv").rows;
+    ASSERT_EQ(rows.size(), 1u);
+    EXPECT_EQ(rows[0].cache, "");
+    EXPECT_TRUE(std::isnan(rows[0].time_us) && std::isnan(rows[0].gbytes_per_s) &&
+                std::isnan(rows[0].limit_percent));
+    // Nothing is left to do: an untimed row stands for all modes.
+    EXPECT_THAT(run({command, "--resume", folder, "--quiet"}).out, HasSubstr("1 passed"));
+    EXPECT_EQ(read_rows(folder + "/rows.csv").rows.size(), 1u);
+  }
+}
+
+}  // namespace
+}  // namespace assay
