@@ -62,6 +62,10 @@ void call_free_plan(const assay_kernel&, assay_plan*);  // accepts nullptr
 // Runs and waits for the device.
 CallResult call_run(const Backend&, const assay_kernel&, const assay_problem*, const assay_tensors*,
                     assay_plan*);
+// Whether this process can no longer use its device: the error of a kernel stays (CUDA calls it sticky) and
+// every later call would fail with it. An error that is only pending is taken from the runtime instead. `why`
+// gets the text of the runtime.
+bool device_lost(const Backend&, std::string* why);
 // One run timed by the device's clock; only for backends with time_run (see assay_backend).
 CallResult call_time_run(const Backend&, const assay_kernel&, const assay_problem*, const assay_tensors*,
                          assay_plan*, int64_t flush_bytes, double* microseconds);

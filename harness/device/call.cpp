@@ -86,6 +86,17 @@ CallResult call_run(const Backend& backend, const assay_kernel& kernel, const as
   return result.ok() ? wait : result;
 }
 
+bool device_lost(const Backend& backend, std::string* why) {
+  CallResult result;
+  for (int look = 0; look < 2; ++look) {
+    result = guarded("synchronize",
+                     [&](char* text, size_t size) { return backend.table()->synchronize(text, size); });
+    if (result.ok()) return false;
+  }
+  *why = result.error;
+  return true;
+}
+
 CallResult call_time_run(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem,
                          const assay_tensors* tensors, assay_plan* plan, int64_t flush_bytes,
                          double* microseconds) {

@@ -168,7 +168,8 @@ void run_kernel(const Case& c, Judge& judge, const json& wanted, const Row& base
     row.outcome = outcome_name(Outcome::kInvalid);
     row.reason = e.what();
   } catch (const InfrastructureError& e) {  // the device cannot hold this case with this kernel's workspace
-    row.outcome = outcome_name(Outcome::kInvalid);
+    std::string lost;
+    row.outcome = outcome_name(device_lost(c.backend, &lost) ? Outcome::kCrashed : Outcome::kInvalid);
     row.reason = e.what();
   } catch (const std::bad_alloc&) {
     row.outcome = outcome_name(Outcome::kInvalid);
@@ -234,7 +235,7 @@ void fill_verdict(Row& row, const Verdict& v) {
   if (v.batch_invariant) row.batch_invariant = *v.batch_invariant ? "yes" : "no";
 }
 
-void run_case(const json& request, const Backend& backend, const assay_device& device, const Say& say) {
+bool run_case(const json& request, const Backend& backend, const assay_device& device, const Say& say) {
   const auto line = request.at("scenario").get<std::string>();
   const auto place = request.at("place").get<std::string>();
   const auto budget = request.at("rows_budget").get<double>();
@@ -269,13 +270,19 @@ void run_case(const json& request, const Backend& backend, const assay_device& d
       wanted.at("name").get_to(base.kernel);
       say_row(say, base);
     }
-    return;
+    return true;
   }
   const Case c{backend, device, *problem, work, limits, rule, say};
   for (const json& wanted : request.at("kernels")) {
     starting("check", wanted.at("name").get<std::string>(), check_allowance_s(work, *problem, budget));
     run_kernel(c, *judge, wanted, base);
+    // What one kernel did to the device must not become the next one's row.
+    if (std::string why; device_lost(backend, &why)) {
+      say({{"event", "device_lost"}, {"message", why}});
+      return false;
+    }
   }
+  return true;
 }
 
 }  // namespace assay

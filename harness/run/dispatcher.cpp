@@ -35,7 +35,7 @@ std::string doing(const std::string& stage, const std::string& kernel) {
 }  // namespace
 
 struct Dispatcher::Ended {
-  enum class How { kDone, kStopped, kDied, kTimedOut } how = How::kDone;
+  enum class How { kDone, kStopped, kDied, kTimedOut, kDeviceLost } how = How::kDone;
   std::string why;
   std::string stage, kernel;         // of the last announcement
   std::vector<std::string> settled;  // kernels that need no further row
@@ -198,6 +198,14 @@ Dispatcher::Ended Dispatcher::talk(const CaseRequest& request, const OnRow& on_r
     } else if (event == "done") {
       settle();
       return ended;
+    } else if (event == "device_lost") {
+      // As a rule the row of the kernel says so already; one that passed first is a crash after all.
+      const bool told = !ended.pending.empty() && ended.pending.back().outcome != "passed";
+      ended.how = told ? How::kDeviceLost : How::kDied;
+      ended.why = fmt::format("the device could not be used any more {}: {}",
+                              doing(ended.stage, ended.kernel), e.message.value("message", ""));
+      if (told) settle();
+      return ended;
     } else {
       ended.how = How::kDied;
       ended.why = fmt::format("assay itself failed {}: {}", doing(ended.stage, ended.kernel),
@@ -236,10 +244,10 @@ bool Dispatcher::run(const CaseRequest& request, const OnRow& on_row, const OnSt
     }
     std::vector<CaseRequest::Wanted> rest;
     for (const auto& k : left.kernels) {
-      // Died before any kernel was called: the next worker would die the same way, so all get the row.
-      const bool guilty = ended.kernel.empty() || k.kernel == ended.kernel;
       const bool settled =
           std::find(ended.settled.begin(), ended.settled.end(), k.kernel) != ended.settled.end();
+      // Died before any kernel was called: the next worker would die the same way, so all get the row.
+      const bool guilty = ended.how != How::kDeviceLost && (ended.kernel.empty() || k.kernel == ended.kernel);
       if (guilty) {
         row.kernel = k.kernel;
         on_row(row);

@@ -45,6 +45,7 @@ class Scripted : public testing::Test {
            "x\\\",\\\"kernel\\\":\\\"$1\\\","
            "\\\"outcome\\\":\\\"$2\\\",\\\"cache\\\":\\\"$3\\\"}}\"; }\n"
         << "done_() { say '{\"event\":\"done\"}'; }\n"
+        << "lost() { say '{\"event\":\"device_lost\",\"message\":\"sticky\"}'; sleep 300; }\n"
         << "echo x >>" << count << "\nn=$(wc -l <" << count << ")\n"
         << "say "
            "'{\"event\":\"ready\",\"backend\":\"b\",\"path\":\"p\",\"device\":{\"name\":\"dev\"},\"kernels\":"
@@ -131,6 +132,23 @@ TEST_F(Scripted, GarbageAndBugsAreRowsToo) {
   EXPECT_EQ(outcomes(), (Texts{"a:crashed", "b:crashed", "c:passed"}));
   EXPECT_THAT(rows[0].reason, HasSubstr("garbled"));
   EXPECT_THAT(rows[1].reason, HasSubstr("assay itself failed while running b: a bug"));
+}
+
+TEST_F(Scripted, ALostDeviceIsReplacedAndTheRowStands) {
+  Dispatcher d(worker({"start a check; row a crashed; lost", "start b check; row b passed; done_"}),
+               fileno(log), options);
+  EXPECT_TRUE(run(d, {"a", "b"}));
+  EXPECT_EQ(outcomes(), (Texts{"a:crashed", "b:passed"}));
+}
+
+TEST_F(Scripted, APassThatLosesTheDeviceIsACrash) {
+  Dispatcher d(worker({"start a check; start a hot; row a passed hot; start b check; row b passed; lost",
+                       "start c check; row c wrong; lost", "start d check; row d passed; done_"}),
+               fileno(log), options);
+  EXPECT_TRUE(run(d, {"a", "b", "c", "d"}));
+  EXPECT_EQ(outcomes(), (Texts{"a:passed:hot", "b:crashed", "c:wrong", "d:passed"}));
+  EXPECT_EQ(rows[1].reason,
+            "the device could not be used any more while running b: sticky; before that: passed");
 }
 
 TEST_F(Scripted, AStopLeavesNoRowBehind) {

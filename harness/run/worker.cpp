@@ -132,7 +132,7 @@ void serve(Channel& channel, const Backend& backend, const assay_device& device)
     } else if (what == "arithmetic") {
       channel.say(arithmetic_message(backend, device, request));
     } else if (what == "case") {
-      run_case(request, backend, device, [&](const json& message) { channel.say(message); });
+      if (!run_case(request, backend, device, [&](const json& message) { channel.say(message); })) return;
       channel.say({{"event", "done"}});
     } else {
       throw CheckError("unknown request " + what);

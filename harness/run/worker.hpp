@@ -8,7 +8,7 @@
 //   scenarios: [LINE...]}                  supports {answers: [[{kernel, status, why}]]} {do: case, scenario,
 //   place, kernels: [{name, modes}], rows_budget, rule, limits}
 //                                                         starting {stage, kernel, allow_s} and row {row},
-//                                                         then done
+//                                                         then done, or device_lost {message} and the end
 //
 // A stage is announced before it begins, with the seconds of work it may take beyond the time limit; if
 // the process dies, the parent knows where.

@@ -58,7 +58,9 @@ int copy_to_host(void* to, const void* from, int64_t bytes, char* error, size_t 
                 "copy to host", error, size);
 }
 int synchronize(char* error, size_t size) {
-  return answer(GPU_API(DeviceSynchronize)(), "synchronize", error, size);
+  // A launch nobody looked at leaves its error for the next one; it belongs to the kernel that just ran.
+  const gpu::Status status = GPU_API(DeviceSynchronize)(), left = GPU_API(GetLastError)();
+  return answer(status != GPU_API(Success) ? status : left, "synchronize", error, size);
 }
 
 class Events {

@@ -39,6 +39,7 @@ bool make_call(const assay_problem* p, const assay_tensors* t, Call* call, char*
 
 int answer(gpu::Status status, const char* what, char* error, size_t size) {
   if (gpu::ok(status, what, error, size)) return ASSAY_OK;
+  (void)GPU_API(GetLastError)();  // reported here, so no launch behind it may find it again
   return status == GPU_API(ErrorMemoryAllocation) ? ASSAY_OUT_OF_MEMORY : ASSAY_FAILED;
 }
 

@@ -22,4 +22,6 @@ struct Library {
 
 extern const Library kLibrary;
 
+gpu::Status describe_cuda_device(int32_t device, assay_device*);  // device_cuda.cpp
+
 }  // namespace assay_gpu

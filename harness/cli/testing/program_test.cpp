@@ -33,6 +33,8 @@ TEST_F(Misbehaving, EveryKindGetsItsOutcomeAndTheSweepGoesOn) {
       {"throwint", "crashed", "exception"},
       {"fail", "crashed", "failed on purpose"},
       {"allocate", "crashed", "bad_alloc"},
+      {"lose", "crashed", "the fake device is gone"},  // and those behind it get a new worker
+      {"pending", "crashed", "an error was left behind"},
       {"refuse", "unsupported", "missing everything"},
       {"silent", "wrong", "not written"},
       {"skiprow", "wrong", "not written"},

@@ -49,6 +49,8 @@ enum class Behaviour {
   kExit,        // calls exit(0)
   kHang,        // never returns
   kAllocate,    // allocates and touches memory without end
+  kLose,        // right, but the device answers nothing from then on
+  kPending,     // right, but leaves an error for whoever asks next
   kNoisy,       // right, but prints to stdout and stderr
   kUndeclared,  // right, declares no arithmetic
   kLean,        // O too large by 0.16 %, declares P in bf16: within every bound
@@ -86,6 +88,8 @@ constexpr Entry kBehaviours[] = {
     {Behaviour::kExit, "exit", "calls exit(0)"},
     {Behaviour::kHang, "hang", "never returns"},
     {Behaviour::kAllocate, "allocate", "allocates without end"},
+    {Behaviour::kLose, "lose", "right, and the device is gone"},
+    {Behaviour::kPending, "pending", "right, and leaves an error behind"},
     {Behaviour::kNoisy, "noisy", "prints to stdout and stderr"},
     {Behaviour::kUndeclared, "undeclared", "declares no arithmetic"},
     {Behaviour::kLean, "lean", "O too large by 0.16 %, P declared in bf16"},
@@ -185,6 +189,13 @@ void fail_text(char* error, size_t size, const char* text) {
   if (error != nullptr && size > 0) std::snprintf(error, size, "%s", text);
 }
 
+// What kernels left for the calls behind them, as the runtime of a GPU would keep it.
+bool device_gone = false, error_pending = false;
+int gone(char* error, size_t size) {
+  if (!device_gone) return ASSAY_OK;
+  return fail_text(error, size, "the fake device is gone"), ASSAY_FAILED;
+}
+
 int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& ts, char* error, size_t size) {
   static std::atomic<int> calls{0};
   const int call = calls++;
@@ -256,6 +267,12 @@ int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& ts, ch
       if (std::isfinite(*lse)) *lse = std::nextafter(*lse, *lse + 1);
       break;
     }
+    case Behaviour::kLose:
+      device_gone = true;
+      break;
+    case Behaviour::kPending:
+      error_pending = true;
+      break;
     case Behaviour::kNoisy:
       std::printf("fake kernel was here\n{\"not\": \"protocol\"}\n");
       std::fprintf(stderr, "fake kernel was here too\n");
@@ -369,16 +386,22 @@ int use_device(int32_t device, char* error, size_t size) {
   return ASSAY_OK;
 }
 int allocate(int64_t bytes, void** pointer, char* error, size_t size) {
+  if (const int bad = gone(error, size)) return bad;
   *pointer = std::malloc(static_cast<size_t>(bytes));
   if (*pointer == nullptr) return fail_text(error, size, "malloc failed"), ASSAY_OUT_OF_MEMORY;
   return ASSAY_OK;
 }
 int release(void* pointer, char*, size_t) { return std::free(pointer), ASSAY_OK; }
-int copy(void* to, const void* from, int64_t bytes, char*, size_t) {
+int copy(void* to, const void* from, int64_t bytes, char* error, size_t size) {
+  if (const int bad = gone(error, size)) return bad;
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
   return ASSAY_OK;
 }
-int synchronize(char*, size_t) { return ASSAY_OK; }
+int synchronize(char* error, size_t size) {
+  if (std::exchange(error_pending, false))
+    return fail_text(error, size, "an error was left behind"), ASSAY_FAILED;
+  return gone(error, size);
+}
 // The fake has no hardware to measure; round figures keep percentages finite in the tests that use it.
 int measure_bandwidth(int32_t, int64_t, double* rate, char*, size_t) { return *rate = 1e10, ASSAY_OK; }
 int measure_matrix_rate(int32_t, double* rate, char*, size_t) { return *rate = 1e11, ASSAY_OK; }
