@@ -15,8 +15,11 @@ struct Call {
   Operands op;
   const int32_t* kv_len;
   int64_t kv_len_stride;
-  int32_t splits;
-  float* partial_o;    // [splits, total_q, heads_q, head_dim_v], only when splits > 1
+  bool k_whole, v_whole;  // eight elements of a key may be read at once, see whole_chunks()
+  int32_t splits;         // parts the keys of a request are cut into
+  int32_t split_keys;     // keys of a part; 0: `splits` even parts
+  // Results of the parts, with the scales of V and without the sink; null where there are none.
+  float* partial_o;    // [splits, total_q, heads_q, head_dim_v]; undefined where partial_lse is -inf
   float* partial_lse;  // [splits, total_q, heads_q]
 };
 

@@ -24,7 +24,19 @@ bool refuse(char* why, size_t size, const char* required, const char* supported,
 bool make_call(const assay_problem*, const assay_tensors*, Call*, char* error, size_t size);
 // Status of a launch as an assay_status, with the text of the runtime.
 int answer(gpu::Status, const char* what, char* error, size_t size);
-// Whether rows of `dims` elements may be read 8 elements at a time.
-bool reads_vectors(const assay_kernels::KvView&, int32_t dims);
+// Eight elements of any key, from a multiple of eight on, are neighbours in memory and start at a multiple of
+// their size (16 bytes at most are read at once); chunks of one key lie at even distances
+// (attention_split.hpp steps over 64 dimensions or more).
+bool whole_chunks(const assay_kernels::KvView&, int32_t dims);
+
+// Parts of equal size: enough for blocks_per_processor blocks of tile_rows packed rows on every
+// multiprocessor, of at least least_keys keys each, 64 at most.
+int32_t even_parts(const assay_problem&, int32_t tile_rows, int32_t blocks_per_processor, int32_t least_keys);
+
+// Bytes of O and LSE of all parts, fp32.
+int64_t partial_bytes(const assay_problem&, int32_t parts);
+
+// Points the partial results of call->splits parts into the workspace; false and a text when it is too small.
+bool place_parts(const assay_tensors&, Call*, char* error, size_t size);
 
 }  // namespace assay_gpu

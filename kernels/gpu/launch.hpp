@@ -9,6 +9,41 @@ namespace assay_gpu {
 
 gpu::Status launch_simple(const Call&, gpu::Stream);
 
+// Head dimensions are compiled as 64, 128, 256 or kMaxHeadDim, whatever is enough for K and V.
+constexpr int portable_dims(int32_t widest) {
+  return widest <= 64 ? 64 : widest <= 128 ? 128 : widest <= 256 ? 256 : assay_kernels::kMaxHeadDim;
+}
+
+// Few rows, keys cut into parts (attention_split.hpp): packed rows of a block, keys of a tile.
+constexpr int split_rows(int dims, bool plain) { return dims <= 256 ? 4 : plain ? 2 : 1; }
+constexpr int split_tile(int dims) { return dims <= 256 ? 4096 / dims : 4; }
+gpu::Status launch_split(const Call&, gpu::Stream);
+
+// Many rows, keys through shared memory (attention_tiled.hpp).
+constexpr int tiled_rows(int dims) { return dims <= 256 ? 4096 / dims : 8; }
+constexpr int tiled_keys(int dims) { return dims <= 256 ? 32 : 16; }
+gpu::Status launch_tiled(const Call&, gpu::Stream);
+
+// Joins states (O, LSE) of the same rows by their LSE; sinks join once. Strides are in elements.
+struct Merge {
+  int32_t states, heads, dims;
+  int64_t rows;
+  const unsigned char* o;  // [states, rows, heads, dims], undefined where the LSE is -inf
+  int32_t o_format;
+  int64_t o_stride[4];
+  const float* lse;  // [states, rows, heads], natural logarithm
+  int64_t lse_stride[3];
+  unsigned char* out;  // [rows, heads, dims]
+  int32_t out_format;
+  int64_t out_stride[3];
+  float* out_lse;  // [rows, heads]
+  int64_t out_lse_stride[2];
+  const float* sinks;  // [heads] or null
+  int64_t sinks_stride;
+};
+gpu::Status launch_merge(const Merge&, gpu::Stream);
+gpu::Status merge_parts(const Call&, gpu::Stream);
+
 // Formats and head dimensions compiled for the matrix kernel; filled by mma_shape() (kernels.cpp).
 struct MmaShape {
   int32_t format;  // ASSAY_BF16 or ASSAY_FP16: what Q, P and the products are in
@@ -18,7 +53,6 @@ struct MmaShape {
 };
 gpu::Status launch_mma_bf16(const Call&, const MmaShape&, gpu::Stream);
 gpu::Status launch_mma_fp16(const Call&, const MmaShape&, gpu::Stream);
-gpu::Status launch_reduce(const Call&, gpu::Stream);
 constexpr int kTileRows = 64;    // packed rows of a block of the matrix kernel
 constexpr int kSharedRows = 16;  // requests of at most so many share their keys among the warps of a block
 

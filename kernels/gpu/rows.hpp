@@ -59,6 +59,39 @@ __device__ inline float position_bias(int32_t alibi, float slope, int32_t distan
   return -slope * (alibi == ASSAY_ALIBI_SQRT ? sqrtf(d) : d);
 }
 
+// Soft cap and position bias of one score.
+__device__ inline float shape_score(const assay_problem& p, float x, float slope, int32_t distance) {
+  if (p.softcap > 0) x = p.softcap * tanhf(x / p.softcap);
+  if (p.alibi != ASSAY_ALIBI_NONE) x += position_bias(p.alibi, slope, distance);
+  return x;
+}
+
+// What a thread knows about a packed row of its tile.
+struct LaneRow {
+  int32_t row, head;   // within the request; head of Q
+  int32_t begin, end;  // visible keys
+  float scale;         // from dot product to natural logit, without per-token scales of K
+  float slope;
+  bool valid;
+};
+
+__device__ inline LaneRow lane_row(const Call& a, const RequestRows& rows, int32_t kv_head, int32_t packed) {
+  const Operands& op = a.op;
+  LaneRow r{};
+  r.valid = packed < rows.q_len * op.group;
+  if (!r.valid) return r;
+  r.row = packed / op.group;
+  r.head = kv_head * op.group + packed % op.group;
+  const KeyInterval keys = assay_kernels::key_interval(op.p, rows.q_len, rows.kv_len, r.row);
+  r.begin = keys.begin, r.end = keys.end;
+  r.scale = op.p.softmax_scale *
+            assay_kernels::q_row_scale(op.q_scale, rows.request, rows.first_row + r.row, r.head, kv_head);
+  if (op.k_scale.kind != ASSAY_SCALE_TOKEN_HEAD)
+    r.scale *= assay_kernels::kv_scale(op.k_scale, rows.request, KeyPlace{0, 0}, kv_head);
+  r.slope = op.p.alibi != ASSAY_ALIBI_NONE ? op.alibi_slopes[r.head * op.alibi_stride] : 0.0f;
+  return r;
+}
+
 // Scale of V that is the same for every key of a row.
 __device__ inline float value_scale(const Operands& op, int32_t request, int32_t kv_head) {
   return op.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD

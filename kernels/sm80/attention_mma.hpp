@@ -71,38 +71,9 @@ __device__ inline uint32_t pair(const Raw<kByte>& raw, int i, const uint16_t* ta
   return table[codes & 0xff] | static_cast<uint32_t>(table[codes >> 8 & 0xff]) << 16;
 }
 
-// What a lane knows about its two rows (g and g + 8 of the warp's sixteen).
-struct LaneRow {
-  int32_t row, head;   // within the request; head of Q
-  int32_t begin, end;  // visible keys
-  float scale;         // from dot product to natural logit, without per-token scales of K
-  float slope;
-  bool valid;
-};
-
-__device__ inline LaneRow lane_row(const Call& a, const RequestRows& rows, int32_t kv_head, int32_t packed) {
-  const Operands& op = a.op;
-  LaneRow r{};
-  r.valid = packed < rows.q_len * op.group;
-  if (!r.valid) return r;
-  r.row = packed / op.group;
-  r.head = kv_head * op.group + packed % op.group;
-  const KeyInterval keys = assay_kernels::key_interval(op.p, rows.q_len, rows.kv_len, r.row);
-  r.begin = keys.begin, r.end = keys.end;
-  r.scale = op.p.softmax_scale *
-            assay_kernels::q_row_scale(op.q_scale, rows.request, rows.first_row + r.row, r.head, kv_head);
-  if (op.k_scale.kind != ASSAY_SCALE_TOKEN_HEAD)
-    r.scale *= assay_kernels::kv_scale(op.k_scale, rows.request, KeyPlace{0, 0}, kv_head);
-  r.slope = op.p.alibi != ASSAY_ALIBI_NONE ? op.alibi_slopes[r.head * op.alibi_stride] : 0.0f;
-  return r;
-}
-
-// Soft cap and position bias of one score.
-static __device__ __noinline__ float shape_score(const assay_problem& p, float x, float slope,
-                                                 int32_t distance) {
-  if (p.softcap > 0) x = p.softcap * tanhf(x / p.softcap);
-  if (p.alibi != ASSAY_ALIBI_NONE) x += position_bias(p.alibi, slope, distance);
-  return x;
+static __device__ __noinline__ float shape_score_apart(const assay_problem& p, float x, float slope,
+                                                       int32_t distance) {
+  return shape_score(p, x, slope, distance);
 }
 static __device__ __noinline__ bool tree_shows(const Operands& op, const RequestRows& rows, int32_t row,
                                                int32_t key) {
@@ -133,9 +104,13 @@ __device__ __noinline__ uint4 query_8(const Operands& op, int64_t row, int32_t h
           pack<T>(value[6], value[7])};
 }
 
-static __device__ __noinline__ void finish_element(const Operands& op, int64_t row, int32_t head,
+static __device__ __noinline__ void finish_element(const Call& a, int64_t slot, int64_t row, int32_t head,
                                                    int32_t kv_head, int32_t dim, float value, float scale) {
-  store_o(op, row, head, dim, value * (scale * assay_kernels::channel_scale(op.v_scale, kv_head, dim)));
+  value *= scale * assay_kernels::channel_scale(a.op.v_scale, kv_head, dim);
+  if (a.partial_o != nullptr)
+    a.partial_o[slot * a.op.p.head_dim_v + dim] = value;
+  else
+    store_o(a.op, row, head, dim, value);
 }
 
 // kPlain: K and V rows are contiguous and aligned (one load of 8 elements), no soft cap, bias, tree or scale
@@ -275,7 +250,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
         float x = s[n][e] * row.scale;
         if (k_tokens) x *= gpu::shfl(here.scale, j);
         if (!kPlain && (p.softcap > 0 || p.alibi != ASSAY_ALIBI_NONE))
-          x = shape_score(p, x, row.slope, context + row.row - (key + j));
+          x = shape_score_apart(p, x, row.slope, context + row.row - (key + j));
         if (!all_visible) {
           bool visible = row.valid && key + j >= row.begin && key + j < row.end;
           if (!kPlain && visible && p.mask == ASSAY_MASK_TREE)
@@ -381,7 +356,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
   for (int i = 0; i < 2; ++i) {
     if (!r[i].valid) continue;
     const int64_t row = rows.first_row + r[i].row;
-    const bool sink = p.has_sinks && a.splits == 1;  // with splits the reduction adds it, once
+    const bool sink = p.has_sinks && a.partial_o == nullptr;  // with parts the merge adds it, once
     const Finish end = finish_row(m[i], l[i], sink, sink ? op.sinks[r[i].head * op.sinks_stride] : 0.0f);
     const float scale = value_scale(op, rows.request, kv_head);
     const int64_t slot = (static_cast<int64_t>(split) * p.total_q + row) * p.heads_q + r[i].head;
@@ -392,13 +367,10 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
         const int32_t d = t / 8 * 64 + (2 * c + e) * 8 + t % 8;
         if (d >= p.head_dim_v) continue;
         const float value = end.factor == 0.0f ? 0.0f : o[t][2 * i + e] * end.factor;
-        if (a.splits > 1)
-          a.partial_o[slot * p.head_dim_v + d] = value;
-        else
-          finish_element(op, row, r[i].head, kv_head, d, value, scale);
+        finish_element(a, slot, row, r[i].head, kv_head, d, value, scale);
       }
     if (c != 0) continue;
-    if (a.splits > 1)
+    if (a.partial_o != nullptr)
       a.partial_lse[slot] = end.lse;
     else
       store_lse(op, row, r[i].head, end.lse);

@@ -40,24 +40,12 @@ bool mma_shape(const assay_problem& p, int32_t op, MmaShape* shape, char* why, s
   return true;
 }
 
-// Parts of a split: enough blocks to fill the device, at least 128 keys each.
-int32_t choose_splits(const assay_problem& p) {
-  if (p.requests == 0 || p.total_q == 0) return 1;
-  const int64_t group = p.heads_q / p.heads_kv;
-  int64_t tiles = 0;
-  for (int r = 0; r < p.requests; ++r) tiles += (p.q_len[r] * group + kTileRows - 1) / kTileRows;
-  const int64_t blocks = std::max<int64_t>(1, tiles * p.heads_kv);
-  const int64_t wanted = (2 * 2 * static_cast<int64_t>(multiprocessors) + blocks - 1) / blocks;
-  const int64_t longest = std::max<int64_t>(1, p.max_kv_len / 128);
-  return static_cast<int32_t>(std::clamp<int64_t>(std::min(wanted, longest), 1, 64));
-}
-
-int64_t partial_rows(const assay_problem& p, int32_t splits) {
-  return splits > 1 ? int64_t{splits} * p.total_q * p.heads_q : 0;
-}
+// Two blocks to a multiprocessor, twice.
+int32_t mma_parts(const assay_problem& p) { return even_parts(p, kTileRows, 2 * 2, 128); }
 
 int64_t mma_workspace(const assay_problem* p) {
-  return partial_rows(*p, choose_splits(*p)) * (p->head_dim_v + 1) * static_cast<int64_t>(sizeof(float));
+  const int32_t parts = mma_parts(*p);
+  return parts > 1 ? partial_bytes(*p, parts) : 0;
 }
 
 template <int32_t kOp>
@@ -73,7 +61,7 @@ int mma_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   bool shared = false, whole = false;  // requests whose warps share the keys, and others
   for (int r = 0; r < p->requests; ++r)
     if (p->q_len[r] > 0) (p->q_len[r] * group <= kSharedRows ? shared : whole) = true;
-  const int32_t parts = choose_splits(*p);
+  const int32_t parts = mma_parts(*p);
 
   assay_arithmetic m{};
   m.struct_size = sizeof m;
@@ -103,26 +91,17 @@ int mma_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* s
   Call call{};
   if (!make_call(p, t, &call, error, size)) return ASSAY_INVALID_ARGUMENT;
   if (p->total_q == 0) return ASSAY_OK;
-  call.splits = choose_splits(*p);
-  if (call.splits > 1) {
-    if (t->workspace.data == nullptr || t->workspace.shape[0] < mma_workspace(p)) {
-      if (error != nullptr && size > 0)
-        std::snprintf(error, size, "workspace of %lld bytes, needs %lld",
-                      static_cast<long long>(t->workspace.shape[0]),
-                      static_cast<long long>(mma_workspace(p)));
-      return ASSAY_INVALID_ARGUMENT;
-    }
-    call.partial_o = static_cast<float*>(t->workspace.data);
-    call.partial_lse = call.partial_o + partial_rows(*p, call.splits) * p->head_dim_v;
-  }
+  call.splits = mma_parts(*p);
+  if (call.splits > 1 && !place_parts(*t, &call, error, size)) return ASSAY_INVALID_ARGUMENT;
   const auto on = static_cast<gpu::Stream>(stream);
   const bool tokens = p->k_scale_kind == ASSAY_SCALE_TOKEN_HEAD || p->v_scale_kind == ASSAY_SCALE_TOKEN_HEAD;
-  shape.plain = reads_vectors(call.op.k, p->head_dim_qk) && reads_vectors(call.op.v, p->head_dim_v) &&
-                !tokens && !(p->softcap > 0) && p->alibi == ASSAY_ALIBI_NONE && p->mask != ASSAY_MASK_TREE;
+  const bool rows = call.op.k.dim_pack == INT32_MAX && call.op.v.dim_pack == INT32_MAX;
+  shape.plain = call.k_whole && call.v_whole && rows && !tokens && !(p->softcap > 0) &&
+                p->alibi == ASSAY_ALIBI_NONE && p->mask != ASSAY_MASK_TREE;
   const gpu::Status status =
       shape.format == ASSAY_BF16 ? launch_mma_bf16(call, shape, on) : launch_mma_fp16(call, shape, on);
   if (const int bad = answer(status, "matrix kernel", error, size); bad != ASSAY_OK) return bad;
-  return call.splits > 1 ? answer(launch_reduce(call, on), "reduction", error, size) : ASSAY_OK;
+  return call.splits > 1 ? answer(merge_parts(call, on), "merge", error, size) : ASSAY_OK;
 }
 
 template <int32_t kOp>

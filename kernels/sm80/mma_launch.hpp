@@ -8,6 +8,8 @@
 
 namespace assay_gpu {
 
+static_assert(kTileRows == kBlockRows && kSharedRows == kWarpRows);
+
 template <class T, bool kByte, int kDim>
 gpu::Status launch_instance(const Call& call, bool plain, gpu::Stream stream) {
   const dim3 grid(static_cast<unsigned>(tile_slots(call.op.p, kBlockRows)),
