@@ -2,6 +2,7 @@
 // Which unit serves a case and how its operands get there, decided by the formats as real kernels do; and the
 // same as a declaration. Both come from one place, so a kernel cannot declare what it does not do.
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/faulty/call.hpp"
 #include "kernels/faulty/exponential.hpp"
@@ -115,8 +116,13 @@ assay_arithmetic declared_arithmetic(const Arithmetic& a, const assay_problem& p
   d.exp_poly_every = a.exp_poly_every;
   d.exp_poly_relative_error = a.exp_poly_every > 0 ? kExpCubic : 0;
   d.tanh_relative_error = a.tanh_error + 0x1.02p-24;
-  // Two scales may meet in fp32 before they meet Q.
-  d.q_rounding = r.q_rounded() ? unit_roundoff(r.q_format) + 0x1p-24 : 0;
+  // Two scales may meet in fp32 before they meet Q. A power of two alone shifts the exponent and nothing else,
+  // but for fp16, whose subnormals are within reach.
+  int exponent = 0;
+  const bool shift = r.q_takes_scale && !r.q_takes_q_channel && !r.q_takes_k_channel &&
+                     p.q_scale_kind == ASSAY_SCALE_NONE && r.q_format == p.q_format &&
+                     p.q_format != ASSAY_FP16 && std::frexp(p.softmax_scale, &exponent) == 0.5f;
+  d.q_rounding = r.q_rounded() && !shift ? unit_roundoff(r.q_format) + 0x1p-24 : 0;
   d.order_declared = 1;
   d.sink_first = r.sink_first;
   return d;
