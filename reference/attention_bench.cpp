@@ -7,6 +7,7 @@
 
 #include <chrono>
 
+#include "harness/base/memory.hpp"
 #include "harness/problem/problem.hpp"
 #include "reference/attention.hpp"
 #include "reference/test_operands.hpp"
@@ -14,6 +15,8 @@
 namespace {
 
 using namespace assay;
+
+const bool as_in_the_program = (keep_freed_memory(), true);
 
 struct Case {
   const char* name;

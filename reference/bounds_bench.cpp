@@ -4,11 +4,14 @@
 // heads of a KV head together.
 #include <benchmark/benchmark.h>
 
+#include "harness/base/memory.hpp"
 #include "reference/bounds.hpp"
 #include "reference/bounds_emulator.hpp"
 
 namespace assay {
 namespace {
+
+const bool as_in_the_program = (keep_freed_memory(), true);
 
 void bounds(benchmark::State& state, int32_t rows, int32_t group, int32_t p_format, bool declared = true) {
   const auto keys = static_cast<int32_t>(state.range(0));

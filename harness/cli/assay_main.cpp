@@ -3,12 +3,14 @@
 // else is the command line.
 #include <cstring>
 
+#include "harness/base/memory.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/run/worker.hpp"
 #include "harness/run/worker_process.hpp"
 #include "harness/scenario/lengths.hpp"
 
 int main(int argc, char** argv) {
+  assay::keep_freed_memory();
   // Worker and command line alike draw lengths from the shipped traces.
   assay::add_trace_folder(ASSAY_TRACE_DIR);
   if (argc == 3 && std::strcmp(argv[1], "worker") == 0) return assay::worker_main(argv[2], assay::kWorkerFd);
