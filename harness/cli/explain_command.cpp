@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +15,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/cli/commands.hpp"
+#include "harness/cli/stop_signals.hpp"
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/score.hpp"
 #include "harness/scenario/scenario.hpp"
@@ -123,8 +123,6 @@ constexpr int kQuickEvery = 8;
 // Share of planted faults whose true cause must come first.
 constexpr double kExplainGoal = 0.9;
 
-std::atomic<bool> stop_score{false};
-
 int score(const ExplainArguments& a) {
   ExplainScoreOptions options;
   options.backend =
@@ -139,13 +137,7 @@ int score(const ExplainArguments& a) {
   options.jobs = a.jobs > 0 ? a.jobs : static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
   if (a.quick) options.every = kQuickEvery;
   if (!a.suites.empty()) options.suites = a.suites;
-  stop_score = false;
-  struct sigaction action {};
-  action.sa_handler = [](int number) {
-    stop_score = true;
-    signal(number, SIG_DFL);
-  };
-  for (int s : {SIGINT, SIGTERM}) sigaction(s, &action, nullptr);
+  const StopSignals signals;
   nlohmann::json rows = nlohmann::json::array();
   std::FILE* text = a.json == "-" ? stderr : stdout;
   fmt::print(text, "{:<26} {:<30} {:>4}  {:<30} {:>6} {:>6}  {}\n", "fault", "true cause", "rank",
@@ -167,8 +159,8 @@ int score(const ExplainArguments& a) {
                         {"line", f.line},
                         {"problem", f.problem}});
       },
-      &stop_score);
-  if (stop_score) {
+      &StopSignals::requested());
+  if (StopSignals::requested()) {
     fmt::print(stderr, "stopped by a signal; an accuracy needs all faults, so none is given\n");
     return kExitIncomplete;
   }

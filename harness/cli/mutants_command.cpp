@@ -5,8 +5,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -15,6 +13,7 @@
 #include "harness/base/error.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/progress.hpp"
+#include "harness/cli/stop_signals.hpp"
 #include "harness/mutants/score_report.hpp"
 #include "harness/run/worker_process.hpp"
 
@@ -27,36 +26,6 @@ constexpr int kPlainWidth = 160;
 constexpr size_t kQuickFaultStride = 2, kQuickVariantStride = 2;
 constexpr int64_t kQuickLegalCases = 1000;
 constexpr double kQuickCostCap = 1e6, kQuickPeerCostCap = 5e6;
-
-std::atomic<bool> stop_requested{false};
-std::atomic<int> stopped_by{0};
-
-void on_signal(int signal_number) {
-  stop_requested = true;
-  stopped_by = signal_number;
-  signal(signal_number, SIG_DFL);  // the second one means it
-}
-
-class Signals {
- public:
-  Signals() {
-    stop_requested = false;
-    for (size_t i = 0; i < kSignals.size(); ++i) {
-      struct sigaction action {};
-      sigaction(kSignals[i], nullptr, &before_[i]);
-      if (before_[i].sa_handler == SIG_IGN) continue;  // nohup
-      action.sa_handler = on_signal;
-      sigaction(kSignals[i], &action, nullptr);
-    }
-  }
-  ~Signals() {
-    for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
-  }
-
- private:
-  static constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGHUP};
-  struct sigaction before_[3] = {};
-};
 
 // One rewritten line on a terminal, a line per tenth elsewhere; notes in both.
 class CampaignLine {
@@ -134,7 +103,7 @@ void write_json(const std::string& path, const nlohmann::json& document) {
 int mutants_command(const MutantsArguments& a) {
   if (!a.json.empty() && a.json != "-" && !std::ofstream(a.json, std::ios::app))  // now, not after minutes
     throw InputError("--json " + a.json + ": cannot be written");
-  const Signals signals;
+  const StopSignals signals;
   CampaignOptions options;
   if (!a.suites.empty()) options.suites = a.suites;
   options.trials = a.trials;
@@ -162,12 +131,12 @@ int mutants_command(const MutantsArguments& a) {
 
   CampaignLine line(a.quiet);
   const CampaignPlan plan = plan_campaign(options);
-  const Score score = run_campaign(catalogue, plan, options, &stop_requested,
+  const Score score = run_campaign(catalogue, plan, options, &StopSignals::requested(),
                                    [&](const CampaignProgress& p) { line.show(p); });
   line.clear();
   if (!score.complete) {
     fmt::print(stderr, "stopped by {} after {}; a score needs the whole campaign, so none is given\n",
-               signal_name(stopped_by), minutes(score.seconds));
+               signal_name(StopSignals::number()), minutes(score.seconds));
     return kExitIncomplete;
   }
   const Goals goals = goals_of(catalogue, score, options.legal_cases);

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // check, bench and run: a sweep with progress, then what people read, then the exit code.
-#include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 #include <fstream>
 #include <optional>
@@ -11,6 +9,7 @@
 #include "harness/base/error.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/progress.hpp"
+#include "harness/cli/stop_signals.hpp"
 #include "harness/report/junit.hpp"
 #include "harness/report/table.hpp"
 #include "harness/report/tally.hpp"
@@ -21,29 +20,6 @@
 
 namespace assay {
 namespace {
-
-std::atomic<bool> stop_requested{false};
-
-void on_signal(int signal_number) {
-  stop_requested = true;
-  // The second one means it: give the signal its usual effect.
-  signal(signal_number, SIG_DFL);
-}
-
-class Signals {
- public:
-  Signals() {
-    stop_requested = false;
-    for (int s : {SIGINT, SIGTERM, SIGHUP}) {
-      struct sigaction action {};
-      action.sa_handler = on_signal;
-      sigaction(s, &action, nullptr);
-    }
-  }
-  ~Signals() {
-    for (int s : {SIGINT, SIGTERM, SIGHUP}) signal(s, SIG_DFL);
-  }
-};
 
 // Keeps rows when there is no folder to keep them.
 class Collector : public SweepObserver {
@@ -126,7 +102,7 @@ int exit_code(const Tally& tally, bool stopped) {
 }  // namespace
 
 int run_command(const RunArguments& a) {
-  const Signals signals;
+  const StopSignals signals;
   const std::string start = now_utc();
   Sweep sweep(a.run);
   if (sweep.count().cases == 0 && sweep.count().complete && !a.resume)
@@ -166,7 +142,7 @@ int run_command(const RunArguments& a) {
     finish_folder(*folder, facts, result, complete);
   };
   try {
-    result = sweep.run(folder ? &*folder : nullptr, collector, stop_requested);
+    result = sweep.run(folder ? &*folder : nullptr, collector, StopSignals::requested());
   } catch (const InputError&) {  // a broken line in the middle of a suite: keep what is known
     progress.clear();
     finish(false);

@@ -77,6 +77,17 @@ TEST_F(Resume, AfterATermination) {
   expect_complete(out);
 }
 
+TEST_F(Resume, AHangUpThatWasIgnoredAtTheStartStaysIgnored) {
+  const std::string out = path("run");
+  const auto usual = signal(SIGHUP, SIG_IGN);  // what nohup does
+  const pid_t pid = start(words(out));
+  signal(SIGHUP, usual);
+  const int status = interrupt(pid, out, SIGHUP, 5);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << read_text(path("e"));
+  expect_complete(out);
+}
+
 TEST_F(Resume, AfterTheParentWasKilledAndItsLastLineTorn) {
   const std::string out = path("run");
   const int status = interrupt(start(words(out)), out, SIGKILL, 5);
