@@ -240,10 +240,8 @@ __global__ GPU_BOUNDS(kSplitThreads,
       score[j] = visible ? shape_score(p, x, row.slope, position - key) : -kInfinity;
       top = fmaxf(top, score[j]);
     }
-    constexpr int kOther = 32;  // lanes of a warp, to who forgets that there are 64 elsewhere
     if (!fault(Fault::split_divergent_shuffle) || top > -kInfinity)
-      top = gpu::warp_reduce(gpu::warp_reduce(top, larger, 1, kRowLanes), larger, kLanes,
-                             fault(Fault::split_width64) ? kOther : gpu::kWarp);
+      top = gpu::warp_reduce(gpu::warp_reduce(top, larger, 1, kRowLanes), larger, kLanes, gpu::kWarp);
     const int turn = fault(Fault::split_one_top) ? 0 : tile % 2;
     if (lane < kLanes && member % kRowLanes == 0) tile_top[turn][warp][mine] = top;
     keep(ahead, tile + 2);
@@ -309,7 +307,8 @@ __global__ GPU_BOUNDS(kSplitThreads,
 #pragma unroll
     for (int i = 0; i < kChunks * kChunk; ++i)
       pool[group * kValues + r * kDims + i * kLanes + member] = o[r][i];
-  l = gpu::warp_reduce(gpu::warp_reduce(l, plus, 1, kRowLanes), plus, kLanes, gpu::kWarp);
+  const int kWidth = fault(Fault::split_width64) ? 32 : gpu::kWarp;
+  l = gpu::warp_reduce(gpu::warp_reduce(l, plus, 1, kRowLanes), plus, kLanes, kWidth);
   if (lane < kLanes && member % kRowLanes == 0) row_sum[warp][mine] = l;
   if (!fault(Fault::split_no_sum_barrier)) gpu::block_barrier();
 

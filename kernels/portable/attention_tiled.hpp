@@ -188,7 +188,7 @@ __global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU
         s[i][j] = visible ? shape_score(p, score, mine.slope, context + mine.row - key) : -kInfinity;
         top = fmaxf(top, s[i][j]);
       }
-      top = gpu::warp_reduce(top, larger, 1, fault(Fault::tiled_mixed_rows) ? 32 : kThreadsX);
+      top = gpu::warp_reduce(top, larger, 1, kThreadsX);
       const float down = top == m[i] ? 1.0f : exp2f((m[i] - top) * kLog2E);
       m[i] = top;
       float sum = 0.0f;
@@ -238,7 +238,8 @@ __global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU
 #pragma unroll
   for (int i = 0; i < kRowsPer; ++i) {
     const int r = y + i * kThreadsY;
-    const float sum = gpu::warp_reduce(l[i], plus, 1, fault(Fault::tiled_sum_of_lane) ? 1 : kThreadsX);
+    const int width = fault(Fault::tiled_sum_of_lane) ? 1 : fault(Fault::tiled_mixed_rows) ? 32 : kThreadsX;
+    const float sum = gpu::warp_reduce(l[i], plus, 1, width);
     if (r >= used) continue;
     const int32_t head = row[r].head;
     const int64_t o_row = rows.first_row + row[r].row;

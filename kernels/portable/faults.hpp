@@ -22,7 +22,7 @@ namespace assay_gpu {
   X(split_skipped_barrier, kernel, "threads of unused rows pass the first barrier by")           \
   X(split_early_exit, kernel, "threads of unused rows leave before the shuffles")                \
   X(split_divergent_shuffle, kernel, "only lanes with visible keys take part in the maximum")    \
-  X(split_width64, kernel, "reduction written for 32 lanes")                                     \
+  X(split_width64, kernel, "row sum added up as if a warp had 32 lanes")                         \
   X(split_offset_wraps, kernel, "offsets in too few bits (16 here, to meet it in small caches)") \
   X(split_drops_key, kernel, "last key of every part belongs to none")                           \
   X(split_shares_key, kernel, "first key of a part counted by the part before too")              \
@@ -46,7 +46,7 @@ namespace assay_gpu {
   X(tiled_no_top_barrier, kernel, "no second barrier: V's panel overwritten while it is read") \
   X(tiled_no_v_barrier, kernel, "K's panel overwritten while it is read")                      \
   X(tiled_stale_panel, kernel, "dimensions past the last keep what was in shared memory")      \
-  X(tiled_mixed_rows, kernel, "maximum over 32 threads instead of the 16 of a row")            \
+  X(tiled_mixed_rows, kernel, "row sum over 32 threads instead of the 16 of a row")            \
   X(tiled_unused_rows, kernel, "unused rows of a block write somewhere: race in the output")   \
   X(tiled_no_v_scale, kernel, "token scale of V forgotten")                                    \
   X(tiled_wide_store, kernel, "stores past the last dimension")                                \

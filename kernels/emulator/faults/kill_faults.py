@@ -40,8 +40,8 @@ def check(assay: str, library: str, line: str, kernels: list[str]) -> dict[str, 
 
 
 def killer(outcome: str, reason: str) -> str:
-    found = re.search(r"kernel: ([a-z ,-]+?) in \w+ at ([\w./]+:\d+)", reason) or re.search(r"merge: ([a-z ,-]+?) in \w+ at ([\w./]+:\d+)", reason)
-    return f"{found[1]}, {found[2]}" if found else f"{outcome}: {reason[:90]}"
+    found = re.search(r": ([a-z ]+) in .*? at ([\w.]+:\d+)", reason)
+    return f"checker: {found[1]}, {found[2]}" if found else f"judge: {reason.split(', worst')[0]}"
 
 
 def main() -> int:
