@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the portable kernels accept, promise and launch, and what every entry of the C table shares.
+// What the portable attention kernels accept, promise and launch, and what every entry of the C table shares.
 #include "kernels/gpu/kernels.hpp"
 
 #include <algorithm>
@@ -232,7 +232,7 @@ constexpr assay_kernel kPagedSplit256 = split_kernel<true>(
 
 }  // namespace
 
-std::vector<const assay_kernel*> portable_kernels() {
+std::vector<const assay_kernel*> attention_kernels() {
   return {&kPrefillSimple, &kPagedSimple, &kPrefillTiled, &kPagedTiled, &kPagedSplit, &kPagedSplit256};
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU kernels as entries of the C table, and what those entries share. A portable kernel joins the list
-// in kernels.cpp; what needs one vendor's instructions has entries in its own folder and joins the library of
+// The GPU kernels as entries of the C table, and what those entries share. A portable kernel joins a list
+// below; what needs one vendor's instructions has entries in its own folder and joins the library of
 // that vendor (library.hpp).
 #pragma once
 
@@ -11,8 +11,9 @@
 
 namespace assay_gpu {
 
-std::vector<const assay_kernel*> portable_kernels();  // kernels.cpp; in every library
-std::vector<const assay_kernel*> mma_kernels();       // kernels/sm80; 16-bit tensor cores of NVIDIA
+std::vector<const assay_kernel*> portable_kernels();   // portable.cpp; in every library
+std::vector<const assay_kernel*> attention_kernels();  // kernels.cpp
+std::vector<const assay_kernel*> mma_kernels();        // kernels/sm80; 16-bit tensor cores of NVIDIA
 
 // Set once by use_device: what the kernels plan their grids for.
 extern int multiprocessors;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/gpu/rows.hpp"
+#include "kernels/portable/faults.hpp"
 
 namespace assay_gpu {
 
@@ -90,8 +91,8 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call parameter
                        w, [](float s, float t) { return s + t; }, shared);
     weight[thread] = w * v_scale;
     // V of an invisible key must not be touched: it may hold anything, NaN included.
-    if (!visible) v_offset[thread] = -1;
-    gpu::block_barrier();
+    if (!visible && !fault(Fault::simple_any_key)) v_offset[thread] = -1;
+    if (!fault(Fault::simple_no_barrier)) gpu::block_barrier();
     m = m_new;
     const int count = min(kSimpleThreads, keys.end - first);
 #pragma unroll
@@ -105,7 +106,7 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call parameter
           sum = fmaf(weight[j], assay_kernels::load_element(op.v.data, v_offset[j] + dim, op.v.format), sum);
       o[i] = sum;
     }
-    gpu::block_barrier();
+    if (!fault(Fault::simple_no_second_barrier)) gpu::block_barrier();
   }
 
   const Finish end =

@@ -22,6 +22,7 @@ struct SplitShape {
   static constexpr int kKeys = kDims <= 256 ? 4 : 1;  // of a tile in each group of kLanes threads
   static constexpr int kGroups = kSplitThreads / kLanes;
   static constexpr int kTile = split_tile(kDims);
+  static constexpr int kBlocks = kDims > 256 ? 1 : kPlain ? 3 : 2;  // wanted on a multiprocessor
   static_assert(kTile == kGroups * kKeys && 2 * kTile <= kSplitThreads && kLanes <= gpu::kWarp);
 };
 
@@ -54,7 +55,9 @@ __device__ inline KeyRange part_of(const Call& a, KeyRange seen, int32_t split) 
   if (a.split_keys > 0) {
     // A graph captured for shorter contexts: the last part takes what is left.
     const int64_t from = static_cast<int64_t>(split) * a.split_keys;
-    const int64_t to = split + 1 == a.splits ? INT32_MAX : from + a.split_keys;
+    int64_t to = split + 1 == a.splits ? INT32_MAX : from + a.split_keys;
+    if (fault(Fault::split_drops_key)) to = from + a.split_keys - 1;
+    if (fault(Fault::split_shares_key)) ++to;
     return {static_cast<int32_t>(from > seen.begin ? from : seen.begin),
             static_cast<int32_t>(to < seen.end ? to : seen.end)};
   }
@@ -68,9 +71,8 @@ __device__ inline KeyRange part_of(const Call& a, KeyRange seen, int32_t split) 
 // kPlain: whole chunks (see whole_chunks()) of formats of at most two bytes. The other instances take the
 // rest.
 template <int kDims, bool kPlain>
-__global__ GPU_BOUNDS(kSplitThreads, kDims > 256 ? 1
-                                     : kPlain    ? 3
-                                                 : 2) void attend_split(GPU_PARAMETER Call a) {
+__global__ GPU_BOUNDS(kSplitThreads,
+                      (SplitShape<kDims, kPlain>::kBlocks)) void attend_split(GPU_PARAMETER Call a) {
   using Shape = SplitShape<kDims, kPlain>;
   constexpr int kLanes = Shape::kLanes, kChunks = Shape::kChunks, kRows = Shape::kRows, kKeys = Shape::kKeys;
   constexpr int kGroups = Shape::kGroups, kTile = Shape::kTile, kWarps = kSplitThreads / gpu::kWarp;
@@ -108,12 +110,15 @@ __global__ GPU_BOUNDS(kSplitThreads, kDims > 256 ? 1
       gpu::warp_reduce(looks ? row.end : 0, [](int32_t s, int32_t t) { return max(s, t); })};
   const KeyRange keys = part_of<kTile>(a, seen, split);
   if (keys.begin >= keys.end && a.partial_o != nullptr) {
-    if (group == 0 && member % kRowLanes == 0 && row.valid)
+    if (group == 0 && member % kRowLanes == 0 && row.valid && !fault(Fault::split_no_empty_lse))
       a.partial_lse[(split * p.total_q + rows.first_row + row.row) * p.heads_q + row.head] = -kInfinity;
     return;
   }
 
-  const int32_t own_begin = max(row.begin, keys.begin), own_end = min(row.end, keys.end);
+  const int32_t own_begin = max(row.begin, keys.begin);
+  const int32_t own_end = min(row.end, keys.end) + (fault(Fault::split_next_key) ? 1 : 0);
+
+  const int ring = fault(Fault::split_three_buffers) ? 3 : 4;
 
   // Threads 0 .. kTile - 1 look for the keys of a tile in K, the next kTile in V.
   struct Found {
@@ -123,18 +128,21 @@ __global__ GPU_BOUNDS(kSplitThreads, kDims > 256 ? 1
   const auto find = [&](int32_t tile_begin) {
     Found found{-1, 1.0f};
     const int32_t key = tile_begin + thread % kTile;
-    if (thread >= 2 * kTile || key < keys.begin || key >= keys.end) return found;
+    if (thread >= 2 * kTile || key < keys.begin) return found;
+    if (key >= keys.end && !fault(Fault::split_table_tail)) return found;
     const KeyPlace place = assay_kernels::place_key(op, rows.request, key);
     const assay_kernels::KvView& view = thread < kTile ? op.k : op.v;
     const assay_kernels::ScaleView& scale = thread < kTile ? op.k_scale : op.v_scale;
     found.offset = assay_kernels::token_offset(view, place) + kv_head * view.head_stride;
+    if (fault(Fault::split_offset_wraps)) found.offset &= 0xffff;
     if (scale.kind == ASSAY_SCALE_TOKEN_HEAD)
-      found.scale = assay_kernels::kv_scale(scale, rows.request, place, kv_head);
+      found.scale =
+          assay_kernels::kv_scale(scale, rows.request, place, fault(Fault::split_scale_head0) ? 0 : kv_head);
     return found;
   };
   const auto keep = [&](const Found& found, int tile) {
     if (thread < 2 * kTile)
-      offsets[tile % 4][thread] = found.offset, token_scale[tile % 4][thread] = found.scale;
+      offsets[tile % ring][thread] = found.offset, token_scale[tile % ring][thread] = found.scale;
   };
 
   // Element e of chunk n of a row sits with its neighbours in dimension kChunk * kLanes apart, so that the
@@ -142,7 +150,7 @@ __global__ GPU_BOUNDS(kSplitThreads, kDims > 256 ? 1
   const auto dim_at = [](int i) {
     return (i % kLanes + i / (kLanes * kChunk) % kChunks * kLanes) * kChunk + i / kLanes % kChunk;
   };
-  for (int i = thread; i < kValues; i += kSplitThreads) {
+  for (int i = thread; i < (fault(Fault::split_half_q) ? kValues / 2 : kValues); i += kSplitThreads) {
     const int32_t packed = first_row + i / kDims, d = dim_at(i);
     const int64_t q_row = rows.first_row + packed / op.group;
     const int32_t head = kv_head * op.group + packed % op.group;
@@ -158,7 +166,9 @@ __global__ GPU_BOUNDS(kSplitThreads, kDims > 256 ? 1
   int32_t first = keys.begin / kTile * kTile;
   keep(find(first), first / kTile);
   keep(find(first + kTile), first / kTile + 1);
-  gpu::block_barrier();
+  if (fault(Fault::split_early_exit) && mine >= used) return;
+  if (!fault(Fault::split_no_start_barrier) && !(fault(Fault::split_skipped_barrier) && mine >= used))
+    gpu::block_barrier();
 
   float q[kRows][kChunks * kChunk], o[kRows][kChunks * kChunk] = {};
 #pragma unroll
@@ -177,7 +187,7 @@ __global__ GPU_BOUNDS(kSplitThreads, kDims > 256 ? 1
     for (int u = 0; u < kKeys; ++u)
 #pragma unroll
       for (int n = 0; n < kChunks; ++n)
-        k[u][n] = load_chunk<kPlain>(op.k, a.k_whole, offsets[tile % 4][u * kGroups + group],
+        k[u][n] = load_chunk<kPlain>(op.k, a.k_whole, offsets[tile % ring][u * kGroups + group],
                                      (n * kLanes + member) * kChunk, p.head_dim_qk, k_dim + n * k_step);
   };
   const auto load_v = [&](int tile) {
@@ -185,7 +195,7 @@ __global__ GPU_BOUNDS(kSplitThreads, kDims > 256 ? 1
     for (int u = 0; u < kKeys; ++u)
 #pragma unroll
       for (int n = 0; n < kChunks; ++n)
-        v[u][n] = load_chunk<kPlain>(op.v, a.v_whole, offsets[tile % 4][kTile + u * kGroups + group],
+        v[u][n] = load_chunk<kPlain>(op.v, a.v_whole, offsets[tile % ring][kTile + u * kGroups + group],
                                      (n * kLanes + member) * kChunk, p.head_dim_v, v_dim + n * v_step);
   };
   const auto larger = [](float s, float t) { return fmaxf(s, t); };
@@ -226,14 +236,16 @@ __global__ GPU_BOUNDS(kSplitThreads, kDims > 256 ? 1
       if (visible && p.mask == ASSAY_MASK_TREE)
         visible = assay_kernels::tree_visible(op, rows.request, rows.q_len, rows.kv_len, row.row, key);
       float x = score[j] * row.scale;
-      if (op.k_scale.kind == ASSAY_SCALE_TOKEN_HEAD) x *= token_scale[tile % 4][at];
+      if (op.k_scale.kind == ASSAY_SCALE_TOKEN_HEAD) x *= token_scale[tile % ring][at];
       score[j] = visible ? shape_score(p, x, row.slope, position - key) : -kInfinity;
       top = fmaxf(top, score[j]);
     }
-    top = gpu::warp_reduce(gpu::warp_reduce(top, larger, 1, kRowLanes), larger, kLanes, gpu::kWarp);
-    if (lane < kLanes && member % kRowLanes == 0) tile_top[tile % 2][warp][mine] = top;
+    if (!fault(Fault::split_divergent_shuffle) || top > -kInfinity)
+      top = gpu::warp_reduce(gpu::warp_reduce(top, larger, 1, kRowLanes), larger, kLanes, gpu::kWarp);
+    const int turn = fault(Fault::split_one_top) ? 0 : tile % 2;
+    if (lane < kLanes && member % kRowLanes == 0) tile_top[turn][warp][mine] = top;
     keep(ahead, tile + 2);
-    gpu::block_barrier();
+    if (!fault(Fault::split_no_tile_barrier)) gpu::block_barrier();
 
     float own_m = 0.0f, own_down = 1.0f, down[kRows];
     bool moved = false;
@@ -241,13 +253,13 @@ __global__ GPU_BOUNDS(kSplitThreads, kDims > 256 ? 1
     for (int r = 0; r < kRows; ++r) {
       float now = m[r];
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) now = fmaxf(now, tile_top[tile % 2][w][r]);
+      for (int w = 0; w < kWarps; ++w) now = fmaxf(now, tile_top[turn][w][r]);
       down[r] = now == m[r] ? 1.0f : exp2f((m[r] - now) * kLog2E);
       moved |= now != m[r];
       m[r] = now;
       if (r == mine) own_m = now, own_down = down[r];
     }
-    if (moved) {  // the same for the whole block
+    if (moved && !fault(Fault::split_no_rescale)) {  // the same for the whole block
 #pragma unroll
       for (int r = 0; r < kRows; ++r)
 #pragma unroll
@@ -260,7 +272,8 @@ __global__ GPU_BOUNDS(kSplitThreads, kDims > 256 ? 1
       if (member % kCopies == 0) sum += weight;
       score[j] = weight;
       if (op.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD)
-        score[j] *= token_scale[tile % 4][kTile + (own_key + j) * kGroups + group];
+        score[j] *= token_scale[tile % ring][(fault(Fault::split_scale_of_k) ? 0 : kTile) +
+                                             (own_key + j) * kGroups + group];
     }
     l = l * own_down + sum;
 #pragma unroll
@@ -287,23 +300,26 @@ __global__ GPU_BOUNDS(kSplitThreads, kDims > 256 ? 1
     load_v(tile + 1);
   }
 
-  gpu::block_barrier();  // the last use of Q in `pool` may be no further away than the start
+  // The last use of Q in `pool` may be no further away than the start.
+  if (!fault(Fault::split_no_end_barrier)) gpu::block_barrier();
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
 #pragma unroll
     for (int i = 0; i < kChunks * kChunk; ++i)
       pool[group * kValues + r * kDims + i * kLanes + member] = o[r][i];
-  l = gpu::warp_reduce(gpu::warp_reduce(l, plus, 1, kRowLanes), plus, kLanes, gpu::kWarp);
+  const int kWidth = fault(Fault::split_width64) ? 32 : gpu::kWarp;
+  l = gpu::warp_reduce(gpu::warp_reduce(l, plus, 1, kRowLanes), plus, kLanes, kWidth);
   if (lane < kLanes && member % kRowLanes == 0) row_sum[warp][mine] = l;
-  gpu::block_barrier();
+  if (!fault(Fault::split_no_sum_barrier)) gpu::block_barrier();
 
   const float scale = value_scale(op, rows.request, kv_head);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    if (r >= used) break;
+    if (r >= used || (fault(Fault::split_unwritten_row) && r + 1 == used)) break;
     const int64_t o_row = rows.first_row + (first_row + r) / op.group;
     const int32_t head = kv_head * op.group + (first_row + r) % op.group;
-    const bool sink = p.has_sinks && a.partial_o == nullptr;  // with parts the merge adds it, once
+    // With parts the merge adds it, once.
+    const bool sink = p.has_sinks && (a.partial_o == nullptr || fault(Fault::split_sink_twice));
     float total = 0.0f;
     for (int w = 0; w < kWarps; ++w) total += row_sum[w][r];
     const Finish end = finish_row(m[r], total, sink, sink ? op.sinks[head * op.sinks_stride] : 0.0f);

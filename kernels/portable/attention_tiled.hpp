@@ -63,7 +63,7 @@ __global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU
   const int64_t tile_in_request = tile - first_tile(a, rows.request, kRows);
   const int64_t left = static_cast<int64_t>(rows.q_len) * op.group - tile_in_request * kRows;
   if (left <= 0) return;
-  const int used = left < kRows ? static_cast<int>(left) : kRows;
+  const int used = left < kRows && !fault(Fault::tiled_unused_rows) ? static_cast<int>(left) : kRows;
   const int32_t first_row = static_cast<int32_t>(tile_in_request) * kRows;  // packed
   const int32_t context = rows.kv_len - rows.q_len;
 
@@ -110,8 +110,8 @@ __global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU
       found.scale = assay_kernels::kv_scale(scale, rows.request, place, kv_head);
     return found;
   };
-  // One panel of the keys of a tile, decoded; zeros from `dims` on. The second half of a chunk goes first in every other four
-  // threads: eight of them then touch different banks.
+  // One panel of the keys of a tile, decoded; zeros from `dims` on. The second half of a chunk goes first in
+  // every other four threads: eight of them then touch different banks.
   const auto stage = [&](const assay_kernels::KvView& view, bool whole, const int64_t* offset, int32_t dim,
                          int32_t dims) {
     constexpr int kChunks = kPanel / kChunk;
@@ -119,6 +119,7 @@ __global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU
     for (int i = thread; i < kKeys * kChunks; i += kTiledThreads) {
       const int key = i / kChunks, c = i % kChunks;
       const int32_t d = dim + c * kChunk;
+      if (fault(Fault::tiled_stale_panel) && d >= dims) continue;
       const Chunk<true> chunk =
           load_chunk<false>(view, whole, offset[key], d, dims, assay_kernels::dim_offset(view, d));
       float eight[kChunk];
@@ -140,16 +141,18 @@ __global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU
   for (int i = 0; i < kRowsPer; ++i) m[i] = -kInfinity, l[i] = 0.0f;
   // Tiles are counted from key 0, so that the order of a row does not depend on its window or its neighbours.
   int32_t first = begin < end ? begin / kKeys * kKeys : end;
+  if (fault(Fault::tiled_skips_tile) && begin % kKeys != 0) first += kKeys;
   Found found = find(first);
   for (; first < end; first += kKeys) {
     if (thread < 2 * kKeys) offsets[thread] = found.offset, token_scale[thread] = found.scale;
-    gpu::block_barrier();  // also: V and the weights of the tile before are used up
+    // Also: V and the weights of the tile before are used up.
+    if (!fault(Fault::tiled_no_top_barrier)) gpu::block_barrier();
 
     float s[kRowsPer][kKeysPer] = {};
     for (int n = 0; n * kPanel < p.head_dim_qk; ++n) {
       if (n > 0) gpu::block_barrier();
       stage(op.k, a.k_whole, offsets, n * kPanel, p.head_dim_qk);
-      gpu::block_barrier();
+      if (!fault(Fault::tiled_no_k_barrier)) gpu::block_barrier();
       // Q is zero from head_dim_qk on, and a chunk of K that begins before it is zero from there on too.
       const int count = min(kPanel, (p.head_dim_qk - n * kPanel + kChunk - 1) / kChunk * kChunk);
 #pragma unroll 2
@@ -194,7 +197,9 @@ __global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU
         const float w = s[i][j] == -kInfinity ? 0.0f : exp2f((s[i][j] - top) * kLog2E);
         sum += w;
         weight[r * kWeightStride + x + j * kThreadsX] =
-            op.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD ? w * token_scale[kKeys + x + j * kThreadsX] : w;
+            op.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD && !fault(Fault::tiled_no_v_scale)
+                ? w * token_scale[kKeys + x + j * kThreadsX]
+                : w;
       }
       l[i] = l[i] * down + sum;
 #pragma unroll
@@ -205,7 +210,7 @@ __global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU
 #pragma unroll
     for (int n = 0; n < kPanels; ++n) {
       if (n * kPanel >= p.head_dim_v) break;
-      gpu::block_barrier();  // K, or the panel before, is used up
+      if (!fault(Fault::tiled_no_v_barrier)) gpu::block_barrier();  // K, or the panel before, is used up
       stage(op.v, a.v_whole, offsets + kKeys, n * kPanel, p.head_dim_v);
       gpu::block_barrier();
 #pragma unroll 2
@@ -233,7 +238,8 @@ __global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU
 #pragma unroll
   for (int i = 0; i < kRowsPer; ++i) {
     const int r = y + i * kThreadsY;
-    const float sum = gpu::warp_reduce(l[i], plus, 1, kThreadsX);
+    const int width = fault(Fault::tiled_sum_of_lane) ? 1 : fault(Fault::tiled_mixed_rows) ? 32 : kThreadsX;
+    const float sum = gpu::warp_reduce(l[i], plus, 1, width);
     if (r >= used) continue;
     const int32_t head = row[r].head;
     const int64_t o_row = rows.first_row + row[r].row;
@@ -242,7 +248,7 @@ __global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU
 #pragma unroll
     for (int n = 0; n < kPanels * kDimsPer; ++n) {
       const int d = n / kDimsPer * kPanel + n % kDimsPer / 4 * 4 * kThreadsX + x * 4 + n % 4;
-      if (d >= p.head_dim_v) continue;
+      if (d >= p.head_dim_v && !fault(Fault::tiled_wide_store)) continue;
       store_o(op, o_row, head, d,
               finish.factor == 0.0f
                   ? 0.0f

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/gpu/rows.hpp"
+#include "kernels/portable/faults.hpp"
 
 namespace assay_gpu {
 
@@ -47,7 +48,7 @@ __device__ inline Chunk<!kPlain> load_chunk(const assay_kernels::KvView& view, b
   Chunk<!kPlain> out{};
   if (token < 0 || dim >= dims) return out;
   if constexpr (!kPlain)
-    if (!whole) return gather_chunk(view, token, dim, dims);
+    if (!whole && !fault(Fault::chunk_always_whole)) return gather_chunk(view, token, dim, dims);
   const unsigned char* at = view.data + (token + offset) * view.element_bytes;
   if (view.element_bytes == 1) {
     const uint2 v = *reinterpret_cast<const uint2*>(at);
@@ -102,7 +103,7 @@ __device__ inline void decode_chunk(const Chunk<kFp32>& chunk, int32_t format, f
   } else {
     const bool e4 = format == ASSAY_FP8_E4M3 || format == ASSAY_FP8_E4M3FNUZ;
     const bool fnuz = format == ASSAY_FP8_E4M3FNUZ || format == ASSAY_FP8_E5M2FNUZ;
-    const int32_t shift = e4 ? 4 : 3;
+    const int32_t shift = e4 || fault(Fault::chunk_e5m2_as_e4m3) ? 4 : 3;
     const float factor = (e4 ? 0x1p120f : 0x1p112f) * (fnuz ? 0.5f : 1.0f);
 #pragma unroll
     for (int e = 0; e < kChunk; ++e)

@@ -4,6 +4,7 @@
 // each lane sums dimensions of its own. States without a visible key have LSE -inf and are never read.
 #include "kernels/gpu/launch.hpp"
 #include "kernels/gpu/rows.hpp"
+#include "kernels/portable/faults.hpp"
 
 namespace assay_gpu {
 namespace {
@@ -19,8 +20,9 @@ __global__ GPU_BOUNDS(kMergeThreads, 8) void merge_states(GPU_PARAMETER Merge a)
   const int64_t row = item / a.heads;
   const int32_t head = static_cast<int32_t>(item % a.heads);
   const auto state_lse = [&](int32_t s) {
-    return s < a.states ? a.lse[s * a.lse_stride[0] + row * a.lse_stride[1] + head * a.lse_stride[2]]
-                        : -kInfinity;
+    if (fault(Fault::merge_last_state) && s + 1 == a.states) return -kInfinity;
+    const int64_t step = fault(Fault::merge_lse_state) ? a.o_stride[0] : a.lse_stride[0];
+    return s < a.states ? a.lse[s * step + row * a.lse_stride[1] + head * a.lse_stride[2]] : -kInfinity;
   };
 
   float top = -kInfinity;
@@ -28,6 +30,7 @@ __global__ GPU_BOUNDS(kMergeThreads, 8) void merge_states(GPU_PARAMETER Merge a)
   top = gpu::warp_reduce(top, [](float s, float t) { return fmaxf(s, t); });
   const auto weight_of = [&](int32_t s) {
     const float lse = state_lse(s);
+    if (lse != -kInfinity && fault(Fault::merge_even_weights)) return 1.0f;
     return lse == -kInfinity ? 0.0f : exp2f((lse - top) * kLog2E);
   };
   float sum = 0.0f;
@@ -43,7 +46,7 @@ __global__ GPU_BOUNDS(kMergeThreads, 8) void merge_states(GPU_PARAMETER Merge a)
       const int count = min(gpu::kWarp, a.states - base);
       for (int i = 0; i < count; ++i) {
         const float weight = gpu::shfl(own, i);
-        if (weight == 0.0f) continue;
+        if (weight == 0.0f && !fault(Fault::merge_reads_empty)) continue;
         const int64_t at = (base + i) * a.o_stride[0] + row * a.o_stride[1] + head * a.o_stride[2];
 #pragma unroll
         for (int n = 0; n < kMergeDims; ++n) {
@@ -62,7 +65,9 @@ __global__ GPU_BOUNDS(kMergeThreads, 8) void merge_states(GPU_PARAMETER Merge a)
                                      a.out_format, end.factor == 0.0f ? 0.0f : o[n] * end.factor);
     }
   }
-  if (lane == 0) a.out_lse[row * a.out_lse_stride[0] + head * a.out_lse_stride[1]] = end.lse;
+  if (lane == 0)
+    a.out_lse[row * a.out_lse_stride[0] + head * a.out_lse_stride[1]] =
+        fault(Fault::merge_base2) ? end.lse * kLog2E : end.lse;
 }
 
 }  // namespace

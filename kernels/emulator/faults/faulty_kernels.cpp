@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// One kernel per defect of kernels/portable/faults.hpp: the portable kernel it is planted in, under the name
+// of the defect. The library is made of the same sources as the emulator's other libraries, compiled with
+// ASSAY_GPU_FAULTS, and has nothing else in its list but the kernels without a defect.
+#include <array>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/gpu/kernels.hpp"
+#include "kernels/portable/faults.hpp"
+
+namespace assay_gpu {
+
+Fault planted = Fault::none;
+
+namespace {
+
+struct PlantedFault {
+  Fault fault;
+  const char *name, *kernel, *what;
+};
+constexpr PlantedFault kPlanted[] = {
+#define ASSAY_GPU_FAULT_ROW(name, kernel, what) {Fault::name, #name, kernel, what},
+    ASSAY_GPU_FAULT_LIST(ASSAY_GPU_FAULT_ROW)
+#undef ASSAY_GPU_FAULT_ROW
+};
+constexpr size_t kCount = std::size(kPlanted);
+
+const assay_kernel& healthy(const char* name) {
+  for (const assay_kernel* kernel : attention_kernels())
+    if (std::strcmp(kernel->name, name) == 0) return *kernel;
+  throw std::logic_error(std::string("a fault is planted in ") + name + ", and there is no such kernel");
+}
+
+template <size_t kIndex>
+int run(const assay_problem* p, const assay_tensors* t, assay_plan* plan, void* stream, char* error,
+        size_t size) {
+  planted = kPlanted[kIndex].fault;
+  const int status = healthy(kPlanted[kIndex].kernel).run(p, t, plan, stream, error, size);
+  planted = Fault::none;
+  return status;
+}
+template <size_t... kIndex>
+constexpr auto make_entries(std::index_sequence<kIndex...>) {
+  return std::array{&run<kIndex>...};
+}
+
+}  // namespace
+
+std::vector<const assay_kernel*> portable_kernels() {
+  static const std::vector<assay_kernel> faulty = [] {
+    constexpr auto kEntries = make_entries(std::make_index_sequence<kCount>());
+    std::vector<assay_kernel> all;
+    for (size_t i = 0; i < kCount; ++i) {
+      all.push_back(healthy(kPlanted[i].kernel));
+      all.back().name = kPlanted[i].name;
+      all.back().description = kPlanted[i].what;
+      all.back().run = kEntries[i];
+    }
+    return all;
+  }();
+  std::vector<const assay_kernel*> list = attention_kernels();
+  for (const assay_kernel& kernel : faulty) list.push_back(&kernel);
+  return list;
+}
+
+}  // namespace assay_gpu

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Shows every fault planted in the portable GPU kernels to the emulator's checker and to the judge, and prints what killed it.
+
+Usage: kill_faults.py ASSAY LIBRARY LANES [--suite FILE]
+
+LIBRARY is libassay_gpu_faults32.so or 64.so of the build's emulator/ folder. The lines of faults.suite are tried in order on the faults still
+alive. Exit 0: the kernels without a fault pass every line, and every fault is dead; at 32 lanes those whose name ends in 64 must
+live, because there they are none. Exit 1 otherwise.
+"""
+import argparse
+import csv
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def kernels_of(assay: str, library: str) -> list[str]:
+    done = subprocess.run([assay, "kernels", "--backend", library], capture_output=True, text=True, check=True)
+    names = re.findall(r"^\s*([a-z][a-z0-9_]+)\s", done.stdout, re.M)
+    return [n for n in dict.fromkeys(names) if re.match(r"(paged|prefill|split|merge|tiled|simple|chunk)_", n)]
+
+
+def check(assay: str, library: str, line: str, kernels: list[str]) -> dict[str, tuple[str, str]]:
+    """Outcome and reason of each kernel on one line."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "out"
+        command = [assay, "check", line, "--backend", library, "--out", str(out), "--quiet", "--no-table"]
+        for kernel in kernels:
+            command += ["--kernel", kernel]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode not in (0, 1):
+            sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        with open(out / "rows.csv", newline="", encoding="utf-8") as file:
+            return {row["kernel"]: (row["outcome"], row["reason"]) for row in csv.DictReader(file)}
+
+
+def killer(outcome: str, reason: str) -> str:
+    found = re.search(r": ([a-z ]+) in .*? at ([\w.]+:\d+)", reason)
+    return f"checker: {found[1]}, {found[2]}" if found else f"judge: {reason.split(', worst')[0]}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("assay")
+    parser.add_argument("library")
+    parser.add_argument("lanes", type=int, choices=(32, 64))
+    parser.add_argument("--suite", type=pathlib.Path, default=HERE / "faults.suite")
+    options = parser.parse_args()
+    lines = [s for s in options.suite.read_text(encoding="utf-8").splitlines() if s and not s.startswith("#")]
+    names = kernels_of(options.assay, options.library)
+    healthy = [n for n in names if n.startswith("paged_")]
+    alive = [n for n in names if not n.startswith(("paged_", "prefill_"))]
+    planted = len(alive)
+    if not healthy or planted < 30:
+        sys.exit(f"{options.library} lists {len(healthy)} kernels for paged caches and {planted} faults; expected both")
+    problems = []
+    print(f"{'fault':28}killed by ({options.lanes} lanes)")
+    for number, line in enumerate(lines, 1):
+        for name, (outcome, reason) in check(options.assay, options.library, line, healthy + alive).items():
+            if name in healthy:
+                if outcome != "passed":
+                    problems.append(f"{name} has no fault and does not pass: {outcome}: {reason}\n  {line}")
+            elif outcome not in ("passed", "unsupported"):
+                print(f"{name:28}line {number}: {killer(outcome, reason)}")
+                alive.remove(name)
+    here_none = [n for n in alive if n.endswith("64")] if options.lanes == 32 else []
+    for name in alive:
+        print(f"{name:28}{'no fault at 32 lanes' if name in here_none else 'ALIVE'}")
+        if name not in here_none:
+            problems.append(f"{name} survives every line of {options.suite}")
+    print(f"{planted - len(alive)} of {planted} killed")
+    for text in problems:
+        print(text, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+// The portable kernels of every library but those that plant defects in them (kernels/emulator/faults).
+#include "kernels/gpu/kernels.hpp"
+
+namespace assay_gpu {
+
+std::vector<const assay_kernel*> portable_kernels() { return attention_kernels(); }
+
+}  // namespace assay_gpu

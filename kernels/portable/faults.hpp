@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Defects planted in the portable kernels, one line each: what the checker and the suites are examined with.
+// fault() is false at compile time, and the planted code gone, everywhere but in the emulator libraries of
+// kernels/emulator/faults, whose kernels set `planted` for the length of a call. To add one: a line here, an
+// `if (fault(Fault::...))` at the spot, and, if no line of that folder's suite meets it, a line there.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/gpu/gpu.h"
+
+namespace assay_gpu {
+
+// X(name, kernel it is planted in, what is wrong). Those whose name ends in 64 are right with 32 lanes.
+#define ASSAY_GPU_FAULTS_OF_SPLIT(X, kernel, even)                                               \
+  X(split_no_tile_barrier, kernel, "no barrier between the maxima of the warps and their use")   \
+  X(split_one_top, kernel, "maxima of all tiles in one place: no second barrier protects it")    \
+  X(split_three_buffers, kernel, "token scales overwritten while slow warps still read them")    \
+  X(split_no_start_barrier, kernel, "no barrier between staging Q and reading it")               \
+  X(split_no_end_barrier, even, "sums go where slow threads still read Q (rows without keys)")   \
+  X(split_no_sum_barrier, kernel, "no barrier between the sums of the groups and their total")   \
+  X(split_skipped_barrier, kernel, "threads of unused rows pass the first barrier by")           \
+  X(split_early_exit, kernel, "threads of unused rows leave before the shuffles")                \
+  X(split_divergent_shuffle, kernel, "only lanes with visible keys take part in the maximum")    \
+  X(split_width64, kernel, "row sum added up as if a warp had 32 lanes")                         \
+  X(split_offset_wraps, kernel, "offsets in too few bits (16 here, to meet it in small caches)") \
+  X(split_drops_key, kernel, "last key of every part belongs to none")                           \
+  X(split_shares_key, kernel, "first key of a part counted by the part before too")              \
+  X(split_no_empty_lse, kernel, "a part without keys leaves its LSE unwritten")                  \
+  X(split_unwritten_row, kernel, "last row of a block not written")                              \
+  X(split_table_tail, kernel, "page table read past the last page of the request")               \
+  X(split_scale_head0, kernel, "token scales of the first KV head for all")                      \
+  X(split_scale_of_k, kernel, "token scale of K on V")                                           \
+  X(split_no_rescale, kernel, "output not rescaled when the maximum moves")                      \
+  X(split_sink_twice, kernel, "sink joins every part and the merge")                             \
+  X(split_half_q, kernel, "half of Q never staged: shared memory read before it is written")     \
+  X(split_next_key, kernel, "a row sees the key after its last")
+#define ASSAY_GPU_FAULTS_OF_MERGE(X, kernel)                                                 \
+  X(merge_even_weights, kernel, "states averaged instead of weighted")                       \
+  X(merge_reads_empty, kernel, "output of a state without keys times zero: stale workspace") \
+  X(merge_base2, kernel, "LSE with base 2")                                                  \
+  X(merge_last_state, kernel, "last state left out")                                         \
+  X(merge_lse_state, kernel, "stride between the LSE of states taken from the output")
+#define ASSAY_GPU_FAULTS_OF_TILED(X, kernel)                                                   \
+  X(tiled_no_k_barrier, kernel, "no barrier between staging K and the product")                \
+  X(tiled_no_top_barrier, kernel, "no second barrier: V's panel overwritten while it is read") \
+  X(tiled_no_v_barrier, kernel, "K's panel overwritten while it is read")                      \
+  X(tiled_stale_panel, kernel, "dimensions past the last keep what was in shared memory")      \
+  X(tiled_mixed_rows, kernel, "row sum over 32 threads instead of the 16 of a row")            \
+  X(tiled_unused_rows, kernel, "unused rows of a block write somewhere: race in the output")   \
+  X(tiled_no_v_scale, kernel, "token scale of V forgotten")                                    \
+  X(tiled_wide_store, kernel, "stores past the last dimension")                                \
+  X(tiled_skips_tile, kernel, "first tile of a window left out")                               \
+  X(tiled_sum_of_lane, kernel, "row sum of one thread instead of sixteen")
+#define ASSAY_GPU_FAULTS_OF_SIMPLE(X, kernel)                                             \
+  X(simple_no_barrier, kernel, "no barrier between weights and their use")                \
+  X(simple_no_second_barrier, kernel, "weights overwritten while slow threads read them") \
+  X(simple_any_key, kernel, "value of an invisible key read through an offset nobody wrote")
+#define ASSAY_GPU_FAULTS_OF_CHUNK(X, kernel)                                          \
+  X(chunk_always_whole, kernel, "16 bytes at once where elements are not neighbours") \
+  X(chunk_e5m2_as_e4m3, kernel, "e5m2 decoded with the exponent of e4m3")
+
+#define ASSAY_GPU_FAULT_LIST(X)                                           \
+  ASSAY_GPU_FAULTS_OF_SPLIT(X, "paged_split256_gpu", "paged_splitkv_gpu") \
+  ASSAY_GPU_FAULTS_OF_MERGE(X, "paged_split256_gpu")                      \
+  ASSAY_GPU_FAULTS_OF_TILED(X, "paged_tiled_gpu")                         \
+  ASSAY_GPU_FAULTS_OF_SIMPLE(X, "paged_simple_gpu")                       \
+  ASSAY_GPU_FAULTS_OF_CHUNK(X, "paged_splitkv_gpu")
+
+enum class Fault : int32_t {
+  none,
+#define ASSAY_GPU_FAULT_NAME(name, kernel, what) name,
+  ASSAY_GPU_FAULT_LIST(ASSAY_GPU_FAULT_NAME)
+#undef ASSAY_GPU_FAULT_NAME
+};
+
+#if defined(ASSAY_GPU_FAULTS)
+extern Fault planted;
+inline bool fault(Fault f) { return planted == f; }
+#else
+__host__ __device__ constexpr bool fault(Fault) { return false; }
+#endif
+
+}  // namespace assay_gpu
