@@ -176,11 +176,6 @@ inline uint4 load_16(const void* from, emulator::Where where = emulator::Where::
 using emulator::nanoseconds;
 
 template <class T>
-const T& argument(const T& parameter) {
-  return parameter;
-}
-
-template <class T>
 T* dynamic_shared(emulator::Where where = emulator::Where::current()) {
   return static_cast<T*>(emulator::dynamic_shared_bytes(where));
 }

@@ -15,6 +15,8 @@
 #define GPU_API(name) emulator##name
 #define GPU_BOUNDS(threads, blocks)
 #define GPU_PARAMETER const
+#define GPU_ARGUMENT(parameter) (parameter)
+#define GPU_OUT_OF_LINE __attribute__((noinline))
 #define GPU_SHARED(type, name, ...) \
   type(&name) __VA_ARGS__ =         \
       ::gpu::emulator::shared<type __VA_ARGS__>([] {}, #name, ::gpu::emulator::Where::current())

@@ -48,6 +48,23 @@ using LaneMask = std::conditional_t<kWarp == 64, uint64_t, uint32_t>;
 #    define GPU_PARAMETER const __grid_constant__
 #  endif
 
+// The first parameter of a kernel, read again from where the launch left it. CDNA keeps what a loop does not
+// change in about 100 scalar registers, hoists every field of a large parameter into them and spills; fields
+// read through a fresh reference, taken inside the loop, stay in memory. Elsewhere the parameter itself.
+#  if defined(__HIP_DEVICE_COMPILE__)
+#    define GPU_ARGUMENT(parameter) ::gpu::argument(parameter)
+#  else
+#    define GPU_ARGUMENT(parameter) (parameter)
+#  endif
+
+// A function for rare cases, kept out of the registers and the code of loops that are unrolled round it. On
+// AMD a call means scratch memory, so there it is inlined.
+#  if defined(GPU_HIP)
+#    define GPU_OUT_OF_LINE inline
+#  else
+#    define GPU_OUT_OF_LINE __attribute__((noinline))
+#  endif
+
 // A static array (or one variable: no dimensions) in the block's shared memory, aligned for 16-byte accesses:
 // GPU_SHARED(float, tile, [2][kRows]). Under the emulator a reference to memory whose end is known.
 #  define GPU_SHARED(type, name, ...) __shared__ __align__(16) type name __VA_ARGS__
@@ -69,22 +86,15 @@ __device__ inline T shfl(T value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 #    endif
 }
-// The first parameter of a kernel, read again from where the launch left it. CDNA keeps what a loop does not
-// change in about 100 scalar registers, hoists every field of a large parameter into them and spills; fields
-// read through a fresh reference, taken inside the loop, stay in memory. Elsewhere this is the parameter
-// itself.
-template <class T>
-__device__ inline const T& argument(const T& parameter) {
 #    if defined(__HIP_DEVICE_COMPILE__)
-  (void)parameter;
+template <class T>
+__device__ inline const T& argument(const T&) {
   using Segment = const __attribute__((address_space(4))) T*;
   auto at = (Segment)__builtin_amdgcn_kernarg_segment_ptr();
   asm volatile("" : "+s"(at));  // what the compiler knows of this memory ends here
   return *(const T*)at;
-#    else
-  return parameter;
-#    endif
 }
+#    endif
 // A clock of the whole device.
 __device__ inline uint64_t nanoseconds() {
 #    if defined(__HIPCC__)

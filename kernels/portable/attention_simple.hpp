@@ -26,7 +26,7 @@ __device__ float block_reduce(float value, F f, float* shared) {
 }
 
 __global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call parameter) {
-  const Call& a = gpu::argument(parameter);
+  const Call& a = GPU_ARGUMENT(parameter);
   GPU_SHARED(float, q, [assay_kernels::kMaxHeadDim]);
   GPU_SHARED(float, weight, [kSimpleThreads]);
   GPU_SHARED(int64_t, v_offset, [kSimpleThreads]);
@@ -58,7 +58,7 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call parameter
   // Tiles are counted from key 0, so that the order of a row does not depend on its window.
   for (int32_t first = keys.begin / kSimpleThreads * kSimpleThreads; first < keys.end;
        first += kSimpleThreads) {
-    const Call& a = gpu::argument(parameter);
+    const Call& a = GPU_ARGUMENT(parameter);
     const Operands& op = a.op;
     const assay_problem& p = op.p;
     const int32_t key = first + thread;

@@ -72,7 +72,9 @@ __device__ inline KeyRange part_of(const Call& a, KeyRange seen, int32_t split) 
 // rest.
 template <int kDims, bool kPlain>
 __global__ GPU_BOUNDS(kSplitThreads,
-                      (SplitShape<kDims, kPlain>::kBlocks)) void attend_split(GPU_PARAMETER Call a) {
+                      (SplitShape<kDims, kPlain>::kBlocks)) void attend_split(GPU_PARAMETER Call parameter) {
+  const Call& a = GPU_ARGUMENT(parameter);
+
   using Shape = SplitShape<kDims, kPlain>;
   constexpr int kLanes = Shape::kLanes, kChunks = Shape::kChunks, kRows = Shape::kRows, kKeys = Shape::kKeys;
   constexpr int kGroups = Shape::kGroups, kTile = Shape::kTile, kWarps = kSplitThreads / gpu::kWarp;
@@ -80,6 +82,9 @@ __global__ GPU_BOUNDS(kSplitThreads,
   constexpr int kOwn = kRows * kKeys > kLanes ? kRows * kKeys / kLanes : 1;       // scores of a lane
   constexpr int kCopies = kLanes > kRows * kKeys ? kLanes / (kRows * kKeys) : 1;  // lanes with the same score
   constexpr int kValues = kRows * kDims;
+  // V of the next tile is on its way while this one is worked on, as K always is, where the registers of the
+  // device last for both.
+  constexpr bool kAheadV = gpu::kWarp == 32 || (kPlain && kDims <= 256);
   GPU_SHARED(float, pool, [kGroups * kValues]);  // Q at first, sums of every group of threads at the end
   // Written two tiles ahead, while slower warps still read the tile before: four in use.
   GPU_SHARED(int64_t, offsets, [4][2 * kTile]);
@@ -126,6 +131,7 @@ __global__ GPU_BOUNDS(kSplitThreads,
     float scale;
   };
   const auto find = [&](int32_t tile_begin) {
+    const Operands& op = GPU_ARGUMENT(parameter).op;
     Found found{-1, 1.0f};
     const int32_t key = tile_begin + thread % kTile;
     if (thread >= 2 * kTile || key < keys.begin) return found;
@@ -183,20 +189,22 @@ __global__ GPU_BOUNDS(kSplitThreads,
 
   Chunk<!kPlain> k[kKeys][kChunks], v[kKeys][kChunks];
   const auto load_k = [&](int tile) {
+    const Call& a = GPU_ARGUMENT(parameter);
 #pragma unroll
     for (int u = 0; u < kKeys; ++u)
 #pragma unroll
       for (int n = 0; n < kChunks; ++n)
-        k[u][n] = load_chunk<kPlain>(op.k, a.k_whole, offsets[tile % ring][u * kGroups + group],
-                                     (n * kLanes + member) * kChunk, p.head_dim_qk, k_dim + n * k_step);
+        k[u][n] = load_chunk<kPlain>(a.op.k, a.k_whole, offsets[tile % ring][u * kGroups + group],
+                                     (n * kLanes + member) * kChunk, a.op.p.head_dim_qk, k_dim + n * k_step);
   };
   const auto load_v = [&](int tile) {
+    const Call& a = GPU_ARGUMENT(parameter);
 #pragma unroll
     for (int u = 0; u < kKeys; ++u)
 #pragma unroll
       for (int n = 0; n < kChunks; ++n)
-        v[u][n] = load_chunk<kPlain>(op.v, a.v_whole, offsets[tile % ring][kTile + u * kGroups + group],
-                                     (n * kLanes + member) * kChunk, p.head_dim_v, v_dim + n * v_step);
+        v[u][n] = load_chunk<kPlain>(a.op.v, a.v_whole, offsets[tile % ring][kTile + u * kGroups + group],
+                                     (n * kLanes + member) * kChunk, a.op.p.head_dim_v, v_dim + n * v_step);
   };
   const auto larger = [](float s, float t) { return fmaxf(s, t); };
   const auto plus = [](float s, float t) { return s + t; };
@@ -205,9 +213,11 @@ __global__ GPU_BOUNDS(kSplitThreads,
 #pragma unroll
   for (int r = 0; r < kRows; ++r) m[r] = -kInfinity;
   load_k(first / kTile);
-  load_v(first / kTile);
+  if constexpr (kAheadV) load_v(first / kTile);
   for (; first < keys.end; first += kTile) {
     const int tile = first / kTile;
+    const Operands& op = GPU_ARGUMENT(parameter).op;
+    const assay_problem& p = op.p;
     const Found ahead = find(first + 2 * kTile);
     float score[kRows * kKeys] = {};
 #pragma unroll
@@ -265,6 +275,7 @@ __global__ GPU_BOUNDS(kSplitThreads,
 #pragma unroll
         for (int i = 0; i < kChunks * kChunk; ++i) o[r][i] *= down[r];
     }
+    if constexpr (!kAheadV) load_v(tile);
     float sum = 0.0f;
 #pragma unroll
     for (int j = 0; j < kOwn; ++j) {
@@ -297,7 +308,7 @@ __global__ GPU_BOUNDS(kSplitThreads,
         }
       }
     }
-    load_v(tile + 1);
+    if constexpr (kAheadV) load_v(tile + 1);
   }
 
   // The last use of Q in `pool` may be no further away than the start.

@@ -31,15 +31,18 @@ __device__ inline Four load_four(const float* from) { return *reinterpret_cast<c
 __device__ inline void store_four(float* to, const Four& v) { *reinterpret_cast<Four*>(to) = v; }
 
 // A draft key (one at or after the context) that some row first .. last of the request sees.
-static __device__ __attribute__((noinline)) bool some_row_sees(const Operands& op, const RequestRows& rows,
-                                                               int32_t first, int32_t last, int32_t key) {
+static __device__ GPU_OUT_OF_LINE bool some_row_sees(const Operands& op, const RequestRows& rows,
+                                                     int32_t first, int32_t last, int32_t key) {
+#pragma unroll 1
   for (int32_t row = first; row <= last; ++row)
     if (assay_kernels::tree_visible(op, rows.request, rows.q_len, rows.kv_len, row, key)) return true;
   return false;
 }
 
 template <int kDims>
-__global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU_PARAMETER Call a) {
+__global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU_PARAMETER Call parameter) {
+  const Call& a = GPU_ARGUMENT(parameter);
+
   using Shape = TiledShape<kDims>;
   constexpr int kRows = Shape::kRows, kKeys = Shape::kKeys, kPanel = Shape::kPanel, kPanels = Shape::kPanels;
   constexpr int kRowsPer = Shape::kRowsPer, kKeysPer = Shape::kKeysPer, kDimsPer = Shape::kDimsPer;
@@ -96,6 +99,8 @@ __global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU
     float scale;
   };
   const auto find = [&](int32_t tile_begin) {
+    const Operands& op = GPU_ARGUMENT(parameter).op;
+    const assay_problem& p = op.p;
     Found found{-1, 1.0f};
     const int32_t key = tile_begin + thread % kKeys;
     if (thread >= 2 * kKeys || key < begin || key >= end) return found;
@@ -124,12 +129,17 @@ __global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU
           load_chunk<false>(view, whole, offset[key], d, dims, assay_kernels::dim_offset(view, d));
       float eight[kChunk];
       decode_chunk(chunk, view.format, eight);
-      const Four low{{eight[0], eight[1], eight[2], eight[3]}};
-      const Four high{{eight[4], eight[5], eight[6], eight[7]}};
-      float* to = panel + key * kPanelStride + c * kChunk;
+      // Element by element: a choice between two whole Fours is a choice between addresses on AMD.
       const bool swapped = (c & 4) != 0;
-      store_four(to + (swapped ? 4 : 0), swapped ? high : low);
-      store_four(to + (swapped ? 0 : 4), swapped ? low : high);
+      Four front, back;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        front.at[e] = swapped ? eight[4 + e] : eight[e];
+        back.at[e] = swapped ? eight[e] : eight[4 + e];
+      }
+      float* to = panel + key * kPanelStride + c * kChunk;
+      store_four(to + (swapped ? 4 : 0), front);
+      store_four(to + (swapped ? 0 : 4), back);
     }
   };
   const auto larger = [](float s, float t) { return fmaxf(s, t); };
@@ -144,6 +154,9 @@ __global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU
   if (fault(Fault::tiled_skips_tile) && begin % kKeys != 0) first += kKeys;
   Found found = find(first);
   for (; first < end; first += kKeys) {
+    const Call& a = GPU_ARGUMENT(parameter);
+    const Operands& op = a.op;
+    const assay_problem& p = op.p;
     if (thread < 2 * kKeys) offsets[thread] = found.offset, token_scale[thread] = found.scale;
     // Also: V and the weights of the tile before are used up.
     if (!fault(Fault::tiled_no_top_barrier)) gpu::block_barrier();
