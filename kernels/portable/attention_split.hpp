@@ -327,6 +327,9 @@ __global__ GPU_BOUNDS(kSplitThreads,
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (r >= used || (fault(Fault::split_unwritten_row) && r + 1 == used)) break;
+    const Call& a = GPU_ARGUMENT(parameter);
+    const Operands& op = a.op;
+    const assay_problem& p = op.p;
     const int64_t o_row = rows.first_row + (first_row + r) / op.group;
     const int32_t head = kv_head * op.group + (first_row + r) % op.group;
     // With parts the merge adds it, once.
