@@ -57,6 +57,7 @@ assay_arithmetic default_arithmetic() {
   a.partial_format = a.partial_lse_format = ASSAY_FP32;
   a.exp_relative_error = 0x1p-21;
   a.tanh_relative_error = 0x1p-11;
+  a.scaling_relative_error = 0x1p-22;  // a product with an approximate reciprocal
   return a;
 }
 

@@ -10,24 +10,13 @@
 #include <vector>
 
 #include "harness/base/error.hpp"
-#include "harness/check/verdict.hpp"
+#include "harness/check/comparison.hpp"
 #include "reference/formats.hpp"
 
 namespace assay {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-struct Place {
-  RowId row;
-  int32_t head = 0, dim = 0;
-};
-
-// The half-widths of one element: tiers D and P about the exact value, R about the replayed one.
-struct Widths {
-  double exact = 0, replayed = 0;
-  double d = kInf, p = kInf, r = kInf;
-};
 
 // The most rigorous tier that rejects; some tier does when the intersection does, because rounding is
 // monotone.
@@ -37,68 +26,60 @@ Tier rejecting_tier(double got, const Widths& w, int32_t format) {
   return Tier::kR;
 }
 
-class Comparison {
- public:
-  Comparison(ErrorStats& stats, size_t most) : stats_(stats) {
-    stats_ = ErrorStats{};
-    ratios_.reserve(most);
-  }
-
-  void add(double got, double low, double high, const Widths& w, int32_t format, const Place& at) {
-    ++stats_.checked;
-    if (low > high) {
-      // Ends that meet to the last bits of the double reference are one point.
-      if (low - high > kReferenceError * std::fabs(w.exact)) ++stats_.contradictions;
-      low = w.exact - w.d;
-      high = w.exact + w.d;
-    }
-    const bool fine = within(got, low, high, format);
-    double error = std::fabs(got - w.exact);
-    if (got == w.exact) error = 0;  // also -inf where -inf is expected
-    if (std::isnan(error)) error = kInf;
-    const double middle = low == high ? low : low / 2 + high / 2, half = low == high ? 0 : high / 2 - low / 2;
-    const double off = got == middle ? 0 : std::fabs(got - middle);
-    double ratio = off == 0 ? 0 : off / (half + half_ulp(format, std::max(std::fabs(low), std::fabs(high))));
-    if (std::isnan(ratio)) ratio = fine ? 0.0 : kInf;
-    // In a smaller binade below `low` half an ulp is less than the one divided by: the test decides.
-    if (!fine) ratio = std::max(ratio, std::nextafter(1.0, 2.0));
-    ratios_.push_back(static_cast<float>(ratio));
-    stats_.max_error = std::max(stats_.max_error, error);
-    const bool worst = stats_.request < 0 || ratio > stats_.max_ratio;
-    if (fine && !worst) return;
-    const Tier tier = fine ? Tier::kD : rejecting_tier(got, w, format);
-    if (!fine) {
-      ++stats_.bad;
-      ++stats_.bad_by_tier[static_cast<size_t>(tier)];
-    }
-    if (!worst) return;
-    stats_.max_ratio = ratio;
-    stats_.request = at.row.request;
-    stats_.row = at.row.row;
-    stats_.head = at.head;
-    stats_.dim = at.dim;
-    stats_.got = got;
-    stats_.expected = w.exact;
-    stats_.low = low;
-    stats_.high = high;
-    stats_.tier = tier;
-  }
-
-  void finish() {
-    if (ratios_.empty()) return;
-    const auto middle = ratios_.begin() + static_cast<long>(ratios_.size() / 2);
-    std::nth_element(ratios_.begin(), middle, ratios_.end());
-    stats_.median_ratio = *middle;
-  }
-
- private:
-  // The double reference is good to about this (reference/README.md); it matters only where bounds are 0.
-  static constexpr double kReferenceError = 1e-13;
-  ErrorStats& stats_;
-  std::vector<float> ratios_;
-};
-
 }  // namespace
+
+Comparison::Comparison(ErrorStats& stats, size_t most) : stats_(stats) {
+  stats_ = ErrorStats{};
+  ratios_.reserve(most);
+}
+
+void Comparison::add(double got, double low, double high, const Widths& w, int32_t format,
+                     const ElementPlace& at) {
+  ++stats_.checked;
+  if (low > high) {
+    // Ends that meet to the last bits of the double reference are one point.
+    if (low - high > kReferenceError * std::fabs(w.exact)) ++stats_.contradictions;
+    low = w.exact - w.d;
+    high = w.exact + w.d;
+  }
+  const bool fine = within(got, low, high, format);
+  double error = std::fabs(got - w.exact);
+  if (got == w.exact) error = 0;  // also -inf where -inf is expected
+  if (std::isnan(error)) error = kInf;
+  const double middle = low == high ? low : low / 2 + high / 2, half = low == high ? 0 : high / 2 - low / 2;
+  const double off = got == middle ? 0 : std::fabs(got - middle);
+  double ratio = off == 0 ? 0 : off / (half + half_ulp(format, std::max(std::fabs(low), std::fabs(high))));
+  if (std::isnan(ratio)) ratio = fine ? 0.0 : kInf;
+  // In a smaller binade below `low` half an ulp is less than the one divided by: the test decides.
+  if (!fine) ratio = std::max(ratio, std::nextafter(1.0, 2.0));
+  ratios_.push_back(static_cast<float>(ratio));
+  stats_.max_error = std::max(stats_.max_error, error);
+  const bool worst = stats_.request < 0 || ratio > stats_.max_ratio;
+  if (fine && !worst) return;
+  const Tier tier = fine ? Tier::kD : rejecting_tier(got, w, format);
+  if (!fine) {
+    ++stats_.bad;
+    ++stats_.bad_by_tier[static_cast<size_t>(tier)];
+  }
+  if (!worst) return;
+  stats_.max_ratio = ratio;
+  stats_.request = at.row.request;
+  stats_.row = at.row.row;
+  stats_.head = at.head;
+  stats_.dim = at.dim;
+  stats_.got = got;
+  stats_.expected = w.exact;
+  stats_.low = low;
+  stats_.high = high;
+  stats_.tier = tier;
+}
+
+void Comparison::finish() {
+  if (ratios_.empty()) return;
+  const auto middle = ratios_.begin() + static_cast<long>(ratios_.size() / 2);
+  std::nth_element(ratios_.begin(), middle, ratios_.end());
+  stats_.median_ratio = *middle;
+}
 
 std::string_view outcome_name(Outcome outcome) {
   switch (outcome) {
@@ -140,6 +121,7 @@ std::string_view tier_name(Tier tier) {
 
 // Called for every element: bits instead of ilogb and ldexp.
 double half_ulp(int32_t format, double x) {
+  if (format == ASSAY_INT8) return 0.5;
   const FormatInfo& info = format_info(format);
   constexpr int kBias = 1023, kFraction = 52;
   const int stored = static_cast<int>(std::bit_cast<uint64_t>(std::fabs(x)) >> kFraction);

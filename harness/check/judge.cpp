@@ -11,6 +11,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/check/aggregates.hpp"
+#include "harness/check/case_judge.hpp"
 #include "harness/check/reasons.hpp"
 #include "harness/check/relations.hpp"
 #include "harness/check/trust.hpp"
@@ -31,43 +32,32 @@ struct Reference {
   std::optional<QuantizationError> quantization;
 };
 
-std::string joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
-  return text;
-}
-
-class Plan {
+class AttentionJudge final : public CaseJudge {
  public:
-  explicit Plan(const assay_kernel& kernel) : kernel_(kernel) {}
-  ~Plan() { call_free_plan(kernel_, plan); }
-  Plan(const Plan&) = delete;
-  Plan& operator=(const Plan&) = delete;
-  assay_plan* plan = nullptr;
+  AttentionJudge(const Problem& p, double row_keys)
+      : problem(p), budget(row_keys), fixed(build_inputs(p)), selection(select_rows(p, row_keys)) {}
+  const Inputs& inputs() const override { return fixed; }
+  DeviceCase& device_case() override {
+    ASSAY_CHECK(on_device != nullptr, "no kernel has been judged yet");
+    return *on_device;
+  }
+  Verdict judge(const Backend&, const assay_kernel&, const assay_device&) override;
+  Verdict recheck() override;
 
  private:
-  const assay_kernel& kernel_;
-};
-
-}  // namespace
-
-struct Judge::Impl {
   Problem problem;
   double budget;
-  Inputs inputs;
+  Inputs fixed;  // but for the poison
   RowSelection selection;
   std::vector<std::unique_ptr<Reference>> references;
-  std::unique_ptr<DeviceCase> device_case;
+  std::unique_ptr<DeviceCase> on_device;
   // Of the kernel judged last.
   bool repeatable = false;
   Reference* reference = nullptr;
   Outputs judged;
 
-  Impl(const Problem& p, double row_keys)
-      : problem(p), budget(row_keys), inputs(build_inputs(p)), selection(select_rows(p, row_keys)) {}
-
   HostOperands host() const {
-    return {&inputs.tensors, inputs.q_scale_host, inputs.k_scale_host, inputs.v_scale_host};
+    return {&fixed.tensors, fixed.q_scale_host, fixed.k_scale_host, fixed.v_scale_host};
   }
 
   Reference& reference_for(const assay_arithmetic& a) {
@@ -84,11 +74,11 @@ struct Judge::Impl {
 
   Outputs download() const {
     Outputs out;
-    out.o_raw = device_case->download(Operand::kO);
-    out.lse_raw = device_case->download(Operand::kLse);
+    out.o_raw = on_device->download(Operand::kO);
+    out.lse_raw = on_device->download(Operand::kLse);
     const auto rebase = [&](Operand op, std::vector<std::byte>& raw, assay_tensor& tensor) {
-      tensor = tensor_of(inputs.tensors, op);
-      const GuardedBuffer& buffer = inputs.buffers[static_cast<int>(op)];
+      tensor = tensor_of(fixed.tensors, op);
+      const GuardedBuffer& buffer = fixed.buffers[static_cast<int>(op)];
       if (tensor.data != nullptr)
         tensor.data = raw.data() + (static_cast<const std::byte*>(tensor.data) - buffer.raw());
     };
@@ -97,27 +87,17 @@ struct Judge::Impl {
     return out;
   }
 
-  // Guards and inputs of the device after a run; empty when untouched.
-  std::string damage() const {
-    if (const auto broken = device_case->broken_guards(); !broken.empty())
-      return "wrote outside its buffers: " + joined(broken);
-    if (const auto changed = device_case->changed_inputs(); !changed.empty())
-      return "changed its inputs: " + joined(changed);
-    return {};
-  }
-
   // The report on fresh inputs of the same case: seed + 1, everything else equal. A bound that breaks there
   // counts at once; *wrong says so.
   AggregateReport second_look(const Backend& backend, const assay_kernel& kernel,
                               const assay_arithmetic& arithmetic, std::string* wrong) const {
     Problem fresh_problem = problem;
     ++fresh_problem.seed;
-    Impl fresh(fresh_problem, budget);
-    const assay_problem* view = fresh.inputs.view->get();
-    fresh.device_case =
-        std::make_unique<DeviceCase>(backend, fresh.inputs, call_workspace_bytes(kernel, view));
-    const assay_tensors* tensors = fresh.device_case->tensors();
-    Plan plan(kernel);
+    AttentionJudge fresh(fresh_problem, budget);
+    const assay_problem* view = fresh.fixed.view->get();
+    fresh.on_device = std::make_unique<DeviceCase>(backend, fresh.fixed, call_workspace_bytes(kernel, view));
+    const assay_tensors* tensors = fresh.on_device->tensors();
+    PlanHolder plan(kernel);
     CallResult r = call_plan(kernel, view, tensors, &plan.plan);
     if (r.ok()) r = call_run(backend, kernel, view, tensors, plan.plan);
     if (!r.ok()) return *wrong = "fails: " + r.error, AggregateReport{};
@@ -169,25 +149,16 @@ struct Judge::Impl {
 
   Outputs poisoned_outputs() const {  // what the host says an untouched output looks like
     Outputs out;
-    out.o = inputs.tensors.o;
-    out.lse = inputs.tensors.lse;
+    out.o = fixed.tensors.o;
+    out.lse = fixed.tensors.lse;
     return out;
   }
 };
 
-Judge::Judge(const Problem& problem, double row_key_budget)
-    : impl_(std::make_unique<Impl>(problem, row_key_budget)) {}
-Judge::~Judge() = default;
-const Inputs& Judge::inputs() const { return impl_->inputs; }
-
-DeviceCase& Judge::device_case() {
-  ASSAY_CHECK(impl_->device_case != nullptr, "no kernel has been judged yet");
-  return *impl_->device_case;
-}
-
-Verdict Judge::judge(const Backend& backend, const assay_kernel& kernel, const assay_device& device) {
-  Impl& m = *impl_;
-  const assay_problem* problem = m.inputs.view->get();
+Verdict AttentionJudge::judge(const Backend& backend, const assay_kernel& kernel,
+                              const assay_device& device) {
+  AttentionJudge& m = *this;
+  const assay_problem* problem = m.fixed.view->get();
   Verdict verdict;
   verdict.rows_total = m.selection.total_rows;
   const auto settle = [&](Outcome outcome, std::string check, std::string reason) {
@@ -196,7 +167,7 @@ Verdict Judge::judge(const Backend& backend, const assay_kernel& kernel, const a
     verdict.reason = one_line(std::move(reason));
     return verdict;
   };
-  m.device_case.reset();
+  m.on_device.reset();
   m.reference = nullptr;
 
   if (const CallResult r = call_supports(kernel, problem, device); r.status == ASSAY_UNSUPPORTED)
@@ -209,34 +180,31 @@ Verdict Judge::judge(const Backend& backend, const assay_kernel& kernel, const a
   if (const std::string broken = impossible_arithmetic(arithmetic); !broken.empty())
     return settle(Outcome::kWrong, "declaration", "declares an impossible arithmetic: " + broken);
 
-  repoison(m.inputs, Poison::kNaN);
-  m.device_case = std::make_unique<DeviceCase>(backend, m.inputs, call_workspace_bytes(kernel, problem));
-  const assay_tensors* tensors = m.device_case->tensors();
-  Plan plan(kernel);
+  repoison(m.fixed, Poison::kNaN);
+  m.on_device = std::make_unique<DeviceCase>(backend, m.fixed, call_workspace_bytes(kernel, problem));
+  const assay_tensors* tensors = m.on_device->tensors();
+  PlanHolder plan(kernel);
   if (const CallResult r = call_plan(kernel, problem, tensors, &plan.plan); !r.ok())
     return settle(Outcome::kCrashed, "call", "plan: " + r.error);
 
-  // NaN twice, then the two finite poisons; the outputs are poisoned before every run.
-  constexpr Poison kRuns[] = {Poison::kNaN, Poison::kNaN, Poison::kLow, Poison::kHigh};
-  constexpr int kRunCount = 4;
-  Outputs runs[kRunCount];
-  Unwritten unwritten(m.problem, m.inputs.tensors);
-  for (int i = 0; i < kRunCount; ++i) {
+  Outputs runs[kJudgedRunCount];
+  Unwritten unwritten(m.problem, m.fixed.tensors);
+  for (int i = 0; i < kJudgedRunCount; ++i) {
     if (i == 1) {
-      m.device_case->poison_outputs();
+      m.on_device->poison_outputs();
     } else if (i > 1) {
-      repoison(m.inputs, kRuns[i]);
-      m.device_case->upload();
+      repoison(m.fixed, kJudgedRuns[i]);
+      m.on_device->upload();
     }
     if (const CallResult r = call_run(backend, kernel, problem, tensors, plan.plan); !r.ok())
       return settle(Outcome::kCrashed, "call", r.error);
-    if (std::string damage = m.damage(); !damage.empty())
+    if (std::string damage = damage_of(*m.on_device); !damage.empty())
       return settle(Outcome::kWrong, damage.starts_with("changed") ? "inputs" : "guards", std::move(damage));
     runs[i] = m.download();
     unwritten.after_run(runs[i], m.poisoned_outputs());
   }
-  repoison(m.inputs, Poison::kNaN);
-  m.device_case->upload();
+  repoison(m.fixed, Poison::kNaN);
+  m.on_device->upload();
 
   if (std::string reason = unwritten.reason(); !reason.empty())
     return settle(Outcome::kWrong, "unwritten", std::move(reason));
@@ -271,7 +239,7 @@ Verdict Judge::judge(const Backend& backend, const assay_kernel& kernel, const a
                   "the result changes with the contents of unused memory: " +
                       first_difference(m.problem, runs[0], runs[other]));
   }
-  for (int i = 1; i < kRunCount && !m.repeatable; ++i) {
+  for (int i = 1; i < kJudgedRunCount && !m.repeatable; ++i) {
     ErrorStats o, lse;
     std::string check = "finite", reason = not_finite(m.problem, runs[i]);
     if (reason.empty()) {
@@ -281,7 +249,8 @@ Verdict Judge::judge(const Backend& backend, const assay_kernel& kernel, const a
       if (!reason.empty()) verdict.o = o, verdict.lse = lse;
     }
     if (!reason.empty())
-      return settle(Outcome::kWrong, check, fmt::format("in run {} of {}: {}", i + 1, kRunCount, reason));
+      return settle(Outcome::kWrong, check,
+                    fmt::format("in run {} of {}: {}", i + 1, kJudgedRunCount, reason));
   }
 
   m.reference = &reference;
@@ -295,7 +264,7 @@ Verdict Judge::judge(const Backend& backend, const assay_kernel& kernel, const a
   // The rounding errors of a known answer are no random sample, so the aggregates stay out of it.
   if (answer_is_known(m.problem.recipe)) {
     const bool binds = answer_binds(m.problem, arithmetic);
-    if (std::string reason = binds ? inexact(m.problem, m.judged, m.inputs.exact_o) : ""; !reason.empty())
+    if (std::string reason = binds ? inexact(m.problem, m.judged, m.fixed.exact_o) : ""; !reason.empty())
       return settle(Outcome::kWrong, "exact", std::move(reason));
     if (std::string reason = related(); !reason.empty())
       return settle(Outcome::kWrong, "relation", std::move(reason));
@@ -314,15 +283,15 @@ Verdict Judge::judge(const Backend& backend, const assay_kernel& kernel, const a
   return settle(Outcome::kPassed, "", "");
 }
 
-Verdict Judge::recheck() {
-  Impl& m = *impl_;
-  ASSAY_CHECK(m.device_case != nullptr && m.reference != nullptr,
+Verdict AttentionJudge::recheck() {
+  AttentionJudge& m = *this;
+  ASSAY_CHECK(m.on_device != nullptr && m.reference != nullptr,
               "only a kernel that was judged can be judged again");
   Verdict verdict;
   verdict.rows_total = m.selection.total_rows;
   verdict.rows_checked = static_cast<int64_t>(m.selection.rows.size());
   verdict.reference_seconds = m.reference->seconds;
-  std::string reason = m.damage();
+  std::string reason = damage_of(*m.on_device);
   const Outputs now = m.download();
   if (reason.empty()) reason = not_finite(m.problem, now);
   if (reason.empty()) {
@@ -332,10 +301,16 @@ Verdict Judge::recheck() {
   if (reason.empty() && m.repeatable && !same_bits(m.problem, m.judged, now))
     reason = "promises repeatable results, but differs from the run that was judged: " +
              first_difference(m.problem, m.judged, now);
-  m.device_case->poison_outputs();
+  m.on_device->poison_outputs();
   verdict.outcome = reason.empty() ? Outcome::kPassed : Outcome::kWrong;
   verdict.reason = one_line(std::move(reason));
   return verdict;
+}
+
+}  // namespace
+
+std::unique_ptr<CaseJudge> make_attention_judge(const Problem& problem, double row_key_budget) {
+  return std::make_unique<AttentionJudge>(problem, row_key_budget);
 }
 
 }  // namespace assay

@@ -204,6 +204,12 @@ std::string impossible_arithmetic(const assay_arithmetic& a) {
   return {};
 }
 
+std::string impossible_block_arithmetic(const assay_arithmetic& a) {
+  for (const double error : {a.exp_relative_error, a.scaling_relative_error})
+    if (!(error >= 0 && error < 0.5)) return fmt::format("a relative error of {}, 0 to 0.5 expected", error);
+  return {};
+}
+
 Unwritten::Unwritten(const Problem& problem, const assay_tensors& shapes)
     : problem_(problem), o_(count(shapes.o), 1), lse_(count(shapes.lse), 1) {}
 

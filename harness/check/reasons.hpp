@@ -35,6 +35,8 @@ std::string deciding_check(const ErrorStats& o, const ErrorStats& lse);
 std::string contradicting_bounds(const ErrorStats& o, const ErrorStats& lse);
 // A declaration from which no bound follows (unknown formats, empty blocks, negative errors).
 std::string impossible_arithmetic(const assay_arithmetic&);
+// The same of a building block, which declares its exponential and its scaling only.
+std::string impossible_block_arithmetic(const assay_arithmetic&);
 
 // Elements that still hold the poison of the outputs after every run. The poisons differ between runs, so
 // no written value can be mistaken for them.

@@ -92,7 +92,10 @@ double half_ulp(int32_t format, double x);
 // "request 3 row 0 head 5 dim 17"; without dim for the LSE.
 std::string place_of(const ErrorStats&);
 
-// Reference and bounds of a case, reused for every kernel with the same arithmetic.
+class CaseJudge;  // case_judge.hpp
+
+// Reference and bounds of a case, reused for every kernel with the same arithmetic. The budget samples rows
+// of attention; building blocks are judged whole.
 class Judge {
  public:
   explicit Judge(const Problem&, double row_key_budget);
@@ -112,8 +115,7 @@ class Judge {
   Verdict recheck();
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<CaseJudge> impl_;
 };
 
 }  // namespace assay

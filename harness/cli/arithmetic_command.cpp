@@ -110,7 +110,10 @@ std::vector<Scenario> scenarios_of(const KernelsArguments& args) {
     out.push_back(parse_scenario(args.scenario));
     return out;
   }
-  for (const char* line : {"prefill h=8/2 d=128 batch=1q128s2k", "paged h=8/2 d=128 batch=2q1s4k"})
+  for (const char* line :
+       {"prefill h=8/2 d=128 batch=1q128s2k", "paged h=8/2 d=128 batch=2q1s4k",
+        "merge_states h=8 d=128 states=8 batch=2q1", "cache_write h=8/2 kv=int8:token_head batch=2q8s4k",
+        "cache_gather h=8/2 kv=int8 batch=2q8s4k", "quantize_int8 h=8 batch=2q8"})
     if (args.op.empty() || std::string(line).starts_with(args.op + " ")) out.push_back(parse_scenario(line));
   return out;
 }

@@ -14,6 +14,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/cli/commands.hpp"
+#include "harness/problem/names.hpp"
 #include "harness/report/tally.hpp"
 #include "harness/run/machine.hpp"
 #include "harness/run/results_folder.hpp"
@@ -191,7 +192,7 @@ int dispatch(int argc, char** argv) {
   kernels->add_option("--kernel", kernels_args.kernels, "only kernels matching this glob; repeatable")
       ->type_name("GLOB")
       ->allow_extra_args(false);
-  kernels->add_option("--op", kernels_args.op, "only this op (prefill, paged)");
+  kernels->add_option("--op", kernels_args.op, "only this op: " + accepted(op_names()));
   kernels->add_flag("--why", kernels_args.why, "print the reason of every refusal below the table");
   auto* arithmetic =
       kernels->add_flag("--arithmetic", kernels_args.arithmetic,

@@ -18,6 +18,7 @@
 #include "harness/cli/stop_signals.hpp"
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/score.hpp"
+#include "harness/problem/names.hpp"
 #include "harness/scenario/scenario.hpp"
 
 extern char** environ;
@@ -234,6 +235,11 @@ CLI::App* add_explain(CLI::App& app, ExplainArguments& a) {
 int explain_command(const ExplainArguments& a) {
   if (a.score) return score(a);
   const Scenario scenario = parse_scenario(single_line(a.line));
+  if (!is_attention(scenario.op))
+    throw InputError(fmt::format(
+        "explain finds causes in attention kernels, and {} is a building block; assay check names "
+        "the element, the slot or the byte that is wrong",
+        name_of(op_names(), scenario.op)));
   if (a.kernel.empty())
     throw InputError("explain wants the name of one kernel: --kernel NAME (assay kernels lists them)");
   const std::string backend = a.backend.empty() ? "cpu" : a.backend;

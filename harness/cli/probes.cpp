@@ -68,21 +68,79 @@ constexpr Feature kFeatures[] = {
     {"empty requests", true, true, "batch=1q0s0_1q2s9_1q3s0"},
 };
 
+// Of the building blocks: the op, and fields that take the place of the plain line's.
+struct BlockFeature {
+  const char* name;
+  const char* op;
+  const char* fields;
+};
+
+constexpr BlockFeature kBlockFeatures[] = {
+    {"two states", "merge_states", ""},
+    {"64 states", "merge_states", "states=64"},
+    {"partials bf16", "merge_states", "from=bf16"},
+    {"partials fp16", "merge_states", "from=fp16"},
+    {"output fp16", "merge_states", "out=fp16"},
+    {"output fp32", "merge_states", "out=fp32"},
+    {"sinks", "merge_states", "sinks=on"},
+    {"head dim 80", "merge_states", "d=80"},
+    {"strided", "merge_states", "strides=q+out"},
+    {"plain bf16", "cache_write", ""},
+    {"rows fp32", "cache_write", "from=fp32"},
+    {"rows fp16", "cache_write", "from=fp16 kv=fp16"},
+    {"kv fp8_e4m3", "cache_write", "kv=fp8_e4m3"},
+    {"kv fp8_e5m2", "cache_write", "kv=fp8_e5m2"},
+    {"kv fp8_e4m3fnuz", "cache_write", "kv=fp8_e4m3fnuz"},
+    {"kv fp8_e5m2fnuz", "cache_write", "kv=fp8_e5m2fnuz"},
+    {"kv int8 dynamic", "cache_write", "kv=int8:token_head"},
+    {"scale head", "cache_write", "kv=fp8_e4m3:head"},
+    {"scale channel", "cache_write", "kv=int8:channel"},
+    {"scale host", "cache_write", "kv=fp8_e4m3:host"},
+    {"padded rows", "cache_write", "pad=3"},
+    {"layout hnd", "cache_write", "layout=hnd"},
+    {"layout x", "cache_write", "layout=x"},
+    {"layout shuffled", "cache_write", "layout=shuffled"},
+    {"layout mla", "cache_write", "h=4/1 d=576/512 layout=mla"},
+    {"storage stacked", "cache_write", "storage=stacked"},
+    {"strided", "cache_write", "strides=q+kv"},
+    {"plain bf16", "cache_gather", ""},
+    {"output fp32", "cache_gather", "out=fp32"},
+    {"kv fp8_e4m3", "cache_gather", "kv=fp8_e4m3"},
+    {"kv fp8_e5m2fnuz", "cache_gather", "kv=fp8_e5m2fnuz"},
+    {"kv int8 / bf16", "cache_gather", "kv=int8:token_head/bf16"},
+    {"scale request_head", "cache_gather", "kv=fp8_e4m3:request_head"},
+    {"scale channel", "cache_gather", "kv=int8:channel"},
+    {"table csr", "cache_gather", "table=csr"},
+    {"table token", "cache_gather", "table=token"},
+    {"layout shuffled", "cache_gather", "layout=shuffled"},
+    {"layout mla", "cache_gather", "h=4/1 d=576/512 layout=mla"},
+    {"strided", "cache_gather", "strides=kv+out+table"},
+    {"dynamic scales", "quantize_int8", ""},
+    {"channel scales", "quantize_int8", "q=int8:channel"},
+    {"source fp32", "quantize_int8", "from=fp32"},
+    {"scales transposed", "quantize_int8", "strides=scales"},
+    {"head dim 80", "quantize_int8", "d=80"},
+};
+
+std::string plain_line(std::string_view op, const std::string& fields, const char* batch) {
+  std::string line = std::string(op) + fields;
+  for (const char* plain : {"h=4/2", "d=64"})
+    if (fields.find(std::string(" ") + plain[0] + "=") == std::string::npos) line += std::string(" ") + plain;
+  if (fields.find(" batch=") == std::string::npos) line += batch;
+  return line;
+}
+
 }  // namespace
 
 std::vector<Probe> support_probes(std::string_view op) {
   std::vector<Probe> probes;
   const bool paged = op == "paged";
-  for (const Feature& f : kFeatures) {
-    if (paged ? !f.paged : !f.prefill) continue;
-    const std::string fields = std::string(" ") + f.fields;
-    std::string line = std::string(op) + fields;
-    for (const char* plain : {"h=4/2", "d=64"})
-      if (fields.find(std::string(" ") + plain[0] + "=") == std::string::npos)
-        line += std::string(" ") + plain;
-    if (fields.find(" batch=") == std::string::npos) line += paged ? " batch=2q1s33" : " batch=2q17s33";
-    probes.push_back({f.name, line});
-  }
+  for (const Feature& f : kFeatures)
+    if ((paged && f.paged) || (op == "prefill" && f.prefill))
+      probes.push_back(
+          {f.name, plain_line(op, std::string(" ") + f.fields, paged ? " batch=2q1s33" : " batch=2q17s33")});
+  for (const BlockFeature& f : kBlockFeatures)
+    if (op == f.op) probes.push_back({f.name, plain_line(op, std::string(" ") + f.fields, " batch=2q5s33")});
   return probes;
 }
 

@@ -121,7 +121,7 @@ DeviceCase::~DeviceCase() { impl_->release(); }
 
 void DeviceCase::upload() {
   for (const Allocation& a : impl_->allocations)
-    if (!is_output(a.owner)) impl_->to_device(a);
+    if (!is_output(impl_->inputs->problem, a.owner)) impl_->to_device(a);
   poison_outputs();
 }
 
@@ -136,7 +136,7 @@ void DeviceCase::poison_outputs() {
     for (int64_t i = 0; i < impl_->workspace.bytes(); ++i) to[i] = static_cast<std::byte>(pattern[i % 4]);
   }
   for (const Allocation& a : impl_->allocations)
-    if (is_output(a.owner)) impl_->to_device(a);
+    if (is_output(impl_->inputs->problem, a.owner)) impl_->to_device(a);
 }
 
 std::vector<std::byte> DeviceCase::download(Operand op) const {
@@ -151,7 +151,7 @@ std::vector<std::string> DeviceCase::changed_inputs() const {
   std::vector<std::string> changed;
   std::vector<std::byte> piece;
   for (const Allocation& a : impl_->allocations) {
-    if (is_output(a.owner)) continue;
+    if (is_output(impl_->inputs->problem, a.owner)) continue;
     const int64_t front = a.host->payload() - a.host->raw();
     for (int64_t at = 0; at < a.host->bytes(); at += kPieceBytes) {
       const int64_t bytes = std::min(kPieceBytes, a.host->bytes() - at);

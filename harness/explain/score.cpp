@@ -71,6 +71,7 @@ std::vector<Line> read_lines(const ExplainScoreOptions& options) {
   for (const std::string& name : options.suites) {
     Suite suite = Suite::open(name);
     while (const auto c = suite.next()) {
+      if (!is_attention(c->scenario.op)) continue;  // explanations are about attention
       Line line{print(c->scenario), make_problem(c->scenario)};
       line.cost = cost_of(line.problem);
       if (line.cost == 0 && line.problem.total_q() == 0) continue;

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "harness/base/error.hpp"
+#include "harness/input/block_inputs.hpp"
 #include "harness/input/operand_layout.hpp"
 #include "harness/input/scale_set.hpp"
 #include "harness/input/tables.hpp"
@@ -27,7 +28,7 @@ GuardedBuffer& buffer_of(Inputs& inputs, Operand operand) {
 
 void allocate(Inputs& inputs) {
   const Problem& p = inputs.problem;
-  const bool shared = p.op == ASSAY_OP_PAGED && PagedCache(p).shared_allocation();
+  const bool shared = has_cache(p.op) && PagedCache(p).shared_allocation();
   inputs.tensors.struct_size = sizeof(assay_tensors);
   for (int i = 0; i < kOperandCount; ++i) {
     const auto operand = static_cast<Operand>(i);
@@ -51,8 +52,9 @@ void allocate(Inputs& inputs) {
 
 void write_static_scales(Inputs& inputs, const ScaleSet& scales, int32_t kind, Operand operand,
                          const std::vector<RequestOrigin>& origins) {
-  if (has_scale_tensor(kind) && kind != ASSAY_SCALE_TOKEN_HEAD)
-    scales.write(operand_layout(inputs.problem, operand), buffer_of(inputs, operand).payload(), origins);
+  const TensorLayout layout = operand_layout(inputs.problem, operand);
+  if (layout.rank > 0 && kind != ASSAY_SCALE_TOKEN_HEAD)
+    scales.write(layout, buffer_of(inputs, operand).payload(), origins);
 }
 
 // One operand in rows: where the codes go and, for TOKEN_HEAD, where the row's scale goes.
@@ -175,7 +177,7 @@ void write_kv(Inputs& inputs, const std::vector<RequestOrigin>& origins, const V
                      v_scale = operand_layout(p, Operand::kVScale);
   const auto k_row = [&](Token t, int32_t h, double* out) { source.k(t.request, t.index, h, out); };
   const auto v_row = [&](Token t, int32_t h, double* out) { source.v(t.request, t.index, h, out); };
-  if (p.op != ASSAY_OP_PAGED) {
+  if (!has_cache(p.op)) {
     const auto place = [&](int r, int32_t key) { return key_token(origins[r], key); };
     write_ragged(k, operand_layout(p, Operand::kK), k_scale, p.cu_kv(), place, k_row);
     write_ragged(v, operand_layout(p, Operand::kV), v_scale, p.cu_kv(), place, v_row);
@@ -282,11 +284,13 @@ Inputs InputValues::build(const Problem& derived, const Derivation& derivation, 
   inputs.k_scale_host = impl_->k.host_value();
   inputs.v_scale_host = impl_->v.host_value();
 
-  write_q(inputs, origins, impl_->source, impl_->q);
-  write_kv(inputs, origins, impl_->source, impl_->k, impl_->v);
+  if (is_attention(p.op)) write_q(inputs, origins, impl_->source, impl_->q);
+  if (is_attention(p.op) || p.op == ASSAY_OP_CACHE_GATHER)
+    write_kv(inputs, origins, impl_->source, impl_->k, impl_->v);
   std::vector<float> sinks = impl_->sinks;
   if (derivation.sink_logit) sinks.assign(p.heads_q, *derivation.sink_logit);
   write_tables(inputs, sinks);
+  if (!is_attention(p.op)) write_block_operands(inputs, impl_->source);
   repoison(inputs, poison);
   inputs.view =
       std::make_unique<ProblemView>(p, inputs.q_scale_host, inputs.k_scale_host, inputs.v_scale_host);

@@ -37,10 +37,19 @@ enum class Operand : int {
   kTreeMask,
   kTreeIndptr,
   kWorkspace,
+  kPartialO,  // of the building blocks, from here on
+  kPartialLse,
+  kDenseK,
+  kDenseV,
+  kSlotMapping,
+  kSeqStarts,
+  kTokenToBatch,
+  kSource,
 };
-inline constexpr int kOperandCount = 20;
+inline constexpr int kOperandCount = 28;
 std::string_view operand_name(Operand);
-bool is_output(Operand);  // o, lse, workspace: the only buffers a kernel may write
+// The only buffers a kernel may write: workspace, o and lse of attention, the results of a building block.
+bool is_output(const Problem&, Operand);
 assay_tensor& tensor_of(assay_tensors&, Operand);
 const assay_tensor& tensor_of(const assay_tensors&, Operand);
 
@@ -88,7 +97,7 @@ struct Inputs {
 };
 
 // Builds everything except the workspace (its size is the kernel's). `exact` throws InputError when the
-// recipe cannot be realised for the problem (says why).
+// recipe cannot be realised for the problem (says why). Building blocks: see block_inputs.hpp.
 Inputs build_inputs(const Problem&, Poison poison = Poison::kNaN);
 
 // Where the values of a request come from when its problem is derived from another: row i is row

@@ -418,7 +418,7 @@ TEST(Operands, NamesAndMembersFollowTheHeader) {
   EXPECT_EQ(operand_name(Operand::kLastPageLen), "last_page_len");
   for (int i = 0; i < kOperandCount; ++i) {
     const auto operand = static_cast<Operand>(i);
-    EXPECT_EQ(is_output(operand),
+    EXPECT_EQ(is_output(Problem{}, operand),
               operand == Operand::kO || operand == Operand::kLse || operand == Operand::kWorkspace);
   }
 }

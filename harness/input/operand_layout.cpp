@@ -68,18 +68,85 @@ TensorLayout table_layout(const Problem& p) {
   return t;
 }
 
+// Rows x heads of every state; transposed: heads x rows.
+TensorLayout partial_lse_layout(const Problem& p) {
+  TensorLayout t = dense_layout(ASSAY_FP32, {p.states, p.rows(), p.heads_q});
+  if (p.strided.q) t.stride[1] = 1, t.stride[2] = p.rows();
+  return t;
+}
+
+TensorLayout partial_o_layout(const Problem& p) {
+  TensorLayout t = dense_layout(p.source_format, {p.states, p.rows(), p.heads_q, p.head_dim_v});
+  if (p.strided.q) {
+    t.stride[1] = int64_t{p.heads_q + 1} * p.head_dim_v;
+    t.stride[0] = p.rows() * t.stride[1];
+    t.allocation = p.states * t.stride[0];
+  }
+  return t;
+}
+
+// The rows a cache is written from (slices of a fused QKV projection) or gathered into.
+TensorLayout dense_rows_layout(const Problem& p, int32_t dim) {
+  if (p.op == ASSAY_OP_CACHE_GATHER)
+    return head_slice(p.o_format, p.rows(), p.heads_kv, dim, p.strided.out ? 1 : 0);
+  return head_slice(p.source_format, p.rows(), p.heads_kv, dim, p.strided.q ? p.heads_q + p.heads_kv : 0);
+}
+
+// Which operands an op has at all (enum assay_op); what the fields of the problem leave of them is below.
+bool has_operand(const Problem& p, Operand operand) {
+  const bool latent = p.layout == ASSAY_LAYOUT_MLA;
+  switch (p.op) {
+    case ASSAY_OP_MERGE_STATES:
+      return operand == Operand::kPartialO || operand == Operand::kPartialLse || operand == Operand::kSinks ||
+             operand == Operand::kO || operand == Operand::kLse;
+    case ASSAY_OP_QUANTIZE_INT8:
+      return operand == Operand::kSource || operand == Operand::kQ || operand == Operand::kQScale;
+    case ASSAY_OP_CACHE_WRITE:
+    case ASSAY_OP_CACHE_GATHER:
+      break;
+    default:
+      return operand <= Operand::kWorkspace;
+  }
+  switch (operand) {
+    case Operand::kK:
+    case Operand::kV:
+    case Operand::kKScale:
+    case Operand::kDenseK:
+      return true;
+    case Operand::kVScale:
+    case Operand::kDenseV:
+      return !latent;
+    case Operand::kSlotMapping:
+      return p.op == ASSAY_OP_CACHE_WRITE;
+    case Operand::kCuQ:
+    case Operand::kKvLen:
+    case Operand::kSeqStarts:
+    case Operand::kTokenToBatch:
+    case Operand::kBlockTable:
+    case Operand::kIndptr:
+    case Operand::kIndices:
+    case Operand::kLastPageLen:
+      return p.op == ASSAY_OP_CACHE_GATHER;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 bool has_scale_tensor(int32_t kind) { return kind != ASSAY_SCALE_NONE && kind != ASSAY_SCALE_HOST; }
 
 TensorLayout operand_layout(const Problem& p, Operand operand) {
+  if (!has_operand(p, operand)) return {};
   const auto requests = static_cast<int64_t>(p.requests.size());
-  const int64_t rows = p.total_q(), keys = p.total_kv();
-  const bool paged = p.op == ASSAY_OP_PAGED;
+  const int64_t rows = p.rows(), keys = p.total_kv();
+  const bool paged = has_cache(p.op);
   const bool csr = paged && p.table == ASSAY_TABLE_CSR;
   const auto when = [](bool used, const TensorLayout& t) { return used ? t : TensorLayout{}; };
   switch (operand) {
     case Operand::kQ:
+      if (p.op == ASSAY_OP_QUANTIZE_INT8)
+        return head_slice(p.q_format, rows, p.heads_q, p.head_dim_qk, p.strided.out ? 1 : 0);
       return head_slice(p.q_format, rows, p.heads_q, p.head_dim_qk, p.strided.q ? 2 * p.heads_kv : 0);
     case Operand::kK:
       if (paged) return PagedCache(p).k();
@@ -126,6 +193,22 @@ TensorLayout operand_layout(const Problem& p, Operand operand) {
       return when(p.mask == ASSAY_MASK_TREE, dense_layout(ASSAY_INT64, {requests + 1}));
     case Operand::kWorkspace:
       return {};
+    case Operand::kPartialO:
+      return partial_o_layout(p);
+    case Operand::kPartialLse:
+      return partial_lse_layout(p);
+    case Operand::kDenseK:
+      return dense_rows_layout(p, p.head_dim_qk);
+    case Operand::kDenseV:
+      return dense_rows_layout(p, p.head_dim_v);
+    case Operand::kSlotMapping:
+      return dense_layout(ASSAY_INT64, {rows});
+    case Operand::kSeqStarts:
+      return dense_layout(ASSAY_INT32, {requests});
+    case Operand::kTokenToBatch:
+      return dense_layout(ASSAY_INT32, {rows});
+    case Operand::kSource:
+      return head_slice(p.source_format, rows, p.heads_q, p.head_dim_qk, p.strided.q ? 2 * p.heads_kv : 0);
   }
   return {};
 }
@@ -150,13 +233,33 @@ std::string_view operand_name(Operand operand) {
                                                              "sinks",
                                                              "tree_mask",
                                                              "tree_indptr",
-                                                             "workspace"};
+                                                             "workspace",
+                                                             "partial_o",
+                                                             "partial_lse",
+                                                             "dense_k",
+                                                             "dense_v",
+                                                             "slot_mapping",
+                                                             "seq_starts",
+                                                             "token_to_batch",
+                                                             "source"};
   const int index = static_cast<int>(operand);
   return index >= 0 && index < kOperandCount ? kNames[index] : "?";
 }
 
-bool is_output(Operand operand) {
-  return operand == Operand::kO || operand == Operand::kLse || operand == Operand::kWorkspace;
+bool is_output(const Problem& p, Operand operand) {
+  if (operand == Operand::kWorkspace) return true;
+  switch (p.op) {
+    case ASSAY_OP_CACHE_WRITE:
+      return operand == Operand::kK || operand == Operand::kV ||
+             (operand == Operand::kKScale && p.k_scale == ASSAY_SCALE_TOKEN_HEAD) ||
+             (operand == Operand::kVScale && p.v_scale == ASSAY_SCALE_TOKEN_HEAD);
+    case ASSAY_OP_CACHE_GATHER:
+      return operand == Operand::kDenseK || operand == Operand::kDenseV;
+    case ASSAY_OP_QUANTIZE_INT8:
+      return operand == Operand::kQ || (operand == Operand::kQScale && p.q_scale == ASSAY_SCALE_TOKEN_HEAD);
+    default:
+      return operand == Operand::kO || operand == Operand::kLse;
+  }
 }
 
 assay_tensor& tensor_of(assay_tensors& t, Operand operand) {
@@ -179,7 +282,15 @@ assay_tensor& tensor_of(assay_tensors& t, Operand operand) {
                                                 &t.sinks,
                                                 &t.tree_mask,
                                                 &t.tree_indptr,
-                                                &t.workspace};
+                                                &t.workspace,
+                                                &t.partial_o,
+                                                &t.partial_lse,
+                                                &t.dense_k,
+                                                &t.dense_v,
+                                                &t.slot_mapping,
+                                                &t.seq_starts,
+                                                &t.token_to_batch,
+                                                &t.source};
   const int index = static_cast<int>(operand);
   ASSAY_CHECK(index >= 0 && index < kOperandCount, "operand {}", index);
   return *members[index];

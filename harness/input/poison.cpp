@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "harness/base/error.hpp"
+#include "harness/input/block_inputs.hpp"
 #include "harness/input/operand_layout.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats.hpp"
@@ -27,21 +28,6 @@ void fill(std::byte* to, int bytes, int64_t count, uint32_t code) {
   } else {
     for (int64_t i = 0; i < count; ++i) std::memcpy(to + 4 * i, &code, 4);
   }
-}
-
-void fill_all(GuardedBuffer& buffer, int32_t format, Poison poison) {
-  const int bytes = format_bytes(format);
-  fill(buffer.payload(), bytes, buffer.bytes() / bytes, poison_code(format, poison));
-}
-
-// The spare heads behind each row of a head slice.
-void poison_row_padding(const TensorLayout& t, GuardedBuffer& buffer, Poison poison) {
-  const int64_t used = t.shape[1] * t.shape[2], bytes = format_bytes(t.format);
-  if (t.stride[0] == used) return;
-#pragma omp parallel for schedule(static) if (t.allocation > kParallelElements)
-  for (int64_t row = 0; row < t.shape[0]; ++row)
-    fill(buffer.payload() + (t.offset + row * t.stride[0] + used) * bytes, static_cast<int>(bytes),
-         t.stride[0] - used, poison_code(t.format, poison));
 }
 
 // Slots of each block that hold keys: always the first ones, because only full pages are shared.
@@ -79,34 +65,6 @@ void poison_plane(const Problem& p, const Offset& offset, int32_t format, int32_
       fill(payload + (offset(block, slot, 0, 0) + dims) * bytes, bytes, dims, code);
 }
 
-void poison_cache(Inputs& inputs, Poison poison) {
-  const Problem& p = inputs.problem;
-  const PagedCache cache(p);
-  const std::vector<int32_t> used = used_slots(p);
-  const auto k_offset = [&](int64_t b, int32_t s, int32_t h, int32_t d) {
-    return cache.k_offset(b, s, h, d);
-  };
-  const auto v_offset = [&](int64_t b, int32_t s, int32_t h, int32_t d) {
-    return cache.v_offset(b, s, h, d);
-  };
-  auto& k = inputs.buffers[static_cast<int>(Operand::kK)];
-  auto& v = inputs.buffers[static_cast<int>(Operand::kV)];
-  poison_plane(p, k_offset, p.k_format, p.head_dim_qk, used, k.payload(), poison);
-  if (p.layout != ASSAY_LAYOUT_MLA)
-    poison_plane(p, v_offset, p.v_format, p.head_dim_v, used, v.payload(), poison);
-
-  for (Operand scale : {Operand::kKScale, Operand::kVScale}) {
-    const int32_t kind = scale == Operand::kKScale ? p.k_scale : p.v_scale;
-    if (kind != ASSAY_SCALE_TOKEN_HEAD) continue;
-    const TensorLayout t = operand_layout(p, scale);
-    auto* data = reinterpret_cast<uint32_t*>(inputs.buffers[static_cast<int>(scale)].payload());
-    for (int32_t block = 0; block < p.num_blocks; ++block)
-      for (int32_t head = 0; head < p.heads_kv; ++head)
-        for (int32_t slot = used[block]; slot < p.page_size; ++slot)
-          data[t.at({block, head, slot})] = poison_code(ASSAY_FP32, poison);
-  }
-}
-
 // What a table tail holds, by request: an absurd id, an unused block, or a block of another request.
 std::vector<int32_t> tail_blocks(const Problem& p, Poison poison) {
   std::vector<int32_t> tails(p.requests.size(), kAbsurdBlock);
@@ -136,6 +94,60 @@ std::vector<int32_t> tail_blocks(const Problem& p, Poison poison) {
   return tails;
 }
 
+}  // namespace
+
+void poison_all(Inputs& inputs, Operand operand, Poison poison) {
+  GuardedBuffer& buffer = inputs.buffers[static_cast<int>(operand)];
+  if (buffer.empty()) return;
+  const int32_t format = tensor_of(inputs.tensors, operand).format;
+  const int bytes = format_bytes(format);
+  fill(buffer.payload(), bytes, buffer.bytes() / bytes, poison_code(format, poison));
+}
+
+void poison_row_padding(Inputs& inputs, Operand operand, Poison poison) {
+  const TensorLayout t = operand_layout(inputs.problem, operand);
+  if (t.rank == 0) return;
+  // Rows are the axis before heads and dimensions; states before it lie one behind the other.
+  const int64_t row_axis = t.rank - 3, stride = t.stride[row_axis];
+  const int64_t used = t.shape[row_axis + 1] * t.shape[row_axis + 2], bytes = format_bytes(t.format);
+  const int64_t rows = t.shape[row_axis] * (row_axis > 0 ? t.shape[0] : 1);
+  if (stride == used) return;
+  GuardedBuffer& buffer = inputs.buffers[static_cast<int>(operand)];
+#pragma omp parallel for schedule(static) if (t.allocation > kParallelElements)
+  for (int64_t row = 0; row < rows; ++row)
+    fill(buffer.payload() + (t.offset + row * stride + used) * bytes, static_cast<int>(bytes), stride - used,
+         poison_code(t.format, poison));
+}
+
+void poison_cache(Inputs& inputs, Poison poison) {
+  const Problem& p = inputs.problem;
+  const PagedCache cache(p);
+  const std::vector<int32_t> used = used_slots(p);
+  const auto k_offset = [&](int64_t b, int32_t s, int32_t h, int32_t d) {
+    return cache.k_offset(b, s, h, d);
+  };
+  const auto v_offset = [&](int64_t b, int32_t s, int32_t h, int32_t d) {
+    return cache.v_offset(b, s, h, d);
+  };
+  auto& k = inputs.buffers[static_cast<int>(Operand::kK)];
+  auto& v = inputs.buffers[static_cast<int>(Operand::kV)];
+  poison_plane(p, k_offset, p.k_format, p.head_dim_qk, used, k.payload(), poison);
+  if (p.layout != ASSAY_LAYOUT_MLA)
+    poison_plane(p, v_offset, p.v_format, p.head_dim_v, used, v.payload(), poison);
+
+  for (Operand scale : {Operand::kKScale, Operand::kVScale}) {
+    const int32_t kind = scale == Operand::kKScale ? p.k_scale : p.v_scale;
+    if (kind != ASSAY_SCALE_TOKEN_HEAD) continue;
+    const TensorLayout t = operand_layout(p, scale);
+    if (t.rank == 0) continue;  // V of a latent cache in a cache_gather
+    auto* data = reinterpret_cast<uint32_t*>(inputs.buffers[static_cast<int>(scale)].payload());
+    for (int32_t block = 0; block < p.num_blocks; ++block)
+      for (int32_t head = 0; head < p.heads_kv; ++head)
+        for (int32_t slot = used[block]; slot < p.page_size; ++slot)
+          data[t.at({block, head, slot})] = poison_code(ASSAY_FP32, poison);
+  }
+}
+
 void poison_table(Inputs& inputs, Poison poison) {
   const Problem& p = inputs.problem;
   const TensorLayout t = operand_layout(p, Operand::kBlockTable);
@@ -150,8 +162,6 @@ void poison_table(Inputs& inputs, Poison poison) {
       data[static_cast<int64_t>(r) * t.stride[0] + column] = entry;
   }
 }
-
-}  // namespace
 
 uint32_t poison_code(int32_t format, Poison poison) {
   if (poison == Poison::kNaN) return nan_code(format);
@@ -173,23 +183,21 @@ uint32_t poison_code(int32_t format, Poison poison) {
 
 void repoison(Inputs& inputs, Poison poison) {
   const Problem& p = inputs.problem;
-  const auto buffer = [&](Operand operand) -> GuardedBuffer& {
-    return inputs.buffers[static_cast<int>(operand)];
-  };
-  poison_row_padding(operand_layout(p, Operand::kQ), buffer(Operand::kQ), poison);
+  if (!is_attention(p.op)) return repoison_block(inputs, poison);
+  poison_row_padding(inputs, Operand::kQ, poison);
   if (p.op == ASSAY_OP_PAGED) {
     poison_cache(inputs, poison);
     poison_table(inputs, poison);
   } else {
-    poison_row_padding(operand_layout(p, Operand::kK), buffer(Operand::kK), poison);
-    poison_row_padding(operand_layout(p, Operand::kV), buffer(Operand::kV), poison);
+    poison_row_padding(inputs, Operand::kK, poison);
+    poison_row_padding(inputs, Operand::kV, poison);
   }
-  fill_all(buffer(Operand::kO), p.o_format, poison);
-  fill_all(buffer(Operand::kLse), ASSAY_FP32, poison);
+  poison_all(inputs, Operand::kO, poison);
+  poison_all(inputs, Operand::kLse, poison);
   // The workspace has no format; what a kernel keeps there is mostly fp32.
-  GuardedBuffer& workspace = buffer(Operand::kWorkspace);
+  GuardedBuffer& workspace = inputs.buffers[static_cast<int>(Operand::kWorkspace)];
   if (!workspace.empty()) {
-    fill_all(workspace, ASSAY_FP32, poison);
+    fill(workspace.payload(), 4, workspace.bytes() / 4, poison_code(ASSAY_FP32, poison));
     const int64_t whole = workspace.bytes() / 4 * 4;
     fill(workspace.payload() + whole, 1, workspace.bytes() - whole, 0xff);
   }

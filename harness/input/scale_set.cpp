@@ -29,7 +29,7 @@ ScaleSet::ScaleSet(const Problem& p, const ValueSource& source, Side side)
     : p_(p),
       source_(source),
       // A latent cache has one set of codes: V is read with the scales found for K.
-      side_(p.op == ASSAY_OP_PAGED && p.layout == ASSAY_LAYOUT_MLA && side == Side::kV ? Side::kK : side),
+      side_(has_cache(p.op) && p.layout == ASSAY_LAYOUT_MLA && side == Side::kV ? Side::kK : side),
       kind_(side == Side::kQ   ? p.q_scale
             : side == Side::kK ? p.k_scale
                                : p.v_scale),

@@ -49,7 +49,7 @@ std::vector<int> sharing_roots(const Problem& p) {
 }
 
 ValueSource::ValueSource(const Problem& p)
-    : p_(p), latent_(p.op == ASSAY_OP_PAGED && p.layout == ASSAY_LAYOUT_MLA), roots_(sharing_roots(p)) {
+    : p_(p), latent_(has_cache(p.op) && p.layout == ASSAY_LAYOUT_MLA), roots_(sharing_roots(p)) {
   const int64_t widest = std::max(int64_t{p.heads_q} * std::max(p.head_dim_qk, p.head_dim_v),
                                   int64_t{p.heads_kv} * std::max(p.head_dim_qk, p.head_dim_v));
   const int64_t tokens = std::max<int64_t>({1, p.max_q_len(), p.max_kv_len()});
@@ -57,7 +57,7 @@ ValueSource::ValueSource(const Problem& p)
       widest <= (int64_t{1} << kOwnerShift) / tokens && p.requests.size() < (size_t{1} << (64 - kOwnerShift)),
       "{} requests of up to {} tokens x {} elements have no room in the counter", p.requests.size(), tokens,
       widest);
-  if (answer_is_known(p.recipe)) exact_ = std::make_unique<ExactRecipe>(p, roots_);
+  if (is_attention(p.op) && answer_is_known(p.recipe)) exact_ = std::make_unique<ExactRecipe>(p, roots_);
 }
 
 uint64_t ValueSource::kv_index(int owner, int32_t position, int32_t head, int32_t dim) const {

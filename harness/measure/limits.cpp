@@ -58,6 +58,10 @@ MeasuredLimits measure_limits(const assay_backend& b, const assay_device& device
 
 LimitTime limit_time(const Work& work, const Problem& p, const Limits& limits) {
   LimitTime t;
+  if (!is_attention(p.op)) {  // as many bytes out as in, and no products
+    if (limits.copy_bytes_per_s > 0) t = {work.total_bytes / limits.copy_bytes_per_s, "copy"};
+    return t;
+  }
   if (limits.read_bytes_per_s > 0) t = {work.total_bytes / limits.read_bytes_per_s, "read"};
   // fp32 operands cannot use the 16-bit matrix units; everything narrower can.
   const bool fp32 = p.q_format == ASSAY_FP32 || p.k_format == ASSAY_FP32 || p.v_format == ASSAY_FP32;

@@ -4,6 +4,7 @@
 // higher rate. To account for a new operand: one line in `total_bytes` below.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "harness/measure/measure.hpp"
 #include "harness/problem/names.hpp"
@@ -110,9 +111,45 @@ double table_bytes(const Problem& p) {
   }
 }
 
+// Every byte a building block reads or writes, once; padded rows are no work.
+Work block_work(const Problem& p) {
+  Work w;
+  w.tokens = p.total_q();
+  const auto rows = static_cast<double>(w.tokens), requests = static_cast<double>(p.requests.size());
+  const double hq = p.heads_q, hkv = p.heads_kv, dqk = p.head_dim_qk, dv = p.head_dim_v;
+  const double source = format_bytes(p.source_format);
+  const bool latent = p.layout == ASSAY_LAYOUT_MLA;
+  double cached =
+      rows * hkv * dqk * format_bytes(p.k_format) + scale_bytes(p.k_scale, hkv, dqk, requests, rows);
+  if (!latent)
+    cached += rows * hkv * dv * format_bytes(p.v_format) + scale_bytes(p.v_scale, hkv, dv, requests, rows);
+  const double dense = rows * hkv * (latent ? dqk : dqk + dv);
+  switch (p.op) {
+    case ASSAY_OP_MERGE_STATES:
+      w.total_bytes =
+          p.states * rows * hq * (dv * source + 4) + rows * hq * (dv * format_bytes(p.o_format) + 4);
+      if (p.sinks) w.total_bytes += 4 * hq;
+      break;
+    case ASSAY_OP_CACHE_WRITE:
+      w.kv_bytes = cached;
+      w.total_bytes = cached + dense * source + 8 * rows;  // and the slots
+      break;
+    case ASSAY_OP_CACHE_GATHER:
+      w.kv_bytes = cached;
+      // token_to_batch, starts, and a table entry for each page of the chunks at least
+      w.total_bytes = cached + dense * format_bytes(p.o_format) + 4 * rows + 8 * requests +
+                      4 * (p.table == ASSAY_TABLE_TOKEN ? rows : std::ceil(rows / p.page_size));
+      break;
+    default:  // quantize_int8
+      w.total_bytes = rows * hq * dqk * (source + 1) + scale_bytes(p.q_scale, hq, dqk, requests, rows);
+  }
+  return w;
+}
+
 }  // namespace
 
 Work work_of(const Problem& p) {
+  if (!is_attention(p.op)) return block_work(p);
   Work w;
   const bool paged = p.op == ASSAY_OP_PAGED;
   const bool sharing = paged && std::any_of(p.requests.begin(), p.requests.end(), [](const Request& r) {

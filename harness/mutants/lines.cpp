@@ -37,6 +37,7 @@ LineSet load_lines(const std::vector<std::string>& suites, double cost_cap) {
   for (const std::string& name : suites) {
     Suite suite = Suite::open(name);
     while (auto found = suite.next()) {
+      if (!is_attention(found->scenario.op)) continue;  // the catalogue holds attention kernels
       Line line{found->scenario, print(found->scenario), 0};
       if (!seen.insert(line.text).second) continue;
       line.cost = cost_of(make_problem(line.scenario));

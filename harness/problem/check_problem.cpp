@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "harness/base/error.hpp"
@@ -120,6 +121,36 @@ void check_layout(const Problem& p) {
                 "swa_index needs a window or a chunk, else every page is kept");
 }
 
+void check_building_block(const Problem& p) {
+  const std::string_view op = name_of(op_names(), p.op);
+  ASSAY_CHECK(p.source_format == ASSAY_FP32 || format_is_float16(p.source_format),
+              "source_format is {}, accepted are fp32, bf16, fp16", name_of(format_names(), p.source_format));
+  ASSAY_CHECK(p.op != ASSAY_OP_MERGE_STATES || p.states >= 2, "{} states, at least 2 are merged", p.states);
+  ASSAY_CHECK(p.padded_rows == 0 || (p.op == ASSAY_OP_CACHE_WRITE && p.padded_rows > 0),
+              "{} padded rows in {}", p.padded_rows, op);
+  ASSAY_CHECK(!p.swa_index && p.relations == 0, "{} has neither a window nor relations", op);
+  ASSAY_CHECK(p.mask != ASSAY_MASK_TREE, "{} has no tree", op);
+  if (p.op == ASSAY_OP_QUANTIZE_INT8)
+    ASSAY_CHECK(
+        p.q_format == ASSAY_INT8 && (p.q_scale == ASSAY_SCALE_TOKEN_HEAD || p.q_scale == ASSAY_SCALE_CHANNEL),
+        "{} writes {}:{}, accepted are int8 with token_head or channel", op,
+        name_of(format_names(), p.q_format), name_of(scale_names(), p.q_scale));
+  if (!has_cache(p.op)) return;
+  for (size_t r = 0; r < p.requests.size(); ++r) {
+    const Request& request = p.requests[r];
+    ASSAY_CHECK(request.q_len <= request.kv_len, "request {}: {} rows of {} cached tokens", r, request.q_len,
+                request.kv_len);
+    ASSAY_CHECK(p.op != ASSAY_OP_CACHE_WRITE || request.shared_tokens == 0,
+                "request {} shares pages: its slots would be written twice", r);
+  }
+  if (p.op != ASSAY_OP_CACHE_WRITE) return;
+  for (const auto& [format, scale] : {std::pair{p.k_format, p.k_scale}, std::pair{p.v_format, p.v_scale}})
+    ASSAY_CHECK(
+        scale != ASSAY_SCALE_REQUEST_HEAD && (scale != ASSAY_SCALE_TOKEN_HEAD || format == ASSAY_INT8),
+        "{} writes {}:{}, but its rows know no request and dynamic scales are for int8", op,
+        name_of(format_names(), format), name_of(scale_names(), scale));
+}
+
 // A block may stand for one logical page only, except the poison block of a hybrid cache, which no
 // resident page may use.
 void check_pages(const Problem& p) {
@@ -170,12 +201,13 @@ void check_problem(const Problem& p) {
   check_mathematics(p);
   check_requests(p);
   check_formats(p);
-  if (p.op == ASSAY_OP_PAGED) {
+  if (!is_attention(p.op)) check_building_block(p);
+  if (has_cache(p.op)) {
     check_layout(p);
     check_pages(p);
   } else {
     ASSAY_CHECK(!p.swa_index, "swa_index is a property of a paged cache");
-    ASSAY_CHECK(p.pages.empty(), "a prefill problem has no pages");
+    ASSAY_CHECK(p.pages.empty(), "a {} problem has no pages", name_of(op_names(), p.op));
   }
 }
 

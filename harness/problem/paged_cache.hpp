@@ -29,7 +29,7 @@ int32_t pack_width(int32_t format);
 
 class PagedCache {
  public:
-  explicit PagedCache(const Problem&);  // op must be PAGED
+  explicit PagedCache(const Problem&);  // has_cache(op) must hold
 
   const TensorLayout& k() const { return k_; }
   const TensorLayout& v() const { return v_; }

@@ -22,6 +22,11 @@ std::vector<int32_t> cumulative(const std::vector<Request>& requests, Length len
 
 }  // namespace
 
+bool is_attention(int32_t op) { return op == ASSAY_OP_PREFILL || op == ASSAY_OP_PAGED; }
+bool has_cache(int32_t op) {
+  return op == ASSAY_OP_PAGED || op == ASSAY_OP_CACHE_WRITE || op == ASSAY_OP_CACHE_GATHER;
+}
+
 int64_t Problem::total_q() const {
   int64_t sum = 0;
   for (const Request& r : requests) sum += r.q_len;
@@ -33,6 +38,8 @@ int64_t Problem::total_kv() const {
   for (const Request& r : requests) sum += r.kv_len;
   return sum;
 }
+
+int64_t Problem::rows() const { return total_q() + padded_rows; }
 
 int32_t Problem::max_q_len() const {
   int32_t largest = 0;
@@ -126,7 +133,7 @@ int token_owner(const Problem& p, int request, int32_t position) {
 
 ProblemView::ProblemView(const Problem& p, float q_scale_host, float k_scale_host, float v_scale_host)
     : q_len_(p.q_lens()), kv_len_(p.kv_lens()) {
-  const bool paged = p.op == ASSAY_OP_PAGED;
+  const bool paged = has_cache(p.op);
   c_.struct_size = sizeof(c_);
   c_.op = p.op;
   c_.mask = p.mask;
@@ -162,6 +169,9 @@ ProblemView::ProblemView(const Problem& p, float q_scale_host, float k_scale_hos
   c_.total_kv = p.total_kv();
   c_.q_len = q_len_.data();
   c_.kv_len = kv_len_.data();
+  c_.rows = p.rows();
+  c_.states = p.op == ASSAY_OP_MERGE_STATES ? p.states : 0;
+  c_.source_format = is_attention(p.op) ? int32_t{ASSAY_FORMAT_NONE} : p.source_format;
 }
 
 }  // namespace assay

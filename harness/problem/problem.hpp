@@ -75,6 +75,12 @@ enum Relation : uint32_t {
   kRelateStrides = 1u << 7,  // strided operands packed, packed operands strided
 };
 
+// The families of ops. Attention is judged by reference/attention.hpp and its bounds, a building block (every
+// other op) by what enum assay_op says of it; see also packed_rows.hpp.
+inline constexpr int32_t kOpCount = 7;  // values of enum assay_op, 0 unused
+bool is_attention(int32_t op);
+bool has_cache(int32_t op);  // paged, cache_write, cache_gather
+
 struct Problem {
   int32_t op = ASSAY_OP_PAGED;
 
@@ -105,6 +111,12 @@ struct Problem {
   bool swa_index = false;
   StridedOperands strided;
 
+  // Building blocks (see enum assay_op). In a cache_write the last q_len of kv_len tokens of a request are
+  // new; a cache_gather copies q_len of its kv_len cached tokens.
+  int32_t source_format = ASSAY_BF16;  // of partial_o, of dense_k and dense_v of cache_write, of source
+  int32_t states = 2;                  // merge_states
+  int32_t padded_rows = 0;             // cache_write: rows of slot -1 among the others
+
   // Inputs.
   InputRecipe recipe = InputRecipe::kNormal;
   uint32_t relations = 0;  // bits of enum Relation, checked after the case itself
@@ -118,6 +130,7 @@ struct Problem {
   int32_t group() const { return heads_q / heads_kv; }
   int64_t total_q() const;   // sum of q_len
   int64_t total_kv() const;  // sum of kv_len
+  int64_t rows() const;      // total_q and the padded rows
   int32_t max_q_len() const;
   int32_t max_kv_len() const;
   std::vector<int32_t> q_lens() const;

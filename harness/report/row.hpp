@@ -20,7 +20,7 @@ struct Row {
   int64_t samples = -1;
   std::string cache, stop;  // hot | cold; confident | max_samples | max_seconds
   double tflops, gbytes_per_s, tokens_per_s, limit_percent;
-  std::string limit;  // "read" or "matrix": whichever the case is nearer to
+  std::string limit;  // "read" or "matrix": whichever the case is nearer to; "copy" for building blocks
   double o_max_error, o_ratio, lse_max_error, lse_ratio;
   std::string o_where, lse_where;  // request/row/head/dim
   std::string check;               // Verdict::check

@@ -64,6 +64,13 @@ std::vector<std::pair<std::string, std::string>> arithmetic_words(const Problem&
                                                                   const assay_arithmetic& a) {
   std::vector<std::pair<std::string, std::string>> words;
   const auto add = [&](const char* name, std::string text) { words.emplace_back(name, std::move(text)); };
+  if (!is_attention(p.op)) {
+    if (p.op == ASSAY_OP_MERGE_STATES)
+      add("exponential", power(a.exp_relative_error));
+    else
+      add("scaling", a.scaling_relative_error > 0 ? power(a.scaling_relative_error) : "rounded correctly");
+    return words;
+  }
   add("QK product", accumulator_words(a.qk));
   add("PV product", accumulator_words(a.pv) + (a.promote_pv ? ", each tile apart, added in fp32" : ""));
   add("tiles", a.tile_keys > 0
@@ -96,6 +103,9 @@ std::vector<std::pair<std::string, std::string>> arithmetic_words(const Problem&
 
 nlohmann::json arithmetic_json(const Problem& p, const assay_arithmetic& a) {
   const auto format = [](int32_t f) { return format_word(f); };
+  if (!is_attention(p.op))
+    return {{"exp_relative_error", a.exp_relative_error},
+            {"scaling_relative_error", a.scaling_relative_error}};
   return {{"qk", accumulator_json(a.qk)},
           {"pv", accumulator_json(a.pv)},
           {"promote_pv", a.promote_pv != 0},

@@ -69,7 +69,7 @@ void fill_timing(Row& row, const Timing& t, const Work& w, const Problem& p, con
   row.stop = stop_name(t.stop);
   const double seconds = t.median_us * 1e-6;
   if (!(seconds > 0)) return;
-  row.tflops = w.flops / seconds / 1e12;
+  if (w.flops > 0) row.tflops = w.flops / seconds / 1e12;
   row.gbytes_per_s = w.total_bytes / seconds / 1e9;
   row.tokens_per_s = static_cast<double>(w.tokens) / seconds;
   const LimitTime limit = limit_time(w, p, limits);

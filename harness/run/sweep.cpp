@@ -171,7 +171,7 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
     plan.rows = 0;
     for (const auto& arm : arms_)
       for (const KernelInfo& k : arm->chosen)
-        if (k.op > 0 && k.op < 3)
+        if (k.op > 0 && k.op < kOpCount)
           plan.rows += count_.by_op[k.op] * std::max<int64_t>(1, static_cast<int64_t>(arm->modes.size()));
   }
   observer.planned(plan);

@@ -104,7 +104,9 @@ json arithmetic_message(const Backend& backend, const assay_device& device, cons
     if (r.ok()) {
       assay_arithmetic a = default_arithmetic();
       answer["declared"] = call_arithmetic(*k, view.get(), a);
-      if (std::string broken = impossible_arithmetic(a); !broken.empty()) {
+      const bool attention = is_attention(problem.op);
+      if (std::string broken = attention ? impossible_arithmetic(a) : impossible_block_arithmetic(a);
+          !broken.empty()) {
         answer["status"] = static_cast<int>(ASSAY_INVALID_ARGUMENT);
         answer["why"] = "declares an impossible arithmetic: " + broken;
       } else {

@@ -28,7 +28,7 @@ Size size_of(const Scenario& s, const Extent& e) {
   Size size;
   size.slots = e.total_kv;
   double table = 0;
-  if (s.op == ASSAY_OP_PAGED) {
+  if (has_cache(s.op)) {
     // Every request may end in a partly filled page; about one block in eight stays unused.
     const double pages = e.total_kv / s.page_size + e.requests;
     size.slots = std::max(pages * 8 / 7 + 1, double{1} * s.min_blocks) * s.page_size;
@@ -39,10 +39,27 @@ Size size_of(const Scenario& s, const Extent& e) {
     const double scale = q.scale == ASSAY_SCALE_TOKEN_HEAD ? 4 : 0;
     return tokens * heads * (dim * format_bytes(q.format) + scale);
   };
-  size.bytes = tensor(e.total_q, s.heads_q, s.head_dim_qk, s.q) +
-               tensor(size.slots, s.heads_kv, s.head_dim_qk, s.k) +
-               tensor(size.slots, s.heads_kv, s.head_dim_v, s.v) +
-               e.total_q * s.heads_q * (double{1} * s.head_dim_v * format_bytes(s.o_format) + 4) + table;
+  const double cache =
+      tensor(size.slots, s.heads_kv, s.head_dim_qk, s.k) + tensor(size.slots, s.heads_kv, s.head_dim_v, s.v);
+  const double o = e.total_q * s.heads_q * (double{1} * s.head_dim_v * format_bytes(s.o_format) + 4);
+  const double source = format_bytes(s.source_format), dims = double{1} * s.head_dim_qk + s.head_dim_v;
+  const double q = tensor(e.total_q, s.heads_q, s.head_dim_qk, s.q);
+  switch (s.op) {
+    case ASSAY_OP_MERGE_STATES:
+      size.bytes = s.states * e.total_q * s.heads_q * (s.head_dim_v * source + 4) + o;
+      break;
+    case ASSAY_OP_CACHE_WRITE:
+      size.bytes = cache + (e.total_q + s.padded_rows) * (s.heads_kv * dims * source + 8);
+      break;
+    case ASSAY_OP_CACHE_GATHER:
+      size.bytes = cache + e.total_q * (s.heads_kv * dims * format_bytes(s.o_format) + 4) + table;
+      break;
+    case ASSAY_OP_QUANTIZE_INT8:
+      size.bytes = q + e.total_q * s.heads_q * s.head_dim_qk * source;
+      break;
+    default:
+      size.bytes = q + cache + o + table;
+  }
   return size;
 }
 
@@ -76,7 +93,8 @@ std::string case_size_message(const Scenario& s, const Extent& e) {
   if (e.requests > static_cast<double>(kMaxRequests))
     return fmt::format("batch= asks for {:.0f} requests; the limit is {}", e.requests, kMaxRequests);
   const Size size = size_of(s, e);
-  if (e.total_q > static_cast<double>(kMaxTokens) || size.slots > static_cast<double>(kMaxTokens))
+  if (e.total_q + s.padded_rows > static_cast<double>(kMaxTokens) ||
+      size.slots > static_cast<double>(kMaxTokens))
     return fmt::format(
         "batch= asks for {:.0f} new and {:.0f} cached tokens; the limit is {} each (the kernel interface "
         "counts in int32); make batch or page smaller",

@@ -14,11 +14,20 @@
 
 namespace assay {
 
+// A set of ops, one bit per value of enum assay_op.
+using OpSet = uint32_t;
+constexpr OpSet op_bit(int32_t op) { return OpSet{1} << op; }
+inline constexpr OpSet kAttentionOps = op_bit(ASSAY_OP_PREFILL) | op_bit(ASSAY_OP_PAGED);
+inline constexpr OpSet kCacheOps =
+    op_bit(ASSAY_OP_PAGED) | op_bit(ASSAY_OP_CACHE_WRITE) | op_bit(ASSAY_OP_CACHE_GATHER);
+inline constexpr OpSet kAllOps = ~OpSet{0};
+std::string names_of(OpSet);  // "paged, cache_gather"; "all"
+
 struct Field {
   std::string_view name;
   std::string_view syntax;                // of the value
   std::string default_text;               // as printed, or a sentence where it depends on other fields
-  bool paged_only = false;                // else it applies to every op
+  OpSet ops = kAllOps;                    // that it applies to
   std::string_view meaning;               // one sentence
   std::string accepted;                   // the values, for messages and documentation
   void (*parse)(Slice value, Scenario&);  // TextError; sets the field's members only
@@ -38,9 +47,9 @@ int require_field(Slice name);
 using FieldSet = uint64_t;
 inline FieldSet field_bit(int index) { return FieldSet{1} << index; }
 
-// Fills the members whose default depends on other fields (kv=, out=) unless the line gave them.
+// Fills the members whose default depends on other fields (q=, kv=, out=, from=) unless the line gave them.
 void resolve_defaults(Scenario&, FieldSet given);
-// Fields that the default of `field` looks at, as names (kv and out follow q).
+// The field that the default of `field` looks at (kv and out follow q, q and from the op), or empty.
 std::string_view default_source(std::string_view field);
 // TextError when the field does not exist for the op (page= in a prefill line).
 void require_applicable(const Field&, int32_t op, size_t offset);

@@ -6,8 +6,10 @@
 #include <cmath>
 
 #include "harness/base/random.hpp"
+#include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
 #include "harness/scenario/extent.hpp"
+#include "harness/scenario/rule_tables.hpp"
 #include "harness/scenario/scenario.hpp"
 
 namespace assay {
@@ -87,12 +89,18 @@ Problem make_problem(const Scenario& s) {
   p.strided = s.strided;
   p.recipe = s.recipe;
   p.relations = s.relations;
+  p.source_format = s.source_format;
+  p.states = s.states;
+  p.padded_rows = s.padded_rows;
   p.seed = s.seed;
 
   p.requests = draw_requests(s.batch, s.seed);
   for (Request& request : p.requests) {
-    // A trace may share prefixes; contiguous K and V have no pages to share.
-    if (s.op == ASSAY_OP_PREFILL) request.shared_with = -1, request.shared_tokens = 0;
+    // A trace may share prefixes; only reading pages can.
+    if (!shares_pages(s.op)) request.shared_with = -1, request.shared_tokens = 0;
+    if (!is_attention(s.op) && has_cache(s.op) && request.q_len > request.kv_len)
+      throw InputError(fmt::format("batch={}: {} needs kv_len >= q_len, a drawn request has {} and {}",
+                                   print(s.batch), name_of(op_names(), s.op), request.kv_len, request.q_len));
   }
   if (const std::string too_large = case_size_message(s, extent_of(p.requests)); !too_large.empty())
     throw InputError(fmt::format("batch={}: {}", print(s.batch), too_large));
@@ -104,7 +112,7 @@ Problem make_problem(const Scenario& s) {
                         print(s.batch), request.kv_len, request.q_len));
     p.tree_mask = draw_trees(p);
   }
-  if (s.op == ASSAY_OP_PAGED) place_pages(p);
+  if (has_cache(s.op)) place_pages(p);
   check_problem(p);
   return p;
 }

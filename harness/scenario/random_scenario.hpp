@@ -18,6 +18,7 @@ class ScenarioGenerator {
   Scenario any() {
     Scenario s;
     s.op = one_of({ASSAY_OP_PREFILL, ASSAY_OP_PAGED, ASSAY_OP_PAGED});
+    if (chance(8)) return any_block();
     s.heads_kv = one_of({1, 1, 2, 3, 8});
     s.heads_q = s.heads_kv * one_of({1, 2, 4, 5, 7}) + (chance(20) ? 1 : 0);
     s.head_dim_qk = one_of({1, 48, 64, 72, 128, 192, 576});
@@ -49,6 +50,37 @@ class ScenarioGenerator {
     s.recipe = static_cast<InputRecipe>(below(11));
     if (chance(3)) s.relations = static_cast<uint32_t>(random_()) & static_cast<uint32_t>(random_()) & 0xff;
     s.seed = one_of<uint64_t>({0, 1, 7, ~uint64_t{0}, random_()});
+    return s;
+  }
+
+  // Most of these are valid: a block has few fields.
+  Scenario any_block() {
+    Scenario s;
+    s.op =
+        one_of({ASSAY_OP_MERGE_STATES, ASSAY_OP_CACHE_WRITE, ASSAY_OP_CACHE_GATHER, ASSAY_OP_QUANTIZE_INT8});
+    s.heads_kv = one_of({1, 2, 3});
+    s.heads_q = s.heads_kv * one_of({1, 2, 5});
+    s.head_dim_qk = one_of({48, 64, 72, 128});
+    s.head_dim_v = chance(3) ? 32 : s.head_dim_qk;
+    s.source_format = one_of({ASSAY_FP32, ASSAY_BF16, ASSAY_FP16});
+    if (s.op == ASSAY_OP_MERGE_STATES) s.states = one_of({2, 2, 3, 17, 256}), s.sinks = chance(3);
+    if (s.op == ASSAY_OP_CACHE_WRITE) s.padded_rows = one_of({0, 0, 1, 9, 1024});
+    if (s.op == ASSAY_OP_QUANTIZE_INT8)
+      s.q = {ASSAY_INT8, one_of({ASSAY_SCALE_TOKEN_HEAD, ASSAY_SCALE_CHANNEL, ASSAY_SCALE_HEAD})};
+    if (has_cache(s.op)) {
+      s.k = quantization(2);
+      s.v = chance(3) ? quantization(2) : s.k;
+      s.page_size = one_of({1, 8, 16, 528});
+      s.layout = one_of({ASSAY_LAYOUT_NHD, ASSAY_LAYOUT_HND, ASSAY_LAYOUT_X, ASSAY_LAYOUT_SHUFFLED});
+    }
+    if (s.op == ASSAY_OP_CACHE_GATHER) {
+      s.table = one_of({ASSAY_TABLE_BLOCK, ASSAY_TABLE_CSR, ASSAY_TABLE_TOKEN});
+      s.source_format = ASSAY_BF16;
+    }
+    if (chance(3)) s.strided = {chance(3), chance(3), chance(3), chance(4), chance(4)};
+    if (chance(4)) s.recipe = static_cast<InputRecipe>(below(11));
+    s.batch = batch(s.op);
+    s.seed = one_of<uint64_t>({0, 7, random_()});
     return s;
   }
 

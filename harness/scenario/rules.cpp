@@ -16,7 +16,8 @@
 namespace assay {
 namespace {
 
-bool paged(const Scenario& s) { return s.op == ASSAY_OP_PAGED; }
+bool paged(const Scenario& s) { return has_cache(s.op); }
+bool has_table(const Scenario& s) { return s.op == ASSAY_OP_PAGED || s.op == ASSAY_OP_CACHE_GATHER; }
 bool packed_layout(const Scenario& s) {
   return s.layout == ASSAY_LAYOUT_X || s.layout == ASSAY_LAYOUT_SHUFFLED;
 }
@@ -169,11 +170,11 @@ const std::vector<Rule>& rules() {
          }},
         {"strided_table",
          {"strides", "table", "op"},
-         [](const Scenario& s) { return !s.strided.table || (paged(s) && s.table != ASSAY_TABLE_CSR); },
+         [](const Scenario& s) { return !s.strided.table || (has_table(s) && s.table != ASSAY_TABLE_CSR); },
          [](const Scenario&) {
            return std::string(
-               "strides=table pads the rows of a two-dimensional page table; it needs paged and "
-               "table=block or table=token");
+               "strides=table pads the rows of a two-dimensional page table; it needs paged or cache_gather "
+               "and table=block or table=token");
          }},
         {"strided_scales",
          {"strides", "q", "kv"},
@@ -230,12 +231,13 @@ const std::vector<Rule>& rules() {
         {"shared_prefix",
          {"batch", "op"},
          [](const Scenario& s) {
-           return paged(s) || every_group(s, [](const BatchGroup& g) { return g.shared == 0; });
+           return shares_pages(s.op) || every_group(s, [](const BatchGroup& g) { return g.shared == 0; });
          },
-         [](const Scenario&) {
-           return std::string(
-               "a shared prefix (p) means shared pages, and prefill has no pages; leave out p or start the "
-               "line with paged");
+         [](const Scenario& s) {
+           return fmt::format(
+               "a shared prefix (p) means shared pages, and {} has no pages to share; leave out p or start "
+               "the line with paged",
+               name_of(op_names(), s.op));
          }},
         {"tree_drafts",
          {"mask", "batch"},
@@ -249,11 +251,12 @@ const std::vector<Rule>& rules() {
                "least q in every group");
          }},
         {"size",
-         {"op", "h", "d", "q", "kv", "out", "page", "blocks", "table", "mask", "batch"},
+         {"op", "h", "d", "q", "kv", "out", "from", "states", "pad", "page", "blocks", "table", "mask",
+          "batch"},
          [](const Scenario& s) { return case_fits(s, extent_of(s.batch)); },
          [](const Scenario& s) { return case_size_message(s, extent_of(s.batch)); }},
     };
-    for (const std::vector<Rule>& more : {input_rules(), relation_rules()})
+    for (const std::vector<Rule>& more : {block_rules(), input_rules(), relation_rules()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();

@@ -96,6 +96,33 @@ TEST(Rules, EachIsBrokenByItsCase) {
                              [](Scenario& s) { s.relations = kRelateWindow, s.window_right = 0; },
                              [](Scenario& s) { s.relations = kRelateWindow, s.chunk = 64; }};
   broken["relate_sink"] = {[](Scenario& s) { s.relations = kRelateSink; }};
+  broken["block_fields"] = {[](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.softcap = 30; },
+                            [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.sinks = true; },
+                            [](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.relations = kRelatePages; }};
+  broken["block_sources"] = {[](Scenario& s) { s.padded_rows = 1; },
+                             [](Scenario& s) { s.source_format = ASSAY_FP16; },
+                             [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.source_format = ASSAY_INT8; },
+                             [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.states = 3; },
+                             [](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.states = 1; }};
+  broken["block_q"] = {[](Scenario& s) { s.op = ASSAY_OP_QUANTIZE_INT8; },
+                       [](Scenario& s) {
+                         s.op = ASSAY_OP_QUANTIZE_INT8, s.q = {ASSAY_INT8, ASSAY_SCALE_HEAD};
+                       },
+                       [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.q.format = ASSAY_FP16; }};
+  broken["block_kv"] = {[](Scenario& s) {
+                          s.op = ASSAY_OP_CACHE_WRITE, s.k = {ASSAY_FP8_E4M3, ASSAY_SCALE_TOKEN_HEAD};
+                        },
+                        [](Scenario& s) {
+                          s.op = ASSAY_OP_CACHE_WRITE, s.v = {ASSAY_INT8, ASSAY_SCALE_REQUEST_HEAD};
+                        }};
+  broken["block_rows"] = {[](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.batch.groups[0].q_len = 101; }};
+  broken["block_strides"] = {[](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.strided.kv = true; },
+                             [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.strided.out = true; },
+                             [](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.strided.q = true; }};
+  broken["block_input"] = {
+      [](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.recipe = InputRecipe::kOutlier; },
+      [](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.recipe = InputRecipe::kExact; },
+      [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.recipe = InputRecipe::kPeaked; }};
   for (const Rule& rule : rules()) {
     ASSERT_TRUE(broken.count(rule.name)) << "no case breaks rule " << rule.name;
     for (const auto& breaks : broken[rule.name]) {

@@ -32,10 +32,10 @@ struct Scenario {
   int32_t op = ASSAY_OP_PAGED;
   int32_t heads_q = 32, heads_kv = 8;           // h=32/8
   int32_t head_dim_qk = 128, head_dim_v = 128;  // d=128 or d=192/128
-  Quantization q;                               // q=bf16
+  Quantization q;                               // q=bf16; quantize_int8: int8:token_head
   Quantization k, v;                            // kv=K[/V]; default: as q when q is not quantised, else bf16
   int32_t o_format = ASSAY_BF16;                // out=; default: q's format, bf16 when q is quantised
-  int32_t page_size = 16;                       // page=   (paged only, like the next six)
+  int32_t page_size = 16;                       // page=   (of a cache, like the next five)
   int32_t min_blocks = 0;                       // blocks=; 0 = auto
   int32_t layout = ASSAY_LAYOUT_NHD;            // layout=
   Storage storage = Storage::kSplit;            // storage=split|stacked|interleaved
@@ -52,7 +52,11 @@ struct Scenario {
   BatchSpec batch;                              // batch=
   InputRecipe recipe = InputRecipe::kNormal;    // input=
   uint32_t relations = 0;                       // relate=; bits of enum Relation
-  uint64_t seed = 0;                            // seed=
+  // Building blocks (see enum assay_op).
+  int32_t source_format = ASSAY_BF16;  // from=; default bf16, in merge_states fp32
+  int32_t states = 2;                  // states=, merge_states
+  int32_t padded_rows = 0;             // pad=, cache_write
+  uint64_t seed = 0;                   // seed=
   bool operator==(const Scenario&) const = default;
 };
 

@@ -128,9 +128,8 @@ TEST(Scenario, MistakesWithPlaceAndMessage) {
       {"paged op=paged batch=1q1", 7, "the op stands first in the line, without \"op=\""},
       {"paged batch=1q1 d=4 d=8", 21, "field \"d\" is given twice; leave one out"},
       {"paged d=128", 1, "batch= is required, e.g. batch=64q1s4k_2q512s2k"},
-      {"prefill batch=1q1 page=3", 19,
-       "field \"page\" describes a paged cache and has no meaning for prefill"},
-      {"prefill index=full batch=1q1", 9, "field \"index\" describes a paged cache"},
+      {"prefill batch=1q1 page=3", 19, "field \"page\" has no meaning for prefill"},
+      {"prefill index=full batch=1q1", 9, "field \"index\" has no meaning for prefill"},
       {"paged relate=pages+pges batch=1q1", 20,
        "relate: unknown relation \"pges\" (did you mean \"pages\"?); accepted: none, or any of pages, order, "
        "alone, split, chunked, window, sink, strides joined by +"},
@@ -185,6 +184,17 @@ TEST(Scenario, MistakesWithPlaceAndMessage) {
        "layout=mla holds one latent row per token, so it has one KV head, not 2; write h=8/1"},
       {"paged chunk=8 batch=1q1 mask=tree", 25, "chunk=8 is local attention, which is causal"},
       {"paged h=1024 batch=64q1s100k", 14, "the case needs about "},
+      // Building blocks have few fields.
+      {"merge_states batch=1q1 kv=int8", 24,
+       "field \"kv\" has no meaning for merge_states; leave it out, or start the line with prefill, paged, "
+       "cache_write, cache_gather"},
+      {"merge_states states=1 batch=1q1", 21, "states: 1 is too small"},
+      {"cache_write batch=1q9s4", 13, "cache_write takes q of the s tokens in the cache"},
+      {"cache_write kv=fp8_e4m3:token_head batch=1q1", 13, "cache_write knows no request"},
+      {"cache_gather from=fp16 batch=1q1", 14, "field \"from\" has no meaning for cache_gather"},
+      {"quantize_int8 q=int8:head batch=1q1", 15, "quantize_int8 writes q=int8:token_head"},
+      {"quantize_int8 strides=kv batch=1q1", 15, "quantize_int8 can have strided q, out, scales"},
+      {"cache_gather input=exact batch=1q1", 14, "cache_gather takes input=normal or outlier"},
   };
   for (const Mistake& m : mistakes) {
     try {

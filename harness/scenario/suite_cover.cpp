@@ -127,7 +127,10 @@ class CoverLine {
       if (format_bytes(s.o_format) > format_bytes(worst.o_format)) worst.o_format = s.o_format;
       larger(worst.page_size, s.page_size);
       smallest_page = std::min(smallest_page, s.page_size);
-      if (s.op == ASSAY_OP_PAGED) worst.op = s.op;
+      if (s.op == ASSAY_OP_PAGED || !is_attention(s.op)) worst.op = s.op;
+      if (format_bytes(s.source_format) > format_bytes(worst.source_format))
+        worst.source_format = s.source_format;
+      larger(worst.states, s.states), larger(worst.padded_rows, s.padded_rows);
       if (s.table == ASSAY_TABLE_TOKEN || worst.table == ASSAY_TABLE_CSR) worst.table = s.table;
       if (s.mask == ASSAY_MASK_TREE) worst.mask = s.mask;
       const Extent e = extent_of(s.batch);

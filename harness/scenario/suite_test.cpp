@@ -328,7 +328,7 @@ TEST(Suite, OpenFindsFilesNamesAndLines) {
     const char* message;
   } mistakes[] = {
       {"smok",
-       "\"smok\" is neither a suite nor a scenario line (did you mean \"smoke\"?); suites: correctness, "},
+       "\"smok\" is neither a suite nor a scenario line (did you mean \"smoke\"?); suites: blocks, correctness, "},
       {"nowhere.suite", "the suite file \"nowhere.suite\" cannot be opened"},
       {"no/where", "the suite file \"no/where\" cannot be opened"},
       {"", "a suite or a scenario line is expected"},

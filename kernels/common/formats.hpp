@@ -112,4 +112,47 @@ ASSAY_INLINE void store_element(unsigned char* data, int64_t index, int32_t form
   memcpy(data + index * 2, &code, 2);
 }
 
+// To nearest even, saturated to the largest finite value; NaN stays NaN. Zero has no sign in the FNUZ
+// formats.
+ASSAY_INLINE uint8_t fp8_from_float(float value, int32_t format) {
+  const bool fnuz = format == ASSAY_FP8_E4M3FNUZ || format == ASSAY_FP8_E5M2FNUZ;
+  const bool e4 = format == ASSAY_FP8_E4M3 || format == ASSAY_FP8_E4M3FNUZ;
+  const uint32_t mantissa_bits = e4 ? 3 : 2;
+  const uint32_t bias = (e4 ? 7u : 15u) + (fnuz ? 1u : 0u);
+  const uint32_t largest = fnuz ? 0x7fu : e4 ? 0x7eu : 0x7bu;
+  const uint32_t bits = bits_of_float(value), magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return fnuz ? 0x80 : 0x7f;
+  uint32_t code;
+  if (magnitude >= (128u - bias) << 23) {  // normal in the format
+    const uint32_t shift = 23u - mantissa_bits;
+    const uint32_t rounded = magnitude + ((1u << (shift - 1u)) - 1u) + (magnitude >> shift & 1u);
+    code = (rounded >> shift) - ((127u - bias) << mantissa_bits);
+  } else {
+    // In units of the smallest subnormal, then rounded by the adder: 2^23 has no room for fractions.
+    const float units = float_from_bits(magnitude) * float_from_bits((126u + bias + mantissa_bits) << 23);
+    code = bits_of_float(units + 0x1p23f) & 0x7fffffu;
+  }
+  if (code > largest) code = largest;
+  const uint32_t sign = bits >> 24 & 0x80u;
+  return static_cast<uint8_t>(fnuz && code == 0 ? 0u : sign | code);
+}
+
+// To nearest even, saturated to +-127.
+ASSAY_INLINE int8_t int8_from_float(float value) {
+  const float clamped = value > 127.0f ? 127.0f : value < -127.0f ? -127.0f : value;
+  constexpr uint32_t kBase = 0x4b400000u;  // 1.5 * 2^23: the adder rounds to whole numbers of either sign
+  return static_cast<int8_t>(static_cast<int32_t>(bits_of_float(clamped + float_from_bits(kBase)) - kBase));
+}
+
+// Any operand format; int8 and fp8 saturate.
+ASSAY_INLINE void store_code(unsigned char* data, int64_t index, int32_t format, float value) {
+  if (format == ASSAY_INT8) {
+    data[index] = static_cast<unsigned char>(int8_from_float(value));
+  } else if (element_bytes_of(format) == 1) {
+    data[index] = fp8_from_float(value, format);
+  } else {
+    store_element(data, index, format, value);
+  }
+}
+
 }  // namespace assay_kernels

@@ -4,7 +4,8 @@
 #include "kernels/common/operands.hpp"
 
 #include <climits>
-#include <cstdio>
+
+#include "kernels/common/operand_reader.hpp"
 
 namespace assay_kernels {
 
@@ -51,40 +52,6 @@ const char* format_name(int32_t format) {
       return "none";
   }
 }
-
-namespace {
-
-class Reader {
- public:
-  Reader(char* error, size_t size) : error_(error), size_(size) {}
-  bool ok() const { return ok_; }
-
-  // Checks presence, format and rank. An operand without elements may have no data.
-  const void* take(const assay_tensor& t, const char* name, int32_t format, int32_t rank, bool may_be_empty) {
-    if (t.data == nullptr && !may_be_empty) fail(name, "is missing");
-    if (t.data != nullptr && t.format != format) {
-      char text[96];
-      snprintf(text, sizeof text, "has format %s, expected %s", format_name(t.format), format_name(format));
-      fail(name, text);
-    }
-    if (t.data != nullptr && t.rank != rank) {
-      char text[96];
-      snprintf(text, sizeof text, "has rank %d, expected %d", t.rank, rank);
-      fail(name, text);
-    }
-    return t.data;
-  }
-
-  void fail(const char* name, const char* what) {
-    if (ok_ && error_ != nullptr && size_ > 0) snprintf(error_, size_, "operand %s %s", name, what);
-    ok_ = false;
-  }
-
- private:
-  char* error_;
-  size_t size_;
-  bool ok_ = true;
-};
 
 int32_t kv_rank(const assay_problem& p, bool is_v) {
   if (p.op == ASSAY_OP_PREFILL) return 3;
@@ -138,24 +105,22 @@ KvView make_kv_view(const assay_problem& p, const assay_tensor& t, int32_t forma
   return view;
 }
 
-ScaleView make_scale(Reader& reader, const assay_problem& p, const assay_tensor& t, const char* name,
+ScaleView make_scale(OperandReader& reader, const assay_problem& p, const assay_tensor& t, const char* name,
                      int32_t kind, float host, bool is_q) {
   ScaleView scale{};
   scale.kind = kind, scale.host = host;
   if (kind == ASSAY_SCALE_NONE || kind == ASSAY_SCALE_HOST) return scale;
   int32_t rank = 2;
   if (kind == ASSAY_SCALE_TENSOR || kind == ASSAY_SCALE_HEAD) rank = 1;
-  if (kind == ASSAY_SCALE_TOKEN_HEAD && !is_q && p.op == ASSAY_OP_PAGED) rank = 3;
+  if (kind == ASSAY_SCALE_TOKEN_HEAD && !is_q && p.op != ASSAY_OP_PREFILL) rank = 3;
   scale.data = static_cast<const float*>(reader.take(t, name, ASSAY_FP32, rank, p.total_q == 0));
   for (int i = 0; i < rank && i < 3; ++i) scale.stride[i] = t.stride[i];
   return scale;
 }
 
-}  // namespace
-
 bool make_operands(const assay_problem* p, const assay_tensors* t, Operands* out, char* error,
                    size_t error_size) {
-  Reader reader(error, error_size);
+  OperandReader reader(error, error_size);
   if (p == nullptr || t == nullptr) {
     reader.fail("problem or tensors", "is a null pointer");
     return false;

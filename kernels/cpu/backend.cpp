@@ -18,7 +18,8 @@
 namespace assay_cpu {
 namespace {
 
-const assay_kernel* const kKernels[] = {&kPrefillNaive, &kPagedNaive, &kPrefillOnline, &kPagedOnline};
+const assay_kernel* const kKernels[] = {&kPrefillNaive, &kPagedNaive, &kPrefillOnline, &kPagedOnline,
+                                        &kMergeStates,  &kCacheWrite, &kCacheGather,   &kQuantizeInt8};
 
 int fail(int status, char* error, size_t size, const char* text) {
   if (error != nullptr && size > 0) snprintf(error, size, "%s", text);

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// The judge of the building blocks: right kernels pass on every op, format and scale; each planted fault of
+// testing/block_faults.cpp is rejected by the check that names it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+#include "harness/check/verdict.hpp"
+#include "harness/scenario/scenario.hpp"
+
+namespace assay {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Backend& faults() {
+  static const Backend backend =
+      Backend::load(std::string(ASSAY_BINARY_DIR) + "/testing/libassay_block_faults.so");
+  return backend;
+}
+
+Verdict judge(const std::string& line, const std::string& kernel) {
+  Judge judge(make_problem(parse_scenario(line)), 1e9);
+  return judge.judge(faults(), *faults().find(kernel), faults().device(0));
+}
+
+TEST(BlockJudge, RightKernelsPass) {
+  struct Right {
+    const char *kernel, *line;
+    int64_t values, marks;
+  };
+  const Right cases[] = {
+      {"merge_right", "merge_states h=4 d=64 states=5 sinks=on batch=3q9", 27 * 4 * 64, 27 * 4},
+      {"merge_right", "merge_states h=4 d=64 from=bf16 out=fp32 strides=q+out batch=3q9", 27 * 4 * 64,
+       27 * 4},
+      {"merge_right", "merge_states h=4 d=64 batch=2q0", 0, 0},
+      {"write_right", "cache_write h=4/2 d=64 pad=3 batch=2q5s20", 10 * 2 * 128, 0},
+      {"write_right", "cache_write h=4/2 d=80/48 layout=x kv=fp8_e4m3:channel batch=2q5s20", 10 * 2 * 128, 0},
+      {"write_right",
+       "cache_write h=4/2 d=64 kv=int8:token_head/bf16 layout=hnd strides=q+kv pad=1 batch=2q9s20",
+       18 * 2 * 128, 18 * 2},
+      {"write_right", "cache_write h=4/1 d=64/32 layout=mla kv=int8:token_head batch=2q9s20", 18 * 64, 18},
+      {"write_right", "cache_write h=4/2 d=64 input=exact from=fp32 kv=int8:head/fp8_e4m3 batch=2q9s20",
+       18 * 2 * 128, 0},
+      {"write_right", "cache_write h=4/2 d=64 storage=interleaved from=fp32 batch=2q9s20", 18 * 2 * 128, 0},
+      {"gather_right", "cache_gather h=4/2 d=64 table=csr kv=fp8_e4m3:request_head batch=2q9s40",
+       18 * 2 * 128, 0},
+      {"gather_right",
+       "cache_gather h=4/2 d=64 table=token kv=int8:token_head/int8:channel strides=kv+out "
+       "batch=2q9s40",
+       18 * 2 * 128, 0},
+      {"quantize_right", "quantize_int8 h=4 d=64 strides=scales batch=3q9", 27 * 4 * 64, 27 * 4},
+      {"quantize_right", "quantize_int8 h=4 d=64 q=int8:channel input=exact from=fp32 batch=3q9", 27 * 4 * 64,
+       0},
+  };
+  for (const Right& c : cases) {
+    const Verdict v = judge(c.line, c.kernel);
+    EXPECT_EQ(v.outcome, Outcome::kPassed) << c.line << ": " << v.reason;
+    EXPECT_EQ(v.check, "");
+    EXPECT_EQ(v.o.checked, c.values) << c.line;
+    EXPECT_EQ(v.lse.checked, c.marks) << c.line;
+    EXPECT_LE(v.o.max_ratio, 1) << c.line;
+    EXPECT_LE(v.lse.max_ratio, 1) << c.line;
+  }
+}
+
+TEST(BlockJudge, EachFaultIsNamedByItsCheck) {
+  const std::string merge = "merge_states h=4 d=64 states=5 batch=3q9", sunk = merge + " sinks=on";
+  const std::string write = "cache_write h=4/2 d=64 batch=2q9s20",
+                    gather = "cache_gather h=4/2 d=64 batch=3q20s77";
+  const std::string quantize = "quantize_int8 h=4 d=64 batch=3q9";
+  const struct {
+    std::string kernel, line, check;  // check: alternatives joined by |
+  } cases[] = {
+      {"merge_base2", merge, "tier D"},
+      {"merge_nan_empty", merge, "finite"},
+      {"merge_reads_empty", merge, "finite"},
+      {"merge_no_maximum", merge, "finite"},
+      {"merge_sink_twice", sunk, "tier D"},
+      {"merge_no_sink", sunk, "tier D"},
+      {"merge_last_state", merge, "tier D"},
+      {"merge_mean", merge, "tier D"},
+      {"merge_largest_lse", merge, "lse D"},
+      {"merge_other_head", merge, "finite"},
+      {"merge_empty_rows", merge, "unwritten"},
+      {"write_padding", write + " pad=3", "untouched|tier D"},
+      {"write_scale_of_head", write + " kv=fp8_e4m3:head", "tier D"},
+      {"write_k_scale_for_v", write + " kv=int8:head", "tier D"},
+      {"write_half_away", write + " kv=int8:head input=exact", "tier D"},
+      {"write_truncates", write + " kv=int8:token_head", "tier D"},
+      {"write_minus_128", write + " kv=int8:head", "tier D"},
+      {"write_wraps", write + " kv=int8", "tier D"},
+      {"write_dynamic_128", write + " kv=int8:token_head", "scale"},
+      {"write_scale_unwritten", write + " kv=int8:token_head", "unwritten"},
+      {"write_slot_of_block", write, "unwritten"},
+      {"write_wide_store", write, "untouched|tier D|guards"},
+      {"write_skips_last", write, "unwritten"},
+      {"write_forgets_v", write, "unwritten"},
+      {"gather_no_start", gather, "tier D"},
+      {"gather_first_table", gather, "tier D"},
+      {"gather_scale_of_token", gather + " kv=int8:token_head", "tier D"},
+      {"gather_scale_of_head", gather + " kv=fp8_e4m3:head", "tier D"},
+      {"gather_truncates", gather + " kv=fp8_e4m3:head", "tier D"},
+      {"gather_rounds_twice", gather + " kv=fp8_e4m3:head out=fp16", "tier D"},
+      {"gather_skips_last", gather, "unwritten"},
+      {"quantize_half_away", quantize + " input=exact", "tier D"},
+      {"quantize_truncates", quantize, "tier D"},
+      {"quantize_minus_128", quantize + " q=int8:channel", "tier D"},
+      {"quantize_dynamic_128", quantize, "scale"},
+      {"quantize_dense_scales", quantize + " strides=scales", "scale"},
+      {"quantize_max_of_positive", quantize, "scale"},
+      {"quantize_scale_of_head", quantize + " q=int8:channel", "tier D"},
+  };
+  size_t wrong = 0;
+  for (const assay_kernel* kernel : faults().kernels())
+    wrong += std::strstr(kernel->name, "_right") == nullptr && std::strstr(kernel->name, "_vague") == nullptr;
+  EXPECT_EQ(wrong, std::size(cases)) << "a fault without a line here";
+  for (const auto& c : cases) {
+    const Verdict v = judge(c.line, c.kernel);
+    EXPECT_EQ(v.outcome, Outcome::kWrong) << c.kernel << " on " << c.line;
+    EXPECT_FALSE(v.check.empty());
+    EXPECT_NE(("|" + c.check + "|").find("|" + v.check + "|"), std::string::npos)
+        << c.kernel << ": " << v.check << ": " << v.reason;
+    EXPECT_FALSE(v.reason.empty());
+  }
+}
+
+TEST(BlockJudge, BoundsThatAcceptZerosAreNotTrusted) {
+  // One row of several states: a state alone is exact whatever its weight.
+  const Verdict v = judge("merge_states h=1 d=4 states=8 batch=1q1 seed=3", "merge_vague");
+  EXPECT_EQ(v.outcome, Outcome::kUntrusted) << v.reason;
+  EXPECT_EQ(v.check, "trust");
+}
+
+TEST(BlockJudge, SaysWhereAndWhat) {
+  const Verdict v = judge("cache_write h=4/2 d=64 kv=int8:token_head batch=2q9s20", "write_dynamic_128");
+  EXPECT_THAT(v.reason, HasSubstr("scale wrong in "));
+  EXPECT_THAT(v.reason, HasSubstr("request "));
+  EXPECT_GT(v.lse.max_ratio, 1);
+}
+
+// What a timed call left is judged like the first run; a byte changed since then shows.
+TEST(BlockJudge, ChecksAgainAfterTiming) {
+  Judge judge(make_problem(parse_scenario("cache_write h=4/2 d=64 pad=2 batch=2q9s20")), 1e9);
+  const assay_kernel& kernel = *faults().find("write_right");
+  ASSERT_EQ(judge.judge(faults(), kernel, faults().device(0)).outcome, Outcome::kPassed);
+  const assay_problem* view = judge.inputs().view->get();
+  DeviceCase& device = judge.device_case();
+  ASSERT_TRUE(call_run(faults(), kernel, view, device.tensors(), nullptr).ok());
+  EXPECT_EQ(judge.recheck().outcome, Outcome::kPassed);
+  EXPECT_EQ(judge.recheck().check, "unwritten");  // poisoned again, and nothing ran since
+
+  ASSERT_TRUE(call_run(faults(), kernel, view, device.tensors(), nullptr).ok());
+  // A slot that no row of the batch goes to: the first token of the first request.
+  const int32_t block = judge.inputs().problem.pages[0][0];
+  static_cast<unsigned char*>(device.tensors()->k.data)[block * device.tensors()->k.stride[0] * 2] ^= 1;
+  const Verdict v = judge.recheck();
+  EXPECT_EQ(v.outcome, Outcome::kWrong);
+  EXPECT_EQ(v.check, "untouched");
+  EXPECT_THAT(v.reason, HasSubstr("1 bytes of k changed"));
+}
+
+}  // namespace
+}  // namespace assay

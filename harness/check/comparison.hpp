@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The figures of one output, element by element: how many lie outside their intervals, which one worst, by
+// which tier. Attention and the building blocks count the same way. To count something else: a member of
+// ErrorStats and its line in add().
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "harness/check/verdict.hpp"
+
+namespace assay {
+
+struct ElementPlace {
+  RowId row;
+  int32_t head = 0, dim = 0;  // dim -1: a value per row and head
+};
+
+inline constexpr double kNoTier = std::numeric_limits<double>::infinity();  // accepts everything
+
+// The half-widths of one element: tiers D and P about the exact value, R about the replayed one.
+struct Widths {
+  double exact = 0, replayed = 0;
+  double d = kNoTier, p = kNoTier, r = kNoTier;
+};
+
+class Comparison {
+ public:
+  // `most`: how many elements will come.
+  Comparison(ErrorStats& stats, size_t most);
+  // Accepted: rnd(low) <= got <= rnd(high), see within().
+  void add(double got, double low, double high, const Widths&, int32_t format, const ElementPlace&);
+  void finish();  // the median
+
+ private:
+  // The double reference is good to about this (reference/README.md); it matters only where bounds are 0.
+  static constexpr double kReferenceError = 1e-13;
+  ErrorStats& stats_;
+  std::vector<float> ratios_;
+};
+
+}  // namespace assay

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+// A backend of building-block kernels that are wrong in one way each, and one of every op that is right: what
+// block_judge_test.cpp proves the judge with. Written as plainly as possible, apart from the CPU kernels. To
+// plant a fault: an enumerator, a row of kFaults, its place in the code, a line in the test.
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "kernels/common/block_operands.hpp"
+#include "kernels/common/formats.hpp"
+
+namespace {
+
+using namespace assay_kernels;
+
+enum Fault {
+  kNone,
+  // merge_states
+  kBase2,         // exp2 of natural logarithms
+  kNaNEmpty,      // exp(-inf - -inf) where every state is empty
+  kReadsEmpty,    // multiplies O of empty states by 0
+  kNoMaximum,     // exp of the LSE itself
+  kSinkTwice,     // the sink joins once per state
+  kNoSink,        // never
+  kLastState,     // one state too few
+  kMeanOfStates,  // equal weights
+  kLargestLse,    // LSE of the heaviest state
+  kOtherHead,     // weights of the next head
+  kEmptyRows,     // rows without states are not written
+  kVague,         // declares an exponential that may be off by nearly half
+  // cache_write
+  kWritesPadding,  // slot -1 taken for the slot before 0 of block 0
+  kScaleOfHead,    // scale of the next head
+  kKScaleForV,
+  kHalfAway,  // ties away from zero
+  kTruncates,
+  kMinus128,    // clamps to -128
+  kWraps,       // does not saturate
+  kDynamic128,  // scale = max / 128
+  kScaleUnwritten,
+  kSlotOfBlock,  // slot within the page off by one row of pages: block and slot exchanged
+  kWideStore,    // one element more than the row has
+  kSkipsLast,    // last row of the batch
+  kForgetsV,
+  // cache_gather
+  kNoStart,       // chunks begin at token 0
+  kFirstTable,    // page table of request 0
+  kScaleOfToken,  // scale of the slot before
+  kTruncatesOut,
+  kRoundsTwice,  // through bf16
+  // quantize_int8 (and the roundings above)
+  kDenseScales,    // ignores the strides of the scales
+  kMaxOfPositive,  // max x instead of max |x|
+};
+
+struct Entry {
+  const char* name;
+  int32_t op;
+  Fault fault;
+};
+constexpr int32_t kMerge = ASSAY_OP_MERGE_STATES, kWrite = ASSAY_OP_CACHE_WRITE,
+                  kGather = ASSAY_OP_CACHE_GATHER, kQuantize = ASSAY_OP_QUANTIZE_INT8;
+constexpr Entry kFaults[] = {
+    {"merge_right", kMerge, kNone},
+    {"merge_base2", kMerge, kBase2},
+    {"merge_nan_empty", kMerge, kNaNEmpty},
+    {"merge_reads_empty", kMerge, kReadsEmpty},
+    {"merge_no_maximum", kMerge, kNoMaximum},
+    {"merge_sink_twice", kMerge, kSinkTwice},
+    {"merge_no_sink", kMerge, kNoSink},
+    {"merge_last_state", kMerge, kLastState},
+    {"merge_mean", kMerge, kMeanOfStates},
+    {"merge_largest_lse", kMerge, kLargestLse},
+    {"merge_other_head", kMerge, kOtherHead},
+    {"merge_empty_rows", kMerge, kEmptyRows},
+    {"merge_vague", kMerge, kVague},
+    {"write_right", kWrite, kNone},
+    {"write_padding", kWrite, kWritesPadding},
+    {"write_scale_of_head", kWrite, kScaleOfHead},
+    {"write_k_scale_for_v", kWrite, kKScaleForV},
+    {"write_half_away", kWrite, kHalfAway},
+    {"write_truncates", kWrite, kTruncates},
+    {"write_minus_128", kWrite, kMinus128},
+    {"write_wraps", kWrite, kWraps},
+    {"write_dynamic_128", kWrite, kDynamic128},
+    {"write_scale_unwritten", kWrite, kScaleUnwritten},
+    {"write_slot_of_block", kWrite, kSlotOfBlock},
+    {"write_wide_store", kWrite, kWideStore},
+    {"write_skips_last", kWrite, kSkipsLast},
+    {"write_forgets_v", kWrite, kForgetsV},
+    {"gather_right", kGather, kNone},
+    {"gather_no_start", kGather, kNoStart},
+    {"gather_first_table", kGather, kFirstTable},
+    {"gather_scale_of_token", kGather, kScaleOfToken},
+    {"gather_scale_of_head", kGather, kScaleOfHead},
+    {"gather_truncates", kGather, kTruncatesOut},
+    {"gather_rounds_twice", kGather, kRoundsTwice},
+    {"gather_skips_last", kGather, kSkipsLast},
+    {"quantize_right", kQuantize, kNone},
+    {"quantize_half_away", kQuantize, kHalfAway},
+    {"quantize_truncates", kQuantize, kTruncates},
+    {"quantize_minus_128", kQuantize, kMinus128},
+    {"quantize_dynamic_128", kQuantize, kDynamic128},
+    {"quantize_dense_scales", kQuantize, kDenseScales},
+    {"quantize_max_of_positive", kQuantize, kMaxOfPositive},
+    {"quantize_scale_of_head", kQuantize, kScaleOfHead},
+};
+constexpr size_t kCount = std::size(kFaults);
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+float row_value(const RowsView& v, int64_t row, int64_t head, int64_t dim, int64_t state = 0) {
+  return load_element(v.data, state * v.state + row * v.row + head * v.head + dim * v.dim, v.format);
+}
+
+void merge(const BlockOperands& b, Fault fault) {
+  const assay_problem& p = b.a.p;
+  for (int64_t row = 0; row < p.rows; ++row)
+    for (int32_t h = 0; h < p.heads_q; ++h) {
+      const int32_t head_of_lse = fault == kOtherHead ? (h + 1) % p.heads_q : h;
+      const auto lse = [&](int32_t s) {
+        return b.partial_lse[s * b.partial_lse_stride[0] + row * b.partial_lse_stride[1] +
+                             head_of_lse * b.partial_lse_stride[2]];
+      };
+      const int32_t states = p.states - (fault == kLastState ? 1 : 0);
+      const bool sink = p.has_sinks && fault != kNoSink;
+      float top = sink ? b.a.sinks[h * b.a.sinks_stride] : -kInfinity;
+      for (int32_t s = 0; s < states; ++s) top = std::fmax(top, lse(s));
+      if (fault == kNoMaximum) top = 0;
+      if (top == -kInfinity && fault == kEmptyRows) continue;
+      const auto weigh = [&](float x) {
+        if (x == -kInfinity && fault != kNaNEmpty) return 0.0f;
+        if (fault == kMeanOfStates) return 1.0f;
+        return fault == kBase2 ? std::exp2(x - top) : std::exp(x - top);
+      };
+      float sum = 0;
+      if (sink) sum += weigh(b.a.sinks[h * b.a.sinks_stride]) * (fault == kSinkTwice ? 2.0f : 1.0f);
+      for (int32_t s = 0; s < states; ++s) sum += weigh(lse(s));
+      for (int32_t d = 0; d < p.head_dim_v; ++d) {
+        float o = 0;
+        for (int32_t s = 0; s < states; ++s)
+          if (lse(s) > -kInfinity || fault == kReadsEmpty)
+            o += weigh(lse(s)) * row_value(b.partial_o, row, h, d, s);
+        store_element(b.o.data, row * b.o.row + h * b.o.head + d * b.o.dim, b.o.format,
+                      sum == 0 ? 0.0f : o / sum);
+      }
+      const float result = sum == 0 ? -kInfinity : fault == kLargestLse ? top : top + std::log(sum);
+      b.lse[row * b.lse_stride[0] + h * b.lse_stride[1]] = result;
+    }
+}
+
+// x / scale as a code of the format.
+void store_quotient(unsigned char* data, int64_t at, int32_t format, float x, Fault fault) {
+  if (format == ASSAY_INT8 && fault == kHalfAway) x = std::round(x);
+  if (format == ASSAY_INT8 && fault == kTruncates) x = std::trunc(x);
+  if (format == ASSAY_INT8 && fault == kMinus128 && x < -127.0f) {
+    data[at] = 0x80;
+    return;
+  }
+  if (format == ASSAY_INT8 && fault == kWraps) {
+    data[at] = static_cast<unsigned char>(static_cast<int32_t>(std::nearbyint(x)));
+    return;
+  }
+  store_code(data, at, format, x);
+}
+
+float dynamic_scale(const RowsView& source, int64_t row, int32_t head, int32_t dims, Fault fault) {
+  float largest = 0;
+  for (int32_t d = 0; d < dims; ++d) {
+    const float x = row_value(source, row, head, d);
+    largest = std::fmax(largest, fault == kMaxOfPositive ? x : std::fabs(x));
+  }
+  return largest / (fault == kDynamic128 ? 128.0f : 127.0f);
+}
+
+float quotient(float x, float scale) { return scale == 0 ? 0 : x / scale; }
+
+void write_plane(const BlockOperands& b, bool is_v, int64_t row, KeyPlace at, Fault fault) {
+  const RowsView& source = is_v ? b.dense_v : b.dense_k;
+  const KvView& view = is_v ? b.a.v : b.a.k;
+  const ScaleView& scale = is_v && fault != kKScaleForV ? b.a.v_scale : b.a.k_scale;
+  unsigned char* cache = is_v ? b.v : b.k;
+  float* dynamic = is_v ? b.v_scale : b.k_scale;
+  const int32_t dims = is_v ? b.a.p.head_dim_v : b.a.p.head_dim_qk, heads = b.a.p.heads_kv;
+  for (int32_t h = 0; h < heads; ++h) {
+    const int32_t scale_head = fault == kScaleOfHead ? (h + 1) % heads : h;
+    const int64_t base = token_offset(view, at) + h * view.head_stride;
+    float common = kv_scale(scale, 0, at, scale_head);
+    if (dynamic != nullptr) {
+      common = dynamic_scale(source, row, h, dims, fault);
+      if (fault != kScaleUnwritten)
+        dynamic[at.block * scale.stride[0] + h * scale.stride[1] + at.slot * scale.stride[2]] = common;
+    }
+    for (int32_t d = 0; d < dims + (fault == kWideStore && h == heads - 1 ? 1 : 0); ++d) {
+      const float x = row_value(source, row, h, d < dims ? d : 0);
+      const float by =
+          scale.kind == ASSAY_SCALE_CHANNEL ? channel_scale(scale, scale_head, d % dims) : common;
+      const bool plain = scale.kind == ASSAY_SCALE_NONE;
+      store_quotient(cache, base + dim_offset(view, d), view.format, plain ? x : quotient(x, by), fault);
+    }
+  }
+}
+
+void write(const BlockOperands& b, Fault fault) {
+  const assay_problem& p = b.a.p;
+  for (int64_t row = 0; row < p.rows - (fault == kSkipsLast ? 1 : 0); ++row) {
+    int64_t slot = b.slots[row * b.slots_stride];
+    if (slot < 0 && fault != kWritesPadding) continue;
+    if (slot < 0) slot = 0;
+    KeyPlace at{slot / p.page_size, static_cast<int32_t>(slot % p.page_size)};
+    if (fault == kSlotOfBlock) at.slot = (at.slot + 1) % p.page_size;
+    write_plane(b, false, row, at, fault);
+    if (b.dense_v.data != nullptr && fault != kForgetsV) write_plane(b, true, row, at, fault);
+  }
+}
+
+void gather_plane(const BlockOperands& b, bool is_v, int64_t row, int request, KeyPlace at, Fault fault) {
+  const RowsView& to = is_v ? b.dense_v : b.dense_k;
+  const KvView& view = is_v ? b.a.v : b.a.k;
+  const ScaleView& scale = is_v ? b.a.v_scale : b.a.k_scale;
+  const int32_t dims = is_v ? b.a.p.head_dim_v : b.a.p.head_dim_qk, heads = b.a.p.heads_kv;
+  for (int32_t h = 0; h < heads; ++h) {
+    const int32_t scale_head = fault == kScaleOfHead ? (h + 1) % heads : h;
+    KeyPlace scale_at = at;
+    if (fault == kScaleOfToken && at.slot > 0) --scale_at.slot;
+    for (int32_t d = 0; d < dims; ++d) {
+      const int64_t from = token_offset(view, at) + h * view.head_stride + dim_offset(view, d);
+      float x = load_element(view.data, from, view.format);
+      if (scale.kind == ASSAY_SCALE_CHANNEL)
+        x *= channel_scale(scale, scale_head, d);
+      else
+        x *= kv_scale(scale, request, scale_at, scale_head);
+      if (fault == kRoundsTwice) x = float_from_bf16(bf16_from_float(x));
+      if (fault == kTruncatesOut && to.format == ASSAY_BF16)
+        x = float_from_bits(bits_of_float(x) & 0xffff0000u);
+      store_element(to.data, row * to.row + h * to.head + d * to.dim, to.format, x);
+    }
+  }
+}
+
+void gather(const BlockOperands& b, Fault fault) {
+  const assay_problem& p = b.a.p;
+  for (int64_t row = 0; row < p.rows - (fault == kSkipsLast ? 1 : 0); ++row) {
+    const int request = b.token_to_batch[row * b.token_to_batch_stride];
+    const int64_t first = b.a.cu_q[request * b.a.cu_q_stride];
+    const int64_t start = fault == kNoStart ? 0 : b.seq_starts[request * b.seq_starts_stride];
+    const KeyPlace at =
+        place_key(b.a, fault == kFirstTable ? 0 : request, static_cast<int32_t>(start + row - first));
+    gather_plane(b, false, row, request, at, fault);
+    if (b.dense_v.data != nullptr) gather_plane(b, true, row, request, at, fault);
+  }
+}
+
+void quantize(const BlockOperands& b, Fault fault) {
+  const assay_problem& p = b.a.p;
+  for (int64_t row = 0; row < p.rows; ++row)
+    for (int32_t h = 0; h < p.heads_q; ++h) {
+      float common = 0;
+      if (b.q_scale != nullptr) {
+        common = dynamic_scale(b.source, row, h, p.head_dim_qk, fault);
+        const int64_t at = fault == kDenseScales ? row * p.heads_q + h
+                                                 : row * b.a.q_scale.stride[0] + h * b.a.q_scale.stride[1];
+        b.q_scale[at] = common;
+      }
+      const int32_t scale_head = fault == kScaleOfHead ? (h + 1) % p.heads_q : h;
+      for (int32_t d = 0; d < p.head_dim_qk; ++d) {
+        const float by = b.q_scale != nullptr ? common : channel_scale(b.a.q_scale, scale_head, d);
+        store_quotient(b.q.data, row * b.q.row + h * b.q.head + d * b.q.dim, b.q.format,
+                       quotient(row_value(b.source, row, h, d), by), fault);
+      }
+    }
+}
+
+template <size_t kIndex>
+int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
+  BlockOperands b;
+  if (!make_block_operands(p, t, &b, error, size)) return ASSAY_INVALID_ARGUMENT;
+  const Fault fault = kFaults[kIndex].fault;
+  if (p->op == kMerge) merge(b, fault);
+  if (p->op == kWrite) write(b, fault);
+  if (p->op == kGather) gather(b, fault);
+  if (p->op == kQuantize) quantize(b, fault);
+  return ASSAY_OK;
+}
+
+template <size_t kIndex>
+int supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
+  return supports_block(p, kFaults[kIndex].op, why, size);
+}
+
+template <size_t kIndex>
+int arithmetic(const assay_problem*, assay_arithmetic* out) {
+  *out = {};
+  out->struct_size = sizeof *out;
+  out->exp_relative_error = kFaults[kIndex].fault == kVague ? 0.45 : 0x1p-23;
+  return ASSAY_OK;
+}
+
+template <size_t... kIndex>
+std::array<assay_kernel, kCount> make_kernels(std::index_sequence<kIndex...>) {
+  std::array<assay_kernel, kCount> kernels{};
+  (
+      [&] {
+        assay_kernel& k = kernels[kIndex];
+        k.struct_size = sizeof k, k.name = kFaults[kIndex].name, k.description = "see block_faults.cpp";
+        k.arch = "any", k.op = kFaults[kIndex].op, k.promises = ASSAY_PROMISE_REPEATABLE;
+        k.supports = supports<kIndex>, k.arithmetic = arithmetic<kIndex>, k.run = run<kIndex>;
+      }(),
+      ...);
+  return kernels;
+}
+
+int32_t device_count() { return 1; }
+int device_info(int32_t, assay_device* info, char*, size_t) {
+  *info = {};
+  info->struct_size = sizeof *info;
+  std::strcpy(info->name, "block faults");
+  info->multiprocessors = 1, info->memory_bytes = int64_t{1} << 34, info->cache_bytes = 1 << 20;
+  return ASSAY_OK;
+}
+int use_device(int32_t, char*, size_t) { return ASSAY_OK; }
+int allocate(int64_t bytes, void** pointer, char*, size_t) {
+  *pointer = std::malloc(static_cast<size_t>(bytes));
+  return *pointer != nullptr ? ASSAY_OK : ASSAY_OUT_OF_MEMORY;
+}
+int release(void* pointer, char*, size_t) { return std::free(pointer), ASSAY_OK; }
+int copy(void* to, const void* from, int64_t bytes, char*, size_t) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  return ASSAY_OK;
+}
+int synchronize(char*, size_t) { return ASSAY_OK; }
+int measure_bandwidth(int32_t, int64_t, double* rate, char*, size_t) { return *rate = 1e10, ASSAY_OK; }
+int measure_matrix_rate(int32_t, double* rate, char*, size_t) { return *rate = 1e11, ASSAY_OK; }
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t version) {
+  if (version != ASSAY_ABI_VERSION) return nullptr;
+  static const std::array<assay_kernel, kCount> kernels = make_kernels(std::make_index_sequence<kCount>{});
+  static const std::array<const assay_kernel*, kCount> pointers = [] {
+    std::array<const assay_kernel*, kCount> list{};
+    for (size_t i = 0; i < kCount; ++i) list[i] = &kernels[i];
+    return list;
+  }();
+  static const assay_backend backend = [] {
+    assay_backend b{};
+    b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = "block_faults";
+    b.kernel_count = static_cast<int32_t>(kCount), b.kernels = pointers.data();
+    b.device_count = device_count, b.device_info = device_info, b.use_device = use_device;
+    b.allocate = allocate, b.release = release, b.copy_to_device = copy, b.copy_to_host = copy;
+    b.synchronize = synchronize, b.measure_bandwidth = measure_bandwidth;
+    b.measure_matrix_rate = measure_matrix_rate;
+    return b;
+  }();
+  return &backend;
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// See block_inputs.hpp. Values are drawn by counter: element (row, head, dim) of the packed rows, or the
+// token behind it where a recipe of ValueSource shapes it.
+#include "harness/input/block_inputs.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "harness/base/random.hpp"
+#include "harness/input/operand_layout.hpp"
+#include "harness/input/poison.hpp"
+#include "harness/problem/names.hpp"
+#include "harness/problem/packed_rows.hpp"
+#include "reference/formats.hpp"
+
+namespace assay {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr uint64_t kBeyondEvery = 61;   // one value in so many lies beyond the last code of a given scale
+constexpr double kBeyondFactor = 4;     // far enough from any value
+constexpr uint64_t kZeroRowEvery = 29;  // one row and head in so many is zero
+// States: kinds of rows, out of kRowKinds.
+constexpr uint64_t kRowKinds = 16;
+enum RowKind : uint64_t { kNothing = 0, kDominated = 1, kHigh = 2, kLow = 3 };  // the others: plain
+constexpr double kDominance = 40, kFarLse = 300;
+constexpr uint64_t kEmptyEvery = 6;
+
+// What one operand is quantised to, and from where its given scales are read.
+struct Target {
+  int32_t format, kind;
+  const assay_tensor* scale;  // null without a tensor
+  float host;
+  double at(int32_t head, int32_t dim) const {
+    switch (kind) {
+      case ASSAY_SCALE_HOST:
+        return host;
+      case ASSAY_SCALE_TENSOR:
+        return load(ASSAY_FP32, scale->data, 0);
+      case ASSAY_SCALE_HEAD:
+        return load(ASSAY_FP32, scale->data, head * scale->stride[0]);
+      case ASSAY_SCALE_CHANNEL:
+        return load(ASSAY_FP32, scale->data, head * scale->stride[0] + dim * scale->stride[1]);
+      default:
+        return 1;
+    }
+  }
+  bool given() const { return kind != ASSAY_SCALE_NONE && kind != ASSAY_SCALE_TOKEN_HEAD; }
+  bool dynamic() const { return kind == ASSAY_SCALE_TOKEN_HEAD; }
+};
+
+double power_of_two(double x) { return x > 0 ? std::exp2(std::ceil(std::log2(x))) : 1; }
+
+void snap_to_powers(Inputs& inputs, Operand operand, int32_t kind, float& host) {
+  host = static_cast<float>(power_of_two(host));
+  GuardedBuffer& buffer = inputs.buffers[static_cast<int>(operand)];
+  if (buffer.empty() || kind == ASSAY_SCALE_TOKEN_HEAD) return;
+  for (int64_t i = 0; i < buffer.bytes() / 4; ++i)
+    store(ASSAY_FP32, buffer.payload(), i, power_of_two(load(ASSAY_FP32, buffer.payload(), i)));
+}
+
+// A code, or the middle between it and the next one away from zero.
+double code_or_middle(int32_t format, double x, bool middle) {
+  if (format == ASSAY_INT8) {
+    const double code = std::clamp(std::trunc(x), -127.0, 127.0);
+    return middle ? code + std::copysign(0.5, x) : code;
+  }
+  const FormatInfo& info = format_info(format);
+  const double code = round_to(format, x, Overflow::kSaturate);
+  const int exponent = code == 0 ? info.min_exponent : std::max(std::ilogb(code), info.min_exponent);
+  return middle ? code + std::copysign(std::ldexp(0.5, exponent - info.mantissa_bits), x) : code;
+}
+
+// One row of values for the target, from standard draws of unit size: on codes and between them.
+void exact_row(const Target& to, const CounterRng& rng, uint64_t first, int32_t head, int32_t dims,
+               double* row) {
+  // A normal draw reaches the outer codes, and small ones often enough.
+  const double spread = to.format == ASSAY_INT8 ? 45 : 8;
+  const double dynamic = std::exp2(static_cast<double>(rng.below(first, 7)) - 3);
+  for (int32_t d = 0; d < dims; ++d) {
+    const bool middle = rng.bits(first + static_cast<uint64_t>(d)) >> 63 != 0;
+    row[d] = code_or_middle(to.format, spread * row[d], middle) * (to.dynamic() ? dynamic : to.at(head, d));
+  }
+  if (!to.dynamic()) return;
+  const auto largest = static_cast<int32_t>(rng.below(first + 1, static_cast<uint64_t>(dims)));
+  for (int32_t d = 0; d < dims; ++d) row[d] = std::clamp(row[d], -127 * dynamic, 127 * dynamic);
+  row[largest] = std::copysign(127 * dynamic, row[largest]);
+}
+
+// Every row of an operand [rows, heads, dims] in source_format; `draw` gives the values of a token.
+template <class Draw>
+void write_source(Inputs& inputs, Operand operand, const Target& to, const Draw& draw) {
+  const Problem& p = inputs.problem;
+  const TensorLayout t = operand_layout(p, operand);
+  if (t.rank == 0) return;
+  std::byte* payload = inputs.buffers[static_cast<int>(operand)].payload();
+  const std::vector<PackedRow> rows = packed_rows(p);
+  const CounterRng rng(p.seed + 1000003 * static_cast<uint64_t>(operand), kStreamSource);
+  const auto heads = static_cast<int32_t>(t.shape[1]), dims = static_cast<int32_t>(t.shape[2]);
+  const int64_t bytes = format_bytes(t.format);
+#pragma omp parallel if (t.elements() > kParallelElements)
+  {
+    std::vector<double> values(dims);
+#pragma omp for schedule(static)
+    for (int64_t at = 0; at < t.shape[0]; ++at)
+      for (int32_t head = 0; head < heads; ++head) {
+        const uint64_t first = (static_cast<uint64_t>(at) * heads + head) * dims;
+        if (rows[at].request < 0 || p.recipe == InputRecipe::kExact) {
+          rng.normals(first, dims, values.data());
+        } else {
+          draw(rows[at], head, values.data());
+        }
+        if (p.recipe == InputRecipe::kExact) {
+          exact_row(to, rng, first, head, dims, values.data());
+        } else if (to.given()) {
+          for (int32_t d = 0; d < dims; ++d)
+            if (rng.below(first + d, kBeyondEvery) == 0) values[d] *= kBeyondFactor;
+        } else if (to.dynamic() && rng.below(first, kZeroRowEvery) == 0) {
+          std::fill(values.begin(), values.end(), 0.0);
+        }
+        encode_span(t.format, values.data(), dims, payload + t.at({at, head, 0}) * bytes);
+      }
+  }
+}
+
+void write_new_tokens(Inputs& inputs, const ValueSource& source) {
+  const Problem& p = inputs.problem;
+  if (p.recipe == InputRecipe::kExact) {
+    snap_to_powers(inputs, Operand::kKScale, p.k_scale, inputs.k_scale_host);
+    snap_to_powers(inputs, Operand::kVScale, p.v_scale, inputs.v_scale_host);
+  }
+  const std::vector<int32_t> starts = first_positions(p);
+  write_source(inputs, Operand::kDenseK,
+               {p.k_format, p.k_scale, &inputs.tensors.k_scale, inputs.k_scale_host},
+               [&](PackedRow row, int32_t head, double* out) {
+                 source.k(row.request, position_of(starts, row), head, out);
+               });
+  write_source(inputs, Operand::kDenseV,
+               {p.v_format, p.v_scale, &inputs.tensors.v_scale, inputs.v_scale_host},
+               [&](PackedRow row, int32_t head, double* out) {
+                 source.v(row.request, position_of(starts, row), head, out);
+               });
+  const std::vector<int64_t> slots = slot_mapping(p);
+  for (size_t i = 0; i < slots.size(); ++i)
+    store(ASSAY_INT64, inputs.tensors.slot_mapping.data, static_cast<int64_t>(i),
+          static_cast<double>(slots[i]));
+}
+
+void write_chunks(Inputs& inputs) {
+  const Problem& p = inputs.problem;
+  const std::vector<int32_t> starts = first_positions(p);
+  std::copy(starts.begin(), starts.end(), static_cast<int32_t*>(inputs.tensors.seq_starts.data));
+  int64_t i = 0;
+  for (const PackedRow& row : packed_rows(p))
+    static_cast<int32_t*>(inputs.tensors.token_to_batch.data)[i++] = row.request;
+}
+
+void write_values_to_quantise(Inputs& inputs, const ValueSource& source) {
+  const Problem& p = inputs.problem;
+  if (p.recipe == InputRecipe::kExact)
+    snap_to_powers(inputs, Operand::kQScale, p.q_scale, inputs.q_scale_host);
+  write_source(inputs, Operand::kSource,
+               {p.q_format, p.q_scale, &inputs.tensors.q_scale, inputs.q_scale_host},
+               [&](PackedRow row, int32_t head, double* out) { source.q(row.request, row.row, head, out); });
+}
+
+void write_states(Inputs& inputs) {
+  const Problem& p = inputs.problem;
+  const TensorLayout o = operand_layout(p, Operand::kPartialO), l = operand_layout(p, Operand::kPartialLse);
+  std::byte* values = inputs.buffers[static_cast<int>(Operand::kPartialO)].payload();
+  std::byte* lses = inputs.buffers[static_cast<int>(Operand::kPartialLse)].payload();
+  const CounterRng rng(p.seed, kStreamStates), draws(p.seed, kStreamSource);
+  const auto states = static_cast<uint64_t>(p.states);
+#pragma omp parallel if (o.elements() > kParallelElements)
+  {
+    std::vector<double> row(p.head_dim_v);
+#pragma omp for schedule(static)
+    for (int64_t at = 0; at < p.rows(); ++at)
+      for (int32_t head = 0; head < p.heads_q; ++head) {
+        const uint64_t unit = static_cast<uint64_t>(at) * p.heads_q + head, first = unit * 3 * (states + 1);
+        const uint64_t kind = rng.below(first, kRowKinds), chosen = rng.below(first + 1, states);
+        const double base = 2 * rng.normal(first + 2) + (kind == kHigh  ? kFarLse
+                                                         : kind == kLow ? -kFarLse
+                                                                        : 0);
+        for (uint64_t s = 0; s < states; ++s) {
+          const uint64_t draw = first + 3 * (s + 1);
+          double lse = base + 2 * rng.normal(draw) + (kind == kDominated && s == chosen ? kDominance : 0);
+          if (kind == kNothing || (s != chosen && rng.below(draw + 1, kEmptyEvery) == 0)) lse = -kInf;
+          const auto state = static_cast<int64_t>(s);
+          store(ASSAY_FP32, lses, l.at({state, at, head}), lse);
+          // Sizes differ, so that a wrong state shows even where weights are equal.
+          const double size = 0.5 + 1.5 * rng.uniform(draw + 2);
+          draws.normals((unit * states + s) * p.head_dim_v, p.head_dim_v, row.data());
+          for (double& x : row) x *= size;
+          encode_span(p.source_format, row.data(), p.head_dim_v,
+                      values + o.at({state, at, head, 0}) * format_bytes(p.source_format));
+        }
+      }
+  }
+}
+
+// O of empty states: nobody may look at it.
+void poison_empty_states(Inputs& inputs, Poison poison) {
+  const Problem& p = inputs.problem;
+  const TensorLayout o = operand_layout(p, Operand::kPartialO), l = operand_layout(p, Operand::kPartialLse);
+  std::byte* values = inputs.buffers[static_cast<int>(Operand::kPartialO)].payload();
+  const std::byte* lses = inputs.buffers[static_cast<int>(Operand::kPartialLse)].payload();
+  const double bad = decode(p.source_format, poison_code(p.source_format, poison));
+  for (int64_t s = 0; s < p.states; ++s)
+    for (int64_t at = 0; at < p.rows(); ++at)
+      for (int64_t head = 0; head < p.heads_q; ++head)
+        if (std::isinf(load(ASSAY_FP32, lses, l.at({s, at, head}))))
+          for (int64_t d = 0; d < p.head_dim_v; ++d)
+            store(p.source_format, values, o.at({s, at, head, d}), bad);
+}
+
+// What the cache holds before the write: bytes that no kernel can guess. A multiplicative mix of the word's
+// index is enough for that, and a cache of gigabytes is filled at memory speed.
+void fill_held(GuardedBuffer& buffer, uint64_t key) {
+  std::byte* payload = buffer.payload();
+  const int64_t words = buffer.bytes() / 8;
+  const auto mixed = [key](int64_t i) {
+    uint64_t x = (static_cast<uint64_t>(i) + key) * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;  // the finalizer of SplitMix64 (Steele et al., OOPSLA 2014)
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+  };
+#pragma omp parallel for schedule(static) if (words > kParallelElements)
+  for (int64_t i = 0; i < words; ++i) {
+    const uint64_t word = mixed(i);
+    std::memcpy(payload + 8 * i, &word, 8);
+  }
+  const uint64_t last = mixed(words);
+  std::memcpy(payload + 8 * words, &last, static_cast<size_t>(buffer.bytes() - 8 * words));
+}
+
+}  // namespace
+
+void write_block_operands(Inputs& inputs, const ValueSource& source) {
+  switch (inputs.problem.op) {
+    case ASSAY_OP_MERGE_STATES:
+      return write_states(inputs);
+    case ASSAY_OP_CACHE_WRITE:
+      return write_new_tokens(inputs, source);
+    case ASSAY_OP_CACHE_GATHER:
+      return write_chunks(inputs);
+    case ASSAY_OP_QUANTIZE_INT8:
+      return write_values_to_quantise(inputs, source);
+    default:
+      return;
+  }
+}
+
+void repoison_block(Inputs& inputs, Poison poison) {
+  const Problem& p = inputs.problem;
+  switch (p.op) {
+    case ASSAY_OP_MERGE_STATES:
+      poison_row_padding(inputs, Operand::kPartialO, poison);
+      poison_empty_states(inputs, poison);
+      break;
+    case ASSAY_OP_CACHE_GATHER:
+      poison_cache(inputs, poison);
+      poison_table(inputs, poison);
+      break;
+    default:
+      for (const Operand operand : {Operand::kSource, Operand::kDenseK, Operand::kDenseV})
+        poison_row_padding(inputs, operand, poison);
+  }
+  for (int i = 0; i < kOperandCount; ++i) {
+    const auto operand = static_cast<Operand>(i);
+    GuardedBuffer& buffer = inputs.buffers[i];
+    if (buffer.empty() || !is_output(p, operand)) continue;
+    if (p.op != ASSAY_OP_CACHE_WRITE) {
+      poison_all(inputs, operand, poison);
+      continue;
+    }
+    const uint64_t which = static_cast<uint64_t>(operand) * 3 + static_cast<uint64_t>(poison);
+    // V of a shared allocation is K's buffer, and filled with it.
+    if (operand != Operand::kV || buffer.raw() != inputs.buffers[static_cast<int>(Operand::kK)].raw())
+      fill_held(buffer, CounterRng(p.seed, kStreamHeld).bits(which));
+  }
+}
+
+}  // namespace assay

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operands of a building block (enum assay_op) as plain data, for kernels on any device: what it reads in
+// rows, what it writes, and the cache with its scales and page table in the form that attention kernels use.
+// A new block: its members here and its case in make_block_operands.
+#pragma once
+
+#include "kernels/common/operands.hpp"
+
+namespace assay_kernels {
+
+// [rows, heads, dim], or [states, rows, heads, dim] with `state`; strides in elements.
+struct RowsView {
+  unsigned char* data;  // null: not used
+  int32_t format;
+  int32_t element_bytes;
+  int64_t state, row, head, dim;
+};
+
+struct BlockOperands {
+  Operands a;  // p, cache views, scales that are read, page table, cu_q, sinks
+  // Read. slots: cache_write. seq_starts, token_to_batch: cache_gather.
+  RowsView partial_o, source;
+  const float* partial_lse;
+  int64_t partial_lse_stride[3];
+  const int64_t* slots;
+  const int32_t *seq_starts, *token_to_batch;
+  int64_t slots_stride, seq_starts_stride, token_to_batch_stride;
+  // Read by cache_write, written by cache_gather.
+  RowsView dense_k, dense_v;
+  // Written: o and lse of merge_states, q of quantize_int8, K and V of cache_write by the offsets of a.k and
+  // a.v, dynamic scales by the strides of a.k_scale, a.v_scale and a.q_scale (null where scales are given).
+  RowsView o, q;
+  float* lse;
+  int64_t lse_stride[2];
+  unsigned char *k, *v;
+  float *k_scale, *v_scale, *q_scale;
+};
+
+// Reads problem and tensors; false and a text when a needed operand is missing or contradicts the problem.
+bool make_block_operands(const assay_problem*, const assay_tensors*, BlockOperands*, char* error,
+                         size_t error_size);
+
+// ASSAY_OK, or ASSAY_UNSUPPORTED with what is missing in `why`: for kernels that take everything the op
+// allows.
+int supports_block(const assay_problem*, int32_t op, char* why, size_t why_size);
+
+}  // namespace assay_kernels

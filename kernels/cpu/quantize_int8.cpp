@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// quantize_int8_cpu: rows to int8 by given scales per channel (mode 0) or by a scale found for each row and
+// head (mode 2), which is written beside the codes. One thread per row.
+#include "kernels/cpu/kernels.hpp"
+#include "kernels/cpu/quantize.hpp"
+
+namespace assay_cpu {
+
+using namespace assay_kernels;
+namespace {
+
+void quantize(const BlockOperands& b, int64_t row, int32_t head) {
+  const int32_t dims = b.a.p.head_dim_qk;
+  float values[kMaxHeadDim];
+  load_row(b.source, row * b.source.row + head * b.source.head, dims, values);
+  if (b.q_scale != nullptr) {
+    const float scale = dynamic_scale(values, dims);
+    divide_row(values, dims, scale);
+    b.q_scale[row * b.a.q_scale.stride[0] + head * b.a.q_scale.stride[1]] = scale;
+  } else {
+    divide_channels(values, dims, b.a.q_scale, head);
+  }
+  const int64_t first = row * b.q.row + head * b.q.head;
+  for (int32_t d = 0; d < dims; ++d) store_code(b.q.data, first + d * b.q.dim, b.q.format, values[d]);
+}
+
+int supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
+  return supports_block(p, ASSAY_OP_QUANTIZE_INT8, why, size);
+}
+
+int arithmetic(const assay_problem*, assay_arithmetic* out) {
+  *out = {};
+  out->struct_size = sizeof *out;  // scaling_relative_error 0: one division, one rounding
+  return ASSAY_OK;
+}
+
+int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
+  if (supports(p, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
+  BlockOperands b;
+  if (!make_block_operands(p, t, &b, error, size)) return ASSAY_INVALID_ARGUMENT;
+#pragma omp parallel for schedule(static)
+  for (int64_t row = 0; row < p->rows; ++row)
+    for (int32_t head = 0; head < p->heads_q; ++head) quantize(b, row, head);
+  return ASSAY_OK;
+}
+
+}  // namespace
+
+const assay_kernel kQuantizeInt8 = [] {
+  assay_kernel k{};
+  k.struct_size = sizeof k, k.name = "quantize_int8_cpu", k.op = ASSAY_OP_QUANTIZE_INT8, k.arch = "x86-64";
+  k.description = "rows to int8 by given channel scales or by a scale per row and head, one thread per row";
+  k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
+  k.supports = supports, k.arithmetic = arithmetic, k.run = run;
+  return k;
+}();
+
+}  // namespace assay_cpu

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The merge of partial results (op merge_states) with the error that fp32 arithmetic may leave: any order,
+// weights found at once or online, natural or base-2 exponentials, LSE within the range of exp. Deterministic
+// (tier D). Derivation: BOUNDS.md, "Building blocks".
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace assay {
+
+struct MergedRow {
+  std::vector<double> o, o_bound;  // [dim]; a bound of 0 where the result is exact
+  double lse = 0, lse_bound = 0;   // -inf, 0 for a row without any state
+  // Half-width about o over the rms of o, the largest of the row; 0 where o is 0 (see Verdict::class_gate).
+  double gate = 0;
+};
+
+// One row and head: o[s] (dim values; ignored where lse[s] is -inf) and lse[s] of every state, the sink's
+// natural logit (-inf: none), the relative error of the exponential. CheckError for an LSE that is NaN or
+// +inf and for a counted O that is not finite.
+void merge_row(std::span<const double* const> o, std::span<const double> lse, int64_t dim, double sink,
+               double exp_relative_error, MergedRow&);
+
+}  // namespace assay
