@@ -181,8 +181,7 @@ TEST(Suite, MistakesWithPlace) {
        "every combination of this line is left out, the last one because of: 8 query heads"},
       {"paged d=64,96 batch=1q1 except(d=64,96)", 1, 1,
        "every combination of this line is left out, the last one because of: an except()"},
-      {"prefill,paged page=4,8 batch=1q1", 1, 15,
-       "field \"page\" describes a paged cache and has no meaning for prefill"},
+      {"prefill,paged page=4,8 batch=1q1", 1, 15, "field \"page\" has no meaning for prefill"},
       {"paged d=64 d=96 batch=1q1", 1, 12, "field \"d\" is given twice"},
       {"paged batch=1q1 except(d)", 1, 24, "\"d\" is not NAME=VALUE[,VALUE...]"},
       {"paged batch=1q1 except(dd=4)", 1, 24, "unknown field \"dd\" (did you mean \"d\"?)"},
@@ -328,7 +327,8 @@ TEST(Suite, OpenFindsFilesNamesAndLines) {
     const char* message;
   } mistakes[] = {
       {"smok",
-       "\"smok\" is neither a suite nor a scenario line (did you mean \"smoke\"?); suites: blocks, correctness, "},
+       "\"smok\" is neither a suite nor a scenario line (did you mean \"smoke\"?); suites: blocks, "
+       "correctness, "},
       {"nowhere.suite", "the suite file \"nowhere.suite\" cannot be opened"},
       {"no/where", "the suite file \"no/where\" cannot be opened"},
       {"", "a suite or a scenario line is expected"},
