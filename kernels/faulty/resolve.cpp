@@ -116,8 +116,8 @@ assay_arithmetic declared_arithmetic(const Arithmetic& a, const assay_problem& p
   d.exp_poly_every = a.exp_poly_every;
   d.exp_poly_relative_error = a.exp_poly_every > 0 ? kExpCubic : 0;
   d.tanh_relative_error = a.tanh_error + 0x1.02p-24;
-  // Two scales may meet in fp32 before they meet Q. A power of two alone shifts the exponent and nothing else,
-  // but for fp16, whose subnormals are within reach.
+  // Two scales may meet in fp32 before they meet Q. A power of two alone shifts the exponent and nothing
+  // else, but for fp16, whose subnormals are within reach.
   int exponent = 0;
   const bool shift = r.q_takes_scale && !r.q_takes_q_channel && !r.q_takes_k_channel &&
                      p.q_scale_kind == ASSAY_SCALE_NONE && r.q_format == p.q_format &&

@@ -18,32 +18,23 @@ struct Chunk {
   uint32_t word[kFp32 ? 8 : 4];
 };
 
-// Codes straight behind each other in words, whatever their size: every element pushes the ones before it
-// down. Rolled, because layouts that need it are slow anyway and the loops round it are unrolled many times;
-// without an index known only at run time, which on AMD is memory.
+// Codes straight behind each other in words, whatever their size. Out of line: layouts that need it are slow
+// anyway, and the loops that call it are unrolled many times.
 static __device__ GPU_OUT_OF_LINE Chunk<true> gather_chunk(const assay_kernels::KvView& view, int64_t token,
                                                            int32_t dim, int32_t dims) {
   Chunk<true> out{};
-  const int32_t bytes = view.element_bytes;
-#pragma unroll 1
+#pragma unroll
   for (int e = 0; e < kChunk; ++e) {
-    uint32_t code = 0;
-    if (dim + e < dims) {
-      const unsigned char* at = view.data + (token + assay_kernels::dim_offset(view, dim + e)) * bytes;
-      code = bytes == 1   ? *at
-             : bytes == 2 ? *reinterpret_cast<const uint16_t*>(at)
-                          : *reinterpret_cast<const uint32_t*>(at);
-    }
-    // The last word takes the code at its top; elements of two bytes fill four words, of one byte two.
-#pragma unroll
-    for (int w = 0; w < 7; ++w)
-      out.word[w] =
-          bytes == 4 ? out.word[w + 1] : out.word[w] >> (8 * bytes) | out.word[w + 1] << (32 - 8 * bytes);
-    out.word[7] = bytes == 4 ? code : out.word[7] >> (8 * bytes) | code << (32 - 8 * bytes);
+    if (dim + e >= dims) break;
+    const int64_t at = token + assay_kernels::dim_offset(view, dim + e);
+    if (view.element_bytes == 1)
+      out.word[e / 4] |= static_cast<uint32_t>(view.data[at]) << (e % 4 * 8);
+    else if (view.element_bytes == 2)
+      out.word[e / 2] |= static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(view.data)[at])
+                         << (e % 2 * 16);
+    else
+      out.word[e] = reinterpret_cast<const uint32_t*>(view.data)[at];
   }
-#pragma unroll
-  for (int w = 0; w < 4; ++w)
-    out.word[w] = bytes == 4 ? out.word[w] : bytes == 2 ? out.word[w + 4] : w < 2 ? out.word[w + 6] : 0;
   return out;
 }
 
