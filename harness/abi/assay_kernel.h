@@ -236,6 +236,9 @@ typedef struct assay_arithmetic {
    * to the result's format. 0 = rounded correctly to fp32 (one IEEE division or product): then every code and
    * scale is known to the bit. A product with a rounded reciprocal errs by 2^-23. */
   double scaling_relative_error;
+  /* Names of the device's instructions (assay_instruction) that decide a field above; NULL = none. Where the
+   * device was calibrated, what was measured replaces the field: qk and pv, exp_ and tanh_relative_error. */
+  const char *qk_instruction, *pv_instruction, *exp_instruction, *tanh_instruction;
 } assay_arithmetic;
 
 typedef struct assay_device {
@@ -251,8 +254,12 @@ typedef struct assay_device {
 typedef struct assay_plan assay_plan; /* opaque, owned by the kernel */
 
 enum assay_promise {
-  ASSAY_PROMISE_REPEATABLE = 1,     /* same inputs, same bits */
-  ASSAY_PROMISE_BATCH_INVARIANT = 2 /* a request's bits do not depend on its batch */
+  ASSAY_PROMISE_REPEATABLE = 1,      /* same inputs, same bits */
+  ASSAY_PROMISE_BATCH_INVARIANT = 2, /* a request's bits do not depend on its batch */
+  /* A captured run may be replayed after device memory changed in place: other lengths in cu_q, cu_kv and
+   * kv_len (no longer than max_q_len and max_kv_len, in sum no more than total_q and total_kv), other tables,
+   * other values. Nothing that run() does may depend on the host's q_len and kv_len but sizes of the grid. */
+  ASSAY_PROMISE_GRAPH = 4
 };
 
 typedef struct assay_kernel {
@@ -274,6 +281,29 @@ typedef struct assay_kernel {
   int (*run)(const assay_problem*, const assay_tensors*, assay_plan*, void* stream, char* error, size_t);
 } assay_kernel;
 
+/* ---- calibration: instructions whose arithmetic can be found out by probing (harness/calibrate). */
+enum assay_instruction_kind {
+  ASSAY_INSTRUCTION_PRODUCTS = 1, /* d = c + sum of `products` products, c and d fp32 */
+  ASSAY_INSTRUCTION_FUNCTION = 2  /* fp32 -> fp32, see enum assay_function */
+};
+enum assay_function {
+  ASSAY_FUNCTION_NONE = 0,
+  ASSAY_FUNCTION_EXP2 = 1,
+  ASSAY_FUNCTION_LOG2 = 2,
+  ASSAY_FUNCTION_TANH = 3,
+  ASSAY_FUNCTION_RECIPROCAL = 4
+};
+typedef struct assay_instruction {
+  uint32_t struct_size;
+  const char* name; /* "mma.sync bf16", "ex2.approx.ftz": the string kernels declare */
+  int32_t kind;     /* enum assay_instruction_kind */
+  int32_t format;   /* PRODUCTS: enum assay_format of both operands */
+  int32_t products; /* PRODUCTS: terms of one dot product */
+  int32_t function; /* FUNCTION: enum assay_function */
+} assay_instruction;
+
+typedef struct assay_graph assay_graph; /* opaque, owned by the backend */
+
 typedef struct assay_backend {
   uint32_t struct_size;
   uint32_t abi_version;
@@ -288,7 +318,8 @@ typedef struct assay_backend {
   int (*copy_to_device)(void* to, const void* from, int64_t bytes, char* error, size_t);
   int (*copy_to_host)(void* to, const void* from, int64_t bytes, char* error, size_t);
   int (*synchronize)(char* error, size_t);
-  /* Bytes read per second (op 0) or copied, read + write (op 1), measured over `bytes` of memory. */
+  /* Bytes read per second (op 0), copied, read + write (op 1), or written (op 2), measured over `bytes` of
+   * memory. */
   int (*measure_bandwidth)(int32_t op, int64_t bytes, double* bytes_per_second, char* error, size_t);
   /* Multiply-add rate of the matrix path for a format, in FLOP/s, measured. */
   int (*measure_matrix_rate)(int32_t format, double* flops, char* error, size_t);
@@ -300,6 +331,24 @@ typedef struct assay_backend {
   /* Why times of this backend mean nothing (an emulator): its kernels are checked and never timed. NULL: they
    * may be timed. */
   const char* no_times;
+  /* ---- calibration; all NULL where nothing can be probed. After use_device; pointers to host memory. */
+  int (*instructions)(const assay_instruction* const** list, int32_t* count, char* error, size_t);
+  /* `count` dot products: d[i] = c[i] + sum over j of a[i][j] * b[i][j]; a and b are [count, products],
+   * values of the instruction's format (INT8: whole numbers). */
+  int (*run_products)(const assay_instruction*, int64_t count, const float* a, const float* b, const float* c,
+                      float* d, char* error, size_t);
+  /* out[i] = f(the float whose bit pattern is first + i). */
+  int (*run_function)(const assay_instruction*, uint32_t first, int64_t count, float* out, char* error,
+                      size_t);
+  /* Operations per second (2 per product) with every multiprocessor at work; PRODUCTS only. */
+  int (*measure_rate)(const assay_instruction*, double* flops, char* error, size_t);
+  /* ---- graphs; all NULL where there are none. capture() records what kernel->run enqueues on a stream of
+   * its own and runs nothing; replay() runs it and waits; time_replay() is time_run() of a replay. */
+  int (*capture)(const assay_kernel*, const assay_problem*, const assay_tensors*, assay_plan*, assay_graph**,
+                 char* error, size_t);
+  int (*replay)(assay_graph*, char* error, size_t);
+  int (*time_replay)(assay_graph*, int64_t flush_bytes, double* microseconds, char* error, size_t);
+  void (*free_graph)(assay_graph*);
 } assay_backend;
 
 /* The one exported symbol. Returns NULL when it cannot serve `abi_version`. */

@@ -129,7 +129,7 @@ Verdict BlockJudge::judge(const Backend& backend, const assay_kernel& kernel, co
     return settle(Outcome::kCrashed, "call", "supports: " + r.error);
 
   arithmetic_ = default_arithmetic();
-  call_arithmetic(kernel, view, arithmetic_);
+  call_arithmetic(backend, kernel, view, arithmetic_);
   if (const std::string broken = impossible_block_arithmetic(arithmetic_); !broken.empty())
     return settle(Outcome::kWrong, "declaration", "declares an impossible arithmetic: " + broken);
 

@@ -176,7 +176,7 @@ Verdict AttentionJudge::judge(const Backend& backend, const assay_kernel& kernel
     return settle(Outcome::kCrashed, "call", "supports: " + r.error);
 
   assay_arithmetic arithmetic = default_arithmetic();
-  call_arithmetic(kernel, problem, arithmetic);
+  call_arithmetic(backend, kernel, problem, arithmetic);
   if (const std::string broken = impossible_arithmetic(arithmetic); !broken.empty())
     return settle(Outcome::kWrong, "declaration", "declares an impossible arithmetic: " + broken);
 

@@ -29,7 +29,7 @@ uint32_t promise_for(uint32_t relation) {
 
 // Bounds of one run: the reason it breaks them, or empty.
 std::string judged(const Context& c, RelationRun& run) {
-  run.bounded(c.kernel, c.arithmetic, c.rows);
+  run.bounded(c.backend, c.kernel, c.arithmetic, c.rows);
   return run.judge();
 }
 
@@ -49,7 +49,7 @@ std::string compare_with(const Context& c, RelationRun& whole, RelationRun& run,
                                                                                      : "equal bits are",
                        differs);
   if (std::string reason = judged(c, run); !reason.empty()) return reason;
-  whole.bounded(c.kernel, c.arithmetic, c.rows);
+  whole.bounded(c.backend, c.kernel, c.arithmetic, c.rows);
   return disagreement(agreement(c.problem, c.rows, whole, run), result);
 }
 
@@ -59,7 +59,7 @@ std::string compare(const Context& c, RelationRun& whole, std::vector<RelationRu
   if (result.relation == kRelateSplit) {
     result.same_bits = false;
     result.rows = static_cast<int64_t>(c.rows.size());
-    whole.bounded(c.kernel, c.arithmetic, c.rows);
+    whole.bounded(c.backend, c.kernel, c.arithmetic, c.rows);
     for (size_t i = 0; i < runs.size(); ++i)
       if (std::string reason = judged(c, runs[i]); !reason.empty())
         return fmt::format("the {} of the context: {}", i == 0 ? "front" : "back", reason);

@@ -55,11 +55,12 @@ std::string RelationRun::run(const Backend& backend, const assay_kernel& kernel)
   return not_finite(inputs_.problem, out_);
 }
 
-const BoundedAttention& RelationRun::bounded(const assay_kernel& kernel, const assay_arithmetic& fallback,
+const BoundedAttention& RelationRun::bounded(const Backend& backend, const assay_kernel& kernel,
+                                             const assay_arithmetic& fallback,
                                              const std::vector<RowId>& whole) {
   if (bounded_) return *bounded_;
   assay_arithmetic arithmetic = fallback;
-  call_arithmetic(kernel, inputs_.view->get(), arithmetic);
+  call_arithmetic(backend, kernel, inputs_.view->get(), arithmetic);
   std::vector<RowId> rows;
   for (const RowId of : whole)
     if (const auto row = row_of(of)) rows.push_back(*row);

@@ -24,7 +24,7 @@ class RelationRun {
   // empty.
   std::string run(const Backend&, const assay_kernel&);
   // Bounds of the rows that come from `whole` rows, in the order of this problem; computed once.
-  const BoundedAttention& bounded(const assay_kernel&, const assay_arithmetic& fallback,
+  const BoundedAttention& bounded(const Backend&, const assay_kernel&, const assay_arithmetic& fallback,
                                   const std::vector<RowId>& whole);
   // The chosen rows against the bounds; a reason or empty.
   std::string judge();

@@ -288,7 +288,7 @@ TEST(Relations, ResultsOfOneAnswerLieCloseTogether) {
   RelationRun wrong_front(other_values, split[0].calls[0]);
   for (RelationRun* run : {&whole, &wrong, &again, &front, &back, &wrong_front}) {
     ASSERT_EQ(run->run(fake(), right(p.op)), "");
-    run->bounded(right(p.op), default_arithmetic(), rows);
+    run->bounded(fake(), right(p.op), default_arithmetic(), rows);
   }
   EXPECT_EQ(agreement(p, rows, whole, again).ratio, 0);
   EXPECT_GT(agreement(p, rows, whole, wrong).ratio, 10);

@@ -124,6 +124,7 @@ int arithmetic_command(const KernelsArguments& args) {
   const std::vector<Scenario> scenarios = scenarios_of(args);
   RunOptions options;
   options.backends = args.backends;
+  options.calibrations = args.calibrations;
   const Null log;
   json document = json::array();
   bool any = false;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program. `assay worker LIBRARY` is how it starts itself as a worker (not for users); everything
 // else is the command line.
-#include <cstring>
-
 #include "harness/base/memory.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/run/worker.hpp"
@@ -13,6 +11,7 @@ int main(int argc, char** argv) {
   assay::keep_freed_memory();
   // Worker and command line alike draw lengths from the shipped traces.
   assay::add_trace_folder(ASSAY_TRACE_DIR);
-  if (argc == 3 && std::strcmp(argv[1], "worker") == 0) return assay::worker_main(argv[2], assay::kWorkerFd);
+  if (const auto worker = assay::worker_arguments(argc, argv))
+    return assay::worker_main(*worker, assay::kWorkerFd);
   return assay::cli_main(argc, argv);
 }

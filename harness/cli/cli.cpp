@@ -70,10 +70,27 @@ void add_run_options(CLI::App& app, Typed& t, bool timed) {
          "row x key x head products of reference per case; beyond it rows are sampled, edges always kept")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  app.add_option("--devices", o.devices,
+                 "devices of the one --backend, each with a worker of its own: all, or numbers such as 0,2")
+      ->type_name("all|N,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option(
+         "--calibration", o.calibrations,
+         "file of assay calibrate: bounds and limits for devices like its own come from it; repeatable")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  app.add_flag(
+      "--graphs", o.graphs,
+      "also capture each kernel's call as a graph and check its replays at other shapes; kernels without "
+      "graphs are refused");
   if (timed) {
-    app.add_option("--cache", t.cache, "hot, cold (private caches flushed before each sample) or both")
+    app.add_option(
+           "--cache", t.cache,
+           "hot, cold (caches flushed before each sample), both, graph (hot, a captured call replayed) "
+           "or all")
         ->capture_default_str()
-        ->check(CLI::IsMember({"hot", "cold", "both"}));
+        ->check(CLI::IsMember({"hot", "cold", "both", "graph", "all"}));
     app.add_option("--max-seconds", o.rule.max_seconds, "longest measuring per kernel and case")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
@@ -116,8 +133,9 @@ void settle(Typed& t, const std::string& default_out) {
                                  a.run.rule.min_samples));
   // Cold first: a hot series would leave its own clocks and caches behind.
   if (a.run.timed)
-    a.run.caches =
-        t.cache == "both" ? std::vector<std::string>{"cold", "hot"} : std::vector<std::string>{t.cache};
+    a.run.caches = t.cache == "both"  ? std::vector<std::string>{"cold", "hot"}
+                   : t.cache == "all" ? std::vector<std::string>{"cold", "hot", "graph"}
+                                      : std::vector<std::string>{t.cache};
   a.color = t.color == "always" ? Color::kAlways : t.color == "never" ? Color::kNever : Color::kAuto;
   if (a.resume) {
     const std::string folder = t.resume.empty() ? "" : t.resume[0];
@@ -201,6 +219,12 @@ int dispatch(int argc, char** argv) {
       ->type_name("LINE")
       ->needs(arithmetic);
   kernels->add_flag("--json", kernels_args.json, "with --arithmetic: as JSON")->needs(arithmetic);
+  kernels
+      ->add_option("--calibration", kernels_args.calibrations,
+                   "with --arithmetic: file of assay calibrate whose measurements replace declared fields")
+      ->type_name("FILE")
+      ->needs(arithmetic)
+      ->allow_extra_args(false);
   kernels->footer(
       "Examples:\n  assay kernels\n  assay kernels --op paged --why\n  assay kernels --backend ./libmine.so\n"
       "  assay kernels --arithmetic\n  assay kernels --arithmetic 'paged kv=fp8_e4m3 batch=4q1s8k' --json");
@@ -224,6 +248,9 @@ int dispatch(int argc, char** argv) {
       "Without --out the folder is assay-DATE_TIME. A stopped or killed run goes on with --resume.\n"
       "Examples:\n  assay run smoke traces --out results/today --report\n  assay run --resume results/today\n"
       "  assay run smoke --shard 2/4 --out part2");
+
+  CalibrateArguments calibrate_args;
+  const CLI::App* calibrate = add_calibrate(app, calibrate_args);
 
   MutantsArguments mutants_args;
   CLI::App* mutants = app.add_subcommand(
@@ -324,6 +351,7 @@ int dispatch(int argc, char** argv) {
     }
   if (kernels->parsed())
     return kernels_args.arithmetic ? arithmetic_command(kernels_args) : kernels_command(kernels_args);
+  if (calibrate->parsed()) return calibrate_command(calibrate_args);
   if (mutants->parsed()) return mutants_command(mutants_args);
   if (explain->parsed()) return explain_command(explain_args);
   if (merge->parsed()) return merge_command(folders, merge_out, command);

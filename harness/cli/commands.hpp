@@ -48,9 +48,16 @@ struct KernelsArguments {
   bool arithmetic = false;  // declared arithmetic instead of the support matrix
   std::string scenario;     // of the arithmetic; empty: one per op
   bool json = false;        // the arithmetic as JSON
+  std::vector<std::string> calibrations;
 };
 int kernels_command(const KernelsArguments&);
 int arithmetic_command(const KernelsArguments&);
+struct CalibrateArguments {
+  std::string backend = "cpu", out, only;
+  int device = 0;
+};
+CLI::App* add_calibrate(CLI::App&, CalibrateArguments&);
+int calibrate_command(const CalibrateArguments&);
 struct MutantsArguments {
   std::vector<std::string> suites;  // empty: correctness
   std::string catalogue;            // path of a library, empty: the one beside the program

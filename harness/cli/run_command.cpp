@@ -10,6 +10,7 @@
 #include "harness/cli/commands.hpp"
 #include "harness/cli/progress.hpp"
 #include "harness/cli/stop_signals.hpp"
+#include "harness/report/devices.hpp"
 #include "harness/report/junit.hpp"
 #include "harness/report/table.hpp"
 #include "harness/report/tally.hpp"
@@ -77,6 +78,12 @@ std::vector<std::string> notes(const SweepResult& r, const std::vector<Row>& row
       "rows judged on a sample of query rows (columns rows_checked and rows_total; raise --rows-budget)");
   for (const std::string& backend : sweep.left_out()) lines.push_back("left out: " + backend);
   for (const std::string& backend : sweep.not_timed()) lines.push_back("checked, not timed: " + backend);
+  for (const std::string& line : slow_devices(rows)) lines.push_back("slow device: " + clean_text(line));
+  for (const auto& backend : sweep.backends_json())
+    if (const auto& c = backend.at("calibration"); !c.is_null())
+      lines.push_back(fmt::format("calibration of {}: {} ({})", backend.at("backend").get<std::string>(),
+                                  clean_text(c.at("file").get<std::string>()),
+                                  c.at("date").get<std::string>()));
   const nlohmann::json limits = sweep.first_limits();
   if (limits.is_object()) {
     lines.push_back(fmt::format(

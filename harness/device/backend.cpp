@@ -7,6 +7,8 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <filesystem>
 
 #include "harness/base/error.hpp"
@@ -67,6 +69,16 @@ fs::path resolve(const std::string& name_or_path) {
                   present.empty() ? "none (build one first)" : join(present), name_or_path));
 }
 
+// The table as it was when the first library was built; what was appended since is optional.
+constexpr size_t kFirstTableBytes = offsetof(assay_backend, time_run) + sizeof(assay_backend::time_run);
+
+// Nobody may touch fields beyond struct_size, so the rest of the program sees a copy padded with nulls.
+std::shared_ptr<const assay_backend> padded(const assay_backend& table) {
+  auto whole = std::make_shared<assay_backend>();
+  std::memcpy(whole.get(), &table, std::min<size_t>(table.struct_size, sizeof *whole));
+  return whole;
+}
+
 void check_table(const assay_backend& table, const std::string& path) {
   const auto fail = [&](const std::string& what) {
     throw InfrastructureError(
@@ -76,8 +88,8 @@ void check_table(const assay_backend& table, const std::string& path) {
   if (table.abi_version != ASSAY_ABI_VERSION)
     fail(fmt::format("its table says interface version {}, this program speaks {}", table.abi_version,
                      ASSAY_ABI_VERSION));
-  if (table.struct_size < sizeof(assay_backend))
-    fail(fmt::format("its table has {} bytes, {} expected", table.struct_size, sizeof(assay_backend)));
+  if (table.struct_size < kFirstTableBytes)
+    fail(fmt::format("its table has {} bytes, at least {} expected", table.struct_size, kFirstTableBytes));
   if (table.name == nullptr || *table.name == '\0') fail("it has no name");
   const bool functions = table.device_count && table.device_info && table.use_device && table.allocate &&
                          table.release && table.copy_to_device && table.copy_to_host && table.synchronize &&
@@ -126,7 +138,7 @@ Backend Backend::load(const std::string& name_or_path) {
   check_table(*table, path);
   Backend backend;
   backend.path_ = path;
-  backend.table_ = table;
+  backend.table_ = padded(*table);
   return backend;
 }
 

@@ -8,6 +8,7 @@
 
 #include "harness/abi/assay_kernel.h"
 #include "harness/base/error.hpp"
+#include "harness/device/measured.hpp"
 #include "harness/input/inputs.hpp"
 
 namespace assay {
@@ -25,15 +26,20 @@ class Backend {
   // InfrastructureError: not found, no entry point, wrong ABI version: each says what to do.
   static Backend load(const std::string& name_or_path);
   const std::string& path() const { return path_; }
-  const assay_backend* table() const { return table_; }
+  // Fields that the library's header did not have yet are null.
+  const assay_backend* table() const { return table_.get(); }
   std::string name() const { return table_->name; }
   std::vector<const assay_kernel*> kernels() const;
   const assay_kernel* find(const std::string& kernel) const;  // nullptr when absent
   assay_device device(int index) const;                       // NoDevice when there is none at all
+  // Calibration of the device in use: replaces what kernels declare about its instructions. Null: declared.
+  void use_measured(std::shared_ptr<const MeasuredArithmetic> measured) { measured_ = std::move(measured); }
+  const MeasuredArithmetic* measured() const { return measured_.get(); }
 
  private:
   std::string path_;
-  const assay_backend* table_ = nullptr;
+  std::shared_ptr<const assay_backend> table_;
+  std::shared_ptr<const MeasuredArithmetic> measured_;
 };
 
 // All backends present beside the program (libassay_*.so), in alphabetical order: those that run unless
@@ -54,8 +60,9 @@ struct CallResult {
 // The kernel's functions called through the door. A C++ exception that a kernel lets escape becomes
 // ASSAY_FAILED with its text; signals are not caught (workers exist for those).
 CallResult call_supports(const assay_kernel&, const assay_problem*, const assay_device&);
-// Fills the declared arithmetic; false (and untouched) where the kernel declares none.
-bool call_arithmetic(const assay_kernel&, const assay_problem*, assay_arithmetic&);
+// Fills the declared arithmetic, with what was measured on the device in place of the instructions it names;
+// false (and untouched) where the kernel declares none.
+bool call_arithmetic(const Backend&, const assay_kernel&, const assay_problem*, assay_arithmetic&);
 int64_t call_workspace_bytes(const assay_kernel&, const assay_problem*);  // 0 when not declared
 CallResult call_plan(const assay_kernel&, const assay_problem*, const assay_tensors*, assay_plan**);
 void call_free_plan(const assay_kernel&, assay_plan*);  // accepts nullptr
@@ -69,6 +76,15 @@ bool device_lost(const Backend&, std::string* why);
 // One run timed by the device's clock; only for backends with time_run (see assay_backend).
 CallResult call_time_run(const Backend&, const assay_kernel&, const assay_problem*, const assay_tensors*,
                          assay_plan*, int64_t flush_bytes, double* microseconds);
+
+// Graphs (see assay_backend). Why this kernel of this backend cannot be captured, or empty; the calls below
+// are only for those that can.
+std::string graph_refusal(const Backend&, const assay_kernel&);
+CallResult call_capture(const Backend&, const assay_kernel&, const assay_problem*, const assay_tensors*,
+                        assay_plan*, assay_graph**);
+CallResult call_replay(const Backend&, assay_graph*);  // waits for the device
+CallResult call_time_replay(const Backend&, assay_graph*, int64_t flush_bytes, double* microseconds);
+void call_free_graph(const Backend&, assay_graph*);  // accepts nullptr
 
 // Inputs uploaded to a device with their guards; the device buffers have the alignment of the host's.
 // The Inputs must outlive the case: upload() and poison_outputs() read their current contents.

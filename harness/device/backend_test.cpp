@@ -128,9 +128,9 @@ TEST(Call, SupportsAndArithmetic) {
   EXPECT_EQ(refusal.status, ASSAY_UNSUPPORTED);
   EXPECT_THAT(refusal.error, HasSubstr("missing everything"));
   assay_arithmetic a{};
-  EXPECT_TRUE(call_arithmetic(*backend.find("paged_ok_fake"), view.get(), a));
+  EXPECT_TRUE(call_arithmetic(backend, *backend.find("paged_ok_fake"), view.get(), a));
   EXPECT_EQ(a.p_format, ASSAY_FP32);
-  EXPECT_FALSE(call_arithmetic(*backend.find("paged_undeclared_fake"), view.get(), a));
+  EXPECT_FALSE(call_arithmetic(backend, *backend.find("paged_undeclared_fake"), view.get(), a));
   EXPECT_EQ(call_workspace_bytes(*backend.find("paged_ok_fake"), view.get()), 0);
 }
 

@@ -40,13 +40,17 @@ CallResult call_supports(const assay_kernel& kernel, const assay_problem* proble
                  [&](char* text, size_t size) { return kernel.supports(problem, &device, text, size); });
 }
 
-bool call_arithmetic(const assay_kernel& kernel, const assay_problem* problem, assay_arithmetic& arithmetic) {
+bool call_arithmetic(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem,
+                     assay_arithmetic& arithmetic) {
   if (kernel.arithmetic == nullptr) return false;
   assay_arithmetic declared{};
   declared.struct_size = sizeof(declared);
   const CallResult result =
       guarded("arithmetic", [&](char*, size_t) { return kernel.arithmetic(problem, &declared); });
-  if (result.ok()) arithmetic = declared;
+  if (result.ok()) {
+    arithmetic = declared;
+    if (backend.measured() != nullptr) backend.measured()->apply(arithmetic);
+  }
   return result.ok();
 }
 
@@ -102,6 +106,45 @@ CallResult call_time_run(const Backend& backend, const assay_kernel& kernel, con
                          double* microseconds) {
   return guarded("time_run", [&](char* text, size_t size) {
     return backend.table()->time_run(&kernel, problem, tensors, plan, flush_bytes, microseconds, text, size);
+  });
+}
+
+std::string graph_refusal(const Backend& backend, const assay_kernel& kernel) {
+  const assay_backend& table = *backend.table();
+  if (table.capture == nullptr || table.replay == nullptr || table.time_replay == nullptr ||
+      table.free_graph == nullptr)
+    return "required graphs, supported eager calls, missing capture and replay in backend " + backend.name();
+  if ((kernel.promises & ASSAY_PROMISE_GRAPH) == 0)
+    return "required graphs, supported eager calls, missing the kernel's promise that a captured run may be "
+           "replayed";
+  return {};
+}
+
+CallResult call_capture(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem,
+                        const assay_tensors* tensors, assay_plan* plan, assay_graph** graph) {
+  *graph = nullptr;
+  return guarded("capture", [&](char* text, size_t size) {
+    return backend.table()->capture(&kernel, problem, tensors, plan, graph, text, size);
+  });
+}
+
+CallResult call_replay(const Backend& backend, assay_graph* graph) {
+  return guarded("replay",
+                 [&](char* text, size_t size) { return backend.table()->replay(graph, text, size); });
+}
+
+CallResult call_time_replay(const Backend& backend, assay_graph* graph, int64_t flush_bytes,
+                            double* microseconds) {
+  return guarded("time_replay", [&](char* text, size_t size) {
+    return backend.table()->time_replay(graph, flush_bytes, microseconds, text, size);
+  });
+}
+
+void call_free_graph(const Backend& backend, assay_graph* graph) {
+  if (graph == nullptr || backend.table()->free_graph == nullptr) return;
+  guarded("free_graph", [&](char*, size_t) {
+    backend.table()->free_graph(graph);
+    return static_cast<int>(ASSAY_OK);
   });
 }
 

@@ -139,7 +139,7 @@ struct Child {
           with_kernel([&](const Backend& loaded, const assay_kernel& found) {
             Judge judge(problem, options.rows_budget);
             assay_arithmetic a = default_arithmetic();
-            const bool declares = call_arithmetic(found, judge.inputs().view->get(), a);
+            const bool declares = call_arithmetic(loaded, found, judge.inputs().view->get(), a);
             const auto* bytes = reinterpret_cast<const uint8_t*>(&a);
             report({{"arithmetic", json::binary({bytes, bytes + sizeof(a)})},
                     {"declares", declares},

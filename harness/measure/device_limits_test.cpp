@@ -42,7 +42,7 @@ TEST(Limits, MeasuredThroughTheBackendAndMissingOnesNamed) {
               ElementsAre(HasSubstr("matrix_flops_bf16: measure_matrix_rate of backend fake answered "
                                     "status 1: no tiles here")));
   b.measure_bandwidth = nullptr;
-  EXPECT_THAT(measure_limits(b, d).missing, testing::SizeIs(3));
+  EXPECT_THAT(measure_limits(b, d).missing, testing::SizeIs(4));
 }
 
 TEST(Limits, TheLongerOfTwoTimesIsTheLimit) {

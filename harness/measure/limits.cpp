@@ -6,11 +6,13 @@
 
 #include <algorithm>
 
+#include "harness/problem/names.hpp"
+
 namespace assay {
 namespace {
 
 constexpr int64_t kBytes = int64_t{512} << 20;
-constexpr int32_t kRead = 0, kCopy = 1;  // op of measure_bandwidth
+constexpr int32_t kRead = 0, kCopy = 1, kWrite = 2;  // op of measure_bandwidth
 
 template <class Call>
 double measured(const char* what, const char* function, const assay_backend& b, bool present,
@@ -49,6 +51,8 @@ MeasuredLimits measure_limits(const assay_backend& b, const assay_device& device
       measured("read_bytes_per_s", "measure_bandwidth", b, has_bandwidth, out, bandwidth(kRead));
   l.copy_bytes_per_s =
       measured("copy_bytes_per_s", "measure_bandwidth", b, has_bandwidth, out, bandwidth(kCopy));
+  l.write_bytes_per_s =
+      measured("write_bytes_per_s", "measure_bandwidth", b, has_bandwidth, out, bandwidth(kWrite));
   l.matrix_flops_fp32 =
       measured("matrix_flops_fp32", "measure_matrix_rate", b, has_rate, out, rate(ASSAY_FP32));
   l.matrix_flops_bf16 =
@@ -65,7 +69,11 @@ LimitTime limit_time(const Work& work, const Problem& p, const Limits& limits) {
   if (limits.read_bytes_per_s > 0) t = {work.total_bytes / limits.read_bytes_per_s, "read"};
   // fp32 operands cannot use the 16-bit matrix units; everything narrower can.
   const bool fp32 = p.q_format == ASSAY_FP32 || p.k_format == ASSAY_FP32 || p.v_format == ASSAY_FP32;
-  const double rate = fp32 ? limits.matrix_flops_fp32 : limits.matrix_flops_bf16;
+  const auto all = [&](bool (*is)(int32_t)) { return is(p.q_format) && is(p.k_format) && is(p.v_format); };
+  double rate = fp32 ? limits.matrix_flops_fp32 : limits.matrix_flops_bf16;
+  // A unit for 8-bit operands is the limit of all-8-bit cases, whether or not a kernel uses it.
+  if (all(format_is_fp8)) rate = std::max(rate, limits.matrix_flops_fp8);
+  if (all([](int32_t f) { return f == ASSAY_INT8; })) rate = std::max(rate, limits.matrix_flops_int8);
   if (rate > 0 && work.flops / rate > t.seconds) t = {work.flops / rate, "matrix"};
   return t;
 }

@@ -22,6 +22,13 @@ struct StoppingRule {
   double warmup_seconds = 0.05;
 };
 
+// One timed call. Dropped ones do not count (the device was throttled), but their time passes.
+struct TimedSample {
+  TimedSample(double microseconds) : us(microseconds) {}
+  double us;
+  bool dropped = false;
+};
+
 enum class StopReason { kConfident, kMaxSamples, kMaxSeconds };
 
 struct Timing {
@@ -29,13 +36,15 @@ struct Timing {
   double median_us = 0, q1_us = 0, q3_us = 0;
   double low_us = 0, high_us = 0;  // 95 % interval of the median, from order statistics (no normality)
   StopReason stop = StopReason::kMaxSamples;
+  int64_t dropped = 0;  // calls that did not count, warm-up left aside
 };
 
 // `sample` runs once and returns its duration in microseconds. Ends at the first of: the interval of the
 // median is narrow enough, max_samples, max_seconds of wall time (flushing included, so a cold case
-// ends too); at least one sample is always taken. `now_s` is the clock in seconds (tests bring their
-// own). CheckError when a duration is negative or not finite, or the rule contradicts itself.
-Timing measure(const std::function<double()>& sample, const StoppingRule&,
+// ends too); at least one sample is always taken, and at most ten times max_samples calls are made. `now_s`
+// is the clock in seconds (tests bring their own). CheckError when a duration is negative or not finite, or
+// the rule contradicts itself.
+Timing measure(const std::function<TimedSample()>& sample, const StoppingRule&,
                const std::function<double()>& now_s = {});
 // Quartiles interpolate linearly between order statistics. low_us and high_us are NaN below six
 // samples: no two order statistics of so few enclose the median with 95 %.
@@ -54,11 +63,14 @@ struct Work {
 };
 Work work_of(const Problem&);
 
-// What the device was measured to do at the start of a run (never a data sheet).
+// What the device was measured to do, at the start of a run or when it was calibrated (never a data sheet);
+// 0: not measured. `fp8` and `int8` count where all of Q, K and V are such codes.
 struct Limits {
   double read_bytes_per_s = 0;
   double copy_bytes_per_s = 0;
   double matrix_flops_fp32 = 0, matrix_flops_bf16 = 0;
+  double write_bytes_per_s = 0;
+  double matrix_flops_fp8 = 0, matrix_flops_int8 = 0;
 };
 
 }  // namespace assay

@@ -76,16 +76,16 @@ Timing summarize(std::vector<double> samples_us) {
   return t;
 }
 
-Timing measure(const std::function<double()>& sample, const StoppingRule& rule,
+Timing measure(const std::function<TimedSample()>& sample, const StoppingRule& rule,
                const std::function<double()>& now_s) {
   ASSAY_CHECK(rule.min_samples >= 1 && rule.max_samples >= rule.min_samples && rule.max_seconds > 0,
               "stopping rule: {} to {} samples in {} s", rule.min_samples, rule.max_samples,
               rule.max_seconds);
   const auto now = now_s ? now_s : std::function<double()>(steady_seconds);
   const auto take = [&] {
-    const double us = sample();
-    ASSAY_CHECK(std::isfinite(us) && us >= 0, "a sample took {} us", us);
-    return us;
+    const TimedSample s = sample();
+    ASSAY_CHECK(std::isfinite(s.us) && s.us >= 0, "a sample took {} us", s.us);
+    return s;
   };
 
   // The first call pays for page faults and thread creation, so one warm-up call is the least.
@@ -96,14 +96,18 @@ Timing measure(const std::function<double()>& sample, const StoppingRule& rule,
 
   std::vector<double> in_order, sorted;
   StopReason stop = StopReason::kMaxSamples;
-  int64_t next_look = rule.min_samples;
+  int64_t next_look = rule.min_samples, dropped = 0;
   const double start = now();
   while (static_cast<int32_t>(in_order.size()) < rule.max_samples) {
-    const double us = take();
-    in_order.push_back(us);
-    sorted.insert(std::upper_bound(sorted.begin(), sorted.end(), us), us);
+    const TimedSample s = take();
+    if (s.dropped) {
+      ++dropped;
+    } else {
+      in_order.push_back(s.us);
+      sorted.insert(std::upper_bound(sorted.begin(), sorted.end(), s.us), s.us);
+    }
     const auto n = static_cast<int64_t>(sorted.size());
-    if (n >= next_look) {
+    if (!s.dropped && n >= next_look) {
       next_look = n + std::max<int64_t>(1, n / 50);  // the rank costs n logarithms: not after every sample
       Timing t;
       const int64_t rank = interval_rank(n);
@@ -113,6 +117,7 @@ Timing measure(const std::function<double()>& sample, const StoppingRule& rule,
         break;
       }
     }
+    if (n + dropped >= int64_t{10} * rule.max_samples) break;
     if (now() - start >= rule.max_seconds) {
       stop = StopReason::kMaxSeconds;
       break;
@@ -120,6 +125,7 @@ Timing measure(const std::function<double()>& sample, const StoppingRule& rule,
   }
   Timing t = summarize(std::move(in_order));
   t.stop = stop;
+  t.dropped = dropped;
   return t;
 }
 

@@ -96,6 +96,33 @@ TEST(Measure, TimeEndsItEvenBeforeTheMinimum) {
   EXPECT_DOUBLE_EQ(t.median_us, 400'000);
 }
 
+// Every second call is dropped and slow: neither counts, but both take time.
+TEST(Measure, DroppedCallsAreCountedAndLeftOut) {
+  double now = 0;
+  int calls = 0;
+  const auto sample = [&] {
+    TimedSample s(++calls % 2 == 0 ? 900.0 : 50.0);
+    s.dropped = calls % 2 == 0;
+    now += s.us * 1e-6;
+    return s;
+  };
+  const Timing t = measure(sample, {.min_samples = 9, .warmup_seconds = 0}, [&] { return now; });
+  EXPECT_EQ(t.median_us, 50);
+  EXPECT_EQ(t.samples_us.size(), 9u);
+  EXPECT_EQ(t.dropped, 9) << "the first call is the warm-up";
+  const auto never = [&] {
+    TimedSample s(50.0);
+    s.dropped = true;
+    now += 1e-6;
+    return s;
+  };
+  const Timing none =
+      measure(never, {.min_samples = 1, .max_samples = 20, .warmup_seconds = 0}, [&] { return now; });
+  EXPECT_EQ(none.dropped, 200);
+  EXPECT_TRUE(none.samples_us.empty());
+  EXPECT_TRUE(std::isnan(none.median_us));
+}
+
 TEST(Measure, ImpossibleDurationsAndRulesAreRefused) {
   EXPECT_THROW(measure([] { return -1.0; }, {}), CheckError);
   EXPECT_THROW(measure([] { return std::nan(""); }, {}), CheckError);

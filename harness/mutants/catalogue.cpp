@@ -91,9 +91,9 @@ int agreement(const assay_arithmetic& a, const assay_arithmetic& b) {
   return equal;
 }
 
-assay_arithmetic declared(const assay_kernel& kernel, const assay_problem* problem) {
+assay_arithmetic declared(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem) {
   assay_arithmetic a = default_arithmetic();
-  call_arithmetic(kernel, problem, a);
+  call_arithmetic(backend, kernel, problem, a);
   return a;
 }
 
@@ -134,13 +134,13 @@ Catalogue load_catalogue(const std::string& path) {
 
 const assay_kernel* healthy_twin(const Catalogue& c, const assay_kernel& kernel, const Problem& p,
                                  const assay_problem* view) {
-  const assay_arithmetic wanted = declared(kernel, view);
+  const assay_arithmetic wanted = declared(c.backend, kernel, view);
   const assay_kernel* best = nullptr;
   int most = -1;
   for (const CatalogueEntry& v : c.healthy) {
     const assay_kernel* candidate = v.kernel_for(p);
     if (candidate == nullptr || !call_supports(*candidate, view, c.device).ok()) continue;
-    const int equal = agreement(wanted, declared(*candidate, view));
+    const int equal = agreement(wanted, declared(c.backend, *candidate, view));
     if (equal > most) most = equal, best = candidate;
   }
   return best;

@@ -16,6 +16,8 @@ constexpr RowField kFields[] = {
     {"kernel", "", "Name of the kernel, the same as its source file.", &Row::kernel},
     {"backend", "", "Backend the kernel came from.", &Row::backend},
     {"device", "", "Device it ran on.", &Row::device},
+    {"device_uuid", "", "Its own identity among devices of one name; empty where it has none.",
+     &Row::device_uuid},
     {"outcome", "", "passed, wrong, unsupported, untrusted, crashed, timed_out or invalid.", &Row::outcome},
     {"reason", "", "Why the outcome is not passed; empty when it is.", &Row::reason},
     {"op", "", "Operation: prefill, paged or a building block.", &Row::op},
@@ -33,8 +35,14 @@ constexpr RowField kFields[] = {
     {"time_high_us", "us", "Upper end of the 95 % confidence interval of the median.", &Row::time_high_us},
     {"plan_us", "us", "Host planning time, done once per batch shape and not part of time_us.",
      &Row::plan_us},
-    {"samples", "", "Timed calls.", &Row::samples},
+    {"samples", "", "Timed calls that count.", &Row::samples},
+    {"throttled", "",
+     "Timed calls left out because the device had slowed itself down; empty: it does not say.",
+     &Row::throttled},
+    {"sm_clock_mhz", "MHz", "Median clock of the multiprocessors after the timed calls; empty: not known.",
+     &Row::sm_clock_mhz},
     {"cache", "", "hot: called back to back; cold: caches flushed before every call.", &Row::cache},
+    {"launch", "", "eager: the kernel was called; graph: a captured call was replayed.", &Row::launch},
     {"stop", "", "What ended the measurement: confident, max_samples or max_seconds.", &Row::stop},
     {"tflops", "TFLOP/s", "Useful operations per second: 2 (d_qk + d_v) per visible row, key and query head.",
      &Row::tflops},
@@ -47,6 +55,10 @@ constexpr RowField kFields[] = {
      "The measured limit the case is nearer to: read (memory), matrix (arithmetic) or copy (building "
      "blocks).",
      &Row::limit},
+    {"calibration", "",
+     "Where bounds and limits come from: defaults (declared, measured at the start) or the fingerprint of a "
+     "calibration file.",
+     &Row::calibration},
     {"o_max_error", "", "Largest absolute error of an output element against the double reference.",
      &Row::o_max_error},
     {"o_ratio", "",
@@ -116,7 +128,12 @@ Row::Row() {
       this->** number = std::numeric_limits<double>::quiet_NaN();
 }
 
-std::string Row::key() const { return scenario + "|" + kernel + "|" + backend + "|" + cache; }
+std::string Row::key() const { return scenario + "|" + kernel + "|" + backend + "|" + mode(); }
+
+void Row::set_mode(const std::string& mode) {
+  cache = mode == "graph" ? "hot" : mode;
+  launch = mode.empty() ? "" : mode == "graph" ? "graph" : "eager";
+}
 
 std::string csv_header() {
   std::string line;

@@ -13,14 +13,16 @@ namespace assay {
 
 // Missing numbers are NaN (double) or -1 (int64) and print as an empty CSV cell.
 struct Row {
-  std::string scenario, kernel, backend, device, outcome, reason;
+  std::string scenario, kernel, backend, device, device_uuid, outcome, reason;
   std::string op, suite_place;
   int64_t requests = -1, tokens = -1, max_kv_len = -1, decodes = -1, extends = -1, prefills = -1;
   double time_us, time_q1_us, time_q3_us, time_low_us, time_high_us, plan_us;
-  int64_t samples = -1;
-  std::string cache, stop;  // hot | cold; confident | max_samples | max_seconds
+  int64_t samples = -1, throttled = -1;
+  double sm_clock_mhz;
+  std::string cache, launch, stop;  // hot | cold; eager | graph; confident | max_samples | max_seconds
   double tflops, gbytes_per_s, tokens_per_s, limit_percent;
   std::string limit;  // "read" or "matrix": whichever the case is nearer to; "copy" for building blocks
+  std::string calibration;  // "defaults", or the fingerprint of the file bounds and limits come from
   double o_max_error, o_ratio, lse_max_error, lse_ratio;
   std::string o_where, lse_where;  // request/row/head/dim
   std::string check;               // Verdict::check
@@ -35,8 +37,12 @@ struct Row {
   int64_t rows_checked = -1, rows_total = -1;
   double reference_s, case_s;  // wall seconds
   Row();
-  std::string key()
-      const;  // scenario | kernel | backend | cache: identifies a case when resuming and merging
+  // scenario | kernel | backend | mode: identifies a case when resuming and merging.
+  std::string key() const;
+  // What was timed, one word: cold, hot or graph (hot caches, a replayed graph); empty for a row of no
+  // timing.
+  std::string mode() const { return launch == "graph" ? launch : cache; }
+  void set_mode(const std::string& mode);
 };
 
 using RowMember = std::variant<std::string Row::*, int64_t Row::*, double Row::*>;

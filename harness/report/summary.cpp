@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "harness/report/devices.hpp"
 #include "harness/report/table.hpp"
 #include "harness/report/tally.hpp"
 #include "harness/report/text.hpp"
@@ -50,6 +51,8 @@ std::string summary_markdown(std::span<const Row> rows, const SummaryOptions& op
   for (size_t i = 0; i < kOutcomes.size(); i++)
     if (tally.counts[i] > 0) text += fmt::format("| {} | {} |\n", inline_text(kOutcomes[i]), tally.counts[i]);
   if (tally.unknown > 0) text += fmt::format("| unknown | {} |\n", tally.unknown);
+
+  for (const std::string& line : slow_devices(rows)) text += "\nSlow device: " + inline_text(line) + "\n";
 
   std::vector<const Row*> failing;
   for (const Row& row : rows)

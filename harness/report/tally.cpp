@@ -76,6 +76,7 @@ std::string shell_quote(std::string_view text) {
 std::string repro_command(const Row& row, std::string_view program) {
   std::string command = fmt::format("{} check {}", program, shell_quote(row.scenario));
   if (!row.kernel.empty()) command += " --kernel " + shell_quote(row.kernel);
+  if (row.check == "graph") command += " --graphs";
   // Installed backends are found by themselves; a library given by its path must be named again.
   if (row.backend.find('/') != std::string::npos) command += " --backend " + shell_quote(row.backend);
   return command;

@@ -106,6 +106,7 @@ nlohmann::json arithmetic_json(const Problem& p, const assay_arithmetic& a) {
   if (!is_attention(p.op))
     return {{"exp_relative_error", a.exp_relative_error},
             {"scaling_relative_error", a.scaling_relative_error}};
+  const auto name = [](const char* text) { return text ? nlohmann::json(text) : nlohmann::json(nullptr); };
   return {{"qk", accumulator_json(a.qk)},
           {"pv", accumulator_json(a.pv)},
           {"promote_pv", a.promote_pv != 0},
@@ -131,6 +132,11 @@ nlohmann::json arithmetic_json(const Problem& p, const assay_arithmetic& a) {
           {"q_rounding", a.q_rounding},
           {"dequant_format", a.dequant_format == ASSAY_FORMAT_NONE ? "none" : format(a.dequant_format)},
           {"dequant_replayed", a.dequant_replayed != 0},
+          {"instructions",
+           {{"qk", name(a.qk_instruction)},
+            {"pv", name(a.pv_instruction)},
+            {"exp", name(a.exp_instruction)},
+            {"tanh", name(a.tanh_instruction)}}},
           {"growth", growth(p, a)}};
 }
 

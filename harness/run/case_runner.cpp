@@ -8,10 +8,12 @@
 #include <new>
 #include <optional>
 
-#include "harness/measure/cold.hpp"
+#include "harness/check/reasons.hpp"
+#include "harness/check/relations_graph.hpp"
 #include "harness/measure/limits.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/report/row_json.hpp"
+#include "harness/run/timed_call.hpp"
 #include "harness/run/worker.hpp"
 
 namespace assay {
@@ -23,7 +25,6 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
-double us_since(Clock::time_point start) { return 1e6 * seconds_since(start); }
 
 // What a scalar CPU kernel, three poisoned runs and a repetition of it, and the reference may need beyond
 // the time limit: 0.5 GFLOP/s and 1 GB/s are below any machine this runs on.
@@ -34,31 +35,6 @@ double check_allowance_s(const Work& w, const Problem& p, double rows_budget) {
 
 void say_row(const Say& say, const Row& row) { say({{"event", "row"}, {"row", json_of(row)}}); }
 
-struct PlanHolder {
-  const assay_kernel& kernel;
-  assay_plan* plan = nullptr;
-  ~PlanHolder() { call_free_plan(kernel, plan); }
-};
-
-// Thrown by a timed call that fails; becomes the outcome of the row.
-struct TimedCallFailed {
-  std::string text;
-};
-
-// Median over a few calls: a plan is made once per batch shape, so its cost is a single number.
-double time_plan(const assay_kernel& kernel, const assay_problem* problem, const assay_tensors* tensors) {
-  if (kernel.plan == nullptr) return std::nan("");
-  std::vector<double> us;
-  for (int i = 0; i < 5; ++i) {
-    PlanHolder holder{kernel};
-    const auto start = Clock::now();
-    const CallResult r = call_plan(kernel, problem, tensors, &holder.plan);
-    us.push_back(us_since(start));
-    if (!r.ok()) throw TimedCallFailed{"plan failed when repeated: " + r.error};
-  }
-  return summarize(us).median_us;
-}
-
 void fill_timing(Row& row, const Timing& t, const Work& w, const Problem& p, const Limits& limits) {
   row.time_us = t.median_us;
   row.time_q1_us = t.q1_us;
@@ -67,6 +43,10 @@ void fill_timing(Row& row, const Timing& t, const Work& w, const Problem& p, con
   row.time_high_us = t.high_us;
   row.samples = static_cast<int64_t>(t.samples_us.size());
   row.stop = stop_name(t.stop);
+  if (t.samples_us.empty()) {
+    row.reason = fmt::format("not timed: the device was throttled during all of {} calls", t.dropped);
+    return;
+  }
   const double seconds = t.median_us * 1e-6;
   if (!(seconds > 0)) return;
   if (w.flops > 0) row.tflops = w.flops / seconds / 1e12;
@@ -84,6 +64,7 @@ struct Case {
   const Work& work;
   const Limits& limits;
   const StoppingRule& rule;
+  DeviceClock* clock;  // may be null
   const Say& say;
 };
 
@@ -100,39 +81,23 @@ void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge,
                            2 * (c.work.flops / 0.5e9 + c.work.total_bytes / 1e9)}});
     Row row = checked;
     try {
-      row.plan_us = time_plan(kernel, view, tensors);
-      PlanHolder holder{kernel};
-      if (const CallResult r = call_plan(kernel, view, tensors, &holder.plan); !r.ok())
-        throw TimedCallFailed{"plan failed when repeated: " + r.error};
-      const bool own_clock = c.backend.table()->time_run != nullptr;
-      const int64_t device_flush = mode == "cold" ? 2 * c.device.cache_bytes : 0;
-      std::optional<CacheFlusher> flusher;
-      if (mode == "cold" && !own_clock) flusher.emplace(c.device.cache_bytes, c.device.multiprocessors);
-      const Timing t = measure(
-          [&] {
-            if (own_clock) {
-              double us = 0;
-              const CallResult r =
-                  call_time_run(c.backend, kernel, view, tensors, holder.plan, device_flush, &us);
-              if (!r.ok()) throw TimedCallFailed{"failed while being timed: " + r.error};
-              return us;
-            }
-            if (flusher) flusher->flush();
-            const auto before = Clock::now();
-            const CallResult r = call_run(c.backend, kernel, view, tensors, holder.plan);
-            const double us = us_since(before);
-            if (!r.ok()) throw TimedCallFailed{"failed while being timed: " + r.error};
-            return us;
-          },
-          c.rule);
+      TimedCall call(c.backend, c.device, kernel, view, tensors, mode, c.clock);
+      row.plan_us = call.plan_us();
+      const Timing t = measure([&] { return call.sample(); }, c.rule);
       const Verdict again = judge.recheck();
       if (again.outcome == Outcome::kPassed) {
-        row.cache = mode;
+        row.set_mode(mode);
+        row.sm_clock_mhz = call.median_clock_mhz();
+        if (call.knows_clock()) row.throttled = t.dropped;
         fill_timing(row, t, c.work, c.problem, c.limits);
       } else {
         fill_verdict(row, again);
         row.reason = "outputs checked again after timing: " + again.reason;
       }
+    } catch (const ModeRefused& refused) {
+      row.set_mode(mode);  // the other modes go on
+      row.outcome = outcome_name(Outcome::kUnsupported);
+      row.reason = refused.text;
     } catch (const TimedCallFailed& failed) {
       row.outcome = outcome_name(Outcome::kCrashed);
       row.reason = failed.text;
@@ -150,7 +115,33 @@ std::string memory_text(Clock::time_point start) {
       seconds_since(start));
 }
 
-void run_kernel(const Case& c, Judge& judge, const json& wanted, const Row& base) {
+// Replays of a captured call, for a kernel that is right when it is called; the row says what is wrong.
+void check_replays(const Case& c, const assay_kernel& kernel, double rows_budget, Row& row) {
+  // The shapes to replay are batches of attention; building blocks have none of their own yet.
+  const std::string why =
+      is_attention(c.problem.op)
+          ? graph_refusal(c.backend, kernel)
+          : "required replays of a building block, supported those of attention, missing the shapes";
+  if (!why.empty()) {
+    row.outcome = outcome_name(Outcome::kUnsupported);
+    row.reason = why;
+    return;
+  }
+  // Five shapes, each run twice and referenced.
+  c.say({{"event", "starting"},
+         {"stage", "check"},
+         {"kernel", kernel.name},
+         {"allow_s", 3 * check_allowance_s(c.work, c.problem, rows_budget)}});
+  RelationResult result;
+  const std::string reason =
+      check_graph(c.backend, kernel, c.device, c.problem, default_arithmetic(), rows_budget, result);
+  if (reason.empty() && result.checked) return;
+  row.outcome = outcome_name(reason.empty() ? Outcome::kUnsupported : Outcome::kWrong);
+  row.check = reason.empty() ? "" : "graph";
+  row.reason = one_line(reason.empty() ? "no shape could be replayed: " + result.note : reason);
+}
+
+void run_kernel(const Case& c, Judge& judge, const json& wanted, const json& request, const Row& base) {
   const auto start = Clock::now();
   Row row = base;
   wanted.at("name").get_to(row.kernel);
@@ -158,9 +149,12 @@ void run_kernel(const Case& c, Judge& judge, const json& wanted, const Row& base
   ASSAY_CHECK(kernel != nullptr, "no kernel {} in backend {}", row.kernel, c.backend.name());
   try {
     fill_verdict(row, judge.judge(c.backend, *kernel, c.device));
-    row.case_s = seconds_since(start);
     const auto modes = wanted.at("modes").get<std::vector<std::string>>();
-    if (row.outcome == outcome_name(Outcome::kPassed) && !modes.empty()) {
+    const auto passed = [&] { return row.outcome == outcome_name(Outcome::kPassed); };
+    if (passed() && request.at("graphs").get<bool>())
+      check_replays(c, *kernel, request.at("rows_budget").get<double>(), row);
+    row.case_s = seconds_since(start);
+    if (passed() && !modes.empty()) {
       time_modes(c, *kernel, judge, modes, row, start);
       return;
     }
@@ -235,7 +229,8 @@ void fill_verdict(Row& row, const Verdict& v) {
   if (v.batch_invariant) row.batch_invariant = *v.batch_invariant ? "yes" : "no";
 }
 
-bool run_case(const json& request, const Backend& backend, const assay_device& device, const Say& say) {
+bool run_case(const json& request, const Backend& backend, const assay_device& device,
+              const std::string& calibration, const Say& say) {
   const auto line = request.at("scenario").get<std::string>();
   const auto place = request.at("place").get<std::string>();
   const auto budget = request.at("rows_budget").get<double>();
@@ -245,6 +240,8 @@ bool run_case(const json& request, const Backend& backend, const assay_device& d
   Row base = row_of_line(line, place);
   base.backend = backend.name();
   base.device = device.name;
+  base.device_uuid = device.uuid;
+  base.calibration = calibration;
   const auto starting = [&](const char* stage, const std::string& kernel, double allow_s) {
     say({{"event", "starting"}, {"stage", stage}, {"kernel", kernel}, {"allow_s", allow_s}});
   };
@@ -272,10 +269,13 @@ bool run_case(const json& request, const Backend& backend, const assay_device& d
     }
     return true;
   }
-  const Case c{backend, device, *problem, work, limits, rule, say};
+  // Opened once per process: the library behind it stays loaded.
+  static std::string no_clock;
+  static const std::unique_ptr<DeviceClock> clock = DeviceClock::open(backend.name(), device.uuid, &no_clock);
+  const Case c{backend, device, *problem, work, limits, rule, clock.get(), say};
   for (const json& wanted : request.at("kernels")) {
     starting("check", wanted.at("name").get<std::string>(), check_allowance_s(work, *problem, budget));
-    run_kernel(c, *judge, wanted, base);
+    run_kernel(c, *judge, wanted, request, base);
     // What one kernel did to the device must not become the next one's row.
     if (std::string why; device_lost(backend, &why)) {
       say({{"event", "device_lost"}, {"message", why}});

@@ -14,10 +14,12 @@ namespace assay {
 
 using Say = std::function<void(const nlohmann::json&)>;
 
-// `request` as in worker.hpp. Everything a scenario or a kernel can do wrong becomes a row; only a
-// process that dies, or a bug of assay, gets past this. False when a kernel left the device unusable for this
-// process: the rows said so far stand, and the process must end.
-bool run_case(const nlohmann::json& request, const Backend&, const assay_device&, const Say& say);
+// `request` as in worker.hpp; `calibration`: "defaults" or a fingerprint, for the rows. Everything a scenario
+// or a kernel can do wrong becomes a row; only a process that dies, or a bug of assay, gets past this. False
+// when a kernel left the device unusable for this process: the rows said so far stand, and the process must
+// end.
+bool run_case(const nlohmann::json& request, const Backend&, const assay_device&,
+              const std::string& calibration, const Say& say);
 
 // The part of a row known from the scenario text alone; outcome and the rest stay empty. Used for rows
 // the parent has to write itself.

@@ -56,8 +56,11 @@ void Dispatcher::start_worker() {
     const WorkerProcess::Event e = worker_->next(kStartSeconds);
     if (e.kind == Kind::kMessage && e.message.value("event", "") == "ready") {
       backend_ = e.message.at("backend").get<std::string>();
-      no_times_ = e.message.at("no_times").get<std::string>();
+      no_times_ = e.message.value("no_times", "");
       device_ = e.message.at("device");
+      device_count_ = e.message.value("device_count", 1);
+      calibration_ = e.message.value("calibration", json(nullptr));
+      clock_ = e.message.value("clock", "");
       kernels_.clear();
       for (const json& k : e.message.at("kernels"))
         kernels_.push_back({k.at("name").get<std::string>(), k.at("description").get<std::string>(),
@@ -80,7 +83,7 @@ void Dispatcher::start_worker() {
   }
   worker_.reset();
   throw InfrastructureError(fmt::format("the worker for {} does not start (tried twice): {}",
-                                        command_.argv.empty() ? "?" : command_.argv.back(), why));
+                                        command_.argv.size() < 3 ? "?" : command_.argv[2], why));
 }
 
 WorkerProcess& Dispatcher::worker() {
@@ -89,6 +92,10 @@ WorkerProcess& Dispatcher::worker() {
 }
 
 void Dispatcher::measure_limits(const std::atomic<bool>& stop) {
+  if (!calibration_.is_null()) {
+    limits_ = calibration_.at("limits");
+    return;
+  }
   worker().send({{"do", "limits"}});
   const WorkerProcess::Event e = worker().next(kLimitsSeconds, &stop);
   if (e.kind == Kind::kMessage && e.message.value("event", "") == "limits") {
@@ -153,6 +160,7 @@ Dispatcher::Ended Dispatcher::talk(const CaseRequest& request, const OnRow& on_r
                  {"place", request.place},
                  {"kernels", kernels},
                  {"rows_budget", options_.rows_budget},
+                 {"graphs", options_.graphs},
                  {"rule", rule_json(options_.rule)},
                  {"limits", limits}});
   Ended ended;
@@ -233,10 +241,11 @@ bool Dispatcher::run(const CaseRequest& request, const OnRow& on_row, const OnSt
     Row row = row_of_line(left.scenario, left.place);
     row.backend = backend_;
     row.device = device_.value("name", "");
+    row.device_uuid = device_.value("uuid", "");
     row.outcome = ended.how == How::kTimedOut ? "timed_out" : "crashed";
     row.reason = ended.why + printed;
     for (const Row& known : ended.pending) {
-      if (!known.cache.empty())
+      if (!known.mode().empty())
         on_row(known);  // a mode that was measured before
       else
         row.reason += fmt::format("; before that: {}{}{}", known.outcome, known.reason.empty() ? "" : ", ",

@@ -44,10 +44,15 @@ class Dispatcher {
   const std::string& backend() const { return backend_; }
   const std::vector<KernelInfo>& kernels() const { return kernels_; }
   const nlohmann::json& device() const { return device_; }
-  const nlohmann::json& limits() const { return limits_; }   // null before measure_limits()
+  const std::string& clock() const { return clock_; }  // where the column sm_clock_mhz comes from, or why not
+  int32_t device_count() const { return device_count_; }    // of the backend on this machine
+  const nlohmann::json& limits() const { return limits_; }  // null before measure_limits()
+  // File, fingerprint, date, build, uuid and limits of the calibration in use; null without one.
+  const nlohmann::json& calibration() const { return calibration_; }
   const std::string& no_times() const { return no_times_; }  // why nothing may be timed; empty: it may
 
-  // Rates measured on the device; null values where it failed, with the reason under "missing".
+  // Rates of the calibration, or measured on the device now; null values where it failed, with the reason
+  // under "missing".
   void measure_limits(const std::atomic<bool>& stop);
   // Per scenario: [{kernel, status, why}]. InfrastructureError when the worker dies on it twice.
   nlohmann::json supports(const std::vector<std::string>& scenarios);
@@ -75,7 +80,9 @@ class Dispatcher {
   std::unique_ptr<WorkerProcess> worker_;
   std::string backend_, no_times_;
   std::vector<KernelInfo> kernels_;
-  nlohmann::json device_, limits_;
+  nlohmann::json device_, limits_, calibration_;
+  int32_t device_count_ = 0;
+  std::string clock_;
   int64_t log_start_ = 0;  // where the log stood when the present case began
 };
 

@@ -34,10 +34,13 @@ std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
 nlohmann::json options_json(const RunOptions& o) {
   nlohmann::json j = {{"suites", o.suites},
                       {"backends", o.backends},
+                      {"devices", o.devices},
+                      {"calibrations", o.calibrations},
                       {"kernels", o.kernels},
                       {"filter", o.filter},
                       {"limit", o.limit},
                       {"shard", fmt::format("{}/{}", o.shard.index, o.shard.count)},
+                      {"graphs", o.graphs},
                       {"timed", o.timed},
                       {"caches", o.caches},
                       {"relative_width", o.rule.relative_width},
@@ -62,9 +65,12 @@ RunOptions options_from_json(const nlohmann::json& j, const std::string& file) {
   try {
     get("suites", o.suites);
     get("backends", o.backends);
+    get("devices", o.devices);
+    get("calibrations", o.calibrations);
     get("kernels", o.kernels);
     get("filter", o.filter);
     get("limit", o.limit);
+    get("graphs", o.graphs);
     get("timed", o.timed);
     get("caches", o.caches);
     get("relative_width", o.rule.relative_width);

@@ -26,15 +26,18 @@ Shard parse_shard(const std::string& text);  // "2/8"; InputError
 bool in_shard(std::string_view scenario_line, const Shard&);
 
 struct RunOptions {
-  std::vector<std::string> suites;    // names, paths or lines, as typed
-  std::vector<std::string> backends;  // names or paths, as typed; empty: all installed
-  std::vector<std::string> kernels;   // globs, any may match; empty: all
-  std::string filter;                 // ECMAScript regex on the canonical line; empty: all
-  std::optional<uint64_t> seed;       // in place of every line's own
-  int64_t limit = -1;                 // most cases, before sharding; -1: all
+  std::vector<std::string> suites;        // names, paths or lines, as typed
+  std::vector<std::string> backends;      // names or paths, as typed; empty: all installed
+  std::vector<std::string> devices;       // numbers, or "all"; empty: device 0 of each backend
+  std::vector<std::string> calibrations;  // files of `assay calibrate`; each is used for devices like its own
+  std::vector<std::string> kernels;       // globs, any may match; empty: all
+  std::string filter;                     // ECMAScript regex on the canonical line; empty: all
+  std::optional<uint64_t> seed;           // in place of every line's own
+  int64_t limit = -1;                     // most cases, before sharding; -1: all
   Shard shard;
+  bool graphs = false;              // also capture every kernel's call and check its replays
   bool timed = false;               // time kernels that passed
-  std::vector<std::string> caches;  // "hot", "cold"; used when timed
+  std::vector<std::string> caches;  // modes: "cold", "hot", "graph"; used when timed
   StoppingRule rule;                // when timed
   double rows_budget = 3e7;         // row x key x head products of reference per case; more: rows are sampled
   double timeout_s = 60;            // of one stage of a small case; scaled up with the work

@@ -178,7 +178,7 @@ ResultsFolder::Left ResultsFolder::left(const std::string& scenario, const std::
     return left;
   }
   for (const std::string& mode : modes) {
-    probe.cache = mode;
+    probe.set_mode(mode);
     if (!keys_.contains(probe.key())) left.modes.push_back(mode);
   }
   left.done = !modes.empty() && left.modes.empty();

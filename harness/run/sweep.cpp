@@ -7,10 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
+#include <future>
+#include <mutex>
 #include <unordered_map>
 
 #include "harness/base/error.hpp"
+#include "harness/calibrate/calibration.hpp"
 #include "harness/device/backend.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/report/row_json.hpp"
@@ -68,9 +72,43 @@ std::vector<BackendChoice> choose_backends(const std::vector<std::string>& asked
   return choices;
 }
 
+std::vector<BackendChoice> on_devices(const BackendChoice& choice, const std::vector<std::string>& devices,
+                                      int32_t device_count) {
+  std::vector<BackendChoice> out;
+  const auto add = [&](int32_t device) {
+    out.push_back({fmt::format("{}:{}", choice.label, device), choice.path, device});
+  };
+  for (const std::string& text : devices) {
+    if (text == "all") {
+      for (int32_t d = 0; d < device_count; ++d) add(d);
+      continue;
+    }
+    int32_t device = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), device);
+    if (error != std::errc() || end != text.data() + text.size() || device < 0 || device >= device_count)
+      throw InputError(
+          fmt::format("--devices {}: backend {} has devices 0 to {}; give all, or numbers such as 0,2", text,
+                      choice.label, device_count - 1));
+    add(device);
+  }
+  for (size_t i = 0; i < out.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (out[i].device == out[j].device)
+        throw InputError(fmt::format("--devices: device {} is given twice", out[i].device));
+  return out;
+}
+
 WorkerCommand worker_command(const BackendChoice& choice, const RunOptions& options) {
   WorkerCommand command;
   command.argv = {program_path(), "worker", choice.path};
+  if (choice.device != 0) {
+    command.argv.push_back("--device");
+    command.argv.push_back(std::to_string(choice.device));
+  }
+  for (const std::string& file : options.calibrations) {
+    command.argv.push_back("--calibration");
+    command.argv.push_back(fs::absolute(file).string());
+  }
   command.memory_bytes = options.worker_memory_bytes;
   if (command.memory_bytes < 0 && total_memory_bytes() > 0)
     command.memory_bytes = total_memory_bytes() / 5 * 4;
@@ -91,6 +129,9 @@ json identity_of(const RunOptions& o, const CaseCount& count, const std::vector<
     names.push_back(b.label);
     files[b.label] = file_fingerprint(b.path);
   }
+  j["calibration_files"] = json::array();
+  for (const std::string& file : o.calibrations) j["calibration_files"].push_back(file_fingerprint(file));
+  j.erase("calibrations");  // what they say counts, not where they lie
   j["backends"] = names;
   j["backend_files"] = files;
   j["program"] = file_fingerprint(program_path());
@@ -107,49 +148,109 @@ const std::vector<std::string>& identity_per_shard() {
 }
 
 struct Sweep::Arm {
-  std::string label;
+  std::string label, path;
   Dispatcher dispatcher;
   std::vector<KernelInfo> chosen;
   std::vector<std::string> modes;  // cache modes to time; empty: only checked
 };
 
 Sweep::Sweep(const RunOptions& options) : options_(options), choices_(choose_backends(options.backends)) {
+  if (!options_.devices.empty() && choices_.size() != 1)
+    throw InputError("--devices numbers the devices of one backend; name it with --backend NAME");
+  for (const std::string& file : options_.calibrations) read_calibration(file);  // now, not in a worker
   count_ = count_cases(options_);
   identity_ = identity_of(options_, count_, choices_);
 }
 
 Sweep::~Sweep() = default;
 
+void Sweep::add_arm(const BackendChoice& choice, int log_fd) {
+  arms_.push_back(std::unique_ptr<Arm>(new Arm{
+      choice.label, choice.path, Dispatcher(worker_command(choice, options_), log_fd, options_), {}, {}}));
+}
+
 void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
-  std::vector<std::string> all;
-  bool any = false;
   for (const BackendChoice& choice : choices_) {
     try {
-      arms_.push_back(std::unique_ptr<Arm>(
-          new Arm{choice.label, Dispatcher(worker_command(choice, options_), log_fd, options_), {}, {}}));
+      if (options_.devices.empty()) {
+        add_arm(choice, log_fd);
+        continue;
+      }
+      // Only a worker may load the library, so one of them says how many devices there are.
+      const int32_t count = Dispatcher(worker_command(choice, options_), log_fd, options_).device_count();
+      for (const BackendChoice& one : on_devices(choice, options_.devices, count)) add_arm(one, log_fd);
     } catch (const NoDevice& e) {
       if (!options_.backends.empty()) throw;
       left_out_.push_back(e.what());
-      continue;
     }
-    Arm& arm = *arms_.back();
-    if (options_.timed && arm.dispatcher.no_times().empty())
-      arm.modes = options_.caches;
-    else if (options_.timed)
-      not_timed_.push_back(fmt::format("backend {}: {}", arm.label, arm.dispatcher.no_times()));
-    for (const KernelInfo& k : arm.dispatcher.kernels()) {
-      all.push_back(k.name);
-      if (matches(k.name, options_.kernels)) arm.chosen.push_back(k);
-    }
-    any = any || !arm.chosen.empty();
   }
   if (arms_.empty()) throw InfrastructureError("no backend can run here: " + join(left_out_));
+  std::vector<std::string> all, used;
+  bool any = false;
+  for (const auto& arm : arms_) {
+    if (options_.timed && arm->dispatcher.no_times().empty())
+      arm->modes = options_.caches;
+    else if (options_.timed)
+      not_timed_.push_back(fmt::format("backend {}: {}", arm->label, arm->dispatcher.no_times()));
+    for (const KernelInfo& k : arm->dispatcher.kernels()) {
+      all.push_back(k.name);
+      if (matches(k.name, options_.kernels)) arm->chosen.push_back(k);
+    }
+    any = any || !arm->chosen.empty();
+    if (const json& c = arm->dispatcher.calibration(); !c.is_null()) used.push_back(c.at("file"));
+  }
   if (!any)
     throw InputError(
         fmt::format("--kernel {}: no kernel of that name; there are: {}", join(options_.kernels), join(all)));
+  for (const std::string& file : options_.calibrations)
+    if (std::find(used.begin(), used.end(), fs::absolute(file).string()) == used.end()) {
+      const Calibration c = read_calibration(file);
+      throw InputError({file},
+                       fmt::format("was made on {} ({}, backend {}), and no device of this run is like it",
+                                   c.device, c.arch, c.backend));
+    }
   if (!options_.timed) return;
   for (const auto& arm : arms_)
     if (!arm->chosen.empty() && !arm->modes.empty() && !stop) arm->dispatcher.measure_limits(stop);
+}
+
+struct Sweep::Work {
+  Arm* arm;
+  CaseRequest request;
+};
+
+// One case on the arms that want it, one after the other; but devices of one library at the same time: each
+// has a worker of its own, and they share no time that is measured. False when *stop ended it.
+bool Sweep::run_together(const std::vector<Work>& work, ResultsFolder* folder, SweepObserver& observer,
+                         const std::atomic<bool>& stop) const {
+  std::mutex one_at_a_time;
+  const auto run = [&](const Work& w) {
+    return w.arm->dispatcher.run(
+        w.request,
+        [&](Row row) {
+          row.backend = w.arm->label;
+          const std::lock_guard lock(one_at_a_time);
+          if (folder) folder->append(row);
+          observer.row(row);
+        },
+        [&](const std::string& kernel, const std::string& stage) {
+          const std::lock_guard lock(one_at_a_time);
+          observer.starting(w.request.scenario, kernel, stage);
+        },
+        stop);
+  };
+  for (size_t first = 0; first < work.size();) {
+    size_t last = first + 1;
+    while (last < work.size() && work[last].arm->path == work[first].arm->path) ++last;
+    std::vector<std::future<bool>> others;
+    for (size_t i = first + 1; i < last; ++i)
+      others.push_back(std::async(std::launch::async, run, std::cref(work[i])));
+    bool went_on = run(work[first]);
+    for (std::future<bool>& other : others) went_on = other.get() && went_on;
+    if (!went_on) return false;
+    first = last;
+  }
+  return true;
 }
 
 SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std::atomic<bool>& stop) {
@@ -182,6 +283,7 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
     if (!c) break;
     ++result.cases;
     bool has_kernel = false;
+    std::vector<Work> work;
     for (const auto& arm : arms_) {
       CaseRequest request{c->line, c->place, {}};
       for (const KernelInfo& k : arm->chosen) {
@@ -191,23 +293,9 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
         if (folder) left = folder->left(c->line, k.name, arm->label, arm->modes);
         if (!left.done) request.kernels.push_back({k.name, left.modes});
       }
-      if (request.kernels.empty()) continue;
-      const bool went_on = arm->dispatcher.run(
-          request,
-          [&](Row row) {
-            row.backend = arm->label;
-            if (folder) folder->append(row);
-            observer.row(row);
-          },
-          [&](const std::string& kernel, const std::string& stage) {
-            observer.starting(c->line, kernel, stage);
-          },
-          stop);
-      if (!went_on) {
-        result.stopped = true;
-        break;
-      }
+      if (!request.kernels.empty()) work.push_back({arm.get(), std::move(request)});
     }
+    if (!run_together(work, folder, observer, stop)) result.stopped = true;
     if (result.stopped) break;
     if (!has_kernel) {
       ++result.no_kernel;
@@ -246,6 +334,8 @@ json Sweep::backends_json() const {
     all.push_back({{"backend", arm->label},
                    {"device", arm->dispatcher.device()},
                    {"limits", arm->dispatcher.limits()},
+                   {"calibration", arm->dispatcher.calibration()},
+                   {"clock", arm->dispatcher.clock()},
                    {"kernels", kernels}});
   }
   return all;

@@ -21,8 +21,9 @@ namespace assay {
 // A backend as asked for. `label` is the column "backend" and what --backend takes again: the short
 // name, or the path as typed (two builds of one library in one run stay apart).
 struct BackendChoice {
-  std::string label;  // "cpu", "./libmine.so"
-  std::string path;   // of the library
+  std::string label;   // "cpu", "./libmine.so"; with a device "cuda:1"
+  std::string path;    // of the library
+  int32_t device = 0;  // of the backend
 };
 // InputError: a name that is not installed (lists those that are), a path without a file.
 // InfrastructureError: nothing is installed.
@@ -30,6 +31,9 @@ std::vector<BackendChoice> choose_backends(const std::vector<std::string>& asked
 
 // The command that makes this program a worker of a backend.
 WorkerCommand worker_command(const BackendChoice&, const RunOptions&);
+// The choice once per device asked for, labelled NAME:DEVICE. InputError when the backend has no such device.
+std::vector<BackendChoice> on_devices(const BackendChoice&, const std::vector<std::string>& devices,
+                                      int32_t device_count);
 
 // What must be equal for two sets of rows to belong to one run.
 nlohmann::json identity_of(const RunOptions&, const CaseCount&, const std::vector<BackendChoice>&);
@@ -83,7 +87,11 @@ class Sweep {
 
  private:
   struct Arm;
+  struct Work;
+  bool run_together(const std::vector<Work>&, ResultsFolder*, SweepObserver&,
+                    const std::atomic<bool>& stop) const;
   void start(int log_fd, const std::atomic<bool>& stop);
+  void add_arm(const BackendChoice&, int log_fd);
   const RunOptions options_;
   std::vector<BackendChoice> choices_;
   CaseCount count_;

@@ -6,14 +6,19 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <stdexcept>
 
 #include "harness/base/error.hpp"
+#include "harness/calibrate/calibration.hpp"
 #include "harness/check/reasons.hpp"
 #include "harness/device/backend.hpp"
+#include "harness/measure/clocks.hpp"
 #include "harness/measure/limits.hpp"
 #include "harness/run/arithmetic.hpp"
 #include "harness/run/case_runner.hpp"
+#include "harness/run/machine.hpp"
 
 namespace assay {
 namespace {
@@ -53,7 +58,30 @@ class Channel {
   std::string buffer_;
 };
 
-json ready_message(const Backend& backend, const assay_device& device) {
+// The first file made on a device like this one: its arithmetic goes to the backend, its limits and where it
+// comes from into the answer. Null when there is none.
+json use_calibration(const std::vector<std::string>& files, Backend& backend, const assay_device& device) {
+  for (const std::string& file : files) {
+    const Calibration c = read_calibration(file);
+    if (!fits(c, backend.name(), device)) continue;
+    backend.use_measured(std::make_shared<const MeasuredArithmetic>(measured_arithmetic(c)));
+    json limits = limits_json(c.limits);
+    limits["missing"] = json::array();
+    return {{"file", file},   {"fingerprint", file_fingerprint(file)},
+            {"date", c.date}, {"build", c.build},
+            {"uuid", c.uuid}, {"limits", limits}};
+  }
+  return nullptr;
+}
+
+// "nvml", or why rows will have no clock.
+std::string clock_source(const Backend& backend, const assay_device& device) {
+  std::string why;
+  return DeviceClock::open(backend.name(), device.uuid, &why) ? "nvml" : "not known: " + why;
+}
+
+json ready_message(const Backend& backend, int32_t device_count, const assay_device& device,
+                   const json& calibration) {
   json kernels = json::array();
   for (const assay_kernel* k : backend.kernels())
     kernels.push_back({{"name", k->name},
@@ -73,6 +101,9 @@ json ready_message(const Backend& backend, const assay_device& device) {
             {"multiprocessors", device.multiprocessors},
             {"memory_bytes", device.memory_bytes},
             {"cache_bytes", device.cache_bytes}}},
+          {"clock", clock_source(backend, device)},
+          {"device_count", device_count},
+          {"calibration", calibration},
           {"kernels", kernels}};
 }
 
@@ -103,7 +134,7 @@ json arithmetic_message(const Backend& backend, const assay_device& device, cons
     json answer = {{"kernel", k->name}, {"status", r.status}, {"why", r.error}};
     if (r.ok()) {
       assay_arithmetic a = default_arithmetic();
-      answer["declared"] = call_arithmetic(*k, view.get(), a);
+      answer["declared"] = call_arithmetic(backend, *k, view.get(), a);
       const bool attention = is_attention(problem.op);
       if (std::string broken = attention ? impossible_arithmetic(a) : impossible_block_arithmetic(a);
           !broken.empty()) {
@@ -119,7 +150,8 @@ json arithmetic_message(const Backend& backend, const assay_device& device, cons
   return {{"event", "arithmetic"}, {"answers", answers}};
 }
 
-void serve(Channel& channel, const Backend& backend, const assay_device& device) {
+void serve(Channel& channel, const Backend& backend, const assay_device& device,
+           const std::string& calibration) {
   json request;
   while (channel.hear(request)) {
     const auto what = request.at("do").get<std::string>();
@@ -134,7 +166,8 @@ void serve(Channel& channel, const Backend& backend, const assay_device& device)
     } else if (what == "arithmetic") {
       channel.say(arithmetic_message(backend, device, request));
     } else if (what == "case") {
-      if (!run_case(request, backend, device, [&](const json& message) { channel.say(message); })) return;
+      const auto say = [&](const json& message) { channel.say(message); };
+      if (!run_case(request, backend, device, calibration, say)) return;
       channel.say({{"event", "done"}});
     } else {
       throw CheckError("unknown request " + what);
@@ -144,17 +177,33 @@ void serve(Channel& channel, const Backend& backend, const assay_device& device)
 
 }  // namespace
 
-int worker_main(const std::string& backend_path, int fd) {
+std::optional<WorkerArguments> worker_arguments(int argc, const char* const* argv) {
+  if (argc < 3 || std::strcmp(argv[1], "worker") != 0) return std::nullopt;
+  WorkerArguments a{argv[2], 0, {}};
+  for (int i = 3; i + 1 < argc; i += 2) {
+    if (std::strcmp(argv[i], "--device") == 0)
+      a.device = std::atoi(argv[i + 1]);
+    else if (std::strcmp(argv[i], "--calibration") == 0)
+      a.calibrations.push_back(argv[i + 1]);
+    else
+      return std::nullopt;
+  }
+  if (argc % 2 == 0) return std::nullopt;
+  return a;
+}
+
+int worker_main(const WorkerArguments& arguments, int fd) {
   Channel channel(fd);
   try {
-    const Backend backend = Backend::load(backend_path);
-    const assay_device device = backend.device(0);
+    Backend backend = Backend::load(arguments.backend);
+    const assay_device device = backend.device(arguments.device);
     char error[512] = "";
-    if (backend.table()->use_device(0, error, sizeof error) != ASSAY_OK)
+    if (backend.table()->use_device(arguments.device, error, sizeof error) != ASSAY_OK)
       throw InfrastructureError(
-          fmt::format("backend {}: device 0 cannot be used: {}", backend.name(), error));
-    channel.say(ready_message(backend, device));
-    serve(channel, backend, device);
+          fmt::format("backend {}: device {} cannot be used: {}", backend.name(), arguments.device, error));
+    const json calibration = use_calibration(arguments.calibrations, backend, device);
+    channel.say(ready_message(backend, backend.table()->device_count(), device, calibration));
+    serve(channel, backend, device, calibration.is_null() ? "defaults" : calibration.at("fingerprint"));
     return 0;
   } catch (const std::exception& e) {
     try {
@@ -185,10 +234,10 @@ StoppingRule rule_from_json(const json& j) {
 }
 
 json limits_json(const Limits& l) {
-  return {{"read_bytes_per_s", l.read_bytes_per_s},
-          {"copy_bytes_per_s", l.copy_bytes_per_s},
-          {"matrix_flops_fp32", l.matrix_flops_fp32},
-          {"matrix_flops_bf16", l.matrix_flops_bf16}};
+  return {{"read_bytes_per_s", l.read_bytes_per_s},   {"copy_bytes_per_s", l.copy_bytes_per_s},
+          {"matrix_flops_fp32", l.matrix_flops_fp32}, {"matrix_flops_bf16", l.matrix_flops_bf16},
+          {"write_bytes_per_s", l.write_bytes_per_s}, {"matrix_flops_fp8", l.matrix_flops_fp8},
+          {"matrix_flops_int8", l.matrix_flops_int8}};
 }
 
 Limits limits_from_json(const json& j) {
@@ -197,6 +246,9 @@ Limits limits_from_json(const json& j) {
   j.at("copy_bytes_per_s").get_to(l.copy_bytes_per_s);
   j.at("matrix_flops_fp32").get_to(l.matrix_flops_fp32);
   j.at("matrix_flops_bf16").get_to(l.matrix_flops_bf16);
+  j.at("write_bytes_per_s").get_to(l.write_bytes_per_s);
+  j.at("matrix_flops_fp8").get_to(l.matrix_flops_fp8);
+  j.at("matrix_flops_int8").get_to(l.matrix_flops_int8);
   return l;
 }
 

@@ -59,6 +59,7 @@ int online_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   // Measured over the whole range by math_test.cpp, in units of 2^-24: 3.1 and 4.2.
   m.exp_relative_error = 4 * 0x1p-24;
   m.tanh_relative_error = 6 * 0x1p-24;
+  m.exp_instruction = exp2_instruction(isa), m.tanh_instruction = tanh_instruction(isa);
   const bool folded = p->q_scale_kind == ASSAY_SCALE_CHANNEL || p->k_scale_kind == ASSAY_SCALE_CHANNEL;
   m.q_rounding = folded ? 2 * 0x1p-24 : 0;
   *out = m;

@@ -104,6 +104,8 @@ const assay_backend kBackend = [] {
   b.allocate = allocate, b.release = release;
   b.copy_to_device = copy, b.copy_to_host = copy, b.synchronize = synchronize;
   b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
+  b.instructions = instructions, b.run_products = run_products, b.run_function = run_function;
+  b.measure_rate = measure_rate;
   return b;
 }();
 

@@ -62,6 +62,8 @@ struct Engine {
   uint64_t (*read_bytes)(const void* data, int64_t bytes);
   double (*fp32_flops)(int64_t rounds, float* sink);
   double (*bf16_flops)(int64_t rounds, float* sink);  // null: no bf16 matrix unit at this level
+  // c + sum of 32 products of bf16 codes as that unit forms it; null where there is none.
+  float (*bf16_dot)(const uint16_t* a, const uint16_t* b, float c);
 };
 
 // True when the AMX engine multiplies this problem in bf16 tiles (all codes exact in bf16, and no

@@ -15,9 +15,17 @@ namespace assay_cpu {
 const Engine& amx_engine() {
   using namespace ASSAY_ISA_NAMESPACE;
   static constexpr Engine kEngine = {
-      "amx",      scratch_bytes,        attend_block_tiles,   stream_tiles,
-      store_row,  map_array<exp2_lane>, map_array<tanh_lane>, read_bytes,
-      fp32_flops, tile_flops,
+      "amx",
+      scratch_bytes,
+      attend_block_tiles,
+      stream_tiles,
+      store_row,
+      map_array<exp2_lane>,
+      map_array<tanh_lane>,
+      read_bytes,
+      fp32_flops,
+      tile_flops,
+      tile_dot,
   };
   return kEngine;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "harness/abi/assay_kernel.h"
+#include "kernels/cpu/isa.hpp"
 
 namespace assay_cpu {
 
@@ -16,5 +17,16 @@ int online_arithmetic(const assay_problem*, assay_arithmetic*);
 // Measured limits of the machine, entries of the backend table (limits.cpp).
 int measure_bandwidth(int32_t op, int64_t bytes, double* bytes_per_second, char* error, size_t size);
 int measure_matrix_rate(int32_t format, double* flops, char* error, size_t size);
+
+// calibration.cpp; see assay_backend. The names are what online_arithmetic declares.
+const char* exp2_instruction(Isa);
+const char* tanh_instruction(Isa);
+inline constexpr const char* kTileInstruction = "tdpbf16ps";
+int instructions(const assay_instruction* const** list, int32_t* count, char* error, size_t size);
+int run_products(const assay_instruction*, int64_t count, const float* a, const float* b, const float* c,
+                 float* d, char* error, size_t size);
+int run_function(const assay_instruction*, uint32_t first, int64_t count, float* out, char* error,
+                 size_t size);
+int measure_rate(const assay_instruction*, double* flops, char* error, size_t size);
 
 }  // namespace assay_cpu

@@ -47,13 +47,13 @@ int fail(int status, char* error, size_t size, const char* text) {
 int measure_bandwidth(int32_t op, int64_t bytes, double* bytes_per_second, char* error, size_t size) {
   Isa isa;
   if (!active_isa(&isa, error, size)) return ASSAY_INVALID_ARGUMENT;
-  if ((op != 0 && op != 1) || bytes < 4096 || bytes_per_second == nullptr)
+  if (op < 0 || op > 2 || bytes < 4096 || bytes_per_second == nullptr)
     return fail(ASSAY_INVALID_ARGUMENT, error, size,
-                "bandwidth: op must be 0 (read) or 1 (copy) over at least 4096 bytes");
+                "bandwidth: op must be 0 (read), 1 (copy) or 2 (write) over at least 4096 bytes");
   const Engine& engine = engine_for(isa);
   const int threads = omp_get_max_threads();
   // Each thread has its own range of whole cache lines; a copy splits the memory into source and target.
-  const int64_t share = bytes / (op == 0 ? 1 : 2) / threads / 64 * 64;
+  const int64_t share = bytes / (op == 1 ? 2 : 1) / threads / 64 * 64;
   const int64_t used = share * threads;
   void* block = nullptr;
   if (share == 0 || posix_memalign(&block, size_t{2} << 20, bytes) != 0)
@@ -72,12 +72,15 @@ int measure_bandwidth(int32_t op, int64_t bytes, double* bytes_per_second, char*
         if (op == 1) memset(mine + used, 1, share);
       } else if (op == 0) {
         seen |= engine.read_bytes(mine, share);
-      } else {
+      } else if (op == 1) {
         memcpy(mine + used, mine, share);
+      } else {
+        memset(mine, pass + 2, share);
       }
     }
     const double seconds = seconds_since(start);
-    if (pass >= 0 && seconds > 0) best = std::max(best, static_cast<double>(used) * (op + 1) / seconds);
+    if (pass >= 0 && seconds > 0)
+      best = std::max(best, static_cast<double>(used) * (op == 1 ? 2 : 1) / seconds);
   }
   free(block);
   if (op == 0 && seen != 0x0101010101010101u)

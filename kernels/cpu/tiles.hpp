@@ -60,5 +60,22 @@ double tile_flops(int64_t rounds, float* sink) {
   return 4.0 * 2 * 16 * 16 * 32 * static_cast<double>(rounds);
 }
 
+// One element of one tile product, for calibration: c + sum of 32 products of bf16 codes.
+float tile_dot(const uint16_t* a, const uint16_t* b, float c) {
+  const TileScope scope(whole_tiles());
+  alignas(64) uint16_t left[16 * 32] = {}, right[16 * 32] = {};
+  alignas(64) float sum[256] = {};
+  sum[0] = c;
+  for (int k = 0; k < 32; ++k) left[k] = a[k], right[k / 2 * 32 + k % 2] = b[k];  // pairs of k side by side
+  memory_written();
+  _tile_loadd(0, sum, 64);
+  _tile_loadd(1, left, 64);
+  _tile_loadd(2, right, 64);
+  _tile_dpbf16ps(0, 1, 2);
+  _tile_stored(0, sum, 64);
+  memory_written();
+  return sum[0];
+}
+
 }  // namespace
 }  // namespace assay_cpu::ASSAY_ISA_NAMESPACE

@@ -98,6 +98,7 @@ assay_arithmetic fp32_arithmetic(const assay_problem& p, int32_t tile) {
   // CUDA's expf, exp2f and tanhf: at most 2 ulp, by the programming guide's table of the standard functions.
   m.exp_relative_error = 0x1p-22;
   m.tanh_relative_error = 0x1p-22;
+  m.tanh_instruction = "tanhf";
   const bool folded = p.q_scale_kind == ASSAY_SCALE_CHANNEL || p.k_scale_kind == ASSAY_SCALE_CHANNEL;
   m.q_rounding = folded ? 2 * 0x1p-24 : 0;
   return m;
@@ -190,7 +191,7 @@ int split_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*
 constexpr assay_kernel entry(int32_t op, uint32_t promises, const char* name, const char* description) {
   assay_kernel k{};
   k.struct_size = sizeof k, k.name = name, k.description = description, k.arch = "any";
-  k.op = op, k.promises = ASSAY_PROMISE_REPEATABLE | promises;
+  k.op = op, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH | promises;
   return k;
 }
 

@@ -10,14 +10,29 @@
 
 namespace assay_gpu {
 
+// Entries of assay_backend that not every library has; the same names and contracts.
+struct Probes {
+  decltype(assay_backend::instructions) instructions;
+  decltype(assay_backend::run_products) run_products;
+  decltype(assay_backend::run_function) run_function;
+  decltype(assay_backend::measure_rate) measure_rate;
+};
+extern const Probes kCudaProbes;  // probes/probes.cpp
+struct Graphs {
+  decltype(assay_backend::capture) capture;
+  decltype(assay_backend::replay) replay;
+  decltype(assay_backend::time_replay) time_replay;
+  decltype(assay_backend::free_graph) free_graph;
+};
+extern const Graphs kGraphs;  // graphs.cpp
+
 struct Library {
   const char* name;  // of the backend, as in libassay_NAME.so
   std::vector<const assay_kernel*> (*kernels)();
   // Fills name, uuid, arch and sizes of a device.
   gpu::Status (*describe)(int32_t device, assay_device*);
-  // Enqueues multiply-adds on the matrix units and says how many FLOP they are; null where no kernel uses
-  // them.
-  gpu::Status (*launch_matrix_rate)(int64_t rounds, int32_t blocks, float* sink, double* flops, gpu::Stream);
+  const Probes* probes;  // null: nothing to calibrate
+  const Graphs* graphs;  // null: no graphs
 };
 
 extern const Library kLibrary;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libassay_cuda.so: the portable kernels and those for NVIDIA's matrix units.
 #include "kernels/gpu/kernels.hpp"
-#include "kernels/gpu/launch.hpp"
 #include "kernels/gpu/library.hpp"
 
 namespace assay_gpu {
@@ -15,6 +14,6 @@ std::vector<const assay_kernel*> kernels() {
 
 }  // namespace
 
-const Library kLibrary{"cuda", kernels, describe_cuda_device, launch_mma_rate};
+const Library kLibrary{"cuda", kernels, describe_cuda_device, &kCudaProbes, &kGraphs};
 
 }  // namespace assay_gpu

@@ -26,6 +26,6 @@ gpu::Status describe(int32_t device, assay_device* out) {
 
 }  // namespace
 
-const Library kLibrary{"hip", portable_kernels, describe, nullptr};
+const Library kLibrary{"hip", portable_kernels, describe, nullptr, &kGraphs};
 
 }  // namespace assay_gpu

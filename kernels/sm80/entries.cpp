@@ -77,6 +77,8 @@ int mma_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   m.partial_format = m.partial_lse_format = ASSAY_FP32;
   m.exp_relative_error = 0x1p-22;  // ex2.approx, and the scaling round it for small arguments
   m.tanh_relative_error = 0x1p-22;
+  m.qk_instruction = m.pv_instruction = shape.format == ASSAY_BF16 ? "mma.sync bf16" : "mma.sync fp16";
+  m.exp_instruction = "exp2f", m.tanh_instruction = "tanhf";
   const bool folded = p->q_scale_kind == ASSAY_SCALE_CHANNEL || p->k_scale_kind == ASSAY_SCALE_CHANNEL;
   if (folded) m.q_rounding = (shape.format == ASSAY_BF16 ? 0x1p-8 : 0x1p-11) + 2 * 0x1p-24;
   *out = m;
@@ -108,7 +110,7 @@ template <int32_t kOp>
 constexpr assay_kernel mma_kernel(const char* name, const char* description) {
   assay_kernel k{};
   k.struct_size = sizeof k, k.name = name, k.description = description, k.arch = "sm_80";
-  k.op = kOp, k.promises = ASSAY_PROMISE_REPEATABLE;
+  k.op = kOp, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH;
   k.supports = mma_supports<kOp>, k.arithmetic = mma_arithmetic, k.workspace_bytes = mma_workspace;
   k.run = mma_run<kOp>;
   return k;

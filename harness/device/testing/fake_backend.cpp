@@ -5,6 +5,7 @@
 // causal, full and window masks; bf16, fp16, fp32 without scales). To add a behaviour: one enumerator,
 // one row of kBehaviours, one case in run().
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -19,9 +20,12 @@
 #include <vector>
 
 #include "harness/abi/assay_kernel.h"
+#include "harness/device/testing/fake_device.hpp"
 #include "reference/formats.hpp"
 
 namespace {
+
+using namespace assay_fake;
 
 enum class Behaviour {
   kOk,
@@ -55,6 +59,8 @@ enum class Behaviour {
   kUndeclared,  // right, declares no arithmetic
   kLean,        // O too large by 0.16 %, declares P in bf16: within every bound
   kLeanOnce,    // the same where the first element of Q is positive
+  kFrozen,      // right when called; a replay keeps the lengths the host had at capture
+  kGridBound,   // right when called; a replay leaves out requests longer than at capture
 };
 
 struct Entry {
@@ -94,6 +100,8 @@ constexpr Entry kBehaviours[] = {
     {Behaviour::kUndeclared, "undeclared", "declares no arithmetic"},
     {Behaviour::kLean, "lean", "O too large by 0.16 %, P declared in bf16"},
     {Behaviour::kLeanOnce, "leanonce", "the same where the first element of Q is positive"},
+    {Behaviour::kFrozen, "frozen", "replays with the lengths of the capture"},
+    {Behaviour::kGridBound, "gridbound", "replays cut off at the lengths of the capture"},
 };
 constexpr int kBehaviourCount = sizeof(kBehaviours) / sizeof(kBehaviours[0]);
 
@@ -124,12 +132,15 @@ bool sees(const assay_problem& p, int64_t position, int64_t key) {
 
 void attend(const assay_problem& p, const assay_tensors& ts, Behaviour behaviour) {
   const auto* cu_q = static_cast<const int32_t*>(ts.cu_q.data);
+  const auto* kv_len = static_cast<const int32_t*>(ts.kv_len.data);
   const int32_t page = p.op == ASSAY_OP_PAGED ? p.page_size : 16;
   const bool leans = behaviour == Behaviour::kLean ||
                      (behaviour == Behaviour::kLeanOnce && p.total_q > 0 && element(ts.q, 0, 0, 0) > 0);
   const double size = leans ? 1.0016 : 1.0;
   for (int r = 0; r < p.requests; ++r) {
-    const int64_t n = p.q_len[r], m = p.kv_len[r];
+    const bool frozen = behaviour == Behaviour::kFrozen;
+    const int64_t n = frozen ? p.q_len[r] : cu_q[r + 1] - cu_q[r];
+    const int64_t m = frozen ? p.kv_len[r] : kv_len[r * ts.kv_len.stride[0]];
     for (int64_t i = 0; i < n; ++i) {
       const int64_t row = cu_q[r] + i, position = m - n + i;
       if (behaviour == Behaviour::kSkipRow && row + 1 == p.total_q) continue;
@@ -137,6 +148,7 @@ void attend(const assay_problem& p, const assay_tensors& ts, Behaviour behaviour
         const int kv = h / (p.heads_q / p.heads_kv);
         int64_t end = m;
         if (behaviour == Behaviour::kDropPage && m > page) end = (m - 1) / page * page;
+        if (behaviour == Behaviour::kGridBound) end = std::min<int64_t>(m, p.kv_len[r]);
         std::vector<double> x(end);
         double top = -std::numeric_limits<double>::infinity();
         for (int64_t j = 0; j < end; ++j) {
@@ -185,17 +197,6 @@ char* end_of(const assay_tensor& t, int bytes) {
 }
 int bytes_of(int32_t format) { return format == ASSAY_FP32 ? 4 : 2; }
 
-void fail_text(char* error, size_t size, const char* text) {
-  if (error != nullptr && size > 0) std::snprintf(error, size, "%s", text);
-}
-
-// What kernels left for the calls behind them, as the runtime of a GPU would keep it.
-bool device_gone = false, error_pending = false;
-int gone(char* error, size_t size) {
-  if (!device_gone) return ASSAY_OK;
-  return fail_text(error, size, "the fake device is gone"), ASSAY_FAILED;
-}
-
 int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& ts, char* error, size_t size) {
   static std::atomic<int> calls{0};
   const int call = calls++;
@@ -236,6 +237,7 @@ int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& ts, ch
       break;
   }
   attend(p, ts, behaviour);
+  if (slow_device) attend(p, ts, behaviour);
   if (!any) return ASSAY_OK;
   switch (behaviour) {
     case Behaviour::kOneNan:
@@ -318,6 +320,7 @@ int arithmetic(const assay_problem* p, assay_arithmetic* a) {
   a->p_format = leans ? ASSAY_BF16 : ASSAY_FP32;
   a->exp_relative_error = kBehaviour == Behaviour::kVague ? 0.6 : 0x1p-22;
   a->tanh_relative_error = 0x1p-22;
+  a->qk_instruction = "fake products";
   return ASSAY_OK;
 }
 
@@ -349,6 +352,8 @@ struct Registry {
     k.arch = "any";
     k.op = kOp;
     k.promises = ASSAY_PROMISE_REPEATABLE;
+    if (entry.behaviour != Behaviour::kUndeclared) k.promises |= ASSAY_PROMISE_GRAPH;
+    if (entry.behaviour == Behaviour::kOk) k.promises |= ASSAY_PROMISE_BATCH_INVARIANT;
     k.supports = supports_door<kIndex, kOp>;
     k.arithmetic =
         entry.behaviour == Behaviour::kUndeclared ? nullptr : arithmetic<kBehaviours[kIndex].behaviour>;
@@ -368,43 +373,6 @@ struct Registry {
     }
   }
 };
-
-int32_t device_count() { return 1; }
-int device_info(int32_t device, assay_device* info, char* error, size_t size) {
-  if (device != 0) return fail_text(error, size, "the fake backend has one device"), ASSAY_INVALID_ARGUMENT;
-  *info = assay_device{};
-  info->struct_size = sizeof(*info);
-  std::snprintf(info->name, sizeof(info->name), "fake device");
-  std::snprintf(info->arch, sizeof(info->arch), "fake");
-  info->multiprocessors = 1;
-  info->memory_bytes = int64_t{1} << 34;
-  info->cache_bytes = 1 << 20;
-  return ASSAY_OK;
-}
-int use_device(int32_t device, char* error, size_t size) {
-  if (device != 0) return fail_text(error, size, "the fake backend has one device"), ASSAY_INVALID_ARGUMENT;
-  return ASSAY_OK;
-}
-int allocate(int64_t bytes, void** pointer, char* error, size_t size) {
-  if (const int bad = gone(error, size)) return bad;
-  *pointer = std::malloc(static_cast<size_t>(bytes));
-  if (*pointer == nullptr) return fail_text(error, size, "malloc failed"), ASSAY_OUT_OF_MEMORY;
-  return ASSAY_OK;
-}
-int release(void* pointer, char*, size_t) { return std::free(pointer), ASSAY_OK; }
-int copy(void* to, const void* from, int64_t bytes, char* error, size_t size) {
-  if (const int bad = gone(error, size)) return bad;
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-  return ASSAY_OK;
-}
-int synchronize(char* error, size_t size) {
-  if (std::exchange(error_pending, false))
-    return fail_text(error, size, "an error was left behind"), ASSAY_FAILED;
-  return gone(error, size);
-}
-// The fake has no hardware to measure; round figures keep percentages finite in the tests that use it.
-int measure_bandwidth(int32_t, int64_t, double* rate, char*, size_t) { return *rate = 1e10, ASSAY_OK; }
-int measure_matrix_rate(int32_t, double* rate, char*, size_t) { return *rate = 1e11, ASSAY_OK; }
 
 }  // namespace
 
@@ -428,6 +396,14 @@ extern "C" __attribute__((visibility("default"))) const assay_backend* assay_bac
     b.synchronize = synchronize;
     b.measure_bandwidth = measure_bandwidth;
     b.measure_matrix_rate = measure_matrix_rate;
+    b.instructions = instructions;
+    b.run_products = run_products;
+    b.run_function = run_function;
+    b.measure_rate = measure_rate;
+    b.capture = capture;
+    b.replay = replay;
+    b.time_replay = time_replay;
+    b.free_graph = free_graph;
     return b;
   }();
   return &backend;

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// `assay calibrate`: measures one device in this process, prints what it found and writes the file that other
+// commands take with --calibration.
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <regex>
+
+#include "harness/base/error.hpp"
+#include "harness/calibrate/calibration.hpp"
+#include "harness/cli/commands.hpp"
+#include "harness/problem/names.hpp"
+#include "harness/report/text.hpp"
+#include "harness/run/machine.hpp"
+#include "harness/run/sweep.hpp"
+
+namespace assay {
+namespace {
+
+std::string words_of(const CalibratedProducts& p) {
+  const ProductsFindings& f = p.findings;
+  if (f.accumulator.kind == ASSAY_ACC_INT32) return "exact in int32";
+  if (f.accumulator.kind == ASSAY_ACC_FMA)
+    return fmt::format("every product added in fp32, to nearest; subnormals {}",
+                       f.keeps_subnormal_operands ? "kept" : "flushed");
+  std::string text =
+      fmt::format("{}blocks of {}{}, {}{} fraction bits cut {}, {} bits kept {}; c {}",
+                  f.parallel ? "side by side, " : "", f.accumulator.block,
+                  f.groups_hidden ? " (or fewer: hidden by the format)" : "",
+                  f.fraction_bits_at_least ? "at least " : "", f.accumulator.fraction_bits, f.alignment,
+                  f.accumulator.mantissa_bits, f.rounding, f.parallel ? "added last" : "aligned with them");
+  return text + fmt::format("; explains {} of {} random sums", f.explained, f.tried);
+}
+
+std::string error_words(double error, float at) {
+  if (!(error > 0)) return "-";
+  return std::isfinite(error) ? fmt::format("2^{:.3f} at {:a}", std::log2(error), at)
+                              : fmt::format("not a number at {:a}", at);
+}
+
+void print(const Calibration& c) {
+  fmt::print("{} ({}, backend {})\n\n", c.device, c.arch, c.backend);
+  const auto limit = [](const char* name, double value, double unit, const char* words) {
+    if (value > 0) fmt::print("  {:<22} {:>10.1f} {}\n", name, value / unit, words);
+  };
+  fmt::print("limits\n");
+  limit("read", c.limits.read_bytes_per_s, 1e9, "GB/s");
+  limit("write", c.limits.write_bytes_per_s, 1e9, "GB/s");
+  limit("copy (read + write)", c.limits.copy_bytes_per_s, 1e9, "GB/s");
+  limit("fp32", c.limits.matrix_flops_fp32, 1e12, "TFLOP/s");
+  limit("16-bit", c.limits.matrix_flops_bf16, 1e12, "TFLOP/s");
+  limit("fp8", c.limits.matrix_flops_fp8, 1e12, "TFLOP/s");
+  limit("int8", c.limits.matrix_flops_int8, 1e12, "TOP/s");
+  if (!c.products.empty()) fmt::print("\nmatrix instructions: TFLOP/s, how they add\n");
+  for (const CalibratedProducts& p : c.products)
+    fmt::print("  {:<22} {:>10.1f} {}\n", p.name, p.flops / 1e12, words_of(p));
+  if (!c.functions.empty()) fmt::print("\nfunctions: largest error over every argument tried\n");
+  for (const CalibratedFunction& f : c.functions)
+    fmt::print("  {:<22} relative {}, absolute {}, {} arguments\n", f.name,
+               error_words(f.findings.relative_error, f.findings.relative_at),
+               error_words(f.findings.absolute_error, f.findings.absolute_at), f.findings.arguments);
+  for (const std::string& m : c.missing) fmt::print("not measured: {}\n", clean_text(m));
+}
+
+}  // namespace
+
+CLI::App* add_calibrate(CLI::App& app, CalibrateArguments& args) {
+  CLI::App* calibrate = app.add_subcommand(
+      "calibrate", "measure a device: limits, how its matrix instructions add, errors of its functions");
+  calibrate->add_option("--backend", args.backend, "installed backend, or path of a library")
+      ->capture_default_str()
+      ->type_name("NAME|PATH");
+  calibrate->add_option("--device", args.device, "number of the device")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  calibrate->add_option("--out", args.out, "file to write (default: results/local/DEVICE/calibration.json)")
+      ->type_name("FILE");
+  calibrate
+      ->add_option("--only", args.only,
+                   "only instructions whose name matches; the limits are always measured")
+      ->type_name("REGEX");
+  calibrate->footer(
+      "Give the file to check, bench, run and kernels --arithmetic with --calibration.\nExamples:\n"
+      "  assay calibrate\n  assay calibrate --backend cuda --out results/h200/calibration.json\n"
+      "  assay calibrate --backend cuda --only 'bf16|exp2f'");
+  return calibrate;
+}
+
+int calibrate_command(const CalibrateArguments& args) {
+  try {
+    const std::regex valid(args.only);
+  } catch (const std::regex_error& e) {
+    throw InputError(fmt::format("--only '{}': not a regular expression: {}", args.only, e.what()));
+  }
+  const BackendChoice choice = choose_backends({args.backend}).front();
+  const Backend backend = Backend::load(choice.path);
+  const assay_device device = backend.device(args.device);
+  char error[512] = "";
+  if (backend.table()->use_device(args.device, error, sizeof error) != ASSAY_OK)
+    throw InfrastructureError(
+        fmt::format("backend {}: device {} cannot be used: {}", backend.name(), args.device, error));
+
+  const std::filesystem::path file = args.out.empty() ? std::filesystem::path("results/local") /
+                                                            device_slug(device.name) / "calibration.json"
+                                                      : std::filesystem::path(args.out);
+  const std::string start = now_utc();
+  Calibration c = calibrate(backend, device, args.only,
+                            [](const std::string& what) { fmt::print(stderr, "calibrating: {}\n", what); });
+  const nlohmann::json build = build_facts();
+  c.date = start;
+  c.build = fmt::format("{} {}{}", build["version"].get<std::string>(),
+                        build["commit"].is_string() ? build["commit"].get<std::string>() : "?",
+                        build["dirty"] == true ? " dirty" : "");
+  std::error_code failed;
+  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), failed);
+  write_file(file.string(), json_of(c).dump(1) + "\n");
+  print(c);
+  fmt::print("\nwritten: {}\n", file.string());
+  return c.products.empty() && c.functions.empty() ? kExitWrong : kExitOk;
+}
+
+}  // namespace assay

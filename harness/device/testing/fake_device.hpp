@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device behind the fake backend: host memory under another name, several devices on demand, graphs that
+// are kept calls, and one matrix instruction to calibrate.
+#pragma once
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "harness/abi/assay_kernel.h"
+
+// A graph is the call itself, kept: what the host said at capture stays, the memory is read anew.
+struct assay_graph {
+  const assay_kernel* kernel;
+  assay_problem problem;
+  assay_tensors tensors;
+};
+
+namespace assay_fake {
+
+// Of the device in use: kernels do their work twice.
+inline bool slow_device = false;
+
+inline void fail_text(char* error, size_t size, const char* text) {
+  if (error != nullptr && size > 0) std::snprintf(error, size, "%s", text);
+}
+
+// What kernels left for the calls behind them, as the runtime of a GPU would keep it.
+inline bool device_gone = false, error_pending = false;
+inline int gone(char* error, size_t size) {
+  if (!device_gone) return ASSAY_OK;
+  return fail_text(error, size, "the fake device is gone"), ASSAY_FAILED;
+}
+
+// ASSAY_FAKE_DEVICES of them, one by default; the last of several is slow.
+inline int32_t device_count() {
+  const char* text = std::getenv("ASSAY_FAKE_DEVICES");
+  return text != nullptr ? std::atoi(text) : 1;
+}
+inline bool no_device(int32_t device, char* error, size_t size) {
+  if (device >= 0 && device < device_count()) return false;
+  fail_text(error, size, "the fake backend has fewer devices");
+  return true;
+}
+inline int device_info(int32_t device, assay_device* info, char* error, size_t size) {
+  if (no_device(device, error, size)) return ASSAY_INVALID_ARGUMENT;
+  *info = assay_device{};
+  if (device_count() > 1) std::snprintf(info->uuid, sizeof(info->uuid), "FAKE-%d", device);
+  info->struct_size = sizeof(*info);
+  std::snprintf(info->name, sizeof(info->name), "fake device");
+  std::snprintf(info->arch, sizeof(info->arch), "fake");
+  info->multiprocessors = 1;
+  info->memory_bytes = int64_t{1} << 34;
+  info->cache_bytes = 1 << 20;
+  return ASSAY_OK;
+}
+inline int use_device(int32_t device, char* error, size_t size) {
+  if (no_device(device, error, size)) return ASSAY_INVALID_ARGUMENT;
+  slow_device = device > 0 && device + 1 == device_count();
+  return ASSAY_OK;
+}
+inline int allocate(int64_t bytes, void** pointer, char* error, size_t size) {
+  if (const int bad = gone(error, size)) return bad;
+  *pointer = std::malloc(static_cast<size_t>(bytes));
+  if (*pointer == nullptr) return fail_text(error, size, "malloc failed"), ASSAY_OUT_OF_MEMORY;
+  return ASSAY_OK;
+}
+inline int release(void* pointer, char*, size_t) { return std::free(pointer), ASSAY_OK; }
+inline int copy(void* to, const void* from, int64_t bytes, char* error, size_t size) {
+  if (const int bad = gone(error, size)) return bad;
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  return ASSAY_OK;
+}
+inline int synchronize(char* error, size_t size) {
+  if (std::exchange(error_pending, false))
+    return fail_text(error, size, "an error was left behind"), ASSAY_FAILED;
+  return gone(error, size);
+}
+inline int capture(const assay_kernel* kernel, const assay_problem* problem, const assay_tensors* tensors,
+                   assay_plan*, assay_graph** graph, char*, size_t) {
+  *graph = new assay_graph{kernel, *problem, *tensors};
+  return ASSAY_OK;
+}
+inline int replay(assay_graph* g, char* error, size_t size) {
+  return g->kernel->run(&g->problem, &g->tensors, nullptr, nullptr, error, size);
+}
+inline int time_replay(assay_graph* g, int64_t, double* microseconds, char* error, size_t size) {
+  const auto start = std::chrono::steady_clock::now();
+  const int status = replay(g, error, size);
+  *microseconds = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  return status;
+}
+inline void free_graph(assay_graph* g) { delete g; }
+
+// One matrix instruction of eight products, added one after the other in fp32.
+inline constexpr int kProducts = 8;
+inline constexpr assay_instruction kInstruction = {
+    sizeof(assay_instruction), "fake products", ASSAY_INSTRUCTION_PRODUCTS, ASSAY_BF16, kProducts, 0};
+inline int instructions(const assay_instruction* const** list, int32_t* count, char*, size_t) {
+  static const assay_instruction* const all[] = {&kInstruction};
+  *list = all, *count = 1;
+  return ASSAY_OK;
+}
+inline int run_products(const assay_instruction*, int64_t count, const float* a, const float* b,
+                        const float* c, float* d, char*, size_t) {
+  for (int64_t i = 0; i < count; ++i) {
+    d[i] = c[i];
+    for (int k = 0; k < kProducts; ++k) d[i] = std::fma(a[i * kProducts + k], b[i * kProducts + k], d[i]);
+  }
+  return ASSAY_OK;
+}
+inline int run_function(const assay_instruction*, uint32_t, int64_t, float*, char* error, size_t size) {
+  return fail_text(error, size, "the fake backend has no functions"), ASSAY_INVALID_ARGUMENT;
+}
+inline int measure_rate(const assay_instruction*, double* flops, char*, size_t) {
+  return *flops = 2e11, ASSAY_OK;
+}
+
+// The fake has no hardware to measure; round figures keep percentages finite in the tests that use it.
+inline int measure_bandwidth(int32_t, int64_t, double* rate, char*, size_t) { return *rate = 1e10, ASSAY_OK; }
+inline int measure_matrix_rate(int32_t, double* rate, char*, size_t) { return *rate = 1e11, ASSAY_OK; }
+
+}  // namespace assay_fake

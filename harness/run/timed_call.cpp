@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// See timed_call.hpp.
+#include "harness/run/timed_call.hpp"
+
+#include <chrono>
+#include <cmath>
+
+namespace assay {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double us_since(Clock::time_point start) {
+  return 1e6 * std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Median over a few calls: a plan is made once per batch shape, so its cost is a single number.
+double time_plan(const assay_kernel& kernel, const assay_problem* problem, const assay_tensors* tensors) {
+  if (kernel.plan == nullptr) return std::nan("");
+  std::vector<double> us;
+  for (int i = 0; i < 5; ++i) {
+    assay_plan* plan = nullptr;
+    const auto start = Clock::now();
+    const CallResult r = call_plan(kernel, problem, tensors, &plan);
+    us.push_back(us_since(start));
+    call_free_plan(kernel, plan);
+    if (!r.ok()) throw TimedCallFailed{"plan failed when repeated: " + r.error};
+  }
+  return summarize(us).median_us;
+}
+
+}  // namespace
+
+TimedCall::TimedCall(const Backend& backend, const assay_device& device, const assay_kernel& kernel,
+                     const assay_problem* problem, const assay_tensors* tensors, const std::string& mode,
+                     DeviceClock* clock)
+    : backend_(backend), kernel_(kernel), problem_(problem), tensors_(tensors), clock_(clock) {
+  if (mode == "graph")
+    if (const std::string why = graph_refusal(backend, kernel); !why.empty()) throw ModeRefused{why};
+  plan_us_ = time_plan(kernel, problem, tensors);
+  if (const CallResult r = call_plan(kernel, problem, tensors, &plan_); !r.ok())
+    throw TimedCallFailed{"plan failed when repeated: " + r.error};
+  if (mode == "graph") {
+    const CallResult r = call_capture(backend, kernel, problem, tensors, plan_, &graph_);
+    if (!r.ok()) {
+      call_free_plan(kernel, plan_);
+      throw TimedCallFailed{"cannot be captured: " + r.error};
+    }
+  }
+  if (mode != "cold") return;
+  // The device flushes its own cache where it has a clock of its own; the CPU's threads flush theirs.
+  if (backend.table()->time_run != nullptr)
+    flush_bytes_ = 2 * device.cache_bytes;
+  else
+    flusher_.emplace(device.cache_bytes, device.multiprocessors);
+}
+
+TimedCall::~TimedCall() {
+  call_free_graph(backend_, graph_);
+  call_free_plan(kernel_, plan_);
+}
+
+double TimedCall::eager_us() {
+  double us = 0;
+  CallResult r;
+  if (backend_.table()->time_run != nullptr) {
+    r = call_time_run(backend_, kernel_, problem_, tensors_, plan_, flush_bytes_, &us);
+  } else {
+    if (flusher_) flusher_->flush();
+    const auto before = Clock::now();
+    r = call_run(backend_, kernel_, problem_, tensors_, plan_);
+    us = us_since(before);
+  }
+  if (!r.ok()) throw TimedCallFailed{"failed while being timed: " + r.error};
+  return us;
+}
+
+double TimedCall::graph_us() {
+  double us = 0;
+  const CallResult r = call_time_replay(backend_, graph_, 0, &us);
+  if (!r.ok()) throw TimedCallFailed{"failed while being replayed: " + r.error};
+  return us;
+}
+
+TimedSample TimedCall::sample() {
+  TimedSample s(graph_ != nullptr ? graph_us() : eager_us());
+  if (clock_ == nullptr) return s;
+  if (const auto reading = clock_->read()) {
+    s.dropped = reading->throttled;
+    if (!s.dropped) clocks_mhz_.push_back(reading->sm_mhz);
+  }
+  return s;
+}
+
+double TimedCall::median_clock_mhz() const {
+  return clocks_mhz_.empty() ? std::nan("") : summarize(clocks_mhz_).median_us;
+}
+
+}  // namespace assay

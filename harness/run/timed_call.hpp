@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// One kernel on one case, ready to be timed again and again: the measuring function of `assay bench`, `assay
+// run` and assay-gbench alike. A mode says what a sample is: hot (called back to back), cold (caches flushed
+// before every call) or graph (hot, a captured call replayed).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "harness/device/backend.hpp"
+#include "harness/measure/clocks.hpp"
+#include "harness/measure/cold.hpp"
+#include "harness/measure/measure.hpp"
+
+namespace assay {
+
+// Thrown by a call that fails although the same call was judged before; becomes the outcome of a row.
+struct TimedCallFailed {
+  std::string text;
+};
+// This mode cannot be timed here: no graphs in the backend, or the kernel does not promise them.
+struct ModeRefused {
+  std::string text;
+};
+
+class TimedCall {
+ public:
+  // `problem` and `tensors` stay with the caller; `clock` may be null. Makes the plan (its time: plan_us)
+  // and, in mode graph, captures the call.
+  TimedCall(const Backend&, const assay_device&, const assay_kernel&, const assay_problem* problem,
+            const assay_tensors* tensors, const std::string& mode, DeviceClock* clock);
+  ~TimedCall();
+  TimedCall(const TimedCall&) = delete;
+  TimedCall& operator=(const TimedCall&) = delete;
+
+  // Time of one call: the device's clock where it has one, the host's round the call otherwise. Dropped when
+  // the device had slowed itself down.
+  TimedSample sample();
+  double plan_us() const { return plan_us_; }  // median of a few; NaN when the kernel plans nothing
+  double median_clock_mhz() const;             // over the samples so far; NaN when unknown
+  bool knows_clock() const { return clock_ != nullptr; }
+
+ private:
+  double eager_us();
+  double graph_us();
+  const Backend& backend_;
+  const assay_kernel& kernel_;
+  const assay_problem* problem_;
+  const assay_tensors* tensors_;
+  DeviceClock* clock_;
+  double plan_us_;
+  assay_plan* plan_ = nullptr;
+  assay_graph* graph_ = nullptr;
+  int64_t flush_bytes_ = 0;
+  std::optional<CacheFlusher> flusher_;
+  std::vector<double> clocks_mhz_;
+};
+
+}  // namespace assay
