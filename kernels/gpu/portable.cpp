@@ -4,6 +4,10 @@
 
 namespace assay_gpu {
 
-std::vector<const assay_kernel*> portable_kernels() { return attention_kernels(); }
+std::vector<const assay_kernel*> portable_kernels() {
+  std::vector<const assay_kernel*> all = attention_kernels();
+  for (const assay_kernel* kernel : block_kernels()) all.push_back(kernel);
+  return all;
+}
 
 }  // namespace assay_gpu

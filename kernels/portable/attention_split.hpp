@@ -22,7 +22,8 @@ struct SplitShape {
   static constexpr int kKeys = kDims <= 256 ? 4 : 1;  // of a tile in each group of kLanes threads
   static constexpr int kGroups = kSplitThreads / kLanes;
   static constexpr int kTile = split_tile(kDims);
-  static constexpr int kBlocks = kDims > 256 ? 1 : kPlain ? 3 : 2;  // wanted on a multiprocessor
+  // Blocks wanted on a multiprocessor; a third one of the narrow instance would cost it a spill.
+  static constexpr int kBlocks = kDims > 256 ? 1 : kPlain && kDims > 64 ? 3 : 2;
   static_assert(kTile == kGroups * kKeys && 2 * kTile <= kSplitThreads && kLanes <= gpu::kWarp);
 };
 

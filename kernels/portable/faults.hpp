@@ -60,12 +60,23 @@ namespace assay_gpu {
   X(chunk_always_whole, kernel, "16 bytes at once where elements are not neighbours") \
   X(chunk_e5m2_as_e4m3, kernel, "e5m2 decoded with the exponent of e4m3")
 
+#define ASSAY_GPU_FAULTS_OF_BLOCKS(X, write, gather, quantize)                                     \
+  X(block_writes_padding, write, "rows of slot -1 written before the cache")                       \
+  X(block_scale_beside, write, "dynamic scales all at slot 0 of their block")                      \
+  X(block_wide_store, write, "eight elements stored where fewer are left")                         \
+  X(block_whole_slot, write, "slots side by side in the cache though pages or heads lie between")  \
+  X(block_row_request, gather, "every row of the request of row 0")                                \
+  X(block_no_start, gather, "first tokens of a request instead of those asked for")                \
+  X(block_max_of_thread, quantize, "largest magnitude of the dimensions of one thread of sixteen") \
+  X(block_reciprocal, quantize, "times the reciprocal of the scale, declared as a division")
+
 #define ASSAY_GPU_FAULT_LIST(X)                                           \
   ASSAY_GPU_FAULTS_OF_SPLIT(X, "paged_split256_gpu", "paged_splitkv_gpu") \
   ASSAY_GPU_FAULTS_OF_MERGE(X, "paged_split256_gpu")                      \
   ASSAY_GPU_FAULTS_OF_TILED(X, "paged_tiled_gpu")                         \
   ASSAY_GPU_FAULTS_OF_SIMPLE(X, "paged_simple_gpu")                       \
-  ASSAY_GPU_FAULTS_OF_CHUNK(X, "paged_splitkv_gpu")
+  ASSAY_GPU_FAULTS_OF_CHUNK(X, "paged_splitkv_gpu")                       \
+  ASSAY_GPU_FAULTS_OF_BLOCKS(X, "cache_write_gpu", "cache_gather_gpu", "quantize_int8_gpu")
 
 enum class Fault : int32_t {
   none,

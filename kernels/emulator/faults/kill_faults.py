@@ -19,10 +19,16 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-def kernels_of(assay: str, library: str) -> list[str]:
+def kernels_of(assay: str, library: str) -> dict[str, str]:
+    """Op of every kernel in the library, by name."""
     done = subprocess.run([assay, "kernels", "--backend", library], capture_output=True, text=True, check=True)
-    names = re.findall(r"^\s*([a-z][a-z0-9_]+)\s", done.stdout, re.M)
-    return [n for n in dict.fromkeys(names) if re.match(r"(paged|prefill|split|merge|tiled|simple|chunk)_", n)]
+    ops, op = {}, ""
+    for text in done.stdout.splitlines():
+        if re.fullmatch(r"[a-z_0-9]+", text):
+            op = text
+        elif op and (match := re.match(r"  ([a-z][a-z0-9_]+) ", text)):
+            ops.setdefault(match[1], op)
+    return ops
 
 
 def check(assay: str, library: str, line: str, kernels: list[str]) -> dict[str, tuple[str, str]]:
@@ -52,16 +58,17 @@ def main() -> int:
     parser.add_argument("--suite", type=pathlib.Path, default=HERE / "faults.suite")
     options = parser.parse_args()
     lines = [s for s in options.suite.read_text(encoding="utf-8").splitlines() if s and not s.startswith("#")]
-    names = kernels_of(options.assay, options.library)
-    healthy = [n for n in names if n.startswith("paged_")]
-    alive = [n for n in names if not n.startswith(("paged_", "prefill_"))]
+    ops = kernels_of(options.assay, options.library)
+    healthy = [n for n in ops if n.endswith("_gpu")]
+    alive = [n for n in ops if n not in healthy]
     planted = len(alive)
     if not healthy or planted < 30:
-        sys.exit(f"{options.library} lists {len(healthy)} kernels for paged caches and {planted} faults; expected both")
+        sys.exit(f"{options.library} lists {len(healthy)} kernels without a fault and {planted} with one; expected both")
     problems = []
     print(f"{'fault':28}killed by ({options.lanes} lanes)")
     for number, line in enumerate(lines, 1):
-        for name, (outcome, reason) in check(options.assay, options.library, line, healthy + alive).items():
+        tried = [n for n in healthy + alive if ops[n] == line.split()[0]]
+        for name, (outcome, reason) in check(options.assay, options.library, line, tried).items():
             if name in healthy:
                 if outcome != "passed":
                     problems.append(f"{name} has no fault and does not pass: {outcome}: {reason}\n  {line}")
