@@ -23,7 +23,7 @@ struct SplitShape {
   static constexpr int kGroups = kSplitThreads / kLanes;
   static constexpr int kTile = split_tile(kDims);
   // Blocks wanted on a multiprocessor; a third one of the narrow instance would cost it a spill.
-  static constexpr int kBlocks = kDims > 256 ? 1 : kPlain && kDims > 64 ? 3 : 2;
+  static constexpr int kBlocks = kDims > 256 ? 1 : kPlain&& kDims > 64 ? 3 : 2;
   static_assert(kTile == kGroups * kKeys && 2 * kTile <= kSplitThreads && kLanes <= gpu::kWarp);
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A management library for tests: one device, "GPU-one", whose clock steps down by 10 MHz per question and which
-// is too hot at every third.
+// A management library for tests: one device, "GPU-one", whose clock steps down by 10 MHz per question and
+// which is too hot at every third.
 extern "C" {
 int nvmlInit_v2() { return 0; }
 int nvmlDeviceGetHandleByUUID(const char* uuid, void** device) {
