@@ -60,10 +60,12 @@ gpu::Status misaligned_load(const Data&);
 gpu::Status half_warp_shuffles(const Data&);
 gpu::Status different_shuffles(const Data&);
 gpu::Status barrier_against_shuffle(const Data&);
+gpu::Status shuffle_against_barrier(const Data&);
 gpu::Status lane_left_before(const Data&);
 gpu::Status lane_leaves_during(const Data&);
 gpu::Status two_barriers(const Data&);
-gpu::Status lane_40(const Data&);  // exists at 64 lanes
+gpu::Status lane_before(const Data&);  // lane 0 asks for lane -1
+gpu::Status lane_40(const Data&);      // exists at 64 lanes
 gpu::Status static_shared_50k(const Data&);
 gpu::Status static_shared_66k(const Data&);
 gpu::Status static_and_dynamic(const Data&);  // 40 KiB and 32 KiB: above 64, below 163

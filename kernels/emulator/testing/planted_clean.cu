@@ -52,7 +52,7 @@ __global__ void dynamic_reverse_kernel(const Data d) {
 __global__ void atomics_kernel(const Data d) {
   auto* const whole = reinterpret_cast<uint32_t*>(d.out);
   gpu::atomic_add(&whole[0], 3u);
-  gpu::atomic_max(&whole[1], blockIdx.x * kThreads + threadIdx.x);
+  gpu::atomic_max(&whole[1], 4 * kThreads - 1 - (blockIdx.x * kThreads + threadIdx.x));
   gpu::atomic_exchange(&whole[2], 7u);
   gpu::atomic_compare_exchange(&whole[3], 0u, 9u);
   gpu::atomic_add(&d.out[4], 0.5f);

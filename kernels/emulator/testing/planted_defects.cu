@@ -128,10 +128,18 @@ __global__ void different_shuffles_kernel(const Data d) {
 }
 __global__ void barrier_against_shuffle_kernel(const Data d) {
   float value = d.in[threadIdx.x];
-  if (threadIdx.x % 2 == 0)
+  if (threadIdx.x % gpu::kWarp == 0)
     gpu::block_barrier();
   else
     value = gpu::shfl(value, 1);  // planted: barrier_against_shuffle
+  d.out[threadIdx.x] = value;
+}
+__global__ void shuffle_against_barrier_kernel(const Data d) {
+  float value = d.in[threadIdx.x];
+  if (threadIdx.x % gpu::kWarp != gpu::kWarp - 1)
+    value = gpu::shfl(value, 1);
+  else
+    gpu::block_barrier();  // planted: shuffle_against_barrier
   d.out[threadIdx.x] = value;
 }
 __global__ void lane_left_before_kernel(const Data d) {
@@ -148,6 +156,10 @@ __global__ void two_barriers_kernel(const Data d) {
   else
     gpu::block_barrier();  // planted: two_barriers
   d.out[threadIdx.x] = 1.0f;
+}
+__global__ void lane_before_kernel(const Data d) {
+  const int lane = threadIdx.x % gpu::kWarp;
+  d.out[threadIdx.x] = gpu::shfl(d.in[threadIdx.x], lane - 1);  // planted: lane_before
 }
 __global__ void lane_40_kernel(const Data d) {
   d.out[threadIdx.x] = gpu::shfl(d.in[threadIdx.x], 40);  // planted: lane_40
@@ -202,6 +214,8 @@ ASSAY_PLANTED(barrier_against_shuffle, 1, kThreads, 0)
 ASSAY_PLANTED(lane_left_before, 1, kThreads, 0)
 ASSAY_PLANTED(lane_leaves_during, 1, kThreads, 0)
 ASSAY_PLANTED(two_barriers, 1, kThreads, 0)
+ASSAY_PLANTED(shuffle_against_barrier, 1, kThreads, 0)
+ASSAY_PLANTED(lane_before, 1, kThreads, 0)
 ASSAY_PLANTED(lane_40, 1, kThreads, 0)
 ASSAY_PLANTED(static_and_dynamic, 1, kThreads, 32 << 10)
 ASSAY_PLANTED(trapped, 2, kThreads, 0)
