@@ -159,6 +159,8 @@ int run(int argc, char** argv) {
     return kExitUsage;
   }
   setup.library = Backend::load(choose_backends({setup.backend}).front().path);
+  if (const char* why = setup.library->table()->no_times; why != nullptr)
+    throw InputError(fmt::format("--backend {}: {}; assay check runs its kernels", setup.backend, why));
   setup.device = setup.library->device(setup.device_number);
   char error[512] = "";
   if (setup.library->table()->use_device(setup.device_number, error, sizeof error) != ASSAY_OK)

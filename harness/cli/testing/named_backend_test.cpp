@@ -51,5 +51,13 @@ TEST_F(NamedBackend, IsCheckedAndNeverTimed) {
   }
 }
 
+TEST_F(NamedBackend, IsRefusedByGoogleBenchmark) {
+  const std::string program = ASSAY_BINARY_DIR "/assay-gbench";
+  if (!std::filesystem::exists(program)) GTEST_SKIP() << "built without Google Benchmark";
+  const Output o = run_shell(shell_quote(program) + " " + shell_quote(kLine) + " --backend emu32");
+  EXPECT_EQ(o.code, 2) << o.out;
+  EXPECT_THAT(o.err, HasSubstr("times of an emulator say nothing about a GPU"));
+}
+
 }  // namespace
 }  // namespace assay
