@@ -98,7 +98,7 @@ __device__ inline Item item_of(int64_t rows, int32_t heads) {
 
 // grid = (groups of rows and heads, planes).
 __global__ GPU_BOUNDS(kMoveThreads, 4) void store_rows(GPU_PARAMETER StoreRows parameter) {
-  const StoreRows& a = gpu::argument(parameter);
+  const StoreRows& a = GPU_ARGUMENT(parameter);
   const StoredPlane& plane = a.plane[blockIdx.y];
   Item item = item_of(a.rows, a.heads);
   KeyPlace at{item.row, 0};
@@ -158,7 +158,7 @@ __global__ GPU_BOUNDS(kMoveThreads, 4) void store_rows(GPU_PARAMETER StoreRows p
 }
 
 __global__ GPU_BOUNDS(kMoveThreads, 4) void gather_rows(GPU_PARAMETER GatherRows parameter) {
-  const GatherRows& a = gpu::argument(parameter);
+  const GatherRows& a = GPU_ARGUMENT(parameter);
   const GatheredPlane& plane = a.plane[blockIdx.y];
   const Item item = item_of(a.op.p.rows, a.op.p.heads_kv);
   if (!item.valid) return;
