@@ -49,7 +49,7 @@ void spoil_values(Inputs& base) {
     const assay_tensor& t = tensor_of(base.tensors, op);
     GuardedBuffer& buffer = base.buffers[i];
     const bool value = t.format >= ASSAY_FP32 && t.format <= ASSAY_INT8;
-    if (value && !is_output(op) && !buffer.empty()) std::memset(buffer.payload(), 0xff, buffer.bytes());
+    if (value && !is_output(base.problem, op) && !buffer.empty()) std::memset(buffer.payload(), 0xff, buffer.bytes());
   }
 }
 
@@ -78,7 +78,7 @@ std::string overlay(const Inputs& shape, Inputs& base) {
   spoil_values(base);
   for (int i = 0; i < kOperandCount; ++i) {
     const auto op = static_cast<Operand>(i);
-    if (is_output(op)) continue;
+    if (is_output(base.problem, op)) continue;
     if (!copy_elements(tensor_of(shape.tensors, op), tensor_of(base.tensors, op)))
       return std::string(operand_name(op));
   }
