@@ -120,7 +120,8 @@ __global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU
   const auto stage = [&](const assay_kernels::KvView& view, bool whole, const int64_t* offset, int32_t dim,
                          int32_t dims) {
     constexpr int kChunks = kPanel / kChunk;
-    constexpr int kStages = gpu::kWarp == 32 ? 2 : 1;  // the registers of CDNA do not last for two
+    [[maybe_unused]] constexpr int kStages =
+        gpu::kWarp == 32 ? 2 : 1;  // the registers of CDNA do not last for two
 #pragma unroll kStages
     for (int i = thread; i < kKeys * kChunks; i += kTiledThreads) {
       const int key = i / kChunks, c = i % kChunks;
