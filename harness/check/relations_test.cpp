@@ -91,6 +91,7 @@ int run(const assay_problem* given, const assay_tensors* tensors, assay_plan*, v
   std::vector<int32_t> kv_len(p.kv_len, p.kv_len + p.requests);
   p.has_sinks = 0;
   p.kv_len = kv_len.data();
+  t.kv_len.data = kv_len.data(), t.kv_len.stride[0] = 1;  // the fake reads the lengths of its device
   switch (fault) {
     case Fault::kAloneDropsKey:
       if (p.requests == 1 && p.mask == ASSAY_MASK_FULL) --kv_len[0];
