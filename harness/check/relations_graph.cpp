@@ -49,7 +49,8 @@ void spoil_values(Inputs& base) {
     const assay_tensor& t = tensor_of(base.tensors, op);
     GuardedBuffer& buffer = base.buffers[i];
     const bool value = t.format >= ASSAY_FP32 && t.format <= ASSAY_INT8;
-    if (value && !is_output(base.problem, op) && !buffer.empty()) std::memset(buffer.payload(), 0xff, buffer.bytes());
+    if (value && !is_output(base.problem, op) && !buffer.empty())
+      std::memset(buffer.payload(), 0xff, buffer.bytes());
   }
 }
 
