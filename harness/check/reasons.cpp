@@ -20,6 +20,10 @@ struct Element {
   int32_t head = 0, dim = -1;
 };
 
+int64_t offset_of(const assay_tensor& t, const Element& e) {
+  return e.row * t.stride[0] + e.head * t.stride[1] + (e.dim >= 0 ? e.dim * t.stride[2] : 0);
+}
+
 // Calls visit(element, offset) for every element of a view, in order; stops when it returns false.
 template <class Visit>
 void each(const assay_tensor& t, const Visit& visit) {
@@ -28,9 +32,7 @@ void each(const assay_tensor& t, const Visit& visit) {
   for (int64_t row = 0; row < t.shape[0]; ++row)
     for (int32_t head = 0; head < t.shape[1]; ++head)
       for (int32_t dim = 0; dim < (dims ? t.shape[2] : 1); ++dim)
-        if (!visit(Element{row, head, dims ? dim : -1},
-                   row * t.stride[0] + head * t.stride[1] + (dims ? dim * t.stride[2] : 0)))
-          return;
+        if (const Element e{row, head, dims ? dim : -1}; !visit(e, offset_of(t, e))) return;
 }
 
 int64_t count(const assay_tensor& t) {
@@ -73,15 +75,17 @@ std::string scan(const char* what, const char* is, const Problem& p, const assay
   return bad == 0 ? std::string() : summary(what, is, p, t, bad, first);
 }
 
-// The first element that differs; false when none does.
+// The first element that differs; false when none does. The two may lie in memory in different ways: a
+// transposed LSE that was captured for more rows has another stride.
 bool difference(const assay_tensor& a, const assay_tensor& b, Element& where, double& left, double& right) {
   bool found = false;
   each(a, [&](const Element& e, int64_t at) {
-    if (bits(a, at) == bits(b, at)) return true;
+    const int64_t other = offset_of(b, e);
+    if (bits(a, at) == bits(b, other)) return true;
     found = true;
     where = e;
     left = load(a.format, a.data, at);
-    right = load(b.format, b.data, at);
+    right = load(b.format, b.data, other);
     return false;
   });
   return found;

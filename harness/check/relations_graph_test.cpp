@@ -17,12 +17,13 @@ using ::testing::HasSubstr;
 class Replays : public ::testing::TestWithParam<int32_t> {
  protected:
   const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_fake.so");
-  std::string check(const std::string& behaviour, RelationResult& result) const {
+  std::string check(const std::string& behaviour, RelationResult& result, bool strided = false) const {
+    Problem problem = testing::small_problem(GetParam());
+    problem.strided.out = strided;
     const std::string op = GetParam() == ASSAY_OP_PAGED ? "paged_" : "prefill_";
     const assay_kernel* kernel = backend.find(op + behaviour + "_fake");
     EXPECT_NE(kernel, nullptr);
-    return check_graph(backend, *kernel, backend.device(0), testing::small_problem(GetParam()),
-                       default_arithmetic(), 1e9, result);
+    return check_graph(backend, *kernel, backend.device(0), problem, default_arithmetic(), 1e9, result);
   }
 };
 
@@ -34,6 +35,14 @@ TEST_P(Replays, ServeEveryShapeWithEqualBits) {
   EXPECT_EQ(result.calls, 5);
   EXPECT_EQ(result.rows, 13 + 13 + 13 + 10 + 11) << "q of 1, 9, 3; the last request as padding of 0 and 1";
   EXPECT_EQ(result.note, "");
+}
+
+// A transposed LSE keeps the stride of the capture, whatever number of rows is replayed.
+TEST_P(Replays, ServeStridedOutputsWithEqualBits) {
+  RelationResult result;
+  EXPECT_EQ(check("ok", result, true), "");
+  EXPECT_TRUE(result.same_bits);
+  EXPECT_EQ(result.calls, 5);
 }
 
 TEST_P(Replays, ThatKeepTheLengthsOfTheCaptureAreWrong) {
