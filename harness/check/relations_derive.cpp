@@ -31,19 +31,10 @@ DerivedCall same_batch(const Problem& p) {
 
 // The requests `which`, in that order, each with pages of its own.
 DerivedCall some_requests(const Problem& p, const std::vector<int>& which) {
-  DerivedCall call{p, {}};
-  Problem& d = call.problem;
-  d.relations = 0;
-  d.requests.clear();
-  d.tree_mask.clear();
-  const std::vector<int64_t> tree = p.tree_indptr();
-  for (const int r : which) {
-    d.requests.push_back({p.requests[r].q_len, p.requests[r].kv_len});
-    if (p.mask == ASSAY_MASK_TREE)
-      d.tree_mask.insert(d.tree_mask.end(), p.tree_mask.begin() + tree[r], p.tree_mask.begin() + tree[r + 1]);
-    call.from.requests.push_back({r, 0, 0});
-  }
-  place(d);
+  std::vector<Request> requests;
+  for (const int r : which) requests.push_back(p.requests[r]);
+  DerivedCall call = reshaped(p, which, requests);
+  place(call.problem);
   return call;
 }
 
@@ -203,6 +194,26 @@ DerivedCase derive(const Problem& p, uint32_t relation) {
 }
 
 }  // namespace
+
+DerivedCall reshaped(const Problem& p, const std::vector<int>& origin, const std::vector<Request>& requests) {
+  DerivedCall call{p, {}};
+  Problem& d = call.problem;
+  d.relations = 0;
+  d.requests.clear();
+  d.tree_mask.clear();
+  const std::vector<int64_t> tree = p.tree_indptr();
+  for (size_t r = 0; r < requests.size(); ++r) {
+    d.requests.push_back({requests[r].q_len, requests[r].kv_len});
+    call.from.requests.push_back({origin[r], 0, 0});
+    if (p.mask != ASSAY_MASK_TREE) continue;
+    const int64_t n = p.requests[origin[r]].q_len;
+    for (int64_t i = 0; i < requests[r].q_len; ++i) {
+      const auto row = p.tree_mask.begin() + tree[origin[r]] + i * n;
+      d.tree_mask.insert(d.tree_mask.end(), row, row + requests[r].q_len);
+    }
+  }
+  return call;
+}
 
 std::vector<DerivedCase> derive_relations(const Problem& p) {
   std::vector<DerivedCase> cases;

@@ -28,6 +28,10 @@ inline constexpr int kMostAlone = 12;
 // A sink that weighs nothing next to any logit, yet a number: -inf - -inf is the kernel's own trap to avoid.
 inline constexpr float kNoSink = -65536;
 
+// The requests as given, each with the tokens of request `origin` of `p`; a tree keeps its corner. Pages are
+// not placed.
+DerivedCall reshaped(const Problem& p, const std::vector<int>& origin, const std::vector<Request>& requests);
+
 // The relations of p.relations, in the order of the enum.
 std::vector<DerivedCase> derive_relations(const Problem& p);
 

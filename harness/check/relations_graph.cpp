@@ -15,27 +15,6 @@
 namespace assay {
 namespace {
 
-// The requests as given, each with the tokens of request `origin` of `p`; a tree keeps its corner.
-DerivedCall reshaped(const Problem& p, const std::vector<int>& origin, const std::vector<Request>& requests) {
-  DerivedCall call{p, {}};
-  Problem& d = call.problem;
-  d.relations = 0;
-  d.requests.clear();
-  d.tree_mask.clear();
-  const std::vector<int64_t> tree = p.tree_indptr();
-  for (size_t r = 0; r < requests.size(); ++r) {
-    d.requests.push_back({requests[r].q_len, requests[r].kv_len});
-    call.from.requests.push_back({origin[r], 0, 0});
-    if (p.mask != ASSAY_MASK_TREE) continue;
-    const int64_t n = p.requests[origin[r]].q_len;
-    for (int64_t i = 0; i < requests[r].q_len; ++i) {
-      const auto row = p.tree_mask.begin() + tree[origin[r]] + i * n;
-      d.tree_mask.insert(d.tree_mask.end(), row, row + requests[r].q_len);
-    }
-  }
-  return call;
-}
-
 bool same_lengths(const Problem& a, const Problem& b) {
   return std::equal(
       a.requests.begin(), a.requests.end(), b.requests.begin(), b.requests.end(),

@@ -3,7 +3,7 @@
 // thread per row: slots never repeat, and a row touches no byte of another.
 #include <algorithm>
 
-#include "kernels/cpu/kernels.hpp"
+#include "kernels/cpu/block_kernel.hpp"
 #include "kernels/cpu/quantize.hpp"
 
 namespace assay_cpu {
@@ -70,33 +70,27 @@ int arithmetic(const assay_problem*, assay_arithmetic* out) {
 }
 
 int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
-  if (supports(p, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
-  BlockOperands b;
-  if (!make_block_operands(p, t, &b, error, size)) return ASSAY_INVALID_ARGUMENT;
-  const Plane k{b.dense_k, b.a.k, b.a.k_scale, b.k, b.k_scale, p->head_dim_qk};
-  const Plane v{b.dense_v, b.a.v, b.a.v_scale, b.v, b.v_scale, p->head_dim_v};
+  return run_block(supports, p, t, error, size, [p](const BlockOperands& b) {
+    const Plane k{b.dense_k, b.a.k, b.a.k_scale, b.k, b.k_scale, p->head_dim_qk};
+    const Plane v{b.dense_v, b.a.v, b.a.v_scale, b.v, b.v_scale, p->head_dim_v};
 #pragma omp parallel for schedule(static)
-  for (int64_t row = 0; row < p->rows; ++row) {
-    const int64_t slot = b.slots[row * b.slots_stride];
-    if (slot < 0) continue;
-    const KeyPlace at{slot / p->page_size, static_cast<int32_t>(slot % p->page_size)};
-    for (int32_t head = 0; head < p->heads_kv; ++head) {
-      write_row(k, row, at, head);
-      if (b.dense_v.data != nullptr) write_row(v, row, at, head);
+    for (int64_t row = 0; row < p->rows; ++row) {
+      const int64_t slot = b.slots[row * b.slots_stride];
+      if (slot < 0) continue;
+      const KeyPlace at{slot / p->page_size, static_cast<int32_t>(slot % p->page_size)};
+      for (int32_t head = 0; head < p->heads_kv; ++head) {
+        write_row(k, row, at, head);
+        if (b.dense_v.data != nullptr) write_row(v, row, at, head);
+      }
     }
-  }
-  return ASSAY_OK;
+  });
 }
 
 }  // namespace
 
-const assay_kernel kCacheWrite = [] {
-  assay_kernel k{};
-  k.struct_size = sizeof k, k.name = "cache_write_cpu", k.op = ASSAY_OP_CACHE_WRITE, k.arch = "x86-64";
-  k.description = "new rows of K and V into the cache, quantised on the way, one thread per row";
-  k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
-  k.supports = supports, k.arithmetic = arithmetic, k.run = run;
-  return k;
-}();
+const assay_kernel kCacheWrite =
+    block_kernel(ASSAY_OP_CACHE_WRITE, "cache_write_cpu",
+                 "new rows of K and V into the cache, quantised on the way, one thread per row", supports,
+                 arithmetic, run);
 
 }  // namespace assay_cpu

@@ -4,9 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/common/block_operands.hpp"
 #include "kernels/common/formats.hpp"
-#include "kernels/cpu/kernels.hpp"
+#include "kernels/cpu/block_kernel.hpp"
 
 namespace assay_cpu {
 
@@ -84,24 +83,17 @@ int arithmetic(const assay_problem*, assay_arithmetic* out) {
 }
 
 int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
-  if (supports(p, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
-  BlockOperands b;
-  if (!make_block_operands(p, t, &b, error, size)) return ASSAY_INVALID_ARGUMENT;
-  const int64_t units = p->rows * p->heads_q;
+  return run_block(supports, p, t, error, size, [p](const BlockOperands& b) {
+    const int64_t units = p->rows * p->heads_q;
 #pragma omp parallel for schedule(static)
-  for (int64_t n = 0; n < units; ++n) merge(b, n / p->heads_q, static_cast<int32_t>(n % p->heads_q));
-  return ASSAY_OK;
+    for (int64_t n = 0; n < units; ++n) merge(b, n / p->heads_q, static_cast<int32_t>(n % p->heads_q));
+  });
 }
 
 }  // namespace
 
-const assay_kernel kMergeStates = [] {
-  assay_kernel k{};
-  k.struct_size = sizeof k, k.name = "merge_states_cpu", k.op = ASSAY_OP_MERGE_STATES, k.arch = "x86-64";
-  k.description = "merge of N partial results, one thread per row and head";
-  k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
-  k.supports = supports, k.arithmetic = arithmetic, k.run = run;
-  return k;
-}();
+const assay_kernel kMergeStates =
+    block_kernel(ASSAY_OP_MERGE_STATES, "merge_states_cpu",
+                 "merge of N partial results, one thread per row and head", supports, arithmetic, run);
 
 }  // namespace assay_cpu

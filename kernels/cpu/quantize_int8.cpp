@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // quantize_int8_cpu: rows to int8 by given scales per channel (mode 0) or by a scale found for each row and
 // head (mode 2), which is written beside the codes. One thread per row.
-#include "kernels/cpu/kernels.hpp"
+#include "kernels/cpu/block_kernel.hpp"
 #include "kernels/cpu/quantize.hpp"
 
 namespace assay_cpu {
@@ -35,24 +35,18 @@ int arithmetic(const assay_problem*, assay_arithmetic* out) {
 }
 
 int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
-  if (supports(p, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
-  BlockOperands b;
-  if (!make_block_operands(p, t, &b, error, size)) return ASSAY_INVALID_ARGUMENT;
+  return run_block(supports, p, t, error, size, [p](const BlockOperands& b) {
 #pragma omp parallel for schedule(static)
-  for (int64_t row = 0; row < p->rows; ++row)
-    for (int32_t head = 0; head < p->heads_q; ++head) quantize(b, row, head);
-  return ASSAY_OK;
+    for (int64_t row = 0; row < p->rows; ++row)
+      for (int32_t head = 0; head < p->heads_q; ++head) quantize(b, row, head);
+  });
 }
 
 }  // namespace
 
-const assay_kernel kQuantizeInt8 = [] {
-  assay_kernel k{};
-  k.struct_size = sizeof k, k.name = "quantize_int8_cpu", k.op = ASSAY_OP_QUANTIZE_INT8, k.arch = "x86-64";
-  k.description = "rows to int8 by given channel scales or by a scale per row and head, one thread per row";
-  k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
-  k.supports = supports, k.arithmetic = arithmetic, k.run = run;
-  return k;
-}();
+const assay_kernel kQuantizeInt8 =
+    block_kernel(ASSAY_OP_QUANTIZE_INT8, "quantize_int8_cpu",
+                 "rows to int8 by given channel scales or by a scale per row and head, one thread per row",
+                 supports, arithmetic, run);
 
 }  // namespace assay_cpu

@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include "kernels/gpu/probes/formats.hpp"
 #include "kernels/gpu/probes/probes.hpp"
 
 namespace assay_gpu {
@@ -106,24 +107,6 @@ __global__ void encode(const float* values, int64_t words, uint32_t* codes) {
 
 unsigned blocks_for(int64_t items, int per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
-}
-
-template <class Visit>
-gpu::Status with_format(int32_t format, const Visit& visit) {
-  switch (format) {
-    case ASSAY_BF16:
-      return visit(std::integral_constant<int, ASSAY_BF16>());
-    case ASSAY_FP16:
-      return visit(std::integral_constant<int, ASSAY_FP16>());
-    case ASSAY_FP8_E4M3:
-      return visit(std::integral_constant<int, ASSAY_FP8_E4M3>());
-    case ASSAY_FP8_E5M2:
-      return visit(std::integral_constant<int, ASSAY_FP8_E5M2>());
-    case ASSAY_INT8:
-      return visit(std::integral_constant<int, ASSAY_INT8>());
-    default:
-      return GPU_API(ErrorInvalidValue);
-  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // next 16 bytes of k 128 bytes further (PTX ISA, "Shared memory matrix layout"); all columns hold the same
 // vector. The rate uses n = 128. Compiled for other architectures the kernels do nothing: probes.cpp lists
 // them on compute capability 9.0 only, where the code for sm_90a runs.
+#include "kernels/gpu/probes/formats.hpp"
 #include "kernels/gpu/probes/probes.hpp"
 
 namespace assay_gpu {
@@ -139,24 +140,6 @@ __global__ void __launch_bounds__(256, 2) rate(int64_t rounds, float* sink) {
   float sum = 0;
   for (int i = 0; i < kSums; ++i) sum += static_cast<float>(d[i]);
   if (sum == 12345.0f) *sink = sum;
-}
-
-template <class Visit>
-gpu::Status with_format(int32_t format, const Visit& visit) {
-  switch (format) {
-    case ASSAY_BF16:
-      return visit(std::integral_constant<int, ASSAY_BF16>());
-    case ASSAY_FP16:
-      return visit(std::integral_constant<int, ASSAY_FP16>());
-    case ASSAY_FP8_E4M3:
-      return visit(std::integral_constant<int, ASSAY_FP8_E4M3>());
-    case ASSAY_FP8_E5M2:
-      return visit(std::integral_constant<int, ASSAY_FP8_E5M2>());
-    case ASSAY_INT8:
-      return visit(std::integral_constant<int, ASSAY_INT8>());
-    default:
-      return GPU_API(ErrorInvalidValue);
-  }
 }
 
 }  // namespace
