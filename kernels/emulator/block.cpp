@@ -236,8 +236,10 @@ void Block::block_barrier(Where where) {
     wait();
 }
 
-// Hands over a value; the table of the warp's values when every lane has done so.
-const unsigned char* Block::meet(const void* value, size_t bytes, Where where) {
+// Hands over a value; the table of the warp's values when every lane has done so. The last to come completes
+// it.
+const unsigned char* Block::meet(const void* value, size_t bytes, Where where,
+                                 void (*complete)(unsigned char* table)) {
   Warp& w = warps_[current_->warp];
   const uint32_t lane = current_->lane;
   if (w.live != w.lanes)
@@ -256,6 +258,7 @@ const unsigned char* Block::meet(const void* value, size_t bytes, Where where) {
   std::memcpy(table + lane * kSlotBytes, value, bytes);
   w.in_collective |= bit(lane), w.ready &= ~bit(lane);
   if (w.in_collective == w.live) {
+    if (complete != nullptr) complete(table);
     w.ready |= w.in_collective, w.in_collective = 0;
     w.parity ^= 1;
   } else {
@@ -286,6 +289,14 @@ uint64_t Block::ballot(bool predicate, Where where) {
   for (uint32_t i = 0; i < kWarp; ++i)
     if ((warps_[current_->warp].lanes & bit(i)) != 0 && table[i * kSlotBytes] != 0) all |= bit(i);
   return all;
+}
+
+void Block::together(void* value, size_t bytes, void (*complete)(unsigned char* table), Where where) {
+  if (const int lanes = __builtin_popcountll(warps_[current_->warp].lanes); lanes != kWarp)
+    stop(Kind::kBadLane, site_of(where),
+         "a matrix instruction needs " + std::to_string(kWarp) + " lanes, the warp has " +
+             std::to_string(lanes));
+  std::memcpy(value, meet(value, bytes, where, complete) + current_->lane * kSlotBytes, bytes);
 }
 
 void* Block::shared_array(const void* tag, size_t bytes, size_t scalar, const char* name, Where where) {

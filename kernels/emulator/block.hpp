@@ -61,6 +61,9 @@ class Block {
   void warp_barrier(Where);
   void exchange(void* value, size_t bytes, int from, Where);
   uint64_t ballot(bool, Where);
+  // All lanes of a whole warp hand over `bytes` at `value`; `complete` turns the table of them (kSlotBytes each)
+  // into what they take back.
+  void together(void* value, size_t bytes, void (*complete)(unsigned char* table), Where);
   void* shared_array(const void* tag, size_t bytes, size_t scalar, const char* name, Where);
   void* dynamic_shared(Where);
   // Notes a finding; ends the launch when there are enough.
@@ -94,7 +97,8 @@ class Block {
   Lane* next();
   void wait();
   void finish();
-  const unsigned char* meet(const void* value, size_t bytes, Where);
+  const unsigned char* meet(const void* value, size_t bytes, Where,
+                            void (*complete)(unsigned char* table) = nullptr);
   void release_barrier();
   std::string lanes_text(uint64_t lanes) const;
 

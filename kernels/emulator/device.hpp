@@ -72,7 +72,7 @@ struct Coordinates {
   Coordinate<kFirst + 2> z;
 };
 
-constexpr size_t kSlotBytes = 32;  // largest value a lane can hand over
+constexpr size_t kSlotBytes = 64;  // largest value a lane can hand over
 
 void block_barrier(Where);
 void warp_barrier(Where);
@@ -80,6 +80,9 @@ void warp_barrier(Where);
 void exchange(void* value, size_t bytes, int from, Where);
 uint64_t ballot(bool, Where);
 int lane();
+// The matrix instruction of the device with this many lanes (matrix.cpp), in the order of its registers: a of
+// 4 (64 lanes: 2) words, b of 2, d of 4 floats; 16-bit elements in pairs.
+void matrix_step(bool fp16, const uint32_t* a, const uint32_t* b, float* d, Where);
 
 // The block's array for a declaration, created by the first thread that comes by; `tag` tells declarations
 // apart. All-ones bytes at first (NaN). `scalar`: alignment of what is stored in it, for the checker.

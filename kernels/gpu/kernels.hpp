@@ -13,8 +13,8 @@ namespace assay_gpu {
 
 std::vector<const assay_kernel*> portable_kernels();   // portable.cpp; in every library
 std::vector<const assay_kernel*> attention_kernels();  // kernels.cpp
+std::vector<const assay_kernel*> matrix_kernels();     // matrix_kernels.cpp
 std::vector<const assay_kernel*> block_kernels();      // blocks.cpp
-std::vector<const assay_kernel*> mma_kernels();        // kernels/sm80; 16-bit tensor cores of NVIDIA
 
 // Set once by use_device: what the kernels plan their grids for.
 extern int multiprocessors;

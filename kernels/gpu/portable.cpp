@@ -6,6 +6,7 @@ namespace assay_gpu {
 
 std::vector<const assay_kernel*> portable_kernels() {
   std::vector<const assay_kernel*> all = attention_kernels();
+  for (const assay_kernel* kernel : matrix_kernels()) all.push_back(kernel);
   for (const assay_kernel* kernel : block_kernels()) all.push_back(kernel);
   return all;
 }

@@ -31,6 +31,7 @@ constexpr size_t kCount = std::size(kPlanted);
 
 std::vector<const assay_kernel*> healthy_kernels() {
   std::vector<const assay_kernel*> all = attention_kernels();
+  for (const assay_kernel* kernel : matrix_kernels()) all.push_back(kernel);
   for (const assay_kernel* kernel : block_kernels()) all.push_back(kernel);
   return all;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels on 16-bit tensor cores accept, promise and launch. The list of compiled shapes is
+// What the kernels on 16-bit matrix instructions accept, promise and launch. The list of compiled shapes is
 // mma_shape(): supports, arithmetic, workspace and run all ask it, so they cannot disagree.
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 #include "kernels/common/instances.hpp"
 #include "kernels/gpu/kernels.hpp"
@@ -49,9 +50,16 @@ int64_t mma_workspace(const assay_problem* p) {
 }
 
 template <int32_t kOp>
-int mma_supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
+int mma_supports(const assay_problem* p, const assay_device* device, char* why, size_t size) {
   MmaShape shape;
-  return mma_shape(*p, kOp, &shape, why, size) ? ASSAY_OK : ASSAY_UNSUPPORTED;
+  if (!mma_shape(*p, kOp, &shape, why, size)) return ASSAY_UNSUPPORTED;
+  // CDNA 2 takes subnormal operands for zero, and in fp16 small weights and 8-bit codes are subnormal: no
+  // declared arithmetic covers that.
+  if (shape.format == ASSAY_FP16 && device != nullptr && std::strncmp(device->arch, "gfx90a", 6) == 0) {
+    refuse(why, size, "fp16 on gfx90a", "bf16 there, both on gfx942", "matrix instructions that keep subnormals");
+    return ASSAY_UNSUPPORTED;
+  }
+  return ASSAY_OK;
 }
 
 int mma_arithmetic(const assay_problem* p, assay_arithmetic* out) {
@@ -65,8 +73,15 @@ int mma_arithmetic(const assay_problem* p, assay_arithmetic* out) {
 
   assay_arithmetic m{};
   m.struct_size = sizeof m;
-  // mma.sync of 16-bit operands on Hopper: one block of 16, measured on an H200 (numerics notes, section 1).
-  m.qk = m.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
+  // mma.sync on Hopper: one block of 16, measured on an H200 (gpu/probes). CDNA 3: blocks of 8 and roundings
+  // that are finer than these (kernels/emulator/matrix.cpp); CDNA 2: pairs of fp32 sums, which err less.
+  if constexpr (gpu::kWarp == 32) {
+    m.qk = m.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
+    m.qk_instruction = m.pv_instruction = shape.format == ASSAY_BF16 ? "mma.sync bf16" : "mma.sync fp16";
+    m.exp_instruction = "exp2f";
+  } else {
+    m.qk = m.pv = {ASSAY_ACC_BLOCK, 8, 24, 23};
+  }
   m.tile_keys = 16;
   // Warps that share the keys of a request are parts of a split too. Where some requests are split and others
   // are not, two parts of up to max_kv_len keys cover both: the longer chain and the merge.
@@ -77,8 +92,7 @@ int mma_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   m.partial_format = m.partial_lse_format = ASSAY_FP32;
   m.exp_relative_error = 0x1p-22;  // ex2.approx, and the scaling round it for small arguments
   m.tanh_relative_error = 0x1p-22;
-  m.qk_instruction = m.pv_instruction = shape.format == ASSAY_BF16 ? "mma.sync bf16" : "mma.sync fp16";
-  m.exp_instruction = "exp2f", m.tanh_instruction = "tanhf";
+  m.tanh_instruction = "tanhf";
   const bool folded = p->q_scale_kind == ASSAY_SCALE_CHANNEL || p->k_scale_kind == ASSAY_SCALE_CHANNEL;
   if (folded) m.q_rounding = (shape.format == ASSAY_BF16 ? 0x1p-8 : 0x1p-11) + 2 * 0x1p-24;
   *out = m;
@@ -109,7 +123,8 @@ int mma_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* s
 template <int32_t kOp>
 constexpr assay_kernel mma_kernel(const char* name, const char* description) {
   assay_kernel k{};
-  k.struct_size = sizeof k, k.name = name, k.description = description, k.arch = "sm_80";
+  k.struct_size = sizeof k, k.name = name, k.description = description;
+  k.arch = gpu::kWarp == 32 ? "sm_80" : "gfx90a";
   k.op = kOp, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH;
   k.supports = mma_supports<kOp>, k.arithmetic = mma_arithmetic, k.workspace_bytes = mma_workspace;
   k.run = mma_run<kOp>;
@@ -118,12 +133,12 @@ constexpr assay_kernel mma_kernel(const char* name, const char* description) {
 
 constexpr assay_kernel kPrefillMma = mma_kernel<ASSAY_OP_PREFILL>(
     "prefill_mma_gpu",
-    "ragged prefill on 16-bit tensor cores (mma.sync), operands straight from global memory");
+    "ragged prefill on 16-bit matrix instructions, operands straight from global memory");
 constexpr assay_kernel kPagedMma = mma_kernel<ASSAY_OP_PAGED>(
-    "paged_mma_gpu", "paged attention on 16-bit tensor cores (mma.sync), split keys, 8-bit caches by table");
+    "paged_mma_gpu", "paged attention on 16-bit matrix instructions, split keys, 8-bit caches by table");
 
 }  // namespace
 
-std::vector<const assay_kernel*> mma_kernels() { return {&kPrefillMma, &kPagedMma}; }
+std::vector<const assay_kernel*> matrix_kernels() { return {&kPrefillMma, &kPagedMma}; }
 
 }  // namespace assay_gpu
