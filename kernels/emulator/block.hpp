@@ -61,8 +61,8 @@ class Block {
   void warp_barrier(Where);
   void exchange(void* value, size_t bytes, int from, Where);
   uint64_t ballot(bool, Where);
-  // All lanes of a whole warp hand over `bytes` at `value`; `complete` turns the table of them (kSlotBytes each)
-  // into what they take back.
+  // All lanes of a whole warp hand over `bytes` at `value`; `complete` turns the table of them (kSlotBytes
+  // each) into what they take back.
   void together(void* value, size_t bytes, void (*complete)(unsigned char* table), Where);
   void* shared_array(const void* tag, size_t bytes, size_t scalar, const char* name, Where);
   void* dynamic_shared(Where);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix instruction of the emulated device: mma.sync.m16n8k16 with 32 lanes, v_mfma_f32_16x16x16 (bf16_1k
-// and f16) with 64. Registers lie as the manuals say, written down here a second time and in their words, so
-// that a mistake in kernels/gpu/matrix.h cannot cancel.
+// The matrix instruction of the emulated device: mma.sync.m16n8k16 with 32 lanes, v_mfma_f32_16x16x16
+// (bf16_1k and f16) with 64. Registers lie as the manuals say, written down here a second time and in their
+// words, so that a mistake in kernels/gpu/matrix.h cannot cancel.
 //
 // Sums are formed as the devices form them, in exact steps:
 //   32 lanes: one step of 16 products and the accumulator, as measured on an H200 (kernels/gpu/probes): all
@@ -34,9 +34,9 @@ static_assert(sizeof(Registers) <= kSlotBytes);
 struct Index {
   int row, column;
 };
-// PTX ISA, matrix fragments for mma.m16n8k16 with 16-bit types: groupID = lane / 4, threadID_in_group = lane % 4.
-// CDNA 3 ISA, v_mfma_f32_16x16x16: row (A) or column (B) lane % 16, k from 4 * (lane / 16) on; D in column
-// lane % 16, rows from 4 * (lane / 16) on.
+// PTX ISA, matrix fragments for mma.m16n8k16 with 16-bit types: groupID = lane / 4, threadID_in_group = lane
+// % 4. CDNA 3 ISA, v_mfma_f32_16x16x16: row (A) or column (B) lane % 16, k from 4 * (lane / 16) on; D in
+// column lane % 16, rows from 4 * (lane / 16) on.
 Index place_in_a(int lane, int i) {
   if (kWarp == 64) return {lane % 16, 4 * (lane / 16) + i};
   return {lane / 4 + (i < 2 || (i >= 4 && i < 6) ? 0 : 8), lane % 4 * 2 + (i & 1) + (i >= 4 ? 8 : 0)};

@@ -44,7 +44,7 @@ struct Merge {
 gpu::Status launch_merge(const Merge&, gpu::Stream);
 gpu::Status merge_parts(const Call&, gpu::Stream);
 
-// Formats and head dimensions compiled for the matrix kernel; filled by mma_shape() (kernels.cpp).
+// Formats and head dimensions compiled for the matrix kernel; filled by mma_shape() (matrix_kernels.cpp).
 struct MmaShape {
   int32_t format;  // ASSAY_BF16 or ASSAY_FP16: what Q, P and the products are in
   bool bytes;      // K and V are 8-bit

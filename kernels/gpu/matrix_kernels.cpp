@@ -56,7 +56,8 @@ int mma_supports(const assay_problem* p, const assay_device* device, char* why, 
   // CDNA 2 takes subnormal operands for zero, and in fp16 small weights and 8-bit codes are subnormal: no
   // declared arithmetic covers that.
   if (shape.format == ASSAY_FP16 && device != nullptr && std::strncmp(device->arch, "gfx90a", 6) == 0) {
-    refuse(why, size, "fp16 on gfx90a", "bf16 there, both on gfx942", "matrix instructions that keep subnormals");
+    refuse(why, size, "fp16 on gfx90a", "bf16 there, both on gfx942",
+           "matrix instructions that keep subnormals");
     return ASSAY_UNSUPPORTED;
   }
   return ASSAY_OK;
@@ -132,8 +133,7 @@ constexpr assay_kernel mma_kernel(const char* name, const char* description) {
 }
 
 constexpr assay_kernel kPrefillMma = mma_kernel<ASSAY_OP_PREFILL>(
-    "prefill_mma_gpu",
-    "ragged prefill on 16-bit matrix instructions, operands straight from global memory");
+    "prefill_mma_gpu", "ragged prefill on 16-bit matrix instructions, operands straight from global memory");
 constexpr assay_kernel kPagedMma = mma_kernel<ASSAY_OP_PAGED>(
     "paged_mma_gpu", "paged attention on 16-bit matrix instructions, split keys, 8-bit caches by table");
 

@@ -26,18 +26,18 @@ constexpr int kStepKeys = 16;
 // How operands are dealt to registers, for head dimensions up to kDim.
 template <int kDim, bool kPlain>
 struct MmaTiles {
-  static constexpr int kTiles = kDim / 16;           // of output columns
-  static constexpr int kGroups = 16 / gpu::kLines;   // lanes that differ in their lines
-  static constexpr int kSpansK = kDim / 32;          // dimensions that the members of a line take at once
+  static constexpr int kTiles = kDim / 16;          // of output columns
+  static constexpr int kGroups = 16 / gpu::kLines;  // lanes that differ in their lines
+  static constexpr int kSpansK = kDim / 32;         // dimensions that the members of a line take at once
   static constexpr int kChunkV = kDim / kGroups < 8 ? kDim / kGroups : 8;
-  static constexpr int kSpanV = kChunkV * kGroups;   // dimensions that a key's lanes take at once
+  static constexpr int kSpanV = kChunkV * kGroups;  // dimensions that a key's lanes take at once
   static constexpr int kSpansV = kDim / kSpanV;
   static constexpr int kTilesOfSpan = kChunkV / gpu::kLines;
   // 32 lanes of 255 registers do not hold 256 dimensions of Q, K, V and the output: Q stays in shared memory
   // and K and V are loaded only so many spans ahead.
   static constexpr bool kSharedQ = kDim > 128 && gpu::kWarp == 32;
   static constexpr int kAheadK = !kSharedQ ? kSpansK : kPlain ? 2 : 1;
-  static constexpr int kAheadV = !kSharedQ ? kSpansV : kPlain ? 2 : 1;
+  static constexpr int kAheadV = kSharedQ ? 1 : kSpansV;
 };
 
 // Neighbouring elements of one key.
@@ -102,7 +102,7 @@ static __device__ GPU_OUT_OF_LINE bool tree_shows(const Operands& op, const Requ
 }
 
 // Eight elements of a query row, with the scales per channel of Q and K, in the format of the instruction.
-template <gpu::Half kHalf>
+template <class Half>
 __device__ GPU_OUT_OF_LINE uint4 query_8(const Operands& op, int64_t row, int32_t head, int32_t kv_head,
                                          int32_t dim, bool valid) {
   const assay_problem& p = op.p;
@@ -121,8 +121,16 @@ __device__ GPU_OUT_OF_LINE uint4 query_8(const Operands& op, int64_t row, int32_
     for (int n = 0; n < 8; ++n)  // a register array wants constant indices
       if (n == e) value[n] = x;
   }
-  return {gpu::pack<kHalf>(value[0], value[1]), gpu::pack<kHalf>(value[2], value[3]),
-          gpu::pack<kHalf>(value[4], value[5]), gpu::pack<kHalf>(value[6], value[7])};
+  return {gpu::pack<Half>(value[0], value[1]), gpu::pack<Half>(value[2], value[3]),
+          gpu::pack<Half>(value[4], value[5]), gpu::pack<Half>(value[6], value[7])};
+}
+
+// Query row and head of a packed row. Asked again at the end, so that the loop need not keep them.
+struct RowPlace {
+  int32_t row, head;
+};
+static __device__ GPU_OUT_OF_LINE RowPlace row_place(const Operands& op, int32_t kv_head, int32_t packed) {
+  return {packed / op.group, kv_head * op.group + packed % op.group};
 }
 
 static __device__ GPU_OUT_OF_LINE void finish_element(const Call& a, int64_t slot, int64_t row, int32_t head,
@@ -137,7 +145,7 @@ static __device__ GPU_OUT_OF_LINE void finish_element(const Call& a, int64_t slo
 
 // kPlain: K and V rows are contiguous and aligned (one load of 8 elements), no soft cap, bias, tree or scale
 // per token. The other instances do everything, and more slowly.
-template <gpu::Half kHalf, bool kByte, int kDim, bool kPlain>
+template <class Half, bool kByte, int kDim, bool kPlain>
 __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARAMETER Call parameter) {
   using Shape = MmaTiles<kDim, kPlain>;
   constexpr int kLines = gpu::kLines, kPlaces = gpu::kPlaces;
@@ -167,8 +175,8 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
 
   if constexpr (kByte) {
     for (int i = threadIdx.x; i < 256; i += kMmaThreads) {
-      k_table[i] = gpu::half_of<kHalf>(assay_kernels::float_from_byte(static_cast<uint8_t>(i), p.k_format));
-      v_table[i] = gpu::half_of<kHalf>(assay_kernels::float_from_byte(static_cast<uint8_t>(i), p.v_format));
+      k_table[i] = gpu::half_of<Half>(assay_kernels::float_from_byte(static_cast<uint8_t>(i), p.k_format));
+      v_table[i] = gpu::half_of<Half>(assay_kernels::float_from_byte(static_cast<uint8_t>(i), p.v_format));
     }
     if (!fault(Fault::mma_no_table_barrier)) gpu::block_barrier();
   }
@@ -209,7 +217,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
     for (int i = 0; i < kLines; ++i) {
       const int part = fault(Fault::mma_q_other_deal) ? member ^ 1 : member;
       const uint4 eight =
-          query_8<kHalf>(op, rows.first_row + r[i].row, r[i].head, kv_head, b * 32 + part * 8, r[i].valid);
+          query_8<Half>(op, rows.first_row + r[i].row, r[i].head, kv_head, b * 32 + part * 8, r[i].valid);
       if constexpr (kSharedQ) {
         own_q[(b * kLines + i) * gpu::kWarp] = eight;
       } else {
@@ -267,12 +275,11 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
   for (int b = 0; b < kAheadK; ++b) load_k(b, keys);
   for (; step < step_end; step += stride) {
     const Found after = find(step + 2 * stride);
-    const KeysOfLane next_keys = keys_of(next);
     int64_t token[kPlaces];
 #pragma unroll
     for (int j = 0; j < kPlaces; ++j) {
       int key = gpu::place(member, j);
-      if (fault(Fault::mma_other_layout))  // 0-3 become the places of the other vendor
+      if (fault(Fault::mma_other_layout))
         key = gpu::kWarp == 64 ? 2 * member + j % 2 + j / 2 * 8 : 4 * member + j;
       token[j] = gpu::shfl(here.token, 16 + key);
     }
@@ -287,11 +294,11 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
 #pragma unroll
     for (int b = 0; b < kAheadV; ++b) load_v(b);
 
-    // Without a barrier the compiler would keep in registers what it has read of shared memory once.
-    if constexpr (kSharedQ) gpu::warp_barrier();
     gpu::Sums s = {};
 #pragma unroll
     for (int b = 0; b < kSpansK; ++b) {
+      // Without barriers the compiler reads all of Q ahead, or once for all steps, and has no room for it.
+      if (kSharedQ && b % 2 == 0) gpu::warp_barrier();
       gpu::Operand q_of[2], k_of[2];
 #pragma unroll
       for (int n = 0; n < kLines; ++n) {
@@ -307,14 +314,11 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
       for (int e = 0; e < 2; ++e) {
         if (fault(Fault::mma_drops_k_step) && b + 1 == kSpansK && e == 1) continue;
         if (fault(Fault::mma_divergent) && !r[0].valid) continue;
-        gpu::multiply<kHalf>(s, kSharedQ ? q_of[e] : q[(2 * b + e) % (kSharedQ ? 1 : 2 * kSpansK)], k_of[e]);
+        gpu::multiply<Half>(s, kSharedQ ? q_of[e] : q[(2 * b + e) % (kSharedQ ? 1 : 2 * kSpansK)], k_of[e]);
       }
-      if (b + kAheadK < kSpansK)
-        load_k(b + kAheadK, keys);
-      else
-        load_k(b + kAheadK - kSpansK, next_keys);
+      if (b == kSpansK - kAheadK) keys = keys_of(next);  // from here on those of the next step
+      load_k((b + kAheadK) % kSpansK, keys);
     }
-    keys = next_keys;
 
     const int32_t key = step * kStepKeys;
     const bool all_visible = key >= all_begin && key + kStepKeys <= all_end;
@@ -334,7 +338,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
           if (!kPlain && (p.softcap > 0 || p.alibi != ASSAY_ALIBI_NONE))
             x = shape_score_apart(p, x, row.slope, context + row.row - (key + j));
           if (!all_visible) {
-            bool visible = row.valid && key + j >= row.begin && key + j < row.end;
+            bool visible = key + j >= row.begin && key + j < row.end;
             if (!kPlain && visible && p.mask == ASSAY_MASK_TREE)
               visible = tree_shows(op, rows, row.row, key + j);
             if (!visible) x = -kInfinity;
@@ -362,7 +366,6 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
       }
       l[i] = l[i] * down[i] + sum;
       moved |= down[i] != 1.0f;
-      // The next line's factor: lanes of other lines lie kWarp / 8 (32 lanes) or one apart.
       if (fault(Fault::mma_rescales_other_row)) down[i] = gpu::shfl_xor(down[i], gpu::kWarp == 32 ? 4 : 1);
     }
     if (!kPlain && GPU_ARGUMENT(parameter).op.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD) {
@@ -376,7 +379,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
 #pragma unroll
     for (int i = 0; i < kLines; ++i)
 #pragma unroll
-      for (int w = 0; w < 2; ++w) weights.word[i][w] = gpu::pack<kHalf>(s.at[i][2 * w], s.at[i][2 * w + 1]);
+      for (int w = 0; w < 2; ++w) weights.word[i][w] = gpu::pack<Half>(s.at[i][2 * w], s.at[i][2 * w + 1]);
     if (gpu::ballot(moved) != 0) {
 #pragma unroll
       for (int t = 0; t < kTiles; ++t)
@@ -398,7 +401,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
         columns[1 / kLines].word[1 % kLines][1] = gpu::upper_halves(w2, w3);
 #pragma unroll
         for (int t = 0; t < 2 / kLines; ++t)
-          gpu::multiply<kHalf>(o[b * Shape::kTilesOfSpan + i * (2 / kLines) + t], weights, columns[t]);
+          gpu::multiply<Half>(o[b * Shape::kTilesOfSpan + i * (2 / kLines) + t], weights, columns[t]);
       }
       if (b + kAheadV < kSpansV) load_v(b + kAheadV);
     }
@@ -414,7 +417,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
   // Warps that shared the keys: 2 into 0 and 3 into 1, then 1 into 0.
   if (share_keys) {
     // Slow warps may still read Q.
-    if (kSharedQ && !fault(Fault::mma_no_q_barrier)) gpu::block_barrier();
+    if (kSharedQ && !fault(Fault::mma_no_q_barrier32)) gpu::block_barrier();
     const auto place_of = [&](int n, int t, int i, int e) {
       return (((n * kTiles + t) * kLines + i) * kPlaces + e) * gpu::kWarp + lane;
     };
@@ -463,11 +466,13 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
     const float scale = value_scale(op, rows.request, kv_head);
 #pragma unroll
     for (int i = 0; i < kLines; ++i) {
-      if (!r[i].valid) continue;
-      const int64_t row = rows.first_row + r[i].row;
+      const int32_t packed = warp_row + gpu::line_of(lane, i);
+      if (packed >= packed_rows) continue;
+      const RowPlace at = row_place(op, kv_head, packed);
+      const int64_t row = rows.first_row + at.row;
       const bool sink = p.has_sinks && a.partial_o == nullptr;  // with parts the merge adds it, once
-      const Finish end = finish_row(m[i], l[i], sink, sink ? op.sinks[r[i].head * op.sinks_stride] : 0.0f);
-      const int64_t slot = (static_cast<int64_t>(split) * p.total_q + row) * p.heads_q + r[i].head;
+      const Finish end = finish_row(m[i], l[i], sink, sink ? op.sinks[at.head * op.sinks_stride] : 0.0f);
+      const int64_t slot = (static_cast<int64_t>(split) * p.total_q + row) * p.heads_q + at.head;
 #pragma unroll
       for (int t = 0; t < kTiles; ++t)
 #pragma unroll
@@ -478,13 +483,13 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
           if (fault(Fault::mma_columns_in_order)) d = t * 16 + column;
           if (d >= p.head_dim_v) continue;
           const float value = end.factor == 0.0f ? 0.0f : o[t].at[i][e] * end.factor;
-          finish_element(a, slot, row, r[i].head, kv_head, d, value, scale);
+          finish_element(a, slot, row, at.head, kv_head, d, value, scale);
         }
       if (member != 0) continue;
       if (a.partial_o != nullptr)
         a.partial_lse[slot] = end.lse;
       else
-        store_lse(op, row, r[i].head, end.lse);
+        store_lse(op, row, at.head, end.lse);
     }
   }
 }

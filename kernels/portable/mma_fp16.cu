@@ -5,7 +5,7 @@
 namespace assay_gpu {
 
 gpu::Status launch_mma_fp16(const Call& call, const MmaShape& shape, gpu::Stream stream) {
-  return launch_mma<gpu::Half::fp16>(call, shape, stream);
+  return launch_mma<gpu::Fp16>(call, shape, stream);
 }
 
 }  // namespace assay_gpu

@@ -6,7 +6,7 @@ Usage: kill_faults.py ASSAY LIBRARY LANES [--suite FILE]
 
 LIBRARY is libassay_gpu_faults32.so or 64.so of the build's emulator/ folder. The lines of faults.suite are tried in order on the faults still
 alive. Exit 0: the kernels without a fault pass every line, and every fault is dead; at 32 lanes those whose name ends in 64 must
-live, because there they are none. Exit 1 otherwise.
+live, because there they are none, and the other way round. Exit 1 otherwise.
 """
 import argparse
 import csv
@@ -75,9 +75,9 @@ def main() -> int:
             elif outcome not in ("passed", "unsupported"):
                 print(f"{name:28}line {number}: {killer(outcome, reason)}")
                 alive.remove(name)
-    here_none = [n for n in alive if n.endswith("64")] if options.lanes == 32 else []
+    here_none = [n for n in alive if n.endswith(str(32 + 64 - options.lanes))]
     for name in alive:
-        print(f"{name:28}{'no fault at 32 lanes' if name in here_none else 'ALIVE'}")
+        print(f"{name:28}{'no fault at this width' if name in here_none else 'ALIVE'}")
         if name not in here_none:
             problems.append(f"{name} survives every line of {options.suite}")
     print(f"{planted - len(alive)} of {planted} killed")

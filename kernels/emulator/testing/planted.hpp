@@ -66,6 +66,9 @@ gpu::Status lane_leaves_during(const Data&);
 gpu::Status two_barriers(const Data&);
 gpu::Status lane_before(const Data&);  // lane 0 asks for lane -1
 gpu::Status lane_40(const Data&);      // exists at 64 lanes
+gpu::Status matrix_against_shuffle(const Data&);
+gpu::Status matrix_lane_leaves(const Data&);
+gpu::Status matrix_of_half_a_warp(const Data&);
 gpu::Status static_shared_50k(const Data&);
 gpu::Status static_shared_66k(const Data&);
 gpu::Status static_and_dynamic(const Data&);  // 40 KiB and 32 KiB: above 64, below 163

@@ -2,6 +2,7 @@
 // Kernels with one defect each (see planted.hpp). Lines with a defect end in a comment "planted: NAME", by
 // which the tests check that a finding names the right line.
 #include "kernels/emulator/testing/planted.hpp"
+#include "kernels/gpu/matrix.h"
 
 namespace planted {
 namespace {
@@ -164,6 +165,25 @@ __global__ void lane_before_kernel(const Data d) {
 __global__ void lane_40_kernel(const Data d) {
   d.out[threadIdx.x] = gpu::shfl(d.in[threadIdx.x], 40);  // planted: lane_40
 }
+__global__ void matrix_against_shuffle_kernel(const Data d) {
+  gpu::Sums sums = {};
+  if (threadIdx.x % 2 == 0)
+    sums.at[0][0] = gpu::shfl(d.in[threadIdx.x], 0);
+  else
+    gpu::multiply<gpu::Bf16>(sums, {}, {});  // planted: matrix_against_shuffle
+  d.out[threadIdx.x] = sums.at[0][0];
+}
+__global__ void matrix_lane_leaves_kernel(const Data d) {
+  gpu::Sums sums = {};
+  if (threadIdx.x == gpu::kWarp - 1) return;
+  gpu::multiply<gpu::Bf16>(sums, {}, {});  // planted: matrix_lane_leaves
+  d.out[threadIdx.x] = sums.at[0][0];
+}
+__global__ void matrix_of_half_a_warp_kernel(const Data d) {
+  gpu::Sums sums = {};
+  gpu::multiply<gpu::Bf16>(sums, {}, {});  // planted: matrix_of_half_a_warp
+  d.out[threadIdx.x] = sums.at[0][0];
+}
 
 // ---- more than a device has
 template <int kBytes>
@@ -217,6 +237,9 @@ ASSAY_PLANTED(two_barriers, 1, kThreads, 0)
 ASSAY_PLANTED(shuffle_against_barrier, 1, kThreads, 0)
 ASSAY_PLANTED(lane_before, 1, kThreads, 0)
 ASSAY_PLANTED(lane_40, 1, kThreads, 0)
+ASSAY_PLANTED(matrix_against_shuffle, 1, kThreads, 0)
+ASSAY_PLANTED(matrix_lane_leaves, 1, kThreads, 0)
+ASSAY_PLANTED(matrix_of_half_a_warp, 1, gpu::kWarp / 2, 0)
 ASSAY_PLANTED(static_and_dynamic, 1, kThreads, 32 << 10)
 ASSAY_PLANTED(trapped, 2, kThreads, 0)
 
