@@ -30,5 +30,6 @@ void run(benchmark::State& state, gpu::Status (*launch)(float*, int)) {
 BENCHMARK_CAPTURE(run, shuffle, steps::shuffles);
 BENCHMARK_CAPTURE(run, barrier, steps::barriers);
 BENCHMARK_CAPTURE(run, shared_read, steps::shared_reads);
+BENCHMARK_CAPTURE(run, matrix, steps::matrices);
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See steps.hpp.
 #include "kernels/emulator/testing/steps.hpp"
+#include "kernels/gpu/matrix.h"
 
 namespace steps {
 namespace {
@@ -22,6 +23,13 @@ __global__ void shared_kernel(float* out, int rounds) {
   for (int i = 0; i < rounds; ++i) sum += tile[(threadIdx.x + i) % kThreads];
   out[threadIdx.x] = sum;
 }
+__global__ void matrix_kernel(float* out, int rounds) {
+  gpu::Operand a{}, b{};
+  a.word[0][0] = b.word[0][0] = 0x3f803f80u;  // ones
+  gpu::Sums sums{};
+  for (int i = 0; i < rounds; ++i) gpu::multiply<gpu::Bf16>(sums, a, b);
+  out[threadIdx.x] = sums.at[0][0];
+}
 
 }  // namespace
 
@@ -33,6 +41,9 @@ gpu::Status barriers(float* out, int rounds) {
 }
 gpu::Status shared_reads(float* out, int rounds) {
   return gpu::launch(shared_kernel, 1, kThreads, 0, nullptr, out, rounds);
+}
+gpu::Status matrices(float* out, int rounds) {
+  return gpu::launch(matrix_kernel, 1, kThreads, 0, nullptr, out, rounds);
 }
 
 }  // namespace steps

@@ -12,5 +12,6 @@ constexpr int kThreads = 256;
 gpu::Status shuffles(float* out, int rounds);
 gpu::Status barriers(float* out, int rounds);
 gpu::Status shared_reads(float* out, int rounds);
+gpu::Status matrices(float* out, int rounds);  // 16 x 16 x 16, bf16
 
 }  // namespace steps
