@@ -2,8 +2,8 @@
 // The dialect GPU kernels of this repository are written in: neutral names for what CUDA and HIP call
 // differently, and nothing else. No macro renames a vendor's function. A kernel that includes only this
 // header and reads kWarp instead of 32 compiles for both, and for the emulator, which brings the same names
-// itself (ASSAY_EMULATOR: lanes of a warp; kernels/emulator). What needs an instruction of one vendor lives
-// in that architecture's folder.
+// itself (ASSAY_EMULATOR: lanes of a warp; kernels/emulator). Matrix instructions are in matrix.h. What needs
+// an instruction of one vendor lives in that architecture's folder.
 #pragma once
 
 #if defined(ASSAY_EMULATOR)
