@@ -29,8 +29,10 @@ int use_device(int32_t device, char* error, size_t size) {
   if (const int bad = answer(GPU_API(SetDevice)(device), "use device", error, size)) return bad;
   assay_device info{};
   const int bad = answer(kLibrary.describe(device, &info), "use device", error, size);
-  if (bad == ASSAY_OK) multiprocessors = info.multiprocessors;
-  return bad;
+  if (bad != ASSAY_OK) return bad;
+  multiprocessors = info.multiprocessors;
+  if (std::sscanf(info.arch, "sm_%d", &nvidia_arch) != 1) nvidia_arch = 0;
+  return ASSAY_OK;
 }
 
 int allocate(int64_t bytes, void** pointer, char* error, size_t size) {

@@ -11,7 +11,7 @@
 
 namespace assay_gpu {
 
-int multiprocessors = 1;
+int multiprocessors = 1, nvidia_arch = 0;
 
 bool refuse(char* why, size_t size, const char* required, const char* supported, const char* missing) {
   if (why != nullptr && size > 0)

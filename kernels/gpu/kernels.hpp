@@ -16,8 +16,9 @@ std::vector<const assay_kernel*> attention_kernels();  // kernels.cpp
 std::vector<const assay_kernel*> matrix_kernels();     // matrix_kernels.cpp
 std::vector<const assay_kernel*> block_kernels();      // blocks.cpp
 
-// Set once by use_device: what the kernels plan their grids for.
-extern int multiprocessors;
+// Set once by use_device: what the kernels plan their grids for, and the generation that the sums of matrix
+// instructions depend on (90 for sm_90; 0: not NVIDIA's).
+extern int multiprocessors, nvidia_arch;
 
 // Writes "required ..., supported ..., missing ..." to `why` (may be null); false.
 bool refuse(char* why, size_t size, const char* required, const char* supported, const char* missing);

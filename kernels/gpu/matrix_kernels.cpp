@@ -74,14 +74,14 @@ int mma_arithmetic(const assay_problem* p, assay_arithmetic* out) {
 
   assay_arithmetic m{};
   m.struct_size = sizeof m;
-  // mma.sync on Hopper: one block of 16, measured on an H200 (gpu/probes). CDNA 3: blocks of 8 and roundings
-  // that are finer than these (kernels/emulator/matrix.cpp); CDNA 2: pairs of fp32 sums, which err less.
+  // mma.sync from Hopper on: one block of 16, measured on an H200 (gpu/probes). Ampere and Ada: blocks of 8
+  // (Khattak and Mikaitis, doi 10.1145/3830409). CDNA 3: blocks of 8 too, with roundings finer than these
+  // (kernels/emulator/matrix.cpp); CDNA 2: pairs of fp32 sums, which err less.
+  m.qk = m.pv = {ASSAY_ACC_BLOCK, 8, 24, 23};
   if constexpr (gpu::kWarp == 32) {
-    m.qk = m.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
+    if (nvidia_arch == 0 || nvidia_arch >= 90) m.qk = m.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
     m.qk_instruction = m.pv_instruction = shape.format == ASSAY_BF16 ? "mma.sync bf16" : "mma.sync fp16";
     m.exp_instruction = "exp2f";
-  } else {
-    m.qk = m.pv = {ASSAY_ACC_BLOCK, 8, 24, 23};
   }
   m.tile_keys = 16;
   // Warps that share the keys of a request are parts of a split too. Where some requests are split and others

@@ -64,13 +64,20 @@ TEST(MatrixKernels, RefuseFp16WhereSubnormalsAreTakenForZero) {
 }
 
 TEST(MatrixKernels, DeclareTheInstructionsOfTheirLanes) {
-  const assay_arithmetic m = Case({5}).declared();
-  for (const assay_accumulator& acc : {m.qk, m.pv}) {
-    EXPECT_EQ(acc.kind, ASSAY_ACC_BLOCK);
-    EXPECT_EQ(acc.block, gpu::kWarp == 32 ? 16 : 8);
-    EXPECT_EQ(acc.fraction_bits, gpu::kWarp == 32 ? 25 : 24);
-    EXPECT_EQ(acc.mantissa_bits, 23);
+  // The emulator with 32 lanes adds as Hopper does.
+  for (const int arch : gpu::kWarp == 32 ? std::vector{0, 80, 89, 90, 100} : std::vector{0}) {
+    nvidia_arch = arch;
+    const bool sixteen = gpu::kWarp == 32 && arch != 80 && arch != 89;
+    const assay_arithmetic m = Case({5}).declared();
+    for (const assay_accumulator& acc : {m.qk, m.pv}) {
+      EXPECT_EQ(acc.kind, ASSAY_ACC_BLOCK);
+      EXPECT_EQ(acc.block, sixteen ? 16 : 8) << arch;
+      EXPECT_EQ(acc.fraction_bits, sixteen ? 25 : 24) << arch;
+      EXPECT_EQ(acc.mantissa_bits, 23);
+    }
   }
+  nvidia_arch = 0;
+  const assay_arithmetic m = Case({5}).declared();
   EXPECT_EQ(m.qk_instruction != nullptr, gpu::kWarp == 32);  // only NVIDIA's are calibrated
   EXPECT_EQ(m.p_format, ASSAY_BF16);
   EXPECT_EQ(Case({5}, 512, 64, ASSAY_FP16).declared().p_format, ASSAY_FP16);
