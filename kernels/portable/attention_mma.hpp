@@ -155,7 +155,11 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
   constexpr bool kSharedQ = Shape::kSharedQ;
   GPU_SHARED(uint16_t, k_table, [kByte ? 256 : 1]);
   GPU_SHARED(uint16_t, v_table, [kByte ? 256 : 1]);
-  GPU_SHARED(float, pool, [2 * 16 * kDim]);  // Q of all warps, later the output of two
+  // Of each warp: its Q, at the end half of its output, rows four banks after each other. In between room for
+  // the whole output of two warps.
+  constexpr int kRowStride = kDim + 4, kOwnPool = kSharedRows / 2 * kRowStride;
+  GPU_SHARED(float, pool, [kMmaWarps * kOwnPool]);
+  static_assert(kOwnPool * 4 >= kSharedRows * kDim * 2 && kMmaWarps * kOwnPool >= 2 * kSharedRows * kDim);
   GPU_SHARED(float, pool_m, [2][kLines * gpu::kWarp]);
   GPU_SHARED(float, pool_l, [2][kLines * gpu::kWarp]);
   const Call& a = GPU_ARGUMENT(parameter);
@@ -210,7 +214,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
 
   // Dimensions dealt as described above. In shared memory every lane keeps what only it reads.
   gpu::Operand q[kSharedQ ? 1 : 2 * kSpansK];
-  uint4* const own_q = reinterpret_cast<uint4*>(pool) + warp * kSpansK * kLines * gpu::kWarp + lane;
+  uint4* const own_q = reinterpret_cast<uint4*>(pool + warp * kOwnPool) + lane;
 #pragma unroll
   for (int b = 0; b < kSpansK; ++b)
 #pragma unroll
@@ -462,34 +466,59 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
   {
     const Call& a = GPU_ARGUMENT(parameter);
     const Operands& op = a.op;
-    const assay_problem& p = op.p;
-    const float scale = value_scale(op, rows.request, kv_head);
+    const bool sink = op.p.has_sinks && a.partial_o == nullptr;  // with parts the merge adds it, once
+    const auto slot_of = [&](const RowPlace& at) {
+      return (static_cast<int64_t>(split) * op.p.total_q + rows.first_row + at.row) * op.p.heads_q + at.head;
+    };
+    float factor[kLines];
 #pragma unroll
     for (int i = 0; i < kLines; ++i) {
       const int32_t packed = warp_row + gpu::line_of(lane, i);
+      factor[i] = 0.0f;
       if (packed >= packed_rows) continue;
       const RowPlace at = row_place(op, kv_head, packed);
-      const int64_t row = rows.first_row + at.row;
-      const bool sink = p.has_sinks && a.partial_o == nullptr;  // with parts the merge adds it, once
       const Finish end = finish_row(m[i], l[i], sink, sink ? op.sinks[at.head * op.sinks_stride] : 0.0f);
-      const int64_t slot = (static_cast<int64_t>(split) * p.total_q + row) * p.heads_q + at.head;
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t)
-#pragma unroll
-        for (int e = 0; e < kPlaces; ++e) {
-          const int column = gpu::place(member, e), of_span = t % Shape::kTilesOfSpan;
-          int32_t d = t / Shape::kTilesOfSpan * Shape::kSpanV + column % kGroups * kChunkV +
-                      of_span * kLines + column / kGroups;
-          if (fault(Fault::mma_columns_in_order)) d = t * 16 + column;
-          if (d >= p.head_dim_v) continue;
-          const float value = end.factor == 0.0f ? 0.0f : o[t].at[i][e] * end.factor;
-          finish_element(a, slot, row, at.head, kv_head, d, value, scale);
-        }
+      factor[i] = end.factor;
       if (member != 0) continue;
       if (a.partial_o != nullptr)
-        a.partial_lse[slot] = end.lse;
+        a.partial_lse[slot_of(at)] = end.lse;
       else
-        store_lse(op, row, at.head, end.lse);
+        store_lse(op, rows.first_row + at.row, at.head, end.lse);
+    }
+
+    // Eight rows at a time through shared memory, so that neighbouring lanes store neighbouring dimensions.
+    float* const own = pool + warp * kOwnPool;
+    const float scale = value_scale(op, rows.request, kv_head);
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      gpu::warp_barrier();  // Q, or the first rows, may still be read
+#pragma unroll
+      for (int i = 0; i < kLines; ++i) {
+        const int line = gpu::line_of(lane, i);
+        if (line / 8 != half) continue;
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t)
+#pragma unroll
+          for (int e = 0; e < kPlaces; ++e) {
+            const int column = gpu::place(member, e);
+            int d = t / Shape::kTilesOfSpan * Shape::kSpanV + column % kGroups * kChunkV +
+                    t % Shape::kTilesOfSpan * kLines + column / kGroups;
+            if (fault(Fault::mma_columns_in_order)) d = t * 16 + column;
+            own[line % 8 * kRowStride + d] = factor[i] == 0.0f ? 0.0f : o[t].at[i][e] * factor[i];
+          }
+      }
+      if (!fault(Fault::mma_no_store_barrier)) gpu::warp_barrier();
+#pragma unroll 1
+      for (int n = 0; n < 8; ++n) {
+        const int32_t packed = warp_row + half * 8 + n;
+        if (packed >= packed_rows) break;
+        const RowPlace at = row_place(op, kv_head, packed);
+        const int64_t slot = slot_of(at);
+#pragma unroll 1
+        for (int32_t d = lane; d < op.p.head_dim_v; d += gpu::kWarp)
+          finish_element(a, slot, rows.first_row + at.row, at.head, kv_head, d, own[n * kRowStride + d],
+                         scale);
+      }
     }
   }
 }

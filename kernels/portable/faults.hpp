@@ -61,17 +61,18 @@ namespace assay_gpu {
   X(chunk_always_whole, kernel, "16 bytes at once where elements are not neighbours") \
   X(chunk_e5m2_as_e4m3, kernel, "e5m2 decoded with the exponent of e4m3")
 
-#define ASSAY_GPU_FAULTS_OF_MMA(X, kernel)                                                   \
-  X(mma_no_table_barrier, kernel, "8-bit codes looked up before the table is complete")      \
-  X(mma_q_other_deal, kernel, "dimensions of Q dealt to other lanes than those of K")        \
-  X(mma_other_layout, kernel, "keys of V as the other vendor's instruction wants them")      \
-  X(mma_drops_k_step, kernel, "last sixteen dimensions left out of the scores")              \
-  X(mma_divergent, kernel, "lanes without a row do not take part in the matrix instruction") \
-  X(mma_scale_of_row, kernel, "token scale of K by row instead of by column of the scores")  \
-  X(mma_rescales_other_row, kernel, "output rescaled by the factor of a neighbouring row")   \
-  X(mma_sum_of_two, kernel, "row sum of two lanes of four")                                  \
-  X(mma_no_q_barrier32, kernel, "sums of a warp written over the Q that another still reads")  \
-  X(mma_no_merge_barrier, kernel, "sums of another warp read before they are written")       \
+#define ASSAY_GPU_FAULTS_OF_MMA(X, kernel)                                                             \
+  X(mma_no_table_barrier, kernel, "8-bit codes looked up before the table is complete")                \
+  X(mma_q_other_deal, kernel, "dimensions of Q dealt to other lanes than those of K")                  \
+  X(mma_other_layout, kernel, "keys of V as the other vendor's instruction wants them")                \
+  X(mma_drops_k_step, kernel, "last sixteen dimensions left out of the scores")                        \
+  X(mma_divergent, kernel, "lanes without a row do not take part in the matrix instruction")           \
+  X(mma_scale_of_row, kernel, "token scale of K by row instead of by column of the scores")            \
+  X(mma_rescales_other_row, kernel, "output rescaled by the factor of a neighbouring row")             \
+  X(mma_sum_of_two, kernel, "row sum of two lanes of four")                                            \
+  X(mma_no_q_barrier32, kernel, "sums of a warp written over the Q that another still reads")          \
+  X(mma_no_merge_barrier, kernel, "sums of another warp read before they are written")                 \
+  X(mma_no_store_barrier, kernel, "rows stored before other lanes have written them to shared memory") \
   X(mma_columns_in_order, kernel, "output columns stored as numbered in the tile, not as loaded")
 
 #define ASSAY_GPU_FAULTS_OF_BLOCKS(X, write, gather, quantize)                                     \
