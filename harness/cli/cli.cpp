@@ -37,6 +37,11 @@ void add_selection(CLI::App& app, Typed& t) {
                  "only cases whose canonical line matches this regular expression")
       ->type_name("REGEX");
   app.add_option("--seed", t.seed, "this seed in place of every line's own")->type_name("N");
+  app.add_option("--largest", t.args.run.largest,
+                 "leave out cases of more multiply-adds: pairs of row and key x query heads x (d_qk + d_v); "
+                 "building blocks have none")
+      ->type_name("NUMBER")
+      ->check(CLI::PositiveNumber);
   app.add_option("--limit", t.args.run.limit, "at most N cases")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber);

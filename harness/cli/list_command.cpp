@@ -42,6 +42,7 @@ int list_command(const RunOptions& options, bool count_only) {
   if (count_only) {
     fmt::print("{} cases from {} lines", count, counts.lines);
     if (counts.excluded > 0) fmt::print(", {} combinations excluded", counts.excluded);
+    if (cases.too_large() > 0) fmt::print(", {} left out by --largest", cases.too_large());
     if (counts.skipped > 0) fmt::print(", {} optional cases skipped", counts.skipped);
     fmt::print("\n");
     for (const std::string& reason : counts.skip_reasons) fmt::print("  {}\n", reason);

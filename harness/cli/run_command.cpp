@@ -47,13 +47,10 @@ void finish_folder(ResultsFolder& folder, nlohmann::json run, const SweepResult&
   run["tally"] = counts;
   run["rows"] = folder.rows().size();
   run["rows_fingerprint"] = rows_fingerprint(folder.rows());
-  run["cases"] = {{"looked_at", result.cases},
-                  {"repeated", result.repeated},
-                  {"excluded", result.counts.excluded},
-                  {"skipped", result.counts.skipped},
-                  {"skip_reasons", result.counts.skip_reasons},
-                  {"without_kernel", result.no_kernel},
-                  {"refused_by_all", unverified_cases(folder.rows())}};
+  run["cases"] = {{"looked_at", result.cases},          {"repeated", result.repeated},
+                  {"too_large", result.too_large},      {"excluded", result.counts.excluded},
+                  {"skipped", result.counts.skipped},   {"skip_reasons", result.counts.skip_reasons},
+                  {"without_kernel", result.no_kernel}, {"refused_by_all", unverified_cases(folder.rows())}};
   run["clocks"]["end"] = clock_facts();
   run["end"] = now_utc();
   run["complete"] = complete;
@@ -62,7 +59,8 @@ void finish_folder(ResultsFolder& folder, nlohmann::json run, const SweepResult&
 }
 
 // Things a reader must not overlook, one line each.
-std::vector<std::string> notes(const SweepResult& r, const std::vector<Row>& rows, const Sweep& sweep) {
+std::vector<std::string> notes(const SweepResult& r, double largest, const std::vector<Row>& rows,
+                               const Sweep& sweep) {
   std::vector<std::string> lines;
   const auto say = [&](int64_t n, const char* what) {
     if (n > 0) lines.push_back(fmt::format("{} {}", n, what));
@@ -70,6 +68,9 @@ std::vector<std::string> notes(const SweepResult& r, const std::vector<Row>& row
   say(r.counts.skipped, "cases of optional lines skipped:");
   for (const std::string& reason : r.counts.skip_reasons) lines.push_back("  " + clean_text(reason));
   say(r.repeated, "lines left out because they occurred before");
+  if (r.too_large > 0)
+    lines.push_back(
+        fmt::format("{} cases left out: more than {:g} multiply-adds (--largest)", r.too_large, largest));
   say(r.no_kernel, "cases without a kernel of their op");
   say(unverified_cases(rows), "cases verified by no kernel: every one refused");
   int64_t sampled = 0;
@@ -115,6 +116,7 @@ int run_command(const RunArguments& a) {
   if (sweep.count().cases == 0 && sweep.count().complete && !a.resume)
     throw InputError("no case to look at: " +
                      std::string(a.run.filter.empty() ? "the suites are empty" : "--filter matches none") +
+                     (a.run.largest > 0 ? ", or --largest leaves none" : "") +
                      (a.run.shard.count > 1 ? ", or none falls into this shard" : ""));
   if (!a.junit.empty() && !std::ofstream(a.junit, std::ios::app))  // now, not after an hour
     throw InputError("--junit " + a.junit + ": cannot be written");
@@ -167,7 +169,7 @@ int run_command(const RunArguments& a) {
   if (a.table && !rows.empty())
     fmt::print("{}\n",
                format_table(rows, {.width = terminal_width(), .color = use_color(a.color, STDOUT_FILENO)}));
-  for (const std::string& line : notes(result, rows, sweep)) fmt::print("{}\n", line);
+  for (const std::string& line : notes(result, a.run.largest, rows, sweep)) fmt::print("{}\n", line);
   const Tally tally = tally_of(rows);
   fmt::print("{}\n", tally_line(tally));
   if (folder) fmt::print("results: {}\n", folder->path());

@@ -9,6 +9,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/base/random.hpp"
+#include "harness/scenario/cost.hpp"
 
 namespace assay {
 namespace {
@@ -17,16 +18,6 @@ namespace {
 constexpr uint64_t kStreamVisit = 1001, kStreamSeed = 1002;
 // Below this many multiply-adds a case costs its overhead, whatever its size.
 constexpr double kOverheadCost = 1e5;
-
-double cost_of(const Problem& p) {
-  double pairs = 0;
-  for (int r = 0; r < static_cast<int>(p.requests.size()); ++r)
-    for (int32_t row = 0; row < p.requests[r].q_len; ++row) {
-      const KeyRange range = visible_range(p, r, row);
-      pairs += std::max(0, range.end - range.begin);
-    }
-  return pairs * p.heads_q * (p.head_dim_qk + p.head_dim_v);
-}
 
 }  // namespace
 
@@ -40,7 +31,7 @@ LineSet load_lines(const std::vector<std::string>& suites, double cost_cap) {
       if (!is_attention(found->scenario.op)) continue;  // the catalogue holds attention kernels
       Line line{found->scenario, print(found->scenario), 0};
       if (!seen.insert(line.text).second) continue;
-      line.cost = cost_of(make_problem(line.scenario));
+      line.cost = multiply_adds(make_problem(line.scenario));
       if (line.cost > cost_cap * kDearest)
         ++set.left_out;
       else

@@ -3,8 +3,21 @@
 #include "harness/run/case_stream.hpp"
 
 #include "harness/base/error.hpp"
+#include "harness/scenario/cost.hpp"
 
 namespace assay {
+namespace {
+
+bool exceeds(const Scenario& scenario, double largest) {
+  if (largest <= 0) return false;
+  try {
+    return multiply_adds(make_problem(scenario)) > largest;
+  } catch (const InputError&) {
+    return false;  // it cannot be built: its row says why
+  }
+}
+
+}  // namespace
 
 CaseStream::CaseStream(const RunOptions& options, Scope scope) : options_(options), scope_(scope) {
   if (options.suites.empty())
@@ -39,6 +52,10 @@ std::optional<RunCase> CaseStream::next() {
     // Two suites may hold the same line; a case has one row per kernel, so it runs once.
     if (!scope_.keep_repeats && !seen_.insert(fingerprint(line)).second) {
       ++repeated_;
+      continue;
+    }
+    if (exceeds(c->scenario, options_.largest)) {
+      too_large_ += scope_.all_shards || in_shard(line, options_.shard);
       continue;
     }
     ++given_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cases of a run, one after the other: suites expanded, seed replaced, filtered, limited, cut to the
-// shard. A counting pass over the same stream gives totals for the progress line and the fingerprint
-// that says whether two runs are about the same cases.
+// The cases of a run, one after the other: suites expanded, seed replaced, filtered, those too large left
+// out, limited, cut to the shard. A counting pass over the same stream gives totals for the progress line and
+// the fingerprint that says whether two runs are about the same cases.
 #pragma once
 
 #include <functional>
@@ -33,8 +33,9 @@ class CaseStream {
   explicit CaseStream(const RunOptions& options) : CaseStream(options, Scope{}) {}
   CaseStream(const RunOptions& options, Scope);
   std::optional<RunCase> next();
-  int64_t repeated() const { return repeated_; }  // lines that had occurred before: left out
-  SuiteCounts counts() const;                     // over all suites so far
+  int64_t repeated() const { return repeated_; }    // lines that had occurred before: left out
+  int64_t too_large() const { return too_large_; }  // of the shard, left out because of options.largest
+  SuiteCounts counts() const;                       // over all suites so far
 
  private:
   const RunOptions& options_;
@@ -43,7 +44,7 @@ class CaseStream {
   size_t suite_at_ = 0;
   std::optional<Suite> suite_;
   SuiteCounts before_;
-  int64_t given_ = 0, repeated_ = 0;
+  int64_t given_ = 0, repeated_ = 0, too_large_ = 0;
   std::unordered_set<uint64_t> seen_;
 };
 

@@ -38,6 +38,7 @@ nlohmann::json options_json(const RunOptions& o) {
                       {"calibrations", o.calibrations},
                       {"kernels", o.kernels},
                       {"filter", o.filter},
+                      {"largest", o.largest},
                       {"limit", o.limit},
                       {"shard", fmt::format("{}/{}", o.shard.index, o.shard.count)},
                       {"graphs", o.graphs},
@@ -69,6 +70,7 @@ RunOptions options_from_json(const nlohmann::json& j, const std::string& file) {
     get("calibrations", o.calibrations);
     get("kernels", o.kernels);
     get("filter", o.filter);
+    get("largest", o.largest);
     get("limit", o.limit);
     get("graphs", o.graphs);
     get("timed", o.timed);

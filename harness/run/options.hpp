@@ -33,7 +33,8 @@ struct RunOptions {
   std::vector<std::string> kernels;       // globs, any may match; empty: all
   std::string filter;                     // ECMAScript regex on the canonical line; empty: all
   std::optional<uint64_t> seed;           // in place of every line's own
-  int64_t limit = -1;                     // most cases, before sharding; -1: all
+  double largest = 0;  // most multiply-adds of a case (cost.hpp), larger ones are left out; 0: all
+  int64_t limit = -1;  // most cases, before sharding; -1: all
   Shard shard;
   bool graphs = false;              // also capture every kernel's call and check its replays
   bool timed = false;               // time kernels that passed

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "harness/base/error.hpp"
+#include "harness/run/case_stream.hpp"
 #include "harness/run/options.hpp"
 
 namespace assay {
@@ -42,6 +43,51 @@ TEST(Shard, TextIsChecked) {
     EXPECT_THROW(parse_shard(bad), InputError) << bad;
 }
 
+std::vector<std::string> lines_of(CaseStream& stream) {
+  std::vector<std::string> lines;
+  while (const auto c = stream.next()) lines.push_back(c->line);
+  return lines;
+}
+
+// pairs x heads x (d_qk + d_v): 10 x 4 x 112, 20 x 4 x 112, 30 x 4 x 112.
+TEST(Selection, CasesLargerThanAskedForAreLeftOutAndCounted) {
+  RunOptions o;
+  o.suites = {"paged h=4/2 d=64/48 batch=1q1s[10:30:10] seed=1", "quantize_int8 h=64 d=128 batch=1q1000"};
+  o.largest = 20 * 4 * 112;
+  CaseStream stream(o);
+  EXPECT_THAT(lines_of(stream),
+              testing::ElementsAre(testing::HasSubstr("1q1s10"), testing::HasSubstr("1q1s20"),
+                                   testing::HasSubstr("quantize_int8")));
+  EXPECT_EQ(stream.too_large(), 1);
+  EXPECT_EQ(count_cases(o).cases, 3);
+
+  const uint64_t selected = count_cases(o).fingerprint;
+  o.largest = 0;
+  CaseStream all(o);
+  EXPECT_EQ(lines_of(all).size(), 4u);
+  EXPECT_EQ(all.too_large(), 0);
+  EXPECT_NE(count_cases(o).fingerprint, selected) << "another selection is another run";
+}
+
+TEST(Selection, TooLargeCasesBelongToOneShardAndTakeNothingFromTheLimit) {
+  RunOptions o;
+  o.suites = {"paged h=4 d=64 batch=1q1s[100,101,102,103,5,6,7] seed=1"};
+  o.largest = 50 * 4 * 128;
+  int64_t left_out = 0;
+  for (int32_t s = 1; s <= 3; ++s) {
+    o.shard = {s, 3};
+    CaseStream part(o);
+    lines_of(part);
+    left_out += part.too_large();
+  }
+  EXPECT_EQ(left_out, 4);
+  o.shard = {};
+  o.limit = 2;
+  CaseStream limited(o);
+  EXPECT_THAT(lines_of(limited),
+              testing::ElementsAre(testing::HasSubstr("1q1s5 "), testing::HasSubstr("1q1s6 ")));
+}
+
 TEST(Options, RoundTripThroughJson) {
   RunOptions o;
   o.suites = {"smoke", "paged batch=1q1s7"};
@@ -49,6 +95,7 @@ TEST(Options, RoundTripThroughJson) {
   o.kernels = {"paged_*"};
   o.filter = "kv=fp8";
   o.seed = 0xfedcba9876543210ull;
+  o.largest = 2e6;
   o.limit = 17;
   o.shard = {2, 3};
   o.timed = true;

@@ -312,6 +312,7 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
   }
   result.stopped = result.stopped || stop;
   result.repeated = cases.repeated();
+  result.too_large = cases.too_large();
   result.counts = cases.counts();
   return result;
 }

@@ -59,6 +59,7 @@ struct SweepResult {
   bool stopped = false;   // by the user; the rows so far are whole
   int64_t cases = 0;      // looked at, of this shard
   int64_t repeated = 0;   // lines left out because they occurred before
+  int64_t too_large = 0;  // cases left out because of options.largest
   int64_t no_kernel = 0;  // cases whose op no chosen kernel has (each gives one unsupported row)
   SuiteCounts counts;     // of the suites
 };

@@ -16,11 +16,7 @@
 namespace gpu::emulator {
 namespace {
 
-constexpr size_t kStackBytes = 64 << 10;  // the guard page below included
 constexpr size_t kGuardBytes = 4096;
-constexpr size_t kArrayGap = 64;  // between shared arrays: nothing is there, and the checker says so
-constexpr size_t kMostArrays = 128;
-constexpr size_t kArenaBytes = kDevice.shared_bytes + kMostArrays * kArrayGap;
 const char kDynamicTag = 0;
 
 // Read at every coordinate and collective; a thread pointer plus a constant instead of a call to find it.
@@ -29,6 +25,13 @@ __attribute__((tls_model("initial-exec"))) thread_local Block* running = nullptr
 bool same(const Where& a, const Where& b) {
   return a.line() == b.line() &&
          (a.file_name() == b.file_name() || std::string_view(a.file_name()) == b.file_name());
+}
+// Values of collectives: nearly always a word, for which a call of memcpy would be most of the work.
+void copy_value(void* to, const void* from, size_t bytes) {
+  if (bytes == 4)
+    std::memcpy(to, from, 4);
+  else
+    std::memcpy(to, from, bytes);
 }
 std::string text_of(const Where& w) { return base_name(w.file_name()) + ":" + std::to_string(w.line()); }
 Site site_of(const Where& w) { return {w.file_name(), static_cast<int>(w.line()), nullptr}; }
@@ -49,9 +52,6 @@ Block::~Block() {
   if (stacks_ != nullptr) munmap(stacks_, stacks_bytes_);
   munmap(arena_, kArenaBytes);
 }
-size_t Block::stack_bytes() const { return kStackBytes; }
-size_t Block::arena_bytes() const { return kArenaBytes; }
-const unsigned char* Block::stack_of_current() const { return stacks_ + current_->linear * kStackBytes; }
 
 void Block::prepare(unsigned threads) {
   const size_t wanted = threads * kStackBytes;
@@ -82,12 +82,8 @@ void Block::run(Launch& launch, const uint32_t (&index)[3], uint32_t serial) {
   serial_ = serial, epoch_ = 0;
   live_ = threads, waiting_ = 0;
   arrays_.clear();
-  arena_used_ = static_bytes_ = 0;
-  if (launch.dynamic_bytes > 0) {
-    arrays_.push_back({&kDynamicTag, "dynamic shared memory", 0, launch.dynamic_bytes, 1});
-    std::memset(arena_, 0xff, launch.dynamic_bytes);
-    arena_used_ = (launch.dynamic_bytes + 15) / 16 * 16 + kArrayGap;
-  }
+  arena_used_ = static_bytes_ = cells_used_ = 0;
+  if (launch.dynamic_bytes > 0) add_array(&kDynamicTag, "dynamic shared memory", launch.dynamic_bytes, 1);
   for (Warp& w : warps_) w.live = w.ready = w.lanes, w.in_collective = w.at_barrier = 0;
   for (unsigned i = 0; i < threads; ++i) {
     Lane& l = lanes_[i];
@@ -255,7 +251,7 @@ const unsigned char* Block::meet(const void* value, size_t bytes, Where where,
              " of its warp are at " + text_of(w.where));
   w.where = where;
   unsigned char* const table = w.slots[w.parity];
-  std::memcpy(table + lane * kSlotBytes, value, bytes);
+  copy_value(table + lane * kSlotBytes, value, bytes);
   w.in_collective |= bit(lane), w.ready &= ~bit(lane);
   if (w.in_collective == w.live) {
     if (complete != nullptr) complete(table);
@@ -273,7 +269,7 @@ void Block::exchange(void* value, size_t bytes, int from, Where where) {
     stop(Kind::kBadLane, site_of(where),
          "lane " + std::to_string(current_->lane) + " asks for lane " + std::to_string(from) +
              ", the warp has " + std::to_string(__builtin_popcountll(warps_[current_->warp].lanes)));
-  std::memcpy(value, table + static_cast<size_t>(from) * kSlotBytes, bytes);
+  copy_value(value, table + static_cast<size_t>(from) * kSlotBytes, bytes);
 }
 
 void Block::warp_barrier(Where where) {
@@ -299,6 +295,14 @@ void Block::together(void* value, size_t bytes, void (*complete)(unsigned char* 
   std::memcpy(value, meet(value, bytes, where, complete) + current_->lane * kSlotBytes, bytes);
 }
 
+void Block::add_array(const void* tag, const char* name, size_t bytes, size_t scalar) {
+  const SharedArray& a =
+      arrays_.emplace_back(SharedArray{tag, name, arena_used_, bytes, scalar, cells_used_});
+  std::memset(arena_ + arena_used_, 0xff, bytes);
+  arena_used_ += (bytes + 15) / 16 * 16 + kArrayGap;
+  cells_used_ += (bytes >> a.shift()) + 1;
+}
+
 void* Block::shared_array(const void* tag, size_t bytes, size_t scalar, const char* name, Where where) {
   for (const SharedArray& a : arrays_)
     if (a.tag == tag) return arena_ + a.offset;
@@ -315,11 +319,8 @@ void* Block::shared_array(const void* tag, size_t bytes, size_t scalar, const ch
   if (arrays_.size() >= kMostArrays)
     stop(Kind::kSharedOverflow, site_of(where), "more than " + std::to_string(kMostArrays) + " arrays");
   static_bytes_ += rounded;
-  arrays_.push_back({tag, name, arena_used_, bytes, scalar});
-  unsigned char* const at = arena_ + arena_used_;
-  std::memset(at, 0xff, bytes);
-  arena_used_ += rounded + kArrayGap;
-  return at;
+  add_array(tag, name, bytes, scalar);
+  return arena_ + arrays_.back().offset;
 }
 
 void* Block::dynamic_shared(Where where) {

@@ -15,6 +15,7 @@
 #include "kernels/emulator/context.hpp"
 #include "kernels/emulator/device.hpp"
 #include "kernels/emulator/findings.hpp"
+#include "kernels/emulator/host.hpp"
 
 namespace gpu::emulator {
 
@@ -36,7 +37,14 @@ struct SharedArray {
   const char* name;
   size_t offset, bytes;  // in the arena
   size_t scalar;         // what is stored has at least this alignment
+  size_t first_cell;     // of the checker, which has one per scalar (at most 4 bytes) of every array
+  unsigned shift() const { return scalar >= 4 ? 2 : scalar == 2 ? 1 : 0; }  // log2 of a cell's bytes
 };
+
+constexpr size_t kStackBytes = 64 << 10;  // of a fiber, the guard page below included
+constexpr size_t kArrayGap = 64;          // between shared arrays: nothing is there, and the checker says so
+constexpr size_t kMostArrays = 128;
+constexpr size_t kArenaBytes = kDevice.shared_bytes + kMostArrays * kArrayGap;
 
 struct Lane {
   uint32_t linear = 0, warp = 0, lane = 0;
@@ -72,11 +80,9 @@ class Block {
 
   // For the checker.
   const Lane& current() const { return *current_; }
-  const unsigned char* stack_of_current() const;
-  size_t stack_bytes() const;
+  const unsigned char* stack_of_current() const { return stacks_ + current_->linear * kStackBytes; }
   const std::vector<SharedArray>& arrays() const { return arrays_; }
   const unsigned char* arena() const { return arena_; }
-  size_t arena_bytes() const;
   uint32_t serial() const { return serial_; }
   uint32_t epoch() const { return epoch_; }
   const Launch& launch() const { return *launch_; }
@@ -100,6 +106,7 @@ class Block {
   const unsigned char* meet(const void* value, size_t bytes, Where,
                             void (*complete)(unsigned char* table) = nullptr);
   void release_barrier();
+  void add_array(const void* tag, const char* name, size_t bytes, size_t scalar);
   std::string lanes_text(uint64_t lanes) const;
 
   Launch* launch_ = nullptr;
@@ -113,7 +120,7 @@ class Block {
   unsigned char *stacks_ = nullptr, *arena_ = nullptr;
   size_t stacks_bytes_ = 0;
   std::vector<SharedArray> arrays_;
-  size_t arena_used_ = 0, static_bytes_ = 0;
+  size_t arena_used_ = 0, static_bytes_ = 0, cells_used_ = 0;
 };
 
 // The block whose fiber runs on this thread of the host; null outside a launch.

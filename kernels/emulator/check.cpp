@@ -57,7 +57,7 @@ struct State {
   const Area* last = nullptr;
   Launch* launch = nullptr;
   Block* block = nullptr;
-  std::unique_ptr<Cells> shared;  // a cell per byte of the arena; arrays of larger scalars use every n-th
+  std::unique_ptr<Cells> shared;  // of the block's arrays, one behind the other (SharedArray::first_cell)
   Image image;
 };
 State state;
@@ -127,10 +127,22 @@ Record joined(const Record& r) {
 }
 
 struct Place {
-  const std::string& name;
+  const char* name;
   size_t offset;  // bytes
 };
-std::string place_text(const Place& p) { return p.name + " byte " + std::to_string(p.offset); }
+std::string place_text(const Place& p) { return std::string(p.name) + " byte " + std::to_string(p.offset); }
+
+// What most accesses are: a read of what this block wrote before its last barrier, by a thread that the
+// record of readers since then names already. Nothing changes then, and nothing can be wrong.
+inline bool known_read(const Cell& c) {
+  const Block& b = *state.block;
+  const Lane& me = b.current();
+  if (c.write.block != b.serial() || c.write.epoch == b.epoch() || c.atomic_read != 0) return false;
+  const Record& r = c.read;
+  return r.block == b.serial() && r.epoch == b.epoch() &&
+         (r.thread == kSeveralWarps ||
+          (r.warp_epoch == me.warp_epoch && (r.thread == me.linear || r.thread == kSeveralOfWarp + me.warp)));
+}
 
 // One cell; `written`: this call (for shared memory this block) has written it.
 void visit(Cell& c, Access access, bool written, const Site& site, const Place& place) {
@@ -160,29 +172,41 @@ void visit(Cell& c, Access access, bool written, const Site& site, const Place& 
   }
 }
 
-void shared_access(uintptr_t at, size_t bytes, Access access, const Site& site) {
-  Block& b = *state.block;
-  const size_t offset = at - reinterpret_cast<uintptr_t>(b.arena());
+[[noreturn]] void outside_shared(size_t offset, size_t bytes, const Site& site) {
   const SharedArray* nearest = nullptr;
-  for (const SharedArray& a : b.arrays()) {
+  for (const SharedArray& a : state.block->arrays())
     if (offset >= a.offset) nearest = &a;
-    if (offset < a.offset || offset + bytes > a.offset + a.bytes) continue;
-    const std::string name = a.name;  // short names live in the string itself
-    const size_t grain = std::min<size_t>(a.scalar, 4);
-    for (size_t cell = (offset - a.offset) / grain; cell * grain < offset - a.offset + bytes; ++cell) {
-      Cell& c = state.shared->first[a.offset + cell * grain];
-      // What another block left there is gone, and so is what is known about it.
-      if (c.write.block != b.serial()) c.write = {};
-      if (c.read.block != b.serial()) c.read = {};
-      visit(c, access, c.write.block != 0, site, {name, cell * grain});
-    }
-    return;
-  }
   std::string text = std::to_string(bytes) + " bytes of shared memory outside every array";
   if (nearest != nullptr)
     text = std::to_string(bytes) + " bytes at byte " + std::to_string(offset - nearest->offset) + " of " +
            nearest->name + ", which has " + std::to_string(nearest->bytes);
-  b.stop(Kind::kOutOfBounds, site, text);
+  state.block->stop(Kind::kOutOfBounds, site, text);
+}
+
+// Cells first .. last, the slow way.
+void visit_shared(const SharedArray& a, size_t first, size_t last, Access access, const Site& site) {
+  const uint32_t serial = state.block->serial();
+  for (size_t cell = first; cell <= last; ++cell) {
+    Cell& c = state.shared->first[a.first_cell + cell];
+    // What another block left there is gone, and so is what is known about it.
+    if (c.write.block != serial) c.write = {};
+    if (c.read.block != serial) c.read = {};
+    visit(c, access, c.write.block != 0, site, {a.name, cell << a.shift()});
+  }
+}
+
+void shared_access(size_t offset, size_t bytes, Access access, const Site& site) {
+  for (const SharedArray& a : state.block->arrays()) {
+    const size_t from = offset - a.offset;  // huge when it lies before
+    if (from > a.bytes || from + bytes > a.bytes) continue;
+    size_t cell = from >> a.shift();
+    const size_t last = (from + bytes - 1) >> a.shift();
+    if (access == Access::kRead)
+      while (cell <= last && known_read(state.shared->first[a.first_cell + cell])) ++cell;
+    if (cell <= last) visit_shared(a, cell, last, access, site);
+    return;
+  }
+  outside_shared(offset, bytes, site);
 }
 
 [[noreturn]] void outside(uintptr_t at, size_t bytes, Access access, const Site& site) {
@@ -218,6 +242,32 @@ const Area* find(uintptr_t at, size_t bytes) {
       [](uintptr_t a, const Area& b) { return a < reinterpret_cast<uintptr_t>(b.region.begin); });
   if (next == state.areas.begin() || !holds(*std::prev(next))) return nullptr;
   return state.last = &*std::prev(next);
+}
+
+void global_access(uintptr_t at, size_t bytes, Access access, const Site& site) {
+  if (const Area* const area = find(at, bytes); area != nullptr) {
+    const Region& r = area->region;
+    if (r.role == Role::kInput) {
+      if (access != Access::kRead)
+        state.block->stop(Kind::kInputWritten, site,
+                          r.name + " byte " + std::to_string(at - reinterpret_cast<uintptr_t>(r.begin)));
+      return;
+    }
+    const size_t offset = at - reinterpret_cast<uintptr_t>(r.begin);
+    for (size_t cell = offset / r.scalar; cell * r.scalar < offset + bytes; ++cell) {
+      Cell& c = area->cells->first[cell];
+      visit(c, access, r.role == Role::kUpdated || c.write.block != 0, site,
+            {r.name.c_str(), cell * r.scalar});
+    }
+    return;
+  }
+  const auto arguments = reinterpret_cast<uintptr_t>(state.launch->arguments);
+  const bool argument = at >= arguments && at + bytes <= arguments + state.launch->argument_bytes;
+  const bool constant = at >= state.image.begin && at + bytes <= state.image.end;
+  if ((argument || constant) && access == Access::kRead) return;
+  if (argument || constant)
+    state.block->stop(Kind::kInputWritten, site, argument ? "an argument of the kernel" : "a constant");
+  outside(at, bytes, access, site);
 }
 
 }  // namespace
@@ -258,40 +308,17 @@ void end_launch() { state.launch = nullptr; }
 
 void present(Block* block) {
   state.block = block;
-  if (block != nullptr && !state.shared) state.shared = std::make_unique<Cells>(block->arena_bytes());
+  if (block != nullptr && !state.shared) state.shared = std::make_unique<Cells>(kArenaBytes);
 }
 
 void access(const void* pointer, size_t bytes, Access access, const Site& site) {
   if (state.block == nullptr || bytes == 0) return;  // host code of the same files
   const auto at = reinterpret_cast<uintptr_t>(pointer);
   const Block& b = *state.block;
-  if (at - reinterpret_cast<uintptr_t>(b.stack_of_current()) < b.stack_bytes()) return;
-  if (at - reinterpret_cast<uintptr_t>(b.arena()) < b.arena_bytes())
-    return shared_access(at, bytes, access, site);
-  if (const Area* const area = find(at, bytes); area != nullptr) {
-    const Region& r = area->region;
-    if (r.role == Role::kInput) {
-      if (access != Access::kRead)
-        state.block->stop(
-            Kind::kInputWritten, site,
-            r.name + " byte " +
-                std::to_string(pointer == nullptr ? 0 : at - reinterpret_cast<uintptr_t>(r.begin)));
-      return;
-    }
-    const size_t offset = at - reinterpret_cast<uintptr_t>(r.begin);
-    for (size_t cell = offset / r.scalar; cell * r.scalar < offset + bytes; ++cell) {
-      Cell& c = area->cells->first[cell];
-      visit(c, access, r.role == Role::kUpdated || c.write.block != 0, site, {r.name, cell * r.scalar});
-    }
-    return;
-  }
-  const auto arguments = reinterpret_cast<uintptr_t>(state.launch->arguments);
-  const bool argument = at >= arguments && at + bytes <= arguments + state.launch->argument_bytes;
-  const bool constant = at >= state.image.begin && at + bytes <= state.image.end;
-  if ((argument || constant) && access == Access::kRead) return;
-  if (argument || constant)
-    state.block->stop(Kind::kInputWritten, site, argument ? "an argument of the kernel" : "a constant");
-  outside(at, bytes, access, site);
+  if (at - reinterpret_cast<uintptr_t>(b.stack_of_current()) < kStackBytes) return;
+  if (const size_t offset = at - reinterpret_cast<uintptr_t>(b.arena()); offset < kArenaBytes)
+    return shared_access(offset, bytes, access, site);
+  global_access(at, bytes, access, site);
 }
 
 }  // namespace gpu::emulator::check

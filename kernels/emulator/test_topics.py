@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""topics.py must select the same cases everywhere and notice kernels that nothing ran: against a stand-in for assay that answers as told."""
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import topics  # noqa: E402
+
+ASSAY = """#!/usr/bin/env python3
+import csv, json, pathlib, sys
+told = json.loads((pathlib.Path(__file__).parent / "told.json").read_text())
+if sys.argv[1] == "list":
+    lines = told["suites"][sys.argv[2]]
+    print("\\n".join(l for l in lines if "--largest" not in sys.argv or "big" not in l))
+    sys.exit(0)
+out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+out.mkdir(parents=True)
+lines = pathlib.Path(sys.argv[2]).read_text().splitlines()
+with open(out / "rows.csv", "w", newline="") as file:
+    rows = csv.writer(file)
+    rows.writerow(["scenario", "kernel", "outcome", "reason"])
+    for line in lines:
+        for kernel, (op, outcome) in told["kernels"].items():
+            if line.split()[0] == op:
+                rows.writerow([line, kernel, outcome, "why"])
+(out / "run.json").write_text(json.dumps({"backends": [{"kernels": [{"name": k, "op": o} for k, (o, _) in told["kernels"].items()]}]}))
+"""
+SUITES = {"a": [f"paged n={i}" for i in range(10)] + ["paged big"] * 2, "b": ["prefill n=1", "paged n=1", "prefill n=2"]}
+
+
+@pytest.fixture
+def run(tmp_path):
+    def with_kernels(kernels, *options):
+        assay = tmp_path / "assay"
+        assay.write_text(ASSAY)
+        assay.chmod(0o755)
+        (tmp_path / "told.json").write_text(json.dumps({"suites": SUITES, "kernels": kernels}))
+        command = [sys.executable, str(HERE / "topics.py"), str(assay), "64", "--topic", "a", "b", *options]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    return with_kernels
+
+
+def test_every_nth_of_each_op_and_never_none():
+    lines = SUITES["a"][:10] + ["prefill n=1"]
+    assert topics.select(lines, 4, 1) == ["paged n=1", "paged n=5", "paged n=9", "prefill n=1"]
+    assert topics.select(lines, 1, 0) == lines
+    union = {line for turn in range(4) for line in topics.select(lines, 4, turn)}
+    assert union == set(lines)
+
+
+def test_counts_per_kernel_and_topic(run):
+    done = run({"p_gpu": ("paged", "passed"), "f_gpu": ("prefill", "passed")}, "--largest", "1e6", "--every", "3")
+    assert done.returncode == 0, done.stderr
+    table = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line}
+    assert table["a"] == ["4", "2", "6"], "selected, too large, other turns"
+    assert table["p_gpu"] == ["4", "1"]
+    assert table["f_gpu"] == ["-", "1"]
+
+
+@pytest.mark.parametrize("outcome", ["wrong", "crashed", "timed_out", "untrusted", "invalid"])
+def test_a_row_that_did_not_pass_fails(run, outcome):
+    done = run({"p_gpu": ("paged", "passed"), "q_gpu": ("paged", outcome)})
+    assert done.returncode == 1
+    assert f"{outcome}: q_gpu: why" in done.stderr
+
+
+def test_a_kernel_that_refuses_a_topic_fails(run):
+    done = run({"p_gpu": ("paged", "passed"), "q_gpu": ("paged", "unsupported")})
+    assert done.returncode == 1
+    assert "q_gpu passed 0 of 12 cases of a, wanted 2" in done.stderr
+
+
+def test_a_kernel_whose_op_no_topic_holds_fails(run):
+    done = run({"p_gpu": ("paged", "passed"), "n_gpu": ("new_op", "passed")})
+    assert done.returncode == 1
+    assert "n_gpu: no topic holds a case of new_op" in done.stderr

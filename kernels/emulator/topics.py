@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the topic suites on the portable kernels under the emulator with its checker, and shows what each kernel passed of each topic.
+
+Usage: topics.py ASSAY LANES [--every N --turn K] [--largest MULTIPLY-ADDS] [--topic NAME...] [--out DIR]
+
+An emulated kernel takes about a thousand times as long as a real one, so a run selects: cases of more multiply-adds than --largest are left out
+(as `assay list --largest` leaves them out), and of the rest, in the order of the suite and counted for each op by itself, every N-th from the K-th
+on. The same command selects the same cases on every machine. Without these options every case runs; that takes hours.
+
+Exit 0: every row passed, and every kernel of the library has passed at least --least cases of every topic that holds cases of its op (all of
+them where fewer were selected). Exit 1 otherwise. The table says how many rows passed, and how many cases were left out by which rule.
+"""
+import argparse
+import collections
+import csv
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+TOPICS = ("masks", "layouts", "formats", "lengths", "extremes", "models", "structured", "relations", "blocks")
+
+
+def cases_of(assay: str, topic: str, largest: float | None) -> list[str]:
+    command = [assay, "list", topic] + ([] if largest is None else ["--largest", f"{largest:g}"])
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout.splitlines()
+
+
+def select(lines: list[str], every: int, turn: int) -> list[str]:
+    """Every N-th line of each op from the turn-th on; an op with fewer lines than that gives its last."""
+    by_op = collections.defaultdict(list)
+    for line in lines:
+        by_op[line.split()[0]].append(line)
+    chosen = set()
+    for of_op in by_op.values():
+        chosen.update(of_op[turn % every :: every] or of_op[-1:])
+    return [line for line in lines if line in chosen]
+
+
+def run(assay: str, backend: str, lines: list[str], suite: pathlib.Path, out: pathlib.Path) -> tuple[list[dict], dict[str, str]]:
+    """Rows of the cases, and the op of every kernel of the library."""
+    suite.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    command = [assay, "check", str(suite), "--backend", backend, "--out", str(out), "--quiet", "--no-table"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    with open(out / "rows.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    facts = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    return rows, {k["name"]: k["op"] for b in facts["backends"] for k in b["kernels"]}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("assay")
+    parser.add_argument("lanes", type=int, choices=(32, 64))
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="one case in N")
+    parser.add_argument("--turn", type=int, default=0, metavar="K", help="which of every N: the K-th, from 0")
+    parser.add_argument("--largest", type=float, metavar="NUMBER", help="most multiply-adds of a case")
+    parser.add_argument("--topic", nargs="+", default=list(TOPICS), metavar="NAME", help=f"of {', '.join(TOPICS)}, or any suite")
+    parser.add_argument("--least", type=int, default=2, metavar="N", help="passed cases of a kernel in a topic that suffice (default 2)")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="keep a results folder per topic here")
+    options = parser.parse_args()
+    if options.every < 1 or options.turn < 0:
+        parser.error("--every wants at least 1, --turn at least 0")
+    backend = f"emu{options.lanes}_check"
+    passed, selected = collections.Counter(), collections.Counter()
+    ops: dict[str, str] = {}
+    problems = []
+    print(f"{'topic':12}{'cases':>7}{'too large':>11}{'other turns':>13}")
+    with tempfile.TemporaryDirectory() as temporary:
+        kept = options.out or pathlib.Path(temporary)
+        kept.mkdir(parents=True, exist_ok=True)
+        for topic in options.topic:
+            every_case = cases_of(options.assay, topic, None)
+            small = cases_of(options.assay, topic, options.largest) if options.largest else every_case
+            lines = select(small, options.every, options.turn)
+            print(f"{topic:12}{len(lines):7}{len(every_case) - len(small):11}{len(small) - len(lines):13}", flush=True)
+            selected.update((topic, line.split()[0]) for line in lines)
+            name = pathlib.Path(topic).stem
+            rows, of_topic = run(options.assay, backend, lines, kept / f"{name}{options.lanes}.suite", kept / f"{name}{options.lanes}")
+            ops.update(of_topic)
+            passed.update((topic, row["kernel"]) for row in rows if row["outcome"] == "passed")
+            problems += [
+                f"{row['outcome']}: {row['kernel']}: {row['reason']}\n  assay check '{row['scenario']}' --backend {backend} --kernel {row['kernel']}"
+                for row in rows
+                if row["outcome"] not in ("passed", "unsupported")
+            ]
+    print(f"\npassed rows ({options.lanes} lanes)".ljust(29) + "".join(f"{pathlib.Path(t).stem:>11}" for t in options.topic))
+    for kernel, op in ops.items():
+        cells = [str(passed[t, kernel]) if selected[t, op] else "-" for t in options.topic]
+        print(f"  {kernel:26}" + "".join(f"{c:>11}" for c in cells))
+        for topic in options.topic:
+            if passed[topic, kernel] < min(options.least, selected[topic, op]):
+                problems.append(f"{kernel} passed {passed[topic, kernel]} of {selected[topic, op]} cases of {topic}, wanted {options.least}")
+        if not any(selected[t, op] for t in options.topic):
+            problems.append(f"{kernel}: no topic holds a case of {op}")
+    for text in problems:
+        print(text, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
