@@ -13,6 +13,11 @@ namespace assay_gpu {
 
 int multiprocessors = 1, nvidia_arch = 0;
 
+namespace {
+constexpr int64_t kMostParts = 64;
+constexpr int64_t kPartCost = 128;  // in keys; an estimate
+}  // namespace
+
 bool refuse(char* why, size_t size, const char* required, const char* supported, const char* missing) {
   if (why != nullptr && size > 0)
     std::snprintf(why, size, "required %s, supported %s, missing %s", required, supported, missing);
@@ -44,16 +49,22 @@ int answer(gpu::Status status, const char* what, char* error, size_t size) {
   return status == GPU_API(ErrorMemoryAllocation) ? ASSAY_OUT_OF_MEMORY : ASSAY_FAILED;
 }
 
-int32_t even_parts(const assay_problem& p, int32_t tile_rows, int32_t blocks_per_processor,
-                   int32_t least_keys) {
+int32_t even_parts(const assay_problem& p, int32_t tile_rows, int32_t resident, int32_t least_keys) {
   if (p.requests == 0 || p.total_q == 0) return 1;
   const int64_t group = p.heads_q / p.heads_kv;
   int64_t tiles = 0;
   for (int r = 0; r < p.requests; ++r) tiles += (p.q_len[r] * group + tile_rows - 1) / tile_rows;
   const int64_t blocks = std::max<int64_t>(1, tiles * p.heads_kv);
-  const int64_t wanted = (static_cast<int64_t>(blocks_per_processor) * multiprocessors + blocks - 1) / blocks;
-  const int64_t longest = std::max<int64_t>(1, p.max_kv_len / least_keys);
-  return static_cast<int32_t>(std::clamp<int64_t>(std::min(wanted, longest), 1, 64));
+  const int64_t places = std::max<int64_t>(1, int64_t{resident} * multiprocessors);
+  const int64_t most = std::clamp<int64_t>(p.max_kv_len / least_keys, 1, kMostParts);
+  // Keys a place works through, one block after the other, with what starting and merging a part costs.
+  const auto keys_of = [&](int64_t parts) {
+    return (blocks * parts + places - 1) / places * ((p.max_kv_len + parts - 1) / parts + kPartCost);
+  };
+  int64_t best = 1;
+  for (int64_t parts = 2; parts <= most; ++parts)
+    if (keys_of(parts) < keys_of(best)) best = parts;
+  return static_cast<int32_t>(best);
 }
 
 int64_t partial_bytes(const assay_problem& p, int32_t parts) {
@@ -147,7 +158,7 @@ int tiled_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*
 template <bool kFixed>
 int32_t split_parts(const assay_problem& p) {
   if (kFixed) return std::max<int32_t>(1, (p.max_kv_len + kPartKeys - 1) / kPartKeys);
-  return even_parts(p, split_rows(dims_of(p), true), 2 * 3, 128);
+  return even_parts(p, split_rows(dims_of(p), true), dims_of(p) > 256 ? 1 : 3, 64);
 }
 template <bool kFixed>
 bool merges(int32_t parts) {

@@ -32,9 +32,9 @@ int answer(gpu::Status, const char* what, char* error, size_t size);
 // (attention_split.hpp steps over 64 dimensions or more).
 bool whole_chunks(const assay_kernels::KvView&, int32_t dims);
 
-// Parts of equal size: enough for blocks_per_processor blocks of tile_rows packed rows on every
-// multiprocessor, of at least least_keys keys each, 64 at most.
-int32_t even_parts(const assay_problem&, int32_t tile_rows, int32_t blocks_per_processor, int32_t least_keys);
+// Parts of equal size, at most 64 of at least least_keys keys each: as many as let the blocks (tile_rows
+// packed rows, of which a multiprocessor holds `resident` at a time) finish first.
+int32_t even_parts(const assay_problem&, int32_t tile_rows, int32_t resident, int32_t least_keys);
 
 // Bytes of O and LSE of all parts, fp32.
 int64_t partial_bytes(const assay_problem&, int32_t parts);

@@ -42,7 +42,7 @@ bool mma_shape(const assay_problem& p, int32_t op, MmaShape* shape, char* why, s
 }
 
 // Two blocks to a multiprocessor, twice.
-int32_t mma_parts(const assay_problem& p) { return even_parts(p, kTileRows, 2 * 2, 128); }
+int32_t mma_parts(const assay_problem& p) { return even_parts(p, kTileRows, 2, 128); }
 
 int64_t mma_workspace(const assay_problem* p) {
   const int32_t parts = mma_parts(*p);

@@ -14,16 +14,23 @@ namespace assay_gpu {
 
 constexpr int kSplitThreads = 128;
 
-template <int kDims, bool kPlain>
+// What an instance takes: keys of any layout and format, whole chunks (see whole_chunks()) of any format of
+// at most two bytes, or whole chunks of K and V in one format, named. kKeysInner: V with eight neighbouring
+// keys of a dimension where others have eight dimensions of a key (layouts x and shuffled); a tile of it is
+// turned over in shared memory.
+constexpr int32_t kScattered = -2, kKeysInner = -3;
+
+template <int kDims, int32_t kCache>
 struct SplitShape {
+  static constexpr bool kPlain = kCache != kScattered;
   static constexpr int kLanes = kDims <= 256 ? kDims / kChunk : 32;  // threads that share a key
   static constexpr int kChunks = kDims / (kChunk * kLanes);          // of a key in each of them
   static constexpr int kRows = split_rows(kDims, kPlain);
   static constexpr int kKeys = kDims <= 256 ? 4 : 1;  // of a tile in each group of kLanes threads
   static constexpr int kGroups = kSplitThreads / kLanes;
   static constexpr int kTile = split_tile(kDims);
-  // Blocks wanted on a multiprocessor; a third one of the narrow instance would cost it a spill.
-  static constexpr int kBlocks = kDims > 256 ? 1 : kPlain&& kDims > 64 ? 3 : 2;
+  // Blocks wanted on a multiprocessor; a third one of the others would cost them a spill.
+  static constexpr int kBlocks = kDims > 256 ? 1 : kPlain&& kCache != kKeysInner&& kDims > 64 ? 3 : 2;
   static_assert(kTile == kGroups * kKeys && 2 * kTile <= kSplitThreads && kLanes <= gpu::kWarp);
 };
 
@@ -69,14 +76,16 @@ __device__ inline KeyRange part_of(const Call& a, KeyRange seen, int32_t split) 
   return {max(seen.begin, cut(split)), split + 1 == a.splits ? seen.end : min(seen.end, cut(split + 1))};
 }
 
-// kPlain: whole chunks (see whole_chunks()) of formats of at most two bytes. The other instances take the
-// rest.
-template <int kDims, bool kPlain>
+// kCache: kScattered, kAnyFormat or a format.
+template <int kDims, int32_t kCache>
 __global__ GPU_BOUNDS(kSplitThreads,
-                      (SplitShape<kDims, kPlain>::kBlocks)) void attend_split(GPU_PARAMETER Call parameter) {
+                      (SplitShape<kDims, kCache>::kBlocks)) void attend_split(GPU_PARAMETER Call parameter) {
   const Call& a = GPU_ARGUMENT(parameter);
 
-  using Shape = SplitShape<kDims, kPlain>;
+  using Shape = SplitShape<kDims, kCache>;
+  constexpr bool kPlain = Shape::kPlain;
+  constexpr bool kTurns = kCache == kKeysInner;
+  constexpr int32_t kFormat = kPlain && !kTurns ? kCache : kAnyFormat;
   constexpr int kLanes = Shape::kLanes, kChunks = Shape::kChunks, kRows = Shape::kRows, kKeys = Shape::kKeys;
   constexpr int kGroups = Shape::kGroups, kTile = Shape::kTile, kWarps = kSplitThreads / gpu::kWarp;
   constexpr int kRowLanes = kLanes / kRows;  // lanes with scores of the same row
@@ -91,6 +100,10 @@ __global__ GPU_BOUNDS(kSplitThreads,
   GPU_SHARED(int64_t, offsets, [4][2 * kTile]);
   GPU_SHARED(float, token_scale, [4][2 * kTile]);
   GPU_SHARED(float, tile_top, [2][kWarps][kRows]);
+  // Codes [key][dimension] of a tile of V, in one of two places in turn: slow warps still read the tile
+  // before.
+  constexpr int kTileBytes = kTurns ? kTile * kDims * 2 : 16;
+  GPU_SHARED(unsigned char, turned, [2][kTileBytes]);
   GPU_SHARED(float, row_sum, [kWarps][kRows]);
 
   const Operands& op = a.op;
@@ -135,14 +148,17 @@ __global__ GPU_BOUNDS(kSplitThreads,
     const Operands& op = GPU_ARGUMENT(parameter).op;
     Found found{-1, 1.0f};
     const int32_t key = tile_begin + thread % kTile;
-    if (thread >= 2 * kTile || key < keys.begin) return found;
-    if (key >= keys.end && !fault(Fault::split_table_tail)) return found;
+    // Of V with keys innermost the first of eight is wanted when one of them is.
+    const bool eight = kTurns && thread >= kTile && !fault(Fault::split_octet_first);
+    const int32_t from = eight ? key / kChunk * kChunk : key, to = eight ? from + kChunk - 1 : key;
+    if (thread >= 2 * kTile || to < keys.begin) return found;
+    if (from >= keys.end && !fault(Fault::split_table_tail)) return found;
     const KeyPlace place = assay_kernels::place_key(op, rows.request, key);
     const assay_kernels::KvView& view = thread < kTile ? op.k : op.v;
     const assay_kernels::ScaleView& scale = thread < kTile ? op.k_scale : op.v_scale;
     found.offset = assay_kernels::token_offset(view, place) + kv_head * view.head_stride;
     if (fault(Fault::split_offset_wraps)) found.offset &= 0xffff;
-    if (scale.kind == ASSAY_SCALE_TOKEN_HEAD)
+    if (scale.kind == ASSAY_SCALE_TOKEN_HEAD && (!kTurns || (key >= keys.begin && key < keys.end)))
       found.scale =
           assay_kernels::kv_scale(scale, rows.request, place, fault(Fault::split_scale_head0) ? 0 : kv_head);
     return found;
@@ -173,6 +189,7 @@ __global__ GPU_BOUNDS(kSplitThreads,
   int32_t first = keys.begin / kTile * kTile;
   keep(find(first), first / kTile);
   keep(find(first + kTile), first / kTile + 1);
+  Found ahead = find(first + 2 * kTile);  // a tile ahead of its use, as it follows the page table
   if (fault(Fault::split_early_exit) && mine >= used) return;
   if (!fault(Fault::split_no_start_barrier) && !(fault(Fault::split_skipped_barrier) && mine >= used))
     gpu::block_barrier();
@@ -195,17 +212,56 @@ __global__ GPU_BOUNDS(kSplitThreads,
     for (int u = 0; u < kKeys; ++u)
 #pragma unroll
       for (int n = 0; n < kChunks; ++n)
-        k[u][n] = load_chunk<kPlain>(a.op.k, a.k_whole, offsets[tile % ring][u * kGroups + group],
-                                     (n * kLanes + member) * kChunk, a.op.p.head_dim_qk, k_dim + n * k_step);
+        k[u][n] = load_chunk<kPlain, kFormat>(a.op.k, a.k_whole, offsets[tile % ring][u * kGroups + group],
+                                              (n * kLanes + member) * kChunk, a.op.p.head_dim_qk,
+                                              k_dim + n * k_step);
   };
+  // Item n of a thread, of the kDims * kTile / kChunk in a tile of V that is turned: eight keys of a
+  // dimension.
+  const auto item_dim = [&](int n) { return (n * kSplitThreads + thread) % kDims; };
+  const auto item_key = [&](int n) { return (n * kSplitThreads + thread) / kDims * kChunk; };
   const auto load_v = [&](int tile) {
     const Call& a = GPU_ARGUMENT(parameter);
 #pragma unroll
     for (int u = 0; u < kKeys; ++u)
+      if constexpr (kTurns) {
+        v[u][0] = load_chunk<kPlain>(a.op.v, true, offsets[tile % ring][kTile + item_key(u)], item_dim(u),
+                                     a.op.p.head_dim_v, assay_kernels::dim_offset(a.op.v, item_dim(u)));
+      } else {
 #pragma unroll
-      for (int n = 0; n < kChunks; ++n)
-        v[u][n] = load_chunk<kPlain>(a.op.v, a.v_whole, offsets[tile % ring][kTile + u * kGroups + group],
-                                     (n * kLanes + member) * kChunk, a.op.p.head_dim_v, v_dim + n * v_step);
+        for (int n = 0; n < kChunks; ++n)
+          v[u][n] = load_chunk<kPlain, kFormat>(
+              a.op.v, a.v_whole, offsets[tile % ring][kTile + u * kGroups + group],
+              (n * kLanes + member) * kChunk, a.op.p.head_dim_v, v_dim + n * v_step);
+      }
+  };
+  const int places = fault(Fault::split_one_turned) ? 1 : 2;
+  const auto put_v = [&](int tile) {
+    const bool bytes = GPU_ARGUMENT(parameter).op.v.element_bytes == 1;
+    unsigned char* const to = turned[tile % places];
+#pragma unroll
+    for (int n = 0; n < kKeys; ++n)
+#pragma unroll
+      for (int e = 0; e < kChunk; ++e) {
+        const int at = (item_key(n) + e) * kDims + item_dim(n);
+        if (bytes)
+          to[at] = static_cast<unsigned char>(v[n][0].word[e / 4] >> (e % 4 * 8));
+        else
+          reinterpret_cast<uint16_t*>(to)[at] = static_cast<uint16_t>(v[n][0].word[e / 2] >> (e % 2 * 16));
+      }
+  };
+  const auto take_v = [&](int tile) {
+    const bool bytes = GPU_ARGUMENT(parameter).op.v.element_bytes == 1;
+#pragma unroll
+    for (int u = 0; u < kKeys; ++u) {
+      const int at = (u * kGroups + group) * kDims + member * kChunk;
+      const uint2* const from = reinterpret_cast<const uint2*>(turned[tile % places] + (bytes ? at : 2 * at));
+      const uint2 low = from[0];
+      v[u][0].word[0] = low.x, v[u][0].word[1] = low.y;
+      if (bytes) continue;
+      const uint2 high = from[1];
+      v[u][0].word[2] = high.x, v[u][0].word[3] = high.y;
+    }
   };
   const auto larger = [](float s, float t) { return fmaxf(s, t); };
   const auto plus = [](float s, float t) { return s + t; };
@@ -219,14 +275,13 @@ __global__ GPU_BOUNDS(kSplitThreads,
     const int tile = first / kTile;
     const Operands& op = GPU_ARGUMENT(parameter).op;
     const assay_problem& p = op.p;
-    const Found ahead = find(first + 2 * kTile);
     float score[kRows * kKeys] = {};
 #pragma unroll
     for (int u = 0; u < kKeys; ++u)
 #pragma unroll
       for (int n = 0; n < kChunks; ++n) {
         float eight[kChunk];
-        decode_chunk(k[u][n], op.k.format, eight);
+        decode_chunk<kFormat>(k[u][n], op.k.format, eight);
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           if (r >= used) break;
@@ -255,7 +310,9 @@ __global__ GPU_BOUNDS(kSplitThreads,
       top = gpu::warp_reduce(gpu::warp_reduce(top, larger, 1, kRowLanes), larger, kLanes, gpu::kWarp);
     const int turn = fault(Fault::split_one_top) ? 0 : tile % 2;
     if (lane < kLanes && member % kRowLanes == 0) tile_top[turn][warp][mine] = top;
+    if constexpr (kTurns) put_v(tile);
     keep(ahead, tile + 2);
+    ahead = find(first + 3 * kTile);
     if (!fault(Fault::split_no_tile_barrier)) gpu::block_barrier();
 
     float own_m = 0.0f, own_down = 1.0f, down[kRows];
@@ -277,6 +334,7 @@ __global__ GPU_BOUNDS(kSplitThreads,
         for (int i = 0; i < kChunks * kChunk; ++i) o[r][i] *= down[r];
     }
     if constexpr (!kAheadV) load_v(tile);
+    if constexpr (kTurns) take_v(tile);
     float sum = 0.0f;
 #pragma unroll
     for (int j = 0; j < kOwn; ++j) {
@@ -297,7 +355,7 @@ __global__ GPU_BOUNDS(kSplitThreads,
 #pragma unroll
       for (int n = 0; n < kChunks; ++n) {
         float eight[kChunk];
-        decode_chunk(v[u][n], op.v.format, eight);
+        decode_chunk<kFormat>(v[u][n], op.v.format, eight);
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           if (r >= used) break;

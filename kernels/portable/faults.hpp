@@ -13,29 +13,31 @@ namespace assay_gpu {
 
 // X(name, kernel it is planted in, what is wrong). Those whose name ends in 64 are right with 32 lanes and
 // the other way round.
-#define ASSAY_GPU_FAULTS_OF_SPLIT(X, kernel, even)                                               \
-  X(split_no_tile_barrier, kernel, "no barrier between the maxima of the warps and their use")   \
-  X(split_one_top, kernel, "maxima of all tiles in one place: no second barrier protects it")    \
-  X(split_three_buffers, kernel, "token scales overwritten while slow warps still read them")    \
-  X(split_no_start_barrier, kernel, "no barrier between staging Q and reading it")               \
-  X(split_no_end_barrier, even, "sums go where slow threads still read Q (rows without keys)")   \
-  X(split_no_sum_barrier, kernel, "no barrier between the sums of the groups and their total")   \
-  X(split_skipped_barrier, kernel, "threads of unused rows pass the first barrier by")           \
-  X(split_early_exit, kernel, "threads of unused rows leave before the shuffles")                \
-  X(split_divergent_shuffle, kernel, "only lanes with visible keys take part in the maximum")    \
-  X(split_width64, kernel, "row sum added up as if a warp had 32 lanes")                         \
-  X(split_offset_wraps, kernel, "offsets in too few bits (16 here, to meet it in small caches)") \
-  X(split_drops_key, kernel, "last key of every part belongs to none")                           \
-  X(split_shares_key, kernel, "first key of a part counted by the part before too")              \
-  X(split_no_empty_lse, kernel, "a part without keys leaves its LSE unwritten")                  \
-  X(split_unwritten_row, kernel, "last row of a block not written")                              \
-  X(split_table_tail, kernel, "page table read past the last page of the request")               \
-  X(split_scale_head0, kernel, "token scales of the first KV head for all")                      \
-  X(split_scale_of_k, kernel, "token scale of K on V")                                           \
-  X(split_no_rescale, kernel, "output not rescaled when the maximum moves")                      \
-  X(split_sink_twice, kernel, "sink joins every part and the merge")                             \
-  X(split_half_q, kernel, "half of Q never staged: shared memory read before it is written")     \
-  X(split_next_key, kernel, "a row sees the key after its last")
+#define ASSAY_GPU_FAULTS_OF_SPLIT(X, kernel, even)                                                       \
+  X(split_no_tile_barrier, kernel, "no barrier between the maxima of the warps and their use")           \
+  X(split_one_top, kernel, "maxima of all tiles in one place: no second barrier protects it")            \
+  X(split_three_buffers, kernel, "token scales overwritten while slow warps still read them")            \
+  X(split_no_start_barrier, kernel, "no barrier between staging Q and reading it")                       \
+  X(split_no_end_barrier, even, "sums go where slow threads still read Q (rows without keys)")           \
+  X(split_no_sum_barrier, kernel, "no barrier between the sums of the groups and their total")           \
+  X(split_skipped_barrier, kernel, "threads of unused rows pass the first barrier by")                   \
+  X(split_early_exit, kernel, "threads of unused rows leave before the shuffles")                        \
+  X(split_divergent_shuffle, kernel, "only lanes with visible keys take part in the maximum")            \
+  X(split_width64, kernel, "row sum added up as if a warp had 32 lanes")                                 \
+  X(split_offset_wraps, kernel, "offsets in too few bits (16 here, to meet it in small caches)")         \
+  X(split_drops_key, kernel, "last key of every part belongs to none")                                   \
+  X(split_shares_key, kernel, "first key of a part counted by the part before too")                      \
+  X(split_no_empty_lse, kernel, "a part without keys leaves its LSE unwritten")                          \
+  X(split_unwritten_row, kernel, "last row of a block not written")                                      \
+  X(split_table_tail, kernel, "page table read past the last page of the request")                       \
+  X(split_scale_head0, kernel, "token scales of the first KV head for all")                              \
+  X(split_scale_of_k, kernel, "token scale of K on V")                                                   \
+  X(split_no_rescale, kernel, "output not rescaled when the maximum moves")                              \
+  X(split_sink_twice, kernel, "sink joins every part and the merge")                                     \
+  X(split_half_q, kernel, "half of Q never staged: shared memory read before it is written")             \
+  X(split_next_key, kernel, "a row sees the key after its last")                                         \
+  X(split_octet_first, kernel, "eight keys of V left out where the first of them is no key of the part") \
+  X(split_one_turned, kernel, "V turned over in one place: overwritten while slow warps still read it")
 #define ASSAY_GPU_FAULTS_OF_MERGE(X, kernel)                                                 \
   X(merge_even_weights, kernel, "states averaged instead of weighted")                       \
   X(merge_reads_empty, kernel, "output of a state without keys times zero: stale workspace") \
