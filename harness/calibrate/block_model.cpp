@@ -49,21 +49,19 @@ class Step {
 float run_model(const BlockModel& m, const Dot& dot) {
   const int smallest = format_info(m.format).min_exponent;
   const auto operand = [&](float x) { return std::max(exponent_of(x), smallest); };
-  double running = dot.c;
-  std::vector<double> sums;
+  double running = m.order == Order::kWithC ? dot.c : 0;
+  double total = dot.c;
   for (const std::vector<int32_t>& group : m.groups) {
     Step step(m);
-    if (!m.parallel) step.add(running);
+    if (m.order != Order::kParallel) step.add(running);
     for (const int32_t j : group)
       step.add(static_cast<double>(dot.a[j]) * dot.b[j], operand(dot.a[j]) + operand(dot.b[j]));
     running = step.sum();
-    sums.push_back(running);
+    total += running;
   }
-  if (!m.parallel) return static_cast<float>(running);
-  Step last(m);
-  last.add(dot.c);
-  for (const double sum : sums) last.add(sum);
-  return static_cast<float>(last.sum());
+  if (m.order == Order::kWithC) return static_cast<float>(running);
+  if (m.order == Order::kThenC) total = running + dot.c;
+  return total == 0 ? 0 : static_cast<float>(rounded(total, exponent_of(total), m.mantissa_bits, m.last));
 }
 
 }  // namespace assay

@@ -19,18 +19,23 @@ struct Dot {
 };
 
 enum class Rounding { kTowardZero, kNearest, kDown };
+// How groups and c come together.
+enum class Order {
+  kWithC,     // every group takes the running value, c at first, among its terms
+  kThenC,     // the same from zero on; c is added last
+  kParallel,  // groups know nothing of each other; their sums and c are added last
+};
 
 struct BlockModel {
   int32_t format = ASSAY_BF16;  // of a and b: subnormals count with the smallest normal exponent
-  // Positions that are added together, in the order in which groups are added. A group takes the running
-  // value (c at first) among its terms; with `parallel`, groups know nothing of c and their sums and c are
-  // added at the end.
+  // Positions that are added together, in the order in which groups are added.
   std::vector<std::vector<int32_t>> groups;
-  bool parallel = false;
+  Order order = Order::kWithC;
   int32_t fraction_bits = 25;                    // F, kept at alignment
   Rounding alignment = Rounding::kTowardZero;    // of the terms
   int32_t mantissa_bits = 23;                    // m, of every sum
   Rounding accumulator = Rounding::kTowardZero;  // of the sums
+  Rounding last = Rounding::kNearest;  // of the sum with c where c comes last: exact, then to m bits
 };
 
 // Exact in double as long as F <= 40 and the exponents of the terms are within double's range.

@@ -13,8 +13,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;  // 1 did not know that groups may be chained before c
 constexpr const char* kKinds[] = {"fma", "block", "int32"};
+constexpr const char* kOrders[] = {"groups take c and the sum so far", "groups take the sum so far, then c",
+                                   "groups apart, then c"};  // as Order
 constexpr const char* kFunctions[] = {"none", "exp2", "log2", "tanh", "reciprocal"};
 
 template <size_t kCount>
@@ -40,9 +42,10 @@ json json_of(const CalibratedProducts& p) {
           {"mantissa_bits", f.accumulator.mantissa_bits},
           {"groups", f.groups},
           {"groups_hidden", f.groups_hidden},
-          {"c_added_last", f.parallel},
+          {"order", kOrders[static_cast<int>(f.order)]},
           {"alignment", f.alignment},
           {"rounding", f.rounding},
+          {"rounding_of_last_sum", f.last},
           {"keeps_subnormal_operands", f.keeps_subnormal_operands},
           {"keeps_subnormal_accumulator", f.keeps_subnormal_accumulator},
           {"random_sums_tried", f.tried},
@@ -65,9 +68,10 @@ CalibratedProducts products_from(const json& j) {
   j.at("mantissa_bits").get_to(f.accumulator.mantissa_bits);
   j.at("groups").get_to(f.groups);
   j.at("groups_hidden").get_to(f.groups_hidden);
-  j.at("c_added_last").get_to(f.parallel);
+  f.order = static_cast<Order>(index_of(kOrders, j.at("order").get<std::string>()));
   j.at("alignment").get_to(f.alignment);
   j.at("rounding").get_to(f.rounding);
+  j.at("rounding_of_last_sum").get_to(f.last);
   j.at("keeps_subnormal_operands").get_to(f.keeps_subnormal_operands);
   j.at("keeps_subnormal_accumulator").get_to(f.keeps_subnormal_accumulator);
   j.at("random_sums_tried").get_to(f.tried);

@@ -53,6 +53,7 @@ class Laboratory {
   bool adds_in_fp32();
   void find_fraction_bits();
   void find_order_of_c();
+  void find_order_of_groups();
   void find_alignment();
   void find_rounding();
   void explain();
@@ -190,7 +191,28 @@ void Laboratory::find_order_of_c() {
   if (t <= model_.fraction_bits) return;  // visible either way: taken as joining, which is what it looks like
   Dot dot = nothing(std::ldexp(1.0f, t));
   for (int i = 0; i < 1 << log; ++i) put(dot, group[i], 0);
-  model_.parallel = one(dot) != dot.c;
+  if (one(dot) != dot.c) model_.order = Order::kThenC;
+}
+
+// c comes last. A large term in one of two groups, in the other one small terms that only their sum brings
+// above what the large one leaves: a group that is added first passes its sum on, one that comes later loses
+// its terms. If neither is lost the groups do not see each other.
+void Laboratory::find_order_of_groups() {
+  if (model_.order == Order::kWithC || model_.groups.size() != 2) return;
+  const int top = 2 * high_, small = top - model_.fraction_bits - 1;
+  const size_t count = size_t{1} << (model_.fraction_bits + 1 - model_.mantissa_bits);
+  if (small < 2 * low_) return;
+  bool lives[2];  // the small terms, with the large one in the other group
+  for (const int where : {0, 1}) {
+    const Group &few = model_.groups[1 - where], &many = model_.groups[where];
+    if (many.size() < count) return;
+    Dot dot = nothing(-std::ldexp(1.0f, top));
+    put(dot, few.front(), top);
+    for (size_t i = 0; i < count; ++i) put(dot, many[i], small);
+    lives[where] = one(dot) != 0;
+  }
+  if (lives[0] && lives[1]) model_.order = Order::kParallel;
+  if (!lives[0] && lives[1]) std::swap(model_.groups[0], model_.groups[1]);
 }
 
 std::string name(Rounding r) {
@@ -223,18 +245,29 @@ void Laboratory::find_rounding() {
   const Group& group = model_.groups.front();
   const int m = model_.mantissa_bits;
   found_.rounding = "not visible";
-  if (!model_.parallel && model_.fraction_bits < m + 1) return;
   const int top = std::min(2 * high_, m);
   if (top - m - 1 < 2 * low_ || group.size() < 2) return;
-  bool up[2];
-  for (const int negative : {0, 1}) {
-    const float sign = negative ? -1 : 1;
-    Dot dot = nothing(sign * std::ldexp(1.0f, top));
-    put(dot, group[0], top - m, sign), put(dot, group[1], top - m - 1, sign);  // a tie whose even end is up
-    up[negative] = std::fabs(one(dot)) == std::ldexp(1.0f, top) + std::ldexp(1.0f, top - m + 1);
+  // A large term and a unit and a half of its last place: a tie whose even end is up.
+  const auto tie = [&](bool large_is_c) {
+    bool up[2];
+    for (const int negative : {0, 1}) {
+      const float sign = negative ? -1 : 1;
+      Dot dot = nothing(large_is_c ? sign * std::ldexp(1.0f, top) : 0);
+      if (!large_is_c) put(dot, group[2], top, sign);
+      put(dot, group[0], top - m, sign), put(dot, group[1], top - m - 1, sign);
+      up[negative] = std::fabs(one(dot)) == std::ldexp(1.0f, top) + std::ldexp(1.0f, top - m + 1);
+    }
+    return rounding_of(up[0], up[1]);
+  };
+  const bool with_c = model_.order == Order::kWithC;
+  if (model_.fraction_bits >= m + 1 && (with_c || group.size() > 2)) {
+    model_.accumulator = tie(with_c);
+    found_.rounding = name(model_.accumulator);
   }
-  model_.accumulator = rounding_of(up[0], up[1]);
-  found_.rounding = name(model_.accumulator);
+  if (!with_c) {
+    model_.last = tie(true);
+    found_.last = name(model_.last);
+  }
 }
 
 Dot Laboratory::random_dot(uint64_t i) const {
@@ -286,13 +319,14 @@ ProductsFindings Laboratory::find_float() {
   }
   find_fraction_bits();
   find_order_of_c();
+  find_order_of_groups();
   find_alignment();
   find_rounding();
   explain();
   size_t largest = 0;
   for (const Group& g : model_.groups) largest = std::max(largest, g.size());
   found_.groups = model_.groups;
-  found_.parallel = model_.parallel;
+  found_.order = model_.order;
   found_.accumulator = {ASSAY_ACC_BLOCK, static_cast<int32_t>(largest), model_.fraction_bits,
                         model_.mantissa_bits};
   return found_;

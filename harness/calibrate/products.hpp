@@ -21,12 +21,13 @@ struct ProductsFindings {
   // What the bounds take. FMA: every product is added in fp32, rounded to nearest; INT32: exact.
   assay_accumulator accumulator{};
   std::vector<std::vector<int32_t>> groups;  // as BlockModel; FMA: chains
-  bool parallel = false;                     // groups do not see c; it is added at the end
+  Order order = Order::kWithC;
   // The format's own range ends before the bits do: F is at least fraction_bits.
   bool fraction_bits_at_least = false;
   // The format's range hides which products are added together: one group of all is assumed.
   bool groups_hidden = false;
-  std::string alignment, rounding;  // "toward zero", "to nearest", "down", or "not visible"
+  // "toward zero", "to nearest", "down", or "not visible"; `last`: of the sum with c where c comes last.
+  std::string alignment, rounding, last;
   bool keeps_subnormal_operands = false, keeps_subnormal_accumulator = false;
   // Random dot products computed on the device, and how many of them the findings explain to the bit. 0 of 0
   // for FMA, whose order is not looked for.

@@ -74,7 +74,7 @@ TEST_P(Sequential, ParametersComeBack) {
   EXPECT_EQ(f.accumulator.fraction_bits, u.fraction_bits);
   EXPECT_EQ(f.accumulator.mantissa_bits, u.mantissa_bits);
   EXPECT_EQ(f.groups, m.groups);
-  EXPECT_FALSE(f.parallel);
+  EXPECT_EQ(f.order, Order::kWithC);
   EXPECT_FALSE(f.fraction_bits_at_least);
   EXPECT_EQ(f.alignment, "toward zero");
   EXPECT_EQ(f.explained, f.tried);
@@ -92,22 +92,26 @@ INSTANTIATE_TEST_SUITE_P(Units, Sequential,
                                          Unit{"blackwell8", ASSAY_FP8_E4M3, 32, 32, 25, 23}),
                          [](const auto& info) { return info.param.name; });
 
-// Two interleaved groups that know nothing of c: what mma.sync of fp8 looks like on Hopper.
-TEST(Products, ParallelInterleavedGroups) {
-  BlockModel m{.format = ASSAY_FP8_E5M2,
-               .parallel = true,
-               .fraction_bits = 25,
-               .mantissa_bits = 23,
-               .accumulator = Rounding::kNearest};
-  m.groups.resize(2);
-  for (int j = 0; j < 32; ++j) m.groups[j % 4 / 2].push_back(j);
-  const ProductsFindings f = find_products(m.format, 32, planted(m));
-  EXPECT_EQ(f.groups, m.groups);
-  EXPECT_TRUE(f.parallel);
-  EXPECT_EQ(f.accumulator.block, 16);
-  EXPECT_EQ(f.accumulator.fraction_bits, 25);
-  EXPECT_EQ(f.rounding, "to nearest");
-  EXPECT_EQ(f.explained, f.tried);
+// Two interleaved groups that know nothing of c: what mma.sync of fp8 looks like on Hopper. Which is added
+// first, and whether the second sees the first one's sum, shows only in which small terms are lost.
+TEST(Products, InterleavedGroupsWithCLast) {
+  for (const int32_t format : {ASSAY_FP8_E4M3, ASSAY_FP8_E5M2})
+    for (const Order order : {Order::kThenC, Order::kParallel})
+      for (const int first : {0, 1}) {
+        BlockModel m{.format = format, .order = order, .fraction_bits = 25, .mantissa_bits = 23};
+        m.groups.resize(2);
+        for (int j = 0; j < 32; ++j) m.groups[(j % 4 / 2 + first) % 2].push_back(j);
+        const ProductsFindings f = find_products(m.format, 32, planted(m));
+        SCOPED_TRACE(testing::Message()
+                     << "format " << format << " order " << static_cast<int>(order) << " first " << first);
+        if (order == Order::kThenC) EXPECT_EQ(f.groups, m.groups);
+        EXPECT_EQ(f.order, order);
+        EXPECT_EQ(f.accumulator.block, 16);
+        EXPECT_EQ(f.accumulator.fraction_bits, 25);
+        EXPECT_EQ(f.rounding, "toward zero");
+        EXPECT_EQ(f.last, "to nearest");
+        EXPECT_EQ(f.explained, f.tried);
+      }
 }
 
 TEST(Products, RoundingsOfEveryKindAreTold) {

@@ -24,12 +24,12 @@ std::string words_of(const CalibratedProducts& p) {
   if (f.accumulator.kind == ASSAY_ACC_FMA)
     return fmt::format("every product added in fp32, to nearest; subnormals {}",
                        f.keeps_subnormal_operands ? "kept" : "flushed");
-  std::string text =
-      fmt::format("{}blocks of {}{}, {}{} fraction bits cut {}, {} bits kept {}; c {}",
-                  f.parallel ? "side by side, " : "", f.accumulator.block,
-                  f.groups_hidden ? " (or fewer: hidden by the format)" : "",
-                  f.fraction_bits_at_least ? "at least " : "", f.accumulator.fraction_bits, f.alignment,
-                  f.accumulator.mantissa_bits, f.rounding, f.parallel ? "added last" : "aligned with them");
+  std::string text = fmt::format("{}blocks of {}{}, {}{} fraction bits cut {}, {} bits kept {}; c {}",
+                                 f.order == Order::kParallel ? "side by side, " : "", f.accumulator.block,
+                                 f.groups_hidden ? " (or fewer: hidden by the format)" : "",
+                                 f.fraction_bits_at_least ? "at least " : "", f.accumulator.fraction_bits,
+                                 f.alignment, f.accumulator.mantissa_bits, f.rounding,
+                                 f.order == Order::kWithC ? "aligned with them" : "added last, " + f.last);
   return text + fmt::format("; explains {} of {} random sums", f.explained, f.tried);
 }
 
