@@ -249,6 +249,7 @@ typedef struct assay_device {
   int32_t multiprocessors; /* CPU: hardware threads */
   int64_t memory_bytes;
   int64_t cache_bytes; /* last private level: the size to flush for cold runs */
+  char pci[32];        /* "0000:c1:00.0"; empty where the device has none */
 } assay_device;
 
 typedef struct assay_plan assay_plan; /* opaque, owned by the kernel */

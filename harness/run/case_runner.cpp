@@ -88,7 +88,7 @@ void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge,
       if (again.outcome == Outcome::kPassed) {
         row.set_mode(mode);
         row.sm_clock_mhz = call.median_clock_mhz();
-        if (call.knows_clock()) row.throttled = t.dropped;
+        if (call.knows_throttling()) row.throttled = t.dropped;
         fill_timing(row, t, c.work, c.problem, c.limits);
       } else {
         fill_verdict(row, again);
@@ -271,7 +271,7 @@ bool run_case(const json& request, const Backend& backend, const assay_device& d
   }
   // Opened once per process: the library behind it stays loaded.
   static std::string no_clock;
-  static const std::unique_ptr<DeviceClock> clock = DeviceClock::open(backend.name(), device.uuid, &no_clock);
+  static const std::unique_ptr<DeviceClock> clock = DeviceClock::open(backend.name(), device, &no_clock);
   const Case c{backend, device, *problem, work, limits, rule, clock.get(), say};
   for (const json& wanted : request.at("kernels")) {
     starting("check", wanted.at("name").get<std::string>(), check_allowance_s(work, *problem, budget));

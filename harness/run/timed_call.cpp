@@ -86,7 +86,8 @@ TimedSample TimedCall::sample() {
   TimedSample s(graph_ != nullptr ? graph_us() : eager_us());
   if (clock_ == nullptr) return s;
   if (const auto reading = clock_->read()) {
-    s.dropped = reading->throttled;
+    knows_throttling_ = reading->throttled.has_value();
+    s.dropped = reading->throttled.value_or(false);
     if (!s.dropped) clocks_mhz_.push_back(reading->sm_mhz);
   }
   return s;

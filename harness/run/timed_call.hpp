@@ -39,7 +39,7 @@ class TimedCall {
   TimedSample sample();
   double plan_us() const { return plan_us_; }  // median of a few; NaN when the kernel plans nothing
   double median_clock_mhz() const;             // over the samples so far; NaN when unknown
-  bool knows_clock() const { return clock_ != nullptr; }
+  bool knows_throttling() const { return knows_throttling_; }  // of the last sample
 
  private:
   double eager_us();
@@ -49,6 +49,7 @@ class TimedCall {
   const assay_problem* problem_;
   const assay_tensors* tensors_;
   DeviceClock* clock_;
+  bool knows_throttling_ = false;
   double plan_us_;
   assay_plan* plan_ = nullptr;
   assay_graph* graph_ = nullptr;

@@ -74,10 +74,11 @@ json use_calibration(const std::vector<std::string>& files, Backend& backend, co
   return nullptr;
 }
 
-// "nvml", or why rows will have no clock.
+// "nvml", "amd-smi", or why rows will have no clock.
 std::string clock_source(const Backend& backend, const assay_device& device) {
   std::string why;
-  return DeviceClock::open(backend.name(), device.uuid, &why) ? "nvml" : "not known: " + why;
+  const auto clock = DeviceClock::open(backend.name(), device, &why);
+  return clock != nullptr ? clock->source() : "not known: " + why;
 }
 
 json ready_message(const Backend& backend, int32_t device_count, const assay_device& device,

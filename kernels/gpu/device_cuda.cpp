@@ -16,6 +16,7 @@ gpu::Status describe_cuda_device(int32_t device, assay_device* out) {
   for (int i = 0; i < 16; ++i)
     at += std::snprintf(at, 8, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", id[i]);
   std::snprintf(out->arch, sizeof out->arch, "sm_%d%d", p.major, p.minor);
+  if (cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, device) != cudaSuccess) out->pci[0] = 0;
   out->multiprocessors = p.multiProcessorCount;
   out->memory_bytes = static_cast<int64_t>(p.totalGlobalMem);
   out->cache_bytes = p.l2CacheSize;

@@ -18,6 +18,7 @@ gpu::Status describe(int32_t device, assay_device* out) {
   if (hipDeviceGetUuid(&id, device) == hipSuccess && id.bytes[0] != 0)
     std::snprintf(out->uuid, sizeof out->uuid, "GPU-%.16s", id.bytes);
   std::snprintf(out->arch, sizeof out->arch, "%.31s", p.gcnArchName);  // gfx942:sramecc+:xnack-
+  if (hipDeviceGetPCIBusId(out->pci, sizeof out->pci, device) != hipSuccess) out->pci[0] = 0;
   out->multiprocessors = p.multiProcessorCount;
   out->memory_bytes = static_cast<int64_t>(p.totalGlobalMem);
   out->cache_bytes = p.l2CacheSize;

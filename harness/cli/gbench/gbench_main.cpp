@@ -55,7 +55,7 @@ class Bench {
       state.counters["bytes/s"] = rate(work_.total_bytes);
       state.counters["tokens/s"] = rate(static_cast<double>(work_.tokens));
       // Google Benchmark cannot leave out an iteration: how many ran on a throttled device is told instead.
-      if (call_->knows_clock()) state.counters["throttled"] = static_cast<double>(dropped);
+      if (call_->knows_throttling()) state.counters["throttled"] = static_cast<double>(dropped);
     } catch (const TimedCallFailed& e) {
       state.SkipWithError(e.text.c_str());
     } catch (const InfrastructureError& e) {
@@ -167,7 +167,7 @@ int run(int argc, char** argv) {
     throw InfrastructureError(
         fmt::format("backend {}: device {} cannot be used: {}", setup.backend, setup.device_number, error));
   std::string no_clock;
-  setup.clock = DeviceClock::open(setup.library->name(), setup.device.uuid, &no_clock);
+  setup.clock = DeviceClock::open(setup.library->name(), setup.device, &no_clock);
   Bench bench(setup);
   if (register_all(setup, bench) == 0) throw InputError("no line has a kernel that takes it");
   benchmark::RunSpecifiedBenchmarks();
