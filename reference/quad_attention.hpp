@@ -6,12 +6,15 @@
 
 #include <quadmath.h>
 
+#include <cmath>
 #include <vector>
 
 #include "harness/problem/problem.hpp"
 #include "reference/test_operands.hpp"
 
 namespace assay::test {
+
+inline const __float128 kQuadInfinity = HUGE_VAL;  // HUGE_VALQ is GCC's own
 
 struct QuadRow {
   std::vector<__float128> o;    // [heads_q * head_dim_v]
@@ -30,7 +33,7 @@ inline QuadRow quad_attention(const TestOperands& operands, RowId id) {
   for (int32_t h = 0; h < p.heads_q; ++h) {
     const int32_t kv_head = h / p.group();
     std::vector<std::pair<int32_t, __float128>> scores;
-    __float128 largest = -HUGE_VALQ;
+    __float128 largest = -kQuadInfinity;
     for (int32_t j = 0; j < request.kv_len; ++j) {
       if (!visible(p, id.request, id.row, j)) continue;
       __float128 s = 0;
@@ -63,7 +66,7 @@ inline QuadRow quad_attention(const TestOperands& operands, RowId id) {
       row.o[h * dims + d] /= sum;
       row.abs[h * dims + d] /= sum;
     }
-    row.lse.push_back(sum > 0 ? largest + logq(sum) : -HUGE_VALQ);
+    row.lse.push_back(sum > 0 ? largest + logq(sum) : -kQuadInfinity);
   }
   return row;
 }

@@ -2,7 +2,7 @@
 // Fuzzes the readers of rows: the first byte chooses CSV (with or without a good header in front) or
 // JSON. Whatever is accepted must survive writing and reading again; everything else must be an
 // InputError.
-//   cmake --preset fuzz && cmake --build --preset fuzz --target rows_fuzz && build-fuzz/rows_fuzz
+//   cmake --preset sanitize && cmake --build --preset sanitize --target rows_fuzz && build-sanitize/rows_fuzz
 //   -max_total_time=60
 #include <cstdint>
 #include <cstdlib>

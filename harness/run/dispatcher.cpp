@@ -116,7 +116,7 @@ json Dispatcher::ask(const json& question, const char* doing) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     worker().send(question);
     const WorkerProcess::Event e = worker().next(options_.timeout_s);
-    if (e.kind == Kind::kMessage && e.message.value("event", "") == question.at("do"))
+    if (e.kind == Kind::kMessage && e.message.value("event", "") == question.value("do", ""))
       return e.message.at("answers");
     why = e.kind == Kind::kDied      ? e.death
           : e.kind == Kind::kTimeout ? fmt::format("no answer within {} s", options_.timeout_s)
