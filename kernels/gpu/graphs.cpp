@@ -29,10 +29,10 @@ int capture(const assay_kernel* kernel, const assay_problem* problem, const assa
   if (bad == ASSAY_OK)
     bad = answer(GPU_API(GraphInstantiateWithFlags)(&made->executable, recorded, 0), "instantiate graph",
                  error, size);
-  if (recorded != nullptr) GPU_API(GraphDestroy)(recorded);
+  if (recorded != nullptr) (void)GPU_API(GraphDestroy)(recorded);
   if (bad != ASSAY_OK) {
     delete made;
-    GPU_API(GetLastError)();  // a refused capture is no error of what comes after it
+    (void)GPU_API(GetLastError)();  // a refused capture is no error of what comes after it
     return bad;
   }
   *graph = made;
@@ -54,7 +54,7 @@ int time_replay(assay_graph* graph, int64_t flush_bytes, double* microseconds, c
 
 void free_graph(assay_graph* graph) {
   if (graph == nullptr) return;
-  GPU_API(GraphExecDestroy)(graph->executable);
+  (void)GPU_API(GraphExecDestroy)(graph->executable);
   delete graph;
 }
 

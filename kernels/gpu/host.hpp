@@ -17,28 +17,38 @@ inline int fail(int status, char* error, size_t size, const char* text) {
   if (error != nullptr && size > 0) std::snprintf(error, size, "%s", text);
   return status;
 }
+// Two records in a stream. What goes wrong while they are made is the status of seconds().
 class Events {
  public:
-  Events() { GPU_API(EventCreate)(&start), GPU_API(EventCreate)(&stop); }
-  ~Events() { GPU_API(EventDestroy)(start), GPU_API(EventDestroy)(stop); }
+  Events() { note(GPU_API(EventCreate)(&start_)), note(GPU_API(EventCreate)(&stop_)); }
+  ~Events() { (void)GPU_API(EventDestroy)(start_), (void)GPU_API(EventDestroy)(stop_); }
   Events(const Events&) = delete;
   Events& operator=(const Events&) = delete;
-  // Seconds between the two records.
+  void start(gpu::Stream stream) { note(GPU_API(EventRecord)(start_, stream)); }
+  void stop(gpu::Stream stream) { note(GPU_API(EventRecord)(stop_, stream)); }
+  // Between the two records.
   gpu::Status seconds(double* out) const {
-    if (const gpu::Status bad = GPU_API(EventSynchronize)(stop); bad != GPU_API(Success)) return bad;
+    if (bad_ != GPU_API(Success)) return bad_;
+    if (const gpu::Status bad = GPU_API(EventSynchronize)(stop_); bad != GPU_API(Success)) return bad;
     float ms = 0;
-    const gpu::Status status = GPU_API(EventElapsedTime)(&ms, start, stop);
+    const gpu::Status status = GPU_API(EventElapsedTime)(&ms, start_, stop_);
     *out = ms * 1e-3;
     return status;
   }
-  GPU_API(Event_t) start{}, stop{};
+
+ private:
+  void note(gpu::Status status) {
+    if (bad_ == GPU_API(Success)) bad_ = status;
+  }
+  GPU_API(Event_t) start_{}, stop_{};
+  gpu::Status bad_ = GPU_API(Success);
 };
 
 class Memory {
  public:
   explicit Memory(int64_t bytes) { status = GPU_API(Malloc)(&data, static_cast<size_t>(bytes)); }
   ~Memory() {
-    if (data != nullptr) GPU_API(Free)(data);
+    if (data != nullptr) (void)GPU_API(Free)(data);
   }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
@@ -52,9 +62,9 @@ int best_seconds(const Launch& launch, double* out, char* error, size_t size) {
   Events events;
   *out = 0;
   for (int pass = 0; pass < 12; ++pass) {
-    GPU_API(EventRecord)(events.start, nullptr);
+    events.start(nullptr);
     if (const int bad = answer(launch(), "limit probe", error, size)) return bad;
-    GPU_API(EventRecord)(events.stop, nullptr);
+    events.stop(nullptr);
     double seconds = 0;
     if (const int bad = answer(events.seconds(&seconds), "limit probe", error, size)) return bad;
     if (pass >= 2 && (*out == 0 || seconds < *out)) *out = seconds;

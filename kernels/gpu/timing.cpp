@@ -24,7 +24,7 @@ int flush_cache(int64_t bytes, gpu::Stream stream, char* error, size_t size) {
   constexpr int64_t kSink = 256;
   if (bytes <= 0) return ASSAY_OK;
   if (bytes > scratch_bytes) {
-    GPU_API(Free)(scratch);
+    if (const int bad = answer(GPU_API(Free)(scratch), "flush", error, size)) return bad;
     scratch = nullptr, scratch_bytes = 0;
     const auto whole = static_cast<size_t>(bytes + kSink);
     if (const int bad = answer(GPU_API(Malloc)(&scratch, whole), "flush", error, size)) return bad;
@@ -45,9 +45,9 @@ int timed(int64_t flush_bytes, double* microseconds, char* error, size_t size,
   const gpu::Stream stream = own_stream();
   if (const int bad = flush_cache(flush_bytes, stream, error, size)) return bad;
   if (const int bad = answer(launch_wait(30000, stream), "wait", error, size)) return bad;
-  GPU_API(EventRecord)(events.start, stream);
+  events.start(stream);
   if (const int bad = enqueue(stream)) return bad;
-  GPU_API(EventRecord)(events.stop, stream);
+  events.stop(stream);
   double seconds = 0;
   if (const int bad = answer(events.seconds(&seconds), "timed run", error, size)) return bad;
   *microseconds = seconds * 1e6;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that use registers and memory as no kernel of this repository may, compiled only so that
-// scripts/checks/check_isa.py can be seen to find it. Never launched.
+// scripts/checks/check_isa.py and check_cubins.py can be seen to find it. Never launched.
 #include "kernels/gpu/gpu.h"
 
 // More values alive than the 64 vector registers that eight waves per SIMD leave to each.
