@@ -466,16 +466,19 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
   {
     const Call& a = GPU_ARGUMENT(parameter);
     const Operands& op = a.op;
+    // Read again, so that the loop need not keep it.
+    const RequestRows again = request_rows(a, rows.request);
+    const int32_t all_rows = again.q_len * op.group;
     const bool sink = op.p.has_sinks && a.partial_o == nullptr;  // with parts the merge adds it, once
     const auto slot_of = [&](const RowPlace& at) {
-      return (static_cast<int64_t>(split) * op.p.total_q + rows.first_row + at.row) * op.p.heads_q + at.head;
+      return (static_cast<int64_t>(split) * op.p.total_q + again.first_row + at.row) * op.p.heads_q + at.head;
     };
     float factor[kLines];
 #pragma unroll
     for (int i = 0; i < kLines; ++i) {
       const int32_t packed = warp_row + gpu::line_of(lane, i);
       factor[i] = 0.0f;
-      if (packed >= packed_rows) continue;
+      if (packed >= all_rows) continue;
       const RowPlace at = row_place(op, kv_head, packed);
       const Finish end = finish_row(m[i], l[i], sink, sink ? op.sinks[at.head * op.sinks_stride] : 0.0f);
       factor[i] = end.factor;
@@ -483,7 +486,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
       if (a.partial_o != nullptr)
         a.partial_lse[slot_of(at)] = end.lse;
       else
-        store_lse(op, rows.first_row + at.row, at.head, end.lse);
+        store_lse(op, again.first_row + at.row, at.head, end.lse);
     }
 
     // Eight rows at a time through shared memory, so that neighbouring lanes store neighbouring dimensions.
@@ -511,12 +514,12 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
 #pragma unroll 1
       for (int n = 0; n < 8; ++n) {
         const int32_t packed = warp_row + half * 8 + n;
-        if (packed >= packed_rows) break;
+        if (packed >= all_rows) break;
         const RowPlace at = row_place(op, kv_head, packed);
         const int64_t slot = slot_of(at);
 #pragma unroll 1
         for (int32_t d = lane; d < op.p.head_dim_v; d += gpu::kWarp)
-          finish_element(a, slot, rows.first_row + at.row, at.head, kv_head, d, own[n * kRowStride + d],
+          finish_element(a, slot, again.first_row + at.row, at.head, kv_head, d, own[n * kRowStride + d],
                          scale);
       }
     }
