@@ -147,6 +147,8 @@ struct Defect {
 const Defect kDefects[] = {
     ASSAY_DEFECT(missing_barrier, Kind::kUninitialised, true),  // the other threads have not run yet
     ASSAY_DEFECT(missing_second_barrier, Kind::kRace, true),
+    ASSAY_DEFECT(written_after_second_read, Kind::kRace, true),
+    ASSAY_DEFECT(written_after_second_read_of_warp, Kind::kRace, true),
     ASSAY_DEFECT(missing_warp_barrier, Kind::kRace, true),
     ASSAY_DEFECT(warp_of_64, Kind::kUninitialised, true, 32),
     ASSAY_DEFECT(blocks_share_element, Kind::kRace, true),

@@ -9,7 +9,7 @@ An emulated kernel takes about a thousand times as long as a real one, so a run 
 on. The same command selects the same cases on every machine. Without these options every case runs; that takes hours.
 
 Exit 0: every row passed, and every kernel of the library has passed at least --least cases of every topic that holds cases of its op (all of
-them where fewer were selected). Exit 1 otherwise. The table says how many rows passed, and how many cases were left out by which rule.
+them where fewer were selected); of all topics together, some of them. Exit 1 otherwise. The table says how many rows passed, and how many cases were left out by which rule.
 """
 import argparse
 import collections
@@ -98,7 +98,7 @@ def main() -> int:
         for topic in options.topic:
             if passed[topic, kernel] < min(options.least, selected[topic, op]):
                 problems.append(f"{kernel} passed {passed[topic, kernel]} of {selected[topic, op]} cases of {topic}, wanted {options.least}")
-        if not any(selected[t, op] for t in options.topic):
+        if options.topic == list(TOPICS) and not any(selected[t, op] for t in TOPICS):
             problems.append(f"{kernel}: no topic holds a case of {op}")
     for text in problems:
         print(text, file=sys.stderr)

@@ -40,7 +40,9 @@ gpu::Status butterfly_32(const Data&);       // five steps: the sum of 32 lanes,
 // Defects.
 gpu::Status missing_barrier(const Data&);
 gpu::Status missing_second_barrier(const Data&);  // the result is right by luck
-gpu::Status missing_warp_barrier(const Data&);    // a shuffle in its place
+gpu::Status written_after_second_read(const Data&);
+gpu::Status written_after_second_read_of_warp(const Data&);
+gpu::Status missing_warp_barrier(const Data&);  // a shuffle in its place
 gpu::Status warp_of_64(const Data&);  // warp barrier for what 64 threads exchange: right at 64 lanes
 gpu::Status blocks_share_element(const Data&);
 gpu::Status block_reads_other(const Data&);

@@ -25,6 +25,33 @@ __global__ void missing_second_barrier_kernel(const Data d) {
   }
   d.out[thread] = sum;
 }
+// Read twice by the same threads, a barrier between; what is written behind the second read must meet that
+// one.
+__global__ void written_after_second_read_kernel(const Data d) {
+  GPU_SHARED(float, shared, [1]);
+  const int thread = threadIdx.x;
+  if (thread == 0) shared[0] = d.in[0];
+  gpu::block_barrier();
+  float sum = shared[0];
+  gpu::block_barrier();
+  sum += shared[0];
+  if (thread == kThreads - 1) shared[0] = sum;  // planted: written_after_second_read
+  d.out[thread] = sum;
+}
+__global__ void written_after_second_read_of_warp_kernel(const Data d) {
+  GPU_SHARED(float, shared, [1]);
+  const int thread = threadIdx.x;
+  if (thread == 0) shared[0] = d.in[0];
+  gpu::block_barrier();
+  float sum = 0;
+  for (int i = 0; i < 2; ++i) {
+    if (thread < gpu::kWarp) sum += shared[0];
+    gpu::warp_barrier();
+    if (thread < gpu::kWarp) sum += shared[0];
+  }
+  if (thread == gpu::kWarp - 1) shared[0] = sum;  // planted: written_after_second_read_of_warp
+  d.out[thread] = sum;
+}
 __global__ void missing_warp_barrier_kernel(const Data d) {
   GPU_SHARED(float, slot, [kThreads]);
   const int thread = threadIdx.x;
@@ -216,6 +243,8 @@ ASSAY_PLANTED(warp_of_64, 1, 64, 0)
 ASSAY_PLANTED(blocks_share_element, 2, kThreads, 0)
 ASSAY_PLANTED(block_reads_other, 2, 1, 0)
 ASSAY_PLANTED(atomic_and_plain, 2, 1, 0)
+ASSAY_PLANTED(written_after_second_read, 1, kThreads, 0)
+ASSAY_PLANTED(written_after_second_read_of_warp, 1, kThreads, 0)
 ASSAY_PLANTED(read_past_end, 1, static_cast<unsigned>(d.count), 0)
 ASSAY_PLANTED(read_before_start, 1, static_cast<unsigned>(d.count), 0)
 ASSAY_PLANTED(write_past_end, 1, static_cast<unsigned>(d.count), 0)
