@@ -42,8 +42,8 @@ const char* const kLines[] = {
     "paged h=4/2 d=64 kv=int8:token_head q=int8:token_head strides=scales batch=2q1s200_1q9s90 seed=23",
     "paged h=4/2 d=64 kv=int8:channel batch=2q1s200_1q9s90 seed=24",
     "paged h=4/2 d=64 q=int8:tensor kv=int8:tensor input=ascending batch=2q1s200_1q9s90 seed=25",
-    "prefill h=4/2 d=64 q=fp8_e4m3:tensor kv=fp8_e4m3:tensor input=ascending scale=0.02 batch=1q9s600 "
-    "seed=26",
+    ("prefill h=4/2 d=64 q=fp8_e4m3:tensor kv=fp8_e4m3:tensor input=ascending scale=0.02 batch=1q9s600 "
+     "seed=26"),
     "paged h=4/2 d=64 kv=fp8_e4m3fnuz:head batch=2q1s100_1q9s90 seed=27",
     "paged h=4/2 d=64 cap=5 scale=0.3 batch=2q1s100_1q9s90 seed=28",
     "paged h=4/2 d=64 cap=0.5 scale=4 batch=2q1s90_1q5s40 seed=29",

@@ -76,8 +76,8 @@ const char* const kExactLines[] = {
 // The same answers from other pages, orders, batches, splits and calls (harness/check/relations).
 const char* const kRelatedLines[] = {
     "paged h=4/2 d=64 batch=2q1s130_1q9s65 relate=pages+order+alone+split+strides seed=41",
-    "paged h=4/2 d=64 sinks=on kv=fp8_e4m3:head batch=2q1s200_1q12s90 relate=order+alone+chunked+sink "
-    "seed=42",
+    ("paged h=4/2 d=64 sinks=on kv=fp8_e4m3:head batch=2q1s200_1q12s90 relate=order+alone+chunked+sink "
+     "seed=42"),
     "prefill h=4/2 d=64 batch=1q40s200_1q9s9 relate=order+alone+window+chunked+strides seed=43",
 };
 
