@@ -56,6 +56,10 @@ Interval key_range(const Problem& p, RowId id) {
   if (p.window_right >= 0) range.end = std::min(range.end, position + p.window_right + 1);
   // The chunk of a row before the first key holds no key; its (empty) range is settled by the end.
   if (p.chunk > 0 && position >= 0) range.begin = std::max(range.begin, position - position % p.chunk);
+  if (!p.only_keys.empty()) {
+    range.begin = std::max<int64_t>(range.begin, p.only_keys[id.request].begin);
+    range.end = std::min<int64_t>(range.end, p.only_keys[id.request].end);
+  }
   range.end = std::max(range.end, range.begin);
   return range;
 }

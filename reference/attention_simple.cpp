@@ -37,6 +37,9 @@ bool sees(const Problem& p, const OperandReader& operands, RowId id, int64_t j) 
   // Chunk: only the position's own block of `chunk` tokens, and nothing after the position (so a position
   // before the first key, in no chunk, sees nothing and is never divided).
   if (p.chunk > 0 && (j > position || j / p.chunk != position / p.chunk)) return false;
+  // One part of a split: positions stay, the other keys do not count.
+  if (!p.only_keys.empty() && (j < p.only_keys[id.request].begin || j >= p.only_keys[id.request].end))
+    return false;
   return true;
 }
 

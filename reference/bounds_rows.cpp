@@ -26,6 +26,10 @@ KeyInterval key_interval(const Problem& p, RowId id) {
     keys.end = std::min(keys.end, position + 1);
     if (position >= 0) keys.begin = std::max(keys.begin, position / p.chunk * p.chunk);
   }
+  if (!p.only_keys.empty()) {
+    keys.begin = std::max<int64_t>(keys.begin, p.only_keys[id.request].begin);
+    keys.end = std::min<int64_t>(keys.end, p.only_keys[id.request].end);
+  }
   keys.end = std::max(keys.end, keys.begin);
   return keys;
 }

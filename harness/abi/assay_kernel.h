@@ -5,7 +5,8 @@
  * devices. Built-in kernels, third-party libraries and (later) Python functions are this same table.
  * Nothing here throws, prints or exits: every failure is a status plus a text.
  *
- * Growing the tables: append fields only; readers look at `struct_size` before touching a new field.
+ * Growing the tables: append fields only; readers look at `struct_size` before touching a new field, and who
+ * fills a caller's struct (assay_arithmetic, assay_device) writes no more than the `struct_size` found in it.
  */
 #ifndef ASSAY_KERNEL_H_
 #define ASSAY_KERNEL_H_
@@ -49,10 +50,12 @@ enum assay_op {
   ASSAY_OP_PREFILL = 1, /* ragged q against contiguous ragged k, v */
   ASSAY_OP_PAGED = 2,   /* ragged q against a paged cache */
   /* Building blocks. They read and write the operands named here and no others; rows = assay_problem.rows.
-   * merge_states: partial_o, partial_lse [, sinks] -> o, lse. Every row and head is the merge of `states`
-   *   partial results: w_s = exp(lse_s - M), o = sum w_s o_s / sum w_s, lse = M + ln(sum w_s). A state of lse
-   *   -inf counts nothing, whatever its o holds (NaN included). All -inf: o = 0, lse = -inf. With has_sinks
-   *   the states come without the sink, and exp(sink - M) joins the sum once.
+   * Rows from cu_q[requests] on belong to no request (a graph replayed for fewer tokens) and are not written;
+   * cache_write, whose padding may stand anywhere, knows it by its slots.
+   * merge_states: partial_o, partial_lse, cu_q [, sinks] -> o, lse. Every row and head is the merge of
+   *   `states` partial results: w_s = exp(lse_s - M), o = sum w_s o_s / sum w_s, lse = M + ln(sum w_s). A
+   *   state of lse -inf counts nothing, whatever its o holds (NaN included). All -inf: o = 0, lse = -inf.
+   *   With has_sinks the states come without the sink, and exp(sink - M) joins the sum once.
    * cache_write: dense_k, dense_v, slot_mapping, k_scale, v_scale -> k, v. Row t goes to its slot of the
    *   cache; a row of slot -1 is padding and goes nowhere. code = round(x / scale) to nearest even,
    *   saturated; int8 to -127..127. No scale: one rounding of x. Scale kind TOKEN_HEAD (int8): scale =
@@ -61,13 +64,24 @@ enum assay_op {
    * cache_gather: k, v, their scales, the page table, kv_len, cu_q, seq_starts, token_to_batch -> dense_k,
    *   dense_v. Row i, of request r = token_to_batch[i], is the cached token seq_starts[r] + i - cu_q[r],
    *   code * scale rounded to o_format. Layout MLA: dense_k only.
-   * quantize_int8: source -> q (int8). Scale kind CHANNEL (mode 0): q_scale is given. TOKEN_HEAD (mode 2):
-   *   scale = max|x| / 127 of the row and head, written to q_scale (its strides say which axis runs
-   *   fastest). Rounding as cache_write. A row of zeros has codes 0 and any finite scale >= 0. */
+   * quantize_int8: source, cu_q -> q (int8). Scale kind CHANNEL (mode 0): q_scale is given. TOKEN_HEAD (mode
+   * 2): scale = max|x| / 127 of the row and head, written to q_scale (its strides say which axis runs
+   *   fastest). Rounding as cache_write. A row of zeros has codes 0 and any finite scale >= 0.
+   * decode_splitkv: the operands of ASSAY_OP_PAGED without sinks, q_len at most 1 -> partial_o, partial_lse,
+   *   which are what merge_states takes: `states` partial results over disjoint parts of a request's keys. Of
+   *   the kv_len keys part s holds s * part_tokens .. (s + 1) * part_tokens - 1 where part_tokens > 0 (states
+   * * part_tokens >= max_kv_len), else P * floor(s N / states) .. P * floor((s + 1) N / states) - 1 with P =
+   *   page_size and N = ceil(kv_len / P): whole pages, shared out evenly. Positions, windows and biases are
+   *   those of the whole request. partial_o is the part's own softmax average in o_format and partial_lse its
+   *   LSE; a part of which the row sees nothing has lse -inf and any o. One number per part and row, and not
+   *   the pair of maximum and sum that some kernels keep: the pair depends on the order of the keys (any
+   *   maximum not too far off serves), m + ln(sum) does not, and the merge needs no more (Milakov and
+   *   Gimelshein 2018, arXiv:1805.02867; FlashInfer's state, Ye et al. 2025, arXiv:2501.01005). */
   ASSAY_OP_MERGE_STATES = 3,
   ASSAY_OP_CACHE_WRITE = 4,
   ASSAY_OP_CACHE_GATHER = 5,
-  ASSAY_OP_QUANTIZE_INT8 = 6
+  ASSAY_OP_QUANTIZE_INT8 = 6,
+  ASSAY_OP_DECODE_SPLITKV = 7
 };
 
 /* Base visibility; window and chunk conditions come on top (all conditions together). */
@@ -145,12 +159,12 @@ typedef struct assay_tensors {
   assay_tensor tree_indptr;   /* int64 [R+1], first entry of each request in tree_mask */
   assay_tensor workspace;     /* uint8 [workspace_bytes], contents undefined before and after */
   /* Of the building blocks (enum assay_op). */
-  assay_tensor partial_o;      /* source_format [states, rows, heads_q, head_dim_v] */
-  assay_tensor partial_lse;    /* fp32 [states, rows, heads_q], natural log; -inf: an empty state */
-  assay_tensor dense_k;        /* [rows, heads_kv, head_dim_qk]; source_format, cache_gather o_format */
-  assay_tensor dense_v;        /* [rows, heads_kv, head_dim_v], as dense_k */
-  assay_tensor slot_mapping;   /* int64 [rows], block * page_size + slot, each at most once; -1 = padding */
-  assay_tensor seq_starts;     /* int32 [R], first cached token of each request to gather */
+  assay_tensor partial_o;    /* [states, rows, heads_q, head_dim_v]; source_format, decode_splitkv o_format */
+  assay_tensor partial_lse;  /* fp32 [states, rows, heads_q], natural log; -inf: an empty state */
+  assay_tensor dense_k;      /* [rows, heads_kv, head_dim_qk]; source_format, cache_gather o_format */
+  assay_tensor dense_v;      /* [rows, heads_kv, head_dim_v], as dense_k */
+  assay_tensor slot_mapping; /* int64 [rows], block * page_size + slot, each at most once; -1 = padding */
+  assay_tensor seq_starts;   /* int32 [R], first cached token of each request to gather */
   assay_tensor token_to_batch; /* int32 [rows], request of each gathered row */
   assay_tensor source;         /* source_format [rows, heads_q, head_dim_qk] */
 } assay_tensors;
@@ -180,8 +194,9 @@ typedef struct assay_problem {
   const int32_t* kv_len;     /* host [requests] */
   /* Of the building blocks. cache_gather: q_len are the tokens to gather of kv_len cached ones. */
   int64_t rows;          /* total_q, in cache_write with the padded rows */
-  int32_t states;        /* merge_states: partial results of each row, >= 2 */
+  int32_t states;        /* merge_states, decode_splitkv: partial results of each row, >= 1 */
   int32_t source_format; /* enum assay_format: fp32, bf16 or fp16 */
+  int32_t part_tokens;   /* decode_splitkv: keys of a part; 0 = `states` parts of whole pages */
 } assay_problem;
 
 /* ---- arithmetic model: what the kernel promises about its rounding; error bounds follow from it.
@@ -259,7 +274,7 @@ enum assay_promise {
   ASSAY_PROMISE_BATCH_INVARIANT = 2, /* a request's bits do not depend on its batch */
   /* A captured run may be replayed after device memory changed in place: other lengths in cu_q, cu_kv and
    * kv_len (no longer than max_q_len and max_kv_len, in sum no more than total_q and total_kv), other tables,
-   * other values. Nothing that run() does may depend on the host's q_len and kv_len but sizes of the grid. */
+   * other values. Rows behind cu_q[requests] stay. The host's lengths give run() sizes of its grid only. */
   ASSAY_PROMISE_GRAPH = 4
 };
 

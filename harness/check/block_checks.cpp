@@ -16,6 +16,7 @@ namespace assay {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr int64_t kSlices = 64;  // whatever the number of threads, so that figures do not depend on it
 using Kind = BlockOutputs::Kind;
 
 double real_at(const assay_tensor& t, int64_t at) { return load(t.format, t.data, at); }
@@ -24,7 +25,13 @@ ElementPlace place_of_row(PackedRow row, int32_t head, int32_t dim) {
   return {{row.request, row.row}, head, dim};
 }
 
-void check_merge(const Inputs& inputs, const assay_arithmetic& a, BlockOutputs& out, double* class_gate) {
+// Rows that one thread checks: `check` asks `out` about every element of theirs.
+struct RowSpan {
+  int64_t begin, end;
+};
+
+void check_merge(const Inputs& inputs, const assay_arithmetic& a, BlockOutputs& out, RowSpan span,
+                 double* class_gate) {
   const Problem& p = inputs.problem;
   const assay_tensors& t = inputs.tensors;
   const std::vector<PackedRow> rows = packed_rows(p);
@@ -33,8 +40,7 @@ void check_merge(const Inputs& inputs, const assay_arithmetic& a, BlockOutputs& 
   for (const auto& state : o) states.push_back(state.data());
   std::vector<double> lse(p.states);
   MergedRow merged;
-  *class_gate = 0;
-  for (int64_t at = 0; at < p.rows(); ++at)
+  for (int64_t at = span.begin; at < span.end; ++at)
     for (int32_t head = 0; head < p.heads_q; ++head) {
       for (int32_t s = 0; s < p.states; ++s) {
         const int64_t* by = t.partial_lse.stride;
@@ -110,7 +116,7 @@ void check_row(const Inputs& inputs, const assay_arithmetic& a, const assay_tens
   }
 }
 
-void check_cache_write(const Inputs& inputs, const assay_arithmetic& a, BlockOutputs& out) {
+void check_cache_write(const Inputs& inputs, const assay_arithmetic& a, BlockOutputs& out, RowSpan span) {
   const Problem& p = inputs.problem;
   const assay_tensors& t = inputs.tensors;
   const bool latent = p.layout == ASSAY_LAYOUT_MLA;
@@ -130,7 +136,7 @@ void check_cache_write(const Inputs& inputs, const assay_arithmetic& a, BlockOut
           block * scales.stride[0] + head * scales.stride[1] + in_page * scales.stride[2], rows[at], head,
           out);
   };
-  for (int64_t at = 0; at < p.rows(); ++at) {
+  for (int64_t at = span.begin; at < span.end; ++at) {
     const auto slot = static_cast<const int64_t*>(t.slot_mapping.data)[at * t.slot_mapping.stride[0]];
     if (slot < 0) continue;
     check(false, at, slot);
@@ -138,12 +144,12 @@ void check_cache_write(const Inputs& inputs, const assay_arithmetic& a, BlockOut
   }
 }
 
-void check_quantize(const Inputs& inputs, const assay_arithmetic& a, BlockOutputs& out) {
+void check_quantize(const Inputs& inputs, const assay_arithmetic& a, BlockOutputs& out, RowSpan span) {
   const Problem& p = inputs.problem;
   const assay_tensors& t = inputs.tensors;
   const std::vector<PackedRow> rows = packed_rows(p);
   const Rounding to{p.q_format, p.q_scale, Operand::kQScale, inputs.q_scale_host};
-  for (int64_t at = 0; at < p.rows(); ++at)
+  for (int64_t at = span.begin; at < span.end; ++at)
     for (int32_t head = 0; head < p.heads_q; ++head) {
       const int64_t first = at * t.q.stride[0] + head * t.q.stride[1];
       check_row(
@@ -191,7 +197,7 @@ double gather_scale(const Inputs& inputs, bool is_v, int request, int64_t block,
   }
 }
 
-void check_cache_gather(const Inputs& inputs, const assay_arithmetic& a, BlockOutputs& out) {
+void check_cache_gather(const Inputs& inputs, const assay_arithmetic& a, BlockOutputs& out, RowSpan span) {
   const Problem& p = inputs.problem;
   const assay_tensors& t = inputs.tensors;
   const std::vector<PackedRow> rows = packed_rows(p);
@@ -216,7 +222,7 @@ void check_cache_gather(const Inputs& inputs, const assay_arithmetic& a, BlockOu
         out.expect(Kind::kValue, operand, to, wanted, (wanted.low + wanted.high) / 2, place);
       }
   };
-  for (int64_t at = 0; at < p.rows(); ++at) {
+  for (int64_t at = span.begin; at < span.end; ++at) {
     const int request = rows[at].request;
     const int32_t start = static_cast<const int32_t*>(t.seq_starts.data)[request * t.seq_starts.stride[0]];
     const auto [block, slot] = find(p, t, request, start + rows[at].row);
@@ -227,27 +233,39 @@ void check_cache_gather(const Inputs& inputs, const assay_arithmetic& a, BlockOu
 
 }  // namespace
 
-void check_block(const Inputs& inputs, const assay_arithmetic& a, BlockOutputs& out, double* class_gate) {
+void check_block(const Inputs& inputs, const assay_arithmetic& a, BlockOutputs& out, double* class_gate,
+                 PartBounds* kept) {
+  const Problem& p = inputs.problem;
   *class_gate = std::nan("");
-  switch (inputs.problem.op) {
-    case ASSAY_OP_MERGE_STATES:
-      check_merge(inputs, a, out, class_gate);
-      break;
-    case ASSAY_OP_CACHE_WRITE:
-      check_cache_write(inputs, a, out);
-      break;
-    case ASSAY_OP_CACHE_GATHER:
-      check_cache_gather(inputs, a, out);
-      break;
-    case ASSAY_OP_QUANTIZE_INT8:
-      check_quantize(inputs, a, out);
-      break;
-    default:
-      throw CheckError(fmt::format("op {} is no building block", inputs.problem.op));
+  if (p.op == ASSAY_OP_DECODE_SPLITKV) {
+    check_parts(inputs, a, out, class_gate, kept);
+    out.finish();
+    return;
   }
+  const int64_t slices = std::min<int64_t>(p.rows(), kSlices);
+  std::vector<double> gates(slices, 0.0);
+  in_slices(out, slices, [&](BlockOutputs& slice, int64_t n) {
+    const RowSpan span{p.rows() * n / slices, p.rows() * (n + 1) / slices};
+    switch (p.op) {
+      case ASSAY_OP_MERGE_STATES:
+        return check_merge(inputs, a, slice, span, &gates[n]);
+      case ASSAY_OP_CACHE_WRITE:
+        return check_cache_write(inputs, a, slice, span);
+      case ASSAY_OP_CACHE_GATHER:
+        return check_cache_gather(inputs, a, slice, span);
+      case ASSAY_OP_QUANTIZE_INT8:
+        return check_quantize(inputs, a, slice, span);
+      default:
+        throw CheckError(fmt::format("op {} is no building block", p.op));
+    }
+  });
+  if (p.op == ASSAY_OP_MERGE_STATES)
+    *class_gate = gates.empty() ? 0 : *std::max_element(gates.begin(), gates.end());
   out.finish();
 }
 
-const char* mark_name(int32_t op) { return op == ASSAY_OP_MERGE_STATES ? "LSE" : "scale"; }
+const char* mark_name(int32_t op) {
+  return op == ASSAY_OP_MERGE_STATES || op == ASSAY_OP_DECODE_SPLITKV ? "LSE" : "scale";
+}
 
 }  // namespace assay

@@ -17,13 +17,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::string wrong_elements(const char* what, const ErrorStats& s) {
-  return fmt::format(
-      "{} wrong in {} of {} elements, worst {}: got {:.9g} expected {:.9g}, accepted {:.9g} .. "
-      "{:.9g} (ratio {:.3g})",
-      what, s.bad, s.checked, place_of(s), s.got, s.expected, s.low, s.high, s.max_ratio);
-}
-
 class BlockJudge final : public CaseJudge {
  public:
   explicit BlockJudge(const Problem& p) : problem_(p), inputs_(build_inputs(p)) {}
@@ -36,10 +29,8 @@ class BlockJudge final : public CaseJudge {
   Verdict recheck() override;
 
  private:
-  // What one run left; `check` and `reason` stay empty when it is right.
-  struct Found {
-    std::string check, reason;
-    std::string held;  // the reason, if the elements that hold what they held were never written
+  // What one run left.
+  struct Found : BlockFinding {
     uint64_t fingerprint = 0;
     bool zeros_pass = false;
   };
@@ -53,6 +44,7 @@ class BlockJudge final : public CaseJudge {
   std::unique_ptr<DeviceCase> device_case_;
   // Of the kernel judged last.
   assay_arithmetic arithmetic_{};
+  mutable PartBounds parts_;
   std::optional<uint64_t> fingerprint_;
   bool repeatable_ = false;
 };
@@ -66,37 +58,13 @@ BlockJudge::Found BlockJudge::look(Verdict& verdict) const {
   }
   const auto start = Clock::now();
   BlockOutputs out(inputs_, *device_case_);
-  check_block(inputs_, arithmetic_, out, &verdict.class_gate);
+  check_block(inputs_, arithmetic_, out, &verdict.class_gate, &parts_);
   verdict.reference_seconds += std::chrono::duration<double>(Clock::now() - start).count();
   verdict.o = out.values;
   verdict.lse = out.marks;
   found.fingerprint = out.fingerprint;
   found.zeros_pass = out.zeros_pass && !out.all_zero;
-  const auto settle = [&](const char* check, std::string reason) {
-    found.check = check;
-    found.reason = std::move(reason);
-    return found;
-  };
-  const char* mark = mark_name(problem_.op);
-  const ErrorStats& worse = out.values.bad > 0 ? out.values : out.marks;
-  const char* what = out.values.bad > 0 ? "value" : mark;
-  // A wrong byte equals what was there before once in 256 times; more is no accident.
-  const auto held = [&](int64_t count, const ErrorStats& stats, const char* of) {
-    if (count == 0 || count * 16 < stats.bad || !found.held.empty()) return;
-    found.held = fmt::format("{} of {} {}s still hold what was there before every run; {}", count,
-                             stats.checked, of, wrong_elements(of, stats));
-  };
-  held(out.unwritten_marks, out.marks, mark);
-  held(out.unwritten_values, out.values, "value");
-  if (out.not_finite > 0)
-    return settle("finite", fmt::format("{} elements are NaN or infinite; {}", out.not_finite,
-                                        wrong_elements(what, worse)));
-  // The scale first: it explains wrong codes.
-  if (out.marks.bad > 0 && problem_.op != ASSAY_OP_MERGE_STATES)
-    return settle("scale", wrong_elements(mark, out.marks));
-  if (out.values.bad > 0) return settle("tier D", wrong_elements("value", out.values));
-  if (out.marks.bad > 0) return settle("lse D", wrong_elements(mark, out.marks));
-  if (std::string touched = out.touched(); !touched.empty()) return settle("untouched", std::move(touched));
+  static_cast<BlockFinding&>(found) = finding_of(out, problem_.op);
   return found;
 }
 
@@ -123,6 +91,7 @@ Verdict BlockJudge::judge(const Backend& backend, const assay_kernel& kernel, co
   };
   device_case_.reset();
   fingerprint_.reset();
+  parts_.clear();
   if (const CallResult r = call_supports(kernel, view, device); r.status == ASSAY_UNSUPPORTED)
     return settle(Outcome::kUnsupported, "", r.error);
   else if (!r.ok())
@@ -130,7 +99,9 @@ Verdict BlockJudge::judge(const Backend& backend, const assay_kernel& kernel, co
 
   arithmetic_ = default_arithmetic();
   call_arithmetic(backend, kernel, view, arithmetic_);
-  if (const std::string broken = impossible_block_arithmetic(arithmetic_); !broken.empty())
+  if (const std::string broken = attends(problem_.op) ? impossible_arithmetic(arithmetic_)
+                                                      : impossible_block_arithmetic(arithmetic_);
+      !broken.empty())
     return settle(Outcome::kWrong, "declaration", "declares an impossible arithmetic: " + broken);
 
   repoison(inputs_, Poison::kNaN);
@@ -164,6 +135,8 @@ Verdict BlockJudge::judge(const Backend& backend, const assay_kernel& kernel, co
     if (found[0].fingerprint != found[i].fingerprint)
       return settle(Outcome::kWrong, "memory", "the result changes with the contents of unused memory");
   fingerprint_ = found[0].fingerprint;
+  if (std::string reason = contradicting_bounds(verdict.o, verdict.lse); !reason.empty())
+    return settle(Outcome::kUntrusted, "bounds", std::move(reason));
   if (found[0].zeros_pass)
     return settle(Outcome::kUntrusted, "trust",
                   fmt::format("the bounds would accept zeros for all {} elements", verdict.o.checked));

@@ -52,6 +52,18 @@ TEST(BlockJudge, RightKernelsPass) {
        "batch=2q9s40",
        18 * 2 * 128, 0},
       {"quantize_right", "quantize_int8 h=4 d=64 strides=scales batch=3q9", 27 * 4 * 64, 27 * 4},
+      // 3 parts, of which the shorter request fills one: O of empty parts is nobody's.
+      {"parts_right", "decode_splitkv h=4/2 d=64 part=64 batch=1q1s150_1q1s20", 4 * 4 * 64, 3 * 2 * 4},
+      {"parts_right",
+       "decode_splitkv h=4/2 d=64 part=0 states=4 page=16 strides=q+kv+out out=bf16 batch=2q1s150",
+       4 * 2 * 4 * 64, 4 * 2 * 4},
+      // A window over the last 11 of 40 keys: whole parts before it are empty.
+      {"parts_right", "decode_splitkv h=4/2 d=64 part=16 window=10 alibi=sqrt cap=20 batch=1q1s40",
+       2 * 4 * 64, 3 * 4},
+      {"parts_right",
+       "decode_splitkv h=4/1 d=72/64 layout=mla part=0 states=17 kv=int8:token_head batch=1q1s40", 3 * 4 * 64,
+       17 * 4},
+      {"parts_right", "decode_splitkv h=4/2 d=64 batch=1q1s0_1q0s7", 0, 4},
       {"quantize_right", "quantize_int8 h=4 d=64 q=int8:channel input=exact from=fp32 batch=3q9", 27 * 4 * 64,
        0},
   };
@@ -71,6 +83,8 @@ TEST(BlockJudge, EachFaultIsNamedByItsCheck) {
   const std::string write = "cache_write h=4/2 d=64 batch=2q9s20",
                     gather = "cache_gather h=4/2 d=64 batch=3q20s77";
   const std::string quantize = "quantize_int8 h=4 d=64 batch=3q9";
+  const std::string parts = "decode_splitkv h=4/2 d=64 part=64 batch=1q1s150_1q1s20",
+                    counted = "decode_splitkv h=4/2 d=64 part=0 states=4 batch=2q1s150";
   const struct {
     std::string kernel, line, check;  // check: alternatives joined by |
   } cases[] = {
@@ -112,6 +126,18 @@ TEST(BlockJudge, EachFaultIsNamedByItsCheck) {
       {"quantize_dense_scales", quantize + " strides=scales", "scale"},
       {"quantize_max_of_positive", quantize, "scale"},
       {"quantize_scale_of_head", quantize + " q=int8:channel", "tier D"},
+      {"parts_next_key", parts, "tier D"},
+      {"parts_drops_key", parts, "tier D"},
+      {"parts_whole", parts, "tier D"},
+      {"parts_of_tokens", counted, "tier D"},
+      {"parts_empty_zero", parts, "lse D"},
+      {"parts_empty_held", parts, "unwritten"},
+      {"parts_unnormalised", parts, "tier D"},
+      {"parts_maximum_only", parts, "lse D"},
+      {"parts_base2", parts, "lse D"},
+      {"parts_position", parts + " alibi=linear", "tier D|lse D"},
+      {"parts_next_state", counted, "tier D"},
+      {"parts_sum_of_heads", parts, "tier D"},
   };
   size_t wrong = 0;
   for (const assay_kernel* kernel : faults().kernels())

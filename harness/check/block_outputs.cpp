@@ -30,23 +30,39 @@ uint32_t read_bits(const std::byte* from, int bytes) {
 
 }  // namespace
 
+BlockOutputs::BlockOutputs(const BlockOutputs& whole, Slice)
+    : inputs_(whole.inputs_), copies_(whole.copies_), value_check_(values, 0), mark_check_(marks, 0) {}
+
+void BlockOutputs::add(const BlockOutputs& slice) {
+  value_check_.add(slice.value_check_);
+  mark_check_.add(slice.mark_check_);
+  unwritten_values += slice.unwritten_values;
+  unwritten_marks += slice.unwritten_marks;
+  not_finite += slice.not_finite;
+  zeros_pass = zeros_pass && slice.zeros_pass;
+  all_zero = all_zero && slice.all_zero;
+  for (const uint64_t part : {slice.fingerprint & 0xffffffffu, slice.fingerprint >> 32})
+    fingerprint = mixed(fingerprint, static_cast<uint32_t>(part));
+}
+
 BlockOutputs::BlockOutputs(const Inputs& inputs, const DeviceCase& device_case)
-    : inputs_(inputs), value_check_(values, 0), mark_check_(marks, 0) {
-  copies_.reserve(kOperandCount);
+    : inputs_(inputs), copies_(std::make_shared<Copies>()), value_check_(values, 0), mark_check_(marks, 0) {
+  std::vector<Copy>& list = copies_->list;
+  list.reserve(kOperandCount);
   for (int i = 0; i < kOperandCount; ++i) {
     const auto operand = static_cast<Operand>(i);
     const GuardedBuffer& buffer = inputs.buffers[i];
     if (operand == Operand::kWorkspace || buffer.empty() || !is_output(inputs.problem, operand)) continue;
-    for (Copy& known : copies_)
-      if (known.before->raw() == buffer.raw()) of_[i] = &known;
-    if (of_[i] != nullptr) continue;  // V in K's allocation
-    copies_.push_back({operand, &buffer, device_case.download(operand)});
-    of_[i] = &copies_.back();
+    for (Copy& known : list)
+      if (known.before->raw() == buffer.raw()) copies_->of[i] = &known;
+    if (copies_->of[i] != nullptr) continue;  // V in K's allocation
+    list.push_back({operand, &buffer, device_case.download(operand)});
+    copies_->of[i] = &list.back();
   }
 }
 
 std::byte* BlockOutputs::element(Operand operand, int64_t at, const std::byte** before) const {
-  const Copy* copy = of_[static_cast<int>(operand)];
+  const Copy* copy = copies_->of[static_cast<int>(operand)];
   ASSAY_CHECK(copy != nullptr, "{} is no output", operand_name(operand));
   const assay_tensor& t = tensor_of(inputs_.tensors, operand);
   const auto* host = static_cast<const std::byte*>(t.data) + at * format_bytes(t.format);
@@ -66,16 +82,27 @@ double BlockOutputs::value(Operand operand, int64_t at) const {
 void BlockOutputs::expect(Kind kind, Operand operand, int64_t at, Interval interval, double exact,
                           const ElementPlace& place) {
   const int32_t format = tensor_of(inputs_.tensors, operand).format;
+  const Interval i = saturated(format, interval);
+  Widths widths;
+  widths.exact = widths.replayed = saturated(format, Interval::point(exact)).low;
+  widths.d = std::max(i.high - widths.exact, widths.exact - i.low);
+  expect(kind, operand, at, i, widths, place);
+}
+
+void BlockOutputs::allow(Operand operand, int64_t at) {
+  const std::byte* before = nullptr;
+  std::byte* now = element(operand, at, &before);
+  std::memcpy(now, before, format_bytes(tensor_of(inputs_.tensors, operand).format));
+}
+
+void BlockOutputs::expect(Kind kind, Operand operand, int64_t at, Interval i, const Widths& widths,
+                          const ElementPlace& place) {
+  const int32_t format = tensor_of(inputs_.tensors, operand).format;
   const int bytes = format_bytes(format);
   const std::byte* before = nullptr;
   std::byte* now = element(operand, at, &before);
   const uint32_t code = read_bits(now, bytes);
   const double got = decode(format, code);
-  const Interval i = saturated(format, interval);
-  const double centre = saturated(format, Interval::point(exact)).low;
-  Widths widths;
-  widths.exact = widths.replayed = centre;
-  widths.d = std::max(i.high - centre, centre - i.low);
   ErrorStats& stats = kind == Kind::kValue ? values : marks;
   const int64_t bad = stats.bad;
   (kind == Kind::kValue ? value_check_ : mark_check_).add(got, i.low, i.high, widths, format, place);
@@ -117,7 +144,7 @@ void BlockOutputs::finish() {
 }
 
 std::string BlockOutputs::touched() const {
-  for (const Copy& copy : copies_) {
+  for (const Copy& copy : copies_->list) {
     // Guards were looked at before, so only the payload is.
     const int64_t front = copy.before->payload() - copy.before->raw();
     const std::byte* now = copy.raw.data() + front;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,10 +22,20 @@ class BlockOutputs {
   // Copies every output from the device; the host buffers of the inputs hold what was there before the run.
   BlockOutputs(const Inputs&, const DeviceCase&);
 
+  // The same outputs with figures of their own, for one thread; add() takes them in. In the order of the
+  // slices the whole does not depend on the number of threads.
+  struct Slice {};
+  BlockOutputs(const BlockOutputs& whole, Slice);
+  void add(const BlockOutputs& slice);
+
   enum class Kind { kValue, kMark };
   // Element `at` of the operand's view must lie in the interval after rounding; `exact` is the centre for
   // messages. Fine elements and wrong ones count alike; call once per element.
   void expect(Kind, Operand, int64_t at, Interval, double exact, const ElementPlace&);
+  // With the widths of several tiers, as attention has them.
+  void expect(Kind, Operand, int64_t at, Interval, const Widths&, const ElementPlace&);
+  // The kernel may have written the element or not, and whatever it liked.
+  void allow(Operand, int64_t at);
   // The same for a copy: these bits and no others (-0 is not 0).
   void expect_bits(Operand, int64_t at, uint32_t code, const ElementPlace&);
   // What the kernel wrote, for results that others depend on (a dynamic scale).
@@ -46,11 +57,14 @@ class BlockOutputs {
     const GuardedBuffer* before;
     std::vector<std::byte> raw;
   };
+  struct Copies {
+    std::vector<Copy> list;
+    Copy* of[kOperandCount] = {};
+  };
   std::byte* element(Operand, int64_t at, const std::byte** before) const;
 
   const Inputs& inputs_;
-  mutable std::vector<Copy> copies_;
-  Copy* of_[kOperandCount] = {};
+  std::shared_ptr<Copies> copies_;  // of all slices: no element belongs to two
   Comparison value_check_, mark_check_;
 };
 

@@ -74,6 +74,20 @@ void Comparison::add(double got, double low, double high, const Widths& w, int32
   stats_.tier = tier;
 }
 
+void Comparison::add(const Comparison& other) {
+  const ErrorStats& more = other.stats_;
+  ratios_.insert(ratios_.end(), other.ratios_.begin(), other.ratios_.end());
+  ErrorStats sum =
+      more.request >= 0 && (stats_.request < 0 || more.max_ratio > stats_.max_ratio) ? more : stats_;
+  sum.checked = stats_.checked + more.checked;
+  sum.bad = stats_.bad + more.bad;
+  sum.contradictions = stats_.contradictions + more.contradictions;
+  for (size_t tier = 0; tier < std::size(sum.bad_by_tier); ++tier)
+    sum.bad_by_tier[tier] = stats_.bad_by_tier[tier] + more.bad_by_tier[tier];
+  sum.max_error = std::max(stats_.max_error, more.max_error);
+  stats_ = sum;
+}
+
 void Comparison::finish() {
   if (ratios_.empty()) return;
   const auto middle = ratios_.begin() + static_cast<long>(ratios_.size() / 2);

@@ -31,6 +31,8 @@ class Comparison {
   Comparison(ErrorStats& stats, size_t most);
   // Accepted: rnd(low) <= got <= rnd(high), see within().
   void add(double got, double low, double high, const Widths&, int32_t format, const ElementPlace&);
+  // What another has counted; its places count as later ones.
+  void add(const Comparison&);
   void finish();  // the median
 
  private:

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// See relations_graph.hpp. Contents of a shape are copied element by element into the captured buffers, so
-// every operand keeps the strides it had at capture; what the shape leaves over is NaN in values and stale in
-// tables.
+// See relations_graph.hpp. What is captured and replayed is in graph_case.cpp; here are the shapes, and what
+// a replay of attention is compared with (building blocks: block_graph.cpp).
 #include "harness/check/relations_graph.hpp"
 
 #include <algorithm>
 #include <cstring>
 
 #include "harness/base/error.hpp"
+#include "harness/check/block_graph.hpp"
+#include "harness/check/graph_case.hpp"
 #include "harness/check/relations_run.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
@@ -19,50 +20,6 @@ bool same_lengths(const Problem& a, const Problem& b) {
   return std::equal(
       a.requests.begin(), a.requests.end(), b.requests.begin(), b.requests.end(),
       [](const Request& x, const Request& y) { return x.q_len == y.q_len && x.kv_len == y.kv_len; });
-}
-
-// Bytes that are NaN in every floating format; metadata keeps what was captured.
-void spoil_values(Inputs& base) {
-  for (int i = 0; i < kOperandCount; ++i) {
-    const auto op = static_cast<Operand>(i);
-    const assay_tensor& t = tensor_of(base.tensors, op);
-    GuardedBuffer& buffer = base.buffers[i];
-    const bool value = t.format >= ASSAY_FP32 && t.format <= ASSAY_INT8;
-    if (value && !is_output(base.problem, op) && !buffer.empty())
-      std::memset(buffer.payload(), 0xff, buffer.bytes());
-  }
-}
-
-// Every element of `from` to the same index of `to`, which is no smaller. False when it is.
-bool copy_elements(const assay_tensor& from, const assay_tensor& to) {
-  if (from.data == nullptr) return to.data == nullptr || from.rank == 0;
-  if (to.data == nullptr || from.rank != to.rank) return false;
-  for (int i = 0; i < from.rank; ++i)
-    if (from.shape[i] > to.shape[i]) return false;
-  const size_t bytes = static_cast<size_t>(format_bytes(from.format));
-  int64_t shape[ASSAY_MAX_RANK] = {1, 1, 1, 1, 1}, at[ASSAY_MAX_RANK] = {};
-  int64_t count = 1;
-  for (int i = 0; i < from.rank; ++i) count *= shape[i] = from.shape[i];
-  for (int64_t n = 0; n < count; ++n) {
-    int64_t source = 0, target = 0;
-    for (int i = 0; i < from.rank; ++i) source += at[i] * from.stride[i], target += at[i] * to.stride[i];
-    std::memcpy(static_cast<char*>(to.data) + static_cast<size_t>(target) * bytes,
-                static_cast<const char*>(from.data) + static_cast<size_t>(source) * bytes, bytes);
-    for (int i = from.rank - 1; i >= 0 && ++at[i] == shape[i]; --i) at[i] = 0;
-  }
-  return true;
-}
-
-// Puts the inputs of a shape into the captured buffers. The operand that does not fit, or empty.
-std::string overlay(const Inputs& shape, Inputs& base) {
-  spoil_values(base);
-  for (int i = 0; i < kOperandCount; ++i) {
-    const auto op = static_cast<Operand>(i);
-    if (is_output(base.problem, op)) continue;
-    if (!copy_elements(tensor_of(shape.tensors, op), tensor_of(base.tensors, op)))
-      return std::string(operand_name(op));
-  }
-  return {};
 }
 
 // Of the `rows` that the shape has; what lies behind them is nobody's.
@@ -81,6 +38,22 @@ Outputs download(const DeviceCase& device_case, const Inputs& base, int64_t rows
   return out;
 }
 
+// Rows behind those of the shape belong to nobody: they must hold what was there before the replay.
+std::string written_behind(const Inputs& base, const Outputs& got, int64_t rows) {
+  const auto changed = [&](Operand operand, const assay_tensor& now) {
+    assay_tensor before = tensor_of(base.tensors, operand), behind = now;
+    const int64_t bytes = format_bytes(now.format) * now.stride[0] * rows;
+    behind.shape[0] = before.shape[0] = before.shape[0] - rows;
+    behind.data = static_cast<char*>(behind.data) + bytes;
+    before.data = static_cast<char*>(before.data) + bytes;
+    return !same_elements(before, behind);
+  };
+  for (const auto& [operand, now] : {std::pair{Operand::kO, got.o}, std::pair{Operand::kLse, got.lse}})
+    if (now.data != nullptr && changed(operand, now))
+      return fmt::format("wrote {} of rows behind the {} of its requests", operand_name(operand), rows);
+  return {};
+}
+
 // What holds for both: the host planned for one shape, the lengths on the device are those of the other.
 assay_arithmetic coarser(const assay_arithmetic& a, const assay_arithmetic& b) {
   assay_arithmetic c = a;
@@ -90,23 +63,6 @@ assay_arithmetic coarser(const assay_arithmetic& a, const assay_arithmetic& b) {
       a.row_sum_chain == 0 || b.row_sum_chain == 0 ? 0 : std::max(a.row_sum_chain, b.row_sum_chain);
   return c;
 }
-
-class Graph {
- public:
-  explicit Graph(const Backend& backend, const assay_kernel& kernel) : backend_(backend), kernel_(kernel) {}
-  ~Graph() {
-    call_free_graph(backend_, graph);
-    call_free_plan(kernel_, plan);
-  }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
-  assay_graph* graph = nullptr;
-  assay_plan* plan = nullptr;
-
- private:
-  const Backend& backend_;
-  const assay_kernel& kernel_;
-};
 
 }  // namespace
 
@@ -136,7 +92,11 @@ std::vector<GraphShape> graph_shapes(const Problem& p) {
   add("halved contexts", same, halved);
   add("padding of length 0", same, empty);
   add("padding of length 1", same, single);
-  if (p.op != ASSAY_OP_PAGED) return shapes;
+  // The rows of a captured write stay; those that a shape does not need go nowhere.
+  if (p.op == ASSAY_OP_CACHE_WRITE)
+    for (GraphShape& s : shapes)
+      s.call.problem.padded_rows = static_cast<int32_t>(p.rows() - s.call.problem.total_q());
+  if (!has_cache(p.op)) return shapes;
   int32_t blocks = 0;
   for (GraphShape& s : shapes)
     place_pages(s.call.problem), blocks = std::max(blocks, s.call.problem.num_blocks);
@@ -147,21 +107,16 @@ std::vector<GraphShape> graph_shapes(const Problem& p) {
 std::string check_graph(const Backend& backend, const assay_kernel& kernel, const assay_device& device,
                         const Problem& problem, const assay_arithmetic& fallback, double row_key_budget,
                         RelationResult& result) {
+  if (!is_attention(problem.op)) return check_block_graph(backend, kernel, device, problem, fallback, result);
   const InputValues values(problem);
   const std::vector<GraphShape> shapes = graph_shapes(problem);
-  Inputs base = values.build(shapes[0].call.problem, shapes[0].call.from);
-  const assay_problem* view = base.view->get();
+  GraphCase held(backend, kernel, values.build(shapes[0].call.problem, shapes[0].call.from));
+  const assay_problem* view = held.base().view->get();
   if (const CallResult r = call_supports(kernel, view, device); !r.ok()) {
     result.note = r.error;
     return {};
   }
-  DeviceCase device_case(backend, base, call_workspace_bytes(kernel, view));
-  Graph held(backend, kernel);
-  if (const CallResult r = call_plan(kernel, view, device_case.tensors(), &held.plan); !r.ok())
-    return "plan: " + r.error;
-  if (const CallResult r = call_capture(backend, kernel, view, device_case.tensors(), held.plan, &held.graph);
-      !r.ok())
-    return "capture: " + r.error;
+  if (std::string reason = held.capture(); !reason.empty()) return reason;
   assay_arithmetic captured = fallback;
   call_arithmetic(backend, kernel, view, captured);
   const bool repeats = (kernel.promises & ASSAY_PROMISE_REPEATABLE) != 0;
@@ -173,21 +128,18 @@ std::string check_graph(const Backend& backend, const assay_kernel& kernel, cons
       return fmt::format("replayed for {}: {}", shapes[i].name, reason);
     };
     Inputs shape = values.build(call.problem, call.from);
-    if (const std::string operand = overlay(shape, base); !operand.empty()) {
+    if (const std::string operand = held.lay(shape); !operand.empty()) {
       result.note += fmt::format("{}{} does not fit the captured {}", result.note.empty() ? "" : "; ",
                                  shapes[i].name, operand);
       continue;
     }
-    device_case.upload();  // outputs and workspace poisoned again
-    if (const CallResult r = call_replay(backend, held.graph); !r.ok()) return wrong(r.error);
-    if (const auto broken = device_case.broken_guards(); !broken.empty())
-      return wrong("wrote outside its buffers: " + broken.front());
-    if (const auto changed = device_case.changed_inputs(); !changed.empty())
-      return wrong("changed its inputs: " + changed.front());
-    const Outputs got = download(device_case, base, shape.problem.total_q());
+    if (std::string reason = held.replay(); !reason.empty()) return wrong(reason);
+    const int64_t rows = shape.problem.total_q();
+    const Outputs got = download(held.device_case(), held.base(), rows);
     ++result.calls;
     result.checked = true;
     if (std::string reason = not_finite(shape.problem, got); !reason.empty()) return wrong(reason);
+    if (std::string reason = written_behind(held.base(), got, rows); !reason.empty()) return wrong(reason);
 
     RelationRun eager(values, call);
     if (eager.refusal(kernel, device).empty()) {

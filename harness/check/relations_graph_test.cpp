@@ -56,6 +56,13 @@ TEST_P(Replays, ThatEndAtTheLengthsOfTheCaptureAreWrong) {
   EXPECT_THAT(check("gridbound", result), HasSubstr("replayed for requests in reverse: "));
 }
 
+TEST_P(Replays, ThatWriteBehindTheLastRequestAreWrong) {
+  RelationResult result;
+  EXPECT_THAT(check("padding", result),
+              HasSubstr("replayed for padding of length 0: wrote o of rows behind the 10 of its requests"));
+  EXPECT_EQ(result.calls, 4);
+}
+
 TEST_P(Replays, NeedThePromise) {
   const std::string op = GetParam() == ASSAY_OP_PAGED ? "paged_" : "prefill_";
   EXPECT_EQ(graph_refusal(backend, *backend.find(op + "ok_fake")), "");

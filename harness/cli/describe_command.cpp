@@ -114,6 +114,11 @@ std::string block_text(const Problem& p) {
     case ASSAY_OP_MERGE_STATES:
       return fmt::format("merges    {} partial results of {} rows, {} heads of {}, {}{}; O {}", p.states,
                          p.rows(), p.heads_q, p.head_dim_v, source, p.sinks ? ", and a sink" : "", out);
+    case ASSAY_OP_DECODE_SPLITKV:
+      return fmt::format(
+          "attends   {} rows, {} query heads on {} KV heads of {}/{}, {}\nparts     {} of {}, O {}", p.rows(),
+          p.heads_q, p.heads_kv, p.head_dim_qk, p.head_dim_v, quantized_text(p), p.states,
+          p.part_tokens > 0 ? fmt::format("{} keys", p.part_tokens) : "whole pages, shared out evenly", out);
     case ASSAY_OP_CACHE_WRITE:
       return fmt::format(
           "writes    {} rows ({} of them padded), {} KV heads of {}/{}, {}, into a cache of {}", p.rows(),

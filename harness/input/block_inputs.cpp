@@ -262,6 +262,9 @@ void repoison_block(Inputs& inputs, Poison poison) {
       poison_row_padding(inputs, Operand::kPartialO, poison);
       poison_empty_states(inputs, poison);
       break;
+    case ASSAY_OP_DECODE_SPLITKV:
+      poison_row_padding(inputs, Operand::kQ, poison);
+      [[fallthrough]];
     case ASSAY_OP_CACHE_GATHER:
       poison_cache(inputs, poison);
       poison_table(inputs, poison);

@@ -284,8 +284,8 @@ Inputs InputValues::build(const Problem& derived, const Derivation& derivation, 
   inputs.k_scale_host = impl_->k.host_value();
   inputs.v_scale_host = impl_->v.host_value();
 
-  if (is_attention(p.op)) write_q(inputs, origins, impl_->source, impl_->q);
-  if (is_attention(p.op) || p.op == ASSAY_OP_CACHE_GATHER)
+  if (attends(p.op)) write_q(inputs, origins, impl_->source, impl_->q);
+  if (attends(p.op) || p.op == ASSAY_OP_CACHE_GATHER)
     write_kv(inputs, origins, impl_->source, impl_->k, impl_->v);
   std::vector<float> sinks = impl_->sinks;
   if (derivation.sink_logit) sinks.assign(p.heads_q, *derivation.sink_logit);

@@ -68,16 +68,22 @@ TensorLayout table_layout(const Problem& p) {
   return t;
 }
 
+// Partial results are what a merge reads and what decode_splitkv writes.
+bool partials_strided(const Problem& p) {
+  return p.op == ASSAY_OP_DECODE_SPLITKV ? p.strided.out : p.strided.q;
+}
+
 // Rows x heads of every state; transposed: heads x rows.
 TensorLayout partial_lse_layout(const Problem& p) {
   TensorLayout t = dense_layout(ASSAY_FP32, {p.states, p.rows(), p.heads_q});
-  if (p.strided.q) t.stride[1] = 1, t.stride[2] = p.rows();
+  if (partials_strided(p)) t.stride[1] = 1, t.stride[2] = p.rows();
   return t;
 }
 
 TensorLayout partial_o_layout(const Problem& p) {
-  TensorLayout t = dense_layout(p.source_format, {p.states, p.rows(), p.heads_q, p.head_dim_v});
-  if (p.strided.q) {
+  const int32_t format = p.op == ASSAY_OP_DECODE_SPLITKV ? p.o_format : p.source_format;
+  TensorLayout t = dense_layout(format, {p.states, p.rows(), p.heads_q, p.head_dim_v});
+  if (partials_strided(p)) {
     t.stride[1] = int64_t{p.heads_q + 1} * p.head_dim_v;
     t.stride[0] = p.rows() * t.stride[1];
     t.allocation = p.states * t.stride[0];
@@ -98,9 +104,13 @@ bool has_operand(const Problem& p, Operand operand) {
   switch (p.op) {
     case ASSAY_OP_MERGE_STATES:
       return operand == Operand::kPartialO || operand == Operand::kPartialLse || operand == Operand::kSinks ||
-             operand == Operand::kO || operand == Operand::kLse;
+             operand == Operand::kO || operand == Operand::kLse || operand == Operand::kCuQ;
     case ASSAY_OP_QUANTIZE_INT8:
-      return operand == Operand::kSource || operand == Operand::kQ || operand == Operand::kQScale;
+      return operand == Operand::kSource || operand == Operand::kQ || operand == Operand::kQScale ||
+             operand == Operand::kCuQ;
+    case ASSAY_OP_DECODE_SPLITKV:
+      if (operand == Operand::kPartialO || operand == Operand::kPartialLse) return true;
+      return operand <= Operand::kWorkspace && operand != Operand::kO && operand != Operand::kLse;
     case ASSAY_OP_CACHE_WRITE:
     case ASSAY_OP_CACHE_GATHER:
       break;
@@ -255,6 +265,8 @@ bool is_output(const Problem& p, Operand operand) {
              (operand == Operand::kVScale && p.v_scale == ASSAY_SCALE_TOKEN_HEAD);
     case ASSAY_OP_CACHE_GATHER:
       return operand == Operand::kDenseK || operand == Operand::kDenseV;
+    case ASSAY_OP_DECODE_SPLITKV:
+      return operand == Operand::kPartialO || operand == Operand::kPartialLse;
     case ASSAY_OP_QUANTIZE_INT8:
       return operand == Operand::kQ || (operand == Operand::kQScale && p.q_scale == ASSAY_SCALE_TOKEN_HEAD);
     default:

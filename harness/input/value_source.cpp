@@ -258,7 +258,8 @@ void ValueSource::boundary_q(int request, int32_t row, int32_t head, double* out
       add((range.begin + static_cast<int64_t>(rng.below(draw ^ salt << 40, width))) / step * step);
   };
   inside(p_.chunk, 1);
-  if (p_.op == ASSAY_OP_PAGED) inside(p_.page_size, 2);
+  if (p_.op != ASSAY_OP_PREFILL) inside(p_.page_size, 2);
+  inside(p_.part_tokens, 5);
   inside(64, 3);   // a usual tile of keys
   inside(256, 4);  // the partition of split-KV decoding
 

@@ -62,7 +62,7 @@ MeasuredLimits measure_limits(const assay_backend& b, const assay_device& device
 
 LimitTime limit_time(const Work& work, const Problem& p, const Limits& limits) {
   LimitTime t;
-  if (!is_attention(p.op)) {  // as many bytes out as in, and no products
+  if (!attends(p.op)) {  // as many bytes out as in, and no products
     if (limits.copy_bytes_per_s > 0) t = {work.total_bytes / limits.copy_bytes_per_s, "copy"};
     return t;
   }

@@ -146,12 +146,26 @@ Work block_work(const Problem& p) {
   return w;
 }
 
+// Rows times the parts in which they see a key; of a tree the whole range.
+int64_t filled_parts(const Problem& p) {
+  int64_t parts = 0;
+  for (int r = 0; r < static_cast<int>(p.requests.size()); ++r) {
+    if (p.requests[r].q_len == 0) continue;
+    const KeyRange seen = visible_range(p, r, 0);
+    for (int32_t s = 0; s < p.states; ++s) {
+      const KeyRange own = part_keys(p, p.requests[r].kv_len, s);
+      parts += std::max(own.begin, seen.begin) < std::min(own.end, seen.end) ? 1 : 0;
+    }
+  }
+  return parts;
+}
+
 }  // namespace
 
 Work work_of(const Problem& p) {
-  if (!is_attention(p.op)) return block_work(p);
+  if (!attends(p.op)) return block_work(p);
   Work w;
-  const bool paged = p.op == ASSAY_OP_PAGED;
+  const bool paged = has_cache(p.op);
   const bool sharing = paged && std::any_of(p.requests.begin(), p.requests.end(), [](const Request& r) {
                          return r.shared_with >= 0 && r.shared_tokens > 0;
                        });
@@ -188,7 +202,10 @@ Work work_of(const Problem& p) {
   }
   double total_bytes = w.kv_bytes + table_bytes(p);
   total_bytes += rows * hq * dqk * format_bytes(p.q_format) + scale_bytes(p.q_scale, hq, dqk, requests, rows);
-  total_bytes += rows * hq * dv * format_bytes(p.o_format) + rows * hq * 4;  // O and LSE
+  // O and LSE, of every part that holds a key.
+  double results = rows;
+  if (p.op == ASSAY_OP_DECODE_SPLITKV) results = static_cast<double>(filled_parts(p));
+  total_bytes += results * hq * (dv * format_bytes(p.o_format) + 4);
   if (p.alibi != ASSAY_ALIBI_NONE) total_bytes += 4 * hq;
   if (p.sinks) total_bytes += 4 * hq;
   if (p.mask == ASSAY_MASK_TREE) total_bytes += static_cast<double>(p.tree_mask.size()) + 8 * (requests + 1);

@@ -125,16 +125,24 @@ void check_building_block(const Problem& p) {
   const std::string_view op = name_of(op_names(), p.op);
   ASSAY_CHECK(p.source_format == ASSAY_FP32 || format_is_float16(p.source_format),
               "source_format is {}, accepted are fp32, bf16, fp16", name_of(format_names(), p.source_format));
-  ASSAY_CHECK(p.op != ASSAY_OP_MERGE_STATES || p.states >= 2, "{} states, at least 2 are merged", p.states);
+  ASSAY_CHECK(p.states >= 1, "{} states, at least 1 is needed", p.states);
   ASSAY_CHECK(p.padded_rows == 0 || (p.op == ASSAY_OP_CACHE_WRITE && p.padded_rows > 0),
               "{} padded rows in {}", p.padded_rows, op);
   ASSAY_CHECK(!p.swa_index && p.relations == 0, "{} has neither a window nor relations", op);
-  ASSAY_CHECK(p.mask != ASSAY_MASK_TREE, "{} has no tree", op);
+  ASSAY_CHECK(p.mask != ASSAY_MASK_TREE || attends(p.op), "{} has no tree", op);
   if (p.op == ASSAY_OP_QUANTIZE_INT8)
     ASSAY_CHECK(
         p.q_format == ASSAY_INT8 && (p.q_scale == ASSAY_SCALE_TOKEN_HEAD || p.q_scale == ASSAY_SCALE_CHANNEL),
         "{} writes {}:{}, accepted are int8 with token_head or channel", op,
         name_of(format_names(), p.q_format), name_of(scale_names(), p.q_scale));
+  if (p.op == ASSAY_OP_DECODE_SPLITKV) {
+    ASSAY_CHECK(!p.sinks, "the sinks of {} belong to the merge", op);
+    ASSAY_CHECK(p.max_q_len() <= 1, "{} of {} rows of a request, accepted are 0 and 1", op, p.max_q_len());
+    ASSAY_CHECK(
+        p.part_tokens >= 0 && (p.part_tokens == 0 || int64_t{p.states} * p.part_tokens >= p.max_kv_len()),
+        "{} parts of {} keys for up to {} keys", p.states, p.part_tokens, p.max_kv_len());
+    return;
+  }
   if (!has_cache(p.op)) return;
   for (size_t r = 0; r < p.requests.size(); ++r) {
     const Request& request = p.requests[r];
@@ -200,6 +208,7 @@ void check_pages(const Problem& p) {
 void check_problem(const Problem& p) {
   check_mathematics(p);
   check_requests(p);
+  ASSAY_CHECK(p.only_keys.empty() || p.op == ASSAY_OP_PAGED, "only_keys in {}", name_of(op_names(), p.op));
   check_formats(p);
   if (!is_attention(p.op)) check_building_block(p);
   if (has_cache(p.op)) {

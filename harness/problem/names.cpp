@@ -9,9 +9,13 @@
 namespace assay {
 namespace {
 
-constexpr Name kOps[] = {{"prefill", ASSAY_OP_PREFILL},           {"paged", ASSAY_OP_PAGED},
-                         {"merge_states", ASSAY_OP_MERGE_STATES}, {"cache_write", ASSAY_OP_CACHE_WRITE},
-                         {"cache_gather", ASSAY_OP_CACHE_GATHER}, {"quantize_int8", ASSAY_OP_QUANTIZE_INT8}};
+constexpr Name kOps[] = {{"prefill", ASSAY_OP_PREFILL},
+                         {"paged", ASSAY_OP_PAGED},
+                         {"merge_states", ASSAY_OP_MERGE_STATES},
+                         {"cache_write", ASSAY_OP_CACHE_WRITE},
+                         {"cache_gather", ASSAY_OP_CACHE_GATHER},
+                         {"quantize_int8", ASSAY_OP_QUANTIZE_INT8},
+                         {"decode_splitkv", ASSAY_OP_DECODE_SPLITKV}};
 constexpr Name kFormats[] = {{"fp32", ASSAY_FP32},
                              {"bf16", ASSAY_BF16},
                              {"fp16", ASSAY_FP16},

@@ -9,7 +9,8 @@ namespace assay {
 namespace {
 
 TEST(Names, ListsAreCompleteAndInHeaderOrder) {
-  EXPECT_EQ(accepted(op_names()), "prefill, paged, merge_states, cache_write, cache_gather, quantize_int8");
+  EXPECT_EQ(accepted(op_names()),
+            "prefill, paged, merge_states, cache_write, cache_gather, quantize_int8, decode_splitkv");
   EXPECT_EQ(accepted(mask_names()), "causal, full, cross, tree");
   EXPECT_EQ(accepted(alibi_names()), "none, linear, sqrt");
   EXPECT_EQ(accepted(scale_names()), "none, tensor, host, head, request_head, token_head, channel");

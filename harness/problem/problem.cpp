@@ -23,8 +23,10 @@ std::vector<int32_t> cumulative(const std::vector<Request>& requests, Length len
 }  // namespace
 
 bool is_attention(int32_t op) { return op == ASSAY_OP_PREFILL || op == ASSAY_OP_PAGED; }
+bool attends(int32_t op) { return is_attention(op) || op == ASSAY_OP_DECODE_SPLITKV; }
 bool has_cache(int32_t op) {
-  return op == ASSAY_OP_PAGED || op == ASSAY_OP_CACHE_WRITE || op == ASSAY_OP_CACHE_GATHER;
+  return op == ASSAY_OP_PAGED || op == ASSAY_OP_CACHE_WRITE || op == ASSAY_OP_CACHE_GATHER ||
+         op == ASSAY_OP_DECODE_SPLITKV;
 }
 
 int64_t Problem::total_q() const {
@@ -96,6 +98,8 @@ bool visible(const Problem& p, int request, int32_t row, int32_t key) {
   const Request& r = p.requests[request];
   const int64_t position = int64_t{r.context_len()} + row;
   if (key < 0 || key >= r.kv_len) return false;
+  if (!p.only_keys.empty() && (key < p.only_keys[request].begin || key >= p.only_keys[request].end))
+    return false;
   if (p.mask == ASSAY_MASK_CAUSAL && key > position) return false;
   if (p.window_left >= 0 && key < position - p.window_left) return false;
   if (p.window_right >= 0 && key > position + p.window_right) return false;
@@ -121,8 +125,28 @@ KeyRange visible_range(const Problem& p, int request, int32_t row) {
     begin = std::max(begin, chunk_begin);
     end = std::min(end, chunk_begin + p.chunk);
   }
+  if (!p.only_keys.empty()) {
+    begin = std::max<int64_t>(begin, p.only_keys[request].begin);
+    end = std::min<int64_t>(end, p.only_keys[request].end);
+  }
   if (begin >= end) return {};
   return {static_cast<int32_t>(begin), static_cast<int32_t>(end)};
+}
+
+KeyRange part_keys(const Problem& p, int32_t kv_len, int32_t part) {
+  const auto cut = [&](int64_t at) {
+    const int64_t pages = (int64_t{kv_len} + p.page_size - 1) / p.page_size;
+    const int64_t key = p.part_tokens > 0 ? at * p.part_tokens : pages * at / p.states * p.page_size;
+    return static_cast<int32_t>(std::min<int64_t>(key, kv_len));
+  };
+  return {cut(part), cut(part + 1)};
+}
+
+Problem part_of(const Problem& p, int32_t part) {
+  Problem d = p;
+  d.op = ASSAY_OP_PAGED;
+  for (const Request& r : p.requests) d.only_keys.push_back(part_keys(p, r.kv_len, part));
+  return d;
 }
 
 int token_owner(const Problem& p, int request, int32_t position) {
@@ -170,8 +194,10 @@ ProblemView::ProblemView(const Problem& p, float q_scale_host, float k_scale_hos
   c_.q_len = q_len_.data();
   c_.kv_len = kv_len_.data();
   c_.rows = p.rows();
-  c_.states = p.op == ASSAY_OP_MERGE_STATES ? p.states : 0;
-  c_.source_format = is_attention(p.op) ? int32_t{ASSAY_FORMAT_NONE} : p.source_format;
+  const bool parts = p.op == ASSAY_OP_DECODE_SPLITKV;
+  c_.states = parts || p.op == ASSAY_OP_MERGE_STATES ? p.states : 0;
+  c_.part_tokens = parts ? p.part_tokens : 0;
+  c_.source_format = attends(p.op) ? int32_t{ASSAY_FORMAT_NONE} : p.source_format;
 }
 
 }  // namespace assay

@@ -77,9 +77,16 @@ enum Relation : uint32_t {
 
 // The families of ops. Attention is judged by reference/attention.hpp and its bounds, a building block (every
 // other op) by what enum assay_op says of it; see also packed_rows.hpp.
-inline constexpr int32_t kOpCount = 7;  // values of enum assay_op, 0 unused
+inline constexpr int32_t kOpCount = 8;  // values of enum assay_op, 0 unused
 bool is_attention(int32_t op);
-bool has_cache(int32_t op);  // paged, cache_write, cache_gather
+bool attends(int32_t op);    // rows of Q to keys: attention and decode_splitkv
+bool has_cache(int32_t op);  // paged, cache_write, cache_gather, decode_splitkv
+
+// Keys begin .. end - 1 of a request.
+struct KeyRange {
+  int32_t begin = 0, end = 0;
+  bool operator==(const KeyRange&) const = default;
+};
 
 struct Problem {
   int32_t op = ASSAY_OP_PAGED;
@@ -97,6 +104,9 @@ struct Problem {
   std::vector<Request> requests;
   // Tree masks, request after request, row-major q_len x q_len, 1 = visible (mask == TREE only).
   std::vector<uint8_t> tree_mask;
+  // The keys of each request that count at all, over any mask; empty: all. Not of a case but of what one part
+  // of a decode_splitkv is compared with (part_of()): a kernel never sees such a problem.
+  std::vector<KeyRange> only_keys;
 
   // Storage.
   int32_t q_format = ASSAY_BF16, k_format = ASSAY_BF16, v_format = ASSAY_BF16, o_format = ASSAY_BF16;
@@ -114,7 +124,8 @@ struct Problem {
   // Building blocks (see enum assay_op). In a cache_write the last q_len of kv_len tokens of a request are
   // new; a cache_gather copies q_len of its kv_len cached tokens.
   int32_t source_format = ASSAY_BF16;  // of partial_o, of dense_k and dense_v of cache_write, of source
-  int32_t states = 2;                  // merge_states
+  int32_t states = 2;                  // merge_states; decode_splitkv: parts of the keys
+  int32_t part_tokens = 0;             // decode_splitkv: keys of a part, 0: `states` parts of whole pages
   int32_t padded_rows = 0;             // cache_write: rows of slot -1 among the others
 
   // Inputs.
@@ -147,10 +158,12 @@ bool visible(const Problem&, int request, int32_t row, int32_t key);
 
 // First and one-past-last key that any condition except a tree mask leaves visible; begin >= end when
 // none is. Exact for causal, full, cross, window and chunk (all are intervals).
-struct KeyRange {
-  int32_t begin = 0, end = 0;
-};
 KeyRange visible_range(const Problem&, int request, int32_t row);
+
+// decode_splitkv: the keys of a request of kv_len keys that part s holds, before masks; and the paged problem
+// whose result is that part's.
+KeyRange part_keys(const Problem&, int32_t kv_len, int32_t part);
+Problem part_of(const Problem&, int32_t part);
 
 // The request whose token stands at `position`: follows shared prefixes to the request that owns it.
 // Equal owner and position means equal K and V.

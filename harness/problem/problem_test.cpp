@@ -201,7 +201,7 @@ struct Broken {
 TEST(CheckProblem, RejectsEveryBrokenRule) {
   EXPECT_NO_THROW(check_problem(small()));
   const std::vector<Broken> cases = {
-      {"op is 7", [](Problem& p) { p.op = 7; }},
+      {"op is 8", [](Problem& p) { p.op = 8; }},
       {"mask is 9", [](Problem& p) { p.mask = 9; }},
       {"alibi is -1", [](Problem& p) { p.alibi = -1; }},
       {"both must be positive", [](Problem& p) { p.heads_kv = 0; }},
@@ -304,6 +304,49 @@ TEST(CheckProblem, RejectsEveryBrokenRule) {
           << "wanted: " << broken.message << "\ngot: " << error.what();
     }
   }
+}
+
+std::string parts_text(const Problem& p, int32_t kv_len) {
+  std::string text;
+  for (int32_t s = 0; s < p.states; ++s) {
+    const KeyRange keys = part_keys(p, kv_len, s);
+    text += std::to_string(keys.begin) + "-" + std::to_string(keys.end) + " ";
+  }
+  return text;
+}
+
+TEST(Parts, AreOfSoManyKeys) {
+  Problem p;
+  p.op = ASSAY_OP_DECODE_SPLITKV, p.part_tokens = 256, p.states = 3;
+  EXPECT_EQ(parts_text(p, 700), "0-256 256-512 512-700 ");
+  EXPECT_EQ(parts_text(p, 256), "0-256 256-256 256-256 ");
+  EXPECT_EQ(parts_text(p, 0), "0-0 0-0 0-0 ");
+}
+
+TEST(Parts, AreWholePagesSharedOut) {
+  Problem p;
+  p.op = ASSAY_OP_DECODE_SPLITKV, p.page_size = 4, p.states = 3;
+  EXPECT_EQ(parts_text(p, 10), "0-4 4-8 8-10 ");
+  EXPECT_EQ(parts_text(p, 17), "0-4 4-12 12-17 ") << "5 pages: 1, 2 and 2";
+  p.states = 4;  // more than pages
+  EXPECT_EQ(parts_text(p, 10), "0-0 0-4 4-8 8-10 ");
+  p.states = 1;
+  EXPECT_EQ(parts_text(p, 10), "0-10 ");
+}
+
+TEST(Parts, HideTheKeysOfTheOthers) {
+  Problem p;
+  p.op = ASSAY_OP_DECODE_SPLITKV, p.part_tokens = 4, p.states = 3, p.window_left = 5;
+  p.requests = {{1, 10}};
+  std::string seen;
+  for (int32_t s = 0; s < p.states; ++s) {
+    const Problem part = part_of(p, s);
+    for (int32_t key = 0; key < 10; ++key) seen += visible(part, 0, 0, key) ? '#' : '.';
+    const KeyRange range = visible_range(part, 0, 0);
+    seen += " " + std::to_string(range.begin) + "-" + std::to_string(range.end) + "\n";
+  }
+  // Position 9 sees keys 4 .. 9, of which the first part holds none.
+  EXPECT_EQ(seen, ".......... 0-0\n....####.. 4-8\n........## 8-10\n");
 }
 
 }  // namespace

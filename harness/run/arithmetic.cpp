@@ -64,7 +64,7 @@ std::vector<std::pair<std::string, std::string>> arithmetic_words(const Problem&
                                                                   const assay_arithmetic& a) {
   std::vector<std::pair<std::string, std::string>> words;
   const auto add = [&](const char* name, std::string text) { words.emplace_back(name, std::move(text)); };
-  if (!is_attention(p.op)) {
+  if (!attends(p.op)) {
     if (p.op == ASSAY_OP_MERGE_STATES)
       add("exponential", power(a.exp_relative_error));
     else
@@ -103,7 +103,7 @@ std::vector<std::pair<std::string, std::string>> arithmetic_words(const Problem&
 
 nlohmann::json arithmetic_json(const Problem& p, const assay_arithmetic& a) {
   const auto format = [](int32_t f) { return format_word(f); };
-  if (!is_attention(p.op))
+  if (!attends(p.op))
     return {{"exp_relative_error", a.exp_relative_error},
             {"scaling_relative_error", a.scaling_relative_error}};
   const auto name = [](const char* text) { return text ? nlohmann::json(text) : nlohmann::json(nullptr); };

@@ -117,11 +117,7 @@ std::string memory_text(Clock::time_point start) {
 
 // Replays of a captured call, for a kernel that is right when it is called; the row says what is wrong.
 void check_replays(const Case& c, const assay_kernel& kernel, double rows_budget, Row& row) {
-  // The shapes to replay are batches of attention; building blocks have none of their own yet.
-  const std::string why =
-      is_attention(c.problem.op)
-          ? graph_refusal(c.backend, kernel)
-          : "required replays of a building block, supported those of attention, missing the shapes";
+  const std::string why = graph_refusal(c.backend, kernel);
   if (!why.empty()) {
     row.outcome = outcome_name(Outcome::kUnsupported);
     row.reason = why;

@@ -136,7 +136,7 @@ json arithmetic_message(const Backend& backend, const assay_device& device, cons
     if (r.ok()) {
       assay_arithmetic a = default_arithmetic();
       answer["declared"] = call_arithmetic(backend, *k, view.get(), a);
-      const bool attention = is_attention(problem.op);
+      const bool attention = attends(problem.op);
       if (std::string broken = attention ? impossible_arithmetic(a) : impossible_block_arithmetic(a);
           !broken.empty()) {
         answer["status"] = static_cast<int>(ASSAY_INVALID_ARGUMENT);

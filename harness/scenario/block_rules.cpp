@@ -9,6 +9,7 @@
 namespace assay {
 namespace {
 
+bool splits(int32_t op) { return op == ASSAY_OP_DECODE_SPLITKV; }
 bool writes(const Scenario& s) { return s.op == ASSAY_OP_CACHE_WRITE; }
 bool quantizes(const Scenario& s) { return s.op == ASSAY_OP_QUANTIZE_INT8; }
 
@@ -35,6 +36,7 @@ bool writable(const Quantization& q) {
 }
 
 bool input_known(const Scenario& s) {
+  if (splits(s.op)) return !answer_is_known(s.recipe);  // which are answers for the whole
   switch (s.recipe) {
     case InputRecipe::kNormal:
       return true;
@@ -49,7 +51,7 @@ bool input_known(const Scenario& s) {
 
 }  // namespace
 
-bool shares_pages(int32_t op) { return op == ASSAY_OP_PAGED || op == ASSAY_OP_CACHE_GATHER; }
+bool shares_pages(int32_t op) { return op == ASSAY_OP_PAGED || op == ASSAY_OP_CACHE_GATHER || splits(op); }
 
 std::vector<Rule> block_rules() {
   return {
@@ -59,31 +61,39 @@ std::vector<Rule> block_rules() {
          const bool plain = s.mask == ASSAY_MASK_CAUSAL && s.window_left == -1 && s.window_right == -1 &&
                             s.chunk == 0 && s.softcap == 0 && s.alibi == ASSAY_ALIBI_NONE &&
                             s.softmax_scale == 0 && !s.swa_index && s.relations == 0;
+         if (splits(s.op)) return !s.sinks && !s.swa_index && s.relations == 0;
          return is_attention(s.op) || (plain && (!s.sinks || s.op == ASSAY_OP_MERGE_STATES));
        },
        [](const Scenario& s) {
-         return fmt::format("masks, biases and relations belong to attention; leave them out of {}",
+         return fmt::format("{} belong to attention; leave them out of {}",
+                            splits(s.op) ? "sinks, index and relations (sinks also to the merge)"
+                                         : "masks, biases and relations",
                             op_of(s));
        }},
       {"block_sources",
-       {"op", "from", "states", "pad"},
+       {"op", "from", "states", "part", "pad"},
        [](const Scenario& s) {
          const Scenario d;
          return (s.source_format == ASSAY_FP32 || format_is_float16(s.source_format)) &&
-                (!is_attention(s.op) || s.source_format == d.source_format) &&
-                (s.op == ASSAY_OP_MERGE_STATES ? s.states >= 2 : s.states == d.states) &&
+                (!attends(s.op) || s.source_format == d.source_format) &&
+                (splits(s.op) ? s.part_tokens >= 0 : s.part_tokens == d.part_tokens) &&
+                (s.op == ASSAY_OP_MERGE_STATES || (splits(s.op) && s.part_tokens == 0)
+                     ? s.states >= 1
+                     : s.states == d.states) &&
                 (writes(s) ? s.padded_rows >= 0 : s.padded_rows == 0);
        },
        [](const Scenario& s) {
          return fmt::format(
-             "from is fp32, bf16 or fp16 of a building block, states belongs to merge_states and pad to "
-             "cache_write; leave them out of {}",
+             "from is fp32, bf16 or fp16 of a building block that reads rows, states belongs to merge_states "
+             "and "
+             "to decode_splitkv with part=0, part to decode_splitkv and pad to cache_write; leave them out "
+             "of {}",
              op_of(s));
        }},
       {"block_q",
        {"op", "q"},
        [](const Scenario& s) {
-         if (is_attention(s.op)) return true;
+         if (attends(s.op)) return true;
          if (!quantizes(s)) return s.q == Quantization{};
          return s.q.format == ASSAY_INT8 &&
                 (s.q.scale == ASSAY_SCALE_TOKEN_HEAD || s.q.scale == ASSAY_SCALE_CHANNEL);
@@ -105,11 +115,17 @@ std::vector<Rule> block_rules() {
       {"block_rows",
        {"op", "batch"},
        [](const Scenario& s) {
-         return is_attention(s.op) || !has_cache(s.op) ||
-                std::all_of(s.batch.groups.begin(), s.batch.groups.end(),
-                            [](const BatchGroup& g) { return g.q_len <= g.kv_len; });
+         if (is_attention(s.op) || !has_cache(s.op)) return true;
+         const bool drawn =
+             s.batch.kind == BatchSpec::Kind::kUniform || s.batch.kind == BatchSpec::Kind::kZipf;
+         if (splits(s.op) && drawn) return s.batch.q.high <= 1;
+         return std::all_of(s.batch.groups.begin(), s.batch.groups.end(), [&](const BatchGroup& g) {
+           return splits(s.op) ? g.q_len <= 1 : g.q_len <= g.kv_len;
+         });
        },
        [](const Scenario& s) {
+         if (splits(s.op))
+           return std::string("decode_splitkv takes one row of a request; make every q 0 or 1");
          return fmt::format("{} takes q of the s tokens in the cache; make s at least q in every group",
                             op_of(s));
        }},
@@ -133,6 +149,11 @@ std::vector<Rule> block_rules() {
        {"op", "input"},
        [](const Scenario& s) { return is_attention(s.op) || input_known(s); },
        [](const Scenario& s) {
+         if (splits(s.op))
+           return std::string(
+               "input=exact, incidence and dyadic answer for a whole context, which decode_splitkv cuts up; "
+               "take "
+               "another input");
          return fmt::format("{} takes input=normal{}", op_of(s),
                             s.op == ASSAY_OP_MERGE_STATES   ? ""
                             : s.op == ASSAY_OP_CACHE_GATHER ? " or outlier"

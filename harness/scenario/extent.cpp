@@ -48,6 +48,11 @@ Size size_of(const Scenario& s, const Extent& e) {
     case ASSAY_OP_MERGE_STATES:
       size.bytes = s.states * e.total_q * s.heads_q * (s.head_dim_v * source + 4) + o;
       break;
+    case ASSAY_OP_DECODE_SPLITKV: {
+      const double parts = s.part_tokens > 0 ? e.max_kv / s.part_tokens + 1 : double{1} * s.states;
+      size.bytes = q + cache + parts * o + table;
+      break;
+    }
     case ASSAY_OP_CACHE_WRITE:
       size.bytes = cache + (e.total_q + s.padded_rows) * (s.heads_kv * dims * source + 8);
       break;

@@ -14,8 +14,10 @@
 namespace assay {
 namespace {
 
-constexpr OpSet kTableOps = op_bit(ASSAY_OP_PAGED) | op_bit(ASSAY_OP_CACHE_GATHER);
+constexpr OpSet kTableOps =
+    op_bit(ASSAY_OP_PAGED) | op_bit(ASSAY_OP_CACHE_GATHER) | op_bit(ASSAY_OP_DECODE_SPLITKV);
 constexpr OpSet kMergingOps = kAttentionOps | op_bit(ASSAY_OP_MERGE_STATES);
+constexpr OpSet kStateOps = op_bit(ASSAY_OP_MERGE_STATES) | op_bit(ASSAY_OP_DECODE_SPLITKV);
 constexpr OpSet kSourceOps =
     op_bit(ASSAY_OP_MERGE_STATES) | op_bit(ASSAY_OP_CACHE_WRITE) | op_bit(ASSAY_OP_QUANTIZE_INT8);
 
@@ -141,6 +143,7 @@ Quantization default_kv(const Scenario& s) {
   return format_is_quantized(s.q.format) ? Quantization{ASSAY_BF16, ASSAY_SCALE_NONE} : s.q;
 }
 int32_t default_out(const Scenario& s) {
+  if (s.op == ASSAY_OP_DECODE_SPLITKV) return ASSAY_FP32;
   return format_is_quantized(s.q.format) ? static_cast<int32_t>(ASSAY_BF16) : s.q.format;
 }
 
@@ -171,13 +174,13 @@ std::vector<Field> make_fields() {
        [](const Scenario& s, std::string& out) { print_pair(s.head_dim_qk, s.head_dim_v, out); },
        [](const Scenario& s) { return s.head_dim_qk == 128 && s.head_dim_v == 128; }},
       {"q", "FORMAT[:SCALE]", "bf16, in quantize_int8 int8:token_head",
-       kAttentionOps | op_bit(ASSAY_OP_QUANTIZE_INT8),
+       kAttendingOps | op_bit(ASSAY_OP_QUANTIZE_INT8),
        "Number format of Q; quantised formats carry scales of the given granularity (tensor unless given).",
        fmt::format("{}; scales {}", formats, scales),
        [](Slice v, Scenario& s) { s.q = parse_quantization(v, "q"); },
        [](const Scenario& s, std::string& out) { print_quantization(s.q, out); },
        [](const Scenario& s) { return s.q == default_q(s); }},
-      {"kv", "K[:SCALE][/V[:SCALE]]", "as q, bf16 when q is quantised", kAttentionOps | kCacheOps,
+      {"kv", "K[:SCALE][/V[:SCALE]]", "as q, bf16 when q is quantised", kAttendingOps | kCacheOps,
        "Number formats of K and V, as q; V as K unless given.", "as q",
        [](Slice v, Scenario& s) {
          const size_t slash = v.text.find('/');
@@ -191,8 +194,10 @@ std::vector<Field> make_fields() {
          print_quantization(s.v, out);
        },
        [](const Scenario& s) { return s.k == default_kv(s) && s.v == s.k; }},
-      {"out", "FORMAT", "as q, bf16 when q is quantised", kMergingOps | op_bit(ASSAY_OP_CACHE_GATHER),
-       "Number format of O, in cache_gather of the gathered rows.", accepted(output_formats()),
+      {"out", "FORMAT", "as q, bf16 when q is quantised; in decode_splitkv fp32",
+       kMergingOps | op_bit(ASSAY_OP_CACHE_GATHER) | op_bit(ASSAY_OP_DECODE_SPLITKV),
+       "Number format of O, in cache_gather of the gathered rows, in decode_splitkv of the parts.",
+       accepted(output_formats()),
        [](Slice v, Scenario& s) { s.o_format = parse_name(v, "out", output_formats()); },
        [](const Scenario& s, std::string& out) { out += name_of(format_names(), s.o_format); },
        [](const Scenario& s) { return s.o_format == default_out(s); }},
@@ -202,13 +207,22 @@ std::vector<Field> make_fields() {
        [](Slice v, Scenario& s) { s.source_format = parse_name(v, "from", output_formats()); },
        [](const Scenario& s, std::string& out) { out += name_of(format_names(), s.source_format); },
        [](const Scenario& s) { return s.source_format == default_from(s); }},
-      {"states", "COUNT", "2", op_bit(ASSAY_OP_MERGE_STATES), "Partial results of every row that are merged.",
-       fmt::format("2 to {}", kMaxStates),
+      {"states", "COUNT", "2", kStateOps,
+       "Partial results of every row: those that are merged, in decode_splitkv with part=0 those that are "
+       "made.",
+       fmt::format("1 to {}", kMaxStates),
        [](Slice v, Scenario& s) {
-         s.states = static_cast<int32_t>(parse_integer(v, "states", 2, kMaxStates));
+         s.states = static_cast<int32_t>(parse_integer(v, "states", 1, kMaxStates));
        },
        [](const Scenario& s, std::string& out) { append_integer(out, s.states); },
        [](const Scenario& s) { return s.states == defaults().states; }},
+      {"part", "TOKENS", "256", op_bit(ASSAY_OP_DECODE_SPLITKV),
+       "Keys of a part; 0 shares out whole pages over `states` parts.", "0 or a token count",
+       [](Slice v, Scenario& s) {
+         s.part_tokens = static_cast<int32_t>(parse_count(v, "part", 0, kMaxTokens));
+       },
+       [](const Scenario& s, std::string& out) { append_count(out, s.part_tokens); },
+       [](const Scenario& s) { return s.part_tokens == defaults().part_tokens; }},
       {"pad", "ROWS", "0", op_bit(ASSAY_OP_CACHE_WRITE),
        "Padded rows of slot -1 among the new ones, as in a batch padded for graph replay.",
        fmt::format("0 to {}", kMaxRequests),
@@ -251,9 +265,9 @@ std::vector<Field> make_fields() {
        "Operands that are strided views of something larger.",
        "packed, or any of q, kv, out, table, scales joined by +", parse_strides, print_strides,
        [](const Scenario& s) { return s.strided == StridedOperands{}; }},
-      ASSAY_NAMED_FIELD("mask", kAttentionOps, mask, int32_t, mask_names(),
+      ASSAY_NAMED_FIELD("mask", kAttendingOps, mask, int32_t, mask_names(),
                         "Base visibility; window and chunk come on top."),
-      {"window", "LEFT[/RIGHT]", "-1", kAttentionOps,
+      {"window", "LEFT[/RIGHT]", "-1", kAttendingOps,
        "Keys from p - LEFT to p + RIGHT are visible, inclusive; -1 is unlimited (vLLM's sliding_window W "
        "is window W-1).",
        "-1 or a token count",
@@ -270,21 +284,21 @@ std::vector<Field> make_fields() {
          append_count(out, s.window_right);
        },
        [](const Scenario& s) { return s.window_left == -1 && s.window_right == -1; }},
-      {"chunk", "TOKENS", "0", kAttentionOps, "Local attention in chunks of this many tokens; 0 is off.",
+      {"chunk", "TOKENS", "0", kAttendingOps, "Local attention in chunks of this many tokens; 0 is off.",
        "0 or a token count",
        [](Slice v, Scenario& s) { s.chunk = static_cast<int32_t>(parse_count(v, "chunk", 0, kMaxTokens)); },
        [](const Scenario& s, std::string& out) { append_count(out, s.chunk); },
        [](const Scenario& s) { return s.chunk == 0; }},
-      {"cap", "NUMBER", "0", kAttentionOps, "Soft cap: logits become cap * tanh(logit / cap); 0 is off.",
+      {"cap", "NUMBER", "0", kAttendingOps, "Soft cap: logits become cap * tanh(logit / cap); 0 is off.",
        fmt::format("0 or {} to {}", kMinMagnitude, kMaxMagnitude),
        [](Slice v, Scenario& s) { s.softcap = parse_magnitude(v, "cap", true); },
        [](const Scenario& s, std::string& out) { append_real(out, s.softcap); },
        [](const Scenario& s) { return s.softcap == 0; }},
-      ASSAY_NAMED_FIELD("alibi", kAttentionOps, alibi, int32_t, alibi_names(),
+      ASSAY_NAMED_FIELD("alibi", kAttendingOps, alibi, int32_t, alibi_names(),
                         "Position bias -slope * distance, or with the square root of the distance."),
       ASSAY_NAMED_FIELD("sinks", kMergingOps, sinks, bool, kSwitchNames,
                         "Per-head sink logit in the softmax denominator."),
-      {"scale", "auto | NUMBER", "auto", kAttentionOps,
+      {"scale", "auto | NUMBER", "auto", kAttendingOps,
        "Factor on the dot product; auto is 1/sqrt(head dimension of Q, K), with input=dyadic ln 2.",
        fmt::format("auto or {} to {}", kMinMagnitude, kMaxMagnitude),
        [](Slice v, Scenario& s) {

@@ -18,8 +18,9 @@ namespace assay {
 using OpSet = uint32_t;
 constexpr OpSet op_bit(int32_t op) { return OpSet{1} << op; }
 inline constexpr OpSet kAttentionOps = op_bit(ASSAY_OP_PREFILL) | op_bit(ASSAY_OP_PAGED);
-inline constexpr OpSet kCacheOps =
-    op_bit(ASSAY_OP_PAGED) | op_bit(ASSAY_OP_CACHE_WRITE) | op_bit(ASSAY_OP_CACHE_GATHER);
+inline constexpr OpSet kAttendingOps = kAttentionOps | op_bit(ASSAY_OP_DECODE_SPLITKV);  // see attends()
+inline constexpr OpSet kCacheOps = op_bit(ASSAY_OP_PAGED) | op_bit(ASSAY_OP_CACHE_WRITE) |
+                                   op_bit(ASSAY_OP_CACHE_GATHER) | op_bit(ASSAY_OP_DECODE_SPLITKV);
 inline constexpr OpSet kAllOps = ~OpSet{0};
 std::string names_of(OpSet);  // "paged, cache_gather"; "all"
 

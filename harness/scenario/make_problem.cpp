@@ -9,6 +9,7 @@
 #include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
 #include "harness/scenario/extent.hpp"
+#include "harness/scenario/limits.hpp"
 #include "harness/scenario/rule_tables.hpp"
 #include "harness/scenario/scenario.hpp"
 
@@ -98,12 +99,23 @@ Problem make_problem(const Scenario& s) {
   for (Request& request : p.requests) {
     // A trace may share prefixes; only reading pages can.
     if (!shares_pages(s.op)) request.shared_with = -1, request.shared_tokens = 0;
-    if (!is_attention(s.op) && has_cache(s.op) && request.q_len > request.kv_len)
+    if (s.op == ASSAY_OP_DECODE_SPLITKV && request.q_len > 1)
+      throw InputError(fmt::format("batch={}: {} takes one row of a request, a drawn one has {}",
+                                   print(s.batch), name_of(op_names(), s.op), request.q_len));
+    if (!attends(s.op) && has_cache(s.op) && request.q_len > request.kv_len)
       throw InputError(fmt::format("batch={}: {} needs kv_len >= q_len, a drawn request has {} and {}",
                                    print(s.batch), name_of(op_names(), s.op), request.kv_len, request.q_len));
   }
   if (const std::string too_large = case_size_message(s, extent_of(p.requests)); !too_large.empty())
     throw InputError(fmt::format("batch={}: {}", print(s.batch), too_large));
+  if (s.op == ASSAY_OP_DECODE_SPLITKV && s.part_tokens > 0) {
+    const int64_t parts = (int64_t{p.max_kv_len()} + s.part_tokens - 1) / s.part_tokens;
+    if (parts > kMaxStates)
+      throw InputError(fmt::format("part={}: cuts the longest request into {} parts, the limit is {}",
+                                   s.part_tokens, parts, kMaxStates));
+    p.part_tokens = s.part_tokens;
+    p.states = static_cast<int32_t>(std::max<int64_t>(1, parts));
+  }
   if (s.mask == ASSAY_MASK_TREE) {
     for (const Request& request : p.requests)
       if (request.q_len > request.kv_len)

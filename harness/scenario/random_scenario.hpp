@@ -56,14 +56,14 @@ class ScenarioGenerator {
   // Most of these are valid: a block has few fields.
   Scenario any_block() {
     Scenario s;
-    s.op =
-        one_of({ASSAY_OP_MERGE_STATES, ASSAY_OP_CACHE_WRITE, ASSAY_OP_CACHE_GATHER, ASSAY_OP_QUANTIZE_INT8});
+    s.op = one_of({ASSAY_OP_MERGE_STATES, ASSAY_OP_CACHE_WRITE, ASSAY_OP_CACHE_GATHER, ASSAY_OP_QUANTIZE_INT8,
+                   ASSAY_OP_DECODE_SPLITKV});
     s.heads_kv = one_of({1, 2, 3});
     s.heads_q = s.heads_kv * one_of({1, 2, 5});
     s.head_dim_qk = one_of({48, 64, 72, 128});
     s.head_dim_v = chance(3) ? 32 : s.head_dim_qk;
     s.source_format = one_of({ASSAY_FP32, ASSAY_BF16, ASSAY_FP16});
-    if (s.op == ASSAY_OP_MERGE_STATES) s.states = one_of({2, 2, 3, 17, 256}), s.sinks = chance(3);
+    if (s.op == ASSAY_OP_MERGE_STATES) s.states = one_of({1, 2, 3, 17, 256}), s.sinks = chance(3);
     if (s.op == ASSAY_OP_CACHE_WRITE) s.padded_rows = one_of({0, 0, 1, 9, 1024});
     if (s.op == ASSAY_OP_QUANTIZE_INT8)
       s.q = {ASSAY_INT8, one_of({ASSAY_SCALE_TOKEN_HEAD, ASSAY_SCALE_CHANNEL, ASSAY_SCALE_HEAD})};
@@ -73,9 +73,14 @@ class ScenarioGenerator {
       s.page_size = one_of({1, 8, 16, 528});
       s.layout = one_of({ASSAY_LAYOUT_NHD, ASSAY_LAYOUT_HND, ASSAY_LAYOUT_X, ASSAY_LAYOUT_SHUFFLED});
     }
-    if (s.op == ASSAY_OP_CACHE_GATHER) {
+    if (s.op == ASSAY_OP_CACHE_GATHER || s.op == ASSAY_OP_DECODE_SPLITKV) {
       s.table = one_of({ASSAY_TABLE_BLOCK, ASSAY_TABLE_CSR, ASSAY_TABLE_TOKEN});
       s.source_format = ASSAY_BF16;
+    }
+    if (s.op == ASSAY_OP_DECODE_SPLITKV) {
+      s.part_tokens = one_of({0, 1, 64, 256});
+      if (s.part_tokens == 0) s.states = one_of({1, 4, 17});
+      if (chance(3)) s.window_left = one_of({0, 63});
     }
     if (chance(3)) s.strided = {chance(3), chance(3), chance(3), chance(4), chance(4)};
     if (chance(4)) s.recipe = static_cast<InputRecipe>(below(11));

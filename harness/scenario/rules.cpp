@@ -17,7 +17,7 @@ namespace assay {
 namespace {
 
 bool paged(const Scenario& s) { return has_cache(s.op); }
-bool has_table(const Scenario& s) { return s.op == ASSAY_OP_PAGED || s.op == ASSAY_OP_CACHE_GATHER; }
+bool has_table(const Scenario& s) { return has_cache(s.op) && s.op != ASSAY_OP_CACHE_WRITE; }
 bool packed_layout(const Scenario& s) {
   return s.layout == ASSAY_LAYOUT_X || s.layout == ASSAY_LAYOUT_SHUFFLED;
 }
@@ -173,8 +173,8 @@ const std::vector<Rule>& rules() {
          [](const Scenario& s) { return !s.strided.table || (has_table(s) && s.table != ASSAY_TABLE_CSR); },
          [](const Scenario&) {
            return std::string(
-               "strides=table pads the rows of a two-dimensional page table; it needs paged or cache_gather "
-               "and table=block or table=token");
+               "strides=table pads the rows of a two-dimensional page table; it needs paged, cache_gather "
+               "or decode_splitkv and table=block or table=token");
          }},
         {"strided_scales",
          {"strides", "q", "kv"},
@@ -251,8 +251,8 @@ const std::vector<Rule>& rules() {
                "least q in every group");
          }},
         {"size",
-         {"op", "h", "d", "q", "kv", "out", "from", "states", "pad", "page", "blocks", "table", "mask",
-          "batch"},
+         {"op", "h", "d", "q", "kv", "out", "from", "states", "part", "pad", "page", "blocks", "table",
+          "mask", "batch"},
          [](const Scenario& s) { return case_fits(s, extent_of(s.batch)); },
          [](const Scenario& s) { return case_size_message(s, extent_of(s.batch)); }},
     };

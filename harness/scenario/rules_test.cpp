@@ -98,12 +98,16 @@ TEST(Rules, EachIsBrokenByItsCase) {
   broken["relate_sink"] = {[](Scenario& s) { s.relations = kRelateSink; }};
   broken["block_fields"] = {[](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.softcap = 30; },
                             [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.sinks = true; },
-                            [](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.relations = kRelatePages; }};
+                            [](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.relations = kRelatePages; },
+                            [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.sinks = true; }};
   broken["block_sources"] = {[](Scenario& s) { s.padded_rows = 1; },
                              [](Scenario& s) { s.source_format = ASSAY_FP16; },
                              [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.source_format = ASSAY_INT8; },
                              [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.states = 3; },
-                             [](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.states = 1; }};
+                             [](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.states = 0; },
+                             [](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.part_tokens = 64; },
+                             [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.states = 4; },
+                             [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.part_tokens = -1; }};
   broken["block_q"] = {[](Scenario& s) { s.op = ASSAY_OP_QUANTIZE_INT8; },
                        [](Scenario& s) {
                          s.op = ASSAY_OP_QUANTIZE_INT8, s.q = {ASSAY_INT8, ASSAY_SCALE_HEAD};
@@ -115,13 +119,18 @@ TEST(Rules, EachIsBrokenByItsCase) {
                         [](Scenario& s) {
                           s.op = ASSAY_OP_CACHE_WRITE, s.v = {ASSAY_INT8, ASSAY_SCALE_REQUEST_HEAD};
                         }};
-  broken["block_rows"] = {[](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.batch.groups[0].q_len = 101; }};
+  broken["block_rows"] = {[](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.batch.groups[0].q_len = 101; },
+                          [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.batch.groups[0].q_len = 2; }};
   broken["block_strides"] = {[](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.strided.kv = true; },
                              [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.strided.out = true; },
                              [](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.strided.q = true; }};
   broken["block_input"] = {
       [](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.recipe = InputRecipe::kOutlier; },
       [](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.recipe = InputRecipe::kExact; },
+      [](Scenario& s) {
+        s.op = ASSAY_OP_DECODE_SPLITKV, s.recipe = InputRecipe::kIncidence;
+        for (BatchGroup& g : s.batch.groups) g.q_len = 1;
+      },
       [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.recipe = InputRecipe::kPeaked; }};
   for (const Rule& rule : rules()) {
     ASSERT_TRUE(broken.count(rule.name)) << "no case breaks rule " << rule.name;

@@ -131,6 +131,7 @@ class CoverLine {
       if (format_bytes(s.source_format) > format_bytes(worst.source_format))
         worst.source_format = s.source_format;
       larger(worst.states, s.states), larger(worst.padded_rows, s.padded_rows);
+      if (s.part_tokens > 0) worst.part_tokens = std::min(worst.part_tokens, s.part_tokens);
       if (s.table == ASSAY_TABLE_TOKEN || worst.table == ASSAY_TABLE_CSR) worst.table = s.table;
       if (s.mask == ASSAY_MASK_TREE) worst.mask = s.mask;
       const Extent e = extent_of(s.batch);

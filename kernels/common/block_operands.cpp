@@ -30,6 +30,11 @@ float* written(const ScaleView& scale) {
   return scale.kind == ASSAY_SCALE_TOKEN_HEAD ? const_cast<float*>(scale.data) : nullptr;
 }
 
+void take_rows(OperandReader& reader, const assay_problem& p, const assay_tensors& t, BlockOperands& b) {
+  b.a.cu_q = vector_of<int32_t>(reader, t.cu_q, "cu_q", ASSAY_INT32, p.requests == 0, &b.a.cu_q_stride);
+  if (b.a.cu_q != nullptr) b.live_rows = b.a.cu_q + p.requests * b.a.cu_q_stride;
+}
+
 void take_cache(OperandReader& reader, const assay_problem& p, const assay_tensors& t, bool no_rows,
                 BlockOperands& b) {
   const bool latent = p.layout == ASSAY_LAYOUT_MLA, gathers = p.op == ASSAY_OP_CACHE_GATHER;
@@ -56,7 +61,7 @@ void take_cache(OperandReader& reader, const assay_problem& p, const assay_tenso
     b.v_scale = written(b.a.v_scale);
     return;
   }
-  b.a.cu_q = vector_of<int32_t>(reader, t.cu_q, "cu_q", ASSAY_INT32, p.requests == 0, &b.a.cu_q_stride);
+  take_rows(reader, p, t, b);
   b.seq_starts = vector_of<int32_t>(reader, t.seq_starts, "seq_starts", ASSAY_INT32, p.requests == 0,
                                     &b.seq_starts_stride);
   b.token_to_batch = vector_of<int32_t>(reader, t.token_to_batch, "token_to_batch", ASSAY_INT32, no_rows,
@@ -90,6 +95,7 @@ bool make_block_operands(const assay_problem* p, const assay_tensors* t, BlockOp
   const bool no_rows = p->rows == 0;
   switch (p->op) {
     case ASSAY_OP_MERGE_STATES:
+      take_rows(reader, *p, *t, b);
       b.partial_o = rows_view(reader, t->partial_o, "partial_o", p->source_format, no_rows, 4);
       b.partial_lse =
           static_cast<const float*>(reader.take(t->partial_lse, "partial_lse", ASSAY_FP32, 3, no_rows));
@@ -101,6 +107,7 @@ bool make_block_operands(const assay_problem* p, const assay_tensors* t, BlockOp
         b.a.sinks = vector_of<float>(reader, t->sinks, "sinks", ASSAY_FP32, no_rows, &b.a.sinks_stride);
       break;
     case ASSAY_OP_QUANTIZE_INT8:
+      take_rows(reader, *p, *t, b);
       b.source = rows_view(reader, t->source, "source", p->source_format, no_rows);
       b.q = rows_view(reader, t->q, "q", p->q_format, no_rows);
       b.a.q_scale = make_scale(reader, *p, t->q_scale, "q_scale", p->q_scale_kind, p->q_scale_host, true);

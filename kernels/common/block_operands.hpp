@@ -32,9 +32,16 @@ struct BlockOperands {
   RowsView o, q;
   float* lse;
   int64_t lse_stride[2];
+  const int32_t* live_rows;  // the last of cu_q, see row_is_live()
   unsigned char *k, *v;
   float *k_scale, *v_scale, *q_scale;
 };
+
+// Rows that belong to a request: of the captured ones, when a graph is replayed, those of now. null: every
+// row (cache_write has its slots).
+ASSAY_INLINE bool row_is_live(const int32_t* live_rows, int64_t row) {
+  return live_rows == nullptr || row < *live_rows;
+}
 
 // Reads problem and tensors; false and a text when a needed operand is missing or contradicts the problem.
 bool make_block_operands(const assay_problem*, const assay_tensors*, BlockOperands*, char* error,

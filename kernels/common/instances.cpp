@@ -43,9 +43,13 @@ const Instance* refuse(char* why, size_t size, const char* required, const char*
 const Instance* find_instance(const assay_problem* p, int32_t op, char* why, size_t size) {
   char text[160];
   if (p->op != op) {
-    const char* names[] = {"?", "prefill", "paged"};
-    const char* required = p->op == ASSAY_OP_PREFILL || p->op == ASSAY_OP_PAGED ? names[p->op] : "op ?";
-    return refuse(why, size, required, names[op], "this op");
+    const auto name = [](int32_t of) {
+      return of == ASSAY_OP_PREFILL          ? "prefill"
+             : of == ASSAY_OP_PAGED          ? "paged"
+             : of == ASSAY_OP_DECODE_SPLITKV ? "decode_splitkv"
+                                             : "op ?";
+    };
+    return refuse(why, size, name(p->op), name(op), "this op");
   }
   if (p->heads_q < 1 || p->heads_kv < 1 || p->heads_q % p->heads_kv != 0) {
     snprintf(text, sizeof text, "%d query heads on %d KV heads", p->heads_q, p->heads_kv);
@@ -74,7 +78,7 @@ const Instance* find_instance(const assay_problem* p, int32_t op, char* why, siz
       return refuse(why, size, text, "none tensor host head request_head token_head channel",
                     "this granularity");
     }
-  if (op == ASSAY_OP_PAGED) {
+  if (op != ASSAY_OP_PREFILL) {
     if (p->layout < ASSAY_LAYOUT_NHD || p->layout > ASSAY_LAYOUT_MLA) {
       snprintf(text, sizeof text, "layout %d", p->layout);
       return refuse(why, size, text, "nhd hnd x shuffled mla", "this layout");
@@ -87,6 +91,11 @@ const Instance* find_instance(const assay_problem* p, int32_t op, char* why, siz
       snprintf(text, sizeof text, "table %d with pages of %d", p->table, p->page_size);
       return refuse(why, size, text, "block csr token and pages of at least 1", "this table");
     }
+  }
+  if (op == ASSAY_OP_DECODE_SPLITKV && (p->max_q_len > 1 || p->states < 1 || p->part_tokens < 0)) {
+    snprintf(text, sizeof text, "%d rows of a request, %d parts of %d keys", p->max_q_len, p->states,
+             p->part_tokens);
+    return refuse(why, size, text, "1 row, at least 1 part, 0 or more keys", "this split");
   }
   for (const Instance& instance : kInstances)
     if (instance.q_format == p->q_format && instance.k_format == p->k_format &&

@@ -118,6 +118,25 @@ ScaleView make_scale(OperandReader& reader, const assay_problem& p, const assay_
   return scale;
 }
 
+namespace {
+
+// o and lse, in decode_splitkv those of every part.
+void take_results(OperandReader& reader, const assay_problem& p, const assay_tensors& t, bool no_rows,
+                  Operands& a) {
+  const bool parts = p.op == ASSAY_OP_DECODE_SPLITKV;
+  const assay_tensor &o = parts ? t.partial_o : t.o, &lse = parts ? t.partial_lse : t.lse;
+  const int first = parts ? 1 : 0;  // axis of the rows
+  a.o = static_cast<unsigned char*>(
+      const_cast<void*>(reader.take(o, parts ? "partial_o" : "o", p.o_format, 3 + first, no_rows)));
+  a.lse = static_cast<float*>(
+      const_cast<void*>(reader.take(lse, parts ? "partial_lse" : "lse", ASSAY_FP32, 2 + first, no_rows)));
+  for (int i = 0; i < 3; ++i) a.o_stride[i] = o.stride[first + i];
+  for (int i = 0; i < 2; ++i) a.lse_stride[i] = lse.stride[first + i];
+  if (parts) a.o_part = o.stride[0], a.lse_part = lse.stride[0];
+}
+
+}  // namespace
+
 bool make_operands(const assay_problem* p, const assay_tensors* t, Operands* out, char* error,
                    size_t error_size) {
   OperandReader reader(error, error_size);
@@ -125,19 +144,22 @@ bool make_operands(const assay_problem* p, const assay_tensors* t, Operands* out
     reader.fail("problem or tensors", "is a null pointer");
     return false;
   }
+  if (p->op == ASSAY_OP_DECODE_SPLITKV &&
+      (p->struct_size < sizeof(assay_problem) || t->struct_size < sizeof(assay_tensors))) {
+    reader.fail("problem or tensors", "is of an interface without decode_splitkv");
+    return false;
+  }
   Operands a{};
   a.p = *p;
   a.group = p->heads_q / p->heads_kv;
   const bool no_rows = p->total_q == 0;
   const bool no_keys = no_rows || p->total_kv == 0;
-  const bool paged = p->op == ASSAY_OP_PAGED;
+  const bool paged = p->op != ASSAY_OP_PREFILL;
 
   a.q = static_cast<const unsigned char*>(reader.take(t->q, "q", p->q_format, 3, no_rows));
   a.q_element_bytes = element_bytes(p->q_format);
-  a.o = static_cast<unsigned char*>(const_cast<void*>(reader.take(t->o, "o", p->o_format, 3, no_rows)));
-  for (int i = 0; i < 3; ++i) a.q_stride[i] = t->q.stride[i], a.o_stride[i] = t->o.stride[i];
-  a.lse = static_cast<float*>(const_cast<void*>(reader.take(t->lse, "lse", ASSAY_FP32, 2, no_rows)));
-  a.lse_stride[0] = t->lse.stride[0], a.lse_stride[1] = t->lse.stride[1];
+  for (int i = 0; i < 3; ++i) a.q_stride[i] = t->q.stride[i];
+  take_results(reader, *p, *t, no_rows, a);
   reader.take(t->k, "k", p->k_format, kv_rank(*p, false), no_keys);
   reader.take(t->v, "v", p->v_format, kv_rank(*p, true), no_keys);
   a.k = make_kv_view(*p, t->k, p->k_format, false);

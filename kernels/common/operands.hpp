@@ -52,6 +52,7 @@ struct Operands {
   int64_t o_stride[3];
   float* lse;
   int64_t lse_stride[2];
+  int64_t o_part, lse_part;  // decode_splitkv: o and lse are those of part 0, so far from those of the next
   const int32_t *cu_q, *cu_kv, *block_table, *indptr, *indices;
   int64_t cu_q_stride, cu_kv_stride, block_table_stride[2], indptr_stride, indices_stride;
   const float *alibi_slopes, *sinks;
@@ -162,6 +163,19 @@ ASSAY_INLINE KeyInterval key_interval(const assay_problem& p, int64_t q_len, int
 }
 ASSAY_INLINE KeyInterval key_interval(const assay_problem& p, int request, int32_t row) {
   return key_interval(p, p.q_len[request], p.kv_len[request], row);
+}
+
+// Keys of part `part` in decode_splitkv, before masks.
+ASSAY_INLINE KeyInterval part_interval(const assay_problem& p, int64_t kv_len, int32_t part) {
+  int64_t begin, end;
+  if (p.part_tokens > 0) {
+    begin = static_cast<int64_t>(part) * p.part_tokens, end = begin + p.part_tokens;
+  } else {
+    const int64_t pages = (kv_len + p.page_size - 1) / p.page_size;
+    begin = pages * part / p.states * p.page_size, end = pages * (part + 1) / p.states * p.page_size;
+  }
+  begin = begin < kv_len ? begin : kv_len, end = end < kv_len ? end : kv_len;
+  return {static_cast<int32_t>(begin), static_cast<int32_t>(end)};
 }
 
 // Draft keys (those at or after the context) follow the request's bit matrix; prefix keys are visible.

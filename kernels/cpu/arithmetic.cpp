@@ -3,6 +3,7 @@
 // whole problem, so where a batch mixes paths each field takes the coarser of them.
 #include <algorithm>
 
+#include "kernels/common/fill_struct.hpp"
 #include "kernels/cpu/engine.hpp"
 #include "kernels/cpu/kernels.hpp"
 
@@ -35,7 +36,6 @@ int online_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   const int lanes[] = {4, 8, 16, 16};
 
   assay_arithmetic m{};
-  m.struct_size = sizeof m;
   m.qk = {ASSAY_ACC_FMA, blocks || tiles ? 1 : lanes[static_cast<int>(isa)], 0, 23};
   m.pv = {ASSAY_ACC_FMA, 1, 0, 23};
   // Steps of the running maximum, the shortest in use; they end at multiples of their size.
@@ -62,7 +62,7 @@ int online_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   m.exp_instruction = exp2_instruction(isa), m.tanh_instruction = tanh_instruction(isa);
   const bool folded = p->q_scale_kind == ASSAY_SCALE_CHANNEL || p->k_scale_kind == ASSAY_SCALE_CHANNEL;
   m.q_rounding = folded ? 2 * 0x1p-24 : 0;
-  *out = m;
+  assay_kernels::fill_struct(out, m);
   return ASSAY_OK;
 }
 

@@ -12,14 +12,16 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/common/fill_struct.hpp"
 #include "kernels/cpu/isa.hpp"
 #include "kernels/cpu/kernels.hpp"
 
 namespace assay_cpu {
 namespace {
 
-const assay_kernel* const kKernels[] = {&kPrefillNaive, &kPagedNaive, &kPrefillOnline, &kPagedOnline,
-                                        &kMergeStates,  &kCacheWrite, &kCacheGather,   &kQuantizeInt8};
+const assay_kernel* const kKernels[] = {&kPrefillNaive, &kPagedNaive,   &kPrefillOnline,
+                                        &kPagedOnline,  &kMergeStates,  &kCacheWrite,
+                                        &kCacheGather,  &kQuantizeInt8, &kDecodeSplit};
 
 int fail(int status, char* error, size_t size, const char* text) {
   if (error != nullptr && size > 0) snprintf(error, size, "%s", text);
@@ -48,15 +50,15 @@ int device_info(int32_t device, assay_device* out, char* error, size_t size) {
     return fail(ASSAY_INVALID_ARGUMENT, error, size, "the cpu backend has device 0 only");
   Isa isa;
   if (!active_isa(&isa, error, size)) return ASSAY_INVALID_ARGUMENT;
-  *out = assay_device{};
-  out->struct_size = sizeof *out;
-  read_model_name(out->name, sizeof out->name);
+  assay_device info{};
+  read_model_name(info.name, sizeof info.name);
   const char* arch[] = {"x86-64-v2", "x86-64 avx2", "x86-64 avx512", "x86-64 avx512 amx-bf16"};
-  snprintf(out->arch, sizeof out->arch, "%s", arch[static_cast<int>(isa)]);
-  out->multiprocessors = omp_get_max_threads();
-  out->memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  snprintf(info.arch, sizeof info.arch, "%s", arch[static_cast<int>(isa)]);
+  info.multiprocessors = omp_get_max_threads();
+  info.memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  out->cache_bytes = l2 > 0 ? l2 : 1 << 20;  // some virtual machines do not tell
+  info.cache_bytes = l2 > 0 ? l2 : 1 << 20;  // some virtual machines do not tell
+  assay_kernels::fill_struct(out, info);
   return ASSAY_OK;
 }
 

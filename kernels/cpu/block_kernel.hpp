@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/common/block_operands.hpp"
+#include "kernels/common/fill_struct.hpp"
 #include "kernels/cpu/kernels.hpp"
 
 namespace assay_cpu {

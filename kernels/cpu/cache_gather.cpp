@@ -33,8 +33,7 @@ int supports(const assay_problem* p, const assay_device*, char* why, size_t size
 }
 
 int arithmetic(const assay_problem*, assay_arithmetic* out) {
-  *out = {};
-  out->struct_size = sizeof *out;  // scaling_relative_error 0: one fp32 product
+  fill_struct(out, assay_arithmetic{});  // scaling_relative_error 0: one fp32 product
   return ASSAY_OK;
 }
 
@@ -42,6 +41,7 @@ int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char
   return run_block(supports, p, t, error, size, [p](const BlockOperands& b) {
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < p->rows; ++row) {
+      if (!row_is_live(b.live_rows, row)) continue;
       const int request = b.token_to_batch[row * b.token_to_batch_stride];
       const auto position = static_cast<int32_t>(b.seq_starts[request * b.seq_starts_stride] + row -
                                                  b.a.cu_q[request * b.a.cu_q_stride]);

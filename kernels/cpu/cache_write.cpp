@@ -64,8 +64,7 @@ int supports(const assay_problem* p, const assay_device*, char* why, size_t size
 }
 
 int arithmetic(const assay_problem*, assay_arithmetic* out) {
-  *out = {};
-  out->struct_size = sizeof *out;  // scaling_relative_error 0: one division, one rounding
+  fill_struct(out, assay_arithmetic{});  // scaling_relative_error 0: one division, one rounding
   return ASSAY_OK;
 }
 

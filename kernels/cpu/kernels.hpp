@@ -9,7 +9,7 @@
 namespace assay_cpu {
 
 extern const assay_kernel kPrefillNaive, kPagedNaive, kPrefillOnline, kPagedOnline;
-extern const assay_kernel kMergeStates, kCacheWrite, kCacheGather, kQuantizeInt8;
+extern const assay_kernel kMergeStates, kCacheWrite, kCacheGather, kQuantizeInt8, kDecodeSplit;
 
 // Arithmetic model of the online kernels at the active instruction set (arithmetic.cpp).
 int online_arithmetic(const assay_problem*, assay_arithmetic*);

@@ -25,6 +25,7 @@ class MathTest : public ::testing::TestWithParam<Isa> {
     if (GetParam() > detected_isa()) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
     setenv("ASSAY_CPU_ISA", isa_name(GetParam()), 1);
     Case c(Spec{.requests = {{1, 4}}});
+    declared_.struct_size = sizeof declared_;
     ASSERT_EQ(kPagedOnline.arithmetic(c.problem(), &declared_), ASSAY_OK);
   }
   void TearDown() override { unsetenv("ASSAY_CPU_ISA"); }

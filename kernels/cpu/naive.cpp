@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_naive_cpu and paged_naive_cpu: attention written down as plainly as the features allow, fp32
-// scalars, softmax in two passes over stored logits, one thread per (row, head). They are what the fast
-// kernels and other devices are compared with by eye, and the ones that serve when a new feature has no
-// fast path yet. Both ops share the code: only place_key differs.
+// prefill_naive_cpu, paged_naive_cpu and decode_splitkv_cpu: attention written down as plainly as the
+// features allow, fp32 scalars, softmax in two passes over stored logits, one thread per (row, head). They
+// are what the fast kernels and other devices are compared with by eye, and the ones that serve when a new
+// feature has no fast path yet. The ops share the code: place_key differs, and decode_splitkv sees the keys
+// of one part at a time.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <limits>
 #include <new>
 #include <vector>
 
+#include "kernels/common/fill_struct.hpp"
 #include "kernels/common/formats.hpp"
 #include "kernels/common/instances.hpp"
 #include "kernels/common/operands.hpp"
@@ -38,7 +41,7 @@ void load_kv_row(const KvView& view, int64_t offset, int32_t dims, float* out) {
     out[d] = load_element(view.data, offset + dim_offset(view, d), view.format);
 }
 
-void attend(const Operands& a, int request, int32_t row, int head, RowBuffers& buffers) {
+void attend(const Operands& a, int request, int32_t row, int head, int32_t part, RowBuffers& buffers) {
   const assay_problem& p = a.p;
   const int kv_head = head / a.group;
   const int64_t packed_row = a.cu_q[request * a.cu_q_stride] + static_cast<int64_t>(row);
@@ -48,7 +51,11 @@ void attend(const Operands& a, int request, int32_t row, int head, RowBuffers& b
                    (channel_scale(a.q_scale, head, d) * channel_scale(a.k_scale, kv_head, d));
   const float row_scale = p.softmax_scale * q_row_scale(a.q_scale, request, packed_row, head, kv_head);
 
-  const KeyInterval keys = key_interval(p, request, row);
+  KeyInterval keys = key_interval(p, request, row);
+  if (p.op == ASSAY_OP_DECODE_SPLITKV) {
+    const KeyInterval own = part_interval(p, p.kv_len[request], part);
+    keys = {std::max(keys.begin, own.begin), std::min(keys.end, own.end)};
+  }
   const int64_t position = static_cast<int64_t>(p.kv_len[request]) - p.q_len[request] + row;
   const float slope = p.alibi != ASSAY_ALIBI_NONE ? a.alibi_slopes[head * a.alibi_stride] : 0.0f;
 
@@ -89,12 +96,12 @@ void attend(const Operands& a, int request, int32_t row, int head, RowBuffers& b
   const bool empty = sum == 0.0f;
   const float o_scale =
       a.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD ? 1.0f : kv_scale(a.v_scale, request, KeyPlace{0, 0}, kv_head);
-  const int64_t o_offset = packed_row * a.o_stride[0] + head * a.o_stride[1];
+  const int64_t o_offset = part * a.o_part + packed_row * a.o_stride[0] + head * a.o_stride[1];
   for (int32_t d = 0; d < p.head_dim_v; ++d) {
     const float value = empty ? 0.0f : buffers.o[d] / sum * (o_scale * channel_scale(a.v_scale, kv_head, d));
     store_element(a.o, o_offset + d * a.o_stride[2], p.o_format, value);
   }
-  a.lse[packed_row * a.lse_stride[0] + head * a.lse_stride[1]] =
+  a.lse[part * a.lse_part + packed_row * a.lse_stride[0] + head * a.lse_stride[1]] =
       empty ? -kInfinity : static_cast<float>(shift + std::log(static_cast<double>(sum)));
 }
 
@@ -105,7 +112,6 @@ int supports(const assay_problem* p, const assay_device*, char* why, size_t size
 
 int arithmetic(const assay_problem* p, assay_arithmetic* out) {
   assay_arithmetic m{};
-  m.struct_size = sizeof m;
   m.qk = m.pv = {ASSAY_ACC_FMA, 1, 0, 23};
   m.splits = 1;
   m.row_sum_chain = 0;  // one chain over all keys
@@ -117,7 +123,7 @@ int arithmetic(const assay_problem* p, assay_arithmetic* out) {
   m.tanh_relative_error = 2.5 * 0x1p-23;
   const bool folded = p->q_scale_kind == ASSAY_SCALE_CHANNEL || p->k_scale_kind == ASSAY_SCALE_CHANNEL;
   m.q_rounding = folded ? 2 * 0x1p-24 : 0;
-  *out = m;
+  fill_struct(out, m);
   return ASSAY_OK;
 }
 
@@ -137,7 +143,8 @@ int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char
   } catch (const std::bad_alloc&) {
     out_of_memory = true;
   }
-  const int64_t work = static_cast<int64_t>(rows.size()) * p->heads_q;
+  const int64_t parts = kOp == ASSAY_OP_DECODE_SPLITKV ? p->states : 1;
+  const int64_t work = static_cast<int64_t>(rows.size()) * p->heads_q * parts;
 #pragma omp parallel reduction(|| : out_of_memory)
   {
     RowBuffers buffers;
@@ -151,9 +158,9 @@ int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char
 #pragma omp for schedule(dynamic, 1)
     for (int64_t n = 0; n < work; ++n) {
       if (out_of_memory) continue;
-      const int64_t id = rows[n / p->heads_q];
-      attend(a, static_cast<int>(id >> 32), static_cast<int32_t>(id), static_cast<int>(n % p->heads_q),
-             buffers);
+      const int64_t id = rows[n / parts / p->heads_q];
+      attend(a, static_cast<int>(id >> 32), static_cast<int32_t>(id),
+             static_cast<int>(n / parts % p->heads_q), static_cast<int32_t>(n % parts), buffers);
     }
   }
   if (out_of_memory) {
@@ -178,5 +185,7 @@ const assay_kernel kPrefillNaive = make_kernel<ASSAY_OP_PREFILL>(
     "prefill_naive_cpu", "ragged prefill, scalar fp32, two-pass softmax, every feature");
 const assay_kernel kPagedNaive = make_kernel<ASSAY_OP_PAGED>(
     "paged_naive_cpu", "paged attention, scalar fp32, two-pass softmax, every feature");
+const assay_kernel kDecodeSplit = make_kernel<ASSAY_OP_DECODE_SPLITKV>(
+    "decode_splitkv_cpu", "partial results of decode, scalar fp32, one thread per part, row and head");
 
 }  // namespace assay_cpu

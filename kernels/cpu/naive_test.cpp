@@ -76,7 +76,8 @@ TEST(NaiveArithmetic, LibraryFunctionsStayWithinTheDeclaredError) {
   Spec spec;
   spec.requests = {{1, 4}};
   Case c(spec);
-  assay_arithmetic declared;
+  assay_arithmetic declared{};
+  declared.struct_size = sizeof declared;
   ASSERT_EQ(kPagedNaive.arithmetic(c.problem(), &declared), ASSAY_OK);
   double worst_exp = 0, worst_tanh = 0;
   const uint32_t first = 0x00800000u;

@@ -36,7 +36,8 @@ class OnlineTest : public ::testing::TestWithParam<Level> {
   }
   // What the kernel declares decides how closely it is held.
   double tolerance(const Case& c) const {
-    assay_arithmetic declared;
+    assay_arithmetic declared{};
+    declared.struct_size = sizeof declared;
     EXPECT_EQ(kernel().arithmetic(c.problem(), &declared), ASSAY_OK);
     return declared.p_format == ASSAY_BF16 ? kBf16Weights : kFp32Weights;
   }

@@ -29,8 +29,7 @@ int supports(const assay_problem* p, const assay_device*, char* why, size_t size
 }
 
 int arithmetic(const assay_problem*, assay_arithmetic* out) {
-  *out = {};
-  out->struct_size = sizeof *out;  // scaling_relative_error 0: one division, one rounding
+  fill_struct(out, assay_arithmetic{});  // scaling_relative_error 0: one division, one rounding
   return ASSAY_OK;
 }
 
@@ -38,7 +37,8 @@ int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char
   return run_block(supports, p, t, error, size, [p](const BlockOperands& b) {
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < p->rows; ++row)
-      for (int32_t head = 0; head < p->heads_q; ++head) quantize(b, row, head);
+      for (int32_t head = 0; row_is_live(b.live_rows, row) && head < p->heads_q; ++head)
+        quantize(b, row, head);
   });
 }
 

@@ -7,30 +7,26 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/common/fill_struct.hpp"
+#include "kernels/emulator/answers.hpp"
 #include "kernels/emulator/checked.hpp"
 #include "kernels/gpu/kernels.hpp"
+#include "kernels/gpu/library.hpp"
 
 namespace assay_gpu {
 namespace {
-
-constexpr const char* kNoTimes = "times of an emulator say nothing about a GPU";
-
-int fail(int status, char* error, size_t size, const char* text) {
-  if (error != nullptr && size > 0) std::snprintf(error, size, "%s", text);
-  return status;
-}
 
 int32_t device_count() { return 1; }
 
 int device_info(int32_t device, assay_device* out, char* error, size_t size) {
   if (device != 0 || out == nullptr)
     return fail(ASSAY_INVALID_ARGUMENT, error, size, "device_info: device 0 and a place for the answer");
-  *out = assay_device{};
-  out->struct_size = sizeof *out;
-  std::snprintf(out->name, sizeof out->name, "%s%s", gpu::emulator::kDevice.name,
+  assay_device info{};
+  std::snprintf(info.name, sizeof info.name, "%s%s", gpu::emulator::kDevice.name,
                 gpu::emulator::kChecked ? ", with checker" : "");
-  std::snprintf(out->arch, sizeof out->arch, "emu%d", gpu::kWarp);
-  out->multiprocessors = gpu::emulator::kDevice.multiprocessors;
+  std::snprintf(info.arch, sizeof info.arch, "emu%d", gpu::kWarp);
+  info.multiprocessors = gpu::emulator::kDevice.multiprocessors;
+  assay_kernels::fill_struct(out, info);
   return ASSAY_OK;
 }
 
@@ -77,6 +73,8 @@ const assay_backend kBackend = [] {
   b.copy_to_device = copy, b.copy_to_host = copy, b.synchronize = synchronize;
   b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
   b.no_times = kNoTimes;
+  b.capture = kGraphs.capture, b.replay = kGraphs.replay, b.time_replay = kGraphs.time_replay;
+  b.free_graph = kGraphs.free_graph;
   return b;
 }();
 

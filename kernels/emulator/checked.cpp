@@ -69,6 +69,8 @@ check::Role role_of(const assay_problem& p, assay_tensor assay_tensors::*t) {
     }
     case ASSAY_OP_CACHE_GATHER:
       return output({&T::dense_k, &T::dense_v});
+    case ASSAY_OP_DECODE_SPLITKV:
+      return output({&T::partial_o, &T::partial_lse});
     case ASSAY_OP_QUANTIZE_INT8:
       return p.q_scale_kind == ASSAY_SCALE_TOKEN_HEAD ? output({&T::q, &T::q_scale}) : output({&T::q});
     default:

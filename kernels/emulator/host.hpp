@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "kernels/emulator/device.hpp"
 
@@ -45,6 +47,9 @@ inline constexpr Device kDevice = kWarp == 32
                                       ? Device{"SIMT emulator, 32 lanes", 8, 48 << 10, 163 << 10, 1024}
                                       : Device{"SIMT emulator, 64 lanes", 8, 64 << 10, 64 << 10, 1024};
 
+// What this thread's launches are put into instead of being run, or null: a call that is captured.
+using Recording = std::vector<std::function<Status()>>;
+Recording*& recording();
 // Runs entry(arguments) once per thread of the grid.
 Status run_grid(dim3 grid, dim3 block, size_t dynamic_bytes, void (*entry)(void*), void* arguments,
                 size_t argument_bytes, const void* kernel);
@@ -64,8 +69,12 @@ Status launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t dynamic_bytes,
   const auto entry = [](void* self) {
     std::apply(static_cast<Body*>(self)->kernel, static_cast<Body*>(self)->values);
   };
-  return emulator::run_grid(grid, block, dynamic_bytes, entry, &body, sizeof body,
-                            reinterpret_cast<const void*>(kernel));
+  auto run = [=]() mutable {
+    return emulator::run_grid(grid, block, dynamic_bytes, entry, &body, sizeof body,
+                              reinterpret_cast<const void*>(kernel));
+  };
+  if (emulator::Recording* const list = emulator::recording()) return list->push_back(run), emulatorSuccess;
+  return run();
 }
 
 inline bool ok(Status status, const char* what, char* error, size_t size) {

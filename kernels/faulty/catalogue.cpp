@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/common/fill_struct.hpp"
 #include "kernels/faulty/call.hpp"
 #include "kernels/faulty/device.hpp"
 #include "kernels/faulty/model.hpp"
@@ -50,7 +51,7 @@ int64_t workspace_door(const assay_problem*) { return kWorkspaceFloats * sizeof(
 
 template <int kRow>
 int arithmetic_door(const assay_problem* p, assay_arithmetic* out) {
-  *out = declared_arithmetic(arithmetic_of(*library().rows[kRow], *p), *p);
+  assay_kernels::fill_struct(out, declared_arithmetic(arithmetic_of(*library().rows[kRow], *p), *p));
   return ASSAY_OK;
 }
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/common/fill_struct.hpp"
 #include "kernels/faulty/accumulate.hpp"
 
 namespace assay_faulty {
@@ -28,14 +29,14 @@ int32_t device_count() { return 1; }
 int device_info(int32_t device, assay_device* out, char* error, size_t size) {
   if (device != 0 || out == nullptr)
     return fail(ASSAY_INVALID_ARGUMENT, error, size, "the faulty backend has device 0 only");
-  *out = assay_device{};
-  out->struct_size = sizeof *out;
-  snprintf(out->name, sizeof out->name, "host, one thread, emulated arithmetic");
-  snprintf(out->arch, sizeof out->arch, "x86-64");
-  out->multiprocessors = 1;
-  out->memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  assay_device info{};
+  snprintf(info.name, sizeof info.name, "host, one thread, emulated arithmetic");
+  snprintf(info.arch, sizeof info.arch, "x86-64");
+  info.multiprocessors = 1;
+  info.memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  out->cache_bytes = cache > 0 ? cache : 1 << 20;  // some virtual machines do not tell
+  info.cache_bytes = cache > 0 ? cache : 1 << 20;  // some virtual machines do not tell
+  assay_kernels::fill_struct(out, info);
   return ASSAY_OK;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "kernels/common/fill_struct.hpp"
 #include "kernels/gpu/host.hpp"
 #include "kernels/gpu/library.hpp"
 
@@ -20,9 +21,10 @@ int32_t device_count() {
 int device_info(int32_t device, assay_device* out, char* error, size_t size) {
   if (out == nullptr)
     return fail(ASSAY_INVALID_ARGUMENT, error, size, "device_info needs a place for the answer");
-  *out = assay_device{};
-  out->struct_size = sizeof *out;
-  return answer(kLibrary.describe(device, out), "device properties", error, size);
+  assay_device info{};
+  const int bad = answer(kLibrary.describe(device, &info), "device properties", error, size);
+  assay_kernels::fill_struct(out, info);
+  return bad;
 }
 
 int use_device(int32_t device, char* error, size_t size) {

@@ -4,6 +4,7 @@
 #include "kernels/gpu/blocks.hpp"
 
 #include "kernels/common/block_operands.hpp"
+#include "kernels/common/fill_struct.hpp"
 #include "kernels/gpu/kernels.hpp"
 #include "kernels/gpu/launch.hpp"
 
@@ -19,11 +20,11 @@ int supports(const assay_problem* p, const assay_device*, char* why, size_t size
 }
 
 int arithmetic(const assay_problem* p, assay_arithmetic* out) {
-  *out = {};
-  out->struct_size = sizeof *out;  // scaling_relative_error 0: one division or product, one rounding
+  assay_arithmetic m{};  // scaling_relative_error 0: one division or product, one rounding
   // CUDA's exp2f: at most 2 ulp, by the programming guide's table of the standard functions; HIP's is no
   // worse.
-  if (p->op == ASSAY_OP_MERGE_STATES) out->exp_relative_error = 0x1p-22;
+  if (p->op == ASSAY_OP_MERGE_STATES) m.exp_relative_error = 0x1p-22;
+  assay_kernels::fill_struct(out, m);
   return ASSAY_OK;
 }
 
@@ -44,6 +45,7 @@ gpu::Status merge_states(const BlockOperands& b, gpu::Stream stream) {
   const assay_problem& p = b.a.p;
   Merge a{};
   a.states = p.states, a.heads = p.heads_q, a.dims = p.head_dim_v, a.rows = p.rows;
+  a.live_rows = b.live_rows;
   a.o = b.partial_o.data, a.o_format = b.partial_o.format;
   a.o_stride[0] = b.partial_o.state, a.o_stride[1] = b.partial_o.row;
   a.o_stride[2] = b.partial_o.head, a.o_stride[3] = b.partial_o.dim;
@@ -75,7 +77,7 @@ gpu::Status cache_gather(const BlockOperands& b, gpu::Stream stream) {
   const assay_problem& p = b.a.p;
   GatherRows a{};
   a.planes = b.dense_v.data != nullptr ? 2 : 1;
-  a.op = b.a;
+  a.op = b.a, a.live_rows = b.live_rows;
   a.seq_starts = b.seq_starts, a.seq_starts_stride = b.seq_starts_stride;
   a.token_to_batch = b.token_to_batch, a.token_to_batch_stride = b.token_to_batch_stride;
   a.plane[0] = {cache_rows(b.a.k, nullptr, p.head_dim_qk), dense_rows(b.dense_k, p.head_dim_qk), b.a.k_scale,
@@ -90,6 +92,7 @@ gpu::Status quantize_int8(const BlockOperands& b, gpu::Stream stream) {
   const assay_problem& p = b.a.p;
   StoreRows a{};
   a.planes = 1, a.heads = p.heads_q, a.page_size = 1, a.rows = p.rows;
+  a.live_rows = b.live_rows;
   a.plane[0] = {dense_rows(b.source, p.head_dim_qk), dense_rows(b.q, p.head_dim_qk), b.a.q_scale, b.q_scale,
                 p.head_dim_qk};
   return launch_store(a, stream);
@@ -108,7 +111,7 @@ template <int32_t kOp, gpu::Status (*kLaunch)(const BlockOperands&, gpu::Stream)
 constexpr assay_kernel block_kernel(const char* name, const char* description) {
   assay_kernel k{};
   k.struct_size = sizeof k, k.name = name, k.description = description, k.arch = "any", k.op = kOp;
-  k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
+  k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_GRAPH;
   k.supports = supports<kOp>, k.arithmetic = arithmetic, k.run = run<kOp, kLaunch>;
   return k;
 }

@@ -3,6 +3,7 @@
 // Dense rows are views like a cache whose blocks are rows and hold one token.
 #pragma once
 
+#include "kernels/common/block_operands.hpp"
 #include "kernels/gpu/call.hpp"
 
 namespace assay_gpu {
@@ -27,7 +28,8 @@ struct StoreRows {
   StoredPlane plane[2];
   int32_t planes, heads, page_size;
   int64_t rows;
-  const int64_t* slots;  // [rows], -1: the row goes nowhere; null: row n goes to block n
+  const int32_t* live_rows;  // see row_is_live()
+  const int64_t* slots;      // [rows], -1: the row goes nowhere; null: row n goes to block n
   int64_t slots_stride;
 };
 gpu::Status launch_store(const StoreRows&, gpu::Stream);
@@ -41,6 +43,7 @@ struct GatheredPlane {
 struct GatherRows {
   GatheredPlane plane[2];
   int32_t planes;
+  const int32_t* live_rows;
   assay_kernels::Operands op;  // p, cu_q and the page table
   const int32_t *seq_starts, *token_to_batch;
   int64_t seq_starts_stride, token_to_batch_stride;

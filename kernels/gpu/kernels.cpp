@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "kernels/common/fill_struct.hpp"
 #include "kernels/common/instances.hpp"
 #include "kernels/gpu/launch.hpp"
 
@@ -100,7 +101,6 @@ int32_t dims_of(const assay_problem& p) { return portable_dims(std::max(p.head_d
 // fp32 throughout, tiles of `tile` keys from key 0 on, the running maximum of a row once per tile.
 assay_arithmetic fp32_arithmetic(const assay_problem& p, int32_t tile) {
   assay_arithmetic m{};
-  m.struct_size = sizeof m;
   m.qk = m.pv = {ASSAY_ACC_FMA, 1, 0, 23};
   m.tile_keys = tile;
   m.splits = 1;
@@ -118,9 +118,10 @@ assay_arithmetic fp32_arithmetic(const assay_problem& p, int32_t tile) {
 int32_t tiles_of(const assay_problem& p, int32_t tile) { return (p.max_kv_len + tile - 1) / tile; }
 
 int simple_arithmetic(const assay_problem* p, assay_arithmetic* out) {
-  *out = fp32_arithmetic(*p, 128);
-  out->row_sum_chain = 7 + tiles_of(*p, 128);
-  out->order_declared = 1;
+  assay_arithmetic m = fp32_arithmetic(*p, 128);
+  m.row_sum_chain = 7 + tiles_of(*p, 128);
+  m.order_declared = 1;
+  assay_kernels::fill_struct(out, m);
   return ASSAY_OK;
 }
 
@@ -136,10 +137,11 @@ int simple_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void
 
 int tiled_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   const int32_t keys = tiled_keys(dims_of(*p));
-  *out = fp32_arithmetic(*p, keys);
+  assay_arithmetic m = fp32_arithmetic(*p, keys);
   // A thread adds its keys of a tile (a sixteenth) to its sum, sixteen threads add theirs at the end.
-  out->row_sum_chain = (keys / 16) * tiles_of(*p, keys) + 4;
-  out->order_declared = 1;
+  m.row_sum_chain = (keys / 16) * tiles_of(*p, keys) + 4;
+  m.order_declared = 1;
+  assay_kernels::fill_struct(out, m);
   return ASSAY_OK;
 }
 
@@ -174,11 +176,12 @@ int64_t split_workspace(const assay_problem* p) {
 template <bool kFixed>
 int split_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   const int32_t tile = split_tile(dims_of(*p));
-  *out = fp32_arithmetic(*p, tile);
-  out->splits = split_parts<kFixed>(*p);
+  assay_arithmetic m = fp32_arithmetic(*p, tile);
+  m.splits = split_parts<kFixed>(*p);
   // A thread adds at most two keys of a tile to its sum; then lanes and warps add theirs.
-  out->row_sum_chain = 2 * tiles_of(*p, tile) + 10;
-  if (kFixed) out->split_keys = kPartKeys, out->order_declared = 1;
+  m.row_sum_chain = 2 * tiles_of(*p, tile) + 10;
+  if (kFixed) m.split_keys = kPartKeys, m.order_declared = 1;
+  assay_kernels::fill_struct(out, m);
   return ASSAY_OK;
 }
 
@@ -197,6 +200,26 @@ int split_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*
   if (const int bad = answer(launch_split(call, on), "split kernel", error, size); bad != ASSAY_OK)
     return bad;
   return merge ? answer(merge_parts(call, on), "merge", error, size) : ASSAY_OK;
+}
+
+// The parts are the caller's results: no workspace, no merge.
+int parts_arithmetic(const assay_problem* p, assay_arithmetic* out) {
+  const int32_t tile = split_tile(dims_of(*p));
+  assay_arithmetic m = fp32_arithmetic(*p, tile);
+  m.row_sum_chain = 2 * tiles_of(*p, tile) + 10;  // as split_arithmetic()
+  m.order_declared = 1;
+  assay_kernels::fill_struct(out, m);
+  return ASSAY_OK;
+}
+
+int parts_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream, char* error,
+              size_t size) {
+  if (every_supports<ASSAY_OP_DECODE_SPLITKV>(p, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
+  Call call{};
+  if (!make_call(p, t, &call, error, size)) return ASSAY_INVALID_ARGUMENT;
+  if (p->total_q == 0) return ASSAY_OK;
+  call.splits = p->states;
+  return answer(launch_split(call, static_cast<gpu::Stream>(stream)), "split kernel", error, size);
 }
 
 constexpr assay_kernel entry(int32_t op, uint32_t promises, const char* name, const char* description) {
@@ -229,6 +252,12 @@ constexpr assay_kernel split_kernel(const char* name, const char* description) {
   return k;
 }
 
+constexpr assay_kernel parts_kernel(const char* name, const char* description) {
+  assay_kernel k = entry(ASSAY_OP_DECODE_SPLITKV, ASSAY_PROMISE_BATCH_INVARIANT, name, description);
+  k.supports = every_supports<ASSAY_OP_DECODE_SPLITKV>, k.arithmetic = parts_arithmetic, k.run = parts_run;
+  return k;
+}
+
 constexpr assay_kernel kPrefillSimple = simple_kernel<ASSAY_OP_PREFILL>(
     "prefill_simple_gpu", "ragged prefill, a block per row and head, fp32, every feature");
 constexpr assay_kernel kPagedSimple = simple_kernel<ASSAY_OP_PAGED>(
@@ -239,13 +268,16 @@ constexpr assay_kernel kPagedTiled = tiled_kernel<ASSAY_OP_PAGED>(
     "paged_tiled_gpu", "paged attention of many rows, fp32, keys through shared memory");
 constexpr assay_kernel kPagedSplit = split_kernel<false>(
     "paged_splitkv_gpu", "paged attention of few rows, fp32, as many parts of the keys as fill the device");
+constexpr assay_kernel kDecodeSplit =
+    parts_kernel("decode_splitkv_gpu", "partial results of decode, fp32, the kernel of paged_splitkv_gpu");
 constexpr assay_kernel kPagedSplit256 = split_kernel<true>(
     "paged_split256_gpu", "paged attention of few rows, fp32, parts of 256 keys, batch invariant");
 
 }  // namespace
 
 std::vector<const assay_kernel*> attention_kernels() {
-  return {&kPrefillSimple, &kPagedSimple, &kPrefillTiled, &kPagedTiled, &kPagedSplit, &kPagedSplit256};
+  return {&kPrefillSimple, &kPagedSimple,   &kPrefillTiled, &kPagedTiled,
+          &kPagedSplit,    &kPagedSplit256, &kDecodeSplit};
 }
 
 }  // namespace assay_gpu

@@ -28,7 +28,8 @@ gpu::Status launch_tiled(const Call&, gpu::Stream);
 struct Merge {
   int32_t states, heads, dims;
   int64_t rows;
-  const unsigned char* o;  // [states, rows, heads, dims], undefined where the LSE is -inf
+  const int32_t* live_rows;  // in device memory: what lies behind them is left alone
+  const unsigned char* o;    // [states, rows, heads, dims], undefined where the LSE is -inf
   int32_t o_format;
   int64_t o_stride[4];
   const float* lse;  // [states, rows, heads], natural logarithm

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "kernels/common/fill_struct.hpp"
 #include "kernels/common/instances.hpp"
 #include "kernels/gpu/kernels.hpp"
 #include "kernels/gpu/launch.hpp"
@@ -73,7 +74,6 @@ int mma_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   const int32_t parts = mma_parts(*p);
 
   assay_arithmetic m{};
-  m.struct_size = sizeof m;
   // mma.sync from Hopper on: one block of 16, measured on an H200 (gpu/probes). Ampere and Ada: blocks of 8
   // (Khattak and Mikaitis, doi 10.1145/3830409). CDNA 3: blocks of 8 too, with roundings finer than these
   // (kernels/emulator/matrix.cpp); CDNA 2: pairs of fp32 sums, which err less.
@@ -96,7 +96,7 @@ int mma_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   m.tanh_instruction = "tanhf";
   const bool folded = p->q_scale_kind == ASSAY_SCALE_CHANNEL || p->k_scale_kind == ASSAY_SCALE_CHANNEL;
   if (folded) m.q_rounding = (shape.format == ASSAY_BF16 ? 0x1p-8 : 0x1p-11) + 2 * 0x1p-24;
-  *out = m;
+  assay_kernels::fill_struct(out, m);
   return ASSAY_OK;
 }
 

@@ -41,6 +41,7 @@ struct Case {
   }
   assay_arithmetic declared() const {
     assay_arithmetic m{};
+    m.struct_size = sizeof m;
     EXPECT_EQ(matrix_kernels()[0]->arithmetic(&p, &m), ASSAY_OK);
     return m;
   }

@@ -110,12 +110,27 @@ __device__ inline float value_scale(const Operands& op, int32_t request, int32_t
              : assay_kernels::kv_scale(op.v_scale, request, KeyPlace{0, 0}, kv_head);
 }
 
-__device__ inline void store_o(const Operands& op, int64_t row, int32_t head, int32_t dim, float value) {
-  assay_kernels::store_element(op.o, row * op.o_stride[0] + head * op.o_stride[1] + dim * op.o_stride[2],
+// `first`: where row 0 begins, in elements.
+__device__ inline void store_o(const Operands& op, int64_t row, int32_t head, int32_t dim, float value,
+                               int64_t first = 0) {
+  assay_kernels::store_element(op.o,
+                               first + row * op.o_stride[0] + head * op.o_stride[1] + dim * op.o_stride[2],
                                op.p.o_format, value);
 }
 __device__ inline void store_lse(const Operands& op, int64_t row, int32_t head, float value) {
   op.lse[row * op.lse_stride[0] + head * op.lse_stride[1]] = value;
+}
+
+// Place of a row and head among the results of all parts in the workspace.
+__device__ inline int64_t part_slot(const Call& a, int32_t part, int64_t row, int32_t head) {
+  return (part * a.op.p.total_q + row) * a.op.p.heads_q + head;
+}
+// LSE of one part, or of the whole where there is one: to the workspace or, in decode_splitkv, the caller.
+__device__ inline void store_part_lse(const Call& a, int32_t part, int64_t row, int32_t head, float value) {
+  if (a.partial_lse != nullptr)
+    a.partial_lse[part_slot(a, part, row, head)] = value;
+  else
+    a.op.lse[part * a.op.lse_part + row * a.op.lse_stride[0] + head * a.op.lse_stride[1]] = value;
 }
 
 // The sink joins the row at the end: a key with logit `sink` and value 0.

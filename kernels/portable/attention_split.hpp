@@ -56,10 +56,15 @@ struct KeyRange {
   int32_t begin, end;
 };
 
-// Keys of part `split` among those some row of the tile sees. Even parts are cut at multiples of kTile.
+// Keys of part `split` among those some row of the tile sees. Even parts are cut at multiples of kTile, those
+// of decode_splitkv where the op says.
 template <int kTile>
-__device__ inline KeyRange part_of(const Call& a, KeyRange seen, int32_t split) {
+__device__ inline KeyRange part_of(const Call& a, KeyRange seen, int32_t split, int32_t kv_len) {
   if (seen.begin >= seen.end) return {0, 0};
+  if (a.op.p.op == ASSAY_OP_DECODE_SPLITKV && !fault(Fault::parts_of_tiles)) {
+    const KeyInterval own = assay_kernels::part_interval(a.op.p, kv_len, split);
+    return {max(seen.begin, own.begin), min(seen.end, own.end)};
+  }
   if (a.split_keys > 0) {
     // A graph captured for shorter contexts: the last part takes what is left.
     const int64_t from = static_cast<int64_t>(split) * a.split_keys;
@@ -127,10 +132,10 @@ __global__ GPU_BOUNDS(kSplitThreads,
   const KeyRange seen = {
       gpu::warp_reduce(looks ? row.begin : INT32_MAX, [](int32_t s, int32_t t) { return min(s, t); }),
       gpu::warp_reduce(looks ? row.end : 0, [](int32_t s, int32_t t) { return max(s, t); })};
-  const KeyRange keys = part_of<kTile>(a, seen, split);
-  if (keys.begin >= keys.end && a.partial_o != nullptr) {
+  const KeyRange keys = part_of<kTile>(a, seen, split, rows.kv_len);
+  if (keys.begin >= keys.end && (a.partial_o != nullptr || p.op == ASSAY_OP_DECODE_SPLITKV)) {
     if (group == 0 && member % kRowLanes == 0 && row.valid && !fault(Fault::split_no_empty_lse))
-      a.partial_lse[(split * p.total_q + rows.first_row + row.row) * p.heads_q + row.head] = -kInfinity;
+      store_part_lse(a, split, rows.first_row + row.row, row.head, -kInfinity);
     return;
   }
 
@@ -396,7 +401,7 @@ __global__ GPU_BOUNDS(kSplitThreads,
     float total = 0.0f;
     for (int w = 0; w < kWarps; ++w) total += row_sum[w][r];
     const Finish end = finish_row(m[r], total, sink, sink ? op.sinks[head * op.sinks_stride] : 0.0f);
-    const int64_t slot = (split * p.total_q + o_row) * p.heads_q + head;
+    const int64_t slot = part_slot(a, split, o_row, head);
     for (int i = thread; i < kDims; i += kSplitThreads) {
       const int d = dim_at(i);
       if (d >= p.head_dim_v) continue;
@@ -408,13 +413,11 @@ __global__ GPU_BOUNDS(kSplitThreads,
       if (a.partial_o != nullptr)
         a.partial_o[slot * p.head_dim_v + d] = value;
       else
-        store_o(op, o_row, head, d, value);
+        store_o(op, o_row, head, d, value,
+                fault(Fault::parts_dense) ? slot * p.head_dim_v - (o_row * p.heads_q + head) * p.head_dim_v
+                                          : split * op.o_part);
     }
-    if (thread != 0) continue;
-    if (a.partial_o != nullptr)
-      a.partial_lse[slot] = end.lse;
-    else
-      store_lse(op, o_row, head, end.lse);
+    if (thread == 0) store_part_lse(a, split, o_row, head, end.lse);
   }
 }
 

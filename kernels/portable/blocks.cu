@@ -101,6 +101,7 @@ __global__ GPU_BOUNDS(kMoveThreads, 4) void store_rows(GPU_PARAMETER StoreRows p
   const StoreRows& a = GPU_ARGUMENT(parameter);
   const StoredPlane& plane = a.plane[blockIdx.y];
   Item item = item_of(a.rows, a.heads);
+  item.valid &= assay_kernels::row_is_live(a.live_rows, item.row) || fault(Fault::block_padding);
   KeyPlace at{item.row, 0};
   if (item.valid && a.slots != nullptr) {
     const int64_t slot = a.slots[item.row * a.slots_stride];
@@ -161,7 +162,7 @@ __global__ GPU_BOUNDS(kMoveThreads, 4) void gather_rows(GPU_PARAMETER GatherRows
   const GatherRows& a = GPU_ARGUMENT(parameter);
   const GatheredPlane& plane = a.plane[blockIdx.y];
   const Item item = item_of(a.op.p.rows, a.op.p.heads_kv);
-  if (!item.valid) return;
+  if (!item.valid || !assay_kernels::row_is_live(a.live_rows, item.row)) return;
   const int32_t request =
       a.token_to_batch[fault(Fault::block_row_request) ? 0 : item.row * a.token_to_batch_stride];
   const int32_t start = fault(Fault::block_no_start) ? 0 : a.seq_starts[request * a.seq_starts_stride];

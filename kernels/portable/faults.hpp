@@ -43,7 +43,8 @@ namespace assay_gpu {
   X(merge_reads_empty, kernel, "output of a state without keys times zero: stale workspace") \
   X(merge_base2, kernel, "LSE with base 2")                                                  \
   X(merge_last_state, kernel, "last state left out")                                         \
-  X(merge_lse_state, kernel, "stride between the LSE of states taken from the output")
+  X(merge_lse_state, kernel, "stride between the LSE of states taken from the output")       \
+  X(merge_padding, kernel, "rows behind the last request merged from stale workspace")
 #define ASSAY_GPU_FAULTS_OF_TILED(X, kernel)                                                   \
   X(tiled_no_k_barrier, kernel, "no barrier between staging K and the product")                \
   X(tiled_no_top_barrier, kernel, "no second barrier: V's panel overwritten while it is read") \
@@ -85,7 +86,12 @@ namespace assay_gpu {
   X(block_row_request, gather, "every row of the request of row 0")                                \
   X(block_no_start, gather, "first tokens of a request instead of those asked for")                \
   X(block_max_of_thread, quantize, "largest magnitude of the dimensions of one thread of sixteen") \
-  X(block_reciprocal, quantize, "times the reciprocal of the scale, declared as a division")
+  X(block_reciprocal, quantize, "times the reciprocal of the scale, declared as a division")       \
+  X(block_padding, quantize, "rows behind the last request quantised")
+
+#define ASSAY_GPU_FAULTS_OF_PARTS(X, kernel)                                      \
+  X(parts_of_tiles, kernel, "even parts cut at the kernel's tiles, not at pages") \
+  X(parts_dense, kernel, "stride between the results of two parts taken for packed")
 
 #define ASSAY_GPU_FAULT_LIST(X)                                           \
   ASSAY_GPU_FAULTS_OF_SPLIT(X, "paged_split256_gpu", "paged_splitkv_gpu") \
@@ -94,6 +100,7 @@ namespace assay_gpu {
   ASSAY_GPU_FAULTS_OF_SIMPLE(X, "paged_simple_gpu")                       \
   ASSAY_GPU_FAULTS_OF_CHUNK(X, "paged_splitkv_gpu")                       \
   ASSAY_GPU_FAULTS_OF_MMA(X, "paged_mma_gpu")                             \
+  ASSAY_GPU_FAULTS_OF_PARTS(X, "decode_splitkv_gpu")                      \
   ASSAY_GPU_FAULTS_OF_BLOCKS(X, "cache_write_gpu", "cache_gather_gpu", "quantize_int8_gpu")
 
 enum class Fault : int32_t {

@@ -23,9 +23,11 @@ template <int kWays, bool kWhole>
 __global__ GPU_BOUNDS(kMergeThreads, (kWhole ? 6 : 4)) void merge_states(GPU_PARAMETER Merge a) {
   GPU_SHARED(float, quarter, [kWays == 1 ? 1 : kQuarters][kPanel]);
   const int group = threadIdx.x / kGroup, member = threadIdx.x % kGroup;
-  const int64_t items = a.rows * a.heads;
+  const int64_t items = (fault(Fault::merge_padding) ? a.rows : *a.live_rows) * a.heads;
+  if (items == 0) return;  // the same for every thread
   const int64_t wanted = static_cast<int64_t>(blockIdx.x) * (kQuarters / kWays) + group / kWays;
-  // Groups past the last item repeat it and store nothing: shuffles and barriers want every thread.
+  // Groups past the last item (rows of padding among them) repeat it and store nothing: shuffles and barriers
+  // want every thread.
   const int64_t item = wanted < items ? wanted : items - 1;
   const int64_t row = item / a.heads;
   const int32_t head = static_cast<int32_t>(item % a.heads);
@@ -145,6 +147,7 @@ gpu::Status merge_parts(const Call& call, gpu::Stream stream) {
   const int64_t heads = p.heads_q, dims = p.head_dim_v, rows = p.total_q;
   Merge a{};
   a.states = call.splits, a.heads = p.heads_q, a.dims = p.head_dim_v, a.rows = rows;
+  a.live_rows = call.op.cu_q + p.requests * call.op.cu_q_stride;
   a.o = reinterpret_cast<const unsigned char*>(call.partial_o), a.o_format = ASSAY_FP32;
   a.o_stride[0] = rows * heads * dims, a.o_stride[1] = heads * dims, a.o_stride[2] = dims, a.o_stride[3] = 1;
   a.lse = call.partial_lse;

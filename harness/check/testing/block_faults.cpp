@@ -2,6 +2,8 @@
 // A backend of building-block kernels that are wrong in one way each, and one of every op that is right: what
 // block_judge_test.cpp proves the judge with. Written as plainly as possible, apart from the CPU kernels. To
 // plant a fault: an enumerator, a row of kFaults, its place in the code, a line in the test.
+#include "harness/check/testing/block_faults.hpp"
+
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -11,51 +13,14 @@
 #include <utility>
 
 #include "kernels/common/block_operands.hpp"
+#include "kernels/common/fill_struct.hpp"
 #include "kernels/common/formats.hpp"
+#include "kernels/common/instances.hpp"
 
 namespace {
 
 using namespace assay_kernels;
-
-enum Fault {
-  kNone,
-  // merge_states
-  kBase2,         // exp2 of natural logarithms
-  kNaNEmpty,      // exp(-inf - -inf) where every state is empty
-  kReadsEmpty,    // multiplies O of empty states by 0
-  kNoMaximum,     // exp of the LSE itself
-  kSinkTwice,     // the sink joins once per state
-  kNoSink,        // never
-  kLastState,     // one state too few
-  kMeanOfStates,  // equal weights
-  kLargestLse,    // LSE of the heaviest state
-  kOtherHead,     // weights of the next head
-  kEmptyRows,     // rows without states are not written
-  kVague,         // declares an exponential that may be off by nearly half
-  // cache_write
-  kWritesPadding,  // slot -1 taken for the slot before 0 of block 0
-  kScaleOfHead,    // scale of the next head
-  kKScaleForV,
-  kHalfAway,  // ties away from zero
-  kTruncates,
-  kMinus128,    // clamps to -128
-  kWraps,       // does not saturate
-  kDynamic128,  // scale = max / 128
-  kScaleUnwritten,
-  kSlotOfBlock,  // slot within the page off by one row of pages: block and slot exchanged
-  kWideStore,    // one element more than the row has
-  kSkipsLast,    // last row of the batch
-  kForgetsV,
-  // cache_gather
-  kNoStart,       // chunks begin at token 0
-  kFirstTable,    // page table of request 0
-  kScaleOfToken,  // scale of the slot before
-  kTruncatesOut,
-  kRoundsTwice,  // through bf16
-  // quantize_int8 (and the roundings above)
-  kDenseScales,    // ignores the strides of the scales
-  kMaxOfPositive,  // max x instead of max |x|
-};
+using namespace block_faults;
 
 struct Entry {
   const char* name;
@@ -63,7 +28,8 @@ struct Entry {
   Fault fault;
 };
 constexpr int32_t kMerge = ASSAY_OP_MERGE_STATES, kWrite = ASSAY_OP_CACHE_WRITE,
-                  kGather = ASSAY_OP_CACHE_GATHER, kQuantize = ASSAY_OP_QUANTIZE_INT8;
+                  kGather = ASSAY_OP_CACHE_GATHER, kQuantize = ASSAY_OP_QUANTIZE_INT8,
+                  kParts = ASSAY_OP_DECODE_SPLITKV;
 constexpr Entry kFaults[] = {
     {"merge_right", kMerge, kNone},
     {"merge_base2", kMerge, kBase2},
@@ -108,6 +74,19 @@ constexpr Entry kFaults[] = {
     {"quantize_dense_scales", kQuantize, kDenseScales},
     {"quantize_max_of_positive", kQuantize, kMaxOfPositive},
     {"quantize_scale_of_head", kQuantize, kScaleOfHead},
+    {"parts_right", kParts, kNone},
+    {"parts_next_key", kParts, kNextKey},
+    {"parts_drops_key", kParts, kDropsKey},
+    {"parts_whole", kParts, kWholeContext},
+    {"parts_of_tokens", kParts, kPartOfTokens},
+    {"parts_empty_zero", kParts, kEmptyZero},
+    {"parts_empty_held", kParts, kEmptyHeld},
+    {"parts_unnormalised", kParts, kUnnormalised},
+    {"parts_maximum_only", kParts, kMaximumOnly},
+    {"parts_base2", kParts, kPartBase2},
+    {"parts_position", kParts, kPartPosition},
+    {"parts_next_state", kParts, kNextState},
+    {"parts_sum_of_heads", kParts, kSumOfHeads},
 };
 constexpr size_t kCount = std::size(kFaults);
 
@@ -277,9 +256,15 @@ void quantize(const BlockOperands& b, Fault fault) {
 
 template <size_t kIndex>
 int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
+  const Fault fault = kFaults[kIndex].fault;
+  if (p->op == kParts) {
+    Operands a;
+    if (!make_operands(p, t, &a, error, size)) return ASSAY_INVALID_ARGUMENT;
+    attend_parts(a, fault);
+    return ASSAY_OK;
+  }
   BlockOperands b;
   if (!make_block_operands(p, t, &b, error, size)) return ASSAY_INVALID_ARGUMENT;
-  const Fault fault = kFaults[kIndex].fault;
   if (p->op == kMerge) merge(b, fault);
   if (p->op == kWrite) write(b, fault);
   if (p->op == kGather) gather(b, fault);
@@ -289,14 +274,20 @@ int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char
 
 template <size_t kIndex>
 int supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
+  if (kFaults[kIndex].op == kParts)
+    return find_instance(p, kParts, why, size) != nullptr ? ASSAY_OK : ASSAY_UNSUPPORTED;
   return supports_block(p, kFaults[kIndex].op, why, size);
 }
 
 template <size_t kIndex>
 int arithmetic(const assay_problem*, assay_arithmetic* out) {
-  *out = {};
-  out->struct_size = sizeof *out;
-  out->exp_relative_error = kFaults[kIndex].fault == kVague ? 0.45 : 0x1p-23;
+  assay_arithmetic m{};
+  m.exp_relative_error = kFaults[kIndex].fault == kVague ? 0.45 : 0x1p-23;
+  // Of decode_splitkv, whose kernel computes in double: fp32 is an honest description.
+  m.qk = m.pv = {ASSAY_ACC_FMA, 1, 0, 23};
+  m.splits = 1, m.p_format = ASSAY_FP32;
+  m.tanh_relative_error = 0x1p-23;
+  fill_struct(out, m);
   return ASSAY_OK;
 }
 

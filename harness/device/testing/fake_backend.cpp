@@ -61,6 +61,7 @@ enum class Behaviour {
   kLeanOnce,    // the same where the first element of Q is positive
   kFrozen,      // right when called; a replay keeps the lengths the host had at capture
   kGridBound,   // right when called; a replay leaves out requests longer than at capture
+  kPadding,     // right when called; a replay for fewer rows writes the last of those captured
 };
 
 struct Entry {
@@ -102,6 +103,7 @@ constexpr Entry kBehaviours[] = {
     {Behaviour::kLeanOnce, "leanonce", "the same where the first element of Q is positive"},
     {Behaviour::kFrozen, "frozen", "replays with the lengths of the capture"},
     {Behaviour::kGridBound, "gridbound", "replays cut off at the lengths of the capture"},
+    {Behaviour::kPadding, "padding", "writes behind the last request of a replay"},
 };
 constexpr int kBehaviourCount = sizeof(kBehaviours) / sizeof(kBehaviours[0]);
 
@@ -242,6 +244,10 @@ int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& ts, ch
   switch (behaviour) {
     case Behaviour::kOneNan:
       assay::store(ts.o.format, ts.o.data, (p.total_q - 1) * ts.o.stride[0], nan);
+      break;
+    case Behaviour::kPadding:
+      if (static_cast<const int32_t*>(ts.cu_q.data)[p.requests] < p.total_q)
+        assay::store(ts.o.format, ts.o.data, (p.total_q - 1) * ts.o.stride[0], 0.0);
       break;
     case Behaviour::kOverrunNear:
       std::memset(end_of(ts.o, bytes_of(ts.o.format)), 0x11, 4);

@@ -45,9 +45,19 @@ const assay_kernel& healthy(const char* name) {
 template <size_t kIndex>
 int run(const assay_problem* p, const assay_tensors* t, assay_plan* plan, void* stream, char* error,
         size_t size) {
-  planted = kPlanted[kIndex].fault;
-  const int status = healthy(kPlanted[kIndex].kernel).run(p, t, plan, stream, error, size);
-  planted = Fault::none;
+  const auto with_fault = [](const auto& work) {
+    planted = kPlanted[kIndex].fault;
+    const auto status = work();
+    planted = Fault::none;
+    return status;
+  };
+  gpu::emulator::Recording* const list = gpu::emulator::recording();
+  const size_t before = list != nullptr ? list->size() : 0;
+  const int status =
+      with_fault([&] { return healthy(kPlanted[kIndex].kernel).run(p, t, plan, stream, error, size); });
+  // What is captured keeps its fault until it runs.
+  for (size_t i = before; list != nullptr && i < list->size(); ++i)
+    (*list)[i] = [launch = (*list)[i], with_fault] { return with_fault(launch); };
   return status;
 }
 template <size_t... kIndex>

@@ -35,7 +35,8 @@ def check(assay: str, library: str, line: str, kernels: list[str]) -> dict[str, 
     """Outcome and reason of each kernel on one line."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "out"
-        command = [assay, "check", line, "--backend", library, "--out", str(out), "--quiet", "--no-table"]
+        options, words = (["--graphs"], line.removeprefix("--graphs ")) if line.startswith("--graphs ") else ([], line)
+        command = [assay, "check", words, *options, "--backend", library, "--out", str(out), "--quiet", "--no-table"]
         for kernel in kernels:
             command += ["--kernel", kernel]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -67,7 +68,7 @@ def main() -> int:
     problems = []
     print(f"{'fault':28}killed by ({options.lanes} lanes)")
     for number, line in enumerate(lines, 1):
-        tried = [n for n in healthy + alive if ops[n] == line.split()[0]]
+        tried = [n for n in healthy + alive if ops[n] == line.removeprefix("--graphs ").split()[0]]
         for name, (outcome, reason) in check(options.assay, options.library, line, tried).items():
             if name in healthy:
                 if outcome != "passed":
