@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -34,7 +35,8 @@ Calibration sample() {
 
 class File : public testing::Test {
  protected:
-  const std::string path = testing::TempDir() + "assay_calibration_test.json";
+  // ctest runs the tests of a suite at the same time, each in its process.
+  const std::string path = testing::TempDir() + fmt::format("assay_calibration_test_{}.json", getpid());
   void write(const std::string& text) const { std::ofstream(path) << text; }
   void TearDown() override { std::remove(path.c_str()); }
   std::string error() const {

@@ -51,7 +51,7 @@ TEST(Clocks, MissingOnesSayWhy) {
   EXPECT_EQ(DeviceClock::open("cuda", with("GPU-one"), &why, "/no/such/library.so"), nullptr);
   EXPECT_THAT(why, HasSubstr("cannot be opened"));
   EXPECT_EQ(DeviceClock::open("cuda", with("GPU-one"), &why, "libdl.so.2"), nullptr);
-  EXPECT_THAT(why, HasSubstr("lacks a function"));
+  EXPECT_THAT(why, HasSubstr("lacks the function nvmlInit_v2"));
   EXPECT_EQ(DeviceClock::open("cpu", with(""), &why), nullptr);
   EXPECT_THAT(why, HasSubstr("backend cpu"));
 }
