@@ -36,6 +36,7 @@ if(ASSAY_SANITIZE)
   target_compile_options(assay_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined
     -fno-omit-frame-pointer)
   target_link_options(assay_options INTERFACE -fsanitize=address,undefined)
+  target_compile_definitions(assay_options INTERFACE ASSAY_SANITIZED)
   # GCC 12 warns falsely about its own AVX-512 intrinsics under the sanitizers; Release keeps both warnings.
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     target_compile_options(assay_options INTERFACE -Wno-uninitialized -Wno-maybe-uninitialized)

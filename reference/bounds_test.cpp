@@ -138,7 +138,8 @@ TEST(Bounds, MatrixFormIsNeverBelowTheElementwiseFormNorFarAbove) {
     declined_fast += fast.p_declined;
     declined_slow += slow.p_declined;
     rows += static_cast<int64_t>(truth.lse.size());
-    ASSERT_EQ(fast.r_applied, slow.r_applied) << what;
+    // Whether a maximum is ambiguous is decided on scores that the two forms sum in different orders.
+    ASSERT_LE(std::abs(fast.r_applied - slow.r_applied), 1) << what;
     for (size_t i = 0; i < truth.o.size(); ++i) {
       ASSERT_NEAR(fast.value.o[i], truth.o[i], 1e-13 * v_max) << what;
       ASSERT_NEAR(slow.value.o[i], truth.o[i], 1e-13 * v_max) << what;

@@ -50,7 +50,7 @@ TEST(GuardedBuffer, EmptyAndCopiesAndRefusals) {
   const GuardedBuffer second = first;  // one memory, as V on K's
   EXPECT_EQ(second.payload(), first.payload());
   EXPECT_THROW(GuardedBuffer(-1), CheckError);
-#ifndef __SANITIZE_ADDRESS__  // which ends the program on a request of this size
+#ifndef ASSAY_SANITIZED  // which ends the program on a request of this size
   EXPECT_THROW(GuardedBuffer(int64_t{1} << 60), InfrastructureError);
 #endif
 }

@@ -48,7 +48,7 @@ void limit(int what, int64_t bytes) {
     fcntl(socket, F_SETFD, 0);
   else
     dup2(socket, kWorkerFd);
-#if !defined(__SANITIZE_ADDRESS__)
+#if !defined(ASSAY_SANITIZED)
   limit(RLIMIT_AS, command.memory_bytes);
 #endif
   limit(RLIMIT_FSIZE, command.file_bytes);
