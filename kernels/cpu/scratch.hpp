@@ -18,7 +18,7 @@ struct Arena {
   int64_t used = 0;
   template <class T>
   __attribute__((always_inline)) T* take(int64_t count) {
-    T* at = reinterpret_cast<T*>(base + used);
+    T* at = base == nullptr ? nullptr : reinterpret_cast<T*>(base + used);
     used += round_up(count * static_cast<int64_t>(sizeof(T)), 64);
     return at;
   }

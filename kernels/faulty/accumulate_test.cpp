@@ -139,6 +139,10 @@ TEST(Accumulate, LargestCarriesFit) {
 }
 
 TEST(Accumulate, LanesAreChainsFoldedInPairs) {
+#ifdef ASSAY_SANITIZED
+  GTEST_SKIP() << "the lanes fuse where GCC fuses; the sanitizer build is clang's, and the Release build "
+                  "measures this";
+#endif
   std::mt19937_64 random(5);
   std::normal_distribution<float> normal;
   constexpr int kDepth = 75, kWidth = 80;
