@@ -109,11 +109,12 @@ TEST_F(Terminal, ControlCKeepsTheRowsAndSaysHowToGoOn) {
 }
 
 TEST_F(Terminal, AFullDiskLosesNothingAndTheRunGoesOnLater) {
-  // A limit on the size of files stands for the disk. 12 KiB hold run.json and some rows.
+  // A limit on the size of files stands for the disk. 32 KiB hold run.json, which grows with the paths and
+  // kernels it names, and some rows.
   const std::string out = path("run");
   const std::string limited =
       "trap '' XFSZ; ulimit -f {}; " + shell(check("paged_ok_fake", out)) + " --quiet";
-  const Output full = run_shell(fmt::format(fmt::runtime(limited), 24));
+  const Output full = run_shell(fmt::format(fmt::runtime(limited), 64));
   EXPECT_EQ(full.code, 6) << full.err;
   EXPECT_THAT(full.err,
               AllOf(HasSubstr("rows.csv: cannot be written: File too large"), HasSubstr("--resume")));
