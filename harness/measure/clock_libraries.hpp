@@ -35,6 +35,15 @@ class ManagementLibrary {
   std::string path_, why_;
 };
 
+// A Clock whose connect(what it knows the device by, library) answered nothing; else null with *why.
+template <class Clock>
+std::unique_ptr<DeviceClock> connected(const char* device, const std::string& library, std::string* why) {
+  auto clock = std::make_unique<Clock>();
+  *why = clock->connect(device, library);
+  if (!why->empty()) return nullptr;
+  return clock;
+}
+
 // Null with *why. `library` empty: the vendor's.
 std::unique_ptr<DeviceClock> open_nvml(const assay_device&, const std::string& library, std::string* why);
 std::unique_ptr<DeviceClock> open_amd_smi(const assay_device&, const std::string& library, std::string* why);

@@ -67,10 +67,7 @@ class AmdSmiClock : public DeviceClock {
 
 std::unique_ptr<DeviceClock> open_amd_smi(const assay_device& device, const std::string& library,
                                           std::string* why) {
-  auto clock = std::make_unique<AmdSmiClock>();
-  *why = clock->connect(device.pci, library.empty() ? "libamd_smi.so" : library);
-  if (!why->empty()) return nullptr;
-  return clock;
+  return connected<AmdSmiClock>(device.pci, library.empty() ? "libamd_smi.so" : library, why);
 }
 
 }  // namespace assay

@@ -55,10 +55,7 @@ class NvmlClock : public DeviceClock {
 
 std::unique_ptr<DeviceClock> open_nvml(const assay_device& device, const std::string& library,
                                        std::string* why) {
-  auto clock = std::make_unique<NvmlClock>();
-  *why = clock->connect(device.uuid, library.empty() ? "libnvidia-ml.so.1" : library);
-  if (!why->empty()) return nullptr;
-  return clock;
+  return connected<NvmlClock>(device.uuid, library.empty() ? "libnvidia-ml.so.1" : library, why);
 }
 
 }  // namespace assay

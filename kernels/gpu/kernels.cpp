@@ -117,6 +117,17 @@ assay_arithmetic fp32_arithmetic(const assay_problem& p, int32_t tile) {
 
 int32_t tiles_of(const assay_problem& p, int32_t tile) { return (p.max_kv_len + tile - 1) / tile; }
 
+// What run() of every entry here begins with; `enqueue` gets the call when there is something to do.
+template <int32_t kOp, class Enqueue>
+int run_call(const assay_problem* p, const assay_tensors* t, char* error, size_t size,
+             const Enqueue& enqueue) {
+  if (every_supports<kOp>(p, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
+  Call call{};
+  if (!make_call(p, t, &call, error, size)) return ASSAY_INVALID_ARGUMENT;
+  if (p->total_q == 0) return ASSAY_OK;
+  return enqueue(call);
+}
+
 int simple_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   assay_arithmetic m = fp32_arithmetic(*p, 128);
   m.row_sum_chain = 7 + tiles_of(*p, 128);
@@ -128,11 +139,9 @@ int simple_arithmetic(const assay_problem* p, assay_arithmetic* out) {
 template <int32_t kOp>
 int simple_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream, char* error,
                size_t size) {
-  if (every_supports<kOp>(p, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
-  Call call{};
-  if (!make_call(p, t, &call, error, size)) return ASSAY_INVALID_ARGUMENT;
-  if (p->total_q == 0) return ASSAY_OK;
-  return answer(launch_simple(call, static_cast<gpu::Stream>(stream)), "simple kernel", error, size);
+  return run_call<kOp>(p, t, error, size, [&](const Call& call) {
+    return answer(launch_simple(call, static_cast<gpu::Stream>(stream)), "simple kernel", error, size);
+  });
 }
 
 int tiled_arithmetic(const assay_problem* p, assay_arithmetic* out) {
@@ -148,11 +157,9 @@ int tiled_arithmetic(const assay_problem* p, assay_arithmetic* out) {
 template <int32_t kOp>
 int tiled_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream, char* error,
               size_t size) {
-  if (every_supports<kOp>(p, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
-  Call call{};
-  if (!make_call(p, t, &call, error, size)) return ASSAY_INVALID_ARGUMENT;
-  if (p->total_q == 0) return ASSAY_OK;
-  return answer(launch_tiled(call, static_cast<gpu::Stream>(stream)), "tiled kernel", error, size);
+  return run_call<kOp>(p, t, error, size, [&](const Call& call) {
+    return answer(launch_tiled(call, static_cast<gpu::Stream>(stream)), "tiled kernel", error, size);
+  });
 }
 
 // kFixed: parts of kPartKeys keys, whose results are merged even where there is only one, so that a request's
@@ -173,13 +180,18 @@ int64_t split_workspace(const assay_problem* p) {
   return merges<kFixed>(parts) ? partial_bytes(*p, parts) : 0;
 }
 
+assay_arithmetic arithmetic_of_parts(const assay_problem& p) {
+  const int32_t tile = split_tile(dims_of(p));
+  assay_arithmetic m = fp32_arithmetic(p, tile);
+  // A thread adds at most two keys of a tile to its sum; then lanes and warps add theirs.
+  m.row_sum_chain = 2 * tiles_of(p, tile) + 10;
+  return m;
+}
+
 template <bool kFixed>
 int split_arithmetic(const assay_problem* p, assay_arithmetic* out) {
-  const int32_t tile = split_tile(dims_of(*p));
-  assay_arithmetic m = fp32_arithmetic(*p, tile);
+  assay_arithmetic m = arithmetic_of_parts(*p);
   m.splits = split_parts<kFixed>(*p);
-  // A thread adds at most two keys of a tile to its sum; then lanes and warps add theirs.
-  m.row_sum_chain = 2 * tiles_of(*p, tile) + 10;
   if (kFixed) m.split_keys = kPartKeys, m.order_declared = 1;
   assay_kernels::fill_struct(out, m);
   return ASSAY_OK;
@@ -188,25 +200,21 @@ int split_arithmetic(const assay_problem* p, assay_arithmetic* out) {
 template <bool kFixed>
 int split_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream, char* error,
               size_t size) {
-  if (every_supports<ASSAY_OP_PAGED>(p, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
-  Call call{};
-  if (!make_call(p, t, &call, error, size)) return ASSAY_INVALID_ARGUMENT;
-  if (p->total_q == 0) return ASSAY_OK;
-  call.splits = split_parts<kFixed>(*p);
-  call.split_keys = kFixed ? kPartKeys : 0;
-  const bool merge = merges<kFixed>(call.splits);
-  if (merge && !place_parts(*t, &call, error, size)) return ASSAY_INVALID_ARGUMENT;
-  const auto on = static_cast<gpu::Stream>(stream);
-  if (const int bad = answer(launch_split(call, on), "split kernel", error, size); bad != ASSAY_OK)
-    return bad;
-  return merge ? answer(merge_parts(call, on), "merge", error, size) : ASSAY_OK;
+  return run_call<ASSAY_OP_PAGED>(p, t, error, size, [&](Call& call) {
+    call.splits = split_parts<kFixed>(*p);
+    call.split_keys = kFixed ? kPartKeys : 0;
+    const bool merge = merges<kFixed>(call.splits);
+    if (merge && !place_parts(*t, &call, error, size)) return static_cast<int>(ASSAY_INVALID_ARGUMENT);
+    const auto on = static_cast<gpu::Stream>(stream);
+    if (const int bad = answer(launch_split(call, on), "split kernel", error, size); bad != ASSAY_OK)
+      return bad;
+    return merge ? answer(merge_parts(call, on), "merge", error, size) : static_cast<int>(ASSAY_OK);
+  });
 }
 
 // The parts are the caller's results: no workspace, no merge.
 int parts_arithmetic(const assay_problem* p, assay_arithmetic* out) {
-  const int32_t tile = split_tile(dims_of(*p));
-  assay_arithmetic m = fp32_arithmetic(*p, tile);
-  m.row_sum_chain = 2 * tiles_of(*p, tile) + 10;  // as split_arithmetic()
+  assay_arithmetic m = arithmetic_of_parts(*p);
   m.order_declared = 1;
   assay_kernels::fill_struct(out, m);
   return ASSAY_OK;
@@ -214,12 +222,10 @@ int parts_arithmetic(const assay_problem* p, assay_arithmetic* out) {
 
 int parts_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream, char* error,
               size_t size) {
-  if (every_supports<ASSAY_OP_DECODE_SPLITKV>(p, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
-  Call call{};
-  if (!make_call(p, t, &call, error, size)) return ASSAY_INVALID_ARGUMENT;
-  if (p->total_q == 0) return ASSAY_OK;
-  call.splits = p->states;
-  return answer(launch_split(call, static_cast<gpu::Stream>(stream)), "split kernel", error, size);
+  return run_call<ASSAY_OP_DECODE_SPLITKV>(p, t, error, size, [&](Call& call) {
+    call.splits = p->states;
+    return answer(launch_split(call, static_cast<gpu::Stream>(stream)), "split kernel", error, size);
+  });
 }
 
 constexpr assay_kernel entry(int32_t op, uint32_t promises, const char* name, const char* description) {
