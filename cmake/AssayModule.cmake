@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # assay_module(NAME [NUMERIC] DEPENDS other modules LIBS external libraries [TEST_LIBS ...])
-# turns the current folder into the static library assay_NAME with its tests, benchmarks and fuzzers. NUMERIC: it does the
+# turns the current folder and its subfolders into the static library assay_NAME with its tests, benchmarks and fuzzers. NUMERIC: it does the
 # arithmetic, so it is optimised even where the build is not (the sanitizer preset).
 
 set(CMAKE_CXX_STANDARD 20)
@@ -91,7 +91,8 @@ endif()
 
 function(assay_module name)
   cmake_parse_arguments(arg "NUMERIC" "" "DEPENDS;LIBS;TEST_LIBS" ${ARGN})
-  file(GLOB all CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  file(GLOB_RECURSE all CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  list(FILTER all EXCLUDE REGEX "/testing/")  # what tests load: named by hand
   set(sources ${all})
   list(FILTER sources EXCLUDE REGEX "(_test|_bench|_fuzz|_main)\\.cpp$")
   list(TRANSFORM arg_DEPENDS PREPEND assay_)

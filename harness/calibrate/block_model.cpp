@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -9,13 +9,13 @@
 #include <map>
 
 #include "harness/check/key_errors.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
 
 // o_sigma takes the mean over mantissas of the squared rounding error of P, 0.54 of the largest
-// (reference/BOUNDS.md); a row with few keys may have the largest.
+// (reference/bounds/BOUNDS.md); a row with few keys may have the largest.
 constexpr double kWorstMantissa = 1 / 0.54;
 // Slopes below this, assuming independent dimensions, need no second look at how dimensions are correlated.
 constexpr double kSuspectSd = 3;

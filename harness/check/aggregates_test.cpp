@@ -13,8 +13,8 @@
 
 #include "harness/base/error.hpp"
 #include "harness/check/key_errors.hpp"
-#include "reference/bounds_rows.hpp"
-#include "reference/formats.hpp"
+#include "reference/bounds/bounds_rows.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -9,8 +9,8 @@
 #include "harness/base/error.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/packed_rows.hpp"
-#include "reference/formats.hpp"
-#include "reference/merge_bounds.hpp"
+#include "reference/bounds/merge_bounds.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "harness/check/block_outputs.hpp"
-#include "reference/bounds.hpp"
+#include "reference/bounds/bounds.hpp"
 
 namespace assay {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "harness/scenario/scenario.hpp"
-#include "reference/bounds.hpp"
+#include "reference/bounds/bounds.hpp"
 
 namespace assay {
 namespace {

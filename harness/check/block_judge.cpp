@@ -10,7 +10,7 @@
 #include "harness/check/block_checks.hpp"
 #include "harness/check/case_judge.hpp"
 #include "harness/check/reasons.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

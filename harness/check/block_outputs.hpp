@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "harness/check/comparison.hpp"
-#include "reference/quantize.hpp"
+#include "reference/formats/quantize.hpp"
 
 namespace assay {
 

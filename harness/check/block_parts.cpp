@@ -7,7 +7,7 @@
 
 #include "harness/check/block_checks.hpp"
 #include "harness/check/usefulness.hpp"
-#include "reference/bounds.hpp"
+#include "reference/bounds/bounds.hpp"
 
 namespace assay {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/check/comparison.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "harness/check/reasons.hpp"
 #include "harness/check/verdict.hpp"
-#include "reference/bounds_tiers.hpp"
-#include "reference/formats.hpp"
+#include "reference/bounds/bounds_tiers.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

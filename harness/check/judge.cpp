@@ -17,7 +17,7 @@
 #include "harness/check/trust.hpp"
 #include "harness/check/usefulness.hpp"
 #include "harness/check/verdict.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -10,8 +10,8 @@
 #include "harness/check/trust.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/device/testing/small_problem.hpp"
-#include "reference/bounds_tiers.hpp"
-#include "reference/formats.hpp"
+#include "reference/bounds/bounds_tiers.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

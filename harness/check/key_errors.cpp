@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "reference/bounds_rows.hpp"
+#include "reference/bounds/bounds_rows.hpp"
 
 namespace assay {
 namespace {

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "reference/bounds.hpp"
-#include "reference/operands.hpp"
+#include "reference/attention/operands.hpp"
+#include "reference/bounds/bounds.hpp"
 
 namespace assay {
 

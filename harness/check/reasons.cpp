@@ -9,7 +9,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/problem/names.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -13,7 +13,7 @@
 #include "harness/device/testing/small_problem.hpp"
 #include "harness/input/stored_reader.hpp"
 #include "harness/problem/names.hpp"
-#include "reference/attention.hpp"
+#include "reference/attention/attention.hpp"
 
 namespace assay {
 namespace {

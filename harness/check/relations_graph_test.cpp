@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "harness/device/testing/small_problem.hpp"
-#include "reference/bounds.hpp"
+#include "reference/bounds/bounds.hpp"
 
 namespace assay {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "harness/check/reasons.hpp"
 #include "harness/check/relations_derive.hpp"
-#include "reference/bounds.hpp"
+#include "reference/bounds/bounds.hpp"
 
 namespace assay {
 

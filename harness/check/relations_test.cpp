@@ -14,9 +14,9 @@
 #include "harness/check/relations_derive.hpp"
 #include "harness/device/testing/small_problem.hpp"
 #include "harness/problem/names.hpp"
-#include "reference/attention.hpp"
-#include "reference/bounds.hpp"
-#include "reference/formats.hpp"
+#include "reference/attention/attention.hpp"
+#include "reference/bounds/bounds.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "harness/base/error.hpp"
 #include "harness/check/verdict.hpp"
-#include "reference/bounds_rows.hpp"
-#include "reference/formats.hpp"
+#include "reference/bounds/bounds_rows.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "reference/bounds.hpp"
+#include "reference/bounds/bounds.hpp"
 
 namespace assay {
 

@@ -9,8 +9,8 @@
 
 #include "harness/input/value_source.hpp"
 #include "harness/problem/names.hpp"
-#include "reference/bounds_rows.hpp"
-#include "reference/operands.hpp"
+#include "reference/attention/operands.hpp"
+#include "reference/bounds/bounds_rows.hpp"
 
 namespace assay {
 namespace {

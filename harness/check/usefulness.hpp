@@ -7,7 +7,7 @@
 
 #include <limits>
 
-#include "reference/bounds.hpp"
+#include "reference/bounds/bounds.hpp"
 
 namespace assay {
 

@@ -8,7 +8,7 @@
 
 #include "harness/input/inputs.hpp"
 #include "harness/problem/paged_cache.hpp"
-#include "reference/bounds_tiers.hpp"
+#include "reference/bounds/bounds_tiers.hpp"
 
 namespace assay {
 namespace {

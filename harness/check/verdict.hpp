@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The judgement of one kernel on one case. There is no tolerance to set and no share of elements that
 // may be wrong: an element passes when it lies between the rounded ends of the interval that all tiers of
-// the bounds leave (reference/bounds.hpp).
+// the bounds leave (reference/bounds/bounds.hpp).
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 #include "harness/device/backend.hpp"
 #include "harness/input/inputs.hpp"
-#include "reference/bounds.hpp"
+#include "reference/bounds/bounds.hpp"
 
 namespace assay {
 

@@ -13,7 +13,7 @@
 #include "harness/run/case_runner.hpp"
 #include "harness/run/case_stream.hpp"
 #include "harness/scenario/fields.hpp"
-#include "reference/attention.hpp"
+#include "reference/attention/attention.hpp"
 
 namespace assay {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "harness/device/backend.hpp"
 #include "harness/device/testing/small_problem.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "harness/explain/misfit.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -14,7 +14,7 @@
 #include "harness/input/poison.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -7,7 +7,7 @@
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/misfit.hpp"
 #include "harness/input/poison.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "harness/base/error.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "harness/problem/problem.hpp"
-#include "reference/operands.hpp"
+#include "reference/attention/operands.hpp"
 
 namespace assay {
 

@@ -8,8 +8,8 @@
 
 #include "harness/base/error.hpp"
 #include "harness/explain/rounding.hpp"
-#include "reference/formats.hpp"
-#include "reference/merge.hpp"
+#include "reference/blocks/merge.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "harness/explain/kv_store.hpp"
 #include "harness/explain/rules.hpp"
-#include "reference/attention.hpp"
+#include "reference/attention/attention.hpp"
 
 namespace assay {
 

@@ -12,8 +12,8 @@
 #include "harness/explain/rounding.hpp"
 #include "harness/input/inputs.hpp"
 #include "harness/scenario/scenario.hpp"
-#include "reference/bounds.hpp"
-#include "reference/formats.hpp"
+#include "reference/bounds/bounds.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

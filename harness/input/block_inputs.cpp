@@ -15,7 +15,7 @@
 #include "harness/input/poison.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/packed_rows.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

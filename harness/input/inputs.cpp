@@ -17,7 +17,7 @@
 #include "harness/input/tables.hpp"
 #include "harness/input/value_source.hpp"
 #include "harness/problem/names.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -13,7 +13,7 @@
 #include "harness/input/block_inputs.hpp"
 #include "harness/input/operand_layout.hpp"
 #include "harness/problem/names.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "harness/input/inputs.hpp"
 #include "harness/problem/names.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 

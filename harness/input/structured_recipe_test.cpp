@@ -11,8 +11,8 @@
 #include <set>
 
 #include "harness/input/answers_testing.hpp"
-#include "reference/attention.hpp"
-#include "reference/formats.hpp"
+#include "reference/attention/attention.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "harness/base/random.hpp"
 #include "harness/problem/paged_cache.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "harness/base/error.hpp"
-#include "reference/bounds.hpp"
+#include "reference/bounds/bounds.hpp"
 
 namespace assay {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "harness/base/random.hpp"
 #include "harness/problem/names.hpp"
-#include "reference/attention.hpp"
-#include "reference/formats.hpp"
+#include "reference/attention/attention.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

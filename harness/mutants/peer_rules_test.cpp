@@ -10,7 +10,7 @@
 #include <cmath>
 
 #include "harness/scenario/scenario.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {

@@ -75,8 +75,8 @@ enum Relation : uint32_t {
   kRelateStrides = 1u << 7,  // strided operands packed, packed operands strided
 };
 
-// The families of ops. Attention is judged by reference/attention.hpp and its bounds, a building block (every
-// other op) by what enum assay_op says of it; see also packed_rows.hpp.
+// The families of ops. Attention is judged by reference/attention/attention.hpp and its bounds, a building
+// block (every other op) by what enum assay_op says of it; see also packed_rows.hpp.
 inline constexpr int32_t kOpCount = 8;  // values of enum assay_op, 0 unused
 bool is_attention(int32_t op);
 bool attends(int32_t op);    // rows of Q to keys: attention and decode_splitkv

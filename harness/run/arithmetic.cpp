@@ -6,7 +6,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/problem/names.hpp"
-#include "reference/bounds_terms.hpp"
+#include "reference/bounds/bounds_terms.hpp"
 
 namespace assay {
 namespace {

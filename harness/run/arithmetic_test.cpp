@@ -8,7 +8,7 @@
 #include <map>
 
 #include "harness/device/testing/small_problem.hpp"
-#include "reference/bounds.hpp"
+#include "reference/bounds/bounds.hpp"
 
 namespace assay {
 namespace {

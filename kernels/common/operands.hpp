@@ -12,6 +12,9 @@
 
 #include "harness/abi/assay_kernel.h"
 
+#if defined(__HIPCC__)
+#  include <hip/hip_runtime.h>  // declares the memcpy of device code
+#endif
 #if defined(__CUDACC__) || defined(__HIPCC__)  // the GPU kernels read the same tables
 #  define ASSAY_INLINE static __host__ __device__ inline
 #else

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "kernels/common/fill_struct.hpp"
-#include "kernels/cpu/engine.hpp"
 #include "kernels/cpu/kernels.hpp"
+#include "kernels/cpu/online/engine.hpp"
 
 namespace assay_cpu {
 

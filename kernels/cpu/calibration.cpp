@@ -7,8 +7,8 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/cpu/engine.hpp"
 #include "kernels/cpu/kernels.hpp"
+#include "kernels/cpu/online/engine.hpp"
 
 namespace assay_cpu {
 namespace {

@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "kernels/cpu/engine.hpp"
 #include "kernels/cpu/kernels.hpp"
+#include "kernels/cpu/online/engine.hpp"
 
 namespace assay_cpu {
 

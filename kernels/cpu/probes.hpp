@@ -3,7 +3,7 @@
 // an instruction set can do at most (limits.cpp). Included by every isa_*.cpp.
 #pragma once
 
-#include "kernels/cpu/lane.hpp"
+#include "kernels/cpu/online/lane.hpp"
 
 namespace assay_cpu::ASSAY_ISA_NAMESPACE {
 namespace {

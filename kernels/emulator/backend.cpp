@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "kernels/common/fill_struct.hpp"
+#include "kernels/device/library.hpp"
 #include "kernels/emulator/answers.hpp"
 #include "kernels/emulator/checked.hpp"
-#include "kernels/gpu/kernels.hpp"
-#include "kernels/gpu/library.hpp"
+#include "kernels/portable/kernels.hpp"
 
 namespace assay_gpu {
 namespace {

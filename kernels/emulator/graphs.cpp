@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs of the emulated device: what a captured call launches is kept, with its arguments, and run at each
 // replay over whatever the memory holds then. A kernel that looked at device memory from the host, or planned
-// by the host's lengths, is caught here as it is on a device (kernels/gpu/graphs.cpp).
+// by the host's lengths, is caught here as it is on a device (kernels/device/graphs.cpp).
+#include "kernels/device/library.hpp"
 #include "kernels/emulator/answers.hpp"
 #include "kernels/emulator/checked.hpp"
-#include "kernels/gpu/kernels.hpp"
-#include "kernels/gpu/library.hpp"
+#include "kernels/portable/kernels.hpp"
 
 struct assay_graph {
   gpu::emulator::Recording launches;

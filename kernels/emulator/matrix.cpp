@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The matrix instruction of the emulated device: mma.sync.m16n8k16 with 32 lanes, v_mfma_f32_16x16x16
 // (bf16_1k and f16) with 64. Registers lie as the manuals say, written down here a second time and in their
-// words, so that a mistake in kernels/gpu/matrix.h cannot cancel.
+// words, so that a mistake in kernels/dialect/matrix.h cannot cancel.
 //
 // Sums are formed as the devices form them, in exact steps:
-//   32 lanes: one step of 16 products and the accumulator, as measured on an H200 (kernels/gpu/probes): all
+//   32 lanes: one step of 16 products and the accumulator, as measured on an H200 (kernels/cuda/probes): all
 //     aligned to the largest exponent, cut to 25 fraction bits, added exactly, the sum cut to 23.
 //   64 lanes: two steps of 8 products, as Xie et al. found CDNA 3 to do (arXiv 2511.10909): products aligned
 //     to the largest of them and cut to 24 bits; then their sum rounded down at 31 bits and the accumulator

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The matrix instruction: every element of A, B and C must meet the right ones, through the layouts that
-// kernels/gpu/matrix.h tells kernels and through those the emulator has from the manuals. And the arithmetic
-// of the sums, by cases worked out by hand from what is documented (see matrix.cpp).
+// kernels/dialect/matrix.h tells kernels and through those the emulator has from the manuals. And the
+// arithmetic of the sums, by cases worked out by hand from what is documented (see matrix.cpp).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include "kernels/faulty/call.hpp"
 #include "kernels/faulty/exponential.hpp"
 #include "kernels/faulty/rounding.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay_faulty {
 namespace {

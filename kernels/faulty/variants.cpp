@@ -3,7 +3,7 @@
 // generations, fp32 lanes, int8; orders, splits, lazy rescale, polynomial exponentials, formats of P and of
 // partial results). Every one must pass everything. A variant is one row here.
 // Sources of the classes: FlashAttention 2-4, FlashInfer, vLLM and SageAttention as described in
-// reference/BOUNDS.md; accumulators as in accumulate.cpp.
+// reference/bounds/BOUNDS.md; accumulators as in accumulate.cpp.
 #include "kernels/faulty/model.hpp"
 
 namespace assay_faulty {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_mma and paged_mma: attention on 16-bit matrix instructions (kernels/gpu/matrix.h), one kernel for
-// decode, mixed batches and prefill. A warp owns 16 packed rows and walks over keys 16 at a time; K and V go
-// from global memory straight into the registers of the matrix instruction, 16 bytes a lane, without shared
-// memory:
+// prefill_mma and paged_mma: attention on 16-bit matrix instructions (kernels/dialect/matrix.h), one kernel
+// for decode, mixed batches and prefill. A warp owns 16 packed rows and walks over keys 16 at a time; K and V
+// go from global memory straight into the registers of the matrix instruction, 16 bytes a lane, without
+// shared memory:
 //   - Q.K: the sum over head dimensions may run in any order, so a member of a line takes 8 neighbouring
 //     dimensions of 32 (and Q is laid out alike);
 //   - P.V: output columns may be numbered in any order, so a lane takes 8 neighbouring dimensions of each of
@@ -12,10 +12,10 @@
 // table of 256 entries to the 16-bit format, exactly.
 #pragma once
 
-#include "kernels/gpu/launch.hpp"
-#include "kernels/gpu/matrix.h"
-#include "kernels/gpu/rows.hpp"
+#include "kernels/dialect/matrix.h"
 #include "kernels/portable/faults.hpp"
+#include "kernels/portable/launch.hpp"
+#include "kernels/portable/rows.hpp"
 
 namespace assay_gpu {
 

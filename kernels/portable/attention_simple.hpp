@@ -5,8 +5,8 @@
 // return is compared with this by eye.
 #pragma once
 
-#include "kernels/gpu/rows.hpp"
 #include "kernels/portable/faults.hpp"
+#include "kernels/portable/rows.hpp"
 
 namespace assay_gpu {
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "kernels/portable/chunk.hpp"
+#include "kernels/portable/launch.hpp"
 
 namespace assay_gpu {
 

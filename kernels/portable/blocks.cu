@@ -4,7 +4,7 @@
 // head, eight dimensions each at a time: one load and one store where the layout keeps eight together.
 // Quotients and products are single IEEE operations and codes are rounded once, so every result is known to
 // the bit; equal formats without a scale are copied.
-#include "kernels/gpu/blocks.hpp"
+#include "kernels/portable/blocks.hpp"
 #include "kernels/portable/chunk.hpp"
 
 namespace assay_gpu {

@@ -6,8 +6,8 @@
 // instruction cache with the code of all formats in them.
 #pragma once
 
-#include "kernels/gpu/rows.hpp"
 #include "kernels/portable/faults.hpp"
+#include "kernels/portable/rows.hpp"
 
 namespace assay_gpu {
 

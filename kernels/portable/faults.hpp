@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "kernels/gpu/gpu.h"
+#include "kernels/dialect/gpu.h"
 
 namespace assay_gpu {
 

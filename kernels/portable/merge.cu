@@ -4,9 +4,9 @@
 // quarter of them each, so that a single request does not wait for one state after the other. Either way a
 // row is the same four interleaved sums added in the same order: its bits depend on its own states alone.
 // States without a visible key have LSE -inf and are never read.
-#include "kernels/gpu/launch.hpp"
-#include "kernels/gpu/rows.hpp"
 #include "kernels/portable/faults.hpp"
+#include "kernels/portable/launch.hpp"
+#include "kernels/portable/rows.hpp"
 
 namespace assay_gpu {
 namespace {

@@ -30,12 +30,12 @@ def test_include_against_the_flow_is_found(tmp_path):
 
 
 def test_kernels_may_not_use_the_reference(tmp_path):
-    root = tree(tmp_path, {"kernels/cpu/k.cpp": SPDX + '#include "reference/formats.hpp"\n#include "harness/abi/assay_kernel.h"\n'})
-    assert check_includes.check(root) == ["kernels/cpu/k.cpp:2: kernels must not include reference (reference/formats.hpp)"]
+    root = tree(tmp_path, {"kernels/cpu/k.cpp": SPDX + '#include "reference/formats/formats.hpp"\n#include "harness/abi/assay_kernel.h"\n'})
+    assert check_includes.check(root) == ["kernels/cpu/k.cpp:2: kernels must not include reference (reference/formats/formats.hpp)"]
 
 
 def test_include_along_the_flow_is_fine(tmp_path):
-    root = tree(tmp_path, {"harness/check/a.cpp": SPDX + '#include "reference/bounds.hpp"\n#include <vector>\n',
+    root = tree(tmp_path, {"harness/check/a.cpp": SPDX + '#include "reference/bounds/bounds.hpp"\n#include <vector>\n',
                            "harness/problem/a_test.cpp": SPDX + '#include "harness/cli/b.hpp"\n'})
     assert check_includes.check(root) == []
 

@@ -21,7 +21,7 @@
 
 #include "harness/abi/assay_kernel.h"
 #include "harness/device/testing/fake_device.hpp"
-#include "reference/formats.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/gpu/kernels.hpp"
 #include "kernels/portable/faults.hpp"
+#include "kernels/portable/kernels.hpp"
 
 namespace assay_gpu {
 

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/gpu/gpu.h"
+#include "kernels/dialect/gpu.h"
 
 namespace planted {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels with one defect each (see planted.hpp). Lines with a defect end in a comment "planted: NAME", by
 // which the tests check that a finding names the right line.
+#include "kernels/dialect/matrix.h"
 #include "kernels/emulator/testing/planted.hpp"
-#include "kernels/gpu/matrix.h"
 
 namespace planted {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of 16 x 16 matrices by the dialect's matrix instruction, for the tests: rows, columns and k are
-// found by kernels/gpu/matrix.h alone.
+// found by kernels/dialect/matrix.h alone.
 #pragma once
 
-#include "kernels/gpu/matrix.h"
+#include "kernels/dialect/matrix.h"
 
 namespace products {
 

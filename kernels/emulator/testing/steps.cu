@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See steps.hpp.
+#include "kernels/dialect/matrix.h"
 #include "kernels/emulator/testing/steps.hpp"
-#include "kernels/gpu/matrix.h"
 
 namespace steps {
 namespace {

@@ -3,7 +3,7 @@
 // emulator_bench.cpp.
 #pragma once
 
-#include "kernels/gpu/gpu.h"
+#include "kernels/dialect/gpu.h"
 
 namespace steps {
 

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// quantize_int8_cpu: rows to int8 by given scales per channel (mode 0) or by a scale found for each row and
+// head (mode 2), which is written beside the codes. One thread per row.
+#include "kernels/cpu/blocks/quantize.hpp"
+#include "kernels/cpu/online/block_kernel.hpp"
+
+namespace assay_cpu {
+
+using namespace assay_kernels;
+namespace {
+
+void quantize(const BlockOperands& b, int64_t row, int32_t head) {
+  const int32_t dims = b.a.p.head_dim_qk;
+  float values[kMaxHeadDim];
+  load_row(b.source, row * b.source.row + head * b.source.head, dims, values);
+  if (b.q_scale != nullptr) {
+    const float scale = dynamic_scale(values, dims);
+    divide_row(values, dims, scale);
+    b.q_scale[row * b.a.q_scale.stride[0] + head * b.a.q_scale.stride[1]] = scale;
+  } else {
+    divide_channels(values, dims, b.a.q_scale, head);
+  }
+  const int64_t first = row * b.q.row + head * b.q.head;
+  for (int32_t d = 0; d < dims; ++d) store_code(b.q.data, first + d * b.q.dim, b.q.format, values[d]);
+}
+
+int supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
+  return supports_block(p, ASSAY_OP_QUANTIZE_INT8, why, size);
+}
+
+int arithmetic(const assay_problem*, assay_arithmetic* out) {
+  fill_struct(out, assay_arithmetic{});  // scaling_relative_error 0: one division, one rounding
+  return ASSAY_OK;
+}
+
+int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
+  return run_block(supports, p, t, error, size, [p](const BlockOperands& b) {
+#pragma omp parallel for schedule(static)
+    for (int64_t row = 0; row < p->rows; ++row)
+      for (int32_t head = 0; row_is_live(b.live_rows, row) && head < p->heads_q; ++head)
+        quantize(b, row, head);
+  });
+}
+
+}  // namespace
+
+const assay_kernel kQuantizeInt8 =
+    block_kernel(ASSAY_OP_QUANTIZE_INT8, "quantize_int8_cpu",
+                 "rows to int8 by given channel scales or by a scale per row and head, one thread per row",
+                 supports, arithmetic, run);
+
+}  // namespace assay_cpu

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs: one call of a kernel recorded on a stream that is not the default one, and replayed after the data
+// it reads was changed in place. Recording refuses kernels that forget their stream, wait for the device or
+// allocate. CUDA and HIP name these calls alike.
+#include "kernels/device/host.hpp"
+#include "kernels/device/library.hpp"
+
+struct assay_graph {
+  GPU_API(GraphExec_t) executable;
+};
+
+namespace assay_gpu {
+namespace {
+
+int capture(const assay_kernel* kernel, const assay_problem* problem, const assay_tensors* tensors,
+            assay_plan* plan, assay_graph** graph, char* error, size_t size) {
+  *graph = nullptr;
+  const gpu::Stream stream = own_stream();
+  // Thread-local mode also refuses calls that synchronise or allocate, which no captured kernel may make.
+  if (const int bad = answer(GPU_API(StreamBeginCapture)(stream, GPU_API(StreamCaptureModeThreadLocal)),
+                             "capture", error, size))
+    return bad;
+  const int ran = kernel->run(problem, tensors, plan, stream, error, size);
+  GPU_API(Graph_t) recorded{};
+  const gpu::Status ended = GPU_API(StreamEndCapture)(stream, &recorded);
+  int bad = ran;
+  if (bad == ASSAY_OK) bad = answer(ended, "capture: a call that cannot be recorded", error, size);
+  auto made = bad == ASSAY_OK ? new assay_graph{} : nullptr;
+  if (bad == ASSAY_OK)
+    bad = answer(GPU_API(GraphInstantiateWithFlags)(&made->executable, recorded, 0), "instantiate graph",
+                 error, size);
+  if (recorded != nullptr) (void)GPU_API(GraphDestroy)(recorded);
+  if (bad != ASSAY_OK) {
+    delete made;
+    (void)GPU_API(GetLastError)();  // a refused capture is no error of what comes after it
+    return bad;
+  }
+  *graph = made;
+  return ASSAY_OK;
+}
+
+int replay(assay_graph* graph, char* error, size_t size) {
+  const gpu::Stream stream = own_stream();
+  if (const int bad = answer(GPU_API(GraphLaunch)(graph->executable, stream), "replay", error, size))
+    return bad;
+  return answer(GPU_API(StreamSynchronize)(stream), "replay", error, size);
+}
+
+int time_replay(assay_graph* graph, int64_t flush_bytes, double* microseconds, char* error, size_t size) {
+  return timed(flush_bytes, microseconds, error, size, [&](gpu::Stream stream) {
+    return answer(GPU_API(GraphLaunch)(graph->executable, stream), "replay", error, size);
+  });
+}
+
+void free_graph(assay_graph* graph) {
+  if (graph == nullptr) return;
+  (void)GPU_API(GraphExecDestroy)(graph->executable);
+  delete graph;
+}
+
+}  // namespace
+
+const Graphs kGraphs{capture, replay, time_replay, free_graph};
+
+}  // namespace assay_gpu

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the host side of the GPU backend shares: statuses as texts of the C door, and things that must be
+// given back. The files beside it fill the backend's table: backend.cpp (devices, memory), limits.cpp,
+// timing.cpp (events and graphs), probes.cpp (calibration).
+#pragma once
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+
+#include "kernels/portable/kernels.hpp"
+#include "kernels/portable/launch.hpp"
+
+namespace assay_gpu {
+
+inline int fail(int status, char* error, size_t size, const char* text) {
+  if (error != nullptr && size > 0) std::snprintf(error, size, "%s", text);
+  return status;
+}
+// Two records in a stream. What goes wrong while they are made is the status of seconds().
+class Events {
+ public:
+  Events() { note(GPU_API(EventCreate)(&start_)), note(GPU_API(EventCreate)(&stop_)); }
+  ~Events() { (void)GPU_API(EventDestroy)(start_), (void)GPU_API(EventDestroy)(stop_); }
+  Events(const Events&) = delete;
+  Events& operator=(const Events&) = delete;
+  void start(gpu::Stream stream) { note(GPU_API(EventRecord)(start_, stream)); }
+  void stop(gpu::Stream stream) { note(GPU_API(EventRecord)(stop_, stream)); }
+  // Between the two records.
+  gpu::Status seconds(double* out) const {
+    if (bad_ != GPU_API(Success)) return bad_;
+    if (const gpu::Status bad = GPU_API(EventSynchronize)(stop_); bad != GPU_API(Success)) return bad;
+    float ms = 0;
+    const gpu::Status status = GPU_API(EventElapsedTime)(&ms, start_, stop_);
+    *out = ms * 1e-3;
+    return status;
+  }
+
+ private:
+  void note(gpu::Status status) {
+    if (bad_ == GPU_API(Success)) bad_ = status;
+  }
+  GPU_API(Event_t) start_{}, stop_{};
+  gpu::Status bad_ = GPU_API(Success);
+};
+
+class Memory {
+ public:
+  explicit Memory(int64_t bytes) { status = GPU_API(Malloc)(&data, static_cast<size_t>(bytes)); }
+  ~Memory() {
+    if (data != nullptr) (void)GPU_API(Free)(data);
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  void* data = nullptr;
+  gpu::Status status;
+};
+
+// Shortest of some launches: a limit disturbed by a neighbour would flatter the kernels.
+template <class Launch>
+int best_seconds(const Launch& launch, double* out, char* error, size_t size) {
+  Events events;
+  *out = 0;
+  for (int pass = 0; pass < 12; ++pass) {
+    events.start(nullptr);
+    if (const int bad = answer(launch(), "limit probe", error, size)) return bad;
+    events.stop(nullptr);
+    double seconds = 0;
+    if (const int bad = answer(events.seconds(&seconds), "limit probe", error, size)) return bad;
+    if (pass >= 2 && (*out == 0 || seconds < *out)) *out = seconds;
+  }
+  return ASSAY_OK;
+}
+
+// ---- entries of the table (see assay_backend), by file.
+// limits.cpp
+int measure_bandwidth(int32_t op, int64_t bytes, double* bytes_per_second, char* error, size_t size);
+int measure_matrix_rate(int32_t format, double* flops, char* error, size_t size);
+// timing.cpp
+int time_run(const assay_kernel*, const assay_problem*, const assay_tensors*, assay_plan*,
+             int64_t flush_bytes, double* microseconds, char* error, size_t size);
+
+// Not the default stream: timed calls and graphs run here (timing.cpp).
+gpu::Stream own_stream();
+// Time on the device of what `enqueue` enqueues there, after `flush_bytes` of other memory were read (0:
+// hot).
+int timed(int64_t flush_bytes, double* microseconds, char* error, size_t size,
+          const std::function<int(gpu::Stream)>& enqueue);
+
+}  // namespace assay_gpu

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Timed calls, on a stream that is not the default one: a kernel that forgets its stream would run
+// beside the events, and capture refuses it. Cold means that more than twice the L2 of other memory was read
+// before the call: reading evicts what the kernel left and, unlike a memset, leaves no dirty lines whose
+// write-back the next kernel would pay for.
+#include "kernels/device/host.hpp"
+
+namespace assay_gpu {
+
+gpu::Stream own_stream() {
+  static const gpu::Stream stream = [] {
+    gpu::Stream s{};
+    if (GPU_API(StreamCreateWithFlags)(&s, GPU_API(StreamNonBlocking)) != GPU_API(Success)) s = nullptr;
+    return s;
+  }();
+  return stream;
+}
+
+namespace {
+
+int flush_cache(int64_t bytes, gpu::Stream stream, char* error, size_t size) {
+  static void* scratch = nullptr;
+  static int64_t scratch_bytes = 0;
+  constexpr int64_t kSink = 256;
+  if (bytes <= 0) return ASSAY_OK;
+  if (bytes > scratch_bytes) {
+    if (const int bad = answer(GPU_API(Free)(scratch), "flush", error, size)) return bad;
+    scratch = nullptr, scratch_bytes = 0;
+    const auto whole = static_cast<size_t>(bytes + kSink);
+    if (const int bad = answer(GPU_API(Malloc)(&scratch, whole), "flush", error, size)) return bad;
+    if (const int bad = answer(GPU_API(Memset)(scratch, 1, whole), "flush", error, size)) return bad;
+    scratch_bytes = bytes;
+  }
+  auto* sink = reinterpret_cast<uint32_t*>(static_cast<char*>(scratch) + scratch_bytes);
+  return answer(launch_read(scratch, bytes, sink, stream), "flush", error, size);
+}
+
+}  // namespace
+
+// The wait keeps the device busy while the host enqueues the call, so that the time between the events is the
+// device's alone.
+int timed(int64_t flush_bytes, double* microseconds, char* error, size_t size,
+          const std::function<int(gpu::Stream)>& enqueue) {
+  static Events events;
+  const gpu::Stream stream = own_stream();
+  if (const int bad = flush_cache(flush_bytes, stream, error, size)) return bad;
+  if (const int bad = answer(launch_wait(30000, stream), "wait", error, size)) return bad;
+  events.start(stream);
+  if (const int bad = enqueue(stream)) return bad;
+  events.stop(stream);
+  double seconds = 0;
+  if (const int bad = answer(events.seconds(&seconds), "timed run", error, size)) return bad;
+  *microseconds = seconds * 1e6;
+  return ASSAY_OK;
+}
+
+int time_run(const assay_kernel* kernel, const assay_problem* problem, const assay_tensors* tensors,
+             assay_plan* plan, int64_t flush_bytes, double* microseconds, char* error, size_t size) {
+  return timed(flush_bytes, microseconds, error, size,
+               [&](gpu::Stream stream) { return kernel->run(problem, tensors, plan, stream, error, size); });
+}
+
+}  // namespace assay_gpu

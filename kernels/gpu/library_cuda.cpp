@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-// libassay_cuda.so: the portable kernels on NVIDIA GPUs.
-#include "kernels/gpu/kernels.hpp"
-#include "kernels/gpu/library.hpp"
-
-namespace assay_gpu {
-const Library kLibrary{"cuda", portable_kernels, describe_cuda_device, &kCudaProbes, &kGraphs};
-
-}  // namespace assay_gpu

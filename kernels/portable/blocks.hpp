@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Building blocks that move rows, as the plain data that travels to the device (kernels/portable/blocks.cu).
+// Dense rows are views like a cache whose blocks are rows and hold one token.
+#pragma once
+
+#include "kernels/common/block_operands.hpp"
+#include "kernels/portable/call.hpp"
+
+namespace assay_gpu {
+
+using assay_kernels::KvView;
+using assay_kernels::ScaleView;
+
+struct MovedRows {
+  KvView view;
+  bool whole;              // see whole_chunks()
+  unsigned char* written;  // view.data, where this is the side that is written
+};
+
+// Rows of `dims` elements of each head of K or of V: codes = round(from / scale) at their slots.
+struct StoredPlane {
+  MovedRows from, to;
+  ScaleView scale;
+  float* dynamic;  // where the scale max|x| / 127 goes, with the strides of `scale`; null: scales are given
+  int32_t dims;
+};
+struct StoreRows {
+  StoredPlane plane[2];
+  int32_t planes, heads, page_size;
+  int64_t rows;
+  const int32_t* live_rows;  // see row_is_live()
+  const int64_t* slots;      // [rows], -1: the row goes nowhere; null: row n goes to block n
+  int64_t slots_stride;
+};
+gpu::Status launch_store(const StoreRows&, gpu::Stream);
+
+// Cached tokens, times their scale, to dense rows.
+struct GatheredPlane {
+  MovedRows from, to;
+  ScaleView scale;
+  int32_t dims;
+};
+struct GatherRows {
+  GatheredPlane plane[2];
+  int32_t planes;
+  const int32_t* live_rows;
+  assay_kernels::Operands op;  // p, cu_q and the page table
+  const int32_t *seq_starts, *token_to_batch;
+  int64_t seq_starts_stride, token_to_batch_stride;
+};
+gpu::Status launch_gather(const GatherRows&, gpu::Stream);
+
+}  // namespace assay_gpu

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+// One loop over rows and heads, one over keys for the errors of the scores, one over tiles in the declared
+// order for the rounding of P, one over dimensions for sums and bounds. Symbols are those of BOUNDS.md; this
+// is the form to trust, the matrix form (bounds.cpp) is tested against it.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "reference/bounds/bounds.hpp"
+#include "reference/bounds/bounds_finish.hpp"
+#include "reference/bounds/bounds_order.hpp"
+#include "reference/bounds/bounds_rows.hpp"
+#include "reference/bounds/bounds_terms.hpp"
+#include "reference/bounds/bounds_tiers.hpp"
+#include "reference/formats/formats.hpp"
+
+namespace assay {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+// Pieces in which an undeclared order is estimated; the matrix form uses the same.
+constexpr int64_t kEstimateKeys = 256;
+
+// Everything about one visible key.
+struct Key {
+  int64_t index = 0;  // in the request
+  double x = 0, p = 0;
+  double hard = 0;                      // E, later expm1(E)
+  double systematic = 0, variance = 0;  // random model of the score alone, then of the weight
+  double h = 0, h_biased = 0;           // rounding of P, normalised
+  double replayed = 0, flip = 0;        // replayed weight, and what a flip adds, normalised
+  double rescaled = 0;  // first key of a tile that may raise the running maximum: 1 + what that was behind
+  std::vector<double> v;
+};
+
+class Row {
+ public:
+  Row(const Problem& p, const OperandReader& operands, const ErrorModel& model, const KeyOrder& order,
+      RowId id, int32_t head)
+      : p_(p), operands_(operands), model_(model), order_(order), id_(id), head_(head) {}
+
+  // False when there is nothing to bound: no key and no sink.
+  bool prepare() {
+    const int32_t dequant = replayed_dequant(model_.arithmetic());
+    scores_ = row_scores(p_, operands_, id_, head_, dequant);
+    sink_ = p_.sinks ? operands_.sink(head_) : -kInf;
+    if (scores_.keys == 0 && !p_.sinks) return false;
+    double top_key = -kInf, sum = 0;
+    for (double x : scores_.x) top_key = std::max(top_key, x);
+    m_ = std::max(top_key, sink_);
+    for (double x : scores_.x) sum += std::exp(x - m_);
+    if (p_.sinks) sum += std::exp(sink_ - m_);
+    row_.lse = m_ + std::log(sum);
+    row_.keys = scores_.keys > 0;
+    row_.top = std::max(row_.keys ? std::fabs(top_key) : 0.0, p_.sinks ? std::fabs(sink_) : 0.0);
+    for (size_t i = 0; i < scores_.x.size(); ++i) {
+      if (scores_.x[i] == -kInf) continue;
+      Key key;
+      key.index = scores_.begin + static_cast<int64_t>(i);
+      key.x = scores_.x[i];
+      key.p = std::exp(key.x - row_.lse);
+      key.v.resize(p_.head_dim_v);
+      operands_.v(id_.request, static_cast<int32_t>(key.index), head_ / p_.group(), key.v.data());
+      round_all(dequant, p_.head_dim_v, key.v.data());
+      for (double value : key.v) row_.v_max = std::max(row_.v_max, std::fabs(value));
+      keys_.push_back(std::move(key));
+    }
+    score_errors();
+    visit_tiles();
+    row_sums();
+    return true;
+  }
+
+  const RowFacts& facts() const { return row_; }
+  const ErrorTerms& terms() const { return t_; }
+  const RandomTerms& random() const { return z_; }
+  double growth() const { return t_.growth; }
+
+  ChannelFacts channel(int32_t d) const {
+    const bool joint = model_.rounded_row_sum();
+    ChannelFacts c;
+    for (const Key& k : keys_) {
+      c.o += k.p * k.v[d];
+      c.replayed += k.replayed * k.v[d];
+    }
+    if (joint) c.replayed /= row_.replayed_sum;
+    for (const Key& k : keys_) {
+      const double size = std::fabs(k.v[d]), from_o = std::fabs(k.v[d] - c.o);
+      const double rounded = joint ? from_o : size;
+      c.mass += k.p * size;
+      c.second += k.p * size * size;
+      c.square += k.p * k.p * size * size;
+      c.exponent += k.p * k.hard * from_o;
+      c.spread += k.p * from_o;
+      c.systematic += k.p * k.systematic * from_o;
+      c.variance += k.p * k.p * k.variance * from_o * from_o;
+      c.rounding += k.h * (1 + k.hard) * rounded;
+      c.rounding_variance += k.h * k.h * rounded * rounded;
+      c.rounding_biased += k.h_biased * rounded;
+      c.flips += k.flip * (joint ? std::fabs(k.v[d] - c.replayed) : size);
+    }
+    if (p_.sinks) {
+      // The sink is a key with v = 0.
+      const double size = std::fabs(c.o);
+      c.exponent += sink_p_ * sink_hard_ * size;
+      c.spread += sink_p_ * size;
+      c.systematic += sink_p_ * sink_systematic_ * size;
+      c.variance += sink_p_ * sink_p_ * sink_variance_ * size * size;
+    }
+    accumulate(d, c);
+    return c;
+  }
+
+ private:
+  void score_errors() {
+    shape_.keys = scores_.keys;
+    shape_.span = scores_.span;
+    shape_.top = row_.top;
+    shape_.lse_abs = std::fabs(row_.lse);
+    shape_.query_sum = scores_.query_sum;
+    shape_.corner = std::fabs(p_.softmax_scale) * scores_.q_max * scores_.k_max;
+    shape_.top_weight = std::exp(m_ - row_.lse);
+    t_ = model_.terms(shape_);
+    for (Key& k : keys_) {
+      const size_t i = static_cast<size_t>(k.index - scores_.begin);
+      k.hard = hard_error(i);
+      slack_ = std::max(slack_, 2 * k.hard);
+    }
+    // The number of rescales needs the error of the scores, which does not depend on it.
+    shape_.updates = model_.updates(scores_.span, scores_.keys, scores_.x.data(),
+                                    static_cast<int64_t>(scores_.x.size()), slack_, p_.sinks);
+    t_ = model_.terms(shape_);
+    z_ = model_.random_terms(shape_, t_);
+    for (Key& k : keys_) {
+      const size_t i = static_cast<size_t>(k.index - scores_.begin);
+      const double s = std::fabs(scores_.s[i]), distance = m_ - k.x;
+      const double c2 = s * s + 2 * scores_.r[i] * scores_.r[i];
+      const double capped = p_.softcap > 0 ? std::fabs(k.x - scores_.bias[i]) : 0.0;
+      double slope = 1;
+      if (p_.softcap > 0) {
+        const double nearest = std::max(0.0, s - t_.dot * scores_.a[i] - t_.score * s) / p_.softcap;
+        slope = 1 - std::tanh(nearest) * std::tanh(nearest);
+      }
+      const double biased = s + std::fabs(k.x) + std::fabs(scores_.bias[i]);
+      k.systematic = z_.systematic(c2, s, capped, slope);
+      k.variance = z_.variance(c2, s, capped, biased, slope);
+      row_.largest_random = std::max(row_.largest_random,
+                                     k.systematic + kLambda * std::sqrt(k.variance) - z_.farther * distance);
+      row_.distance += k.p * distance;
+      k.hard = std::expm1(k.hard + t_.distance * distance + t_.fixed);
+    }
+  }
+
+  // Error of one final score, before anything that depends on the maximum.
+  double hard_error(size_t i) const {
+    const double s = scores_.s[i], bias = scores_.bias[i];
+    double error = t_.dot * scores_.a[i] + t_.score * std::fabs(s), x = s;
+    if (p_.softcap > 0) {
+      // Slope of the cap anywhere within the error of its argument.
+      const double nearest = std::max(0.0, std::fabs(s) - error) / p_.softcap;
+      const double slope = 1 - std::tanh(nearest) * std::tanh(nearest);
+      x = p_.softcap * std::tanh(s / p_.softcap);
+      error = error * slope + std::fabs(x) * t_.cap_relative;
+    }
+    return error + t_.bias_score * std::fabs(s) + t_.bias_relative * (std::fabs(x + bias) + std::fabs(bias));
+  }
+
+  // The declared order, or pieces in natural order: running maximum, rounding of P, prefix weights.
+  void visit_tiles() {
+    const assay_arithmetic& a = model_.arithmetic();
+    const PRounding& rounding = model_.p_rounding();
+    row_.declared = order_.declared();
+    row_.replayed = order_.declared() && rounding.narrow;
+    const double start = a.sink_first && p_.sinks ? sink_ : -kInf;
+    const int64_t begin = scores_.begin, end = begin + static_cast<int64_t>(scores_.x.size());
+    const int64_t most = order_.declared() ? order_.tile() : kEstimateKeys;
+    spans_ = order_.spans(p_.requests[id_.request].kv_len, begin, end, most);
+    RunningMaximum maximum(a.rescale_lag_log2, start, slack_);
+    double before = 0;
+    for (const KeySpan& span : spans_) {
+      if (span.begins_part) {
+        maximum = RunningMaximum(a.rescale_lag_log2, start, slack_);
+        before = 0;
+      }
+      auto [first, last] = keys_of(span);
+      double top = -kInf;
+      for (auto k = first; k != last; ++k) top = std::max(top, k->x);
+      const double stale = 1 + std::max(0.0, m_ - maximum.value());
+      if (row_.declared && maximum.advance(top) && first != last) {
+        first->rescaled = stale;
+        row_.updated += before * stale;
+        row_.updates += 1;
+      }
+      if (maximum.ambiguous()) row_.replayed = false;
+      round_tile(first, last, row_.declared ? maximum.value() : m_, top);
+      // Weights that the running sum swallows, in pieces: within a long tile the sum grows as well.
+      for (auto k = first; k != last;) {
+        const auto piece = k;
+        const int64_t end_of_piece =
+            k->index - (k->index - tile_start(k->index)) % kEstimateKeys + kEstimateKeys;
+        for (; k != last && k->index < end_of_piece; ++k) before += k->p;
+        for (auto of = piece; of != k; ++of)
+          if (of->p < 2 * kUnit * before) row_.absorbed += of->p;
+      }
+    }
+  }
+
+  // Rounds the weights of one tile as the kernel does, taken against its running maximum m_t.
+  void round_tile(std::vector<Key>::iterator first, std::vector<Key>::iterator last, double m_t, double top) {
+    const assay_arithmetic& a = model_.arithmetic();
+    const PRounding& rounding = model_.p_rounding();
+    const double offset = a.p_offset_log2 * M_LN2;
+    const double unit = std::exp(m_t - offset - row_.lse);  // weight of P = 1
+    const double floor_unit = row_.declared ? unit : std::exp(m_ - offset - row_.lse);
+    // Without a declared order the largest P of a tile is at most that of the row.
+    const double tile_largest = std::exp((row_.declared ? top - m_t : 0) + offset);
+    const double largest = rounding.tile_max ? tile_largest : 1.0;
+    for (auto k = first; k != last; ++k) {
+      const double eps = model_.eps(row_.declared ? k->index % order_.tile() : -1);
+      const double distance = m_ - k->x;
+      const double window_score = k->systematic + kLambda * std::sqrt(k->variance) + row_.largest_random;
+      k->systematic += z_.distance_systematic * distance;
+      k->variance += z_.distance_variance * distance * distance + eps * eps / 3;
+      row_.eps += k->p * eps;
+      k->replayed = k->p;
+      if (!rounding.narrow) continue;
+      k->h = std::min(k->p, std::max(rounding.relative * k->p,
+                                     rounding.eta * floor_unit * (rounding.tile_max ? largest : 1.0)));
+      const double p = std::exp(k->x - m_t + offset);
+      RoundedP r;
+      if (rounding.integer) {
+        r = rounding.truncated ? rounding::on_grid<true>(p, largest / 127, 127 / largest, largest)
+                               : rounding::on_grid<false>(p, largest / 127, 127 / largest, largest);
+      } else {
+        r = rounding::to_float(rounding, p);
+        if (!rounding.truncated) r.value = round_to(a.p_format, p, Overflow::kSaturate);
+      }
+      const double quantum = rounding.integer ? largest / 127 : 2 * rounding.eta;
+      if (p < quantum) k->h_biased = k->h;
+      k->replayed = r.value * unit;
+      const double reach = std::fabs(m_t - k->x) + std::fabs(m_ - m_t) +
+                           std::max(0.0, a.rescale_lag_log2) * M_LN2 + std::fabs(offset);
+      double window =
+          window_score + z_.farther * std::fabs(m_ - m_t) + z_.argument * reach + eps + z_.top_rounding;
+      if (rounding.tile_max) window += row_.largest_random + eps + 6 * kUnit;
+      window_ = std::max(window_, window);
+      k->flip = rounding::flip(r, p * std::expm1(window)) * unit;
+    }
+  }
+
+  void row_sums() {
+    double h_over_p = 0;
+    row_.rounding_square = row_.rounding_biased = 0;
+    row_.replayed_sum = 0;
+    for (const Key& k : keys_) {
+      row_.beta += k.p * k.hard;
+      row_.largest = std::max(row_.largest, k.hard);
+      row_.rounding += k.h * (1 + k.hard);
+      row_.rounding_square += k.h * k.h;
+      row_.rounding_biased += k.h_biased;
+      if (k.p > 0) h_over_p += k.h * k.h / k.p;
+      row_.systematic += k.p * k.systematic;
+      row_.variance += k.p * k.p * k.variance;
+      row_.flips += k.flip;
+      row_.replayed_sum += k.replayed;
+    }
+    row_.rounding_ratio = std::sqrt(h_over_p);
+    row_.structured = repeated_scores();
+    if (p_.sinks) {
+      sink_p_ = std::exp(sink_ - row_.lse);
+      const double distance = m_ - sink_, size = std::fabs(sink_);
+      sink_hard_ = std::expm1(t_.score * size + t_.distance * distance + t_.fixed);
+      sink_systematic_ = z_.factor * size + z_.distance_systematic * distance;
+      sink_variance_ =
+          z_.score_variance * size * size + z_.distance_variance * distance * distance + z_.eps * z_.eps / 3;
+      row_.beta += sink_p_ * sink_hard_;
+      row_.eps += sink_p_ * z_.eps;
+      row_.systematic += sink_p_ * sink_systematic_;
+      row_.variance += sink_p_ * sink_p_ * sink_variance_;
+      row_.replayed_sum += sink_p_;
+    }
+  }
+
+  // More than a twentieth of the weight on scores that occur more than once.
+  bool repeated_scores() const {
+    std::map<float, std::pair<int, double>> groups;
+    double sum = 0, repeated = 0;
+    for (const Key& k : keys_) {
+      auto& group = groups[static_cast<float>(k.x)];
+      ++group.first;
+      group.second += k.p;
+      sum += k.p;
+    }
+    for (const auto& [score, group] : groups)
+      if (group.first > 1) repeated += group.second;
+    return repeated > 0.05 * sum;
+  }
+
+  // Partial sums of one channel in the order of the spans.
+  void accumulate(int32_t d, ChannelFacts& c) const {
+    const double tile_scale_error =
+        model_.p_rounding().tile_max ? row_.largest_random + z_.eps + 6 * kUnit : 0.0;
+    double before = 0, now = 0, mass = 0;
+    int64_t count = 0;
+    for (const KeySpan& span : spans_) {
+      if (span.begins_part) before = now = 0;
+      auto [first, last] = keys_of(span);
+      if (first != last) c.updated += std::fabs(before) * first->rescaled;
+      for (auto k = first; k != last; ++k) {
+        now += k->p * k->v[d];
+        mass += k->p * std::fabs(k->v[d]);
+        ++count;
+      }
+      if (span.ends_group && count > 0) {
+        const GroupTerms g = model_.group(count, row_.declared ? 1 : (count + tile() - 1) / tile());
+        const double largest = 0.5 * (std::fabs(before + now) + mass), alignment = largest + 0.5 * mass;
+        c.group_hard += g.hard_c * largest + g.hard_m * alignment;
+        c.group_systematic += g.systematic_c * largest + g.systematic_m * alignment;
+        c.group_variance += g.variance_c * largest * largest + g.variance_m * alignment * alignment;
+        c.tile_error += tile_scale_error * mass;
+        before = now;
+        mass = 0;
+        count = 0;
+      }
+      if (span.ends_part) {
+        c.part_size += std::fabs(now);
+        c.part_square += now * now;
+      }
+    }
+  }
+  int64_t tile_start(int64_t key) const { return order_.declared() ? key - key % order_.tile() : 0; }
+  int64_t tile() const { return std::max(1, model_.arithmetic().tile_keys); }
+
+  std::pair<std::vector<Key>::iterator, std::vector<Key>::iterator> keys_of(const KeySpan& s) {
+    const auto before = [](const Key& k, int64_t index) { return k.index < index; };
+    return {std::lower_bound(keys_.begin(), keys_.end(), s.from, before),
+            std::lower_bound(keys_.begin(), keys_.end(), s.to, before)};
+  }
+  std::pair<std::vector<Key>::const_iterator, std::vector<Key>::const_iterator> keys_of(
+      const KeySpan& s) const {
+    const auto found = const_cast<Row*>(this)->keys_of(s);
+    return {found.first, found.second};
+  }
+
+  const Problem& p_;
+  const OperandReader& operands_;
+  const ErrorModel& model_;
+  const KeyOrder& order_;
+  RowId id_;
+  int32_t head_;
+  RowScores scores_;
+  RowShape shape_;
+  ErrorTerms t_;
+  RandomTerms z_;
+  RowFacts row_;
+  std::vector<Key> keys_;
+  std::vector<KeySpan> spans_;
+  double m_ = 0, sink_ = -kInf, slack_ = 0, window_ = 0;
+  double sink_p_ = 0, sink_hard_ = 0, sink_systematic_ = 0, sink_variance_ = 0;
+};
+
+}  // namespace
+
+BoundedAttention bounded_attention_elementwise(const Problem& p, const HostOperands& host,
+                                               const std::vector<RowId>& rows,
+                                               const assay_arithmetic& arithmetic) {
+  const OperandReader operands(p, host);
+  const ErrorModel model(p, arithmetic);
+  const KeyOrder order(model.arithmetic());
+  BoundedAttention out;
+  start_tiers(out, rows, p.heads_q, p.head_dim_v);
+  for (size_t n = 0; n < rows.size(); ++n) {
+    for (int32_t head = 0; head < p.heads_q; ++head) {
+      Row row(p, operands, model, order, rows[n], head);
+      if (!row.prepare()) continue;
+      const int64_t slot = static_cast<int64_t>(n) * p.heads_q + head;
+      RowTiers tiers(out, slot, p.head_dim_v, RowBounds(model, row.terms(), row.random(), row.facts()));
+      out.growth = std::max(out.growth, row.growth());
+      for (int32_t d = 0; d < p.head_dim_v && row.facts().keys; ++d) tiers.element(d, row.channel(d));
+      const RowTiersCounts counts = tiers.finish(row.facts());
+      out.p_declined += counts.p_declined;
+      out.r_applied += counts.r_applied;
+    }
+  }
+  intersect_tiers(out);
+  return out;
+}
+
+}  // namespace assay

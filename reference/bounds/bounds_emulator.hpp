@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+// An attention kernel in slow motion, for the tests of the bounds: tiled online softmax in fp32 with every
+// choice of assay_arithmetic (lanes or tensor-core blocks, order, splits, rounding of P, lazy rescale,
+// an inexact exponential), and with planted mistakes. It shares no code with the reference or the bounds.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "reference/bounds/bounds_cases.hpp"
+
+namespace assay::testing {
+
+enum class Mutant {
+  kNone,
+  kDropKey,
+  kStaleToken,
+  kScale,
+  kWindowShort,
+  kNoRescale,
+  kLse2,
+  kSwapV,
+  kLastDim,
+  kTailKeys,
+  kPTruncated,
+  kExpCoarse,      // relative error 2^-10
+  kScoresBf16,     // S rounded to bf16
+  kValueScale,     // V scale 0.4 % too large
+  kOutputPerTile,  // O accumulator rounded to bf16 after every tile
+  kPartialBf16,
+  kRowSumMissesKey,
+  kRowSumFromRoundedP,
+  kPartialLseBf16,
+  kPCoarse,  // P in e4m3
+  kKeyTwice
+};
+
+struct Emulation {
+  std::vector<double> o;    // before the output rounding, [n, heads_q, dv]
+  std::vector<double> lse;  // [n, heads_q]
+};
+
+class Emulator {
+ public:
+  Emulator(const DenseCase& c, const assay_arithmetic& a, Mutant mutant = Mutant::kNone, uint64_t seed = 1)
+      : c_(c), p_(c.problem), a_(a), mutant_(mutant), random_(seed, 77) {
+    victim_ = static_cast<int64_t>(random_.below(0, c.m()));
+  }
+
+  Emulation run() {
+    Emulation out;
+    for (int64_t i = 0; i < c_.n(); ++i)
+      for (int32_t h = 0; h < p_.heads_q; ++h) row(i, h, out);
+    return out;
+  }
+
+ private:
+  static constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+
+  // Truncation toward zero to `bits` fraction bits relative to 2^exponent.
+  static double chop(double x, int exponent, int bits) {
+    return std::ldexp(std::trunc(std::ldexp(x, bits - exponent)), exponent - bits);
+  }
+  static int exponent(double x) { return x == 0 ? -100000 : std::ilogb(x); }
+
+  // c + sum a b the way the declared unit does it.
+  double block_step(double c, const double* a, const double* b, int count,
+                    const assay_accumulator& acc) const {
+    int top = exponent(c);
+    for (int t = 0; t < count; ++t)
+      if (a[t] != 0 && b[t] != 0) top = std::max(top, exponent(a[t]) + exponent(b[t]));
+    if (top <= -100000) return 0;
+    double sum = chop(c, top, acc.fraction_bits);
+    for (int t = 0; t < count; ++t) sum += chop(a[t] * b[t], top, acc.fraction_bits);
+    return sum == 0 ? 0 : chop(sum, exponent(sum), acc.mantissa_bits);
+  }
+  // Sum of products, `start` included.
+  double dot(double start, const std::vector<double>& a, const std::vector<double>& b,
+             const assay_accumulator& acc) const {
+    const int n = static_cast<int>(a.size());
+    if (acc.kind == ASSAY_ACC_INT32) {
+      double sum = start;
+      for (int t = 0; t < n; ++t) sum += a[t] * b[t];
+      return sum;
+    }
+    if (acc.kind == ASSAY_ACC_BLOCK) {
+      double c = start;
+      for (int t = 0; t < n; t += acc.block) c = block_step(c, &a[t], &b[t], std::min(acc.block, n - t), acc);
+      return c;
+    }
+    std::vector<float> lanes(std::max(1, acc.block), 0.0f);
+    lanes[0] = static_cast<float>(start);
+    for (int t = 0; t < n; ++t) {
+      float& lane = lanes[t % lanes.size()];
+      lane = std::fmaf(static_cast<float>(a[t]), static_cast<float>(b[t]), lane);
+    }
+    for (size_t width = lanes.size(); width > 1; width = (width + 1) / 2)
+      for (size_t i = 0; i < width / 2; ++i) lanes[i] += lanes[width - 1 - i];
+    return lanes[0];
+  }
+  float exponential(float x) const { return exponential(x, a_.exp_relative_error); }
+  float exponential(float x, double relative) const {  // natural, with the declared relative error
+    if (mutant_ == Mutant::kExpCoarse) relative = 0x1p-10;
+    if (x < -87.0f) return 0.0f;
+    const uint32_t bits = std::bit_cast<uint32_t>(x);
+    const double noise = 2 * random_.uniform(bits) - 1;
+    return static_cast<float>(std::exp(static_cast<double>(x)) * (1 + (x == 0 ? 0 : 0.9) * relative * noise));
+  }
+  float capped(float x) const {
+    if (p_.softcap <= 0) return x;
+    const double noise = 2 * random_.uniform(std::bit_cast<uint32_t>(x)) - 1;
+    return p_.softcap * static_cast<float>(std::tanh(static_cast<double>(x / p_.softcap)) *
+                                           (1 + 0.9 * a_.tanh_relative_error * noise));
+  }
+  // As an integer number of quanta for int8, otherwise the value itself.
+  double round_p(float x, float quanta) const {
+    if (mutant_ == Mutant::kPCoarse) return round_to(ASSAY_FP8_E4M3, x);
+    if (a_.p_format == ASSAY_FP32 || a_.p_format == ASSAY_FORMAT_NONE) return x;
+    if (a_.p_format == ASSAY_INT8) {
+      const float q = x * quanta;
+      return std::min(127.0, a_.p_truncated ? std::trunc(static_cast<double>(q)) : std::nearbyint(q));
+    }
+    if (!a_.p_truncated && mutant_ != Mutant::kPTruncated)
+      return round_to(a_.p_format, x, Overflow::kSaturate);
+    const FormatInfo& f = format_info(a_.p_format);
+    return x == 0 ? 0 : chop(x, std::max(exponent(x), f.min_exponent), f.mantissa_bits);
+  }
+
+  bool sees(int64_t i, int64_t j) const {
+    const int64_t position = c_.m() - c_.n() + i;
+    if (mutant_ == Mutant::kDropKey && j == std::min(victim_, position)) return false;
+    const int shortened = mutant_ == Mutant::kWindowShort ? 1 : 0;
+    if (p_.window_left >= 0 && j < position - p_.window_left + shortened) return false;
+    if (p_.window_right >= 0 && j > position + p_.window_right) return false;
+    if (p_.chunk > 0 && (j > position || (position >= 0 && j / p_.chunk != position / p_.chunk)))
+      return false;
+    if (p_.mask == ASSAY_MASK_TREE) {
+      const int64_t draft = j - (c_.m() - c_.n());
+      return draft < 0 || p_.tree_mask[i * c_.n() + draft] != 0;
+    }
+    return p_.mask != ASSAY_MASK_CAUSAL || j <= position;
+  }
+
+  // A dequantised operand element as the kernel's second product or dot product takes it.
+  double operand(const std::vector<double>& codes, const std::vector<float>& scales, int32_t kind,
+                 int64_t heads, int64_t dim, int64_t i) const {
+    if (kind == ASSAY_SCALE_NONE && a_.dequant_format == ASSAY_FORMAT_NONE) return codes[i];
+    const double scale = kind == ASSAY_SCALE_NONE ? 1 : scales[DenseCase::scale_index(kind, i, heads, dim)];
+    if (a_.dequant_format == ASSAY_FORMAT_NONE) return static_cast<float>(codes[i] * scale);
+    if (a_.dequant_replayed) return round_to(a_.dequant_format, codes[i] * scale);
+    // Some rounding: the scale first, as kernels do that multiply in the narrow format.
+    return round_to(a_.dequant_format, codes[i] * round_to(a_.dequant_format, scale));
+  }
+  float bias(int64_t i, int64_t j, int32_t h) const {
+    const int64_t distance = c_.m() - c_.n() + i - j;
+    if (p_.alibi == ASSAY_ALIBI_NONE || distance < 0) return 0;
+    const auto steps = static_cast<float>(distance);
+    return -c_.slopes[h] * (p_.alibi == ASSAY_ALIBI_SQRT ? std::sqrt(steps) : steps);
+  }
+
+  struct State {
+    float m = kMinusInf;
+    std::vector<float> l;  // chains of the row sum
+    std::vector<double> o;
+    int rescales = 0;
+  };
+
+  void row(int64_t i, int32_t h, Emulation& out) const {
+    const int32_t d = p_.head_dim_qk, dv = p_.head_dim_v;
+    const int64_t m = c_.m();
+    const float scale = p_.softmax_scale * (mutant_ == Mutant::kScale ? 1.01f : 1.0f);
+    std::vector<double> q(d);
+    for (int32_t t = 0; t < d; ++t) {
+      const int64_t at = (i * p_.heads_q + h) * d + t;
+      const double code_scale = p_.q_scale == ASSAY_SCALE_NONE
+                                    ? 1
+                                    : c_.q_scale[DenseCase::scale_index(p_.q_scale, at, p_.heads_q, d)];
+      q[t] = static_cast<float>(c_.q[at] * code_scale);
+    }
+    const int64_t tile = std::max(1, a_.tile_keys), tiles = (m + tile - 1) / tile;
+    const int64_t splits =
+        a_.split_keys > 0 ? (m + a_.split_keys - 1) / a_.split_keys : std::max(1, a_.splits);
+    std::vector<double> weights_lse;
+    std::vector<std::vector<double>> parts;
+    for (int64_t s = 0; s < splits; ++s) {
+      State state;
+      state.l.assign(4, 0.0f);
+      state.o.assign(dv, 0.0);
+      const bool sink_here = p_.sinks && s == 0;
+      if (p_.sinks && a_.sink_first) state.m = c_.sinks[h];
+      const int64_t from = a_.split_keys > 0 ? s * a_.split_keys / tile : tiles * s / splits;
+      const int64_t to =
+          a_.split_keys > 0 ? std::min(tiles, (s + 1) * a_.split_keys / tile) : tiles * (s + 1) / splits;
+      for (int64_t n = 0; n < to - from; ++n)
+        step(i, h, q, scale, (a_.tile_reverse ? to - 1 - n : from + n) * tile, tile, state);
+      float l = (state.l[0] + state.l[1]) + (state.l[2] + state.l[3]);
+      if (sink_here) {
+        const float sink = c_.sinks[h], top = std::max(state.m, sink);
+        const float offset = static_cast<float>(a_.p_offset_log2 * M_LN2);
+        if (top > state.m) {
+          const float down = state.m == kMinusInf ? 0.0f : exponential(state.m - top);
+          l *= down;
+          for (double& x : state.o) x = static_cast<float>(x) * down;
+          state.m = top;
+        }
+        l += exponential(sink - top + offset);
+      }
+      double lse = kMinusInf;
+      if (l > 0) {
+        const float inverse = 1.0f / l;
+        for (double& x : state.o) x = static_cast<float>(x) * inverse;
+        lse = static_cast<float>(state.m + std::log(l) - static_cast<float>(a_.p_offset_log2 * M_LN2));
+      }
+      if (splits > 1) {
+        const int32_t partial = mutant_ == Mutant::kPartialBf16 ? int32_t{ASSAY_BF16} : a_.partial_format;
+        const int32_t partial_lse =
+            mutant_ == Mutant::kPartialLseBf16 ? int32_t{ASSAY_BF16} : a_.partial_lse_format;
+        const auto store = [](int32_t format, double x) {
+          return format == ASSAY_FORMAT_NONE || std::isinf(x) ? x : round_to(format, x);
+        };
+        for (double& x : state.o) x = store(partial, x);
+        lse = store(partial_lse, lse);
+      }
+      weights_lse.push_back(lse);
+      parts.push_back(state.o);
+    }
+    std::vector<double> o(dv, 0.0);
+    double lse = weights_lse[0];
+    if (splits == 1) {
+      o = parts[0];
+    } else {
+      float top = kMinusInf, sum = 0;
+      for (double x : weights_lse) top = std::max(top, static_cast<float>(x));
+      std::vector<float> w;
+      for (double x : weights_lse) {
+        w.push_back(std::isinf(x) ? 0.0f : exponential(static_cast<float>(x) - top));
+        sum += w.back();
+      }
+      lse = sum > 0 ? top + std::log(sum) : kMinusInf;
+      for (size_t s = 0; s < parts.size() && sum > 0; ++s)
+        for (int32_t t = 0; t < dv; ++t)
+          o[t] = std::fmaf(w[s] * (1.0f / sum), static_cast<float>(parts[s][t]), static_cast<float>(o[t]));
+    }
+    if (mutant_ == Mutant::kValueScale)
+      for (double& x : o) x = static_cast<float>(x) * 1.00390625f;
+    if (mutant_ == Mutant::kLse2) lse = static_cast<float>(lse * M_LOG2E);
+    out.o.insert(out.o.end(), o.begin(), o.end());
+    out.lse.push_back(static_cast<float>(lse));
+  }
+
+  void step(int64_t i, int32_t h, const std::vector<double>& q, float scale, int64_t first, int64_t tile,
+            State& state) const {
+    const int32_t d = p_.head_dim_qk, dv = p_.head_dim_v;
+    const int64_t m = c_.m(), last = std::min(m, first + tile), kv_head = h / p_.group();
+    const bool extra = mutant_ == Mutant::kTailKeys && last == m;  // sixteen zero keys behind the end
+    std::vector<float> x;
+    std::vector<int64_t> places;
+    std::vector<std::vector<double>> values;
+    for (int64_t j = first; j < last + (extra ? 16 : 0); ++j) {
+      std::vector<double> k(d, 0.0), v(dv, 0.0);
+      if (j < m) {
+        if (!sees(i, j)) continue;
+        const int64_t key = mutant_ == Mutant::kStaleToken && j == victim_ ? (j + m / 2) % m : j;
+        int64_t value = key;
+        if (mutant_ == Mutant::kSwapV && m >= 32) value = j < 16 ? j + 16 : j < 32 ? j - 16 : j;
+        for (int32_t t = 0; t < d; ++t)
+          k[t] = operand(c_.k, c_.k_scale, p_.k_scale, p_.heads_kv, d, (key * p_.heads_kv + kv_head) * d + t);
+        for (int32_t t = 0; t < dv; ++t)
+          v[t] = operand(c_.v, c_.v_scale, p_.v_scale, p_.heads_kv, dv,
+                         (value * p_.heads_kv + kv_head) * dv + t);
+        if (mutant_ == Mutant::kLastDim) k[d - 1] = 0;
+      }
+      double s = dot(0, q, k, a_.qk);
+      if (mutant_ == Mutant::kScoresBf16) s = round_to(ASSAY_BF16, s);
+      x.push_back(capped(static_cast<float>(s) * scale) + bias(i, j, h));
+      values.push_back(v);
+      places.push_back(j);
+    }
+    if (x.empty()) return;
+    const float tile_top = *std::max_element(x.begin(), x.end());
+    float top = std::max(state.m, tile_top);
+    float rescale = 1;
+    if (state.m != kMinusInf && top > state.m) {
+      if ((top - state.m) * M_LOG2E <= a_.rescale_lag_log2)
+        top = state.m;
+      else
+        rescale = exponential(state.m - top);
+    }
+    state.m = top;
+    if (rescale != 1) {
+      for (float& l : state.l) l *= rescale;
+      if (!(mutant_ == Mutant::kNoRescale && state.rescales == 0))
+        for (double& o : state.o) o = static_cast<float>(o) * rescale;
+      ++state.rescales;
+    }
+    const float offset = static_cast<float>(a_.p_offset_log2 * M_LN2);
+    std::vector<float> e(x.size());
+    float largest = 0;
+    for (size_t j = 0; j < x.size(); ++j) {
+      const bool poly =
+          a_.exp_poly_every > 0 && (places[j] - first) % a_.exp_poly_every == a_.exp_poly_every - 1;
+      e[j] = exponential(x[j] - top + offset, poly ? a_.exp_poly_relative_error : a_.exp_relative_error);
+      largest = std::max(largest, e[j]);
+    }
+    // int8: codes of P are integers, `quantum` turns their products into values.
+    const bool integer = a_.p_format == ASSAY_INT8;
+    const float quanta = !integer ? 1.0f : a_.p_int8_tile_max ? 127.0f / std::max(largest, 1e-30f) : 127.0f;
+    const float quantum = !integer ? 1.0f : a_.p_int8_tile_max ? largest / 127.0f : 1.0f / 127.0f;
+    std::vector<double> p;
+    const bool rounded_sum = (a_.row_sum_from_rounded_p != 0) != (mutant_ == Mutant::kRowSumFromRoundedP);
+    for (size_t j = 0; j < x.size(); ++j) {
+      p.push_back(round_p(e[j], quanta));
+      if (mutant_ == Mutant::kRowSumMissesKey && places[j] == victim_) continue;
+      if (mutant_ == Mutant::kKeyTwice && places[j] == victim_) p.back() *= 2, e[j] *= 2;
+      state.l[j % state.l.size()] += rounded_sum ? static_cast<float>(p.back()) * quantum : e[j];
+    }
+    std::vector<double> column(x.size());
+    for (int32_t t = 0; t < dv; ++t) {
+      for (size_t j = 0; j < x.size(); ++j) column[j] = values[j][t];
+      if (integer) {
+        const float sum = static_cast<float>(dot(0, p, column, a_.pv));
+        state.o[t] = std::fmaf(sum, quantum, static_cast<float>(state.o[t]));
+      } else if (a_.promote_pv) {
+        state.o[t] = static_cast<float>(state.o[t]) + static_cast<float>(dot(0, p, column, a_.pv));
+      } else {
+        state.o[t] = dot(state.o[t], p, column, a_.pv);
+      }
+      if (mutant_ == Mutant::kOutputPerTile) state.o[t] = round_to(ASSAY_BF16, state.o[t]);
+    }
+  }
+
+  const DenseCase& c_;
+  const Problem& p_;
+  assay_arithmetic a_;
+  Mutant mutant_;
+  CounterRng random_;
+  int64_t victim_ = 0;
+};
+
+}  // namespace assay::testing

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// See bounds_finish.hpp; symbols and derivation in BOUNDS.md.
+#include "reference/bounds/bounds_finish.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace assay {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+// Share of its own term that the replayed rounding of P may reach before it counts as not random.
+constexpr double kSuspicious = 0.75;
+// An even rounding error on a mantissa of unknown size: h is the largest, the mean of its square is 0.54 h^2
+// (mantissas distributed as 1/x).
+constexpr double kMeanSquare = 0.54;
+
+double square(double x) { return x * x; }
+
+// Variance of one rounding of P over h^2: uniform on -h .. h, or on half of that around its mean.
+double rounding_share(const PRounding& r) { return (r.truncated ? 0.25 : 1.0) / 3; }
+
+}  // namespace
+
+RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomTerms& z, const RowFacts& row)
+    : model_(model), t_(t), z_(z), row_(row) {
+  const bool joint = model.rounded_row_sum();
+  remaining_hard_ = 1 - row.beta - t.theta - (joint ? row.rounding : 0);
+  theta_random_ = row.structured ? t.theta : kLambda * z.theta_sigma + row.absorbed;
+  // Error of the denominator relative to itself, without what numerator and denominator share.
+  row_random_ =
+      row.systematic + row.eps + (row.structured ? row.largest_random : kLambda * std::sqrt(row.variance));
+  const double shared =
+      row.declared ? z.tile_shared * std::max(row.updated, 0.0) : t.updates * (z.eps + 4 * kUnit);
+  remaining_random_ = 1 - row_random_ - theta_random_ - shared - z.top_rounding - z.merge - merge_distance() -
+                      row.largest_random - z.farther * row.distance - (joint ? row.rounding : 0);
+}
+
+// Accumulation of P V, rescales, V's own rounding and partial results. A declared order bounds every partial
+// sum by what the data says it is, plus what rounding of P, exponents and earlier additions can add to it.
+double RowBounds::hard_accumulation(const ChannelFacts& c) const {
+  const double undeclared = t_.pv * c.mass * (1 + row_.largest);
+  if (!row_.declared || !model_.sums_in_order()) return undeclared;
+  const bool apart = model_.arithmetic().promote_pv != 0 || model_.arithmetic().pv.kind == ASSAY_ACC_INT32;
+  const double grown = row_.rounding_ratio + row_.largest + t_.chain;
+  const double rounded_mass = std::max(c.mass, std::sqrt(c.second));
+  const double chain =
+      c.group_hard + t_.chain * rounded_mass * (apart ? 1 + grown : grown) + (apart ? 2 * kUnit * c.mass : 0);
+  const double parts = t_.parts * (c.part_size + grown * rounded_mass);
+  const double declared = chain + (t_.rescales + t_.v_relative) * (1 + grown) * rounded_mass + parts;
+  return std::min(undeclared, declared);
+}
+
+// Wrong weights of parts move O toward or away from a part's own result.
+double RowBounds::merged(const ChannelFacts& c) const {
+  if (z_.merge == 0) return 0;
+  const double far = merge_distance() * (row_.v_max + std::fabs(c.o));
+  if (!row_.declared) return z_.merge * c.spread + far;
+  return z_.merge * std::min(c.spread, c.part_size + std::fabs(c.o)) + far +
+         z_.merge * row_.rounding_ratio * std::sqrt(c.second);
+}
+
+ElementBounds RowBounds::element(const ChannelFacts& c) const {
+  const bool joint = model_.rounded_row_sum();
+  const double size = std::fabs(c.o), norm = std::sqrt(c.second);
+  const double absolute = t_.absolute + t_.absolute_v * row_.v_max;
+  const double accumulation = hard_accumulation(c);
+  ElementBounds b;
+  b.d = remaining_hard_ > 0
+            ? (c.exponent + c.rounding + accumulation + (t_.theta + t_.quotient) * size + absolute) /
+                  remaining_hard_
+            : kInf;
+
+  // What tiers P and R share: accumulation, V's rounding, partial results, the quotient.
+  const double loose = row_.declared ? 1.0 : 2.0;  // natural-order prefixes only estimate another order's
+  double systematic = absolute + loose * c.group_systematic + row_.absorbed * row_.v_max +
+                      z_.v_relative * (size + 3 * std::sqrt(c.square));
+  double variance = square(loose) * c.group_variance;
+  const double second_order = row_.rounding_ratio * norm;
+  if (z_.partial > 0) {
+    if (row_.declared) {
+      // What is stored holds the rounding of P already.
+      variance += square(z_.partial) * c.part_square / 3;
+      systematic += z_.partial * second_order;
+    } else {
+      systematic += z_.partial * c.mass;
+    }
+  }
+  if (row_.structured) {
+    systematic = accumulation + absolute;
+    variance = 0;
+  }
+  const auto shared = [&](double per_update) {
+    if (!row_.declared) return per_update * (t_.updates + 1) * c.spread;
+    return per_update * (c.updated + row_.updated * size + row_.updates * second_order);
+  };
+  const auto of_row = [&](double factor) {  // row sum and quotient act on the whole result
+    return row_.structured ? (t_.theta + z_.quotient) * factor : row_.absorbed * factor;
+  };
+  const double of_row_variance = row_.structured ? 0 : square(z_.theta_sigma) + square(z_.quotient) / 3;
+
+  // Tier P, about the exact value.
+  const double one_way = c.rounding_biased + (model_.p_rounding().truncated ? 0.5 * c.rounding : 0);
+  const double systematic_p =
+      systematic + c.systematic + one_way + shared(z_.tile_shared) + merged(c) + of_row(size);
+  const double smooth = variance + c.variance + of_row_variance * square(c.o);
+  const double variance_p = smooth + c.rounding_variance * rounding_share(model_.p_rounding());
+  b.p = remaining_random_ > 0 && !row_.structured
+            ? (systematic_p + kLambda * std::sqrt(variance_p)) / remaining_random_
+            : kInf;
+  b.bias = std::isfinite(b.p) ? systematic_p / remaining_random_ : kInf;
+  b.sigma = std::sqrt(smooth + kMeanSquare * c.rounding_variance * rounding_share(model_.p_rounding()) +
+                      square(systematic_p / 3));
+  if (model_.p_rounding().narrow)
+    b.suspicious = std::fabs(c.replayed - c.o) >
+                   one_way + kSuspicious * kLambda *
+                                 std::sqrt(c.rounding_variance * rounding_share(model_.p_rounding()));
+
+  // Tier R, about the replayed value: P's rounding is known but for the weights near a boundary.
+  b.r = kInf;
+  if (row_.replayed && remaining_random_ > 0) {
+    const double largest = std::max(size, std::fabs(c.replayed));
+    const double denominator =
+        joint ? row_.flips : row_random_ + row_.largest_random + z_.farther * row_.distance;
+    const double moved = shared(z_.tile_shared + 2 * std::max(row_.largest_random, z_.farther)) +
+                         (z_.tile_shared + z_.merge) * std::fabs(c.o - c.replayed);
+    const double systematic_r =
+        systematic + c.flips + moved + merged(c) + denominator * largest + c.tile_error + of_row(largest);
+    const double variance_r = variance + of_row_variance * square(largest);
+    b.r = (systematic_r + kLambda * std::sqrt(variance_r)) / remaining_random_;
+  }
+  return b;
+}
+
+double RowBounds::lse_hard() const {
+  return std::log1p(row_.beta) + t_.theta + kLogAbsolute + 4 * kUnit * (std::fabs(row_.lse) + row_.top) +
+         (model_.rounded_row_sum() ? row_.rounding : 0.0);
+}
+
+double RowBounds::lse_systematic() const {
+  const double chain = row_.declared ? z_.tile_shared * row_.updated : t_.updates * (z_.eps + 4 * kUnit);
+  double systematic = row_.systematic + row_.eps + row_.absorbed + chain + z_.top_rounding + z_.merge +
+                      merge_distance() + 2 * kUnit * (std::fabs(row_.lse) + row_.top) + kLogAbsolute / 2;
+  if (model_.rounded_row_sum())
+    systematic += row_.rounding_biased + (model_.p_rounding().truncated ? 0.5 * row_.rounding : 0);
+  return systematic;
+}
+
+double RowBounds::lse_random() const {
+  if (row_.structured) return kInf;
+  double variance = row_.variance + square(z_.theta_sigma);
+  if (model_.rounded_row_sum()) variance += row_.rounding_square * rounding_share(model_.p_rounding());
+  const double size = lse_systematic() + kLambda * std::sqrt(variance);
+  return size < 0.5 ? -std::log1p(-size) : kInf;
+}
+
+double RowBounds::lse_bias() const {
+  const double size = lse_systematic();
+  return !row_.structured && size < 0.5 ? -std::log1p(-size) : kInf;
+}
+
+double RowBounds::lse_sigma() const {
+  const bool joint = model_.rounded_row_sum();
+  const double fp32 = kUnit * (std::fabs(row_.lse) + row_.top);
+  const double systematic = row_.systematic + row_.eps + z_.merge + z_.top_rounding +
+                            (joint && model_.p_rounding().truncated ? 0.5 * row_.rounding : 0);
+  return std::sqrt(row_.variance + square(z_.theta_sigma) + square(fp32) + square(kLogAbsolute / 4) / 3 +
+                   square(systematic / 3) +
+                   (joint ? kMeanSquare * row_.rounding_square * rounding_share(model_.p_rounding()) : 0));
+}
+
+}  // namespace assay

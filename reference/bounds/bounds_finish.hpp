@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// From sums over the keys of one row to its bounds. Both forms (element-wise and matrix) fill the same two
+// structures, one with exact sums and the other with upper bounds of them, and share these formulas, which
+// are monotone in every field: the matrix form can only be wider. Weights are normalised, sum p = 1.
+#pragma once
+
+#include "reference/bounds/bounds.hpp"
+#include "reference/bounds/bounds_terms.hpp"
+
+namespace assay {
+
+// What a row needs besides its channels.
+struct RowFacts {
+  bool keys = false;        // anything visible
+  bool declared = false;    // prefix sums, parts and updates follow the declared order
+  bool replayed = false;    // tier R applies (P narrower than fp32, order declared, nothing ambiguous)
+  bool structured = false;  // repeated scores: errors repeat as well and do not average out
+  double lse = 0, top = 0, v_max = 0;
+  // Hard: sum p expm1(E), its largest, sum h (1 + E), sqrt(sum h^2 / p) with sum h|v| <= that sqrt(sum p
+  // v^2).
+  double beta = 0, largest = 0, rounding = 0, rounding_ratio = 0;
+  // Random model of the scores: sum p S_j, sum p^2 V_j, sum p eps_j, largest S + lambda sqrt(V) of a key.
+  // A key's own error is at most largest_random + RandomTerms::farther times its distance; `distance` is the
+  // mean of these.
+  double systematic = 0, variance = 0, eps = 0, largest_random = 0, distance = 0;
+  double rounding_square = 0, rounding_biased = 0;  // sum h^2; sum h of the keys rounded one way
+  double absorbed = 0;  // weights below the last bit of the running sum: lost, not rounded
+  // Sum over updates of the weight accumulated before, times 1 + the distance of the maximum that is left
+  // behind: what a stale maximum was off by grows with it.
+  double updated = 0;
+  double updates = 0, parts = 1;
+  double flips = 0;         // weight that may round differently than replayed
+  double replayed_sum = 1;  // of the replayed weights
+};
+
+// One channel.
+struct ChannelFacts {
+  double o = 0, replayed = 0;
+  double mass = 0, second = 0, square = 0;  // sum p|v|, sum p v^2, sum p^2 v^2
+  double exponent = 0;                      // sum p expm1(E) |v - o|
+  double spread = 0;                        // sum p |v - o|
+  double systematic = 0, variance = 0;      // sum p S_j |v - o|, sum p^2 V_j (v - o)^2
+  // Rounding of P; |v - o| instead of |v| where the row sum takes rounded P.
+  double rounding = 0, rounding_variance = 0,
+         rounding_biased = 0;  // sum h(1+E)|v|, sum h^2 v^2, one-way part
+  double group_hard = 0, group_systematic = 0, group_variance = 0;  // accumulation (GroupTerms)
+  double part_size = 0, part_square = 0;                            // sum over parts of |A_s| and A_s^2
+  double updated = 0;                                               // as RowFacts::updated, of |sum p v|
+  double flips = 0;                                                 // sum flip |v|
+  double tile_error = 0;  // int8 by tile: error of the tile's scale times its sum
+};
+
+// Bounds of one element; infinite where a tier does not apply. Tier P's is before the row's self-check.
+struct ElementBounds {
+  double d = 0, p = 0, r = 0, sigma = 0;
+  double bias = 0;          // the systematic part of p: the mean of legal errors is at most this
+  bool suspicious = false;  // the replayed rounding of P is not what a random one would be
+};
+
+class RowBounds {
+ public:
+  RowBounds(const ErrorModel&, const ErrorTerms&, const RandomTerms&, const RowFacts&);
+  ElementBounds element(const ChannelFacts&) const;
+  double lse_hard() const;
+  double lse_random() const;  // infinite for structured rows
+  double lse_sigma() const;
+  double lse_bias() const;  // the systematic part of lse_random
+  bool joint() const { return model_.rounded_row_sum(); }
+
+ private:
+  double hard_accumulation(const ChannelFacts&) const;
+  double lse_systematic() const;
+  double merged(const ChannelFacts&) const;
+  // A part far below the maximum has a large LSE, and rounds it by as much more: sum p |x - m| of it.
+  double merge_distance() const { return z_.merge_distance * row_.distance; }
+  const ErrorModel& model_;
+  const ErrorTerms& t_;
+  const RandomTerms& z_;
+  const RowFacts& row_;
+  double remaining_hard_ = 0, remaining_random_ = 0, row_random_ = 0, theta_random_ = 0;
+};
+
+}  // namespace assay

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scores of one row with the magnitudes the bounds are made of. Only visible keys are read: the others
+// may be poison.
+#include "reference/bounds/bounds_rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "reference/bounds/bounds_rounding.hpp"
+#include "reference/formats/formats.hpp"
+
+namespace assay {
+
+int64_t row_position(const Problem& p, RowId id) {
+  return static_cast<int64_t>(p.requests[id.request].context_len()) + id.row;
+}
+
+KeyInterval key_interval(const Problem& p, RowId id) {
+  const int64_t position = row_position(p, id);
+  KeyInterval keys{0, p.requests[id.request].kv_len};
+  if (p.mask == ASSAY_MASK_CAUSAL) keys.end = std::min(keys.end, position + 1);
+  if (p.window_left >= 0) keys.begin = std::max(keys.begin, position - p.window_left);
+  if (p.window_right >= 0) keys.end = std::min(keys.end, position + p.window_right + 1);
+  if (p.chunk > 0) {
+    keys.end = std::min(keys.end, position + 1);
+    if (position >= 0) keys.begin = std::max(keys.begin, position / p.chunk * p.chunk);
+  }
+  if (!p.only_keys.empty()) {
+    keys.begin = std::max<int64_t>(keys.begin, p.only_keys[id.request].begin);
+    keys.end = std::min<int64_t>(keys.end, p.only_keys[id.request].end);
+  }
+  keys.end = std::max(keys.end, keys.begin);
+  return keys;
+}
+
+double position_bias(const Problem& p, double slope, int64_t distance) {
+  if (p.alibi == ASSAY_ALIBI_NONE || distance < 0) return 0;
+  return -slope * (p.alibi == ASSAY_ALIBI_SQRT ? std::sqrt(static_cast<double>(distance))
+                                               : static_cast<double>(distance));
+}
+
+int32_t replayed_dequant(const assay_arithmetic& a) {
+  return a.dequant_replayed ? a.dequant_format : int32_t{ASSAY_FORMAT_NONE};
+}
+
+void round_all(int32_t format, int64_t count, double* values) {
+  if (format == ASSAY_FORMAT_NONE) return;
+  const FormatInfo& info = format_info(format);
+  PRounding r;
+  r.mantissa_bits = info.mantissa_bits;
+  r.min_exponent = info.min_exponent;
+  r.largest = info.max_finite;
+  for (int64_t i = 0; i < count; ++i)
+    values[i] = std::copysign(rounding::to_float(r, std::fabs(values[i])).value, values[i]);
+}
+
+RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, int32_t head,
+                     int32_t dequant) {
+  const KeyInterval keys = key_interval(p, id);
+  const int64_t count = keys.end - keys.begin, position = row_position(p, id);
+  const int64_t context = p.requests[id.request].context_len();
+  const double slope = p.alibi == ASSAY_ALIBI_NONE ? 0.0 : operands.alibi_slope(head);
+  RowScores row;
+  row.begin = keys.begin;
+  row.x.assign(count, -std::numeric_limits<double>::infinity());
+  row.s.assign(count, 0.0);
+  row.a.assign(count, 0.0);
+  row.bias.assign(count, 0.0);
+  row.r.assign(count, 0.0);
+  std::vector<double> q(p.head_dim_qk), k(p.head_dim_qk);
+  operands.q(id, head, q.data());
+  for (double value : q) {
+    row.query_sum += std::fabs(p.softmax_scale * value);
+    row.q_max = std::max(row.q_max, std::fabs(value));
+  }
+  int64_t first = -1, last = -1;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t key = keys.begin + i;
+    if (p.mask == ASSAY_MASK_TREE && key >= context &&
+        !operands.tree_visible(id.request, id.row, static_cast<int32_t>(key - context)))
+      continue;
+    operands.k(id.request, static_cast<int32_t>(key), head / p.group(), k.data());
+    round_all(dequant, p.head_dim_qk, k.data());
+    double dot = 0, absolute = 0, square = 0;
+    for (int32_t d = 0; d < p.head_dim_qk; ++d) {
+      dot += q[d] * k[d];
+      absolute += std::fabs(q[d] * k[d]);
+      square += q[d] * k[d] * (q[d] * k[d]);
+      row.k_max = std::max(row.k_max, std::fabs(k[d]));
+    }
+    row.s[i] = p.softmax_scale * dot;
+    row.a[i] = std::fabs(p.softmax_scale) * absolute;
+    row.r[i] = std::fabs(p.softmax_scale) * std::sqrt(square);
+    row.bias[i] = position_bias(p, slope, position - key);
+    row.x[i] = (p.softcap > 0 ? p.softcap * std::tanh(row.s[i] / p.softcap) : row.s[i]) + row.bias[i];
+    ++row.keys;
+    if (first < 0) first = key;
+    last = key;
+  }
+  row.span = row.keys > 0 ? last - first + 1 : 0;
+  return row;
+}
+
+}  // namespace assay

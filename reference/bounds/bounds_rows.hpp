@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What bounds need to know about one row: which keys it may see, its scores, and sum |q k| behind each
+// score. The plain form here serves the element-wise bound and the page-permutation probe of the judge;
+// bounds.cpp computes the same for blocks of rows.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reference/attention/operands.hpp"
+
+namespace assay {
+
+// Keys a row may see apart from a tree matrix: all other rules are intervals. Empty when begin >= end.
+struct KeyInterval {
+  int64_t begin = 0, end = 0;
+};
+KeyInterval key_interval(const Problem&, RowId);
+
+// Position of a row, and the bias its key j gets (0 without ALiBi and for keys after the position).
+int64_t row_position(const Problem&, RowId);
+double position_bias(const Problem&, double slope, int64_t distance);
+
+// One row and query head against the keys [begin, begin + x.size()).
+struct RowScores {
+  int64_t begin = 0;
+  std::vector<double> x;     // final score, -inf where invisible
+  std::vector<double> s;     // scaled dot product
+  std::vector<double> a;     // softmax_scale * sum |q k|
+  std::vector<double> bias;  // position bias inside x
+  std::vector<double> r;     // softmax_scale * sqrt(sum (q k)^2)
+  double query_sum = 0;      // softmax_scale * sum |q|
+  double q_max = 0, k_max = 0;
+  int64_t keys = 0, span = 0;
+};
+// `dequant`: K is rounded to this format first (ASSAY_FORMAT_NONE: not at all).
+RowScores row_scores(const Problem&, const OperandReader&, RowId, int32_t head,
+                     int32_t dequant = ASSAY_FORMAT_NONE);
+
+// The format that the reference rounds K and V to after dequantisation: that of a kernel which promises to do
+// so in one rounding (assay_arithmetic::dequant_replayed), otherwise ASSAY_FORMAT_NONE.
+int32_t replayed_dequant(const assay_arithmetic&);
+void round_all(int32_t format, int64_t count, double* values);
+
+}  // namespace assay

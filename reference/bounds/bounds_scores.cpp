@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// First pass of the matrix form: scores in double, and bounds on their errors from norms alone,
+// sum |q k| <= ||q|| ||k|| and sum (q k)^2 <= sqrt(sum q^4 sum k^4), which need no product of their own.
+#include <algorithm>
+#include <cmath>
+
+#include "reference/attention/vector_math.hpp"
+#include "reference/bounds/bounds_block.hpp"
+
+namespace assay::matrix_bounds {
+namespace {
+
+// Of the keys of one tile.
+struct KeyNorms {
+  float norm[kTileKeys];
+  double largest_fourth = 0;
+};
+
+void measure(const Matrix& k, int64_t count, KeyNorms& n) {
+  n.largest_fourth = 0;
+  for (int64_t j = 0; j < count; ++j) {
+    const auto squares = k.row(j).array().square();
+    n.norm[j] = static_cast<float>(std::sqrt(squares.sum()) * (1 + 0x1p-22));
+    n.largest_fourth = std::max(n.largest_fourth, squares.square().sum());
+  }
+  n.largest_fourth = std::sqrt(n.largest_fourth) * (1 + 0x1p-40);
+}
+
+// Dot products to final scores and their errors, for one row in one tile.
+void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t at, int64_t to,
+                   const KeyNorms& norms, double* x, float* e) {
+  const Problem& p = b.p;
+  const double scale = p.softmax_scale;
+  const int64_t low = std::clamp(row.keys.begin, at, to) - at, high = std::clamp(row.keys.end, at, to) - at;
+  std::fill(x, x + low, ErrorModel::kInvisible);
+  std::fill(x + std::max(low, high), x + (to - at), ErrorModel::kInvisible);
+  std::fill(e, e + low, 0.0f);
+  std::fill(e + std::max(low, high), e + (to - at), 0.0f);
+  if (low >= high) return;
+  const float dot = static_cast<float>(t.dot * row.q_norm * (1 + 0x1p-22));
+  const double score = t.score;
+  double largest_s = 0;
+  // Errors are stored as floats, one unit up.
+  constexpr float kUp = 1 + 0x1p-22f;
+  if (p.softcap > 0) {
+    const double cap = p.softcap, inverse = 1 / cap;
+#pragma omp simd reduction(max : largest_s)
+    for (int64_t j = low; j < high; ++j) {
+      const double s = x[j] * scale, size = std::fabs(s);
+      largest_s = largest_s < size ? size : largest_s;
+      const double error = dot * norms.norm[j] + score * size;
+      const double near = std::max(0.0, size - error) * inverse;
+      const double slope = vector_math::tanh(near);
+      x[j] = cap * vector_math::tanh(s * inverse);
+      e[j] = kUp * static_cast<float>(error * (1 - slope * slope) + std::fabs(x[j]) * t.cap_relative +
+                                      t.bias_score * size + t.bias_relative * std::fabs(x[j]));
+    }
+  } else {
+    const float on_score = static_cast<float>((score + t.bias_score + t.bias_relative) * (1 + 0x1p-22));
+#pragma omp simd reduction(max : largest_s)
+    for (int64_t j = low; j < high; ++j) {
+      x[j] *= scale;
+      const double size = std::fabs(x[j]);
+      largest_s = largest_s < size ? size : largest_s;
+      e[j] = kUp * (dot * norms.norm[j] + on_score * static_cast<float>(size));
+    }
+  }
+  row.largest_s = std::max(row.largest_s, largest_s);
+  if (p.alibi != ASSAY_ALIBI_NONE) {
+    const double slope = b.operands.alibi_slope(row.head);
+    const int64_t position = row_position(p, row.id);
+    for (int64_t j = low; j < high; ++j) {
+      const double bias = position_bias(p, slope, position - at - j);
+      x[j] += bias;
+      // |x + b| <= |x| + |b|: the |x| part is in e already.
+      e[j] += kUp * static_cast<float>(2 * t.bias_relative * std::fabs(bias));
+    }
+  }
+  if (p.mask == ASSAY_MASK_TREE) {
+    for (int64_t j = low; j < high; ++j) {
+      if (!b.sees(row, at + j)) {
+        x[j] = ErrorModel::kInvisible;
+        continue;
+      }
+      row.top = std::max(row.top, x[j]);
+      row.slack = std::max(row.slack, 2.0 * e[j]);
+      ++row.seen;
+      if (row.first < 0) row.first = at + j;
+      row.last = at + j;
+    }
+    return;
+  }
+  double top = row.top;
+  float largest_e = 0;
+#pragma omp simd reduction(max : top, largest_e)
+  for (int64_t j = low; j < high; ++j) {
+    top = top < x[j] ? x[j] : top;
+    largest_e = largest_e < e[j] ? e[j] : largest_e;
+  }
+  row.top = top;
+  row.slack = std::max(row.slack, 2.0 * largest_e);
+  row.seen += high - low;
+  if (row.first < 0) row.first = at + low;
+  row.last = at + high - 1;
+}
+
+}  // namespace
+
+bool Block::sees(const BlockRow& row, int64_t key) const {
+  const int64_t context = p.requests[row.id.request].context_len();
+  return p.mask != ASSAY_MASK_TREE || key < context ||
+         operands.tree_visible(row.id.request, row.id.row, static_cast<int32_t>(key - context));
+}
+
+bool Block::wanted(int64_t from, int64_t to, std::vector<uint8_t>& flags) const {
+  flags.assign(to - from, 0);
+  for (const BlockRow& row : rows) {
+    const int64_t low = std::max(from, row.keys.begin), high = std::min(to, row.keys.end);
+    if (p.mask != ASSAY_MASK_TREE) {
+      if (low < high) std::fill(flags.begin() + (low - from), flags.begin() + (high - from), 1);
+      continue;
+    }
+    for (int64_t j = low; j < high; ++j) flags[j - from] |= sees(row, j);
+  }
+  return std::find(flags.begin(), flags.end(), 1) != flags.end();
+}
+
+void score_block(Block& b) {
+  const auto rows = static_cast<Eigen::Index>(b.rows.size());
+  const double scale = std::fabs(static_cast<double>(b.p.softmax_scale));
+  const int32_t dequant = replayed_dequant(b.model.arithmetic());
+  Matrix q(rows, b.p.head_dim_qk);
+  b.begin = std::numeric_limits<int64_t>::max();
+  b.end = 0;
+  for (Eigen::Index i = 0; i < rows; ++i) {
+    BlockRow& row = b.rows[i];
+    b.operands.q(row.id, row.head, q.row(i).data());
+    const auto sizes = q.row(i).array().abs();
+    row.query_sum = scale * sizes.sum();
+    row.q_max = sizes.maxCoeff();
+    row.q_norm = scale * std::sqrt(sizes.square().sum()) * (1 + 0x1p-40);
+    row.q_fourth = scale * scale * std::sqrt(sizes.square().square().sum()) * (1 + 0x1p-40);
+    if (row.keys.begin >= row.keys.end) continue;
+    b.begin = std::min(b.begin, row.keys.begin);
+    b.end = std::max(b.end, row.keys.end);
+  }
+  if (b.begin >= b.end) b.begin = b.end = 0;
+  b.x.resize(rows, b.end - b.begin);
+  b.e.resize(rows, b.end - b.begin);
+
+  const ErrorTerms plain = b.model.terms(RowShape{});
+  Matrix k(kTileKeys, b.p.head_dim_qk);
+  KeyNorms norms;
+  std::vector<uint8_t> wanted;
+  for (int64_t at = b.begin; at < b.end; at += kTileKeys) {
+    const int64_t to = std::min(b.end, at + kTileKeys), count = to - at;
+    auto tile_x = b.x.middleCols(at - b.begin, count);
+    if (!b.wanted(at, to, wanted)) {
+      tile_x.setConstant(ErrorModel::kInvisible);
+      b.e.middleCols(at - b.begin, count).setZero();
+      continue;
+    }
+    for (int64_t j = 0; j < count; ++j) {
+      if (!wanted[j]) {
+        k.row(j).setZero();
+        continue;
+      }
+      b.operands.k(b.request, static_cast<int32_t>(at + j), b.kv_head, k.row(j).data());
+      round_all(dequant, b.p.head_dim_qk, k.row(j).data());
+    }
+    b.k_max = std::max(b.k_max, k.topRows(count).cwiseAbs().maxCoeff());
+    measure(k, count, norms);
+    tile_x.noalias() = q * k.topRows(count).transpose();
+    for (Eigen::Index i = 0; i < rows; ++i) {
+      BlockRow& row = b.rows[i];
+      finish_scores(b, row, plain, at, to, norms, b.x.row(i).data() + (at - b.begin),
+                    b.e.row(i).data() + (at - b.begin));
+      if (row.keys.begin < to && row.keys.end > at)
+        row.largest_c2 = std::max(row.largest_c2, row.q_fourth * norms.largest_fourth);
+    }
+  }
+  for (BlockRow& row : b.rows) row.largest_c2 = row.largest_s * row.largest_s + 2 * row.largest_c2;
+}
+
+}  // namespace assay::matrix_bounds

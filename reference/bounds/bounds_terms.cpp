@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coefficients of BOUNDS.md. Where a kernel leaves a choice undeclared (order of keys, place of
+// split boundaries, order inside a sum) the worst case over all choices is taken, so that no term can
+// reject a correct kernel.
+#include "reference/bounds/bounds_terms.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "harness/problem/names.hpp"
+#include "reference/bounds/bounds.hpp"
+#include "reference/formats/formats.hpp"
+
+namespace assay {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+double log2_ceil(int64_t n) { return n <= 1 ? 0.0 : std::ceil(std::log2(static_cast<double>(n))); }
+
+bool is_float(int32_t format) {
+  return format == ASSAY_FP32 || format_is_float16(format) || format_is_fp8(format);
+}
+
+// Rounding of an operand to `to` after dequantisation; none where every code is representable.
+double dequant_roundoff(int32_t stored, int32_t scale_kind, int32_t to, double& eta) {
+  eta = 0;
+  if (to == ASSAY_FORMAT_NONE) return 0;
+  const FormatInfo& target = format_info(to);
+  if (scale_kind == ASSAY_SCALE_NONE) {
+    if (stored == ASSAY_INT8 && target.mantissa_bits >= 6 && target.max_finite >= 127) return 0;
+    if (is_float(stored)) {
+      const FormatInfo& source = format_info(stored);
+      // The smallest subnormal of the source must be one of the target as well.
+      if (source.mantissa_bits <= target.mantissa_bits && source.max_finite <= target.max_finite &&
+          source.min_exponent - source.mantissa_bits >= target.min_exponent - target.mantissa_bits)
+        return 0;
+    }
+  }
+  eta = target.half_subnormal;
+  return target.unit_roundoff + kUnit;  // the fp32 product comes first
+}
+
+bool has_subnormal_gap(int32_t format) { return format == ASSAY_FP16 || format_is_fp8(format); }
+
+}  // namespace
+
+double gamma_bound(double n_u) { return n_u * std::exp(std::min(1.0, n_u)); }
+
+assay_arithmetic default_arithmetic() {
+  assay_arithmetic a{};
+  a.struct_size = sizeof(a);
+  // Sequential fp32 in any order, P kept in fp32, one pass over keys of unknown order: nothing is assumed
+  // that a plain correct fp32 kernel might not do. A kernel with a coarser P or accumulator must say so.
+  a.qk = a.pv = {ASSAY_ACC_FMA, 1, 0, 23};
+  a.splits = 1;
+  a.p_format = ASSAY_FP32;
+  a.partial_format = a.partial_lse_format = ASSAY_FP32;
+  a.exp_relative_error = 0x1p-21;
+  a.tanh_relative_error = 0x1p-11;
+  a.scaling_relative_error = 0x1p-22;  // a product with an approximate reciprocal
+  return a;
+}
+
+double ErrorModel::chain(const assay_accumulator& acc, int64_t products, int64_t span,
+                         int64_t restarts) const {
+  switch (acc.kind) {
+    case ASSAY_ACC_INT32:
+      // Exact sums; each restart converts to fp32 and adds.
+      return 2.0 * static_cast<double>(restarts) * kUnit;
+    case ASSAY_ACC_BLOCK: {
+      const double steps = static_cast<double>(ceil_div(span, std::max(1, acc.block)) + restarts);
+      return steps *
+             (std::ldexp(1.0, -acc.mantissa_bits) + (acc.block + 1) * std::ldexp(1.0, -acc.fraction_bits));
+    }
+    default: {
+      const int64_t lanes = std::max(1, acc.block);
+      // Products are dealt to lanes in turn; at each restart (a tile) the deal begins anew, and the lanes may
+      // be folded into one and added to what was there.
+      const double folds = static_cast<double>(restarts) * (1 + log2_ceil(lanes));
+      return (static_cast<double>(std::min(products, ceil_div(span, lanes) + restarts)) + folds) * kUnit;
+    }
+  }
+}
+
+ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a)
+    : arithmetic_(a),
+      max_kv_len_(p.max_kv_len()),
+      alibi_(p.alibi != ASSAY_ALIBI_NONE),
+      capped_(p.softcap > 0),
+      tiles_known_(a.order_declared != 0 && a.tile_keys > 0) {
+  // Parts of a fixed size: as many as the longest request has.
+  if (a.split_keys > 0)
+    arithmetic_.splits = static_cast<int32_t>(
+        std::max<int64_t>(std::max(1, a.splits), ceil_div(std::max(1, p.max_kv_len()), a.split_keys)));
+  const bool q_scaled = p.q_scale != ASSAY_SCALE_NONE, k_scaled = p.k_scale != ASSAY_SCALE_NONE,
+             v_scaled = p.v_scale != ASSAY_SCALE_NONE;
+  const int32_t d = p.head_dim_qk;
+
+  // Q K^T. Element-wise scales cost one rounding per product, whole ones are among score_.
+  const double elementwise = (p.q_scale == ASSAY_SCALE_CHANNEL ? 1 : 0) +
+                             (p.k_scale == ASSAY_SCALE_CHANNEL ? 1 : 0) +
+                             (a.qk.kind == ASSAY_ACC_FMA ? (q_scaled ? 1 : 0) + (k_scaled ? 1 : 0) : 0);
+  growth_qk_ = chain(a.qk, d, d, a.qk.kind == ASSAY_ACC_BLOCK ? 0 : 1);
+  dot_ = gamma_bound(growth_qk_ + elementwise * kUnit) + a.q_rounding;
+  double eta = 0;
+  // A replayed dequantisation is part of the operands, not an error.
+  const int32_t dequant = a.dequant_replayed ? int32_t{ASSAY_FORMAT_NONE} : a.dequant_format;
+  const double k_rounding = dequant_roundoff(p.k_format, p.k_scale, dequant, eta);
+  k_rounding_ = k_rounding;
+  elementwise_ = elementwise;
+  dot_ = dot_ + k_rounding + dot_ * k_rounding;
+  dot_query_ = eta;
+  if (a.qk.kind == ASSAY_ACC_BLOCK && (has_subnormal_gap(p.q_format) || has_subnormal_gap(p.k_format)))
+    dot_corner_ = gamma_bound(growth_qk_);
+
+  // Multiplications of the score: conversion, softmax scale, log2(e) folded in (constant and product),
+  // scales.
+  score_ = (4 + (q_scaled ? 1 : 0) + (k_scaled ? 1 : 0)) * kUnit;
+
+  // P.
+  const double truncation = a.p_truncated ? 2 : 1;
+  if (a.p_format == ASSAY_INT8) {
+    p_eta_ = truncation / 254;
+  } else if (a.p_format != ASSAY_FORMAT_NONE && a.p_format != ASSAY_FP32) {
+    const FormatInfo& info = format_info(a.p_format);
+    p_relative_ = truncation * info.unit_roundoff;
+    p_eta_ = truncation * info.half_subnormal;
+  }
+  p_eta_ = std::max(p_eta_, kTiny);
+  p_rounding_.narrow = a.p_format == ASSAY_INT8 || p_relative_ > 0;
+  p_rounding_.integer = a.p_format == ASSAY_INT8;
+  p_rounding_.tile_max = p_rounding_.integer && a.p_int8_tile_max;
+  p_rounding_.truncated = a.p_truncated != 0;
+  p_rounding_.relative = p_relative_;
+  p_rounding_.eta = p_eta_;
+  p_rounding_.largest = 1e300;
+  if (p_relative_ > 0) {
+    const FormatInfo& info = format_info(a.p_format);
+    p_rounding_.mantissa_bits = info.mantissa_bits;
+    p_rounding_.min_exponent = info.min_exponent;
+    p_rounding_.largest = info.max_finite;
+  }
+
+  // V; in MLA it is the first part of K's vector, under K's scale.
+  const bool shared = p.op == ASSAY_OP_PAGED && p.layout == ASSAY_LAYOUT_MLA;
+  v_relative_ =
+      dequant_roundoff(shared ? p.k_format : p.v_format, shared ? p.k_scale : p.v_scale, dequant, v_eta_) +
+      ((shared ? k_scaled : v_scaled) ? kUnit : 0);
+}
+
+int64_t ErrorModel::part(int64_t span) const {
+  if (arithmetic_.splits <= 1) return span;
+  if (arithmetic_.split_keys > 0) return std::min<int64_t>(span, arithmetic_.split_keys);
+  return std::min(span, 2 * ceil_div(max_kv_len_, arithmetic_.splits) + std::max(1, arithmetic_.tile_keys));
+}
+
+int64_t ErrorModel::tiles(int64_t span) const {
+  const int64_t tile = std::max(1, arithmetic_.tile_keys);
+  if (tile >= max_kv_len_) return 1;
+  // One more than fit, because a run of keys need not start at a tile boundary.
+  return ceil_div(part(span), tile) + (tile > 1 ? 1 : 0);
+}
+
+int64_t ErrorModel::updates(int64_t span, int64_t keys, const double* scores, int64_t count, double slack,
+                            bool sink) const {
+  if (keys <= 0) return 0;
+  int64_t most = std::min(keys, tiles(span));
+  if (most > 1 && arithmetic_.tile_keys > 0 && arithmetic_.splits <= 1) {
+    int64_t records = 0;
+    double best = kInvisible;
+    const auto visit = [&](double x) {
+      if (x <= kInvisible || x < best - slack) return;
+      ++records;
+      best = std::max(best, x);
+    };
+    // Most runs of keys hold no record: their maximum says so without looking at each.
+    constexpr int64_t kRun = 64;
+    const int64_t runs = ceil_div(count, kRun);
+    for (int64_t i = 0; i < runs && records < most; ++i) {
+      const int64_t run = arithmetic_.tile_reverse ? runs - 1 - i : i;
+      const int64_t from = run * kRun, to = std::min(count, from + kRun);
+      double top = kInvisible;
+#pragma omp simd reduction(max : top)
+      for (int64_t j = from; j < to; ++j) top = top < scores[j] ? scores[j] : top;
+      if (top < best - slack) continue;
+      if (arithmetic_.tile_reverse)
+        for (int64_t j = to; j-- > from;) visit(scores[j]);
+      else
+        for (int64_t j = from; j < to; ++j) visit(scores[j]);
+    }
+    most = std::min(most, records);
+  }
+  return most - 1 + (sink ? 1 : 0);
+}
+
+ErrorTerms ErrorModel::terms(const RowShape& row) const {
+  const assay_arithmetic& a = arithmetic_;
+  const double u = kUnit;
+  const double eps = largest_eps();
+  const double updates = static_cast<double>(row.updates);
+  const double lag = std::max(0.0, a.rescale_lag_log2) * M_LN2, offset = std::fabs(a.p_offset_log2) * M_LN2;
+  const bool splits = a.splits > 1;
+  ErrorTerms t;
+
+  // Logarithmic error of one key, numerator and denominator alike.
+  t.dot = dot_;
+  t.score = score_;
+  // Scores relative to the maximum: the common factor scale*log2(e), the subtraction, the argument of the
+  // exponential, and the arguments of the rescales that later carry the key to the final maximum.
+  t.distance = 6 * u;
+  // The tile's own maximum is rounded before it is subtracted; |m_t| <= top + |x_j - m|.
+  t.distance += u;
+  t.fixed = u * row.top + 6 * u * (lag + offset) + eps + updates * (eps + 4 * u);
+  if (splits) {
+    const double lse_unit = a.partial_lse_format == ASSAY_FORMAT_NONE || a.partial_lse_format == ASSAY_FP32
+                                ? 3 * u
+                                : format_info(a.partial_lse_format).unit_roundoff + 2 * u;
+    // |LSE_s| <= max(|LSE|, |x_j|) for the split that holds key j.
+    t.fixed += lse_unit * std::max(row.lse_abs, row.top) + kLogAbsolute + eps;
+    t.distance += lse_unit;
+  }
+  t.fixed += dot_query_ * row.query_sum + dot_corner_ * row.corner;
+  // Flushed products and operands of the dot product.
+  t.fixed += 2 * kTiny * (row.query_sum + static_cast<double>(row.keys > 0));
+  t.cap_relative = std::max(a.tanh_relative_error, 2 * u) + 5 * u;
+  if (alibi_) {
+    t.bias_relative = 3 * u;
+    t.bias_score = 3 * u;
+  }
+
+  // P: a weight of one before rounding stands for exp(m_t - offset - LSE) <= top_weight 2^-offset.
+  t.p_relative = p_relative_;
+  t.p_floor = p_eta_ * row.top_weight * std::exp2(-a.p_offset_log2);
+
+  // Accumulation of P V.
+  const int64_t span = part(row.span), keys = std::min(row.keys, span);
+  const int64_t tile_count = std::min(row.keys, tiles(row.span));
+  const double tiles = static_cast<double>(tile_count);
+  double grown = 0, whole = 0;
+  if (a.promote_pv || a.pv.kind == ASSAY_ACC_INT32) {
+    const int64_t inside = std::min<int64_t>(span, std::max(1, a.tile_keys));
+    grown = chain(a.pv, std::min(keys, inside), inside, 1);
+    whole = tiles * u * (a.pv.kind == ASSAY_ACC_INT32 ? 3 : 1);
+  } else {
+    grown = chain(a.pv, keys, span, tile_count);
+  }
+  t.growth = std::max(grown, growth_qk_);
+  t.chain = gamma_bound(grown);
+  t.rescales = gamma_bound(updates * u);
+  t.v_relative = v_relative_;
+  t.updates = updates;
+  whole += updates * u;
+  t.pv = t.chain + gamma_bound(whole);
+  t.pv = (1 + t.pv) * (1 + v_relative_) - 1;
+  t.absolute = v_eta_;
+  if (splits) {
+    const bool fp32 = a.partial_format == ASSAY_FORMAT_NONE || a.partial_format == ASSAY_FP32;
+    t.parts = (fp32 ? u : format_info(a.partial_format).unit_roundoff) + (a.splits + 2) * u;
+    t.pv += t.parts;
+    if (!fp32) t.absolute += format_info(a.partial_format).half_subnormal;
+  }
+  t.pv *= 1 + t.p_relative;
+  if (a.pv.kind == ASSAY_ACC_BLOCK && a.p_format != ASSAY_FORMAT_NONE && has_subnormal_gap(a.p_format))
+    t.absolute_v = gamma_bound(grown) * std::ldexp(1.0, format_info(a.p_format).min_exponent) *
+                   row.top_weight * std::exp2(-a.p_offset_log2);
+  // Products, weights and partial sums below the normal range may be flushed to zero.
+  const double flushed =
+      static_cast<double>(row.keys + 4) * kTiny * std::exp2(std::max(0.0, a.rescale_lag_log2));
+  t.absolute += flushed;
+  t.absolute_v += flushed;
+
+  const int64_t sums = a.row_sum_chain > 0 ? std::min<int64_t>(a.row_sum_chain, keys) : keys;
+  t.chain_length = static_cast<double>(sums) + 4 + updates + (splits ? a.splits + 2 : 0);
+  t.theta = gamma_bound(t.chain_length * u);
+  t.quotient = kReciprocal + 2 * u + (a.pv.kind == ASSAY_ACC_INT32 ? 2 * u : 0);
+  return t;
+}
+
+RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) const {
+  const assay_arithmetic& a = arithmetic_;
+  const double u = kUnit, third = 1.0 / 3;
+  const double lag = std::max(0.0, a.rescale_lag_log2) * M_LN2, offset = std::fabs(a.p_offset_log2) * M_LN2;
+  RandomTerms z;
+  if (a.qk.kind == ASSAY_ACC_FMA) {
+    // Each of `length` additions per lane rounds a partial sum; lanes share C^2 between them.
+    z.dot_variance = growth_qk_ * u * third;
+  } else if (a.qk.kind == ASSAY_ACC_BLOCK) {
+    const double f = std::ldexp(1.0, -a.qk.fraction_bits), m = std::ldexp(1.0, -a.qk.mantissa_bits);
+    const double steps = growth_qk_ / (m + (a.qk.block + 1) * f);
+    // Truncation has half its size as mean; products of one block need not differ in sign.
+    z.dot_systematic = 0.5 * steps * (m + (a.qk.block + 0.5) * f);
+    z.dot_variance = steps * (m * m + (a.qk.block + 1) * f * f) / 12;
+  }
+  z.dot_variance += elementwise_ * u * u * third / 2;
+  // Q's rounding is common to all keys, and K's takes few values where codes are few: no averaging over keys.
+  // A sum of d independent errors stays below kLambda / sqrt 3 of its scale; eight classes of codes below 3.
+  z.dot_systematic += a.q_rounding * kLambda / std::sqrt(6.0) + 2.4 * k_rounding_;
+  if (capped_ || alibi_) z.factor = 3 * u;
+  z.score_variance = score_ * u * third;
+  if (capped_) {
+    z.cap_systematic = std::max(a.tanh_relative_error, 2 * u);
+    z.cap_variance = 5 * u * u * third;
+  }
+  if (alibi_) z.bias_variance = 9 * u * u * third;
+  // (|s| + |x| + |b|)^2 <= 2 (2 |s| + 2 top)^2 + 8 distance^2.
+  z.farther = kLambda * std::sqrt(8 * z.bias_variance);
+  z.fixed_systematic = dot_query_ * row.query_sum + dot_corner_ * row.corner +
+                       2 * kTiny * (row.query_sum + static_cast<double>(row.keys > 0));
+  z.fixed_variance = 2 * u * u * (lag + offset) * (lag + offset);
+  z.distance_systematic = 3 * u;  // the rounded factor scale log2(e)
+  z.distance_variance = 2 * u * u;
+  z.eps = largest_eps();
+  z.tile_shared = z.eps + 4 * u + 2 * u * row.top;
+  z.top_rounding = u * row.top;
+  if (a.splits > 1) {
+    const bool fp32 = a.partial_lse_format == ASSAY_FORMAT_NONE || a.partial_lse_format == ASSAY_FP32;
+    const double unit = fp32 ? 3 * u : format_info(a.partial_lse_format).unit_roundoff + 2 * u;
+    z.merge = unit * std::max(row.lse_abs, row.top) + kLogAbsolute + z.eps;
+    z.merge_distance = unit;
+  }
+  z.theta_sigma = u * std::sqrt(t.chain_length) / 3;
+  z.quotient = t.quotient;
+  z.v_relative = v_relative_;
+  z.partial = t.parts;
+  z.argument = 6 * u;
+  return z;
+}
+
+GroupTerms ErrorModel::group(int64_t keys, int64_t tiles) const {
+  const assay_accumulator& acc = arithmetic_.pv;
+  const double u = kUnit, n = static_cast<double>(keys), count = static_cast<double>(tiles);
+  const bool apart = arithmetic_.promote_pv != 0 || acc.kind == ASSAY_ACC_INT32;
+  GroupTerms g;
+  if (apart) {
+    // What happens inside a tile is bounded by its sum p|v| (ErrorTerms::chain); here the tiles are added.
+    g.hard_c = count * u * (acc.kind == ASSAY_ACC_INT32 ? 3 : 1);
+    g.variance_c = count * u * u;
+  }
+  if (acc.kind == ASSAY_ACC_FMA) {
+    const int64_t lanes = std::max(1, acc.block);
+    const double rounds = n / static_cast<double>(lanes) + count * (2 + log2_ceil(lanes));
+    if (apart)
+      g.variance_m = rounds * u * u / 3;
+    else
+      g.hard_c = n * u, g.variance_c = rounds * u * u / 3;
+  } else if (acc.kind == ASSAY_ACC_BLOCK) {
+    const double f = std::ldexp(1.0, -acc.fraction_bits), m = std::ldexp(1.0, -acc.mantissa_bits);
+    const int64_t tile = std::max(1, arithmetic_.tile_keys);
+    // A tile may begin inside a block of keys and end in another.
+    const double steps =
+        std::min(n / acc.block + 2 * count, count * static_cast<double>(ceil_div(tile, acc.block)));
+    double& first = apart ? g.systematic_m : g.systematic_c;
+    first = 0.5 * steps * m;
+    (apart ? g.variance_m : g.variance_c) += steps * m * m / 12;
+    g.systematic_m += 0.5 * steps * (acc.block + 0.5) * f;
+    g.variance_m += steps * (acc.block + 1) * f * f / 12;
+    if (!apart) {
+      g.hard_c = steps * m;
+      g.hard_m = steps * (acc.block + 1) * f;
+    }
+  }
+  return g;
+}
+
+}  // namespace assay

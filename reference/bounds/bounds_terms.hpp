@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a declared arithmetic to the coefficients of the error bound. Every term of BOUNDS.md is stated
+// here, once, as a number that multiplies something measured on the data; the fast and the element-wise
+// bound only differ in how they sum. To cover a new kind of rounding, add its coefficient here.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "harness/problem/problem.hpp"
+#include "reference/bounds/bounds_rounding.hpp"
+
+namespace assay {
+
+inline constexpr double kUnit = 0x1p-24;         // unit roundoff of fp32
+inline constexpr double kTiny = 0x1p-126;        // what flush-to-zero loses at most
+inline constexpr double kReciprocal = 0x1p-23;   // hardware reciprocal (with one Newton step on a CPU)
+inline constexpr double kLogAbsolute = 0x1p-21;  // fp32 logarithm of the row sum, absolute
+
+// What of one (row, head) the coefficients depend on.
+struct RowShape {
+  int64_t keys = 0;       // visible
+  int64_t span = 0;       // last - first visible key + 1; > keys for tree masks
+  int64_t updates = 0;    // running-maximum updates a key's weight can go through
+  double top = 0;         // max(|largest score|, |sink|)
+  double lse_abs = 0;     // at least |LSE|
+  double query_sum = 0;   // softmax_scale * sum_t |q_t|
+  double corner = 0;      // softmax_scale * max|q| * max|k|: alignment of subnormals in a tensor core
+  double top_weight = 0;  // exp(top score - LSE): weight of P = 1 (before the offset)
+};
+
+// E_j = dot * a_j + score * |s_j| + distance * |x_j - m| + fixed, with the soft cap and the position
+// bias in between (see log_error): a_j = scale sum|q k|, s_j the scaled dot product, x_j the final score.
+struct ErrorTerms {
+  double dot = 0, score = 0, distance = 0, fixed = 0;
+  double cap_relative = 0;                   // soft cap: on |x|
+  double bias_score = 0, bias_relative = 0;  // position bias: on |s|, and on |x| + |b|
+  // Rounding of P: h_j = min(p_j, p_relative p_j + p_floor), p_floor in normalised weight.
+  double p_relative = 0, p_floor = 0;
+  double pv = 0;                        // on sum p|v|: accumulation, rescales, partials, V's own rounding
+  double absolute = 0, absolute_v = 0;  // on one and on max|v|: subnormals, flushed products
+  double theta = 0;                     // relative error of the row sum
+  double quotient = 0;                  // relative error of the final division and scaling
+  double growth = 0;                    // accumulated truncation of the longest chain
+  // The parts of pv, for sharper statements about a declared order: the chain over keys, rescales and V's
+  // rounding, and partial results.
+  double chain = 0, v_relative = 0, rescales = 0, parts = 0;
+  double updates = 0, chain_length = 0;  // rescales a weight goes through; additions of the row sum
+};
+
+// What tiers P and R take for random, and what for systematic (BOUNDS.md). The dot product's errors scale
+// with C_j = sqrt(s_j^2 + 2 r_j^2), r_j = scale sqrt(sum (q k)^2): the size of its partial sums in a generic
+// order.
+struct RandomTerms {
+  double dot_systematic = 0, dot_variance = 0;  // on C_j and C_j^2
+  double factor = 0, score_variance = 0;        // on |s_j| (a common factor the shift does not cancel), s_j^2
+  double cap_systematic = 0, cap_variance = 0;  // on the capped score and its square
+  double bias_variance = 0;                     // on (|s| + |x| + |b|)^2
+  double fixed_systematic = 0, fixed_variance = 0;        // absolute
+  double distance_systematic = 0, distance_variance = 0;  // on |x_j - m| and its square
+  double farther = 0;       // error of a key per unit of distance from the maximum: a long position bias
+  double eps = 0;           // the exponential, systematic for the LSE
+  double tile_shared = 0;   // per update of the running maximum: rescale factor, rounded maxima
+  double top_rounding = 0;  // of the running maximum once per row: only the LSE sees it
+  double merge = 0;         // weight of a split, from its stored LSE: |LSE_s| <= max(|LSE|, top) + |x_j - m|
+  double merge_distance = 0;             // on the distance in that
+  double theta_sigma = 0, quotient = 0;  // row sum (standard deviation), quotient
+  double v_relative = 0, partial = 0;    // V's own rounding; of a stored partial result
+  double argument = 0;  // hard error of the exponential's argument, on |x_j - m_t| + lag + offset
+
+  // Error of one score: c2 = C_j^2, s and capped (0 without a cap) and biased = |s| + |x| + |b| in magnitude.
+  double systematic(double c2, double s, double capped, double slope) const {
+    return slope * (dot_systematic * std::sqrt(c2) + factor * s) + cap_systematic * capped + fixed_systematic;
+  }
+  double variance(double c2, double s, double capped, double biased, double slope) const {
+    return slope * slope * (dot_variance * c2 + score_variance * s * s) + cap_variance * capped * capped +
+           bias_variance * biased * biased + fixed_variance;
+  }
+};
+
+// Error of accumulating one group of keys, on C (the largest partial sum met in it) and M = C + half the
+// group's sum p|v| (the largest term of an alignment), and on their squares.
+struct GroupTerms {
+  double hard_c = 0, hard_m = 0, systematic_c = 0, systematic_m = 0, variance_c = 0, variance_m = 0;
+};
+
+class ErrorModel {
+ public:
+  ErrorModel(const Problem&, const assay_arithmetic&);
+  ErrorTerms terms(const RowShape&) const;
+  RandomTerms random_terms(const RowShape&, const ErrorTerms&) const;
+  // Of a group of `keys` visible keys in `tiles` tiles.
+  GroupTerms group(int64_t keys, int64_t tiles) const;
+  // False where products are dealt to several lanes: partial sums of a lane are not those of the row.
+  bool sums_in_order() const { return arithmetic_.pv.kind != ASSAY_ACC_FMA || arithmetic_.pv.block <= 1; }
+
+  // Updates of the running maximum: bounded by the tiles, and for a declared order also by the records of
+  // the score sequence (an update needs a key above everything before it). `scores` holds -inf or below
+  // kInvisible where a key is invisible; two scores closer than `slack` may compare either way.
+  static constexpr double kInvisible = -1e200;
+  int64_t updates(int64_t span, int64_t keys, const double* scores, int64_t count, double slack,
+                  bool sink) const;
+
+  // True when h_j is u_P p_j for every key that matters: the floor is below the fp32 range.
+  bool p_is_relative() const { return p_eta_ <= kTiny; }
+  bool rounded_row_sum() const { return arithmetic_.row_sum_from_rounded_p != 0; }
+  const PRounding& p_rounding() const { return p_rounding_; }
+  // Of key `index` of its tile (negative: of any): the exponential may alternate between two implementations.
+  double eps(int64_t index) const {
+    const int32_t every = arithmetic_.exp_poly_every;
+    if (every <= 0 || (tiles_known_ && index >= 0 && index % every != every - 1))
+      return arithmetic_.exp_relative_error;
+    return std::max(arithmetic_.exp_relative_error, arithmetic_.exp_poly_relative_error);
+  }
+  double largest_eps() const { return eps(-1); }
+  bool needs_lse() const { return arithmetic_.splits > 1; }  // RowShape::lse_abs matters
+  const assay_arithmetic& arithmetic() const { return arithmetic_; }
+
+ private:
+  double chain(const assay_accumulator&, int64_t products, int64_t span, int64_t restarts) const;
+  // Most tiles that `span` consecutive keys meet within one split.
+  int64_t tiles(int64_t span) const;
+  // Keys of the longest split. Boundaries are the kernel's affair: equal parts and fixed-size parts both
+  // stay below twice the mean.
+  int64_t part(int64_t span) const;
+  assay_arithmetic arithmetic_;
+  int64_t max_kv_len_ = 0;
+  double dot_ = 0, dot_corner_ = 0, dot_query_ = 0, score_ = 0;
+  double p_relative_ = 0, p_eta_ = 0, v_relative_ = 0, v_eta_ = 0;
+  double growth_qk_ = 0;
+  bool alibi_ = false, capped_ = false, tiles_known_ = false;
+  double growth_lanes_ = 0, k_rounding_ = 0, elementwise_ = 0;
+  PRounding p_rounding_;
+};
+
+// Bounds on fl() chains: (1+u)^n - 1 and its inverse together.
+double gamma_bound(double n_u);
+
+}  // namespace assay

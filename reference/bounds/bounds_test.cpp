@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bounds against themselves (matrix form against element-wise form, values against the simple
+// reference) and against emulated kernels: correct ones must always fit, mistaken ones must not.
+#include "reference/bounds/bounds.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "reference/bounds/bounds_classes.hpp"
+#include "reference/bounds/bounds_emulator.hpp"
+#include "reference/bounds/bounds_terms.hpp"
+
+namespace assay {
+namespace {
+
+using testing::arithmetic;
+using testing::Class;
+using testing::classes;
+using testing::DenseCase;
+using testing::Emulation;
+using testing::Emulator;
+using testing::Family;
+using testing::make_case;
+using testing::tensor_core;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+struct Ratios {
+  double o = 0, lse = 0;
+};
+Ratios ratios(const BoundedAttention& b, const Emulation& e) {
+  Ratios r;
+  const auto ratio = [](double got, double expected, double bound) {
+    const double error = std::fabs(got - expected);
+    return error == 0 || got == expected ? 0.0 : bound > 0 ? error / bound : kInf;
+  };
+  for (size_t i = 0; i < e.o.size(); ++i) r.o = std::max(r.o, ratio(e.o[i], b.value.o[i], b.o_bound[i]));
+  // The LSE is judged after its rounding to fp32, which the bound covers through 4 u |LSE|.
+  for (size_t i = 0; i < e.lse.size(); ++i)
+    r.lse = std::max(r.lse, ratio(e.lse[i], b.value.lse[i], b.lse_bound[i]));
+  return r;
+}
+
+// ---- the matrix form against the element-wise form, over every rule and every declaration.
+
+DenseCase random_rules(uint64_t seed) {
+  const CounterRng r(seed, 9);
+  uint64_t at = 0;
+  const auto pick = [&](uint64_t n) { return static_cast<int32_t>(r.below(at++, n)); };
+  const int32_t n = 1 + pick(6), m = 1 + pick(300);
+  const int32_t formats[] = {ASSAY_BF16, ASSAY_FP16};
+  const Family families[] = {Family::kNormal, Family::kPeaked, Family::kOutlier, Family::kAscending};
+  DenseCase c = make_case(families[pick(4)], n, m, 8 + pick(40), seed, formats[pick(2)]);
+  Problem& p = c.problem;
+  const int32_t masks[] = {ASSAY_MASK_CAUSAL, ASSAY_MASK_FULL, ASSAY_MASK_TREE};
+  p.mask = masks[pick(3)];
+  if (p.mask == ASSAY_MASK_TREE && n > m) p.mask = ASSAY_MASK_CAUSAL;
+  if (p.mask == ASSAY_MASK_TREE)
+    for (int32_t i = 0; i < n * n; ++i) p.tree_mask.push_back(pick(2));
+  if (pick(3) == 0) p.window_left = pick(80);
+  if (p.mask == ASSAY_MASK_FULL && pick(3) == 0) p.window_right = pick(20);
+  if (p.mask == ASSAY_MASK_CAUSAL && pick(4) == 0) p.chunk = 1 + pick(90);
+  if (pick(3) == 0) p.softcap = 5.0f + pick(20);
+  if (pick(3) == 0) p.alibi = pick(2) ? ASSAY_ALIBI_LINEAR : ASSAY_ALIBI_SQRT;
+  p.sinks = pick(3) == 0;
+  c.slopes = {0.5f, 0.01f};
+  c.sinks = {-1.5f, 4.0f};
+  c.store();
+  return c;
+}
+
+assay_arithmetic random_arithmetic(uint64_t seed) {
+  const CounterRng r(seed, 10);
+  uint64_t at = 0;
+  const auto pick = [&](uint64_t n) { return static_cast<int32_t>(r.below(at++, n)); };
+  const int32_t p_formats[] = {ASSAY_FORMAT_NONE, ASSAY_FP32,     ASSAY_BF16, ASSAY_FP16,
+                               ASSAY_FP8_E4M3,    ASSAY_FP8_E5M2, ASSAY_INT8};
+  const int32_t tiles[] = {0, 1, 16, 64, 1 << 20};
+  assay_arithmetic a = arithmetic(p_formats[pick(7)], 1 + pick(16), tiles[pick(5)]);
+  if (pick(3) == 0) a.qk = {ASSAY_ACC_BLOCK, 16, 25, 23};
+  if (pick(3) == 0) a.pv = {ASSAY_ACC_BLOCK, 32, pick(2) ? 13 : 25, 23};
+  if (pick(5) == 0) a.pv = {ASSAY_ACC_INT32, 32, 0, 0};
+  a.promote_pv = pick(2);
+  a.tile_reverse = pick(2);
+  a.splits = 1 + pick(2) * pick(9);
+  a.row_sum_chain = pick(2) * 16;
+  a.p_truncated = pick(2);
+  a.row_sum_from_rounded_p = pick(3) == 0;
+  if (pick(4) == 0) a.dequant_format = ASSAY_BF16;
+  if (pick(4) == 0) a.partial_format = a.partial_lse_format = ASSAY_BF16;
+  if (pick(4) == 0) a.rescale_lag_log2 = 8;
+  if (pick(4) == 0) a.p_offset_log2 = 8;
+  if (pick(4) == 0) a.q_rounding = 0x1p-9;
+  if (a.tile_keys > 0 && pick(4) > 0) a.order_declared = 1;
+  if (pick(4) == 0) a.sink_first = 1;
+  if (pick(4) == 0) a.split_keys = 2 * a.tile_keys;
+  if (pick(4) == 0) a.p_int8_tile_max = 1;
+  if (pick(4) == 0) a.exp_poly_every = 4, a.exp_poly_relative_error = 1e-4;
+  return a;
+}
+
+// Matrix form over element-wise form.
+struct Comparison {
+  std::vector<double> ratios;
+  void add(double fast, double slow, const std::string& what) {
+    if (std::isinf(slow) || slow == 0) return;
+    ASSERT_GE(fast, slow * (1 - 1e-6)) << what;
+    if (std::isfinite(fast)) ratios.push_back(fast / slow);
+  }
+  double median() {
+    if (ratios.empty()) return 0;
+    std::nth_element(ratios.begin(), ratios.begin() + static_cast<int64_t>(ratios.size() / 2), ratios.end());
+    return ratios[ratios.size() / 2];
+  }
+};
+
+TEST(Bounds, MatrixFormIsNeverBelowTheElementwiseFormNorFarAbove) {
+  Comparison d, p, r, lse, lse_p;
+  int64_t declined_fast = 0, declined_slow = 0, rows = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const DenseCase c = random_rules(seed);
+    const assay_arithmetic a = random_arithmetic(seed);
+    const BoundedAttention fast = bounded_attention(c.problem, c.host(), c.rows(), a);
+    const BoundedAttention slow = bounded_attention_elementwise(c.problem, c.host(), c.rows(), a);
+    const AttentionResult truth = attention_simple(c.problem, c.host(), c.rows());
+    const std::string what = fmt::format(
+        "seed {}: P format {}, tile {}, declared {}, splits {} of {}, row sum of rounded P {}, accumulator "
+        "{} "
+        "apart {}, reverse {}, lag {}, mask {}",
+        seed, a.p_format, a.tile_keys, a.order_declared, a.splits, a.split_keys, a.row_sum_from_rounded_p,
+        a.pv.kind, a.promote_pv, a.tile_reverse, a.rescale_lag_log2, c.problem.mask);
+    double v_max = 0;
+    for (double v : c.v) v_max = std::max(v_max, std::fabs(v));
+    declined_fast += fast.p_declined;
+    declined_slow += slow.p_declined;
+    rows += static_cast<int64_t>(truth.lse.size());
+    // Whether a maximum is ambiguous is decided on scores that the two forms sum in different orders.
+    ASSERT_LE(std::abs(fast.r_applied - slow.r_applied), 1) << what;
+    for (size_t i = 0; i < truth.o.size(); ++i) {
+      ASSERT_NEAR(fast.value.o[i], truth.o[i], 1e-13 * v_max) << what;
+      ASSERT_NEAR(slow.value.o[i], truth.o[i], 1e-13 * v_max) << what;
+      d.add(fast.o_bound[i], slow.o_bound[i], what + " D");
+      // Where only one of them declined the row, there is nothing to compare.
+      if (std::isfinite(fast.o_bound_p[i])) p.add(fast.o_bound_p[i], slow.o_bound_p[i], what + " P");
+      if (std::isfinite(fast.o_bound_r[i]) && std::isfinite(slow.o_bound_r[i])) {
+        r.add(fast.o_bound_r[i], slow.o_bound_r[i], what + " R");
+        ASSERT_NEAR(fast.o_replayed[i], slow.o_replayed[i], 0.2 * fast.o_bound_r[i]) << what;
+      }
+      if (HasFatalFailure()) return;
+    }
+    for (size_t i = 0; i < truth.lse.size(); ++i) {
+      if (std::isinf(truth.lse[i])) {
+        ASSERT_EQ(fast.value.lse[i], truth.lse[i]);
+        ASSERT_EQ(fast.lse_bound[i], 0);
+        ASSERT_EQ(slow.lse_bound[i], 0);
+        continue;
+      }
+      ASSERT_NEAR(fast.value.lse[i], truth.lse[i], 1e-13 * (1 + std::fabs(truth.lse[i]))) << what;
+      lse.add(fast.lse_bound[i], slow.lse_bound[i], what);
+      if (std::isfinite(fast.lse_bound_p[i])) lse_p.add(fast.lse_bound_p[i], slow.lse_bound_p[i], what);
+      if (HasFatalFailure()) return;
+    }
+    ASSERT_GE(fast.growth, slow.growth * (1 - 1e-12));
+  }
+  std::printf("  median of matrix / element-wise bound: D %.2f P %.2f R %.2f LSE %.2f LSE P %.2f\n",
+              d.median(), p.median(), r.median(), lse.median(), lse_p.median());
+  std::printf("  P declined %ld and %ld of %ld\n", static_cast<long>(declined_fast),
+              static_cast<long>(declined_slow), static_cast<long>(rows));
+  EXPECT_LT(d.median(), 1.6);
+  EXPECT_LT(p.median(), 1.8);
+  EXPECT_LT(r.median(), 2);
+  EXPECT_LT(lse.median(), 1.3);
+  EXPECT_LT(lse_p.median(), 1.8);
+}
+
+TEST(Bounds, SinkOnlyAndEmptyRows) {
+  DenseCase c = make_case(Family::kNormal, 5, 3, 16, 1);  // rows 0 and 1 stand before the first key
+  c.sinks = {0.25f, -2.0f};
+  c.problem.sinks = true;
+  c.store();
+  const BoundedAttention b = bounded_attention(c.problem, c.host(), c.rows(), arithmetic(ASSAY_BF16, 16, 64));
+  EXPECT_EQ(b.value.lse_at(0, 0), 0.25);
+  EXPECT_EQ(b.value.lse_at(1, 1), -2.0);
+  EXPECT_GT(b.lse_bound[0], 0);
+  EXPECT_LT(b.lse_bound[0], 1e-5);
+  for (int d = 0; d < 16; ++d) {
+    EXPECT_EQ(b.value.o_at(0, 0, d), 0);
+    EXPECT_EQ(b.o_bound[d], 0);
+  }
+  EXPECT_GT(b.o_bound[2 * 2 * 16], 0);
+}
+
+TEST(Bounds, ResultDoesNotDependOnWhichRowsAreAsked) {
+  const DenseCase c = make_case(Family::kNormal, 9, 300, 32, 4);
+  const assay_arithmetic a = arithmetic(ASSAY_BF16, 16, 64);
+  const BoundedAttention all = bounded_attention(c.problem, c.host(), c.rows(), a);
+  const BoundedAttention some = bounded_attention(c.problem, c.host(), {{0, 7}, {0, 2}}, a);
+  for (int h = 0; h < 2; ++h) {
+    EXPECT_NEAR(some.value.lse_at(0, h), all.value.lse_at(7, h), 1e-13);
+    EXPECT_NEAR(some.value.o_at(1, h, 3), all.value.o_at(2, h, 3), 1e-13);
+    EXPECT_NEAR(some.o_bound[(1 * 2 + h) * 32 + 3], all.o_bound[(2 * 2 + h) * 32 + 3], 1e-6 * all.o_bound[3]);
+  }
+}
+
+TEST(Bounds, CoarserDeclarationsGiveWiderBounds) {
+  const DenseCase c = make_case(Family::kNormal, 2, 400, 64, 6);
+  const auto size = [&](const assay_arithmetic& a) {
+    const BoundedAttention b = bounded_attention(c.problem, c.host(), c.rows(), a);
+    double sum = 0;
+    for (double x : b.o_bound) sum += x;
+    return std::tuple(sum, b.lse_bound[0], b.lse_bound_p[0]);
+  };
+  const assay_arithmetic base = arithmetic(ASSAY_FP32, 16, 64);
+  const auto wider = [&](const char* what, auto change, bool o, bool lse) {
+    assay_arithmetic a = base;
+    change(a);
+    if (o) {
+      EXPECT_GT(std::get<0>(size(a)), 1.01 * std::get<0>(size(base))) << what;
+    }
+    if (lse) {
+      EXPECT_GT(std::get<1>(size(a)), 1.01 * std::get<1>(size(base))) << what;
+      EXPECT_GT(std::get<2>(size(a)), 1.001 * std::get<2>(size(base))) << what;
+    }
+  };
+  wider(
+      "lanes", [](assay_arithmetic& a) { a.qk.block = a.pv.block = 1; }, true, true);
+  wider(
+      "pv lanes", [](assay_arithmetic& a) { a.pv.block = 1; }, true, false);
+  wider(
+      "P", [](assay_arithmetic& a) { a.p_format = ASSAY_BF16; }, true, false);
+  wider(
+      "row sum", [](assay_arithmetic& a) { a.p_format = ASSAY_BF16, a.row_sum_from_rounded_p = 1; }, true,
+      true);
+  wider(
+      "exp", [](assay_arithmetic& a) { a.exp_relative_error = 1e-4; }, true, true);
+  // Systematic for the LSE: it must show up whole, even in one tile, where no rescale repeats it.
+  assay_arithmetic crude = base;
+  crude.tile_keys = 1 << 20;
+  crude.order_declared = 1;
+  crude.exp_relative_error = 1e-4;
+  EXPECT_GT(std::get<2>(size(crude)), 1e-4);
+  wider(
+      "order", [](assay_arithmetic& a) { a.tile_keys = 0; }, true, true);
+  wider(
+      "partials", [](assay_arithmetic& a) { a.splits = 4, a.partial_format = ASSAY_BF16; }, true, false);
+  wider(
+      "lag", [](assay_arithmetic& a) { a.rescale_lag_log2 = 16; }, true, true);
+  wider(
+      "q rounding", [](assay_arithmetic& a) { a.q_rounding = 0x1p-9; }, true, true);
+}
+
+TEST(Bounds, HoldWithSoftCap) {
+  Ratios worst;
+  for (const double tanh_error : {0x1p-22, 0x1p-11}) {
+    for (const float cap : {2.0f, 30.0f}) {
+      for (const Family family : {Family::kNormal, Family::kPeaked, Family::kOneHot}) {
+        DenseCase c = make_case(family, 4, 150, 32, 12);
+        c.problem.softcap = cap;
+        c.store();
+        assay_arithmetic a = arithmetic(ASSAY_FP32, 16, 64);
+        a.tanh_relative_error = tanh_error;
+        const Ratios r = ratios(bounded_attention(c.problem, c.host(), c.rows(), a), Emulator(c, a).run());
+        EXPECT_LE(r.o, 1) << tanh_error << " " << cap;
+        EXPECT_LE(r.lse, 1) << tanh_error << " " << cap;
+        worst = {std::max(worst.o, r.o), std::max(worst.lse, r.lse)};
+      }
+    }
+  }
+  EXPECT_GT(worst.o, 0.1);
+  EXPECT_GT(worst.lse, 0.1);
+}
+
+TEST(Bounds, TruncatedPMayBeOffTwiceAsFar) {
+  const DenseCase c = make_case(Family::kNormal, 1, 400, 64, 6);
+  assay_arithmetic a = arithmetic(ASSAY_BF16, 16, 64);
+  const double nearest = bounded_attention(c.problem, c.host(), c.rows(), a).o_bound[0];
+  a.p_truncated = 1;
+  EXPECT_GT(bounded_attention(c.problem, c.host(), c.rows(), a).o_bound[0], 1.8 * nearest);
+}
+
+TEST(Bounds, HoldWhereManySmallWeightsFallBelowTheQuantumOfP) {
+  double worst = 0;
+  for (const int32_t format : {ASSAY_FP8_E4M3, ASSAY_FP8_E5M2, ASSAY_FP16, ASSAY_INT8}) {
+    for (const double gap : {5.5, 6.5, 7.0, 11.5, 16.5, 17.0}) {
+      // One key stands `gap` above all others; V is positive, so lost weights add up.
+      DenseCase c = make_case(Family::kPositive, 1, 200, 16, 8);
+      std::fill(c.q.begin(), c.q.end(), 1.0);
+      std::fill(c.k.begin(), c.k.end(), 0.0);
+      std::fill_n(c.k.begin(), 16, gap / 4);
+      c.store();
+      const assay_arithmetic a = tensor_core(format, 64, 16, 25, 23);
+      const Ratios r = ratios(bounded_attention(c.problem, c.host(), c.rows(), a), Emulator(c, a).run());
+      EXPECT_LE(r.o, 1) << format << " " << gap;
+      worst = std::max(worst, r.o);
+    }
+  }
+  EXPECT_GT(worst, 0.5);
+}
+
+TEST(Bounds, TermsThatNeedQuantisedOperands) {
+  Problem p = make_case(Family::kNormal, 1, 64, 32, 1).problem;
+  assay_arithmetic a = arithmetic(ASSAY_FP32, 16, 64);
+  const auto terms = [&] {
+    RowShape row;
+    row.keys = row.span = 64;
+    row.query_sum = row.top = row.lse_abs = row.top_weight = 1;
+    return ErrorModel(p, a).terms(row);
+  };
+  const ErrorTerms plain = terms();
+  a.dequant_format = ASSAY_BF16;
+  EXPECT_EQ(terms().dot, plain.dot);  // bf16 codes without a scale are bf16
+  p.k_format = p.v_format = ASSAY_FP8_E4M3;
+  EXPECT_EQ(terms().dot, plain.dot);  // and so are fp8 codes
+  EXPECT_EQ(terms().pv, plain.pv);
+  p.k_scale = p.v_scale = ASSAY_SCALE_HEAD;
+  EXPECT_GT(terms().dot, 0x1p-8);
+  EXPECT_GT(terms().pv, 0x1p-8);
+  p.k_format = p.v_format = ASSAY_FP16;
+  p.k_scale = p.v_scale = ASSAY_SCALE_NONE;
+  EXPECT_GT(terms().dot, 0x1p-8);  // fp16 keeps more bits than bf16
+  a.dequant_format = ASSAY_FORMAT_NONE;
+  p.k_scale = p.v_scale = ASSAY_SCALE_TOKEN_HEAD;
+  EXPECT_GT(terms().score, plain.score);
+  EXPECT_GT(terms().pv, plain.pv);
+  // Exact integer products; a chain of the row sum; tiles accumulated apart.
+  a.qk.kind = ASSAY_ACC_INT32;
+  EXPECT_LT(terms().dot, plain.dot);
+  a.row_sum_chain = 4;
+  EXPECT_LT(terms().theta, plain.theta);
+  a = tensor_core(ASSAY_BF16, 16, 8, 13, 13);
+  const double single = terms().pv;
+  a.promote_pv = 1;
+  EXPECT_LT(terms().pv, single / 2);
+}
+
+TEST(Bounds, GrowthSaysWhenTheDeclaredArithmeticGuaranteesNothing) {
+  const DenseCase c = make_case(Family::kPositive, 1, 3000, 8, 6);
+  assay_arithmetic a = tensor_core(ASSAY_FP8_E4M3, 64, 32, 13, 13);
+  EXPECT_GT(bounded_attention(c.problem, c.host(), c.rows(), a).growth, 0.3);
+  a.promote_pv = 1;
+  EXPECT_LT(bounded_attention(c.problem, c.host(), c.rows(), a).growth, 0.05);
+  // And where the logarithmic error leaves no denominator, the bound says "anything".
+  a.q_rounding = 0.5;
+  EXPECT_EQ(bounded_attention(c.problem, c.host(), c.rows(), a).o_bound[0], kInf);
+}
+
+}  // namespace
+}  // namespace assay

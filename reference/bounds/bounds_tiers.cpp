@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// See bounds_tiers.hpp.
+#include "reference/bounds/bounds_tiers.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace assay {
+
+void start_tiers(BoundedAttention& b, const std::vector<RowId>& rows, int32_t heads_q, int32_t head_dim_v) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  b.value.rows = rows;
+  b.value.heads_q = heads_q;
+  b.value.head_dim_v = head_dim_v;
+  const size_t slots = rows.size() * heads_q, elements = slots * head_dim_v;
+  b.value.o.assign(elements, 0.0);
+  b.value.lse.assign(slots, -kInf);
+  b.o_bound.assign(elements, 0.0);
+  b.o_bound_p.assign(elements, kInf);
+  b.o_bound_r.assign(elements, kInf);
+  b.o_replayed.assign(elements, 0.0);
+  b.o_sigma.assign(elements, 0.0);
+  b.o_bias.assign(elements, 0.0);
+  b.lse_bound.assign(slots, 0.0);
+  b.lse_bound_p.assign(slots, kInf);
+  b.lse_sigma.assign(slots, 0.0);
+  b.lse_bias.assign(slots, 0.0);
+}
+
+RowTiers::RowTiers(BoundedAttention& out, int64_t slot, int32_t head_dim_v, const RowBounds& bounds)
+    : out_(out), slot_(slot), first_(slot * head_dim_v), dim_(head_dim_v), bounds_(bounds) {}
+
+void RowTiers::element(int32_t d, const ChannelFacts& c) {
+  const ElementBounds b = bounds_.element(c);
+  const int64_t at = first_ + d;
+  out_.value.o[at] = c.o;
+  out_.o_bound[at] = b.d;
+  out_.o_bound_p[at] = b.p;
+  out_.o_sigma[at] = b.sigma;
+  out_.o_bias[at] = b.bias;
+  // A replay that is no sharper than the other tiers (scores worse than P's own grid) is left out.
+  const bool useful = std::isfinite(b.r) && !(b.r > 2 * b.d && b.r > 2 * b.p);
+  out_.o_bound_r[at] = useful ? b.r : std::numeric_limits<double>::infinity();
+  out_.o_replayed[at] = useful ? c.replayed : c.o;
+  suspicious_ |= b.suspicious;
+}
+
+RowTiersCounts RowTiers::finish(const RowFacts& row) {
+  out_.value.lse[slot_] = row.lse;
+  out_.lse_bound[slot_] = bounds_.lse_hard();
+  out_.lse_bound_p[slot_] = bounds_.lse_random();
+  out_.lse_sigma[slot_] = bounds_.lse_sigma();
+  out_.lse_bias[slot_] = bounds_.lse_bias();
+  RowTiersCounts counts;
+  if (!row.keys) return counts;
+  counts.r_applied = row.replayed;
+  if (suspicious_ || row.structured) {
+    std::fill_n(out_.o_bound_p.begin() + first_, dim_, std::numeric_limits<double>::infinity());
+    // Where the row sum takes rounded P, its rounding is no more random than the numerator's.
+    if (bounds_.joint()) out_.lse_bound_p[slot_] = std::numeric_limits<double>::infinity();
+    counts.p_declined = 1;
+  }
+  return counts;
+}
+
+void intersect_tiers(BoundedAttention& b) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const auto fill = [](std::vector<double>& v, size_t size, double value) {
+    if (v.empty()) v.assign(size, value);
+  };
+  const size_t elements = b.value.o.size(), rows = b.value.lse.size();
+  fill(b.o_bound_p, elements, kInf);
+  fill(b.o_bound_r, elements, kInf);
+  fill(b.o_sigma, elements, 0.0);
+  fill(b.lse_bound_p, rows, kInf);
+  fill(b.lse_sigma, rows, 0.0);
+  if (b.o_replayed.empty()) b.o_replayed = b.value.o;
+
+  b.o_low.resize(elements);
+  b.o_high.resize(elements);
+  for (size_t i = 0; i < elements; ++i) {
+    const double about_exact = std::min(b.o_bound[i], b.o_bound_p[i]);
+    b.o_low[i] = std::max(b.value.o[i] - about_exact, b.o_replayed[i] - b.o_bound_r[i]);
+    b.o_high[i] = std::min(b.value.o[i] + about_exact, b.o_replayed[i] + b.o_bound_r[i]);
+  }
+  b.lse_low.resize(rows);
+  b.lse_high.resize(rows);
+  for (size_t i = 0; i < rows; ++i) {
+    const double lse = b.value.lse[i];
+    const double bound = std::isinf(lse) ? 0.0 : std::min(b.lse_bound[i], b.lse_bound_p[i]);
+    b.lse_low[i] = lse - bound;
+    b.lse_high[i] = lse + bound;
+  }
+}
+
+}  // namespace assay

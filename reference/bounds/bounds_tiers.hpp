@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the half-widths of the tiers to the one interval a result is accepted in.
+#pragma once
+
+#include "reference/bounds/bounds.hpp"
+#include "reference/bounds/bounds_finish.hpp"
+
+namespace assay {
+
+// Sizes every array: value 0, LSE -inf, bounds 0, tiers P and R off. That is right for rows that see nothing.
+void start_tiers(BoundedAttention&, const std::vector<RowId>&, int32_t heads_q, int32_t head_dim_v);
+
+struct RowTiersCounts {
+  int64_t p_declined = 0, r_applied = 0;
+};
+
+// Writes the tiers of one row and head, then lets the row's self-check decide about tier P.
+class RowTiers {
+ public:
+  RowTiers(BoundedAttention&, int64_t slot, int32_t head_dim_v, const RowBounds&);
+  void element(int32_t d, const ChannelFacts&);
+  // Also writes the LSE.
+  RowTiersCounts finish(const RowFacts&);
+
+ private:
+  BoundedAttention& out_;
+  int64_t slot_, first_;
+  int32_t dim_;
+  RowBounds bounds_;
+  bool suspicious_ = false;
+};
+
+// Fills o_low .. o_high and lse_low .. lse_high from the tiers. Tiers left empty do not apply: their
+// half-widths become infinite, o_replayed the exact value, the sigmas 0.
+void intersect_tiers(BoundedAttention&);
+
+}  // namespace assay

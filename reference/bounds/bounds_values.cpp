@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+// Second pass of the matrix form: weights, their rounding, and the products with V. The values themselves
+// stay in double; second moments, rounding variances and the replayed rounding (a small difference) are fp32
+// products. Sums over |v - o| and |v| become Cauchy-Schwarz bounds: sum a_j |v_j - o| <= sqrt(sum a^2 / p)
+// sqrt(sum p v^2 - o^2). Never smaller than the element-wise form, and the tests say how much larger.
+#include <algorithm>
+#include <cmath>
+
+#include "reference/attention/vector_math.hpp"
+#include "reference/bounds/bounds_block.hpp"
+#include "reference/bounds/bounds_weights.hpp"
+
+namespace assay::matrix_bounds {
+namespace {
+
+using Eigen::Index;
+constexpr double kInf = std::numeric_limits<double>::infinity();
+// 4 exp(-2) bounds p d^2 for a weight p = exp(-d): a score far away has little weight.
+constexpr double kWeightedSquare = 0.5414;
+// A row counts as structured when more than this share of its sampled weight repeats a score.
+constexpr double kRepeatedShare = 0.05;
+
+// A power of two that brings `largest` to about 1, so that squares stay inside the fp32 range.
+double normalizer(double largest) { return largest > 0 ? std::exp2(-std::ceil(std::log2(largest))) : 1.0; }
+
+class Values {
+ public:
+  Values(const Block& b, BoundedAttention& out)
+      : b_(b),
+        out_(out),
+        rows_(static_cast<Index>(b.rows.size())),
+        dv_(b.p.head_dim_v),
+        narrow_(b.model.p_rounding().narrow),
+        sums_(rows_),
+        seen_(rows_) {}
+
+  BlockResult run() {
+    for (Index i = 0; i < rows_; ++i) {
+      if (b_.rows[i].seen == 0 && !b_.p.sinks) continue;
+      start_row(i);
+      result_.growth = std::max(result_.growth, sums_[i].terms.growth);
+    }
+    allocate();
+    const int64_t kv_len = b_.p.requests[b_.request].kv_len;
+    for (const KeySpan& span : b_.order.spans(kv_len, b_.begin, b_.end, kTileKeys)) add(span);
+    for (Index i = 0; i < rows_; ++i)
+      if (b_.rows[i].seen > 0 || b_.p.sinks) finish_row(i);
+    return result_;
+  }
+
+ private:
+  void start_row(Index i) {
+    const BlockRow& row = b_.rows[i];
+    const ErrorModel& model = b_.model;
+    const assay_arithmetic& a = model.arithmetic();
+    RowSums& s = sums_[i];
+    const double* x = b_.x.row(i).data();
+    if (b_.p.sinks) s.sink = b_.operands.sink(row.head);
+    s.m = row.seen > 0 ? std::max(row.top, s.sink) : s.sink;
+    RowShape shape;
+    shape.keys = row.seen;
+    shape.span = row.seen > 0 ? row.last - row.first + 1 : 0;
+    shape.top = std::max(row.seen > 0 ? std::fabs(row.top) : 0.0, b_.p.sinks ? std::fabs(s.sink) : 0.0);
+    if (model.needs_lse()) {
+      double sum = b_.p.sinks ? std::exp(s.sink - s.m) : 0.0;
+      for (Index j = 0; j < b_.x.cols(); ++j) sum += vector_math::exp(std::max(x[j] - s.m, -kFar));
+      shape.lse_abs = std::fabs(s.m + std::log(sum));
+    }
+    shape.query_sum = row.query_sum;
+    shape.corner = std::fabs(b_.p.softmax_scale) * row.q_max * b_.k_max;
+    shape.top_weight = 1;  // weights here are relative to exp(m); finish_row divides by their sum
+    shape.updates = model.updates(shape.span, row.seen, x, b_.x.cols(), row.slack, b_.p.sinks);
+    s.terms = model.terms(shape);
+    s.random = model.random_terms(shape, s.terms);
+    const double capped = b_.p.softcap > 0 ? std::min<double>(b_.p.softcap, row.largest_s) : 0.0;
+    // Both |x| and the bias of a key are at most its |s| and top and its distance from the maximum together.
+    const double biased = 2 * (row.largest_s + shape.top);
+    s.score_systematic = s.random.systematic(row.largest_c2, row.largest_s, capped, 1);
+    s.score_variance = s.random.variance(row.largest_c2, row.largest_s, capped, 0, 1) +
+                       2 * s.random.bias_variance * biased * biased;
+    s.random.distance_variance += 8 * s.random.bias_variance;
+    s.largest_random = s.score_systematic + kLambda * std::sqrt(s.score_variance);
+    if (b_.p.sinks) {
+      const double weight = std::exp(s.sink - s.m), size = std::fabs(s.sink), distance = s.m - s.sink;
+      const double w = expm1_above(s.terms.score * size + s.terms.distance * distance + s.terms.fixed);
+      s.weight = weight;
+      s.error = weight * w;
+      s.square = weight * w * w;
+      s.distance_square = weight * std::min(distance * distance, 1e200);
+      s.score_systematic = std::max(s.score_systematic, s.random.factor * size);
+      s.score_variance = std::max(s.score_variance, s.random.score_variance * size * size);
+    }
+    s.slack = row.slack;
+    s.start = a.sink_first && b_.p.sinks ? s.sink : -kInf;
+  }
+
+  void allocate() {
+    const Index narrow = narrow_ ? rows_ : 0;
+    v_.resize(kTileKeys, dv_);
+    v_size_.resize(kTileKeys, dv_);
+    v_square_.resize(kTileKeys, dv_);
+    weights_.resize(rows_, kTileKeys);
+    weights_f_.resize(rows_, kTileKeys);
+    acc_ = part_start_ = before_ = Matrix::Zero(rows_, dv_);
+    second_ = group_second_ = group_hard_ = group_systematic_ = group_variance_ = MatrixF::Zero(rows_, dv_);
+    part_size_ = part_square_ = updated_ = flips_ = tile_error_ = MatrixF::Zero(rows_, dv_);
+    product_.resize(rows_, dv_);
+    group_weight_.assign(rows_, 0.0);
+    group_keys_.assign(rows_, 0);
+    group_updates_.assign(rows_, 0.0);
+    excess_ = h_square_ = flip_ = MatrixF::Zero(narrow, kTileKeys);
+    replayed_ = MatrixF::Zero(narrow, dv_);
+    rounded_ = MatrixF::Zero(narrow, dv_);
+    eps_.resize(kTileKeys);
+  }
+
+  // One span of keys for all rows.
+  void add(const KeySpan& span) {
+    const int64_t count = span.to - span.from;
+    if (span.begins_part) begin_part();
+    if (b_.wanted(span.from, span.to, wanted_)) {
+      load(span, count);
+      for (int64_t j = 0; j < count; ++j)
+        eps_[j] = static_cast<float>(
+            b_.model.eps(b_.order.declared() ? (span.from + j) % b_.order.tile() : -1) * (1 + 0x1p-22));
+      for (Index i = 0; i < rows_; ++i) {
+        if (b_.rows[i].seen > 0)
+          weigh_row(i, span, count);
+        else
+          weights_.row(i).head(count).setZero();
+      }
+      multiply(count);
+    }
+    if (span.ends_group) end_group();
+    if (span.ends_part) end_part();
+  }
+
+  void load(const KeySpan& span, int64_t count) {
+    const int32_t dequant = replayed_dequant(b_.model.arithmetic());
+    for (int64_t j = 0; j < count; ++j) {
+      if (!wanted_[j]) {
+        v_.row(j).setZero();
+        continue;
+      }
+      b_.operands.v(b_.request, static_cast<int32_t>(span.from + j), b_.kv_head, v_.row(j).data());
+      round_all(dequant, dv_, v_.row(j).data());
+    }
+    const double largest = v_.topRows(count).cwiseAbs().maxCoeff();
+    v_max_ = std::max(v_max_, largest);
+    v_norm_ = normalizer(largest);
+    v_size_.topRows(count) = (v_.topRows(count) * v_norm_).cast<float>();
+    v_square_.topRows(count) = v_size_.topRows(count).cwiseAbs2();
+  }
+
+  void weigh_row(Index i, const KeySpan& span, int64_t count) {
+    RowSums& s = sums_[i];
+    const Index at = span.from - b_.begin;
+    const double* x = b_.x.row(i).data() + at;
+    double* weights = weights_.row(i).data();
+    const double weight_before = s.weight;
+    weigh(s, x, b_.e.row(i).data() + at, count, weights);
+    group_weight_[i] += s.weight - weight_before;
+    const BlockRow& row = b_.rows[i];
+    group_keys_[i] +=
+        std::max<int64_t>(0, std::min(span.to, row.keys.end) - std::max(span.from, row.keys.begin));
+    note_repeats(s, seen_[i], x, weights, count, row.seen > 512 ? 7 : 1);
+    if (b_.order.declared()) {
+      const int64_t tile = b_.order.tile(), first = span.from / tile, last = (span.to - 1) / tile;
+      const bool reverse = b_.model.arithmetic().tile_reverse != 0;
+      for (int64_t n = 0; n <= last - first; ++n) {
+        const int64_t t = reverse ? last - n : first + n;
+        const int64_t from = std::max(span.from, t * tile), to = std::min(span.to, (t + 1) * tile);
+        advance(i, t);
+        if (narrow_) round_tile(i, s.maximum.value(), from - span.from, to - from, x);
+      }
+    } else if (narrow_) {
+      round_tile(i, s.m, 0, count, x);
+    }
+  }
+
+  // The running maximum enters tile t.
+  void advance(Index i, int64_t t) {
+    RowSums& s = sums_[i];
+    if (s.tile == t) return;
+    s.tile = t;
+    const int64_t tile = b_.order.tile();
+    const int64_t from = std::max(b_.begin, t * tile) - b_.begin,
+                  to = std::min(b_.end, (t + 1) * tile) - b_.begin;
+    const double* x = b_.x.row(i).data();
+    double top = ErrorModel::kInvisible;
+#pragma omp simd reduction(max : top)
+    for (int64_t j = from; j < to; ++j) top = top < x[j] ? x[j] : top;
+    s.tile_top = top > ErrorModel::kInvisible ? top : -kInf;
+    const double stale = 1 + std::max(0.0, s.m - s.maximum.value());
+    if (s.maximum.advance(s.tile_top)) {
+      s.updated += s.part_weight * stale;
+      s.updates += 1;
+      group_updates_[i] += stale;
+    }
+  }
+
+  void round_tile(Index i, double m_t, int64_t at, int64_t count, const double* x) {
+    RowSums& s = sums_[i];
+    const assay_arithmetic& a = b_.model.arithmetic();
+    if (m_t == -kInf) {  // nothing visible so far
+      excess_.row(i).segment(at, count).setZero();
+      h_square_.row(i).segment(at, count).setZero();
+      return;
+    }
+    const PRounding& r = b_.model.p_rounding();
+    const double offset = a.p_offset_log2 * M_LN2;
+    TileRounding t;
+    t.rounding = &r;
+    t.to_p = std::exp(s.m - m_t + offset);
+    // Without a declared order the largest P of a tile is at most that of the row.
+    if (r.tile_max)
+      t.largest = std::exp((b_.order.declared() && s.tile_top > -kInf ? s.tile_top - m_t : 0) + offset);
+    t.floor = r.eta * (r.tile_max ? t.largest : 1.0) / (b_.order.declared() ? t.to_p : std::exp(offset));
+    t.replayed = b_.order.declared();
+    t.eps = eps_.data() + at;
+    const RandomTerms& z = s.random;
+    t.window_distance = z.argument + z.farther;
+    const double behind = std::fabs(s.m - m_t), lag = std::max(0.0, a.rescale_lag_log2) * M_LN2;
+    t.window = 2 * s.largest_random + z.farther * behind + z.top_rounding +
+               z.argument * (2 * behind + lag + std::fabs(offset)) +
+               (r.tile_max ? s.largest_random + z.eps + 6 * kUnit : 0.0);
+    if (round_weights(s, t, weights_.row(i).data() + at, x + at, count, excess_.row(i).data() + at,
+                      h_square_.row(i).data() + at, flip_.row(i).data() + at)) {
+      const float to_size = static_cast<float>(1 / v_norm_);
+      for (int64_t j = at; j < at + count; ++j)
+        if (flip_(i, j) > 0) flips_.row(i) += (flip_(i, j) * to_size) * v_size_.row(j).cwiseAbs();
+    }
+  }
+
+  void multiply(int64_t count) {
+    weights_f_.leftCols(count) = weights_.leftCols(count).cast<float>();
+    acc_.noalias() += weights_.leftCols(count) * v_.topRows(count);
+    const auto size = static_cast<float>(1 / v_norm_);
+    product_.noalias() = weights_f_.leftCols(count) * v_square_.topRows(count);
+    group_second_ += product_ * (size * size);
+    if (!narrow_) return;
+    product_.noalias() = h_square_.leftCols(count) * v_square_.topRows(count);
+    rounded_ += product_ * (size * size);
+    product_.noalias() = excess_.leftCols(count) * v_size_.topRows(count);
+    replayed_ += product_ * size;
+  }
+
+  void begin_part() {
+    const assay_arithmetic& a = b_.model.arithmetic();
+    for (RowSums& s : sums_) {
+      s.maximum = RunningMaximum(a.rescale_lag_log2, s.start, s.slack);
+      s.part_weight = 0;
+      s.tile = -1;
+    }
+    part_start_ = acc_;
+    before_.setZero();
+  }
+
+  // Partial sums lie within half the group's sum p|v| of the middle of its two ends.
+  void end_group() {
+    const int64_t tile = std::max(1, b_.model.arithmetic().tile_keys);
+    for (Index i = 0; i < rows_; ++i) {
+      const int64_t keys = group_keys_[i];
+      if (keys == 0) continue;
+      const RowSums& s = sums_[i];
+      const GroupTerms g = b_.model.group(keys, std::min(keys, (keys + tile - 1) / tile + (tile > 1)));
+      const auto hard_c = static_cast<float>(g.hard_c), hard_m = static_cast<float>(g.hard_m),
+                 systematic_c = static_cast<float>(g.systematic_c),
+                 systematic_m = static_cast<float>(g.systematic_m),
+                 variance_c = static_cast<float>(g.variance_c), variance_m = static_cast<float>(g.variance_m);
+      const auto weight = static_cast<float>(group_weight_[i] * inflation(kTileKeys) * (1 + 0x1p-20));
+      const auto updates = static_cast<float>(group_updates_[i]);
+      const auto scale_error = static_cast<float>(
+          b_.model.p_rounding().tile_max ? s.largest_random + s.random.eps + 6 * kUnit : 0.0);
+      const double* acc = acc_.row(i).data();
+      const double* start = part_start_.row(i).data();
+      double* before = before_.row(i).data();
+      float *second = second_.row(i).data(), *group_second = group_second_.row(i).data(),
+            *hard = group_hard_.row(i).data(), *systematic = group_systematic_.row(i).data(),
+            *variance = group_variance_.row(i).data(), *updated = updated_.row(i).data(),
+            *tile_error = tile_error_.row(i).data();
+      const bool plain = systematic_c == 0 && systematic_m == 0 && updates == 0 && scale_error == 0;
+      for (Index d = 0; d < dv_; ++d) {
+        const double now = acc[d] - start[d];
+        const float ends = static_cast<float>(std::fabs(before[d] + now));
+        const float mass = std::sqrt(weight * group_second[d]);
+        const float largest = 0.5f * (ends + mass), alignment = largest + 0.5f * mass;
+        before[d] = now;
+        second[d] += group_second[d];
+        group_second[d] = 0;
+        hard[d] += hard_c * largest + hard_m * alignment;
+        variance[d] += variance_c * largest * largest + variance_m * alignment * alignment;
+        if (plain) continue;
+        systematic[d] += systematic_c * largest + systematic_m * alignment;
+        updated[d] += updates * largest;
+        tile_error[d] += scale_error * mass;
+      }
+      group_weight_[i] = 0;
+      group_keys_[i] = 0;
+      group_updates_[i] = 0;
+    }
+  }
+
+  void end_part() {
+    for (RowSums& s : sums_) s.ambiguous |= s.maximum.ambiguous();
+    part_size_ += (acc_ - part_start_).cwiseAbs().cast<float>();
+    part_square_ += (acc_ - part_start_).cwiseAbs2().cast<float>();
+  }
+
+  RowFacts row_facts(Index i) const {
+    const RowSums& s = sums_[i];
+    const BlockRow& row = b_.rows[i];
+    const RandomTerms& z = s.random;
+    const double inverse = 1 / s.weight;
+    RowFacts f;
+    f.keys = row.seen > 0;
+    f.declared = b_.order.declared();
+    f.replayed = f.declared && narrow_ && !s.ambiguous;
+    f.structured = s.repeated > kRepeatedShare * s.sampled;
+    f.lse = s.m + std::log(s.weight);
+    f.top = std::max(f.keys ? std::fabs(row.top) : 0.0, b_.p.sinks ? std::fabs(s.sink) : 0.0);
+    f.v_max = v_max_;
+    f.beta = s.error * inverse;
+    f.largest = s.largest;
+    const PRounding& r = b_.model.p_rounding();
+    const bool floors = narrow_ && r.eta > kTiny;
+    f.rounding = s.rounding * inverse * (1 + s.largest);
+    f.rounding_ratio = floors ? std::sqrt(s.ratio * inverse) : r.relative;
+    f.systematic = s.score_systematic + z.distance_systematic * std::sqrt(s.distance_square * inverse);
+    f.variance = inverse * (s.score_variance + z.eps * z.eps / 3 + kWeightedSquare * z.distance_variance);
+    f.eps = z.eps;
+    f.distance = std::sqrt(s.distance_square * inverse);
+    f.largest_random = s.largest_random;
+    f.rounding_square = s.rounding_square * inverse * inverse;
+    f.rounding_biased = std::sqrt(s.ratio_biased * inverse);
+    f.absorbed = s.absorbed * inverse;
+    f.updated = s.updated * inverse;
+    f.updates = s.updates;
+    f.flips = s.flips * inverse;
+    f.replayed_sum = 1 + s.replayed_excess * inverse;
+    return f;
+  }
+
+  void finish_row(Index i) {
+    const RowSums& s = sums_[i];
+    const BlockRow& row = b_.rows[i];
+    const RowFacts f = row_facts(i);
+    RowTiers tiers(out_, row.slot, static_cast<int32_t>(dv_), RowBounds(b_.model, s.terms, s.random, f));
+    const bool joint = b_.model.rounded_row_sum();
+    const double inverse = 1 / s.weight, up = inflation(kTileKeys) * (1 + 0x1p-18), scaled = up * inverse;
+    const double error_norm = std::sqrt(s.square * inverse);
+    const double h_norm = std::sqrt(f.rounding_square);
+    const double replay_error = inflation(kTileKeys) * static_cast<double>(kTileKeys) * 0x1p-23;
+    for (int32_t d = 0; d < dv_ && f.keys; ++d) {
+      ChannelFacts c;
+      c.o = acc_(i, d) * inverse;
+      c.second = second_(i, d) * scaled;
+      // Variance of v under p. The fp32 sums make it too large, never too small; it is at most `second`.
+      const double variance = std::max(0.0, c.second - c.o * c.o), deviation = std::sqrt(variance);
+      const double norm = std::sqrt(c.second);
+      c.mass = norm;
+      c.square = inverse * c.second;
+      c.exponent = error_norm * deviation;
+      c.spread = deviation;
+      c.systematic = f.systematic * deviation;
+      c.variance = f.variance * variance;
+      c.group_hard = group_hard_(i, d) * scaled;
+      c.group_systematic = group_systematic_(i, d) * scaled;
+      c.group_variance = group_variance_(i, d) * scaled * inverse;
+      c.part_size = part_size_(i, d) * scaled;
+      c.part_square = part_square_(i, d) * scaled * inverse;
+      c.updated = updated_(i, d) * scaled;
+      c.tile_error = tile_error_(i, d) * scaled;
+      c.replayed = c.o;
+      if (narrow_) {
+        const double rounded_by = joint ? deviation : norm;
+        c.rounding = f.rounding_ratio * (1 + f.largest) * rounded_by;
+        c.rounding_biased = f.rounding_biased * rounded_by;
+        c.rounding_variance = rounded_(i, d) * scaled * inverse;
+        c.replayed += replayed_(i, d) * inverse;
+        c.flips = flips_(i, d) * scaled + replay_error * f.rounding_ratio * norm;
+        if (joint) {
+          const double both = std::sqrt(c.rounding_variance) + std::fabs(c.o) * h_norm;
+          c.rounding_variance = both * both;
+          c.replayed /= f.replayed_sum;
+          c.flips += std::fabs(c.replayed) * f.flips;
+        }
+      }
+      tiers.element(d, c);
+    }
+    const RowTiersCounts counts = tiers.finish(f);
+    result_.counts.p_declined += counts.p_declined;
+    result_.counts.r_applied += counts.r_applied;
+  }
+
+  const Block& b_;
+  BoundedAttention& out_;
+  const Index rows_, dv_;
+  const bool narrow_;
+  BlockResult result_;
+  std::vector<RowSums> sums_;
+  std::vector<SeenScores> seen_;
+  double v_max_ = 0, v_norm_ = 1;
+  std::vector<uint8_t> wanted_;
+  std::vector<float> eps_;
+  Matrix v_, weights_, acc_, part_start_, before_;
+  MatrixF v_size_, v_square_, weights_f_, product_;
+  // Per row and channel, weights relative to exp(m) as in RowSums.
+  MatrixF second_, group_second_, group_hard_, group_systematic_, group_variance_;
+  MatrixF part_size_, part_square_, updated_, tile_error_, flips_;
+  MatrixF excess_, h_square_, flip_, replayed_, rounded_;
+  std::vector<double> group_weight_, group_updates_;
+  std::vector<int64_t> group_keys_;
+};
+
+}  // namespace
+
+BlockResult bound_block(const Block& block, BoundedAttention& out) { return Values(block, out).run(); }
+
+}  // namespace assay::matrix_bounds

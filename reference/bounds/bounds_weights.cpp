@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inner loops of the second pass: weights, exponent errors and their sums, rounding of P. A row whose
+// errors are too large for the branch-free form is summed again with branches. The pragmas allow the compiler
+// to reorder the sums named, and nothing else (vector_math.hpp depends on the order of its additions).
+#include "reference/bounds/bounds_weights.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "reference/attention/vector_math.hpp"
+
+namespace assay {
+namespace {
+
+// Added to h^2 so that its fp32 form is never subnormal; far below anything that counts.
+constexpr double kSmallestSquare = 1e-30;
+// Of one call: a span of the second pass.
+constexpr int64_t kMostKeys = 256;
+
+template <bool kFloor, bool kReplayed, class Round>
+bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const double* x, int64_t count,
+                float* excess, float* h_square, float* flips, double quantum, Round round) {
+  const double relative = t.rounding->relative, floor = t.floor;
+  const double from_p = 1 / t.to_p, to_p = t.to_p, m = s.m;
+  const double window = t.window, window_distance = t.window_distance;
+  const float* eps = t.eps;
+  double ratio = 0, biased = 0, squares = 0, sizes = 0, difference = 0;
+  alignas(64) double distances[kReplayed ? kMostKeys : 1], grids[kReplayed ? kMostKeys : 1];
+#pragma omp simd reduction(+ : ratio, biased, squares, sizes, difference)
+  for (int64_t j = 0; j < count; ++j) {
+    const double w = weights[j], p = w * to_p;
+    const RoundedP rounded = round(p);
+    double h = relative * w;
+    if (kFloor) {
+      h = h < floor ? floor : h;
+      h = w < h ? w : h;
+      const double over = w > 0 ? h * (h / w) : 0.0;
+      ratio += over;
+      biased += p < quantum ? over : 0.0;
+    }
+    const double delta = (rounded.value - p) * from_p;
+    difference += delta;
+    sizes += h;
+    squares += h * h;
+    excess[j] = std::fabs(delta) < kSmallestSquare ? 0.0f : static_cast<float>(delta);
+    h_square[j] = static_cast<float>(h * h + kSmallestSquare);
+    if (kReplayed) {
+      distances[j] = rounded.distance;
+      grids[j] = 0.2 * rounded.spacing;
+    }
+  }
+  s.ratio += ratio;
+  s.ratio_biased += biased;
+  s.rounding_square += squares;
+  s.rounding += sizes;
+  s.replayed_excess += difference;
+  if (!kReplayed) return false;
+  // Candidates only, those in reach of a boundary; what they may flip is worked out below, for few of them.
+  double largest = -1;
+#pragma omp simd reduction(max : largest)
+  for (int64_t j = 0; j < count; ++j) {
+    const double away = m - x[j], distance = away < kFar ? away : kFar;
+    const double e = window + window_distance * distance + eps[j];
+    const double reach = weights[j] * to_p * (e * (1 + 0.71829 * e));
+    const double over = reach - distances[j], wide = reach - grids[j], both = over < wide ? wide : over;
+    flips[j] = static_cast<float>(both);
+    largest = largest < both ? both : largest;
+  }
+  if (largest < 0) return false;
+  bool any = false;
+  for (int64_t j = 0; j < count; ++j) {
+    if (flips[j] < 0) {
+      flips[j] = 0;
+      continue;
+    }
+    const double p = weights[j] * t.to_p;
+    const double e = t.window + t.window_distance * std::min(m - x[j], kFar) + t.eps[j];
+    const double flip = p == 0 ? 0.0 : rounding::flip(round(p), std::min(1e9, p * expm1_above(e))) * from_p;
+    flips[j] = static_cast<float>(flip);
+    s.flips += flip;
+    any |= flip > 0;
+  }
+  return any;
+}
+
+template <bool kFloor, class Round>
+bool round_tile(RowSums& s, const TileRounding& t, const double* weights, const double* x, int64_t count,
+                float* excess, float* h_square, float* flips, double quantum, Round round) {
+  return t.replayed
+             ? round_loop<kFloor, true>(s, t, weights, x, count, excess, h_square, flips, quantum, round)
+             : round_loop<kFloor, false>(s, t, weights, x, count, excess, h_square, flips, quantum, round);
+}
+
+template <bool kTruncated>
+bool round_in(RowSums& s, const TileRounding& t, const double* weights, const double* x, int64_t count,
+              float* excess, float* h_square, float* flips) {
+  const PRounding& r = *t.rounding;
+  const double largest = r.integer ? t.largest : r.largest;
+  if (r.integer) {
+    const double spacing = largest / 127, inverse = 127 / largest;
+    const auto round = [=](double p) { return rounding::on_grid<kTruncated>(p, spacing, inverse, largest); };
+    return round_tile<true>(s, t, weights, x, count, excess, h_square, flips, spacing, round);
+  }
+  const int64_t lowest = r.min_exponent, mantissa = r.mantissa_bits;
+  const auto round = [=](double p) { return rounding::to_float<kTruncated>(p, lowest, mantissa, largest); };
+  // Where the smallest normal lies beyond every weight that counts, there is no floor to look at.
+  if (r.eta <= kTiny) return round_tile<false>(s, t, weights, x, count, excess, h_square, flips, 0, round);
+  return round_tile<true>(s, t, weights, x, count, excess, h_square, flips, 2 * r.eta, round);
+}
+
+}  // namespace
+
+void weigh(RowSums& s, const double* x, const float* e, int64_t count, double* weights) {
+  const ErrorTerms& t = s.terms;
+  double weight = 0, error = 0, square = 0, largest = 0, spread = 0;
+#pragma omp simd reduction(+ : weight, error, square, spread) reduction(max : largest)
+  for (int64_t j = 0; j < count; ++j) {
+    const double distance = std::min(s.m - x[j], kFar);
+    const double visible = distance < kFar ? 1.0 : 0.0;
+    const double p = vector_math::exp(-distance) * visible;
+    const double w = (e[j] + t.distance * distance + t.fixed) * visible;
+    weights[j] = p;
+    weight += p;
+    largest = largest < w ? w : largest;
+    spread += p * distance * distance;
+    // expm1_above, without its branch; rows where it does not hold are done again below.
+    const double grown = w * (1 + 0.71829 * w);
+    error += p * grown;
+    square += p * grown * grown;
+  }
+  if (largest > 1) {
+    error = square = 0;
+    for (int64_t j = 0; j < count; ++j) {
+      const double p = weights[j], distance = std::min(s.m - x[j], kFar);
+      if (p == 0) continue;
+      const double w = expm1_above(e[j] + t.distance * distance + t.fixed);
+      error += p * w;
+      square += p * w * w;
+    }
+  }
+  s.weight += weight;
+  s.part_weight += weight;
+  s.error += error;
+  s.square += square;
+  s.distance_square += spread;
+  s.largest = std::max(s.largest, expm1_above(largest));
+  const double last_bit = 2 * kUnit * s.part_weight;
+  double absorbed = 0;
+#pragma omp simd reduction(+ : absorbed)
+  for (int64_t j = 0; j < count; ++j) absorbed += weights[j] < last_bit ? weights[j] : 0.0;
+  s.absorbed += absorbed;
+}
+
+bool round_weights(RowSums& s, const TileRounding& t, const double* weights, const double* x, int64_t count,
+                   float* excess, float* h_square, float* flips) {
+  return t.rounding->truncated ? round_in<true>(s, t, weights, x, count, excess, h_square, flips)
+                               : round_in<false>(s, t, weights, x, count, excess, h_square, flips);
+}
+
+void note_repeats(RowSums& s, SeenScores& seen, const double* x, const double* weights, int64_t count,
+                  int64_t stride) {
+  for (int64_t j = 0; j < count; j += stride) {
+    if (weights[j] == 0) continue;
+    const float score = static_cast<float>(x[j]);
+    // Fibonacci hashing of the bits.
+    float& slot = seen.slots[(std::bit_cast<uint32_t>(score) * 2654435769u) >> 26];
+    s.sampled += weights[j];
+    if (slot == score) s.repeated += weights[j];
+    slot = score;
+  }
+}
+
+}  // namespace assay

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The softmax weights of one row and the sums over them that its bounds need. Part of the matrix form
+// (bounds_values.cpp): called once per row and span of keys, so the loops are written to vectorise.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "reference/bounds/bounds_order.hpp"
+#include "reference/bounds/bounds_rounding.hpp"
+#include "reference/bounds/bounds_terms.hpp"
+
+namespace assay {
+
+// exp(-700) is far below the smallest weight that could matter, and keeps distance * coefficient finite.
+inline constexpr double kFar = 700;
+
+// expm1(e) or slightly more, for 0 <= e: (expm1(e) - e) / e^2 grows and is below 0.71829 up to 1.
+inline double expm1_above(double e) { return e <= 1 ? e * (1 + 0.71829 * e) : std::expm1(e); }
+
+// Sums over the keys of one row, in weights relative to exp(m).
+struct RowSums {
+  double m = 0, sink = -std::numeric_limits<double>::infinity();
+  double weight = 0;             // sum p
+  double error = 0, square = 0;  // sum p w, sum p w^2, w = expm1(E)
+  double largest = 0;            // largest expm1(E)
+  double distance_square = 0;    // sum p (m - x)^2
+  double absorbed = 0;           // sum of weights below the last bit of the sum so far
+  // Rounding of P: sum h^2 / p and its part from keys rounded one way, sum h^2, sum |h|, sum of what replayed
+  // weights have more than exact ones, and of what they may flip.
+  double ratio = 0, ratio_biased = 0, rounding_square = 0, rounding = 0, replayed_excess = 0, flips = 0;
+  double updated = 0, updates = 0;  // see RowFacts
+  double part_weight = 0;           // weight of the current part so far
+  double repeated = 0,
+         sampled = 0;  // weight of sampled keys that repeat an earlier score, and of all sampled
+  ErrorTerms terms;
+  RandomTerms random;
+  double largest_random = 0;  // of the scores
+  double score_systematic = 0, score_variance = 0;
+  // State of the replay.
+  RunningMaximum maximum{0, 0, 0};
+  double start = -std::numeric_limits<double>::infinity(), slack = 0;
+  int64_t tile = -1;
+  double tile_top = 0;
+  bool ambiguous = false;
+};
+
+// Adds `count` keys with scores x (ErrorModel::kInvisible or less where invisible) and score errors e;
+// writes their weights.
+void weigh(RowSums&, const double* x, const float* e, int64_t count, double* weights);
+
+// How the weights of one tile are rounded.
+struct TileRounding {
+  const PRounding* rounding = nullptr;
+  double to_p = 1;                         // P before rounding = weight * to_p: exp(m - m_t) 2^offset
+  double floor = 0;                        // smallest h, as a weight
+  double largest = 1;                      // int8: largest P of the tile
+  double window = 0, window_distance = 0;  // log error of P: window + window_distance (m - x) + eps[j]
+  const float* eps = nullptr;
+  bool replayed = false;  // flips are wanted
+};
+// Rounds `count` weights. Writes replayed minus exact weight, h^2, and (replayed) what may flip; returns
+// whether anything may.
+bool round_weights(RowSums&, const TileRounding&, const double* weights, const double* x, int64_t count,
+                   float* excess, float* h_square, float* flips);
+
+// Scores seen lately, to notice rows whose keys repeat: a few distinct values are enough to be remembered.
+struct SeenScores {
+  SeenScores() { std::fill_n(slots, 64, std::numeric_limits<float>::quiet_NaN()); }
+  float slots[64];
+};
+void note_repeats(RowSums&, SeenScores&, const double* x, const double* weights, int64_t count,
+                  int64_t stride);
+
+}  // namespace assay
