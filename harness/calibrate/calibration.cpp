@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <regex>
 
 #include "harness/base/error.hpp"
 #include "harness/problem/names.hpp"
@@ -12,7 +11,8 @@
 namespace assay {
 namespace {
 
-std::vector<const assay_instruction*> instructions_of(const Backend& backend, const std::string& only) {
+std::vector<const assay_instruction*> instructions_of(const Backend& backend,
+                                                      const std::function<bool(const std::string&)>& wanted) {
   const assay_backend& table = *backend.table();
   if (table.instructions == nullptr || table.run_products == nullptr || table.run_function == nullptr)
     throw InfrastructureError(
@@ -22,16 +22,15 @@ std::vector<const assay_instruction*> instructions_of(const Backend& backend, co
   char error[512] = "";
   if (table.instructions(&list, &count, error, sizeof error) != ASSAY_OK)
     throw InfrastructureError(fmt::format("backend {}: its instructions: {}", backend.name(), error));
-  const std::regex wanted(only.empty() ? ".*" : only);
   std::vector<const assay_instruction*> chosen;
   std::string names;
   for (int32_t i = 0; i < count; ++i) {
     names += (names.empty() ? "" : ", ") + std::string(list[i]->name);
-    if (std::regex_search(list[i]->name, wanted)) chosen.push_back(list[i]);
+    if (wanted(list[i]->name)) chosen.push_back(list[i]);
   }
   if (chosen.empty())
     throw InfrastructureError(
-        fmt::format("backend {}: no instruction matches '{}'; it has: {}", backend.name(), only, names));
+        fmt::format("backend {}: no instruction of that name; it has: {}", backend.name(), names));
   return chosen;
 }
 
@@ -82,12 +81,13 @@ double rate_of(const assay_backend& table, const assay_instruction& i, Calibrati
 
 }  // namespace
 
-Calibration calibrate(const Backend& backend, const assay_device& device, const std::string& only,
+Calibration calibrate(const Backend& backend, const assay_device& device,
+                      const std::function<bool(const std::string&)>& wanted,
                       const std::function<void(const std::string&)>& say) {
   const assay_backend& table = *backend.table();
   Calibration out;
   out.backend = backend.name(), out.device = device.name, out.arch = device.arch, out.uuid = device.uuid;
-  const std::vector<const assay_instruction*> chosen = instructions_of(backend, only);
+  const std::vector<const assay_instruction*> chosen = instructions_of(backend, wanted);
   say("limits of the memory and of multiply-adds");
   MeasuredLimits measured = measure_limits(table, device);
   out.limits = measured.limits;

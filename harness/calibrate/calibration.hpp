@@ -38,10 +38,11 @@ struct Calibration {
   std::vector<std::string> missing;  // what could not be measured, with the reason
 };
 
-// Measures the device in use. `only`: ECMAScript regex on the names of instructions (the limits are always
-// measured); empty: all. `say` is told what comes next. InfrastructureError when the backend has nothing to
-// probe or none of its instructions matches; one instruction that fails goes to `missing`.
-Calibration calibrate(const Backend&, const assay_device&, const std::string& only,
+// Measures the device in use: the limits, and the instructions whose names `wanted` accepts. `say` is told
+// what comes next. InfrastructureError when the backend has nothing to probe or none of its instructions
+// matches; one instruction that fails goes to `missing`.
+Calibration calibrate(const Backend&, const assay_device&,
+                      const std::function<bool(const std::string&)>& wanted,
                       const std::function<void(const std::string&)>& say);
 
 nlohmann::json json_of(const Calibration&);

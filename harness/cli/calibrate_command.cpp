@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <regex>
 
 #include "harness/base/error.hpp"
 #include "harness/calibrate/calibration.hpp"
@@ -13,6 +12,7 @@
 #include "harness/problem/names.hpp"
 #include "harness/report/text.hpp"
 #include "harness/run/machine.hpp"
+#include "harness/run/pattern.hpp"
 #include "harness/run/sweep.hpp"
 
 namespace assay {
@@ -88,11 +88,7 @@ CLI::App* add_calibrate(CLI::App& app, CalibrateArguments& args) {
 }
 
 int calibrate_command(const CalibrateArguments& args) {
-  try {
-    const std::regex valid(args.only);
-  } catch (const std::regex_error& e) {
-    throw InputError(fmt::format("--only '{}': not a regular expression: {}", args.only, e.what()));
-  }
+  const Pattern only(args.only, "--only");
   const BackendChoice choice = choose_backends({args.backend}).front();
   const Backend backend = Backend::load(choice.path);
   const assay_device device = backend.device(args.device);
@@ -105,8 +101,9 @@ int calibrate_command(const CalibrateArguments& args) {
                                                             device_slug(device.name) / "calibration.json"
                                                       : std::filesystem::path(args.out);
   const std::string start = now_utc();
-  Calibration c = calibrate(backend, device, args.only,
-                            [](const std::string& what) { fmt::print(stderr, "calibrating: {}\n", what); });
+  Calibration c = calibrate(
+      backend, device, [&](const std::string& name) { return only.found_in(name); },
+      [](const std::string& what) { fmt::print(stderr, "calibrating: {}\n", what); });
   const nlohmann::json build = build_facts();
   c.date = start;
   c.build = fmt::format("{} {}{}", build["version"].get<std::string>(),

@@ -8,13 +8,13 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
-#include <regex>
 
 #include "harness/base/error.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/progress.hpp"
 #include "harness/cli/stop_signals.hpp"
 #include "harness/mutants/score_report.hpp"
+#include "harness/run/pattern.hpp"
 #include "harness/run/worker_process.hpp"
 
 namespace assay {
@@ -72,14 +72,10 @@ class CampaignLine {
 
 void keep_matching(std::vector<CatalogueEntry>& entries, const std::string& filter) {
   if (filter.empty()) return;
-  try {
-    const std::regex wanted(filter);
-    std::erase_if(entries, [&](const CatalogueEntry& e) {
-      return !std::regex_search(fmt::format("{} {} {}", e.name, e.stage, e.museum), wanted);
-    });
-  } catch (const std::regex_error& e) {
-    throw InputError(fmt::format("--filter '{}': not a regular expression: {}", filter, e.what()));
-  }
+  const Pattern wanted(filter, "--filter");
+  std::erase_if(entries, [&](const CatalogueEntry& e) {
+    return !wanted.found_in(fmt::format("{} {} {}", e.name, e.stage, e.museum));
+  });
 }
 
 void keep_every(std::vector<CatalogueEntry>& entries, size_t stride) {

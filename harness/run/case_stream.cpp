@@ -24,13 +24,7 @@ CaseStream::CaseStream(const RunOptions& options, Scope scope) : options_(option
     throw InputError(
         "no suite and no scenario line given; try a suite name such as smoke, a *.suite file, or a line "
         "such as 'paged batch=4q1s1k'");
-  if (options.filter.empty()) return;
-  try {
-    filter_.emplace(options.filter, std::regex::ECMAScript | std::regex::optimize);
-  } catch (const std::regex_error& e) {
-    throw InputError(
-        fmt::format("--filter '{}': not a regular expression (ECMAScript): {}", options.filter, e.what()));
-  }
+  if (!options.filter.empty()) filter_.emplace(options.filter, "--filter");
 }
 
 std::optional<RunCase> CaseStream::next() {
@@ -48,7 +42,7 @@ std::optional<RunCase> CaseStream::next() {
     }
     if (options_.seed) c->scenario.seed = *options_.seed;
     std::string line = print(c->scenario);
-    if (filter_ && !std::regex_search(line, *filter_)) continue;
+    if (filter_ && !filter_->found_in(line)) continue;
     // Two suites may hold the same line; a case has one row per kernel, so it runs once.
     if (!scope_.keep_repeats && !seen_.insert(fingerprint(line)).second) {
       ++repeated_;

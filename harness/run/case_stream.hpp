@@ -7,11 +7,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <regex>
 #include <string>
 #include <unordered_set>
 
 #include "harness/run/options.hpp"
+#include "harness/run/pattern.hpp"
 #include "harness/scenario/suite.hpp"
 
 namespace assay {
@@ -40,7 +40,7 @@ class CaseStream {
  private:
   const RunOptions& options_;
   Scope scope_;
-  std::optional<std::regex> filter_;
+  std::optional<Pattern> filter_;
   size_t suite_at_ = 0;
   std::optional<Suite> suite_;
   SuiteCounts before_;

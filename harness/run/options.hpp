@@ -31,7 +31,7 @@ struct RunOptions {
   std::vector<std::string> devices;       // numbers, or "all"; empty: device 0 of each backend
   std::vector<std::string> calibrations;  // files of `assay calibrate`; each is used for devices like its own
   std::vector<std::string> kernels;       // globs, any may match; empty: all
-  std::string filter;                     // ECMAScript regex on the canonical line; empty: all
+  std::string filter;                     // regular expression (pattern.hpp) on the canonical line; empty: all
   std::optional<uint64_t> seed;           // in place of every line's own
   double largest = 0;  // most multiply-adds of a case (cost.hpp), larger ones are left out; 0: all
   int64_t limit = -1;  // most cases, before sharding; -1: all
