@@ -105,26 +105,53 @@ void OperandReader::q(RowId id, int32_t head, double* out) const {
   const int32_t dim = problem_.head_dim_qk;
   const int64_t row = integer_at(t_.cu_q, id.request) + id.row;
   decode_strided(t_.q, offset(t_.q, row, head), t_.q.stride[2], dim, out);
+  if (problem_.q_scale == ASSAY_SCALE_NONE) return;
+  if (problem_.q_scale != ASSAY_SCALE_CHANNEL) return scale_all(q_factor(id, row, head), dim, out);
+  for (int32_t d = 0; d < dim; ++d) out[d] *= real_at(t_.q_scale, head, d);
+}
+
+double OperandReader::q_factor(RowId id, int64_t row, int32_t head) const {
   const assay_tensor& s = t_.q_scale;
   switch (problem_.q_scale) {
     case ASSAY_SCALE_NONE:
-      return;
+      return 1;
     case ASSAY_SCALE_HOST:
-      return scale_all(operands_.q_scale_host, dim, out);
+      return operands_.q_scale_host;
     case ASSAY_SCALE_TENSOR:
-      return scale_all(real_at(s, 0), dim, out);
+      return real_at(s, 0);
     case ASSAY_SCALE_HEAD:
-      return scale_all(real_at(s, head), dim, out);
+      return real_at(s, head);
     // FlashAttention-3's descale has one entry per KV head also for Q.
     case ASSAY_SCALE_REQUEST_HEAD:
-      return scale_all(real_at(s, id.request, head / problem_.group()), dim, out);
+      return real_at(s, id.request, head / problem_.group());
     case ASSAY_SCALE_TOKEN_HEAD:
-      return scale_all(real_at(s, row, head), dim, out);
-    case ASSAY_SCALE_CHANNEL:
-      for (int32_t d = 0; d < dim; ++d) out[d] *= real_at(s, head, d);
-      return;
+      return real_at(s, row, head);
   }
   throw CheckError(fmt::format("unknown scale kind {} of q", problem_.q_scale));
+}
+
+namespace {
+double largest_channel(const assay_tensor& scale, int32_t head, int32_t dim) {
+  double largest = 0;
+  for (int32_t d = 0; d < dim; ++d) largest = std::max(largest, std::fabs(real_at(scale, head, d)));
+  return largest;
+}
+}  // namespace
+
+double OperandReader::q_scale_size(RowId id, int32_t head) const {
+  if (problem_.q_scale == ASSAY_SCALE_CHANNEL) return largest_channel(t_.q_scale, head, problem_.head_dim_qk);
+  return std::fabs(q_factor(id, integer_at(t_.cu_q, id.request) + id.row, head));
+}
+double OperandReader::k_scale_size(int request, int32_t position, int32_t head) const {
+  if (problem_.k_scale == ASSAY_SCALE_CHANNEL) return largest_channel(t_.k_scale, head, problem_.head_dim_qk);
+  return std::fabs(kv_factor(t_.k_scale, problem_.k_scale, operands_.k_scale_host, request,
+                             place(request, position), head));
+}
+double OperandReader::v_scale_size(int request, int32_t position, int32_t head) const {
+  if (mla()) return k_scale_size(request, position, head);
+  if (problem_.v_scale == ASSAY_SCALE_CHANNEL) return largest_channel(t_.v_scale, head, problem_.head_dim_v);
+  return std::fabs(kv_factor(t_.v_scale, problem_.v_scale, operands_.v_scale_host, request,
+                             place(request, position), head));
 }
 
 OperandReader::Place OperandReader::place(int request, int32_t position) const {

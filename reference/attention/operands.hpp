@@ -46,6 +46,11 @@ class OperandReader {
   void coded(int request, int32_t begin, int32_t end, int32_t kv_head, const uint8_t* wanted,
              Coded* out) const;
   int32_t coded_v_format() const;
+  // Size of the scale on a vector of Q, K or V: |value| = code * this at most. 1 without one, the largest of
+  // them where each channel has its own.
+  double q_scale_size(RowId, int32_t head) const;
+  double k_scale_size(int request, int32_t position, int32_t kv_head) const;
+  double v_scale_size(int request, int32_t position, int32_t kv_head) const;
   // Hint that k and v are read soon: pages lie scattered, so no hardware prefetcher guesses them.
   void prefetch(Place, int32_t kv_head) const;
 
@@ -65,6 +70,8 @@ class OperandReader {
   Row k_row(Place, int32_t kv_head) const;
   Row v_row(Place, int32_t kv_head) const;
   bool mla() const { return problem_.op == ASSAY_OP_PAGED && problem_.layout == ASSAY_LAYOUT_MLA; }
+  // Whole factor of a vector of Q; every kind but CHANNEL.
+  double q_factor(RowId, int64_t row, int32_t head) const;
   double kv_factor(const assay_tensor& scale, int32_t kind, float host, int request, Place,
                    int32_t kv_head) const;
   void scale_kv(const assay_tensor& scale, int32_t kind, float host, int request, Place, int32_t kv_head,

@@ -35,7 +35,7 @@ struct BlockRow {
   int32_t head = 0;
   int64_t slot = 0;  // row and head in the results
   KeyInterval keys;
-  double query_sum = 0, q_max = 0;
+  double query_sum = 0, q_max = 0;  // q_max: not below where the unit aligns subnormals
   double q_norm = 0, q_fourth = 0;  // scale ||q||, scale^2 sqrt(sum q^4)
   int64_t seen = 0, first = -1, last = -1;
   double top = -std::numeric_limits<double>::infinity();  // largest visible score
@@ -52,9 +52,9 @@ struct Block {
   int32_t kv_head = 0;
   std::vector<BlockRow> rows;
   int64_t begin = 0, end = 0;  // keys any row may see
-  double k_max = 0;
-  Matrix x;   // final scores, ErrorModel::kInvisible where nothing is seen
-  MatrixF e;  // their errors before the maximum is known
+  double k_max = 0;            // not below where the unit aligns subnormals
+  Matrix x;                    // final scores, ErrorModel::kInvisible where nothing is seen
+  MatrixF e;                   // their errors before the maximum is known
 
   bool sees(const BlockRow&, int64_t key) const;
   // Which keys of [from, to) some row sees; the others may be poison and are neither read nor multiplied.

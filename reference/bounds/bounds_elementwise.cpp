@@ -64,6 +64,12 @@ class Row {
       operands_.v(id_.request, static_cast<int32_t>(key.index), head_ / p_.group(), key.v.data());
       round_all(dequant, p_.head_dim_v, key.v.data());
       for (double value : key.v) row_.v_max = std::max(row_.v_max, std::fabs(value));
+      if (const SmallestNormal& normal = model_.v_normal(); normal.value > 0)
+        row_.v_normal = std::max(
+            row_.v_normal, normal.value * (normal.scaled ? operands_.v_scale_size(
+                                                               id_.request, static_cast<int32_t>(key.index),
+                                                               head_ / p_.group())
+                                                         : 1));
       keys_.push_back(std::move(key));
     }
     score_errors();
@@ -113,13 +119,29 @@ class Row {
   }
 
  private:
+  // The sizes at which the unit aligns subnormals of this row's Q and of the keys it sees.
+  double q_normal() const {
+    const SmallestNormal& normal = model_.q_normal();
+    return normal.value > 0 && normal.scaled ? normal.value * operands_.q_scale_size(id_, head_)
+                                             : normal.value;
+  }
+  double k_normal() const {
+    const SmallestNormal& normal = model_.k_normal();
+    if (normal.value == 0 || !normal.scaled) return normal.value;
+    double largest = 0;
+    for (const Key& key : keys_)
+      largest = std::max(
+          largest, operands_.k_scale_size(id_.request, static_cast<int32_t>(key.index), head_ / p_.group()));
+    return normal.value * largest;
+  }
   void score_errors() {
     shape_.keys = scores_.keys;
     shape_.span = scores_.span;
     shape_.top = row_.top;
     shape_.lse_abs = std::fabs(row_.lse);
     shape_.query_sum = scores_.query_sum;
-    shape_.corner = std::fabs(p_.softmax_scale) * scores_.q_max * scores_.k_max;
+    shape_.corner = std::fabs(p_.softmax_scale) * std::max(scores_.q_max, q_normal()) *
+                    std::max(scores_.k_max, k_normal());
     shape_.top_weight = std::exp(m_ - row_.lse);
     t_ = model_.terms(shape_);
     for (Key& k : keys_) {

@@ -67,19 +67,32 @@ class Emulator {
   }
   static int exponent(double x) { return x == 0 ? -100000 : std::ilogb(x); }
 
+  // Exponent of the smallest normal number: a unit aligns subnormals there. Not of operands that were scaled
+  // or rounded before (their codes are not kept here), nor of formats with the range of fp32.
+  int least(int32_t format, int32_t scale) const {
+    const bool small = format == ASSAY_FP16 || (format >= ASSAY_FP8_E4M3 && format <= ASSAY_FP8_E5M2FNUZ);
+    return small && scale == ASSAY_SCALE_NONE && a_.dequant_format == ASSAY_FORMAT_NONE
+               ? format_info(format).min_exponent
+               : -100000;
+  }
+  struct Least {
+    int a, b;
+  };
+
   // c + sum a b the way the declared unit does it.
-  double block_step(double c, const double* a, const double* b, int count,
+  double block_step(double c, const double* a, const double* b, int count, Least least,
                     const assay_accumulator& acc) const {
     int top = exponent(c);
     for (int t = 0; t < count; ++t)
-      if (a[t] != 0 && b[t] != 0) top = std::max(top, exponent(a[t]) + exponent(b[t]));
+      if (a[t] != 0 && b[t] != 0)
+        top = std::max(top, std::max(exponent(a[t]), least.a) + std::max(exponent(b[t]), least.b));
     if (top <= -100000) return 0;
     double sum = chop(c, top, acc.fraction_bits);
     for (int t = 0; t < count; ++t) sum += chop(a[t] * b[t], top, acc.fraction_bits);
     return sum == 0 ? 0 : chop(sum, exponent(sum), acc.mantissa_bits);
   }
   // Sum of products, `start` included.
-  double dot(double start, const std::vector<double>& a, const std::vector<double>& b,
+  double dot(double start, const std::vector<double>& a, const std::vector<double>& b, Least least,
              const assay_accumulator& acc) const {
     const int n = static_cast<int>(a.size());
     if (acc.kind == ASSAY_ACC_INT32) {
@@ -89,7 +102,8 @@ class Emulator {
     }
     if (acc.kind == ASSAY_ACC_BLOCK) {
       double c = start;
-      for (int t = 0; t < n; t += acc.block) c = block_step(c, &a[t], &b[t], std::min(acc.block, n - t), acc);
+      for (int t = 0; t < n; t += acc.block)
+        c = block_step(c, &a[t], &b[t], std::min(acc.block, n - t), least, acc);
       return c;
     }
     std::vector<float> lanes(std::max(1, acc.block), 0.0f);
@@ -274,7 +288,7 @@ class Emulator {
                          (value * p_.heads_kv + kv_head) * dv + t);
         if (mutant_ == Mutant::kLastDim) k[d - 1] = 0;
       }
-      double s = dot(0, q, k, a_.qk);
+      double s = dot(0, q, k, {least(p_.q_format, p_.q_scale), least(p_.k_format, p_.k_scale)}, a_.qk);
       if (mutant_ == Mutant::kScoresBf16) s = round_to(ASSAY_BF16, s);
       x.push_back(capped(static_cast<float>(s) * scale) + bias(i, j, h));
       values.push_back(v);
@@ -319,15 +333,17 @@ class Emulator {
       state.l[j % state.l.size()] += rounded_sum ? static_cast<float>(p.back()) * quantum : e[j];
     }
     std::vector<double> column(x.size());
+    const Least unit{a_.p_format == ASSAY_FORMAT_NONE ? -100000 : least(a_.p_format, ASSAY_SCALE_NONE),
+                     least(p_.v_format, p_.v_scale)};
     for (int32_t t = 0; t < dv; ++t) {
       for (size_t j = 0; j < x.size(); ++j) column[j] = values[j][t];
       if (integer) {
-        const float sum = static_cast<float>(dot(0, p, column, a_.pv));
+        const float sum = static_cast<float>(dot(0, p, column, unit, a_.pv));
         state.o[t] = std::fmaf(sum, quantum, static_cast<float>(state.o[t]));
       } else if (a_.promote_pv) {
-        state.o[t] = static_cast<float>(state.o[t]) + static_cast<float>(dot(0, p, column, a_.pv));
+        state.o[t] = static_cast<float>(state.o[t]) + static_cast<float>(dot(0, p, column, unit, a_.pv));
       } else {
-        state.o[t] = dot(state.o[t], p, column, a_.pv);
+        state.o[t] = dot(state.o[t], p, column, unit, a_.pv);
       }
       if (mutant_ == Mutant::kOutputPerTile) state.o[t] = round_to(ASSAY_BF16, state.o[t]);
     }

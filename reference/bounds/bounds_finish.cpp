@@ -64,7 +64,8 @@ double RowBounds::merged(const ChannelFacts& c) const {
 ElementBounds RowBounds::element(const ChannelFacts& c) const {
   const bool joint = model_.rounded_row_sum();
   const double size = std::fabs(c.o), norm = std::sqrt(c.second);
-  const double absolute = t_.absolute + t_.absolute_v * row_.v_max;
+  const double absolute =
+      t_.absolute + t_.absolute_v * std::max(row_.v_max, row_.v_normal) + t_.absolute_normal * row_.v_normal;
   const double accumulation = hard_accumulation(c);
   ElementBounds b;
   b.d = remaining_hard_ > 0

@@ -16,6 +16,7 @@ struct RowFacts {
   bool replayed = false;    // tier R applies (P narrower than fp32, order declared, nothing ambiguous)
   bool structured = false;  // repeated scores: errors repeat as well and do not average out
   double lse = 0, top = 0, v_max = 0;
+  double v_normal = 0;  // largest value that the unit aligns a subnormal V at
   // Hard: sum p expm1(E), its largest, sum h (1 + E), sqrt(sum h^2 / p) with sum h|v| <= that sqrt(sum p
   // v^2).
   double beta = 0, largest = 0, rounding = 0, rounding_ratio = 0;

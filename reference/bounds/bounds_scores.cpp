@@ -137,7 +137,9 @@ void score_block(Block& b) {
     b.operands.q(row.id, row.head, q.row(i).data());
     const auto sizes = q.row(i).array().abs();
     row.query_sum = scale * sizes.sum();
-    row.q_max = sizes.maxCoeff();
+    const SmallestNormal& normal = b.model.q_normal();
+    row.q_max = std::max(sizes.maxCoeff(),
+                         normal.value * (normal.scaled ? b.operands.q_scale_size(row.id, row.head) : 1));
     row.q_norm = scale * std::sqrt(sizes.square().sum()) * (1 + 0x1p-40);
     row.q_fourth = scale * scale * std::sqrt(sizes.square().square().sum()) * (1 + 0x1p-40);
     if (row.keys.begin >= row.keys.end) continue;
@@ -149,6 +151,8 @@ void score_block(Block& b) {
   b.e.resize(rows, b.end - b.begin);
 
   const ErrorTerms plain = b.model.terms(RowShape{});
+  const SmallestNormal& normal = b.model.k_normal();
+  if (!normal.scaled) b.k_max = normal.value;
   Matrix k(kTileKeys, b.p.head_dim_qk);
   KeyNorms norms;
   std::vector<uint8_t> wanted;
@@ -167,6 +171,9 @@ void score_block(Block& b) {
       }
       b.operands.k(b.request, static_cast<int32_t>(at + j), b.kv_head, k.row(j).data());
       round_all(dequant, b.p.head_dim_qk, k.row(j).data());
+      if (normal.scaled)
+        b.k_max = std::max(b.k_max, normal.value * b.operands.k_scale_size(
+                                                       b.request, static_cast<int32_t>(at + j), b.kv_head));
     }
     b.k_max = std::max(b.k_max, k.topRows(count).cwiseAbs().maxCoeff());
     measure(k, count, norms);

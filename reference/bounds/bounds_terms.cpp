@@ -42,6 +42,13 @@ double dequant_roundoff(int32_t stored, int32_t scale_kind, int32_t to, double& 
 
 bool has_subnormal_gap(int32_t format) { return format == ASSAY_FP16 || format_is_fp8(format); }
 
+SmallestNormal smallest_normal(const assay_accumulator& unit, int32_t stored, int32_t dequant,
+                               int32_t scale) {
+  const int32_t format = dequant == ASSAY_FORMAT_NONE ? stored : dequant;
+  if (unit.kind != ASSAY_ACC_BLOCK || !has_subnormal_gap(format)) return {};
+  return {std::ldexp(1.0, format_info(format).min_exponent), format == stored && scale != ASSAY_SCALE_NONE};
+}
+
 }  // namespace
 
 double gamma_bound(double n_u) { return n_u * std::exp(std::min(1.0, n_u)); }
@@ -110,8 +117,9 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a)
   elementwise_ = elementwise;
   dot_ = dot_ + k_rounding + dot_ * k_rounding;
   dot_query_ = eta;
-  if (a.qk.kind == ASSAY_ACC_BLOCK && (has_subnormal_gap(p.q_format) || has_subnormal_gap(p.k_format)))
-    dot_corner_ = gamma_bound(growth_qk_);
+  q_normal_ = smallest_normal(a.qk, p.q_format, ASSAY_FORMAT_NONE, p.q_scale);
+  k_normal_ = smallest_normal(a.qk, p.k_format, a.dequant_format, p.k_scale);
+  if (q_normal_.value > 0 || k_normal_.value > 0) dot_corner_ = gamma_bound(growth_qk_);
 
   // Multiplications of the score: conversion, softmax scale, log2(e) folded in (constant and product),
   // scales.
@@ -143,6 +151,8 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a)
 
   // V; in MLA it is the first part of K's vector, under K's scale.
   const bool shared = p.op == ASSAY_OP_PAGED && p.layout == ASSAY_LAYOUT_MLA;
+  v_normal_ = smallest_normal(a.pv, shared ? p.k_format : p.v_format, a.dequant_format,
+                              shared ? p.k_scale : p.v_scale);
   v_relative_ =
       dequant_roundoff(shared ? p.k_format : p.v_format, shared ? p.k_scale : p.v_scale, dequant, v_eta_) +
       ((shared ? k_scaled : v_scaled) ? kUnit : 0);
@@ -263,6 +273,7 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   if (a.pv.kind == ASSAY_ACC_BLOCK && a.p_format != ASSAY_FORMAT_NONE && has_subnormal_gap(a.p_format))
     t.absolute_v = gamma_bound(grown) * std::ldexp(1.0, format_info(a.p_format).min_exponent) *
                    row.top_weight * std::exp2(-a.p_offset_log2);
+  if (v_normal_.value > 0) t.absolute_normal = gamma_bound(grown) * (1 + t.p_relative);
   // Products, weights and partial sums below the normal range may be flushed to zero.
   const double flushed =
       static_cast<double>(row.keys + 4) * kTiny * std::exp2(std::max(0.0, a.rescale_lag_log2));

@@ -26,7 +26,8 @@ struct RowShape {
   double top = 0;         // max(|largest score|, |sink|)
   double lse_abs = 0;     // at least |LSE|
   double query_sum = 0;   // softmax_scale * sum_t |q_t|
-  double corner = 0;      // softmax_scale * max|q| * max|k|: alignment of subnormals in a tensor core
+  double corner = 0;      // softmax_scale * max|q| * max|k|, neither below its smallest normal number:
+                          // alignment of subnormals in a tensor core
   double top_weight = 0;  // exp(top score - LSE): weight of P = 1 (before the offset)
 };
 
@@ -40,6 +41,7 @@ struct ErrorTerms {
   double p_relative = 0, p_floor = 0;
   double pv = 0;                        // on sum p|v|: accumulation, rescales, partials, V's own rounding
   double absolute = 0, absolute_v = 0;  // on one and on max|v|: subnormals, flushed products
+  double absolute_normal = 0;           // on the smallest normal V: alignment of its subnormals
   double theta = 0;                     // relative error of the row sum
   double quotient = 0;                  // relative error of the final division and scaling
   double growth = 0;                    // accumulated truncation of the longest chain
@@ -85,6 +87,13 @@ struct GroupTerms {
   double hard_c = 0, hard_m = 0, systematic_c = 0, systematic_m = 0, variance_c = 0, variance_m = 0;
 };
 
+// What a tensor core takes for the size of an operand below the normal range of its format: it aligns
+// subnormals as if their exponent were that of the smallest normal number (seen on an H200, mma.sync fp16).
+struct SmallestNormal {
+  double value = 0;     // of the format that is multiplied; 0 where the range below is no smaller than fp32's
+  bool scaled = false;  // times the operand's stored scale, which is applied outside the product
+};
+
 class ErrorModel {
  public:
   ErrorModel(const Problem&, const assay_arithmetic&);
@@ -114,6 +123,9 @@ class ErrorModel {
     return std::max(arithmetic_.exp_relative_error, arithmetic_.exp_poly_relative_error);
   }
   double largest_eps() const { return eps(-1); }
+  const SmallestNormal& q_normal() const { return q_normal_; }
+  const SmallestNormal& k_normal() const { return k_normal_; }
+  const SmallestNormal& v_normal() const { return v_normal_; }
   bool needs_lse() const { return arithmetic_.splits > 1; }  // RowShape::lse_abs matters
   const assay_arithmetic& arithmetic() const { return arithmetic_; }
 
@@ -132,6 +144,7 @@ class ErrorModel {
   bool alibi_ = false, capped_ = false, tiles_known_ = false;
   double growth_lanes_ = 0, k_rounding_ = 0, elementwise_ = 0;
   PRounding p_rounding_;
+  SmallestNormal q_normal_, k_normal_, v_normal_;
 };
 
 // Bounds on fl() chains: (1+u)^n - 1 and its inverse together.

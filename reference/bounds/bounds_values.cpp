@@ -136,6 +136,8 @@ class Values {
   }
 
   void load(const KeySpan& span, int64_t count) {
+    const SmallestNormal& normal = b_.model.v_normal();
+    if (!normal.scaled) v_normal_ = normal.value;
     const int32_t dequant = replayed_dequant(b_.model.arithmetic());
     for (int64_t j = 0; j < count; ++j) {
       if (!wanted_[j]) {
@@ -144,6 +146,10 @@ class Values {
       }
       b_.operands.v(b_.request, static_cast<int32_t>(span.from + j), b_.kv_head, v_.row(j).data());
       round_all(dequant, dv_, v_.row(j).data());
+      if (normal.scaled)
+        v_normal_ = std::max(v_normal_,
+                             normal.value * b_.operands.v_scale_size(
+                                                b_.request, static_cast<int32_t>(span.from + j), b_.kv_head));
     }
     const double largest = v_.topRows(count).cwiseAbs().maxCoeff();
     v_max_ = std::max(v_max_, largest);
@@ -320,6 +326,7 @@ class Values {
     f.lse = s.m + std::log(s.weight);
     f.top = std::max(f.keys ? std::fabs(row.top) : 0.0, b_.p.sinks ? std::fabs(s.sink) : 0.0);
     f.v_max = v_max_;
+    f.v_normal = v_normal_;
     f.beta = s.error * inverse;
     f.largest = s.largest;
     const PRounding& r = b_.model.p_rounding();
@@ -400,7 +407,7 @@ class Values {
   BlockResult result_;
   std::vector<RowSums> sums_;
   std::vector<SeenScores> seen_;
-  double v_max_ = 0, v_norm_ = 1;
+  double v_normal_ = 0, v_max_ = 0, v_norm_ = 1;
   std::vector<uint8_t> wanted_;
   std::vector<float> eps_;
   Matrix v_, weights_, acc_, part_start_, before_;
