@@ -152,6 +152,7 @@ class Row {
     // The number of rescales needs the error of the scores, which does not depend on it.
     shape_.updates = model_.updates(scores_.span, scores_.keys, scores_.x.data(),
                                     static_cast<int64_t>(scores_.x.size()), slack_, p_.sinks);
+    shape_.slack = slack_;
     t_ = model_.terms(shape_);
     z_ = model_.random_terms(shape_, t_);
     for (Key& k : keys_) {
@@ -183,9 +184,10 @@ class Row {
       const double nearest = std::max(0.0, std::fabs(s) - error) / p_.softcap;
       const double slope = 1 - std::tanh(nearest) * std::tanh(nearest);
       x = p_.softcap * std::tanh(s / p_.softcap);
-      error = error * slope + std::fabs(x) * t_.cap_relative;
+      error = error * slope * (1 + t_.cap_relative) + std::fabs(x) * t_.cap_relative;
     }
-    return error + t_.bias_score * std::fabs(s) + t_.bias_relative * (std::fabs(x + bias) + std::fabs(bias));
+    return error * (1 + t_.bias_score) + t_.bias_score * std::fabs(s) +
+           t_.bias_relative * (std::fabs(x + bias) + std::fabs(bias));
   }
 
   // The declared order, or pieces in natural order: running maximum, rounding of P, prefix weights.

@@ -40,15 +40,21 @@ RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomT
 // Accumulation of P V, rescales, V's own rounding and partial results. A declared order bounds every partial
 // sum by what the data says it is, plus what rounding of P, exponents and earlier additions can add to it.
 double RowBounds::hard_accumulation(const ChannelFacts& c) const {
-  const double undeclared = t_.pv * c.mass * (1 + row_.largest);
+  // What is added up are computed weights, rounded: p (1 + E) and at most h (1 + E) beside it.
+  const double weighed = (1 + row_.largest) * (c.mass + row_.rounding_ratio * std::sqrt(c.second));
+  const double undeclared = t_.pv * weighed;
   if (!row_.declared || !model_.sums_in_order()) return undeclared;
   const bool apart = model_.arithmetic().promote_pv != 0 || model_.arithmetic().pv.kind == ASSAY_ACC_INT32;
-  const double grown = row_.rounding_ratio + row_.largest + t_.chain;
+  const double grown = (1 + row_.rounding_ratio) * (1 + row_.largest) * (1 + t_.chain) - 1;
   const double rounded_mass = std::max(c.mass, std::sqrt(c.second));
   const double chain =
       c.group_hard + t_.chain * rounded_mass * (apart ? 1 + grown : grown) + (apart ? 2 * kUnit * c.mass : 0);
   const double parts = t_.parts * (c.part_size + grown * rounded_mass);
-  const double declared = chain + (t_.rescales + t_.v_relative) * (1 + grown) * rounded_mass + parts;
+  // V's rounding comes first, the rescales in between and the partial results last; each enlarges what is
+  // summed.
+  const double enlarged = (1 + t_.rescales) * (1 + t_.v_relative) - 1;
+  const double declared =
+      (chain * (1 + enlarged) + enlarged * (1 + grown) * rounded_mass) * (1 + t_.parts) + parts;
   return std::min(undeclared, declared);
 }
 
@@ -68,10 +74,10 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
       t_.absolute + t_.absolute_v * std::max(row_.v_max, row_.v_normal) + t_.absolute_normal * row_.v_normal;
   const double accumulation = hard_accumulation(c);
   ElementBounds b;
-  b.d = remaining_hard_ > 0
-            ? (c.exponent + c.rounding + accumulation + (t_.theta + t_.quotient) * size + absolute) /
-                  remaining_hard_
-            : kInf;
+  b.d = remaining_hard_ > 0 ? ((c.exponent + c.rounding + accumulation) * (1 + t_.quotient) +
+                               (t_.theta + t_.quotient) * size + absolute) /
+                                  remaining_hard_
+                            : kInf;
 
   // What tiers P and R share: accumulation, V's rounding, partial results, the quotient.
   const double loose = row_.declared ? 1.0 : 2.0;  // natural-order prefixes only estimate another order's
@@ -135,8 +141,9 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
 }
 
 double RowBounds::lse_hard() const {
-  return std::log1p(row_.beta) + t_.theta + kLogAbsolute + 4 * kUnit * (std::fabs(row_.lse) + row_.top) +
-         (model_.rounded_row_sum() ? row_.rounding : 0.0);
+  // The row sum may be too small by all of it at once, and the logarithm falls faster than it rises.
+  if (!(remaining_hard_ > 0)) return kInf;
+  return -std::log(remaining_hard_) + kLogAbsolute + 4 * kUnit * (std::fabs(row_.lse) + row_.top);
 }
 
 double RowBounds::lse_systematic() const {

@@ -44,6 +44,7 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
   constexpr float kUp = 1 + 0x1p-22f;
   if (p.softcap > 0) {
     const double cap = p.softcap, inverse = 1 / cap;
+    const double capped_error = (1 + t.cap_relative) * (1 + t.bias_score);
 #pragma omp simd reduction(max : largest_s)
     for (int64_t j = low; j < high; ++j) {
       const double s = x[j] * scale, size = std::fabs(s);
@@ -52,17 +53,20 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
       const double near = std::max(0.0, size - error) * inverse;
       const double slope = vector_math::tanh(near);
       x[j] = cap * vector_math::tanh(s * inverse);
-      e[j] = kUp * static_cast<float>(error * (1 - slope * slope) + std::fabs(x[j]) * t.cap_relative +
-                                      t.bias_score * size + t.bias_relative * std::fabs(x[j]));
+      e[j] = kUp * static_cast<float>(error * (1 - slope * slope) * capped_error +
+                                      std::fabs(x[j]) * t.cap_relative + t.bias_score * size +
+                                      t.bias_relative * std::fabs(x[j]));
     }
   } else {
-    const float on_score = static_cast<float>((score + t.bias_score + t.bias_relative) * (1 + 0x1p-22));
+    const auto biased_dot = static_cast<float>(dot * (1 + t.bias_score) * (1 + 0x1p-22));
+    const float on_score =
+        static_cast<float>((score * (1 + t.bias_score) + t.bias_score + t.bias_relative) * (1 + 0x1p-22));
 #pragma omp simd reduction(max : largest_s)
     for (int64_t j = low; j < high; ++j) {
       x[j] *= scale;
       const double size = std::fabs(x[j]);
       largest_s = largest_s < size ? size : largest_s;
-      e[j] = kUp * (dot * norms.norm[j] + on_score * static_cast<float>(size));
+      e[j] = kUp * (biased_dot * norms.norm[j] + on_score * static_cast<float>(size));
     }
   }
   row.largest_s = std::max(row.largest_s, largest_s);

@@ -108,7 +108,8 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a)
                              (p.k_scale == ASSAY_SCALE_CHANNEL ? 1 : 0) +
                              (a.qk.kind == ASSAY_ACC_FMA ? (q_scaled ? 1 : 0) + (k_scaled ? 1 : 0) : 0);
   growth_qk_ = chain(a.qk, d, d, a.qk.kind == ASSAY_ACC_BLOCK ? 0 : 1);
-  dot_ = gamma_bound(growth_qk_ + elementwise * kUnit) + a.q_rounding;
+  // Each error acts on what the one before it left, so they are factors and not terms of a sum.
+  dot_ = (1 + gamma_bound(growth_qk_ + elementwise * kUnit)) * (1 + a.q_rounding) - 1;
   double eta = 0;
   // A replayed dequantisation is part of the operands, not an error.
   const int32_t dequant = a.dequant_replayed ? int32_t{ASSAY_FORMAT_NONE} : a.dequant_format;
@@ -123,7 +124,8 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a)
 
   // Multiplications of the score: conversion, softmax scale, log2(e) folded in (constant and product),
   // scales.
-  score_ = (4 + (q_scaled ? 1 : 0) + (k_scaled ? 1 : 0)) * kUnit;
+  score_ = gamma_bound((4 + (q_scaled ? 1 : 0) + (k_scaled ? 1 : 0)) * kUnit);
+  dot_ *= 1 + score_;  // they multiply the dot product as it came out
 
   // P.
   const double truncation = a.p_truncated ? 2 : 1;
@@ -221,6 +223,8 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   // The tile's own maximum is rounded before it is subtracted; |m_t| <= top + |x_j - m|.
   t.distance += u;
   t.fixed = u * row.top + 6 * u * (lag + offset) + eps + updates * (eps + 4 * u);
+  // Scores that are off are farther from the maximum by as much.
+  t.fixed += t.distance * row.slack;
   if (splits) {
     const double lse_unit = a.partial_lse_format == ASSAY_FORMAT_NONE || a.partial_lse_format == ASSAY_FP32
                                 ? 3 * u
@@ -260,16 +264,14 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   t.v_relative = v_relative_;
   t.updates = updates;
   whole += updates * u;
-  t.pv = t.chain + gamma_bound(whole);
-  t.pv = (1 + t.pv) * (1 + v_relative_) - 1;
+  t.pv = (1 + t.chain) * (1 + gamma_bound(whole)) * (1 + v_relative_) - 1;
   t.absolute = v_eta_;
   if (splits) {
     const bool fp32 = a.partial_format == ASSAY_FORMAT_NONE || a.partial_format == ASSAY_FP32;
     t.parts = (fp32 ? u : format_info(a.partial_format).unit_roundoff) + (a.splits + 2) * u;
-    t.pv += t.parts;
+    t.pv = (1 + t.pv) * (1 + t.parts) - 1;
     if (!fp32) t.absolute += format_info(a.partial_format).half_subnormal;
   }
-  t.pv *= 1 + t.p_relative;
   if (a.pv.kind == ASSAY_ACC_BLOCK && a.p_format != ASSAY_FORMAT_NONE && has_subnormal_gap(a.p_format))
     t.absolute_v = gamma_bound(grown) * std::ldexp(1.0, format_info(a.p_format).min_exponent) *
                    row.top_weight * std::exp2(-a.p_offset_log2);

@@ -29,6 +29,7 @@ struct RowShape {
   double corner = 0;      // softmax_scale * max|q| * max|k|, neither below its smallest normal number:
                           // alignment of subnormals in a tensor core
   double top_weight = 0;  // exp(top score - LSE): weight of P = 1 (before the offset)
+  double slack = 0;       // errors of two scores together, so what two of them may be nearer or farther apart
 };
 
 // E_j = dot * a_j + score * |s_j| + distance * |x_j - m| + fixed, with the soft cap and the position

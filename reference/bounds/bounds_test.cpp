@@ -294,6 +294,31 @@ TEST(Bounds, HoldForSubnormalOperandsOfTensorCores) {
   EXPECT_LE(worst.lse, 1);
 }
 
+// Coarse arithmetic, where what is second order elsewhere decides: a sum that is too small by a fifth moves
+// its logarithm by more than one that is too large, and errors of Q and of the product multiply.
+TEST(Bounds, CountWhatIsSecondOrder) {
+  const DenseCase c = make_case(Family::kNormal, 1, 200, 16, 5);
+  assay_arithmetic a = arithmetic(ASSAY_FP32, 1, 1 << 20);
+  a.exp_relative_error = 0.2;
+  for (const BoundedAttention& b : {bounded_attention(c.problem, c.host(), c.rows(), a),
+                                    bounded_attention_elementwise(c.problem, c.host(), c.rows(), a)})
+    EXPECT_GE(b.lse_bound[0], -std::log1p(-0.2));
+  // One key whose products all have one sign: Q off by q_rounding and each partial sum by its unit, together.
+  DenseCase one = make_case(Family::kNormal, 1, 1, 16, 5);
+  for (double& x : one.q) x = 1;
+  for (double& x : one.k) x = 1;
+  one.store();
+  assay_arithmetic coarse = tensor_core(ASSAY_FP32, 1 << 20, 4, 5, 5);
+  coarse.q_rounding = 0.25;
+  // Four steps of 2^-5 + 5 2^-5 each, with their growth, on a dot product of 16 times the scale of 1/4.
+  const double chain = 4 * 6 * 0x1p-5, growth = chain * std::exp(std::min(1.0, chain));
+  const double least = 4 * ((1 + growth) * 1.25 - 1);
+  for (const BoundedAttention& b :
+       {bounded_attention(one.problem, one.host(), one.rows(), coarse),
+        bounded_attention_elementwise(one.problem, one.host(), one.rows(), coarse)})
+    EXPECT_GE(b.lse_bound[0], least);
+}
+
 TEST(Bounds, HoldWithSoftCap) {
   Ratios worst;
   for (const double tanh_error : {0x1p-22, 0x1p-11}) {

@@ -69,6 +69,7 @@ class Values {
     shape.query_sum = row.query_sum;
     shape.corner = std::fabs(b_.p.softmax_scale) * row.q_max * b_.k_max;
     shape.top_weight = 1;  // weights here are relative to exp(m); finish_row divides by their sum
+    shape.slack = row.slack;
     shape.updates = model.updates(shape.span, row.seen, x, b_.x.cols(), row.slack, b_.p.sinks);
     s.terms = model.terms(shape);
     s.random = model.random_terms(shape, s.terms);
