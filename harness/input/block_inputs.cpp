@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "harness/base/random.hpp"
-#include "harness/input/operand_layout.hpp"
 #include "harness/input/poison.hpp"
+#include "harness/input/spans.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/packed_rows.hpp"
 #include "reference/formats/formats.hpp"

@@ -12,8 +12,8 @@
 
 #include "harness/base/error.hpp"
 #include "harness/input/block_inputs.hpp"
-#include "harness/input/operand_layout.hpp"
 #include "harness/input/scale_set.hpp"
+#include "harness/input/spans.hpp"
 #include "harness/input/tables.hpp"
 #include "harness/input/value_source.hpp"
 #include "harness/problem/names.hpp"

@@ -11,47 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/ops/op.hpp"
 #include "harness/problem/problem.hpp"
 
 namespace assay {
-
-// Every operand of assay_tensors, in its order; the index into Inputs::buffers.
-enum class Operand : int {
-  kQ,
-  kK,
-  kV,
-  kO,
-  kLse,
-  kQScale,
-  kKScale,
-  kVScale,
-  kCuQ,
-  kCuKv,
-  kKvLen,
-  kBlockTable,
-  kIndptr,
-  kIndices,
-  kLastPageLen,
-  kAlibiSlopes,
-  kSinks,
-  kTreeMask,
-  kTreeIndptr,
-  kWorkspace,
-  kPartialO,  // of the building blocks, from here on
-  kPartialLse,
-  kDenseK,
-  kDenseV,
-  kSlotMapping,
-  kSeqStarts,
-  kTokenToBatch,
-  kSource,
-};
-inline constexpr int kOperandCount = 28;
-std::string_view operand_name(Operand);
-// The only buffers a kernel may write: workspace, o and lse of attention, the results of a building block.
-bool is_output(const Problem&, Operand);
-assay_tensor& tensor_of(assay_tensors&, Operand);
-const assay_tensor& tensor_of(const assay_tensors&, Operand);
 
 // What stands where a correct kernel has no business: unused cache slots and blocks, padding of
 // strided operands, tails of tables, outputs and workspace before the run. Formats without NaN (int8)

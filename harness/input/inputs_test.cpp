@@ -13,11 +13,12 @@
 #include <set>
 
 #include "harness/base/error.hpp"
-#include "harness/input/operand_layout.hpp"
 #include "harness/input/poison.hpp"
+#include "harness/input/spans.hpp"
 #include "harness/input/stored_reader.hpp"
 #include "harness/input/tables.hpp"
 #include "harness/input/value_source.hpp"
+#include "harness/ops/layouts.hpp"
 #include "harness/problem/paged_cache.hpp"
 
 namespace assay {

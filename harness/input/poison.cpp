@@ -11,7 +11,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/input/block_inputs.hpp"
-#include "harness/input/operand_layout.hpp"
+#include "harness/input/spans.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <set>
 
-#include "harness/input/operand_layout.hpp"
 #include "harness/input/stored_reader.hpp"
+#include "harness/ops/layouts.hpp"
 #include "harness/problem/paged_cache.hpp"
 
 namespace assay {

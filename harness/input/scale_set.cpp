@@ -8,7 +8,8 @@
 #include <cmath>
 
 #include "harness/base/error.hpp"
-#include "harness/input/operand_layout.hpp"
+#include "harness/input/spans.hpp"
+#include "harness/ops/layouts.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 

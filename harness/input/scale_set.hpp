@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quantisation scales of one operand, chosen from its values the way serving systems calibrate: the
 // largest magnitude of each unit (tensor, head, request x head, token x head, channel) meets the largest
-// code. A new granularity: how units are numbered in `unit`, its tensor shape in operand_layout.
+// code. A new granularity: how units are numbered in `unit`, its tensor shape in harness/ops/layouts.cpp.
 #pragma once
 
 #include <cstddef>

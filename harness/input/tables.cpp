@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes lengths, page tables, slopes, sinks and trees through the strides of their tensors. Entry forms:
 // a block id per page (block table, CSR), or a flat slot per key (token table). A new table form: a
-// case here, its shape in operand_layout.cpp, its tail in poison.cpp.
+// case here, its shape in harness/ops/layouts.cpp, its tail in poison.cpp.
 #include "harness/input/tables.hpp"
 
 #include <algorithm>

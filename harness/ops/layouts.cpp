@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// See layouts.hpp.
+#include "harness/ops/layouts.hpp"
+
+#include <algorithm>
+
+namespace assay {
+namespace {
+
+// rows x heads x dim where a row has room for `spare` more heads than the view shows.
+TensorLayout head_slice(int32_t format, int64_t rows, int64_t heads, int64_t dim, int64_t spare) {
+  TensorLayout t = dense_layout(format, {rows, heads, dim});
+  t.stride[0] = (heads + spare) * dim;
+  t.allocation = rows * t.stride[0];
+  return t;
+}
+
+// Two axes stored the other way round.
+TensorLayout transposed(int32_t format, int64_t rows, int64_t columns) {
+  TensorLayout t = dense_layout(format, {rows, columns});
+  t.stride[0] = 1;
+  t.stride[1] = rows;
+  return t;
+}
+
+int64_t requests(const Problem& p) { return static_cast<int64_t>(p.requests.size()); }
+
+// Scales of every kind but those of one token, which lie beside their rows; rank 0 for those.
+TensorLayout scale_of_more(const Problem& p, int32_t kind, int64_t heads, int64_t dim) {
+  switch (kind) {
+    case ASSAY_SCALE_TENSOR:
+      return dense_layout(ASSAY_FP32, {1});
+    case ASSAY_SCALE_HEAD:
+      return dense_layout(ASSAY_FP32, {heads});
+    case ASSAY_SCALE_REQUEST_HEAD:
+      return dense_layout(ASSAY_FP32, {requests(p), p.heads_kv});
+    case ASSAY_SCALE_CHANNEL:
+      return dense_layout(ASSAY_FP32, {heads, dim});
+    default:
+      return {};
+  }
+}
+
+TensorLayout scale_ragged(const Problem& p, int32_t kind, int64_t heads, int64_t dim, int64_t tokens) {
+  if (kind != ASSAY_SCALE_TOKEN_HEAD) return scale_of_more(p, kind, heads, dim);
+  return p.strided.scales ? transposed(ASSAY_FP32, tokens, heads) : dense_layout(ASSAY_FP32, {tokens, heads});
+}
+
+TensorLayout scale_paged(const Problem& p, int32_t kind, int64_t dim) {
+  if (kind != ASSAY_SCALE_TOKEN_HEAD) return scale_of_more(p, kind, p.heads_kv, dim);
+  TensorLayout t = dense_layout(ASSAY_FP32, {p.num_blocks, p.heads_kv, p.page_size});
+  if (p.strided.scales) {
+    t.stride[0] = p.page_size;
+    t.stride[1] = int64_t{p.num_blocks} * p.page_size;
+  }
+  return t;
+}
+
+// Rows x heads of every state; transposed: heads x rows.
+TensorLayout partial_lse(const Problem& p, bool strided) {
+  TensorLayout t = dense_layout(ASSAY_FP32, {p.states, p.rows(), p.heads_q});
+  if (strided) t.stride[1] = 1, t.stride[2] = p.rows();
+  return t;
+}
+
+TensorLayout partial_o(const Problem& p, int32_t format, bool strided) {
+  TensorLayout t = dense_layout(format, {p.states, p.rows(), p.heads_q, p.head_dim_v});
+  if (strided) {
+    t.stride[1] = int64_t{p.heads_q + 1} * p.head_dim_v;
+    t.stride[0] = p.rows() * t.stride[1];
+    t.allocation = p.states * t.stride[0];
+  }
+  return t;
+}
+
+// Rows a cache is written from (slices of a fused QKV projection), and rows it is gathered into.
+TensorLayout dense_read(const Problem& p, int32_t dim) {
+  return head_slice(p.source_format, p.rows(), p.heads_kv, dim, p.strided.q ? p.heads_q + p.heads_kv : 0);
+}
+TensorLayout dense_written(const Problem& p, int32_t dim) {
+  return head_slice(p.o_format, p.rows(), p.heads_kv, dim, p.strided.out ? 1 : 0);
+}
+
+bool latent(const Problem& p) { return p.layout == ASSAY_LAYOUT_MLA; }
+bool csr(const Problem& p) { return p.table == ASSAY_TABLE_CSR; }
+
+TensorLayout when(bool used, const TensorLayout& t) { return used ? t : TensorLayout{}; }
+
+}  // namespace
+
+bool has_scale_tensor(int32_t kind) { return kind != ASSAY_SCALE_NONE && kind != ASSAY_SCALE_HOST; }
+
+namespace layouts {
+
+TensorLayout q_read(const Problem& p) {
+  return head_slice(p.q_format, p.rows(), p.heads_q, p.head_dim_qk, p.strided.q ? 2 * p.heads_kv : 0);
+}
+TensorLayout q_written(const Problem& p) {
+  return head_slice(p.q_format, p.rows(), p.heads_q, p.head_dim_qk, p.strided.out ? 1 : 0);
+}
+TensorLayout source(const Problem& p) {
+  return head_slice(p.source_format, p.rows(), p.heads_q, p.head_dim_qk, p.strided.q ? 2 * p.heads_kv : 0);
+}
+TensorLayout o(const Problem& p) {
+  return head_slice(p.o_format, p.rows(), p.heads_q, p.head_dim_v, p.strided.out ? 1 : 0);
+}
+TensorLayout lse(const Problem& p) {
+  return p.strided.out ? transposed(ASSAY_FP32, p.rows(), p.heads_q)
+                       : dense_layout(ASSAY_FP32, {p.rows(), p.heads_q});
+}
+TensorLayout dense_k_read(const Problem& p) { return dense_read(p, p.head_dim_qk); }
+TensorLayout dense_v_read(const Problem& p) { return when(!latent(p), dense_read(p, p.head_dim_v)); }
+TensorLayout dense_k_written(const Problem& p) { return dense_written(p, p.head_dim_qk); }
+TensorLayout dense_v_written(const Problem& p) { return when(!latent(p), dense_written(p, p.head_dim_v)); }
+
+TensorLayout partial_o_read(const Problem& p) { return partial_o(p, p.source_format, p.strided.q); }
+TensorLayout partial_o_written(const Problem& p) { return partial_o(p, p.o_format, p.strided.out); }
+TensorLayout partial_lse_read(const Problem& p) { return partial_lse(p, p.strided.q); }
+TensorLayout partial_lse_written(const Problem& p) { return partial_lse(p, p.strided.out); }
+
+TensorLayout k_ragged(const Problem& p) {
+  return head_slice(p.k_format, p.total_kv(), p.heads_kv, p.head_dim_qk, p.strided.kv ? 1 : 0);
+}
+TensorLayout v_ragged(const Problem& p) {
+  return head_slice(p.v_format, p.total_kv(), p.heads_kv, p.head_dim_v, p.strided.kv ? 1 : 0);
+}
+TensorLayout k_scale_ragged(const Problem& p) {
+  return scale_ragged(p, p.k_scale, p.heads_kv, p.head_dim_qk, p.total_kv());
+}
+TensorLayout v_scale_ragged(const Problem& p) {
+  return scale_ragged(p, p.v_scale, p.heads_kv, p.head_dim_v, p.total_kv());
+}
+TensorLayout k_paged(const Problem& p) { return PagedCache(p).k(); }
+TensorLayout v_paged(const Problem& p) { return PagedCache(p).v(); }
+TensorLayout k_scale_paged(const Problem& p) { return scale_paged(p, p.k_scale, p.head_dim_qk); }
+TensorLayout v_scale_paged(const Problem& p) { return scale_paged(p, p.v_scale, p.head_dim_v); }
+TensorLayout v_scale_paged_unless_latent(const Problem& p) { return when(!latent(p), v_scale_paged(p)); }
+TensorLayout q_scale(const Problem& p) {
+  return scale_ragged(p, p.q_scale, p.heads_q, p.head_dim_qk, p.rows());
+}
+
+TensorLayout per_request(const Problem& p) { return dense_layout(ASSAY_INT32, {requests(p)}); }
+TensorLayout request_starts(const Problem& p) { return dense_layout(ASSAY_INT32, {requests(p) + 1}); }
+TensorLayout block_table(const Problem& p) {
+  if (csr(p)) return {};
+  int64_t columns = 0;
+  if (p.table == ASSAY_TABLE_TOKEN) {
+    columns = p.max_kv_len();
+  } else {
+    for (const auto& list : p.pages) columns = std::max(columns, static_cast<int64_t>(list.size()));
+  }
+  TensorLayout t = dense_layout(ASSAY_INT32, {requests(p), columns});
+  if (p.strided.table) {
+    t.stride[0] = columns + kTablePadding;
+    t.allocation = t.shape[0] * t.stride[0];
+  }
+  return t;
+}
+TensorLayout csr_indptr(const Problem& p) { return when(csr(p), request_starts(p)); }
+TensorLayout csr_indices(const Problem& p) {
+  int64_t entries = 0;
+  for (const auto& list : p.pages) entries += static_cast<int64_t>(list.size());
+  return when(csr(p), dense_layout(ASSAY_INT32, {entries}));
+}
+TensorLayout csr_last_page_len(const Problem& p) { return when(csr(p), per_request(p)); }
+TensorLayout slot_mapping(const Problem& p) { return dense_layout(ASSAY_INT64, {p.rows()}); }
+TensorLayout token_to_batch(const Problem& p) { return dense_layout(ASSAY_INT32, {p.rows()}); }
+
+TensorLayout alibi_slopes(const Problem& p) {
+  return when(p.alibi != ASSAY_ALIBI_NONE, dense_layout(ASSAY_FP32, {p.heads_q}));
+}
+TensorLayout sinks(const Problem& p) { return when(p.sinks, dense_layout(ASSAY_FP32, {p.heads_q})); }
+TensorLayout tree_mask(const Problem& p) {
+  return when(p.mask == ASSAY_MASK_TREE,
+              dense_layout(ASSAY_UINT8, {static_cast<int64_t>(p.tree_mask.size())}));
+}
+TensorLayout tree_indptr(const Problem& p) {
+  return when(p.mask == ASSAY_MASK_TREE, dense_layout(ASSAY_INT64, {requests(p) + 1}));
+}
+
+}  // namespace layouts
+}  // namespace assay

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where an operand lies, for the operand lists of the ops: shapes of the C header, strides that follow
+// Problem::strided. One function per way of lying; rank 0 where the problem does not use the operand.
+#pragma once
+
+#include "harness/problem/paged_cache.hpp"
+
+namespace assay {
+
+// Columns added to a page table row when the table is strided.
+inline constexpr int64_t kTablePadding = 5;
+
+// True for the scale kinds that live in device memory: all but none and host.
+bool has_scale_tensor(int32_t scale_kind);
+
+namespace layouts {
+
+// Rows [rows, heads, dim]: slices of a fused QKV projection when read, rows with a spare head when written.
+TensorLayout q_read(const Problem&);
+TensorLayout q_written(const Problem&);
+TensorLayout source(const Problem&);
+TensorLayout o(const Problem&);
+TensorLayout lse(const Problem&);  // [rows, heads_q], transposed when strided
+TensorLayout dense_k_read(const Problem&);
+TensorLayout dense_v_read(const Problem&);     // not of a latent cache, like the next
+TensorLayout dense_v_written(const Problem&);  // in o_format
+TensorLayout dense_k_written(const Problem&);
+
+// Partial results [states, rows, heads_q (, head_dim_v)].
+TensorLayout partial_o_read(const Problem&);     // in source_format
+TensorLayout partial_o_written(const Problem&);  // in o_format
+TensorLayout partial_lse_read(const Problem&);
+TensorLayout partial_lse_written(const Problem&);
+
+// K, V and their scales, packed one request behind the other or in pages.
+TensorLayout k_ragged(const Problem&);
+TensorLayout v_ragged(const Problem&);
+TensorLayout k_scale_ragged(const Problem&);
+TensorLayout v_scale_ragged(const Problem&);
+TensorLayout k_paged(const Problem&);
+TensorLayout v_paged(const Problem&);
+TensorLayout k_scale_paged(const Problem&);
+TensorLayout v_scale_paged(const Problem&);
+TensorLayout v_scale_paged_unless_latent(const Problem&);  // of ops that know one row per latent token
+TensorLayout q_scale(const Problem&);
+
+// Lengths and page tables.
+TensorLayout per_request(const Problem&);     // int32 [requests]
+TensorLayout request_starts(const Problem&);  // int32 [requests + 1]
+TensorLayout block_table(const Problem&);     // not of CSR
+TensorLayout csr_indptr(const Problem&);      // CSR only, like the next two
+TensorLayout csr_indices(const Problem&);
+TensorLayout csr_last_page_len(const Problem&);
+TensorLayout slot_mapping(const Problem&);    // int64 [rows]
+TensorLayout token_to_batch(const Problem&);  // int32 [rows]
+
+// Of softmax over keys.
+TensorLayout alibi_slopes(const Problem&);
+TensorLayout sinks(const Problem&);
+TensorLayout tree_mask(const Problem&);
+TensorLayout tree_indptr(const Problem&);
+
+}  // namespace layouts
+}  // namespace assay

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops, once: the name in a scenario line and the value of the C header, in the header's order. Whoever
+// needs something of every op that the description (op.hpp) cannot hold declares it with this list, so that
+// an op without it does not link. A new op: a line here and a file of its name beside it.
+#pragma once
+
+#include "harness/abi/assay_kernel.h"
+
+#define ASSAY_FOR_EACH_OP(X)               \
+  X(prefill, ASSAY_OP_PREFILL)             \
+  X(paged, ASSAY_OP_PAGED)                 \
+  X(merge_states, ASSAY_OP_MERGE_STATES)   \
+  X(cache_write, ASSAY_OP_CACHE_WRITE)     \
+  X(cache_gather, ASSAY_OP_CACHE_GATHER)   \
+  X(quantize_int8, ASSAY_OP_QUANTIZE_INT8) \
+  X(decode_splitkv, ASSAY_OP_DECODE_SPLITKV)
