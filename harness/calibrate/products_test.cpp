@@ -104,7 +104,9 @@ TEST(Products, InterleavedGroupsWithCLast) {
         const ProductsFindings f = find_products(m.format, 32, planted(m));
         SCOPED_TRACE(testing::Message()
                      << "format " << format << " order " << static_cast<int>(order) << " first " << first);
-        if (order == Order::kThenC) EXPECT_EQ(f.groups, m.groups);
+        if (order == Order::kThenC) {
+          EXPECT_EQ(f.groups, m.groups);
+        }
         EXPECT_EQ(f.order, order);
         EXPECT_EQ(f.accumulator.block, 16);
         EXPECT_EQ(f.accumulator.fraction_bits, 25);

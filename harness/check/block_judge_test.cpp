@@ -16,8 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 const Backend& faults() {
-  static const Backend backend =
-      Backend::load(std::string(ASSAY_BINARY_DIR) + "/testing/libassay_block_faults.so");
+  static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_block_faults.so");
   return backend;
 }
 

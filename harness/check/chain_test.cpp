@@ -36,7 +36,7 @@ std::vector<std::byte> call(const Backend& backend, const Inputs& in, Operand fi
 }
 
 TEST_P(DecodeThenMerge, IsThePagedAttentionOfAllKeys) {
-  const std::string library = std::string(ASSAY_BINARY_DIR) + "/" + GetParam();
+  const std::string library = ASSAY_BINARY_DIR "/" + GetParam();
   if (!std::filesystem::exists(library)) GTEST_SKIP() << library << " is not part of this build";
   const Backend backend = Backend::load(library);
   const Chain chains[] = {

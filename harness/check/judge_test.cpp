@@ -25,7 +25,7 @@ using ::testing::StartsWith;
 constexpr double kBudget = 1e9;
 
 const Backend& fake() {
-  static const Backend backend = Backend::load(std::string(ASSAY_BINARY_DIR) + "/testing/libassay_fake.so");
+  static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_fake.so");
   return backend;
 }
 

@@ -37,7 +37,7 @@ Derivation itself(const Problem& p) {
 // The right kernel is the fake kernel, given sinks; `fault` changes what it is asked or answers.
 
 const Backend& fake() {
-  static const Backend backend = Backend::load(std::string(ASSAY_BINARY_DIR) + "/testing/libassay_fake.so");
+  static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_fake.so");
   return backend;
 }
 

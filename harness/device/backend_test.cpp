@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string test_library(const std::string& name) {
-  return std::string(ASSAY_BINARY_DIR) + "/testing/libassay_" + name + ".so";
+  return ASSAY_BINARY_DIR "/testing/libassay_" + name + ".so";
 }
 
 std::string load_error(const std::string& name) {

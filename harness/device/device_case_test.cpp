@@ -20,7 +20,7 @@ using ::testing::IsEmpty;
 
 class DeviceCaseTest : public ::testing::Test {
  protected:
-  Backend backend_ = Backend::load(std::string(ASSAY_BINARY_DIR) + "/testing/libassay_fake.so");
+  Backend backend_ = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_fake.so");
 };
 
 TEST_F(DeviceCaseTest, UploadsEveryOperandAndKeepsNullNull) {

@@ -41,7 +41,7 @@ void expect_no_more(uint32_t bytes, const std::function<int(Struct*)>& fill) {
 class SizedStructs : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(SizedStructs, AreFilledNoFurtherThanTheCallerSays) {
-  const std::string library = std::string(ASSAY_BINARY_DIR) + "/" + GetParam();
+  const std::string library = ASSAY_BINARY_DIR "/" + GetParam();
   if (!std::filesystem::exists(library)) GTEST_SKIP() << library << " is not part of this build";
   const Backend backend = Backend::load(library);
   char error[512] = "";

@@ -294,11 +294,11 @@ TEST(Columns, RunJsonGetsEveryColumn) {
 }
 
 TEST(Columns, CommittedDescriptionIsCurrent) {
-  const std::string path = std::string(ASSAY_SOURCE_DIR) + "/harness/report/COLUMNS.md";
+  const std::string path = ASSAY_SOURCE_DIR "/harness/report/COLUMNS.md";
   std::ifstream in(path, std::ios::binary);
   const std::string committed{std::istreambuf_iterator<char>(in), {}};
   if (committed == columns_markdown()) return;
-  const std::string wanted = std::string(ASSAY_BINARY_DIR) + "/COLUMNS.md";
+  const std::string wanted = ASSAY_BINARY_DIR "/COLUMNS.md";
   std::ofstream(wanted, std::ios::binary) << columns_markdown();
   FAIL() << "harness/report/COLUMNS.md is out of date: copy " << wanted << " over it";
 }

@@ -197,7 +197,7 @@ TEST_F(TraceFiles, ErrorsNameTheFile) {
 }
 
 TEST(ShippedTraces, GiveEveryKindOfStep) {
-  add_trace_folder(std::string(ASSAY_SOURCE_DIR) + "/scenarios/traces");
+  add_trace_folder(ASSAY_SOURCE_DIR "/scenarios/traces");
   for (const char* file : {"small.csv", "small.jsonl"}) {
     SCOPED_TRACE(file);
     const auto trace = load_trace(file);

@@ -239,7 +239,7 @@ void check_conservation(const std::vector<TraceRequest>& trace, ReplayOptions o)
 }
 
 std::string public_trace(const char* file) {
-  std::vector<std::string> folders{std::string(ASSAY_SOURCE_DIR) + "/../shared/traces"};
+  std::vector<std::string> folders{ASSAY_SOURCE_DIR "/../shared/traces"};
   if (const char* path = std::getenv("ASSAY_TRACE_PATH")) folders.insert(folders.begin(), path);
   for (const auto& folder : folders)
     if (std::filesystem::exists(folder + "/" + file)) return folder + "/" + file;

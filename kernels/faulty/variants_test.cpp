@@ -19,8 +19,7 @@ namespace {
 constexpr double kBudget = 1e9;
 
 const assay::Backend& faulty() {
-  static const assay::Backend backend =
-      assay::Backend::load(std::string(ASSAY_BINARY_DIR) + "/faulty/libassay_faulty.so");
+  static const assay::Backend backend = assay::Backend::load(ASSAY_BINARY_DIR "/faulty/libassay_faulty.so");
   return backend;
 }
 
