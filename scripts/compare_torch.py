@@ -22,11 +22,13 @@ from pathlib import Path
 OK, OP_PREFILL, FP32, BF16, FP16, INT32, UINT8 = 0, 1, 1, 2, 3, 10, 9
 CAUSAL, FULL = 0, 1
 MAX_RANK = 5
+ABI_VERSION = 2
 
 
 class Tensor(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("format", ctypes.c_int32), ("rank", ctypes.c_int32),
-                ("shape", ctypes.c_int64 * MAX_RANK), ("stride", ctypes.c_int64 * MAX_RANK)]
+                ("shape", ctypes.c_int64 * MAX_RANK), ("stride", ctypes.c_int64 * MAX_RANK),
+                ("role", ctypes.c_int32)]
 
 
 # Mirrors harness/abi/assay_kernel.h, field by field.
@@ -52,17 +54,18 @@ class Problem(ctypes.Structure):
                    ("q_len", ctypes.POINTER(ctypes.c_int32)), ("kv_len", ctypes.POINTER(ctypes.c_int32))])
 
 
-RUN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Problem), ctypes.POINTER(Tensors), ctypes.c_void_p,
+RUN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Problem), ctypes.POINTER(Tensors), ctypes.c_void_p,
                        ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
 USE_DEVICE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_char_p, ctypes.c_size_t)
-WORKSPACE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(Problem))
+WORKSPACE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.POINTER(Problem))
 
 
 class Kernel(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_uint32), ("name", ctypes.c_char_p), ("description", ctypes.c_char_p),
                 ("arch", ctypes.c_char_p), ("op", ctypes.c_int32), ("promises", ctypes.c_uint32),
-                ("supports", ctypes.c_void_p), ("arithmetic", ctypes.c_void_p), ("workspace_bytes", WORKSPACE),
-                ("plan", ctypes.c_void_p), ("free_plan", ctypes.c_void_p), ("run", RUN)]
+                ("context", ctypes.c_void_p), ("supports", ctypes.c_void_p), ("arithmetic", ctypes.c_void_p),
+                ("workspace_bytes", WORKSPACE), ("workspace_zeroed_bytes", WORKSPACE), ("plan", ctypes.c_void_p),
+                ("free_plan", ctypes.c_void_p), ("refresh", ctypes.c_void_p), ("run", RUN)]
 
 
 class Backend(ctypes.Structure):
@@ -78,9 +81,9 @@ def load_kernel(library, name):
         sys.exit(f"compare_torch: cannot load {library}: {error}\nBuild it first (cmake --build build --target "
                  "assay_cpu) or name it with --library.")
     lib.assay_backend_open.restype = ctypes.POINTER(Backend)
-    backend = lib.assay_backend_open(ctypes.c_uint32(1))
+    backend = lib.assay_backend_open(ctypes.c_uint32(ABI_VERSION))
     if not backend:
-        sys.exit(f"compare_torch: {library} does not speak version 1 of the interface")
+        sys.exit(f"compare_torch: {library} does not speak version {ABI_VERSION} of the interface")
     error = ctypes.create_string_buffer(256)
     if backend.contents.use_device(0, error, len(error)) != OK:
         sys.exit(f"compare_torch: {library}: {error.value.decode()}")
@@ -116,14 +119,14 @@ class Call:
         self.tensors = Tensors(struct_size=ctypes.sizeof(Tensors), q=view(q, fmt), k=view(k, fmt), v=view(v, fmt),
                                o=view(self.o, fmt), lse=view(self.lse, FP32), cu_q=view(self.bounds, INT32),
                                cu_kv=view(self.bounds, INT32), kv_len=view(self.bounds[1:], INT32))
-        needed = kernel.workspace_bytes(ctypes.byref(self.problem)) if kernel.workspace_bytes else 0
+        needed = kernel.workspace_bytes(ctypes.byref(kernel), ctypes.byref(self.problem)) if kernel.workspace_bytes else 0
         self.workspace = torch.empty(needed, dtype=torch.uint8, device=q.device)
         self.tensors.workspace = view(self.workspace, UINT8)
         self.error = ctypes.create_string_buffer(256)
 
     def __call__(self):
-        status = self.kernel.run(ctypes.byref(self.problem), ctypes.byref(self.tensors), None, None, self.error,
-                                 len(self.error))
+        status = self.kernel.run(ctypes.byref(self.kernel), ctypes.byref(self.problem), ctypes.byref(self.tensors),
+                                 None, None, self.error, len(self.error))
         if status != OK:
             sys.exit(f"compare_torch: the kernel failed with status {status}: {self.error.value.decode()}")
         return self.o

@@ -13,15 +13,19 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define ASSAY_ABI_VERSION 1u
+#define ASSAY_ABI_VERSION 2u
 #define ASSAY_MAX_RANK 5
 
-/* Result of every call across the door. A refusal (`UNSUPPORTED`) is not a failure. */
+/* Result of every call across the door. A refusal (`UNSUPPORTED`) is not a failure. `supports`, `plan` and
+ * `run` of a kernel may refuse, with "required ..., supported ..., missing ..." as the text. run may do so
+ * only before it has served the problem once with this plan, and writes nothing then: what was computed once
+ * is supported, and a later refusal is wrong. */
 enum assay_status {
   ASSAY_OK = 0,
   ASSAY_UNSUPPORTED = 1,
@@ -121,6 +125,15 @@ enum assay_table {
   ASSAY_TABLE_TOKEN = 3  /* block_table [requests, max_kv_len] of flat slots page * page_size + slot */
 };
 
+/* What the op does with an operand, as its list at enum assay_op says. */
+enum assay_role {
+  ASSAY_ROLE_NONE = 0, /* unused: data is NULL */
+  ASSAY_ROLE_IN = 1,   /* only read; a kernel that changes it is wrong */
+  ASSAY_ROLE_OUT = 2,  /* contents undefined until the kernel writes them */
+  ASSAY_ROLE_IN_OUT =
+      3 /* read and written: a cache (and its scales) that gets new tokens and keeps the others */
+};
+
 /* A view. Strides are in elements; the last axis need not have stride 1. data == NULL: unused. */
 typedef struct assay_tensor {
   void* data;
@@ -128,6 +141,7 @@ typedef struct assay_tensor {
   int32_t rank;
   int64_t shape[ASSAY_MAX_RANK];
   int64_t stride[ASSAY_MAX_RANK];
+  int32_t role; /* enum assay_role */
 } assay_tensor;
 
 /* Every operand of every op; unused ones are null (readers of an old table check struct_size first). Pointers
@@ -157,7 +171,8 @@ typedef struct assay_tensors {
   assay_tensor sinks;         /* fp32 [heads_q], natural-log logits */
   assay_tensor tree_mask;     /* uint8 [sum q_len^2], row-major n x n per request, 1 = visible */
   assay_tensor tree_indptr;   /* int64 [R+1], first entry of each request in tree_mask */
-  assay_tensor workspace;     /* uint8 [workspace_bytes], contents undefined before and after */
+  assay_tensor workspace;     /* uint8 [workspace_bytes]; contents undefined before a run and free to change
+                                 after it, but for what refresh left and the zeroed part (assay_kernel) */
   /* Of the building blocks (enum assay_op). */
   assay_tensor partial_o;    /* [states, rows, heads_q, head_dim_v]; source_format, decode_splitkv o_format */
   assay_tensor partial_lse;  /* fp32 [states, rows, heads_q], natural log; -inf: an empty state */
@@ -214,6 +229,7 @@ typedef struct assay_accumulator {
   int32_t mantissa_bits; /* m: bits of the stored accumulator; 23 = fp32 */
 } assay_accumulator;
 
+/* A kernel's arithmetic() gets assay_default_arithmetic() filled in and changes what differs. */
 typedef struct assay_arithmetic {
   uint32_t struct_size;
   assay_accumulator qk, pv;
@@ -225,14 +241,20 @@ typedef struct assay_arithmetic {
   int32_t p_format;      /* enum assay_format of P in the second product */
   int32_t p_truncated;   /* P rounded toward zero instead of to nearest */
   int32_t row_sum_from_rounded_p;
-  int32_t dequant_format; /* K, V rounded to this after dequantisation; NONE = fp32 exact product */
+  /* Format that code * scale of K and V is rounded to, element by element, before the products. NONE: the
+   * codes themselves are multiplied and scales go on scores and results, or code * scale is rounded once to
+   * fp32 and multiplied in fp32 (ASSAY_ACC_FMA); both are allowed for. BF16, FP16: what a kernel does that
+   * dequantises for the matrix unit. FP32: room for one more rounding to fp32 than NONE. */
+  int32_t dequant_format;
   int32_t partial_format, partial_lse_format; /* between splits */
   double rescale_lag_log2;                    /* lazy rescale threshold; 0 = always rescale */
   double p_offset_log2;                       /* P scaled by 2^offset before rounding */
   double exp_relative_error;                  /* of the exponential used */
   double tanh_relative_error;
-  double q_rounding; /* relative error put on Q before the dot product (e.g. scale folded
-                        into Q and rounded to Q's format); 0 = none */
+  /* Relative error put on Q before the dot product: softmax scale, Q's or K's scale, or Q's code * scale
+   * multiplied into Q and rounded. Rounding to a format of unit roundoff u: u + 2^-24 (bf16 2^-8 + 2^-24).
+   * 0 also covers Q's code * scale rounded once to fp32 with fp32 products (ASSAY_ACC_FMA). */
+  double q_rounding;
   /* Replay: with order_declared the kernel promises that tile_keys, tile_reverse, splits, split_keys,
    * rescale_lag_log2, p_offset_log2 and p_format describe exactly what happens, so that the rounding of
    * P can be repeated. Tile t of a request holds its keys t * tile_keys .. (t + 1) * tile_keys - 1; the
@@ -256,6 +278,23 @@ typedef struct assay_arithmetic {
   const char *qk_instruction, *pv_instruction, *exp_instruction, *tanh_instruction;
 } assay_arithmetic;
 
+/* What an undeclared kernel is judged by: sequential fp32 in any order, P kept in fp32, one pass over keys of
+ * unknown order, an approximate reciprocal. Nothing is assumed that a plain correct fp32 kernel might not do;
+ * one with a coarser P or accumulator must say so. Fields not named here are 0 or NULL. */
+static inline assay_arithmetic assay_default_arithmetic(void) {
+  const assay_accumulator fp32 = {ASSAY_ACC_FMA, 1, 0, 23};
+  assay_arithmetic a;
+  memset(&a, 0, sizeof(a));
+  a.struct_size = sizeof(a);
+  a.qk = a.pv = fp32;
+  a.splits = 1;
+  a.p_format = a.partial_format = a.partial_lse_format = ASSAY_FP32;
+  a.exp_relative_error = 1.0 / (1 << 21);
+  a.tanh_relative_error = 1.0 / (1 << 11);
+  a.scaling_relative_error = 1.0 / (1 << 22);
+  return a;
+}
+
 typedef struct assay_device {
   uint32_t struct_size;
   char name[128];
@@ -278,24 +317,51 @@ enum assay_promise {
   ASSAY_PROMISE_GRAPH = 4
 };
 
-typedef struct assay_kernel {
+/* One kernel. Functions get the entry itself, so one function may serve many kernels that differ by context.
+ * Order of calls: supports, arithmetic, workspace_bytes, workspace_zeroed_bytes, plan, [refresh,] run as
+ * often as wanted, free_plan. Several plans may exist, each over tensors of its own. */
+typedef struct assay_kernel assay_kernel;
+struct assay_kernel {
   uint32_t struct_size;
   const char* name;        /* file, registry and report column: the same string */
   const char* description; /* one line */
   const char* arch;        /* what it needs, e.g. "x86-64", "sm_90a" */
   int32_t op;              /* enum assay_op */
   uint32_t promises;       /* bits of enum assay_promise */
-  /* ASSAY_OK, or ASSAY_UNSUPPORTED with "required ..., supported ..., missing ..." in why. */
-  int (*supports)(const assay_problem*, const assay_device*, char* why, size_t why_size);
-  int (*arithmetic)(const assay_problem*, assay_arithmetic*);
-  int64_t (*workspace_bytes)(const assay_problem*); /* may be NULL: 0 */
+  void* context;           /* the kernel's own; nobody else looks at it */
+  /* ASSAY_OK, or ASSAY_UNSUPPORTED with "required ..., supported ..., missing ..." in why. The tensors are
+   * those of the call to come but for the workspace: formats, shapes, strides, roles and the alignment of
+   * data (modulo 4096) may be looked at, memory may not. NULL: only the problem is known; OK then means "with
+   * tensors it likes", and a refusal holds for all tensors. The device may be NULL: any. */
+  int (*supports)(const assay_kernel* self, const assay_problem*, const assay_tensors*, const assay_device*,
+                  char* why, size_t why_size);
+  /* Changes what differs from assay_default_arithmetic(); OK with nothing changed declares the defaults.
+   * NULL, or ASSAY_UNSUPPORTED: undeclared, judged by the same defaults and shown as undeclared. */
+  int (*arithmetic)(const assay_kernel* self, const assay_problem*, assay_arithmetic*);
+  int64_t (*workspace_bytes)(const assay_kernel* self, const assay_problem*); /* may be NULL: 0 */
+  /* Of the workspace, the first bytes that are zero when a plan is made and then belong to the runs,
+   * refreshes and replays with that plan alone: nobody else touches them (semaphores that every run leaves as
+   * it found them). At most workspace_bytes. May be NULL: 0. */
+  int64_t (*workspace_zeroed_bytes)(const assay_kernel* self, const assay_problem*);
   /* Host work done once per batch shape, timed apart. May be NULL; then run gets plan == NULL. */
-  int (*plan)(const assay_problem*, const assay_tensors*, assay_plan**, char* error, size_t);
-  void (*free_plan)(assay_plan*); /* may be NULL when plan is */
-  /* Enqueue on stream (CPU: NULL, runs to completion). Must not write anything but the op's results (o and
-   * lse of attention; see enum assay_op) and workspace. */
-  int (*run)(const assay_problem*, const assay_tensors*, assay_plan*, void* stream, char* error, size_t);
-} assay_kernel;
+  int (*plan)(const assay_kernel* self, const assay_problem*, const assay_tensors*, assay_plan**, char* error,
+              size_t error_size);
+  void (*free_plan)(const assay_kernel* self, assay_plan*); /* may be NULL when plan is */
+  /* Metadata work that may run apart from run, timed apart. May be NULL: run then does everything. Enqueued
+   * on stream after plan and before a run or a replay whenever, since the last refresh with this plan,
+   * metadata changed in place (the integers among the operands: lengths, cumulative lengths, tables, slots,
+   * starts, trees) or anybody else wrote the workspace. The problem is that of the batch to come: host
+   * lengths, total_q and total_kv may differ from plan's as ASSAY_PROMISE_GRAPH allows, everything else is as
+   * planned, and the tensors are those of plan. Reads metadata operands on the device, the host's lengths and
+   * the workspace; writes the workspace and the plan and nothing else; does not wait for the device. What it
+   * leaves in the workspace stays there for the runs and replays that follow. */
+  int (*refresh)(const assay_kernel* self, const assay_problem*, const assay_tensors*, assay_plan*,
+                 void* stream, char* error, size_t error_size);
+  /* Enqueue on stream (CPU: NULL, runs to completion). Must not write anything but operands of role OUT and
+   * IN_OUT (enum assay_op says which elements) and workspace. */
+  int (*run)(const assay_kernel* self, const assay_problem*, const assay_tensors*, assay_plan*, void* stream,
+             char* error, size_t error_size);
+};
 
 /* ---- calibration: instructions whose arithmetic can be found out by probing (harness/calibrate). */
 enum assay_instruction_kind {
@@ -358,16 +424,20 @@ typedef struct assay_backend {
                       size_t);
   /* Operations per second (2 per product) with every multiprocessor at work; PRODUCTS only. */
   int (*measure_rate)(const assay_instruction*, double* flops, char* error, size_t);
-  /* ---- graphs; all NULL where there are none. capture() records what kernel->run enqueues on a stream of
-   * its own and runs nothing; replay() runs it and waits; time_replay() is time_run() of a replay. */
-  int (*capture)(const assay_kernel*, const assay_problem*, const assay_tensors*, assay_plan*, assay_graph**,
-                 char* error, size_t);
+  /* ---- graphs; all NULL where there are none. begin_capture() gives a stream; what calls of kernel->run
+   * enqueue there, one call or several, is recorded and not run, until end_capture() makes a graph of it.
+   * end_capture (NULL, ...) discards what was recorded: every begin has its end, also after a call that
+   * failed. One capture at a time. replay() runs a graph and waits; time_replay() is time_run() of a replay.
+   */
+  int (*begin_capture)(void** stream, char* error, size_t size);
+  int (*end_capture)(assay_graph**, char* error, size_t size);
   int (*replay)(assay_graph*, char* error, size_t);
   int (*time_replay)(assay_graph*, int64_t flush_bytes, double* microseconds, char* error, size_t);
   void (*free_graph)(assay_graph*);
 } assay_backend;
 
-/* The one exported symbol. Returns NULL when it cannot serve `abi_version`. */
+/* The one exported symbol. Returns NULL when it cannot serve `abi_version`. Version 2 is not read by programs
+ * of version 1, nor the other way round: rebuild against this header. */
 const assay_backend* assay_backend_open(uint32_t abi_version);
 typedef const assay_backend* (*assay_backend_open_fn)(uint32_t abi_version);
 

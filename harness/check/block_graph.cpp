@@ -45,11 +45,14 @@ std::string check_block_graph(const Backend& backend, const assay_kernel& kernel
   const InputValues values(problem);
   const std::vector<GraphShape> shapes = graph_shapes(problem);
   GraphCase held(backend, kernel, values.build(shapes[0].call.problem, shapes[0].call.from));
-  if (const CallResult r = call_supports(kernel, held.base().view->get(), device); !r.ok()) {
+  if (const CallResult r = call_supports(kernel, held.base().view->get(), &held.base().tensors, device);
+      !r.ok()) {
     result.note = r.error;
     return {};
   }
-  if (std::string reason = held.capture(); !reason.empty()) return reason;
+  std::string failure = held.capture();
+  if (result.note = held.refused(); !result.note.empty()) return {};
+  if (!failure.empty()) return failure;
   assay_arithmetic captured = fallback;
   call_arithmetic(backend, kernel, held.base().view->get(), captured);
 

@@ -63,15 +63,15 @@ TEST_F(BlockReplays, ServeEveryShape) {
 using Run = decltype(assay_kernel::run);
 Run original = nullptr;
 int32_t all_rows[2] = {};
-int without_lengths(const assay_problem* p, const assay_tensors* t, assay_plan* plan, void* stream,
-                    char* error, size_t size) {
+int without_lengths(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
+                    assay_plan* plan, void* stream, char* error, size_t size) {
   assay_tensors frozen = *t;
   all_rows[1] = static_cast<int32_t>(p->rows);  // as many rows as there were at capture
   frozen.cu_q.data = all_rows;
   frozen.cu_q.stride[0] = 1;
   assay_problem one = *p;
   one.requests = 1;
-  return original(&one, &frozen, plan, stream, error, size);
+  return original(self, &one, &frozen, plan, stream, error, size);
 }
 
 TEST_F(BlockReplays, WithTheRowsOfTheCaptureAreWrong) {
@@ -89,13 +89,13 @@ TEST_F(BlockReplays, WithTheRowsOfTheCaptureAreWrong) {
 
 // Slots, starts and tables copied at capture instead of read at replay.
 std::vector<int64_t> slots;
-int with_old_slots(const assay_problem* p, const assay_tensors* t, assay_plan* plan, void* stream,
-                   char* error, size_t size) {
+int with_old_slots(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
+                   void* stream, char* error, size_t size) {
   assay_tensors frozen = *t;
   const auto* now = static_cast<const int64_t*>(t->slot_mapping.data);
   slots.assign(now, now + p->rows);
   frozen.slot_mapping.data = slots.data();
-  return original(p, &frozen, plan, stream, error, size);
+  return original(self, p, &frozen, plan, stream, error, size);
 }
 
 TEST_F(BlockReplays, WithTheSlotsOfTheCaptureAreWrong) {

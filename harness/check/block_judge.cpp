@@ -92,7 +92,8 @@ Verdict BlockJudge::judge(const Backend& backend, const assay_kernel& kernel, co
   device_case_.reset();
   fingerprint_.reset();
   parts_.clear();
-  if (const CallResult r = call_supports(kernel, view, device); r.status == ASSAY_UNSUPPORTED)
+  if (const CallResult r = call_supports(kernel, view, &inputs_.tensors, device);
+      r.status == ASSAY_UNSUPPORTED)
     return settle(Outcome::kUnsupported, "", r.error);
   else if (!r.ok())
     return settle(Outcome::kCrashed, "call", "supports: " + r.error);
@@ -105,18 +106,26 @@ Verdict BlockJudge::judge(const Backend& backend, const assay_kernel& kernel, co
     return settle(Outcome::kWrong, "declaration", "declares an impossible arithmetic: " + broken);
 
   repoison(inputs_, Poison::kNaN);
-  device_case_ = std::make_unique<DeviceCase>(backend, inputs_, call_workspace_bytes(kernel, view));
+  device_case_ = std::make_unique<DeviceCase>(backend, inputs_, call_workspace(kernel, view));
   const assay_tensors* tensors = device_case_->tensors();
   PlanHolder plan(kernel);
-  if (const CallResult r = call_plan(kernel, view, tensors, &plan.plan); !r.ok())
+  if (const CallResult r = call_plan(backend, kernel, view, tensors, &plan.plan); r.refused())
+    return settle(Outcome::kUnsupported, "", r.error);
+  else if (!r.ok())
     return settle(Outcome::kCrashed, "call", "plan: " + r.error);
 
   Found found[kJudgedRunCount];
   for (int i = 0; i < kJudgedRunCount; ++i) {
     repoison(inputs_, kJudgedRuns[i]);
     device_case_->upload();
-    if (const CallResult r = call_run(backend, kernel, view, tensors, plan.plan); !r.ok())
+    if (const CallResult r = call_run(backend, kernel, view, tensors, plan.plan); r.refused()) {
+      if (i > 0) return settle(Outcome::kWrong, "refusal", "refuses a second run of what it ran: " + r.error);
+      if (!device_case_->changed_outputs().empty() || !device_case_->broken_guards().empty())
+        return settle(Outcome::kWrong, "refusal", "refuses and writes all the same: " + r.error);
+      return settle(Outcome::kUnsupported, "", r.error);
+    } else if (!r.ok()) {
       return settle(Outcome::kCrashed, "call", r.error);
+    }
     found[i] = look(verdict);
     if (found[i].reason.empty()) continue;
     if (!found[i].held.empty() && stays_unwritten(backend, kernel, plan.plan))

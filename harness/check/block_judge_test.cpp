@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -157,6 +158,34 @@ TEST(BlockJudge, BoundsThatAcceptZerosAreNotTrusted) {
   const Verdict v = judge("merge_states h=1 d=4 states=8 batch=1q1 seed=3", "merge_vague");
   EXPECT_EQ(v.outcome, Outcome::kUntrusted) << v.reason;
   EXPECT_EQ(v.check, "trust");
+}
+
+TEST(BlockJudge, ARefusalCountsUntilTheProblemWasServed) {
+  const std::string line = "merge_states h=4 d=64 states=5 batch=3q9";
+  assay_kernel kernel = *faults().find("merge_right");
+  static int calls = 0;
+  static decltype(assay_kernel::run) right = kernel.run;
+  const auto verdict = [&] {
+    Judge judge(make_problem(parse_scenario(line)), 1e9);
+    calls = 0;
+    return judge.judge(faults(), kernel, faults().device(0));
+  };
+  kernel.run = [](const assay_kernel*, const assay_problem*, const assay_tensors*, assay_plan*, void*,
+                  char* error,
+                  size_t size) -> int { return std::snprintf(error, size, "not today"), ASSAY_UNSUPPORTED; };
+  EXPECT_EQ(verdict().outcome, Outcome::kUnsupported);
+  kernel.run = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
+                  void* stream, char* error, size_t size) -> int {
+    (void)right(self, p, t, plan, stream, error, size);
+    return ASSAY_UNSUPPORTED;
+  };
+  EXPECT_EQ(verdict().outcome, Outcome::kWrong) << "it wrote";
+  kernel.run = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
+                  void* stream, char* error, size_t size) -> int {
+    return calls++ == 0 ? right(self, p, t, plan, stream, error, size) : ASSAY_UNSUPPORTED;
+  };
+  EXPECT_EQ(verdict().outcome, Outcome::kWrong) << "it ran before";
+  EXPECT_EQ(verdict().check, "refusal");
 }
 
 TEST(BlockJudge, SaysWhereAndWhat) {

@@ -28,7 +28,7 @@ const assay_kernel& kernel_of(const Backend& backend, int32_t op) {
 std::vector<std::byte> call(const Backend& backend, const Inputs& in, Operand first, Operand second,
                             std::vector<std::byte>* other) {
   const assay_kernel& kernel = kernel_of(backend, in.problem.op);
-  DeviceCase device(backend, in, call_workspace_bytes(kernel, in.view->get()));
+  DeviceCase device(backend, in, call_workspace(kernel, in.view->get()));
   const CallResult r = call_run(backend, kernel, in.view->get(), device.tensors(), nullptr);
   EXPECT_TRUE(r.ok()) << r.error;
   *other = device.download(second);

@@ -63,7 +63,7 @@ GraphCase::GraphCase(const Backend& backend, const assay_kernel& kernel, Inputs 
     : backend_(backend),
       kernel_(kernel),
       base_(std::move(base)),
-      device_case_(backend, base_, call_workspace_bytes(kernel, base_.view->get())) {}
+      device_case_(backend, base_, call_workspace(kernel, base_.view->get())) {}
 
 GraphCase::~GraphCase() {
   call_free_graph(backend_, graph_);
@@ -72,13 +72,16 @@ GraphCase::~GraphCase() {
 
 std::string GraphCase::capture() {
   const assay_problem* view = base_.view->get();
-  if (const CallResult r = call_plan(kernel_, view, device_case_.tensors(), &plan_); !r.ok())
-    return "plan: " + r.error;
-  const CallResult r = call_capture(backend_, kernel_, view, device_case_.tensors(), plan_, &graph_);
+  CallResult r = call_plan(backend_, kernel_, view, device_case_.tensors(), &plan_);
+  if (r.refused()) refused_ = r.error;
+  if (!r.ok()) return "plan: " + r.error;
+  r = call_capture(backend_, kernel_, view, device_case_.tensors(), plan_, &graph_);
+  if (r.refused()) refused_ = r.error;
   return r.ok() ? "" : "capture: " + r.error;
 }
 
 std::string GraphCase::lay(const Inputs& shape) {
+  laid_ = shape.view->get();
   spoil_values(base_);
   for (int i = 0; i < kOperandCount; ++i) {
     const auto op = static_cast<Operand>(i);
@@ -91,6 +94,9 @@ std::string GraphCase::lay(const Inputs& shape) {
 
 std::string GraphCase::replay() {
   device_case_.upload();
+  const assay_problem* view = laid_ != nullptr ? laid_ : base_.view->get();
+  if (const CallResult r = call_refresh(backend_, kernel_, view, device_case_.tensors(), plan_); !r.ok())
+    return "refresh: " + r.error;
   if (const CallResult r = call_replay(backend_, graph_); !r.ok()) return r.error;
   if (const auto broken = device_case_.broken_guards(); !broken.empty())
     return "wrote outside its buffers: " + broken.front();

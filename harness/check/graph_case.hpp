@@ -22,8 +22,10 @@ class GraphCase {
   DeviceCase& device_case() { return device_case_; }
   // The functions answer with what is wrong, or nothing.
   std::string capture();
-  std::string lay(const Inputs& shape);  // the operand that does not fit
-  std::string replay();                  // uploads first: outputs and workspace are poisoned again
+  const std::string& refused() const { return refused_; }  // what the kernel said when capture() failed by it
+  std::string lay(const Inputs& shape);                    // the operand that does not fit
+  // Uploads first (outputs and workspace are poisoned again) and refreshes for the shape laid last.
+  std::string replay();
 
  private:
   const Backend& backend_;
@@ -32,6 +34,8 @@ class GraphCase {
   DeviceCase device_case_;
   assay_plan* plan_ = nullptr;
   assay_graph* graph_ = nullptr;
+  const assay_problem* laid_ = nullptr;
+  std::string refused_;
 };
 
 // Whether two views of one shape hold the same bits.

@@ -95,10 +95,10 @@ class AttentionJudge final : public CaseJudge {
     ++fresh_problem.seed;
     AttentionJudge fresh(fresh_problem, budget);
     const assay_problem* view = fresh.fixed.view->get();
-    fresh.on_device = std::make_unique<DeviceCase>(backend, fresh.fixed, call_workspace_bytes(kernel, view));
+    fresh.on_device = std::make_unique<DeviceCase>(backend, fresh.fixed, call_workspace(kernel, view));
     const assay_tensors* tensors = fresh.on_device->tensors();
     PlanHolder plan(kernel);
-    CallResult r = call_plan(kernel, view, tensors, &plan.plan);
+    CallResult r = call_plan(backend, kernel, view, tensors, &plan.plan);
     if (r.ok()) r = call_run(backend, kernel, view, tensors, plan.plan);
     if (!r.ok()) return *wrong = "fails: " + r.error, AggregateReport{};
     const Outputs out = fresh.download();
@@ -170,7 +170,8 @@ Verdict AttentionJudge::judge(const Backend& backend, const assay_kernel& kernel
   m.on_device.reset();
   m.reference = nullptr;
 
-  if (const CallResult r = call_supports(kernel, problem, device); r.status == ASSAY_UNSUPPORTED)
+  if (const CallResult r = call_supports(kernel, problem, &m.fixed.tensors, device);
+      r.status == ASSAY_UNSUPPORTED)
     return settle(Outcome::kUnsupported, "", r.error);
   else if (!r.ok())
     return settle(Outcome::kCrashed, "call", "supports: " + r.error);
@@ -181,10 +182,12 @@ Verdict AttentionJudge::judge(const Backend& backend, const assay_kernel& kernel
     return settle(Outcome::kWrong, "declaration", "declares an impossible arithmetic: " + broken);
 
   repoison(m.fixed, Poison::kNaN);
-  m.on_device = std::make_unique<DeviceCase>(backend, m.fixed, call_workspace_bytes(kernel, problem));
+  m.on_device = std::make_unique<DeviceCase>(backend, m.fixed, call_workspace(kernel, problem));
   const assay_tensors* tensors = m.on_device->tensors();
   PlanHolder plan(kernel);
-  if (const CallResult r = call_plan(kernel, problem, tensors, &plan.plan); !r.ok())
+  if (const CallResult r = call_plan(backend, kernel, problem, tensors, &plan.plan); r.refused())
+    return settle(Outcome::kUnsupported, "", r.error);
+  else if (!r.ok())
     return settle(Outcome::kCrashed, "call", "plan: " + r.error);
 
   Outputs runs[kJudgedRunCount];
@@ -196,8 +199,15 @@ Verdict AttentionJudge::judge(const Backend& backend, const assay_kernel& kernel
       repoison(m.fixed, kJudgedRuns[i]);
       m.on_device->upload();
     }
-    if (const CallResult r = call_run(backend, kernel, problem, tensors, plan.plan); !r.ok())
+    if (const CallResult r = call_run(backend, kernel, problem, tensors, plan.plan); r.refused()) {
+      // Before it served the problem a kernel may refuse, and has written nothing then.
+      if (i > 0) return settle(Outcome::kWrong, "refusal", "refuses a second run of what it ran: " + r.error);
+      if (!m.on_device->changed_outputs().empty() || !damage_of(*m.on_device).empty())
+        return settle(Outcome::kWrong, "refusal", "refuses and writes all the same: " + r.error);
+      return settle(Outcome::kUnsupported, "", r.error);
+    } else if (!r.ok()) {
       return settle(Outcome::kCrashed, "call", r.error);
+    }
     if (std::string damage = damage_of(*m.on_device); !damage.empty())
       return settle(Outcome::kWrong, damage.starts_with("changed") ? "inputs" : "guards", std::move(damage));
     runs[i] = m.download();

@@ -45,7 +45,8 @@ class Misbehaviour : public ::testing::TestWithParam<int32_t> {
 };
 
 TEST_P(Misbehaviour, RightKernelsPass) {
-  for (const char* name : {"ok", "noisy", "undeclared"}) {
+  for (const char* name :
+       {"ok", "noisy", "undeclared", "defaults", "semaphore", "refreshed", "stale", "packedonly"}) {
     const Verdict v = verdict(name);
     EXPECT_EQ(v.outcome, Outcome::kPassed) << name << ": " << v.reason;
     EXPECT_EQ(v.reason, "");
@@ -94,6 +95,32 @@ TEST_P(Misbehaviour, WithoutAnAnswer) {
   EXPECT_EQ(verdict("fail").reason, "fake kernel failed on purpose");
   EXPECT_EQ(verdict("refuse").outcome, Outcome::kUnsupported);
   EXPECT_THAT(verdict("refuse").reason, HasSubstr("missing everything"));
+}
+
+TEST_P(Misbehaviour, ARefusalCountsUntilTheProblemWasServed) {
+  for (const char* early : {"refuseplan", "refuserun"}) {
+    const Verdict v = verdict(early);
+    EXPECT_EQ(v.outcome, Outcome::kUnsupported) << early << ": " << v.reason;
+    EXPECT_THAT(v.reason, StartsWith("required a ")) << early;
+  }
+  EXPECT_EQ(verdict("refusewrote").outcome, Outcome::kWrong);
+  EXPECT_THAT(verdict("refusewrote").reason, StartsWith("refuses and writes all the same: required a run"));
+  EXPECT_EQ(verdict("refuselater").outcome, Outcome::kWrong);
+  EXPECT_EQ(verdict("refuselater").check, "refusal");
+  EXPECT_THAT(verdict("refuselater").reason, HasSubstr("a second run of what it ran: required two runs"));
+}
+
+TEST_P(Misbehaviour, StateThatIsNotLeftAsItWasFoundShows) {
+  EXPECT_EQ(verdict("dirty").outcome, Outcome::kWrong);
+  EXPECT_EQ(verdict("greedy").outcome, Outcome::kCrashed);
+}
+
+TEST(Judge, StridesMayBeRefused) {
+  Problem p = small_problem();
+  p.strided.q = true;
+  const Verdict v = judge(p, "paged_packedonly_fake");
+  EXPECT_EQ(v.outcome, Outcome::kUnsupported);
+  EXPECT_THAT(v.reason, HasSubstr("supported packed operands"));
 }
 
 INSTANTIATE_TEST_SUITE_P(BothOps, Misbehaviour, ::testing::Values(ASSAY_OP_PAGED, ASSAY_OP_PREFILL),

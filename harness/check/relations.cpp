@@ -121,7 +121,9 @@ std::string check_relations(const Backend& backend, const assay_kernel& kernel, 
       runs.emplace_back(values, call);
       result.note = runs.back().refusal(kernel, device);
       if (!result.note.empty()) break;
-      if (std::string reason = runs.back().run(backend, kernel); !reason.empty())
+      const std::string reason = runs.back().run(backend, kernel);
+      if (result.note = runs.back().refused(); !result.note.empty()) break;
+      if (!reason.empty())
         return one_line(
             fmt::format("relate={}: call {} of {}: {}", name, runs.size(), derived.calls.size(), reason));
       ++result.calls;

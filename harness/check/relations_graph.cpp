@@ -112,11 +112,13 @@ std::string check_graph(const Backend& backend, const assay_kernel& kernel, cons
   const std::vector<GraphShape> shapes = graph_shapes(problem);
   GraphCase held(backend, kernel, values.build(shapes[0].call.problem, shapes[0].call.from));
   const assay_problem* view = held.base().view->get();
-  if (const CallResult r = call_supports(kernel, view, device); !r.ok()) {
+  if (const CallResult r = call_supports(kernel, view, &held.base().tensors, device); !r.ok()) {
     result.note = r.error;
     return {};
   }
-  if (std::string reason = held.capture(); !reason.empty()) return reason;
+  std::string failure = held.capture();
+  if (result.note = held.refused(); !result.note.empty()) return {};
+  if (!failure.empty()) return failure;
   assay_arithmetic captured = fallback;
   call_arithmetic(backend, kernel, view, captured);
   const bool repeats = (kernel.promises & ASSAY_PROMISE_REPEATABLE) != 0;

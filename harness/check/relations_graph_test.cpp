@@ -63,6 +63,21 @@ TEST_P(Replays, ThatWriteBehindTheLastRequestAreWrong) {
   EXPECT_EQ(result.calls, 4);
 }
 
+TEST_P(Replays, AreRefreshedForTheirLengths) {
+  RelationResult result;
+  EXPECT_EQ(check("refreshed", result), "");
+  EXPECT_EQ(result.calls, 5);
+  RelationResult stale;
+  EXPECT_THAT(check("stale", stale), HasSubstr("replayed for requests in reverse: "));
+}
+
+TEST_P(Replays, OfWhatIsRefusedAreNone) {
+  RelationResult result;
+  EXPECT_EQ(check("refuseplan", result), "");
+  EXPECT_FALSE(result.checked);
+  EXPECT_THAT(result.note, HasSubstr("missing plans"));
+}
+
 TEST_P(Replays, NeedThePromise) {
   const std::string op = GetParam() == ASSAY_OP_PAGED ? "paged_" : "prefill_";
   EXPECT_EQ(graph_refusal(backend, *backend.find(op + "ok_fake")), "");

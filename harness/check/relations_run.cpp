@@ -27,18 +27,19 @@ struct PlanHolder {
 }  // namespace
 
 std::string RelationRun::refusal(const assay_kernel& kernel, const assay_device& device) const {
-  const CallResult r = call_supports(kernel, inputs_.view->get(), device);
+  const CallResult r = call_supports(kernel, inputs_.view->get(), &inputs_.tensors, device);
   return r.ok() ? "" : r.error.empty() ? "refused without a reason" : r.error;
 }
 
 std::string RelationRun::run(const Backend& backend, const assay_kernel& kernel) {
   const assay_problem* view = inputs_.view->get();
-  DeviceCase device_case(backend, inputs_, call_workspace_bytes(kernel, view));
+  DeviceCase device_case(backend, inputs_, call_workspace(kernel, view));
   PlanHolder plan{kernel};
-  if (const CallResult r = call_plan(kernel, view, device_case.tensors(), &plan.plan); !r.ok())
-    return "plan: " + r.error;
-  if (const CallResult r = call_run(backend, kernel, view, device_case.tensors(), plan.plan); !r.ok())
-    return "fails: " + r.error;
+  CallResult r = call_plan(backend, kernel, view, device_case.tensors(), &plan.plan);
+  if (!r.ok() && !r.refused()) return "plan: " + r.error;
+  if (r.ok()) r = call_run(backend, kernel, view, device_case.tensors(), plan.plan);
+  if (r.refused()) refused_ = r.error;
+  if (!r.ok()) return (r.refused() ? "refuses: " : "fails: ") + r.error;
   if (const auto broken = device_case.broken_guards(); !broken.empty())
     return "wrote outside its buffers: " + broken.front();
   if (const auto changed = device_case.changed_inputs(); !changed.empty())

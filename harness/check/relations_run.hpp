@@ -32,6 +32,9 @@ class RelationRun {
   const Problem& problem() const { return inputs_.problem; }
   const Derivation& from() const { return call_.from; }
   const Outputs& out() const { return out_; }
+  const std::string& refused() const {
+    return refused_;
+  }  // what plan() or run() said where run() failed by it
   // The row of this problem that shows row `of` of the whole; empty when it has none.
   std::optional<RowId> row_of(RowId of) const;
   RowId origin(RowId) const;
@@ -48,6 +51,7 @@ class RelationRun {
   Inputs inputs_;
   std::vector<int32_t> first_row_;  // of each request
   Outputs out_;
+  std::string refused_;
   std::optional<BoundedAttention> bounded_;
 };
 

@@ -55,6 +55,7 @@ enum class Fault {
   kWritesGuard,       // writes behind the LSE when the batch has one request
   kFails,             // fails when the batch has one request
   kRefusesWindows,
+  kRefusesOne,  // run() refuses when the batch has one request
 };
 Fault fault = Fault::kNone;
 
@@ -84,8 +85,8 @@ void add_sinks(const assay_problem& p, const assay_tensors& t) {
     }
 }
 
-int run(const assay_problem* given, const assay_tensors* tensors, assay_plan*, void*, char* error,
-        size_t size) {
+int run(const assay_kernel*, const assay_problem* given, const assay_tensors* tensors, assay_plan*, void*,
+        char* error, size_t size) {
   assay_problem p = *given;
   assay_tensors t = *tensors;
   std::vector<int32_t> kv_len(p.kv_len, p.kv_len + p.requests);
@@ -108,13 +109,16 @@ int run(const assay_problem* given, const assay_tensors* tensors, assay_plan*, v
     case Fault::kPackedQ:
       t.q.stride[0] = int64_t{p.heads_q} * p.head_dim_qk;
       break;
+    case Fault::kRefusesOne:
+      if (p.requests == 1) return std::snprintf(error, size, "not one alone"), ASSAY_UNSUPPORTED;
+      break;
     case Fault::kFails:
       if (p.requests == 1) return std::snprintf(error, size, "one is not enough"), ASSAY_FAILED;
       break;
     default:
       break;
   }
-  const int status = right(p.op).run(&p, &t, nullptr, nullptr, error, size);
+  const int status = right(p.op).run(&right(p.op), &p, &t, nullptr, nullptr, error, size);
   if (given->has_sinks) add_sinks(*given, t);
   if (fault == Fault::kUlpByPage && static_cast<const int32_t*>(t.block_table.data)[0] % 2 != 0) nudge(t.lse);
   if (fault == Fault::kUlpByBatch && p.requests == 1) nudge(t.lse);
@@ -127,12 +131,13 @@ int run(const assay_problem* given, const assay_tensors* tensors, assay_plan*, v
   return status;
 }
 
-int supports(const assay_problem* given, const assay_device* device, char* why, size_t size) {
+int supports(const assay_kernel*, const assay_problem* given, const assay_tensors* tensors,
+             const assay_device* device, char* why, size_t size) {
   if (fault == Fault::kRefusesWindows && given->window_left >= 0)
     return std::snprintf(why, size, "no windows here"), ASSAY_UNSUPPORTED;
   assay_problem p = *given;
   p.has_sinks = 0;
-  return right(p.op).supports(&p, device, why, size);
+  return right(p.op).supports(&right(p.op), &p, tensors, device, why, size);
 }
 
 struct Outcome {
@@ -306,6 +311,11 @@ TEST(Relations, ARefusalIsNotedAndNotAFailure) {
   EXPECT_FALSE(out.find(kRelateWindow)->checked);
   EXPECT_THAT(out.find(kRelateWindow)->note, HasSubstr("no windows here"));
   EXPECT_TRUE(out.find(kRelateStrides)->checked);
+  const Outcome run = check(with_sinks(), Fault::kRefusesOne, kBothPromises, kRelateAlone | kRelateOrder);
+  EXPECT_EQ(run.reason, "");
+  EXPECT_FALSE(run.find(kRelateAlone)->checked);
+  EXPECT_EQ(run.find(kRelateAlone)->note, "not one alone");
+  EXPECT_TRUE(run.find(kRelateOrder)->checked);
 }
 
 }  // namespace

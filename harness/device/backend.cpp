@@ -131,6 +131,13 @@ Backend Backend::load(const std::string& name_or_path) {
     throw InfrastructureError(fmt::format(
         "backend {}: exports no assay_backend_open; it is not an assay backend, or hides the symbol", path));
   const assay_backend* table = open(ASSAY_ABI_VERSION);
+  for (uint32_t older = 1; table == nullptr && older < ASSAY_ABI_VERSION; ++older)
+    if (open(older) != nullptr)
+      throw InfrastructureError(
+          fmt::format("backend {}: serves interface version {}, this program speaks {}; rebuild it against "
+                      "this program's "
+                      "assay_kernel.h (since version 2 a kernel's functions get the kernel itself first)",
+                      path, older, ASSAY_ABI_VERSION));
   if (table == nullptr)
     throw InfrastructureError(fmt::format(
         "backend {}: does not serve interface version {}; rebuild it against this program's assay_kernel.h",

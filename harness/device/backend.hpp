@@ -55,20 +55,40 @@ struct CallResult {
   int status = ASSAY_OK;
   std::string error;
   bool ok() const { return status == ASSAY_OK; }
+  bool refused() const { return status == ASSAY_UNSUPPORTED; }
 };
 
 // The kernel's functions called through the door. A C++ exception that a kernel lets escape becomes
 // ASSAY_FAILED with its text; signals are not caught (workers exist for those).
-CallResult call_supports(const assay_kernel&, const assay_problem*, const assay_device&);
+// `tensors` may be null: only the problem is known. On the host or the device: alignments are the same.
+CallResult call_supports(const assay_kernel&, const assay_problem*, const assay_tensors* tensors,
+                         const assay_device&);
 // Fills the declared arithmetic, with what was measured on the device in place of the instructions it names;
-// false (and untouched) where the kernel declares none.
+// false (and untouched) where the kernel declares none. What a kernel leaves alone is as in
+// assay_default_arithmetic().
 bool call_arithmetic(const Backend&, const assay_kernel&, const assay_problem*, assay_arithmetic&);
-int64_t call_workspace_bytes(const assay_kernel&, const assay_problem*);  // 0 when not declared
-CallResult call_plan(const assay_kernel&, const assay_problem*, const assay_tensors*, assay_plan**);
+// What a kernel wants of its workspace; zeros when not declared.
+struct WorkspaceSize {
+  int64_t bytes = 0;
+  int64_t zeroed_bytes = 0;  // the first ones, see workspace_zeroed_bytes
+  bool refreshed = false;    // runs read what refresh() left there
+};
+WorkspaceSize call_workspace(const assay_kernel&, const assay_problem*);
+// Zeroes that part of the workspace and makes the plan, null where the kernel plans nothing; `plan_us` gets
+// the time of the kernel's plan() alone.
+CallResult call_plan(const Backend&, const assay_kernel&, const assay_problem*, const assay_tensors*,
+                     assay_plan**, double* plan_us = nullptr);
 void call_free_plan(const assay_kernel&, assay_plan*);  // accepts nullptr
-// Runs and waits for the device.
+// Metadata work of kernels that have some apart from run(), for the lengths of `problem`; waits for the
+// device. Nothing for the others.
+CallResult call_refresh(const Backend&, const assay_kernel&, const assay_problem*, const assay_tensors*,
+                        assay_plan*);
+// Refreshes, runs and waits for the device.
 CallResult call_run(const Backend&, const assay_kernel&, const assay_problem*, const assay_tensors*,
                     assay_plan*);
+// Runs and waits: neither metadata nor workspace changed since the last call with this plan.
+CallResult call_run_again(const Backend&, const assay_kernel&, const assay_problem*, const assay_tensors*,
+                          assay_plan*);
 // Whether this process can no longer use its device: the error of a kernel stays (CUDA calls it sticky) and
 // every later call would fail with it. An error that is only pending is taken from the runtime instead. `why`
 // gets the text of the runtime.
@@ -77,8 +97,8 @@ bool device_lost(const Backend&, std::string* why);
 CallResult call_time_run(const Backend&, const assay_kernel&, const assay_problem*, const assay_tensors*,
                          assay_plan*, int64_t flush_bytes, double* microseconds);
 
-// Graphs (see assay_backend). Why this kernel of this backend cannot be captured, or empty; the calls below
-// are only for those that can.
+// Graphs (see assay_backend): one run of the kernel captured, after a refresh. Why this kernel of this
+// backend cannot be captured, or empty; the calls below are only for those that can.
 std::string graph_refusal(const Backend&, const assay_kernel&);
 CallResult call_capture(const Backend&, const assay_kernel&, const assay_problem*, const assay_tensors*,
                         assay_plan*, assay_graph**);
@@ -91,18 +111,22 @@ void call_free_graph(const Backend&, assay_graph*);  // accepts nullptr
 class DeviceCase {
  public:
   // InfrastructureError when the device cannot hold the case.
-  DeviceCase(const Backend&, const Inputs&, int64_t workspace_bytes);
+  DeviceCase(const Backend&, const Inputs&, const WorkspaceSize&);
   ~DeviceCase();
   DeviceCase(const DeviceCase&) = delete;
   DeviceCase& operator=(const DeviceCase&) = delete;
 
   const assay_tensors* tensors() const { return &tensors_; }
-  void upload();          // all inputs again
-  void poison_outputs();  // o, lse, workspace back to the poison of the Inputs
+  void upload();  // all inputs again
+  // o, lse, workspace back to the poison of the Inputs; not the zeroed part of the workspace, which belongs
+  // to the kernel from call_plan() on.
+  void poison_outputs();
   // Copies an operand's allocation (with guards, layout of GuardedBuffer::raw()) to the host.
   std::vector<std::byte> download(Operand) const;
-  // Names of inputs whose bytes changed, and of buffers whose guards were touched (with the offset).
+  // Names of inputs whose bytes changed, of outputs that are no longer as they were put there, and of buffers
+  // whose guards were touched (with the offset).
   std::vector<std::string> changed_inputs() const;
+  std::vector<std::string> changed_outputs() const;  // but for the workspace
   std::vector<std::string> broken_guards() const;
 
  private:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls across the C door. The door forbids exceptions, but third-party kernels written in C++ let
 // them escape; turned into a status they cost one verdict instead of the process.
+#include <algorithm>
+#include <chrono>
 #include <exception>
 
 #include "harness/device/backend.hpp"
@@ -35,18 +37,18 @@ CallResult guarded(const char* what, const Body& body) {
 }  // namespace
 
 CallResult call_supports(const assay_kernel& kernel, const assay_problem* problem,
-                         const assay_device& device) {
-  return guarded("supports",
-                 [&](char* text, size_t size) { return kernel.supports(problem, &device, text, size); });
+                         const assay_tensors* tensors, const assay_device& device) {
+  return guarded("supports", [&](char* text, size_t size) {
+    return kernel.supports(&kernel, problem, tensors, &device, text, size);
+  });
 }
 
 bool call_arithmetic(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem,
                      assay_arithmetic& arithmetic) {
   if (kernel.arithmetic == nullptr) return false;
-  assay_arithmetic declared{};
-  declared.struct_size = sizeof(declared);
+  assay_arithmetic declared = assay_default_arithmetic();
   const CallResult result =
-      guarded("arithmetic", [&](char*, size_t) { return kernel.arithmetic(problem, &declared); });
+      guarded("arithmetic", [&](char*, size_t) { return kernel.arithmetic(&kernel, problem, &declared); });
   if (result.ok()) {
     arithmetic = declared;
     if (backend.measured() != nullptr) backend.measured()->apply(arithmetic);
@@ -54,47 +56,98 @@ bool call_arithmetic(const Backend& backend, const assay_kernel& kernel, const a
   return result.ok();
 }
 
-int64_t call_workspace_bytes(const assay_kernel& kernel, const assay_problem* problem) {
-  if (kernel.workspace_bytes == nullptr) return 0;
+namespace {
+
+int64_t bytes_wanted(int64_t (*ask)(const assay_kernel*, const assay_problem*), const char* what,
+                     const assay_kernel& kernel, const assay_problem* problem) {
+  if (ask == nullptr) return 0;
   int64_t bytes = 0;
-  const CallResult result = guarded("workspace_bytes", [&](char*, size_t) {
-    bytes = kernel.workspace_bytes(problem);
+  const CallResult result = guarded(what, [&](char*, size_t) {
+    bytes = ask(&kernel, problem);
     return static_cast<int>(ASSAY_OK);
   });
   return result.ok() && bytes > 0 ? bytes : 0;
 }
 
-CallResult call_plan(const assay_kernel& kernel, const assay_problem* problem, const assay_tensors* tensors,
-                     assay_plan** plan) {
+CallResult wait_for(const Backend& backend) {
+  return guarded("synchronize",
+                 [&](char* text, size_t size) { return backend.table()->synchronize(text, size); });
+}
+
+// The first bytes of the workspace that the kernel wants zero.
+CallResult zero_workspace(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem,
+                          const assay_tensors* tensors) {
+  const int64_t bytes =
+      bytes_wanted(kernel.workspace_zeroed_bytes, "workspace_zeroed_bytes", kernel, problem);
+  if (bytes == 0) return {};
+  const int64_t room = tensors->workspace.data == nullptr ? 0 : tensors->workspace.shape[0];
+  if (bytes > room)
+    return {ASSAY_FAILED, fmt::format("wants {} zeroed bytes in a workspace of {}", bytes, room)};
+  const std::vector<char> zeros(static_cast<size_t>(bytes), 0);
+  return guarded("copy_to_device", [&](char* text, size_t size) {
+    return backend.table()->copy_to_device(tensors->workspace.data, zeros.data(), bytes, text, size);
+  });
+}
+
+}  // namespace
+
+WorkspaceSize call_workspace(const assay_kernel& kernel, const assay_problem* problem) {
+  return {bytes_wanted(kernel.workspace_bytes, "workspace_bytes", kernel, problem),
+          bytes_wanted(kernel.workspace_zeroed_bytes, "workspace_zeroed_bytes", kernel, problem),
+          kernel.refresh != nullptr};
+}
+
+CallResult call_plan(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem,
+                     const assay_tensors* tensors, assay_plan** plan, double* plan_us) {
   *plan = nullptr;
+  if (CallResult zeroed = zero_workspace(backend, kernel, problem, tensors); !zeroed.ok()) return zeroed;
   if (kernel.plan == nullptr) return {};
-  return guarded("plan",
-                 [&](char* text, size_t size) { return kernel.plan(problem, tensors, plan, text, size); });
+  const auto start = std::chrono::steady_clock::now();
+  CallResult result = guarded("plan", [&](char* text, size_t size) {
+    return kernel.plan(&kernel, problem, tensors, plan, text, size);
+  });
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
+  if (plan_us != nullptr) *plan_us = took.count();
+  return result;
 }
 
 void call_free_plan(const assay_kernel& kernel, assay_plan* plan) {
   if (plan == nullptr || kernel.free_plan == nullptr) return;
   guarded("free_plan", [&](char*, size_t) {
-    kernel.free_plan(plan);
+    kernel.free_plan(&kernel, plan);
     return static_cast<int>(ASSAY_OK);
   });
 }
 
+CallResult call_refresh(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem,
+                        const assay_tensors* tensors, assay_plan* plan) {
+  if (kernel.refresh == nullptr) return {};
+  CallResult result = guarded("refresh", [&](char* text, size_t size) {
+    return kernel.refresh(&kernel, problem, tensors, plan, nullptr, text, size);
+  });
+  const CallResult wait = wait_for(backend);
+  return result.ok() ? wait : result;
+}
+
+CallResult call_run_again(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem,
+                          const assay_tensors* tensors, assay_plan* plan) {
+  CallResult result = guarded("run", [&](char* text, size_t size) {
+    return kernel.run(&kernel, problem, tensors, plan, nullptr, text, size);
+  });
+  const CallResult wait = wait_for(backend);
+  return result.ok() ? wait : result;
+}
+
 CallResult call_run(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem,
                     const assay_tensors* tensors, assay_plan* plan) {
-  CallResult result = guarded("run", [&](char* text, size_t size) {
-    return kernel.run(problem, tensors, plan, nullptr, text, size);
-  });
-  const CallResult wait = guarded(
-      "synchronize", [&](char* text, size_t size) { return backend.table()->synchronize(text, size); });
-  return result.ok() ? wait : result;
+  CallResult fresh = call_refresh(backend, kernel, problem, tensors, plan);
+  return fresh.ok() ? call_run_again(backend, kernel, problem, tensors, plan) : fresh;
 }
 
 bool device_lost(const Backend& backend, std::string* why) {
   CallResult result;
   for (int look = 0; look < 2; ++look) {
-    result = guarded("synchronize",
-                     [&](char* text, size_t size) { return backend.table()->synchronize(text, size); });
+    result = wait_for(backend);
     if (result.ok()) return false;
   }
   *why = result.error;
@@ -111,8 +164,8 @@ CallResult call_time_run(const Backend& backend, const assay_kernel& kernel, con
 
 std::string graph_refusal(const Backend& backend, const assay_kernel& kernel) {
   const assay_backend& table = *backend.table();
-  if (table.capture == nullptr || table.replay == nullptr || table.time_replay == nullptr ||
-      table.free_graph == nullptr)
+  if (table.begin_capture == nullptr || table.end_capture == nullptr || table.replay == nullptr ||
+      table.time_replay == nullptr || table.free_graph == nullptr)
     return "required graphs, supported eager calls, missing capture and replay in backend " + backend.name();
   if ((kernel.promises & ASSAY_PROMISE_GRAPH) == 0)
     return "required graphs, supported eager calls, missing the kernel's promise that a captured run may be "
@@ -123,9 +176,20 @@ std::string graph_refusal(const Backend& backend, const assay_kernel& kernel) {
 CallResult call_capture(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem,
                         const assay_tensors* tensors, assay_plan* plan, assay_graph** graph) {
   *graph = nullptr;
-  return guarded("capture", [&](char* text, size_t size) {
-    return backend.table()->capture(&kernel, problem, tensors, plan, graph, text, size);
+  if (CallResult fresh = call_refresh(backend, kernel, problem, tensors, plan); !fresh.ok()) return fresh;
+  const assay_backend& table = *backend.table();
+  void* stream = nullptr;
+  if (CallResult begun = guarded(
+          "begin_capture", [&](char* text, size_t size) { return table.begin_capture(&stream, text, size); });
+      !begun.ok())
+    return begun;
+  CallResult result = guarded("run", [&](char* text, size_t size) {
+    return kernel.run(&kernel, problem, tensors, plan, stream, text, size);
   });
+  const CallResult ended = guarded("end_capture", [&](char* text, size_t size) {
+    return table.end_capture(result.ok() ? graph : nullptr, text, size);
+  });
+  return result.ok() ? ended : result;
 }
 
 CallResult call_replay(const Backend& backend, assay_graph* graph) {

@@ -29,14 +29,16 @@ struct DeviceCase::Impl {
   const Inputs* inputs;
   GuardedBuffer workspace;
   std::vector<Allocation> allocations;
+  int64_t kept_bytes = 0;  // of the workspace, from its start: the kernel's
 
   void fail(const char* what, const char* error) const {
     throw InfrastructureError(fmt::format("backend {}: {}: {}", backend.name(), what, error));
   }
-  void to_device(const Allocation& a) const {
+  // The bytes from begin to end of an allocation, guards counted.
+  void to_device(const Allocation& a, int64_t begin, int64_t end) const {
     char error[512] = "";
-    if (backend.table()->copy_to_device(a.raw, a.host->raw(), a.host->raw_bytes(), error, sizeof(error)) !=
-        ASSAY_OK)
+    if (backend.table()->copy_to_device(a.raw + begin, a.host->raw() + begin, end - begin, error,
+                                        sizeof(error)) != ASSAY_OK)
       fail("copy to the device", error);
   }
   void to_host(void* to, const Allocation& a, int64_t offset, int64_t bytes) const {
@@ -44,6 +46,9 @@ struct DeviceCase::Impl {
     if (backend.table()->copy_to_host(to, a.raw + offset, bytes, error, sizeof(error)) != ASSAY_OK)
       fail("copy to the host", error);
   }
+  // Names of the wanted operands whose bytes are not the host's.
+  template <class Wanted>
+  std::vector<std::string> changed(const Wanted& wanted) const;
   const GuardedBuffer& host_of(Operand op) const {
     return op == Operand::kWorkspace ? workspace : inputs->buffers[static_cast<int>(op)];
   }
@@ -80,10 +85,11 @@ struct DeviceCase::Impl {
   }
 };
 
-DeviceCase::DeviceCase(const Backend& backend, const Inputs& inputs, int64_t workspace_bytes)
+DeviceCase::DeviceCase(const Backend& backend, const Inputs& inputs, const WorkspaceSize& wanted)
     : impl_(std::make_unique<Impl>()) {
   impl_->backend = backend;
   impl_->inputs = &inputs;
+  const int64_t workspace_bytes = wanted.bytes;
   if (workspace_bytes > 0) impl_->workspace = GuardedBuffer(workspace_bytes);
   try {
     for (int i = 0; i < kOperandCount; ++i) {
@@ -113,15 +119,18 @@ DeviceCase::DeviceCase(const Backend& backend, const Inputs& inputs, int64_t wor
     tensors_.workspace.rank = 1;
     tensors_.workspace.shape[0] = workspace_bytes;
     tensors_.workspace.stride[0] = 1;
+    const bool kept = wanted.zeroed_bytes > 0 || wanted.refreshed;
+    tensors_.workspace.role = kept ? ASSAY_ROLE_IN_OUT : ASSAY_ROLE_OUT;
   }
   upload();
+  impl_->kept_bytes = std::clamp<int64_t>(wanted.zeroed_bytes, 0, workspace_bytes);
 }
 
 DeviceCase::~DeviceCase() { impl_->release(); }
 
 void DeviceCase::upload() {
   for (const Allocation& a : impl_->allocations)
-    if (!is_output(impl_->inputs->problem, a.owner)) impl_->to_device(a);
+    if (!is_output(impl_->inputs->problem, a.owner)) impl_->to_device(a, 0, a.host->raw_bytes());
   poison_outputs();
 }
 
@@ -135,8 +144,14 @@ void DeviceCase::poison_outputs() {
     std::byte* to = impl_->workspace.payload();
     for (int64_t i = 0; i < impl_->workspace.bytes(); ++i) to[i] = static_cast<std::byte>(pattern[i % 4]);
   }
-  for (const Allocation& a : impl_->allocations)
-    if (is_output(impl_->inputs->problem, a.owner)) impl_->to_device(a);
+  for (const Allocation& a : impl_->allocations) {
+    if (!is_output(impl_->inputs->problem, a.owner)) continue;
+    const int64_t front = a.host->payload() - a.host->raw();
+    if (a.owner == Operand::kWorkspace && impl_->kept_bytes > 0)
+      impl_->to_device(a, 0, front), impl_->to_device(a, front + impl_->kept_bytes, a.host->raw_bytes());
+    else
+      impl_->to_device(a, 0, a.host->raw_bytes());
+  }
 }
 
 std::vector<std::byte> DeviceCase::download(Operand op) const {
@@ -147,16 +162,17 @@ std::vector<std::byte> DeviceCase::download(Operand op) const {
   return raw;
 }
 
-std::vector<std::string> DeviceCase::changed_inputs() const {
+template <class Wanted>
+std::vector<std::string> DeviceCase::Impl::changed(const Wanted& wanted) const {
   std::vector<std::string> changed;
   std::vector<std::byte> piece;
-  for (const Allocation& a : impl_->allocations) {
-    if (is_output(impl_->inputs->problem, a.owner)) continue;
+  for (const Allocation& a : allocations) {
+    if (!wanted(a.owner)) continue;
     const int64_t front = a.host->payload() - a.host->raw();
     for (int64_t at = 0; at < a.host->bytes(); at += kPieceBytes) {
       const int64_t bytes = std::min(kPieceBytes, a.host->bytes() - at);
       piece.resize(bytes);
-      impl_->to_host(piece.data(), a, front + at, bytes);
+      to_host(piece.data(), a, front + at, bytes);
       const std::byte* expected = a.host->payload() + at;
       if (std::memcmp(piece.data(), expected, bytes) == 0) continue;
       const auto first = std::mismatch(piece.begin(), piece.end(), expected).first - piece.begin();
@@ -166,6 +182,15 @@ std::vector<std::string> DeviceCase::changed_inputs() const {
     }
   }
   return changed;
+}
+
+std::vector<std::string> DeviceCase::changed_inputs() const {
+  return impl_->changed([&](Operand op) { return !is_output(impl_->inputs->problem, op); });
+}
+
+std::vector<std::string> DeviceCase::changed_outputs() const {
+  return impl_->changed(
+      [&](Operand op) { return op != Operand::kWorkspace && is_output(impl_->inputs->problem, op); });
 }
 
 std::vector<std::string> DeviceCase::broken_guards() const {

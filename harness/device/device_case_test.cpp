@@ -25,7 +25,7 @@ class DeviceCaseTest : public ::testing::Test {
 
 TEST_F(DeviceCaseTest, UploadsEveryOperandAndKeepsNullNull) {
   const Inputs inputs = build_inputs(testing::small_problem());
-  const DeviceCase device(backend_, inputs, 0);
+  const DeviceCase device(backend_, inputs, {0});
   for (int i = 0; i < kOperandCount; ++i) {
     const auto op = static_cast<Operand>(i);
     const assay_tensor& on_host = tensor_of(inputs.tensors, op);
@@ -53,7 +53,7 @@ TEST_F(DeviceCaseTest, ViewsIntoOneAllocationStayTogether) {
   Problem problem = testing::small_problem();
   problem.storage = Storage::kInterleaved;
   const Inputs inputs = build_inputs(problem);
-  const DeviceCase device(backend_, inputs, 0);
+  const DeviceCase device(backend_, inputs, {0});
   const auto distance = [](const assay_tensors& t) {
     return static_cast<const std::byte*>(t.v.data) - static_cast<const std::byte*>(t.k.data);
   };
@@ -62,7 +62,7 @@ TEST_F(DeviceCaseTest, ViewsIntoOneAllocationStayTogether) {
 
 TEST_F(DeviceCaseTest, OutputsAndWorkspaceArePoisonedAgain) {
   const Inputs inputs = build_inputs(testing::small_problem());
-  DeviceCase device(backend_, inputs, 100);
+  DeviceCase device(backend_, inputs, {100});
   const assay_tensors& t = *device.tensors();
   ASSERT_NE(t.workspace.data, nullptr);
   EXPECT_EQ(t.workspace.shape[0], 100);
@@ -82,15 +82,47 @@ TEST_F(DeviceCaseTest, OutputsAndWorkspaceArePoisonedAgain) {
 TEST_F(DeviceCaseTest, PoisonOfTheWorkspaceFollowsTheInputs) {
   Inputs inputs = build_inputs(testing::small_problem());
   repoison(inputs, Poison::kLow);
-  DeviceCase device(backend_, inputs, 64);
+  DeviceCase device(backend_, inputs, {64});
   EXPECT_EQ(static_cast<const float*>(device.tensors()->workspace.data)[3],
             static_cast<const float*>(inputs.tensors.lse.data)[0]);
   EXPECT_TRUE(std::isfinite(static_cast<const float*>(device.tensors()->workspace.data)[3]));
 }
 
+TEST_F(DeviceCaseTest, TensorsSayWhatAKernelMayDo) {
+  const Inputs attention = build_inputs(testing::small_problem());
+  const DeviceCase device(backend_, attention, {16});
+  const assay_tensors& t = *device.tensors();
+  EXPECT_EQ(t.q.role, ASSAY_ROLE_IN);
+  EXPECT_EQ(t.k.role, ASSAY_ROLE_IN);
+  EXPECT_EQ(t.o.role, ASSAY_ROLE_OUT);
+  EXPECT_EQ(t.lse.role, ASSAY_ROLE_OUT);
+  EXPECT_EQ(t.workspace.role, ASSAY_ROLE_OUT);
+  EXPECT_EQ(t.sinks.role, ASSAY_ROLE_NONE);
+  Problem write = testing::small_problem();
+  write.op = ASSAY_OP_CACHE_WRITE;
+  write.k_format = write.v_format = ASSAY_INT8;
+  write.k_scale = ASSAY_SCALE_TOKEN_HEAD, write.v_scale = ASSAY_SCALE_HEAD;
+  const Inputs updated = build_inputs(write);
+  EXPECT_EQ(updated.tensors.k.role, ASSAY_ROLE_IN_OUT);
+  EXPECT_EQ(updated.tensors.v.role, ASSAY_ROLE_IN_OUT);
+  EXPECT_EQ(updated.tensors.k_scale.role, ASSAY_ROLE_IN_OUT) << "one per token: written with the code";
+  EXPECT_EQ(updated.tensors.v_scale.role, ASSAY_ROLE_IN) << "given";
+  EXPECT_EQ(updated.tensors.dense_k.role, ASSAY_ROLE_IN);
+}
+
+TEST_F(DeviceCaseTest, NamesChangedOutputsOtherThanTheWorkspace) {
+  const Inputs inputs = build_inputs(testing::small_problem());
+  DeviceCase device(backend_, inputs, {16});
+  static_cast<char*>(device.tensors()->workspace.data)[3] ^= 1;
+  EXPECT_THAT(device.changed_outputs(), IsEmpty());
+  static_cast<char*>(device.tensors()->o.data)[2] ^= 1;
+  EXPECT_THAT(device.changed_outputs(), ElementsAre(HasSubstr("o (first at byte 2 of")));
+  EXPECT_THAT(device.changed_inputs(), IsEmpty());
+}
+
 TEST_F(DeviceCaseTest, NamesChangedInputsAndBrokenGuards) {
   const Inputs inputs = build_inputs(testing::small_problem());
-  DeviceCase device(backend_, inputs, 16);
+  DeviceCase device(backend_, inputs, {16});
   const assay_tensors& t = *device.tensors();
   static_cast<char*>(t.v.data)[5] ^= 1;
   EXPECT_THAT(device.changed_inputs(), ElementsAre(HasSubstr("v (first at byte 5 of")));
@@ -106,7 +138,7 @@ TEST_F(DeviceCaseTest, NamesChangedInputsAndBrokenGuards) {
 
 TEST_F(DeviceCaseTest, UploadTakesTheCurrentContents) {
   Inputs inputs = build_inputs(testing::small_problem());
-  DeviceCase device(backend_, inputs, 0);
+  DeviceCase device(backend_, inputs, {0});
   inputs.buffers[static_cast<int>(Operand::kQ)].payload()[0] ^= std::byte{1};
   EXPECT_THAT(device.changed_inputs(), ElementsAre(HasSubstr("q (first at byte 0")));
   device.upload();

@@ -61,12 +61,12 @@ TEST_P(SizedStructs, AreFilledNoFurtherThanTheCallerSays) {
       view.q_format = ASSAY_INT8, view.source_format = ASSAY_BF16, view.states = 2;
       if (attends(kernel->op)) view.q_format = ASSAY_BF16, view.max_q_len = 1;
     }
-    if (!call_supports(*kernel, &view, device).ok() || kernel->arithmetic == nullptr) continue;
+    if (!call_supports(*kernel, &view, nullptr, device).ok() || kernel->arithmetic == nullptr) continue;
     ++asked;
     for (const uint32_t bytes :
          {uint32_t{offsetof(assay_arithmetic, order_declared)}, uint32_t{sizeof(assay_arithmetic)}})
-      expect_no_more<assay_arithmetic>(bytes,
-                                       [&](assay_arithmetic* out) { return kernel->arithmetic(&view, out); });
+      expect_no_more<assay_arithmetic>(
+          bytes, [&](assay_arithmetic* out) { return kernel->arithmetic(kernel, &view, out); });
     if (HasFatalFailure()) FAIL() << kernel->name;
   }
   EXPECT_GT(asked, 3u) << "kernels that support the problem";

@@ -40,13 +40,13 @@ class Caller {
       tails_.assign(now.payload(), now.payload() + now.bytes());
       repoison(inputs_, Poison::kNaN);
     }
-    device_case_ = std::make_unique<DeviceCase>(backend_, inputs_, call_workspace_bytes(kernel_, view()));
+    device_case_ = std::make_unique<DeviceCase>(backend_, inputs_, call_workspace(kernel_, view()));
   }
   ~Caller() { call_free_plan(kernel_, plan_); }
   Caller(const Caller&) = delete;
   Caller& operator=(const Caller&) = delete;
 
-  CallResult plan() { return call_plan(kernel_, view(), device_case_->tensors(), &plan_); }
+  CallResult plan() { return call_plan(backend_, kernel_, view(), device_case_->tensors(), &plan_); }
 
   json call(Call what) {
     repoison(inputs_, what == Call::kLow ? Poison::kLow : what == Call::kHigh ? Poison::kHigh : Poison::kNaN);
@@ -205,7 +205,7 @@ struct Child {
           with_kernel([&](const Backend& loaded, const assay_kernel& found) {
             Caller caller(problem, loaded, found);
             for (const Problem& other : previous_problems(problem)) {
-              if (!call_supports(found, ProblemView(other).get(), loaded.device(0)).ok()) continue;
+              if (!call_supports(found, ProblemView(other).get(), nullptr, loaded.device(0)).ok()) continue;
               Caller before(other, loaded, found);
               if (before.plan().ok()) before.call(Call::kFirst);
               break;

@@ -45,6 +45,7 @@ void allocate(Inputs& inputs) {
     tensor.data = buffer.payload() + layout.offset * bytes;
     tensor.format = layout.format;
     tensor.rank = layout.rank;
+    tensor.role = static_cast<int32_t>(role_of(p, operand));
     std::copy_n(layout.shape, ASSAY_MAX_RANK, tensor.shape);
     std::copy_n(layout.stride, ASSAY_MAX_RANK, tensor.stride);
   }

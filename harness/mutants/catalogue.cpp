@@ -139,7 +139,7 @@ const assay_kernel* healthy_twin(const Catalogue& c, const assay_kernel& kernel,
   int most = -1;
   for (const CatalogueEntry& v : c.healthy) {
     const assay_kernel* candidate = v.kernel_for(p);
-    if (candidate == nullptr || !call_supports(*candidate, view, c.device).ok()) continue;
+    if (candidate == nullptr || !call_supports(*candidate, view, nullptr, c.device).ok()) continue;
     const int equal = agreement(wanted, declared(c.backend, *candidate, view));
     if (equal > most) most = equal, best = candidate;
   }
@@ -150,7 +150,7 @@ bool takes(const Catalogue& c, const CatalogueEntry& e, const Problem& p, const 
   const assay_kernel* kernel = e.kernel_for(p);
   if (kernel == nullptr) return false;
   if (e.reached != nullptr && e.reached(view) == 0) return false;
-  return call_supports(*kernel, view, c.device).ok();
+  return call_supports(*kernel, view, nullptr, c.device).ok();
 }
 
 }  // namespace assay

@@ -178,9 +178,9 @@ const PeerOutputs& PeerCase::low_precision() const {
 PeerCase::Run PeerCase::run(const Catalogue& c, const assay_kernel& kernel) const {
   const Impl& m = *impl_;
   const Problem& p = m.problem;
-  DeviceCase device(c.backend, m.inputs, call_workspace_bytes(kernel, view()));
+  DeviceCase device(c.backend, m.inputs, call_workspace(kernel, view()));
   assay_plan* plan = nullptr;
-  CallResult r = call_plan(kernel, view(), device.tensors(), &plan);
+  CallResult r = call_plan(c.backend, kernel, view(), device.tensors(), &plan);
   if (r.ok()) r = call_run(c.backend, kernel, view(), device.tensors(), plan);
   call_free_plan(kernel, plan);
   if (!r.ok()) return {std::nullopt, r.error.empty() ? "the kernel failed" : r.error};

@@ -48,14 +48,14 @@ std::string_view operand_name(Operand);  // "partial_o", as in the C header; "?"
 assay_tensor& tensor_of(assay_tensors&, Operand);
 const assay_tensor& tensor_of(const assay_tensors&, Operand);
 
-// What a kernel may do with an operand. What is in-out holds bytes that count before the run, and those the
-// op does not name must be there after it.
+// What a kernel may do with an operand: enum assay_role, and the workspace. What is in-out holds bytes that
+// count before the run, and those the op does not name must be there after it.
 enum class Role : int32_t {
-  kNone,       // the op does not take it
-  kIn,         // read only
-  kOut,        // written; what was there is poison
-  kInOut,      // written in part
-  kWorkspace,  // undefined before and after
+  kNone = ASSAY_ROLE_NONE,     // the op does not take it
+  kIn = ASSAY_ROLE_IN,         // read only
+  kOut = ASSAY_ROLE_OUT,       // written; what was there is poison
+  kInOut = ASSAY_ROLE_IN_OUT,  // written in part
+  kWorkspace,                  // undefined before and after
 };
 
 }  // namespace assay

@@ -16,7 +16,7 @@ struct Row {
   std::string scenario, kernel, backend, device, device_uuid, outcome, reason;
   std::string op, suite_place;
   int64_t requests = -1, tokens = -1, max_kv_len = -1, decodes = -1, extends = -1, prefills = -1;
-  double time_us, time_q1_us, time_q3_us, time_low_us, time_high_us, plan_us;
+  double time_us, time_q1_us, time_q3_us, time_low_us, time_high_us, plan_us, refresh_us;
   int64_t samples = -1, throttled = -1;
   double sm_clock_mhz;
   std::string cache, launch, stop;  // hot | cold; eager | graph; confident | max_samples | max_seconds

@@ -83,6 +83,7 @@ void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge,
     try {
       TimedCall call(c.backend, c.device, kernel, view, tensors, mode, c.clock);
       row.plan_us = call.plan_us();
+      row.refresh_us = call.refresh_us();
       const Timing t = measure([&] { return call.sample(); }, c.rule);
       const Verdict again = judge.recheck();
       if (again.outcome == Outcome::kPassed) {

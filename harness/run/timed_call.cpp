@@ -15,14 +15,13 @@ double us_since(Clock::time_point start) {
 }
 
 // Median over a few calls: a plan is made once per batch shape, so its cost is a single number.
-double time_plan(const assay_kernel& kernel, const assay_problem* problem, const assay_tensors* tensors) {
+double time_plan(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem,
+                 const assay_tensors* tensors) {
   if (kernel.plan == nullptr) return std::nan("");
   std::vector<double> us;
   for (int i = 0; i < 5; ++i) {
     assay_plan* plan = nullptr;
-    const auto start = Clock::now();
-    const CallResult r = call_plan(kernel, problem, tensors, &plan);
-    us.push_back(us_since(start));
+    const CallResult r = call_plan(backend, kernel, problem, tensors, &plan, &us.emplace_back());
     call_free_plan(kernel, plan);
     if (!r.ok()) throw TimedCallFailed{"plan failed when repeated: " + r.error};
   }
@@ -37,9 +36,18 @@ TimedCall::TimedCall(const Backend& backend, const assay_device& device, const a
     : backend_(backend), kernel_(kernel), problem_(problem), tensors_(tensors), clock_(clock) {
   if (mode == "graph")
     if (const std::string why = graph_refusal(backend, kernel); !why.empty()) throw ModeRefused{why};
-  plan_us_ = time_plan(kernel, problem, tensors);
-  if (const CallResult r = call_plan(kernel, problem, tensors, &plan_); !r.ok())
+  plan_us_ = time_plan(backend, kernel, problem, tensors);
+  if (const CallResult r = call_plan(backend, kernel, problem, tensors, &plan_); !r.ok())
     throw TimedCallFailed{"plan failed when repeated: " + r.error};
+  if (kernel.refresh != nullptr) {
+    const auto start = Clock::now();
+    const CallResult r = call_refresh(backend, kernel, problem, tensors, plan_);
+    refresh_us_ = us_since(start);
+    if (!r.ok()) {
+      call_free_plan(kernel, plan_);
+      throw TimedCallFailed{"refresh failed when repeated: " + r.error};
+    }
+  }
   if (mode == "graph") {
     const CallResult r = call_capture(backend, kernel, problem, tensors, plan_, &graph_);
     if (!r.ok()) {
@@ -68,7 +76,7 @@ double TimedCall::eager_us() {
   } else {
     if (flusher_) flusher_->flush();
     const auto before = Clock::now();
-    r = call_run(backend_, kernel_, problem_, tensors_, plan_);
+    r = call_run_again(backend_, kernel_, problem_, tensors_, plan_);
     us = us_since(before);
   }
   if (!r.ok()) throw TimedCallFailed{"failed while being timed: " + r.error};

@@ -4,6 +4,7 @@
 // before every call) or graph (hot, a captured call replayed).
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,8 +38,9 @@ class TimedCall {
   // Time of one call: the device's clock where it has one, the host's round the call otherwise. Dropped when
   // the device had slowed itself down.
   TimedSample sample();
-  double plan_us() const { return plan_us_; }  // median of a few; NaN when the kernel plans nothing
-  double median_clock_mhz() const;             // over the samples so far; NaN when unknown
+  double plan_us() const { return plan_us_; }        // median of a few; NaN when the kernel plans nothing
+  double refresh_us() const { return refresh_us_; }  // of one refresh, by the host's clock; NaN without one
+  double median_clock_mhz() const;                   // over the samples so far; NaN when unknown
   bool knows_throttling() const { return knows_throttling_; }  // of the last sample
 
  private:
@@ -51,6 +53,7 @@ class TimedCall {
   DeviceClock* clock_;
   bool knows_throttling_ = false;
   double plan_us_;
+  double refresh_us_ = std::nan("");
   assay_plan* plan_ = nullptr;
   assay_graph* graph_ = nullptr;
   int64_t flush_bytes_ = 0;

@@ -116,7 +116,7 @@ json supports_message(const Backend& backend, const assay_device& device, const 
     json per_kernel = json::array();
     for (const assay_kernel* k : backend.kernels()) {
       if (k->op != problem.op) continue;
-      const CallResult r = call_supports(*k, view.get(), device);
+      const CallResult r = call_supports(*k, view.get(), nullptr, device);
       per_kernel.push_back({{"kernel", k->name}, {"status", r.status}, {"why", r.error}});
     }
     answers.push_back(per_kernel);
@@ -131,7 +131,7 @@ json arithmetic_message(const Backend& backend, const assay_device& device, cons
   json answers = json::array();
   for (const assay_kernel* k : backend.kernels()) {
     if (k->op != problem.op) continue;
-    const CallResult r = call_supports(*k, view.get(), device);
+    const CallResult r = call_supports(*k, view.get(), nullptr, device);
     json answer = {{"kernel", k->name}, {"status", r.status}, {"why", r.error}};
     if (r.ok()) {
       assay_arithmetic a = default_arithmetic();

@@ -9,7 +9,7 @@
 
 namespace assay_cpu {
 
-int online_arithmetic(const assay_problem* p, assay_arithmetic* out) {
+int online_arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
   Isa isa;
   if (!active_isa(&isa, nullptr, 0)) return ASSAY_INVALID_ARGUMENT;
   const int group = p->heads_q / p->heads_kv;

@@ -66,10 +66,10 @@ class Call {
   }
   bool run(const assay_kernel& kernel, std::string* error) {
     if (t_.workspace.data == nullptr)
-      t_.workspace =
-          make(ASSAY_UINT8, {kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(&p_) : 0}, false);
+      t_.workspace = make(
+          ASSAY_UINT8, {kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(&kernel, &p_) : 0}, false);
     char text[256] = "";
-    const bool ok = kernel.run(&p_, &t_, nullptr, nullptr, text, sizeof text) == ASSAY_OK;
+    const bool ok = kernel.run(&kernel, &p_, &t_, nullptr, nullptr, text, sizeof text) == ASSAY_OK;
     *error = text;
     return ok;
   }

@@ -12,7 +12,7 @@ extern const assay_kernel kPrefillNaive, kPagedNaive, kPrefillOnline, kPagedOnli
 extern const assay_kernel kMergeStates, kCacheWrite, kCacheGather, kQuantizeInt8, kDecodeSplit;
 
 // Arithmetic model of the online kernels at the active instruction set (arithmetic.cpp).
-int online_arithmetic(const assay_problem*, assay_arithmetic*);
+int online_arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic*);
 
 // Measured limits of the machine, entries of the backend table (limits.cpp).
 int measure_bandwidth(int32_t op, int64_t bytes, double* bytes_per_second, char* error, size_t size);

@@ -77,7 +77,7 @@ const assay_backend kBackend = [] {
   b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
   b.time_run = time_run;
   if (const Graphs* g = kLibrary.graphs; g != nullptr) {
-    b.capture = g->capture, b.replay = g->replay;
+    b.begin_capture = g->begin_capture, b.end_capture = g->end_capture, b.replay = g->replay;
     b.time_replay = g->time_replay, b.free_graph = g->free_graph;
   }
   if (const Probes* p = kLibrary.probes; p != nullptr) {

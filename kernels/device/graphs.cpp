@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: one call of a kernel recorded on a stream that is not the default one, and replayed after the data
+// Graphs: calls of kernels recorded on a stream that is not the default one, and replayed after the data
 // it reads was changed in place. Recording refuses kernels that forget their stream, wait for the device or
 // allocate. CUDA and HIP name these calls alike.
 #include "kernels/device/host.hpp"
@@ -12,19 +12,23 @@ struct assay_graph {
 namespace assay_gpu {
 namespace {
 
-int capture(const assay_kernel* kernel, const assay_problem* problem, const assay_tensors* tensors,
-            assay_plan* plan, assay_graph** graph, char* error, size_t size) {
-  *graph = nullptr;
-  const gpu::Stream stream = own_stream();
+int begin_capture(void** stream, char* error, size_t size) {
+  *stream = own_stream();
   // Thread-local mode also refuses calls that synchronise or allocate, which no captured kernel may make.
-  if (const int bad = answer(GPU_API(StreamBeginCapture)(stream, GPU_API(StreamCaptureModeThreadLocal)),
-                             "capture", error, size))
-    return bad;
-  const int ran = kernel->run(problem, tensors, plan, stream, error, size);
+  return answer(GPU_API(StreamBeginCapture)(own_stream(), GPU_API(StreamCaptureModeThreadLocal)), "capture",
+                error, size);
+}
+
+int end_capture(assay_graph** graph, char* error, size_t size) {
   GPU_API(Graph_t) recorded{};
-  const gpu::Status ended = GPU_API(StreamEndCapture)(stream, &recorded);
-  int bad = ran;
-  if (bad == ASSAY_OK) bad = answer(ended, "capture: a call that cannot be recorded", error, size);
+  const gpu::Status ended = GPU_API(StreamEndCapture)(own_stream(), &recorded);
+  if (graph == nullptr) {
+    if (recorded != nullptr) (void)GPU_API(GraphDestroy)(recorded);
+    (void)GPU_API(GetLastError)();
+    return ASSAY_OK;
+  }
+  *graph = nullptr;
+  int bad = answer(ended, "capture: a call that cannot be recorded", error, size);
   auto made = bad == ASSAY_OK ? new assay_graph{} : nullptr;
   if (bad == ASSAY_OK)
     bad = answer(GPU_API(GraphInstantiateWithFlags)(&made->executable, recorded, 0), "instantiate graph",
@@ -60,6 +64,6 @@ void free_graph(assay_graph* graph) {
 
 }  // namespace
 
-const Graphs kGraphs{capture, replay, time_replay, free_graph};
+const Graphs kGraphs{begin_capture, end_capture, replay, time_replay, free_graph};
 
 }  // namespace assay_gpu

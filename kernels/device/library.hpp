@@ -19,7 +19,8 @@ struct Probes {
 };
 extern const Probes kCudaProbes;  // probes/probes.cpp
 struct Graphs {
-  decltype(assay_backend::capture) capture;
+  decltype(assay_backend::begin_capture) begin_capture;
+  decltype(assay_backend::end_capture) end_capture;
   decltype(assay_backend::replay) replay;
   decltype(assay_backend::time_replay) time_replay;
   decltype(assay_backend::free_graph) free_graph;

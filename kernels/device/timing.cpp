@@ -56,8 +56,9 @@ int timed(int64_t flush_bytes, double* microseconds, char* error, size_t size,
 
 int time_run(const assay_kernel* kernel, const assay_problem* problem, const assay_tensors* tensors,
              assay_plan* plan, int64_t flush_bytes, double* microseconds, char* error, size_t size) {
-  return timed(flush_bytes, microseconds, error, size,
-               [&](gpu::Stream stream) { return kernel->run(problem, tensors, plan, stream, error, size); });
+  return timed(flush_bytes, microseconds, error, size, [&](gpu::Stream stream) {
+    return kernel->run(kernel, problem, tensors, plan, stream, error, size);
+  });
 }
 
 }  // namespace assay_gpu

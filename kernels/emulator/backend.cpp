@@ -73,7 +73,8 @@ const assay_backend kBackend = [] {
   b.copy_to_device = copy, b.copy_to_host = copy, b.synchronize = synchronize;
   b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
   b.no_times = kNoTimes;
-  b.capture = kGraphs.capture, b.replay = kGraphs.replay, b.time_replay = kGraphs.time_replay;
+  b.begin_capture = kGraphs.begin_capture, b.end_capture = kGraphs.end_capture, b.replay = kGraphs.replay,
+  b.time_replay = kGraphs.time_replay;
   b.free_graph = kGraphs.free_graph;
   return b;
 }();

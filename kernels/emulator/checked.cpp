@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See checked.hpp. The C table gives a run no place for data of its own, so every kernel gets an entry
-// function that knows its number.
+// See checked.hpp.
 #include "kernels/emulator/checked.hpp"
 
-#include <algorithm>
-#include <array>
-#include <stdexcept>
 #include <utility>
 
 #include "kernels/common/operands.hpp"
@@ -51,57 +47,54 @@ constexpr Operand kOperands[] = {
 };
 #undef ASSAY_OPERAND
 
-check::Role role_of(const assay_problem& p, assay_tensor assay_tensors::*t) {
-  using check::Role;
-  const auto output = [&](std::initializer_list<assay_tensor assay_tensors::*> list) {
-    return std::find(list.begin(), list.end(), t) != list.end() ? Role::kOutput : Role::kInput;
-  };
-  using T = assay_tensors;
-  if (t == &T::workspace) return Role::kOutput;
-  switch (p.op) {
-    case ASSAY_OP_CACHE_WRITE: {
-      const bool k_scales = p.k_scale_kind == ASSAY_SCALE_TOKEN_HEAD;
-      const bool v_scales = p.v_scale_kind == ASSAY_SCALE_TOKEN_HEAD;
-      // The tokens that were there before stay, and neighbours in a 16-byte word may be read.
-      return t == &T::k || t == &T::v || (t == &T::k_scale && k_scales) || (t == &T::v_scale && v_scales)
-                 ? Role::kUpdated
-                 : Role::kInput;
-    }
-    case ASSAY_OP_CACHE_GATHER:
-      return output({&T::dense_k, &T::dense_v});
-    case ASSAY_OP_DECODE_SPLITKV:
-      return output({&T::partial_o, &T::partial_lse});
-    case ASSAY_OP_QUANTIZE_INT8:
-      return p.q_scale_kind == ASSAY_SCALE_TOKEN_HEAD ? output({&T::q, &T::q_scale}) : output({&T::q});
+check::Role role_of(const assay_tensor& t) {
+  switch (t.role) {
+    case ASSAY_ROLE_OUT:
+      return check::Role::kOutput;
+    case ASSAY_ROLE_IN_OUT:  // neighbours of what is written, in a 16-byte word, may be read
+      return check::Role::kUpdated;
     default:
-      return output({&T::o, &T::lse});
+      return check::Role::kInput;
   }
 }
 
-std::vector<const assay_kernel*>& originals() {
-  static std::vector<const assay_kernel*> list;
-  return list;
-}
+// A kernel under the checker. Its other functions are the original's, and so is its context.
+struct Checked : assay_kernel {
+  const assay_kernel* original;
+};
 
-template <size_t kIndex>
-int run(const assay_problem* p, const assay_tensors* t, assay_plan* plan, void* stream, char* error,
-        size_t size) {
-  if (p == nullptr || t == nullptr) return originals()[kIndex]->run(p, t, plan, stream, error, size);
-  check::begin_call(regions_of(*p, *t));
-  const int status = originals()[kIndex]->run(p, t, plan, stream, error, size);
-  check::end_call();
+// While a call is captured its launches are kept, and what the checker must know about them with them.
+template <class Work>
+int with_regions(const assay_problem* p, const assay_tensors* t, const Work& work) {
+  if (p == nullptr || t == nullptr) return work();
+  const auto begin = [regions = regions_of(*t)] { return check::begin_call(regions), emulatorSuccess; };
+  const auto end = [] { return check::end_call(), emulatorSuccess; };
+  if (Recording* const list = recording()) {
+    list->push_back(begin);
+    const int status = work();
+    return list->push_back(end), status;
+  }
+  begin();
+  const int status = work();
+  end();
   return status;
 }
 
-constexpr size_t kMostKernels = 256;
-template <size_t... kIndex>
-constexpr auto make_entries(std::index_sequence<kIndex...>) {
-  return std::array{&run<kIndex>...};
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
+        void* stream, char* error, size_t size) {
+  const assay_kernel& k = *static_cast<const Checked*>(self)->original;
+  return with_regions(p, t, [&] { return k.run(&k, p, t, plan, stream, error, size); });
+}
+
+int refresh(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
+            void* stream, char* error, size_t size) {
+  const assay_kernel& k = *static_cast<const Checked*>(self)->original;
+  return with_regions(p, t, [&] { return k.refresh(&k, p, t, plan, stream, error, size); });
 }
 
 }  // namespace
 
-std::vector<check::Region> regions_of(const assay_problem& p, const assay_tensors& t) {
+std::vector<check::Region> regions_of(const assay_tensors& t) {
   std::vector<check::Region> regions;
   for (const Operand& operand : kOperands) {
     const assay_tensor& view = t.*operand.tensor;
@@ -118,7 +111,7 @@ std::vector<check::Region> regions_of(const assay_problem& p, const assay_tensor
     if (empty) continue;
     const int64_t scalar = assay_kernels::element_bytes(view.format);
     regions.push_back({static_cast<const unsigned char*>(view.data) + first * scalar,
-                       static_cast<size_t>((last - first + 1) * scalar), role_of(p, operand.tensor),
+                       static_cast<size_t>((last - first + 1) * scalar), role_of(view),
                        static_cast<size_t>(scalar), operand.name});
   }
   return regions;
@@ -126,17 +119,15 @@ std::vector<check::Region> regions_of(const assay_problem& p, const assay_tensor
 
 std::vector<const assay_kernel*> checked(std::vector<const assay_kernel*> kernels) {
   if constexpr (!kChecked) return kernels;
-  static constexpr auto kEntries = make_entries(std::make_index_sequence<kMostKernels>());
-  static std::vector<assay_kernel> wrapped;
-  if (kernels.size() > kMostKernels) throw std::length_error("more kernels than the checker has entries for");
-  originals() = kernels;
+  static std::vector<Checked> wrapped;
   wrapped.clear();
-  for (size_t i = 0; i < kernels.size(); ++i) {
-    wrapped.push_back(*kernels[i]);
-    wrapped.back().run = kEntries[i];
+  for (const assay_kernel* kernel : kernels) {
+    Checked& checked = wrapped.emplace_back(Checked{*kernel, kernel});
+    checked.run = run;
+    if (kernel->refresh != nullptr) checked.refresh = refresh;
   }
   std::vector<const assay_kernel*> list;
-  for (const assay_kernel& k : wrapped) list.push_back(&k);
+  for (const Checked& k : wrapped) list.push_back(&k);
   return list;
 }
 

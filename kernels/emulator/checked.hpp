@@ -15,7 +15,7 @@ namespace gpu::emulator {
 // themselves.
 std::vector<const assay_kernel*> checked(std::vector<const assay_kernel*>);
 
-// The memory of the operands, as assay_kernel.h says which an op reads and writes.
-std::vector<check::Region> regions_of(const assay_problem&, const assay_tensors&);
+// The memory of the operands; their roles say what a kernel may do with it.
+std::vector<check::Region> regions_of(const assay_tensors&);
 
 }  // namespace gpu::emulator

@@ -81,14 +81,15 @@ struct Call {
   }
 
   std::string run(const assay_kernel& kernel) {
-    const int64_t bytes = kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(&p) : 0;
+    const int64_t bytes = kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(&kernel, &p) : 0;
     workspace.assign(static_cast<size_t>(bytes), 0xff);
     if (bytes > 0) t.workspace = tensor(workspace.data(), ASSAY_UINT8, {bytes});
     char error[2048] = "";
     assay_plan* plan = nullptr;
-    if (kernel.plan != nullptr && kernel.plan(&p, &t, &plan, error, sizeof error) != ASSAY_OK) return error;
-    const int status = kernel.run(&p, &t, plan, nullptr, error, sizeof error);
-    if (kernel.free_plan != nullptr) kernel.free_plan(plan);
+    if (kernel.plan != nullptr && kernel.plan(&kernel, &p, &t, &plan, error, sizeof error) != ASSAY_OK)
+      return error;
+    const int status = kernel.run(&kernel, &p, &t, plan, nullptr, error, sizeof error);
+    if (kernel.free_plan != nullptr) kernel.free_plan(&kernel, plan);
     return status == ASSAY_OK ? "" : error;
   }
 };
@@ -121,7 +122,7 @@ TEST_P(FarPages, GiveTheBitsOfPagesSideBySide) {
     Call apart(far, far + kBytes / 2, kStride, kBlocks);
     Call beside(near_k.data(), near_v.data(), kPageElements, kBlocks);
     assay_device device{};
-    if (kernel.supports(&apart.p, &device, nullptr, 0) != ASSAY_OK) continue;
+    if (kernel.supports(&kernel, &apart.p, &apart.t, &device, nullptr, 0) != ASSAY_OK) continue;
     EXPECT_EQ(beside.run(kernel), "") << kernel.name;
     EXPECT_EQ(apart.run(kernel), "") << kernel.name;
     EXPECT_EQ(apart.o, beside.o) << kernel.name;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs of the emulated device: what a captured call launches is kept, with its arguments, and run at each
+// Graphs of the emulated device: what captured calls launch is kept, with its arguments, and run at each
 // replay over whatever the memory holds then. A kernel that looked at device memory from the host, or planned
 // by the host's lengths, is caught here as it is on a device (kernels/device/graphs.cpp).
 #include "kernels/device/library.hpp"
@@ -8,30 +8,35 @@
 #include "kernels/portable/kernels.hpp"
 
 struct assay_graph {
-  gpu::emulator::Recording launches;
-  std::vector<gpu::emulator::check::Region> regions;  // of the call, for the checker
+  gpu::emulator::Recording launches;  // with a call's regions before them, see checked.cpp
 };
 
 namespace assay_gpu {
 namespace {
 
-int capture(const assay_kernel* kernel, const assay_problem* problem, const assay_tensors* tensors,
-            assay_plan* plan, assay_graph** graph, char* error, size_t size) {
-  auto made = new assay_graph{};
-  gpu::emulator::recording() = &made->launches;
-  const int status = kernel->run(problem, tensors, plan, nullptr, error, size);
+assay_graph* capturing = nullptr;
+
+// The emulator has no streams: while a capture is under way every launch of this thread belongs to it.
+int begin_capture(void** stream, char* error, size_t size) {
+  if (capturing != nullptr) return fail(ASSAY_FAILED, error, size, "a capture is under way already");
+  *stream = nullptr;
+  capturing = new assay_graph{};
+  gpu::emulator::recording() = &capturing->launches;
+  return ASSAY_OK;
+}
+
+int end_capture(assay_graph** graph, char* error, size_t size) {
+  if (capturing == nullptr) return fail(ASSAY_FAILED, error, size, "no capture is under way");
   gpu::emulator::recording() = nullptr;
-  if (status != ASSAY_OK) {
-    delete made;
-    return status;
-  }
-  made->regions = gpu::emulator::regions_of(*problem, *tensors);
-  *graph = made;
+  if (graph != nullptr)
+    *graph = capturing;
+  else
+    delete capturing;
+  capturing = nullptr;
   return ASSAY_OK;
 }
 
 int replay(assay_graph* graph, char* error, size_t size) {
-  if constexpr (gpu::emulator::kChecked) gpu::emulator::check::begin_call(graph->regions);
   int status = ASSAY_OK;
   for (const auto& launch : graph->launches)
     if (status = answer(launch(), "replay", error, size); status != ASSAY_OK) break;
@@ -47,6 +52,6 @@ void free_graph(assay_graph* graph) { delete graph; }
 
 }  // namespace
 
-const Graphs kGraphs{capture, replay, time_replay, free_graph};
+const Graphs kGraphs{begin_capture, end_capture, replay, time_replay, free_graph};
 
 }  // namespace assay_gpu

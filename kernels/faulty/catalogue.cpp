@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables as kernels: C functions carry no context, so each row gets doors of its own, made by the
-// compiler. Also the two exported symbols. Rows beyond kMaxRows do not fit: raise it.
-#include <array>
+// The tables as kernels, whose context is their row, and the two exported symbols.
 #include <cstdio>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "kernels/common/fill_struct.hpp"
@@ -15,16 +12,41 @@
 namespace assay_faulty {
 namespace {
 
-constexpr int kMaxRows = 288;
 constexpr int kOps[] = {ASSAY_OP_PREFILL, ASSAY_OP_PAGED};
 
+// What a kernel's functions get: its row, and what the row's fault keeps from call to call.
+struct Context {
+  const Row* row;
+  State state;
+};
+Context& context_of(const assay_kernel* self) { return *static_cast<Context*>(self->context); }
+
+int run_door(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
+             char* error, size_t size) {
+  return run_model(*context_of(self).row, p, t, context_of(self).state, error, size);
+}
+
+int supports_door(const assay_kernel* self, const assay_problem* p, const assay_tensors*, const assay_device*,
+                  char* why, size_t size) {
+  if (p->op == self->op) return ASSAY_OK;
+  snprintf(why, size, "required another op, supported %s, missing the other",
+           self->op == ASSAY_OP_PAGED ? "paged" : "prefill");
+  return ASSAY_UNSUPPORTED;
+}
+
+int64_t workspace_door(const assay_kernel*, const assay_problem*) { return kWorkspaceFloats * sizeof(float); }
+
+int arithmetic_door(const assay_kernel* self, const assay_problem* p, assay_arithmetic* out) {
+  assay_kernels::fill_struct(out, declared_arithmetic(arithmetic_of(*context_of(self).row, *p), *p));
+  return ASSAY_OK;
+}
+
 struct Library {
-  std::vector<const Row*> rows;  // variants, then faults
   std::vector<std::string> names;
-  std::vector<assay_kernel> kernels;  // [rows][prefill, paged]
+  std::vector<assay_kernel> kernels;  // [rows][prefill, paged]; rows are the variants, then the faults
+  std::vector<Context> contexts;      // as kernels
   std::vector<const assay_kernel*> listed;
   std::vector<assay_fault> entries;
-  std::array<std::array<State, 2>, kMaxRows> states;
   assay_fault_catalogue catalogue{};
   assay_backend backend{};
   Library();
@@ -34,42 +56,12 @@ Library& library() {
   return the;
 }
 
-template <int kRow, int kOp>
-int run_door(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
-  return run_model(*library().rows[kRow], p, t, library().states[kRow][kOp == ASSAY_OP_PAGED], error, size);
-}
-
-template <int kOp>
-int supports_door(const assay_problem* p, const assay_device*, char* why, size_t size) {
-  if (p->op == kOp) return ASSAY_OK;
-  snprintf(why, size, "required another op, supported %s, missing the other",
-           kOp == ASSAY_OP_PAGED ? "paged" : "prefill");
-  return ASSAY_UNSUPPORTED;
-}
-
-int64_t workspace_door(const assay_problem*) { return kWorkspaceFloats * sizeof(float); }
-
-template <int kRow>
-int arithmetic_door(const assay_problem* p, assay_arithmetic* out) {
-  assay_kernels::fill_struct(out, declared_arithmetic(arithmetic_of(*library().rows[kRow], *p), *p));
-  return ASSAY_OK;
-}
-
-struct Doors {
-  decltype(assay_kernel::run) run[2];
-  decltype(assay_kernel::arithmetic) arithmetic;
-};
-template <int... kRow>
-constexpr std::array<Doors, sizeof...(kRow)> all_doors(std::integer_sequence<int, kRow...>) {
-  return {
-      Doors{{run_door<kRow, ASSAY_OP_PREFILL>, run_door<kRow, ASSAY_OP_PAGED>}, arithmetic_door<kRow>}...};
-}
-constexpr auto kDoors = all_doors(std::make_integer_sequence<int, kMaxRows>{});
-
 Library::Library() {
+  std::vector<const Row*> rows;
   for (const Table& table : {legal_variants(), planted_faults()})
-    for (int32_t i = 0; i < table.count && rows.size() < kMaxRows; ++i) rows.push_back(&table.rows[i]);
-  names.reserve(rows.size() * 2), kernels.reserve(rows.size() * 2);  // pointers into both are handed out
+    for (int32_t i = 0; i < table.count; ++i) rows.push_back(&table.rows[i]);
+  // Pointers into all three are handed out.
+  names.reserve(rows.size() * 2), kernels.reserve(rows.size() * 2), contexts.reserve(rows.size() * 2);
   for (size_t i = 0; i < rows.size(); ++i) {
     assay_fault entry{};
     entry.struct_size = sizeof entry;
@@ -85,9 +77,8 @@ Library::Library() {
       k.name = names.back().c_str(), k.description = rows[i]->summary, k.arch = "x86-64";
       k.op = kOps[o];
       k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
-      k.supports = paged ? supports_door<ASSAY_OP_PAGED> : supports_door<ASSAY_OP_PREFILL>;
-      k.arithmetic = kDoors[i].arithmetic;
-      k.run = kDoors[i].run[o];
+      k.context = &contexts.emplace_back(Context{rows[i], {}});
+      k.supports = supports_door, k.arithmetic = arithmetic_door, k.run = run_door;
       if (rows[i]->switches.workspace_as_state) k.workspace_bytes = workspace_door;
       kernels.push_back(k);
       if ((rows[i]->ops >> o & 1) == 0) continue;

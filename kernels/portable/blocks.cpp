@@ -14,12 +14,12 @@ namespace {
 using assay_kernels::BlockOperands;
 using assay_kernels::RowsView;
 
-template <int32_t kOp>
-int supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
-  return assay_kernels::supports_block(p, kOp, why, size);
+int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*, const assay_device*,
+             char* why, size_t size) {
+  return assay_kernels::supports_block(p, self->op, why, size);
 }
 
-int arithmetic(const assay_problem* p, assay_arithmetic* out) {
+int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
   assay_arithmetic m{};  // scaling_relative_error 0: one division or product, one rounding
   // CUDA's exp2f: at most 2 ulp, by the programming guide's table of the standard functions; HIP's is no
   // worse.
@@ -98,32 +98,34 @@ gpu::Status quantize_int8(const BlockOperands& b, gpu::Stream stream) {
   return launch_store(a, stream);
 }
 
-template <int32_t kOp, gpu::Status (*kLaunch)(const BlockOperands&, gpu::Stream)>
-int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream, char* error, size_t size) {
-  if (supports<kOp>(p, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
+template <gpu::Status (*kLaunch)(const BlockOperands&, gpu::Stream)>
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream,
+        char* error, size_t size) {
+  if (supports(self, p, t, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
   BlockOperands b;
   if (!assay_kernels::make_block_operands(p, t, &b, error, size)) return ASSAY_INVALID_ARGUMENT;
   if (p->rows == 0) return ASSAY_OK;
   return answer(kLaunch(b, static_cast<gpu::Stream>(stream)), "building block", error, size);
 }
 
-template <int32_t kOp, gpu::Status (*kLaunch)(const BlockOperands&, gpu::Stream)>
-constexpr assay_kernel block_kernel(const char* name, const char* description) {
+template <gpu::Status (*kLaunch)(const BlockOperands&, gpu::Stream)>
+constexpr assay_kernel block_kernel(int32_t op, const char* name, const char* description) {
   assay_kernel k{};
-  k.struct_size = sizeof k, k.name = name, k.description = description, k.arch = "any", k.op = kOp;
+  k.struct_size = sizeof k, k.name = name, k.description = description, k.arch = "any", k.op = op;
   k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_GRAPH;
-  k.supports = supports<kOp>, k.arithmetic = arithmetic, k.run = run<kOp, kLaunch>;
+  k.supports = supports, k.arithmetic = arithmetic, k.run = run<kLaunch>;
   return k;
 }
 
-constexpr assay_kernel kMergeStates = block_kernel<ASSAY_OP_MERGE_STATES, merge_states>(
-    "merge_states_gpu", "merge of N partial results, a warp per row and head");
-constexpr assay_kernel kCacheWrite = block_kernel<ASSAY_OP_CACHE_WRITE, cache_write>(
-    "cache_write_gpu", "new rows of K and V into the cache, quantised on the way");
-constexpr assay_kernel kCacheGather = block_kernel<ASSAY_OP_CACHE_GATHER, cache_gather>(
-    "cache_gather_gpu", "cached tokens to dense rows, dequantised on the way");
-constexpr assay_kernel kQuantizeInt8 = block_kernel<ASSAY_OP_QUANTIZE_INT8, quantize_int8>(
-    "quantize_int8_gpu", "rows to int8 by given channel scales or by a scale per row and head");
+constexpr assay_kernel kMergeStates = block_kernel<merge_states>(
+    ASSAY_OP_MERGE_STATES, "merge_states_gpu", "merge of N partial results, a warp per row and head");
+constexpr assay_kernel kCacheWrite = block_kernel<cache_write>(
+    ASSAY_OP_CACHE_WRITE, "cache_write_gpu", "new rows of K and V into the cache, quantised on the way");
+constexpr assay_kernel kCacheGather = block_kernel<cache_gather>(
+    ASSAY_OP_CACHE_GATHER, "cache_gather_gpu", "cached tokens to dense rows, dequantised on the way");
+constexpr assay_kernel kQuantizeInt8 =
+    block_kernel<quantize_int8>(ASSAY_OP_QUANTIZE_INT8, "quantize_int8_gpu",
+                                "rows to int8 by given channel scales or by a scale per row and head");
 
 }  // namespace
 

@@ -91,9 +91,9 @@ namespace {
 
 constexpr int32_t kPartKeys = 256;  // of paged_split256_gpu
 
-template <int32_t kOp>
-int every_supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
-  return assay_kernels::find_instance(p, kOp, why, size) != nullptr ? ASSAY_OK : ASSAY_UNSUPPORTED;
+int every_supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*,
+                   const assay_device*, char* why, size_t size) {
+  return assay_kernels::find_instance(p, self->op, why, size) != nullptr ? ASSAY_OK : ASSAY_UNSUPPORTED;
 }
 
 int32_t dims_of(const assay_problem& p) { return portable_dims(std::max(p.head_dim_qk, p.head_dim_v)); }
@@ -118,17 +118,17 @@ assay_arithmetic fp32_arithmetic(const assay_problem& p, int32_t tile) {
 int32_t tiles_of(const assay_problem& p, int32_t tile) { return (p.max_kv_len + tile - 1) / tile; }
 
 // What run() of every entry here begins with; `enqueue` gets the call when there is something to do.
-template <int32_t kOp, class Enqueue>
-int run_call(const assay_problem* p, const assay_tensors* t, char* error, size_t size,
-             const Enqueue& enqueue) {
-  if (every_supports<kOp>(p, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
+template <class Enqueue>
+int run_call(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, char* error,
+             size_t size, const Enqueue& enqueue) {
+  if (every_supports(self, p, t, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
   Call call{};
   if (!make_call(p, t, &call, error, size)) return ASSAY_INVALID_ARGUMENT;
   if (p->total_q == 0) return ASSAY_OK;
   return enqueue(call);
 }
 
-int simple_arithmetic(const assay_problem* p, assay_arithmetic* out) {
+int simple_arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
   assay_arithmetic m = fp32_arithmetic(*p, 128);
   m.row_sum_chain = 7 + tiles_of(*p, 128);
   m.order_declared = 1;
@@ -136,15 +136,14 @@ int simple_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   return ASSAY_OK;
 }
 
-template <int32_t kOp>
-int simple_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream, char* error,
-               size_t size) {
-  return run_call<kOp>(p, t, error, size, [&](const Call& call) {
+int simple_run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*,
+               void* stream, char* error, size_t size) {
+  return run_call(self, p, t, error, size, [&](const Call& call) {
     return answer(launch_simple(call, static_cast<gpu::Stream>(stream)), "simple kernel", error, size);
   });
 }
 
-int tiled_arithmetic(const assay_problem* p, assay_arithmetic* out) {
+int tiled_arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
   const int32_t keys = tiled_keys(dims_of(*p));
   assay_arithmetic m = fp32_arithmetic(*p, keys);
   // A thread adds its keys of a tile (a sixteenth) to its sum, sixteen threads add theirs at the end.
@@ -154,10 +153,9 @@ int tiled_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   return ASSAY_OK;
 }
 
-template <int32_t kOp>
-int tiled_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream, char* error,
-              size_t size) {
-  return run_call<kOp>(p, t, error, size, [&](const Call& call) {
+int tiled_run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*,
+              void* stream, char* error, size_t size) {
+  return run_call(self, p, t, error, size, [&](const Call& call) {
     return answer(launch_tiled(call, static_cast<gpu::Stream>(stream)), "tiled kernel", error, size);
   });
 }
@@ -175,7 +173,7 @@ bool merges(int32_t parts) {
 }
 
 template <bool kFixed>
-int64_t split_workspace(const assay_problem* p) {
+int64_t split_workspace(const assay_kernel*, const assay_problem* p) {
   const int32_t parts = split_parts<kFixed>(*p);
   return merges<kFixed>(parts) ? partial_bytes(*p, parts) : 0;
 }
@@ -189,7 +187,7 @@ assay_arithmetic arithmetic_of_parts(const assay_problem& p) {
 }
 
 template <bool kFixed>
-int split_arithmetic(const assay_problem* p, assay_arithmetic* out) {
+int split_arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
   assay_arithmetic m = arithmetic_of_parts(*p);
   m.splits = split_parts<kFixed>(*p);
   if (kFixed) m.split_keys = kPartKeys, m.order_declared = 1;
@@ -198,9 +196,9 @@ int split_arithmetic(const assay_problem* p, assay_arithmetic* out) {
 }
 
 template <bool kFixed>
-int split_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream, char* error,
-              size_t size) {
-  return run_call<ASSAY_OP_PAGED>(p, t, error, size, [&](Call& call) {
+int split_run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*,
+              void* stream, char* error, size_t size) {
+  return run_call(self, p, t, error, size, [&](Call& call) {
     call.splits = split_parts<kFixed>(*p);
     call.split_keys = kFixed ? kPartKeys : 0;
     const bool merge = merges<kFixed>(call.splits);
@@ -213,16 +211,16 @@ int split_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*
 }
 
 // The parts are the caller's results: no workspace, no merge.
-int parts_arithmetic(const assay_problem* p, assay_arithmetic* out) {
+int parts_arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
   assay_arithmetic m = arithmetic_of_parts(*p);
   m.order_declared = 1;
   assay_kernels::fill_struct(out, m);
   return ASSAY_OK;
 }
 
-int parts_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream, char* error,
-              size_t size) {
-  return run_call<ASSAY_OP_DECODE_SPLITKV>(p, t, error, size, [&](Call& call) {
+int parts_run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*,
+              void* stream, char* error, size_t size) {
+  return run_call(self, p, t, error, size, [&](Call& call) {
     call.splits = p->states;
     return answer(launch_split(call, static_cast<gpu::Stream>(stream)), "split kernel", error, size);
   });
@@ -235,17 +233,15 @@ constexpr assay_kernel entry(int32_t op, uint32_t promises, const char* name, co
   return k;
 }
 
-template <int32_t kOp>
-constexpr assay_kernel simple_kernel(const char* name, const char* description) {
-  assay_kernel k = entry(kOp, ASSAY_PROMISE_BATCH_INVARIANT, name, description);
-  k.supports = every_supports<kOp>, k.arithmetic = simple_arithmetic, k.run = simple_run<kOp>;
+constexpr assay_kernel simple_kernel(int32_t op, const char* name, const char* description) {
+  assay_kernel k = entry(op, ASSAY_PROMISE_BATCH_INVARIANT, name, description);
+  k.supports = every_supports, k.arithmetic = simple_arithmetic, k.run = simple_run;
   return k;
 }
 
-template <int32_t kOp>
-constexpr assay_kernel tiled_kernel(const char* name, const char* description) {
-  assay_kernel k = entry(kOp, ASSAY_PROMISE_BATCH_INVARIANT, name, description);
-  k.supports = every_supports<kOp>, k.arithmetic = tiled_arithmetic, k.run = tiled_run<kOp>;
+constexpr assay_kernel tiled_kernel(int32_t op, const char* name, const char* description) {
+  assay_kernel k = entry(op, ASSAY_PROMISE_BATCH_INVARIANT, name, description);
+  k.supports = every_supports, k.arithmetic = tiled_arithmetic, k.run = tiled_run;
   return k;
 }
 
@@ -253,25 +249,25 @@ template <bool kFixed>
 constexpr assay_kernel split_kernel(const char* name, const char* description) {
   assay_kernel k =
       entry(ASSAY_OP_PAGED, kFixed ? uint32_t{ASSAY_PROMISE_BATCH_INVARIANT} : 0, name, description);
-  k.supports = every_supports<ASSAY_OP_PAGED>, k.arithmetic = split_arithmetic<kFixed>;
+  k.supports = every_supports, k.arithmetic = split_arithmetic<kFixed>;
   k.workspace_bytes = split_workspace<kFixed>, k.run = split_run<kFixed>;
   return k;
 }
 
 constexpr assay_kernel parts_kernel(const char* name, const char* description) {
   assay_kernel k = entry(ASSAY_OP_DECODE_SPLITKV, ASSAY_PROMISE_BATCH_INVARIANT, name, description);
-  k.supports = every_supports<ASSAY_OP_DECODE_SPLITKV>, k.arithmetic = parts_arithmetic, k.run = parts_run;
+  k.supports = every_supports, k.arithmetic = parts_arithmetic, k.run = parts_run;
   return k;
 }
 
-constexpr assay_kernel kPrefillSimple = simple_kernel<ASSAY_OP_PREFILL>(
-    "prefill_simple_gpu", "ragged prefill, a block per row and head, fp32, every feature");
-constexpr assay_kernel kPagedSimple = simple_kernel<ASSAY_OP_PAGED>(
-    "paged_simple_gpu", "paged attention, a block per row and head, fp32, every feature");
-constexpr assay_kernel kPrefillTiled = tiled_kernel<ASSAY_OP_PREFILL>(
-    "prefill_tiled_gpu", "ragged prefill, fp32, keys through shared memory for many rows");
-constexpr assay_kernel kPagedTiled = tiled_kernel<ASSAY_OP_PAGED>(
-    "paged_tiled_gpu", "paged attention of many rows, fp32, keys through shared memory");
+constexpr assay_kernel kPrefillSimple = simple_kernel(
+    ASSAY_OP_PREFILL, "prefill_simple_gpu", "ragged prefill, a block per row and head, fp32, every feature");
+constexpr assay_kernel kPagedSimple = simple_kernel(
+    ASSAY_OP_PAGED, "paged_simple_gpu", "paged attention, a block per row and head, fp32, every feature");
+constexpr assay_kernel kPrefillTiled = tiled_kernel(
+    ASSAY_OP_PREFILL, "prefill_tiled_gpu", "ragged prefill, fp32, keys through shared memory for many rows");
+constexpr assay_kernel kPagedTiled = tiled_kernel(
+    ASSAY_OP_PAGED, "paged_tiled_gpu", "paged attention of many rows, fp32, keys through shared memory");
 constexpr assay_kernel kPagedSplit = split_kernel<false>(
     "paged_splitkv_gpu", "paged attention of few rows, fp32, as many parts of the keys as fill the device");
 constexpr assay_kernel kDecodeSplit =

@@ -45,15 +45,15 @@ bool mma_shape(const assay_problem& p, int32_t op, MmaShape* shape, char* why, s
 // Two blocks to a multiprocessor, twice.
 int32_t mma_parts(const assay_problem& p) { return even_parts(p, kTileRows, 2, 128); }
 
-int64_t mma_workspace(const assay_problem* p) {
+int64_t mma_workspace(const assay_kernel*, const assay_problem* p) {
   const int32_t parts = mma_parts(*p);
   return parts > 1 ? partial_bytes(*p, parts) : 0;
 }
 
-template <int32_t kOp>
-int mma_supports(const assay_problem* p, const assay_device* device, char* why, size_t size) {
+int mma_supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*,
+                 const assay_device* device, char* why, size_t size) {
   MmaShape shape;
-  if (!mma_shape(*p, kOp, &shape, why, size)) return ASSAY_UNSUPPORTED;
+  if (!mma_shape(*p, self->op, &shape, why, size)) return ASSAY_UNSUPPORTED;
   // CDNA 2 takes subnormal operands for zero, and in fp16 small weights and 8-bit codes are subnormal: no
   // declared arithmetic covers that.
   if (shape.format == ASSAY_FP16 && device != nullptr && std::strncmp(device->arch, "gfx90a", 6) == 0) {
@@ -64,7 +64,7 @@ int mma_supports(const assay_problem* p, const assay_device* device, char* why, 
   return ASSAY_OK;
 }
 
-int mma_arithmetic(const assay_problem* p, assay_arithmetic* out) {
+int mma_arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
   MmaShape shape;
   if (!mma_shape(*p, p->op, &shape, nullptr, 0)) return ASSAY_UNSUPPORTED;
   const int32_t group = p->heads_q / p->heads_kv;
@@ -100,11 +100,10 @@ int mma_arithmetic(const assay_problem* p, assay_arithmetic* out) {
   return ASSAY_OK;
 }
 
-template <int32_t kOp>
-int mma_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream, char* error,
-            size_t size) {
+int mma_run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*,
+            void* stream, char* error, size_t size) {
   MmaShape shape;
-  if (!mma_shape(*p, kOp, &shape, error, size)) return ASSAY_UNSUPPORTED;
+  if (!mma_shape(*p, self->op, &shape, error, size)) return ASSAY_UNSUPPORTED;
   Call call{};
   if (!make_call(p, t, &call, error, size)) return ASSAY_INVALID_ARGUMENT;
   if (p->total_q == 0) return ASSAY_OK;
@@ -121,21 +120,22 @@ int mma_run(const assay_problem* p, const assay_tensors* t, assay_plan*, void* s
   return call.splits > 1 ? answer(merge_parts(call, on), "merge", error, size) : ASSAY_OK;
 }
 
-template <int32_t kOp>
-constexpr assay_kernel mma_kernel(const char* name, const char* description) {
+constexpr assay_kernel mma_kernel(int32_t op, const char* name, const char* description) {
   assay_kernel k{};
   k.struct_size = sizeof k, k.name = name, k.description = description;
   k.arch = gpu::kWarp == 32 ? "sm_80" : "gfx90a";
-  k.op = kOp, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH;
-  k.supports = mma_supports<kOp>, k.arithmetic = mma_arithmetic, k.workspace_bytes = mma_workspace;
-  k.run = mma_run<kOp>;
+  k.op = op, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH;
+  k.supports = mma_supports, k.arithmetic = mma_arithmetic, k.workspace_bytes = mma_workspace;
+  k.run = mma_run;
   return k;
 }
 
-constexpr assay_kernel kPrefillMma = mma_kernel<ASSAY_OP_PREFILL>(
-    "prefill_mma_gpu", "ragged prefill on 16-bit matrix instructions, operands straight from global memory");
-constexpr assay_kernel kPagedMma = mma_kernel<ASSAY_OP_PAGED>(
-    "paged_mma_gpu", "paged attention on 16-bit matrix instructions, split keys, 8-bit caches by table");
+constexpr assay_kernel kPrefillMma =
+    mma_kernel(ASSAY_OP_PREFILL, "prefill_mma_gpu",
+               "ragged prefill on 16-bit matrix instructions, operands straight from global memory");
+constexpr assay_kernel kPagedMma =
+    mma_kernel(ASSAY_OP_PAGED, "paged_mma_gpu",
+               "paged attention on 16-bit matrix instructions, split keys, 8-bit caches by table");
 
 }  // namespace
 

@@ -35,14 +35,16 @@ struct Case {
     assay_device device{};
     std::snprintf(device.arch, sizeof device.arch, "%s", arch);
     char why[512] = "";
-    const int status = matrix_kernels()[0]->supports(&p, &device, why, sizeof why);
+    const assay_kernel& kernel = *matrix_kernels()[0];
+    const int status = kernel.supports(&kernel, &p, nullptr, &device, why, sizeof why);
     EXPECT_EQ(status == ASSAY_OK, why[0] == '\0') << why;
     return why;
   }
   assay_arithmetic declared() const {
+    const assay_kernel& kernel = *matrix_kernels()[0];
     assay_arithmetic m{};
     m.struct_size = sizeof m;
-    EXPECT_EQ(matrix_kernels()[0]->arithmetic(&p, &m), ASSAY_OK);
+    EXPECT_EQ(kernel.arithmetic(&kernel, &p, &m), ASSAY_OK);
     return m;
   }
 };

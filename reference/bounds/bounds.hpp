@@ -47,8 +47,8 @@ struct BoundedAttention {
   int64_t p_declined = 0, r_applied = 0;
 };
 
-// Defaults for what a kernel leaves undeclared (documented in reference/README.md).
-assay_arithmetic default_arithmetic();
+// What an undeclared kernel is judged by.
+inline assay_arithmetic default_arithmetic() { return assay_default_arithmetic(); }
 
 BoundedAttention bounded_attention(const Problem&, const HostOperands&, const std::vector<RowId>&,
                                    const assay_arithmetic&);

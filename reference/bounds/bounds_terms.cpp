@@ -53,21 +53,6 @@ SmallestNormal smallest_normal(const assay_accumulator& unit, int32_t stored, in
 
 double gamma_bound(double n_u) { return n_u * std::exp(std::min(1.0, n_u)); }
 
-assay_arithmetic default_arithmetic() {
-  assay_arithmetic a{};
-  a.struct_size = sizeof(a);
-  // Sequential fp32 in any order, P kept in fp32, one pass over keys of unknown order: nothing is assumed
-  // that a plain correct fp32 kernel might not do. A kernel with a coarser P or accumulator must say so.
-  a.qk = a.pv = {ASSAY_ACC_FMA, 1, 0, 23};
-  a.splits = 1;
-  a.p_format = ASSAY_FP32;
-  a.partial_format = a.partial_lse_format = ASSAY_FP32;
-  a.exp_relative_error = 0x1p-21;
-  a.tanh_relative_error = 0x1p-11;
-  a.scaling_relative_error = 0x1p-22;  // a product with an approximate reciprocal
-  return a;
-}
-
 double ErrorModel::chain(const assay_accumulator& acc, int64_t products, int64_t span,
                          int64_t restarts) const {
   switch (acc.kind) {

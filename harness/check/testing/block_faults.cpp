@@ -30,7 +30,8 @@ struct Entry {
 constexpr int32_t kMerge = ASSAY_OP_MERGE_STATES, kWrite = ASSAY_OP_CACHE_WRITE,
                   kGather = ASSAY_OP_CACHE_GATHER, kQuantize = ASSAY_OP_QUANTIZE_INT8,
                   kParts = ASSAY_OP_DECODE_SPLITKV;
-constexpr Entry kFaults[] = {
+Entry kFaults[] = {
+    // not const: a context is a pointer to what the kernel may change
     {"merge_right", kMerge, kNone},
     {"merge_base2", kMerge, kBase2},
     {"merge_nan_empty", kMerge, kNaNEmpty},
@@ -254,9 +255,12 @@ void quantize(const BlockOperands& b, Fault fault) {
     }
 }
 
-template <size_t kIndex>
-int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
-  const Fault fault = kFaults[kIndex].fault;
+// A kernel's row is its context.
+Fault fault_of(const assay_kernel* self) { return static_cast<const Entry*>(self->context)->fault; }
+
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
+        char* error, size_t size) {
+  const Fault fault = fault_of(self);
   if (p->op == kParts) {
     Operands a;
     if (!make_operands(p, t, &a, error, size)) return ASSAY_INVALID_ARGUMENT;
@@ -272,17 +276,16 @@ int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char
   return ASSAY_OK;
 }
 
-template <size_t kIndex>
-int supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
-  if (kFaults[kIndex].op == kParts)
+int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*, const assay_device*,
+             char* why, size_t size) {
+  if (self->op == kParts)
     return find_instance(p, kParts, why, size) != nullptr ? ASSAY_OK : ASSAY_UNSUPPORTED;
-  return supports_block(p, kFaults[kIndex].op, why, size);
+  return supports_block(p, self->op, why, size);
 }
 
-template <size_t kIndex>
-int arithmetic(const assay_problem*, assay_arithmetic* out) {
+int arithmetic(const assay_kernel* self, const assay_problem*, assay_arithmetic* out) {
   assay_arithmetic m{};
-  m.exp_relative_error = kFaults[kIndex].fault == kVague ? 0.45 : 0x1p-23;
+  m.exp_relative_error = fault_of(self) == kVague ? 0.45 : 0x1p-23;
   // Of decode_splitkv, whose kernel computes in double: fp32 is an honest description.
   m.qk = m.pv = {ASSAY_ACC_FMA, 1, 0, 23};
   m.splits = 1, m.p_format = ASSAY_FP32;
@@ -291,17 +294,15 @@ int arithmetic(const assay_problem*, assay_arithmetic* out) {
   return ASSAY_OK;
 }
 
-template <size_t... kIndex>
-std::array<assay_kernel, kCount> make_kernels(std::index_sequence<kIndex...>) {
+std::array<assay_kernel, kCount> make_kernels() {
   std::array<assay_kernel, kCount> kernels{};
-  (
-      [&] {
-        assay_kernel& k = kernels[kIndex];
-        k.struct_size = sizeof k, k.name = kFaults[kIndex].name, k.description = "see block_faults.cpp";
-        k.arch = "any", k.op = kFaults[kIndex].op, k.promises = ASSAY_PROMISE_REPEATABLE;
-        k.supports = supports<kIndex>, k.arithmetic = arithmetic<kIndex>, k.run = run<kIndex>;
-      }(),
-      ...);
+  for (size_t i = 0; i < kCount; ++i) {
+    assay_kernel& k = kernels[i];
+    k.struct_size = sizeof k, k.name = kFaults[i].name, k.description = "see block_faults.cpp";
+    k.arch = "any", k.op = kFaults[i].op, k.promises = ASSAY_PROMISE_REPEATABLE;
+    k.context = &kFaults[i];
+    k.supports = supports, k.arithmetic = arithmetic, k.run = run;
+  }
   return kernels;
 }
 
@@ -331,7 +332,7 @@ int measure_matrix_rate(int32_t, double* rate, char*, size_t) { return *rate = 1
 
 extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t version) {
   if (version != ASSAY_ABI_VERSION) return nullptr;
-  static const std::array<assay_kernel, kCount> kernels = make_kernels(std::make_index_sequence<kCount>{});
+  static const std::array<assay_kernel, kCount> kernels = make_kernels();
   static const std::array<const assay_kernel*, kCount> pointers = [] {
     std::array<const assay_kernel*, kCount> list{};
     for (size_t i = 0; i < kCount; ++i) list[i] = &kernels[i];

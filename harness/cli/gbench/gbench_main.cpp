@@ -115,7 +115,7 @@ int64_t register_all(const Setup& setup, Bench& bench) {
     const ProblemView view(problem);
     for (const assay_kernel* kernel : setup.library->kernels()) {
       if (kernel->op != c->scenario.op || !matches(kernel->name, setup.run.kernels)) continue;
-      if (!call_supports(*kernel, view.get(), setup.device).ok()) continue;
+      if (!call_supports(*kernel, view.get(), nullptr, setup.device).ok()) continue;
       benchmark::RegisterBenchmark(
           fmt::format("{}/{}/{}", kernel->name, setup.mode, c->line).c_str(),
           [&bench, one = *c, kernel](benchmark::State& state) { bench.run(state, one, *kernel); })

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backends that must not load, one per way of being wrong; ASSAY_BAD_KIND chooses at compile time:
 // 1 serves another version, 2 claims another version in its table, 3 lacks a function, 4 has a null kernel,
-// 5 loads, but finds no device (a machine without its GPU); its clock says what it was given to flush.
+// 5 loads, but finds no device (a machine without its GPU); its clock says what it was given to flush; 6 was
+// built against version 1 of the header.
 // (The missing entry point is any other shared library.)
 #include "harness/abi/assay_kernel.h"
 
-extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t) {
+extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t version) {
 #if ASSAY_BAD_KIND == 1
+  (void)version;
   return nullptr;
+#elif ASSAY_BAD_KIND == 6
+  static assay_backend backend;
+  return version == 1 ? &backend : nullptr;
 #else
+  (void)version;
   static assay_backend backend;
   backend.struct_size = sizeof(backend);
   backend.abi_version = ASSAY_ABI_VERSION + (ASSAY_BAD_KIND == 2 ? 7 : 0);

@@ -2,8 +2,8 @@
 // A backend whose kernels misbehave on demand, to prove that the harness notices. Every behaviour exists
 // for both ops: paged_<behaviour>_fake and prefill_<behaviour>_fake. The arithmetic underneath is one
 // plain double-precision attention over the tensors (dense prefill; NHD or HND cache with a block table;
-// causal, full and window masks; bf16, fp16, fp32 without scales). To add a behaviour: one enumerator,
-// one row of kBehaviours, one case in run().
+// causal, full and window masks; bf16, fp16, fp32 without scales). To add a behaviour: its enumerator and
+// row in fake_behaviours.hpp, one case in run() (or in the door it concerns). A kernel's row is its context.
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -20,92 +20,18 @@
 #include <vector>
 
 #include "harness/abi/assay_kernel.h"
+#include "harness/device/testing/fake_behaviours.hpp"
 #include "harness/device/testing/fake_device.hpp"
 #include "reference/formats/formats.hpp"
+
+struct assay_plan {
+  int served = 0;                // runs
+  std::vector<int32_t> lengths;  // cu_q and kv_len as refresh() found them
+};
 
 namespace {
 
 using namespace assay_fake;
-
-enum class Behaviour {
-  kOk,
-  kSilent,       // returns OK and writes nothing
-  kSkipRow,      // leaves the last row unwritten
-  kNan,          // writes NaN everywhere
-  kOneNan,       // one NaN in the last row, the rest right
-  kZeros,        // O = 0, LSE = 0
-  kOverrunNear,  // right, and 4 bytes past the end of O
-  kOverrunFar,   // right, and 3000 bytes past the end of LSE
-  kUnderrun,     // right, and 8 bytes before the start of O
-  kWriteInput,   // right, and flips a byte of K
-  kThrow,        // lets a C++ exception escape
-  kThrowInt,     // lets something escape that is no std::exception
-  kFail,         // returns ASSAY_FAILED with a text
-  kRefuse,       // supports() says no
-  kFlaky,        // changes low bits from run to run, promises repeatability
-  kDropPage,     // ignores the last page (16 keys for prefill)
-  kLeak,         // multiplies P = 0 with the unused slots of the last page
-  kPeek,         // the last bit of the LSE follows the sign of an unused slot
-  kVague,        // right, but declares an exponential so bad that nothing could be wrong
-  kLse2,         // LSE in base 2
-  kSegfault,
-  kAbort,
-  kExit,        // calls exit(0)
-  kHang,        // never returns
-  kAllocate,    // allocates and touches memory without end
-  kLose,        // right, but the device answers nothing from then on
-  kPending,     // right, but leaves an error for whoever asks next
-  kNoisy,       // right, but prints to stdout and stderr
-  kUndeclared,  // right, declares no arithmetic
-  kLean,        // O too large by 0.16 %, declares P in bf16: within every bound
-  kLeanOnce,    // the same where the first element of Q is positive
-  kFrozen,      // right when called; a replay keeps the lengths the host had at capture
-  kGridBound,   // right when called; a replay leaves out requests longer than at capture
-  kPadding,     // right when called; a replay for fewer rows writes the last of those captured
-};
-
-struct Entry {
-  Behaviour behaviour;
-  const char* name;
-  const char* description;
-};
-constexpr Entry kBehaviours[] = {
-    {Behaviour::kOk, "ok", "right"},
-    {Behaviour::kSilent, "silent", "writes nothing"},
-    {Behaviour::kSkipRow, "skiprow", "leaves the last row unwritten"},
-    {Behaviour::kNan, "nan", "writes NaN"},
-    {Behaviour::kOneNan, "onenan", "writes one NaN"},
-    {Behaviour::kZeros, "zeros", "writes zeros"},
-    {Behaviour::kOverrunNear, "overrun", "writes 4 bytes past the end of O"},
-    {Behaviour::kOverrunFar, "overrunfar", "writes 3000 bytes past the end of LSE"},
-    {Behaviour::kUnderrun, "underrun", "writes 8 bytes before the start of O"},
-    {Behaviour::kWriteInput, "writeinput", "changes a byte of K"},
-    {Behaviour::kThrow, "throw", "throws std::runtime_error"},
-    {Behaviour::kThrowInt, "throwint", "throws an int"},
-    {Behaviour::kFail, "fail", "returns ASSAY_FAILED"},
-    {Behaviour::kRefuse, "refuse", "refuses every problem"},
-    {Behaviour::kFlaky, "flaky", "different low bits in every run"},
-    {Behaviour::kDropPage, "droppage", "ignores the last page"},
-    {Behaviour::kLeak, "leak", "multiplies P = 0 with unused slots"},
-    {Behaviour::kPeek, "peek", "last bit of the LSE follows an unused slot"},
-    {Behaviour::kVague, "vague", "declares an exponential of no accuracy"},
-    {Behaviour::kLse2, "lse2", "LSE in base 2"},
-    {Behaviour::kSegfault, "segfault", "writes to address 0"},
-    {Behaviour::kAbort, "abort", "calls abort"},
-    {Behaviour::kExit, "exit", "calls exit(0)"},
-    {Behaviour::kHang, "hang", "never returns"},
-    {Behaviour::kAllocate, "allocate", "allocates without end"},
-    {Behaviour::kLose, "lose", "right, and the device is gone"},
-    {Behaviour::kPending, "pending", "right, and leaves an error behind"},
-    {Behaviour::kNoisy, "noisy", "prints to stdout and stderr"},
-    {Behaviour::kUndeclared, "undeclared", "declares no arithmetic"},
-    {Behaviour::kLean, "lean", "O too large by 0.16 %, P declared in bf16"},
-    {Behaviour::kLeanOnce, "leanonce", "the same where the first element of Q is positive"},
-    {Behaviour::kFrozen, "frozen", "replays with the lengths of the capture"},
-    {Behaviour::kGridBound, "gridbound", "replays cut off at the lengths of the capture"},
-    {Behaviour::kPadding, "padding", "writes behind the last request of a replay"},
-};
-constexpr int kBehaviourCount = sizeof(kBehaviours) / sizeof(kBehaviours[0]);
 
 double element(const assay_tensor& t, int64_t a, int64_t b, int64_t c, int64_t d = 0) {
   return assay::load(t.format, t.data, a * t.stride[0] + b * t.stride[1] + c * t.stride[2] + d * t.stride[3]);
@@ -199,7 +125,25 @@ char* end_of(const assay_tensor& t, int bytes) {
 }
 int bytes_of(int32_t format) { return format == ASSAY_FP32 ? 4 : 2; }
 
-int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& ts, char* error, size_t size) {
+bool packed(const assay_tensor& q) { return q.stride[0] == q.shape[1] * q.shape[2]; }
+
+// cu_q and kv_len, one after the other.
+void copy_lengths(const assay_problem& p, const assay_tensors& ts, int32_t* to) {
+  for (int r = 0; r <= p.requests; ++r) to[r] = static_cast<const int32_t*>(ts.cu_q.data)[r];
+  for (int r = 0; r < p.requests; ++r)
+    to[p.requests + 1 + r] = static_cast<const int32_t*>(ts.kv_len.data)[r * ts.kv_len.stride[0]];
+}
+// The tensors with the lengths a refresh kept.
+assay_tensors with_lengths(const assay_problem& p, assay_tensors ts, int32_t* kept) {
+  ts.cu_q.data = kept;
+  ts.kv_len.data = kept + p.requests + 1;
+  ts.kv_len.stride[0] = 1;
+  return ts;
+}
+
+int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& given, assay_plan* plan,
+        char* error, size_t size) {
+  assay_tensors ts = given;
   static std::atomic<int> calls{0};
   const int call = calls++;
   const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -207,6 +151,31 @@ int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& ts, ch
   switch (behaviour) {
     case Behaviour::kSilent:
       return ASSAY_OK;
+    case Behaviour::kRefuseWrote:
+      fill(ts.o, 1.0);
+      [[fallthrough]];
+    case Behaviour::kRefuseRun:
+      return fail_text(error, size, "required a run, supported none, missing the kernel"), ASSAY_UNSUPPORTED;
+    case Behaviour::kRefuseLater:
+      if (plan->served++ == 0) break;
+      return fail_text(error, size, "required two runs, supported one, missing the second"),
+             ASSAY_UNSUPPORTED;
+    case Behaviour::kPackedOnly:
+      if (packed(ts.q)) break;
+      return fail_text(error, size, "required strides, supported none, missing strides"), ASSAY_UNSUPPORTED;
+    case Behaviour::kSemaphore:
+    case Behaviour::kDirty: {
+      int32_t& counter = *static_cast<int32_t*>(ts.workspace.data);
+      if (counter != 0) return ASSAY_OK;  // as if it still waited for the others: nothing is written
+      if (behaviour == Behaviour::kDirty) ++counter;
+      break;
+    }
+    case Behaviour::kRefreshed:
+      ts = with_lengths(p, ts, static_cast<int32_t*>(ts.workspace.data));
+      break;
+    case Behaviour::kStale:
+      ts = with_lengths(p, ts, plan->lengths.data());
+      break;
     case Behaviour::kNan:
       fill(ts.o, nan), fill(ts.lse, nan);
       return ASSAY_OK;
@@ -313,34 +282,65 @@ int supports(Behaviour behaviour, const assay_problem& p, char* why, size_t size
   return ASSAY_OK;
 }
 
+Behaviour behaviour_of(const assay_kernel* self) {
+  return static_cast<const Entry*>(self->context)->behaviour;
+}
+
 // Computes in double, so fp32 with a short chain is an honest, generous description.
-template <Behaviour kBehaviour>
-int arithmetic(const assay_problem* p, assay_arithmetic* a) {
-  *a = assay_arithmetic{};
-  a->struct_size = sizeof(*a);
+int arithmetic(const assay_kernel* self, const assay_problem* p, assay_arithmetic* a) {
+  const Behaviour behaviour = behaviour_of(self);
+  if (behaviour == Behaviour::kDefaults) return ASSAY_OK;
   a->qk = a->pv = {ASSAY_ACC_FMA, 16, 0, 23};
   a->tile_keys = p->max_kv_len > 0 ? p->max_kv_len : 1;
   a->splits = 1;
   a->row_sum_chain = 64;
-  const bool leans = kBehaviour == Behaviour::kLean || kBehaviour == Behaviour::kLeanOnce;
+  const bool leans = behaviour == Behaviour::kLean || behaviour == Behaviour::kLeanOnce;
   a->p_format = leans ? ASSAY_BF16 : ASSAY_FP32;
-  a->exp_relative_error = kBehaviour == Behaviour::kVague ? 0.6 : 0x1p-22;
+  a->exp_relative_error = behaviour == Behaviour::kVague ? 0.6 : 0x1p-22;
   a->tanh_relative_error = 0x1p-22;
   a->qk_instruction = "fake products";
   return ASSAY_OK;
 }
 
-template <int kIndex>
-int run_door(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
-  return run(kBehaviours[kIndex].behaviour, *p, *t, error, size);
+int run_door(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
+             void* stream, char* error, size_t size) {
+  if (recorded(self, p, t, plan, stream)) return ASSAY_OK;
+  return run(behaviour_of(self), *p, *t, plan, error, size);
 }
-template <int kIndex, int kOp>
-int supports_door(const assay_problem* p, const assay_device*, char* why, size_t size) {
-  if (p->op != kOp) {
+int supports_door(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
+                  const assay_device*, char* why, size_t size) {
+  if (p->op != self->op) {
     fail_text(why, size, "required the other op, supported its own, missing the other");
     return ASSAY_UNSUPPORTED;
   }
-  return supports(kBehaviours[kIndex].behaviour, *p, why, size);
+  if (behaviour_of(self) == Behaviour::kPackedOnly && t != nullptr && !packed(t->q)) {
+    fail_text(why, size, "required strides, supported packed operands, missing strides");
+    return ASSAY_UNSUPPORTED;
+  }
+  return supports(behaviour_of(self), *p, why, size);
+}
+int plan_door(const assay_kernel* self, const assay_problem*, const assay_tensors*, assay_plan** plan,
+              char* error, size_t size) {
+  if (behaviour_of(self) == Behaviour::kRefusePlan)
+    return fail_text(error, size, "required a plan, supported none, missing plans"), ASSAY_UNSUPPORTED;
+  return *plan = new assay_plan, ASSAY_OK;
+}
+void free_plan_door(const assay_kernel*, assay_plan* plan) { delete plan; }
+int refresh_door(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
+                 void*, char*, size_t) {
+  if (behaviour_of(self) == Behaviour::kRefreshed) {
+    copy_lengths(*p, *t, static_cast<int32_t*>(t->workspace.data));
+  } else if (plan->lengths.empty()) {
+    plan->lengths.resize(static_cast<size_t>(2) * p->requests + 1);
+    copy_lengths(*p, *t, plan->lengths.data());
+  }
+  return ASSAY_OK;
+}
+int64_t workspace_door(const assay_kernel*, const assay_problem* p) {
+  return (2 * int64_t{p->requests} + 1) * static_cast<int64_t>(sizeof(int32_t));
+}
+int64_t zeroed_door(const assay_kernel* self, const assay_problem*) {
+  return behaviour_of(self) == Behaviour::kGreedy ? int64_t{1} << 20 : 4;
 }
 
 struct Registry {
@@ -348,31 +348,44 @@ struct Registry {
   std::vector<assay_kernel> kernels;
   std::vector<const assay_kernel*> pointers;
 
-  template <int kIndex, int kOp>
-  void add() {
-    const Entry& entry = kBehaviours[kIndex];
+  void add(Entry& entry, int32_t op) {
     assay_kernel k{};
     k.struct_size = sizeof(k);
-    names.push_back(std::string(kOp == ASSAY_OP_PAGED ? "paged_" : "prefill_") + entry.name + "_fake");
+    names.push_back(std::string(op == ASSAY_OP_PAGED ? "paged_" : "prefill_") + entry.name + "_fake");
     k.description = entry.description;
     k.arch = "any";
-    k.op = kOp;
+    k.op = op;
+    k.context = &entry;
     k.promises = ASSAY_PROMISE_REPEATABLE;
     if (entry.behaviour != Behaviour::kUndeclared) k.promises |= ASSAY_PROMISE_GRAPH;
     if (entry.behaviour == Behaviour::kOk) k.promises |= ASSAY_PROMISE_BATCH_INVARIANT;
-    k.supports = supports_door<kIndex, kOp>;
-    k.arithmetic =
-        entry.behaviour == Behaviour::kUndeclared ? nullptr : arithmetic<kBehaviours[kIndex].behaviour>;
-    k.run = run_door<kIndex>;
+    k.supports = supports_door;
+    k.arithmetic = entry.behaviour == Behaviour::kUndeclared ? nullptr : arithmetic;
+    k.run = run_door;
+    switch (entry.behaviour) {
+      case Behaviour::kSemaphore:
+      case Behaviour::kDirty:
+      case Behaviour::kGreedy:
+        k.workspace_bytes = workspace_door, k.workspace_zeroed_bytes = zeroed_door;
+        break;
+      case Behaviour::kRefreshed:
+        k.workspace_bytes = workspace_door, k.refresh = refresh_door;
+        break;
+      case Behaviour::kStale:
+        k.refresh = refresh_door;
+        [[fallthrough]];
+      case Behaviour::kRefusePlan:
+      case Behaviour::kRefuseLater:
+        k.plan = plan_door, k.free_plan = free_plan_door;
+        break;
+      default:
+        break;
+    }
     kernels.push_back(k);
   }
-  template <int... kIndex>
-  void add_all(std::integer_sequence<int, kIndex...>) {
-    (add<kIndex, ASSAY_OP_PAGED>(), ...);
-    (add<kIndex, ASSAY_OP_PREFILL>(), ...);
-  }
   Registry() {
-    add_all(std::make_integer_sequence<int, kBehaviourCount>{});
+    for (const int32_t op : {ASSAY_OP_PAGED, ASSAY_OP_PREFILL})
+      for (Entry& entry : kBehaviours) add(entry, op);
     for (size_t i = 0; i < kernels.size(); ++i) {
       kernels[i].name = names[i].c_str();
       pointers.push_back(&kernels[i]);
@@ -406,7 +419,8 @@ extern "C" __attribute__((visibility("default"))) const assay_backend* assay_bac
     b.run_products = run_products;
     b.run_function = run_function;
     b.measure_rate = measure_rate;
-    b.capture = capture;
+    b.begin_capture = begin_capture;
+    b.end_capture = end_capture;
     b.replay = replay;
     b.time_replay = time_replay;
     b.free_graph = free_graph;

@@ -9,14 +9,19 @@
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "harness/abi/assay_kernel.h"
 
-// A graph is the call itself, kept: what the host said at capture stays, the memory is read anew.
+// A graph is the calls themselves, kept: what the host said at capture stays, the memory is read anew.
 struct assay_graph {
-  const assay_kernel* kernel;
-  assay_problem problem;
-  assay_tensors tensors;
+  struct Call {
+    const assay_kernel* kernel;
+    assay_problem problem;
+    assay_tensors tensors;
+    assay_plan* plan;
+  };
+  std::vector<Call> calls;
 };
 
 namespace assay_fake {
@@ -79,13 +84,34 @@ inline int synchronize(char* error, size_t size) {
     return fail_text(error, size, "an error was left behind"), ASSAY_FAILED;
   return gone(error, size);
 }
-inline int capture(const assay_kernel* kernel, const assay_problem* problem, const assay_tensors* tensors,
-                   assay_plan*, assay_graph** graph, char*, size_t) {
-  *graph = new assay_graph{kernel, *problem, *tensors};
+// What is being captured, or null, and the stream it is captured on.
+inline assay_graph* capturing = nullptr;
+inline int begin_capture(void** stream, char* error, size_t size) {
+  if (capturing != nullptr) return fail_text(error, size, "a capture is under way already"), ASSAY_FAILED;
+  *stream = capturing = new assay_graph;
   return ASSAY_OK;
 }
+inline int end_capture(assay_graph** graph, char* error, size_t size) {
+  if (capturing == nullptr) return fail_text(error, size, "no capture is under way"), ASSAY_FAILED;
+  if (graph != nullptr)
+    *graph = capturing;
+  else
+    delete capturing;
+  capturing = nullptr;
+  return ASSAY_OK;
+}
+// Whether a call belongs into the capture under way; kept there then.
+inline bool recorded(const assay_kernel* kernel, const assay_problem* problem, const assay_tensors* tensors,
+                     assay_plan* plan, void* stream) {
+  if (capturing == nullptr || stream != capturing) return false;
+  capturing->calls.push_back({kernel, *problem, *tensors, plan});
+  return true;
+}
 inline int replay(assay_graph* g, char* error, size_t size) {
-  return g->kernel->run(&g->problem, &g->tensors, nullptr, nullptr, error, size);
+  for (const assay_graph::Call& c : g->calls)
+    if (const int bad = c.kernel->run(c.kernel, &c.problem, &c.tensors, c.plan, nullptr, error, size))
+      return bad;
+  return ASSAY_OK;
 }
 inline int time_replay(assay_graph* g, int64_t, double* microseconds, char* error, size_t size) {
   const auto start = std::chrono::steady_clock::now();

@@ -28,17 +28,14 @@ void gather(const KvView& view, const ScaleView& scale, const RowsView& to, int3
   }
 }
 
-int supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
-  return supports_block(p, ASSAY_OP_CACHE_GATHER, why, size);
-}
-
-int arithmetic(const assay_problem*, assay_arithmetic* out) {
+int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out) {
   fill_struct(out, assay_arithmetic{});  // scaling_relative_error 0: one fp32 product
   return ASSAY_OK;
 }
 
-int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
-  return run_block(supports, p, t, error, size, [p](const BlockOperands& b) {
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
+        char* error, size_t size) {
+  return run_block(self, p, t, error, size, [p](const BlockOperands& b) {
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < p->rows; ++row) {
       if (!row_is_live(b.live_rows, row)) continue;
@@ -59,6 +56,6 @@ int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char
 
 const assay_kernel kCacheGather = block_kernel(
     ASSAY_OP_CACHE_GATHER, "cache_gather_cpu",
-    "chunks of the cache into contiguous rows, dequantised, one thread per row", supports, arithmetic, run);
+    "chunks of the cache into contiguous rows, dequantised, one thread per row", arithmetic, run);
 
 }  // namespace assay_cpu

@@ -59,17 +59,14 @@ void write_row(const Plane& to, int64_t row, KeyPlace at, int32_t head) {
   scatter(to, offset, codes);
 }
 
-int supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
-  return supports_block(p, ASSAY_OP_CACHE_WRITE, why, size);
-}
-
-int arithmetic(const assay_problem*, assay_arithmetic* out) {
+int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out) {
   fill_struct(out, assay_arithmetic{});  // scaling_relative_error 0: one division, one rounding
   return ASSAY_OK;
 }
 
-int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
-  return run_block(supports, p, t, error, size, [p](const BlockOperands& b) {
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
+        char* error, size_t size) {
+  return run_block(self, p, t, error, size, [p](const BlockOperands& b) {
     const Plane k{b.dense_k, b.a.k, b.a.k_scale, b.k, b.k_scale, p->head_dim_qk};
     const Plane v{b.dense_v, b.a.v, b.a.v_scale, b.v, b.v_scale, p->head_dim_v};
 #pragma omp parallel for schedule(static)
@@ -87,9 +84,8 @@ int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char
 
 }  // namespace
 
-const assay_kernel kCacheWrite =
-    block_kernel(ASSAY_OP_CACHE_WRITE, "cache_write_cpu",
-                 "new rows of K and V into the cache, quantised on the way, one thread per row", supports,
-                 arithmetic, run);
+const assay_kernel kCacheWrite = block_kernel(
+    ASSAY_OP_CACHE_WRITE, "cache_write_cpu",
+    "new rows of K and V into the cache, quantised on the way, one thread per row", arithmetic, run);
 
 }  // namespace assay_cpu

@@ -71,19 +71,16 @@ void merge(const BlockOperands& b, int64_t row, int32_t head) {
   b.lse[row * b.lse_stride[0] + head * b.lse_stride[1]] = nothing ? -kInfinity : top + std::log(weights);
 }
 
-int supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
-  return supports_block(p, ASSAY_OP_MERGE_STATES, why, size);
-}
-
-int arithmetic(const assay_problem*, assay_arithmetic* out) {
+int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out) {
   assay_arithmetic m{};
   m.exp_relative_error = 0x1p-23;  // as naive.cpp: naive_test.cpp measures it
   fill_struct(out, m);
   return ASSAY_OK;
 }
 
-int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
-  return run_block(supports, p, t, error, size, [p](const BlockOperands& b) {
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
+        char* error, size_t size) {
+  return run_block(self, p, t, error, size, [p](const BlockOperands& b) {
     const int64_t units = p->rows * p->heads_q;
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < units; ++n)
@@ -96,6 +93,6 @@ int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char
 
 const assay_kernel kMergeStates =
     block_kernel(ASSAY_OP_MERGE_STATES, "merge_states_cpu",
-                 "merge of N partial results, one thread per row and head", supports, arithmetic, run);
+                 "merge of N partial results, one thread per row and head", arithmetic, run);
 
 }  // namespace assay_cpu

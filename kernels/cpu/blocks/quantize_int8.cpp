@@ -24,17 +24,14 @@ void quantize(const BlockOperands& b, int64_t row, int32_t head) {
   for (int32_t d = 0; d < dims; ++d) store_code(b.q.data, first + d * b.q.dim, b.q.format, values[d]);
 }
 
-int supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
-  return supports_block(p, ASSAY_OP_QUANTIZE_INT8, why, size);
-}
-
-int arithmetic(const assay_problem*, assay_arithmetic* out) {
+int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out) {
   fill_struct(out, assay_arithmetic{});  // scaling_relative_error 0: one division, one rounding
   return ASSAY_OK;
 }
 
-int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
-  return run_block(supports, p, t, error, size, [p](const BlockOperands& b) {
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
+        char* error, size_t size) {
+  return run_block(self, p, t, error, size, [p](const BlockOperands& b) {
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < p->rows; ++row)
       for (int32_t head = 0; row_is_live(b.live_rows, row) && head < p->heads_q; ++head)
@@ -47,6 +44,6 @@ int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char
 const assay_kernel kQuantizeInt8 =
     block_kernel(ASSAY_OP_QUANTIZE_INT8, "quantize_int8_cpu",
                  "rows to int8 by given channel scales or by a scale per row and head, one thread per row",
-                 supports, arithmetic, run);
+                 arithmetic, run);
 
 }  // namespace assay_cpu

@@ -105,12 +105,12 @@ void attend(const Operands& a, int request, int32_t row, int head, int32_t part,
       empty ? -kInfinity : static_cast<float>(shift + std::log(static_cast<double>(sum)));
 }
 
-template <int32_t kOp>
-int supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
-  return find_instance(p, kOp, why, size) != nullptr ? ASSAY_OK : ASSAY_UNSUPPORTED;
+int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*, const assay_device*,
+             char* why, size_t size) {
+  return find_instance(p, self->op, why, size) != nullptr ? ASSAY_OK : ASSAY_UNSUPPORTED;
 }
 
-int arithmetic(const assay_problem* p, assay_arithmetic* out) {
+int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
   assay_arithmetic m{};
   m.qk = m.pv = {ASSAY_ACC_FMA, 1, 0, 23};
   m.splits = 1;
@@ -127,9 +127,9 @@ int arithmetic(const assay_problem* p, assay_arithmetic* out) {
   return ASSAY_OK;
 }
 
-template <int32_t kOp>
-int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
-  if (find_instance(p, kOp, error, size) == nullptr) return ASSAY_UNSUPPORTED;
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
+        char* error, size_t size) {
+  if (find_instance(p, self->op, error, size) == nullptr) return ASSAY_UNSUPPORTED;
   Operands a;
   if (!make_operands(p, t, &a, error, size)) return ASSAY_INVALID_ARGUMENT;
 
@@ -143,7 +143,7 @@ int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char
   } catch (const std::bad_alloc&) {
     out_of_memory = true;
   }
-  const int64_t parts = kOp == ASSAY_OP_DECODE_SPLITKV ? p->states : 1;
+  const int64_t parts = self->op == ASSAY_OP_DECODE_SPLITKV ? p->states : 1;
   const int64_t work = static_cast<int64_t>(rows.size()) * p->heads_q * parts;
 #pragma omp parallel reduction(|| : out_of_memory)
   {
@@ -170,22 +170,22 @@ int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char
   return ASSAY_OK;
 }
 
-template <int32_t kOp>
-constexpr assay_kernel make_kernel(const char* name, const char* description) {
+constexpr assay_kernel make_kernel(int32_t op, const char* name, const char* description) {
   assay_kernel k{};
   k.struct_size = sizeof k, k.name = name, k.description = description, k.arch = "x86-64";
-  k.op = kOp, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
-  k.supports = supports<kOp>, k.arithmetic = arithmetic, k.run = run<kOp>;
+  k.op = op, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
+  k.supports = supports, k.arithmetic = arithmetic, k.run = run;
   return k;
 }
 
 }  // namespace
 
-const assay_kernel kPrefillNaive = make_kernel<ASSAY_OP_PREFILL>(
-    "prefill_naive_cpu", "ragged prefill, scalar fp32, two-pass softmax, every feature");
-const assay_kernel kPagedNaive = make_kernel<ASSAY_OP_PAGED>(
-    "paged_naive_cpu", "paged attention, scalar fp32, two-pass softmax, every feature");
-const assay_kernel kDecodeSplit = make_kernel<ASSAY_OP_DECODE_SPLITKV>(
-    "decode_splitkv_cpu", "partial results of decode, scalar fp32, one thread per part, row and head");
+const assay_kernel kPrefillNaive = make_kernel(
+    ASSAY_OP_PREFILL, "prefill_naive_cpu", "ragged prefill, scalar fp32, two-pass softmax, every feature");
+const assay_kernel kPagedNaive = make_kernel(ASSAY_OP_PAGED, "paged_naive_cpu",
+                                             "paged attention, scalar fp32, two-pass softmax, every feature");
+const assay_kernel kDecodeSplit =
+    make_kernel(ASSAY_OP_DECODE_SPLITKV, "decode_splitkv_cpu",
+                "partial results of decode, scalar fp32, one thread per part, row and head");
 
 }  // namespace assay_cpu

@@ -58,13 +58,15 @@ TEST_P(NaiveTest, RefusesWithTheThreeParts) {
   assay_problem p = *c.problem();
   p.head_dim_v = 1025;
   char why[256] = "";
-  EXPECT_EQ(GetParam()->supports(&p, nullptr, why, sizeof why), ASSAY_UNSUPPORTED);
+  EXPECT_EQ(GetParam()->supports(GetParam(), &p, nullptr, nullptr, why, sizeof why), ASSAY_UNSUPPORTED);
   EXPECT_STREQ(why,
                "required head dimensions 32 and 1025, supported 1..1024, missing an instance of this size");
-  EXPECT_EQ(GetParam()->run(&p, c.tensors(), nullptr, nullptr, why, sizeof why), ASSAY_UNSUPPORTED);
+  EXPECT_EQ(GetParam()->run(GetParam(), &p, c.tensors(), nullptr, nullptr, why, sizeof why),
+            ASSAY_UNSUPPORTED);
   assay_tensors t = *c.tensors();
   t.v.data = nullptr;
-  EXPECT_EQ(GetParam()->run(c.problem(), &t, nullptr, nullptr, why, sizeof why), ASSAY_INVALID_ARGUMENT);
+  EXPECT_EQ(GetParam()->run(GetParam(), c.problem(), &t, nullptr, nullptr, why, sizeof why),
+            ASSAY_INVALID_ARGUMENT);
   EXPECT_STREQ(why, "operand v is missing");
 }
 
@@ -78,7 +80,7 @@ TEST(NaiveArithmetic, LibraryFunctionsStayWithinTheDeclaredError) {
   Case c(spec);
   assay_arithmetic declared{};
   declared.struct_size = sizeof declared;
-  ASSERT_EQ(kPagedNaive.arithmetic(c.problem(), &declared), ASSAY_OK);
+  ASSERT_EQ(kPagedNaive.arithmetic(&kPagedNaive, c.problem(), &declared), ASSAY_OK);
   double worst_exp = 0, worst_tanh = 0;
   const uint32_t first = 0x00800000u;
   for (uint32_t bits = first; bits < 0x42aeac4fu; bits += 257) {  // up to 87.33: results stay normal

@@ -8,11 +8,16 @@
 
 namespace assay_cpu {
 
+inline int block_supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*,
+                          const assay_device*, char* why, size_t size) {
+  return assay_kernels::supports_block(p, self->op, why, size);
+}
+
 // Refuses, reads the operands, then calls work(const BlockOperands&), which cannot fail.
 template <class Work>
-int run_block(decltype(assay_kernel::supports) supports, const assay_problem* p, const assay_tensors* t,
-              char* error, size_t size, const Work& work) {
-  if (supports(p, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
+int run_block(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, char* error,
+              size_t size, const Work& work) {
+  if (block_supports(self, p, t, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
   assay_kernels::BlockOperands b;
   if (!assay_kernels::make_block_operands(p, t, &b, error, size)) return ASSAY_INVALID_ARGUMENT;
   work(b);
@@ -21,13 +26,12 @@ int run_block(decltype(assay_kernel::supports) supports, const assay_problem* p,
 
 // Rows or tokens are worked on independently and in order, hence both promises.
 inline assay_kernel block_kernel(int32_t op, const char* name, const char* description,
-                                 decltype(assay_kernel::supports) supports,
                                  decltype(assay_kernel::arithmetic) arithmetic,
                                  decltype(assay_kernel::run) run) {
   assay_kernel k{};
   k.struct_size = sizeof k, k.name = name, k.op = op, k.arch = "x86-64", k.description = description;
   k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
-  k.supports = supports, k.arithmetic = arithmetic, k.run = run;
+  k.supports = block_supports, k.arithmetic = arithmetic, k.run = run;
   return k;
 }
 

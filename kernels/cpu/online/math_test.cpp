@@ -26,7 +26,7 @@ class MathTest : public ::testing::TestWithParam<Isa> {
     setenv("ASSAY_CPU_ISA", isa_name(GetParam()), 1);
     Case c(Spec{.requests = {{1, 4}}});
     declared_.struct_size = sizeof declared_;
-    ASSERT_EQ(kPagedOnline.arithmetic(c.problem(), &declared_), ASSAY_OK);
+    ASSERT_EQ(kPagedOnline.arithmetic(&kPagedOnline, c.problem(), &declared_), ASSAY_OK);
   }
   void TearDown() override { unsetenv("ASSAY_CPU_ISA"); }
   const Engine& engine() const { return engine_for(GetParam()); }

@@ -57,7 +57,7 @@ int64_t partial_bytes(const assay_problem& p) {
 
 constexpr int64_t kAlign = 64;
 
-int64_t workspace_bytes(const assay_problem* p) {
+int64_t workspace_bytes(const assay_kernel*, const assay_problem* p) {
   Isa isa;
   if (!active_isa(&isa, nullptr, 0)) return 0;  // run reports it
   return partial_bytes(*p) + omp_get_max_threads() * engine_for(isa).scratch_bytes(p) + kAlign;
@@ -217,9 +217,9 @@ class Run {
   std::vector<int32_t> merge_requests_;
 };
 
-template <int32_t kOp>
-int supports(const assay_problem* p, const assay_device*, char* why, size_t size) {
-  return find_instance(p, kOp, why, size) != nullptr ? ASSAY_OK : ASSAY_UNSUPPORTED;
+int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*, const assay_device*,
+             char* why, size_t size) {
+  return find_instance(p, self->op, why, size) != nullptr ? ASSAY_OK : ASSAY_UNSUPPORTED;
 }
 
 int refuse(int status, char* error, size_t size, const char* text) {
@@ -227,9 +227,9 @@ int refuse(int status, char* error, size_t size, const char* text) {
   return status;
 }
 
-template <int32_t kOp>
-int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error, size_t size) {
-  if (find_instance(p, kOp, error, size) == nullptr) return ASSAY_UNSUPPORTED;
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
+        char* error, size_t size) {
+  if (find_instance(p, self->op, error, size) == nullptr) return ASSAY_UNSUPPORTED;
   Isa isa;
   if (!active_isa(&isa, error, size)) return ASSAY_INVALID_ARGUMENT;
   Operands a;
@@ -253,21 +253,22 @@ int run(const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char
   return ASSAY_OK;
 }
 
-template <int32_t kOp>
-constexpr assay_kernel make_kernel(const char* name, const char* description) {
+constexpr assay_kernel make_kernel(int32_t op, const char* name, const char* description) {
   assay_kernel k{};
   k.struct_size = sizeof k, k.name = name, k.description = description, k.arch = "x86-64";
-  k.op = kOp, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
-  k.supports = supports<kOp>, k.arithmetic = online_arithmetic, k.workspace_bytes = workspace_bytes;
-  k.run = run<kOp>;
+  k.op = op, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
+  k.supports = supports, k.arithmetic = online_arithmetic, k.workspace_bytes = workspace_bytes;
+  k.run = run;
   return k;
 }
 
 }  // namespace
 
-const assay_kernel kPrefillOnline = make_kernel<ASSAY_OP_PREFILL>(
-    "prefill_online_cpu", "ragged prefill, online softmax, packed tiles on SSE, AVX2, AVX-512 or AMX");
-const assay_kernel kPagedOnline = make_kernel<ASSAY_OP_PAGED>(
-    "paged_online_cpu", "paged attention, online softmax, streamed decode and packed tiles, SSE to AMX");
+const assay_kernel kPrefillOnline =
+    make_kernel(ASSAY_OP_PREFILL, "prefill_online_cpu",
+                "ragged prefill, online softmax, packed tiles on SSE, AVX2, AVX-512 or AMX");
+const assay_kernel kPagedOnline =
+    make_kernel(ASSAY_OP_PAGED, "paged_online_cpu",
+                "paged attention, online softmax, streamed decode and packed tiles, SSE to AMX");
 
 }  // namespace assay_cpu

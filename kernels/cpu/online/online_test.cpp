@@ -38,7 +38,7 @@ class OnlineTest : public ::testing::TestWithParam<Level> {
   double tolerance(const Case& c) const {
     assay_arithmetic declared{};
     declared.struct_size = sizeof declared;
-    EXPECT_EQ(kernel().arithmetic(c.problem(), &declared), ASSAY_OK);
+    EXPECT_EQ(kernel().arithmetic(&kernel(), c.problem(), &declared), ASSAY_OK);
     return declared.p_format == ASSAY_BF16 ? kBf16Weights : kFp32Weights;
   }
   void expect_right(const Spec& spec) {
@@ -252,11 +252,13 @@ TEST_P(OnlineTest, RefusesASmallWorkspaceAndAWrongOperand) {
   std::vector<uint8_t> small(64);
   t.workspace.data = small.data(), t.workspace.shape[0] = 64;
   char text[256] = "";
-  EXPECT_EQ(kernel().run(c.problem(), &t, nullptr, nullptr, text, sizeof text), ASSAY_INVALID_ARGUMENT);
+  EXPECT_EQ(kernel().run(&kernel(), c.problem(), &t, nullptr, nullptr, text, sizeof text),
+            ASSAY_INVALID_ARGUMENT);
   EXPECT_STREQ(text, "operand workspace is smaller than workspace_bytes asks for");
   t = *c.tensors();
   t.k.format = ASSAY_FP16;
-  EXPECT_EQ(kernel().run(c.problem(), &t, nullptr, nullptr, text, sizeof text), ASSAY_INVALID_ARGUMENT);
+  EXPECT_EQ(kernel().run(&kernel(), c.problem(), &t, nullptr, nullptr, text, sizeof text),
+            ASSAY_INVALID_ARGUMENT);
   EXPECT_STREQ(text, "operand k has format fp16, expected bf16");
 }
 

@@ -225,13 +225,13 @@ Output Case::run(const assay_kernel& kernel, int threads, uint8_t workspace_fill
   if (threads > 0) omp_set_num_threads(threads);
   o_plane_.fill(kGuard);
   lse_plane_.fill(kGuard);
-  const int64_t bytes = kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(&problem_) : 0;
+  const int64_t bytes = kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(&kernel, &problem_) : 0;
   std::vector<uint8_t> workspace(bytes + 64, workspace_fill);
   tensors_.workspace = assay_tensor{};
   tensors_.workspace.data = workspace.data(), tensors_.workspace.format = ASSAY_UINT8;
   tensors_.workspace.rank = 1, tensors_.workspace.shape[0] = bytes, tensors_.workspace.stride[0] = 1;
   char error[512] = "";
-  out.status = kernel.run(&problem_, &tensors_, nullptr, nullptr, error, sizeof error);
+  out.status = kernel.run(&kernel, &problem_, &tensors_, nullptr, nullptr, error, sizeof error);
   out.error = error;
   for (int i = 0; i < 64; ++i) out.wrote_outside |= workspace[bytes + i] != workspace_fill;
   if (threads > 0) omp_set_num_threads(before);

@@ -24,46 +24,51 @@ const assay_kernel& healthy() {
 }
 
 int run_right(const assay_problem* p, const assay_tensors* t, void* stream, char* error, size_t size) {
-  return healthy().run(p, t, nullptr, stream, error, size);
+  return healthy().run(&healthy(), p, t, nullptr, stream, error, size);
 }
 
 using Run = decltype(assay_kernel::run);
 
-int run_address(const assay_problem*, const assay_tensors*, assay_plan*, void* s, char* error, size_t size) {
+int run_address(const assay_kernel*, const assay_problem*, const assay_tensors*, assay_plan*, void* s,
+                char* error, size_t size) {
   return answer(launch_illegal_address(static_cast<gpu::Stream>(s)), "launch", error, size);
 }
 // Right itself, and gone before its error shows.
-int run_sticky(const assay_problem* p, const assay_tensors* t, assay_plan*, void* s, char* error,
-               size_t size) {
+int run_sticky(const assay_kernel*, const assay_problem* p, const assay_tensors* t, assay_plan*, void* s,
+               char* error, size_t size) {
   if (const int bad = run_right(p, t, s, error, size)) return bad;
   return answer(launch_illegal_address_later(kSecond / 5), "launch", error, size);
 }
-int run_assert(const assay_problem*, const assay_tensors*, assay_plan*, void* s, char* error, size_t size) {
+int run_assert(const assay_kernel*, const assay_problem*, const assay_tensors*, assay_plan*, void* s,
+               char* error, size_t size) {
   return answer(launch_assert(static_cast<gpu::Stream>(s)), "launch", error, size);
 }
-int run_trap(const assay_problem*, const assay_tensors*, assay_plan*, void* s, char* error, size_t size) {
+int run_trap(const assay_kernel*, const assay_problem*, const assay_tensors*, assay_plan*, void* s,
+             char* error, size_t size) {
   return answer(launch_trap(static_cast<gpu::Stream>(s)), "launch", error, size);
 }
-int run_endless(const assay_problem*, const assay_tensors*, assay_plan*, void* s, char* error, size_t size) {
+int run_endless(const assay_kernel*, const assay_problem*, const assay_tensors*, assay_plan*, void* s,
+                char* error, size_t size) {
   int* never = nullptr;
   if (const int bad = answer(cudaMalloc(&never, sizeof *never), "allocate", error, size)) return bad;
   if (const int bad = answer(cudaMemset(never, 0, sizeof *never), "clear", error, size)) return bad;
   return answer(launch_spin(never, 600 * kSecond, static_cast<gpu::Stream>(s)), "launch", error, size);
 }
 // Right itself, but a launch before it failed unseen.
-int run_pending(const assay_problem* p, const assay_tensors* t, assay_plan*, void* s, char* error,
-                size_t size) {
+int run_pending(const assay_kernel*, const assay_problem* p, const assay_tensors* t, assay_plan*, void* s,
+                char* error, size_t size) {
   const int status = run_right(p, t, s, error, size);
   launch_with_too_many_threads();
   return status;
 }
-int run_memory(const assay_problem*, const assay_tensors*, assay_plan*, void*, char* error, size_t size) {
+int run_memory(const assay_kernel*, const assay_problem*, const assay_tensors*, assay_plan*, void*,
+               char* error, size_t size) {
   void* memory = nullptr;
   return answer(cudaMalloc(&memory, size_t{1} << 46), "allocate 64 TiB", error, size);
 }
 // Right itself, and one element too many.
-int run_overrun(const assay_problem* p, const assay_tensors* t, assay_plan*, void* s, char* error,
-                size_t size) {
+int run_overrun(const assay_kernel*, const assay_problem* p, const assay_tensors* t, assay_plan*, void* s,
+                char* error, size_t size) {
   if (const int bad = run_right(p, t, s, error, size)) return bad;
   int64_t last = 0;
   for (int i = 0; i < t->lse.rank; ++i) last += (t->lse.shape[i] - 1) * t->lse.stride[i];
@@ -71,9 +76,9 @@ int run_overrun(const assay_problem* p, const assay_tensors* t, assay_plan*, voi
   return answer(launch_write(past, static_cast<gpu::Stream>(s)), "launch", error, size);
 }
 
-int64_t petabyte(const assay_problem*) { return int64_t{1} << 50; }
+int64_t petabyte(const assay_kernel*, const assay_problem*) { return int64_t{1} << 50; }
 
-assay_kernel entry(const char* name, Run run, int64_t (*workspace)(const assay_problem*) = nullptr) {
+assay_kernel entry(const char* name, Run run, decltype(assay_kernel::workspace_bytes) workspace = nullptr) {
   assay_kernel k = healthy();
   k.name = name, k.description = "planted", k.run = run, k.workspace_bytes = workspace;
   return k;

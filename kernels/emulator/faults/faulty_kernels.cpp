@@ -27,7 +27,6 @@ constexpr PlantedFault kPlanted[] = {
     ASSAY_GPU_FAULT_LIST(ASSAY_GPU_FAULT_ROW)
 #undef ASSAY_GPU_FAULT_ROW
 };
-constexpr size_t kCount = std::size(kPlanted);
 
 std::vector<const assay_kernel*> healthy_kernels() {
   std::vector<const assay_kernel*> all = attention_kernels();
@@ -42,11 +41,17 @@ const assay_kernel& healthy(const char* name) {
   throw std::logic_error(std::string("a fault is planted in ") + name + ", and there is no such kernel");
 }
 
-template <size_t kIndex>
-int run(const assay_problem* p, const assay_tensors* t, assay_plan* plan, void* stream, char* error,
-        size_t size) {
-  const auto with_fault = [](const auto& work) {
-    planted = kPlanted[kIndex].fault;
+// A healthy kernel with a fault in it.
+struct Spoilt : assay_kernel {
+  const assay_kernel* healthy;
+  Fault fault;
+};
+
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
+        void* stream, char* error, size_t size) {
+  const Spoilt& spoilt = *static_cast<const Spoilt*>(self);
+  const auto with_fault = [fault = spoilt.fault](const auto& work) {
+    planted = fault;
     const auto status = work();
     planted = Fault::none;
     return status;
@@ -54,33 +59,29 @@ int run(const assay_problem* p, const assay_tensors* t, assay_plan* plan, void* 
   gpu::emulator::Recording* const list = gpu::emulator::recording();
   const size_t before = list != nullptr ? list->size() : 0;
   const int status =
-      with_fault([&] { return healthy(kPlanted[kIndex].kernel).run(p, t, plan, stream, error, size); });
+      with_fault([&] { return spoilt.healthy->run(spoilt.healthy, p, t, plan, stream, error, size); });
   // What is captured keeps its fault until it runs.
   for (size_t i = before; list != nullptr && i < list->size(); ++i)
     (*list)[i] = [launch = (*list)[i], with_fault] { return with_fault(launch); };
   return status;
 }
-template <size_t... kIndex>
-constexpr auto make_entries(std::index_sequence<kIndex...>) {
-  return std::array{&run<kIndex>...};
-}
 
 }  // namespace
 
 std::vector<const assay_kernel*> portable_kernels() {
-  static const std::vector<assay_kernel> faulty = [] {
-    constexpr auto kEntries = make_entries(std::make_index_sequence<kCount>());
-    std::vector<assay_kernel> all;
-    for (size_t i = 0; i < kCount; ++i) {
-      all.push_back(healthy(kPlanted[i].kernel));
-      all.back().name = kPlanted[i].name;
-      all.back().description = kPlanted[i].what;
-      all.back().run = kEntries[i];
+  static const std::vector<Spoilt> faulty = [] {
+    std::vector<Spoilt> all;
+    for (const PlantedFault& fault : kPlanted) {
+      const assay_kernel& whole = healthy(fault.kernel);
+      Spoilt& spoilt = all.emplace_back(Spoilt{whole, &whole, fault.fault});
+      spoilt.name = fault.name;
+      spoilt.description = fault.what;
+      spoilt.run = run;
     }
     return all;
   }();
   std::vector<const assay_kernel*> list = healthy_kernels();
-  for (const assay_kernel& kernel : faulty) list.push_back(&kernel);
+  for (const Spoilt& kernel : faulty) list.push_back(&kernel);
   return list;
 }
 

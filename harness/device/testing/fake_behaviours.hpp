@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels of the fake backend do wrong, one row each (fake_backend.cpp does it).
+#pragma once
+
+namespace assay_fake {
+
+enum class Behaviour {
+  kOk,
+  kSilent,       // returns OK and writes nothing
+  kSkipRow,      // leaves the last row unwritten
+  kNan,          // writes NaN everywhere
+  kOneNan,       // one NaN in the last row, the rest right
+  kZeros,        // O = 0, LSE = 0
+  kOverrunNear,  // right, and 4 bytes past the end of O
+  kOverrunFar,   // right, and 3000 bytes past the end of LSE
+  kUnderrun,     // right, and 8 bytes before the start of O
+  kWriteInput,   // right, and flips a byte of K
+  kThrow,        // lets a C++ exception escape
+  kThrowInt,     // lets something escape that is no std::exception
+  kFail,         // returns ASSAY_FAILED with a text
+  kRefuse,       // supports() says no
+  kFlaky,        // changes low bits from run to run, promises repeatability
+  kDropPage,     // ignores the last page (16 keys for prefill)
+  kLeak,         // multiplies P = 0 with the unused slots of the last page
+  kPeek,         // the last bit of the LSE follows the sign of an unused slot
+  kVague,        // right, but declares an exponential so bad that nothing could be wrong
+  kLse2,         // LSE in base 2
+  kSegfault,
+  kAbort,
+  kExit,         // calls exit(0)
+  kHang,         // never returns
+  kAllocate,     // allocates and touches memory without end
+  kLose,         // right, but the device answers nothing from then on
+  kPending,      // right, but leaves an error for whoever asks next
+  kNoisy,        // right, but prints to stdout and stderr
+  kUndeclared,   // right, declares no arithmetic
+  kLean,         // O too large by 0.16 %, declares P in bf16: within every bound
+  kLeanOnce,     // the same where the first element of Q is positive
+  kFrozen,       // right when called; a replay keeps the lengths the host had at capture
+  kGridBound,    // right when called; a replay leaves out requests longer than at capture
+  kPadding,      // right when called; a replay for fewer rows writes the last of those captured
+  kRefusePlan,   // plan() says no
+  kRefuseRun,    // run() says no
+  kRefuseWrote,  // run() says no after it wrote O
+  kRefuseLater,  // run() says no from the second time on
+  kPackedOnly,   // supports() says no to a strided Q, run() as well
+  kDefaults,     // right, and leaves the declaration as it was given
+  kSemaphore,    // right where its counter in the workspace is zero; leaves it zero
+  kDirty,        // the same, but counts up
+  kGreedy,       // wants more zeroed bytes than workspace
+  kRefreshed,    // lengths come from what refresh() put into the workspace
+  kStale,        // the same, kept in the plan and from the first refresh only
+};
+
+struct Entry {
+  Behaviour behaviour;
+  const char* name;
+  const char* description;
+};
+inline Entry kBehaviours[] = {
+    // not const: a context is a pointer to what the kernel may change
+    {Behaviour::kOk, "ok", "right"},
+    {Behaviour::kSilent, "silent", "writes nothing"},
+    {Behaviour::kSkipRow, "skiprow", "leaves the last row unwritten"},
+    {Behaviour::kNan, "nan", "writes NaN"},
+    {Behaviour::kOneNan, "onenan", "writes one NaN"},
+    {Behaviour::kZeros, "zeros", "writes zeros"},
+    {Behaviour::kOverrunNear, "overrun", "writes 4 bytes past the end of O"},
+    {Behaviour::kOverrunFar, "overrunfar", "writes 3000 bytes past the end of LSE"},
+    {Behaviour::kUnderrun, "underrun", "writes 8 bytes before the start of O"},
+    {Behaviour::kWriteInput, "writeinput", "changes a byte of K"},
+    {Behaviour::kThrow, "throw", "throws std::runtime_error"},
+    {Behaviour::kThrowInt, "throwint", "throws an int"},
+    {Behaviour::kFail, "fail", "returns ASSAY_FAILED"},
+    {Behaviour::kRefuse, "refuse", "refuses every problem"},
+    {Behaviour::kFlaky, "flaky", "different low bits in every run"},
+    {Behaviour::kDropPage, "droppage", "ignores the last page"},
+    {Behaviour::kLeak, "leak", "multiplies P = 0 with unused slots"},
+    {Behaviour::kPeek, "peek", "last bit of the LSE follows an unused slot"},
+    {Behaviour::kVague, "vague", "declares an exponential of no accuracy"},
+    {Behaviour::kLse2, "lse2", "LSE in base 2"},
+    {Behaviour::kSegfault, "segfault", "writes to address 0"},
+    {Behaviour::kAbort, "abort", "calls abort"},
+    {Behaviour::kExit, "exit", "calls exit(0)"},
+    {Behaviour::kHang, "hang", "never returns"},
+    {Behaviour::kAllocate, "allocate", "allocates without end"},
+    {Behaviour::kLose, "lose", "right, and the device is gone"},
+    {Behaviour::kPending, "pending", "right, and leaves an error behind"},
+    {Behaviour::kNoisy, "noisy", "prints to stdout and stderr"},
+    {Behaviour::kUndeclared, "undeclared", "declares no arithmetic"},
+    {Behaviour::kLean, "lean", "O too large by 0.16 %, P declared in bf16"},
+    {Behaviour::kLeanOnce, "leanonce", "the same where the first element of Q is positive"},
+    {Behaviour::kFrozen, "frozen", "replays with the lengths of the capture"},
+    {Behaviour::kGridBound, "gridbound", "replays cut off at the lengths of the capture"},
+    {Behaviour::kPadding, "padding", "writes behind the last request of a replay"},
+    {Behaviour::kRefusePlan, "refuseplan", "refuses when planning"},
+    {Behaviour::kRefuseRun, "refuserun", "refuses when run"},
+    {Behaviour::kRefuseWrote, "refusewrote", "refuses when run, after writing O"},
+    {Behaviour::kRefuseLater, "refuselater", "refuses from the second run on"},
+    {Behaviour::kPackedOnly, "packedonly", "refuses a strided Q"},
+    {Behaviour::kDefaults, "defaults", "leaves the declaration as it is"},
+    {Behaviour::kSemaphore, "semaphore", "a counter in zeroed workspace, left zero"},
+    {Behaviour::kDirty, "dirty", "a counter in zeroed workspace, left dirty"},
+    {Behaviour::kGreedy, "greedy", "wants more zeroed bytes than workspace"},
+    {Behaviour::kRefreshed, "refreshed", "lengths from refresh"},
+    {Behaviour::kStale, "stale", "lengths from the first refresh"},
+};
+
+}  // namespace assay_fake
