@@ -26,7 +26,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path, help="results folder with rows.csv (and run.json)")
     parser.add_argument("--out", type=pathlib.Path, help="folder to write to (default: FOLDER/report)")
-    parser.add_argument("--program", default="assay", help="program name in the commands that repeat a case")
     parser.add_argument("--open-note", action="store_true", help="say how to open the report")
     args = parser.parse_args(arguments)
 
@@ -40,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         run = rows.load(args.folder)
         pictures = plots.draw_all(run, out / "plots")
-        index = page.write(run, pictures, out, args.program)
+        index = page.write(run, pictures, out)
     except rows.InputError as error:
         return fail(str(error), 2)
     except OSError as error:

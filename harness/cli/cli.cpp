@@ -347,6 +347,7 @@ int dispatch(int argc, char** argv) {
       typed->args.command = command;
       typed->args.resume = sub->count("--resume") > 0;
       settle(*typed, sub == run ? dated_folder() : "");
+      typed->args.run.program = command[0];
       return run_command(typed->args);
     }
   for (const auto& [sub, typed] : {std::pair{list, &list_typed}, {describe, &describe_typed}})

@@ -12,7 +12,7 @@
 
 namespace assay {
 
-std::string junit_xml(std::span<const Row>, std::string_view program = "assay");
+std::string junit_xml(std::span<const Row>);
 
 // Text for an XML attribute or element: entities escaped, characters XML 1.0 forbids made visible.
 std::string xml_escape(std::string_view);

@@ -98,6 +98,8 @@ constexpr RowField kFields[] = {
     {"batch_invariant", "",
      "Whether requests gave the same bits alone and in other batches: yes, no, empty when not measured.",
      &Row::batch_invariant},
+    {"repeat", "", "Shell command that runs this case with this kernel again, with the options of the run.",
+     &Row::repeat},
     {"rows_checked", "rows", "Query rows compared with the reference.", &Row::rows_checked},
     {"rows_total", "rows", "Query rows of the case; more than rows_checked when rows were sampled.",
      &Row::rows_total},
@@ -107,7 +109,7 @@ constexpr RowField kFields[] = {
 
 std::string cell(const Row& row, const RowMember& member) {
   if (auto text = std::get_if<std::string Row::*>(&member)) {
-    std::string clean = clean_text(row.**text);
+    std::string clean = guard_formula(clean_text(row.**text));
     if (clean.find_first_of(",\"") == std::string::npos) return clean;
     std::string quoted = "\"";
     for (char c : clean) {

@@ -12,6 +12,9 @@
 namespace assay {
 
 // Missing numbers are NaN (double) or -1 (int64) and print as an empty CSV cell.
+// Kernel of a row of a case whose op no kernel has.
+inline constexpr std::string_view kNoKernel = "none";
+
 struct Row {
   std::string scenario, kernel, backend, device, device_uuid, outcome, reason;
   std::string op, suite_place;
@@ -34,6 +37,7 @@ struct Row {
   std::string class_note;  // "useless" or empty
   double quantization_rms, quantization_max;
   std::string batch_invariant;  // yes, no, or empty: not measured
+  std::string repeat;           // shell command that runs the case with this kernel again (run/repeat.hpp)
   int64_t rows_checked = -1, rows_total = -1;
   double reference_s, case_s;  // wall seconds
   Row();

@@ -11,6 +11,8 @@
 #include <iterator>
 #include <system_error>
 
+#include "harness/report/text.hpp"
+
 #define CSV_IO_NO_THREAD  // the text is in memory already: nothing to overlap
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpragmas"  // clang has no -Wstringop-truncation
@@ -77,12 +79,16 @@ std::string known_columns() {
   return names;
 }
 
-std::vector<const RowField*> read_header(std::string_view line, SourcePlace place) {
+std::vector<const RowField*> read_header(std::string_view line, SourcePlace place, Columns columns) {
   const auto fields = row_fields();
   std::vector<const RowField*> order;
   for (const Cell& cell : split(line, place)) {
     place.column = cell.column;
     auto field = std::find_if(fields.begin(), fields.end(), [&](auto& f) { return f.name == cell.text; });
+    if (field == fields.end() && columns == Columns::kSome) {
+      order.push_back(nullptr);
+      continue;
+    }
     if (field == fields.end())
       throw InputError(place, fmt::format("unknown column {}; expected the columns {}",
                                           quoted_excerpt(cell.text), known_columns()));
@@ -92,6 +98,9 @@ std::vector<const RowField*> read_header(std::string_view line, SourcePlace plac
   }
   for (const RowField& field : fields) {
     if (std::find(order.begin(), order.end(), &field) != order.end()) continue;
+    if (columns == Columns::kSome && field.name != "scenario" && field.name != "kernel" &&
+        field.name != "outcome")
+      continue;
     place.column = static_cast<int>(line.size()) + 1;
     throw InputError(
         place, fmt::format("column '{}' is missing; expected the columns {}", field.name, known_columns()));
@@ -115,7 +124,7 @@ T number(const Cell& cell, const RowField& field, SourcePlace place, const char*
 
 void store(Row& row, const Cell& cell, const RowField& field, const SourcePlace& place) {
   if (auto text = std::get_if<std::string Row::*>(&field.member)) {
-    row.** text = cell.text;
+    row.** text = unguard_formula(cell.text);
   } else if (cell.text.empty()) {
     return;  // Row() holds the missing value
   } else if (auto integer = std::get_if<int64_t Row::*>(&field.member)) {
@@ -138,7 +147,7 @@ void reject_zero_bytes(std::string_view text, const std::string& file) {
 
 }  // namespace
 
-RowsFile parse_rows(std::string_view text, const std::string& file) {
+RowsFile parse_rows(std::string_view text, const std::string& file, Columns columns) {
   RowsFile result;
   const size_t last_newline = text.rfind('\n');
   const size_t valid = last_newline == std::string_view::npos ? 0 : last_newline + 1;
@@ -161,7 +170,7 @@ RowsFile parse_rows(std::string_view text, const std::string& file) {
     while (const char* line = lines.next_line()) {
       const SourcePlace place{file, static_cast<int>(lines.get_file_line()), 0};
       if (order.empty()) {
-        order = read_header(line, place);
+        order = read_header(line, place, columns);
         continue;
       }
       const std::vector<Cell> cells = split(line, place);
@@ -173,7 +182,8 @@ RowsFile parse_rows(std::string_view text, const std::string& file) {
             at, fmt::format("{} cells; expected {}, one per column of line 1", cells.size(), order.size()));
       }
       Row row;
-      for (size_t i = 0; i < cells.size(); i++) store(row, cells[i], *order[i], place);
+      for (size_t i = 0; i < cells.size(); i++)
+        if (order[i]) store(row, cells[i], *order[i], place);
       result.rows.push_back(std::move(row));
     }
   } catch (const io::error::line_length_limit_exceeded&) {
@@ -183,7 +193,7 @@ RowsFile parse_rows(std::string_view text, const std::string& file) {
   return result;
 }
 
-RowsFile read_rows(const std::string& path) {
+RowsFile read_rows(const std::string& path, Columns columns) {
   std::ifstream in(path, std::ios::binary);
   if (!in)
     throw InputError({path, 0, 0},
@@ -195,7 +205,7 @@ RowsFile read_rows(const std::string& path) {
   } catch (const std::ios_base::failure&) {  // opening a folder succeeds, reading it does not
     throw InputError({path, 0, 0}, "cannot be read; expected the rows.csv of a results folder");
   }
-  return parse_rows(text, path);
+  return parse_rows(text, path, columns);
 }
 
 }  // namespace assay

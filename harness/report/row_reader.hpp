@@ -25,10 +25,14 @@ struct RowsFile {
   int64_t valid_bytes = 0;
 };
 
+// kAll: exactly the columns of this version. kSome: files of other versions too, to be looked at; columns
+// they lack stay missing, columns unknown here are left out, but scenario, kernel and outcome must be there.
+enum class Columns { kAll, kSome };
+
 // InputError: unknown, missing or repeated column; wrong number of cells; bad number or quoting; a zero
 // byte. The place's column counts bytes of the line from 1.
-RowsFile parse_rows(std::string_view text, const std::string& file_name);
+RowsFile parse_rows(std::string_view text, const std::string& file_name, Columns = Columns::kAll);
 // As above for a file; InputError too when it does not exist or cannot be read.
-RowsFile read_rows(const std::string& path);
+RowsFile read_rows(const std::string& path, Columns = Columns::kAll);
 
 }  // namespace assay

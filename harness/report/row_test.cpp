@@ -293,6 +293,31 @@ TEST(Columns, RunJsonGetsEveryColumn) {
     EXPECT_EQ(columns[i]["meaning"], std::string(row_fields()[i].meaning));
 }
 
+TEST(ReadRows, FilesOfOtherVersionsToLookAt) {
+  const std::string text = "kernel,outcome,speed,scenario,time_us\nk,passed,11,paged batch=1q1,2.5\n";
+  EXPECT_THROW(parse_rows(text, "rows.csv"), InputError);
+  const RowsFile file = parse_rows(text, "rows.csv", Columns::kSome);
+  ASSERT_EQ(file.rows.size(), 1u);
+  EXPECT_EQ(file.rows[0].kernel, "k");
+  EXPECT_EQ(file.rows[0].scenario, "paged batch=1q1");
+  EXPECT_EQ(file.rows[0].time_us, 2.5);
+  EXPECT_EQ(file.rows[0].samples, -1);
+  EXPECT_THROW(parse_rows("kernel,outcome\nk,passed\n", "rows.csv", Columns::kSome), InputError);
+}
+
+// Spreadsheets run cells that begin with = + - or @; ours never do, and every text comes back.
+TEST(ReadRows, TextsAreNoFormulas) {
+  for (const std::string text : {"=1+1", "@x", "+1", "-1", "'=", "''", "'a", "", "'", "=\"q\",x"}) {
+    Row row = sample::row("paged batch=1q1", text, "passed", text);
+    const std::string line = csv_line(row);
+    for (const char* start : {",=", ",+", ",-", ",@", "\"=", "\"@"})
+      EXPECT_EQ(line.find(start), std::string::npos) << line;
+    const RowsFile file = parse_rows(csv_header() + "\n" + line + "\n", "rows.csv");
+    EXPECT_EQ(file.rows.at(0).kernel, text);
+    EXPECT_EQ(file.rows.at(0).reason, text);
+  }
+}
+
 TEST(Columns, CommittedDescriptionIsCurrent) {
   const std::string path = ASSAY_SOURCE_DIR "/harness/report/COLUMNS.md";
   std::ifstream in(path, std::ios::binary);

@@ -46,6 +46,8 @@ inline std::vector<Row> run() {
   rows[0].cache = "cold";
   rows[0].samples = 41;
   rows[0].suite_place = "scenarios/smoke.suite:12:1";
+  rows[1].repeat = "assay check 'paged d=64 batch=4q1s1k seed=1' --kernel paged_fast --backend cpu";
+  rows[3].repeat = "assay check 'prefill window=127 batch=2q512 seed=1' --kernel prefill_fast --backend cpu";
   rows[1].o_max_error = 1.5;
   rows[1].o_ratio = std::numeric_limits<double>::infinity();
   rows[1].lse_ratio = 0.5;
@@ -56,8 +58,9 @@ inline std::vector<Row> run() {
 
 // Any text csv_line can carry unchanged, any bit pattern of a number.
 inline Row random(std::mt19937_64& g) {
-  const std::vector<std::string> words = {"",       "a",        "b c", ",",   "\"", "\"\"x\"",
-                                          "h=32/8", "\xC3\xA9", "'",   " x ", "\\", "\xF0\x9F\x98\x80"};
+  const std::vector<std::string> words = {
+      "",        "=",      "-1",       "a", "b c", ",",  "\"",
+      "\"\"x\"", "h=32/8", "\xC3\xA9", "'", " x ", "\\", "\xF0\x9F\x98\x80"};
   Row r;
   for (const RowField& field : row_fields()) {
     const uint64_t bits = g();

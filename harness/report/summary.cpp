@@ -65,7 +65,7 @@ std::string summary_markdown(std::span<const Row> rows, const SummaryOptions& op
       std::string entry =
           fmt::format("**{}** {}: {}\n\n", inline_text(row->outcome), inline_text(row->kernel),
                       row->reason.empty() ? "no reason given" : inline_text(row->reason)) +
-          code_block(clean_text(repro_command(*row, options.program)));
+          code_block(clean_text(row->repeat.empty() ? row->scenario : row->repeat));
       if (shown > 0) entry = "\n" + entry;
       if (shown == options.max_failures || text.size() + list.size() + entry.size() + 200 > options.max_bytes)
         break;

@@ -13,7 +13,6 @@
 namespace assay {
 
 struct SummaryOptions {
-  std::string_view program = "assay";
   std::string_view title = "assay";
   size_t max_bytes = 900'000;  // GitHub's limit is 1 MiB
   size_t max_failures = 50;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See tally.hpp. The command of a failing case asks for `check`: speed does not matter to find a bug.
+// See tally.hpp.
 #include "harness/report/tally.hpp"
 
 #include <fmt/format.h>
@@ -14,6 +14,22 @@ namespace {
 
 size_t index_of(std::string_view outcome) {
   return static_cast<size_t>(std::find(kOutcomes.begin(), kOutcomes.end(), outcome) - kOutcomes.begin());
+}
+
+// "$(printf 'a\\033b')": POSIX has no other spelling of a control character in one printable line. Line
+// breaks at the very end are lost ($() drops them); no name here ends in one.
+std::string printf_word(std::string_view text) {
+  std::string word = "\"$(printf '";
+  for (const char c : text) {
+    const auto b = static_cast<unsigned char>(c);
+    if (b < 0x20 || b >= 0x7F || c == '\'' || c == '\\')
+      word += fmt::format("\\{:03o}", b);
+    else if (c == '%')
+      word += "%%";
+    else
+      word += c;
+  }
+  return word + "')\"";
 }
 
 }  // namespace
@@ -63,6 +79,7 @@ std::string shell_quote(std::string_view text) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string_view::npos) return std::string(text);
+  if (clean_text(text) != text) return printf_word(text);
   std::string quoted = "'";
   for (char c : text) {
     if (c == '\'')
@@ -73,16 +90,7 @@ std::string shell_quote(std::string_view text) {
   return quoted + "'";
 }
 
-std::string repro_command(const Row& row, std::string_view program) {
-  std::string command = fmt::format("{} check {}", program, shell_quote(row.scenario));
-  if (!row.kernel.empty()) command += " --kernel " + shell_quote(row.kernel);
-  if (row.check == "graph") command += " --graphs";
-  // Installed backends are found by themselves; a library given by its path must be named again.
-  if (row.backend.find('/') != std::string::npos) command += " --backend " + shell_quote(row.backend);
-  return command;
-}
-
-std::string failures_text(std::span<const Row> rows, std::string_view program, size_t most) {
+std::string failures_text(std::span<const Row> rows, size_t most) {
   const auto failing = static_cast<size_t>(std::count_if(rows.begin(), rows.end(), is_failure));
   if (failing == 0) return "";
   std::string text = failing > most ? fmt::format("{} of {} failing cases:\n", most, failing)
@@ -93,7 +101,7 @@ std::string failures_text(std::span<const Row> rows, std::string_view program, s
     if (listed++ == most) break;
     text += clean_text(fmt::format("{:<9} {}  {}", row.outcome, row.kernel, row.scenario)) + "\n";
     text += clean_text("          " + (row.reason.empty() ? "no reason given" : row.reason)) + "\n";
-    text += clean_text("          repeat: " + repro_command(row, program)) + "\n";
+    if (!row.repeat.empty()) text += clean_text("          repeat: " + row.repeat) + "\n";
   }
   if (failing > most) text += fmt::format("{} more are in rows.csv\n", failing - most);
   return text;

@@ -33,12 +33,12 @@ std::string tally_line(const Tally&);
 // Everything but passed and unsupported; an unknown outcome fails too.
 bool is_failure(const Row&);
 
-// assay check 'LINE' --kernel NAME, quoted for a POSIX shell.
-std::string repro_command(const Row&, std::string_view program = "assay");
-std::string shell_quote(std::string_view);  // unchanged when no character is special
+// Unchanged when no character is special. Control characters and bytes that are not UTF-8 are spelled with
+// the shell's printf, so that the command shows and pastes as one clean line.
+std::string shell_quote(std::string_view);
 
 // Failing rows, three lines each (what, why, how to repeat). At most `most` are listed, and the text
 // says how many of how many; "" when nothing failed.
-std::string failures_text(std::span<const Row>, std::string_view program = "assay", size_t most = 50);
+std::string failures_text(std::span<const Row>, size_t most = 50);
 
 }  // namespace assay

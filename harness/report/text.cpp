@@ -40,6 +40,24 @@ std::string clean_text(std::string_view s) {
   return out;
 }
 
+namespace {
+
+bool in_set(std::string_view text, size_t i, std::string_view set) {
+  return i < text.size() && set.find(text[i]) != std::string_view::npos;
+}
+
+}  // namespace
+
+std::string guard_formula(std::string text) {
+  if (in_set(text, 0, "=+-@") || (in_set(text, 0, "'") && in_set(text, 1, "=+-@'"))) text.insert(0, 1, '\'');
+  return text;
+}
+
+std::string unguard_formula(std::string text) {
+  if (in_set(text, 0, "'") && in_set(text, 1, "=+-@'")) text.erase(0, 1);
+  return text;
+}
+
 int display_width(std::string_view s) {
   int width = 0;
   for (char c : s) width += (static_cast<unsigned char>(c) & 0xC0) != 0x80;

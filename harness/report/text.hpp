@@ -14,6 +14,11 @@ namespace assay {
 size_t utf8_length(std::string_view s);
 // Control characters (line breaks too) become blanks, bytes that are not UTF-8 become '?'.
 std::string clean_text(std::string_view);
+// Spreadsheets run a cell that begins with = + - or @ as a formula, and the texts here come from kernels.
+// Such a text gets an apostrophe in front (so does one that begins with an apostrophe and one of these, or
+// another apostrophe), which unguard_formula() takes away again: every text survives.
+std::string guard_formula(std::string text);
+std::string unguard_formula(std::string text);
 // Terminal columns, one per code point.
 int display_width(std::string_view);
 // Shortest decimal text that reads back as the same double; "inf", "-inf"; "" for NaN.

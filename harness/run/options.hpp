@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run was asked to do. `identity_of` is the part that decides which rows come out and what they
 // mean: a results folder may only be continued, and shards only be merged, when it is equal. The rest
-// (time limit, memory limit) may change between attempts.
+// (time limit, memory limit, name of the program) may change between attempts.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +26,16 @@ Shard parse_shard(const std::string& text);  // "2/8"; InputError
 bool in_shard(std::string_view scenario_line, const Shard&);
 
 struct RunOptions {
+  std::string program = "assay";          // as typed: what repeat commands begin with
   std::vector<std::string> suites;        // names, paths or lines, as typed
   std::vector<std::string> backends;      // names or paths, as typed; empty: all installed
   std::vector<std::string> devices;       // numbers, or "all"; empty: device 0 of each backend
   std::vector<std::string> calibrations;  // files of `assay calibrate`; each is used for devices like its own
   std::vector<std::string> kernels;       // globs, any may match; empty: all
-  std::string filter;                     // regular expression (pattern.hpp) on the canonical line; empty: all
-  std::optional<uint64_t> seed;           // in place of every line's own
-  double largest = 0;  // most multiply-adds of a case (cost.hpp), larger ones are left out; 0: all
-  int64_t limit = -1;  // most cases, before sharding; -1: all
+  std::string filter;            // regular expression (pattern.hpp) on the canonical line; empty: all
+  std::optional<uint64_t> seed;  // in place of every line's own
+  double largest = 0;            // most multiply-adds of a case (cost.hpp), larger ones are left out; 0: all
+  int64_t limit = -1;            // most cases, before sharding; -1: all
   Shard shard;
   bool graphs = false;              // also capture every kernel's call and check its replays
   bool timed = false;               // time kernels that passed

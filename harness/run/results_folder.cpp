@@ -20,6 +20,7 @@
 #include "harness/report/summary.hpp"
 #include "harness/report/table.hpp"
 #include "harness/report/tally.hpp"
+#include "harness/report/text.hpp"
 
 namespace assay {
 namespace {
@@ -196,7 +197,7 @@ void ResultsFolder::write_pages() const {
   write_file(file("junit.xml"), junit_xml(rows_));
   std::string failures;
   for (const Row& row : rows_)
-    if (is_failure(row)) failures += repro_command(row) + "\n";
+    if (is_failure(row)) failures += clean_text(row.repeat) + "\n";
   write_file(file("failures.txt"), failures);
 }
 

@@ -20,6 +20,7 @@
 #include "harness/report/row_json.hpp"
 #include "harness/run/case_runner.hpp"
 #include "harness/run/machine.hpp"
+#include "harness/run/repeat.hpp"
 #include "harness/run/worker.hpp"
 
 namespace assay {
@@ -229,6 +230,7 @@ bool Sweep::run_together(const std::vector<Work>& work, ResultsFolder* folder, S
         w.request,
         [&](Row row) {
           row.backend = w.arm->label;
+          row.repeat = repeat_command(row, options_);
           const std::lock_guard lock(one_at_a_time);
           if (folder) folder->append(row);
           observer.row(row);
@@ -300,10 +302,11 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
     if (!has_kernel) {
       ++result.no_kernel;
       Row row = row_of_line(c->line, c->place);
-      row.kernel = "none";
+      row.kernel = kNoKernel;
       row.backend = arms_.size() == 1 ? arms_[0]->label : "any";
       row.outcome = "unsupported";
       row.reason = fmt::format("no chosen kernel has the op {}", name_of(op_names(), c->scenario.op));
+      row.repeat = repeat_command(row, options_);
       if (!folder || !folder->left(row.scenario, row.kernel, row.backend, {}).done) {
         if (folder) folder->append(row);
         observer.row(row);

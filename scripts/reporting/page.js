@@ -46,11 +46,6 @@
   function breakable(text) {
     return text.split(/(?<=,)/).flatMap((part) => [part, element("wbr")]);
   }
-  function repeat(row) {
-    const quote = (s) => (/^[A-Za-z0-9_\-+=./:,@%]+$/.test(s) ? s : "'" + s.replaceAll("'", "'\\''") + "'");
-    const kernel = row.kernel ? " --kernel " + quote(row.kernel) : "";
-    return data.program + " check " + quote(row.cells[at.scenario]) + kernel;
-  }
 
   // ---- the view and its address
   function readAddress() {
@@ -144,14 +139,16 @@
   function detail(row) {
     const list = element("dl");
     columns.forEach((column, i) => {
-      if (row.cells[i] === null || row.cells[i] === "") return;
+      if (row.cells[i] === null || row.cells[i] === "" || column.name === "repeat") return;
       const entry = element("div", { title: column.meaning }, element("dt", {}, column.name),
         element("dd", {}, String(row.cells[i]) + (column.unit ? " " + column.unit : "")));
       list.append(entry);
     });
+    const repeat = row.cells[at.repeat];
+    if (!repeat) return element("tr", { className: "detail" }, element("td", { colSpan: state.columns.length }, list));
     const copy = element("button", { className: "copy" }, "copy");
-    copy.dataset.text = repeat(row);
-    const command = element("p", { className: "command" }, element("code", {}, repeat(row)), copy);
+    copy.dataset.text = repeat;
+    const command = element("p", { className: "command" }, element("code", {}, repeat), copy);
     return element("tr", { className: "detail" }, element("td", { colSpan: state.columns.length }, command, list));
   }
   function drawRows() {

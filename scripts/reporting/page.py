@@ -9,6 +9,7 @@ import json
 import math
 import pathlib
 import re
+import shlex
 
 import jinja2
 import numpy as np
@@ -24,15 +25,6 @@ SHOWN_AT_FIRST = ("outcome", "kernel", "scenario", "cache", "time_us", "tflops",
                   "o_ratio", "lse_ratio")
 TALLY_ORDER = ("passed", "wrong", "unsupported", "untrusted", "crashed", "timed_out", "invalid")  # as the program prints it
 NOT_RECORDED = "not recorded"
-
-
-def quote(text: str) -> str:
-    """For a POSIX shell, as shell_quote() of harness/report does."""
-    return text if re.fullmatch(r"[A-Za-z0-9_\-+=./:,@%]+", text) else "'" + text.replace("'", "'\\''") + "'"
-
-
-def command(program: str, scenario: str, kernel: str) -> str:
-    return f"{program} check {quote(scenario)}" + (f" --kernel {quote(kernel)}" if kernel else "")
 
 
 def cell(value):
@@ -95,7 +87,7 @@ def text_of(value) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{k} {text_of(v)}" for k, v in value.items())
     if isinstance(value, list):
-        return " ".join(quote(v) if isinstance(v, str) else text_of(v) for v in value)
+        return " ".join(shlex.quote(v) if isinstance(v, str) else text_of(v) for v in value)
     return str(value)
 
 
@@ -124,12 +116,12 @@ def facts(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
     ]
 
 
-def failures(rows: pd.DataFrame, program: str) -> list[dict]:
+def failures(rows: pd.DataFrame) -> list[dict]:
     rank = {name: i for i, name in enumerate(OUTCOMES)}
     failing = rows[~rows.outcome.isin(FINE)]
     failing = failing.iloc[np.argsort([rank.get(o, -1) for o in failing.outcome], kind="stable")]
     return [{"outcome": r.outcome, "kernel": r.kernel, "scenario": r.scenario, "reason": r.reason or "no reason given",
-             "where": r.o_where or r.lse_where, "command": command(program, r.scenario, r.kernel)} for r in failing.itertuples()]
+             "where": r.o_where or r.lse_where, "command": r.repeat} for r in failing.itertuples()]
 
 
 def safe_json(value) -> str:
@@ -141,11 +133,11 @@ def data_uri(kind: str, data: bytes) -> str:
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def write(run: Run, pictures: list[Picture], out: pathlib.Path, program: str) -> pathlib.Path:
+def write(run: Run, pictures: list[Picture], out: pathlib.Path) -> pathlib.Path:
     rows = run.rows
     columns = columns_of(run)
     names = [c["name"] for c in columns]
-    failing = failures(rows, program)
+    failing = failures(rows)
     counts = rows.outcome.value_counts()
     outcomes = [(o, int(counts.get(o, 0))) for o in TALLY_ORDER]
     outcomes += [(o, int(n)) for o, n in counts.items() if o not in OUTCOMES]
@@ -160,7 +152,7 @@ def write(run: Run, pictures: list[Picture], out: pathlib.Path, program: str) ->
         pictures=[(p, data_uri("image/svg+xml", p.svg) if p.svg else "", data_uri("text/csv", p.csv.encode())) for p in pictures],
         facts=facts(run), kernels=[k for k in run.kernels() if k in set(rows.kernel)], warnings=run.warnings, columns=columns,
         data=safe_json({"columns": columns, "rows": [[cell(v) for v in line] for line in rows[names].to_numpy(dtype=object)],
-                        "severity": {o: i for i, o in enumerate(OUTCOMES)}, "program": program,
+                        "severity": {o: i for i, o in enumerate(OUTCOMES)}, 
                         "colors": style.OUTCOME_COLORS}),
         not_recorded=NOT_RECORDED)
     out.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ import pandas as pd
 
 # Kinds of the columns of rows.csv (harness/report/COLUMNS.md; a test compares).
 TEXT = ("scenario", "kernel", "backend", "device", "device_uuid", "outcome", "reason", "op", "suite_place", "cache", "launch", "stop",
-        "limit", "calibration", "o_where", "lse_where", "check", "aggregate_where", "class_note", "batch_invariant")
+        "limit", "calibration", "o_where", "lse_where", "check", "aggregate_where", "class_note", "batch_invariant", "repeat")
 NUMBERS = ("requests", "tokens", "max_kv_len", "decodes", "extends", "prefills", "time_us", "time_q1_us", "time_q3_us",
            "time_low_us", "time_high_us", "plan_us", "refresh_us", "samples", "throttled", "sm_clock_mhz", "tflops", "gbytes_per_s",
            "tokens_per_s", "limit_percent",
@@ -66,6 +66,11 @@ def number(text: str, place: str, column: str) -> float:
     raise InputError(f"{place}: '{text[:40]}' is no number in column '{column}'; expected a number, or nothing when it is missing")
 
 
+def unguarded(cell: str) -> str:
+    """Without the apostrophe that keeps spreadsheets from running a text as a formula (harness/report/text.hpp)."""
+    return cell[1:] if len(cell) > 1 and cell[0] == "'" and cell[1] in "=+-@'" else cell
+
+
 def read_rows(path: pathlib.Path, warnings: list[str]) -> pd.DataFrame:
     try:
         data = path.read_bytes()
@@ -99,7 +104,7 @@ def read_rows(path: pathlib.Path, warnings: list[str]) -> pd.DataFrame:
             place = f"{path}:{reader.line_num}"
             if len(line) != len(header):
                 raise InputError(f"{place}: {len(line)} cells; expected {len(header)}, one per column of line 1")
-            cells.append([number(value, place, name) if name in NUMBERS else value for name, value in zip(header, line)])
+            cells.append([number(value, place, name) if name in NUMBERS else unguarded(value) for name, value in zip(header, line)])
     except csv.Error as error:
         raise InputError(f"{path}:{reader.line_num}: {error}; expected comma-separated cells, quotes inside quoted cells doubled")
     if header is None:
