@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Closing lines of a test run: steps, failures, skips with their reasons, and one line of counts.
 
-Usage: summarize_tests.py JUNIT.xml... -- "STEP passed|failed"...     exit 0 only when nothing failed
+Usage: summarize_tests.py JUNIT.xml... -- "STEP passed|failed|skipped"...     exit 0 only when nothing failed
 """
 import collections
 import pathlib
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     for step in argv[split + 1:]:
         name, status = step.rsplit(" ", 1)
         print(f"{status:7} {name}")
-        steps_failed += status != "passed"
+        steps_failed += status not in ("passed", "skipped")
     for name in failed:
         print(f"FAILED  {name}")
     for reason, count in sorted(skipped.items()):

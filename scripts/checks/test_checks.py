@@ -7,6 +7,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import check_includes  # noqa: E402
 import check_style  # noqa: E402
+import summarize_tests  # noqa: E402
 
 SPDX = "// SPDX-License-Identifier: Apache-2.0\n"
 
@@ -57,3 +58,11 @@ def test_style_violations_are_found(tmp_path):
 
 def test_clean_tree_passes(tmp_path):
     assert check_style.check(tree(tmp_path, {"harness/run/a.cpp": SPDX + "int f();\n"})) == []
+
+
+def test_a_skipped_step_is_said_and_fails_nothing(tmp_path, capsys):
+    junit = tmp_path / "default.xml"
+    junit.write_text('<testsuite><testcase name="a" status="run"/></testsuite>')
+    assert summarize_tests.main([str(junit), "--", "build passed", "fresh machine: no root skipped"]) == 0
+    assert "skipped fresh machine: no root\n" in capsys.readouterr().out
+    assert summarize_tests.main([str(junit), "--", "build passed", "fresh machine failed"]) == 1
