@@ -53,8 +53,12 @@ inline constexpr double kAlarmSd = 6;     // slope, rms, mismatch
 inline constexpr double kKeyAlarmSd = 7;  // the largest over all keys of a row
 inline constexpr double kLseAlarmSd = 8;
 
-// Rows where tier P declined are left out, and so is everything when it applies nowhere. `out` as for
-// compare_outputs.
+// O and LSE on the host; null: nothing is asked about it.
+struct OutputView {
+  const assay_tensor* o = nullptr;
+  const assay_tensor* lse = nullptr;
+};
+// Rows where tier P declined are left out, and so is everything when it applies nowhere.
 AggregateReport aggregates(const BoundedAttention&, const Problem&, const HostOperands&, const OutputView&,
                            const assay_arithmetic&);
 

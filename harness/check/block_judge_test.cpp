@@ -15,6 +15,7 @@ namespace assay {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 const Backend& faults() {
   static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_block_faults.so");
@@ -36,6 +37,8 @@ TEST(BlockJudge, RightKernelsPass) {
       {"merge_right", "merge_states h=4 d=64 from=bf16 out=fp32 strides=q+out batch=3q9", 27 * 4 * 64,
        27 * 4},
       {"merge_right", "merge_states h=4 d=64 batch=2q0", 0, 0},
+      // The sign of a zero is no difference where no bits are promised.
+      {"merge_right_sign_of_zero", "merge_states h=4 d=64 states=5 batch=3q9", 27 * 4 * 64, 27 * 4},
       {"write_right", "cache_write h=4/2 d=64 pad=3 batch=2q5s20", 10 * 2 * 128, 0},
       {"write_right", "cache_write h=4/2 d=80/48 layout=x kv=fp8_e4m3:channel batch=2q5s20", 10 * 2 * 128, 0},
       {"write_right",
@@ -99,6 +102,7 @@ TEST(BlockJudge, EachFaultIsNamedByItsCheck) {
       {"merge_largest_lse", merge, "lse D"},
       {"merge_other_head", merge, "finite"},
       {"merge_empty_rows", merge, "unwritten"},
+      {"merge_peeks_empty", merge, "memory"},
       {"write_padding", write + " pad=3", "untouched|tier D"},
       {"write_scale_of_head", write + " kv=fp8_e4m3:head", "tier D"},
       {"write_k_scale_for_v", write + " kv=int8:head", "tier D"},
@@ -193,6 +197,12 @@ TEST(BlockJudge, SaysWhereAndWhat) {
   EXPECT_THAT(v.reason, HasSubstr("scale wrong in "));
   EXPECT_THAT(v.reason, HasSubstr("request "));
   EXPECT_GT(v.lse.max_ratio, 1);
+}
+
+TEST(BlockJudge, NamesTheElementThatFollowsUnusedMemory) {
+  const Verdict v = judge("merge_states h=4 d=64 states=5 batch=3q9", "merge_peeks_empty");
+  EXPECT_THAT(v.reason, MatchesRegex("the result changes with the contents of unused memory: LSE at request "
+                                     "[0-9]+ row [0-9]+ head [0-9]+ is [-.0-9]+, then [-.0-9]+"));
 }
 
 // What a timed call left is judged like the first run; a byte changed since then shows.

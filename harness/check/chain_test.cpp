@@ -6,7 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "harness/check/verdict.hpp"
+#include "harness/check/expectations/attention.hpp"
 #include "harness/scenario/scenario.hpp"
 
 namespace assay {
@@ -25,14 +25,11 @@ const assay_kernel& kernel_of(const Backend& backend, int32_t op) {
   throw std::runtime_error("no such kernel");
 }
 
-std::vector<std::byte> call(const Backend& backend, const Inputs& in, Operand first, Operand second,
-                            std::vector<std::byte>* other) {
-  const assay_kernel& kernel = kernel_of(backend, in.problem.op);
-  DeviceCase device(backend, in, call_workspace(kernel, in.view->get()));
-  const CallResult r = call_run(backend, kernel, in.view->get(), device.tensors(), nullptr);
+Snapshot call(const Backend& backend, Inputs& in) {
+  Session session(backend, kernel_of(backend, in.problem.op), in);
+  const CallResult r = session.run();
   EXPECT_TRUE(r.ok()) << r.error;
-  *other = device.download(second);
-  return device.download(first);
+  return session.outputs();
 }
 
 TEST_P(DecodeThenMerge, IsThePagedAttentionOfAllKeys) {
@@ -50,30 +47,30 @@ TEST_P(DecodeThenMerge, IsThePagedAttentionOfAllKeys) {
   };
   for (const Chain& chain : chains) {
     SCOPED_TRACE(chain.decode + " | merge_states " + chain.merge);
-    const Inputs decode = build_inputs(make_problem(parse_scenario(chain.decode)));
+    Inputs decode = build_inputs(make_problem(parse_scenario(chain.decode)));
     Inputs merge = build_inputs(make_problem(parse_scenario(
         "merge_states h=4 d=64 " + chain.merge + chain.decode.substr(chain.decode.find(" batch=")))));
     ASSERT_EQ(merge.problem.states, decode.problem.states);
-    std::vector<std::byte> lse, o = call(backend, decode, Operand::kPartialO, Operand::kPartialLse, &lse);
-    for (const auto& [operand, raw] :
-         {std::pair{Operand::kPartialO, &o}, std::pair{Operand::kPartialLse, &lse}}) {
+    const Snapshot parts = call(backend, decode);
+    for (const Operand operand : {Operand::kPartialO, Operand::kPartialLse}) {
       GuardedBuffer& to = merge.buffers[static_cast<int>(operand)];
-      const GuardedBuffer& from = decode.buffers[static_cast<int>(operand)];
-      ASSERT_EQ(to.bytes(), from.bytes());
-      std::memcpy(to.payload(), raw->data() + (from.payload() - from.raw()), to.bytes());
+      ASSERT_EQ(to.bytes(), decode.buffers[static_cast<int>(operand)].bytes());
+      std::memcpy(to.payload(), parts.view(decode, operand).data, to.bytes());
     }
-    o = call(backend, merge, Operand::kO, Operand::kLse, &lse);
-    assay_tensor o_view = merge.tensors.o, lse_view = merge.tensors.lse;
-    o_view.data = o.data() +
-                  (static_cast<std::byte*>(o_view.data) - merge.buffers[static_cast<int>(Operand::kO)].raw());
-    lse_view.data = lse.data() + (static_cast<std::byte*>(lse_view.data) -
-                                  merge.buffers[static_cast<int>(Operand::kLse)].raw());
+    const Snapshot merged = call(backend, merge);
 
-    Problem whole = decode.problem;
-    whole.op = ASSAY_OP_PAGED;
-    whole.sinks = merge.problem.sinks;
-    assay_tensors tensors = decode.tensors;
-    tensors.sinks = merge.tensors.sinks;
+    // The attention of all keys, in the memory of both.
+    Inputs whole;
+    whole.problem = decode.problem;
+    whole.problem.op = ASSAY_OP_PAGED;
+    whole.problem.sinks = merge.problem.sinks;
+    whole.tensors = decode.tensors;
+    whole.tensors.sinks = merge.tensors.sinks;
+    whole.tensors.o = merge.tensors.o, whole.tensors.lse = merge.tensors.lse;
+    for (const Operand operand : {Operand::kO, Operand::kLse})
+      whole.buffers[static_cast<int>(operand)] = merge.buffers[static_cast<int>(operand)];
+    whole.q_scale_host = decode.q_scale_host;
+    whole.k_scale_host = decode.k_scale_host, whole.v_scale_host = decode.v_scale_host;
     assay_arithmetic a = default_arithmetic();
     ASSERT_TRUE(call_arithmetic(backend, kernel_of(backend, ASSAY_OP_DECODE_SPLITKV), decode.view->get(), a));
     a.order_declared = 0;
@@ -81,15 +78,15 @@ TEST_P(DecodeThenMerge, IsThePagedAttentionOfAllKeys) {
     a.partial_format = decode.problem.o_format;
     a.partial_lse_format = ASSAY_FP32;
     std::vector<RowId> rows;
-    for (size_t r = 0; r < whole.requests.size(); ++r) rows.push_back({static_cast<int32_t>(r), 0});
-    const BoundedAttention bounded = bounded_attention(
-        whole, {&tensors, decode.q_scale_host, decode.k_scale_host, decode.v_scale_host}, rows, a);
-    ErrorStats o_stats, lse_stats;
-    compare_outputs(bounded, whole, {&o_view, &lse_view}, o_stats, lse_stats);
-    EXPECT_EQ(o_stats.checked, static_cast<int64_t>(rows.size()) * 4 * 64);
-    EXPECT_EQ(o_stats.bad, 0) << o_stats.max_ratio << " at " << place_of(o_stats);
-    EXPECT_EQ(lse_stats.bad, 0) << lse_stats.max_ratio << " at " << place_of(lse_stats);
-    EXPECT_GT(o_stats.max_error, 0) << "nothing was computed";
+    for (size_t r = 0; r < whole.problem.requests.size(); ++r) rows.push_back({static_cast<int32_t>(r), 0});
+    const auto count = static_cast<int64_t>(rows.size());
+    AttentionExpectation expected(whole, std::move(rows), 0);
+    expected.prepare(a);
+    RunOutputs out(whole, merged);
+    expected.ask(out);
+    EXPECT_EQ(out.values.checked, count * 4 * 64);
+    EXPECT_EQ(objection_of(out, expected).reason, "");
+    EXPECT_GT(out.values.max_error, 0) << "nothing was computed";
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "harness/check/verdict.hpp"
@@ -16,6 +17,9 @@ struct ElementPlace {
   RowId row;
   int32_t head = 0, dim = 0;  // dim -1: a value per row and head
 };
+
+// "request 3 row 0 head 5 dim 17"; without dim for a value per row and head.
+std::string place_of(const ElementPlace&);
 
 inline constexpr double kNoTier = std::numeric_limits<double>::infinity();  // accepts everything
 

@@ -183,6 +183,21 @@ TEST(Judge, StridedAndStackedOperands) {
   EXPECT_EQ(judge(p, "paged_ok_fake").outcome, Outcome::kPassed);
 }
 
+TEST(Judge, TheSpareHeadOfAStridedOutputBelongsToNobody) {
+  for (const int32_t op : {ASSAY_OP_PAGED, ASSAY_OP_PREFILL}) {
+    Problem p = small_problem(op);
+    p.strided.out = true;
+    const std::string name = op == ASSAY_OP_PAGED ? "paged_" : "prefill_";
+    const Verdict v = judge(p, name + "spill_fake");
+    EXPECT_EQ(v.outcome, Outcome::kWrong);
+    EXPECT_EQ(v.check, "untouched");
+    EXPECT_THAT(v.reason, HasSubstr("bytes of o changed that the op must leave alone, first at byte 256 of"));
+    EXPECT_EQ(judge(p, name + "ok_fake").reason, "");
+    p.strided.out = false;
+    EXPECT_EQ(judge(p, name + "spill_fake").outcome, Outcome::kPassed) << "no spare head, nothing spilt";
+  }
+}
+
 TEST(Judge, EveryRecipePasses) {
   for (const InputRecipe recipe : {InputRecipe::kNormal, InputRecipe::kPeaked, InputRecipe::kAscending,
                                    InputRecipe::kBoundary, InputRecipe::kCancelling, InputRecipe::kOutlier}) {

@@ -1,95 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks over outputs. Elements are visited through the views' strides, so the padding of a strided output,
-// which a kernel must leave alone but may not be judged by, is never looked at.
+// See reasons.hpp.
 #include "harness/check/reasons.hpp"
 
-#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "harness/base/error.hpp"
+#include "harness/check/comparison.hpp"
 #include "harness/problem/names.hpp"
+#include "harness/problem/packed_rows.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
-
-// One element of O (dim >= 0) or LSE (dim = -1) by packed row.
-struct Element {
-  int64_t row = 0;
-  int32_t head = 0, dim = -1;
-};
-
-int64_t offset_of(const assay_tensor& t, const Element& e) {
-  return e.row * t.stride[0] + e.head * t.stride[1] + (e.dim >= 0 ? e.dim * t.stride[2] : 0);
-}
-
-// Calls visit(element, offset) for every element of a view, in order; stops when it returns false.
-template <class Visit>
-void each(const assay_tensor& t, const Visit& visit) {
-  if (t.data == nullptr) return;
-  const bool dims = t.rank > 2;
-  for (int64_t row = 0; row < t.shape[0]; ++row)
-    for (int32_t head = 0; head < t.shape[1]; ++head)
-      for (int32_t dim = 0; dim < (dims ? t.shape[2] : 1); ++dim)
-        if (const Element e{row, head, dims ? dim : -1}; !visit(e, offset_of(t, e))) return;
-}
-
-int64_t count(const assay_tensor& t) {
-  if (t.data == nullptr) return 0;
-  return t.shape[0] * t.shape[1] * (t.rank > 2 ? t.shape[2] : 1);
-}
-
-std::string place(const Problem& p, const Element& e) {
-  const std::vector<int32_t> first = p.cu_q();
-  const auto request = std::upper_bound(first.begin(), first.end(), e.row) - first.begin() - 1;
-  std::string text = fmt::format("request {} row {} head {}", request, e.row - first[request], e.head);
-  if (e.dim >= 0) text += fmt::format(" dim {}", e.dim);
-  return text;
-}
-
-uint32_t bits(const assay_tensor& t, int64_t offset) {
-  const int bytes = format_bytes(t.format);
-  uint32_t value = 0;
-  std::memcpy(&value, static_cast<const std::byte*>(t.data) + offset * bytes, bytes);
-  return value;
-}
-
-std::string summary(const char* what, const char* is, const Problem& p, const assay_tensor& t, int64_t bad,
-                    const Element& first) {
-  return fmt::format("{} {} in {} of {} elements, first {}", what, is, bad, count(t), place(p, first));
-}
-
-template <class Bad>
-std::string scan(const char* what, const char* is, const Problem& p, const assay_tensor& t,
-                 const Bad& is_bad) {
-  int64_t bad = 0;
-  Element first;
-  each(t, [&](const Element& e, int64_t at) {
-    if (is_bad(at)) {
-      if (bad == 0) first = e;
-      ++bad;
-    }
-    return true;
-  });
-  return bad == 0 ? std::string() : summary(what, is, p, t, bad, first);
-}
-
-// The first element that differs; false when none does. The two may lie in memory in different ways: a
-// transposed LSE that was captured for more rows has another stride.
-bool difference(const assay_tensor& a, const assay_tensor& b, Element& where, double& left, double& right) {
-  bool found = false;
-  each(a, [&](const Element& e, int64_t at) {
-    const int64_t other = offset_of(b, e);
-    if (bits(a, at) == bits(b, other)) return true;
-    found = true;
-    where = e;
-    left = load(a.format, a.data, at);
-    right = load(b.format, b.data, other);
-    return false;
-  });
-  return found;
-}
 
 std::string element_text(const char* what, const ErrorStats& s) {
   return fmt::format(
@@ -106,52 +28,31 @@ std::string one_line(std::string text) {
   return text;
 }
 
-std::string not_finite(const Problem& p, const Outputs& out) {
-  std::string reason = scan("O", "is NaN or infinite", p, out.o,
-                            [&](int64_t at) { return !std::isfinite(load(out.o.format, out.o.data, at)); });
-  if (!reason.empty()) return reason;
-  return scan("LSE", "is NaN or +inf", p, out.lse, [&](int64_t at) {
-    const double x = load(out.lse.format, out.lse.data, at);
-    return std::isnan(x) || (std::isinf(x) && x > 0);
-  });
-}
-
-bool same_bits(const Problem& p, const Outputs& a, const Outputs& b) {
-  return first_difference(p, a, b).empty();
-}
-
-std::string first_difference(const Problem& p, const Outputs& a, const Outputs& b) {
-  Element where;
-  double left = 0, right = 0;
-  const char* what = "O";
-  if (!difference(a.o, b.o, where, left, right)) {
-    what = "LSE";
-    if (!difference(a.lse, b.lse, where, left, right)) return {};
-  }
-  return fmt::format("{} at {} is {:.9g}, then {:.9g}", what, place(p, where), left, right);
-}
-
-std::string inexact(const Problem& p, const Outputs& out, const std::vector<double>& exact_o) {
+std::string inexact(const Problem& p, const assay_tensor& o, const std::vector<double>& exact_o) {
   int64_t bad = 0, index = 0;
   std::string worst;
-  each(out.o, [&](const Element& e, int64_t at) {
-    const double expected = round_to(out.o.format, exact_o[index++]),
-                 got = load(out.o.format, out.o.data, at);
-    if (got == expected) return true;
-    if (bad++ == 0) worst = fmt::format("{}: got {:.9g} expected exactly {:.9g}", place(p, e), got, expected);
-    return true;
-  });
+  const std::vector<PackedRow> rows = packed_rows(p);
+  for (size_t row = 0; row < rows.size(); ++row)
+    for (int32_t head = 0; head < p.heads_q; ++head)
+      for (int32_t dim = 0; dim < p.head_dim_v; ++dim) {
+        const int64_t at = static_cast<int64_t>(row) * o.stride[0] + head * o.stride[1] + dim * o.stride[2];
+        const double expected = round_to(o.format, exact_o[index++]), got = load(o.format, o.data, at);
+        if (got == expected || bad++ > 0) continue;
+        const ElementPlace place{{rows[row].request, rows[row].row}, head, dim};
+        worst = fmt::format("{}: got {:.9g} expected exactly {:.9g}", place_of(place), got, expected);
+      }
   if (bad == 0) return {};
-  return fmt::format("O differs from the exact answer in {} of {} elements, first {}", bad, count(out.o),
-                     worst);
+  return fmt::format("O differs from the exact answer in {} of {} elements, first {}", bad, index, worst);
 }
 
-std::string out_of_bounds(const ErrorStats& o, const ErrorStats& lse) {
-  if (o.bad == 0 && lse.bad == 0) return {};
-  if (o.bad == 0) return element_text("LSE", lse);
-  std::string text = element_text("O", o);
-  if (lse.bad > 0)
-    text += fmt::format("; LSE wrong in {} of {} (ratio {:.3g})", lse.bad, lse.checked, lse.max_ratio);
+std::string out_of_bounds(const char* value, const ErrorStats& values, const char* mark,
+                          const ErrorStats& marks) {
+  if (values.bad == 0 && marks.bad == 0) return {};
+  if (values.bad == 0) return element_text(mark, marks);
+  std::string text = element_text(value, values);
+  if (marks.bad > 0)
+    text +=
+        fmt::format("; {} wrong in {} of {} (ratio {:.3g})", mark, marks.bad, marks.checked, marks.max_ratio);
   return text;
 }
 
@@ -212,37 +113,6 @@ std::string impossible_block_arithmetic(const assay_arithmetic& a) {
   for (const double error : {a.exp_relative_error, a.scaling_relative_error})
     if (!(error >= 0 && error < 0.5)) return fmt::format("a relative error of {}, 0 to 0.5 expected", error);
   return {};
-}
-
-Unwritten::Unwritten(const Problem& problem, const assay_tensors& shapes)
-    : problem_(problem), o_(count(shapes.o), 1), lse_(count(shapes.lse), 1) {}
-
-void Unwritten::after_run(const Outputs& got, const Outputs& poison) {
-  const auto mark = [](const assay_tensor& got, const assay_tensor& poison, std::vector<uint8_t>& untouched) {
-    size_t index = 0;
-    each(got, [&](const Element&, int64_t at) {
-      untouched[index++] &= bits(got, at) == bits(poison, at);
-      return true;
-    });
-  };
-  mark(got.o, poison.o, o_);
-  mark(got.lse, poison.lse, lse_);
-}
-
-std::string Unwritten::reason() const {
-  const auto text = [&](const char* what, const std::vector<uint8_t>& untouched, int32_t per_row) {
-    const auto bad = std::count(untouched.begin(), untouched.end(), 1);
-    if (bad == 0) return std::string();
-    const auto first = std::find(untouched.begin(), untouched.end(), 1) - untouched.begin();
-    const int32_t width = per_row / problem_.heads_q;
-    Element e{first / per_row, static_cast<int32_t>(first % per_row / width),
-              static_cast<int32_t>(first % width)};
-    if (width == 1) e.dim = -1;
-    return fmt::format("{} not written in {} of {} elements, first {}", what, bad, untouched.size(),
-                       place(problem_, e));
-  };
-  std::string reason = text("O", o_, problem_.heads_q * problem_.head_dim_v);
-  return reason.empty() ? text("LSE", lse_, problem_.heads_q) : reason;
 }
 
 }  // namespace assay

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "harness/base/error.hpp"
+#include "harness/check/reasons.hpp"
 #include "harness/check/relations_compare.hpp"
 #include "harness/problem/names.hpp"
 

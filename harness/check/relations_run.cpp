@@ -18,65 +18,51 @@ double rounding(int32_t format, double value) {
   return std::max(info.unit_roundoff * std::fabs(value), info.half_subnormal);
 }
 
-struct PlanHolder {
-  const assay_kernel& kernel;
-  assay_plan* plan = nullptr;
-  ~PlanHolder() { call_free_plan(kernel, plan); }
-};
-
 }  // namespace
 
 std::string RelationRun::refusal(const assay_kernel& kernel, const assay_device& device) const {
-  const CallResult r = call_supports(kernel, inputs_.view->get(), &inputs_.tensors, device);
+  const CallResult r = Session::supports(kernel, *inputs_, device);
   return r.ok() ? "" : r.error.empty() ? "refused without a reason" : r.error;
 }
 
 std::string RelationRun::run(const Backend& backend, const assay_kernel& kernel) {
-  const assay_problem* view = inputs_.view->get();
-  DeviceCase device_case(backend, inputs_, call_workspace(kernel, view));
-  PlanHolder plan{kernel};
-  CallResult r = call_plan(backend, kernel, view, device_case.tensors(), &plan.plan);
+  Session session(backend, kernel, *inputs_);
+  CallResult r = session.plan();
   if (!r.ok() && !r.refused()) return "plan: " + r.error;
-  if (r.ok()) r = call_run(backend, kernel, view, device_case.tensors(), plan.plan);
+  if (r.ok()) r = session.run();
   if (r.refused()) refused_ = r.error;
   if (!r.ok()) return (r.refused() ? "refuses: " : "fails: ") + r.error;
-  if (const auto broken = device_case.broken_guards(); !broken.empty())
-    return "wrote outside its buffers: " + broken.front();
-  if (const auto changed = device_case.changed_inputs(); !changed.empty())
-    return "changed its inputs: " + changed.front();
-  const auto fetch = [&](Operand op, std::vector<std::byte>& raw, assay_tensor& tensor) {
-    raw = device_case.download(op);
-    tensor = tensor_of(inputs_.tensors, op);
-    const GuardedBuffer& buffer = inputs_.buffers[static_cast<int>(op)];
-    if (tensor.data != nullptr)
-      tensor.data = raw.data() + (static_cast<const std::byte*>(tensor.data) - buffer.raw());
-  };
-  fetch(Operand::kO, out_.o_raw, out_.o);
-  fetch(Operand::kLse, out_.lse_raw, out_.lse);
-  return not_finite(inputs_.problem, out_);
+  if (const Objection damage = session.damage()) return damage.reason;
+  left_ = session.outputs();
+  o_ = left_.view(*inputs_, Operand::kO), lse_ = left_.view(*inputs_, Operand::kLse);
+  AttentionExpectation any(*inputs_, {}, 0);
+  RunOutputs out(*inputs_, left_);
+  any.survey(out);
+  return objection_of(out, any).reason;
 }
 
 const BoundedAttention& RelationRun::bounded(const Backend& backend, const assay_kernel& kernel,
                                              const assay_arithmetic& fallback,
                                              const std::vector<RowId>& whole) {
-  if (bounded_) return *bounded_;
+  if (bounded_ != nullptr) return *bounded_;
   assay_arithmetic arithmetic = fallback;
-  call_arithmetic(backend, kernel, inputs_.view->get(), arithmetic);
+  call_arithmetic(backend, kernel, inputs_->view->get(), arithmetic);
   std::vector<RowId> rows;
   for (const RowId of : whole)
     if (const auto row = row_of(of)) rows.push_back(*row);
   std::sort(rows.begin(), rows.end(),
             [](RowId a, RowId b) { return a.request != b.request ? a.request < b.request : a.row < b.row; });
-  const HostOperands host{&inputs_.tensors, inputs_.q_scale_host, inputs_.k_scale_host, inputs_.v_scale_host};
-  bounded_ = bounded_attention(inputs_.problem, host, rows, arithmetic);
+  expected_ = std::make_unique<AttentionExpectation>(*inputs_, std::move(rows), 0);
+  expected_->prepare(arithmetic);
+  bounded_ = &expected_->bounded();
   return *bounded_;
 }
 
 std::string RelationRun::judge() {
-  ASSAY_CHECK(bounded_.has_value(), "judging needs bounds");
-  ErrorStats o, lse;
-  compare_outputs(*bounded_, inputs_.problem, {&out_.o, &out_.lse}, o, lse);
-  return out_of_bounds(o, lse);
+  ASSAY_CHECK(bounded_ != nullptr, "judging needs bounds");
+  RunOutputs out(*inputs_, left_);
+  expected_->ask(out);
+  return objection_of(out, *expected_).reason;
 }
 
 std::optional<RowId> RelationRun::row_of(RowId of) const {
@@ -104,13 +90,13 @@ int64_t RelationRun::index(RowId id) const {
 }
 
 double RelationRun::o(RowId id, int32_t head, int32_t dim) const {
-  const assay_tensor& t = out_.o;
+  const assay_tensor& t = o_;
   const int64_t row = int64_t{first_row_[id.request]} + id.row;
   return load(t.format, t.data, row * t.stride[0] + head * t.stride[1] + dim * t.stride[2]);
 }
 
 double RelationRun::lse(RowId id, int32_t head) const {
-  const assay_tensor& t = out_.lse;
+  const assay_tensor& t = lse_;
   const int64_t row = int64_t{first_row_[id.request]} + id.row;
   return load(t.format, t.data, row * t.stride[0] + head * t.stride[1]);
 }
@@ -119,7 +105,7 @@ double RelationRun::o_slack(RowId id, int32_t head, int32_t dim) const {
   const BoundedAttention& b = *bounded_;
   const int64_t at = (index(id) * b.value.heads_q + head) * b.value.head_dim_v + dim;
   const double bound = std::min(b.o_bound[at], b.o_bound_p[at]);
-  return bound + rounding(out_.o.format, std::fabs(b.value.o[at]) + bound);
+  return bound + rounding(o_.format, std::fabs(b.value.o[at]) + bound);
 }
 
 double RelationRun::lse_slack(RowId id, int32_t head) const {

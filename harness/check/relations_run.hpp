@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/check/reasons.hpp"
+#include "harness/check/expectations/attention.hpp"
 #include "harness/check/relations_derive.hpp"
 #include "reference/bounds/bounds.hpp"
 
@@ -16,25 +16,25 @@ namespace assay {
 class RelationRun {
  public:
   RelationRun(const InputValues& values, const DerivedCall& call)
-      : call_(call), inputs_(values.build(call.problem, call.from)), first_row_(call.problem.cu_q()) {}
+      : call_(call),
+        inputs_(std::make_unique<Inputs>(values.build(call.problem, call.from))),
+        first_row_(call.problem.cu_q()) {}
 
   // Why the kernel does not take the problem, or empty.
   std::string refusal(const assay_kernel&, const assay_device&) const;
   // Runs once under NaN poison. What went wrong apart from numbers (status, guards, inputs, not finite), or
   // empty.
   std::string run(const Backend&, const assay_kernel&);
-  // Bounds of the rows that come from `whole` rows, in the order of this problem; computed once.
+  // Bounds of the rows that come from `whole` rows; computed once.
   const BoundedAttention& bounded(const Backend&, const assay_kernel&, const assay_arithmetic& fallback,
                                   const std::vector<RowId>& whole);
   // The chosen rows against the bounds; a reason or empty.
   std::string judge();
 
-  const Problem& problem() const { return inputs_.problem; }
+  const Problem& problem() const { return inputs_->problem; }
   const Derivation& from() const { return call_.from; }
-  const Outputs& out() const { return out_; }
-  const std::string& refused() const {
-    return refused_;
-  }  // what plan() or run() said where run() failed by it
+  // What plan() or run() said where run() failed by a refusal.
+  const std::string& refused() const { return refused_; }
   // The row of this problem that shows row `of` of the whole; empty when it has none.
   std::optional<RowId> row_of(RowId of) const;
   RowId origin(RowId) const;
@@ -48,11 +48,13 @@ class RelationRun {
 
  private:
   const DerivedCall& call_;
-  Inputs inputs_;
+  std::unique_ptr<Inputs> inputs_;  // expected_ refers to it, and runs are kept in vectors
   std::vector<int32_t> first_row_;  // of each request
-  Outputs out_;
+  Snapshot left_;
   std::string refused_;
-  std::optional<BoundedAttention> bounded_;
+  assay_tensor o_{}, lse_{};  // views into it
+  std::unique_ptr<AttentionExpectation> expected_;
+  const BoundedAttention* bounded_ = nullptr;  // of expected_
 };
 
 }  // namespace assay

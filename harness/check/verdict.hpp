@@ -74,14 +74,6 @@ struct Verdict {
   std::optional<bool> batch_invariant;
 };
 
-// Compares outputs (host copies laid out as `tensors`) with the bounded reference.
-struct OutputView {
-  const assay_tensor* o = nullptr;
-  const assay_tensor* lse = nullptr;
-};
-void compare_outputs(const BoundedAttention&, const Problem&, const OutputView&, ErrorStats& o,
-                     ErrorStats& lse);
-
 // rnd(low) <= got <= rnd(high) in `format`; NaN and infinities never fit, except -inf where exactly that is
 // expected (low = high = -inf).
 bool within(double got, double low, double high, int32_t format);
@@ -92,10 +84,8 @@ double half_ulp(int32_t format, double x);
 // "request 3 row 0 head 5 dim 17"; without dim for the LSE.
 std::string place_of(const ErrorStats&);
 
-class CaseJudge;  // case_judge.hpp
-
-// Reference and bounds of a case, reused for every kernel with the same arithmetic. The budget samples rows
-// of attention; building blocks are judged whole.
+// Inputs of a case and what may come out (expectations/), reused for every kernel: a reference is computed
+// once for each arithmetic. The budget samples rows of attention; building blocks are judged whole.
 class Judge {
  public:
   explicit Judge(const Problem&, double row_key_budget);
@@ -115,7 +105,8 @@ class Judge {
   Verdict recheck();
 
  private:
-  std::unique_ptr<CaseJudge> impl_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace assay

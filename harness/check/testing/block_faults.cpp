@@ -45,6 +45,8 @@ Entry kFaults[] = {
     {"merge_other_head", kMerge, kOtherHead},
     {"merge_empty_rows", kMerge, kEmptyRows},
     {"merge_vague", kMerge, kVague},
+    {"merge_right_sign_of_zero", kMerge, kSignOfZero},
+    {"merge_peeks_empty", kMerge, kPeeksEmpty},
     {"write_right", kWrite, kNone},
     {"write_padding", kWrite, kWritesPadding},
     {"write_scale_of_head", kWrite, kScaleOfHead},
@@ -126,9 +128,14 @@ void merge(const BlockOperands& b, Fault fault) {
           if (lse(s) > -kInfinity || fault == kReadsEmpty)
             o += weigh(lse(s)) * row_value(b.partial_o, row, h, d, s);
         store_element(b.o.data, row * b.o.row + h * b.o.head + d * b.o.dim, b.o.format,
-                      sum == 0 ? 0.0f : o / sum);
+                      sum != 0               ? o / sum
+                      : fault == kSignOfZero ? std::copysign(0.0f, row_value(b.partial_o, row, h, d))
+                                             : 0.0f);
       }
-      const float result = sum == 0 ? -kInfinity : fault == kLargestLse ? top : top + std::log(sum);
+      float result = sum == 0 ? -kInfinity : fault == kLargestLse ? top : top + std::log(sum);
+      for (int32_t s = 0; s < states && fault == kPeeksEmpty; ++s)
+        if (sum != 0 && lse(s) == -kInfinity && row_value(b.partial_o, row, h, 0, s) > 0)
+          result = std::nextafter(result, kInfinity);
       b.lse[row * b.lse_stride[0] + h * b.lse_stride[1]] = result;
     }
 }

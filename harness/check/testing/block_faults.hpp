@@ -21,6 +21,8 @@ enum Fault {
   kOtherHead,     // weights of the next head
   kEmptyRows,     // rows without states are not written
   kVague,         // declares an exponential that may be off by nearly half
+  kSignOfZero,    // right: the zeros of a row without states have the sign of what nobody may look at
+  kPeeksEmpty,    // last bit of the LSE follows O of an empty state
   // cache_write
   kWritesPadding,  // slot -1 taken for the slot before 0 of block 0
   kScaleOfHead,    // scale of the next head

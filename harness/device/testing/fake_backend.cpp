@@ -218,6 +218,10 @@ int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& given,
       if (static_cast<const int32_t*>(ts.cu_q.data)[p.requests] < p.total_q)
         assay::store(ts.o.format, ts.o.data, (p.total_q - 1) * ts.o.stride[0], 0.0);
       break;
+    case Behaviour::kSpill:
+      if (const int64_t used = ts.o.shape[1] * ts.o.shape[2]; ts.o.stride[0] > used)
+        assay::store(ts.o.format, ts.o.data, used, 1.0);
+      break;
     case Behaviour::kOverrunNear:
       std::memset(end_of(ts.o, bytes_of(ts.o.format)), 0x11, 4);
       break;

@@ -50,6 +50,7 @@ enum class Behaviour {
   kGreedy,       // wants more zeroed bytes than workspace
   kRefreshed,    // lengths come from what refresh() put into the workspace
   kStale,        // the same, kept in the plan and from the first refresh only
+  kSpill,        // right, and one element of the spare head behind the first row of a strided O
 };
 
 struct Entry {
@@ -104,6 +105,7 @@ inline Entry kBehaviours[] = {
     {Behaviour::kGreedy, "greedy", "wants more zeroed bytes than workspace"},
     {Behaviour::kRefreshed, "refreshed", "lengths from refresh"},
     {Behaviour::kStale, "stale", "lengths from the first refresh"},
+    {Behaviour::kSpill, "spill", "writes between the rows of a strided O"},
 };
 
 }  // namespace assay_fake

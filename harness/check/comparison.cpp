@@ -3,6 +3,8 @@
 // low .. high lands within rnd(low) .. rnd(high): the output format needs no slack of its own. The interval
 // is what all tiers of the bounds leave; a rejected element is charged to the most rigorous tier that
 // rejects it, because that is the strongest statement about the kernel.
+#include "harness/check/comparison.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -10,7 +12,6 @@
 #include <vector>
 
 #include "harness/base/error.hpp"
-#include "harness/check/comparison.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -115,10 +116,14 @@ std::string_view outcome_name(Outcome outcome) {
   return "?";
 }
 
-std::string place_of(const ErrorStats& stats) {
-  std::string text = fmt::format("request {} row {} head {}", stats.request, stats.row, stats.head);
-  if (stats.dim >= 0) text += fmt::format(" dim {}", stats.dim);
+std::string place_of(const ElementPlace& at) {
+  std::string text = fmt::format("request {} row {} head {}", at.row.request, at.row.row, at.head);
+  if (at.dim >= 0) text += fmt::format(" dim {}", at.dim);
   return text;
+}
+
+std::string place_of(const ErrorStats& s) {
+  return place_of(ElementPlace{{s.request, s.row}, s.head, s.dim});
 }
 
 std::string_view tier_name(Tier tier) {
@@ -150,39 +155,6 @@ bool within(double got, double low, double high, int32_t format) {
   // A representable value inside the interval lies inside the rounded one.
   if (low <= got && got <= high) return true;
   return round_to(format, low) <= got && got <= round_to(format, high);
-}
-
-void compare_outputs(const BoundedAttention& reference, const Problem& problem, const OutputView& out,
-                     ErrorStats& o, ErrorStats& lse) {
-  const AttentionResult& value = reference.value;
-  Comparison o_check(o, value.o.size()), lse_check(lse, value.lse.size());
-  const std::vector<int32_t> first = problem.cu_q();
-  for (size_t n = 0; n < value.rows.size(); ++n) {
-    const RowId id = value.rows[n];
-    const int64_t row = first[id.request] + id.row;
-    for (int32_t h = 0; h < value.heads_q; ++h) {
-      const int64_t slot = static_cast<int64_t>(n) * value.heads_q + h;
-      if (out.o != nullptr) {
-        const int64_t base = row * out.o->stride[0] + h * out.o->stride[1];
-        for (int32_t d = 0; d < value.head_dim_v; ++d) {
-          const int64_t at = slot * value.head_dim_v + d;
-          o_check.add(load(out.o->format, out.o->data, base + d * out.o->stride[2]), reference.o_low[at],
-                      reference.o_high[at],
-                      {value.o[at], reference.o_replayed[at], reference.o_bound[at], reference.o_bound_p[at],
-                       reference.o_bound_r[at]},
-                      out.o->format, {id, h, d});
-        }
-      }
-      if (out.lse != nullptr)
-        lse_check.add(
-            load(out.lse->format, out.lse->data, row * out.lse->stride[0] + h * out.lse->stride[1]),
-            reference.lse_low[slot], reference.lse_high[slot],
-            {value.lse[slot], value.lse[slot], reference.lse_bound[slot], reference.lse_bound_p[slot], kInf},
-            out.lse->format, {id, h, -1});
-    }
-  }
-  o_check.finish();
-  lse_check.finish();
 }
 
 }  // namespace assay

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replays of building blocks on the emulator: right kernels pass at every shape, and a call that was captured
 // with what belongs to one shape is found out at another.
-#include "harness/check/block_graph.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <vector>
 
+#include "harness/check/graph/graph.hpp"
 #include "harness/scenario/scenario.hpp"
 #include "reference/bounds/bounds.hpp"
 

@@ -23,11 +23,11 @@ struct GraphShape {
 // pool, so that their caches have one geometry.
 std::vector<GraphShape> graph_shapes(const Problem& p);
 
-// The reason why a replay is wrong, in one line, or empty. Outputs must lie in the bounds of their own
-// problem, for the coarser of the arithmetics declared for both shapes; a kernel that promises REPEATABLE
-// gives the bits of an eager call at the captured shape, and with BATCH_INVARIANT at every shape. Rows behind
-// the last request of a smaller shape must hold what they held. Needs a kernel for which graph_refusal() is
-// empty.
+// The reason why a replay is wrong, in one line, or empty. A kernel that promises REPEATABLE gives the bits
+// of an eager call at the captured shape, and with BATCH_INVARIANT at every shape. Outputs must be what the
+// op's expectation says, for the coarser of the arithmetics declared for both shapes; where bounds are dear,
+// bits of an eager call are proof enough. Whatever the op must leave alone at a shape, rows of padding among
+// it, must hold what it held. Needs a kernel for which graph_refusal() is empty.
 std::string check_graph(const Backend&, const assay_kernel&, const assay_device&, const Problem&,
                         const assay_arithmetic&, double row_key_budget, RelationResult&);
 

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elements of attention. Every row is asked about, so that what is not an element of O or LSE (the spare head
+// of a strided output) shows as touched; rows that were not sampled need only be numbers.
+#include "harness/check/expectations/attention.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "harness/base/error.hpp"
+#include "harness/check/reasons.hpp"
+#include "harness/check/trust.hpp"
+#include "harness/problem/packed_rows.hpp"
+
+namespace assay {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Kind = RunOutputs::Kind;
+constexpr int64_t kSlices = 64;  // whatever the number of threads, so that figures do not depend on it
+
+}  // namespace
+
+HostOperands host_operands(const Inputs& inputs) {
+  return {&inputs.tensors, inputs.q_scale_host, inputs.k_scale_host, inputs.v_scale_host};
+}
+
+Widths o_widths(const BoundedAttention& b, int64_t at) {
+  return {b.value.o[at], b.o_replayed[at], b.o_bound[at], b.o_bound_p[at], b.o_bound_r[at]};
+}
+
+Widths lse_widths(const BoundedAttention& b, int64_t slot) {
+  return {b.value.lse[slot], b.value.lse[slot], b.lse_bound[slot], b.lse_bound_p[slot], kNoTier};
+}
+
+AttentionExpectation::AttentionExpectation(const Inputs& inputs, std::vector<RowId> rows, double budget)
+    : Expectation(inputs), rows_(std::move(rows)), budget_(budget) {}
+
+HostOperands AttentionExpectation::host() const { return host_operands(inputs_); }
+
+std::string AttentionExpectation::impossible(const assay_arithmetic& a) const {
+  return impossible_arithmetic(a);
+}
+
+void AttentionExpectation::prepare(const assay_arithmetic& a) {
+  std::memcpy(&arithmetic_, &a, sizeof a);  // with its padding: it is compared as bytes
+  reference_ = nullptr;
+}
+
+const BoundedAttention& AttentionExpectation::bounded() {
+  if (reference_ != nullptr) return reference_->bounded;
+  for (const auto& known : references_)
+    if (std::memcmp(&known->arithmetic, &arithmetic_, sizeof arithmetic_) == 0) reference_ = known.get();
+  if (reference_ != nullptr) return reference_->bounded;
+  auto fresh = std::make_unique<Reference>();
+  std::memcpy(&fresh->arithmetic, &arithmetic_, sizeof arithmetic_);
+  const auto start = Clock::now();
+  fresh->bounded = bounded_attention(inputs_.problem, host(), rows_, arithmetic_);
+  fresh->seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  references_.push_back(std::move(fresh));
+  reference_ = references_.back().get();
+  return reference_->bounded;
+}
+
+// `b` null: no row has bounds.
+void AttentionExpectation::walk(RunOutputs& out, const BoundedAttention* b) const {
+  const Problem& p = inputs_.problem;
+  const assay_tensor &o = inputs_.tensors.o, &lse = inputs_.tensors.lse;
+  const std::vector<PackedRow> rows = packed_rows(p);
+  const auto count = static_cast<int64_t>(rows.size());
+  std::vector<int64_t> bounded_row(rows.size(), -1);
+  if (b != nullptr) {
+    const std::vector<int32_t> first = p.cu_q();
+    for (size_t n = 0; n < b->value.rows.size(); ++n)
+      bounded_row[first[b->value.rows[n].request] + b->value.rows[n].row] = static_cast<int64_t>(n);
+  }
+  const int64_t slices = std::min(count, kSlices), dims = p.head_dim_v;
+  out.in_slices(slices, [&](RunOutputs& slice, int64_t part) {
+    for (int64_t row = count * part / slices; row < count * (part + 1) / slices; ++row)
+      for (int32_t head = 0; head < p.heads_q; ++head) {
+        const int64_t o_at = row * o.stride[0] + head * o.stride[1];
+        const int64_t lse_at = row * lse.stride[0] + head * lse.stride[1];
+        ElementPlace place{{rows[row].request, rows[row].row}, head, -1};
+        if (bounded_row[row] < 0) {
+          slice.numbers(Kind::kValue, Operand::kO, o_at, dims, o.stride[2], place);
+          slice.numbers(Kind::kMark, Operand::kLse, lse_at, 1, 1, place);
+          continue;
+        }
+        const int64_t slot = bounded_row[row] * p.heads_q + head;
+        for (place.dim = 0; place.dim < dims; ++place.dim) {
+          const int64_t at = slot * dims + place.dim;
+          slice.expect(Kind::kValue, Operand::kO, o_at + place.dim * o.stride[2],
+                       {b->o_low[at], b->o_high[at]}, o_widths(*b, at), place);
+        }
+        place.dim = -1;
+        slice.expect(Kind::kMark, Operand::kLse, lse_at, {b->lse_low[slot], b->lse_high[slot]},
+                     lse_widths(*b, slot), place);
+      }
+  });
+  out.finish();
+}
+
+void AttentionExpectation::ask(RunOutputs& out) { walk(out, &bounded()); }
+
+void AttentionExpectation::survey(RunOutputs& out) { walk(out, nullptr); }
+
+void AttentionExpectation::describe(Verdict& verdict) const {
+  if (reference_ == nullptr) return;
+  verdict.reference_seconds = reference_->seconds;
+  verdict.rows_checked = static_cast<int64_t>(rows_.size());
+  verdict.p_declined = reference_->bounded.p_declined;
+  verdict.r_applied = reference_->bounded.r_applied;
+}
+
+Objection AttentionExpectation::distrust(const RunOutputs& out) const {
+  ASSAY_CHECK(reference_ != nullptr, "trust needs bounds");
+  if (answer_binds(inputs_.problem, arithmetic_))
+    return {};  // matched in every bit, which no bound is needed for
+  if (std::string reason = contradicting_bounds(out.values, out.marks); !reason.empty())
+    return {"bounds", std::move(reason)};
+  if (!reference_->distrust)
+    reference_->distrust = assay::distrust(reference_->bounded, inputs_.problem, host());
+  return {"trust", *reference_->distrust};
+}
+
+std::unique_ptr<Expectation> expectations::prefill(const Inputs& inputs, double row_key_budget) {
+  return std::make_unique<AttentionExpectation>(inputs, select_rows(inputs.problem, row_key_budget).rows,
+                                                row_key_budget);
+}
+
+std::unique_ptr<Expectation> expectations::paged(const Inputs& inputs, double row_key_budget) {
+  return prefill(inputs, row_key_budget);
+}
+
+}  // namespace assay

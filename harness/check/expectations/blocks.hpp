@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The building blocks: every op but attention. What each must have written follows from the stored operands
+// alone: slots, tables and scales are read where a kernel reads them. A block that goes row by row needs one
+// function, handed to expect_rows().
+#pragma once
+
+#include <memory>
+
+#include "harness/check/expectations/expectation.hpp"
+#include "harness/problem/packed_rows.hpp"
+
+namespace assay {
+
+// Blocks have no bounds that are dear: a survey is everything.
+class BlockExpectation : public Expectation {
+ public:
+  using Expectation::Expectation;
+  std::string impossible(const assay_arithmetic&) const override;
+  void prepare(const assay_arithmetic&) override;
+  void ask(RunOutputs&) final;
+  void describe(Verdict&) const final;
+
+ protected:
+  virtual void check(RunOutputs&) = 0;  // all but finish()
+  double gate_ = 0;                     // Verdict::class_gate, set by check()
+
+ private:
+  double seconds_ = 0;
+};
+
+struct RowSpan {
+  int64_t begin, end;
+};
+// Asks about the rows of one span; `gate` is raised to the class gate of a row where that means something.
+using CheckRows = void (*)(const Inputs&, const assay_arithmetic&, RunOutputs&, RowSpan, double* gate);
+struct RowsOf {
+  CheckRows check;
+  const char* mark;  // "LSE", or "scale", which explains wrong values
+  bool gated;
+};
+std::unique_ptr<Expectation> expect_rows(const Inputs&, RowsOf);
+
+inline ElementPlace place_of_row(PackedRow row, int32_t head, int32_t dim) {
+  return {{row.request, row.row}, head, dim};
+}
+
+}  // namespace assay

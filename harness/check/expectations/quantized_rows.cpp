@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows that become codes: into a cache (cache_write) or beside it (quantize_int8). A dynamic scale is judged
+// by itself, and the codes by the scale that was written.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "harness/check/expectations/blocks.hpp"
+#include "harness/problem/names.hpp"
+#include "reference/formats/formats.hpp"
+
+namespace assay {
+namespace {
+
+using Kind = RunOutputs::Kind;
+
+double real_at(const assay_tensor& t, int64_t at) { return load(t.format, t.data, at); }
+
+// How rows become codes: the target's format and scale, and where a dynamic one is written.
+struct Rounding {
+  int32_t format, kind;
+  Operand scale;
+  float host;
+};
+
+// One row of `dims` values read from `source` at `from`, written to codes_at(d), its dynamic scale to
+// `scale_at`.
+template <class CodesAt>
+void check_row(const Inputs& inputs, const assay_arithmetic& a, const assay_tensor& source, int64_t from,
+               int64_t dims, const Rounding& to, Operand codes, const CodesAt& codes_at, int64_t scale_at,
+               PackedRow row, int32_t head, RunOutputs& out) {
+  const assay_tensor& scales = tensor_of(inputs.tensors, to.scale);
+  const int64_t step = source.stride[source.rank - 1];
+  double dynamic = 0;
+  bool zeros = false;
+  if (to.kind == ASSAY_SCALE_TOKEN_HEAD) {
+    double largest = 0;
+    for (int64_t d = 0; d < dims; ++d)
+      largest = std::max(largest, std::fabs(real_at(source, from + d * step)));
+    zeros = largest == 0;
+    dynamic = out.value(to.scale, scale_at);
+    // A row of zeros may have any scale that dequantises it to zeros.
+    Interval wanted = dynamic_scale(largest, a.scaling_relative_error);
+    if (zeros) wanted = {0, std::numeric_limits<float>::max()};
+    out.expect(Kind::kMark, to.scale, scale_at, wanted, zeros ? 0 : largest / kInt8Largest,
+               place_of_row(row, head, -1));
+  }
+  for (int64_t d = 0; d < dims; ++d) {
+    const ElementPlace place = place_of_row(row, head, static_cast<int32_t>(d));
+    const double x = real_at(source, from + d * step);
+    if (to.kind == ASSAY_SCALE_NONE && source.format == to.format) {
+      out.expect_bits(codes, codes_at(d), encode(to.format, x), place);
+      continue;
+    }
+    if (to.kind == ASSAY_SCALE_NONE || zeros) {
+      out.expect(Kind::kValue, codes, codes_at(d), Interval::point(x), x, place);
+      continue;
+    }
+    double scale = dynamic;
+    if (to.kind == ASSAY_SCALE_HOST) scale = to.host;
+    if (to.kind == ASSAY_SCALE_TENSOR) scale = real_at(scales, 0);
+    if (to.kind == ASSAY_SCALE_HEAD) scale = real_at(scales, head * scales.stride[0]);
+    if (to.kind == ASSAY_SCALE_CHANNEL)
+      scale = real_at(scales, head * scales.stride[0] + d * scales.stride[1]);
+    // A scale that is no scale was counted above; its codes cannot be judged by it.
+    if (!(scale > 0) || !std::isfinite(scale)) scale = 1;
+    const Interval codes_of = quotient(x, scale, a.scaling_relative_error);
+    out.expect(Kind::kValue, codes, codes_at(d), codes_of, (codes_of.low + codes_of.high) / 2, place);
+  }
+}
+
+void check_cache_write(const Inputs& inputs, const assay_arithmetic& a, RunOutputs& out, RowSpan span,
+                       double*) {
+  const Problem& p = inputs.problem;
+  const assay_tensors& t = inputs.tensors;
+  const bool latent = p.layout == ASSAY_LAYOUT_MLA;
+  const std::vector<PackedRow> rows = packed_rows(p);
+  const auto check = [&](bool is_v, int64_t at, int64_t slot) {
+    const assay_tensor& source = is_v ? t.dense_v : t.dense_k;
+    const assay_tensor& cache = is_v ? t.v : t.k;
+    const Rounding to = is_v ? Rounding{p.v_format, p.v_scale, Operand::kVScale, inputs.v_scale_host}
+                             : Rounding{p.k_format, p.k_scale, Operand::kKScale, inputs.k_scale_host};
+    const int64_t block = slot / p.page_size, in_page = slot % p.page_size;
+    const assay_tensor& scales = tensor_of(t, to.scale);
+    for (int32_t head = 0; head < p.heads_kv; ++head)
+      check_row(
+          inputs, a, source, at * source.stride[0] + head * source.stride[1], source.shape[2], to,
+          is_v ? Operand::kV : Operand::kK,
+          [&](int64_t d) { return cache_element(cache, p.layout, is_v, block, in_page, head, d); },
+          block * scales.stride[0] + head * scales.stride[1] + in_page * scales.stride[2], rows[at], head,
+          out);
+  };
+  for (int64_t at = span.begin; at < span.end; ++at) {
+    const auto slot = static_cast<const int64_t*>(t.slot_mapping.data)[at * t.slot_mapping.stride[0]];
+    if (slot < 0) continue;
+    check(false, at, slot);
+    if (!latent) check(true, at, slot);
+  }
+}
+
+void check_quantize(const Inputs& inputs, const assay_arithmetic& a, RunOutputs& out, RowSpan span, double*) {
+  const Problem& p = inputs.problem;
+  const assay_tensors& t = inputs.tensors;
+  const std::vector<PackedRow> rows = packed_rows(p);
+  const Rounding to{p.q_format, p.q_scale, Operand::kQScale, inputs.q_scale_host};
+  for (int64_t at = span.begin; at < span.end; ++at)
+    for (int32_t head = 0; head < p.heads_q; ++head) {
+      const int64_t first = at * t.q.stride[0] + head * t.q.stride[1];
+      check_row(
+          inputs, a, t.source, at * t.source.stride[0] + head * t.source.stride[1], p.head_dim_qk, to,
+          Operand::kQ, [&](int64_t d) { return first + d * t.q.stride[2]; },
+          at * t.q_scale.stride[0] + head * t.q_scale.stride[1], rows[at], head, out);
+    }
+}
+
+}  // namespace
+
+std::unique_ptr<Expectation> expectations::cache_write(const Inputs& inputs, double) {
+  return expect_rows(inputs, {check_cache_write, "scale", false});
+}
+
+std::unique_ptr<Expectation> expectations::quantize_int8(const Inputs& inputs, double) {
+  return expect_rows(inputs, {check_quantize, "scale", false});
+}
+
+}  // namespace assay
