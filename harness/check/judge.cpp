@@ -7,7 +7,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/expectation.hpp"
-#include "harness/check/reasons.hpp"
+#include "harness/check/expectations/reasons.hpp"
 #include "harness/check/verdict.hpp"
 
 namespace assay {

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "harness/base/error.hpp"
-#include "harness/check/trust.hpp"
+#include "harness/check/trust/trust.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/device/testing/small_problem.hpp"
 #include "reference/bounds/bounds_tiers.hpp"

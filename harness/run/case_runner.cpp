@@ -8,8 +8,8 @@
 #include <new>
 #include <optional>
 
+#include "harness/check/expectations/reasons.hpp"
 #include "harness/check/graph/graph.hpp"
-#include "harness/check/reasons.hpp"
 #include "harness/measure/limits.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/report/row_json.hpp"

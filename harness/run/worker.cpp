@@ -12,7 +12,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/calibrate/calibration.hpp"
-#include "harness/check/reasons.hpp"
+#include "harness/check/expectations/reasons.hpp"
 #include "harness/device/backend.hpp"
 #include "harness/measure/clocks.hpp"
 #include "harness/measure/limits.hpp"

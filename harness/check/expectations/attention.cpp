@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "harness/base/error.hpp"
-#include "harness/check/reasons.hpp"
-#include "harness/check/trust.hpp"
+#include "harness/check/expectations/reasons.hpp"
+#include "harness/check/trust/trust.hpp"
 #include "harness/problem/packed_rows.hpp"
 
 namespace assay {

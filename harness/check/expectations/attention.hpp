@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "harness/check/expectations/expectation.hpp"
-#include "harness/check/usefulness.hpp"
+#include "harness/check/trust/usefulness.hpp"
 #include "reference/bounds/bounds.hpp"
 
 namespace assay {

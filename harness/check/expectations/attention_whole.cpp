@@ -4,10 +4,10 @@
 // beside the verdict.
 #include <cmath>
 
-#include "harness/check/aggregates.hpp"
+#include "harness/check/aggregates/aggregates.hpp"
 #include "harness/check/expectations/attention.hpp"
-#include "harness/check/reasons.hpp"
-#include "harness/check/relations.hpp"
+#include "harness/check/expectations/reasons.hpp"
+#include "harness/check/relations/relations.hpp"
 
 namespace assay {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "harness/check/reasons.hpp"
+#include "harness/check/expectations/reasons.hpp"
 
 namespace assay {
 namespace {

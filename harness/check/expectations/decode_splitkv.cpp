@@ -8,8 +8,8 @@
 
 #include "harness/check/expectations/attention.hpp"
 #include "harness/check/expectations/blocks.hpp"
-#include "harness/check/reasons.hpp"
-#include "harness/check/usefulness.hpp"
+#include "harness/check/expectations/reasons.hpp"
+#include "harness/check/trust/usefulness.hpp"
 #include "reference/bounds/bounds.hpp"
 
 namespace assay {

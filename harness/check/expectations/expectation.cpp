@@ -3,7 +3,7 @@
 #include "harness/check/expectations/expectation.hpp"
 
 #include "harness/base/error.hpp"
-#include "harness/check/reasons.hpp"
+#include "harness/check/expectations/reasons.hpp"
 
 namespace assay {
 Objection Expectation::distrust(const RunOutputs& out) const {

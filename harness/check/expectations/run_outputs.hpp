@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/check/comparison.hpp"
+#include "harness/check/expectations/comparison.hpp"
 #include "harness/check/session/session.hpp"
 #include "reference/formats/quantize.hpp"
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/check/relations.hpp"
-#include "harness/check/relations_derive.hpp"
+#include "harness/check/relations/relations.hpp"
+#include "harness/check/relations/relations_derive.hpp"
 
 namespace assay {
 

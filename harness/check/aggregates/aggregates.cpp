@@ -2,13 +2,13 @@
 // See aggregates.hpp. One pass over the elements leaves a handful of sums per row and head; a group is a
 // rectangle of those. A slope that stands out assuming independent dimensions is looked at again with the
 // correlation that the values V impose, which costs reading operands and is almost never needed.
-#include "harness/check/aggregates.hpp"
+#include "harness/check/aggregates/aggregates.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
-#include "harness/check/key_errors.hpp"
+#include "harness/check/aggregates/key_errors.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Derived problems hold the same tokens and have, by the simple reference, the answers the relations say. A
 // new relation: its comparison in HaveTheAnswersTheRelationsSay.
-#include "harness/check/relations_derive.hpp"
+#include "harness/check/relations/relations_derive.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The class gate by hand, and the quantisation error against the same case stored in fp32.
-#include "harness/check/usefulness.hpp"
+#include "harness/check/trust/usefulness.hpp"
 
 #include <gtest/gtest.h>
 

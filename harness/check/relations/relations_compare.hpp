@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/check/relations_run.hpp"
+#include "harness/check/relations/relations_run.hpp"
 
 namespace assay {
 

@@ -3,7 +3,7 @@
 // low .. high lands within rnd(low) .. rnd(high): the output format needs no slack of its own. The interval
 // is what all tiers of the bounds leave; a rejected element is charged to the most rigorous tier that
 // rejects it, because that is the strongest statement about the kernel.
-#include "harness/check/comparison.hpp"
+#include "harness/check/expectations/comparison.hpp"
 
 #include <algorithm>
 #include <bit>

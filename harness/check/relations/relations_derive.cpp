@@ -3,7 +3,7 @@
 // unchanged: which request owns a page is a property of the batch. Positions must mean the same in both
 // problems (chunks, windows, biases), which is why a cut at the front of the context makes that part a call
 // with a full mask.
-#include "harness/check/relations_derive.hpp"
+#include "harness/check/relations/relations_derive.hpp"
 
 #include <algorithm>
 #include <set>

@@ -2,7 +2,7 @@
 // The wrong answers are computed from the reference's own numbers: exchanging the values of two keys a and
 // b moves O by (p_a - p_b)(v_b - v_a). The pages exchanged are the heaviest and the lightest a row sees;
 // rows whose pages weigh nearly the same say nothing, because exchanging those leaves no trace anywhere.
-#include "harness/check/trust.hpp"
+#include "harness/check/trust/trust.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See key_errors.hpp. The filter is two passes: correlations with every visible key assuming independent
 // dimensions, then the honest variance for the few keys that stand out.
-#include "harness/check/key_errors.hpp"
+#include "harness/check/aggregates/key_errors.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 // Findings of the aggregates in words: which statistic, its value and threshold, where. One line each,
 // because they become the reason of a verdict.
 #include "harness/base/error.hpp"
-#include "harness/check/aggregates.hpp"
+#include "harness/check/aggregates/aggregates.hpp"
 
 namespace assay {
 

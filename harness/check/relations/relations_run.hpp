@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "harness/check/expectations/attention.hpp"
-#include "harness/check/relations_derive.hpp"
+#include "harness/check/relations/relations_derive.hpp"
 #include "reference/bounds/bounds.hpp"
 
 namespace assay {

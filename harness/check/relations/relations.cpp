@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a kernel on the problems of each relation and says what their results must satisfy. Equal bits need no
 // bounds; bits that differ are judged against the bounds of their own problem, and against each other.
-#include "harness/check/relations.hpp"
+#include "harness/check/relations/relations.hpp"
 
 #include <algorithm>
 
 #include "harness/base/error.hpp"
-#include "harness/check/reasons.hpp"
-#include "harness/check/relations_compare.hpp"
+#include "harness/check/expectations/reasons.hpp"
+#include "harness/check/relations/relations_compare.hpp"
 #include "harness/problem/names.hpp"
 
 namespace assay {

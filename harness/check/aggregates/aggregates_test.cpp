@@ -2,7 +2,7 @@
 // Every statistic fires on its fault and stays silent on legal noise. The outputs come from a kernel of a
 // dozen lines in double whose only rounding is that of P and of the output, so the declared standard
 // deviation is known by hand; no term of the bounds is needed.
-#include "harness/check/aggregates.hpp"
+#include "harness/check/aggregates/aggregates.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <set>
 
 #include "harness/base/error.hpp"
-#include "harness/check/key_errors.hpp"
+#include "harness/check/aggregates/key_errors.hpp"
 #include "reference/bounds/bounds_rows.hpp"
 #include "reference/formats/formats.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Right kernels pass every relation; a kernel that breaks one is named by it, and only by it. Broken kernels
 // are wrappers round the right fake kernel, defined here. A new relation: a fault that only it finds.
-#include "harness/check/relations.hpp"
+#include "harness/check/relations/relations.hpp"
 
 #include <gmock/gmock.h>
 
@@ -10,8 +10,8 @@
 #include <cstring>
 #include <functional>
 
-#include "harness/check/relations_compare.hpp"
-#include "harness/check/relations_derive.hpp"
+#include "harness/check/relations/relations_compare.hpp"
+#include "harness/check/relations/relations_derive.hpp"
 #include "harness/device/testing/small_problem.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/attention/attention.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See usefulness.hpp. The unquantised answer is the softmax written out for a few rows; the stored one is the
 // reference's.
-#include "harness/check/usefulness.hpp"
+#include "harness/check/trust/usefulness.hpp"
 
 #include <algorithm>
 #include <cmath>

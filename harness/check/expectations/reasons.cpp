@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // See reasons.hpp.
-#include "harness/check/reasons.hpp"
+#include "harness/check/expectations/reasons.hpp"
 
 #include <cmath>
 
 #include "harness/base/error.hpp"
-#include "harness/check/comparison.hpp"
+#include "harness/check/expectations/comparison.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/packed_rows.hpp"
 #include "reference/formats/formats.hpp"

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "harness/check/expectations/attention.hpp"
-#include "harness/check/reasons.hpp"
+#include "harness/check/expectations/reasons.hpp"
 #include "reference/bounds/bounds_tiers.hpp"
 #include "reference/formats/formats.hpp"
 

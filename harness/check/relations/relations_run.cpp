@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See relations_run.hpp. The half-widths used between two results are those of the tiers about the exact
 // value (D and P), never of the replay, whose centre depends on the tiles of each problem.
-#include "harness/check/relations_run.hpp"
+#include "harness/check/relations/relations_run.hpp"
 
 #include <algorithm>
 #include <cmath>

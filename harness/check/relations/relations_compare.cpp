@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See relations_compare.hpp.
-#include "harness/check/relations_compare.hpp"
+#include "harness/check/relations/relations_compare.hpp"
 
 #include <algorithm>
 #include <bit>
