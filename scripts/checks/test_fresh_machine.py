@@ -13,7 +13,9 @@ import pytest
 
 CHECKS = pathlib.Path(__file__).resolve().parent
 SETUP, FRESH = CHECKS.parent / "setup", CHECKS / "fresh_machine"
-needs_apt = pytest.mark.skipif(shutil.which("apt-config") is None, reason="no apt on this machine")
+needs_apt = pytest.mark.skipif(
+    shutil.which("apt-config") is None or subprocess.run(["git", "-C", CHECKS, "rev-parse", "HEAD"], capture_output=True).returncode != 0,
+    reason="no apt on this machine, or the tree is no git checkout")
 
 
 @pytest.fixture
