@@ -65,6 +65,15 @@ using LaneMask = std::conditional_t<kWarp == 64, uint64_t, uint32_t>;
 #    define GPU_OUT_OF_LINE __attribute__((noinline))
 #  endif
 
+// The parts a kernel is made of: inlined whatever their size, so that arrays handed over by reference stay in
+// registers. AMD's compiler inlines all of them by itself (check_isa.py would see the scratch memory of a
+// call); forced, it does so before it has simplified them, and the longest kernels spill scalar registers.
+#  if defined(GPU_HIP)
+#    define GPU_INLINE __device__ inline
+#  else
+#    define GPU_INLINE __device__ __forceinline__
+#  endif
+
 // A static array (or one variable: no dimensions) in the block's shared memory, aligned for 16-byte accesses:
 // GPU_SHARED(float, tile, [2][kRows]). Under the emulator a reference to memory whose end is known.
 #  define GPU_SHARED(type, name, ...) __shared__ __align__(16) type name __VA_ARGS__

@@ -59,7 +59,7 @@ class Findings {
   std::vector<Finding> list_;
 };
 
-// "race in attend_simple at attention_simple.hpp:92 (block_reduce): ... block (1,0,0) thread (3,0,0); and 2
+// "race in attend_simple at simple.hpp:92 (block_reduce): ... block (1,0,0) thread (3,0,0); and 2
 // more"
 std::string text_of(const std::vector<Finding>&, const void* kernel);
 

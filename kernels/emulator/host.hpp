@@ -19,6 +19,7 @@
 #define GPU_PARAMETER const
 #define GPU_ARGUMENT(parameter) (parameter)
 #define GPU_OUT_OF_LINE __attribute__((noinline))
+#define GPU_INLINE __forceinline__
 #define GPU_SHARED(type, name, ...) \
   type(&name) __VA_ARGS__ =         \
       ::gpu::emulator::shared<type __VA_ARGS__>([] {}, #name, ::gpu::emulator::Where::current())

@@ -10,7 +10,7 @@ namespace gpu::emulator {
 std::string base_name(const std::string& path);
 // "attend_simple", without namespaces and parameters.
 std::string function_name(const void* code);
-// "formats.hpp:80 (load_element), from attention_simple.hpp:88": where inlined, and where in the kernel.
+// "formats.hpp:80 (load_element), from simple.hpp:88": where inlined, and where in the kernel.
 std::string source_of(const void* return_address);
 
 }  // namespace gpu::emulator

@@ -72,7 +72,7 @@ __device__ void store_row_chunk(const MovedRows& to, int64_t token, int32_t dim,
   }
 #pragma unroll
   for (int e = 0; e < kChunk; ++e) {
-    if (dim + e >= dims && !fault(Fault::block_wide_store)) break;
+    if (dim + e >= dims) break;
     const int64_t at = token + assay_kernels::dim_offset(to.view, dim + e);
     if (bytes == 1)
       to.written[at] = static_cast<uint8_t>(chunk.word[e / 4] >> (e % 4 * 8));
@@ -101,13 +101,12 @@ __global__ GPU_BOUNDS(kMoveThreads, 4) void store_rows(GPU_PARAMETER StoreRows p
   const StoreRows& a = GPU_ARGUMENT(parameter);
   const StoredPlane& plane = a.plane[blockIdx.y];
   Item item = item_of(a.rows, a.heads);
-  item.valid &= assay_kernels::row_is_live(a.live_rows, item.row) || fault(Fault::block_padding);
+  item.valid &= assay_kernels::row_is_live(a.live_rows, item.row);
   KeyPlace at{item.row, 0};
   if (item.valid && a.slots != nullptr) {
     const int64_t slot = a.slots[item.row * a.slots_stride];
-    item.valid = slot >= 0 || fault(Fault::block_writes_padding);
+    item.valid = slot >= 0;
     at = {slot / a.page_size, static_cast<int32_t>(slot % a.page_size)};
-    if (fault(Fault::block_whole_slot)) at = {0, static_cast<int32_t>(slot)};
   }
   const int32_t dims = plane.dims, from_format = plane.from.view.format, to_format = plane.to.view.format;
   const int64_t source = item.row * plane.from.view.block_stride + item.head * plane.from.view.head_stride;
@@ -122,8 +121,7 @@ __global__ GPU_BOUNDS(kMoveThreads, 4) void store_rows(GPU_PARAMETER StoreRows p
         for (int e = 0; e < kChunk; ++e) largest = fmaxf(largest, fabsf(element_of(chunk, e, from_format)));
       }
     largest = gpu::warp_reduce(
-        largest, [](float s, float t) { return fmaxf(s, t); }, 1,
-        fault(Fault::block_max_of_thread) ? 1 : kMoveLanes);
+        largest, [](float s, float t) { return fmaxf(s, t); }, 1, kMoveLanes);
     scale = largest / 127.0f;
   } else if (item.valid && plane.scale.kind != ASSAY_SCALE_CHANNEL) {
     scale = assay_kernels::kv_scale(plane.scale, 0, at, item.head);
@@ -131,7 +129,7 @@ __global__ GPU_BOUNDS(kMoveThreads, 4) void store_rows(GPU_PARAMETER StoreRows p
   if (!item.valid) return;
   if (plane.dynamic != nullptr && item.member == 0)
     plane.dynamic[at.block * plane.scale.stride[0] + item.head * plane.scale.stride[1] +
-                  (fault(Fault::block_scale_beside) ? 0 : at.slot) * plane.scale.stride[2]] = scale;
+                  at.slot * plane.scale.stride[2]] = scale;
   const int64_t target =
       assay_kernels::token_offset(plane.to.view, at) + item.head * plane.to.view.head_stride;
   const bool copies = plane.scale.kind == ASSAY_SCALE_NONE && from_format == to_format;
@@ -147,10 +145,7 @@ __global__ GPU_BOUNDS(kMoveThreads, 4) void store_rows(GPU_PARAMETER StoreRows p
 #pragma unroll
     for (int e = 0; e < kChunk; ++e) {
       float value = element_of(chunk, e, from_format);
-      if (divides && fault(Fault::block_reciprocal))
-        value *= 1.0f / scale;
-      else if (divides)
-        value /= scale;
+      if (divides) value /= scale;
       if (channels && d + e < dims) value /= assay_kernels::channel_scale(plane.scale, item.head, d + e);
       put_element(codes, e, to_format, value);
     }
@@ -163,9 +158,8 @@ __global__ GPU_BOUNDS(kMoveThreads, 4) void gather_rows(GPU_PARAMETER GatherRows
   const GatheredPlane& plane = a.plane[blockIdx.y];
   const Item item = item_of(a.op.p.rows, a.op.p.heads_kv);
   if (!item.valid || !assay_kernels::row_is_live(a.live_rows, item.row)) return;
-  const int32_t request =
-      a.token_to_batch[fault(Fault::block_row_request) ? 0 : item.row * a.token_to_batch_stride];
-  const int32_t start = fault(Fault::block_no_start) ? 0 : a.seq_starts[request * a.seq_starts_stride];
+  const int32_t request = a.token_to_batch[item.row * a.token_to_batch_stride];
+  const int32_t start = a.seq_starts[request * a.seq_starts_stride];
   const int32_t token = start + static_cast<int32_t>(item.row - a.op.cu_q[request * a.op.cu_q_stride]);
   const KeyPlace at = assay_kernels::place_key(a.op, request, token);
   const int64_t source =

@@ -6,7 +6,6 @@
 // instruction cache with the code of all formats in them.
 #pragma once
 
-#include "kernels/portable/faults.hpp"
 #include "kernels/portable/rows.hpp"
 
 namespace assay_gpu {
@@ -49,7 +48,7 @@ __device__ inline Chunk<!kPlain> load_chunk(const assay_kernels::KvView& view, b
   Chunk<!kPlain> out{};
   if (token < 0 || dim >= dims) return out;
   if constexpr (!kPlain)
-    if (!whole && !fault(Fault::chunk_always_whole)) return gather_chunk(view, token, dim, dims);
+    if (!whole) return gather_chunk(view, token, dim, dims);
   const int32_t bytes = kFormat == kAnyFormat ? view.element_bytes : assay_kernels::element_bytes_of(kFormat);
   const unsigned char* at = view.data + (token + offset) * bytes;
   if (bytes == 1) {
@@ -114,7 +113,7 @@ __device__ inline void decode_chunk(const Chunk<kFp32>& chunk, int32_t format, f
   } else {
     const bool e4 = format == ASSAY_FP8_E4M3 || format == ASSAY_FP8_E4M3FNUZ;
     const bool fnuz = format == ASSAY_FP8_E4M3FNUZ || format == ASSAY_FP8_E5M2FNUZ;
-    const int32_t shift = e4 || fault(Fault::chunk_e5m2_as_e4m3) ? 4 : 3;
+    const int32_t shift = e4 ? 4 : 3;
     const float factor = (e4 ? 0x1p120f : 0x1p112f) * (fnuz ? 0.5f : 1.0f);
 #pragma unroll
     for (int e = 0; e < kChunk; ++e)

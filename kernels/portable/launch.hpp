@@ -14,12 +14,12 @@ constexpr int portable_dims(int32_t widest) {
   return widest <= 64 ? 64 : widest <= 128 ? 128 : widest <= 256 ? 256 : assay_kernels::kMaxHeadDim;
 }
 
-// Few rows, keys cut into parts (attention_split.hpp): packed rows of a block, keys of a tile.
+// Few rows, keys cut into parts (split.hpp): packed rows of a block, keys of a tile.
 constexpr int split_rows(int dims, bool plain) { return dims <= 256 ? 4 : plain ? 2 : 1; }
 constexpr int split_tile(int dims) { return dims <= 256 ? 4096 / dims : 4; }
 gpu::Status launch_split(const Call&, gpu::Stream);
 
-// Many rows, keys through shared memory (attention_tiled.hpp).
+// Many rows, keys through shared memory (tiled.hpp).
 constexpr int tiled_rows(int dims) { return dims <= 256 ? 4096 / dims : 8; }
 constexpr int tiled_keys(int dims) { return dims <= 256 ? 32 : 16; }
 gpu::Status launch_tiled(const Call&, gpu::Stream);
@@ -45,7 +45,7 @@ struct Merge {
 gpu::Status launch_merge(const Merge&, gpu::Stream);
 gpu::Status merge_parts(const Call&, gpu::Stream);
 
-// Formats and head dimensions compiled for the matrix kernel; filled by mma_shape() (matrix_kernels.cpp).
+// Formats and head dimensions compiled for the matrix kernel; filled by mma_shape() (mma_entry.cpp).
 struct MmaShape {
   int32_t format;  // ASSAY_BF16 or ASSAY_FP16: what Q, P and the products are in
   bool bytes;      // K and V are 8-bit

@@ -3,8 +3,7 @@
 // 128 dimensions of a (row, head) with the weights exp(LSE - largest); with many states four groups take a
 // quarter of them each, so that a single request does not wait for one state after the other. Either way a
 // row is the same four interleaved sums added in the same order: its bits depend on its own states alone.
-// States without a visible key have LSE -inf and are never read.
-#include "kernels/portable/faults.hpp"
+// States without a visible key have LSE -inf and are never read. One barrier, where four groups share a row.
 #include "kernels/portable/launch.hpp"
 #include "kernels/portable/rows.hpp"
 
@@ -17,106 +16,162 @@ constexpr int kMergeThreads = kGroup * kQuarters;
 constexpr int kMergeDims = 4;  // of a thread
 constexpr int kPanel = kGroup * kMergeDims;
 
-// kWays: groups that share a (row, head), 1 or kQuarters. kWhole: fp32 states whose dimensions lie in whole
-// 16 bytes.
-template <int kWays, bool kWhole>
-__global__ GPU_BOUNDS(kMergeThreads, (kWhole ? 6 : 4)) void merge_states(GPU_PARAMETER Merge a) {
-  GPU_SHARED(float, quarter, [kWays == 1 ? 1 : kQuarters][kPanel]);
-  const int group = threadIdx.x / kGroup, member = threadIdx.x % kGroup;
-  const int64_t items = (fault(Fault::merge_padding) ? a.rows : *a.live_rows) * a.heads;
-  if (items == 0) return;  // the same for every thread
-  const int64_t wanted = static_cast<int64_t>(blockIdx.x) * (kQuarters / kWays) + group / kWays;
-  // Groups past the last item (rows of padding among them) repeat it and store nothing: shuffles and barriers
-  // want every thread.
-  const int64_t item = wanted < items ? wanted : items - 1;
-  const int64_t row = item / a.heads;
-  const int32_t head = static_cast<int32_t>(item % a.heads);
-  const auto state_lse = [&](int32_t s) {
-    if (fault(Fault::merge_last_state) && s + 1 == a.states) return -kInfinity;
-    const int64_t step = fault(Fault::merge_lse_state) ? a.o_stride[0] : a.lse_stride[0];
-    return s < a.states ? a.lse[s * step + row * a.lse_stride[1] + head * a.lse_stride[2]] : -kInfinity;
-  };
+// How an instance deals work. kWays: groups that share a (row, head), 1 or kQuarters. kWhole: fp32 states
+// whose dimensions lie in whole 16 bytes.
+template <int kWays_, bool kWhole_>
+struct MergeShape {
+  static constexpr int kWays = kWays_;
+  static constexpr bool kWhole = kWhole_;
+  static constexpr int kSums = kQuarters / kWays;  // of a group
+  static constexpr int kInFlight =
+      kWays == 1 ? 4 : 8;  // states whose loads a group issues before it uses one
+};
 
+// The row and head of a group, and the place of this thread.
+struct MergeItem {
+  int group, member;
+  int64_t row;
+  int32_t head;
+  int32_t first;  // dimension of the block's panel
+  bool stores;    // false: an item past the last, or a group that only helps
+};
+
+// False where no row is to be merged, which is the same for every thread. Groups past the last item (rows of
+// padding among them) repeat it and store nothing: shuffles and barriers want every thread.
+template <class Shape>
+GPU_INLINE bool find_item(const Merge& a, MergeItem& m) {
+  m.group = threadIdx.x / kGroup, m.member = threadIdx.x % kGroup;
+  const int64_t items = *a.live_rows * a.heads;
+  if (items == 0) return false;
+  const int64_t wanted =
+      static_cast<int64_t>(blockIdx.x) * (kQuarters / Shape::kWays) + m.group / Shape::kWays;
+  const int64_t item = wanted < items ? wanted : items - 1;
+  m.row = item / a.heads, m.head = static_cast<int32_t>(item % a.heads);
+  m.first = static_cast<int32_t>(blockIdx.y) * kPanel;
+  m.stores = m.group % Shape::kWays == 0 && wanted < items;
+  return true;
+}
+
+// The n-th dimension of this thread.
+template <class Shape>
+GPU_INLINE int32_t dim_of(const MergeItem& m, int n) {
+  return m.first + (Shape::kWhole ? m.member * kMergeDims + n : n * kGroup + m.member);
+}
+
+GPU_INLINE float state_lse(const Merge& a, const MergeItem& m, int32_t s) {
+  return s < a.states ? a.lse[s * a.lse_stride[0] + m.row * a.lse_stride[1] + m.head * a.lse_stride[2]]
+                      : -kInfinity;
+}
+GPU_INLINE float state_weight(const Merge& a, const MergeItem& m, int32_t s, float top) {
+  const float lse = state_lse(a, m, s);
+  return lse == -kInfinity ? 0.0f : exp2f((lse - top) * kLog2E);
+}
+
+// The largest LSE of a row and the sum of its weights.
+struct MergeSum {
+  float top, sum;
+};
+GPU_INLINE MergeSum add_weights(const Merge& a, const MergeItem& m) {
   float top = -kInfinity;
-  for (int32_t s = member; s < a.states; s += kGroup) top = fmaxf(top, state_lse(s));
+  for (int32_t s = m.member; s < a.states; s += kGroup) top = fmaxf(top, state_lse(a, m, s));
   top = gpu::warp_reduce(
       top, [](float s, float t) { return fmaxf(s, t); }, 1, kGroup);
-  const auto weight_of = [&](int32_t s) {
-    const float lse = state_lse(s);
-    if (lse != -kInfinity && fault(Fault::merge_even_weights)) return 1.0f;
-    return lse == -kInfinity ? 0.0f : exp2f((lse - top) * kLog2E);
-  };
   float sum = 0.0f;
-  for (int32_t s = member; s < a.states; s += kGroup) sum += weight_of(s);
+  for (int32_t s = m.member; s < a.states; s += kGroup) sum += state_weight(a, m, s, top);
   sum = gpu::warp_reduce(
       sum, [](float s, float t) { return s + t; }, 1, kGroup);
-  const Finish end =
-      finish_row(top, sum, a.sinks != nullptr, a.sinks != nullptr ? a.sinks[head * a.sinks_stride] : 0.0f);
+  return {top, sum};
+}
 
-  const int32_t first = static_cast<int32_t>(blockIdx.y) * kPanel;
-  const auto dim = [&](int n) { return first + (kWhole ? member * kMergeDims + n : n * kGroup + member); };
-  constexpr int kSums = kQuarters / kWays;       // of this group
-  constexpr int kInFlight = kWays == 1 ? 4 : 8;  // states whose loads a group issues before it uses the first
-  float o[kSums][kMergeDims] = {};
+// This thread's dimensions of the state that begins at element `at`; zeros where it is not read.
+template <class Shape>
+GPU_INLINE void load_state(const Merge& a, const MergeItem& m, int64_t at, bool reads,
+                           float (&value)[kMergeDims]) {
+  if constexpr (Shape::kWhole) {
+    uint4 bits{};
+    if (reads && dim_of<Shape>(m, 0) < a.dims) bits = gpu::load_16(a.o + (at + dim_of<Shape>(m, 0)) * 4);
+    value[0] = __uint_as_float(bits.x), value[1] = __uint_as_float(bits.y);
+    value[2] = __uint_as_float(bits.z), value[3] = __uint_as_float(bits.w);
+  } else {
+#pragma unroll
+    for (int n = 0; n < kMergeDims; ++n)
+      value[n] = reads && dim_of<Shape>(m, n) < a.dims
+                     ? assay_kernels::load_element(a.o, at + dim_of<Shape>(m, n) * a.o_stride[3], a.o_format)
+                     : 0.0f;
+  }
+}
+
+// The interleaved sums of this group.
+template <class Shape>
+GPU_INLINE void add_states(const Merge& a, const MergeItem& m, float top,
+                           float (&o)[Shape::kSums][kMergeDims]) {
+  constexpr int kInFlight = Shape::kInFlight, kWays = Shape::kWays;
   for (int32_t base = 0; base < a.states; base += kGroup) {
-    const float own = weight_of(base + member);
+    const float own = state_weight(a, m, base + m.member, top);
     const int count = min(kGroup, a.states - base);
     for (int i = 0; i < count; i += kInFlight * kWays) {
       float weight[kInFlight], value[kInFlight][kMergeDims];
 #pragma unroll
       for (int f = 0; f < kInFlight; ++f) {
-        const int s = i + f * kWays + (kWays == 1 ? 0 : group);
+        const int s = i + f * kWays + (kWays == 1 ? 0 : m.group);
         // Past the last state the weight is that of another lane or of none: it must not count.
         const float shared = gpu::shfl(own, static_cast<int>(threadIdx.x) % gpu::kWarp / kGroup * kGroup + s);
         weight[f] = s < count ? shared : 0.0f;
-        const bool reads = weight[f] != 0.0f || (s < count && fault(Fault::merge_reads_empty));
-        const int64_t at = (base + s) * a.o_stride[0] + row * a.o_stride[1] + head * a.o_stride[2];
-        if constexpr (kWhole) {
-          uint4 bits{};
-          if (reads && dim(0) < a.dims) bits = gpu::load_16(a.o + (at + dim(0)) * 4);
-          value[f][0] = __uint_as_float(bits.x), value[f][1] = __uint_as_float(bits.y);
-          value[f][2] = __uint_as_float(bits.z), value[f][3] = __uint_as_float(bits.w);
-        } else {
-#pragma unroll
-          for (int n = 0; n < kMergeDims; ++n)
-            value[f][n] = reads && dim(n) < a.dims
-                              ? assay_kernels::load_element(a.o, at + dim(n) * a.o_stride[3], a.o_format)
-                              : 0.0f;
-        }
+        const int64_t at = (base + s) * a.o_stride[0] + m.row * a.o_stride[1] + m.head * a.o_stride[2];
+        load_state<Shape>(a, m, at, weight[f] != 0.0f, value[f]);
       }
 #pragma unroll
       for (int f = 0; f < kInFlight; ++f)
 #pragma unroll
-        for (int n = 0; n < kMergeDims; ++n) o[f % kSums][n] = fmaf(weight[f], value[f][n], o[f % kSums][n]);
+        for (int n = 0; n < kMergeDims; ++n)
+          o[f % Shape::kSums][n] = fmaf(weight[f], value[f][n], o[f % Shape::kSums][n]);
     }
   }
+}
 
-  float out[kMergeDims];
-  if constexpr (kWays == 1) {
+// The four sums of a row in one order, whoever formed them; the result belongs to the first group.
+template <class Shape>
+GPU_INLINE void join_sums(const MergeItem& m, const float (&o)[Shape::kSums][kMergeDims],
+                          float (*quarter)[kPanel], float (&out)[kMergeDims]) {
+  if constexpr (Shape::kWays == 1) {
 #pragma unroll
     for (int n = 0; n < kMergeDims; ++n) out[n] = ((o[0][n] + o[1][n]) + o[2][n]) + o[3][n];
   } else {
 #pragma unroll
-    for (int n = 0; n < kMergeDims; ++n) quarter[group][dim(n) - first] = o[0][n];
+    for (int n = 0; n < kMergeDims; ++n) quarter[m.group][dim_of<Shape>(m, n) - m.first] = o[0][n];
     gpu::block_barrier();
-    if (group == 0) {
+    if (m.group != 0) return;
 #pragma unroll
-      for (int n = 0; n < kMergeDims; ++n) {
-        const int d = dim(n) - first;
-        out[n] = ((quarter[0][d] + quarter[1][d]) + quarter[2][d]) + quarter[3][d];
-      }
+    for (int n = 0; n < kMergeDims; ++n) {
+      const int d = dim_of<Shape>(m, n) - m.first;
+      out[n] = ((quarter[0][d] + quarter[1][d]) + quarter[2][d]) + quarter[3][d];
     }
   }
-  if (group % kWays != 0 || wanted >= items) return;
+}
+
+template <int kWays, bool kWhole>
+__global__ GPU_BOUNDS(kMergeThreads, (kWhole ? 6 : 4)) void merge_states(GPU_PARAMETER Merge a) {
+  using Shape = MergeShape<kWays, kWhole>;
+  GPU_SHARED(float, quarter, [kWays == 1 ? 1 : kQuarters][kPanel]);
+  MergeItem item;
+  if (!find_item<Shape>(a, item)) return;
+  const MergeSum sum = add_weights(a, item);
+  const Finish end = finish_row(sum.top, sum.sum, a.sinks != nullptr,
+                                a.sinks != nullptr ? a.sinks[item.head * a.sinks_stride] : 0.0f);
+  float o[Shape::kSums][kMergeDims] = {}, out[kMergeDims];
+  add_states<Shape>(a, item, sum.top, o);
+  join_sums<Shape>(item, o, quarter, out);
+  if (!item.stores) return;
 #pragma unroll
-  for (int n = 0; n < kMergeDims; ++n)
-    if (dim(n) < a.dims)
-      assay_kernels::store_element(a.out,
-                                   row * a.out_stride[0] + head * a.out_stride[1] + dim(n) * a.out_stride[2],
-                                   a.out_format, end.factor == 0.0f ? 0.0f : out[n] * end.factor);
-  if (blockIdx.y == 0 && member == 0)
-    a.out_lse[row * a.out_lse_stride[0] + head * a.out_lse_stride[1]] =
-        fault(Fault::merge_base2) ? end.lse * kLog2E : end.lse;
+  for (int n = 0; n < kMergeDims; ++n) {
+    const int32_t d = dim_of<Shape>(item, n);
+    if (d < a.dims)
+      assay_kernels::store_element(
+          a.out, item.row * a.out_stride[0] + item.head * a.out_stride[1] + d * a.out_stride[2], a.out_format,
+          end.factor == 0.0f ? 0.0f : out[n] * end.factor);
+  }
+  if (blockIdx.y == 0 && item.member == 0)
+    a.out_lse[item.row * a.out_lse_stride[0] + item.head * a.out_lse_stride[1]] = end.lse;
 }
 
 template <int kWays, bool kWhole>

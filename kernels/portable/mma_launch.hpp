@@ -3,7 +3,7 @@
 // formats compile side by side.
 #pragma once
 
-#include "kernels/portable/attention_mma.hpp"
+#include "kernels/portable/mma.hpp"
 
 namespace assay_gpu {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instance of the simple kernel, and the probes behind the measured limits.
-#include "kernels/portable/attention_simple.hpp"
 #include "kernels/portable/launch.hpp"
+#include "kernels/portable/simple.hpp"
 
 namespace assay_gpu {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instances of the kernel for few rows: four widths, each with and without the paths for fp32 and
 // for layouts whose elements must be gathered, the usual widths also for the usual formats alone.
-#include "kernels/portable/attention_split.hpp"
 #include "kernels/portable/launch.hpp"
+#include "kernels/portable/split.hpp"
 
 namespace assay_gpu {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instances of the kernel for many rows: four widths.
-#include "kernels/portable/attention_tiled.hpp"
 #include "kernels/portable/launch.hpp"
+#include "kernels/portable/tiled.hpp"
 
 namespace assay_gpu {
 namespace {

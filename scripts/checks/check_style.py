@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks what CONTRIBUTING.md promises and a formatter does not: ASCII, SPDX line, file length, no printing or
-exiting below harness/cli, no machine paths, links in the READMEs that lead somewhere, a README in every folder.
+exiting below harness/cli, no machine paths, links in the READMEs that lead somewhere, a README in every folder,
+names of kernels.
 
 Usage: check_style.py [ROOT]     exit 0 clean, 1 violations (one line each)
 """
@@ -15,6 +16,9 @@ MAX_LINES, MAX_KERNEL_LINES = 450, 600
 PRINTING = re.compile(r"\b(std::cout|std::cerr|std::printf|fprintf|printf|puts|fmt::print|std::exit|exit|abort|std::abort|_exit|_Exit|quick_exit)\s*(\(|<<)")
 PATHS = re.compile(r"(?<![\w.])/(work|root|farm|home/[a-z]+)/")
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
+# op_method_arch, the method only where an op has several kernels.
+KERNEL = re.compile(r'"((?:prefill|paged|decode_splitkv|merge_states|cache_write|cache_gather|quantize_int8)(?:_[a-z0-9]+)?_([a-z0-9]+))"')
+ARCH_OF_FOLDER = {"cpu": "cpu", "portable": "gpu", "sm90": "sm90", "cdna": "cdna"}
 
 
 def files(root: pathlib.Path) -> list[str]:
@@ -44,6 +48,21 @@ def check_code(name: str, text: str) -> list[str]:
     return found
 
 
+def check_kernel_names(root: pathlib.Path, name: str, text: str) -> list[str]:
+    """Names that a file of a folder of kernels registers: they end in the folder's arch, and its README says where they are."""
+    folder = pathlib.PurePosixPath(name).parts[1]
+    arch, readme = ARCH_OF_FOLDER[folder], root / "kernels" / folder / "README.md"
+    known = readme.read_text(encoding="utf-8") if readme.is_file() else ""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        for kernel, suffix in KERNEL.findall(line):
+            if suffix != arch:
+                found.append(f"{name}:{number}: {kernel} is called op_method_arch, and the arch of kernels/{folder} is {arch}")
+            if f"`{kernel}`" not in known:
+                found.append(f"{name}:{number}: {kernel} is not in the table of kernels/{folder}/README.md")
+    return found
+
+
 def check(root: pathlib.Path) -> list[str]:
     found = []
     names = files(root)
@@ -51,6 +70,9 @@ def check(root: pathlib.Path) -> list[str]:
         path = root / name
         if path.suffix in CODE or name in {"scripts/run", "scripts/test", "scripts/setup", "scripts/build", ".ci/run"}:
             found += check_code(name, path.read_text(encoding="utf-8"))
+        parts = pathlib.PurePosixPath(name).parts
+        if parts[0] == "kernels" and parts[1] in ARCH_OF_FOLDER and path.suffix == ".cpp" and not re.search(r"_(test|bench)\.cpp$", name):
+            found += check_kernel_names(root, name, path.read_text(encoding="utf-8"))
         if path.suffix in CODE | {".md", ".txt", ".suite", ".cmake", ".yml", ".json", ""} and path.stat().st_size < 2_000_000:
             text = path.read_text(encoding="utf-8", errors="replace")
             if name != "scripts/checks/check_style.py":

@@ -56,6 +56,14 @@ def test_style_violations_are_found(tmp_path):
         assert part in found, found
 
 
+def test_kernels_are_named_by_the_rule(tmp_path):
+    code = SPDX + 'const char* a[] = {"paged_split256_gpu", "merge_states_gpu", "paged_fast_cpu", "prefill_new_gpu"};\n'
+    root = tree(tmp_path, {"kernels/portable/x.cpp": code, "kernels/portable/README.md": "`paged_split256_gpu`, `merge_states_gpu`, `paged_fast_cpu`\n"})
+    assert check_style.check(root) == [
+        "kernels/portable/x.cpp:2: paged_fast_cpu is called op_method_arch, and the arch of kernels/portable is gpu",
+        "kernels/portable/x.cpp:2: prefill_new_gpu is not in the table of kernels/portable/README.md"]
+
+
 def test_clean_tree_passes(tmp_path):
     assert check_style.check(tree(tmp_path, {"harness/run/a.cpp": SPDX + "int f();\n"})) == []
 

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One kernel per defect of kernels/portable/faults.hpp: the portable kernel it is planted in, under the name
-// of the defect. The library is made of the same sources as the emulator's other libraries, compiled with
-// ASSAY_GPU_FAULTS, and has nothing else in its list but the kernels without a defect.
-#include <array>
+// One kernel per fault of edits/: the portable kernel it is planted in, under the name of the fault. The
+// library is made of the same sources as the emulator's other libraries, those that plant.py has edited in
+// their place, and has nothing else in its list but the kernels without a fault.
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "kernels/portable/faults.hpp"
+#include "kernels/emulator/faults/planted.hpp"
 #include "kernels/portable/kernels.hpp"
 
 namespace assay_gpu {
@@ -17,16 +15,6 @@ namespace assay_gpu {
 Fault planted = Fault::none;
 
 namespace {
-
-struct PlantedFault {
-  Fault fault;
-  const char *name, *kernel, *what;
-};
-constexpr PlantedFault kPlanted[] = {
-#define ASSAY_GPU_FAULT_ROW(name, kernel, what) {Fault::name, #name, kernel, what},
-    ASSAY_GPU_FAULT_LIST(ASSAY_GPU_FAULT_ROW)
-#undef ASSAY_GPU_FAULT_ROW
-};
 
 std::vector<const assay_kernel*> healthy_kernels() {
   std::vector<const assay_kernel*> all = attention_kernels();
@@ -42,15 +30,15 @@ const assay_kernel& healthy(const char* name) {
 }
 
 // A healthy kernel with a fault in it.
-struct Spoilt : assay_kernel {
+struct WithFault : assay_kernel {
   const assay_kernel* healthy;
   Fault fault;
 };
 
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
         void* stream, char* error, size_t size) {
-  const Spoilt& spoilt = *static_cast<const Spoilt*>(self);
-  const auto with_fault = [fault = spoilt.fault](const auto& work) {
+  const WithFault& kernel = *static_cast<const WithFault*>(self);
+  const auto with_fault = [fault = kernel.fault](const auto& work) {
     planted = fault;
     const auto status = work();
     planted = Fault::none;
@@ -59,7 +47,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   gpu::emulator::Recording* const list = gpu::emulator::recording();
   const size_t before = list != nullptr ? list->size() : 0;
   const int status =
-      with_fault([&] { return spoilt.healthy->run(spoilt.healthy, p, t, plan, stream, error, size); });
+      with_fault([&] { return kernel.healthy->run(kernel.healthy, p, t, plan, stream, error, size); });
   // What is captured keeps its fault until it runs.
   for (size_t i = before; list != nullptr && i < list->size(); ++i)
     (*list)[i] = [launch = (*list)[i], with_fault] { return with_fault(launch); };
@@ -69,19 +57,19 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
 }  // namespace
 
 std::vector<const assay_kernel*> portable_kernels() {
-  static const std::vector<Spoilt> faulty = [] {
-    std::vector<Spoilt> all;
+  static const std::vector<WithFault> wrong = [] {
+    std::vector<WithFault> all;
     for (const PlantedFault& fault : kPlanted) {
       const assay_kernel& whole = healthy(fault.kernel);
-      Spoilt& spoilt = all.emplace_back(Spoilt{whole, &whole, fault.fault});
-      spoilt.name = fault.name;
-      spoilt.description = fault.what;
-      spoilt.run = run;
+      WithFault& kernel = all.emplace_back(WithFault{whole, &whole, fault.fault});
+      kernel.name = fault.name;
+      kernel.description = fault.what;
+      kernel.run = run;
     }
     return all;
   }();
   std::vector<const assay_kernel*> list = healthy_kernels();
-  for (const Spoilt& kernel : faulty) list.push_back(&kernel);
+  for (const WithFault& kernel : wrong) list.push_back(&kernel);
   return list;
 }
 
