@@ -106,12 +106,16 @@ CallResult call_replay(const Backend&, assay_graph*);  // waits for the device
 CallResult call_time_replay(const Backend&, assay_graph*, int64_t flush_bytes, double* microseconds);
 void call_free_graph(const Backend&, assay_graph*);  // accepts nullptr
 
-// Inputs uploaded to a device with their guards; the device buffers have the alignment of the host's.
-// The Inputs must outlive the case: upload() and poison_outputs() read their current contents.
+class DeviceBuffers;  // device_buffers.hpp
+
+// One call's inputs in buffers on a device, with a workspace of its own. The Inputs must outlive the case:
+// upload() and poison_outputs() read their current contents.
 class DeviceCase {
  public:
-  // InfrastructureError when the device cannot hold the case.
+  // InfrastructureError when the device cannot hold the case. In buffers of its own, or in some that other
+  // calls use too, whose set holds those of the inputs.
   DeviceCase(const Backend&, const Inputs&, const WorkspaceSize&);
+  DeviceCase(const Backend&, std::shared_ptr<DeviceBuffers>, const Inputs&, const WorkspaceSize&);
   ~DeviceCase();
   DeviceCase(const DeviceCase&) = delete;
   DeviceCase& operator=(const DeviceCase&) = delete;
@@ -121,10 +125,12 @@ class DeviceCase {
   // o, lse, workspace back to the poison of the Inputs; not the zeroed part of the workspace, which belongs
   // to the kernel from call_plan() on.
   void poison_outputs();
+  // What was written is what the host holds too, from now on: input of the calls that come.
+  void accept_outputs();
   // Copies an operand's allocation (with guards, layout of GuardedBuffer::raw()) to the host.
   std::vector<std::byte> download(Operand) const;
-  // Names of inputs whose bytes changed, of outputs that are no longer as they were put there, and of buffers
-  // whose guards were touched (with the offset).
+  // Names of buffers whose bytes changed though the op does not write them (other calls' too), of outputs
+  // that are no longer as they were put there, and of buffers whose guards were touched (with the offset).
   std::vector<std::string> changed_inputs() const;
   std::vector<std::string> changed_outputs() const;  // but for the workspace
   std::vector<std::string> broken_guards() const;

@@ -26,7 +26,7 @@ GuardedBuffer& buffer_of(Inputs& inputs, Operand operand) {
   return inputs.buffers[static_cast<int>(operand)];
 }
 
-void allocate(Inputs& inputs) {
+void allocate(Inputs& inputs, const Placement& where) {
   const Problem& p = inputs.problem;
   const bool shared = has_cache(p.op) && PagedCache(p).shared_allocation();
   inputs.tensors.struct_size = sizeof(assay_tensors);
@@ -34,13 +34,16 @@ void allocate(Inputs& inputs) {
     const auto operand = static_cast<Operand>(i);
     const TensorLayout layout = operand_layout(p, operand);
     if (layout.rank == 0) continue;
-    GuardedBuffer& buffer = buffer_of(inputs, operand);
     const int64_t bytes = format_bytes(layout.format);
-    if (operand == Operand::kV && shared) {
-      buffer = buffer_of(inputs, Operand::kK);
-    } else {
-      buffer = GuardedBuffer(layout.allocation * bytes);
-    }
+    const bool elsewhere =
+        std::any_of(where.shared.begin(), where.shared.end(), [&](auto& s) { return s.first == operand; });
+    if (operand == Operand::kV && shared)
+      inputs.buffers.bind(operand, inputs.buffers[Operand::kK]);
+    else if (elsewhere)
+      inputs.buffers.bind(operand, GuardedBuffer(layout.allocation * bytes));  // until share()
+    else
+      inputs.buffers.add(operand, layout.allocation * bytes);
+    GuardedBuffer& buffer = inputs.buffers[operand];
     assay_tensor& tensor = tensor_of(inputs.tensors, operand);
     tensor.data = buffer.payload() + layout.offset * bytes;
     tensor.format = layout.format;
@@ -48,6 +51,19 @@ void allocate(Inputs& inputs) {
     tensor.role = static_cast<int32_t>(role_of(p, operand));
     std::copy_n(layout.shape, ASSAY_MAX_RANK, tensor.shape);
     std::copy_n(layout.stride, ASSAY_MAX_RANK, tensor.stride);
+  }
+}
+
+// Every operand that lies in the buffer of `operand` moves to `to`.
+void share(Inputs& inputs, Operand operand, const GuardedBuffer& to) {
+  const GuardedBuffer from = inputs.buffers[operand];
+  ASSAY_CHECK(from.bytes() == to.bytes() && !to.empty(), "{} has {} bytes, the buffer it is to share {}",
+              operand_name(operand), from.bytes(), to.bytes());
+  for (int i = 0; i < kOperandCount; ++i) {
+    if (inputs.buffers[i].raw() != from.raw()) continue;
+    assay_tensor& tensor = tensor_of(inputs.tensors, static_cast<Operand>(i));
+    inputs.buffers[i] = to;
+    tensor.data = inputs.buffers[i].payload() + (static_cast<std::byte*>(tensor.data) - from.payload());
   }
 }
 
@@ -269,14 +285,16 @@ InputValues::InputValues(const Problem& problem) {
 InputValues::~InputValues() = default;
 const Problem& InputValues::problem() const { return impl_->problem; }
 
-Inputs InputValues::build(const Problem& derived, const Derivation& derivation, Poison poison) const {
+Inputs InputValues::build(const Problem& derived, const Derivation& derivation, Poison poison,
+                          const Placement& where) const {
   check_problem(derived);
   check_derivation(impl_->problem, derived, derivation);
   const std::vector<RequestOrigin>& origins = derivation.requests;
   Inputs inputs;
   inputs.problem = derived;
   const Problem& p = inputs.problem;
-  allocate(inputs);
+  inputs.buffers = Bindings(where.set, where.prefix);
+  allocate(inputs, where);
 
   write_static_scales(inputs, impl_->q, p.q_scale, Operand::kQScale, origins);
   write_static_scales(inputs, impl_->k, p.k_scale, Operand::kKScale, origins);
@@ -293,18 +311,24 @@ Inputs InputValues::build(const Problem& derived, const Derivation& derivation, 
   write_tables(inputs, sinks);
   if (!is_attention(p.op)) write_block_operands(inputs, impl_->source);
   repoison(inputs, poison);
+  for (const auto& [operand, buffer] : where.shared)  // V of a shared allocation has moved with K
+    if (inputs.buffers[operand].raw() != buffer.raw()) share(inputs, operand, buffer);
   inputs.view =
       std::make_unique<ProblemView>(p, inputs.q_scale_host, inputs.k_scale_host, inputs.v_scale_host);
   return inputs;
 }
 
-Inputs build_inputs(const Problem& problem, Poison poison) {
-  const InputValues values(problem);
+Inputs InputValues::build(Poison poison, const Placement& where) const {
   Derivation itself;
-  for (int r = 0; r < static_cast<int>(problem.requests.size()); ++r) itself.requests.push_back({r, 0, 0});
-  Inputs inputs = values.build(problem, itself, poison);
-  if (const ExactRecipe* recipe = values.impl_->source.exact()) write_exact_answer(inputs, *recipe);
+  for (int r = 0; r < static_cast<int>(problem().requests.size()); ++r) itself.requests.push_back({r, 0, 0});
+  Inputs inputs = build(problem(), itself, poison, where);
+  if (const ExactRecipe* recipe = impl_->source.exact()) write_exact_answer(inputs, *recipe);
   return inputs;
+}
+
+Inputs build_inputs(const Problem& problem, Poison poison) { return InputValues(problem).build(poison, {}); }
+Inputs build_inputs(const Problem& problem, const Placement& where) {
+  return InputValues(problem).build(Poison::kNaN, where);
 }
 
 bool answer_binds(const Problem& p, const assay_arithmetic& a) {

@@ -9,8 +9,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "harness/buffers/buffer_set.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/problem.hpp"
 
@@ -22,36 +24,10 @@ namespace assay {
 // another request.
 enum class Poison : int32_t { kNaN, kLow, kHigh };
 
-inline constexpr int64_t kGuardBytes = 4096;  // before and after every buffer
-inline constexpr uint8_t kGuardByte = 0xA5;
-
-// One allocation with guards. payload() is 64-byte aligned (page-aligned for sizes >= 4096).
-class GuardedBuffer {
- public:
-  GuardedBuffer() = default;
-  explicit GuardedBuffer(int64_t payload_bytes);
-  std::byte* payload();
-  const std::byte* payload() const;
-  int64_t bytes() const { return bytes_; }
-  bool empty() const { return bytes_ == 0; }
-  // Whole allocation with both guards, for uploading in one copy.
-  const std::byte* raw() const;
-  int64_t raw_bytes() const;
-
- private:
-  int64_t bytes_ = 0;
-  std::shared_ptr<std::byte[]> storage_;
-  std::byte* base_ = nullptr;
-};
-
-// Offset of the first guard byte that changed, relative to the payload (negative: before it), or
-// INT64_MAX when both guards are whole. `raw` has the layout of GuardedBuffer::raw().
-int64_t broken_guard(const std::byte* raw, int64_t payload_bytes);
-
 struct Inputs {
   Problem problem;
-  GuardedBuffer buffers[kOperandCount];  // V shares K's buffer when PagedCache::shared_allocation()
-  assay_tensors tensors{};               // host views into the buffers
+  Bindings buffers;         // V lies in K's buffer when PagedCache::shared_allocation()
+  assay_tensors tensors{};  // host views into the buffers
   float q_scale_host = 1, k_scale_host = 1, v_scale_host = 1;
   std::unique_ptr<ProblemView> view;  // the C problem that goes with `tensors`
   // Recipes with a known answer only (answer_is_known()): [T, heads_q, head_dim_v] and [T, heads_q]. O must
@@ -59,9 +35,19 @@ struct Inputs {
   std::vector<double> exact_o, exact_lse;
 };
 
+// Where the operands of a call lie: by themselves, or in a set that calls share.
+struct Placement {
+  BufferSet set;
+  std::string prefix;  // of the buffers' names: "decode."
+  // Operands that lie in a buffer of another call: what is there stays, values and poison, and nothing is
+  // drawn for them. CheckError unless the operand would have a buffer of the same size.
+  std::vector<std::pair<Operand, GuardedBuffer>> shared;
+};
+
 // Builds everything except the workspace (its size is the kernel's). `exact` throws InputError when the
 // recipe cannot be realised for the problem (says why). Building blocks: see block_inputs.hpp.
 Inputs build_inputs(const Problem&, Poison poison = Poison::kNaN);
+Inputs build_inputs(const Problem&, const Placement&);
 
 // Where the values of a request come from when its problem is derived from another: row i is row
 // first_row + i, key j is key first_key + j of `request` there.
@@ -88,10 +74,12 @@ class InputValues {
 
   // CheckError when `derived` differs from problem() in heads, dimensions or formats, or asks for tokens that
   // do not exist. The answer of a known recipe is not carried over.
-  Inputs build(const Problem& derived, const Derivation&, Poison poison = Poison::kNaN) const;
+  Inputs build(const Problem& derived, const Derivation&, Poison poison = Poison::kNaN,
+               const Placement& = {}) const;
+  // The problem itself, with its known answer where the recipe has one.
+  Inputs build(Poison, const Placement&) const;
 
  private:
-  friend Inputs build_inputs(const Problem&, Poison);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -98,8 +98,8 @@ TEST(Tables, HybridCachePointsAtAPoisonBlock) {
 
 std::vector<std::vector<std::byte>> snapshot(const Inputs& inputs) {
   std::vector<std::vector<std::byte>> all;
-  for (const auto& buffer : inputs.buffers)
-    all.emplace_back(buffer.payload(), buffer.payload() + buffer.bytes());
+  for (int i = 0; i < kOperandCount; ++i)
+    all.emplace_back(inputs.buffers[i].payload(), inputs.buffers[i].payload() + inputs.buffers[i].bytes());
   return all;
 }
 

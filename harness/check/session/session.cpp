@@ -4,6 +4,7 @@
 #include "harness/check/session/session.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace assay {
 
@@ -33,6 +34,13 @@ Session::Session(const Backend& backend, const assay_kernel& kernel, Inputs& inp
       kernel_(kernel),
       inputs_(inputs),
       device_case_(backend, inputs, call_workspace(kernel, inputs.view->get())) {}
+
+Session::Session(const Backend& backend, const assay_kernel& kernel, Inputs& inputs,
+                 std::shared_ptr<DeviceBuffers> buffers)
+    : backend_(backend),
+      kernel_(kernel),
+      inputs_(inputs),
+      device_case_(backend, std::move(buffers), inputs, call_workspace(kernel, inputs.view->get())) {}
 
 Session::~Session() {
   call_free_graph(backend_, graph_);

@@ -20,7 +20,7 @@ struct Objection {
 };
 
 // What the op writes (all but the workspace), copied to the host as one run left it, beside what was there
-// before the run.
+// before the run: the buffers of the inputs, so RunOutputs asks before they get other poison or accept it.
 class Snapshot {
  public:
   Snapshot() = default;
@@ -41,8 +41,10 @@ class Snapshot {
 
 class Session {
  public:
-  // Allocates and uploads. InfrastructureError when the device cannot hold it. The arguments outlive it.
+  // Allocates and uploads, or works in buffers that calls share. InfrastructureError when the device cannot
+  // hold it. The arguments outlive it.
   Session(const Backend&, const assay_kernel&, Inputs&);
+  Session(const Backend&, const assay_kernel&, Inputs&, std::shared_ptr<DeviceBuffers>);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -57,7 +59,8 @@ class Session {
   void lay(Poison);       // unused memory and outputs, on the host and the device
   void upload();          // whatever the host holds now
   void poison_outputs();  // back to what the host holds
-  // Guards and inputs: "guards" or "inputs".
+  void accept_outputs() { device_case_.accept_outputs(); }
+  // Guards and inputs, and whatever else lies in the buffers: "guards" or "inputs".
   Objection damage() const;
   // Whether anything was written at all, but for the workspace.
   bool untouched() const { return device_case_.changed_outputs().empty() && !damage(); }

@@ -32,7 +32,7 @@ class CaseRun {
   };
   Left run(const Row& row, State& state) {
     std::vector<std::vector<std::byte>> before;
-    for (const assay::GuardedBuffer& b : inputs_.buffers) before.push_back(copy(b));
+    for (int i = 0; i < assay::kOperandCount; ++i) before.push_back(copy(inputs_.buffers[i]));
     assay_tensors tensors = inputs_.tensors;
     std::vector<float> workspace(row.switches.workspace_as_state ? 1024 : 0, kDirty);
     tensors.workspace.data = workspace.empty() ? nullptr : workspace.data();

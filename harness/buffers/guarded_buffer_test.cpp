@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Guards: whole after construction, and a write of one byte anywhere in them is found with its place.
 // Anything that changes the layout of raw() must keep these offsets.
+#include "harness/buffers/guarded_buffer.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -8,7 +10,6 @@
 #include <limits>
 
 #include "harness/base/error.hpp"
-#include "harness/input/inputs.hpp"
 
 namespace assay {
 namespace {

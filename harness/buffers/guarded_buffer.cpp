@@ -3,12 +3,13 @@
 // kernel writing out of bounds is caught even when the stray write hits no other operand. The payload
 // starts on a page, which also keeps vector loads and DMA aligned. The content starts undefined: the
 // builder writes every byte, values or poison.
+#include "harness/buffers/guarded_buffer.hpp"
+
 #include <cstring>
 #include <limits>
 #include <new>
 
 #include "harness/base/error.hpp"
-#include "harness/input/inputs.hpp"
 
 namespace assay {
 namespace {

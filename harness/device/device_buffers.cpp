@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// See device_buffers.hpp.
+#include "harness/device/device_buffers.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "harness/base/error.hpp"
+
+namespace assay {
+namespace {
+
+constexpr int64_t kPage = 4096;
+// Buffers are compared in pieces, so that checking a large cache does not double its memory.
+constexpr int64_t kPieceBytes = int64_t{16} << 20;
+
+}  // namespace
+
+DeviceBuffers::DeviceBuffers(const Backend& backend, BufferSet set)
+    : backend_(backend), set_(std::move(set)) {
+  for (int i = 0; i < set_.count(); ++i) {
+    const GuardedBuffer& host = set_[i];
+    Allocation a;
+    char error[512] = "";
+    const int64_t bytes = host.raw_bytes() + kPage;  // room to agree with the host's address modulo a page
+    if (backend_.table()->allocate(bytes, &a.pointer, error, sizeof(error)) != ASSAY_OK ||
+        a.pointer == nullptr) {
+      release();
+      fail(fmt::format("{} bytes for {}", bytes, set_.name(i)), error);
+    }
+    const auto wanted = reinterpret_cast<uintptr_t>(host.raw()), got = reinterpret_cast<uintptr_t>(a.pointer);
+    a.raw = static_cast<std::byte*>(a.pointer) + (wanted - got) % kPage;
+    allocations_.push_back(a);
+  }
+  try {
+    for (int i = 0; i < set_.count(); ++i) upload(i);
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+DeviceBuffers::~DeviceBuffers() { release(); }
+
+void DeviceBuffers::release() {
+  char error[512];
+  for (const Allocation& a : allocations_) backend_.table()->release(a.pointer, error, sizeof(error));
+  allocations_.clear();
+}
+
+void DeviceBuffers::fail(const std::string& what, const char* error) const {
+  throw InfrastructureError(fmt::format("backend {}: {}: {}", backend_.name(), what, error));
+}
+
+void* DeviceBuffers::address(const void* host) const {
+  const int buffer = set_.containing(host);
+  ASSAY_CHECK(buffer >= 0, "a view of no buffer of its set");
+  return allocations_[buffer].raw + (static_cast<const std::byte*>(host) - set_[buffer].raw());
+}
+
+void DeviceBuffers::upload(int buffer, int64_t from, int64_t to) {
+  char error[512] = "";
+  if (backend_.table()->copy_to_device(allocations_[buffer].raw + from, set_[buffer].raw() + from, to - from,
+                                       error, sizeof(error)) != ASSAY_OK)
+    fail("copy to the device", error);
+}
+
+void DeviceBuffers::to_host(void* to, int buffer, int64_t offset, int64_t bytes) const {
+  char error[512] = "";
+  if (backend_.table()->copy_to_host(to, allocations_[buffer].raw + offset, bytes, error, sizeof(error)) !=
+      ASSAY_OK)
+    fail("copy to the host", error);
+}
+
+std::vector<std::byte> DeviceBuffers::download(int buffer) const {
+  std::vector<std::byte> raw(set_[buffer].raw_bytes());
+  to_host(raw.data(), buffer, 0, set_[buffer].raw_bytes());
+  return raw;
+}
+
+void DeviceBuffers::accept(int buffer) {
+  GuardedBuffer host = set_[buffer];  // a handle of the same memory
+  to_host(host.payload(), buffer, host.payload() - host.raw(), host.bytes());
+}
+
+std::string DeviceBuffers::change(int buffer) const {
+  const GuardedBuffer& host = set_[buffer];
+  const int64_t front = host.payload() - host.raw();
+  std::vector<std::byte> piece;
+  for (int64_t at = 0; at < host.bytes(); at += kPieceBytes) {
+    const int64_t bytes = std::min(kPieceBytes, host.bytes() - at);
+    piece.resize(bytes);
+    to_host(piece.data(), buffer, front + at, bytes);
+    const std::byte* expected = host.payload() + at;
+    if (std::memcmp(piece.data(), expected, bytes) == 0) continue;
+    const auto first = std::mismatch(piece.begin(), piece.end(), expected).first - piece.begin();
+    return fmt::format("{} (first at byte {} of {})", set_.name(buffer), at + first, host.bytes());
+  }
+  return {};
+}
+
+std::string DeviceBuffers::broken_guard(int buffer) const {
+  // Only the guards travel; the payload in between is left unread.
+  const GuardedBuffer& host = set_[buffer];
+  const int64_t front = host.payload() - host.raw();
+  const int64_t back = host.raw_bytes() - front - host.bytes();
+  std::vector<std::byte> guards(front + back);
+  to_host(guards.data(), buffer, 0, front);
+  to_host(guards.data() + front, buffer, front + host.bytes(), back);
+  std::vector<std::byte> expected(front + back);
+  std::memcpy(expected.data(), host.raw(), front);
+  std::memcpy(expected.data() + front, host.payload() + host.bytes(), back);
+  const auto first = std::mismatch(guards.begin(), guards.end(), expected.begin()).first - guards.begin();
+  if (first == front + back) return {};
+  return first < front ? fmt::format("{} (byte {} before its start)", set_.name(buffer), front - first)
+                       : fmt::format("{} (byte {} past its end)", set_.name(buffer), first - front + 1);
+}
+
+}  // namespace assay
