@@ -18,6 +18,11 @@
 namespace assay {
 namespace {
 
+struct CalibrateArguments {
+  std::string backend = "cpu", out, only;
+  int device = 0;
+};
+
 std::string words_of(const CalibratedProducts& p) {
   const ProductsFindings& f = p.findings;
   if (f.accumulator.kind == ASSAY_ACC_INT32) return "exact in int32";
@@ -63,30 +68,6 @@ void print(const Calibration& c) {
   for (const std::string& m : c.missing) fmt::print("not measured: {}\n", clean_text(m));
 }
 
-}  // namespace
-
-CLI::App* add_calibrate(CLI::App& app, CalibrateArguments& args) {
-  CLI::App* calibrate = app.add_subcommand(
-      "calibrate", "measure a device: limits, how its matrix instructions add, errors of its functions");
-  calibrate->add_option("--backend", args.backend, "installed backend, or path of a library")
-      ->capture_default_str()
-      ->type_name("NAME|PATH");
-  calibrate->add_option("--device", args.device, "number of the device")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  calibrate->add_option("--out", args.out, "file to write (default: results/local/DEVICE/calibration.json)")
-      ->type_name("FILE");
-  calibrate
-      ->add_option("--only", args.only,
-                   "only instructions whose name matches; the limits are always measured")
-      ->type_name("REGEX");
-  calibrate->footer(
-      "Give the file to check, bench, run and kernels --arithmetic with --calibration.\nExamples:\n"
-      "  assay calibrate\n  assay calibrate --backend cuda --out results/h200/calibration.json\n"
-      "  assay calibrate --backend cuda --only 'bf16|exp2f'");
-  return calibrate;
-}
-
 int calibrate_command(const CalibrateArguments& args) {
   const Pattern only(args.only, "--only");
   const BackendChoice choice = choose_backends({args.backend}).front();
@@ -115,6 +96,32 @@ int calibrate_command(const CalibrateArguments& args) {
   print(c);
   fmt::print("\nwritten: {}\n", file.string());
   return c.products.empty() && c.functions.empty() ? kExitWrong : kExitOk;
+}
+
+}  // namespace
+
+Command add_calibrate(CLI::App& app) {
+  const auto arguments = std::make_shared<CalibrateArguments>();
+  CalibrateArguments& args = *arguments;
+  CLI::App* calibrate = app.add_subcommand(
+      "calibrate", "measure a device: limits, how its matrix instructions add, errors of its functions");
+  calibrate->add_option("--backend", args.backend, "installed backend, or path of a library")
+      ->capture_default_str()
+      ->type_name("NAME|PATH");
+  calibrate->add_option("--device", args.device, "number of the device")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  calibrate->add_option("--out", args.out, "file to write (default: results/local/DEVICE/calibration.json)")
+      ->type_name("FILE");
+  calibrate
+      ->add_option("--only", args.only,
+                   "only instructions whose name matches; the limits are always measured")
+      ->type_name("REGEX");
+  calibrate->footer(
+      "Give the file to check, bench, run and kernels --arithmetic with --calibration.\nExamples:\n"
+      "  assay calibrate\n  assay calibrate --backend cuda --out results/h200/calibration.json\n"
+      "  assay calibrate --backend cuda --only 'bf16|exp2f'");
+  return {calibrate, [arguments](const auto&) { return calibrate_command(*arguments); }};
 }
 
 }  // namespace assay

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands of the program. Everything below harness/cli returns values or throws; here they become
-// text and exit codes. To add a command: a function here, its options in cli.cpp.
+// text and exit codes. To add a command: a file with its options and what it does, a function here, a line in
+// cli.cpp.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "harness/run/options.hpp"
@@ -24,6 +28,26 @@ enum ExitCode : int {
   kExitInfrastructure = 6,
 };
 
+// A command as the command line knows it: its options, and what runs once they are filled in.
+struct Command {
+  CLI::App* app;
+  std::function<int(const std::vector<std::string>& words)> run;  // words: the command line as typed
+};
+Command add_list(CLI::App&);
+Command add_describe(CLI::App&);
+Command add_kernels(CLI::App&);
+Command add_check(CLI::App&);
+Command add_bench(CLI::App&);
+Command add_run(CLI::App&);
+Command add_rerun(CLI::App&);
+Command add_compare(CLI::App&);
+Command add_report(CLI::App&);
+Command add_merge(CLI::App&);
+Command add_explain(CLI::App&);
+Command add_calibrate(CLI::App&);
+Command add_mutants(CLI::App&);
+Command add_completion(CLI::App&);
+
 enum class Color { kAuto, kAlways, kNever };
 
 struct RunArguments {
@@ -32,15 +56,20 @@ struct RunArguments {
   bool resume = false;  // continue `out`
   std::string junit;    // extra JUnit file
   bool table = true;
+  std::string sort;     // column of the table, with - in front best first; empty: as they came
+  bool json = false;    // one document on stdout in place of text
   bool quiet = false;   // no progress
   bool report = false;  // draw the HTML report at the end
   Color color = Color::kAuto;
   std::vector<std::string> command;  // as typed
+  // Of a rerun: outcomes in the folder that is run again, by RowChoice::key().
+  std::unordered_map<std::string, std::string> before;
+  std::string before_folder;
 };
+int run_command(const RunArguments&);  // check, bench, run and rerun: they differ in options only
 
-int run_command(const RunArguments&);  // check, bench and run: they differ in options only
-int list_command(const RunOptions&, bool count_only);
-int describe_command(const RunOptions&);
+int report_command(const std::string& folder, const std::string& out);
+
 struct KernelsArguments {
   std::vector<std::string> backends, kernels;
   std::string op;           // empty: all
@@ -50,46 +79,18 @@ struct KernelsArguments {
   bool json = false;        // the arithmetic as JSON
   std::vector<std::string> calibrations;
 };
-int kernels_command(const KernelsArguments&);
 int arithmetic_command(const KernelsArguments&);
-struct CalibrateArguments {
-  std::string backend = "cpu", out, only;
-  int device = 0;
-};
-CLI::App* add_calibrate(CLI::App&, CalibrateArguments&);
-int calibrate_command(const CalibrateArguments&);
-struct MutantsArguments {
-  std::vector<std::string> suites;  // empty: correctness
-  std::string catalogue;            // path of a library, empty: the one beside the program
-  std::string filter, json;
-  int trials = 3, jobs = 0;  // 0: one per processor
-  int64_t legal_cases = 10'000;
-  double cost_cap = 4e6, peer_cost_cap = 1e8;  // multiply-adds of a case
-  double timeout_s = 60;
-  bool quick = false, quiet = false;
-};
-int mutants_command(const MutantsArguments&);
-struct ExplainArguments {
-  std::string line, kernel, backend;  // backend empty: cpu, or the catalogue beside the program
-  std::string json, picture;          // files; - is stdout
-  int top = 5;
-  double timeout_s = 60;
-  std::string color_text = "auto";
-  bool score = false;  // over a catalogue, in place of one line
-  std::vector<std::string> suites;
-  std::string filter;
-  uint64_t seed = 1;
-  int jobs = 0;  // 0: one per processor
-  bool quick = false;
-};
-CLI::App* add_explain(CLI::App&, ExplainArguments&);
-int explain_command(const ExplainArguments&);
-int merge_command(const std::vector<std::string>& folders, const std::string& out,
-                  const std::vector<std::string>& command);
-int report_command(const std::string& folder, const std::string& out);
+
+// Every command and its options, without what they do: for the parser and for completion.
+std::vector<Command> add_commands(CLI::App&);
+// `assay completion words INDEX WORD...`: what may stand at word INDEX of a command line, one per line.
+int complete(int argc, char** argv);
 
 // Parses arguments, runs a command, turns exceptions into messages and exit codes.
 int cli_main(int argc, char** argv);
+
+// One document on stdout; bytes that are no UTF-8 are replaced.
+void print_json(const nlohmann::json&);
 
 // What a terminal shows: columns of stdout, 0 when it is no terminal.
 int terminal_width();

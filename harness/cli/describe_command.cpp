@@ -3,9 +3,10 @@
 // work and bytes, where the pages lie, which rows are judged. `assay describe fields` is the language.
 #include <cstdio>
 #include <set>
+#include <span>
 
 #include "harness/base/error.hpp"
-#include "harness/cli/commands.hpp"
+#include "harness/cli/run_options.hpp"
 #include "harness/measure/measure.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/packed_rows.hpp"
@@ -13,6 +14,7 @@
 #include "harness/run/case_runner.hpp"
 #include "harness/run/case_stream.hpp"
 #include "harness/scenario/fields.hpp"
+#include "harness/scenario/text.hpp"
 #include "reference/attention/attention.hpp"
 
 namespace assay {
@@ -30,16 +32,26 @@ std::string amount(double value, const char* unit) {
   return fmt::format("{:.3g} {}{}", value, prefixes[p], unit);
 }
 
-void print_fields() {
-  fmt::print("A scenario line is an op and fields in any order; the canonical line leaves defaults out.\n\n");
-  for (const Field& f : fields()) {
-    fmt::print("{:<9} {}{}\n", f.name, f.meaning,
-               f.ops == kAllOps ? "" : fmt::format(" ({})", names_of(f.ops)));
-    if (!f.syntax.empty()) fmt::print("          value:    {}\n", f.syntax);
-    if (!f.accepted.empty()) fmt::print("          accepted: {}\n", f.accepted);
-    fmt::print("          default:  {}\n",
-               f.default_text.empty() ? "none: it must be given" : f.default_text);
+void print_field(const Field& f) {
+  fmt::print("{:<9} {}{}\n", f.name, f.meaning,
+             f.ops == kAllOps ? "" : fmt::format(" ({})", names_of(f.ops)));
+  if (!f.syntax.empty()) fmt::print("          value:    {}\n", f.syntax);
+  if (!f.accepted.empty()) fmt::print("          accepted: {}\n", f.accepted);
+  fmt::print("          default:  {}\n", f.default_text.empty() ? "none: it must be given" : f.default_text);
+}
+
+// All fields, or those named.
+void print_fields(std::span<const std::string> names) {
+  for (const std::string& name : names) {
+    const int index = field_index(name);
+    if (index < 0)
+      throw InputError(fmt::format("there is no field {}{}; fields: {}", name,
+                                   did_you_mean(name, field_names()), join(field_names())));
+    print_field(fields()[static_cast<size_t>(index)]);
   }
+  if (!names.empty()) return;
+  fmt::print("A scenario line is an op and fields in any order; the canonical line leaves defaults out.\n\n");
+  for (const Field& f : fields()) print_field(f);
 }
 
 void print_requests(const Problem& p) {
@@ -179,11 +191,9 @@ void print_case(const RunCase& c, const RunOptions& options) {
   fmt::print("rules     all hold: {}\n", rule_names);
 }
 
-}  // namespace
-
 int describe_command(const RunOptions& given) {
-  if (given.suites.size() == 1 && given.suites[0] == "fields") {
-    print_fields();
+  if (!given.suites.empty() && given.suites[0] == "fields") {
+    print_fields(std::span(given.suites).subspan(1));
     return kExitOk;
   }
   RunOptions options = given;
@@ -202,6 +212,24 @@ int describe_command(const RunOptions& given) {
   if (shown > 0) return kExitOk;
   fmt::print(stderr, "no case to describe\n");
   return kExitUsage;
+}
+
+}  // namespace
+
+Command add_describe(CLI::App& app) {
+  const auto t = std::make_shared<Typed>();
+  CLI::App* describe =
+      app.add_subcommand("describe", "the concrete problem of a case: lengths, mask, work, pages");
+  add_selection(*describe, *t);
+  describe->footer(
+      "`describe fields` prints the fields of a scenario line, `describe fields NAME` one of "
+      "them.\nExamples:\n  assay describe fields\n"
+      "  assay describe fields window\n"
+      "  assay describe 'paged window=3 page=4 batch=1q4s10_2q1s7'\n  assay describe smoke --limit 2");
+  return {describe, [t](const auto&) {
+            settle(*t, "");
+            return describe_command(t->args.run);
+          }};
 }
 
 }  // namespace assay

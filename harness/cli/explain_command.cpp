@@ -15,6 +15,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/cli/commands.hpp"
+#include "harness/cli/run_options.hpp"
 #include "harness/cli/stop_signals.hpp"
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/score.hpp"
@@ -25,6 +26,20 @@ extern char** environ;
 
 namespace assay {
 namespace {
+
+struct ExplainArguments {
+  std::string line, kernel, backend;  // backend empty: cpu, or the catalogue beside the program
+  std::string json, picture;          // files; - is stdout
+  int top = 5;
+  double timeout_s = 60;
+  std::string color_text = "auto";
+  bool score = false;  // over a catalogue, in place of one line
+  std::vector<std::string> suites;
+  std::string filter;
+  uint64_t seed = 1;
+  int jobs = 0;  // 0: one per processor
+  bool quick = false;
+};
 
 namespace fs = std::filesystem;
 
@@ -183,55 +198,6 @@ int score(const ExplainArguments& a) {
   return s.explained > 0 && s.accuracy() >= kExplainGoal ? kExitOk : kExitWrong;
 }
 
-}  // namespace
-
-CLI::App* add_explain(CLI::App& app, ExplainArguments& a) {
-  CLI::App* explain =
-      app.add_subcommand("explain", "what is wrong in a failed case, and which cause explains it best");
-  explain->add_option("line", a.line, "scenario line in quotes")->type_name("LINE");
-  explain->add_option("--kernel", a.kernel, "name of the kernel")->type_name("NAME");
-  explain->add_option("--backend", a.backend, "installed backend, or path of a library (default: cpu)")
-      ->type_name("NAME|PATH");
-  explain->add_option("--json", a.json, "also write everything as JSON; - is stdout, in place of the text")
-      ->type_name("FILE|-");
-  explain
-      ->add_option("--picture", a.picture,
-                   "heat map of the error over rows and keys (needs python3, matplotlib)")
-      ->type_name("FILE.png");
-  explain->add_option("--top", a.top, "causes to print")->capture_default_str()->check(CLI::Range(1, 200));
-  explain->add_option("--timeout", a.timeout_s, "seconds of one process that calls the kernel")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  explain->add_option("--color", a.color_text, "auto, always or never")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "always", "never"}));
-  auto* score = explain->add_flag(
-      "--score", a.score, "explain every planted fault of a catalogue and count true causes that come first");
-  explain->add_option("--suite", a.suites, "with --score: suites whose lines are used (default: correctness)")
-      ->type_name("NAME")
-      ->needs(score)
-      ->allow_extra_args(false);
-  explain->add_option("--filter", a.filter, "with --score: only faults whose name matches this glob")
-      ->type_name("GLOB")
-      ->needs(score);
-  explain->add_option("--seed", a.seed, "with --score: which lines are tried first")
-      ->capture_default_str()
-      ->needs(score);
-  explain->add_option("--jobs", a.jobs, "with --score: processes (default: one per processor)")
-      ->check(CLI::Range(1, 4096))
-      ->needs(score);
-  explain->add_flag("--quick", a.quick, "with --score: every eighth fault")->needs(score);
-  explain->footer(
-      "Exit code 0 when there is nothing to explain, 1 when something is wrong; with --score 0 when the true "
-      "cause\n"
-      "is first for 90 % of the faults.\nExamples:\n"
-      "  assay explain 'paged h=4/2 d=64 window=63 batch=4q1s200_1q30s90' --kernel paged_window_short \\\n"
-      "      --backend faulty/libassay_faulty.so --picture window.png\n"
-      "  assay explain 'paged batch=2q1s300' --kernel paged_mine --backend ./libmine.so --json why.json\n"
-      "  assay explain --score --jobs 2 --filter 'window*'");
-  return explain;
-}
-
 int explain_command(const ExplainArguments& a) {
   if (a.score) return score(a);
   const Scenario scenario = parse_scenario(single_line(a.line));
@@ -254,6 +220,56 @@ int explain_command(const ExplainArguments& a) {
   if (!a.json.empty()) write_text(a.json, json.dump(1) + "\n", "--json");
   if (!a.picture.empty()) draw(json, a.picture);
   return x.outcome == Outcome::kPassed ? kExitOk : kExitWrong;
+}
+
+}  // namespace
+
+Command add_explain(CLI::App& app) {
+  const auto arguments = std::make_shared<ExplainArguments>();
+  ExplainArguments& a = *arguments;
+  CLI::App* explain =
+      app.add_subcommand("explain", "what is wrong in a failed case, and which cause explains it best");
+  explain->add_option("line", a.line, "scenario line in quotes")->type_name("LINE");
+  explain->add_option("--kernel", a.kernel, "name of the kernel")->type_name("NAME");
+  explain->add_option("--backend", a.backend, "installed backend, or path of a library (default: cpu)")
+      ->type_name("NAME|PATH");
+  explain->add_option("--json", a.json, "also write everything as JSON; - is stdout, in place of the text")
+      ->type_name("FILE|-");
+  explain
+      ->add_option("--picture", a.picture,
+                   "heat map of the error over rows and keys (needs python3, matplotlib)")
+      ->type_name("FILE.png");
+  explain->add_option("--top", a.top, "causes to print")->capture_default_str()->check(CLI::Range(1, 200));
+  explain->add_option("--timeout", a.timeout_s, "seconds of one process that calls the kernel")
+      ->capture_default_str()
+      ->check(kPositive);
+  explain->add_option("--color", a.color_text, "auto, always or never")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "always", "never"}));
+  auto* score = explain->add_flag(
+      "--score", a.score, "explain every planted fault of a catalogue and count true causes that come first");
+  add_repeatable(*explain, "--suite", a.suites,
+                 "with --score: suites whose lines are used (default: correctness)", "NAME")
+      ->needs(score);
+  explain->add_option("--filter", a.filter, "with --score: only faults whose name matches this glob")
+      ->type_name("GLOB")
+      ->needs(score);
+  explain->add_option("--seed", a.seed, "with --score: which lines are tried first")
+      ->capture_default_str()
+      ->needs(score);
+  explain->add_option("--jobs", a.jobs, "with --score: processes (default: one per processor)")
+      ->check(CLI::Range(1, 4096))
+      ->needs(score);
+  explain->add_flag("--quick", a.quick, "with --score: every eighth fault")->needs(score);
+  explain->footer(
+      "Exit code 0 when there is nothing to explain, 1 when something is wrong; with --score 0 when the true "
+      "cause\n"
+      "is first for 90 % of the faults.\nExamples:\n"
+      "  assay explain 'paged h=4/2 d=64 window=63 batch=4q1s200_1q30s90' --kernel paged_window_short \\\n"
+      "      --backend faulty/libassay_faulty.so --picture window.png\n"
+      "  assay explain 'paged batch=2q1s300' --kernel paged_mine --backend ./libmine.so --json why.json\n"
+      "  assay explain --score --jobs 2 --filter 'window*'");
+  return {explain, [arguments](const auto&) { return explain_command(*arguments); }};
 }
 
 }  // namespace assay

@@ -12,10 +12,12 @@
 #include "harness/base/error.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/probes.hpp"
+#include "harness/cli/run_options.hpp"
 #include "harness/device/backend.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/report/text.hpp"
 #include "harness/run/sweep.hpp"
+#include "harness/scenario/text.hpp"
 
 namespace assay {
 namespace {
@@ -37,7 +39,7 @@ void print_matrix(const std::vector<std::string>& kernels, const std::vector<Pro
     while (last < kernels.size() && (last == first || used + 2 + kernels[last].size() <= width))
       used += 2 + kernels[last++].size();
     fmt::print("\n{:<{}}", "", kFeatureWidth);
-    for (size_t k = first; k < last; ++k) fmt::print("  {}", kernels[k]);
+    for (size_t k = first; k < last; ++k) fmt::print("  {}", clean_text(kernels[k]));
     fmt::print("\n");
     for (size_t i = 0; i < probes.size(); ++i) {
       fmt::print("{:<{}}", probes[i].feature, kFeatureWidth);
@@ -48,7 +50,7 @@ void print_matrix(const std::vector<std::string>& kernels, const std::vector<Pro
           const int status = a.at("status").get<int>();
           cell = status == ASSAY_OK ? "yes" : status == ASSAY_UNSUPPORTED ? "-" : "error";
           if (status != ASSAY_OK)
-            refusals.push_back(fmt::format("{} {}: {}", kernels[k], probes[i].feature,
+            refusals.push_back(fmt::format("{} {}: {}", clean_text(kernels[k]), probes[i].feature,
                                            clean_text(a.at("why").get<std::string>())));
         }
         fmt::print("  {:<{}}", cell, kernels[k].size());
@@ -62,11 +64,13 @@ void print_matrix(const std::vector<std::string>& kernels, const std::vector<Pro
   for (const std::string& line : refusals) fmt::print("{}\n", line);
 }
 
-}  // namespace
-
 int kernels_command(const KernelsArguments& args) {
-  if (!args.op.empty() && !value_of(op_names(), args.op))
-    throw InputError(fmt::format("--op {}: unknown; accepted: {}", args.op, accepted(op_names())));
+  if (!args.op.empty() && !value_of(op_names(), args.op)) {
+    std::vector<std::string_view> names;
+    for (const Name& op : op_names()) names.push_back(op.text);
+    throw InputError(fmt::format("--op {}: unknown{}; accepted: {}", args.op, did_you_mean(args.op, names),
+                                 accepted(op_names())));
+  }
   RunOptions options;
   options.backends = args.backends;
   const Null log;
@@ -94,8 +98,8 @@ int kernels_command(const KernelsArguments& args) {
               return fnmatch(g.c_str(), k.name.c_str(), 0) == 0;
             });
         if (k.op != op.value || !wanted) continue;
-        fmt::print("{}  {:<24} {}\n", kernels.empty() ? fmt::format("\n{}\n", op.text) : "", k.name,
-                   k.description);
+        fmt::print("{}  {:<24} {}\n", kernels.empty() ? fmt::format("\n{}\n", op.text) : "",
+                   clean_text(k.name), clean_text(k.description));
         kernels.push_back(k.name);
       }
       if (kernels.empty()) continue;
@@ -109,6 +113,32 @@ int kernels_command(const KernelsArguments& args) {
   if (any) return kExitOk;
   fmt::print(stderr, "no kernel matches\n");
   return kExitUsage;
+}
+
+}  // namespace
+
+Command add_kernels(CLI::App& app) {
+  const auto a = std::make_shared<KernelsArguments>();
+  CLI::App* kernels = app.add_subcommand("kernels", "the kernels of the backends and what each supports");
+  add_repeatable(*kernels, "--backend", a->backends, "installed backend, or path of a library", "NAME|PATH");
+  add_repeatable(*kernels, "--kernel", a->kernels, "only kernels matching this glob", "GLOB");
+  kernels->add_option("--op", a->op, "only this op: " + accepted(op_names()));
+  kernels->add_flag("--why", a->why, "print the reason of every refusal below the table");
+  auto* arithmetic =
+      kernels->add_flag("--arithmetic", a->arithmetic,
+                        "what each kernel declares about its rounding, instead of what it supports");
+  kernels->add_option("scenario", a->scenario, "with --arithmetic: the case it is declared for")
+      ->type_name("LINE")
+      ->needs(arithmetic);
+  kernels->add_flag("--json", a->json, "with --arithmetic: as JSON")->needs(arithmetic);
+  add_repeatable(*kernels, "--calibration", a->calibrations,
+                 "with --arithmetic: file of assay calibrate whose measurements replace declared fields",
+                 "FILE")
+      ->needs(arithmetic);
+  kernels->footer(
+      "Examples:\n  assay kernels\n  assay kernels --op paged --why\n  assay kernels --backend ./libmine.so\n"
+      "  assay kernels --arithmetic\n  assay kernels --arithmetic 'paged kv=fp8_e4m3 batch=4q1s8k' --json");
+  return {kernels, [a](const auto&) { return a->arithmetic ? arithmetic_command(*a) : kernels_command(*a); }};
 }
 
 }  // namespace assay

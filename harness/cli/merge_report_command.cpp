@@ -3,6 +3,7 @@
 #include <spawn.h>
 #include <sys/wait.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 
@@ -32,8 +33,6 @@ fs::path report_script() {
                   ASSAY_SOURCE_DIR, program.string()));
 }
 
-}  // namespace
-
 int merge_command(const std::vector<std::string>& folders, const std::string& out,
                   const std::vector<std::string>& command) {
   const Merged m = merge(folders, out, command);
@@ -46,6 +45,8 @@ int merge_command(const std::vector<std::string>& folders, const std::string& ou
   return tally.of("passed") > 0 && tally.of("passed") + tally.of("unsupported") == tally.total() ? kExitOk
                                                                                                  : kExitWrong;
 }
+
+}  // namespace
 
 int report_command(const std::string& folder, const std::string& out) {
   if (!fs::is_directory(folder)) throw InputError({folder}, "is not a results folder");
@@ -64,6 +65,35 @@ int report_command(const std::string& folder, const std::string& out) {
   }
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   throw InfrastructureError(fmt::format("{}: ended by signal {}", script, WTERMSIG(status)));
+}
+
+Command add_merge(CLI::App& app) {
+  struct Arguments {
+    std::vector<std::string> folders;
+    std::string out;
+  };
+  const auto a = std::make_shared<Arguments>();
+  CLI::App* merge = app.add_subcommand("merge", "put the results folders of all shards of a run together");
+  merge->add_option("folders", a->folders, "results folders, one per shard")->required();
+  merge->add_option("--out", a->out, "results folder to make")->required()->type_name("DIR");
+  merge->footer(
+      "Fails when a shard is missing, unfinished, given twice or of another run.\nExamples:\n"
+      "  assay merge part1 part2 part3 part4 --out whole\n  assay merge part* --out whole");
+  return {merge, [a](const auto& words) { return merge_command(a->folders, a->out, words); }};
+}
+
+Command add_report(CLI::App& app) {
+  struct Arguments {
+    std::string folder, out;
+  };
+  const auto a = std::make_shared<Arguments>();
+  CLI::App* report = app.add_subcommand("report", "pictures and a static HTML report of a results folder");
+  report->add_option("folder", a->folder, "results folder")->required();
+  report->add_option("--out", a->out, "folder to write to (default: FOLDER/report)")->type_name("DIR");
+  report->footer(
+      "Needs python3 with the packages of scripts/requirements.txt.\nExamples:\n"
+      "  assay report results/today\n  assay report results/today --out /var/www/assay");
+  return {report, [a](const auto&) { return report_command(a->folder, a->out); }};
 }
 
 }  // namespace assay

@@ -12,6 +12,7 @@
 #include "harness/base/error.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/progress.hpp"
+#include "harness/cli/run_options.hpp"
 #include "harness/cli/stop_signals.hpp"
 #include "harness/mutants/score_report.hpp"
 #include "harness/run/pattern.hpp"
@@ -19,6 +20,17 @@
 
 namespace assay {
 namespace {
+
+struct MutantsArguments {
+  std::vector<std::string> suites;  // empty: correctness
+  std::string catalogue;            // path of a library, empty: the one beside the program
+  std::string filter, json;
+  int trials = 3, jobs = 0;  // 0: one per processor
+  int64_t legal_cases = 10'000;
+  double cost_cap = 4e6, peer_cost_cap = 1e8;  // multiply-adds of a case
+  double timeout_s = 60;
+  bool quick = false, quiet = false;
+};
 
 constexpr int kPlainWidth = 160;
 
@@ -94,8 +106,6 @@ void write_json(const std::string& path, const nlohmann::json& document) {
   if (!file.flush()) throw InfrastructureError("--json " + path + ": cannot be written");
 }
 
-}  // namespace
-
 int mutants_command(const MutantsArguments& a) {
   if (!a.json.empty() && a.json != "-" && !std::ofstream(a.json, std::ios::app))  // now, not after minutes
     throw InputError("--json " + a.json + ": cannot be written");
@@ -144,6 +154,51 @@ int mutants_command(const MutantsArguments& a) {
   for (const std::string& missed : goals.missed) fmt::print(text, "{}\n", missed);
   fmt::print(text, "\n{}\n", last_line(goals));
   return goals.hold() ? kExitOk : kExitWrong;
+}
+
+}  // namespace
+
+Command add_mutants(CLI::App& app) {
+  const auto arguments = std::make_shared<MutantsArguments>();
+  MutantsArguments& a = *arguments;
+  CLI::App* mutants = app.add_subcommand(
+      "mutants", "score: which planted faults the suites catch, and whether legal kernels pass");
+  mutants->add_option("suites", a.suites, kSuiteHelp)->default_str("correctness");
+  mutants
+      ->add_option("--catalogue", a.catalogue,
+                   "library of planted faults (default: faulty/libassay_faulty.so beside the program)")
+      ->type_name("PATH");
+  mutants->add_option("--filter", a.filter, "only faults and variants whose name, stage or museum id matches")
+      ->type_name("REGEX");
+  mutants->add_option("--seeds", a.trials, "trials per fault; the first keeps the suites' own seeds")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  mutants->add_option("--jobs", a.jobs, "processes (default: one per processor)")->check(CLI::Range(1, 4096));
+  mutants->add_option("--legal", a.legal_cases, "legal cases to judge, over all variants")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  mutants->add_option("--cost", a.cost_cap, "lines of more multiply-adds than this are a last resort")
+      ->capture_default_str()
+      ->check(kPositive);
+  mutants
+      ->add_option("--peer-cost", a.peer_cost_cap,
+                   "the same for the peers' inputs; the cheapest line of each stays")
+      ->capture_default_str()
+      ->check(kPositive);
+  mutants->add_option("--timeout", a.timeout_s, "seconds of silence after which a kernel hangs")
+      ->capture_default_str()
+      ->check(kPositive);
+  mutants->add_option("--json", a.json, "also write everything as JSON; - is stdout")->type_name("FILE|-");
+  mutants->add_flag("--quick", a.quick, "one trial of every second fault and variant, cheap cases");
+  mutants->add_flag("--quiet", a.quiet, "no progress");
+  mutants->footer(
+      "Exit code 0 when every fault that is not a control is killed in every trial, no control is rejected "
+      "for\n"
+      "its O, no legal variant is rejected and all legal cases were run; 1 otherwise.\nExamples:\n"
+      "  assay mutants\n  assay mutants --quick\n  assay mutants --filter window --seeds 5 --json "
+      "score.json\n"
+      "  assay mutants masks --filter '^merge' --legal 0\n  assay mutants --catalogue ./libmine.so");
+  return {mutants, [arguments](const auto&) { return mutants_command(*arguments); }};
 }
 
 }  // namespace assay

@@ -60,7 +60,7 @@ double Progress::elapsed_s() const { return std::chrono::duration<double>(Clock:
 void Progress::starting(const std::string& scenario, const std::string& kernel, const std::string& stage) {
   current_ = kernel.empty() ? "building" : kernel;
   if (stage == "hot" || stage == "cold") current_ += " (" + stage + ")";
-  current_ += "  " + scenario;
+  current_ = clean_text(current_ + "  " + scenario);
   draw();
 }
 
@@ -71,7 +71,8 @@ void Progress::row(const Row& row) {
     if (!quiet_) {
       clear();
       fmt::print(stderr, "{}{}{} {}  {}\n    {}\n", color_ ? "\033[31m" : "", row.outcome,
-                 color_ ? "\033[0m" : "", row.kernel, row.scenario, clean_text(row.reason));
+                 color_ ? "\033[0m" : "", clean_text(row.kernel), clean_text(row.scenario),
+                 clean_text(row.reason));
     }
   }
   if (quiet_ || terminal_ || (done_ - found_) % plain_every_ != 0) return;

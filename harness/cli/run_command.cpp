@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <fstream>
 #include <optional>
+#include <unordered_map>
 
 #include "harness/base/error.hpp"
 #include "harness/cli/commands.hpp"
@@ -12,6 +13,7 @@
 #include "harness/cli/stop_signals.hpp"
 #include "harness/report/devices.hpp"
 #include "harness/report/junit.hpp"
+#include "harness/report/row_json.hpp"
 #include "harness/report/table.hpp"
 #include "harness/report/tally.hpp"
 #include "harness/report/text.hpp"
@@ -40,11 +42,14 @@ class Collector : public SweepObserver {
   Progress& progress_;
 };
 
-void finish_folder(ResultsFolder& folder, nlohmann::json run, const SweepResult& result, bool complete) {
-  const Tally tally = tally_of(folder.rows());
+nlohmann::json tally_json(const Tally& tally) {
   nlohmann::json counts = nlohmann::json::object();
   for (const std::string_view outcome : kOutcomes) counts[std::string(outcome)] = tally.of(outcome);
-  run["tally"] = counts;
+  return counts;
+}
+
+void finish_folder(ResultsFolder& folder, nlohmann::json run, const SweepResult& result, bool complete) {
+  run["tally"] = tally_json(tally_of(folder.rows()));
   run["rows"] = folder.rows().size();
   run["rows_fingerprint"] = rows_fingerprint(folder.rows());
   run["cases"] = {{"looked_at", result.cases},          {"repeated", result.repeated},
@@ -97,6 +102,30 @@ std::vector<std::string> notes(const SweepResult& r, double largest, const std::
   return lines;
 }
 
+// How the rows of a rerun compare with those it repeats.
+std::string against_before(const RunArguments& a, const std::vector<Row>& rows) {
+  std::unordered_map<std::string, std::string> now;
+  for (const Row& row : rows) {
+    std::string& outcome = now[RowChoice{row.scenario, row.kernel, row.backend}.key()];
+    if (outcome.empty() || outcome == "passed") outcome = row.outcome;
+  }
+  int64_t passed = 0, same = 0, other = 0, missing = 0;
+  for (const auto& [key, outcome] : a.before) {
+    const auto found = now.find(key);
+    if (found == now.end())
+      ++missing;
+    else if (found->second == outcome)
+      ++same;
+    else
+      ++(found->second == "passed" ? passed : other);
+  }
+  return fmt::format(
+      "of {} rows of {}: {} pass now, {} as before, {} with another outcome{}", a.before.size(),
+      clean_text(a.before_folder), passed, same, other,
+      missing > 0 ? fmt::format(", {} not run (their kernel is not there, or the run was stopped)", missing)
+                  : "");
+}
+
 int exit_code(const Tally& tally, bool stopped) {
   if (stopped) return kExitIncomplete;
   if (tally.total() == 0) return kExitUsage;
@@ -105,6 +134,32 @@ int exit_code(const Tally& tally, bool stopped) {
   if (fine + invalid < tally.total()) return kExitWrong;
   if (invalid > 0) return kExitUsage;
   return tally.of("passed") > 0 ? kExitOk : kExitWrong;
+}
+
+void print_text(const RunArguments& a, const std::vector<Row>& rows, const Tally& tally,
+                const std::vector<std::string>& remarks, const std::string& folder) {
+  if (a.table && !rows.empty())
+    fmt::print("{}\n", format_table(rows, {.width = terminal_width(),
+                                           .color = use_color(a.color, STDOUT_FILENO),
+                                           .sort = a.sort}));
+  for (const std::string& line : remarks) fmt::print("{}\n", line);
+  fmt::print("{}\n", tally_line(tally));
+  if (!folder.empty()) fmt::print("results: {}\n", clean_text(folder));
+  const std::string failures = failures_text(rows);
+  if (!failures.empty()) fmt::print("\n{}", failures);
+}
+
+void print_document(const RunArguments& a, const std::vector<Row>& rows, const Tally& tally,
+                    const std::vector<std::string>& remarks, const std::string& folder, int code) {
+  nlohmann::json document = {{"command", a.command},
+                             {"rows", nlohmann::json::array()},
+                             {"tally", tally_json(tally)},
+                             {"notes", remarks},
+                             {"exit_code", code}};
+  for (const Row& row : rows) document["rows"].push_back(json_of(row));
+  document["results"] = folder.empty() ? nlohmann::json(nullptr) : nlohmann::json(folder);
+  if (!a.before.empty()) document["rerun_of"] = a.before_folder;
+  print_json(document);
 }
 
 }  // namespace
@@ -166,17 +221,15 @@ int run_command(const RunArguments& a) {
 
   const std::vector<Row>& rows = folder ? folder->rows() : collector.rows;
   if (!a.junit.empty()) write_file(a.junit, junit_xml(rows));
-  if (a.table && !rows.empty())
-    fmt::print("{}\n",
-               format_table(rows, {.width = terminal_width(), .color = use_color(a.color, STDOUT_FILENO)}));
-  for (const std::string& line : notes(result, a.run.largest, rows, sweep)) fmt::print("{}\n", line);
   const Tally tally = tally_of(rows);
-  fmt::print("{}\n", tally_line(tally));
-  if (folder) fmt::print("results: {}\n", folder->path());
-  const std::string failures = failures_text(rows);
-  if (!failures.empty()) fmt::print("\n{}", failures);
-  std::fflush(stdout);
   const int code = exit_code(tally, result.stopped);
+  std::vector<std::string> remarks = notes(result, a.run.largest, rows, sweep);
+  if (!a.before.empty()) remarks.push_back(against_before(a, rows));
+  if (a.json)
+    print_document(a, rows, tally, remarks, folder ? folder->path() : "", code);
+  else
+    print_text(a, rows, tally, remarks, folder ? folder->path() : "");
+  std::fflush(stdout);
   if (result.stopped)
     fmt::print(stderr, "stopped by a signal{}\n",
                folder ? "; continue with: assay run --resume " + shell_quote(folder->path())

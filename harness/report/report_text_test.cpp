@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -176,6 +177,39 @@ TEST(Tally, CorrectButUselessIsSaidAndNoFailure) {
   EXPECT_THAT(format_table(sample::run()), Not(HasSubstr("class_note")));
   rows[0].batch_invariant = "no";
   EXPECT_THAT(format_table(rows), HasSubstr("batch_invariant"));
+}
+
+// Where each kernel stands in the table, top first.
+std::string order_of(const std::string& table, std::initializer_list<const char*> kernels) {
+  std::map<size_t, std::string> at;
+  for (const char* k : kernels) at[table.find(k)] = k;
+  std::string text;
+  for (const auto& [where, kernel] : at) text += kernel;
+  return text;
+}
+
+TEST(Table, SortedWorstFirst) {
+  std::vector<Row> rows = {sample::row("s1", "<a>", "passed"), sample::row("s2", "<b>", "wrong"),
+                           sample::row("s1", "<c>", "crashed"), sample::row("s2", "<d>", "passed")};
+  rows[0].time_us = 5;
+  rows[1].time_us = 50;
+  rows[3].time_us = 7;
+  rows[0].tflops = 5;
+  rows[1].tflops = 50;
+  rows[3].tflops = 7;
+  rows[2].samples = 3;
+  const auto sorted = [&](const char* by) {
+    return order_of(format_table(rows, {.sort = by}), {"<a>", "<b>", "<c>", "<d>"});
+  };
+  EXPECT_EQ(sorted("time_us"), "<b><d><a><c>") << "slowest first, without a time last";
+  EXPECT_EQ(sorted("-time_us"), "<a><d><b><c>");
+  EXPECT_EQ(sorted("tflops"), "<a><d><b><c>") << "more is better here";
+  EXPECT_EQ(sorted("outcome"), "<b><c><a><d>");
+  EXPECT_EQ(sorted("scenario"), "<a><c><b><d>");
+  EXPECT_EQ(sorted("-kernel"), "<d><c><b><a>");
+  EXPECT_EQ(sorted("samples"), "<c><a><b><d>");
+  EXPECT_THAT(format_table(rows, {.sort = "samples"}), HasSubstr("samples")) << "the column is shown";
+  EXPECT_THROW(format_table(rows, {.sort = "speed"}), InputError);
 }
 
 TEST(Tally, WhatFails) {

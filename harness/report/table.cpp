@@ -89,18 +89,19 @@ std::string heading(const RowField& field) {
   return name;
 }
 
-std::vector<Column> find_columns(std::span<const Row> rows, std::vector<std::string> names) {
-  if (names.empty()) names = default_columns(rows);
+const RowField& field_named(std::string_view name) {
+  const auto fields = row_fields();
+  const auto field = std::find_if(fields.begin(), fields.end(), [&](auto& f) { return f.name == name; });
+  if (field != fields.end()) return *field;
+  std::string known;
+  for (const RowField& f : fields) known += (known.empty() ? "" : ", ") + std::string(f.name);
+  throw InputError(fmt::format("no column '{}'; expected some of {}", name, known));
+}
+
+std::vector<Column> find_columns(const std::vector<std::string>& names) {
   std::vector<Column> columns;
   for (const std::string& name : names) {
-    const auto fields = row_fields();
-    auto field = std::find_if(fields.begin(), fields.end(), [&](auto& f) { return f.name == name; });
-    if (field == fields.end()) {
-      std::string known;
-      for (const RowField& f : fields) known += (known.empty() ? "" : ", ") + std::string(f.name);
-      throw InputError(fmt::format("no column '{}'; expected some of {}", name, known));
-    }
-    columns.push_back(Column{&*field});
+    columns.push_back(Column{&field_named(name)});
   }
   return columns;
 }
@@ -116,6 +117,38 @@ std::vector<const Row*> grouped(std::span<const Row> rows) {
   std::stable_sort(order.begin(), order.end(),
                    [&](auto* a, auto* b) { return rank[a->scenario] < rank[b->scenario]; });
   return order;
+}
+
+// NaN where the row has no value; of the column itself where more is worse, else its negative.
+double badness(const Row& row, const RowField& field) {
+  if (field.name == "outcome") {
+    constexpr std::string_view kWorstLast[] = {"passed",    "unsupported", "invalid",
+                                               "untrusted", "timed_out",   "crashed"};
+    return static_cast<double>(std::find(std::begin(kWorstLast), std::end(kWorstLast), row.outcome) -
+                               kWorstLast);
+  }
+  if (auto integer = std::get_if<int64_t Row::*>(&field.member))
+    return row.**integer == -1 ? NAN : static_cast<double>(row.**integer);
+  const double x = row.*std::get<double Row::*>(field.member);
+  const bool more_is_better = field.name == "tflops" || field.name.ends_with("_per_s") ||
+                              field.name == "limit_percent" || field.name == "sm_clock_mhz";
+  return more_is_better ? -x : x;
+}
+
+void sort_rows(std::vector<const Row*>& rows, std::string_view by) {
+  const bool turned = by.starts_with('-');
+  const RowField& field = field_named(by.substr(turned));
+  const auto text = std::get_if<std::string Row::*>(&field.member);
+  std::stable_sort(rows.begin(), rows.end(), [&](const Row* a, const Row* b) {
+    if (text && field.name != "outcome") {
+      const std::string &x = a->**text, &y = b->**text;
+      if (x.empty() || y.empty()) return !x.empty() && y.empty();
+      return turned ? y < x : x < y;
+    }
+    const double x = badness(*a, field), y = badness(*b, field);
+    if (std::isnan(x) || std::isnan(y)) return !std::isnan(x) && std::isnan(y);
+    return turned ? x < y : x > y;
+  });
 }
 
 int total_width(const std::vector<Column>& columns) {
@@ -199,8 +232,13 @@ std::vector<std::string> default_columns(std::span<const Row> rows) {
 
 std::string format_table(std::span<const Row> rows, const TableOptions& options) {
   if (rows.empty()) return "";
-  std::vector<Column> columns = find_columns(rows, options.columns);
-  const std::vector<const Row*> order = grouped(rows);
+  std::vector<std::string> chosen = options.columns.empty() ? default_columns(rows) : options.columns;
+  const std::string sorted_by = options.sort.substr(options.sort.starts_with('-'));
+  if (!sorted_by.empty() && std::find(chosen.begin(), chosen.end(), sorted_by) == chosen.end())
+    chosen.insert(chosen.begin() + std::min<long>(3, static_cast<long>(chosen.size())), sorted_by);
+  std::vector<Column> columns = find_columns(chosen);
+  std::vector<const Row*> order = grouped(rows);
+  if (!options.sort.empty()) sort_rows(order, options.sort);
   for (Column& column : columns) {
     choose_unit(column, rows);
     for (const Row* row : order) column.cells.push_back(show(column, *row));

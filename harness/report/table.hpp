@@ -18,6 +18,10 @@ struct TableOptions {
   // out from the right and named below the table.
   int width = 0;
   bool color = false;  // ANSI colours on outcomes
+  // Column to sort by, worst first: largest numbers, but smallest where more is better (rates, % of the
+  // limit); outcomes by severity, other texts by the alphabet. '-' in front turns it round. Rows without a
+  // value come last. Empty: scenarios in the order of their first rows.
+  std::string sort;
 };
 
 // Timing columns when any row was timed, error columns otherwise.

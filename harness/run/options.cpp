@@ -52,6 +52,8 @@ nlohmann::json options_json(const RunOptions& o) {
                       {"rows_budget", o.rows_budget},
                       {"timeout_s", o.timeout_s},
                       {"worker_memory_bytes", o.worker_memory_bytes}};
+  if (!o.only.empty()) j["only"] = nlohmann::json::array();
+  for (const RowChoice& c : o.only) j["only"].push_back({c.scenario, c.kernel, c.backend});
   j["seed"] = o.seed ? nlohmann::json(*o.seed) : nlohmann::json(nullptr);
   return j;
 }
@@ -85,6 +87,11 @@ RunOptions options_from_json(const nlohmann::json& j, const std::string& file) {
     get("worker_memory_bytes", o.worker_memory_bytes);
     key = "seed";
     if (!j.at(key).is_null()) o.seed = j.at(key).get<uint64_t>();
+    key = "only";
+    if (j.contains(key))
+      for (const auto& c : j.at(key))
+        o.only.push_back(
+            {c.at(0).get<std::string>(), c.at(1).get<std::string>(), c.at(2).get<std::string>()});
     key = "shard";
     o.shard = parse_shard(j.at(key).get<std::string>());
   } catch (const nlohmann::json::exception&) {

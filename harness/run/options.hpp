@@ -25,6 +25,12 @@ Shard parse_shard(const std::string& text);  // "2/8"; InputError
 // the suite nor on the other cases, and all kernels of a case share one reference.
 bool in_shard(std::string_view scenario_line, const Shard&);
 
+// One row: a case, the kernel and the backend's label it is run with.
+struct RowChoice {
+  std::string scenario, kernel, backend;
+  std::string key() const { return scenario + "|" + kernel + "|" + backend; }
+};
+
 struct RunOptions {
   std::string program = "assay";          // as typed: what repeat commands begin with
   std::vector<std::string> suites;        // names, paths or lines, as typed
@@ -34,6 +40,7 @@ struct RunOptions {
   std::vector<std::string> kernels;       // globs, any may match; empty: all
   std::string filter;            // regular expression (pattern.hpp) on the canonical line; empty: all
   std::optional<uint64_t> seed;  // in place of every line's own
+  std::vector<RowChoice> only;   // these rows and no others (assay rerun); empty: all
   double largest = 0;            // most multiply-adds of a case (cost.hpp), larger ones are left out; 0: all
   int64_t limit = -1;            // most cases, before sharding; -1: all
   Shard shard;

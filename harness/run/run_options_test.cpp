@@ -97,6 +97,7 @@ TEST(Options, RoundTripThroughJson) {
   o.seed = 0xfedcba9876543210ull;
   o.largest = 2e6;
   o.limit = 17;
+  o.only = {{"paged batch=1q1s7", "paged_k", "./b.so"}};
   o.shard = {2, 3};
   o.timed = true;
   o.caches = {"cold", "hot"};

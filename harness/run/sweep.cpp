@@ -12,6 +12,7 @@
 #include <future>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "harness/base/error.hpp"
 #include "harness/calibrate/calibration.hpp"
@@ -22,6 +23,7 @@
 #include "harness/run/machine.hpp"
 #include "harness/run/repeat.hpp"
 #include "harness/run/worker.hpp"
+#include "harness/scenario/text.hpp"
 
 namespace assay {
 namespace {
@@ -33,6 +35,10 @@ std::string join(const std::vector<std::string>& parts) {
   std::string text;
   for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
   return text;
+}
+
+std::string suggestion(const std::string& word, const std::vector<std::string>& names) {
+  return did_you_mean(word, std::vector<std::string_view>(names.begin(), names.end()));
 }
 
 bool matches(const std::string& name, const std::vector<std::string>& globs) {
@@ -62,9 +68,9 @@ std::vector<BackendChoice> choose_backends(const std::vector<std::string>& asked
       std::vector<std::string> present = installed;
       for (const std::string& name : named_backends()) present.push_back(name);
       throw InputError(
-          fmt::format("--backend {}: not installed; installed are: {}; a library elsewhere is named by "
+          fmt::format("--backend {}: not installed{}; installed are: {}; a library elsewhere is named by "
                       "its path, such as ./lib{}.so",
-                      text, present.empty() ? "none" : join(present), text));
+                      text, suggestion(text, present), present.empty() ? "none" : join(present), text));
     }
     for (const BackendChoice& other : choices)
       if (other.path == c.path) throw InputError(fmt::format("--backend {}: given twice", text));
@@ -202,7 +208,8 @@ void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
   }
   if (!any)
     throw InputError(
-        fmt::format("--kernel {}: no kernel of that name; there are: {}", join(options_.kernels), join(all)));
+        fmt::format("--kernel {}: no kernel of that name{}; there are: {}", join(options_.kernels),
+                    options_.kernels.size() == 1 ? suggestion(options_.kernels[0], all) : "", join(all)));
   for (const std::string& file : options_.calibrations)
     if (std::find(used.begin(), used.end(), fs::absolute(file).string()) == used.end()) {
       const Calibration c = read_calibration(file);
@@ -277,8 +284,12 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
         if (k.op > 0 && k.op < kOpCount)
           plan.rows += count_.by_op[k.op] * std::max<int64_t>(1, static_cast<int64_t>(arm->modes.size()));
   }
+  if (!options_.only.empty())
+    plan.rows = static_cast<int64_t>(options_.only.size() * (options_.timed ? options_.caches.size() : 1));
   observer.planned(plan);
 
+  std::unordered_set<std::string> only;
+  for (const RowChoice& choice : options_.only) only.insert(choice.key());
   CaseStream cases(options_);
   while (!stop) {
     const std::optional<RunCase> c = cases.next();
@@ -291,6 +302,7 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
       for (const KernelInfo& k : arm->chosen) {
         if (k.op != c->scenario.op) continue;
         has_kernel = true;
+        if (!only.empty() && !only.contains(RowChoice{c->line, k.name, arm->label}.key())) continue;
         ResultsFolder::Left left{false, arm->modes};
         if (folder) left = folder->left(c->line, k.name, arm->label, arm->modes);
         if (!left.done) request.kernels.push_back({k.name, left.modes});

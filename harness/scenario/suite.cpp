@@ -55,6 +55,8 @@ std::pair<Slice, Slice> first_word(Slice line) {
   return {line.sub(0, end), trim(line.sub(end))};
 }
 
+}  // namespace
+
 std::vector<std::string> shipped_suites() {
   std::vector<std::string> names;
   std::error_code error;
@@ -63,8 +65,6 @@ std::vector<std::string> shipped_suites() {
   std::sort(names.begin(), names.end());
   return names;
 }
-
-}  // namespace
 
 struct Suite::Impl {
   std::vector<OpenFile> open;               // the innermost include last

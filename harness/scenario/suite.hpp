@@ -33,6 +33,9 @@
 
 namespace assay {
 
+// Names of the suites in scenarios/, sorted.
+std::vector<std::string> shipped_suites();
+
 struct SuiteCase {
   Scenario scenario;
   SourcePlace place;  // of the line it came from

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one does with results every day: repeat a failure, run failures again, compare runs and kernels.
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
 #include "harness/cli/testing/program.hpp"
 
@@ -32,6 +34,185 @@ TEST_F(Everyday, RepeatCommandsRepeat) {
     EXPECT_THAT(read_text(path("out/failures.txt")), HasSubstr(row.repeat + "\n"));
   }
   EXPECT_THAT(read_text(path("out/junit.xml")), HasSubstr("--graphs"));
+}
+
+TEST_F(Everyday, RerunRunsWhatFailedWithTheOptionsOfTheRun) {
+  const std::string other = "paged h=4/2 d=64 batch=3q1s40";
+  ASSERT_EQ(
+      fake({"check", kLine, other, "--graphs", "--seed", "5", "--kernel", "paged_frozen_fake", "--kernel",
+            "paged_segfault_fake", "--kernel", "paged_refuse_fake", "--out", path("out"), "--quiet"})
+          .code,
+      1);
+  const Output all = run({"rerun", path("out"), "--out", path("again"), "--quiet"});
+  EXPECT_EQ(all.code, 1) << all.err;
+  EXPECT_THAT(all.out, HasSubstr("of 4 rows of " + path("out") + ": 0 pass now, 4 as before"));
+  std::set<std::string> keys;
+  for (const Row& row : read_rows(path("again/rows.csv")).rows) {
+    keys.insert(row.kernel + " " + row.scenario);
+    EXPECT_THAT(row.repeat, HasSubstr("--graphs")) << "the options of the run";
+    EXPECT_THAT(row.scenario, HasSubstr("seed=5"));
+  }
+  EXPECT_EQ(keys.size(), 4u) << "what failed, and nothing that was refused";
+  EXPECT_EQ(read_run_json(path("again"))["complete"], true);
+  // A rerun is a run: it can be run again itself, in part.
+  const Output crashed =
+      run({"rerun", path("again"), "--outcome", "crashed,timed_out", "--filter", "3q1", "--json"});
+  EXPECT_EQ(crashed.code, 1) << crashed.err;
+  const auto document = nlohmann::json::parse(crashed.out);
+  ASSERT_EQ(document["rows"].size(), 1u);
+  EXPECT_EQ(document["rows"][0]["kernel"], "paged_segfault_fake");
+  EXPECT_EQ(document["tally"]["crashed"], 1);
+  EXPECT_EQ(document["exit_code"], 1);
+  const Output none = run({"rerun", path("out"), "--outcome", "invalid"});
+  EXPECT_EQ(none.code, 0);
+  EXPECT_THAT(none.out, HasSubstr("nothing to run again"));
+  const Output bad = run({"rerun", path("out"), "--outcome", "lost"});
+  EXPECT_EQ(bad.code, 2);
+}
+
+// Two runs with times of our own making: the second half as fast on one case, wrong on another.
+TEST_F(Everyday, CompareSaysWhatItCanAndWhatItCannot) {
+  ASSERT_EQ(fake({"bench", kLine, "paged h=4/2 d=64 batch=3q1s40", "--kernel", "paged_ok_fake", "--kernel",
+                  "paged_noisy_fake", "--max-seconds", "0.05", "--out", path("a"), "--quiet"})
+                .code,
+            0);
+  std::filesystem::create_directory(path("b"));
+  std::string rows = csv_header() + "\n";
+  for (Row row : read_rows(path("a/rows.csv")).rows) {
+    if (row.kernel == "paged_noisy_fake" && row.scenario == kLine) {
+      row.outcome = "wrong";
+      row.reason = "made up";
+      row.set_mode("");
+      row.time_us = NAN;
+    }
+    row.time_us *= 2;
+    row.time_low_us *= 2;
+    row.time_high_us *= 2;
+    row.device = "Another CPU";
+    rows += csv_line(row) + "\n";
+  }
+  write("b/rows.csv", rows);
+  nlohmann::json facts = read_run_json(path("a"));
+  facts["build"]["commit"] = "0123456789abcdef";
+  write("b/run.json", facts.dump());
+  const Output o = run({"compare", path("a"), path("b")});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out,
+              AllOf(HasSubstr("not interleaved"), HasSubstr("here"), HasSubstr("Another CPU"),
+                    HasSubstr("commit of the program: "), HasSubstr("0123456789ab"), HasSubstr("2.000"),
+                    HasSubstr("1 outcome changed"), HasSubstr("passed -> wrong  paged_noisy_fake")));
+  const auto document =
+      nlohmann::json::parse(run({"compare", path("a"), path("b"), "--json", "--group", "batch"}).out);
+  EXPECT_EQ(document["interleaved"], false);
+  const auto& one = document["runs"][0];
+  ASSERT_EQ(one["rows"].size(), 3u);
+  for (const auto& row : one["rows"]) EXPECT_DOUBLE_EQ(row["ratio"].get<double>(), 2);
+  ASSERT_EQ(one["groups"].size(), 2u);
+  EXPECT_EQ(one["groups"][0]["group"], "batch=2q1s33");
+  EXPECT_DOUBLE_EQ(one["groups"][0]["geometric_mean"].get<double>(), 2);
+  EXPECT_EQ(one["outcome_changes"].size(), 1u);
+
+  const Output kernels = run({"compare", path("a"), "--kernels", "paged_noisy_fake,*ok*", "--json"});
+  EXPECT_EQ(kernels.code, 0) << kernels.err;
+  const auto ops = nlohmann::json::parse(kernels.out)["ops"];
+  ASSERT_EQ(ops.size(), 1u);
+  EXPECT_EQ(ops[0]["baseline"], "paged_noisy_fake");
+  EXPECT_EQ(ops[0]["kernels"][0]["rows"].size(), 2u);
+  EXPECT_THAT(run({"compare", path("a")}).out,
+              HasSubstr("paged, baseline paged_ok_fake, against paged_noisy_fake"));
+  EXPECT_THAT(run({"compare", path("a"), path("b"), "--group", "bacth"}).err,
+              HasSubstr("did you mean \"batch\""));
+  EXPECT_EQ(run({"compare", path("nowhere")}).code, 2);
+}
+
+// Nothing but the document on stdout, and all of it.
+TEST_F(Everyday, Json) {
+  const Output check =
+      fake({"check", kLine, "--kernel", "paged_ok_fake", "--kernel", "paged_nan_fake", "--json"});
+  EXPECT_EQ(check.code, 1);
+  const auto document = nlohmann::json::parse(check.out);
+  EXPECT_EQ(document["rows"].size(), 2u);
+  EXPECT_EQ(document["rows"][0]["scenario"], kLine);
+  EXPECT_EQ(document["tally"]["wrong"], 1);
+  EXPECT_TRUE(document["results"].is_null());
+  const Output list = run({"list", "paged h=4/2 d=64,128 batch=1q1s7", "--json"});
+  std::istringstream lines(list.out);
+  std::string line;
+  int count = 0;
+  while (std::getline(lines, line)) {
+    EXPECT_THAT(nlohmann::json::parse(line)["scenario"].get<std::string>(), HasSubstr("batch=1q1s7"));
+    ++count;
+  }
+  EXPECT_EQ(count, 2);
+  EXPECT_EQ(
+      nlohmann::json::parse(run({"list", "paged d=64,128 batch=1q1", "--json", "--count"}).out)["cases"], 2);
+}
+
+TEST_F(Everyday, MistypedWordsGetSuggestions) {
+  const struct {
+    std::vector<std::string> words;
+    const char* meant;
+  } cases[] = {{{"chek", kLine}, "check"},
+               {{"comapre", "a"}, "compare"},
+               {{"check", kLine, "--kernal", "x"}, "--kernel"},
+               {{"check", kLine, "--jnuit=x.xml"}, "--junit"},
+               {{"merge", "a", "--uot", "b"}, "--out"},
+               {{"check", kLine, "--backend", "cup"}, "cpu"},
+               {{"check", kLine, "--backend", "cpu", "--kernel", "paged_navie_cpu"}, "paged_naive_cpu"},
+               {{"check", "smokee"}, "smoke"},
+               {{"check", kLine, "--sort", "time"}, "time_us"},
+               {{"kernels", "--op", "pagd"}, "paged"},
+               {{"describe", "fields", "windw"}, "window"}};
+  for (const auto& c : cases) {
+    const Output o = run(c.words);
+    EXPECT_EQ(o.code, 2) << c.meant;
+    EXPECT_EQ(o.out, "");
+    EXPECT_THAT(o.err, HasSubstr(std::string("did you mean \"") + c.meant + "\"?"));
+  }
+}
+
+TEST_F(Everyday, NumbersThatAreNone) {
+  for (const char* option : {"--timeout", "--precision", "--largest", "--max-seconds", "--rows-budget"})
+    for (const char* value : {"nan", "inf", "-1", "0", "1e400", "x", ""}) {
+      const Output o = run({"bench", kLine, option, value});
+      EXPECT_EQ(o.code, 2) << option << " " << value;
+      EXPECT_THAT(o.err, HasSubstr(option));
+    }
+}
+
+TEST_F(Everyday, OneField) {
+  const Output o = run({"describe", "fields", "window"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(testing::StartsWith("window"), HasSubstr("default:"), Not(HasSubstr("softcap "))));
+}
+
+TEST_F(Everyday, HelpShowsOneValuePerKernelOption) {
+  EXPECT_THAT(run({"check", "--help"}).out, AllOf(HasSubstr("--kernel GLOB"), Not(HasSubstr("GLOB ..."))));
+  const Output o = fake({"check", "--kernel", "paged_ok_fake", kLine, "--quiet"});
+  EXPECT_EQ(o.code, 0) << "the word behind the value is a suite: " << o.err;
+}
+
+// The script as bash runs it, with the words of a half-typed command line.
+TEST_F(Everyday, CompletionInBash) {
+  const auto offers = [&](const std::string& typed, const std::vector<std::string>& words) {
+    std::string script =
+        "eval \"$(" + shell({"completion", "bash"}) + ")\"; COMP_WORDS=(" + shell_quote(kProgram);
+    for (const std::string& word : words) script += " " + shell_quote(word);
+    script +=
+        "); COMP_CWORD=" + std::to_string(words.size()) + "; _assay; printf '%s\\n' \"${COMPREPLY[@]}\"";
+    const Output o = run_shell("bash -c " + shell_quote(script));
+    EXPECT_EQ(o.code, 0) << typed << o.err;
+    return "\n" + o.out;
+  };
+  EXPECT_EQ(offers("commands", {"re"}), "\nreport\nrerun\n");
+  EXPECT_THAT(offers("options", {"check", "--ju"}), HasSubstr("\n--junit\n"));
+  EXPECT_EQ(offers("values", {"bench", "--cache", "co"}), "\ncold\n");
+  EXPECT_THAT(offers("suites", {"check", "smo"}), HasSubstr("\nsmoke\n"));
+  EXPECT_EQ(offers("kernels", {"check", "--backend", kFake, "--kernel", "paged_segf"}),
+            "\npaged_segfault_fake\n");
+  EXPECT_EQ(offers("a line in quotes", {"check", "'paged h=4/2 wind"}), "\npaged h=4/2 window=\n");
+  EXPECT_EQ(offers("fields", {"describe", "fields", "wind"}), "\nwindow\n");
+  EXPECT_EQ(offers("names of files", {"rerun", "x"}), "\n\n");
 }
 
 }  // namespace

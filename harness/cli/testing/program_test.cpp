@@ -54,6 +54,18 @@ TEST_F(Misbehaving, EveryKindGetsItsOutcomeAndTheSweepGoesOn) {
       {"peek", "wrong", "unused memory"},
       {"vague", "untrusted", "zeros"},
       {"lse2", "wrong", "LSE"},
+      {"refuseplan", "unsupported", ""},
+      {"refuserun", "unsupported", ""},
+      {"refusewrote", "wrong", "refuses and writes all the same"},
+      {"refuselater", "wrong", "refuses a second run"},
+      {"packedonly", "passed", ""},
+      {"defaults", "passed", ""},
+      {"semaphore", "passed", ""},
+      {"dirty", "wrong", "a second run differs"},
+      {"greedy", "crashed", "zeroed bytes"},
+      {"refreshed", "passed", ""},
+      {"stale", "passed", ""},  // wrong in replayed graphs only
+      {"spill", "passed", ""},  // writes beside a strided output; this line has none
   };
   const Output o = fake({"check", kLine, "--timeout", "8", "--worker-memory", "1G", "--out", path("out"),
                          "--junit", path("j.xml")});
@@ -138,7 +150,8 @@ TEST_F(Commands, CpuKernelsPassAndTheProgramSaysSo) {
 }
 
 TEST_F(Commands, HelpOfEveryCommandHasExamples) {
-  for (const char* command : {"list", "describe", "kernels", "check", "bench", "run", "merge", "report"}) {
+  for (const char* command : {"list", "describe", "kernels", "check", "bench", "run", "rerun", "compare",
+                              "merge", "report", "explain", "calibrate", "mutants"}) {
     const Output o = run({command, "--help"});
     EXPECT_EQ(o.code, 0);
     EXPECT_THAT(o.out, AllOf(HasSubstr("Examples:"), HasSubstr(std::string("  assay ") + command)));

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// check, bench and run on the command line: one set of options, the timed ones for bench and run.
+#include <ctime>
+
+#include "harness/cli/run_options.hpp"
+
+namespace assay {
+namespace {
+
+void add_timing(CLI::App& app, Typed& t) {
+  StoppingRule& rule = t.args.run.rule;
+  app.add_option("--cache", t.cache,
+                 "hot, cold (caches flushed before each sample), both, graph (hot, a captured call replayed) "
+                 "or all")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"hot", "cold", "both", "graph", "all"}));
+  app.add_option("--max-seconds", rule.max_seconds, "longest measuring per kernel and case")
+      ->capture_default_str()
+      ->check(kPositive);
+  app.add_option("--min-samples", rule.min_samples, "fewest samples before the interval may end it")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--max-samples", rule.max_samples, "most samples")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--precision", rule.relative_width,
+                 "width of the 95 % interval of the median, relative, that ends measuring")
+      ->capture_default_str()
+      ->check(kPositive);
+}
+
+void add_judging(CLI::App& app, Typed& t) {
+  RunOptions& o = t.args.run;
+  add_repeatable(app, "--kernel", o.kernels, "only kernels matching this glob", "GLOB");
+  add_repeatable(app, "--backend", o.backends,
+                 "installed backend, or path of a library (default: all installed)", "NAME|PATH");
+  app.add_option("--resume", t.resume, "continue the run in DIR (default: the folder of --out)")
+      ->type_name("[DIR]")
+      ->expected(0, 1);
+  app.add_option("--shard", t.shard, "only part I of N of the cases; see assay merge")->type_name("I/N");
+  app.add_option(
+         "--rows-budget", o.rows_budget,
+         "row x key x head products of reference per case; beyond it rows are sampled, edges always kept")
+      ->capture_default_str()
+      ->check(kPositive);
+  app.add_option("--devices", o.devices,
+                 "devices of the one --backend, each with a worker of its own: all, or numbers such as 0,2")
+      ->type_name("all|N,...")
+      ->delimiter(',')
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_repeatable(app, "--calibration", o.calibrations,
+                 "file of assay calibrate: bounds and limits for devices like its own come from it", "FILE");
+  app.add_flag(
+      "--graphs", o.graphs,
+      "also capture each kernel's call as a graph and check its replays at other shapes; kernels without "
+      "graphs are refused");
+}
+
+std::string dated_folder() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  char text[64];
+  std::strftime(text, sizeof text, "assay-%Y-%m-%d_%H%M%S", &local);
+  return text;
+}
+
+enum class Kind { kCheck, kBench, kRun };
+
+Command add(CLI::App& app, Kind kind, const char* name, const char* help, const char* footer) {
+  const auto t = std::make_shared<Typed>();
+  const bool timed = kind != Kind::kCheck;
+  t->args.run.timed = timed;
+  CLI::App* command = app.add_subcommand(name, help);
+  add_selection(*command, *t);
+  add_judging(*command, *t);
+  if (timed) add_timing(*command, *t);
+  add_worker_limits(*command, t->args.run);
+  add_output(*command, *t);
+  if (timed)
+    command->add_flag("--report", t->args.report, "draw the HTML report of the results folder at the end");
+  command->footer(footer);
+  return {command, [t, kind, command](const std::vector<std::string>& words) {
+            t->args.command = words;
+            t->args.resume = command->count("--resume") > 0;
+            settle(*t, kind == Kind::kRun ? dated_folder() : "");
+            t->args.run.program = words[0];
+            return run_command(t->args);
+          }};
+}
+
+}  // namespace
+
+Command add_check(CLI::App& app) {
+  return add(
+      app, Kind::kCheck, "check", "judge kernels against the reference, without timing",
+      "Examples:\n  assay check smoke\n  assay check 'paged window=127 batch=8q1s4k' --kernel '*_online_*'\n"
+      "  assay check masks --backend ./libmine.so --junit masks.xml\n"
+      "  assay check smoke --json | jq '.rows[] | select(.outcome != \"passed\")'");
+}
+
+Command add_bench(CLI::App& app) {
+  return add(app, Kind::kBench, "bench", "judge kernels, then time those that are right",
+             "Examples:\n  assay bench 'paged batch=16q1s[1k:16k:*2]'\n"
+             "  assay bench performance --kernel paged_online_cpu --cache both --out results/mine\n"
+             "  assay bench performance --sort limit_percent");
+}
+
+Command add_run(CLI::App& app) {
+  return add(app, Kind::kRun, "run", "bench into a results folder: rows.csv, run.json, JUnit, table, summary",
+             "Without --out the folder is assay-DATE_TIME. A stopped or killed run goes on with --resume.\n"
+             "Examples:\n  assay run smoke traces --out results/today --report\n"
+             "  assay run --resume results/today\n  assay run smoke --shard 2/4 --out part2");
+}
+
+}  // namespace assay

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// See run_options.hpp.
+#include "harness/cli/run_options.hpp"
+
+#include <charconv>
+#include <cmath>
+
+#include "harness/base/error.hpp"
+#include "harness/report/row.hpp"
+#include "harness/run/results_folder.hpp"
+#include "harness/scenario/text.hpp"
+
+namespace assay {
+namespace {
+
+uint64_t parse_seed(const std::string& text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw InputError(fmt::format("--seed '{}': expected a whole number from 0 to 2^64 - 1", text));
+  return value;
+}
+
+void check_column(std::string_view name) {
+  if (name.starts_with('-')) name.remove_prefix(1);
+  std::vector<std::string_view> known;
+  for (const RowField& field : row_fields()) {
+    if (field.name == name) return;
+    known.push_back(field.name);
+  }
+  throw InputError(fmt::format("--sort {}: no column of that name{}; there are: {}", name,
+                               did_you_mean(name, known), join(known)));
+}
+
+}  // namespace
+
+const CLI::Validator kPositive(
+    [](std::string& text) {
+      double value = 0;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+      const bool good =
+          error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && value > 0;
+      return good ? std::string() : fmt::format("'{}' is no number above 0", text);
+    },
+    "", "POSITIVE");
+
+CLI::Option* add_repeatable(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+                            const std::string& help, const std::string& type) {
+  return app.add_option(name, values, help + "; repeatable")
+      ->type_name(type)
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+void add_selection(CLI::App& app, Typed& t) {
+  app.add_option("suites", t.args.run.suites, kSuiteHelp);
+  app.add_option("--filter", t.args.run.filter,
+                 "only cases whose canonical line matches this regular expression")
+      ->type_name("REGEX");
+  app.add_option("--seed", t.seed, "this seed in place of every line's own")->type_name("N");
+  app.add_option("--largest", t.args.run.largest,
+                 "leave out cases of more multiply-adds: pairs of row and key x query heads x (d_qk + d_v); "
+                 "building blocks have none")
+      ->type_name("NUMBER")
+      ->check(kPositive);
+  app.add_option("--limit", t.args.run.limit, "at most N cases")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
+}
+
+void add_output(CLI::App& app, Typed& t) {
+  app.add_option("--out", t.args.out, "results folder to write (must not hold another run)")
+      ->type_name("DIR");
+  app.add_option("--junit", t.args.junit, "also write JUnit XML to this file")->type_name("FILE");
+  app.add_flag("!--no-table", t.args.table, "no table at the end");
+  app.add_option("--sort", t.args.sort,
+                 "sort the table by this column, worst first (slowest, least accurate); -COLUMN: best first")
+      ->type_name("COLUMN");
+  app.add_flag("--json", t.args.json,
+               "rows, tally and notes as one JSON document on stdout, in place of text");
+  app.add_flag("--quiet", t.args.quiet, "no progress");
+  app.add_option("--color", t.color, "auto, always or never")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "always", "never"}));
+}
+
+void add_worker_limits(CLI::App& app, RunOptions& o) {
+  app.add_option("--timeout", o.timeout_s, "seconds for one stage of a small case; grows with its work")
+      ->capture_default_str()
+      ->check(kPositive);
+  app.add_option("--worker-memory", o.worker_memory_bytes,
+                 "address space of a worker, e.g. 8G (default: 80 % of memory)")
+      ->type_name("SIZE")
+      ->transform(CLI::AsSizeValue(false));
+}
+
+void settle(Typed& t, const std::string& default_out) {
+  RunArguments& a = t.args;
+  if (!t.seed.empty()) a.run.seed = parse_seed(t.seed);
+  if (!t.shard.empty()) a.run.shard = parse_shard(t.shard);
+  if (!a.sort.empty()) check_column(a.sort);
+  if (a.run.rule.max_samples < a.run.rule.min_samples)
+    throw InputError(fmt::format("--max-samples {} is less than --min-samples {}", a.run.rule.max_samples,
+                                 a.run.rule.min_samples));
+  // Cold first: a hot series would leave its own clocks and caches behind.
+  if (a.run.timed)
+    a.run.caches = t.cache == "both"  ? std::vector<std::string>{"cold", "hot"}
+                   : t.cache == "all" ? std::vector<std::string>{"cold", "hot", "graph"}
+                                      : std::vector<std::string>{t.cache};
+  a.color = t.color == "always" ? Color::kAlways : t.color == "never" ? Color::kNever : Color::kAuto;
+  if (a.resume) {
+    const std::string folder = t.resume.empty() ? "" : t.resume[0];
+    if (!folder.empty() && !a.out.empty() && folder != a.out)
+      throw InputError(fmt::format("--resume {} and --out {} name different folders", folder, a.out));
+    if (!folder.empty()) a.out = folder;
+    if (a.out.empty()) throw InputError("--resume wants the results folder to continue: --resume DIR");
+    if (a.run.suites.empty()) {
+      // Nothing but the folder: repeat what it says about itself.
+      const RunOptions given = a.run;
+      a.run = options_from_json(read_run_json(a.out).value("options", nlohmann::json::object()),
+                                a.out + "/run.json");
+      a.run.timeout_s = given.timeout_s;
+      a.run.worker_memory_bytes = given.worker_memory_bytes;
+    }
+  } else if (a.out.empty()) {
+    a.out = default_out;
+  }
+  if (a.report && a.json)
+    throw InputError("--report and --json both want stdout; call assay report DIR afterwards");
+  if (a.report && a.out.empty()) throw InputError("--report wants a results folder: add --out DIR");
+}
+
+}  // namespace assay

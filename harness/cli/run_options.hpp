@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options that several commands share, and how they become RunArguments. A scenario line stands wherever a
+// suite may, so `check`, `bench`, `run`, `list` and `describe` have the same positional arguments and
+// selection.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "harness/cli/commands.hpp"
+
+namespace assay {
+
+inline constexpr const char* kSuiteHelp =
+    "suite names (scenarios/NAME.suite), *.suite files, or scenario lines in quotes; several may be given";
+
+struct Typed {  // what CLI11 fills in before it becomes RunArguments
+  RunArguments args;
+  std::string seed, shard, cache = "hot", color = "auto";
+  std::vector<std::string> resume;  // --resume [DIR]: zero or one word
+};
+
+// Suites or lines, --filter, --seed, --largest, --limit.
+void add_selection(CLI::App&, Typed&);
+// What is shown and written: --out, --junit, --no-table, --sort, --json, --quiet, --color.
+void add_output(CLI::App&, Typed&);
+// --timeout and --worker-memory: they change no result.
+void add_worker_limits(CLI::App&, RunOptions&);
+// An option that takes one value and may be given again; without this, the library's help says "VALUE ...",
+// which reads as if a second word belonged to it.
+CLI::Option* add_repeatable(CLI::App&, const std::string& name, std::vector<std::string>& values,
+                            const std::string& help, const std::string& type);
+// Options as typed -> RunArguments; fills what depends on several of them. InputError.
+void settle(Typed&, const std::string& default_out);
+
+// Numbers that are real, finite and above zero: the library's own checks let nan and inf through.
+extern const CLI::Validator kPositive;
+
+}  // namespace assay
