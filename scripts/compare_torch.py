@@ -33,7 +33,8 @@ class Tensor(ctypes.Structure):
 
 # Mirrors harness/abi/assay_kernel.h, field by field.
 TENSOR_NAMES = ("q k v o lse q_scale k_scale v_scale cu_q cu_kv kv_len block_table indptr indices last_page_len "
-                "alibi_slopes sinks tree_mask tree_indptr workspace").split()
+                "alibi_slopes sinks tree_mask tree_indptr workspace partial_o partial_lse dense_k dense_v slot_mapping "
+                "seq_starts token_to_batch source first_key positions").split()
 
 
 class Tensors(ctypes.Structure):
@@ -51,7 +52,9 @@ class Problem(ctypes.Structure):
                     "window_left window_right chunk alibi has_sinks layout page_size table requests max_q_len "
                     "max_kv_len").split()]
                 + [("total_q", ctypes.c_int64), ("total_kv", ctypes.c_int64),
-                   ("q_len", ctypes.POINTER(ctypes.c_int32)), ("kv_len", ctypes.POINTER(ctypes.c_int32))])
+                   ("q_len", ctypes.POINTER(ctypes.c_int32)), ("kv_len", ctypes.POINTER(ctypes.c_int32)),
+                   ("rows", ctypes.c_int64), ("states", ctypes.c_int32), ("source_format", ctypes.c_int32),
+                   ("part_tokens", ctypes.c_int32), ("first_key", ctypes.c_void_p), ("positions", ctypes.c_void_p)])
 
 
 RUN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Problem), ctypes.POINTER(Tensors), ctypes.c_void_p,

@@ -40,11 +40,12 @@ enum Stream : uint64_t {
   kStreamScales,
   kStreamRecipe,
   kStreamSampling,
-  kStreamPadding,  // padded rows of cache_write
-  kStreamStarts,   // of gathered chunks
-  kStreamStates,   // LSE of partial results
-  kStreamSource,   // values a building block reads
-  kStreamHeld,     // what a cache holds before it is written
+  kStreamPadding,    // padded rows of cache_write
+  kStreamStarts,     // of gathered chunks
+  kStreamStates,     // LSE of partial results
+  kStreamSource,     // values a building block reads
+  kStreamHeld,       // what a cache holds before it is written
+  kStreamPositions,  // of first keys and rows
 };
 
 }  // namespace assay

@@ -62,7 +62,12 @@ void print_requests(const Problem& p) {
   fmt::print("          request   q_len  kv_len  shares\n");
   for (size_t r = 0; r < p.requests.size() && r < kRequestsShown; ++r) {
     const Request& q = p.requests[r];
-    fmt::print("          {:>7} {:>7} {:>7}{}\n", r, q.q_len, q.kv_len,
+    std::string stand;
+    if (!p.first_key.empty()) stand += fmt::format("  keys from position {}", p.first_key[r]);
+    if (!p.positions.empty() && q.q_len > 0)
+      stand += fmt::format("  rows at {}{}", p.positions[r][0],
+                           q.q_len > 1 ? fmt::format(" ... {}", p.positions[r].back()) : "");
+    fmt::print("          {:>7} {:>7} {:>7}{}{}\n", r, q.q_len, q.kv_len, stand,
                q.shared_with >= 0
                    ? fmt::format("  first {} tokens with request {}", q.shared_tokens, q.shared_with)
                    : "");

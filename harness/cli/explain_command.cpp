@@ -206,6 +206,11 @@ int explain_command(const ExplainArguments& a) {
         "explain finds causes in attention kernels, and {} is a building block; assay check names "
         "the element, the slot or the byte that is wrong",
         name_of(op_names(), scenario.op)));
+  if (scenario.first_key != kNoPositions || scenario.positions != kNoPositions)
+    throw InputError(
+        "explain counts keys from position 0 and takes the last row to stand at the last key; leave out "
+        "first= and "
+        "positions= (assay check knows both)");
   if (a.kernel.empty())
     throw InputError("explain wants the name of one kernel: --kernel NAME (assay kernels lists them)");
   const std::string backend = a.backend.empty() ? "cpu" : a.backend;

@@ -91,6 +91,11 @@ void write_tables(Inputs& inputs, const std::vector<float>& sinks) {
   if (t.sinks.data != nullptr) write_vector(t.sinks, sinks);
   write_vector(t.tree_mask, p.tree_mask);
   write_vector(t.tree_indptr, p.tree_indptr());
+  write_vector(t.first_key, p.first_key);
+  std::vector<int32_t> positions;
+  for (const std::vector<int32_t>& rows : p.positions)
+    positions.insert(positions.end(), rows.begin(), rows.end());
+  write_vector(t.positions, positions);
 }
 
 }  // namespace assay

@@ -22,6 +22,8 @@ constexpr OperandUse kOperands[] = {
     {Operand::kAlibiSlopes, Role::kIn, layouts::alibi_slopes},
     {Operand::kTreeMask, Role::kIn, layouts::tree_mask},
     {Operand::kTreeIndptr, Role::kIn, layouts::tree_indptr},
+    {Operand::kFirstKey, Role::kIn, layouts::first_key},
+    {Operand::kPositions, Role::kIn, layouts::positions},
     {Operand::kPartialO, Role::kOut, layouts::partial_o_written},
     {Operand::kPartialLse, Role::kOut, layouts::partial_lse_written},
 };

@@ -177,6 +177,10 @@ TensorLayout tree_mask(const Problem& p) {
 TensorLayout tree_indptr(const Problem& p) {
   return when(p.mask == ASSAY_MASK_TREE, dense_layout(ASSAY_INT64, {requests(p) + 1}));
 }
+TensorLayout first_key(const Problem& p) { return when(!p.first_key.empty(), per_request(p)); }
+TensorLayout positions(const Problem& p) {
+  return when(!p.positions.empty(), dense_layout(ASSAY_INT32, {p.total_q()}));
+}
 
 }  // namespace layouts
 }  // namespace assay

@@ -59,6 +59,8 @@ TensorLayout alibi_slopes(const Problem&);
 TensorLayout sinks(const Problem&);
 TensorLayout tree_mask(const Problem&);
 TensorLayout tree_indptr(const Problem&);
+TensorLayout first_key(const Problem&);  // int32 [requests]
+TensorLayout positions(const Problem&);  // int32 [rows]
 
 }  // namespace layouts
 }  // namespace assay

@@ -38,7 +38,9 @@ constexpr Member kMembers[] = {{"q", &assay_tensors::q},
                                {"slot_mapping", &assay_tensors::slot_mapping},
                                {"seq_starts", &assay_tensors::seq_starts},
                                {"token_to_batch", &assay_tensors::token_to_batch},
-                               {"source", &assay_tensors::source}};
+                               {"source", &assay_tensors::source},
+                               {"first_key", &assay_tensors::first_key},
+                               {"positions", &assay_tensors::positions}};
 static_assert(std::size(kMembers) == kOperandCount, "a row for every operand, in their order");
 
 }  // namespace

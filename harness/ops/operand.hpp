@@ -41,8 +41,10 @@ enum class Operand : int {
   kSeqStarts,
   kTokenToBatch,
   kSource,
+  kFirstKey,  // of ops with a mask
+  kPositions,
 };
-inline constexpr int kOperandCount = static_cast<int>(Operand::kSource) + 1;
+inline constexpr int kOperandCount = static_cast<int>(Operand::kPositions) + 1;
 
 std::string_view operand_name(Operand);  // "partial_o", as in the C header; "?" of no operand
 assay_tensor& tensor_of(assay_tensors&, Operand);

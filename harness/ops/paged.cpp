@@ -23,6 +23,8 @@ constexpr OperandUse kOperands[] = {
     {Operand::kSinks, Role::kIn, layouts::sinks},
     {Operand::kTreeMask, Role::kIn, layouts::tree_mask},
     {Operand::kTreeIndptr, Role::kIn, layouts::tree_indptr},
+    {Operand::kFirstKey, Role::kIn, layouts::first_key},
+    {Operand::kPositions, Role::kIn, layouts::positions},
     {Operand::kO, Role::kOut, layouts::o},
     {Operand::kLse, Role::kOut, layouts::lse},
 };

@@ -76,6 +76,29 @@ void check_requests(const Problem& p) {
   for (uint8_t bit : p.tree_mask) ASSAY_CHECK(bit <= 1, "tree_mask holds {}, accepted are 0 and 1", bit);
 }
 
+void check_positions(const Problem& p) {
+  ASSAY_CHECK((p.first_key.empty() && p.positions.empty()) || attends(p.op), "{} has no mask",
+              name_of(op_names(), p.op));
+  ASSAY_CHECK(p.first_key.empty() || p.first_key.size() == p.requests.size(),
+              "first keys of {} requests for {}", p.first_key.size(), p.requests.size());
+  for (size_t r = 0; r < p.first_key.size(); ++r)
+    ASSAY_CHECK(p.first_key[r] >= 0 && int64_t{p.first_key[r]} + p.requests[r].kv_len <= kMaxTokens,
+                "request {}: {} keys from position {} on", r, p.requests[r].kv_len, p.first_key[r]);
+  ASSAY_CHECK(p.positions.empty() || p.positions.size() == p.requests.size(),
+              "positions of {} requests for {}", p.positions.size(), p.requests.size());
+  for (size_t r = 0; r < p.positions.size(); ++r) {
+    ASSAY_CHECK(p.positions[r].size() == static_cast<size_t>(p.requests[r].q_len),
+                "request {}: {} positions of {} rows", r, p.positions[r].size(), p.requests[r].q_len);
+    ASSAY_CHECK(p.mask != ASSAY_MASK_TREE || p.chunk == 0, "a tree by positions has no chunks");
+    // The drafts of a tree stand behind the prefix, or the prefix would be cut in its midst.
+    const int64_t least = p.mask != ASSAY_MASK_TREE ? 0
+                                                    : (p.first_key.empty() ? int64_t{0} : p.first_key[r]) +
+                                                          p.requests[r].context_len();
+    for (const int32_t position : p.positions[r])
+      ASSAY_CHECK(position >= least, "request {}: a row at position {}, the least is {}", r, position, least);
+  }
+}
+
 void check_formats(const Problem& p) {
   check_format(p.q_format, "q_format");
   check_format(p.k_format, "k_format");
@@ -208,6 +231,7 @@ void check_pages(const Problem& p) {
 void check_problem(const Problem& p) {
   check_mathematics(p);
   check_requests(p);
+  check_positions(p);
   ASSAY_CHECK(p.only_keys.empty() || p.op == ASSAY_OP_PAGED, "only_keys in {}", name_of(op_names(), p.op));
   check_formats(p);
   if (!is_attention(p.op)) check_building_block(p);

@@ -94,17 +94,34 @@ int32_t answer_dims(InputRecipe recipe, int64_t max_kv_len) {
   return bits + (bits + kBitsPerConstant - 1) / kBitsPerConstant + (recipe == InputRecipe::kDyadic ? 1 : 0);
 }
 
+int64_t row_position(const Problem& p, int request, int32_t row) {
+  if (!p.positions.empty()) return p.positions[request][row];
+  return (p.first_key.empty() ? int64_t{0} : p.first_key[request]) + p.requests[request].context_len() + row;
+}
+
+namespace {
+
+// Draft keys stand where their rows stand.
+bool drafts_by_row(const Problem& p) { return p.mask == ASSAY_MASK_TREE && !p.positions.empty(); }
+
+}  // namespace
+
+int64_t key_position(const Problem& p, int request, int32_t key) {
+  const int32_t context = p.requests[request].context_len();
+  if (drafts_by_row(p) && key >= context) return p.positions[request][key - context];
+  return (p.first_key.empty() ? int64_t{0} : p.first_key[request]) + key;
+}
+
 bool visible(const Problem& p, int request, int32_t row, int32_t key) {
   const Request& r = p.requests[request];
-  const int64_t position = int64_t{r.context_len()} + row;
   if (key < 0 || key >= r.kv_len) return false;
   if (!p.only_keys.empty() && (key < p.only_keys[request].begin || key >= p.only_keys[request].end))
     return false;
-  if (p.mask == ASSAY_MASK_CAUSAL && key > position) return false;
-  if (p.window_left >= 0 && key < position - p.window_left) return false;
-  if (p.window_right >= 0 && key > position + p.window_right) return false;
-  if (p.chunk > 0 && (key > position || floor_div(key, p.chunk) != floor_div(position, p.chunk)))
-    return false;
+  const int64_t position = row_position(p, request, row), at = key_position(p, request, key);
+  if (p.mask == ASSAY_MASK_CAUSAL && at > position) return false;
+  if (p.window_left >= 0 && at < position - p.window_left) return false;
+  if (p.window_right >= 0 && at > position + p.window_right) return false;
+  if (p.chunk > 0 && (at > position || floor_div(at, p.chunk) != floor_div(position, p.chunk))) return false;
   if (p.mask == ASSAY_MASK_TREE && key >= r.context_len()) {
     int64_t first = 0;
     for (int i = 0; i < request; ++i) first += int64_t{p.requests[i].q_len} * p.requests[i].q_len;
@@ -115,16 +132,19 @@ bool visible(const Problem& p, int request, int32_t row, int32_t key) {
 
 KeyRange visible_range(const Problem& p, int request, int32_t row) {
   const Request& r = p.requests[request];
-  const int64_t position = int64_t{r.context_len()} + row;
+  // Counted from the first key.
+  const int64_t first = p.first_key.empty() ? 0 : p.first_key[request];
+  const int64_t position = row_position(p, request, row) - first;
   int64_t begin = 0, end = r.kv_len;
   if (p.mask == ASSAY_MASK_CAUSAL || p.chunk > 0) end = std::min(end, position + 1);
   if (p.window_left >= 0) begin = std::max(begin, position - p.window_left);
   if (p.window_right >= 0) end = std::min(end, position + p.window_right + 1);
   if (p.chunk > 0) {
-    const int64_t chunk_begin = floor_div(position, p.chunk) * p.chunk;
+    const int64_t chunk_begin = floor_div(position + first, p.chunk) * p.chunk - first;
     begin = std::max(begin, chunk_begin);
     end = std::min(end, chunk_begin + p.chunk);
   }
+  if (drafts_by_row(p)) begin = std::min<int64_t>(begin, std::max(0, r.context_len())), end = r.kv_len;
   if (!p.only_keys.empty()) {
     begin = std::max<int64_t>(begin, p.only_keys[request].begin);
     end = std::min<int64_t>(end, p.only_keys[request].end);
@@ -156,7 +176,9 @@ int token_owner(const Problem& p, int request, int32_t position) {
 }
 
 ProblemView::ProblemView(const Problem& p, float q_scale_host, float k_scale_host, float v_scale_host)
-    : q_len_(p.q_lens()), kv_len_(p.kv_lens()) {
+    : q_len_(p.q_lens()), kv_len_(p.kv_lens()), first_key_(p.first_key) {
+  for (const std::vector<int32_t>& rows : p.positions)
+    positions_.insert(positions_.end(), rows.begin(), rows.end());
   const bool paged = has_cache(p.op);
   c_.struct_size = sizeof(c_);
   c_.op = p.op;
@@ -193,6 +215,8 @@ ProblemView::ProblemView(const Problem& p, float q_scale_host, float k_scale_hos
   c_.total_kv = p.total_kv();
   c_.q_len = q_len_.data();
   c_.kv_len = kv_len_.data();
+  c_.first_key = p.first_key.empty() ? nullptr : first_key_.data();
+  c_.positions = p.positions.empty() ? nullptr : positions_.data();
   c_.rows = p.rows();
   const bool parts = p.op == ASSAY_OP_DECODE_SPLITKV;
   c_.states = parts || p.op == ASSAY_OP_MERGE_STATES ? p.states : 0;

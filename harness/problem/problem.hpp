@@ -12,7 +12,8 @@
 
 namespace assay {
 
-// One request of the ragged batch. Row i (0 <= i < q_len) sits at position kv_len - q_len + i.
+// One request of the ragged batch. Row i (0 <= i < q_len) sits at position kv_len - q_len + i, unless the
+// Problem has first_key or positions.
 struct Request {
   int32_t q_len = 0;   // new tokens, >= 0
   int32_t kv_len = 0;  // visible tokens (vLLM seq_len), >= 0; q_len > kv_len is legal
@@ -104,6 +105,10 @@ struct Problem {
   std::vector<Request> requests;
   // Tree masks, request after request, row-major q_len x q_len, 1 = visible (mask == TREE only).
   std::vector<uint8_t> tree_mask;
+  // Where keys and rows stand (see enum assay_mask): position of the first key of every request, and of every
+  // row of every request. Empty: from 0, and with the last row at the last key.
+  std::vector<int32_t> first_key;
+  std::vector<std::vector<int32_t>> positions;
   // The keys of each request that count at all, over any mask; empty: all. Not of a case but of what one part
   // of a decode_splitkv is compared with (part_of()): a kernel never sees such a problem.
   std::vector<KeyRange> only_keys;
@@ -151,13 +156,18 @@ struct Problem {
   std::vector<int64_t> tree_indptr() const;  // [R+1], offsets into tree_mask
 };
 
+// Where row and key of a request stand, see enum assay_mask.
+int64_t row_position(const Problem&, int request, int32_t row);
+int64_t key_position(const Problem&, int request, int32_t key);
+
 // Visibility of key j (0 <= j < kv_len) for row i of request r: base mask, window and chunk together.
 // The single statement of the mask rules outside the reference's own; used to size work and to find
 // edge rows, never to check results.
 bool visible(const Problem&, int request, int32_t row, int32_t key);
 
 // First and one-past-last key that any condition except a tree mask leaves visible; begin >= end when
-// none is. Exact for causal, full, cross, window and chunk (all are intervals).
+// none is. Exact for causal, full, cross, window and chunk (all are intervals); draft keys that stand by
+// positions are all inside.
 KeyRange visible_range(const Problem&, int request, int32_t row);
 
 // decode_splitkv: the keys of a request of kv_len keys that part s holds, before masks; and the paged problem
@@ -184,7 +194,7 @@ class ProblemView {
   const assay_problem* get() const { return &c_; }
 
  private:
-  std::vector<int32_t> q_len_, kv_len_;
+  std::vector<int32_t> q_len_, kv_len_, first_key_, positions_;
   assay_problem c_{};
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "harness/problem/names.hpp"
+#include "harness/scenario/limits.hpp"
 #include "harness/scenario/rule_tables.hpp"
 
 namespace assay {
@@ -128,6 +129,21 @@ std::vector<Rule> block_rules() {
            return std::string("decode_splitkv takes one row of a request; make every q 0 or 1");
          return fmt::format("{} takes q of the s tokens in the cache; make s at least q in every group",
                             op_of(s));
+       }},
+      {"parts",
+       {"op", "part", "batch"},
+       [](const Scenario& s) {
+         if (!splits(s.op) || s.part_tokens <= 0) return true;
+         const int64_t most = kMaxStates * s.part_tokens;
+         const bool drawn =
+             s.batch.kind == BatchSpec::Kind::kUniform || s.batch.kind == BatchSpec::Kind::kZipf;
+         return (!drawn || s.batch.s.high <= most) &&
+                std::all_of(s.batch.groups.begin(), s.batch.groups.end(),
+                            [&](const BatchGroup& g) { return g.kv_len <= most; });
+       },
+       [](const Scenario& s) {
+         return fmt::format("part={} cuts the longest request into more than {} parts; make the parts longer",
+                            s.part_tokens, kMaxStates);
        }},
       {"block_strides",
        {"op", "strides"},

@@ -120,6 +120,18 @@ int32_t parse_window_side(Slice s, std::string_view what) {
   return static_cast<int32_t>(parse_count(s, what, -1, kMaxTokens));
 }
 
+int32_t parse_position(Slice s, std::string_view what, bool depth) {
+  if (s.text == "none") return kNoPositions;
+  if (s.text == "drawn") return kDrawnPositions;
+  if (depth && s.text == "depth") return kDepthPositions;
+  return static_cast<int32_t>(parse_count(s, what, 0, kMaxTokens));
+}
+
+void print_position(int32_t value, std::string& out) {
+  if (value >= 0) return append_count(out, value);
+  out += value == kNoPositions ? "none" : value == kDrawnPositions ? "drawn" : "depth";
+}
+
 double parse_magnitude(Slice s, std::string_view what, bool zero) {
   const double value = parse_real(s, what);
   if ((zero && value == 0) || (value >= kMinMagnitude && value <= kMaxMagnitude)) return value;
@@ -298,6 +310,20 @@ std::vector<Field> make_fields() {
                         "Position bias -slope * distance, or with the square root of the distance."),
       ASSAY_NAMED_FIELD("sinks", kMergingOps, sinks, bool, kSwitchNames,
                         "Per-head sink logit in the softmax denominator."),
+      {"first", "none | drawn | TOKENS", "none", kAttendingOps,
+       "Position of every request's first key: its keys are a stretch of a longer sequence.",
+       "none, drawn (a position of its own for every request), or a token count",
+       [](Slice v, Scenario& s) { s.first_key = parse_position(v, "first", false); },
+       [](const Scenario& s, std::string& out) { print_position(s.first_key, out); },
+       [](const Scenario& s) { return s.first_key == kNoPositions; }},
+      {"positions", "none | depth | drawn | TOKENS", "none", kAttendingOps,
+       "Where rows stand instead of the last one at the last key.",
+       "none, depth (of a draft in its tree), drawn (a position of its own for every row), or the token "
+       "count at "
+       "which row 0 of every request stands",
+       [](Slice v, Scenario& s) { s.positions = parse_position(v, "positions", true); },
+       [](const Scenario& s, std::string& out) { print_position(s.positions, out); },
+       [](const Scenario& s) { return s.positions == kNoPositions; }},
       {"scale", "auto | NUMBER", "auto", kAttendingOps,
        "Factor on the dot product; auto is 1/sqrt(head dimension of Q, K), with input=dyadic ln 2.",
        fmt::format("auto or {} to {}", kMinMagnitude, kMaxMagnitude),

@@ -53,6 +53,46 @@ std::vector<uint8_t> draw_trees(const Problem& problem) {
   return mask;
 }
 
+// How far drawn positions go: beyond every tile and chunk of a kernel, small enough to be exact in a bias.
+constexpr uint64_t kDrawnFirstKeys = 8192;
+constexpr uint64_t kDrawnBehindKeys = 64;
+
+// Drafts a row sees before itself: how deep it stands.
+int32_t depth_of(const uint8_t* row, int32_t n, int32_t self) {
+  int32_t depth = 0;
+  for (int32_t i = 0; i < n; ++i) depth += i != self && row[i] != 0;
+  return depth;
+}
+
+// first= and positions=: a counter of its own for every request and row.
+void draw_positions(const Scenario& s, Problem& p) {
+  const CounterRng rng(p.seed, kStreamPositions);
+  uint64_t index = 0;
+  if (s.first_key != kNoPositions)
+    for (size_t r = 0; r < p.requests.size(); ++r)
+      p.first_key.push_back(s.first_key >= 0 ? s.first_key
+                                             : static_cast<int32_t>(rng.below(index++, kDrawnFirstKeys)));
+  if (s.positions == kNoPositions) return;
+  const std::vector<int64_t> tree = p.tree_indptr();
+  for (size_t r = 0; r < p.requests.size(); ++r) {
+    const Request& request = p.requests[r];
+    const int32_t first = p.first_key.empty() ? 0 : p.first_key[r];
+    // Drafts stand behind the context, other rows anywhere from the first key on.
+    const int32_t least = first + (s.mask == ASSAY_MASK_TREE ? request.context_len() : 0);
+    const uint64_t room = static_cast<uint64_t>(first + request.kv_len - least) + kDrawnBehindKeys;
+    std::vector<int32_t>& rows = p.positions.emplace_back();
+    for (int32_t i = 0; i < request.q_len; ++i) {
+      if (s.positions >= 0)
+        rows.push_back(s.positions + i);
+      else if (s.positions == kDrawnPositions)
+        rows.push_back(least + static_cast<int32_t>(rng.below(index++, room)));
+      else
+        rows.push_back(least +
+                       depth_of(p.tree_mask.data() + tree[r] + int64_t{i} * request.q_len, request.q_len, i));
+    }
+  }
+}
+
 }  // namespace
 
 Problem make_problem(const Scenario& s) {
@@ -124,6 +164,13 @@ Problem make_problem(const Scenario& s) {
                         print(s.batch), request.kv_len, request.q_len));
     p.tree_mask = draw_trees(p);
   }
+  for (const Request& request : p.requests)
+    if (std::max({int64_t{0}, int64_t{s.first_key}, int64_t{s.positions}}) +
+            std::max(request.q_len, request.kv_len) >
+        kMaxTokens)
+      throw InputError(fmt::format("batch={}: the positions of first= or positions= go beyond {}",
+                                   print(s.batch), kMaxTokens));
+  draw_positions(s, p);
   if (has_cache(s.op)) place_pages(p);
   check_problem(p);
   return p;

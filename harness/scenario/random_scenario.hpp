@@ -50,6 +50,8 @@ class ScenarioGenerator {
     s.recipe = static_cast<InputRecipe>(below(11));
     if (chance(3)) s.relations = static_cast<uint32_t>(random_()) & static_cast<uint32_t>(random_()) & 0xff;
     s.seed = one_of<uint64_t>({0, 1, 7, ~uint64_t{0}, random_()});
+    if (chance(8)) s.first_key = one_of({0, 1, 4096, 1000003, kDrawnPositions});
+    if (chance(8)) s.positions = one_of({0, 17, 65536, kDrawnPositions, kDepthPositions});
     return s;
   }
 

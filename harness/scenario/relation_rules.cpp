@@ -71,6 +71,18 @@ std::vector<Rule> relation_rules() {
              "are others; it needs no window, chunk or alibi, and a request with new tokens (q) "
              "behind a context (s larger than q)");
        }},
+      {"relate_positions",
+       {"relate", "first", "positions"},
+       [](const Scenario& s) {
+         return !(has(s, kRelateSplit) && s.first_key != kNoPositions) &&
+                !(has(s, kRelateSplit | kRelateChunked | kRelateWindow) && s.positions != kNoPositions);
+       },
+       [](const Scenario&) {
+         return std::string(
+             "relate=split, chunked and window rest on rows that stand at the last keys, split on keys from "
+             "0 "
+             "too; leave out positions= (and first=) or take other relations");
+       }},
       {"relate_chunked",
        {"relate", "mask", "batch"},
        [](const Scenario& s) {

@@ -202,6 +202,25 @@ const std::vector<Rule>& rules() {
                "chunk={} is local attention, which is causal; it needs mask=causal and a positive chunk",
                s.chunk);
          }},
+        {"positions",
+         {"first", "positions", "op", "mask", "input", "index"},
+         [](const Scenario& s) {
+           if (s.first_key == kNoPositions && s.positions == kNoPositions) return true;
+           return attends(s.op) && !answer_is_known(s.recipe) && !s.swa_index &&
+                  (s.positions != kDepthPositions || s.mask == ASSAY_MASK_TREE) &&
+                  (s.mask != ASSAY_MASK_TREE || s.positions < 0);
+         },
+         [](const Scenario& s) {
+           if (s.positions == kDepthPositions && s.mask != ASSAY_MASK_TREE)
+             return std::string("positions=depth is the depth in a draft tree; write mask=tree");
+           if (s.mask == ASSAY_MASK_TREE && s.positions >= 0)
+             return std::string(
+                 "the drafts of a tree stand behind its context; take positions=depth or drawn");
+           return std::string(
+               "first= and positions= move what a mask sees; they go with an op that has a mask, "
+               "index=full, and an input other than exact, incidence and dyadic, whose answer counts "
+               "keys from 0");
+         }},
         {"magnitudes",
          {"cap", "scale"},
          [](const Scenario& s) {

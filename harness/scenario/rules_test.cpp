@@ -54,6 +54,16 @@ TEST(Rules, EachIsBrokenByItsCase) {
   broken["window"] = {[](Scenario& s) { s.window_right = -2; }};
   broken["chunk"] = {[](Scenario& s) { s.chunk = 8, s.mask = ASSAY_MASK_FULL; },
                      [](Scenario& s) { s.chunk = -1; }};
+  broken["positions"] = {
+      [](Scenario& s) { s.positions = kDepthPositions; },
+      [](Scenario& s) { s.positions = 100, s.mask = ASSAY_MASK_TREE; },
+      [](Scenario& s) { s.first_key = 0, s.recipe = InputRecipe::kExact; },
+      [](Scenario& s) { s.first_key = kDrawnPositions, s.swa_index = true, s.window_left = 5; },
+      [](Scenario& s) { s.first_key = 3, s.op = ASSAY_OP_MERGE_STATES; }};
+  broken["relate_positions"] = {
+      [](Scenario& s) { s.relations = kRelateSplit, s.first_key = 5; },
+      [](Scenario& s) { s.relations = kRelateChunked, s.positions = 5; },
+      [](Scenario& s) { s.relations = kRelateWindow, s.positions = kDrawnPositions; }};
   broken["magnitudes"] = {[](Scenario& s) { s.softcap = -1; },
                           [](Scenario& s) { s.softmax_scale = 1.0 / 0.0; }};
   broken["batch_given"] = {[](Scenario& s) { s.batch.groups.clear(); }};
@@ -121,6 +131,10 @@ TEST(Rules, EachIsBrokenByItsCase) {
                         }};
   broken["block_rows"] = {[](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.batch.groups[0].q_len = 101; },
                           [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.batch.groups[0].q_len = 2; }};
+  broken["parts"] = {[](Scenario& s) {
+    s.op = ASSAY_OP_DECODE_SPLITKV, s.part_tokens = 1;
+    s.batch.groups[0] = {2, 1, 5000};
+  }};
   broken["block_strides"] = {[](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.strided.kv = true; },
                              [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.strided.out = true; },
                              [](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.strided.q = true; }};

@@ -27,6 +27,9 @@ struct Quantization {
   bool operator==(const Quantization&) const = default;
 };
 
+// What first= and positions= may say instead of a number.
+inline constexpr int32_t kNoPositions = -1, kDrawnPositions = -2, kDepthPositions = -3;
+
 // Values as written, after defaults: what Problem needs before lengths are drawn.
 struct Scenario {
   int32_t op = ASSAY_OP_PAGED;
@@ -48,6 +51,8 @@ struct Scenario {
   double softcap = 0;                           // cap=
   int32_t alibi = ASSAY_ALIBI_NONE;             // alibi=
   bool sinks = false;                           // sinks=on|off
+  int32_t first_key = kNoPositions;             // first=; tokens, or one of the three below
+  int32_t positions = kNoPositions;             // positions=; tokens, or one of the three
   double softmax_scale = 0;                     // scale=; 0 = auto, 1/sqrt(head_dim_qk)
   BatchSpec batch;                              // batch=
   InputRecipe recipe = InputRecipe::kNormal;    // input=

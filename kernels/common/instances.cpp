@@ -40,7 +40,7 @@ const Instance* refuse(char* why, size_t size, const char* required, const char*
 
 }  // namespace
 
-const Instance* find_instance(const assay_problem* p, int32_t op, char* why, size_t size) {
+const Instance* find_instance(const assay_problem* p, int32_t op, char* why, size_t size, bool positions) {
   char text[160];
   if (p->op != op) {
     const auto name = [](int32_t of) {
@@ -97,6 +97,9 @@ const Instance* find_instance(const assay_problem* p, int32_t op, char* why, siz
              p->part_tokens);
     return refuse(why, size, text, "1 row, at least 1 part, 0 or more keys", "this split");
   }
+  if (!positions && (p->first_key != nullptr || p->positions != nullptr))
+    return refuse(why, size, p->first_key != nullptr ? "a first key's position" : "positions of rows",
+                  "keys from position 0, the last row at the last key", "masks by position");
   for (const Instance& instance : kInstances)
     if (instance.q_format == p->q_format && instance.k_format == p->k_format &&
         instance.v_format == p->v_format)

@@ -17,6 +17,8 @@ struct Instance {
 };
 
 // Null, and "required ..., supported ..., missing ..." in why, when the problem cannot be served.
-const Instance* find_instance(const assay_problem*, int32_t op, char* why, size_t why_size);
+// `positions`: the kernel looks at first_key and positions; without it problems that have them are refused.
+const Instance* find_instance(const assay_problem*, int32_t op, char* why, size_t why_size,
+                              bool positions = false);
 
 }  // namespace assay_kernels

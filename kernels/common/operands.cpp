@@ -200,6 +200,16 @@ bool make_operands(const assay_problem* p, const assay_tensors* t, Operands* out
         static_cast<const int64_t*>(reader.take(t->tree_indptr, "tree_indptr", ASSAY_INT64, 1, no_rows));
     a.tree_mask_stride = t->tree_mask.stride[0], a.tree_indptr_stride = t->tree_indptr.stride[0];
   }
+  if (p->first_key != nullptr) {
+    a.first_key =
+        static_cast<const int32_t*>(reader.take(t->first_key, "first_key", ASSAY_INT32, 1, p->requests == 0));
+    a.first_key_stride = t->first_key.stride[0];
+  }
+  if (p->positions != nullptr) {
+    a.positions =
+        static_cast<const int32_t*>(reader.take(t->positions, "positions", ASSAY_INT32, 1, no_rows));
+    a.positions_stride = t->positions.stride[0];
+  }
   *out = a;
   return reader.ok();
 }

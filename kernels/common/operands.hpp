@@ -63,6 +63,8 @@ struct Operands {
   const uint8_t* tree_mask;
   const int64_t* tree_indptr;
   int64_t tree_mask_stride, tree_indptr_stride;
+  const int32_t *first_key, *positions;  // null: see enum assay_mask
+  int64_t first_key_stride, positions_stride;
 };
 
 // Reads problem and tensors; 0 and a text when a needed operand is missing or contradicts the problem.
@@ -152,20 +154,62 @@ ASSAY_INLINE float channel_scale(const ScaleView& scale, int head, int dim) {
 struct KeyInterval {
   int32_t begin, end;
 };
-ASSAY_INLINE KeyInterval key_interval(const assay_problem& p, int64_t q_len, int64_t kv_len, int32_t row) {
-  const int64_t position = kv_len - q_len + row;
+// `position`: of the row, `first` of the first key; position - first is that of the row among the keys.
+// Drafts of a tree that stand by their rows are all inside.
+ASSAY_INLINE KeyInterval key_interval_at(const assay_problem& p, int64_t kv_len, int64_t position,
+                                         int64_t first) {
+  position -= first;
   int64_t begin = 0, end = kv_len;
   if ((p.mask == ASSAY_MASK_CAUSAL || p.chunk > 0) && end > position + 1) end = position + 1;
   if (p.window_left >= 0 && begin < position - p.window_left) begin = position - p.window_left;
   if (p.window_right >= 0 && end > position + p.window_right + 1) end = position + p.window_right + 1;
   // Negative positions (more rows than keys) see nothing here, so plain division is floor division.
-  if (p.chunk > 0 && position >= 0 && begin < position / p.chunk * p.chunk)
-    begin = position / p.chunk * p.chunk;
+  if (p.chunk > 0 && position >= 0 && begin < (position + first) / p.chunk * p.chunk - first)
+    begin = (position + first) / p.chunk * p.chunk - first;
   if (end < begin || end < 0) return {0, 0};
   return {static_cast<int32_t>(begin), static_cast<int32_t>(end)};
 }
+ASSAY_INLINE KeyInterval key_interval(const assay_problem& p, int64_t q_len, int64_t kv_len, int32_t row) {
+  return key_interval_at(p, kv_len, kv_len - q_len + row, 0);
+}
 ASSAY_INLINE KeyInterval key_interval(const assay_problem& p, int request, int32_t row) {
   return key_interval(p, p.q_len[request], p.kv_len[request], row);
+}
+
+// Where a row stands, and what it sees before the tree's bits and the window among drafts.
+struct RowView {
+  KeyInterval keys;
+  int64_t first, position;  // of the first key, of the row
+  int32_t draft;            // keys from here on stand where their rows stand; INT32_MAX: none
+  int64_t row0;             // packed row of the request's row 0
+};
+ASSAY_INLINE RowView view_row(const Operands& a, int request, int32_t q_len, int32_t kv_len, int32_t row,
+                              int64_t packed_row) {
+  RowView v;
+  v.first = a.first_key != nullptr ? a.first_key[request * a.first_key_stride] : 0;
+  v.position =
+      a.positions != nullptr ? a.positions[packed_row * a.positions_stride] : v.first + kv_len - q_len + row;
+  v.keys = key_interval_at(a.p, kv_len, v.position, v.first);
+  v.draft = INT32_MAX, v.row0 = packed_row - row;
+  if (a.p.mask == ASSAY_MASK_TREE && a.positions != nullptr) {
+    v.draft = kv_len - q_len;
+    int64_t begin = a.p.window_left < 0 ? 0 : v.position - v.first - a.p.window_left;
+    begin = begin < 0 ? 0 : begin > v.draft ? v.draft : begin;
+    v.keys = {static_cast<int32_t>(begin), kv_len};
+  }
+  return v;
+}
+// How far a key stands before the row; negative: behind it.
+ASSAY_INLINE int64_t key_distance(const Operands& a, const RowView& v, int32_t key) {
+  if (key < v.draft) return v.position - v.first - key;
+  return v.position - a.positions[(v.row0 + key - v.draft) * a.positions_stride];
+}
+// The window among drafts; the interval has that of all other keys.
+ASSAY_INLINE bool draft_in_window(const Operands& a, const RowView& v, int32_t key) {
+  if (key < v.draft) return true;
+  const int64_t distance = key_distance(a, v, key);
+  return (a.p.window_left < 0 || distance <= a.p.window_left) &&
+         (a.p.window_right < 0 || -distance <= a.p.window_right);
 }
 
 // Keys of part `part` in decode_splitkv, before masks.

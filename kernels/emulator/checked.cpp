@@ -44,6 +44,8 @@ constexpr Operand kOperands[] = {
     ASSAY_OPERAND(seq_starts),
     ASSAY_OPERAND(token_to_batch),
     ASSAY_OPERAND(source),
+    ASSAY_OPERAND(first_key),
+    ASSAY_OPERAND(positions),
 };
 #undef ASSAY_OPERAND
 

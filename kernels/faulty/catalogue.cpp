@@ -28,6 +28,11 @@ int run_door(const assay_kernel* self, const assay_problem* p, const assay_tenso
 
 int supports_door(const assay_kernel* self, const assay_problem* p, const assay_tensors*, const assay_device*,
                   char* why, size_t size) {
+  if (p->first_key != nullptr || p->positions != nullptr) {
+    snprintf(why, size,
+             "required positions, supported keys from 0 and the last row at the last key, missing both");
+    return ASSAY_UNSUPPORTED;
+  }
   if (p->op == self->op) return ASSAY_OK;
   snprintf(why, size, "required another op, supported %s, missing the other",
            self->op == ASSAY_OP_PAGED ? "paged" : "prefill");

@@ -91,9 +91,12 @@ namespace {
 
 constexpr int32_t kPartKeys = 256;  // of paged_split256_gpu
 
+// kPositions: the kernel looks at first_key and positions.
+template <bool kPositions>
 int every_supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*,
                    const assay_device*, char* why, size_t size) {
-  return assay_kernels::find_instance(p, self->op, why, size) != nullptr ? ASSAY_OK : ASSAY_UNSUPPORTED;
+  return assay_kernels::find_instance(p, self->op, why, size, kPositions) != nullptr ? ASSAY_OK
+                                                                                     : ASSAY_UNSUPPORTED;
 }
 
 int32_t dims_of(const assay_problem& p) { return portable_dims(std::max(p.head_dim_qk, p.head_dim_v)); }
@@ -121,7 +124,7 @@ int32_t tiles_of(const assay_problem& p, int32_t tile) { return (p.max_kv_len + 
 template <class Enqueue>
 int run_call(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, char* error,
              size_t size, const Enqueue& enqueue) {
-  if (every_supports(self, p, t, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
+  if (self->supports(self, p, t, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
   Call call{};
   if (!make_call(p, t, &call, error, size)) return ASSAY_INVALID_ARGUMENT;
   if (p->total_q == 0) return ASSAY_OK;
@@ -235,13 +238,13 @@ constexpr assay_kernel entry(int32_t op, uint32_t promises, const char* name, co
 
 constexpr assay_kernel simple_kernel(int32_t op, const char* name, const char* description) {
   assay_kernel k = entry(op, ASSAY_PROMISE_BATCH_INVARIANT, name, description);
-  k.supports = every_supports, k.arithmetic = simple_arithmetic, k.run = simple_run;
+  k.supports = every_supports<true>, k.arithmetic = simple_arithmetic, k.run = simple_run;
   return k;
 }
 
 constexpr assay_kernel tiled_kernel(int32_t op, const char* name, const char* description) {
   assay_kernel k = entry(op, ASSAY_PROMISE_BATCH_INVARIANT, name, description);
-  k.supports = every_supports, k.arithmetic = tiled_arithmetic, k.run = tiled_run;
+  k.supports = every_supports<false>, k.arithmetic = tiled_arithmetic, k.run = tiled_run;
   return k;
 }
 
@@ -249,14 +252,14 @@ template <bool kFixed>
 constexpr assay_kernel split_kernel(const char* name, const char* description) {
   assay_kernel k =
       entry(ASSAY_OP_PAGED, kFixed ? uint32_t{ASSAY_PROMISE_BATCH_INVARIANT} : 0, name, description);
-  k.supports = every_supports, k.arithmetic = split_arithmetic<kFixed>;
+  k.supports = every_supports<false>, k.arithmetic = split_arithmetic<kFixed>;
   k.workspace_bytes = split_workspace<kFixed>, k.run = split_run<kFixed>;
   return k;
 }
 
 constexpr assay_kernel parts_kernel(const char* name, const char* description) {
   assay_kernel k = entry(ASSAY_OP_DECODE_SPLITKV, ASSAY_PROMISE_BATCH_INVARIANT, name, description);
-  k.supports = every_supports, k.arithmetic = parts_arithmetic, k.run = parts_run;
+  k.supports = every_supports<false>, k.arithmetic = parts_arithmetic, k.run = parts_run;
   return k;
 }
 

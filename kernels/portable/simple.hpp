@@ -31,8 +31,9 @@ struct SimpleRow {
   int64_t packed;  // row of all requests
   int32_t head, kv_head;
   RequestRows rows;
-  int32_t row, position;  // within the request; among the keys
-  float scale, slope;     // from dot product to logit, without per-token scales of K; of ALiBi
+  int32_t row;  // within the request
+  assay_kernels::RowView view;
+  float scale, slope;  // from dot product to logit, without per-token scales of K; of ALiBi
 };
 
 // What a thread knows of its key of a tile.
@@ -50,7 +51,7 @@ GPU_INLINE bool find_row(const Call& a, SimpleRow& r) {
   r.rows = request_rows(a, request_of_row(op, r.packed));
   r.row = static_cast<int32_t>(r.packed - r.rows.first_row);
   if (r.row >= r.rows.q_len) return false;
-  r.position = r.rows.kv_len - r.rows.q_len + r.row;
+  r.view = assay_kernels::view_row(op, r.rows.request, r.rows.q_len, r.rows.kv_len, r.row, r.packed);
   r.scale =
       p.softmax_scale * assay_kernels::q_row_scale(op.q_scale, r.rows.request, r.packed, r.head, r.kv_head);
   r.slope = p.alibi != ASSAY_ALIBI_NONE ? op.alibi_slopes[r.head * op.alibi_stride] : 0.0f;
@@ -72,7 +73,9 @@ GPU_INLINE SimpleScore score_key(const Operands& op, const SimpleRow& r, KeyInte
   const assay_problem& p = op.p;
   SimpleScore score{-kInfinity, 1.0f, key >= keys.begin && key < keys.end};
   if (score.visible && p.mask == ASSAY_MASK_TREE)
-    score.visible = assay_kernels::tree_visible(op, r.rows.request, r.rows.q_len, r.rows.kv_len, r.row, key);
+    score.visible =
+        assay_kernels::tree_visible(op, r.rows.request, r.rows.q_len, r.rows.kv_len, r.row, key) &&
+        assay_kernels::draft_in_window(op, r.view, key);
   if (!score.visible) return score;
   const KeyPlace place = assay_kernels::place_key(op, r.rows.request, key);
   const int64_t k_offset = assay_kernels::token_offset(op.k, place) + r.kv_head * op.k.head_stride;
@@ -84,7 +87,8 @@ GPU_INLINE SimpleScore score_key(const Operands& op, const SimpleRow& r, KeyInte
         assay_kernels::load_element(op.k.data, k_offset + assay_kernels::dim_offset(op.k, d), op.k.format),
         dot);
   const float x = dot * (r.scale * assay_kernels::kv_scale(op.k_scale, r.rows.request, place, r.kv_head));
-  score.logit = shape_score(p, x, r.slope, r.position - key);
+  score.logit =
+      shape_score(p, x, r.slope, static_cast<int32_t>(assay_kernels::key_distance(op, r.view, key)));
   if (op.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD)
     score.v_scale = assay_kernels::kv_scale(op.v_scale, r.rows.request, place, r.kv_head);
   return score;
@@ -138,7 +142,7 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call parameter
 
   float o[kSimpleDims] = {};
   float m = -kInfinity, l = 0.0f;
-  const KeyInterval keys = assay_kernels::key_interval(a.op.p, row.rows.q_len, row.rows.kv_len, row.row);
+  const KeyInterval keys = row.view.keys;
   // Tiles are counted from key 0, so that the order of a row does not depend on its window.
   for (int32_t first = keys.begin / kSimpleThreads * kSimpleThreads; first < keys.end;
        first += kSimpleThreads) {

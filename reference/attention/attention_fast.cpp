@@ -49,13 +49,18 @@ struct Interval {
 // Keys a row can see apart from a tree matrix: every other rule is an interval.
 Interval key_range(const Problem& p, RowId id) {
   const Request& request = p.requests[id.request];
-  const int64_t position = int64_t(request.context_len()) + id.row;
+  const int64_t position = row_offset(p, id), first = p.first_key.empty() ? 0 : p.first_key[id.request];
   Interval range{0, request.kv_len};
   if (p.mask == ASSAY_MASK_CAUSAL || p.chunk > 0) range.end = std::min(range.end, position + 1);
   if (p.window_left >= 0) range.begin = std::max(range.begin, position - p.window_left);
   if (p.window_right >= 0) range.end = std::min(range.end, position + p.window_right + 1);
   // The chunk of a row before the first key holds no key; its (empty) range is settled by the end.
-  if (p.chunk > 0 && position >= 0) range.begin = std::max(range.begin, position - position % p.chunk);
+  if (p.chunk > 0 && position >= 0)
+    range.begin = std::max(range.begin, position - (position + first) % p.chunk);
+  // Drafts are cut one by one, in tree().
+  if (drafts_by_row(p))
+    range.begin = std::min<int64_t>(range.begin, std::max(0, request.context_len())),
+    range.end = request.kv_len;
   if (!p.only_keys.empty()) {
     range.begin = std::max<int64_t>(range.begin, p.only_keys[id.request].begin);
     range.end = std::min<int64_t>(range.end, p.only_keys[id.request].end);
@@ -299,7 +304,12 @@ class FastAttention {
   }
 
   bool tree(int64_t sorted, int64_t draft) const {
-    return operands_.tree_visible(row(sorted).request, row(sorted).row, int32_t(draft));
+    const RowId id = row(sorted);
+    if (!operands_.tree_visible(id.request, id.row, int32_t(draft))) return false;
+    if (!drafts_by_row(p_)) return true;
+    const int64_t behind = p_.positions[id.request][id.row] - p_.positions[id.request][draft];
+    return (p_.window_left < 0 || behind <= p_.window_left) &&
+           (p_.window_right < 0 || -behind <= p_.window_right);
   }
 
   // Scores of one row in one tile become weights relative to the row's running maximum; what was
@@ -337,7 +347,7 @@ class FastAttention {
     const int64_t sorted = task.first_row + stacked / p_.group();
     const int32_t head = task.kv_head * p_.group() + int32_t(stacked % p_.group());
     const int64_t context = p_.requests[task.request].context_len();
-    const int64_t position = context + row(sorted).row;
+    const int64_t position = row_offset(p_, row(sorted));
     const Index low = seen.begin - begin, high = seen.end - begin;
 
     const double scale = p_.softmax_scale, cap = p_.softcap;
@@ -346,10 +356,17 @@ class FastAttention {
       for (Index j = low; j < high; ++j) scores[j] = cap * vector_math::tanh(scores[j] / cap);
     if (p_.alibi != ASSAY_ALIBI_NONE) {
       const double slope = operands_.alibi_slope(head);
-      const Index past = std::min<int64_t>(high, position + 1 - begin);
+      // Drafts that stand by their rows come after.
+      const int64_t end = drafts_by_row(p_) ? std::max<int64_t>(0, context) : position + 1;
+      const Index past = std::min<int64_t>(high, end - begin);
       for (Index j = low; j < past; ++j) {
         const auto distance = double(position - begin - j);
         scores[j] -= slope * (p_.alibi == ASSAY_ALIBI_SQRT ? std::sqrt(distance) : distance);
+      }
+      for (Index j = std::max<Index>(low, past); drafts_by_row(p_) && j < high; ++j) {
+        const auto distance = double(position - key_offset(p_, task.request, begin + j));
+        if (distance >= 0)
+          scores[j] -= slope * (p_.alibi == ASSAY_ALIBI_SQRT ? std::sqrt(distance) : distance);
       }
     }
     if (p_.mask == ASSAY_MASK_TREE)

@@ -14,14 +14,28 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
+// Where a row stands: as it says itself, or the last row at the last key (bottom-right aligned).
+int64_t row_at(const Problem& p, RowId id) {
+  if (!p.positions.empty()) return p.positions[id.request][id.row];
+  const int64_t first = p.first_key.empty() ? 0 : p.first_key[id.request];
+  return first + p.requests[id.request].context_len() + id.row;
+}
+
+// Where a key stands: one behind the other from the first, but a draft of a tree where its row says.
+int64_t key_at(const Problem& p, int request, int64_t j) {
+  const int64_t context = p.requests[request].context_len();
+  if (p.mask == ASSAY_MASK_TREE && !p.positions.empty() && j >= context)
+    return p.positions[request][j - context];
+  return (p.first_key.empty() ? 0 : p.first_key[request]) + j;
+}
+
 // Does row i see key j? Base mask, window and chunk must all agree.
 bool sees(const Problem& p, const OperandReader& operands, RowId id, int64_t j) {
-  const Request& request = p.requests[id.request];
-  const int64_t context = request.context_len();  // negative when there are more rows than keys
-  const int64_t position = context + id.row;      // bottom-right aligned: the last row sits at the last key
+  const int64_t context = p.requests[id.request].context_len();  // negative with more rows than keys
+  const int64_t position = row_at(p, id), at = key_at(p, id.request, j);
   switch (p.mask) {
     case ASSAY_MASK_CAUSAL:
-      if (j > position) return false;
+      if (at > position) return false;
       break;
     case ASSAY_MASK_FULL:   // bidirectional encoder: every key
     case ASSAY_MASK_CROSS:  // kv_len is the encoder's length: every key
@@ -32,11 +46,11 @@ bool sees(const Problem& p, const OperandReader& operands, RowId id, int64_t j) 
       break;
   }
   // Window: at most window_left keys before the position and window_right after it, both inclusive.
-  if (p.window_left >= 0 && j < position - p.window_left) return false;
-  if (p.window_right >= 0 && j > position + p.window_right) return false;
+  if (p.window_left >= 0 && at < position - p.window_left) return false;
+  if (p.window_right >= 0 && at > position + p.window_right) return false;
   // Chunk: only the position's own block of `chunk` tokens, and nothing after the position (so a position
   // before the first key, in no chunk, sees nothing and is never divided).
-  if (p.chunk > 0 && (j > position || j / p.chunk != position / p.chunk)) return false;
+  if (p.chunk > 0 && (at > position || at / p.chunk != position / p.chunk)) return false;
   // One part of a split: positions stay, the other keys do not count.
   if (!p.only_keys.empty() && (j < p.only_keys[id.request].begin || j >= p.only_keys[id.request].end))
     return false;
@@ -52,7 +66,7 @@ double score(const Problem& p, const OperandReader& operands, RowId id, int32_t 
   // 2. Soft cap.
   if (p.softcap > 0) s = double(p.softcap) * std::tanh(s / double(p.softcap));
   // 3. Position bias, after the cap, only for keys at or before the position.
-  const int64_t distance = p.requests[id.request].context_len() + id.row - j;
+  const int64_t distance = row_at(p, id) - key_at(p, id.request, j);
   if (p.alibi == ASSAY_ALIBI_LINEAR && distance >= 0) s -= operands.alibi_slope(head) * double(distance);
   if (p.alibi == ASSAY_ALIBI_SQRT && distance >= 0)
     s -= operands.alibi_slope(head) * std::sqrt(double(distance));

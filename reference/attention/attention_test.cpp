@@ -111,6 +111,17 @@ Problem draw_problem(uint64_t seed) {
   p.strided = {draw.chance(2), draw.chance(2), false, draw.chance(2), draw.chance(2)};
   if (p.mask == ASSAY_MASK_TREE)
     for (int64_t i = 0; i < p.tree_indptr().back(); ++i) p.tree_mask.push_back(uint8_t(draw.below(2)));
+  if (draw.chance(3))
+    for (size_t r = 0; r < p.requests.size(); ++r) p.first_key.push_back(draw.below(200));
+  if (draw.chance(3) && (p.mask != ASSAY_MASK_TREE || p.chunk == 0))
+    for (size_t r = 0; r < p.requests.size(); ++r) {
+      const Request& request = p.requests[r];
+      const int32_t first = p.first_key.empty() ? 0 : p.first_key[r];
+      const int32_t least = p.mask == ASSAY_MASK_TREE ? std::max(0, first + request.context_len()) : 0;
+      std::vector<int32_t>& rows = p.positions.emplace_back();
+      for (int32_t i = 0; i < request.q_len; ++i)
+        rows.push_back(least + draw.below(first + request.kv_len + 30 - least));
+    }
   return p;
 }
 
@@ -123,6 +134,7 @@ std::string describe(const Problem& p) {
       p.heads_kv, p.head_dim_qk, p.head_dim_v, p.layout, p.table, p.page_size, int(p.storage), p.q_format,
       p.k_format, p.v_format, p.q_scale, p.k_scale, p.v_scale);
   for (const Request& r : p.requests) text += fmt::format(" {}q{}k", r.q_len, r.kv_len);
+  text += fmt::format(" {} first keys, positions of {}", p.first_key.size(), p.positions.size());
   return text;
 }
 
@@ -156,7 +168,7 @@ double worst_error(const TestOperands& operands, const AttentionResult& result) 
 class RandomProblems : public testing::TestWithParam<int> {};
 
 TEST_P(RandomProblems, BothImplementationsAgreeWithQuadPrecision) {
-  int64_t rows = 0;
+  int64_t rows = 0, moved = 0;
   for (int i = 0; i < 50; ++i) {
     const TestOperands operands(draw_problem(GetParam() * 1000 + i),
                                 test::random_values(draw_problem(GetParam() * 1000 + i), 7 + i));
@@ -168,8 +180,10 @@ TEST_P(RandomProblems, BothImplementationsAgreeWithQuadPrecision) {
     const AttentionResult fast = attention_fast(p, operands.host(), ids);
     ASSERT_LE(worst_error(operands, simple), 1.0) << "simple: " << describe(p);
     ASSERT_LE(worst_error(operands, fast), 1.0) << "fast: " << describe(p);
+    moved += !p.first_key.empty() || !p.positions.empty();
   }
   EXPECT_GT(rows, 100) << "the draw has become trivial";
+  EXPECT_GT(moved, 10) << "problems with positions";
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomProblems, testing::Range(0, 8));

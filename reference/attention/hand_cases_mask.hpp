@@ -171,6 +171,63 @@ inline std::vector<HandCase> mask_cases() {
     p.tree_mask = {1, 0, 0, 1};
     p.window_left = 1;
   }
+  {
+    Problem& p = add(counting_case("first_key_moves_chunks",
+                                   "keys and rows at 3, 4, 5, 6: the first stands in the chunk before", 4, 4,
+                                   {1, 2, 6, 14}, {1, 1, 2, 3}));
+    p.first_key = {3};
+    p.chunk = 4;
+  }
+  {
+    Problem& p = add(counting_case("first_key_alone", "rows move with the keys: windows see no difference", 4,
+                                   4, {1, 3, 6, 12}, {1, 2, 2, 2}));
+    p.first_key = {1000};
+    p.window_left = 1;
+  }
+  {
+    Problem& p = add(counting_case("positions_behind_the_keys",
+                                   "a chunk of context: row at 5, window 3, keys 2 and 3 are near enough", 1,
+                                   4, {12}, {2}));
+    p.positions = {{5}};
+    p.window_left = 3;
+  }
+  {
+    Problem& p =
+        add(counting_case("positions_within_the_keys", "rows at 1, 3 and 0: causal from where they stand", 3,
+                          4, {3, 15, 1}, {2, 4, 1}));
+    p.positions = {{1, 3, 0}};
+  }
+  {
+    Problem& p = add(counting_case("positions_and_first_key", "rows at 11 and 13, keys at 10 .. 13", 2, 4,
+                                   {3, 15}, {2, 4}));
+    p.first_key = {10};
+    p.positions = {{11, 13}};
+  }
+  {
+    Problem& p = add(counting_case("positions_before_the_keys", "rows before the first key see nothing", 2, 2,
+                                   {0, 1}, {0, 1}));
+    p.first_key = {4};
+    p.positions = {{3, 4}};
+  }
+  {
+    // Siblings at 1 and 1, the second one's child at 2, which no longer reaches the prefix at 0.
+    Problem& p =
+        add(counting_case("tree_by_depth", "a window runs along a row's own path: drafts stand by depth", 3,
+                          4, {3, 5, 12}, {2, 2, 2}));
+    p.mask = ASSAY_MASK_TREE;
+    p.tree_mask = {1, 0, 0, 0, 1, 0, 0, 1, 1};
+    p.positions = {{1, 1, 2}};
+    p.window_left = 1;
+  }
+  {
+    // The same tree, window 0: only drafts of the row's own depth.
+    Problem& p = add(counting_case("tree_by_depth_cuts_drafts", "drafts above are out of the window too", 3,
+                                   4, {2, 4, 8}, {1, 1, 1}));
+    p.mask = ASSAY_MASK_TREE;
+    p.tree_mask = {1, 0, 0, 0, 1, 0, 0, 1, 1};
+    p.positions = {{1, 1, 2}};
+    p.window_left = 0;
+  }
   return cases;
 }
 

@@ -96,6 +96,26 @@ inline std::vector<HandCase> score_cases() {
   }
   {
     HandCase& c =
+        add(scalar_case("alibi_by_position", "a row at 6, a lone key at 2: distance 4", {{1, 1}}, {0}, {1}),
+            {{first, 0, {1}, -4}});
+    c.problem.first_key = {2};
+    c.problem.positions = {{6}};
+    c.problem.alibi = ASSAY_ALIBI_LINEAR;
+    c.values.slopes = {1};
+  }
+  {
+    HandCase& c =
+        add(scalar_case("alibi_by_depth", "siblings at 0, a child of the second at 1: distances 1 and 0",
+                        {{3, 3}}, {0, 0, 0}, {5, 1, 0}),
+            {{{0, 2}, 0, {1 / (1 + e)}, std::log(1 + 1 / e)}});
+    c.problem.mask = ASSAY_MASK_TREE;
+    c.problem.tree_mask = {1, 0, 0, 0, 1, 0, 0, 1, 1};
+    c.problem.positions = {{0, 0, 1}};
+    c.problem.alibi = ASSAY_ALIBI_LINEAR;
+    c.values.slopes = {1};
+  }
+  {
+    HandCase& c =
         add(scalar_case("bias_after_cap", "cap first, bias second: 1 * tanh(500) - 3, not tanh(497)",
                         {{1, 4}}, {500, -0x1p100, -0x1p100, -0x1p100}, {1, 0, 0, 0}),
             {});

@@ -14,6 +14,18 @@
 #include "reference/formats/formats.hpp"
 
 namespace assay {
+
+int64_t row_offset(const Problem& p, RowId id) {
+  const Request& request = p.requests[id.request];
+  if (p.positions.empty()) return int64_t{request.context_len()} + id.row;
+  return int64_t{p.positions[id.request][id.row]} - (p.first_key.empty() ? 0 : p.first_key[id.request]);
+}
+
+int64_t key_offset(const Problem& p, int request, int64_t key) {
+  const int64_t draft = key - p.requests[request].context_len();
+  return drafts_by_row(p) && draft >= 0 ? row_offset(p, {request, static_cast<int32_t>(draft)}) : key;
+}
+
 namespace {
 
 template <class... Index>

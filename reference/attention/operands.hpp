@@ -13,6 +13,12 @@
 
 namespace assay {
 
+// Position of a row, and of a key, counted from the request's first key: what masks and biases compare.
+// Keys stand at 0, 1, ..., but drafts of a tree where their rows stand, once rows have positions.
+int64_t row_offset(const Problem&, RowId);
+inline bool drafts_by_row(const Problem& p) { return p.mask == ASSAY_MASK_TREE && !p.positions.empty(); }
+int64_t key_offset(const Problem&, int request, int64_t key);
+
 class OperandReader {
  public:
   // Checks that the lengths in the tensors are those of the problem. Both must outlive the reader.

@@ -25,7 +25,7 @@ struct QuadRow {
 inline QuadRow quad_attention(const TestOperands& operands, RowId id) {
   const Problem& p = operands.problem();
   const Request& request = p.requests[id.request];
-  const int64_t position = int64_t(request.context_len()) + id.row;
+  const int64_t position = row_position(p, id.request, id.row);
   const int64_t dims = p.head_dim_v;
   QuadRow row;
   row.o.assign(p.heads_q * dims, 0);
@@ -41,8 +41,9 @@ inline QuadRow quad_attention(const TestOperands& operands, RowId id) {
         s += __float128(operands.q(id, h, d)) * operands.k(id.request, j, kv_head, d);
       s *= p.softmax_scale;
       if (p.softcap > 0) s = p.softcap * tanhq(s / p.softcap);
-      if (j <= position && p.alibi != ASSAY_ALIBI_NONE) {
-        const __float128 distance = position - j;
+      const int64_t at = key_position(p, id.request, j);
+      if (at <= position && p.alibi != ASSAY_ALIBI_NONE) {
+        const __float128 distance = position - at;
         s -= operands.values().slopes[h] * (p.alibi == ASSAY_ALIBI_SQRT ? sqrtq(distance) : distance);
       }
       scores.emplace_back(j, s);

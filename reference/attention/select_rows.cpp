@@ -11,6 +11,7 @@
 
 #include "harness/base/random.hpp"
 #include "reference/attention/attention.hpp"
+#include "reference/attention/operands.hpp"
 
 namespace assay {
 namespace {
@@ -73,13 +74,13 @@ class Selector {
     const int64_t context = request.context_len(), row = tree_[id.request] + int64_t(id.row) * request.q_len;
     if (range.begin < context) return false;
     for (int64_t j = range.begin; j < range.end; ++j)
-      if (p_.tree_mask[row + j - context]) return false;
+      if (p_.tree_mask[row + j - context] && visible(p_, id.request, id.row, int32_t(j))) return false;
     return true;
   }
 
   unsigned edges_of(RowId id) const {
     const Request& request = p_.requests[id.request];
-    const int64_t position = int64_t(request.context_len()) + id.row;
+    const int64_t position = row_offset(p_, id);
     const KeyRange range = visible_range(p_, id.request, id.row);
     unsigned edges = 0;
     const auto mark = [&](EdgeClass c, bool yes) { edges |= unsigned(yes) << c; };

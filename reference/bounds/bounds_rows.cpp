@@ -12,19 +12,19 @@
 
 namespace assay {
 
-int64_t row_position(const Problem& p, RowId id) {
-  return static_cast<int64_t>(p.requests[id.request].context_len()) + id.row;
-}
-
 KeyInterval key_interval(const Problem& p, RowId id) {
-  const int64_t position = row_position(p, id);
+  const int64_t position = row_offset(p, id), first = p.first_key.empty() ? 0 : p.first_key[id.request];
   KeyInterval keys{0, p.requests[id.request].kv_len};
   if (p.mask == ASSAY_MASK_CAUSAL) keys.end = std::min(keys.end, position + 1);
   if (p.window_left >= 0) keys.begin = std::max(keys.begin, position - p.window_left);
   if (p.window_right >= 0) keys.end = std::min(keys.end, position + p.window_right + 1);
   if (p.chunk > 0) {
     keys.end = std::min(keys.end, position + 1);
-    if (position >= 0) keys.begin = std::max(keys.begin, position / p.chunk * p.chunk);
+    if (position >= 0) keys.begin = std::max(keys.begin, (position + first) / p.chunk * p.chunk - first);
+  }
+  if (drafts_by_row(p)) {  // which draft_visible() looks at
+    keys.begin = std::min<int64_t>(keys.begin, std::max(0, p.requests[id.request].context_len()));
+    keys.end = p.requests[id.request].kv_len;
   }
   if (!p.only_keys.empty()) {
     keys.begin = std::max<int64_t>(keys.begin, p.only_keys[id.request].begin);
@@ -32,6 +32,16 @@ KeyInterval key_interval(const Problem& p, RowId id) {
   }
   keys.end = std::max(keys.end, keys.begin);
   return keys;
+}
+
+bool draft_visible(const Problem& p, const OperandReader& operands, RowId id, int64_t key) {
+  const int64_t draft = key - p.requests[id.request].context_len();
+  if (p.mask != ASSAY_MASK_TREE || draft < 0) return true;
+  if (!operands.tree_visible(id.request, id.row, static_cast<int32_t>(draft))) return false;
+  if (!drafts_by_row(p)) return true;
+  const int64_t distance = row_offset(p, id) - key_offset(p, id.request, key);
+  return (p.window_left < 0 || distance <= p.window_left) &&
+         (p.window_right < 0 || distance >= -p.window_right);
 }
 
 double position_bias(const Problem& p, double slope, int64_t distance) {
@@ -58,8 +68,7 @@ void round_all(int32_t format, int64_t count, double* values) {
 RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, int32_t head,
                      int32_t dequant) {
   const KeyInterval keys = key_interval(p, id);
-  const int64_t count = keys.end - keys.begin, position = row_position(p, id);
-  const int64_t context = p.requests[id.request].context_len();
+  const int64_t count = keys.end - keys.begin, position = row_offset(p, id);
   const double slope = p.alibi == ASSAY_ALIBI_NONE ? 0.0 : operands.alibi_slope(head);
   RowScores row;
   row.begin = keys.begin;
@@ -77,9 +86,7 @@ RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, 
   int64_t first = -1, last = -1;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t key = keys.begin + i;
-    if (p.mask == ASSAY_MASK_TREE && key >= context &&
-        !operands.tree_visible(id.request, id.row, static_cast<int32_t>(key - context)))
-      continue;
+    if (!draft_visible(p, operands, id, key)) continue;
     operands.k(id.request, static_cast<int32_t>(key), head / p.group(), k.data());
     round_all(dequant, p.head_dim_qk, k.data());
     double dot = 0, absolute = 0, square = 0;
@@ -92,7 +99,7 @@ RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, 
     row.s[i] = p.softmax_scale * dot;
     row.a[i] = std::fabs(p.softmax_scale) * absolute;
     row.r[i] = std::fabs(p.softmax_scale) * std::sqrt(square);
-    row.bias[i] = position_bias(p, slope, position - key);
+    row.bias[i] = position_bias(p, slope, position - key_offset(p, id.request, key));
     row.x[i] = (p.softcap > 0 ? p.softcap * std::tanh(row.s[i] / p.softcap) : row.s[i]) + row.bias[i];
     ++row.keys;
     if (first < 0) first = key;

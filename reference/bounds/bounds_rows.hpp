@@ -17,8 +17,10 @@ struct KeyInterval {
 };
 KeyInterval key_interval(const Problem&, RowId);
 
-// Position of a row, and the bias its key j gets (0 without ALiBi and for keys after the position).
-int64_t row_position(const Problem&, RowId);
+// Whether a tree lets a row see a key of its interval.
+bool draft_visible(const Problem&, const OperandReader&, RowId, int64_t key);
+
+// The bias of a key so far before its row (0 without ALiBi and for keys after it).
 double position_bias(const Problem&, double slope, int64_t distance);
 
 // One row and query head against the keys [begin, begin + x.size()).

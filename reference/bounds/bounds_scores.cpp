@@ -72,9 +72,9 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
   row.largest_s = std::max(row.largest_s, largest_s);
   if (p.alibi != ASSAY_ALIBI_NONE) {
     const double slope = b.operands.alibi_slope(row.head);
-    const int64_t position = row_position(p, row.id);
+    const int64_t position = row_offset(p, row.id);
     for (int64_t j = low; j < high; ++j) {
-      const double bias = position_bias(p, slope, position - at - j);
+      const double bias = position_bias(p, slope, position - key_offset(p, row.id.request, at + j));
       x[j] += bias;
       // |x + b| <= |x| + |b|: the |x| part is in e already.
       e[j] += kUp * static_cast<float>(2 * t.bias_relative * std::fabs(bias));
@@ -110,11 +110,7 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
 
 }  // namespace
 
-bool Block::sees(const BlockRow& row, int64_t key) const {
-  const int64_t context = p.requests[row.id.request].context_len();
-  return p.mask != ASSAY_MASK_TREE || key < context ||
-         operands.tree_visible(row.id.request, row.id.row, static_cast<int32_t>(key - context));
-}
+bool Block::sees(const BlockRow& row, int64_t key) const { return draft_visible(p, operands, row.id, key); }
 
 bool Block::wanted(int64_t from, int64_t to, std::vector<uint8_t>& flags) const {
   flags.assign(to - from, 0);

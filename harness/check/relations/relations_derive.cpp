@@ -79,6 +79,8 @@ DerivedCase alone(const Problem& p) {
 // Every row sees the whole front part, so that part is a call with a full mask; the back part keeps the mask,
 // because rows are aligned with the last key.
 DerivedCase split(const Problem& p) {
+  if (!p.positions.empty() || !p.first_key.empty())
+    return {0, {}, "keys and rows have positions of their own"};
   if (p.window_left >= 0 || p.window_right >= 0 || p.chunk > 0 || p.alibi != ASSAY_ALIBI_NONE)
     return {0, {}, "windows, chunks and biases count positions from the first key"};
   DerivedCall front = same_batch(p), back = same_batch(p);
@@ -107,6 +109,7 @@ DerivedCase split(const Problem& p) {
 
 // Three calls: the first half of the new tokens, the rest but one, the last one.
 DerivedCase chunked(const Problem& p) {
+  if (!p.positions.empty()) return {0, {}, "rows have positions of their own"};
   if (p.mask != ASSAY_MASK_CAUSAL) return {0, {}, "later keys are visible to earlier rows"};
   if (p.max_q_len() < 2) return {0, {}, "no request has two new tokens"};
   DerivedCase out;
@@ -132,6 +135,7 @@ DerivedCase chunked(const Problem& p) {
 DerivedCase window(const Problem& p) {
   if (p.window_left >= 0 || p.window_right >= 0 || p.chunk > 0) return {0, {}, "the problem has a window"};
   DerivedCall call = same_batch(p);
+  if (!p.positions.empty()) return {0, {}, "rows have positions of their own"};
   const int32_t reach = std::max({1, p.max_kv_len(), p.max_q_len()});
   call.problem.window_left = reach;
   // Causal rows see nothing to their right in any case; the others need room there too.
@@ -201,8 +205,15 @@ DerivedCall reshaped(const Problem& p, const std::vector<int>& origin, const std
   d.relations = 0;
   d.requests.clear();
   d.tree_mask.clear();
+  d.first_key.clear();
+  d.positions.clear();
   const std::vector<int64_t> tree = p.tree_indptr();
   for (size_t r = 0; r < requests.size(); ++r) {
+    if (!p.first_key.empty()) d.first_key.push_back(p.first_key[origin[r]]);
+    if (!p.positions.empty()) {
+      const auto rows = p.positions[origin[r]].begin();
+      d.positions.emplace_back(rows, rows + requests[r].q_len);
+    }
     d.requests.push_back({requests[r].q_len, requests[r].kv_len});
     call.from.requests.push_back({origin[r], 0, 0});
     if (p.mask != ASSAY_MASK_TREE) continue;

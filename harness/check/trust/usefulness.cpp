@@ -53,7 +53,7 @@ std::vector<double> attend(const Problem& p, const OperandReader& operands, cons
     for (int32_t d = 0; d < p.head_dim_qk; ++d) s += q[d] * block.k[(j - block.begin) * p.head_dim_qk + d];
     s *= p.softmax_scale;
     if (p.softcap > 0) s = p.softcap * std::tanh(s / p.softcap);
-    s += position_bias(p, slope, row_position(p, id) - j);
+    s += position_bias(p, slope, row_offset(p, id) - key_offset(p, id.request, j));
     seen.push_back(j - block.begin);
     x.push_back(s);
     top = std::max(top, s);

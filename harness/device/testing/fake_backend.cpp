@@ -275,6 +275,8 @@ int supports(Behaviour behaviour, const assay_problem& p, char* why, size_t size
   for (int32_t format : {p.q_format, p.k_format, p.v_format, p.o_format})
     if (format != ASSAY_BF16 && format != ASSAY_FP16 && format != ASSAY_FP32)
       return refuse("required a quantised format, supported bf16 fp16 fp32, missing the format");
+  if (p.first_key != nullptr || p.positions != nullptr)
+    return refuse("required positions, supported none, missing positions");
   if (p.q_scale_kind || p.k_scale_kind || p.v_scale_kind)
     return refuse("required scales, supported none, missing scales");
   if ((p.mask != ASSAY_MASK_CAUSAL && p.mask != ASSAY_MASK_FULL) || p.chunk || p.softcap != 0 || p.alibi ||

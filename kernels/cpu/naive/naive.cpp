@@ -22,6 +22,7 @@ namespace assay_cpu {
 using namespace assay_kernels;
 namespace {
 
+constexpr bool kPositions = true;  // looks at first_key and positions
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // fp32 buffers of one thread, reused from row to row.
@@ -51,12 +52,12 @@ void attend(const Operands& a, int request, int32_t row, int head, int32_t part,
                    (channel_scale(a.q_scale, head, d) * channel_scale(a.k_scale, kv_head, d));
   const float row_scale = p.softmax_scale * q_row_scale(a.q_scale, request, packed_row, head, kv_head);
 
-  KeyInterval keys = key_interval(p, request, row);
+  const RowView view = view_row(a, request, p.q_len[request], p.kv_len[request], row, packed_row);
+  KeyInterval keys = view.keys;
   if (p.op == ASSAY_OP_DECODE_SPLITKV) {
     const KeyInterval own = part_interval(p, p.kv_len[request], part);
     keys = {std::max(keys.begin, own.begin), std::min(keys.end, own.end)};
   }
-  const int64_t position = static_cast<int64_t>(p.kv_len[request]) - p.q_len[request] + row;
   const float slope = p.alibi != ASSAY_ALIBI_NONE ? a.alibi_slopes[head * a.alibi_stride] : 0.0f;
 
   // Pass 1: logits and their maximum. Invisible keys are never read.
@@ -65,13 +66,14 @@ void attend(const Operands& a, int request, int32_t row, int head, int32_t part,
     float& logit = buffers.logits[j];
     logit = -kInfinity;
     if (p.mask == ASSAY_MASK_TREE && !tree_visible(a, request, row, j)) continue;
+    if (!draft_in_window(a, view, j)) continue;
     const KeyPlace place = place_key(a, request, j);
     load_kv_row(a.k, token_offset(a.k, place) + kv_head * a.k.head_stride, p.head_dim_qk, buffers.k.data());
     float dot = 0.0f;
     for (int32_t d = 0; d < p.head_dim_qk; ++d) dot += buffers.q[d] * buffers.k[d];
     logit = dot * (row_scale * kv_scale(a.k_scale, request, place, kv_head));
     if (p.softcap > 0) logit = p.softcap * std::tanh(logit / p.softcap);
-    if (p.alibi != ASSAY_ALIBI_NONE) logit += position_bias(p.alibi, slope, position - j);
+    if (p.alibi != ASSAY_ALIBI_NONE) logit += position_bias(p.alibi, slope, key_distance(a, view, j));
     // Negated so that a NaN logit becomes the maximum and reaches the output.
     if (!(logit <= largest)) largest = logit;
   }
@@ -107,7 +109,7 @@ void attend(const Operands& a, int request, int32_t row, int head, int32_t part,
 
 int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*, const assay_device*,
              char* why, size_t size) {
-  return find_instance(p, self->op, why, size) != nullptr ? ASSAY_OK : ASSAY_UNSUPPORTED;
+  return find_instance(p, self->op, why, size, kPositions) != nullptr ? ASSAY_OK : ASSAY_UNSUPPORTED;
 }
 
 int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
@@ -129,7 +131,7 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
 
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
         char* error, size_t size) {
-  if (find_instance(p, self->op, error, size) == nullptr) return ASSAY_UNSUPPORTED;
+  if (find_instance(p, self->op, error, size, kPositions) == nullptr) return ASSAY_UNSUPPORTED;
   Operands a;
   if (!make_operands(p, t, &a, error, size)) return ASSAY_INVALID_ARGUMENT;
 

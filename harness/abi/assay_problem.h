@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is to be computed, and on what: ops, masks, formats, layouts, the operands in memory and the scalars
+ * of one case. The first half of the C door; assay_kernel.h includes it and is what a kernel library
+ * includes.
+ */
+#ifndef ASSAY_PROBLEM_H_
+#define ASSAY_PROBLEM_H_
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ASSAY_MAX_RANK 5
+
+/* Element formats. fp8 names follow ONNX/MLIR: `FN` finite only + NaN, `FNUZ` also no negative zero. */
+enum assay_format {
+  ASSAY_FORMAT_NONE = 0,
+  ASSAY_FP32 = 1,
+  ASSAY_BF16 = 2,
+  ASSAY_FP16 = 3,
+  ASSAY_FP8_E4M3 = 4,     /* OCP e4m3fn: bias 7, max 448, NaN 0x7f/0xff, no infinity */
+  ASSAY_FP8_E5M2 = 5,     /* OCP e5m2: bias 15, max 57344, IEEE infinities and NaNs */
+  ASSAY_FP8_E4M3FNUZ = 6, /* CDNA3: bias 8, max 240, NaN 0x80 */
+  ASSAY_FP8_E5M2FNUZ = 7, /* CDNA3: bias 16, max 57344, NaN 0x80 */
+  ASSAY_INT8 = 8,         /* symmetric, codes -127..127 (-128 is never produced) */
+  ASSAY_UINT8 = 9,
+  ASSAY_INT32 = 10,
+  ASSAY_INT64 = 11
+};
+
+enum assay_op {
+  ASSAY_OP_PREFILL = 1, /* ragged q against contiguous ragged k, v */
+  ASSAY_OP_PAGED = 2,   /* ragged q against a paged cache */
+  /* Building blocks. They read and write the operands named here and no others; rows = assay_problem.rows.
+   * Rows from cu_q[requests] on belong to no request (a graph replayed for fewer tokens) and are not written;
+   * cache_write, whose padding may stand anywhere, knows it by its slots.
+   * merge_states: partial_o, partial_lse, cu_q [, sinks] -> o, lse. Every row and head is the merge of
+   *   `states` partial results: w_s = exp(lse_s - M), o = sum w_s o_s / sum w_s, lse = M + ln(sum w_s). A
+   *   state of lse -inf counts nothing, whatever its o holds (NaN included). All -inf: o = 0, lse = -inf.
+   *   With has_sinks the states come without the sink, and exp(sink - M) joins the sum once.
+   * cache_write: dense_k, dense_v, slot_mapping, k_scale, v_scale -> k, v. Row t goes to its slot of the
+   *   cache; a row of slot -1 is padding and goes nowhere. code = round(x / scale) to nearest even,
+   *   saturated; int8 to -127..127. No scale: one rounding of x. Scale kind TOKEN_HEAD (int8): scale =
+   *   max|x| / 127 of the row and head, written to k_scale and v_scale beside the codes. Layout MLA: dense_k
+   *   is the whole latent row, no dense_v. All other bytes of the cache stay as they are.
+   * cache_gather: k, v, their scales, the page table, kv_len, cu_q, seq_starts, token_to_batch -> dense_k,
+   *   dense_v. Row i, of request r = token_to_batch[i], is the cached token seq_starts[r] + i - cu_q[r],
+   *   code * scale rounded to o_format. Layout MLA: dense_k only.
+   * quantize_int8: source, cu_q -> q (int8). Scale kind CHANNEL (mode 0): q_scale is given. TOKEN_HEAD (mode
+   * 2): scale = max|x| / 127 of the row and head, written to q_scale (its strides say which axis runs
+   *   fastest). Rounding as cache_write. A row of zeros has codes 0 and any finite scale >= 0.
+   * decode_splitkv: the operands of ASSAY_OP_PAGED without sinks, q_len at most 1 -> partial_o, partial_lse,
+   *   which are what merge_states takes: `states` partial results over disjoint parts of a request's keys. Of
+   *   the kv_len keys part s holds s * part_tokens .. (s + 1) * part_tokens - 1 where part_tokens > 0 (states
+   * * part_tokens >= max_kv_len), else P * floor(s N / states) .. P * floor((s + 1) N / states) - 1 with P =
+   *   page_size and N = ceil(kv_len / P): whole pages, shared out evenly. Positions, windows and biases are
+   *   those of the whole request. partial_o is the part's own softmax average in o_format and partial_lse its
+   *   LSE; a part of which the row sees nothing has lse -inf and any o. One number per part and row, and not
+   *   the pair of maximum and sum that some kernels keep: the pair depends on the order of the keys (any
+   *   maximum not too far off serves), m + ln(sum) does not, and the merge needs no more (Milakov and
+   *   Gimelshein 2018, arXiv:1805.02867; FlashInfer's state, Ye et al. 2025, arXiv:2501.01005). */
+  ASSAY_OP_MERGE_STATES = 3,
+  ASSAY_OP_CACHE_WRITE = 4,
+  ASSAY_OP_CACHE_GATHER = 5,
+  ASSAY_OP_QUANTIZE_INT8 = 6,
+  ASSAY_OP_DECODE_SPLITKV = 7
+};
+
+/* Base visibility; window and chunk conditions come on top (all conditions together).
+ *
+ * Where rows and keys of a request stand, f = first_key[request] or 0:
+ *
+ * - Key j (0 <= j < kv_len) stands at f + j: the keys are a stretch of a longer sequence where f > 0.
+ *
+ * - Row i stands at positions[cu_q[request] + i]; without positions at f + kv_len - q_len + i, so the last
+ * row at the last key.
+ *
+ * - With ASSAY_MASK_TREE and positions, the draft key of row n (key kv_len - q_len + n) stands where row n
+ *   stands: tokens of a tree stand by their depth. No row of a tree stands before f + kv_len - q_len.
+ *
+ * A row at p and a key at k: causal k <= p; window p - window_left <= k <= p + window_right; chunk k <= p and
+ * floor(k / chunk) == floor(p / chunk); bias of p - k where k <= p, none otherwise. Nothing else looks at
+ * positions: parts, tiles, tables and tree_mask count keys and rows of the request from 0. */
+enum assay_mask {
+  ASSAY_MASK_CAUSAL = 0, /* keys at or before the row */
+  ASSAY_MASK_FULL = 1,   /* all keys (bidirectional encoder) */
+  ASSAY_MASK_CROSS = 2,  /* all keys of the encoder; kv_len is the encoder length */
+  ASSAY_MASK_TREE = 3    /* prefix keys all visible, draft keys by tree_mask */
+};
+
+enum assay_alibi { ASSAY_ALIBI_NONE = 0, ASSAY_ALIBI_LINEAR = 1, ASSAY_ALIBI_SQRT = 2 };
+
+/* Granularity of a quantisation scale; value = code * scale. Shapes are listed at assay_tensors. */
+enum assay_scale {
+  ASSAY_SCALE_NONE = 0,
+  ASSAY_SCALE_TENSOR = 1, /* one float in device memory */
+  ASSAY_SCALE_HOST = 2,   /* one float, by value in assay_problem */
+  ASSAY_SCALE_HEAD = 3,
+  ASSAY_SCALE_REQUEST_HEAD = 4, /* FlashAttention-3 descale shape */
+  ASSAY_SCALE_TOKEN_HEAD = 5,
+  ASSAY_SCALE_CHANNEL = 6
+};
+
+/* Order of axes inside the cache. x = 16 bytes / element size of K. */
+enum assay_layout {
+  ASSAY_LAYOUT_NHD = 0,      /* [blocks, page, heads_kv, dim] */
+  ASSAY_LAYOUT_HND = 1,      /* [blocks, heads_kv, page, dim] */
+  ASSAY_LAYOUT_X = 2,        /* K [blocks, heads_kv, dim/x, page, x], V [blocks, heads_kv, dim, page] */
+  ASSAY_LAYOUT_SHUFFLED = 3, /* K as X, V [blocks, heads_kv, page/x, dim, x] */
+  ASSAY_LAYOUT_MLA = 4       /* [blocks, page, head_dim_qk]; V is the first head_dim_v of K */
+};
+
+enum assay_table {
+  ASSAY_TABLE_NONE = 0,
+  ASSAY_TABLE_BLOCK = 1, /* block_table [requests, max_pages], padded */
+  ASSAY_TABLE_CSR = 2,   /* indptr [requests+1], indices [nnz], last_page_len [requests] */
+  ASSAY_TABLE_TOKEN = 3  /* block_table [requests, max_kv_len] of flat slots page * page_size + slot */
+};
+
+/* What the op does with an operand, as its list at enum assay_op says. */
+enum assay_role {
+  ASSAY_ROLE_NONE = 0, /* unused: data is NULL */
+  ASSAY_ROLE_IN = 1,   /* only read; a kernel that changes it is wrong */
+  ASSAY_ROLE_OUT = 2,  /* contents undefined until the kernel writes them */
+  ASSAY_ROLE_IN_OUT =
+      3 /* read and written: a cache (and its scales) that gets new tokens and keeps the others */
+};
+
+/* A view. Strides are in elements; the last axis need not have stride 1. data == NULL: unused. */
+typedef struct assay_tensor {
+  void* data;
+  int32_t format; /* enum assay_format */
+  int32_t rank;
+  int64_t shape[ASSAY_MAX_RANK];
+  int64_t stride[ASSAY_MAX_RANK];
+  int32_t role; /* enum assay_role */
+} assay_tensor;
+
+/* Every operand of every op; unused ones are null (readers of an old table check struct_size first). Pointers
+ * are device pointers of the backend. R = requests, T = sum q_len, S = sum kv_len, B = blocks of the cache.
+ */
+typedef struct assay_tensors {
+  uint32_t struct_size;
+  assay_tensor q;             /* [T, heads_q, head_dim_qk] */
+  assay_tensor k;             /* prefill [S, heads_kv, head_dim_qk]; paged: by layout */
+  assay_tensor v;             /* prefill [S, heads_kv, head_dim_v]; paged: by layout */
+  assay_tensor o;             /* [T, heads_q, head_dim_v], written by the kernel */
+  assay_tensor lse;           /* fp32 [T, heads_q], natural log, written by the kernel */
+  assay_tensor q_scale;       /* fp32: TENSOR [1]; HEAD [heads_q]; REQUEST_HEAD [R, heads_kv];
+                                 TOKEN_HEAD [T, heads_q]; CHANNEL [heads_q, head_dim_qk] */
+  assay_tensor k_scale;       /* fp32: TENSOR [1]; HEAD [heads_kv]; REQUEST_HEAD [R, heads_kv];
+                                 TOKEN_HEAD paged [B, heads_kv, page], prefill [S, heads_kv];
+                                 CHANNEL [heads_kv, head_dim_qk] */
+  assay_tensor v_scale;       /* as k_scale with head_dim_v */
+  assay_tensor cu_q;          /* int32 [R+1], first row of each request */
+  assay_tensor cu_kv;         /* int32 [R+1], prefill only */
+  assay_tensor kv_len;        /* int32 [R], visible tokens (vLLM seq_len) */
+  assay_tensor block_table;   /* int32, see enum assay_table */
+  assay_tensor indptr;        /* int32 [R+1], CSR only */
+  assay_tensor indices;       /* int32 [nnz], CSR only */
+  assay_tensor last_page_len; /* int32 [R], CSR only; 0 for an empty request */
+  assay_tensor alibi_slopes;  /* fp32 [heads_q] */
+  assay_tensor sinks;         /* fp32 [heads_q], natural-log logits */
+  assay_tensor tree_mask;     /* uint8 [sum q_len^2], row-major n x n per request, 1 = visible */
+  assay_tensor tree_indptr;   /* int64 [R+1], first entry of each request in tree_mask */
+  assay_tensor workspace;     /* uint8 [workspace_bytes]; contents undefined before a run and free to change
+                                 after it, but for what refresh left and the zeroed part (assay_kernel) */
+  /* Of the building blocks (enum assay_op). */
+  assay_tensor partial_o;    /* [states, rows, heads_q, head_dim_v]; source_format, decode_splitkv o_format */
+  assay_tensor partial_lse;  /* fp32 [states, rows, heads_q], natural log; -inf: an empty state */
+  assay_tensor dense_k;      /* [rows, heads_kv, head_dim_qk]; source_format, cache_gather o_format */
+  assay_tensor dense_v;      /* [rows, heads_kv, head_dim_v], as dense_k */
+  assay_tensor slot_mapping; /* int64 [rows], block * page_size + slot, each at most once; -1 = padding */
+  assay_tensor seq_starts;   /* int32 [R], first cached token of each request to gather */
+  assay_tensor token_to_batch; /* int32 [rows], request of each gathered row */
+  assay_tensor source;         /* source_format [rows, heads_q, head_dim_qk] */
+  /* Of ops with a mask; see enum assay_mask. */
+  assay_tensor first_key; /* int32 [R], position of each request's first key, >= 0 */
+  assay_tensor positions; /* int32 [T], position of each row, >= 0 */
+} assay_tensors;
+
+/* The mathematics and storage of one case, scalars only; host arrays repeat the lengths so that a
+ * planner needs no copy from the device. Rules: see the table in reference/README.md. */
+typedef struct assay_problem {
+  uint32_t struct_size;
+  int32_t op;   /* enum assay_op */
+  int32_t mask; /* enum assay_mask */
+  int32_t heads_q, heads_kv, head_dim_qk, head_dim_v;
+  int32_t q_format, k_format, v_format, o_format;   /* enum assay_format */
+  int32_t q_scale_kind, k_scale_kind, v_scale_kind; /* enum assay_scale */
+  float q_scale_host, k_scale_host, v_scale_host;   /* only for ASSAY_SCALE_HOST */
+  float softmax_scale;                              /* multiplies the dot product, natural units */
+  float softcap;                                    /* 0 = off; s = cap * tanh(s / cap) */
+  int32_t window_left, window_right;                /* tokens, inclusive; -1 = unlimited */
+  int32_t chunk;                                    /* tokens, 0 = off */
+  int32_t alibi;                                    /* enum assay_alibi */
+  int32_t has_sinks;
+  int32_t layout;    /* enum assay_layout, paged only */
+  int32_t page_size; /* tokens, paged only */
+  int32_t table;     /* enum assay_table */
+  int32_t requests, max_q_len, max_kv_len;
+  int64_t total_q, total_kv; /* tokens */
+  const int32_t* q_len;      /* host [requests] */
+  const int32_t* kv_len;     /* host [requests] */
+  /* Of the building blocks. cache_gather: q_len are the tokens to gather of kv_len cached ones. */
+  int64_t rows;          /* total_q, in cache_write with the padded rows */
+  int32_t states;        /* merge_states, decode_splitkv: partial results of each row, >= 1 */
+  int32_t source_format; /* enum assay_format: fp32, bf16 or fp16 */
+  int32_t part_tokens;   /* decode_splitkv: keys of a part; 0 = `states` parts of whole pages */
+  /* What the tensors of these names hold; NULL: there are none, and a kernel that looks at neither must
+   * refuse a problem that has one. */
+  const int32_t* first_key; /* host [requests] */
+  const int32_t* positions; /* host [total_q] */
+} assay_problem;
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* ASSAY_PROBLEM_H_ */
