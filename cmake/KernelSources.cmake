@@ -13,6 +13,40 @@ set(ASSAY_PORTABLE_ENTRY_SOURCES ${ASSAY_KERNELS}/portable/kernels.cpp ${ASSAY_K
   ${ASSAY_KERNELS}/portable/blocks.cpp)
 set(ASSAY_PORTABLE_LIST_SOURCE ${ASSAY_KERNELS}/portable/portable.cpp)
 
-# Host side of a GPU backend: devices, memory, measured limits, timing, graphs.
-set(ASSAY_DEVICE_SOURCES ${ASSAY_KERNELS}/device/backend.cpp ${ASSAY_KERNELS}/device/graphs.cpp ${ASSAY_KERNELS}/device/limits.cpp
-  ${ASSAY_KERNELS}/device/timing.cpp)
+# Host side of a GPU backend: devices, memory, measured limits, timing, graphs; of which the emulator takes the statuses.
+set(ASSAY_STATUS_SOURCES ${ASSAY_KERNELS}/device/status.cpp)
+set(ASSAY_DEVICE_SOURCES ${ASSAY_STATUS_SOURCES} ${ASSAY_KERNELS}/device/backend.cpp ${ASSAY_KERNELS}/device/graphs.cpp
+  ${ASSAY_KERNELS}/device/limits.cpp ${ASSAY_KERNELS}/device/timing.cpp)
+set(ASSAY_LIMIT_KERNELS ${ASSAY_KERNELS}/device/limit_kernels.cu)
+
+# The public headers as they are included from outside: <assay/...>.
+set(ASSAY_PUBLIC_HEADERS harness/abi/assay_kernel.h harness/abi/assay_arithmetic.h harness/abi/assay_fault.h
+  kernels/device/assay_kit.hpp)
+set(ASSAY_PUBLIC_INCLUDE ${CMAKE_BINARY_DIR}/include)
+file(MAKE_DIRECTORY ${ASSAY_PUBLIC_INCLUDE}/assay)
+foreach(header ${ASSAY_PUBLIC_HEADERS})
+  get_filename_component(name ${header} NAME)
+  file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${header} ${ASSAY_PUBLIC_INCLUDE}/assay/${name} SYMBOLIC)
+endforeach()
+include(GNUInstallDirs)
+add_library(assay_headers INTERFACE)
+set_target_properties(assay_headers PROPERTIES EXPORT_NAME headers)
+target_compile_features(assay_headers INTERFACE cxx_std_17)
+target_include_directories(assay_headers INTERFACE $<BUILD_INTERFACE:${ASSAY_PUBLIC_INCLUDE}>
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+add_library(assay::headers ALIAS assay_headers)
+install(FILES ${ASSAY_PUBLIC_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/assay COMPONENT kit)
+install(TARGETS assay_headers EXPORT assay)
+
+# assay_kit(NAME sources...): the static library of one kind of device for authors of kernels, as assay::NAME.
+function(assay_kit name)
+  add_library(assay_${name} STATIC ${ARGN})
+  set_target_properties(assay_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
+    CUDA_VISIBILITY_PRESET hidden HIP_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  target_include_directories(assay_${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_options(assay_${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-missing-field-initializers>)
+  target_link_libraries(assay_${name} PUBLIC assay_headers)
+  add_library(assay::${name} ALIAS assay_${name})
+  install(TARGETS assay_${name} EXPORT assay ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT kit)
+endfunction()

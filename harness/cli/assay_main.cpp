@@ -6,11 +6,12 @@
 #include "harness/run/worker.hpp"
 #include "harness/run/worker_process.hpp"
 #include "harness/scenario/lengths.hpp"
+#include "harness/scenario/suite.hpp"
 
 int main(int argc, char** argv) {
   assay::keep_freed_memory();
   // Worker and command line alike draw lengths from the shipped traces.
-  assay::add_trace_folder(ASSAY_TRACE_DIR);
+  assay::add_trace_folder(assay::scenario_folder() + "/traces");
   if (const auto worker = assay::worker_arguments(argc, argv))
     return assay::worker_main(*worker, assay::kWorkerFd);
   return assay::cli_main(argc, argv);

@@ -49,7 +49,7 @@ fs::path picture_script() {
   const fs::path program = program_folder();
   const fs::path candidates[] = {fs::path(ASSAY_SOURCE_DIR) / "scripts/explain_picture.py",
                                  program / "../scripts/explain_picture.py",
-                                 program / "../share/assay/scripts/explain_picture.py"};
+                                 program / "../../share/assay/scripts/explain_picture.py"};
   for (const fs::path& c : candidates)
     if (fs::exists(c)) return c;
   throw InfrastructureError(fmt::format(

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 fs::path report_script() {
   const fs::path program = fs::read_symlink("/proc/self/exe").parent_path();
   const fs::path candidates[] = {fs::path(ASSAY_SOURCE_DIR) / "scripts/report", program / "scripts/report",
-                                 program / "../scripts/report", program / "../share/assay/scripts/report"};
+                                 program / "../scripts/report", program / "../../share/assay/scripts/report"};
   for (const fs::path& c : candidates)
     if (fs::exists(c)) return c;
   throw InfrastructureError(

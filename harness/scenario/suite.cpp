@@ -60,7 +60,7 @@ std::pair<Slice, Slice> first_word(Slice line) {
 std::vector<std::string> shipped_suites() {
   std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(ASSAY_SCENARIO_DIR, error))
+  for (const auto& entry : fs::directory_iterator(scenario_folder(), error))
     if (entry.path().extension() == ".suite") names.push_back(entry.path().stem().string());
   std::sort(names.begin(), names.end());
   return names;
@@ -167,6 +167,16 @@ struct Suite::Impl {
   }
 };
 
+std::string scenario_folder() {
+  std::error_code error;
+  if (fs::is_directory(ASSAY_SCENARIO_DIR, error)) return ASSAY_SCENARIO_DIR;
+  // PREFIX/lib/assay/assay and PREFIX/share/assay/scenarios; lib may have an architecture's folder in it.
+  for (fs::path up = fs::read_symlink("/proc/self/exe", error).parent_path(); up.has_relative_path();
+       up = up.parent_path())
+    if (fs::is_directory(up / "share/assay/scenarios", error)) return (up / "share/assay/scenarios").string();
+  return ASSAY_SCENARIO_DIR;
+}
+
 Suite::Suite(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Suite::Suite(Suite&&) noexcept = default;
 Suite& Suite::operator=(Suite&&) noexcept = default;
@@ -194,7 +204,7 @@ Suite Suite::open(const std::string& name_or_line) {
   const std::string_view op = std::string_view(name).substr(0, name.find_first_of(", "));
   if (has_words || value_of(op_names(), op)) return from_text(name, typed);
   if (name.ends_with(".suite") || name.find('/') != std::string::npos) return open_file(name);
-  const std::string shipped_path = fmt::format("{}/{}.suite", ASSAY_SCENARIO_DIR, name);
+  const std::string shipped_path = fmt::format("{}/{}.suite", scenario_folder(), name);
   const std::string here = fmt::format("scenarios/{}.suite", name);
   // The same file by its short path, so that rows recorded from the repository name no machine's folders.
   if (fs::equivalent(shipped_path, here, error)) return open_file(here);

@@ -49,6 +49,9 @@ struct SuiteCounts {
   std::vector<std::string> skip_reasons;  // one per line and file
 };
 
+// Folder of the shipped suites and traces: beside the program's sources, or where the program was installed.
+std::string scenario_folder();
+
 // Pull-style generator; memory does not grow with the number of cases.
 class Suite {
  public:

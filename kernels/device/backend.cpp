@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU as a device: the list of kernels, devices, memory, and the table of the backend. Copies and judged
+// The GPU as a device: devices, memory, and the table of the backend. Copies and judged
 // calls are on the default stream, which orders them without more ado; timed calls and graphs have a stream
 // of their own (timing.cpp), so every kernel is seen on both.
 #include <algorithm>
@@ -22,7 +22,7 @@ int device_info(int32_t device, assay_device* out, char* error, size_t size) {
   if (out == nullptr)
     return fail(ASSAY_INVALID_ARGUMENT, error, size, "device_info needs a place for the answer");
   assay_device info{};
-  const int bad = answer(kLibrary.describe(device, &info), "device properties", error, size);
+  const int bad = answer(library().describe(device, &info), "device properties", error, size);
   assay_kernels::fill_struct(out, info);
   return bad;
 }
@@ -30,7 +30,7 @@ int device_info(int32_t device, assay_device* out, char* error, size_t size) {
 int use_device(int32_t device, char* error, size_t size) {
   if (const int bad = answer(GPU_API(SetDevice)(device), "use device", error, size)) return bad;
   assay_device info{};
-  const int bad = answer(kLibrary.describe(device, &info), "use device", error, size);
+  const int bad = answer(library().describe(device, &info), "use device", error, size);
   if (bad != ASSAY_OK) return bad;
   multiprocessors = info.multiprocessors;
   if (std::sscanf(info.arch, "sm_%d", &nvidia_arch) != 1) nvidia_arch = 0;
@@ -66,31 +66,36 @@ int synchronize(char* error, size_t size) {
   return answer(status != GPU_API(Success) ? status : left, "synchronize", error, size);
 }
 
-const assay_backend kBackend = [] {
-  static const std::vector<const assay_kernel*> kernels = kLibrary.kernels();
+const Library* used = nullptr;
+
+assay_backend make_table(const Library& l) {
   assay_backend b{};
-  b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = kLibrary.name;
-  b.kernel_count = static_cast<int32_t>(kernels.size()), b.kernels = kernels.data();
+  b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = l.name;
+  b.kernel_count = static_cast<int32_t>(l.kernels.size()), b.kernels = l.kernels.data();
   b.device_count = device_count, b.device_info = device_info, b.use_device = use_device;
   b.allocate = allocate, b.release = release;
   b.copy_to_device = copy_to_device, b.copy_to_host = copy_to_host, b.synchronize = synchronize;
   b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
   b.time_run = time_run;
-  if (const Graphs* g = kLibrary.graphs; g != nullptr) {
+  if (const Graphs* g = l.graphs; g != nullptr) {
     b.begin_capture = g->begin_capture, b.end_capture = g->end_capture, b.replay = g->replay;
     b.time_replay = g->time_replay, b.free_graph = g->free_graph;
   }
-  if (const Probes* p = kLibrary.probes; p != nullptr) {
+  if (const Probes* p = l.probes; p != nullptr) {
     b.instructions = p->instructions, b.run_products = p->run_products;
     b.run_function = p->run_function, b.measure_rate = p->measure_rate;
   }
   return b;
-}();
+}
 
 }  // namespace
-}  // namespace assay_gpu
 
-extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(
-    uint32_t abi_version) {
-  return abi_version == ASSAY_ABI_VERSION ? &assay_gpu::kBackend : nullptr;
+const Library& library() { return *used; }
+
+const assay_backend* gpu_backend(const Library& l) {
+  used = &l;
+  static const assay_backend table = make_table(l);
+  return &table;
 }
+
+}  // namespace assay_gpu

@@ -8,15 +8,11 @@
 #include <cstdio>
 #include <functional>
 
-#include "kernels/portable/kernels.hpp"
-#include "kernels/portable/launch.hpp"
+#include "kernels/device/limit_kernels.hpp"
+#include "kernels/device/status.hpp"
 
 namespace assay_gpu {
 
-inline int fail(int status, char* error, size_t size, const char* text) {
-  if (error != nullptr && size > 0) std::snprintf(error, size, "%s", text);
-  return status;
-}
 // Two records in a stream. What goes wrong while they are made is the status of seconds().
 class Events {
  public:

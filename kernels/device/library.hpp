@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What differs between the libraries made of these sources. Each has one file that defines kLibrary
-// (library_cuda.cpp, library_hip.cpp) and is otherwise the same text, compiled for another device.
+// What differs between the backends made of these sources: the kernels, and what only one vendor has. A
+// shared library has one backend, so gpu_backend() is called with one Library.
 #pragma once
 
 #include <vector>
@@ -25,19 +25,23 @@ struct Graphs {
   decltype(assay_backend::time_replay) time_replay;
   decltype(assay_backend::free_graph) free_graph;
 };
-extern const Graphs kGraphs;  // graphs.cpp
+extern const Graphs kGraphs;  // graphs.cpp; the emulator has its own
 
 struct Library {
   const char* name;  // of the backend, as in libassay_NAME.so
-  std::vector<const assay_kernel*> (*kernels)();
+  std::vector<const assay_kernel*> kernels;
   // Fills name, uuid, arch and sizes of a device.
   gpu::Status (*describe)(int32_t device, assay_device*);
   const Probes* probes;  // null: nothing to calibrate
   const Graphs* graphs;  // null: no graphs
 };
 
-extern const Library kLibrary;
-
-gpu::Status describe_cuda_device(int32_t device, assay_device*);  // device_cuda.cpp
+// Backends of either vendor over a list of kernels (kernels/cuda/kit_cuda.cpp, kernels/hip/kit_hip.cpp).
+const assay_backend* cuda_backend(const char* name, std::vector<const assay_kernel*> kernels);
+const assay_backend* hip_backend(const char* name, std::vector<const assay_kernel*> kernels);
+// The table over `library`, which must live as long as the process.
+const assay_backend* gpu_backend(const Library& library);
+// The one gpu_backend() was called with.
+const Library& library();
 
 }  // namespace assay_gpu

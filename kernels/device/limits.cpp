@@ -37,12 +37,12 @@ int best_matrix_rate(int32_t format, double* flops, char* error, size_t size) {
   *flops = 0;
   const assay_instruction* const* list = nullptr;
   int32_t count = 0;
-  if (kLibrary.probes != nullptr)
-    if (const int bad = kLibrary.probes->instructions(&list, &count, error, size)) return bad;
+  if (library().probes != nullptr)
+    if (const int bad = library().probes->instructions(&list, &count, error, size)) return bad;
   for (int32_t i = 0; i < count; ++i) {
     if (list[i]->kind != ASSAY_INSTRUCTION_PRODUCTS || list[i]->format != format) continue;
     double rate = 0;
-    if (const int bad = kLibrary.probes->measure_rate(list[i], &rate, error, size)) return bad;
+    if (const int bad = library().probes->measure_rate(list[i], &rate, error, size)) return bad;
     *flops = std::max(*flops, rate);
   }
   if (*flops > 0) return ASSAY_OK;

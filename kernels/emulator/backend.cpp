@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/common/fill_struct.hpp"
+#include "kernels/device/host_memory.hpp"
 #include "kernels/device/library.hpp"
 #include "kernels/emulator/answers.hpp"
 #include "kernels/emulator/checked.hpp"
@@ -15,8 +16,6 @@
 
 namespace assay_gpu {
 namespace {
-
-int32_t device_count() { return 1; }
 
 int device_info(int32_t device, assay_device* out, char* error, size_t size) {
   if (device != 0 || out == nullptr)
@@ -36,26 +35,6 @@ int use_device(int32_t device, char* error, size_t size) {
   return ASSAY_OK;
 }
 
-int allocate(int64_t bytes, void** pointer, char* error, size_t size) {
-  if (bytes < 0 || pointer == nullptr)
-    return fail(ASSAY_INVALID_ARGUMENT, error, size,
-                "allocate needs a size >= 0 and a place for the pointer");
-  // Aligned as cudaMalloc and hipMalloc align.
-  const auto rounded = static_cast<size_t>((std::max<int64_t>(bytes, 1) + 255) / 256 * 256);
-  *pointer = std::aligned_alloc(256, rounded);
-  return *pointer != nullptr ? ASSAY_OK
-                             : fail(ASSAY_OUT_OF_MEMORY, error, size, "the host has not that much memory");
-}
-int release(void* pointer, char*, size_t) {
-  std::free(pointer);
-  return ASSAY_OK;
-}
-int copy(void* to, const void* from, int64_t bytes, char*, size_t) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-  return ASSAY_OK;
-}
-int synchronize(char*, size_t) { return ASSAY_OK; }
-
 int measure_bandwidth(int32_t, int64_t, double*, char* error, size_t size) {
   return fail(ASSAY_UNSUPPORTED, error, size, kNoTimes);
 }
@@ -68,9 +47,8 @@ const assay_backend kBackend = [] {
   assay_backend b{};
   b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = ASSAY_EMULATOR_NAME;
   b.kernel_count = static_cast<int32_t>(kernels.size()), b.kernels = kernels.data();
-  b.device_count = device_count, b.device_info = device_info, b.use_device = use_device;
-  b.allocate = allocate, b.release = release;
-  b.copy_to_device = copy, b.copy_to_host = copy, b.synchronize = synchronize;
+  assay_host::fill(b);
+  b.device_info = device_info, b.use_device = use_device;
   b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
   b.no_times = kNoTimes;
   b.begin_capture = kGraphs.begin_capture, b.end_capture = kGraphs.end_capture, b.replay = kGraphs.replay,

@@ -2,16 +2,11 @@
 // Memory, copies and measured limits of one thread of the host.
 #include "kernels/faulty/device.hpp"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <vector>
 
 #include "kernels/common/fill_struct.hpp"
+#include "kernels/device/host_memory.hpp"
 #include "kernels/faulty/accumulate.hpp"
 
 namespace assay_faulty {
@@ -19,12 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-int fail(int status, char* error, size_t size, const char* text) {
-  if (error != nullptr && size > 0) snprintf(error, size, "%s", text);
-  return status;
-}
-
-int32_t device_count() { return 1; }
+using assay_host::fail;
 
 int device_info(int32_t device, assay_device* out, char* error, size_t size) {
   if (device != 0 || out == nullptr)
@@ -33,9 +23,7 @@ int device_info(int32_t device, assay_device* out, char* error, size_t size) {
   snprintf(info.name, sizeof info.name, "host, one thread, emulated arithmetic");
   snprintf(info.arch, sizeof info.arch, "x86-64");
   info.multiprocessors = 1;
-  info.memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  info.cache_bytes = cache > 0 ? cache : 1 << 20;  // some virtual machines do not tell
+  assay_host::describe_memory(info);
   assay_kernels::fill_struct(out, info);
   return ASSAY_OK;
 }
@@ -44,30 +32,6 @@ int use_device(int32_t device, char* error, size_t size) {
   return device == 0 ? ASSAY_OK
                      : fail(ASSAY_INVALID_ARGUMENT, error, size, "the faulty backend has device 0 only");
 }
-
-int allocate(int64_t bytes, void** pointer, char* error, size_t size) {
-  if (bytes < 0 || pointer == nullptr)
-    return fail(ASSAY_INVALID_ARGUMENT, error, size,
-                "allocate needs a size >= 0 and a place for the pointer");
-  *pointer = nullptr;
-  if (posix_memalign(pointer, 64, static_cast<size_t>(std::max<int64_t>(bytes, 1))) != 0)
-    return fail(ASSAY_OUT_OF_MEMORY, error, size, "the system has no memory of this size");
-  return ASSAY_OK;
-}
-
-int release(void* pointer, char*, size_t) {
-  free(pointer);
-  return ASSAY_OK;
-}
-
-int copy(void* to, const void* from, int64_t bytes, char* error, size_t size) {
-  if (bytes < 0 || (bytes > 0 && (to == nullptr || from == nullptr)))
-    return fail(ASSAY_INVALID_ARGUMENT, error, size, "copy needs two pointers and a size >= 0");
-  if (bytes > 0) memcpy(to, from, static_cast<size_t>(bytes));
-  return ASSAY_OK;
-}
-
-int synchronize(char*, size_t) { return ASSAY_OK; }  // kernels run to completion
 
 double seconds_since(Clock::time_point start) {
   return std::max(1e-9, std::chrono::duration<double>(Clock::now() - start).count());
@@ -112,9 +76,8 @@ int measure_matrix_rate(int32_t format, double* flops, char* error, size_t size)
 
 void fill_device_functions(assay_backend& b) {
   b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION;
-  b.device_count = device_count, b.device_info = device_info, b.use_device = use_device;
-  b.allocate = allocate, b.release = release;
-  b.copy_to_device = copy, b.copy_to_host = copy, b.synchronize = synchronize;
+  assay_host::fill(b);
+  b.device_info = device_info, b.use_device = use_device;
   b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
 }
 

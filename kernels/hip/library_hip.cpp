@@ -1,32 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libassay_hip.so: the portable kernels on AMD GPUs. Written against what HIP 5.2 and later versions have in
-// common: the layout of hipDeviceProp_t changed in 6.0, its members used here did not.
-#include <cstdio>
-
+// libassay_hip.so: the portable kernels on AMD GPUs.
+#include "kernels/device/assay_kit.hpp"
 #include "kernels/device/library.hpp"
 #include "kernels/portable/kernels.hpp"
 
-namespace assay_gpu {
-namespace {
-
-gpu::Status describe(int32_t device, assay_device* out) {
-  hipDeviceProp_t p{};
-  if (const gpu::Status bad = hipGetDeviceProperties(&p, device); bad != hipSuccess) return bad;
-  std::snprintf(out->name, sizeof out->name, "%.127s", p.name);
-  // The runtime hands out 16 printable characters, as rocminfo shows them behind "GPU-".
-  hipUUID id{};
-  if (hipDeviceGetUuid(&id, device) == hipSuccess && id.bytes[0] != 0)
-    std::snprintf(out->uuid, sizeof out->uuid, "GPU-%.16s", id.bytes);
-  std::snprintf(out->arch, sizeof out->arch, "%.31s", p.gcnArchName);  // gfx942:sramecc+:xnack-
-  if (hipDeviceGetPCIBusId(out->pci, sizeof out->pci, device) != hipSuccess) out->pci[0] = 0;
-  out->multiprocessors = p.multiProcessorCount;
-  out->memory_bytes = static_cast<int64_t>(p.totalGlobalMem);
-  out->cache_bytes = p.l2CacheSize;
-  return hipSuccess;
-}
-
-}  // namespace
-
-const Library kLibrary{"hip", portable_kernels, describe, nullptr, &kGraphs};
-
-}  // namespace assay_gpu
+ASSAY_EXPORT_BACKEND(assay_gpu::hip_backend("hip", assay_gpu::portable_kernels()))

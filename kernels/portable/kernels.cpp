@@ -12,18 +12,10 @@
 
 namespace assay_gpu {
 
-int multiprocessors = 1, nvidia_arch = 0;
-
 namespace {
 constexpr int64_t kMostParts = 64;
 constexpr int64_t kPartCost = 128;  // in keys; an estimate
 }  // namespace
-
-bool refuse(char* why, size_t size, const char* required, const char* supported, const char* missing) {
-  if (why != nullptr && size > 0)
-    std::snprintf(why, size, "required %s, supported %s, missing %s", required, supported, missing);
-  return false;
-}
 
 bool whole_chunks(const assay_kernels::KvView& v, int32_t dims) {
   const auto whole = [](int64_t stride) { return stride % 8 == 0; };
@@ -42,12 +34,6 @@ bool make_call(const assay_problem* p, const assay_tensors* t, Call* call, char*
   call->k_whole = whole_chunks(call->op.k, p->head_dim_qk);
   call->v_whole = whole_chunks(call->op.v, p->head_dim_v);
   return true;
-}
-
-int answer(gpu::Status status, const char* what, char* error, size_t size) {
-  if (gpu::ok(status, what, error, size)) return ASSAY_OK;
-  (void)GPU_API(GetLastError)();  // reported here, so no launch behind it may find it again
-  return status == GPU_API(ErrorMemoryAllocation) ? ASSAY_OUT_OF_MEMORY : ASSAY_FAILED;
 }
 
 int32_t even_parts(const assay_problem& p, int32_t tile_rows, int32_t resident, int32_t least_keys) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/abi/assay_kernel.h"
+#include "kernels/device/status.hpp"
 #include "kernels/portable/call.hpp"
 
 namespace assay_gpu {
@@ -16,17 +17,9 @@ std::vector<const assay_kernel*> attention_kernels();  // kernels.cpp
 std::vector<const assay_kernel*> matrix_kernels();     // matrix_kernels.cpp
 std::vector<const assay_kernel*> block_kernels();      // blocks.cpp
 
-// Set once by use_device: what the kernels plan their grids for, and the generation that the sums of matrix
-// instructions depend on (90 for sm_90; 0: not NVIDIA's).
-extern int multiprocessors, nvidia_arch;
-
-// Writes "required ..., supported ..., missing ..." to `why` (may be null); false.
-bool refuse(char* why, size_t size, const char* required, const char* supported, const char* missing);
 // Operands and device lengths of a call with one split; false and a text when the tensors contradict the
 // problem.
 bool make_call(const assay_problem*, const assay_tensors*, Call*, char* error, size_t size);
-// Status of a launch as an assay_status, with the text of the runtime.
-int answer(gpu::Status, const char* what, char* error, size_t size);
 // Eight elements of any key, from a multiple of eight on, are neighbours in memory and start at a multiple of
 // their size (16 bytes at most are read at once); chunks of one key lie at even distances
 // (attention_split.hpp steps over 64 dimensions or more).

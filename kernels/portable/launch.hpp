@@ -57,10 +57,4 @@ gpu::Status launch_mma_fp16(const Call&, const MmaShape&, gpu::Stream);
 constexpr int kTileRows = 64;    // packed rows of a block of the matrix kernel
 constexpr int kSharedRows = 16;  // requests of at most so many share their keys among the warps of a block
 
-// Rates for the measured limits; those of matrix instructions are in probes/.
-gpu::Status launch_read(const void* data, int64_t bytes, uint32_t* sink, gpu::Stream);
-gpu::Status launch_fma(int64_t rounds, int32_t blocks, float* sink, double* flops, gpu::Stream);
-// Keeps one thread busy for so long: what is enqueued behind it meanwhile runs without gaps.
-gpu::Status launch_wait(int64_t nanoseconds, gpu::Stream);
-
 }  // namespace assay_gpu

@@ -17,6 +17,7 @@
 #include "harness/run/sweep.hpp"
 #include "harness/run/timed_call.hpp"
 #include "harness/scenario/lengths.hpp"
+#include "harness/scenario/suite.hpp"
 
 namespace assay {
 namespace {
@@ -179,7 +180,7 @@ int run(int argc, char** argv) {
 }  // namespace assay
 
 int main(int argc, char** argv) {
-  assay::add_trace_folder(ASSAY_TRACE_DIR);
+  assay::add_trace_folder(assay::scenario_folder() + "/traces");
   try {
     return assay::run(argc, argv);
   } catch (const assay::InputError& e) {

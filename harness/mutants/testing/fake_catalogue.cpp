@@ -142,7 +142,6 @@ const assay_kernel* const kKernels[] = {
     &prefill_not_legal, &paged_not_legal, &prefill_legal_crash,      &paged_legal_crash,
 };
 
-int32_t device_count() { return 1; }
 int device_info(int32_t, assay_device* out, char*, size_t) {
   *out = assay_device{};
   out->struct_size = sizeof(*out);
@@ -151,37 +150,18 @@ int device_info(int32_t, assay_device* out, char*, size_t) {
   return ASSAY_OK;
 }
 int use_device(int32_t, char*, size_t) { return ASSAY_OK; }
-int allocate(int64_t bytes, void** pointer, char*, size_t) {
-  *pointer = std::aligned_alloc(64, static_cast<size_t>(bytes + 64) / 64 * 64);
-  return *pointer != nullptr ? ASSAY_OK : ASSAY_OUT_OF_MEMORY;
-}
-int release(void* pointer, char*, size_t) {
-  std::free(pointer);
-  return ASSAY_OK;
-}
-int copy(void* to, const void* from, int64_t bytes, char*, size_t) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-  return ASSAY_OK;
-}
-int synchronize(char*, size_t) { return ASSAY_OK; }
 int measure_bandwidth(int32_t, int64_t, double*, char*, size_t) { return ASSAY_UNSUPPORTED; }
 int measure_matrix_rate(int32_t, double*, char*, size_t) { return ASSAY_UNSUPPORTED; }
 
-const assay_backend kBackend = {sizeof(assay_backend),
-                                ASSAY_ABI_VERSION,
-                                "fake_catalogue",
-                                sizeof(kKernels) / sizeof(kKernels[0]),
-                                kKernels,
-                                device_count,
-                                device_info,
-                                use_device,
-                                allocate,
-                                release,
-                                copy,
-                                copy,
-                                synchronize,
-                                measure_bandwidth,
-                                measure_matrix_rate};
+const assay_backend kBackend = [] {
+  assay_backend b{};
+  b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = "fake_catalogue";
+  b.kernel_count = sizeof(kKernels) / sizeof(kKernels[0]), b.kernels = kKernels;
+  assay_host::fill(b);
+  b.device_info = device_info, b.use_device = use_device;
+  b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
+  return b;
+}();
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/cuda/testing/crash.hpp"
+#include "kernels/device/assay_kit.hpp"
 #include "kernels/device/library.hpp"
 #include "kernels/portable/kernels.hpp"
 
@@ -112,6 +113,6 @@ std::vector<const assay_kernel*> kernels() {
 
 }  // namespace
 
-const Library kLibrary{"gpu_crash", kernels, describe_cuda_device, nullptr};
-
 }  // namespace assay_gpu
+
+ASSAY_EXPORT_BACKEND(assay_gpu::cuda_backend("gpu_crash", assay_gpu::kernels()))

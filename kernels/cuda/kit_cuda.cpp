@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts about an NVIDIA GPU, for every library that is made for CUDA.
+// The kit for CUDA: facts about an NVIDIA GPU, and the backend of somebody's list of kernels.
 #include <cstdio>
 
+#include "kernels/device/assay_kit.hpp"
 #include "kernels/device/library.hpp"
 
 namespace assay_gpu {
+namespace {
 
-gpu::Status describe_cuda_device(int32_t device, assay_device* out) {
+gpu::Status describe(int32_t device, assay_device* out) {
   cudaDeviceProp p{};
   if (const gpu::Status bad = cudaGetDeviceProperties(&p, device); bad != cudaSuccess) return bad;
   std::snprintf(out->name, sizeof out->name, "%.127s", p.name);
@@ -23,4 +25,15 @@ gpu::Status describe_cuda_device(int32_t device, assay_device* out) {
   return cudaSuccess;
 }
 
+}  // namespace
+
+const assay_backend* cuda_backend(const char* name, std::vector<const assay_kernel*> kernels) {
+  static const Library library{name, std::move(kernels), describe, &kCudaProbes, &kGraphs};
+  return gpu_backend(library);
+}
+
 }  // namespace assay_gpu
+
+const assay_backend* assay_kit::cuda_backend(const char* name, const assay_kernel* kernels, int32_t count) {
+  return assay_gpu::cuda_backend(name, pointers(kernels, count));
+}
