@@ -31,7 +31,10 @@ struct BoundedAttention {
   std::vector<double> o_low, o_high;
   std::vector<double> o_bound, o_bound_p, o_bound_r;
   std::vector<double> o_replayed;  // centre of tier R; the exact value where R does not apply
-  std::vector<double> o_sigma;     // standard deviation of the legal error before the output rounding
+  // What the rounding of P, repeated as declared (undeclared: against the row's maximum), adds to O: says
+  // where it leans one way in many rows at once. Empty where not known.
+  std::vector<float> o_rounding;
+  std::vector<double> o_sigma;  // standard deviation of the legal error before the output rounding
   // Bound on the mean of the legal error: the systematic part of tier P (truncations, exponentials that err
   // one way, declared rounding of P toward zero). Empty where not known; readers then take o_bound_p -
   // kLambda * o_sigma, which is more.

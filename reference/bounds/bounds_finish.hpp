@@ -67,6 +67,7 @@ class RowBounds {
   double lse_sigma() const;
   double lse_bias() const;  // the systematic part of lse_random
   bool joint() const { return model_.rounded_row_sum(); }
+  bool narrow() const { return model_.p_rounding().narrow; }
 
  private:
   double hard_accumulation(const ChannelFacts&) const;

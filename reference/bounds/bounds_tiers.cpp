@@ -20,6 +20,7 @@ void start_tiers(BoundedAttention& b, const std::vector<RowId>& rows, int32_t he
   b.o_bound_p.assign(elements, kInf);
   b.o_bound_r.assign(elements, kInf);
   b.o_replayed.assign(elements, 0.0);
+  b.o_rounding.assign(elements, 0.0f);
   b.o_sigma.assign(elements, 0.0);
   b.o_bias.assign(elements, 0.0);
   b.lse_bound.assign(slots, 0.0);
@@ -37,6 +38,7 @@ void RowTiers::element(int32_t d, const ChannelFacts& c) {
   out_.value.o[at] = c.o;
   out_.o_bound[at] = b.d;
   out_.o_bound_p[at] = b.p;
+  out_.o_rounding[at] = bounds_.narrow() ? static_cast<float>(c.replayed - c.o) : 0.0f;
   out_.o_sigma[at] = b.sigma;
   out_.o_bias[at] = b.bias;
   // A replay that is no sharper than the other tiers (scores worse than P's own grid) is left out.

@@ -26,14 +26,18 @@ constexpr int64_t kExaminedKeys = int64_t{1} << 17;
 // Rows the matched filter looks at, those with the largest errors first, and keys read at most.
 constexpr size_t kFilteredRows = 6;
 constexpr int64_t kFilteredKeys = int64_t{1} << 14;
-// One flipped rounding of P can move every element of its row.
-constexpr double kSpareRows = 2;
+// One flipped rounding of P can move every element of its row; rare flips of single elements are no sum that
+// spreads like a normal variable.
+constexpr double kSpareRows = 2, kSpareElements = 3;
+// A group whose replayed rounding of P leans by more than this has no slope to test.
+constexpr double kLeaningSd = 3;
 
 struct RowMoments {
   bool used = false;
-  // Slope: sum w e with w = o / s^2, the parts of its variance, the bound on its mean, sum o^2 / s^2.
-  double lean = 0, weights_var = 0, noise_var = 0, weights_var_most = 0, bias = 0, size = 0;
-  // sum e^2 / s^2, its mean and variance at most.
+  // Slope: sum w e with w = o / n^2, its variance with dimensions apart and together at most, the bound on
+  // its mean, sum w o, the same sum over the replayed rounding of P, and what one element can add.
+  double lean = 0, var = 0, var_most = 0, bias = 0, size = 0, rounding = 0, one = 0;
+  // sum e^2 / n^2, its mean and variance at most.
   double z = 0, z_mean = 0, z_var = 0;
   double misses = 0, misses_mean = 0, misses_var = 0;
   bool replayed = false;
@@ -72,6 +76,45 @@ double mismatch_chance(int32_t format, double centre, double width, double r) {
   return std::clamp(1 - (std::min(above, width) + std::min(below, width)) / (2 * width), 0.0, 1.0);
 }
 
+double upper_tail(double x) { return 0.5 * std::erfc(x * M_SQRT1_2); }
+
+// Where an ideal result lies on the grid of the output: its code, and how far it is to where rounding
+// changes, away from zero and toward it.
+struct GridPlace {
+  double rounded = 0, outward = 0, inward = 0, spacing = 0;
+  GridPlace(int32_t format, double centre) {
+    rounded = round_to(format, centre);
+    const double size = std::fabs(rounded), half = half_ulp(format, size);
+    // Towards zero the grid is finer below a power of two.
+    const double finer = half_ulp(format, std::nextafter(size, 0.0));
+    const double off = (centre - rounded) * (rounded < 0 ? -1 : 1);
+    spacing = 2 * half;
+    outward = std::max(0.0, half - off), inward = std::max(0.0, finer + off);
+  }
+  // Mean square at most of rnd(centre + x) - rnd(centre), for x of standard deviation sigma and |mean| <=
+  // bias.
+  double mean_square(double sigma, double bias) const {
+    const double spread = sigma + bias;
+    if (spread > 4 * spacing) return sigma * sigma + bias * bias + spacing * spacing;
+    if (!(sigma > 0)) return (outward < bias) + (inward < bias) > 0 ? spacing * spacing : 0.0;
+    double sum = 0;
+    for (int k = 0; k < 40; ++k) {
+      const double up = (outward + k * spacing - bias) / sigma, down = (inward + k * spacing - bias) / sigma;
+      if (std::min(up, down) > 7) break;
+      sum += (2 * k + 1) * (upper_tail(up) + upper_tail(down));
+    }
+    return sum * spacing * spacing;
+  }
+  // Its mean at most, that a mean of x up to `bias` brings about.
+  double mean(double sigma, double bias) const {
+    const double nearest = std::min(outward, inward);
+    if (bias > spacing) return bias + spacing;
+    if (nearest < bias) return spacing;
+    if (!(sigma > 0)) return 0;
+    return spacing * (upper_tail((nearest - bias) / sigma) - upper_tail(nearest / sigma));
+  }
+};
+
 class Aggregator {
  public:
   Aggregator(const BoundedAttention& b, const Problem& p, const HostOperands& host, const OutputView& out,
@@ -86,6 +129,7 @@ class Aggregator {
     moments_.resize(b_.value.lse.size());
     for (int64_t n = 0; n < rows; ++n)
       for (int32_t h = 0; h < p_.heads_q; ++h) measure({n, h});
+    find_twins();
     make_groups();
     for (const Group& g : groups_) {
       rms(g);
@@ -136,27 +180,41 @@ class Aggregator {
     for (int32_t d = 0; d < p_.head_dim_v; ++d)
       if (!std::isfinite(b_.o_bound_p[base + d]) || !(b_.o_bound[base + d] > 0)) return;
     m.used = true;
-    double most = 0, a_sum = 0, b_sum = 0;
+    bool replayed = b_.r_applied > 0;
+    for (int32_t d = 0; d < p_.head_dim_v && replayed; ++d) replayed = std::isfinite(b_.o_bound_r[base + d]);
+    shares_.clear();
     for (int32_t d = 0; d < p_.head_dim_v; ++d) {
-      const Element e = element(at, d);
-      const double o = b_.value.o[base + d], w = o / e.variance;
-      m.lean += w * e.error;
-      m.weights_var += w * w * e.sigma2;
-      m.noise_var += w * w * e.noise;
-      most += std::fabs(w) * std::sqrt(e.sigma2);
-      m.bias += std::fabs(w) * e.bias;
+      const size_t i = base + d;
+      // What an ideal kernel writes is known, its rounding to the output included; what is left of the error
+      // is independent of the places of other elements on the grid.
+      const double centre = replayed ? b_.o_replayed[i] : b_.value.o[i], o = b_.value.o[i];
+      double sigma = b_.o_sigma[i] * std::sqrt(kWorstMantissa);
+      double bias = bias_of(b_.o_bias, b_.o_bound_p[i], b_.o_sigma[i], i);
+      if (replayed) sigma = std::min(sigma, b_.o_bound_r[i]), bias = std::min(bias, b_.o_bound_r[i]);
+      const GridPlace place(out_.o->format, centre);
+      if (std::isinf(place.rounded)) continue;
+      const double e = got(at, d) - place.rounded, s2 = place.spacing * place.spacing;
+      const double square = place.mean_square(sigma, bias), n2 = s2 + sigma * sigma + bias * bias;
+      const double w = o / n2;
+      m.lean += w * e;
+      m.var += w * w * square;
+      m.var_most += std::fabs(w) * std::sqrt(square);
+      m.bias += std::fabs(w) * place.mean(sigma, bias);
       m.size += o * w;
-      const double from_weights = e.sigma2 / e.variance, noise = e.noise / e.variance,
-                   bias = e.bias * e.bias / e.variance;
-      m.z += e.error * e.error / e.variance;
-      m.z_mean += from_weights + noise + bias;
-      m.z_var += 4 * (from_weights + bias) * noise + 0.8 * noise * noise;
-      a_sum += from_weights;
-      b_sum += bias;
+      if (!replayed && !b_.o_rounding.empty()) m.rounding += w * static_cast<double>(b_.o_rounding[i]);
+      m.one = std::max(m.one, std::fabs(w) * place.spacing);
+      m.z += e * e / n2;
+      m.z_mean += square / n2;
+      m.z_var += (s2 * square + 3 * square * square) / (n2 * n2);
+      shares_.push_back(square / n2);
     }
-    // Perfectly correlated dimensions at worst.
-    m.weights_var_most = most * most;
-    m.z_var += 2 * a_sum * a_sum + 4 * a_sum * b_sum;
+    m.var_most *= m.var_most;
+    // All dimensions may be off at once: one weight moves the whole row, and the least likely of two that are
+    // off bounds how often both are.
+    std::sort(shares_.begin(), shares_.end());
+    for (size_t i = 0; i < shares_.size(); ++i)
+      m.z_var += 2 * shares_[i] * static_cast<double>(shares_.size() - 1 - i);
+    m.z_var += 2 * m.z_mean * m.z_mean;
     measure_replay(at, base, m);
   }
 
@@ -207,16 +265,30 @@ class Aggregator {
       for (int32_t h = g.head_first; h < g.head_last; ++h) visit(RowHead{n, h}, moments(n, h));
   }
 
-  // Sum of variances over a group: rows are independent, unless they share the rounding of K and V.
+  // Rows and heads with the same result have the same weights and values, so the same errors: one key that
+  // all see, equal queries.
+  void find_twins() {
+    std::map<std::vector<float>, int64_t> known;
+    twin_.resize(moments_.size());
+    const auto dims = static_cast<size_t>(std::min(p_.head_dim_v, 8));
+    for (size_t slot = 0; slot < moments_.size(); ++slot) {
+      const double* o = &b_.value.o[slot * static_cast<size_t>(p_.head_dim_v)];
+      std::vector<float> key(o, o + dims);
+      twin_[slot] = known.emplace(std::move(key), static_cast<int64_t>(slot)).first->second;
+    }
+  }
+
+  // Sum of variances over a group: rows are independent, unless they are twins or share the rounding of K and
+  // V.
   template <class Variance>
   double variance(const Group& g, const Variance& of) const {
     double sum = 0;
-    std::map<std::pair<int32_t, int32_t>, double> clusters;
+    std::map<std::pair<int64_t, int64_t>, double> clusters;
     each(g, [&](RowHead at, const RowMoments& m) {
       if (shared_)
         clusters[{b_.value.rows[at.n].request, at.head / p_.group()}] += std::sqrt(of(m));
       else
-        sum += of(m);
+        clusters[{twin_[slot(at)], -1}] += std::sqrt(of(m));
     });
     for (const auto& [where, sd] : clusters) sum += sd * sd;
     return sum;
@@ -231,15 +303,17 @@ class Aggregator {
   }
 
   void rms(const Group& g) {
-    double z = 0, mean = 0;
+    double z = 0, mean = 0, spare = 0;
     each(g, [&](RowHead, const RowMoments& m) {
       if (!m.used) return;
       z += m.z;
       mean += m.z_mean;
+      spare = std::max(spare, m.z_var);
     });
     if (!(mean > 0)) return;
     const double var = variance(g, [](const RowMoments& m) { return m.z_var; });
-    found({Statistic::kRms, g.request, -1, g.head, -1, square_sum_sd(z, mean, var), kAlarmSd,
+    const double beyond = z - mean - kSpareRows * std::sqrt(spare) - kSpareElements;
+    found({Statistic::kRms, g.request, -1, g.head, -1, std::max(0.0, beyond) / std::sqrt(var), kAlarmSd,
            std::sqrt(z / mean)});
   }
 
@@ -283,18 +357,28 @@ class Aggregator {
   // Standard deviations by which the errors of a group lean along O, with dimensions correlated as `effect`
   // says (1: not at all; infinity: perfectly).
   Finding slope(const Group& g, double effect) const {
-    double lean = 0, bias = 0, size = 0;
+    double lean = 0, bias = 0, size = 0, rounding = 0, spare = 0, one = 0;
+    const auto of = [effect](const RowMoments& m) {
+      return m.var > 0 ? std::min(m.var_most, effect * m.var) : 0.0;
+    };
     each(g, [&](RowHead, const RowMoments& m) {
       lean += m.lean;
       bias += m.bias;
       size += m.size;
+      rounding += m.rounding;
+      spare = std::max(spare, of(m));
+      one = std::max(one, m.one);
     });
-    if (!(size > 0)) return {Statistic::kSlope, g.request, -1, g.head, -1, 0, kAlarmSd, 0};
-    const double var = variance(g, [&](const RowMoments& m) {
-      return m.noise_var + (m.weights_var > 0 ? std::min(m.weights_var_most, effect * m.weights_var) : 0.0);
-    });
-    const double beyond = std::max(0.0, std::fabs(lean) - bias);
-    return {Statistic::kSlope, g.request, -1, g.head, -1, beyond / std::sqrt(var), kAlarmSd, lean / size};
+    Finding f{Statistic::kSlope, g.request, -1, g.head, -1, 0, kAlarmSd, 0};
+    if (!(size > 0)) return f;
+    const double sd = std::sqrt(variance(g, of));
+    // Where the rounding of P leans by itself (flat logits), a kernel of undeclared order may lean as well.
+    if (!(sd > 0) || std::fabs(rounding) > kLeaningSd * sd) return f;
+    const double beyond =
+        std::fabs(lean) - bias - std::fabs(rounding) - kSpareRows * std::sqrt(spare) - kSpareElements * one;
+    f.value = std::max(0.0, beyond) / sd;
+    f.detail = lean / size;
+    return f;
   }
 
   void slopes() {
@@ -321,7 +405,7 @@ class Aggregator {
   double sampled_effect(const Group& g, int64_t& budget) const {
     std::vector<RowHead> rows;
     each(g, [&](RowHead at, const RowMoments& m) {
-      if (m.used && m.weights_var > 0) rows.push_back(at);
+      if (m.used && m.var > 0) rows.push_back(at);
     });
     double effect = 1;
     const auto count = static_cast<int64_t>(rows.size());
@@ -331,21 +415,29 @@ class Aggregator {
       const RowHead at = rows[wanted == 1 ? 0 : i * (count - 1) / (wanted - 1)];
       budget -= p_.requests[b_.value.rows[at.n].request].kv_len;
       if (budget < 0) return std::numeric_limits<double>::infinity();
-      for (int32_t d = 0; d < p_.head_dim_v; ++d)
-        w[d] = b_.value.o[slot(at) * p_.head_dim_v + d] / element(at, d).variance;
-      effect = std::max(effect, design_effect(p_, operands_, b_, at, w));
+      std::map<double, std::pair<double, double>> places;  // equal results lie at one place of the grid
+      for (int32_t d = 0; d < p_.head_dim_v; ++d) {
+        const double o = b_.value.o[slot(at) * p_.head_dim_v + d];
+        w[d] = o / element(at, d).variance;
+        places[static_cast<float>(std::fabs(o))].first += std::fabs(w[d]);
+        places[static_cast<float>(std::fabs(o))].second += w[d] * w[d];
+      }
+      double together = 0, apart = 0;
+      for (const auto& [o, sums] : places) together += sums.first * sums.first, apart += sums.second;
+      effect =
+          std::max({effect, design_effect(p_, operands_, b_, at, w), apart > 0 ? together / apart : 1.0});
     }
     return effect;
   }
 
   void matched_keys() {
-    // By Cauchy and Schwarz no key can reach the threshold where the sum of squares does not.
+    // Rows with larger errors than the declared ones; the filter itself decides.
     std::vector<RowHead> rows;
     each(Group{0, static_cast<int64_t>(b_.value.rows.size()), 0, p_.heads_q},
          [&](RowHead at, const RowMoments& m) {
-           if (m.used && m.z > kKeyAlarmSd * kKeyAlarmSd) rows.push_back(at);
+           if (m.used && m.z > m.z_mean) rows.push_back(at);
          });
-    const auto excess = [&](RowHead at) { return moments(at.n, at.head).z / moments(at.n, at.head).z_mean; };
+    const auto excess = [&](RowHead at) { return moments(at.n, at.head).z - moments(at.n, at.head).z_mean; };
     const size_t kept = std::min(rows.size(), kFilteredRows);
     std::partial_sort(rows.begin(), rows.begin() + static_cast<long>(kept), rows.end(),
                       [&](RowHead a, RowHead c) { return excess(a) > excess(c); });
@@ -376,6 +468,8 @@ class Aggregator {
   const OutputView& out_;
   const std::vector<int32_t> first_;
   bool shared_ = false;
+  std::vector<int64_t> twin_;   // of a slot: the first one with the same result
+  std::vector<double> shares_;  // scratch of measure()
   std::vector<RowMoments> moments_;
   std::vector<Group> groups_;
   AggregateReport report_;
