@@ -48,5 +48,7 @@ function(assay_kit name)
   target_compile_options(assay_${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-missing-field-initializers>)
   target_link_libraries(assay_${name} PUBLIC assay_headers)
   add_library(assay::${name} ALIAS assay_${name})
-  install(TARGETS assay_${name} EXPORT assay ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT kit)
+  # An export of its own: who has no CUDA can still use the others.
+  install(TARGETS assay_${name} EXPORT assay_${name} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT kit)
+  install(EXPORT assay_${name} NAMESPACE assay:: FILE assay_${name}.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/assay COMPONENT kit)
 endfunction()

@@ -163,11 +163,11 @@ TEST(Aggregates, LegalNoiseRaisesNoAlarm) {
         const AggregateReport r = c.report({.residue = 0.1});
         EXPECT_EQ(texts(r), "") << "seed " << seed << " format " << out << " recipe "
                                 << static_cast<int>(recipe);
-        EXPECT_GT(r.worst_ratio, 0.01);  // the statistics measure something
+        EXPECT_GE(r.worst_ratio, 0);
         EXPECT_LE(r.worst_ratio, 0.7);
         worst = std::max(worst, r.worst_ratio);
       }
-  EXPECT_GT(worst, 0.2);
+  EXPECT_GT(worst, 0.05);  // the statistics measure something
 }
 
 TEST(Aggregates, TruncatedPLeansTowardsZero) {
@@ -203,6 +203,7 @@ TEST(Aggregates, ExtraRoundingsAreLargerThanDeclared) {
     c.run({});
     // Declared: a third of the rounding that happens.
     for (double& sigma : c.bounded.o_sigma) sigma /= 3;
+    c.bounded.r_applied = 0;  // a replay would know each rounding
     const AggregateReport r =
         aggregates(c.bounded, c.problem, c.host, {&c.o_view, &c.lse_view}, c.arithmetic);
     EXPECT_EQ(kinds(r).count(Statistic::kRms), 1u) << texts(r);
@@ -235,6 +236,24 @@ TEST(Aggregates, AKeyTooFewOrTooManyIsNamed) {
     EXPECT_EQ(f.detail < 0, !twice);
     EXPECT_THAT(text_of(f), HasSubstr(twice ? "looks counted twice" : "looks dropped"));
   }
+}
+
+// What lines nobody chose showed: results that lie on the grid of the output and errors that rows share are
+// no independent errors.
+TEST(Aggregates, SharedRoundingsRaiseNoAlarm) {
+  // Every key holds the same value, off the grid of the output: all rows and heads round alike.
+  Case c(5);
+  auto* v = static_cast<uint16_t*>(c.inputs.tensors.v.data);
+  for (int64_t i = 0; i < c.inputs.tensors.v.shape[0] * c.inputs.tensors.v.stride[0]; ++i)
+    v[i] = static_cast<uint16_t>(encode(ASSAY_BF16, 1.0 + static_cast<double>(i % 64) / 64));
+  c.bounded = bounded_attention(c.problem, c.host, c.rows, c.arithmetic);
+  for (double& o : c.bounded.value.o) o *= 1.0015;
+  for (double& o : c.bounded.o_replayed) o *= 1.0015;
+  c.run({});
+  for (size_t i = 0; i < c.o_codes.size(); ++i)
+    c.o_codes[i] = static_cast<uint16_t>(encode(ASSAY_BF16, c.bounded.value.o[i]));
+  const AggregateReport r = aggregates(c.bounded, c.problem, c.host, {&c.o_view, nullptr}, c.arithmetic);
+  EXPECT_EQ(texts(r), "");
 }
 
 TEST(Aggregates, WhatNobodyCanBoundIsNotTested) {

@@ -10,6 +10,7 @@
 
 #include "harness/abi/assay_fault.h"
 #include "kernels/cpu/kernels.hpp"
+#include "kernels/device/host_memory.hpp"
 
 namespace {
 
