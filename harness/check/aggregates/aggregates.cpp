@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 
+#include "harness/check/aggregates/grid_place.hpp"
 #include "harness/check/aggregates/key_errors.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -61,59 +62,6 @@ double square_sum_sd(double sum, double mean, double variance) {
   const double ninth = variance / (mean * mean) / 9;  // 2 / (9 degrees of freedom)
   return std::max(0.0, (std::cbrt(sum / mean) - (1 - ninth)) / std::sqrt(ninth));
 }
-
-// Share of elements that may differ from the rounded replay `r`, when what tier R leaves is spread evenly
-// over centre - width .. centre + width.
-double mismatch_chance(int32_t format, double centre, double width, double r) {
-  if (std::isinf(r)) return 1;
-  const double size = std::fabs(r), outward = half_ulp(format, size);
-  if (width < outward / 2 && std::fabs(centre - r) + width < outward / 2) return 0;  // the usual case
-  // Towards zero the grid is finer below a power of two.
-  const double inward = half_ulp(format, std::nextafter(size, 0.0));
-  const double off = (centre - r) * (r < 0 ? -1 : 1);  // away from zero
-  const double above = std::max(0.0, outward - off), below = std::max(0.0, inward + off);
-  if (width <= std::min(above, below)) return 0;
-  return std::clamp(1 - (std::min(above, width) + std::min(below, width)) / (2 * width), 0.0, 1.0);
-}
-
-double upper_tail(double x) { return 0.5 * std::erfc(x * M_SQRT1_2); }
-
-// Where an ideal result lies on the grid of the output: its code, and how far it is to where rounding
-// changes, away from zero and toward it.
-struct GridPlace {
-  double rounded = 0, outward = 0, inward = 0, spacing = 0;
-  GridPlace(int32_t format, double centre) {
-    rounded = round_to(format, centre);
-    const double size = std::fabs(rounded), half = half_ulp(format, size);
-    // Towards zero the grid is finer below a power of two.
-    const double finer = half_ulp(format, std::nextafter(size, 0.0));
-    const double off = (centre - rounded) * (rounded < 0 ? -1 : 1);
-    spacing = 2 * half;
-    outward = std::max(0.0, half - off), inward = std::max(0.0, finer + off);
-  }
-  // Mean square at most of rnd(centre + x) - rnd(centre), for x of standard deviation sigma and |mean| <=
-  // bias.
-  double mean_square(double sigma, double bias) const {
-    const double spread = sigma + bias;
-    if (spread > 4 * spacing) return sigma * sigma + bias * bias + spacing * spacing;
-    if (!(sigma > 0)) return (outward < bias) + (inward < bias) > 0 ? spacing * spacing : 0.0;
-    double sum = 0;
-    for (int k = 0; k < 40; ++k) {
-      const double up = (outward + k * spacing - bias) / sigma, down = (inward + k * spacing - bias) / sigma;
-      if (std::min(up, down) > 7) break;
-      sum += (2 * k + 1) * (upper_tail(up) + upper_tail(down));
-    }
-    return sum * spacing * spacing;
-  }
-  // Its mean at most, that a mean of x up to `bias` brings about.
-  double mean(double sigma, double bias) const {
-    const double nearest = std::min(outward, inward);
-    if (bias > spacing) return bias + spacing;
-    if (nearest < bias) return spacing;
-    if (!(sigma > 0)) return 0;
-    return spacing * (upper_tail((nearest - bias) / sigma) - upper_tail(nearest / sigma));
-  }
-};
 
 class Aggregator {
  public:
