@@ -20,8 +20,8 @@ set(ASSAY_DEVICE_SOURCES ${ASSAY_STATUS_SOURCES} ${ASSAY_KERNELS}/device/backend
 set(ASSAY_LIMIT_KERNELS ${ASSAY_KERNELS}/device/limit_kernels.cu)
 
 # The public headers as they are included from outside: <assay/...>.
-set(ASSAY_PUBLIC_HEADERS harness/abi/assay_kernel.h harness/abi/assay_arithmetic.h harness/abi/assay_fault.h
-  kernels/device/assay_kit.hpp)
+set(ASSAY_PUBLIC_HEADERS harness/abi/assay_kernel.h harness/abi/assay_problem.h harness/abi/assay_arithmetic.h
+  harness/abi/assay_fault.h kernels/device/assay_kit.hpp)
 set(ASSAY_PUBLIC_INCLUDE ${CMAKE_BINARY_DIR}/include)
 file(MAKE_DIRECTORY ${ASSAY_PUBLIC_INCLUDE}/assay)
 foreach(header ${ASSAY_PUBLIC_HEADERS})

@@ -8,7 +8,7 @@
 #ifndef ASSAY_FAULT_H_
 #define ASSAY_FAULT_H_
 
-#include "harness/abi/assay_kernel.h"
+#include "assay_kernel.h"
 
 #ifdef __cplusplus
 extern "C" {
