@@ -9,8 +9,8 @@ set(ASSAY_COMMON_SOURCES ${ASSAY_KERNELS}/common/operands.cpp ${ASSAY_KERNELS}/c
 
 # Device code of the portable kernels (CUDA, HIP or plain C++ for the emulator) and their entries of the C table.
 file(GLOB ASSAY_PORTABLE_DEVICE_SOURCES CONFIGURE_DEPENDS ${ASSAY_KERNELS}/portable/*.cu)
-set(ASSAY_PORTABLE_ENTRY_SOURCES ${ASSAY_KERNELS}/portable/kernels.cpp ${ASSAY_KERNELS}/portable/matrix_kernels.cpp
-  ${ASSAY_KERNELS}/portable/blocks.cpp)
+file(GLOB ASSAY_PORTABLE_ENTRY_SOURCES CONFIGURE_DEPENDS ${ASSAY_KERNELS}/portable/*_entry.cpp)
+list(APPEND ASSAY_PORTABLE_ENTRY_SOURCES ${ASSAY_KERNELS}/portable/entry.cpp ${ASSAY_KERNELS}/portable/kernels.cpp)
 set(ASSAY_PORTABLE_LIST_SOURCE ${ASSAY_KERNELS}/portable/portable.cpp)
 
 # Host side of a GPU backend: devices, memory, measured limits, timing, graphs; of which the emulator takes the statuses.

@@ -12,6 +12,7 @@
 #include "kernels/device/library.hpp"
 #include "kernels/emulator/answers.hpp"
 #include "kernels/emulator/checked.hpp"
+#include "kernels/portable/entry.hpp"
 #include "kernels/portable/kernels.hpp"
 
 namespace assay_gpu {

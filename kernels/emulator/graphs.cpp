@@ -5,7 +5,7 @@
 #include "kernels/device/library.hpp"
 #include "kernels/emulator/answers.hpp"
 #include "kernels/emulator/checked.hpp"
-#include "kernels/portable/kernels.hpp"
+#include "kernels/portable/entry.hpp"
 
 struct assay_graph {
   gpu::emulator::Recording launches;  // with a call's regions before them, see checked.cpp

@@ -8,6 +8,7 @@
 #include "kernels/cuda/testing/crash.hpp"
 #include "kernels/device/assay_kit.hpp"
 #include "kernels/device/library.hpp"
+#include "kernels/portable/entry.hpp"
 #include "kernels/portable/kernels.hpp"
 
 namespace assay_gpu {

@@ -16,15 +16,8 @@ Fault planted = Fault::none;
 
 namespace {
 
-std::vector<const assay_kernel*> healthy_kernels() {
-  std::vector<const assay_kernel*> all = attention_kernels();
-  for (const assay_kernel* kernel : matrix_kernels()) all.push_back(kernel);
-  for (const assay_kernel* kernel : block_kernels()) all.push_back(kernel);
-  return all;
-}
-
 const assay_kernel& healthy(const char* name) {
-  for (const assay_kernel* kernel : healthy_kernels())
+  for (const assay_kernel* kernel : every_portable_kernel())
     if (std::strcmp(kernel->name, name) == 0) return *kernel;
   throw std::logic_error(std::string("a fault is planted in ") + name + ", and there is no such kernel");
 }
@@ -68,7 +61,7 @@ std::vector<const assay_kernel*> portable_kernels() {
     }
     return all;
   }();
-  std::vector<const assay_kernel*> list = healthy_kernels();
+  std::vector<const assay_kernel*> list = every_portable_kernel();
   for (const WithFault& kernel : wrong) list.push_back(&kernel);
   return list;
 }

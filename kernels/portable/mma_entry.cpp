@@ -7,6 +7,7 @@
 
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/common/instances.hpp"
+#include "kernels/portable/entry.hpp"
 #include "kernels/portable/kernels.hpp"
 #include "kernels/portable/launch.hpp"
 
@@ -121,10 +122,8 @@ int mma_run(const assay_kernel* self, const assay_problem* p, const assay_tensor
 }
 
 constexpr assay_kernel mma_kernel(int32_t op, const char* name, const char* description) {
-  assay_kernel k{};
-  k.struct_size = sizeof k, k.name = name, k.description = description;
+  assay_kernel k = entry(op, 0, name, description);
   k.arch = gpu::kWarp == 32 ? "sm_80" : "gfx90a";
-  k.op = op, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH;
   k.supports = mma_supports, k.arithmetic = mma_arithmetic, k.workspace_bytes = mma_workspace;
   k.run = mma_run;
   return k;
@@ -139,6 +138,6 @@ constexpr assay_kernel kPagedMma =
 
 }  // namespace
 
-std::vector<const assay_kernel*> matrix_kernels() { return {&kPrefillMma, &kPagedMma}; }
+std::vector<const assay_kernel*> mma_kernels() { return {&kPrefillMma, &kPagedMma}; }
 
 }  // namespace assay_gpu

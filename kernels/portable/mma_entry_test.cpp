@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/portable/entry.hpp"
 #include "kernels/portable/kernels.hpp"
 #include "kernels/portable/launch.hpp"
 
@@ -35,13 +36,13 @@ struct Case {
     assay_device device{};
     std::snprintf(device.arch, sizeof device.arch, "%s", arch);
     char why[512] = "";
-    const assay_kernel& kernel = *matrix_kernels()[0];
+    const assay_kernel& kernel = *mma_kernels()[0];
     const int status = kernel.supports(&kernel, &p, nullptr, &device, why, sizeof why);
     EXPECT_EQ(status == ASSAY_OK, why[0] == '\0') << why;
     return why;
   }
   assay_arithmetic declared() const {
-    const assay_kernel& kernel = *matrix_kernels()[0];
+    const assay_kernel& kernel = *mma_kernels()[0];
     assay_arithmetic m{};
     m.struct_size = sizeof m;
     EXPECT_EQ(kernel.arithmetic(&kernel, &p, &m), ASSAY_OK);
@@ -49,7 +50,7 @@ struct Case {
   }
 };
 
-TEST(MatrixKernels, RefuseWhatTheInstructionsCannotDo) {
+TEST(MmaEntries, RefuseWhatTheInstructionsCannotDo) {
   EXPECT_EQ(Case({5}).refusal("sm_90"), "");
   EXPECT_EQ(Case({5}, 512, 256).refusal("sm_90"), "");
   EXPECT_THAT(Case({5}, 512, 264).refusal("sm_90"), HasSubstr("head dimensions 264 and 264"));
@@ -59,14 +60,14 @@ TEST(MatrixKernels, RefuseWhatTheInstructionsCannotDo) {
   EXPECT_THAT(mixed.refusal("sm_90"), HasSubstr("q bf16, k bf16, v fp16"));
 }
 
-TEST(MatrixKernels, RefuseFp16WhereSubnormalsAreTakenForZero) {
+TEST(MmaEntries, RefuseFp16WhereSubnormalsAreTakenForZero) {
   const Case fp16({5}, 512, 64, ASSAY_FP16);
   EXPECT_EQ(fp16.refusal("gfx942:sramecc+:xnack-"), "");
   EXPECT_THAT(fp16.refusal("gfx90a:sramecc+:xnack-"), HasSubstr("fp16 on gfx90a"));
   EXPECT_EQ(Case({5}).refusal("gfx90a:sramecc+:xnack-"), "");
 }
 
-TEST(MatrixKernels, DeclareTheInstructionsOfTheirLanes) {
+TEST(MmaEntries, DeclareTheInstructionsOfTheirLanes) {
   // The emulator with 32 lanes adds as Hopper does.
   for (const int arch : gpu::kWarp == 32 ? std::vector{0, 80, 89, 90, 100} : std::vector{0}) {
     nvidia_arch = arch;
@@ -87,7 +88,7 @@ TEST(MatrixKernels, DeclareTheInstructionsOfTheirLanes) {
 }
 
 // Four warps share the keys of up to sixteen packed rows (eight rows of two heads) and merge.
-TEST(MatrixKernels, DeclareTheMergesOfWarpsAndParts) {
+TEST(MmaEntries, DeclareTheMergesOfWarpsAndParts) {
   multiprocessors = 1;
   EXPECT_EQ(Case({8}, 100).declared().splits, 4);
   EXPECT_EQ(Case({9}, 100).declared().splits, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Building blocks that move rows, as the plain data that travels to the device (kernels/portable/blocks.cu).
-// Dense rows are views like a cache whose blocks are rows and hold one token.
+// Ops that move rows (cache_write, cache_gather, quantize_int8) as the plain data that travels to the device
+// (move.cu). Dense rows are views like a cache whose blocks are rows and hold one token.
 #pragma once
 
 #include "kernels/common/block_operands.hpp"

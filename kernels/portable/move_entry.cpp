@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entries of the ops that move rows (move.cu): cache_write, cache_gather, quantize_int8.
+#include "kernels/common/fill_struct.hpp"
+#include "kernels/portable/entry.hpp"
+#include "kernels/portable/kernels.hpp"
+#include "kernels/portable/move.hpp"
+
+namespace assay_gpu {
+namespace {
+
+using assay_kernels::RowsView;
+
+// scaling_relative_error 0: one division or product, one rounding.
+int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out) {
+  assay_kernels::fill_struct(out, assay_arithmetic{});
+  return ASSAY_OK;
+}
+
+MovedRows dense_rows(const RowsView& rows, int32_t dims) {
+  MovedRows out{};
+  out.view.data = out.written = rows.data;
+  out.view.format = rows.format, out.view.element_bytes = rows.element_bytes;
+  out.view.block_stride = rows.row, out.view.head_stride = rows.head, out.view.dim_inner = rows.dim;
+  out.view.slot_pack = 1, out.view.dim_pack = INT32_MAX;
+  out.whole = whole_chunks(out.view, dims);
+  return out;
+}
+MovedRows cache_rows(const assay_kernels::KvView& view, unsigned char* written, int32_t dims) {
+  return {view, whole_chunks(view, dims), written};
+}
+
+gpu::Status cache_write(const BlockOperands& b, gpu::Stream stream) {
+  const assay_problem& p = b.a.p;
+  StoreRows a{};
+  a.planes = b.dense_v.data != nullptr ? 2 : 1;
+  a.heads = p.heads_kv, a.page_size = p.page_size, a.rows = p.rows;
+  a.slots = b.slots, a.slots_stride = b.slots_stride;
+  a.plane[0] = {dense_rows(b.dense_k, p.head_dim_qk), cache_rows(b.a.k, b.k, p.head_dim_qk), b.a.k_scale,
+                b.k_scale, p.head_dim_qk};
+  if (a.planes == 2)
+    a.plane[1] = {dense_rows(b.dense_v, p.head_dim_v), cache_rows(b.a.v, b.v, p.head_dim_v), b.a.v_scale,
+                  b.v_scale, p.head_dim_v};
+  return launch_store(a, stream);
+}
+
+gpu::Status cache_gather(const BlockOperands& b, gpu::Stream stream) {
+  const assay_problem& p = b.a.p;
+  GatherRows a{};
+  a.planes = b.dense_v.data != nullptr ? 2 : 1;
+  a.op = b.a, a.live_rows = b.live_rows;
+  a.seq_starts = b.seq_starts, a.seq_starts_stride = b.seq_starts_stride;
+  a.token_to_batch = b.token_to_batch, a.token_to_batch_stride = b.token_to_batch_stride;
+  a.plane[0] = {cache_rows(b.a.k, nullptr, p.head_dim_qk), dense_rows(b.dense_k, p.head_dim_qk), b.a.k_scale,
+                p.head_dim_qk};
+  if (a.planes == 2)
+    a.plane[1] = {cache_rows(b.a.v, nullptr, p.head_dim_v), dense_rows(b.dense_v, p.head_dim_v), b.a.v_scale,
+                  p.head_dim_v};
+  return launch_gather(a, stream);
+}
+
+gpu::Status quantize_int8(const BlockOperands& b, gpu::Stream stream) {
+  const assay_problem& p = b.a.p;
+  StoreRows a{};
+  a.planes = 1, a.heads = p.heads_q, a.page_size = 1, a.rows = p.rows;
+  a.live_rows = b.live_rows;
+  a.plane[0] = {dense_rows(b.source, p.head_dim_qk), dense_rows(b.q, p.head_dim_qk), b.a.q_scale, b.q_scale,
+                p.head_dim_qk};
+  return launch_store(a, stream);
+}
+
+template <gpu::Status (*kLaunch)(const BlockOperands&, gpu::Stream)>
+constexpr assay_kernel move_kernel(int32_t op, const char* name, const char* description) {
+  assay_kernel k = entry(op, ASSAY_PROMISE_BATCH_INVARIANT, name, description);
+  k.supports = rows_supports, k.arithmetic = arithmetic, k.run = run_rows<kLaunch>;
+  return k;
+}
+
+constexpr assay_kernel kCacheWrite = move_kernel<cache_write>(
+    ASSAY_OP_CACHE_WRITE, "cache_write_gpu", "new rows of K and V into the cache, quantised on the way");
+constexpr assay_kernel kCacheGather = move_kernel<cache_gather>(
+    ASSAY_OP_CACHE_GATHER, "cache_gather_gpu", "cached tokens to dense rows, dequantised on the way");
+constexpr assay_kernel kQuantizeInt8 =
+    move_kernel<quantize_int8>(ASSAY_OP_QUANTIZE_INT8, "quantize_int8_gpu",
+                               "rows to int8 by given channel scales or by a scale per row and head");
+
+}  // namespace
+
+std::vector<const assay_kernel*> move_kernels() { return {&kCacheWrite, &kCacheGather, &kQuantizeInt8}; }
+
+}  // namespace assay_gpu

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entries of the simple kernels (simple.hpp): every feature, fp32, tiles of 128 keys.
+#include "kernels/common/fill_struct.hpp"
+#include "kernels/portable/entry.hpp"
+#include "kernels/portable/kernels.hpp"
+#include "kernels/portable/launch.hpp"
+
+namespace assay_gpu {
+namespace {
+
+int simple_arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
+  assay_arithmetic m = fp32_arithmetic(*p, 128);
+  m.row_sum_chain = 7 + tiles_of(*p, 128);
+  m.order_declared = 1;
+  assay_kernels::fill_struct(out, m);
+  return ASSAY_OK;
+}
+
+int simple_run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*,
+               void* stream, char* error, size_t size) {
+  return run_call(self, p, t, error, size, [&](const Call& call) {
+    return answer(launch_simple(call, static_cast<gpu::Stream>(stream)), "simple kernel", error, size);
+  });
+}
+
+constexpr assay_kernel simple_kernel(int32_t op, const char* name, const char* description) {
+  assay_kernel k = entry(op, ASSAY_PROMISE_BATCH_INVARIANT, name, description);
+  k.supports = every_supports<true>, k.arithmetic = simple_arithmetic, k.run = simple_run;
+  return k;
+}
+
+constexpr assay_kernel kPrefillSimple = simple_kernel(
+    ASSAY_OP_PREFILL, "prefill_simple_gpu", "ragged prefill, a block per row and head, fp32, every feature");
+constexpr assay_kernel kPagedSimple = simple_kernel(
+    ASSAY_OP_PAGED, "paged_simple_gpu", "paged attention, a block per row and head, fp32, every feature");
+
+}  // namespace
+
+std::vector<const assay_kernel*> simple_kernels() { return {&kPrefillSimple, &kPagedSimple}; }
+
+}  // namespace assay_gpu
