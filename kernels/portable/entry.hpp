@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the entries of the portable kernels in the C table share: the call as data for the device, answers,
-// parts of a split, what attention in fp32 and ops on rows take, declare and begin run() with. The entries of
-// a family lie beside its device code: x.hpp, x.cu (launch), x_entry.cpp.
+// parts of a split, what attention in fp32 and the data ops take, declare and begin run() with. The entries
+// of a family lie beside its device code: x.hpp, x.cu (launch), x_entry.cpp.
 #pragma once
 
 #include "harness/abi/assay_kernel.h"
@@ -65,7 +65,7 @@ int run_call(const assay_kernel* self, const assay_problem* p, const assay_tenso
   return enqueue(call);
 }
 
-// ---- ops on rows (merge_states, cache_write, cache_gather, quantize_int8): kernels take all that the ops
+// ---- data ops (merge_states, cache_write, cache_gather, quantize_int8): kernels take all that the ops
 // allow, and launch grids that depend on shapes alone.
 using assay_kernels::BlockOperands;
 

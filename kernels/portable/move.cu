@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops that move rows: cache_write and quantize_int8 (dense rows into codes, at their slots or
+// The data ops that move rows: cache_write and quantize_int8 (dense rows into codes, at their slots or
 // side by side) and cache_gather (cached tokens into dense rows). Sixteen neighbouring threads per row and
 // head, eight dimensions each at a time: one load and one store where the layout keeps eight together.
 // Quotients and products are single IEEE operations and codes are rounded once, so every result is known to

@@ -85,7 +85,7 @@ struct Moved {
 
 // Maxima of all rows from those of the warps; the output follows.
 template <class Shape>
-GPU_INLINE Moved advance_maxima(const SplitBlock& b, const SplitShared<Shape>& shared, int tile,
+GPU_INLINE Moved advance_maxima(const SplitBlock& b, const SplitShared<Shape>& shared, int turn,
                                 float (&m)[Shape::kRows], float (&o)[Shape::kRows][Shape::kChunks * kChunk]) {
   Moved own{0.0f, 1.0f};
   float down[Shape::kRows];
@@ -94,7 +94,7 @@ GPU_INLINE Moved advance_maxima(const SplitBlock& b, const SplitShared<Shape>& s
   for (int r = 0; r < Shape::kRows; ++r) {
     float now = m[r];
 #pragma unroll
-    for (int w = 0; w < Shape::kWarps; ++w) now = fmaxf(now, shared.tile_top[turn_of(tile)][w][r]);
+    for (int w = 0; w < Shape::kWarps; ++w) now = fmaxf(now, shared.tile_top[turn][w][r]);
     down[r] = now == m[r] ? 1.0f : exp2f((m[r] - now) * kLog2E);
     moved |= now != m[r];
     m[r] = now;
@@ -261,14 +261,15 @@ __global__ GPU_BOUNDS(kSplitThreads,
     load_k<Shape>(parameter, block, shared, steps, tile + 1, k);
     fold_lanes<Shape::kScores, Shape::kLanes / 2>(score, block.lane);
     const float top = shape_scores<Shape>(op, block, shared, first, score);
+    const int turn = turn_of(tile);
     if (block.lane < Shape::kLanes && block.member % Shape::kRowLanes == 0)
-      tile_top[turn_of(tile)][block.warp][block.mine] = top;
+      tile_top[turn][block.warp][block.mine] = top;
     if constexpr (Shape::kTurns) put_v<Shape>(parameter, block, shared, tile, v);
     keep_key<Shape>(shared, block, ahead, tile + 2);
     ahead = find_key<Shape>(parameter, block, first + 3 * kTile);
     gpu::block_barrier();
 
-    const Moved own = advance_maxima<Shape>(block, shared, tile, m, o);
+    const Moved own = advance_maxima<Shape>(block, shared, turn, m, o);
     if constexpr (!Shape::kAheadV) load_v<Shape>(parameter, block, shared, steps, tile, v);
     if constexpr (Shape::kTurns) take_v<Shape>(parameter, block, shared, tile, v);
     l = l * own.down + weigh_scores<Shape>(op, block, shared, tile, own.m, score);

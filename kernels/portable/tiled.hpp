@@ -35,9 +35,24 @@ struct alignas(16) Four {
 __device__ inline Four load_four(const float* from) { return *reinterpret_cast<const Four*>(from); }
 __device__ inline void store_four(float* to, const Four& v) { *reinterpret_cast<Four*>(to) = v; }
 
-// What all threads of a block know, and the place of this one.
+// The arrays of a block in shared memory.
+template <class Shape>
+struct TiledShared {
+  float (&q)[Shape::kRows * Shape::kQStride];
+  float (&panel)[Shape::kKeys * Shape::kPanelStride];  // of K or V
+  float (&weight)[Shape::kRows * Shape::kWeightStride];
+  int64_t (&offsets)[2 * Shape::kKeys];  // of a tile's keys in K, then in V
+  float (&token_scale)[2 * Shape::kKeys];
+  LaneRow (&row)[Shape::kRows];
+};
+
+// The place of a thread, asked for anew where it is needed: kept, it would cost the loops a register.
+GPU_INLINE int tile_thread() { return static_cast<int>(threadIdx.x); }
+GPU_INLINE int thread_x() { return static_cast<int>(threadIdx.x % kThreadsX); }
+GPU_INLINE int thread_y() { return static_cast<int>(threadIdx.x / kThreadsX); }
+
+// What all threads of a block know.
 struct TiledBlock {
-  int thread, x, y;
   int32_t kv_head;
   RequestRows rows;
   int32_t context;     // keys before the request's first row
@@ -63,7 +78,6 @@ struct TiledKey {
 // All of the block but the keys it sees; false where its request has no such rows.
 template <class Shape>
 GPU_INLINE bool find_block(const Call& a, TiledBlock& b) {
-  b.thread = threadIdx.x, b.x = b.thread % kThreadsX, b.y = b.thread / kThreadsX;
   b.kv_head = blockIdx.y;
   // Late tiles of a causal prompt have the most keys: they go first.
   const int64_t tile = gridDim.x - 1 - blockIdx.x;
@@ -79,14 +93,14 @@ GPU_INLINE bool find_block(const Call& a, TiledBlock& b) {
 
 // Q, times the scales per channel of Q and K, to shared memory; zeros in unused rows and dimensions.
 template <class Shape>
-GPU_INLINE void stage_queries(const Call& a, const TiledBlock& b, float* q) {
+GPU_INLINE void stage_queries(const Call& a, const TiledBlock& b, const TiledShared<Shape>& shared) {
   const Operands& op = a.op;
   const assay_problem& p = op.p;
-  for (int i = b.thread; i < Shape::kRows * Shape::kDims; i += kTiledThreads) {
+  for (int i = tile_thread(); i < Shape::kRows * Shape::kDims; i += kTiledThreads) {
     const int r = i / Shape::kDims, d = i % Shape::kDims;
     const int64_t q_row = b.rows.first_row + (b.first_row + r) / op.group;
     const int32_t head = b.kv_head * op.group + (b.first_row + r) % op.group;
-    q[r * Shape::kQStride + d] =
+    shared.q[r * Shape::kQStride + d] =
         r < b.used && d < p.head_dim_qk
             ? assay_kernels::load_element(
                   op.q, q_row * op.q_stride[0] + head * op.q_stride[1] + d * op.q_stride[2], p.q_format) *
@@ -96,7 +110,9 @@ GPU_INLINE void stage_queries(const Call& a, const TiledBlock& b, float* q) {
   }
 }
 
-GPU_INLINE void find_seen_keys(const LaneRow* row, TiledBlock& b) {
+template <class Shape>
+GPU_INLINE void find_seen_keys(const TiledShared<Shape>& shared, TiledBlock& b) {
+  const LaneRow(&row)[Shape::kRows] = shared.row;
   b.begin = INT32_MAX, b.end = 0;
   for (int r = 0; r < b.used; ++r) {
     if (row[r].begin >= row[r].end) continue;
@@ -115,19 +131,19 @@ static __device__ GPU_OUT_OF_LINE bool some_row_sees(const Operands& op, const R
 
 // Threads 0 .. kKeys - 1 look for the keys of a tile in K, the next kKeys in V.
 template <class Shape>
-GPU_INLINE TiledKey find_key(const Call& parameter, const TiledBlock& b, const LaneRow* row,
+GPU_INLINE TiledKey find_key(const Call& parameter, const TiledBlock& b, const TiledShared<Shape>& shared,
                              int32_t tile_begin) {
   const Operands& op = GPU_ARGUMENT(parameter).op;
   const assay_problem& p = op.p;
   TiledKey found{-1, 1.0f};
-  const int32_t key = tile_begin + b.thread % Shape::kKeys;
-  if (b.thread >= 2 * Shape::kKeys || key < b.begin || key >= b.end) return found;
+  const int32_t key = tile_begin + tile_thread() % Shape::kKeys;
+  if (tile_thread() >= 2 * Shape::kKeys || key < b.begin || key >= b.end) return found;
   if (p.mask == ASSAY_MASK_TREE && key >= b.context &&
-      !some_row_sees(op, b.rows, row[0].row, row[b.used - 1].row, key))
+      !some_row_sees(op, b.rows, shared.row[0].row, shared.row[b.used - 1].row, key))
     return found;
   const KeyPlace place = assay_kernels::place_key(op, b.rows.request, key);
-  const assay_kernels::KvView& view = b.thread < Shape::kKeys ? op.k : op.v;
-  const assay_kernels::ScaleView& scale = b.thread < Shape::kKeys ? op.k_scale : op.v_scale;
+  const assay_kernels::KvView& view = tile_thread() < Shape::kKeys ? op.k : op.v;
+  const assay_kernels::ScaleView& scale = tile_thread() < Shape::kKeys ? op.k_scale : op.v_scale;
   found.offset = assay_kernels::token_offset(view, place) + b.kv_head * view.head_stride;
   if (scale.kind == ASSAY_SCALE_TOKEN_HEAD)
     found.scale = assay_kernels::kv_scale(scale, b.rows.request, place, b.kv_head);
@@ -137,17 +153,17 @@ GPU_INLINE TiledKey find_key(const Call& parameter, const TiledBlock& b, const L
 // One panel of the keys of a tile, from dimension `dim` on, decoded; zeros from `dims` on. The second half of
 // a chunk goes first in every other four threads: eight of them then touch different banks.
 template <class Shape>
-GPU_INLINE void stage_panel(const TiledBlock& b, const assay_kernels::KvView& view, bool whole,
-                            const int64_t* offset, int32_t dim, int32_t dims, float* panel) {
+GPU_INLINE void stage_panel(const TiledShared<Shape>& shared, const assay_kernels::KvView& view, bool whole,
+                            int first_offset, int32_t dim, int32_t dims) {
   constexpr int kChunks = Shape::kPanel / kChunk;
   [[maybe_unused]] constexpr int kStages =
       gpu::kWarp == 32 ? 2 : 1;  // the registers of CDNA do not last for two
 #pragma unroll kStages
-  for (int i = b.thread; i < Shape::kKeys * kChunks; i += kTiledThreads) {
+  for (int i = tile_thread(); i < Shape::kKeys * kChunks; i += kTiledThreads) {
     const int key = i / kChunks, c = i % kChunks;
     const int32_t d = dim + c * kChunk;
-    const Chunk<true> chunk =
-        load_chunk<false>(view, whole, offset[key], d, dims, assay_kernels::dim_offset(view, d));
+    const Chunk<true> chunk = load_chunk<false>(view, whole, shared.offsets[first_offset + key], d, dims,
+                                                assay_kernels::dim_offset(view, d));
     float eight[kChunk];
     decode_chunk(chunk, view.format, eight);
     // Element by element: a choice between two whole Fours is a choice between addresses on AMD.
@@ -158,25 +174,25 @@ GPU_INLINE void stage_panel(const TiledBlock& b, const assay_kernels::KvView& vi
       front.at[e] = swapped ? eight[4 + e] : eight[e];
       back.at[e] = swapped ? eight[e] : eight[4 + e];
     }
-    float* to = panel + key * Shape::kPanelStride + c * kChunk;
+    float* to = shared.panel + key * Shape::kPanelStride + c * kChunk;
     store_four(to + (swapped ? 4 : 0), front);
     store_four(to + (swapped ? 0 : 4), back);
   }
 }
 
-// s += Q K over the first `count` dimensions of the panel staged; q points to the same dimensions of row 0.
+// s += Q K over `count` dimensions, from `dim` on: those of the panel staged.
 template <class Shape>
-GPU_INLINE void score_panel(const TiledBlock& b, const float* q, const float* panel, int count,
+GPU_INLINE void score_panel(const TiledShared<Shape>& shared, int dim, int count,
                             float (&s)[Shape::kRowsPer][Shape::kKeysPer]) {
 #pragma unroll 2
   for (int d = 0; d < count; d += 4) {
     Four left_four[Shape::kRowsPer];
 #pragma unroll
     for (int i = 0; i < Shape::kRowsPer; ++i)
-      left_four[i] = load_four(q + (b.y + i * kThreadsY) * Shape::kQStride + d);
+      left_four[i] = load_four(shared.q + (thread_y() + i * kThreadsY) * Shape::kQStride + dim + d);
 #pragma unroll
     for (int j = 0; j < Shape::kKeysPer; ++j) {
-      const Four right = load_four(panel + (b.x + j * kThreadsX) * Shape::kPanelStride + d);
+      const Four right = load_four(shared.panel + (thread_x() + j * kThreadsX) * Shape::kPanelStride + d);
 #pragma unroll
       for (int i = 0; i < Shape::kRowsPer; ++i)
 #pragma unroll
@@ -187,40 +203,40 @@ GPU_INLINE void score_panel(const TiledBlock& b, const float* q, const float* pa
 
 // Scores of the tile from key `first` on: all panels of K, one after the other.
 template <class Shape>
-GPU_INLINE void score_tile(const Call& a, const TiledBlock& b, const float* q, const int64_t* offsets,
-                           float* panel, float (&s)[Shape::kRowsPer][Shape::kKeysPer]) {
+GPU_INLINE void score_tile(const Call& a, const TiledShared<Shape>& shared,
+                           float (&s)[Shape::kRowsPer][Shape::kKeysPer]) {
   const int32_t dims = a.op.p.head_dim_qk;
   for (int n = 0; n * Shape::kPanel < dims; ++n) {
     if (n > 0) gpu::block_barrier();
-    stage_panel<Shape>(b, a.op.k, a.k_whole, offsets, n * Shape::kPanel, dims, panel);
+    stage_panel<Shape>(shared, a.op.k, a.k_whole, 0, n * Shape::kPanel, dims);
     gpu::block_barrier();
     // Q is zero from head_dim_qk on, and a chunk of K that begins before it is zero from there on too.
     const int count = min(Shape::kPanel, (dims - n * Shape::kPanel + kChunk - 1) / kChunk * kChunk);
-    score_panel<Shape>(b, q + n * Shape::kPanel, panel, count, s);
+    score_panel<Shape>(shared, n * Shape::kPanel, count, s);
   }
 }
 
 // Scores to weights relative to the new maximum, in shared memory; sums and output follow the maximum.
 template <class Shape>
-GPU_INLINE void weigh_tile(const Call& a, const TiledBlock& b, const LaneRow* row, const float* token_scale,
+GPU_INLINE void weigh_tile(const Call& a, const TiledBlock& b, const TiledShared<Shape>& shared,
                            int32_t first, float (&s)[Shape::kRowsPer][Shape::kKeysPer],
-                           TiledRows<Shape>& state, float* weight) {
+                           TiledRows<Shape>& state) {
   const Operands& op = a.op;
   const assay_problem& p = op.p;
   const auto larger = [](float s, float t) { return fmaxf(s, t); };
 #pragma unroll
   for (int i = 0; i < Shape::kRowsPer; ++i) {
-    const int r = b.y + i * kThreadsY;
-    const LaneRow mine = row[r];
+    const int r = thread_y() + i * kThreadsY;
+    const LaneRow mine = shared.row[r];
     float top = state.m[i];
 #pragma unroll
     for (int j = 0; j < Shape::kKeysPer; ++j) {
-      const int32_t key = first + b.x + j * kThreadsX;
+      const int32_t key = first + thread_x() + j * kThreadsX;
       bool visible = key >= mine.begin && key < mine.end;
       if (visible && p.mask == ASSAY_MASK_TREE)
         visible = assay_kernels::tree_visible(op, b.rows.request, b.rows.q_len, b.rows.kv_len, mine.row, key);
       float score = s[i][j] * mine.scale;
-      if (op.k_scale.kind == ASSAY_SCALE_TOKEN_HEAD) score *= token_scale[b.x + j * kThreadsX];
+      if (op.k_scale.kind == ASSAY_SCALE_TOKEN_HEAD) score *= shared.token_scale[thread_x() + j * kThreadsX];
       s[i][j] = visible ? shape_score(p, score, mine.slope, b.context + mine.row - key) : -kInfinity;
       top = fmaxf(top, s[i][j]);
     }
@@ -232,8 +248,10 @@ GPU_INLINE void weigh_tile(const Call& a, const TiledBlock& b, const LaneRow* ro
     for (int j = 0; j < Shape::kKeysPer; ++j) {
       const float w = s[i][j] == -kInfinity ? 0.0f : exp2f((s[i][j] - top) * kLog2E);
       sum += w;
-      weight[r * Shape::kWeightStride + b.x + j * kThreadsX] =
-          op.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD ? w * token_scale[Shape::kKeys + b.x + j * kThreadsX] : w;
+      shared.weight[r * Shape::kWeightStride + thread_x() + j * kThreadsX] =
+          op.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD
+              ? w * shared.token_scale[Shape::kKeys + thread_x() + j * kThreadsX]
+              : w;
     }
     state.l[i] = state.l[i] * down + sum;
 #pragma unroll
@@ -243,25 +261,25 @@ GPU_INLINE void weigh_tile(const Call& a, const TiledBlock& b, const LaneRow* ro
 
 // o += P V, panel after panel of V.
 template <class Shape>
-GPU_INLINE void add_values(const Call& a, const TiledBlock& b, const int64_t* offsets, const float* weight,
-                           float* panel, TiledRows<Shape>& state) {
+GPU_INLINE void add_values(const Call& a, const TiledShared<Shape>& shared, TiledRows<Shape>& state) {
 #pragma unroll
   for (int n = 0; n < Shape::kPanels; ++n) {
     if (n * Shape::kPanel >= a.op.p.head_dim_v) break;
     gpu::block_barrier();  // K, or the panel before, is used up
-    stage_panel<Shape>(b, a.op.v, a.v_whole, offsets, n * Shape::kPanel, a.op.p.head_dim_v, panel);
+    stage_panel<Shape>(shared, a.op.v, a.v_whole, Shape::kKeys, n * Shape::kPanel, a.op.p.head_dim_v);
     gpu::block_barrier();
 #pragma unroll 2
     for (int key = 0; key < Shape::kKeys; key += 4) {
       Four w[Shape::kRowsPer];
 #pragma unroll
       for (int i = 0; i < Shape::kRowsPer; ++i)
-        w[i] = load_four(weight + (b.y + i * kThreadsY) * Shape::kWeightStride + key);
+        w[i] = load_four(shared.weight + (thread_y() + i * kThreadsY) * Shape::kWeightStride + key);
 #pragma unroll
       for (int k = 0; k < 4; ++k)
 #pragma unroll
         for (int j = 0; j < Shape::kDimsPer; j += 4) {
-          const Four v = load_four(panel + (key + k) * Shape::kPanelStride + b.x * 4 + j * kThreadsX);
+          const Four v =
+              load_four(shared.panel + (key + k) * Shape::kPanelStride + thread_x() * 4 + j * kThreadsX);
 #pragma unroll
           for (int i = 0; i < Shape::kRowsPer; ++i)
 #pragma unroll
@@ -276,7 +294,7 @@ GPU_INLINE void add_values(const Call& a, const TiledBlock& b, const int64_t* of
 
 // Adds up what the sixteen threads of a row have summed and writes output and LSE.
 template <class Shape>
-GPU_INLINE void finish_rows(const Call& a, const TiledBlock& b, const LaneRow* row,
+GPU_INLINE void finish_rows(const Call& a, const TiledBlock& b, const TiledShared<Shape>& shared,
                             const TiledRows<Shape>& state) {
   const Operands& op = a.op;
   const assay_problem& p = op.p;
@@ -284,24 +302,24 @@ GPU_INLINE void finish_rows(const Call& a, const TiledBlock& b, const LaneRow* r
   const float scale = value_scale(op, b.rows.request, b.kv_head);
 #pragma unroll
   for (int i = 0; i < Shape::kRowsPer; ++i) {
-    const int r = b.y + i * kThreadsY;
+    const int r = thread_y() + i * kThreadsY;
     const float sum = gpu::warp_reduce(state.l[i], plus, 1, kThreadsX);
     if (r >= b.used) continue;
-    const int32_t head = row[r].head;
-    const int64_t o_row = b.rows.first_row + row[r].row;
+    const int32_t head = shared.row[r].head;
+    const int64_t o_row = b.rows.first_row + shared.row[r].row;
     const Finish finish =
         finish_row(state.m[i], sum, p.has_sinks != 0, p.has_sinks ? op.sinks[head * op.sinks_stride] : 0.0f);
 #pragma unroll
     for (int n = 0; n < Shape::kPanels * Shape::kDimsPer; ++n) {
-      const int d =
-          n / Shape::kDimsPer * Shape::kPanel + n % Shape::kDimsPer / 4 * 4 * kThreadsX + b.x * 4 + n % 4;
+      const int d = n / Shape::kDimsPer * Shape::kPanel + n % Shape::kDimsPer / 4 * 4 * kThreadsX +
+                    thread_x() * 4 + n % 4;
       if (d >= p.head_dim_v) continue;
       store_o(op, o_row, head, d,
               finish.factor == 0.0f ? 0.0f
                                     : state.o[i][n] * finish.factor *
                                           (scale * assay_kernels::channel_scale(op.v_scale, b.kv_head, d)));
     }
-    if (b.x == 0) store_lse(op, o_row, head, finish.lse);
+    if (thread_x() == 0) store_lse(op, o_row, head, finish.lse);
   }
 }
 
@@ -311,37 +329,38 @@ __global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU
   GPU_SHARED(float, q, [Shape::kRows * Shape::kQStride]);
   GPU_SHARED(float, panel, [Shape::kKeys * Shape::kPanelStride]);
   GPU_SHARED(float, weight, [Shape::kRows * Shape::kWeightStride]);
-  GPU_SHARED(int64_t, offsets, [2 * Shape::kKeys]);  // of K, then of V
+  GPU_SHARED(int64_t, offsets, [2 * Shape::kKeys]);
   GPU_SHARED(float, token_scale, [2 * Shape::kKeys]);
   GPU_SHARED(LaneRow, row, [Shape::kRows]);
+  const TiledShared<Shape> shared{q, panel, weight, offsets, token_scale, row};
 
   const Call& a = GPU_ARGUMENT(parameter);
   TiledBlock block;
   if (!find_block<Shape>(a, block)) return;
-  if (block.thread < Shape::kRows)
-    row[block.thread] = lane_row(a, block.rows, block.kv_head, block.first_row + block.thread);
-  stage_queries<Shape>(a, block, q);
+  if (tile_thread() < Shape::kRows)
+    row[tile_thread()] = lane_row(a, block.rows, block.kv_head, block.first_row + tile_thread());
+  stage_queries<Shape>(a, block, shared);
   gpu::block_barrier();
-  find_seen_keys(row, block);
+  find_seen_keys<Shape>(shared, block);
 
   TiledRows<Shape> state = {};
 #pragma unroll
   for (int i = 0; i < Shape::kRowsPer; ++i) state.m[i] = -kInfinity;
   // Tiles are counted from key 0, so that the order of a row does not depend on its window or its neighbours.
   int32_t first = block.begin < block.end ? block.begin / Shape::kKeys * Shape::kKeys : block.end;
-  TiledKey found = find_key<Shape>(parameter, block, row, first);
+  TiledKey found = find_key<Shape>(parameter, block, shared, first);
   for (; first < block.end; first += Shape::kKeys) {
     const Call& a = GPU_ARGUMENT(parameter);
-    if (block.thread < 2 * Shape::kKeys)
-      offsets[block.thread] = found.offset, token_scale[block.thread] = found.scale;
+    if (tile_thread() < 2 * Shape::kKeys)
+      offsets[tile_thread()] = found.offset, token_scale[tile_thread()] = found.scale;
     gpu::block_barrier();  // also: V and the weights of the tile before are used up
     float s[Shape::kRowsPer][Shape::kKeysPer] = {};
-    score_tile<Shape>(a, block, q, offsets, panel, s);
-    weigh_tile<Shape>(a, block, row, token_scale, first, s, state, weight);
-    found = find_key<Shape>(parameter, block, row, first + Shape::kKeys);
-    add_values<Shape>(a, block, offsets + Shape::kKeys, weight, panel, state);
+    score_tile<Shape>(a, shared, s);
+    weigh_tile<Shape>(a, block, shared, first, s, state);
+    found = find_key<Shape>(parameter, block, shared, first + Shape::kKeys);
+    add_values<Shape>(a, shared, state);
   }
-  finish_rows<Shape>(a, block, row, state);
+  finish_rows<Shape>(a, block, shared, state);
 }
 
 }  // namespace assay_gpu

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/dialect/gpu.h"
 #include "kernels/emulator/faults/planted.hpp"
 #include "kernels/portable/kernels.hpp"
 
