@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "harness/base/error.hpp"
+#include "harness/check/expectations/attention.hpp"
 #include "harness/explain/child.hpp"
 #include "harness/input/poison.hpp"
 #include "harness/problem/names.hpp"
@@ -64,6 +65,7 @@ class Caller {
     report["damage"] = joined(device_case_->broken_guards());
     report["changed"] = joined(device_case_->changed_inputs());
     if (result.ok()) {
+      if (report["damage"] == "") report["damage"] = spilt();
       report["o"] = json::binary(raw(Operand::kO));
       report["lse"] = json::binary(raw(Operand::kLse));
     }
@@ -77,6 +79,13 @@ class Caller {
     const std::vector<std::byte> bytes = device_case_->download(op);
     const auto* first = reinterpret_cast<const uint8_t*>(bytes.data());
     return {first, first + bytes.size()};
+  }
+  // Bytes between the rows of a strided output.
+  std::string spilt() const {
+    AttentionExpectation any(inputs_, {}, 0);
+    RunOutputs out(inputs_, Snapshot(inputs_, *device_case_));
+    any.survey(out);
+    return out.touched();
   }
   static std::string joined(const std::vector<std::string>& parts) {
     std::string text;

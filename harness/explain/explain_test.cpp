@@ -76,14 +76,17 @@ TEST(Explain, KernelsThatDeclareNothing) {
       {"paged_droppage_fake", "keys.tail_dropped", ""},
       {"paged_leak_fake", "memory.unused_slot", ""},
       {"paged_overrun_fake", "memory.guard_written", ""},
+      {"paged_spill_fake", "memory.guard_written",
+       "paged h=4/2 d=32 page=16 strides=out batch=2q1s70_1q5s40 seed=1"},
       {"paged_writeinput_fake", "memory.input_written", ""},
       {"paged_flaky_fake", "race.unstable", ""},
       {"paged_silent_fake", "output.row_dropped", ""},
   };
   for (const Expected& e : table) {
-    const Explanation x = explain_line(line, kFake, e.kernel);
+    const std::string own = std::string(e.line).empty() ? line : std::string(e.line);
+    const Explanation x = explain_line(own, kFake, e.kernel);
     EXPECT_EQ(first_cause(x), e.cause) << e.kernel << "\n"
-                                       << explanation_text(x, make_problem(parse_scenario(line)), 5, false);
+                                       << explanation_text(x, make_problem(parse_scenario(own)), 5, false);
   }
 }
 
