@@ -105,25 +105,27 @@ def view(torch_tensor, fmt):
 
 
 class Call:
-    """One prefill request; q, k, v are [tokens, heads, dim]."""
+    """Prefill of `requests` of one length; q, k, v are [tokens, heads, dim]."""
 
-    def __init__(self, torch, kernel, q, k, v, causal):
+    def __init__(self, torch, kernel, q, k, v, causal, requests):
         fmt = {torch.bfloat16: BF16, torch.float16: FP16, torch.float32: FP32}[q.dtype]
-        n, heads, dim = q.shape
+        tokens, heads, dim = q.shape
+        n = tokens // requests
         self.kernel, self.o = kernel, torch.empty_like(q)
-        self.lse = torch.empty(n, heads, device=q.device)
-        self.bounds = torch.tensor([0, n], dtype=torch.int32, device=q.device)
-        self.length = (ctypes.c_int32 * 1)(n)
+        self.lse = torch.empty(tokens, heads, device=q.device)
+        self.bounds = torch.arange(0, tokens + 1, n, dtype=torch.int32, device=q.device)
+        self.lengths = torch.full((requests,), n, dtype=torch.int32, device=q.device)
+        self.length = (ctypes.c_int32 * requests)(*[n] * requests)
         self.problem = Problem(
             struct_size=ctypes.sizeof(Problem), op=OP_PREFILL, mask=CAUSAL if causal else FULL, heads_q=heads,
-            heads_kv=heads, head_dim_qk=dim, head_dim_v=dim, q_format=fmt, k_format=fmt, v_format=fmt, o_format=fmt,
-            softmax_scale=1.0 / math.sqrt(dim), window_left=-1, window_right=-1, requests=1, max_q_len=n,
-            max_kv_len=n, total_q=n, total_kv=n, q_len=self.length, kv_len=self.length)
+            heads_kv=k.shape[1], head_dim_qk=dim, head_dim_v=dim, q_format=fmt, k_format=fmt, v_format=fmt, o_format=fmt,
+            softmax_scale=1.0 / math.sqrt(dim), window_left=-1, window_right=-1, requests=requests,
+            max_q_len=n, max_kv_len=n, total_q=tokens, total_kv=tokens, q_len=self.length, kv_len=self.length)
         self.tensors = Tensors(struct_size=ctypes.sizeof(Tensors), q=view(q, fmt), k=view(k, fmt), v=view(v, fmt),
                                o=view(self.o, fmt), lse=view(self.lse, FP32), cu_q=view(self.bounds, INT32),
-                               cu_kv=view(self.bounds, INT32), kv_len=view(self.bounds[1:], INT32))
+                               cu_kv=view(self.bounds, INT32), kv_len=view(self.lengths, INT32))
         needed = kernel.workspace_bytes(ctypes.byref(kernel), ctypes.byref(self.problem)) if kernel.workspace_bytes else 0
-        self.workspace = torch.empty(needed, dtype=torch.uint8, device=q.device)
+        self.workspace = torch.zeros(needed, dtype=torch.uint8, device=q.device)
         self.tensors.workspace = view(self.workspace, UINT8)
         self.error = ctypes.create_string_buffer(256)
 
@@ -169,13 +171,24 @@ def main():
     parser.add_argument("--library", type=Path, help="the backend (default build/libassay_DEVICE.so)")
     parser.add_argument("--kernel", help="a prefill kernel of it (default prefill_online_cpu or prefill_mma_gpu)")
     parser.add_argument("--lengths", default="1024,2048,4096", help="tokens, comma separated")
+    parser.add_argument("--tokens", type=int, default=0,
+                        help="batch x length: as many requests of a length (default: one)")
     parser.add_argument("--heads", type=int, default=16)
+    parser.add_argument("--kv-heads", type=int, help="default: --heads")
+    parser.add_argument("--torch-kernels", default="auto",
+                        help="torch's kernels, comma separated: auto (its own choice), cudnn, flash, math; default auto")
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=9, help="calls of each side; the median counts")
     options = parser.parse_args()
     options.library = options.library or root / "build" / f"libassay_{options.device}.so"
     options.kernel = options.kernel or ("prefill_online_cpu" if options.device == "cpu" else "prefill_mma_gpu")
+    options.kv_heads = options.kv_heads or options.heads
+    if options.heads % options.kv_heads:
+        parser.error("--heads must be a multiple of --kv-heads")
+    choices = options.torch_kernels.split(",")
+    if not set(choices) <= {"auto", "cudnn", "flash", "math"}:
+        parser.error(f"--torch-kernels {options.torch_kernels}: expected auto, cudnn, flash, math")
     if min(options.heads, options.dim, options.threads, options.repeats) < 1:
         parser.error("--heads, --dim, --threads and --repeats must be at least 1")
     try:
@@ -198,43 +211,53 @@ def main():
         sys.exit("compare_torch: torch sees no GPU here")
     _library, kernel = load_kernel(options.library, options.kernel)
     attention = torch.nn.functional.scaled_dot_product_attention
+    backends = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "math": "MATH"}
+
+    def torch_side(choice, q, k, v, causal):
+        def call():
+            return attention(q, k, v, is_causal=causal, enable_gqa=options.heads != options.kv_heads)
+
+        def chosen():
+            with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, backends[choice])):
+                return call()
+
+        return call if choice == "auto" else chosen
 
     clock = (HostClock if options.device == "cpu" else DeviceClock)(torch)
     where = f"{options.threads} threads" if options.device == "cpu" else torch.cuda.get_device_name()
-    print(f"torch {torch.__version__}, {where}, {options.heads} heads of {options.dim}, "
-          f"median of {options.repeats} interleaved calls")
-    print(f"{'format':<7}{'mask':<8}{'tokens':>7}{'torch ms':>10}{'assay ms':>10}{'torch GF/s':>12}"
-          f"{'assay GF/s':>12}{'ratio':>7}{'max diff':>10}")
+    print(f"torch {torch.__version__}, {where}, {options.kernel}, heads {options.heads}/{options.kv_heads} of "
+          f"{options.dim}, median of {options.repeats} interleaved calls; GF/s, causal counted at half")
+    names = [f"torch {choice}" for choice in choices]
+    print(f"{'format':<7}{'mask':<8}{'batch':>6}{'tokens':>7}{'assay ms':>10}{'assay GF/s':>12}"
+          + "".join(f"{name:>13}" for name in names) + f"{'ratio':>7}{'max diff':>10}")
     wrong = 0
     formats = {"cpu": ((torch.float32, "fp32", 2e-5), (torch.bfloat16, "bf16", 4e-2)),
                "cuda": ((torch.bfloat16, "bf16", 4e-2), (torch.float16, "fp16", 5e-3))}[options.device]
     for dtype, name, allowed in formats:
         for causal in (True, False):
             for n in lengths:
+                requests = max(1, options.tokens // n)
                 generator = torch.Generator().manual_seed(n)
-                q, k, v = (torch.randn(n, options.heads, options.dim, generator=generator).to(dtype).to(options.device)
-                           for _ in range(3))
-                ours = Call(torch, kernel, q, k, v, causal)
-                # [1, heads, tokens, dim], laid out as torch likes it best.
-                tq, tk, tv = (x.transpose(0, 1).unsqueeze(0).contiguous() for x in (q, k, v))
-
-                def theirs():
-                    return attention(tq, tk, tv, is_causal=causal)
-
-                expected, got = theirs()[0].transpose(0, 1).float(), ours().float()
-                difference = (expected - got).abs().max().item()
-                times = {theirs: [], ours: []}
+                q, k, v = (torch.randn(requests * n, heads, options.dim, generator=generator).to(dtype).to(options.device)
+                           for heads in (options.heads, options.kv_heads, options.kv_heads))
+                ours = Call(torch, kernel, q, k, v, causal, requests)
+                # [requests, heads, tokens, dim], laid out as torch likes it best.
+                batched = [x.view(requests, n, -1, options.dim).transpose(1, 2).contiguous() for x in (q, k, v)]
+                theirs = [torch_side(choice, *batched, causal) for choice in choices]
+                expected = theirs[0]().transpose(1, 2).reshape(q.shape).float()
+                difference = (expected - ours().float()).abs().max().item()
+                times = [[] for _ in range(len(theirs) + 1)]
                 for _ in range(options.repeats):
-                    for side in times:
-                        times[side].append(clock.seconds(side))
-                t, a = statistics.median(times[theirs]), statistics.median(times[ours])
+                    for side, kept in zip([ours, *theirs], times):
+                        kept.append(clock.seconds(side))
+                a, *t = (statistics.median(kept) for kept in times)
                 pairs = n * (n + 1) / 2 if causal else n * n
-                flop = 4.0 * options.heads * options.dim * pairs
+                flop = 4.0 * requests * options.heads * options.dim * pairs
                 verdict = "" if difference <= allowed else f"  WRONG: more than {allowed}"
                 wrong += bool(verdict)
-                print(f"{name:<7}{'causal' if causal else 'full':<8}{n:>7}{t * 1e3:>10.2f}{a * 1e3:>10.2f}"
-                      f"{flop / t * 1e-9:>12.1f}{flop / a * 1e-9:>12.1f}{t / a:>7.2f}{difference:>10.1e}{verdict}",
-                      flush=True)
+                print(f"{name:<7}{'causal' if causal else 'full':<8}{requests:>6}{n:>7}{a * 1e3:>10.2f}"
+                      f"{flop / a * 1e-9:>12.1f}" + "".join(f"{flop / x * 1e-9:>13.1f}" for x in t)
+                      + f"{min(t) / a:>7.2f}{difference:>10.1e}{verdict}", flush=True)
     if wrong:
         sys.exit(1)
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Looks at the machine code of every NVIDIA GPU kernel in a library: no stack frame, that is, no spilled register and no
-array in local memory. It prints what each kernel uses. Reads the uncompressed code objects (nvcc --no-compress) in the
+array in local memory; in kernels named *_wgmma* products of a warpgroup (HGMMA), and not one wait for every few of them, which
+is what ptxas makes of code it cannot keep asynchronous. It prints what each kernel uses. Reads the uncompressed code objects (nvcc --no-compress) in the
 library itself, so that it needs no tool of the toolkit; attributes 0x11 (frame size) and 0x2f (registers) of .nv.info are
 as cuobjdump and nvdisasm show them.
 
@@ -16,6 +17,9 @@ import sys
 MAGIC = b"\x7fELF\x02\x01\x01"
 CUDA_MACHINE = 190
 FRAME_SIZE, REGISTERS = 0x11, 0x2F
+PRODUCTS, WAITS = "products", "waits"  # of a warpgroup, counted in the code
+LEAST_PRODUCTS_PER_WAIT = 4
+NAMED_AFTER_PRODUCTS = re.compile("_wgmma(?:[IE]|$)")  # the last part of a symbol, mangled or not
 
 
 class Unreadable(Exception):
@@ -58,6 +62,13 @@ def attributes(info: bytes):
             at += size
 
 
+def count_products(code: bytes) -> dict[str, int]:
+    """HGMMA and WARPGROUP.DEPBAR among instructions of 16 bytes; their opcodes as nvdisasm 13.0 shows them."""
+    words = [word for (word, _) in struct.iter_unpack("<QQ", code[: len(code) // 16 * 16])]
+    return {PRODUCTS: sum(word & 0x1FF == 0x1F0 for word in words),
+            WAITS: sum(word & 0xFFF == 0x9C5 and word >> 47 & 1 for word in words)}
+
+
 def kernels_of(library: str) -> dict[int, dict[str, dict[int, int]]]:
     """{capability: {symbol: {attribute: value}}} of all code objects in a file."""
     data = pathlib.Path(library).read_bytes()
@@ -74,7 +85,10 @@ def kernels_of(library: str) -> dict[int, dict[str, dict[int, int]]]:
                 (name,) = struct.unpack_from("<I", symbols, 24 * symbol)
                 kernel = name_at(names, name)
                 if f".text.{kernel}" in sections:
-                    found.setdefault(capability, {}).setdefault(kernel, {})[attribute] = value
+                    facts = found.setdefault(capability, {}).setdefault(kernel, {})
+                    facts[attribute] = value
+                    if NAMED_AFTER_PRODUCTS.search(kernel) and PRODUCTS not in facts:
+                        facts.update(count_products(sections[f".text.{kernel}"][1]))
     if not found:
         raise Unreadable("no uncompressed code object for an NVIDIA GPU in it; build with --no-compress")
     return found
@@ -91,6 +105,10 @@ def check(kernels: dict[int, dict[str, dict[int, int]]], archs: list[int]) -> li
                 lines.append(f"sm_{arch} {name}: does not say the size of its stack frame")
             elif facts[FRAME_SIZE]:
                 lines.append(f"sm_{arch} {name}: a stack frame of {facts[FRAME_SIZE]} bytes (spilled registers or a local array)")
+            if facts.get(PRODUCTS, 1) == 0:
+                lines.append(f"sm_{arch} {name}: no product of a warpgroup (HGMMA)")
+            elif facts.get(PRODUCTS, 0) < LEAST_PRODUCTS_PER_WAIT * facts.get(WAITS, 0):
+                lines.append(f"sm_{arch} {name}: {facts[WAITS]} waits for {facts[PRODUCTS]} products: they run one after the other")
     return lines
 
 
@@ -106,7 +124,8 @@ def main(arguments: list[str]) -> int:
         return 1
     for arch in archs:
         for name, facts in sorted(kernels.get(arch, {}).items()):
-            print(f"sm_{arch}  {facts.get(REGISTERS, 0):4} registers  {facts.get(FRAME_SIZE, -1):5} bytes of stack  {name[:120]}")
+            products = f"  {facts[PRODUCTS]} products, {facts[WAITS]} waits" if PRODUCTS in facts else ""
+            print(f"sm_{arch}  {facts.get(REGISTERS, 0):4} registers  {facts.get(FRAME_SIZE, -1):5} bytes of stack  {name[:120]}{products}")
     found = check(kernels, archs)
     for line in found:
         print(f"FOUND {line}")

@@ -23,6 +23,14 @@ def test_frames_are_found():
     assert "is_fine" in text
 
 
+def test_products_of_a_warpgroup_are_found():
+    _, text = run(LIBRARY, "90")
+    found = [line for line in text.splitlines() if line.startswith("FOUND")]
+    assert any("without_wgmma: no product" in f for f in found), text
+    assert any("serial_wgmma: 8 waits for 8 products" in f for f in found), text
+    assert not any("queued_wgmma" in f for f in found), text
+
+
 def test_other_architectures_and_files():
     status, text = run(LIBRARY, "80")
     assert status == 1 and "no code for sm_80; there is code for: sm_90" in text

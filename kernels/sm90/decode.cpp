@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// decode_paged_splitkv_sm90 as an entry of the C table: what it accepts, what it declares, how it is
+// launched.
+#include "kernels/sm90/decode.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "kernels/common/fill_struct.hpp"
+#include "kernels/common/operands.hpp"
+#include "kernels/device/status.hpp"
+#include "kernels/sm90/sm90.hpp"
+
+namespace assay_sm90 {
+namespace {
+
+using assay_kernels::format_name;
+
+bool power_of_two(int32_t x) { return (x & (x - 1)) == 0; }
+
+DecodeShape shape_of(const assay_problem& p) {
+  const int32_t columns = p.max_q_len * (p.heads_q / p.heads_kv);
+  return {p.q_format == ASSAY_FP16, p.k_format == ASSAY_FP8_E4M3, columns <= 8 ? 1 : columns <= 16 ? 2 : 4};
+}
+
+bool scale_per_segment(int32_t kind) {
+  return kind == ASSAY_SCALE_NONE || kind == ASSAY_SCALE_TENSOR || kind == ASSAY_SCALE_HOST ||
+         kind == ASSAY_SCALE_HEAD || kind == ASSAY_SCALE_REQUEST_HEAD;
+}
+
+int refuse_formats(const assay_problem& p, char* why, size_t size) {
+  char text[96];
+  const bool q_fits = p.q_format == ASSAY_BF16 || p.q_format == ASSAY_FP16;
+  const bool kv_fits = p.k_format == p.v_format && (p.k_format == p.q_format || p.k_format == ASSAY_FP8_E4M3);
+  if (!q_fits || !kv_fits || p.o_format != p.q_format) {
+    std::snprintf(text, sizeof text, "q %s, k %s, v %s, out %s", format_name(p.q_format),
+                  format_name(p.k_format), format_name(p.v_format), format_name(p.o_format));
+    return refuse(why, size, text, "q and out bf16 or fp16, k and v both that or both fp8_e4m3",
+                  "an instance of these formats");
+  }
+  if (!scale_per_segment(p.k_scale_kind) || !scale_per_segment(p.v_scale_kind))
+    return refuse(why, size, "scales per token or channel",
+                  "scales per tensor, head or request and head of K and V",
+                  "a scale for every key or dimension");
+  return ASSAY_OK;
+}
+
+int refuse_tensors(const assay_problem& p, const assay_tensors& t, char* why, size_t size) {
+  const int32_t bytes = p.k_format == ASSAY_FP8_E4M3 ? 1 : 2;
+  if (!rows_of(t.q, 2, 2) || !rows_of(t.o, 2, 4))
+    return refuse(why, size, "strides or start of Q or O", "packed rows at multiples of 4 and 8 bytes",
+                  "element by element access");
+  if (!rows_of(t.k, bytes, 16 / bytes) || !rows_of(t.v, bytes, 16 / bytes))
+    return refuse(why, size, "strides or start of K or V", "packed rows at multiples of 16 bytes",
+                  "element by element access");
+  const int slot = p.layout == ASSAY_LAYOUT_HND ? 2 : 1;
+  if (std::max(t.k.stride[slot], t.v.stride[slot]) * bytes * p.page_size > INT32_MAX)
+    return refuse(why, size, "pages of more than 2 GiB", "smaller ones", "64-bit offsets within a page");
+  return ASSAY_OK;
+}
+
+int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
+             const assay_device* device, char* why, size_t size) {
+  if (const int bad = common_supports(self, p, device, why, size)) return bad;
+  if (const int bad = refuse_formats(*p, why, size)) return bad;
+  char text[96];
+  if (p->head_dim_qk != kDecodeDim || p->head_dim_v != kDecodeDim) {
+    std::snprintf(text, sizeof text, "head dimensions %d and %d", p->head_dim_qk, p->head_dim_v);
+    return refuse(why, size, text, "128", "an instance of this width");
+  }
+  const int32_t group = p->heads_q / p->heads_kv;
+  if (int64_t{p->max_q_len} * group > kMostDecodeColumns) {
+    std::snprintf(text, sizeof text, "%d new tokens of %d heads per KV head", p->max_q_len, group);
+    return refuse(why, size, text, "up to 32 rows per KV head", "more columns (paged_wgmma_sm90 has them)");
+  }
+  if (p->mask == ASSAY_MASK_TREE || p->alibi != ASSAY_ALIBI_NONE)
+    return refuse(why, size, "a tree mask or ALiBi", "causal, full, cross, windows, chunks, caps, sinks",
+                  "this mask or bias");
+  if (p->layout != ASSAY_LAYOUT_NHD && p->layout != ASSAY_LAYOUT_HND)
+    return refuse(why, size, "layout x, shuffled or mla", "nhd, hnd", "this layout");
+  if (p->table != ASSAY_TABLE_BLOCK && p->table != ASSAY_TABLE_CSR)
+    return refuse(why, size, "a table of slots", "block tables and CSR", "a page per token");
+  if (!power_of_two(p->page_size) && p->page_size % kDecodeTile != 0) {
+    std::snprintf(text, sizeof text, "pages of %d", p->page_size);
+    return refuse(why, size, text, "powers of two and multiples of 16", "tiles that cross pages anywhere");
+  }
+  return t == nullptr ? static_cast<int>(ASSAY_OK) : refuse_tensors(*p, *t, why, size);
+}
+
+int32_t grid() { return std::max(1, assay_gpu::multiprocessors); }
+
+int64_t state_bytes(const assay_kernel*, const assay_problem* p) {
+  return decode_state_bytes(shape_of(*p), grid());
+}
+
+int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
+  const DecodeShape shape = shape_of(*p);
+  assay_arithmetic m{};
+  // One instruction of 16 products, measured on an H200 (results/h200/calibrate.txt).
+  m.qk = m.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
+  m.qk_instruction = shape.half ? "mma.sync fp16" : "mma.sync bf16";
+  m.pv_instruction = shape.half || shape.fp8 ? "mma.sync fp16" : "mma.sync bf16";
+  m.p_format = shape.half || shape.fp8 ? ASSAY_FP16 : ASSAY_BF16;
+  m.tile_keys = kDecodeTile;
+  // Where warps change depends on all requests, so the order is not declared. No piece is longer than a
+  // warp's share of all tiles, and no request has more pieces than its tiles make shares.
+  const int64_t workers = int64_t{grid()} * decode_warps(shape);
+  int64_t tiles = 0, most = 0;
+  for (int32_t r = 0; r < p->requests; ++r) {
+    const int64_t own = p->q_len[r] > 0 ? (p->kv_len[r] + kDecodeTile - 1) / kDecodeTile : 0;
+    tiles += own * p->heads_kv, most = std::max(most, own);
+  }
+  const int64_t share = std::max<int64_t>(1, tiles / workers);
+  m.splits = static_cast<int32_t>(std::min(most, (most + share - 1) / share) + 1);
+  // A lane adds two keys of a tile, then lanes, slots of the block and blocks are added.
+  m.row_sum_chain = static_cast<int32_t>(2 * (share + 1) + 3 + 2 * decode_warps(shape) + grid());
+  m.partial_format = m.partial_lse_format = ASSAY_FP32;
+  m.exp_relative_error = 0x1p-22;
+  m.exp_instruction = "ex2.approx.ftz";
+  m.tanh_relative_error = 0x1p-22;
+  m.tanh_instruction = "tanhf";
+  assay_kernels::fill_struct(out, m);
+  return ASSAY_OK;
+}
+
+void place_pages(const assay_problem& p, const assay_tensors& t, const assay_kernels::Operands& a,
+                 DecodeCall& call) {
+  const int64_t bytes = a.k.element_bytes;
+  call.k = a.k.data, call.v = a.v.data;
+  call.k_block = a.k.block_stride * bytes, call.k_head = a.k.head_stride * bytes;
+  call.v_block = a.v.block_stride * bytes, call.v_head = a.v.head_stride * bytes;
+  call.k_slot = static_cast<int32_t>(a.k.slot_outer * bytes);
+  call.v_slot = static_cast<int32_t>(a.v.slot_outer * bytes);
+  if (p.table == ASSAY_TABLE_CSR) {
+    call.table = a.indices, call.indptr = a.indptr;
+    call.indptr_stride = a.indptr_stride, call.table_stride = a.indices_stride;
+  } else {
+    call.table = a.block_table;
+    call.table_row = a.block_table_stride[0], call.table_stride = a.block_table_stride[1];
+  }
+  call.cu_q = a.cu_q, call.cu_q_stride = a.cu_q_stride;
+  call.kv_len = static_cast<const int32_t*>(t.kv_len.data), call.kv_len_stride = t.kv_len.stride[0];
+  call.page = p.page_size;
+  call.page_shift = power_of_two(p.page_size) ? __builtin_ctz(static_cast<uint32_t>(p.page_size)) : -1;
+  if (call.page_shift < 0)
+    call.page_magic = static_cast<uint32_t>((uint64_t{1} << 32) / (p.page_size / kDecodeTile)) + 1;
+}
+
+// Where the scales of K or V are: null data means the host's number.
+void place_scale(const assay_kernels::ScaleView& s, const float*& data, int64_t& request, int64_t& head,
+                 float& host) {
+  data = s.data, request = head = 0;
+  host = s.kind == ASSAY_SCALE_HOST ? s.host : 1.f;
+  if (s.kind == ASSAY_SCALE_HEAD) head = s.stride[0];
+  if (s.kind == ASSAY_SCALE_REQUEST_HEAD) request = s.stride[0], head = s.stride[1];
+}
+
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream,
+        char* error, size_t size) {
+  if (const int bad = supports(self, p, t, nullptr, error, size)) return bad;
+  assay_kernels::Operands a{};
+  if (!assay_kernels::make_operands(p, t, &a, error, size)) return ASSAY_INVALID_ARGUMENT;
+  if (p->total_q == 0) return ASSAY_OK;
+  const DecodeShape shape = shape_of(*p);
+  const int64_t needed = decode_state_bytes(shape, grid());
+  if (t->workspace.data == nullptr || t->workspace.shape[0] < needed) {
+    if (error != nullptr && size > 0)
+      std::snprintf(error, size, "workspace of %lld bytes expected", static_cast<long long>(needed));
+    return ASSAY_INVALID_ARGUMENT;
+  }
+  DecodeCall call{};
+  call.q = reinterpret_cast<const uint16_t*>(a.q), call.o = reinterpret_cast<uint16_t*>(a.o),
+  call.lse = a.lse;
+  call.q_row = a.q_stride[0], call.q_head = a.q_stride[1];
+  call.o_row = a.o_stride[0], call.o_head = a.o_stride[1];
+  call.lse_row = a.lse_stride[0], call.lse_head = a.lse_stride[1];
+  place_pages(*p, *t, a, call);
+  place_scale(a.k_scale, call.k_scale, call.k_scale_request, call.k_scale_head, call.k_scale_host);
+  place_scale(a.v_scale, call.v_scale, call.v_scale_request, call.v_scale_head, call.v_scale_host);
+  call.sinks = a.sinks, call.sinks_stride = a.sinks_stride;
+  call.parts = static_cast<float*>(t->workspace.data);
+  call.requests = p->requests, call.heads_kv = p->heads_kv, call.group = p->heads_q / p->heads_kv;
+  call.group_magic = 65536u / static_cast<uint32_t>(call.group) + 1;
+  call.causal = p->mask == ASSAY_MASK_CAUSAL;
+  // A window that reaches over everything is none; so positions and windows add up without overflow.
+  call.window_left = p->window_left >= p->max_kv_len ? -1 : p->window_left;
+  call.window_right = p->window_right >= p->max_kv_len + p->max_q_len ? -1 : p->window_right;
+  call.chunk = p->chunk, call.scale = p->softmax_scale, call.cap = p->softcap;
+  return assay_gpu::answer(launch_decode(call, shape, grid(), static_cast<cudaStream_t>(stream)),
+                           "decode kernel", error, size);
+}
+
+constexpr assay_kernel kDecode = [] {
+  assay_kernel k{};
+  k.struct_size = sizeof k, k.name = "decode_paged_splitkv_sm90", k.arch = "sm_90a";
+  k.description =
+      "paged decode of bf16, fp16 and e4m3 caches, all tiles cut evenly over all warps, one launch";
+  k.op = ASSAY_OP_PAGED, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH;
+  k.supports = supports, k.arithmetic = arithmetic;
+  k.workspace_bytes = state_bytes, k.workspace_zeroed_bytes = state_bytes, k.run = run;
+  return k;
+}();
+
+}  // namespace
+
+std::vector<const assay_kernel*> decode_kernels() { return {&kDecode}; }
+
+}  // namespace assay_sm90

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call of the decode kernel (decode_kernel.h) as the plain data that travels to the device, and how it is
+// launched.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace assay_sm90 {
+
+constexpr int kDecodeDim = 128;         // head dimension
+constexpr int kDecodeTile = 16;         // keys that are worked on at a time
+constexpr int kMostDecodeColumns = 32;  // new tokens x query heads of a KV head
+
+// Rows of one request, and what they see. Strides in elements unless they say bytes.
+struct DecodeCall {
+  const uint16_t* q;  // bf16 or fp16 [rows][heads_q][128]
+  const uint8_t *k, *v;
+  uint16_t* o;
+  float* lse;
+  int64_t q_row, q_head, o_row, o_head, lse_row, lse_head;
+  int64_t k_block, k_head, v_block, v_head;  // bytes
+  int32_t k_slot, v_slot;                    // bytes
+  const int32_t *cu_q, *kv_len;
+  const int32_t *table, *indptr;  // page numbers; indptr: of a request from indptr[r] on (CSR), else null
+  int64_t cu_q_stride, kv_len_stride, table_row, table_stride, indptr_stride;
+  // Scales of K and V: data == null means the host's number.
+  const float *k_scale, *v_scale, *sinks;  // sinks: null or [heads_q]
+  int64_t k_scale_request, k_scale_head, v_scale_request, v_scale_head, sinks_stride;
+  float k_scale_host, v_scale_host;
+  // State between launches, all zero outside them: [grid][columns][128] and [grid][columns] x 2, see
+  // missing().
+  float* parts;
+  float* parts_ml;
+  int32_t requests, heads_kv, group;
+  int32_t page, page_shift;  // tokens; log2, or -1 and a multiple of 16
+  uint32_t page_magic;       // 2^32 / (page / 16) + 1 for page_shift < 0
+  uint32_t group_magic;      // 65536 / group + 1
+  uint32_t worker_magic;     // 2^32 / (warps of the grid) + 1
+  bool causal;
+  int32_t window_left, window_right, chunk;  // as in assay_problem
+  float scale;                               // of the dot product, natural
+  float cap;                                 // 0: none
+};
+
+// Bits of an instance: Q and O in fp16 (else bf16), K and V in e4m3 (else as Q), blocks of 8 columns.
+struct DecodeShape {
+  bool half, fp8;
+  int32_t blocks;  // 1, 2 or 4
+};
+
+int32_t decode_warps(const DecodeShape&);  // of a block
+// Bytes of `parts` and `parts_ml` together, for one block on each of `grid` multiprocessors.
+int64_t decode_state_bytes(const DecodeShape&, int32_t grid);
+// Sets parts_ml (behind parts) and worker_magic, and launches.
+cudaError_t launch_decode(DecodeCall, const DecodeShape&, int32_t grid, cudaStream_t);
+
+}  // namespace assay_sm90

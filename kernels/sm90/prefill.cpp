@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// prefill_wgmma_sm90 and paged_wgmma_sm90 as entries of the C table: what they accept, what they declare, how
+// they are launched.
+#include "kernels/sm90/prefill.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "kernels/common/fill_struct.hpp"
+#include "kernels/common/operands.hpp"
+#include "kernels/device/status.hpp"
+#include "kernels/sm90/sm90.hpp"
+#include "kernels/sm90/tensor_map.hpp"
+
+namespace assay_sm90 {
+namespace {
+
+using assay_kernels::format_name;
+
+// Beyond this the LSE leaves its bound on the H200 (README.md).
+constexpr int32_t kMostTiles = 256;
+constexpr int64_t kStateBytes = 2 * sizeof(int32_t);
+constexpr int32_t kSmallestPage =
+    8;  // a swizzled box of fewer rows does not start at a multiple of 1,024 bytes
+
+int refuse_storage(const assay_problem& p, char* why, size_t size) {
+  char text[64];
+  if (p.layout != ASSAY_LAYOUT_NHD && p.layout != ASSAY_LAYOUT_HND)
+    return refuse(why, size, "layout x, shuffled or mla", "nhd, hnd", "this layout");
+  if (p.table != ASSAY_TABLE_BLOCK && p.table != ASSAY_TABLE_CSR)
+    return refuse(why, size, "a table of slots", "block tables and CSR", "a page per token");
+  const int32_t page = p.page_size;
+  if (page % 16 != 0) {
+    std::snprintf(text, sizeof text, "pages of %d", page);
+    return refuse(why, size, text, "multiples of 16", "groups of 16 keys that cross pages");
+  }
+  return ASSAY_OK;
+}
+
+int refuse_tensors(const assay_tensors& t, char* why, size_t size) {
+  if (!rows_of(t.q, 2, 8) || !rows_of(t.o, 2, 8) || !rows_of(t.k, 2, 8) || !rows_of(t.v, 2, 8))
+    return refuse(why, size, "strides or starts of Q, K, V or O", "packed rows at multiples of 16 bytes",
+                  "copies that are no bulk copies");
+  return ASSAY_OK;
+}
+
+int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
+             const assay_device* device, char* why, size_t size) {
+  if (const int bad = common_supports(self, p, device, why, size)) return bad;
+  char text[96];
+  const bool fits = p->q_format == ASSAY_BF16 || p->q_format == ASSAY_FP16;
+  if (!fits || p->k_format != p->q_format || p->v_format != p->q_format || p->o_format != p->q_format ||
+      p->k_scale_kind != ASSAY_SCALE_NONE || p->v_scale_kind != ASSAY_SCALE_NONE) {
+    std::snprintf(text, sizeof text, "q %s, k %s, v %s, out %s", format_name(p->q_format),
+                  format_name(p->k_format), format_name(p->v_format), format_name(p->o_format));
+    return refuse(why, size, text, "all bf16 or all fp16, without scales", "an instance of these formats");
+  }
+  const bool equal = p->head_dim_qk == p->head_dim_v;
+  if (!(equal && (p->head_dim_v == 64 || p->head_dim_v == 128 || p->head_dim_v == 256)) &&
+      !(p->op == ASSAY_OP_PREFILL && p->head_dim_qk == 192 && p->head_dim_v == 128)) {
+    std::snprintf(text, sizeof text, "head dimensions %d and %d", p->head_dim_qk, p->head_dim_v);
+    return refuse(why, size, text, "64, 128, 256, and contiguous 192 and 128", "an instance of this width");
+  }
+  if (p->mask == ASSAY_MASK_TREE || p->alibi != ASSAY_ALIBI_NONE)
+    return refuse(why, size, "a tree mask or ALiBi", "causal, full, cross, windows, chunks, caps, sinks",
+                  "this mask or bias");
+  if (p->max_kv_len > kMostTiles * prefill_keys(p->head_dim_qk)) {
+    std::snprintf(text, sizeof text, "%d keys", p->max_kv_len);
+    return refuse(why, size, text, "up to 256 tiles of 128 (head dimension 256: 80) keys",
+                  "a rescaling by exactly 1 where the maximum stays, which longer sums need");
+  }
+  if (p->op == ASSAY_OP_PAGED)
+    if (const int bad = refuse_storage(*p, why, size)) return bad;
+  return t == nullptr ? static_cast<int>(ASSAY_OK) : refuse_tensors(*t, why, size);
+}
+
+int64_t state_bytes(const assay_kernel*, const assay_problem*) { return kStateBytes; }
+
+int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
+  assay_arithmetic m{};
+  const bool half = p->q_format == ASSAY_FP16;
+  const int32_t keys = prefill_keys(p->head_dim_qk);
+  // One instruction of 16 products, measured on an H200 (results/h200/calibrate.txt).
+  m.qk = m.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
+  m.qk_instruction = m.pv_instruction = half ? "wgmma fp16" : "wgmma bf16";
+  m.tile_keys = keys, m.tile_reverse = 1, m.splits = 1, m.order_declared = 1;
+  // Two sums of an eighth of the keys a thread and tile, joined; then one addition per tile; then four
+  // threads.
+  m.row_sum_chain = keys / 8 + 1 + (p->max_kv_len + keys - 1) / keys + 2;
+  m.p_format = p->q_format;
+  m.partial_format = m.partial_lse_format = ASSAY_FP32;
+  m.exp_relative_error = 0x1p-22;
+  m.exp_instruction = "ex2.approx.ftz";
+  m.tanh_relative_error = 0x1p-10;
+  m.tanh_instruction = "tanh.approx";
+  assay_kernels::fill_struct(out, m);
+  return ASSAY_OK;
+}
+
+bool make_maps(const assay_problem& p, const assay_tensors& t, const assay_kernels::Operands& a,
+               PrefillMaps* maps) {
+  const bool half = p.q_format == ASSAY_FP16;
+  const int32_t keys = prefill_keys(p.head_dim_qk);
+  const auto rows = [&](const assay_tensor& x, int32_t dim, int32_t box) {
+    return std::array<MapAxis, 3>{
+        {{dim, 1, 64}, {x.shape[1], x.stride[1], 1}, {x.shape[0], x.stride[0], box}}};
+  };
+  const auto make = [&](CUtensorMap* map, const void* data, const auto& axes) {
+    return make_map(map, half, data, static_cast<int32_t>(axes.size()), axes.data());
+  };
+  if (!make(&maps->q, a.q, rows(t.q, p.head_dim_qk, kPrefillRows)) ||
+      !make(&maps->o, a.o, rows(t.o, p.head_dim_v, kPrefillStoreRows)))
+    return false;
+  if (p.op == ASSAY_OP_PAGED || a.k.data == nullptr ||
+      p.total_kv == 0) {  // no copy, or one that counts nothing
+    return make(&maps->k, a.q, rows(t.q, p.head_dim_qk, keys)) &&
+           make(&maps->v, a.q, rows(t.q, p.head_dim_v, keys));
+  }
+  return make(&maps->k, a.k.data, rows(t.k, p.head_dim_qk, keys)) &&
+         make(&maps->v, a.v.data, rows(t.v, p.head_dim_v, keys));
+}
+
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream,
+        char* error, size_t size) {
+  if (const int bad = supports(self, p, t, nullptr, error, size)) return bad;
+  assay_kernels::Operands a{};
+  if (!assay_kernels::make_operands(p, t, &a, error, size)) return ASSAY_INVALID_ARGUMENT;
+  if (p->total_q == 0) return ASSAY_OK;
+  const auto fail = [&](const char* text) {
+    if (error != nullptr && size > 0) std::snprintf(error, size, "%s", text);
+    return static_cast<int>(ASSAY_INVALID_ARGUMENT);
+  };
+  if (t->workspace.data == nullptr || t->workspace.shape[0] < kStateBytes)
+    return fail("workspace of 8 bytes expected");
+  PrefillMaps maps;
+  if (!make_maps(*p, *t, a, &maps)) return fail("the driver makes no tensor map of these operands");
+  PrefillCall call{};
+  call.lse = a.lse, call.o = reinterpret_cast<uint16_t*>(a.o);
+  call.lse_row = a.lse_stride[0], call.lse_head = a.lse_stride[1];
+  call.o_row = a.o_stride[0], call.o_head = a.o_stride[1];
+  call.cu_q = a.cu_q, call.cu_q_stride = a.cu_q_stride, call.cu_kv = a.cu_kv,
+  call.cu_kv_stride = a.cu_kv_stride;
+  call.kv_len = static_cast<const int32_t*>(t->kv_len.data), call.kv_len_stride = t->kv_len.stride[0];
+  if (p->table == ASSAY_TABLE_CSR) {
+    call.table = a.indices, call.indptr = a.indptr;
+    call.indptr_stride = a.indptr_stride, call.table_stride = a.indices_stride;
+  } else {
+    call.table = a.block_table;
+    call.table_row = a.block_table_stride[0], call.table_stride = a.block_table_stride[1];
+  }
+  call.sinks = a.sinks, call.sinks_stride = a.sinks_stride;
+  call.counter = static_cast<int32_t*>(t->workspace.data);
+  call.requests = p->requests, call.heads = p->heads_q, call.group = p->heads_q / p->heads_kv;
+  const auto view = [](const assay_kernels::KvView& x) {
+    return PagedView{x.data, x.block_stride * 2, x.head_stride * 2, x.slot_outer * 2};
+  };
+  if (p->op == ASSAY_OP_PAGED) call.k = view(a.k), call.v = view(a.v);
+  call.page = p->page_size;
+  call.causal = p->mask == ASSAY_MASK_CAUSAL;
+  // A window that reaches over everything is none; so positions and windows add up without overflow.
+  call.window_left = p->window_left >= p->max_kv_len ? -1 : p->window_left;
+  call.window_right = p->window_right >= p->max_kv_len + p->max_q_len ? -1 : p->window_right;
+  call.chunk = p->chunk;
+  const bool cap = p->softcap > 0;
+  constexpr double kLog2e = 1.4426950408889634;
+  call.scale = cap ? p->softcap : p->softmax_scale;
+  call.scale_log2 = static_cast<float>(call.scale * kLog2e);
+  call.into_cap = cap ? p->softmax_scale / p->softcap : 0.f;
+  const PrefillShape shape{p->q_format == ASSAY_FP16, p->op == ASSAY_OP_PAGED, cap, p->head_dim_qk,
+                           p->head_dim_v};
+  const int64_t tiles = (p->total_q / kPrefillRows + p->requests) * p->heads_q;
+  const auto grid = static_cast<int32_t>(std::min<int64_t>(std::max(1, assay_gpu::multiprocessors), tiles));
+  return assay_gpu::answer(launch_prefill(maps, call, shape, grid, static_cast<cudaStream_t>(stream)),
+                           "prefill kernel", error, size);
+}
+
+constexpr assay_kernel entry(int32_t op, const char* name, const char* description) {
+  assay_kernel k{};
+  k.struct_size = sizeof k, k.name = name, k.arch = "sm_90a", k.description = description;
+  k.op = op;
+  k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH | ASSAY_PROMISE_BATCH_INVARIANT;
+  k.supports = supports, k.arithmetic = arithmetic;
+  k.workspace_bytes = state_bytes, k.workspace_zeroed_bytes = state_bytes, k.run = run;
+  return k;
+}
+
+constexpr assay_kernel kPrefill = entry(ASSAY_OP_PREFILL, "prefill_wgmma_sm90",
+                                        "ragged prefill by TMA and wgmma, one pipeline across tiles");
+constexpr assay_kernel kPaged = entry(ASSAY_OP_PAGED, "paged_wgmma_sm90",
+                                      "prefill against a paged cache by TMA, a box per page, and wgmma");
+
+}  // namespace
+
+std::vector<const assay_kernel*> prefill_kernels() { return {&kPrefill, &kPaged}; }
+
+}  // namespace assay_sm90

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prefill kernel for head dimension 256.
+#include "kernels/sm90/prefill_kernel.h"
+
+namespace assay_sm90 {
+
+cudaError_t launch_prefill_256(const PrefillMaps& maps, const PrefillCall& call, const PrefillShape& shape,
+                               int32_t grid, cudaStream_t stream) {
+  return launch_width<256, 256>(maps, call, shape, grid, stream);
+}
+
+}  // namespace assay_sm90

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of many rows: ragged batches of new tokens against contiguous or paged K and V, bf16 or fp16,
+// head dimension 64 or 128, every mask that is an interval of keys.
+//
+// One block per multiprocessor, persistent: 384 threads. Warp 0 fetches tiles of 128 rows of one head from a
+// counter and copies Q and K by TMA, warp 1 copies V; two warpgroups of 64 rows each do products (wgmma) and
+// softmax. Shared memory (128 columns): Q 2 x 32 KiB, K and V 2 x 32 each, O 32. Registers: S 64, O 64, P 32
+// a thread.
+//
+// Barriers: q_full/q_empty per Q buffer (the work item travels with Q), k_full/k_empty and v_full/v_empty per
+// stage; consumers arrive once a warp. One pipeline across tiles: a tile's first S = Q K^T is issued together
+// with the last O += P V of the tile before, whose epilogue then runs under the next products. Per step:
+// issue S(n), issue O(n-1), wait for S, maxima, exponentials, wait for O, convert P, rescale O. Sums of S
+// become the A operand P as they lie. The mask costs nothing in tiles whose keys every row sees.
+// What each decision cost or brought: README.md.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/sm90/prefill_producers.h"
+
+namespace assay_sm90 {
+namespace {
+
+using namespace sm90;
+
+// ---- consumers: two warpgroups of 64 query rows
+// -------------------------------------------------------------
+
+// Over the four lanes that share a row.
+__device__ inline float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+__device__ inline float quad_sum(float x) {
+  x += __shfl_xor_sync(~0u, x, 1);
+  return x + __shfl_xor_sync(~0u, x, 2);
+}
+__device__ inline float tanh_fast(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Scores -> probabilities, in place. `top` and `sum` are the running maximum and this thread's share of the
+// sum of its two rows; O must be multiplied by `alpha`. `order` is called once both maxima are known: see
+// README.md. kGuard: a row may have seen no key yet.
+template <bool kGuard, int kSums, class Order>
+__device__ inline void softmax(float (&s)[kSums], float (&top)[2], float (&sum)[2], float (&alpha)[2],
+                               float scale_log2, const Order& order) {
+  float bias[2];
+  SM90_UNROLL for (int r = 0; r < 2; ++r) {
+    float a = fmaxf(s[2 * r], s[2 * r + 1]), b = fmaxf(s[2 * r + 4], s[2 * r + 5]);
+    SM90_UNROLL for (int j = 2; j < kSums / 4; j += 2) {
+      a = fmaxf(a, fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
+      b = fmaxf(b, fmaxf(s[4 * j + 4 + 2 * r], s[4 * j + 5 + 2 * r]));
+    }
+    const float now = fmaxf(top[r], quad_max(fmaxf(a, b)));
+    bias[r] = kGuard && now == -INFINITY ? 0.f : now * scale_log2;
+    alpha[r] = exp2_fast(fmaf(top[r], scale_log2, -bias[r]));
+    top[r] = now;
+    if (r == 1) order(now);
+  }
+  SM90_UNROLL for (int r = 0; r < 2; ++r) {
+    float a = 0, b = 0;
+    SM90_UNROLL for (int j = 0; j < kSums / 4; ++j) {
+      SM90_UNROLL for (int c = 0; c < 2; ++c) {
+        float& x = s[4 * j + 2 * r + c];
+        x = fmaf(x, scale_log2, -bias[r]);
+        x = exp2_fast(x);
+        (c ? b : a) += x;
+      }
+    }
+    sum[r] = fmaf(sum[r], alpha[r], a + b);
+  }
+}
+
+template <class I, bool kHalf, bool kPaged, bool kCap>
+__device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, typename I::Shared& sh,
+                               int wg) {
+  constexpr int kKeys = I::kKeys, kDim = I::kDim, kValueDim = I::kValueDim;
+  const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+  float o[kValueDim / 2], s[kKeys / 2];
+  uint32_t probability[kKeys / 4];
+  float top[2], sum[2], alpha[2];
+  Ring<I::kStages> k, v;
+  Ring<I::kQueries> q;
+  const uint32_t desc_q = operand(shared_address(sh.q[0]) + wg * 64 * 128, 16);
+  const uint32_t desc_k = operand(shared_address(sh.k[0]), 16);
+  const uint32_t desc_v = operand(shared_address(sh.v[0]), I::kHalfTile);
+
+  // Of the current tile: its number of keys tile, the last one; those that need a mask (>= above, < below);
+  // this thread's first row; what the mask needs.
+  int n, bottom, above, below, row, rows, keys;
+  auto begin_tile = [&](const Work& w) {
+    n = w.top_tile, bottom = w.bottom_tile, rows = w.rows, keys = w.keys;
+    row = w.row + wg * 64;
+    above = visible(p, rows, keys, row).end / kKeys;
+    below = (visible(p, rows, keys, min(row + 63, rows - 1)).begin + kKeys - 1) / kKeys;
+    row += 16 * warp + lane / 4;
+  };
+  auto clear_statistics = [&] { top[0] = top[1] = -INFINITY, sum[0] = sum[1] = 0; };
+  auto clear_o = [&] { SM90_UNROLL for (int i = 0; i < kValueDim / 2; ++i) o[i] = 0; };
+  auto release = [&](uint64_t& bar) {  // each of the 8 warps reports for itself
+    if (lane == 0) barrier_arrive(shared_address(&bar));
+  };
+  auto order = [&](float value) { hold_until(value, shared_address(&sh.k_empty[0])); };
+
+  auto wait_tile = [&](uint64_t& bar, uint32_t phase) {
+    barrier_wait(shared_address(&bar), phase);
+    if constexpr (kPaged) fence_async();  // cp.async writes are ordinary ones
+  };
+  auto fence_all = [&] {  // everything that a product will read or write is in its registers
+    pin(o);
+    pin(probability);
+    mma_fence();
+  };
+  auto start_scores = [&] {  // S = Q K^T
+    const uint32_t dk = desc_k + k.stage * (I::kTileBytes >> 4);
+    const uint32_t dq = desc_q + q.stage * (I::kQueryBytes >> 4);
+    SM90_UNROLL for (int i = 0; i < kDim / 16; ++i) {
+      const uint32_t a = dq + ((i / 4 * (kRows * 128) + i % 4 * 32) >> 4);
+      const uint32_t b = dk + ((i / 4 * I::kHalfTile + i % 4 * 32) >> 4);
+      if (i == 0)
+        Mma<kHalf, kKeys>::first(s, a, b);
+      else
+        Mma<kHalf, kKeys>::next(s, a, b);
+    }
+    mma_commit();
+  };
+  auto start_values = [&] {  // O += P V
+    const uint32_t dv = desc_v + v.stage * (I::kValueBytes >> 4);
+    SM90_UNROLL for (int i = 0; i < kKeys / 16; ++i)
+        Mma<kHalf, kValueDim>::transposed(o, &probability[4 * i], dv + (i * 2048 >> 4));
+    mma_commit();
+  };
+  auto scores_done = [&] {
+    pin(s);
+    release(sh.k_empty[k.stage]);
+    k.next();
+  };
+  auto values_done = [&] {
+    pin(o);
+    pin(s);
+    release(sh.v_empty[v.stage]);
+    v.next();
+  };
+  auto round_probabilities = [&] {  // the sums of S are, as they lie, the A operand of the second product
+    SM90_UNROLL for (int i = 0; i < kKeys / 4; ++i) probability[i] = pack<kHalf>(s[2 * i], s[2 * i + 1]);
+  };
+  auto rescale = [&] {
+    SM90_UNROLL for (int j = 0; j < kValueDim / 8; ++j) {
+      o[4 * j] *= alpha[0], o[4 * j + 1] *= alpha[0];
+      o[4 * j + 2] *= alpha[1], o[4 * j + 3] *= alpha[1];
+    }
+  };
+  auto cap = [&] {
+    if constexpr (kCap) {
+      SM90_UNROLL for (int i = 0; i < kKeys / 2; ++i) s[i] = tanh_fast(s[i] * p.into_cap);
+    }
+  };
+  auto needs_mask = [&] { return n >= above || n < below; };
+  auto mask = [&] {
+    const int first = n * kKeys + 2 * (lane % 4);
+    Interval sees[2];
+    SM90_UNROLL for (int r = 0; r < 2; ++r) {
+      sees[r] = visible(p, rows, keys, row + 8 * r);
+      const int end = sees[r].end - first;
+      SM90_UNROLL for (int j = 0; j < kKeys / 8; ++j) {
+        SM90_UNROLL for (int c = 0; c < 2; ++c) if (8 * j + c >= end) s[4 * j + 2 * r + c] = -INFINITY;
+      }
+    }
+    if (n >= below) return;  // every row sees the first keys, or none
+    SM90_UNROLL for (int r = 0; r < 2; ++r) {
+      const int begin = sees[r].begin - first;
+      SM90_UNROLL for (int j = 0; j < kKeys / 8; ++j) {
+        SM90_UNROLL for (int c = 0; c < 2; ++c) if (8 * j + c < begin) s[4 * j + 2 * r + c] = -INFINITY;
+      }
+    }
+  };
+  // Each warp writes its 16 rows by itself: stmatrix into its own part of shared memory, then boxes by TMA,
+  // or row by row where the request ends within them.
+  auto store = [&](const Work& w, const float(&top)[2], const float(&sum)[2]) {
+    const int first = w.row + wg * 64 + 16 * warp;
+    float factor[2];
+    SM90_UNROLL for (int r = 0; r < 2; ++r) {
+      const float total = quad_sum(sum[r]);
+      factor[r] = total > 0 ? 1 / total : 0.f;
+      float lse = total > 0 ? top[r] * p.scale + logf(total) : -INFINITY;
+      if (p.sinks != nullptr) {
+        const float sink = __ldg(p.sinks + w.head * p.sinks_stride);
+        const float most = fmaxf(lse, sink), own = __expf(lse - most), all = own + __expf(sink - most);
+        factor[r] *= own / all;
+        lse = most + logf(all);
+      }
+      const int at = first + lane / 4 + 8 * r;
+      if (lane % 4 == 0 && at < w.rows) p.lse[(w.first_row + at) * p.lse_row + w.head * p.lse_head] = lse;
+    }
+    // Staging: of its own, or the warp's rows of Q, which the warpgroup no longer needs.
+    constexpr int kHalfStep = I::kWide ? kRows * 128 : 2048;
+    const unsigned char* const from =
+        I::kWide ? sh.q[0] + (wg * 4 + warp) * 2048 : sh.o + (wg * 4 + warp) * 2048 * I::kValueHalves;
+    const uint32_t to = shared_address(from);
+    store_wait_read();  // of the tile before
+    __syncwarp();
+    const uint32_t line = to + (lane % 16) * 128;
+    SM90_UNROLL for (int j = 0; j < kValueDim / 8; j += 2) {
+      const float* x = &o[4 * j];
+      store_matrix(
+          line + j / 8 * kHalfStep + (((j % 8 + lane / 16) ^ (lane % 8)) << 4),
+          pack<kHalf>(x[0] * factor[0], x[1] * factor[0]), pack<kHalf>(x[2] * factor[1], x[3] * factor[1]),
+          pack<kHalf>(x[4] * factor[0], x[5] * factor[0]), pack<kHalf>(x[6] * factor[1], x[7] * factor[1]));
+    }
+    if (first + kPrefillStoreRows <= w.rows) {
+      fence_async();
+      __syncwarp();
+      if (lane == 0) {
+        SM90_UNROLL for (int i = 0; i < I::kValueHalves; ++i)
+            store_box(map_o, to + i * kHalfStep, 64 * i, w.head, w.first_row + first);
+        store_commit();
+      }
+    } else {
+      __syncwarp();
+      SM90_LOOP for (int r = lane / 8; first + r < w.rows; r += 4) {
+        uint16_t* const out = p.o + (w.first_row + first + r) * p.o_row + w.head * p.o_head + lane % 8 * 8;
+        SM90_UNROLL for (int i = 0; i < I::kValueHalves; ++i) * reinterpret_cast<uint4*>(out + 64 * i) =
+            *reinterpret_cast<const uint4*>(from + i * kHalfStep + r * 128 + ((lane % 8 ^ r % 8) << 4));
+      }
+      __syncwarp();
+    }
+  };
+
+  auto start_both = [&] {
+    wait_tile(sh.k_full[k.stage], k.phase);
+    fence_all();
+    start_scores();
+    wait_tile(sh.v_full[v.stage], v.phase);
+    start_values();
+    mma_wait<1>();
+    scores_done();
+  };
+  // Every step starts the next S and then the O of the S before it, and does the softmax of the former
+  // meanwhile.
+  auto step = [&](auto is_masked) {
+    constexpr bool kMasked = decltype(is_masked)::value;
+    start_both();
+    cap();
+    if (kMasked) mask();
+    softmax<kMasked>(s, top, sum, alpha, p.scale_log2, order);
+    mma_wait<0>();
+    values_done();
+    round_probabilities();
+    rescale();
+  };
+
+  auto first_step = [&](const Work& w) {  // the first S of a tile, with no O to go with
+    begin_tile(w);
+    clear_statistics();
+    clear_o();
+    wait_tile(sh.k_full[k.stage], k.phase);
+    mma_fence();
+    start_scores();
+    mma_wait<0>();
+    scores_done();
+    cap();
+    if (needs_mask()) mask();
+    softmax<true>(s, top, sum, alpha, p.scale_log2, order);
+    round_probabilities();
+  };
+  auto other_steps = [&] {
+    --n;
+    while (n >= bottom) {
+#pragma unroll 1
+      for (; n >= bottom && needs_mask(); --n) step(std::true_type());
+      const int stop = max(bottom, below);
+#pragma unroll 1
+      for (; n >= stop; --n) step(std::false_type());
+    }
+  };
+  auto last_values = [&] {
+    wait_tile(sh.v_full[v.stage], v.phase);
+    fence_all();
+    start_values();
+    mma_wait<0>();
+  };
+
+  if constexpr (I::kWide) {
+    for (;;) {
+      barrier_wait(shared_address(&sh.q_full[0]), q.phase);
+      const Work work = read_work(sh.work[0], lane);
+      if (!work.valid) return;
+      first_step(work);
+      other_steps();
+      last_values();
+      values_done();
+      named_sync(1 + wg, 128);  // no warp of this group reads Q any more
+      store(work, top, sum);
+      store_wait_read();
+      __syncwarp();
+      release(sh.q_empty[0]);
+      q.next();
+    }
+  } else {
+    barrier_wait(shared_address(&sh.q_full[0]), 0);
+    Work work = read_work(sh.work[0], lane);
+    if (!work.valid) return;
+    first_step(work);
+    for (;;) {
+      other_steps();
+      release(sh.q_empty[q.stage]);
+      q.next();
+      barrier_wait(shared_address(&sh.q_full[q.stage]), q.phase);
+      const Work next = read_work(sh.work[q.stage], lane);
+      if (!next.valid) break;
+
+      // A step from one tile to the next: S of the new one, the last O of the old one, which is then stored.
+      const float old_top[2] = {top[0], top[1]}, old_sum[2] = {sum[0], sum[1]};
+      begin_tile(next);
+      clear_statistics();
+      start_both();
+      cap();
+      if (needs_mask()) mask();
+      softmax<true>(s, top, sum, alpha, p.scale_log2, order);
+      mma_wait<0>();
+      values_done();
+      round_probabilities();
+      store(work, old_top, old_sum);
+      clear_o();
+      work = next;
+    }
+    last_values();
+    pin(o);
+    store(work, top, sum);
+    store_wait_read();
+  }
+}
+
+template <class I, bool kHalf, bool kPaged, bool kCap>
+__global__ void __launch_bounds__(kThreads, 1)
+    prefill_wgmma(const __grid_constant__ PrefillMaps maps, const __grid_constant__ PrefillCall p) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  auto& sh = *reinterpret_cast<typename I::Shared*>(memory);
+  const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+  if (threadIdx.x == 0) {
+    prefetch_map(&maps.q);
+    if constexpr (!kPaged) {
+      prefetch_map(&maps.k);
+      prefetch_map(&maps.v);
+    }
+    prefetch_map(&maps.o);
+    for (int i = 0; i < I::kQueries; ++i) {
+      barrier_init(shared_address(&sh.q_full[i]), 1);
+      barrier_init(shared_address(&sh.q_empty[i]), kReaders<kPaged>);
+    }
+    for (int i = 0; i < I::kStages; ++i) {
+      barrier_init(shared_address(&sh.k_full[i]), kArrivals<I, kPaged>);
+      barrier_init(shared_address(&sh.k_empty[i]), 8);
+      barrier_init(shared_address(&sh.v_full[i]), kArrivals<I, kPaged>);
+      barrier_init(shared_address(&sh.v_empty[i]), 8);
+    }
+    barrier_init(shared_address(&sh.v_raw), 1);
+    barrier_init_fence();
+  }
+  __syncthreads();
+  if (group == 0) {
+    registers_down<kPaged ? 40 : 24>();
+    const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+    if (warp == 0)
+      produce_keys<I, kPaged>(maps, p, sh);
+    else if (warp == 1)
+      produce_tiles<I, kPaged, true>(maps, p, sh, 0);
+    else if (kPaged && warp == 2)
+      produce_tiles<I, kPaged, false>(maps, p, sh, 1);
+    else if (kPaged)
+      produce_tiles<I, kPaged, true>(maps, p, sh, 1);
+  } else {
+    registers_up<kPaged ? 232 : 240>();
+    consume<I, kHalf, kPaged, kCap>(&maps.o, p, sh, group - 1);
+  }
+}
+
+template <class I, bool kHalf, bool kPaged, bool kCap>
+cudaError_t launch_instance(const PrefillMaps& maps, const PrefillCall& call, int32_t grid,
+                            cudaStream_t stream) {
+  const auto kernel = prefill_wgmma<I, kHalf, kPaged, kCap>;
+  static const cudaError_t ready =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, I::kShared);
+  if (ready != cudaSuccess) return ready;
+  kernel<<<grid, kThreads, I::kShared, stream>>>(maps, call);
+  return cudaGetLastError();
+}
+
+template <int kDimQk, int kDimV>
+cudaError_t launch_width(const PrefillMaps& maps, const PrefillCall& call, const PrefillShape& shape,
+                         int32_t grid, cudaStream_t stream) {
+  using I = PrefillInstance<kDimQk, kDimV>;
+  const auto of = [&](auto half, auto paged) {
+    return shape.cap ? launch_instance<I, half.value, paged.value, true>(maps, call, grid, stream)
+                     : launch_instance<I, half.value, paged.value, false>(maps, call, grid, stream);
+  };
+  const auto format = [&](auto half) {
+    if constexpr (kDimQk == kDimV) {
+      if (shape.paged) return of(half, std::true_type());
+    }
+    return of(half, std::false_type());
+  };
+  return shape.half ? format(std::true_type()) : format(std::false_type());
+}
+
+}  // namespace
+}  // namespace assay_sm90

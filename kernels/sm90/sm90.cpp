@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list of the sm_90a kernels and the checks their entries share.
+#include "kernels/sm90/sm90.hpp"
+
+#include <cstdio>
+#include <cstring>
+
+#include "kernels/device/status.hpp"
+
+namespace assay_sm90 {
+
+std::vector<const assay_kernel*> sm90_kernels() {
+  std::vector<const assay_kernel*> all;
+  for (const auto& list : {decode_kernels(), prefill_kernels()})
+    all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+int refuse(char* why, size_t size, const char* required, const char* supported, const char* missing) {
+  assay_gpu::refuse(why, size, required, supported, missing);
+  return ASSAY_UNSUPPORTED;
+}
+
+int common_supports(const assay_kernel* self, const assay_problem* p, const assay_device* device, char* why,
+                    size_t size) {
+  char text[96];
+  if (p->op != self->op) return refuse(why, size, "another op", "that of the kernel", "this op");
+  // The code is for this generation alone: sm_90a is no subset of what comes after it.
+  if (device != nullptr && std::strncmp(device->arch, "sm_90", 5) != 0)
+    return refuse(why, size, device->arch, "sm_90", "code for this device");
+  if (p->heads_q < 1 || p->heads_kv < 1 || p->heads_q % p->heads_kv != 0) {
+    std::snprintf(text, sizeof text, "%d query heads on %d KV heads", p->heads_q, p->heads_kv);
+    return refuse(why, size, text, "a positive multiple", "the group size");
+  }
+  if (p->first_key != nullptr || p->positions != nullptr)
+    return refuse(why, size, p->first_key != nullptr ? "a first key's position" : "positions of rows",
+                  "keys from position 0, the last row at the last key", "masks by position");
+  if (p->q_scale_kind != ASSAY_SCALE_NONE)
+    return refuse(why, size, "a scale of Q", "none", "Q in an 8-bit format");
+  return ASSAY_OK;
+}
+
+bool rows_of(const assay_tensor& t, int32_t element_bytes, int32_t elements) {
+  if (t.data == nullptr) return true;  // nothing will be read
+  bool fits = reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(element_bytes * elements) == 0;
+  for (int i = 0; i < t.rank; ++i)
+    fits = fits && (t.shape[i] <= 1 || (i + 1 == t.rank ? t.stride[i] == 1 : t.stride[i] % elements == 0));
+  return fits;
+}
+
+}  // namespace assay_sm90

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensor maps for bulk copies of 16-bit elements in 128-byte swizzle. They depend on addresses, shapes and
+// strides only, so a captured launch keeps its maps.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace assay_sm90 {
+
+struct MapAxis {
+  int64_t size, stride;  // elements; the innermost axis has stride 1
+  int32_t box;
+};
+
+// `rank` axes, innermost first; a box is at most 64 elements wide there. False where the driver refuses:
+// strides and start must be multiples of 16 bytes.
+bool make_map(CUtensorMap*, bool half, const void* data, int32_t rank, const MapAxis* axes);
+
+}  // namespace assay_sm90
