@@ -179,7 +179,7 @@ def test_by_hand(mixed):
 
 
 @needs_browser
-@pytest.mark.parametrize("width", [1280, 800])
+@pytest.mark.parametrize("width", [1280, 800, 500])
 def test_fits_the_window_and_shows_pictures(mixed, width):
     index, _ = mixed
     seen = result_of(browse(index, size=(width, 1600), script="""
@@ -252,7 +252,7 @@ def test_failing_cases_need_no_script(mixed):
     for row in made:
         shown = f"<code>{row['repeat']}</code>" in text
         assert shown == (row["outcome"] not in rows.FINE), row["scenario"]
-    assert "6 of 61 cases failed." in text
+    assert "6 of 61 rows failed, in 6 of 41 cases." in text
     assert re.search(r"<b>53</b> passed.*<b>2</b> wrong.*<b>2</b> unsupported.*<b>1</b> timed out", text, re.S)
 
 
@@ -265,6 +265,54 @@ def test_whatever_run_json_lacks_is_not_recorded(tmp_path, info):
     facts = text[text.index('id="facts"'):text.index('id="data"')]
     assert facts.count("not recorded") >= 10
     assert ("<dt>seed</dt><dd>0</dd>" in facts) == bool(info and info.get("seed") == 0)
+
+
+def made_of(*outcomes_and_scenarios, **columns) -> list[dict]:
+    made = synthetic.rows()[:len(outcomes_and_scenarios)]
+    for row, (outcome, scenario) in zip(made, outcomes_and_scenarios):
+        row.update(columns, outcome=outcome, scenario=scenario)
+    return made
+
+
+@pytest.mark.parametrize("made, sentence", [
+    ([], "This run has no rows."),
+    (made_of(("passed", "a"), ("passed", "a"), ("passed", "b")), "No row failed: 3 rows of 2 cases."),
+    (made_of(("passed", "a"), class_note="useless"), "No row failed: 1 row of 1 case. 1 of the passed is correct but useless."),
+    (made_of(("wrong", "a"), ("crashed", "a"), ("passed", "b"), ("unsupported", "c"), class_note="useless"),
+     "2 of 4 rows failed, in 1 of 3 cases. 1 of the passed is correct but useless. 1 case refused by every kernel."),
+])
+def test_headline_tells_rows_from_cases(tmp_path, made, sentence):
+    text = html.unescape(build(tmp_path, made, pictures=False).read_text(encoding="utf-8"))
+    assert re.search(r'<p class="verdict [a-z]+">' + re.escape(sentence) + "</p>", text)
+
+
+def test_header_says_when_what_and_where(mixed, tmp_path):
+    text = html.unescape(mixed[0].read_text(encoding="utf-8"))
+    about = re.search(r'<p class="about">(.*?)</p>', text)[1]
+    assert about == "<span>2026-01-05 10:00:00 UTC</span><span>commit 0123456789ab</span><span>Example CPU (cpu)</span>"
+    bare = build(tmp_path, made_of(("passed", "a"), device=""), {"commit": "f" * 40, "dirty": True}, pictures=False)
+    assert f"<span>commit {'f' * 12} with changes</span><span>device not recorded</span>" in bare.read_text(encoding="utf-8")
+
+
+def test_replayed_graphs_are_told_from_hot_calls(tmp_path):
+    made = synthetic.rows()[:4]
+    made[0].update(cache="hot", launch="eager")
+    made[1].update(made[0], cache="hot", launch="graph")
+    index = build(tmp_path, made)
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', index.read_text(encoding="utf-8"), re.S)[1])
+    assert [c["shown"] for c in data["columns"] if c["name"] == "launch"] == [True]
+    run = rows.load(tmp_path)
+    frame = plots.timed(run)
+    assert list(frame["mode"][:2]) == ["hot", "graph"] and len(set(frame.family[:2])) == 2
+    assert len({plots.mode_look(m) for m in ("cold", "hot", "graph")}) == 3
+    assert "launch" in (tmp_path / "report/plots/throughput.csv").read_text().splitlines()[0]
+
+
+def test_another_schema_is_refused(tmp_path):
+    for version in (2, "1", None, True):
+        synthetic.write(tmp_path, synthetic.rows()[:1], {**synthetic.run_info(), "schema_version": version})
+        with pytest.raises(rows.InputError, match="schema_version is .*this report reads 1"):
+            rows.load(tmp_path)
 
 
 def test_facts(mixed):

@@ -9,7 +9,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const columns = data.columns, at = Object.fromEntries(columns.map((c, i) => [c.name, i]));
   const fine = new Set(["passed", "unsupported"]);
-  const searched = ["scenario", "kernel", "reason", "backend", "device", "cache", "suite_place"].map((n) => at[n]);
+  const searched = ["scenario", "kernel", "reason", "backend", "device", "cache", "launch", "suite_place"].map((n) => at[n]);
   const rows = data.rows.map((cells, order) => ({
     cells, order, outcome: cells[at.outcome], kernel: cells[at.kernel],
     // Batches are found by what they are, too: "decode" is in no scenario text.

@@ -21,7 +21,7 @@ from .rows import FINE, NUMBERS, OUTCOMES, Run
 
 HERE = pathlib.Path(__file__).parent
 FAILURES_SHOWN = 50
-SHOWN_AT_FIRST = ("outcome", "kernel", "scenario", "cache", "time_us", "tflops", "gbytes_per_s", "tokens_per_s", "limit_percent",
+SHOWN_AT_FIRST = ("outcome", "kernel", "scenario", "cache", "launch", "time_us", "tflops", "gbytes_per_s", "tokens_per_s", "limit_percent",
                   "o_ratio", "lse_ratio")
 TALLY_ORDER = ("passed", "wrong", "unsupported", "untrusted", "crashed", "timed_out", "invalid")  # as the program prints it
 NOT_RECORDED = "not recorded"
@@ -49,7 +49,7 @@ def columns_of(run: Run) -> list[dict]:
         entry = known.get(name, {})
         columns.append({"name": name, "label": label(name), "unit": str(entry.get("unit") or ""), "meaning": str(entry.get("meaning") or ""),
                         "number": name in NUMBERS, "whole": name in NUMBERS and is_whole(run.rows[name]),
-                        "shown": name in SHOWN_AT_FIRST and bool(has_values(run.rows[name]))})
+                        "shown": name in SHOWN_AT_FIRST and bool(tells_apart(run.rows[name]))})
     first = {name: i for i, name in enumerate(SHOWN_AT_FIRST)}
     return sorted(columns, key=lambda c: first.get(c["name"], len(first)))
 
@@ -66,6 +66,46 @@ def is_whole(column: pd.Series) -> bool:
 
 def has_values(column: pd.Series) -> bool:
     return bool((column != "").any()) if column.dtype == object else bool(column.notna().any())
+
+
+def tells_apart(column: pd.Series) -> bool:
+    """Worth a column at first: has values, and where one word may stand everywhere, more than that word."""
+    return has_values(column) and (column.name != "launch" or bool((column == "graph").any()))
+
+
+def count(n: int, thing: str) -> str:
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
+
+
+def verdict(rows: pd.DataFrame) -> str:
+    """One sentence: rows (a case with a kernel and what was timed) and cases told apart, and what a pass hides."""
+    if rows.empty:
+        return "This run has no rows."
+    failing = rows[~rows.outcome.isin(FINE)]
+    cases = count(rows.scenario.nunique(), "case")
+    text = (f"{len(failing):,} of {count(len(rows), 'row')} failed, in {failing.scenario.nunique():,} of {cases}." if len(failing)
+            else f"No row failed: {count(len(rows), 'row')} of {cases}.")
+    useless = int(((rows.outcome == "passed") & (rows.class_note != "")).sum())
+    if useless:
+        text += f" {useless:,} of the passed {'is' if useless == 1 else 'are'} correct but useless."
+    nothing = rows.groupby("scenario").outcome.agg(lambda o: bool((o == "unsupported").all())).sum()
+    if nothing:
+        text += f" {count(int(nothing), 'case')} refused by every kernel."
+    return text
+
+
+def about(run: Run) -> list[str]:
+    """What one asks of any report first: when, of which commit, on what."""
+    info = run.info
+    parts = []
+    if info.get("start"):
+        parts.append(text_of(info["start"]).replace("T", " ").replace("+00:00", "Z").replace("Z", " UTC"))
+    parts.append("commit " + (text_of(info["commit"])[:12] + (" with changes" if info.get("dirty") is True else "") if info.get("commit")
+                              else NOT_RECORDED))
+    named = run.rows[run.rows.device != ""]
+    devices = [f"{device} ({', '.join(sorted(set(group.backend)))})" for device, group in named.groupby("device", sort=False)]
+    parts.append("; ".join(devices[:3]) + (f"; {len(devices) - 3} more" if len(devices) > 3 else "") if devices else "device " + NOT_RECORDED)
+    return parts
 
 
 def bytes_text(value) -> str:
@@ -148,7 +188,7 @@ def write(run: Run, pictures: list[Picture], out: pathlib.Path) -> pathlib.Path:
         css=(HERE / "page.css").read_text(encoding="utf-8"),
         script=(HERE / "page.js").read_text(encoding="utf-8"),
         outcomes=outcomes, colors=style.OUTCOME_COLORS, unknown_color=style.UNKNOWN_COLOR,
-        total=len(rows), failing=failing[:FAILURES_SHOWN], failing_total=len(failing),
+        total=len(rows), verdict=verdict(rows), about=about(run), failing=failing[:FAILURES_SHOWN], failing_total=len(failing),
         pictures=[(p, data_uri("image/svg+xml", p.svg) if p.svg else "", data_uri("text/csv", p.csv.encode())) for p in pictures],
         facts=facts(run), kernels=[k for k in run.kernels() if k in set(rows.kernel)], warnings=run.warnings, columns=columns,
         data=safe_json({"columns": columns, "rows": [[cell(v) for v in line] for line in rows[names].to_numpy(dtype=object)],

@@ -10,6 +10,7 @@ import pathlib
 import re
 
 import matplotlib.lines as lines
+import matplotlib.patheffects as patheffects
 import matplotlib.pyplot as plt
 import matplotlib.ticker as ticker
 import numpy as np
@@ -18,6 +19,7 @@ import pandas as pd
 from . import style
 from .rows import OUTCOMES, Run
 
+HALO = [patheffects.withStroke(linewidth=3, foreground="white")]  # a label stays readable among points
 RASTER_POINTS = 1500  # more than this and a vector picture is slow to show
 KINDS = {"decode": "decode batches", "extend": "extend batches", "prefill": "prefill batches", "mixed": "mixed batches"}
 
@@ -65,8 +67,25 @@ def timed(run: Run) -> pd.DataFrame:
     rows = run.rows
     rows = rows[(rows.outcome == "passed") & np.isfinite(rows.time_us) & (rows.time_us > 0)].copy()
     rows["batch_kind"] = [kind_of_batch(r) for r in rows.itertuples()]
+    rows["mode"] = np.where(rows.launch == "graph", "graph", rows.cache)
     rows["family"] = [family(r) for r in rows.itertuples()]
     return rows
+
+
+# What was timed: how its points are filled, how its lines are drawn, what it is called.
+MODES = {"cold": ("full", "-", "cold caches"), "hot": ("none", "--", "hot"), "graph": ("left", ":", "hot, graph replayed")}
+MODES_TEXT = "Filled points and full lines: cold caches; hollow and dashed: hot; half filled and dotted: hot, a captured graph replayed."
+
+
+def mode_look(mode: str) -> tuple[str, str]:
+    return MODES.get(mode, MODES["cold"])[:2]
+
+
+def mode_handles(rows: pd.DataFrame) -> list:
+    """For a legend; nothing when all rows are of one mode."""
+    used = [m for m in MODES if m in set(rows["mode"])]
+    return [lines.Line2D([], [], color=style.FAINT, marker="o", fillstyle=MODES[m][0], linestyle=MODES[m][1], label=MODES[m][2])
+            for m in used] if len(used) > 1 else []
 
 
 NO_TIMING = "No case of this run was timed. `assay run` and `assay bench` measure; `assay check` does not."
@@ -77,13 +96,12 @@ def family(row) -> str:
     fields = [w for w in row.scenario.split() if not w.startswith(("batch=", "seed="))]
     if trace_of(row.scenario):
         return row.scenario  # steps of a trace differ in everything
-    return f"{' '.join(fields)} | {row.batch_kind} | {row.requests} | {row.cache}"
+    return f"{' '.join(fields)} | {row.batch_kind} | {row.requests} | {row.mode}"
 
 
 def throughput(run: Run) -> Picture:
     picture = Picture("throughput", "Throughput against length",
-                      "One point per timed case. A line joins cases that differ only in their lengths; filled points and full "
-                      "lines: cold caches, hollow points and dashed lines: hot.", wide=True)
+                      "One point per timed row. A line joins cases that differ only in their lengths. " + MODES_TEXT, wide=True)
     rows = timed(run)
     rows = rows[rows.max_kv_len > 0]
     if rows.empty:
@@ -104,14 +122,14 @@ def throughput(run: Run) -> Picture:
                 used.add(kernel)
                 color, marker = looks[kernel]
                 raster = len(shown) > RASTER_POINTS
-                for cold, part in group.groupby(group.cache != "hot"):
+                for mode, part in group.groupby("mode"):
                     axis.plot(part.max_kv_len, part[column], linestyle="none", marker=marker, markersize=5.5, color=color,
-                              markerfacecolor=color if cold else "white", alpha=0.85 if len(shown) < 300 else 0.4, rasterized=raster)
+                              fillstyle=mode_look(mode)[0], markerfacecoloralt="white", alpha=0.85 if len(shown) < 300 else 0.4, rasterized=raster)
                 families = group.groupby("family")
                 for _, part in families:
                     if part.max_kv_len.nunique() < 2:
                         continue
-                    dash = "--" if part.cache.iloc[0] == "hot" else "-"
+                    dash = mode_look(part["mode"].iloc[0])[1]
                     part = part.groupby("max_kv_len")[column].median()  # repeated lengths: one point of the line
                     axis.plot(part.index, part, color=color, linewidth=1.4, linestyle=dash,
                               alpha=0.9 if len(families) < 12 else 0.35, rasterized=raster)
@@ -119,7 +137,7 @@ def throughput(run: Run) -> Picture:
             if column == "gbytes_per_s" and read:
                 axis.axhline(read / 1e9, color=style.INK, linewidth=1, linestyle=":")
                 axis.annotate("measured read bandwidth", (0, read / 1e9), xycoords=("axes fraction", "data"), xytext=(4, 3),
-                              textcoords="offset points", fontsize=8.5, color=style.FAINT)
+                              textcoords="offset points", fontsize=8.5, color=style.FAINT, zorder=5, path_effects=HALO)
             axis.set_xscale("log", base=2)
             axis.set_yscale("log")
             axis.margins(y=0.12)
@@ -129,18 +147,19 @@ def throughput(run: Run) -> Picture:
             axis.set_ylabel(unit)
             axis.set_xlabel("longest visible context (tokens, k = 1024)")
     handles = [lines.Line2D([], [], color=looks[k][0], marker=looks[k][1], label=short(k)) for k in looks if k in used]
+    handles += mode_handles(rows)
     figure.legend(handles=handles, loc="upper left", ncols=min(5, len(handles)), bbox_to_anchor=(0.01, 1.0))
     rows_of_legend = -(-len(handles) // 5)
     figure.tight_layout(rect=(0, 0, 1, 1 - (0.12 + 0.22 * rows_of_legend) / figure.get_figheight()), h_pad=2)
     picture.figure = figure
-    picture.data = rows[["scenario", "kernel", "cache", "batch_kind", "max_kv_len", "tflops", "gbytes_per_s", "tokens_per_s"]]
+    picture.data = rows[["scenario", "kernel", "cache", "launch", "batch_kind", "max_kv_len", "tflops", "gbytes_per_s", "tokens_per_s"]]
     return picture
 
 
 def roofline(run: Run) -> Picture:
     picture = Picture("roofline", "Roofline",
-                      "Useful operations over useful bytes of each timed case, against what this machine was measured to reach "
-                      "at the start of the run.")
+                      "Useful operations over useful bytes of each timed row, against what this machine was measured to reach "
+                      "at the start of the run. " + MODES_TEXT)
     rows = timed(run)
     rows = rows[(rows.tflops > 0) & (rows.gbytes_per_s > 0)].copy()
     if rows.empty:
@@ -164,7 +183,8 @@ def roofline(run: Run) -> Picture:
         y = np.minimum(x * read, roof) / 1e12
         slope = x * read <= roof
         axis.plot(x[slope], y[slope], color=style.INK, linewidth=1.6)
-        axis.text(0.02, 0.02, f"slope: read bandwidth {read / 1e9:.4g} GB/s", transform=axis.transAxes, fontsize=9, color=style.FAINT)
+        axis.text(0.02, 0.02, f"slope: read bandwidth {read / 1e9:.4g} GB/s", transform=axis.transAxes, fontsize=9, color=style.FAINT, zorder=5,
+                  path_effects=HALO)
         top = max(top, y.max())
     # Labels above their line; when two peaks nearly agree, the lower one's goes below its line.
     close = len(peaks) == 2 and max(p for _, p in peaks) / min(p for _, p in peaks) < 1.5
@@ -173,13 +193,13 @@ def roofline(run: Run) -> Picture:
         axis.plot([start, high], [peak / 1e12] * 2, color=style.INK, linewidth=1.6)
         below = close and peak == min(p for _, p in peaks)
         axis.annotate(f"{label} matrix rate {peak / 1e12:.3g} TFLOP/s", (high, peak / 1e12), xytext=(0, -4 if below else 3),
-                      textcoords="offset points", ha="right", va="top" if below else "bottom", fontsize=9, color=style.FAINT)
+                      textcoords="offset points", ha="right", va="top" if below else "bottom", fontsize=9, color=style.FAINT, zorder=5, path_effects=HALO)
     looks = style.kernel_style(run.kernels())
     for kernel, group in rows.groupby("kernel"):
         color, marker = looks[kernel]
-        for cold, part in group.groupby(group.cache != "hot"):
+        for mode, part in group.groupby("mode"):
             axis.plot(part.flops_per_byte, part.tflops, linestyle="none", marker=marker, markersize=6, color=color,
-                      markerfacecolor=color if cold else "white", alpha=0.8 if len(rows) < 300 else 0.35,
+                      fillstyle=mode_look(mode)[0], markerfacecoloralt="white", alpha=0.8 if len(rows) < 300 else 0.35,
                       rasterized=len(rows) > RASTER_POINTS)
     axis.set_xscale("log")
     axis.set_yscale("log")
@@ -195,7 +215,7 @@ def roofline(run: Run) -> Picture:
                 loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2 if len(used) < 7 else 3)
     figure.tight_layout()
     picture.figure = figure
-    picture.data = rows[["scenario", "kernel", "cache", "flops_per_byte", "tflops", "gbytes_per_s"]]
+    picture.data = rows[["scenario", "kernel", "cache", "launch", "flops_per_byte", "tflops", "gbytes_per_s"]]
     return picture
 
 

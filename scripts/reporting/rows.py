@@ -22,6 +22,7 @@ NUMBERS = ("requests", "tokens", "max_kv_len", "decodes", "extends", "prefills",
            "tokens_per_s", "limit_percent",
            "o_max_error", "o_ratio", "lse_max_error", "lse_ratio", "o_median_ratio", "lse_median_ratio", "p_declined", "r_applied",
            "aggregate_ratio", "class_gate", "quantization_rms", "quantization_max", "rows_checked", "rows_total", "reference_s", "case_s")
+SCHEMA = 1  # of run.json: kSchemaVersion of harness/run/results_folder.hpp
 REQUIRED = ("scenario", "kernel", "outcome")
 
 # Worst first; passed and unsupported are fine (the others make a run fail).
@@ -136,6 +137,9 @@ def load(folder: pathlib.Path) -> Run:
             raise InputError(f"{path}: not UTF-8; expected the run.json written by assay")
         if not isinstance(info, dict):
             raise InputError(f"{path}:1:1: a {type(info).__name__}; expected an object")
+        version = info.get("schema_version", SCHEMA)
+        if version != SCHEMA or isinstance(version, bool):
+            raise InputError(f"{path}: schema_version is {str(version)[:40]}, this report reads {SCHEMA}; use the report of the assay that wrote it")
     else:
         warnings.append(f"{folder}: no run.json, so machine, limits and column meanings are not recorded in the report")
     return Run(frame, info, folder, warnings)
