@@ -2,7 +2,7 @@
 // What one device was measured to do: its limits, how its matrix instructions add, how wrong its functions
 // are. `assay calibrate` writes it as a JSON file; a run that is given the file (--calibration) takes bounds
 // and limits from it instead of what kernels declare and what is measured at the start. To measure more: a
-// member, a step of calibrate(), its key in both JSON functions.
+// member, a step of calibrate(), its field in calibration_json.cpp.
 #pragma once
 
 #include <functional>

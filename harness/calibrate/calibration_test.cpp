@@ -58,9 +58,9 @@ TEST_F(File, ReadsBackWhatWasWritten) {
 }
 
 TEST_F(File, NonsenseIsRefusedByKey) {
-  EXPECT_THAT(error(), HasSubstr("cannot be read"));
+  EXPECT_THAT(error(), HasSubstr("cannot be opened"));
   write("{}");
-  EXPECT_THAT(error(), HasSubstr("assay_calibration is missing"));
+  EXPECT_THAT(error(), HasSubstr("field 'assay_calibration' is missing"));
   nlohmann::json j = json_of(sample());
   j["assay_calibration"] = 9;
   write(j.dump());

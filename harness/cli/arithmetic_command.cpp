@@ -31,23 +31,23 @@ struct Null {
 // One declaration and the kernels that make it.
 struct Column {
   std::vector<std::string> kernels;
-  json words;
+  std::vector<std::pair<std::string, std::string>> words;
   size_t width = 0;
 };
 
-std::vector<Column> columns_of(const json& answers) {
+using Answers = std::vector<KernelArithmetic>;
+
+std::vector<Column> columns_of(const Answers& answers) {
   std::vector<Column> columns;
-  for (const json& a : answers) {
-    if (!a.contains("words")) continue;
-    auto name = a.at("kernel").get<std::string>();
-    if (!a.at("declared").get<bool>()) name += " *";
-    auto column = std::find_if(columns.begin(), columns.end(),
-                               [&](const Column& c) { return c.words == a.at("words"); });
-    if (column == columns.end()) column = columns.insert(column, {{}, a.at("words"), 0});
+  for (const KernelArithmetic& a : answers) {
+    if (a.words.empty()) continue;
+    const std::string name = a.support.kernel + (a.declared.value_or(true) ? "" : " *");
+    auto column =
+        std::find_if(columns.begin(), columns.end(), [&](const Column& c) { return c.words == a.words; });
+    if (column == columns.end()) column = columns.insert(column, {{}, a.words, 0});
     column->kernels.push_back(name);
     column->width = std::max(column->width, name.size());
-    for (const json& word : a.at("words"))
-      column->width = std::max(column->width, word.at(1).get<std::string>().size());
+    for (const auto& [what, text] : a.words) column->width = std::max(column->width, text.size());
   }
   return columns;
 }
@@ -77,23 +77,22 @@ void print_columns(const std::vector<Column>& columns) {
     for (size_t i = 0; i < names; ++i)
       line("", [&](const Column& c) { return i < c.kernels.size() ? c.kernels[i] : std::string(); });
     for (size_t i = 0; i < columns[first].words.size(); ++i)
-      line(columns[first].words[i].at(0).get<std::string>(),
-           [&](const Column& c) { return c.words[i].at(1).get<std::string>(); });
+      line(columns[first].words[i].first, [&](const Column& c) { return c.words[i].second; });
     first = last;
   }
 }
 
-void print_answers(const std::string& backend, const std::string& scenario, const json& answers) {
+void print_answers(const std::string& backend, const std::string& scenario, const Answers& answers) {
   fmt::print("backend {}, declared for: {}\n", backend, scenario);
   print_columns(columns_of(answers));
   bool undeclared = false;
-  for (const json& a : answers) {
-    undeclared |= !a.value("declared", true);
-    if (!a.contains("words"))
-      fmt::print("\n{}: {}", a.at("kernel").get<std::string>(), clean_text(a.at("why").get<std::string>()));
+  bool refused = false;
+  for (const KernelArithmetic& a : answers) {
+    undeclared |= !a.declared.value_or(true);
+    refused |= a.words.empty();
+    if (a.words.empty()) fmt::print("\n{}: {}", a.support.kernel, clean_text(a.support.why));
   }
-  if (std::any_of(answers.begin(), answers.end(), [](const json& a) { return !a.contains("words"); }))
-    fmt::print("\n");
+  if (refused) fmt::print("\n");
   if (undeclared) fmt::print("\n* declares nothing: judged as the plain fp32 kernel shown\n");
 }
 
@@ -138,17 +137,21 @@ int arithmetic_command(const KernelsArguments& args) {
       continue;
     }
     for (const Scenario& scenario : scenarios) {
-      json answers = json::array();
-      for (const json& a : dispatcher->arithmetic(print(scenario)))
-        if (matches(args, a.at("kernel").get<std::string>())) answers.push_back(a);
+      Answers answers = dispatcher->arithmetic(print(scenario));
+      std::erase_if(answers, [&](const KernelArithmetic& a) { return !matches(args, a.support.kernel); });
       if (answers.empty()) continue;
       if (!args.json) {
         if (any) fmt::print("\n");
         print_answers(choice.label, print(scenario), answers);
       }
       any = true;
-      for (json& a : answers) a.erase("words");
-      document.push_back({{"backend", choice.label}, {"scenario", print(scenario)}, {"kernels", answers}});
+      json kernels = json::array();
+      for (const KernelArithmetic& a : answers) {
+        json& kernel = kernels.emplace_back(encode(a.support));
+        if (a.declared) kernel["declared"] = *a.declared;
+        if (!a.arithmetic.is_null()) kernel["arithmetic"] = a.arithmetic;
+      }
+      document.push_back({{"backend", choice.label}, {"scenario", print(scenario)}, {"kernels", kernels}});
     }
   }
   if (args.json) fmt::print("{}\n", document.dump(1, ' ', true, json::error_handler_t::replace));

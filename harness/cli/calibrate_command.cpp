@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "harness/base/error.hpp"
+#include "harness/base/files.hpp"
 #include "harness/calibrate/calibration.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/problem/names.hpp"

@@ -127,7 +127,11 @@ bool use_color(Color color, int fd) {
 
 int cli_main(int argc, char** argv) {
   try {
-    return dispatch(argc, argv);
+    const int code = dispatch(argc, argv);
+    // What was printed may only now meet a full disk.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      throw InfrastructureError("stdout: what was printed could not be written (is the disk full?)");
+    return code;
   } catch (const InputError& e) {
     say("", e.what());
     return kExitUsage;

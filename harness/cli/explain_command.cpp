@@ -14,6 +14,7 @@
 #include <fstream>
 
 #include "harness/base/error.hpp"
+#include "harness/base/files.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/cli/stop_signals.hpp"
@@ -58,14 +59,11 @@ fs::path picture_script() {
       ASSAY_SOURCE_DIR, program.string()));
 }
 
-void write_text(const std::string& path, const std::string& text, const char* option) {
-  if (path == "-") {
+void write_text(const std::string& path, const std::string& text) {
+  if (path == "-")
     fmt::print("{}", text);
-    return;
-  }
-  std::ofstream file(path);
-  file << text;
-  if (!file.flush()) throw InfrastructureError(fmt::format("{} {}: cannot be written", option, path));
+  else
+    write_file(path, text);
 }
 
 // Exit code, or -1 when it could not be run or died. `silent`: its output goes nowhere.
@@ -181,16 +179,14 @@ int score(const ExplainArguments& a) {
     return kExitIncomplete;
   }
   if (!a.json.empty())
-    write_text(a.json,
-               nlohmann::json{{"faults", rows},
-                              {"explained", s.explained},
-                              {"first", s.first},
-                              {"among_three", s.in_three},
-                              {"not_wrong", s.not_wrong},
-                              {"accuracy", s.accuracy()}}
-                       .dump(1) +
-                   "\n",
-               "--json");
+    write_text(a.json, nlohmann::json{{"faults", rows},
+                                      {"explained", s.explained},
+                                      {"first", s.first},
+                                      {"among_three", s.in_three},
+                                      {"not_wrong", s.not_wrong},
+                                      {"accuracy", s.accuracy()}}
+                               .dump(1) +
+                           "\n");
   if (s.not_wrong > 0)
     fmt::print(text, "{} faults were judged right, or reached, on no line that was tried\n", s.not_wrong);
   fmt::print(text, "true cause among the first three: {} of {}\n", s.in_three, s.explained);
@@ -222,7 +218,7 @@ int explain_command(const ExplainArguments& a) {
   const nlohmann::json json = explanation_json(x, problem);
   if (a.json != "-")
     fmt::print("{}", explanation_text(x, problem, static_cast<size_t>(a.top), color_of(a.color_text)));
-  if (!a.json.empty()) write_text(a.json, json.dump(1) + "\n", "--json");
+  if (!a.json.empty()) write_text(a.json, json.dump(1) + "\n");
   if (!a.picture.empty()) draw(json, a.picture);
   return x.outcome == Outcome::kPassed ? kExitOk : kExitWrong;
 }

@@ -30,7 +30,7 @@ struct Null {
 };
 
 void print_matrix(const std::vector<std::string>& kernels, const std::vector<Probe>& probes,
-                  const nlohmann::json& answers, bool why) {
+                  const std::vector<std::vector<KernelSupport>>& answers, bool why) {
   // As many kernels side by side as fit; names are long, so at least one.
   const size_t width = terminal_width() > 0 ? static_cast<size_t>(terminal_width()) : 110;
   std::vector<std::string> refusals;
@@ -45,13 +45,12 @@ void print_matrix(const std::vector<std::string>& kernels, const std::vector<Pro
       fmt::print("{:<{}}", probes[i].feature, kFeatureWidth);
       for (size_t k = first; k < last; ++k) {
         std::string cell = "?";
-        for (const auto& a : answers[i]) {
-          if (a.at("kernel") != kernels[k]) continue;
-          const int status = a.at("status").get<int>();
-          cell = status == ASSAY_OK ? "yes" : status == ASSAY_UNSUPPORTED ? "-" : "error";
-          if (status != ASSAY_OK)
-            refusals.push_back(fmt::format("{} {}: {}", clean_text(kernels[k]), probes[i].feature,
-                                           clean_text(a.at("why").get<std::string>())));
+        for (const KernelSupport& a : answers[i]) {
+          if (a.kernel != kernels[k]) continue;
+          cell = a.status == ASSAY_OK ? "yes" : a.status == ASSAY_UNSUPPORTED ? "-" : "error";
+          if (a.status != ASSAY_OK)
+            refusals.push_back(
+                fmt::format("{} {}: {}", clean_text(kernels[k]), probes[i].feature, clean_text(a.why)));
         }
         fmt::print("  {:<{}}", cell, kernels[k].size());
       }
@@ -85,10 +84,9 @@ int kernels_command(const KernelsArguments& args) {
       continue;
     }
     Dispatcher& dispatcher = *started;
-    const auto& device = dispatcher.device();
-    fmt::print("{}backend {}: {} ({}), {} threads, {:.1f} GiB\n", any ? "\n" : "", choice.label,
-               device.value("name", "?"), device.value("arch", "?"), device.value("multiprocessors", 0),
-               static_cast<double>(device.value("memory_bytes", int64_t{0})) / (1 << 30));
+    const DeviceInfo& device = dispatcher.device();
+    fmt::print("{}backend {}: {} ({}), {} threads, {:.1f} GiB\n", any ? "\n" : "", choice.label, device.name,
+               device.arch, device.multiprocessors, static_cast<double>(device.memory_bytes) / (1 << 30));
     for (const Name& op : op_names()) {
       if (!args.op.empty() && args.op != op.text) continue;
       std::vector<std::string> kernels;

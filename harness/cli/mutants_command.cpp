@@ -7,9 +7,9 @@
 
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 
 #include "harness/base/error.hpp"
+#include "harness/base/files.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/progress.hpp"
 #include "harness/cli/run_options.hpp"
@@ -101,14 +101,11 @@ void write_json(const std::string& path, const nlohmann::json& document) {
     fmt::print("{}", text);
     return;
   }
-  std::ofstream file(path);
-  file << text;
-  if (!file.flush()) throw InfrastructureError("--json " + path + ": cannot be written");
+  write_file(path, text);
 }
 
 int mutants_command(const MutantsArguments& a) {
-  if (!a.json.empty() && a.json != "-" && !std::ofstream(a.json, std::ios::app))  // now, not after minutes
-    throw InputError("--json " + a.json + ": cannot be written");
+  if (!a.json.empty() && a.json != "-") check_writable("--json", a.json);  // now, not after minutes
   const StopSignals signals;
   CampaignOptions options;
   if (!a.suites.empty()) options.suites = a.suites;

@@ -3,11 +3,12 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <fstream>
+#include <exception>
 #include <optional>
 #include <unordered_map>
 
 #include "harness/base/error.hpp"
+#include "harness/base/files.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/progress.hpp"
 #include "harness/cli/stop_signals.hpp"
@@ -82,6 +83,7 @@ std::vector<std::string> notes(const SweepResult& r, double largest, const std::
   for (const Row& row : rows) sampled += row.rows_checked > 0 && row.rows_checked < row.rows_total;
   say(sampled,
       "rows judged on a sample of query rows (columns rows_checked and rows_total; raise --rows-budget)");
+  for (const std::string& kernel : r.unanswered) lines.push_back("no row (a bug of assay): " + kernel);
   for (const std::string& backend : sweep.left_out()) lines.push_back("left out: " + backend);
   for (const std::string& backend : sweep.not_timed()) lines.push_back("checked, not timed: " + backend);
   for (const std::string& line : slow_devices(rows)) lines.push_back("slow device: " + clean_text(line));
@@ -126,8 +128,8 @@ std::string against_before(const RunArguments& a, const std::vector<Row>& rows) 
                   : "");
 }
 
-int exit_code(const Tally& tally, bool stopped) {
-  if (stopped) return kExitIncomplete;
+int exit_code(const Tally& tally, bool complete) {
+  if (!complete) return kExitIncomplete;
   if (tally.total() == 0) return kExitUsage;
   // A case that cannot be built (a broken trace, say) is bad input; it does not hide a wrong kernel.
   const int64_t fine = tally.of("passed") + tally.of("unsupported"), invalid = tally.of("invalid");
@@ -173,12 +175,12 @@ int run_command(const RunArguments& a) {
                      std::string(a.run.filter.empty() ? "the suites are empty" : "--filter matches none") +
                      (a.run.largest > 0 ? ", or --largest leaves none" : "") +
                      (a.run.shard.count > 1 ? ", or none falls into this shard" : ""));
-  if (!a.junit.empty() && !std::ofstream(a.junit, std::ios::app))  // now, not after an hour
-    throw InputError("--junit " + a.junit + ": cannot be written");
+  if (!a.junit.empty()) check_writable("--junit", a.junit);  // now, not after an hour
   std::optional<ResultsFolder> folder;
   nlohmann::json facts;
   if (!a.out.empty() && a.resume) {
     folder.emplace(ResultsFolder::resume(a.out, sweep.identity()));
+    sweep.check_found(*folder);
     facts = run_facts(sweep, a.run, a.command, folder->run_json().value("start", start));
     facts["resumed"] = folder->run_json().value("resumed", nlohmann::json::array());
     facts["resumed"].push_back(start);
@@ -205,24 +207,31 @@ int run_command(const RunArguments& a) {
     facts["kernels"] = names;
     finish_folder(*folder, facts, result, complete);
   };
+  // What goes wrong with the machine must not take what was found with it: that is shown first.
+  std::exception_ptr lost;
+  const auto keep = [&](const auto& call) {
+    try {
+      call();
+    } catch (const InfrastructureError&) {
+      if (!lost) lost = std::current_exception();
+    }
+  };
   try {
-    result = sweep.run(folder ? &*folder : nullptr, collector, StopSignals::requested());
+    keep([&] { result = sweep.run(folder ? &*folder : nullptr, collector, StopSignals::requested()); });
   } catch (const InputError&) {  // a broken line in the middle of a suite: keep what is known
-    progress.clear();
-    finish(false);
-    throw;
-  } catch (const InfrastructureError&) {
     progress.clear();
     finish(false);
     throw;
   }
   progress.clear();
-  finish(!result.stopped);
+  const bool complete = !lost && !result.stopped && result.unanswered.empty();
+  keep([&] { finish(complete); });
 
   const std::vector<Row>& rows = folder ? folder->rows() : collector.rows;
-  if (!a.junit.empty()) write_file(a.junit, junit_xml(rows));
+  if (!a.junit.empty()) keep([&] { write_file(a.junit, junit_xml(rows)); });
+  if (lost && rows.empty()) std::rethrow_exception(lost);
   const Tally tally = tally_of(rows);
-  const int code = exit_code(tally, result.stopped);
+  const int code = lost ? kExitInfrastructure : exit_code(tally, complete);
   std::vector<std::string> remarks = notes(result, a.run.largest, rows, sweep);
   if (!a.before.empty()) remarks.push_back(against_before(a, rows));
   if (a.json)
@@ -230,6 +239,7 @@ int run_command(const RunArguments& a) {
   else
     print_text(a, rows, tally, remarks, folder ? folder->path() : "");
   std::fflush(stdout);
+  if (lost) std::rethrow_exception(lost);
   if (result.stopped)
     fmt::print(stderr, "stopped by a signal{}\n",
                folder ? "; continue with: assay run --resume " + shell_quote(folder->path())

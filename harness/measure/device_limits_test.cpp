@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "harness/measure/cold.hpp"
 #include "harness/measure/limits.hpp"
 
@@ -41,6 +43,14 @@ TEST(Limits, MeasuredThroughTheBackendAndMissingOnesNamed) {
   EXPECT_THAT(m.missing,
               ElementsAre(HasSubstr("matrix_flops_bf16: measure_matrix_rate of backend fake answered "
                                     "status 1: no tiles here")));
+  b.measure_bandwidth = [](int32_t, int64_t, double* rate, char*, size_t) -> int {
+    *rate = HUGE_VAL;
+    return ASSAY_OK;
+  };
+  const MeasuredLimits infinite = measure_limits(b, d);
+  EXPECT_EQ(infinite.limits.read_bytes_per_s, 0) << "a share of infinity says nothing";
+  EXPECT_THAT(infinite.missing, testing::Contains(HasSubstr("read_bytes_per_s: measure_bandwidth of backend "
+                                                            "fake answered status 0 and inf")));
   b.measure_bandwidth = nullptr;
   EXPECT_THAT(measure_limits(b, d).missing, testing::SizeIs(4));
 }

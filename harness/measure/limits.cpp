@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "harness/problem/names.hpp"
 
@@ -24,9 +25,10 @@ double measured(const char* what, const char* function, const assay_backend& b, 
   double value = 0;
   char error[256] = "";
   const int status = call(&value, error, sizeof error);
-  if (status == ASSAY_OK && value > 0) return value;
-  out.missing.push_back(fmt::format("{}: {} of backend {} answered status {}{}{}", what, function, b.name,
-                                    status, *error ? ": " : "", error));
+  if (status == ASSAY_OK && value > 0 && std::isfinite(value)) return value;
+  out.missing.push_back(fmt::format("{}: {} of backend {} answered status {}{}{}{}", what, function, b.name,
+                                    status, status == ASSAY_OK ? fmt::format(" and {:g}", value) : "",
+                                    *error ? ": " : "", error));
   return 0;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -24,15 +25,21 @@ struct StoppingRule {
 
 // One timed call. Dropped ones do not count (the device was throttled), but their time passes.
 struct TimedSample {
-  TimedSample(double microseconds) : us(microseconds) {}
+  TimedSample(double microseconds = 0) : us(microseconds) {}
   double us;
   bool dropped = false;
+  // Clock of the multiprocessors after the call; NaN: not known.
+  double sm_mhz = std::numeric_limits<double>::quiet_NaN();
+  double at_s =
+      0;  // when the call had ended, in seconds since the first measured one began; set by measure()
 };
+using Samples = std::vector<TimedSample>;
 
 enum class StopReason { kConfident, kMaxSamples, kMaxSeconds };
 
 struct Timing {
-  std::vector<double> samples_us;  // in order
+  std::vector<double> samples_us;  // those that count, in order
+  Samples taken;                   // all of them, warm-up left aside
   double median_us = 0, q1_us = 0, q3_us = 0;
   double low_us = 0, high_us = 0;  // 95 % interval of the median, from order statistics (no normality)
   StopReason stop = StopReason::kMaxSamples;

@@ -95,11 +95,14 @@ Timing measure(const std::function<TimedSample()>& sample, const StoppingRule& r
   } while (now() < warm_until);
 
   std::vector<double> in_order, sorted;
+  Samples taken;
   StopReason stop = StopReason::kMaxSamples;
   int64_t next_look = rule.min_samples, dropped = 0;
   const double start = now();
   while (static_cast<int32_t>(in_order.size()) < rule.max_samples) {
-    const TimedSample s = take();
+    taken.push_back(take());
+    TimedSample& s = taken.back();
+    s.at_s = now() - start;
     if (s.dropped) {
       ++dropped;
     } else {
@@ -126,6 +129,7 @@ Timing measure(const std::function<TimedSample()>& sample, const StoppingRule& r
   Timing t = summarize(std::move(in_order));
   t.stop = stop;
   t.dropped = dropped;
+  t.taken = std::move(taken);
   return t;
 }
 

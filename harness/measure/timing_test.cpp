@@ -2,6 +2,7 @@
 // Summaries against numbers worked out by hand, and the stopping rule under a clock the test moves.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -96,6 +97,20 @@ TEST(Measure, TimeEndsItEvenBeforeTheMinimum) {
   EXPECT_DOUBLE_EQ(t.median_us, 400'000);
 }
 
+TEST(Measure, EveryCallIsKeptWithItsTime) {
+  FakeClock c{.durations_us = {500, 400, 300, 200}};
+  const Timing t = c.run({.min_samples = 4, .max_samples = 4, .warmup_seconds = 0});
+  ASSERT_EQ(t.taken.size(), 4u) << "without the warm-up";
+  const double us[] = {400, 300, 200, 500}, at_us[] = {400, 700, 900, 1400};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(t.taken[i].us, us[i]);
+    EXPECT_NEAR(t.taken[i].at_s, at_us[i] * 1e-6, 1e-12);
+  }
+  std::vector<double> kept;
+  for (const TimedSample& s : t.taken) kept.push_back(s.us);
+  EXPECT_EQ(kept, t.samples_us);
+}
+
 // Every second call is dropped and slow: neither counts, but both take time.
 TEST(Measure, DroppedCallsAreCountedAndLeftOut) {
   double now = 0;
@@ -107,6 +122,9 @@ TEST(Measure, DroppedCallsAreCountedAndLeftOut) {
     return s;
   };
   const Timing t = measure(sample, {.min_samples = 9, .warmup_seconds = 0}, [&] { return now; });
+  EXPECT_EQ(t.taken.size(), t.samples_us.size() + static_cast<size_t>(t.dropped));
+  EXPECT_EQ(std::count_if(t.taken.begin(), t.taken.end(), [](const TimedSample& s) { return s.dropped; }),
+            t.dropped);
   EXPECT_EQ(t.median_us, 50);
   EXPECT_EQ(t.samples_us.size(), 9u);
   EXPECT_EQ(t.dropped, 9) << "the first call is the warm-up";

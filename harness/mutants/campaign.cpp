@@ -12,6 +12,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/check/verdict.hpp"
+#include "harness/mutants/jobs.hpp"
 
 namespace assay {
 namespace {
@@ -54,6 +55,17 @@ class Campaign {
     void settled(int task) { std::erase(tasks, task); }
   };
   using DutyPointer = std::shared_ptr<Duty>;
+
+  static SayTrial as_lines(const SayLine& say) {
+    return [&say](const TrialMessage& m) { say(encode_message(m, "said")); };
+  }
+  // What a process said; notes what it is about to run.
+  static TrialMessage heard(const json& line, Duty& duty) {
+    TrialMessage m;
+    decode_message(line, "said", {"a process of the campaign", 0, 0}, m);
+    if (const auto* next = std::get_if<AboutToRun>(&m)) duty.running = next->task, duty.line = next->line;
+    return m;
+  }
 
   void note(std::string text) {
     progress_.note = std::move(text);
@@ -106,16 +118,14 @@ class Campaign {
     };
     Job job;
     job.work = [this, duty](const SayLine& say) {
-      judge_by_peers(catalogue_, plan_.by_peer(), duty->trial, duty->tasks, say);
+      judge_by_peers(catalogue_, plan_.by_peer(), duty->trial, duty->tasks, as_lines(say));
     };
-    job.heard = [this, duty, store](const json& m) {
-      if (m.contains("at")) {
-        duty->running = m["at"].get<int>(), duty->line = m["line"].get<std::string>();
-        return;
-      }
-      const int fault = m.at("fault").get<int>();
-      store(fault, peer_marks_from(m.at("peers")));
-      duty->settled(fault);
+    job.heard = [this, duty, store](const json& line) {
+      const TrialMessage m = heard(line, *duty);
+      const auto* done = std::get_if<PeersDone>(&m);
+      if (!done) return;
+      store(done->fault, done->peers);
+      duty->settled(done->fault);
       ++progress_.done;
     };
     job.ended = [this, duty, store, trial](const JobEnd& end) {
@@ -145,23 +155,16 @@ class Campaign {
     auto duty = std::make_shared<Duty>(Duty{faults, trial, -1, ""});
     Job job;
     job.work = [this, duty](const SayLine& say) {
-      judge_faults(catalogue_, plan_.lines, options_.limits, duty->trial, duty->tasks, say);
+      judge_faults(catalogue_, plan_.lines, options_.limits, duty->trial, duty->tasks, as_lines(say));
     };
-    job.heard = [this, duty](const json& m) {
-      if (m.contains("at")) {
-        duty->running = m["at"].get<int>(), duty->line = m["line"].get<std::string>();
-        return;
-      }
-      const int fault = m.at("fault").get<int>();
+    job.heard = [this, duty](const json& line) {
+      const TrialMessage m = heard(line, *duty);
+      const auto* done = std::get_if<FaultDone>(&m);
+      if (!done) return;
+      const int fault = done->fault;
       FaultTrial& t = score_.faults[fault].ours[duty->trial];
+      t = done->trial;
       t.done = true;
-      m.at("lines").get_to(t.lines);
-      m.at("killed").get_to(t.killed);
-      m.at("o_rejected").get_to(t.o_rejected);
-      m.at("check").get_to(t.check);
-      m.at("reason").get_to(t.reason);
-      m.at("line").get_to(t.line);
-      t.peers = peer_marks_from(m.at("peers"));
       duty->settled(fault);
       ++progress_.done;
       if (!t.killed && t.lines > 0 && !catalogue_.faults[fault].equivalent)
@@ -225,22 +228,19 @@ class Campaign {
     job.work = [this, duty](const SayLine& say) {
       std::vector<LegalPair> pairs;
       for (int i : duty->tasks) pairs.push_back(pairs_[i]);
-      judge_variants(catalogue_, plan_.lines, options_.limits, pairs, say);
+      judge_variants(catalogue_, plan_.lines, options_.limits, pairs, as_lines(say));
     };
-    job.heard = [this, duty](const json& m) {
-      if (m.contains("health")) {
-        for (int p = 0; p < kPeerCount; ++p) {
-          score_.peer_health[p].cases += m["health"][p][0].get<int64_t>();
-          score_.peer_health[p].rejected += m["health"][p][1].get<int64_t>();
+    job.heard = [this, duty](const json& line) {
+      const TrialMessage m = heard(line, *duty);
+      if (const auto* health = std::get_if<HealthDone>(&m))
+        for (size_t p = 0; p < health->peers.size() && p < score_.peer_health.size(); ++p) {
+          score_.peer_health[p].cases += health->peers[p].cases;
+          score_.peer_health[p].rejected += health->peers[p].rejected;
         }
-        return;
-      }
-      if (m.contains("at")) {
-        duty->running = m.at("pair").get<int>(), duty->line = m["line"].get<std::string>();
-        return;
-      }
-      hear_variant(m);
-      duty->settled(m.at("pair").get<int>());
+      const auto* done = std::get_if<LegalDone>(&m);
+      if (!done) return;
+      hear_variant(*done);
+      duty->settled(done->pair);
       ++progress_.done;
     };
     job.ended = [this, duty](const JobEnd& end) {
@@ -255,22 +255,20 @@ class Campaign {
     return job;
   }
 
-  void hear_variant(const json& m) {
-    const int variant = m.at("variant").get<int>();
-    VariantScore& v = score_.variants[variant];
-    const auto outcome = m.at("outcome").get<std::string>();
-    if (outcome == outcome_name(Outcome::kUnsupported)) {
+  void hear_variant(const LegalDone& m) {
+    VariantScore& v = score_.variants[m.variant];
+    if (m.outcome == outcome_name(Outcome::kUnsupported)) {
       ++v.declined;
-    } else if (outcome == outcome_name(Outcome::kUntrusted)) {
+    } else if (m.outcome == outcome_name(Outcome::kUntrusted)) {
       ++v.untrusted;
     } else {
       ++v.cases;
-      if (outcome != outcome_name(Outcome::kPassed)) {
-        false_alarm(variant, outcome, m.at("reason").get<std::string>(), m.at("line").get<std::string>());
+      if (m.outcome != outcome_name(Outcome::kPassed)) {
+        false_alarm(m.variant, m.outcome, m.reason, m.line);
         return;
       }
-      if (m.contains("o")) v.o_ratios.push_back(m["o"][0].get<double>());
-      if (m.contains("lse")) v.lse_ratios.push_back(m["lse"][0].get<double>());
+      if (m.o) v.o_ratios.push_back(m.o->largest);
+      if (m.lse) v.lse_ratios.push_back(m.lse->largest);
     }
   }
 

@@ -60,16 +60,4 @@ double largest_of(const std::vector<double>& values) {
   return values.empty() ? std::nan("") : *std::max_element(values.begin(), values.end());
 }
 
-nlohmann::json json_of(const PeerMarks& marks) {
-  nlohmann::json list = nlohmann::json::array();
-  for (PeerMark m : marks) list.push_back(static_cast<int>(m));
-  return list;
-}
-
-PeerMarks peer_marks_from(const nlohmann::json& list) {
-  PeerMarks marks{};
-  for (int p = 0; p < kPeerCount; ++p) marks[p] = static_cast<PeerMark>(list.at(p).get<int>());
-  return marks;
-}
-
 }  // namespace assay

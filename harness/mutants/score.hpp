@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -79,9 +78,5 @@ struct Score {
 
 double median_of(std::vector<double>);          // NaN of nothing
 double largest_of(const std::vector<double>&);  // NaN of nothing
-
-// Messages between the processes of a campaign.
-nlohmann::json json_of(const PeerMarks&);
-PeerMarks peer_marks_from(const nlohmann::json&);
 
 }  // namespace assay

@@ -111,17 +111,10 @@ bool any_rule(const Walker& w, const Problem& p, const TrialLimits& limits) {
   return false;
 }
 
-nlohmann::json message_of(const Walker& w, int trial) {
-  const FaultTrial& t = w.trial;
-  return {{"fault", w.fault},   {"trial", trial},   {"lines", t.lines},
-          {"killed", t.killed}, {"check", t.check}, {"o_rejected", t.o_rejected},
-          {"reason", t.reason}, {"line", t.line},   {"peers", json_of(t.peers)}};
-}
-
 }  // namespace
 
 void judge_faults(const Catalogue& c, const LineSet& set, const TrialLimits& limits, int trial,
-                  const std::vector<int>& faults, const SayLine& say) {
+                  const std::vector<int>& faults, const SayTrial& say) {
   std::vector<Walker> walkers;
   for (int f : faults) walkers.push_back({f, &c.faults[f], {}, false, {}});
   for (int index : visiting_order(set, trial)) {
@@ -137,7 +130,7 @@ void judge_faults(const Catalogue& c, const LineSet& set, const TrialLimits& lim
       if (dear && !w.affords(set.lines[index].cost, set.cap)) continue;
       const bool ours = !w.ours_done, theirs = any_rule(w, problem, limits);
       if ((!ours && !theirs) || !takes(c, *w.entry, problem, view.get())) continue;
-      say({{"at", w.fault}, {"line", line}});
+      say(AboutToRun{w.fault, line});
       if (dear) w.dear_cost += set.lines[index].cost;
       if (ours) {
         if (!judge) judge.emplace(problem, limits.rows_budget);
@@ -147,15 +140,15 @@ void judge_faults(const Catalogue& c, const LineSet& set, const TrialLimits& lim
     }
     std::erase_if(walkers, [&](const Walker& w) {
       const bool done = w.ours_done && !w.wants_any_peer(limits);
-      if (done) say(message_of(w, trial));
+      if (done) say(FaultDone{w.fault, w.trial});
       return done;
     });
   }
-  for (const Walker& w : walkers) say(message_of(w, trial));  // no line is left
+  for (const Walker& w : walkers) say(FaultDone{w.fault, w.trial});  // no line is left
 }
 
 void judge_by_peers(const Catalogue& c, const std::vector<const LineSet*>& suites, int trial,
-                    const std::vector<int>& faults, const SayLine& say) {
+                    const std::vector<int>& faults, const SayTrial& say) {
   std::vector<PeerMarks> marks(faults.size());
   // FlashAttention-2 and -3 share a suite, so lines are walked per suite, not per peer.
   for (size_t first = 0; first < suites.size(); ++first) {
@@ -177,7 +170,7 @@ void judge_by_peers(const Catalogue& c, const std::vector<const LineSet*>& suite
           if (rule == nullptr || marks[f][p] == PeerMark::kKilled) continue;
           if (!run) {
             if (!takes(c, entry, problem, view.get())) break;
-            say({{"at", faults[f]}, {"line", l.text}});
+            say(AboutToRun{faults[f], l.text});
             run = bench.peer_case().run(c, *kernel);
           }
           raise(marks[f][p], bench.mark(*rule, *kernel, *run));
@@ -185,12 +178,11 @@ void judge_by_peers(const Catalogue& c, const std::vector<const LineSet*>& suite
       }
     }
   }
-  for (size_t f = 0; f < faults.size(); ++f)
-    say({{"fault", faults[f]}, {"trial", trial}, {"peers", json_of(marks[f])}});
+  for (size_t f = 0; f < faults.size(); ++f) say(PeersDone{faults[f], marks[f]});
 }
 
 void judge_variants(const Catalogue& c, const LineSet& set, const TrialLimits& limits,
-                    const std::vector<LegalPair>& pairs, const SayLine& say) {
+                    const std::vector<LegalPair>& pairs, const SayTrial& say) {
   std::array<PeerHealth, kPeerCount> health{};
   for (size_t first = 0; first < pairs.size();) {
     size_t last = first;
@@ -205,20 +197,18 @@ void judge_variants(const Catalogue& c, const LineSet& set, const TrialLimits& l
     for (; first < last; ++first) {
       const LegalPair& pair = pairs[first];
       const assay_kernel* kernel = c.variants[pair.variant].kernel_for(problem);
-      nlohmann::json message = {{"variant", pair.variant}, {"pair", pair.pair}, {"line", line}};
       Verdict v;
       v.outcome = Outcome::kUnsupported;
       if (kernel != nullptr) {
-        say({{"at", pair.variant}, {"pair", pair.pair}, {"line", line}});
+        say(AboutToRun{pair.pair, line});
         if (!judge) judge.emplace(problem, limits.rows_budget);
         v = judge->judge(c.backend, *kernel, c.device);
       }
-      message["outcome"] = outcome_name(v.outcome);
-      message["check"] = v.check;
-      message["reason"] = v.reason;
-      if (v.o.checked > 0) message["o"] = {v.o.max_ratio, v.o.median_ratio};
-      if (v.lse.checked > 0) message["lse"] = {v.lse.max_ratio, v.lse.median_ratio};
-      say(message);
+      const auto ratios = [](const ErrorStats& e) {
+        return e.checked > 0 ? std::optional(ErrorRatios{e.max_ratio, e.median_ratio}) : std::nullopt;
+      };
+      say(LegalDone{pair.variant, pair.pair, line, std::string(outcome_name(v.outcome)), v.check, v.reason,
+                    ratios(v.o), ratios(v.lse)});
       if (!pair.with_peers || v.outcome != Outcome::kPassed) continue;
       std::optional<PeerCase::Run> run;
       for (const PeerInfo& info : peers()) {
@@ -232,9 +222,7 @@ void judge_variants(const Catalogue& c, const LineSet& set, const TrialLimits& l
       }
     }
   }
-  nlohmann::json list = nlohmann::json::array();
-  for (const PeerHealth& h : health) list.push_back({h.cases, h.rejected});
-  say({{"health", list}});
+  say(HealthDone{{health.begin(), health.end()}});
 }
 
 }  // namespace assay

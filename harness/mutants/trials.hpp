@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The work of one process of a campaign: kernels judged by our rules and by the peers', every outcome said as
-// a JSON line. Before each kernel call a line says what is about to run, so that the parent knows what a
-// process died of:
-//
-//   {at: WHAT, line: LINE}                                        about to run WHAT (index of fault or
-//   variant) {fault, trial, lines, killed, o_rejected, check, reason, line, peers}   a FaultTrial {fault,
-//   trial, peers}                                          a PeerTrial {variant, pair, outcome, check,
-//   reason, line, o, lse}          a legal case {health: [[cases, rejected] x peer]} peers' rules on healthy
-//   kernels
+// a message (trial_messages.hpp).
 #pragma once
 
-#include "harness/mutants/jobs.hpp"
+#include "harness/mutants/catalogue.hpp"
 #include "harness/mutants/lines.hpp"
-#include "harness/mutants/score.hpp"
+#include "harness/mutants/trial_messages.hpp"
 
 namespace assay {
 
@@ -26,12 +19,12 @@ struct TrialLimits {
 // Our rules and the peers' rules on our inputs: the faults visit the lines in the order of the trial; each
 // drops out when both are settled.
 void judge_faults(const Catalogue&, const LineSet&, const TrialLimits&, int trial,
-                  const std::vector<int>& faults, const SayLine&);
+                  const std::vector<int>& faults, const SayTrial&);
 
 // The peers' rules on the peers' inputs; suites[p] is what peer p runs, cheap lines first: what is plainly
 // wrong dies there.
 void judge_by_peers(const Catalogue&, const std::vector<const LineSet*>& suites, int trial,
-                    const std::vector<int>& faults, const SayLine&);
+                    const std::vector<int>& faults, const SayTrial&);
 
 struct LegalPair {
   int pair = 0;  // identifies it in messages
@@ -40,6 +33,6 @@ struct LegalPair {
 };
 // Pairs of one line and trial should be neighbours: they share inputs and reference.
 void judge_variants(const Catalogue&, const LineSet&, const TrialLimits&, const std::vector<LegalPair>&,
-                    const SayLine&);
+                    const SayTrial&);
 
 }  // namespace assay

@@ -220,7 +220,7 @@ TEST(Tally, WhatFails) {
 
 TEST(Tally, FailuresWithCommands) {
   EXPECT_EQ("\n" + failures_text(sample::run()), R"(
-2 failing cases:
+2 failing rows:
 wrong     paged_fast  paged d=64 batch=4q1s1k seed=1
           14 of 8192 elements of O out of bounds
           repeat: assay check 'paged d=64 batch=4q1s1k seed=1' --kernel paged_fast --backend cpu
@@ -228,7 +228,7 @@ crashed   prefill_fast  prefill window=127 batch=2q512 seed=1
           signal 11 ("segmentation fault")
           repeat: assay check 'prefill window=127 batch=2q512 seed=1' --kernel prefill_fast --backend cpu
 )");
-  EXPECT_THAT(failures_text(sample::run(), 1), HasSubstr("1 of 2 failing cases:\n"));
+  EXPECT_THAT(failures_text(sample::run(), 1), HasSubstr("1 of 2 failing rows:\n"));
   EXPECT_THAT(failures_text(sample::run(), 1),
               testing::EndsWith("--kernel paged_fast --backend cpu\n1 more are in rows.csv\n"));
   const std::vector<Row> fine = {sample::row("a", "k", "passed")};
@@ -323,14 +323,14 @@ TEST(Summary, WholeText) {
 
 1 passed, 1 wrong, 1 unsupported, 0 untrusted, 1 crashed, 0 timed out, 0 invalid
 
-| outcome | cases |
+| outcome | rows |
 | :-- | --: |
 | passed | 1 |
 | wrong | 1 |
 | unsupported | 1 |
 | crashed | 1 |
 
-### Failing cases: 2 of 2 shown
+### Failing rows: 2 of 2 shown
 
 **wrong** paged\_fast: 14 of 8192 elements of O out of bounds
 
@@ -365,7 +365,7 @@ TEST(Summary, StaysUnderItsSizeAndSaysWhatIsCut) {
   for (int i = 0; i < 400; i++)
     rows.push_back(sample::row(fmt::format("paged seed={}", i), "k", i % 4 ? "passed" : "wrong", "x"));
   const std::string all = summary_markdown(rows);
-  EXPECT_THAT(all, HasSubstr("### Failing cases: 50 of 100 shown"));
+  EXPECT_THAT(all, HasSubstr("### Failing rows: 50 of 100 shown"));
   EXPECT_THAT(all, HasSubstr("<summary>All 400 rows</summary>"));
   for (size_t most : {2'000u, 8'000u, 30'000u}) {
     const std::string text = summary_markdown(rows, {.max_bytes = most});

@@ -7,10 +7,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 
+#include "harness/base/files.hpp"
 #include "harness/report/text.hpp"
 
 #define CSV_IO_NO_THREAD  // the text is in memory already: nothing to overlap
@@ -194,18 +193,9 @@ RowsFile parse_rows(std::string_view text, const std::string& file, Columns colu
 }
 
 RowsFile read_rows(const std::string& path, Columns columns) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in)
-    throw InputError({path, 0, 0},
-                     fmt::format("cannot be opened ({}); expected the rows.csv of a results folder",
-                                 std::generic_category().message(errno)));
-  std::string text;
-  try {
-    text.assign(std::istreambuf_iterator<char>(in), {});
-  } catch (const std::ios_base::failure&) {  // opening a folder succeeds, reading it does not
-    throw InputError({path, 0, 0}, "cannot be read; expected the rows.csv of a results folder");
-  }
-  return parse_rows(text, path, columns);
+  constexpr int64_t kMaxBytes = int64_t{8} << 30;
+  return parse_rows(read_text_file({path}, path, kMaxBytes, "the rows.csv of a results folder"), path,
+                    columns);
 }
 
 }  // namespace assay

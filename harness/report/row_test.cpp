@@ -231,7 +231,7 @@ TEST(ReadRows, FileThatIsNotThere) {
     read_rows("no/such/rows.csv");
     FAIL();
   } catch (const InputError& e) {
-    EXPECT_THAT(e.what(), HasSubstr("no/such/rows.csv: cannot be opened (No such file or directory)"));
+    EXPECT_THAT(e.what(), HasSubstr("no/such/rows.csv: cannot be opened: No such file or directory"));
   }
   EXPECT_THROW(read_rows("."), InputError);
 }
@@ -271,17 +271,15 @@ TEST(RowJson, ErrorsNameColumnAndWhatIsAccepted) {
     }
     return "no error";
   };
-  EXPECT_THAT(error("{\"kernel\":"),
-              testing::StartsWith("worker 0:4:11: no valid JSON here; expected one object"));
-  EXPECT_THAT(error("[[1]]"), HasSubstr("'row' is an array; expected an object of columns"));
+  EXPECT_THAT(error("{\"kernel\":"), testing::StartsWith("worker 0:4:11: the text ends inside the JSON"));
+  EXPECT_THAT(error("[[1]]"), HasSubstr("row is an array; expected an object of columns"));
   EXPECT_THAT(error(R"({"kernal":"x"})"),
-              HasSubstr("unknown column 'kernal'; expected some of scenario, kernel,"));
+              HasSubstr("row: field 'kernal' is unknown; expected scenario, kernel,"));
   EXPECT_THAT(error(R"({"kernel":1})"), HasSubstr("'kernel' is 1; expected a string"));
   EXPECT_THAT(error(R"({"samples":1.5})"), HasSubstr("'samples' is 1.5; expected a whole number"));
   EXPECT_THAT(error(R"({"samples":9223372036854775808})"), HasSubstr("expected a whole number"));
-  EXPECT_THAT(error(R"({"time_us":"fast"})"),
-              HasSubstr("'time_us' is \"fast\"; expected a number, \"inf\" or \"-inf\""));
-  EXPECT_THAT(error(R"({"time_us":1e999})"), HasSubstr("a number is too large"));
+  EXPECT_THAT(error(R"({"time_us":"fast"})"), HasSubstr("'time_us' is 'fast'; expected a number, \"inf\""));
+  EXPECT_THAT(error(R"({"time_us":1e999})"), HasSubstr("worker 0:4:12: the number 1e999 is too large"));
   EXPECT_EQ(error(R"({"time_us":1,"samples":null,"kernel":"x"})"), "no error");
 }
 

@@ -46,7 +46,7 @@ std::string code_block(const std::string& text) {
 
 std::string summary_markdown(std::span<const Row> rows, const SummaryOptions& options) {
   const Tally tally = tally_of(rows);
-  std::string text = fmt::format("## {}\n\n{}\n\n| outcome | cases |\n| :-- | --: |\n",
+  std::string text = fmt::format("## {}\n\n{}\n\n| outcome | rows |\n| :-- | --: |\n",
                                  inline_text(options.title), tally_line(tally));
   for (size_t i = 0; i < kOutcomes.size(); i++)
     if (tally.counts[i] > 0) text += fmt::format("| {} | {} |\n", inline_text(kOutcomes[i]), tally.counts[i]);
@@ -72,7 +72,7 @@ std::string summary_markdown(std::span<const Row> rows, const SummaryOptions& op
       list += entry;
       shown++;
     }
-    text += fmt::format("\n### Failing cases: {} of {} shown\n\n", shown, failing.size()) + list;
+    text += fmt::format("\n### Failing rows: {} of {} shown\n\n", shown, failing.size()) + list;
     if (shown < failing.size()) text += more;
   }
 

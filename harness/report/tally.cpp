@@ -93,8 +93,8 @@ std::string shell_quote(std::string_view text) {
 std::string failures_text(std::span<const Row> rows, size_t most) {
   const auto failing = static_cast<size_t>(std::count_if(rows.begin(), rows.end(), is_failure));
   if (failing == 0) return "";
-  std::string text = failing > most ? fmt::format("{} of {} failing cases:\n", most, failing)
-                                    : fmt::format("{} failing case{}:\n", failing, failing == 1 ? "" : "s");
+  std::string text = failing > most ? fmt::format("{} of {} failing rows:\n", most, failing)
+                                    : fmt::format("{} failing row{}:\n", failing, failing == 1 ? "" : "s");
   size_t listed = 0;
   for (const Row& row : rows) {
     if (!is_failure(row)) continue;

@@ -12,14 +12,11 @@
 #include "harness/check/graph/graph.hpp"
 #include "harness/measure/limits.hpp"
 #include "harness/problem/names.hpp"
-#include "harness/report/row_json.hpp"
 #include "harness/run/timed_call.hpp"
-#include "harness/run/worker.hpp"
 
 namespace assay {
 namespace {
 
-using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
@@ -33,7 +30,9 @@ double check_allowance_s(const Work& w, const Problem& p, double rows_budget) {
   return 5 * (w.flops / 0.5e9 + w.total_bytes / 1e9) + products / 1e6;
 }
 
-void say_row(const Say& say, const Row& row) { say({{"event", "row"}, {"row", json_of(row)}}); }
+void say_row(const Say& say, const Row& row, Samples samples = {}) {
+  say(RowAnswer{row, std::move(samples)});
+}
 
 void fill_timing(Row& row, const Timing& t, const Work& w, const Problem& p, const Limits& limits) {
   row.time_us = t.median_us;
@@ -74,23 +73,23 @@ void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge,
   const assay_problem* view = judge.inputs().view->get();
   const assay_tensors* tensors = judge.device_case().tensors();
   for (const std::string& mode : modes) {
-    c.say({{"event", "starting"},
-           {"stage", mode},
-           {"kernel", kernel.name},
-           {"allow_s", c.rule.max_seconds + c.rule.warmup_seconds +
-                           2 * (c.work.flops / 0.5e9 + c.work.total_bytes / 1e9)}});
+    c.say(Starting{
+        mode, kernel.name,
+        c.rule.max_seconds + c.rule.warmup_seconds + 2 * (c.work.flops / 0.5e9 + c.work.total_bytes / 1e9)});
     Row row = checked;
+    Samples samples;
     try {
       TimedCall call(c.backend, c.device, kernel, view, tensors, mode, c.clock);
       row.plan_us = call.plan_us();
       row.refresh_us = call.refresh_us();
-      const Timing t = measure([&] { return call.sample(); }, c.rule);
+      Timing t = measure([&] { return call.sample(); }, c.rule);
       const Verdict again = judge.recheck();
       if (again.outcome == Outcome::kPassed) {
         row.set_mode(mode);
         row.sm_clock_mhz = call.median_clock_mhz();
         if (call.knows_throttling()) row.throttled = t.dropped;
         fill_timing(row, t, c.work, c.problem, c.limits);
+        samples = std::move(t.taken);
       } else {
         fill_verdict(row, again);
         row.reason = "outputs checked again after timing: " + again.reason;
@@ -104,7 +103,7 @@ void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge,
       row.reason = failed.text;
     }
     row.case_s = seconds_since(start);
-    say_row(c.say, row);
+    say_row(c.say, row, std::move(samples));
     if (row.cache.empty()) return;  // a failure ends the kernel; an untimed row stands for all its modes
   }
 }
@@ -125,10 +124,7 @@ void check_replays(const Case& c, const assay_kernel& kernel, double rows_budget
     return;
   }
   // Five shapes, each run twice and referenced.
-  c.say({{"event", "starting"},
-         {"stage", "check"},
-         {"kernel", kernel.name},
-         {"allow_s", 3 * check_allowance_s(c.work, c.problem, rows_budget)}});
+  c.say(Starting{"check", kernel.name, 3 * check_allowance_s(c.work, c.problem, rows_budget)});
   RelationResult result;
   const std::string reason =
       check_graph(c.backend, kernel, c.device, c.problem, default_arithmetic(), rows_budget, result);
@@ -138,21 +134,20 @@ void check_replays(const Case& c, const assay_kernel& kernel, double rows_budget
   row.reason = one_line(reason.empty() ? "no shape could be replayed: " + result.note : reason);
 }
 
-void run_kernel(const Case& c, Judge& judge, const json& wanted, const json& request, const Row& base) {
+void run_kernel(const Case& c, Judge& judge, const WantedKernel& wanted, const RunCaseOrder& order,
+                const Row& base) {
   const auto start = Clock::now();
   Row row = base;
-  wanted.at("name").get_to(row.kernel);
+  row.kernel = wanted.kernel;
   const assay_kernel* kernel = c.backend.find(row.kernel);
   ASSAY_CHECK(kernel != nullptr, "no kernel {} in backend {}", row.kernel, c.backend.name());
   try {
     fill_verdict(row, judge.judge(c.backend, *kernel, c.device));
-    const auto modes = wanted.at("modes").get<std::vector<std::string>>();
     const auto passed = [&] { return row.outcome == outcome_name(Outcome::kPassed); };
-    if (passed() && request.at("graphs").get<bool>())
-      check_replays(c, *kernel, request.at("rows_budget").get<double>(), row);
+    if (passed() && order.graphs) check_replays(c, *kernel, order.rows_budget, row);
     row.case_s = seconds_since(start);
-    if (passed() && !modes.empty()) {
-      time_modes(c, *kernel, judge, modes, row, start);
+    if (passed() && !wanted.modes.empty()) {
+      time_modes(c, *kernel, judge, wanted.modes, row, start);
       return;
     }
   } catch (const InputError& e) {
@@ -226,21 +221,16 @@ void fill_verdict(Row& row, const Verdict& v) {
   if (v.batch_invariant) row.batch_invariant = *v.batch_invariant ? "yes" : "no";
 }
 
-bool run_case(const json& request, const Backend& backend, const assay_device& device,
+bool run_case(const RunCaseOrder& order, const Backend& backend, const assay_device& device,
               const std::string& calibration, const Say& say) {
-  const auto line = request.at("scenario").get<std::string>();
-  const auto place = request.at("place").get<std::string>();
-  const auto budget = request.at("rows_budget").get<double>();
-  const StoppingRule rule = rule_from_json(request.at("rule"));
-  const Limits limits = limits_from_json(request.at("limits"));
   const auto start = Clock::now();
-  Row base = row_of_line(line, place);
+  Row base = row_of_line(order.scenario, order.place);
   base.backend = backend.name();
   base.device = device.name;
   base.device_uuid = device.uuid;
   base.calibration = calibration;
   const auto starting = [&](const char* stage, const std::string& kernel, double allow_s) {
-    say({{"event", "starting"}, {"stage", stage}, {"kernel", kernel}, {"allow_s", allow_s}});
+    say(Starting{stage, kernel, allow_s});
   };
 
   starting("problem", "", 60);
@@ -248,11 +238,11 @@ bool run_case(const json& request, const Backend& backend, const assay_device& d
   std::optional<Problem> problem;
   Work work;
   try {
-    problem.emplace(make_problem(parse_scenario(line)));
+    problem.emplace(make_problem(parse_scenario(order.scenario)));
     fill_batch(base, *problem);
     work = work_of(*problem);
     starting("inputs", "", check_allowance_s(work, *problem, 0));
-    judge.emplace(*problem, budget);
+    judge.emplace(*problem, order.rows_budget);
   } catch (const InputError& e) {
     base.reason = e.what();
   } catch (const std::bad_alloc&) {
@@ -260,8 +250,8 @@ bool run_case(const json& request, const Backend& backend, const assay_device& d
   }
   if (!judge) {  // the same for every kernel: nothing could be built
     base.outcome = outcome_name(Outcome::kInvalid);
-    for (const json& wanted : request.at("kernels")) {
-      wanted.at("name").get_to(base.kernel);
+    for (const WantedKernel& wanted : order.kernels) {
+      base.kernel = wanted.kernel;
       say_row(say, base);
     }
     return true;
@@ -269,13 +259,13 @@ bool run_case(const json& request, const Backend& backend, const assay_device& d
   // Opened once per process: the library behind it stays loaded.
   static std::string no_clock;
   static const std::unique_ptr<DeviceClock> clock = DeviceClock::open(backend.name(), device, &no_clock);
-  const Case c{backend, device, *problem, work, limits, rule, clock.get(), say};
-  for (const json& wanted : request.at("kernels")) {
-    starting("check", wanted.at("name").get<std::string>(), check_allowance_s(work, *problem, budget));
-    run_kernel(c, *judge, wanted, request, base);
+  const Case c{backend, device, *problem, work, order.limits, order.rule, clock.get(), say};
+  for (const WantedKernel& wanted : order.kernels) {
+    starting("check", wanted.kernel, check_allowance_s(work, *problem, order.rows_budget));
+    run_kernel(c, *judge, wanted, order, base);
     // What one kernel did to the device must not become the next one's row.
     if (std::string why; device_lost(backend, &why)) {
-      say({{"event", "device_lost"}, {"message", why}});
+      say(DeviceLost{why});
       return false;
     }
   }

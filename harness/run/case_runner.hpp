@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // One case inside the worker: build it, judge every kernel with one reference, time those that passed,
-// and say a Row for each. Works without a socket too: `say` gets the messages of worker.hpp.
+// and say a Row for each. Works without a socket too: `say` gets the messages.
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "harness/check/verdict.hpp"
 #include "harness/report/row.hpp"
+#include "harness/run/messages.hpp"
 #include "harness/scenario/scenario.hpp"
 
 namespace assay {
 
-using Say = std::function<void(const nlohmann::json&)>;
+using Say = std::function<void(const WorkerAnswer&)>;
 
-// `request` as in worker.hpp; `calibration`: "defaults" or a fingerprint, for the rows. Everything a scenario
+// `calibration`: "defaults" or a fingerprint, for the rows. Everything a scenario
 // or a kernel can do wrong becomes a row; only a process that dies, or a bug of assay, gets past this. False
 // when a kernel left the device unusable for this process: the rows said so far stand, and the process must
 // end.
-bool run_case(const nlohmann::json& request, const Backend&, const assay_device&,
-              const std::string& calibration, const Say& say);
+bool run_case(const RunCaseOrder&, const Backend&, const assay_device&, const std::string& calibration,
+              const Say& say);
 
 // The part of a row known from the scenario text alone; outcome and the rest stay empty. Used for rows
 // the parent has to write itself.

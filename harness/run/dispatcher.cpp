@@ -10,15 +10,13 @@
 
 #include "harness/base/error.hpp"
 #include "harness/device/backend.hpp"
-#include "harness/report/row_json.hpp"
+#include "harness/report/tally.hpp"
 #include "harness/report/text.hpp"
 #include "harness/run/case_runner.hpp"
-#include "harness/run/worker.hpp"
 
 namespace assay {
 namespace {
 
-using nlohmann::json;
 using Kind = WorkerProcess::Event::Kind;
 
 constexpr double kStartSeconds = 60;  // loading a backend, initialising a device
@@ -32,14 +30,41 @@ std::string doing(const std::string& stage, const std::string& kernel) {
   return fmt::format("while timing {} ({})", kernel, stage);
 }
 
+const WantedKernel* find_wanted(const std::vector<WantedKernel>& wanted, const std::string& kernel) {
+  const auto at =
+      std::find_if(wanted.begin(), wanted.end(), [&](const WantedKernel& w) { return w.kernel == kernel; });
+  return at == wanted.end() ? nullptr : &*at;
+}
+
 }  // namespace
+
+std::vector<std::string> unanswered(const std::vector<WantedKernel>& wanted, std::span<const Row> rows) {
+  std::vector<std::string> without;
+  for (const WantedKernel& w : wanted) {
+    const auto has = [&](const std::string& mode) {
+      return std::any_of(rows.begin(), rows.end(),
+                         [&](const Row& r) { return r.kernel == w.kernel && r.mode() == mode; });
+    };
+    if (!has("") && (w.modes.empty() || !std::all_of(w.modes.begin(), w.modes.end(), has)))
+      without.push_back(w.kernel);
+  }
+  return without;
+}
+
+// An answer, or why there is none (WorkerProcess::Event): `text` is the death, or what is wrong with a
+// message.
+struct Dispatcher::Heard {
+  Kind kind = Kind::kDied;
+  WorkerAnswer answer;
+  std::string text;
+};
 
 struct Dispatcher::Ended {
   enum class How { kDone, kStopped, kDied, kTimedOut, kDeviceLost } how = How::kDone;
   std::string why;
-  std::string stage, kernel;         // of the last announcement
-  std::vector<std::string> settled;  // kernels that need no further row
-  std::vector<Row> pending;          // rows of `kernel`, held back until it is known to have ended well
+  std::string stage, kernel;       // of the last announcement
+  std::vector<Row> given;          // all rows said so far, those of `pending` included
+  std::vector<RowAnswer> pending;  // rows of `kernel`, held back until it is known to have ended well
 };
 
 Dispatcher::Dispatcher(WorkerCommand worker, int log_fd, const RunOptions& options)
@@ -49,37 +74,42 @@ Dispatcher::Dispatcher(WorkerCommand worker, int log_fd, const RunOptions& optio
 
 Dispatcher::~Dispatcher() = default;
 
+Dispatcher::Heard Dispatcher::hear(double timeout_s, const std::atomic<bool>* stop) {
+  const WorkerProcess::Event e = worker_->next(timeout_s, stop);
+  Heard heard{e.kind, {}, e.death};
+  if (e.kind != Kind::kMessage) return heard;
+  try {
+    decode_message(e.message, "event", {"answer of the worker", 0, 0}, heard.answer);
+  } catch (const InputError& error) {
+    heard.kind = Kind::kGarbage;
+    heard.text = error.what();
+  }
+  return heard;
+}
+
+void Dispatcher::say(const WorkerRequest& request) { worker().send(encode_message(request, "do")); }
+
 void Dispatcher::start_worker() {
   std::string why;
   for (int attempt = 0; attempt < 2; ++attempt) {
     worker_ = std::make_unique<WorkerProcess>(command_, log_fd_);
-    const WorkerProcess::Event e = worker_->next(kStartSeconds);
-    if (e.kind == Kind::kMessage && e.message.value("event", "") == "ready") {
-      backend_ = e.message.at("backend").get<std::string>();
-      no_times_ = e.message.value("no_times", "");
-      device_ = e.message.at("device");
-      device_count_ = e.message.value("device_count", 1);
-      calibration_ = e.message.value("calibration", json(nullptr));
-      clock_ = e.message.value("clock", "");
-      kernels_.clear();
-      for (const json& k : e.message.at("kernels"))
-        kernels_.push_back({k.at("name").get<std::string>(), k.at("description").get<std::string>(),
-                            k.at("arch").get<std::string>(), k.at("op").get<int32_t>(),
-                            k.at("promises").get<uint32_t>()});
+    Heard e = hear(kStartSeconds);
+    if (e.kind == Kind::kMessage && std::holds_alternative<Ready>(e.answer)) {
+      ready_ = std::move(std::get<Ready>(e.answer));
       return;
     }
     worker_->kill();
-    if (e.kind == Kind::kMessage && e.message.value("event", "") == "no_device")
-      throw NoDevice(e.message.value("message", ""));
-    if (e.kind == Kind::kMessage && e.message.value("event", "") == "failed")
-      why = e.message.value("message", "");
+    if (const auto* none = std::get_if<NoDeviceHere>(&e.answer); e.kind == Kind::kMessage && none)
+      throw NoDevice(none->message);
+    if (const auto* failed = std::get_if<Failed>(&e.answer); e.kind == Kind::kMessage && failed)
+      why = failed->message;
     else if (e.kind == Kind::kDied)
-      why = "it died at the start: " + e.death;
+      why = "it died at the start: " + e.text;
     else if (e.kind == Kind::kTimeout)
       why = fmt::format("no sign of life within {} s", kStartSeconds);
     else
-      why =
-          "it does not speak the worker protocol: " + (e.kind == Kind::kGarbage ? e.death : e.message.dump());
+      why = "it does not speak the worker protocol: " +
+            (e.kind == Kind::kGarbage ? e.text : "it said something else than ready");
   }
   worker_.reset();
   throw InfrastructureError(fmt::format("the worker for {} does not start (tried twice): {}",
@@ -92,47 +122,50 @@ WorkerProcess& Dispatcher::worker() {
 }
 
 void Dispatcher::measure_limits(const std::atomic<bool>& stop) {
-  if (!calibration_.is_null()) {
-    limits_ = calibration_.at("limits");
+  if (ready_.calibration) {
+    limits_ = ready_.calibration->limits;
     return;
   }
-  worker().send({{"do", "limits"}});
-  const WorkerProcess::Event e = worker().next(kLimitsSeconds, &stop);
-  if (e.kind == Kind::kMessage && e.message.value("event", "") == "limits") {
-    limits_ = e.message;
-    limits_.erase("event");
+  say(AskLimits{});
+  const Heard e = hear(kLimitsSeconds, &stop);
+  if (const auto* limits = std::get_if<LimitsAnswer>(&e.answer); e.kind == Kind::kMessage && limits) {
+    limits_ = limits->limits;
     return;
   }
   // Not being able to measure is no reason not to check kernels.
-  limits_ = limits_json({});
-  limits_["missing"] =
-      json::array({fmt::format("the worker {} while it measured the limits",
-                               e.kind == Kind::kDied ? "ended with " + e.death : "did not answer")});
+  limits_.emplace();
+  limits_->missing = {fmt::format("the worker {} while it measured the limits",
+                                  e.kind == Kind::kDied      ? "ended with " + e.text
+                                  : e.kind == Kind::kGarbage ? "said nonsense (" + e.text + ")"
+                                                             : "did not answer")};
   worker_.reset();
 }
 
-json Dispatcher::ask(const json& question, const char* doing) {
+template <class Wanted>
+Wanted Dispatcher::ask(const WorkerRequest& question, const char* doing) {
   std::string why;
   for (int attempt = 0; attempt < 2; ++attempt) {
-    worker().send(question);
-    const WorkerProcess::Event e = worker().next(options_.timeout_s);
-    if (e.kind == Kind::kMessage && e.message.value("event", "") == question.value("do", ""))
-      return e.message.at("answers");
-    why = e.kind == Kind::kDied      ? e.death
-          : e.kind == Kind::kTimeout ? fmt::format("no answer within {} s", options_.timeout_s)
-                                     : e.message.value("message", "an answer of another kind");
+    say(question);
+    Heard e = hear(options_.timeout_s);
+    if (auto* answer = std::get_if<Wanted>(&e.answer); e.kind == Kind::kMessage && answer)
+      return std::move(*answer);
+    const auto* failed = e.kind == Kind::kMessage ? std::get_if<Failed>(&e.answer) : nullptr;
+    why = e.kind == Kind::kTimeout ? fmt::format("no answer within {} s", options_.timeout_s)
+          : failed                 ? failed->message
+          : e.text.empty()         ? "an answer of another kind"
+                                   : e.text;
     worker_.reset();
   }
   throw InfrastructureError(
-      fmt::format("backend {}: asking its kernels {} failed: {}", backend_, doing, why));
+      fmt::format("backend {}: asking its kernels {} failed: {}", backend(), doing, why));
 }
 
-json Dispatcher::supports(const std::vector<std::string>& scenarios) {
-  return ask({{"do", "supports"}, {"scenarios", scenarios}}, "what they support");
+std::vector<std::vector<KernelSupport>> Dispatcher::supports(const std::vector<std::string>& scenarios) {
+  return ask<SupportsAnswer>(AskSupports{scenarios}, "what they support").answers;
 }
 
-json Dispatcher::arithmetic(const std::string& scenario) {
-  return ask({{"do", "arithmetic"}, {"scenario", scenario}}, "for their arithmetic");
+std::vector<KernelArithmetic> Dispatcher::arithmetic(const std::string& scenario) {
+  return ask<ArithmeticAnswer>(AskArithmetic{scenario}, "for their arithmetic").answers;
 }
 
 std::string Dispatcher::log_tail() const {
@@ -149,76 +182,105 @@ std::string Dispatcher::log_tail() const {
   return tail.empty() ? "" : "; it last printed: " + clean_text(tail);
 }
 
+namespace {
+
+// What is wrong with a row said while `kernel` was running (empty: while the case was built); "" when it
+// fits.
+std::string row_fault(const CaseRequest& request, const std::string& kernel, const RowAnswer& said,
+                      std::span<const Row> given) {
+  const Row& row = said.row;
+  if (row.scenario != request.scenario) return "a row of another case";
+  const WantedKernel* wanted = find_wanted(request.kernels, row.kernel);
+  if (!wanted || (!kernel.empty() && kernel != row.kernel))
+    return fmt::format("a row of another kernel, '{}'", clean_text(row.kernel.substr(0, 80)));
+  if (std::find(kOutcomes.begin(), kOutcomes.end(), row.outcome) == kOutcomes.end())
+    return fmt::format("a row of outcome '{}'", clean_text(row.outcome.substr(0, 40)));
+  const std::string mode = row.mode();
+  if (!mode.empty() && std::find(wanted->modes.begin(), wanted->modes.end(), mode) == wanted->modes.end())
+    return fmt::format("a row of mode '{}', which nobody asked for", clean_text(mode.substr(0, 40)));
+  for (const Row& other : given)
+    if (other.kernel == row.kernel && (other.mode() == mode || other.mode().empty())) return "a second row";
+  const auto kept = std::count_if(said.samples.begin(), said.samples.end(),
+                                  [](const TimedSample& s) { return !s.dropped; });
+  if (kept != std::max<int64_t>(row.samples, 0))
+    return fmt::format("a row of {} samples with {} of them", row.samples, kept);
+  return "";
+}
+
+}  // namespace
+
 Dispatcher::Ended Dispatcher::talk(const CaseRequest& request, const OnRow& on_row, const OnStart& on_start,
                                    const std::atomic<bool>& stop) {
   using How = Ended::How;
-  json kernels = json::array();
-  for (const auto& k : request.kernels) kernels.push_back({{"name", k.kernel}, {"modes", k.modes}});
-  const json limits = limits_.is_null() ? limits_json({}) : limits_;
-  worker().send({{"do", "case"},
-                 {"scenario", request.scenario},
-                 {"place", request.place},
-                 {"kernels", kernels},
-                 {"rows_budget", options_.rows_budget},
-                 {"graphs", options_.graphs},
-                 {"rule", rule_json(options_.rule)},
-                 {"limits", limits}});
+  say(RunCaseOrder{request.scenario, request.place, request.kernels, options_.rows_budget, options_.graphs,
+                   options_.rule, limits_ ? limits_->limits : Limits{}});
   Ended ended;
   // A kernel is through when another one begins: one that destroys the heap may die when its buffers
   // are freed, after its row.
   const auto settle = [&] {
-    if (!ended.kernel.empty()) ended.settled.push_back(ended.kernel);
-    for (const Row& row : ended.pending) on_row(row);
+    for (const RowAnswer& known : ended.pending) on_row(known.row, known.samples);
     ended.pending.clear();
+  };
+  const auto end = [&](How how, const std::string& why) {
+    ended.how = how;
+    ended.why = why;
+    return ended;
+  };
+  // The kernel that runs answers for whatever comes through its worker's connection.
+  const auto nonsense = [&](const std::string& what) {
+    return end(How::kDied, fmt::format("the worker's connection was garbled {}: it said {}",
+                                       doing(ended.stage, ended.kernel), what));
   };
   double limit_s = options_.timeout_s + 60;
   while (true) {
-    const WorkerProcess::Event e = worker_->next(limit_s, &stop);
+    Heard e = hear(limit_s, &stop);
+    const std::string where = doing(ended.stage, ended.kernel);
     switch (e.kind) {
       case Kind::kStopped:
-        ended.how = How::kStopped;
-        return ended;
+        return end(How::kStopped, "");
       case Kind::kTimeout:
-        ended.how = How::kTimedOut;
-        ended.why = fmt::format("no result within {:.3g} s {}", limit_s, doing(ended.stage, ended.kernel));
-        return ended;
+        return end(How::kTimedOut, fmt::format("no result within {:.3g} s {}", limit_s, where));
       case Kind::kDied:
-        ended.how = How::kDied;
-        ended.why = fmt::format("{} {}", e.death, doing(ended.stage, ended.kernel));
-        return ended;
+        return end(How::kDied, fmt::format("{} {}", e.text, where));
       case Kind::kGarbage:
-        ended.how = How::kDied;
-        ended.why = fmt::format("the worker's connection was garbled {}", doing(ended.stage, ended.kernel));
-        return ended;
+        return end(How::kDied, fmt::format("the worker's connection was garbled {}: {}", where, e.text));
       case Kind::kMessage:
         break;
     }
-    const auto event = e.message.value("event", "");
-    if (event == "starting") {
-      const auto kernel = e.message.at("kernel").get<std::string>();
-      if (kernel != ended.kernel) settle();
-      ended.kernel = kernel;
-      ended.stage = e.message.at("stage").get<std::string>();
-      limit_s = options_.timeout_s + e.message.at("allow_s").get<double>();
+    if (const auto* starting = std::get_if<Starting>(&e.answer)) {
+      if (starting->kernel != ended.kernel) {
+        const WantedKernel* next = find_wanted(request.kernels, starting->kernel);
+        if (!next || unanswered({*next}, ended.given).empty())
+          return nonsense("that a kernel starts which is not its turn");
+        if (const WantedKernel* now = find_wanted(request.kernels, ended.kernel);
+            now && !unanswered({*now}, ended.given).empty())
+          return nonsense("that the next kernel starts, without a row for this one");
+        settle();
+      }
+      ended.kernel = starting->kernel;
+      ended.stage = starting->stage;
+      limit_s = options_.timeout_s + starting->allow_s;
       on_start(ended.kernel, ended.stage);
-    } else if (event == "row") {
-      ended.pending.push_back(row_from_json(e.message.at("row"), {"answer of the worker"}));
-    } else if (event == "done") {
+    } else if (auto* row = std::get_if<RowAnswer>(&e.answer)) {
+      if (const std::string fault = row_fault(request, ended.kernel, *row, ended.given); !fault.empty())
+        return nonsense(fault);
+      ended.given.push_back(row->row);
+      ended.pending.push_back(std::move(*row));
+    } else if (std::holds_alternative<Done>(e.answer)) {
+      if (const auto without = unanswered(request.kernels, ended.given); !without.empty())
+        return nonsense("that it was done, without a row for " + without.front());
       settle();
       return ended;
-    } else if (event == "device_lost") {
+    } else if (const auto* lost = std::get_if<DeviceLost>(&e.answer)) {
       // As a rule the row of the kernel says so already; one that passed first is a crash after all.
-      const bool told = !ended.pending.empty() && ended.pending.back().outcome != "passed";
-      ended.how = told ? How::kDeviceLost : How::kDied;
-      ended.why = fmt::format("the device could not be used any more {}: {}",
-                              doing(ended.stage, ended.kernel), e.message.value("message", ""));
+      const bool told = !ended.pending.empty() && ended.pending.back().row.outcome != "passed";
       if (told) settle();
-      return ended;
+      return end(told ? How::kDeviceLost : How::kDied,
+                 fmt::format("the device could not be used any more {}: {}", where, lost->message));
+    } else if (const auto* failed = std::get_if<Failed>(&e.answer)) {
+      return end(How::kDied, fmt::format("assay itself failed {}: {}", where, failed->message));
     } else {
-      ended.how = How::kDied;
-      ended.why = fmt::format("assay itself failed {}: {}", doing(ended.stage, ended.kernel),
-                              e.message.value("message", event));
-      return ended;
+      return nonsense("something that is no answer to a case");
     }
   }
 }
@@ -239,29 +301,31 @@ bool Dispatcher::run(const CaseRequest& request, const OnRow& on_row, const OnSt
     if (ended.how == How::kStopped) return false;
 
     Row row = row_of_line(left.scenario, left.place);
-    row.backend = backend_;
-    row.device = device_.value("name", "");
-    row.device_uuid = device_.value("uuid", "");
+    row.backend = backend();
+    row.device = device().name;
+    row.device_uuid = device().uuid;
     row.outcome = ended.how == How::kTimedOut ? "timed_out" : "crashed";
     row.reason = ended.why + printed;
-    for (const Row& known : ended.pending) {
-      if (!known.mode().empty())
-        on_row(known);  // a mode that was measured before
+    for (const RowAnswer& known : ended.pending) {
+      if (!known.row.mode().empty())
+        on_row(known.row, known.samples);  // a mode that was measured before
       else
-        row.reason += fmt::format("; before that: {}{}{}", known.outcome, known.reason.empty() ? "" : ", ",
-                                  known.reason);
+        row.reason += fmt::format("; before that: {}{}{}", known.row.outcome,
+                                  known.row.reason.empty() ? "" : ", ", known.row.reason);
     }
-    std::vector<CaseRequest::Wanted> rest;
-    for (const auto& k : left.kernels) {
-      const bool settled =
-          std::find(ended.settled.begin(), ended.settled.end(), k.kernel) != ended.settled.end();
+    std::vector<WantedKernel> rest;
+    for (const WantedKernel& k : left.kernels) {
       // Died before any kernel was called: the next worker would die the same way, so all get the row.
       const bool guilty = ended.how != How::kDeviceLost && (ended.kernel.empty() || k.kernel == ended.kernel);
       if (guilty) {
         row.kernel = k.kernel;
-        on_row(row);
-      } else if (!settled) {
+        on_row(row, {});
+      } else if (!unanswered({k}, ended.given).empty()) {
         rest.push_back(k);
+        std::erase_if(rest.back().modes, [&](const std::string& mode) {
+          return std::any_of(ended.given.begin(), ended.given.end(),
+                             [&](const Row& r) { return r.kernel == k.kernel && r.mode() == mode; });
+        });
       }
     }
     left.kernels = std::move(rest);

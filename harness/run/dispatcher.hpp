@@ -7,31 +7,27 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "harness/report/row.hpp"
+#include "harness/run/messages.hpp"
 #include "harness/run/options.hpp"
 #include "harness/run/worker_process.hpp"
 
 namespace assay {
 
-struct KernelInfo {
-  std::string name, description, arch;
-  int32_t op = 0;
-  uint32_t promises = 0;
-};
-
 // One case for one backend.
 struct CaseRequest {
   std::string scenario, place;
-  struct Wanted {
-    std::string kernel;
-    std::vector<std::string> modes;  // cache modes to time; empty: check only
-  };
-  std::vector<Wanted> kernels;
+  std::vector<WantedKernel> kernels;
 };
+
+// The wanted kernels that `rows` leave without an answer: neither a row that stands for all modes (it has
+// none itself) nor one per mode.
+std::vector<std::string> unanswered(const std::vector<WantedKernel>&, std::span<const Row> rows);
 
 class Dispatcher {
  public:
@@ -41,36 +37,41 @@ class Dispatcher {
   Dispatcher(WorkerCommand worker, int log_fd, const RunOptions&);
   ~Dispatcher();
 
-  const std::string& backend() const { return backend_; }
-  const std::vector<KernelInfo>& kernels() const { return kernels_; }
-  const nlohmann::json& device() const { return device_; }
-  const std::string& clock() const { return clock_; }  // where the column sm_clock_mhz comes from, or why not
-  int32_t device_count() const { return device_count_; }    // of the backend on this machine
-  const nlohmann::json& limits() const { return limits_; }  // null before measure_limits()
-  // File, fingerprint, date, build, uuid and limits of the calibration in use; null without one.
-  const nlohmann::json& calibration() const { return calibration_; }
-  const std::string& no_times() const { return no_times_; }  // why nothing may be timed; empty: it may
+  const std::string& backend() const { return ready_.backend; }
+  const std::vector<KernelInfo>& kernels() const { return ready_.kernels; }
+  const DeviceInfo& device() const { return ready_.device; }
+  const std::string& clock() const { return ready_.clock; }     // as in Ready
+  int32_t device_count() const { return ready_.device_count; }  // of the backend on this machine
+  // Rates of the calibration or those measured; nothing before measure_limits().
+  const std::optional<MeasuredLimits>& limits() const { return limits_; }
+  const std::optional<CalibrationUse>& calibration() const { return ready_.calibration; }
+  const std::string& no_times() const { return ready_.no_times; }  // why nothing may be timed; empty: it may
 
-  // Rates of the calibration, or measured on the device now; null values where it failed, with the reason
-  // under "missing".
+  // Rates of the calibration, or measured on the device now; 0 where it failed, with the reason under
+  // "missing".
   void measure_limits(const std::atomic<bool>& stop);
-  // Per scenario: [{kernel, status, why}]. InfrastructureError when the worker dies on it twice.
-  nlohmann::json supports(const std::vector<std::string>& scenarios);
-  // For the kernels of the scenario's op: [{kernel, status, why}] and, where one supports it, whether it
-  // declares an arithmetic, its words and its fields (harness/run/arithmetic.hpp). Dies as supports() does.
-  nlohmann::json arithmetic(const std::string& scenario);
+  // Per scenario, for the kernels of its op. InfrastructureError when the worker dies on it twice.
+  std::vector<std::vector<KernelSupport>> supports(const std::vector<std::string>& scenarios);
+  // For the kernels of the scenario's op. Dies as supports() does.
+  std::vector<KernelArithmetic> arithmetic(const std::string& scenario);
 
   // Rows in the order they become known. False when *stop ended it: the rows given so far are right, the
-  // others do not exist. `starting` is told the kernel and stage before each (for progress).
-  using OnRow = std::function<void(const Row&)>;
+  // others do not exist. `starting` is told the kernel and stage before each (for progress). Every wanted
+  // kernel gets a row, or a row per mode, whatever the worker says: one that is answered with something else
+  // is crashed.
+  using OnRow = std::function<void(const Row&, const Samples&)>;
   using OnStart = std::function<void(const std::string& kernel, const std::string& stage)>;
   bool run(const CaseRequest&, const OnRow&, const OnStart&, const std::atomic<bool>& stop);
 
  private:
+  struct Heard;
   struct Ended;
   void start_worker();
-  nlohmann::json ask(const nlohmann::json& question, const char* doing);
+  Heard hear(double timeout_s, const std::atomic<bool>* stop = nullptr);
+  template <class Wanted>
+  Wanted ask(const WorkerRequest& question, const char* doing);
   WorkerProcess& worker();
+  void say(const WorkerRequest&);
   Ended talk(const CaseRequest&, const OnRow&, const OnStart&, const std::atomic<bool>& stop);
   std::string log_tail() const;
 
@@ -78,11 +79,8 @@ class Dispatcher {
   int log_fd_;
   RunOptions options_;
   std::unique_ptr<WorkerProcess> worker_;
-  std::string backend_, no_times_;
-  std::vector<KernelInfo> kernels_;
-  nlohmann::json device_, limits_, calibration_;
-  int32_t device_count_ = 0;
-  std::string clock_;
+  Ready ready_;
+  std::optional<MeasuredLimits> limits_;
   int64_t log_start_ = 0;  // where the log stood when the present case began
 };
 

@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <map>
 
 #include "harness/base/error.hpp"
 
@@ -33,6 +35,12 @@ class Scripted : public testing::Test {
     fs::remove_all(root);
     std::fclose(log);
   }
+  static Ready ready() {
+    Ready r;
+    r.backend = "b";
+    r.device.name = "dev";
+    return r;
+  }
   // A worker that says ready, then for its n-th start runs the body n (the last one from then on).
   WorkerCommand worker(const std::vector<std::string>& bodies) {
     const std::string script = (root / "worker.sh").string(), count = (root / "starts").string();
@@ -43,13 +51,11 @@ class Scripted : public testing::Test {
            "s\\\":0}\"; }\n"
         << "row() { say \"{\\\"event\\\":\\\"row\\\",\\\"row\\\":{\\\"scenario\\\":\\\"paged "
            "x\\\",\\\"kernel\\\":\\\"$1\\\","
-           "\\\"outcome\\\":\\\"$2\\\",\\\"cache\\\":\\\"$3\\\"}}\"; }\n"
+           "\\\"outcome\\\":\\\"$2\\\",\\\"cache\\\":\\\"$3\\\"},\\\"samples\\\":[]}\"; }\n"
         << "done_() { say '{\"event\":\"done\"}'; }\n"
         << "lost() { say '{\"event\":\"device_lost\",\"message\":\"sticky\"}'; sleep 300; }\n"
         << "echo x >>" << count << "\nn=$(wc -l <" << count << ")\n"
-        << "say "
-           "'{\"event\":\"ready\",\"backend\":\"b\",\"path\":\"p\",\"device\":{\"name\":\"dev\"},\"kernels\":"
-           "[]}'\n"
+        << "say '" << encode_message(WorkerAnswer(ready()), "event").dump() << "'\n"
         << "read -r request <&3\n";
     for (size_t i = 0; i < bodies.size(); ++i)
       out << "[ $n " << (i + 1 == bodies.size() ? "-ge " : "-eq ") << i + 1 << " ] && { " << bodies[i]
@@ -57,11 +63,13 @@ class Scripted : public testing::Test {
     out << "sleep 300 <&3\n";
     return {.argv = {"/bin/sh", script}};
   }
-  bool run(Dispatcher& d, const std::vector<std::string>& kernels) {
+  bool run(Dispatcher& d, const std::vector<std::string>& kernels,
+           const std::vector<std::string>& modes = {}) {
     CaseRequest request{"paged x", "place", {}};
-    for (const std::string& k : kernels) request.kernels.push_back({k, {}});
+    for (const std::string& k : kernels) request.kernels.push_back({k, modes});
     return d.run(
-        request, [&](const Row& r) { rows.push_back(r); }, [](const auto&, const auto&) {}, stop);
+        request, [&](const Row& r, const Samples&) { rows.push_back(r); }, [](const auto&, const auto&) {},
+        stop);
   }
   std::vector<std::string> outcomes() const {
     std::vector<std::string> all;
@@ -109,7 +117,7 @@ TEST_F(Scripted, DeathAfterTheRowReplacesIt) {
 TEST_F(Scripted, MeasuredModesSurviveALaterDeath) {
   Dispatcher d(worker({"start a check; start a cold; row a passed cold; start a hot; kill -SEGV $$"}),
                fileno(log), options);
-  EXPECT_TRUE(run(d, {"a"}));
+  EXPECT_TRUE(run(d, {"a"}, {"cold", "hot"}));
   EXPECT_EQ(outcomes(), (Texts{"a:passed:cold", "a:crashed"}));
   EXPECT_EQ(rows[1].reason, "SIGSEGV while timing a (hot)");
 }
@@ -145,10 +153,98 @@ TEST_F(Scripted, APassThatLosesTheDeviceIsACrash) {
   Dispatcher d(worker({"start a check; start a hot; row a passed hot; start b check; row b passed; lost",
                        "start c check; row c wrong; lost", "start d check; row d passed; done_"}),
                fileno(log), options);
-  EXPECT_TRUE(run(d, {"a", "b", "c", "d"}));
+  EXPECT_TRUE(run(d, {"a", "b", "c", "d"}, {"hot"}));
   EXPECT_EQ(outcomes(), (Texts{"a:passed:hot", "b:crashed", "c:wrong", "d:passed"}));
   EXPECT_EQ(rows[1].reason,
             "the device could not be used any more while running b: sticky; before that: passed");
+}
+
+// Kernels share the process with their worker and can write to its connection: whatever comes costs the
+// kernel that runs, nothing else.
+TEST_F(Scripted, AMessageThatIsNoneCostsOneRow) {
+  const std::map<std::string, std::string> bad = {
+      {R"({"event":"starting","kernel":"b","stage":"hot"})", "message starting: field 'allow_s' is missing"},
+      {R"({"event":"starting","kernel":"b","stage":"hot","allow_s":"inf"})", "allow_s is inf"},
+      {R"({"event":"starting","kernel":7,"stage":"hot","allow_s":0})",
+       "field 'kernel' is 7; expected a string"},
+      {R"({"event":"row","row":{"kernel":[]},"samples":[]})", "field 'kernel' is an array"},
+      {R"({"event":"row","row":{},"samples":[[1]]})",
+       "field 'samples.0' is an array; expected an array of time"},
+      {R"({"event":"row","samples":[]})", "message row: field 'row' is missing"},
+      {R"({"event":"row","row":{"speed":1},"samples":[]})", "field 'speed' is unknown"},
+      {R"({"event":"bow"})", "field 'event' is 'bow'; expected one of ready, failed"},
+      {R"({"event":"done","now":true})", "message done: field 'now' is unknown"},
+      {R"([1])", "no message"}};
+  for (const auto& [message, reason] : bad) {
+    rows.clear();
+    fs::remove(root / "starts");
+    Dispatcher d(worker({"start a check; row a passed; start b check; say '" + message + "'; sleep 300",
+                         "start c check; row c passed; done_"}),
+                 fileno(log), options);
+    EXPECT_TRUE(run(d, {"a", "b", "c"}));
+    EXPECT_EQ(outcomes(), (Texts{"a:passed", "b:crashed", "c:passed"})) << message;
+    EXPECT_THAT(rows[1].reason, HasSubstr("garbled while running b"));
+    EXPECT_THAT(rows[1].reason, HasSubstr(reason));
+  }
+}
+
+// Forged with every field in its place: each wanted kernel still gets exactly its own rows.
+TEST_F(Scripted, EveryWantedKernelHasItsRows) {
+  const std::map<std::string, std::string> bad = {
+      {"done_", "that it was done, without a row for b"},
+      {"row c passed", "a row of another kernel, 'c'"},
+      {"row b perfect", "a row of outcome 'perfect'"},
+      {"row b passed cold", "a row of mode 'cold', which nobody asked for"},
+      {"row b passed; row b passed", "a second row"},
+      {"start c check", "that the next kernel starts, without a row for this one"},
+      {"start a check", "that a kernel starts which is not its turn"},
+      {"start '' inputs", "that a kernel starts which is not its turn"},
+      {R"(say '{"event":"row","row":{"scenario":"paged y","kernel":"b","outcome":"passed"},"samples":[]}')",
+       "a row of another case"},
+      {R"(say '{"event":"row","row":{"scenario":"paged x","kernel":"b","outcome":"passed","cache":"hot",)"
+       R"("samples":2},"samples":[[1,0,null,false],[1,0,null,true]]}')",
+       "a row of 2 samples with 1 of them"}};
+  for (const auto& [script, reason] : bad) {
+    rows.clear();
+    fs::remove(root / "starts");
+    Dispatcher d(worker({"start a check; row a passed hot; start b check; " + script + "; sleep 300",
+                         "start c check; row c passed hot; done_"}),
+                 fileno(log), options);
+    EXPECT_TRUE(run(d, {"a", "b", "c"}, {"hot"}));
+    EXPECT_EQ(outcomes(), (Texts{"a:passed:hot", "b:crashed", "c:passed:hot"})) << script;
+    EXPECT_THAT(rows[1].reason, HasSubstr(reason));
+  }
+}
+
+TEST_F(Scripted, LimitsThatAreNoneAreNotMeasured) {
+  LimitsAnswer infinite;
+  infinite.limits.limits.read_bytes_per_s = std::numeric_limits<double>::infinity();
+  Dispatcher d(worker({"say '" + encode_message(WorkerAnswer(infinite), "event").dump() + "'",
+                       "start a check; row a passed; done_"}),
+               fileno(log), options);
+  d.measure_limits(stop);
+  ASSERT_TRUE(d.limits());
+  EXPECT_EQ(d.limits()->limits.read_bytes_per_s, 0);
+  ASSERT_EQ(d.limits()->missing.size(), 1u);
+  EXPECT_THAT(d.limits()->missing[0], HasSubstr("read_bytes_per_s is inf"));
+  EXPECT_TRUE(run(d, {"a"}));
+  EXPECT_EQ(outcomes(), (Texts{"a:passed"}));
+}
+
+TEST(Unanswered, ARowPerModeOrOneForAll) {
+  const auto row = [](const char* kernel, const char* mode) {
+    Row r;
+    r.kernel = kernel;
+    r.set_mode(mode);
+    return r;
+  };
+  const std::vector<WantedKernel> wanted = {{"a", {"hot", "graph"}}, {"b", {"hot"}}, {"c", {}}};
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(unanswered(wanted, {}), (Names{"a", "b", "c"}));
+  EXPECT_EQ(unanswered(wanted, std::vector{row("a", "hot"), row("b", "hot"), row("c", "")}), (Names{"a"}));
+  EXPECT_EQ(
+      unanswered(wanted, std::vector{row("a", "hot"), row("a", "graph"), row("b", ""), row("c", "hot")}),
+      (Names{"c"}));
 }
 
 TEST_F(Scripted, AStopLeavesNoRowBehind) {

@@ -8,12 +8,14 @@
 #include <unordered_map>
 
 #include "harness/base/error.hpp"
+#include "harness/base/json_fields.hpp"
 #include "harness/report/row_json.hpp"
 #include "harness/report/row_reader.hpp"
 #include "harness/report/tally.hpp"
 #include "harness/run/machine.hpp"
 #include "harness/run/options.hpp"
 #include "harness/run/results_folder.hpp"
+#include "harness/run/samples.hpp"
 #include "harness/run/sweep.hpp"
 
 namespace assay {
@@ -26,6 +28,7 @@ struct Part {
   json run;
   Shard shard;
   std::vector<Row> rows;
+  std::vector<Samples> samples;  // of each row
 };
 
 Part read_part(const std::string& folder) {
@@ -35,7 +38,10 @@ Part read_part(const std::string& folder) {
   p.run = read_run_json(folder);
   const std::string run_json = folder + "/run.json";
   const json identity = p.run.value("identity", json::object());
-  p.shard = parse_shard(identity.value("shard", "1/1"));
+  std::string shard = "1/1";
+  if (identity.contains("shard"))
+    decode(identity["shard"], shard, {{run_json}, "run.json", "identity.shard"});
+  p.shard = parse_shard(shard);
   if (!p.run.value("complete", false))
     throw InputError({folder},
                      fmt::format("shard {}/{} did not run to its end; continue it with --resume first",
@@ -52,6 +58,10 @@ Part read_part(const std::string& folder) {
         fmt::format("holds {} rows, run.json says {}: rows were lost or added", p.rows.size(), expected));
   if (p.run.value("rows_fingerprint", "") != rows_fingerprint(p.rows))
     throw InputError({folder + "/rows.csv"}, "holds other cases than run.json says: the file was edited");
+  const std::string samples = folder + "/" + kSamplesName;
+  SamplesFile calls = read_samples(samples, p.rows.size());
+  if (p.run.contains("samples")) check_samples(samples, p.rows, calls);  // older folders have none
+  p.samples = std::move(calls.of_row);
   return p;
 }
 
@@ -99,12 +109,6 @@ void check_rows(const std::vector<Part>& parts) {
 
 }  // namespace
 
-std::string rows_fingerprint(const std::vector<Row>& rows) {
-  uint64_t sum = 0;  // of hashes: order does not matter, loss and exchange do
-  for (const Row& row : rows) sum += fingerprint(row.key());
-  return hex(sum);
-}
-
 Merged merge(const std::vector<std::string>& folders, const std::string& out,
              const std::vector<std::string>& command) {
   if (folders.empty()) throw InputError("no results folder given; name the folders of all shards");
@@ -121,7 +125,7 @@ Merged merge(const std::vector<std::string>& folders, const std::string& out,
   ResultsFolder merged = ResultsFolder::create(out, identity);
   json shards = json::array();
   for (const Part& p : parts) {
-    for (const Row& row : p.rows) merged.append(row);
+    for (size_t i = 0; i < p.rows.size(); ++i) merged.append(p.rows[i], p.samples[i]);
     json facts = {{"folder", p.folder}};
     for (const char* key : {"machine", "start", "end", "limits", "command", "clocks", "backends"})
       facts[key] = p.run.value(key, json(nullptr));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Puts the results folders of a run's shards together into one. Refuses whatever would make the sum
-// look complete when it is not: a shard missing, unfinished or given twice, rows in two shards, rows lost
-// from a finished folder, shards of different runs.
+// look complete when it is not: a shard missing, unfinished or given twice, rows in two shards, rows or
+// samples lost from a finished folder, shards of different runs.
 #pragma once
 
 #include <string>
@@ -20,8 +20,5 @@ struct Merged {
 // InputError before anything is written.
 Merged merge(const std::vector<std::string>& folders, const std::string& out,
              const std::vector<std::string>& command);
-
-// What run.json records about its rows when a run ends, and merge recomputes.
-std::string rows_fingerprint(const std::vector<Row>&);  // of the set of keys, in any order
 
 }  // namespace assay

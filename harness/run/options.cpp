@@ -4,7 +4,8 @@
 
 #include <charconv>
 
-#include "harness/base/error.hpp"
+#include "harness/base/json_fields.hpp"
+#include "harness/measure/measure_json.hpp"
 
 namespace assay {
 
@@ -31,76 +32,42 @@ uint64_t fingerprint(std::string_view bytes, uint64_t so_far) {
 
 std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
 
-nlohmann::json options_json(const RunOptions& o) {
-  nlohmann::json j = {{"suites", o.suites},
-                      {"backends", o.backends},
-                      {"devices", o.devices},
-                      {"calibrations", o.calibrations},
-                      {"kernels", o.kernels},
-                      {"filter", o.filter},
-                      {"largest", o.largest},
-                      {"limit", o.limit},
-                      {"shard", fmt::format("{}/{}", o.shard.index, o.shard.count)},
-                      {"graphs", o.graphs},
-                      {"timed", o.timed},
-                      {"caches", o.caches},
-                      {"relative_width", o.rule.relative_width},
-                      {"min_samples", o.rule.min_samples},
-                      {"max_samples", o.rule.max_samples},
-                      {"max_seconds", o.rule.max_seconds},
-                      {"warmup_seconds", o.rule.warmup_seconds},
-                      {"rows_budget", o.rows_budget},
-                      {"timeout_s", o.timeout_s},
-                      {"worker_memory_bytes", o.worker_memory_bytes}};
-  if (!o.only.empty()) j["only"] = nlohmann::json::array();
-  for (const RowChoice& c : o.only) j["only"].push_back({c.scenario, c.kernel, c.backend});
-  j["seed"] = o.seed ? nlohmann::json(*o.seed) : nlohmann::json(nullptr);
-  return j;
-}
+template <>
+struct JsonCodec<Shard> {
+  static nlohmann::json encode(const Shard& s) { return fmt::format("{}/{}", s.index, s.count); }
+  static void decode(const nlohmann::json& j, Shard& s, const JsonPlace& at) {
+    std::string text;
+    assay::decode(j, text, at);
+    s = parse_shard(text);
+  }
+};
+
+template <>
+struct JsonFields<RowChoice> {
+  static constexpr std::string_view name = "row to run";
+  static constexpr auto list =
+      std::tuple(JsonField("scenario", &RowChoice::scenario), JsonField("kernel", &RowChoice::kernel),
+                 JsonField("backend", &RowChoice::backend));
+};
+
+template <>
+struct JsonFields<RunOptions> {
+  using T = RunOptions;
+  static constexpr std::string_view name = "options";
+  static constexpr auto list = std::tuple(
+      JsonField("suites", &T::suites), JsonField("backends", &T::backends), JsonField("devices", &T::devices),
+      JsonField("calibrations", &T::calibrations), JsonField("kernels", &T::kernels),
+      JsonField("filter", &T::filter), JsonField("seed", &T::seed), JsonField("largest", &T::largest),
+      JsonField("limit", &T::limit), JsonField("shard", &T::shard), JsonField("graphs", &T::graphs),
+      JsonField("timed", &T::timed), JsonField("caches", &T::caches), JsonInlined(&T::rule),
+      JsonField("rows_budget", &T::rows_budget), JsonField("timeout_s", &T::timeout_s),
+      JsonField("worker_memory_bytes", &T::worker_memory_bytes), JsonSome("only", &T::only));
+};
+
+nlohmann::json options_json(const RunOptions& o) { return encode(o); }
 
 RunOptions options_from_json(const nlohmann::json& j, const std::string& file) {
-  RunOptions o;
-  const char* key = "";
-  const auto get = [&](const char* name, auto& to) {
-    key = name;
-    j.at(name).get_to(to);
-  };
-  try {
-    get("suites", o.suites);
-    get("backends", o.backends);
-    get("devices", o.devices);
-    get("calibrations", o.calibrations);
-    get("kernels", o.kernels);
-    get("filter", o.filter);
-    get("largest", o.largest);
-    get("limit", o.limit);
-    get("graphs", o.graphs);
-    get("timed", o.timed);
-    get("caches", o.caches);
-    get("relative_width", o.rule.relative_width);
-    get("min_samples", o.rule.min_samples);
-    get("max_samples", o.rule.max_samples);
-    get("max_seconds", o.rule.max_seconds);
-    get("warmup_seconds", o.rule.warmup_seconds);
-    get("rows_budget", o.rows_budget);
-    get("timeout_s", o.timeout_s);
-    get("worker_memory_bytes", o.worker_memory_bytes);
-    key = "seed";
-    if (!j.at(key).is_null()) o.seed = j.at(key).get<uint64_t>();
-    key = "only";
-    if (j.contains(key))
-      for (const auto& c : j.at(key))
-        o.only.push_back(
-            {c.at(0).get<std::string>(), c.at(1).get<std::string>(), c.at(2).get<std::string>()});
-    key = "shard";
-    o.shard = parse_shard(j.at(key).get<std::string>());
-  } catch (const nlohmann::json::exception&) {
-    throw InputError({file},
-                     fmt::format("options.{} is missing or of the wrong kind; the file was not written by "
-                                 "this version of assay",
-                                 key));
-  }
-  return o;
+  return decode_as<RunOptions>(j, {file});
 }
 
 }  // namespace assay

@@ -58,7 +58,7 @@ uint64_t fingerprint(std::string_view bytes, uint64_t so_far = 0xcbf29ce48422232
 std::string hex(uint64_t);
 
 nlohmann::json options_json(const RunOptions&);
-// Inverse of options_json. InputError naming the key when it is not such an object.
+// Inverse of options_json. InputError naming the field when it is not such an object.
 RunOptions options_from_json(const nlohmann::json&, const std::string& file);
 
 }  // namespace assay

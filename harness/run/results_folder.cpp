@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,12 +16,16 @@
 #include <utility>
 
 #include "harness/base/error.hpp"
+#include "harness/base/files.hpp"
+#include "harness/base/json_fields.hpp"
 #include "harness/report/junit.hpp"
 #include "harness/report/row_reader.hpp"
 #include "harness/report/summary.hpp"
 #include "harness/report/table.hpp"
 #include "harness/report/tally.hpp"
 #include "harness/report/text.hpp"
+#include "harness/run/options.hpp"
+#include "harness/run/samples.hpp"
 
 namespace assay {
 namespace {
@@ -55,17 +60,7 @@ Fd open_to_append(const std::string& path) {
   return fd;
 }
 
-void write_all(int fd, const std::string& text, const std::string& path) {
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t n = write(fd, text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0)
-      throw InfrastructureError(
-          fmt::format("{}: cannot be written: {}; free space, then continue with --resume", path,
-                      n < 0 ? strerror(errno) : "nothing was written"));
-    done += static_cast<size_t>(n);
-  }
-}
+constexpr const char* kAdvice = "; free space, then continue with --resume";
 
 std::string short_text(const json& value) {
   std::string text = value.is_string() ? value.get<std::string>() : value.dump();
@@ -76,7 +71,7 @@ std::string short_text(const json& value) {
 }  // namespace
 
 struct ResultsFolder::Files {
-  Fd lock, rows, log;
+  Fd lock, rows, samples, log;
 };
 
 ResultsFolder::ResultsFolder(ResultsFolder&&) noexcept = default;
@@ -122,7 +117,7 @@ ResultsFolder ResultsFolder::create(const std::string& path, const json& identit
   facts["complete"] = false;
   try {
     folder.write_run_json(facts);
-    write_all(folder.files_->rows.get(), csv_header() + "\n", folder.file("rows.csv"));
+    write_all(folder.files_->rows.get(), csv_header() + "\n", folder.file("rows.csv"), kAdvice);
   } catch (const InfrastructureError&) {  // nothing worth resuming yet: leave the path as it was found
     for (const char* name : {"run.json", "rows.csv", "worker.log", ".lock"})
       fs::remove(folder.file(name), error);
@@ -144,13 +139,32 @@ ResultsFolder ResultsFolder::resume(const std::string& path, const json& identit
   const std::string rows_path = folder.file("rows.csv");
   folder.open_files();
   RowsFile found = read_rows(rows_path);
+  if (found.valid_bytes > 0) {
+    // Rows are appended as csv_line writes them, so the columns must stand as csv_header has them.
+    std::ifstream in(rows_path);
+    std::string header;
+    std::getline(in, header);
+    if (header != csv_header())
+      throw InputError(
+          {rows_path, 1, 1},
+          "the columns stand in another order than this program writes them; the file was edited");
+  }
+  const json print = folder.run_.value("rows_fingerprint", json(nullptr));
+  if (print.is_string() && print != rows_fingerprint(found.rows))
+    throw InputError({rows_path}, "holds other cases than run.json says: the file was edited");
   if (!found.truncated_tail.empty() || found.valid_bytes == 0) {
     if (ftruncate(folder.files_->rows.get(), found.valid_bytes) != 0)
       throw InfrastructureError(fmt::format("{}: cannot be repaired: {}", rows_path, strerror(errno)));
     folder.repaired_ = found.truncated_tail;
   }
-  if (found.valid_bytes == 0) write_all(folder.files_->rows.get(), csv_header() + "\n", rows_path);
+  if (found.valid_bytes == 0) write_all(folder.files_->rows.get(), csv_header() + "\n", rows_path, kAdvice);
   folder.rows_ = std::move(found.rows);
+  // Of a row that was cut off, or never written: the next row will have its number.
+  const std::string samples = folder.file(kSamplesName);
+  const SamplesFile calls = read_samples(samples, folder.rows_.size());
+  std::error_code error;
+  if (fs::exists(samples, error) && truncate(samples.c_str(), calls.valid_bytes) != 0)
+    throw InfrastructureError(fmt::format("{}: cannot be repaired: {}", samples, strerror(errno)));
   for (const Row& row : folder.rows_) {
     if (folder.keys_.contains(row.key()))
       throw InputError({rows_path}, "holds two rows for " + row.key() + "; it was edited or merged by hand");
@@ -159,9 +173,26 @@ ResultsFolder ResultsFolder::resume(const std::string& path, const json& identit
   return folder;
 }
 
-void ResultsFolder::append(const Row& row) {
+// A folder that somebody deletes or moves takes the rows with it; found out now, hours may be saved.
+void ResultsFolder::check_in_place() const {
+  struct stat ours {
+  }, there{};
+  const std::string path = file("rows.csv");
+  if (fstat(files_->rows.get(), &ours) != 0 || stat(path.c_str(), &there) != 0 ||
+      ours.st_ino != there.st_ino || ours.st_dev != there.st_dev)
+    throw InfrastructureError(
+        fmt::format("{}: is gone, the results folder was deleted or moved while it was written", path));
+}
+
+void ResultsFolder::append(const Row& row, const Samples& samples) {
   ASSAY_CHECK(!keys_.contains(row.key()), "two rows for {}", row.key());
-  write_all(files_->rows.get(), csv_line(row) + "\n", file("rows.csv"));
+  check_in_place();
+  if (!samples.empty()) {
+    if (files_->samples.get() < 0) files_->samples = open_to_append(file(kSamplesName));
+    write_all(files_->samples.get(), sample_bytes(static_cast<int64_t>(rows_.size()), samples),
+              file(kSamplesName), kAdvice);
+  }
+  write_all(files_->rows.get(), csv_line(row) + "\n", file("rows.csv"), kAdvice);
   remember(row);
   rows_.push_back(row);
 }
@@ -201,20 +232,33 @@ void ResultsFolder::write_pages() const {
   write_file(file("failures.txt"), failures);
 }
 
+std::string rows_fingerprint(std::span<const Row> rows) {
+  uint64_t sum = 0;  // of hashes: order does not matter, loss and exchange do
+  for (const Row& row : rows) sum += fingerprint(row.key());
+  return hex(sum);
+}
+
 json read_run_json(const std::string& folder) {
+  constexpr int64_t kMaxBytes = 256 << 20;
   const std::string path = folder + "/run.json";
-  std::ifstream in(path);
-  if (!in)
-    throw InputError({path},
-                     "cannot be read; a results folder holds a run.json, so this is none (start a run with "
-                     "--out instead of --resume)");
-  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  json j = json::parse(text, nullptr, false);
+  const std::string text =
+      read_text_file({path}, path, kMaxBytes,
+                     "the run.json of a results folder (start a run with --out instead of --resume)");
+  json j = parse_json(text, {path, 1, 1}, "the run.json of a results folder; it was damaged or edited");
   if (!j.is_object()) throw InputError({path}, "is not a JSON object; it was damaged or edited");
   const json version = j.value("schema_version", json(nullptr));
   if (version != kSchemaVersion)
     throw InputError({path}, fmt::format("schema_version is {}, this program writes and reads {}",
-                                         version.dump(), kSchemaVersion));
+                                         json_shown(version), kSchemaVersion));
+  const auto kind = [&](const char* key, bool (json::*is)() const noexcept, const char* expected) {
+    const auto found = j.find(key);
+    if (found != j.end() && !((*found).*is)()) json_mistyped({{path}, "run.json", key}, *found, expected);
+  };
+  for (const char* key : {"identity", "options", "clocks"}) kind(key, &json::is_object, "an object");
+  for (const char* key : {"start", "rows_fingerprint"}) kind(key, &json::is_string, "a string");
+  kind("complete", &json::is_boolean, "true or false");
+  kind("rows", &json::is_number_integer, "a whole number");
+  kind("resumed", &json::is_array, "an array");
   return j;
 }
 
@@ -230,23 +274,6 @@ std::string identity_difference(const json& there, const json& here, const std::
         fmt::format("{}{}: {} there, {} here", text.empty() ? "" : "; ", key, short_text(a), short_text(b));
   }
   return text;
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".tmp";
-  {
-    Fd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (fd.get() < 0)
-      throw InfrastructureError(fmt::format("{}: cannot be written: {}", temporary, strerror(errno)));
-    try {
-      write_all(fd.get(), text, temporary);
-    } catch (...) {
-      unlink(temporary.c_str());
-      throw;
-    }
-  }
-  if (rename(temporary.c_str(), path.c_str()) != 0)
-    throw InfrastructureError(fmt::format("{}: cannot be written: {}", path, strerror(errno)));
 }
 
 }  // namespace assay

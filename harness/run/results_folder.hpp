@@ -4,6 +4,7 @@
 // (a lock), and it can be continued after any kind of death, but only by the same run.
 //
 //   rows.csv run.json          while it runs
+//   samples.bin                every timed call behind the rows (samples.hpp), when something is timed
 //   worker.log                 what kernels printed
 //   table.txt summary.md failures.txt junit.xml     at the end
 #pragma once
@@ -16,6 +17,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "harness/measure/measure.hpp"
 #include "harness/report/row.hpp"
 
 namespace assay {
@@ -30,7 +32,7 @@ class ResultsFolder {
   static ResultsFolder create(const std::string& path, const nlohmann::json& identity,
                               nlohmann::json facts = nlohmann::json::object());
   // Continues a folder: cuts a half-written last line off, reads what is finished. InputError: no such
-  // run, another run (says what differs), in use, damaged rows.
+  // run, another run (says what differs), in use, damaged rows, other rows or columns than the run wrote.
   static ResultsFolder resume(const std::string& path, const nlohmann::json& identity);
   ResultsFolder(ResultsFolder&&) noexcept;
   ~ResultsFolder();
@@ -41,8 +43,9 @@ class ResultsFolder {
   const std::vector<Row>& rows() const { return rows_; }     // those found by resume, then those appended
   const std::string& repaired() const { return repaired_; }  // the tail that resume cut off; "" none
 
-  // One write() of the whole line. InfrastructureError when the disk is full.
-  void append(const Row&);
+  // One write() of the whole line, after its samples. InfrastructureError when the disk is full, or the
+  // folder is no longer where it was.
+  void append(const Row&, const Samples& = {});
   // What is left to do of `modes` (cache modes; empty: check only): nothing when an untimed row stands
   // for the kernel (it was only checked, or failed), or all modes have rows.
   struct Left {
@@ -61,6 +64,7 @@ class ResultsFolder {
   ResultsFolder() = default;
   void open_files();
   void remember(const Row&);
+  void check_in_place() const;
   struct Files;
   std::string path_, repaired_;
   std::unique_ptr<Files> files_;
@@ -74,7 +78,7 @@ nlohmann::json read_run_json(const std::string& folder);
 // "kernels: [a] there, [b] here; seed: ..." ; "" when equal. `but`: keys that may differ.
 std::string identity_difference(const nlohmann::json& there, const nlohmann::json& here,
                                 const std::vector<std::string>& but = {});
-// The file appears whole or not at all. InfrastructureError when it cannot be written.
-void write_file(const std::string& path, const std::string& text);
+// What run.json records about its rows when a run ends; resume and merge compute it again.
+std::string rows_fingerprint(std::span<const Row>);  // of the set of keys, in any order
 
 }  // namespace assay

@@ -6,11 +6,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
 #include "harness/base/error.hpp"
 #include "harness/report/row_reader.hpp"
+#include "harness/run/samples.hpp"
 
 namespace assay {
 namespace {
@@ -165,15 +167,162 @@ TEST_F(Folder, DamagedRunJsonAndRows) {
   std::ofstream(p + "/rows.csv", std::ios::app) << "a,b,c\n";
   EXPECT_THAT(error_of([&] { ResultsFolder::resume(p, kRun); }), HasSubstr("rows.csv:3"));
   std::ofstream(p + "/run.json") << "{\"schema_version\": 1, ";
-  EXPECT_THAT(error_of([&] { ResultsFolder::resume(p, kRun); }), HasSubstr("is not a JSON object"));
+  EXPECT_THAT(error_of([&] { ResultsFolder::resume(p, kRun); }),
+              HasSubstr("run.json:1:23: the text ends inside the JSON"));
   std::ofstream(p + "/run.json") << "{\"schema_version\": 99}";
   EXPECT_THAT(error_of([&] { ResultsFolder::resume(p, kRun); }), HasSubstr("schema_version is 99"));
+}
+
+TEST_F(Folder, RunJsonOfTheWrongKindsIsNamed) {
+  const std::string p = path("run");
+  { ResultsFolder::create(p, kRun); }
+  const nlohmann::json good = read_run_json(p);
+  for (const char* key : {"identity", "complete", "rows", "rows_fingerprint", "start", "resumed"})
+    for (const nlohmann::json& bad :
+         {nlohmann::json(nullptr), nlohmann::json(1.5), nlohmann::json(R"([{}])")}) {
+      nlohmann::json j = good;
+      j[key] = bad;
+      if (bad.is_string() && j[key].is_string() &&
+          (key == std::string("start") || std::string(key).ends_with("print")))
+        continue;
+      std::ofstream(p + "/run.json") << j.dump();
+      EXPECT_THAT(error_of([&] { ResultsFolder::resume(p, kRun); }),
+                  HasSubstr(fmt::format("run.json: field '{}' is", key)));
+    }
+  std::ofstream(p + "/run.json") << R"({"schema_version": 1, "rows": 1e400})";
+  EXPECT_THAT(error_of([&] { ResultsFolder::resume(p, kRun); }),
+              HasSubstr("run.json:1:31: the number 1e400"));
+}
+
+// Rows are appended in the order of csv_header(): under other columns they would be lies.
+TEST_F(Folder, ColumnsInAnotherOrderAreRefused) {
+  const std::string p = path("run");
+  { ResultsFolder::create(p, kRun).append(row("paged batch=1q1s1", "a")); }
+  std::string text = text_of(p + "/rows.csv");
+  const size_t o = text.find("o_ratio"), lse = text.find("lse_ratio");
+  text.replace(lse, 9, "o_ratio").replace(o, 7, "lse_ratio");
+  std::ofstream(p + "/rows.csv") << text;
+  EXPECT_THAT(error_of([&] { ResultsFolder::resume(p, kRun); }),
+              HasSubstr("rows.csv:1:1: the columns stand"));
+}
+
+TEST_F(Folder, RowsThatRunJsonDoesNotKnowAreRefused) {
+  const std::string p = path("run");
+  {
+    ResultsFolder f = ResultsFolder::create(p, kRun);
+    f.append(row("paged batch=1q1s1", "a"));
+    nlohmann::json run = f.run_json();
+    run["rows_fingerprint"] = rows_fingerprint(f.rows());
+    f.write_run_json(run);
+  }
+  { EXPECT_EQ(ResultsFolder::resume(p, kRun).rows().size(), 1u); }
+  std::ofstream(p + "/rows.csv") << csv_header() << "\n" << csv_line(row("paged batch=1q1s9", "a")) << "\n";
+  EXPECT_THAT(error_of([&] { ResultsFolder::resume(p, kRun); }), HasSubstr("other cases than run.json says"));
+}
+
+TEST_F(Folder, DeletedOrMovedWhileItIsWritten) {
+  for (const bool moved : {false, true}) {
+    const std::string p = path("run");
+    ResultsFolder f = ResultsFolder::create(p, kRun);
+    f.append(row("paged batch=1q1s1", "a"));
+    moved ? fs::rename(p, path("elsewhere")) : void(fs::remove_all(p));
+    try {
+      f.append(row("paged batch=1q1s2", "a"));
+      FAIL();
+    } catch (const InfrastructureError& e) {
+      EXPECT_THAT(e.what(), HasSubstr("deleted or moved while it was written"));
+    }
+    EXPECT_EQ(f.rows().size(), 1u) << "what was found before is still there to be shown";
+  }
+}
+
+Samples calls(std::initializer_list<double> us) {
+  Samples all;
+  for (const double t : us) {
+    all.emplace_back(t);
+    all.back().at_s = 0.5 * static_cast<double>(all.size());
+  }
+  return all;
+}
+
+Row timed(const std::string& scenario, int64_t samples, int64_t throttled = -1) {
+  Row r = row(scenario, "a", "passed", "hot");
+  r.samples = samples;
+  r.throttled = throttled;
+  return r;
+}
+
+TEST_F(Folder, SamplesAreKeptByRow) {
+  const std::string p = path("run"), file = p + "/samples.bin";
+  Samples second = calls({3.25, 900, 0.1});
+  second[1].dropped = true;
+  second[2].sm_mhz = 1980;
+  {
+    ResultsFolder f = ResultsFolder::create(p, kRun);
+    f.append(row("paged batch=1q1s1", "a"));
+    EXPECT_FALSE(fs::exists(file)) << "nothing was timed yet";
+    f.append(timed("paged batch=1q1s2", 2), calls({1, 2}));
+    f.append(timed("paged batch=1q1s3", 2, 1), second);
+  }
+  const std::vector<Row> rows = read_rows(p + "/rows.csv").rows;
+  const SamplesFile s = read_samples(file, rows.size());
+  EXPECT_EQ(s.valid_bytes, 5 * 24);
+  EXPECT_EQ(static_cast<uintmax_t>(s.valid_bytes), fs::file_size(file));
+  check_samples(file, rows, s);
+  ASSERT_EQ(s.of_row.size(), 3u);
+  EXPECT_TRUE(s.of_row[0].empty());
+  EXPECT_EQ(s.of_row[1].size(), 2u);
+  ASSERT_EQ(s.of_row[2].size(), 3u);
+  EXPECT_EQ(s.of_row[2][2].us, 0.1) << "to the bit";
+  EXPECT_EQ(s.of_row[2][2].sm_mhz, 1980);
+  EXPECT_EQ(s.of_row[2][2].at_s, 1.5);
+  EXPECT_TRUE(std::isnan(s.of_row[2][1].sm_mhz));
+  EXPECT_TRUE(s.of_row[2][1].dropped);
+  EXPECT_FALSE(s.of_row[2][0].dropped);
+}
+
+// Killed anywhere: in the samples, or between them and their row.
+TEST_F(Folder, SamplesWithoutTheirRowAreCutOff) {
+  const std::string p = path("run"), file = p + "/samples.bin";
+  {
+    ResultsFolder f = ResultsFolder::create(p, kRun);
+    f.append(timed("paged batch=1q1s1", 2), calls({1, 2}));
+  }
+  for (const size_t bytes : {1u, 24u, 47u, 72u}) {
+    { std::ofstream(file, std::ios::app) << sample_bytes(1, calls({7, 8, 9})).substr(0, bytes); }
+    { EXPECT_EQ(ResultsFolder::resume(p, kRun).rows().size(), 1u); }
+    EXPECT_EQ(fs::file_size(file), 48u) << bytes;
+  }
+  ResultsFolder::resume(p, kRun).append(timed("paged batch=1q1s2", 1), calls({4}));
+  const SamplesFile s = read_samples(file, 2);
+  EXPECT_EQ(s.of_row[0].size(), 2u);
+  ASSERT_EQ(s.of_row[1].size(), 1u);
+  EXPECT_EQ(s.of_row[1][0].us, 4);
+}
+
+TEST_F(Folder, DamagedSamplesAreNamed) {
+  const std::string file = path("samples.bin");
+  const auto error = [&](const std::string& bytes, const std::vector<Row>& rows) {
+    std::ofstream(file) << bytes;
+    return error_of([&] { check_samples(file, rows, read_samples(file, rows.size())); });
+  };
+  const std::vector<Row> rows = {timed("a", 1), timed("b", 1, 1)};
+  Samples two = calls({1, 2});
+  two[0].dropped = true;
+  EXPECT_EQ(error(sample_bytes(0, calls({1})) + sample_bytes(1, two), rows), "no InputError");
+  EXPECT_THAT(error(sample_bytes(1, two) + sample_bytes(0, calls({1})), rows),
+              HasSubstr("record 2 is out of order"));
+  EXPECT_THAT(error(sample_bytes(0, calls({-1})), rows), HasSubstr("record 0"));
+  EXPECT_THAT(error(sample_bytes(0, calls({1})), rows),
+              HasSubstr("0 timed calls of row 1 of rows.csv, which says 2"));
 }
 
 TEST_F(Folder, PagesHoldTheFailuresAsCommands) {
   ResultsFolder f = ResultsFolder::create(path("run"), kRun);
   f.append(row("paged batch=1q1s1", "a"));
-  f.append(row("paged batch=1q1s2", "b", "wrong"));
+  Row wrong = row("paged batch=1q1s2", "b", "wrong");
+  wrong.repeat = "assay check 'paged batch=1q1s2' --kernel b";
+  f.append(wrong);
   f.append(row("paged batch=1q1s3", "b", "unsupported"));
   f.write_pages();
   EXPECT_EQ(text_of(path("run/failures.txt")), "assay check 'paged batch=1q1s2' --kernel b\n");

@@ -13,6 +13,7 @@
 #include "harness/run/merge.hpp"
 #include "harness/run/options.hpp"
 #include "harness/run/results_folder.hpp"
+#include "harness/run/samples.hpp"
 
 namespace assay {
 namespace {
@@ -39,6 +40,10 @@ class Merge : public testing::Test {
       r.kernel = "a";
       r.outcome = i == 5 ? "wrong" : "passed";
       r.op = "paged";
+      if (i % 3 == 0) {
+        r.set_mode("hot");
+        r.samples = 2;
+      }
       if (in_shard(r.scenario, s)) rows.push_back(r);
     }
     return rows;
@@ -49,13 +54,16 @@ class Merge : public testing::Test {
                                      {"seed", seed},
                                      {"program", "differs from machine to machine " + name}};
     ResultsFolder f = ResultsFolder::create(path(name), identity);
-    for (const Row& r : rows_of(s)) f.append(r);
-    for (const Row& r : extra) f.append(r);
+    std::vector<Row> all = rows_of(s);
+    all.insert(all.end(), extra.begin(), extra.end());
+    for (const Row& r : all)
+      f.append(r, r.samples > 0 ? Samples{{static_cast<double>(r.scenario.size())}, {7}} : Samples{});
     f.write_run_json({{"schema_version", kSchemaVersion},
                       {"identity", identity},
                       {"complete", complete},
                       {"rows", f.rows().size()},
-                      {"rows_fingerprint", rows_fingerprint(f.rows())}});
+                      {"rows_fingerprint", rows_fingerprint(f.rows())},
+                      {"samples", samples_json()}});
   }
   std::string error_of(const std::vector<std::string>& names) {
     std::vector<std::string> folders;
@@ -83,6 +91,22 @@ TEST_F(Merge, EveryRowOnceInOneFolder) {
   EXPECT_EQ(run["shards"].size(), 3u);
   EXPECT_EQ(run["identity"]["shard"], "1/1");
   EXPECT_TRUE(fs::exists(path("out/junit.xml")));
+}
+
+TEST_F(Merge, SamplesFollowTheirRows) {
+  const Merged m = merge({path("part2"), path("part3"), path("part1")}, path("out"), {"assay", "merge"});
+  const SamplesFile s = read_samples(path("out/samples.bin"), m.rows.size());
+  check_samples("out", m.rows, s);
+  for (size_t i = 0; i < m.rows.size(); ++i) {
+    if (s.of_row[i].empty()) continue;
+    EXPECT_EQ(s.of_row[i][0].us, static_cast<double>(m.rows[i].scenario.size()));
+  }
+  EXPECT_EQ(s.valid_bytes, 20 * 2 * 24);
+  fs::resize_file(path("part2/samples.bin"), 24);
+  fs::remove_all(path("out"));
+  EXPECT_THAT(error_of({"part1", "part2", "part3"}), HasSubstr("records were lost"));
+  fs::remove(path("part2/samples.bin"));
+  EXPECT_THAT(error_of({"part1", "part2", "part3"}), HasSubstr("records were lost"));
 }
 
 TEST_F(Merge, ShardsMissingOrTwice) {

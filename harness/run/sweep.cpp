@@ -22,7 +22,7 @@
 #include "harness/run/case_runner.hpp"
 #include "harness/run/machine.hpp"
 #include "harness/run/repeat.hpp"
-#include "harness/run/worker.hpp"
+#include "harness/run/samples.hpp"
 #include "harness/scenario/text.hpp"
 
 namespace assay {
@@ -126,10 +126,11 @@ json identity_of(const RunOptions& o, const CaseCount& count, const std::vector<
   json j = options_json(o);
   j.erase("timeout_s");
   j.erase("worker_memory_bytes");
-  if (!o.timed)
-    for (const char* key :
-         {"caches", "relative_width", "min_samples", "max_samples", "max_seconds", "warmup_seconds"})
-      j.erase(key);
+  if (!o.timed) {
+    j.erase("caches");
+    const json rule = encode(o.rule);
+    for (const auto& [key, unused] : rule.items()) j.erase(key);
+  }
   j["cases_fingerprint"] = hex(count.fingerprint);
   json names = json::array(), files = json::object();
   for (const BackendChoice& b : backends) {
@@ -171,6 +172,39 @@ Sweep::Sweep(const RunOptions& options) : options_(options), choices_(choose_bac
 
 Sweep::~Sweep() = default;
 
+void Sweep::check_found(const ResultsFolder& folder) const {
+  const std::string file = folder.file("rows.csv");
+  std::unordered_map<std::string_view, int> line_of;  // a row of each scenario
+  int line = 1;
+  for (const Row& row : folder.rows()) {
+    ++line;
+    line_of.emplace(row.scenario, line);
+    const auto is_label = [&](const BackendChoice& b) {
+      return row.backend == b.label || row.backend.starts_with(b.label + ":");  // cuda:1 with --devices
+    };
+    const bool none = row.kernel == "none";
+    if (!none && !std::any_of(choices_.begin(), choices_.end(), is_label))
+      throw InputError({file, line},
+                       fmt::format("a row of backend {}, which is none of this run; the file is "
+                                   "of another run, or was edited",
+                                   row.backend));
+    if (!none && !matches(row.kernel, options_.kernels))
+      throw InputError({file, line}, fmt::format("a row of kernel {}, which is none of this run; the file is "
+                                                 "of another run, or was edited",
+                                                 row.kernel));
+  }
+  CaseStream cases(options_);
+  for (std::optional<RunCase> c; !line_of.empty() && (c = cases.next());) line_of.erase(c->line);
+  if (line_of.empty()) return;
+  const auto first = std::min_element(line_of.begin(), line_of.end(),
+                                      [](const auto& a, const auto& b) { return a.second < b.second; });
+  throw InputError(
+      {file, first->second},
+      fmt::format("a row of {}, which is no case of this run; the file is of another run, or was "
+                  "edited",
+                  first->first.substr(0, 400)));
+}
+
 void Sweep::add_arm(const BackendChoice& choice, int log_fd) {
   arms_.push_back(std::unique_ptr<Arm>(new Arm{
       choice.label, choice.path, Dispatcher(worker_command(choice, options_), log_fd, options_), {}, {}}));
@@ -204,7 +238,7 @@ void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
       if (matches(k.name, options_.kernels)) arm->chosen.push_back(k);
     }
     any = any || !arm->chosen.empty();
-    if (const json& c = arm->dispatcher.calibration(); !c.is_null()) used.push_back(c.at("file"));
+    if (const auto& c = arm->dispatcher.calibration()) used.push_back(c->file);
   }
   if (!any)
     throw InputError(
@@ -230,16 +264,18 @@ struct Sweep::Work {
 // One case on the arms that want it, one after the other; but devices of one library at the same time: each
 // has a worker of its own, and they share no time that is measured. False when *stop ended it.
 bool Sweep::run_together(const std::vector<Work>& work, ResultsFolder* folder, SweepObserver& observer,
-                         const std::atomic<bool>& stop) const {
+                         const std::atomic<bool>& stop, std::vector<std::string>& unanswered_kernels) const {
   std::mutex one_at_a_time;
   const auto run = [&](const Work& w) {
-    return w.arm->dispatcher.run(
+    std::vector<Row> rows;
+    const bool finished = w.arm->dispatcher.run(
         w.request,
-        [&](Row row) {
+        [&](Row row, const Samples& samples) {
           row.backend = w.arm->label;
           row.repeat = repeat_command(row, options_);
+          rows.push_back(row);
           const std::lock_guard lock(one_at_a_time);
-          if (folder) folder->append(row);
+          if (folder) folder->append(row, samples);
           observer.row(row);
         },
         [&](const std::string& kernel, const std::string& stage) {
@@ -247,6 +283,11 @@ bool Sweep::run_together(const std::vector<Work>& work, ResultsFolder* folder, S
           observer.starting(w.request.scenario, kernel, stage);
         },
         stop);
+    const std::lock_guard lock(one_at_a_time);
+    if (finished)
+      for (const std::string& kernel : unanswered(w.request.kernels, rows))
+        unanswered_kernels.push_back(fmt::format("{} of {}: {}", kernel, w.arm->label, w.request.scenario));
+    return finished;
   };
   for (size_t first = 0; first < work.size();) {
     size_t last = first + 1;
@@ -309,7 +350,7 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
       }
       if (!request.kernels.empty()) work.push_back({arm.get(), std::move(request)});
     }
-    if (!run_together(work, folder, observer, stop)) result.stopped = true;
+    if (!run_together(work, folder, observer, stop, result.unanswered)) result.stopped = true;
     if (result.stopped) break;
     if (!has_kernel) {
       ++result.no_kernel;
@@ -348,9 +389,9 @@ json Sweep::backends_json() const {
                          {"description", k.description},
                          {"arch", k.arch}});
     all.push_back({{"backend", arm->label},
-                   {"device", arm->dispatcher.device()},
-                   {"limits", arm->dispatcher.limits()},
-                   {"calibration", arm->dispatcher.calibration()},
+                   {"device", encode(arm->dispatcher.device())},
+                   {"limits", encode(arm->dispatcher.limits())},
+                   {"calibration", encode(arm->dispatcher.calibration())},
                    {"clock", arm->dispatcher.clock()},
                    {"kernels", kernels}});
   }
@@ -359,7 +400,7 @@ json Sweep::backends_json() const {
 
 json Sweep::first_limits() const {
   for (const auto& arm : arms_)
-    if (!arm->dispatcher.limits().is_null()) return arm->dispatcher.limits();
+    if (arm->dispatcher.limits()) return encode(arm->dispatcher.limits());
   return nullptr;
 }
 
@@ -390,6 +431,7 @@ json run_facts(const Sweep& sweep, const RunOptions& options, const std::vector<
     for (const json& k : b["kernels"]) names.push_back(k["name"]);
   j["kernels"] = names;
   j["columns"] = columns_json();
+  if (options.timed) j["samples"] = samples_json();
   j["complete"] = false;
   j["end"] = nullptr;
   return j;

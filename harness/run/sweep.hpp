@@ -60,6 +60,8 @@ struct SweepResult {
   int64_t cases = 0;      // looked at, of this shard
   int64_t repeated = 0;   // lines left out because they occurred before
   int64_t too_large = 0;  // cases left out because of options.largest
+  // "KERNEL of BACKEND: SCENARIO" without all the rows that were asked for: never, unless assay has a bug.
+  std::vector<std::string> unanswered;
   int64_t no_kernel = 0;  // cases whose op no chosen kernel has (each gives one unsupported row)
   SuiteCounts counts;     // of the suites
 };
@@ -75,6 +77,8 @@ class Sweep {
   ~Sweep();
   const nlohmann::json& identity() const { return identity_; }
   const CaseCount& count() const { return count_; }
+  // Rows found by --resume: InputError unless each is of a case, a kernel and a backend of this run.
+  void check_found(const ResultsFolder&) const;
   // `folder` may be null: rows then only go to the observer.
   SweepResult run(ResultsFolder* folder, SweepObserver&, const std::atomic<bool>& stop);
   // Facts for run.json known after run(): device, kernels, limits per backend.
@@ -89,8 +93,8 @@ class Sweep {
  private:
   struct Arm;
   struct Work;
-  bool run_together(const std::vector<Work>&, ResultsFolder*, SweepObserver&,
-                    const std::atomic<bool>& stop) const;
+  bool run_together(const std::vector<Work>&, ResultsFolder*, SweepObserver&, const std::atomic<bool>& stop,
+                    std::vector<std::string>& unanswered_kernels) const;
   void start(int log_fd, const std::atomic<bool>& stop);
   void add_arm(const BackendChoice&, int log_fd);
   const RunOptions options_;

@@ -96,6 +96,7 @@ TimedSample TimedCall::sample() {
   if (const auto reading = clock_->read()) {
     knows_throttling_ = reading->throttled.has_value();
     s.dropped = reading->throttled.value_or(false);
+    s.sm_mhz = reading->sm_mhz;
     if (!s.dropped) clocks_mhz_.push_back(reading->sm_mhz);
   }
   return s;

@@ -1,28 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The worker's side: loads one backend, uses one of its devices, and answers requests, one JSON object
-// per line on the socket. The messages:
-//
-//   to the worker                                         answers
-//   (start)                        ready {backend, path, device, device_count, calibration, clock, no_times,
-//                                  kernels}, or failed {message}, or no_device {message}
-//   {do: limits}                   limits {..., missing}
-//   {do: supports, scenarios}      supports {answers: [[{kernel, status, why}]]}
-//   {do: arithmetic, scenario}     arithmetic {answers}
-//   {do: case, scenario, place,    starting {stage, kernel, allow_s} and row {row}, then done,
-//    kernels: [{name, modes}],     or device_lost {message} and the end
-//    rows_budget, graphs, rule,
-//    limits}
-//
-// A stage is announced before it begins, with the seconds of work it may take beyond the time limit; if
-// the process dies, the parent knows where.
+// per line on the socket (messages.hpp). A request it cannot read is a bug of the parent and ends it.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "harness/measure/measure.hpp"
 
 namespace assay {
 
@@ -38,10 +22,5 @@ std::optional<WorkerArguments> worker_arguments(int argc, const char* const* arg
 // Serves until the socket closes. Returns the exit code of the process (0, or 1 when the backend could
 // not be loaded; the reason went through the socket).
 int worker_main(const WorkerArguments&, int fd);
-
-nlohmann::json rule_json(const StoppingRule&);
-StoppingRule rule_from_json(const nlohmann::json&);
-nlohmann::json limits_json(const Limits&);
-Limits limits_from_json(const nlohmann::json&);
 
 }  // namespace assay

@@ -18,11 +18,13 @@
 #include <cstdlib>
 
 #include "harness/base/error.hpp"
+#include "harness/report/text.hpp"
 
 namespace assay {
 namespace {
 
 constexpr int kExecFailed = 127;
+constexpr size_t kMaxLine = 256 << 20;  // a row of a million timed calls has some 40 MB
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -108,12 +110,19 @@ void WorkerProcess::send(const nlohmann::json& message) {
 WorkerProcess::Event WorkerProcess::next(double timeout_s, const std::atomic<bool>* stop) {
   using Kind = Event::Kind;
   const double until = now_s() + timeout_s;
+  const auto garbage = [](std::string what) {
+    Event e;
+    e.kind = Kind::kGarbage;
+    e.death = std::move(what);
+    return e;
+  };
   while (true) {
     if (const size_t newline = buffer_.find('\n'); newline != std::string::npos) {
       std::string line = buffer_.substr(0, newline);
       buffer_.erase(0, newline + 1);
       Event e{Kind::kMessage, nlohmann::json::parse(line, nullptr, false), ""};
-      if (e.message.is_discarded() || !e.message.is_object()) return {Kind::kGarbage, nullptr, line};
+      if (e.message.is_discarded() || !e.message.is_object())
+        return garbage(fmt::format("'{}' is no message", clean_text(line.substr(0, 80))));
       return e;
     }
     if (stop && stop->load()) return {Kind::kStopped, nullptr, ""};
@@ -125,10 +134,12 @@ WorkerProcess::Event WorkerProcess::next(double timeout_s, const std::atomic<boo
     if (ready <= 0) continue;
     char chunk[65536];
     const ssize_t n = read(fd_, chunk, sizeof chunk);
-    if (n > 0)
+    if (n > 0) {
       buffer_.append(chunk, static_cast<size_t>(n));
-    else if (n == 0 || errno != EINTR)
-      return {Kind::kDied, nullptr, reap()};
+      if (buffer_.size() > kMaxLine && buffer_.find('\n') == std::string::npos)
+        return garbage(fmt::format("more than {} MiB without an end", kMaxLine >> 20));
+    }
+    if (n == 0 || (n < 0 && errno != EINTR)) return {Kind::kDied, nullptr, reap()};
   }
 }
 

@@ -36,7 +36,7 @@ class WorkerProcess {
   struct Event {
     enum class Kind { kMessage, kDied, kTimeout, kStopped, kGarbage } kind = Kind::kDied;
     nlohmann::json message;
-    std::string death;  // kDied: "SIGSEGV", "exit code 3"; kGarbage: the line
+    std::string death;  // kDied: "SIGSEGV", "exit code 3"; kGarbage: what came instead of a message
   };
   // The next message, or why there is none: the worker died, `timeout_s` passed, or *stop became true.
   Event next(double timeout_s, const std::atomic<bool>* stop = nullptr);

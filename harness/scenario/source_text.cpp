@@ -50,6 +50,9 @@ bool is_name_character(char c) {
 }
 
 SourceText expand_names(std::string_view raw, const SourcePlace& place, const NamedTexts& names) {
+  if (raw.size() > kMaxLineCharacters)
+    throw InputError(place, fmt::format("a line of {} characters; at most {} are accepted", raw.size(),
+                                        kMaxLineCharacters));
   SourceText out;
   auto at = [&](size_t i) {
     SourcePlace p = place;
@@ -68,14 +71,14 @@ SourceText expand_names(std::string_view raw, const SourcePlace& place, const Na
     while (end < raw.size() && is_name_character(raw[end])) ++end;
     const std::string_view name = raw.substr(begin, end - begin);
     if (braces && (end == raw.size() || raw[end++] != '}'))
-      throw InputError(at(dollar), fmt::format("\"${{{}\" is never closed; expected ${{NAME}}", name));
+      throw InputError(at(dollar), brief(fmt::format("\"${{{}\" is never closed; expected ${{NAME}}", name)));
     const auto found = names.find(name);
     if (found == names.end()) {
       std::vector<std::string_view> known;
       for (const auto& [known_name, text] : names) known.push_back(known_name);
       throw InputError(at(dollar),
-                       fmt::format("\"${}\" is not defined{}; names defined before this line: {}", name,
-                                   did_you_mean(name, known), known.empty() ? "none" : join(known)));
+                       brief(fmt::format("\"${}\" is not defined{}; names defined before this line: {}", name,
+                                         did_you_mean(name, known), known.empty() ? "none" : join(known))));
     }
     const SourcePlace use = at(dollar);
     out.append(found->second.text,

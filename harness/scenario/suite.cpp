@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 
+#include "harness/base/files.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/scenario/source_text.hpp"
 #include "harness/scenario/suite_line.hpp"
@@ -21,15 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kMaxBytes = 256 << 20;  // a line per case: millions of cases
+
 std::string read_file(const std::string& path, const SourcePlace& place) {
-  std::error_code error;
-  if (fs::is_directory(path, error))
-    throw InputError(place, fmt::format("\"{}\" is a folder; a suite file is expected", path));
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw InputError(place, fmt::format("the suite file \"{}\" cannot be opened", path));
-  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (in.bad()) throw InputError(place, fmt::format("the suite file \"{}\" cannot be read", path));
-  return text;
+  return read_text_file(place, path, kMaxBytes, "a suite file");
 }
 
 // One file however it is spelled.
@@ -122,7 +117,7 @@ struct Suite::Impl {
     if (equals == std::string_view::npos) throw InputError(at(rest.offset), usage);
     const Slice name = trim(rest.sub(0, equals));
     if (name.text.empty() || !std::all_of(name.text.begin(), name.text.end(), is_name_character))
-      throw InputError(at(name.offset), fmt::format("\"{}\" is not a name; {}", name.text, usage));
+      throw InputError(at(name.offset), brief(fmt::format("\"{}\" is not a name; {}", name.text, usage)));
     const Slice text = trim(rest.sub(equals + 1));
     if (text.text.empty()) throw InputError(at(text.offset), usage);
     NamedTexts& names = open.back().names;
@@ -213,9 +208,10 @@ Suite Suite::open(const std::string& name_or_line) {
   const std::vector<std::string> shipped = shipped_suites();
   const std::vector<std::string_view> known(shipped.begin(), shipped.end());
   throw InputError(
-      typed, fmt::format("\"{}\" is neither a suite nor a scenario line{}; suites: {}; a line starts with {}",
-                         name, did_you_mean(name, known), known.empty() ? "none found" : join(known),
-                         accepted(op_names())));
+      typed,
+      brief(fmt::format("\"{}\" is neither a suite nor a scenario line{}; suites: {}; a line starts with {}",
+                        name, did_you_mean(name, known), known.empty() ? "none found" : join(known),
+                        accepted(op_names()))));
 }
 
 std::optional<SuiteCase> Suite::next() {

@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -209,7 +211,8 @@ TEST(Suite, MistakesWithPlace) {
        "mask: unknown value \"tre\" (did you mean \"tree\"?); accepted: causal, full, cross, tree (in $bad, "
        "used at t.suite:3:7)"},
       {"include", 1, 1, "include needs a file"},
-      {"paged batch=1q1\ninclude nowhere.suite", 2, 1, "the suite file \"nowhere.suite\" cannot be opened"},
+      {"paged batch=1q1\ninclude nowhere.suite", 2, 1,
+       "\"nowhere.suite\" cannot be opened: No such file or directory; expected a suite file"},
   };
   for (const auto& m : mistakes) {
     try {
@@ -317,6 +320,51 @@ TEST(Suite, OptionalLinesSkipMissingTraces) {
   EXPECT_EQ(lines_of("optional paged batch=trace(there.csv,step=1)").size(), 1u);
 }
 
+// What is wrong may be as long as whoever wrote it likes; the message is for people.
+TEST(SuiteText, HugeWordsGiveShortMessages) {
+  const std::string huge(500'000, 'x');
+  for (const std::string& text :
+       {"paged " + huge + "=4 batch=1q1", "paged mask=" + huge + " batch=1q1", huge, "paged " + huge,
+        "let " + huge + "- = 4", "paged $" + huge, "paged ${" + huge, "paged batch=" + huge,
+        "include " + huge, "paged batch=1q1 except(" + huge + "=4)",
+        "paged x" + std::string(20 << 20, 'x')}) {
+    try {
+      Suite suite = Suite::from_text(text, {"t", 1, 1});
+      while (suite.next()) {
+      }
+      ADD_FAILURE() << text.substr(0, 20);
+    } catch (const InputError& e) {
+      EXPECT_LT(e.message().size(), 2100u) << text.substr(0, 20);
+    }
+  }
+  EXPECT_THROW(
+      {
+        try {
+          parse_scenario("paged " + huge + "=4");
+        } catch (const InputError& e) {
+          EXPECT_LT(std::string(e.what()).size(), 2100u);
+          EXPECT_NE(std::string(e.what()).find("accepted fields: h, d"), std::string::npos);
+          throw;
+        }
+      },
+      InputError);
+}
+
+TEST(SuiteFiles, PipesAndDevicesAreRefused) {
+  const std::string pipe = testing::TempDir() + fmt::format("assay_suite_test_{}.suite", getpid());
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, std::string("/dev/zero")}) {
+    try {
+      Suite::open(path);
+      ADD_FAILURE();
+    } catch (const InputError& e) {
+      EXPECT_NE(std::string(e.what()).find("no plain file; expected a suite file"), std::string::npos)
+          << e.what();
+    }
+  }
+  unlink(pipe.c_str());
+}
+
 TEST(Suite, OpenFindsFilesNamesAndLines) {
   EXPECT_THAT(lines_of(Suite::open("paged d=64,96 batch=1q1")),
               ElementsAre("paged d=64 batch=1q1", "paged d=96 batch=1q1"));
@@ -329,8 +377,9 @@ TEST(Suite, OpenFindsFilesNamesAndLines) {
       {"smok",
        "\"smok\" is neither a suite nor a scenario line (did you mean \"smoke\"?); suites: blocks, "
        "correctness, "},
-      {"nowhere.suite", "the suite file \"nowhere.suite\" cannot be opened"},
-      {"no/where", "the suite file \"no/where\" cannot be opened"},
+      {"nowhere.suite",
+       "\"nowhere.suite\" cannot be opened: No such file or directory; expected a suite file"},
+      {"no/where", "\"no/where\" cannot be opened"},
       {"", "a suite or a scenario line is expected"},
       {"d=64 batch=1q1", "a scenario starts with its op, not \"d=64\""},
       {"paged", "batch= is required"},

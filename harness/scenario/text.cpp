@@ -9,6 +9,13 @@
 
 namespace assay {
 
+std::string brief(std::string message) {
+  // Longer than any list of accepted words, which stands at the end.
+  constexpr size_t kMost = 2000, kStart = 200;
+  if (message.size() <= kMost) return message;
+  return message.substr(0, kStart) + " ... " + message.substr(message.size() - (kMost - kStart));
+}
+
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
 Slice trim(Slice s) {

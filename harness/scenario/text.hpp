@@ -17,10 +17,14 @@
 
 namespace assay {
 
+// A message that quotes what somebody typed, with the middle left out when that was very long.
+std::string brief(std::string message);
+
 // Wrong text at `offset` characters from the start of the outermost slice.
 class TextError : public std::runtime_error {
  public:
-  TextError(size_t offset, const std::string& message) : std::runtime_error(message), offset_(offset) {}
+  TextError(size_t offset, const std::string& message)
+      : std::runtime_error(brief(message)), offset_(offset) {}
   size_t offset() const { return offset_; }
 
  private:

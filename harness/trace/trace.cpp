@@ -9,9 +9,10 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
+
+#include "harness/base/files.hpp"
+#include "harness/base/json_fields.hpp"
 
 // One thread reads faster than starting a second for files this small, and needs no -pthread.
 #define CSV_IO_NO_THREAD
@@ -156,18 +157,6 @@ std::optional<int32_t> parse_count(std::string_view text) {
 
 std::string expected_count() { return fmt::format("expected a whole number from 1 to {}", kTraceMaxTokens); }
 
-std::string read_file(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error))
-    throw InputError({path}, "no such trace file, or not a plain file");
-  if (static_cast<int64_t>(std::filesystem::file_size(path, error)) > kTraceMaxFileBytes)
-    throw InputError({path}, fmt::format("larger than {} bytes; cut the trace", kTraceMaxFileBytes));
-  std::ifstream in(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (!in.good() && !in.eof()) throw InputError({path}, "cannot be read");
-  return text;
-}
-
 void check_line_lengths(std::string_view text, const std::string& name, size_t longest) {
   int line = 1;
   for (size_t at = 0; at < text.size(); ++line) {
@@ -255,18 +244,8 @@ std::optional<int64_t> whole(const nlohmann::json& value, int64_t low, int64_t h
 }
 
 TraceRequest parse_json_row(std::string_view line, const SourcePlace& start, int64_t* stamp_ms) {
-  nlohmann::json row;
-  try {
-    row = nlohmann::json::parse(line);
-  } catch (const nlohmann::json::parse_error& e) {
-    SourcePlace at = start;
-    at.column = static_cast<int>(std::min(e.byte, line.size() + 1));
-    throw InputError(
-        at,
-        e.byte > line.size()
-            ? fmt::format("row ends inside the JSON object (is the file cut short?); expected {}", kFields)
-            : fmt::format("not a JSON object; expected one per line with {}", kFields));
-  }
+  const nlohmann::json row =
+      parse_json(line, start, fmt::format("one JSON object per line with {}", kFields));
   if (!row.is_object())
     throw InputError(start, fmt::format("not a JSON object; expected one with {}", kFields));
   const auto fail = [&](const char* field, const std::string& message) {
@@ -279,8 +258,7 @@ TraceRequest parse_json_row(std::string_view line, const SourcePlace& start, int
     if (found == row.end()) fail(field, fmt::format("field {} is missing; expected {}", field, kFields));
     const auto value = whole(*found, low, high);
     if (!value)
-      fail(field, fmt::format("bad {} '{}'; expected a whole number from {} to {}", field,
-                              shown(found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
+      fail(field, fmt::format("bad {} {}; expected a whole number from {} to {}", field, json_shown(*found),
                               low, high));
     return *value;
   };
@@ -299,7 +277,8 @@ TraceRequest parse_json_row(std::string_view line, const SourcePlace& start, int
   for (const auto& id : *ids) {
     const auto value = whole(id, INT64_MIN, INT64_MAX);
     if (!value)
-      fail("hash_ids", fmt::format("bad id {} of hash_ids; expected a whole number", out.blocks.size()));
+      fail("hash_ids", fmt::format("bad id {} of hash_ids, {}; expected a whole number", out.blocks.size(),
+                                   json_shown(id)));
     out.blocks.push_back(*value);
   }
   return out;
@@ -337,7 +316,8 @@ std::vector<TraceRequest> read_trace(const std::string& path) {
     throw InputError(
         {path},
         "unknown trace format; expected a file named *.csv (Azure columns) or *.jsonl (Mooncake fields)");
-  const std::string text = read_file(path);
+  const std::string text =
+      read_text_file({path}, path, kTraceMaxFileBytes, "a trace file (a larger trace has to be cut)");
   return extension == ".csv" ? read_trace_csv(text, path) : read_trace_jsonl(text, path);
 }
 

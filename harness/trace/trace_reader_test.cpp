@@ -2,6 +2,8 @@
 // Readers of request traces: both formats, and every kind of broken row with its place and what was expected.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -121,16 +123,16 @@ INSTANTIATE_TEST_SUITE_P(
     Json, BrokenTrace,
     ::testing::Values(
         Broken{"Empty", true, "", 1, 1, "empty"}, Broken{"Blank", true, "\n\n", 1, 1, "empty"},
-        Broken{"NotJson", true, kGoodJson + "timestamp 9\n", 2, 2, "not a JSON object"},
+        Broken{"NotJson", true, kGoodJson + "timestamp 9\n", 2, 2, "no valid JSON"},
         Broken{"NotAnObject", true, "[1]\n", 1, 1, "not a JSON object"},
         Broken{"CutShort", true, kGoodJson + R"({"timestamp": 10, "input_l)", 2, 27, "cut short"},
         Broken{"CutShortIds", true, kGoodJson + R"({"timestamp": 10, "hash_ids": [1,)", 2, 34, "cut short"},
         Broken{"NoInput", true, R"({"timestamp": 1, "output_length": 2})", 1, 1, "input_length is missing"},
         Broken{"NoTime", true, R"({"input_length": 1, "output_length": 2})", 1, 1, "timestamp is missing"},
         Broken{"TextNumber", true, R"({"timestamp": 1, "input_length": "9", "output_length": 2})", 1, 18,
-               "'\"9\"'"},
+               "bad input_length '9'"},
         Broken{"Fraction", true, R"({"timestamp": 1, "input_length": 9.5, "output_length": 2})", 1, 18,
-               "'9.5'"},
+               "bad input_length 9.5"},
         Broken{"Zero", true, R"({"timestamp": 1, "input_length": 0, "output_length": 2})", 1, 18,
                "from 1 to"},
         Broken{"ZeroOutput", true, R"({"timestamp": 1, "input_length": 1, "output_length": 0})", 1, 37,
@@ -140,6 +142,16 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"HugeNumber", true,
                R"({"timestamp": 18446744073709551615, "input_length": 1, "output_length": 1})", 1, 2,
                "from 0 to"},
+        Broken{"HugeDouble", true, R"({"timestamp": 1, "input_length": 1e400, "output_length": 1})", 1, 34,
+               "1e400 is too large"},
+        Broken{"HugeDoubleElsewhere", true, kGoodJson + R"({"timestamp": 10, "extra": -2e999})", 2, 28,
+               "-2e999 is too large"},
+        Broken{"Null", true, R"({"timestamp": null, "input_length": 1, "output_length": 1})", 1, 2,
+               "bad timestamp null"},
+        Broken{"Deep", true,
+               R"({"timestamp": 1, "input_length": )" + std::string(2'000'000, '[') +
+                   std::string(2'000'000, ']') + R"(, "output_length": 1})",
+               1, 18, "bad input_length an array"},
         Broken{"Unordered", true,
                kGoodJson + R"({"timestamp": 8, "input_length": 1, "output_length": 2, "hash_ids": [1]})", 2,
                2, "order of arrival"},
@@ -169,6 +181,15 @@ TEST(TraceFile, UnknownExtensionAndMissingFile) {
       InputError);
   EXPECT_THROW(read_trace("no/such/file.csv"), InputError);
   EXPECT_THROW(read_trace("."), InputError);
+  const std::string pipe = testing::TempDir() + fmt::format("assay_trace_test_{}.csv", getpid());
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  try {
+    read_trace(pipe);
+    ADD_FAILURE();
+  } catch (const InputError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("is a pipe, no plain file; expected a trace file"));
+  }
+  unlink(pipe.c_str());
 }
 
 }  // namespace

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the parent and a worker say to each other, as structs: one JSON object per line, told apart by the
+// keys "do" (to the worker) and "event" (its answers). Both sides go through these lists and nothing else.
+//
+//   to the worker        answers
+//   (start)              ready; or failed, no_device, and the end
+//   limits               limits
+//   supports             supports
+//   arithmetic           arithmetic
+//   case                 starting and row, several times, then done; or device_lost and the end
+//
+// A stage is announced before it begins, with the seconds of work it may take beyond the time limit; if
+// the process dies, the parent knows where.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "harness/base/json_fields.hpp"
+#include "harness/measure/measure_json.hpp"
+#include "harness/report/row_json.hpp"
+
+namespace assay {
+
+// ---- parts
+
+struct DeviceInfo {
+  std::string name, uuid, arch;
+  int32_t multiprocessors = 0;
+  int64_t memory_bytes = 0, cache_bytes = 0;
+};
+struct KernelInfo {
+  std::string name, description, arch;
+  int32_t op = 0;
+  uint32_t promises = 0;
+};
+// The calibration file a worker uses.
+struct CalibrationUse {
+  std::string file, fingerprint, date, build, uuid;
+  MeasuredLimits limits;
+};
+// A kernel and what is to be timed: hot, cold, graph; nothing: it is only checked.
+struct WantedKernel {
+  std::string kernel;
+  std::vector<std::string> modes;
+};
+// What a kernel says to one scenario. `status`: of enum assay_status.
+struct KernelSupport {
+  std::string kernel;
+  int32_t status = 0;
+  std::string why;
+};
+struct KernelArithmetic {
+  KernelSupport support;
+  // Where it supports the scenario and declares something possible (harness/run/arithmetic.hpp).
+  std::optional<bool> declared;
+  std::vector<std::pair<std::string, std::string>> words;
+  nlohmann::json arithmetic;
+};
+
+// ---- to the worker
+
+struct AskLimits {};
+struct AskSupports {
+  std::vector<std::string> scenarios;
+};
+struct AskArithmetic {
+  std::string scenario;
+};
+struct RunCaseOrder {
+  std::string scenario, place;
+  std::vector<WantedKernel> kernels;
+  double rows_budget = 0;
+  bool graphs = false;
+  StoppingRule rule;
+  Limits limits;
+};
+using WorkerRequest = std::variant<AskLimits, AskSupports, AskArithmetic, RunCaseOrder>;
+
+// ---- from the worker
+
+struct Ready {
+  std::string backend, path;
+  std::string no_times;  // why nothing may be timed; empty: it may
+  std::string clock;     // where the column sm_clock_mhz comes from, or why it stays empty
+  DeviceInfo device;
+  int32_t device_count = 0;
+  std::optional<CalibrationUse> calibration;
+  std::vector<KernelInfo> kernels;
+};
+struct Failed {
+  std::string message;
+};
+struct NoDeviceHere {
+  std::string message;
+};
+struct LimitsAnswer {
+  MeasuredLimits limits;
+};
+struct SupportsAnswer {
+  std::vector<std::vector<KernelSupport>> answers;  // one list per scenario
+};
+struct ArithmeticAnswer {
+  std::vector<KernelArithmetic> answers;
+};
+struct Starting {
+  std::string stage, kernel;
+  double allow_s = 0;
+};
+struct RowAnswer {
+  Row row;
+  Samples samples;  // every timed call behind the row
+};
+struct Done {};
+struct DeviceLost {
+  std::string message;
+};
+using WorkerAnswer = std::variant<Ready, Failed, NoDeviceHere, LimitsAnswer, SupportsAnswer, ArithmeticAnswer,
+                                  Starting, RowAnswer, Done, DeviceLost>;
+
+// ---- their fields
+
+template <>
+struct JsonFields<DeviceInfo> {
+  using T = DeviceInfo;
+  static constexpr std::string_view name = "device";
+  static constexpr auto list =
+      std::tuple(JsonField("name", &T::name), JsonField("uuid", &T::uuid), JsonField("arch", &T::arch),
+                 JsonField("multiprocessors", &T::multiprocessors),
+                 JsonField("memory_bytes", &T::memory_bytes), JsonField("cache_bytes", &T::cache_bytes));
+};
+template <>
+struct JsonFields<KernelInfo> {
+  using T = KernelInfo;
+  static constexpr std::string_view name = "kernel";
+  static constexpr auto list =
+      std::tuple(JsonField("name", &T::name), JsonField("description", &T::description),
+                 JsonField("arch", &T::arch), JsonField("op", &T::op), JsonField("promises", &T::promises));
+};
+template <>
+struct JsonFields<CalibrationUse> {
+  using T = CalibrationUse;
+  static constexpr std::string_view name = "calibration in use";
+  static constexpr auto list = std::tuple(
+      JsonField("file", &T::file), JsonField("fingerprint", &T::fingerprint), JsonField("date", &T::date),
+      JsonField("build", &T::build), JsonField("uuid", &T::uuid), JsonField("limits", &T::limits));
+};
+template <>
+struct JsonFields<WantedKernel> {
+  static constexpr std::string_view name = "wanted kernel";
+  static constexpr auto list =
+      std::tuple(JsonField("name", &WantedKernel::kernel), JsonField("modes", &WantedKernel::modes));
+};
+template <>
+struct JsonFields<KernelSupport> {
+  using T = KernelSupport;
+  static constexpr std::string_view name = "support";
+  static constexpr auto list =
+      std::tuple(JsonField("kernel", &T::kernel), JsonField("status", &T::status), JsonField("why", &T::why));
+};
+template <>
+struct JsonCodec<std::pair<std::string, std::string>> {
+  using T = std::pair<std::string, std::string>;
+  static nlohmann::json encode(const T& t) { return {t.first, t.second}; }
+  static void decode(const nlohmann::json& j, T& t, const JsonPlace& at) {
+    if (!j.is_array() || j.size() != 2) json_mistyped(at, j, "two strings");
+    assay::decode(j[0], t.first, at);
+    assay::decode(j[1], t.second, at);
+  }
+};
+template <>
+struct JsonFields<KernelArithmetic> {
+  using T = KernelArithmetic;
+  static constexpr std::string_view name = "kernel arithmetic";
+  static constexpr auto list =
+      std::tuple(JsonInlined(&T::support), JsonField("declared", &T::declared), JsonField("words", &T::words),
+                 JsonField("arithmetic", &T::arithmetic));
+};
+// A row is already one table (row_fields()).
+template <>
+struct JsonCodec<Row> {
+  static nlohmann::json encode(const Row& row) { return json_of(row); }
+  static void decode(const nlohmann::json& j, Row& row, const JsonPlace& at) {
+    SourcePlace place = at.place;
+    place.file += ": " + at.what;
+    row = row_from_json(j, place);
+  }
+};
+
+template <>
+struct JsonFields<AskLimits> {
+  static constexpr std::string_view name = "limits";
+  static constexpr auto list = std::tuple();
+};
+template <>
+struct JsonFields<AskSupports> {
+  static constexpr std::string_view name = "supports";
+  static constexpr auto list = std::tuple(JsonField("scenarios", &AskSupports::scenarios));
+};
+template <>
+struct JsonFields<AskArithmetic> {
+  static constexpr std::string_view name = "arithmetic";
+  static constexpr auto list = std::tuple(JsonField("scenario", &AskArithmetic::scenario));
+};
+template <>
+struct JsonFields<RunCaseOrder> {
+  using T = RunCaseOrder;
+  static constexpr std::string_view name = "case";
+  static constexpr auto list = std::tuple(
+      JsonField("scenario", &T::scenario), JsonField("place", &T::place), JsonField("kernels", &T::kernels),
+      JsonField("rows_budget", &T::rows_budget), JsonField("graphs", &T::graphs), JsonField("rule", &T::rule),
+      JsonField("limits", &T::limits));
+};
+template <>
+struct JsonFields<Ready> {
+  using T = Ready;
+  static constexpr std::string_view name = "ready";
+  static constexpr auto list =
+      std::tuple(JsonField("backend", &T::backend), JsonField("path", &T::path),
+                 JsonField("no_times", &T::no_times), JsonField("clock", &T::clock),
+                 JsonField("device", &T::device), JsonField("device_count", &T::device_count),
+                 JsonField("calibration", &T::calibration), JsonField("kernels", &T::kernels));
+};
+template <>
+struct JsonFields<Failed> {
+  static constexpr std::string_view name = "failed";
+  static constexpr auto list = std::tuple(JsonField("message", &Failed::message));
+};
+template <>
+struct JsonFields<NoDeviceHere> {
+  static constexpr std::string_view name = "no_device";
+  static constexpr auto list = std::tuple(JsonField("message", &NoDeviceHere::message));
+};
+template <>
+struct JsonFields<LimitsAnswer> {
+  static constexpr std::string_view name = "limits";
+  static constexpr auto list = std::tuple(JsonInlined(&LimitsAnswer::limits));
+};
+template <>
+struct JsonFields<SupportsAnswer> {
+  static constexpr std::string_view name = "supports";
+  static constexpr auto list = std::tuple(JsonField("answers", &SupportsAnswer::answers));
+};
+template <>
+struct JsonFields<ArithmeticAnswer> {
+  static constexpr std::string_view name = "arithmetic";
+  static constexpr auto list = std::tuple(JsonField("answers", &ArithmeticAnswer::answers));
+};
+template <>
+struct JsonFields<Starting> {
+  static constexpr std::string_view name = "starting";
+  static constexpr auto list =
+      std::tuple(JsonField("stage", &Starting::stage), JsonField("kernel", &Starting::kernel),
+                 JsonField("allow_s", &Starting::allow_s));
+  static std::string fault(const Starting& s) {
+    return std::isfinite(s.allow_s) && s.allow_s >= 0 ? "" : fmt::format("allow_s is {:g}", s.allow_s);
+  }
+};
+template <>
+struct JsonFields<RowAnswer> {
+  static constexpr std::string_view name = "row";
+  static constexpr auto list =
+      std::tuple(JsonField("row", &RowAnswer::row), JsonField("samples", &RowAnswer::samples));
+};
+template <>
+struct JsonFields<Done> {
+  static constexpr std::string_view name = "done";
+  static constexpr auto list = std::tuple();
+};
+template <>
+struct JsonFields<DeviceLost> {
+  static constexpr std::string_view name = "device_lost";
+  static constexpr auto list = std::tuple(JsonField("message", &DeviceLost::message));
+};
+
+}  // namespace assay
