@@ -289,12 +289,12 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
       barrier_wait(shared_address(&sh.q_full[0]), q.phase);
       const Work work = read_work(sh.work[0], lane);
       if (!work.valid) return;
-      first_step(work);
+      first_step(work);  // read once more for the end: no register is free to keep it
       other_steps();
       last_values();
       values_done();
       named_sync(1 + wg, 128);  // no warp of this group reads Q any more
-      store(work, top, sum);
+      store(read_work(sh.work[0], lane), top, sum);
       store_wait_read();
       __syncwarp();
       release(sh.q_empty[0]);
