@@ -6,6 +6,7 @@ names of kernels.
 
 Usage: check_style.py [ROOT]     exit 0 clean, 1 violations (one line each)
 """
+import fnmatch
 import pathlib
 import re
 import subprocess
@@ -16,6 +17,12 @@ MAX_LINES, MAX_KERNEL_LINES = 450, 600
 PRINTING = re.compile(r"\b(std::cout|std::cerr|std::printf|fprintf|printf|puts|fmt::print|std::exit|exit|abort|std::abort|_exit|_Exit|quick_exit)\s*(\(|<<)")
 PATHS = re.compile(r"(?<![\w.])/(work|root|farm|home/[a-z]+)/")
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
+# Paths from the root, and names of source files, in comments and READMEs. NAME and x stand for any name.
+NAMED_PATH = re.compile(r"(?<![\w/.$}<{-])((?:harness|kernels|reference|scenarios|scripts|cmake)/[\w./*-]*[\w*])")
+NAMED_FILE = re.compile(r"(?<![\w/.*<{$-])([a-z][a-z0-9_]*\.(?:cpp|hpp|cu|py|suite|cmake|edit))\b")
+ANY_NAME = re.compile(r"NAME|(^|/)(x|other)(_\w+)?\.\w+$")
+COMMENT = {".cpp": "//", ".hpp": "//", ".h": "*", ".cu": "//", ".py": "#", ".cmake": "#", ".suite": "#", ".txt": "#", "": "#"}
+FOREIGN = ("scenarios/peers/", "harness/mutants/", "scripts/checks/test_checks.py")  # name files of other projects, or made up
 # op_method_arch, the method only where an op has several kernels.
 KERNEL = re.compile(r'"((?:prefill|paged|decode_splitkv|merge_states|cache_write|cache_gather|quantize_int8)(?:_[a-z0-9]+)?_([a-z0-9]+))"')
 ARCH_OF_FOLDER = {"cpu": "cpu", "portable": "gpu", "sm90": "sm90", "cdna": "cdna"}
@@ -63,9 +70,30 @@ def check_kernel_names(root: pathlib.Path, name: str, text: str) -> list[str]:
     return found
 
 
+def check_names(name: str, text: str, names: set[str], folders: set[str], bases: set[str]) -> list[str]:
+    """Files and folders that comments (of a README: all lines) name and that do not exist."""
+    suffix = pathlib.PurePosixPath(name).suffix
+    if name.startswith(FOREIGN) or (suffix != ".md" and suffix not in COMMENT):
+        return []
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        said = line if suffix == ".md" else line[line.find(COMMENT[suffix]):] if COMMENT[suffix] in line else ""
+        for path in NAMED_PATH.findall(said):
+            exists = path in folders or path in names or any(fnmatch.fnmatch(n, path + "*") for n in names)
+            if not exists and not ANY_NAME.search(path):
+                found.append(f"{name}:{number}: names {path}, which does not exist")
+        for file in NAMED_FILE.findall(said):
+            if file not in bases and not ANY_NAME.search(file):
+                found.append(f"{name}:{number}: names {file}, and no file is called that")
+    return found
+
+
 def check(root: pathlib.Path) -> list[str]:
     found = []
     names = files(root)
+    known = set(names)
+    every_folder = {str(p) for n in names for p in pathlib.PurePosixPath(n).parents}
+    bases = {pathlib.PurePosixPath(n).name for n in names}
     for name in names:
         path = root / name
         if path.suffix in CODE or name in {"scripts/run", "scripts/test", "scripts/setup", "scripts/build", ".ci/run"}:
@@ -79,6 +107,8 @@ def check(root: pathlib.Path) -> list[str]:
                 for number, line in enumerate(text.splitlines(), 1):
                     if PATHS.search(line):
                         found.append(f"{name}:{number}: names a path of one machine")
+            if not name.startswith("results/") or path.name == "README.md":
+                found += check_names(name, text, known, every_folder, bases)
             if path.suffix == ".md":
                 for link, _ in LINK.findall(text):
                     if "://" not in link and not link.startswith("mailto:") and not (path.parent / link).exists():

@@ -74,3 +74,13 @@ def test_a_skipped_step_is_said_and_fails_nothing(tmp_path, capsys):
     assert summarize_tests.main([str(junit), "--", "build passed", "fresh machine: no root skipped"]) == 0
     assert "skipped fresh machine: no root\n" in capsys.readouterr().out
     assert summarize_tests.main([str(junit), "--", "build passed", "fresh machine failed"]) == 1
+
+
+def test_names_of_files_that_are_gone_are_found(tmp_path):
+    root = tree(tmp_path, {
+        "harness/run/a.cpp": SPDX + "// See harness/run/gone.cpp, harness/run/a.cpp, gone_too.hpp, NAME.suite and x_test.cpp.\nint f();  // harness/old/\n",
+        "scenarios/peers/p.suite": "# Apache-2.0: SPDX-License-Identifier: what test_theirs.py runs\n",
+    })
+    (root / "harness" / "README.md").write_text("see `a.cpp` and `gone.py`\n")
+    found = [line for line in check_style.check(root) if "names" in line]
+    assert [line.split(" names ")[1].split(",")[0] for line in sorted(found)] == ["gone.py", "gone_too.hpp", "harness/run/gone.cpp", "harness/old"], found
