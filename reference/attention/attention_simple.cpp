@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The definition of what assay calls attention: loops over rows, heads and keys, and every rule written
 // once, in the order of the table in reference/README.md. Nothing here is clever or fast. A new rule is
-// written here first, gets a hand-computed case in hand_cases.cpp, and only then a faster form elsewhere.
+// written here first, gets a hand-computed case in hand_cases_*.hpp, and only then a faster form elsewhere.
 #include <cmath>
 #include <limits>
 #include <vector>
