@@ -109,6 +109,8 @@ function(assay_module name)
   if(sources)
     add_library(assay_${name} STATIC ${sources})
     target_link_libraries(assay_${name} PUBLIC assay_options fmt::fmt ${arg_DEPENDS} ${arg_LIBS})
+    # A switch over an enumeration names every enumerator or says "default": one that is new is missed nowhere.
+    target_compile_options(assay_${name} PRIVATE -Werror=switch)
     if(arg_NUMERIC AND ASSAY_SANITIZE)
       target_compile_options(assay_${name} PRIVATE -O1)
     endif()

@@ -7,9 +7,8 @@
 
 #include "harness/base/error.hpp"
 #include "harness/cli/run_options.hpp"
-#include "harness/measure/measure.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
-#include "harness/problem/packed_rows.hpp"
 #include "harness/problem/paged_cache.hpp"
 #include "harness/run/case_runner.hpp"
 #include "harness/run/case_stream.hpp"
@@ -34,7 +33,7 @@ std::string amount(double value, const char* unit) {
 
 void print_field(const Field& f) {
   fmt::print("{:<9} {}{}\n", f.name, f.meaning,
-             f.ops == kAllOps ? "" : fmt::format(" ({})", names_of(f.ops)));
+             names_of(f.ops) == "all" ? "" : fmt::format(" ({})", names_of(f.ops)));
   if (!f.syntax.empty()) fmt::print("          value:    {}\n", f.syntax);
   if (!f.accepted.empty()) fmt::print("          accepted: {}\n", f.accepted);
   fmt::print("          default:  {}\n", f.default_text.empty() ? "none: it must be given" : f.default_text);
@@ -97,7 +96,7 @@ void print_masks(const Problem& p) {
 }
 
 void print_pages(const Problem& p) {
-  if (!has_cache(p.op)) return;
+  if (!op_of(p).has_cache) return;
   const PagedCache cache(p);
   double bytes = static_cast<double>(cache.k().allocation) * format_bytes(p.k_format);
   if (!cache.shared_allocation())
@@ -112,76 +111,17 @@ void print_pages(const Problem& p) {
   }
 }
 
-std::string format_text(int32_t format, int32_t scale) {
-  std::string text(name_of(format_names(), format));
-  if (scale != ASSAY_SCALE_NONE) text += fmt::format(", scale per {}", name_of(scale_names(), scale));
-  return text;
-}
-
-std::string quantized_text(const Problem& p) {
-  return fmt::format("K {}; V {}", format_text(p.k_format, p.k_scale),
-                     p.layout == ASSAY_LAYOUT_MLA ? "the front of K" : format_text(p.v_format, p.v_scale));
-}
-
-// What a building block reads and writes.
-std::string block_text(const Problem& p) {
-  const std::string_view source = name_of(format_names(), p.source_format),
-                         out = name_of(format_names(), p.o_format);
-  switch (p.op) {
-    case ASSAY_OP_MERGE_STATES:
-      return fmt::format("merges    {} partial results of {} rows, {} heads of {}, {}{}; O {}", p.states,
-                         p.rows(), p.heads_q, p.head_dim_v, source, p.sinks ? ", and a sink" : "", out);
-    case ASSAY_OP_DECODE_SPLITKV:
-      return fmt::format(
-          "attends   {} rows, {} query heads on {} KV heads of {}/{}, {}\nparts     {} of {}, O {}", p.rows(),
-          p.heads_q, p.heads_kv, p.head_dim_qk, p.head_dim_v, quantized_text(p), p.states,
-          p.part_tokens > 0 ? fmt::format("{} keys", p.part_tokens) : "whole pages, shared out evenly", out);
-    case ASSAY_OP_CACHE_WRITE:
-      return fmt::format(
-          "writes    {} rows ({} of them padded), {} KV heads of {}/{}, {}, into a cache of {}", p.rows(),
-          p.padded_rows, p.heads_kv, p.head_dim_qk, p.head_dim_v, source, quantized_text(p));
-    case ASSAY_OP_CACHE_GATHER: {
-      std::string text =
-          fmt::format("gathers   {} rows, {} KV heads of {}/{}, {}, to {}\nstarts    token", p.rows(),
-                      p.heads_kv, p.head_dim_qk, p.head_dim_v, quantized_text(p), out);
-      const std::vector<int32_t> starts = first_positions(p);
-      for (size_t r = 0; r < starts.size() && r < kRequestsShown; ++r) text += fmt::format(" {}", starts[r]);
-      return text;
-    }
-    default:
-      return fmt::format("quantises {} rows, {} heads of {}, {}, to {}", p.rows(), p.heads_q, p.head_dim_qk,
-                         source, format_text(p.q_format, p.q_scale));
-  }
-}
-
-void print_block(const RunCase& c, const Problem& p) {
-  const Work w = work_of(p);
-  fmt::print("{}\nfrom      {}\n{}\n", c.line, c.place, block_text(p));
-  print_requests(p);
-  print_pages(p);
-  fmt::print("work      {} moved\njudged    all {} rows\n", amount(w.total_bytes, "B"), p.rows());
-}
-
 void print_case(const RunCase& c, const RunOptions& options) {
   const Problem p = make_problem(c.scenario);
-  if (!is_attention(p.op)) return print_block(c, p);
+  const Op& op = op_of(p);
   const Work w = work_of(p);
-  fmt::print("{}\n", c.line);
-  fmt::print("from      {}\n", c.place);
-  fmt::print("heads     {} query, {} key/value (group {}); dim {} / {}\n", p.heads_q, p.heads_kv, p.group(),
-             p.head_dim_qk, p.head_dim_v);
-  fmt::print("formats   q {}; k {}; v {}; out {}\n", format_text(p.q_format, p.q_scale),
-             format_text(p.k_format, p.k_scale), format_text(p.v_format, p.v_scale),
-             name_of(format_names(), p.o_format));
-  fmt::print("scores    scale {:.9g}{}{}{}; mask {}{}{}\n", p.softmax_scale,
-             p.softcap > 0 ? fmt::format(", soft cap {:.9g}", p.softcap) : "",
-             p.alibi != ASSAY_ALIBI_NONE ? fmt::format(", ALiBi {}", name_of(alibi_names(), p.alibi)) : "",
-             p.sinks ? ", sinks" : "", name_of(mask_names(), p.mask),
-             p.window_left >= 0 || p.window_right >= 0
-                 ? fmt::format(", window {} left {} right (-1 unlimited)", p.window_left, p.window_right)
-                 : "",
-             p.chunk > 0 ? fmt::format(", chunks of {}", p.chunk) : "");
+  fmt::print("{}\nfrom      {}\n{}\n", c.line, c.place, op.describe(p));
   print_requests(p);
+  if (!op.whole_context) {
+    print_pages(p);
+    fmt::print("work      {} moved\njudged    all {} rows\n", amount(w.total_bytes, "B"), p.rows());
+    return;
+  }
   print_masks(p);
   print_pages(p);
   fmt::print("work      {} visible pairs per head, {}, {} moved ({} of K and V)", w.visible_pairs,

@@ -20,6 +20,7 @@
 #include "harness/cli/stop_signals.hpp"
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/score.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/scenario/scenario.hpp"
 
@@ -197,11 +198,11 @@ int score(const ExplainArguments& a) {
 int explain_command(const ExplainArguments& a) {
   if (a.score) return score(a);
   const Scenario scenario = parse_scenario(single_line(a.line));
-  if (!is_attention(scenario.op))
+  if (!op_of(scenario.op).whole_context)
     throw InputError(fmt::format(
         "explain finds causes in attention kernels, and {} is a building block; assay check names "
         "the element, the slot or the byte that is wrong",
-        name_of(op_names(), scenario.op)));
+        op_of(scenario.op).name));
   if (scenario.first_key != kNoPositions || scenario.positions != kNoPositions)
     throw InputError(
         "explain counts keys from position 0 and takes the last row to stand at the last key; leave out "

@@ -14,6 +14,7 @@
 #include "harness/cli/probes.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/device/backend.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/report/text.hpp"
 #include "harness/run/sweep.hpp"

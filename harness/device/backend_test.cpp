@@ -12,6 +12,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/device/testing/small_problem.hpp"
+#include "harness/ops/problem_view.hpp"
 
 namespace assay {
 namespace {

@@ -11,6 +11,7 @@
 
 #include "harness/device/backend.hpp"
 #include "harness/device/testing/small_problem.hpp"
+#include "harness/ops/op.hpp"
 
 namespace assay {
 namespace {
@@ -52,14 +53,14 @@ TEST_P(SizedStructs, AreFilledNoFurtherThanTheCallerSays) {
   size_t asked = 0;
   const assay_device device = backend.device(0);
   for (const assay_kernel* kernel : backend.kernels()) {
-    Problem problem = testing::small_problem(is_attention(kernel->op) ? kernel->op : ASSAY_OP_PAGED);
+    Problem problem = testing::small_problem(op_of(kernel->op).whole_context ? kernel->op : ASSAY_OP_PAGED);
     problem.source_format = ASSAY_BF16;
     const ProblemView attention(problem);
     assay_problem view = *attention.get();
     view.op = kernel->op;
-    if (!is_attention(kernel->op)) {  // enough of a block for what it declares
+    if (!op_of(kernel->op).whole_context) {  // enough of a block for what it declares
       view.q_format = ASSAY_INT8, view.source_format = ASSAY_BF16, view.states = 2;
-      if (attends(kernel->op)) view.q_format = ASSAY_BF16, view.max_q_len = 1;
+      if (op_of(kernel->op).attends_rows) view.q_format = ASSAY_BF16, view.max_q_len = 1;
     }
     if (!call_supports(*kernel, &view, nullptr, device).ok() || kernel->arithmetic == nullptr) continue;
     ++asked;

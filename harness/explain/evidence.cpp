@@ -13,6 +13,7 @@
 #include "harness/check/expectations/attention.hpp"
 #include "harness/explain/child.hpp"
 #include "harness/input/poison.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
 #include "reference/formats/formats.hpp"
@@ -265,7 +266,7 @@ std::vector<Problem> previous_problems(const Problem& problem) {
   more.strided.q = !problem.strided.q;
   std::vector<Problem> list;
   for (Problem* p : {&more, &other}) {
-    if (p->op == ASSAY_OP_PAGED) place_pages(*p);
+    if (op_of(*p).has_cache) place_pages(*p);
     try {
       check_problem(*p);
       list.push_back(*p);

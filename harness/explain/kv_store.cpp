@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "harness/base/error.hpp"
+#include "harness/ops/op.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -32,7 +33,7 @@ KvStore::KvStore(const Problem& problem, const OperandReader& reader, const assa
 bool KvStore::place(int32_t request, int32_t position, int64_t* block, int64_t* slot) const {
   // Behind the last key, but in its page: the page is known, whatever the table says further on.
   const int32_t length = problem_.requests[request].kv_len, page = std::max(1, problem_.page_size);
-  if (problem_.op == ASSAY_OP_PAGED && length > 0 && position >= length &&
+  if (op_of(problem_).has_cache && length > 0 && position >= length &&
       position / page == (length - 1) / page) {
     if (!this->place(request, length - 1, block, slot)) return false;
     *slot = position % page;
@@ -49,7 +50,7 @@ bool KvStore::place(int32_t request, int32_t position, int64_t* block, int64_t* 
 }
 
 int64_t KvStore::table_entry_behind() const {
-  if (problem_.op != ASSAY_OP_PAGED) return -1;
+  if (!op_of(problem_).has_cache) return -1;
   const int64_t pages = (keys_ + problem_.page_size - 1) / problem_.page_size;
   if (problem_.table == ASSAY_TABLE_CSR) {
     const assay_tensor& t = tensors_.indices;
@@ -88,7 +89,7 @@ int32_t KvStore::through_table(int64_t column, int32_t slot) {
 }
 
 int64_t KvStore::blocks() const {
-  return problem_.op == ASSAY_OP_PAGED ? problem_.num_blocks : problem_.total_kv();
+  return op_of(problem_).has_cache ? problem_.num_blocks : problem_.total_kv();
 }
 
 void KvStore::load(Row& row) {

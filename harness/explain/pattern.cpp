@@ -7,6 +7,7 @@
 
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/misfit.hpp"
+#include "harness/ops/op.hpp"
 
 namespace assay {
 namespace {
@@ -87,7 +88,7 @@ std::vector<Property> properties(const Evidence& e) {
                       return r.begin < r.end && (r.end - 1) / g - r.begin / g > 1;
                     }});
   };
-  if (p.op == ASSAY_OP_PAGED) grain(p.page_size, "page");
+  if (op_of(p).has_cache) grain(p.page_size, "page");
   if (e.declared.tile_keys > 1) grain(e.declared.tile_keys, fmt::format("tile of {}", e.declared.tile_keys));
   const assay_arithmetic a = e.declared;
   if (a.splits > 1 && a.tile_keys > 0) {
@@ -246,7 +247,7 @@ void describe_pattern(const Evidence& e, Call call, Predictor& predictor, Explan
   std::sort(carriers.begin(), carriers.end());
   if (carriers.empty() || carriers.size() > 20 || static_cast<int32_t>(carriers.size()) * 3 > n) return;
   std::set<int32_t> pages;
-  const int32_t page = p.op == ASSAY_OP_PAGED ? p.page_size : 0;
+  const int32_t page = op_of(p).has_cache ? p.page_size : 0;
   for (int32_t k : carriers)
     if (page > 1) pages.insert(k / page);
   x.pattern.push_back(fmt::format(

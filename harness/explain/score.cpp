@@ -16,6 +16,7 @@
 #include "harness/base/error.hpp"
 #include "harness/base/random.hpp"
 #include "harness/explain/child.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/scenario/suite.hpp"
 
 namespace assay {
@@ -62,7 +63,7 @@ double informative(const Problem& p) {
   value += p.group() > 1 ? 1 : 0;
   value += p.recipe == InputRecipe::kNormal ? 3 : p.recipe == InputRecipe::kBoundary ? 2 : 0;
   value += p.max_kv_len() > 128 ? 1 : 0;
-  value += p.op == ASSAY_OP_PAGED && p.page_size >= 8 && p.page_size <= 64 ? 1 : 0;
+  value += op_of(p).has_cache && p.page_size >= 8 && p.page_size <= 64 ? 1 : 0;
   return value;
 }
 
@@ -71,7 +72,7 @@ std::vector<Line> read_lines(const ExplainScoreOptions& options) {
   for (const std::string& name : options.suites) {
     Suite suite = Suite::open(name);
     while (const auto c = suite.next()) {
-      if (!is_attention(c->scenario.op)) continue;  // explanations are about attention
+      if (!op_of(c->scenario.op).whole_context) continue;  // explanations are about attention
       Line line{print(c->scenario), make_problem(c->scenario)};
       line.cost = cost_of(line.problem);
       if (line.cost == 0 && line.problem.total_q() == 0) continue;
@@ -104,7 +105,7 @@ std::vector<size_t> order_for(const std::vector<Line>& lines, const assay_fault&
   std::vector<size_t> order;
   for (size_t i = 0; i < lines.size(); ++i) {
     const Problem& p = lines[i].problem;
-    if ((p.op == ASSAY_OP_PAGED ? fault.paged : fault.prefill) == nullptr) continue;
+    if ((op_of(p).has_cache ? fault.paged : fault.prefill) == nullptr) continue;
     const ProblemView view(p);
     if (fault.reached != nullptr && !fault.reached(view.get())) continue;
     order.push_back(i);
@@ -132,7 +133,7 @@ int64_t find_wrong(const std::vector<Line>& lines, const std::vector<size_t>& or
             const Problem& p = lines[order[i % lines_tried]].problem;
             Judge judge(p, CaptureOptions{}.rows_budget);
             const assay_kernel* kernel =
-                loaded.find((p.op == ASSAY_OP_PAGED ? fault.paged : fault.prefill)->name);
+                loaded.find((op_of(p).has_cache ? fault.paged : fault.prefill)->name);
             if (kernel == nullptr) continue;
             if (i >= lines_tried) {
               const std::vector<Problem> before = previous_problems(p);
@@ -181,7 +182,7 @@ ExplainedFault score_one(const std::vector<Line>& lines, const assay_fault& faul
   CaptureOptions capture_options;
   capture_options.threads = 1;
   const Evidence evidence =
-      capture(score.line, p, options.backend, (p.op == ASSAY_OP_PAGED ? fault.paged : fault.prefill)->name,
+      capture(score.line, p, options.backend, (op_of(p).has_cache ? fault.paged : fault.prefill)->name,
               capture_options);
   omp_set_num_threads(1);
   const auto start = std::chrono::steady_clock::now();

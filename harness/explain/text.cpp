@@ -4,6 +4,7 @@
 
 #include "harness/explain/causes.hpp"
 #include "harness/explain/explanation.hpp"
+#include "harness/ops/op.hpp"
 
 namespace assay {
 namespace {
@@ -97,7 +98,7 @@ nlohmann::json explanation_json(const Explanation& x, const Problem& p) {
   const int32_t request = x.picture.front().cell.request;
   nlohmann::json heat = {{"request", request},
                          {"keys", p.requests[request].kv_len},
-                         {"page", p.op == ASSAY_OP_PAGED ? p.page_size : 0},
+                         {"page", op_of(p).has_cache ? p.page_size : 0},
                          {"splits", x.split_edges},
                          {"window_left", p.window_left},
                          {"chunk", p.chunk},

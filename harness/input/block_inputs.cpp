@@ -13,8 +13,8 @@
 #include "harness/base/random.hpp"
 #include "harness/input/poison.hpp"
 #include "harness/input/spans.hpp"
+#include "harness/ops/packed_rows.hpp"
 #include "harness/problem/names.hpp"
-#include "harness/problem/packed_rows.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -127,6 +127,8 @@ void write_source(Inputs& inputs, Operand operand, const Target& to, const Draw&
   }
 }
 
+}  // namespace
+
 void write_new_tokens(Inputs& inputs, const ValueSource& source) {
   const Problem& p = inputs.problem;
   if (p.recipe == InputRecipe::kExact) {
@@ -144,18 +146,23 @@ void write_new_tokens(Inputs& inputs, const ValueSource& source) {
                [&](PackedRow row, int32_t head, double* out) {
                  source.v(row.request, position_of(starts, row), head, out);
                });
-  const std::vector<int64_t> slots = slot_mapping(p);
+}
+
+void write_slots(Inputs& inputs) {
+  const std::vector<int64_t> slots = slot_mapping(inputs.problem);
   for (size_t i = 0; i < slots.size(); ++i)
     store(ASSAY_INT64, inputs.tensors.slot_mapping.data, static_cast<int64_t>(i),
           static_cast<double>(slots[i]));
 }
 
-void write_chunks(Inputs& inputs) {
-  const Problem& p = inputs.problem;
-  const std::vector<int32_t> starts = first_positions(p);
+void write_starts(Inputs& inputs) {
+  const std::vector<int32_t> starts = first_positions(inputs.problem);
   std::copy(starts.begin(), starts.end(), static_cast<int32_t*>(inputs.tensors.seq_starts.data));
+}
+
+void write_row_requests(Inputs& inputs) {
   int64_t i = 0;
-  for (const PackedRow& row : packed_rows(p))
+  for (const PackedRow& row : packed_rows(inputs.problem))
     static_cast<int32_t*>(inputs.tensors.token_to_batch.data)[i++] = row.request;
 }
 
@@ -203,7 +210,6 @@ void write_states(Inputs& inputs) {
   }
 }
 
-// O of empty states: nobody may look at it.
 void poison_empty_states(Inputs& inputs, Poison poison) {
   const Problem& p = inputs.problem;
   const TensorLayout o = operand_layout(p, Operand::kPartialO), l = operand_layout(p, Operand::kPartialLse);
@@ -218,9 +224,10 @@ void poison_empty_states(Inputs& inputs, Poison poison) {
             store(p.source_format, values, o.at({s, at, head, d}), bad);
 }
 
-// What the cache holds before the write: bytes that no kernel can guess. A multiplicative mix of the word's
-// index is enough for that, and a cache of gigabytes is filled at memory speed.
-void fill_held(GuardedBuffer& buffer, uint64_t key) {
+void hold_bytes(Inputs& inputs, Operand operand, Poison poison) {
+  GuardedBuffer& buffer = inputs.buffers[static_cast<int>(operand)];
+  const uint64_t which = static_cast<uint64_t>(operand) * 3 + static_cast<uint64_t>(poison);
+  const uint64_t key = CounterRng(inputs.problem.seed, kStreamHeld).bits(which);
   std::byte* payload = buffer.payload();
   const int64_t words = buffer.bytes() / 8;
   const auto mixed = [key](int64_t i) {
@@ -236,56 +243,6 @@ void fill_held(GuardedBuffer& buffer, uint64_t key) {
   }
   const uint64_t last = mixed(words);
   std::memcpy(payload + 8 * words, &last, static_cast<size_t>(buffer.bytes() - 8 * words));
-}
-
-}  // namespace
-
-void write_block_operands(Inputs& inputs, const ValueSource& source) {
-  switch (inputs.problem.op) {
-    case ASSAY_OP_MERGE_STATES:
-      return write_states(inputs);
-    case ASSAY_OP_CACHE_WRITE:
-      return write_new_tokens(inputs, source);
-    case ASSAY_OP_CACHE_GATHER:
-      return write_chunks(inputs);
-    case ASSAY_OP_QUANTIZE_INT8:
-      return write_values_to_quantise(inputs, source);
-    default:
-      return;
-  }
-}
-
-void repoison_block(Inputs& inputs, Poison poison) {
-  const Problem& p = inputs.problem;
-  switch (p.op) {
-    case ASSAY_OP_MERGE_STATES:
-      poison_row_padding(inputs, Operand::kPartialO, poison);
-      poison_empty_states(inputs, poison);
-      break;
-    case ASSAY_OP_DECODE_SPLITKV:
-      poison_row_padding(inputs, Operand::kQ, poison);
-      [[fallthrough]];
-    case ASSAY_OP_CACHE_GATHER:
-      poison_cache(inputs, poison);
-      poison_table(inputs, poison);
-      break;
-    default:
-      for (const Operand operand : {Operand::kSource, Operand::kDenseK, Operand::kDenseV})
-        poison_row_padding(inputs, operand, poison);
-  }
-  for (int i = 0; i < kOperandCount; ++i) {
-    const auto operand = static_cast<Operand>(i);
-    GuardedBuffer& buffer = inputs.buffers[i];
-    if (buffer.empty() || !is_output(p, operand)) continue;
-    if (p.op != ASSAY_OP_CACHE_WRITE) {
-      poison_all(inputs, operand, poison);
-      continue;
-    }
-    const uint64_t which = static_cast<uint64_t>(operand) * 3 + static_cast<uint64_t>(poison);
-    // V of a shared allocation is K's buffer, and filled with it.
-    if (operand != Operand::kV || buffer.raw() != inputs.buffers[static_cast<int>(Operand::kK)].raw())
-      fill_held(buffer, CounterRng(p.seed, kStreamHeld).bits(which));
-  }
 }
 
 }  // namespace assay

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operands of the building blocks (enum assay_op): rows to write, to quantise and to merge, slots,
-// chunks. Scales, caches and page tables are built as for attention. What distinguishes the inputs:
-//   merge_states  one row and head in 16 has only empty states, some states of the others are empty (their O
-//   is
+// The operands that only building blocks take (enum assay_op): rows to write, to quantise and to merge,
+// slots, chunks. Scales, caches and page tables are built as for attention. What distinguishes the inputs:
+//   states        one row and head in 16 has only empty ones, some states of the others are empty (their O is
 //                 poison), some weigh e^40 times the rest, some LSE lie near +-300, where exp() alone
 //                 overflows
-//   cache_write   the cache holds seeded bytes of its own everywhere, others under every poison, so that each
-//                 byte that must stay is known; under given scales one value in 61 lies beyond the last code
+//   new tokens    under given scales one value in 61 lies beyond the last code
 //   quantising    one row and head in 29 is zero where scales are dynamic
 //   input=exact   values on codes and halfway between two, scales powers of two: every code is known whatever
 //                 the declared error, and ties show how they are rounded
-// To extend: a case in write_block_operands and one in repoison_block.
+// A new operand: a function here, its case in InputValues::build and in repoison.
 #pragma once
 
 #include "harness/input/inputs.hpp"
@@ -18,8 +16,19 @@
 
 namespace assay {
 
-// Scales and, for cache_gather, the cache stand already; with input=exact the scales become powers of two.
-void write_block_operands(Inputs&, const ValueSource&);
-void repoison_block(Inputs&, Poison);
+void write_states(Inputs&);  // partial O and LSE
+// Dense K and V; the scales stand already, and with input=exact become powers of two.
+void write_new_tokens(Inputs&, const ValueSource&);
+void write_values_to_quantise(Inputs&, const ValueSource&);  // source; scales as above
+void write_slots(Inputs&);
+void write_starts(Inputs&);
+void write_row_requests(Inputs&);
+
+// O of empty states: nobody may look at it.
+void poison_empty_states(Inputs&, Poison);
+// Fills an in-out operand with seeded bytes of its own, others under every poison, so that each byte that
+// must stay is known. A multiplicative mix of the word's index is enough for bytes that no kernel can guess,
+// and a cache of gigabytes is filled at memory speed.
+void hold_bytes(Inputs&, Operand, Poison);
 
 }  // namespace assay

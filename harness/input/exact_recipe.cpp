@@ -13,6 +13,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/base/random.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -75,7 +76,7 @@ ExactRecipe::ExactRecipe(const Problem& p, const std::vector<int>& roots)
     throw InputError(
         fmt::format("input=dyadic needs the softmax scale ln 2, not {}: leave out scale=", p.softmax_scale));
 
-  latent_ = p.op == ASSAY_OP_PAGED && p.layout == ASSAY_LAYOUT_MLA;
+  latent_ = op_of(p).has_cache && p.layout == ASSAY_LAYOUT_MLA;
   first_ = latent_ ? p.head_dim_v : 0;
   const int32_t levels = dyadic ? 1 : 0;
   const int32_t room = p.head_dim_qk - first_;

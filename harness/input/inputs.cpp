@@ -16,6 +16,7 @@
 #include "harness/input/spans.hpp"
 #include "harness/input/tables.hpp"
 #include "harness/input/value_source.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -28,7 +29,7 @@ GuardedBuffer& buffer_of(Inputs& inputs, Operand operand) {
 
 void allocate(Inputs& inputs, const Placement& where) {
   const Problem& p = inputs.problem;
-  const bool shared = has_cache(p.op) && PagedCache(p).shared_allocation();
+  const bool shared = op_of(p).has_cache && PagedCache(p).shared_allocation();
   inputs.tensors.struct_size = sizeof(assay_tensors);
   for (int i = 0; i < kOperandCount; ++i) {
     const auto operand = static_cast<Operand>(i);
@@ -194,7 +195,7 @@ void write_kv(Inputs& inputs, const std::vector<RequestOrigin>& origins, const V
                      v_scale = operand_layout(p, Operand::kVScale);
   const auto k_row = [&](Token t, int32_t h, double* out) { source.k(t.request, t.index, h, out); };
   const auto v_row = [&](Token t, int32_t h, double* out) { source.v(t.request, t.index, h, out); };
-  if (!has_cache(p.op)) {
+  if (!op_of(p).has_cache) {
     const auto place = [&](int r, int32_t key) { return key_token(origins[r], key); };
     write_ragged(k, operand_layout(p, Operand::kK), k_scale, p.cu_kv(), place, k_row);
     write_ragged(v, operand_layout(p, Operand::kV), v_scale, p.cu_kv(), place, v_row);
@@ -303,13 +304,63 @@ Inputs InputValues::build(const Problem& derived, const Derivation& derivation, 
   inputs.k_scale_host = impl_->k.host_value();
   inputs.v_scale_host = impl_->v.host_value();
 
-  if (attends(p.op)) write_q(inputs, origins, impl_->source, impl_->q);
-  if (attends(p.op) || p.op == ASSAY_OP_CACHE_GATHER)
-    write_kv(inputs, origins, impl_->source, impl_->k, impl_->v);
   std::vector<float> sinks = impl_->sinks;
   if (derivation.sink_logit) sinks.assign(p.heads_q, *derivation.sink_logit);
-  write_tables(inputs, sinks);
-  if (!is_attention(p.op)) write_block_operands(inputs, impl_->source);
+  for (const OperandUse& use : op_of(p).operands) {
+    if (role_of(p, use.operand) != Role::kIn || tensor_of(inputs.tensors, use.operand).rank == 0) continue;
+    switch (use.operand) {
+      case Operand::kQ:
+        write_q(inputs, origins, impl_->source, impl_->q);
+        break;
+      case Operand::kK:
+        write_kv(inputs, origins, impl_->source, impl_->k, impl_->v);
+        break;
+      case Operand::kPartialO:
+        write_states(inputs);
+        break;
+      case Operand::kDenseK:
+        write_new_tokens(inputs, impl_->source);
+        break;
+      case Operand::kSource:
+        write_values_to_quantise(inputs, impl_->source);
+        break;
+      case Operand::kSlotMapping:
+        write_slots(inputs);
+        break;
+      case Operand::kSeqStarts:
+        write_starts(inputs);
+        break;
+      case Operand::kTokenToBatch:
+        write_row_requests(inputs);
+        break;
+      case Operand::kV:           // with K
+      case Operand::kDenseV:      // with dense K
+      case Operand::kPartialLse:  // with its O
+      case Operand::kQScale:      // above: before what is divided by them
+      case Operand::kKScale:
+      case Operand::kVScale:
+        break;
+      case Operand::kCuQ:
+      case Operand::kCuKv:
+      case Operand::kKvLen:
+      case Operand::kBlockTable:
+      case Operand::kIndptr:
+      case Operand::kIndices:
+      case Operand::kLastPageLen:
+      case Operand::kAlibiSlopes:
+      case Operand::kSinks:
+      case Operand::kTreeMask:
+      case Operand::kTreeIndptr:
+      case Operand::kFirstKey:
+      case Operand::kPositions:
+        write_table(inputs, use.operand, sinks);
+        break;
+      case Operand::kO:
+      case Operand::kLse:
+      case Operand::kWorkspace:
+        ASSAY_CHECK(false, "{} reads {}, and nothing draws it", op_of(p).name, operand_name(use.operand));
+    }
+  }
   repoison(inputs, poison);
   for (const auto& [operand, buffer] : where.shared)  // V of a shared allocation has moved with K
     if (inputs.buffers[operand].raw() != buffer.raw()) share(inputs, operand, buffer);

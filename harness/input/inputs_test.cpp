@@ -19,6 +19,7 @@
 #include "harness/input/tables.hpp"
 #include "harness/input/value_source.hpp"
 #include "harness/ops/layouts.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/paged_cache.hpp"
 
 namespace assay {

@@ -2,7 +2,7 @@
 // Writes poison into every byte that is not an input value: what the layout leaves between rows, slots
 // behind the last key of a page, blocks nobody owns, tails of page tables, all outputs. It never touches
 // a value, so one set of inputs serves runs under all three poisons. A new operand with holes: a case
-// in `repoison`.
+// in `poison_holes`.
 #include "harness/input/poison.hpp"
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "harness/base/error.hpp"
 #include "harness/input/block_inputs.hpp"
 #include "harness/input/spans.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -181,26 +182,87 @@ uint32_t poison_code(int32_t format, Poison poison) {
   return encode(format, poison == Poison::kLow ? -size : size);
 }
 
-void repoison(Inputs& inputs, Poison poison) {
-  const Problem& p = inputs.problem;
-  if (!is_attention(p.op)) return repoison_block(inputs, poison);
-  poison_row_padding(inputs, Operand::kQ, poison);
-  if (p.op == ASSAY_OP_PAGED) {
-    poison_cache(inputs, poison);
-    poison_table(inputs, poison);
-  } else {
-    poison_row_padding(inputs, Operand::kK, poison);
-    poison_row_padding(inputs, Operand::kV, poison);
-  }
-  poison_all(inputs, Operand::kO, poison);
-  poison_all(inputs, Operand::kLse, poison);
+namespace {
+
+void poison_workspace(Inputs& inputs, Poison poison) {
   // The workspace has no format; what a kernel keeps there is mostly fp32.
   GuardedBuffer& workspace = inputs.buffers[static_cast<int>(Operand::kWorkspace)];
-  if (!workspace.empty()) {
-    fill(workspace.payload(), 4, workspace.bytes() / 4, poison_code(ASSAY_FP32, poison));
-    const int64_t whole = workspace.bytes() / 4 * 4;
-    fill(workspace.payload() + whole, 1, workspace.bytes() - whole, 0xff);
+  if (workspace.empty()) return;
+  fill(workspace.payload(), 4, workspace.bytes() / 4, poison_code(ASSAY_FP32, poison));
+  const int64_t whole = workspace.bytes() / 4 * 4;
+  fill(workspace.payload() + whole, 1, workspace.bytes() - whole, 0xff);
+}
+
+// What lies between the values of an operand that is read.
+void poison_holes(Inputs& inputs, Operand operand, Poison poison) {
+  const bool cached = op_of(inputs.problem).has_cache;
+  switch (operand) {
+    case Operand::kQ:
+    case Operand::kSource:
+    case Operand::kDenseK:
+    case Operand::kDenseV:
+      return poison_row_padding(inputs, operand, poison);
+    case Operand::kK:
+      return cached ? poison_cache(inputs, poison) : poison_row_padding(inputs, operand, poison);
+    case Operand::kV:
+      if (!cached) poison_row_padding(inputs, operand, poison);  // else with K
+      return;
+    case Operand::kPartialO:
+      poison_row_padding(inputs, operand, poison);
+      return poison_empty_states(inputs, poison);
+    case Operand::kBlockTable:
+      return poison_table(inputs, poison);
+    case Operand::kQScale:  // have no holes, or in a cache (with K)
+    case Operand::kKScale:
+    case Operand::kVScale:
+    case Operand::kO:
+    case Operand::kLse:
+    case Operand::kPartialLse:
+    case Operand::kCuQ:
+    case Operand::kCuKv:
+    case Operand::kKvLen:
+    case Operand::kIndptr:
+    case Operand::kIndices:
+    case Operand::kLastPageLen:
+    case Operand::kAlibiSlopes:
+    case Operand::kSinks:
+    case Operand::kTreeMask:
+    case Operand::kTreeIndptr:
+    case Operand::kFirstKey:
+    case Operand::kPositions:
+    case Operand::kSlotMapping:
+    case Operand::kSeqStarts:
+    case Operand::kTokenToBatch:
+    case Operand::kWorkspace:
+      return;
   }
+}
+
+}  // namespace
+
+void repoison(Inputs& inputs, Poison poison) {
+  const Problem& p = inputs.problem;
+  for (const OperandUse& use : op_of(p).operands) {
+    const GuardedBuffer& buffer = inputs.buffers[static_cast<int>(use.operand)];
+    if (buffer.empty()) continue;
+    switch (role_of(p, use.operand)) {
+      case Role::kIn:
+        poison_holes(inputs, use.operand, poison);
+        break;
+      case Role::kOut:
+        poison_all(inputs, use.operand, poison);
+        break;
+      case Role::kInOut:
+        // V of a shared allocation is K's buffer, and filled with it.
+        if (use.operand != Operand::kV || buffer.raw() != inputs.buffers[static_cast<int>(Operand::kK)].raw())
+          hold_bytes(inputs, use.operand, poison);
+        break;
+      case Role::kWorkspace:
+      case Role::kNone:
+        break;
+    }
+  }
+  poison_workspace(inputs, poison);
 }
 
 }  // namespace assay

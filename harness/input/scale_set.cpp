@@ -10,6 +10,7 @@
 #include "harness/base/error.hpp"
 #include "harness/input/spans.hpp"
 #include "harness/ops/layouts.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -30,7 +31,7 @@ ScaleSet::ScaleSet(const Problem& p, const ValueSource& source, Side side)
     : p_(p),
       source_(source),
       // A latent cache has one set of codes: V is read with the scales found for K.
-      side_(has_cache(p.op) && p.layout == ASSAY_LAYOUT_MLA && side == Side::kV ? Side::kK : side),
+      side_(op_of(p).has_cache && p.layout == ASSAY_LAYOUT_MLA && side == Side::kV ? Side::kK : side),
       kind_(side == Side::kQ   ? p.q_scale
             : side == Side::kK ? p.k_scale
                                : p.v_scale),

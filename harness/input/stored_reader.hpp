@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "harness/input/inputs.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -70,7 +71,7 @@ class StoredReader {
   // The stored code as a number, before any scale.
   double code(bool v, int r, int32_t key, int32_t head, int32_t dim) {
     const Operand operand = v ? Operand::kV : Operand::kK;
-    if (p_.op == ASSAY_OP_PREFILL) return at(operand, {integer(Operand::kCuKv, {r}) + key, head, dim});
+    if (!op_of(p_).has_cache) return at(operand, {integer(Operand::kCuKv, {r}) + key, head, dim});
     int64_t b = 0, s = 0;
     find(r, key, &b, &s);
     const int64_t x = 16 / format_bytes(p_.k_format);
@@ -110,7 +111,7 @@ class StoredReader {
       default:
         break;
     }
-    if (p_.op == ASSAY_OP_PREFILL) return at(operand, {integer(Operand::kCuKv, {r}) + key, head});
+    if (!op_of(p_).has_cache) return at(operand, {integer(Operand::kCuKv, {r}) + key, head});
     int64_t b = 0, s = 0;
     find(r, key, &b, &s);
     return at(operand, {b, head, s});

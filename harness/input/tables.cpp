@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 
+#include "harness/base/error.hpp"
 #include "harness/base/random.hpp"
 #include "harness/problem/paged_cache.hpp"
 #include "reference/formats/formats.hpp"
@@ -17,13 +18,11 @@ namespace {
 
 template <class Values>
 void write_vector(assay_tensor& t, const Values& values) {
-  if (t.data == nullptr) return;
   for (size_t i = 0; i < values.size(); ++i)
     store(t.format, t.data, static_cast<int64_t>(i) * t.stride[0], static_cast<double>(values[i]));
 }
 
 void write_page_table(const Problem& p, assay_tensor& t) {
-  if (t.data == nullptr) return;
   auto* data = static_cast<int32_t*>(t.data);
   for (size_t r = 0; r < p.pages.size(); ++r) {
     int32_t* row = data + static_cast<int64_t>(r) * t.stride[0];
@@ -68,34 +67,53 @@ std::vector<float> sink_logits(const Problem& p) {
   return logits;
 }
 
-void write_tables(Inputs& inputs, const std::vector<float>& sinks) {
+void write_table(Inputs& inputs, Operand operand, const std::vector<float>& sinks) {
   const Problem& p = inputs.problem;
-  assay_tensors& t = inputs.tensors;
-  write_vector(t.cu_q, p.cu_q());
-  write_vector(t.cu_kv, p.cu_kv());
-  write_vector(t.kv_len, p.kv_lens());
-  write_page_table(p, t.block_table);
-  if (t.indptr.data != nullptr) {
-    std::vector<int32_t> indptr = {0}, indices, last;
-    for (size_t r = 0; r < p.pages.size(); ++r) {
-      indices.insert(indices.end(), p.pages[r].begin(), p.pages[r].end());
-      indptr.push_back(static_cast<int32_t>(indices.size()));
-      const int32_t keys = p.requests[r].kv_len;
-      last.push_back(keys == 0 ? 0 : (keys - 1) % p.page_size + 1);
+  assay_tensor& t = tensor_of(inputs.tensors, operand);
+  switch (operand) {
+    case Operand::kCuQ:
+      return write_vector(t, p.cu_q());
+    case Operand::kCuKv:
+      return write_vector(t, p.cu_kv());
+    case Operand::kKvLen:
+      return write_vector(t, p.kv_lens());
+    case Operand::kBlockTable:
+      return write_page_table(p, t);
+    case Operand::kIndptr: {
+      std::vector<int32_t> indptr = {0};
+      for (const auto& list : p.pages) indptr.push_back(indptr.back() + static_cast<int32_t>(list.size()));
+      return write_vector(t, indptr);
     }
-    write_vector(t.indptr, indptr);
-    write_vector(t.indices, indices);
-    write_vector(t.last_page_len, last);
+    case Operand::kIndices: {
+      std::vector<int32_t> indices;
+      for (const auto& list : p.pages) indices.insert(indices.end(), list.begin(), list.end());
+      return write_vector(t, indices);
+    }
+    case Operand::kLastPageLen: {
+      std::vector<int32_t> last;
+      for (const Request& r : p.requests)
+        last.push_back(r.kv_len == 0 ? 0 : (r.kv_len - 1) % p.page_size + 1);
+      return write_vector(t, last);
+    }
+    case Operand::kAlibiSlopes:
+      return write_vector(t, alibi_slopes(p.heads_q));
+    case Operand::kSinks:
+      return write_vector(t, sinks);
+    case Operand::kTreeMask:
+      return write_vector(t, p.tree_mask);
+    case Operand::kTreeIndptr:
+      return write_vector(t, p.tree_indptr());
+    case Operand::kFirstKey:
+      return write_vector(t, p.first_key);
+    case Operand::kPositions: {
+      std::vector<int32_t> positions;
+      for (const std::vector<int32_t>& rows : p.positions)
+        positions.insert(positions.end(), rows.begin(), rows.end());
+      return write_vector(t, positions);
+    }
+    default:
+      ASSAY_CHECK(false, "{} is no table", operand_name(operand));
   }
-  if (t.alibi_slopes.data != nullptr) write_vector(t.alibi_slopes, alibi_slopes(p.heads_q));
-  if (t.sinks.data != nullptr) write_vector(t.sinks, sinks);
-  write_vector(t.tree_mask, p.tree_mask);
-  write_vector(t.tree_indptr, p.tree_indptr());
-  write_vector(t.first_key, p.first_key);
-  std::vector<int32_t> positions;
-  for (const std::vector<int32_t>& rows : p.positions)
-    positions.insert(positions.end(), rows.begin(), rows.end());
-  write_vector(t.positions, positions);
 }
 
 }  // namespace assay

@@ -14,6 +14,7 @@ std::vector<float> alibi_slopes(int32_t heads);
 // Seeded logits near the log-sum-exp of the widest row, or empty where the problem has no sinks.
 std::vector<float> sink_logits(const Problem&);
 
-void write_tables(Inputs&, const std::vector<float>& sinks);
+// One of them, which the problem uses. CheckError for an operand that is none.
+void write_table(Inputs&, Operand, const std::vector<float>& sinks);
 
 }  // namespace assay

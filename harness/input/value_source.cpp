@@ -9,6 +9,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/base/random.hpp"
+#include "harness/ops/op.hpp"
 
 namespace assay {
 namespace {
@@ -49,7 +50,7 @@ std::vector<int> sharing_roots(const Problem& p) {
 }
 
 ValueSource::ValueSource(const Problem& p)
-    : p_(p), latent_(has_cache(p.op) && p.layout == ASSAY_LAYOUT_MLA), roots_(sharing_roots(p)) {
+    : p_(p), latent_(op_of(p).has_cache && p.layout == ASSAY_LAYOUT_MLA), roots_(sharing_roots(p)) {
   const int64_t widest = std::max(int64_t{p.heads_q} * std::max(p.head_dim_qk, p.head_dim_v),
                                   int64_t{p.heads_kv} * std::max(p.head_dim_qk, p.head_dim_v));
   const int64_t tokens = std::max<int64_t>({1, p.max_q_len(), p.max_kv_len()});
@@ -57,7 +58,7 @@ ValueSource::ValueSource(const Problem& p)
       widest <= (int64_t{1} << kOwnerShift) / tokens && p.requests.size() < (size_t{1} << (64 - kOwnerShift)),
       "{} requests of up to {} tokens x {} elements have no room in the counter", p.requests.size(), tokens,
       widest);
-  if (is_attention(p.op) && answer_is_known(p.recipe)) exact_ = std::make_unique<ExactRecipe>(p, roots_);
+  if (op_of(p).whole_context && answer_is_known(p.recipe)) exact_ = std::make_unique<ExactRecipe>(p, roots_);
 }
 
 uint64_t ValueSource::kv_index(int owner, int32_t position, int32_t head, int32_t dim) const {
@@ -258,7 +259,7 @@ void ValueSource::boundary_q(int request, int32_t row, int32_t head, double* out
       add((range.begin + static_cast<int64_t>(rng.below(draw ^ salt << 40, width))) / step * step);
   };
   inside(p_.chunk, 1);
-  if (p_.op != ASSAY_OP_PREFILL) inside(p_.page_size, 2);
+  if (op_of(p_).has_cache) inside(p_.page_size, 2);
   inside(p_.part_tokens, 5);
   inside(64, 3);   // a usual tile of keys
   inside(256, 4);  // the partition of split-KV decoding

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/problem/names.hpp"
+#include "harness/ops/op.hpp"
 
 namespace assay {
 namespace {
@@ -64,7 +64,7 @@ MeasuredLimits measure_limits(const assay_backend& b, const assay_device& device
 
 LimitTime limit_time(const Work& work, const Problem& p, const Limits& limits) {
   LimitTime t;
-  if (!attends(p.op)) {  // as many bytes out as in, and no products
+  if (!op_of(p).attends_rows) {  // as many bytes out as in, and no products
     if (limits.copy_bytes_per_s > 0) t = {work.total_bytes / limits.copy_bytes_per_s, "copy"};
     return t;
   }

@@ -8,6 +8,7 @@
 
 #include "harness/abi/assay_kernel.h"
 #include "harness/measure/measure.hpp"
+#include "harness/ops/work.hpp"
 
 namespace assay {
 

@@ -11,8 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/problem/problem.hpp"
-
 namespace assay {
 
 struct StoppingRule {
@@ -57,18 +55,6 @@ Timing measure(const std::function<TimedSample()>& sample, const StoppingRule&,
 // samples: no two order statistics of so few enclose the median with 95 %.
 Timing summarize(std::vector<double> samples_us);
 std::string_view stop_name(StopReason);  // confident max_samples max_seconds
-
-// Useful work of a case, from the mask's visible pairs (not the padded tiles): what TFLOP/s and GB/s
-// divide by. Bytes: every operand byte once (pages shared by requests once, MLA's V as part of K, keys
-// no row sees not at all, table entries of every page of a request).
-struct Work {
-  double flops = 0;           // 2 (d_qk + d_v) per visible (row, key, query head)
-  double kv_bytes = 0;        // visible K and V bytes with their scales, each once
-  double total_bytes = 0;     // plus Q, O, LSE, tables
-  int64_t tokens = 0;         // sum of q_len
-  int64_t visible_pairs = 0;  // row x key, one head
-};
-Work work_of(const Problem&);
 
 // What the device was measured to do, at the start of a run or when it was calibrated (never a data sheet);
 // 0: not measured. `fp8` and `int8` count where all of Q, K and V are such codes.

@@ -13,6 +13,7 @@
 #include "harness/base/error.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/mutants/jobs.hpp"
+#include "harness/ops/problem_view.hpp"
 
 namespace assay {
 namespace {

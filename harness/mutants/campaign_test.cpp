@@ -11,6 +11,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/mutants/score_report.hpp"
+#include "harness/ops/problem_view.hpp"
 
 namespace assay {
 namespace {

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "harness/base/error.hpp"
+#include "harness/ops/op.hpp"
 #include "reference/bounds/bounds.hpp"
 
 namespace assay {
@@ -37,11 +38,11 @@ struct Reader {
     return value;
   }
 
-  void check_kernel(const assay_kernel* kernel, int32_t op, const std::string& of) const {
+  void check_kernel(const assay_kernel* kernel, const Op& op, const std::string& of) const {
     if (kernel == nullptr) return;
     for (const assay_kernel* known : backend.kernels())
       if (known == kernel) {
-        if (kernel->op != op) fail(fmt::format("{}: kernel {} is of the other op", of, kernel->name));
+        if (kernel->op != op.id) fail(fmt::format("{}: kernel {} is of the other op", of, kernel->name));
         return;
       }
     fail(fmt::format("{}: a kernel is not among those of the backend", of));
@@ -67,8 +68,8 @@ struct Reader {
       fail(fmt::format("{} is a variant but names a cause", of));
     }
     if (!e.prefill && !e.paged) fail(fmt::format("{} has no kernel", of));
-    check_kernel(e.prefill, ASSAY_OP_PREFILL, of);
-    check_kernel(e.paged, ASSAY_OP_PAGED, of);
+    check_kernel(e.prefill, ops::prefill, of);
+    check_kernel(e.paged, ops::paged, of);
     if (!names.insert(e.name).second) fail(fmt::format("{}: the name occurs twice", of));
     return e;
   }

@@ -9,6 +9,7 @@
 
 #include "harness/abi/assay_fault.h"
 #include "harness/device/backend.hpp"
+#include "harness/ops/op.hpp"
 
 namespace assay {
 
@@ -19,9 +20,7 @@ struct CatalogueEntry {
   const assay_kernel* paged = nullptr;
   int (*reached)(const assay_problem*) = nullptr;
 
-  const assay_kernel* kernel_for(const Problem& p) const {
-    return p.op == ASSAY_OP_PREFILL ? prefill : paged;
-  }
+  const assay_kernel* kernel_for(const Problem& p) const { return op_of(p).has_cache ? paged : prefill; }
 };
 
 struct Catalogue {

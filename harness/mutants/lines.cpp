@@ -9,7 +9,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/base/random.hpp"
-#include "harness/scenario/cost.hpp"
+#include "harness/ops/op.hpp"
 
 namespace assay {
 namespace {
@@ -28,7 +28,7 @@ LineSet load_lines(const std::vector<std::string>& suites, double cost_cap) {
   for (const std::string& name : suites) {
     Suite suite = Suite::open(name);
     while (auto found = suite.next()) {
-      if (!is_attention(found->scenario.op)) continue;  // the catalogue holds attention kernels
+      if (!op_of(found->scenario.op).whole_context) continue;  // the catalogue holds attention kernels
       Line line{found->scenario, print(found->scenario), 0};
       if (!seen.insert(line.text).second) continue;
       line.cost = multiply_adds(make_problem(line.scenario));

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "harness/base/error.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -29,7 +30,7 @@ bool is_16bit(int32_t format) { return format == ASSAY_BF16 || format == ASSAY_F
 bool all_16bit(const Problem& p) {
   return is_16bit(p.q_format) && is_16bit(p.k_format) && is_16bit(p.v_format) && is_16bit(p.o_format);
 }
-bool paged(const Problem& p) { return p.op == ASSAY_OP_PAGED; }
+bool paged(const Problem& p) { return op_of(p).has_cache; }
 bool mla(const Problem& p) { return paged(p) && p.layout == ASSAY_LAYOUT_MLA; }
 bool decode(const Problem& p) { return paged(p) && p.max_q_len() <= 1; }
 bool nhd(const Problem& p) { return p.layout == ASSAY_LAYOUT_NHD; }

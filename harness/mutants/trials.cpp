@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "harness/check/verdict.hpp"
+#include "harness/ops/problem_view.hpp"
 
 namespace assay {
 namespace {

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes new rows of K and V, quantised if the cache is, to their slots of a cache. See enum assay_op.
+#include <fmt/format.h>
+
+#include "harness/base/error.hpp"
 #include "harness/ops/layouts.hpp"
 #include "harness/ops/op.hpp"
+#include "harness/ops/text.hpp"
 
 namespace assay {
 namespace {
@@ -16,6 +20,44 @@ constexpr OperandUse kOperands[] = {
     {Operand::kVScale, Role::kIn, layouts::v_scale_paged_unless_latent, Role::kInOut},
 };
 
+constexpr std::string_view kFields[] = {"kv", "from", "pad", "page", "blocks", "layout", "storage"};
+
+constexpr std::string_view kExamples[] = {
+    "cache_write h=4/2 d=32 pad=3 batch=2q5s20_1q0s9_1q1s33 seed=1",
+    "cache_write h=4/2 d=64 kv=int8:token_head/fp8_e4m3:head layout=hnd strides=q+kv+scales batch=2q9s20 "
+    "seed=2",
+    "cache_write h=4/1 d=64/32 kv=int8:token_head pad=1 layout=mla batch=2q5s33 seed=3",
+    "cache_write h=4/2 d=64 kv=int8:channel batch=2q9s20 input=exact seed=4"};
+
+bool writable(const Quantization& q) {
+  return q.scale != ASSAY_SCALE_REQUEST_HEAD && (q.scale != ASSAY_SCALE_TOKEN_HEAD || q.format == ASSAY_INT8);
+}
+
+void check(const Problem& p) {
+  for (const Quantization& q : {Quantization{p.k_format, p.k_scale}, Quantization{p.v_format, p.v_scale}})
+    ASSAY_CHECK(writable(q),
+                "cache_write writes {}:{}, but its rows know no request and dynamic scales are for int8",
+                name_of(format_names(), q.format), name_of(scale_names(), q.scale));
+}
+
+// Padded rows are no work.
+Work work(const Problem& p) {
+  Work w;
+  w.tokens = p.total_q();
+  const auto rows = static_cast<double>(w.tokens);
+  const bool latent = p.layout == ASSAY_LAYOUT_MLA;
+  const double dims = double{1} * p.head_dim_qk + (latent ? 0 : p.head_dim_v);
+  w.kv_bytes = cached_row_bytes(p);
+  w.total_bytes = w.kv_bytes + rows * p.heads_kv * dims * format_bytes(p.source_format) + 8 * rows;  // slots
+  return w;
+}
+
+std::string describe(const Problem& p) {
+  return fmt::format("writes    {} rows ({} of them padded), {} KV heads of {}/{}, {}, into a cache of {}",
+                     p.rows(), p.padded_rows, p.heads_kv, p.head_dim_qk, p.head_dim_v,
+                     name_of(format_names(), p.source_format), kv_text(p));
+}
+
 }  // namespace
 
 constinit const Op ops::cache_write = {
@@ -24,6 +66,20 @@ constinit const Op ops::cache_write = {
     .summary = "Writes new rows of K and V, quantised if the cache is, to their slots of a cache.",
     .has_cache = true,
     .operands = kOperands,
+    .fields = kFields,
+    .rows = RowRule::kWithinCache,
+    .stridable = {.q = true, .kv = true, .scales = true},
+    .recipes = recipe_set(InputRecipe::kNormal, InputRecipe::kOutlier, InputRecipe::kExact),
+    .recipes_message = "cache_write takes input=normal, outlier or exact (ties of the rounding)",
+    .kv_rule =
+        {writable,
+         "cache_write knows no request (no request_head scales) and computes scales of a token for int8 "
+         "only (token_head); take kv=int8:token_head or scales tensor, host, head or channel"},
+    .foreign_fields = "masks, biases and relations",
+    .check = check,
+    .work = work,
+    .describe = describe,
+    .examples = kExamples,
 };
 
 }  // namespace assay

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of one row per request, as partial results over parts of its keys. See enum assay_op.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/base/error.hpp"
 #include "harness/ops/layouts.hpp"
 #include "harness/ops/op.hpp"
+#include "harness/ops/parts.hpp"
+#include "harness/ops/text.hpp"
 
 namespace assay {
 namespace {
@@ -28,6 +35,44 @@ constexpr OperandUse kOperands[] = {
     {Operand::kPartialLse, Role::kOut, layouts::partial_lse_written},
 };
 
+constexpr std::string_view kFields[] = {"q",      "kv",     "out",     "states", "part",  "page",
+                                        "blocks", "layout", "storage", "table",  "mask",  "window",
+                                        "chunk",  "cap",    "alibi",   "scale",  "first", "positions"};
+
+constexpr std::string_view kExamples[] = {
+    "decode_splitkv h=4/2 d=32 part=16 batch=1q1s40_1q1s16_1q0s5_1q1s0 seed=1",
+    "decode_splitkv h=4/2 d=64 kv=int8:token_head states=3 part=0 table=csr strides=q+out window=20 "
+    "batch=2q1s70 seed=2"};
+
+void check(const Problem& p) {
+  ASSAY_CHECK(!p.sinks, "the sinks of decode_splitkv belong to the merge");
+  ASSAY_CHECK(
+      p.part_tokens >= 0 && (p.part_tokens == 0 || int64_t{p.states} * p.part_tokens >= p.max_kv_len()),
+      "{} parts of {} keys for up to {} keys", p.states, p.part_tokens, p.max_kv_len());
+}
+
+// O and LSE of every part in which the row sees a key; of a tree the whole range.
+Work work(const Problem& p) {
+  int64_t parts = 0;
+  for (int r = 0; r < static_cast<int>(p.requests.size()); ++r) {
+    if (p.requests[r].q_len == 0) continue;
+    const KeyRange seen = visible_range(p, r, 0);
+    for (int32_t s = 0; s < p.states; ++s) {
+      const KeyRange own = part_keys(p, p.requests[r].kv_len, s);
+      parts += std::max(own.begin, seen.begin) < std::min(own.end, seen.end) ? 1 : 0;
+    }
+  }
+  return attention_work(p, static_cast<double>(parts));
+}
+
+std::string describe(const Problem& p) {
+  return fmt::format(
+      "attends   {} rows, {} query heads on {} KV heads of {}/{}, {}\nparts     {} of {}, O {}", p.rows(),
+      p.heads_q, p.heads_kv, p.head_dim_qk, p.head_dim_v, kv_text(p), p.states,
+      p.part_tokens > 0 ? fmt::format("{} keys", p.part_tokens) : "whole pages, shared out evenly",
+      name_of(format_names(), p.o_format));
+}
+
 }  // namespace
 
 constinit const Op ops::decode_splitkv = {
@@ -38,6 +83,18 @@ constinit const Op ops::decode_splitkv = {
     .has_cache = true,
     .shares_pages = true,
     .operands = kOperands,
+    .fields = kFields,
+    .default_out = ASSAY_FP32,
+    .rows = RowRule::kOneAtMost,
+    .recipes = kAllRecipes & ~recipe_set(InputRecipe::kExact, InputRecipe::kIncidence, InputRecipe::kDyadic),
+    .recipes_message =
+        "input=exact, incidence and dyadic answer for a whole context, which decode_splitkv cuts up; take "
+        "another input",
+    .foreign_fields = "sinks, index and relations (sinks also to the merge)",
+    .check = check,
+    .work = work,
+    .describe = describe,
+    .examples = kExamples,
 };
 
 }  // namespace assay

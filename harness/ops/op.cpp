@@ -13,13 +13,13 @@ namespace {
 #define ASSAY_ADDRESS(NAME, ID) &ops::NAME,
 constexpr const Op* kOps[] = {ASSAY_FOR_EACH_OP(ASSAY_ADDRESS)};
 #undef ASSAY_ADDRESS
-#define ASSAY_VALUE(NAME, ID) ID,
-constexpr int32_t kIds[] = {ASSAY_FOR_EACH_OP(ASSAY_VALUE)};
-#undef ASSAY_VALUE
+#define ASSAY_NAME(NAME, ID) {#NAME, ID},
+constexpr Name kNames[] = {ASSAY_FOR_EACH_OP(ASSAY_NAME)};
+#undef ASSAY_NAME
 // The value is the place in the list, so that asking costs nothing in rules over a million lines.
 constexpr bool in_order() {
-  for (int32_t i = 0; i < static_cast<int32_t>(std::size(kIds)); ++i)
-    if (kIds[i] != i + 1) return false;
+  for (int32_t i = 0; i < static_cast<int32_t>(std::size(kNames)); ++i)
+    if (kNames[i].value != i + 1) return false;
   return true;
 }
 static_assert(in_order(), "op_list.hpp keeps the order of enum assay_op, without gaps");
@@ -33,6 +33,16 @@ const Op& op_of(int32_t op) {
 }
 
 std::span<const Op* const> all_ops() { return kOps; }
+std::span<const Name> op_names() { return kNames; }
+
+bool takes(const Op& op, std::string_view field) {
+  const auto has = [field](const auto& list) {
+    return std::find(std::begin(list), std::end(list), field) != std::end(list);
+  };
+  return has(kFieldsOfAll) || has(op.fields);
+}
+
+bool takes(const Op& op, InputRecipe recipe) { return (op.recipes & recipe_bit(recipe)) != 0; }
 
 const OperandUse* find_operand(const Op& op, Operand operand) {
   const auto found = std::find_if(op.operands.begin(), op.operands.end(),

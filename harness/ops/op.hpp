@@ -5,14 +5,24 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "harness/ops/op_list.hpp"
 #include "harness/ops/operand.hpp"
+#include "harness/ops/problem_view.hpp"
+#include "harness/ops/work.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
 
 namespace assay {
+
+// A tensor's format with its scale granularity: "bf16", "fp8_e4m3:head", "int8:token_head".
+struct Quantization {
+  int32_t format = ASSAY_BF16;
+  int32_t scale = ASSAY_SCALE_NONE;  // quantised formats default to tensor
+  bool operator==(const Quantization&) const = default;
+};
 
 // One operand as an op takes it. The order of a list means nothing.
 struct OperandUse {
@@ -22,6 +32,30 @@ struct OperandUse {
   // A scale that the op computes itself where its kind is TOKEN_HEAD: then its role is this one.
   Role when_dynamic = Role::kNone;
 };
+
+// Lengths a request may have.
+enum class RowRule : int32_t {
+  kAny,
+  kOneAtMost,    // rows of Q: none or one
+  kWithinCache,  // no more rows than cached tokens
+};
+
+using RecipeSet = uint32_t;  // one bit per InputRecipe
+constexpr RecipeSet recipe_bit(InputRecipe r) { return RecipeSet{1} << static_cast<int32_t>(r); }
+template <class... Recipes>
+constexpr RecipeSet recipe_set(Recipes... recipes) {
+  return (recipe_bit(recipes) | ...);
+}
+inline constexpr RecipeSet kAllRecipes = ~RecipeSet{0};
+
+// Which formats and scales an operand may have, and what to say of others.
+struct QuantizationRule {
+  bool (*fits)(const Quantization&) = nullptr;  // nullptr: all
+  std::string_view message;                     // what is wrong and what to write
+};
+
+// Fields that every line may have (harness/scenario/fields.cpp); an op lists those it takes besides.
+inline constexpr std::string_view kFieldsOfAll[] = {"op", "h", "d", "strides", "batch", "input", "seed"};
 
 struct Op {
   int32_t id;  // enum assay_op
@@ -33,10 +67,33 @@ struct Op {
   // The result is that of every visible key: answers of recipes are known, relations hold, rows may be
   // sampled, wrong results can be explained. Only of ops that attend.
   bool whole_context = false;
-  bool has_cache = false;     // K and V lie in pages
-  bool shares_pages = false;  // requests may hold one prefix in common pages
+  bool has_cache = false;           // K and V lie in pages
+  bool shares_pages = false;        // requests may hold one prefix in common pages
+  bool takes_exponentials = false;  // of ops that do not attend: weighs by exp(), where others scale or copy
 
   std::span<const OperandUse> operands;  // without the workspace
+
+  // What a line may say.
+  std::span<const std::string_view> fields;  // beyond kFieldsOfAll
+  Quantization default_q;
+  int32_t default_source = ASSAY_BF16;      // of from=
+  int32_t default_out = ASSAY_FORMAT_NONE;  // of out=; NONE: q's, bf16 where q is quantised
+  RowRule rows = RowRule::kAny;
+  StridedOperands stridable = {true, true, true, true, true};
+  RecipeSet recipes = kAllRecipes;
+  std::string_view recipes_message;  // which inputs it takes, for those it does not
+  QuantizationRule q_rule, kv_rule;
+  std::string_view foreign_fields;  // of attention and not of this op, for the message that refuses them
+
+  void (*check)(const Problem&) = nullptr;  // further invariants: CheckError
+
+  // Figures.
+  Work (*work)(const Problem&) = nullptr;             // see work_of()
+  double (*multiply_adds)(const Problem&) = nullptr;  // see multiply_adds(); nullptr: none that count
+  std::string (*describe)(const Problem&) = nullptr;  // what it reads and writes, as lines for people
+
+  // Small cases that between them reach everything the op does; tests of all ops take them.
+  std::span<const std::string_view> examples;
 };
 
 namespace ops {
@@ -49,6 +106,13 @@ ASSAY_FOR_EACH_OP(ASSAY_DECLARE)
 const Op& op_of(int32_t op);
 inline const Op& op_of(const Problem& p) { return op_of(p.op); }
 std::span<const Op* const> all_ops();  // in the order of the C header
+std::span<const Name> op_names();      // the same as a table of names (harness/problem/names.hpp)
+#define ASSAY_COUNT(NAME, ID) +1
+inline constexpr int32_t kOpValues = 1 ASSAY_FOR_EACH_OP(ASSAY_COUNT);  // of enum assay_op, 0 unused
+#undef ASSAY_COUNT
+
+bool takes(const Op&, std::string_view field);  // also those of all ops
+bool takes(const Op&, InputRecipe);
 
 // The op's operand in its list, or nullptr.
 const OperandUse* find_operand(const Op&, Operand);

@@ -2,6 +2,7 @@
 // Attention of ragged Q over K and V that lie packed, one request behind the other. See enum assay_op.
 #include "harness/ops/layouts.hpp"
 #include "harness/ops/op.hpp"
+#include "harness/ops/text.hpp"
 
 namespace assay {
 namespace {
@@ -26,6 +27,15 @@ constexpr OperandUse kOperands[] = {
     {Operand::kLse, Role::kOut, layouts::lse},
 };
 
+constexpr std::string_view kFields[] = {"q",     "kv",    "out",   "mask",   "window", "chunk",    "cap",
+                                        "alibi", "scale", "sinks", "relate", "first",  "positions"};
+
+constexpr std::string_view kExamples[] = {"prefill h=4/2 d=32 batch=2q9s20_1q1s33_1q0s5 seed=1",
+                                          "prefill h=2/1 d=48/32 kv=int8:token_head strides=q+kv+out+scales "
+                                          "window=7 sinks=on batch=1q30_1q3s40 seed=2"};
+
+Work work(const Problem& p) { return attention_work(p, static_cast<double>(p.total_q())); }
+
 }  // namespace
 
 constinit const Op ops::prefill = {
@@ -35,6 +45,11 @@ constinit const Op ops::prefill = {
     .attends_rows = true,
     .whole_context = true,
     .operands = kOperands,
+    .fields = kFields,
+    .work = work,
+    .multiply_adds = attention_multiply_adds,
+    .describe = attention_text,
+    .examples = kExamples,
 };
 
 }  // namespace assay

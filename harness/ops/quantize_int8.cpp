@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quantises rows to int8 with given or with computed scales. See enum assay_op.
+#include <fmt/format.h>
+
+#include "harness/base/error.hpp"
 #include "harness/ops/layouts.hpp"
 #include "harness/ops/op.hpp"
+#include "harness/ops/text.hpp"
 
 namespace assay {
 namespace {
@@ -13,6 +17,37 @@ constexpr OperandUse kOperands[] = {
     {Operand::kQScale, Role::kIn, layouts::q_scale, Role::kOut},
 };
 
+constexpr std::string_view kFields[] = {"q", "from"};
+
+constexpr std::string_view kExamples[] = {
+    "quantize_int8 h=4 d=32 batch=3q7_1q0 seed=1",
+    "quantize_int8 h=4 d=64 q=int8:channel from=fp32 strides=q+out batch=2q9 seed=2",
+    "quantize_int8 h=4 d=64 strides=scales batch=2q9 input=exact seed=3"};
+
+bool writable(const Quantization& q) {
+  return q.format == ASSAY_INT8 && (q.scale == ASSAY_SCALE_TOKEN_HEAD || q.scale == ASSAY_SCALE_CHANNEL);
+}
+
+void check(const Problem& p) {
+  ASSAY_CHECK(writable({p.q_format, p.q_scale}),
+              "quantize_int8 writes {}:{}, accepted are int8 with token_head or channel",
+              name_of(format_names(), p.q_format), name_of(scale_names(), p.q_scale));
+}
+
+Work work(const Problem& p) {
+  Work w;
+  w.tokens = p.total_q();
+  const auto rows = static_cast<double>(w.tokens), requests = static_cast<double>(p.requests.size());
+  w.total_bytes = rows * p.heads_q * p.head_dim_qk * (format_bytes(p.source_format) + 1) +
+                  scale_bytes(p.q_scale, p.heads_q, p.head_dim_qk, requests, rows);
+  return w;
+}
+
+std::string describe(const Problem& p) {
+  return fmt::format("quantises {} rows, {} heads of {}, {}, to {}", p.rows(), p.heads_q, p.head_dim_qk,
+                     name_of(format_names(), p.source_format), quantization_text(p.q_format, p.q_scale));
+}
+
 }  // namespace
 
 constinit const Op ops::quantize_int8 = {
@@ -20,6 +55,18 @@ constinit const Op ops::quantize_int8 = {
     .name = "quantize_int8",
     .summary = "Quantises rows to int8 with given or with computed scales.",
     .operands = kOperands,
+    .fields = kFields,
+    .default_q = {ASSAY_INT8, ASSAY_SCALE_TOKEN_HEAD},
+    .stridable = {.q = true, .out = true, .scales = true},
+    .recipes = recipe_set(InputRecipe::kNormal, InputRecipe::kOutlier, InputRecipe::kExact),
+    .recipes_message = "quantize_int8 takes input=normal, outlier or exact (ties of the rounding)",
+    .q_rule = {writable,
+               "quantize_int8 writes q=int8:token_head (dynamic scales) or q=int8:channel (given scales)"},
+    .foreign_fields = "masks, biases and relations",
+    .check = check,
+    .work = work,
+    .describe = describe,
+    .examples = kExamples,
 };
 
 }  // namespace assay

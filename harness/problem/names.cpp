@@ -9,13 +9,6 @@
 namespace assay {
 namespace {
 
-constexpr Name kOps[] = {{"prefill", ASSAY_OP_PREFILL},
-                         {"paged", ASSAY_OP_PAGED},
-                         {"merge_states", ASSAY_OP_MERGE_STATES},
-                         {"cache_write", ASSAY_OP_CACHE_WRITE},
-                         {"cache_gather", ASSAY_OP_CACHE_GATHER},
-                         {"quantize_int8", ASSAY_OP_QUANTIZE_INT8},
-                         {"decode_splitkv", ASSAY_OP_DECODE_SPLITKV}};
 constexpr Name kFormats[] = {{"fp32", ASSAY_FP32},
                              {"bf16", ASSAY_BF16},
                              {"fp16", ASSAY_FP16},
@@ -56,7 +49,6 @@ constexpr Name kRelations[] = {{"pages", kRelatePages},     {"order", kRelateOrd
 
 }  // namespace
 
-std::span<const Name> op_names() { return kOps; }
 std::span<const Name> format_names() { return kFormats; }
 std::span<const Name> mask_names() { return kMasks; }
 std::span<const Name> alibi_names() { return kAlibi; }

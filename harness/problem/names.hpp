@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The spelling of every enumerator of the C header, in one table per enumeration: the scenario
-// language, the row columns, the support matrix and error texts all take names from here.
+// language, the row columns, the support matrix and error texts all take names from here (those of ops:
+// harness/ops/op.hpp).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,6 @@ struct Name {
   int32_t value;
 };
 
-std::span<const Name> op_names();  // prefill, paged
 std::span<const Name>
 format_names();  // fp32 bf16 fp16 fp8_e4m3 fp8_e5m2 fp8_e4m3fnuz fp8_e5m2fnuz int8 (uint8 int32 int64)
 std::span<const Name> mask_names();      // causal full cross tree

@@ -29,7 +29,7 @@ int32_t pack_width(int32_t format);
 
 class PagedCache {
  public:
-  explicit PagedCache(const Problem&);  // has_cache(op) must hold
+  explicit PagedCache(const Problem&);  // CheckError without pages
 
   const TensorLayout& k() const { return k_; }
   const TensorLayout& v() const { return v_; }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "harness/base/error.hpp"
+#include "harness/ops/problem_view.hpp"
 #include "harness/problem/names.hpp"
 
 namespace assay {
@@ -157,7 +158,7 @@ TEST(PagedCache, TensorShapesAreTheDocumentedOnes) {
   p.head_dim_v = 24;
   EXPECT_EQ(shape(PagedCache(p).k()), (Shape{5, 16, 32}));
   EXPECT_EQ(shape(PagedCache(p).v()), (Shape{5, 16, 24}));
-  p.op = ASSAY_OP_PREFILL;
+  p.num_blocks = 0;
   EXPECT_THROW(PagedCache{p}, CheckError);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums and prefix sums of a batch, the mask rules, shared-prefix ownership, and the C view. The mask
+// Sums and prefix sums of a batch, the mask rules and shared-prefix ownership. The mask
 // rules here size work and choose rows; results are judged by reference/ alone, which states them
 // again on its own. A new mask: visible() and, when it stays an interval, visible_range().
 #include "harness/problem/problem.hpp"
@@ -21,13 +21,6 @@ std::vector<int32_t> cumulative(const std::vector<Request>& requests, Length len
 }
 
 }  // namespace
-
-bool is_attention(int32_t op) { return op == ASSAY_OP_PREFILL || op == ASSAY_OP_PAGED; }
-bool attends(int32_t op) { return is_attention(op) || op == ASSAY_OP_DECODE_SPLITKV; }
-bool has_cache(int32_t op) {
-  return op == ASSAY_OP_PAGED || op == ASSAY_OP_CACHE_WRITE || op == ASSAY_OP_CACHE_GATHER ||
-         op == ASSAY_OP_DECODE_SPLITKV;
-}
 
 int64_t Problem::total_q() const {
   int64_t sum = 0;
@@ -153,75 +146,10 @@ KeyRange visible_range(const Problem& p, int request, int32_t row) {
   return {static_cast<int32_t>(begin), static_cast<int32_t>(end)};
 }
 
-KeyRange part_keys(const Problem& p, int32_t kv_len, int32_t part) {
-  const auto cut = [&](int64_t at) {
-    const int64_t pages = (int64_t{kv_len} + p.page_size - 1) / p.page_size;
-    const int64_t key = p.part_tokens > 0 ? at * p.part_tokens : pages * at / p.states * p.page_size;
-    return static_cast<int32_t>(std::min<int64_t>(key, kv_len));
-  };
-  return {cut(part), cut(part + 1)};
-}
-
-Problem part_of(const Problem& p, int32_t part) {
-  Problem d = p;
-  d.op = ASSAY_OP_PAGED;
-  for (const Request& r : p.requests) d.only_keys.push_back(part_keys(p, r.kv_len, part));
-  return d;
-}
-
 int token_owner(const Problem& p, int request, int32_t position) {
   while (p.requests[request].shared_with >= 0 && position < p.requests[request].shared_tokens)
     request = p.requests[request].shared_with;
   return request;
-}
-
-ProblemView::ProblemView(const Problem& p, float q_scale_host, float k_scale_host, float v_scale_host)
-    : q_len_(p.q_lens()), kv_len_(p.kv_lens()), first_key_(p.first_key) {
-  for (const std::vector<int32_t>& rows : p.positions)
-    positions_.insert(positions_.end(), rows.begin(), rows.end());
-  const bool paged = has_cache(p.op);
-  c_.struct_size = sizeof(c_);
-  c_.op = p.op;
-  c_.mask = p.mask;
-  c_.heads_q = p.heads_q;
-  c_.heads_kv = p.heads_kv;
-  c_.head_dim_qk = p.head_dim_qk;
-  c_.head_dim_v = p.head_dim_v;
-  c_.q_format = p.q_format;
-  c_.k_format = p.k_format;
-  c_.v_format = p.v_format;
-  c_.o_format = p.o_format;
-  c_.q_scale_kind = p.q_scale;
-  c_.k_scale_kind = p.k_scale;
-  c_.v_scale_kind = p.v_scale;
-  c_.q_scale_host = p.q_scale == ASSAY_SCALE_HOST ? q_scale_host : 1.0f;
-  c_.k_scale_host = p.k_scale == ASSAY_SCALE_HOST ? k_scale_host : 1.0f;
-  c_.v_scale_host = p.v_scale == ASSAY_SCALE_HOST ? v_scale_host : 1.0f;
-  c_.softmax_scale = p.softmax_scale;
-  c_.softcap = p.softcap;
-  c_.window_left = p.window_left;
-  c_.window_right = p.window_right;
-  c_.chunk = p.chunk;
-  c_.alibi = p.alibi;
-  c_.has_sinks = p.sinks ? 1 : 0;
-  // Storage fields mean nothing outside the paged op; neutral values keep two equal cases equal.
-  c_.layout = paged ? p.layout : ASSAY_LAYOUT_NHD;
-  c_.page_size = paged ? p.page_size : 0;
-  c_.table = paged ? p.table : ASSAY_TABLE_NONE;
-  c_.requests = static_cast<int32_t>(p.requests.size());
-  c_.max_q_len = p.max_q_len();
-  c_.max_kv_len = p.max_kv_len();
-  c_.total_q = p.total_q();
-  c_.total_kv = p.total_kv();
-  c_.q_len = q_len_.data();
-  c_.kv_len = kv_len_.data();
-  c_.first_key = p.first_key.empty() ? nullptr : first_key_.data();
-  c_.positions = p.positions.empty() ? nullptr : positions_.data();
-  c_.rows = p.rows();
-  const bool parts = p.op == ASSAY_OP_DECODE_SPLITKV;
-  c_.states = parts || p.op == ASSAY_OP_MERGE_STATES ? p.states : 0;
-  c_.part_tokens = parts ? p.part_tokens : 0;
-  c_.source_format = attends(p.op) ? int32_t{ASSAY_FORMAT_NONE} : p.source_format;
 }
 
 }  // namespace assay

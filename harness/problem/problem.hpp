@@ -76,13 +76,6 @@ enum Relation : uint32_t {
   kRelateStrides = 1u << 7,  // strided operands packed, packed operands strided
 };
 
-// The families of ops. Attention is judged by reference/attention/attention.hpp and its bounds, a building
-// block (every other op) by what enum assay_op says of it; see also packed_rows.hpp.
-inline constexpr int32_t kOpCount = 8;  // values of enum assay_op, 0 unused
-bool is_attention(int32_t op);
-bool attends(int32_t op);    // rows of Q to keys: attention and decode_splitkv
-bool has_cache(int32_t op);  // paged, cache_write, cache_gather, decode_splitkv
-
 // Keys begin .. end - 1 of a request.
 struct KeyRange {
   int32_t begin = 0, end = 0;
@@ -110,7 +103,7 @@ struct Problem {
   std::vector<int32_t> first_key;
   std::vector<std::vector<int32_t>> positions;
   // The keys of each request that count at all, over any mask; empty: all. Not of a case but of what one part
-  // of a decode_splitkv is compared with (part_of()): a kernel never sees such a problem.
+  // of a decode_splitkv is compared with (harness/ops/parts.hpp): a kernel never sees such a problem.
   std::vector<KeyRange> only_keys;
 
   // Storage.
@@ -170,32 +163,8 @@ bool visible(const Problem&, int request, int32_t row, int32_t key);
 // positions are all inside.
 KeyRange visible_range(const Problem&, int request, int32_t row);
 
-// decode_splitkv: the keys of a request of kv_len keys that part s holds, before masks; and the paged problem
-// whose result is that part's.
-KeyRange part_keys(const Problem&, int32_t kv_len, int32_t part);
-Problem part_of(const Problem&, int32_t part);
-
 // The request whose token stands at `position`: follows shared prefixes to the request that owns it.
 // Equal owner and position means equal K and V.
 int token_owner(const Problem&, int request, int32_t position);
-
-// Throws CheckError with the broken rule when a field contradicts another (a Scenario is validated
-// before; this guards hand-built Problems and shard files).
-void check_problem(const Problem&);
-
-// The C view of a Problem. Keeps its own host arrays, so it must outlive its use.
-class ProblemView {
- public:
-  // Host scale values are only used where the scale kind is HOST.
-  explicit ProblemView(const Problem&, float q_scale_host = 1, float k_scale_host = 1,
-                       float v_scale_host = 1);
-  ProblemView(const ProblemView&) = delete;
-  ProblemView& operator=(const ProblemView&) = delete;
-  const assay_problem* get() const { return &c_; }
-
- private:
-  std::vector<int32_t> q_len_, kv_len_, first_key_, positions_;
-  assay_problem c_{};
-};
 
 }  // namespace assay

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "harness/base/error.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/bounds/bounds_terms.hpp"
 
@@ -64,8 +65,8 @@ std::vector<std::pair<std::string, std::string>> arithmetic_words(const Problem&
                                                                   const assay_arithmetic& a) {
   std::vector<std::pair<std::string, std::string>> words;
   const auto add = [&](const char* name, std::string text) { words.emplace_back(name, std::move(text)); };
-  if (!attends(p.op)) {
-    if (p.op == ASSAY_OP_MERGE_STATES)
+  if (!op_of(p).attends_rows) {
+    if (op_of(p).takes_exponentials)
       add("exponential", power(a.exp_relative_error));
     else
       add("scaling", a.scaling_relative_error > 0 ? power(a.scaling_relative_error) : "rounded correctly");
@@ -103,7 +104,7 @@ std::vector<std::pair<std::string, std::string>> arithmetic_words(const Problem&
 
 nlohmann::json arithmetic_json(const Problem& p, const assay_arithmetic& a) {
   const auto format = [](int32_t f) { return format_word(f); };
-  if (!attends(p.op))
+  if (!op_of(p).attends_rows)
     return {{"exp_relative_error", a.exp_relative_error},
             {"scaling_relative_error", a.scaling_relative_error}};
   const auto name = [](const char* text) { return text ? nlohmann::json(text) : nlohmann::json(nullptr); };

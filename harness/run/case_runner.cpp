@@ -11,6 +11,7 @@
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/graph/graph.hpp"
 #include "harness/measure/limits.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/run/timed_call.hpp"
 

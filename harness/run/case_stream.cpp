@@ -3,7 +3,7 @@
 #include "harness/run/case_stream.hpp"
 
 #include "harness/base/error.hpp"
-#include "harness/scenario/cost.hpp"
+#include "harness/ops/work.hpp"
 
 namespace assay {
 namespace {
@@ -83,7 +83,7 @@ CaseCount count_cases(const RunOptions& options, int64_t most) {
     print = fingerprint("\n", fingerprint(c->line, print));
     if (!in_shard(c->line, options.shard)) continue;
     ++count.cases;
-    if (c->scenario.op > 0 && c->scenario.op < kOpCount) ++count.by_op[c->scenario.op];
+    if (c->scenario.op > 0 && c->scenario.op < kOpValues) ++count.by_op[c->scenario.op];
   }
   count.fingerprint = print;
   return count;

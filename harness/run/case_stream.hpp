@@ -49,10 +49,10 @@ class CaseStream {
 };
 
 struct CaseCount {
-  int64_t cases = 0;             // of the shard
-  bool complete = true;          // false: there are more, counting stopped
-  uint64_t fingerprint = 0;      // of the lines of all shards, in order
-  int64_t by_op[kOpCount] = {};  // of the shard, by enum assay_op
+  int64_t cases = 0;              // of the shard
+  bool complete = true;           // false: there are more, counting stopped
+  uint64_t fingerprint = 0;       // of the lines of all shards, in order
+  int64_t by_op[kOpValues] = {};  // of the shard, by enum assay_op
 };
 // Looks at no more than `most` cases: a suite may have billions. The bound is a number, not a time, so
 // that the fingerprint is the same on every machine.

@@ -41,8 +41,9 @@ struct RunOptions {
   std::string filter;            // regular expression (pattern.hpp) on the canonical line; empty: all
   std::optional<uint64_t> seed;  // in place of every line's own
   std::vector<RowChoice> only;   // these rows and no others (assay rerun); empty: all
-  double largest = 0;            // most multiply-adds of a case (cost.hpp), larger ones are left out; 0: all
-  int64_t limit = -1;            // most cases, before sharding; -1: all
+  double largest =
+      0;  // most multiply-adds of a case (harness/ops/work.hpp), larger ones are left out; 0: all
+  int64_t limit = -1;  // most cases, before sharding; -1: all
   Shard shard;
   bool graphs = false;              // also capture every kernel's call and check its replays
   bool timed = false;               // time kernels that passed

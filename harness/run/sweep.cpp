@@ -17,6 +17,7 @@
 #include "harness/base/error.hpp"
 #include "harness/calibrate/calibration.hpp"
 #include "harness/device/backend.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/report/row_json.hpp"
 #include "harness/run/case_runner.hpp"
@@ -322,7 +323,7 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
     plan.rows = 0;
     for (const auto& arm : arms_)
       for (const KernelInfo& k : arm->chosen)
-        if (k.op > 0 && k.op < kOpCount)
+        if (k.op > 0 && k.op < kOpValues)
           plan.rows += count_.by_op[k.op] * std::max<int64_t>(1, static_cast<int64_t>(arm->modes.size()));
   }
   if (!options_.only.empty())

@@ -16,6 +16,7 @@
 #include "harness/device/backend.hpp"
 #include "harness/measure/clocks.hpp"
 #include "harness/measure/limits.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/run/arithmetic.hpp"
 #include "harness/run/case_runner.hpp"
 #include "harness/run/machine.hpp"
@@ -129,7 +130,7 @@ ArithmeticAnswer arithmetic_message(const Backend& backend, const assay_device& 
     if (!r.ok()) continue;
     assay_arithmetic a = default_arithmetic();
     answer.declared = call_arithmetic(backend, *k, view.get(), a);
-    const bool attention = attends(problem.op);
+    const bool attention = op_of(problem).attends_rows;
     if (std::string broken = attention ? impossible_arithmetic(a) : impossible_block_arithmetic(a);
         !broken.empty()) {
       answer.support.status = static_cast<int>(ASSAY_INVALID_ARGUMENT);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/scenario/limits.hpp"
 
@@ -24,47 +25,82 @@ struct Size {
   double bytes = 0;
 };
 
-Size size_of(const Scenario& s, const Extent& e) {
-  Size size;
-  size.slots = e.total_kv;
-  double table = 0;
-  if (has_cache(s.op)) {
-    // Every request may end in a partly filled page; about one block in eight stays unused.
-    const double pages = e.total_kv / s.page_size + e.requests;
-    size.slots = std::max(pages * 8 / 7 + 1, double{1} * s.min_blocks) * s.page_size;
-    const double row = s.table == ASSAY_TABLE_TOKEN ? e.max_kv : e.max_kv / s.page_size + 1;
-    table = 4 * (s.table == ASSAY_TABLE_CSR ? pages : e.requests * row);
-  }
-  auto tensor = [](double tokens, double heads, double dim, const Quantization& q) {
+// Partial results of a row; with parts of a fixed size the longest request says how many.
+double states_of(const Scenario& s, const Extent& e) {
+  return takes(op_of(s.op), "part") && s.part_tokens > 0 ? e.max_kv / s.part_tokens + 1
+                                                         : double{1} * s.states;
+}
+
+// About the bytes of an operand as the op takes it; small ones count nothing.
+double operand_bytes(const Scenario& s, const Extent& e, double slots, const OperandUse& use) {
+  const auto tensor = [](double tokens, double heads, double dim, const Quantization& q) {
     const double scale = q.scale == ASSAY_SCALE_TOKEN_HEAD ? 4 : 0;
     return tokens * heads * (dim * format_bytes(q.format) + scale);
   };
-  const double cache =
-      tensor(size.slots, s.heads_kv, s.head_dim_qk, s.k) + tensor(size.slots, s.heads_kv, s.head_dim_v, s.v);
-  const double o = e.total_q * s.heads_q * (double{1} * s.head_dim_v * format_bytes(s.o_format) + 4);
-  const double source = format_bytes(s.source_format), dims = double{1} * s.head_dim_qk + s.head_dim_v;
-  const double q = tensor(e.total_q, s.heads_q, s.head_dim_qk, s.q);
-  switch (s.op) {
-    case ASSAY_OP_MERGE_STATES:
-      size.bytes = s.states * e.total_q * s.heads_q * (s.head_dim_v * source + 4) + o;
-      break;
-    case ASSAY_OP_DECODE_SPLITKV: {
-      const double parts = s.part_tokens > 0 ? e.max_kv / s.part_tokens + 1 : double{1} * s.states;
-      size.bytes = q + cache + parts * o + table;
-      break;
+  const double rows = e.total_q + s.padded_rows;
+  // What is written is of out=, what is read of from=.
+  const double element = format_bytes(use.role == Role::kIn ? s.source_format : s.o_format);
+  switch (use.operand) {
+    case Operand::kQ:
+      return tensor(e.total_q, s.heads_q, s.head_dim_qk, s.q);
+    case Operand::kK:
+      return tensor(slots, s.heads_kv, s.head_dim_qk, s.k);
+    case Operand::kV:
+      return tensor(slots, s.heads_kv, s.head_dim_v, s.v);
+    case Operand::kO:
+      return e.total_q * s.heads_q * s.head_dim_v * format_bytes(s.o_format);
+    case Operand::kLse:
+      return e.total_q * s.heads_q * 4;
+    case Operand::kBlockTable: {  // or its CSR form
+      const double row = s.table == ASSAY_TABLE_TOKEN ? e.max_kv : e.max_kv / s.page_size + 1;
+      return 4 * (s.table == ASSAY_TABLE_CSR ? e.total_kv / s.page_size + e.requests : e.requests * row);
     }
-    case ASSAY_OP_CACHE_WRITE:
-      size.bytes = cache + (e.total_q + s.padded_rows) * (s.heads_kv * dims * source + 8);
-      break;
-    case ASSAY_OP_CACHE_GATHER:
-      size.bytes = cache + e.total_q * (s.heads_kv * dims * format_bytes(s.o_format) + 4) + table;
-      break;
-    case ASSAY_OP_QUANTIZE_INT8:
-      size.bytes = q + e.total_q * s.heads_q * s.head_dim_qk * source;
-      break;
-    default:
-      size.bytes = q + cache + o + table;
+    case Operand::kPartialO:
+      return states_of(s, e) * e.total_q * s.heads_q * s.head_dim_v * element;
+    case Operand::kPartialLse:
+      return states_of(s, e) * e.total_q * s.heads_q * 4;
+    case Operand::kDenseK:
+      return rows * s.heads_kv * s.head_dim_qk * element;
+    case Operand::kDenseV:
+      return rows * s.heads_kv * s.head_dim_v * element;
+    case Operand::kSlotMapping:
+      return rows * 8;
+    case Operand::kTokenToBatch:
+      return rows * 4;
+    case Operand::kSource:
+      return rows * s.heads_q * s.head_dim_qk * format_bytes(s.source_format);
+    case Operand::kQScale:  // with their codes
+    case Operand::kKScale:
+    case Operand::kVScale:
+    case Operand::kCuQ:
+    case Operand::kCuKv:
+    case Operand::kKvLen:
+    case Operand::kIndptr:
+    case Operand::kIndices:
+    case Operand::kLastPageLen:
+    case Operand::kAlibiSlopes:
+    case Operand::kSinks:
+    case Operand::kTreeMask:  // has a limit of its own
+    case Operand::kTreeIndptr:
+    case Operand::kFirstKey:
+    case Operand::kPositions:
+    case Operand::kSeqStarts:
+    case Operand::kWorkspace:
+      return 0;
   }
+  return 0;
+}
+
+Size size_of(const Scenario& s, const Extent& e) {
+  const Op& op = op_of(s.op);
+  Size size;
+  size.slots = e.total_kv;
+  if (op.has_cache) {
+    // Every request may end in a partly filled page; about one block in eight stays unused.
+    const double pages = e.total_kv / s.page_size + e.requests;
+    size.slots = std::max(pages * 8 / 7 + 1, double{1} * s.min_blocks) * s.page_size;
+  }
+  for (const OperandUse& use : op.operands) size.bytes += operand_bytes(s, e, size.slots, use);
   return size;
 }
 

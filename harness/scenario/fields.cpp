@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/scenario/batch_text.hpp"
 #include "harness/scenario/field_lists.hpp"
@@ -13,13 +14,6 @@
 
 namespace assay {
 namespace {
-
-constexpr OpSet kTableOps =
-    op_bit(ASSAY_OP_PAGED) | op_bit(ASSAY_OP_CACHE_GATHER) | op_bit(ASSAY_OP_DECODE_SPLITKV);
-constexpr OpSet kMergingOps = kAttentionOps | op_bit(ASSAY_OP_MERGE_STATES);
-constexpr OpSet kStateOps = op_bit(ASSAY_OP_MERGE_STATES) | op_bit(ASSAY_OP_DECODE_SPLITKV);
-constexpr OpSet kSourceOps =
-    op_bit(ASSAY_OP_MERGE_STATES) | op_bit(ASSAY_OP_CACHE_WRITE) | op_bit(ASSAY_OP_QUANTIZE_INT8);
 
 constexpr Name kStorageNames[] = {{"split", static_cast<int32_t>(Storage::kSplit)},
                                   {"stacked", static_cast<int32_t>(Storage::kStacked)},
@@ -145,24 +139,40 @@ const Scenario& defaults() {
   return scenario;
 }
 
-Quantization default_q(const Scenario& s) {
-  return s.op == ASSAY_OP_QUANTIZE_INT8 ? Quantization{ASSAY_INT8, ASSAY_SCALE_TOKEN_HEAD} : Quantization{};
-}
-int32_t default_from(const Scenario& s) {
-  return s.op == ASSAY_OP_MERGE_STATES ? static_cast<int32_t>(ASSAY_FP32) : static_cast<int32_t>(ASSAY_BF16);
-}
+Quantization default_q(const Scenario& s) { return op_of(s.op).default_q; }
+int32_t default_from(const Scenario& s) { return op_of(s.op).default_source; }
 Quantization default_kv(const Scenario& s) {
   return format_is_quantized(s.q.format) ? Quantization{ASSAY_BF16, ASSAY_SCALE_NONE} : s.q;
 }
 int32_t default_out(const Scenario& s) {
-  if (s.op == ASSAY_OP_DECODE_SPLITKV) return ASSAY_FP32;
+  if (const int32_t own = op_of(s.op).default_out; own != ASSAY_FORMAT_NONE) return own;
   return format_is_quantized(s.q.format) ? static_cast<int32_t>(ASSAY_BF16) : s.q.format;
 }
 
+std::string quantization_words(const Quantization& q) {
+  std::string text;
+  print_quantization(q, text);
+  return text;
+}
+// Empty of no format.
+std::string format_word(int32_t format) {
+  return format == ASSAY_FORMAT_NONE ? std::string() : std::string(name_of(format_names(), format));
+}
+
+// "bf16, in merge_states fp32": what most ops have, and who has another default.
+template <class Text>
+std::string default_with_exceptions(std::string_view text, std::string_view separator, const Text& of_op) {
+  std::string all(text);
+  for (const Op* op : all_ops())
+    if (const std::string own = of_op(*op); !own.empty() && own != text)
+      all += fmt::format("{}in {} {}", separator, op->name, own);
+  return all;
+}
+
 // Rows of fields that are one enumerator: MEMBER of type TYPE named in NAMES.
-#define ASSAY_NAMED_FIELD(TEXT, OPS, MEMBER, TYPE, NAMES, MEANING)                                          \
+#define ASSAY_NAMED_FIELD(TEXT, MEMBER, TYPE, NAMES, MEANING)                                               \
   Field {                                                                                                   \
-    TEXT, "NAME", std::string(name_of(NAMES, static_cast<int32_t>(Scenario{}.MEMBER))), OPS, MEANING,       \
+    TEXT, "NAME", std::string(name_of(NAMES, static_cast<int32_t>(Scenario{}.MEMBER))), MEANING,            \
         accepted(NAMES),                                                                                    \
         [](Slice v, Scenario& s) { s.MEMBER = static_cast<TYPE>(parse_name(v, TEXT, NAMES)); },             \
         [](const Scenario& s, std::string& out) { out += name_of(NAMES, static_cast<int32_t>(s.MEMBER)); }, \
@@ -173,26 +183,26 @@ std::vector<Field> make_fields() {
   const std::string formats = accepted(operand_formats());
   const std::string scales = accepted(granularities());
   return {
-      ASSAY_NAMED_FIELD("op", kAllOps, op, int32_t, op_names(),
+      ASSAY_NAMED_FIELD("op", op, int32_t, op_names(),
                         "What is computed; stands first in the line, without op=."),
-      {"h", "Q[/KV]", "32/8", kAllOps, "Query heads and KV heads; one number means both.",
+      {"h", "Q[/KV]", "32/8", "Query heads and KV heads; one number means both.",
        fmt::format("1 to {}, Q a multiple of KV", kMaxHeads),
        [](Slice v, Scenario& s) { parse_pair(v, "h", kMaxHeads, s.heads_q, s.heads_kv); },
        [](const Scenario& s, std::string& out) { print_pair(s.heads_q, s.heads_kv, out); },
        [](const Scenario& s) { return s.heads_q == 32 && s.heads_kv == 8; }},
-      {"d", "QK[/V]", "128", kAllOps, "Head dimension of Q and K, and of V; one number means both.",
+      {"d", "QK[/V]", "128", "Head dimension of Q and K, and of V; one number means both.",
        fmt::format("1 to {}", kMaxHeadDim),
        [](Slice v, Scenario& s) { parse_pair(v, "d", kMaxHeadDim, s.head_dim_qk, s.head_dim_v); },
        [](const Scenario& s, std::string& out) { print_pair(s.head_dim_qk, s.head_dim_v, out); },
        [](const Scenario& s) { return s.head_dim_qk == 128 && s.head_dim_v == 128; }},
-      {"q", "FORMAT[:SCALE]", "bf16, in quantize_int8 int8:token_head",
-       kAttendingOps | op_bit(ASSAY_OP_QUANTIZE_INT8),
+      {"q", "FORMAT[:SCALE]",
+       default_with_exceptions("bf16", ", ", [](const Op& op) { return quantization_words(op.default_q); }),
        "Number format of Q; quantised formats carry scales of the given granularity (tensor unless given).",
        fmt::format("{}; scales {}", formats, scales),
        [](Slice v, Scenario& s) { s.q = parse_quantization(v, "q"); },
        [](const Scenario& s, std::string& out) { print_quantization(s.q, out); },
        [](const Scenario& s) { return s.q == default_q(s); }},
-      {"kv", "K[:SCALE][/V[:SCALE]]", "as q, bf16 when q is quantised", kAttendingOps | kCacheOps,
+      {"kv", "K[:SCALE][/V[:SCALE]]", "as q, bf16 when q is quantised",
        "Number formats of K and V, as q; V as K unless given.", "as q",
        [](Slice v, Scenario& s) {
          const size_t slash = v.text.find('/');
@@ -206,20 +216,22 @@ std::vector<Field> make_fields() {
          print_quantization(s.v, out);
        },
        [](const Scenario& s) { return s.k == default_kv(s) && s.v == s.k; }},
-      {"out", "FORMAT", "as q, bf16 when q is quantised; in decode_splitkv fp32",
-       kMergingOps | op_bit(ASSAY_OP_CACHE_GATHER) | op_bit(ASSAY_OP_DECODE_SPLITKV),
+      {"out", "FORMAT",
+       default_with_exceptions("as q, bf16 when q is quantised", "; ",
+                               [](const Op& op) { return format_word(op.default_out); }),
        "Number format of O, in cache_gather of the gathered rows, in decode_splitkv of the parts.",
        accepted(output_formats()),
        [](Slice v, Scenario& s) { s.o_format = parse_name(v, "out", output_formats()); },
        [](const Scenario& s, std::string& out) { out += name_of(format_names(), s.o_format); },
        [](const Scenario& s) { return s.o_format == default_out(s); }},
-      {"from", "FORMAT", "bf16, in merge_states fp32", kSourceOps,
+      {"from", "FORMAT",
+       default_with_exceptions("bf16", ", ", [](const Op& op) { return format_word(op.default_source); }),
        "Number format of what a building block reads: partial O, new rows of K and V, values to quantise.",
        accepted(output_formats()),
        [](Slice v, Scenario& s) { s.source_format = parse_name(v, "from", output_formats()); },
        [](const Scenario& s, std::string& out) { out += name_of(format_names(), s.source_format); },
        [](const Scenario& s) { return s.source_format == default_from(s); }},
-      {"states", "COUNT", "2", kStateOps,
+      {"states", "COUNT", "2",
        "Partial results of every row: those that are merged, in decode_splitkv with part=0 those that are "
        "made.",
        fmt::format("1 to {}", kMaxStates),
@@ -228,14 +240,14 @@ std::vector<Field> make_fields() {
        },
        [](const Scenario& s, std::string& out) { append_integer(out, s.states); },
        [](const Scenario& s) { return s.states == defaults().states; }},
-      {"part", "TOKENS", "256", op_bit(ASSAY_OP_DECODE_SPLITKV),
-       "Keys of a part; 0 shares out whole pages over `states` parts.", "0 or a token count",
+      {"part", "TOKENS", "256", "Keys of a part; 0 shares out whole pages over `states` parts.",
+       "0 or a token count",
        [](Slice v, Scenario& s) {
          s.part_tokens = static_cast<int32_t>(parse_count(v, "part", 0, kMaxTokens));
        },
        [](const Scenario& s, std::string& out) { append_count(out, s.part_tokens); },
        [](const Scenario& s) { return s.part_tokens == defaults().part_tokens; }},
-      {"pad", "ROWS", "0", op_bit(ASSAY_OP_CACHE_WRITE),
+      {"pad", "ROWS", "0",
        "Padded rows of slot -1 among the new ones, as in a batch padded for graph replay.",
        fmt::format("0 to {}", kMaxRequests),
        [](Slice v, Scenario& s) {
@@ -243,14 +255,13 @@ std::vector<Field> make_fields() {
        },
        [](const Scenario& s, std::string& out) { append_count(out, s.padded_rows); },
        [](const Scenario& s) { return s.padded_rows == 0; }},
-      {"page", "TOKENS", "16", kCacheOps, "Tokens per page of the cache.",
-       fmt::format("1 to {}", kMaxPageSize),
+      {"page", "TOKENS", "16", "Tokens per page of the cache.", fmt::format("1 to {}", kMaxPageSize),
        [](Slice v, Scenario& s) {
          s.page_size = static_cast<int32_t>(parse_count(v, "page", 1, kMaxPageSize));
        },
        [](const Scenario& s, std::string& out) { append_integer(out, s.page_size); },
        [](const Scenario& s) { return s.page_size == defaults().page_size; }},
-      {"blocks", "auto | COUNT", "auto", kCacheOps,
+      {"blocks", "auto | COUNT", "auto",
        "Blocks of the cache; auto is what the requests need and one in eight unused, more puts pages far "
        "apart.",
        fmt::format("auto or 1 to {}", kMaxBlocks),
@@ -265,21 +276,19 @@ std::vector<Field> make_fields() {
          }
        },
        [](const Scenario& s) { return s.min_blocks == 0; }},
-      ASSAY_NAMED_FIELD("layout", kCacheOps, layout, int32_t, layout_names(),
-                        "Order of the axes inside a page."),
-      ASSAY_NAMED_FIELD("storage", kCacheOps, storage, Storage, kStorageNames,
+      ASSAY_NAMED_FIELD("layout", layout, int32_t, layout_names(), "Order of the axes inside a page."),
+      ASSAY_NAMED_FIELD("storage", storage, Storage, kStorageNames,
                         "How the K and the V plane share memory."),
-      ASSAY_NAMED_FIELD("table", kTableOps, table, int32_t, paged_tables(),
-                        "Kind of page table the kernel gets."),
-      ASSAY_NAMED_FIELD("index", op_bit(ASSAY_OP_PAGED), swa_index, bool, kIndexNames,
+      ASSAY_NAMED_FIELD("table", table, int32_t, paged_tables(), "Kind of page table the kernel gets."),
+      ASSAY_NAMED_FIELD("index", swa_index, bool, kIndexNames,
                         "swa: hybrid cache that holds only pages a window or chunk can still see."),
-      {"strides", "packed | OPERAND[+OPERAND...]", "packed", kAllOps,
+      {"strides", "packed | OPERAND[+OPERAND...]", "packed",
        "Operands that are strided views of something larger.",
        "packed, or any of q, kv, out, table, scales joined by +", parse_strides, print_strides,
        [](const Scenario& s) { return s.strided == StridedOperands{}; }},
-      ASSAY_NAMED_FIELD("mask", kAttendingOps, mask, int32_t, mask_names(),
+      ASSAY_NAMED_FIELD("mask", mask, int32_t, mask_names(),
                         "Base visibility; window and chunk come on top."),
-      {"window", "LEFT[/RIGHT]", "-1", kAttendingOps,
+      {"window", "LEFT[/RIGHT]", "-1",
        "Keys from p - LEFT to p + RIGHT are visible, inclusive; -1 is unlimited (vLLM's sliding_window W "
        "is window W-1).",
        "-1 or a token count",
@@ -296,27 +305,27 @@ std::vector<Field> make_fields() {
          append_count(out, s.window_right);
        },
        [](const Scenario& s) { return s.window_left == -1 && s.window_right == -1; }},
-      {"chunk", "TOKENS", "0", kAttendingOps, "Local attention in chunks of this many tokens; 0 is off.",
+      {"chunk", "TOKENS", "0", "Local attention in chunks of this many tokens; 0 is off.",
        "0 or a token count",
        [](Slice v, Scenario& s) { s.chunk = static_cast<int32_t>(parse_count(v, "chunk", 0, kMaxTokens)); },
        [](const Scenario& s, std::string& out) { append_count(out, s.chunk); },
        [](const Scenario& s) { return s.chunk == 0; }},
-      {"cap", "NUMBER", "0", kAttendingOps, "Soft cap: logits become cap * tanh(logit / cap); 0 is off.",
+      {"cap", "NUMBER", "0", "Soft cap: logits become cap * tanh(logit / cap); 0 is off.",
        fmt::format("0 or {} to {}", kMinMagnitude, kMaxMagnitude),
        [](Slice v, Scenario& s) { s.softcap = parse_magnitude(v, "cap", true); },
        [](const Scenario& s, std::string& out) { append_real(out, s.softcap); },
        [](const Scenario& s) { return s.softcap == 0; }},
-      ASSAY_NAMED_FIELD("alibi", kAttendingOps, alibi, int32_t, alibi_names(),
+      ASSAY_NAMED_FIELD("alibi", alibi, int32_t, alibi_names(),
                         "Position bias -slope * distance, or with the square root of the distance."),
-      ASSAY_NAMED_FIELD("sinks", kMergingOps, sinks, bool, kSwitchNames,
+      ASSAY_NAMED_FIELD("sinks", sinks, bool, kSwitchNames,
                         "Per-head sink logit in the softmax denominator."),
-      {"first", "none | drawn | TOKENS", "none", kAttendingOps,
+      {"first", "none | drawn | TOKENS", "none",
        "Position of every request's first key: its keys are a stretch of a longer sequence.",
        "none, drawn (a position of its own for every request), or a token count",
        [](Slice v, Scenario& s) { s.first_key = parse_position(v, "first", false); },
        [](const Scenario& s, std::string& out) { print_position(s.first_key, out); },
        [](const Scenario& s) { return s.first_key == kNoPositions; }},
-      {"positions", "none | depth | drawn | TOKENS", "none", kAttendingOps,
+      {"positions", "none | depth | drawn | TOKENS", "none",
        "Where rows stand instead of the last one at the last key.",
        "none, depth (of a draft in its tree), drawn (a position of its own for every row), or the token "
        "count at "
@@ -324,7 +333,7 @@ std::vector<Field> make_fields() {
        [](Slice v, Scenario& s) { s.positions = parse_position(v, "positions", true); },
        [](const Scenario& s, std::string& out) { print_position(s.positions, out); },
        [](const Scenario& s) { return s.positions == kNoPositions; }},
-      {"scale", "auto | NUMBER", "auto", kAttendingOps,
+      {"scale", "auto | NUMBER", "auto",
        "Factor on the dot product; auto is 1/sqrt(head dimension of Q, K), with input=dyadic ln 2.",
        fmt::format("auto or {} to {}", kMinMagnitude, kMaxMagnitude),
        [](Slice v, Scenario& s) {
@@ -338,19 +347,19 @@ std::vector<Field> make_fields() {
          }
        },
        [](const Scenario& s) { return s.softmax_scale == 0; }},
-      {"batch", "GROUPS | uniform(...) | zipf(...) | trace(...)", "required", kAllOps,
+      {"batch", "GROUPS | uniform(...) | zipf(...) | trace(...)", "required",
        "The requests and their lengths, see batch.hpp.",
        "64q1s4k_2q512s2k, uniform(n=64,q=1,s=1k:8k), zipf(n=64,q=1,s=128:32k,a=1.2), "
        "trace(FILE,step=500,tokens=8192,seqs=256,rate=1)",
        [](Slice v, Scenario& s) { s.batch = read_batch(v); },
        [](const Scenario& s, std::string& out) { append_batch(out, s.batch); },
        [](const Scenario&) { return false; }},
-      ASSAY_NAMED_FIELD("input", kAllOps, recipe, InputRecipe, kRecipeNames, "Recipe of the input values."),
-      {"relate", "none | RELATION[+RELATION...]", "none", kAttentionOps,
+      ASSAY_NAMED_FIELD("input", recipe, InputRecipe, kRecipeNames, "Recipe of the input values."),
+      {"relate", "none | RELATION[+RELATION...]", "none",
        "Relations to results of other problems with the same values, checked after the case itself.",
        "none, or any of pages, order, alone, split, chunked, window, sink, strides joined by +", parse_relate,
        print_relate, [](const Scenario& s) { return s.relations == 0; }},
-      {"seed", "NUMBER", "0", kAllOps, "Seed of lengths, trees, pages and values.", "0 to 2^64-1",
+      {"seed", "NUMBER", "0", "Seed of lengths, trees, pages and values.", "0 to 2^64-1",
        [](Slice v, Scenario& s) { s.seed = parse_unsigned(v, "seed"); },
        [](const Scenario& s, std::string& out) { out += fmt::format("{}", s.seed); },
        [](const Scenario& s) { return s.seed == 0; }},
@@ -363,6 +372,9 @@ const std::vector<Field>& table() {
   static const std::vector<Field> rows = [] {
     std::vector<Field> out = make_fields();
     out[0].default_text = "required";
+    for (Field& field : out)
+      for (const Op* op : all_ops())
+        if (takes(*op, field.name)) field.ops |= op_bit(op->id);
     return out;
   }();
   return rows;
@@ -407,43 +419,6 @@ void resolve_defaults(Scenario& s, FieldSet given) {
 std::string_view default_source(std::string_view field) {
   if (field == "kv" || field == "out") return "q";
   return field == "q" || field == "from" ? "op" : std::string_view();
-}
-
-std::string names_of(OpSet ops) {
-  std::string text;
-  bool all = true;
-  for (const Name& op : op_names()) {
-    if ((ops & op_bit(op.value)) == 0) {
-      all = false;
-      continue;
-    }
-    if (!text.empty()) text += ", ";
-    text += op.text;
-  }
-  return all ? "all" : text;
-}
-
-void require_applicable(const Field& field, int32_t op, size_t offset) {
-  if ((field.ops & op_bit(op)) == 0)
-    throw TextError(offset,
-                    fmt::format("field \"{}\" has no meaning for {}; leave it out, or start the line with {}",
-                                field.name, name_of(op_names(), op), names_of(field.ops)));
-}
-
-std::string fields_markdown() {
-  std::string out = "| field | value | default | for | meaning | accepted |\n|---|---|---|---|---|---|\n";
-  auto cell = [](std::string_view text) {
-    std::string escaped;
-    for (const char c : text) {
-      if (c == '|') escaped += '\\';
-      escaped += c;
-    }
-    return escaped;
-  };
-  for (const Field& f : fields())
-    out += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", f.name, cell(f.syntax), cell(f.default_text),
-                       names_of(f.ops), cell(f.meaning), cell(f.accepted));
-  return out;
 }
 
 }  // namespace assay

@@ -17,23 +17,18 @@ namespace assay {
 // A set of ops, one bit per value of enum assay_op.
 using OpSet = uint32_t;
 constexpr OpSet op_bit(int32_t op) { return OpSet{1} << op; }
-inline constexpr OpSet kAttentionOps = op_bit(ASSAY_OP_PREFILL) | op_bit(ASSAY_OP_PAGED);
-inline constexpr OpSet kAttendingOps = kAttentionOps | op_bit(ASSAY_OP_DECODE_SPLITKV);  // see attends()
-inline constexpr OpSet kCacheOps = op_bit(ASSAY_OP_PAGED) | op_bit(ASSAY_OP_CACHE_WRITE) |
-                                   op_bit(ASSAY_OP_CACHE_GATHER) | op_bit(ASSAY_OP_DECODE_SPLITKV);
-inline constexpr OpSet kAllOps = ~OpSet{0};
 std::string names_of(OpSet);  // "paged, cache_gather"; "all"
 
 struct Field {
   std::string_view name;
   std::string_view syntax;                // of the value
   std::string default_text;               // as printed, or a sentence where it depends on other fields
-  OpSet ops = kAllOps;                    // that it applies to
   std::string_view meaning;               // one sentence
   std::string accepted;                   // the values, for messages and documentation
   void (*parse)(Slice value, Scenario&);  // TextError; sets the field's members only
   void (*print)(const Scenario&, std::string& out);
   bool (*is_default)(const Scenario&);
+  OpSet ops = 0;  // whose descriptions list it (harness/ops); filled in by fields()
 };
 
 // Fields 0 is the op, which stands first in a line without "op=".
@@ -47,6 +42,9 @@ int require_field(Slice name);
 // A set of fields, one bit per index.
 using FieldSet = uint64_t;
 inline FieldSet field_bit(int index) { return FieldSet{1} << index; }
+
+// The fields that an op takes.
+FieldSet fields_of(const Op&);
 
 // Fills the members whose default depends on other fields (q=, kv=, out=, from=) unless the line gave them.
 void resolve_defaults(Scenario&, FieldSet given);

@@ -2,6 +2,7 @@
 // See line_check.hpp. The messages here are what a user meets first, so each says what to write.
 #include "harness/scenario/line_check.hpp"
 
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 
 namespace assay {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "harness/base/random.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
 #include "harness/scenario/extent.hpp"
@@ -135,20 +136,21 @@ Problem make_problem(const Scenario& s) {
   p.padded_rows = s.padded_rows;
   p.seed = s.seed;
 
+  const Op& op = op_of(s.op);
   p.requests = draw_requests(s.batch, s.seed);
   for (Request& request : p.requests) {
     // A trace may share prefixes; only reading pages can.
-    if (!shares_pages(s.op)) request.shared_with = -1, request.shared_tokens = 0;
-    if (s.op == ASSAY_OP_DECODE_SPLITKV && request.q_len > 1)
+    if (!op.shares_pages) request.shared_with = -1, request.shared_tokens = 0;
+    if (op.rows == RowRule::kOneAtMost && request.q_len > 1)
       throw InputError(fmt::format("batch={}: {} takes one row of a request, a drawn one has {}",
-                                   print(s.batch), name_of(op_names(), s.op), request.q_len));
-    if (!attends(s.op) && has_cache(s.op) && request.q_len > request.kv_len)
+                                   print(s.batch), op.name, request.q_len));
+    if (op.rows == RowRule::kWithinCache && request.q_len > request.kv_len)
       throw InputError(fmt::format("batch={}: {} needs kv_len >= q_len, a drawn request has {} and {}",
-                                   print(s.batch), name_of(op_names(), s.op), request.kv_len, request.q_len));
+                                   print(s.batch), op.name, request.kv_len, request.q_len));
   }
   if (const std::string too_large = case_size_message(s, extent_of(p.requests)); !too_large.empty())
     throw InputError(fmt::format("batch={}: {}", print(s.batch), too_large));
-  if (s.op == ASSAY_OP_DECODE_SPLITKV && s.part_tokens > 0) {
+  if (takes(op, "part") && s.part_tokens > 0) {
     const int64_t parts = (int64_t{p.max_kv_len()} + s.part_tokens - 1) / s.part_tokens;
     if (parts > kMaxStates)
       throw InputError(fmt::format("part={}: cuts the longest request into {} parts, the limit is {}",
@@ -171,7 +173,7 @@ Problem make_problem(const Scenario& s) {
       throw InputError(fmt::format("batch={}: the positions of first= or positions= go beyond {}",
                                    print(s.batch), kMaxTokens));
   draw_positions(s, p);
-  if (has_cache(s.op)) place_pages(p);
+  if (op.has_cache) place_pages(p);
   check_problem(p);
   return p;
 }

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "harness/ops/problem_view.hpp"
 #include "harness/scenario/random_scenario.hpp"
 #include "harness/scenario/suite.hpp"
 

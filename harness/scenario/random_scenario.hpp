@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <random>
 
+#include "harness/ops/op.hpp"
 #include "harness/scenario/scenario.hpp"
 
 namespace assay {
@@ -17,8 +18,8 @@ class ScenarioGenerator {
   // Any combination, valid or not.
   Scenario any() {
     Scenario s;
-    s.op = one_of({ASSAY_OP_PREFILL, ASSAY_OP_PAGED, ASSAY_OP_PAGED});
     if (chance(8)) return any_block();
+    s.op = one_of_ops([](const Op& op) { return op.whole_context; }).id;
     s.heads_kv = one_of({1, 1, 2, 3, 8});
     s.heads_q = s.heads_kv * one_of({1, 2, 4, 5, 7}) + (chance(20) ? 1 : 0);
     s.head_dim_qk = one_of({1, 48, 64, 72, 128, 192, 576});
@@ -27,7 +28,7 @@ class ScenarioGenerator {
     s.k = chance(2) ? quantization(2) : default_kv(s);
     s.v = chance(3) ? quantization(2) : s.k;
     s.o_format = chance(2) ? one_of({ASSAY_FP32, ASSAY_BF16, ASSAY_FP16}) : ASSAY_BF16;
-    if (s.op == ASSAY_OP_PAGED || chance(10)) {
+    if (op_of(s.op).has_cache || chance(10)) {
       s.min_blocks = one_of({0, 0, 0, 1, 70, 2048, 65538});
       s.page_size = one_of({1, 8, 16, 64, 528, 1024, 65536});
       s.layout = one_of(
@@ -46,7 +47,7 @@ class ScenarioGenerator {
     s.alibi = one_of({ASSAY_ALIBI_NONE, ASSAY_ALIBI_LINEAR, ASSAY_ALIBI_SQRT});
     s.sinks = chance(3);
     s.softmax_scale = one_of({0.0, 0.0, 0.125, 1.0 / 3, 1e-7});
-    s.batch = batch(s.op);
+    s.batch = batch(op_of(s.op));
     s.recipe = static_cast<InputRecipe>(below(11));
     if (chance(3)) s.relations = static_cast<uint32_t>(random_()) & static_cast<uint32_t>(random_()) & 0xff;
     s.seed = one_of<uint64_t>({0, 1, 7, ~uint64_t{0}, random_()});
@@ -55,38 +56,38 @@ class ScenarioGenerator {
     return s;
   }
 
-  // Most of these are valid: a block has few fields.
+  // Of an op that does not see a whole context; it says which fields it takes, and most of these are valid.
   Scenario any_block() {
+    const Op& op = one_of_ops([](const Op& o) { return !o.whole_context; });
     Scenario s;
-    s.op = one_of({ASSAY_OP_MERGE_STATES, ASSAY_OP_CACHE_WRITE, ASSAY_OP_CACHE_GATHER, ASSAY_OP_QUANTIZE_INT8,
-                   ASSAY_OP_DECODE_SPLITKV});
+    s.op = op.id;
     s.heads_kv = one_of({1, 2, 3});
     s.heads_q = s.heads_kv * one_of({1, 2, 5});
     s.head_dim_qk = one_of({48, 64, 72, 128});
     s.head_dim_v = chance(3) ? 32 : s.head_dim_qk;
-    s.source_format = one_of({ASSAY_FP32, ASSAY_BF16, ASSAY_FP16});
-    if (s.op == ASSAY_OP_MERGE_STATES) s.states = one_of({1, 2, 3, 17, 256}), s.sinks = chance(3);
-    if (s.op == ASSAY_OP_CACHE_WRITE) s.padded_rows = one_of({0, 0, 1, 9, 1024});
-    if (s.op == ASSAY_OP_QUANTIZE_INT8)
-      s.q = {ASSAY_INT8, one_of({ASSAY_SCALE_TOKEN_HEAD, ASSAY_SCALE_CHANNEL, ASSAY_SCALE_HEAD})};
-    if (has_cache(s.op)) {
+    s.source_format = takes(op, "from") ? one_of({ASSAY_FP32, ASSAY_BF16, ASSAY_FP16}) : ASSAY_BF16;
+    s.o_format = op.default_out == ASSAY_FORMAT_NONE ? int32_t{ASSAY_BF16} : op.default_out;
+    s.q = op.default_q;
+    if (takes(op, "q") && s.q.scale != ASSAY_SCALE_NONE)
+      s.q.scale = one_of({ASSAY_SCALE_TOKEN_HEAD, ASSAY_SCALE_CHANNEL, ASSAY_SCALE_HEAD});
+    if (takes(op, "sinks")) s.sinks = chance(3);
+    if (takes(op, "pad")) s.padded_rows = one_of({0, 0, 1, 9, 1024});
+    if (takes(op, "kv")) {
       s.k = quantization(2);
       s.v = chance(3) ? quantization(2) : s.k;
+    }
+    if (op.has_cache) {
       s.page_size = one_of({1, 8, 16, 528});
       s.layout = one_of({ASSAY_LAYOUT_NHD, ASSAY_LAYOUT_HND, ASSAY_LAYOUT_X, ASSAY_LAYOUT_SHUFFLED});
     }
-    if (s.op == ASSAY_OP_CACHE_GATHER || s.op == ASSAY_OP_DECODE_SPLITKV) {
-      s.table = one_of({ASSAY_TABLE_BLOCK, ASSAY_TABLE_CSR, ASSAY_TABLE_TOKEN});
-      s.source_format = ASSAY_BF16;
-    }
-    if (s.op == ASSAY_OP_DECODE_SPLITKV) {
-      s.part_tokens = one_of({0, 1, 64, 256});
-      if (s.part_tokens == 0) s.states = one_of({1, 4, 17});
-      if (chance(3)) s.window_left = one_of({0, 63});
-    }
+    if (takes(op, "table")) s.table = one_of({ASSAY_TABLE_BLOCK, ASSAY_TABLE_CSR, ASSAY_TABLE_TOKEN});
+    if (takes(op, "part")) s.part_tokens = one_of({0, 2, 64, 256});
+    if (takes(op, "states") && (!takes(op, "part") || s.part_tokens == 0))
+      s.states = one_of({1, 2, 3, 17, 256});
+    if (takes(op, "window") && chance(3)) s.window_left = one_of({0, 63});
     if (chance(3)) s.strided = {chance(3), chance(3), chance(3), chance(4), chance(4)};
     if (chance(4)) s.recipe = static_cast<InputRecipe>(below(11));
-    s.batch = batch(s.op);
+    s.batch = batch(op_of(s.op));
     s.seed = one_of<uint64_t>({0, 7, random_()});
     return s;
   }
@@ -105,6 +106,14 @@ class ScenarioGenerator {
   template <typename T>
   T one_of(std::initializer_list<T> values) {
     return values.begin()[below(static_cast<int64_t>(values.size()))];
+  }
+
+  template <typename Holds>
+  const Op& one_of_ops(Holds holds) {
+    std::vector<const Op*> list;
+    for (const Op* op : all_ops())
+      if (holds(*op)) list.push_back(op);
+    return *list[below(static_cast<int64_t>(list.size()))];
   }
 
   Quantization quantization(int one_in_quantized) {
@@ -128,7 +137,7 @@ class ScenarioGenerator {
     return {low, low + static_cast<int32_t>(chance(2) ? 0 : below(high))};
   }
 
-  BatchSpec batch(int32_t op) {
+  BatchSpec batch(const Op& op) {
     BatchSpec b;
     switch (below(6)) {
       case 0:
@@ -152,7 +161,7 @@ class ScenarioGenerator {
           g.count = static_cast<int32_t>(1 + below(70));
           g.q_len = one_of({0, 1, 1, 5, 512, 1024});
           g.kv_len = one_of({g.q_len, 0, 1, 17, 1023, 4096, 5000});
-          g.shared = op == ASSAY_OP_PAGED && chance(4) ? static_cast<int32_t>(below(g.kv_len + 1)) : 0;
+          g.shared = op.shares_pages && chance(4) ? static_cast<int32_t>(below(g.kv_len + 1)) : 0;
           b.groups.push_back(g);
         }
         return b;

@@ -5,6 +5,7 @@
 // nothing, and says so in its report.
 #include <algorithm>
 
+#include "harness/ops/op.hpp"
 #include "harness/problem/problem.hpp"
 #include "harness/scenario/rule_tables.hpp"
 
@@ -41,7 +42,9 @@ std::vector<Rule> relation_rules() {
   return {
       {"relate_pages",
        {"relate", "op"},
-       [](const Scenario& s) { return !has(s, kRelatePages) || s.op == ASSAY_OP_PAGED; },
+       [](const Scenario& s) {
+         return !has(s, kRelatePages) || (op_of(s.op).whole_context && op_of(s.op).has_cache);
+       },
        [](const Scenario&) {
          return std::string(
              "relate=pages places physical pages elsewhere, and prefill has none; start the line "

@@ -9,8 +9,7 @@
 namespace assay {
 
 std::vector<Rule> input_rules();     // which problems a recipe with a known answer fits
-bool shares_pages(int32_t op);       // whether requests of the op may share a prefix
-std::vector<Rule> block_rules();     // what the building blocks are made of
+std::vector<Rule> op_rules();        // what the op of the line takes
 std::vector<Rule> relation_rules();  // where a relation has something to compare
 
 }  // namespace assay

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
 #include "harness/scenario/extent.hpp"
@@ -16,8 +17,8 @@
 namespace assay {
 namespace {
 
-bool paged(const Scenario& s) { return has_cache(s.op); }
-bool has_table(const Scenario& s) { return has_cache(s.op) && s.op != ASSAY_OP_CACHE_WRITE; }
+bool paged(const Scenario& s) { return op_of(s.op).has_cache; }
+bool has_table(const Scenario& s) { return find_operand(op_of(s.op), Operand::kBlockTable) != nullptr; }
 bool packed_layout(const Scenario& s) {
   return s.layout == ASSAY_LAYOUT_X || s.layout == ASSAY_LAYOUT_SHUFFLED;
 }
@@ -206,7 +207,7 @@ const std::vector<Rule>& rules() {
          {"first", "positions", "op", "mask", "input", "index"},
          [](const Scenario& s) {
            if (s.first_key == kNoPositions && s.positions == kNoPositions) return true;
-           return attends(s.op) && !answer_is_known(s.recipe) && !s.swa_index &&
+           return op_of(s.op).attends_rows && !answer_is_known(s.recipe) && !s.swa_index &&
                   (s.positions != kDepthPositions || s.mask == ASSAY_MASK_TREE) &&
                   (s.mask != ASSAY_MASK_TREE || s.positions < 0);
          },
@@ -250,7 +251,8 @@ const std::vector<Rule>& rules() {
         {"shared_prefix",
          {"batch", "op"},
          [](const Scenario& s) {
-           return shares_pages(s.op) || every_group(s, [](const BatchGroup& g) { return g.shared == 0; });
+           return op_of(s.op).shares_pages ||
+                  every_group(s, [](const BatchGroup& g) { return g.shared == 0; });
          },
          [](const Scenario& s) {
            return fmt::format(
@@ -275,7 +277,7 @@ const std::vector<Rule>& rules() {
          [](const Scenario& s) { return case_fits(s, extent_of(s.batch)); },
          [](const Scenario& s) { return case_size_message(s, extent_of(s.batch)); }},
     };
-    for (const std::vector<Rule>& more : {block_rules(), input_rules(), relation_rules()})
+    for (const std::vector<Rule>& more : {op_rules(), input_rules(), relation_rules()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();

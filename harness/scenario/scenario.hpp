@@ -15,17 +15,11 @@
 #include <vector>
 
 #include "harness/base/error.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/problem.hpp"
 #include "harness/scenario/batch.hpp"
 
 namespace assay {
-
-// A tensor's format with its scale granularity: "bf16", "fp8_e4m3:head", "int8:token_head".
-struct Quantization {
-  int32_t format = ASSAY_BF16;
-  int32_t scale = ASSAY_SCALE_NONE;  // quantised formats default to tensor
-  bool operator==(const Quantization&) const = default;
-};
 
 // What first= and positions= may say instead of a number.
 inline constexpr int32_t kNoPositions = -1, kDrawnPositions = -2, kDepthPositions = -3;

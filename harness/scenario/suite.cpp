@@ -8,6 +8,7 @@
 #include <map>
 
 #include "harness/base/files.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/scenario/source_text.hpp"
 #include "harness/scenario/suite_line.hpp"

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "harness/cover/cover.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/scenario/extent.hpp"
 #include "harness/scenario/fields.hpp"
@@ -127,7 +128,7 @@ class CoverLine {
       if (format_bytes(s.o_format) > format_bytes(worst.o_format)) worst.o_format = s.o_format;
       larger(worst.page_size, s.page_size);
       smallest_page = std::min(smallest_page, s.page_size);
-      if (s.op == ASSAY_OP_PAGED || !is_attention(s.op)) worst.op = s.op;
+      if (op_of(s.op).has_cache || !op_of(s.op).attends_rows) worst.op = s.op;
       if (format_bytes(s.source_format) > format_bytes(worst.source_format))
         worst.source_format = s.source_format;
       larger(worst.states, s.states), larger(worst.padded_rows, s.padded_rows);

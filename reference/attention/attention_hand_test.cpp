@@ -7,6 +7,7 @@
 #include <ostream>
 #include <set>
 
+#include "harness/ops/problem_view.hpp"
 #include "reference/attention/attention.hpp"
 #include "reference/attention/hand_cases_mask.hpp"
 #include "reference/attention/hand_cases_score.hpp"

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <set>
 
+#include "harness/ops/problem_view.hpp"
 #include "reference/attention/quad_attention.hpp"
 #include "reference/attention/test_operands.hpp"
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks what CONTRIBUTING.md promises and a formatter does not: ASCII, SPDX line, file length, no printing or
-exiting below harness/cli, no machine paths, links in the READMEs that lead somewhere, a README in every folder,
-names of kernels.
+exiting below harness/cli, no op known by name outside harness/ops, no machine paths, links in the READMEs that lead
+somewhere, a README in every folder, names of kernels.
 
 Usage: check_style.py [ROOT]     exit 0 clean, 1 violations (one line each)
 """
@@ -16,6 +16,14 @@ CODE = {".cpp", ".hpp", ".h", ".cu", ".cuh", ".inl", ".py"}
 MAX_LINES, MAX_KERNEL_LINES = 450, 600
 PRINTING = re.compile(r"\b(std::cout|std::cerr|std::printf|fprintf|printf|puts|fmt::print|std::exit|exit|abort|std::abort|_exit|_Exit|quick_exit)\s*(\(|<<)")
 PATHS = re.compile(r"(?<![\w.])/(work|root|farm|home/[a-z]+)/")
+# An op is asked through its description (harness/ops/op.hpp), so that a new one is found by everybody.
+OP_BY_NAME = re.compile(r"\bASSAY_OP_[A-Z0-9_]+\b|\bops::\w+")
+OP_HOMES = ("harness/ops/", "harness/abi/")
+OP_BY_NAME_ALLOWED = {
+    "harness/problem/problem.hpp": "the op of a Problem nobody filled in",
+    "harness/scenario/scenario.hpp": "the same of a Scenario",
+    "harness/mutants/catalogue.cpp": "the C catalogue of wrong kernels has a field for each of two ops",
+}
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
 # Paths from the root, and names of source files, in comments and READMEs. NAME and x stand for any name.
 NAMED_PATH = re.compile(r"(?<![\w/.$}<{-])((?:harness|kernels|reference|scenarios|scripts|cmake)/[\w./*-]*[\w*])")
@@ -24,7 +32,9 @@ ANY_NAME = re.compile(r"NAME|(^|/)(x|other)(_\w+)?\.\w+$")
 COMMENT = {".cpp": "//", ".hpp": "//", ".h": "*", ".cu": "//", ".py": "#", ".cmake": "#", ".suite": "#", ".txt": "#", "": "#"}
 FOREIGN = ("scenarios/peers/", "harness/mutants/", "scripts/checks/test_checks.py")  # name files of other projects, or made up
 # op_method_arch, the method only where an op has several kernels.
-KERNEL = re.compile(r'"((?:prefill|paged|decode_splitkv|merge_states|cache_write|cache_gather|quantize_int8)(?:_[a-z0-9]+)?_([a-z0-9]+))"')
+OP_LIST = pathlib.Path(__file__).resolve().parents[2] / "harness/ops/op_list.hpp"
+OPS = "|".join(re.findall(r"X\((\w+), ASSAY_OP_", OP_LIST.read_text(encoding="utf-8")))
+KERNEL = re.compile(rf'"((?:{OPS})(?:_[a-z0-9]+)?_([a-z0-9]+))"')
 ARCH_OF_FOLDER = {"cpu": "cpu", "portable": "gpu", "sm90": "sm90", "cdna": "cdna"}
 
 
@@ -44,10 +54,14 @@ def check_code(name: str, text: str) -> list[str]:
         found.append(f"{name}:{limit}: {len(lines)} lines, more than {limit}: split by concept")
     library = name.startswith(("harness/", "reference/", "kernels/")) and not name.startswith("harness/cli/")
     test = re.search(r"_(test|bench|fuzz)\.cpp$|/testing/", name)
+    knows_ops = (not name.startswith("harness/") or name.startswith(OP_HOMES) or name in OP_BY_NAME_ALLOWED or test
+                 or name.endswith(".py"))
     for number, line in enumerate(lines, 1):
         if not line.isascii():
             found.append(f"{name}:{number}: not ASCII")
         code = line.split("//")[0]
+        if not knows_ops and OP_BY_NAME.search(code):
+            found.append(f"{name}:{number}: knows an op by name; ask its description (harness/ops/op.hpp)")
         if library and not test and not name.endswith(".py") and PRINTING.search(code):
             # A forked child that could not become a worker ends itself: such a line says so.
             if "style: process end" not in line:

@@ -64,6 +64,14 @@ def test_kernels_are_named_by_the_rule(tmp_path):
         "kernels/portable/x.cpp:2: prefill_new_gpu is not in the table of kernels/portable/README.md"]
 
 
+def test_an_op_known_by_name_is_found(tmp_path):
+    line = "bool f(int op) { return op == ASSAY_OP_PAGED; }\n"
+    root = tree(tmp_path, {"harness/check/a.cpp": SPDX + line, "harness/run/b.cpp": SPDX + "// ASSAY_OP_PAGED\nint g = ops::paged.id;\n",
+                           "harness/ops/paged.cpp": SPDX + line, "harness/check/a_test.cpp": SPDX + line, "kernels/cpu/k.cpp": SPDX + line})
+    found = [line.split(": ")[0] for line in check_style.check(root)]
+    assert found == ["harness/check/a.cpp:2", "harness/run/b.cpp:3"]
+
+
 def test_clean_tree_passes(tmp_path):
     assert check_style.check(tree(tmp_path, {"harness/run/a.cpp": SPDX + "int f();\n"})) == []
 

@@ -10,7 +10,7 @@
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/trust/trust.hpp"
-#include "harness/problem/packed_rows.hpp"
+#include "harness/ops/packed_rows.hpp"
 
 namespace assay {
 namespace {

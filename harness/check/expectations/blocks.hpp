@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "harness/check/expectations/expectation.hpp"
-#include "harness/problem/packed_rows.hpp"
+#include "harness/ops/packed_rows.hpp"
 
 namespace assay {
 

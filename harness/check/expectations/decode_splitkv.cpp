@@ -10,6 +10,7 @@
 #include "harness/check/expectations/blocks.hpp"
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/trust/usefulness.hpp"
+#include "harness/ops/parts.hpp"
 #include "reference/bounds/bounds.hpp"
 
 namespace assay {

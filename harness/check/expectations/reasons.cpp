@@ -6,8 +6,8 @@
 
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/comparison.hpp"
+#include "harness/ops/packed_rows.hpp"
 #include "harness/problem/names.hpp"
-#include "harness/problem/packed_rows.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {

@@ -8,6 +8,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/expectation.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
 
@@ -229,10 +230,10 @@ std::vector<GraphShape> graph_shapes(const Problem& p) {
   add("padding of length 0", same, empty);
   add("padding of length 1", same, single);
   // The rows of a captured write stay; those that a shape does not need go nowhere.
-  if (p.op == ASSAY_OP_CACHE_WRITE)
+  if (takes(op_of(p), "pad"))
     for (GraphShape& s : shapes)
       s.call.problem.padded_rows = static_cast<int32_t>(p.rows() - s.call.problem.total_q());
-  if (!has_cache(p.op)) return shapes;
+  if (!op_of(p).has_cache) return shapes;
   int32_t blocks = 0;
   for (GraphShape& s : shapes)
     place_pages(s.call.problem), blocks = std::max(blocks, s.call.problem.num_blocks);

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "harness/base/error.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
 
@@ -19,7 +20,7 @@ namespace {
 constexpr uint64_t kOtherPlacement = 0x9e3779b97f4a7c15;
 
 void place(Problem& p) {
-  if (p.op == ASSAY_OP_PAGED) place_pages(p);
+  if (op_of(p).has_cache) place_pages(p);
 }
 
 DerivedCall same_batch(const Problem& p) {
@@ -161,7 +162,7 @@ DerivedCase strides(const Problem& p) {
   StridedOperands& s = call.problem.strided;
   if (s == StridedOperands{}) {
     s.q = s.kv = s.out = true;
-    s.table = p.op == ASSAY_OP_PAGED && p.table != ASSAY_TABLE_CSR;
+    s.table = op_of(p).has_cache && p.table != ASSAY_TABLE_CSR;
     s.scales = p.q_scale == ASSAY_SCALE_TOKEN_HEAD || p.k_scale == ASSAY_SCALE_TOKEN_HEAD ||
                p.v_scale == ASSAY_SCALE_TOKEN_HEAD;
   } else {
@@ -175,7 +176,7 @@ DerivedCase strides(const Problem& p) {
 DerivedCase derive(const Problem& p, uint32_t relation) {
   switch (relation) {
     case kRelatePages:
-      return p.op == ASSAY_OP_PAGED ? pages(p) : DerivedCase{0, {}, "prefill has no pages"};
+      return op_of(p).has_cache ? pages(p) : DerivedCase{0, {}, "prefill has no pages"};
     case kRelateOrder:
       return order(p);
     case kRelateAlone:

@@ -11,7 +11,7 @@
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/attention.hpp"
 #include "harness/device/device_buffers.hpp"
-#include "harness/problem/packed_rows.hpp"
+#include "harness/ops/packed_rows.hpp"
 #include "harness/problem/paged_cache.hpp"
 #include "harness/scenario/scenario.hpp"
 

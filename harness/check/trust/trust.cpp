@@ -11,6 +11,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/check/verdict.hpp"
+#include "harness/ops/op.hpp"
 #include "reference/bounds/bounds_rows.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -40,7 +41,7 @@ struct Exchange {
 
 Exchange exchange_pages(const BoundedAttention& b, const Problem& p, const OperandReader& operands, size_t n,
                         int32_t head) {
-  const int64_t page = p.op == ASSAY_OP_PAGED ? p.page_size : 16;
+  const int64_t page = op_of(p).has_cache ? p.page_size : 16;
   const RowId id = b.value.rows[n];
   const RowScores row = row_scores(p, operands, id, head);
   const int64_t slot = static_cast<int64_t>(n) * b.value.heads_q + head;

@@ -13,6 +13,8 @@
 #include "harness/base/error.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/cli/commands.hpp"
+#include "harness/ops/problem_view.hpp"
+#include "harness/ops/work.hpp"
 #include "harness/run/case_stream.hpp"
 #include "harness/run/sweep.hpp"
 #include "harness/run/timed_call.hpp"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "harness/explain/hypothesis.hpp"
+#include "harness/ops/op.hpp"
 
 namespace assay {
 namespace {
@@ -56,7 +57,7 @@ void stale_tokens(const Clues& clues, Hypotheses& out) {
     };
   };
   std::vector<int32_t> offsets = {-1, 1, -2, 2, -16, 16, -64, 64};
-  if (p.op == ASSAY_OP_PAGED) {
+  if (op_of(p).has_cache) {
     offsets.push_back(p.page_size);
     offsets.push_back(-p.page_size);
   }
@@ -155,7 +156,7 @@ void add_length(const Clues& clues, Hypotheses& out, std::string_view cause, std
 void lengths(const Clues& clues, Hypotheses& out) {
   const Problem& p = clues.problem();
   std::vector<std::pair<int32_t, std::string>> grains;
-  if (p.op == ASSAY_OP_PAGED && p.page_size > 1) grains.push_back({p.page_size, "page"});
+  if (op_of(p).has_cache && p.page_size > 1) grains.push_back({p.page_size, "page"});
   for (int32_t tile : clues.tile_sizes) grains.push_back({tile, fmt::format("tile of {}", tile)});
   for (const auto& [grain, name] : grains)
     for (bool follows : {false, true}) {
@@ -234,7 +235,7 @@ void displaced(const Clues& clues, Hypotheses& out) {
   for (int32_t shift : shifts)
     for (What what : {kBoth, kKeys, kValues})
       for (int mode = 0; mode < 3; ++mode) {  // clamped, wrapped in the request, wrapped in the page
-        if (mode == 2 && (p.op != ASSAY_OP_PAGED || p.page_size < 2)) continue;
+        if (mode == 2 && (!op_of(p).has_cache || p.page_size < 2)) continue;
         const char* names[] = {"keys and values", "keys", "values"};
         const char* modes[] = {"", ", round the request", ", round the page"};
         add_edit(clues, out, "keys.shifted",

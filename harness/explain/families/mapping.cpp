@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "harness/explain/hypothesis.hpp"
+#include "harness/ops/op.hpp"
 
 namespace assay {
 namespace {
@@ -205,7 +206,7 @@ void dims(const Clues& clues, Hypotheses& out) {
            });
   }
   // V of a latent cache taken from the end of K's row.
-  if (p.layout == ASSAY_LAYOUT_MLA && p.op == ASSAY_OP_PAGED && qk > dv) {
+  if (p.layout == ASSAY_LAYOUT_MLA && op_of(p).has_cache && qk > dv) {
     for (int32_t from : {qk - dv}) {
       Hypothesis h = propose(clues, "dims.v_shifted",
                              fmt::format("values begin at dimension {} of the latent row", from), 0.15);

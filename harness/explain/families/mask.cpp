@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "harness/explain/hypothesis.hpp"
+#include "harness/ops/op.hpp"
 
 namespace assay {
 namespace {
@@ -108,7 +109,7 @@ class Proposer {
 std::vector<int32_t> grains(const Clues& clues) {
   std::vector<int32_t> list = clues.tile_sizes;
   const Problem& p = clues.problem();
-  if (p.op == ASSAY_OP_PAGED && p.page_size > 1) list.push_back(p.page_size);
+  if (op_of(p).has_cache && p.page_size > 1) list.push_back(p.page_size);
   for (int32_t g : {16, 32, 64, 128}) list.push_back(g);
   std::sort(list.begin(), list.end());
   list.erase(std::unique(list.begin(), list.end()), list.end());
@@ -127,7 +128,7 @@ void windows(const Clues& clues, Proposer& add) {
       add("mask.window_ignored", "neither side of the window applied", m);
     }
     std::vector<int32_t> steps = {1, 2, 3, 4, 8, 16};
-    if (p.op == ASSAY_OP_PAGED) steps.push_back(p.page_size);
+    if (op_of(p).has_cache) steps.push_back(p.page_size);
     for (int32_t step : steps) {
       const double cost = step == 1 ? 0 : 0.5;
       m = right;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "harness/explain/hypothesis.hpp"
+#include "harness/ops/op.hpp"
 
 namespace assay {
 namespace {
@@ -16,7 +17,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 void unused_slots(const Clues& clues, Hypotheses& out) {
   const Problem& p = clues.problem();
   std::vector<std::pair<int32_t, std::string>> grains;
-  if (p.op == ASSAY_OP_PAGED) grains.push_back({p.page_size, "page"});
+  if (op_of(p).has_cache) grains.push_back({p.page_size, "page"});
   for (int32_t tile : clues.tile_sizes) grains.push_back({tile, fmt::format("tile of {}", tile)});
   const auto add =
       [&](std::string_view cause, std::string text, double cost,
@@ -74,7 +75,7 @@ void unused_slots(const Clues& clues, Hypotheses& out) {
       [](const Scene& s, const std::vector<Term>&) {
         return std::pair{0, s.kv_len};
       });
-  if (p.op != ASSAY_OP_PAGED) return;
+  if (!op_of(p).has_cache) return;
   // Blocks nobody asked for.
   const auto block = [&](std::string_view cause, std::string text, double cost,
                          std::function<int64_t(Scene&)> which, bool whole) {

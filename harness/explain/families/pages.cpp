@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "harness/explain/hypothesis.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/paged_cache.hpp"
 
 namespace assay {
@@ -39,7 +40,7 @@ int32_t own_row(Scene& s, int32_t position) {
 
 void page_family(const Clues& clues, Hypotheses& out) {
   const Problem& p = clues.problem();
-  const bool paged = p.op == ASSAY_OP_PAGED;
+  const bool paged = op_of(p).has_cache;
   const int32_t size = paged ? p.page_size : kPageWithoutPages;
   const auto add = [&](std::string_view cause, std::string text, double cost, Edit edit) {
     Hypothesis h = propose(clues, cause, std::move(text), cost);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "harness/explain/hypothesis.hpp"
+#include "harness/ops/op.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -77,10 +78,10 @@ double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& 
   if (by.logical) {
     block = position / std::max(1, p.page_size);
     slot = position % std::max(1, p.page_size);
-    return p.op == ASSAY_OP_PREFILL ? s.at({position, head}) : s.at({block, head, slot});
+    return !op_of(p).has_cache ? s.at({position, head}) : s.at({block, head, slot});
   }
   if (!keys.place(k.request, position, &block, &slot)) return kNaN;
-  return p.op == ASSAY_OP_PREFILL ? s.at({block, head}) : s.at({block, head, slot});
+  return !op_of(p).has_cache ? s.at({block, head}) : s.at({block, head, slot});
 }
 
 // factor per key: wrong scale over right scale.
@@ -89,7 +90,7 @@ void add_kv(const Clues& clues, Hypotheses& out, std::string_view cause, std::st
   const Evidence& e = clues.evidence;
   const Problem& p = e.problem;
   const HostOperands host = e.operands(false);
-  const bool latent = p.op == ASSAY_OP_PAGED && p.layout == ASSAY_LAYOUT_MLA;
+  const bool latent = op_of(p).has_cache && p.layout == ASSAY_LAYOUT_MLA;
   const assay_tensor& tensor = values && !latent ? host.tensors->v_scale : host.tensors->k_scale;
   const int32_t kind = values && !latent ? p.v_scale : p.k_scale;
   const Scales scales{clues, tensor, kind, values && !latent ? host.v_scale_host : host.k_scale_host};
@@ -164,7 +165,7 @@ void kv_scales(const Clues& clues, Hypotheses& out, bool values) {
       by.token = step;
       add_kv(clues, out, other, fmt::format("scale of token {:+}", step), 0.1, values, by);
       by.slot_only = true;
-      if (p.op == ASSAY_OP_PAGED)
+      if (op_of(p).has_cache)
         add_kv(clues, out, other, fmt::format("scale of slot {:+} of the page", step), 0.15, values, by);
     }
     Shift by;

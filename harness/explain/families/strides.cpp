@@ -5,6 +5,7 @@
 #include <map>
 
 #include "harness/explain/hypothesis.hpp"
+#include "harness/ops/op.hpp"
 
 namespace assay {
 namespace {
@@ -53,7 +54,7 @@ void inputs(const Clues& clues, Hypotheses& out) {
         {&assay_tensors::q_scale, &assay_tensors::k_scale, &assay_tensors::v_scale});
   dense("page table read as if it were packed", {&assay_tensors::block_table});
   const Problem& p = clues.problem();
-  if (p.op == ASSAY_OP_PAGED && p.table == ASSAY_TABLE_BLOCK) {
+  if (op_of(p).has_cache && p.table == ASSAY_TABLE_BLOCK) {
     const int64_t used = (int64_t{p.max_kv_len()} + p.page_size - 1) / p.page_size;
     if (used > 0 && used < t.block_table.stride[0])
       add_world(clues, out, "memory.stride_ignored",

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // See packed_rows.hpp. Everything is drawn by counter, so no function depends on which was called before.
-#include "harness/problem/packed_rows.hpp"
+#include "harness/ops/packed_rows.hpp"
 
 #include "harness/base/error.hpp"
 #include "harness/base/random.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/paged_cache.hpp"
 
 namespace assay {
@@ -52,12 +53,13 @@ std::vector<int64_t> slot_mapping(const Problem& p) {
 
 std::vector<int32_t> first_positions(const Problem& p) {
   const CounterRng rng(p.seed, kStreamStarts);
+  const bool told = find_operand(op_of(p), Operand::kSeqStarts) != nullptr;
   std::vector<int32_t> starts;
   for (size_t r = 0; r < p.requests.size(); ++r) {
     const int32_t most = p.requests[r].context_len();
     ASSAY_CHECK(most >= 0, "request {} has {} rows of {} cached tokens", r, p.requests[r].q_len,
                 p.requests[r].kv_len);
-    if (p.op != ASSAY_OP_CACHE_GATHER) {
+    if (!told) {
       starts.push_back(most);
       continue;
     }

@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "harness/base/error.hpp"
+#include "harness/ops/op.hpp"
+#include "harness/ops/problem_view.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
-#include "harness/problem/problem.hpp"
 
 namespace assay {
 namespace {
@@ -77,8 +78,8 @@ void check_requests(const Problem& p) {
 }
 
 void check_positions(const Problem& p) {
-  ASSAY_CHECK((p.first_key.empty() && p.positions.empty()) || attends(p.op), "{} has no mask",
-              name_of(op_names(), p.op));
+  ASSAY_CHECK((p.first_key.empty() && p.positions.empty()) || op_of(p).attends_rows, "{} has no mask",
+              op_of(p).name);
   ASSAY_CHECK(p.first_key.empty() || p.first_key.size() == p.requests.size(),
               "first keys of {} requests for {}", p.first_key.size(), p.requests.size());
   for (size_t r = 0; r < p.first_key.size(); ++r)
@@ -144,42 +145,37 @@ void check_layout(const Problem& p) {
                 "swa_index needs a window or a chunk, else every page is kept");
 }
 
-void check_building_block(const Problem& p) {
-  const std::string_view op = name_of(op_names(), p.op);
-  ASSAY_CHECK(p.source_format == ASSAY_FP32 || format_is_float16(p.source_format),
-              "source_format is {}, accepted are fp32, bf16, fp16", name_of(format_names(), p.source_format));
-  ASSAY_CHECK(p.states >= 1, "{} states, at least 1 is needed", p.states);
-  ASSAY_CHECK(p.padded_rows == 0 || (p.op == ASSAY_OP_CACHE_WRITE && p.padded_rows > 0),
-              "{} padded rows in {}", p.padded_rows, op);
-  ASSAY_CHECK(!p.swa_index && p.relations == 0, "{} has neither a window nor relations", op);
-  ASSAY_CHECK(p.mask != ASSAY_MASK_TREE || attends(p.op), "{} has no tree", op);
-  if (p.op == ASSAY_OP_QUANTIZE_INT8)
-    ASSAY_CHECK(
-        p.q_format == ASSAY_INT8 && (p.q_scale == ASSAY_SCALE_TOKEN_HEAD || p.q_scale == ASSAY_SCALE_CHANNEL),
-        "{} writes {}:{}, accepted are int8 with token_head or channel", op,
-        name_of(format_names(), p.q_format), name_of(scale_names(), p.q_scale));
-  if (p.op == ASSAY_OP_DECODE_SPLITKV) {
-    ASSAY_CHECK(!p.sinks, "the sinks of {} belong to the merge", op);
-    ASSAY_CHECK(p.max_q_len() <= 1, "{} of {} rows of a request, accepted are 0 and 1", op, p.max_q_len());
-    ASSAY_CHECK(
-        p.part_tokens >= 0 && (p.part_tokens == 0 || int64_t{p.states} * p.part_tokens >= p.max_kv_len()),
-        "{} parts of {} keys for up to {} keys", p.states, p.part_tokens, p.max_kv_len());
-    return;
+// What its op makes of the fields; an op that sees a whole context gives all of them their meaning.
+void check_op(const Problem& p) {
+  const Op& op = op_of(p);
+  ASSAY_CHECK(p.only_keys.empty() || (op.whole_context && op.has_cache), "only_keys in {}", op.name);
+  if (!op.whole_context) {
+    ASSAY_CHECK(p.source_format == ASSAY_FP32 || format_is_float16(p.source_format),
+                "source_format is {}, accepted are fp32, bf16, fp16",
+                name_of(format_names(), p.source_format));
+    ASSAY_CHECK(p.states >= 1, "{} states, at least 1 is needed", p.states);
+    ASSAY_CHECK(p.padded_rows == 0 || (takes(op, "pad") && p.padded_rows > 0), "{} padded rows in {}",
+                p.padded_rows, op.name);
+    ASSAY_CHECK(!p.swa_index && p.relations == 0, "{} has neither a window nor relations", op.name);
+    ASSAY_CHECK(p.mask != ASSAY_MASK_TREE || op.attends_rows, "{} has no tree", op.name);
   }
-  if (!has_cache(p.op)) return;
-  for (size_t r = 0; r < p.requests.size(); ++r) {
-    const Request& request = p.requests[r];
-    ASSAY_CHECK(request.q_len <= request.kv_len, "request {}: {} rows of {} cached tokens", r, request.q_len,
-                request.kv_len);
-    ASSAY_CHECK(p.op != ASSAY_OP_CACHE_WRITE || request.shared_tokens == 0,
-                "request {} shares pages: its slots would be written twice", r);
+  switch (op.rows) {
+    case RowRule::kAny:
+      break;
+    case RowRule::kOneAtMost:
+      ASSAY_CHECK(p.max_q_len() <= 1, "{} of {} rows of a request, accepted are 0 and 1", op.name,
+                  p.max_q_len());
+      break;
+    case RowRule::kWithinCache:
+      for (size_t r = 0; r < p.requests.size(); ++r)
+        ASSAY_CHECK(p.requests[r].q_len <= p.requests[r].kv_len, "request {}: {} rows of {} cached tokens", r,
+                    p.requests[r].q_len, p.requests[r].kv_len);
   }
-  if (p.op != ASSAY_OP_CACHE_WRITE) return;
-  for (const auto& [format, scale] : {std::pair{p.k_format, p.k_scale}, std::pair{p.v_format, p.v_scale}})
-    ASSAY_CHECK(
-        scale != ASSAY_SCALE_REQUEST_HEAD && (scale != ASSAY_SCALE_TOKEN_HEAD || format == ASSAY_INT8),
-        "{} writes {}:{}, but its rows know no request and dynamic scales are for int8", op,
-        name_of(format_names(), format), name_of(scale_names(), scale));
+  if (op.has_cache && !op.shares_pages)
+    for (size_t r = 0; r < p.requests.size(); ++r)
+      ASSAY_CHECK(p.requests[r].shared_tokens == 0,
+                  "request {} shares pages: its slots would be written twice", r);
+  if (op.check != nullptr) op.check(p);
 }
 
 // A block may stand for one logical page only, except the poison block of a hybrid cache, which no
@@ -232,15 +228,14 @@ void check_problem(const Problem& p) {
   check_mathematics(p);
   check_requests(p);
   check_positions(p);
-  ASSAY_CHECK(p.only_keys.empty() || p.op == ASSAY_OP_PAGED, "only_keys in {}", name_of(op_names(), p.op));
   check_formats(p);
-  if (!is_attention(p.op)) check_building_block(p);
-  if (has_cache(p.op)) {
+  check_op(p);
+  if (op_of(p).has_cache) {
     check_layout(p);
     check_pages(p);
   } else {
     ASSAY_CHECK(!p.swa_index, "swa_index is a property of a paged cache");
-    ASSAY_CHECK(p.pages.empty(), "a {} problem has no pages", name_of(op_names(), p.op));
+    ASSAY_CHECK(p.pages.empty(), "a {} problem has no pages", op_of(p).name);
   }
 }
 

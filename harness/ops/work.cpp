@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Useful work of a case, counted exactly from the mask: what a perfect kernel could not avoid. Padded
-// tiles, masked pairs and cache slots that no row sees are not work, so a kernel that skips them shows a
-// higher rate. To account for a new operand: one line in `total_bytes` below.
+// See work.hpp. To account for a new operand of attention: one line at the end of attention_work().
+#include "harness/ops/work.hpp"
+
 #include <algorithm>
 #include <bit>
-#include <cmath>
+#include <vector>
 
-#include "harness/measure/measure.hpp"
-#include "harness/problem/names.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/paged_cache.hpp"
 
 namespace assay {
@@ -77,7 +76,24 @@ class SlotSet {
   std::vector<uint64_t> bits_;
 };
 
-// Bytes of a scale tensor; tokens: how many tokens a per-token granularity has values for.
+double table_bytes(const Problem& p) {
+  const auto requests = static_cast<double>(p.requests.size());
+  double bytes = 4 * (requests + 1) + 4 * requests;  // cu_q, kv_len
+  if (!op_of(p).has_cache) return bytes + 4 * (requests + 1);
+  double pages = 0;
+  for (const auto& of_request : p.pages) pages += static_cast<double>(of_request.size());
+  switch (p.table) {
+    case ASSAY_TABLE_CSR:
+      return bytes + 4 * (requests + 1) + 4 * pages + 4 * requests;
+    case ASSAY_TABLE_TOKEN:
+      return bytes + 4 * static_cast<double>(p.total_kv());
+    default:
+      return bytes + 4 * pages;
+  }
+}
+
+}  // namespace
+
 double scale_bytes(int32_t kind, double heads, double dim, double requests, double tokens) {
   switch (kind) {
     case ASSAY_SCALE_TENSOR:
@@ -95,77 +111,19 @@ double scale_bytes(int32_t kind, double heads, double dim, double requests, doub
   }
 }
 
-double table_bytes(const Problem& p) {
-  const auto requests = static_cast<double>(p.requests.size());
-  double bytes = 4 * (requests + 1) + 4 * requests;  // cu_q, kv_len
-  if (p.op == ASSAY_OP_PREFILL) return bytes + 4 * (requests + 1);
-  double pages = 0;
-  for (const auto& of_request : p.pages) pages += static_cast<double>(of_request.size());
-  switch (p.table) {
-    case ASSAY_TABLE_CSR:
-      return bytes + 4 * (requests + 1) + 4 * pages + 4 * requests;
-    case ASSAY_TABLE_TOKEN:
-      return bytes + 4 * static_cast<double>(p.total_kv());
-    default:
-      return bytes + 4 * pages;
-  }
-}
-
-// Every byte a building block reads or writes, once; padded rows are no work.
-Work block_work(const Problem& p) {
-  Work w;
-  w.tokens = p.total_q();
-  const auto rows = static_cast<double>(w.tokens), requests = static_cast<double>(p.requests.size());
-  const double hq = p.heads_q, hkv = p.heads_kv, dqk = p.head_dim_qk, dv = p.head_dim_v;
-  const double source = format_bytes(p.source_format);
-  const bool latent = p.layout == ASSAY_LAYOUT_MLA;
-  double cached =
+double cached_row_bytes(const Problem& p) {
+  const auto rows = static_cast<double>(p.total_q()), requests = static_cast<double>(p.requests.size());
+  const double hkv = p.heads_kv, dqk = p.head_dim_qk, dv = p.head_dim_v;
+  double bytes =
       rows * hkv * dqk * format_bytes(p.k_format) + scale_bytes(p.k_scale, hkv, dqk, requests, rows);
-  if (!latent)
-    cached += rows * hkv * dv * format_bytes(p.v_format) + scale_bytes(p.v_scale, hkv, dv, requests, rows);
-  const double dense = rows * hkv * (latent ? dqk : dqk + dv);
-  switch (p.op) {
-    case ASSAY_OP_MERGE_STATES:
-      w.total_bytes =
-          p.states * rows * hq * (dv * source + 4) + rows * hq * (dv * format_bytes(p.o_format) + 4);
-      if (p.sinks) w.total_bytes += 4 * hq;
-      break;
-    case ASSAY_OP_CACHE_WRITE:
-      w.kv_bytes = cached;
-      w.total_bytes = cached + dense * source + 8 * rows;  // and the slots
-      break;
-    case ASSAY_OP_CACHE_GATHER:
-      w.kv_bytes = cached;
-      // token_to_batch, starts, and a table entry for each page of the chunks at least
-      w.total_bytes = cached + dense * format_bytes(p.o_format) + 4 * rows + 8 * requests +
-                      4 * (p.table == ASSAY_TABLE_TOKEN ? rows : std::ceil(rows / p.page_size));
-      break;
-    default:  // quantize_int8
-      w.total_bytes = rows * hq * dqk * (source + 1) + scale_bytes(p.q_scale, hq, dqk, requests, rows);
-  }
-  return w;
+  if (p.layout != ASSAY_LAYOUT_MLA)
+    bytes += rows * hkv * dv * format_bytes(p.v_format) + scale_bytes(p.v_scale, hkv, dv, requests, rows);
+  return bytes;
 }
 
-// Rows times the parts in which they see a key; of a tree the whole range.
-int64_t filled_parts(const Problem& p) {
-  int64_t parts = 0;
-  for (int r = 0; r < static_cast<int>(p.requests.size()); ++r) {
-    if (p.requests[r].q_len == 0) continue;
-    const KeyRange seen = visible_range(p, r, 0);
-    for (int32_t s = 0; s < p.states; ++s) {
-      const KeyRange own = part_keys(p, p.requests[r].kv_len, s);
-      parts += std::max(own.begin, seen.begin) < std::min(own.end, seen.end) ? 1 : 0;
-    }
-  }
-  return parts;
-}
-
-}  // namespace
-
-Work work_of(const Problem& p) {
-  if (!attends(p.op)) return block_work(p);
+Work attention_work(const Problem& p, double results) {
   Work w;
-  const bool paged = has_cache(p.op);
+  const bool paged = op_of(p).has_cache;
   const bool sharing = paged && std::any_of(p.requests.begin(), p.requests.end(), [](const Request& r) {
                          return r.shared_with >= 0 && r.shared_tokens > 0;
                        });
@@ -202,15 +160,29 @@ Work work_of(const Problem& p) {
   }
   double total_bytes = w.kv_bytes + table_bytes(p);
   total_bytes += rows * hq * dqk * format_bytes(p.q_format) + scale_bytes(p.q_scale, hq, dqk, requests, rows);
-  // O and LSE, of every part that holds a key.
-  double results = rows;
-  if (p.op == ASSAY_OP_DECODE_SPLITKV) results = static_cast<double>(filled_parts(p));
   total_bytes += results * hq * (dv * format_bytes(p.o_format) + 4);
   if (p.alibi != ASSAY_ALIBI_NONE) total_bytes += 4 * hq;
   if (p.sinks) total_bytes += 4 * hq;
   if (p.mask == ASSAY_MASK_TREE) total_bytes += static_cast<double>(p.tree_mask.size()) + 8 * (requests + 1);
   w.total_bytes = total_bytes;
   return w;
+}
+
+double attention_multiply_adds(const Problem& p) {
+  double pairs = 0;
+  for (int r = 0; r < static_cast<int>(p.requests.size()); ++r)
+    for (int32_t row = 0; row < p.requests[r].q_len; ++row) {
+      const KeyRange range = visible_range(p, r, row);
+      pairs += std::max(0, range.end - range.begin);
+    }
+  return pairs * p.heads_q * (p.head_dim_qk + p.head_dim_v);
+}
+
+Work work_of(const Problem& p) { return op_of(p).work(p); }
+
+double multiply_adds(const Problem& p) {
+  const Op& op = op_of(p);
+  return op.multiply_adds == nullptr ? 0 : op.multiply_adds(p);
 }
 
 }  // namespace assay

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Work against hand-computed numbers, and the closed-form counts against visible() asked for every
 // pair.
+#include "harness/ops/work.hpp"
+
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "harness/base/random.hpp"
-#include "harness/measure/measure.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
 

@@ -27,8 +27,8 @@ int32_t position_of(const std::vector<int32_t>& starts, PackedRow);
 // cache_write: block * page_size + slot of each row, -1 for padded ones. No slot occurs twice.
 std::vector<int64_t> slot_mapping(const Problem&);
 
-// First cached token of each request's rows, [R]. cache_write: the rows are the last ones. cache_gather:
-// drawn from the seed, one in three at 0, one in three at the start of a page, else anywhere.
+// First cached token of each request's rows, [R]. Where the op is told (seq_starts): drawn from the seed, one
+// in three at 0, one in three at the start of a page, else anywhere. Otherwise the rows are the last tokens.
 std::vector<int32_t> first_positions(const Problem&);
 
 }  // namespace assay

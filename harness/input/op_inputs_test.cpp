@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inputs of every op by its examples (harness/ops): what is read was drawn and stays under every poison,
+// what is written is poison, what is written in part holds bytes of its own. A new op is asked the same.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "harness/input/inputs.hpp"
+#include "harness/ops/op.hpp"
+#include "harness/scenario/scenario.hpp"
+
+namespace assay {
+namespace {
+
+// The codes of the elements of a view, in order; little-endian, up to 8 bytes each.
+std::vector<uint64_t> codes(const Inputs& inputs, Operand operand) {
+  const assay_tensor& t = tensor_of(inputs.tensors, operand);
+  const int bytes = format_bytes(t.format);
+  int64_t count = 1, index[ASSAY_MAX_RANK] = {};
+  for (int axis = 0; axis < t.rank; ++axis) count *= t.shape[axis];
+  std::vector<uint64_t> list;
+  for (int64_t n = 0; n < count; ++n) {
+    int64_t at = 0;
+    for (int axis = 0; axis < t.rank; ++axis) at += index[axis] * t.stride[axis];
+    uint64_t code = 0;
+    std::memcpy(&code, static_cast<const std::byte*>(t.data) + at * bytes, bytes);
+    list.push_back(code);
+    for (int axis = t.rank - 1; axis >= 0 && ++index[axis] == t.shape[axis]; --axis) index[axis] = 0;
+  }
+  return list;
+}
+
+class OpInputs : public testing::TestWithParam<std::string_view> {};
+
+TEST_P(OpInputs, FollowTheRoles) {
+  const Problem p = make_problem(parse_scenario(GetParam()));
+  Inputs inputs = build_inputs(p);
+  for (int i = 0; i < kOperandCount; ++i) {
+    const auto operand = static_cast<Operand>(i);
+    SCOPED_TRACE(operand_name(operand));
+    const Role role = role_of(p, operand);
+    if (operand_layout(p, operand).rank == 0) {
+      EXPECT_TRUE(inputs.buffers[i].empty());
+      continue;
+    }
+    std::vector<uint64_t> seen[3];
+    for (const Poison poison : {Poison::kNaN, Poison::kLow, Poison::kHigh}) {
+      repoison(inputs, poison);
+      seen[static_cast<int>(poison)] = codes(inputs, operand);
+    }
+    size_t stay = 0, drawn = 0, differ = 0;
+    for (size_t n = 0; n < seen[0].size(); ++n) {
+      const bool same = seen[0][n] == seen[1][n] && seen[1][n] == seen[2][n];
+      stay += same;
+      drawn += same && seen[0][n] != 0;
+      differ += seen[0][n] != seen[1][n] && seen[1][n] != seen[2][n];
+    }
+    switch (role) {
+      case Role::kIn: {
+        const int32_t format = tensor_of(inputs.tensors, operand).format;
+        const bool values = format != ASSAY_INT32 && format != ASSAY_INT64;
+        EXPECT_TRUE(drawn > 0 || (!values && stay == seen[0].size())) << "nothing was drawn";
+        break;
+      }
+      case Role::kOut:
+        EXPECT_EQ(differ, seen[0].size()) << "some of it is no poison";
+        break;
+      case Role::kInOut:
+        EXPECT_GT(differ, seen[0].size() * 9 / 10) << "holds the same under every poison";
+        break;
+      case Role::kWorkspace:
+      case Role::kNone:
+        FAIL() << "no role";
+    }
+  }
+}
+
+std::vector<std::string_view> every_example() {
+  std::vector<std::string_view> lines;
+  for (const Op* op : all_ops()) lines.insert(lines.end(), op->examples.begin(), op->examples.end());
+  return lines;
+}
+INSTANTIATE_TEST_SUITE_P(Examples, OpInputs, testing::ValuesIn(every_example()));
+
+}  // namespace
+}  // namespace assay

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a request's keys that a decode_splitkv keeps apart.
+#pragma once
+
+#include "harness/problem/problem.hpp"
+
+namespace assay {
+
+// The keys of a request of kv_len keys that a part holds, before masks.
+KeyRange part_keys(const Problem&, int32_t kv_len, int32_t part);
+// The problem over the whole cache whose result is that part's.
+Problem part_of(const Problem&, int32_t part);
+
+}  // namespace assay

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the op of a line takes, as its description says (harness/ops): which fields, which scales its rows can
+// have, which operands can be strided, which inputs mean something. Nothing here knows an op by name.
+#include <algorithm>
+
+#include "harness/ops/op.hpp"
+#include "harness/problem/names.hpp"
+#include "harness/scenario/fields.hpp"
+#include "harness/scenario/limits.hpp"
+#include "harness/scenario/rule_tables.hpp"
+
+namespace assay {
+namespace {
+
+constexpr std::string_view kAttentionFields[] = {"mask",  "window", "chunk", "cap",   "alibi",
+                                                 "scale", "sinks",  "index", "relate"};
+
+// True when every field of attention that the op does not take stands at its default.
+bool no_foreign_fields(const Scenario& s) {
+  static const std::vector<int> indices = [] {
+    std::vector<int> list;
+    for (const std::string_view name : kAttentionFields) list.push_back(field_index(name));
+    return list;
+  }();
+  const FieldSet own = fields_of(op_of(s.op));
+  return std::all_of(indices.begin(), indices.end(), [&](int index) {
+    return (own & field_bit(index)) != 0 || fields()[index].is_default(s);
+  });
+}
+
+bool within(const StridedOperands& is, const StridedOperands& may) {
+  return (may.q || !is.q) && (may.kv || !is.kv) && (may.out || !is.out) && (may.table || !is.table) &&
+         (may.scales || !is.scales);
+}
+
+}  // namespace
+
+std::vector<Rule> op_rules() {
+  return {
+      {"block_fields",
+       {"op", "mask", "window", "chunk", "cap", "alibi", "scale", "sinks", "index", "relate"},
+       [](const Scenario& s) { return op_of(s.op).whole_context || no_foreign_fields(s); },
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         return fmt::format("{} belong to attention; leave them out of {}", op.foreign_fields, op.name);
+       }},
+      {"block_sources",
+       {"op", "from", "states", "part", "pad"},
+       [](const Scenario& s) {
+         const Scenario d;
+         const Op& op = op_of(s.op);
+         const bool part = takes(op, "part");
+         return (s.source_format == ASSAY_FP32 || format_is_float16(s.source_format)) &&
+                (!op.attends_rows || s.source_format == d.source_format) &&
+                (part ? s.part_tokens >= 0 : s.part_tokens == d.part_tokens) &&
+                (takes(op, "states") && (!part || s.part_tokens == 0) ? s.states >= 1
+                                                                      : s.states == d.states) &&
+                (takes(op, "pad") ? s.padded_rows >= 0 : s.padded_rows == 0);
+       },
+       [](const Scenario& s) {
+         return fmt::format(
+             "from is fp32, bf16 or fp16 of a building block that reads rows, states belongs to merge_states "
+             "and "
+             "to decode_splitkv with part=0, part to decode_splitkv and pad to cache_write; leave them out "
+             "of {}",
+             op_of(s.op).name);
+       }},
+      {"block_q",
+       {"op", "q"},
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         if (!takes(op, "q")) return s.q == Quantization{};
+         return op.q_rule.fits == nullptr || op.q_rule.fits(s.q);
+       },
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         return takes(op, "q") ? std::string(op.q_rule.message)
+                               : fmt::format("{} has no Q; leave out q=", op.name);
+       }},
+      {"block_kv",
+       {"op", "kv"},
+       [](const Scenario& s) {
+         const QuantizationRule& rule = op_of(s.op).kv_rule;
+         return rule.fits == nullptr || (rule.fits(s.k) && rule.fits(s.v));
+       },
+       [](const Scenario& s) { return std::string(op_of(s.op).kv_rule.message); }},
+      {"block_rows",
+       {"op", "batch"},
+       [](const Scenario& s) {
+         const auto every_group = [&s](auto holds) {
+           return std::all_of(s.batch.groups.begin(), s.batch.groups.end(), holds);
+         };
+         const bool drawn =
+             s.batch.kind == BatchSpec::Kind::kUniform || s.batch.kind == BatchSpec::Kind::kZipf;
+         switch (op_of(s.op).rows) {
+           case RowRule::kAny:
+             break;
+           case RowRule::kOneAtMost:
+             if (drawn) return s.batch.q.high <= 1;
+             return every_group([](const BatchGroup& g) { return g.q_len <= 1; });
+           case RowRule::kWithinCache:
+             return every_group([](const BatchGroup& g) { return g.q_len <= g.kv_len; });
+         }
+         return true;
+       },
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         return op.rows == RowRule::kOneAtMost
+                    ? fmt::format("{} takes one row of a request; make every q 0 or 1", op.name)
+                    : fmt::format("{} takes q of the s tokens in the cache; make s at least q in every group",
+                                  op.name);
+       }},
+      {"parts",
+       {"op", "part", "batch"},
+       [](const Scenario& s) {
+         if (!takes(op_of(s.op), "part") || s.part_tokens <= 0) return true;
+         const int64_t most = kMaxStates * s.part_tokens;
+         const bool drawn =
+             s.batch.kind == BatchSpec::Kind::kUniform || s.batch.kind == BatchSpec::Kind::kZipf;
+         return (!drawn || s.batch.s.high <= most) &&
+                std::all_of(s.batch.groups.begin(), s.batch.groups.end(),
+                            [&](const BatchGroup& g) { return g.kv_len <= most; });
+       },
+       [](const Scenario& s) {
+         return fmt::format("part={} cuts the longest request into more than {} parts; make the parts longer",
+                            s.part_tokens, kMaxStates);
+       }},
+      {"block_strides",
+       {"op", "strides"},
+       [](const Scenario& s) { return within(s.strided, op_of(s.op).stridable); },
+       [](const Scenario& s) {
+         const StridedOperands& may = op_of(s.op).stridable;
+         std::string list;
+         for (const auto& [allowed, name] :
+              {std::pair{may.q, "q"}, std::pair{may.kv, "kv"}, std::pair{may.out, "out"},
+               std::pair{may.table, "table"}, std::pair{may.scales, "scales"}})
+           if (allowed) list += (list.empty() ? "" : ", ") + std::string(name);
+         return fmt::format("{} can have strided {} (q is what it reads in rows)", op_of(s.op).name, list);
+       }},
+      {"block_input",
+       {"op", "input"},
+       [](const Scenario& s) { return takes(op_of(s.op), s.recipe); },
+       [](const Scenario& s) { return std::string(op_of(s.op).recipes_message); }},
+  };
+}
+
+}  // namespace assay
