@@ -143,7 +143,7 @@ TEST(Judge, AResultThatFollowsUnusedMemoryIsWrongHoweverSmallTheDifference) {
 
 TEST(Judge, AnAggregateAlarmCountsWhenFreshInputsRaiseItAgain) {
   Problem p = small_problem();
-  p.requests = {{1, 137}, {9, 90}, {3, 148}};
+  p.requests = {{1, 137}, {40, 90}, {24, 148}};
   place_pages(p);
   const Verdict v = judge(p, "paged_lean_fake");
   EXPECT_EQ(v.outcome, Outcome::kWrong) << v.o.max_ratio;

@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import gpu_crash  # noqa: E402
 
-SOURCES = pathlib.Path(__file__).resolve().parents[2] / "kernels" / "gpu" / "testing"
+SOURCES = pathlib.Path(__file__).resolve().parents[2] / "kernels" / "cuda" / "testing"
 REASONS = {"address": "synchronize: an illegal memory access was encountered", "assert": "synchronize: device-side assert triggered",
            "trap": "synchronize: unspecified launch failure", "sticky": "synchronize: an illegal memory access was encountered",
            "endless": "no result within 15 s while running paged_endless_crash", "pending": "synchronize: invalid configuration argument",

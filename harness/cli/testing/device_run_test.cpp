@@ -77,7 +77,7 @@ TEST_F(Device, CalibrationsOfOtherDevicesOrNoneAreRefused) {
   };
   EXPECT_EQ(check("other.json").code, 2);
   EXPECT_THAT(check("other.json").err, HasSubstr("was made on another"));
-  EXPECT_THAT(check("none.json").err, HasSubstr("cannot be read"));
+  EXPECT_THAT(check("none.json").err, HasSubstr("cannot be opened"));
   EXPECT_EQ(run({"calibrate", "--backend", kFake, "--only", "nothing", "--out", path("x")}).code, 6);
   EXPECT_EQ(run({"calibrate", "--backend", kFake, "--only", "(", "--out", path("x")}).code, 2);
 }

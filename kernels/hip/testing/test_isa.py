@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-CHECK = pathlib.Path(__file__).resolve().parents[4] / "scripts" / "checks" / "check_isa.py"
+CHECK = pathlib.Path(__file__).resolve().parents[3] / "scripts" / "checks" / "check_isa.py"
 LIBRARY, LLVM = os.environ["ASSAY_SPOILT"], os.environ["ASSAY_LLVM_BIN"]
 ARCHS = os.environ["ASSAY_HIP_ARCHS"].split()
 
