@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/kernels.hpp"
 #include "kernels/cpu/online/engine.hpp"
+#include "kernels/device/host_memory.hpp"
 
 namespace assay_cpu {
 
@@ -37,10 +38,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-int fail(int status, char* error, size_t size, const char* text) {
-  if (error != nullptr && size > 0) snprintf(error, size, "%s", text);
-  return status;
-}
+using assay_host::fail;
 
 }  // namespace
 

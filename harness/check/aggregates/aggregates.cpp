@@ -77,7 +77,7 @@ class Aggregator {
     moments_.resize(b_.value.lse.size());
     for (int64_t n = 0; n < rows; ++n)
       for (int32_t h = 0; h < p_.heads_q; ++h) measure({n, h});
-    find_twins();
+    if (!shared_) find_twins();
     make_groups();
     for (const Group& g : groups_) {
       rms(g);
@@ -93,7 +93,7 @@ class Aggregator {
 
  private:
   struct Element {
-    double error, variance, noise, bias, sigma2;
+    double error, variance, noise, bias;
   };
 
   int64_t slot(RowHead at) const { return at.n * p_.heads_q + at.head; }
@@ -114,7 +114,6 @@ class Aggregator {
     e.error = got(at, d) - o;
     e.noise = half * half / 3;
     e.bias = bias_of(b_.o_bias, b_.o_bound_p[i], sigma, i);
-    e.sigma2 = sigma * sigma * kWorstMantissa;
     e.variance = sigma * sigma + e.noise + e.bias * e.bias;
     return e;
   }
@@ -163,19 +162,16 @@ class Aggregator {
     for (size_t i = 0; i < shares_.size(); ++i)
       m.z_var += 2 * shares_[i] * static_cast<double>(shares_.size() - 1 - i);
     m.z_var += 2 * m.z_mean * m.z_mean;
-    measure_replay(at, base, m);
+    if (replayed) measure_replay(at, base, m);
   }
 
   void measure_replay(RowHead at, size_t base, RowMoments& m) const {
-    if (b_.r_applied == 0) return;
-    for (int32_t d = 0; d < p_.head_dim_v; ++d)
-      if (!std::isfinite(b_.o_bound_r[base + d])) return;
     m.replayed = true;
     double contested = 0;
     for (int32_t d = 0; d < p_.head_dim_v; ++d) {
-      const double centre = b_.o_replayed[base + d], rounded = round_to(out_.o->format, centre);
-      const double chance = mismatch_chance(out_.o->format, centre, b_.o_bound_r[base + d], rounded);
-      m.misses += got(at, d) != rounded;
+      const GridPlace place(out_.o->format, b_.o_replayed[base + d]);
+      const double chance = place.mismatch_chance(b_.o_bound_r[base + d]);
+      m.misses += got(at, d) != place.rounded;
       m.misses_mean += chance;
       contested += chance > 0;
     }

@@ -32,7 +32,7 @@ struct GridPlace {
   double mean_square(double sigma, double bias) const {
     const double spread = sigma + bias;
     if (spread > 4 * spacing) return sigma * sigma + bias * bias + spacing * spacing;
-    if (!(sigma > 0)) return (outward < bias) + (inward < bias) > 0 ? spacing * spacing : 0.0;
+    if (!(sigma > 0)) return std::min(outward, inward) < bias ? spacing * spacing : 0.0;
     double sum = 0;
     for (int k = 0; k < 40; ++k) {
       const double up = (outward + k * spacing - bias) / sigma, down = (inward + k * spacing - bias) / sigma;
@@ -49,20 +49,13 @@ struct GridPlace {
     if (!(sigma > 0)) return 0;
     return spacing * (upper_tail((nearest - bias) / sigma) - upper_tail(nearest / sigma));
   }
+  // Share of elements that may differ from `rounded`, when what is left is spread evenly over centre - width
+  // .. centre + width.
+  double mismatch_chance(double width) const {
+    if (std::isinf(rounded)) return 1;
+    if (width <= std::min(outward, inward)) return 0;  // the usual case
+    return std::clamp(1 - (std::min(outward, width) + std::min(inward, width)) / (2 * width), 0.0, 1.0);
+  }
 };
-
-// Share of elements that may differ from the rounded replay `r`, when what tier R leaves is spread evenly
-// over centre - width .. centre + width.
-inline double mismatch_chance(int32_t format, double centre, double width, double r) {
-  if (std::isinf(r)) return 1;
-  const double size = std::fabs(r), outward = half_ulp(format, size);
-  if (width < outward / 2 && std::fabs(centre - r) + width < outward / 2) return 0;  // the usual case
-  // Towards zero the grid is finer below a power of two.
-  const double inward = half_ulp(format, std::nextafter(size, 0.0));
-  const double off = (centre - r) * (r < 0 ? -1 : 1);  // away from zero
-  const double above = std::max(0.0, outward - off), below = std::max(0.0, inward + off);
-  if (width <= std::min(above, below)) return 0;
-  return std::clamp(1 - (std::min(above, width) + std::min(below, width)) / (2 * width), 0.0, 1.0);
-}
 
 }  // namespace assay
