@@ -4,7 +4,7 @@
 set(ASSAY_KERNELS ${CMAKE_SOURCE_DIR}/kernels)
 
 # What every backend reads alike.
-set(ASSAY_COMMON_SOURCES ${ASSAY_KERNELS}/common/operands.cpp ${ASSAY_KERNELS}/common/block_operands.cpp
+set(ASSAY_COMMON_SOURCES ${ASSAY_KERNELS}/common/operands.cpp ${ASSAY_KERNELS}/common/data_op_operands.cpp
   ${ASSAY_KERNELS}/common/instances.cpp)
 
 # Device code of the portable kernels (CUDA, HIP or plain C++ for the emulator) and their entries of the C table.

@@ -90,7 +90,7 @@ typedef struct assay_arithmetic {
                                the reference, no error; 0 = some rounding to dequant_format */
   int32_t exp_poly_every;   /* every n-th key of a tile takes the polynomial below; 0 = none */
   double exp_poly_relative_error;
-  /* Building blocks: relative error of x / scale, of max|x| / 127 and of code * scale before they are rounded
+  /* Data ops: relative error of x / scale, of max|x| / 127 and of code * scale before they are rounded
    * to the result's format. 0 = rounded correctly to fp32 (one IEEE division or product): then every code and
    * scale is known to the bit. A product with a rounded reciprocal errs by 2^-23. */
   double scaling_relative_error;

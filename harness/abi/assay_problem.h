@@ -34,7 +34,7 @@ enum assay_format {
 enum assay_op {
   ASSAY_OP_PREFILL = 1, /* ragged q against contiguous ragged k, v */
   ASSAY_OP_PAGED = 2,   /* ragged q against a paged cache */
-  /* Building blocks. They read and write the operands named here and no others; rows = assay_problem.rows.
+  /* Data ops. They read and write the operands named here and no others; rows = assay_problem.rows.
    * Rows from cu_q[requests] on belong to no request (a graph replayed for fewer tokens) and are not written;
    * cache_write, whose padding may stand anywhere, knows it by its slots.
    * merge_states: partial_o, partial_lse, cu_q [, sinks] -> o, lse. Every row and head is the merge of
@@ -168,7 +168,7 @@ typedef struct assay_tensors {
   assay_tensor tree_indptr;   /* int64 [R+1], first entry of each request in tree_mask */
   assay_tensor workspace;     /* uint8 [workspace_bytes]; contents undefined before a run and free to change
                                  after it, but for what refresh left and the zeroed part (assay_kernel) */
-  /* Of the building blocks (enum assay_op). */
+  /* Of the data ops (enum assay_op). */
   assay_tensor partial_o;    /* [states, rows, heads_q, head_dim_v]; source_format, decode_splitkv o_format */
   assay_tensor partial_lse;  /* fp32 [states, rows, heads_q], natural log; -inf: an empty state */
   assay_tensor dense_k;      /* [rows, heads_kv, head_dim_qk]; source_format, cache_gather o_format */
@@ -205,7 +205,7 @@ typedef struct assay_problem {
   int64_t total_q, total_kv; /* tokens */
   const int32_t* q_len;      /* host [requests] */
   const int32_t* kv_len;     /* host [requests] */
-  /* Of the building blocks. cache_gather: q_len are the tokens to gather of kv_len cached ones. */
+  /* Of the data ops. cache_gather: q_len are the tokens to gather of kv_len cached ones. */
   int64_t rows;          /* total_q, in cache_write with the padded rows */
   int32_t states;        /* merge_states, decode_splitkv: partial results of each row, >= 1 */
   int32_t source_format; /* enum assay_format: fp32, bf16 or fp16 */

@@ -43,7 +43,7 @@ enum Stream : uint64_t {
   kStreamPadding,    // padded rows of cache_write
   kStreamStarts,     // of gathered chunks
   kStreamStates,     // LSE of partial results
-  kStreamSource,     // values a building block reads
+  kStreamSource,     // values a data op reads
   kStreamHeld,       // what a cache holds before it is written
   kStreamPositions,  // of first keys and rows
 };

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/calibrate/block_model.hpp"
+#include "harness/calibrate/step_model.hpp"
 
 namespace assay {
 

@@ -108,7 +108,7 @@ TEST_P(EveryKernel, KnowsThemOrRefuses) {
 
 INSTANTIATE_TEST_SUITE_P(Libraries, EveryKernel,
                          ::testing::Values("libassay_cpu.so", "testing/libassay_fake.so",
-                                           "testing/libassay_block_faults.so", "emulator/libassay_emu32.so",
+                                           "testing/libassay_data_op_faults.so", "emulator/libassay_emu32.so",
                                            "faulty/libassay_faulty.so"));
 
 }  // namespace

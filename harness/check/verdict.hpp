@@ -85,7 +85,7 @@ double half_ulp(int32_t format, double x);
 std::string place_of(const ErrorStats&);
 
 // Inputs of a case and what may come out (expectations/), reused for every kernel: a reference is computed
-// once for each arithmetic. The budget samples rows of attention; building blocks are judged whole.
+// once for each arithmetic. The budget samples rows of attention; data ops are judged whole.
 class Judge {
  public:
   explicit Judge(const Problem&, double row_key_budget);

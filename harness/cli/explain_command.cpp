@@ -199,10 +199,10 @@ int explain_command(const ExplainArguments& a) {
   if (a.score) return score(a);
   const Scenario scenario = parse_scenario(single_line(a.line));
   if (!op_of(scenario.op).whole_context)
-    throw InputError(fmt::format(
-        "explain finds causes in attention kernels, and {} is a building block; assay check names "
-        "the element, the slot or the byte that is wrong",
-        op_of(scenario.op).name));
+    throw InputError(
+        fmt::format("explain finds causes in attention kernels, and {} is a data op; assay check names "
+                    "the element, the slot or the byte that is wrong",
+                    op_of(scenario.op).name));
   if (scenario.first_key != kNoPositions || scenario.positions != kNoPositions)
     throw InputError(
         "explain counts keys from position 0 and takes the last row to stand at the last key; leave out "

@@ -68,7 +68,7 @@ constexpr Feature kFeatures[] = {
     {"empty requests", true, true, "batch=1q0s0_1q2s9_1q3s0"},
 };
 
-// Of the building blocks: the op, and fields that take the place of the plain line's.
+// Of the data ops: the op, and fields that take the place of the plain line's.
 struct BlockFeature {
   const char* name;
   const char* op;

@@ -61,7 +61,7 @@ void add_selection(CLI::App& app, Typed& t) {
   app.add_option("--seed", t.seed, "this seed in place of every line's own")->type_name("N");
   app.add_option("--largest", t.args.run.largest,
                  "leave out cases of more multiply-adds: pairs of row and key x query heads x (d_qk + d_v); "
-                 "building blocks have none")
+                 "data ops have none")
       ->type_name("NUMBER")
       ->check(kPositive);
   app.add_option("--limit", t.args.run.limit, "at most N cases")

@@ -8,7 +8,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/explain/rounding.hpp"
-#include "reference/blocks/merge.hpp"
+#include "reference/data_ops/merge.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {

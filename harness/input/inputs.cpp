@@ -11,7 +11,7 @@
 #include <limits>
 
 #include "harness/base/error.hpp"
-#include "harness/input/block_inputs.hpp"
+#include "harness/input/data_op_inputs.hpp"
 #include "harness/input/scale_set.hpp"
 #include "harness/input/spans.hpp"
 #include "harness/input/tables.hpp"

@@ -45,7 +45,7 @@ struct Placement {
 };
 
 // Builds everything except the workspace (its size is the kernel's). `exact` throws InputError when the
-// recipe cannot be realised for the problem (says why). Building blocks: see block_inputs.hpp.
+// recipe cannot be realised for the problem (says why). Data ops: see data_op_inputs.hpp.
 Inputs build_inputs(const Problem&, Poison poison = Poison::kNaN);
 Inputs build_inputs(const Problem&, const Placement&);
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "harness/base/error.hpp"
-#include "harness/input/block_inputs.hpp"
+#include "harness/input/data_op_inputs.hpp"
 #include "harness/input/spans.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"

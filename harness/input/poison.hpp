@@ -10,7 +10,7 @@ namespace assay {
 // datum still fits fp32: -2^100 and 2^100 for fp32 and bf16, half the range for narrower formats.
 uint32_t poison_code(int32_t format, Poison);
 
-// Parts of repoison(), for the building blocks too: the whole buffer of an operand; the spare heads behind
+// Parts of repoison(), for the data ops too: the whole buffer of an operand; the spare heads behind
 // each row of a head slice; unused places of a cache and its per-token scales; tails of the page table.
 void poison_all(Inputs&, Operand, Poison);
 void poison_row_padding(Inputs&, Operand, Poison);

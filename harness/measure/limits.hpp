@@ -24,7 +24,7 @@ MeasuredLimits measure_limits(const assay_backend&, const assay_device&);
 // that fits a cache may legitimately come out above 100 %.
 struct LimitTime {
   double seconds = 0;  // 0 when the limit was not measured
-  std::string name;    // "read", "matrix", "copy" (building blocks) or ""
+  std::string name;    // "read", "matrix", "copy" (data ops) or ""
 };
 LimitTime limit_time(const Work&, const Problem&, const Limits&);
 

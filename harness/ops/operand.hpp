@@ -33,7 +33,7 @@ enum class Operand : int {
   kTreeMask,
   kTreeIndptr,
   kWorkspace,
-  kPartialO,  // of the building blocks, from here on
+  kPartialO,  // of the data ops, from here on
   kPartialLse,
   kDenseK,
   kDenseV,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of a building block (see enum assay_op): which token each packed row is, which slot a written one
+// The rows of a data op (see enum assay_op): which token each packed row is, which slot a written one
 // goes to, where a gathered chunk begins. Functions of the Problem alone, like everything here. A new block
 // that packs its rows otherwise: a case in packed_rows().
 #pragma once

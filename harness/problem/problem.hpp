@@ -119,7 +119,7 @@ struct Problem {
   bool swa_index = false;
   StridedOperands strided;
 
-  // Building blocks (see enum assay_op). In a cache_write the last q_len of kv_len tokens of a request are
+  // Data ops (see enum assay_op). In a cache_write the last q_len of kv_len tokens of a request are
   // new; a cache_gather copies q_len of its kv_len cached tokens.
   int32_t source_format = ASSAY_BF16;  // of partial_o, of dense_k and dense_v of cache_write, of source
   int32_t states = 2;                  // merge_states; decode_splitkv: parts of the keys

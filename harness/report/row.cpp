@@ -20,7 +20,7 @@ constexpr RowField kFields[] = {
      &Row::device_uuid},
     {"outcome", "", "passed, wrong, unsupported, untrusted, crashed, timed_out or invalid.", &Row::outcome},
     {"reason", "", "Why the outcome is not passed; empty when it is.", &Row::reason},
-    {"op", "", "Operation: prefill, paged or a building block.", &Row::op},
+    {"op", "", "Operation: prefill, paged or a data op.", &Row::op},
     {"suite_place", "", "File, line and column of the suite line the case came from.", &Row::suite_place},
     {"requests", "", "Requests in the batch.", &Row::requests},
     {"tokens", "tokens", "New tokens of the batch: the sum of the query lengths.", &Row::tokens},

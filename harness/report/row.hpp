@@ -24,7 +24,7 @@ struct Row {
   double sm_clock_mhz;
   std::string cache, launch, stop;  // hot | cold; eager | graph; confident | max_samples | max_seconds
   double tflops, gbytes_per_s, tokens_per_s, limit_percent;
-  std::string limit;        // "read" or "matrix": whichever the case is nearer to; "copy" for building blocks
+  std::string limit;        // "read" or "matrix": whichever the case is nearer to; "copy" for data ops
   std::string calibration;  // "defaults", or the fingerprint of the file bounds and limits come from
   double o_max_error, o_ratio, lse_max_error, lse_ratio;
   std::string o_where, lse_where;  // request/row/head/dim

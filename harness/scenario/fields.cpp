@@ -226,7 +226,7 @@ std::vector<Field> make_fields() {
        [](const Scenario& s) { return s.o_format == default_out(s); }},
       {"from", "FORMAT",
        default_with_exceptions("bf16", ", ", [](const Op& op) { return format_word(op.default_source); }),
-       "Number format of what a building block reads: partial O, new rows of K and V, values to quantise.",
+       "Number format of what a data op reads: partial O, new rows of K and V, values to quantise.",
        accepted(output_formats()),
        [](Slice v, Scenario& s) { s.source_format = parse_name(v, "from", output_formats()); },
        [](const Scenario& s, std::string& out) { out += name_of(format_names(), s.source_format); },

@@ -59,7 +59,7 @@ std::vector<Rule> op_rules() {
        },
        [](const Scenario& s) {
          return fmt::format(
-             "from is fp32, bf16 or fp16 of a building block that reads rows, states belongs to merge_states "
+             "from is fp32, bf16 or fp16 of a data op that reads rows, states belongs to merge_states "
              "and "
              "to decode_splitkv with part=0, part to decode_splitkv and pad to cache_write; leave them out "
              "of {}",

@@ -51,7 +51,7 @@ struct Scenario {
   BatchSpec batch;                              // batch=
   InputRecipe recipe = InputRecipe::kNormal;    // input=
   uint32_t relations = 0;                       // relate=; bits of enum Relation
-  // Building blocks (see enum assay_op).
+  // Data ops (see enum assay_op).
   int32_t source_format = ASSAY_BF16;  // from=; default bf16, in merge_states fp32
   int32_t states = 2;                  // states=, merge_states and decode_splitkv
   int32_t part_tokens = 256;           // part=, decode_splitkv

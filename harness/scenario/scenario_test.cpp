@@ -184,14 +184,14 @@ TEST(Scenario, MistakesWithPlaceAndMessage) {
        "layout=mla holds one latent row per token, so it has one KV head, not 2; write h=8/1"},
       {"paged chunk=8 batch=1q1 mask=tree", 25, "chunk=8 is local attention, which is causal"},
       {"paged h=1024 batch=64q1s100k", 14, "the case needs about "},
-      // Building blocks have few fields.
+      // Data ops have few fields.
       {"merge_states batch=1q1 kv=int8", 24,
        "field \"kv\" has no meaning for merge_states; leave it out, or start the line with prefill, paged, "
        "cache_write, cache_gather, decode_splitkv"},
       {"merge_states states=0 batch=1q1", 21, "states: 0 is too small"},
       {"decode_splitkv batch=1q2s9", 16, "decode_splitkv takes one row of a request"},
       {"decode_splitkv states=4 batch=1q1s9", 16,
-       "from is fp32, bf16 or fp16 of a building block that reads rows, states belongs to merge_states"},
+       "from is fp32, bf16 or fp16 of a data op that reads rows, states belongs to merge_states"},
       {"decode_splitkv sinks=on batch=1q1s9", 16, "field \"sinks\" has no meaning for decode_splitkv"},
       {"cache_write batch=1q9s4", 13, "cache_write takes q of the s tokens in the cache"},
       {"cache_write kv=fp8_e4m3:token_head batch=1q1", 13, "cache_write knows no request"},

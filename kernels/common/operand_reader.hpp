@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Takes operands out of the C tables and remembers the first one that is missing or contradicts the problem.
-// For the functions that turn the tables into plain data (operands.cpp, block_operands.cpp), on the host.
+// For the functions that turn the tables into plain data (operands.cpp, data_op_operands.cpp), on the host.
 #pragma once
 
 #include <cstdio>

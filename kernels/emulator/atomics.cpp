@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstring>
 
-#include "kernels/emulator/block.hpp"
 #include "kernels/emulator/check.hpp"
+#include "kernels/emulator/thread_block.hpp"
 
 namespace gpu::emulator {
 namespace {

@@ -11,8 +11,8 @@
 #include <cstring>
 #include <memory>
 
-#include "kernels/emulator/block.hpp"
 #include "kernels/emulator/host.hpp"
+#include "kernels/emulator/thread_block.hpp"
 
 namespace gpu::emulator::check {
 namespace {

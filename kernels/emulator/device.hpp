@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a kernel sees of the emulator: the names CUDA and HIP have in common (threadIdx, dim3, uint4, fmaf)
 // and the neutral ones of gpu.h. A block is one fiber per thread; every barrier, shuffle and ballot is a
-// rendezvous of fibers (see block.hpp). Only gpu.h includes this. Nothing here is a macro over a vendor's
-// function, and nothing reads the emulator's own memory: in checked builds the compiler reports each access
-// of this text to the checker, which must see the kernel's accesses alone.
+// rendezvous of fibers (see thread_block.hpp). Only gpu.h includes this. Nothing here is a macro over a
+// vendor's function, and nothing reads the emulator's own memory: in checked builds the compiler reports each
+// access of this text to the checker, which must see the kernel's accesses alone.
 #pragma once
 
 #include <cmath>

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "kernels/emulator/block.hpp"
 #include "kernels/emulator/check.hpp"
 #include "kernels/emulator/host.hpp"
+#include "kernels/emulator/thread_block.hpp"
 
 namespace gpu::emulator {
 namespace {

@@ -16,7 +16,7 @@
 #include <limits>
 
 #include "kernels/common/formats.hpp"
-#include "kernels/emulator/block.hpp"
+#include "kernels/emulator/thread_block.hpp"
 
 namespace gpu::emulator {
 namespace {

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 
-TOPICS = ("masks", "layouts", "formats", "lengths", "extremes", "models", "structured", "relations", "blocks")
+TOPICS = ("masks", "layouts", "formats", "lengths", "extremes", "models", "structured", "relations", "data_ops")
 # Kernel and lines known to be untrusted, on the H200 as well (results/README.md): the bounds of its 16-bit operands are too wide for these
 # cases to tell right from wrong. Printed, never counted as passed.
 UNTRUSTED = ("paged_mma_gpu", re.compile(r"q=(fp16|fp8_e4m3:head) kv=int8:channel .*input=dyadic"))

@@ -4,8 +4,8 @@
 // Nothing of the sanitizers' run time is linked. Calls to memcpy that the compiler does not expand go unseen.
 #include <cstdint>
 
-#include "kernels/emulator/block.hpp"
 #include "kernels/emulator/check.hpp"
+#include "kernels/emulator/thread_block.hpp"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "harness/abi/assay_kernel.h"
-#include "kernels/common/block_operands.hpp"
+#include "kernels/common/data_op_operands.hpp"
 #include "kernels/common/instances.hpp"
 #include "kernels/device/status.hpp"
 #include "kernels/portable/call.hpp"
@@ -67,17 +67,17 @@ int run_call(const assay_kernel* self, const assay_problem* p, const assay_tenso
 
 // ---- data ops (merge_states, cache_write, cache_gather, quantize_int8): kernels take all that the ops
 // allow, and launch grids that depend on shapes alone.
-using assay_kernels::BlockOperands;
+using assay_kernels::DataOpOperands;
 
 int rows_supports(const assay_kernel*, const assay_problem*, const assay_tensors*, const assay_device*,
                   char* why, size_t size);
 
-template <gpu::Status (*kLaunch)(const BlockOperands&, gpu::Stream)>
+template <gpu::Status (*kLaunch)(const DataOpOperands&, gpu::Stream)>
 int run_rows(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*,
              void* stream, char* error, size_t size) {
   if (rows_supports(self, p, t, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
-  BlockOperands b;
-  if (!assay_kernels::make_block_operands(p, t, &b, error, size)) return ASSAY_INVALID_ARGUMENT;
+  DataOpOperands b;
+  if (!assay_kernels::make_data_op_operands(p, t, &b, error, size)) return ASSAY_INVALID_ARGUMENT;
   if (p->rows == 0) return ASSAY_OK;
   return answer(kLaunch(b, static_cast<gpu::Stream>(stream)), self->name, error, size);
 }

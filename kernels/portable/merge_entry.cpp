@@ -17,7 +17,7 @@ int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out)
   return ASSAY_OK;
 }
 
-gpu::Status merge_states(const BlockOperands& b, gpu::Stream stream) {
+gpu::Status merge_states(const DataOpOperands& b, gpu::Stream stream) {
   const assay_problem& p = b.a.p;
   Merge a{};
   a.states = p.states, a.heads = p.heads_q, a.dims = p.head_dim_v, a.rows = p.rows;

@@ -3,7 +3,7 @@
 // (move.cu). Dense rows are views like a cache whose blocks are rows and hold one token.
 #pragma once
 
-#include "kernels/common/block_operands.hpp"
+#include "kernels/common/data_op_operands.hpp"
 #include "kernels/portable/call.hpp"
 
 namespace assay_gpu {

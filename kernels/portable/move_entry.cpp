@@ -29,7 +29,7 @@ MovedRows cache_rows(const assay_kernels::KvView& view, unsigned char* written, 
   return {view, whole_chunks(view, dims), written};
 }
 
-gpu::Status cache_write(const BlockOperands& b, gpu::Stream stream) {
+gpu::Status cache_write(const DataOpOperands& b, gpu::Stream stream) {
   const assay_problem& p = b.a.p;
   StoreRows a{};
   a.planes = b.dense_v.data != nullptr ? 2 : 1;
@@ -43,7 +43,7 @@ gpu::Status cache_write(const BlockOperands& b, gpu::Stream stream) {
   return launch_store(a, stream);
 }
 
-gpu::Status cache_gather(const BlockOperands& b, gpu::Stream stream) {
+gpu::Status cache_gather(const DataOpOperands& b, gpu::Stream stream) {
   const assay_problem& p = b.a.p;
   GatherRows a{};
   a.planes = b.dense_v.data != nullptr ? 2 : 1;
@@ -58,7 +58,7 @@ gpu::Status cache_gather(const BlockOperands& b, gpu::Stream stream) {
   return launch_gather(a, stream);
 }
 
-gpu::Status quantize_int8(const BlockOperands& b, gpu::Stream stream) {
+gpu::Status quantize_int8(const DataOpOperands& b, gpu::Stream stream) {
   const assay_problem& p = b.a.p;
   StoreRows a{};
   a.planes = 1, a.heads = p.heads_q, a.page_size = 1, a.rows = p.rows;
@@ -68,7 +68,7 @@ gpu::Status quantize_int8(const BlockOperands& b, gpu::Stream stream) {
   return launch_store(a, stream);
 }
 
-template <gpu::Status (*kLaunch)(const BlockOperands&, gpu::Stream)>
+template <gpu::Status (*kLaunch)(const DataOpOperands&, gpu::Stream)>
 constexpr assay_kernel move_kernel(int32_t op, const char* name, const char* description) {
   assay_kernel k = entry(op, ASSAY_PROMISE_BATCH_INVARIANT, name, description);
   k.supports = rows_supports, k.arithmetic = arithmetic, k.run = run_rows<kLaunch>;

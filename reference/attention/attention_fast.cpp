@@ -20,7 +20,7 @@
 #include "reference/attention/few_rows.hpp"
 #include "reference/attention/operands.hpp"
 #include "reference/attention/vector_math.hpp"
-#include "reference/blocks/merge.hpp"
+#include "reference/data_ops/merge.hpp"
 
 namespace assay {
 namespace {

@@ -17,7 +17,7 @@
 #include "harness/base/random.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/attention/attention.hpp"
-#include "reference/bounds/test_block.hpp"
+#include "reference/bounds/test_tensor.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay::test {

@@ -9,7 +9,7 @@
 #include <exception>
 #include <numeric>
 
-#include "reference/bounds/bounds_block.hpp"
+#include "reference/bounds/bounds_group.hpp"
 #include "reference/bounds/bounds_tiers.hpp"
 
 namespace assay {

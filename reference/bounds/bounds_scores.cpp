@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "reference/attention/vector_math.hpp"
-#include "reference/bounds/bounds_block.hpp"
+#include "reference/bounds/bounds_group.hpp"
 
 namespace assay::matrix_bounds {
 namespace {

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "reference/attention/vector_math.hpp"
-#include "reference/bounds/bounds_block.hpp"
+#include "reference/bounds/bounds_group.hpp"
 #include "reference/bounds/bounds_weights.hpp"
 
 namespace assay::matrix_bounds {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The merge of partial results (op merge_states) with the error that fp32 arithmetic may leave: any order,
 // weights found at once or online, natural or base-2 exponentials, LSE within the range of exp. Deterministic
-// (tier D). Derivation: BOUNDS.md, "Building blocks".
+// (tier D). Derivation: BOUNDS.md, "Data ops".
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/base/random.hpp"
-#include "reference/blocks/merge.hpp"
+#include "reference/data_ops/merge.hpp"
 
 namespace assay {
 namespace {

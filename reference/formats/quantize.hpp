@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a building block may store where it scales: intervals before the rounding to the stored format, from
+// What a data op may store where it scales: intervals before the rounding to the stored format, from
 // the declared error of the fp32 operation (assay_arithmetic::scaling_relative_error). Rounding is monotone,
 // so the codes allowed are those from round_to(low) to round_to(high). Derivation: BOUNDS.md, "Building
 // blocks".

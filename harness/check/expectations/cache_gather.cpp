@@ -2,7 +2,7 @@
 // Rows gathered from a cache: found through the table and scales in memory, copied or dequantised.
 #include <utility>
 
-#include "harness/check/expectations/blocks.hpp"
+#include "harness/check/expectations/data_ops.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 

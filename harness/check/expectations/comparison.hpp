@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The figures of one output, element by element: how many lie outside their intervals, which one worst, by
-// which tier. Attention and the building blocks count the same way. To count something else: a member of
+// which tier. Attention and the data ops count the same way. To count something else: a member of
 // ErrorStats and its line in add().
 #pragma once
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "harness/check/expectations/attention.hpp"
-#include "harness/check/expectations/blocks.hpp"
+#include "harness/check/expectations/data_ops.hpp"
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/trust/usefulness.hpp"
 #include "harness/ops/parts.hpp"

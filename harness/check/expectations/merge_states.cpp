@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "harness/check/expectations/blocks.hpp"
+#include "harness/check/expectations/data_ops.hpp"
 #include "reference/bounds/merge_bounds.hpp"
 #include "reference/formats/formats.hpp"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "harness/check/expectations/blocks.hpp"
+#include "harness/check/expectations/data_ops.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 

@@ -23,7 +23,7 @@ std::string deciding_check(const ErrorStats& o, const ErrorStats& lse);
 std::string contradicting_bounds(const ErrorStats& o, const ErrorStats& lse);
 // A declaration from which no bound follows (unknown formats, empty blocks, negative errors).
 std::string impossible_arithmetic(const assay_arithmetic&);
-// The same of a building block, which declares its exponential and its scaling only.
+// The same of a data op, which declares its exponential and its scaling only.
 std::string impossible_block_arithmetic(const assay_arithmetic&);
 
 }  // namespace assay

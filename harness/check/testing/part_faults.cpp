@@ -6,10 +6,10 @@
 #include <limits>
 #include <vector>
 
-#include "harness/check/testing/block_faults.hpp"
+#include "harness/check/testing/data_op_faults.hpp"
 #include "kernels/common/formats.hpp"
 
-namespace block_faults {
+namespace data_op_faults {
 namespace {
 
 using namespace assay_kernels;
@@ -106,4 +106,4 @@ void attend_parts(const Operands& a, Fault fault) {
         }
 }
 
-}  // namespace block_faults
+}  // namespace data_op_faults

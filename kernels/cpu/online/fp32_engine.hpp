@@ -4,8 +4,8 @@
 // reached only through its table, after run-time detection, and holds no other visible symbol.
 #pragma once
 
-#include "kernels/cpu/online/block_fp32.hpp"
 #include "kernels/cpu/online/engine.hpp"
+#include "kernels/cpu/online/stacked_fp32.hpp"
 #include "kernels/cpu/online/stream.hpp"
 #include "kernels/cpu/probes.hpp"
 

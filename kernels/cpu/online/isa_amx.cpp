@@ -4,8 +4,8 @@
 // run-time detection; holds no other visible symbol.
 #define ASSAY_ISA_LEVEL 2
 #define ASSAY_ISA_NAMESPACE isa_amx
-#include "kernels/cpu/online/block_bf16.hpp"
 #include "kernels/cpu/online/engine.hpp"
+#include "kernels/cpu/online/stacked_bf16.hpp"
 #include "kernels/cpu/online/stream_bf16.hpp"
 #include "kernels/cpu/online/tiles.hpp"
 #include "kernels/cpu/probes.hpp"

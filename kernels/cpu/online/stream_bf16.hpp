@@ -4,7 +4,7 @@
 // packed. P is rounded to bf16, its row sum is not; the products of a step are summed before they join O.
 #pragma once
 
-#include "kernels/cpu/online/block_bf16.hpp"
+#include "kernels/cpu/online/stacked_bf16.hpp"
 #include "kernels/cpu/online/stream.hpp"
 #include "kernels/cpu/online/stream_tiles.hpp"
 

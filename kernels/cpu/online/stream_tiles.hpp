@@ -4,7 +4,7 @@
 // side, in the order of dimensions that costs fewest shuffles: O is kept in that order until the end.
 #pragma once
 
-#include "kernels/cpu/online/block_bf16.hpp"
+#include "kernels/cpu/online/stacked_bf16.hpp"
 
 namespace assay_cpu::ASSAY_ISA_NAMESPACE {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See block.hpp.
-#include "kernels/emulator/block.hpp"
+// See thread_block.hpp.
+#include "kernels/emulator/thread_block.hpp"
 
 #include <sys/mman.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See block_inputs.hpp. Values are drawn by counter: element (row, head, dim) of the packed rows, or the
+// See data_op_inputs.hpp. Values are drawn by counter: element (row, head, dim) of the packed rows, or the
 // token behind it where a recipe of ValueSource shapes it.
-#include "harness/input/block_inputs.hpp"
+#include "harness/input/data_op_inputs.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Merging: the closed forms, the -inf rules, and the identity that attention over parts of the keys, merged,
 // is attention over all of them: two halves, N parts, context-parallel ranks, with a sink entering once.
-#include "reference/blocks/merge.hpp"
+#include "reference/data_ops/merge.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "reference/attention/test_operands.hpp"
-#include "reference/blocks/dcp.hpp"
+#include "reference/data_ops/dcp.hpp"
 
 namespace assay {
 namespace {

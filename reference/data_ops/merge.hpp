@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Merging of softmax states: attention over two disjoint sets of keys, each as (O, LSE), gives attention
-// over their union. A building block of every split, cascade and context-parallel scheme, in double. A sink
+// over their union. A data op of every split, cascade and context-parallel scheme, in double. A sink
 // is a state of its own (O = 0, LSE = z) and must enter exactly once.
 #pragma once
 

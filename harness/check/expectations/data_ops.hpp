@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The building blocks: every op but attention. What each must have written follows from the stored operands
+// The data ops: every op but attention. What each must have written follows from the stored operands
 // alone: slots, tables and scales are read where a kernel reads them. A block that goes row by row needs one
 // function, handed to expect_rows().
 #pragma once

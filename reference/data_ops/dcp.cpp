@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lengths of the parts of a context spread over ranks. See the header for the placement.
-#include "reference/blocks/dcp.hpp"
+#include "reference/data_ops/dcp.hpp"
 
 #include <algorithm>
 

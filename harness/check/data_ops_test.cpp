@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The judge of the building blocks: right kernels pass on every op, format and scale; each planted fault of
-// testing/block_faults.cpp is rejected by the check that names it.
+// The judge of the data ops: right kernels pass on every op, format and scale; each planted fault of
+// testing/data_op_faults.cpp is rejected by the check that names it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
 const Backend& faults() {
-  static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_block_faults.so");
+  static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_data_op_faults.so");
   return backend;
 }
 

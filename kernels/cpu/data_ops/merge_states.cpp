@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "kernels/common/formats.hpp"
-#include "kernels/cpu/online/block_kernel.hpp"
+#include "kernels/cpu/data_ops/data_op_kernel.hpp"
 
 namespace assay_cpu {
 
@@ -46,7 +46,7 @@ void add_state(const RowsView& view, int64_t offset, float weight, int32_t dims,
   }
 }
 
-void merge(const BlockOperands& b, int64_t row, int32_t head) {
+void merge(const DataOpOperands& b, int64_t row, int32_t head) {
   const assay_problem& p = b.a.p;
   const float sink = p.has_sinks ? b.a.sinks[head * b.a.sinks_stride] : -kInfinity;
   const float* lse = b.partial_lse + row * b.partial_lse_stride[1] + head * b.partial_lse_stride[2];
@@ -80,7 +80,7 @@ int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out)
 
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
         char* error, size_t size) {
-  return run_block(self, p, t, error, size, [p](const BlockOperands& b) {
+  return run_block(self, p, t, error, size, [p](const DataOpOperands& b) {
     const int64_t units = p->rows * p->heads_q;
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < units; ++n)
@@ -92,7 +92,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
 }  // namespace
 
 const assay_kernel kMergeStates =
-    block_kernel(ASSAY_OP_MERGE_STATES, "merge_states_cpu",
-                 "merge of N partial results, one thread per row and head", arithmetic, run);
+    data_op_kernel(ASSAY_OP_MERGE_STATES, "merge_states_cpu",
+                   "merge of N partial results, one thread per row and head", arithmetic, run);
 
 }  // namespace assay_cpu

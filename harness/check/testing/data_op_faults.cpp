@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backend of building-block kernels that are wrong in one way each, and one of every op that is right: what
-// block_judge_test.cpp proves the judge with. Written as plainly as possible, apart from the CPU kernels. To
+// A backend of data-op kernels that are wrong in one way each, and one of every op that is right: what
+// data_ops_test.cpp proves the judge with. Written as plainly as possible, apart from the CPU kernels. To
 // plant a fault: an enumerator, a row of kFaults, its place in the code, a line in the test.
-#include "harness/check/testing/block_faults.hpp"
+#include "harness/check/testing/data_op_faults.hpp"
 
 #include <array>
 #include <cmath>
@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/common/block_operands.hpp"
+#include "kernels/common/data_op_operands.hpp"
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/common/formats.hpp"
 #include "kernels/common/instances.hpp"
@@ -20,7 +20,7 @@
 namespace {
 
 using namespace assay_kernels;
-using namespace block_faults;
+using namespace data_op_faults;
 
 struct Entry {
   const char* name;
@@ -99,7 +99,7 @@ float row_value(const RowsView& v, int64_t row, int64_t head, int64_t dim, int64
   return load_element(v.data, state * v.state + row * v.row + head * v.head + dim * v.dim, v.format);
 }
 
-void merge(const BlockOperands& b, Fault fault) {
+void merge(const DataOpOperands& b, Fault fault) {
   const assay_problem& p = b.a.p;
   for (int64_t row = 0; row < p.rows; ++row)
     for (int32_t h = 0; h < p.heads_q; ++h) {
@@ -166,7 +166,7 @@ float dynamic_scale(const RowsView& source, int64_t row, int32_t head, int32_t d
 
 float quotient(float x, float scale) { return scale == 0 ? 0 : x / scale; }
 
-void write_plane(const BlockOperands& b, bool is_v, int64_t row, KeyPlace at, Fault fault) {
+void write_plane(const DataOpOperands& b, bool is_v, int64_t row, KeyPlace at, Fault fault) {
   const RowsView& source = is_v ? b.dense_v : b.dense_k;
   const KvView& view = is_v ? b.a.v : b.a.k;
   const ScaleView& scale = is_v && fault != kKScaleForV ? b.a.v_scale : b.a.k_scale;
@@ -192,7 +192,7 @@ void write_plane(const BlockOperands& b, bool is_v, int64_t row, KeyPlace at, Fa
   }
 }
 
-void write(const BlockOperands& b, Fault fault) {
+void write(const DataOpOperands& b, Fault fault) {
   const assay_problem& p = b.a.p;
   for (int64_t row = 0; row < p.rows - (fault == kSkipsLast ? 1 : 0); ++row) {
     int64_t slot = b.slots[row * b.slots_stride];
@@ -205,7 +205,7 @@ void write(const BlockOperands& b, Fault fault) {
   }
 }
 
-void gather_plane(const BlockOperands& b, bool is_v, int64_t row, int request, KeyPlace at, Fault fault) {
+void gather_plane(const DataOpOperands& b, bool is_v, int64_t row, int request, KeyPlace at, Fault fault) {
   const RowsView& to = is_v ? b.dense_v : b.dense_k;
   const KvView& view = is_v ? b.a.v : b.a.k;
   const ScaleView& scale = is_v ? b.a.v_scale : b.a.k_scale;
@@ -229,7 +229,7 @@ void gather_plane(const BlockOperands& b, bool is_v, int64_t row, int request, K
   }
 }
 
-void gather(const BlockOperands& b, Fault fault) {
+void gather(const DataOpOperands& b, Fault fault) {
   const assay_problem& p = b.a.p;
   for (int64_t row = 0; row < p.rows - (fault == kSkipsLast ? 1 : 0); ++row) {
     const int request = b.token_to_batch[row * b.token_to_batch_stride];
@@ -242,7 +242,7 @@ void gather(const BlockOperands& b, Fault fault) {
   }
 }
 
-void quantize(const BlockOperands& b, Fault fault) {
+void quantize(const DataOpOperands& b, Fault fault) {
   const assay_problem& p = b.a.p;
   for (int64_t row = 0; row < p.rows; ++row)
     for (int32_t h = 0; h < p.heads_q; ++h) {
@@ -274,8 +274,8 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
     attend_parts(a, fault);
     return ASSAY_OK;
   }
-  BlockOperands b;
-  if (!make_block_operands(p, t, &b, error, size)) return ASSAY_INVALID_ARGUMENT;
+  DataOpOperands b;
+  if (!make_data_op_operands(p, t, &b, error, size)) return ASSAY_INVALID_ARGUMENT;
   if (p->op == kMerge) merge(b, fault);
   if (p->op == kWrite) write(b, fault);
   if (p->op == kGather) gather(b, fault);
@@ -305,7 +305,7 @@ std::array<assay_kernel, kCount> make_kernels() {
   std::array<assay_kernel, kCount> kernels{};
   for (size_t i = 0; i < kCount; ++i) {
     assay_kernel& k = kernels[i];
-    k.struct_size = sizeof k, k.name = kFaults[i].name, k.description = "see block_faults.cpp";
+    k.struct_size = sizeof k, k.name = kFaults[i].name, k.description = "see data_op_faults.cpp";
     k.arch = "any", k.op = kFaults[i].op, k.promises = ASSAY_PROMISE_REPEATABLE;
     k.context = &kFaults[i];
     k.supports = supports, k.arithmetic = arithmetic, k.run = run;
@@ -347,7 +347,7 @@ extern "C" __attribute__((visibility("default"))) const assay_backend* assay_bac
   }();
   static const assay_backend backend = [] {
     assay_backend b{};
-    b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = "block_faults";
+    b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = "data_op_faults";
     b.kernel_count = static_cast<int32_t>(kCount), b.kernels = pointers.data();
     b.device_count = device_count, b.device_info = device_info, b.use_device = use_device;
     b.allocate = allocate, b.release = release, b.copy_to_device = copy, b.copy_to_host = copy;

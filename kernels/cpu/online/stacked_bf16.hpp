@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of a block of stacked rows with bf16 tile products (AMX), for formats whose codes are all exact
-// in bf16; scales are applied to S and O in fp32. Same structure as block_fp32.hpp: one packed copy of a
+// in bf16; scales are applied to S and O in fp32. Same structure as stacked_fp32.hpp: one packed copy of a
 // chunk of keys for all rows, S = Q K^T and O += P V by 32 x 32 register blocks (four accumulator tiles),
 // softmax in between on a tile in L1. P is rounded to bf16 (nearest even), its row sum is not.
 // Packed form is a sequence of whole tiles (16 rows x 64 bytes): Q and P row-major, K and V with two
 // consecutive products of a column side by side, as TDPBF16PS wants its second operand.
 #pragma once
 
-#include "kernels/cpu/online/block_fp32.hpp"
+#include "kernels/cpu/online/stacked_fp32.hpp"
 #include "kernels/cpu/online/tiles.hpp"
 
 namespace assay_cpu::ASSAY_ISA_NAMESPACE {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The faults of block_faults.cpp by name, and the kernels that have a file of their own.
+// The faults of data_op_faults.cpp by name, and the kernels that have a file of their own.
 #pragma once
 
 #include "kernels/common/operands.hpp"
 
-namespace block_faults {
+namespace data_op_faults {
 
 enum Fault {
   kNone,
@@ -64,4 +64,4 @@ enum Fault {
 // decode_splitkv with its fault, in doubles (part_faults.cpp).
 void attend_parts(const assay_kernels::Operands&, Fault);
 
-}  // namespace block_faults
+}  // namespace data_op_faults

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all building blocks share: rows in slices, seconds, the class gate.
-#include "harness/check/expectations/blocks.hpp"
+// What all data ops share: rows in slices, seconds, the class gate.
+#include "harness/check/expectations/data_ops.hpp"
 
 #include <algorithm>
 #include <chrono>

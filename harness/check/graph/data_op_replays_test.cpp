@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replays of building blocks on the emulator: right kernels pass at every shape, and a call that was captured
+// Replays of data ops on the emulator: right kernels pass at every shape, and a call that was captured
 // with what belongs to one shape is found out at another.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See block_operands.hpp.
-#include "kernels/common/block_operands.hpp"
+// See data_op_operands.hpp.
+#include "kernels/common/data_op_operands.hpp"
 
 #include "kernels/common/operand_reader.hpp"
 
@@ -30,13 +30,13 @@ float* written(const ScaleView& scale) {
   return scale.kind == ASSAY_SCALE_TOKEN_HEAD ? const_cast<float*>(scale.data) : nullptr;
 }
 
-void take_rows(OperandReader& reader, const assay_problem& p, const assay_tensors& t, BlockOperands& b) {
+void take_rows(OperandReader& reader, const assay_problem& p, const assay_tensors& t, DataOpOperands& b) {
   b.a.cu_q = vector_of<int32_t>(reader, t.cu_q, "cu_q", ASSAY_INT32, p.requests == 0, &b.a.cu_q_stride);
   if (b.a.cu_q != nullptr) b.live_rows = b.a.cu_q + p.requests * b.a.cu_q_stride;
 }
 
 void take_cache(OperandReader& reader, const assay_problem& p, const assay_tensors& t, bool no_rows,
-                BlockOperands& b) {
+                DataOpOperands& b) {
   const bool latent = p.layout == ASSAY_LAYOUT_MLA, gathers = p.op == ASSAY_OP_CACHE_GATHER;
   const bool no_cache = no_rows && p.total_kv == 0;
   b.k = static_cast<unsigned char*>(
@@ -78,8 +78,8 @@ void take_cache(OperandReader& reader, const assay_problem& p, const assay_tenso
 
 }  // namespace
 
-bool make_block_operands(const assay_problem* p, const assay_tensors* t, BlockOperands* out, char* error,
-                         size_t error_size) {
+bool make_data_op_operands(const assay_problem* p, const assay_tensors* t, DataOpOperands* out, char* error,
+                           size_t error_size) {
   OperandReader reader(error, error_size);
   if (p == nullptr || t == nullptr) {
     reader.fail("problem or tensors", "is a null pointer");
@@ -87,10 +87,10 @@ bool make_block_operands(const assay_problem* p, const assay_tensors* t, BlockOp
   }
   // The blocks came later than the first tables.
   if (p->struct_size < sizeof(assay_problem) || t->struct_size < sizeof(assay_tensors)) {
-    reader.fail("problem or tensors", "is of an interface without building blocks");
+    reader.fail("problem or tensors", "is of an interface without data ops");
     return false;
   }
-  BlockOperands b{};
+  DataOpOperands b{};
   b.a.p = *p;
   const bool no_rows = p->rows == 0;
   switch (p->op) {

@@ -2,7 +2,7 @@
 // Merge of attention states in double. The -inf cases are settled before any arithmetic, because
 // exp(-inf - -inf) is NaN. Used by the fast reference for its key splits and the sink, and the
 // reference of the merge_states op.
-#include "reference/blocks/merge.hpp"
+#include "reference/data_ops/merge.hpp"
 
 #include <algorithm>
 #include <cmath>

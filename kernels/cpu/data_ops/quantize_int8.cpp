@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // quantize_int8_cpu: rows to int8 by given scales per channel (mode 0) or by a scale found for each row and
 // head (mode 2), which is written beside the codes. One thread per row.
-#include "kernels/cpu/blocks/quantize.hpp"
-#include "kernels/cpu/online/block_kernel.hpp"
+#include "kernels/cpu/data_ops/data_op_kernel.hpp"
+#include "kernels/cpu/data_ops/quantize.hpp"
 
 namespace assay_cpu {
 
 using namespace assay_kernels;
 namespace {
 
-void quantize(const BlockOperands& b, int64_t row, int32_t head) {
+void quantize(const DataOpOperands& b, int64_t row, int32_t head) {
   const int32_t dims = b.a.p.head_dim_qk;
   float values[kMaxHeadDim];
   load_row(b.source, row * b.source.row + head * b.source.head, dims, values);
@@ -31,7 +31,7 @@ int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out)
 
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
         char* error, size_t size) {
-  return run_block(self, p, t, error, size, [p](const BlockOperands& b) {
+  return run_block(self, p, t, error, size, [p](const DataOpOperands& b) {
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < p->rows; ++row)
       for (int32_t head = 0; row_is_live(b.live_rows, row) && head < p->heads_q; ++head)
@@ -42,8 +42,8 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
 }  // namespace
 
 const assay_kernel kQuantizeInt8 =
-    block_kernel(ASSAY_OP_QUANTIZE_INT8, "quantize_int8_cpu",
-                 "rows to int8 by given channel scales or by a scale per row and head, one thread per row",
-                 arithmetic, run);
+    data_op_kernel(ASSAY_OP_QUANTIZE_INT8, "quantize_int8_cpu",
+                   "rows to int8 by given channel scales or by a scale per row and head, one thread per row",
+                   arithmetic, run);
 
 }  // namespace assay_cpu

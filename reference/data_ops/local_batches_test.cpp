@@ -2,7 +2,7 @@
 // The published example of local batches, and the proof by computation that causal attention over the virtual
 // batches equals chunk-mask attention, through the real page tables. Also what the chunk-cutting rule found
 // in the field (cut to the longest request, then down to a page multiple) does to the mathematics.
-#include "reference/blocks/local_batches.hpp"
+#include "reference/data_ops/local_batches.hpp"
 
 #include <gtest/gtest.h>
 

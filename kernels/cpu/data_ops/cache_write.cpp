@@ -3,8 +3,8 @@
 // thread per row: slots never repeat, and a row touches no byte of another.
 #include <algorithm>
 
-#include "kernels/cpu/blocks/quantize.hpp"
-#include "kernels/cpu/online/block_kernel.hpp"
+#include "kernels/cpu/data_ops/data_op_kernel.hpp"
+#include "kernels/cpu/data_ops/quantize.hpp"
 
 namespace assay_cpu {
 
@@ -66,7 +66,7 @@ int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out)
 
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
         char* error, size_t size) {
-  return run_block(self, p, t, error, size, [p](const BlockOperands& b) {
+  return run_block(self, p, t, error, size, [p](const DataOpOperands& b) {
     const Plane k{b.dense_k, b.a.k, b.a.k_scale, b.k, b.k_scale, p->head_dim_qk};
     const Plane v{b.dense_v, b.a.v, b.a.v_scale, b.v, b.v_scale, p->head_dim_v};
 #pragma omp parallel for schedule(static)
@@ -84,7 +84,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
 
 }  // namespace
 
-const assay_kernel kCacheWrite = block_kernel(
+const assay_kernel kCacheWrite = data_op_kernel(
     ASSAY_OP_CACHE_WRITE, "cache_write_cpu",
     "new rows of K and V into the cache, quantised on the way, one thread per row", arithmetic, run);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See block_model.hpp. Doubles suffice: a term has at most F + 2 bits after alignment, and 32 of them add
+// See step_model.hpp. Doubles suffice: a term has at most F + 2 bits after alignment, and 32 of them add
 // five.
-#include "harness/calibrate/block_model.hpp"
+#include "harness/calibrate/step_model.hpp"
 
 #include <algorithm>
 #include <cmath>

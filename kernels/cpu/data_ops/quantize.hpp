@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "kernels/common/block_operands.hpp"
+#include "kernels/common/data_op_operands.hpp"
 #include "kernels/common/formats.hpp"
 
 namespace assay_cpu {

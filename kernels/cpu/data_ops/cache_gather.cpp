@@ -2,7 +2,7 @@
 // cache_gather_cpu: a chunk of each request out of the paged cache into contiguous rows, dequantised. One
 // thread per row. code * scale is one fp32 product, then rounded to the format of the rows.
 #include "kernels/common/formats.hpp"
-#include "kernels/cpu/online/block_kernel.hpp"
+#include "kernels/cpu/data_ops/data_op_kernel.hpp"
 
 namespace assay_cpu {
 
@@ -35,7 +35,7 @@ int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out)
 
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
         char* error, size_t size) {
-  return run_block(self, p, t, error, size, [p](const BlockOperands& b) {
+  return run_block(self, p, t, error, size, [p](const DataOpOperands& b) {
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < p->rows; ++row) {
       if (!row_is_live(b.live_rows, row)) continue;
@@ -54,7 +54,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
 
 }  // namespace
 
-const assay_kernel kCacheGather = block_kernel(
+const assay_kernel kCacheGather = data_op_kernel(
     ASSAY_OP_CACHE_GATHER, "cache_gather_cpu",
     "chunks of the cache into contiguous rows, dequantised, one thread per row", arithmetic, run);
 

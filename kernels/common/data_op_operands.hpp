@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operands of a building block (enum assay_op) as plain data, for kernels on any device: what it reads in
+// The operands of a data op (enum assay_op) as plain data, for kernels on any device: what it reads in
 // rows, what it writes, and the cache with its scales and page table in the form that attention kernels use.
-// A new block: its members here and its case in make_block_operands.
+// A new data op: its members here and its case in make_data_op_operands.
 #pragma once
 
 #include "kernels/common/operands.hpp"
@@ -16,7 +16,7 @@ struct RowsView {
   int64_t state, row, head, dim;
 };
 
-struct BlockOperands {
+struct DataOpOperands {
   Operands a;  // p, cache views, scales that are read, page table, cu_q, sinks
   // Read. slots: cache_write. seq_starts, token_to_batch: cache_gather.
   RowsView partial_o, source;
@@ -44,8 +44,8 @@ ASSAY_INLINE bool row_is_live(const int32_t* live_rows, int64_t row) {
 }
 
 // Reads problem and tensors; false and a text when a needed operand is missing or contradicts the problem.
-bool make_block_operands(const assay_problem*, const assay_tensors*, BlockOperands*, char* error,
-                         size_t error_size);
+bool make_data_op_operands(const assay_problem*, const assay_tensors*, DataOpOperands*, char* error,
+                           size_t error_size);
 
 // ASSAY_OK, or ASSAY_UNSUPPORTED with what is missing in `why`: for kernels that take everything the op
 // allows.

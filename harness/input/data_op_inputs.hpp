@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operands that only building blocks take (enum assay_op): rows to write, to quantise and to merge,
+// The operands that only data ops take (enum assay_op): rows to write, to quantise and to merge,
 // slots, chunks. Scales, caches and page tables are built as for attention. What distinguishes the inputs:
 //   states        one row and head in 16 has only empty ones, some states of the others are empty (their O is
 //                 poison), some weigh e^40 times the rest, some LSE lie near +-300, where exp() alone

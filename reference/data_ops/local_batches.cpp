@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cuts requests at chunk edges. See the header for what the pieces mean.
-#include "reference/blocks/local_batches.hpp"
+#include "reference/data_ops/local_batches.hpp"
 
 #include <algorithm>
 
