@@ -41,13 +41,15 @@ static inline int assay_like_tensor_cores(assay_arithmetic* a, int32_t p_format,
 }
 
 /* FlashAttention-2 and kernels built like it (Dao, arXiv:2307.08691): mma.sync with fp32 accumulators, P in
- * the format of Q, row sum of P before rounding, keys in tiles of at least 32 from last to first, ex2.approx,
- * partial results in fp32. The order stays undeclared: tile sizes differ between head dimensions and
- * versions. */
+ * the format of Q, row sum of P before rounding, keys in tiles of at least 32 from last to first, ex2.approx
+ * and lg2.approx, a linear position bias as slope x column (what it does under a causal mask), partial
+ * results in fp32. The order stays undeclared: tile sizes differ between head dimensions and versions. */
 static inline int assay_like_flash_attention_2(assay_arithmetic* a, int32_t format, int32_t splits) {
   assay_like_tensor_cores(a, format, splits);
   a->tile_keys = 32, a->tile_reverse = 1;
   a->exp_relative_error = 0x1p-22, a->exp_instruction = "ex2.approx.ftz";
+  a->log_absolute_error = a->log_relative_error = 0x1p-22;
+  a->bias_form = ASSAY_BIAS_COLUMN;
   return ASSAY_OK;
 }
 

@@ -50,6 +50,10 @@ typedef struct assay_accumulator {
   int32_t mantissa_bits; /* m: bits of the stored accumulator; 23 = fp32 */
 } assay_accumulator;
 
+/* How a linear position bias is added. COLUMN: slope x (the key's position) to every score, and slope x (the
+ * row's position) off the LSE; numbers as large as the context is long, so scores lose that many bits. */
+enum assay_bias_form { ASSAY_BIAS_DISTANCE = 0, ASSAY_BIAS_COLUMN = 1 };
+
 /* A kernel's arithmetic() gets assay_default_arithmetic() filled in and changes what differs. */
 typedef struct assay_arithmetic {
   uint32_t struct_size;
@@ -97,6 +101,29 @@ typedef struct assay_arithmetic {
   /* Names of the device's instructions (assay_instruction) that decide a field above; NULL = none. Where the
    * device was calibrated, what was measured replaces the field: qk and pv, exp_ and tanh_relative_error. */
   const char *qk_instruction, *pv_instruction, *exp_instruction, *tanh_instruction;
+  /* Absolute error of the tanh of a soft cap, beside the relative one: (e^x - e^-x) / (e^x + e^-x) errs by
+   * about 2^-23 however small its result. */
+  double tanh_absolute_error;
+  /* Logarithm of a row sum (of a part, and of the whole): |error| <= absolute + relative |ln(sum)|. Both 0:
+   * absolute 2^-21. lg2.approx.ftz: 2^-22 and 2^-22. */
+  double log_absolute_error, log_relative_error;
+  int32_t bias_form; /* enum assay_bias_form */
+  /* Unit that adds up the row sum. All 0: fp32 additions, row_sum_chain of them in a row. FMA: weights are
+   * dealt to `block` lanes in turn, as keys to pv's. BLOCK: a tensor core that multiplies P by a column of
+   * ones (then row_sum_from_rounded_p is what happens). */
+  assay_accumulator row_sum;
+  /* Absolute error of what q_rounding describes, in units of Q as stored (code * scale): half the smallest
+   * subnormal of the format over the factor that Q was multiplied by before it was rounded. */
+  double q_rounding_absolute;
+  /* Q = rnd(fp32(Q * q_replayed_factor)) to this format: repeated in the reference, no error (q_rounding then
+   * covers what comes on top). For a Q without scale; NONE: not so. */
+  int32_t q_replayed_format;
+  double q_replayed_factor;
+  int32_t p_roundings;       /* P is rounded to p_format so often, rescaled in between; 0 = once */
+  int32_t partial_roundings; /* levels of merging: each stores O and LSE in the partial formats; 0 = 1 */
+  int32_t split_interleaved; /* part s of S holds the tiles s, s + S, s + 2 S, ...; not with split_keys */
+  int32_t splits_vary;       /* any request may be cut into fewer parts than `splits`, or into none */
+  int32_t promote_every;     /* promote_pv after so many tiles of a part, as they are visited; 0 = each */
 } assay_arithmetic;
 
 /* What an undeclared kernel is judged by: sequential fp32 in any order, P kept in fp32, one pass over keys of

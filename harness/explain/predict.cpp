@@ -8,6 +8,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/explain/rounding.hpp"
+#include "reference/bounds/bounds_rows.hpp"
 #include "reference/data_ops/merge.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -40,7 +41,8 @@ Predictor::Predictor(const Problem& problem, const HostOperands& operands, const
       tensors_(*operands.tensors),
       reader_(problem, operands_),
       declared_(declared) {
-  if (!declared_.order_declared) {
+  if (!declared_.order_declared || declared_.split_interleaved || declared_.splits_vary ||
+      declared_.p_roundings > 1) {
     // An unknown order cannot be repeated: exact weights in one pass.
     declared_.tile_keys = 0;
     declared_.p_format = ASSAY_FP32;
@@ -96,6 +98,7 @@ double Predictor::dot(const Rules& rules, const Scene& scene, const Cell& query,
   if (known.q.empty()) {
     known.q.resize(dim);
     reader_.q({query.request, query.row}, query.head, known.q.data());
+    replay_query(problem_, declared_, known.q.data());
   }
   const auto product = [&](const double* q, const double* k) {
     double sum = 0;
@@ -146,6 +149,7 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
   if (rules.edit_q) {
     edited_q_.resize(problem_.head_dim_qk);
     reader_.q({query.request, query.row}, query.head, edited_q_.data());
+    replay_query(problem_, declared_, edited_q_.data());
     rules.edit_q(scene, edited_q_.data());
   }
   const bool biased = problem_.alibi != ASSAY_ALIBI_NONE;

@@ -390,7 +390,8 @@ bool answer_binds(const Problem& p, const assay_arithmetic& a) {
   // A quarter of the distance between 1/2^k and the next smaller number of the output.
   const double room = format_info(p.o_format).unit_roundoff / 4;
   const double worst = std::max(a.exp_relative_error, a.exp_poly_every > 0 ? a.exp_poly_relative_error : 0.0);
-  return a.p_format != ASSAY_INT8 && !a.p_truncated && a.q_rounding == 0 && worst < room / 2;
+  return a.p_format != ASSAY_INT8 && !a.p_truncated && a.q_rounding == 0 && a.q_rounding_absolute == 0 &&
+         a.q_replayed_format == ASSAY_FORMAT_NONE && worst < room / 2;
 }
 
 double unquantized_k(const Problem& p, int request, int32_t position, int32_t head, int32_t dim) {

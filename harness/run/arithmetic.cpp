@@ -41,16 +41,55 @@ nlohmann::json accumulator_json(const assay_accumulator& a) {
   return j;
 }
 
+// ", rounded 3 times"
+std::string times(int32_t count) { return count > 1 ? fmt::format(", rounded {} times", count) : ""; }
+
+std::string promotion_words(const assay_arithmetic& a) {
+  if (a.promote_pv == 0) return "";
+  if (promotion_tiles(a) == 1) return ", each tile apart, added in fp32";
+  return fmt::format(", every {} tiles apart, added in fp32", a.promote_every);
+}
+
 std::string p_words(const assay_arithmetic& a) {
   std::string text = format_word(a.p_format);
   if (a.p_format == ASSAY_INT8) text += a.p_int8_tile_max ? ", 127 = largest of the tile" : ", 127 = 1";
   if (a.p_offset_log2 != 0) text += fmt::format(" x 2^{:g}", a.p_offset_log2);
-  return text + (a.p_truncated ? ", toward zero" : "");
+  return text + (a.p_truncated ? ", toward zero" : "") + times(a.p_roundings);
 }
 
 std::string split_words(const assay_arithmetic& a) {
   if (a.split_keys > 0) return fmt::format("parts of {} keys", a.split_keys);
-  return a.splits > 1 ? fmt::format("up to {} parts", a.splits) : "none";
+  if (a.splits <= 1) return "none";
+  return fmt::format("up to {} parts{}{}", a.splits, a.split_interleaved ? ", tiles in turn" : "",
+                     a.splits_vary ? ", fewer for some requests" : "");
+}
+
+std::string row_sum_words(const assay_arithmetic& a) {
+  std::string text = fmt::format("of {} P, ", a.row_sum_from_rounded_p ? "rounded" : "exact");
+  if (a.row_sum.kind != ASSAY_ACC_FMA || a.row_sum.block > 0) return text + accumulator_words(a.row_sum);
+  return text + (a.row_sum_chain > 0 ? fmt::format("{} adds in a row", a.row_sum_chain) : "one chain");
+}
+
+// "2^-22 and 2^-24 absolute"
+std::string with_absolute(double relative, double absolute) {
+  return absolute > 0 ? fmt::format("{} and {} absolute", power(relative), power(absolute)) : power(relative);
+}
+
+std::string log_words(const assay_arithmetic& a) {
+  if (a.log_absolute_error == 0 && a.log_relative_error == 0)
+    return power(kLogAbsolute) + " absolute, undeclared";
+  return with_absolute(a.log_relative_error, a.log_absolute_error);
+}
+
+std::string q_words(const assay_arithmetic& a) {
+  std::string text;
+  if (a.q_replayed_format != ASSAY_FORMAT_NONE)
+    text = fmt::format("times {:.6g} rounded to {}, repeated by the reference", a.q_replayed_factor,
+                       format_word(a.q_replayed_format));
+  if (a.q_rounding > 0 || a.q_rounding_absolute > 0)
+    text += (text.empty() ? "" : "; ") +
+            ("rounded again by " + with_absolute(a.q_rounding, a.q_rounding_absolute));
+  return text.empty() ? "as stored" : text;
 }
 
 double growth(const Problem& p, const assay_arithmetic& a) {
@@ -73,7 +112,7 @@ std::vector<std::pair<std::string, std::string>> arithmetic_words(const Problem&
     return words;
   }
   add("QK product", accumulator_words(a.qk));
-  add("PV product", accumulator_words(a.pv) + (a.promote_pv ? ", each tile apart, added in fp32" : ""));
+  add("PV product", accumulator_words(a.pv) + promotion_words(a));
   add("tiles", a.tile_keys > 0
                    ? fmt::format("{} keys{}", a.tile_keys, a.tile_reverse ? ", last to first" : "")
                    : "undeclared");
@@ -85,14 +124,16 @@ std::vector<std::pair<std::string, std::string>> arithmetic_words(const Problem&
                                                         ? fmt::format(", every {}. key {}", a.exp_poly_every,
                                                                       power(a.exp_poly_relative_error))
                                                         : ""));
-  if (p.softcap > 0) add("tanh", power(a.tanh_relative_error));
+  if (p.softcap > 0) add("tanh", with_absolute(a.tanh_relative_error, a.tanh_absolute_error));
+  add("logarithm", log_words(a));
+  if (p.alibi == ASSAY_ALIBI_LINEAR)
+    add("position bias", a.bias_form == ASSAY_BIAS_COLUMN ? "slope x column" : "slope x distance");
   add("P", p_words(a));
-  add("row sum",
-      fmt::format("of {} P, {}", a.row_sum_from_rounded_p ? "rounded" : "exact",
-                  a.row_sum_chain > 0 ? fmt::format("{} adds in a row", a.row_sum_chain) : "one chain"));
+  add("row sum", row_sum_words(a));
   if (p.sinks) add("sink", a.sink_first ? "in the maximum from the start" : "joined at the end");
-  add("partial O, LSE", format_word(a.partial_format) + ", " + format_word(a.partial_lse_format));
-  add("Q", a.q_rounding > 0 ? "rounded again by " + power(a.q_rounding) : "as stored");
+  add("partial O, LSE",
+      format_word(a.partial_format) + ", " + format_word(a.partial_lse_format) + times(a.partial_roundings));
+  add("Q", q_words(a));
   add("K, V", a.dequant_format == ASSAY_FORMAT_NONE
                   ? "as stored"
                   : fmt::format("dequantised to {}{}", format_word(a.dequant_format),
@@ -108,37 +149,51 @@ nlohmann::json arithmetic_json(const Problem& p, const assay_arithmetic& a) {
     return {{"exp_relative_error", a.exp_relative_error},
             {"scaling_relative_error", a.scaling_relative_error}};
   const auto name = [](const char* text) { return text ? nlohmann::json(text) : nlohmann::json(nullptr); };
-  return {{"qk", accumulator_json(a.qk)},
-          {"pv", accumulator_json(a.pv)},
-          {"promote_pv", a.promote_pv != 0},
-          {"tile_keys", a.tile_keys},
-          {"tile_reverse", a.tile_reverse != 0},
-          {"splits", a.splits},
-          {"split_keys", a.split_keys},
-          {"order_declared", a.order_declared != 0},
-          {"sink_first", a.sink_first != 0},
-          {"row_sum_chain", a.row_sum_chain},
-          {"row_sum_from_rounded_p", a.row_sum_from_rounded_p != 0},
-          {"rescale_lag_log2", a.rescale_lag_log2},
-          {"exp_relative_error", a.exp_relative_error},
-          {"exp_poly_every", a.exp_poly_every},
-          {"exp_poly_relative_error", a.exp_poly_relative_error},
-          {"tanh_relative_error", a.tanh_relative_error},
-          {"p_format", format(a.p_format)},
-          {"p_truncated", a.p_truncated != 0},
-          {"p_offset_log2", a.p_offset_log2},
-          {"p_int8_tile_max", a.p_int8_tile_max != 0},
-          {"partial_format", format(a.partial_format)},
-          {"partial_lse_format", format(a.partial_lse_format)},
-          {"q_rounding", a.q_rounding},
-          {"dequant_format", a.dequant_format == ASSAY_FORMAT_NONE ? "none" : format(a.dequant_format)},
-          {"dequant_replayed", a.dequant_replayed != 0},
-          {"instructions",
-           {{"qk", name(a.qk_instruction)},
-            {"pv", name(a.pv_instruction)},
-            {"exp", name(a.exp_instruction)},
-            {"tanh", name(a.tanh_instruction)}}},
-          {"growth", growth(p, a)}};
+  return {
+      {"qk", accumulator_json(a.qk)},
+      {"pv", accumulator_json(a.pv)},
+      {"promote_pv", a.promote_pv != 0},
+      {"promote_every", a.promote_every},
+      {"tile_keys", a.tile_keys},
+      {"tile_reverse", a.tile_reverse != 0},
+      {"splits", a.splits},
+      {"split_keys", a.split_keys},
+      {"split_interleaved", a.split_interleaved != 0},
+      {"splits_vary", a.splits_vary != 0},
+      {"order_declared", a.order_declared != 0},
+      {"sink_first", a.sink_first != 0},
+      {"row_sum", accumulator_json(a.row_sum)},
+      {"row_sum_chain", a.row_sum_chain},
+      {"row_sum_from_rounded_p", a.row_sum_from_rounded_p != 0},
+      {"rescale_lag_log2", a.rescale_lag_log2},
+      {"exp_relative_error", a.exp_relative_error},
+      {"exp_poly_every", a.exp_poly_every},
+      {"exp_poly_relative_error", a.exp_poly_relative_error},
+      {"tanh_relative_error", a.tanh_relative_error},
+      {"tanh_absolute_error", a.tanh_absolute_error},
+      {"log_absolute_error", a.log_absolute_error},
+      {"log_relative_error", a.log_relative_error},
+      {"bias_form", a.bias_form == ASSAY_BIAS_COLUMN ? "column" : "distance"},
+      {"p_format", format(a.p_format)},
+      {"p_truncated", a.p_truncated != 0},
+      {"p_roundings", a.p_roundings},
+      {"p_offset_log2", a.p_offset_log2},
+      {"p_int8_tile_max", a.p_int8_tile_max != 0},
+      {"partial_format", format(a.partial_format)},
+      {"partial_lse_format", format(a.partial_lse_format)},
+      {"partial_roundings", a.partial_roundings},
+      {"q_rounding", a.q_rounding},
+      {"q_rounding_absolute", a.q_rounding_absolute},
+      {"q_replayed_format", a.q_replayed_format == ASSAY_FORMAT_NONE ? "none" : format(a.q_replayed_format)},
+      {"q_replayed_factor", a.q_replayed_factor},
+      {"dequant_format", a.dequant_format == ASSAY_FORMAT_NONE ? "none" : format(a.dequant_format)},
+      {"dequant_replayed", a.dequant_replayed != 0},
+      {"instructions",
+       {{"qk", name(a.qk_instruction)},
+        {"pv", name(a.pv_instruction)},
+        {"exp", name(a.exp_instruction)},
+        {"tanh", name(a.tanh_instruction)}}},
+      {"growth", growth(p, a)}};
 }
 
 }  // namespace assay

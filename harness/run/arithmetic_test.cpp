@@ -65,6 +65,48 @@ TEST(ArithmeticWords, SayWhatIsDeclared) {
   EXPECT_EQ(words(a)["P"], "int8, 127 = largest of the tile, toward zero");
 }
 
+TEST(ArithmeticWords, SayWhatIsRare) {
+  Problem p = testing::small_problem();
+  p.softcap = 20;
+  p.alibi = ASSAY_ALIBI_LINEAR;
+  auto w = words(default_arithmetic(), p);
+  EXPECT_EQ(w["tanh"], "2^-11");
+  EXPECT_EQ(w["logarithm"], "2^-21 absolute, undeclared");
+  EXPECT_EQ(w["position bias"], "slope x distance");
+  assay_arithmetic a = hopper_fp8();
+  a.tanh_absolute_error = 0x1p-23;
+  a.log_absolute_error = a.log_relative_error = 0x1p-22;
+  a.bias_form = ASSAY_BIAS_COLUMN;
+  a.row_sum = {ASSAY_ACC_BLOCK, 16, 25, 23};
+  a.row_sum_from_rounded_p = 1;
+  a.q_rounding = 0x1p-9, a.q_rounding_absolute = 0x1p-25;
+  a.q_replayed_format = ASSAY_FP16, a.q_replayed_factor = 0.125;
+  a.p_roundings = 2, a.partial_roundings = 3;
+  a.split_interleaved = a.splits_vary = 1;
+  a.promote_every = 4;
+  w = words(a, p);
+  EXPECT_EQ(w["tanh"], "2^-11 and 2^-23 absolute");
+  EXPECT_EQ(w["logarithm"], "2^-22 and 2^-22 absolute");
+  EXPECT_EQ(w["position bias"], "slope x column");
+  EXPECT_EQ(w["row sum"], "of rounded P, blocks of 16, 25 fraction bits, 23 mantissa bits, truncated");
+  EXPECT_EQ(
+      w["Q"],
+      "times 0.125 rounded to fp16, repeated by the reference; rounded again by 2^-9 and 2^-25 absolute");
+  EXPECT_EQ(w["P"], "fp8_e4m3 x 2^8, rounded 2 times");
+  EXPECT_EQ(w["partial O, LSE"], "bf16, fp32, rounded 3 times");
+  EXPECT_EQ(w["splits"], "up to 4 parts, tiles in turn, fewer for some requests");
+  EXPECT_NE(w["PV product"].find("every 4 tiles apart"), std::string::npos);
+  const nlohmann::json j = arithmetic_json(p, a);
+  for (const char* key :
+       {"tanh_absolute_error", "log_absolute_error", "log_relative_error", "q_rounding_absolute",
+        "q_replayed_factor", "p_roundings", "partial_roundings", "promote_every"})
+    EXPECT_GT(j[key].get<double>(), 0) << key;
+  EXPECT_EQ(j["row_sum"]["fraction_bits"], 25);
+  EXPECT_EQ(j["bias_form"], "column");
+  EXPECT_EQ(j["q_replayed_format"], "fp16");
+  EXPECT_TRUE(j["split_interleaved"].get<bool>() && j["splits_vary"].get<bool>());
+}
+
 TEST(ArithmeticWords, ALongChainOfANarrowAccumulatorGuaranteesNothing) {
   assay_arithmetic a = hopper_fp8();
   a.promote_pv = 0;

@@ -43,7 +43,7 @@ class Row {
   // False when there is nothing to bound: no key and no sink.
   bool prepare() {
     const int32_t dequant = replayed_dequant(model_.arithmetic());
-    scores_ = row_scores(p_, operands_, id_, head_, dequant);
+    scores_ = row_scores(p_, operands_, id_, head_, &model_.arithmetic());
     sink_ = p_.sinks ? operands_.sink(head_) : -kInf;
     if (scores_.keys == 0 && !p_.sinks) return false;
     double top_key = -kInf, sum = 0;
@@ -53,7 +53,9 @@ class Row {
     if (p_.sinks) sum += std::exp(sink_ - m_);
     row_.lse = m_ + std::log(sum);
     row_.keys = scores_.keys > 0;
-    row_.top = std::max(row_.keys ? std::fabs(top_key) : 0.0, p_.sinks ? std::fabs(sink_) : 0.0);
+    row_.shift = column_shift(p_, model_.arithmetic(), id_,
+                              p_.alibi == ASSAY_ALIBI_NONE ? 0.0 : operands_.alibi_slope(head_));
+    row_.top = std::max(row_.keys ? std::fabs(top_key) : 0.0, p_.sinks ? std::fabs(sink_) : 0.0) + row_.shift;
     for (size_t i = 0; i < scores_.x.size(); ++i) {
       if (scores_.x[i] == -kInf) continue;
       Key key;
@@ -138,8 +140,10 @@ class Row {
     shape_.keys = scores_.keys;
     shape_.span = scores_.span;
     shape_.top = row_.top;
-    shape_.lse_abs = std::fabs(row_.lse);
+    shape_.lse_abs = std::fabs(row_.lse) + row_.shift;
+    shape_.shift = row_.shift;
     shape_.query_sum = scores_.query_sum;
+    shape_.key_sum = scores_.key_sum;
     shape_.corner = std::fabs(p_.softmax_scale) * std::max(scores_.q_max, q_normal()) *
                     std::max(scores_.k_max, k_normal());
     shape_.top_weight = std::exp(m_ - row_.lse);
@@ -147,7 +151,7 @@ class Row {
     for (Key& k : keys_) {
       const size_t i = static_cast<size_t>(k.index - scores_.begin);
       k.hard = hard_error(i);
-      slack_ = std::max(slack_, 2 * k.hard);
+      slack_ = std::max(slack_, 2 * (k.hard + t_.score_fixed));
     }
     // The number of rescales needs the error of the scores, which does not depend on it.
     shape_.updates = model_.updates(scores_.span, scores_.keys, scores_.x.data(),
@@ -184,10 +188,10 @@ class Row {
       const double nearest = std::max(0.0, std::fabs(s) - error) / p_.softcap;
       const double slope = 1 - std::tanh(nearest) * std::tanh(nearest);
       x = p_.softcap * std::tanh(s / p_.softcap);
-      error = error * slope * (1 + t_.cap_relative) + std::fabs(x) * t_.cap_relative;
+      error = error * slope * (1 + t_.cap_relative) + std::fabs(x) * t_.cap_relative + t_.cap_absolute;
     }
     return error * (1 + t_.bias_score) + t_.bias_score * std::fabs(s) +
-           t_.bias_relative * (std::fabs(x + bias) + std::fabs(bias));
+           t_.bias_relative * (std::fabs(x + bias) + std::max(std::fabs(bias), 2 * row_.shift));
   }
 
   // The declared order, or pieces in natural order: running maximum, rounding of P, prefix weights.
@@ -195,7 +199,7 @@ class Row {
     const assay_arithmetic& a = model_.arithmetic();
     const PRounding& rounding = model_.p_rounding();
     row_.declared = order_.declared();
-    row_.replayed = order_.declared() && rounding.narrow;
+    row_.replayed = order_.declared() && rounding.narrow && model_.rounds_p_once();
     const double start = a.sink_first && p_.sinks ? sink_ : -kInf;
     const int64_t begin = scores_.begin, end = begin + static_cast<int64_t>(scores_.x.size());
     const int64_t most = order_.declared() ? order_.tile() : kEstimateKeys;
@@ -236,7 +240,8 @@ class Row {
     const PRounding& rounding = model_.p_rounding();
     const double offset = a.p_offset_log2 * M_LN2;
     const double unit = std::exp(m_t - offset - row_.lse);  // weight of P = 1
-    const double floor_unit = row_.declared ? unit : std::exp(m_ - offset - row_.lse);
+    const double floor_unit =
+        row_.declared && model_.rounds_p_once() ? unit : std::exp(m_ - offset - row_.lse);
     // Without a declared order the largest P of a tile is at most that of the row.
     const double tile_largest = std::exp((row_.declared ? top - m_t : 0) + offset);
     const double largest = rounding.tile_max ? tile_largest : 1.0;
@@ -326,18 +331,19 @@ class Row {
     const double tile_scale_error =
         model_.p_rounding().tile_max ? row_.largest_random + z_.eps + 6 * kUnit : 0.0;
     double before = 0, now = 0, mass = 0;
-    int64_t count = 0;
+    int64_t count = 0, tiles = 0;
     for (const KeySpan& span : spans_) {
       if (span.begins_part) before = now = 0;
       auto [first, last] = keys_of(span);
-      if (first != last) c.updated += std::fabs(before) * first->rescaled;
+      if (first != last) c.updated += std::fabs(now) * first->rescaled;
       for (auto k = first; k != last; ++k) {
         now += k->p * k->v[d];
         mass += k->p * std::fabs(k->v[d]);
         ++count;
       }
+      tiles += first != last;
       if (span.ends_group && count > 0) {
-        const GroupTerms g = model_.group(count, row_.declared ? 1 : (count + tile() - 1) / tile());
+        const GroupTerms g = model_.group(count, row_.declared ? tiles : (count + tile() - 1) / tile());
         const double largest = 0.5 * (std::fabs(before + now) + mass), alignment = largest + 0.5 * mass;
         c.group_hard += g.hard_c * largest + g.hard_m * alignment;
         c.group_systematic += g.systematic_c * largest + g.systematic_m * alignment;
@@ -345,7 +351,7 @@ class Row {
         c.tile_error += tile_scale_error * mass;
         before = now;
         mass = 0;
-        count = 0;
+        count = tiles = 0;
       }
       if (span.ends_part) {
         c.part_size += std::fabs(now);

@@ -128,7 +128,14 @@ class Emulator {
     if (p_.softcap <= 0) return x;
     const double noise = 2 * random_.uniform(std::bit_cast<uint32_t>(x)) - 1;
     return p_.softcap * static_cast<float>(std::tanh(static_cast<double>(x / p_.softcap)) *
-                                           (1 + 0.9 * a_.tanh_relative_error * noise));
+                                               (1 + 0.9 * a_.tanh_relative_error * noise) +
+                                           0.9 * a_.tanh_absolute_error * noise);
+  }
+  float logarithm(float x) const {
+    const double noise = 2 * random_.uniform(std::bit_cast<uint32_t>(x) + (uint64_t{1} << 40)) - 1;
+    const double exact = std::log(static_cast<double>(x));
+    return static_cast<float>(exact + 0.9 * noise *
+                                          (a_.log_absolute_error + a_.log_relative_error * std::fabs(exact)));
   }
   // As an integer number of quanta for int8, otherwise the value itself.
   double round_p(float x, float quanta) const {
@@ -169,8 +176,10 @@ class Emulator {
     // Some rounding: the scale first, as kernels do that multiply in the narrow format.
     return round_to(a_.dequant_format, codes[i] * round_to(a_.dequant_format, scale));
   }
+  bool by_column() const { return p_.alibi == ASSAY_ALIBI_LINEAR && a_.bias_form == ASSAY_BIAS_COLUMN; }
   float bias(int64_t i, int64_t j, int32_t h) const {
     const int64_t distance = c_.m() - c_.n() + i - j;
+    if (by_column()) return c_.slopes[h] * static_cast<float>(j);
     if (p_.alibi == ASSAY_ALIBI_NONE || distance < 0) return 0;
     const auto steps = static_cast<float>(distance);
     return -c_.slopes[h] * (p_.alibi == ASSAY_ALIBI_SQRT ? std::sqrt(steps) : steps);
@@ -180,13 +189,61 @@ class Emulator {
     float m = kMinusInf;
     std::vector<float> l;  // chains of the row sum
     std::vector<double> o;
+    std::vector<double> window;  // promotion every few tiles: what the matrix unit holds
+    int64_t tiles = 0;
     int rescales = 0;
   };
+
+  // Q as the kernel multiplies it: as stored, or rounded again after a factor that is left out of `scale`.
+  void round_query(std::vector<double>& q, float& scale) const {
+    int32_t format = a_.q_replayed_format;
+    double factor = a_.q_replayed_factor;
+    if (format == ASSAY_FORMAT_NONE) {
+      if (a_.q_rounding < 0x1p-11) return;
+      format = a_.q_rounding < 0x1p-8 ? ASSAY_FP16 : ASSAY_BF16;
+      factor =
+          a_.q_rounding_absolute > 0 ? format_info(format).half_subnormal / a_.q_rounding_absolute : scale;
+    }
+    for (double& x : q) x = round_to(format, static_cast<float>(x * factor));
+    scale = static_cast<float>(scale / factor);
+  }
+
+  // A result of some keys: O divided by its row sum, and its LSE.
+  struct Partial {
+    std::vector<double> o;
+    double lse = kMinusInf;
+  };
+  void store_partial(Partial& part) const {
+    const auto store = [](int32_t format, double x) {
+      return format == ASSAY_FORMAT_NONE || std::isinf(x) ? x : round_to(format, x);
+    };
+    const bool bf16 = mutant_ == Mutant::kPartialBf16, lse_bf16 = mutant_ == Mutant::kPartialLseBf16;
+    for (double& x : part.o) x = store(bf16 ? int32_t{ASSAY_BF16} : a_.partial_format, x);
+    part.lse = store(lse_bf16 ? int32_t{ASSAY_BF16} : a_.partial_lse_format, part.lse);
+  }
+  Partial merged(const Partial* parts, size_t count) const {
+    Partial all;
+    all.o.assign(p_.head_dim_v, 0.0);
+    float top = kMinusInf, sum = 0;
+    for (size_t s = 0; s < count; ++s) top = std::max(top, static_cast<float>(parts[s].lse));
+    std::vector<float> w;
+    for (size_t s = 0; s < count; ++s) {
+      w.push_back(std::isinf(parts[s].lse) ? 0.0f : exponential(static_cast<float>(parts[s].lse) - top));
+      sum += w.back();
+    }
+    if (!(sum > 0)) return all;
+    all.lse = static_cast<float>(top + logarithm(sum));
+    for (size_t s = 0; s < count; ++s)
+      for (int32_t t = 0; t < p_.head_dim_v; ++t)
+        all.o[t] =
+            std::fmaf(w[s] * (1.0f / sum), static_cast<float>(parts[s].o[t]), static_cast<float>(all.o[t]));
+    return all;
+  }
 
   void row(int64_t i, int32_t h, Emulation& out) const {
     const int32_t d = p_.head_dim_qk, dv = p_.head_dim_v;
     const int64_t m = c_.m();
-    const float scale = p_.softmax_scale * (mutant_ == Mutant::kScale ? 1.01f : 1.0f);
+    float scale = p_.softmax_scale * (mutant_ == Mutant::kScale ? 1.01f : 1.0f);
     std::vector<double> q(d);
     for (int32_t t = 0; t < d; ++t) {
       const int64_t at = (i * p_.heads_q + h) * d + t;
@@ -195,23 +252,35 @@ class Emulator {
                                     : c_.q_scale[DenseCase::scale_index(p_.q_scale, at, p_.heads_q, d)];
       q[t] = static_cast<float>(c_.q[at] * code_scale);
     }
+    round_query(q, scale);
     const int64_t tile = std::max(1, a_.tile_keys), tiles = (m + tile - 1) / tile;
-    const int64_t splits =
-        a_.split_keys > 0 ? (m + a_.split_keys - 1) / a_.split_keys : std::max(1, a_.splits);
-    std::vector<double> weights_lse;
-    std::vector<std::vector<double>> parts;
+    int64_t splits = a_.split_keys > 0 ? (m + a_.split_keys - 1) / a_.split_keys : std::max(1, a_.splits);
+    if (a_.splits_vary)
+      splits = random_.below(1, 2) == 0
+                   ? 1
+                   : 1 + static_cast<int64_t>(random_.below(2, static_cast<uint64_t>(splits)));
+    std::vector<Partial> parts;
     for (int64_t s = 0; s < splits; ++s) {
       State state;
-      state.l.assign(4, 0.0f);
+      state.l.assign(a_.row_sum.block > 0 && a_.row_sum.kind == ASSAY_ACC_FMA ? a_.row_sum.block : 4, 0.0f);
       state.o.assign(dv, 0.0);
+      state.window.assign(dv, 0.0);
       const bool sink_here = p_.sinks && s == 0;
       if (p_.sinks && a_.sink_first) state.m = c_.sinks[h];
-      const int64_t from = a_.split_keys > 0 ? s * a_.split_keys / tile : tiles * s / splits;
-      const int64_t to =
-          a_.split_keys > 0 ? std::min(tiles, (s + 1) * a_.split_keys / tile) : tiles * (s + 1) / splits;
-      for (int64_t n = 0; n < to - from; ++n)
-        step(i, h, q, scale, (a_.tile_reverse ? to - 1 - n : from + n) * tile, tile, state);
-      float l = (state.l[0] + state.l[1]) + (state.l[2] + state.l[3]);
+      std::vector<int64_t> visited;
+      if (a_.split_interleaved)
+        for (int64_t t = s; t < tiles; t += splits) visited.push_back(t);
+      else if (a_.split_keys > 0)
+        for (int64_t t = s * a_.split_keys / tile; t < std::min(tiles, (s + 1) * a_.split_keys / tile); ++t)
+          visited.push_back(t);
+      else
+        for (int64_t t = tiles * s / splits; t < tiles * (s + 1) / splits; ++t) visited.push_back(t);
+      if (a_.tile_reverse) std::reverse(visited.begin(), visited.end());
+      for (int64_t t : visited) step(i, h, q, scale, t * tile, tile, state);
+      promote(state);
+      for (size_t width = state.l.size(); width > 1; width = (width + 1) / 2)
+        for (size_t t = 0; t < width / 2; ++t) state.l[t] += state.l[width - 1 - t];
+      float l = state.l[0];
       if (sink_here) {
         const float sink = c_.sinks[h], top = std::max(state.m, sink);
         const float offset = static_cast<float>(a_.p_offset_log2 * M_LN2);
@@ -223,42 +292,28 @@ class Emulator {
         }
         l += exponential(sink - top + offset);
       }
-      double lse = kMinusInf;
+      Partial part{state.o, kMinusInf};
       if (l > 0) {
         const float inverse = 1.0f / l;
-        for (double& x : state.o) x = static_cast<float>(x) * inverse;
-        lse = static_cast<float>(state.m + std::log(l) - static_cast<float>(a_.p_offset_log2 * M_LN2));
+        for (double& x : part.o) x = static_cast<float>(x) * inverse;
+        part.lse = static_cast<float>(state.m + logarithm(l) - static_cast<float>(a_.p_offset_log2 * M_LN2));
       }
-      if (splits > 1) {
-        const int32_t partial = mutant_ == Mutant::kPartialBf16 ? int32_t{ASSAY_BF16} : a_.partial_format;
-        const int32_t partial_lse =
-            mutant_ == Mutant::kPartialLseBf16 ? int32_t{ASSAY_BF16} : a_.partial_lse_format;
-        const auto store = [](int32_t format, double x) {
-          return format == ASSAY_FORMAT_NONE || std::isinf(x) ? x : round_to(format, x);
-        };
-        for (double& x : state.o) x = store(partial, x);
-        lse = store(partial_lse, lse);
-      }
-      weights_lse.push_back(lse);
-      parts.push_back(state.o);
+      if (splits > 1) store_partial(part);
+      parts.push_back(std::move(part));
     }
-    std::vector<double> o(dv, 0.0);
-    double lse = weights_lse[0];
-    if (splits == 1) {
-      o = parts[0];
-    } else {
-      float top = kMinusInf, sum = 0;
-      for (double x : weights_lse) top = std::max(top, static_cast<float>(x));
-      std::vector<float> w;
-      for (double x : weights_lse) {
-        w.push_back(std::isinf(x) ? 0.0f : exponential(static_cast<float>(x) - top));
-        sum += w.back();
+    // Levels of merging before the last: pairs, stored again.
+    for (int32_t level = 1; level < a_.partial_roundings && splits > 1; ++level) {
+      std::vector<Partial> next;
+      for (size_t s = 0; s < parts.size(); s += 2) {
+        next.push_back(merged(&parts[s], std::min<size_t>(2, parts.size() - s)));
+        store_partial(next.back());
       }
-      lse = sum > 0 ? top + std::log(sum) : kMinusInf;
-      for (size_t s = 0; s < parts.size() && sum > 0; ++s)
-        for (int32_t t = 0; t < dv; ++t)
-          o[t] = std::fmaf(w[s] * (1.0f / sum), static_cast<float>(parts[s][t]), static_cast<float>(o[t]));
+      parts = std::move(next);
     }
+    Partial result = splits == 1 ? parts[0] : merged(parts.data(), parts.size());
+    std::vector<double>& o = result.o;
+    double lse = result.lse;
+    if (by_column()) lse = static_cast<float>(lse) - c_.slopes[h] * static_cast<float>(c_.m() - c_.n() + i);
     if (mutant_ == Mutant::kValueScale)
       for (double& x : o) x = static_cast<float>(x) * 1.00390625f;
     if (mutant_ == Mutant::kLse2) lse = static_cast<float>(lse * M_LOG2E);
@@ -307,6 +362,7 @@ class Emulator {
     state.m = top;
     if (rescale != 1) {
       for (float& l : state.l) l *= rescale;
+      for (double& w : state.window) w = static_cast<float>(w) * rescale;
       if (!(mutant_ == Mutant::kNoRescale && state.rescales == 0))
         for (double& o : state.o) o = static_cast<float>(o) * rescale;
       ++state.rescales;
@@ -327,26 +383,48 @@ class Emulator {
     std::vector<double> p;
     const bool rounded_sum = (a_.row_sum_from_rounded_p != 0) != (mutant_ == Mutant::kRowSumFromRoundedP);
     for (size_t j = 0; j < x.size(); ++j) {
-      p.push_back(round_p(e[j], quanta));
+      // Several roundings: against a maximum that turns out too small first.
+      double rounded = round_p(a_.p_roundings > 1 ? e[j] * 1.4f : e[j], quanta);
+      for (int32_t n = 1; n < a_.p_roundings; ++n)
+        rounded = round_p(
+            static_cast<float>(rounded) * (n + 1 < a_.p_roundings ? 0.9f : 1.0f / power(0.9f, n - 1) / 1.4f),
+            quanta);
+      p.push_back(rounded);
       if (mutant_ == Mutant::kRowSumMissesKey && places[j] == victim_) continue;
       if (mutant_ == Mutant::kKeyTwice && places[j] == victim_) p.back() *= 2, e[j] *= 2;
-      state.l[j % state.l.size()] += rounded_sum ? static_cast<float>(p.back()) * quantum : e[j];
+      if (a_.row_sum.kind != ASSAY_ACC_BLOCK)
+        state.l[j % state.l.size()] += rounded_sum ? static_cast<float>(p.back()) * quantum : e[j];
     }
     std::vector<double> column(x.size());
     const Least unit{a_.p_format == ASSAY_FORMAT_NONE ? -100000 : least(a_.p_format, ASSAY_SCALE_NONE),
                      least(p_.v_format, p_.v_scale)};
+    if (a_.row_sum.kind == ASSAY_ACC_BLOCK)
+      state.l[0] = static_cast<float>(
+          dot(state.l[0], p, std::vector<double>(p.size(), 1.0), {unit.a, -100000}, a_.row_sum));
     for (int32_t t = 0; t < dv; ++t) {
       for (size_t j = 0; j < x.size(); ++j) column[j] = values[j][t];
       if (integer) {
         const float sum = static_cast<float>(dot(0, p, column, unit, a_.pv));
         state.o[t] = std::fmaf(sum, quantum, static_cast<float>(state.o[t]));
       } else if (a_.promote_pv) {
-        state.o[t] = static_cast<float>(state.o[t]) + static_cast<float>(dot(0, p, column, unit, a_.pv));
+        state.window[t] = dot(state.window[t], p, column, unit, a_.pv);
       } else {
         state.o[t] = dot(state.o[t], p, column, unit, a_.pv);
       }
       if (mutant_ == Mutant::kOutputPerTile) state.o[t] = round_to(ASSAY_BF16, state.o[t]);
     }
+    if (a_.promote_pv && ++state.tiles % std::max(1, a_.promote_every) == 0) promote(state);
+  }
+
+  static void promote(State& state) {
+    for (size_t t = 0; t < state.o.size(); ++t)
+      state.o[t] = static_cast<float>(state.o[t]) + static_cast<float>(state.window[t]);
+    std::fill(state.window.begin(), state.window.end(), 0.0);
+  }
+  static float power(float x, int n) {
+    float result = 1;
+    for (; n > 0; --n) result *= x;
+    return result;
   }
 
   const DenseCase& c_;

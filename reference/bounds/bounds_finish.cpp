@@ -27,7 +27,7 @@ RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomT
     : model_(model), t_(t), z_(z), row_(row) {
   const bool joint = model.rounded_row_sum();
   remaining_hard_ = 1 - row.beta - t.theta - (joint ? row.rounding : 0);
-  theta_random_ = row.structured ? t.theta : kLambda * z.theta_sigma + row.absorbed;
+  theta_random_ = row.structured ? t.theta : kLambda * z.theta_sigma + z.theta_systematic + row.absorbed;
   // Error of the denominator relative to itself, without what numerator and denominator share.
   row_random_ =
       row.systematic + row.eps + (row.structured ? row.largest_random : kLambda * std::sqrt(row.variance));
@@ -88,7 +88,7 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
   if (z_.partial > 0) {
     if (row_.declared) {
       // What is stored holds the rounding of P already.
-      variance += square(z_.partial) * c.part_square / 3;
+      variance += square(z_.partial) * c.part_square / 3 + square(z_.partial_more * c.part_size);
       systematic += z_.partial * second_order;
     } else {
       systematic += z_.partial * c.mass;
@@ -103,7 +103,8 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
     return per_update * (c.updated + row_.updated * size + row_.updates * second_order);
   };
   const auto of_row = [&](double factor) {  // row sum and quotient act on the whole result
-    return row_.structured ? (t_.theta + z_.quotient) * factor : row_.absorbed * factor;
+    return row_.structured ? (t_.theta + z_.quotient) * factor
+                           : (row_.absorbed + z_.theta_systematic) * factor;
   };
   const double of_row_variance = row_.structured ? 0 : square(z_.theta_sigma) + square(z_.quotient) / 3;
 
@@ -143,13 +144,14 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
 double RowBounds::lse_hard() const {
   // The row sum may be too small by all of it at once, and the logarithm falls faster than it rises.
   if (!(remaining_hard_ > 0)) return kInf;
-  return -std::log(remaining_hard_) + kLogAbsolute + 4 * kUnit * (std::fabs(row_.lse) + row_.top);
+  return -std::log(remaining_hard_) + model_.log_error(lse_size()) + 4 * kUnit * lse_size();
 }
 
 double RowBounds::lse_systematic() const {
   const double chain = row_.declared ? z_.tile_shared * row_.updated : t_.updates * (z_.eps + 4 * kUnit);
   double systematic = row_.systematic + row_.eps + row_.absorbed + chain + z_.top_rounding + z_.merge +
-                      merge_distance() + 2 * kUnit * (std::fabs(row_.lse) + row_.top) + kLogAbsolute / 2;
+                      merge_distance() + z_.theta_systematic + 2 * kUnit * lse_size() +
+                      model_.log_error(lse_size());
   if (model_.rounded_row_sum())
     systematic += row_.rounding_biased + (model_.p_rounding().truncated ? 0.5 * row_.rounding : 0);
   return systematic;
@@ -170,11 +172,11 @@ double RowBounds::lse_bias() const {
 
 double RowBounds::lse_sigma() const {
   const bool joint = model_.rounded_row_sum();
-  const double fp32 = kUnit * (std::fabs(row_.lse) + row_.top);
+  const double fp32 = kUnit * lse_size();
   const double systematic = row_.systematic + row_.eps + z_.merge + z_.top_rounding +
                             (joint && model_.p_rounding().truncated ? 0.5 * row_.rounding : 0);
-  return std::sqrt(row_.variance + square(z_.theta_sigma) + square(fp32) + square(kLogAbsolute / 4) / 3 +
-                   square(systematic / 3) +
+  return std::sqrt(row_.variance + square(z_.theta_sigma) + square(fp32) +
+                   square(model_.log_error(lse_size()) / 4) / 3 + square(systematic / 3) +
                    (joint ? kMeanSquare * row_.rounding_square * rounding_share(model_.p_rounding()) : 0));
 }
 

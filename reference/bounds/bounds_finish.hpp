@@ -16,6 +16,7 @@ struct RowFacts {
   bool replayed = false;    // tier R applies (P narrower than fp32, order declared, nothing ambiguous)
   bool structured = false;  // repeated scores: errors repeat as well and do not average out
   double lse = 0, top = 0, v_max = 0;
+  double shift = 0;     // see RowShape; part of top
   double v_normal = 0;  // largest value that the unit aligns a subnormal V at
   // Hard: sum p expm1(E), its largest, sum h (1 + E), sqrt(sum h^2 / p) with sum h|v| <= that sqrt(sum p
   // v^2).
@@ -72,6 +73,8 @@ class RowBounds {
  private:
   double hard_accumulation(const ChannelFacts&) const;
   double lse_systematic() const;
+  // Sizes of the numbers that make up the LSE; a shift goes in and comes out again.
+  double lse_size() const { return std::fabs(row_.lse) + 2 * row_.shift + row_.top; }
   double merged(const ChannelFacts&) const;
   // A part far below the maximum has a large LSE, and rounds it by as much more: sum p |x - m| of it.
   double merge_distance() const { return z_.merge_distance * row_.distance; }

@@ -35,6 +35,7 @@ struct BlockRow {
   int32_t head = 0;
   int64_t slot = 0;  // row and head in the results
   KeyInterval keys;
+  double shift = 0;                 // RowShape::shift
   double query_sum = 0, q_max = 0;  // q_max: not below where the unit aligns subnormals
   double q_norm = 0, q_fourth = 0;  // scale ||q||, scale^2 sqrt(sum q^4)
   int64_t seen = 0, first = -1, last = -1;
@@ -53,6 +54,7 @@ struct Block {
   std::vector<BlockRow> rows;
   int64_t begin = 0, end = 0;  // keys any row may see
   double k_max = 0;            // not below where the unit aligns subnormals
+  double key_sum = 0;          // softmax_scale * largest sum |k|
   Matrix x;                    // final scores, ErrorModel::kInvisible where nothing is seen
   MatrixF e;                   // their errors before the maximum is known
 

@@ -5,33 +5,62 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reference/bounds/bounds_terms.hpp"
+
 namespace assay {
 
 KeyOrder::KeyOrder(const assay_arithmetic& a)
-    : declared_(a.order_declared != 0 && a.tile_keys > 0),
+    // Which requests are cut where is not known of parts that vary.
+    : declared_(a.order_declared != 0 && a.tile_keys > 0 && (a.splits_vary == 0 || a.splits <= 1)),
       reverse_(declared_ && a.tile_reverse != 0),
+      interleaved_(declared_ && a.split_interleaved != 0 && a.splits > 1),
       tile_(declared_ ? a.tile_keys : 1),
+      window_(declared_ ? promotion_tiles(a) : 1),
       splits_(declared_ ? std::max(1, a.splits) : 1),
       split_keys_(declared_ ? a.split_keys : 0) {}
+
+KeyOrder::Part KeyOrder::part(int64_t tiles, int64_t parts, int64_t index) const {
+  if (interleaved_) return {index, std::max<int64_t>(0, (tiles - index + parts - 1) / parts), parts};
+  if (split_keys_ > 0) {
+    const int64_t each = split_keys_ / tile_;
+    return {index * each, std::min(tiles, (index + 1) * each) - index * each, 1};
+  }
+  const int64_t first = tiles * index / parts;
+  return {first, tiles * (index + 1) / parts - first, 1};
+}
 
 std::vector<KeySpan> KeyOrder::spans(int64_t kv_len, int64_t begin, int64_t end, int64_t most) const {
   std::vector<KeySpan> all;
   const int64_t tiles = (kv_len + tile_ - 1) / tile_;
   const int64_t parts = split_keys_ > 0 ? (kv_len + split_keys_ - 1) / split_keys_ : splits_;
-  const int64_t group = std::max<int64_t>(1, most / tile_) * tile_;
+  const int64_t together = interleaved_ ? 1 : std::max<int64_t>(1, most / tile_);  // tiles in one piece
+  const int64_t group = interleaved_ ? window_ : std::max<int64_t>(1, together / window_) * window_;
+  // The tiles [from, to) of the part as they lie in memory, in pieces of at most `most` keys as visited.
+  const auto add = [&](const Part& p, int64_t from, int64_t to) {
+    const int64_t first = (p.first + from * p.step) * tile_;
+    const int64_t last = std::min(kv_len, (p.first + (to - 1) * p.step + 1) * tile_);
+    const int64_t piece = tile_ <= most ? together * tile_ : most,
+                  pieces = (last - first + piece - 1) / piece;
+    const bool backwards = reverse_ && tile_ <= most;  // inside a tile there is no order
+    for (int64_t n = 0; n < pieces; ++n) {
+      const int64_t at = first + (backwards ? pieces - 1 - n : n) * piece;
+      const int64_t low = std::max(at, begin), high = std::min({at + piece, last, end});
+      if (low < high) all.push_back({low, high, false, false, false});
+    }
+  };
   for (int64_t s = 0; s < parts; ++s) {
-    const int64_t part_from = split_keys_ > 0 ? s * split_keys_ : tiles * s / parts * tile_;
-    const int64_t part_to =
-        std::min(kv_len, split_keys_ > 0 ? (s + 1) * split_keys_ : tiles * (s + 1) / parts * tile_);
+    const Part p = part(tiles, parts, s);
     const size_t first = all.size();
-    for (int64_t n = 0, groups = (part_to - part_from + group - 1) / group; n < groups; ++n) {
-      const int64_t group_from = part_from + (reverse_ ? groups - 1 - n : n) * group;
-      const int64_t group_to = std::min(part_to, group_from + group);
+    for (int64_t at = 0; at < p.count; at += group) {
       const size_t group_first = all.size();
-      for (int64_t piece = group_from; piece < group_to; piece += most) {
-        const int64_t from = std::max(piece, begin), to = std::min(std::min(piece + most, group_to), end);
-        if (from < to) all.push_back({from, to, false, false, false});
-      }
+      const int64_t many = std::min(group, p.count - at), from = reverse_ ? p.count - at - many : at;
+      if (interleaved_ || tile_ > most)
+        for (int64_t n = 0; n < many; ++n) {
+          const int64_t t = reverse_ ? from + many - 1 - n : from + n;
+          add(p, t, t + 1);
+        }
+      else
+        add(p, from, from + many);
       if (all.size() > group_first) all.back().ends_group = true;
     }
     if (all.size() == first) continue;

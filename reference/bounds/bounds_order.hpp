@@ -12,8 +12,8 @@
 
 namespace assay {
 
-// Keys visited one after the other. A group is a whole number of tiles, or one tile cut into pieces: within a
-// group nothing is known about the order.
+// Keys visited one after the other. A group is a whole number of promotion windows (of one tile where nothing
+// is promoted), or one window cut into pieces: within a group nothing is known about the partial sums.
 struct KeySpan {
   int64_t from = 0, to = 0;
   bool begins_part = false, ends_group = true, ends_part = false;
@@ -29,8 +29,13 @@ class KeyOrder {
   std::vector<KeySpan> spans(int64_t kv_len, int64_t begin, int64_t end, int64_t most) const;
 
  private:
-  bool declared_ = false, reverse_ = false;
-  int64_t tile_ = 1, splits_ = 1, split_keys_ = 0;
+  // The tiles of one part: `count` of them, `step` apart from the first.
+  struct Part {
+    int64_t first = 0, count = 0, step = 1;
+  };
+  Part part(int64_t tiles, int64_t parts, int64_t index) const;
+  bool declared_ = false, reverse_ = false, interleaved_ = false;
+  int64_t tile_ = 1, window_ = 1, splits_ = 1, split_keys_ = 0;  // window_: in tiles
 };
 
 // The running maximum of one row in one part. Scores closer than `slack` may compare either way in the

@@ -57,6 +57,32 @@ TEST(KeyOrder, PartsTilesAndPieces) {
   EXPECT_EQ(text(order(16), 40, 5, 5, 16), "");
 }
 
+TEST(KeyOrder, PartsTakenInTurnWindowsAndPartsThatVary) {
+  assay_arithmetic turns = order(16, 2);
+  turns.split_interleaved = 1;
+  EXPECT_EQ(text(turns, 75, 0, 75, 256), "0-16 32-48 64-75|16-32 48-64|");
+  EXPECT_EQ(text(turns, 75, 20, 50, 256), "32-48|20-32 48-50|");
+  turns.tile_reverse = 1;
+  EXPECT_EQ(text(turns, 75, 0, 75, 256), "64-75 32-48 0-16|48-64 16-32|");
+  // What is promoted together is one group, counted as tiles are visited.
+  assay_arithmetic windows = order(16);
+  windows.promote_pv = 1, windows.promote_every = 2;
+  EXPECT_EQ(text(windows, 80, 0, 80, 16), "0-16,16-32 32-48,48-64 64-80|");
+  EXPECT_EQ(text(windows, 80, 0, 80, 48), "0-32 32-64 64-80|");
+  windows.tile_reverse = 1;
+  EXPECT_EQ(text(windows, 80, 0, 80, 16), "64-80,48-64 32-48,16-32 0-16|");
+  EXPECT_EQ(text(windows, 80, 0, 80, 8), "64-72,72-80,48-56,56-64 32-40,40-48,16-24,24-32 0-8,8-16|");
+  windows.promote_pv = 0;  // nothing is promoted: tiles as before
+  EXPECT_EQ(text(windows, 80, 0, 80, 16), "64-80 48-64 32-48 16-32 0-16|");
+  // Which requests are cut where is not known: no declared order.
+  assay_arithmetic varying = order(16, 4);
+  varying.splits_vary = 1;
+  EXPECT_FALSE(KeyOrder(varying).declared());
+  EXPECT_EQ(text(varying, 100, 0, 100, 64), "0-64 64-100|");
+  varying.splits = 1;
+  EXPECT_TRUE(KeyOrder(varying).declared());
+}
+
 TEST(RunningMaximum, AdvancesOncePerTileAndKnowsWhatItCannotDecide) {
   const double none = -std::numeric_limits<double>::infinity();
   RunningMaximum plain(0, none, 1e-6);

@@ -65,8 +65,23 @@ void round_all(int32_t format, int64_t count, double* values) {
     values[i] = std::copysign(rounding::to_float(r, std::fabs(values[i])).value, values[i]);
 }
 
+void replay_query(const Problem& p, const assay_arithmetic& a, double* q) {
+  if (a.q_replayed_format == ASSAY_FORMAT_NONE || p.q_scale != ASSAY_SCALE_NONE) return;
+  for (int32_t d = 0; d < p.head_dim_qk; ++d) q[d] = static_cast<float>(q[d] * a.q_replayed_factor);
+  round_all(a.q_replayed_format, p.head_dim_qk, q);
+  for (int32_t d = 0; d < p.head_dim_qk; ++d) q[d] /= a.q_replayed_factor;
+}
+
+double column_shift(const Problem& p, const assay_arithmetic& a, RowId id, double slope) {
+  if (p.alibi != ASSAY_ALIBI_LINEAR || a.bias_form != ASSAY_BIAS_COLUMN) return 0;
+  const int64_t first = p.first_key.empty() ? 0 : p.first_key[id.request];
+  const int64_t row = std::abs(row_offset(p, id)), keys = p.requests[id.request].kv_len;
+  return std::fabs(slope) * static_cast<double>(first + std::max(row, keys));
+}
+
 RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, int32_t head,
-                     int32_t dequant) {
+                     const assay_arithmetic* declared) {
+  const int32_t dequant = declared != nullptr ? replayed_dequant(*declared) : int32_t{ASSAY_FORMAT_NONE};
   const KeyInterval keys = key_interval(p, id);
   const int64_t count = keys.end - keys.begin, position = row_offset(p, id);
   const double slope = p.alibi == ASSAY_ALIBI_NONE ? 0.0 : operands.alibi_slope(head);
@@ -79,6 +94,7 @@ RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, 
   row.r.assign(count, 0.0);
   std::vector<double> q(p.head_dim_qk), k(p.head_dim_qk);
   operands.q(id, head, q.data());
+  if (declared != nullptr) replay_query(p, *declared, q.data());
   for (double value : q) {
     row.query_sum += std::fabs(p.softmax_scale * value);
     row.q_max = std::max(row.q_max, std::fabs(value));
@@ -89,13 +105,15 @@ RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, 
     if (!draft_visible(p, operands, id, key)) continue;
     operands.k(id.request, static_cast<int32_t>(key), head / p.group(), k.data());
     round_all(dequant, p.head_dim_qk, k.data());
-    double dot = 0, absolute = 0, square = 0;
+    double dot = 0, absolute = 0, square = 0, sum = 0;
     for (int32_t d = 0; d < p.head_dim_qk; ++d) {
       dot += q[d] * k[d];
       absolute += std::fabs(q[d] * k[d]);
       square += q[d] * k[d] * (q[d] * k[d]);
       row.k_max = std::max(row.k_max, std::fabs(k[d]));
+      sum += std::fabs(k[d]);
     }
+    row.key_sum = std::max(row.key_sum, std::fabs(p.softmax_scale) * sum);
     row.s[i] = p.softmax_scale * dot;
     row.a[i] = std::fabs(p.softmax_scale) * absolute;
     row.r[i] = std::fabs(p.softmax_scale) * std::sqrt(square);

@@ -32,16 +32,22 @@ struct RowScores {
   std::vector<double> bias;  // position bias inside x
   std::vector<double> r;     // softmax_scale * sqrt(sum (q k)^2)
   double query_sum = 0;      // softmax_scale * sum |q|
+  double key_sum = 0;        // softmax_scale * the largest sum |k|
   double q_max = 0, k_max = 0;
   int64_t keys = 0, span = 0;
 };
-// `dequant`: K is rounded to this format first (ASSAY_FORMAT_NONE: not at all).
+// `declared`: Q and K as a kernel has them whose roundings the reference repeats (null: as stored).
 RowScores row_scores(const Problem&, const OperandReader&, RowId, int32_t head,
-                     int32_t dequant = ASSAY_FORMAT_NONE);
+                     const assay_arithmetic* declared = nullptr);
 
 // The format that the reference rounds K and V to after dequantisation: that of a kernel which promises to do
 // so in one rounding (assay_arithmetic::dequant_replayed), otherwise ASSAY_FORMAT_NONE.
 int32_t replayed_dequant(const assay_arithmetic&);
 void round_all(int32_t format, int64_t count, double* values);
+// One query vector as a kernel has it that promises to round it again (assay_arithmetic::q_replayed_format).
+void replay_query(const Problem&, const assay_arithmetic&, double* q);
+
+// How large the numbers are that a bias of the form slope x column adds to the scores of a row; 0 for others.
+double column_shift(const Problem&, const assay_arithmetic&, RowId, double slope);
 
 }  // namespace assay

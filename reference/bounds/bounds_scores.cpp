@@ -54,8 +54,8 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
       const double slope = vector_math::tanh(near);
       x[j] = cap * vector_math::tanh(s * inverse);
       e[j] = kUp * static_cast<float>(error * (1 - slope * slope) * capped_error +
-                                      std::fabs(x[j]) * t.cap_relative + t.bias_score * size +
-                                      t.bias_relative * std::fabs(x[j]));
+                                      std::fabs(x[j]) * t.cap_relative + t.cap_absolute * (1 + t.bias_score) +
+                                      t.bias_score * size + t.bias_relative * std::fabs(x[j]));
     }
   } else {
     const auto biased_dot = static_cast<float>(dot * (1 + t.bias_score) * (1 + 0x1p-22));
@@ -77,7 +77,8 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
       const double bias = position_bias(p, slope, position - key_offset(p, row.id.request, at + j));
       x[j] += bias;
       // |x + b| <= |x| + |b|: the |x| part is in e already.
-      e[j] += kUp * static_cast<float>(2 * t.bias_relative * std::fabs(bias));
+      const double size = std::fabs(bias) + std::max(std::fabs(bias), 2 * row.shift);
+      e[j] += kUp * static_cast<float>(t.bias_relative * size);
     }
   }
   if (p.mask == ASSAY_MASK_TREE) {
@@ -128,13 +129,17 @@ bool Block::wanted(int64_t from, int64_t to, std::vector<uint8_t>& flags) const 
 void score_block(Block& b) {
   const auto rows = static_cast<Eigen::Index>(b.rows.size());
   const double scale = std::fabs(static_cast<double>(b.p.softmax_scale));
-  const int32_t dequant = replayed_dequant(b.model.arithmetic());
+  const assay_arithmetic& a = b.model.arithmetic();
+  const int32_t dequant = replayed_dequant(a);
   Matrix q(rows, b.p.head_dim_qk);
   b.begin = std::numeric_limits<int64_t>::max();
   b.end = 0;
   for (Eigen::Index i = 0; i < rows; ++i) {
     BlockRow& row = b.rows[i];
     b.operands.q(row.id, row.head, q.row(i).data());
+    replay_query(b.p, a, q.row(i).data());
+    if (b.p.alibi != ASSAY_ALIBI_NONE)
+      row.shift = column_shift(b.p, a, row.id, b.operands.alibi_slope(row.head));
     const auto sizes = q.row(i).array().abs();
     row.query_sum = scale * sizes.sum();
     const SmallestNormal& normal = b.model.q_normal();
@@ -177,6 +182,8 @@ void score_block(Block& b) {
     }
     b.k_max = std::max(b.k_max, k.topRows(count).cwiseAbs().maxCoeff());
     measure(k, count, norms);
+    if (a.q_rounding_absolute > 0)
+      b.key_sum = std::max(b.key_sum, scale * k.topRows(count).cwiseAbs().rowwise().sum().maxCoeff());
     tile_x.noalias() = q * k.topRows(count).transpose();
     for (Eigen::Index i = 0; i < rows; ++i) {
       BlockRow& row = b.rows[i];

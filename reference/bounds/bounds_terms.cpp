@@ -79,7 +79,8 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a)
       max_kv_len_(p.max_kv_len()),
       alibi_(p.alibi != ASSAY_ALIBI_NONE),
       capped_(p.softcap > 0),
-      tiles_known_(a.order_declared != 0 && a.tile_keys > 0) {
+      tiles_known_(a.order_declared != 0 && a.tile_keys > 0),
+      softcap_(p.softcap) {
   // Parts of a fixed size: as many as the longest request has.
   if (a.split_keys > 0)
     arithmetic_.splits = static_cast<int32_t>(
@@ -121,6 +122,10 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a)
     p_relative_ = truncation * info.unit_roundoff;
     p_eta_ = truncation * info.half_subnormal;
   }
+  if (a.p_roundings > 1) {
+    p_relative_ = std::pow(1 + p_relative_, a.p_roundings) - 1;
+    p_eta_ *= a.p_roundings * (1 + p_relative_);
+  }
   p_eta_ = std::max(p_eta_, kTiny);
   p_rounding_.narrow = a.p_format == ASSAY_INT8 || p_relative_ > 0;
   p_rounding_.integer = a.p_format == ASSAY_INT8;
@@ -145,8 +150,12 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a)
       ((shared ? k_scaled : v_scaled) ? kUnit : 0);
 }
 
+int64_t promotion_tiles(const assay_arithmetic& a) {
+  return a.promote_pv != 0 ? std::max(1, a.promote_every) : 1;
+}
+
 int64_t ErrorModel::part(int64_t span) const {
-  if (arithmetic_.splits <= 1) return span;
+  if (arithmetic_.splits <= 1 || arithmetic_.splits_vary) return span;
   if (arithmetic_.split_keys > 0) return std::min<int64_t>(span, arithmetic_.split_keys);
   return std::min(span, 2 * ceil_div(max_kv_len_, arithmetic_.splits) + std::max(1, arithmetic_.tile_keys));
 }
@@ -197,6 +206,7 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   const double updates = static_cast<double>(row.updates);
   const double lag = std::max(0.0, a.rescale_lag_log2) * M_LN2, offset = std::fabs(a.p_offset_log2) * M_LN2;
   const bool splits = a.splits > 1;
+  const double levels = static_cast<double>(this->levels());
   ErrorTerms t;
 
   // Logarithmic error of one key, numerator and denominator alike.
@@ -214,14 +224,17 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
     const double lse_unit = a.partial_lse_format == ASSAY_FORMAT_NONE || a.partial_lse_format == ASSAY_FP32
                                 ? 3 * u
                                 : format_info(a.partial_lse_format).unit_roundoff + 2 * u;
-    // |LSE_s| <= max(|LSE|, |x_j|) for the split that holds key j.
-    t.fixed += lse_unit * std::max(row.lse_abs, row.top) + kLogAbsolute + eps;
-    t.distance += lse_unit;
+    // |LSE_s| <= max(|LSE|, |x_j|) for the split that holds key j, and so for what several are merged to.
+    t.fixed += levels * (lse_unit * std::max(row.lse_abs, row.top) + log_error(row.lse_abs + row.top) + eps);
+    t.distance += levels * (lse_unit + a.log_relative_error);
   }
-  t.fixed += dot_query_ * row.query_sum + dot_corner_ * row.corner;
-  // Flushed products and operands of the dot product.
-  t.fixed += 2 * kTiny * (row.query_sum + static_cast<double>(row.keys > 0));
+  // What each key has for itself: subnormals of K, Q and of the products, flushed ones.
+  t.score_fixed = dot_query_ * row.query_sum + dot_corner_ * row.corner +
+                  a.q_rounding_absolute * row.key_sum * (1 + dot_) +
+                  2 * kTiny * (row.query_sum + static_cast<double>(row.keys > 0));
+  t.fixed += t.score_fixed;
   t.cap_relative = std::max(a.tanh_relative_error, 2 * u) + 5 * u;
+  t.cap_absolute = softcap_ * a.tanh_absolute_error * (1 + 5 * u);
   if (alibi_) {
     t.bias_relative = 3 * u;
     t.bias_score = 3 * u;
@@ -237,8 +250,9 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   const double tiles = static_cast<double>(tile_count);
   double grown = 0, whole = 0;
   if (a.promote_pv || a.pv.kind == ASSAY_ACC_INT32) {
-    const int64_t inside = std::min<int64_t>(span, std::max(1, a.tile_keys));
-    grown = chain(a.pv, std::min(keys, inside), inside, 1);
+    const int64_t every = promotion_tiles(a);
+    const int64_t inside = std::min<int64_t>(span, std::max(1, a.tile_keys) * every);
+    grown = chain(a.pv, std::min(keys, inside), inside, every);
     whole = tiles * u * (a.pv.kind == ASSAY_ACC_INT32 ? 3 : 1);
   } else {
     grown = chain(a.pv, keys, span, tile_count);
@@ -253,9 +267,10 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   t.absolute = v_eta_;
   if (splits) {
     const bool fp32 = a.partial_format == ASSAY_FORMAT_NONE || a.partial_format == ASSAY_FP32;
-    t.parts = (fp32 ? u : format_info(a.partial_format).unit_roundoff) + (a.splits + 2) * u;
+    const double stored = fp32 ? u : format_info(a.partial_format).unit_roundoff;
+    t.parts = std::pow(1 + stored, levels) * (1 + gamma_bound((a.splits + 2 * levels) * u)) - 1;
     t.pv = (1 + t.pv) * (1 + t.parts) - 1;
-    if (!fp32) t.absolute += format_info(a.partial_format).half_subnormal;
+    if (!fp32) t.absolute += levels * (1 + t.parts) * format_info(a.partial_format).half_subnormal;
   }
   if (a.pv.kind == ASSAY_ACC_BLOCK && a.p_format != ASSAY_FORMAT_NONE && has_subnormal_gap(a.p_format))
     t.absolute_v = gamma_bound(grown) * std::ldexp(1.0, format_info(a.p_format).min_exponent) *
@@ -267,9 +282,22 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   t.absolute += flushed;
   t.absolute_v += flushed;
 
-  const int64_t sums = a.row_sum_chain > 0 ? std::min<int64_t>(a.row_sum_chain, keys) : keys;
-  t.chain_length = static_cast<double>(sums) + 4 + updates + (splits ? a.splits + 2 : 0);
-  t.theta = gamma_bound(t.chain_length * u);
+  const double after = 4 + updates + (splits ? a.splits + 2 * levels : 0);
+  if (a.row_sum.kind == ASSAY_ACC_FMA && a.row_sum.block == 0) {
+    const int64_t sums = a.row_sum_chain > 0 ? std::min<int64_t>(a.row_sum_chain, keys) : keys;
+    t.chain_length = static_cast<double>(sums) + after;
+    t.theta = gamma_bound(t.chain_length * u);
+  } else {
+    const double sums = chain(a.row_sum, keys, span, tile_count);
+    t.chain_length = (a.row_sum.kind == ASSAY_ACC_FMA ? sums / u : 0) + after;
+    t.theta = (1 + gamma_bound(sums)) * (1 + gamma_bound(after * u)) - 1;
+    if (a.row_sum.kind == ASSAY_ACC_BLOCK) {
+      t.growth = std::max(t.growth, sums);
+      if (a.p_format != ASSAY_FORMAT_NONE && has_subnormal_gap(a.p_format))
+        t.theta += gamma_bound(sums) * std::ldexp(1.0, format_info(a.p_format).min_exponent) *
+                   row.top_weight * std::exp2(-a.p_offset_log2);
+    }
+  }
   t.quotient = kReciprocal + 2 * u + (a.pv.kind == ASSAY_ACC_INT32 ? 2 * u : 0);
   return t;
 }
@@ -297,13 +325,14 @@ RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) c
   z.score_variance = score_ * u * third;
   if (capped_) {
     z.cap_systematic = std::max(a.tanh_relative_error, 2 * u);
+    z.cap_fixed = t.cap_absolute;
     z.cap_variance = 5 * u * u * third;
   }
   if (alibi_) z.bias_variance = 9 * u * u * third;
   // (|s| + |x| + |b|)^2 <= 2 (2 |s| + 2 top)^2 + 8 distance^2.
   z.farther = kLambda * std::sqrt(8 * z.bias_variance);
-  z.fixed_systematic = dot_query_ * row.query_sum + dot_corner_ * row.corner +
-                       2 * kTiny * (row.query_sum + static_cast<double>(row.keys > 0));
+  // Columns are whole numbers, so a bias of that form rounds like scores the same way: not random.
+  z.fixed_systematic = t.score_fixed + t.bias_relative * 3 * row.shift;
   z.fixed_variance = 2 * u * u * (lag + offset) * (lag + offset);
   z.distance_systematic = 3 * u;  // the rounded factor scale log2(e)
   z.distance_variance = 2 * u * u;
@@ -313,10 +342,13 @@ RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) c
   if (a.splits > 1) {
     const bool fp32 = a.partial_lse_format == ASSAY_FORMAT_NONE || a.partial_lse_format == ASSAY_FP32;
     const double unit = fp32 ? 3 * u : format_info(a.partial_lse_format).unit_roundoff + 2 * u;
-    z.merge = unit * std::max(row.lse_abs, row.top) + kLogAbsolute + z.eps;
-    z.merge_distance = unit;
+    const double levels = static_cast<double>(this->levels());
+    z.merge = levels * (unit * std::max(row.lse_abs, row.top) + log_error(row.lse_abs + row.top) + z.eps);
+    z.merge_distance = levels * (unit + a.log_relative_error);
+    z.partial_more = t.parts * (levels - 1) / levels;
   }
   z.theta_sigma = u * std::sqrt(t.chain_length) / 3;
+  if (a.row_sum.kind == ASSAY_ACC_BLOCK) z.theta_systematic = t.theta;
   z.quotient = t.quotient;
   z.v_relative = v_relative_;
   z.partial = t.parts;

@@ -16,18 +16,20 @@ namespace assay {
 inline constexpr double kUnit = 0x1p-24;         // unit roundoff of fp32
 inline constexpr double kTiny = 0x1p-126;        // what flush-to-zero loses at most
 inline constexpr double kReciprocal = 0x1p-23;   // hardware reciprocal (with one Newton step on a CPU)
-inline constexpr double kLogAbsolute = 0x1p-21;  // fp32 logarithm of the row sum, absolute
+inline constexpr double kLogAbsolute = 0x1p-21;  // logarithm of the row sum, absolute, where undeclared
 
 // What of one (row, head) the coefficients depend on.
 struct RowShape {
-  int64_t keys = 0;       // visible
-  int64_t span = 0;       // last - first visible key + 1; > keys for tree masks
-  int64_t updates = 0;    // running-maximum updates a key's weight can go through
-  double top = 0;         // max(|largest score|, |sink|)
-  double lse_abs = 0;     // at least |LSE|
-  double query_sum = 0;   // softmax_scale * sum_t |q_t|
-  double corner = 0;      // softmax_scale * max|q| * max|k|, neither below its smallest normal number:
-                          // alignment of subnormals in a tensor core
+  int64_t keys = 0;      // visible
+  int64_t span = 0;      // last - first visible key + 1; > keys for tree masks
+  int64_t updates = 0;   // running-maximum updates a key's weight can go through
+  double top = 0;        // max(|largest score|, |sink|)
+  double lse_abs = 0;    // at least |LSE|
+  double query_sum = 0;  // softmax_scale * sum_t |q_t|
+  double key_sum = 0;    // softmax_scale * the largest sum_t |k_jt|
+  double shift = 0;   // bias of the form slope x column: how large its numbers get; top and lse_abs hold it
+  double corner = 0;  // softmax_scale * max|q| * max|k|, neither below its smallest normal number:
+                      // alignment of subnormals in a tensor core
   double top_weight = 0;  // exp(top score - LSE): weight of P = 1 (before the offset)
   double slack = 0;       // errors of two scores together, so what two of them may be nearer or farther apart
 };
@@ -36,8 +38,9 @@ struct RowShape {
 // bias in between (see log_error): a_j = scale sum|q k|, s_j the scaled dot product, x_j the final score.
 struct ErrorTerms {
   double dot = 0, score = 0, distance = 0, fixed = 0;
-  double cap_relative = 0;                   // soft cap: on |x|
-  double bias_score = 0, bias_relative = 0;  // position bias: on |s|, and on |x| + |b|
+  double cap_relative = 0, cap_absolute = 0;  // soft cap: on |x|, and by itself
+  double score_fixed = 0;                     // the part of `fixed` that differs between keys
+  double bias_score = 0, bias_relative = 0;   // position bias: on |s|, and on |x| + |b|
   // Rounding of P: h_j = min(p_j, p_relative p_j + p_floor), p_floor in normalised weight.
   double p_relative = 0, p_floor = 0;
   double pv = 0;                        // on sum p|v|: accumulation, rescales, partials, V's own rounding
@@ -59,6 +62,7 @@ struct RandomTerms {
   double dot_systematic = 0, dot_variance = 0;  // on C_j and C_j^2
   double factor = 0, score_variance = 0;        // on |s_j| (a common factor the shift does not cancel), s_j^2
   double cap_systematic = 0, cap_variance = 0;  // on the capped score and its square
+  double cap_fixed = 0;                         // the tanh's absolute error
   double bias_variance = 0;                     // on (|s| + |x| + |b|)^2
   double fixed_systematic = 0, fixed_variance = 0;        // absolute
   double distance_systematic = 0, distance_variance = 0;  // on |x_j - m| and its square
@@ -69,12 +73,15 @@ struct RandomTerms {
   double merge = 0;         // weight of a split, from its stored LSE: |LSE_s| <= max(|LSE|, top) + |x_j - m|
   double merge_distance = 0;             // on the distance in that
   double theta_sigma = 0, quotient = 0;  // row sum (standard deviation), quotient
+  double theta_systematic = 0;           // row sum by a tensor core: truncation of what is never negative
   double v_relative = 0, partial = 0;    // V's own rounding; of a stored partial result
+  double partial_more = 0;               // of all levels of partial results but the first
   double argument = 0;  // hard error of the exponential's argument, on |x_j - m_t| + lag + offset
 
   // Error of one score: c2 = C_j^2, s and capped (0 without a cap) and biased = |s| + |x| + |b| in magnitude.
   double systematic(double c2, double s, double capped, double slope) const {
-    return slope * (dot_systematic * std::sqrt(c2) + factor * s) + cap_systematic * capped + fixed_systematic;
+    return slope * (dot_systematic * std::sqrt(c2) + factor * s) + cap_systematic * capped + cap_fixed +
+           fixed_systematic;
   }
   double variance(double c2, double s, double capped, double biased, double slope) const {
     return slope * slope * (dot_variance * c2 + score_variance * s * s) + cap_variance * capped * capped +
@@ -124,6 +131,16 @@ class ErrorModel {
     return std::max(arithmetic_.exp_relative_error, arithmetic_.exp_poly_relative_error);
   }
   double largest_eps() const { return eps(-1); }
+  // Absolute error of the logarithm of a row sum, where LSE and maximum are together at most `size`.
+  double log_error(double size) const {
+    const bool undeclared = arithmetic_.log_absolute_error == 0 && arithmetic_.log_relative_error == 0;
+    const double stale =
+        (std::max(0.0, arithmetic_.rescale_lag_log2) + std::fabs(arithmetic_.p_offset_log2)) * M_LN2;
+    return (undeclared ? kLogAbsolute : arithmetic_.log_absolute_error) +
+           arithmetic_.log_relative_error * (size + stale);
+  }
+  // P is rounded once, so the rounding can be repeated and its floor is that of the tile's own maximum.
+  bool rounds_p_once() const { return arithmetic_.p_roundings <= 1; }
   const SmallestNormal& q_normal() const { return q_normal_; }
   const SmallestNormal& k_normal() const { return k_normal_; }
   const SmallestNormal& v_normal() const { return v_normal_; }
@@ -132,10 +149,11 @@ class ErrorModel {
 
  private:
   double chain(const assay_accumulator&, int64_t products, int64_t span, int64_t restarts) const;
+  int64_t levels() const { return std::max(1, arithmetic_.partial_roundings); }  // of merging
   // Most tiles that `span` consecutive keys meet within one split.
   int64_t tiles(int64_t span) const;
-  // Keys of the longest split. Boundaries are the kernel's affair: equal parts and fixed-size parts both
-  // stay below twice the mean.
+  // Keys of the longest split. Boundaries are the kernel's affair: equal parts, fixed-size parts and tiles
+  // taken in turn all stay below twice the mean and a tile.
   int64_t part(int64_t span) const;
   assay_arithmetic arithmetic_;
   int64_t max_kv_len_ = 0;
@@ -143,10 +161,13 @@ class ErrorModel {
   double p_relative_ = 0, p_eta_ = 0, v_relative_ = 0, v_eta_ = 0;
   double growth_qk_ = 0;
   bool alibi_ = false, capped_ = false, tiles_known_ = false;
-  double growth_lanes_ = 0, k_rounding_ = 0, elementwise_ = 0;
+  double k_rounding_ = 0, elementwise_ = 0, softcap_ = 0;
   PRounding p_rounding_;
   SmallestNormal q_normal_, k_normal_, v_normal_;
 };
+
+// Tiles after which what a matrix unit added up is moved to fp32 (promote_pv).
+int64_t promotion_tiles(const assay_arithmetic&);
 
 // Bounds on fl() chains: (1+u)^n - 1 and its inverse together.
 double gamma_bound(double n_u);

@@ -60,17 +60,21 @@ class Values {
     RowShape shape;
     shape.keys = row.seen;
     shape.span = row.seen > 0 ? row.last - row.first + 1 : 0;
-    shape.top = std::max(row.seen > 0 ? std::fabs(row.top) : 0.0, b_.p.sinks ? std::fabs(s.sink) : 0.0);
+    shape.shift = row.shift;
+    shape.top = top_of(i) + row.shift;
     if (model.needs_lse()) {
       double sum = b_.p.sinks ? std::exp(s.sink - s.m) : 0.0;
       for (Index j = 0; j < b_.x.cols(); ++j) sum += vector_math::exp(std::max(x[j] - s.m, -kFar));
-      shape.lse_abs = std::fabs(s.m + std::log(sum));
+      shape.lse_abs = std::fabs(s.m + std::log(sum)) + row.shift;
     }
     shape.query_sum = row.query_sum;
+    shape.key_sum = b_.key_sum;
     shape.corner = std::fabs(b_.p.softmax_scale) * row.q_max * b_.k_max;
     shape.top_weight = 1;  // weights here are relative to exp(m); finish_row divides by their sum
-    shape.slack = row.slack;
-    shape.updates = model.updates(shape.span, row.seen, x, b_.x.cols(), row.slack, b_.p.sinks);
+    // The errors that all keys of the block have alike come on top of those of each.
+    s.slack = row.slack + 2 * model.terms(shape).score_fixed;
+    shape.slack = s.slack;
+    shape.updates = model.updates(shape.span, row.seen, x, b_.x.cols(), s.slack, b_.p.sinks);
     s.terms = model.terms(shape);
     s.random = model.random_terms(shape, s.terms);
     const double capped = b_.p.softcap > 0 ? std::min<double>(b_.p.softcap, row.largest_s) : 0.0;
@@ -91,7 +95,6 @@ class Values {
       s.score_systematic = std::max(s.score_systematic, s.random.factor * size);
       s.score_variance = std::max(s.score_variance, s.random.score_variance * size * size);
     }
-    s.slack = row.slack;
     s.start = a.sink_first && b_.p.sinks ? s.sink : -kInf;
   }
 
@@ -222,7 +225,8 @@ class Values {
     // Without a declared order the largest P of a tile is at most that of the row.
     if (r.tile_max)
       t.largest = std::exp((b_.order.declared() && s.tile_top > -kInf ? s.tile_top - m_t : 0) + offset);
-    t.floor = r.eta * (r.tile_max ? t.largest : 1.0) / (b_.order.declared() ? t.to_p : std::exp(offset));
+    const bool own_floor = b_.order.declared() && b_.model.rounds_p_once();
+    t.floor = r.eta * (r.tile_max ? t.largest : 1.0) / (own_floor ? t.to_p : std::exp(offset));
     t.replayed = b_.order.declared();
     t.eps = eps_.data() + at;
     const RandomTerms& z = s.random;
@@ -314,6 +318,11 @@ class Values {
     part_square_ += (acc_ - part_start_).cwiseAbs2().cast<float>();
   }
 
+  double top_of(Index i) const {
+    const BlockRow& row = b_.rows[i];
+    return std::max(row.seen > 0 ? std::fabs(row.top) : 0.0, b_.p.sinks ? std::fabs(sums_[i].sink) : 0.0);
+  }
+
   RowFacts row_facts(Index i) const {
     const RowSums& s = sums_[i];
     const BlockRow& row = b_.rows[i];
@@ -322,10 +331,11 @@ class Values {
     RowFacts f;
     f.keys = row.seen > 0;
     f.declared = b_.order.declared();
-    f.replayed = f.declared && narrow_ && !s.ambiguous;
+    f.replayed = f.declared && narrow_ && !s.ambiguous && b_.model.rounds_p_once();
     f.structured = s.repeated > kRepeatedShare * s.sampled;
     f.lse = s.m + std::log(s.weight);
-    f.top = std::max(f.keys ? std::fabs(row.top) : 0.0, b_.p.sinks ? std::fabs(s.sink) : 0.0);
+    f.shift = row.shift;
+    f.top = top_of(i) + row.shift;
     f.v_max = v_max_;
     f.v_normal = v_normal_;
     f.beta = s.error * inverse;

@@ -227,6 +227,23 @@ TEST(Reasons, ImpossibleArithmeticIsNamed) {
   a.order_declared = 1;
   a.tile_keys = 0;
   EXPECT_EQ(impossible_arithmetic(a), "order_declared without tile_keys (it is 0)");
+  const auto text = [](auto change) {
+    assay_arithmetic changed = default_arithmetic();
+    changed.tile_keys = 64;
+    change(changed);
+    return impossible_arithmetic(changed);
+  };
+  using A = assay_arithmetic;
+  EXPECT_EQ(text([](A& x) { x.row_sum = {ASSAY_ACC_BLOCK, 16, 25, 23}; }), "");
+  EXPECT_NE(text([](A& x) { x.row_sum = {ASSAY_ACC_BLOCK, 16, 0, 23}; }), "");
+  EXPECT_NE(text([](A& x) { x.tanh_absolute_error = -1; }), "");
+  EXPECT_NE(text([](A& x) { x.log_relative_error = kNan; }), "");
+  EXPECT_NE(text([](A& x) { x.split_interleaved = 1, x.split_keys = 64; }), "");
+  EXPECT_NE(text([](A& x) { x.p_roundings = -1; }), "");
+  EXPECT_NE(text([](A& x) { x.promote_every = 2; }), "");
+  EXPECT_EQ(text([](A& x) { x.promote_every = 2, x.promote_pv = 1; }), "");
+  EXPECT_NE(text([](A& x) { x.bias_form = 7; }), "");
+  EXPECT_NE(text([](A& x) { x.q_replayed_format = ASSAY_BF16; }), "");
 }
 
 TEST(OutcomeNames, AreDistinct) {

@@ -82,6 +82,8 @@ std::string impossible_arithmetic(const assay_arithmetic& a) {
   };
   if (std::string text = accumulator("qk", a.qk); !text.empty()) return text;
   if (std::string text = accumulator("pv", a.pv); !text.empty()) return text;
+  if (a.row_sum.kind != ASSAY_ACC_FMA || a.row_sum.block != 0)
+    if (std::string text = accumulator("row_sum", a.row_sum); !text.empty()) return text;
   const auto known_float = [](int32_t f) {
     return f == ASSAY_FORMAT_NONE || f == ASSAY_FP32 || format_is_float16(f) || format_is_fp8(f);
   };
@@ -95,7 +97,9 @@ std::string impossible_arithmetic(const assay_arithmetic& a) {
   if (a.splits < 0 || a.tile_keys < 0 || a.row_sum_chain < 0)
     return fmt::format("splits {}, tile_keys {} and row_sum_chain {} must not be negative", a.splits,
                        a.tile_keys, a.row_sum_chain);
-  for (const double error : {a.exp_relative_error, a.tanh_relative_error, a.q_rounding, a.rescale_lag_log2})
+  for (const double error :
+       {a.exp_relative_error, a.tanh_relative_error, a.tanh_absolute_error, a.log_absolute_error,
+        a.log_relative_error, a.q_rounding, a.q_rounding_absolute, a.rescale_lag_log2})
     if (!(error >= 0) || std::isinf(error))
       return fmt::format("an error or lag of {} is not a number >= 0", error);
   if (!(a.exp_poly_relative_error >= 0) || std::isinf(a.exp_poly_relative_error) || a.exp_poly_every < 0)
@@ -103,6 +107,21 @@ std::string impossible_arithmetic(const assay_arithmetic& a) {
                        a.exp_poly_every, a.exp_poly_relative_error);
   if (a.split_keys < 0 || (a.split_keys > 0 && (a.tile_keys < 1 || a.split_keys % a.tile_keys != 0)))
     return fmt::format("split_keys is {}, a multiple of tile_keys ({}) expected", a.split_keys, a.tile_keys);
+  if (a.split_interleaved != 0 && (a.split_keys > 0 || a.tile_keys < 1))
+    return fmt::format("split_interleaved with split_keys {} and tile_keys {}: 0 and at least 1 expected",
+                       a.split_keys, a.tile_keys);
+  if (a.p_roundings < 0 || a.partial_roundings < 0 || a.promote_every < 0)
+    return fmt::format("p_roundings {}, partial_roundings {} and promote_every {} must not be negative",
+                       a.p_roundings, a.partial_roundings, a.promote_every);
+  if (a.promote_every > 1 && (a.promote_pv == 0 || a.tile_keys < 1))
+    return fmt::format("promote_every is {} without promote_pv or without tile_keys", a.promote_every);
+  if (a.bias_form != ASSAY_BIAS_DISTANCE && a.bias_form != ASSAY_BIAS_COLUMN)
+    return fmt::format("bias_form is {}, accepted are 0 (distance) and 1 (column)", a.bias_form);
+  if (!known_float(a.q_replayed_format))
+    return fmt::format("q_replayed_format is {}, a float format expected", a.q_replayed_format);
+  if (a.q_replayed_format != ASSAY_FORMAT_NONE &&
+      !(std::isfinite(a.q_replayed_factor) && a.q_replayed_factor != 0))
+    return fmt::format("q_replayed_factor is {}, a number other than 0 expected", a.q_replayed_factor);
   if (a.order_declared != 0 && a.tile_keys < 1)
     return fmt::format("order_declared without tile_keys (it is {})", a.tile_keys);
   if (!std::isfinite(a.p_offset_log2)) return fmt::format("p_offset_log2 is {}", a.p_offset_log2);

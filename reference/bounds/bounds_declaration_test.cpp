@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fields of the declaration that few kernels need, each shown on a kernel that does what the field says:
+// judged by a declaration without the field it leaves a tier, judged by its own it stays inside all of them,
+// in both forms of the bounds.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "reference/bounds/bounds.hpp"
+#include "reference/bounds/bounds_classes.hpp"
+#include "reference/bounds/bounds_emulator.hpp"
+
+namespace assay {
+namespace {
+
+using testing::arithmetic;
+using testing::DenseCase;
+using testing::Emulation;
+using testing::Emulator;
+using testing::Family;
+using testing::make_case;
+using testing::tensor_core;
+
+// Largest error over bound; tiers that do not apply count as 0.
+struct Ratios {
+  double d = 0, p = 0, r = 0, lse = 0, lse_p = 0;
+  double largest() const { return std::max({d, p, r, lse, lse_p}); }
+};
+
+void add(Ratios& r, const BoundedAttention& b, const Emulation& e) {
+  const auto look = [](double& worst, double got, double expected, double bound) {
+    if (got != expected && std::isfinite(bound)) worst = std::max(worst, std::fabs(got - expected) / bound);
+  };
+  for (size_t i = 0; i < e.o.size(); ++i) {
+    look(r.d, e.o[i], b.value.o[i], b.o_bound[i]);
+    look(r.p, e.o[i], b.value.o[i], b.o_bound_p[i]);
+    look(r.r, e.o[i], b.o_replayed[i], b.o_bound_r[i]);
+  }
+  for (size_t i = 0; i < e.lse.size(); ++i) {
+    look(r.lse, e.lse[i], b.value.lse[i], b.lse_bound[i]);
+    look(r.lse_p, e.lse[i], b.value.lse[i], b.lse_bound_p[i]);
+  }
+}
+
+using Change = std::function<void(assay_arithmetic&)>;
+using Data = std::function<DenseCase(uint64_t seed)>;
+
+// A kernel of `base` changed by `field`, on `seeds` cases. `tiers`: of the undeclared judgement, which one is
+// left.
+void show(const char* name, const assay_arithmetic& base, const Change& field, const Data& data, int seeds,
+          double Ratios::*leaves) {
+  assay_arithmetic declared = base;
+  field(declared);
+  Ratios with, elementwise, without;
+  for (int seed = 0; seed < seeds; ++seed) {
+    const DenseCase c = data(seed);
+    const Emulation e = Emulator(c, declared, testing::Mutant::kNone, seed).run();
+    add(with, bounded_attention(c.problem, c.host(), c.rows(), declared), e);
+    add(elementwise, bounded_attention_elementwise(c.problem, c.host(), c.rows(), declared), e);
+    add(without, bounded_attention_elementwise(c.problem, c.host(), c.rows(), base), e);
+  }
+  std::printf("  %-34s declared: D %.2f P %.2f R %.2f LSE %.2f %.2f, element-wise %.2f; undeclared: %.2f\n",
+              name, with.d, with.p, with.r, with.lse, with.lse_p, elementwise.largest(), without.*leaves);
+  EXPECT_LE(with.largest(), 1) << name;
+  EXPECT_LE(elementwise.largest(), 1) << name;
+  EXPECT_GT(without.*leaves, 1) << name;
+  EXPECT_GT(with.largest(), 0.01) << name;
+}
+
+Data family(Family f, int32_t m, int32_t d, int32_t n = 1, int32_t format = ASSAY_BF16) {
+  return [=](uint64_t seed) { return make_case(f, n, m, d, seed, format); };
+}
+
+// A dominant first key, then equal ones: every addition rounds the same way.
+DenseCase leaning_at(uint64_t seed, int64_t head) {
+  DenseCase c = make_case(Family::kPositive, 1, 4000, 8, 1);
+  std::fill(c.q.begin(), c.q.end(), 1.0);
+  std::fill(c.k.begin(), c.k.end(), 0.0);
+  std::fill_n(c.k.begin() + head * 8, 8, 2.25 + 0.125 * static_cast<double>(seed));
+  std::fill(c.v.begin(), c.v.end(), 1.0);
+  c.store();
+  return c;
+}
+
+DenseCase leaning(uint64_t seed) { return leaning_at(seed, 0); }
+
+assay_arithmetic ordered(assay_arithmetic a) {
+  a.order_declared = 1;
+  return a;
+}
+
+TEST(Declaration, ErrorsOfFunctions) {
+  const auto small_scores = [](uint64_t seed) {
+    DenseCase c = make_case(Family::kFlat, 2, 40, 16, seed);
+    c.problem.softcap = 30;
+    c.store();
+    return c;
+  };
+  assay_arithmetic base = ordered(arithmetic(ASSAY_FP32, 16, 64));
+  base.tanh_relative_error = 0x1p-22;
+  show(
+      "tanh_absolute_error", base, [](auto& a) { a.tanh_absolute_error = 0x1p-18; }, small_scores, 4,
+      &Ratios::lse);
+  show(
+      "log_absolute_error", base, [](auto& a) { a.log_absolute_error = 0x1p-15; },
+      family(Family::kNormal, 60, 16, 4), 4, &Ratios::lse);
+  show(
+      "log_relative_error", base, [](auto& a) { a.log_relative_error = 0x1p-15; },
+      family(Family::kNormal, 400, 16, 4), 4, &Ratios::lse);
+  base.splits = 8;
+  show(
+      "log_relative_error, splits", base, [](auto& a) { a.log_relative_error = 0x1p-14; },
+      family(Family::kNormal, 600, 16, 4), 4, &Ratios::d);
+}
+
+TEST(Declaration, BiasByColumn) {
+  const auto far = [](uint64_t seed) {
+    DenseCase c = make_case(Family::kNormal, 1, 12000, 8, seed);
+    c.problem.alibi = ASSAY_ALIBI_LINEAR;
+    c.slopes = {0.7071f, 0.0313f};
+    c.store();
+    return c;
+  };
+  assay_arithmetic base = ordered(arithmetic(ASSAY_FP32, 16, 1 << 20));
+  base.row_sum = {ASSAY_ACC_FMA, 16, 0, 23};
+  show(
+      "bias_form", base, [](auto& a) { a.bias_form = ASSAY_BIAS_COLUMN; }, far, 6, &Ratios::lse);
+}
+
+TEST(Declaration, RoundingsOfQ) {
+  const auto tiny = [](uint64_t seed) {
+    DenseCase c = make_case(Family::kNormal, 2, 60, 32, seed, ASSAY_FP16);
+    for (double& q : c.q) q *= 3e-4;
+    c.problem.softmax_scale = 200;
+    c.store();
+    return c;
+  };
+  assay_arithmetic base = ordered(arithmetic(ASSAY_FP32, 16, 64));
+  base.q_rounding = 0x1p-11 + 0x1p-24;
+  // Multiplied by 1/64 before it is rounded to fp16, so most of Q gets subnormal.
+  show(
+      "q_rounding_absolute", base, [](auto& a) { a.q_rounding_absolute = 64 * 0x1p-25; }, tiny, 6,
+      &Ratios::d);
+  const auto replayed = [](assay_arithmetic& a) {
+    a.q_rounding = 0;
+    a.q_replayed_format = ASSAY_BF16;
+    a.q_replayed_factor = static_cast<float>(0.17677669 * M_LOG2E);
+  };
+  base.q_rounding = 0;
+  show("q_replayed_format", base, replayed, family(Family::kPeaked, 60, 32, 2), 4, &Ratios::d);
+  // And it is far sharper than saying how large the rounding is.
+  assay_arithmetic sharp = base, wide = base;
+  replayed(sharp);
+  wide.q_rounding = 0x1p-8;
+  const DenseCase c = make_case(Family::kPeaked, 1, 60, 32, 1);
+  EXPECT_LT(20 * bounded_attention(c.problem, c.host(), c.rows(), sharp).lse_bound[0],
+            bounded_attention(c.problem, c.host(), c.rows(), wide).lse_bound[0]);
+}
+
+TEST(Declaration, UnitOfTheRowSum) {
+  assay_arithmetic base = ordered(tensor_core(ASSAY_BF16, 64, 16, 25, 23));
+  base.row_sum_from_rounded_p = 1;
+  base.row_sum_chain = 4;
+  show(
+      "row_sum: 13 bits", base,
+      [](auto& a) {
+        a.row_sum = {ASSAY_ACC_BLOCK, 32, 13, 13};
+      },
+      family(Family::kFlat, 2000, 8), 3, &Ratios::lse);
+  base.p_format = ASSAY_FP32, base.row_sum_from_rounded_p = 0;
+  show(
+      "row_sum: one lane", base,
+      [](auto& a) {
+        a.row_sum = {ASSAY_ACC_FMA, 1, 0, 23};
+      },
+      leaning, 4, &Ratios::lse);
+}
+
+TEST(Declaration, RoundedMoreThanOnce) {
+  // Few keys: the largest rounding error is that of a single weight.
+  const auto few = family(Family::kNormal, 3, 8, 8);
+  assay_arithmetic base = tensor_core(ASSAY_BF16, 64, 16, 25, 23);
+  show(
+      "p_roundings", base, [](auto& a) { a.p_roundings = 3; }, few, 40, &Ratios::d);
+  base = tensor_core(ASSAY_FP8_E4M3, 64, 16, 25, 23);
+  base.row_sum_from_rounded_p = 1;
+  show(
+      "p_roundings, e4m3, joint", base, [](auto& a) { a.p_roundings = 2; }, few, 40, &Ratios::d);
+  // Equal scores far from zero: their LSE grows by ln 2 with each level and is rounded to whole ulps of bf16.
+  const auto large = [](uint64_t seed) {
+    DenseCase c = make_case(Family::kEqualKeys, 4, 64, 8, seed);
+    c.problem.softmax_scale = 10;
+    c.store();
+    return c;
+  };
+  base = ordered(arithmetic(ASSAY_FP32, 4, 1));
+  base.splits = 64;
+  base.partial_format = base.partial_lse_format = ASSAY_BF16;
+  show(
+      "partial_roundings", base, [](auto& a) { a.partial_roundings = 6; }, large, 80, &Ratios::lse);
+}
+
+TEST(Declaration, PartsAndPromotion) {
+  assay_arithmetic base = ordered(tensor_core(ASSAY_BF16, 16, 16, 25, 23));
+  base.splits = 4;
+  show(
+      "split_interleaved", base, [](auto& a) { a.split_interleaved = 1; },
+      family(Family::kNormal, 500, 16, 4), 3, &Ratios::r);
+  base.tile_reverse = 1;
+  show(
+      "split_interleaved, reversed", base, [](auto& a) { a.split_interleaved = 1; },
+      family(Family::kNormal, 500, 16, 4), 3, &Ratios::r);
+  assay_arithmetic parts = arithmetic(ASSAY_FP32, 1, 64);
+  parts.splits = 64;
+  parts.row_sum = {ASSAY_ACC_FMA, 1, 0, 23};
+  show(
+      "splits_vary", parts, [](auto& a) { a.splits_vary = 1; }, leaning, 8, &Ratios::lse);
+  assay_arithmetic apart = ordered(tensor_core(ASSAY_BF16, 32, 32, 13, 13));
+  apart.qk = {ASSAY_ACC_FMA, 1, 0, 23};
+  apart.promote_pv = 1;
+  show(
+      "promote_every", apart, [](auto& a) { a.promote_every = 128; }, leaning, 8, &Ratios::d);
+  apart.tile_reverse = 1, apart.tile_keys = 96;
+  show(
+      "promote_every, reversed", apart, [](auto& a) { a.promote_every = 42; },
+      [](uint64_t seed) { return leaning_at(seed, 3999); }, 8, &Ratios::d);
+}
+
+}  // namespace
+}  // namespace assay
