@@ -71,6 +71,7 @@ TEST(Explain, KernelsThatDeclareNothing) {
   const std::string line = "paged h=4/2 d=32 page=16 batch=2q1s70_1q5s40 seed=1";
   const Expected table[] = {
       {"paged_lse2_fake", "lse.base2", ""},
+      {"paged_unscaled_fake", "softmax.o_not_rescaled", ""},
       {"paged_zeros_fake", "output.zeros", ""},
       {"paged_nan_fake", "output.nan", ""},
       {"paged_droppage_fake", "keys.tail_dropped", ""},

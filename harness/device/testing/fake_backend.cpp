@@ -86,13 +86,21 @@ void attend(const assay_problem& p, const assay_tensors& ts, Behaviour behaviour
           x[j] = sees(p, position, j) ? dot * p.softmax_scale : -std::numeric_limits<double>::infinity();
           top = std::max(top, x[j]);
         }
+        std::vector<double> lost(end, 1.0);  // factor by which a weight in O is too large
+        if (behaviour == Behaviour::kUnscaled) {
+          double moving = -std::numeric_limits<double>::infinity();
+          for (int64_t j = 0; j < end; ++j) {
+            moving = std::max(moving, x[j]);
+            if (!std::isinf(x[j])) lost[j] = std::exp(top - moving);
+          }
+        }
         double sum = 0;
         for (double& value : x) sum += value = std::isinf(top) ? 0.0 : std::exp(value - top);
         const double lse = sum > 0 ? top + std::log(sum) : -std::numeric_limits<double>::infinity();
         for (int d = 0; d < p.head_dim_v; ++d) {
           double o = 0;
           for (int64_t j = 0; j < end; ++j)
-            if (x[j] > 0) o += x[j] * cached(p, ts, ts.v, r, j, kv, d);
+            if (x[j] > 0) o += x[j] * lost[j] * cached(p, ts, ts.v, r, j, kv, d);
           if (behaviour == Behaviour::kLeak && m % page != 0 && p.op == ASSAY_OP_PAGED) {
             // The classical mistake: the whole last page is multiplied, masked keys with P = 0.
             for (int64_t j = m; j < (m / page + 1) * page; ++j) o += 0.0 * cached(p, ts, ts.v, r, j, kv, d);

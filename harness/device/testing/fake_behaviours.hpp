@@ -25,6 +25,7 @@ enum class Behaviour {
   kPeek,         // the last bit of the LSE follows the sign of an unused slot
   kVague,        // right, but declares an exponential so bad that nothing could be wrong
   kLse2,         // LSE in base 2
+  kUnscaled,     // O is not rescaled when the maximum moves, key by key
   kSegfault,
   kAbort,
   kExit,         // calls exit(0)
@@ -80,6 +81,7 @@ inline Entry kBehaviours[] = {
     {Behaviour::kPeek, "peek", "last bit of the LSE follows an unused slot"},
     {Behaviour::kVague, "vague", "declares an exponential of no accuracy"},
     {Behaviour::kLse2, "lse2", "LSE in base 2"},
+    {Behaviour::kUnscaled, "unscaled", "O is not rescaled when the maximum moves"},
     {Behaviour::kSegfault, "segfault", "writes to address 0"},
     {Behaviour::kAbort, "abort", "calls abort"},
     {Behaviour::kExit, "exit", "calls exit(0)"},

@@ -34,8 +34,17 @@ struct MaskRule {
     const int32_t context = r.context_len();
     const int32_t position = top_left ? s.cell.row : s.position;
     int32_t limit = s.kv_len - 1;
-    if (base == ASSAY_MASK_CAUSAL) limit = position + context_shift;
-    if (base == ASSAY_MASK_TREE && j >= context && !draft(p, s, j - context)) return false;
+    switch (static_cast<assay_mask>(base)) {
+      case ASSAY_MASK_CAUSAL:
+        limit = position + context_shift;
+        break;
+      case ASSAY_MASK_FULL:
+      case ASSAY_MASK_CROSS:
+        break;
+      case ASSAY_MASK_TREE:
+        if (j >= context && !draft(p, s, j - context)) return false;
+        break;
+    }
     int32_t anchor = window_top_left ? s.cell.row : position;
     if (window_from_last_row) anchor = context + r.q_len - 1;
     if (window_from_first_row) anchor = context;

@@ -51,7 +51,7 @@ double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& 
   int64_t head = by.query_head ? query_head : k.kv_head;
   head = by.head_zero ? 0 : head + by.head;
   const int64_t request = by.request_zero ? 0 : k.request + by.request;
-  switch (s.kind) {
+  switch (static_cast<assay_scale>(s.kind)) {
     case ASSAY_SCALE_NONE:
       return 1;
     case ASSAY_SCALE_HOST:
@@ -64,7 +64,7 @@ double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& 
       return s.at({request, head});
     case ASSAY_SCALE_CHANNEL:
       return s.at({head, dim});
-    default:
+    case ASSAY_SCALE_TOKEN_HEAD:
       break;
   }
   int32_t position = k.position;
@@ -215,7 +215,9 @@ void query_scale(const Clues& clues, Hypotheses& out) {
   // Scale of Q for a displaced cell.
   const auto scale = [s, first](const Problem& p, const Cell& c, int32_t head, int32_t request, int32_t row,
                                 int32_t dim) -> double {
-    switch (p.q_scale) {
+    switch (static_cast<assay_scale>(p.q_scale)) {
+      case ASSAY_SCALE_NONE:
+        break;
       case ASSAY_SCALE_HOST:
         return s.host;
       case ASSAY_SCALE_TENSOR:
@@ -228,9 +230,8 @@ void query_scale(const Clues& clues, Hypotheses& out) {
         return s.at({first[c.request] + c.row + row, c.head + head});
       case ASSAY_SCALE_CHANNEL:
         return s.at({c.head + head, dim});
-      default:
-        return 1;
     }
+    return 1;
   };
   const auto add = [&](std::string_view cause, std::string text, double cost, int32_t head, int32_t request,
                        int32_t row, bool missing) {

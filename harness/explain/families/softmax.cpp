@@ -39,6 +39,27 @@ void rescales(const Clues& clues, Hypotheses& out) {
       propose(clues, "softmax.o_not_rescaled", "each tile keeps its own maximum, nothing is rescaled", 0.2);
   h.rules.maximum_per_tile = true;
   out.push_back(std::move(h));
+  // Of an order that is not declared all keys are one tile, and nothing of the above moves.
+  if (clues.predictor.declared().tile_keys > 0) return;
+  std::vector<int32_t> tiles = {1};
+  tiles.insert(tiles.end(), clues.tile_sizes.begin(), clues.tile_sizes.end());
+  for (int32_t tile : tiles) {
+    const std::string text = tile == 1 ? "not rescaled from key to key"
+                                       : fmt::format("not rescaled from tile to tile of {} keys", tile);
+    const auto always = [](int32_t, int32_t) { return true; };
+    h = propose(clues, "softmax.o_not_rescaled", text, 0.2);
+    h.rules.arithmetic.tile_keys = tile;
+    h.rules.o_kept = always;
+    out.push_back(h);
+    h.rules.l_kept = always;
+    h.text = "neither output nor row sum " + text;
+    h.cost = 0.3;
+    out.push_back(h);
+    h = propose(clues, "softmax.l_not_rescaled", text, 0.2);
+    h.rules.arithmetic.tile_keys = tile;
+    h.rules.l_kept = always;
+    out.push_back(std::move(h));
+  }
 }
 
 void row_sums(const Clues& clues, Hypotheses& out) {
