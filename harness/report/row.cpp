@@ -55,8 +55,8 @@ constexpr RowField kFields[] = {
     {"limit_percent", "%", "Throughput as a share of the measured limit named in column limit.",
      &Row::limit_percent},
     {"limit", "",
-     "The measured limit the case is nearer to: read (memory), matrix (arithmetic) or copy (building "
-     "blocks).",
+     "The measured limit the case is nearer to: read (memory), matrix (arithmetic) or copy (data "
+     "ops).",
      &Row::limit},
     {"calibration", "",
      "Where bounds and limits come from: defaults (declared, measured at the start) or the fingerprint of a "

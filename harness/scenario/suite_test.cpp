@@ -375,8 +375,8 @@ TEST(Suite, OpenFindsFilesNamesAndLines) {
     const char* message;
   } mistakes[] = {
       {"smok",
-       "\"smok\" is neither a suite nor a scenario line (did you mean \"smoke\"?); suites: blocks, "
-       "correctness, "},
+       "\"smok\" is neither a suite nor a scenario line (did you mean \"smoke\"?); suites: correctness, "
+       "data_ops, "},
       {"nowhere.suite",
        "\"nowhere.suite\" cannot be opened: No such file or directory; expected a suite file"},
       {"no/where", "\"no/where\" cannot be opened"},
