@@ -28,7 +28,7 @@ const char* const kLines[] = {
     "batch=2q5s40_1q1s65 seed=7",
 };
 
-std::string library(const char* name) { return std::string(ASSAY_BINARY_DIR) + "/" + name; }
+std::string library(const char* name) { return std::string(ASSAY_BINARY_DIR "/") += name; }
 
 Verdict verdict(const std::string& line, const Backend& backend, const assay_kernel& kernel) {
   Judge judge(make_problem(parse_scenario(line)), 1e9);
@@ -71,9 +71,13 @@ TEST(Positions, AKernelThatIgnoresThemIsWrong) {
     // Rows move with the keys: only chunks tell where the first one stands.
     no_first_key = !p.first_key.empty() && (p.chunk > 0 || !p.positions.empty());
     no_positions = false;
-    if (no_first_key) EXPECT_EQ(verdict(line, cpu, kernel).outcome, Outcome::kWrong) << line;
+    if (no_first_key) {
+      EXPECT_EQ(verdict(line, cpu, kernel).outcome, Outcome::kWrong) << line;
+    }
     no_first_key = false, no_positions = !p.positions.empty();
-    if (no_positions) EXPECT_EQ(verdict(line, cpu, kernel).outcome, Outcome::kWrong) << line;
+    if (no_positions) {
+      EXPECT_EQ(verdict(line, cpu, kernel).outcome, Outcome::kWrong) << line;
+    }
   }
 }
 

@@ -36,7 +36,7 @@ struct Target {
   const assay_tensor* scale;  // null without a tensor
   float host;
   double at(int32_t head, int32_t dim) const {
-    switch (kind) {
+    switch (static_cast<assay_scale>(kind)) {
       case ASSAY_SCALE_HOST:
         return host;
       case ASSAY_SCALE_TENSOR:
@@ -45,9 +45,12 @@ struct Target {
         return load(ASSAY_FP32, scale->data, head * scale->stride[0]);
       case ASSAY_SCALE_CHANNEL:
         return load(ASSAY_FP32, scale->data, head * scale->stride[0] + dim * scale->stride[1]);
-      default:
-        return 1;
+      case ASSAY_SCALE_NONE:
+      case ASSAY_SCALE_REQUEST_HEAD:  // no data op takes them
+      case ASSAY_SCALE_TOKEN_HEAD:    // not given, but found
+        break;
     }
+    return 1;
   }
   bool given() const { return kind != ASSAY_SCALE_NONE && kind != ASSAY_SCALE_TOKEN_HEAD; }
   bool dynamic() const { return kind == ASSAY_SCALE_TOKEN_HEAD; }

@@ -340,25 +340,9 @@ Inputs InputValues::build(const Problem& derived, const Derivation& derivation, 
       case Operand::kKScale:
       case Operand::kVScale:
         break;
-      case Operand::kCuQ:
-      case Operand::kCuKv:
-      case Operand::kKvLen:
-      case Operand::kBlockTable:
-      case Operand::kIndptr:
-      case Operand::kIndices:
-      case Operand::kLastPageLen:
-      case Operand::kAlibiSlopes:
-      case Operand::kSinks:
-      case Operand::kTreeMask:
-      case Operand::kTreeIndptr:
-      case Operand::kFirstKey:
-      case Operand::kPositions:
+      default:  // a table, or nothing draws it
         write_table(inputs, use.operand, sinks);
         break;
-      case Operand::kO:
-      case Operand::kLse:
-      case Operand::kWorkspace:
-        ASSAY_CHECK(false, "{} reads {}, and nothing draws it", op_of(p).name, operand_name(use.operand));
     }
   }
   repoison(inputs, poison);

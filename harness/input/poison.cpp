@@ -193,48 +193,22 @@ void poison_workspace(Inputs& inputs, Poison poison) {
   fill(workspace.payload() + whole, 1, workspace.bytes() - whole, 0xff);
 }
 
-// What lies between the values of an operand that is read.
 void poison_holes(Inputs& inputs, Operand operand, Poison poison) {
   const bool cached = op_of(inputs.problem).has_cache;
-  switch (operand) {
-    case Operand::kQ:
-    case Operand::kSource:
-    case Operand::kDenseK:
-    case Operand::kDenseV:
-      return poison_row_padding(inputs, operand, poison);
-    case Operand::kK:
-      return cached ? poison_cache(inputs, poison) : poison_row_padding(inputs, operand, poison);
-    case Operand::kV:
-      if (!cached) poison_row_padding(inputs, operand, poison);  // else with K
+  switch (holes_of(operand)) {
+    case Holes::kNone:
       return;
-    case Operand::kPartialO:
+    case Holes::kRows:
+      return poison_row_padding(inputs, operand, poison);
+    case Holes::kCache:
+      if (!cached) return poison_row_padding(inputs, operand, poison);
+      if (operand == Operand::kK) poison_cache(inputs, poison);  // and V with it
+      return;
+    case Holes::kStates:
       poison_row_padding(inputs, operand, poison);
       return poison_empty_states(inputs, poison);
-    case Operand::kBlockTable:
+    case Holes::kTable:
       return poison_table(inputs, poison);
-    case Operand::kQScale:  // have no holes, or in a cache (with K)
-    case Operand::kKScale:
-    case Operand::kVScale:
-    case Operand::kO:
-    case Operand::kLse:
-    case Operand::kPartialLse:
-    case Operand::kCuQ:
-    case Operand::kCuKv:
-    case Operand::kKvLen:
-    case Operand::kIndptr:
-    case Operand::kIndices:
-    case Operand::kLastPageLen:
-    case Operand::kAlibiSlopes:
-    case Operand::kSinks:
-    case Operand::kTreeMask:
-    case Operand::kTreeIndptr:
-    case Operand::kFirstKey:
-    case Operand::kPositions:
-    case Operand::kSlotMapping:
-    case Operand::kSeqStarts:
-    case Operand::kTokenToBatch:
-    case Operand::kWorkspace:
-      return;
   }
 }
 

@@ -97,7 +97,7 @@ ScaleSet::ScaleSet(const Problem& p, const ValueSource& source, Side side)
 }
 
 size_t ScaleSet::unit(int request, int32_t head) const {
-  switch (kind_) {
+  switch (static_cast<assay_scale>(kind_)) {
     case ASSAY_SCALE_HEAD:
       return head;
     case ASSAY_SCALE_REQUEST_HEAD: {
@@ -105,9 +105,14 @@ size_t ScaleSet::unit(int request, int32_t head) const {
       const int owner = side_ == Side::kQ ? request : source_.roots()[request];
       return static_cast<size_t>(owner) * p_.heads_kv + kv_head;
     }
-    default:
-      return 0;
+    case ASSAY_SCALE_NONE:
+    case ASSAY_SCALE_HOST:
+    case ASSAY_SCALE_TENSOR:
+    case ASSAY_SCALE_TOKEN_HEAD:  // beside its row, not in a unit
+    case ASSAY_SCALE_CHANNEL:
+      break;
   }
+  return 0;
 }
 
 float ScaleSet::scale_for(double largest) const {

@@ -75,19 +75,21 @@ class StoredReader {
     int64_t b = 0, s = 0;
     find(r, key, &b, &s);
     const int64_t x = 16 / format_bytes(p_.k_format);
-    switch (p_.layout) {
+    switch (static_cast<assay_layout>(p_.layout)) {
       case ASSAY_LAYOUT_NHD:
         return at(operand, {b, s, head, dim});
       case ASSAY_LAYOUT_HND:
         return at(operand, {b, head, s, dim});
       case ASSAY_LAYOUT_MLA:
         return at(operand, {b, s, dim});
-      default:
+      case ASSAY_LAYOUT_X:
+        if (v) return at(operand, {b, head, dim, s});
+        break;
+      case ASSAY_LAYOUT_SHUFFLED:
+        if (v) return at(operand, {b, head, s / x, dim, s % x});
         break;
     }
-    if (!v) return at(operand, {b, head, dim / x, s, dim % x});
-    if (p_.layout == ASSAY_LAYOUT_X) return at(operand, {b, head, dim, s});
-    return at(operand, {b, head, s / x, dim, s % x});
+    return at(operand, {b, head, dim / x, s, dim % x});
   }
   double q_code(int r, int32_t row, int32_t head, int32_t dim) {
     return at(Operand::kQ, {integer(Operand::kCuQ, {r}) + row, head, dim});
@@ -95,7 +97,7 @@ class StoredReader {
 
   double scale(bool v, int r, int32_t key, int32_t head, int32_t dim) {
     const Operand operand = v ? Operand::kVScale : Operand::kKScale;
-    switch (v ? p_.v_scale : p_.k_scale) {
+    switch (static_cast<assay_scale>(v ? p_.v_scale : p_.k_scale)) {
       case ASSAY_SCALE_NONE:
         return 1;
       case ASSAY_SCALE_HOST:
@@ -108,7 +110,7 @@ class StoredReader {
         return at(operand, {r, head});
       case ASSAY_SCALE_CHANNEL:
         return at(operand, {head, dim});
-      default:
+      case ASSAY_SCALE_TOKEN_HEAD:
         break;
     }
     if (!op_of(p_).has_cache) return at(operand, {integer(Operand::kCuKv, {r}) + key, head});
@@ -117,7 +119,7 @@ class StoredReader {
     return at(operand, {b, head, s});
   }
   double q_scale(int r, int32_t row, int32_t head, int32_t dim) {
-    switch (p_.q_scale) {
+    switch (static_cast<assay_scale>(p_.q_scale)) {
       case ASSAY_SCALE_NONE:
         return 1;
       case ASSAY_SCALE_HOST:
@@ -130,9 +132,10 @@ class StoredReader {
         return at(Operand::kQScale, {r, head / (p_.heads_q / p_.heads_kv)});
       case ASSAY_SCALE_CHANNEL:
         return at(Operand::kQScale, {head, dim});
-      default:
-        return at(Operand::kQScale, {integer(Operand::kCuQ, {r}) + row, head});
+      case ASSAY_SCALE_TOKEN_HEAD:
+        break;
     }
+    return at(Operand::kQScale, {integer(Operand::kCuQ, {r}) + row, head});
   }
 
   double k(int r, int32_t key, int32_t h, int32_t d) {

@@ -95,7 +95,7 @@ void ValueSource::spread_units(Side side, int request, int64_t token, int32_t he
   const uint64_t base = static_cast<uint64_t>(side) << 62;
   const auto factor = [&](uint64_t unit) { return 0.5 + 1.5 * rng.uniform(base + unit); };
   double common = 1;
-  switch (kind) {
+  switch (static_cast<assay_scale>(kind)) {
     case ASSAY_SCALE_HEAD:
       common = factor(head);
       break;
@@ -111,7 +111,9 @@ void ValueSource::spread_units(Side side, int request, int64_t token, int32_t he
     case ASSAY_SCALE_CHANNEL:
       for (int32_t d = 0; d < dims; ++d) out[d] *= factor(static_cast<uint64_t>(head) * dims + d);
       return;
-    default:
+    case ASSAY_SCALE_NONE:
+    case ASSAY_SCALE_HOST:
+    case ASSAY_SCALE_TENSOR:
       return;
   }
   for (int32_t d = 0; d < dims; ++d) out[d] *= common;

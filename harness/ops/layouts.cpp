@@ -27,7 +27,7 @@ int64_t requests(const Problem& p) { return static_cast<int64_t>(p.requests.size
 
 // Scales of every kind but those of one token, which lie beside their rows; rank 0 for those.
 TensorLayout scale_of_more(const Problem& p, int32_t kind, int64_t heads, int64_t dim) {
-  switch (kind) {
+  switch (static_cast<assay_scale>(kind)) {
     case ASSAY_SCALE_TENSOR:
       return dense_layout(ASSAY_FP32, {1});
     case ASSAY_SCALE_HEAD:
@@ -36,9 +36,12 @@ TensorLayout scale_of_more(const Problem& p, int32_t kind, int64_t heads, int64_
       return dense_layout(ASSAY_FP32, {requests(p), p.heads_kv});
     case ASSAY_SCALE_CHANNEL:
       return dense_layout(ASSAY_FP32, {heads, dim});
-    default:
-      return {};
+    case ASSAY_SCALE_NONE:
+    case ASSAY_SCALE_HOST:
+    case ASSAY_SCALE_TOKEN_HEAD:
+      break;
   }
+  return {};
 }
 
 TensorLayout scale_ragged(const Problem& p, int32_t kind, int64_t heads, int64_t dim, int64_t tokens) {

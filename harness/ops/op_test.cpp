@@ -53,7 +53,8 @@ TEST(Ops, TakeEachOperandOnceAndWriteOne) {
 TEST(Ops, SayOfTheirCacheWhatTheirOperandsSay) {
   for (const Op* op : all_ops()) {
     const OperandUse* k = find_operand(*op, Operand::kK);
-    EXPECT_EQ(op->has_cache, k != nullptr && k->layout == layouts::k_paged) << op->name;
+    const bool paged = k != nullptr && k->layout == layouts::k_paged;
+    EXPECT_EQ(op->has_cache, paged || find_operand(*op, Operand::kBlockTable) != nullptr) << op->name;
     EXPECT_TRUE(op->has_cache || !op->shares_pages) << op->name;
     EXPECT_TRUE(op->attends_rows || !op->whole_context) << op->name;
     EXPECT_TRUE(!op->attends_rows || (find_operand(*op, Operand::kQ) && k)) << op->name;

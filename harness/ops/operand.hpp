@@ -1,50 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operands by name, and what a kernel may do with one. A new operand: an enumerator, its row in
-// operand.cpp, a line in the description of every op that takes it; the compiler then names the switches that
-// must know what stands in it.
+// The operands by name, where they have holes, and what a kernel may do with one. A new one:
+// operand_list.hpp.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 
 #include "harness/abi/assay_kernel.h"
+#include "harness/ops/operand_list.hpp"
 
 namespace assay {
 
 // Every operand of assay_tensors, in its order; the index into Inputs::buffers.
 enum class Operand : int {
-  kQ,
-  kK,
-  kV,
-  kO,
-  kLse,
-  kQScale,
-  kKScale,
-  kVScale,
-  kCuQ,
-  kCuKv,
-  kKvLen,
-  kBlockTable,
-  kIndptr,
-  kIndices,
-  kLastPageLen,
-  kAlibiSlopes,
-  kSinks,
-  kTreeMask,
-  kTreeIndptr,
-  kWorkspace,
-  kPartialO,  // of the data ops, from here on
-  kPartialLse,
-  kDenseK,
-  kDenseV,
-  kSlotMapping,
-  kSeqStarts,
-  kTokenToBatch,
-  kSource,
-  kFirstKey,  // of ops with a mask
-  kPositions,
+#define ASSAY_ENUMERATOR(enumerator, member, holes) enumerator,
+  ASSAY_OPERANDS(ASSAY_ENUMERATOR)
+#undef ASSAY_ENUMERATOR
 };
-inline constexpr int kOperandCount = static_cast<int>(Operand::kPositions) + 1;
+#define ASSAY_COUNT(enumerator, member, holes) +1
+inline constexpr int kOperandCount = ASSAY_OPERANDS(ASSAY_COUNT);
+#undef ASSAY_COUNT
+
+// Bytes of an operand that is read, which lie between its values: no kernel may use them, so they are
+// poisoned.
+enum class Holes : int8_t {
+  kNone,
+  kRows,    // padding of strided rows
+  kCache,   // with a paged cache the unused slots and pages, else padding of rows
+  kStates,  // padding, and O of parts without a key
+  kTable,   // entries of a page table behind the request's last
+};
+Holes holes_of(Operand);
 
 std::string_view operand_name(Operand);  // "partial_o", as in the C header; "?" of no operand
 assay_tensor& tensor_of(assay_tensors&, Operand);

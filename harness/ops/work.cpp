@@ -82,20 +82,23 @@ double table_bytes(const Problem& p) {
   if (!op_of(p).has_cache) return bytes + 4 * (requests + 1);
   double pages = 0;
   for (const auto& of_request : p.pages) pages += static_cast<double>(of_request.size());
-  switch (p.table) {
+  switch (static_cast<assay_table>(p.table)) {
     case ASSAY_TABLE_CSR:
       return bytes + 4 * (requests + 1) + 4 * pages + 4 * requests;
     case ASSAY_TABLE_TOKEN:
       return bytes + 4 * static_cast<double>(p.total_kv());
-    default:
+    case ASSAY_TABLE_BLOCK:
       return bytes + 4 * pages;
+    case ASSAY_TABLE_NONE:
+      break;
   }
+  return bytes;
 }
 
 }  // namespace
 
 double scale_bytes(int32_t kind, double heads, double dim, double requests, double tokens) {
-  switch (kind) {
+  switch (static_cast<assay_scale>(kind)) {
     case ASSAY_SCALE_TENSOR:
       return 4;
     case ASSAY_SCALE_HEAD:
@@ -106,9 +109,11 @@ double scale_bytes(int32_t kind, double heads, double dim, double requests, doub
       return 4 * heads * tokens;
     case ASSAY_SCALE_CHANNEL:
       return 4 * heads * dim;
-    default:
-      return 0;  // none, or by value
+    case ASSAY_SCALE_NONE:
+    case ASSAY_SCALE_HOST:  // by value
+      break;
   }
+  return 0;
 }
 
 double cached_row_bytes(const Problem& p) {

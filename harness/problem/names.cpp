@@ -79,7 +79,7 @@ std::string accepted(std::span<const Name> names) {
 }
 
 int format_bytes(int32_t format) {
-  switch (format) {
+  switch (static_cast<assay_format>(format)) {
     case ASSAY_INT64:
       return 8;
     case ASSAY_FP32:
@@ -95,9 +95,10 @@ int format_bytes(int32_t format) {
     case ASSAY_INT8:
     case ASSAY_UINT8:
       return 1;
-    default:
-      return 0;
+    case ASSAY_FORMAT_NONE:
+      break;
   }
+  return 0;
 }
 
 bool format_is_float16(int32_t format) { return format == ASSAY_BF16 || format == ASSAY_FP16; }

@@ -5,6 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cctype>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <regex>
+
 namespace assay {
 namespace {
 
@@ -30,6 +36,43 @@ TEST(Names, TextAndValueAreInverse) {
   }
   EXPECT_EQ(value_of(format_names(), "fp8_e4m3fnuz"), ASSAY_FP8_E4M3FNUZ);
   EXPECT_EQ(value_of(scale_names(), "token_head"), ASSAY_SCALE_TOKEN_HEAD);
+}
+
+// The enumerators of one enum of the C header, as they are written there: without their prefix, in lower
+// case.
+std::map<int32_t, std::string> enumerators(const std::string& of, const std::string& prefix) {
+  std::map<int32_t, std::string> found;
+  for (const char* file : {"assay_kernel.h", "assay_problem.h"}) {
+    std::ifstream in(std::string(ASSAY_SOURCE_DIR "/harness/abi/") + file);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    const size_t begin = text.find("enum " + of + " {");
+    if (begin == std::string::npos) continue;
+    const std::string body = text.substr(begin, text.find("};", begin) - begin);
+    const std::regex enumerator("\\bASSAY_" + prefix + "([A-Z0-9_]+) *= *([0-9]+)");
+    for (std::sregex_iterator it(body.begin(), body.end(), enumerator), end; it != end; ++it) {
+      std::string name = (*it)[1];
+      for (char& c : name) c = static_cast<char>(std::tolower(c));
+      found[std::stoi((*it)[2])] = name;
+    }
+  }
+  return found;
+}
+
+TEST(Names, EveryEnumeratorOfTheHeaderHasOne) {
+  const struct {
+    const char *type, *prefix;
+    std::span<const Name> names;
+  } tables[] = {{"assay_mask", "MASK_", mask_names()},    {"assay_alibi", "ALIBI_", alibi_names()},
+                {"assay_scale", "SCALE_", scale_names()}, {"assay_layout", "LAYOUT_", layout_names()},
+                {"assay_table", "TABLE_", table_names()}, {"assay_format", "", format_names()}};
+  for (const auto& table : tables) {
+    std::map<int32_t, std::string> wanted = enumerators(table.type, table.prefix);
+    if (*table.prefix == '\0') wanted.erase(ASSAY_FORMAT_NONE);
+    ASSERT_GE(wanted.size(), 3u) << table.type << " was not found in the header";
+    for (const auto& [value, text] : wanted)
+      EXPECT_EQ(name_of(table.names, value), text) << "names.cpp, enum " << table.type;
+    EXPECT_EQ(table.names.size(), wanted.size()) << table.type;
+  }
 }
 
 TEST(Names, FormatFacts) {

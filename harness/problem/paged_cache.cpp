@@ -28,7 +28,9 @@ PlaneShape plane_shape(const Problem& p, bool is_v) {
   const int64_t heads = p.heads_kv, page = p.page_size;
   const int64_t dim = is_v ? p.head_dim_v : p.head_dim_qk;
   const int64_t x = pack_width(p.k_format);
-  switch (p.layout) {
+  ASSAY_CHECK(name_of(layout_names(), p.layout) != "?", "page layout {} is not one of {}", p.layout,
+              accepted(layout_names()));
+  switch (static_cast<assay_layout>(p.layout)) {
     case ASSAY_LAYOUT_NHD:
       return {3, {page, heads, dim}, 1, 1};
     case ASSAY_LAYOUT_HND:
@@ -41,10 +43,7 @@ PlaneShape plane_shape(const Problem& p, bool is_v) {
       return {4, {heads, dim / x, page, x}, 0, 1};
     case ASSAY_LAYOUT_MLA:
       return {2, {page, dim}, 1, dim};
-    default:
-      break;
   }
-  ASSAY_CHECK(false, "page layout {} is not one of {}", p.layout, accepted(layout_names()));
   return {};
 }
 
@@ -135,7 +134,7 @@ PagedCache::PagedCache(const Problem& p) : page_size_(p.page_size), num_blocks_(
 PagedCache::Steps PagedCache::steps_of(int32_t layout, const TensorLayout& t, bool is_v) {
   Steps s;
   s.block = t.stride[0];
-  switch (layout) {
+  switch (static_cast<assay_layout>(layout)) {
     case ASSAY_LAYOUT_NHD:
       s.slot_outer = t.stride[1];
       s.head = t.stride[2];
@@ -150,7 +149,8 @@ PagedCache::Steps PagedCache::steps_of(int32_t layout, const TensorLayout& t, bo
       s.slot_outer = t.stride[1];
       s.dim_outer = t.stride[2];
       break;
-    default:
+    case ASSAY_LAYOUT_X:
+    case ASSAY_LAYOUT_SHUFFLED:
       s.head = t.stride[1];
       if (!is_v) {
         s.dim_outer = t.stride[2];

@@ -111,16 +111,23 @@ bool visible(const Problem& p, int request, int32_t row, int32_t key) {
   if (!p.only_keys.empty() && (key < p.only_keys[request].begin || key >= p.only_keys[request].end))
     return false;
   const int64_t position = row_position(p, request, row), at = key_position(p, request, key);
-  if (p.mask == ASSAY_MASK_CAUSAL && at > position) return false;
   if (p.window_left >= 0 && at < position - p.window_left) return false;
   if (p.window_right >= 0 && at > position + p.window_right) return false;
   if (p.chunk > 0 && (at > position || floor_div(at, p.chunk) != floor_div(position, p.chunk))) return false;
-  if (p.mask == ASSAY_MASK_TREE && key >= r.context_len()) {
-    int64_t first = 0;
-    for (int i = 0; i < request; ++i) first += int64_t{p.requests[i].q_len} * p.requests[i].q_len;
-    return p.tree_mask[first + int64_t{row} * r.q_len + (key - r.context_len())] != 0;
+  switch (static_cast<assay_mask>(p.mask)) {
+    case ASSAY_MASK_CAUSAL:
+      return at <= position;
+    case ASSAY_MASK_FULL:
+    case ASSAY_MASK_CROSS:
+      return true;
+    case ASSAY_MASK_TREE: {
+      if (key < r.context_len()) return true;
+      int64_t first = 0;
+      for (int i = 0; i < request; ++i) first += int64_t{p.requests[i].q_len} * p.requests[i].q_len;
+      return p.tree_mask[first + int64_t{row} * r.q_len + (key - r.context_len())] != 0;
+    }
   }
-  return true;
+  return false;
 }
 
 KeyRange visible_range(const Problem& p, int request, int32_t row) {
@@ -129,7 +136,16 @@ KeyRange visible_range(const Problem& p, int request, int32_t row) {
   const int64_t first = p.first_key.empty() ? 0 : p.first_key[request];
   const int64_t position = row_position(p, request, row) - first;
   int64_t begin = 0, end = r.kv_len;
-  if (p.mask == ASSAY_MASK_CAUSAL || p.chunk > 0) end = std::min(end, position + 1);
+  switch (static_cast<assay_mask>(p.mask)) {
+    case ASSAY_MASK_CAUSAL:
+      end = std::min(end, position + 1);
+      break;
+    case ASSAY_MASK_FULL:
+    case ASSAY_MASK_CROSS:
+    case ASSAY_MASK_TREE:
+      break;
+  }
+  if (p.chunk > 0) end = std::min(end, position + 1);
   if (p.window_left >= 0) begin = std::max(begin, position - p.window_left);
   if (p.window_right >= 0) end = std::min(end, position + p.window_right + 1);
   if (p.chunk > 0) {

@@ -69,26 +69,9 @@ double operand_bytes(const Scenario& s, const Extent& e, double slots, const Ope
       return rows * 4;
     case Operand::kSource:
       return rows * s.heads_q * s.head_dim_qk * format_bytes(s.source_format);
-    case Operand::kQScale:  // with their codes
-    case Operand::kKScale:
-    case Operand::kVScale:
-    case Operand::kCuQ:
-    case Operand::kCuKv:
-    case Operand::kKvLen:
-    case Operand::kIndptr:
-    case Operand::kIndices:
-    case Operand::kLastPageLen:
-    case Operand::kAlibiSlopes:
-    case Operand::kSinks:
-    case Operand::kTreeMask:  // has a limit of its own
-    case Operand::kTreeIndptr:
-    case Operand::kFirstKey:
-    case Operand::kPositions:
-    case Operand::kSeqStarts:
-    case Operand::kWorkspace:
+    default:  // small ones, scales with their codes, and the tree, which has a limit of its own
       return 0;
   }
-  return 0;
 }
 
 Size size_of(const Scenario& s, const Extent& e) {
@@ -127,6 +110,8 @@ Extent extent_of(std::span<const Request> requests) {
   for (const Request& r : requests) add(e, 1, r.q_len, r.kv_len);
   return e;
 }
+
+double case_bytes(const Scenario& s, const Extent& e) { return size_of(s, e).bytes; }
 
 bool case_fits(const Scenario& s, const Extent& e) { return case_size_message(s, e).empty(); }
 

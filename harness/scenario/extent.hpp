@@ -20,6 +20,8 @@ struct Extent {
 
 Extent extent_of(const BatchSpec&);
 Extent extent_of(std::span<const Request>);
+// About the bytes of all operands, small ones (tables, starts, slopes) left out.
+double case_bytes(const Scenario&, const Extent&);
 bool case_fits(const Scenario&, const Extent&);
 // What is too large, by how much, and what to change.
 std::string case_size_message(const Scenario&, const Extent&);

@@ -85,7 +85,7 @@ bool make_data_op_operands(const assay_problem* p, const assay_tensors* t, DataO
     reader.fail("problem or tensors", "is a null pointer");
     return false;
   }
-  // The blocks came later than the first tables.
+  // Data ops came later than the first tables.
   if (p->struct_size < sizeof(assay_problem) || t->struct_size < sizeof(assay_tensors)) {
     reader.fail("problem or tensors", "is of an interface without data ops");
     return false;
@@ -120,7 +120,7 @@ bool make_data_op_operands(const assay_problem* p, const assay_tensors* t, DataO
   return reader.ok();
 }
 
-int supports_block(const assay_problem* p, int32_t op, char* why, size_t why_size) {
+int supports_data_op(const assay_problem* p, int32_t op, char* why, size_t why_size) {
   static const char* const kNames[] = {"merge_states", "cache_write", "cache_gather", "quantize_int8"};
   const auto refuse = [&](const char* required, const char* supported) {
     if (why != nullptr && why_size > 0)

@@ -49,6 +49,6 @@ bool make_data_op_operands(const assay_problem*, const assay_tensors*, DataOpOpe
 
 // ASSAY_OK, or ASSAY_UNSUPPORTED with what is missing in `why`: for kernels that take everything the op
 // allows.
-int supports_block(const assay_problem*, int32_t op, char* why, size_t why_size);
+int supports_data_op(const assay_problem*, int32_t op, char* why, size_t why_size);
 
 }  // namespace assay_kernels

@@ -58,7 +58,7 @@ Status run_grid(dim3 grid, dim3 block, size_t dynamic_bytes, void (*entry)(void*
     const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
     serials += static_cast<uint32_t>(blocks);
     std::atomic<bool> no_memory{false};
-    const auto run_block = [&](int64_t n) {
+    const auto run_data_op = [&](int64_t n) {
       if (l.stop) return;
       try {
         const uint32_t index[3] = {static_cast<uint32_t>(n % grid.x),
@@ -71,11 +71,11 @@ Status run_grid(dim3 grid, dim3 block, size_t dynamic_bytes, void (*entry)(void*
     };
     if constexpr (kChecked) {
       check::begin_launch(l);
-      for (int64_t n = 0; n < blocks; ++n) run_block(n);
+      for (int64_t n = 0; n < blocks; ++n) run_data_op(n);
       check::end_launch();
     } else {
 #pragma omp parallel for schedule(dynamic)
-      for (int64_t n = 0; n < blocks; ++n) run_block(n);
+      for (int64_t n = 0; n < blocks; ++n) run_data_op(n);
     }
     if (no_memory) return emulatorErrorMemoryAllocation;
   }

@@ -90,7 +90,7 @@ assay_arithmetic fp32_arithmetic(const assay_problem& p, int32_t tile) {
 
 int rows_supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*, const assay_device*,
                   char* why, size_t size) {
-  return assay_kernels::supports_block(p, self->op, why, size);
+  return assay_kernels::supports_data_op(p, self->op, why, size);
 }
 
 }  // namespace assay_gpu

@@ -4,8 +4,8 @@
 // products are matrix products (Eigen), the softmax is online with a running maximum, and keys
 // nobody in the block sees are neither read nor multiplied. The division into tasks depends on the
 // problem and the rows alone, and partial states merge in a fixed order: results do not depend on the
-// number of threads. A rule added in attention_simple.cpp goes into key_range() if it is an
-// interval, and into finish_scores() if it changes a score.
+// number of threads. A rule added in attention_simple.cpp goes into key_interval() (visible_keys.cpp) if it
+// is an interval, and into finish_scores() if it changes a score.
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
@@ -20,6 +20,7 @@
 #include "reference/attention/few_rows.hpp"
 #include "reference/attention/operands.hpp"
 #include "reference/attention/vector_math.hpp"
+#include "reference/attention/visible_keys.hpp"
 #include "reference/data_ops/merge.hpp"
 
 namespace assay {
@@ -41,33 +42,6 @@ constexpr int32_t kAheadKeys = 24;
 // Few tasks over long contexts (decode) are also split along the keys, so that every core has work.
 constexpr int64_t kFewTasks = 16;
 constexpr int32_t kSplitKeys = 4096;
-
-struct Interval {
-  int64_t begin = 0, end = 0;
-};
-
-// Keys a row can see apart from a tree matrix: every other rule is an interval.
-Interval key_range(const Problem& p, RowId id) {
-  const Request& request = p.requests[id.request];
-  const int64_t position = row_offset(p, id), first = p.first_key.empty() ? 0 : p.first_key[id.request];
-  Interval range{0, request.kv_len};
-  if (p.mask == ASSAY_MASK_CAUSAL || p.chunk > 0) range.end = std::min(range.end, position + 1);
-  if (p.window_left >= 0) range.begin = std::max(range.begin, position - p.window_left);
-  if (p.window_right >= 0) range.end = std::min(range.end, position + p.window_right + 1);
-  // The chunk of a row before the first key holds no key; its (empty) range is settled by the end.
-  if (p.chunk > 0 && position >= 0)
-    range.begin = std::max(range.begin, position - (position + first) % p.chunk);
-  // Drafts are cut one by one, in tree().
-  if (drafts_by_row(p))
-    range.begin = std::min<int64_t>(range.begin, std::max(0, request.context_len())),
-    range.end = request.kv_len;
-  if (!p.only_keys.empty()) {
-    range.begin = std::max<int64_t>(range.begin, p.only_keys[id.request].begin);
-    range.end = std::min<int64_t>(range.end, p.only_keys[id.request].end);
-  }
-  range.end = std::max(range.end, range.begin);
-  return range;
-}
 
 // One block of rows against one range of keys, for one KV head.
 struct Task {
@@ -92,7 +66,7 @@ class FastAttention {
       return std::pair(rows[a].request, rows[a].row) < std::pair(rows[b].request, rows[b].row);
     });
     ranges_.reserve(rows.size());
-    for (const int64_t n : order_) ranges_.push_back(key_range(p, rows_[n]));
+    for (const int64_t n : order_) ranges_.push_back(key_interval(p, rows_[n]));
   }
 
   AttentionResult run() {
@@ -174,7 +148,7 @@ class FastAttention {
       // between them that do not are masked like any invisible key.
       int64_t first = task.row_count, last = 0;
       for (int64_t i = 0; i < task.row_count; ++i) {
-        const Interval& range = ranges_[task.first_row + i];
+        const KeyInterval& range = ranges_[task.first_row + i];
         if (range.begin >= end || range.end <= begin) continue;
         first = std::min(first, i);
         last = i + 1;
@@ -256,15 +230,14 @@ class FastAttention {
   bool mark_wanted(const Task& task, int64_t first, int64_t last, int64_t begin, int64_t end,
                    std::vector<uint8_t>& wanted) const {
     std::fill(wanted.begin(), wanted.end(), uint8_t(0));
-    const int64_t context = p_.requests[task.request].context_len();
     for (int64_t i = first; i < last; ++i) {
-      const Interval range = clip(ranges_[task.first_row + i], begin, end);
+      const KeyInterval range = clip(ranges_[task.first_row + i], begin, end);
       if (p_.mask != ASSAY_MASK_TREE) {
         std::fill(wanted.begin() + (range.begin - begin), wanted.begin() + (range.end - begin), uint8_t(1));
         continue;
       }
       for (int64_t j = range.begin; j < range.end; ++j)
-        wanted[j - begin] |= j < context || tree(task.first_row + i, j - context);
+        wanted[j - begin] |= draft_visible(p_, operands_, row(task.first_row + i), j);
     }
     return std::find(wanted.begin(), wanted.end(), uint8_t(1)) != wanted.end();
   }
@@ -298,18 +271,9 @@ class FastAttention {
       acc.middleRows(at, count).noalias() += weights.block(at, column, count, keys) * v.topRows(keys);
   }
 
-  static Interval clip(Interval range, int64_t begin, int64_t end) {
-    Interval clipped{std::clamp(range.begin, begin, end), std::clamp(range.end, begin, end)};
+  static KeyInterval clip(KeyInterval range, int64_t begin, int64_t end) {
+    KeyInterval clipped{std::clamp(range.begin, begin, end), std::clamp(range.end, begin, end)};
     return clipped;
-  }
-
-  bool tree(int64_t sorted, int64_t draft) const {
-    const RowId id = row(sorted);
-    if (!operands_.tree_visible(id.request, id.row, int32_t(draft))) return false;
-    if (!drafts_by_row(p_)) return true;
-    const int64_t behind = p_.positions[id.request][id.row] - p_.positions[id.request][draft];
-    return (p_.window_left < 0 || behind <= p_.window_left) &&
-           (p_.window_right < 0 || -behind <= p_.window_right);
   }
 
   // Scores of one row in one tile become weights relative to the row's running maximum; what was
@@ -317,7 +281,7 @@ class FastAttention {
   void softmax_step(const Task& task, Index stacked, int64_t begin, int64_t end, double* scores,
                     double* largest, double* sum, double* acc) const {
     const int64_t sorted = task.first_row + stacked / p_.group();
-    const Interval seen = clip(ranges_[sorted], begin, end);
+    const KeyInterval seen = clip(ranges_[sorted], begin, end);
     const Index low = seen.begin - begin, high = seen.end - begin, keys = end - begin;
     finish_scores(task, stacked, seen, begin, scores);
 
@@ -343,7 +307,7 @@ class FastAttention {
   }
 
   // Dot products to final scores, in the order of the definition: scale, cap, bias, tree.
-  void finish_scores(const Task& task, Index stacked, Interval seen, int64_t begin, double* scores) const {
+  void finish_scores(const Task& task, Index stacked, KeyInterval seen, int64_t begin, double* scores) const {
     const int64_t sorted = task.first_row + stacked / p_.group();
     const int32_t head = task.kv_head * p_.group() + int32_t(stacked % p_.group());
     const int64_t context = p_.requests[task.request].context_len();
@@ -371,7 +335,7 @@ class FastAttention {
     }
     if (p_.mask == ASSAY_MASK_TREE)
       for (int64_t j = std::max(seen.begin, context); j < seen.end; ++j)
-        if (!tree(sorted, j - context)) scores[j - begin] = -kInf;
+        if (!draft_visible(p_, operands_, row(sorted), j)) scores[j - begin] = -kInf;
   }
 
   // Splits of the same rows stand next to each other; the sink enters once, here.
@@ -404,8 +368,8 @@ class FastAttention {
   const Problem& p_;
   const OperandReader operands_;
   const std::vector<RowId>& rows_;
-  std::vector<int64_t> order_;    // indices into rows_, by request and row
-  std::vector<Interval> ranges_;  // of the rows in that order
+  std::vector<int64_t> order_;       // indices into rows_, by request and row
+  std::vector<KeyInterval> ranges_;  // of the rows in that order
   std::vector<Task> tasks_;
 };
 

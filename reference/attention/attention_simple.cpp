@@ -33,7 +33,7 @@ int64_t key_at(const Problem& p, int request, int64_t j) {
 bool sees(const Problem& p, const OperandReader& operands, RowId id, int64_t j) {
   const int64_t context = p.requests[id.request].context_len();  // negative with more rows than keys
   const int64_t position = row_at(p, id), at = key_at(p, id.request, j);
-  switch (p.mask) {
+  switch (static_cast<assay_mask>(p.mask)) {
     case ASSAY_MASK_CAUSAL:
       if (at > position) return false;
       break;

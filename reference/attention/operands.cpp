@@ -124,7 +124,7 @@ void OperandReader::q(RowId id, int32_t head, double* out) const {
 
 double OperandReader::q_factor(RowId id, int64_t row, int32_t head) const {
   const assay_tensor& s = t_.q_scale;
-  switch (problem_.q_scale) {
+  switch (static_cast<assay_scale>(problem_.q_scale)) {
     case ASSAY_SCALE_NONE:
       return 1;
     case ASSAY_SCALE_HOST:
@@ -138,8 +138,10 @@ double OperandReader::q_factor(RowId id, int64_t row, int32_t head) const {
       return real_at(s, id.request, head / problem_.group());
     case ASSAY_SCALE_TOKEN_HEAD:
       return real_at(s, row, head);
+    case ASSAY_SCALE_CHANNEL:
+      break;
   }
-  throw CheckError(fmt::format("unknown scale kind {} of q", problem_.q_scale));
+  throw CheckError(fmt::format("scale kind {} of q is no single factor", problem_.q_scale));
 }
 
 namespace {
@@ -170,7 +172,8 @@ OperandReader::Place OperandReader::place(int request, int32_t position) const {
   if (problem_.op == ASSAY_OP_PREFILL) return {integer_at(t_.cu_kv, request) + position, 0};
   const int32_t page = position / problem_.page_size, slot = position % problem_.page_size;
   Place at{0, slot};
-  switch (problem_.table) {
+  ASSAY_CHECK(problem_.table != ASSAY_TABLE_NONE, "a paged cache without a page table");
+  switch (static_cast<assay_table>(problem_.table)) {
     case ASSAY_TABLE_BLOCK:
       at.block = integer_at(t_.block_table, request, page);
       break;
@@ -182,8 +185,8 @@ OperandReader::Place OperandReader::place(int request, int32_t position) const {
       at = {flat / problem_.page_size, flat % problem_.page_size};
       break;
     }
-    default:
-      throw CheckError(fmt::format("unknown page table kind {}", problem_.table));
+    case ASSAY_TABLE_NONE:
+      break;
   }
   ASSAY_CHECK(at.block >= 0 && at.block < t_.k.shape[0],
               "request {} position {}: block {} outside the cache of {} blocks", request, position, at.block,
@@ -195,7 +198,7 @@ OperandReader::Row OperandReader::k_row(Place at, int32_t head) const {
   const assay_tensor& k = t_.k;
   const int64_t dim = problem_.head_dim_qk;
   if (problem_.op == ASSAY_OP_PREFILL) return {offset(k, at.block, head), dim, 0, k.stride[2]};
-  switch (problem_.layout) {
+  switch (static_cast<assay_layout>(problem_.layout)) {
     case ASSAY_LAYOUT_NHD:
       return {offset(k, at.block, at.slot, head), dim, 0, k.stride[3]};
     case ASSAY_LAYOUT_HND:
@@ -213,7 +216,7 @@ OperandReader::Row OperandReader::v_row(Place at, int32_t head) const {
   const assay_tensor& v = t_.v;
   const int64_t dim = problem_.head_dim_v;
   if (problem_.op == ASSAY_OP_PREFILL) return {offset(v, at.block, head), dim, 0, v.stride[2]};
-  switch (problem_.layout) {
+  switch (static_cast<assay_layout>(problem_.layout)) {
     case ASSAY_LAYOUT_NHD:
       return {offset(v, at.block, at.slot, head), dim, 0, v.stride[3]};
     case ASSAY_LAYOUT_HND:
@@ -224,14 +227,16 @@ OperandReader::Row OperandReader::v_row(Place at, int32_t head) const {
       const int64_t x = v.shape[4];
       return {offset(v, at.block, head, at.slot / x, 0, at.slot % x), dim, 0, v.stride[3]};
     }
+    case ASSAY_LAYOUT_MLA:  // V is part of K's row, which k_row finds
+      break;
   }
-  throw CheckError(fmt::format("unknown cache layout {}", problem_.layout));
+  throw CheckError(fmt::format("cache layout {} has no rows of V", problem_.layout));
 }
 
 // Every kind but CHANNEL.
 double OperandReader::kv_factor(const assay_tensor& s, int32_t kind, float host, int request, Place at,
                                 int32_t head) const {
-  switch (kind) {
+  switch (static_cast<assay_scale>(kind)) {
     case ASSAY_SCALE_NONE:
       return 1;
     case ASSAY_SCALE_HOST:
@@ -245,8 +250,10 @@ double OperandReader::kv_factor(const assay_tensor& s, int32_t kind, float host,
     case ASSAY_SCALE_TOKEN_HEAD:
       return problem_.op == ASSAY_OP_PREFILL ? real_at(s, at.block, head)
                                              : real_at(s, at.block, head, at.slot);
+    case ASSAY_SCALE_CHANNEL:
+      break;
   }
-  throw CheckError(fmt::format("unknown scale kind {}", kind));
+  throw CheckError(fmt::format("scale kind {} is no single factor", kind));
 }
 
 void OperandReader::scale_kv(const assay_tensor& s, int32_t kind, float host, int request, Place at,

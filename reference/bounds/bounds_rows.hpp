@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What bounds need to know about one row: which keys it may see, its scores, and sum |q k| behind each
-// score. The plain form here serves the element-wise bound and the page-permutation probe of the judge;
-// bounds.cpp computes the same for blocks of rows.
+// What bounds need to know about one row: its scores, and sum |q k| behind each score. The plain form here
+// serves the element-wise bound and the page-permutation probe of the judge; bounds.cpp computes the same for
+// blocks of rows.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "reference/attention/operands.hpp"
+#include "reference/attention/visible_keys.hpp"
 
 namespace assay {
-
-// Keys a row may see apart from a tree matrix: all other rules are intervals. Empty when begin >= end.
-struct KeyInterval {
-  int64_t begin = 0, end = 0;
-};
-KeyInterval key_interval(const Problem&, RowId);
-
-// Whether a tree lets a row see a key of its interval.
-bool draft_visible(const Problem&, const OperandReader&, RowId, int64_t key);
 
 // The bias of a key so far before its row (0 without ALiBi and for keys after it).
 double position_bias(const Problem&, double slope, int64_t distance);

@@ -39,7 +39,7 @@ Interval dynamic_scale(double largest, double error) { return about(largest / kI
 int64_t cache_element(const assay_tensor& t, int32_t layout, bool is_v, int64_t block, int64_t slot,
                       int64_t head, int64_t dim) {
   const int64_t* s = t.stride;
-  switch (layout) {
+  switch (static_cast<assay_layout>(layout)) {
     case ASSAY_LAYOUT_NHD:
       return block * s[0] + slot * s[1] + head * s[2] + dim * s[3];
     case ASSAY_LAYOUT_HND:
@@ -53,8 +53,6 @@ int64_t cache_element(const assay_tensor& t, int32_t layout, bool is_v, int64_t 
       if (is_v)
         return block * s[0] + head * s[1] + slot / t.shape[4] * s[2] + dim * s[3] + slot % t.shape[4] * s[4];
       break;
-    default:
-      throw CheckError(fmt::format("unknown layout {}", layout));
   }
   const int64_t x = t.shape[4];  // K of both packed layouts
   return block * s[0] + head * s[1] + dim / x * s[2] + slot * s[3] + dim % x * s[4];

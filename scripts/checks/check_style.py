@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks what CONTRIBUTING.md promises and a formatter does not: ASCII, SPDX line, file length, no printing or
-exiting below harness/cli, no op known by name outside harness/ops, no machine paths, links in the READMEs that lead
+exiting below harness/cli, no op known by name outside harness/ops, switches that name every case, no machine paths, links in the READMEs that lead
 somewhere, a README in every folder, names of kernels.
 
 Usage: check_style.py [ROOT]     exit 0 clean, 1 violations (one line each)
@@ -24,6 +24,9 @@ OP_BY_NAME_ALLOWED = {
     "harness/scenario/scenario.hpp": "the same of a Scenario",
     "harness/mutants/catalogue.cpp": "the C catalogue of wrong kernels has a field for each of two ops",
 }
+# A switch over what the C header enumerates names every case, so that a new one is found by the compiler (-Werror=switch).
+OPEN_SWITCH = re.compile(r"\bswitch \((?!static_cast<assay_)(?:[^{}]*)\) \{\s*case ASSAY_(MASK|ALIBI|SCALE|LAYOUT|TABLE)_")
+ENUM_CASE = re.compile(r"\bcase ASSAY_(?:MASK|ALIBI|SCALE|LAYOUT|TABLE)_\w+:")
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
 # Paths from the root, and names of source files, in comments and READMEs. NAME and x stand for any name.
 NAMED_PATH = re.compile(r"(?<![\w/.$}<{-])((?:harness|kernels|reference|scenarios|scripts|cmake)/[\w./*-]*[\w*])")
@@ -66,6 +69,24 @@ def check_code(name: str, text: str) -> list[str]:
             # A forked child that could not become a worker ends itself: such a line says so.
             if "style: process end" not in line:
                 found.append(f"{name}:{number}: prints or exits below harness/cli")
+    return found
+
+
+def check_switches(name: str, text: str) -> list[str]:
+    """Switches over masks, biases, scales, layouts and tables: over the enum, without a default."""
+    found = []
+    if re.search(r"_test\.cpp$|/testing/|/test_\w+\.hpp$|_cases\.hpp$", name):
+        return found
+    for match in OPEN_SWITCH.finditer(text):
+        found.append(f"{name}:{text.count(chr(10), 0, match.start()) + 1}: switch over an int32_t: static_cast it to the enum, or the compiler misses a new case")
+    for match in re.finditer(r"^( *)switch \(static_cast<assay_(?:mask|alibi|scale|layout|table)>", text, re.M):
+        body = text[match.end():]
+        end = re.search(rf"^{match.group(1)}}}", body, re.M)
+        body = body[:end.start()] if end else body
+        default = re.search(rf"^{match.group(1)}  default:", body, re.M)
+        if ENUM_CASE.search(body) and default:
+            line = text.count(chr(10), 0, match.end() + default.start()) + 1
+            found.append(f"{name}:{line}: default in a switch over an enum of the C header: name the cases, so that a new one is found")
     return found
 
 
@@ -112,6 +133,8 @@ def check(root: pathlib.Path) -> list[str]:
         path = root / name
         if path.suffix in CODE or name in {"scripts/run", "scripts/test", "scripts/setup", "scripts/build", ".ci/run"}:
             found += check_code(name, path.read_text(encoding="utf-8"))
+            if name.startswith(("harness/", "reference/")) and path.suffix in {".cpp", ".hpp"}:
+                found += check_switches(name, path.read_text(encoding="utf-8"))
         parts = pathlib.PurePosixPath(name).parts
         if parts[0] == "kernels" and parts[1] in ARCH_OF_FOLDER and path.suffix == ".cpp" and not re.search(r"_(test|bench)\.cpp$", name):
             found += check_kernel_names(root, name, path.read_text(encoding="utf-8"))

@@ -72,6 +72,15 @@ def test_an_op_known_by_name_is_found(tmp_path):
     assert found == ["harness/check/a.cpp:2", "harness/run/b.cpp:3"]
 
 
+def test_a_switch_that_hides_a_new_case_is_found(tmp_path):
+    body = "int f(int s) {{\n  switch ({0}) {{\n    case ASSAY_SCALE_NONE:\n      return 1;\n{1}  }}\n  return 0;\n}}\n"
+    cast, default = "static_cast<assay_scale>(s)", "    default:\n      return 2;\n"
+    root = tree(tmp_path, {"harness/input/a.cpp": SPDX + body.format("s", ""), "harness/input/b.cpp": SPDX + body.format(cast, default),
+                           "reference/c.cpp": SPDX + body.format(cast, ""), "harness/input/d_test.cpp": SPDX + body.format("s", default)})
+    found = [line.split(": ")[0] for line in check_style.check(root)]
+    assert found == ["harness/input/a.cpp:3", "harness/input/b.cpp:6"]
+
+
 def test_clean_tree_passes(tmp_path):
     assert check_style.check(tree(tmp_path, {"harness/run/a.cpp": SPDX + "int f();\n"})) == []
 

@@ -33,7 +33,7 @@ double gather_scale(const Inputs& inputs, bool is_v, int request, int64_t block,
                     int64_t dim) {
   const Problem& p = inputs.problem;
   const assay_tensor& s = is_v ? inputs.tensors.v_scale : inputs.tensors.k_scale;
-  switch (is_v ? p.v_scale : p.k_scale) {
+  switch (static_cast<assay_scale>(is_v ? p.v_scale : p.k_scale)) {
     case ASSAY_SCALE_HOST:
       return is_v ? inputs.v_scale_host : inputs.k_scale_host;
     case ASSAY_SCALE_TENSOR:
@@ -46,9 +46,10 @@ double gather_scale(const Inputs& inputs, bool is_v, int request, int64_t block,
       return real_at(s, block * s.stride[0] + head * s.stride[1] + slot * s.stride[2]);
     case ASSAY_SCALE_CHANNEL:
       return real_at(s, head * s.stride[0] + dim * s.stride[1]);
-    default:
-      return 1;
+    case ASSAY_SCALE_NONE:
+      break;
   }
+  return 1;
 }
 
 void check_cache_gather(const Inputs& inputs, const assay_arithmetic& a, RunOutputs& out, RowSpan span,

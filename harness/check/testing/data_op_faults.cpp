@@ -287,7 +287,7 @@ int supports(const assay_kernel* self, const assay_problem* p, const assay_tenso
              char* why, size_t size) {
   if (self->op == kParts)
     return find_instance(p, kParts, why, size) != nullptr ? ASSAY_OK : ASSAY_UNSUPPORTED;
-  return supports_block(p, self->op, why, size);
+  return supports_data_op(p, self->op, why, size);
 }
 
 int arithmetic(const assay_kernel* self, const assay_problem*, assay_arithmetic* out) {

@@ -66,7 +66,7 @@ int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out)
 
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
         char* error, size_t size) {
-  return run_block(self, p, t, error, size, [p](const DataOpOperands& b) {
+  return run_data_op(self, p, t, error, size, [p](const DataOpOperands& b) {
     const Plane k{b.dense_k, b.a.k, b.a.k_scale, b.k, b.k_scale, p->head_dim_qk};
     const Plane v{b.dense_v, b.a.v, b.a.v_scale, b.v, b.v_scale, p->head_dim_v};
 #pragma omp parallel for schedule(static)

@@ -8,16 +8,16 @@
 
 namespace assay_cpu {
 
-inline int block_supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*,
-                          const assay_device*, char* why, size_t size) {
-  return assay_kernels::supports_block(p, self->op, why, size);
+inline int data_op_supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*,
+                            const assay_device*, char* why, size_t size) {
+  return assay_kernels::supports_data_op(p, self->op, why, size);
 }
 
 // Refuses, reads the operands, then calls work(const DataOpOperands&), which cannot fail.
 template <class Work>
-int run_block(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, char* error,
-              size_t size, const Work& work) {
-  if (block_supports(self, p, t, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
+int run_data_op(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, char* error,
+                size_t size, const Work& work) {
+  if (data_op_supports(self, p, t, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
   assay_kernels::DataOpOperands b;
   if (!assay_kernels::make_data_op_operands(p, t, &b, error, size)) return ASSAY_INVALID_ARGUMENT;
   work(b);
@@ -31,7 +31,7 @@ inline assay_kernel data_op_kernel(int32_t op, const char* name, const char* des
   assay_kernel k{};
   k.struct_size = sizeof k, k.name = name, k.op = op, k.arch = "x86-64", k.description = description;
   k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
-  k.supports = block_supports, k.arithmetic = arithmetic, k.run = run;
+  k.supports = data_op_supports, k.arithmetic = arithmetic, k.run = run;
   return k;
 }
 

@@ -80,7 +80,7 @@ int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out)
 
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
         char* error, size_t size) {
-  return run_block(self, p, t, error, size, [p](const DataOpOperands& b) {
+  return run_data_op(self, p, t, error, size, [p](const DataOpOperands& b) {
     const int64_t units = p->rows * p->heads_q;
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < units; ++n)

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which keys a row sees, for whoever walks them by the tile (attention_fast.cpp, the bounds): all rules but a
+// tree's matrix are intervals. A new mask goes here after attention_simple.cpp, which decides key by key.
+#pragma once
+
+#include <cstdint>
+
+#include "reference/attention/operands.hpp"
+
+namespace assay {
+
+// Keys a row may see apart from a tree matrix. Empty when begin >= end.
+struct KeyInterval {
+  int64_t begin = 0, end = 0;
+};
+KeyInterval key_interval(const Problem&, RowId);
+
+// Whether a tree lets a row see a key of its interval.
+bool draft_visible(const Problem&, const OperandReader&, RowId, int64_t key);
+
+}  // namespace assay
