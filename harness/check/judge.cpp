@@ -96,6 +96,13 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
     return settle(Outcome::kUnsupported, "", r.error);
   else if (!r.ok())
     return settle(Outcome::kCrashed, "call", "supports: " + r.error);
+  if (const CallResult r = check_declarations(kernel, view); !r.ok())
+    return settle(Outcome::kCrashed, "call", r.error);
+  if (const int64_t bytes = call_workspace(kernel, view).bytes;
+      device.memory_bytes > 0 && bytes > device.memory_bytes)
+    return settle(
+        Outcome::kCrashed, "call",
+        fmt::format("workspace_bytes says {}, more than the {} of the device", bytes, device.memory_bytes));
   assay_arithmetic arithmetic = default_arithmetic();
   call_arithmetic(backend, kernel, view, arithmetic);
   if (const std::string broken = expected->impossible(arithmetic); !broken.empty())
@@ -208,5 +215,9 @@ DeviceCase& Judge::device_case() {
   return impl_->session->device_case();
 }
 Verdict Judge::recheck() { return impl_->recheck(); }
+void Judge::forget() {
+  impl_->judged.reset();
+  impl_->session.reset();
+}
 
 }  // namespace assay

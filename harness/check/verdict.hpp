@@ -103,6 +103,8 @@ class Judge {
   // bits as when the kernel was judged (where it promises that), otherwise the bounds. Poisons the outputs
   // afterwards, so that each timed series must write them anew.
   Verdict recheck();
+  // Frees plan and buffers of the kernel judged last: what that may do is still its own doing.
+  void forget();
 
  private:
   struct Impl;

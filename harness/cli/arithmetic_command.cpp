@@ -123,6 +123,7 @@ int arithmetic_command(const KernelsArguments& args) {
   const std::vector<Scenario> scenarios = scenarios_of(args);
   RunOptions options;
   options.backends = args.backends;
+  options.timeout_s = args.timeout_s;
   options.calibrations = args.calibrations;
   const Null log;
   json document = json::array();

@@ -78,6 +78,7 @@ struct KernelsArguments {
   std::string scenario;     // of the arithmetic; empty: one per op
   bool json = false;        // the arithmetic as JSON
   std::vector<std::string> calibrations;
+  double timeout_s = RunOptions().timeout_s;
 };
 int arithmetic_command(const KernelsArguments&);
 

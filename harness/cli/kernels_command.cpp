@@ -73,6 +73,7 @@ int kernels_command(const KernelsArguments& args) {
   }
   RunOptions options;
   options.backends = args.backends;
+  options.timeout_s = args.timeout_s;
   const Null log;
   bool any = false;
   for (const BackendChoice& choice : choose_backends(args.backends)) {
@@ -122,6 +123,10 @@ Command add_kernels(CLI::App& app) {
   add_repeatable(*kernels, "--backend", a->backends, "installed backend, or path of a library", "NAME|PATH");
   add_repeatable(*kernels, "--kernel", a->kernels, "only kernels matching this glob", "GLOB");
   kernels->add_option("--op", a->op, "only this op: " + accepted(op_names()));
+  kernels->add_option("--timeout", a->timeout_s, "seconds a kernel may take to answer")
+      ->capture_default_str()
+      ->check(kPositive)
+      ->type_name("S");
   kernels->add_flag("--why", a->why, "print the reason of every refusal below the table");
   auto* arithmetic =
       kernels->add_flag("--arithmetic", a->arithmetic,

@@ -84,6 +84,8 @@ std::vector<std::string> notes(const SweepResult& r, double largest, const std::
   say(sampled,
       "rows judged on a sample of query rows (columns rows_checked and rows_total; raise --rows-budget)");
   for (const std::string& kernel : r.unanswered) lines.push_back("no row (a bug of assay): " + kernel);
+  for (const std::string& line : r.unexplained)
+    lines.push_back("a worker ended and no kernel repeats it alone: " + clean_text(line));
   for (const std::string& backend : sweep.left_out()) lines.push_back("left out: " + backend);
   for (const std::string& backend : sweep.not_timed()) lines.push_back("checked, not timed: " + backend);
   for (const std::string& line : slow_devices(rows)) lines.push_back("slow device: " + clean_text(line));
@@ -128,13 +130,14 @@ std::string against_before(const RunArguments& a, const std::vector<Row>& rows) 
                   : "");
 }
 
-int exit_code(const Tally& tally, bool complete) {
+int exit_code(const Tally& tally, bool complete, bool explained) {
   if (!complete) return kExitIncomplete;
   if (tally.total() == 0) return kExitUsage;
   // A case that cannot be built (a broken trace, say) is bad input; it does not hide a wrong kernel.
   const int64_t fine = tally.of("passed") + tally.of("unsupported"), invalid = tally.of("invalid");
   if (fine + invalid < tally.total()) return kExitWrong;
   if (invalid > 0) return kExitUsage;
+  if (!explained) return kExitInfrastructure;
   return tally.of("passed") > 0 ? kExitOk : kExitWrong;
 }
 
@@ -194,6 +197,10 @@ int run_command(const RunArguments& a) {
                "{}/rows.csv ended in a half-written line; it was cut off and its case runs again: {}\n",
                a.out, clean_text(folder->repaired().substr(0, 120)));
 
+  if (folder && folder->taken_back() > 0)
+    fmt::print(stderr, "{} rows that ended for want of memory, or because assay failed, are run again\n",
+               folder->taken_back());
+
   Progress progress(a.quiet, a.color);
   Collector collector(progress);
   SweepResult result;
@@ -231,7 +238,7 @@ int run_command(const RunArguments& a) {
   if (!a.junit.empty()) keep([&] { write_file(a.junit, junit_xml(rows)); });
   if (lost && rows.empty()) std::rethrow_exception(lost);
   const Tally tally = tally_of(rows);
-  const int code = lost ? kExitInfrastructure : exit_code(tally, complete);
+  const int code = lost ? kExitInfrastructure : exit_code(tally, complete, result.unexplained.empty());
   std::vector<std::string> remarks = notes(result, a.run.largest, rows, sweep);
   if (!a.before.empty()) remarks.push_back(against_before(a, rows));
   if (a.json)

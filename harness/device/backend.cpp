@@ -72,6 +72,9 @@ fs::path resolve(const std::string& name_or_path) {
 // The table as it was when the first library was built; what was appended since is optional.
 constexpr size_t kFirstTableBytes = offsetof(assay_backend, time_run) + sizeof(assay_backend::time_run);
 
+// A kernel's name is a column of tables, a word of command lines and a part of keys.
+constexpr size_t kMaxName = 200;
+
 // Nobody may touch fields beyond struct_size, so the rest of the program sees a copy padded with nulls.
 std::shared_ptr<const assay_backend> padded(const assay_backend& table) {
   auto whole = std::make_shared<assay_backend>();
@@ -105,6 +108,13 @@ void check_table(const assay_backend& table, const std::string& path) {
       fail(fmt::format("kernel {} has a table of {} bytes, {} expected", i, kernel->struct_size,
                        sizeof(assay_kernel)));
     if (kernel->name == nullptr || *kernel->name == '\0') fail(fmt::format("kernel {} has no name", i));
+    if (const size_t length = strnlen(kernel->name, kMaxName + 1);
+        length > kMaxName || !std::all_of(kernel->name, kernel->name + length,
+                                          [](unsigned char c) { return c > ' ' && c < 0x7f && c != ','; }))
+      fail(fmt::format(
+          "the name of kernel {} is longer than {} characters, or has others than printable ASCII "
+          "without spaces and commas",
+          i, kMaxName));
     if (kernel->supports == nullptr || kernel->run == nullptr)
       fail(fmt::format("kernel {} lacks supports or run", kernel->name));
     if (kernel->plan != nullptr && kernel->free_plan == nullptr)

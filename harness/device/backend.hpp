@@ -74,6 +74,10 @@ struct WorkspaceSize {
   bool refreshed = false;    // runs read what refresh() left there
 };
 WorkspaceSize call_workspace(const assay_kernel&, const assay_problem*);
+// What a kernel says about itself for a problem, arithmetic() and the two sizes, looked at for what cannot
+// be: a function that throws or fails, a negative size, more zeroed bytes than there are. The functions above
+// take a broken declaration for none.
+CallResult check_declarations(const assay_kernel&, const assay_problem*);
 // Zeroes that part of the workspace and makes the plan, null where the kernel plans nothing; `plan_us` gets
 // the time of the kernel's plan() alone.
 CallResult call_plan(const Backend&, const assay_kernel&, const assay_problem*, const assay_tensors*,

@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls across the C door. The door forbids exceptions, but third-party kernels written in C++ let
-// them escape; turned into a status they cost one verdict instead of the process.
+// them escape; turned into a status they cost one verdict instead of the process. Modes of the arithmetic are
+// those of the caller again behind every call, and a process that a kernel forked ends where it comes back:
+// there is one harness, and it is not that one.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <exception>
+#if defined(__x86_64__)
+#  include <xmmintrin.h>
+#else
+#  include <cfenv>
+#endif
 
 #include "harness/device/backend.hpp"
 
@@ -12,9 +22,35 @@ namespace {
 
 constexpr size_t kTextBytes = 2048;
 
+// Rounding, flushing and masks of the caller, put back at the end; quick, for it stands inside timed calls.
+class CallersModes {
+#if defined(__x86_64__)
+ public:
+  CallersModes() { asm volatile("fnstcw %0" : "=m"(x87_)); }
+  ~CallersModes() {
+    asm volatile("emms\n\tfldcw %0" : : "m"(x87_));
+    if ((_mm_getcsr() ^ sse_) & kControl) _mm_setcsr(sse_);
+  }
+
+ private:
+  static constexpr unsigned kControl = 0xffc0;  // the others say what happened
+  unsigned sse_ = _mm_getcsr();
+  unsigned short x87_ = 0;
+#else
+ public:
+  CallersModes() { std::fegetenv(&modes_); }
+  ~CallersModes() { std::fesetenv(&modes_); }
+
+ private:
+  std::fenv_t modes_;
+#endif
+};
+
 // `body` gets the text buffer and returns a status.
 template <class Body>
 CallResult guarded(const char* what, const Body& body) {
+  const CallersModes modes;
+  const pid_t harness = getpid();
   char text[kTextBytes] = "";
   CallResult result;
   try {
@@ -26,11 +62,14 @@ CallResult guarded(const char* what, const Body& body) {
           std::string(what) + " returned status " + std::to_string(result.status) + " without a text";
   } catch (const std::exception& e) {
     result.status = ASSAY_FAILED;
-    result.error = std::string(what) + " threw an exception through the C door: " + e.what();
+    const char* says = e.what();  // another's class: perhaps null, perhaps without end
+    result.error = fmt::format("{} threw an exception through the C door: {:.{}}", what,
+                               says != nullptr ? says : "", kTextBytes);
   } catch (...) {
     result.status = ASSAY_FAILED;
     result.error = std::string(what) + " threw something that is no std::exception through the C door";
   }
+  if (getpid() != harness) _exit(0);  // style: process end; of a kernel's child
   return result;
 }
 
@@ -95,6 +134,34 @@ WorkspaceSize call_workspace(const assay_kernel& kernel, const assay_problem* pr
   return {bytes_wanted(kernel.workspace_bytes, "workspace_bytes", kernel, problem),
           bytes_wanted(kernel.workspace_zeroed_bytes, "workspace_zeroed_bytes", kernel, problem),
           kernel.refresh != nullptr};
+}
+
+CallResult check_declarations(const assay_kernel& kernel, const assay_problem* problem) {
+  if (kernel.arithmetic != nullptr) {
+    assay_arithmetic declared = assay_default_arithmetic();
+    const CallResult result =
+        guarded("arithmetic", [&](char*, size_t) { return kernel.arithmetic(&kernel, problem, &declared); });
+    if (!result.ok() && !result.refused()) return result;
+  }
+  int64_t room = 0;
+  const auto size_of = [&](int64_t (*ask)(const assay_kernel*, const assay_problem*), const char* what) {
+    int64_t bytes = 0;
+    if (ask == nullptr) return CallResult{};
+    CallResult result = guarded(what, [&](char*, size_t) {
+      bytes = ask(&kernel, problem);
+      return static_cast<int>(ASSAY_OK);
+    });
+    if (result.ok() && bytes < 0) result = {ASSAY_FAILED, fmt::format("{} says {}", what, bytes)};
+    room = result.ok() ? bytes : 0;
+    return result;
+  };
+  if (CallResult result = size_of(kernel.workspace_bytes, "workspace_bytes"); !result.ok()) return result;
+  const int64_t bytes = room;
+  if (CallResult result = size_of(kernel.workspace_zeroed_bytes, "workspace_zeroed_bytes"); !result.ok())
+    return result;
+  if (room > bytes)
+    return {ASSAY_FAILED, fmt::format("wants {} zeroed bytes in a workspace of {}", room, bytes)};
+  return {};
 }
 
 CallResult call_plan(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem,

@@ -13,6 +13,7 @@
 #include "harness/measure/limits.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
+#include "harness/run/results_folder.hpp"
 #include "harness/run/timed_call.hpp"
 
 namespace assay {
@@ -31,8 +32,10 @@ double check_allowance_s(const Work& w, const Problem& p, double rows_budget) {
   return 5 * (w.flops / 0.5e9 + w.total_bytes / 1e9) + products / 1e6;
 }
 
-void say_row(const Say& say, const Row& row, Samples samples = {}) {
-  say(RowAnswer{row, std::move(samples)});
+void say_row(const Say& say, const Row& row, Samples samples = {}, bool short_of_memory = false) {
+  RowAnswer said{row, std::move(samples), short_of_memory};
+  if (short_of_memory) said.row.check = kMemoryCheck;
+  say(said);
 }
 
 void fill_timing(Row& row, const Timing& t, const Work& w, const Problem& p, const Limits& limits) {
@@ -140,6 +143,7 @@ void run_kernel(const Case& c, Judge& judge, const WantedKernel& wanted, const R
   const auto start = Clock::now();
   Row row = base;
   row.kernel = wanted.kernel;
+  bool short_of_memory = false;
   const assay_kernel* kernel = c.backend.find(row.kernel);
   ASSAY_CHECK(kernel != nullptr, "no kernel {} in backend {}", row.kernel, c.backend.name());
   try {
@@ -158,11 +162,13 @@ void run_kernel(const Case& c, Judge& judge, const WantedKernel& wanted, const R
     std::string lost;
     row.outcome = outcome_name(device_lost(c.backend, &lost) ? Outcome::kCrashed : Outcome::kInvalid);
     row.reason = e.what();
+    short_of_memory = row.outcome == outcome_name(Outcome::kInvalid);
   } catch (const std::bad_alloc&) {
     row.outcome = outcome_name(Outcome::kInvalid);
     row.reason = memory_text(start);
+    short_of_memory = true;
   }
-  say_row(c.say, row);
+  say_row(c.say, row, {}, short_of_memory);
 }
 
 }  // namespace
@@ -223,7 +229,7 @@ void fill_verdict(Row& row, const Verdict& v) {
 }
 
 bool run_case(const RunCaseOrder& order, const Backend& backend, const assay_device& device,
-              const std::string& calibration, const Say& say) {
+              const std::string& calibration, Housekeeping& house, const Say& say) {
   const auto start = Clock::now();
   Row base = row_of_line(order.scenario, order.place);
   base.backend = backend.name();
@@ -238,6 +244,7 @@ bool run_case(const RunCaseOrder& order, const Backend& backend, const assay_dev
   std::optional<Judge> judge;
   std::optional<Problem> problem;
   Work work;
+  bool short_of_memory = false;
   try {
     problem.emplace(make_problem(parse_scenario(order.scenario)));
     fill_batch(base, *problem);
@@ -248,12 +255,13 @@ bool run_case(const RunCaseOrder& order, const Backend& backend, const assay_dev
     base.reason = e.what();
   } catch (const std::bad_alloc&) {
     base.reason = memory_text(start);
+    short_of_memory = true;
   }
   if (!judge) {  // the same for every kernel: nothing could be built
     base.outcome = outcome_name(Outcome::kInvalid);
     for (const WantedKernel& wanted : order.kernels) {
       base.kernel = wanted.kernel;
-      say_row(say, base);
+      say_row(say, base, {}, short_of_memory);
     }
     return true;
   }
@@ -263,11 +271,22 @@ bool run_case(const RunCaseOrder& order, const Backend& backend, const assay_dev
   const Case c{backend, device, *problem, work, order.limits, order.rule, clock.get(), say};
   for (const WantedKernel& wanted : order.kernels) {
     starting("check", wanted.kernel, check_allowance_s(work, *problem, order.rows_budget));
+    house.before_kernel();
     run_kernel(c, *judge, wanted, order, base);
-    // What one kernel did to the device must not become the next one's row.
+    judge->forget();
+    // What one kernel did to the device or the process must not become the next one's row.
     if (std::string why; device_lost(backend, &why)) {
       say(DeviceLost{why});
       return false;
+    }
+    int threads_left = 0;
+    if (const std::string why = house.after_kernel(threads_left); !why.empty()) {
+      say(Spent{why});
+      return false;
+    }
+    if (threads_left > 0) {
+      say(Left{fmt::format("{} threads", threads_left)});
+      house.linger(wanted.kernel);
     }
   }
   return true;

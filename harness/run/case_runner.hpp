@@ -7,6 +7,7 @@
 
 #include "harness/check/verdict.hpp"
 #include "harness/report/row.hpp"
+#include "harness/run/housekeeping.hpp"
 #include "harness/run/messages.hpp"
 #include "harness/scenario/scenario.hpp"
 
@@ -16,10 +17,10 @@ using Say = std::function<void(const WorkerAnswer&)>;
 
 // `calibration`: "defaults" or a fingerprint, for the rows. Everything a scenario
 // or a kernel can do wrong becomes a row; only a process that dies, or a bug of assay, gets past this. False
-// when a kernel left the device unusable for this process: the rows said so far stand, and the process must
+// when a kernel left the device or the process unusable: the rows said so far stand, and the process must
 // end.
 bool run_case(const RunCaseOrder&, const Backend&, const assay_device&, const std::string& calibration,
-              const Say& say);
+              Housekeeping&, const Say& say);
 
 // The part of a row known from the scenario text alone; outcome and the rest stay empty. Used for rows
 // the parent has to write itself.

@@ -6,21 +6,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <deque>
+#include <map>
 
 #include "harness/base/error.hpp"
 #include "harness/device/backend.hpp"
 #include "harness/report/tally.hpp"
 #include "harness/report/text.hpp"
 #include "harness/run/case_runner.hpp"
+#include "harness/run/results_folder.hpp"
 
 namespace assay {
 namespace {
 
 using Kind = WorkerProcess::Event::Kind;
 
-constexpr double kStartSeconds = 60;  // loading a backend, initialising a device
-constexpr double kLimitsSeconds = 120;
 constexpr int64_t kLogBytes = 64 << 20;
 
 // Text of the stage for reasons: "while running paged_x", "while timing paged_x (hot)".
@@ -51,20 +51,21 @@ std::vector<std::string> unanswered(const std::vector<WantedKernel>& wanted, std
   return without;
 }
 
-// An answer, or why there is none (WorkerProcess::Event): `text` is the death, or what is wrong with a
-// message.
-struct Dispatcher::Heard {
-  Kind kind = Kind::kDied;
-  WorkerAnswer answer;
-  std::string text;
-};
-
 struct Dispatcher::Ended {
-  enum class How { kDone, kStopped, kDied, kTimedOut, kDeviceLost } how = How::kDone;
+  // kDoubted: the worker goes on, but a row of it may be another kernel's doing.
+  enum class How { kDone, kStopped, kDied, kTimedOut, kDeviceLost, kSpent, kDoubted } how = How::kDone;
   std::string why;
+  std::string check;               // of the row, where resuming may help
   std::string stage, kernel;       // of the last announcement
   std::vector<Row> given;          // all rows said so far, those of `pending` included
   std::vector<RowAnswer> pending;  // rows of `kernel`, held back until it is known to have ended well
+};
+
+// Rows of kernels that left something running: held back until the case is through, for what it does to
+// others.
+struct Dispatcher::Suspects {
+  std::vector<RowAnswer> rows;
+  std::map<std::string, std::string> left;  // what, by kernel
 };
 
 Dispatcher::Dispatcher(WorkerCommand worker, int log_fd, const RunOptions& options)
@@ -88,85 +89,6 @@ Dispatcher::Heard Dispatcher::hear(double timeout_s, const std::atomic<bool>* st
 }
 
 void Dispatcher::say(const WorkerRequest& request) { worker().send(encode_message(request, "do")); }
-
-void Dispatcher::start_worker() {
-  std::string why;
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    worker_ = std::make_unique<WorkerProcess>(command_, log_fd_);
-    Heard e = hear(kStartSeconds);
-    if (e.kind == Kind::kMessage && std::holds_alternative<Ready>(e.answer)) {
-      ready_ = std::move(std::get<Ready>(e.answer));
-      return;
-    }
-    worker_->kill();
-    if (const auto* none = std::get_if<NoDeviceHere>(&e.answer); e.kind == Kind::kMessage && none)
-      throw NoDevice(none->message);
-    if (const auto* failed = std::get_if<Failed>(&e.answer); e.kind == Kind::kMessage && failed)
-      why = failed->message;
-    else if (e.kind == Kind::kDied)
-      why = "it died at the start: " + e.text;
-    else if (e.kind == Kind::kTimeout)
-      why = fmt::format("no sign of life within {} s", kStartSeconds);
-    else
-      why = "it does not speak the worker protocol: " +
-            (e.kind == Kind::kGarbage ? e.text : "it said something else than ready");
-  }
-  worker_.reset();
-  throw InfrastructureError(fmt::format("the worker for {} does not start (tried twice): {}",
-                                        command_.argv.size() < 3 ? "?" : command_.argv[2], why));
-}
-
-WorkerProcess& Dispatcher::worker() {
-  if (!worker_) start_worker();
-  return *worker_;
-}
-
-void Dispatcher::measure_limits(const std::atomic<bool>& stop) {
-  if (ready_.calibration) {
-    limits_ = ready_.calibration->limits;
-    return;
-  }
-  say(AskLimits{});
-  const Heard e = hear(kLimitsSeconds, &stop);
-  if (const auto* limits = std::get_if<LimitsAnswer>(&e.answer); e.kind == Kind::kMessage && limits) {
-    limits_ = limits->limits;
-    return;
-  }
-  // Not being able to measure is no reason not to check kernels.
-  limits_.emplace();
-  limits_->missing = {fmt::format("the worker {} while it measured the limits",
-                                  e.kind == Kind::kDied      ? "ended with " + e.text
-                                  : e.kind == Kind::kGarbage ? "said nonsense (" + e.text + ")"
-                                                             : "did not answer")};
-  worker_.reset();
-}
-
-template <class Wanted>
-Wanted Dispatcher::ask(const WorkerRequest& question, const char* doing) {
-  std::string why;
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    say(question);
-    Heard e = hear(options_.timeout_s);
-    if (auto* answer = std::get_if<Wanted>(&e.answer); e.kind == Kind::kMessage && answer)
-      return std::move(*answer);
-    const auto* failed = e.kind == Kind::kMessage ? std::get_if<Failed>(&e.answer) : nullptr;
-    why = e.kind == Kind::kTimeout ? fmt::format("no answer within {} s", options_.timeout_s)
-          : failed                 ? failed->message
-          : e.text.empty()         ? "an answer of another kind"
-                                   : e.text;
-    worker_.reset();
-  }
-  throw InfrastructureError(
-      fmt::format("backend {}: asking its kernels {} failed: {}", backend(), doing, why));
-}
-
-std::vector<std::vector<KernelSupport>> Dispatcher::supports(const std::vector<std::string>& scenarios) {
-  return ask<SupportsAnswer>(AskSupports{scenarios}, "what they support").answers;
-}
-
-std::vector<KernelArithmetic> Dispatcher::arithmetic(const std::string& scenario) {
-  return ask<ArithmeticAnswer>(AskArithmetic{scenario}, "for their arithmetic").answers;
-}
 
 std::string Dispatcher::log_tail() const {
   struct stat s {};
@@ -210,15 +132,19 @@ std::string row_fault(const CaseRequest& request, const std::string& kernel, con
 }  // namespace
 
 Dispatcher::Ended Dispatcher::talk(const CaseRequest& request, const OnRow& on_row, const OnStart& on_start,
-                                   const std::atomic<bool>& stop) {
+                                   const std::atomic<bool>& stop, Suspects& suspects) {
   using How = Ended::How;
   say(RunCaseOrder{request.scenario, request.place, request.kernels, options_.rows_budget, options_.graphs,
                    options_.rule, limits_ ? limits_->limits : Limits{}});
   Ended ended;
   // A kernel is through when another one begins: one that destroys the heap may die when its buffers
-  // are freed, after its row.
+  // are freed, after its row. One that left something running is through when the case is.
   const auto settle = [&] {
-    for (const RowAnswer& known : ended.pending) on_row(known.row, known.samples);
+    for (RowAnswer& known : ended.pending)
+      if (stained_.contains(ended.kernel))
+        suspects.rows.push_back(std::move(known));
+      else
+        on_row(known.row, known.samples);
     ended.pending.clear();
   };
   const auto end = [&](How how, const std::string& why) {
@@ -241,6 +167,7 @@ Dispatcher::Ended Dispatcher::talk(const CaseRequest& request, const OnRow& on_r
       case Kind::kTimeout:
         return end(How::kTimedOut, fmt::format("no result within {:.3g} s {}", limit_s, where));
       case Kind::kDied:
+        if (e.text.starts_with("SIGKILL")) ended.check = kMemoryCheck;
         return end(How::kDied, fmt::format("{} {}", e.text, where));
       case Kind::kGarbage:
         return end(How::kDied, fmt::format("the worker's connection was garbled {}: {}", where, e.text));
@@ -259,18 +186,34 @@ Dispatcher::Ended Dispatcher::talk(const CaseRequest& request, const OnRow& on_r
       }
       ended.kernel = starting->kernel;
       ended.stage = starting->stage;
+      if (!ended.kernel.empty() && (ran_.empty() || ran_.back() != ended.kernel))
+        ran_.push_back(ended.kernel);
       limit_s = options_.timeout_s + starting->allow_s;
       on_start(ended.kernel, ended.stage);
     } else if (auto* row = std::get_if<RowAnswer>(&e.answer)) {
       if (const std::string fault = row_fault(request, ended.kernel, *row, ended.given); !fault.empty())
         return nonsense(fault);
+      const bool stained = !stained_.empty() && !stained_.contains(ended.kernel) && !ended.kernel.empty();
+      const bool bad = row->row.outcome != "passed" && row->row.outcome != "unsupported";
+      if (ran_before(ended.kernel) && (row->short_of_memory || (stained && bad)))
+        return end(How::kDoubted, row->short_of_memory ? "" : fmt::format("{} {}", row->row.outcome, where));
       ended.given.push_back(row->row);
       ended.pending.push_back(std::move(*row));
+    } else if (const auto* left = std::get_if<Left>(&e.answer)) {
+      if (ended.pending.empty()) return nonsense("that something was left, before a row");
+      stained_.insert(ended.kernel);
+      suspects.left[ended.kernel] = clean_text(left->what.substr(0, 80));
     } else if (std::holds_alternative<Done>(e.answer)) {
       if (const auto without = unanswered(request.kernels, ended.given); !without.empty())
         return nonsense("that it was done, without a row for " + without.front());
       settle();
       return ended;
+    } else if (std::holds_alternative<Spent>(e.answer)) {
+      const WantedKernel* now = find_wanted(request.kernels, ended.kernel);
+      if (!now || !unanswered({*now}, ended.given).empty())
+        return nonsense("that it is spent, without a row for the kernel that ran");
+      settle();
+      return end(How::kSpent, "");
     } else if (const auto* lost = std::get_if<DeviceLost>(&e.answer)) {
       // As a rule the row of the kernel says so already; one that passed first is a crash after all.
       const bool told = !ended.pending.empty() && ended.pending.back().row.outcome != "passed";
@@ -278,6 +221,7 @@ Dispatcher::Ended Dispatcher::talk(const CaseRequest& request, const OnRow& on_r
       return end(told ? How::kDeviceLost : How::kDied,
                  fmt::format("the device could not be used any more {}: {}", where, lost->message));
     } else if (const auto* failed = std::get_if<Failed>(&e.answer)) {
+      ended.check = kAssayCheck;
       return end(How::kDied, fmt::format("assay itself failed {}: {}", where, failed->message));
     } else {
       return nonsense("something that is no answer to a case");
@@ -285,51 +229,115 @@ Dispatcher::Ended Dispatcher::talk(const CaseRequest& request, const OnRow& on_r
   }
 }
 
+// Whether other kernels than this were called in the present worker.
+bool Dispatcher::ran_before(const std::string& kernel) const {
+  return std::any_of(ran_.begin(), ran_.end(), [&](const std::string& other) { return other != kernel; });
+}
+
+// The row of a kernel that ended its worker.
+void Dispatcher::blame(const CaseRequest& request, const std::string& kernel, const Ended& ended,
+                       const std::string& printed, const OnRow& on_row) const {
+  Row row = row_of_line(request.scenario, request.place);
+  row.kernel = kernel;
+  row.backend = backend();
+  row.device = device().name;
+  row.device_uuid = device().uuid;
+  row.outcome = ended.how == Ended::How::kTimedOut ? "timed_out" : "crashed";
+  row.check = ended.check;
+  row.reason = ended.why + printed;
+  for (const RowAnswer& known : ended.pending)
+    if (known.row.kernel == kernel && known.row.mode().empty())
+      row.reason += fmt::format("; before that: {}{}{}", known.row.outcome,
+                                known.row.reason.empty() ? "" : ", ", known.row.reason);
+  on_row(row, {});
+}
+
 bool Dispatcher::run(const CaseRequest& request, const OnRow& on_row, const OnStart& on_start,
                      const std::atomic<bool>& stop) {
   using How = Ended::How;
-  CaseRequest left = request;
-  while (!left.kernels.empty()) {
+  std::vector<WantedKernel> left = request.kernels;
+  struct Again {
+    WantedKernel wanted;
+    std::string before;              // how it ended beside others; empty: for want of memory
+    std::set<std::string> suspects;  // those of them that had left something running
+  };
+  std::deque<Again> alone;
+  Suspects suspects;
+  // What ended badly beside others and does well alone was the doing of others: of the one whose row can
+  // still say so, or nobody knows of whom.
+  const auto accuse = [&](const Again& again) {
+    const std::string kernel = again.suspects.size() == 1 ? *again.suspects.begin() : "";
+    const auto known = std::find_if(suspects.rows.begin(), suspects.rows.end(),
+                                    [&](const RowAnswer& r) { return r.row.kernel == kernel; });
+    if (known == suspects.rows.end()) {
+      std::string others;
+      for (const std::string& name : again.suspects) others += (others.empty() ? "" : ", ") + name;
+      unexplained_.push_back(fmt::format("{}: {}, and not when run alone{}{}", request.scenario, again.before,
+                                         others.empty() ? "" : "; left something running before: ", others));
+      return;
+    }
+    Row row = known->row;
+    row.reason = fmt::format(
+        "left {} running, and this happened: {}, which does well alone; before that: {}{}{}",
+        suspects.left[kernel], again.before, row.outcome, row.reason.empty() ? "" : ", ", row.reason);
+    row.outcome = "crashed";
+    row.set_mode("");
+    row.samples = 0;
+    std::erase_if(suspects.rows, [&](const RowAnswer& r) { return r.row.kernel == kernel; });
+    suspects.rows.push_back({row, {}, false});
+  };
+  while (!left.empty() || !alone.empty()) {
+    CaseRequest now{request.scenario, request.place, left};
+    std::optional<Again> again;
+    if (!alone.empty()) {
+      again = std::move(alone.front());
+      alone.pop_front();
+      now.kernels = {again->wanted};
+      worker_.reset();
+    }
     struct stat s {};
     if (fstat(log_fd_, &s) == 0 && s.st_size > kLogBytes && ftruncate(log_fd_, 0) == 0) s.st_size = 0;
     log_start_ = s.st_size;
-    const Ended ended = talk(left, on_row, on_start, stop);
-    if (ended.how == How::kDone) return true;
-    worker_->kill();
-    const std::string printed = log_tail();
-    worker_.reset();
-    if (ended.how == How::kStopped) return false;
-
-    Row row = row_of_line(left.scenario, left.place);
-    row.backend = backend();
-    row.device = device().name;
-    row.device_uuid = device().uuid;
-    row.outcome = ended.how == How::kTimedOut ? "timed_out" : "crashed";
-    row.reason = ended.why + printed;
-    for (const RowAnswer& known : ended.pending) {
-      if (!known.row.mode().empty())
-        on_row(known.row, known.samples);  // a mode that was measured before
-      else
-        row.reason += fmt::format("; before that: {}{}{}", known.row.outcome,
-                                  known.row.reason.empty() ? "" : ", ", known.row.reason);
+    const Ended ended = talk(now, on_row, on_start, stop, suspects);
+    std::string printed;
+    const bool shared = ran_before(ended.kernel);
+    const std::set<std::string> stained = stained_;
+    if (ended.how != How::kDone) {
+      worker_->kill();
+      printed = log_tail();
+      worker_.reset();
     }
+    if (ended.how == How::kStopped) return false;
+    const bool well = std::all_of(ended.given.begin(), ended.given.end(), [](const Row& r) {
+      return r.outcome == "passed" || r.outcome == "unsupported";
+    });
+    if (again && !again->before.empty() && well && (ended.how == How::kDone || ended.how == How::kSpent))
+      accuse(*again);
     std::vector<WantedKernel> rest;
-    for (const WantedKernel& k : left.kernels) {
-      // Died before any kernel was called: the next worker would die the same way, so all get the row.
-      const bool guilty = ended.how != How::kDeviceLost && (ended.kernel.empty() || k.kernel == ended.kernel);
-      if (guilty) {
-        row.kernel = k.kernel;
-        on_row(row, {});
-      } else if (!unanswered({k}, ended.given).empty()) {
-        rest.push_back(k);
-        std::erase_if(rest.back().modes, [&](const std::string& mode) {
+    if (ended.how != How::kDone) {
+      for (const RowAnswer& known : ended.pending)
+        if (!known.row.mode().empty()) on_row(known.row, known.samples);  // a mode that was measured before
+      const bool ends = ended.how != How::kDeviceLost && ended.how != How::kSpent;
+      const bool doubted = ends && shared && !(ended.how == How::kTimedOut && hangs_.contains(ended.kernel));
+      if (ends && !doubted && ended.how == How::kTimedOut) hangs_.insert(ended.kernel);
+      for (const WantedKernel& k : now.kernels) {
+        WantedKernel more = k;
+        std::erase_if(more.modes, [&](const std::string& mode) {
           return std::any_of(ended.given.begin(), ended.given.end(),
                              [&](const Row& r) { return r.kernel == k.kernel && r.mode() == mode; });
         });
+        const bool concerned = ends && (ended.kernel.empty() || k.kernel == ended.kernel);
+        if (concerned && !doubted)  // before any kernel was called all die the same way
+          blame(now, k.kernel, ended, printed, on_row);
+        else if (concerned && !ended.kernel.empty())
+          alone.push_back({more, ended.why, stained});
+        else if (concerned || !unanswered({k}, ended.given).empty())
+          rest.push_back(more);
       }
     }
-    left.kernels = std::move(rest);
+    if (!again) left = std::move(rest);
   }
+  for (const RowAnswer& known : suspects.rows) on_row(known.row, known.samples);
   return true;
 }
 

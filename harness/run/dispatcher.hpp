@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A backend seen from the parent: keeps one worker alive, sends it cases, watches the clock, and turns
 // every way a worker can end into rows. After a death the remaining kernels of the case go to a new
-// worker. The parent itself never loads a backend.
+// worker; what ends in one that other kernels ran in before is run once more, alone in a new one, before
+// anybody is blamed. The parent itself never loads a backend.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,9 +52,10 @@ class Dispatcher {
   // Rates of the calibration, or measured on the device now; 0 where it failed, with the reason under
   // "missing".
   void measure_limits(const std::atomic<bool>& stop);
-  // Per scenario, for the kernels of its op. InfrastructureError when the worker dies on it twice.
+  // Per scenario, for the kernels of its op. A kernel that ends the worker over the question, or does not
+  // answer, has failed (ASSAY_FAILED) with that as its reason.
   std::vector<std::vector<KernelSupport>> supports(const std::vector<std::string>& scenarios);
-  // For the kernels of the scenario's op. Dies as supports() does.
+  // For the kernels of the scenario's op; those that do not answer have failed as in supports().
   std::vector<KernelArithmetic> arithmetic(const std::string& scenario);
 
   // Rows in the order they become known. False when *stop ended it: the rows given so far are right, the
@@ -62,17 +65,29 @@ class Dispatcher {
   using OnRow = std::function<void(const Row&, const Samples&)>;
   using OnStart = std::function<void(const std::string& kernel, const std::string& stage)>;
   bool run(const CaseRequest&, const OnRow&, const OnStart&, const std::atomic<bool>& stop);
+  // Ends of workers that no kernel repeated alone, a line each: somebody before left something behind.
+  const std::vector<std::string>& unexplained() const { return unexplained_; }
 
  private:
-  struct Heard;
+  // An answer, or why there is none (WorkerProcess::Event): `text` is the death, or what is wrong with a
+  // message.
+  struct Heard {
+    WorkerProcess::Event::Kind kind = WorkerProcess::Event::Kind::kDied;
+    WorkerAnswer answer;
+    std::string text;
+  };
   struct Ended;
+  struct Suspects;
   void start_worker();
   Heard hear(double timeout_s, const std::atomic<bool>* stop = nullptr);
   template <class Wanted>
-  Wanted ask(const WorkerRequest& question, const char* doing);
+  std::optional<Wanted> ask(const WorkerRequest& question, std::string& why);
   WorkerProcess& worker();
   void say(const WorkerRequest&);
-  Ended talk(const CaseRequest&, const OnRow&, const OnStart&, const std::atomic<bool>& stop);
+  Ended talk(const CaseRequest&, const OnRow&, const OnStart&, const std::atomic<bool>& stop, Suspects&);
+  bool ran_before(const std::string& kernel) const;
+  void blame(const CaseRequest&, const std::string& kernel, const Ended&, const std::string& printed,
+             const OnRow&) const;
   std::string log_tail() const;
 
   WorkerCommand command_;
@@ -81,6 +96,10 @@ class Dispatcher {
   std::unique_ptr<WorkerProcess> worker_;
   Ready ready_;
   std::optional<MeasuredLimits> limits_;
+  std::vector<std::string> ran_;   // kernels called in the present worker
+  std::set<std::string> stained_;  // of those, the ones that left something running
+  std::set<std::string> hangs_;    // kernels that hung alone: not waited for twice again
+  std::vector<std::string> unexplained_;
   int64_t log_start_ = 0;  // where the log stood when the present case began
 };
 

@@ -3,14 +3,15 @@
 // keys "do" (to the worker) and "event" (its answers). Both sides go through these lists and nothing else.
 //
 //   to the worker        answers
-//   (start)              ready; or failed, no_device, and the end
+//   hello                here, before anything is loaded; then ready, or failed, no_device, and the end
 //   limits               limits
 //   supports             supports
 //   arithmetic           arithmetic
-//   case                 starting and row, several times, then done; or device_lost and the end
+//   case                 starting, row and left, several times, then done; or device_lost or spent and the
+//   end
 //
 // A stage is announced before it begins, with the seconds of work it may take beyond the time limit; if
-// the process dies, the parent knows where.
+// the process dies, the parent knows where. Lines of the worker carry a secret (worker_process.hpp).
 #pragma once
 
 #include <cmath>
@@ -63,12 +64,18 @@ struct KernelArithmetic {
 
 // ---- to the worker
 
+struct Hello {
+  int32_t schema = 0;
+  std::string secret;
+};
 struct AskLimits {};
+// One kernel at a time: what becomes of the worker is that kernel's answer.
 struct AskSupports {
   std::vector<std::string> scenarios;
+  std::string kernel;
 };
 struct AskArithmetic {
-  std::string scenario;
+  std::string scenario, kernel;
 };
 struct RunCaseOrder {
   std::string scenario, place;
@@ -78,10 +85,13 @@ struct RunCaseOrder {
   StoppingRule rule;
   Limits limits;
 };
-using WorkerRequest = std::variant<AskLimits, AskSupports, AskArithmetic, RunCaseOrder>;
+using WorkerRequest = std::variant<Hello, AskLimits, AskSupports, AskArithmetic, RunCaseOrder>;
 
 // ---- from the worker
 
+struct Here {
+  int32_t schema = 0;
+};
 struct Ready {
   std::string backend, path;
   std::string no_times;  // why nothing may be timed; empty: it may
@@ -101,10 +111,10 @@ struct LimitsAnswer {
   MeasuredLimits limits;
 };
 struct SupportsAnswer {
-  std::vector<std::vector<KernelSupport>> answers;  // one list per scenario
+  std::vector<KernelSupport> answers;  // one per scenario
 };
 struct ArithmeticAnswer {
-  std::vector<KernelArithmetic> answers;
+  KernelArithmetic answer;
 };
 struct Starting {
   std::string stage, kernel;
@@ -113,13 +123,23 @@ struct Starting {
 struct RowAnswer {
   Row row;
   Samples samples;  // every timed call behind the row
+  // There was not enough memory: perhaps only because of what ran in this worker before.
+  bool short_of_memory = false;
+};
+// What the kernel that was through left in the process: "3 threads".
+struct Left {
+  std::string what;
 };
 struct Done {};
+// The process is not what it was and cannot be put back: the rows stand, and the next kernel gets another.
+struct Spent {
+  std::string message;
+};
 struct DeviceLost {
   std::string message;
 };
-using WorkerAnswer = std::variant<Ready, Failed, NoDeviceHere, LimitsAnswer, SupportsAnswer, ArithmeticAnswer,
-                                  Starting, RowAnswer, Done, DeviceLost>;
+using WorkerAnswer = std::variant<Here, Ready, Failed, NoDeviceHere, LimitsAnswer, SupportsAnswer,
+                                  ArithmeticAnswer, Starting, RowAnswer, Left, Done, Spent, DeviceLost>;
 
 // ---- their fields
 
@@ -191,6 +211,12 @@ struct JsonCodec<Row> {
 };
 
 template <>
+struct JsonFields<Hello> {
+  static constexpr std::string_view name = "hello";
+  static constexpr auto list =
+      std::tuple(JsonField("schema", &Hello::schema), JsonField("secret", &Hello::secret));
+};
+template <>
 struct JsonFields<AskLimits> {
   static constexpr std::string_view name = "limits";
   static constexpr auto list = std::tuple();
@@ -198,12 +224,14 @@ struct JsonFields<AskLimits> {
 template <>
 struct JsonFields<AskSupports> {
   static constexpr std::string_view name = "supports";
-  static constexpr auto list = std::tuple(JsonField("scenarios", &AskSupports::scenarios));
+  static constexpr auto list =
+      std::tuple(JsonField("scenarios", &AskSupports::scenarios), JsonField("kernel", &AskSupports::kernel));
 };
 template <>
 struct JsonFields<AskArithmetic> {
   static constexpr std::string_view name = "arithmetic";
-  static constexpr auto list = std::tuple(JsonField("scenario", &AskArithmetic::scenario));
+  static constexpr auto list = std::tuple(JsonField("scenario", &AskArithmetic::scenario),
+                                          JsonField("kernel", &AskArithmetic::kernel));
 };
 template <>
 struct JsonFields<RunCaseOrder> {
@@ -213,6 +241,11 @@ struct JsonFields<RunCaseOrder> {
       JsonField("scenario", &T::scenario), JsonField("place", &T::place), JsonField("kernels", &T::kernels),
       JsonField("rows_budget", &T::rows_budget), JsonField("graphs", &T::graphs), JsonField("rule", &T::rule),
       JsonField("limits", &T::limits));
+};
+template <>
+struct JsonFields<Here> {
+  static constexpr std::string_view name = "here";
+  static constexpr auto list = std::tuple(JsonField("schema", &Here::schema));
 };
 template <>
 struct JsonFields<Ready> {
@@ -247,7 +280,7 @@ struct JsonFields<SupportsAnswer> {
 template <>
 struct JsonFields<ArithmeticAnswer> {
   static constexpr std::string_view name = "arithmetic";
-  static constexpr auto list = std::tuple(JsonField("answers", &ArithmeticAnswer::answers));
+  static constexpr auto list = std::tuple(JsonField("answer", &ArithmeticAnswer::answer));
 };
 template <>
 struct JsonFields<Starting> {
@@ -263,7 +296,18 @@ template <>
 struct JsonFields<RowAnswer> {
   static constexpr std::string_view name = "row";
   static constexpr auto list =
-      std::tuple(JsonField("row", &RowAnswer::row), JsonField("samples", &RowAnswer::samples));
+      std::tuple(JsonField("row", &RowAnswer::row), JsonField("samples", &RowAnswer::samples),
+                 JsonField("short_of_memory", &RowAnswer::short_of_memory));
+};
+template <>
+struct JsonFields<Left> {
+  static constexpr std::string_view name = "left";
+  static constexpr auto list = std::tuple(JsonField("what", &Left::what));
+};
+template <>
+struct JsonFields<Spent> {
+  static constexpr std::string_view name = "spent";
+  static constexpr auto list = std::tuple(JsonField("message", &Spent::message));
 };
 template <>
 struct JsonFields<Done> {

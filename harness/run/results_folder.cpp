@@ -165,12 +165,37 @@ ResultsFolder ResultsFolder::resume(const std::string& path, const json& identit
   std::error_code error;
   if (fs::exists(samples, error) && truncate(samples.c_str(), calls.valid_bytes) != 0)
     throw InfrastructureError(fmt::format("{}: cannot be repaired: {}", samples, strerror(errno)));
+  folder.take_back(calls.of_row);
   for (const Row& row : folder.rows_) {
     if (folder.keys_.contains(row.key()))
       throw InputError({rows_path}, "holds two rows for " + row.key() + "; it was edited or merged by hand");
     folder.remember(row);
   }
   return folder;
+}
+
+// Rows that want of memory or a failure of assay itself decided say nothing about their kernels: they leave
+// the folder, and what they are about runs again.
+void ResultsFolder::take_back(const std::vector<Samples>& samples) {
+  const auto says_nothing = [](const Row& row) {
+    return row.mode().empty() && (row.check == kMemoryCheck || row.check == kAssayCheck);
+  };
+  if (std::none_of(rows_.begin(), rows_.end(), says_nothing)) return;
+  std::vector<Row> kept;
+  std::string lines = csv_header() + "\n", records;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    if (says_nothing(rows_[i])) {
+      ++taken_back_;
+      continue;
+    }
+    lines += csv_line(rows_[i]) + "\n";
+    records += sample_bytes(static_cast<int64_t>(kept.size()), samples[i]);
+    kept.push_back(std::move(rows_[i]));
+  }
+  rows_ = std::move(kept);
+  if (!records.empty()) write_file(file(kSamplesName), records);
+  write_file(file("rows.csv"), lines);
+  files_->rows = open_to_append(file("rows.csv"));
 }
 
 // A folder that somebody deletes or moves takes the rows with it; found out now, hours may be saved.

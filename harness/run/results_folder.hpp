@@ -23,6 +23,8 @@
 namespace assay {
 
 inline constexpr int kSchemaVersion = 1;
+// Row::check of rows that say nothing about their kernel: --resume runs them again.
+inline constexpr std::string_view kMemoryCheck = "memory", kAssayCheck = "assay";
 
 class ResultsFolder {
  public:
@@ -31,8 +33,9 @@ class ResultsFolder {
   // before its first row can be resumed. InputError: the folder cannot be made, is not empty, is in use.
   static ResultsFolder create(const std::string& path, const nlohmann::json& identity,
                               nlohmann::json facts = nlohmann::json::object());
-  // Continues a folder: cuts a half-written last line off, reads what is finished. InputError: no such
-  // run, another run (says what differs), in use, damaged rows, other rows or columns than the run wrote.
+  // Continues a folder: cuts a half-written last line off, reads what is finished, takes back rows that ended
+  // for want of memory or because assay failed. InputError: no such run, another run (says what differs), in
+  // use, damaged rows, other rows or columns than the run wrote.
   static ResultsFolder resume(const std::string& path, const nlohmann::json& identity);
   ResultsFolder(ResultsFolder&&) noexcept;
   ~ResultsFolder();
@@ -42,6 +45,7 @@ class ResultsFolder {
   int log_fd() const;                                        // of worker.log, appending
   const std::vector<Row>& rows() const { return rows_; }     // those found by resume, then those appended
   const std::string& repaired() const { return repaired_; }  // the tail that resume cut off; "" none
+  int64_t taken_back() const { return taken_back_; }         // rows that resume took back
 
   // One write() of the whole line, after its samples. InfrastructureError when the disk is full, or the
   // folder is no longer where it was.
@@ -65,11 +69,13 @@ class ResultsFolder {
   void open_files();
   void remember(const Row&);
   void check_in_place() const;
+  void take_back(const std::vector<Samples>&);
   struct Files;
   std::string path_, repaired_;
   std::unique_ptr<Files> files_;
   nlohmann::json run_;
   std::vector<Row> rows_;
+  int64_t taken_back_ = 0;
   std::unordered_set<std::string> keys_;
 };
 

@@ -108,6 +108,35 @@ TEST_F(Folder, HalfWrittenLineIsCutOffAndNothingElse) {
   }
 }
 
+TEST_F(Folder, RowsThatSayNothingAboutTheirKernelAreTakenBack) {
+  const std::string p = path("run");
+  Row memory = row("paged batch=1q1s2", "a", "crashed"), assay = row("paged batch=1q1s3", "a", "invalid");
+  memory.check = kMemoryCheck, assay.check = kAssayCheck;
+  Row first = row("paged batch=1q1s1", "a", "passed", "hot"),
+      last = row("paged batch=1q1s4", "a", "passed", "hot");
+  first.samples = 1, last.samples = 2;
+  {
+    ResultsFolder f = ResultsFolder::create(p, kRun);
+    f.append(first, {TimedSample(1)});
+    f.append(memory);
+    f.append(assay);
+    f.append(row("paged batch=1q1s5", "a", "crashed"));
+    f.append(last, {TimedSample(2), TimedSample(3)});
+  }
+  ResultsFolder f = ResultsFolder::resume(p, kRun);
+  EXPECT_EQ(f.taken_back(), 2);
+  EXPECT_EQ(f.rows().size(), 3u);
+  EXPECT_FALSE(f.left("paged batch=1q1s2", "a", "cpu", {}).done);
+  EXPECT_FALSE(f.left("paged batch=1q1s3", "a", "cpu", {}).done);
+  EXPECT_TRUE(f.left("paged batch=1q1s5", "a", "cpu", {}).done) << "a crash of its own stays";
+  f.append(row("paged batch=1q1s2", "a"));
+  const std::vector<Row> rows = read_rows(p + "/rows.csv").rows;
+  ASSERT_EQ(rows.size(), 4u);
+  const SamplesFile calls = read_samples(p + "/samples.bin", rows.size());
+  check_samples(p + "/samples.bin", rows, calls);
+  EXPECT_EQ(calls.of_row[2][1].us, 3) << "samples stay with their rows";
+}
+
 TEST_F(Folder, KilledBeforeTheHeaderWasWhole) {
   const std::string p = path("run");
   ResultsFolder::create(p, kRun);

@@ -16,6 +16,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/calibrate/calibration.hpp"
+#include "harness/check/expectations/reasons.hpp"
 #include "harness/device/backend.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
@@ -23,7 +24,6 @@
 #include "harness/run/case_runner.hpp"
 #include "harness/run/machine.hpp"
 #include "harness/run/repeat.hpp"
-#include "harness/run/samples.hpp"
 #include "harness/scenario/text.hpp"
 
 namespace assay {
@@ -117,6 +117,7 @@ WorkerCommand worker_command(const BackendChoice& choice, const RunOptions& opti
     command.argv.push_back("--calibration");
     command.argv.push_back(fs::absolute(file).string());
   }
+  command.kept = true;
   command.memory_bytes = options.worker_memory_bytes;
   if (command.memory_bytes < 0 && total_memory_bytes() > 0)
     command.memory_bytes = total_memory_bytes() / 5 * 4;
@@ -224,8 +225,12 @@ void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
     } catch (const NoDevice& e) {
       if (!options_.backends.empty()) throw;
       left_out_.push_back(e.what());
+    } catch (const InfrastructureError& e) {
+      if (choices_.size() == 1) throw;
+      broken_.push_back({choice.label, e.what()});
     }
   }
+  if (arms_.empty() && !broken_.empty()) throw InfrastructureError(broken_[0].why);
   if (arms_.empty()) throw InfrastructureError("no backend can run here: " + join(left_out_));
   std::vector<std::string> all, used;
   bool any = false;
@@ -326,6 +331,7 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
         if (k.op > 0 && k.op < kOpValues)
           plan.rows += count_.by_op[k.op] * std::max<int64_t>(1, static_cast<int64_t>(arm->modes.size()));
   }
+  if (count_.complete) plan.rows += count_.cases * static_cast<int64_t>(broken_.size());
   if (!options_.only.empty())
     plan.rows = static_cast<int64_t>(options_.only.size() * (options_.timed ? options_.caches.size() : 1));
   observer.planned(plan);
@@ -353,20 +359,29 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
     }
     if (!run_together(work, folder, observer, stop, result.unanswered)) result.stopped = true;
     if (result.stopped) break;
-    if (!has_kernel) {
-      ++result.no_kernel;
+    const auto without_kernel = [&](const std::string& label, const char* outcome, const std::string& why) {
       Row row = row_of_line(c->line, c->place);
       row.kernel = kNoKernel;
-      row.backend = arms_.size() == 1 ? arms_[0]->label : "any";
-      row.outcome = "unsupported";
-      row.reason = fmt::format("no chosen kernel has the op {}", name_of(op_names(), c->scenario.op));
+      row.backend = label;
+      row.outcome = outcome;
+      row.reason = one_line(why);
       row.repeat = repeat_command(row, options_);
-      if (!folder || !folder->left(row.scenario, row.kernel, row.backend, {}).done) {
-        if (folder) folder->append(row);
-        observer.row(row);
-      }
+      if (folder && folder->left(row.scenario, row.kernel, row.backend, {}).done) return;
+      if (folder) folder->append(row);
+      observer.row(row);
+    };
+    for (const Broken& b : broken_)
+      if (only.empty() || only.contains(RowChoice{c->line, std::string(kNoKernel), b.label}.key()))
+        without_kernel(b.label, "crashed", b.why);
+    if (!has_kernel) {
+      ++result.no_kernel;
+      without_kernel(arms_.size() == 1 ? arms_[0]->label : "any", "unsupported",
+                     fmt::format("no chosen kernel has the op {}", name_of(op_names(), c->scenario.op)));
     }
   }
+  for (const auto& arm : arms_)
+    for (const std::string& line : arm->dispatcher.unexplained())
+      result.unexplained.push_back(fmt::format("{}: {}", arm->label, line));
   result.stopped = result.stopped || stop;
   result.repeated = cases.repeated();
   result.too_large = cases.too_large();
@@ -403,39 +418,6 @@ json Sweep::first_limits() const {
   for (const auto& arm : arms_)
     if (arm->dispatcher.limits()) return encode(arm->dispatcher.limits());
   return nullptr;
-}
-
-json run_facts(const Sweep& sweep, const RunOptions& options, const std::vector<std::string>& command,
-               const std::string& start) {
-  const json build = build_facts();
-  json j;
-  j["schema_version"] = kSchemaVersion;
-  j["identity"] = sweep.identity();
-  j["options"] = options_json(options);
-  j["command"] = command;
-  j["suite"] = options.suites;
-  j["seed"] = options.seed ? json(*options.seed) : json(nullptr);
-  if (!options.seed) j["seed_reason"] = "every line has its own";
-  j["start"] = start;
-  j["machine"] = machine_facts();
-  j["clocks"] = {{"start", clock_facts()}};
-  j["build"] = build;
-  j["compiler"] = build["compiler"];
-  j["commit"] = build["commit"];
-  j["dirty"] = build["dirty"];
-  j["source_now"] = source_facts();
-  j["backends"] = sweep.backends_json();
-  j["limits"] = sweep.first_limits();
-  if (j["limits"].is_null()) j["limits_reason"] = options.timed ? "not measured yet" : "nothing was timed";
-  json names = json::array();
-  for (const json& b : j["backends"])
-    for (const json& k : b["kernels"]) names.push_back(k["name"]);
-  j["kernels"] = names;
-  j["columns"] = columns_json();
-  if (options.timed) j["samples"] = samples_json();
-  j["complete"] = false;
-  j["end"] = nullptr;
-  return j;
 }
 
 }  // namespace assay

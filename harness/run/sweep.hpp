@@ -62,6 +62,8 @@ struct SweepResult {
   int64_t too_large = 0;  // cases left out because of options.largest
   // "KERNEL of BACKEND: SCENARIO" without all the rows that were asked for: never, unless assay has a bug.
   std::vector<std::string> unanswered;
+  // Ends of workers that no kernel repeats alone (dispatcher.hpp).
+  std::vector<std::string> unexplained;
   int64_t no_kernel = 0;  // cases whose op no chosen kernel has (each gives one unsupported row)
   SuiteCounts counts;     // of the suites
 };
@@ -103,6 +105,11 @@ class Sweep {
   nlohmann::json identity_;
   std::vector<std::unique_ptr<Arm>> arms_;
   std::vector<std::string> left_out_, not_timed_;
+  struct Broken {
+    std::string label, why;
+  };
+  std::vector<Broken>
+      broken_;  // backends whose library no worker can load: a row each, beside those of others
 };
 
 // run.json of a run: `identity`, facts of machine and build, tally and more. `end` empty: still running.

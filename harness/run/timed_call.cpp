@@ -28,6 +28,11 @@ double time_plan(const Backend& backend, const assay_kernel& kernel, const assay
   return summarize(us).median_us;
 }
 
+void check_time(double us) {
+  if (!(us > 0) || std::isinf(us))
+    throw TimedCallFailed{fmt::format("the backend's clock said {:g} us, which is no time", us)};
+}
+
 }  // namespace
 
 TimedCall::TimedCall(const Backend& backend, const assay_device& device, const assay_kernel& kernel,
@@ -73,6 +78,7 @@ double TimedCall::eager_us() {
   CallResult r;
   if (backend_.table()->time_run != nullptr) {
     r = call_time_run(backend_, kernel_, problem_, tensors_, plan_, flush_bytes_, &us);
+    if (r.ok()) check_time(us);
   } else {
     if (flusher_) flusher_->flush();
     const auto before = Clock::now();
@@ -87,6 +93,7 @@ double TimedCall::graph_us() {
   double us = 0;
   const CallResult r = call_time_replay(backend_, graph_, 0, &us);
   if (!r.ok()) throw TimedCallFailed{"failed while being replayed: " + r.error};
+  check_time(us);
   return us;
 }
 

@@ -2,12 +2,17 @@
 // See worker.hpp. Here: the conversation. What happens to one case is in case_runner.cpp.
 #include "harness/run/worker.hpp"
 
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cfenv>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <stdexcept>
 
 #include "harness/base/error.hpp"
@@ -19,18 +24,47 @@
 #include "harness/ops/op.hpp"
 #include "harness/run/arithmetic.hpp"
 #include "harness/run/case_runner.hpp"
+#include "harness/run/housekeeping.hpp"
+#include "harness/run/keeper.hpp"
 #include "harness/run/machine.hpp"
 #include "harness/run/messages.hpp"
+#include "harness/run/worker_process.hpp"
 
 namespace assay {
 namespace {
 
+// Where a descriptor may be that nobody expects, so that a kernel that writes to or closes the low ones does
+// not meet it; not handed on to programs.
+int hidden(int fd) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const int room = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 4096));
+  const int lowest = room > 128 ? static_cast<int>(64 + std::random_device{}() % (room - 96)) : 4;
+  const int moved = fcntl(fd, F_DUPFD_CLOEXEC, lowest);
+  if (moved < 0) return fd;
+  close(fd);
+  return moved;
+}
+
+// To be made before anything foreign is loaded: it hears the parent's hello and answers it.
 class Channel {
  public:
-  explicit Channel(int fd) : fd_(fd) {}
+  explicit Channel(int fd) : fd_(hidden(fd)), owner_(getpid()) {
+    WorkerRequest request;
+    if (!hear(request)) throw std::runtime_error("the parent said nothing");
+    const auto* hello = std::get_if<Hello>(&request);
+    if (hello == nullptr || hello->schema != kWorkerSchema)
+      throw std::runtime_error(
+          fmt::format("the parent is another version of assay: schema {}, this program speaks {}",
+                      hello != nullptr ? hello->schema : 0, kWorkerSchema));
+    secret_ = hello->secret;
+    say(Here{kWorkerSchema});
+  }
   void say(const WorkerAnswer& answer) {
-    const std::string text =
-        encode_message(answer, "event").dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
+    if (getpid() != owner_) _exit(0);  // style: process end; a kernel's child has nothing to say
+    const std::string text = fmt::format(
+        "{} {} {}\n", secret_, ++lines_,
+        encode_message(answer, "event").dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
     for (size_t sent = 0; sent < text.size();) {
       const ssize_t n = ::send(fd_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
       if (n < 0 && errno == EINTR) continue;
@@ -58,7 +92,9 @@ class Channel {
 
  private:
   int fd_;
-  std::string buffer_;
+  pid_t owner_;
+  std::string secret_, buffer_;
+  int64_t lines_ = 0;
 };
 
 // The first file made on a device like this one: its arithmetic goes to the backend, its limits and where it
@@ -81,7 +117,11 @@ std::string clock_source(const Backend& backend, const assay_device& device) {
   return clock != nullptr ? clock->source() : "not known: " + why;
 }
 
-std::string text_or_empty(const char* text) { return text != nullptr ? text : ""; }
+// Texts of a library's table may be missing or have no end.
+std::string text_or_empty(const char* text) {
+  constexpr size_t kLongest = 1000;
+  return text != nullptr ? std::string(text, strnlen(text, kLongest)) : "";
+}
 
 Ready ready_message(const Backend& backend, const assay_device& device,
                     const std::optional<CalibrationUse>& calibration) {
@@ -100,51 +140,56 @@ Ready ready_message(const Backend& backend, const assay_device& device,
   return ready;
 }
 
+const assay_kernel& kernel_of(const Backend& backend, const std::string& name) {
+  const assay_kernel* kernel = backend.find(name);
+  ASSAY_CHECK(kernel != nullptr, "no kernel {} in backend {}", name, backend.name());
+  return *kernel;
+}
+
 SupportsAnswer supports_message(const Backend& backend, const assay_device& device,
                                 const AskSupports& request) {
+  const assay_kernel& kernel = kernel_of(backend, request.kernel);
   SupportsAnswer all;
   for (const std::string& line : request.scenarios) {
     const Problem problem = make_problem(parse_scenario(line));
     const ProblemView view(problem);
-    auto& per_kernel = all.answers.emplace_back();
-    for (const assay_kernel* k : backend.kernels()) {
-      if (k->op != problem.op) continue;
-      const CallResult r = call_supports(*k, view.get(), nullptr, device);
-      per_kernel.push_back({k->name, r.status, r.error});
-    }
+    const CallResult r = call_supports(kernel, view.get(), nullptr, device);
+    all.answers.push_back({kernel.name, r.status, r.error});
   }
   return all;
 }
 
-// What each kernel of the op declares for one scenario; refusals and impossible declarations with their text.
+// What a kernel of the scenario's op declares for it; a refusal or an impossible declaration with its text.
 ArithmeticAnswer arithmetic_message(const Backend& backend, const assay_device& device,
                                     const AskArithmetic& request) {
   const Problem problem = make_problem(parse_scenario(request.scenario));
   const ProblemView view(problem);
-  ArithmeticAnswer all;
-  for (const assay_kernel* k : backend.kernels()) {
-    if (k->op != problem.op) continue;
-    const CallResult r = call_supports(*k, view.get(), nullptr, device);
-    KernelArithmetic& answer = all.answers.emplace_back();
-    answer.support = {k->name, r.status, r.error};
-    if (!r.ok()) continue;
-    assay_arithmetic a = default_arithmetic();
-    answer.declared = call_arithmetic(backend, *k, view.get(), a);
-    const bool attention = op_of(problem).attends_rows;
-    if (std::string broken = attention ? impossible_arithmetic(a) : impossible_block_arithmetic(a);
-        !broken.empty()) {
-      answer.support.status = static_cast<int>(ASSAY_INVALID_ARGUMENT);
-      answer.support.why = "declares an impossible arithmetic: " + broken;
-    } else {
-      answer.words = arithmetic_words(problem, a);
-      answer.arithmetic = arithmetic_json(problem, a);
-    }
+  const assay_kernel& kernel = kernel_of(backend, request.kernel);
+  const CallResult r = call_supports(kernel, view.get(), nullptr, device);
+  KernelArithmetic answer;
+  answer.support = {kernel.name, r.status, r.error};
+  if (!r.ok()) return {answer};
+  if (const CallResult broken = check_declarations(kernel, view.get()); !broken.ok()) {
+    answer.support = {kernel.name, broken.status, broken.error};
+    return {answer};
   }
-  return all;
+  assay_arithmetic a = default_arithmetic();
+  answer.declared = call_arithmetic(backend, kernel, view.get(), a);
+  const bool attention = op_of(problem).attends_rows;
+  if (std::string broken = attention ? impossible_arithmetic(a) : impossible_block_arithmetic(a);
+      !broken.empty()) {
+    answer.support.status = static_cast<int>(ASSAY_INVALID_ARGUMENT);
+    answer.support.why = "declares an impossible arithmetic: " + broken;
+  } else {
+    answer.words = arithmetic_words(problem, a);
+    answer.arithmetic = arithmetic_json(problem, a);
+  }
+  return {answer};
 }
 
 void serve(Channel& channel, const Backend& backend, const assay_device& device,
            const std::string& calibration) {
+  Housekeeping house;
   WorkerRequest request;
   while (channel.hear(request)) {
     if (std::holds_alternative<AskLimits>(request)) {
@@ -153,11 +198,45 @@ void serve(Channel& channel, const Backend& backend, const assay_device& device,
       channel.say(supports_message(backend, device, *supports));
     } else if (const auto* arithmetic = std::get_if<AskArithmetic>(&request)) {
       channel.say(arithmetic_message(backend, device, *arithmetic));
-    } else {
+    } else if (const auto* order = std::get_if<RunCaseOrder>(&request)) {
       const auto say = [&](const WorkerAnswer& answer) { channel.say(answer); };
-      if (!run_case(std::get<RunCaseOrder>(request), backend, device, calibration, say)) return;
+      if (!run_case(*order, backend, device, calibration, house, say)) return;
+      if (const std::string why = house.after_case(); !why.empty()) return channel.say(Spent{why});
       channel.say(Done{});
+    } else {
+      throw std::runtime_error("the parent said hello twice");
     }
+  }
+}
+
+int work(const WorkerArguments& arguments, int fd) {
+  std::optional<Channel> channel;
+  try {
+    channel.emplace(fd);
+    // A library linked with -ffast-math turns subnormals off when it is loaded.
+    std::fenv_t modes;
+    std::fegetenv(&modes);
+    Backend backend = Backend::load(arguments.backend);
+    std::fesetenv(&modes);
+    const assay_device device = backend.device(arguments.device);
+    char error[512] = "";
+    if (backend.table()->use_device(arguments.device, error, sizeof error) != ASSAY_OK)
+      throw InfrastructureError(
+          fmt::format("backend {}: device {} cannot be used: {}", backend.name(), arguments.device, error));
+    const auto calibration = use_calibration(arguments.calibrations, backend, device);
+    channel->say(ready_message(backend, device, calibration));
+    serve(*channel, backend, device, calibration ? calibration->fingerprint : "defaults");
+    return 0;
+  } catch (const std::exception& e) {
+    try {
+      if (!channel) return 1;
+      if (dynamic_cast<const NoDevice*>(&e) != nullptr)
+        channel->say(NoDeviceHere{e.what()});
+      else
+        channel->say(Failed{e.what()});
+    } catch (const std::exception&) {  // nobody listens any more
+    }
+    return 1;
   }
 }
 
@@ -179,28 +258,7 @@ std::optional<WorkerArguments> worker_arguments(int argc, const char* const* arg
 }
 
 int worker_main(const WorkerArguments& arguments, int fd) {
-  Channel channel(fd);
-  try {
-    Backend backend = Backend::load(arguments.backend);
-    const assay_device device = backend.device(arguments.device);
-    char error[512] = "";
-    if (backend.table()->use_device(arguments.device, error, sizeof error) != ASSAY_OK)
-      throw InfrastructureError(
-          fmt::format("backend {}: device {} cannot be used: {}", backend.name(), arguments.device, error));
-    const auto calibration = use_calibration(arguments.calibrations, backend, device);
-    channel.say(ready_message(backend, device, calibration));
-    serve(channel, backend, device, calibration ? calibration->fingerprint : "defaults");
-    return 0;
-  } catch (const std::exception& e) {
-    try {
-      if (dynamic_cast<const NoDevice*>(&e) != nullptr)
-        channel.say(NoDeviceHere{e.what()});
-      else
-        channel.say(Failed{e.what()});
-    } catch (const std::exception&) {  // nobody listens any more
-    }
-    return 1;
-  }
+  return keep(fd, [&] { return work(arguments, fd); });
 }
 
 }  // namespace assay

@@ -19,8 +19,9 @@ struct WorkerArguments {
 // `worker LIBRARY [--device N] [--calibration FILE]...`; nothing when these are other arguments.
 std::optional<WorkerArguments> worker_arguments(int argc, const char* const* argv);
 
-// Serves until the socket closes. Returns the exit code of the process (0, or 1 when the backend could
-// not be loaded; the reason went through the socket).
+// Serves until the socket closes, in a child of this process, which keeps it (keeper.hpp). Returns the exit
+// code of the process (0, or 1 when the backend could not be loaded; the reason went through the socket). The
+// process must have one thread when it is called.
 int worker_main(const WorkerArguments&, int fd);
 
 }  // namespace assay

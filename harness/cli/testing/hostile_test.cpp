@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every hostile kernel and library (harness/run/testing/hostile_table.hpp): its own row says what it did, all
+// rows that were asked for are there, what runs beside it passes with the figures it has without it, and
+// nothing of it outlives the run.
+#include <dirent.h>
+
+#include <set>
+
+#include "harness/cli/testing/program.hpp"
+#include "harness/run/testing/hostile_table.hpp"
+
+namespace assay {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+const std::string kHostile = ASSAY_BINARY_DIR "/testing/libassay_hostile.so";
+const std::string kSmall = "paged h=2 d=32 page=8 batch=1q2s13";
+constexpr int kParts = 4;  // side by side in ctest
+constexpr const char* kTimeout = "1";
+
+int living(const std::string& mark) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    std::ifstream name(entry.path() / "comm");
+    std::string text;
+    if (std::getline(name, text) && text == mark) ++count;
+  }
+  return count;
+}
+
+class Hostile : public Program {
+ protected:
+  // Where no children of another test are taken for ours.
+  std::string mark = "hostile" + std::to_string(getpid() % 100000000);
+  void SetUp() override {
+    Program::SetUp();
+    setenv("ASSAY_HOSTILE_MARK", mark.c_str(), 1);
+  }
+  void TearDown() override {
+    EXPECT_EQ(living(mark), 0) << "processes outlive the run";
+    Program::TearDown();
+  }
+  // The library under a name that makes it misbehave as a whole.
+  std::string library(const std::string& deed) const {
+    const std::string name = path("libassay_hostile-" + deed + ".so");
+    fs::create_symlink(kHostile, name);
+    return name;
+  }
+};
+
+class HostileKernels : public Hostile, public testing::WithParamInterface<int> {};
+
+TEST_P(HostileKernels, EachCostsItsOwnRow) {
+  std::vector<std::string> words = {"check", kSmall,      "--backend", kHostile,
+                                    "--out", path("out"), "--timeout", kTimeout};
+  std::vector<hostile::Expected> asked;
+  for (size_t i = GetParam(); i < std::size(hostile::kKernels); i += kParts)
+    asked.push_back(hostile::kKernels[i]);
+  for (const hostile::Expected& e : asked)
+    for (const char* kind : {"_hostile", "_beside"}) {
+      words.insert(words.end(), {"--kernel", std::string("paged_") + e.name + kind});
+    }
+  const Output out = run(words);
+  EXPECT_EQ(out.code, 1) << out.err;
+  std::map<std::string, Row> rows = by(path("out"), &Row::kernel);
+  EXPECT_EQ(rows.size(), 2 * asked.size());
+  std::set<double> ratios;
+  for (const hostile::Expected& e : asked) {
+    const Row& row = rows[std::string("paged_") + e.name + "_hostile"];
+    EXPECT_EQ(row.outcome, e.outcome) << e.name << ": " << row.reason;
+    EXPECT_THAT(row.reason, HasSubstr(e.reason)) << e.name;
+    EXPECT_LT(row.reason.size(), 5000u) << e.name;
+    const Row& beside = rows[std::string("paged_") + e.name + "_beside"];
+    EXPECT_EQ(beside.outcome, "passed") << "beside " << e.name << ": " << beside.reason;
+    ratios.insert(beside.lse_ratio);
+  }
+  EXPECT_EQ(ratios.size(), 1u) << "the arithmetic of a kernel changed beside another";
+  EXPECT_THAT(read_text(path("out/run.json")), HasSubstr("\"complete\": true"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, HostileKernels, testing::Range(0, kParts));
+
+// Ends its worker long after its row is known, in the time of one that does well alone.
+TEST_F(Hostile, AThreadThatDiesLaterIsItsKernels) {
+  const Output out = run({"check", kSmall, "--backend", kHostile, "--out", path("out"), "--kernel",
+                          "paged_thread_dies_late_hostile", "--kernel", "paged_slow_hostile", "--kernel",
+                          "paged_slow_beside"});
+  EXPECT_EQ(out.code, 1);
+  std::map<std::string, Row> rows = by(path("out"), &Row::kernel);
+  EXPECT_EQ(rows["paged_thread_dies_late_hostile"].outcome, "crashed");
+  EXPECT_THAT(rows["paged_thread_dies_late_hostile"].reason,
+              HasSubstr("SIGABRT while running paged_slow_hostile"));
+  EXPECT_EQ(rows["paged_slow_hostile"].outcome, "passed");
+  EXPECT_EQ(rows["paged_slow_beside"].outcome, "passed");
+}
+
+// A library that no worker can load has a row of its own beside those of another.
+TEST_F(Hostile, ALibraryThatDoesNotLoadCostsItsRow) {
+  const struct {
+    const char *deed, *reason;
+  } expected[] = {
+      {"load_segfault", "SIGSEGV"},          {"load_exit", "exit code 0"},
+      {"load_hang", "no sign of life"},      {"load_stops", "no sign of life"},
+      {"load_speaks", "protocol"},           {"open_throws", "from open"},
+      {"open_hangs", "no sign of life"},     {"open_null", "does not serve"},
+      {"count_throws", "from device_count"}, {"odd_names", "the name of kernel 0"},
+  };
+  for (const auto& e : expected) {
+    fs::remove_all(path("out"));
+    const Output out = run({"check", kSmall, "--backend", library(e.deed), "--backend", kFake, "--kernel",
+                            "paged_ok_fake", "--out", path("out"), "--timeout", "0.2"});
+    EXPECT_EQ(out.code, 1) << e.deed << out.err;
+    std::map<std::string, Row> rows = by(path("out"), &Row::kernel);
+    ASSERT_EQ(rows.size(), 2u) << e.deed;
+    EXPECT_EQ(rows["none"].outcome, "crashed") << e.deed;
+    EXPECT_THAT(rows["none"].reason, HasSubstr(e.reason)) << e.deed;
+    EXPECT_EQ(rows["paged_ok_fake"].outcome, "passed") << e.deed;
+    fs::remove(path(std::string("libassay_hostile-") + e.deed + ".so"));
+  }
+}
+
+// Those that load, with something odd about them: their kernels are judged all the same.
+TEST_F(Hostile, ALibraryThatIsOddIsJudged) {
+  for (const char* deed : {"load_forks", "info_unended", "count_huge"}) {
+    const Output out = run({"check", kSmall, "--backend", library(deed), "--kernel", "paged_exit_beside"});
+    EXPECT_EQ(out.code, 0) << deed << out.out << out.err;
+  }
+}
+
+// Limits that are none are said to be missing; times that are none fail their kernel.
+TEST_F(Hostile, NumbersThatAreNone) {
+  for (const char* deed :
+       {"limits_negative", "limits_nan", "limits_infinite", "limits_crash", "limits_hang"}) {
+    const Output out = run({"bench", kSmall, "--backend", library(deed), "--kernel", "paged_exit_beside",
+                            "--cache", "hot", "--timeout", "0.2"});
+    EXPECT_EQ(out.code, 0) << deed << out.out << out.err;
+    EXPECT_THAT(out.out, HasSubstr("not measured")) << deed;
+  }
+  for (const char* deed : {"times_negative", "times_nan", "times_infinite", "times_zero"}) {
+    fs::remove_all(path("out"));
+    const Output out = run({"bench", kSmall, "--backend", library(deed), "--kernel", "paged_exit_beside",
+                            "--cache", "hot", "--out", path("out")});
+    EXPECT_EQ(out.code, 1) << deed << out.err;
+    std::map<std::string, Row> rows = by(path("out"), &Row::kernel);
+    EXPECT_EQ(rows["paged_exit_beside"].outcome, "crashed") << deed;
+    EXPECT_THAT(rows["paged_exit_beside"].reason, HasSubstr("is no time")) << deed;
+  }
+}
+
+// Asking is done in workers too: a kernel that does not survive it has that as its answer.
+TEST_F(Hostile, QuestionsCostTheKernelThatIsAsked) {
+  const Output out = run({"kernels", "--backend", kHostile, "--why", "--kernel", "*_supports_*", "--op",
+                          "paged", "--timeout", "0.5"});
+  EXPECT_EQ(out.code, 0) << out.err;
+  EXPECT_THAT(out.out, HasSubstr("paged_hang_supports_hostile plain bf16: no answer within"));
+  EXPECT_THAT(out.out, HasSubstr("paged_throw_supports_hostile plain bf16: supports threw"));
+  EXPECT_THAT(out.out, testing::Not(HasSubstr("_beside plain")));
+}
+
+}  // namespace
+}  // namespace assay

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// See dispatcher.hpp. Here: starting a worker, and everything it is asked but a case. What becomes of the
+// worker over a question is the answer of the kernel that was asked.
+#include <algorithm>
+
+#include "harness/abi/assay_kernel.h"
+#include "harness/base/error.hpp"
+#include "harness/device/backend.hpp"
+#include "harness/run/dispatcher.hpp"
+#include "harness/scenario/scenario.hpp"
+
+namespace assay {
+namespace {
+
+using Kind = WorkerProcess::Event::Kind;
+
+// At most, and as many time limits of a case: loading a backend, initialising a device; measuring its limits.
+constexpr double kStartSeconds = 60, kStartLimits = 10;
+constexpr double kLimitsSeconds = 120, kLimitsLimits = 20;
+}  // namespace
+
+void Dispatcher::start_worker() {
+  const double limit_s = std::min(kStartSeconds, kStartLimits * options_.timeout_s);
+  ran_.clear();
+  stained_.clear();
+  std::string why;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    worker_ = std::make_unique<WorkerProcess>(command_, log_fd_);
+    Heard e = hear(limit_s);
+    if (const auto* here = std::get_if<Here>(&e.answer);
+        e.kind == Kind::kMessage && here && here->schema == kWorkerSchema)
+      e = hear(limit_s);
+    if (e.kind == Kind::kMessage && std::holds_alternative<Ready>(e.answer)) {
+      ready_ = std::move(std::get<Ready>(e.answer));
+      return;
+    }
+    worker_->kill();
+    if (const auto* none = std::get_if<NoDeviceHere>(&e.answer); e.kind == Kind::kMessage && none)
+      throw NoDevice(none->message);
+    if (const auto* failed = std::get_if<Failed>(&e.answer); e.kind == Kind::kMessage && failed)
+      why = failed->message;
+    else if (e.kind == Kind::kDied)
+      why = "it died at the start: " + e.text;
+    else if (e.kind == Kind::kTimeout)
+      why = fmt::format("no sign of life within {:.3g} s", limit_s);
+    else
+      why = "it does not speak the worker protocol: " +
+            (e.kind == Kind::kGarbage ? e.text : "it said something else than ready");
+    if (e.kind == Kind::kTimeout) break;  // it would be the same again, and as long
+  }
+  worker_.reset();
+  throw InfrastructureError(fmt::format("the worker for {} does not start (tried twice): {}",
+                                        command_.argv.size() < 3 ? "?" : command_.argv[2], why));
+}
+
+WorkerProcess& Dispatcher::worker() {
+  if (!worker_) start_worker();
+  return *worker_;
+}
+
+void Dispatcher::measure_limits(const std::atomic<bool>& stop) {
+  if (ready_.calibration) {
+    limits_ = ready_.calibration->limits;
+    return;
+  }
+  say(AskLimits{});
+  const Heard e = hear(std::min(kLimitsSeconds, kLimitsLimits * options_.timeout_s), &stop);
+  if (const auto* limits = std::get_if<LimitsAnswer>(&e.answer); e.kind == Kind::kMessage && limits) {
+    limits_ = limits->limits;
+    return;
+  }
+  // Not being able to measure is no reason not to check kernels.
+  limits_.emplace();
+  limits_->missing = {fmt::format("the worker {} while it measured the limits",
+                                  e.kind == Kind::kDied      ? "ended with " + e.text
+                                  : e.kind == Kind::kGarbage ? "said nonsense (" + e.text + ")"
+                                                             : "did not answer")};
+  worker_.reset();
+}
+
+template <class Wanted>
+std::optional<Wanted> Dispatcher::ask(const WorkerRequest& question, std::string& why) {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const bool used = worker_ != nullptr;  // by questions to others, perhaps
+    say(question);
+    Heard e = hear(options_.timeout_s);
+    if (auto* answer = std::get_if<Wanted>(&e.answer); e.kind == Kind::kMessage && answer) {
+      why.clear();
+      return std::move(*answer);
+    }
+    const auto* failed = e.kind == Kind::kMessage ? std::get_if<Failed>(&e.answer) : nullptr;
+    why = e.kind == Kind::kTimeout ? fmt::format("no answer within {:.3g} s", options_.timeout_s)
+          : failed                 ? failed->message
+          : e.kind == Kind::kDied  ? "ended the worker: " + e.text
+          : e.text.empty()         ? "an answer of another kind"
+                                   : "the worker's connection was garbled: " + e.text;
+    worker_.reset();
+    if (!used || e.kind == Kind::kTimeout) break;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::vector<KernelSupport>> Dispatcher::supports(const std::vector<std::string>& scenarios) {
+  std::vector<std::vector<KernelSupport>> all(scenarios.size());
+  for (const KernelInfo& kernel : std::vector(kernels())) {  // another worker says its own list
+    std::vector<size_t> of_its_op;
+    AskSupports question{{}, kernel.name};
+    for (size_t i = 0; i < scenarios.size(); ++i)
+      if (parse_scenario(scenarios[i]).op == kernel.op) {
+        of_its_op.push_back(i);
+        question.scenarios.push_back(scenarios[i]);
+      }
+    if (of_its_op.empty()) continue;
+    std::string why;
+    const auto said = ask<SupportsAnswer>(question, why);
+    if (said && said->answers.size() != of_its_op.size()) why = "as many answers as questions are missing";
+    for (size_t i = 0; i < of_its_op.size(); ++i) {
+      const bool fine = why.empty() && said->answers[i].kernel == kernel.name;
+      all[of_its_op[i]].push_back(fine ? said->answers[i] : KernelSupport{kernel.name, ASSAY_FAILED, why});
+    }
+  }
+  return all;
+}
+
+std::vector<KernelArithmetic> Dispatcher::arithmetic(const std::string& scenario) {
+  std::vector<KernelArithmetic> all;
+  const int32_t op = parse_scenario(scenario).op;
+  for (const KernelInfo& kernel : std::vector(kernels())) {
+    if (kernel.op != op) continue;
+    std::string why;
+    auto said = ask<ArithmeticAnswer>(AskArithmetic{scenario, kernel.name}, why);
+    if (!said) said.emplace().answer.support = {kernel.name, ASSAY_FAILED, why};
+    all.push_back(std::move(said->answer));
+  }
+  return all;
+}
+
+}  // namespace assay

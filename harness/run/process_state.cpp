@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// See process_state.hpp. Cheap enough to be done after every kernel: some 150 system calls.
+#include "harness/run/process_state.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fenv.h>
+#include <omp.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <locale>
+#include <new>
+
+namespace assay {
+namespace {
+
+int entries_of(const char* folder) {
+  DIR* all = opendir(folder);
+  if (all == nullptr) return 0;
+  int count = 0;
+  while (const dirent* entry = readdir(all)) count += entry->d_name[0] != '.';
+  closedir(all);
+  return count;
+}
+
+std::vector<std::string> environment() {
+  std::vector<std::string> all;
+  for (char** at = environ; at != nullptr && *at != nullptr; ++at) all.emplace_back(*at);
+  return all;
+}
+
+std::array<uid_t, 6> identity() {
+  std::array<uid_t, 6> ids{};
+  getresuid(&ids[0], &ids[1], &ids[2]);
+  getresgid(&ids[3], &ids[4], &ids[5]);
+  return ids;
+}
+
+bool same_file(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+// Timers of timer_create() belong to the process, which sees them by their numbers only.
+void delete_timers() {
+  std::ifstream list("/proc/self/timers");
+  for (std::string word; list >> word;)
+    if (int id = 0; word == "ID:" && list >> id) syscall(SYS_timer_delete, id);
+}
+
+constexpr int kStandard = 3;  // stdin, stdout, stderr
+constexpr int kRlimits[] = {RLIMIT_CPU,  RLIMIT_FSIZE, RLIMIT_DATA,   RLIMIT_STACK,
+                            RLIMIT_CORE, RLIMIT_AS,    RLIMIT_NOFILE, RLIMIT_MEMLOCK};
+
+}  // namespace
+
+struct ProcessState::Impl {
+  fenv_t floating{};
+  sigset_t mask{};
+  struct sigaction handlers[NSIG] = {};
+  stack_t signal_stack{};
+  int folder = -1, standard[kStandard] = {-1, -1, -1};
+  struct stat root {
+  }, standard_file[kStandard] = {};
+  std::vector<std::string> variables;
+  std::string c_locale;
+  std::locale locale;
+  mode_t creation = 0;
+  rlimit limits[std::size(kRlimits)] = {};
+  cpu_set_t processors{};
+  int priority = 0;
+  std::array<uid_t, 6> user{};
+  std::terminate_handler terminate = nullptr;
+  std::new_handler no_memory = nullptr;
+  int threads = 0, dynamic = 0, levels = 0, chunk = 0;
+  omp_sched_t schedule{};
+};
+
+ProcessState::ProcessState() : impl_(std::make_unique<Impl>()) {
+  Impl& s = *impl_;
+  fegetenv(&s.floating);
+  pthread_sigmask(SIG_SETMASK, nullptr, &s.mask);
+  for (int i = 1; i < NSIG; ++i) sigaction(i, nullptr, &s.handlers[i]);
+  sigaltstack(nullptr, &s.signal_stack);
+  s.folder = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  stat("/", &s.root);
+  for (int i = 0; i < kStandard; ++i) {
+    s.standard[i] = fcntl(i, F_DUPFD_CLOEXEC, kStandard);
+    fstat(i, &s.standard_file[i]);
+  }
+  s.variables = environment();
+  s.c_locale = setlocale(LC_ALL, nullptr);
+  s.creation = umask(0);
+  umask(s.creation);
+  for (size_t i = 0; i < std::size(kRlimits); ++i)
+    getrlimit(static_cast<__rlimit_resource>(kRlimits[i]), &s.limits[i]);
+  sched_getaffinity(0, sizeof s.processors, &s.processors);
+  s.priority = getpriority(PRIO_PROCESS, 0);
+  s.user = identity();
+  s.terminate = std::get_terminate();
+  s.no_memory = std::get_new_handler();
+  s.threads = omp_get_max_threads();
+  s.dynamic = omp_get_dynamic();
+  s.levels = omp_get_max_active_levels();
+  omp_get_schedule(&s.schedule, &s.chunk);
+}
+
+ProcessState::~ProcessState() {
+  for (const int fd : impl_->standard) close(fd);
+  close(impl_->folder);
+}
+
+std::vector<std::string> ProcessState::restore() {
+  Impl& s = *impl_;
+  std::vector<std::string> lost;
+  const auto want = [&](bool done, const char* what) {
+    if (!done) lost.emplace_back(what);
+  };
+  // Timers first: one may go off at any moment.
+  const itimerval never{};
+  for (const auto which : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF}) setitimer(which, &never, nullptr);
+  delete_timers();
+  fesetenv(&s.floating);
+  omp_set_num_threads(s.threads);
+  omp_set_dynamic(s.dynamic);
+  omp_set_max_active_levels(s.levels);
+  omp_set_schedule(s.schedule, s.chunk);
+#pragma omp parallel
+  fesetenv(&s.floating);
+  // Handlers before the mask: what waits there is not delivered to a handler that is going away. What is
+  // pending of signals that end a process is dropped with it.
+  for (int i = 1; i < NSIG; ++i)
+    if (s.handlers[i].sa_handler == SIG_DFL && i != SIGKILL && i != SIGSTOP) signal(i, SIG_IGN);
+  for (int i = 1; i < NSIG; ++i) sigaction(i, &s.handlers[i], nullptr);
+  sigaltstack(&s.signal_stack, nullptr);
+  pthread_sigmask(SIG_SETMASK, &s.mask, nullptr);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+
+  struct stat root {};
+  want(stat("/", &root) == 0 && same_file(root, s.root), "the root folder");
+  want(fchdir(s.folder) == 0, "the working directory");
+  std::fflush(stdout);
+  for (int i = 0; i < kStandard; ++i) {
+    struct stat kept {};
+    want(fstat(s.standard[i], &kept) == 0 && same_file(kept, s.standard_file[i]) &&
+             dup2(s.standard[i], i) == i,
+         "a standard descriptor");
+  }
+  if (environment() != s.variables) {
+    clearenv();
+    // putenv keeps the pointers: the strings live as long as this object.
+    for (std::string& variable : s.variables) putenv(variable.data());
+  }
+  uselocale(LC_GLOBAL_LOCALE);
+  std::locale::global(s.locale);
+  want(setlocale(LC_ALL, s.c_locale.c_str()) != nullptr, "the locale");
+  umask(s.creation);
+  for (size_t i = 0; i < std::size(kRlimits); ++i) {
+    const auto which = static_cast<__rlimit_resource>(kRlimits[i]);
+    rlimit now{};
+    getrlimit(which, &now);
+    if (now.rlim_cur != s.limits[i].rlim_cur || now.rlim_max != s.limits[i].rlim_max)
+      want(setrlimit(which, &s.limits[i]) == 0, "a limit of the process");
+  }
+  want(sched_setaffinity(0, sizeof s.processors, &s.processors) == 0, "its processors");
+  if (getpriority(PRIO_PROCESS, 0) != s.priority)
+    want(setpriority(PRIO_PROCESS, 0, s.priority) == 0, "its priority");
+  munlockall();
+  want(identity() == s.user, "the user");
+  std::set_terminate(s.terminate);
+  std::set_new_handler(s.no_memory);
+  return lost;
+}
+
+int thread_count() { return entries_of("/proc/self/task"); }
+int descriptor_count() { return entries_of("/proc/self/fd") - 1; }  // but for the one that looks
+
+int64_t address_space_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t pages = 0;
+  file >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace assay

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// libassay_hostile.so: for each row of hostile_table.hpp a kernel that does it, and behind each one that does
+// nothing. Under another file name the whole library misbehaves: libassay_hostile-DEED.so, see at_load().
+#include <dlfcn.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "harness/device/testing/fake_device.hpp"
+#include "harness/run/testing/hostile.hpp"
+
+// The fake backend, compiled into this library under another name.
+extern "C" const assay_backend* assay_hostile_inner_open(uint32_t version);
+
+namespace hostile {
+void jump_back();
+}
+
+namespace {
+
+using namespace hostile;
+
+// What stands between "hostile-" and ".so" in the name of this library's file.
+std::string own_deed() {
+  Dl_info info{};
+  dladdr(reinterpret_cast<void*>(&own_deed), &info);
+  const std::string file = info.dli_fname != nullptr ? info.dli_fname : "";
+  const size_t at = file.rfind("hostile-");
+  return at == std::string::npos ? "" : file.substr(at + 8, file.rfind(".so") - at - 8);
+}
+
+[[gnu::constructor]] void at_load() {
+  const std::string deed = own_deed();
+  if (deed == "load_segfault") raise(SIGSEGV);
+  if (deed == "load_exit") _exit(0);
+  if (deed == "load_hang") sleep_for_ever();
+  if (deed == "load_stops") raise(SIGSTOP);
+  if (deed == "load_forks" && fork() == 0) mark_child(), sleep_for_ever();
+  if (deed == "load_speaks") {
+    for (int fd = 3; fd < 5000; ++fd)
+      if (write(fd, "{\"event\":\"ready\"}\n", 18) < 0) continue;
+  }
+}
+
+const assay_kernel& inner_kernel() {
+  static const assay_backend* inner = assay_hostile_inner_open(ASSAY_ABI_VERSION);
+  for (int32_t i = 0; i < inner->kernel_count; ++i)
+    if (std::strcmp(inner->kernels[i]->name, "paged_ok_fake") == 0) return *inner->kernels[i];
+  std::abort();
+}
+
+const Deed* deed_of(const assay_kernel* self, Door door) {
+  const auto* deed = static_cast<const Deed*>(self->context);
+  return deed != nullptr && deed->door == door ? deed : nullptr;
+}
+
+int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, const assay_device* d,
+             char* why, size_t size) {
+  if (const Deed* deed = deed_of(self, Door::kSupports)) deed->act({});
+  return inner_kernel().supports(&inner_kernel(), p, t, d, why, size);
+}
+int arithmetic(const assay_kernel* self, const assay_problem* p, assay_arithmetic* a) {
+  int status = inner_kernel().arithmetic(&inner_kernel(), p, a);
+  if (const Deed* deed = deed_of(self, Door::kArithmetic)) {
+    Call call;
+    call.arithmetic = a, call.status = &status;
+    deed->act(call);
+  }
+  return status;
+}
+int64_t bytes_of(const assay_kernel* self, Door door, int64_t bytes) {
+  if (const Deed* deed = deed_of(self, door)) {
+    Call call;
+    call.bytes = &bytes;
+    deed->act(call);
+  }
+  return bytes;
+}
+int64_t workspace(const assay_kernel* self, const assay_problem*) {
+  return bytes_of(self, Door::kWorkspace, 64);
+}
+int64_t zeroed(const assay_kernel* self, const assay_problem*) { return bytes_of(self, Door::kZeroed, 4); }
+int plan(const assay_kernel* self, const assay_problem*, const assay_tensors*, assay_plan** made, char*,
+         size_t) {
+  *made = reinterpret_cast<assay_plan*>(new char);
+  if (const Deed* deed = deed_of(self, Door::kPlan)) deed->act({});
+  return ASSAY_OK;
+}
+void free_plan(const assay_kernel* self, assay_plan* made) {
+  delete reinterpret_cast<char*>(made);
+  if (const Deed* deed = deed_of(self, Door::kFreePlan)) deed->act({});
+}
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream,
+        char* error, size_t size) {
+  int status = ASSAY_OK;
+  Call call;
+  call.tensors = t, call.error = error, call.size = size, call.status = &status;
+  if (std::strcmp(self->name, "paged_longjmp_hostile") == 0) jump_back();
+  if (const Deed* deed = deed_of(self, Door::kBefore)) deed->act(call);
+  if (status != ASSAY_OK) return status;
+  status = inner_kernel().run(&inner_kernel(), p, t, nullptr, stream, error, size);
+  if (const Deed* deed = deed_of(self, Door::kAfter)) deed->act(call);
+  return status;
+}
+
+struct Registry {
+  std::vector<std::string> names;
+  std::vector<assay_kernel> kernels;
+  std::vector<const assay_kernel*> pointers;
+  void add(const std::string& name, const Deed* deed) {
+    assay_kernel k{};
+    k.struct_size = sizeof(k);
+    k.description = "hostile";
+    k.arch = "any";
+    k.op = ASSAY_OP_PAGED;
+    k.context = const_cast<Deed*>(deed);
+    k.promises = ASSAY_PROMISE_REPEATABLE;
+    k.supports = supports;
+    k.arithmetic = arithmetic;
+    k.workspace_bytes = workspace;
+    k.workspace_zeroed_bytes = zeroed;
+    k.plan = plan;
+    k.free_plan = free_plan;
+    k.run = run;
+    names.push_back(name);
+    kernels.push_back(k);
+  }
+  Registry() {
+    for (const auto& deeds : {process_deeds(), speech_deeds(), state_deeds()})
+      for (const Deed& deed : deeds) {
+        add(std::string("paged_") + deed.name + "_hostile", &deed);
+        add(std::string("paged_") + deed.name + "_beside", nullptr);
+      }
+    if (own_deed() == "odd_names") names[0] = "=1+1,\"\n\033[31m" + std::string(1 << 20, 'n');
+    for (size_t i = 0; i < kernels.size(); ++i) {
+      kernels[i].name = names[i].c_str();
+      pointers.push_back(&kernels[i]);
+    }
+  }
+};
+
+// Of the whole backend: what it says of the device, its limits and times.
+double broken_number() {
+  const std::string deed = own_deed();
+  if (deed.ends_with("nan")) return std::numeric_limits<double>::quiet_NaN();
+  if (deed.ends_with("infinite")) return std::numeric_limits<double>::infinity();
+  return deed.ends_with("zero") ? 0 : -1;
+}
+int time_run(const assay_kernel* kernel, const assay_problem* p, const assay_tensors* t, assay_plan* made,
+             int64_t, double* us, char* error, size_t size) {
+  *us = broken_number();
+  return kernel->run(kernel, p, t, made, nullptr, error, size);
+}
+int limit(int32_t, int64_t, double* rate, char*, size_t) { return *rate = broken_number(), ASSAY_OK; }
+int limit_crash(int32_t, int64_t, double*, char*, size_t) { return raise(SIGSEGV); }
+int limit_hang(int32_t, int64_t, double*, char*, size_t) { sleep_for_ever(); }
+int matrix_rate(int32_t, double* rate, char*, size_t) { return *rate = broken_number(), ASSAY_OK; }
+int32_t count_throws() { throw std::runtime_error("from device_count"); }
+int32_t count_huge() { return std::numeric_limits<int32_t>::max(); }
+int info_unended(int32_t, assay_device* device, char*, size_t) {
+  std::memset(device, 'd', sizeof *device);
+  device->struct_size = sizeof *device;
+  return ASSAY_OK;
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t version) {
+  if (version != ASSAY_ABI_VERSION) return nullptr;
+  const std::string deed = own_deed();
+  if (deed == "open_throws") throw std::runtime_error("from open");
+  if (deed == "open_hangs") sleep_for_ever();
+  if (deed == "open_null") return nullptr;
+  static const Registry registry;
+  static assay_backend backend = *assay_hostile_inner_open(version);
+  backend.name = "hostile";
+  backend.kernel_count = static_cast<int32_t>(registry.pointers.size());
+  backend.kernels = registry.pointers.data();
+  if (deed.starts_with("times_")) backend.time_run = time_run;
+  if (deed.starts_with("limits_"))
+    backend.measure_bandwidth = limit, backend.measure_matrix_rate = matrix_rate;
+  if (deed == "limits_crash") backend.measure_bandwidth = limit_crash;
+  if (deed == "limits_hang") backend.measure_bandwidth = limit_hang;
+  if (deed == "count_throws") backend.device_count = count_throws;
+  if (deed == "count_huge") backend.device_count = count_huge;
+  if (deed == "info_unended") backend.device_info = info_unended;
+  return &backend;
+}
