@@ -286,6 +286,18 @@ TEST(Trust, AnHonestBoundIsTrusted) {
   EXPECT_EQ(distrust(t.bounded, t.problem, t.host), "");
 }
 
+TEST(Trust, ArithmeticThatGuaranteesNothingIsNot) {
+  Trial t;
+  t.bounded.growth = 1.5;
+  EXPECT_THAT(distrust(t.bounded, t.problem, t.host), HasSubstr("guarantee nothing"));
+  t.bounded.growth = 0;
+  t.bounded.largest = 1e39;
+  EXPECT_THAT(distrust(t.bounded, t.problem, t.host), HasSubstr("beyond the range of fp32"));
+  // A scale that makes scores of 1e39.
+  t.problem.softmax_scale = 1e38f;
+  EXPECT_GT(bounded_attention(t.problem, t.host, t.rows, default_arithmetic()).largest, 3.5e38);
+}
+
 TEST(Trust, ABoundThatAcceptsZerosIsNot) {
   Trial t;
   for (size_t i = 0; i < t.bounded.o_bound.size(); ++i)

@@ -60,6 +60,7 @@ class FastBounds {
     if (failure) std::rethrow_exception(failure);
     for (const matrix_bounds::BlockResult& r : results) {
       out_.growth = std::max(out_.growth, r.growth);
+      out_.largest = std::max(out_.largest, r.largest);
       out_.p_declined += r.counts.p_declined;
       out_.r_applied += r.counts.r_applied;
     }

@@ -46,6 +46,9 @@ struct BoundedAttention {
   std::vector<double> lse_bias;  // as o_bias
   // exp(growth) entered the accumulation bound; > 1 means the declared arithmetic guarantees nothing.
   double growth = 0;
+  // How large a partial sum of a legal kernel may get, of Q K^T (scaled or not) or P V: beyond the range of
+  // fp32 it may be infinite, and nothing is guaranteed either.
+  double largest = 0;
   // Rows x heads where the self-check switched tier P off, and where tier R applies.
   int64_t p_declined = 0, r_applied = 0;
 };

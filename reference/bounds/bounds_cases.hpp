@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -24,7 +25,7 @@ struct DenseCase {
   // Scales of the kinds named in the problem (TENSOR, HEAD, TOKEN_HEAD and CHANNEL); q, k and v hold decoded
   // codes, before scales.
   std::vector<float> q_scale, k_scale, v_scale;
-  std::vector<uint16_t> stored_q, stored_k, stored_v;
+  std::vector<std::byte> stored_q, stored_k, stored_v;
   std::vector<int32_t> cu_q, cu_kv, kv_len;
   std::vector<int64_t> tree_indptr;
   assay_tensors tensors{};
@@ -34,8 +35,8 @@ struct DenseCase {
 
   // Encodes the values and fills the tensors; call after changing anything.
   void store() {
-    const auto encode = [](const std::vector<double>& from, int32_t format, std::vector<uint16_t>& to) {
-      to.resize(from.size());
+    const auto encode = [](const std::vector<double>& from, int32_t format, std::vector<std::byte>& to) {
+      to.resize(from.size() * 4);  // enough for the widest
       encode_span(format, from.data(), static_cast<int64_t>(from.size()), to.data());
     };
     encode(q, problem.q_format, stored_q);

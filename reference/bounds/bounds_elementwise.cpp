@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 
 #include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_finish.hpp"
@@ -13,6 +12,7 @@
 #include "reference/bounds/bounds_rows.hpp"
 #include "reference/bounds/bounds_terms.hpp"
 #include "reference/bounds/bounds_tiers.hpp"
+#include "reference/bounds/bounds_weights.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -30,6 +30,7 @@ struct Key {
   double systematic = 0, variance = 0;  // random model of the score alone, then of the weight
   double h = 0, h_biased = 0;           // rounding of P, normalised
   double replayed = 0, flip = 0;        // replayed weight, and what a flip adds, normalised
+  double eps = 0;                       // of its exponential
   double rescaled = 0;  // first key of a tile that may raise the running maximum: 1 + what that was behind
   std::vector<double> v;
 };
@@ -52,7 +53,7 @@ class Row {
     for (double x : scores_.x) sum += std::exp(x - m_);
     if (p_.sinks) sum += std::exp(sink_ - m_);
     row_.lse = m_ + std::log(sum);
-    row_.keys = scores_.keys > 0;
+    row_.keys = scores_.keys > 0, row_.count = scores_.keys;
     row_.shift = column_shift(p_, model_.arithmetic(), id_,
                               p_.alibi == ASSAY_ALIBI_NONE ? 0.0 : operands_.alibi_slope(head_));
     row_.top = std::max(row_.keys ? std::fabs(top_key) : 0.0, p_.sinks ? std::fabs(sink_) : 0.0) + row_.shift;
@@ -72,6 +73,7 @@ class Row {
                                                                id_.request, static_cast<int32_t>(key.index),
                                                                head_ / p_.group())
                                                          : 1));
+      dealt_.add(key.index, key.v.data());
       keys_.push_back(std::move(key));
     }
     score_errors();
@@ -84,6 +86,11 @@ class Row {
   const ErrorTerms& terms() const { return t_; }
   const RandomTerms& random() const { return z_; }
   double growth() const { return t_.growth; }
+  double largest() const {
+    double k_norm = 0;
+    for (double a : scores_.a) k_norm = std::max(k_norm, a);  // sum |q k| itself: ||q|| taken as 1
+    return model_.largest_sum(1, k_norm, scores_.keys, row_.v_max);
+  }
 
   ChannelFacts channel(int32_t d) const {
     const bool joint = model_.rounded_row_sum();
@@ -101,6 +108,7 @@ class Row {
       c.square += k.p * k.p * size * size;
       c.exponent += k.p * k.hard * from_o;
       c.spread += k.p * from_o;
+      c.exponential += k.p * k.eps * from_o;
       c.systematic += k.p * k.systematic * from_o;
       c.variance += k.p * k.p * k.variance * from_o * from_o;
       c.rounding += k.h * (1 + k.hard) * rounded;
@@ -113,10 +121,12 @@ class Row {
       const double size = std::fabs(c.o);
       c.exponent += sink_p_ * sink_hard_ * size;
       c.spread += sink_p_ * size;
+      c.exponential += sink_p_ * z_.eps * size;
       c.systematic += sink_p_ * sink_systematic_ * size;
       c.variance += sink_p_ * sink_p_ * sink_variance_ * size * size;
     }
     accumulate(d, c);
+    if (!row_.declared) c.dealt = c.mass * dealt_.share(d);
     return c;
   }
 
@@ -144,6 +154,8 @@ class Row {
     shape_.shift = row_.shift;
     shape_.query_sum = scores_.query_sum;
     shape_.key_sum = scores_.key_sum;
+    shape_.q_repeats = scores_.q_repeats;
+    shape_.generic = scores_.order.generic();
     shape_.corner = std::fabs(p_.softmax_scale) * std::max(scores_.q_max, q_normal()) *
                     std::max(scores_.k_max, k_normal());
     shape_.top_weight = std::exp(m_ - row_.lse);
@@ -222,15 +234,24 @@ class Row {
       }
       if (maximum.ambiguous()) row_.replayed = false;
       round_tile(first, last, row_.declared ? maximum.value() : m_, top);
-      // Weights that the running sum swallows, in pieces: within a long tile the sum grows as well.
-      for (auto k = first; k != last;) {
-        const auto piece = k;
-        const int64_t end_of_piece =
-            k->index - (k->index - tile_start(k->index)) % kEstimateKeys + kEstimateKeys;
-        for (; k != last && k->index < end_of_piece; ++k) before += k->p;
-        for (auto of = piece; of != k; ++of)
-          if (of->p < 2 * kUnit * before) row_.absorbed += of->p;
-      }
+      for (auto k = first; k != last; ++k) before += k->p;
+    }
+    follow_sums();
+  }
+
+  // What the sums swallow and where near-equal weights round one way, in the pieces of the matrix form.
+  void follow_sums() {
+    lanes_.row_sum_lanes = model_.row_sum_lanes(shape_.span, shape_.keys);
+    lanes_.pv_lanes = model_.pv_lanes();
+    const int64_t begin = scores_.begin, end = begin + static_cast<int64_t>(scores_.x.size());
+    double sum = 0;
+    std::vector<double> weights;  // against the row's maximum
+    for (const KeySpan& span : order_.spans(p_.requests[id_.request].kv_len, begin, end, kEstimateKeys)) {
+      if (span.begins_part) sum = 0;
+      auto [first, last] = keys_of(span);
+      weights.clear();
+      for (auto k = first; k != last; ++k) weights.push_back(std::exp(k->x - m_)), sum += weights.back();
+      lanes_.add(weights.data(), static_cast<int64_t>(weights.size()), sum);
     }
   }
 
@@ -250,32 +271,37 @@ class Row {
       const double distance = m_ - k->x;
       const double window_score = k->systematic + kLambda * std::sqrt(k->variance) + row_.largest_random;
       k->systematic += z_.distance_systematic * distance;
-      k->variance += z_.distance_variance * distance * distance + eps * eps / 3;
+      k->variance += z_.distance_variance * distance * distance;
+      k->eps = eps;
       row_.eps += k->p * eps;
       k->replayed = k->p;
       if (!rounding.narrow) continue;
       k->h = std::min(k->p, std::max(rounding.relative * k->p,
                                      rounding.eta * floor_unit * (rounding.tile_max ? largest : 1.0)));
       const double p = std::exp(k->x - m_t + offset);
-      RoundedP r;
-      if (rounding.integer) {
-        r = rounding.truncated ? rounding::on_grid<true>(p, largest / 127, 127 / largest, largest)
-                               : rounding::on_grid<false>(p, largest / 127, 127 / largest, largest);
-      } else {
-        r = rounding::to_float(rounding, p);
-        if (!rounding.truncated) r.value = round_to(a.p_format, p, Overflow::kSaturate);
-      }
+      RoundedP r = rounding::round_p(rounding, p, largest);
+      if (!rounding.integer && !rounding.truncated) r.value = round_to(a.p_format, p, Overflow::kSaturate);
       const double quantum = rounding.integer ? largest / 127 : 2 * rounding.eta;
       if (p < quantum) k->h_biased = k->h;
       k->replayed = r.value * unit;
+      if (!row_.declared) drift(p, r, unit, largest);
       const double reach = std::fabs(m_t - k->x) + std::fabs(m_ - m_t) +
                            std::max(0.0, a.rescale_lag_log2) * M_LN2 + std::fabs(offset);
       double window =
           window_score + z_.farther * std::fabs(m_ - m_t) + z_.argument * reach + eps + z_.top_rounding;
       if (rounding.tile_max) window += row_.largest_random + eps + 6 * kUnit;
-      window_ = std::max(window_, window);
       k->flip = rounding::flip(r, p * std::expm1(window)) * unit;
     }
+  }
+
+  // The same rounding against other maxima: a third of a step of the grid off either way, and P larger by
+  // sqrt 2.
+  void drift(double p, const RoundedP& r, double unit, double largest) {
+    const auto error = [&](double x) { return rounding::round_p(model_.p_rounding(), x, largest).value - x; };
+    drifts_[0] += (r.value - p) * unit;
+    drifts_[1] += error(p + r.spacing / 3) * unit;
+    drifts_[2] += error(p + r.spacing * (2.0 / 3)) * unit;
+    drifts_[3] += error(p * M_SQRT2) * unit / M_SQRT2;
   }
 
   void row_sums() {
@@ -296,13 +322,17 @@ class Row {
     }
     row_.rounding_ratio = std::sqrt(h_over_p);
     row_.structured = repeated_scores();
+    const double to_share = std::exp(m_ - row_.lse);
+    row_.absorbed = lanes_.absorbed * to_share, row_.absorbed_pv = lanes_.absorbed_pv * to_share;
+    row_.one_way = lanes_.row_sum.share();
+    row_.one_way_pv = lanes_.pv_lanes == lanes_.row_sum_lanes ? row_.one_way : lanes_.pv.share();
+    for (double drift : drifts_) row_.drift = std::max(row_.drift, std::fabs(drift));
     if (p_.sinks) {
       sink_p_ = std::exp(sink_ - row_.lse);
       const double distance = m_ - sink_, size = std::fabs(sink_);
       sink_hard_ = std::expm1(t_.score * size + t_.distance * distance + t_.fixed);
       sink_systematic_ = z_.factor * size + z_.distance_systematic * distance;
-      sink_variance_ =
-          z_.score_variance * size * size + z_.distance_variance * distance * distance + z_.eps * z_.eps / 3;
+      sink_variance_ = z_.score_variance * size * size + z_.distance_variance * distance * distance;
       row_.beta += sink_p_ * sink_hard_;
       row_.eps += sink_p_ * z_.eps;
       row_.systematic += sink_p_ * sink_systematic_;
@@ -311,19 +341,11 @@ class Row {
     }
   }
 
-  // More than a twentieth of the weight on scores that occur more than once.
+  // Much of the weight on scores that occur more than once.
   bool repeated_scores() const {
-    std::map<float, std::pair<int, double>> groups;
-    double sum = 0, repeated = 0;
-    for (const Key& k : keys_) {
-      auto& group = groups[static_cast<float>(k.x)];
-      ++group.first;
-      group.second += k.p;
-      sum += k.p;
-    }
-    for (const auto& [score, group] : groups)
-      if (group.first > 1) repeated += group.second;
-    return repeated > 0.05 * sum;
+    std::vector<double> scores, weights;
+    for (const Key& k : keys_) scores.push_back(k.x), weights.push_back(k.p);
+    return repeated_share(scores, weights) > kRepeatedShare;
   }
 
   // Partial sums of one channel in the order of the spans.
@@ -359,7 +381,6 @@ class Row {
       }
     }
   }
-  int64_t tile_start(int64_t key) const { return order_.declared() ? key - key % order_.tile() : 0; }
   int64_t tile() const { return std::max(1, model_.arithmetic().tile_keys); }
 
   std::pair<std::vector<Key>::iterator, std::vector<Key>::iterator> keys_of(const KeySpan& s) {
@@ -386,7 +407,10 @@ class Row {
   RowFacts row_;
   std::vector<Key> keys_;
   std::vector<KeySpan> spans_;
-  double m_ = 0, sink_ = -kInf, slack_ = 0, window_ = 0;
+  LaneSums lanes_;
+  DealtSums dealt_{p_.head_dim_v};
+  double drifts_[4] = {0, 0, 0, 0};
+  double m_ = 0, sink_ = -kInf, slack_ = 0;
   double sink_p_ = 0, sink_hard_ = 0, sink_systematic_ = 0, sink_variance_ = 0;
 };
 
@@ -407,6 +431,7 @@ BoundedAttention bounded_attention_elementwise(const Problem& p, const HostOpera
       const int64_t slot = static_cast<int64_t>(n) * p.heads_q + head;
       RowTiers tiers(out, slot, p.head_dim_v, RowBounds(model, row.terms(), row.random(), row.facts()));
       out.growth = std::max(out.growth, row.growth());
+      out.largest = std::max(out.largest, row.largest());
       for (int32_t d = 0; d < p.head_dim_v && row.facts().keys; ++d) tiers.element(d, row.channel(d));
       const RowTiersCounts counts = tiers.finish(row.facts());
       out.p_declined += counts.p_declined;

@@ -8,7 +8,9 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "reference/bounds/bounds_cases.hpp"
@@ -44,10 +46,17 @@ struct Emulation {
   std::vector<double> lse;  // [n, heads_q]
 };
 
+// Legal habits that a declaration does not tell apart.
+struct Habits {
+  std::function<double(float)> exp_error;  // relative error of the exponential of x; null: noise
+  int64_t row_sum_chunk = 0;  // weights of a tile summed in runs of so many before they join the row sum
+};
+
 class Emulator {
  public:
-  Emulator(const DenseCase& c, const assay_arithmetic& a, Mutant mutant = Mutant::kNone, uint64_t seed = 1)
-      : c_(c), p_(c.problem), a_(a), mutant_(mutant), random_(seed, 77) {
+  Emulator(const DenseCase& c, const assay_arithmetic& a, Mutant mutant = Mutant::kNone, uint64_t seed = 1,
+           Habits habits = {})
+      : c_(c), p_(c.problem), a_(a), mutant_(mutant), random_(seed, 77), habits_(std::move(habits)) {
     victim_ = static_cast<int64_t>(random_.below(0, c.m()));
   }
 
@@ -120,6 +129,8 @@ class Emulator {
   float exponential(float x, double relative) const {  // natural, with the declared relative error
     if (mutant_ == Mutant::kExpCoarse) relative = 0x1p-10;
     if (x < -87.0f) return 0.0f;
+    if (habits_.exp_error)
+      return static_cast<float>(std::exp(static_cast<double>(x)) * (1 + habits_.exp_error(x)));
     const uint32_t bits = std::bit_cast<uint32_t>(x);
     const double noise = 2 * random_.uniform(bits) - 1;
     return static_cast<float>(std::exp(static_cast<double>(x)) * (1 + (x == 0 ? 0 : 0.9) * relative * noise));
@@ -187,9 +198,8 @@ class Emulator {
 
   struct State {
     float m = kMinusInf;
-    std::vector<float> l;  // chains of the row sum
-    std::vector<double> o;
-    std::vector<double> window;  // promotion every few tiles: what the matrix unit holds
+    std::vector<float> l;           // chains of the row sum
+    std::vector<double> o, window;  // window: what the matrix unit holds until it is promoted
     int64_t tiles = 0;
     int rescales = 0;
   };
@@ -263,8 +273,7 @@ class Emulator {
     for (int64_t s = 0; s < splits; ++s) {
       State state;
       state.l.assign(a_.row_sum.block > 0 && a_.row_sum.kind == ASSAY_ACC_FMA ? a_.row_sum.block : 4, 0.0f);
-      state.o.assign(dv, 0.0);
-      state.window.assign(dv, 0.0);
+      state.o.assign(dv, 0.0), state.window.assign(dv, 0.0);
       const bool sink_here = p_.sinks && s == 0;
       if (p_.sinks && a_.sink_first) state.m = c_.sinks[h];
       std::vector<int64_t> visited;
@@ -381,19 +390,27 @@ class Emulator {
     const float quanta = !integer ? 1.0f : a_.p_int8_tile_max ? 127.0f / std::max(largest, 1e-30f) : 127.0f;
     const float quantum = !integer ? 1.0f : a_.p_int8_tile_max ? largest / 127.0f : 1.0f / 127.0f;
     std::vector<double> p;
+    float run = 0;
     const bool rounded_sum = (a_.row_sum_from_rounded_p != 0) != (mutant_ == Mutant::kRowSumFromRoundedP);
     for (size_t j = 0; j < x.size(); ++j) {
       // Several roundings: against a maximum that turns out too small first.
       double rounded = round_p(a_.p_roundings > 1 ? e[j] * 1.4f : e[j], quanta);
       for (int32_t n = 1; n < a_.p_roundings; ++n)
         rounded = round_p(
-            static_cast<float>(rounded) * (n + 1 < a_.p_roundings ? 0.9f : 1.0f / power(0.9f, n - 1) / 1.4f),
+            static_cast<float>(rounded) * (n + 1 < a_.p_roundings ? 0.9f : std::pow(0.9f, 1.0f - n) / 1.4f),
             quanta);
       p.push_back(rounded);
       if (mutant_ == Mutant::kRowSumMissesKey && places[j] == victim_) continue;
       if (mutant_ == Mutant::kKeyTwice && places[j] == victim_) p.back() *= 2, e[j] *= 2;
-      if (a_.row_sum.kind != ASSAY_ACC_BLOCK)
-        state.l[j % state.l.size()] += rounded_sum ? static_cast<float>(p.back()) * quantum : e[j];
+      if (a_.row_sum.kind == ASSAY_ACC_BLOCK) continue;
+      const float added = rounded_sum ? static_cast<float>(p.back()) * quantum : e[j];
+      const int64_t chunk = std::max<int64_t>(1, habits_.row_sum_chunk);
+      if (chunk > 1) {
+        run += added;
+        if (j % static_cast<size_t>(chunk) != static_cast<size_t>(chunk) - 1 && j + 1 < x.size()) continue;
+      }
+      state.l[j / static_cast<size_t>(chunk) % state.l.size()] +=
+          chunk > 1 ? std::exchange(run, 0.0f) : added;
     }
     std::vector<double> column(x.size());
     const Least unit{a_.p_format == ASSAY_FORMAT_NONE ? -100000 : least(a_.p_format, ASSAY_SCALE_NONE),
@@ -421,17 +438,12 @@ class Emulator {
       state.o[t] = static_cast<float>(state.o[t]) + static_cast<float>(state.window[t]);
     std::fill(state.window.begin(), state.window.end(), 0.0);
   }
-  static float power(float x, int n) {
-    float result = 1;
-    for (; n > 0; --n) result *= x;
-    return result;
-  }
-
   const DenseCase& c_;
   const Problem& p_;
   assay_arithmetic a_;
   Mutant mutant_;
   CounterRng random_;
+  Habits habits_;
   int64_t victim_ = 0;
 };
 

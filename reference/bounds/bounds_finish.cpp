@@ -26,8 +26,11 @@ double rounding_share(const PRounding& r) { return (r.truncated ? 0.25 : 1.0) / 
 RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomTerms& z, const RowFacts& row)
     : model_(model), t_(t), z_(z), row_(row) {
   const bool joint = model.rounded_row_sum();
-  remaining_hard_ = 1 - row.beta - t.theta - (joint ? row.rounding : 0);
-  theta_random_ = row.structured ? t.theta : kLambda * z.theta_sigma + z.theta_systematic + row.absorbed;
+  const int64_t tile = model.arithmetic().tile_keys > 0 ? model.arithmetic().tile_keys : 64;
+  if (!row.declared) dealt_ = model.group(row.count, (row.count + tile - 1) / tile);
+  lost_hard_ = row.beta + t.theta + (joint ? row.rounding : 0);
+  remaining_hard_ = 1 - lost_hard_;
+  theta_random_ = row.structured ? t.theta : std::min(t.theta, kLambda * z.theta_sigma + theta_systematic());
   // Error of the denominator relative to itself, without what numerator and denominator share.
   row_random_ =
       row.systematic + row.eps + (row.structured ? row.largest_random : kLambda * std::sqrt(row.variance));
@@ -35,6 +38,18 @@ RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomT
       row.declared ? z.tile_shared * std::max(row.updated, 0.0) : t.updates * (z.eps + 4 * kUnit);
   remaining_random_ = 1 - row_random_ - theta_random_ - shared - z.top_rounding - z.merge - merge_distance() -
                       row.largest_random - z.farther * row.distance - (joint ? row.rounding : 0);
+}
+
+// What the row sum errs by that does not average out; no more than everything.
+double RowBounds::theta_systematic() const {
+  return std::min(t_.theta, z_.theta_systematic + row_.absorbed + row_.one_way * t_.theta);
+}
+
+bool RowBounds::row_sum_leans() const {
+  if (!joint() || !narrow()) return false;
+  const double random = kLambda * std::sqrt(row_.rounding_square * rounding_share(model_.p_rounding()));
+  const double known = row_.rounding_biased + (model_.p_rounding().truncated ? 0.5 * row_.rounding : 0);
+  return std::fabs(row_.replayed_sum - 1) > known + kSuspicious * random || 2 * row_.drift > known + random;
 }
 
 // Accumulation of P V, rescales, V's own rounding and partial results. A declared order bounds every partial
@@ -74,22 +89,27 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
       t_.absolute + t_.absolute_v * std::max(row_.v_max, row_.v_normal) + t_.absolute_normal * row_.v_normal;
   const double accumulation = hard_accumulation(c);
   ElementBounds b;
-  b.d = remaining_hard_ > 0 ? ((c.exponent + c.rounding + accumulation) * (1 + t_.quotient) +
-                               (t_.theta + t_.quotient) * size + absolute) /
+  b.d = remaining_hard_ > 0 ? ((c.exponent + c.rounding + accumulation + absolute) * (1 + t_.quotient) +
+                               (t_.theta + t_.quotient) * size) /
                                   remaining_hard_
                             : kInf;
 
   // What tiers P and R share: accumulation, V's rounding, partial results, the quotient.
   const double loose = row_.declared ? 1.0 : 2.0;  // natural-order prefixes only estimate another order's
-  double systematic = absolute + loose * c.group_systematic + row_.absorbed * row_.v_max +
-                      z_.v_relative * (size + 3 * std::sqrt(c.square));
+  double systematic =
+      absolute + z_.v_relative * c.mass +
+      std::min(accumulation, std::max(loose * c.group_systematic, row_.one_way_pv * accumulation) +
+                                 row_.absorbed_pv * row_.v_max);
   double variance = square(loose) * c.group_variance;
+  if (!row_.declared) {
+    systematic += (dealt_.systematic_c + dealt_.systematic_m) * c.dealt;
+    variance += (dealt_.variance_c + dealt_.variance_m) * square(c.dealt);
+  }
   const double second_order = row_.rounding_ratio * norm;
   if (z_.partial > 0) {
     if (row_.declared) {
       // What is stored holds the rounding of P already.
-      variance += square(z_.partial) * c.part_square / 3 + square(z_.partial_more * c.part_size);
-      systematic += z_.partial * second_order;
+      systematic += z_.partial * (c.part_size + second_order);
     } else {
       systematic += z_.partial * c.mass;
     }
@@ -103,15 +123,14 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
     return per_update * (c.updated + row_.updated * size + row_.updates * second_order);
   };
   const auto of_row = [&](double factor) {  // row sum and quotient act on the whole result
-    return row_.structured ? (t_.theta + z_.quotient) * factor
-                           : (row_.absorbed + z_.theta_systematic) * factor;
+    return row_.structured ? (t_.theta + z_.quotient) * factor : theta_systematic() * factor;
   };
   const double of_row_variance = row_.structured ? 0 : square(z_.theta_sigma) + square(z_.quotient) / 3;
 
   // Tier P, about the exact value.
   const double one_way = c.rounding_biased + (model_.p_rounding().truncated ? 0.5 * c.rounding : 0);
   const double systematic_p =
-      systematic + c.systematic + one_way + shared(z_.tile_shared) + merged(c) + of_row(size);
+      systematic + c.systematic + c.exponential + one_way + shared(z_.tile_shared) + merged(c) + of_row(size);
   const double smooth = variance + c.variance + of_row_variance * square(c.o);
   const double variance_p = smooth + c.rounding_variance * rounding_share(model_.p_rounding());
   b.p = remaining_random_ > 0 && !row_.structured
@@ -120,10 +139,12 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
   b.bias = std::isfinite(b.p) ? systematic_p / remaining_random_ : kInf;
   b.sigma = std::sqrt(smooth + kMeanSquare * c.rounding_variance * rounding_share(model_.p_rounding()) +
                       square(systematic_p / 3));
-  if (model_.p_rounding().narrow)
-    b.suspicious = std::fabs(c.replayed - c.o) >
-                   one_way + kSuspicious * kLambda *
-                                 std::sqrt(c.rounding_variance * rounding_share(model_.p_rounding()));
+  if (model_.p_rounding().narrow) {
+    const double random = kLambda * std::sqrt(c.rounding_variance * rounding_share(model_.p_rounding()));
+    b.suspicious = std::fabs(c.replayed - c.o) > one_way + kSuspicious * random;
+    // Against another maximum the same roundings may all fall to one side.
+    if (!joint) b.suspicious |= 2 * row_.drift * size > one_way + random;
+  }
 
   // Tier R, about the replayed value: P's rounding is known but for the weights near a boundary.
   b.r = kInf;
@@ -144,14 +165,13 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
 double RowBounds::lse_hard() const {
   // The row sum may be too small by all of it at once, and the logarithm falls faster than it rises.
   if (!(remaining_hard_ > 0)) return kInf;
-  return -std::log(remaining_hard_) + model_.log_error(lse_size()) + 4 * kUnit * lse_size();
+  return -std::log1p(-lost_hard_) + model_.log_error(lse_size()) + 4 * kUnit * lse_size();
 }
 
 double RowBounds::lse_systematic() const {
   const double chain = row_.declared ? z_.tile_shared * row_.updated : t_.updates * (z_.eps + 4 * kUnit);
-  double systematic = row_.systematic + row_.eps + row_.absorbed + chain + z_.top_rounding + z_.merge +
-                      merge_distance() + z_.theta_systematic + 2 * kUnit * lse_size() +
-                      model_.log_error(lse_size());
+  double systematic = row_.systematic + row_.eps + chain + z_.top_rounding + z_.merge + merge_distance() +
+                      theta_systematic() + 2 * kUnit * lse_size() + model_.log_error(lse_size());
   if (model_.rounded_row_sum())
     systematic += row_.rounding_biased + (model_.p_rounding().truncated ? 0.5 * row_.rounding : 0);
   return systematic;

@@ -9,9 +9,13 @@
 
 namespace assay {
 
+// A row counts as structured when more than this share of its weight is on scores that repeat.
+inline constexpr double kRepeatedShare = 0.05;
+
 // What a row needs besides its channels.
 struct RowFacts {
   bool keys = false;        // anything visible
+  int64_t count = 0;        // how many keys
   bool declared = false;    // prefix sums, parts and updates follow the declared order
   bool replayed = false;    // tier R applies (P narrower than fp32, order declared, nothing ambiguous)
   bool structured = false;  // repeated scores: errors repeat as well and do not average out
@@ -26,7 +30,11 @@ struct RowFacts {
   // mean of these.
   double systematic = 0, variance = 0, eps = 0, largest_random = 0, distance = 0;
   double rounding_square = 0, rounding_biased = 0;  // sum h^2; sum h of the keys rounded one way
-  double absorbed = 0;  // weights below the last bit of the running sum: lost, not rounded
+  // Weights below the last bit of their lane's sum: lost, not rounded. In the row sum, and in P V.
+  double absorbed = 0, absorbed_pv = 0;
+  // Share of the hard error of the row sum, and of P V, by which near-equal weights round the same way.
+  double one_way = 0, one_way_pv = 0;
+  double drift = 0;  // undeclared order: sum of P's rounding errors against the maxima that were tried
   // Sum over updates of the weight accumulated before, times 1 + the distance of the maximum that is left
   // behind: what a stale maximum was off by grows with it.
   double updated = 0;
@@ -41,6 +49,7 @@ struct ChannelFacts {
   double mass = 0, second = 0, square = 0;  // sum p|v|, sum p v^2, sum p^2 v^2
   double exponent = 0;                      // sum p expm1(E) |v - o|
   double spread = 0;                        // sum p |v - o|
+  double exponential = 0;                   // sum p eps |v - o|
   double systematic = 0, variance = 0;      // sum p S_j |v - o|, sum p^2 V_j (v - o)^2
   // Rounding of P; |v - o| instead of |v| where the row sum takes rounded P.
   double rounding = 0, rounding_variance = 0,
@@ -50,6 +59,9 @@ struct ChannelFacts {
   double updated = 0;                                               // as RowFacts::updated, of |sum p v|
   double flips = 0;                                                 // sum flip |v|
   double tile_error = 0;  // int8 by tile: error of the tile's scale times its sum
+  // Undeclared order: largest sum that lanes or tiles taken in turn may hold, beyond that of the natural
+  // order.
+  double dealt = 0;
 };
 
 // Bounds of one element; infinite where a tier does not apply. Tier P's is before the row's self-check.
@@ -69,10 +81,13 @@ class RowBounds {
   double lse_bias() const;  // the systematic part of lse_random
   bool joint() const { return model_.rounded_row_sum(); }
   bool narrow() const { return model_.p_rounding().narrow; }
+  // The row sum takes rounded P, and the replayed roundings lean one way.
+  bool row_sum_leans() const;
 
  private:
   double hard_accumulation(const ChannelFacts&) const;
   double lse_systematic() const;
+  double theta_systematic() const;
   // Sizes of the numbers that make up the LSE; a shift goes in and comes out again.
   double lse_size() const { return std::fabs(row_.lse) + 2 * row_.shift + row_.top; }
   double merged(const ChannelFacts&) const;
@@ -82,7 +97,8 @@ class RowBounds {
   const ErrorTerms& t_;
   const RandomTerms& z_;
   const RowFacts& row_;
-  double remaining_hard_ = 0, remaining_random_ = 0, row_random_ = 0, theta_random_ = 0;
+  GroupTerms dealt_;  // of all keys, on ChannelFacts::dealt
+  double lost_hard_ = 0, remaining_hard_ = 0, remaining_random_ = 0, row_random_ = 0, theta_random_ = 0;
 };
 
 }  // namespace assay

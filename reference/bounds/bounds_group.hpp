@@ -37,10 +37,12 @@ struct BlockRow {
   KeyInterval keys;
   double shift = 0;                 // RowShape::shift
   double query_sum = 0, q_max = 0;  // q_max: not below where the unit aligns subnormals
+  int64_t q_repeats = 1;            // RowShape::q_repeats
   double q_norm = 0, q_fourth = 0;  // scale ||q||, scale^2 sqrt(sum q^4)
   int64_t seen = 0, first = -1, last = -1;
   double top = -std::numeric_limits<double>::infinity();  // largest visible score
   double slack = 0;                                       // twice the largest score error
+  ProductOrder order;                                     // over a sample of the keys
   double largest_s = 0, largest_c2 = 0;                   // of |s_j| and C_j^2
 };
 
@@ -55,6 +57,7 @@ struct Block {
   int64_t begin = 0, end = 0;  // keys any row may see
   double k_max = 0;            // not below where the unit aligns subnormals
   double key_sum = 0;          // softmax_scale * largest sum |k|
+  double k_norm = 0;           // largest ||k||
   Matrix x;                    // final scores, ErrorModel::kInvisible where nothing is seen
   MatrixF e;                   // their errors before the maximum is known
 
@@ -67,7 +70,7 @@ struct Block {
 void score_block(Block&);
 // Second pass: everything about the rows of the block goes into the results.
 struct BlockResult {
-  double growth = 0;
+  double growth = 0, largest = 0;
   RowTiersCounts counts;
 };
 BlockResult bound_block(const Block&, BoundedAttention&);

@@ -63,6 +63,13 @@ inline RoundedP to_float(const PRounding& r, double p) {
                      : to_float<false>(p, r.min_exponent, r.mantissa_bits, r.largest);
 }
 
+// As declared; int8 against the `largest` P.
+inline RoundedP round_p(const PRounding& r, double p, double largest) {
+  if (!r.integer) return to_float(r, p);
+  return r.truncated ? on_grid<true>(p, largest / 127, 127 / largest, largest)
+                     : on_grid<false>(p, largest / 127, 127 / largest, largest);
+}
+
 // Weight that the rounding of p may move when p itself is off by up to `window`. Near a power of two the grid
 // below is finer than the one at p, so wide windows count as on a boundary.
 inline double flip(const RoundedP& r, double window) {

@@ -40,6 +40,34 @@ void replay_query(const Problem& p, const assay_arithmetic& a, double* q) {
   for (int32_t d = 0; d < p.head_dim_qk; ++d) q[d] /= a.q_replayed_factor;
 }
 
+void ProductOrder::add(double largest, double c2, double off, double length) {
+  partial += largest * largest;
+  model += c2;
+  error += off * off;
+  random += length / 3 * 0x1p-48 * c2;
+}
+
+bool ProductOrder::generic() const { return partial <= 1.5 * model && error <= 2 * random; }
+
+int64_t equal_mantissas(const double* values, int64_t count) {
+  std::vector<double> mantissas;
+  for (int64_t i = 0; i < count; ++i) {
+    int exponent = 0;
+    if (values[i] != 0) mantissas.push_back(std::fabs(std::frexp(values[i], &exponent)));
+  }
+  std::sort(mantissas.begin(), mantissas.end());
+  int64_t most = 1, run = 1;
+  for (size_t i = 1; i < mantissas.size(); ++i) {
+    run = mantissas[i] == mantissas[i - 1] ? run + 1 : 1;
+    most = std::max(most, run);
+  }
+  return most;
+}
+
+size_t fp32_lanes(const assay_arithmetic* a) {
+  return a != nullptr && a->qk.kind == ASSAY_ACC_FMA ? static_cast<size_t>(std::max(1, a->qk.block)) : 16;
+}
+
 double column_shift(const Problem& p, const assay_arithmetic& a, RowId id, double slope) {
   if (p.alibi != ASSAY_ALIBI_LINEAR || a.bias_form != ASSAY_BIAS_COLUMN) return 0;
   const int64_t first = p.first_key.empty() ? 0 : p.first_key[id.request];
@@ -63,25 +91,35 @@ RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, 
   std::vector<double> q(p.head_dim_qk), k(p.head_dim_qk);
   operands.q(id, head, q.data());
   if (declared != nullptr) replay_query(p, *declared, q.data());
+  row.q_repeats = equal_mantissas(q.data(), p.head_dim_qk);
   for (double value : q) {
     row.query_sum += std::fabs(p.softmax_scale * value);
     row.q_max = std::max(row.q_max, std::fabs(value));
   }
+  std::vector<float> lanes(fp32_lanes(declared));
   int64_t first = -1, last = -1;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t key = keys.begin + i;
     if (!draft_visible(p, operands, id, key)) continue;
     operands.k(id.request, static_cast<int32_t>(key), head / p.group(), k.data());
     round_all(dequant, p.head_dim_qk, k.data());
-    double dot = 0, absolute = 0, square = 0, sum = 0;
+    double dot = 0, absolute = 0, square = 0, sum = 0, largest = 0;
+    std::fill(lanes.begin(), lanes.end(), 0.0f);
     for (int32_t d = 0; d < p.head_dim_qk; ++d) {
       dot += q[d] * k[d];
+      largest = std::max(largest, std::fabs(dot));
+      float& lane = lanes[d % lanes.size()];
+      lane = static_cast<float>(lane + q[d] * k[d]);
       absolute += std::fabs(q[d] * k[d]);
       square += q[d] * k[d] * (q[d] * k[d]);
       row.k_max = std::max(row.k_max, std::fabs(k[d]));
       sum += std::fabs(k[d]);
     }
     row.key_sum = std::max(row.key_sum, std::fabs(p.softmax_scale) * sum);
+    double folded = 0;
+    for (float lane : lanes) folded += lane;
+    row.order.add(largest, dot * dot + 2 * square, folded - dot,
+                  static_cast<double>(p.head_dim_qk) / static_cast<double>(lanes.size()));
     row.s[i] = p.softmax_scale * dot;
     row.a[i] = std::fabs(p.softmax_scale) * absolute;
     row.r[i] = std::fabs(p.softmax_scale) * std::sqrt(square);

@@ -14,6 +14,16 @@ namespace assay {
 // The bias of a key so far before its row (0 without ALiBi and for keys after it).
 double position_bias(const Problem&, double slope, int64_t distance);
 
+// How products add up: whether the partial sums of dot products are as large, and their fp32 errors as
+// random, as those of products in a generic order, C_j = sqrt(s_j^2 + 2 r_j^2). Products that grow and
+// cancel, or that are all alike, are not.
+struct ProductOrder {
+  double partial = 0, model = 0;  // sums over keys of the largest partial sum squared, and of C_j^2
+  double error = 0, random = 0;   // of the squared error of fp32 sums, and of what it would be at random
+  void add(double largest, double c2, double off, double length);
+  bool generic() const;
+};
+
 // One row and query head against the keys [begin, begin + x.size()).
 struct RowScores {
   int64_t begin = 0;
@@ -25,7 +35,9 @@ struct RowScores {
   double query_sum = 0;      // softmax_scale * sum |q|
   double key_sum = 0;        // softmax_scale * the largest sum |k|
   double q_max = 0, k_max = 0;
+  int64_t q_repeats = 1;
   int64_t keys = 0, span = 0;
+  ProductOrder order;  // over all visible keys
 };
 // `declared`: Q and K as a kernel has them whose roundings the reference repeats (null: as stored).
 RowScores row_scores(const Problem&, const OperandReader&, RowId, int32_t head,
@@ -37,6 +49,12 @@ int32_t replayed_dequant(const assay_arithmetic&);
 void round_all(int32_t format, int64_t count, double* values);
 // One query vector as a kernel has it that promises to round it again (assay_arithmetic::q_replayed_format).
 void replay_query(const Problem&, const assay_arithmetic&, double* q);
+
+// Lanes that products are dealt to: those of an fp32 dot product, sixteen where another unit adds them up.
+size_t fp32_lanes(const assay_arithmetic*);
+
+// The most elements that share a mantissa: multiplied by one factor and rounded, they err alike.
+int64_t equal_mantissas(const double* values, int64_t count);
 
 // How large the numbers are that a bias of the form slope x column adds to the scores of a row; 0 for others.
 double column_shift(const Problem&, const assay_arithmetic&, RowId, double slope);

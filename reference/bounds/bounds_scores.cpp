@@ -26,6 +26,39 @@ void measure(const Matrix& k, int64_t count, KeyNorms& n) {
   n.largest_fourth = std::sqrt(n.largest_fourth) * (1 + 0x1p-40);
 }
 
+// Keys of a tile whose products are looked at one by one: which ones does not follow from the data's periods.
+constexpr int64_t kLooked = 4, kLookedLater = 1;  // of the first tile, and of others
+
+// How the products of some keys of a tile add up, for all rows at once. `q` is [row, dimension], rows
+// together.
+void look_at_products(Block& b, const Eigen::ArrayXXd& q, const Matrix& k, int64_t at, int64_t count,
+                      int64_t keys) {
+  const size_t lane_count = fp32_lanes(&b.model.arithmetic());
+  Eigen::ArrayXXf lanes(q.rows(), static_cast<Eigen::Index>(lane_count));
+  Eigen::ArrayXd product(q.rows());
+  for (int64_t n = 0; n < keys; ++n) {
+    const auto mixed = static_cast<uint64_t>((at * kLooked + n + 1)) * 0x9e3779b97f4a7c15u;
+    const int64_t j = static_cast<int64_t>((mixed >> 32) % static_cast<uint64_t>(count));
+    Eigen::ArrayXd dot = Eigen::ArrayXd::Zero(q.rows()), largest = dot, square = dot;
+    lanes.setZero();
+    for (Eigen::Index t = 0; t < q.cols(); ++t) {
+      product = q.col(t) * k(j, t);
+      dot += product;
+      largest = largest.max(dot.abs());
+      square += product * product;
+      auto lane = lanes.col(t % static_cast<Eigen::Index>(lane_count));
+      lane = (lane.cast<double>() + product).cast<float>();
+    }
+    const Eigen::ArrayXd off = lanes.cast<double>().rowwise().sum() - dot;
+    for (Eigen::Index i = 0; i < q.rows(); ++i) {
+      BlockRow& row = b.rows[static_cast<size_t>(i)];
+      if (row.keys.begin <= at + j && at + j < row.keys.end)
+        row.order.add(largest(i), dot(i) * dot(i) + 2 * square(i), off(i),
+                      static_cast<double>(q.cols()) / static_cast<double>(lane_count));
+    }
+  }
+}
+
 // Dot products to final scores and their errors, for one row in one tile.
 void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t at, int64_t to,
                    const KeyNorms& norms, double* x, float* e) {
@@ -141,6 +174,7 @@ void score_block(Block& b) {
     if (b.p.alibi != ASSAY_ALIBI_NONE)
       row.shift = column_shift(b.p, a, row.id, b.operands.alibi_slope(row.head));
     const auto sizes = q.row(i).array().abs();
+    if (a.q_rounding > 0) row.q_repeats = equal_mantissas(q.row(i).data(), b.p.head_dim_qk);
     row.query_sum = scale * sizes.sum();
     const SmallestNormal& normal = b.model.q_normal();
     row.q_max = std::max(sizes.maxCoeff(),
@@ -152,6 +186,7 @@ void score_block(Block& b) {
     b.end = std::max(b.end, row.keys.end);
   }
   if (b.begin >= b.end) b.begin = b.end = 0;
+  const Eigen::ArrayXXd by_dimension = q.array();  // column-major
   b.x.resize(rows, b.end - b.begin);
   b.e.resize(rows, b.end - b.begin);
 
@@ -182,9 +217,11 @@ void score_block(Block& b) {
     }
     b.k_max = std::max(b.k_max, k.topRows(count).cwiseAbs().maxCoeff());
     measure(k, count, norms);
+    b.k_norm = std::max<double>(b.k_norm, *std::max_element(norms.norm, norms.norm + count));
     if (a.q_rounding_absolute > 0)
       b.key_sum = std::max(b.key_sum, scale * k.topRows(count).cwiseAbs().rowwise().sum().maxCoeff());
     tile_x.noalias() = q * k.topRows(count).transpose();
+    look_at_products(b, by_dimension, k, at, count, at == b.begin ? kLooked : kLookedLater);
     for (Eigen::Index i = 0; i < rows; ++i) {
       BlockRow& row = b.rows[i];
       finish_scores(b, row, plain, at, to, norms, b.x.row(i).data() + (at - b.begin),

@@ -37,7 +37,9 @@ double dequant_roundoff(int32_t stored, int32_t scale_kind, int32_t to, double& 
     }
   }
   eta = target.half_subnormal;
-  return target.unit_roundoff + kUnit;  // the fp32 product comes first
+  // The fp32 product comes first; or the scale is rounded as well, where the narrow format is multiplied in.
+  const double once = target.unit_roundoff + kUnit;
+  return scale_kind == ASSAY_SCALE_NONE ? once : (1 + once) * (1 + once) - 1;
 }
 
 bool has_subnormal_gap(int32_t format) { return format == ASSAY_FP16 || format_is_fp8(format); }
@@ -77,10 +79,12 @@ double ErrorModel::chain(const assay_accumulator& acc, int64_t products, int64_t
 ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a)
     : arithmetic_(a),
       max_kv_len_(p.max_kv_len()),
+      head_dim_(p.head_dim_qk),
       alibi_(p.alibi != ASSAY_ALIBI_NONE),
       capped_(p.softcap > 0),
       tiles_known_(a.order_declared != 0 && a.tile_keys > 0),
-      softcap_(p.softcap) {
+      softcap_(p.softcap),
+      softmax_scale_(std::fabs(p.softmax_scale)) {
   // Parts of a fixed size: as many as the longest request has.
   if (a.split_keys > 0)
     arithmetic_.splits = static_cast<int32_t>(
@@ -105,6 +109,14 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a)
   dot_ = dot_ + k_rounding + dot_ * k_rounding;
   dot_query_ = eta;
   q_normal_ = smallest_normal(a.qk, p.q_format, ASSAY_FORMAT_NONE, p.q_scale);
+  // A Q that is rounded again has the subnormals of that format, in units of what was stored; formats that
+  // have such a gap keep at most 11 bits.
+  if (a.q_replayed_format != ASSAY_FORMAT_NONE && !q_scaled) {
+    q_normal_ = smallest_normal(a.qk, a.q_replayed_format, ASSAY_FORMAT_NONE, ASSAY_SCALE_NONE);
+    q_normal_.value /= std::fabs(a.q_replayed_factor);
+  }
+  if (a.qk.kind == ASSAY_ACC_BLOCK && a.q_rounding_absolute > 0)
+    q_normal_ = {std::max(q_normal_.value, 2048 * a.q_rounding_absolute), false};
   k_normal_ = smallest_normal(a.qk, p.k_format, a.dequant_format, p.k_scale);
   if (q_normal_.value > 0 || k_normal_.value > 0) dot_corner_ = gamma_bound(growth_qk_);
 
@@ -197,6 +209,22 @@ int64_t ErrorModel::updates(int64_t span, int64_t keys, const double* scores, in
     most = std::min(most, records);
   }
   return most - 1 + (sink ? 1 : 0);
+}
+
+double ErrorModel::largest_sum(double scaled_q_norm, double k_norm, int64_t keys, double v_max) const {
+  // Scores go to powers of two, P is at most 2^lag times what the offset scales it by.
+  const double dot =
+      scaled_q_norm * k_norm * std::max(M_LOG2E, softmax_scale_ > 0 ? 1 / softmax_scale_ : 1.0);
+  const double p =
+      std::exp2(std::max(0.0, arithmetic_.rescale_lag_log2) + std::max(0.0, arithmetic_.p_offset_log2));
+  return std::max(dot, p * static_cast<double>(keys) * v_max);
+}
+
+double ErrorModel::row_sum_lanes(int64_t span, int64_t keys) const {
+  const assay_arithmetic& a = arithmetic_;
+  if (a.row_sum.kind == ASSAY_ACC_FMA && a.row_sum.block > 0) return a.row_sum.block;
+  const double longest = static_cast<double>(std::min(keys, part(span)));
+  return a.row_sum_chain > 0 ? std::max(1.0, longest / a.row_sum_chain) : 1.0;
 }
 
 ErrorTerms ErrorModel::terms(const RowShape& row) const {
@@ -318,9 +346,17 @@ RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) c
     z.dot_variance = steps * (m * m + (a.qk.block + 1) * f * f) / 12;
   }
   z.dot_variance += elementwise_ * u * u * third / 2;
-  // Q's rounding is common to all keys, and K's takes few values where codes are few: no averaging over keys.
-  // A sum of d independent errors stays below kLambda / sqrt 3 of its scale; eight classes of codes below 3.
-  z.dot_systematic += a.q_rounding * kLambda / std::sqrt(6.0) + 2.4 * k_rounding_;
+  // a_j <= sqrt(d) r_j <= sqrt(d / 2) C_j: what the products may lose at most.
+  const double worst = std::sqrt(0.5 * head_dim_);
+  if (!row.generic) {
+    z.dot_systematic = gamma_bound(growth_qk_) * worst;
+    z.dot_variance = 0;
+  }
+  // Roundings of Q are common to all keys, and elements with one mantissa share theirs: of d errors in groups
+  // of at most g, the sum of each group is at most sqrt(g) of its scale. K's are those of few codes: not
+  // random.
+  const double groups = static_cast<double>(row.q_repeats);
+  z.dot_systematic += a.q_rounding * std::min(worst, kLambda * std::sqrt(groups / 6)) + k_rounding_ * worst;
   if (capped_ || alibi_) z.factor = 3 * u;
   z.score_variance = score_ * u * third;
   if (capped_) {
@@ -345,7 +381,6 @@ RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) c
     const double levels = static_cast<double>(this->levels());
     z.merge = levels * (unit * std::max(row.lse_abs, row.top) + log_error(row.lse_abs + row.top) + z.eps);
     z.merge_distance = levels * (unit + a.log_relative_error);
-    z.partial_more = t.parts * (levels - 1) / levels;
   }
   z.theta_sigma = u * std::sqrt(t.chain_length) / 3;
   if (a.row_sum.kind == ASSAY_ACC_BLOCK) z.theta_systematic = t.theta;

@@ -32,6 +32,9 @@ struct RowShape {
                       // alignment of subnormals in a tensor core
   double top_weight = 0;  // exp(top score - LSE): weight of P = 1 (before the offset)
   double slack = 0;       // errors of two scores together, so what two of them may be nearer or farther apart
+  bool generic =
+      true;  // partial sums of the dot products are no larger than products in generic order make them
+  int64_t q_repeats = 1;  // how often the same mantissa is found in Q: equal numbers round alike
 };
 
 // E_j = dot * a_j + score * |s_j| + distance * |x_j - m| + fixed, with the soft cap and the position
@@ -75,7 +78,7 @@ struct RandomTerms {
   double theta_sigma = 0, quotient = 0;  // row sum (standard deviation), quotient
   double theta_systematic = 0;           // row sum by a tensor core: truncation of what is never negative
   double v_relative = 0, partial = 0;    // V's own rounding; of a stored partial result
-  double partial_more = 0;               // of all levels of partial results but the first
+
   double argument = 0;  // hard error of the exponential's argument, on |x_j - m_t| + lag + offset
 
   // Error of one score: c2 = C_j^2, s and capped (0 without a cap) and biased = |s| + |x| + |b| in magnitude.
@@ -141,9 +144,18 @@ class ErrorModel {
   }
   // P is rounded once, so the rounding can be repeated and its floor is that of the tile's own maximum.
   bool rounds_p_once() const { return arithmetic_.p_roundings <= 1; }
+  // The largest partial sums of a row: of its dot products, given scale ||q|| and the largest ||k||, and of P
+  // V.
+  double largest_sum(double scaled_q_norm, double k_norm, int64_t keys, double v_max) const;
   const SmallestNormal& q_normal() const { return q_normal_; }
   const SmallestNormal& k_normal() const { return k_normal_; }
   const SmallestNormal& v_normal() const { return v_normal_; }
+  // Lanes that weights and keys are dealt to, each with a sum of its own: where weights are small beside a
+  // sum.
+  double row_sum_lanes(int64_t span, int64_t keys) const;
+  double pv_lanes() const {
+    return arithmetic_.pv.kind == ASSAY_ACC_FMA ? std::max(1, arithmetic_.pv.block) : 1;
+  }
   bool needs_lse() const { return arithmetic_.splits > 1; }  // RowShape::lse_abs matters
   const assay_arithmetic& arithmetic() const { return arithmetic_; }
 
@@ -157,11 +169,12 @@ class ErrorModel {
   int64_t part(int64_t span) const;
   assay_arithmetic arithmetic_;
   int64_t max_kv_len_ = 0;
+  int32_t head_dim_ = 0;
   double dot_ = 0, dot_corner_ = 0, dot_query_ = 0, score_ = 0;
   double p_relative_ = 0, p_eta_ = 0, v_relative_ = 0, v_eta_ = 0;
   double growth_qk_ = 0;
   bool alibi_ = false, capped_ = false, tiles_known_ = false;
-  double k_rounding_ = 0, elementwise_ = 0, softcap_ = 0;
+  double k_rounding_ = 0, elementwise_ = 0, softcap_ = 0, softmax_scale_ = 0;
   PRounding p_rounding_;
   SmallestNormal q_normal_, k_normal_, v_normal_;
 };

@@ -63,6 +63,7 @@ RowTiersCounts RowTiers::finish(const RowFacts& row) {
     if (bounds_.joint()) out_.lse_bound_p[slot_] = std::numeric_limits<double>::infinity();
     counts.p_declined = 1;
   }
+  if (bounds_.row_sum_leans()) out_.lse_bound_p[slot_] = std::numeric_limits<double>::infinity();
   return counts;
 }
 

@@ -17,8 +17,6 @@ using Eigen::Index;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 // 4 exp(-2) bounds p d^2 for a weight p = exp(-d): a score far away has little weight.
 constexpr double kWeightedSquare = 0.5414;
-// A row counts as structured when more than this share of its sampled weight repeats a score.
-constexpr double kRepeatedShare = 0.05;
 
 // A power of two that brings `largest` to about 1, so that squares stay inside the fp32 range.
 double normalizer(double largest) { return largest > 0 ? std::exp2(-std::ceil(std::log2(largest))) : 1.0; }
@@ -72,11 +70,16 @@ class Values {
     shape.corner = std::fabs(b_.p.softmax_scale) * row.q_max * b_.k_max;
     shape.top_weight = 1;  // weights here are relative to exp(m); finish_row divides by their sum
     // The errors that all keys of the block have alike come on top of those of each.
+    seen_[i] = SeenScores(row.seen);
     s.slack = row.slack + 2 * model.terms(shape).score_fixed;
     shape.slack = s.slack;
+    shape.q_repeats = row.q_repeats;
+    shape.generic = row.order.generic();
     shape.updates = model.updates(shape.span, row.seen, x, b_.x.cols(), s.slack, b_.p.sinks);
     s.terms = model.terms(shape);
     s.random = model.random_terms(shape, s.terms);
+    s.lanes.row_sum_lanes = model.row_sum_lanes(shape.span, shape.keys);
+    s.lanes.pv_lanes = model.pv_lanes();
     const double capped = b_.p.softcap > 0 ? std::min<double>(b_.p.softcap, row.largest_s) : 0.0;
     // Both |x| and the bias of a key are at most its |s| and top and its distance from the maximum together.
     const double biased = 2 * (row.largest_s + shape.top);
@@ -92,6 +95,7 @@ class Values {
       s.error = weight * w;
       s.square = weight * w * w;
       s.distance_square = weight * std::min(distance * distance, 1e200);
+      s.eps_square = weight * s.random.eps * s.random.eps;
       s.score_systematic = std::max(s.score_systematic, s.random.factor * size);
       s.score_variance = std::max(s.score_variance, s.random.score_variance * size * size);
     }
@@ -102,6 +106,7 @@ class Values {
     const Index narrow = narrow_ ? rows_ : 0;
     v_.resize(kTileKeys, dv_);
     v_size_.resize(kTileKeys, dv_);
+
     v_square_.resize(kTileKeys, dv_);
     weights_.resize(rows_, kTileKeys);
     weights_f_.resize(rows_, kTileKeys);
@@ -109,12 +114,10 @@ class Values {
     second_ = group_second_ = group_hard_ = group_systematic_ = group_variance_ = MatrixF::Zero(rows_, dv_);
     part_size_ = part_square_ = updated_ = flips_ = tile_error_ = MatrixF::Zero(rows_, dv_);
     product_.resize(rows_, dv_);
-    group_weight_.assign(rows_, 0.0);
+    group_weight_.assign(rows_, 0.0), group_updates_.assign(rows_, 0.0);
     group_keys_.assign(rows_, 0);
-    group_updates_.assign(rows_, 0.0);
     excess_ = h_square_ = flip_ = MatrixF::Zero(narrow, kTileKeys);
-    replayed_ = MatrixF::Zero(narrow, dv_);
-    rounded_ = MatrixF::Zero(narrow, dv_);
+    replayed_ = rounded_ = MatrixF::Zero(narrow, dv_);
     eps_.resize(kTileKeys);
   }
 
@@ -155,6 +158,8 @@ class Values {
                              normal.value * b_.operands.v_scale_size(
                                                 b_.request, static_cast<int32_t>(span.from + j), b_.kv_head));
     }
+    if (!b_.order.declared())
+      for (int64_t j = 0; j < count; ++j) dealt_.add(span.from + j, v_.row(j).data());
     const double largest = v_.topRows(count).cwiseAbs().maxCoeff();
     v_max_ = std::max(v_max_, largest);
     v_norm_ = normalizer(largest);
@@ -168,12 +173,12 @@ class Values {
     const double* x = b_.x.row(i).data() + at;
     double* weights = weights_.row(i).data();
     const double weight_before = s.weight;
-    weigh(s, x, b_.e.row(i).data() + at, count, weights);
+    weigh(s, x, b_.e.row(i).data() + at, eps_.data(), count, weights);
     group_weight_[i] += s.weight - weight_before;
     const BlockRow& row = b_.rows[i];
     group_keys_[i] +=
         std::max<int64_t>(0, std::min(span.to, row.keys.end) - std::max(span.from, row.keys.begin));
-    note_repeats(s, seen_[i], x, weights, count, row.seen > 512 ? 7 : 1);
+    seen_[i].note(x, weights, count);
     if (b_.order.declared()) {
       const int64_t tile = b_.order.tile(), first = span.from / tile, last = (span.to - 1) / tile;
       const bool reverse = b_.model.arithmetic().tile_reverse != 0;
@@ -306,9 +311,8 @@ class Values {
         updated[d] += updates * largest;
         tile_error[d] += scale_error * mass;
       }
-      group_weight_[i] = 0;
+      group_weight_[i] = group_updates_[i] = 0;
       group_keys_[i] = 0;
-      group_updates_[i] = 0;
     }
   }
 
@@ -329,13 +333,12 @@ class Values {
     const RandomTerms& z = s.random;
     const double inverse = 1 / s.weight;
     RowFacts f;
-    f.keys = row.seen > 0;
+    f.keys = row.seen > 0, f.count = row.seen;
     f.declared = b_.order.declared();
     f.replayed = f.declared && narrow_ && !s.ambiguous && b_.model.rounds_p_once();
-    f.structured = s.repeated > kRepeatedShare * s.sampled;
+    f.structured = seen_[i].repeated_share() > kRepeatedShare;
     f.lse = s.m + std::log(s.weight);
-    f.shift = row.shift;
-    f.top = top_of(i) + row.shift;
+    f.shift = row.shift, f.top = top_of(i) + row.shift;
     f.v_max = v_max_;
     f.v_normal = v_normal_;
     f.beta = s.error * inverse;
@@ -345,13 +348,18 @@ class Values {
     f.rounding = s.rounding * inverse * (1 + s.largest);
     f.rounding_ratio = floors ? std::sqrt(s.ratio * inverse) : r.relative;
     f.systematic = s.score_systematic + z.distance_systematic * std::sqrt(s.distance_square * inverse);
-    f.variance = inverse * (s.score_variance + z.eps * z.eps / 3 + kWeightedSquare * z.distance_variance);
+    f.variance = inverse * (s.score_variance + kWeightedSquare * z.distance_variance);
     f.eps = z.eps;
     f.distance = std::sqrt(s.distance_square * inverse);
     f.largest_random = s.largest_random;
     f.rounding_square = s.rounding_square * inverse * inverse;
     f.rounding_biased = std::sqrt(s.ratio_biased * inverse);
-    f.absorbed = s.absorbed * inverse;
+    f.absorbed = s.lanes.absorbed * inverse, f.absorbed_pv = s.lanes.absorbed_pv * inverse;
+    f.one_way = s.lanes.row_sum.share();
+    f.one_way_pv = s.lanes.pv_lanes == s.lanes.row_sum_lanes ? f.one_way : s.lanes.pv.share();
+    if (!f.declared)
+      for (double drift : {s.replayed_excess, s.drifts[0], s.drifts[1], s.drifts[2]})
+        f.drift = std::max(f.drift, std::fabs(drift) * inverse);
     f.updated = s.updated * inverse;
     f.updates = s.updates;
     f.flips = s.flips * inverse;
@@ -380,8 +388,10 @@ class Values {
       c.square = inverse * c.second;
       c.exponent = error_norm * deviation;
       c.spread = deviation;
+      c.exponential = std::sqrt(s.eps_square * inverse) * deviation;
       c.systematic = f.systematic * deviation;
       c.variance = f.variance * variance;
+      if (!f.declared) c.dealt = c.mass * dealt_.share(d);
       c.group_hard = group_hard_(i, d) * scaled;
       c.group_systematic = group_systematic_(i, d) * scaled;
       c.group_variance = group_variance_(i, d) * scaled * inverse;
@@ -407,8 +417,9 @@ class Values {
       tiers.element(d, c);
     }
     const RowTiersCounts counts = tiers.finish(f);
-    result_.counts.p_declined += counts.p_declined;
-    result_.counts.r_applied += counts.r_applied;
+    result_.largest =
+        std::max(result_.largest, b_.model.largest_sum(row.q_norm, b_.k_norm, row.seen, v_max_));
+    result_.counts.p_declined += counts.p_declined, result_.counts.r_applied += counts.r_applied;
   }
 
   const Block& b_;
@@ -422,6 +433,7 @@ class Values {
   std::vector<uint8_t> wanted_;
   std::vector<float> eps_;
   Matrix v_, weights_, acc_, part_start_, before_;
+  DealtSums dealt_{dv_};
   MatrixF v_size_, v_square_, weights_f_, product_;
   // Per row and channel, weights relative to exp(m) as in RowSums.
   MatrixF second_, group_second_, group_hard_, group_systematic_, group_variance_;

@@ -14,8 +14,9 @@ namespace {
 
 // Added to h^2 so that its fp32 form is never subnormal; far below anything that counts.
 constexpr double kSmallestSquare = 1e-30;
-// Of one call: a span of the second pass.
-constexpr int64_t kMostKeys = 256;
+
+// Other places of the grid: a third of a step off either way, and weights larger by sqrt 2.
+constexpr double kOtherMaximum = 1.4142135623730951;
 
 template <bool kFloor, bool kReplayed, class Round>
 bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const double* x, int64_t count,
@@ -24,9 +25,9 @@ bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const 
   const double from_p = 1 / t.to_p, to_p = t.to_p, m = s.m;
   const double window = t.window, window_distance = t.window_distance;
   const float* eps = t.eps;
-  double ratio = 0, biased = 0, squares = 0, sizes = 0, difference = 0;
+  double ratio = 0, biased = 0, squares = 0, sizes = 0, difference = 0, below = 0, above = 0, other = 0;
   alignas(64) double distances[kReplayed ? kMostKeys : 1], grids[kReplayed ? kMostKeys : 1];
-#pragma omp simd reduction(+ : ratio, biased, squares, sizes, difference)
+#pragma omp simd reduction(+ : ratio, biased, squares, sizes, difference, below, above, other)
   for (int64_t j = 0; j < count; ++j) {
     const double w = weights[j], p = w * to_p;
     const RoundedP rounded = round(p);
@@ -40,6 +41,12 @@ bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const 
     }
     const double delta = (rounded.value - p) * from_p;
     difference += delta;
+    if (!kReplayed) {
+      const double third = rounded.spacing / 3, low = p + third, high = low + third, more = p * kOtherMaximum;
+      below += round(low).value - low;
+      above += round(high).value - high;
+      other += round(more).value - more;
+    }
     sizes += h;
     squares += h * h;
     excess[j] = std::fabs(delta) < kSmallestSquare ? 0.0f : static_cast<float>(delta);
@@ -54,7 +61,12 @@ bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const 
   s.rounding_square += squares;
   s.rounding += sizes;
   s.replayed_excess += difference;
-  if (!kReplayed) return false;
+  if (!kReplayed) {
+    s.drifts[0] += below * from_p;
+    s.drifts[1] += above * from_p;
+    s.drifts[2] += other * (from_p / kOtherMaximum);
+    return false;
+  }
   // Candidates only, those in reach of a boundary; what they may flip is worked out below, for few of them.
   double largest = -1;
 #pragma omp simd reduction(max : largest)
@@ -110,10 +122,10 @@ bool round_in(RowSums& s, const TileRounding& t, const double* weights, const do
 
 }  // namespace
 
-void weigh(RowSums& s, const double* x, const float* e, int64_t count, double* weights) {
+void weigh(RowSums& s, const double* x, const float* e, const float* eps, int64_t count, double* weights) {
   const ErrorTerms& t = s.terms;
-  double weight = 0, error = 0, square = 0, largest = 0, spread = 0;
-#pragma omp simd reduction(+ : weight, error, square, spread) reduction(max : largest)
+  double weight = 0, error = 0, square = 0, largest = 0, spread = 0, eps_square = 0;
+#pragma omp simd reduction(+ : weight, error, square, spread, eps_square) reduction(max : largest)
   for (int64_t j = 0; j < count; ++j) {
     const double distance = std::min(s.m - x[j], kFar);
     const double visible = distance < kFar ? 1.0 : 0.0;
@@ -123,6 +135,7 @@ void weigh(RowSums& s, const double* x, const float* e, int64_t count, double* w
     weight += p;
     largest = largest < w ? w : largest;
     spread += p * distance * distance;
+    eps_square += p * (eps[j] * eps[j]);
     // expm1_above, without its branch; rows where it does not hold are done again below.
     const double grown = w * (1 + 0.71829 * w);
     error += p * grown;
@@ -144,30 +157,14 @@ void weigh(RowSums& s, const double* x, const float* e, int64_t count, double* w
   s.square += square;
   s.distance_square += spread;
   s.largest = std::max(s.largest, expm1_above(largest));
-  const double last_bit = 2 * kUnit * s.part_weight;
-  double absorbed = 0;
-#pragma omp simd reduction(+ : absorbed)
-  for (int64_t j = 0; j < count; ++j) absorbed += weights[j] < last_bit ? weights[j] : 0.0;
-  s.absorbed += absorbed;
+  s.eps_square += eps_square;
+  s.lanes.add(weights, count, s.part_weight);
 }
 
 bool round_weights(RowSums& s, const TileRounding& t, const double* weights, const double* x, int64_t count,
                    float* excess, float* h_square, float* flips) {
   return t.rounding->truncated ? round_in<true>(s, t, weights, x, count, excess, h_square, flips)
                                : round_in<false>(s, t, weights, x, count, excess, h_square, flips);
-}
-
-void note_repeats(RowSums& s, SeenScores& seen, const double* x, const double* weights, int64_t count,
-                  int64_t stride) {
-  for (int64_t j = 0; j < count; j += stride) {
-    if (weights[j] == 0) continue;
-    const float score = static_cast<float>(x[j]);
-    // Fibonacci hashing of the bits.
-    float& slot = seen.slots[(std::bit_cast<uint32_t>(score) * 2654435769u) >> 26];
-    s.sampled += weights[j];
-    if (slot == score) s.repeated += weights[j];
-    slot = score;
-  }
 }
 
 }  // namespace assay

@@ -7,7 +7,9 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
+#include "reference/bounds/bounds_alike.hpp"
 #include "reference/bounds/bounds_order.hpp"
 #include "reference/bounds/bounds_rounding.hpp"
 #include "reference/bounds/bounds_terms.hpp"
@@ -27,14 +29,14 @@ struct RowSums {
   double error = 0, square = 0;  // sum p w, sum p w^2, w = expm1(E)
   double largest = 0;            // largest expm1(E)
   double distance_square = 0;    // sum p (m - x)^2
-  double absorbed = 0;           // sum of weights below the last bit of the sum so far
+  LaneSums lanes;
   // Rounding of P: sum h^2 / p and its part from keys rounded one way, sum h^2, sum |h|, sum of what replayed
   // weights have more than exact ones, and of what they may flip.
   double ratio = 0, ratio_biased = 0, rounding_square = 0, rounding = 0, replayed_excess = 0, flips = 0;
+  double drifts[3] = {0, 0, 0};     // as replayed_excess, against other maxima
+  double eps_square = 0;            // sum p eps^2
   double updated = 0, updates = 0;  // see RowFacts
   double part_weight = 0;           // weight of the current part so far
-  double repeated = 0,
-         sampled = 0;  // weight of sampled keys that repeat an earlier score, and of all sampled
   ErrorTerms terms;
   RandomTerms random;
   double largest_random = 0;  // of the scores
@@ -49,7 +51,7 @@ struct RowSums {
 
 // Adds `count` keys with scores x (ErrorModel::kInvisible or less where invisible) and score errors e;
 // writes their weights.
-void weigh(RowSums&, const double* x, const float* e, int64_t count, double* weights);
+void weigh(RowSums&, const double* x, const float* e, const float* eps, int64_t count, double* weights);
 
 // How the weights of one tile are rounded.
 struct TileRounding {
@@ -65,13 +67,5 @@ struct TileRounding {
 // whether anything may.
 bool round_weights(RowSums&, const TileRounding&, const double* weights, const double* x, int64_t count,
                    float* excess, float* h_square, float* flips);
-
-// Scores seen lately, to notice rows whose keys repeat: a few distinct values are enough to be remembered.
-struct SeenScores {
-  SeenScores() { std::fill_n(slots, 64, std::numeric_limits<float>::quiet_NaN()); }
-  float slots[64];
-};
-void note_repeats(RowSums&, SeenScores&, const double* x, const double* weights, int64_t count,
-                  int64_t stride);
 
 }  // namespace assay

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -90,6 +91,11 @@ Exchange exchange_pages(const BoundedAttention& b, const Problem& p, const Opera
 
 std::string distrust(const BoundedAttention& b, const Problem& p, const HostOperands& host) {
   if (b.value.rows.empty()) return {};
+  if (b.growth > 1)
+    return fmt::format(
+        "the declared accumulators guarantee nothing: their longest chain may lose {:.3g} of what it adds up", b.growth);
+  if (!(b.largest < std::numeric_limits<float>::max()))
+    return fmt::format("partial sums may reach {:.3g}, beyond the range of fp32", b.largest);
   if (accepts_zeros(b, p.o_format))
     return fmt::format("the bounds would accept zeros for all {} elements checked", b.value.o.size());
 

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// An attack on the bounds: a legal kernel in slow motion (reference/bounds/bounds_emulator.hpp), the data on
+// which its errors are as large or as much alike as they can be, and what it declares. Whatever it does is
+// inside its declaration, so every tier must hold or decline; run() says how near each came.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "reference/bounds/bounds.hpp"
+#include "reference/bounds/bounds_classes.hpp"
+#include "reference/bounds/bounds_emulator.hpp"
+
+namespace assay::attacks {
+
+using testing::arithmetic;
+using testing::DenseCase;
+using testing::Family;
+using testing::Habits;
+using testing::make_case;
+using testing::tensor_core;
+
+struct Attack {
+  const char* name;
+  const char* aim;  // the assumption that it denies
+  std::function<DenseCase(uint64_t seed)> data;
+  assay_arithmetic kernel;    // what happens
+  assay_arithmetic declared;  // what is said about it
+  Habits habits = {};
+  int seeds = 3;
+};
+
+// Largest error over bound, of O and of the LSE; a tier that declines counts as 0.
+struct Ratios {
+  double d = 0, p = 0, r = 0, lse = 0, lse_p = 0;
+  double o_half_width = 0, lse_half_width = 0;  // largest accepted
+  double largest() const { return std::max({d, p, r, lse, lse_p}); }
+  void add(const Ratios& x) {
+    d = std::max(d, x.d), p = std::max(p, x.p), r = std::max(r, x.r);
+    lse = std::max(lse, x.lse), lse_p = std::max(lse_p, x.lse_p);
+  }
+};
+
+inline Ratios ratios(const BoundedAttention& b, const testing::Emulation& e) {
+  Ratios r;
+  const auto look = [](double& worst, double got, double expected, double bound) {
+    if (got != expected && std::isfinite(bound)) worst = std::max(worst, std::fabs(got - expected) / bound);
+  };
+  for (size_t i = 0; i < e.o.size(); ++i) {
+    look(r.d, e.o[i], b.value.o[i], b.o_bound[i]);
+    look(r.p, e.o[i], b.value.o[i], b.o_bound_p[i]);
+    look(r.r, e.o[i], b.o_replayed[i], b.o_bound_r[i]);
+  }
+  for (size_t i = 0; i < e.lse.size(); ++i) {
+    look(r.lse, e.lse[i], b.value.lse[i], b.lse_bound[i]);
+    look(r.lse_p, e.lse[i], b.value.lse[i], b.lse_bound_p[i]);
+  }
+  return r;
+}
+
+struct Outcome {
+  Ratios matrix, elementwise;
+  double largest() const { return std::max(matrix.largest(), elementwise.largest()); }
+};
+
+inline Outcome run(const Attack& a) {
+  Outcome out;
+  for (int seed = 0; seed < a.seeds; ++seed) {
+    const DenseCase c = a.data(static_cast<uint64_t>(seed));
+    const testing::Emulation e =
+        testing::Emulator(c, a.kernel, testing::Mutant::kNone, static_cast<uint64_t>(seed), a.habits).run();
+    out.matrix.add(ratios(bounded_attention(c.problem, c.host(), c.rows(), a.declared), e));
+    out.elementwise.add(ratios(bounded_attention_elementwise(c.problem, c.host(), c.rows(), a.declared), e));
+  }
+  return out;
+}
+
+// ---- what the attacks are made of.
+
+// One query row (two heads), m keys of dimension d whose score is `score(j)` and whose V is `value(j, t)`.
+// Q is all ones and K's first element is the score, so dot products are nearly exact.
+inline DenseCase by_hand(int32_t m, int32_t d, const std::function<double(int64_t)>& score,
+                         const std::function<double(int64_t, int32_t)>& value, int32_t format = ASSAY_FP32) {
+  DenseCase c = make_case(Family::kNormal, 1, 1, d, 1);
+  c.problem.requests = {{1, m}};
+  c.problem.softmax_scale = 1;
+  c.problem.q_format = c.problem.k_format = c.problem.v_format = format;
+  std::fill(c.q.begin(), c.q.end(), 1.0);
+  c.k.assign(static_cast<size_t>(m) * d, 0.0);
+  c.v.assign(static_cast<size_t>(m) * d, 0.0);
+  for (int64_t j = 0; j < m; ++j) {
+    c.k[j * d] = score(j);
+    for (int32_t t = 0; t < d; ++t) c.v[j * d + t] = value(j, t);
+  }
+  c.store();
+  return c;
+}
+
+inline double uniform(uint64_t seed, uint64_t stream, int64_t j) {
+  return CounterRng(seed, stream).uniform(static_cast<uint64_t>(j));
+}
+inline double normal(uint64_t seed, uint64_t stream, int64_t j) {
+  return CounterRng(seed, stream).normal(static_cast<uint64_t>(j));
+}
+
+inline assay_arithmetic with(assay_arithmetic a, const std::function<void(assay_arithmetic&)>& change) {
+  change(a);
+  return a;
+}
+
+// Relative error of an exponential by a cubic for the fraction of the power of two: it equioscillates.
+inline double cubic_error(float x, double largest) {
+  const double t = static_cast<double>(x) * M_LOG2E, f = t - std::floor(t);
+  return x == 0 ? 0 : largest * std::cos(4 * std::acos(std::clamp(2 * f - 1, -1.0, 1.0)));
+}
+
+}  // namespace assay::attacks

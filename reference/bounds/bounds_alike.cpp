@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// See bounds_alike.hpp. The loops over keys are part of the matrix form's second pass, so they vectorise.
+#include "reference/bounds/bounds_alike.hpp"
+
+#include <bit>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "reference/bounds/bounds_terms.hpp"
+
+namespace assay {
+
+void LaneSums::add(const double* weights, int64_t count, double sum) {
+  if (!(sum > 0)) return;
+  alignas(64) float narrow[kMostKeys];
+  // Keys are dealt to lanes whatever their weight, so lanes hold like sums but where single weights are
+  // large; no weight is above 1, and a large one's lane meets one key of as many as there are lanes.
+  const double heavy = 2 * kUnit;
+  const double whole = heavy * std::min(sum, 2 * sum / row_sum_lanes), part = heavy * sum / row_sum_lanes;
+  const double whole_pv = heavy * std::min(sum, 2 * sum / pv_lanes), part_pv = heavy * sum / pv_lanes;
+  double lost = 0, lost_pv = 0;
+#pragma omp simd reduction(+ : lost, lost_pv)
+  for (int64_t j = 0; j < count; ++j) {
+    const double w = weights[j], some = w < part ? w : part, some_pv = w < part_pv ? w : part_pv;
+    const double met = w < heavy ? some : 0.0, met_pv = w < heavy ? some_pv : 0.0;
+    lost += w < whole ? w : met;
+    lost_pv += w < whole_pv ? w : met_pv;
+    narrow[j] = static_cast<float>(w);
+  }
+  absorbed += lost;
+  absorbed_pv += lost_pv;
+  // Lanes that add weights and one lane that adds sums of several err alike where weights are near-equal; the
+  // grid taken lies between theirs.
+  row_sum.add(narrow, count, sum / std::sqrt(row_sum_lanes));
+  if (pv_lanes != row_sum_lanes) pv.add(narrow, count, sum / std::sqrt(pv_lanes));
+}
+
+void OneWay::add(const float* weights, int64_t count, double sum) {
+  const int binade = std::ilogb(sum) - 23;
+  const float inverse = static_cast<float>(std::ldexp(1.0, -binade));
+  constexpr float kRounder = 0x1.8p+23f;
+  float first = 0, second = 0, third = 0, added = 0;
+#pragma omp simd reduction(+ : first, second, third, added)
+  for (int64_t j = 0; j < count; ++j) {
+    const float t = weights[j] * inverse, b = t + 1.0f / 3, c = t + 2.0f / 3, seen = t > 0 ? 1.0f : 0.0f;
+    first += ((t + kRounder) - kRounder) - t;
+    second += seen * (((b + kRounder) - kRounder) - b);
+    added += seen;
+    third += seen * (((c + kRounder) - kRounder) - c);
+  }
+  const double spacing = std::ldexp(1.0, binade);
+  const double moved[kPlaces] = {first * spacing, second * spacing, third * spacing};
+  for (int g = 0; g < kPlaces; ++g) {
+    total_[g] += moved[g];
+    low_[g] = std::min(low_[g], total_[g]);
+    high_[g] = std::max(high_[g], total_[g]);
+  }
+  hard_ += 0.5 * spacing * added;
+  variance_ += spacing * spacing * added / 12;
+}
+
+double OneWay::share() const {
+  double range = 0;
+  for (int g = 0; g < kPlaces; ++g) range = std::max(range, high_[g] - low_[g]);
+  // A walk of n steps spans 1.6 standard deviations on average, and more than 4 once in ten thousand times.
+  // A cluster is at least a sixth of a step from the nearest number of one of three grids and off a tie.
+  return range > 4 * std::sqrt(variance_) ? std::min(1.0, 3 * range / hard_) : 0;
+}
+
+SeenScores::SeenScores(int64_t keys) {
+  constexpr int64_t kMost = 512;
+  if (keys <= kMost) return;
+  while (keys >> bits_ > kMost / 2) ++bits_;
+  stride_ = (keys / (kMost / 4)) | 1;
+  slots_.resize(2 * kMost);
+}
+
+void SeenScores::note(const double* x, const double* weights, int64_t count) {
+  constexpr float kHeavy = 1.0f / 64;  // of the largest weight of the row
+  constexpr size_t kMostHeavy = 64;
+  if (slots_.empty()) slots_.resize(64);
+  const auto hash_of = [](double score) {
+    // 32 bits of the mantissa: the same numbers summed in another order are the same score.
+    return static_cast<uint32_t>((std::bit_cast<uint64_t>(score) + 0x80000) >> 20) * 2654435769u;
+  };
+  const auto take = [&](int64_t j, bool placed) {
+    if (weights[j] == 0) return;
+    if (2 * used_ >= slots_.size()) grow();
+    const uint32_t score = hash_of(x[j]) | 1;
+    looked_[1] += weights[j];
+    if (placed) looked_[0] += weights[j];
+    for (size_t at = (score * 2246822519u) >> 11 & (slots_.size() - 1);;
+         at = (at + 1) & (slots_.size() - 1)) {
+      Slot& slot = slots_[at];
+      if (slot.score == 0) {
+        slot = {score, static_cast<float>(weights[j])};
+        ++used_;
+        return;
+      }
+      if (slot.score != score) continue;
+      const double repeated = weights[j] + std::exchange(slot.weight, 0.0f);
+      repeated_[1] += repeated;
+      if (placed) repeated_[0] += repeated;
+      return;
+    }
+  };
+  if (bits_ == 0) {
+    for (int64_t j = 0; j < count; ++j) take(j, true);
+    return;
+  }
+  const uint32_t mask = ~uint32_t{0} << (32 - bits_);
+  alignas(64) uint8_t placed[kMostKeys];
+  for (int64_t j = 0; j < count; ++j) placed[j] = (hash_of(x[j]) & mask) == 0;
+  for (int64_t j = count; j % 8 != 0; ++j) placed[j] = 0;
+  for (int64_t at = 0; at < count; at += 8) {
+    uint64_t any = 0;
+    std::memcpy(&any, placed + at, sizeof any);
+    for (int64_t j = at; any != 0 && j < at + 8; ++j)
+      if (placed[j]) take(j, true);
+  }
+  // The place within a stretch changes, so that no period of the keys fits it.
+  while (until_ < count) {
+    if (!placed[until_]) take(until_, false), placed[until_] = 1;
+    until_ += 1 + static_cast<int64_t>((static_cast<uint64_t>(used_ + until_) * 0x9e3779b97f4a7c15u >> 33) %
+                                       static_cast<uint64_t>(2 * stride_));
+  }
+  until_ -= count;
+  for (int64_t j = 0; j < count && used_ < kMostHeavy; ++j)
+    if (!placed[j] && weights[j] > kHeavy) take(j, false);
+}
+
+void SeenScores::grow() {
+  std::vector<Slot> old(2 * slots_.size());
+  old.swap(slots_);
+  for (const Slot& moved : old) {
+    if (moved.score == 0) continue;
+    size_t at = (moved.score * 2246822519u) >> 11 & (slots_.size() - 1);
+    while (slots_[at].score != 0) at = (at + 1) & (slots_.size() - 1);
+    slots_[at] = moved;
+  }
+}
+
+double repeated_share(const std::vector<double>& scores, const std::vector<double>& weights) {
+  std::map<uint64_t, std::pair<int, double>> groups;
+  double sum = 0, repeated = 0;
+  for (size_t j = 0; j < scores.size(); ++j) {
+    auto& group = groups[(std::bit_cast<uint64_t>(scores[j]) + 0x80000) >> 20];
+    ++group.first;
+    group.second += weights[j];
+    sum += weights[j];
+  }
+  for (const auto& [score, group] : groups)
+    if (group.first > 1) repeated += group.second;
+  return sum > 0 ? repeated / sum : 0;
+}
+
+void DealtSums::add(int64_t key, const double* v) {
+  double* lane = &sums_[key % kLanes * channels_];
+  double* turn = &sums_[(kLanes + key / kTile % 2) * channels_];
+  double* size = &sums_[kClasses * channels_];
+  for (int64_t d = 0; d < channels_; ++d) {
+    lane[d] += v[d];
+    turn[d] += v[d];
+    size[d] += std::fabs(v[d]);
+  }
+}
+
+double DealtSums::share(int64_t channel) const {
+  double lanes = 0, turns = 0;
+  for (int64_t n = 0; n < kClasses; ++n)
+    (n < kLanes ? lanes : turns) += std::fabs(sums_[n * channels_ + channel]);
+  const double size = sums_[kClasses * channels_ + channel];
+  return size > 0 ? std::max(lanes, turns) / size : 0.0;
+}
+
+}  // namespace assay

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the random tiers take for granted and look at before they do: that weights are spread, that scores do
+// not repeat, that values have no signs by lane. Equal numbers meet equal roundings, and their errors add up.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace assay {
+
+// Of one call: a span of the second pass.
+inline constexpr int64_t kMostKeys = 256;
+
+// What a sum of near-equal weights errs by: additions of one number to sums of one binade all round the same
+// way. Follows a running sum in the order of the keys and adds up, with their signs, the errors of rounding
+// each weight to the last bit of the sum, for three places of the grid (what scales the weights is not known
+// exactly). Weights that are spread over the grid leave a random walk; near-equal ones a straight line.
+class OneWay {
+ public:
+  // The next `count` weights (at most kMostKeys), after which the lane's sum is `sum`.
+  void add(const float* weights, int64_t count, double sum);
+  // Share of the hard error of the sum: 0 where it looks like a walk.
+  double share() const;
+
+ private:
+  static constexpr int kPlaces = 3;
+  double total_[kPlaces] = {}, low_[kPlaces] = {}, high_[kPlaces] = {};
+  double hard_ = 0, variance_ = 0;
+};
+
+// The sums that weights go into: the row sum and P V, each by lane.
+struct LaneSums {
+  double row_sum_lanes = 1, pv_lanes = 1;
+  OneWay row_sum, pv;
+  double absorbed = 0, absorbed_pv = 0;  // what they swallow
+  // The next `count` weights, against the row's maximum; `sum`: of all up to them.
+  void add(const double* weights, int64_t count, double sum);
+};
+
+// Scores seen in a row, to notice keys that repeat. Of long rows some are remembered: those whose hash is of
+// one kind, so that equal ones are remembered together; every so many keys, which finds few scores that are
+// common; and the first ones that weigh much.
+class SeenScores {
+ public:
+  explicit SeenScores(int64_t keys = 0);
+  void note(const double* x, const double* weights, int64_t count);
+  // Share of the weight looked at that is on scores seen more than once, in the sample that has most of them.
+  double repeated_share() const {
+    const double placed = looked_[0] > 0 ? repeated_[0] / looked_[0] : 0;
+    return std::max(placed, looked_[1] > 0 ? repeated_[1] / looked_[1] : 0);
+  }
+
+ private:
+  struct Slot {
+    uint32_t score = 0;  // most of its hash; 0: free
+    float weight = 0;    // of the first that had it; 0 once it is counted
+  };
+  void grow();
+  std::vector<Slot> slots_;
+  int bits_ = 0;                    // of the hash that must be 0
+  int64_t stride_ = 1, until_ = 0;  // keys until the next that is taken whatever it is
+  size_t used_ = 0;
+  double repeated_[2] = {0, 0}, looked_[2] = {0, 0};  // of those with the wanted hash; of all remembered
+};
+
+// The same of all keys, which takes longer.
+double repeated_share(const std::vector<double>& scores, const std::vector<double>& weights);
+
+// An undeclared order may deal keys to lanes, or tiles to parts, so that each sums values of one sign that
+// cancel in the natural order.
+class DealtSums {
+ public:
+  explicit DealtSums(int64_t channels) : sums_((kClasses + 1) * channels, 0.0), channels_(channels) {}
+  // V of one key.
+  void add(int64_t key, const double* v);
+  // Of one channel: share of sum |v| that the sums by lane (of 16) or by turn (of tiles of 64 keys) hold.
+  double share(int64_t channel) const;
+
+ private:
+  static constexpr int64_t kLanes = 16, kTile = 64, kClasses = kLanes + 2;
+  std::vector<double> sums_;  // [class, channel], then of |v|
+  int64_t channels_;
+};
+
+}  // namespace assay

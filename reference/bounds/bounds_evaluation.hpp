@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tier D a second time, from the definitions of BOUNDS.md (section 3, whose symbols the names follow) and in
+// interval arithmetic; it shares no code with the bounds. One row and head of a dense case at a time, formats
+// without scales or with one scale per tensor.
+#pragma once
+
+#include <limits>
+#include <vector>
+
+#include "reference/bounds/bounds_cases.hpp"
+#include "reference/bounds/bounds_interval.hpp"
+
+namespace assay::testing {
+
+class Evaluation {
+ public:
+  Evaluation(const DenseCase& c, const assay_arithmetic& a, int64_t row, int32_t head)
+      : c_(c), p_(c.problem), a_(a), row_(row), head_(head) {
+    scores();
+    if (keys_.empty() && !p_.sinks) return;
+    coefficients();
+    exponents();
+    tiles();
+    sums();
+  }
+  bool empty() const { return keys_.empty(); }
+  bool nothing() const { return keys_.empty() && !p_.sinks; }
+  const Interval& lse() const { return lse_; }
+
+  // B_D of channel d; `finite` is false where the denominator may vanish.
+  Interval o_bound(int32_t d, bool& finite) const {
+    Interval o, exponent, rounding, mass, second;
+    for (const Key& k : keys_) o += k.p * k.v[d];
+    for (const Key& k : keys_) {
+      const Interval from = abs(k.v[d] - o), size = abs(k.v[d]);
+      exponent += k.p * k.w * from;
+      rounding += k.h * (1 + k.w) * (joint() ? from : size);
+      mass += k.p * size;
+      second += k.p * size * size;
+    }
+    if (p_.sinks) exponent += sink_p_ * sink_w_ * abs(o);
+    const Interval accumulation = min(undeclared(mass, second), declared(d, mass, second));
+    const Interval left = remaining();
+    finite = left.low() > 0;
+    if (!finite) return 0;
+    return ((exponent + rounding + accumulation + absolute()) * (1 + nu_) + (theta_ + nu_) * abs(o)) / left;
+  }
+  Interval lse_bound(bool& finite) const {
+    const Interval left = remaining(), size = abs(lse_) + 2 * shift_ + top_;
+    finite = left.low() > 0;
+    return finite ? 0 - log(left) + log_error(size) + 4 * kU * size : Interval(0);
+  }
+
+ private:
+  static constexpr double kU = 0x1p-24, kTiny = 0x1p-126;
+  struct Key {
+    int64_t index = 0;
+    Interval s, a, x, bias, p, w, h;  // w = expm1(E)
+    std::vector<Interval> v;
+  };
+  struct Tile {
+    std::vector<const Key*> keys;
+    bool first_of_part = false, last_of_window = false;
+  };
+
+  static Interval g(const Interval& c) { return c * exp(min(Interval(1), c)); }
+  static double ceil_div(double a, double b) { return std::ceil(a / b); }
+  bool joint() const { return a_.row_sum_from_rounded_p != 0; }
+  bool apart() const { return a_.promote_pv != 0 || a_.pv.kind == ASSAY_ACC_INT32; }
+  bool order() const {
+    return a_.order_declared != 0 && a_.tile_keys > 0 && !(a_.splits_vary != 0 && splits() > 1);
+  }
+  double splits() const {
+    const double s = std::max(1, a_.splits);
+    return a_.split_keys > 0 ? std::max(s, ceil_div(static_cast<double>(c_.m()), a_.split_keys)) : s;
+  }
+  double levels() const { return std::max(1, a_.partial_roundings); }
+  double tile() const { return std::max(1, a_.tile_keys); }
+  double window() const { return a_.promote_pv != 0 ? std::max(1, a_.promote_every) : 1; }
+  static bool gap(int32_t format) { return format == ASSAY_FP16 || (format >= 4 && format <= 7); }
+  // The size at which a unit aligns a subnormal operand.
+  Interval normal(const assay_accumulator& unit, int32_t stored, int32_t scale_kind, double scale) const {
+    if (unit.kind != ASSAY_ACC_BLOCK) return 0;
+    const int32_t format = a_.dequant_format == ASSAY_FORMAT_NONE ? stored : a_.dequant_format;
+    if (!gap(format)) return 0;
+    const bool scaled = format == stored && scale_kind != ASSAY_SCALE_NONE;
+    return Interval(std::ldexp(1.0, format_info(format).min_exponent)) * (scaled ? scale : 1.0);
+  }
+  Interval log_error(const Interval& size) const {
+    if (a_.log_absolute_error == 0 && a_.log_relative_error == 0) return 0x1p-21;
+    return a_.log_absolute_error + a_.log_relative_error * (size + (lag() + offset()));
+  }
+  Interval ln2() const { return log(Interval(2)); }
+  Interval lag() const { return std::max(0.0, a_.rescale_lag_log2) * ln2(); }
+  Interval offset() const { return std::fabs(a_.p_offset_log2) * ln2(); }
+  // c of a chain.
+  double chain(const assay_accumulator& acc, double products, double span, double restarts) const {
+    if (acc.kind == ASSAY_ACC_INT32) return 2 * restarts * kU;
+    if (acc.kind == ASSAY_ACC_BLOCK)
+      return (ceil_div(span, acc.block) + restarts) *
+             (std::ldexp(1.0, -acc.mantissa_bits) + (acc.block + 1) * std::ldexp(1.0, -acc.fraction_bits));
+    const double lanes = std::max(1, acc.block), folds = std::ceil(std::log2(lanes));
+    return (std::min(products, ceil_div(span, lanes) + restarts) + restarts * (1 + folds)) * kU;
+  }
+  // Rounding of an operand after dequantisation: relative, and absolute below the normal numbers.
+  double dequantised(int32_t stored, int32_t scale_kind, double& eta) const {
+    eta = 0;
+    if (a_.dequant_format == ASSAY_FORMAT_NONE || a_.dequant_replayed != 0) return 0;
+    const FormatInfo& to = format_info(a_.dequant_format);
+    if (scale_kind == ASSAY_SCALE_NONE) {
+      if (stored == ASSAY_INT8 && to.mantissa_bits >= 6 && to.max_finite >= 127) return 0;
+      const FormatInfo& from = format_info(stored);
+      if (stored != ASSAY_INT8 && from.mantissa_bits <= to.mantissa_bits &&
+          from.max_finite <= to.max_finite &&
+          from.min_exponent - from.mantissa_bits >= to.min_exponent - to.mantissa_bits)
+        return 0;
+    }
+    eta = to.half_subnormal;
+    const double once = to.unit_roundoff + kU;
+    return scale_kind == ASSAY_SCALE_NONE ? once : once * (2 + once);
+  }
+
+  void scores();
+  void coefficients();
+  void exponents();
+  void tiles();
+  void sums();
+  double updates(const Interval& slack) const;
+  Interval score_error(const Key&) const;
+  Interval undeclared(const Interval& mass, const Interval& second) const;
+  Interval declared(int32_t d, const Interval& mass, const Interval& second) const;
+  Interval absolute() const;
+  Interval remaining() const { return 1 - beta_ - theta_ - (joint() ? rounding_ : Interval(0)); }
+
+  const DenseCase& c_;
+  const Problem& p_;
+  assay_arithmetic a_;
+  int64_t row_;
+  int32_t head_;
+  std::vector<Key> keys_;
+  std::vector<Tile> tiles_;
+  Interval query_sum_, key_sum_, q_max_, k_max_, v_max_, shift_, sink_, m_, lse_, top_, top_weight_;
+  double scale_ = 1, q_scale_ = 1, k_scale_ = 1, v_scale_ = 1;
+  double n_ = 0, span_ = 0, part_ = 0, part_keys_ = 0, most_tiles_ = 0, updates_ = 0;
+  Interval dot_, corner_, score_fixed_, score_, u_p_, eta_p_, distance_, fixed_, r_v_, eta_v_;
+  Interval grown_, whole_, parts_, pv_, theta_, nu_;
+  Interval beta_, rounding_, ratio_, largest_, sink_p_, sink_w_;
+};
+
+inline void Evaluation::scores() {
+  const auto one = [](const std::vector<float>& scales, int32_t kind) {
+    return kind == ASSAY_SCALE_NONE ? 1.0 : static_cast<double>(scales[0]);
+  };
+  q_scale_ = one(c_.q_scale, p_.q_scale), k_scale_ = one(c_.k_scale, p_.k_scale),
+  v_scale_ = one(c_.v_scale, p_.v_scale);
+  scale_ = p_.softmax_scale;
+  const int32_t d = p_.head_dim_qk, dv = p_.head_dim_v;
+  const int64_t position = c_.m() - c_.n() + row_;
+  std::vector<Interval> q;
+  for (int32_t t = 0; t < d; ++t) {
+    double stored = c_.q[(row_ * p_.heads_q + head_) * d + t];
+    if (a_.q_replayed_format != ASSAY_FORMAT_NONE && p_.q_scale == ASSAY_SCALE_NONE)
+      q.push_back(
+          Interval(round_to(a_.q_replayed_format, static_cast<float>(stored * a_.q_replayed_factor))) /
+          a_.q_replayed_factor);
+    else
+      q.push_back(Interval(stored) * q_scale_);
+    query_sum_ += abs(scale_ * q.back());
+    q_max_ = max(q_max_, abs(q.back()));
+  }
+  const double slope = p_.alibi == ASSAY_ALIBI_NONE ? 0 : c_.slopes[head_];
+  if (p_.alibi == ASSAY_ALIBI_LINEAR && a_.bias_form == ASSAY_BIAS_COLUMN)
+    shift_ = std::fabs(slope) * static_cast<double>(std::max(std::abs(position), c_.m()));
+  const auto replayed = [&](double stored, double scale) {
+    const Interval value = Interval(stored) * scale;
+    return a_.dequant_replayed != 0 && a_.dequant_format != ASSAY_FORMAT_NONE
+               ? Interval(round_to(a_.dequant_format, stored * scale))
+               : value;
+  };
+  for (int64_t j = 0; j < c_.m(); ++j) {
+    if (p_.mask == ASSAY_MASK_CAUSAL && j > position) continue;
+    if (p_.window_left >= 0 && j < position - p_.window_left) continue;
+    Key k;
+    k.index = j;
+    Interval sum;
+    for (int32_t t = 0; t < d; ++t) {
+      const Interval value = replayed(c_.k[j * d + t], k_scale_);
+      k.s += q[t] * value;
+      k.a += abs(q[t] * value);
+      sum += abs(value);
+      k_max_ = max(k_max_, abs(value));
+    }
+    k.s = scale_ * k.s, k.a = std::fabs(scale_) * k.a;
+    key_sum_ = max(key_sum_, std::fabs(scale_) * sum);
+    const int64_t far = position - j;
+    if (p_.alibi != ASSAY_ALIBI_NONE && far >= 0) {
+      const Interval steps = static_cast<double>(far);
+      k.bias = -slope * (p_.alibi == ASSAY_ALIBI_SQRT ? sqrt(steps) : steps);
+    }
+    k.x = (p_.softcap > 0 ? p_.softcap * tanh(k.s / p_.softcap) : k.s) + k.bias;
+    for (int32_t t = 0; t < dv; ++t) {
+      k.v.push_back(replayed(c_.v[j * dv + t], v_scale_));
+      v_max_ = max(v_max_, abs(k.v.back()));
+    }
+    keys_.push_back(std::move(k));
+  }
+  n_ = static_cast<double>(keys_.size());
+  if (!keys_.empty()) span_ = static_cast<double>(keys_.back().index - keys_.front().index + 1);
+  m_ = -1e300;
+  for (const Key& k : keys_) m_ = max(m_, k.x);
+  top_ = keys_.empty() ? Interval(0) : abs(m_);
+  if (p_.sinks) {
+    sink_ = c_.sinks[head_];
+    m_ = max(m_, sink_);
+    top_ = max(top_, abs(sink_));
+  }
+  top_ += shift_;
+  Interval sum = p_.sinks ? exp(sink_ - m_) : Interval(0);
+  for (const Key& k : keys_) sum += exp(k.x - m_);
+  lse_ = m_ + log(sum);
+  top_weight_ = exp(m_ - lse_);
+  for (Key& k : keys_) k.p = exp(k.x - lse_);
+}
+
+inline void Evaluation::coefficients() {
+  const int32_t d = p_.head_dim_qk;
+  const bool fma = a_.qk.kind == ASSAY_ACC_FMA;
+  const double scaled = (p_.q_scale != ASSAY_SCALE_NONE) + (p_.k_scale != ASSAY_SCALE_NONE);
+  // Products: chain, Q's rounding, K's, the factors of a score.
+  const double c_qk = chain(a_.qk, d, d, a_.qk.kind == ASSAY_ACC_BLOCK ? 0 : 1);
+  double eta_k = 0, eta_v = 0;
+  const double r_k = dequantised(p_.k_format, p_.k_scale, eta_k);
+  score_ = g((4 + scaled) * kU);
+  dot_ = ((1 + g(c_qk + (fma ? scaled : 0) * kU)) * (1 + Interval(a_.q_rounding)) * (1 + Interval(r_k)) - 1) *
+         (1 + score_);
+  // Q is what was stored, or what it was rounded to again, in units of what was stored.
+  const bool replayed = a_.q_replayed_format != ASSAY_FORMAT_NONE && p_.q_scale == ASSAY_SCALE_NONE;
+  const int32_t q_format = replayed ? a_.q_replayed_format : p_.q_format;
+  Interval q_normal;
+  if (a_.qk.kind == ASSAY_ACC_BLOCK) {
+    if (gap(q_format))
+      q_normal = Interval(std::ldexp(1.0, format_info(q_format).min_exponent)) *
+                 (replayed ? 1 / std::fabs(a_.q_replayed_factor) : q_scale_);
+    q_normal = max(q_normal, 2048 * a_.q_rounding_absolute);
+  }
+  const Interval k_normal = normal(a_.qk, p_.k_format, p_.k_scale, k_scale_);
+  if (q_normal.low() > 0 || k_normal.low() > 0)
+    corner_ = g(c_qk) * std::fabs(scale_) * max(q_max_, q_normal) * max(k_max_, k_normal);
+  score_fixed_ = eta_k * query_sum_ + corner_ + a_.q_rounding_absolute * key_sum_ * (1 + dot_) +
+                 2 * kTiny * (query_sum_ + (n_ > 0 ? 1.0 : 0.0));
+  // P.
+  const double twice = a_.p_truncated ? 2 : 1;
+  double relative = 0, eta = 0;
+  if (a_.p_format == ASSAY_INT8) {
+    eta = twice / 254;
+  } else if (a_.p_format != ASSAY_FORMAT_NONE && a_.p_format != ASSAY_FP32) {
+    relative = twice * format_info(a_.p_format).unit_roundoff;
+    eta = twice * format_info(a_.p_format).half_subnormal;
+  }
+  u_p_ = relative, eta_p_ = eta;
+  if (a_.p_roundings > 1) {
+    Interval grown = 1;
+    for (int n = 0; n < a_.p_roundings; ++n) grown = grown * (1 + Interval(relative));
+    u_p_ = grown - 1;
+    eta_p_ = a_.p_roundings * grown * eta;
+  }
+  eta_p_ = max(eta_p_, kTiny);
+  // V.
+  r_v_ = dequantised(p_.v_format, p_.v_scale, eta_v) + (p_.v_scale != ASSAY_SCALE_NONE ? kU : 0);
+  eta_v_ = eta_v;
+  // Keys of the longest part, and the tiles that they meet.
+  const double s = splits();
+  part_ = span_;
+  if (s > 1 && a_.splits_vary == 0)
+    part_ = std::min(span_, a_.split_keys > 0 ? double(a_.split_keys)
+                                              : 2 * ceil_div(static_cast<double>(c_.m()), s) + tile());
+  part_keys_ = std::min(n_, part_);
+  const double met =
+      tile() >= static_cast<double>(c_.m()) ? 1 : ceil_div(part_, tile()) + (tile() > 1 ? 1 : 0);
+  most_tiles_ = std::min(n_, met);
+}
+
+// Error of a final score, before anything that depends on the maximum.
+inline Interval Evaluation::score_error(const Key& k) const {
+  Interval e = dot_ * k.a + score_ * abs(k.s);
+  if (p_.softcap > 0) {
+    const double cap = p_.softcap, tau = std::max(a_.tanh_relative_error, 2 * kU) + 5 * kU;
+    const Interval nearest = tanh(max(Interval(0), abs(k.s) - e) / cap), x = cap * tanh(k.s / cap);
+    e = e * (1 - nearest * nearest) * (1 + Interval(tau)) + abs(x) * tau +
+        cap * a_.tanh_absolute_error * (1 + 5 * kU);
+  }
+  if (p_.alibi == ASSAY_ALIBI_NONE) return e;
+  return e * (1 + 3 * kU) + 3 * kU * abs(k.s) + 3 * kU * (abs(k.x) + max(abs(k.bias), 2 * shift_));
+}
+
+// Updates of the running maximum that a weight goes through: records of the scores, where tiles come in
+// order.
+inline double Evaluation::updates(const Interval& slack) const {
+  if (keys_.empty()) return 0;
+  double most = most_tiles_;
+  if (most > 1 && a_.tile_keys > 0 && splits() <= 1) {
+    double records = 0, best = -1e200;
+    for (size_t i = 0; i < keys_.size(); ++i) {
+      const double x = keys_[a_.tile_reverse ? keys_.size() - 1 - i : i].x.middle();
+      if (x < best - slack.middle()) continue;
+      ++records;
+      best = std::max(best, x);
+    }
+    most = std::min(most, records);
+  }
+  return most - 1 + (p_.sinks ? 1 : 0);
+}
+
+inline void Evaluation::exponents() {
+  Interval slack;
+  for (const Key& k : keys_) slack = max(slack, 2 * (score_error(k) + score_fixed_));
+  updates_ = updates(slack);
+  const double eps = a_.exp_poly_every > 0 ? std::max(a_.exp_relative_error, a_.exp_poly_relative_error)
+                                           : a_.exp_relative_error;
+  distance_ = 7 * kU;
+  fixed_ = kU * top_ + 6 * kU * (lag() + offset()) + eps + updates_ * (eps + 4 * kU) + distance_ * slack +
+           score_fixed_;
+  if (splits() > 1) {
+    const int32_t f = a_.partial_lse_format;
+    const double unit =
+        f == ASSAY_FORMAT_NONE || f == ASSAY_FP32 ? 3 * kU : format_info(f).unit_roundoff + 2 * kU;
+    const Interval size = abs(lse_) + shift_;
+    fixed_ += levels() * (unit * max(size, top_) + log_error(size + top_) + eps);
+    distance_ += levels() * (Interval(unit) + a_.log_relative_error);
+  }
+  for (Key& k : keys_) k.w = expm1(score_error(k) + distance_ * (m_ - k.x) + fixed_);
+  if (!p_.sinks) return;
+  sink_p_ = exp(sink_ - lse_);
+  sink_w_ = expm1(score_ * abs(sink_) + distance_ * (m_ - sink_) + fixed_);
+}
+
+}  // namespace assay::testing
+
+#include "reference/bounds/bounds_evaluation_sums.hpp"  // the bodies of the rest

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Second half of the independent evaluation of tier D: the declared order, the sums over keys, and the terms
+// of the accumulation. Included by bounds_evaluation.hpp only.
+#pragma once
+
+#include "reference/bounds/bounds_evaluation.hpp"
+
+namespace assay::testing {
+
+// The declared order: parts, tiles and promotion windows as visited. Then h, against the maximum of each
+// tile.
+inline void Evaluation::tiles() {
+  const bool narrow = a_.p_format == ASSAY_INT8 || u_p_.low() > 0;
+  const bool tile_max = a_.p_format == ASSAY_INT8 && a_.p_int8_tile_max;
+  const Interval unknown = exp(m_ - lse_) * std::exp2(-a_.p_offset_log2);
+  if (!order()) {
+    for (Key& k : keys_)
+      if (narrow)
+        k.h = min(k.p, max(u_p_ * k.p, eta_p_ * unknown * (tile_max ? std::exp2(a_.p_offset_log2) : 1.0)));
+    return;
+  }
+  const auto t = static_cast<int64_t>(tile()),
+             all = static_cast<int64_t>(ceil_div(static_cast<double>(c_.m()), tile()));
+  const auto parts =
+      a_.split_keys > 0 ? (c_.m() + a_.split_keys - 1) / a_.split_keys : int64_t{std::max(1, a_.splits)};
+  Interval slack;
+  for (const Key& k : keys_) slack = max(slack, 2 * (score_error(k) + score_fixed_));
+  for (int64_t s = 0; s < parts; ++s) {
+    std::vector<int64_t> visited;
+    for (int64_t n = 0; n < all; ++n) {
+      const bool own = a_.split_interleaved && parts > 1 ? n % parts == s
+                       : a_.split_keys > 0               ? n * t / a_.split_keys == s
+                                                         : n >= all * s / parts && n < all * (s + 1) / parts;
+      if (own) visited.push_back(n);
+    }
+    if (a_.tile_reverse) std::reverse(visited.begin(), visited.end());
+    bool any = a_.sink_first && p_.sinks, first = true;
+    Interval maximum = any ? sink_ : Interval(0);
+    for (size_t at = 0; at < visited.size(); ++at) {
+      Tile now;
+      Interval top;
+      for (Key& k : keys_)
+        if (k.index / t == visited[at]) {
+          top = now.keys.empty() ? k.x : max(top, k.x);
+          now.keys.push_back(&k);
+        }
+      now.last_of_window = (at + 1) % static_cast<size_t>(window()) == 0 || at + 1 == visited.size();
+      now.first_of_part = first;
+      first = false;
+      if (!now.keys.empty()) {
+        if (!any)
+          maximum = top;
+        else if ((top - maximum).middle() > lag().middle())
+          maximum = max(maximum, top);
+        any = true;
+        const Interval unit =
+            a_.p_roundings > 1 ? unknown : exp(maximum - lse_) * std::exp2(-a_.p_offset_log2);
+        const Interval largest = tile_max ? exp(top - maximum) * std::exp2(a_.p_offset_log2) : Interval(1);
+        for (Key& k : keys_)
+          if (narrow && k.index / t == visited[at]) k.h = min(k.p, max(u_p_ * k.p, eta_p_ * unit * largest));
+      }
+      tiles_.push_back(std::move(now));
+    }
+  }
+}
+
+inline void Evaluation::sums() {
+  Interval square;
+  for (const Key& k : keys_) {
+    beta_ += k.p * k.w;
+    rounding_ += k.h * (1 + k.w);
+    square += k.h * k.h / k.p;
+    largest_ = max(largest_, k.w);
+  }
+  ratio_ = sqrt(square);
+  if (p_.sinks) beta_ += sink_p_ * sink_w_;
+  const double s = splits(), l = levels();
+  const bool split = s > 1, integer = a_.pv.kind == ASSAY_ACC_INT32;
+  if (apart()) {
+    const double inside = std::min(part_, tile() * window());
+    grown_ = chain(a_.pv, std::min(part_keys_, inside), inside, window());
+    whole_ = most_tiles_ * kU * (integer ? 3 : 1) + updates_ * kU;
+  } else {
+    grown_ = chain(a_.pv, part_keys_, part_, most_tiles_);
+    whole_ = updates_ * kU;
+  }
+  pv_ = (1 + g(grown_)) * (1 + g(whole_)) * (1 + r_v_) - 1;
+  if (split) {
+    const bool fp32 = a_.partial_format == ASSAY_FORMAT_NONE || a_.partial_format == ASSAY_FP32;
+    Interval stored = 1;
+    for (int n = 0; n < l; ++n)
+      stored = stored * (1 + Interval(fp32 ? kU : format_info(a_.partial_format).unit_roundoff));
+    parts_ = stored * (1 + g((s + 2 * l) * kU)) - 1;
+    pv_ = (1 + pv_) * (1 + parts_) - 1;
+  }
+  const double after = 4 + updates_ + (split ? s + 2 * l : 0);
+  if (a_.row_sum.kind == ASSAY_ACC_FMA && a_.row_sum.block == 0) {
+    const double adds = a_.row_sum_chain > 0 ? std::min<double>(a_.row_sum_chain, part_keys_) : part_keys_;
+    theta_ = g((adds + after) * kU);
+  } else {
+    const Interval sum = chain(a_.row_sum, part_keys_, part_, most_tiles_);
+    theta_ = (1 + g(sum)) * (1 + g(after * kU)) - 1;
+    if (a_.row_sum.kind == ASSAY_ACC_BLOCK && gap(a_.p_format))
+      theta_ += g(sum) * std::ldexp(1.0, format_info(a_.p_format).min_exponent) * top_weight_ *
+                std::exp2(-a_.p_offset_log2);
+  }
+  nu_ = 0x1p-23 + (integer ? 4 : 2) * kU;
+}
+
+inline Interval Evaluation::undeclared(const Interval& mass, const Interval& second) const {
+  return pv_ * (1 + largest_) * (mass + ratio_ * sqrt(second));
+}
+
+inline Interval Evaluation::declared(int32_t d, const Interval& mass, const Interval& second) const {
+  if (!order() || (a_.pv.kind == ASSAY_ACC_FMA && a_.pv.block > 1)) return 1e300;
+  Interval chains, part_size, before, now, group_mass;
+  double keys = 0, met = 0;
+  for (size_t i = 0; i < tiles_.size(); ++i) {
+    const Tile& t = tiles_[i];
+    if (t.first_of_part) before = now = 0;
+    for (const Key* k : t.keys) {
+      now += k->p * k->v[d];
+      group_mass += k->p * abs(k->v[d]);
+      ++keys;
+    }
+    met += t.keys.empty() ? 0 : 1;
+    if (t.last_of_window && keys > 0) {
+      const Interval c = 0.5 * (abs(before + now) + group_mass), aligned = c + 0.5 * group_mass;
+      if (apart()) {
+        chains += met * kU * (a_.pv.kind == ASSAY_ACC_INT32 ? 3 : 1) * c;
+      } else if (a_.pv.kind == ASSAY_ACC_FMA) {
+        chains += keys * kU * c;
+      } else {
+        const double steps = std::min(keys / a_.pv.block + 2 * met, met * ceil_div(tile(), a_.pv.block));
+        chains += steps * std::ldexp(1.0, -a_.pv.mantissa_bits) * c +
+                  steps * (a_.pv.block + 1) * std::ldexp(1.0, -a_.pv.fraction_bits) * aligned;
+      }
+      before = now;
+      group_mass = 0;
+      keys = met = 0;
+    }
+    if (i + 1 == tiles_.size() || tiles_[i + 1].first_of_part) part_size += abs(now);
+  }
+  const Interval chain = g(grown_), rounded = max(mass, sqrt(second));
+  const Interval more = (1 + ratio_) * (1 + largest_) * (1 + chain) - 1;
+  const Interval enlarged = (1 + g(updates_ * kU)) * (1 + r_v_) - 1;
+  const Interval inside =
+      chains + chain * rounded * (apart() ? 1 + more : more) + (apart() ? 2 * kU * mass : Interval(0));
+  return (inside * (1 + enlarged) + enlarged * (1 + more) * rounded) * (1 + parts_) +
+         parts_ * (part_size + more * rounded);
+}
+
+inline Interval Evaluation::absolute() const {
+  const bool narrow = a_.partial_format != ASSAY_FORMAT_NONE && a_.partial_format != ASSAY_FP32;
+  const double flushed = (n_ + 4) * kTiny * std::exp2(std::max(0.0, a_.rescale_lag_log2));
+  Interval alone = eta_v_ + flushed, on_v = flushed;
+  if (splits() > 1 && narrow)
+    alone += levels() * (1 + parts_) * format_info(a_.partial_format).half_subnormal;
+  if (a_.pv.kind == ASSAY_ACC_BLOCK && gap(a_.p_format))
+    on_v += g(grown_) * std::ldexp(1.0, format_info(a_.p_format).min_exponent) * top_weight_ *
+            std::exp2(-a_.p_offset_log2);
+  const Interval v_normal = normal(a_.pv, p_.v_format, p_.v_scale, v_scale_);
+  return alone + on_v * max(v_max_, v_normal) + g(grown_) * (1 + u_p_) * v_normal;
+}
+
+}  // namespace assay::testing

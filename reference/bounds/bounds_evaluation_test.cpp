@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tier D of the bounds against its second evaluation (bounds_evaluation.hpp): over the whole language of
+// declarations the code is never below it and at most 1 % above. What the evaluation takes from the document
+// and the code from its own reading must be the same formula, term by term.
+#include "reference/bounds/bounds_evaluation.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "reference/bounds/bounds.hpp"
+
+namespace assay {
+namespace {
+
+using testing::DenseCase;
+using testing::Evaluation;
+using testing::Family;
+using testing::Interval;
+
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : random_(seed, 41) {}
+  int32_t operator()(uint64_t n) { return static_cast<int32_t>(random_.below(at_++, n)); }
+  template <class T>
+  T of(std::initializer_list<T> list) {
+    return list.begin()[(*this)(list.size())];
+  }
+
+ private:
+  CounterRng random_;
+  uint64_t at_ = 0;
+};
+
+DenseCase small_case(uint64_t seed) {
+  Draw pick(2 * seed);
+  const Family family = pick.of({Family::kNormal, Family::kPeaked, Family::kOutlier, Family::kAscending,
+                                 Family::kFlat, Family::kPositive});
+  const int32_t n = 1 + pick(2), m = 1 + pick(24);
+  DenseCase c = testing::make_case(family, n, m, 1 + pick(10), seed, pick.of({ASSAY_BF16, ASSAY_FP16}));
+  Problem& p = c.problem;
+  p.mask = pick.of({ASSAY_MASK_CAUSAL, ASSAY_MASK_FULL});
+  if (pick(4) == 0) p.window_left = pick(12);
+  if (pick(3) == 0) p.softcap = 3.0f + static_cast<float>(pick(20));
+  p.alibi = pick.of({ASSAY_ALIBI_NONE, ASSAY_ALIBI_NONE, ASSAY_ALIBI_LINEAR, ASSAY_ALIBI_SQRT});
+  p.sinks = pick(3) == 0;
+  c.slopes = {0.5f, 0.01f};
+  c.sinks = {-1.5f, 4.0f};
+  double largest = 1;
+  if (pick(3) == 0) {
+    p.k_format = p.v_format = pick.of({ASSAY_INT8, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2});
+    p.k_scale = p.v_scale = ASSAY_SCALE_TENSOR;
+    largest = p.k_format == ASSAY_INT8 ? 127 : 200;
+    if (pick(2)) p.q_format = p.k_format, p.q_scale = ASSAY_SCALE_TENSOR;
+  }
+  if (pick(6) == 0)
+    for (double& q : c.q) q *= 0x1p-16;  // subnormal in fp16
+  return c.rebuilt(largest);
+}
+
+assay_arithmetic any_arithmetic(uint64_t seed) {
+  Draw pick(2 * seed + 1);
+  assay_arithmetic a = default_arithmetic();
+  const auto unit = [&]() -> assay_accumulator {
+    switch (pick(4)) {
+      case 0:
+        return {ASSAY_ACC_BLOCK, 4 << pick(3), pick.of({13, 24, 25}), pick.of({13, 23})};
+      case 1:
+        return {ASSAY_ACC_INT32, 32, 0, 0};
+      default:
+        return {ASSAY_ACC_FMA, 1 << pick(4), 0, 23};
+    }
+  };
+  a.qk = unit(), a.pv = unit();
+  a.tile_keys = pick.of({0, 1, 3, 4, 8, 1 << 20});
+  a.order_declared = a.tile_keys > 0 && pick(3) > 0;
+  a.tile_reverse = pick(2);
+  a.promote_pv = pick(2);
+  if (a.promote_pv && a.tile_keys > 0 && a.tile_keys < 100) a.promote_every = pick(4);
+  a.splits = 1 + pick(2) * pick(4);
+  if (a.tile_keys > 0 && a.tile_keys < 100 && pick(4) == 0) a.split_keys = a.tile_keys * (1 + pick(3));
+  if (a.split_keys == 0 && a.tile_keys > 0) a.split_interleaved = pick(3) == 0;
+  a.splits_vary = pick(4) == 0;
+  a.partial_roundings = pick(4);
+  a.partial_format = pick.of({ASSAY_FP32, ASSAY_BF16, ASSAY_FP16});
+  a.partial_lse_format = pick.of({ASSAY_FP32, ASSAY_FP32, ASSAY_BF16});
+  a.row_sum_chain = pick(2) * pick(9);
+  if (pick(4) == 0) a.row_sum = {ASSAY_ACC_BLOCK, 16, 25, 23};
+  if (pick(4) == 0) a.row_sum = {ASSAY_ACC_FMA, 4, 0, 23};
+  a.p_format = pick.of(
+      {ASSAY_FORMAT_NONE, ASSAY_FP32, ASSAY_BF16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2, ASSAY_INT8});
+  a.p_truncated = pick(4) == 0;
+  a.p_int8_tile_max = pick(2);
+  a.p_roundings = pick(4);
+  a.row_sum_from_rounded_p = pick(3) == 0;
+  a.dequant_format = pick.of({ASSAY_FORMAT_NONE, ASSAY_FORMAT_NONE, ASSAY_BF16, ASSAY_FP16});
+  a.dequant_replayed = pick(2);
+  a.rescale_lag_log2 = pick(4) == 0 ? 8 : 0;
+  a.p_offset_log2 = pick(4) == 0 ? 8 : 0;
+  a.exp_relative_error = pick.of({0x1p-22, 0x1p-13, 0x1p-4});
+  if (pick(4) == 0) a.exp_poly_every = 4, a.exp_poly_relative_error = 1e-3;
+  a.tanh_relative_error = pick.of({0x1p-22, 0x1p-11});
+  if (pick(3) == 0) a.tanh_absolute_error = 0x1p-12;
+  if (pick(3) == 0) a.log_absolute_error = 0x1p-18;
+  if (pick(3) == 0) a.log_relative_error = 0x1p-16;
+  a.bias_form = pick(2);
+  if (pick(4) == 0) a.q_rounding = 0x1p-8, a.q_rounding_absolute = 0x1p-12;
+  if (pick(6) == 0) a.q_replayed_format = ASSAY_BF16, a.q_replayed_factor = 0.3f;
+  a.sink_first = pick(2);
+  return a;
+}
+
+TEST(Evaluation, OfTierDInIntervalsAgreesWithTheCode) {
+  double lowest = 1e300, highest = 0;
+  int64_t cases = 0, elements = 0, infinite = 0;
+  for (uint64_t seed = 0; seed < 1200; ++seed) {
+    const DenseCase c = small_case(seed);
+    const assay_arithmetic a = any_arithmetic(seed);
+    const BoundedAttention b = bounded_attention_elementwise(c.problem, c.host(), c.rows(), a);
+    const auto look = [&](double code, const Interval& truth, bool finite, const std::string& what) {
+      ++elements;
+      if (!finite || std::isinf(code)) {
+        ++infinite;
+        EXPECT_TRUE(std::isinf(code) && truth.low() == 0) << what << ": " << code;
+        return;
+      }
+      // Doubles are allowed the rounding of some hundred operations.
+      lowest = std::min(lowest, code / truth.low());
+      highest = std::max(highest, code / truth.high());
+      EXPECT_GE(code, truth.low() * (1 - 1e-9)) << what;
+      EXPECT_LE(code, 1.01 * truth.high()) << what;
+    };
+    ++cases;
+    for (int64_t i = 0; i < c.n(); ++i)
+      for (int32_t h = 0; h < 2; ++h) {
+        const Evaluation truth(c, a, i, h);
+        const int64_t slot = 2 * i + h;
+        const std::string what = fmt::format("seed {} row {} head {}", seed, i, h);
+        if (truth.nothing()) {
+          EXPECT_EQ(b.lse_bound[slot], 0) << what;
+          continue;
+        }
+        EXPECT_NEAR(b.value.lse[slot], truth.lse().middle(), 1e-12 * (1 + std::fabs(b.value.lse[slot])));
+        bool finite = true;
+        const Interval lse = truth.lse_bound(finite);
+        look(b.lse_bound[slot], lse, finite, what + " LSE");
+        for (int32_t d = 0; d < c.problem.head_dim_v && !truth.empty(); ++d) {
+          const Interval o = truth.o_bound(d, finite);
+          look(b.o_bound[slot * c.problem.head_dim_v + d], o, finite, fmt::format("{} channel {}", what, d));
+        }
+        if (HasFailure()) return;
+      }
+  }
+  std::printf("  %ld cases, %ld bounds (%ld infinite in both): code / evaluation from %.12f to %.12f\n",
+              static_cast<long>(cases), static_cast<long>(elements), static_cast<long>(infinite), lowest,
+              highest);
+  EXPECT_GT(elements - infinite, 2 * infinite);
+}
+
+}  // namespace
+}  // namespace assay
