@@ -107,6 +107,24 @@ std::vector<std::string> notes(const SweepResult& r, double largest, const std::
 }
 
 // How the rows of a rerun compare with those it repeats.
+// Why kernels refused, a line for each kernel and reason, the first few.
+std::string refusals(const std::vector<Row>& rows) {
+  constexpr size_t kShown = 12;
+  std::vector<std::string> lines;
+  for (const Row& row : rows) {
+    if (row.outcome != "unsupported") continue;
+    std::string line =
+        fmt::format("  {}: {}\n", row.kernel, row.reason.empty() ? "no reason given" : row.reason);
+    if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(std::move(line));
+  }
+  std::string text;
+  for (size_t i = 0; i < lines.size() && i < kShown; ++i) text += lines[i];
+  if (lines.size() > kShown)
+    text += fmt::format("  and {} more (--json and the column reason of rows.csv have all)\n",
+                        lines.size() - kShown);
+  return text;
+}
+
 std::string against_before(const RunArguments& a, const std::vector<Row>& rows) {
   std::unordered_map<std::string, std::string> now;
   for (const Row& row : rows) {
@@ -254,7 +272,7 @@ int run_command(const RunArguments& a) {
   else if (tally.total() == 0)
     fmt::print(stderr, "nothing was checked\n");
   else if (tally.of("unsupported") == tally.total())
-    fmt::print(stderr, "nothing was verified: every kernel refused every case\n");
+    fmt::print(stderr, "nothing was verified: every kernel refused every case\n{}", refusals(rows));
   if (a.report && !result.stopped) {
     const int status = report_command(a.out, "");
     if (code == kExitOk) return status;

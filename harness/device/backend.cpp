@@ -85,8 +85,7 @@ std::shared_ptr<const assay_backend> padded(const assay_backend& table) {
 void check_table(const assay_backend& table, const std::string& path) {
   const auto fail = [&](const std::string& what) {
     throw InfrastructureError(
-        fmt::format("backend {}: {}; build it against harness/abi/assay_kernel.h version {}", path, what,
-                    ASSAY_ABI_VERSION));
+        fmt::format("backend {}: {}; what a table must hold is said in assay_kernel.h", path, what));
   };
   if (table.abi_version != ASSAY_ABI_VERSION)
     fail(fmt::format("its table says interface version {}, this program speaks {}", table.abi_version,

@@ -319,6 +319,9 @@ Evidence capture(const std::string& line, const Problem& problem, const std::str
     throw InputError(
         fmt::format("backend {} has no kernel {}; accepted is one of: {}", loaded.name(), kernel, names));
   }
+  if (const int32_t op = loaded.find(kernel)->op; op != problem.op)
+    throw InputError(fmt::format("kernel {} is for op {}, and the line is of op {}", kernel,
+                                 name_of(op_names(), op), op_of(problem).name));
   const Child child{backend, kernel, problem, options, {}};
   // Children first: after this the process may have OpenMP threads.
   child.judge(evidence);

@@ -101,6 +101,38 @@ TEST(Explain, CrashesAndHangsAreSurvived) {
   EXPECT_FALSE(refused.explained);
 }
 
+TEST(Explain, AKernelOfAnotherOpIsRefused) {
+  try {
+    explain_line("prefill h=2/1 d=32 batch=2q9", kFake, "paged_ok_fake");
+    FAIL() << "nobody looked at the op";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.message(),
+                HasSubstr("kernel paged_ok_fake is for op paged, and the line is of op prefill"));
+  }
+}
+
+// A cause that leaves a fifth of the error is not the cause, and one of several that fit alike is not sure.
+TEST(Explain, SaysSoOnlyWhereItKnows) {
+  Explanation x;
+  x.explained = true;
+  x.outcome = Outcome::kWrong;
+  x.ranking.nothing = 10;
+  const Problem p = make_problem(parse_scenario("paged batch=1q1s5"));
+  const auto text = [&](double first, double second) {
+    x.ranking.list = {{"precision.exp", "how", 10 * (1 - first), first, 0, false},
+                      {"lse.base2", "how", 10 * (1 - second), second, 0, false}};
+    return explanation_text(x, p, 5, false);
+  };
+  EXPECT_THAT(text(0.42, 0.1),
+              HasSubstr("so        none of the known causes: the best of them explains 42 %"));
+  EXPECT_THAT(text(0.95, 0.1),
+              testing::AllOf(HasSubstr("so        the exponential"), testing::Not(HasSubstr("\nor "))));
+  EXPECT_THAT(text(1, 1), testing::AllOf(HasSubstr("so        the exponential"), HasSubstr("\nor        "),
+                                         HasSubstr("cannot tell them apart")));
+  EXPECT_EQ(explanation_json(x, p)["sure"], true);
+  EXPECT_EQ(explanation_json(x, p)["equally_good"], 2);
+}
+
 TEST(Explain, RightKernelHasNothingToExplain) {
   const std::string line = "paged h=4/2 d=32 page=16 batch=2q1s70_1q5s40 seed=1";
   const Explanation x = explain_line(line, kFake, "paged_ok_fake");

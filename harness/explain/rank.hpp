@@ -20,6 +20,11 @@ struct Ranked {
   bool fact = false;  // observed in an experiment, not fitted
 };
 
+// From here on the first cause is called the cause; below it, none of the known ones.
+inline constexpr double kSure = 0.8;
+// Causes whose misfits differ by less, in units of legal rounding, are not told apart by a case.
+inline constexpr double kSameMisfit = 0.02;
+
 struct Ranking {
   std::vector<Ranked> list;  // best first, at most one per cause
   double nothing = 0;        // misfit of "nothing is wrong"

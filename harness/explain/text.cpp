@@ -26,6 +26,35 @@ nlohmann::json numbers(const std::vector<double>& list) {
   return out;
 }
 
+// What the case cannot tell from the best, that first.
+std::vector<Ranked> equally_good(const Ranking& ranking) {
+  std::vector<Ranked> best;
+  for (const Ranked& r : ranking.list)
+    if (best.empty() || (r.fact == best.front().fact && r.misfit <= best.front().misfit + kSameMisfit &&
+                         r.explained >= kSure))
+      best.push_back(r);
+  return best;
+}
+
+bool sure(const Ranking& ranking) {
+  return !ranking.list.empty() && (ranking.list.front().fact || ranking.list.front().explained >= kSure);
+}
+
+// What follows, or that nothing does: a cause that leaves a fifth of the error is not the cause.
+std::string conclusion(const Ranking& ranking) {
+  if (!sure(ranking))
+    return fmt::format("so        none of the known causes: the best of them explains {:.0f} %\n",
+                       100 * std::max(0.0, ranking.list.front().explained));
+  std::string text;
+  const std::vector<Ranked> best = equally_good(ranking);
+  for (size_t i = 0; i < best.size(); ++i)
+    if (const Cause* c = find_cause(best[i].cause))
+      text += fmt::format("{} {}\n", i == 0 ? "so       " : "or       ", c->meaning);
+  if (best.size() > 1)
+    text += "          (this case cannot tell them apart: try other lengths, windows, seeds)\n";
+  return text;
+}
+
 }  // namespace
 
 std::string explanation_text(const Explanation& x, const Problem&, size_t top, bool color) {
@@ -57,8 +86,7 @@ std::string explanation_text(const Explanation& x, const Problem&, size_t top, b
                         100 * std::max(0.0, r.explained), r.misfit, r.cause,
                         r.fact ? "[observed] " + r.text : r.text, i == 0 ? off : "");
   }
-  if (const Cause* c = find_cause(x.ranking.list.front().cause))
-    text += fmt::format("so        {}\n", c->meaning);
+  text += conclusion(x.ranking);
   text += fmt::format("          {}{} hypotheses tested on {} cells in {:.1f} s{}\n", dim, x.ranking.tested,
                       x.ranking.samples.size(), x.seconds, off);
   return text;
@@ -78,6 +106,8 @@ nlohmann::json explanation_json(const Explanation& x, const Problem& p) {
                       {"tested", x.ranking.tested},
                       {"samples", x.ranking.samples.size()},
                       {"misfit_of_nothing", x.ranking.nothing},
+                      {"sure", sure(x.ranking)},
+                      {"equally_good", sure(x.ranking) ? equally_good(x.ranking).size() : 0},
                       {"seconds", x.seconds}};
   for (const BadElement& b : x.first)
     j["first"] = {{"request", b.cell.request}, {"row", b.cell.row},

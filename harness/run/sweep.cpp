@@ -246,6 +246,13 @@ void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
     any = any || !arm->chosen.empty();
     if (const auto& c = arm->dispatcher.calibration()) used.push_back(c->file);
   }
+  for (const std::string& glob : options_.kernels) {
+    const bool known =
+        std::any_of(all.begin(), all.end(), [&](const std::string& name) { return matches(name, {glob}); });
+    if (any && !known)
+      throw InputError(fmt::format("--kernel {}: no kernel of that name{}; there are: {}", glob,
+                                   suggestion(glob, all), join(all)));
+  }
   if (!any)
     throw InputError(
         fmt::format("--kernel {}: no kernel of that name{}; there are: {}", join(options_.kernels),

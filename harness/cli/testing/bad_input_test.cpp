@@ -65,6 +65,8 @@ TEST_F(BadInput, Options) {
   expect_refused(run({"check", kLine, "--backend", "cup"}), {"cup", "installed are: ", "cpu"});
   expect_refused(run({"check", kLine, "--backend", "./nothing.so"}), {"./nothing.so", "no such file"});
   expect_refused(run({"check", kLine, "--kernel", "nobody*"}), {"nobody*", "paged_naive_cpu"});
+  expect_refused(run({"check", kLine, "--kernel", "*naive*", "--kernel", "paged_naiv_cpu"}),
+                 {"--kernel paged_naiv_cpu", "paged_naive_cpu"});
   expect_refused(run({"bench", kLine, "--cache", "lukewarm"}), {"lukewarm"});
   expect_refused(run({"bench", kLine, "--min-samples", "9", "--max-samples", "3"}), {"--max-samples 3"});
   expect_refused(run({"check", kLine, "--timeout", "0"}), {"--timeout"});

@@ -54,6 +54,7 @@ TEST_F(Misbehaving, EveryKindGetsItsOutcomeAndTheSweepGoesOn) {
       {"peek", "wrong", "unused memory"},
       {"vague", "untrusted", "zeros"},
       {"lse2", "wrong", "LSE"},
+      {"unscaled", "wrong", "O"},
       {"refuseplan", "unsupported", ""},
       {"refuserun", "unsupported", ""},
       {"refusewrote", "wrong", "refuses and writes all the same"},
@@ -134,7 +135,7 @@ TEST_F(Misbehaving, BenchTimesOnlyWhatIsRight) {
 TEST_F(Misbehaving, NothingVerifiedIsNotGreen) {
   const Output o = fake({"check", kLine, "--kernel", "paged_refuse_fake"});
   EXPECT_EQ(o.code, 1);
-  EXPECT_THAT(o.err, HasSubstr("nothing was verified"));
+  EXPECT_THAT(o.err, AllOf(HasSubstr("nothing was verified"), HasSubstr("_fake: "))) << "and says why";
   const Output other = fake({"check", "prefill h=4/2 d=64 batch=1q8", "--kernel", "paged_ok_fake"});
   EXPECT_EQ(other.code, 1);
   EXPECT_THAT(other.out, HasSubstr("without a kernel of their op"));

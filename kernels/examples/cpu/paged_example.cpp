@@ -13,7 +13,8 @@ static int supports(const assay_kernel*, const assay_problem* p, const assay_ten
   const bool bf16 = p->q_format == ASSAY_BF16 && p->k_format == ASSAY_BF16 && p->o_format == ASSAY_BF16;
   const bool plain = p->mask == ASSAY_MASK_CAUSAL && p->window_right < 0 && !p->chunk && !p->alibi &&
                      !(p->softcap > 0) && !p->has_sinks && p->layout == ASSAY_LAYOUT_NHD &&
-                     p->table == ASSAY_TABLE_BLOCK && p->v_format == ASSAY_BF16;
+                     p->table == ASSAY_TABLE_BLOCK && p->v_format == ASSAY_BF16 && !p->first_key &&
+                     !p->positions;
   return bf16 && plain ? ASSAY_OK : assay_kit::refuse(why, size, "supported: bf16, nhd, block table, causal");
 }
 

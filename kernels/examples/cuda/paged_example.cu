@@ -64,7 +64,8 @@ int supports(const assay_kernel*, const assay_problem* p, const assay_tensors*, 
                     p->o_format == ASSAY_BF16;
   const bool plain = p->mask == ASSAY_MASK_CAUSAL && p->window_right < 0 && !p->chunk && !p->alibi &&
                      !(p->softcap > 0) && !p->has_sinks && p->layout == ASSAY_LAYOUT_NHD &&
-                     p->table == ASSAY_TABLE_BLOCK && p->head_dim_qk <= 256 && p->head_dim_v <= 256;
+                     p->table == ASSAY_TABLE_BLOCK && p->head_dim_qk <= 256 && p->head_dim_v <= 256 &&
+                     !p->first_key && !p->positions;
   return bf16 && plain ? ASSAY_OK
                        : assay_kit::refuse(why, size,
                                            "supported: bf16, nhd, block table, causal, dimensions up to 256");
