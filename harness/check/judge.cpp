@@ -64,11 +64,13 @@ Look Judge::Impl::look(Snapshot left, const RunRecord* first, const RunRecord* b
       first != nullptr && (seen.differs_in_bits.empty() || (repeatable && before != nullptr));
   if (!dear) {
     take(out);
-  } else if (!seen.finite || judged_before) {
+  } else if (judged_before || (!seen.finite && !expected->leaves_open())) {
     seen.wrong = objection_of(out, *expected);
+    if (judged_before && seen.wrong.check == "finite" && expected->leaves_open()) seen.wrong = {};
   } else {
     RunOutputs bounded(inputs, std::move(left));
     expected->ask(bounded);
+    seen.finite = bounded.not_finite().empty();
     take(bounded);
   }
   seen.record = std::move(out.record());

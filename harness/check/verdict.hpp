@@ -40,6 +40,8 @@ struct ErrorStats {
   std::array<int64_t, 3> bad_by_tier{};
   // Elements where the tiers exclude each other, a defect of the bounds; tier D alone judges them.
   int64_t contradictions = 0;
+  // Elements of which the bounds say nothing (from -inf to inf): anything is accepted, NaN too.
+  int64_t unbounded = 0;
   // Where max_ratio sits; dim = -1 for the LSE. `tier` rejects it, when anything is bad.
   int32_t request = -1, row = -1, head = -1, dim = -1;
   double got = 0, expected = 0;

@@ -46,6 +46,7 @@ Command add_merge(CLI::App&);
 Command add_explain(CLI::App&);
 Command add_calibrate(CLI::App&);
 Command add_mutants(CLI::App&);
+Command add_campaign(CLI::App&);
 Command add_completion(CLI::App&);
 
 enum class Color { kAuto, kAlways, kNever };

@@ -13,14 +13,6 @@
 namespace assay {
 namespace {
 
-uint64_t parse_seed(const std::string& text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size())
-    throw InputError(fmt::format("--seed '{}': expected a whole number from 0 to 2^64 - 1", text));
-  return value;
-}
-
 void check_column(std::string_view name) {
   if (name.starts_with('-')) name.remove_prefix(1);
   std::vector<std::string_view> known;
@@ -33,6 +25,14 @@ void check_column(std::string_view name) {
 }
 
 }  // namespace
+
+uint64_t parse_seed(const std::string& text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw InputError(fmt::format("--seed '{}': expected a whole number from 0 to 2^64 - 1", text));
+  return value;
+}
 
 const CLI::Validator kPositive(
     [](std::string& text) {

@@ -31,6 +31,7 @@ void add_worker_limits(CLI::App&, RunOptions&);
 // which reads as if a second word belonged to it.
 CLI::Option* add_repeatable(CLI::App&, const std::string& name, std::vector<std::string>& values,
                             const std::string& help, const std::string& type);
+uint64_t parse_seed(const std::string& text);  // of --seed; InputError
 // Options as typed -> RunArguments; fills what depends on several of them. InputError.
 void settle(Typed&, const std::string& default_out);
 

@@ -107,11 +107,13 @@ std::string DeviceBuffers::broken_guard(int buffer) const {
   std::vector<std::byte> guards(front + back);
   to_host(guards.data(), buffer, 0, front);
   to_host(guards.data() + front, buffer, front + host.bytes(), back);
+  if (std::memcmp(guards.data(), host.raw(), front) == 0 &&
+      std::memcmp(guards.data() + front, host.payload() + host.bytes(), back) == 0)
+    return {};
   std::vector<std::byte> expected(front + back);
   std::memcpy(expected.data(), host.raw(), front);
   std::memcpy(expected.data() + front, host.payload() + host.bytes(), back);
   const auto first = std::mismatch(guards.begin(), guards.end(), expected.begin()).first - guards.begin();
-  if (first == front + back) return {};
   return first < front ? fmt::format("{} (byte {} before its start)", set_.name(buffer), front - first)
                        : fmt::format("{} (byte {} past its end)", set_.name(buffer), first - front + 1);
 }

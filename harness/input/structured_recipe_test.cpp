@@ -331,8 +331,16 @@ TEST(StructuredRecipe, BindsOnlyArithmeticThatReachesTheAnswer) {
   a.p_format = ASSAY_BF16;
   a.exp_relative_error = 0x1p-22;
   EXPECT_TRUE(answer_binds(p, a));
-  a.p_truncated = 1;
+  a.p_truncated = 1;  // exp(0) may be an ulp below 1, and P then a whole step
+  EXPECT_FALSE(answer_binds(p, a));
+  a.p_truncated = 0, a.exp_relative_error = 0x1p-9;
+  EXPECT_FALSE(answer_binds(p, a));
+  a.exp_relative_error = 0x1p-22;
+  p.o_format = ASSAY_FP32;
+  EXPECT_FALSE(answer_binds(p, a));
+  p.o_format = ASSAY_BF16;
   EXPECT_TRUE(answer_binds(p, a));
+  a.p_truncated = 1;
   p.recipe = InputRecipe::kDyadic;
   EXPECT_FALSE(answer_binds(p, a));
   a.p_truncated = 0;

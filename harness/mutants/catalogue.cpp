@@ -26,6 +26,7 @@ std::string default_library() {
 
 struct Reader {
   const Backend& backend;
+  std::set<const assay_kernel*> kernels;  // of the backend
   std::set<std::string> names;
 
   [[noreturn]] void fail(const std::string& what) const {
@@ -40,12 +41,8 @@ struct Reader {
 
   void check_kernel(const assay_kernel* kernel, const Op& op, const std::string& of) const {
     if (kernel == nullptr) return;
-    for (const assay_kernel* known : backend.kernels())
-      if (known == kernel) {
-        if (kernel->op != op.id) fail(fmt::format("{}: kernel {} is of the other op", of, kernel->name));
-        return;
-      }
-    fail(fmt::format("{}: a kernel is not among those of the backend", of));
+    if (!kernels.contains(kernel)) fail(fmt::format("{}: a kernel is not among those of the backend", of));
+    if (kernel->op != op.id) fail(fmt::format("{}: kernel {} is of the other op", of, kernel->name));
   }
 
   CatalogueEntry entry(const assay_fault& f, bool fault, int index) {
@@ -118,7 +115,8 @@ Catalogue load_catalogue(const std::string& path) {
         "catalogue {}: exports no assay_fault_catalogue_open; it is a backend without planted faults",
         c.backend.path()));
   const assay_fault_catalogue* table = open(ASSAY_ABI_VERSION);
-  Reader reader{c.backend, {}};
+  const std::vector<const assay_kernel*> listed = c.backend.kernels();
+  Reader reader{c.backend, {listed.begin(), listed.end()}, {}};
   if (table == nullptr) reader.fail(fmt::format("does not serve interface version {}", ASSAY_ABI_VERSION));
   if (table->struct_size < sizeof(assay_fault_catalogue))
     reader.fail(fmt::format("its table has {} bytes, {} expected", table->struct_size,

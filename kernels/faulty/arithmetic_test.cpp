@@ -103,6 +103,18 @@ TEST(Exponential, ErrorsAreWhatIsDeclaredAndIntegersExact) {
   EXPECT_TRUE(cubic.integers_exact);
 }
 
+TEST(Exponential, EveryFormReachesItsErrorAndNoMore) {
+  for (const ErrorForm form :
+       {ErrorForm::kTable, ErrorForm::kNoise, ErrorForm::kHigh, ErrorForm::kLow, ErrorForm::kWave}) {
+    const Errors e = errors_of({0x1p-13, 0, form});
+    EXPECT_LE(e.largest, 0x1p-13 + kExpAccurate) << static_cast<int>(form);
+    EXPECT_GE(e.largest, 0.9 * 0x1p-13) << static_cast<int>(form);
+    EXPECT_EQ(e.integers_exact, form == ErrorForm::kTable) << static_cast<int>(form);
+  }
+  EXPECT_LT(exp2_one(0.3f, {0x1p-13, 0, ErrorForm::kLow}), exp2_one(0.3f));
+  EXPECT_GT(exp2_one(0.3f, {0x1p-13, 0, ErrorForm::kHigh}), exp2_one(0.3f));
+}
+
 TEST(Exponential, PolynomialServesEveryNthKeyOfTheTile) {
   std::vector<float> x(16, -0.4f), y(16), plain(16), cubic(16);
   exp2_all(x.data(), 3, 16, {0, 4}, y.data());
@@ -169,6 +181,23 @@ TEST(Declaration, FollowsTheFormats) {
   EXPECT_EQ(mixed.qk.kind, ASSAY_ACC_BLOCK);
   EXPECT_EQ(mixed.dequant_format, ASSAY_BF16);
   EXPECT_EQ(mixed.dequant_replayed, 1);
+}
+
+TEST(Declaration, MayBeWider) {
+  Arithmetic a{
+      .tile_keys = 64, .reverse = true, .split_keys = 128, .exp_error = 0x1p-22, .exp_poly_every = 4};
+  a.undeclared = {.order = true, .row_sum = true, .exp_factor = 8, .fraction_bits = 2};
+  const assay_arithmetic wider = declared(a, "paged batch=1q1s1000");
+  EXPECT_EQ(wider.order_declared, 0);
+  EXPECT_EQ(wider.tile_keys, 64);
+  EXPECT_EQ(wider.row_sum_chain, 0);
+  EXPECT_EQ(wider.qk.fraction_bits, 23);
+  EXPECT_GT(wider.exp_relative_error, 0x1p-19);
+  a.undeclared.tile = true;
+  const assay_arithmetic widest = declared(a, "paged batch=1q1s1000");
+  EXPECT_EQ(widest.tile_keys + widest.tile_reverse + widest.split_keys + widest.exp_poly_every, 0);
+  EXPECT_EQ(widest.splits, 8);
+  EXPECT_GE(widest.exp_relative_error, kExpCubic);
 }
 
 TEST(Declaration, PartsAndChains) {

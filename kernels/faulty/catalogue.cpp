@@ -1,25 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables as kernels, whose context is their row, and the two exported symbols.
+// See catalogue.hpp.
+#include "kernels/faulty/catalogue.hpp"
+
 #include <cstdio>
-#include <string>
-#include <vector>
 
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/faulty/call.hpp"
 #include "kernels/faulty/device.hpp"
-#include "kernels/faulty/model.hpp"
 
 namespace assay_faulty {
 namespace {
 
 constexpr int kOps[] = {ASSAY_OP_PREFILL, ASSAY_OP_PAGED};
 
-// What a kernel's functions get: its row, and what the row's fault keeps from call to call.
-struct Context {
-  const Row* row;
-  State state;
-};
-Context& context_of(const assay_kernel* self) { return *static_cast<Context*>(self->context); }
+KernelContext& context_of(const assay_kernel* self) { return *static_cast<KernelContext*>(self->context); }
 
 int run_door(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
              char* error, size_t size) {
@@ -46,24 +40,11 @@ int arithmetic_door(const assay_kernel* self, const assay_problem* p, assay_arit
   return ASSAY_OK;
 }
 
-struct Library {
-  std::vector<std::string> names;
-  std::vector<assay_kernel> kernels;  // [rows][prefill, paged]; rows are the variants, then the faults
-  std::vector<Context> contexts;      // as kernels
-  std::vector<const assay_kernel*> listed;
-  std::vector<assay_fault> entries;
-  assay_fault_catalogue catalogue{};
-  assay_backend backend{};
-  Library();
-};
-Library& library() {
-  static Library the;
-  return the;
-}
+}  // namespace
 
-Library::Library() {
+Library::Library(const char* name, const Table& variants, const Table& faults) {
   std::vector<const Row*> rows;
-  for (const Table& table : {legal_variants(), planted_faults()})
+  for (const Table& table : {variants, faults})
     for (int32_t i = 0; i < table.count; ++i) rows.push_back(&table.rows[i]);
   // Pointers into all three are handed out.
   names.reserve(rows.size() * 2), kernels.reserve(rows.size() * 2), contexts.reserve(rows.size() * 2);
@@ -82,7 +63,7 @@ Library::Library() {
       k.name = names.back().c_str(), k.description = rows[i]->summary, k.arch = "x86-64";
       k.op = kOps[o];
       k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
-      k.context = &contexts.emplace_back(Context{rows[i], {}});
+      k.context = &contexts.emplace_back(KernelContext{rows[i], {}});
       k.supports = supports_door, k.arithmetic = arithmetic_door, k.run = run_door;
       if (rows[i]->switches.workspace_as_state) k.workspace_bytes = workspace_door;
       kernels.push_back(k);
@@ -93,25 +74,14 @@ Library::Library() {
     entries.push_back(entry);
   }
   catalogue.struct_size = sizeof catalogue;
-  catalogue.variant_count = legal_variants().count;
+  catalogue.variant_count = variants.count;
   catalogue.fault_count = static_cast<int32_t>(rows.size()) - catalogue.variant_count;
   catalogue.variants = entries.data();
   catalogue.faults = entries.data() + catalogue.variant_count;
   fill_device_functions(backend);
-  backend.name = "faulty";
+  backend.name = name;
   backend.kernel_count = static_cast<int32_t>(listed.size());
   backend.kernels = listed.data();
 }
 
-}  // namespace
 }  // namespace assay_faulty
-
-extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(
-    uint32_t abi_version) {
-  return abi_version == ASSAY_ABI_VERSION ? &assay_faulty::library().backend : nullptr;
-}
-
-extern "C" __attribute__((visibility("default"))) const assay_fault_catalogue* assay_fault_catalogue_open(
-    uint32_t abi_version) {
-  return abi_version == ASSAY_ABI_VERSION ? &assay_faulty::library().catalogue : nullptr;
-}

@@ -38,11 +38,20 @@ inline double noise_of(float x) {
   return static_cast<double>(static_cast<int32_t>(h)) * 0x1p-31;
 }
 
+// In -1 .. 1, as the form says.
+template <ErrorForm kForm>
+inline double error_at(float y) {
+  if (kForm == ErrorForm::kHigh) return 1.0;
+  if (kForm == ErrorForm::kLow) return -1.0;
+  if (kForm == ErrorForm::kWave) return std::cos(6.283185307179586 * (y - __builtin_rintf(y)));
+  return kForm == ErrorForm::kTable && y == __builtin_rintf(y) ? 0.0 : noise_of(y);
+}
+
+template <ErrorForm kForm>
 inline float exp2_of(float x, double error) {
   const float y = x > -127.0f ? (x < 127.99999f ? x : 127.99999f) : -127.0f;
   const double exact = exp2_double(y);
-  const double noise = y == __builtin_rintf(y) ? 0.0 : error * noise_of(y);
-  const float value = static_cast<float>(exact + exact * noise);
+  const float value = static_cast<float>(exact + exact * (error * error_at<kForm>(y)));
   return x >= -126.0f ? value : (x < -126.0f ? 0.0f : x);  // NaN stays
 }
 
@@ -56,19 +65,44 @@ float exp2_cubic(float x) {
   return std::ldexp(p, static_cast<int>(n));
 }
 
+template <ErrorForm kForm>
+void exp2_range(const float* x, int first, int end, double error, float* out) {
+  if (error == 0)
+    for (int i = first; i < end; ++i) out[i] = exp2_of<ErrorForm::kTable>(x[i], 0.0);
+  else
+    for (int i = first; i < end; ++i) out[i] = exp2_of<kForm>(x[i], error);
+}
+
 }  // namespace
 
 void exp2_all(const float* x, int first, int end, const Exponential& how, float* out) {
-  if (how.error == 0)
-    for (int i = first; i < end; ++i) out[i] = exp2_of(x[i], 0.0);
-  else
-    for (int i = first; i < end; ++i) out[i] = exp2_of(x[i], how.error);
+  switch (how.form) {
+    case ErrorForm::kTable:
+      exp2_range<ErrorForm::kTable>(x, first, end, how.error, out);
+      break;
+    case ErrorForm::kNoise:
+      exp2_range<ErrorForm::kNoise>(x, first, end, how.error, out);
+      break;
+    case ErrorForm::kHigh:
+      exp2_range<ErrorForm::kHigh>(x, first, end, how.error, out);
+      break;
+    case ErrorForm::kLow:
+      exp2_range<ErrorForm::kLow>(x, first, end, how.error, out);
+      break;
+    case ErrorForm::kWave:
+      exp2_range<ErrorForm::kWave>(x, first, end, how.error, out);
+      break;
+  }
   if (how.poly_every <= 0) return;
   for (int i = first; i < end; ++i)
     if (i % how.poly_every == how.poly_every - 1) out[i] = exp2_cubic(x[i]);
 }
 
-float exp2_one(float x, double error) { return exp2_of(x, error); }
+float exp2_one(float x, const Exponential& how) {
+  float out = 0;
+  exp2_all(&x, 0, 1, {how.error, 0, how.form}, &out);
+  return out;
+}
 
 void tanh_all(float* values, int first, int end, double error) {
   for (int i = first; i < end; ++i) {

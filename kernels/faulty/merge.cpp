@@ -34,7 +34,7 @@ int64_t inside(int64_t offset, const assay_tensor& t) {
 
 float weight_of(const Call& c, float lse, float top) {
   if (lse == kMinusInf) return 0.0f;
-  return exp2_one((lse - top) * (c.sw.merge_base2 ? 1.0f : kLog2E), c.arithmetic.exp_error);
+  return exp2_one((lse - top) * (c.sw.merge_base2 ? 1.0f : kLog2E), c.arithmetic.exponential());
 }
 
 bool never_written(const Call& c, int request, const Stream& row) {

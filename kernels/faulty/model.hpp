@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "harness/abi/assay_fault.h"
+#include "kernels/faulty/exponential.hpp"
 
 namespace assay_faulty {
 
@@ -36,6 +37,16 @@ struct Unit {
   float p_offset_log2 = 0;
 };
 
+// What a kernel declares less precisely than it computes, as an author may who did not write it: wider is
+// legal.
+struct Undeclared {
+  bool order = false;         // the rounding of P cannot be replayed
+  bool tile = false;          // keys in any order; with `order` only
+  bool row_sum = false;       // its chain may be all keys
+  double exp_factor = 1;      // of the error of the exponential
+  int32_t fraction_bits = 0;  // kept by blocks of products, fewer
+};
+
 // Which unit serves a case follows from its formats, as in real kernels: fp8 Q, K and V the 8-bit float unit
 // (where a kernel has one), int8 Q and K (P and V) the integer unit, fp32 operands the lanes, all else
 // `wide`.
@@ -59,6 +70,10 @@ struct Arithmetic {
   double exp_error = 0;      // relative error of the exponential beyond fp32 rounding; 0 = accurate
   int32_t exp_poly_every = 0;
   double tanh_error = 0;  // as exp_error
+  ErrorForm exp_form = ErrorForm::kTable;
+  double reciprocal_error = 0;  // relative, of 1 / row sum before it is rounded to fp32; at most 2^-24
+  Undeclared undeclared{};
+  Exponential exponential() const { return {exp_error, exp_poly_every, exp_form}; }
 };
 inline constexpr int32_t kMaxTile = 256, kMaxSplits = 64;
 

@@ -22,6 +22,20 @@ double unit_roundoff(int32_t format) {
   return 0.5 / static_cast<double>(1 << format_of(format).mantissa_bits);
 }
 
+void loosen(const Undeclared& u, assay_arithmetic& d) {
+  if (u.row_sum) d.row_sum_chain = 0;
+  d.exp_relative_error *= u.exp_factor;
+  for (assay_accumulator* unit : {&d.qk, &d.pv})
+    if (unit->kind == ASSAY_ACC_BLOCK) unit->fraction_bits -= u.fraction_bits;
+  if (!u.order) return;
+  d.order_declared = 0;
+  if (!u.tile) return;
+  // Parts of a size count tiles, and which keys take the polynomial is a matter of tiles too.
+  d.tile_keys = d.tile_reverse = d.split_keys = 0;
+  if (d.exp_poly_every > 0) d.exp_relative_error = std::max(d.exp_relative_error, d.exp_poly_relative_error);
+  d.exp_poly_every = 0, d.exp_poly_relative_error = 0;
+}
+
 }  // namespace
 
 Resolved resolve(const Arithmetic& a, const assay_problem& p) {
@@ -125,6 +139,7 @@ assay_arithmetic declared_arithmetic(const Arithmetic& a, const assay_problem& p
   d.q_rounding = r.q_rounded() && !shift ? unit_roundoff(r.q_format) + 0x1p-24 : 0;
   d.order_declared = 1;
   d.sink_first = r.sink_first;
+  loosen(a.undeclared, d);
   return d;
 }
 

@@ -31,6 +31,12 @@ float p_offset_of(const Call& c) {
   return c.how.p_offset + (over ? 4.0f : 0.0f);
 }
 
+// An approximate reciprocal errs by half an ulp more than a division, one way.
+float reciprocal(const Call& c, float x) {
+  if (c.arithmetic.reciprocal_error == 0) return 1.0f / x;
+  return static_cast<float>((1.0 + c.arithmetic.reciprocal_error) / x);
+}
+
 // ---- scores
 
 void dot_products(const Call& c, const float* q, const int16_t* q_exponent, int first, int columns,
@@ -151,7 +157,7 @@ void advance_maximum(const Call& c, Stream& stream, float tile_maximum, float fa
   if (c.arithmetic.lag_log2 > 0 && step >= -c.arithmetic.lag_log2) return;
   stream.maximum = now;
   ++stream.updates;
-  const float rescale = exp2_one(step, c.arithmetic.exp_error);
+  const float rescale = exp2_one(step, c.arithmetic.exponential());
   if (!c.sw.l_never_rescaled && !skips_rescale(c.sw.l_not_rescaled, stream.updates, stream))
     scale_all(stream.sum, 16, rescale);
   if (!c.sw.o_never_rescaled && !skips_rescale(c.sw.o_not_rescaled, stream.updates, stream))
@@ -310,8 +316,9 @@ void visit_tile(const Call& c, int request, Stream& stream, const float* q, cons
   const float bias = p_offset_of(c) - stream.maximum * factor;
   for (int w = lo; w < hi; ++w) s.argument[w] = std::fmaf(s.score[w], factor, bias);
   float* p = s.weight.data();
-  const double error = c.sw.exp_error != 0 ? c.sw.exp_error : c.arithmetic.exp_error;
-  exp2_all(s.argument.data(), lo, hi, {error, c.arithmetic.exp_poly_every}, p);
+  Exponential exponential = c.arithmetic.exponential();
+  if (c.sw.exp_error != 0) exponential.error = c.sw.exp_error, exponential.form = ErrorForm::kTable;
+  exp2_all(s.argument.data(), lo, hi, exponential, p);
   if (const int w = stream.doubled - t.first; w >= lo && w < hi) p[w] *= 2;
 
   const bool from_rounded = c.arithmetic.row_sum_from_rounded_p != c.sw.row_sum_flipped;
@@ -361,7 +368,7 @@ float finish_stream(const Call& c, int request, int32_t kv_head, const Stream& s
       maximum = sink;
     }
   }
-  float inverse = c.sw.not_normalised ? 1.0f : 1.0f / sum;
+  float inverse = c.sw.not_normalised ? 1.0f : reciprocal(c, sum);
   if (p_format_of(c) == ASSAY_INT8 && !c.how.p_tile_max) inverse *= 1.0f / 127.0f;
   if (results_scaled_by_channel(c)) {
     for (int d = 0; d < dims; ++d) o[d] = o[d] * inverse * result_scale(c, request, kv_head, d);

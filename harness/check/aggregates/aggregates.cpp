@@ -30,6 +30,8 @@ constexpr int64_t kFilteredKeys = int64_t{1} << 14;
 // One flipped rounding of P can move every element of its row; rare flips of single elements are no sum that
 // spreads like a normal variable.
 constexpr double kSpareRows = 2, kSpareElements = 3;
+// Rows whose LSE lie closer together than so many standard deviations may have the very same error.
+constexpr double kTwinSd = 8;
 // A group whose replayed rounding of P leans by more than this has no slope to test.
 constexpr double kLeaningSd = 3;
 
@@ -70,6 +72,9 @@ class Aggregator {
       : b_(b), p_(p), operands_(p, host), out_(out), first_(p.cu_q()) {
     // Rounded copies of K and V are read by every row: their errors do not average out over rows.
     shared_ = a.dequant_format != ASSAY_FORMAT_NONE && a.dequant_replayed == 0;
+    // Rounding to nearest leans where weights are not spread evenly between two numbers of a coarse format,
+    // by its square, and nothing replays the row sum that shows it.
+    leaning_sum_ = a.row_sum_from_rounded_p != 0 && a.p_format != ASSAY_FP32;
   }
 
   AggregateReport run() {
@@ -120,7 +125,7 @@ class Aggregator {
 
   void measure(RowHead at) {
     RowMoments& m = moments_[slot(at)];
-    if (out_.lse != nullptr) measure_lse(at, m);
+    if (out_.lse != nullptr && !leaning_sum_) measure_lse(at, m);
     if (out_.o == nullptr) return;
     const size_t base = static_cast<size_t>(slot(at)) * p_.head_dim_v;
     // P has no bound where it declined; a row that sees nothing has no error to speak of.
@@ -210,29 +215,35 @@ class Aggregator {
   }
 
   // Rows and heads with the same result have the same weights and values, so the same errors: one key that
-  // all see, equal queries.
+  // all see, equal queries. Those of equal LSE need not: as many keys of equal score, as by a flat softmax or
+  // by a bias alone, have one row sum and one logarithm, whatever the values are.
   void find_twins() {
     std::map<std::vector<float>, int64_t> known;
-    twin_.resize(moments_.size());
+    std::map<int64_t, int64_t> sums;
+    twin_.resize(moments_.size()), lse_twin_.resize(moments_.size());
     const auto dims = static_cast<size_t>(std::min(p_.head_dim_v, 8));
     for (size_t slot = 0; slot < moments_.size(); ++slot) {
       const double* o = &b_.value.o[slot * static_cast<size_t>(p_.head_dim_v)];
       std::vector<float> key(o, o + dims);
       twin_[slot] = known.emplace(std::move(key), static_cast<int64_t>(slot)).first->second;
+      const RowMoments& m = moments_[slot];
+      if (!(m.lse_var > 0)) continue;
+      const double place = b_.value.lse[slot] / (kTwinSd * std::sqrt(m.lse_var));
+      lse_twin_[slot] = sums.emplace(std::llround(place), static_cast<int64_t>(slot)).first->second;
     }
   }
 
   // Sum of variances over a group: rows are independent, unless they are twins or share the rounding of K and
   // V.
   template <class Variance>
-  double variance(const Group& g, const Variance& of) const {
+  double variance(const Group& g, const Variance& of, const std::vector<int64_t>& twin) const {
     double sum = 0;
     std::map<std::pair<int64_t, int64_t>, double> clusters;
     each(g, [&](RowHead at, const RowMoments& m) {
       if (shared_)
         clusters[{b_.value.rows[at.n].request, at.head / p_.group()}] += std::sqrt(of(m));
       else
-        clusters[{twin_[slot(at)], -1}] += std::sqrt(of(m));
+        clusters[{twin[slot(at)], -1}] += std::sqrt(of(m));
     });
     for (const auto& [where, sd] : clusters) sum += sd * sd;
     return sum;
@@ -255,7 +266,8 @@ class Aggregator {
       spare = std::max(spare, m.z_var);
     });
     if (!(mean > 0)) return;
-    const double var = variance(g, [](const RowMoments& m) { return m.z_var; });
+    const double var = variance(
+        g, [](const RowMoments& m) { return m.z_var; }, twin_);
     const double beyond = z - mean - kSpareRows * std::sqrt(spare) - kSpareElements;
     found({Statistic::kRms, g.request, -1, g.head, -1, std::max(0.0, beyond) / std::sqrt(var), kAlarmSd,
            std::sqrt(z / mean)});
@@ -270,7 +282,8 @@ class Aggregator {
       count += p_.head_dim_v;
     });
     if (!(count > 0)) return;
-    const double var = variance(g, [](const RowMoments& m) { return m.misses_var; });
+    const double var = variance(
+        g, [](const RowMoments& m) { return m.misses_var; }, twin_);
     // One element at least is spare, so that a group without contested elements has a spread.
     const double beyond = std::max(0.0, misses - mean - kSpareRows * p_.head_dim_v);
     found({Statistic::kMismatch, g.request, -1, g.head, -1, beyond / std::sqrt(var + 1), kAlarmSd,
@@ -289,11 +302,12 @@ class Aggregator {
       count += 1;
     });
     if (!(count > 0)) return;
-    const double spread =
-        std::sqrt(variance(g, [](const RowMoments& m) { return m.lse_var > 0 ? 1.0 : 0.0; }));
+    const double spread = std::sqrt(variance(
+        g, [](const RowMoments& m) { return m.lse_var > 0 ? 1.0 : 0.0; }, lse_twin_));
     found({Statistic::kLseMean, g.request, -1, g.head, -1, std::max(0.0, std::fabs(lean) - bias) / spread,
            kLseAlarmSd, lean / count});
-    const double var = variance(g, [](const RowMoments& m) { return m.lse_var > 0 ? 2.0 : 0.0; });
+    const double var = variance(
+        g, [](const RowMoments& m) { return m.lse_var > 0 ? 2.0 : 0.0; }, lse_twin_);
     found({Statistic::kLseRms, g.request, -1, g.head, -1, square_sum_sd(z, count, var), kLseAlarmSd,
            std::sqrt(z / count)});
   }
@@ -315,7 +329,7 @@ class Aggregator {
     });
     Finding f{Statistic::kSlope, g.request, -1, g.head, -1, 0, kAlarmSd, 0};
     if (!(size > 0)) return f;
-    const double sd = std::sqrt(variance(g, of));
+    const double sd = std::sqrt(variance(g, of, twin_));
     // Where the rounding of P leans by itself (flat logits), a kernel of undeclared order may lean as well.
     if (!(sd > 0) || std::fabs(rounding) > kLeaningSd * sd) return f;
     const double beyond =
@@ -411,9 +425,10 @@ class Aggregator {
   const OperandReader operands_;
   const OutputView& out_;
   const std::vector<int32_t> first_;
-  bool shared_ = false;
-  std::vector<int64_t> twin_;   // of a slot: the first one with the same result
-  std::vector<double> shares_;  // scratch of measure()
+  bool shared_ = false, leaning_sum_ = false;
+  std::vector<int64_t> twin_;      // of a slot: the first one with the same result
+  std::vector<int64_t> lse_twin_;  // the same of the LSE
+  std::vector<double> shares_;     // scratch of measure()
   std::vector<RowMoments> moments_;
   std::vector<Group> groups_;
   AggregateReport report_;

@@ -256,6 +256,25 @@ TEST(Aggregates, SharedRoundingsRaiseNoAlarm) {
   EXPECT_EQ(texts(r), "");
 }
 
+// Rows whose keys have one score have one row sum and one logarithm: their errors are one error.
+TEST(Aggregates, RowsOfEqualLseErrTogether) {
+  Case c(1);
+  c.run({.lse_shift = 2e-6});
+  EXPECT_EQ(kinds(aggregates(c.bounded, c.problem, c.host, {nullptr, &c.lse_view}, c.arithmetic))
+                .count(Statistic::kLseMean),
+            1u);
+  for (size_t i = 0; i < c.lse.size(); ++i) c.lse[i] += static_cast<float>(5.5 - c.bounded.value.lse[i]);
+  for (double& lse : c.bounded.value.lse) lse = 5.5;
+  EXPECT_EQ(texts(aggregates(c.bounded, c.problem, c.host, {nullptr, &c.lse_view}, c.arithmetic)), "");
+}
+
+TEST(Aggregates, ARowSumOfCoarseWeightsIsAllowedToLean) {
+  Case c(1);
+  c.run({.lse_shift = 2e-6});
+  c.arithmetic.row_sum_from_rounded_p = 1;
+  EXPECT_EQ(texts(aggregates(c.bounded, c.problem, c.host, {nullptr, &c.lse_view}, c.arithmetic)), "");
+}
+
 TEST(Aggregates, WhatNobodyCanBoundIsNotTested) {
   Case c(1);
   c.run({.truncate_p = true, .lse_shift = 1});

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 
 #include "harness/base/error.hpp"
@@ -112,12 +113,24 @@ void AttentionExpectation::describe(Verdict& verdict) const {
   verdict.r_applied = reference_->bounded.r_applied;
 }
 
+bool AttentionExpectation::leaves_open() {
+  const BoundedAttention& b = bounded();
+  const auto open = [](const std::vector<double>& low, const std::vector<double>& high) {
+    for (size_t i = 0; i < low.size(); ++i)
+      if (low[i] < high[i] && std::isinf(high[i]) && std::isinf(low[i])) return true;
+    return false;
+  };
+  return open(b.o_low, b.o_high) || open(b.lse_low, b.lse_high);
+}
+
 Objection AttentionExpectation::distrust(const RunOutputs& out) const {
   ASSAY_CHECK(reference_ != nullptr, "trust needs bounds");
   if (answer_binds(inputs_.problem, arithmetic_))
     return {};  // matched in every bit, which no bound is needed for
   if (std::string reason = contradicting_bounds(out.values, out.marks); !reason.empty())
     return {"bounds", std::move(reason)};
+  if (std::string reason = unbounded_elements(out.values, out.marks); !reason.empty())
+    return {"trust", std::move(reason)};
   if (!reference_->distrust)
     reference_->distrust = assay::distrust(reference_->bounded, inputs_.problem, host());
   return {"trust", *reference_->distrust};

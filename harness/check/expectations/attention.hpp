@@ -25,6 +25,7 @@ class AttentionExpectation final : public Expectation {
   void ask(RunOutputs&) override;
   bool has_dear_bounds() const override { return true; }
   void survey(RunOutputs&) override;
+  bool leaves_open() override;
   void describe(Verdict&) const override;
   Objection examine(const Trial&, Verdict&) override;
   Objection distrust(const RunOutputs&) const override;

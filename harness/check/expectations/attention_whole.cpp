@@ -68,6 +68,7 @@ Objection AttentionExpectation::aggregate(const Trial& trial, Verdict& verdict) 
 }
 
 Objection AttentionExpectation::examine(const Trial& trial, Verdict& verdict) {
+  if (leaves_open()) return {};  // the case proves nothing, and NaN may stand in it
   // The rounding errors of a known answer are no random sample, so the aggregates stay out of it.
   if (answer_is_known(inputs_.problem.recipe)) {
     const assay_tensor o = trial.left.view(inputs_, Operand::kO);

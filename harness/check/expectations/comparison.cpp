@@ -43,14 +43,16 @@ void Comparison::add(double got, double low, double high, const Widths& w, int32
     low = w.exact - w.d;
     high = w.exact + w.d;
   }
-  const bool fine = within(got, low, high, format);
+  const bool unbounded = low == -kInf && high == kInf;
+  stats_.unbounded += unbounded;
+  const bool fine = unbounded || within(got, low, high, format);
   double error = std::fabs(got - w.exact);
-  if (got == w.exact) error = 0;  // also -inf where -inf is expected
+  if (got == w.exact || unbounded) error = 0;  // also -inf where -inf is expected
   if (std::isnan(error)) error = kInf;
   const double middle = low == high ? low : low / 2 + high / 2, half = low == high ? 0 : high / 2 - low / 2;
   const double off = got == middle ? 0 : std::fabs(got - middle);
   double ratio = off == 0 ? 0 : off / (half + half_ulp(format, std::max(std::fabs(low), std::fabs(high))));
-  if (std::isnan(ratio)) ratio = fine ? 0.0 : kInf;
+  if (std::isnan(ratio) || unbounded) ratio = fine ? 0.0 : kInf;
   // In a smaller binade below `low` half an ulp is less than the one divided by: the test decides.
   if (!fine) ratio = std::max(ratio, std::nextafter(1.0, 2.0));
   ratios_.push_back(static_cast<float>(ratio));
@@ -83,6 +85,7 @@ void Comparison::add(const Comparison& other) {
   sum.checked = stats_.checked + more.checked;
   sum.bad = stats_.bad + more.bad;
   sum.contradictions = stats_.contradictions + more.contradictions;
+  sum.unbounded = stats_.unbounded + more.unbounded;
   for (size_t tier = 0; tier < std::size(sum.bad_by_tier); ++tier)
     sum.bad_by_tier[tier] = stats_.bad_by_tier[tier] + more.bad_by_tier[tier];
   sum.max_error = std::max(stats_.max_error, more.max_error);

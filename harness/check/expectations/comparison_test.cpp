@@ -246,6 +246,21 @@ TEST(Reasons, ImpossibleArithmeticIsNamed) {
   EXPECT_NE(text([](A& x) { x.q_replayed_format = ASSAY_BF16; }), "");
 }
 
+TEST(Comparison, WhereNothingIsBoundAnythingIsAcceptedAndCounted) {
+  ErrorStats stats;
+  Comparison comparison(stats, 3);
+  Widths w;
+  w.exact = w.replayed = 2, w.d = kInf;
+  comparison.add(kNan, -kInf, kInf, w, ASSAY_BF16, {});
+  comparison.add(-kInf, -kInf, kInf, w, ASSAY_BF16, {});
+  w.d = 1;
+  comparison.add(kNan, 1, 3, w, ASSAY_BF16, {});
+  EXPECT_EQ(stats.unbounded, 2);
+  EXPECT_EQ(stats.bad, 1);
+  EXPECT_THAT(unbounded_elements(stats, ErrorStats{}), testing::HasSubstr("in 2 of 3 elements"));
+  EXPECT_EQ(unbounded_elements(ErrorStats{}, ErrorStats{}), "");
+}
+
 TEST(OutcomeNames, AreDistinct) {
   EXPECT_EQ(outcome_name(Outcome::kPassed), "passed");
   EXPECT_EQ(outcome_name(Outcome::kTimedOut), "timed_out");

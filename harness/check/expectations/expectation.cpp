@@ -9,6 +9,8 @@ namespace assay {
 Objection Expectation::distrust(const RunOutputs& out) const {
   if (std::string reason = contradicting_bounds(out.values, out.marks); !reason.empty())
     return {"bounds", std::move(reason)};
+  if (std::string reason = unbounded_elements(out.values, out.marks); !reason.empty())
+    return {"trust", std::move(reason)};
   if (!out.zeros_pass || out.all_zero) return {};
   return {"trust", fmt::format("the bounds would accept zeros for all {} elements", out.values.checked)};
 }

@@ -69,6 +69,15 @@ std::string contradicting_bounds(const ErrorStats& o, const ErrorStats& lse) {
       o.contradictions, lse.contradictions);
 }
 
+std::string unbounded_elements(const ErrorStats& values, const ErrorStats& marks) {
+  const int64_t count = values.unbounded + marks.unbounded;
+  if (count == 0) return {};
+  return fmt::format(
+      "the declared arithmetic bounds nothing (scores too large for an exponential, or sums too long) in {} "
+      "of {} elements",
+      count, values.checked + marks.checked);
+}
+
 std::string impossible_arithmetic(const assay_arithmetic& a) {
   const auto accumulator = [](const char* name, const assay_accumulator& acc) -> std::string {
     if (acc.kind < ASSAY_ACC_FMA || acc.kind > ASSAY_ACC_INT32)

@@ -21,6 +21,8 @@ std::string out_of_bounds(const char* value, const ErrorStats& values, const cha
 std::string deciding_check(const ErrorStats& o, const ErrorStats& lse);
 // Elements whose accepted interval is empty: then the tiers contradict each other, and nothing is proven.
 std::string contradicting_bounds(const ErrorStats& o, const ErrorStats& lse);
+// Elements of which the bounds say nothing: then nothing is proven either.
+std::string unbounded_elements(const ErrorStats& values, const ErrorStats& marks);
 // A declaration from which no bound follows (unknown formats, empty blocks, negative errors).
 std::string impossible_arithmetic(const assay_arithmetic&);
 // The same of a data op, which declares its exponential and its scaling only.

@@ -33,6 +33,9 @@ std::string row_difference(const Problem& p, const RelationRun& a, RowId in_a, c
   return {};
 }
 
+// A part without weight adds nothing, also where nothing bounds it.
+double share(double weight, double slack) { return weight == 0 ? 0 : weight * slack; }
+
 }  // namespace
 
 std::string difference(const Problem& p, const RelationRun& a, const RelationRun& b, int64_t* rows) {
@@ -96,9 +99,9 @@ Agreement merged_agreement(const Problem& p, const std::vector<RowId>& rows, con
       worst.add(whole.lse(*w, head), lse, whole.lse_slack(*w, head) + std::max(sf, sb) + 1e-12, of, head, -1);
       for (int32_t dim = 0; dim < p.head_dim_v; ++dim) {
         const double of_front = front.o(*f, head, dim), of_back = back.o(*b, head, dim);
-        const double slack = whole.o_slack(*w, head, dim) + wf * front.o_slack(*f, head, dim) +
-                             wb * back.o_slack(*b, head, dim) +
-                             wf * wb * std::fabs(of_front - of_back) * std::expm1(sf + sb);
+        const double slack = whole.o_slack(*w, head, dim) + share(wf, front.o_slack(*f, head, dim)) +
+                             share(wb, back.o_slack(*b, head, dim)) +
+                             share(wf * wb * std::fabs(of_front - of_back), std::expm1(sf + sb));
         worst.add(whole.o(*w, head, dim), wf * of_front + wb * of_back, slack + 1e-300, of, head, dim);
       }
     }

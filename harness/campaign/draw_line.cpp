@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// See draw_line.hpp.
+#include "harness/campaign/draw_line.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "harness/base/error.hpp"
+#include "harness/campaign/draw_value.hpp"
+#include "harness/ops/op.hpp"
+#include "harness/scenario/extent.hpp"
+#include "harness/scenario/fields.hpp"
+
+namespace assay::campaign {
+namespace {
+
+constexpr uint64_t kStreamLines = 2001;
+// Proposals for one field until its rules hold; passes over all fields, because some need others (an index of
+// a window needs the window).
+constexpr int kProposals = 3, kPasses = 2;
+// Bytes filled, poisoned, compared and snapshotted cost about so many multiply-adds each.
+constexpr double kCostOfByte = 4;
+constexpr double kLeastCost = 1e4;
+constexpr int64_t kMostKeys = 1 << 14;
+
+// Values given so far, by index of the field, and the scenario they make.
+using Given = std::map<int, std::string>;
+
+std::optional<Scenario> made_of(const Op& op, const Given& given) {
+  Scenario s;
+  s.op = op.id;
+  FieldSet set = field_bit(0);
+  try {
+    for (const auto& [index, text] : given) {
+      fields()[static_cast<size_t>(index)].parse({text, 0}, s);
+      set |= field_bit(index);
+    }
+  } catch (const TextError&) {
+    return std::nullopt;
+  }
+  resolve_defaults(s, set);
+  if (broken_rule(s) != nullptr) return std::nullopt;
+  return s;
+}
+
+const Op& draw_op(Draws& d) {
+  // Attention has the masks, biases and aggregates, and most of the kernels.
+  std::vector<const Op*> bag;
+  for (const Op* op : all_ops()) bag.insert(bag.end(), op->whole_context ? 8 : op->attends_rows ? 3 : 1, op);
+  return *d.one_of(std::span<const Op* const>(bag));
+}
+
+std::optional<Problem> buildable(const Scenario& s) {
+  try {
+    return make_problem(s);
+  } catch (const InputError&) {
+    return std::nullopt;  // what only drawn lengths or numbers show
+  }
+}
+
+std::optional<Scenario> draw_scenario(Draws& d) {
+  const Op& op = draw_op(d);
+  Given given;
+  LineSoFar line{op, 1};
+  std::optional<Scenario> made;
+  const auto propose = [&](int index) {
+    const Field& field = fields()[static_cast<size_t>(index)];
+    for (int i = 0; i < kProposals; ++i) {
+      Given more = given;
+      more[index] = draw_value(d, field, line);
+      if (auto scenario = made_of(op, more)) {
+        given = std::move(more), made = std::move(scenario);
+        return true;
+      }
+    }
+    return false;
+  };
+  line.longest = d.log_uniform(1, kMostKeys);
+  if (!propose(field_index("batch"))) return std::nullopt;
+
+  std::vector<int> order(fields().size());
+  std::iota(order.begin(), order.end(), 0);
+  std::erase_if(order, [&](int i) {
+    const Field& field = fields()[static_cast<size_t>(i)];
+    return i == 0 || field.name == "batch" || (field.ops & op_bit(op.id)) == 0;
+  });
+  // A line of few fields shows what a field does alone, one of many how they meet.
+  const double share = d.one_of({0.1, 0.25, 0.5, 0.9});
+  for (int pass = 0; pass < kPasses; ++pass) {
+    for (size_t i = order.size(); i > 1; --i)
+      std::swap(order[i - 1], order[static_cast<size_t>(d.below(static_cast<int64_t>(i)))]);
+    std::vector<int> again;
+    for (const int index : order) {
+      const std::string_view name = fields()[static_cast<size_t>(index)].name;
+      const bool always = name == "h" || name == "d" || name == "seed";
+      if ((pass > 0 || always || d.chance(share)) && !propose(index)) again.push_back(index);
+    }
+    order = std::move(again);
+  }
+  return made;
+}
+
+// About the least a batch can cost, before its pages and trees are drawn, which is what costs time here.
+double least_cost(const Scenario& s) {
+  const Extent e = extent_of(s.batch);
+  const double pages = std::max(double{1} * s.min_blocks, e.total_kv / s.page_size);
+  const double rows = s.heads_kv * (s.head_dim_qk + s.head_dim_v);
+  const double cached = op_of(s.op).has_cache ? pages * s.page_size * rows : e.total_kv;
+  return kCostOfByte * std::max({cached, e.total_q * s.heads_q, e.tree_entries / 4});
+}
+
+bool halve_number(int32_t& value, int32_t least) {
+  if (value <= least) return false;
+  value = std::max(least, value / 2);
+  return true;
+}
+
+}  // namespace
+
+double cost_of(const Problem& p) {
+  double bytes = 0;
+  for (const OperandUse& use : op_of(p).operands)
+    if (const TensorLayout layout = use.layout(p); layout.rank > 0)
+      bytes += static_cast<double>(layout.allocation) * format_bytes(layout.format);
+  return multiply_adds(p) + kCostOfByte * bytes;
+}
+
+bool halve(BatchSpec& b) {
+  if (b.kind != BatchSpec::Kind::kMix) {
+    if (halve_number(b.n, 1)) return true;
+    const bool some = halve_number(b.q.high, 0) | halve_number(b.s.high, 0);
+    b.q.low = std::min(b.q.low, b.q.high), b.s.low = std::min(b.s.low, b.s.high);
+    return some;
+  }
+  const auto size = [](const BatchGroup& g) {
+    return double{1} * g.count * (g.q_len + 1.0) * (g.kv_len + 16.0);
+  };
+  const auto largest =
+      std::max_element(b.groups.begin(), b.groups.end(), [&](auto& x, auto& y) { return size(x) < size(y); });
+  if (largest == b.groups.end()) return false;
+  BatchGroup& g = *largest;
+  // Whichever is largest; rows that are all new stay all new.
+  if (g.count >= std::max(g.q_len, g.kv_len / 8) && halve_number(g.count, 1)) return true;
+  const bool all_new = g.q_len == g.kv_len;
+  if (g.q_len > 16 && halve_number(g.q_len, 16)) {
+    if (all_new) g.kv_len = g.q_len, g.shared = std::min(g.shared, g.kv_len);
+    return true;
+  }
+  if (g.kv_len > std::max(g.q_len, 1)) {
+    halve_number(g.kv_len, std::max(g.q_len, 1));
+    g.shared = std::min(g.shared, g.kv_len);
+    return true;
+  }
+  if (halve_number(g.count, 1) || halve_number(g.q_len, 1)) {
+    if (all_new) g.kv_len = g.q_len, g.shared = std::min(g.shared, g.kv_len);
+    return true;
+  }
+  return false;
+}
+
+Line draw_line(uint64_t seed, uint64_t index, double largest) {
+  Draws d(seed, kStreamLines + index);
+  double wanted = std::min(largest, std::exp(d.uniform(std::log(kLeastCost), std::log(largest))));
+  while (true) {
+    std::optional<Scenario> s = draw_scenario(d);
+    if (!s) continue;
+    // Smaller and smaller until it is cheap enough; a page or a pool that is too large by itself is given up.
+    for (bool more = true; more;) {
+      if (least_cost(*s) <= wanted && broken_rule(*s) == nullptr)
+        if (std::optional<Problem> p = buildable(*s); p && cost_of(*p) <= wanted)
+          return {std::move(*s), std::move(*p)};
+      more = halve(s->batch);
+    }
+    wanted = std::min(largest, 2 * wanted);
+  }
+}
+
+}  // namespace assay::campaign

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random legal scenario lines over the whole language. Values are proposed field by field (draw_value.hpp)
+// and kept when the language's own rules still hold, so nothing here knows which fields may stand together.
+// Sizes are uniform in their logarithm up to a cost that keeps a campaign fast.
+#pragma once
+
+#include <cstdint>
+
+#include "harness/scenario/scenario.hpp"
+
+namespace assay::campaign {
+
+// What judging a case costs, in multiply-adds or what takes as long: arithmetic, and memory that is filled,
+// compared and poisoned several times.
+double cost_of(const Problem&);
+
+struct Line {
+  Scenario scenario;
+  Problem problem;
+};
+
+// Line `index` of the campaign with this seed, of cost_of() at most `largest`: the same on every machine.
+Line draw_line(uint64_t seed, uint64_t index, double largest);
+
+// The same case with about half the work of the largest part of its batch; false when there is nothing left
+// to halve. The result may break a rule.
+bool halve(BatchSpec&);
+
+}  // namespace assay::campaign

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// See totals.hpp. The file: one JSON object per line, first the identity, then chunks. A line is written with
+// one call, so only the last one can be cut off.
+#include "harness/campaign/totals.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "harness/base/error.hpp"
+#include "harness/base/files.hpp"
+
+namespace assay {
+
+// [passed, alarms, untrusted, unsupported]
+template <>
+struct JsonCodec<campaign::Counts> {
+  static nlohmann::json encode(const campaign::Counts& c) {
+    return {c.passed, c.alarms, c.untrusted, c.unsupported};
+  }
+  static void decode(const nlohmann::json& j, campaign::Counts& c, const JsonPlace& at) {
+    std::vector<int64_t> four;
+    assay::decode(j, four, at);
+    if (four.size() != 4) json_mistyped(at, j, "four counts");
+    c = {four[0], four[1], four[2], four[3]};
+  }
+};
+template <class V>
+struct JsonCodec<std::map<std::string, V>> {
+  static nlohmann::json encode(const std::map<std::string, V>& map) {
+    nlohmann::json object = nlohmann::json::object();
+    for (const auto& [key, value] : map) object[key] = assay::encode(value);
+    return object;
+  }
+  static void decode(const nlohmann::json& j, std::map<std::string, V>& map, const JsonPlace& at) {
+    if (!j.is_object()) json_mistyped(at, j, "an object");
+    for (const auto& [key, value] : j.items()) assay::decode(value, map[key], at.inside(key));
+  }
+};
+
+namespace campaign {
+namespace {
+
+struct Chunk {
+  uint64_t chunk = 0;
+  Totals totals;
+};
+
+constexpr int64_t kMostBytes = int64_t{1} << 30;
+
+}  // namespace
+}  // namespace campaign
+
+template <>
+struct JsonFields<campaign::Totals> {
+  using T = campaign::Totals;
+  static constexpr std::string_view name = "totals";
+  static constexpr auto list = std::tuple(
+      JsonField("lines", &T::lines), JsonField("alarm_lines", &T::alarm_lines),
+      JsonField("unbuilt", &T::unbuilt), JsonField("seconds", &T::seconds), JsonField("kernels", &T::kernels),
+      JsonField("untrusted", &T::untrusted), JsonSome("alarms", &T::alarms));
+};
+template <>
+struct JsonFields<campaign::Chunk> {
+  static constexpr std::string_view name = "chunk";
+  static constexpr auto list =
+      std::tuple(JsonField("chunk", &campaign::Chunk::chunk), JsonInlined(&campaign::Chunk::totals));
+};
+
+namespace campaign {
+namespace {
+
+// Calls take(chunk, totals) for every whole line; returns the identity and how many bytes are whole.
+template <class Take>
+std::pair<Identity, size_t> read_file(const std::string& path, const Take& take) {
+  const std::string text = read_text_file({path, 0, 0}, path, kMostBytes, "a file of totals");
+  size_t from = 0;
+  int number = 0;
+  Identity identity;
+  for (size_t end; (end = text.find('\n', from)) != std::string::npos; from = end + 1) {
+    const SourcePlace place{path, ++number, 1};
+    const nlohmann::json j =
+        parse_json(std::string_view(text).substr(from, end - from), place, "a line of totals");
+    if (number == 1) {
+      identity = decode_as<Identity>(j, place);
+    } else {
+      const auto chunk = decode_as<Chunk>(j, place);
+      take(chunk.chunk, chunk.totals);
+    }
+  }
+  if (number == 0) throw InputError({path, 1, 1}, "holds no campaign: its first line is missing");
+  return {identity, from};
+}
+
+}  // namespace
+
+void Counts::add(const Counts& c) {
+  passed += c.passed, alarms += c.alarms, untrusted += c.untrusted, unsupported += c.unsupported;
+}
+
+void Totals::add(const Totals& t) {
+  lines += t.lines, alarm_lines += t.alarm_lines, unbuilt += t.unbuilt, seconds += t.seconds;
+  for (const auto& [kernel, counts] : t.kernels) kernels[kernel].add(counts);
+  for (const auto& [reason, count] : t.untrusted) untrusted[reason] += count;
+  alarms.insert(alarms.end(), t.alarms.begin(), t.alarms.end());
+}
+
+Counts Totals::sum() const {
+  Counts all;
+  for (const auto& [kernel, counts] : kernels) all.add(counts);
+  return all;
+}
+
+double rate_bound(int64_t alarms, int64_t cases, double confidence) {
+  if (alarms >= cases) return 1;
+  const auto n = static_cast<double>(cases);
+  // P(X <= alarms), summed from the likeliest term down so that nothing underflows before it matters.
+  const auto at_most = [&](double p) {
+    double sum = 0;
+    for (int64_t k = alarms; k >= 0; --k) {
+      const auto x = static_cast<double>(k);
+      const double term = std::exp(std::lgamma(n + 1) - std::lgamma(x + 1) - std::lgamma(n - x + 1) +
+                                   x * std::log(p) + (n - x) * std::log1p(-p));
+      sum += term;
+      if (term < 1e-18 * sum) break;
+    }
+    return sum;
+  };
+  double low = 0, high = 1;  // of the logarithm's argument: rates of 1e-9 need relative precision
+  for (int i = 0; i < 200; ++i) {
+    const double middle = low > 0 ? std::sqrt(low * high) : high / 16;
+    (at_most(middle) > 1 - confidence ? low : high) = middle;
+    if (low > 0 && high / low < 1 + 1e-12) break;
+  }
+  return high;
+}
+
+TotalsFile::TotalsFile(const std::string& path, const Identity& identity, bool resume) : path_(path) {
+  const bool exists = std::filesystem::exists(path);
+  if (exists && !resume)
+    throw InputError(
+        fmt::format("--out {}: is there already; go on with it by --resume, or name another file", path));
+  if (!exists && resume) throw InputError(fmt::format("--resume: there is no file {}", path));
+  size_t whole = 0;
+  if (exists) {
+    const auto [found, bytes] = read_file(path, [&](uint64_t chunk, const Totals& totals) {
+      if (!chunks_.insert(chunk).second)
+        throw InputError({path, 0, 0}, fmt::format("holds chunk {} twice", chunk));
+      sum_.add(totals);
+    });
+    if (!(found == identity))
+      throw InputError(
+          fmt::format("--resume {}: is another campaign's (seed {}, shard {}, largest {:g}, commit {}); give "
+                      "the same options, or another file",
+                      path, found.seed, found.shard, found.largest, found.commit));
+    whole = bytes;
+  }
+  fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (fd_ < 0) throw InputError(fmt::format("--out {}: {}", path, std::strerror(errno)));
+  if (ftruncate(fd_, static_cast<off_t>(whole)) != 0 || lseek(fd_, 0, SEEK_END) < 0)
+    throw InfrastructureError(fmt::format("{}: {}", path, std::strerror(errno)));
+  if (!exists) write_all(fd_, encode(identity).dump() + "\n", path);
+}
+
+TotalsFile::~TotalsFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+void TotalsFile::append(uint64_t chunk, const Totals& totals) {
+  chunks_.insert(chunk);
+  sum_.add(totals);
+  const std::string text =
+      encode(Chunk{chunk, totals}).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  write_all(fd_, text + "\n", path_);
+}
+
+Totals read_totals(const std::string& path, Identity* identity) {
+  Totals sum;
+  const auto [found, bytes] = read_file(path, [&](uint64_t, const Totals& totals) { sum.add(totals); });
+  if (identity != nullptr) *identity = found;
+  return sum;
+}
+
+}  // namespace campaign
+}  // namespace assay

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of rows as kernels, whose context is their row, and as what a library of this folder exports: a
+// backend and a catalogue. A library is one such object and the two exported symbols.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/faulty/model.hpp"
+
+namespace assay_faulty {
+
+// What a kernel's functions get: its row, and what the row's fault keeps from call to call.
+struct KernelContext {
+  const Row* row;
+  State state;
+};
+
+struct Library {
+  // Pointers into it are handed out: neither copied nor moved.
+  Library(const char* name, const Table& variants, const Table& faults);
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  std::vector<std::string> names;
+  std::vector<assay_kernel> kernels;    // [rows][prefill, paged]; rows are the variants, then the faults
+  std::vector<KernelContext> contexts;  // as kernels
+  std::vector<const assay_kernel*> listed;
+  std::vector<assay_fault> entries;
+  assay_fault_catalogue catalogue{};
+  assay_backend backend{};
+};
+
+}  // namespace assay_faulty

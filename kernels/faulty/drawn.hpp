@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Legal variants nobody wrote: number i is a point of the declaration's whole space (accumulators, orders,
+// parts, formats of P and of partial results, lags, exponentials with their error at full size, what is left
+// undeclared), emulated by the model kernel. A number is a variant for ever, so an alarm can be repeated; a
+// new choice is drawn behind the others, from bits of its own.
+#pragma once
+
+#include "kernels/faulty/model.hpp"
+
+namespace assay_faulty {
+
+inline constexpr int32_t kDrawnVariants = 4096;
+
+Arithmetic drawn_arithmetic(int32_t number);
+
+// All of them: "drawn_0000", ...
+Table drawn_variants();
+
+}  // namespace assay_faulty
