@@ -35,6 +35,9 @@ struct ErrorStats {
   // |kernel - middle| / (half the interval + half ulp of the output): the largest, <= 1 when all pass, and
   // the median over the checked elements.
   double max_ratio = 0, median_ratio = 0;
+  // The same without the output's own rounding, which is most of the above in 16 bits: the least error before
+  // it that explains what was written, over half the interval.
+  double max_unrounded = 0, median_unrounded = 0;
   int64_t checked = 0, bad = 0;
   // Bad elements by the tier that rejects them, indexed by Tier; the most rigorous one where several do.
   std::array<int64_t, 3> bad_by_tier{};

@@ -78,6 +78,12 @@ constexpr RowField kFields[] = {
      "The check that decided an outcome other than passed, such as tier R, lse D, guards, repeatable.",
      &Row::check},
     {"o_median_ratio", "", "Median error of an output element over its own bound.", &Row::o_median_ratio},
+    {"o_ratio_unrounded", "",
+     "As o_ratio without the output's own rounding, which is most of that in 16 bits: the least error before "
+     "it that explains an element, over its bound.",
+     &Row::o_ratio_unrounded},
+    {"o_median_unrounded", "", "Median of the same; 0 where rounding alone explains most elements.",
+     &Row::o_median_unrounded},
     {"lse_median_ratio", "", "Median log-sum-exp error over its own bound.", &Row::lse_median_ratio},
     {"p_declined", "", "Rows x heads where the probabilistic bound found that it does not apply.",
      &Row::p_declined},

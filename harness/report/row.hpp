@@ -30,6 +30,7 @@ struct Row {
   std::string o_where, lse_where;  // request/row/head/dim
   std::string check;               // Verdict::check
   double o_median_ratio, lse_median_ratio;
+  double o_ratio_unrounded, o_median_unrounded;
   int64_t p_declined = -1, r_applied = -1;
   double aggregate_ratio;
   std::string aggregate_where;

@@ -215,6 +215,8 @@ void fill_verdict(Row& row, const Verdict& v) {
   };
   fill(v.o, row.o_max_error, row.o_ratio, row.o_median_ratio, row.o_where);
   fill(v.lse, row.lse_max_error, row.lse_ratio, row.lse_median_ratio, row.lse_where);
+  if (v.o.checked > 0)
+    row.o_ratio_unrounded = v.o.max_unrounded, row.o_median_unrounded = v.o.median_unrounded;
   if (v.rows_checked > 0) {
     row.p_declined = v.p_declined;
     row.r_applied = v.r_applied;

@@ -32,6 +32,7 @@ struct Resolved {
   bool q_rounded() const { return q_takes_scale || q_takes_q_channel || q_takes_k_channel; }
   int32_t parts = 1;  // of the longest request
   int32_t row_sum_chain = 0;
+  Accumulator row_sum{.block = 0};  // BLOCK: the sum is one more column of the second product
   bool sink_first = false;
 };
 Resolved resolve(const Arithmetic&, const assay_problem&);
@@ -42,6 +43,8 @@ inline constexpr int kWorkspaceFloats = 1024;
 struct Part {
   int32_t first_tile, end_tile;
   bool beyond = false;  // would hold keys if the request were longer
+  int32_t step = 1;     // between its tiles
+  int32_t count() const { return end_tile > first_tile ? (end_tile - first_tile + step - 1) / step : 0; }
 };
 
 struct Call {

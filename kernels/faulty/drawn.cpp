@@ -116,6 +116,18 @@ void draw_undeclared(Choice c, Arithmetic& a) {
   if (c.chance(0.15)) u.fraction_bits = 1 + c.below(2);
 }
 
+void draw_sums(Choice c, Arithmetic& a) {
+  a.sum_lanes = c.one_of({16, 16, 16, 1, 2, 4, 8});
+  a.sum_by_unit = c.chance(0.2);
+  if (a.split_keys == 0 && a.splits > 1) {
+    a.interleaved = c.chance(0.3);
+    a.splits_vary = c.chance(0.25);
+  }
+  if (c.chance(0.4)) a.log_absolute = c.power_of_two(-24, -12);
+  if (c.chance(0.4)) a.log_relative = c.power_of_two(-24, -12);
+  if (c.chance(0.4)) a.tanh_absolute = c.power_of_two(-24, -11);
+}
+
 }  // namespace
 
 Arithmetic drawn_arithmetic(int32_t number) {
@@ -145,6 +157,7 @@ Arithmetic drawn_arithmetic(int32_t number) {
   draw_parts(Choice(number, 3), a);
   draw_exponential(Choice(number, 4), a);
   draw_undeclared(Choice(number, 5), a);
+  draw_sums(Choice(number, 6), a);
   return a;
 }
 

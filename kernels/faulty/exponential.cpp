@@ -104,13 +104,20 @@ float exp2_one(float x, const Exponential& how) {
   return out;
 }
 
-void tanh_all(float* values, int first, int end, double error) {
+double log_of(float x, double absolute, double relative) {
+  const double exact = std::log(static_cast<double>(x));
+  if (absolute == 0 && relative == 0) return exact;
+  const double size = absolute + relative * std::fabs(exact);
+  return exact + (noise_of(x) < 0 ? -size : size);
+}
+
+void tanh_all(float* values, int first, int end, double error, double absolute) {
   for (int i = first; i < end; ++i) {
     const double x = values[i], a = std::fabs(x) < 20.0 ? std::fabs(x) : 20.0;
     const double e = exp2_double(a * 2.8853900817779268);  // e^(2a)
     const double small = a - a * a * a / 3;                // below 2^-7 the fifth power is under 2^-30
     double y = a < 0x1p-9 ? small : (e - 1) / (e + 1);
-    y += y * error * 0.98 * std::sin(37.0 * x);
+    y += y * error * 0.98 * std::sin(37.0 * x) + absolute * 0.98 * std::cos(23.0 * x);
     values[i] = static_cast<float>(x < 0 ? -y : y);
   }
 }

@@ -31,7 +31,11 @@ struct Exponential {
 void exp2_all(const float* x, int first, int end, const Exponential&, float* out);
 float exp2_one(float x, const Exponential& how = {});  // never the cubic
 
-// values[i] = tanh(values[i]) with a smooth relative error below `error` (0: fp32 rounding only).
-void tanh_all(float* values, int first, int end, double error);
+// values[i] = tanh(values[i]) with a smooth relative error below `error` (0: fp32 rounding only) and another
+// one that does not become smaller with the value.
+void tanh_all(float* values, int first, int end, double error, double absolute = 0);
+
+// The logarithm with errors of a fixed sign for each argument, as large as they may be.
+double log_of(float x, double absolute, double relative);
 
 }  // namespace assay_faulty

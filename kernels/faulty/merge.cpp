@@ -137,8 +137,8 @@ float merge_parts(const Call& c, Partials& from, int stream, const Stream& row, 
     if (sw.merge_stride_of_qk && s >= 2) part = from.displaced(stream, s, c.p().head_dim_qk - dims);
     for (int d = 0; d < dims; ++d) o[d] = std::fmaf(w, part[d], o[d]);
   }
-  const double log_sum =
-      sw.merge_base2 ? std::log2(static_cast<double>(sum)) : std::log(static_cast<double>(sum));
+  const double log_sum = sw.merge_base2 ? std::log2(static_cast<double>(sum))
+                                        : log_of(sum, c.arithmetic.log_absolute, c.arithmetic.log_relative);
   if (sw.lse_of_split && with_keys > 1)
     for (int s = 0; s < parts; ++s)
       if (lse[s] != kMinusInf && (s + 1 == parts || lse[s + 1] == kMinusInf)) return lse[s];

@@ -88,10 +88,19 @@ std::vector<Part> parts_of(const Call& c, int request) {
     if (parts.empty()) parts.push_back({0, 0});
     return parts;
   }
+  // Of the length alone, so that results do not depend on the batch.
+  const int32_t splits =
+      a.splits_vary
+          ? 1 + static_cast<int32_t>(mix(static_cast<uint32_t>(keys), 29) % static_cast<uint32_t>(a.splits))
+          : a.splits;
+  if (a.interleaved) {
+    for (int32_t s = 0; s < splits; ++s) parts.push_back({s, tiles, false, splits});
+    return parts;
+  }
   const int64_t shared = c.sw.splits_of_longest ? (c.p().max_kv_len + a.tile_keys - 1) / a.tile_keys : tiles;
-  for (int64_t s = 0; s < a.splits; ++s) {
-    const auto first = static_cast<int32_t>(shared * s / a.splits);
-    const auto end = static_cast<int32_t>(shared * (s + 1) / a.splits);
+  for (int64_t s = 0; s < splits; ++s) {
+    const auto first = static_cast<int32_t>(shared * s / splits);
+    const auto end = static_cast<int32_t>(shared * (s + 1) / splits);
     parts.push_back({std::min(first, tiles), std::min(end, tiles), first < end && first >= tiles});
   }
   return parts;

@@ -80,9 +80,9 @@ class Runner {
   void part(int r, int32_t g, int s) {
     for (size_t n = 0; n < streams_.size(); ++n) start_stream(c_, streams_[n], sums_.data() + n * o_stride_);
     const Part& part = parts_[s];
-    const int32_t count = part.end_tile - part.first_tile;
+    const int32_t count = part.count();
     for (int32_t i = 0; i < count; ++i)
-      tile(r, g, c_.arithmetic.reverse ? part.end_tile - 1 - i : part.first_tile + i);
+      tile(r, g, part.first_tile + (c_.arithmetic.reverse ? count - 1 - i : i) * part.step);
     if (c_.sw.split_overlap_keys > 0 && count > 0 && s + 1 < static_cast<int>(parts_.size()))
       overlap(r, g, part.end_tile);
     const bool only = parts_.size() == 1;

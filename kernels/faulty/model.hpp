@@ -72,6 +72,12 @@ struct Arithmetic {
   double tanh_error = 0;  // as exp_error
   ErrorForm exp_form = ErrorForm::kTable;
   double reciprocal_error = 0;  // relative, of 1 / row sum before it is rounded to fp32; at most 2^-24
+  bool interleaved = false;     // part s of S holds the tiles s, s + S, ...; not with split_keys
+  bool splits_vary = false;     // fewer even parts for some lengths
+  int32_t sum_lanes = 16;       // of the row sum; 1, 2, 4, 8 or 16
+  bool sum_by_unit = false;     // a block unit adds up rounded P as one more column
+  double log_absolute = 0, log_relative = 0;  // errors of the logarithm, fixed for each argument
+  double tanh_absolute = 0;
   Undeclared undeclared{};
   Exponential exponential() const { return {exp_error, exp_poly_every, exp_form}; }
 };

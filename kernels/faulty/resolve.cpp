@@ -31,7 +31,7 @@ void loosen(const Undeclared& u, assay_arithmetic& d) {
   d.order_declared = 0;
   if (!u.tile) return;
   // Parts of a size count tiles, and which keys take the polynomial is a matter of tiles too.
-  d.tile_keys = d.tile_reverse = d.split_keys = 0;
+  d.tile_keys = d.tile_reverse = d.split_keys = d.split_interleaved = 0;
   if (d.exp_poly_every > 0) d.exp_relative_error = std::max(d.exp_relative_error, d.exp_poly_relative_error);
   d.exp_poly_every = 0, d.exp_poly_relative_error = 0;
 }
@@ -97,7 +97,8 @@ Resolved resolve(const Arithmetic& a, const assay_problem& p) {
   r.parts = a.split_keys > 0 ? ceil_div(keys, a.split_keys) : a.splits;
   const int32_t part_tiles = a.split_keys > 0 ? a.split_keys / a.tile_keys : ceil_div(tiles, r.parts);
   // One lane of the sixteen a row sum runs in, their folding, and the sink.
-  r.row_sum_chain = std::min(part_tiles, tiles) * ceil_div(a.tile_keys, kColumns) + 5;
+  r.row_sum_chain = std::min(part_tiles, tiles) * ceil_div(a.tile_keys, a.sum_lanes) + 5;
+  if (a.sum_by_unit && r.pv.kind == ASSAY_ACC_BLOCK) r.row_sum = r.pv;
   r.sink_first = a.sink_first && r.parts == 1;
   return r;
 }
@@ -119,7 +120,8 @@ assay_arithmetic declared_arithmetic(const Arithmetic& a, const assay_problem& p
   d.p_format = r.p_format;
   d.p_truncated = a.p_truncated;
   d.p_int8_tile_max = r.p_tile_max;
-  d.row_sum_from_rounded_p = a.row_sum_from_rounded_p;
+  d.row_sum_from_rounded_p = a.row_sum_from_rounded_p || r.row_sum.kind == ASSAY_ACC_BLOCK;
+  if (r.row_sum.kind == ASSAY_ACC_BLOCK) d.row_sum = unit(r.row_sum);
   d.dequant_format = r.dequant_k ? r.dequant_format : ASSAY_FORMAT_NONE;
   d.dequant_replayed = r.dequant_k;
   d.partial_format = a.partial_format;
@@ -137,6 +139,13 @@ assay_arithmetic declared_arithmetic(const Arithmetic& a, const assay_problem& p
                      p.q_scale_kind == ASSAY_SCALE_NONE && r.q_format == p.q_format &&
                      p.q_format != ASSAY_FP16 && std::frexp(p.softmax_scale, &exponent) == 0.5f;
   d.q_rounding = r.q_rounded() && !shift ? unit_roundoff(r.q_format) + 0x1p-24 : 0;
+  // fp16 has subnormals within reach of values that a small softmax scale was multiplied into.
+  if (d.q_rounding > 0 && r.q_format == ASSAY_FP16)
+    d.q_rounding_absolute = 0x1p-25 / (r.q_takes_scale ? static_cast<double>(p.softmax_scale) : 1.0);
+  d.split_interleaved = a.interleaved;
+  d.splits_vary = a.splits_vary;
+  d.log_absolute_error = a.log_absolute, d.log_relative_error = a.log_relative;
+  d.tanh_absolute_error = a.tanh_absolute;
   d.order_declared = 1;
   d.sink_first = r.sink_first;
   loosen(a.undeclared, d);

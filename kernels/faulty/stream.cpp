@@ -91,7 +91,7 @@ void finish_scores(const Call& c, int request, const Stream& stream, int lo, int
     const float ratio = stream.scale * inverse;
     for (int w = lo; w < hi; ++w) x[w] *= by_key ? ratio * s.tile.scale[w] : ratio;
     if (c.sw.softcap == Softcap::kRatio) std::copy(x + lo, x + hi, s.argument.begin() + lo);
-    tanh_all(x, lo, hi, c.arithmetic.tanh_error);
+    tanh_all(x, lo, hi, c.arithmetic.tanh_error, c.arithmetic.tanh_absolute);
     for (int w = lo; w < hi; ++w) x[w] *= p.softcap;
     if (c.sw.softcap == Softcap::kRatio)  // infinity over infinity
       for (int w = lo; w < hi; ++w)
@@ -207,6 +207,21 @@ void add_values(const Call& c, int lo, int hi, float unit, float* o, Scratch& s)
       for (int d = 0; d < dims; ++d) o[d] += s.product[d];
   }
   round_all(o, dims, c.sw.o_accumulator_format);
+}
+
+// Row sum as a column of ones in the second product.
+void add_weights(const Call& c, int lo, int hi, Stream& stream, Scratch& s) {
+  static const std::vector<float> ones(size_t(kMaxTile) * kColumns, 1.0f);
+  static const std::vector<int16_t> exponents(ones.size(), 0);
+  const int step = std::max(1, c.how.row_sum.block), from = lo / step * step;
+  std::fill(s.weight.begin() + from, s.weight.begin() + lo, 0.0f);
+  exponents_of(s.weight.data() + from, hi - from, format_of(p_format_of(c)).smallest_exponent,
+               s.weight_exponent.data() + from);
+  float sums[kColumns];
+  std::fill_n(sums, kColumns, stream.sum[0]);
+  accumulate(c.how.row_sum, s.weight.data() + from, s.weight_exponent.data() + from,
+             {ones.data(), exponents.data(), kColumns}, hi - from, 0, kColumns, sums);
+  stream.sum[0] = sums[0];
 }
 
 }  // namespace
@@ -326,6 +341,12 @@ void visit_tile(const Call& c, int request, Stream& stream, const float* q, cons
   const auto add_to_sums = [&](float unit) {
     const float kept = skipped >= lo && skipped < hi ? p[skipped] : 0.0f;
     if (kept != 0.0f) p[skipped] = 0.0f;
+    const int lanes = c.arithmetic.sum_lanes;
+    if (lanes != 16) {
+      for (int w = lo; w < hi; ++w) stream.sum[w % lanes] += p[w] * unit;
+      if (kept != 0.0f) p[skipped] = kept;
+      return;
+    }
     int w = lo;
     for (; w < hi && w % 16 != 0; ++w) stream.sum[w % 16] += p[w] * unit;
     for (; w + 16 <= hi; w += 16)
@@ -335,9 +356,13 @@ void visit_tile(const Call& c, int request, Stream& stream, const float* q, cons
   };
   float largest = 0;
   for (int w = lo; w < hi; ++w) largest = p[w] > largest ? p[w] : largest;
-  if (!from_rounded) add_to_sums(1.0f);
+  const bool by_unit = c.how.row_sum.kind == ASSAY_ACC_BLOCK;
+  if (!from_rounded && !by_unit) add_to_sums(1.0f);
   const float unit = round_weights(c, lo, hi, largest, p);
-  if (from_rounded) add_to_sums(unit);
+  if (by_unit)
+    add_weights(c, lo, hi, stream, s);
+  else if (from_rounded)
+    add_to_sums(unit);
   add_values(c, lo, hi, unit, o, s);
 }
 
@@ -376,7 +401,8 @@ float finish_stream(const Call& c, int request, int32_t kv_head, const Stream& s
     const float scale = result_scale(c, request, kv_head, 0);
     for (int d = 0; d < dims; ++d) o[d] = o[d] * inverse * scale;
   }
-  const double log_sum = std::log(static_cast<double>(sum)) - static_cast<double>(offset) * kLn2;
+  const double log_sum =
+      log_of(sum, c.arithmetic.log_absolute, c.arithmetic.log_relative) - static_cast<double>(offset) * kLn2;
   if (c.sw.lse == Lse::kIgnoresMax) return static_cast<float>(log_sum);
   if (c.sw.lse == Lse::kFromScaled)
     return maximum * natural + static_cast<float>(std::log(static_cast<double>(sum)));

@@ -22,7 +22,7 @@ from .rows import FINE, NUMBERS, OUTCOMES, Run
 HERE = pathlib.Path(__file__).parent
 FAILURES_SHOWN = 50
 SHOWN_AT_FIRST = ("outcome", "kernel", "scenario", "cache", "launch", "time_us", "tflops", "gbytes_per_s", "tokens_per_s", "limit_percent",
-                  "o_ratio", "lse_ratio")
+                  "o_ratio", "o_ratio_unrounded", "lse_ratio")
 TALLY_ORDER = ("passed", "wrong", "unsupported", "untrusted", "crashed", "timed_out", "invalid")  # as the program prints it
 NOT_RECORDED = "not recorded"
 

@@ -222,7 +222,8 @@ def roofline(run: Run) -> Picture:
 def errors(run: Run) -> Picture:
     picture = Picture("errors", "Error over bound",
                       "The largest error of each case divided by its own bound. Right of 1 is wrong; a cloud that creeps "
-                      "towards 1 is an early warning. Boxes: quartiles and median of the cases of a kernel.")
+                      "towards 1 is an early warning. The rounding of a 16-bit output is most of its ratio, so rings show O "
+                      "without it: the least error before rounding that explains what was written, over the bound. Boxes: quartiles and median of the cases of a kernel.")
     rows = run.rows[run.rows.o_ratio.notna() | run.rows.lse_ratio.notna()]
     if rows.empty:
         picture.message = "No case of this run was compared with the reference. `assay check` and `assay run` compare."
@@ -236,6 +237,7 @@ def errors(run: Run) -> Picture:
     top = min(top, 1e9)
     infinite = bool((rows[["o_ratio", "lse_ratio"]].max(axis=1) > top).any())
     high = top * (14 if infinite else 1)
+    unrounded = rows.o_ratio_unrounded.notna().any()
     figure, axes = plt.subplots(1, 2, figsize=(7.2, max(3.4, 2.3 + 0.72 * len(kernels))), sharey=True, squeeze=False)
     shown_outcomes = []
     for axis, (column, title) in zip(axes[0], (("o_ratio", "Output O"), ("lse_ratio", "Log-sum-exp"))):
@@ -254,6 +256,9 @@ def errors(run: Run) -> Picture:
                              rasterized=len(rows) > RASTER_POINTS, zorder=3)
                 if outcome not in shown_outcomes:
                     shown_outcomes.append(outcome)
+            if unrounded and column == "o_ratio":
+                axis.scatter(group.o_ratio_unrounded.clip(low, high), y, s=14, facecolors="none", edgecolors=style.INK, linewidths=0.5,
+                             alpha=0.6 if len(group) < 200 else 0.25, rasterized=len(rows) > RASTER_POINTS, zorder=2)
             if len(x) >= 4:
                 q1, middle, q3 = np.percentile(x, (25, 50, 75))
                 axis.fill_betweenx([i - 0.34, i + 0.34], q1, q3, facecolor="none", edgecolor=style.INK, linewidth=1, zorder=4)
@@ -276,10 +281,13 @@ def errors(run: Run) -> Picture:
     order = [o for o in (*OUTCOMES, *shown_outcomes) if o in shown_outcomes]
     handles = [lines.Line2D([], [], linestyle="none", marker="o", markersize=5, color=style.OUTCOME_COLORS.get(o, style.UNKNOWN_COLOR),
                             label=short((o or "no outcome").replace("_", " "))) for o in dict.fromkeys(order)]
+    if unrounded:
+        handles.append(lines.Line2D([], [], linestyle="none", marker="o", markersize=5, markerfacecolor="none", markeredgecolor=style.INK,
+                                    markeredgewidth=0.6, label="O before rounding"))
     figure.legend(handles=handles, loc="lower center", ncols=len(handles))
     figure.tight_layout(rect=(0, 0.32 / figure.get_figheight(), 1, 1))
     picture.figure = figure
-    picture.data = rows[["scenario", "kernel", "outcome", "o_ratio", "lse_ratio", "o_max_error", "lse_max_error"]]
+    picture.data = rows[["scenario", "kernel", "outcome", "o_ratio", "o_ratio_unrounded", "lse_ratio", "o_max_error", "lse_max_error"]]
     return picture
 
 

@@ -20,7 +20,8 @@ TEXT = ("scenario", "kernel", "backend", "device", "device_uuid", "outcome", "re
 NUMBERS = ("requests", "tokens", "max_kv_len", "decodes", "extends", "prefills", "time_us", "time_q1_us", "time_q3_us",
            "time_low_us", "time_high_us", "plan_us", "refresh_us", "samples", "throttled", "sm_clock_mhz", "tflops", "gbytes_per_s",
            "tokens_per_s", "limit_percent",
-           "o_max_error", "o_ratio", "lse_max_error", "lse_ratio", "o_median_ratio", "lse_median_ratio", "p_declined", "r_applied",
+           "o_max_error", "o_ratio", "lse_max_error", "lse_ratio", "o_median_ratio", "o_ratio_unrounded", "o_median_unrounded",
+           "lse_median_ratio", "p_declined", "r_applied",
            "aggregate_ratio", "class_gate", "quantization_rms", "quantization_max", "rows_checked", "rows_total", "reference_s", "case_s")
 SCHEMA = 1  # of run.json: kSchemaVersion of harness/run/results_folder.hpp
 REQUIRED = ("scenario", "kernel", "outcome")

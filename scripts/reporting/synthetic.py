@@ -12,7 +12,7 @@ from . import rows as schema
 
 HEADER = ("scenario kernel backend device device_uuid outcome reason op suite_place requests tokens max_kv_len decodes extends prefills time_us "
           "time_q1_us time_q3_us time_low_us time_high_us plan_us refresh_us samples throttled sm_clock_mhz cache launch stop tflops gbytes_per_s tokens_per_s limit_percent "
-          "limit calibration o_max_error o_ratio lse_max_error lse_ratio o_where lse_where check o_median_ratio lse_median_ratio p_declined r_applied "
+          "limit calibration o_max_error o_ratio lse_max_error lse_ratio o_where lse_where check o_median_ratio o_ratio_unrounded o_median_unrounded lse_median_ratio p_declined r_applied "
           "aggregate_ratio aggregate_where class_gate class_note quantization_rms quantization_max batch_invariant repeat rows_checked rows_total "
           "reference_s case_s").split()
 KERNELS = ("paged_fast", "paged_naive", "prefill_fast", "prefill_naive")
@@ -74,7 +74,7 @@ def rows(seed: int = 1, timing: bool = True, copies: int = 1) -> list[dict]:
                            suite_place=f"scenarios/smoke.suite:{i + 3}:1", requests=requests, tokens=tokens, max_kv_len=kv, decodes=decodes,
                            repeat=f"assay bench '{scenario}' --kernel {kernel} --backend cpu --cache cold", extends=extends, prefills=prefills, rows_checked=min(tokens, 64), rows_total=tokens)
                 ratio = min(math.exp(rng.gauss(-2.2 if "fast" in kernel else -3.5, 0.5)), 0.97)
-                row.update(o_max_error=ratio * 0.002, o_ratio=ratio, lse_max_error=ratio * 3e-7, lse_ratio=ratio * 0.3,
+                row.update(o_max_error=ratio * 0.002, o_ratio=ratio, o_ratio_unrounded=ratio * 0.4, lse_max_error=ratio * 3e-7, lse_ratio=ratio * 0.3,
                            o_where="0/0/3/17", lse_where="0/0/3", reference_s=0.02, case_s=0.31)
                 if timing:
                     measured(rng, row, "naive" in kernel, tokens, requests, kv)
@@ -83,7 +83,7 @@ def rows(seed: int = 1, timing: bool = True, copies: int = 1) -> list[dict]:
 
 
 NO_OUTPUT = ("time_us", "time_q1_us", "time_q3_us", "time_low_us", "time_high_us", "samples", "stop", "tflops", "gbytes_per_s", "tokens_per_s",
-             "limit", "limit_percent", "o_max_error", "o_ratio", "lse_max_error", "lse_ratio", "o_where", "lse_where", "cache")
+             "limit", "limit_percent", "o_max_error", "o_ratio", "o_ratio_unrounded", "lse_max_error", "lse_ratio", "o_where", "lse_where", "cache")
 
 
 def spoil(row: dict, outcome: str, ratio=None) -> dict:

@@ -33,6 +33,13 @@ AggregateReport second_look(const Trial& trial, const assay_arithmetic& arithmet
   return aggregates(expected.bounded(), problem, host_operands(inputs), {&o, &lse}, arithmetic);
 }
 
+// What is wrong in a head or a request is wrong there with other values too; chance is elsewhere the next
+// time. Which key weighs enough to be missed is a matter of the values.
+bool same_place(const Finding& a, const Finding& b) {
+  if (a.statistic != b.statistic) return false;
+  return a.statistic == Statistic::kMatchedKey || (a.request == b.request && a.head == b.head);
+}
+
 }  // namespace
 
 void AttentionExpectation::describe_use(Verdict& verdict) const {
@@ -60,7 +67,7 @@ Objection AttentionExpectation::aggregate(const Trial& trial, Verdict& verdict) 
     return {"second look", fmt::format("{}; with seed {} {}", text_of(first.alarms.front()), seed, broken)};
   for (const Finding& alarm : first.alarms)
     for (const Finding& again : second.alarms)
-      if (again.statistic == alarm.statistic)
+      if (same_place(alarm, again))
         return {fmt::format("aggregate {}", statistic_name(alarm.statistic)),
                 fmt::format("{}; again with seed {}: {:.3g} sd, {}", text_of(alarm), seed, again.value,
                             place_of(again))};

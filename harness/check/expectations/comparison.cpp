@@ -31,7 +31,7 @@ Tier rejecting_tier(double got, const Widths& w, int32_t format) {
 
 Comparison::Comparison(ErrorStats& stats, size_t most) : stats_(stats) {
   stats_ = ErrorStats{};
-  ratios_.reserve(most);
+  ratios_.reserve(most), unrounded_.reserve(most);
 }
 
 void Comparison::add(double got, double low, double high, const Widths& w, int32_t format,
@@ -56,6 +56,11 @@ void Comparison::add(double got, double low, double high, const Widths& w, int32
   // In a smaller binade below `low` half an ulp is less than the one divided by: the test decides.
   if (!fine) ratio = std::max(ratio, std::nextafter(1.0, 2.0));
   ratios_.push_back(static_cast<float>(ratio));
+  // Half a step of the finer side of a power of two: less is taken away there than may be.
+  const double beyond = off - half_ulp(format, std::nextafter(std::fabs(got), 0.0));
+  const double unrounded = !(beyond > 0) || unbounded ? 0 : half > 0 ? beyond / half : fine ? 0 : kInf;
+  unrounded_.push_back(static_cast<float>(unrounded));
+  stats_.max_unrounded = std::max(stats_.max_unrounded, unrounded);
   stats_.max_error = std::max(stats_.max_error, error);
   const bool worst = stats_.request < 0 || ratio > stats_.max_ratio;
   if (fine && !worst) return;
@@ -80,6 +85,7 @@ void Comparison::add(double got, double low, double high, const Widths& w, int32
 void Comparison::add(const Comparison& other) {
   const ErrorStats& more = other.stats_;
   ratios_.insert(ratios_.end(), other.ratios_.begin(), other.ratios_.end());
+  unrounded_.insert(unrounded_.end(), other.unrounded_.begin(), other.unrounded_.end());
   ErrorStats sum =
       more.request >= 0 && (stats_.request < 0 || more.max_ratio > stats_.max_ratio) ? more : stats_;
   sum.checked = stats_.checked + more.checked;
@@ -89,14 +95,18 @@ void Comparison::add(const Comparison& other) {
   for (size_t tier = 0; tier < std::size(sum.bad_by_tier); ++tier)
     sum.bad_by_tier[tier] = stats_.bad_by_tier[tier] + more.bad_by_tier[tier];
   sum.max_error = std::max(stats_.max_error, more.max_error);
+  sum.max_unrounded = std::max(stats_.max_unrounded, more.max_unrounded);
   stats_ = sum;
 }
 
 void Comparison::finish() {
   if (ratios_.empty()) return;
-  const auto middle = ratios_.begin() + static_cast<long>(ratios_.size() / 2);
-  std::nth_element(ratios_.begin(), middle, ratios_.end());
-  stats_.median_ratio = *middle;
+  const auto median = [](std::vector<float>& all) {
+    const auto middle = all.begin() + static_cast<long>(all.size() / 2);
+    std::nth_element(all.begin(), middle, all.end());
+    return static_cast<double>(*middle);
+  };
+  stats_.median_ratio = median(ratios_), stats_.median_unrounded = median(unrounded_);
 }
 
 std::string_view outcome_name(Outcome outcome) {

@@ -43,7 +43,7 @@ class Comparison {
   // The double reference is good to about this (reference/README.md); it matters only where bounds are 0.
   static constexpr double kReferenceError = 1e-13;
   ErrorStats& stats_;
-  std::vector<float> ratios_;
+  std::vector<float> ratios_, unrounded_;
 };
 
 }  // namespace assay

@@ -261,6 +261,25 @@ TEST(Comparison, WhereNothingIsBoundAnythingIsAcceptedAndCounted) {
   EXPECT_EQ(unbounded_elements(ErrorStats{}, ErrorStats{}), "");
 }
 
+TEST(Comparison, TakesTheRoundingOfTheOutputAway) {
+  // bf16 at 1: 1 + 2^-7 may have been anything from 1 + 2^-8 on.
+  const auto of = [](double got, double low, double high) {
+    ErrorStats stats;
+    Comparison comparison(stats, 1);
+    Widths w;
+    w.exact = w.replayed = (low + high) / 2, w.d = (high - low) / 2;
+    comparison.add(got, low, high, w, ASSAY_BF16, {});
+    comparison.finish();
+    EXPECT_EQ(stats.max_unrounded, static_cast<float>(stats.median_unrounded));
+    return stats;
+  };
+  EXPECT_EQ(of(1.0, 1 - 0x1p-12, 1 + 0x1p-12).max_unrounded, 0);
+  EXPECT_EQ(of(1 + 0x1p-7, 1, 1 + 0x1p-7).max_unrounded, 0);
+  EXPECT_EQ(of(1 + 0x1p-7, 1 - 0x1p-7, 1 + 0x1p-7).max_unrounded, 0.5);
+  EXPECT_EQ(of(1 + 0x1p-7, 1 - 0x1p-9, 1 + 0x1p-9).max_unrounded, 2);  // and wrong
+  EXPECT_EQ(of(1 + 0x1p-7, 1, 1).max_unrounded, kInf);
+}
+
 TEST(OutcomeNames, AreDistinct) {
   EXPECT_EQ(outcome_name(Outcome::kPassed), "passed");
   EXPECT_EQ(outcome_name(Outcome::kTimedOut), "timed_out");
