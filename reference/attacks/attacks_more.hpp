@@ -76,11 +76,15 @@ inline std::vector<Attack> more() {
   all.back().declared.exp_relative_error = 0x1p-22;
   same("many small weights after a large one", "P: swallowed weights", flat(16384, 16.9, 1e-3, constant),
        fp32(1, 64));
-  same("the same in 8 lanes", "P: swallowed weights by lane", flat(16384, 14.9, 1e-3, constant),
+  same("small weights whose V opposes the large one's", "P: swallowed weights",
+       flat(16384, 16.9, 1e-3, [](int64_t j, int32_t t) { return j == 0 ? -0.9 : 1 + 0.1 * t; }),
+       fp32(1, 64));
+  same("many small weights in 8 lanes", "P: swallowed weights by lane", flat(16384, 14.9, 1e-3, constant),
        with(fp32(8, 64), [](A& a) {
          a.row_sum = {ASSAY_ACC_FMA, 8, 0, 23};
        }));
-  same("the same on a tensor core", "P: swallowed weights", flat(16384, 16.9, 1e-3, constant), ordered_bf16);
+  same("many small weights on a tensor core", "P: swallowed weights", flat(16384, 16.9, 1e-3, constant),
+       ordered_bf16);
   same("row sum by a tensor core, near-equal", "P: truncation of a row sum", flat(8192, 0.4, 1e-5, constant),
        with(ordered_bf16, [](A& a) {
          a.row_sum = {ASSAY_ACC_BLOCK, 16, 25, 23}, a.row_sum_from_rounded_p = 1;

@@ -166,6 +166,13 @@ void DealtSums::add(int64_t key, const double* v) {
   }
 }
 
+double DealtSums::lean(int64_t channel) const {
+  double sum = 0;
+  for (int64_t n = 0; n < kLanes; ++n) sum += sums_[n * channels_ + channel];
+  const double size = sums_[kClasses * channels_ + channel];
+  return size > 0 ? std::fabs(sum) / size : 0.0;
+}
+
 double DealtSums::share(int64_t channel) const {
   double lanes = 0, turns = 0;
   for (int64_t n = 0; n < kClasses; ++n)

@@ -77,6 +77,8 @@ class DealtSums {
   void add(int64_t key, const double* v);
   // Of one channel: share of sum |v| that the sums by lane (of 16) or by turn (of tiles of 64 keys) hold.
   double share(int64_t channel) const;
+  // |sum v| over sum |v|: how much values have one sign, whatever they weigh.
+  double lean(int64_t channel) const;
 
  private:
   static constexpr int64_t kLanes = 16, kTile = 64, kClasses = kLanes + 2;

@@ -127,6 +127,7 @@ class Row {
     }
     accumulate(d, c);
     if (!row_.declared) c.dealt = c.mass * dealt_.share(d);
+    c.swallowed = 2 * std::max(std::fabs(c.o), dealt_.lean(d) * c.mass);
     return c;
   }
 

@@ -142,10 +142,13 @@ inline Interval Evaluation::declared(int32_t d, const Interval& mass, const Inte
     if (i + 1 == tiles_.size() || tiles_[i + 1].first_of_part) part_size += abs(now);
   }
   const Interval chain = g(grown_), rounded = max(mass, sqrt(second));
-  const Interval more = (1 + ratio_) * (1 + largest_) * (1 + chain) - 1;
+  const Interval weighed = (1 + ratio_) * (1 + largest_) - 1, more = (1 + weighed) * (1 + chain) - 1;
   const Interval enlarged = (1 + g(updates_ * kU)) * (1 + r_v_) - 1;
+  const Interval windows = chain * rounded * (1 + weighed);
+  const Interval moved = most_tiles_ * kU * (a_.pv.kind == ASSAY_ACC_INT32 ? 3 : 1);
   const Interval inside =
-      chains + chain * rounded * (apart() ? 1 + more : more) + (apart() ? 2 * kU * mass : Interval(0));
+      apart() ? windows + (chains + moved * (weighed * rounded + windows)) * exp(min(Interval(1), moved))
+              : (chains + chain * weighed * rounded) * exp(min(Interval(1), grown_));
   return (inside * (1 + enlarged) + enlarged * (1 + more) * rounded) * (1 + parts_) +
          parts_ * (part_size + more * rounded);
 }

@@ -60,10 +60,19 @@ double RowBounds::hard_accumulation(const ChannelFacts& c) const {
   const double undeclared = t_.pv * weighed;
   if (!row_.declared || !model_.sums_in_order()) return undeclared;
   const bool apart = model_.arithmetic().promote_pv != 0 || model_.arithmetic().pv.kind == ASSAY_ACC_INT32;
-  const double grown = (1 + row_.rounding_ratio) * (1 + row_.largest) * (1 + t_.chain) - 1;
+  // What rounded P and exponents add to a prefix, and what earlier additions add to that.
+  const double weighed_more = (1 + row_.rounding_ratio) * (1 + row_.largest) - 1;
+  const double grown = (1 + weighed_more) * (1 + t_.chain) - 1;
   const double rounded_mass = std::max(c.mass, std::sqrt(c.second));
-  const double chain =
-      c.group_hard + t_.chain * rounded_mass * (apart ? 1 + grown : grown) + (apart ? 2 * kUnit * c.mass : 0);
+  double chain = 0;
+  if (apart) {
+    const double windows = t_.chain * rounded_mass * (1 + weighed_more);
+    chain = windows + (c.group_hard + t_.moved * (weighed_more * rounded_mass + windows)) *
+                          std::exp(std::min(1.0, t_.moved));
+  } else {
+    chain =
+        (c.group_hard + t_.chain * weighed_more * rounded_mass) * std::exp(std::min(1.0, t_.chain_growth));
+  }
   const double parts = t_.parts * (c.part_size + grown * rounded_mass);
   // V's rounding comes first, the rescales in between and the partial results last; each enlarges what is
   // summed.
@@ -99,7 +108,7 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
   double systematic =
       absolute + z_.v_relative * c.mass +
       std::min(accumulation, std::max(loose * c.group_systematic, row_.one_way_pv * accumulation) +
-                                 row_.absorbed_pv * row_.v_max);
+                                 row_.absorbed_pv * c.swallowed);
   double variance = square(loose) * c.group_variance;
   if (!row_.declared) {
     systematic += (dealt_.systematic_c + dealt_.systematic_m) * c.dealt;
@@ -186,7 +195,9 @@ double RowBounds::lse_random() const {
 }
 
 double RowBounds::lse_bias() const {
-  const double size = lse_systematic();
+  // What the replayed rounding of P is known to add to a row sum of rounded P.
+  const double lean = joint() && narrow() ? std::max(std::fabs(row_.replayed_sum - 1), 2 * row_.drift) : 0;
+  const double size = lse_systematic() + lean;
   return !row_.structured && size < 0.5 ? -std::log1p(-size) : kInf;
 }
 

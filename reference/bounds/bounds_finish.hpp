@@ -62,6 +62,7 @@ struct ChannelFacts {
   // Undeclared order: largest sum that lanes or tiles taken in turn may hold, beyond that of the natural
   // order.
   double dealt = 0;
+  double swallowed = 0;  // mean of the values that a sum may swallow: of those with little weight too
 };
 
 // Bounds of one element; infinite where a tier does not apply. Tier P's is before the row's self-check.

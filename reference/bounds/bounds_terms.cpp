@@ -287,6 +287,8 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   }
   t.growth = std::max(grown, growth_qk_);
   t.chain = gamma_bound(grown);
+  t.chain_growth = grown;
+  t.moved = whole;
   t.rescales = gamma_bound(updates * u);
   t.v_relative = v_relative_;
   t.updates = updates;

@@ -55,6 +55,7 @@ struct ErrorTerms {
   // The parts of pv, for sharper statements about a declared order: the chain over keys, rescales and V's
   // rounding, and partial results.
   double chain = 0, v_relative = 0, rescales = 0, parts = 0;
+  double chain_growth = 0, moved = 0;    // c of the chain; of moving what was added up apart to fp32
   double updates = 0, chain_length = 0;  // rescales a weight goes through; additions of the row sum
 };
 

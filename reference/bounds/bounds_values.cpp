@@ -158,8 +158,7 @@ class Values {
                              normal.value * b_.operands.v_scale_size(
                                                 b_.request, static_cast<int32_t>(span.from + j), b_.kv_head));
     }
-    if (!b_.order.declared())
-      for (int64_t j = 0; j < count; ++j) dealt_.add(span.from + j, v_.row(j).data());
+    for (int64_t j = 0; j < count; ++j) dealt_.add(span.from + j, v_.row(j).data());
     const double largest = v_.topRows(count).cwiseAbs().maxCoeff();
     v_max_ = std::max(v_max_, largest);
     v_norm_ = normalizer(largest);
@@ -392,6 +391,7 @@ class Values {
       c.systematic = f.systematic * deviation;
       c.variance = f.variance * variance;
       if (!f.declared) c.dealt = c.mass * dealt_.share(d);
+      c.swallowed = 2 * std::max(std::fabs(c.o), dealt_.lean(d) * c.mass);
       c.group_hard = group_hard_(i, d) * scaled;
       c.group_systematic = group_systematic_(i, d) * scaled;
       c.group_variance = group_variance_(i, d) * scaled * inverse;

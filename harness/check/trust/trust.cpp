@@ -93,7 +93,8 @@ std::string distrust(const BoundedAttention& b, const Problem& p, const HostOper
   if (b.value.rows.empty()) return {};
   if (b.growth > 1)
     return fmt::format(
-        "the declared accumulators guarantee nothing: their longest chain may lose {:.3g} of what it adds up", b.growth);
+        "the declared accumulators guarantee nothing: their longest chain may lose {:.3g} of what it adds up",
+        b.growth);
   if (!(b.largest < std::numeric_limits<float>::max()))
     return fmt::format("partial sums may reach {:.3g}, beyond the range of fp32", b.largest);
   if (accepts_zeros(b, p.o_format))

@@ -117,6 +117,9 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   m.qk = m.pv = {ASSAY_ACC_FMA, 1, 0, 23};
   m.splits = 1;
   m.row_sum_chain = 0;  // one chain over all keys
+  // Two passes: one maximum for all keys, sink included, then all keys in their order.
+  m.tile_keys = 1 << 30;
+  m.order_declared = m.sink_first = 1;
   m.p_format = ASSAY_FP32;
   m.dequant_format = ASSAY_FORMAT_NONE;
   m.partial_format = m.partial_lse_format = ASSAY_FP32;
