@@ -15,6 +15,7 @@
 // first. What each decision cost or brought: README.md.
 #pragma once
 
+#include "kernels/sm90/cut.h"
 #include "kernels/sm90/decode.hpp"
 #include "kernels/sm90/interval.h"
 #include "kernels/sm90/warp.h"
@@ -67,17 +68,6 @@ struct Request {
   __device__ int tiles() const {
     return end > begin ? (end + kDecodeTile - 1) / kDecodeTile - first_tile() : 0;
   }
-};
-
-// `total` tiles cut evenly over `workers`: worker i begins at floor(i * total / workers), without a division.
-struct Cut {
-  int quotient, rest;
-  uint32_t magic;
-  __device__ Cut(int total, int workers, uint32_t m) : magic(m) {
-    quotient = static_cast<int>(__umulhi(total, m)), rest = total - quotient * workers;
-    if (rest < 0) rest += workers, --quotient;
-  }
-  __device__ int begin(int i) const { return i * quotient + static_cast<int>(__umulhi(i * rest, magic)); }
 };
 
 // Position in the flat list; `first` is the flat index of the segment's first tile.

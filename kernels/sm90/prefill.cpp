@@ -18,8 +18,6 @@ namespace {
 
 using assay_kernels::format_name;
 
-// Beyond this the LSE leaves its bound on the H200 (README.md).
-constexpr int32_t kMostTiles = 256;
 constexpr int64_t kStateBytes = 2 * sizeof(int32_t);
 constexpr int32_t kSmallestPage =
     8;  // a swizzled box of fewer rows does not start at a multiple of 1,024 bytes
@@ -65,11 +63,6 @@ int supports(const assay_kernel* self, const assay_problem* p, const assay_tenso
   if (p->mask == ASSAY_MASK_TREE || p->alibi != ASSAY_ALIBI_NONE)
     return refuse(why, size, "a tree mask or ALiBi", "causal, full, cross, windows, chunks, caps, sinks",
                   "this mask or bias");
-  if (p->max_kv_len > kMostTiles * prefill_keys(p->head_dim_qk)) {
-    std::snprintf(text, sizeof text, "%d keys", p->max_kv_len);
-    return refuse(why, size, text, "up to 256 tiles of 128 (head dimension 256: 80) keys",
-                  "a rescaling by exactly 1 where the maximum stays, which longer sums need");
-  }
   if (p->op == ASSAY_OP_PAGED)
     if (const int bad = refuse_storage(*p, why, size)) return bad;
   return t == nullptr ? static_cast<int>(ASSAY_OK) : refuse_tensors(*t, why, size);

@@ -18,6 +18,7 @@
 #include <type_traits>
 
 #include "kernels/sm90/prefill_producers.h"
+#include "kernels/sm90/softmax.h"
 
 namespace assay_sm90 {
 namespace {
@@ -26,54 +27,6 @@ using namespace sm90;
 
 // ---- consumers: two warpgroups of 64 query rows
 // -------------------------------------------------------------
-
-// Over the four lanes that share a row.
-__device__ inline float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-__device__ inline float quad_sum(float x) {
-  x += __shfl_xor_sync(~0u, x, 1);
-  return x + __shfl_xor_sync(~0u, x, 2);
-}
-__device__ inline float tanh_fast(float x) {
-  float y;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-// Scores -> probabilities, in place. `top` and `sum` are the running maximum and this thread's share of the
-// sum of its two rows; O must be multiplied by `alpha`. `order` is called once both maxima are known: see
-// README.md. kGuard: a row may have seen no key yet.
-template <bool kGuard, int kSums, class Order>
-__device__ inline void softmax(float (&s)[kSums], float (&top)[2], float (&sum)[2], float (&alpha)[2],
-                               float scale_log2, const Order& order) {
-  float bias[2];
-  SM90_UNROLL for (int r = 0; r < 2; ++r) {
-    float a = fmaxf(s[2 * r], s[2 * r + 1]), b = fmaxf(s[2 * r + 4], s[2 * r + 5]);
-    SM90_UNROLL for (int j = 2; j < kSums / 4; j += 2) {
-      a = fmaxf(a, fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
-      b = fmaxf(b, fmaxf(s[4 * j + 4 + 2 * r], s[4 * j + 5 + 2 * r]));
-    }
-    const float now = fmaxf(top[r], quad_max(fmaxf(a, b)));
-    bias[r] = kGuard && now == -INFINITY ? 0.f : now * scale_log2;
-    alpha[r] = exp2_fast(fmaf(top[r], scale_log2, -bias[r]));
-    top[r] = now;
-    if (r == 1) order(now);
-  }
-  SM90_UNROLL for (int r = 0; r < 2; ++r) {
-    float a = 0, b = 0;
-    SM90_UNROLL for (int j = 0; j < kSums / 4; ++j) {
-      SM90_UNROLL for (int c = 0; c < 2; ++c) {
-        float& x = s[4 * j + 2 * r + c];
-        x = fmaf(x, scale_log2, -bias[r]);
-        x = exp2_fast(x);
-        (c ? b : a) += x;
-      }
-    }
-    sum[r] = fmaf(sum[r], alpha[r], a + b);
-  }
-}
 
 template <class I, bool kHalf, bool kPaged, bool kCap>
 __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, typename I::Shared& sh,

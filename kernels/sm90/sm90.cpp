@@ -11,7 +11,7 @@ namespace assay_sm90 {
 
 std::vector<const assay_kernel*> sm90_kernels() {
   std::vector<const assay_kernel*> all;
-  for (const auto& list : {decode_kernels(), prefill_kernels()})
+  for (const auto& list : {decode_kernels(), mla_kernels(), prefill_kernels()})
     all.insert(all.end(), list.begin(), list.end());
   return all;
 }

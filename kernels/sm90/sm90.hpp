@@ -10,6 +10,7 @@ namespace assay_sm90 {
 
 std::vector<const assay_kernel*> sm90_kernels();     // sm90.cpp: all of the below
 std::vector<const assay_kernel*> decode_kernels();   // decode.cpp
+std::vector<const assay_kernel*> mla_kernels();      // mla.cpp
 std::vector<const assay_kernel*> prefill_kernels();  // prefill.cpp
 
 // What `supports` asks first: op, device, groups of heads, no scale or 8-bit format of Q, page table by block

@@ -63,6 +63,28 @@ __device__ inline void hold_until(float value, uint32_t any_barrier) {
       : "memory");
 }
 
+// ---- clusters (sections "barrier.cluster", "mapa"): blocks of one cluster run at the same time and reach
+// each other's shared memory. cluster_sync(): all threads of all its blocks; what they did before is seen
+// after.
+__device__ inline uint32_t cluster_rank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ inline void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// An arrival at the barrier that lies at the same address in block `rank` of the cluster. Relaxed: it says
+// that something was read; ordinary writes before it are not seen by who waits. (As a release at cluster
+// scope it took 1,500 cycles.)
+__device__ inline void barrier_arrive_at(uint32_t bar, uint32_t rank) {
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [there];\n}\n" ::"r"(bar),
+      "r"(rank)
+      : "memory");
+}
+
 // ---- named barriers (bar.sync): all `threads`, whole warps of the block, that name the same of 16 barriers.
 __device__ inline void named_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -75,6 +97,7 @@ __device__ inline void named_sync(int id, int threads) {
 // of that row, rows 128 bytes apart, the start a multiple of 1,024.
 constexpr uint64_t kEvictFirst = 0x12F0000000000000ull;  // cache policies as createpolicy makes them
 constexpr uint64_t kEvictLast = 0x14F0000000000000ull;
+constexpr uint64_t kEvictNormal = 0x1000000000000000ull;
 
 __device__ inline void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
@@ -85,6 +108,16 @@ __device__ inline void load_box(uint32_t to, const CUtensorMap* map, uint32_t ba
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
       " [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
       "l"(map), "r"(bar), "r"(x0), "r"(x1), "r"(x2), "l"(policy)
+      : "memory");
+}
+// The same box into the shared memory of all blocks of the cluster whose bit is set, at the same address,
+// with the bytes counted on the barrier at the same address in each.
+__device__ inline void load_box_for(uint16_t blocks, uint32_t to, const CUtensorMap* map, uint32_t bar,
+                                    int x0, int x1, int x2, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+      ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6, %7;" ::"r"(to),
+      "l"(map), "r"(bar), "r"(x0), "r"(x1), "r"(x2), "h"(blocks), "l"(policy)
       : "memory");
 }
 // Stores belong to groups of the thread that issues them; the same thread commits and waits.
@@ -106,6 +139,12 @@ __device__ inline bool elect() {
   asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}\n" : "=r"(chosen));
   return chosen;
 }
+
+// ---- dependent launches (griddepcontrol): the next kernel of the stream, launched with programmatic
+// serialization, may start once all blocks have called launch_next(); it waits for the end of this kernel,
+// and for its writes, in wait_previous(), which all its blocks call.
+__device__ inline void launch_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ inline void wait_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // ---- registers (setmaxnreg): by all warps of a warpgroup, in a kernel with a register limit at entry
 // (__launch_bounds__(threads, 1)); up waits until others have given back enough.
@@ -154,6 +193,10 @@ __device__ inline uint32_t operand(uint32_t address, uint32_t leading_bytes) {
 
 #define SM90_R4(c, d, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3])
 #define SM90_R16(c, d, i) SM90_R4(c, d, i), SM90_R4(c, d, i + 4), SM90_R4(c, d, i + 8), SM90_R4(c, d, i + 12)
+#define SM90_R8(c, d) SM90_R4(c, d, 0), SM90_R4(c, d, 4)
+#define SM90_R16_(c, d) SM90_R16(c, d, 0)
+#define SM90_L8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define SM90_L16 SM90_L8 ",%8,%9,%10,%11,%12,%13,%14,%15"
 #define SM90_R32(c, d) SM90_R16(c, d, 0), SM90_R16(c, d, 16)
 #define SM90_R40(c, d) SM90_R32(c, d), SM90_R4(c, d, 32), SM90_R4(c, d, 36)
 #define SM90_R64(c, d) SM90_R32(c, d), SM90_R16(c, d, 32), SM90_R16(c, d, 48)
@@ -182,37 +225,47 @@ __device__ inline uint32_t operand(uint32_t address, uint32_t leading_bytes) {
   "{\n.reg .pred p;\n.reg .b64 da, db;\nsetp.ne.b32 p, " add ", 0;\n" upper              \
   "wgmma.mma_async.sync.aligned.m64n" #kN "k16.f32." type "." type " {" L "}, " operands \
   ", p, 1, 1, " transposed ";\n}\n"
-#define SM90_SHARED(kN, L, type, add, i0, i1)                                                            \
+#define SM90_SHARED(kN, L, type, add, order, i0, i1)                                                     \
   SM90_WGMMA(kN, L, type, add,                                                                           \
              "mov.b64 da, {" i0 ", " SM90_UPPER "};\nmov.b64 db, {" i1 ", " SM90_UPPER "};\n", "da, db", \
-             "0, 0")
-#define SM90_REGISTERS(kN, L, type, i0, i1, i2, i3, i4)                   \
+             order)
+#define SM90_REGISTERS(kN, L, type, order, i0, i1, i2, i3, i4)            \
   SM90_WGMMA(kN, L, type, "1", "mov.b64 db, {" i4 ", " SM90_UPPER "};\n", \
-             "{" i0 "," i1 "," i2 "," i3 "}, db", "1")
+             "{" i0 "," i1 "," i2 "," i3 "}, db", order)
 
 // D[64][kN] (+)= A[64][16] * B[16][kN], operands in fp16 or bf16, fp32 sums spread over the warpgroup: lane l
 // of warp w holds row 16 w + l / 4 (and + 8), columns 8 j + 2 (l % 4) + {0, 1} in d[4 j + {0, 1}] (and + 2).
 // A in registers: the same rows, columns 2 (l % 4) + {0, 1} in a[0] (rows + 8: a[1]), + 8 in a[2] and a[3].
-// first: D = A B, next: D += A B, both operands from shared memory and K-major; transposed: D += A B, with A
-// from registers and B MN-major.
+// With A and B from shared memory: first: D = A B, next: D += A B, both K-major; values: D += A B, A K-major,
+// B MN-major; turned: D += A B, A MN-major, B K-major. With A from registers: held: D += A B, B K-major;
+// transposed: D += A B, B MN-major.
 template <bool kHalf, int kN>
 struct Mma;
 
-#define SM90_MMA(kHalf, kN, type, R, L, i0, i1, i2, i3, i4)                                       \
-  template <>                                                                                     \
-  struct Mma<kHalf, kN> {                                                                         \
-    static __device__ inline void first(float (&d)[kN / 2], uint32_t a, uint32_t b) {             \
-      asm volatile(SM90_SHARED(kN, L, type, "0", i0, i1) : R("=f", d) : "r"(a), "r"(b));          \
-    }                                                                                             \
-    static __device__ inline void next(float (&d)[kN / 2], uint32_t a, uint32_t b) {              \
-      asm volatile(SM90_SHARED(kN, L, type, "1", i0, i1) : R("+f", d) : "r"(a), "r"(b));          \
-    }                                                                                             \
-    static __device__ inline void transposed(float (&d)[kN / 2], const uint32_t* a, uint32_t b) { \
-      asm volatile(SM90_REGISTERS(kN, L, type, i0, i1, i2, i3, i4)                                \
-                   : R("+f", d)                                                                   \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));                         \
-    }                                                                                             \
+#define SM90_MMA_SHARED(name, R, L, kN, type, constraint, add, order, i0, i1)                       \
+  static __device__ inline void name(float(&d)[kN / 2], uint32_t a, uint32_t b) {                   \
+    asm volatile(SM90_SHARED(kN, L, type, add, order, i0, i1) : R(constraint, d) : "r"(a), "r"(b)); \
+  }
+#define SM90_MMA_HELD(name, R, L, kN, type, order, i0, i1, i2, i3, i4)                   \
+  static __device__ inline void name(float(&d)[kN / 2], const uint32_t* a, uint32_t b) { \
+    asm volatile(SM90_REGISTERS(kN, L, type, order, i0, i1, i2, i3, i4)                  \
+                 : R("+f", d)                                                            \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));                  \
+  }
+#define SM90_MMA(kHalf, kN, type, R, L, i0, i1, i2, i3, i4)            \
+  template <>                                                          \
+  struct Mma<kHalf, kN> {                                              \
+    SM90_MMA_SHARED(first, R, L, kN, type, "=f", "0", "0, 0", i0, i1)  \
+    SM90_MMA_SHARED(next, R, L, kN, type, "+f", "1", "0, 0", i0, i1)   \
+    SM90_MMA_SHARED(values, R, L, kN, type, "+f", "1", "0, 1", i0, i1) \
+    SM90_MMA_SHARED(turned, R, L, kN, type, "+f", "1", "1, 0", i0, i1) \
+    SM90_MMA_HELD(held, R, L, kN, type, "0", i0, i1, i2, i3, i4)       \
+    SM90_MMA_HELD(transposed, R, L, kN, type, "1", i0, i1, i2, i3, i4) \
   };
+SM90_MMA(false, 16, "bf16", SM90_R8, SM90_L8, "%8", "%9", "%10", "%11", "%12")
+SM90_MMA(true, 16, "f16", SM90_R8, SM90_L8, "%8", "%9", "%10", "%11", "%12")
+SM90_MMA(false, 32, "bf16", SM90_R16_, SM90_L16, "%16", "%17", "%18", "%19", "%20")
+SM90_MMA(true, 32, "f16", SM90_R16_, SM90_L16, "%16", "%17", "%18", "%19", "%20")
 SM90_MMA(false, 64, "bf16", SM90_R32, SM90_L32, "%32", "%33", "%34", "%35", "%36")
 SM90_MMA(true, 64, "f16", SM90_R32, SM90_L32, "%32", "%33", "%34", "%35", "%36")
 SM90_MMA(false, 128, "bf16", SM90_R64, SM90_L64, "%64", "%65", "%66", "%67", "%68")

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// paged_mla_sm90 as an entry of the C table: what it accepts, what it declares, how it is launched.
+#include "kernels/sm90/mla.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "kernels/common/fill_struct.hpp"
+#include "kernels/common/operands.hpp"
+#include "kernels/device/status.hpp"
+#include "kernels/sm90/sm90.hpp"
+#include "kernels/sm90/tensor_map.hpp"
+
+namespace assay_sm90 {
+namespace {
+
+using assay_kernels::format_name;
+
+MlaShape shape_of(const assay_problem& p) {
+  const int64_t rows = int64_t{p.max_q_len} * p.heads_q;
+  const int32_t own = rows <= kMlaFewRows ? kMlaFewRows : rows <= 64 ? 64 : 128;
+  const int32_t blocks = std::max(1, assay_gpu::multiprocessors);
+  return {p.q_format == ASSAY_FP16, p.page_size % kMlaKeys == 0, own,
+          std::max(1, own == 128 ? blocks / 2 : blocks)};
+}
+
+int32_t items_of(const assay_problem& p, const MlaShape& shape) {
+  return static_cast<int32_t>((int64_t{p.max_q_len} * p.heads_q + shape.rows - 1) / shape.rows);
+}
+
+int refuse_tensors(const assay_tensors& t, char* why, size_t size) {
+  if (!rows_of(t.q, 2, 8) || !rows_of(t.k, 2, 8))
+    return refuse(why, size, "strides or start of Q or K", "packed rows at multiples of 16 bytes",
+                  "element by element access");
+  if (t.k.shape[0] * t.k.stride[0] / 8 > INT32_MAX)
+    return refuse(why, size, "a cache of more than 32 GiB", "smaller ones", "64-bit positions of keys");
+  if (!rows_of(t.o, 2, 4))
+    return refuse(why, size, "strides or start of O", "packed rows at multiples of 8 bytes",
+                  "element by element access");
+  return ASSAY_OK;
+}
+
+int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
+             const assay_device* device, char* why, size_t size) {
+  if (const int bad = common_supports(self, p, device, why, size)) return bad;
+  char text[96];
+  const bool fits = p->q_format == ASSAY_BF16 || p->q_format == ASSAY_FP16;
+  if (!fits || p->k_format != p->q_format || p->v_format != p->q_format || p->o_format != p->q_format ||
+      p->k_scale_kind != ASSAY_SCALE_NONE || p->v_scale_kind != ASSAY_SCALE_NONE) {
+    std::snprintf(text, sizeof text, "q %s, k %s, v %s, out %s", format_name(p->q_format),
+                  format_name(p->k_format), format_name(p->v_format), format_name(p->o_format));
+    return refuse(why, size, text, "all bf16 or all fp16, without scales", "an instance of these formats");
+  }
+  if (p->layout != ASSAY_LAYOUT_MLA || p->head_dim_qk != kMlaDim || p->head_dim_v != kMlaValueDim) {
+    std::snprintf(text, sizeof text, "head dimensions %d and %d", p->head_dim_qk, p->head_dim_v);
+    return refuse(why, size, text, "layout mla, 576 and 512", "an instance of this width");
+  }
+  if (p->mask == ASSAY_MASK_TREE || p->alibi != ASSAY_ALIBI_NONE || p->softcap > 0)
+    return refuse(why, size, "a tree mask, ALiBi or a soft cap",
+                  "causal, full, cross, windows, chunks, sinks", "this mask or bias");
+  if (p->table != ASSAY_TABLE_BLOCK && p->table != ASSAY_TABLE_CSR)
+    return refuse(why, size, "a table of slots", "block tables and CSR", "a page per token");
+  return t == nullptr ? static_cast<int>(ASSAY_OK) : refuse_tensors(*t, why, size);
+}
+
+int64_t workspace_bytes(const assay_kernel*, const assay_problem* p) { return mla_state_bytes(shape_of(*p)); }
+
+int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
+  const MlaShape shape = shape_of(*p);
+  assay_arithmetic m{};
+  // One instruction of 16 products, measured on an H200 (results/h200/calibrate.txt).
+  m.qk = m.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
+  m.qk_instruction = m.pv_instruction = shape.half ? "wgmma fp16" : "wgmma bf16";
+  m.p_format = p->q_format;
+  m.tile_keys = kMlaKeys;
+  // Where workers change depends on all requests, so the order is not declared.
+  int64_t tiles = 0, most = 0;
+  for (int32_t r = 0; r < p->requests; ++r) {
+    const int64_t own = p->q_len[r] > 0 ? (p->kv_len[r] + kMlaKeys - 1) / kMlaKeys : 0;
+    tiles += own * items_of(*p, shape), most = std::max(most, own);
+  }
+  const int64_t share = std::max<int64_t>(1, tiles / shape.workers);
+  m.splits = static_cast<int32_t>(std::min(most, (most + share - 1) / share) + 1);
+  // A thread adds the keys of a tile in two sums of eight and joins them, adds tiles; then four threads,
+  // parts.
+  m.row_sum_chain = static_cast<int32_t>(kMlaKeys / 8 + 1 + std::min(most, share + 1) + 2 + m.splits);
+  m.partial_format = m.partial_lse_format = ASSAY_FP32;
+  m.exp_relative_error = 0x1p-22;
+  m.exp_instruction = "ex2.approx.ftz";
+  assay_kernels::fill_struct(out, m);
+  return ASSAY_OK;
+}
+
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream,
+        char* error, size_t size) {
+  if (const int bad = supports(self, p, t, nullptr, error, size)) return bad;
+  assay_kernels::Operands a{};
+  if (!assay_kernels::make_operands(p, t, &a, error, size)) return ASSAY_INVALID_ARGUMENT;
+  if (p->total_q == 0) return ASSAY_OK;
+  const MlaShape shape = shape_of(*p);
+  const auto fail = [&](const char* text) {
+    if (error != nullptr && size > 0) std::snprintf(error, size, "%s", text);
+    return static_cast<int>(ASSAY_INVALID_ARGUMENT);
+  };
+  if (t->workspace.data == nullptr || t->workspace.shape[0] < mla_state_bytes(shape))
+    return fail("a workspace of workspace_bytes() expected");
+  CUtensorMap map{};
+  if (shape.bulk && a.k.data != nullptr) {
+    const std::array<MapAxis, 3> axes{
+        {{kMlaDim, 1, 64}, {p->page_size, t->k.stride[1], kMlaKeys}, {t->k.shape[0], t->k.stride[0], 1}}};
+    if (!make_map(&map, shape.half, a.k.data, 3, axes.data()))
+      return fail("the driver makes no tensor map of these operands");
+  }
+  MlaCall call{};
+  call.q = reinterpret_cast<const uint16_t*>(a.q), call.kv = a.k.data;
+  call.o = reinterpret_cast<uint16_t*>(a.o), call.lse = a.lse;
+  call.q_row = a.q_stride[0], call.q_head = a.q_stride[1];
+  call.o_row = a.o_stride[0], call.o_head = a.o_stride[1];
+  call.lse_row = a.lse_stride[0], call.lse_head = a.lse_stride[1];
+  call.kv_block = a.k.block_stride * 2, call.kv_slot = a.k.slot_outer * 2;
+  call.cu_q = a.cu_q, call.cu_q_stride = a.cu_q_stride;
+  call.kv_len = static_cast<const int32_t*>(t->kv_len.data), call.kv_len_stride = t->kv_len.stride[0];
+  if (p->table == ASSAY_TABLE_CSR) {
+    call.table = a.indices, call.indptr = a.indptr;
+    call.indptr_stride = a.indptr_stride, call.table_stride = a.indices_stride;
+  } else {
+    call.table = a.block_table;
+    call.table_row = a.block_table_stride[0], call.table_stride = a.block_table_stride[1];
+  }
+  call.sinks = a.sinks, call.sinks_stride = a.sinks_stride;
+  call.parts = static_cast<float*>(t->workspace.data);
+  call.requests = p->requests, call.heads = p->heads_q, call.items = items_of(*p, shape);
+  call.page = p->page_size;
+  call.causal = p->mask == ASSAY_MASK_CAUSAL;
+  // A window that reaches over everything is none; so positions and windows add up without overflow.
+  call.window_left = p->window_left >= p->max_kv_len ? -1 : p->window_left;
+  call.window_right = p->window_right >= p->max_kv_len + p->max_q_len ? -1 : p->window_right;
+  call.chunk = p->chunk;
+  constexpr double kLog2e = 1.4426950408889634;
+  call.scale_log2 = static_cast<float>(p->softmax_scale * kLog2e);
+  return assay_gpu::answer(launch_mla(call, map, shape, static_cast<cudaStream_t>(stream)), "MLA kernel",
+                           error, size);
+}
+
+constexpr assay_kernel kMla = [] {
+  assay_kernel k{};
+  k.struct_size = sizeof k, k.name = "paged_mla_sm90", k.arch = "sm_90a";
+  k.description =
+      "absorbed MLA decode (576/512) by wgmma, all tiles cut evenly over the machine, then a merge";
+  k.op = ASSAY_OP_PAGED, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH;
+  k.supports = supports, k.arithmetic = arithmetic, k.workspace_bytes = workspace_bytes, k.run = run;
+  return k;
+}();
+
+}  // namespace
+
+std::vector<const assay_kernel*> mla_kernels() { return {&kMla}; }
+
+}  // namespace assay_sm90

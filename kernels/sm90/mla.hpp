@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call of the kernels for absorbed MLA decode (mla_wgmma.h, mla_turned.h, mla_merge.h) as the plain data
+// that travels to the device, and how they are launched.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace assay_sm90 {
+
+constexpr int kMlaDim = 576, kMlaValueDim = 512;  // of a cached row, and its part that is V
+constexpr int kMlaKeys = 64;                      // of a tile
+constexpr int kMlaFewRows = 16;                   // of an item of the kernel for few rows
+
+// Rows of a request are (new token, head), heads innermost. Strides in elements unless they say bytes.
+struct MlaCall {
+  const uint16_t* q;  // bf16 or fp16 [tokens][heads][576]
+  const uint8_t* kv;
+  uint16_t* o;
+  float* lse;
+  int64_t q_row, q_head, o_row, o_head, lse_row, lse_head;
+  int64_t kv_block, kv_slot;  // bytes
+  const int32_t *cu_q, *kv_len;
+  const int32_t *table, *indptr;  // page numbers; indptr: of a request from indptr[r] on (CSR), else null
+  int64_t cu_q_stride, kv_len_stride, table_row, table_stride, indptr_stride;
+  const float* sinks;  // null or [heads]
+  int64_t sinks_stride;
+  // What workers have of an item that others share: [workers][2][rows of an item][512], and maximum (in
+  // powers of 2) and sum of each row. Rewritten before it is read in every launch.
+  float* parts;
+  float2* parts_ml;
+  int32_t* all_whole;  // written by the first worker: every item is one piece, nothing is left to merge
+  int32_t requests, heads, items;  // items of rows per request, as many as the longest one has
+  int32_t page;                    // tokens
+  uint32_t worker_magic;           // 2^32 / workers + 1
+  bool causal;
+  int32_t window_left, window_right, chunk;
+  float scale_log2;  // of the dot product, in powers of 2
+};
+
+struct MlaShape {
+  bool half;
+  bool bulk;        // pages of a multiple of 64 tokens: bulk copies
+  int32_t rows;     // of an item: 16 (mla_turned), 64, or 128 (mla_wgmma, two blocks)
+  int32_t workers;  // blocks, or pairs of blocks
+};
+
+// Sets parts_ml and all_whole (behind parts) and worker_magic, and launches. `map`: boxes of 64 elements x 64
+// tokens of a page x 1 page, where shape.bulk.
+cudaError_t launch_mla(MlaCall, const CUtensorMap& map, const MlaShape&, cudaStream_t);
+int64_t mla_state_bytes(const MlaShape&);  // of parts, parts_ml and all_whole
+
+}  // namespace assay_sm90

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// MLA decode of items of up to 16 rows: the instances.
+#include "kernels/sm90/mla_turned.h"
+
+namespace assay_sm90 {
+
+cudaError_t launch_mla_few(const MlaCall& p, const CUtensorMap& map, const MlaShape& shape,
+                           cudaStream_t stream) {
+  const auto of = [&](auto bulk) {
+    return shape.half ? launch_mla_turned<bulk.value, true>(p, map, shape.workers, stream)
+                      : launch_mla_turned<bulk.value, false>(p, map, shape.workers, stream);
+  };
+  return shape.bulk ? of(std::true_type()) : of(std::false_type());
+}
+
+}  // namespace assay_sm90

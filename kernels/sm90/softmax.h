@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The softmax of rows of scores as a warpgroup's products leave them (warpgroup.h): a thread has columns
+// 2 (lane % 4) + {0, 1} of every 8 of two rows, four lanes share a row.
+#pragma once
+
+#include "kernels/sm90/warp.h"
+
+namespace assay_sm90 {
+namespace {
+
+using namespace sm90;
+
+// Over the four lanes that share a row.
+__device__ inline float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+__device__ inline float quad_sum(float x) {
+  x += __shfl_xor_sync(~0u, x, 1);
+  return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+// Scores -> probabilities, in place. `top` and `sum` are the running maximum and this thread's share of the
+// sum of its two rows; O must be multiplied by `alpha`. `order` is called once both maxima are known: see
+// README.md. kGuard: a row may have seen no key yet.
+template <bool kGuard, int kSums, class Order>
+__device__ inline void softmax(float (&s)[kSums], float (&top)[2], float (&sum)[2], float (&alpha)[2],
+                               float scale_log2, const Order& order) {
+  float bias[2];
+  SM90_UNROLL for (int r = 0; r < 2; ++r) {
+    float a = fmaxf(s[2 * r], s[2 * r + 1]), b = fmaxf(s[2 * r + 4], s[2 * r + 5]);
+    SM90_UNROLL for (int j = 2; j < kSums / 4; j += 2) {
+      a = fmaxf(a, fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
+      b = fmaxf(b, fmaxf(s[4 * j + 4 + 2 * r], s[4 * j + 5 + 2 * r]));
+    }
+    const float now = fmaxf(top[r], quad_max(fmaxf(a, b)));
+    bias[r] = kGuard && now == -INFINITY ? 0.f : now * scale_log2;
+    // The difference first: where the maximum stays this is exactly 1, and sums over many tiles do not drift.
+    alpha[r] = kGuard && now == -INFINITY ? 1.f : exp2_fast((top[r] - now) * scale_log2);
+    top[r] = now;
+    if (r == 1) order(now);
+  }
+  SM90_UNROLL for (int r = 0; r < 2; ++r) {
+    float a = 0, b = 0;
+    SM90_UNROLL for (int j = 0; j < kSums / 4; ++j) {
+      SM90_UNROLL for (int c = 0; c < 2; ++c) {
+        float& x = s[4 * j + 2 * r + c];
+        x = fmaf(x, scale_log2, -bias[r]);
+        x = exp2_fast(x);
+        (c ? b : a) += x;
+      }
+    }
+    sum[r] = fmaf(sum[r], alpha[r], a + b);
+  }
+}
+
+}  // namespace
+}  // namespace assay_sm90
