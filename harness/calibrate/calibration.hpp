@@ -48,6 +48,8 @@ Calibration calibrate(const Backend&, const assay_device&,
 nlohmann::json json_of(const Calibration&);
 // InputError naming file and key when it is no such file, or of another version.
 Calibration read_calibration(const std::string& path);
+// The same from what json_of() made.
+Calibration calibration_from(const nlohmann::json&, const SourcePlace&);
 
 // Made on this kind of device: backend, name and arch are equal.
 bool fits(const Calibration&, const std::string& backend, const assay_device&);

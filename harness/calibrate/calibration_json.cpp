@@ -123,15 +123,20 @@ nlohmann::json json_of(const Calibration& c) {
 
 Calibration read_calibration(const std::string& path) {
   const char* whose = "a calibration file, which `assay calibrate` writes";
-  const nlohmann::json j = parse_json(read_text_file({path}, path, kMaxBytes, whose), {path, 1, 1}, whose);
-  const JsonPlace at{{path}, "calibration", ""};
+  return calibration_from(parse_json(read_text_file({path}, path, kMaxBytes, whose), {path, 1, 1}, whose),
+                          {path});
+}
+
+Calibration calibration_from(const nlohmann::json& j, const SourcePlace& place) {
+  const char* whose = "a calibration, which `assay calibrate` makes";
+  const JsonPlace at{place, "calibration", ""};
   if (!j.is_object()) json_mistyped(at, j, whose);
   const auto version = j.find(kVersionKey);
   if (version == j.end()) json_missing(at.inside(kVersionKey), whose);
   if (*version != kVersion)
-    throw InputError({path}, fmt::format("is a calibration of version {}, this program reads {}; calibrate "
-                                         "the device again",
-                                         json_shown(*version), kVersion));
+    throw InputError(place, fmt::format("is a calibration of version {}, this program reads {}; calibrate "
+                                        "the device again",
+                                        json_shown(*version), kVersion));
   Calibration c;
   json_fields::decode_object(j, c, at, kVersionKey);
   return c;

@@ -8,6 +8,7 @@
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/expectation.hpp"
 #include "harness/check/expectations/reasons.hpp"
+#include "harness/check/session/opposite.hpp"
 #include "harness/check/verdict.hpp"
 
 namespace assay {
@@ -36,7 +37,10 @@ struct Judge::Impl {
   // Of the kernel judged last, when it can be judged again.
   bool repeatable = false;
   std::optional<RunRecord> judged;
+  std::optional<Snapshot> unturned;  // outputs of the values as they were built
+  bool opposite = false;             // the inputs hold the turned ones
 
+  void turn_back();  // of the host's inputs, before another kernel gets them
   explicit Impl(const Problem& problem, double row_key_budget)
       : inputs(build_inputs(problem)), expected(make_expectation(inputs, row_key_budget)) {}
 
@@ -46,6 +50,12 @@ struct Judge::Impl {
   Verdict judge(const Backend&, const assay_kernel&, const assay_device&);
   Verdict recheck();
 };
+
+void Judge::Impl::turn_back() {
+  if (opposite) turn_values(inputs);
+  opposite = false;
+  unturned.reset();
+}
 
 Look Judge::Impl::look(Snapshot left, const RunRecord* first, const RunRecord* before) const {
   Look seen;
@@ -92,6 +102,7 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
   };
   session.reset();
   judged.reset();
+  turn_back();
   repeatable = (kernel.promises & ASSAY_PROMISE_REPEATABLE) != 0;
 
   if (const CallResult r = Session::supports(kernel, inputs, device); r.refused())
@@ -131,8 +142,8 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
     } else if (!r.ok()) {
       return settle(Outcome::kCrashed, "call", r.error);
     }
+    Snapshot now = session->outputs();  // at once: who writes later has not written
     if (Objection damage = session->damage()) return wrong(std::move(damage));
-    Snapshot now = session->outputs();
     if (i == 0 && expected->has_dear_bounds()) left = now;
     looks[i] = i == 0 ? look(std::move(now), nullptr, nullptr)
                       : look(std::move(now), &looks[0].record, &looks[i - 1].record);
@@ -217,7 +228,27 @@ DeviceCase& Judge::device_case() {
   return impl_->session->device_case();
 }
 Verdict Judge::recheck() { return impl_->recheck(); }
+bool Judge::turn() {
+  Impl& i = *impl_;
+  ASSAY_CHECK(i.session != nullptr && i.judged.has_value(),
+              "only a kernel that was judged gets other values");
+  if (!i.opposite) {
+    if (!turn_values(i.inputs)) return false;
+    i.unturned.emplace(i.session->outputs());
+  } else {
+    turn_values(i.inputs);
+  }
+  i.opposite = !i.opposite;
+  i.session->upload();
+  return true;
+}
+std::string Judge::turned() const {
+  const Impl& i = *impl_;
+  ASSAY_CHECK(i.unturned.has_value(), "no values were turned");
+  return not_as_turned(i.inputs, *i.unturned, i.session->outputs(), i.opposite);
+}
 void Judge::forget() {
+  impl_->turn_back();
   impl_->judged.reset();
   impl_->session.reset();
 }

@@ -108,6 +108,12 @@ class Judge {
   // bits as when the kernel was judged (where it promises that), otherwise the bounds. Poisons the outputs
   // afterwards, so that each timed series must write them anew.
   Verdict recheck();
+  // Other values in its inputs, and in its outputs still those of the last call, whose results are kept first
+  // (opposite.hpp); called again, the values of before, which are those recheck() knows. False, and nothing
+  // done, where there are none. After the next call turned() says why its results are not the ones those
+  // values give, "" when they are.
+  bool turn();
+  std::string turned() const;
   // Frees plan and buffers of the kernel judged last: what that may do is still its own doing.
   void forget();
 

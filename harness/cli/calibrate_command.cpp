@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// `assay calibrate`: measures one device in this process, prints what it found and writes the file that other
+// `assay calibrate`: has a worker measure one device, prints what it found and writes the file that other
 // commands take with --calibration.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
@@ -70,22 +73,21 @@ void print(const Calibration& c) {
 }
 
 int calibrate_command(const CalibrateArguments& args) {
-  const Pattern only(args.only, "--only");
-  const BackendChoice choice = choose_backends({args.backend}).front();
-  const Backend backend = Backend::load(choice.path);
-  const assay_device device = backend.device(args.device);
-  char error[512] = "";
-  if (backend.table()->use_device(args.device, error, sizeof error) != ASSAY_OK)
-    throw InfrastructureError(
-        fmt::format("backend {}: device {} cannot be used: {}", backend.name(), args.device, error));
-
-  const std::filesystem::path file = args.out.empty() ? std::filesystem::path("results/local") /
-                                                            device_slug(device.name) / "calibration.json"
-                                                      : std::filesystem::path(args.out);
+  const Pattern only(args.only, "--only");  // a mistake in it is told before anything starts
+  BackendChoice choice = choose_backends({args.backend}).front();
+  choice.device = args.device;
+  RunOptions options;
+  options.backends = {args.backend};
+  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  Dispatcher dispatcher(worker_command(choice, options), null, options);
+  const std::filesystem::path file = args.out.empty()
+                                         ? std::filesystem::path("results/local") /
+                                               device_slug(dispatcher.device().name) / "calibration.json"
+                                         : std::filesystem::path(args.out);
   const std::string start = now_utc();
-  Calibration c = calibrate(
-      backend, device, [&](const std::string& name) { return only.found_in(name); },
-      [](const std::string& what) { fmt::print(stderr, "calibrating: {}\n", what); });
+  Calibration c = dispatcher.calibrate(
+      args.only, [](const std::string& what) { fmt::print(stderr, "calibrating: {}\n", clean_text(what)); });
+  close(null);
   const nlohmann::json build = build_facts();
   c.date = start;
   c.build = fmt::format("{} {}{}", build["version"].get<std::string>(),

@@ -22,6 +22,7 @@
 #include "harness/explain/score.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
+#include "harness/run/keeper.hpp"
 #include "harness/scenario/scenario.hpp"
 
 extern char** environ;
@@ -196,7 +197,7 @@ int score(const ExplainArguments& a) {
 }
 
 int explain_command(const ExplainArguments& a) {
-  if (a.score) return score(a);
+  if (a.score) return run_apart([&] { return score(a); });  // which loads the catalogue
   const Scenario scenario = parse_scenario(single_line(a.line));
   if (!op_of(scenario.op).whole_context)
     throw InputError(

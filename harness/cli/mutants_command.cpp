@@ -15,6 +15,7 @@
 #include "harness/cli/run_options.hpp"
 #include "harness/cli/stop_signals.hpp"
 #include "harness/mutants/score_report.hpp"
+#include "harness/run/keeper.hpp"
 #include "harness/run/pattern.hpp"
 #include "harness/run/worker_process.hpp"
 
@@ -195,7 +196,9 @@ Command add_mutants(CLI::App& app) {
       "  assay mutants\n  assay mutants --quick\n  assay mutants --filter window --seeds 5 --json "
       "score.json\n"
       "  assay mutants masks --filter '^merge' --legal 0\n  assay mutants --catalogue ./libmine.so");
-  return {mutants, [arguments](const auto&) { return mutants_command(*arguments); }};
+  // The catalogue is loaded and asked in the child.
+  return {mutants,
+          [arguments](const auto&) { return run_apart([&] { return mutants_command(*arguments); }); }};
 }
 
 }  // namespace assay

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/attention.hpp"
@@ -297,6 +298,45 @@ double Evidence::got(Call which, const Cell& c, int32_t dim) const {
   return dim < 0 ? from.lse[slot] : from.o[slot * problem.head_dim_v + dim];
 }
 
+namespace {
+
+// A wrong path or name is the user's affair and no evidence. Asked in a process of its own: loading runs code
+// too, and what a library starts then (a device's driver) does not survive the forks that follow.
+void check_name(const std::string& backend, const std::string& kernel, const Problem& problem,
+                const CaptureOptions& options) {
+  std::string name, names;
+  std::optional<int32_t> op;
+  const ChildEnd end = run_in_child(
+      [&](const Report& report) {
+        const Backend loaded = Backend::load(backend);
+        json all = json::array();
+        for (const assay_kernel* k : loaded.kernels()) all.push_back({{"name", k->name}, {"op", k->op}});
+        report({{"name", loaded.name()}, {"kernels", all}});
+      },
+      [&](const json& said) {
+        name = said["name"];
+        for (const json& k : said["kernels"]) {
+          const std::string known = k["name"];
+          if (known == kernel) op = k["op"].get<int32_t>();
+          if (names.size() <= 300) names += (names.empty() ? "" : ", ") + known;
+        }
+      },
+      options.timeout_s);
+  if (!end.fine())  // its own error names the library already
+    throw InfrastructureError(
+        !end.timed_out && end.signal == 0 && end.exit_code == 0
+            ? end.text()
+            : fmt::format("backend {}: the process that loaded it {}", backend, end.text()));
+  if (!op)
+    throw InputError(fmt::format("backend {} has no kernel {}; accepted is one of: {}{}", name, kernel, names,
+                                 names.size() > 300 ? ", ..." : ""));
+  if (*op != problem.op)
+    throw InputError(fmt::format("kernel {} is for op {}, and the line is of op {}", kernel,
+                                 name_of(op_names(), *op), op_of(problem).name));
+}
+
+}  // namespace
+
 Evidence capture(const std::string& line, const Problem& problem, const std::string& backend,
                  const std::string& kernel, const CaptureOptions& options) {
   check_problem(problem);
@@ -305,23 +345,7 @@ Evidence capture(const std::string& line, const Problem& problem, const std::str
   evidence.kernel_name = kernel;
   evidence.problem = problem;
   evidence.declared = default_arithmetic();
-  // Loading runs nothing of a kernel; a wrong path or name is the user's affair, not evidence.
-  const Backend loaded = Backend::load(backend);
-  if (loaded.find(kernel) == nullptr) {
-    std::string names;
-    for (const assay_kernel* k : loaded.kernels()) {
-      if (names.size() > 300) {
-        names += ", ...";
-        break;
-      }
-      names += (names.empty() ? "" : ", ") + std::string(k->name);
-    }
-    throw InputError(
-        fmt::format("backend {} has no kernel {}; accepted is one of: {}", loaded.name(), kernel, names));
-  }
-  if (const int32_t op = loaded.find(kernel)->op; op != problem.op)
-    throw InputError(fmt::format("kernel {} is for op {}, and the line is of op {}", kernel,
-                                 name_of(op_names(), op), op_of(problem).name));
+  check_name(backend, kernel, problem, options);
   const Child child{backend, kernel, problem, options, {}};
   // Children first: after this the process may have OpenMP threads.
   child.judge(evidence);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <new>
 #include <optional>
+#include <random>
 
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/graph/graph.hpp"
@@ -71,24 +72,70 @@ struct Case {
   const Say& say;
 };
 
+// What a timed series is tested with between its samples: other values in the same buffers and then those of
+// before (opposite.hpp), after the plan was made, at moments that nobody can foresee and at the end. The
+// calls in between look like all others to the kernel.
+class Turns {
+ public:
+  Turns(Judge& judge, TimedCall& call, double seconds) : judge_(judge), call_(call), seconds_(seconds) {
+    call_.sample();
+    turn_twice();
+    next_ = 1 + static_cast<int64_t>(random_() % 8);
+  }
+  TimedSample sample() {
+    if (++samples_ == next_ && spent_s_ < seconds_) {
+      turn_twice();
+      next_ = samples_ + 1 + static_cast<int64_t>(random_() % static_cast<uint64_t>(2 * samples_));
+    }
+    return call_.sample();
+  }
+  // Why a call was wrong, or "".
+  std::string end() {
+    turn_twice();
+    return why_;
+  }
+
+ private:
+  void turn_twice() {
+    const auto start = Clock::now();
+    for (int i = 0; i < 2 && why_.empty() && judge_.turn(); ++i) {
+      call_.sample();
+      why_ = judge_.turned();
+    }
+    spent_s_ += seconds_since(start);
+  }
+  Judge& judge_;
+  TimedCall& call_;
+  std::random_device random_;
+  double seconds_, spent_s_ = 0;
+  int64_t next_ = 0, samples_ = 0;
+  std::string why_;
+};
+
 // One timed row per mode. The outputs the last timed call left are judged again.
 void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge,
                 const std::vector<std::string>& modes, const Row& checked, Clock::time_point start) {
   const assay_problem* view = judge.inputs().view->get();
   const assay_tensors* tensors = judge.device_case().tensors();
   for (const std::string& mode : modes) {
-    c.say(Starting{
-        mode, kernel.name,
-        c.rule.max_seconds + c.rule.warmup_seconds + 2 * (c.work.flops / 0.5e9 + c.work.total_bytes / 1e9)});
+    c.say(Starting{mode, kernel.name,
+                   1.5 * c.rule.max_seconds + c.rule.warmup_seconds +
+                       4 * (c.work.flops / 0.5e9 + c.work.total_bytes / 1e9)});
     Row row = checked;
     Samples samples;
     try {
       TimedCall call(c.backend, c.device, kernel, view, tensors, mode, c.clock);
       row.plan_us = call.plan_us();
       row.refresh_us = call.refresh_us();
-      Timing t = measure([&] { return call.sample(); }, c.rule);
+      Turns turns(judge, call, c.rule.max_seconds / 4);
+      Timing t = measure([&] { return turns.sample(); }, c.rule);
+      const std::string kept = turns.end();
       const Verdict again = judge.recheck();
-      if (again.outcome == Outcome::kPassed) {
+      if (!kept.empty()) {
+        row.outcome = outcome_name(Outcome::kWrong);
+        row.check = "values";
+        row.reason = "given other values in the same buffers while it was timed: " + kept;
+      } else if (again.outcome == Outcome::kPassed) {
         row.set_mode(mode);
         row.sm_clock_mhz = call.median_clock_mhz();
         if (call.knows_throttling()) row.throttled = t.dropped;
@@ -181,6 +228,12 @@ Row row_of_line(const std::string& scenario, const std::string& place) {
   return row;
 }
 
+DeviceClock* clock_of(const Backend& backend, const assay_device& device) {
+  static std::string no_clock;
+  static const std::unique_ptr<DeviceClock> clock = DeviceClock::open(backend.name(), device, &no_clock);
+  return clock.get();
+}
+
 void fill_batch(Row& row, const Problem& p) {
   row.op = name_of(op_names(), p.op);
   row.requests = static_cast<int64_t>(p.requests.size());
@@ -267,10 +320,7 @@ bool run_case(const RunCaseOrder& order, const Backend& backend, const assay_dev
     }
     return true;
   }
-  // Opened once per process: the library behind it stays loaded.
-  static std::string no_clock;
-  static const std::unique_ptr<DeviceClock> clock = DeviceClock::open(backend.name(), device, &no_clock);
-  const Case c{backend, device, *problem, work, order.limits, order.rule, clock.get(), say};
+  const Case c{backend, device, *problem, work, order.limits, order.rule, clock_of(backend, device), say};
   for (const WantedKernel& wanted : order.kernels) {
     starting("check", wanted.kernel, check_allowance_s(work, *problem, order.rows_budget));
     house.before_kernel();

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "harness/check/verdict.hpp"
+#include "harness/measure/clocks.hpp"
 #include "harness/report/row.hpp"
 #include "harness/run/housekeeping.hpp"
 #include "harness/run/messages.hpp"
@@ -25,6 +26,9 @@ bool run_case(const RunCaseOrder&, const Backend&, const assay_device&, const st
 // The part of a row known from the scenario text alone; outcome and the rest stay empty. Used for rows
 // the parent has to write itself.
 Row row_of_line(const std::string& scenario, const std::string& place);
+
+// The device's clock, opened once per process (the library behind it stays loaded); null when there is none.
+DeviceClock* clock_of(const Backend&, const assay_device&);
 
 // The columns that describe the batch.
 void fill_batch(Row&, const Problem&);

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/calibrate/calibration.hpp"
 #include "harness/report/row.hpp"
 #include "harness/run/messages.hpp"
 #include "harness/run/options.hpp"
@@ -52,11 +53,21 @@ class Dispatcher {
   // Rates of the calibration, or measured on the device now; 0 where it failed, with the reason under
   // "missing".
   void measure_limits(const std::atomic<bool>& stop);
+  void use_limits(MeasuredLimits limits) { limits_ = std::move(limits); }  // measured elsewhere
   // Per scenario, for the kernels of its op. A kernel that ends the worker over the question, or does not
   // answer, has failed (ASSAY_FAILED) with that as its reason.
   std::vector<std::vector<KernelSupport>> supports(const std::vector<std::string>& scenarios);
   // For the kernels of the scenario's op; those that do not answer have failed as in supports().
   std::vector<KernelArithmetic> arithmetic(const std::string& scenario);
+
+  // Measures the device. InfrastructureError with the reason when it cannot be, or the worker does not
+  // survive it.
+  Calibration calibrate(const std::string& only, const std::function<void(const std::string&)>& say);
+  // One kernel on one case made ready to be timed, its samples, and a look at what the last one left. What
+  // ends the worker is an InfrastructureError; the next kernel gets a new one.
+  TimedReady time(const AskTimed&);
+  SamplesAnswer sample(int64_t count);
+  Rechecked recheck();
 
   // Rows in the order they become known. False when *stop ended it: the rows given so far are right, the
   // others do not exist. `starting` is told the kernel and stage before each (for progress). Every wanted
@@ -80,6 +91,8 @@ class Dispatcher {
   struct Suspects;
   void start_worker();
   Heard hear(double timeout_s, const std::atomic<bool>* stop = nullptr);
+  template <class Wanted>
+  Wanted ask_for(const WorkerRequest& question, const char* doing);
   template <class Wanted>
   std::optional<Wanted> ask(const WorkerRequest& question, std::string& why);
   WorkerProcess& worker();

@@ -6,6 +6,7 @@
 #include "harness/abi/assay_kernel.h"
 #include "harness/base/error.hpp"
 #include "harness/device/backend.hpp"
+#include "harness/report/text.hpp"
 #include "harness/run/dispatcher.hpp"
 #include "harness/scenario/scenario.hpp"
 
@@ -16,6 +17,8 @@ using Kind = WorkerProcess::Event::Kind;
 
 // At most, and as many time limits of a case: loading a backend, initialising a device; measuring its limits.
 constexpr double kStartSeconds = 60, kStartLimits = 10;
+constexpr double kCalibrationSeconds = 600;  // of one instruction
+constexpr double kTimedSeconds = 300;        // of a judgement or some samples, beyond the limit of a case
 constexpr double kLimitsSeconds = 120, kLimitsLimits = 20;
 }  // namespace
 
@@ -120,6 +123,57 @@ std::vector<std::vector<KernelSupport>> Dispatcher::supports(const std::vector<s
     }
   }
   return all;
+}
+
+Calibration Dispatcher::calibrate(const std::string& only,
+                                  const std::function<void(const std::string&)>& say_step) {
+  say(AskCalibration{only});
+  std::string step = "nothing yet";
+  while (true) {
+    Heard e = hear(kCalibrationSeconds);
+    if (e.kind == Kind::kMessage) {
+      if (const auto* next = std::get_if<Calibrating>(&e.answer)) {
+        step = next->what;
+        say_step(step);
+        continue;
+      }
+      if (const auto* done = std::get_if<CalibrationAnswer>(&e.answer))
+        return calibration_from(done->calibration, {"answer of the worker"});
+      if (const auto* failed = std::get_if<Failed>(&e.answer)) throw InfrastructureError(failed->message);
+    }
+    worker_.reset();
+    throw InfrastructureError(fmt::format("backend {}: the worker {} while it calibrated {}", backend(),
+                                          e.kind == Kind::kTimeout
+                                              ? fmt::format("said nothing for {} s", kCalibrationSeconds)
+                                          : e.text.empty() ? "said something else"
+                                                           : "ended: " + e.text,
+                                          clean_text(step)));
+  }
+}
+
+template <class Wanted>
+Wanted Dispatcher::ask_for(const WorkerRequest& question, const char* doing) {
+  say(question);
+  Heard e = hear(kTimedSeconds + options_.timeout_s);
+  if (auto* answer = std::get_if<Wanted>(&e.answer); e.kind == Kind::kMessage && answer)
+    return std::move(*answer);
+  const auto* failed = e.kind == Kind::kMessage ? std::get_if<Failed>(&e.answer) : nullptr;
+  const std::string why = e.kind == Kind::kTimeout ? "no answer in time" : failed ? failed->message : e.text;
+  worker_.reset();
+  throw InfrastructureError(fmt::format("{}: {}", doing, why.empty() ? "an answer of another kind" : why));
+}
+
+TimedReady Dispatcher::time(const AskTimed& order) {
+  return ask_for<TimedReady>(order, "while it was judged and made ready");
+}
+SamplesAnswer Dispatcher::sample(int64_t count) {
+  auto answer = ask_for<SamplesAnswer>(AskSamples{count}, "while it was timed");
+  if (answer.failed.empty() && static_cast<int64_t>(answer.samples.size()) != count)
+    answer.failed = fmt::format("{} samples of {}", answer.samples.size(), count);
+  return answer;
+}
+Rechecked Dispatcher::recheck() {
+  return ask_for<Rechecked>(AskRecheck{}, "while its outputs were judged again");
 }
 
 std::vector<KernelArithmetic> Dispatcher::arithmetic(const std::string& scenario) {

@@ -13,12 +13,14 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "harness/base/error.hpp"
+#include "harness/run/worker_process.hpp"
 
 namespace assay {
 namespace {
@@ -90,6 +92,35 @@ std::vector<pid_t> children() {
 }
 
 }  // namespace
+
+int run_apart(const std::function<int()>& work) {
+  std::fflush(nullptr);
+  adopt_orphans();
+  sigset_t awaited, before;
+  sigemptyset(&awaited);
+  for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&awaited, s);
+  sigprocmask(SIG_BLOCK, &awaited, &before);
+  const pid_t self = getpid(), child = fork();
+  if (child < 0) throw InfrastructureError(fmt::format("cannot start a process: {}", std::strerror(errno)));
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    return getppid() == self ? work() : 1;
+  }
+  int status = 0;
+  pid_t got = 0;
+  while ((got = waitpid(child, &status, WNOHANG)) == 0) {
+    siginfo_t info{};
+    // The terminal tells the whole group itself.
+    if (const int s = sigwaitinfo(&awaited, &info); s > 0 && s != SIGCHLD && info.si_code != SI_KERNEL)
+      kill(child, s);
+  }
+  end_children(kKeeperSeconds);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (got == child && WIFEXITED(status)) return WEXITSTATUS(status);
+  throw InfrastructureError(fmt::format("the process that loaded the library ended with {}",
+                                        signal_name(WIFSIGNALED(status) ? WTERMSIG(status) : 0)));
+}
 
 void adopt_orphans() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
 

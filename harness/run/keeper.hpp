@@ -16,6 +16,11 @@ namespace assay {
 // inside. To be called while the process has one thread.
 int keep(int socket, const std::function<int()>& work);
 
+// Does `work` in a child of its own and returns its code, in both processes: the child goes on to end the
+// program with it, this process waited for that. What the child leaves running is ended. InfrastructureError
+// when a signal ended it. For commands that load foreign code and print themselves; one thread, as above.
+int run_apart(const std::function<int()>& work);
+
 // Orphans of processes below this one become its children from now on.
 void adopt_orphans();
 // Ends all children of this process, and theirs, with SIGKILL, and takes them away. False when some would not

@@ -7,6 +7,8 @@
 //   limits               limits
 //   supports             supports
 //   arithmetic           arithmetic
+//   calibration          calibrating, several times, then calibration
+//   timed                timed_ready; then samples to samples, recheck to rechecked
 //   case                 starting, row and left, several times, then done; or device_lost or spent and the
 //   end
 //
@@ -77,6 +79,18 @@ struct AskSupports {
 struct AskArithmetic {
   std::string scenario, kernel;
 };
+// The instructions whose names match, all when empty.
+struct AskCalibration {
+  std::string only;
+};
+struct AskTimed {
+  std::string scenario, kernel, mode;
+  double rows_budget = 0;
+};
+struct AskSamples {
+  int64_t count = 0;
+};
+struct AskRecheck {};
 struct RunCaseOrder {
   std::string scenario, place;
   std::vector<WantedKernel> kernels;
@@ -85,7 +99,8 @@ struct RunCaseOrder {
   StoppingRule rule;
   Limits limits;
 };
-using WorkerRequest = std::variant<Hello, AskLimits, AskSupports, AskArithmetic, RunCaseOrder>;
+using WorkerRequest = std::variant<Hello, AskLimits, AskSupports, AskArithmetic, AskCalibration, AskTimed,
+                                   AskSamples, AskRecheck, RunCaseOrder>;
 
 // ---- from the worker
 
@@ -116,6 +131,25 @@ struct SupportsAnswer {
 struct ArithmeticAnswer {
   KernelArithmetic answer;
 };
+struct Calibrating {
+  std::string what;
+};
+struct CalibrationAnswer {
+  nlohmann::json calibration;  // as in a file
+};
+struct TimedReady {
+  std::string why_not;  // empty: it was judged right and may be timed
+  double flops = 0, bytes = 0;
+  int64_t tokens = 0;
+};
+struct SamplesAnswer {
+  std::string failed;  // empty: as many samples as were asked for
+  Samples samples;
+  bool knows_throttling = false;
+};
+struct Rechecked {
+  std::string why;  // empty: still right
+};
 struct Starting {
   std::string stage, kernel;
   double allow_s = 0;
@@ -139,7 +173,8 @@ struct DeviceLost {
   std::string message;
 };
 using WorkerAnswer = std::variant<Here, Ready, Failed, NoDeviceHere, LimitsAnswer, SupportsAnswer,
-                                  ArithmeticAnswer, Starting, RowAnswer, Left, Done, Spent, DeviceLost>;
+                                  ArithmeticAnswer, Calibrating, CalibrationAnswer, TimedReady, SamplesAnswer,
+                                  Rechecked, Starting, RowAnswer, Left, Done, Spent, DeviceLost>;
 
 // ---- their fields
 
@@ -234,6 +269,29 @@ struct JsonFields<AskArithmetic> {
                                           JsonField("kernel", &AskArithmetic::kernel));
 };
 template <>
+struct JsonFields<AskCalibration> {
+  static constexpr std::string_view name = "calibration";
+  static constexpr auto list = std::tuple(JsonField("only", &AskCalibration::only));
+};
+template <>
+struct JsonFields<AskTimed> {
+  using T = AskTimed;
+  static constexpr std::string_view name = "timed";
+  static constexpr auto list =
+      std::tuple(JsonField("scenario", &T::scenario), JsonField("kernel", &T::kernel),
+                 JsonField("mode", &T::mode), JsonField("rows_budget", &T::rows_budget));
+};
+template <>
+struct JsonFields<AskSamples> {
+  static constexpr std::string_view name = "samples";
+  static constexpr auto list = std::tuple(JsonField("count", &AskSamples::count));
+};
+template <>
+struct JsonFields<AskRecheck> {
+  static constexpr std::string_view name = "recheck";
+  static constexpr auto list = std::tuple();
+};
+template <>
 struct JsonFields<RunCaseOrder> {
   using T = RunCaseOrder;
   static constexpr std::string_view name = "case";
@@ -281,6 +339,35 @@ template <>
 struct JsonFields<ArithmeticAnswer> {
   static constexpr std::string_view name = "arithmetic";
   static constexpr auto list = std::tuple(JsonField("answer", &ArithmeticAnswer::answer));
+};
+template <>
+struct JsonFields<Calibrating> {
+  static constexpr std::string_view name = "calibrating";
+  static constexpr auto list = std::tuple(JsonField("what", &Calibrating::what));
+};
+template <>
+struct JsonFields<CalibrationAnswer> {
+  static constexpr std::string_view name = "calibration";
+  static constexpr auto list = std::tuple(JsonField("calibration", &CalibrationAnswer::calibration));
+};
+template <>
+struct JsonFields<TimedReady> {
+  using T = TimedReady;
+  static constexpr std::string_view name = "timed_ready";
+  static constexpr auto list = std::tuple(JsonField("why_not", &T::why_not), JsonField("flops", &T::flops),
+                                          JsonField("bytes", &T::bytes), JsonField("tokens", &T::tokens));
+};
+template <>
+struct JsonFields<SamplesAnswer> {
+  using T = SamplesAnswer;
+  static constexpr std::string_view name = "samples";
+  static constexpr auto list = std::tuple(JsonField("failed", &T::failed), JsonField("samples", &T::samples),
+                                          JsonField("knows_throttling", &T::knows_throttling));
+};
+template <>
+struct JsonFields<Rechecked> {
+  static constexpr std::string_view name = "rechecked";
+  static constexpr auto list = std::tuple(JsonField("why", &Rechecked::why));
 };
 template <>
 struct JsonFields<Starting> {

@@ -22,6 +22,7 @@
 #include "harness/problem/names.hpp"
 #include "harness/report/row_json.hpp"
 #include "harness/run/case_runner.hpp"
+#include "harness/run/limits_beside.hpp"
 #include "harness/run/machine.hpp"
 #include "harness/run/repeat.hpp"
 #include "harness/scenario/text.hpp"
@@ -266,7 +267,12 @@ void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
     }
   if (!options_.timed) return;
   for (const auto& arm : arms_)
-    if (!arm->chosen.empty() && !arm->modes.empty() && !stop) arm->dispatcher.measure_limits(stop);
+    if (!arm->chosen.empty() && !arm->modes.empty() && !stop) {
+      if (is_installed(arm->path) || arm->dispatcher.calibration())
+        arm->dispatcher.measure_limits(stop);
+      else
+        arm->dispatcher.use_limits(limits_beside(arm->dispatcher.device(), log_fd, options_, stop));
+    }
 }
 
 struct Sweep::Work {

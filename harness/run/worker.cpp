@@ -28,6 +28,8 @@
 #include "harness/run/keeper.hpp"
 #include "harness/run/machine.hpp"
 #include "harness/run/messages.hpp"
+#include "harness/run/pattern.hpp"
+#include "harness/run/timed_session.hpp"
 #include "harness/run/worker_process.hpp"
 
 namespace assay {
@@ -190,6 +192,7 @@ ArithmeticAnswer arithmetic_message(const Backend& backend, const assay_device& 
 void serve(Channel& channel, const Backend& backend, const assay_device& device,
            const std::string& calibration) {
   Housekeeping house;
+  std::optional<TimedSession> session;
   WorkerRequest request;
   while (channel.hear(request)) {
     if (std::holds_alternative<AskLimits>(request)) {
@@ -198,6 +201,20 @@ void serve(Channel& channel, const Backend& backend, const assay_device& device,
       channel.say(supports_message(backend, device, *supports));
     } else if (const auto* arithmetic = std::get_if<AskArithmetic>(&request)) {
       channel.say(arithmetic_message(backend, device, *arithmetic));
+    } else if (const auto* calibration_order = std::get_if<AskCalibration>(&request)) {
+      const Pattern only(calibration_order->only, "--only");
+      channel.say(CalibrationAnswer{json_of(calibrate(
+          backend, device, [&](const std::string& name) { return only.found_in(name); },
+          [&](const std::string& what) { channel.say(Calibrating{what}); }))});
+    } else if (const auto* timed = std::get_if<AskTimed>(&request)) {
+      if (!session) session.emplace(backend, device, clock_of(backend, device));
+      channel.say(session->prepare(*timed));
+    } else if (const auto* samples = std::get_if<AskSamples>(&request)) {
+      ASSAY_CHECK(session.has_value(), "samples of nothing");
+      channel.say(session->sample(*samples));
+    } else if (std::holds_alternative<AskRecheck>(request)) {
+      ASSAY_CHECK(session.has_value(), "samples of nothing");
+      channel.say(session->recheck());
     } else if (const auto* order = std::get_if<RunCaseOrder>(&request)) {
       const auto say = [&](const WorkerAnswer& answer) { channel.say(answer); };
       if (!run_case(*order, backend, device, calibration, house, say)) return;

@@ -1,107 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 // assay-gbench: scenario lines as Google Benchmarks, for those who keep their history in its tools. A
-// benchmark is a line, a kernel and a mode; its time is the one `assay bench` takes
-// (harness/run/timed_call.hpp), handed over as manual time. A kernel is judged before its first sample and
-// its outputs after the last; wrong ones are errors, and kernels that refuse a line are not registered.
-// Everything runs in this process.
+// benchmark is a line, a kernel and a mode; its time is the one `assay bench` takes, measured in a worker
+// (harness/run/timed_session.hpp) and handed over as manual time. A kernel is judged before its first sample
+// and its outputs after the last; wrong ones are errors, and kernels that refuse a line are not registered.
 #include <benchmark/benchmark.h>
+#include <fcntl.h>
 #include <fnmatch.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "harness/base/error.hpp"
-#include "harness/check/verdict.hpp"
 #include "harness/cli/commands.hpp"
-#include "harness/ops/problem_view.hpp"
-#include "harness/ops/work.hpp"
 #include "harness/run/case_stream.hpp"
 #include "harness/run/sweep.hpp"
-#include "harness/run/timed_call.hpp"
+#include "harness/run/worker.hpp"
 #include "harness/scenario/lengths.hpp"
 #include "harness/scenario/suite.hpp"
 
 namespace assay {
 namespace {
 
-struct Setup {
-  RunOptions run;
-  std::string backend = "cpu", mode = "hot";
-  int device_number = 0;
-  std::optional<Backend> library;
-  assay_device device{};
-  std::unique_ptr<DeviceClock> clock;
-};
-
-// The case at work. Google Benchmark calls a benchmark several times with more and more iterations, so
-// inputs, verdict and captured graph are kept until the next line or kernel.
+// Google Benchmark calls a benchmark several times with more and more iterations; the worker keeps the case.
 class Bench {
  public:
-  explicit Bench(const Setup& setup) : setup_(setup) {}
+  Bench(Dispatcher& dispatcher, std::string mode, double rows_budget)
+      : dispatcher_(dispatcher), mode_(std::move(mode)), rows_budget_(rows_budget) {}
 
-  void run(benchmark::State& state, const RunCase& c, const assay_kernel& kernel) {
+  void run(benchmark::State& state, const std::string& line, const std::string& kernel) {
     try {
-      prepare(c, kernel);
-      if (!why_not_.empty()) return state.SkipWithError(why_not_.c_str());
+      const TimedReady ready = dispatcher_.time({line, kernel, mode_, rows_budget_});
+      if (!ready.why_not.empty()) return state.SkipWithError(ready.why_not.c_str());
       int64_t dropped = 0;
+      bool knows_throttling = false;
+      Samples left;
       for (auto _ : state) {
-        const TimedSample s = call_->sample();
-        state.SetIterationTime(s.us * 1e-6);
-        dropped += s.dropped;
+        if (left.empty()) {
+          // In pieces: between two the worker shows that it is alive.
+          SamplesAnswer more = dispatcher_.sample(std::min<int64_t>(kPiece, state.max_iterations));
+          if (!more.failed.empty()) return state.SkipWithError(more.failed.c_str());
+          knows_throttling = more.knows_throttling;
+          left = std::move(more.samples);
+        }
+        state.SetIterationTime(left.back().us * 1e-6);
+        dropped += left.back().dropped;
+        left.pop_back();
       }
-      const Verdict after = judge_->recheck();
-      if (after.outcome != Outcome::kPassed)
-        return state.SkipWithError(("outputs checked again after timing: " + after.reason).c_str());
+      if (const std::string why = dispatcher_.recheck().why; !why.empty())
+        return state.SkipWithError(why.c_str());
       using benchmark::Counter;
       const auto rate = [](double per_call) { return Counter(per_call, Counter::kIsIterationInvariantRate); };
-      state.counters["FLOP/s"] = rate(work_.flops);
-      state.counters["bytes/s"] = rate(work_.total_bytes);
-      state.counters["tokens/s"] = rate(static_cast<double>(work_.tokens));
+      state.counters["FLOP/s"] = rate(ready.flops);
+      state.counters["bytes/s"] = rate(ready.bytes);
+      state.counters["tokens/s"] = rate(static_cast<double>(ready.tokens));
       // Google Benchmark cannot leave out an iteration: how many ran on a throttled device is told instead.
-      if (call_->knows_throttling()) state.counters["throttled"] = static_cast<double>(dropped);
-    } catch (const TimedCallFailed& e) {
-      state.SkipWithError(e.text.c_str());
+      if (knows_throttling) state.counters["throttled"] = static_cast<double>(dropped);
     } catch (const InfrastructureError& e) {
       state.SkipWithError(e.what());
     }
   }
 
  private:
-  void prepare(const RunCase& c, const assay_kernel& kernel) {
-    if (line_ != c.line) {
-      forget();
-      const Problem problem = make_problem(c.scenario);
-      work_ = work_of(problem);
-      judge_ = std::make_unique<Judge>(problem, setup_.run.rows_budget);
-      line_ = c.line;
-    }
-    if (kernel_ == &kernel) return;
-    call_.reset();  // its buffers are the judge's
-    kernel_ = &kernel;
-    const Verdict v = judge_->judge(*setup_.library, kernel, setup_.device);
-    why_not_ = v.outcome == Outcome::kPassed ? "" : fmt::format("{}: {}", outcome_name(v.outcome), v.reason);
-    if (!why_not_.empty()) return;
-    try {
-      call_ =
-          std::make_unique<TimedCall>(*setup_.library, setup_.device, kernel, judge_->inputs().view->get(),
-                                      judge_->device_case().tensors(), setup_.mode, setup_.clock.get());
-    } catch (const ModeRefused& e) {
-      why_not_ = e.text;
-    }
-  }
-  void forget() {
-    call_.reset();
-    judge_.reset();
-    line_.clear();
-    kernel_ = nullptr;
-  }
-
-  const Setup& setup_;
-  std::string line_, why_not_;
-  const assay_kernel* kernel_ = nullptr;
-  Work work_;
-  std::unique_ptr<Judge> judge_;
-  std::unique_ptr<TimedCall> call_;
+  static constexpr int64_t kPiece = 64;
+  Dispatcher& dispatcher_;
+  std::string mode_;
+  double rows_budget_;
 };
 
 bool matches(const std::string& name, const std::vector<std::string>& globs) {
@@ -110,45 +74,48 @@ bool matches(const std::string& name, const std::vector<std::string>& globs) {
   return globs.empty();
 }
 
-int64_t register_all(const Setup& setup, Bench& bench) {
-  CaseStream cases(setup.run);
+int64_t register_all(const RunOptions& options, const std::string& mode, Dispatcher& dispatcher,
+                     Bench& bench) {
+  std::vector<std::string> lines;
+  CaseStream cases(options);
+  while (const std::optional<RunCase> c = cases.next()) lines.push_back(c->line);
+  const auto answers = dispatcher.supports(lines);
   int64_t count = 0;
-  while (const std::optional<RunCase> c = cases.next()) {
-    const Problem problem = make_problem(c->scenario);
-    const ProblemView view(problem);
-    for (const assay_kernel* kernel : setup.library->kernels()) {
-      if (kernel->op != c->scenario.op || !matches(kernel->name, setup.run.kernels)) continue;
-      if (!call_supports(*kernel, view.get(), nullptr, setup.device).ok()) continue;
-      benchmark::RegisterBenchmark(
-          fmt::format("{}/{}/{}", kernel->name, setup.mode, c->line).c_str(),
-          [&bench, one = *c, kernel](benchmark::State& state) { bench.run(state, one, *kernel); })
+  for (size_t i = 0; i < lines.size(); ++i)
+    for (const KernelSupport& kernel : answers[i]) {
+      if (kernel.status != ASSAY_OK || !matches(kernel.kernel, options.kernels)) continue;
+      benchmark::RegisterBenchmark(fmt::format("{}/{}/{}", kernel.kernel, mode, lines[i]).c_str(),
+                                   [&bench, line = lines[i], name = kernel.kernel](benchmark::State& state) {
+                                     bench.run(state, line, name);
+                                   })
           ->UseManualTime()
           ->Unit(benchmark::kMicrosecond);
       ++count;
     }
-  }
   return count;
 }
 
 int run(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);  // takes its own options out
-  Setup setup;
+  RunOptions options;
+  std::string backend = "cpu", mode = "hot";
+  int device = 0;
   CLI::App app{
       "scenario lines as Google Benchmarks; options that begin with --benchmark_ go to Google Benchmark",
       "assay-gbench"};
-  app.add_option("suites", setup.run.suites, "suite names, *.suite files, or scenario lines in quotes")
+  app.add_option("suites", options.suites, "suite names, *.suite files, or scenario lines in quotes")
       ->required();
-  app.add_option("--backend", setup.backend, "installed backend, or path of a library")
-      ->capture_default_str();
-  app.add_option("--device", setup.device_number, "number of the device")
+  app.add_option("--backend", backend, "installed backend, or path of a library")->capture_default_str();
+  app.add_option("--device", device, "number of the device")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--kernel", setup.run.kernels, "only kernels matching this glob; repeatable")
+  app.add_option("--kernel", options.kernels, "only kernels matching this glob; repeatable")
       ->allow_extra_args(false);
-  app.add_option("--filter", setup.run.filter, "only lines that match this regular expression");
-  app.add_option("--limit", setup.run.limit, "at most N lines")->check(CLI::NonNegativeNumber);
-  app.add_option("--rows-budget", setup.run.rows_budget, "as in assay check")->check(CLI::PositiveNumber);
-  app.add_option("--cache", setup.mode, "hot, cold or graph (hot, a captured call replayed)")
+  app.add_option("--filter", options.filter, "only lines that match this regular expression");
+  app.add_option("--limit", options.limit, "at most N lines")->check(CLI::NonNegativeNumber);
+  app.add_option("--rows-budget", options.rows_budget, "as in assay check")->check(CLI::PositiveNumber);
+  app.add_option("--timeout", options.timeout_s, "as in assay check")->check(CLI::PositiveNumber);
+  app.add_option("--cache", mode, "hot, cold or graph (hot, a captured call replayed)")
       ->capture_default_str()
       ->check(CLI::IsMember({"hot", "cold", "graph"}));
   app.footer(
@@ -161,20 +128,18 @@ int run(int argc, char** argv) {
     app.exit(e, std::cerr, std::cerr);
     return kExitUsage;
   }
-  setup.library = Backend::load(choose_backends({setup.backend}).front().path);
-  if (const char* why = setup.library->table()->no_times; why != nullptr)
-    throw InputError(fmt::format("--backend {}: {}; assay check runs its kernels", setup.backend, why));
-  setup.device = setup.library->device(setup.device_number);
-  char error[512] = "";
-  if (setup.library->table()->use_device(setup.device_number, error, sizeof error) != ASSAY_OK)
-    throw InfrastructureError(
-        fmt::format("backend {}: device {} cannot be used: {}", setup.backend, setup.device_number, error));
-  std::string no_clock;
-  setup.clock = DeviceClock::open(setup.library->name(), setup.device, &no_clock);
-  Bench bench(setup);
-  if (register_all(setup, bench) == 0) throw InputError("no line has a kernel that takes it");
+  BackendChoice choice = choose_backends({backend}).front();
+  choice.device = device;
+  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  Dispatcher dispatcher(worker_command(choice, options), null, options);
+  if (const std::string& why = dispatcher.no_times(); !why.empty())
+    throw InputError(fmt::format("--backend {}: {}; assay check runs its kernels", backend, why));
+  Bench bench(dispatcher, mode, options.rows_budget);
+  if (register_all(options, mode, dispatcher, bench) == 0)
+    throw InputError("no line has a kernel that takes it");
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
+  close(null);
   return kExitOk;
 }
 
@@ -183,6 +148,9 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   assay::add_trace_folder(assay::scenario_folder() + "/traces");
+  // Workers are this program again.
+  if (const auto worker = assay::worker_arguments(argc, argv))
+    return assay::worker_main(*worker, assay::kWorkerFd);
   try {
     return assay::run(argc, argv);
   } catch (const assay::InputError& e) {

@@ -14,9 +14,10 @@
 namespace hostile {
 
 // Where a deed is done.
-enum class Door { kSupports, kArithmetic, kWorkspace, kZeroed, kPlan, kFreePlan, kBefore, kAfter };
+enum class Door { kSupports, kArithmetic, kWorkspace, kZeroed, kPlan, kFreePlan, kBefore, kAfter, kInstead };
 
 struct Call {
+  const assay_problem* problem = nullptr;
   const assay_tensors* tensors = nullptr;
   assay_arithmetic* arithmetic = nullptr;
   int64_t* bytes = nullptr;  // of the workspace
@@ -33,8 +34,11 @@ struct Deed {
 
 std::span<const Deed> process_deeds();  // ends, children, threads, signals
 std::span<const Deed> speech_deeds();   // the connection, output, exceptions, texts
+std::span<const Deed> cheats();         // what a kernel may do when it knows that it is timed
 std::span<const Deed> state_deeds();    // what a process shares, memory, declarations
 
+// What an honest kernel does.
+int compute(const Call&);
 // In a child process: named, so that the test finds those that live on.
 void mark_child();
 [[noreturn]] inline void sleep_for_ever() {

@@ -136,4 +136,12 @@ inline constexpr Expected kKernels[] = {
     {"longjmp", "crashed", "SIG"},
 };
 
+// Right as long as nobody times them, or nobody changes anything; `assay bench` says wrong.
+inline constexpr const char* kCheats[] = {
+    "cheat_stops",         "cheat_stops_much_later", "cheat_keeps_output",
+    "cheat_knows_q",       "cheat_knows_pointers",   "cheat_half_the_rows",
+    "cheat_one_head",      "cheat_unless_poisoned",  "cheat_every_other_call",
+    "cheat_plan_computes", "cheat_knows_one_value",  "cheat_writes_late",
+};
+
 }  // namespace hostile

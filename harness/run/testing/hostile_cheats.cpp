@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Deeds: kernels that are right and look fast, because they find out that they are timed, or keep what they
+// computed.
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "harness/run/testing/hostile.hpp"
+
+namespace hostile {
+namespace {
+
+size_t bytes_of(const assay_tensor& t) {
+  int64_t last = 0;
+  for (int i = 0; i < t.rank; ++i) last += (t.shape[i] - 1) * t.stride[i];
+  return static_cast<size_t>(last + 1) * (t.format == ASSAY_FP32 ? 4 : 2);
+}
+
+struct Kept {
+  std::vector<char> o, lse;
+};
+void keep(Kept& kept, const Call& c) {
+  const auto copy = [](std::vector<char>& to, const assay_tensor& t) {
+    to.assign(static_cast<char*>(t.data), static_cast<char*>(t.data) + bytes_of(t));
+  };
+  copy(kept.o, c.tensors->o), copy(kept.lse, c.tensors->lse);
+}
+void give(const Kept& kept, const Call& c) {
+  std::memcpy(c.tensors->o.data, kept.o.data(), kept.o.size());
+  std::memcpy(c.tensors->lse.data, kept.lse.data(), kept.lse.size());
+}
+// Computes what it does not know yet.
+template <class Key>
+void remembered(std::map<Key, Kept>& known, const Key& key, const Call& c) {
+  if (const auto found = known.find(key); found != known.end()) return give(found->second, c);
+  compute(c);
+  keep(known[key], c);
+}
+
+uint64_t hash_of(const assay_tensor& t) {
+  uint64_t h = 1469598103934665603u;
+  const auto* bytes = static_cast<const unsigned char*>(t.data);
+  for (size_t i = 0; i < bytes_of(t); ++i) h = (h ^ bytes[i]) * 1099511628211u;
+  return h;
+}
+
+// Computes, then puts back what was there in a part of the output.
+void all_but(const Call& c, int64_t first_row, int64_t first_head) {
+  Kept before;
+  keep(before, c);
+  compute(c);
+  const assay_tensor& o = c.tensors->o;
+  for (int64_t row = 0; row < o.shape[0]; ++row)
+    for (int64_t head = 0; head < o.shape[1]; ++head)
+      if (row >= first_row && head >= first_head) {
+        const size_t at = static_cast<size_t>(row * o.stride[0] + head * o.stride[1]) * 2;
+        std::memcpy(static_cast<char*>(o.data) + at, before.o.data() + at,
+                    static_cast<size_t>(o.shape[2]) * 2);
+      }
+}
+
+constexpr int kJudged = 4;  // runs before anything is timed
+
+constexpr Deed kDeeds[] = {
+    {"cheat_stops", Door::kInstead,
+     [](const Call& c) {
+       static int calls = 0;
+
+       if (++calls <= kJudged) compute(c);
+     }},
+    {"cheat_stops_much_later", Door::kInstead,
+     [](const Call& c) {
+       static int calls = 0;
+
+       if (++calls <= kJudged + 8) compute(c);
+     }},
+    {"cheat_keeps_output", Door::kInstead,
+     [](const Call& c) {
+       static int calls = 0;
+
+       static Kept kept;
+       if (++calls > kJudged) return give(kept, c);
+       compute(c), keep(kept, c);
+     }},
+    {"cheat_knows_q", Door::kInstead,
+     [](const Call& c) {
+       static std::map<uint64_t, Kept> known;
+       remembered(known, hash_of(c.tensors->q), c);
+     }},
+    {"cheat_knows_pointers", Door::kInstead,
+     [](const Call& c) {
+       static std::map<const void*, Kept> known;
+       remembered<const void*>(known, c.tensors->o.data, c);
+     }},
+    {"cheat_half_the_rows", Door::kInstead,
+     [](const Call& c) {
+       static int calls = 0;
+       ++calls <= kJudged ? static_cast<void>(compute(c)) : all_but(c, c.problem->total_q / 2, 0);
+     }},
+    {"cheat_one_head", Door::kInstead,
+     [](const Call& c) {
+       static int calls = 0;
+       ++calls <= kJudged ? static_cast<void>(compute(c)) : all_but(c, 0, 1);
+     }},
+    // Writes where the output looks as if somebody had just cleared it.
+    {"cheat_unless_poisoned", Door::kInstead,
+     [](const Call& c) {
+       static int calls = 0;
+
+       if (std::isnan(*static_cast<float*>(c.tensors->lse.data)) || ++calls < 2) compute(c);
+     }},
+    {"cheat_every_other_call", Door::kInstead,
+     [](const Call& c) {
+       static int calls = 0;
+
+       if (++calls <= kJudged || calls % 2 == 0) compute(c);
+     }},
+    {"cheat_plan_computes", Door::kInstead,
+     [](const Call& c) {
+       static Kept kept;
+       static const void* of = nullptr;
+       if (of != c.tensors->k.data) compute(c), keep(kept, c), of = c.tensors->k.data;
+       give(kept, c);
+     }},
+    // The first value of V stands for all; unless it is turned with them.
+    {"cheat_knows_one_value", Door::kInstead,
+     [](const Call& c) {
+       static std::map<uint64_t, Kept> known;
+       remembered<uint64_t>(known, *static_cast<const uint16_t*>(c.tensors->v.data) & 0x7fffu, c);
+     }},
+    {"cheat_writes_late", Door::kInstead,
+     [](const Call& c) {
+       static std::thread late;
+       if (late.joinable()) late.join();
+       late = std::thread([c] {
+         std::this_thread::sleep_for(std::chrono::milliseconds(3));
+         compute(c);
+       });
+     }},
+};
+
+}  // namespace
+
+std::span<const Deed> cheats() { return kDeeds; }
+
+}  // namespace hostile
