@@ -27,7 +27,7 @@ void fill(std::byte* to, int bytes, int64_t count, uint32_t code) {
     const auto half = static_cast<uint16_t>(code);
     for (int64_t i = 0; i < count; ++i) std::memcpy(to + 2 * i, &half, 2);
   } else {
-    for (int64_t i = 0; i < count; ++i) std::memcpy(to + 4 * i, &code, 4);
+    for (int64_t i = 0; i < count * (bytes / 4); ++i) std::memcpy(to + 4 * i, &code, 4);
   }
 }
 
@@ -165,6 +165,8 @@ void poison_table(Inputs& inputs, Poison poison) {
 }
 
 uint32_t poison_code(int32_t format, Poison poison) {
+  if (format == ASSAY_INT32 || format == ASSAY_INT64)  // each word of an int64
+    return poison == Poison::kNaN ? 0x80000000u : poison == Poison::kLow ? 0xc1c1c1c1u : 0x41414141u;
   if (poison == Poison::kNaN) return nan_code(format);
   double size = 0;
   switch (format) {

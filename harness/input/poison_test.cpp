@@ -31,6 +31,10 @@ TEST(PoisonCode, NaNWhereThereIsOneAndTwoLargeFiniteValues) {
   EXPECT_EQ(poison_code(ASSAY_INT8, Poison::kNaN), 0x80u);
   EXPECT_EQ(decode(ASSAY_INT8, poison_code(ASSAY_INT8, Poison::kLow)), -127);
   EXPECT_EQ(decode(ASSAY_INT8, poison_code(ASSAY_INT8, Poison::kHigh)), 127);
+  // Outputs of integers: three values that no table, slot or length of a case has.
+  EXPECT_EQ(decode(ASSAY_INT32, poison_code(ASSAY_INT32, Poison::kNaN)), -0x1p31);
+  EXPECT_LT(decode(ASSAY_INT32, poison_code(ASSAY_INT32, Poison::kLow)), -0x1p29);
+  EXPECT_GT(decode(ASSAY_INT32, poison_code(ASSAY_INT32, Poison::kHigh)), 0x1p29);
 }
 
 Problem base() {

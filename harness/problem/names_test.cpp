@@ -14,16 +14,6 @@
 namespace assay {
 namespace {
 
-TEST(Names, ListsAreCompleteAndInHeaderOrder) {
-  EXPECT_EQ(accepted(mask_names()), "causal, full, cross, tree");
-  EXPECT_EQ(accepted(alibi_names()), "none, linear, sqrt");
-  EXPECT_EQ(accepted(scale_names()), "none, tensor, host, head, request_head, token_head, channel");
-  EXPECT_EQ(accepted(layout_names()), "nhd, hnd, x, shuffled, mla");
-  EXPECT_EQ(accepted(table_names()), "none, block, csr, token");
-  EXPECT_EQ(accepted(format_names()),
-            "fp32, bf16, fp16, fp8_e4m3, fp8_e5m2, fp8_e4m3fnuz, fp8_e5m2fnuz, int8, uint8, int32, int64");
-}
-
 TEST(Names, TextAndValueAreInverse) {
   for (auto names :
        {format_names(), mask_names(), alibi_names(), scale_names(), layout_names(), table_names()}) {
@@ -71,7 +61,9 @@ TEST(Names, EveryEnumeratorOfTheHeaderHasOne) {
     ASSERT_GE(wanted.size(), 3u) << table.type << " was not found in the header";
     for (const auto& [value, text] : wanted)
       EXPECT_EQ(name_of(table.names, value), text) << "names.cpp, enum " << table.type;
-    EXPECT_EQ(table.names.size(), wanted.size()) << table.type;
+    std::string in_order;
+    for (const auto& [value, text] : wanted) in_order += (in_order.empty() ? "" : ", ") + text;
+    EXPECT_EQ(accepted(table.names), in_order) << "names.cpp, enum " << table.type;
   }
 }
 
