@@ -69,7 +69,7 @@ double OneWay::share() const {
 }
 
 SeenScores::SeenScores(int64_t keys) {
-  constexpr int64_t kMost = 512;
+  constexpr int64_t kMost = 256;
   if (keys <= kMost) return;
   while (keys >> bits_ > kMost / 2) ++bits_;
   stride_ = (keys / (kMost / 4)) | 1;
@@ -78,7 +78,7 @@ SeenScores::SeenScores(int64_t keys) {
 
 void SeenScores::note(const double* x, const double* weights, int64_t count) {
   constexpr float kHeavy = 1.0f / 64;  // of the largest weight of the row
-  constexpr size_t kMostHeavy = 64;
+  constexpr size_t kMostHeavy = 32;
   if (slots_.empty()) slots_.resize(64);
   const auto hash_of = [](double score) {
     // 32 bits of the mantissa: the same numbers summed in another order are the same score.
