@@ -35,7 +35,7 @@ DenseCase small_case(uint64_t seed) {
   Draw pick(2 * seed);
   const Family family = pick.of({Family::kNormal, Family::kPeaked, Family::kOutlier, Family::kAscending,
                                  Family::kFlat, Family::kPositive});
-  const int32_t n = 1 + pick(2), m = 1 + pick(24);
+  const int32_t n = 1 + pick(2), m = 1 + pick(16);
   DenseCase c = testing::make_case(family, n, m, 1 + pick(10), seed, pick.of({ASSAY_BF16, ASSAY_FP16}));
   Problem& p = c.problem;
   p.mask = pick.of({ASSAY_MASK_CAUSAL, ASSAY_MASK_FULL});
@@ -112,7 +112,7 @@ assay_arithmetic any_arithmetic(uint64_t seed) {
 TEST(Evaluation, OfTierDInIntervalsAgreesWithTheCode) {
   double lowest = 1e300, highest = 0;
   int64_t cases = 0, elements = 0, infinite = 0;
-  for (uint64_t seed = 0; seed < 1200; ++seed) {
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
     const DenseCase c = small_case(seed);
     const assay_arithmetic a = any_arithmetic(seed);
     const BoundedAttention b = bounded_attention_elementwise(c.problem, c.host(), c.rows(), a);
