@@ -339,6 +339,7 @@ class Row {
       row_.systematic += sink_p_ * sink_systematic_;
       row_.variance += sink_p_ * sink_p_ * sink_variance_;
       row_.replayed_sum += sink_p_;
+      row_.sink = sink_p_, row_.sink_error = sink_hard_;
     }
   }
 

@@ -16,6 +16,9 @@ constexpr double kSuspicious = 0.75;
 // (mantissas distributed as 1/x).
 constexpr double kMeanSquare = 0.54;
 
+// Weights below this the fp32 replay may take for zero or for unrounded.
+constexpr double kUnseenWeight = 0x1p-116;
+
 double square(double x) { return x * x; }
 
 // Variance of one rounding of P over h^2: uniform on -h .. h, or on half of that around its mean.
@@ -159,12 +162,14 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
   b.r = kInf;
   if (row_.replayed && remaining_random_ > 0) {
     const double largest = std::max(size, std::fabs(c.replayed));
-    const double denominator =
-        joint ? row_.flips : row_random_ + row_.largest_random + z_.farther * row_.distance;
+    const double denominator = joint
+                                   ? row_.flips + row_.sink * ((1 + row_.sink_error) * (1 + row_.largest) - 1)
+                                   : row_random_ + row_.largest_random + z_.farther * row_.distance;
     const double moved = shared(z_.tile_shared + 2 * std::max(row_.largest_random, z_.farther)) +
                          (z_.tile_shared + z_.merge) * std::fabs(c.o - c.replayed);
-    const double systematic_r =
-        systematic + c.flips + moved + merged(c) + denominator * largest + c.tile_error + of_row(largest);
+    const double systematic_r = systematic + c.flips + moved + merged(c) + denominator * largest +
+                                c.tile_error + of_row(largest) +
+                                kUnseenWeight * static_cast<double>(row_.count) * row_.v_max;
     const double variance_r = variance + of_row_variance * square(largest);
     b.r = (systematic_r + kLambda * std::sqrt(variance_r)) / remaining_random_;
   }

@@ -39,7 +39,10 @@ struct RowFacts {
   // behind: what a stale maximum was off by grows with it.
   double updated = 0;
   double updates = 0, parts = 1;
-  double flips = 0;         // weight that may round differently than replayed
+  double flips = 0;  // weight that may round differently than replayed
+  // Share of the sink, and its hard error expm1(E): in a row sum of rounded P it alone is not rounded, and
+  // stands against a maximum that errs by what a key errs.
+  double sink = 0, sink_error = 0;
   double replayed_sum = 1;  // of the replayed weights
 };
 

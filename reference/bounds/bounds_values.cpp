@@ -92,6 +92,7 @@ class Values {
       const double weight = std::exp(s.sink - s.m), size = std::fabs(s.sink), distance = s.m - s.sink;
       const double w = expm1_above(s.terms.score * size + s.terms.distance * distance + s.terms.fixed);
       s.weight = weight;
+      s.sink_weight = weight, s.sink_error = w;
       s.error = weight * w;
       s.square = weight * w * w;
       s.distance_square = weight * std::min(distance * distance, 1e200);
@@ -363,6 +364,7 @@ class Values {
     f.updates = s.updates;
     f.flips = s.flips * inverse;
     f.replayed_sum = 1 + s.replayed_excess * inverse;
+    f.sink = s.sink_weight * inverse, f.sink_error = s.sink_error;
     return f;
   }
 

@@ -25,10 +25,11 @@ inline double expm1_above(double e) { return e <= 1 ? e * (1 + 0.71829 * e) : st
 // Sums over the keys of one row, in weights relative to exp(m).
 struct RowSums {
   double m = 0, sink = -std::numeric_limits<double>::infinity();
-  double weight = 0;             // sum p
-  double error = 0, square = 0;  // sum p w, sum p w^2, w = expm1(E)
-  double largest = 0;            // largest expm1(E)
-  double distance_square = 0;    // sum p (m - x)^2
+  double weight = 0;                       // sum p
+  double sink_weight = 0, sink_error = 0;  // of it, the sink's; its expm1(E)
+  double error = 0, square = 0;            // sum p w, sum p w^2, w = expm1(E)
+  double largest = 0;                      // largest expm1(E)
+  double distance_square = 0;              // sum p (m - x)^2
   LaneSums lanes;
   // Rounding of P: sum h^2 / p and its part from keys rounded one way, sum h^2, sum |h|, sum of what replayed
   // weights have more than exact ones, and of what they may flip.
