@@ -107,7 +107,6 @@ class Values {
     const Index narrow = narrow_ ? rows_ : 0;
     v_.resize(kTileKeys, dv_);
     v_size_.resize(kTileKeys, dv_);
-
     v_square_.resize(kTileKeys, dv_);
     weights_.resize(rows_, kTileKeys);
     weights_f_.resize(rows_, kTileKeys);
@@ -360,8 +359,7 @@ class Values {
     if (!f.declared)
       for (double drift : {s.replayed_excess, s.drifts[0], s.drifts[1], s.drifts[2]})
         f.drift = std::max(f.drift, std::fabs(drift) * inverse);
-    f.updated = s.updated * inverse;
-    f.updates = s.updates;
+    f.updated = s.updated * inverse, f.updates = s.updates;
     f.flips = s.flips * inverse;
     f.replayed_sum = 1 + s.replayed_excess * inverse;
     f.sink = s.sink_weight * inverse, f.sink_error = s.sink_error;
