@@ -17,6 +17,7 @@
 #include "harness/cli/stop_signals.hpp"
 #include "harness/report/tally.hpp"
 #include "harness/report/text.hpp"
+#include "harness/run/keeper.hpp"
 #include "harness/run/machine.hpp"
 #include "harness/run/worker_process.hpp"
 
@@ -303,7 +304,8 @@ Command add_campaign(CLI::App& app) {
   return {sub, [arguments, sub](const std::vector<std::string>& words) {
             arguments->minutes_given = sub->count("--minutes") > 0;
             arguments->program = words[0];
-            return campaign_command(*arguments);
+            // Its libraries are loaded and asked in the child.
+            return run_apart([&] { return campaign_command(*arguments); });
           }};
 }
 

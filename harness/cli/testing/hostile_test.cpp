@@ -165,7 +165,9 @@ TEST_F(Hostile, CheatsAreWrong) {
   EXPECT_EQ(rows.size(), std::size(hostile::kCheats) + 1);
   for (const char* cheat : hostile::kCheats) {
     const Row& row = rows[std::string("paged_") + cheat + "_hostile"];
-    EXPECT_EQ(row.outcome, "wrong") << cheat << ": " << row.reason;
+    // A late writer may meet buffers that are gone, which is its end and not another's.
+    const bool late = std::string(cheat) == "cheat_writes_late" && row.outcome == "crashed";
+    EXPECT_TRUE(row.outcome == "wrong" || late) << cheat << ": " << row.outcome << ": " << row.reason;
     EXPECT_TRUE(std::isnan(row.time_us)) << cheat;
   }
   EXPECT_EQ(rows["paged_cheat_stops_beside"].outcome, "passed");
@@ -184,6 +186,7 @@ TEST_F(Hostile, CommandsSurviveTheirLibraries) {
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{"calibrate", "--backend", dies, "--out", path("c.json")},
         {"mutants", "--catalogue", dies},
+        {"campaign", "--catalogue", dies, "--cases", "1"},
         {"explain", "--score", "--backend", dies},
         {"explain", kSmall, "--backend", dies, "--kernel", "paged_exit_beside"},
         {"kernels", "--backend", dies},
