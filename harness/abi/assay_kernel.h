@@ -205,7 +205,8 @@ struct assay_kernel {
    * leaves in the workspace stays there for the runs and replays that follow. */
   int (*refresh)(const assay_kernel* self, const assay_problem*, const assay_tensors*, assay_plan*,
                  void* stream, char* error, size_t error_size);
-  /* Enqueue on stream (CPU: NULL, runs to completion). Must not write anything but operands of role OUT and
+  /* Enqueue on stream (CPU: NULL, runs to completion). Any run may find other values in the operands that are
+   * read, and anything in outputs and workspace. Must not write anything but operands of role OUT and
    * IN_OUT (enum assay_op says which elements) and workspace. */
   int (*run)(const assay_kernel* self, const assay_problem*, const assay_tensors*, assay_plan*, void* stream,
              char* error, size_t error_size);
@@ -284,7 +285,8 @@ typedef struct assay_backend {
   void (*free_graph)(assay_graph*);
 } assay_backend;
 
-/* The one exported symbol. Returns NULL when it cannot serve `abi_version`. Version 2 is not read by programs
+/* The one exported symbol, called once or more often in a process: the same table each time, with the same
+ * kernels. Returns NULL when it cannot serve `abi_version`. Version 2 is not read by programs
  * of version 1, nor the other way round: rebuild against this header. */
 const assay_backend* assay_backend_open(uint32_t abi_version);
 typedef const assay_backend* (*assay_backend_open_fn)(uint32_t abi_version);

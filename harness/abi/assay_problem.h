@@ -146,7 +146,7 @@ typedef struct assay_tensors {
   uint32_t struct_size;
   assay_tensor q;             /* [T, heads_q, head_dim_qk] */
   assay_tensor k;             /* prefill [S, heads_kv, head_dim_qk]; paged: by layout */
-  assay_tensor v;             /* prefill [S, heads_kv, head_dim_v]; paged: by layout */
+  assay_tensor v;             /* prefill [S, heads_kv, head_dim_v]; paged: by layout (MLA: within k) */
   assay_tensor o;             /* [T, heads_q, head_dim_v], written by the kernel */
   assay_tensor lse;           /* fp32 [T, heads_q], natural log, written by the kernel */
   assay_tensor q_scale;       /* fp32: TENSOR [1]; HEAD [heads_q]; REQUEST_HEAD [R, heads_kv];
@@ -183,7 +183,19 @@ typedef struct assay_tensors {
 } assay_tensors;
 
 /* The mathematics and storage of one case, scalars only; host arrays repeat the lengths so that a
- * planner needs no copy from the device. Rules: see the table in reference/README.md. */
+ * planner needs no copy from the device. The struct and its arrays live as long as the call that gets them:
+ * what a plan needs of them it copies.
+ *
+ * Ops that attend, query head h on KV head h / (heads_q / heads_kv), in this order, on dequantised values:
+ *
+ * 1. s = softmax_scale * (q . k)
+ * 2. softcap > 0: s = softcap * tanh(s / softcap)
+ * 3. alibi, row at p and key at k <= p: LINEAR s -= slopes[h] * (p - k), SQRT s -= slopes[h] * sqrt(p - k)
+ * 4. Only keys count that mask, window and chunk all let the row see (enum assay_mask says where both stand).
+ * 5. O = sum exp(s) v / Z and LSE = ln Z with Z = sum exp(s); has_sinks: exp(sinks[h]) joins Z (a final
+ * logit: not scaled, capped or biased), so the LSE holds it, and brings no value.
+ *
+ * A row that sees no key: O = 0 and LSE = -inf, or sinks[h] with a sink. Both are written. */
 typedef struct assay_problem {
   uint32_t struct_size;
   int32_t op;   /* enum assay_op */
