@@ -375,8 +375,8 @@ TEST(Suite, OpenFindsFilesNamesAndLines) {
     const char* message;
   } mistakes[] = {
       {"smok",
-       "\"smok\" is neither a suite nor a scenario line (did you mean \"smoke\"?); suites: correctness, "
-       "data_ops, "},
+       "\"smok\" is neither a suite nor a scenario line (did you mean \"smoke\"?); suites: alarms, "
+       "correctness, "},
       {"nowhere.suite",
        "\"nowhere.suite\" cannot be opened: No such file or directory; expected a suite file"},
       {"no/where", "\"no/where\" cannot be opened"},
@@ -438,7 +438,9 @@ TEST(Suite, ShippedSuitesRoundTrip) {
     while (const std::optional<SuiteCase> c = suite.next()) {
       const std::string text = print(c->scenario);
       ASSERT_EQ(parse_scenario(text), c->scenario) << text;
-      EXPECT_TRUE(seen.insert(text).second)
+      const bool fresh = seen.insert(text).second;
+      // alarms.suite has a line for every kernel that was condemned on it; its comments name the kernels.
+      EXPECT_TRUE(fresh || entry.path().stem() == "alarms")
           << entry.path() << " line " << c->place.line << " repeats " << text;
     }
     EXPECT_GT(seen.size(), 5u) << entry.path();

@@ -22,9 +22,10 @@ import sys
 import tempfile
 
 TOPICS = ("masks", "layouts", "formats", "lengths", "extremes", "models", "structured", "relations", "data_ops")
-# Kernel and lines known to be untrusted, on the H200 as well (results/README.md): the bounds of its 16-bit operands are too wide for these
-# cases to tell right from wrong. Printed, never counted as passed.
-UNTRUSTED = ("paged_mma_gpu", re.compile(r"q=(fp16|fp8_e4m3:head) kv=int8:channel .*input=dyadic"))
+# Kernel and lines known to be untrusted: the scales of channels go into Q, which is rounded to 16 bits, and the bounds of that are too
+# wide for these cases to tell right from wrong (dyadic on the H200 as well, results/README.md; outlier scores leave the exponential no bound).
+# Printed, never counted as passed.
+UNTRUSTED = ("paged_mma_gpu", re.compile(r"kv=int8:channel .*input=(dyadic|outlier)"))
 
 
 def known(row: dict) -> bool:

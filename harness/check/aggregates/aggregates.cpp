@@ -74,7 +74,11 @@ class Aggregator {
     shared_ = a.dequant_format != ASSAY_FORMAT_NONE && a.dequant_replayed == 0;
     // Rounding to nearest leans where weights are not spread evenly between two numbers of a coarse format,
     // by its square, and nothing replays the row sum that shows it.
-    leaning_sum_ = a.row_sum_from_rounded_p != 0 && a.p_format != ASSAY_FP32;
+    const bool rounded = a.p_format != ASSAY_FP32 && a.p_format != ASSAY_FORMAT_NONE;
+    leaning_sum_ = a.row_sum_from_rounded_p != 0 && rounded;
+    // The largest key of every row has the argument 0, so its exponential the same error. In a row sum of
+    // exact P that error stays, in P it is rounded away: O is off by it, in all rows the same way.
+    if (rounded && !leaning_sum_) common_ = a.exp_relative_error;
   }
 
   AggregateReport run() {
@@ -118,7 +122,7 @@ class Aggregator {
     Element e{};
     e.error = got(at, d) - o;
     e.noise = half * half / 3;
-    e.bias = bias_of(b_.o_bias, b_.o_bound_p[i], sigma, i);
+    e.bias = bias_of(b_.o_bias, b_.o_bound_p[i], sigma, i) + common_ * std::fabs(o);
     e.variance = sigma * sigma + e.noise + e.bias * e.bias;
     return e;
   }
@@ -141,7 +145,7 @@ class Aggregator {
       // is independent of the places of other elements on the grid.
       const double centre = replayed ? b_.o_replayed[i] : b_.value.o[i], o = b_.value.o[i];
       double sigma = b_.o_sigma[i] * std::sqrt(kWorstMantissa);
-      double bias = bias_of(b_.o_bias, b_.o_bound_p[i], b_.o_sigma[i], i);
+      double bias = bias_of(b_.o_bias, b_.o_bound_p[i], b_.o_sigma[i], i) + common_ * std::fabs(o);
       if (replayed) sigma = std::min(sigma, b_.o_bound_r[i]), bias = std::min(bias, b_.o_bound_r[i]);
       const GridPlace place(out_.o->format, centre);
       if (std::isinf(place.rounded)) continue;
@@ -175,7 +179,8 @@ class Aggregator {
     double contested = 0;
     for (int32_t d = 0; d < p_.head_dim_v; ++d) {
       const GridPlace place(out_.o->format, b_.o_replayed[base + d]);
-      const double chance = place.mismatch_chance(b_.o_bound_r[base + d]);
+      const double chance =
+          place.mismatch_chance(b_.o_bound_r[base + d], common_ * std::fabs(b_.value.o[base + d]));
       m.misses += got(at, d) != place.rounded;
       m.misses_mean += chance;
       contested += chance > 0;
@@ -426,6 +431,7 @@ class Aggregator {
   const OutputView& out_;
   const std::vector<int32_t> first_;
   bool shared_ = false, leaning_sum_ = false;
+  double common_ = 0;              // relative error of O that all rows may share
   std::vector<int64_t> twin_;      // of a slot: the first one with the same result
   std::vector<int64_t> lse_twin_;  // the same of the LSE
   std::vector<double> shares_;     // scratch of measure()

@@ -50,9 +50,9 @@ struct GridPlace {
     return spacing * (upper_tail((nearest - bias) / sigma) - upper_tail(nearest / sigma));
   }
   // Share of elements that may differ from `rounded`, when what is left is spread evenly over centre - width
-  // .. centre + width.
-  double mismatch_chance(double width) const {
-    if (std::isinf(rounded)) return 1;
+  // .. centre + width, but for an error up to `common` that all elements may have alike.
+  double mismatch_chance(double width, double common) const {
+    if (std::isinf(rounded) || std::min(outward, inward) < common) return 1;
     if (width <= std::min(outward, inward)) return 0;  // the usual case
     return std::clamp(1 - (std::min(outward, width) + std::min(inward, width)) / (2 * width), 0.0, 1.0);
   }
