@@ -104,16 +104,16 @@ int run_apart(const std::function<int()>& work) {
   if (child < 0) throw InfrastructureError(fmt::format("cannot start a process: {}", std::strerror(errno)));
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // A group of its own: who signals the whole group (a terminal, timeout) would be heard twice, and a
+    // second signal ends what the first one only stops.
+    setpgid(0, 0);
     sigprocmask(SIG_SETMASK, &before, nullptr);
     return getppid() == self ? work() : 1;
   }
   int status = 0;
   pid_t got = 0;
   while ((got = waitpid(child, &status, WNOHANG)) == 0) {
-    siginfo_t info{};
-    // The terminal tells the whole group itself.
-    if (const int s = sigwaitinfo(&awaited, &info); s > 0 && s != SIGCHLD && info.si_code != SI_KERNEL)
-      kill(child, s);
+    if (const int s = sigwaitinfo(&awaited, nullptr); s > 0 && s != SIGCHLD) kill(child, s);
   }
   end_children(kKeeperSeconds);
   sigprocmask(SIG_SETMASK, &before, nullptr);

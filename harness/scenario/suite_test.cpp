@@ -438,9 +438,7 @@ TEST(Suite, ShippedSuitesRoundTrip) {
     while (const std::optional<SuiteCase> c = suite.next()) {
       const std::string text = print(c->scenario);
       ASSERT_EQ(parse_scenario(text), c->scenario) << text;
-      const bool fresh = seen.insert(text).second;
-      // alarms.suite has a line for every kernel that was condemned on it; its comments name the kernels.
-      EXPECT_TRUE(fresh || entry.path().stem() == "alarms")
+      EXPECT_TRUE(seen.insert(text).second || entry.path().stem() == "alarms")  // a line for every kernel
           << entry.path() << " line " << c->place.line << " repeats " << text;
     }
     EXPECT_GT(seen.size(), 5u) << entry.path();

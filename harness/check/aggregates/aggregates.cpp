@@ -49,20 +49,12 @@ struct RowMoments {
 };
 
 struct Group {
-  int64_t first = 0, last = 0;  // rows
-  int32_t head_first = 0, head_last = 0;
-  int32_t request = -1, head = -1;  // as in Finding
+  int64_t first = 0, last = 0;                                     // rows
+  int32_t head_first = 0, head_last = 0, request = -1, head = -1;  // the last two as in Finding
 };
 
 double bias_of(const std::vector<double>& bias, double bound_p, double sigma, size_t i) {
   return bias.empty() ? std::max(0.0, bound_p - kLambda * sigma) : bias[i];
-}
-
-// Normal standard deviations by which a sum of squares exceeds what its mean and variance allow (the cube
-// root of a chi-squared variable is nearly normal: Wilson and Hilferty 1931).
-double square_sum_sd(double sum, double mean, double variance) {
-  const double ninth = variance / (mean * mean) / 9;  // 2 / (9 degrees of freedom)
-  return std::max(0.0, (std::cbrt(sum / mean) - (1 - ninth)) / std::sqrt(ninth));
 }
 
 class Aggregator {
@@ -76,8 +68,8 @@ class Aggregator {
     // by its square, and nothing replays the row sum that shows it.
     const bool rounded = a.p_format != ASSAY_FP32 && a.p_format != ASSAY_FORMAT_NONE;
     leaning_sum_ = a.row_sum_from_rounded_p != 0 && rounded;
-    // The largest key of every row has the argument 0, so its exponential the same error. In a row sum of
-    // exact P that error stays, in P it is rounded away: O is off by it, in all rows the same way.
+    // The exponential errs alike at 0, the argument of every row's largest key; a row sum of exact P keeps
+    // that error and rounding takes it from P, so that O is off by it in all rows.
     if (rounded && !leaning_sum_) common_ = a.exp_relative_error;
   }
 
@@ -289,7 +281,7 @@ class Aggregator {
     if (!(count > 0)) return;
     const double var = variance(
         g, [](const RowMoments& m) { return m.misses_var; }, twin_);
-    // One element at least is spare, so that a group without contested elements has a spread.
+    // One element at least is spare.
     const double beyond = std::max(0.0, misses - mean - kSpareRows * p_.head_dim_v);
     found({Statistic::kMismatch, g.request, -1, g.head, -1, beyond / std::sqrt(var + 1), kAlarmSd,
            misses / count});
@@ -431,10 +423,9 @@ class Aggregator {
   const OutputView& out_;
   const std::vector<int32_t> first_;
   bool shared_ = false, leaning_sum_ = false;
-  double common_ = 0;              // relative error of O that all rows may share
-  std::vector<int64_t> twin_;      // of a slot: the first one with the same result
-  std::vector<int64_t> lse_twin_;  // the same of the LSE
-  std::vector<double> shares_;     // scratch of measure()
+  double common_ = 0;                     // relative error of O that all rows may share
+  std::vector<int64_t> twin_, lse_twin_;  // of a slot: the first one with the same result; of the LSE
+  std::vector<double> shares_;            // scratch of measure()
   std::vector<RowMoments> moments_;
   std::vector<Group> groups_;
   AggregateReport report_;
@@ -444,10 +435,10 @@ class Aggregator {
 
 AggregateReport aggregates(const BoundedAttention& b, const Problem& p, const HostOperands& host,
                            const OutputView& out, const assay_arithmetic& arithmetic) {
-  const auto finite = [](double x) { return std::isfinite(x); };
-  if (b.value.rows.empty() || (std::none_of(b.o_bound_p.begin(), b.o_bound_p.end(), finite) &&
-                               std::none_of(b.lse_bound_p.begin(), b.lse_bound_p.end(), finite)))
-    return {};
+  const auto none = [](const std::vector<double>& bounds) {
+    return std::none_of(bounds.begin(), bounds.end(), [](double x) { return std::isfinite(x); });
+  };
+  if (b.value.rows.empty() || (none(b.o_bound_p) && none(b.lse_bound_p))) return {};
   return Aggregator(b, p, host, out, arithmetic).run();
 }
 

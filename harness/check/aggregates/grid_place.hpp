@@ -14,6 +14,13 @@ namespace assay {
 
 inline double upper_tail(double x) { return 0.5 * std::erfc(x * M_SQRT1_2); }
 
+// Normal standard deviations by which a sum of squares exceeds what its mean and variance allow (the cube
+// root of a chi-squared variable is nearly normal: Wilson and Hilferty 1931).
+inline double square_sum_sd(double sum, double mean, double variance) {
+  const double ninth = variance / (mean * mean) / 9;  // 2 / (9 degrees of freedom)
+  return std::max(0.0, (std::cbrt(sum / mean) - (1 - ninth)) / std::sqrt(ninth));
+}
+
 // Where an ideal result lies on the grid of the output: its code, and how far it is to where rounding
 // changes, away from zero and toward it.
 struct GridPlace {
