@@ -32,3 +32,14 @@ struct Library {
 };
 
 }  // namespace assay_faulty
+
+// The two symbols of a library whose one object `library()` returns.
+#define ASSAY_FAULTY_EXPORTS(library)                                                                        \
+  extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(                 \
+      uint32_t version) {                                                                                    \
+    return version == ASSAY_ABI_VERSION ? &library().backend : nullptr;                                      \
+  }                                                                                                          \
+  extern "C" __attribute__((visibility("default"))) const assay_fault_catalogue* assay_fault_catalogue_open( \
+      uint32_t version) {                                                                                    \
+    return version == ASSAY_ABI_VERSION ? &library().catalogue : nullptr;                                    \
+  }

@@ -11,11 +11,4 @@ assay_faulty::Library& library() {
 }
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t version) {
-  return version == ASSAY_ABI_VERSION ? &library().backend : nullptr;
-}
-
-extern "C" __attribute__((visibility("default"))) const assay_fault_catalogue* assay_fault_catalogue_open(
-    uint32_t version) {
-  return version == ASSAY_ABI_VERSION ? &library().catalogue : nullptr;
-}
+ASSAY_FAULTY_EXPORTS(library)

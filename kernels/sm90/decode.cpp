@@ -78,8 +78,7 @@ int supports(const assay_kernel* self, const assay_problem* p, const assay_tenso
                   "this mask or bias");
   if (p->layout != ASSAY_LAYOUT_NHD && p->layout != ASSAY_LAYOUT_HND)
     return refuse(why, size, "layout x, shuffled or mla", "nhd, hnd", "this layout");
-  if (p->table != ASSAY_TABLE_BLOCK && p->table != ASSAY_TABLE_CSR)
-    return refuse(why, size, "a table of slots", "block tables and CSR", "a page per token");
+  if (const int bad = refuse_slots(*p, why, size)) return bad;
   if (!power_of_two(p->page_size) && p->page_size % kDecodeTile != 0) {
     std::snprintf(text, sizeof text, "pages of %d", p->page_size);
     return refuse(why, size, text, "powers of two and multiples of 16", "tiles that cross pages anywhere");
@@ -123,24 +122,13 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   return ASSAY_OK;
 }
 
-void place_pages(const assay_problem& p, const assay_tensors& t, const assay_kernels::Operands& a,
-                 DecodeCall& call) {
+void place_pages(const assay_problem& p, const assay_kernels::Operands& a, DecodeCall& call) {
   const int64_t bytes = a.k.element_bytes;
   call.k = a.k.data, call.v = a.v.data;
   call.k_block = a.k.block_stride * bytes, call.k_head = a.k.head_stride * bytes;
   call.v_block = a.v.block_stride * bytes, call.v_head = a.v.head_stride * bytes;
   call.k_slot = static_cast<int32_t>(a.k.slot_outer * bytes);
   call.v_slot = static_cast<int32_t>(a.v.slot_outer * bytes);
-  if (p.table == ASSAY_TABLE_CSR) {
-    call.table = a.indices, call.indptr = a.indptr;
-    call.indptr_stride = a.indptr_stride, call.table_stride = a.indices_stride;
-  } else {
-    call.table = a.block_table;
-    call.table_row = a.block_table_stride[0], call.table_stride = a.block_table_stride[1];
-  }
-  call.cu_q = a.cu_q, call.cu_q_stride = a.cu_q_stride;
-  call.kv_len = static_cast<const int32_t*>(t.kv_len.data), call.kv_len_stride = t.kv_len.stride[0];
-  call.page = p.page_size;
   call.page_shift = power_of_two(p.page_size) ? __builtin_ctz(static_cast<uint32_t>(p.page_size)) : -1;
   if (call.page_shift < 0)
     call.page_magic = static_cast<uint32_t>((uint64_t{1} << 32) / (p.page_size / kDecodeTile)) + 1;
@@ -164,28 +152,21 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   const DecodeShape shape = shape_of(*p);
   const int64_t needed = decode_state_bytes(shape, grid());
   if (t->workspace.data == nullptr || t->workspace.shape[0] < needed) {
-    if (error != nullptr && size > 0)
-      std::snprintf(error, size, "workspace of %lld bytes expected", static_cast<long long>(needed));
-    return ASSAY_INVALID_ARGUMENT;
+    char text[64];
+    std::snprintf(text, sizeof text, "workspace of %lld bytes expected", static_cast<long long>(needed));
+    return invalid(error, size, text);
   }
   DecodeCall call{};
-  call.q = reinterpret_cast<const uint16_t*>(a.q), call.o = reinterpret_cast<uint16_t*>(a.o),
-  call.lse = a.lse;
+  place_batch(*p, *t, a, call);
+  call.q = reinterpret_cast<const uint16_t*>(a.q);
   call.q_row = a.q_stride[0], call.q_head = a.q_stride[1];
-  call.o_row = a.o_stride[0], call.o_head = a.o_stride[1];
-  call.lse_row = a.lse_stride[0], call.lse_head = a.lse_stride[1];
-  place_pages(*p, *t, a, call);
+  place_pages(*p, a, call);
   place_scale(a.k_scale, call.k_scale, call.k_scale_request, call.k_scale_head, call.k_scale_host);
   place_scale(a.v_scale, call.v_scale, call.v_scale_request, call.v_scale_head, call.v_scale_host);
-  call.sinks = a.sinks, call.sinks_stride = a.sinks_stride;
   call.parts = static_cast<float*>(t->workspace.data);
-  call.requests = p->requests, call.heads_kv = p->heads_kv, call.group = p->heads_q / p->heads_kv;
+  call.heads_kv = p->heads_kv, call.group = p->heads_q / p->heads_kv;
   call.group_magic = 65536u / static_cast<uint32_t>(call.group) + 1;
-  call.causal = p->mask == ASSAY_MASK_CAUSAL;
-  // A window that reaches over everything is none; so positions and windows add up without overflow.
-  call.window_left = p->window_left >= p->max_kv_len ? -1 : p->window_left;
-  call.window_right = p->window_right >= p->max_kv_len + p->max_q_len ? -1 : p->window_right;
-  call.chunk = p->chunk, call.scale = p->softmax_scale, call.cap = p->softcap;
+  call.scale = p->softmax_scale, call.cap = p->softcap;
   return assay_gpu::answer(launch_decode(call, shape, grid(), static_cast<cudaStream_t>(stream)),
                            "decode kernel", error, size);
 }

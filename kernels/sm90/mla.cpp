@@ -15,8 +15,6 @@
 namespace assay_sm90 {
 namespace {
 
-using assay_kernels::format_name;
-
 MlaShape shape_of(const assay_problem& p) {
   const int64_t rows = int64_t{p.max_q_len} * p.heads_q;
   const int32_t own = rows <= kMlaFewRows ? kMlaFewRows : rows <= 64 ? 64 : 128;
@@ -44,23 +42,16 @@ int refuse_tensors(const assay_tensors& t, char* why, size_t size) {
 int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
              const assay_device* device, char* why, size_t size) {
   if (const int bad = common_supports(self, p, device, why, size)) return bad;
-  char text[96];
-  const bool fits = p->q_format == ASSAY_BF16 || p->q_format == ASSAY_FP16;
-  if (!fits || p->k_format != p->q_format || p->v_format != p->q_format || p->o_format != p->q_format ||
-      p->k_scale_kind != ASSAY_SCALE_NONE || p->v_scale_kind != ASSAY_SCALE_NONE) {
-    std::snprintf(text, sizeof text, "q %s, k %s, v %s, out %s", format_name(p->q_format),
-                  format_name(p->k_format), format_name(p->v_format), format_name(p->o_format));
-    return refuse(why, size, text, "all bf16 or all fp16, without scales", "an instance of these formats");
-  }
+  if (const int bad = refuse_8_bit(*p, why, size)) return bad;
   if (p->layout != ASSAY_LAYOUT_MLA || p->head_dim_qk != kMlaDim || p->head_dim_v != kMlaValueDim) {
+    char text[96];
     std::snprintf(text, sizeof text, "head dimensions %d and %d", p->head_dim_qk, p->head_dim_v);
     return refuse(why, size, text, "layout mla, 576 and 512", "an instance of this width");
   }
   if (p->mask == ASSAY_MASK_TREE || p->alibi != ASSAY_ALIBI_NONE || p->softcap > 0)
     return refuse(why, size, "a tree mask, ALiBi or a soft cap",
                   "causal, full, cross, windows, chunks, sinks", "this mask or bias");
-  if (p->table != ASSAY_TABLE_BLOCK && p->table != ASSAY_TABLE_CSR)
-    return refuse(why, size, "a table of slots", "block tables and CSR", "a page per token");
+  if (const int bad = refuse_slots(*p, why, size)) return bad;
   return t == nullptr ? static_cast<int>(ASSAY_OK) : refuse_tensors(*t, why, size);
 }
 
@@ -99,45 +90,22 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   if (!assay_kernels::make_operands(p, t, &a, error, size)) return ASSAY_INVALID_ARGUMENT;
   if (p->total_q == 0) return ASSAY_OK;
   const MlaShape shape = shape_of(*p);
-  const auto fail = [&](const char* text) {
-    if (error != nullptr && size > 0) std::snprintf(error, size, "%s", text);
-    return static_cast<int>(ASSAY_INVALID_ARGUMENT);
-  };
   if (t->workspace.data == nullptr || t->workspace.shape[0] < mla_state_bytes(shape))
-    return fail("a workspace of workspace_bytes() expected");
+    return invalid(error, size, "a workspace of workspace_bytes() expected");
   CUtensorMap map{};
   if (shape.bulk && a.k.data != nullptr) {
     const std::array<MapAxis, 3> axes{
         {{kMlaDim, 1, 64}, {p->page_size, t->k.stride[1], kMlaKeys}, {t->k.shape[0], t->k.stride[0], 1}}};
     if (!make_map(&map, shape.half, a.k.data, 3, axes.data()))
-      return fail("the driver makes no tensor map of these operands");
+      return invalid(error, size, "the driver makes no tensor map of these operands");
   }
   MlaCall call{};
+  place_batch(*p, *t, a, call);
   call.q = reinterpret_cast<const uint16_t*>(a.q), call.kv = a.k.data;
-  call.o = reinterpret_cast<uint16_t*>(a.o), call.lse = a.lse;
   call.q_row = a.q_stride[0], call.q_head = a.q_stride[1];
-  call.o_row = a.o_stride[0], call.o_head = a.o_stride[1];
-  call.lse_row = a.lse_stride[0], call.lse_head = a.lse_stride[1];
   call.kv_block = a.k.block_stride * 2, call.kv_slot = a.k.slot_outer * 2;
-  call.cu_q = a.cu_q, call.cu_q_stride = a.cu_q_stride;
-  call.kv_len = static_cast<const int32_t*>(t->kv_len.data), call.kv_len_stride = t->kv_len.stride[0];
-  if (p->table == ASSAY_TABLE_CSR) {
-    call.table = a.indices, call.indptr = a.indptr;
-    call.indptr_stride = a.indptr_stride, call.table_stride = a.indices_stride;
-  } else {
-    call.table = a.block_table;
-    call.table_row = a.block_table_stride[0], call.table_stride = a.block_table_stride[1];
-  }
-  call.sinks = a.sinks, call.sinks_stride = a.sinks_stride;
   call.parts = static_cast<float*>(t->workspace.data);
-  call.requests = p->requests, call.heads = p->heads_q, call.items = items_of(*p, shape);
-  call.page = p->page_size;
-  call.causal = p->mask == ASSAY_MASK_CAUSAL;
-  // A window that reaches over everything is none; so positions and windows add up without overflow.
-  call.window_left = p->window_left >= p->max_kv_len ? -1 : p->window_left;
-  call.window_right = p->window_right >= p->max_kv_len + p->max_q_len ? -1 : p->window_right;
-  call.chunk = p->chunk;
-  constexpr double kLog2e = 1.4426950408889634;
+  call.heads = p->heads_q, call.items = items_of(*p, shape);
   call.scale_log2 = static_cast<float>(p->softmax_scale * kLog2e);
   return assay_gpu::answer(launch_mla(call, map, shape, static_cast<cudaStream_t>(stream)), "MLA kernel",
                            error, size);

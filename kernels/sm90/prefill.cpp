@@ -16,20 +16,15 @@
 namespace assay_sm90 {
 namespace {
 
-using assay_kernels::format_name;
-
 constexpr int64_t kStateBytes = 2 * sizeof(int32_t);
-constexpr int32_t kSmallestPage =
-    8;  // a swizzled box of fewer rows does not start at a multiple of 1,024 bytes
 
 int refuse_storage(const assay_problem& p, char* why, size_t size) {
-  char text[64];
   if (p.layout != ASSAY_LAYOUT_NHD && p.layout != ASSAY_LAYOUT_HND)
     return refuse(why, size, "layout x, shuffled or mla", "nhd, hnd", "this layout");
-  if (p.table != ASSAY_TABLE_BLOCK && p.table != ASSAY_TABLE_CSR)
-    return refuse(why, size, "a table of slots", "block tables and CSR", "a page per token");
+  if (const int bad = refuse_slots(p, why, size)) return bad;
   const int32_t page = p.page_size;
   if (page % 16 != 0) {
+    char text[64];
     std::snprintf(text, sizeof text, "pages of %d", page);
     return refuse(why, size, text, "multiples of 16", "groups of 16 keys that cross pages");
   }
@@ -46,17 +41,11 @@ int refuse_tensors(const assay_tensors& t, char* why, size_t size) {
 int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
              const assay_device* device, char* why, size_t size) {
   if (const int bad = common_supports(self, p, device, why, size)) return bad;
-  char text[96];
-  const bool fits = p->q_format == ASSAY_BF16 || p->q_format == ASSAY_FP16;
-  if (!fits || p->k_format != p->q_format || p->v_format != p->q_format || p->o_format != p->q_format ||
-      p->k_scale_kind != ASSAY_SCALE_NONE || p->v_scale_kind != ASSAY_SCALE_NONE) {
-    std::snprintf(text, sizeof text, "q %s, k %s, v %s, out %s", format_name(p->q_format),
-                  format_name(p->k_format), format_name(p->v_format), format_name(p->o_format));
-    return refuse(why, size, text, "all bf16 or all fp16, without scales", "an instance of these formats");
-  }
+  if (const int bad = refuse_8_bit(*p, why, size)) return bad;
   const bool equal = p->head_dim_qk == p->head_dim_v;
   if (!(equal && (p->head_dim_v == 64 || p->head_dim_v == 128 || p->head_dim_v == 256)) &&
       !(p->op == ASSAY_OP_PREFILL && p->head_dim_qk == 192 && p->head_dim_v == 128)) {
+    char text[96];
     std::snprintf(text, sizeof text, "head dimensions %d and %d", p->head_dim_qk, p->head_dim_v);
     return refuse(why, size, text, "64, 128, 256, and contiguous 192 and 128", "an instance of this width");
   }
@@ -120,43 +109,21 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   assay_kernels::Operands a{};
   if (!assay_kernels::make_operands(p, t, &a, error, size)) return ASSAY_INVALID_ARGUMENT;
   if (p->total_q == 0) return ASSAY_OK;
-  const auto fail = [&](const char* text) {
-    if (error != nullptr && size > 0) std::snprintf(error, size, "%s", text);
-    return static_cast<int>(ASSAY_INVALID_ARGUMENT);
-  };
   if (t->workspace.data == nullptr || t->workspace.shape[0] < kStateBytes)
-    return fail("workspace of 8 bytes expected");
+    return invalid(error, size, "workspace of 8 bytes expected");
   PrefillMaps maps;
-  if (!make_maps(*p, *t, a, &maps)) return fail("the driver makes no tensor map of these operands");
+  if (!make_maps(*p, *t, a, &maps))
+    return invalid(error, size, "the driver makes no tensor map of these operands");
   PrefillCall call{};
-  call.lse = a.lse, call.o = reinterpret_cast<uint16_t*>(a.o);
-  call.lse_row = a.lse_stride[0], call.lse_head = a.lse_stride[1];
-  call.o_row = a.o_stride[0], call.o_head = a.o_stride[1];
-  call.cu_q = a.cu_q, call.cu_q_stride = a.cu_q_stride, call.cu_kv = a.cu_kv,
-  call.cu_kv_stride = a.cu_kv_stride;
-  call.kv_len = static_cast<const int32_t*>(t->kv_len.data), call.kv_len_stride = t->kv_len.stride[0];
-  if (p->table == ASSAY_TABLE_CSR) {
-    call.table = a.indices, call.indptr = a.indptr;
-    call.indptr_stride = a.indptr_stride, call.table_stride = a.indices_stride;
-  } else {
-    call.table = a.block_table;
-    call.table_row = a.block_table_stride[0], call.table_stride = a.block_table_stride[1];
-  }
-  call.sinks = a.sinks, call.sinks_stride = a.sinks_stride;
+  place_batch(*p, *t, a, call);
+  call.cu_kv = a.cu_kv, call.cu_kv_stride = a.cu_kv_stride;
   call.counter = static_cast<int32_t*>(t->workspace.data);
-  call.requests = p->requests, call.heads = p->heads_q, call.group = p->heads_q / p->heads_kv;
+  call.heads = p->heads_q, call.group = p->heads_q / p->heads_kv;
   const auto view = [](const assay_kernels::KvView& x) {
     return PagedView{x.data, x.block_stride * 2, x.head_stride * 2, x.slot_outer * 2};
   };
   if (p->op == ASSAY_OP_PAGED) call.k = view(a.k), call.v = view(a.v);
-  call.page = p->page_size;
-  call.causal = p->mask == ASSAY_MASK_CAUSAL;
-  // A window that reaches over everything is none; so positions and windows add up without overflow.
-  call.window_left = p->window_left >= p->max_kv_len ? -1 : p->window_left;
-  call.window_right = p->window_right >= p->max_kv_len + p->max_q_len ? -1 : p->window_right;
-  call.chunk = p->chunk;
   const bool cap = p->softcap > 0;
-  constexpr double kLog2e = 1.4426950408889634;
   call.scale = cap ? p->softcap : p->softmax_scale;
   call.scale_log2 = static_cast<float>(call.scale * kLog2e);
   call.into_cap = cap ? p->softmax_scale / p->softcap : 0.f;

@@ -40,6 +40,28 @@ int common_supports(const assay_kernel* self, const assay_problem* p, const assa
   return ASSAY_OK;
 }
 
+int refuse_8_bit(const assay_problem& p, char* why, size_t size) {
+  const bool fits = p.q_format == ASSAY_BF16 || p.q_format == ASSAY_FP16;
+  if (fits && p.k_format == p.q_format && p.v_format == p.q_format && p.o_format == p.q_format &&
+      p.k_scale_kind == ASSAY_SCALE_NONE && p.v_scale_kind == ASSAY_SCALE_NONE)
+    return ASSAY_OK;
+  using assay_kernels::format_name;
+  char text[96];
+  std::snprintf(text, sizeof text, "q %s, k %s, v %s, out %s", format_name(p.q_format),
+                format_name(p.k_format), format_name(p.v_format), format_name(p.o_format));
+  return refuse(why, size, text, "all bf16 or all fp16, without scales", "an instance of these formats");
+}
+
+int refuse_slots(const assay_problem& p, char* why, size_t size) {
+  if (p.table == ASSAY_TABLE_BLOCK || p.table == ASSAY_TABLE_CSR) return ASSAY_OK;
+  return refuse(why, size, "a table of slots", "block tables and CSR", "a page per token");
+}
+
+int invalid(char* error, size_t size, const char* text) {
+  if (error != nullptr && size > 0) std::snprintf(error, size, "%s", text);
+  return ASSAY_INVALID_ARGUMENT;
+}
+
 bool rows_of(const assay_tensor& t, int32_t element_bytes, int32_t elements) {
   if (t.data == nullptr) return true;  // nothing will be read
   bool fits = reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(element_bytes * elements) == 0;
