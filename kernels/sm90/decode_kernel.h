@@ -18,6 +18,7 @@
 #include "kernels/sm90/cut.h"
 #include "kernels/sm90/decode.hpp"
 #include "kernels/sm90/interval.h"
+#include "kernels/sm90/launch.h"
 #include "kernels/sm90/warp.h"
 
 namespace assay_sm90 {
@@ -190,7 +191,7 @@ __global__ void __launch_bounds__(DecodeInstance<kHalf, kFp8, kBlocks>::kThreads
   using I = DecodeInstance<kHalf, kFp8, kBlocks>;
   constexpr int kWarps = I::kWarps, kSlots = I::kSlots, kColumns = I::kColumns;
   constexpr bool kHalfP = kHalf || kFp8;  // P and V in fp16
-  extern __shared__ __align__(1024) uint8_t memory[];
+  unsigned char* const memory = dynamic_memory();
   // Of every slot: row of the first column, head | columns << 16, tiles of the segment, their first flat
   // index.
   int4* const info = reinterpret_cast<int4*>(memory + I::kInfo);
@@ -566,8 +567,8 @@ cudaError_t launch_instance(DecodeCall& p, int32_t grid, cudaStream_t stream) {
   if (ready != cudaSuccess) return ready;
   p.parts_ml = p.parts + int64_t{grid} * I::kColumns * kDecodeDim;
   p.worker_magic = static_cast<uint32_t>((uint64_t{1} << 32) / (grid * I::kWarps)) + 1;
-  kernel<<<grid, I::kThreads, I::kShared, stream>>>(p);
-  return cudaGetLastError();
+  return launch_kernel(kernel, {.grid = grid, .threads = I::kThreads, .bytes = I::kShared, .stream = stream},
+                       p);
 }
 
 template <bool kFp8>

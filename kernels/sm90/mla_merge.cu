@@ -2,6 +2,7 @@
 // MLA decode: the choice between kernels, and mla_merge, which puts together what several workers have of an
 // item (mla_schedule.h) and writes the rows that see no key. A launch of its own, since the last worker of
 // one long request would have to collect megabytes alone.
+#include "kernels/dialect/gpu.h"
 #include "kernels/sm90/mla_schedule.h"
 
 namespace assay_sm90 {
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     SM90_UNROLL for (int i = 1; i < 32; i *= 2) l += __shfl_xor_sync(~0u, l, i);
     float4 x;
     if constexpr (kSpread) {
-      __shared__ float4 sums[kWarps][32];
+      GPU_SHARED(float4, sums, [kWarps][32]);
       sums[warp][lane] = parts.sum<9>(first + warp, kWarps, row, column, partial.x);
       __syncthreads();
       if (warp > 0) return;

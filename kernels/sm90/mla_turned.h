@@ -14,6 +14,7 @@
 
 #include <type_traits>
 
+#include "kernels/sm90/launch.h"
 #include "kernels/sm90/mla_schedule.h"
 
 namespace assay_sm90 {
@@ -285,7 +286,7 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
 template <bool kBulk, bool kHalf>
 __global__ void __launch_bounds__(kTurnedThreads, 1)
     mla_turned_wgmma(const __grid_constant__ CUtensorMap map, const __grid_constant__ MlaCall p) {
-  extern __shared__ __align__(1024) unsigned char memory[];
+  unsigned char* const memory = dynamic_memory();
   auto& sh = *reinterpret_cast<TurnedShared*>(memory);
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   if (threadIdx.x == 0) {
@@ -315,8 +316,9 @@ cudaError_t launch_mla_turned(const MlaCall& p, const CUtensorMap& map, int32_t 
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(TurnedShared));
   if (ready != cudaSuccess) return ready;
-  kernel<<<workers, kTurnedThreads, sizeof(TurnedShared), stream>>>(map, p);
-  return cudaGetLastError();
+  return launch_kernel(
+      kernel, {.grid = workers, .threads = kTurnedThreads, .bytes = sizeof(TurnedShared), .stream = stream},
+      map, p);
 }
 
 }  // namespace

@@ -368,7 +368,7 @@ __device__ inline void mla_values(const MlaCall& p, MlaShared& sh, int half) {
 template <int kBlocks, bool kBulk, bool kHalf>
 __global__ void __launch_bounds__(kMlaThreads, 1)
     mla_wgmma(const __grid_constant__ CUtensorMap map, const __grid_constant__ MlaCall p) {
-  extern __shared__ __align__(1024) unsigned char memory[];
+  unsigned char* const memory = dynamic_memory();
   auto& sh = *reinterpret_cast<MlaShared*>(memory);
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   if (threadIdx.x == 0) {

@@ -17,6 +17,7 @@
 
 #include <type_traits>
 
+#include "kernels/sm90/launch.h"
 #include "kernels/sm90/prefill_producers.h"
 #include "kernels/sm90/softmax.h"
 
@@ -291,7 +292,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
 template <class I, bool kHalf, bool kPaged, bool kCap>
 __global__ void __launch_bounds__(kThreads, 1)
     prefill_wgmma(const __grid_constant__ PrefillMaps maps, const __grid_constant__ PrefillCall p) {
-  extern __shared__ __align__(1024) unsigned char memory[];
+  unsigned char* const memory = dynamic_memory();
   auto& sh = *reinterpret_cast<typename I::Shared*>(memory);
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   if (threadIdx.x == 0) {
@@ -339,8 +340,8 @@ cudaError_t launch_instance(const PrefillMaps& maps, const PrefillCall& call, in
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, I::kShared);
   if (ready != cudaSuccess) return ready;
-  kernel<<<grid, kThreads, I::kShared, stream>>>(maps, call);
-  return cudaGetLastError();
+  return launch_kernel(kernel, {.grid = grid, .threads = kThreads, .bytes = I::kShared, .stream = stream},
+                       maps, call);
 }
 
 template <int kDimQk, int kDimV>

@@ -254,8 +254,8 @@ __device__ inline void produce_keys(const PrefillMaps& maps, const PrefillCall& 
   }
   // The last block to finish leaves the counters zero for the next launch.
   if (lane == 0 && atomicAdd(&p.counter[1], 1) == static_cast<int>(gridDim.x) - 1) {
-    p.counter[0] = 0;
-    p.counter[1] = 0;
+    atomicExch(&p.counter[0], 0);
+    atomicExch(&p.counter[1], 0);
   }
 }
 

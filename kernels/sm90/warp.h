@@ -17,6 +17,12 @@
 
 namespace sm90 {
 
+// The memory asked for at the launch, a multiple of 1,024 bytes: swizzled boxes begin there.
+__device__ inline unsigned char* dynamic_memory() {
+  extern __shared__ __align__(1024) unsigned char assay_sm90_memory[];
+  return assay_sm90_memory;
+}
+
 // Address inside the block's shared memory, as the instructions below take it.
 __device__ inline uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));

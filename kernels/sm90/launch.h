@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches of the kernels here. By the runtime's function instead of <<<>>>, which only CUDA compilers read:
+// the emulator offers the same function (kernels/emulator/sm90).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+
+namespace assay_sm90 {
+
+struct LaunchShape {
+  int grid, threads;  // blocks, threads of each; one axis
+  size_t bytes;       // dynamic shared memory of a block
+  cudaStream_t stream;
+};
+
+// The arguments are converted to the types of the parameters.
+template <class... P, class... A>
+cudaError_t launch_kernel(void (*kernel)(P...), const LaunchShape& shape, A&&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(shape.grid));
+  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+  config.dynamicSmemBytes = shape.bytes, config.stream = shape.stream;
+  return cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...);
+}
+
+}  // namespace assay_sm90
