@@ -29,6 +29,10 @@ typedef struct assay_fault {
   /* 1 when this problem reaches the planted code and the wrong code computes something else; a case where it
    * does not proves nothing about the fault. May be NULL: always. */
   int (*reached)(const assay_problem*);
+  /* Faults of one family are the same mistake in several sizes, the larger the worse; `unit` says of what
+   * ("relative error of one key's weight"). NULL, NULL, 0 for a fault that comes in one size. */
+  const char *family, *unit;
+  double size;
 } assay_fault;
 
 typedef struct assay_fault_catalogue {

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -47,14 +48,20 @@ struct Reader {
 
   CatalogueEntry entry(const assay_fault& f, bool fault, int index) {
     const std::string place = fmt::format("{} {}", fault ? "fault" : "variant", index);
-    if (f.struct_size < sizeof(assay_fault))
-      fail(fmt::format("{} has a table of {} bytes, {} expected", place, f.struct_size, sizeof(assay_fault)));
+    constexpr size_t kOldest = offsetof(assay_fault, family);
+    if (f.struct_size < kOldest)
+      fail(fmt::format("{} has a table of {} bytes, {} expected", place, f.struct_size, kOldest));
     CatalogueEntry e;
     e.name = text(f.name, "name", place);
     const std::string of = fmt::format("{} ({})", place, e.name);
     e.summary = text(f.summary, "summary", of);
     e.equivalent = f.equivalent != 0;
     e.reached = f.reached;
+    if (f.struct_size >= offsetof(assay_fault, size) + sizeof f.size && f.family != nullptr) {
+      e.family = f.family;
+      e.unit = text(f.unit, "unit", of);
+      e.size = f.size;
+    }
     e.prefill = f.prefill;
     e.paged = f.paged;
     if (fault) {

@@ -19,6 +19,8 @@ struct CatalogueEntry {
   const assay_kernel* prefill = nullptr;
   const assay_kernel* paged = nullptr;
   int (*reached)(const assay_problem*) = nullptr;
+  std::string family, unit;  // of a fault that comes in several sizes
+  double size = 0;
 
   const assay_kernel* kernel_for(const Problem& p) const { return op_of(p).has_cache ? paged : prefill; }
 };

@@ -281,6 +281,11 @@ void load_q(const Call& c, int request, int32_t row, int32_t head, float* out) {
   }
   decode(c.ops.q + offset * c.ops.q_element_bytes, format_as_read(sw, p.q_format), stride, dims, out);
   if (!c.how.q_rounded()) return;
+  if (c.how.q_factor != 0) {
+    for (int d = 0; d < dims; ++d) out[d] *= c.how.q_factor;
+    round_all(out, dims, c.how.q_format);
+    return;
+  }
 
   float each[assay_kernels::kMaxHeadDim];
   const bool q_channel = c.how.q_takes_q_channel && !sw.q_scale_missing;
@@ -333,7 +338,9 @@ void load_v_at(const Call& c, KeyPlace at, int32_t kv_head, float* out) {
 }
 
 float score_scale(const Call& c, int request, int32_t row, int32_t head, int32_t kv_head) {
-  float scale = c.how.q_takes_scale ? 1.0f : query_scale(c, request, row, head, kv_head);
+  float scale = c.how.q_factor != 0   ? softmax_scale(c) / c.how.q_factor
+                : c.how.q_takes_scale ? 1.0f
+                                      : query_scale(c, request, row, head, kv_head);
   if (!c.how.dequant_k && !scores_scaled_by_key(c))
     scale *= kv_scale(c, c.ops.k_scale, k_fault(c), request, 0, kv_head, false);
   if (c.sw.k_scale_factor != 0 && c.p().k_scale_kind != ASSAY_SCALE_NONE) scale *= c.sw.k_scale_factor;

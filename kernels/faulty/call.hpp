@@ -19,6 +19,7 @@ using assay_kernels::Operands;
 struct Resolved {
   Accumulator qk, pv;
   bool promote_pv = false;
+  int32_t promote_every = 1;
   int32_t p_format = ASSAY_FP32;  // ASSAY_INT8: codes of 127 (or of 127 / largest of the tile)
   float p_offset = 0;
   bool p_tile_max = false;
@@ -28,12 +29,15 @@ struct Resolved {
   int32_t dequant_format = ASSAY_FP32;
   // Q: what is multiplied into it before the product, and the format it is then rounded to.
   bool q_takes_scale = false, q_takes_q_channel = false, q_takes_k_channel = false;
+  float q_factor = 0;  // Q is fp32(Q * this), rounded: known to the reference; 0 = not so
   int32_t q_format = ASSAY_FP32;
   bool q_rounded() const { return q_takes_scale || q_takes_q_channel || q_takes_k_channel; }
   int32_t parts = 1;  // of the longest request
   int32_t row_sum_chain = 0;
   Accumulator row_sum{.block = 0};  // BLOCK: the sum is one more column of the second product
   bool sink_first = false;
+  int32_t p_roundings = 1;
+  bool bias_by_column = false;
 };
 Resolved resolve(const Arithmetic&, const assay_problem&);
 

@@ -55,6 +55,7 @@ Library::Library(const char* name, const Table& variants, const Table& faults) {
     entry.museum = rows[i]->museum, entry.cause = rows[i]->cause;
     entry.equivalent = rows[i]->equivalent;
     entry.reached = rows[i]->reached;
+    entry.family = rows[i]->family, entry.unit = rows[i]->unit, entry.size = rows[i]->size;
     for (int o = 0; o < 2; ++o) {
       const bool paged = kOps[o] == ASSAY_OP_PAGED;
       names.push_back(std::string(paged ? "paged_" : "prefill_") + rows[i]->name);

@@ -128,6 +128,16 @@ void draw_sums(Choice c, Arithmetic& a) {
   if (c.chance(0.4)) a.tanh_absolute = c.power_of_two(-24, -11);
 }
 
+void draw_repeats(Choice c, Arithmetic& a) {
+  for (Unit* u : {&a.wide, &a.fp8})
+    if (u->promote_pv && c.chance(0.6)) u->promote_every = 2 + c.below(7);
+  if (c.chance(0.2)) a.p_roundings = 2 + c.below(2);
+  if ((a.splits > 1 || a.split_keys > 0) && c.chance(0.4)) a.partial_roundings = 2 + c.below(3);
+  a.bias_by_column = c.chance(0.4);
+  a.q_replayed = c.chance(0.25);
+  a.q_times_log2e = c.chance(0.5);
+}
+
 }  // namespace
 
 Arithmetic drawn_arithmetic(int32_t number) {
@@ -158,6 +168,7 @@ Arithmetic drawn_arithmetic(int32_t number) {
   draw_exponential(Choice(number, 4), a);
   draw_undeclared(Choice(number, 5), a);
   draw_sums(Choice(number, 6), a);
+  draw_repeats(Choice(number, 7), a);
   return a;
 }
 

@@ -12,6 +12,7 @@
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/scenario/scenario.hpp"
+#include "kernels/faulty/testing/case_run.hpp"
 
 namespace assay_faulty {
 namespace {
@@ -64,6 +65,74 @@ TEST(Drawn, StayWhatTheyAre) {
           static_cast<uint64_t>(x.wide.pv.fraction_bits) + static_cast<uint64_t>(x.p_truncated);
   }
   EXPECT_EQ(sum, 9527777817622823875u);
+}
+
+// Every field of the declaration that the model knows is drawn, and declared by somebody.
+TEST(Drawn, UseTheWholeDeclaration) {
+  const assay::Problem paged = assay::make_problem(assay::parse_scenario(kLines[0]));
+  const assay::Problem biased = assay::make_problem(assay::parse_scenario(kLines[3]));
+  const assay::ProblemView view(paged), with_bias(biased);
+  int promoted = 0, p_twice = 0, parts_twice = 0, by_column = 0, q_again = 0;
+  for (int32_t i = 0; i < kDrawnVariants; ++i) {
+    const assay_arithmetic d = declared_arithmetic(drawn_arithmetic(i), *view.get());
+    promoted += d.promote_every > 1;
+    p_twice += d.p_roundings > 1 && d.p_format != ASSAY_FP32;
+    parts_twice += d.partial_roundings > 1 && d.splits > 1;
+    q_again += d.q_replayed_format != ASSAY_FORMAT_NONE;
+    by_column += declared_arithmetic(drawn_arithmetic(i), *with_bias.get()).bias_form == ASSAY_BIAS_COLUMN;
+  }
+  for (const int count : {promoted, p_twice, parts_twice, by_column, q_again})
+    EXPECT_GT(count, kDrawnVariants / 20);
+}
+
+// What changes the declaration changes the result.
+struct Saying {
+  const char* name;
+  const char* line;
+  Arithmetic plain, doing;
+};
+const Unit kNarrow{.qk = kHopper, .pv = {ASSAY_ACC_BLOCK, 16, 13, 13}, .promote_pv = true};
+Arithmetic with(Arithmetic a, void (*change)(Arithmetic&)) {
+  change(a);
+  return a;
+}
+const Saying kSayings[] = {
+    {"promote_every",
+     "prefill h=2 d=32 batch=1q3s400 seed=6",
+     {.wide = kNarrow, .tile_keys = 16},
+     with({.wide = kNarrow, .tile_keys = 16}, [](Arithmetic& a) { a.wide.promote_every = 5; })},
+    {"p_roundings",
+     "prefill h=2 d=32 batch=1q3s100 seed=7",
+     {},
+     with({}, [](Arithmetic& a) { a.p_roundings = 3; })},
+    {"partial_roundings",
+     "paged h=2 d=32 batch=1q3s300 seed=8",
+     {.tile_keys = 16, .splits = 9, .partial_format = ASSAY_BF16},
+     with({.tile_keys = 16, .splits = 9, .partial_format = ASSAY_BF16},
+          [](Arithmetic& a) { a.partial_roundings = 3; })},
+    {"bias_by_column",
+     "prefill h=2 d=32 alibi=linear batch=1q3s3k seed=9",
+     {},
+     with({}, [](Arithmetic& a) { a.bias_by_column = true; })},
+    {"q_replayed",
+     "paged h=2 d=32 batch=1q3s300 seed=10",
+     {},
+     with({}, [](Arithmetic& a) { a.q_replayed = true; })},
+    {"q_times_log2e", "paged h=2 d=32 batch=1q3s300 seed=10",
+     with({}, [](Arithmetic& a) { a.q_replayed = true; }),
+     with({}, [](Arithmetic& a) { a.q_replayed = a.q_times_log2e = true; })},
+};
+
+TEST(Drawn, DoWhatTheyDeclare) {
+  for (const Saying& s : kSayings) {
+    CaseRun run(s.line);
+    Row plain{}, doing{};
+    plain.arithmetic = s.plain, doing.arithmetic = s.doing;
+    EXPECT_FALSE(run.run(plain) == run.run(doing)) << s.name << " changes no bit";
+    const assay_arithmetic before = declared_arithmetic(s.plain, *run.problem()),
+                           after = declared_arithmetic(s.doing, *run.problem());
+    EXPECT_NE(memcmp(&before, &after, sizeof after), 0) << s.name;
+  }
 }
 
 TEST(Drawn, AreCalledRight) {

@@ -71,6 +71,34 @@ void spoil_parts(const Call& c, Partials& from, int stream, const Stream& row, s
       if (const float before = from.lse_of(stream - 1, s); !empty(before) && !empty(lse[s])) lse[s] = before;
 }
 
+// The levels before the last: parts 2s and 2s + 1 become part s, kept as parts are; none of the rest remains.
+void merge_pairs(const Call& c, Partials& from, int stream) {
+  const int dims = c.p().head_dim_v;
+  std::vector<float> o(dims);
+  int count = from.parts;
+  for (int level = 1; level < c.arithmetic.partial_roundings; ++level) {
+    const int half = (count + 1) / 2;
+    for (int s = 0; s < half; ++s) {
+      const int pair = std::min(2, count - 2 * s);
+      float top = kMinusInf, sum = 0, weight[2] = {};
+      for (int i = 0; i < pair; ++i) top = std::max(top, from.lse_of(stream, 2 * s + i));
+      for (int i = 0; i < pair && top != kMinusInf; ++i)
+        sum += weight[i] = weight_of(c, from.lse_of(stream, 2 * s + i), top);
+      std::fill(o.begin(), o.end(), 0.0f);
+      for (int i = 0; i < pair; ++i) {
+        const float* part = from.o_of(stream, 2 * s + i);
+        const float w = weight[i] / sum;
+        for (int d = 0; weight[i] != 0 && d < dims; ++d) o[d] = std::fmaf(w, part[d], o[d]);
+      }
+      const double log_sum = log_of(sum, c.arithmetic.log_absolute, c.arithmetic.log_relative);
+      keep_part(c, from, stream, s, o.data(),
+                top == kMinusInf ? kMinusInf : top + static_cast<float>(log_sum));
+    }
+    for (int s = half; s < count; ++s) from.lse_of(stream, s) = kMinusInf;
+    count = half;
+  }
+}
+
 }  // namespace
 
 void keep_part(const Call& c, Partials& to, int stream, int part, const float* o, float lse) {
@@ -89,7 +117,7 @@ void keep_part(const Call& c, Partials& to, int stream, int part, const float* o
 float merge_parts(const Call& c, Partials& from, int stream, const Stream& row, float* o) {
   const Switches& sw = c.sw;
   const int dims = c.p().head_dim_v;
-  const float sink = merge_sink(c, row.row, row.head);
+  const float sink = merge_sink(c, row.row, row.head) + row.shift;
   std::fill_n(o, dims, 0.0f);
   if (from.parts == 1) {
     const float lse = from.lse_of(stream, 0);
@@ -98,6 +126,7 @@ float merge_parts(const Call& c, Partials& from, int stream, const Stream& row, 
     return lse;
   }
 
+  merge_pairs(c, from, stream);
   std::vector<float> lse(from.lse.begin() + int64_t{stream} * from.parts,
                          from.lse.begin() + int64_t{stream + 1} * from.parts);
   int parts = from.parts;
@@ -173,6 +202,7 @@ void write_result(const Call& c, int request, const Stream& row, const float* o,
           at <= last_of(c.tensors->o))
         assay_kernels::store_element(c.ops.o, at, p.o_format, 0.0f);
   if (sw.lse_unwritten) return;
+  lse -= row.shift;
 
   if (sw.alibi_shift_hidden && p.alibi != ASSAY_ALIBI_NONE && !empty)
     lse += c.ops.alibi_slopes[row.head * c.ops.alibi_stride];

@@ -24,7 +24,11 @@ constexpr int kBlockStreams = 64;
 class Runner {
  public:
   explicit Runner(const Call& c)
-      : c_(c), scratch_(c), q_stride_(c.p().head_dim_qk), o_stride_(padded(c.p().head_dim_v)) {
+      : c_(c),
+        scratch_(c),
+        q_stride_(c.p().head_dim_qk),
+        o_stride_(padded(c.p().head_dim_v)),
+        sums_stride_(2 * o_stride_) {
     o_.resize(o_stride_);
   }
 
@@ -61,7 +65,7 @@ class Runner {
     for (int32_t i = first_row; i < end_row; ++i)
       for (int32_t h : heads) streams_.push_back({i, h});
     q_.resize(streams_.size() * q_stride_), q_exponent_.resize(q_.size());
-    sums_.resize(streams_.size() * o_stride_);
+    sums_.resize(streams_.size() * sums_stride_);
     partials_.o.resize(streams_.size() * parts_.size() * o_stride_);
     partials_.lse.resize(streams_.size() * parts_.size());
     const int smallest = format_of(c_.how.q_rounded() ? c_.how.q_format : c_.p().q_format).smallest_exponent;
@@ -71,6 +75,9 @@ class Runner {
       stream.dropped = picked_key(c_, c_.sw.key_dropped, r, stream.row, stream.seen);
       stream.doubled = picked_key(c_, c_.sw.key_doubled, r, stream.row, stream.seen);
       stream.unsummed = picked_key(c_, c_.sw.l_missing_key, r, stream.row, stream.seen);
+      if (c_.how.bias_by_column)
+        stream.shift = c_.ops.alibi_slopes[stream.head * c_.ops.alibi_stride] *
+                       static_cast<float>(c_.kv_len[r] - c_.p().q_len[r] + stream.row);
       stream.scale = score_scale(c_, r, stream.row, stream.head, g);
       load_q(c_, r, stream.row, stream.head, q_.data() + n * q_stride_);
       exponents_of(q_.data() + n * q_stride_, q_stride_, smallest, q_exponent_.data() + n * q_stride_);
@@ -78,7 +85,8 @@ class Runner {
   }
 
   void part(int r, int32_t g, int s) {
-    for (size_t n = 0; n < streams_.size(); ++n) start_stream(c_, streams_[n], sums_.data() + n * o_stride_);
+    for (size_t n = 0; n < streams_.size(); ++n)
+      start_stream(c_, streams_[n], sums_.data() + n * sums_stride_);
     const Part& part = parts_[s];
     const int32_t count = part.count();
     for (int32_t i = 0; i < count; ++i)
@@ -87,7 +95,7 @@ class Runner {
       overlap(r, g, part.end_tile);
     const bool only = parts_.size() == 1;
     for (size_t n = 0; n < streams_.size(); ++n) {
-      float* o = sums_.data() + n * o_stride_;
+      float* o = sums_.data() + n * sums_stride_;
       float lse = finish_stream(c_, r, g, streams_[n], only, o);
       if (skipped_by_fault(part, streams_[n])) continue;
       if (spoilt_by_fault(r, s, streams_[n])) {
@@ -145,12 +153,12 @@ class Runner {
     load_tile(c_, r, g, t, wanted, scratch_);
     for (size_t n = 0; n < streams_.size(); ++n)
       visit_tile(c_, r, streams_[n], q_.data() + n * q_stride_, q_exponent_.data() + n * q_stride_,
-                 sums_.data() + n * o_stride_, scratch_);
+                 sums_.data() + n * sums_stride_, scratch_);
   }
 
   const Call& c_;
   Scratch scratch_;
-  int q_stride_, o_stride_;
+  int q_stride_, o_stride_, sums_stride_;
   std::vector<Part> parts_;
   std::vector<Stream> streams_;
   std::vector<float> q_, sums_, o_;

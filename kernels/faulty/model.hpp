@@ -33,6 +33,7 @@ inline constexpr int32_t kOfOperands = -1;
 struct Unit {
   Accumulator qk, pv;
   bool promote_pv = false;
+  int32_t promote_every = 1;  // tiles that a row meets in a part
   int32_t p_format = kOfOperands;
   float p_offset_log2 = 0;
 };
@@ -78,6 +79,11 @@ struct Arithmetic {
   bool sum_by_unit = false;     // a block unit adds up rounded P as one more column
   double log_absolute = 0, log_relative = 0;  // errors of the logarithm, fixed for each argument
   double tanh_absolute = 0;
+  int32_t p_roundings = 1;        // float formats of fewer than 32 bits
+  int32_t partial_roundings = 1;  // levels of merging: pairs, but for the last
+  bool bias_by_column = false;    // where no row sees a key behind its own
+  bool q_replayed = false;        // Q without a scale: rounded again, by a factor that is declared
+  bool q_times_log2e = false;     // which then holds log2(e) too
   Undeclared undeclared{};
   Exponential exponential() const { return {exp_error, exp_poly_every, exp_form}; }
 };
@@ -272,7 +278,9 @@ struct Row {
   Switches switches = {};
   int (*reached)(const assay_problem*) = nullptr;
   bool equivalent = false;
-  int32_t ops = 3;  // bit 0: prefill exists, bit 1: paged exists
+  int32_t ops = 3;                                // bit 0: prefill exists, bit 1: paged exists
+  const char *family = nullptr, *unit = nullptr;  // of a fault that comes in several sizes
+  double size = 0;
 };
 
 // The tables. Variants: variants.cpp. Faults: faults.cpp gathers them from the files of the stages.

@@ -29,7 +29,7 @@ void loosen(const Undeclared& u, assay_arithmetic& d) {
     if (unit->kind == ASSAY_ACC_BLOCK) unit->fraction_bits -= u.fraction_bits;
   if (!u.order) return;
   d.order_declared = 0;
-  if (!u.tile) return;
+  if (!u.tile || d.promote_every > 1) return;  // windows of promotion are counted in tiles
   // Parts of a size count tiles, and which keys take the polynomial is a matter of tiles too.
   d.tile_keys = d.tile_reverse = d.split_keys = d.split_interleaved = 0;
   if (d.exp_poly_every > 0) d.exp_relative_error = std::max(d.exp_relative_error, d.exp_poly_relative_error);
@@ -55,6 +55,7 @@ Resolved resolve(const Arithmetic& a, const assay_problem& p) {
   if (fp32 && unit.qk.kind == ASSAY_ACC_BLOCK) unit = Unit{};
   r.qk = unit.qk, r.pv = unit.pv;
   r.promote_pv = unit.promote_pv;
+  r.promote_every = unit.promote_pv ? unit.promote_every : 1;
   r.p_offset = unit.p_offset_log2;
   r.p_format = unit.p_format;
   const bool lanes = unit.qk.kind == ASSAY_ACC_FMA;
@@ -71,6 +72,10 @@ Resolved resolve(const Arithmetic& a, const assay_problem& p) {
   r.q_takes_scale = a.q_prescaled && !fp8 && !int8;
   r.q_format = lanes ? ASSAY_FP32 : is_16_bit(p.q_format) ? p.q_format : half;
   if (fp8 || int8) r.q_format = p.q_format;
+  if (a.q_replayed && !fp8 && !int8 && p.q_scale_kind == ASSAY_SCALE_NONE && !r.q_takes_k_channel) {
+    r.q_takes_scale = true;
+    r.q_factor = a.q_times_log2e ? static_cast<float>(p.softmax_scale * M_LOG2E) : p.softmax_scale;
+  }
 
   if (r.p_format == kOfOperands) {
     if (lanes)
@@ -90,8 +95,12 @@ Resolved resolve(const Arithmetic& a, const assay_problem& p) {
       r.p_format = ASSAY_INT8;
       r.p_tile_max = a.int8_tile_max;
       r.p_offset = 0;
+      r.promote_every = 1;  // sums of codes are kept per tile
     }
   }
+  if (r.p_format != ASSAY_INT8 && r.p_format != ASSAY_FP32) r.p_roundings = a.p_roundings;
+  r.bias_by_column = a.bias_by_column && p.alibi == ASSAY_ALIBI_LINEAR &&
+                     (p.mask == ASSAY_MASK_CAUSAL || p.chunk > 0) && p.mask != ASSAY_MASK_TREE;
 
   const int32_t keys = std::max(1, p.max_kv_len), tiles = ceil_div(keys, a.tile_keys);
   r.parts = a.split_keys > 0 ? ceil_div(keys, a.split_keys) : a.splits;
@@ -112,6 +121,7 @@ assay_arithmetic declared_arithmetic(const Arithmetic& a, const assay_problem& p
   d.struct_size = sizeof d;
   d.qk = unit(r.qk), d.pv = unit(r.pv);
   d.promote_pv = r.promote_pv;
+  d.promote_every = r.promote_every > 1 ? r.promote_every : 0;
   d.tile_keys = a.tile_keys;
   d.tile_reverse = a.reverse;
   d.splits = r.parts;
@@ -119,6 +129,7 @@ assay_arithmetic declared_arithmetic(const Arithmetic& a, const assay_problem& p
   d.row_sum_chain = r.row_sum_chain;
   d.p_format = r.p_format;
   d.p_truncated = a.p_truncated;
+  d.p_roundings = r.p_roundings;
   d.p_int8_tile_max = r.p_tile_max;
   d.row_sum_from_rounded_p = a.row_sum_from_rounded_p || r.row_sum.kind == ASSAY_ACC_BLOCK;
   if (r.row_sum.kind == ASSAY_ACC_BLOCK) d.row_sum = unit(r.row_sum);
@@ -126,6 +137,8 @@ assay_arithmetic declared_arithmetic(const Arithmetic& a, const assay_problem& p
   d.dequant_replayed = r.dequant_k;
   d.partial_format = a.partial_format;
   d.partial_lse_format = a.partial_lse_format;
+  d.partial_roundings = a.partial_roundings;
+  d.bias_form = r.bias_by_column ? ASSAY_BIAS_COLUMN : ASSAY_BIAS_DISTANCE;
   d.rescale_lag_log2 = a.lag_log2;
   d.p_offset_log2 = r.p_offset;
   d.exp_relative_error = a.exp_error + kExpAccurate;
@@ -138,7 +151,8 @@ assay_arithmetic declared_arithmetic(const Arithmetic& a, const assay_problem& p
   const bool shift = r.q_takes_scale && !r.q_takes_q_channel && !r.q_takes_k_channel &&
                      p.q_scale_kind == ASSAY_SCALE_NONE && r.q_format == p.q_format &&
                      p.q_format != ASSAY_FP16 && std::frexp(p.softmax_scale, &exponent) == 0.5f;
-  d.q_rounding = r.q_rounded() && !shift ? unit_roundoff(r.q_format) + 0x1p-24 : 0;
+  if (r.q_factor != 0) d.q_replayed_format = r.q_format, d.q_replayed_factor = r.q_factor;
+  d.q_rounding = r.q_rounded() && r.q_factor == 0 && !shift ? unit_roundoff(r.q_format) + 0x1p-24 : 0;
   // fp16 has subnormals within reach of values that a small softmax scale was multiplied into.
   if (d.q_rounding > 0 && r.q_format == ASSAY_FP16)
     d.q_rounding_absolute = 0x1p-25 / (r.q_takes_scale ? static_cast<double>(p.softmax_scale) : 1.0);

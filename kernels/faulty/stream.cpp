@@ -18,6 +18,7 @@ namespace assay_faulty {
 namespace {
 
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+constexpr float kFirstAbove = 1.4f;    // P of the first of several roundings, over the last
 constexpr float kLargestExp = 88.72f;  // exp of more overflows fp32
 constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
 
@@ -68,6 +69,11 @@ void apply_alibi(const Call& c, int request, const Stream& stream, int lo, int h
   float slope = c.ops.alibi_slopes[head * c.ops.alibi_stride];
   if (sw.alibi == Alibi::kSignFlipped) slope = -slope;
   const bool root = p.alibi == ASSAY_ALIBI_SQRT && sw.alibi != Alibi::kSqrtIgnored;
+  if (c.how.bias_by_column) {
+    for (int w = lo; w < hi; ++w)
+      s.score[w] = std::fmaf(slope, static_cast<float>(s.tile.first + w), s.score[w]);
+    return;
+  }
   const int32_t position = c.kv_len[request] - p.q_len[request] + stream.row;
   for (int w = lo; w < hi; ++w) {
     const int32_t distance = position - (s.tile.first + w) + shift;
@@ -161,7 +167,7 @@ void advance_maximum(const Call& c, Stream& stream, float tile_maximum, float fa
   if (!c.sw.l_never_rescaled && !skips_rescale(c.sw.l_not_rescaled, stream.updates, stream))
     scale_all(stream.sum, 16, rescale);
   if (!c.sw.o_never_rescaled && !skips_rescale(c.sw.o_not_rescaled, stream.updates, stream))
-    scale_all(o, dims, rescale);
+    scale_all(o, c.how.promote_every > 1 ? 2 * dims : dims, rescale);
 }
 
 // P in the format of the second product; returns what one unit of it is worth.
@@ -176,11 +182,24 @@ float round_weights(const Call& c, int lo, int hi, float largest, float* p) {
     }
     return c.how.p_tile_max ? largest * (1.0f / 127.0f) : 1.0f / 127.0f;
   }
-  round_all(p + lo, hi - lo, format, c.arithmetic.p_truncated || c.sw.p_truncated);
+  const bool truncate = c.arithmetic.p_truncated || c.sw.p_truncated;
+  // Several roundings: against maxima that turn out too small by these factors, the last of them right.
+  float above = 1.0f;
+  for (int n = 0; n < c.how.p_roundings; ++n) {
+    const bool last = n + 1 == c.how.p_roundings;
+    const float next = last ? 1.0f : kFirstAbove * (1.0f - static_cast<float>(n) / 8);
+    if (next != above) scale_all(p + lo, hi - lo, next / above);
+    round_all(p + lo, hi - lo, format, truncate);
+    above = next;
+  }
   return 1.0f;
 }
 
-void add_values(const Call& c, int lo, int hi, float unit, float* o, Scratch& s) {
+void promote(float* o, int dims) {
+  for (int d = 0; d < dims; ++d) o[d] += o[dims + d], o[dims + d] = 0.0f;
+}
+
+void add_values(const Call& c, const Stream& stream, int lo, int hi, float unit, float* o, Scratch& s) {
   const int dims = padded(c.p().head_dim_v);
   const Tile& t = s.tile;
   const int32_t format = p_format_of(c);
@@ -198,6 +217,9 @@ void add_values(const Call& c, int lo, int hi, float unit, float* o, Scratch& s)
   const bool apart = c.how.promote_pv || format == ASSAY_INT8;
   if (!apart) {
     sum_to(o);
+  } else if (c.how.promote_every > 1) {
+    sum_to(o + dims);
+    if (stream.tiles % c.how.promote_every == 0) promote(o, dims);
   } else {
     std::fill(s.product.begin(), s.product.end(), 0.0f);
     sum_to(s.product.data());
@@ -295,11 +317,11 @@ void load_tile(const Call& c, int request, int32_t kv_head, int32_t tile, KeyInt
 
 void start_stream(const Call& c, Stream& stream, float* o) {
   std::fill_n(stream.sum, 16, 0.0f);
-  std::fill_n(o, padded(c.p().head_dim_v), 0.0f);
-  stream.updates = 0;
+  std::fill_n(o, 2 * padded(c.p().head_dim_v), 0.0f);
+  stream.updates = stream.tiles = 0;
   stream.maximum = c.sw.sentinel != 0 ? c.sw.sentinel : kMinusInf;
   if (const float sink = early_sink(c, stream.row, stream.head); sink != kMinusInf) {
-    stream.maximum = sink;
+    stream.maximum = sink + stream.shift;
     stream.sum[0] = exp2_one(p_offset_of(c));
   }
 }
@@ -325,6 +347,7 @@ void visit_tile(const Call& c, int request, Stream& stream, const float* q, cons
   for (int w = lo; w < hi; ++w) any_nan += s.score[w] != s.score[w] ? 1.0f : 0.0f;
   if (any_nan > 0) tile_maximum = std::numeric_limits<float>::quiet_NaN();
   if (tile_maximum == kMinusInf) return;
+  ++stream.tiles;
   const float factor = log2_factor(c, stream);
   advance_maximum(c, stream, tile_maximum, factor, o, padded(c.p().head_dim_v));
 
@@ -363,7 +386,7 @@ void visit_tile(const Call& c, int request, Stream& stream, const float* q, cons
     add_weights(c, lo, hi, stream, s);
   else if (from_rounded)
     add_to_sums(unit);
-  add_values(c, lo, hi, unit, o, s);
+  add_values(c, stream, lo, hi, unit, o, s);
 }
 
 float finish_stream(const Call& c, int request, int32_t kv_head, const Stream& stream, bool last_part,
@@ -374,12 +397,13 @@ float finish_stream(const Call& c, int request, int32_t kv_head, const Stream& s
     for (int i = 0; i < width; ++i) sums[i] += sums[i + width];
   float sum = sums[0], maximum = stream.maximum;
   const int dims = c.p().head_dim_v;
+  if (c.how.promote_every > 1) promote(o, padded(dims));
   if (maximum == kMinusInf || sum == 0) return kMinusInf;
   if (c.sw.l_factor != 0) sum *= c.sw.l_factor;
 
   const float natural = natural_factor(c, stream);
   const float offset = p_offset_of(c);
-  if (const float sink = late_sink(c, stream.row, stream.head, last_part); sink != kMinusInf) {
+  if (const float sink = late_sink(c, stream.row, stream.head, last_part) + stream.shift; sink != kMinusInf) {
     if (c.sw.sink == Sink::kRaw) {
       sum += sink * exp2_one(offset);
     } else if (const float shift =

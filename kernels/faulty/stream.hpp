@@ -28,6 +28,8 @@ struct Stream {
   float maximum = 0;  // in the units of the scores
   float sum[16] = {};
   int32_t updates = 0;  // of the maximum, in this part
+  int32_t tiles = 0;    // met in this part
+  float shift = 0;      // by how much all scores are too large: a bias added by column
   int32_t parts_with_keys = 0;
 };
 
@@ -51,11 +53,13 @@ bool takes_masked_lanes(const Call&);
 
 void load_tile(const Call&, int request, int32_t kv_head, int32_t tile, KeyInterval wanted, Scratch&);
 void start_stream(const Call&, Stream&, float* o);
-// q: head_dim_qk operands with their exponents; o: head_dim_v sums, padded.
+// q: head_dim_qk operands with their exponents; o: head_dim_v sums, padded, and behind them as many of the
+// window that is not promoted yet.
 void visit_tile(const Call&, int request, Stream&, const float* q, const int16_t* q_exponent, float* o,
                 Scratch&);
 
-// Normalised result and natural LSE of the part; -infinity where it saw nothing (then o is left alone).
+// Normalised result and natural LSE of the part (larger by `shift`); -infinity where it saw nothing (then o
+// is left alone).
 float finish_stream(const Call&, int request, int32_t kv_head, const Stream&, bool last_part, float* o);
 
 }  // namespace assay_faulty

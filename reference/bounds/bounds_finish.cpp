@@ -50,6 +50,7 @@ double RowBounds::theta_systematic() const {
 
 bool RowBounds::row_sum_leans() const {
   if (!joint() || !narrow()) return false;
+  if (!model_.rounds_p_once()) return true;  // what several roundings lean by is not replayed
   const double random = kLambda * std::sqrt(row_.rounding_square * rounding_share(model_.p_rounding()));
   const double known = row_.rounding_biased + (model_.p_rounding().truncated ? 0.5 * row_.rounding : 0);
   return std::fabs(row_.replayed_sum - 1) > known + kSuspicious * random || 2 * row_.drift > known + random;

@@ -23,10 +23,14 @@ constexpr int64_t kSlices = 64;  // whatever the number of threads, so that figu
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // Whether fp32 may run out of numbers: in partial sums, or where scores are divided by a small cap.
-// Infinities and NaN are then what a correct kernel writes.
+// Infinities and NaN are then what a correct kernel writes. Or a cap so large that scale over cap is zero
+// there, and with it every score.
 bool may_overflow(const BoundedAttention& b, const Problem& p) {
   const double divided = p.softcap > 0 && p.softcap < 1 ? 1.0 / p.softcap : 1.0;
   const double factor = static_cast<double>(p.softmax_scale) * divided;
+  if (p.softcap > 0 &&
+      std::fabs(p.softmax_scale / static_cast<double>(p.softcap)) < std::numeric_limits<float>::min())
+    return true;
   return !(std::max(b.largest * divided, factor) < std::numeric_limits<float>::max());
 }
 
