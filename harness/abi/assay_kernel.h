@@ -165,6 +165,27 @@ enum assay_promise {
   ASSAY_PROMISE_GRAPH = 4
 };
 
+/* What a kernel does not promise, or does its own way. Each bit is a narrower contract: cases outside of it
+ * are refused in the kernel's name, everything else is checked as ever, and rows of results say what was
+ * declared. The bits with LSE in their name are for the ops prefill and paged. */
+enum assay_contract {
+  /* K, V, partial_o and their scales hold finite numbers also where nothing may be read (slots behind the
+   * last key, blocks that nobody owns, gaps between rows, states of no weight): P = 0 times such a value is
+   * 0, where a NaN would stay. Results must still not depend on what stands there. */
+  ASSAY_CONTRACT_FINITE_UNUSED = 1,
+  /* No LSE: its tensor is null. */
+  ASSAY_CONTRACT_NO_LSE = 2,
+  /* LSE = log2(Z), sums of powers of two as many kernels keep them; not with NO_LSE. */
+  ASSAY_CONTRACT_LSE_BASE_2 = 4,
+  /* LSE lies as [heads_q, T], dense: its tensor has the strides {1, T} in every case, T = total_q (in a
+   * graph: at capture). Not with NO_LSE. Without this bit the strides are whatever a case says. */
+  ASSAY_CONTRACT_LSE_HEADS_FIRST = 8,
+  /* No request has q_len 0 or kv_len 0, in graphs neither. */
+  ASSAY_CONTRACT_NO_EMPTY_REQUESTS = 16,
+  /* Rows of O and LSE behind cu_q[requests] may be overwritten (a graph replayed for fewer rows). */
+  ASSAY_CONTRACT_ROWS_BEHIND_LOST = 32
+};
+
 /* One kernel. Functions get the entry itself, so one function may serve many kernels that differ by context.
  * Order of calls: supports, arithmetic, workspace_bytes, workspace_zeroed_bytes, plan, [refresh,] run as
  * often as wanted, free_plan. Several plans may exist, each over tensors of its own. */
@@ -210,6 +231,7 @@ struct assay_kernel {
    * IN_OUT (enum assay_op says which elements) and workspace. */
   int (*run)(const assay_kernel* self, const assay_problem*, const assay_tensors*, assay_plan*, void* stream,
              char* error, size_t error_size);
+  uint32_t contracts; /* bits of enum assay_contract; 0: none, the whole of this header holds */
 };
 
 /* ---- calibration: instructions whose arithmetic can be found out by probing (harness/calibrate). */
@@ -283,6 +305,10 @@ typedef struct assay_backend {
   int (*replay)(assay_graph*, char* error, size_t);
   int (*time_replay)(assay_graph*, int64_t flush_bytes, double* microseconds, char* error, size_t);
   void (*free_graph)(assay_graph*);
+  /* 1: kernels take any memory of this process, and run to completion in the thread that calls them or before
+   * they return. Operands then lie in memory of the caller's: behind unreadable pages, inputs read-only while
+   * a kernel runs. 0: in what allocate() gives. */
+  int32_t host_memory;
 } assay_backend;
 
 /* The one exported symbol, called once or more often in a process: the same table each time, with the same

@@ -10,6 +10,7 @@
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/session/opposite.hpp"
 #include "harness/check/verdict.hpp"
+#include "harness/input/contracts.hpp"
 
 namespace assay {
 namespace {
@@ -105,6 +106,9 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
   turn_back();
   repeatable = (kernel.promises & ASSAY_PROMISE_REPEATABLE) != 0;
 
+  if (const std::string broken = impossible_contracts(contracts_of(kernel), inputs.problem.op);
+      !broken.empty())
+    return settle(Outcome::kWrong, "declaration", "declares an impossible contract: " + broken);
   if (const CallResult r = Session::supports(kernel, inputs, device); r.refused())
     return settle(Outcome::kUnsupported, "", r.error);
   else if (!r.ok())

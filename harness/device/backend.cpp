@@ -72,6 +72,9 @@ fs::path resolve(const std::string& name_or_path) {
 // The table as it was when the first library was built; what was appended since is optional.
 constexpr size_t kFirstTableBytes = offsetof(assay_backend, time_run) + sizeof(assay_backend::time_run);
 
+// The same of a kernel.
+constexpr size_t kFirstKernelBytes = offsetof(assay_kernel, run) + sizeof(assay_kernel::run);
+
 // A kernel's name is a column of tables, a word of command lines and a part of keys.
 constexpr size_t kMaxName = 200;
 
@@ -103,9 +106,9 @@ void check_table(const assay_backend& table, const std::string& path) {
   for (int32_t i = 0; i < table.kernel_count; ++i) {
     const assay_kernel* kernel = table.kernels[i];
     if (kernel == nullptr) fail(fmt::format("kernel {} is null", i));
-    if (kernel->struct_size < sizeof(assay_kernel))
-      fail(fmt::format("kernel {} has a table of {} bytes, {} expected", i, kernel->struct_size,
-                       sizeof(assay_kernel)));
+    if (kernel->struct_size < kFirstKernelBytes)
+      fail(fmt::format("kernel {} has a table of {} bytes, at least {} expected", i, kernel->struct_size,
+                       kFirstKernelBytes));
     if (kernel->name == nullptr || *kernel->name == '\0') fail(fmt::format("kernel {} has no name", i));
     if (const size_t length = strnlen(kernel->name, kMaxName + 1);
         length > kMaxName || !std::all_of(kernel->name, kernel->name + length,
@@ -181,6 +184,11 @@ assay_device Backend::device(int index) const {
   if (table_->device_info(index, &device, error, sizeof(error)) != ASSAY_OK)
     throw InfrastructureError(fmt::format("backend {}: device {}: {}", name(), index, error));
   return device;
+}
+
+uint32_t contracts_of(const assay_kernel& kernel) {
+  return kernel.struct_size >= offsetof(assay_kernel, contracts) + sizeof kernel.contracts ? kernel.contracts
+                                                                                           : 0;
 }
 
 std::vector<std::string> installed_backends() { return libraries_in(program_folder()); }

@@ -50,6 +50,9 @@ std::vector<std::string> named_backends();
 // Path of an installed or named backend; empty when there is none of that name.
 std::string installed_path(const std::string& name);
 
+// Bits of enum assay_contract; 0 where the library's header had none yet.
+uint32_t contracts_of(const assay_kernel&);
+
 // A kernel call's outcome across the C door.
 struct CallResult {
   int status = ASSAY_OK;

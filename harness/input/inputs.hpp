@@ -30,6 +30,8 @@ struct Inputs {
   assay_tensors tensors{};  // host views into the buffers
   float q_scale_host = 1, k_scale_host = 1, v_scale_host = 1;
   std::unique_ptr<ProblemView> view;  // the C problem that goes with `tensors`
+  Poison poison = Poison::kNaN;       // what repoison() laid last
+  uint32_t contracts = 0;             // of the kernel they are for (contracts.hpp)
   // Recipes with a known answer only (answer_is_known()): [T, heads_q, head_dim_v] and [T, heads_q]. O must
   // match bit for bit after rounding to the output format where answer_binds(), LSE within its bound.
   std::vector<double> exact_o, exact_lse;

@@ -100,7 +100,7 @@ std::vector<int32_t> tail_blocks(const Problem& p, Poison poison) {
 void poison_all(Inputs& inputs, Operand operand, Poison poison) {
   GuardedBuffer& buffer = inputs.buffers[static_cast<int>(operand)];
   if (buffer.empty()) return;
-  const int32_t format = tensor_of(inputs.tensors, operand).format;
+  const int32_t format = operand_layout(inputs.problem, operand).format;  // the view of an absent LSE is null
   const int bytes = format_bytes(format);
   fill(buffer.payload(), bytes, buffer.bytes() / bytes, poison_code(format, poison));
 }
@@ -195,8 +195,25 @@ void poison_workspace(Inputs& inputs, Poison poison) {
   fill(workspace.payload() + whole, 1, workspace.bytes() - whole, 0xff);
 }
 
+// Whether the unused elements of an operand are finite for kernels whose contract asks for that.
+bool may_stay_finite(Operand operand) {
+  switch (operand) {
+    case Operand::kK:
+    case Operand::kV:
+    case Operand::kKScale:
+    case Operand::kVScale:
+    case Operand::kPartialO:
+      return true;
+    default:
+      return false;
+  }
+}
+
 void poison_holes(Inputs& inputs, Operand operand, Poison poison) {
   const bool cached = op_of(inputs.problem).has_cache;
+  if (poison == Poison::kNaN && (inputs.contracts & ASSAY_CONTRACT_FINITE_UNUSED) != 0 &&
+      may_stay_finite(operand))
+    poison = Poison::kLow;
   switch (holes_of(operand)) {
     case Holes::kNone:
       return;
@@ -218,6 +235,7 @@ void poison_holes(Inputs& inputs, Operand operand, Poison poison) {
 
 void repoison(Inputs& inputs, Poison poison) {
   const Problem& p = inputs.problem;
+  inputs.poison = poison;
   for (const OperandUse& use : op_of(p).operands) {
     const GuardedBuffer& buffer = inputs.buffers[static_cast<int>(use.operand)];
     if (buffer.empty()) continue;

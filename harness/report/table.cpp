@@ -225,6 +225,7 @@ std::vector<std::string> default_columns(std::span<const Row> rows) {
   // Columns that are empty in most runs appear when they have something to say.
   const auto any = [&](auto says) { return std::any_of(rows.begin(), rows.end(), says); };
   if (any([](const Row& r) { return !r.batch_invariant.empty(); })) columns.push_back("batch_invariant");
+  if (any([](const Row& r) { return !r.contract.empty(); })) columns.push_back("contract");
   if (any([](const Row& r) { return !std::isnan(r.o_ratio_unrounded); }))
     columns.insert(std::find(columns.begin(), columns.end(), "o_ratio") + 1, "o_ratio_unrounded");
   if (any([](const Row& r) { return !r.class_note.empty(); }))

@@ -11,6 +11,7 @@
 
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/graph/graph.hpp"
+#include "harness/input/contracts.hpp"
 #include "harness/measure/limits.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
@@ -193,6 +194,7 @@ void run_kernel(const Case& c, Judge& judge, const WantedKernel& wanted, const R
   bool short_of_memory = false;
   const assay_kernel* kernel = c.backend.find(row.kernel);
   ASSAY_CHECK(kernel != nullptr, "no kernel {} in backend {}", row.kernel, c.backend.name());
+  row.contract = contracts_text(contracts_of(*kernel));
   try {
     fill_verdict(row, judge.judge(c.backend, *kernel, c.device));
     const auto passed = [&] { return row.outcome == outcome_name(Outcome::kPassed); };

@@ -48,6 +48,7 @@ const assay_backend kBackend = [] {
   assay_host::fill(b);
   b.device_info = device_info, b.use_device = use_device;
   b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
+  b.host_memory = 1;
   b.instructions = instructions, b.run_products = run_products, b.run_function = run_function;
   b.measure_rate = measure_rate;
   return b;

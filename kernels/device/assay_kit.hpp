@@ -16,8 +16,9 @@ namespace assay_kit {
 
 // Element of a view on the host; indices behind the last axis stay 0.
 template <class T>
-T& at(const assay_tensor& t, int64_t i, int64_t j = 0, int64_t k = 0, int64_t l = 0) {
-  return static_cast<T*>(t.data)[i * t.stride[0] + j * t.stride[1] + k * t.stride[2] + l * t.stride[3]];
+T& at(const assay_tensor& t, int64_t i, int64_t j = 0, int64_t k = 0, int64_t l = 0, int64_t m = 0) {
+  return static_cast<T*>(
+      t.data)[i * t.stride[0] + j * t.stride[1] + k * t.stride[2] + l * t.stride[3] + m * t.stride[4]];
 }
 
 // bf16 codes to fp32, exact, and back, to nearest even.
@@ -44,7 +45,7 @@ inline int fail(char* error, size_t size, const char* text) {
 }
 
 // An entry of the table with what every kernel has. arithmetic null: undeclared, judged as plain fp32. For a
-// plan, a workspace or refresh set the fields behind it.
+// plan, a workspace, refresh or contracts (enum assay_contract) set the fields behind it.
 inline assay_kernel kernel(const char* name, int32_t op, const char* arch,
                            decltype(assay_kernel::supports) supports, decltype(assay_kernel::run) run,
                            decltype(assay_kernel::arithmetic) arithmetic = nullptr, void* context = nullptr,

@@ -92,6 +92,7 @@ const assay_backend* assay_kit::cpu_backend(const char* name, const assay_kernel
     assay_host::fill(b);
     b.device_info = device_info, b.use_device = use_device;
     b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
+    b.host_memory = 1;
     return b;
   }();
   return &table;

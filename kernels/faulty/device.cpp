@@ -77,6 +77,7 @@ int measure_matrix_rate(int32_t format, double* flops, char* error, size_t size)
 void fill_device_functions(assay_backend& b) {
   b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION;
   assay_host::fill(b);
+  b.host_memory = 1;
   b.device_info = device_info, b.use_device = use_device;
   b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
 }

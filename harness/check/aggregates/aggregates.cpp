@@ -185,10 +185,11 @@ class Aggregator {
     const double lse = b_.value.lse[i];
     if (!std::isfinite(lse) || !std::isfinite(b_.lse_bound_p[i])) return;
     const assay_tensor& t = *out_.lse;
-    const double half = half_ulp(t.format, lse);
-    m.lse_error = load(t.format, t.data, packed_row(at.n) * t.stride[0] + at.head * t.stride[1]) - lse;
+    const double unit = out_.lse_unit, half = unit * half_ulp(t.format, lse / unit);
+    m.lse_error = unit * load(t.format, t.data, packed_row(at.n) * t.stride[0] + at.head * t.stride[1]) - lse;
     m.lse_var = b_.lse_sigma[i] * b_.lse_sigma[i] * kWorstMantissa + half * half / 3;
     m.lse_bias = bias_of(b_.lse_bias, b_.lse_bound_p[i], b_.lse_sigma[i], i);
+    if (unit != 1) m.lse_bias += 0x1p-25 * std::fabs(lse);  // of the constant that turns one into the other
   }
 
   void make_groups() {

@@ -57,6 +57,7 @@ inline constexpr double kLseAlarmSd = 8;
 struct OutputView {
   const assay_tensor* o = nullptr;
   const assay_tensor* lse = nullptr;
+  double lse_unit = 1;  // one unit of the LSE as written, in natural units
 };
 // Rows where tier P declined are left out, and so is everything when it applies nowhere.
 AggregateReport aggregates(const BoundedAttention&, const Problem&, const HostOperands&, const OutputView&,

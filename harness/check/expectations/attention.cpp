@@ -12,6 +12,7 @@
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/trust/trust.hpp"
+#include "harness/input/contracts.hpp"
 #include "harness/ops/packed_rows.hpp"
 
 namespace assay {
@@ -47,6 +48,29 @@ Widths o_widths(const BoundedAttention& b, int64_t at) {
 Widths lse_widths(const BoundedAttention& b, int64_t slot) {
   return {b.value.lse[slot], b.value.lse[slot], b.lse_bound[slot], b.lse_bound_p[slot], kNoTier};
 }
+
+namespace {
+
+// What an LSE may be, as the kernel's contract has it written: log2(e) times the natural one, in a kernel
+// that keeps natural ones rounded once more, and the constant rounded too.
+struct LseRange {
+  Interval interval;
+  Widths widths;
+};
+LseRange lse_range(const BoundedAttention& b, int64_t slot, uint32_t contracts) {
+  LseRange r{{b.lse_low[slot], b.lse_high[slot]}, lse_widths(b, slot)};
+  if (const double unit = lse_unit(contracts); unit != 1) {
+    Interval& i = r.interval;
+    Widths& w = r.widths;
+    const auto slack = [](double x) { return std::isfinite(x) ? 0x1p-23 * std::fabs(x) : 0; };
+    i.low /= unit, i.high /= unit, w.exact /= unit, w.replayed /= unit, w.d /= unit, w.p /= unit;
+    const double more = std::max(slack(i.low), slack(i.high));
+    i.low -= more, i.high += more, w.d += more, w.p += more;
+  }
+  return r;
+}
+
+}  // namespace
 
 AttentionExpectation::AttentionExpectation(const Inputs& inputs, std::vector<RowId> rows, double budget)
     : Expectation(inputs), rows_(std::move(rows)), budget_(budget) {}
@@ -99,7 +123,7 @@ void AttentionExpectation::walk(RunOutputs& out, const BoundedAttention* b) cons
         ElementPlace place{{rows[row].request, rows[row].row}, head, -1};
         if (bounded_row[row] < 0) {
           slice.numbers(Kind::kValue, Operand::kO, o_at, dims, o.stride[2], place);
-          slice.numbers(Kind::kMark, Operand::kLse, lse_at, 1, 1, place);
+          if (lse.data != nullptr) slice.numbers(Kind::kMark, Operand::kLse, lse_at, 1, 1, place);
           continue;
         }
         const int64_t slot = bounded_row[row] * p.heads_q + head;
@@ -110,9 +134,10 @@ void AttentionExpectation::walk(RunOutputs& out, const BoundedAttention* b) cons
                        place);
         }
         place.dim = -1;
-        slice.expect(Kind::kMark, Operand::kLse, lse_at,
-                     open ? Interval{-kInf, kInf} : Interval{b->lse_low[slot], b->lse_high[slot]},
-                     lse_widths(*b, slot), place);
+        if (lse.data == nullptr) continue;
+        const LseRange range = lse_range(*b, slot, inputs_.contracts);
+        slice.expect(Kind::kMark, Operand::kLse, lse_at, open ? Interval{-kInf, kInf} : range.interval,
+                     range.widths, place);
       }
   });
   out.finish();

@@ -8,9 +8,14 @@
 #include "harness/check/expectations/attention.hpp"
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/relations/relations.hpp"
+#include "harness/input/contracts.hpp"
 
 namespace assay {
 namespace {
+
+OutputView output_view(const Inputs& inputs, const assay_tensor& o, const assay_tensor& lse) {
+  return {&o, lse.data != nullptr ? &lse : nullptr, lse_unit(inputs.contracts)};
+}
 
 // The report on fresh inputs of the same case: seed + 1, everything else equal. A bound that breaks there
 // counts at once; *wrong says so.
@@ -30,7 +35,8 @@ AggregateReport second_look(const Trial& trial, const assay_arithmetic& arithmet
   expected.ask(out);
   *wrong = objection_of(out, expected).reason;
   const assay_tensor o = left.view(inputs, Operand::kO), lse = left.view(inputs, Operand::kLse);
-  return aggregates(expected.bounded(), problem, host_operands(inputs), {&o, &lse}, arithmetic);
+  return aggregates(expected.bounded(), problem, host_operands(inputs), output_view(inputs, o, lse),
+                    arithmetic);
 }
 
 // What is wrong in a head or a request is wrong there with other values too; chance is elsewhere the next
@@ -54,7 +60,8 @@ void AttentionExpectation::describe_use(Verdict& verdict) const {
 
 Objection AttentionExpectation::aggregate(const Trial& trial, Verdict& verdict) {
   const assay_tensor o = trial.left.view(inputs_, Operand::kO), lse = trial.left.view(inputs_, Operand::kLse);
-  const AggregateReport first = aggregates(bounded(), inputs_.problem, host(), {&o, &lse}, arithmetic_);
+  const AggregateReport first =
+      aggregates(bounded(), inputs_.problem, host(), output_view(inputs_, o, lse), arithmetic_);
   verdict.aggregate_ratio = first.worst_ratio;
   if (!std::isnan(first.worst_ratio))
     verdict.aggregate_where =

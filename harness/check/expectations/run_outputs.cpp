@@ -84,6 +84,24 @@ RunOutputs::RunOutputs(const Inputs& inputs, Snapshot left, const RunRecord* fir
   for (int i = 0; i < kOperandCount; ++i)
     for (size_t c = 0; c < left_->copies_.size(); ++c)
       if (inputs.buffers[i].raw() == left_->copies_[c].before.raw()) copy_of_[i] = static_cast<int>(c);
+  if ((inputs.contracts & ASSAY_CONTRACT_ROWS_BEHIND_LOST) != 0) forgive_rows_behind();
+}
+
+void RunOutputs::forgive_rows_behind() {
+  const int64_t rows = inputs_.problem.total_q();
+  for (const Operand operand : {Operand::kO, Operand::kLse}) {
+    const assay_tensor& t = tensor_of(inputs_.tensors, operand);
+    if (t.data == nullptr || copy_of_[static_cast<int>(operand)] < 0) continue;
+    const GuardedBuffer& buffer = inputs_.buffers[operand];
+    const int64_t offset = static_cast<const std::byte*>(t.data) - buffer.payload();
+    const int64_t room = (buffer.bytes() - offset) / format_bytes(t.format);
+    if (t.stride[0] >= t.stride[1]) {
+      for (int64_t at = rows * t.stride[0]; at < room; ++at) allow(operand, at);
+    } else {  // heads first: rows behind those of each head
+      for (int64_t head = 0; head < t.shape[1]; ++head)
+        for (int64_t row = rows; row < t.stride[1]; ++row) allow(operand, head * t.stride[1] + row);
+    }
+  }
 }
 
 RunOutputs::RunOutputs(const RunOutputs& whole, Slice)

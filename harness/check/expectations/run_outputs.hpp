@@ -98,6 +98,8 @@ class RunOutputs {
   RunOutputs(const RunOutputs& whole, Slice);
   void add(const RunOutputs& slice);
   Element element(Operand, int64_t at) const;
+  // What a kernel may do to O and LSE behind the last row, where its contract says so.
+  void forgive_rows_behind();
   // Notes an element that was judged, and puts it back.
   void settle(Kind, Operand, const ElementPlace&, const Element&, bool bad, bool not_finite, bool copied);
   std::string text_of(const Difference (&)[2]) const;

@@ -8,6 +8,8 @@
 
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/expectation.hpp"
+#include "harness/input/contracts.hpp"
+#include "harness/input/poison.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
@@ -21,14 +23,19 @@ bool same_lengths(const Problem& a, const Problem& b) {
       [](const Request& x, const Request& y) { return x.q_len == y.q_len && x.kv_len == y.kv_len; });
 }
 
-// Bytes that are NaN in every floating format; metadata keeps what was captured.
+// Bytes that are NaN in every floating format, or what the contract of finite ones has in their place;
+// metadata keeps what was captured.
 void spoil_values(Inputs& base) {
   for (int i = 0; i < kOperandCount; ++i) {
     const auto op = static_cast<Operand>(i);
     const assay_tensor& t = tensor_of(base.tensors, op);
     GuardedBuffer& buffer = base.buffers[i];
     const bool value = t.format >= ASSAY_FP32 && t.format <= ASSAY_INT8;
-    if (value && !is_output(base.problem, op) && !buffer.empty())
+    const bool cached = op == Operand::kK || op == Operand::kV;
+    if (!value || is_output(base.problem, op) || buffer.empty()) continue;
+    if (cached && (base.contracts & ASSAY_CONTRACT_FINITE_UNUSED) != 0)
+      poison_all(base, op, Poison::kHigh);
+    else
       std::memset(buffer.payload(), 0xff, buffer.bytes());
   }
 }
@@ -71,6 +78,7 @@ Inputs seen_as(const Inputs& base, const Inputs& shape) {
   seen.q_scale_host = base.q_scale_host;
   seen.k_scale_host = base.k_scale_host;
   seen.v_scale_host = base.v_scale_host;
+  seen.contracts = base.contracts;
   for (int i = 0; i < kOperandCount; ++i) {
     const auto operand = static_cast<Operand>(i);
     seen.buffers[i] = base.buffers[i];  // shared, not copied
@@ -105,7 +113,7 @@ class Replays {
         base_(values.build(captured.call.problem, captured.call.from)) {}
 
   // Why the kernel does not take the captured shape, or empty.
-  std::string refusal() const {
+  std::string refusal() {
     const CallResult r = Session::supports(kernel_, base_, device_);
     return r.ok() ? "" : r.error.empty() ? "refused without a reason" : r.error;
   }
@@ -175,7 +183,7 @@ class Replays {
     result.max_ratio = std::max({result.max_ratio, out.values.max_ratio, out.marks.max_ratio});
     return {};
   }
-  bool takes(const Inputs& shape) const { return Session::supports(kernel_, shape, device_).ok(); }
+  bool takes(Inputs& shape) const { return Session::supports(kernel_, shape, device_).ok(); }
 
   // A call at the shape itself, in memory of its own.
   std::string call_eagerly(Inputs& shape, const assay_arithmetic& arithmetic, RunRecord& record) {
@@ -251,7 +259,13 @@ std::string check_graph(const Backend& backend, const assay_kernel& kernel, cons
   if (std::string reason = replays.capture(fallback, &result.note); !reason.empty())
     return result.note.empty() ? reason : std::string();
   for (const GraphShape& shape : shapes) {
+    if (const std::string outside = outside_contracts(shape.call.problem, contracts_of(kernel));
+        !outside.empty()) {
+      result.note += fmt::format("{}{}: {}", result.note.empty() ? "" : "; ", shape.name, outside);
+      continue;
+    }
     Inputs inputs = values.build(shape.call.problem, shape.call.from);
+    meet_contracts(inputs, contracts_of(kernel));
     if (const std::string operand = replays.lay(inputs); !operand.empty()) {
       result.note += fmt::format("{}{} does not fit the captured {}", result.note.empty() ? "" : "; ",
                                  shape.name, operand);

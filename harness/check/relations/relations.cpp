@@ -114,7 +114,9 @@ std::string check_relations(const Backend& backend, const assay_kernel& kernel, 
     RelationResult& result = report->results.emplace_back();
     result.relation = derived.relation;
     result.note = derived.nothing;
-    if (derived.calls.empty()) continue;
+    if (derived.relation == kRelateSplit && (contracts_of(kernel) & ASSAY_CONTRACT_NO_LSE) != 0)
+      result.note = "two parts of a context are merged by their LSE, and the kernel gives none";
+    if (!result.note.empty()) continue;
     const std::string_view name = name_of(relation_names(), static_cast<int32_t>(derived.relation));
     std::vector<RelationRun> runs;
     runs.reserve(derived.calls.size());

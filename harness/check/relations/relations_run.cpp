@@ -8,6 +8,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/check/verdict.hpp"
+#include "harness/input/contracts.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -97,8 +98,9 @@ double RelationRun::o(RowId id, int32_t head, int32_t dim) const {
 
 double RelationRun::lse(RowId id, int32_t head) const {
   const assay_tensor& t = lse_;
+  if (t.data == nullptr) return 0;
   const int64_t row = int64_t{first_row_[id.request]} + id.row;
-  return load(t.format, t.data, row * t.stride[0] + head * t.stride[1]);
+  return lse_unit(inputs_->contracts) * load(t.format, t.data, row * t.stride[0] + head * t.stride[1]);
 }
 
 double RelationRun::o_slack(RowId id, int32_t head, int32_t dim) const {
@@ -113,7 +115,10 @@ double RelationRun::lse_slack(RowId id, int32_t head) const {
   const int64_t at = index(id) * b.value.heads_q + head;
   if (std::isinf(b.value.lse[at])) return 0;
   const double bound = std::min(b.lse_bound[at], b.lse_bound_p[at]);
-  return bound + rounding(ASSAY_FP32, std::fabs(b.value.lse[at]) + bound);
+  const double largest = std::fabs(b.value.lse[at]) + bound;
+  // In base 2 rounded in its own unit, and off by the rounding of the constant.
+  if (lse_unit(inputs_->contracts) != 1) return bound + rounding(ASSAY_FP32, 3 * largest);
+  return bound + rounding(ASSAY_FP32, largest);
 }
 
 }  // namespace assay

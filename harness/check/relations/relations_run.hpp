@@ -41,7 +41,7 @@ class RelationRun {
   int64_t index(RowId) const;  // among the bounded rows
 
   double o(RowId, int32_t head, int32_t dim) const;
-  double lse(RowId, int32_t head) const;
+  double lse(RowId, int32_t head) const;  // natural; 0 of a kernel without
   // Half-widths about the exact value with the rounding of the output, for bounded rows.
   double o_slack(RowId, int32_t head, int32_t dim) const;
   double lse_slack(RowId, int32_t head) const;

@@ -6,7 +6,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "harness/input/contracts.hpp"
+
 namespace assay {
+namespace {
+
+Inputs& met(Inputs& inputs, const assay_kernel& kernel) {
+  meet_contracts(inputs, contracts_of(kernel));
+  return inputs;
+}
+
+}  // namespace
 
 Snapshot::Snapshot(const Inputs& inputs, const DeviceCase& device_case) {
   for (int i = 0; i < kOperandCount; ++i) {
@@ -32,14 +42,14 @@ assay_tensor Snapshot::view(const Inputs& inputs, Operand operand) const {
 Session::Session(const Backend& backend, const assay_kernel& kernel, Inputs& inputs)
     : backend_(backend),
       kernel_(kernel),
-      inputs_(inputs),
+      inputs_(met(inputs, kernel)),
       device_case_(backend, inputs, call_workspace(kernel, inputs.view->get())) {}
 
 Session::Session(const Backend& backend, const assay_kernel& kernel, Inputs& inputs,
                  std::shared_ptr<DeviceBuffers> buffers)
     : backend_(backend),
       kernel_(kernel),
-      inputs_(inputs),
+      inputs_(met(inputs, kernel)),
       device_case_(backend, std::move(buffers), inputs, call_workspace(kernel, inputs.view->get())) {}
 
 Session::~Session() {
@@ -47,7 +57,10 @@ Session::~Session() {
   call_free_plan(kernel_, plan_);
 }
 
-CallResult Session::supports(const assay_kernel& kernel, const Inputs& inputs, const assay_device& device) {
+CallResult Session::supports(const assay_kernel& kernel, Inputs& inputs, const assay_device& device) {
+  met(inputs, kernel);
+  if (std::string outside = outside_contracts(inputs.problem, inputs.contracts); !outside.empty())
+    return {ASSAY_UNSUPPORTED, std::move(outside)};
   return call_supports(kernel, inputs.view->get(), &inputs.tensors, device);
 }
 

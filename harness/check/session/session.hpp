@@ -41,7 +41,8 @@ class Snapshot {
 
 class Session {
  public:
-  // Allocates and uploads, or works in buffers that calls share. InfrastructureError when the device cannot
+  // Meets the kernel's contracts, allocates and uploads, or works in buffers that calls share.
+  // InfrastructureError when the device cannot
   // hold it. The arguments outlive it.
   Session(const Backend&, const assay_kernel&, Inputs&);
   Session(const Backend&, const assay_kernel&, Inputs&, std::shared_ptr<DeviceBuffers>);
@@ -49,8 +50,9 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Whether the kernel takes the inputs, whatever memory they lie in.
-  static CallResult supports(const assay_kernel&, const Inputs&, const assay_device&);
+  // Whether the kernel takes the inputs, whatever memory they lie in; its contracts are met first, and a
+  // problem outside of them is refused in its name.
+  static CallResult supports(const assay_kernel&, Inputs&, const assay_device&);
   CallResult plan();  // before anything below
   CallResult run();
   CallResult capture();

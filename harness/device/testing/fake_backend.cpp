@@ -108,7 +108,14 @@ void attend(const assay_problem& p, const assay_tensors& ts, Behaviour behaviour
           assay::store(ts.o.format, ts.o.data, row * ts.o.stride[0] + h * ts.o.stride[1] + d * ts.o.stride[2],
                        sum > 0 ? size * o / sum : 0.0);
         }
-        assay::store(ts.lse.format, ts.lse.data, row * ts.lse.stride[0] + h * ts.lse.stride[1],
+        if (behaviour == Behaviour::kNoEmpty && m == 0)
+          assay::store(ts.o.format, ts.o.data, row * ts.o.stride[0] + h * ts.o.stride[1],
+                       std::numeric_limits<double>::quiet_NaN());
+        if (ts.lse.data == nullptr || behaviour == Behaviour::kNoLse) continue;
+        int64_t at = row * ts.lse.stride[0] + h * ts.lse.stride[1];
+        if (behaviour == Behaviour::kHeadsFirst) at = h * p.total_q + row;
+        if (behaviour == Behaviour::kRowsFirst) at = row * p.heads_q + h;
+        assay::store(ts.lse.format, ts.lse.data, at,
                      behaviour == Behaviour::kLse2 ? lse * 1.4426950408889634 : lse);
       }
     }
@@ -124,14 +131,6 @@ void fill(const assay_tensor& t, const Value& value) {
         assay::store(t.format, t.data, a * t.stride[0] + b * t.stride[1] + (t.rank > 2 ? c * t.stride[2] : 0),
                      value);
 }
-
-// One past the last byte of a view.
-char* end_of(const assay_tensor& t, int bytes) {
-  int64_t last = 0;
-  for (int i = 0; i < t.rank; ++i) last += (t.shape[i] - 1) * t.stride[i];
-  return static_cast<char*>(t.data) + (last + 1) * bytes;
-}
-int bytes_of(int32_t format) { return format == ASSAY_FP32 ? 4 : 2; }
 
 bool packed(const assay_tensor& q) { return q.stride[0] == q.shape[1] * q.shape[2]; }
 
@@ -370,6 +369,7 @@ struct Registry {
     k.arch = "any";
     k.op = op;
     k.context = &entry;
+    k.contracts = entry.contracts;
     k.promises = ASSAY_PROMISE_REPEATABLE;
     if (entry.behaviour != Behaviour::kUndeclared) k.promises |= ASSAY_PROMISE_GRAPH;
     if (entry.behaviour == Behaviour::kOk) k.promises |= ASSAY_PROMISE_BATCH_INVARIANT;

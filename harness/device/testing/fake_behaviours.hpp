@@ -2,6 +2,8 @@
 // What the kernels of the fake backend do wrong, one row each (fake_backend.cpp does it).
 #pragma once
 
+#include "harness/abi/assay_kernel.h"
+
 namespace assay_fake {
 
 enum class Behaviour {
@@ -52,12 +54,17 @@ enum class Behaviour {
   kRefreshed,    // lengths come from what refresh() put into the workspace
   kStale,        // the same, kept in the plan and from the first refresh only
   kSpill,        // right, and one element of the spare head behind the first row of a strided O
+  kNoLse,        // O alone
+  kHeadsFirst,   // LSE as dense [heads, rows], whatever its strides
+  kRowsFirst,    // LSE as dense [rows, heads], whatever its strides
+  kNoEmpty,      // NaN where a request has no keys
 };
 
 struct Entry {
   Behaviour behaviour;
   const char* name;
   const char* description;
+  uint32_t contracts = 0;
 };
 inline Entry kBehaviours[] = {
     // not const: a context is a pointer to what the kernel may change
@@ -108,6 +115,32 @@ inline Entry kBehaviours[] = {
     {Behaviour::kRefreshed, "refreshed", "lengths from refresh"},
     {Behaviour::kStale, "stale", "lengths from the first refresh"},
     {Behaviour::kSpill, "spill", "writes between the rows of a strided O"},
+    // Contracts: said, kept silent, and lies. What a behaviour without a contract does is above.
+    {Behaviour::kLeak, "leaksaid", "multiplies P = 0 with unused slots, and says so",
+     ASSAY_CONTRACT_FINITE_UNUSED},
+    {Behaviour::kPeek, "peeksaid", "its result follows unused slots, said to be finite",
+     ASSAY_CONTRACT_FINITE_UNUSED},
+    {Behaviour::kLse2, "lse2said", "LSE in base 2, and says so", ASSAY_CONTRACT_LSE_BASE_2},
+    {Behaviour::kOk, "lse2lie", "natural LSE, said to be in base 2", ASSAY_CONTRACT_LSE_BASE_2},
+    {Behaviour::kNoLse, "nolse", "no LSE, and does not say so"},
+    {Behaviour::kNoLse, "nolsesaid", "no LSE, and says so", ASSAY_CONTRACT_NO_LSE},
+    {Behaviour::kHeadsFirst, "headsfirst", "LSE with heads first, and does not say so"},
+    {Behaviour::kHeadsFirst, "headsfirstsaid", "LSE with heads first, and says so",
+     ASSAY_CONTRACT_LSE_HEADS_FIRST},
+    {Behaviour::kRowsFirst, "headsfirstlie", "LSE with rows first, said to have heads first",
+     ASSAY_CONTRACT_LSE_HEADS_FIRST},
+    {Behaviour::kNoEmpty, "noempty", "NaN for requests without keys"},
+    {Behaviour::kNoEmpty, "noemptysaid", "the same, and says so", ASSAY_CONTRACT_NO_EMPTY_REQUESTS},
+    {Behaviour::kPadding, "paddingsaid", "writes behind the last request, and says so",
+     ASSAY_CONTRACT_ROWS_BEHIND_LOST},
+    {Behaviour::kFrozen, "frozensaid", "keeps the lengths of the capture, rows behind said to be lost",
+     ASSAY_CONTRACT_ROWS_BEHIND_LOST},
+    {Behaviour::kOk, "contradiction", "no LSE and that in base 2",
+     ASSAY_CONTRACT_NO_LSE | ASSAY_CONTRACT_LSE_BASE_2},
+    {Behaviour::kOk, "unheardof", "a contract that nobody knows", 1u << 30},
+    {Behaviour::kDropPage, "droppagenolse", "ignores the last page and gives no LSE", ASSAY_CONTRACT_NO_LSE},
+    {Behaviour::kLean, "leanfinite", "leans, with finite unused memory", ASSAY_CONTRACT_FINITE_UNUSED},
+    {Behaviour::kLean, "leannolse", "leans, and gives no LSE", ASSAY_CONTRACT_NO_LSE},
 };
 
 }  // namespace assay_fake

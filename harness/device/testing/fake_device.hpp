@@ -33,6 +33,14 @@ inline void fail_text(char* error, size_t size, const char* text) {
   if (error != nullptr && size > 0) std::snprintf(error, size, "%s", text);
 }
 
+// One past the last byte of a view.
+inline char* end_of(const assay_tensor& t, int bytes) {
+  int64_t last = 0;
+  for (int i = 0; i < t.rank; ++i) last += (t.shape[i] - 1) * t.stride[i];
+  return static_cast<char*>(t.data) + (last + 1) * bytes;
+}
+inline int bytes_of(int32_t format) { return format == ASSAY_FP32 ? 4 : 2; }
+
 // What kernels left for the calls behind them, as the runtime of a GPU would keep it.
 inline bool device_gone = false, error_pending = false;
 inline int gone(char* error, size_t size) {
