@@ -5,7 +5,7 @@ set(ASSAY_KERNELS ${CMAKE_SOURCE_DIR}/kernels)
 
 # What every backend reads alike.
 set(ASSAY_COMMON_SOURCES ${ASSAY_KERNELS}/common/operands.cpp ${ASSAY_KERNELS}/common/data_op_operands.cpp
-  ${ASSAY_KERNELS}/common/instances.cpp)
+  ${ASSAY_KERNELS}/common/instances.cpp ${ASSAY_KERNELS}/common/metadata.cpp)
 
 # Device code of the portable kernels (CUDA, HIP or plain C++ for the emulator) and their entries of the C table.
 file(GLOB ASSAY_PORTABLE_DEVICE_SOURCES CONFIGURE_DEPENDS ${ASSAY_KERNELS}/portable/*.cu)

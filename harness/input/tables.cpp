@@ -103,6 +103,11 @@ void write_table(Inputs& inputs, Operand operand, const std::vector<float>& sink
       return write_vector(t, p.tree_mask);
     case Operand::kTreeIndptr:
       return write_vector(t, p.tree_indptr());
+    case Operand::kContextLen: {
+      std::vector<int32_t> context;
+      for (const Request& r : p.requests) context.push_back(r.context_len());
+      return write_vector(t, context);
+    }
     case Operand::kFirstKey:
       return write_vector(t, p.first_key);
     case Operand::kPositions: {

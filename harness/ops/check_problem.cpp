@@ -157,7 +157,8 @@ void check_op(const Problem& p) {
     ASSAY_CHECK(p.padded_rows == 0 || (takes(op, "pad") && p.padded_rows > 0), "{} padded rows in {}",
                 p.padded_rows, op.name);
     ASSAY_CHECK(!p.swa_index && p.relations == 0, "{} has neither a window nor relations", op.name);
-    ASSAY_CHECK(p.mask != ASSAY_MASK_TREE || op.attends_rows, "{} has no tree", op.name);
+    ASSAY_CHECK(p.mask != ASSAY_MASK_TREE || op.attends_rows || is_about_trees(op), "{} has no tree",
+                op.name);
   }
   switch (op.rows) {
     case RowRule::kAny:

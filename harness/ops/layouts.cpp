@@ -185,5 +185,12 @@ TensorLayout positions(const Problem& p) {
   return when(!p.positions.empty(), dense_layout(ASSAY_INT32, {p.total_q()}));
 }
 
+TensorLayout list(int64_t entries) { return dense_layout(ASSAY_INT32, {entries}); }
+TensorLayout table_out(const Problem& p, int64_t rows, int64_t columns) {
+  TensorLayout t = dense_layout(ASSAY_INT32, {rows, columns});
+  if (p.strided.out) t.stride[0] = columns + kTablePadding, t.allocation = rows * t.stride[0];
+  return t;
+}
+
 }  // namespace layouts
 }  // namespace assay

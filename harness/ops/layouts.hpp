@@ -62,5 +62,9 @@ TensorLayout tree_indptr(const Problem&);
 TensorLayout first_key(const Problem&);  // int32 [requests]
 TensorLayout positions(const Problem&);  // int32 [rows]
 
+// What metadata ops read and write, int32.
+TensorLayout list(int64_t entries);
+TensorLayout table_out(const Problem&, int64_t rows, int64_t columns);  // rows padded when strides=out
+
 }  // namespace layouts
 }  // namespace assay

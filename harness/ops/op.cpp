@@ -50,6 +50,10 @@ const OperandUse* find_operand(const Op& op, Operand operand) {
   return found == op.operands.end() ? nullptr : &*found;
 }
 
+bool is_about_trees(const Op& op) {
+  return !op.attends_rows && find_operand(op, Operand::kTreeMask) != nullptr;
+}
+
 Role role_of(const Problem& p, Operand operand) {
   if (operand == Operand::kWorkspace) return Role::kWorkspace;
   const OperandUse* use = find_operand(op_of(p), operand);

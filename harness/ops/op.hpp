@@ -57,6 +57,12 @@ struct QuantizationRule {
 // Fields that every line may have (harness/scenario/fields.cpp); an op lists those it takes besides.
 inline constexpr std::string_view kFieldsOfAll[] = {"op", "h", "d", "strides", "batch", "input", "seed"};
 
+// A batch by its sums, all in double: those of hostile lines overflow int64.
+struct BatchSize {
+  double requests = 0, rows = 0, keys = 0, longest = 0;  // longest: the most keys of one request
+  double tree_entries = 0;
+};
+
 struct Op {
   int32_t id;  // enum assay_op
   std::string_view name;
@@ -87,6 +93,12 @@ struct Op {
 
   void (*check)(const Problem&) = nullptr;  // further invariants: CheckError
 
+  // What pad= adds to: rows of new tokens, or entries of the lists that the op writes. nullptr: total_q().
+  int64_t (*entries)(const Problem&) = nullptr;
+  // About the bytes of all operands but a page table, where shapes follow from more than rows, heads and
+  // dimensions; `p` has no requests. nullptr: harness/scenario/extent.cpp knows each operand.
+  double (*bytes)(const Problem& p, const BatchSize&) = nullptr;
+
   // Figures.
   Work (*work)(const Problem&) = nullptr;             // see work_of()
   double (*multiply_adds)(const Problem&) = nullptr;  // see multiply_adds(); nullptr: none that count
@@ -116,6 +128,8 @@ bool takes(const Op&, InputRecipe);
 
 // The op's operand in its list, or nullptr.
 const OperandUse* find_operand(const Op&, Operand);
+// Reads a tree without attending: every problem of it has one, and lines have no mask= to say so.
+bool is_about_trees(const Op&);
 Role role_of(const Problem&, Operand);
 // The only buffers a kernel may write: out, in-out and the workspace.
 bool is_output(const Problem&, Operand);

@@ -35,4 +35,13 @@
   X(kTokenToBatch, token_to_batch, kNone) \
   X(kSource, source, kRows)               \
   X(kFirstKey, first_key, kNone)          \
-  X(kPositions, positions, kNone)
+  X(kPositions, positions, kNone)         \
+  X(kContextLen, context_len, kNone)      \
+  X(kOutLen, out_len, kNone)              \
+  X(kOutCuQ, out_cu_q, kNone)             \
+  X(kOutCuKv, out_cu_kv, kNone)           \
+  X(kOutStarts, out_starts, kNone)        \
+  X(kOutTable, out_table, kNone)          \
+  X(kOutIndices, out_indices, kNone)      \
+  X(kOutRequest, out_request, kNone)      \
+  X(kOutCounts, out_counts, kNone)

@@ -52,6 +52,11 @@ ProblemView::ProblemView(const Problem& p, float q_scale_host, float k_scale_hos
   c_.rows = p.rows();
   c_.states = takes(op, "states") ? p.states : 0;
   c_.part_tokens = takes(op, "part") ? p.part_tokens : 0;
+  c_.ranks = takes(op, "ranks") ? p.ranks : 0;
+  c_.interleave = takes(op, "interleave") ? p.interleave : 0;
+  c_.threshold = takes(op, "threshold") ? p.threshold : 0;
+  c_.token_budget = takes(op, "budget") ? p.token_budget : 0;
+  c_.prefix_tokens = takes(op, "prefix") ? p.prefix_tokens : 0;
   c_.source_format = op.attends_rows ? int32_t{ASSAY_FORMAT_NONE} : p.source_format;
 }
 

@@ -95,7 +95,7 @@ struct Broken {
 TEST(CheckProblem, RejectsEveryBrokenRule) {
   EXPECT_NO_THROW(check_problem(small()));
   const std::vector<Broken> cases = {
-      {"op is 8", [](Problem& p) { p.op = 8; }},
+      {"op is 1000", [](Problem& p) { p.op = 1000; }},
       {"mask is 9", [](Problem& p) { p.mask = 9; }},
       {"alibi is -1", [](Problem& p) { p.alibi = -1; }},
       {"both must be positive", [](Problem& p) { p.heads_kv = 0; }},

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/ops/op.hpp"
+#include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
 
 namespace assay {
@@ -124,6 +125,16 @@ double cached_row_bytes(const Problem& p) {
   if (p.layout != ASSAY_LAYOUT_MLA)
     bytes += rows * hkv * dv * format_bytes(p.v_format) + scale_bytes(p.v_scale, hkv, dv, requests, rows);
   return bytes;
+}
+
+Work list_work(const Problem& p) {
+  Work w;
+  w.tokens = p.total_q();
+  for (const OperandUse& use : op_of(p).operands) {
+    const TensorLayout t = use.layout(p);
+    if (t.rank > 0) w.total_bytes += static_cast<double>(t.elements()) * format_bytes(t.format);
+  }
+  return w;
 }
 
 Work attention_work(const Problem& p, double results) {

@@ -29,6 +29,8 @@ Work work_of(const Problem&);
 double multiply_adds(const Problem&);
 
 // Parts of the above, for descriptions.
+// Of ops on lists: every element of every operand once.
+Work list_work(const Problem&);
 // Of attention that writes O and LSE `results` times per head.
 Work attention_work(const Problem&, double results);
 double attention_multiply_adds(const Problem&);

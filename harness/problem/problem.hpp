@@ -124,7 +124,12 @@ struct Problem {
   int32_t source_format = ASSAY_BF16;  // of partial_o, of dense_k and dense_v of cache_write, of source
   int32_t states = 2;                  // merge_states; decode_splitkv: parts of the keys
   int32_t part_tokens = 0;             // decode_splitkv: keys of a part, 0: `states` parts of whole pages
-  int32_t padded_rows = 0;             // cache_write: rows of slot -1 among the others
+  // cache_write: rows of slot -1 among the others; metadata ops: entries of flat lists behind the live ones.
+  int32_t padded_rows = 0;
+  int32_t ranks = 2, interleave = 1;  // dcp_lengths; turns in tokens
+  int32_t threshold = 1;              // split_batch: rows of a decode at most
+  int32_t token_budget = 32768;       // chunk_metadata: tokens of context in a step
+  int32_t prefix_tokens = 0;          // cascade_metadata
 
   // Inputs.
   InputRecipe recipe = InputRecipe::kNormal;

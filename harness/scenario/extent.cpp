@@ -84,6 +84,12 @@ Size size_of(const Scenario& s, const Extent& e) {
     size.slots = std::max(pages * 8 / 7 + 1, double{1} * s.min_blocks) * s.page_size;
   }
   for (const OperandUse& use : op.operands) size.bytes += operand_bytes(s, e, size.slots, use);
+  if (op.bytes != nullptr) {
+    Problem p;
+    p.page_size = s.page_size, p.chunk = s.chunk, p.padded_rows = s.padded_rows;
+    p.ranks = s.ranks, p.token_budget = s.token_budget, p.prefix_tokens = s.prefix_tokens;
+    size.bytes += op.bytes(p, {e.requests, e.total_q, e.total_kv, e.max_kv, e.tree_entries});
+  }
   return size;
 }
 
@@ -125,7 +131,8 @@ std::string case_size_message(const Scenario& s, const Extent& e) {
         "batch= asks for {:.0f} new and {:.0f} cached tokens; the limit is {} each (the kernel interface "
         "counts in int32); make batch or page smaller",
         e.total_q, size.slots, kMaxTokens);
-  if (s.mask == ASSAY_MASK_TREE && e.tree_entries > static_cast<double>(kMaxTreeEntries))
+  if ((s.mask == ASSAY_MASK_TREE || is_about_trees(op_of(s.op))) &&
+      e.tree_entries > static_cast<double>(kMaxTreeEntries))
     return fmt::format("the tree masks take {:.0f} entries; the limit is {}; make q of the groups smaller",
                        e.tree_entries, kMaxTreeEntries);
   const double gib = size.bytes / (1024.0 * 1024 * 1024);

@@ -179,6 +179,15 @@ std::string default_with_exceptions(std::string_view text, std::string_view sepa
         [](const Scenario& s) { return s.MEMBER == defaults().MEMBER; }                                     \
   }
 
+// Rows of fields that are one count from LOW to HIGH.
+#define ASSAY_COUNT_FIELD(TEXT, SYNTAX, MEMBER, LOW, HIGH, DEFAULT, MEANING, ACCEPTED)                  \
+  Field {                                                                                               \
+    TEXT, SYNTAX, DEFAULT, MEANING, ACCEPTED,                                                           \
+        [](Slice v, Scenario& s) { s.MEMBER = static_cast<int32_t>(parse_count(v, TEXT, LOW, HIGH)); }, \
+        [](const Scenario& s, std::string& out) { append_count(out, s.MEMBER); },                       \
+        [](const Scenario& s) { return s.MEMBER == defaults().MEMBER; }                                 \
+  }
+
 std::vector<Field> make_fields() {
   const std::string formats = accepted(operand_formats());
   const std::string scales = accepted(granularities());
@@ -240,21 +249,24 @@ std::vector<Field> make_fields() {
        },
        [](const Scenario& s, std::string& out) { append_integer(out, s.states); },
        [](const Scenario& s) { return s.states == defaults().states; }},
-      {"part", "TOKENS", "256", "Keys of a part; 0 shares out whole pages over `states` parts.",
-       "0 or a token count",
-       [](Slice v, Scenario& s) {
-         s.part_tokens = static_cast<int32_t>(parse_count(v, "part", 0, kMaxTokens));
-       },
-       [](const Scenario& s, std::string& out) { append_count(out, s.part_tokens); },
-       [](const Scenario& s) { return s.part_tokens == defaults().part_tokens; }},
-      {"pad", "ROWS", "0",
-       "Padded rows of slot -1 among the new ones, as in a batch padded for graph replay.",
-       fmt::format("0 to {}", kMaxRequests),
-       [](Slice v, Scenario& s) {
-         s.padded_rows = static_cast<int32_t>(parse_count(v, "pad", 0, kMaxRequests));
-       },
-       [](const Scenario& s, std::string& out) { append_count(out, s.padded_rows); },
-       [](const Scenario& s) { return s.padded_rows == 0; }},
+      ASSAY_COUNT_FIELD("part", "TOKENS", part_tokens, 0, kMaxTokens, "256",
+                        "Keys of a part; 0 shares out whole pages over `states` parts.",
+                        "0 or a token count"),
+      ASSAY_COUNT_FIELD(
+          "pad", "ROWS", padded_rows, 0, kMaxRequests, "0",
+          "Padded rows of slot -1 among the new ones, or entries of a metadata op's lists behind the "
+          "live ones, as in a batch padded for graph replay.",
+          fmt::format("0 to {}", kMaxRequests)),
+      ASSAY_COUNT_FIELD("ranks", "COUNT", ranks, 1, kMaxStates, "2",
+                        "Ranks that share the keys of every request.", fmt::format("1 to {}", kMaxStates)),
+      ASSAY_COUNT_FIELD("interleave", "TOKENS", interleave, 1, kMaxTokens, "1",
+                        "Keys that a rank holds before the next one's turn.", "1 and up"),
+      ASSAY_COUNT_FIELD("threshold", "ROWS", threshold, 0, kMaxTokens, "1",
+                        "Rows that a request has at most to be a decode: 1 and its drafts.", "0 and up"),
+      ASSAY_COUNT_FIELD("budget", "TOKENS", token_budget, 1, kMaxTokens, "32k",
+                        "Tokens of context that one step gathers, of all requests together.", "1 and up"),
+      ASSAY_COUNT_FIELD("prefix", "TOKENS", prefix_tokens, 0, kMaxTokens, "0",
+                        "Tokens that all requests have in common.", "0 or a token count"),
       {"page", "TOKENS", "16", "Tokens per page of the cache.", fmt::format("1 to {}", kMaxPageSize),
        [](Slice v, Scenario& s) {
          s.page_size = static_cast<int32_t>(parse_count(v, "page", 1, kMaxPageSize));
@@ -367,6 +379,7 @@ std::vector<Field> make_fields() {
 }
 
 #undef ASSAY_NAMED_FIELD
+#undef ASSAY_COUNT_FIELD
 
 const std::vector<Field>& table() {
   static const std::vector<Field> rows = [] {

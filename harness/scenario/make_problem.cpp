@@ -134,9 +134,15 @@ Problem make_problem(const Scenario& s) {
   p.source_format = s.source_format;
   p.states = s.states;
   p.padded_rows = s.padded_rows;
+  p.ranks = s.ranks;
+  p.interleave = s.interleave;
+  p.threshold = s.threshold;
+  p.token_budget = s.token_budget;
+  p.prefix_tokens = s.prefix_tokens;
   p.seed = s.seed;
 
   const Op& op = op_of(s.op);
+  if (is_about_trees(op)) p.mask = ASSAY_MASK_TREE;
   p.requests = draw_requests(s.batch, s.seed);
   for (Request& request : p.requests) {
     // A trace may share prefixes; only reading pages can.
@@ -158,7 +164,7 @@ Problem make_problem(const Scenario& s) {
     p.part_tokens = s.part_tokens;
     p.states = static_cast<int32_t>(std::max<int64_t>(1, parts));
   }
-  if (s.mask == ASSAY_MASK_TREE) {
+  if (p.mask == ASSAY_MASK_TREE) {
     for (const Request& request : p.requests)
       if (request.q_len > request.kv_len)
         throw InputError(

@@ -61,9 +61,22 @@ std::vector<Rule> op_rules() {
          return fmt::format(
              "from is fp32, bf16 or fp16 of a data op that reads rows, states belongs to merge_states "
              "and "
-             "to decode_splitkv with part=0, part to decode_splitkv and pad to cache_write; leave them out "
-             "of {}",
+             "to decode_splitkv with part=0, part to decode_splitkv and pad to what writes padded lists; "
+             "leave "
+             "them out of {}",
              op_of(s.op).name);
+       }},
+      {"metadata_chunk",
+       {"op", "chunk", "page"},
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         return op.attends_rows || !takes(op, "chunk") || s.chunk % s.page_size == 0;
+       },
+       [](const Scenario& s) {
+         return fmt::format(
+             "chunk={} is no multiple of page={}: a chunk begins with a page, and another chunk "
+             "would be another mask",
+             s.chunk, s.page_size);
        }},
       {"block_q",
        {"op", "q"},

@@ -78,12 +78,19 @@ class ScenarioGenerator {
     }
     if (op.has_cache) {
       s.page_size = one_of({1, 8, 16, 528});
-      s.layout = one_of({ASSAY_LAYOUT_NHD, ASSAY_LAYOUT_HND, ASSAY_LAYOUT_X, ASSAY_LAYOUT_SHUFFLED});
+      if (takes(op, "layout"))
+        s.layout = one_of({ASSAY_LAYOUT_NHD, ASSAY_LAYOUT_HND, ASSAY_LAYOUT_X, ASSAY_LAYOUT_SHUFFLED});
     }
     if (takes(op, "table")) s.table = one_of({ASSAY_TABLE_BLOCK, ASSAY_TABLE_CSR, ASSAY_TABLE_TOKEN});
     if (takes(op, "part")) s.part_tokens = one_of({0, 2, 64, 256});
     if (takes(op, "states") && (!takes(op, "part") || s.part_tokens == 0))
       s.states = one_of({1, 2, 3, 17, 256});
+    if (takes(op, "ranks")) s.ranks = one_of({1, 2, 7});
+    if (takes(op, "interleave")) s.interleave = one_of({1, 16, 100});
+    if (takes(op, "threshold")) s.threshold = one_of({0, 1, 4});
+    if (takes(op, "budget")) s.token_budget = one_of({64, 1024, 32768});
+    if (takes(op, "prefix")) s.prefix_tokens = one_of({0, 16, 528});
+    if (takes(op, "chunk") && !op.attends_rows) s.chunk = one_of({0, 16, 528 * 16, 100});
     if (takes(op, "window") && chance(3)) s.window_left = one_of({0, 63});
     if (chance(3)) s.strided = {chance(3), chance(3), chance(3), chance(4), chance(4)};
     if (chance(4)) s.recipe = static_cast<InputRecipe>(below(11));

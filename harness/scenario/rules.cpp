@@ -174,8 +174,8 @@ const std::vector<Rule>& rules() {
          [](const Scenario& s) { return !s.strided.table || (has_table(s) && s.table != ASSAY_TABLE_CSR); },
          [](const Scenario&) {
            return std::string(
-               "strides=table pads the rows of a two-dimensional page table; it needs paged, cache_gather "
-               "or decode_splitkv and table=block or table=token");
+               "strides=table pads the rows of a two-dimensional page table; it needs an op that reads "
+               "one and table=block or table=token");
          }},
         {"strided_scales",
          {"strides", "q", "kv"},
@@ -272,8 +272,8 @@ const std::vector<Rule>& rules() {
                "least q in every group");
          }},
         {"size",
-         {"op", "h", "d", "q", "kv", "out", "from", "states", "part", "pad", "page", "blocks", "table",
-          "mask", "batch"},
+         {"op", "h", "d", "q", "kv", "out", "from", "states", "part", "pad", "ranks", "budget", "prefix",
+          "page", "blocks", "table", "chunk", "mask", "batch"},
          [](const Scenario& s) { return case_fits(s, extent_of(s.batch)); },
          [](const Scenario& s) { return case_size_message(s, extent_of(s.batch)); }},
     };

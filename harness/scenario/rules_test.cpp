@@ -138,6 +138,7 @@ TEST(Rules, EachIsBrokenByItsCase) {
   broken["block_strides"] = {[](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.strided.kv = true; },
                              [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.strided.out = true; },
                              [](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.strided.q = true; }};
+  broken["metadata_chunk"] = {[](Scenario& s) { s.op = ASSAY_OP_LOCAL_BATCHES, s.chunk = 100; }};
   broken["block_input"] = {
       [](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.recipe = InputRecipe::kOutlier; },
       [](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.recipe = InputRecipe::kExact; },

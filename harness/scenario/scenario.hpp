@@ -55,7 +55,11 @@ struct Scenario {
   int32_t source_format = ASSAY_BF16;  // from=; default bf16, in merge_states fp32
   int32_t states = 2;                  // states=, merge_states and decode_splitkv
   int32_t part_tokens = 256;           // part=, decode_splitkv
-  int32_t padded_rows = 0;             // pad=, cache_write
+  int32_t padded_rows = 0;             // pad=, cache_write and metadata ops
+  int32_t ranks = 2, interleave = 1;   // ranks=, interleave=; dcp_lengths
+  int32_t threshold = 1;               // threshold=, split_batch
+  int32_t token_budget = 32768;        // budget=, chunk_metadata
+  int32_t prefix_tokens = 0;           // prefix=, cascade_metadata
   uint64_t seed = 0;                   // seed=
   bool operator==(const Scenario&) const = default;
 };

@@ -14,9 +14,10 @@
 namespace assay_cpu {
 namespace {
 
-const assay_kernel* const kKernels[] = {&kPrefillNaive, &kPagedNaive,   &kPrefillOnline,
-                                        &kPagedOnline,  &kMergeStates,  &kCacheWrite,
-                                        &kCacheGather,  &kQuantizeInt8, &kDecodeSplit};
+const assay_kernel* const kKernels[] = {
+    &kPrefillNaive, &kPagedNaive,   &kPrefillOnline, &kPagedOnline, &kMergeStates, &kCacheWrite,
+    &kCacheGather,  &kQuantizeInt8, &kDecodeSplit,   &kMetadata[0], &kMetadata[1], &kMetadata[2],
+    &kMetadata[3],  &kMetadata[4],  &kMetadata[5],   &kMetadata[6], &kMetadata[7], &kMetadata[8]};
 
 using assay_host::fail;
 

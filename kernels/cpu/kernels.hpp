@@ -10,6 +10,8 @@ namespace assay_cpu {
 
 extern const assay_kernel kPrefillNaive, kPagedNaive, kPrefillOnline, kPagedOnline;
 extern const assay_kernel kMergeStates, kCacheWrite, kCacheGather, kQuantizeInt8, kDecodeSplit;
+inline constexpr int kMetadataKernels = 9;
+extern const assay_kernel kMetadata[kMetadataKernels];
 
 // Arithmetic model of the online kernels at the active instruction set (arithmetic.cpp).
 int online_arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic*);

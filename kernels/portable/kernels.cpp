@@ -6,8 +6,8 @@ namespace assay_gpu {
 
 std::vector<const assay_kernel*> every_portable_kernel() {
   std::vector<const assay_kernel*> all;
-  for (const auto& family :
-       {simple_kernels(), tiled_kernels(), split_kernels(), mma_kernels(), merge_kernels(), move_kernels()})
+  for (const auto& family : {simple_kernels(), tiled_kernels(), split_kernels(), mma_kernels(),
+                             merge_kernels(), move_kernels(), metadata_kernels()})
     all.insert(all.end(), family.begin(), family.end());
   return all;
 }

@@ -15,6 +15,7 @@ std::vector<const assay_kernel*> tiled_kernels();
 std::vector<const assay_kernel*> mma_kernels();
 std::vector<const assay_kernel*> merge_kernels();
 std::vector<const assay_kernel*> move_kernels();
+std::vector<const assay_kernel*> metadata_kernels();
 
 // All of them.
 std::vector<const assay_kernel*> every_portable_kernel();

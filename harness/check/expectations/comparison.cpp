@@ -153,7 +153,7 @@ std::string_view tier_name(Tier tier) {
 
 // Called for every element: bits instead of ilogb and ldexp.
 double half_ulp(int32_t format, double x) {
-  if (format == ASSAY_INT8) return 0.5;
+  if (format == ASSAY_INT8 || format == ASSAY_INT32) return 0.5;
   const FormatInfo& info = format_info(format);
   constexpr int kBias = 1023, kFraction = 52;
   const int stored = static_cast<int>(std::bit_cast<uint64_t>(std::fabs(x)) >> kFraction);

@@ -45,6 +45,16 @@ constexpr Block kBlocks[] = {
     {"quantize_int8_gpu", "quantize_int8 h=4 d=64 strides=scales batch=1q7s9_2q3s30_1q1s9", 3 * 14 + 10 + 12},
     {"decode_splitkv_gpu", "decode_splitkv h=4/2 d=64 part=64 strides=out batch=1q1s150_2q1s33_1q1s9",
      3 * 4 + 2 + 4},
+    {"expand_pages_gpu", "expand_pages page=4 table=csr batch=1q7s9_2q3s30_1q1s9", 3 * 14 + 10 + 12},
+    {"dcp_lengths_gpu", "dcp_lengths ranks=3 interleave=4 batch=1q7s9_2q3s30_1q1s9", 3 * 14 + 10 + 12},
+    {"local_batches_gpu", "local_batches pad=9 page=4 strides=out chunk=8 batch=1q7s9_2q3s30_1q1s9",
+     3 * 14 + 10 + 12},
+    {"split_batch_gpu", "split_batch threshold=2 batch=1q7s9_2q3s30_1q1s9", 3 * 14 + 10 + 12},
+    {"chunk_metadata_gpu", "chunk_metadata budget=16 batch=1q7s9_2q3s30_1q1s9", 3 * 14 + 10 + 12},
+    {"decode_metadata_gpu", "decode_metadata page=4 table=token batch=1q7s9_2q3s30_1q1s9", 3 * 14 + 10 + 12},
+    {"cascade_metadata_gpu", "cascade_metadata prefix=8 page=4 batch=1q7s9_2q3s30_1q1s9", 3 * 14 + 10 + 12},
+    {"tree_tables_gpu", "tree_tables page=4 table=token batch=1q7s9_2q3s30_1q1s9", 3 * 14 + 10 + 12},
+    {"swa_tree_table_gpu", "swa_tree_table page=4 strides=out batch=1q7s9_2q3s30_1q1s9", 3 * 14 + 10 + 12},
 };
 
 TEST_F(BlockReplays, ServeEveryShape) {

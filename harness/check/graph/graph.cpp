@@ -237,10 +237,16 @@ std::vector<GraphShape> graph_shapes(const Problem& p) {
   add("halved contexts", same, halved);
   add("padding of length 0", same, empty);
   add("padding of length 1", same, single);
-  // The rows of a captured write stay; those that a shape does not need go nowhere.
-  if (takes(op_of(p), "pad"))
+  // The rows of a captured write and the entries of captured lists stay; those that a shape does not need are
+  // padding, and a shape that needs more is none.
+  if (takes(op_of(p), "pad")) {
+    const auto entries = op_of(p).entries;
+    const auto needed = [&](const Problem& q) { return entries == nullptr ? q.total_q() : entries(q); };
+    const int64_t room = needed(p) + p.padded_rows;
+    std::erase_if(shapes, [&](const GraphShape& s) { return needed(s.call.problem) > room; });
     for (GraphShape& s : shapes)
-      s.call.problem.padded_rows = static_cast<int32_t>(p.rows() - s.call.problem.total_q());
+      s.call.problem.padded_rows = static_cast<int32_t>(room - needed(s.call.problem));
+  }
   if (!op_of(p).has_cache) return shapes;
   int32_t blocks = 0;
   for (GraphShape& s : shapes)

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+// A backend of metadata kernels that are wrong in one way each, among them what the seeds of the serving
+// systems do (marked T in scenarios/SEED_COVERAGE.md), and one of every op that is right: what
+// metadata_judge_test.cpp proves the judge with. A fault is the right op over operands it got wrong, or what
+// it does to the result. To plant one: a row of kFaults and its line in the test.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/common/fill_struct.hpp"
+#include "kernels/common/metadata.hpp"
+#include "kernels/device/host_memory.hpp"
+
+namespace {
+
+using namespace assay_kernels;
+using M = MetadataOperands;
+
+void right(const M& m) {
+  for (int64_t unit = 0; unit < metadata::units_of(m); ++unit) metadata::do_unit(m, unit, OneThread{});
+  if (metadata::sums_follow(m)) metadata::sum_lengths(m, OneThread{});
+}
+
+int32_t rows_of(const M& m, int64_t r) { return metadata::rows_of(m, r); }
+int64_t keys_of_all(const M& m) {
+  int64_t sum = 0;
+  for (int64_t r = 0; r < m.requests; ++r) sum += m.kv_len.at(r);
+  return sum;
+}
+int32_t longest(const M& m) {
+  int32_t most = 0;
+  for (int64_t r = 0; r < m.requests; ++r) most = std::max(most, m.kv_len.at(r));
+  return most;
+}
+
+// Every slot of expand_pages by a rule of its own.
+template <class Slot>
+void each_slot(const M& m, const Slot& slot) {
+  for (int64_t r = 0; r < m.requests; ++r)
+    for (int32_t j = 0; j < m.kv_len.at(r); ++j) m.out_indices.at(m.out_cu_kv.at(r) + j) = slot(r, j);
+}
+// Every live row of a tree table: the request, the row within it.
+template <class Row>
+void each_row(const M& m, const Row& row) {
+  for (int64_t r = 0; r < m.requests; ++r)
+    for (int32_t i = 0; i < rows_of(m, r); ++i) row(r, i, m.cu_q.at(r) + i);
+}
+template <class Page>
+void each_page(const M& m, int64_t rows, const Page& page) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int32_t i = 0; i < metadata::pages_of(m, m.out_len.at(r)); ++i) m.out_table.at(r, i) = page(r, i);
+}
+
+struct Entry {
+  const char* name;
+  int32_t op;
+  void (*run)(M);
+};
+constexpr int32_t kExpand = ASSAY_OP_EXPAND_PAGES, kRanks = ASSAY_OP_DCP_LENGTHS,
+                  kLocal = ASSAY_OP_LOCAL_BATCHES, kSplit = ASSAY_OP_SPLIT_BATCH,
+                  kSteps = ASSAY_OP_CHUNK_METADATA, kDecode = ASSAY_OP_DECODE_METADATA,
+                  kCascade = ASSAY_OP_CASCADE_METADATA, kTree = ASSAY_OP_TREE_TABLES,
+                  kSwaTree = ASSAY_OP_SWA_TREE_TABLE;
+
+Entry kFaults[] = {
+    // not const: a context is a pointer to what the kernel may change
+    {"expand_right", kExpand, [](M m) { right(m); }},
+    {"expand_stale_tail", kExpand,
+     [](M m) {
+       m.out_indices.columns = keys_of_all(m);
+       right(m);
+     }},
+    {"expand_tail_zero", kExpand,
+     [](M m) {
+       right(m);
+       for (int64_t i = keys_of_all(m); i < m.out_indices.columns; ++i) m.out_indices.at(i) = 0;
+     }},
+    {"expand_page_ids", kExpand,
+     [](M m) {
+       right(m);
+       each_slot(m, [&](int64_t r, int32_t j) { return metadata::page_of(m, r, j / m.page_size); });
+     }},
+    {"expand_no_offset", kExpand,
+     [](M m) {
+       right(m);
+       each_slot(
+           m, [&](int64_t r, int32_t j) { return metadata::page_of(m, r, j / m.page_size) * m.page_size; });
+     }},
+    {"expand_first_table", kExpand,
+     [](M m) {
+       right(m);
+       each_slot(
+           m, [&](int64_t, int32_t j) { return metadata::slot_of(m, 0, std::min(j, m.kv_len.at(0) - 1)); });
+     }},
+    {"expand_short_starts", kExpand,  // the last start of a list one entry short
+     [](M m) {
+       const int32_t before = m.out_cu_kv.at(m.requests);
+       right(m);
+       m.out_cu_kv.at(m.requests) = before;
+     }},
+    {"expand_arange", kExpand,  // one key each
+     [](M m) {
+       right(m);
+       for (int32_t r = 0; r <= m.requests; ++r) m.out_cu_kv.at(r) = r;
+     }},
+    {"ranks_right", kRanks, [](M m) { right(m); }},
+    {"ranks_even", kRanks,
+     [](M m) {
+       for (int32_t rank = 0; rank < m.ranks; ++rank)
+         for (int64_t r = 0; r < m.requests; ++r)
+           m.out_len.at(rank, r) = (m.kv_len.at(r) + m.ranks - 1 - rank) / m.ranks;
+     }},
+    {"ranks_of_bound", kRanks,  // the bound that needs no synchronisation: ceil(m / (N I)) I
+     [](M m) {
+       const int32_t turn = m.ranks * m.interleave;
+       for (int32_t rank = 0; rank < m.ranks; ++rank)
+         for (int64_t r = 0; r < m.requests; ++r)
+           m.out_len.at(rank, r) = (m.kv_len.at(r) + turn - 1) / turn * m.interleave;
+     }},
+    {"ranks_rest_unclamped", kRanks,
+     [](M m) {
+       for (int32_t rank = 0; rank < m.ranks; ++rank)
+         for (int64_t r = 0; r < m.requests; ++r) {
+           const int32_t whole = m.kv_len.at(r) / (m.ranks * m.interleave) * m.interleave;
+           m.out_len.at(rank, r) =
+               whole + std::max(0, m.kv_len.at(r) - whole * m.ranks - rank * m.interleave);
+         }
+     }},
+    {"ranks_next", kRanks,
+     [](M m) {
+       right(m);
+       for (int64_t r = 0; r < m.requests; ++r)
+         for (int32_t rank = 0; rank + 1 < m.ranks; ++rank)
+           std::swap(m.out_len.at(rank, r), m.out_len.at(rank + 1, r));
+     }},
+    {"local_right", kLocal, [](M m) { right(m); }},
+    {"local_chunk_cut", kLocal,  // T: cut to the longest request, then down to whole pages
+     [](M m) {
+       m.chunk = std::max(std::min(m.chunk, longest(m)) / m.page_size * m.page_size, m.page_size);
+       right(m);
+     }},
+    {"local_starts_fall", kLocal,  // T: starts of 0 behind the live part
+     [](M m) {
+       right(m);
+       for (int64_t i = m.out_counts.at(0) + 1; i < m.out_cu_q.columns; ++i) m.out_cu_q.at(i) = 0;
+     }},
+    {"local_per_token", kLocal,  // T: cut from the table of slots before it becomes pages
+     [](M m) {
+       right(m);
+       for (int64_t b = 0; b < m.out_counts.at(0); ++b)
+         for (int32_t i = 0; i < metadata::pages_of(m, m.out_len.at(b)); ++i)
+           m.out_table.at(b, i) *= m.page_size;
+     }},
+    {"local_first_pages", kLocal,  // the pages of the request instead of those of the chunk
+     [](M m) {
+       right(m);
+       each_page(m, m.out_counts.at(0),
+                 [&](int64_t b, int32_t i) { return metadata::page_of(m, m.out_request.at(b), i); });
+     }},
+    {"local_whole_chunks", kLocal,  // the last chunk of a request is taken for whole
+     [](M m) {
+       right(m);
+       for (int64_t b = 0; b < m.out_counts.at(0); ++b)
+         if (m.out_len.at(b) > 0) m.out_len.at(b) = m.chunk;
+     }},
+    {"local_stale_lengths", kLocal,
+     [](M m) {
+       m.out_len.columns = 0;
+       for (int64_t r = 0; r < m.requests; ++r)
+         m.out_len.columns += metadata::cut_of(m, r).pieces + (metadata::cut_of(m, r).blind > 0 ? 1 : 0);
+       right(m);
+     }},
+    {"split_right", kSplit, [](M m) { right(m); }},
+    {"split_below_threshold", kSplit,
+     [](M m) {
+       --m.threshold;
+       right(m);
+     }},
+    {"split_short_starts", kSplit,  // T: query_start_loc[:num_decodes]
+     [](M m) {
+       int64_t end = 0;
+       for (int64_t r = 0; r < m.requests; ++r) end += rows_of(m, r) <= m.threshold ? 1 : 0;
+       const int32_t before = m.out_cu_q.at(end);
+       right(m);
+       m.out_cu_q.at(end) = before;
+     }},
+    {"split_arange", kSplit,  // T: qo_indptr 0, 1, 2, ... although requests have more rows
+     [](M m) {
+       right(m);
+       for (int32_t i = 0; i <= m.out_counts.at(0, 0); ++i) m.out_cu_q.at(i) = i;
+     }},
+    {"split_not_rebased", kSplit,
+     [](M m) {
+       right(m);
+       const int32_t first = m.out_counts.at(0, 0) + 1, count = m.out_counts.at(1, 0) + 1;
+       for (int32_t i = first; i < first + count; ++i) m.out_cu_q.at(i) += m.out_counts.at(0, 1);
+     }},
+    {"split_unstable", kSplit,
+     [](M m) {
+       right(m);
+       const int32_t count = m.out_counts.at(0, 0);
+       for (int32_t i = 0; i < count / 2; ++i)
+         std::swap(m.out_request.at(i), m.out_request.at(count - 1 - i));
+     }},
+    {"split_all_extend", kSplit,  // keys are taken for context
+     [](M m) {
+       right(m);
+       m.out_counts.at(1, 0) += m.out_counts.at(2, 0);
+       m.out_counts.at(2, 0) = 0;
+     }},
+    {"split_longest_key_is_query", kSplit,  // T: max_seqlen_k = longest query
+     [](M m) {
+       right(m);
+       for (int32_t g = 0; g < 3; ++g) m.out_counts.at(g, 4) = m.out_counts.at(g, 2);
+     }},
+    {"steps_right", kSteps, [](M m) { right(m); }},
+    {"steps_of_requests", kSteps,  // the budget shared by requests without context too
+     [](M m) {
+       int32_t extends = 0;
+       for (int64_t r = 0; r < m.requests; ++r) extends += metadata::context_of(m, r) > 0 ? 1 : 0;
+       m.token_budget = m.token_budget * extends / m.requests;
+       right(m);
+     }},
+    {"steps_not_clamped", kSteps,  // lengths below 0 where a context has ended
+     [](M m) {
+       right(m);
+       for (int64_t i = 0; i < m.out_len.rows; ++i)
+         for (int64_t r = 0; r < m.requests; ++r)
+           m.out_len.at(i, r) = std::min<int32_t>(
+               m.out_counts.at(1), metadata::context_of(m, r) - static_cast<int32_t>(i) * m.out_counts.at(1));
+     }},
+    {"steps_from_zero", kSteps,
+     [](M m) {
+       right(m);
+       for (int64_t i = 0; i < m.out_len.rows; ++i)
+         for (int64_t r = 0; r < m.requests; ++r) m.out_starts.at(i, r) = 0;
+     }},
+    {"steps_skip_empty", kSteps,  // token_to_batch counts requests that have tokens
+     [](M m) {
+       right(m);
+       for (int64_t i = 0; i < m.out_len.rows; ++i) {
+         int32_t full = 0;
+         for (int64_t r = 0; r < m.requests; ++r) {
+           for (int32_t at = m.out_cu_kv.at(i, r); at < m.out_cu_kv.at(i, r + 1); ++at)
+             m.out_request.at(i, at) = full;
+           full += m.out_len.at(i, r) > 0 ? 1 : 0;
+         }
+       }
+     }},
+    {"steps_stale_tail", kSteps,
+     [](M m) {
+       M narrow = m;
+       narrow.out_request.columns = 0;
+       right(narrow);
+       for (int64_t i = 0; i < m.out_len.rows; ++i)
+         for (int32_t r = 0; r < m.requests; ++r)
+           for (int32_t at = m.out_cu_kv.at(i, r); at < m.out_cu_kv.at(i, r + 1); ++at)
+             m.out_request.at(i, at) = r;
+     }},
+    {"decode_right", kDecode, [](M m) { right(m); }},
+    {"decode_length_of_context", kDecode,
+     [](M m) {
+       right(m);
+       for (int64_t r = 0; r < m.requests; ++r) m.out_len.at(r) = m.context_len.at(r);
+     }},
+    {"decode_one_row", kDecode,  // every request has one new token, padding too
+     [](M m) {
+       right(m);
+       int32_t sum = 0;
+       for (int64_t r = 0; r < m.requests; ++r) {
+         m.out_len.at(r) = m.context_len.at(r) + 1;
+         m.out_cu_kv.at(r) = sum;
+         m.out_cu_kv.at(r + 1) = sum += m.out_len.at(r);
+       }
+     }},
+    {"decode_per_token", kDecode,  // T: left per token at page > 1
+     [](M m) {
+       right(m);
+       each_page(m, m.requests, [&](int64_t r, int32_t i) { return metadata::slot_of(m, r, i); });
+     }},
+    {"decode_not_divided", kDecode,  // strided, but still slots
+     [](M m) {
+       right(m);
+       each_page(m, m.requests,
+                 [&](int64_t r, int32_t i) { return metadata::slot_of(m, r, int64_t{i} * m.page_size); });
+     }},
+    {"decode_last_page_forgotten", kDecode,
+     [](M m) {
+       right(m);
+       for (int64_t r = 0; r < m.requests; ++r)
+         if (m.out_len.at(r) % m.page_size != 0) m.out_table.at(r, m.out_len.at(r) / m.page_size) = -1;
+     }},
+    {"cascade_right", kCascade, [](M m) { right(m); }},
+    {"cascade_suffix_whole", kCascade,
+     [](M m) {
+       right(m);
+       for (int64_t r = 0; r < m.requests; ++r) m.out_len.at(r + 1) = m.kv_len.at(r);
+     }},
+    {"cascade_first_column", kCascade,
+     [](M m) {
+       right(m);
+       for (int64_t r = 0; r < m.requests; ++r)
+         for (int32_t i = 0; i < metadata::pages_of(m, m.out_len.at(r + 1)); ++i)
+           m.out_table.at(r, i) = metadata::page_of(m, r, i);
+     }},
+    {"cascade_cut_pages", kCascade,  // a prefix that ends inside a page
+     [](M m) {
+       right(m);
+       m.out_len.at(0) = m.prefix_tokens;
+     }},
+    {"cascade_rows_of_one", kCascade,  // the prefix as rows of the first request
+     [](M m) {
+       right(m);
+       m.out_cu_q.at(1) = rows_of(m, 0);
+     }},
+    {"cascade_below_zero", kCascade,
+     [](M m) {
+       right(m);
+       for (int64_t r = 0; r < m.requests; ++r) m.out_len.at(r + 1) = m.kv_len.at(r) - m.out_len.at(0);
+     }},
+    {"tree_right", kTree, [](M m) { right(m); }},
+    {"tree_diagonal", kTree,  // every draft is expected to see itself
+     [](M m) {
+       right(m);
+       each_row(m, [&](int64_t r, int32_t i, int64_t row) {
+         const int32_t n = rows_of(m, r);
+         int32_t count = 0;
+         for (int32_t j = 0; j < n; ++j)
+           count += j == i || m.tree_mask[m.tree_indptr[r] + i * n + j] != 0 ? 1 : 0;
+         m.out_len.at(row) = count;
+       });
+     }},
+    {"tree_reversed", kTree,
+     [](M m) {
+       right(m);
+       each_row(m, [&](int64_t, int32_t, int64_t row) {
+         const int32_t n = m.out_len.at(row);
+         for (int32_t i = 0; i < n / 2; ++i)
+           std::swap(m.out_table.at(row, i), m.out_table.at(row, n - 1 - i));
+       });
+     }},
+    {"tree_not_compacted", kTree,  // drafts at their own column
+     [](M m) {
+       right(m);
+       each_row(m, [&](int64_t r, int32_t i, int64_t row) {
+         const int32_t n = rows_of(m, r), context = m.kv_len.at(r) - n;
+         for (int32_t j = 0; j < n; ++j)
+           if (m.tree_mask[m.tree_indptr[r] + i * n + j] != 0)
+             m.out_table.at(row, j) = metadata::slot_of(m, r, context + j);
+       });
+     }},
+    {"tree_pages", kTree,  // pages where slots belong
+     [](M m) {
+       right(m);
+       each_row(m, [&](int64_t, int32_t, int64_t row) {
+         for (int32_t i = 0; i < m.out_len.at(row); ++i) m.out_table.at(row, i) /= m.page_size;
+       });
+     }},
+    {"tree_first_mask", kTree,  // every request reads the mask at 0
+     [](M m) {
+       static const int64_t zeros[1] = {0};
+       m.tree_indptr = zeros, m.tree_indptr_stride = 0;
+       right(m);
+     }},
+    {"tree_stale_lengths", kTree,
+     [](M m) {
+       m.rows = m.cu_q.at(m.requests);
+       right(m);
+     }},
+    {"swa_right", kSwaTree, [](M m) { right(m); }},
+    {"swa_drafts_only", kSwaTree,
+     [](M m) {
+       m.op = kTree;
+       right(m);
+     }},
+    {"swa_drafts_first", kSwaTree,
+     [](M m) {
+       right(m);
+       each_row(m, [&](int64_t r, int32_t, int64_t row) {
+         const int32_t context = m.kv_len.at(r) - rows_of(m, r), n = m.out_len.at(row);
+         int32_t* first = &m.out_table.at(row, 0);
+         if (m.out_table.column == 1) std::rotate(first, first + context, first + n);
+       });
+     }},
+    {"swa_all_drafts", kSwaTree,  // length of prefix and every draft
+     [](M m) {
+       right(m);
+       each_row(m, [&](int64_t r, int32_t, int64_t row) { m.out_len.at(row) = m.kv_len.at(r); });
+     }},
+    {"swa_page_one", kSwaTree,  // T: right at pages of one token only
+     [](M m) {
+       right(m);
+       each_row(m, [&](int64_t r, int32_t, int64_t row) {
+         for (int32_t j = 0; j < m.kv_len.at(r) - rows_of(m, r); ++j)
+           m.out_table.at(row, j) = metadata::page_of(m, r, j / m.page_size);
+       });
+     }},
+};
+constexpr size_t kCount = sizeof kFaults / sizeof kFaults[0];
+
+int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*, const assay_device*,
+             char*, size_t) {
+  return p->op == self->op ? ASSAY_OK : ASSAY_UNSUPPORTED;
+}
+int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out) {
+  return fill_struct(out, assay_arithmetic{}), ASSAY_OK;
+}
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
+        char* error, size_t size) {
+  M m;
+  if (!make_metadata_operands(p, t, &m, error, size)) return ASSAY_INVALID_ARGUMENT;
+  static_cast<const Entry*>(self->context)->run(m);
+  return ASSAY_OK;
+}
+
+int device_info(int32_t, assay_device* info, char*, size_t) {
+  *info = {};
+  info->struct_size = sizeof *info;
+  std::strcpy(info->name, "metadata faults");
+  info->multiprocessors = 1;
+  assay_host::describe_memory(*info);
+  return ASSAY_OK;
+}
+int use_device(int32_t, char*, size_t) { return ASSAY_OK; }
+int measure_bandwidth(int32_t, int64_t, double* rate, char*, size_t) { return *rate = 1e10, ASSAY_OK; }
+int measure_matrix_rate(int32_t, double* rate, char*, size_t) { return *rate = 1e11, ASSAY_OK; }
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t version) {
+  if (version != ASSAY_ABI_VERSION) return nullptr;
+  static assay_kernel kernels[kCount] = {};
+  static const assay_kernel* pointers[kCount] = {};
+  for (size_t i = 0; i < kCount; ++i) {
+    assay_kernel& k = kernels[i];
+    k.struct_size = sizeof k, k.name = kFaults[i].name, k.description = "see metadata_faults.cpp";
+    k.arch = "any", k.op = kFaults[i].op, k.promises = ASSAY_PROMISE_REPEATABLE, k.context = &kFaults[i];
+    k.supports = supports, k.arithmetic = arithmetic, k.run = run;
+    pointers[i] = &k;
+  }
+  static const assay_backend backend = [] {
+    assay_backend b{};
+    b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = "metadata_faults";
+    b.kernel_count = static_cast<int32_t>(kCount), b.kernels = pointers;
+    assay_host::fill(b);
+    b.device_info = device_info, b.use_device = use_device, b.measure_bandwidth = measure_bandwidth;
+    b.measure_matrix_rate = measure_matrix_rate;
+    return b;
+  }();
+  return &backend;
+}

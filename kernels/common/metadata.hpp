@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+// The metadata ops (enum assay_op) as functions that a team of threads runs for one unit of the work: a
+// thread of the CPU (kernels/cpu/data_ops/metadata.cpp) or a block of a GPU (kernels/portable/metadata.cu).
+// Lengths are read from device memory and units follow from shapes alone, so that a captured call serves
+// whatever lengths it finds; nothing is written past the shapes. A team offers thread(), threads(), and for
+// all its threads at once sum(x), least(x), before(x) (the sum of x of the threads before) and barrier().
+#pragma once
+
+#include "kernels/common/operands.hpp"
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#  define ASSAY_MEMBER __host__ __device__
+#  define ASSAY_TEAM static __device__ inline  // what a team runs: on the host there is none
+#else
+#  define ASSAY_MEMBER
+#  define ASSAY_TEAM ASSAY_INLINE
+#endif
+
+namespace assay_kernels {
+
+// int32 [rows, columns] or [columns]; strides in elements.
+struct Ints {
+  int32_t* data;  // null: not used
+  int64_t rows, columns, row, column;
+  ASSAY_MEMBER int32_t& at(int64_t i) const { return data[i * column]; }
+  ASSAY_MEMBER int32_t& at(int64_t i, int64_t j) const { return data[i * row + j * column]; }
+};
+
+struct MetadataOperands {
+  int32_t op, requests, table, page_size, chunk;
+  int32_t ranks, interleave, threshold, token_budget, prefix_tokens;
+  int64_t rows;  // of out_len of the tree tables
+  // Read. pages: the block table or that of slots.
+  Ints cu_q, kv_len, context_len, pages, indptr, indices;
+  const uint8_t* tree_mask;
+  const int64_t* tree_indptr;
+  int64_t tree_mask_stride, tree_indptr_stride;
+  // Written.
+  Ints out_len, out_cu_q, out_cu_kv, out_starts, out_table, out_indices, out_request, out_counts;
+};
+
+// False and a text when a needed operand is missing or contradicts the problem.
+bool make_metadata_operands(const assay_problem*, const assay_tensors*, MetadataOperands*, char* error,
+                            size_t error_size);
+
+// The smallest team.
+struct OneThread {
+  int32_t thread() const { return 0; }
+  int32_t threads() const { return 1; }
+  int64_t sum(int64_t x) const { return x; }
+  int32_t least(int32_t x) const { return x; }
+  int64_t before(int64_t) const { return 0; }
+};
+
+namespace metadata {
+
+ASSAY_INLINE int32_t rows_of(const MetadataOperands& m, int64_t r) { return m.cu_q.at(r + 1) - m.cu_q.at(r); }
+ASSAY_INLINE int32_t greater(int32_t a, int32_t b) { return a > b ? a : b; }
+ASSAY_INLINE int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
+ASSAY_INLINE int32_t pages_of(const MetadataOperands& m, int32_t tokens) {
+  return tokens / m.page_size + (tokens % m.page_size != 0 ? 1 : 0);
+}
+ASSAY_INLINE int32_t page_of(const MetadataOperands& m, int64_t r, int64_t page) {
+  if (m.table == ASSAY_TABLE_CSR) return m.indices.at(m.indptr.at(r) + page);
+  if (m.table == ASSAY_TABLE_TOKEN) return m.pages.at(r, page * m.page_size) / m.page_size;
+  return m.pages.at(r, page);
+}
+ASSAY_INLINE int32_t slot_of(const MetadataOperands& m, int64_t r, int64_t key) {
+  if (m.table == ASSAY_TABLE_TOKEN) return m.pages.at(r, key);
+  return page_of(m, r, key / m.page_size) * m.page_size + static_cast<int32_t>(key % m.page_size);
+}
+
+// The sum of value(i) over i < end, known to every thread.
+template <class Team, class Value>
+ASSAY_TEAM int64_t sum_below(const Team& team, int64_t end, const Value& value) {
+  int64_t own = 0;
+  for (int64_t i = team.thread(); i < end; i += team.threads()) own += value(i);
+  return team.sum(own);
+}
+template <class Team, class Value>
+ASSAY_TEAM int32_t least_below(const Team& team, int64_t end, int32_t none, const Value& value) {
+  int32_t own = none;
+  for (int64_t i = team.thread(); i < end; i += team.threads()) own = smaller(own, value(i));
+  return team.least(own);
+}
+// list[from ..] = value, to the end of the tensor.
+template <class Team>
+ASSAY_TEAM void fill(const Team& team, const Ints& list, int64_t from, int64_t value) {
+  for (int64_t i = from + team.thread(); i < list.columns; i += team.threads())
+    list.at(i) = static_cast<int32_t>(value);
+}
+
+// Unit r is request r, the last one what stands behind them.
+template <class Team>
+ASSAY_TEAM void expand_pages(const MetadataOperands& m, int64_t r, const Team& team) {
+  const int64_t first = sum_below(team, r, [&](int64_t i) { return m.kv_len.at(i); });
+  if (team.thread() == 0) m.out_cu_kv.at(r) = static_cast<int32_t>(first);
+  if (r == m.requests) return fill(team, m.out_indices, first, -1);
+  for (int64_t j = team.thread(); j < m.kv_len.at(r) && first + j < m.out_indices.columns;
+       j += team.threads())
+    m.out_indices.at(first + j) = slot_of(m, r, j);
+}
+
+// Unit: a rank.
+template <class Team>
+ASSAY_TEAM void dcp_lengths(const MetadataOperands& m, int64_t rank, const Team& team) {
+  for (int64_t r = team.thread(); r < m.requests; r += team.threads()) {
+    const int64_t turn = m.interleave, length = m.kv_len.at(r);
+    const int64_t whole = length / (turn * m.ranks) * turn;
+    int64_t rest = length - whole * m.ranks - rank * turn;
+    rest = rest < 0 ? 0 : rest < turn ? rest : turn;
+    m.out_len.at(rank, r) = static_cast<int32_t>(whole + rest);
+  }
+}
+
+// How attention in chunks cuts a request: `blind` rows before its first key as a batch of their own, then a
+// batch for each of `pieces` chunks from that of key `first` on.
+struct Cut {
+  int32_t blind, first, position, pieces;
+};
+ASSAY_INLINE Cut cut_of(const MetadataOperands& m, int64_t r) {
+  const int32_t rows = rows_of(m, r), keys = m.kv_len.at(r), context = keys - rows;
+  Cut c;
+  c.position = greater(context, 0);
+  c.blind = smaller(greater(-context, 0), rows);
+  c.first = m.chunk > 0 ? c.position / m.chunk * m.chunk : 0;
+  c.pieces = c.blind == rows ? 0 : m.chunk > 0 ? (keys - 1 - c.first) / m.chunk + 1 : 1;
+  return c;
+}
+
+// Unit r is request r, the last one what stands behind them.
+template <class Team>
+ASSAY_TEAM void local_batches(const MetadataOperands& m, int64_t r, const Team& team) {
+  const int64_t first = sum_below(team, r, [&](int64_t i) {
+    const Cut c = cut_of(m, i);
+    return c.pieces + (c.blind > 0 ? 1 : 0);
+  });
+  const int64_t keys_before = sum_below(team, r, [&](int64_t i) {
+    const Cut c = cut_of(m, i);
+    return c.pieces > 0 ? m.kv_len.at(i) - c.first : 0;
+  });
+  if (r == m.requests) {
+    if (team.thread() == 0) m.out_counts.at(0) = static_cast<int32_t>(first);
+    fill(team, m.out_len, first, 0);
+    fill(team, m.out_request, first, -1);
+    fill(team, m.out_cu_q, first, m.cu_q.at(m.requests));
+    return fill(team, m.out_cu_kv, first, keys_before);
+  }
+  const Cut c = cut_of(m, r);
+  const int32_t keys = m.kv_len.at(r), rows = rows_of(m, r), lead = c.blind > 0 ? 1 : 0;
+  for (int64_t v = team.thread(); v < c.pieces + lead && first + v < m.out_len.columns; v += team.threads()) {
+    const int64_t b = first + v;
+    const bool blind = v < lead;
+    const int64_t begin = blind ? 0 : c.first + (v - lead) * m.chunk;
+    int64_t end = blind ? 0 : keys;
+    if (!blind && m.chunk > 0 && begin + m.chunk < end) end = begin + m.chunk;
+    const int64_t at = begin > c.position ? begin : c.position;  // position of the first row
+    m.out_request.at(b) = static_cast<int32_t>(r);
+    m.out_len.at(b) = static_cast<int32_t>(end - begin);
+    m.out_cu_q.at(b) = static_cast<int32_t>(m.cu_q.at(r) + (blind ? 0 : at - (keys - rows)));
+    m.out_cu_kv.at(b) = static_cast<int32_t>(keys_before + (blind ? 0 : begin - c.first));
+    for (int32_t i = 0; i < pages_of(m, static_cast<int32_t>(end - begin)); ++i)
+      m.out_table.at(b, i) = page_of(m, r, begin / m.page_size + i);
+  }
+}
+
+// 0 decode, 1 extend, 2 prefill.
+ASSAY_INLINE int32_t group_of(const MetadataOperands& m, int64_t r) {
+  const int32_t rows = rows_of(m, r);
+  return rows <= m.threshold ? 0 : m.kv_len.at(r) > rows ? 1 : 2;
+}
+
+// Unit r is request r, the last one the counts.
+template <class Team>
+ASSAY_TEAM void split_batch(const MetadataOperands& m, int64_t r, const Team& team) {
+  int64_t requests[3], rows[3];
+  for (int32_t g = 0; g < 3; ++g) {
+    requests[g] = sum_below(team, m.requests, [&](int64_t i) { return group_of(m, i) == g ? 1 : 0; });
+    rows[g] = sum_below(team, m.requests, [&](int64_t i) { return group_of(m, i) == g ? rows_of(m, i) : 0; });
+  }
+  const int64_t first[3] = {0, requests[0], requests[0] + requests[1]};
+  if (r < m.requests) {
+    const int32_t group = group_of(m, r);
+    const int64_t place =
+        first[group] + sum_below(team, r, [&](int64_t i) { return group_of(m, i) == group ? 1 : 0; });
+    const int64_t row =
+        sum_below(team, r, [&](int64_t i) { return group_of(m, i) == group ? rows_of(m, i) : 0; });
+    if (team.thread() != 0) return;
+    m.out_request.at(place) = static_cast<int32_t>(r);
+    m.out_len.at(place) = m.kv_len.at(r);
+    m.out_cu_q.at(place + group) = static_cast<int32_t>(row);
+    return;
+  }
+  constexpr int32_t kNone = INT32_MAX;
+  for (int32_t g = 0; g < 3; ++g) {
+    const auto largest = [&](auto value) {
+      return -least_below(team, m.requests, 0,
+                          [&](int64_t i) { return group_of(m, i) == g ? -value(i) : 0; });
+    };
+    const int32_t longest = largest([&](int64_t i) { return rows_of(m, i); });
+    const int32_t keys = largest([&](int64_t i) { return m.kv_len.at(i); });
+    const int32_t shortest = least_below(
+        team, m.requests, kNone, [&](int64_t i) { return group_of(m, i) == g ? rows_of(m, i) : kNone; });
+    if (team.thread() != 0) continue;
+    m.out_cu_q.at(first[g] + requests[g] + g) = static_cast<int32_t>(rows[g]);
+    m.out_counts.at(g, 0) = static_cast<int32_t>(requests[g]);
+    m.out_counts.at(g, 1) = static_cast<int32_t>(rows[g]);
+    m.out_counts.at(g, 2) = longest;
+    m.out_counts.at(g, 3) = requests[g] > 0 ? shortest : 0;
+    m.out_counts.at(g, 4) = keys;
+  }
+}
+
+ASSAY_INLINE int32_t context_of(const MetadataOperands& m, int64_t r) {
+  return greater(m.kv_len.at(r) - rows_of(m, r), 0);
+}
+
+// Unit: a step.
+template <class Team>
+ASSAY_TEAM void chunk_metadata(const MetadataOperands& m, int64_t step, const Team& team) {
+  const int64_t extends =
+      sum_below(team, m.requests, [&](int64_t r) { return context_of(m, r) > 0 ? 1 : 0; });
+  const int32_t longest = -least_below(team, m.requests, 0, [&](int64_t r) { return -context_of(m, r); });
+  const int32_t tokens = extends == 0 ? 0 : greater(1, static_cast<int32_t>(m.token_budget / extends));
+  if (step == 0 && team.thread() == 0) {
+    m.out_counts.at(0) = extends == 0 ? 0 : (longest - 1) / tokens + 1;
+    m.out_counts.at(1) = tokens;
+  }
+  if (step >= m.out_len.rows) return;  // a batch that was captured without room for any
+  int64_t sum = 0;
+  for (int32_t r = 0; r < m.requests; ++r) {
+    const int32_t context = context_of(m, r);
+    const int64_t start = step * tokens < context ? step * tokens : context;
+    const int32_t length = smaller(tokens, static_cast<int32_t>(context - start));
+    if (team.thread() == 0) {
+      m.out_starts.at(step, r) = static_cast<int32_t>(start);
+      m.out_len.at(step, r) = length;
+      m.out_cu_kv.at(step, r) = static_cast<int32_t>(sum);
+    }
+    for (int64_t i = sum + team.thread(); i < sum + length && i < m.out_request.columns; i += team.threads())
+      m.out_request.at(step, i) = r;
+    sum += length;
+  }
+  if (team.thread() == 0) m.out_cu_kv.at(step, m.requests) = static_cast<int32_t>(sum);
+  for (int64_t i = sum + team.thread(); i < m.out_request.columns; i += team.threads())
+    m.out_request.at(step, i) = -1;
+}
+
+// Unit r is request r, the last one ends the sums.
+template <class Team>
+ASSAY_TEAM void decode_metadata(const MetadataOperands& m, int64_t r, const Team& team) {
+  const auto length = [&](int64_t i) { return m.context_len.at(i) + rows_of(m, i); };
+  const int64_t before = sum_below(team, r, length);
+  if (team.thread() == 0) m.out_cu_kv.at(r) = static_cast<int32_t>(before);
+  if (r == m.requests) return;
+  if (team.thread() == 0) m.out_len.at(r) = length(r);
+  for (int32_t i = team.thread(); i < pages_of(m, length(r)); i += team.threads())
+    m.out_table.at(r, i) = page_of(m, r, i);
+}
+
+// Unit r is request r, the last one the prefix.
+template <class Team>
+ASSAY_TEAM void cascade_metadata(const MetadataOperands& m, int64_t r, const Team& team) {
+  const int32_t shortest = least_below(team, m.requests, INT32_MAX, [&](int64_t i) {
+    return m.kv_len.at(i) > 0 ? m.kv_len.at(i) : INT32_MAX;
+  });
+  const int32_t keys = shortest == INT32_MAX ? 0 : smaller(shortest, m.prefix_tokens);
+  const int32_t pages = keys / m.page_size, prefix = pages * m.page_size;
+  if (r < m.requests) {
+    const int32_t rest = greater(m.kv_len.at(r) - prefix, 0);
+    if (team.thread() == 0) m.out_len.at(r + 1) = rest;
+    for (int32_t i = team.thread(); i < pages_of(m, rest); i += team.threads())
+      m.out_table.at(r, i) = page_of(m, r, pages + i);
+    return;
+  }
+  if (team.thread() == 0) {
+    m.out_len.at(0) = prefix;
+    m.out_cu_q.at(0) = 0;
+    m.out_cu_q.at(1) = m.cu_q.at(m.requests);
+  }
+  const int32_t holder = least_below(team, m.requests, INT32_MAX, [&](int64_t i) {
+    return m.kv_len.at(i) > 0 ? static_cast<int32_t>(i) : INT32_MAX;
+  });
+  for (int32_t i = team.thread(); i < pages && i < m.out_indices.columns; i += team.threads())
+    m.out_indices.at(i) = page_of(m, holder, i);
+  fill(team, m.out_indices, pages, -1);
+}
+
+// Unit: a row. out_cu_kv is left to sum_lengths().
+template <class Team>
+ASSAY_TEAM void tree_tables(const MetadataOperands& m, int64_t row, const Team& team, bool with_context) {
+  if (row >= m.cu_q.at(m.requests)) {
+    if (team.thread() == 0) m.out_len.at(row) = 0;
+    return;
+  }
+  int64_t low = 0, high = m.requests;  // cu_q[low] <= row < cu_q[high]
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (m.cu_q.at(middle) <= row ? low : high) = middle;
+  }
+  const int64_t r = low;
+  const int32_t drafts = rows_of(m, r);
+  const int64_t context = m.kv_len.at(r) - drafts, before = with_context ? context : 0;
+  const int64_t bits = m.tree_indptr[r * m.tree_indptr_stride] + (row - m.cu_q.at(r)) * drafts;
+  const auto sees = [&](int64_t j) { return m.tree_mask[(bits + j) * m.tree_mask_stride] != 0; };
+  for (int64_t j = team.thread(); j < before; j += team.threads()) m.out_table.at(row, j) = slot_of(m, r, j);
+  const int64_t seen = sum_below(team, drafts, [&](int64_t j) { return sees(j) ? 1 : 0; });
+  if (team.thread() == 0) m.out_len.at(row) = static_cast<int32_t>(before + seen);
+  for (int64_t j = team.thread(); j < drafts; j += team.threads()) {
+    if (!sees(j)) continue;
+    int64_t place = before;
+    for (int64_t i = 0; i < j; ++i) place += sees(i) ? 1 : 0;
+    m.out_table.at(row, place) = slot_of(m, r, context + j);
+  }
+}
+
+// out_cu_kv from out_len, by one team.
+template <class Team>
+ASSAY_TEAM void sum_lengths(const MetadataOperands& m, const Team& team) {
+  const int64_t each = (m.rows + team.threads() - 1) / team.threads();
+  const int64_t first = team.thread() * each, end = first + each < m.rows ? first + each : m.rows;
+  int64_t own = 0;
+  for (int64_t i = first; i < end; ++i) own += m.out_len.at(i);
+  int64_t at = team.before(own);
+  if (team.thread() == 0) m.out_cu_kv.at(0) = 0;
+  for (int64_t i = first; i < end; ++i) {
+    at += m.out_len.at(i);
+    m.out_cu_kv.at(i + 1) = static_cast<int32_t>(at);
+  }
+}
+
+// How many units an op has; whether sums of out_len come after them.
+ASSAY_INLINE int64_t units_of(const MetadataOperands& m) {
+  switch (m.op) {
+    case ASSAY_OP_DCP_LENGTHS:
+      return m.ranks;
+    case ASSAY_OP_CHUNK_METADATA:
+      return m.out_len.rows > 1 ? m.out_len.rows : 1;
+    case ASSAY_OP_TREE_TABLES:
+    case ASSAY_OP_SWA_TREE_TABLE:
+      return m.rows;
+    default:
+      return int64_t{m.requests} + 1;
+  }
+}
+ASSAY_INLINE bool sums_follow(const MetadataOperands& m) {
+  return m.op == ASSAY_OP_TREE_TABLES || m.op == ASSAY_OP_SWA_TREE_TABLE;
+}
+
+template <class Team>
+ASSAY_TEAM void do_unit(const MetadataOperands& m, int64_t unit, const Team& team) {
+  switch (m.op) {
+    case ASSAY_OP_EXPAND_PAGES:
+      return expand_pages(m, unit, team);
+    case ASSAY_OP_DCP_LENGTHS:
+      return dcp_lengths(m, unit, team);
+    case ASSAY_OP_LOCAL_BATCHES:
+      return local_batches(m, unit, team);
+    case ASSAY_OP_SPLIT_BATCH:
+      return split_batch(m, unit, team);
+    case ASSAY_OP_CHUNK_METADATA:
+      return chunk_metadata(m, unit, team);
+    case ASSAY_OP_DECODE_METADATA:
+      return decode_metadata(m, unit, team);
+    case ASSAY_OP_CASCADE_METADATA:
+      return cascade_metadata(m, unit, team);
+    case ASSAY_OP_TREE_TABLES:
+      return tree_tables(m, unit, team, false);
+    case ASSAY_OP_SWA_TREE_TABLE:
+      return tree_tables(m, unit, team, true);
+    default:
+      return;
+  }
+}
+
+}  // namespace metadata
+}  // namespace assay_kernels

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a serving step's kernels read, made from lengths, page tables and drafts: the plain statement of the
+// metadata ops (enum assay_op of the C header says what each is and what stands behind the live part). Lists
+// here are exactly as long as the batch makes them. Everything is done token by token; nothing is clever.
+// dcp_lengths and local_batches have files of their own. A new one: a function here.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace assay {
+
+using Lengths = std::span<const int32_t>;  // tokens, one per request
+// Per request the block of each page of its keys, ceil(kv_len / page_size) of them at least.
+using Pages = std::vector<std::vector<int32_t>>;
+
+std::vector<int32_t> cumulative(Lengths);  // [n + 1] from 0
+
+// Where key j of a request lies: block * page_size + slot.
+int32_t slot_of(const std::vector<int32_t>& pages, int32_t page_size, int32_t key);
+
+struct ExpandedPages {
+  std::vector<int32_t> cu_kv;    // [R + 1]
+  std::vector<int32_t> indices;  // [sum of kv_len] slots
+};
+ExpandedPages expand_pages(Lengths kv_len, const Pages&, int32_t page_size);
+
+// Groups in this order: decode (at most `threshold` rows), extend (more, with context), prefill.
+inline constexpr int kBatchGroups = 3;
+struct BatchGroup3 {
+  std::vector<int32_t> requests, cu_q;
+  int32_t rows = 0, largest_q = 0, smallest_q = 0, largest_kv = 0;
+};
+std::vector<BatchGroup3> split_batch(Lengths q_len, Lengths kv_len, int32_t threshold);
+
+struct ContextSteps {
+  int32_t tokens = 0;  // of a request in one step; 0 without context
+  struct Step {
+    std::vector<int32_t> starts, lengths, cu_kv, request;  // [R], [R], [R + 1], [tokens gathered]
+  };
+  std::vector<Step> steps;
+};
+ContextSteps chunk_metadata(Lengths q_len, Lengths kv_len, int32_t token_budget);
+
+struct CascadeMetadata {
+  int32_t prefix = 0;                 // tokens, whole pages
+  std::vector<int32_t> prefix_pages;  // of the first request with keys
+  std::vector<int32_t> suffix;        // [R] tokens
+  Pages pages;                        // [R] behind the prefix
+};
+CascadeMetadata cascade_metadata(Lengths kv_len, const Pages&, int32_t page_size, int32_t prefix_tokens);
+
+// Per row the slots of what it sees: its drafts by `tree` (q_len x q_len bits per request, request after
+// request), with `context` all keys before them first.
+std::vector<std::vector<int32_t>> tree_tables(Lengths q_len, Lengths kv_len, const Pages&, int32_t page_size,
+                                              std::span<const uint8_t> tree, bool context);
+
+}  // namespace assay
