@@ -24,7 +24,10 @@ int device_info(int32_t device, assay_device* out, char* error, size_t size) {
   assay_device info{};
   std::snprintf(info.name, sizeof info.name, "%s%s", gpu::emulator::kDevice.name,
                 gpu::emulator::kChecked ? ", with checker" : "");
-  std::snprintf(info.arch, sizeof info.arch, "emu%d", gpu::kWarp);
+  if (gpu::kHopper)
+    std::snprintf(info.arch, sizeof info.arch, "sm_90a");
+  else
+    std::snprintf(info.arch, sizeof info.arch, "emu%d", gpu::kWarp);
   info.multiprocessors = gpu::emulator::kDevice.multiprocessors;
   assay_kernels::fill_struct(out, info);
   return ASSAY_OK;

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "kernels/emulator/host.hpp"
+#include "kernels/emulator/sm90/gang.hpp"
 #include "kernels/emulator/thread_block.hpp"
 
 namespace gpu::emulator::check {
@@ -97,7 +98,13 @@ std::string threads_text(const Record& r) {
 // Whether nothing orders the recorded access before one of the present thread.
 bool unordered(const Record& r) {
   const Block& b = *state.block;
-  if (r.block < state.launch->first_serial) return false;  // an earlier launch, or none
+  if (r.block == 0) return false;
+  if constexpr (kHopper) {  // a launch that began early has waited for the one before it, or not
+    if (state.launch->shape.early && r.block >= state.launch->previous_serial &&
+        r.block < state.launch->first_serial)
+      return !b.state->threads[b.current().linear].waited_previous;
+  }
+  if (r.block < state.launch->first_serial) return false;  // an earlier launch
   if (r.block != b.serial() || r.thread == kSeveralBlocks) return true;
   if (r.epoch != b.epoch()) return false;
   const Lane& me = b.current();
@@ -147,6 +154,15 @@ inline bool known_read(const Cell& c) {
 // One cell; `written`: this call (for shared memory this block) has written it.
 void visit(Cell& c, Access access, bool written, const Site& site, const Place& place) {
   const bool atomic = access == Access::kAtomic;
+  if (access == Access::kObserve) {
+    if (unordered(c.write) && !c.atomic_write)
+      state.block->note(Kind::kRace, site,
+                        place_text(place) + " is observed here and written by " + threads_text(c.write) +
+                            " in the ordinary way, and nothing orders the two");
+    else if (c.write.block != 0)  // as if an earlier launch had written it
+      c.write = {state.launch->first_serial - 1, 0, 0, 0}, c.read = {}, c.atomic_write = 1;
+    return;
+  }
   if (access != Access::kWrite && !written) {
     state.block->note(Kind::kUninitialised, site, place_text(place) + " was never written");
     return;
@@ -315,9 +331,14 @@ void access(const void* pointer, size_t bytes, Access access, const Site& site) 
   if (state.block == nullptr || bytes == 0) return;  // host code of the same files
   const auto at = reinterpret_cast<uintptr_t>(pointer);
   const Block& b = *state.block;
-  if (at - reinterpret_cast<uintptr_t>(b.stack_of_current()) < kStackBytes) return;
-  if (const size_t offset = at - reinterpret_cast<uintptr_t>(b.arena()); offset < kArenaBytes)
+  if (const size_t offset = at - reinterpret_cast<uintptr_t>(b.stack_of_current()); offset < kStackBytes) {
+    if constexpr (kHopper) machine::registers_touched(offset, bytes, access != Access::kRead, site);
+    return;
+  }
+  if (const size_t offset = at - reinterpret_cast<uintptr_t>(b.arena()); offset < kArenaBytes) {
+    if constexpr (kHopper) return order::ordinary(offset, bytes, access, site);
     return shared_access(offset, bytes, access, site);
+  }
   global_access(at, bytes, access, site);
 }
 

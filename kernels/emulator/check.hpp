@@ -28,7 +28,9 @@ constexpr bool kChecked = false;
 
 namespace check {
 
-enum class Access { kRead, kWrite, kAtomic };
+// kObserve: a relaxed load, in no order with anything but what it has seen: who writes there afterwards comes
+// after whoever wrote what was seen.
+enum class Access { kRead, kWrite, kAtomic, kObserve };
 enum class Role {
   kInput,   // only read
   kOutput,  // contents undefined until this call writes them

@@ -2,6 +2,7 @@
 // See checked.hpp.
 #include "kernels/emulator/checked.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/common/operands.hpp"
@@ -67,9 +68,12 @@ struct Checked : assay_kernel {
 
 // While a call is captured its launches are kept, and what the checker must know about them with them.
 template <class Work>
-int with_regions(const assay_problem* p, const assay_tensors* t, const Work& work) {
+int with_regions(const assay_kernel& k, const assay_problem* p, const assay_tensors* t, const Work& work) {
   if (p == nullptr || t == nullptr) return work();
-  const auto begin = [regions = regions_of(*t)] { return check::begin_call(regions), emulatorSuccess; };
+  const int64_t zeroed = k.workspace_zeroed_bytes != nullptr ? k.workspace_zeroed_bytes(&k, p) : 0;
+  const auto begin = [regions = regions_of(*t, zeroed)] {
+    return check::begin_call(regions), emulatorSuccess;
+  };
   const auto end = [] { return check::end_call(), emulatorSuccess; };
   if (Recording* const list = recording()) {
     list->push_back(begin);
@@ -85,18 +89,18 @@ int with_regions(const assay_problem* p, const assay_tensors* t, const Work& wor
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
         void* stream, char* error, size_t size) {
   const assay_kernel& k = *static_cast<const Checked*>(self)->original;
-  return with_regions(p, t, [&] { return k.run(&k, p, t, plan, stream, error, size); });
+  return with_regions(k, p, t, [&] { return k.run(&k, p, t, plan, stream, error, size); });
 }
 
 int refresh(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
             void* stream, char* error, size_t size) {
   const assay_kernel& k = *static_cast<const Checked*>(self)->original;
-  return with_regions(p, t, [&] { return k.refresh(&k, p, t, plan, stream, error, size); });
+  return with_regions(k, p, t, [&] { return k.refresh(&k, p, t, plan, stream, error, size); });
 }
 
 }  // namespace
 
-std::vector<check::Region> regions_of(const assay_tensors& t) {
+std::vector<check::Region> regions_of(const assay_tensors& t, int64_t zeroed_bytes) {
   std::vector<check::Region> regions;
   for (const Operand& operand : kOperands) {
     const assay_tensor& view = t.*operand.tensor;
@@ -115,6 +119,11 @@ std::vector<check::Region> regions_of(const assay_tensors& t) {
     regions.push_back({static_cast<const unsigned char*>(view.data) + first * scalar,
                        static_cast<size_t>((last - first + 1) * scalar), role_of(view),
                        static_cast<size_t>(scalar), operand.name});
+    if (operand.tensor != &assay_tensors::workspace || zeroed_bytes <= 0) continue;
+    const check::Region whole = regions.back();
+    const size_t zeroed = std::min(whole.bytes, static_cast<size_t>(zeroed_bytes));
+    regions.back().bytes = zeroed, regions.back().role = check::Role::kUpdated;
+    regions.push_back({whole.begin + zeroed, whole.bytes - zeroed, whole.role, whole.scalar, whole.name});
   }
   return regions;
 }

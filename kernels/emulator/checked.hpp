@@ -16,6 +16,7 @@ namespace gpu::emulator {
 std::vector<const assay_kernel*> checked(std::vector<const assay_kernel*>);
 
 // The memory of the operands; their roles say what a kernel may do with it.
-std::vector<check::Region> regions_of(const assay_tensors&);
+// zeroed_bytes: of the workspace, that hold zeros or what the last call left there.
+std::vector<check::Region> regions_of(const assay_tensors&, int64_t zeroed_bytes = 0);
 
 }  // namespace gpu::emulator

@@ -50,6 +50,12 @@ struct alignas(16) float4 {
 namespace gpu {
 
 constexpr int kWarp = ASSAY_EMULATOR;
+// The device is a Hopper GPU with its asynchronous copies and products (sm90/machine.hpp).
+#ifdef ASSAY_EMULATOR_SM90
+constexpr bool kHopper = true;
+#else
+constexpr bool kHopper = false;
+#endif
 using LaneMask = std::conditional_t<kWarp == 64, uint64_t, uint32_t>;
 
 namespace emulator {

@@ -34,6 +34,24 @@ std::string_view name_of(Kind kind) {
       return "uninitialised read";
     case Kind::kInputWritten:
       return "write to an input";
+    case Kind::kBarrier:
+      return "misused barrier";
+    case Kind::kBytes:
+      return "wrong transaction bytes";
+    case Kind::kProxy:
+      return "missing proxy fence";
+    case Kind::kDescriptor:
+      return "wrong descriptor or swizzle";
+    case Kind::kRegisters:
+      return "registers of a product in flight";
+    case Kind::kProductFence:
+      return "missing product fence";
+    case Kind::kDisagreement:
+      return "warps that disagree";
+    case Kind::kInFlight:
+      return "left in flight";
+    case Kind::kNotModelled:
+      return "not modelled";
   }
   return "?";
 }

@@ -26,7 +26,17 @@ enum class Kind {
   kRace,           // two accesses, one a write, that nothing orders
   kOutOfBounds,    // outside every operand and shared array
   kUninitialised,  // read of what this call has not written
-  kInputWritten    // write to an operand that is only read
+  kInputWritten,   // write to an operand that is only read
+  // Of Hopper's asynchronous machinery (sm90/).
+  kBarrier,       // an mbarrier that is none, or more arrivals than it counts
+  kBytes,         // a phase expects other bytes than are copied
+  kProxy,         // an asynchronous access to what an ordinary one wrote, without a proxy fence between
+  kDescriptor,    // wrong descriptor, swizzle or tensor map
+  kRegisters,     // registers of a product touched while it is in flight
+  kProductFence,  // or before it, with no wgmma.fence between
+  kDisagreement,  // warps of a warpgroup that do not do the same
+  kInFlight,      // a block ends with copies or products under way
+  kNotModelled    // what the emulator does not know
 };
 std::string_view name_of(Kind);  // "race", "out of bounds", ...
 

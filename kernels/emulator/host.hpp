@@ -37,23 +37,30 @@ namespace emulator {
 
 // Limits of the smaller of the devices the portable kernels are built for. 32 lanes: sm_80 (CUDA programming
 // guide, table of compute capabilities): 48 KiB of static arrays, 163 KiB in all. 64 lanes: 64 KiB of LDS
-// (gfx90a and gfx942, CDNA instruction set manuals).
+// (gfx90a and gfx942, CDNA instruction set manuals). Hopper: sm_90 (CUDA programming guide).
 struct Device {
   const char* name;
   int32_t multiprocessors;
   size_t static_bytes, shared_bytes;  // of a block
   unsigned threads;                   // of a block
 };
-inline constexpr Device kDevice = kWarp == 32
+inline constexpr Device kDevice = kHopper ? Device{"Hopper emulator", 4, 48 << 10, 227 << 10, 1024}
+                                  : kWarp == 32
                                       ? Device{"SIMT emulator, 32 lanes", 8, 48 << 10, 163 << 10, 1024}
                                       : Device{"SIMT emulator, 64 lanes", 8, 64 << 10, 64 << 10, 1024};
 
 // What this thread's launches are put into instead of being run, or null: a call that is captured.
 using Recording = std::vector<std::function<Status()>>;
 Recording*& recording();
+// Blocks of a cluster, which run at the same time (flat: along x alone); early: the launch may begin before
+// the one before it has ended, and waits for it itself (programmatic serialization).
+struct Shape {
+  unsigned cluster = 1;
+  bool flat = true, early = false;
+};
 // Runs entry(arguments) once per thread of the grid.
-Status run_grid(dim3 grid, dim3 block, size_t dynamic_bytes, void (*entry)(void*), void* arguments,
-                size_t argument_bytes, const void* kernel);
+Status run_grid(const Shape&, dim3 grid, dim3 block, size_t dynamic_bytes, void (*entry)(void*),
+                void* arguments, size_t argument_bytes, const void* kernel);
 // What the last launch of this thread that failed did wrong.
 const std::string& last_error();
 
@@ -61,7 +68,8 @@ const std::string& last_error();
 
 // arguments are converted to the kernel's parameter types. dynamic_bytes: see gpu::dynamic_shared.
 template <class... P, class... A>
-Status launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t dynamic_bytes, Stream, A&&... arguments) {
+Status launch_shaped(const emulator::Shape& shape, void (*kernel)(P...), dim3 grid, dim3 block,
+                     size_t dynamic_bytes, Stream, A&&... arguments) {
   // One object holds all a thread reads of the host's, as the constant bank does on a device.
   struct Body {
     void (*kernel)(P...);
@@ -71,11 +79,16 @@ Status launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t dynamic_bytes,
     std::apply(static_cast<Body*>(self)->kernel, static_cast<Body*>(self)->values);
   };
   auto run = [=]() mutable {
-    return emulator::run_grid(grid, block, dynamic_bytes, entry, &body, sizeof body,
+    return emulator::run_grid(shape, grid, block, dynamic_bytes, entry, &body, sizeof body,
                               reinterpret_cast<const void*>(kernel));
   };
   if (emulator::Recording* const list = emulator::recording()) return list->push_back(run), emulatorSuccess;
   return run();
+}
+template <class... P, class... A>
+Status launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t dynamic_bytes, Stream stream,
+              A&&... arguments) {
+  return launch_shaped({}, kernel, grid, block, dynamic_bytes, stream, std::forward<A>(arguments)...);
 }
 
 inline bool ok(Status status, const char* what, char* error, size_t size) {

@@ -6,6 +6,7 @@
 
 #include "kernels/emulator/check.hpp"
 #include "kernels/emulator/host.hpp"
+#include "kernels/emulator/sm90/gang.hpp"
 #include "kernels/emulator/thread_block.hpp"
 
 namespace gpu::emulator {
@@ -24,6 +25,10 @@ std::string impossible(const Launch& l) {
   if (l.grid.x < 1 || l.grid.y < 1 || l.grid.z < 1 || l.grid.x > 0x7fffffffu || l.grid.y > 65535 ||
       l.grid.z > 65535)
     return "a grid of " + text(l.grid) + " blocks; (1..2147483647, 1..65535, 1..65535) are possible";
+  if (!kHopper && (l.shape.cluster != 1 || l.shape.early)) return "clusters and early starts are Hopper's";
+  if (l.shape.cluster < 1 || l.shape.cluster > 8 || !l.shape.flat || l.grid.x % l.shape.cluster != 0)
+    return "clusters of " + std::to_string(l.shape.cluster) + " blocks along x, of " +
+           std::to_string(l.grid.x) + "; 1 to 8 are possible, and along x alone modelled";
   if (l.dynamic_bytes > kDevice.shared_bytes)
     return std::to_string(l.dynamic_bytes) + " bytes of dynamic shared memory; " + kDevice.name + " has " +
            std::to_string(kDevice.shared_bytes);
@@ -45,13 +50,14 @@ Recording*& recording() {
   return list;
 }
 
-Status run_grid(dim3 grid, dim3 block, size_t dynamic_bytes, void (*entry)(void*), void* arguments,
-                size_t argument_bytes, const void* kernel) {
-  static uint32_t serials = 1;
+Status run_grid(const Shape& shape, dim3 grid, dim3 block, size_t dynamic_bytes, void (*entry)(void*),
+                void* arguments, size_t argument_bytes, const void* kernel) {
+  static uint32_t serials = 2, previous = 2;  // 0: no block, 1: before all launches
   Launch l;
+  l.shape = shape, l.previous_serial = previous;
   l.grid = grid, l.block = block, l.dynamic_bytes = dynamic_bytes;
   l.entry = entry, l.arguments = arguments, l.argument_bytes = argument_bytes, l.kernel = kernel;
-  l.first_serial = serials;
+  l.first_serial = previous = serials;
   if (std::string why = impossible(l); !why.empty()) {
     l.findings.add({Kind::kLaunch, {}, why, {}, {}});
   } else {
@@ -69,7 +75,15 @@ Status run_grid(dim3 grid, dim3 block, size_t dynamic_bytes, void (*entry)(void*
         no_memory = true, l.stop = true;
       }
     };
-    if constexpr (kChecked) {
+    if constexpr (kHopper) {  // blocks that wait for each other: all on this thread
+      if constexpr (kChecked) check::begin_launch(l);
+      try {
+        machine::run(l);
+      } catch (const std::bad_alloc&) {
+        no_memory = true;
+      }
+      if constexpr (kChecked) check::end_launch();
+    } else if constexpr (kChecked) {
       check::begin_launch(l);
       for (int64_t n = 0; n < blocks; ++n) run_data_op(n);
       check::end_launch();

@@ -11,6 +11,7 @@
 
 #include "kernels/emulator/check.hpp"
 #include "kernels/emulator/host.hpp"
+#include "kernels/emulator/sm90/gang.hpp"
 #include "kernels/emulator/symbols.hpp"
 
 namespace gpu::emulator {
@@ -68,13 +69,13 @@ void Block::prepare(unsigned threads) {
   warps_ = std::vector<Warp>((threads + kWarp - 1) / kWarp);
   for (unsigned i = 0; i < threads; ++i) {
     Lane& l = lanes_[i];
-    l.linear = i, l.warp = i / kWarp, l.lane = i % kWarp;
+    l.linear = i, l.warp = i / kWarp, l.lane = i % kWarp, l.block = this;
     warps_[l.warp].lanes |= bit(l.lane);
   }
 }
 
-void Block::run(Launch& launch, const uint32_t (&index)[3], uint32_t serial) {
-  launch_ = &launch;
+void Block::begin(Launch& launch, const uint32_t (&index)[3], uint32_t serial, Context& home) {
+  launch_ = &launch, home_ = &home;
   const dim3& shape = launch.block;
   const unsigned threads = shape.x * shape.y * shape.z;
   prepare(threads);
@@ -93,12 +94,49 @@ void Block::run(Launch& launch, const uint32_t (&index)[3], uint32_t serial) {
     make_context(l.context, stacks_ + i * kStackBytes + kGuardBytes, kStackBytes - kGuardBytes - i % 32 * 192,
                  enter);
   }
-  running = this;
   current_ = &lanes_[0];
+}
+
+void Block::run(Launch& launch, const uint32_t (&index)[3], uint32_t serial) {
+  begin(launch, index, serial, outside_);
+  running = this;
   if constexpr (kChecked) check::present(this);
   switch_context(outside_, current_->context);
   if constexpr (kChecked) check::present(nullptr);
   running = nullptr;
+}
+
+// Makes a fiber the present one; the switch is the caller's.
+void Block::activate(Lane& to) {
+  to.block->current_ = &to;
+  if (running == to.block) return;
+  running = to.block;
+  if constexpr (kChecked) check::present(running);
+}
+
+void Block::go_on(Lane& to, Context& home) {
+  activate(to);
+  switch_context(home, to.context);
+  running = nullptr;
+  if constexpr (kChecked) check::present(nullptr);
+}
+
+void Block::sleep() {
+  warps_[current_->warp].ready &= ~bit(current_->lane);
+  wait();
+}
+void Block::wake(Lane& lane) { lane.block->warps_[lane.warp].ready |= bit(lane.lane); }
+void Block::yield() {
+  if (Lane* const to = next_anywhere(); to != nullptr) switch_to(*to);
+}
+
+ActAs::ActAs(Lane& lane) : before_(running), own_(lane.block), own_lane_(own_->current_) {
+  Block::activate(lane);
+}
+ActAs::~ActAs() {
+  own_->current_ = own_lane_;
+  running = before_;
+  if constexpr (kChecked) check::present(before_);
 }
 
 void Block::enter() {
@@ -114,6 +152,11 @@ Lane* Block::next() {
     const uint64_t up = own.ready & ~((bit(current_->lane) << 1) - 1);
     return &lanes_[current_->warp * kWarp + __builtin_ctzll(up != 0 ? up : own.ready)];
   }
+  return next_anywhere();
+}
+
+Lane* Block::next_anywhere() {
+  if constexpr (kHopper) return machine::next_lane();
   const auto count = static_cast<uint32_t>(warps_.size());
   for (uint32_t i = 1; i < count; ++i) {
     const uint32_t w = (current_->warp + i) % count;
@@ -125,14 +168,22 @@ Lane* Block::next() {
 // Lets others run until this fiber may go on. It does so with current_ set back by whoever switched to it.
 void Block::wait() {
   Lane* const to = next();
-  if (to == nullptr)
-    stop(Kind::kDeadlock, {},
-         std::to_string(waiting_) + " of " + std::to_string(live_) +
-             " threads wait at a barrier, the others for lanes of their warps");
-  if (to == current_) return;
+  if (to == nullptr) stuck();
+  switch_to(*to);
+}
+
+void Block::switch_to(Lane& to) {
   Lane& from = *current_;
-  current_ = to;
-  switch_context(from.context, to->context);
+  if (&to == &from) return;
+  activate(to);
+  switch_context(from.context, to.context);
+}
+
+void Block::stuck() {
+  if constexpr (kHopper) machine::deadlock(*this);
+  stop(Kind::kDeadlock, {},
+       std::to_string(waiting_) + " of " + std::to_string(live_) +
+           " threads wait at a barrier, the others for lanes of their warps");
 }
 
 void Block::finish() {
@@ -143,34 +194,33 @@ void Block::finish() {
              lanes_text(w.in_collective) + " of its warp wait for it");
   w.live &= ~bit(current_->lane), w.ready &= ~bit(current_->lane);
   if (--live_ > 0 && waiting_ == live_) release_barrier();
+  if constexpr (kHopper) machine::thread_left(*this);
   Context gone;  // of a fiber that never runs again
-  if (live_ == 0) switch_context(gone, outside_);
+  if (live_ == 0) switch_context(gone, *home_);
   Lane* const to = next();
-  if (to == nullptr)
-    stop(Kind::kDeadlock, {},
-         std::to_string(waiting_) + " of " + std::to_string(live_) +
-             " threads wait at a barrier, the others for lanes of their warps");
-  current_ = to;
+  if (to == nullptr) stuck();
+  activate(*to);
   switch_context(gone, to->context);
+}
+
+// Ends the launch.
+void Block::leave() {
+  launch_->stop = true;
+  Context gone;
+  switch_context(gone, *home_);
+  __builtin_unreachable();
 }
 
 void Block::note(Kind kind, const Site& site, std::string text) {
   Finding f{kind, site, std::move(text), {}, {}};
   std::memcpy(f.block, index_, sizeof index_);
   std::memcpy(f.thread, current_->thread, sizeof f.thread);
-  if (!launch_->findings.add(std::move(f))) {
-    launch_->stop = true;
-    Context gone;
-    switch_context(gone, outside_);
-  }
+  if (!launch_->findings.add(std::move(f))) leave();
 }
 
 void Block::stop(Kind kind, const Site& site, std::string text) {
   note(kind, site, std::move(text));
-  launch_->stop = true;
-  Context gone;
-  switch_context(gone, outside_);
-  __builtin_unreachable();
+  leave();
 }
 
 uint32_t Block::coordinate(int which) const {
@@ -212,6 +262,7 @@ void Block::release_barrier() {
   for (Warp& w : warps_) w.ready |= w.at_barrier, w.at_barrier = 0;
   waiting_ = 0;
   ++epoch_;
+  if constexpr (kHopper && kChecked) order::join_block(*this);
 }
 
 void Block::block_barrier(Where where) {
@@ -274,7 +325,9 @@ void Block::exchange(void* value, size_t bytes, int from, Where where) {
 
 void Block::warp_barrier(Where where) {
   const char nothing = 0;
-  meet(&nothing, 1, where);
+  void (*const joined)(unsigned char*) = kHopper && kChecked ? [](unsigned char*) { order::join_warp(); }
+                                                             : static_cast<void (*)(unsigned char*)>(nullptr);
+  meet(&nothing, 1, where, joined);
   ++current_->warp_epoch;
 }
 

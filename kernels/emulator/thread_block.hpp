@@ -19,7 +19,14 @@
 
 namespace gpu::emulator {
 
+namespace machine {
+struct BlockState;
+}
+class Block;
+
 struct Launch {
+  Shape shape;
+  uint32_t previous_serial = 0;  // where the launch before this one started
   dim3 grid, block;
   size_t dynamic_bytes = 0;
   void (*entry)(void*) = nullptr;
@@ -51,6 +58,7 @@ struct Lane {
   uint32_t thread[3] = {};
   uint16_t warp_epoch = 0;  // warp barriers passed since the last block barrier
   Context context;
+  Block* block = nullptr;
 };
 
 class Block {
@@ -61,6 +69,11 @@ class Block {
   Block& operator=(const Block&) = delete;
 
   void run(Launch&, const uint32_t (&index)[3], uint32_t serial);
+  // The same in steps, for blocks that run at the same time: begin() makes the fibers, go_on() switches to
+  // one of them from outside, which is `home`, and returns when a block has ended or the launch is to end.
+  void begin(Launch&, const uint32_t (&index)[3], uint32_t serial, Context& home);
+  static void go_on(Lane&, Context& home);
+  bool ended() const { return live_ == 0; }
 
   // Called by fibers.
   uint32_t coordinate(int which) const;
@@ -74,18 +87,29 @@ class Block {
   void together(void* value, size_t bytes, void (*complete)(unsigned char* table), Where);
   void* shared_array(const void* tag, size_t bytes, size_t scalar, const char* name, Where);
   void* dynamic_shared(Where);
+  // The present fiber sleeps until another one wakes it, or lets others go first.
+  void sleep();
+  void yield();
+  static void wake(Lane&);
+  uint64_t ready(unsigned warp) const { return warps_[warp].ready; }
+  unsigned warp_count() const { return static_cast<unsigned>(warps_.size()); }
+  unsigned live() const { return live_; }
+  std::vector<Lane>& lanes() { return lanes_; }
+  machine::BlockState* state = nullptr;  // of Hopper's machinery
   // Notes a finding; ends the launch when there are enough.
   void note(Kind, const Site&, std::string text);
   [[noreturn]] void stop(Kind, const Site&, std::string text);
 
   // For the checker.
   const Lane& current() const { return *current_; }
-  const unsigned char* stack_of_current() const { return stacks_ + current_->linear * kStackBytes; }
+  const unsigned char* stack_of(const Lane& l) const { return stacks_ + l.linear * kStackBytes; }
+  const unsigned char* stack_of_current() const { return stack_of(*current_); }
   const std::vector<SharedArray>& arrays() const { return arrays_; }
   const unsigned char* arena() const { return arena_; }
   uint32_t serial() const { return serial_; }
   uint32_t epoch() const { return epoch_; }
   const Launch& launch() const { return *launch_; }
+  const uint32_t (&index() const)[3] { return index_; }
 
  private:
   struct Warp {
@@ -98,7 +122,13 @@ class Block {
     alignas(64) unsigned char slots[2][64 * kSlotBytes];
   };
 
+  friend class ActAs;
   static void enter();
+  static void activate(Lane&);
+  void switch_to(Lane&);
+  Lane* next_anywhere();
+  [[noreturn]] void stuck();
+  [[noreturn]] void leave();
   void prepare(unsigned threads);
   Lane* next();
   void wait();
@@ -117,10 +147,24 @@ class Block {
   unsigned live_ = 0, waiting_ = 0;  // threads of the block that have not left; of them at the barrier
   Where barrier_{};
   Context outside_;
+  Context* home_ = &outside_;
   unsigned char *stacks_ = nullptr, *arena_ = nullptr;
   size_t stacks_bytes_ = 0;
   std::vector<SharedArray> arrays_;
   size_t arena_used_ = 0, static_bytes_ = 0, cells_used_ = 0;
+};
+
+// While it lives, what happens is done by this lane: work that it set on its way before.
+class ActAs {
+ public:
+  explicit ActAs(Lane&);
+  ~ActAs();
+  ActAs(const ActAs&) = delete;
+  ActAs& operator=(const ActAs&) = delete;
+
+ private:
+  Block *before_, *own_;
+  Lane* own_lane_;
 };
 
 // The block whose fiber runs on this thread of the host; null outside a launch.

@@ -54,6 +54,8 @@ void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
+// The guard of a local static variable of a launching function.
+uint8_t __tsan_atomic8_load(const volatile uint8_t* at, int) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
 ASSAY_ACCESS(1)
 ASSAY_ACCESS(2)
 ASSAY_ACCESS(4)

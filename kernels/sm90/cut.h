@@ -2,6 +2,8 @@
 // Even shares of a number of tiles, computed by everybody alike.
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <cstdint>
 
 namespace assay_sm90 {

@@ -3,6 +3,8 @@
 // the host). Every mask these kernels take is an interval whose ends grow with the row.
 #pragma once
 
+#include <cuda_runtime.h>
+
 namespace assay_sm90 {
 
 struct Interval {

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// The emulation of Hopper's machinery on small kernels: right ones, and one with each of the faults of
+// testing/pipeline.hpp. Built twice, without and with the checker.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/common/formats.hpp"
+#include "kernels/emulator/check.hpp"
+#include "kernels/emulator/host.hpp"
+#include "kernels/emulator/sm90/testing/pipeline.hpp"
+
+namespace gpu::emulator {
+namespace {
+
+using pipeline::ClusterFault;
+using pipeline::Fault;
+using pipeline::kSide;
+using pipeline::kTiles;
+using testing::HasSubstr;
+
+// Operands of small whole numbers, so that every sum is exact.
+class Memory {
+ public:
+  Memory()
+      : a_(kTiles * kSide * kSide + kRoom),
+        b_(a_.size()),
+        v_(kSide * kSide + kRoom),
+        out_(v_.size()),
+        bias_(512 + kRoom),
+        flag_(4 + kRoom) {
+    std::mt19937 random(5);
+    for (auto* list : {&a_, &b_, &v_})
+      for (uint16_t& x : *list)
+        x = assay_kernels::bf16_from_float(static_cast<float>(static_cast<int>(random() % 3) - 1));
+    for (size_t i = 0; i < bias_.size(); ++i) bias_[i] = static_cast<float>(i % 64);
+  }
+  pipeline::Data data() {
+    return {aligned(a_), aligned(b_), aligned(v_), aligned(bias_), aligned(out_), aligned(flag_)};
+  }
+  template <class Run>
+  std::string run(const Run& launch) {
+    const pipeline::Data d = data();
+    std::fill(flag_.begin(), flag_.end(), 0.0f);
+    if constexpr (kChecked) {
+      const auto region = [](const auto* at, size_t count, check::Role role, const char* name) {
+        return check::Region{reinterpret_cast<const unsigned char*>(at), count * sizeof *at, role, sizeof *at,
+                             name};
+      };
+      constexpr size_t kTile = kSide * kSide;
+      check::begin_call({region(d.a, kTiles * kTile, check::Role::kInput, "a"),
+                         region(d.b, kTiles * kTile, check::Role::kInput, "b"),
+                         region(d.v, kTile, check::Role::kInput, "v"),
+                         region(d.bias, 512, check::Role::kInput, "bias"),
+                         region(d.out, kTile, check::Role::kOutput, "out"),
+                         region(d.flag, 4, check::Role::kUpdated, "flag")});
+    }
+    const Status status = launch(d);
+    if constexpr (kChecked) check::end_call();
+    return status == emulatorSuccess ? "clean" : last_error();
+  }
+  std::string run(Fault fault) {
+    return run([&](const pipeline::Data& d) { return pipeline::run(d, fault); });
+  }
+  float expected(int row, int column) {
+    const pipeline::Data d = data();
+    float sum = static_cast<float>(column);
+    for (int k = 0; k < kSide; ++k) {
+      float s = 0;
+      for (int t = 0; t < kTiles; ++t)
+        for (int i = 0; i < kSide; ++i)
+          s += value(d.a, (t * kSide + row) * kSide + i) * value(d.b, (t * kSide + k) * kSide + i);
+      sum += s * value(d.v, k * kSide + column);
+    }
+    return sum;
+  }
+
+ private:
+  static constexpr size_t kRoom = 64;
+  static float value(const uint16_t* at, int i) { return assay_kernels::float_from_bf16(at[i]); }
+  template <class T>
+  static T* aligned(std::vector<T>& list) {
+    return reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(list.data()) + 63) / 64 * 64);
+  }
+  std::vector<uint16_t> a_, b_, v_, out_;
+  std::vector<float> bias_, flag_;
+};
+
+TEST(Pipeline, IsRightInEveryOrder) {
+  Memory m;
+  for (int i = 0; i < 12; ++i) {  // launches differ in their order of warps, copies late or at random times
+    ASSERT_EQ(m.run(Fault::kNone), "clean") << i;
+    const pipeline::Data d = m.data();
+    for (int row = 0; row < kSide; ++row)
+      for (int column = 0; column < kSide; ++column)
+        ASSERT_EQ(d.out[row * kSide + column], assay_kernels::bf16_from_float(m.expected(row, column)))
+            << i << ": " << row << ", " << column;
+    std::fill(d.out, d.out + kSide * kSide, uint16_t{0});
+  }
+}
+
+struct Planted {
+  const char* name;
+  Fault fault;
+  Kind kind;
+};
+const Planted kPlanted[] = {
+#define PIPELINE_ROW(name, kind, what) {#name, Fault::name, Kind::kind},
+    PIPELINE_FAULTS(PIPELINE_ROW)
+#undef PIPELINE_ROW
+};
+
+// What needs no checker: the emulator itself sees it.
+bool seen_by_all(Kind kind) {
+  return kind != Kind::kRace && kind != Kind::kProxy && kind != Kind::kRegisters &&
+         kind != Kind::kUninitialised;
+}
+
+class Faults : public testing::TestWithParam<Planted> {};
+TEST_P(Faults, IsFoundInEveryOrder) {
+  const Planted& p = GetParam();
+  Memory m;
+  for (int i = 0; i < 4; ++i) {
+    const std::string text = m.run(p.fault);
+    if constexpr (kChecked) {
+      // What is found besides may come first in some orders.
+      EXPECT_THAT(text, testing::ContainsRegex("(^|also |, )" + std::string(name_of(p.kind)) +
+                                               " (in pipeline_kernel )?at pipeline.cu:"))
+          << i;
+    } else if (seen_by_all(p.kind)) {
+      EXPECT_NE(text, "clean") << i;
+    }
+  }
+  EXPECT_EQ(m.run(Fault::kNone), "clean");  // the emulator is as good as new
+}
+INSTANTIATE_TEST_SUITE_P(Every, Faults, testing::ValuesIn(kPlanted),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Faults, AreManyKinds) { EXPECT_GE(std::size(kPlanted), 40u); }
+
+std::string run_cluster(Memory& m, ClusterFault fault) {
+  return m.run([&](const pipeline::Data& d) { return pipeline::run_cluster(d, fault); });
+}
+
+TEST(Cluster, IsRightInEveryOrder) {
+  Memory m;
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_EQ(run_cluster(m, ClusterFault::kNone), "clean") << i;
+    const pipeline::Data d = m.data();
+    for (int row = 0; row < kSide; ++row)
+      ASSERT_EQ(d.out[row], static_cast<uint16_t>(d.b[row * kSide] + d.b[(kSide + row) * kSide])) << row;
+  }
+}
+TEST(Cluster, ArrivalAtABlockThatHasEnded) {
+  Memory m;
+  EXPECT_THAT(run_cluster(m, ClusterFault::left_early), HasSubstr("misused barrier"));
+}
+TEST(Cluster, BytesOfOneBlockOnly) {
+  Memory m;
+  EXPECT_THAT(run_cluster(m, ClusterFault::half_expected), HasSubstr("wrong transaction bytes"));
+}
+TEST(Cluster, OverwrittenWhileTheOtherBlockReads) {
+  if constexpr (!kChecked) GTEST_SKIP() << "needs the checker";
+  Memory m;
+  EXPECT_THAT(run_cluster(m, ClusterFault::other_blocks_unread),
+              testing::StartsWith("race in cluster_kernel"));
+}
+
+TEST(Dependent, WaitsForTheLaunchBefore) {
+  Memory m;
+  ASSERT_EQ(m.run([](const pipeline::Data& d) { return pipeline::run_dependent(d, true); }), "clean");
+  EXPECT_EQ(m.data().out[7], 8);
+  if constexpr (kChecked) {
+    EXPECT_THAT(m.run([](const pipeline::Data& d) { return pipeline::run_dependent(d, false); }),
+                testing::StartsWith("race in second_kernel"));
+  }
+}
+
+TEST(Polling, SeesWhatAnotherBlockWrites) {
+  Memory m;
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_EQ(m.run([](const pipeline::Data& d) { return pipeline::run_polling(d, true); }), "clean");
+    EXPECT_EQ(m.data().out[31], 7);
+  }
+}
+TEST(Polling, EndsWhereNobodyWrites) {
+  Memory m;
+  const std::string text = m.run([](const pipeline::Data& d) { return pipeline::run_polling(d, false); });
+  EXPECT_THAT(text, testing::StartsWith("deadlock in polling_kernel at pipeline.cu:"));
+  EXPECT_THAT(text, HasSubstr("memory that nobody writes"));
+}
+
+TEST(Deadlock, SaysWhoWaitsForWhat) {
+  Memory m;
+  const std::string text = m.run(Fault::wrong_parity_of_empty);
+  EXPECT_THAT(text, HasSubstr("deadlock in pipeline_kernel at pipeline.cu:"));
+  EXPECT_THAT(text, HasSubstr("warp 4 lanes 0-31 waits at pipeline.cu:"));
+  EXPECT_THAT(text, HasSubstr("parity 0 of the barrier at byte "));
+  EXPECT_THAT(text, HasSubstr("lacks 4 of 4 arrivals"));
+}
+
+}  // namespace
+}  // namespace gpu::emulator
