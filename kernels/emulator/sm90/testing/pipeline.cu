@@ -275,6 +275,45 @@ __global__ void polling_kernel(const Data d, bool written) {
   d.out[threadIdx.x] = static_cast<uint16_t>(x.x + x.y);
 }
 
+struct alignas(1024) ProductShared {
+  unsigned char a[2048], b[2048];
+};
+
+template <bool kHalf>
+__global__ void product_kernel(const Data d) {
+  auto& sh = *reinterpret_cast<ProductShared*>(dynamic_memory());
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane / 4, c = lane % 4;
+  auto word = [&](const uint16_t* from, int row, int k) {
+    return *reinterpret_cast<const uint32_t*>(from + row * kSide + k);
+  };
+  auto swizzled = [](unsigned char* to, int row, int byte) {
+    return to + row * 128 + ((byte / 16 ^ row % 8) << 4) + byte % 16;
+  };
+  // A as [k][row], MN-major; B as [column][k], K-major.
+  for (int i = thread; i < 64 * 16; i += 128)
+    *reinterpret_cast<uint16_t*>(swizzled(sh.a, i / 64, i % 64 * 2)) = d.a[i % 64 * kSide + i / 64];
+  for (int i = thread; i < 16 * 8; i += 128)
+    *reinterpret_cast<uint32_t*>(swizzled(sh.b, i / 8, i % 8 * 4)) = word(d.b, i / 8, i % 8 * 2);
+  fence_async();
+  __syncthreads();
+  float x[8], y[8];
+  auto at = [&](int i) { return (16 * warp + g + i % 4 / 2 * 8) * 16 + i / 4 * 8 + 2 * c + i % 2; };
+  for (int i = 0; i < 8; ++i) x[i] = y[i] = d.bias[at(i) % 512];
+  mma_fence();
+  Mma<kHalf, 16>::turned(x, operand(shared_address(sh.a), 16), operand(shared_address(sh.b), 16));
+  mma_commit();
+  mma_wait<0>();
+  const int row = 16 * warp + g;
+  for (int j = 0; j < 2; ++j) {
+    float part[4] = {y[4 * j], y[4 * j + 1], y[4 * j + 2], y[4 * j + 3]};
+    mma<kHalf>(part, word(d.a, row, 2 * c), word(d.a, row + 8, 2 * c), word(d.a, row, 2 * c + 8),
+               word(d.a, row + 8, 2 * c + 8), word(d.b, 8 * j + g, 2 * c), word(d.b, 8 * j + g, 2 * c + 8));
+    for (int i = 0; i < 4; ++i) y[4 * j + i] = part[i];
+  }
+  float* const out = reinterpret_cast<float*>(d.out);
+  for (int i = 0; i < 8; ++i) out[at(i)] = x[i], out[1024 + at(i)] = y[i];
+}
+
 template <class... P, class... A>
 gpu::Status start(void (*kernel)(P...), unsigned blocks, unsigned threads, size_t bytes, unsigned cluster,
                   bool early, A... arguments) {
@@ -304,6 +343,11 @@ gpu::Status run_cluster(const Data& d, ClusterFault fault) {
   CUtensorMap map{};
   if (!make(&map, d.b, kTiles * kSide)) return emulatorErrorLaunch;
   return start(cluster_kernel, 2, kSide, sizeof(ClusterShared), 2, false, map, d, fault);
+}
+
+gpu::Status run_products(const Data& d, bool half) {
+  return half ? start(product_kernel<true>, 1, 128, sizeof(ProductShared), 1, false, d)
+              : start(product_kernel<false>, 1, 128, sizeof(ProductShared), 1, false, d);
 }
 
 gpu::Status run_dependent(const Data& d, bool waits) {

@@ -86,6 +86,10 @@ gpu::Status run_cluster(const Data&, ClusterFault);
 // A second launch adds 1 to what the first wrote; it may start early, and waits or does not.
 gpu::Status run_dependent(const Data&, bool waits);
 
+// out, as floats [2][64][16]: bias + A B^T of the first 16 columns of A and of 16 rows of B, by wgmma with
+// both operands in shared memory and A transposed, then by mma.sync.
+gpu::Status run_products(const Data&, bool half);
+
 // Block 1 polls for what block 0 writes, or for what nobody does.
 gpu::Status run_polling(const Data&, bool written);
 

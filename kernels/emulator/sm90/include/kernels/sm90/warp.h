@@ -82,6 +82,10 @@ uint32_t pack(float low, float high) {
     return assay_kernels::bf16_from_float(low) | static_cast<uint32_t>(assay_kernels::bf16_from_float(high))
                                                      << 16;
 }
+inline uint32_t pack_e4m3(float a, float b, float c, float d) {
+  const auto code = [](float x) -> uint32_t { return assay_kernels::fp8_from_float(x, ASSAY_FP8_E4M3); };
+  return code(a) | code(b) << 8 | code(c) << 16 | code(d) << 24;
+}
 inline uint32_t half_of_e4m3(uint32_t code) {
   return assay_kernels::fp16_from_float(
       assay_kernels::float_from_fp8(static_cast<uint8_t>(code), ASSAY_FP8_E4M3));

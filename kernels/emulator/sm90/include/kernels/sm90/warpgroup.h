@@ -94,30 +94,54 @@ inline uint32_t operand(uint32_t address, uint32_t leading_bytes) {
   return ((address & 0x3FFFF) >> 4) | (leading_bytes >> 4) << 16;
 }
 
+constexpr uint32_t kUpperOperand = 0x40000040;  // the next 8 rows 1 KiB further, 128-byte swizzle
+inline uint64_t whole_operand(uint32_t lower) { return uint64_t{kUpperOperand} << 32 | lower; }
+
 template <bool kHalf, int kN>
 struct Mma {
   static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 80 || kN == 128 || kN == 256);
-  using Product = machine::Product;
   static constexpr auto kFormat = kHalf ? machine::Format::kFp16 : machine::Format::kBf16;
-  static constexpr uint32_t kUpper = 0x40000040;  // the next 8 rows 1 KiB further, 128-byte swizzle
-  static uint64_t whole(uint32_t lower) { return uint64_t{kUpper} << 32 | lower; }
   static void first(float (&d)[kN / 2], uint32_t a, uint32_t b, Where where = Where::current()) {
-    machine::multiply({kN, kFormat, false, false, false}, d, nullptr, whole(a), whole(b), where);
+    machine::multiply({kN, kFormat, false, false, false}, d, nullptr, whole_operand(a), whole_operand(b),
+                      where);
   }
   static void next(float (&d)[kN / 2], uint32_t a, uint32_t b, Where where = Where::current()) {
-    machine::multiply({kN, kFormat, true, false, false}, d, nullptr, whole(a), whole(b), where);
+    machine::multiply({kN, kFormat, true, false, false}, d, nullptr, whole_operand(a), whole_operand(b),
+                      where);
   }
   static void values(float (&d)[kN / 2], uint32_t a, uint32_t b, Where where = Where::current()) {
-    machine::multiply({kN, kFormat, true, false, true}, d, nullptr, whole(a), whole(b), where);
+    machine::multiply({kN, kFormat, true, false, true}, d, nullptr, whole_operand(a), whole_operand(b),
+                      where);
   }
   static void turned(float (&d)[kN / 2], uint32_t a, uint32_t b, Where where = Where::current()) {
-    machine::multiply({kN, kFormat, true, true, false}, d, nullptr, whole(a), whole(b), where);
+    machine::multiply({kN, kFormat, true, true, false}, d, nullptr, whole_operand(a), whole_operand(b),
+                      where);
   }
   static void held(float (&d)[kN / 2], const uint32_t* a, uint32_t b, Where where = Where::current()) {
-    machine::multiply({kN, kFormat, true, false, false}, d, a, 0, whole(b), where);
+    machine::multiply({kN, kFormat, true, false, false}, d, a, 0, whole_operand(b), where);
   }
   static void transposed(float (&d)[kN / 2], const uint32_t* a, uint32_t b, Where where = Where::current()) {
-    machine::multiply({kN, kFormat, true, false, true}, d, a, 0, whole(b), where);
+    machine::multiply({kN, kFormat, true, false, true}, d, a, 0, whole_operand(b), where);
+  }
+};
+
+template <int kN>
+struct Mma8 {
+  static_assert(kN % 8 == 0 && kN <= 256);
+  static constexpr auto kFormat = machine::Format::kE4m3;
+  static void first(float (&d)[kN / 2], uint32_t a, uint32_t b, Where where = Where::current()) {
+    machine::multiply({kN, kFormat, false, false, false}, d, nullptr, whole_operand(a), whole_operand(b),
+                      where);
+  }
+  static void next(float (&d)[kN / 2], uint32_t a, uint32_t b, Where where = Where::current()) {
+    machine::multiply({kN, kFormat, true, false, false}, d, nullptr, whole_operand(a), whole_operand(b),
+                      where);
+  }
+  static void held_first(float (&d)[kN / 2], const uint32_t* a, uint32_t b, Where where = Where::current()) {
+    machine::multiply({kN, kFormat, false, false, false}, d, a, 0, whole_operand(b), where);
+  }
+  static void held(float (&d)[kN / 2], const uint32_t* a, uint32_t b, Where where = Where::current()) {
+    machine::multiply({kN, kFormat, true, false, false}, d, a, 0, whole_operand(b), where);
   }
 };
 
