@@ -21,7 +21,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // The first kernel of the backend that takes the inputs.
-const assay_kernel& kernel_for(const Backend& backend, const Inputs& inputs) {
+const assay_kernel& kernel_for(const Backend& backend, Inputs& inputs) {
   for (const assay_kernel* k : backend.kernels())
     if (k->op == inputs.problem.op && Session::supports(*k, inputs, backend.device(0)).ok()) return *k;
   throw std::runtime_error("no such kernel");
