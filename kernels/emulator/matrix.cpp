@@ -103,11 +103,27 @@ void row_of_mfma(Operands& m, int row) {
   }
 }
 
-// Infinities and NaNs go the way of ordinary arithmetic.
+// Infinities and NaNs go the way of ordinary arithmetic, in the elements that they reach and in no other.
 float plain_sum(const Operands& m, int row, int column) {
   double sum = m.d[row][column];
   for (int k = 0; k < kDepth; ++k) sum += m.a[row][k] * m.b[k][column];
   return static_cast<float>(sum);
+}
+
+// Plain sums: those that infinities or NaNs reach are infinite or NaN (0 x infinity is), and stay so. The
+// operands hold zeros in their place afterwards.
+void set_aside(Operands& m, double (&special)[kRows][kColumns]) {
+  for (int row = 0; row < kRows; ++row)
+    for (int j = 0; j < kColumns; ++j) special[row][j] = plain_sum(m, row, j);
+  const auto clear = [](double& value, int& exponent) {
+    if (!std::isfinite(value)) value = 0, exponent = kNone;
+  };
+  for (int k = 0; k < kDepth; ++k) {
+    for (int row = 0; row < kRows; ++row) clear(m.a[row][k], m.a_exponent[row][k]);
+    for (int j = 0; j < kColumns; ++j) clear(m.b[k][j], m.b_exponent[k][j]);
+  }
+  for (int row = 0; row < kRows; ++row)
+    for (int j = 0; j < kColumns; ++j) clear(m.d[row][j], m.d_exponent[row][j]);
 }
 
 template <bool kFp16>
@@ -132,14 +148,15 @@ void complete(unsigned char* table) {
       finite &= std::isfinite(n.value) && std::isfinite(d.value);
     }
   }
+  double special[kRows][kColumns];
+  if (!finite) set_aside(m, special);
   for (int row = 0; row < kRows; ++row) {
-    if (!finite) {
-      for (int j = 0; j < kColumns; ++j) m.d[row][j] = plain_sum(m, row, j);
-    } else if constexpr (kWarp == 32) {
+    if constexpr (kWarp == 32)
       row_of_mma_sync(m, row);
-    } else {
+    else
       row_of_mfma(m, row);
-    }
+    for (int j = 0; !finite && j < kColumns; ++j)
+      if (!std::isfinite(special[row][j])) m.d[row][j] = special[row][j];
   }
   for (int l = 0; l < kWarp; ++l) {
     for (int i = 0; i < 4; ++i) {

@@ -184,6 +184,30 @@ TEST_P(Matrix, SumsAreFormedAsOnTheDevice) {
   EXPECT_EQ(sum_of(-1.0f, first(INFINITY, 1.0f), ones), INFINITY);
 }
 
+// Other elements are what they would be without: a kernel that masks them sees no difference.
+TEST_P(Matrix, NotFiniteNumbersStayInTheirRowsAndColumns) {
+  resize(2);
+  for (int i = 0; i < 256; ++i) {
+    const int row = i / 16, column = i % 16;
+    for (int n = 0; n < 2; ++n) {
+      std::mt19937 same(static_cast<uint32_t>(i));
+      const auto draw = [&] {
+        return std::ldexp(static_cast<float>(same() % 255) - 127.0f, static_cast<int>(same() % 12) - 12);
+      };
+      a(n, row, column) = draw(), b(n, row, column) = draw(), c(n, row, column) = draw();
+    }
+  }
+  a(1, 3, 5) = NAN, b(1, 6, 9) = INFINITY, c(1, 12, 2) = NAN;
+  run();
+  for (int row = 0; row < 16; ++row)
+    for (int column = 0; column < 16; ++column) {
+      if (row == 3 || column == 9 || (row == 12 && column == 2))
+        EXPECT_FALSE(std::isfinite(d(1, row, column))) << row << ", " << column;
+      else
+        EXPECT_EQ(d(1, row, column), d(0, row, column)) << row << ", " << column;
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, Matrix, testing::Values(Format::bf16, Format::fp16), [](const auto& info) {
   return std::string(info.param == Format::bf16 ? "bf16" : "fp16");
 });
