@@ -178,6 +178,39 @@ TEST_P(Chain, WhatIsWrittenToACacheIsReadFromIt) {
   }
 }
 
+// Two calls of which the second finds lists of the first.
+void expect_chain(const Backend& backend, const std::string& lists, const std::string& reader,
+                  const std::vector<std::pair<Operand, Operand>>& written_read) {
+  SCOPED_TRACE(lists + " | " + reader);
+  BufferSet set;
+  Inputs first = build_inputs(problem(lists), {set, "lists."});
+  Placement where{set, "reader.", {}};
+  for (const auto& [written, read] : written_read) where.shared.emplace_back(read, first.buffers[written]);
+  Inputs second = build_inputs(problem(reader), where);
+  const auto device = std::make_shared<DeviceBuffers>(backend, set);
+  Stage listing(backend, kernel_for(backend, first), first, device);
+  Stage reading(backend, kernel_for(backend, second), second, device);
+  ASSERT_EQ(listing.judged(), "");
+  EXPECT_EQ(reading.judged(), "");
+}
+
+// What decodes read is refreshed from a table of slots; what gathers read is cut from a batch's contexts:
+// with one step and contexts that fill its budget, its lists have the shape of a gather's.
+TEST_P(Chain, ListsOfAMetadataOpAreReadByTheNext) {
+  for (const std::string batch :
+       {" batch=2q1s41_1q3s20_1q1s16 seed=4", " page=8 batch=3q2s33_1q1s8 seed=5"}) {
+    const std::string decode = "decode_metadata", paged = "paged h=4/2 d=64";
+    expect_chain(
+        *backend_, decode + (batch.find("page") == 1 ? " page=8 table=token" + batch.substr(7) : batch),
+        paged + batch, {{Operand::kOutTable, Operand::kBlockTable}, {Operand::kOutLen, Operand::kKvLen}});
+  }
+  expect_chain(*backend_, "chunk_metadata budget=96 batch=3q8s40_1q5 seed=6",
+               "cache_gather h=4/2 d=64 batch=3q32s40_1q0s5 seed=6",
+               {{Operand::kOutStarts, Operand::kSeqStarts},
+                {Operand::kOutCuKv, Operand::kCuQ},
+                {Operand::kOutRequest, Operand::kTokenToBatch}});
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, Chain,
                          ::testing::Values("libassay_cpu.so", "emulator/libassay_emu32.so",
                                            "emulator/libassay_emu64.so"));
