@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "harness/base/random.hpp"
+#include "harness/check/session/session.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/attention/attention.hpp"
 #include "reference/formats/formats.hpp"
@@ -147,10 +148,26 @@ void PeerCase::Impl::low_rows(int request, int32_t kv_head, int64_t first_row, P
   }
 }
 
+PeerOutputs outputs_of(const assay_tensor& o, const assay_tensor& lse) {
+  const auto read = [](const assay_tensor& t) {
+    std::vector<double> to;
+    if (t.data == nullptr) return to;
+    const int64_t dims = t.rank > 2 ? t.shape[2] : 1;
+    to.reserve(static_cast<size_t>(t.shape[0] * t.shape[1] * dims));
+    for (int64_t row = 0; row < t.shape[0]; ++row)
+      for (int64_t h = 0; h < t.shape[1]; ++h)
+        for (int64_t d = 0; d < dims; ++d)
+          to.push_back(load(t.format, t.data, row * t.stride[0] + h * t.stride[1] + d * t.stride[2]));
+    return to;
+  };
+  return {read(o), read(lse)};
+}
+
 PeerCase::PeerCase(const Problem& p) : impl_(std::make_unique<Impl>(p)) {}
 PeerCase::~PeerCase() = default;
 const Problem& PeerCase::problem() const { return impl_->problem; }
 const assay_problem* PeerCase::view() const { return impl_->inputs.view->get(); }
+const Inputs& PeerCase::inputs() const { return impl_->inputs; }
 
 const PeerOutputs& PeerCase::exact() const {
   if (!impl_->exact) {
@@ -177,7 +194,6 @@ const PeerOutputs& PeerCase::low_precision() const {
 
 PeerCase::Run PeerCase::run(const Catalogue& c, const assay_kernel& kernel) const {
   const Impl& m = *impl_;
-  const Problem& p = m.problem;
   DeviceCase device(c.backend, m.inputs, call_workspace(kernel, view()));
   assay_plan* plan = nullptr;
   CallResult r = call_plan(c.backend, kernel, view(), device.tensors(), &plan);
@@ -185,23 +201,8 @@ PeerCase::Run PeerCase::run(const Catalogue& c, const assay_kernel& kernel) cons
   call_free_plan(kernel, plan);
   if (!r.ok()) return {std::nullopt, r.error.empty() ? "the kernel failed" : r.error};
 
-  PeerOutputs out;
-  const auto read = [&](Operand op, int64_t heads_dims, std::vector<double>& to) {
-    const assay_tensor& t = tensor_of(m.inputs.tensors, op);
-    if (t.data == nullptr) return;
-    const std::vector<std::byte> raw = device.download(op);
-    const std::byte* data =
-        raw.data() + (static_cast<const std::byte*>(t.data) - m.inputs.buffers[static_cast<int>(op)].raw());
-    const int64_t dims = t.rank > 2 ? t.shape[2] : 1;
-    to.reserve(static_cast<size_t>(t.shape[0] * heads_dims));
-    for (int64_t row = 0; row < t.shape[0]; ++row)
-      for (int64_t h = 0; h < t.shape[1]; ++h)
-        for (int64_t d = 0; d < dims; ++d)
-          to.push_back(load(t.format, data, row * t.stride[0] + h * t.stride[1] + d * t.stride[2]));
-  };
-  read(Operand::kO, int64_t{p.heads_q} * p.head_dim_v, out.o);
-  read(Operand::kLse, p.heads_q, out.lse);
-  return {std::move(out), ""};
+  const Snapshot left(m.inputs, device);
+  return {outputs_of(left.view(m.inputs, Operand::kO), left.view(m.inputs, Operand::kLse)), ""};
 }
 
 }  // namespace assay

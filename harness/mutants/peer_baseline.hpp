@@ -19,12 +19,16 @@ struct PeerOutputs {
   std::vector<double> lse;  // [T, heads_q]
 };
 
+// What stands in the tensors of a case, on the host; a tensor without data gives nothing.
+PeerOutputs outputs_of(const assay_tensor& o, const assay_tensor& lse);
+
 class PeerCase {
  public:
   explicit PeerCase(const Problem&);
   ~PeerCase();
   const Problem& problem() const;
   const assay_problem* view() const;
+  const Inputs& inputs() const;
 
   // In double, from the stored operands; O rounded to the output format as a peer's reference is.
   const PeerOutputs& exact() const;

@@ -107,6 +107,7 @@ void keep_part(const Call& c, Partials& to, int stream, int part, const float* o
     std::copy_n(o, c.p().head_dim_v, kept);
     if (to.parts > 1)
       round_all(kept, c.p().head_dim_v, format_or(c.sw.partial_format, c.arithmetic.partial_format));
+    if (to.parts > 1 && c.sw.partial_bits > 0) round_bits(kept, c.p().head_dim_v, c.sw.partial_bits);
   }
   if (to.parts > 1)
     lse =
@@ -190,6 +191,7 @@ void write_result(const Call& c, int request, const Stream& row, const float* o,
     float x = sw.output_zeros ? 0.0f : o[d];
     if (empty && sw.empty_rows_nan) x = std::numeric_limits<float>::quiet_NaN();
     if (sw.output_factor != 0) x *= sw.output_factor;
+    if (sw.output_error != 0) x = static_cast<float>(x * (1 + sw.output_error));
     if (sw.output_truncated) x = static_cast<float>(rounded(x, p.o_format, true));
     assay_kernels::store_element(
         c.ops.o, inside(packed * stride[0] + row.head * stride[1] + d * stride[2], c.tensors->o), p.o_format,

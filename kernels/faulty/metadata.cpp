@@ -63,7 +63,7 @@ void remember_first_call(const assay_problem& p, const assay_tensors& t, State& 
 
 void read_metadata(Call& c) {
   const assay_problem& p = c.p();
-  c.softmax_scale = p.softmax_scale;
+  c.softmax_scale = static_cast<float>(p.softmax_scale * (1 + c.sw.softmax_scale_error));
   int64_t keys = 0;
   for (int r = 0; r < p.requests; ++r) {
     int32_t first = 0, count = 0;

@@ -78,6 +78,9 @@ class Runner {
       if (c_.how.bias_by_column)
         stream.shift = c_.ops.alibi_slopes[stream.head * c_.ops.alibi_stride] *
                        static_cast<float>(c_.kv_len[r] - c_.p().q_len[r] + stream.row);
+      if (c_.sw.key_weight_error != 0)
+        stream.misweighed = picked(Pick::kHashed, std::max(1, c_.kv_len[r] - c_.p().q_len[r]),
+                                   mix(static_cast<uint32_t>(r), 31));
       stream.scale = score_scale(c_, r, stream.row, stream.head, g);
       load_q(c_, r, stream.row, stream.head, q_.data() + n * q_stride_);
       exponents_of(q_.data() + n * q_stride_, q_stride_, smallest, q_exponent_.data() + n * q_stride_);

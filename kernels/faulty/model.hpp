@@ -215,6 +215,13 @@ struct Switches {
   int32_t o_accumulator_format = ASSAY_FORMAT_NONE;   // O rounded to this after every tile
   int32_t qk_accumulator_format = ASSAY_FORMAT_NONE;  // dot products accumulated in this, 16 at a time
 
+  // faults of any size (sized.cpp); 0 = off
+  float key_weight_error = 0;      // relative, of the weight of one key, which all rows see
+  double softmax_scale_error = 0;  // relative
+  double output_error = 0;         // relative, before the output is rounded
+  // Bits of the mantissa that are kept of P, of partial results, of O after every step of the second product.
+  int32_t p_bits = 0, partial_bits = 0, o_bits = 0;
+
   // merge
   bool merge_base2 = false;  // natural LSE under exp2
   bool merge_uniform = false;

@@ -52,6 +52,11 @@ void round_all(float* values, int count, int32_t format, bool truncate) {
   for (int i = 0; i < count; ++i) values[i] = static_cast<float>(round_to(values[i], f, truncate));
 }
 
+void round_bits(float* values, int count, int bits) {
+  const Format f{bits, -126, 0x1.fffffep127};
+  for (int i = 0; i < count; ++i) values[i] = static_cast<float>(round_to(values[i], f, false));
+}
+
 void scale_and_round(float* values, int count, double factor, const float* each, int32_t format) {
   const Format f = format_of(format);
   if (each == nullptr) {

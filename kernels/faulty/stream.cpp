@@ -190,6 +190,7 @@ float round_weights(const Call& c, int lo, int hi, float largest, float* p) {
     const float next = last ? 1.0f : kFirstAbove * (1.0f - static_cast<float>(n) / 8);
     if (next != above) scale_all(p + lo, hi - lo, next / above);
     round_all(p + lo, hi - lo, format, truncate);
+    if (c.sw.p_bits > 0) round_bits(p + lo, hi - lo, c.sw.p_bits);
     above = next;
   }
   return 1.0f;
@@ -212,7 +213,17 @@ void add_values(const Call& c, const Stream& stream, int lo, int hi, float unit,
   const int64_t row = int64_t{from} * t.v_stride;
   const Matrix v{t.v.data() + row, t.v_exponent.data() + row, t.v_stride};
   const auto sum_to = [&](float* to) {
-    accumulate(c.how.pv, s.weight.data() + from, s.weight_exponent.data() + from, v, hi - from, 0, dims, to);
+    if (c.sw.o_bits == 0) {
+      accumulate(c.how.pv, s.weight.data() + from, s.weight_exponent.data() + from, v, hi - from, 0, dims,
+                 to);
+      return;
+    }
+    for (int k = 0; k < hi - from; k += step) {
+      const int64_t at = int64_t{k} * t.v_stride;
+      accumulate(c.how.pv, s.weight.data() + from + k, s.weight_exponent.data() + from + k,
+                 {v.value + at, v.exponent + at, v.stride}, std::min(step, hi - from - k), 0, dims, to);
+      round_bits(to, dims, c.sw.o_bits);
+    }
   };
   const bool apart = c.how.promote_pv || format == ASSAY_INT8;
   if (!apart) {
@@ -358,6 +369,7 @@ void visit_tile(const Call& c, int request, Stream& stream, const float* q, cons
   if (c.sw.exp_error != 0) exponential.error = c.sw.exp_error, exponential.form = ErrorForm::kTable;
   exp2_all(s.argument.data(), lo, hi, exponential, p);
   if (const int w = stream.doubled - t.first; w >= lo && w < hi) p[w] *= 2;
+  if (const int w = stream.misweighed - t.first; w >= lo && w < hi) p[w] *= 1 + c.sw.key_weight_error;
 
   const bool from_rounded = c.arithmetic.row_sum_from_rounded_p != c.sw.row_sum_flipped;
   const int skipped = stream.unsummed - t.first;

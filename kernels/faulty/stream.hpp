@@ -23,7 +23,7 @@ struct Stream {
   int32_t row = 0, head = 0;
   KeyInterval seen{};
   // Keys that faults single out; -1 none.
-  int32_t dropped = -1, doubled = -1, unsummed = -1;
+  int32_t dropped = -1, doubled = -1, unsummed = -1, misweighed = -1;
   float scale = 1;    // what scores are multiplied with, unless by key
   float maximum = 0;  // in the units of the scores
   float sum[16] = {};

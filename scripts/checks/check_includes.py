@@ -31,11 +31,13 @@ ALLOWED = {
                         "harness/check"],
     "harness/campaign": ["harness/base", "harness/abi", "harness/problem", "harness/ops", "harness/buffers", "reference", "harness/scenario", "harness/input", "harness/device",
                          "harness/check", "harness/report", "harness/run", "harness/mutants"],
+    "harness/power": ["harness/base", "harness/abi", "harness/problem", "harness/ops", "reference", "harness/scenario", "harness/input", "harness/device", "harness/check",
+                      "harness/mutants"],
     "harness/explain": ["harness/base", "harness/abi", "harness/problem", "harness/ops", "harness/buffers", "reference", "harness/scenario", "harness/input", "harness/device",
                         "harness/check"],
     "harness/cli": ["harness/base", "harness/abi", "harness/problem", "harness/ops", "harness/buffers", "reference", "harness/scenario", "harness/trace", "harness/input",
                     "harness/device", "harness/check", "harness/measure", "harness/calibrate", "harness/report", "harness/run", "harness/mutants",
-                    "harness/campaign", "harness/explain"],
+                    "harness/campaign", "harness/power", "harness/explain"],
     # Kernels are judged by the harness, so they share nothing with the judge but the C header and index arithmetic.
     "kernels": ["harness/abi", "harness/problem"],
 }

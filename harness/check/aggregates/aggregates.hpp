@@ -42,6 +42,10 @@ std::string text_of(const Finding&);
 // "head 3 over the batch", "request 2 head 3", "the whole case"
 std::string place_of(const Finding&);
 
+// What is wrong in a head or a request is wrong there with other values too; chance is elsewhere the next
+// time. Which key weighs enough to be missed is a matter of the values.
+bool same_place(const Finding&, const Finding&);
+
 struct AggregateReport {
   std::vector<Finding> alarms;  // past their thresholds, worst first
   // The largest value over its threshold, NaN when nothing could be tested (no tier P, no replay).

@@ -57,4 +57,9 @@ std::string text_of(const Finding& f) {
                      f.value, f.threshold, place_of(f));
 }
 
+bool same_place(const Finding& a, const Finding& b) {
+  if (a.statistic != b.statistic) return false;
+  return a.statistic == Statistic::kMatchedKey || (a.request == b.request && a.head == b.head);
+}
+
 }  // namespace assay

@@ -39,13 +39,6 @@ AggregateReport second_look(const Trial& trial, const assay_arithmetic& arithmet
                     arithmetic);
 }
 
-// What is wrong in a head or a request is wrong there with other values too; chance is elsewhere the next
-// time. Which key weighs enough to be missed is a matter of the values.
-bool same_place(const Finding& a, const Finding& b) {
-  if (a.statistic != b.statistic) return false;
-  return a.statistic == Statistic::kMatchedKey || (a.request == b.request && a.head == b.head);
-}
-
 }  // namespace
 
 void AttentionExpectation::describe_use(Verdict& verdict) const {

@@ -187,6 +187,7 @@ TEST_F(Hostile, CommandsSurviveTheirLibraries) {
        {std::vector<std::string>{"calibrate", "--backend", dies, "--out", path("c.json")},
         {"mutants", "--catalogue", dies},
         {"campaign", "--catalogue", dies, "--cases", "1"},
+        {"power", "--catalogue", dies, "--quick"},
         {"explain", "--score", "--backend", dies},
         {"explain", kSmall, "--backend", dies, "--kernel", "paged_exit_beside"},
         {"kernels", "--backend", dies},

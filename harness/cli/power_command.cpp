@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// assay power: how small a mistake is still seen, by each tier of the bounds, by inputs with a known answer
+// and by the rules of other projects. Plants faults of every size, counts, and records the curves.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "harness/base/error.hpp"
+#include "harness/base/files.hpp"
+#include "harness/cli/commands.hpp"
+#include "harness/cli/progress.hpp"
+#include "harness/cli/run_options.hpp"
+#include "harness/cli/stop_signals.hpp"
+#include "harness/power/curves.hpp"
+#include "harness/run/keeper.hpp"
+#include "harness/run/machine.hpp"
+#include "harness/run/worker_process.hpp"
+#include "harness/scenario/text.hpp"
+
+namespace assay {
+namespace {
+
+namespace fs = std::filesystem;
+using power::CurveRow;
+using power::DrawKey;
+using power::Power;
+
+struct PowerArguments {
+  power::CurveOptions curves;
+  std::vector<std::string> formats, keys;
+  std::string seed, out, catalogue, show;
+  bool resume = false, quick = false, quiet = false;
+};
+
+// The short form: a minute on one core, long enough for what must be seen at 4k keys.
+constexpr int kQuickDraws = 2;
+constexpr int64_t kQuickMostKeys = 4096;
+
+class PowerLine {
+ public:
+  explicit PowerLine(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0) {}
+  ~PowerLine() { clear(); }
+  void show(const power::CurveProgress& p) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    if (quiet_ || (shown_at_ >= 0 && seconds < shown_at_ + (terminal_ ? 0.2 : 15))) return;
+    shown_at_ = seconds;
+    const std::string text = fmt::format("{} {}/{} draws, {}", minutes(seconds), p.done, p.total, p.where);
+    fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K[" : "", text, terminal_ ? "]" : "\n");
+    std::fflush(stderr);
+    drawn_ = terminal_;
+  }
+  void clear() {
+    if (drawn_) fmt::print(stderr, "\r\033[K");
+    drawn_ = false;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool quiet_, terminal_, drawn_ = false;
+  double shown_at_ = -1;
+  Clock::time_point start_ = Clock::now();
+};
+
+// Beside the program: what the build put into faulty/.
+std::string default_catalogue() {
+  std::error_code error;
+  const fs::path path =
+      fs::read_symlink("/proc/self/exe", error).parent_path() / "faulty" / "libassay_sized.so";
+  if (!fs::exists(path))
+    throw InfrastructureError(fmt::format(
+        "power: {} does not exist; build the target assay_sized, or name a library with --catalogue PATH",
+        path.string()));
+  return path.string();
+}
+
+// The record: a comment, the header, and the rows of each draw in one write, so that only the last draw can
+// be cut off.
+class Record {
+ public:
+  Record(const std::string& path, const power::CurveOptions& o, bool resume) : path_(path) {
+    if (path.empty()) return;
+    const bool there = fs::exists(path);
+    if (there && !resume)
+      throw InputError(fmt::format("--out {}: exists; --resume goes on with it, or take another name", path));
+    const std::string identity = fmt::format("# assay power --draws {} --seed {}", o.draws, o.seed);
+    if (there) drop_cut_line(identity);
+    fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd_ < 0) throw InfrastructureError(fmt::format("--out {}: cannot be written", path));
+    if (there) {
+      rows = power::read_curves(path);
+      return;
+    }
+    const nlohmann::json build = build_facts();
+    write_all(fd_,
+              fmt::format(
+                  "{} # commit {}\n{}\n", identity,
+                  build["commit"].is_string() ? build["commit"].get<std::string>().substr(0, 12) : "unknown",
+                  power::csv_header()),
+              path);
+  }
+  ~Record() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Record(const Record&) = delete;
+  Record& operator=(const Record&) = delete;
+
+  void add(const std::vector<CurveRow>& found) {
+    rows.insert(rows.end(), found.begin(), found.end());
+    std::string text;
+    for (const CurveRow& r : found) text += power::csv_line(r) + "\n";
+    if (fd_ >= 0) write_all(fd_, text, path_);
+  }
+
+  std::vector<CurveRow> rows;
+
+ private:
+  void drop_cut_line(const std::string& identity) {
+    std::string text = read_text_file({path_}, path_, int64_t{1} << 28, "a record of assay power");
+    if (!text.starts_with(identity + " "))
+      throw InputError(
+          fmt::format("--resume: {} begins otherwise than '{}': another measurement's", path_, identity));
+    if (text.ends_with('\n')) return;
+    text.erase(text.rfind('\n') + 1);
+    write_file(path_, text);
+  }
+  std::string path_;
+  int fd_ = -1;
+};
+
+std::set<DrawKey> draws_in(const std::vector<CurveRow>& rows) {
+  std::set<DrawKey> all;
+  for (const CurveRow& r : rows) all.insert({r.format, r.keys, r.draw});
+  return all;
+}
+
+int finish(const std::vector<CurveRow>& rows, const Catalogue& c) {
+  const std::vector<Power> powers = power::powers_of(rows);
+  fmt::print(
+      "Smallest fault that is rejected, as an exponent of two: by half of the draws / by 95 % of them.\n"
+      ". none, - not asked (no such rule or input), x the kernel without a fault is rejected as well\n"
+      "D, P, R: tiers of the bounds of O, adding up; ours: any column before it; incidence: inputs with a "
+      "known answer; then the rules of other projects\n{}\n",
+      power::power_text(powers, c));
+  const std::vector<power::Behind> behind = power::behind_peers(powers);
+  for (const power::Behind& b : behind)
+    fmt::print("behind     {}: {} {} at {} keys, {} of the draws\n", power::detector_names()[b.peer],
+               b.power->format, b.power->fault, b.power->keys, b.half ? "half" : "95 %");
+  const int alarms = power::false_alarms(rows);
+  fmt::print("\n{} draws with a false alarm, a peer sees smaller faults in {} of {} comparisons\n", alarms,
+             behind.size(), powers.size() * kPeerCount);
+  return alarms == 0 && behind.empty() ? kExitOk : kExitWrong;
+}
+
+int power_command(PowerArguments& a) {
+  const StopSignals signals;
+  power::CurveOptions& o = a.curves;
+  const Catalogue catalogue = load_catalogue(a.catalogue.empty() ? default_catalogue() : a.catalogue);
+  if (!a.show.empty()) return finish(power::read_curves(a.show), catalogue);
+  if (!a.seed.empty()) o.seed = parse_seed(a.seed);
+  if (!a.formats.empty()) o.formats = a.formats;
+  if (!a.keys.empty()) o.keys.clear();
+  for (const std::string& text : a.keys) {
+    try {
+      o.keys.push_back(parse_count({text}, "keys", 1, int64_t{1} << 20));
+    } catch (const TextError& e) {
+      throw InputError(fmt::format("--keys {}: {}", text, e.what()));
+    }
+  }
+  if (a.quick) {
+    o.draws = std::min(o.draws, kQuickDraws);
+    std::erase_if(o.keys, [](int64_t keys) { return keys > kQuickMostKeys; });
+  }
+  if (a.resume && a.out.empty()) throw InputError("--resume wants the record to go on with: add --out FILE");
+
+  Record record(a.out, o, a.resume);
+  PowerLine line(a.quiet);
+  const bool complete = power::measure(
+      catalogue, o, draws_in(record.rows), &StopSignals::requested(), [&](const auto& p) { line.show(p); },
+      [&](const auto& rows) { record.add(rows); });
+  line.clear();
+  const int code = finish(record.rows, catalogue);
+  if (complete) return code;
+  fmt::print(stderr, "stopped by {}{}\n", signal_name(StopSignals::number()),
+             a.out.empty() ? "" : "; the same command with --resume goes on");
+  return kExitIncomplete;
+}
+
+}  // namespace
+
+Command add_power(CLI::App& app) {
+  const auto arguments = std::make_shared<PowerArguments>();
+  PowerArguments& a = *arguments;
+  CLI::App* sub = app.add_subcommand(
+      "power", "how small a fault is still seen: by the bounds, by known answers, by other projects' rules");
+  add_repeatable(*sub, "--format", a.formats, "bf16, fp16, fp8 (cache) or mla (default: all)", "NAME");
+  add_repeatable(*sub, "--keys", a.keys, "keys of a request (default: 128 1k 4k 16k 64k 256k 1024k)", "N");
+  add_repeatable(*sub, "--fault", a.curves.faults, "only this fault (default: all of the catalogue)", "NAME");
+  sub->add_option("--draws", a.curves.draws,
+                  "draws of a case up to 4k keys; half of them at 16k, 3/10 at 64k, 1/10 above")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10000));
+  sub->add_option("--seed", a.seed, "of the first draw (default: 1)")->type_name("N");
+  sub->add_option("--catalogue", a.catalogue,
+                  "library of faults that come in several sizes (default: that of the build)")
+      ->type_name("PATH");
+  sub->add_option("--out", a.out, "record of the curves, as CSV")->type_name("FILE");
+  sub->add_flag("--resume", a.resume, "go on with --out");
+  sub->add_option("--show", a.show, "only show what such a record says")->type_name("FILE");
+  sub->add_flag("--quick", a.quick, "two draws, up to 4k keys");
+  sub->add_flag("--quiet", a.quiet, "no progress");
+  sub->footer(
+      "Exit code 0 when no right kernel was rejected and no other project's rule sees a smaller fault of any "
+      "kind\n"
+      "at any length; 1 otherwise, with a line for each; 5 when stopped. scripts/power_picture.py draws a "
+      "record.\nExamples:\n"
+      "  assay power --quick\n"
+      "  assay power --fault key_weight --format bf16 --keys 4k --keys 64k\n"
+      "  assay power --out power.csv\n"
+      "  assay power --out power.csv --resume\n"
+      "  assay power --show results/power/power.csv");
+  // Its library is loaded and asked in the child.
+  return {sub, [arguments](const std::vector<std::string>&) {
+            return run_apart([&] { return power_command(*arguments); });
+          }};
+}
+
+}  // namespace assay

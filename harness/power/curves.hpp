@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operating curves: for every family of faults, format, number of keys and draw, the smallest size that each
+// detector still rejects. A draw of a case is the unit of work and of the record, so an interrupted
+// measurement goes on where it was.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "harness/power/detectors.hpp"
+
+namespace assay::power {
+
+struct CurveOptions {
+  std::vector<std::string> formats{"bf16", "fp16", "fp8", "mla"};
+  std::vector<int64_t> keys{128, 1024, 4096, 16384, 65536, 262144, 1048576};
+  std::vector<std::string> faults;  // families; empty: all
+  int draws = 10;                   // up to 4k keys, see draws_of()
+  uint64_t seed = 1;
+  // Incidence runs of a draw stop after so many multiply-adds; families behind are not asked there.
+  double incidence_cost = 2e11;
+};
+// The draws that are made at this number of keys: half of them at 16k, 3/10 at 64k, 1/10 beyond; at least
+// one.
+int draws_of(const CurveOptions&, int64_t keys);
+
+// What a detector says of a family in one draw.
+struct Threshold {
+  enum Kind { kNotAsked, kNever, kSize, kRejectsRight } kind = kNotAsked;
+  double size = 0;  // kSize: the smallest that is rejected
+  bool operator==(const Threshold&) const = default;
+};
+
+// One line of the record.
+struct CurveRow {
+  std::string format, fault;
+  int64_t keys = 0;
+  int draw = 0;
+  std::array<Threshold, kDetectors> seen;
+};
+
+struct CurveProgress {
+  std::string where;  // "bf16 4096 keys, draw 3 of 10, key_weight"
+  int64_t done = 0, total = 0;
+};
+
+// Rows of every draw that is not in `done` (format, keys, draw), as they come: `row` gets all families of a
+// draw at once. False when `stop` was raised. InputError for names that nobody has.
+struct DrawKey {
+  std::string format;
+  int64_t keys = 0;
+  int draw = 0;
+  auto operator<=>(const DrawKey&) const = default;
+};
+bool measure(const Catalogue&, const CurveOptions&, const std::set<DrawKey>& done,
+             const std::atomic<bool>* stop, const std::function<void(const CurveProgress&)>& on,
+             const std::function<void(const std::vector<CurveRow>&)>& rows);
+
+// ---- the record: CSV, one line per row, behind a comment that says how it came about.
+
+std::string csv_header();
+std::string csv_line(const CurveRow&);
+// InputError with the line for what is no such record.
+std::vector<CurveRow> read_curves(const std::string& path);
+
+// ---- what follows from the rows.
+
+// Of a family, format and number of keys: the size from which on half and 95 % of the draws are rejected.
+struct Power {
+  std::string format, fault;
+  int64_t keys = 0;
+  int draws = 0;
+  struct Sizes {
+    Threshold half, most;
+  };
+  std::array<Sizes, kDetectors> by;
+};
+std::vector<Power> powers_of(const std::vector<CurveRow>&);
+
+// Our best, of a random draw or of incidence inputs, beside a peer's: where the peer sees smaller faults.
+struct Behind {
+  const Power* power;
+  size_t peer;
+  bool half;  // at half of the draws, else at 95 % alone
+};
+std::vector<Behind> behind_peers(const std::vector<Power>&);
+// Draws in which a detector of ours rejected the kernel without a fault.
+int false_alarms(const std::vector<CurveRow>&);
+
+// The table: exponents of two, half of the draws / 95 %.
+std::string power_text(const std::vector<Power>&, const Catalogue&);
+
+}  // namespace assay::power

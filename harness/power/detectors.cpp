@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// See detectors.hpp. Eight heads of 64 (MLA: 16 of 576) over one KV head and four rows; two where the
+// context is long or the heads are.
+#include "harness/power/detectors.hpp"
+
+#include <algorithm>
+
+#include "harness/base/error.hpp"
+
+namespace assay::power {
+
+const std::array<std::string, kDetectors>& detector_names() {
+  static const std::array<std::string, kDetectors> all = [] {
+    std::array<std::string, kDetectors> names{"D", "P", "R", "LSE", "aggregates", "ours", "incidence"};
+    for (const PeerInfo& peer : peers())
+      names[kFirstPeer + static_cast<size_t>(peer.peer)] = std::string(peer.name);
+    return names;
+  }();
+  return all;
+}
+
+const std::vector<Format>& formats() {
+  static const std::vector<Format> all = {
+      {"bf16", "h=8/1 d=64 page=64", 1 << 20},
+      {"fp16", "h=8/1 d=64 q=fp16 kv=fp16 out=fp16 page=64", 1 << 20},
+      {"fp8", "h=8/1 d=64 kv=fp8_e4m3:head page=64", 1 << 20},
+      {"mla", "h=16/1 d=576/512 layout=mla page=64", 1 << 14},
+  };
+  return all;
+}
+
+const Format& format_named(const std::string& name) {
+  std::string known;
+  for (const Format& f : formats()) {
+    if (f.name == name) return f;
+    known += (known.empty() ? "" : ", ") + f.name;
+  }
+  throw InputError(fmt::format("there is no format {}; there are: {}", name, known));
+}
+
+std::string line_of(const Format& f, int64_t keys, uint64_t seed, bool incidence) {
+  const int64_t heads = f.name == "mla" ? 16 : 8;
+  int64_t rows = f.name == "mla" || keys > (1 << 14) ? 2 : 4;
+  // A row and head of incidence inputs asks for up to 4,096 keys; those in front of every row need one each.
+  if (incidence) rows = std::max<int64_t>(1, (keys + 2048 * heads - 1) / (2048 * heads));
+  return fmt::format("paged {} batch=1q{}s{}{} seed={}", f.fields, std::min(rows, keys), keys,
+                     incidence ? " input=incidence" : "", seed);
+}
+
+}  // namespace assay::power

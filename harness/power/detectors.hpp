@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may see a fault: the tiers of the bounds, the statistics, inputs with a known answer, and the rules of
+// other projects. All of them look at the same run of a kernel. A new detector is a name in names() and its
+// mark in PowerCase::look().
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "harness/mutants/peer_rules.hpp"
+
+namespace assay::power {
+
+// The tiers add up: kTierR is what all three reject of O. kOurs is whatever rejects among those before it,
+// which is what a run of the case says; incidence inputs are a case of their own.
+enum Detector : size_t { kTierD, kTierP, kTierR, kLse, kAggregates, kOurs, kIncidence, kFirstPeer };
+inline constexpr size_t kDetectors = kFirstPeer + kPeerCount;
+const std::array<std::string, kDetectors>& detector_names();  // "D", ..., "incidence", "vLLM", ...
+
+enum class Mark { kNotAsked, kAccepts, kRejects };
+using Marks = std::array<Mark, kDetectors>;
+
+// A format is one kind of case at any number of keys.
+struct Format {
+  std::string name;    // "bf16"
+  std::string fields;  // of the scenario line
+  int64_t most_keys;
+};
+const std::vector<Format>& formats();
+const Format& format_named(const std::string&);  // InputError
+
+// The line of a draw. Incidence inputs get the rows that it takes to ask for every key.
+std::string line_of(const Format&, int64_t keys, uint64_t seed, bool incidence);
+
+}  // namespace assay::power

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// What must be seen at small sizes, with the kernels of libassay_sized.so: nowhere less than any other
+// project's rule; and the record, which comes back as it was written.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "harness/base/error.hpp"
+#include "harness/power/curves.hpp"
+#include "harness/power/power_case.hpp"
+
+namespace assay::power {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Catalogue& sized() {
+  static const Catalogue catalogue = load_catalogue(ASSAY_BINARY_DIR "/faulty/libassay_sized.so");
+  return catalogue;
+}
+
+const CatalogueEntry& fault(const std::string& name) {
+  for (const CatalogueEntry& e : sized().faults)
+    if (e.name == name) return e;
+  throw std::runtime_error("no fault " + name);
+}
+
+const CatalogueEntry& right_kernel() { return sized().variants.front(); }
+
+std::vector<CurveRow> measured(const CurveOptions& o, const std::set<DrawKey>& done = {}) {
+  std::vector<CurveRow> all;
+  EXPECT_TRUE(measure(
+      sized(), o, done, nullptr, [](const CurveProgress&) {},
+      [&](const std::vector<CurveRow>& rows) { all.insert(all.end(), rows.begin(), rows.end()); }));
+  return all;
+}
+
+struct Pair {
+  PowerCase here, again;
+  explicit Pair(const std::string& format, int64_t keys, uint64_t seed = 3)
+      : here(sized(), right_kernel(), line_of(format_named(format), keys, seed, false)),
+        again(sized(), right_kernel(), line_of(format_named(format), keys, seed + 1, false)) {}
+  bool ours(const CatalogueEntry& e) {
+    const Marks marks = here.look(e);
+    return std::find(marks.begin(), marks.begin() + kAggregates, Mark::kRejects) !=
+               marks.begin() + kAggregates ||
+           here.ask_statistics(e, again) == Mark::kRejects;
+  }
+};
+
+TEST(Power, TheKernelWithoutAFaultIsRejectedByNothingOfOurs) {
+  for (const Format& f : formats()) {
+    Pair pair(f.name, 300);
+    EXPECT_FALSE(pair.ours(right_kernel())) << f.name;
+    IncidenceCase known(sized(), right_kernel(), line_of(f, 300, 3, true));
+    EXPECT_FALSE(known.rejects(right_kernel())) << f.name;
+  }
+}
+
+TEST(Power, ABiasOf2ToThe13thIsSeen) {
+  Pair pair("bf16", 128);
+  EXPECT_TRUE(pair.ours(fault("output_bias_2^-13")));
+  EXPECT_FALSE(pair.ours(fault("output_bias_2^-18")));
+}
+
+TEST(Power, AnFp16AccumulatorIsSeenAt4kKeys) {
+  Pair pair("bf16", 4096);
+  const Marks accumulator = pair.here.look(fault("accumulator_2^-11"));
+  EXPECT_EQ(accumulator[kTierR], Mark::kRejects);
+  EXPECT_EQ(accumulator[kTierD], Mark::kAccepts);  // which of the tiers it takes
+  EXPECT_FALSE(pair.ours(fault("accumulator_2^-20")));
+}
+
+// A typical key weighs too little there for any random input.
+TEST(Power, ADroppedKeyOf64kIsFoundByIncidenceInputs) {
+  for (const uint64_t seed : {1u, 2u, 3u}) {
+    IncidenceCase known(sized(), right_kernel(), line_of(format_named("bf16"), 65536, seed, true));
+    EXPECT_TRUE(known.rejects(fault("key_weight_2^0"))) << seed;
+    EXPECT_FALSE(known.rejects(right_kernel())) << seed;
+  }
+}
+
+TEST(Power, NoOtherRuleSeesLessAtSmallSizes) {
+  CurveOptions o;
+  o.formats = {"bf16", "fp16", "fp8"};
+  o.keys = {128, 700};
+  o.draws = 1;
+  const std::vector<CurveRow> rows = measured(o);
+  EXPECT_EQ(false_alarms(rows), 0);
+  const std::vector<Power> powers = powers_of(rows);
+  EXPECT_EQ(powers.size(), 3u * 2 * 7);
+  for (const Behind& b : behind_peers(powers))
+    ADD_FAILURE() << detector_names()[b.peer] << ": " << b.power->format << " " << b.power->fault << " "
+                  << b.power->keys;
+  // Curves that say nothing would be ahead of everybody too.
+  for (const Power& p : powers)
+    EXPECT_EQ(p.by[kOurs].half.kind, Threshold::kSize) << p.format << " " << p.fault;
+}
+
+// ---- the record
+
+CurveRow made(int draw, Threshold ours, Threshold peer, Threshold known = {}) {
+  CurveRow r;
+  r.format = "bf16", r.fault = "key_weight", r.keys = 128, r.draw = draw;
+  r.seen[kOurs] = ours, r.seen[kFirstPeer] = peer, r.seen[kIncidence] = known;
+  return r;
+}
+constexpr Threshold kNever{Threshold::kNever, 0};
+Threshold at(double size) { return {Threshold::kSize, size}; }
+
+TEST(Record, ComesBackAsItWasWritten) {
+  const std::string path = ::testing::TempDir() + "/power_record.csv";
+  const CurveRow row = made(2, at(0.125), kNever, {Threshold::kRejectsRight, 0});
+  std::ofstream(path) << "# a comment\n" << csv_header() << "\n" << csv_line(row) << "\n";
+  const std::vector<CurveRow> read = read_curves(path);
+  ASSERT_EQ(read.size(), 1u);
+  EXPECT_EQ(read[0].format, row.format);
+  EXPECT_EQ(read[0].fault, row.fault);
+  EXPECT_EQ(read[0].keys, row.keys);
+  EXPECT_EQ(read[0].draw, row.draw);
+  EXPECT_EQ(read[0].seen, row.seen);
+  std::remove(path.c_str());
+}
+
+TEST(Record, NamesTheLineThatIsWrong) {
+  const std::string path = ::testing::TempDir() + "/power_bad.csv";
+  const auto message = [&](const std::string& text) -> std::string {
+    std::ofstream(path) << text;
+    try {
+      read_curves(path);
+    } catch (const InputError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message("a,b\n1,2\n"),
+              HasSubstr("power_bad.csv:1: expected the header format,keys,fault,draw"));
+  const std::string line = csv_line(made(0, at(1), at(1)));
+  EXPECT_EQ(message(csv_header() + "\n" + line + "\n"), "");
+  EXPECT_THAT(message(csv_header() + "\n" + line + "\n" + line + ",1\n"),
+              HasSubstr("power_bad.csv:3: expected"));
+  EXPECT_THAT(message(csv_header() + "\nbf16,many" + line.substr(8) + "\n"), HasSubstr(":2: expected"));
+  std::remove(path.c_str());
+}
+
+TEST(Record, HalfAnd95PercentOfTheDraws) {
+  std::vector<CurveRow> rows;
+  for (int i = 0; i < 20; ++i)
+    rows.push_back(made(i, at(i < 19 ? 1 << i / 5 : 4096), i < 12 ? at(2) : kNever));
+  const std::vector<Power> powers = powers_of(rows);
+  ASSERT_EQ(powers.size(), 1u);
+  EXPECT_EQ(powers[0].draws, 20);
+  EXPECT_EQ(powers[0].by[kOurs].half, at(2));
+  EXPECT_EQ(powers[0].by[kOurs].most, at(8));
+  EXPECT_EQ(powers[0].by[kFirstPeer].half, at(2));
+  EXPECT_EQ(powers[0].by[kFirstPeer].most, kNever);
+  EXPECT_EQ(powers[0].by[kTierD].half.kind, Threshold::kNotAsked);
+}
+
+TEST(Record, BehindIsWhereAPeerSeesSmallerFaultsThanAllOfOurs) {
+  const auto behind = [](std::vector<CurveRow> rows) {
+    const std::vector<Power> powers = powers_of(rows);
+    std::vector<bool> half;
+    for (const Behind& b : behind_peers(powers)) half.push_back(b.half);
+    return half;
+  };
+  EXPECT_EQ(behind({made(0, at(2), at(2))}), std::vector<bool>{});
+  EXPECT_EQ(behind({made(0, at(2), at(1))}), std::vector<bool>{true});
+  EXPECT_EQ(behind({made(0, kNever, at(1))}), std::vector<bool>{true});
+  EXPECT_EQ(behind({made(0, at(2), at(1), at(0.5))}), std::vector<bool>{});  // incidence inputs see it
+  EXPECT_EQ(behind({made(0, at(2), {Threshold::kRejectsRight, 0})}), std::vector<bool>{});
+  EXPECT_EQ(behind({made(0, at(1), at(1)), made(1, at(4), at(2))}), std::vector<bool>{false});
+}
+
+TEST(Record, CountsDrawsWithFalseAlarms) {
+  CurveRow wrong = made(1, {Threshold::kRejectsRight, 0}, at(1));
+  EXPECT_EQ(false_alarms({made(0, at(1), {Threshold::kRejectsRight, 0}), wrong, wrong}), 1);
+}
+
+TEST(Measure, GoesOnBehindWhatIsDone) {
+  CurveOptions o;
+  o.formats = {"bf16"}, o.keys = {64}, o.faults = {"mask_shift"}, o.draws = 3;
+  const std::vector<CurveRow> whole = measured(o), rest = measured(o, {{"bf16", 64, 0}, {"bf16", 64, 1}});
+  ASSERT_EQ(whole.size(), 3u);
+  ASSERT_EQ(rest.size(), 1u);
+  EXPECT_EQ(csv_line(rest[0]), csv_line(whole[2]));
+}
+
+TEST(Measure, UnknownNamesAreRefused) {
+  CurveOptions o;
+  o.faults = {"key_wait"};
+  EXPECT_THROW(measured(o), InputError);
+  o.faults = {}, o.formats = {"fp4"};
+  EXPECT_THROW(measured(o), InputError);
+}
+
+}  // namespace
+}  // namespace assay::power
