@@ -3,6 +3,8 @@
 #include "kernels/emulator/checked.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "kernels/common/operands.hpp"
@@ -47,8 +49,20 @@ constexpr Operand kOperands[] = {
     ASSAY_OPERAND(source),
     ASSAY_OPERAND(first_key),
     ASSAY_OPERAND(positions),
+    ASSAY_OPERAND(context_len),
+    ASSAY_OPERAND(out_len),
+    ASSAY_OPERAND(out_cu_q),
+    ASSAY_OPERAND(out_cu_kv),
+    ASSAY_OPERAND(out_starts),
+    ASSAY_OPERAND(out_table),
+    ASSAY_OPERAND(out_indices),
+    ASSAY_OPERAND(out_request),
+    ASSAY_OPERAND(out_counts),
 };
 #undef ASSAY_OPERAND
+static_assert(std::size(kOperands) * sizeof(assay_tensor) ==
+                  sizeof(assay_tensors) - offsetof(assay_tensors, q),
+              "what has no region here is out of bounds");
 
 check::Role role_of(const assay_tensor& t) {
   switch (t.role) {
