@@ -87,6 +87,24 @@ TEST(ProblemView, CarriesEveryField) {
   EXPECT_EQ(ProblemView(p).get()->page_size, 0);
 }
 
+TEST(ProblemView, CarriesWhatOfMetadataOpsTheOpTakes) {
+  Problem p = small();
+  p.pages.clear();
+  p.ranks = 5, p.interleave = 16, p.threshold = 4, p.token_budget = 99, p.prefix_tokens = 12;
+  p.op = ASSAY_OP_DCP_LENGTHS;
+  const ProblemView ranks(p);
+  EXPECT_EQ(ranks.get()->ranks, 5);
+  EXPECT_EQ(ranks.get()->interleave, 16);
+  EXPECT_EQ(ranks.get()->token_budget, 0);
+  p.op = ASSAY_OP_SPLIT_BATCH;
+  EXPECT_EQ(ProblemView(p).get()->threshold, 4);
+  EXPECT_EQ(ProblemView(p).get()->ranks, 0);
+  p.op = ASSAY_OP_CHUNK_METADATA;
+  EXPECT_EQ(ProblemView(p).get()->token_budget, 99);
+  p.op = ASSAY_OP_CASCADE_METADATA;
+  EXPECT_EQ(ProblemView(p).get()->prefix_tokens, 12);
+}
+
 struct Broken {
   const char* message;  // a part of what the error must say
   std::function<void(Problem&)> breaks;
@@ -185,6 +203,11 @@ TEST(CheckProblem, RejectsEveryBrokenRule) {
          p.swa_index = true;
        }},
       {"has no pages", [](Problem& p) { p.op = ASSAY_OP_PREFILL; }},
+      {"0 ranks in turns of 1 tokens", [](Problem& p) { p.op = ASSAY_OP_DCP_LENGTHS, p.ranks = 0; }},
+      {"chunks of 6 tokens in pages of 4", [](Problem& p) { p.op = ASSAY_OP_LOCAL_BATCHES, p.chunk = 6; }},
+      {"a threshold of -1 rows", [](Problem& p) { p.op = ASSAY_OP_SPLIT_BATCH, p.threshold = -1; }},
+      {"a budget of 0 tokens", [](Problem& p) { p.op = ASSAY_OP_CHUNK_METADATA, p.token_budget = 0; }},
+      {"a prefix of -1 tokens", [](Problem& p) { p.op = ASSAY_OP_CASCADE_METADATA, p.prefix_tokens = -1; }},
   };
   for (const Broken& broken : cases) {
     Problem p = small();

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "harness/device/testing/small_problem.hpp"
+#include "harness/scenario/scenario.hpp"
 #include "reference/bounds/bounds.hpp"
 
 namespace assay {
@@ -107,6 +108,25 @@ TEST(GraphShapes, FitTheCapturedOneAndShareItsPool) {
   one.requests = {{1, 1}};
   place_pages(one);
   EXPECT_EQ(graph_shapes(one).size(), 1u) << "shapes equal to an earlier one are left out";
+}
+
+// Halved, the contexts end inside chunks: each request is then two batches instead of one.
+TEST(GraphShapes, KeepTheEntriesThatWereCaptured) {
+  const auto names = [](const std::string& line) {
+    const Problem p = make_problem(parse_scenario(line));
+    const int64_t room = op_of(p).entries(p) + p.padded_rows;
+    std::string text;
+    for (const GraphShape& s : graph_shapes(p)) {
+      EXPECT_EQ(op_of(p).entries(s.call.problem) + s.call.problem.padded_rows, room) << s.name;
+      text += s.name + "; ";
+    }
+    return text;
+  };
+  EXPECT_EQ(names("local_batches page=2 chunk=4 batch=1q4s16_1q4s8"),
+            "the captured shape; requests in reverse; padding of length 0; padding of length 1; ");
+  EXPECT_EQ(
+      names("local_batches pad=2 page=2 chunk=4 batch=1q4s16_1q4s8"),
+      "the captured shape; requests in reverse; halved contexts; padding of length 0; padding of length 1; ");
 }
 
 }  // namespace
