@@ -113,7 +113,7 @@ void barrier_arrive(uint32_t at, uint32_t expect_bytes, Where where) {
   b.bytes += expect_bytes;
   if (b.bytes > kMostBytes)
     running_block()->stop(Kind::kBytes, site_of(where), "more bytes than a barrier counts");
-  if constexpr (kChecked) order::gather(b, current());
+  if constexpr (kChecked) order::gather(b.gathering, current());
   arrive(s, b, where);
 }
 
@@ -128,7 +128,7 @@ void barrier_arrive_at(uint32_t at, uint32_t rank, Where where) {
     running_block()->stop(Kind::kBarrier, site_of(where),
                           "block " + std::to_string(rank) + " of the cluster has ended");
   BarrierState& b = barrier(s, at, where);
-  if constexpr (kChecked) order::gather(b, current());
+  if constexpr (kChecked) order::gather(b.gathering, current());
   arrive(s, b, where);
 }
 
@@ -145,7 +145,7 @@ void barrier_wait(uint32_t at, uint32_t parity, Where where) {
   if constexpr (kChecked) order::acquire(lane, *b);
 }
 
-void named_sync(int id, int threads, Where where) {
+void named_barrier(int id, int threads, bool waits, Where where) {
   BlockState& s = here();
   Block& now = *running_block();
   if (id < 0 || id > 15 || threads < 32 || threads % 32 != 0 || threads > static_cast<int>(s.threads.size()))
@@ -153,18 +153,27 @@ void named_sync(int id, int threads, Where where) {
              "named barrier " + std::to_string(id) + " of " + std::to_string(threads) +
                  " threads; 0 to 15, whole warps of the block are possible");
   NamedBarrier& n = s.named[id];
-  if (!n.waiting.empty() && n.threads != threads)
+  if (n.arrived > 0 && n.threads != threads)
     now.stop(Kind::kBarrierMix, site_of(where),
              "named barrier " + std::to_string(id) + " of " + std::to_string(threads) +
                  " threads, where others wait for " + std::to_string(n.threads) + " (" + place_text(n.where) +
                  ")");
   n.threads = threads, n.where = where;
-  n.waiting.push_back(&current());
-  if (static_cast<int>(n.waiting.size()) < threads) {
-    sleep({Waiting::kNamed, static_cast<uint32_t>(id), 0, where});
+  ++n.arrived;
+  something_happened();
+  if (waits)
+    n.waiting.push_back(&current());
+  else if constexpr (kChecked)
+    order::gather(n.gathering, current());
+  if (n.arrived < threads) {
+    if (waits) sleep({Waiting::kNamed, static_cast<uint32_t>(id), 0, where});
     return;
   }
-  if constexpr (kChecked) order::join(n.waiting);
+  if constexpr (kChecked) {
+    order::join(n.waiting);
+    order::acquire(n.waiting, n.gathering);
+  }
+  n.arrived = 0;
   wake_all(n.waiting);
 }
 

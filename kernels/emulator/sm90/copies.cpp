@@ -41,7 +41,6 @@ Lane& current() { return const_cast<Lane&>(running_block()->current()); }
 
 uint32_t row_bytes(const TensorMap& m) { return uint32_t{m.box[0]} * m.element_bytes; }
 uint32_t box_rows(const TensorMap& m) { return uint32_t{m.box[1]} * m.box[2]; }
-uint32_t box_bytes(const TensorMap& m) { return row_bytes(m) * box_rows(m); }
 
 const TensorMap& checked_map(const TensorMap& m, Where where) {
   TensorMap copy;  // kernels' parameters are not shared memory: nothing to check
@@ -53,7 +52,7 @@ const TensorMap& checked_map(const TensorMap& m, Where where) {
 }
 
 void require_box(BlockState& s, const TensorMap& m, uint32_t at, Where where) {
-  require_shared(s, at, box_bytes(m), where);
+  require_shared(s, at, static_cast<size_t>(box_bytes(m)), where);
   const uint32_t alignment = m.swizzle == 0 ? 128 : 128u << m.swizzle;
   if (at % alignment != 0)
     running_block()->stop(Kind::kDescriptor, site_of(where),

@@ -89,8 +89,8 @@ std::string waits_for(const BlockState& s, const Waiting& w) {
     }
     case Waiting::kNamed:
       return "named barrier " + std::to_string(w.which) + ", where " +
-             std::to_string(s.named[w.which].waiting.size()) + " of " +
-             std::to_string(s.named[w.which].threads) + " threads are";
+             std::to_string(s.named[w.which].arrived) + " of " + std::to_string(s.named[w.which].threads) +
+             " threads are";
     case Waiting::kCluster:
       return "the cluster";
     case Waiting::kRegisters:

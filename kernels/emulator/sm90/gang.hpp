@@ -41,9 +41,10 @@ struct BarrierState {
   order::Stamp init_stamp;
 };
 struct NamedBarrier {
-  int threads = 0;
+  int threads = 0, arrived = 0;
   Where where{};
   std::vector<Lane*> waiting;
+  order::Gathering gathering;  // what those bring who do not wait
 };
 
 // ---- what threads and warps have in flight
@@ -152,6 +153,9 @@ struct Gang {
 extern Gang gang;
 
 inline BlockState& here() { return *running_block()->state; }
+inline int64_t box_bytes(const TensorMap& m) {
+  return int64_t{m.box[0]} * m.element_bytes * m.box[1] * m.box[2];
+}
 inline Site site_of(const Where& w) { return {w.file_name(), static_cast<int>(w.line()), nullptr}; }
 std::string place_text(const Where&);
 unsigned char* memory_at(BlockState&, uint32_t address);

@@ -57,7 +57,7 @@ void barrier_wait(uint32_t bar, uint32_t parity, Where);
 uint32_t cluster_rank();
 void cluster_sync(Where);
 void barrier_arrive_at(uint32_t bar, uint32_t rank, Where);
-void named_sync(int id, int threads, Where);
+void named_barrier(int id, int threads, bool waits, Where);
 
 // blocks: 0 this block, else a bit for each of the cluster.
 void load_box(uint32_t blocks, uint32_t to, const TensorMap&, uint32_t bar, std::array<int, 3> at, Where);

@@ -320,8 +320,7 @@ void join_block(Block& b) {
   join_all(lanes);
 }
 
-void gather(BarrierState& bar, Lane& l) {
-  Gathering& g = bar.gathering;
+void gather(Gathering& g, Lane& l) {
   View& v = view_of(l);
   size_clocks(g.known, g.fenced);
   if (v.known) raise(g.known, *v.known);
@@ -349,6 +348,17 @@ void acquire(Lane& l, const BarrierState& bar) {
   WarpMemo& memo = l.block->state->warps[l.warp].memo;
   merge(v.known, bar.released.known, memo.known);
   merge(v.fenced, bar.released.fenced, memo.fenced);
+}
+void acquire(const std::vector<Lane*>& lanes, Gathering& g) {
+  if (g.known.empty()) return;
+  const auto known = std::make_shared<const Clock>(std::move(g.known));
+  const auto fenced = std::make_shared<const Clock>(std::move(g.fenced));
+  g = {};
+  for (Lane* l : lanes) {
+    WarpMemo& memo = l->block->state->warps[l->warp].memo;
+    merge(view_of(*l).known, known, memo.known);
+    merge(view_of(*l).fenced, fenced, memo.fenced);
+  }
 }
 void fence(Lane& l) {
   View& v = view_of(l);

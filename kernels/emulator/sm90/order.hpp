@@ -79,10 +79,11 @@ void begin_block(machine::BlockState&);
 void join_warp();  // the present one
 void join_block(Block&);
 void join(const std::vector<Lane*>&);
-void gather(machine::BarrierState&, Lane&);                          // an arrival
+void gather(Gathering&, Lane&);                                      // an arrival
 void gather_copies(machine::BarrierState&, Lane&, uint32_t number);  // by its cp.async
 void release(machine::BlockState&, machine::BarrierState&);          // its phase has ended
 void acquire(Lane&, const machine::BarrierState&);
+void acquire(const std::vector<Lane*>&, Gathering&);  // and empties it
 void fence(Lane&);
 void copies_done(Lane&, uint32_t number);
 void stores_read(Lane&, uint32_t number);

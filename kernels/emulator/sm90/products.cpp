@@ -417,21 +417,28 @@ void block_ended(BlockState& s) {
                    std::to_string(other.registers));
   }
   for (const auto& job : gang.jobs)
-    if (job->block == &s)
-      return now.note(Kind::kInFlight, site_of(job->where),
-                      "the block ends while this copy into its shared memory is on its way");
+    if (job->block == &s) {
+      now.note(Kind::kInFlight, site_of(job->where),
+               "the block ends while this copy into its shared memory is on its way");
+      break;
+    }
   for (const ThreadState& t : s.threads)
-    if (!t.copies.empty())
-      return now.note(Kind::kInFlight, site_of(t.copies.front().where),
-                      "the block ends with a copy that nobody has waited for");
+    if (!t.copies.empty()) {
+      now.note(Kind::kInFlight, site_of(t.copies.front().where),
+               "the block ends with a copy that nobody has waited for");
+      break;
+    }
   for (const BarrierState& b : s.barriers) {
     if (b.boxes > b.awaited)
       now.note(Kind::kInFlight, site_of(b.init),
                "nobody has waited for the boxes of phase " + std::to_string(b.boxes - 1) +
                    " of the barrier " + barrier_text(b));
-    if (b.bytes != 0)
+    int64_t bytes = b.bytes;
+    for (const auto& job : gang.jobs)
+      if (job->what == Job::kLoad && job->block == &s && job->barrier == b.at) bytes -= box_bytes(job->map);
+    if (bytes != 0)
       now.note(Kind::kBytes, site_of(b.init),
-               "the barrier " + barrier_text(b) + " ends with " + std::to_string(b.bytes) + " bytes to come");
+               "the barrier " + barrier_text(b) + " ends with " + std::to_string(bytes) + " bytes to come");
   }
 }
 

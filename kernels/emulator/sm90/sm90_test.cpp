@@ -230,6 +230,18 @@ TEST(Dependent, WaitsForTheLaunchBefore) {
   }
 }
 
+TEST(NamedBarrier, OrdersThoseWhoDoNotWait) {
+  Memory m;
+  for (int i = 0; i < 6; ++i) {
+    ASSERT_EQ(m.run([](const pipeline::Data& d) { return pipeline::run_handed(d, false); }), "clean");
+    for (int word = 0; word < 4; ++word) ASSERT_EQ(m.data().out[64 * word + 5], word);
+  }
+  if constexpr (kChecked) {
+    const std::string text = m.run([](const pipeline::Data& d) { return pipeline::run_handed(d, true); });
+    EXPECT_THAT(text, testing::ContainsRegex("(race|uninitialised read) in handed_kernel"));
+  }
+}
+
 TEST(Polling, SeesWhatAnotherBlockWrites) {
   Memory m;
   for (int i = 0; i < 4; ++i) {

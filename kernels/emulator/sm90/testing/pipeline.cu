@@ -262,6 +262,24 @@ __global__ void second_kernel(const Data d, bool waits) {
   d.out[threadIdx.x] = static_cast<uint16_t>(d.out[threadIdx.x] + 1);
 }
 
+__global__ void handed_kernel(const Data d, bool late) {
+  GPU_SHARED(float, word, [2]);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (int i = 0; i < 4; ++i) {  // twice each word: the barrier of the other direction says that it is free
+    if (warp == 0) {
+      if (i >= 2) named_sync(6 + i % 2, 64);
+      if (lane == 0 && !late) word[i % 2] = static_cast<float>(i);
+      named_arrive(4 + i % 2, 64);
+      if (lane == 0 && late) word[i % 2] = static_cast<float>(i);
+    } else {
+      named_sync(4 + i % 2, 64);
+      d.out[64 * i + lane] = static_cast<uint16_t>(word[i % 2]);
+      if (i < 2) named_arrive(6 + i % 2, 64);
+    }
+    __syncwarp();
+  }
+}
+
 __global__ void polling_kernel(const Data d, bool written) {
   float2* const word = reinterpret_cast<float2*>(d.flag);
   if (blockIdx.x == 0) {
@@ -354,6 +372,8 @@ gpu::Status run_dependent(const Data& d, bool waits) {
   if (const gpu::Status bad = start(first_kernel, 1, 64, 0, 1, false, d); bad != emulatorSuccess) return bad;
   return start(second_kernel, 1, 64, 0, 1, true, d, waits);
 }
+
+gpu::Status run_handed(const Data& d, bool late) { return start(handed_kernel, 1, 64, 0, 1, false, d, late); }
 
 gpu::Status run_polling(const Data& d, bool written) {
   return start(polling_kernel, 2, 32, 0, 1, false, d, written);

@@ -90,6 +90,9 @@ gpu::Status run_dependent(const Data&, bool waits);
 // both operands in shared memory and A transposed, then by mma.sync.
 gpu::Status run_products(const Data&, bool half);
 
+// A warp hands a word to another by a named barrier at which it does not wait; late: it writes it afterwards.
+gpu::Status run_handed(const Data&, bool late);
+
 // Block 1 polls for what block 0 writes, or for what nobody does.
 gpu::Status run_polling(const Data&, bool written);
 

@@ -39,7 +39,10 @@ inline void barrier_arrive_at(uint32_t bar, uint32_t rank, Where where = Where::
 }
 
 inline void named_sync(int id, int threads, Where where = Where::current()) {
-  machine::named_sync(id, threads, where);
+  machine::named_barrier(id, threads, true, where);
+}
+inline void named_arrive(int id, int threads, Where where = Where::current()) {
+  machine::named_barrier(id, threads, false, where);
 }
 
 // ---- bulk tensor copies
