@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "harness/report/devices.hpp"
+#include "harness/report/looseness.hpp"
 #include "harness/report/table.hpp"
 #include "harness/report/tally.hpp"
 #include "harness/report/text.hpp"
@@ -40,6 +42,25 @@ std::string code_block(const std::string& text) {
   }
   const std::string fence(longest + 1, '`');
   return fence + "text\n" + text + (text.ends_with('\n') ? "" : "\n") + fence + "\n";
+}
+
+// Every kernel, and its features whose bounds are loose.
+std::string looseness_section(std::span<const Row> rows) {
+  const std::vector<Looseness> all = looseness_of(rows);
+  if (all.empty()) return "";
+  const auto ratio = [](double x) { return std::isnan(x) ? "-" : fmt::format("{:.3g}", x); };
+  std::string text = fmt::format(
+      "\n### How near kernels come to their bounds\n\nMedian over cases of the largest ratio in a case, of O "
+      "before its rounding and of the LSE: every kernel, and its features below {0:g}. Inputs with a known "
+      "answer "
+      "are left out.\n\n| kernel | feature | cases | O | LSE | why below {0:g} |\n"
+      "| :-- | :-- | --: | --: | --: | :-- |\n",
+      kLooseBelow);
+  for (const Looseness& l : all)
+    if (l.feature == "all" || l.loose())
+      text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", inline_text(l.kernel), inline_text(l.feature),
+                          l.cases, ratio(l.o), ratio(l.lse), reason_of(l));
+  return text;
 }
 
 }  // namespace
@@ -75,6 +96,9 @@ std::string summary_markdown(std::span<const Row> rows, const SummaryOptions& op
     text += fmt::format("\n### Failing rows: {} of {} shown\n\n", shown, failing.size()) + list;
     if (shown < failing.size()) text += more;
   }
+
+  const std::string looseness = looseness_section(rows);
+  if (text.size() + looseness.size() <= options.max_bytes) text += looseness;
 
   // All rows, or as many as fit; halving keeps this a handful of tables.
   for (size_t n = rows.size(); n > 0; n /= 2) {

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much of its bounds a kernel uses, by what its cases ask for: a bound that no case comes near to lets
+// faults through. Features are the words of the scenario line, so a new field is a new feature by itself.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "harness/report/row.hpp"
+
+namespace assay {
+
+// The largest ratio of a case should be at least this in half of the cases (reference/bounds/BOUNDS.md).
+inline constexpr double kLooseBelow = 0.05;
+
+struct Looseness {
+  std::string kernel, feature;  // "cap=30"; "all" for every case of the kernel
+  size_t cases = 0;
+  // Median over the cases of a case's largest ratio: of O before its rounding, and of the LSE. NaN where no
+  // case has one.
+  double o, lse;
+  // Of the cases: those with rows in which tier P declined, and those in which nothing was replayed.
+  size_t declined = 0, unreplayed = 0;
+  bool loose() const { return o < kLooseBelow || lse < kLooseBelow; }
+};
+// Attention that passed, but for inputs with a known answer, whose errors are none: kernels in alphabetical
+// order, "all" first, then features; groups of at least `least` cases.
+std::vector<Looseness> looseness_of(std::span<const Row>, size_t least = 3);
+
+// What is known of why it is loose, from the rows; empty when it is not.
+std::string reason_of(const Looseness&);
+
+}  // namespace assay
