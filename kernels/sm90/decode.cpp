@@ -23,11 +23,6 @@ DecodeShape shape_of(const assay_problem& p) {
   return {p.q_format == ASSAY_FP16, p.k_format == ASSAY_FP8_E4M3, columns <= 8 ? 1 : columns <= 16 ? 2 : 4};
 }
 
-bool scale_per_segment(int32_t kind) {
-  return kind == ASSAY_SCALE_NONE || kind == ASSAY_SCALE_TENSOR || kind == ASSAY_SCALE_HOST ||
-         kind == ASSAY_SCALE_HEAD || kind == ASSAY_SCALE_REQUEST_HEAD;
-}
-
 int refuse_formats(const assay_problem& p, char* why, size_t size) {
   char text[96];
   const bool q_fits = p.q_format == ASSAY_BF16 || p.q_format == ASSAY_FP16;
@@ -38,6 +33,8 @@ int refuse_formats(const assay_problem& p, char* why, size_t size) {
     return refuse(why, size, text, "q and out bf16 or fp16, k and v both that or both fp8_e4m3",
                   "an instance of these formats");
   }
+  if (p.q_scale_kind != ASSAY_SCALE_NONE)
+    return refuse(why, size, "a scale of Q", "none", "a factor on its scores");
   if (!scale_per_segment(p.k_scale_kind) || !scale_per_segment(p.v_scale_kind))
     return refuse(why, size, "scales per token or channel",
                   "scales per tensor, head or request and head of K and V",
@@ -132,15 +129,6 @@ void place_pages(const assay_problem& p, const assay_kernels::Operands& a, Decod
   call.page_shift = power_of_two(p.page_size) ? __builtin_ctz(static_cast<uint32_t>(p.page_size)) : -1;
   if (call.page_shift < 0)
     call.page_magic = static_cast<uint32_t>((uint64_t{1} << 32) / (p.page_size / kDecodeTile)) + 1;
-}
-
-// Where the scales of K or V are: null data means the host's number.
-void place_scale(const assay_kernels::ScaleView& s, const float*& data, int64_t& request, int64_t& head,
-                 float& host) {
-  data = s.data, request = head = 0;
-  host = s.kind == ASSAY_SCALE_HOST ? s.host : 1.f;
-  if (s.kind == ASSAY_SCALE_HEAD) head = s.stride[0];
-  if (s.kind == ASSAY_SCALE_REQUEST_HEAD) request = s.stride[0], head = s.stride[1];
 }
 
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream,

@@ -517,7 +517,11 @@ __global__ void __launch_bounds__(DecodeInstance<kHalf, kFp8, kBlocks>::kThreads
           again = has && missing(ml);
           SM90_UNROLL for (int j = 0; j < kBatch; ++j) again |= missing(y[j]);
         } while (__any_sync(~0u, again));
-        if (has) ml = make_float2(inverted(ml.x), inverted(ml.y));
+        // All lanes have read what they collected; zeros for the next launch.
+        if (has) {
+          *part_ml(cta, column) = make_float2(0, 0);
+          ml = make_float2(inverted(ml.x), inverted(ml.y));
+        }
         float now = fmaxf(m, ml.x);
         SM90_UNROLL for (int t = 1; t < 32; t *= 2) now = fmaxf(now, __shfl_xor_sync(~0u, now, t));
         const float from = now == -INFINITY ? 0.f : now;
@@ -529,6 +533,7 @@ __global__ void __launch_bounds__(DecodeInstance<kHalf, kFp8, kBlocks>::kThreads
         SM90_UNROLL for (int j = 0; j < kBatch; ++j) {
           const float w = __shfl_sync(~0u, weight, j);
           if (set >> j & 1) {
+            *part(last - j, column) = make_float4(0, 0, 0, 0);
             x.x = fmaf(inverted(y[j].x), w, x.x), x.y = fmaf(inverted(y[j].y), w, x.y);
             x.z = fmaf(inverted(y[j].z), w, x.z), x.w = fmaf(inverted(y[j].w), w, x.w);
           }
@@ -538,12 +543,6 @@ __global__ void __launch_bounds__(DecodeInstance<kHalf, kFp8, kBlocks>::kThreads
       const float v = scale_of(p.v_scale, p.v_scale_host, request * p.v_scale_request, head * p.v_scale_head);
       write_row<kHalf>(p, __ldg(p.cu_q + request * p.cu_q_stride) + token,
                        head * p.group + column - token * p.group, x, m, l, v, lane);
-      // All lanes have read what they collected; zeros for the next launch.
-      SM90_LOOP for (int cta = blockIdx.x - 1;
-                     began_before && cta >= 0 && cut.begin(cta * kWarps + kWarps) > first; --cta) {
-        *part(cta, column) = make_float4(0, 0, 0, 0);
-        if (lane == 0) *part_ml(cta, column) = make_float2(0, 0);
-      }
     }
   }
 

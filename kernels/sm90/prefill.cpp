@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_wgmma_sm90 and paged_wgmma_sm90 as entries of the C table: what they accept, what they declare, how
-// they are launched.
+// prefill_wgmma_sm90, paged_wgmma_sm90 and prefill_fp8_sm90 as entries of the C table: what they accept, what
+// they declare, how they are launched.
 #include "kernels/sm90/prefill.hpp"
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/common/operands.hpp"
 #include "kernels/device/status.hpp"
+#include "kernels/sm90/prefill_fp8.hpp"
 #include "kernels/sm90/sm90.hpp"
 #include "kernels/sm90/tensor_map.hpp"
 
@@ -38,6 +39,12 @@ int refuse_tensors(const assay_tensors& t, char* why, size_t size) {
   return ASSAY_OK;
 }
 
+int refuse_mask(const assay_problem& p, char* why, size_t size) {
+  if (p.mask != ASSAY_MASK_TREE && p.alibi == ASSAY_ALIBI_NONE) return ASSAY_OK;
+  return refuse(why, size, "a tree mask or ALiBi", "causal, full, cross, windows, chunks, caps, sinks",
+                "this mask or bias");
+}
+
 int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
              const assay_device* device, char* why, size_t size) {
   if (const int bad = common_supports(self, p, device, why, size)) return bad;
@@ -49,12 +56,40 @@ int supports(const assay_kernel* self, const assay_problem* p, const assay_tenso
     std::snprintf(text, sizeof text, "head dimensions %d and %d", p->head_dim_qk, p->head_dim_v);
     return refuse(why, size, text, "64, 128, 256, and contiguous 192 and 128", "an instance of this width");
   }
-  if (p->mask == ASSAY_MASK_TREE || p->alibi != ASSAY_ALIBI_NONE)
-    return refuse(why, size, "a tree mask or ALiBi", "causal, full, cross, windows, chunks, caps, sinks",
-                  "this mask or bias");
+  if (const int bad = refuse_mask(*p, why, size)) return bad;
   if (p->op == ASSAY_OP_PAGED)
     if (const int bad = refuse_storage(*p, why, size)) return bad;
   return t == nullptr ? static_cast<int>(ASSAY_OK) : refuse_tensors(*t, why, size);
+}
+
+int supports_fp8(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
+                 const assay_device* device, char* why, size_t size) {
+  if (const int bad = common_supports(self, p, device, why, size)) return bad;
+  char text[96];
+  if (p->q_format != ASSAY_FP8_E4M3 || p->k_format != ASSAY_FP8_E4M3 || p->v_format != ASSAY_FP8_E4M3 ||
+      (p->o_format != ASSAY_BF16 && p->o_format != ASSAY_FP16)) {
+    using assay_kernels::format_name;
+    std::snprintf(text, sizeof text, "q %s, k %s, v %s, out %s", format_name(p->q_format),
+                  format_name(p->k_format), format_name(p->v_format), format_name(p->o_format));
+    return refuse(why, size, text, "q, k and v fp8_e4m3, out bf16 or fp16", "an instance of these formats");
+  }
+  if (!scale_per_segment(p->q_scale_kind) || !scale_per_segment(p->k_scale_kind) ||
+      !scale_per_segment(p->v_scale_kind))
+    return refuse(why, size, "scales per token or channel", "scales per tensor, head or request and head",
+                  "a scale for every row, key or dimension");
+  if (p->head_dim_qk != 128 || p->head_dim_v != 128) {
+    std::snprintf(text, sizeof text, "head dimensions %d and %d", p->head_dim_qk, p->head_dim_v);
+    return refuse(why, size, text, "128", "an instance of this width");
+  }
+  if (const int bad = refuse_mask(*p, why, size)) return bad;
+  if (t == nullptr) return ASSAY_OK;
+  if (!rows_of(t->q, 1, 16) || !rows_of(t->k, 1, 16) || !rows_of(t->v, 1, 16))
+    return refuse(why, size, "strides or starts of Q, K or V", "packed rows at multiples of 16 bytes",
+                  "copies that are no bulk copies");
+  if (!rows_of(t->o, 2, 4))
+    return refuse(why, size, "strides or start of O", "packed rows at multiples of 8 bytes",
+                  "element by element access");
+  return ASSAY_OK;
 }
 
 int64_t state_bytes(const assay_kernel*, const assay_problem*) { return kStateBytes; }
@@ -80,19 +115,37 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   return ASSAY_OK;
 }
 
+int arithmetic_fp8(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
+  assay_arithmetic m{};
+  // One instruction of 32 products, measured on an H200 (results/h200/calibrate.txt).
+  m.qk = m.pv = {ASSAY_ACC_BLOCK, 32, 13, 13};
+  m.qk_instruction = m.pv_instruction = "wgmma fp8_e4m3";
+  m.promote_pv = 1;
+  m.tile_keys = kFp8Keys, m.tile_reverse = 1, m.splits = 1, m.order_declared = 1;
+  m.row_sum_chain = kFp8Keys / 8 + 1 + (p->max_kv_len + kFp8Keys - 1) / kFp8Keys + 2;
+  m.p_format = ASSAY_FP8_E4M3, m.p_offset_log2 = kFp8ExponentOfP;
+  m.partial_format = m.partial_lse_format = ASSAY_FP32;
+  m.exp_relative_error = 0x1p-22;
+  m.exp_instruction = "ex2.approx.ftz";
+  m.tanh_relative_error = 0x1p-10;
+  m.tanh_instruction = "tanh.approx";
+  assay_kernels::fill_struct(out, m);
+  return ASSAY_OK;
+}
+
 bool make_maps(const assay_problem& p, const assay_tensors& t, const assay_kernels::Operands& a,
                PrefillMaps* maps) {
-  const bool half = p.q_format == ASSAY_FP16;
-  const int32_t keys = prefill_keys(p.head_dim_qk);
+  const bool fp8 = p.q_format == ASSAY_FP8_E4M3;
+  const int32_t keys = fp8 ? kFp8Keys : prefill_keys(p.head_dim_qk), wide = fp8 ? 128 : 64;
   const auto rows = [&](const assay_tensor& x, int32_t dim, int32_t box) {
     return std::array<MapAxis, 3>{
-        {{dim, 1, 64}, {x.shape[1], x.stride[1], 1}, {x.shape[0], x.stride[0], box}}};
+        {{dim, 1, wide}, {x.shape[1], x.stride[1], 1}, {x.shape[0], x.stride[0], box}}};
   };
   const auto make = [&](CUtensorMap* map, const void* data, const auto& axes) {
-    return make_map(map, half, data, static_cast<int32_t>(axes.size()), axes.data());
+    return make_map(map, p.q_format, data, static_cast<int32_t>(axes.size()), axes.data());
   };
   if (!make(&maps->q, a.q, rows(t.q, p.head_dim_qk, kPrefillRows)) ||
-      !make(&maps->o, a.o, rows(t.o, p.head_dim_v, kPrefillStoreRows)))
+      !(fp8 || make(&maps->o, a.o, rows(t.o, p.head_dim_v, kPrefillStoreRows))))
     return false;
   if (p.op == ASSAY_OP_PAGED || a.k.data == nullptr ||
       p.total_kv == 0) {  // no copy, or one that counts nothing
@@ -103,36 +156,57 @@ bool make_maps(const assay_problem& p, const assay_tensors& t, const assay_kerne
          make(&maps->v, a.v.data, rows(t.v, p.head_dim_v, keys));
 }
 
+// What the calls of all kernels here hold.
+int prepare(const assay_problem& p, const assay_tensors& t, const assay_kernels::Operands& a,
+            PrefillMaps* maps, PrefillCall& call, char* error, size_t size) {
+  if (t.workspace.data == nullptr || t.workspace.shape[0] < kStateBytes)
+    return invalid(error, size, "workspace of 8 bytes expected");
+  if (!make_maps(p, t, a, maps))
+    return invalid(error, size, "the driver makes no tensor map of these operands");
+  place_batch(p, t, a, call);
+  call.cu_kv = a.cu_kv, call.cu_kv_stride = a.cu_kv_stride;
+  call.counter = static_cast<int32_t*>(t.workspace.data);
+  call.heads = p.heads_q, call.group = p.heads_q / p.heads_kv;
+  const bool cap = p.softcap > 0;
+  call.scale = cap ? p.softcap : p.softmax_scale;
+  call.scale_log2 = static_cast<float>(call.scale * kLog2e);
+  call.into_cap = cap ? p.softmax_scale / p.softcap : 1.f;
+  return ASSAY_OK;
+}
+
+int32_t grid(const assay_problem& p) {
+  const int64_t tiles = (p.total_q / kPrefillRows + p.requests) * p.heads_q;
+  return static_cast<int32_t>(std::min<int64_t>(std::max(1, assay_gpu::multiprocessors), tiles));
+}
+
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream,
         char* error, size_t size) {
-  if (const int bad = supports(self, p, t, nullptr, error, size)) return bad;
+  if (const int bad = self->supports(self, p, t, nullptr, error, size)) return bad;
   assay_kernels::Operands a{};
   if (!assay_kernels::make_operands(p, t, &a, error, size)) return ASSAY_INVALID_ARGUMENT;
   if (p->total_q == 0) return ASSAY_OK;
-  if (t->workspace.data == nullptr || t->workspace.shape[0] < kStateBytes)
-    return invalid(error, size, "workspace of 8 bytes expected");
-  PrefillMaps maps;
-  if (!make_maps(*p, *t, a, &maps))
-    return invalid(error, size, "the driver makes no tensor map of these operands");
-  PrefillCall call{};
-  place_batch(*p, *t, a, call);
-  call.cu_kv = a.cu_kv, call.cu_kv_stride = a.cu_kv_stride;
-  call.counter = static_cast<int32_t*>(t->workspace.data);
-  call.heads = p->heads_q, call.group = p->heads_q / p->heads_kv;
+  PrefillMaps maps{};
+  Fp8Call call{};
+  if (const int bad = prepare(*p, *t, a, &maps, call, error, size)) return bad;
+  const auto on = static_cast<cudaStream_t>(stream);
+  const bool cap = p->softcap > 0;
+  if (p->q_format == ASSAY_FP8_E4M3) {
+    const auto place = [](const assay_kernels::ScaleView& s, ScaleRef& to) {
+      place_scale(s, to.data, to.request, to.head, to.host);
+    };
+    place(a.q_scale, call.q_scale), place(a.k_scale, call.k_scale), place(a.v_scale, call.v_scale);
+    call.q_scale_group = p->q_scale_kind == ASSAY_SCALE_REQUEST_HEAD ? call.group : 1;
+    call.half = p->o_format == ASSAY_FP16;
+    return assay_gpu::answer(launch_prefill_fp8(maps, call, cap, grid(*p), on), "prefill kernel", error,
+                             size);
+  }
   const auto view = [](const assay_kernels::KvView& x) {
     return PagedView{x.data, x.block_stride * 2, x.head_stride * 2, x.slot_outer * 2};
   };
   if (p->op == ASSAY_OP_PAGED) call.k = view(a.k), call.v = view(a.v);
-  const bool cap = p->softcap > 0;
-  call.scale = cap ? p->softcap : p->softmax_scale;
-  call.scale_log2 = static_cast<float>(call.scale * kLog2e);
-  call.into_cap = cap ? p->softmax_scale / p->softcap : 0.f;
   const PrefillShape shape{p->q_format == ASSAY_FP16, p->op == ASSAY_OP_PAGED, cap, p->head_dim_qk,
                            p->head_dim_v};
-  const int64_t tiles = (p->total_q / kPrefillRows + p->requests) * p->heads_q;
-  const auto grid = static_cast<int32_t>(std::min<int64_t>(std::max(1, assay_gpu::multiprocessors), tiles));
-  return assay_gpu::answer(launch_prefill(maps, call, shape, grid, static_cast<cudaStream_t>(stream)),
-                           "prefill kernel", error, size);
+  return assay_gpu::answer(launch_prefill(maps, call, shape, grid(*p), on), "prefill kernel", error, size);
 }
 
 constexpr assay_kernel entry(int32_t op, const char* name, const char* description) {
@@ -150,8 +224,15 @@ constexpr assay_kernel kPrefill = entry(ASSAY_OP_PREFILL, "prefill_wgmma_sm90",
 constexpr assay_kernel kPaged = entry(ASSAY_OP_PAGED, "paged_wgmma_sm90",
                                       "prefill against a paged cache by TMA, a box per page, and wgmma");
 
+constexpr assay_kernel kFp8 = [] {
+  assay_kernel k = entry(ASSAY_OP_PREFILL, "prefill_fp8_sm90",
+                         "ragged prefill of e4m3 by TMA and wgmma, each tile of O summed apart (two levels)");
+  k.supports = supports_fp8, k.arithmetic = arithmetic_fp8;
+  return k;
+}();
+
 }  // namespace
 
-std::vector<const assay_kernel*> prefill_kernels() { return {&kPrefill, &kPaged}; }
+std::vector<const assay_kernel*> prefill_kernels() { return {&kPrefill, &kPaged, &kFp8}; }
 
 }  // namespace assay_sm90

@@ -19,6 +19,7 @@
 
 #include "kernels/sm90/launch.h"
 #include "kernels/sm90/prefill_producers.h"
+#include "kernels/sm90/prefill_rows.h"
 #include "kernels/sm90/softmax.h"
 
 namespace assay_sm90 {
@@ -43,16 +44,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
   const uint32_t desc_k = operand(shared_address(sh.k[0]), 16);
   const uint32_t desc_v = operand(shared_address(sh.v[0]), I::kHalfTile);
 
-  // Of the current tile: its number of keys tile, the last one; those that need a mask (>= above, < below);
-  // this thread's first row; what the mask needs.
-  int n, bottom, above, below, row, rows, keys;
-  auto begin_tile = [&](const Work& w) {
-    n = w.top_tile, bottom = w.bottom_tile, rows = w.rows, keys = w.keys;
-    row = w.row + wg * 64;
-    above = visible(p, rows, keys, row).end / kKeys;
-    below = (visible(p, rows, keys, min(row + 63, rows - 1)).begin + kKeys - 1) / kKeys;
-    row += 16 * warp + lane / 4;
-  };
+  TileRows<kKeys> tile;
   auto clear_statistics = [&] { top[0] = top[1] = -INFINITY, sum[0] = sum[1] = 0; };
   auto clear_o = [&] { SM90_UNROLL for (int i = 0; i < kValueDim / 2; ++i) o[i] = 0; };
   auto release = [&](uint64_t& bar) {  // each of the 8 warps reports for itself
@@ -113,25 +105,6 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
       SM90_UNROLL for (int i = 0; i < kKeys / 2; ++i) s[i] = tanh_fast(s[i] * p.into_cap);
     }
   };
-  auto needs_mask = [&] { return n >= above || n < below; };
-  auto mask = [&] {
-    const int first = n * kKeys + 2 * (lane % 4);
-    Interval sees[2];
-    SM90_UNROLL for (int r = 0; r < 2; ++r) {
-      sees[r] = visible(p, rows, keys, row + 8 * r);
-      const int end = sees[r].end - first;
-      SM90_UNROLL for (int j = 0; j < kKeys / 8; ++j) {
-        SM90_UNROLL for (int c = 0; c < 2; ++c) if (8 * j + c >= end) s[4 * j + 2 * r + c] = -INFINITY;
-      }
-    }
-    if (n >= below) return;  // every row sees the first keys, or none
-    SM90_UNROLL for (int r = 0; r < 2; ++r) {
-      const int begin = sees[r].begin - first;
-      SM90_UNROLL for (int j = 0; j < kKeys / 8; ++j) {
-        SM90_UNROLL for (int c = 0; c < 2; ++c) if (8 * j + c < begin) s[4 * j + 2 * r + c] = -INFINITY;
-      }
-    }
-  };
   // Each warp writes its 16 rows by itself: stmatrix into its own part of shared memory, then boxes by TMA,
   // or row by row where the request ends within them.
   auto store = [&](const Work& w, const float(&top)[2], const float(&sum)[2]) {
@@ -139,6 +112,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     float factor[2];
     SM90_UNROLL for (int r = 0; r < 2; ++r) {
       const float total = quad_sum(sum[r]);
+      // What finish_row() does; where it is called instead, ptxas orders the loop worse (2 to 4 %).
       factor[r] = total > 0 ? 1 / total : 0.f;
       float lse = total > 0 ? top[r] * p.scale + logf(total) : -INFINITY;
       if (p.sinks != nullptr) {
@@ -199,7 +173,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     constexpr bool kMasked = decltype(is_masked)::value;
     start_both();
     cap();
-    if (kMasked) mask();
+    if (kMasked) tile.mask(p, s, lane);
     softmax<kMasked>(s, top, sum, alpha, p.scale_log2, order);
     mma_wait<0>();
     values_done();
@@ -208,7 +182,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
   };
 
   auto first_step = [&](const Work& w) {  // the first S of a tile, with no O to go with
-    begin_tile(w);
+    tile.begin(p, w, wg, warp, lane);
     clear_statistics();
     clear_o();
     wait_tile(sh.k_full[k.stage], k.phase);
@@ -217,20 +191,11 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     mma_wait<0>();
     scores_done();
     cap();
-    if (needs_mask()) mask();
+    if (tile.needs_mask()) tile.mask(p, s, lane);
     softmax<true>(s, top, sum, alpha, p.scale_log2, order);
     round_probabilities();
   };
-  auto other_steps = [&] {
-    --n;
-    while (n >= bottom) {
-#pragma unroll 1
-      for (; n >= bottom && needs_mask(); --n) step(std::true_type());
-      const int stop = max(bottom, below);
-#pragma unroll 1
-      for (; n >= stop; --n) step(std::false_type());
-    }
-  };
+  auto other_steps = [&] { tile.others([&](auto is_masked) { step(is_masked); }); };
   auto last_values = [&] {
     wait_tile(sh.v_full[v.stage], v.phase);
     fence_all();
@@ -269,11 +234,11 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
 
       // A step from one tile to the next: S of the new one, the last O of the old one, which is then stored.
       const float old_top[2] = {top[0], top[1]}, old_sum[2] = {sum[0], sum[1]};
-      begin_tile(next);
+      tile.begin(p, next, wg, warp, lane);
       clear_statistics();
       start_both();
       cap();
-      if (needs_mask()) mask();
+      if (tile.needs_mask()) tile.mask(p, s, lane);
       softmax<true>(s, top, sum, alpha, p.scale_log2, order);
       mma_wait<0>();
       values_done();
@@ -304,7 +269,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     prefetch_map(&maps.o);
     for (int i = 0; i < I::kQueries; ++i) {
       barrier_init(shared_address(&sh.q_full[i]), 1);
-      barrier_init(shared_address(&sh.q_empty[i]), kReaders<kPaged>);
+      barrier_init(shared_address(&sh.q_empty[i]), kReaders<I, kPaged>);
     }
     for (int i = 0; i < I::kStages; ++i) {
       barrier_init(shared_address(&sh.k_full[i]), kArrivals<I, kPaged>);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the producer warps of the prefill kernel (prefill_kernel.h) do: find work, copy Q, K and V into shared
 // memory. Contiguous K and V travel in bulk copies. Keys behind the end of a request may be anything, so warp
-// 1 waits for a V tile that holds such keys and clears their rows before it hands it over.
+// 1 waits for a V tile that holds such keys and clears their rows before it hands it over (where others turn
+// V round first, they do: prefill_fp8_kernel.h).
 #pragma once
 
 #include <type_traits>
@@ -49,7 +50,8 @@ struct PrefillInstance {
   static constexpr int kQueries = kWide ? 1 : 2;        // Q buffers
   static constexpr int kHalfTile = kKeys * 128, kTileBytes = kHalves * kHalfTile,
                        kValueBytes = kValueHalves * kHalfTile;
-  static constexpr int kQueryBytes = kHalves * kRows * 128;
+  static constexpr int kQueryBytes = kHalves * kRows * 128, kTokenBytes = 2 * (kDimQk + kDimV);
+  static constexpr bool kTurned = false;  // V goes to the products as it comes
   struct alignas(1024) Shared {
     unsigned char q[kQueries][kQueryBytes];
     unsigned char k[kStages][kTileBytes];
@@ -111,7 +113,7 @@ struct Tiles {
     if (p.cu_kv != nullptr) w.first_key = __ldg(p.cu_kv + w.request * p.cu_kv_stride);
     const int row_tiles = (w.rows + kRows - 1) / kRows;
     const float head_bytes =
-        2.f * (I::kDim + I::kValueDim) * w.keys / p.group;  // shared by a group of query heads
+        static_cast<float>(I::kTokenBytes) * w.keys / p.group;  // shared by a group of query heads
     int section = 1;
     while (section * 2 <= p.heads && section * 2 * head_bytes <= kSectionBytes) section *= 2;
     const int run = section * row_tiles, s = at / run, in = at - s * run;
@@ -203,8 +205,8 @@ struct PageLoader {
 template <class I, bool kPaged>
 constexpr int kArrivals = kPaged ? PageLoader<I, I::kValueHalves>::kArrivals : 1;
 // Warps that read a work item: those of the consumers and the producers but warp 0.
-template <bool kPaged>
-constexpr int kReaders = 8 + (kPaged ? 3 : 1);
+template <class I, bool kPaged>
+constexpr int kReaders = 8 + (kPaged || I::kTurned ? 3 : 1);
 
 template <class I, int kHalves, bool kPaged>
 __device__ inline auto make_loader(const PrefillCall& p, const CUtensorMap& map, const PagedView& view,
@@ -291,7 +293,7 @@ __device__ inline void produce_tiles(const PrefillMaps& maps, const PrefillCall&
       barrier_wait_asleep(shared_address(&tiles_empty[ring.stage]), ring.phase ^ 1);
       const int begin = work.begin - n * kKeys,
                 end = work.end - n * kKeys;  // keys of the tile that hold anything
-      const bool whole = kPaged || (begin <= 0 && end >= kKeys);
+      const bool whole = kPaged || I::kTurned || (begin <= 0 && end >= kKeys);
       loader.load(work, n, tiles[ring.stage], whole ? full : raw);
       if (!whole) {
         barrier_wait_asleep(raw, raw_phase);

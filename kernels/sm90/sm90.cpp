@@ -35,21 +35,33 @@ int common_supports(const assay_kernel* self, const assay_problem* p, const assa
   if (p->first_key != nullptr || p->positions != nullptr)
     return refuse(why, size, p->first_key != nullptr ? "a first key's position" : "positions of rows",
                   "keys from position 0, the last row at the last key", "masks by position");
-  if (p->q_scale_kind != ASSAY_SCALE_NONE)
-    return refuse(why, size, "a scale of Q", "none", "Q in an 8-bit format");
   return ASSAY_OK;
 }
 
 int refuse_8_bit(const assay_problem& p, char* why, size_t size) {
   const bool fits = p.q_format == ASSAY_BF16 || p.q_format == ASSAY_FP16;
   if (fits && p.k_format == p.q_format && p.v_format == p.q_format && p.o_format == p.q_format &&
-      p.k_scale_kind == ASSAY_SCALE_NONE && p.v_scale_kind == ASSAY_SCALE_NONE)
+      p.q_scale_kind == ASSAY_SCALE_NONE && p.k_scale_kind == ASSAY_SCALE_NONE &&
+      p.v_scale_kind == ASSAY_SCALE_NONE)
     return ASSAY_OK;
   using assay_kernels::format_name;
   char text[96];
   std::snprintf(text, sizeof text, "q %s, k %s, v %s, out %s", format_name(p.q_format),
                 format_name(p.k_format), format_name(p.v_format), format_name(p.o_format));
   return refuse(why, size, text, "all bf16 or all fp16, without scales", "an instance of these formats");
+}
+
+bool scale_per_segment(int32_t kind) {
+  return kind == ASSAY_SCALE_NONE || kind == ASSAY_SCALE_TENSOR || kind == ASSAY_SCALE_HOST ||
+         kind == ASSAY_SCALE_HEAD || kind == ASSAY_SCALE_REQUEST_HEAD;
+}
+
+void place_scale(const assay_kernels::ScaleView& s, const float*& data, int64_t& request, int64_t& head,
+                 float& host) {
+  data = s.data, request = head = 0;
+  host = s.kind == ASSAY_SCALE_HOST ? s.host : 1.f;
+  if (s.kind == ASSAY_SCALE_HEAD) head = s.stride[0];
+  if (s.kind == ASSAY_SCALE_REQUEST_HEAD) request = s.stride[0], head = s.stride[1];
 }
 
 int refuse_slots(const assay_problem& p, char* why, size_t size) {

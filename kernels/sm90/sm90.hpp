@@ -14,8 +14,8 @@ std::vector<const assay_kernel*> decode_kernels();   // decode.cpp
 std::vector<const assay_kernel*> mla_kernels();      // mla.cpp
 std::vector<const assay_kernel*> prefill_kernels();  // prefill.cpp
 
-// What `supports` asks first: op, device, groups of heads, no scale or 8-bit format of Q, page table by block
-// numbers. ASSAY_OK, or ASSAY_UNSUPPORTED and why.
+// What `supports` asks first: op, device, groups of heads, no positions. ASSAY_OK, or ASSAY_UNSUPPORTED and
+// why.
 int common_supports(const assay_kernel*, const assay_problem*, const assay_device*, char* why, size_t size);
 // ASSAY_UNSUPPORTED, with "required ..., supported ..., missing ..." in why.
 int refuse(char* why, size_t size, const char* required, const char* supported, const char* missing);
@@ -27,6 +27,12 @@ int refuse_slots(const assay_problem&, char* why, size_t size);
 int invalid(char* error, size_t size, const char* text);
 // The last axis is packed, the others are multiples of `elements`, and so is the start of the data.
 bool rows_of(const assay_tensor&, int32_t element_bytes, int32_t elements);
+
+// One scale for all keys and dimensions of a request and head, or coarser.
+bool scale_per_segment(int32_t kind);
+// Where such scales are, strides per request and head: null data means the host's number.
+void place_scale(const assay_kernels::ScaleView&, const float*& data, int64_t& request, int64_t& head,
+                 float& host);
 
 constexpr double kLog2e = 1.4426950408889634;
 

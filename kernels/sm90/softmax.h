@@ -20,13 +20,12 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-// Scores -> probabilities, in place. `top` and `sum` are the running maximum and this thread's share of the
-// sum of its two rows; O must be multiplied by `alpha`. `order` is called once both maxima are known: see
-// README.md. kGuard: a row may have seen no key yet.
-template <bool kGuard, int kSums, class Order>
-__device__ inline void softmax(float (&s)[kSums], float (&top)[2], float (&sum)[2], float (&alpha)[2],
-                               float scale_log2, const Order& order) {
-  float bias[2];
+// The running maxima `top` of this thread's two rows with one more tile of scores: O and sums must be
+// multiplied by `alpha`; weights are 2^(score scale_log2 - bias), multiplied by 2^kExponent. `order` is
+// called once both maxima are known: see README.md. kGuard: a row may have seen no key yet.
+template <bool kGuard, int kExponent = 0, int kSums, class Order>
+__device__ inline void raise_maxima(const float (&s)[kSums], float (&top)[2], float (&alpha)[2],
+                                    float (&bias)[2], float scale_log2, const Order& order) {
   SM90_UNROLL for (int r = 0; r < 2; ++r) {
     float a = fmaxf(s[2 * r], s[2 * r + 1]), b = fmaxf(s[2 * r + 4], s[2 * r + 5]);
     SM90_UNROLL for (int j = 2; j < kSums / 4; j += 2) {
@@ -34,12 +33,21 @@ __device__ inline void softmax(float (&s)[kSums], float (&top)[2], float (&sum)[
       b = fmaxf(b, fmaxf(s[4 * j + 4 + 2 * r], s[4 * j + 5 + 2 * r]));
     }
     const float now = fmaxf(top[r], quad_max(fmaxf(a, b)));
-    bias[r] = kGuard && now == -INFINITY ? 0.f : now * scale_log2;
+    bias[r] = kGuard && now == -INFINITY ? 0.f : now * scale_log2 - kExponent;
     // The difference first: where the maximum stays this is exactly 1, and sums over many tiles do not drift.
     alpha[r] = kGuard && now == -INFINITY ? 1.f : exp2_fast((top[r] - now) * scale_log2);
     top[r] = now;
     if (r == 1) order(now);
   }
+}
+
+// Scores -> weights, in place. `top` and `sum` are the running maximum and this thread's share of the sum of
+// its two rows.
+template <bool kGuard, int kSums, class Order>
+__device__ inline void softmax(float (&s)[kSums], float (&top)[2], float (&sum)[2], float (&alpha)[2],
+                               float scale_log2, const Order& order) {
+  float bias[2];
+  raise_maxima<kGuard>(s, top, alpha, bias, scale_log2, order);
   SM90_UNROLL for (int r = 0; r < 2; ++r) {
     float a = 0, b = 0;
     SM90_UNROLL for (int j = 0; j < kSums / 4; ++j) {

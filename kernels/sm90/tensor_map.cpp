@@ -7,9 +7,11 @@
 
 #include <algorithm>
 
+#include "harness/abi/assay_problem.h"
+
 namespace assay_sm90 {
 
-bool make_map(CUtensorMap* map, bool half, const void* data, int32_t rank, const MapAxis* axes) {
+bool make_map(CUtensorMap* map, int32_t format, const void* data, int32_t rank, const MapAxis* axes) {
   using Encode = decltype(&cuTensorMapEncodeTiled);
   static const auto encode = [] {
     void* found = nullptr;
@@ -21,15 +23,19 @@ bool make_map(CUtensorMap* map, bool half, const void* data, int32_t rank, const
     return reinterpret_cast<Encode>(found);
   }();
   if (encode == nullptr) return false;
+  const int bytes = format == ASSAY_FP8_E4M3 ? 1 : 2;
   cuuint64_t size[5] = {}, stride[4] = {};
   cuuint32_t box[5] = {}, step[5] = {};
   for (int32_t i = 0; i < rank; ++i) {
     size[i] = static_cast<cuuint64_t>(std::max<int64_t>(1, axes[i].size));
     box[i] = static_cast<cuuint32_t>(axes[i].box), step[i] = 1;
     // An axis of one element may come with any stride; the encoder wants a legal one.
-    if (i > 0) stride[i - 1] = axes[i].size > 1 ? static_cast<cuuint64_t>(axes[i].stride) * 2 : 16;
+    if (i > 0) stride[i - 1] = axes[i].size > 1 ? static_cast<cuuint64_t>(axes[i].stride) * bytes : 16;
   }
-  return encode(map, half ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+  return encode(map,
+                bytes == 1             ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                : format == ASSAY_FP16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                       : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
                 static_cast<cuuint32_t>(rank), const_cast<void*>(data), size, stride, box, step,
                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor maps for bulk copies of 16-bit elements in 128-byte swizzle. They depend on addresses, shapes and
-// strides only, so a captured launch keeps its maps.
+// Tensor maps for bulk copies of bf16, fp16 and e4m3 in 128-byte swizzle. They depend on addresses, shapes
+// and strides only, so a captured launch keeps its maps.
 #pragma once
 
 #include <cuda.h>
@@ -14,8 +14,9 @@ struct MapAxis {
   int32_t box;
 };
 
-// `rank` axes, innermost first; a box is at most 64 elements wide there. False where the driver refuses:
+// `rank` axes, innermost first; a box is at most 128 bytes wide there. False where the driver refuses:
 // strides and start must be multiples of 16 bytes.
-bool make_map(CUtensorMap*, bool half, const void* data, int32_t rank, const MapAxis* axes);
+// `format`: enum assay_format.
+bool make_map(CUtensorMap*, int32_t format, const void* data, int32_t rank, const MapAxis* axes);
 
 }  // namespace assay_sm90

@@ -121,6 +121,15 @@ __device__ inline uint32_t pack(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
   return r;
 }
+// Four numbers rounded to e4m3, to nearest even, saturated; the first in the lowest byte.
+__device__ inline uint32_t pack_e4m3(float a, float b, float c, float d) {
+  uint32_t r;
+  asm("{\n.reg .b16 l, u;\ncvt.rn.satfinite.e4m3x2.f32 l, %2, %1;\ncvt.rn.satfinite.e4m3x2.f32 u, %4, %3;\n"
+      "mov.b32 %0, {l, u};\n}\n"
+      : "=r"(r)
+      : "f"(a), "f"(b), "f"(c), "f"(d));
+  return r;
+}
 // Four e4m3 -> fp16, exact: bytes 0 and 1, bytes 2 and 3.
 __device__ inline void e4m3_to_half(uint32_t x, uint32_t& lower, uint32_t& upper) {
   asm("{\n.reg .b16 l, u;\nmov.b32 {l, u}, %2;\ncvt.rn.f16x2.e4m3x2 %0, l;\ncvt.rn.f16x2.e4m3x2 %1, u;\n}\n"

@@ -86,8 +86,12 @@ __device__ inline void barrier_arrive_at(uint32_t bar, uint32_t rank) {
 }
 
 // ---- named barriers (bar.sync): all `threads`, whole warps of the block, that name the same of 16 barriers.
+// bar.arrive counts, too, and does not wait.
 __device__ inline void named_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ inline void named_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 // ---- bulk tensor copies (section "cp.async.bulk.tensor"). A map (cuTensorMapEncodeTiled) describes a tensor
@@ -221,16 +225,20 @@ __device__ inline uint32_t operand(uint32_t address, uint32_t leading_bytes) {
   "112,"                                                                                                   \
   "%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 
-#define SM90_WGMMA(kN, L, type, add, upper, operands, transposed)                        \
-  "{\n.reg .pred p;\n.reg .b64 da, db;\nsetp.ne.b32 p, " add ", 0;\n" upper              \
-  "wgmma.mma_async.sync.aligned.m64n" #kN "k16.f32." type "." type " {" L "}, " operands \
-  ", p, 1, 1, " transposed ";\n}\n"
-#define SM90_SHARED(kN, L, type, add, order, i0, i1)                                                     \
-  SM90_WGMMA(kN, L, type, add,                                                                           \
+#define SM90_R48(c, d) SM90_R32(c, d), SM90_R16(c, d, 32)
+#define SM90_L48 SM90_L40 ",%40,%41,%42,%43,%44,%45,%46,%47"
+
+// kK: elements of k of one product; order: how operands lie, of 16-bit formats only.
+#define SM90_WGMMA(kN, kK, L, type, add, upper, operands, order)                              \
+  "{\n.reg .pred p;\n.reg .b64 da, db;\nsetp.ne.b32 p, " add ", 0;\n" upper                   \
+  "wgmma.mma_async.sync.aligned.m64n" #kN "k" #kK ".f32." type "." type " {" L "}, " operands \
+  ", p, 1, 1" order ";\n}\n"
+#define SM90_SHARED(kN, kK, L, type, add, order, i0, i1)                                                 \
+  SM90_WGMMA(kN, kK, L, type, add,                                                                       \
              "mov.b64 da, {" i0 ", " SM90_UPPER "};\nmov.b64 db, {" i1 ", " SM90_UPPER "};\n", "da, db", \
              order)
-#define SM90_REGISTERS(kN, L, type, order, i0, i1, i2, i3, i4)            \
-  SM90_WGMMA(kN, L, type, "1", "mov.b64 db, {" i4 ", " SM90_UPPER "};\n", \
+#define SM90_REGISTERS(kN, kK, L, type, add, order, i0, i1, i2, i3, i4)       \
+  SM90_WGMMA(kN, kK, L, type, add, "mov.b64 db, {" i4 ", " SM90_UPPER "};\n", \
              "{" i0 "," i1 "," i2 "," i3 "}, db", order)
 
 // D[64][kN] (+)= A[64][16] * B[16][kN], operands in fp16 or bf16, fp32 sums spread over the warpgroup: lane l
@@ -242,25 +250,39 @@ __device__ inline uint32_t operand(uint32_t address, uint32_t leading_bytes) {
 template <bool kHalf, int kN>
 struct Mma;
 
-#define SM90_MMA_SHARED(name, R, L, kN, type, constraint, add, order, i0, i1)                       \
-  static __device__ inline void name(float(&d)[kN / 2], uint32_t a, uint32_t b) {                   \
-    asm volatile(SM90_SHARED(kN, L, type, add, order, i0, i1) : R(constraint, d) : "r"(a), "r"(b)); \
+// The same of e4m3, 32 elements of k a product, both operands K-major (there is nothing else): + 32 bytes per
+// k32. A in registers: columns 4 (l % 4) + {0 .. 3} in a[0] (rows + 8: a[1]), + 16 in a[2] and a[3].
+// held_first: D = A B. Sums keep 13 bits (calibrated), so they should not run long.
+template <int kN>
+struct Mma8;
+
+#define SM90_MMA_SHARED(name, R, L, kN, kK, type, constraint, add, order, i0, i1)                       \
+  static __device__ inline void name(float(&d)[kN / 2], uint32_t a, uint32_t b) {                       \
+    asm volatile(SM90_SHARED(kN, kK, L, type, add, order, i0, i1) : R(constraint, d) : "r"(a), "r"(b)); \
   }
-#define SM90_MMA_HELD(name, R, L, kN, type, order, i0, i1, i2, i3, i4)                   \
-  static __device__ inline void name(float(&d)[kN / 2], const uint32_t* a, uint32_t b) { \
-    asm volatile(SM90_REGISTERS(kN, L, type, order, i0, i1, i2, i3, i4)                  \
-                 : R("+f", d)                                                            \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));                  \
+#define SM90_MMA_HELD(name, R, L, kN, kK, type, constraint, add, order, i0, i1, i2, i3, i4) \
+  static __device__ inline void name(float(&d)[kN / 2], const uint32_t* a, uint32_t b) {    \
+    asm volatile(SM90_REGISTERS(kN, kK, L, type, add, order, i0, i1, i2, i3, i4)            \
+                 : R(constraint, d)                                                         \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));                     \
   }
-#define SM90_MMA(kHalf, kN, type, R, L, i0, i1, i2, i3, i4)            \
-  template <>                                                          \
-  struct Mma<kHalf, kN> {                                              \
-    SM90_MMA_SHARED(first, R, L, kN, type, "=f", "0", "0, 0", i0, i1)  \
-    SM90_MMA_SHARED(next, R, L, kN, type, "+f", "1", "0, 0", i0, i1)   \
-    SM90_MMA_SHARED(values, R, L, kN, type, "+f", "1", "0, 1", i0, i1) \
-    SM90_MMA_SHARED(turned, R, L, kN, type, "+f", "1", "1, 0", i0, i1) \
-    SM90_MMA_HELD(held, R, L, kN, type, "0", i0, i1, i2, i3, i4)       \
-    SM90_MMA_HELD(transposed, R, L, kN, type, "1", i0, i1, i2, i3, i4) \
+#define SM90_MMA(kHalf, kN, type, R, L, i0, i1, i2, i3, i4)                             \
+  template <>                                                                           \
+  struct Mma<kHalf, kN> {                                                               \
+    SM90_MMA_SHARED(first, R, L, kN, 16, type, "=f", "0", ", 0, 0", i0, i1)             \
+    SM90_MMA_SHARED(next, R, L, kN, 16, type, "+f", "1", ", 0, 0", i0, i1)              \
+    SM90_MMA_SHARED(values, R, L, kN, 16, type, "+f", "1", ", 0, 1", i0, i1)            \
+    SM90_MMA_SHARED(turned, R, L, kN, 16, type, "+f", "1", ", 1, 0", i0, i1)            \
+    SM90_MMA_HELD(held, R, L, kN, 16, type, "+f", "1", ", 0", i0, i1, i2, i3, i4)       \
+    SM90_MMA_HELD(transposed, R, L, kN, 16, type, "+f", "1", ", 1", i0, i1, i2, i3, i4) \
+  };
+#define SM90_MMA8(kN, R, L, i0, i1, i2, i3, i4)                                        \
+  template <>                                                                          \
+  struct Mma8<kN> {                                                                    \
+    SM90_MMA_SHARED(first, R, L, kN, 32, "e4m3", "=f", "0", "", i0, i1)                \
+    SM90_MMA_SHARED(next, R, L, kN, 32, "e4m3", "+f", "1", "", i0, i1)                 \
+    SM90_MMA_HELD(held_first, R, L, kN, 32, "e4m3", "=f", "0", "", i0, i1, i2, i3, i4) \
+    SM90_MMA_HELD(held, R, L, kN, 32, "e4m3", "+f", "1", "", i0, i1, i2, i3, i4)       \
   };
 SM90_MMA(false, 16, "bf16", SM90_R8, SM90_L8, "%8", "%9", "%10", "%11", "%12")
 SM90_MMA(true, 16, "f16", SM90_R8, SM90_L8, "%8", "%9", "%10", "%11", "%12")
@@ -274,5 +296,7 @@ SM90_MMA(false, 80, "bf16", SM90_R40, SM90_L40, "%40", "%41", "%42", "%43", "%44
 SM90_MMA(true, 80, "f16", SM90_R40, SM90_L40, "%40", "%41", "%42", "%43", "%44")
 SM90_MMA(false, 256, "bf16", SM90_R128, SM90_L128, "%128", "%129", "%130", "%131", "%132")
 SM90_MMA(true, 256, "f16", SM90_R128, SM90_L128, "%128", "%129", "%130", "%131", "%132")
+SM90_MMA8(96, SM90_R48, SM90_L48, "%48", "%49", "%50", "%51", "%52")
+SM90_MMA8(128, SM90_R64, SM90_L64, "%64", "%65", "%66", "%67", "%68")
 
 }  // namespace sm90

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of many rows with Q, K, V and P in e4m3, head dimension 128: the prefill kernel
+// (prefill_kernel.h) with what this format asks for. Contiguous K and V, scales per tensor, head, request and
+// head.
+//
+// V must lie K-major for the second product (there is no other order in 8 bits), so two producer warps turn
+// each tile in shared memory: ldmatrix.trans gives a lane keys 2c, 2c + 1 and 8 + 2c, 9 + 2c of two
+// dimensions, byte permutes part these, stmatrix writes them. The keys of a group of 16 then lie in just the
+// order in which a thread has its sums of S, so P becomes the A operand without a move, and even dimensions
+// precede odd ones, so a thread ends with four neighbours of O, which it stores from registers.
+//
+// Sums of these products keep 13 bits, so each tile of O is added up apart and joins O in fp32 (O = O alpha +
+// tile: the multiplication of the rescaling does it). Registers: S 64, O 64, P 16 and, one after the other,
+// the exponents of the weights and the tile of O 64 a thread. Shared memory: Q 2 x 16 KiB, K, V and turned V
+// 4 x 16 each.
+//
+// A step: wait for S, its maxima, wait for the tile of O of the step before (its products ran meanwhile) and
+// join it, read S into exponents, start the next S, which runs under the exponentials, round P, start its
+// products with V. One pipeline across tiles of rows.
+//
+// Barriers: as in prefill_kernel.h; v_full/v_empty between copy and turning, turned_full/turned_empty between
+// turning (ordinary writes: fence_async) and products.
+#pragma once
+
+#include "kernels/sm90/launch.h"
+#include "kernels/sm90/prefill_fp8.hpp"
+#include "kernels/sm90/prefill_producers.h"
+#include "kernels/sm90/prefill_rows.h"
+#include "kernels/sm90/softmax.h"
+
+namespace assay_sm90 {
+namespace {
+
+using namespace sm90;
+
+constexpr int kTurners = 2;  // warps that turn V
+
+struct Fp8Instance {
+  static constexpr int kDim = 128, kKeys = kFp8Keys;
+  static constexpr int kHalves = 1, kValueHalves = 1;  // 128 elements fill 128 bytes
+  static constexpr int kStages = 4, kQueries = 2;
+  static constexpr int kHalfTile = kKeys * 128, kTileBytes = kHalfTile, kQueryBytes = kRows * 128;
+  static constexpr int kTokenBytes = 2 * kDim;
+  static constexpr bool kTurned = true;
+  struct alignas(1024) Shared {
+    unsigned char q[kQueries][kQueryBytes];
+    unsigned char k[kStages][kTileBytes];
+    unsigned char v[kStages][kTileBytes];
+    unsigned char turned[kStages][kDim * 128];
+    Work work[kQueries];
+    uint64_t q_full[kQueries], q_empty[kQueries];
+    uint64_t k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
+    uint64_t turned_full[kStages], turned_empty[kStages];
+    uint64_t v_raw;
+  };
+  static constexpr int kShared = sizeof(Shared);
+  static_assert(kShared <= 232448);
+};
+
+__device__ inline float scale_of(const ScaleRef& s, int request, int head) {
+  return s.data == nullptr ? s.host : __ldg(s.data + request * s.request + head * s.head);
+}
+
+// Warp `part` of those that turn V: every other group of 16 keys. Keys that no row sees may be anything
+// (NaN); they become zeros first.
+template <class I>
+__device__ inline void turn_values(typename I::Shared& sh, int part) {
+  const int lane = threadIdx.x % 32;
+  Ring<I::kStages> ring;
+  Ring<I::kQueries> q;
+  for (;;) {
+    barrier_wait_asleep(shared_address(&sh.q_full[q.stage]), q.phase);
+    const Work work = read_work(sh.work[q.stage], lane);
+    if (lane == 0) barrier_arrive(shared_address(&sh.q_empty[q.stage]));
+    if (!work.valid) break;
+    q.next();
+    for (int n = work.top_tile; n >= work.bottom_tile; --n) {
+      barrier_wait_asleep(shared_address(&sh.v_full[ring.stage]), ring.phase);
+      barrier_wait_asleep(shared_address(&sh.turned_empty[ring.stage]), ring.phase ^ 1);
+      const int begin = work.begin - n * I::kKeys, end = work.end - n * I::kKeys;
+      if (begin > 0 || end < I::kKeys) {
+        SM90_LOOP for (int key = lane / 8; key < I::kKeys;
+                       key += 4) if (key / 16 % kTurners == part && (key < begin || key >= end)) {
+          *reinterpret_cast<uint4*>(sh.v[ring.stage] + key * 128 + lane % 8 * 16) = make_uint4(0, 0, 0, 0);
+        }
+        fence_async();  // before the next copy into this buffer
+        __syncwarp();
+      }
+      const uint32_t from = shared_address(sh.v[ring.stage]) + lane % 16 * 128;
+      const uint32_t to = shared_address(sh.turned[ring.stage]) + lane * 128;
+      SM90_LOOP for (int g = part; g < I::kKeys / 16; g += kTurners) {
+        SM90_UNROLL for (int half = 0; half < 4; half += 2) {
+          uint32_t r[2][4];
+          SM90_UNROLL for (int i = 0; i < 2; ++i) load_matrix_transposed(
+              r[i], from + g * 2048 + (((2 * (half + i) + lane / 16) ^ lane % 8) << 4));
+          SM90_UNROLL for (int i = 0; i < 2; ++i)
+              store_matrix(to + (half + i) * 4096 + ((g ^ lane % 8) << 4),
+                           __byte_perm(r[i][0], r[i][1], 0x6420), __byte_perm(r[i][0], r[i][1], 0x7531),
+                           __byte_perm(r[i][2], r[i][3], 0x6420), __byte_perm(r[i][2], r[i][3], 0x7531));
+        }
+      }
+      fence_async();
+      __syncwarp();
+      if (lane == 0) {
+        barrier_arrive(shared_address(&sh.turned_full[ring.stage]));
+        barrier_arrive(shared_address(&sh.v_empty[ring.stage]));
+      }
+      ring.next();
+    }
+  }
+}
+
+// ---- consumers: two warpgroups of 64 query rows
+
+template <class I, bool kCap>
+__device__ inline void consume_fp8(const Fp8Call& p, typename I::Shared& sh, int wg) {
+  constexpr int kKeys = I::kKeys;
+  const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+  float o[64], part[64], s[kKeys / 2];
+  uint32_t probability[kKeys / 8];
+  float top[2] = {}, sum[2] = {}, alpha[2];  // alpha: of the tile that `part` belongs to
+  float scale_log2, into_cap;
+  TileRows<kKeys> tile;
+  // Steps begun and tiles of rows begun. Registers are short, so buffers and phases come from these counts.
+  uint32_t steps = 0, items = 0;
+  const uint32_t desc_q = operand(shared_address(sh.q[0]) + wg * 64 * 128, 16);
+  const uint32_t desc_k = operand(shared_address(sh.k[0]), 16);
+  const uint32_t desc_v = operand(shared_address(sh.turned[0]), 16);
+
+  auto scale_of_codes = [&](const Work& w) {
+    return scale_of(p.q_scale, w.request, w.head / p.q_scale_group) *
+           scale_of(p.k_scale, w.request, w.head / p.group);
+  };
+  auto release = [&](uint64_t& bar) {  // each of the 8 warps reports for itself
+    if (lane == 0) barrier_arrive(shared_address(&bar));
+  };
+  // The next tile of rows, number `items`; false: there is none.
+  auto begin_item = [&] {
+    barrier_wait(shared_address(&sh.q_full[items % I::kQueries]), items / I::kQueries % 2);
+    const Work w = read_work(sh.work[items % I::kQueries], lane);
+    if (!w.valid) return false;
+    tile.begin(p, w, wg, warp, lane);
+    const float codes = scale_of_codes(w);
+    scale_log2 = kCap ? p.scale_log2 : p.scale_log2 * codes;
+    into_cap = p.into_cap * codes;
+    return true;
+  };
+  auto start_scores = [&](uint32_t step) {  // S = Q K^T
+    const uint32_t dk = desc_k + step % I::kStages * (I::kTileBytes >> 4);
+    const uint32_t dq = desc_q + items % I::kQueries * (I::kQueryBytes >> 4);
+    mma_fence();
+    Mma8<kKeys>::first(s, dq, dk);
+    SM90_UNROLL for (int i = 1; i < 4; ++i) Mma8<kKeys>::next(s, dq + 2 * i, dk + 2 * i);
+    mma_commit();
+  };
+  auto wait_keys = [&](uint32_t step) {
+    barrier_wait(shared_address(&sh.k_full[step % I::kStages]), step / I::kStages % 2);
+  };
+  auto start_values = [&] {  // part = P V
+    barrier_wait(shared_address(&sh.turned_full[steps % I::kStages]), steps / I::kStages % 2);
+    const uint32_t dv = desc_v + steps % I::kStages * (I::kDim * 128 >> 4);
+    pin(probability);
+    mma_fence();
+    Mma8<128>::held_first(part, probability, dv);
+    SM90_UNROLL for (int i = 1; i < kKeys / 32; ++i) Mma8<128>::held(part, &probability[4 * i], dv + 2 * i);
+    mma_commit();
+  };
+  auto join = [&] {  // O = O alpha + P V of the step before
+    pin(part);
+    SM90_UNROLL for (int i = 0; i < 64; ++i) o[i] = fmaf(o[i], alpha[i / 2 % 2], part[i]);
+  };
+  auto clear_o = [&] { SM90_UNROLL for (int i = 0; i < 64; ++i) o[i] = 0; };
+  // Writes the tile of rows whose Q is in buffer `i`, and gives the buffer back.
+  auto store = [&](uint32_t i, const float(&top)[2], const float(&sum)[2]) {
+    const Work w = read_work(sh.work[i], lane);
+    const float scale = kCap ? p.scale : p.scale * scale_of_codes(w);
+    const float v_scale = scale_of(p.v_scale, w.request, w.head / p.group);
+    SM90_UNROLL for (int r = 0; r < 2; ++r) {
+      const int at = w.row + wg * 64 + 16 * warp + lane / 4 + 8 * r;
+      constexpr float kUnit = 1.f / (1 << kFp8ExponentOfP);
+      const float total = quad_sum(sum[r]) * kUnit;
+      const float factor = finish_row(p, w, total, top[r], scale, at, lane % 4 == 0) * kUnit * v_scale;
+      if (at >= w.rows) continue;
+      uint16_t* const out = p.o + (w.first_row + at) * p.o_row + w.head * p.o_head + lane % 4 * 4;
+      SM90_UNROLL for (int c = 0; c < 8; ++c) {
+        const float* const x = &o[8 * c + 2 * r];
+        const float a = x[0] * factor, b = x[4] * factor, e = x[1] * factor, f = x[5] * factor;
+        *reinterpret_cast<uint2*>(out + 16 * c) = p.half ? make_uint2(pack<true>(a, b), pack<true>(e, f))
+                                                         : make_uint2(pack<false>(a, b), pack<false>(e, f));
+      }
+    }
+    __syncwarp();
+    release(sh.q_empty[i]);
+  };
+
+  // A step begins when its S is complete: the maxima, meanwhile the last products with V, O of the step
+  // before; then S is read once, to the exponents, so that its registers are free for the next S.
+  float x[kKeys / 2];
+  bool begins = true;  // this step begins a tile of rows
+  auto exponents = [&](auto is_first) {
+    constexpr bool kFirst = decltype(is_first)::value;
+    mma_wait<kFirst ? 0 : 1>();
+    pin(s);
+    release(sh.k_empty[steps % I::kStages]);
+    const float old_top[2] = {top[0], top[1]}, old_sum[2] = {sum[0], sum[1]};
+    if (begins) top[0] = top[1] = -INFINITY, sum[0] = sum[1] = 0;
+    if constexpr (kCap) {
+      SM90_UNROLL for (int i = 0; i < kKeys / 2; ++i) s[i] = tanh_fast(s[i] * into_cap);
+    }
+    if (tile.needs_mask()) tile.mask(p, s, lane);
+    float fresh[2], bias[2];
+    raise_maxima<true, kFp8ExponentOfP>(s, top, fresh, bias, scale_log2, [&](float value) {
+      hold_until(fmaxf(top[0], value), shared_address(&sh.k_empty[0]));
+    });
+    if constexpr (!kFirst) {
+      mma_wait<0>();
+      join();
+      release(sh.turned_empty[(steps - 1) % I::kStages]);
+      if (begins) store((items - 1) % I::kQueries, old_top, old_sum);
+    }
+    if (begins) clear_o();
+    alpha[0] = fresh[0], alpha[1] = fresh[1];
+    SM90_UNROLL for (int i = 0; i < kKeys / 2; ++i) x[i] = fmaf(s[i], scale_log2, -bias[i / 2 % 2]);
+  };
+  // The step's other half: weights, their sums, the products with V. The warpgroups take turns at it, so that
+  // one has its exponentials while the other adds and multiplies.
+  auto weights = [&](bool last) {
+    named_sync(2 + wg, 256);
+    SM90_UNROLL for (int r = 0; r < 2; ++r) {
+      float a = 0, b = 0;
+      SM90_UNROLL for (int j = 0; j < kKeys / 8; ++j) {
+        float *const u = &x[4 * j + 2 * r], *const v = u + 1;
+        *u = exp2_fast(*u), *v = exp2_fast(*v);
+        a += *u, b += *v;
+      }
+      sum[r] = fmaf(sum[r], alpha[r], a + b);
+    }
+    // The sums of S are, as they lie, the A operand of the second product.
+    SM90_UNROLL for (int i = 0; i < kKeys / 32; ++i) {
+      SM90_UNROLL for (int j = 0; j < 4; ++j) {
+        const float* const y = &x[16 * i + j / 2 * 8 + j % 2 * 2];
+        probability[4 * i + j] = pack_e4m3(y[0], y[1], y[4], y[5]);
+      }
+    }
+    start_values();
+    if (wg == 0 || !last) named_arrive(3 - wg, 256);
+    ++steps;
+  };
+
+  if (!begin_item()) return;
+  if (wg == 1) named_arrive(2, 256);
+  wait_keys(0);
+  start_scores(0);
+  exponents(std::true_type());
+  for (;;) {
+    begins = tile.n == tile.bottom;
+    --tile.n;
+    if (begins) {
+      ++items;
+      if (!begin_item()) break;
+    }
+    wait_keys(steps + 1);
+    start_scores(steps + 1);  // runs under the exponentials
+    weights(false);
+    exponents(std::false_type());
+  }
+  weights(true);
+  mma_wait<0>();
+  join();
+  store((items - 1) % I::kQueries, top, sum);
+}
+
+template <class I, bool kCap>
+__global__ void __launch_bounds__(kThreads, 1)
+    prefill_fp8(const __grid_constant__ PrefillMaps maps, const __grid_constant__ Fp8Call p) {
+  auto& sh = *reinterpret_cast<typename I::Shared*>(dynamic_memory());
+  const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+  if (threadIdx.x == 0) {
+    prefetch_map(&maps.q);
+    prefetch_map(&maps.k);
+    prefetch_map(&maps.v);
+    for (int i = 0; i < I::kQueries; ++i) {
+      barrier_init(shared_address(&sh.q_full[i]), 1);
+      barrier_init(shared_address(&sh.q_empty[i]), kReaders<I, false>);
+    }
+    for (int i = 0; i < I::kStages; ++i) {
+      barrier_init(shared_address(&sh.k_full[i]), 1);
+      barrier_init(shared_address(&sh.k_empty[i]), 8);
+      barrier_init(shared_address(&sh.v_full[i]), 1);
+      barrier_init(shared_address(&sh.v_empty[i]), kTurners);
+      barrier_init(shared_address(&sh.turned_full[i]), kTurners);
+      barrier_init(shared_address(&sh.turned_empty[i]), 8);
+    }
+    barrier_init(shared_address(&sh.v_raw), 1);
+    barrier_init_fence();
+  }
+  __syncthreads();
+  if (group == 0) {
+    registers_down<40>();
+    const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+    if (warp == 0)
+      produce_keys<I, false>(maps, p, sh);
+    else if (warp == 1)
+      produce_tiles<I, false, true>(maps, p, sh, 0);
+    else
+      turn_values<I>(sh, warp - 2);
+  } else {
+    registers_up<232>();
+    consume_fp8<I, kCap>(p, sh, group - 1);
+  }
+}
+
+template <bool kCap>
+cudaError_t launch_fp8(const PrefillMaps& maps, const Fp8Call& call, int32_t grid, cudaStream_t stream) {
+  using I = Fp8Instance;
+  const auto kernel = prefill_fp8<I, kCap>;
+  static const cudaError_t ready =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, I::kShared);
+  if (ready != cudaSuccess) return ready;
+  return launch_kernel(kernel, {.grid = grid, .threads = kThreads, .bytes = I::kShared, .stream = stream},
+                       maps, call);
+}
+
+}  // namespace
+}  // namespace assay_sm90
