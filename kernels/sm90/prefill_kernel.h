@@ -154,6 +154,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
         SM90_UNROLL for (int i = 0; i < I::kValueHalves; ++i) * reinterpret_cast<uint4*>(out + 64 * i) =
             *reinterpret_cast<const uint4*>(from + i * kHalfStep + r * 128 + ((lane % 8 ^ r % 8) << 4));
       }
+      if constexpr (I::kWide) fence_async();  // the next Q is copied over what was staged
       __syncwarp();
     }
   };
