@@ -56,8 +56,10 @@ void Comparison::add(double got, double low, double high, const Widths& w, int32
   // In a smaller binade below `low` half an ulp is less than the one divided by: the test decides.
   if (!fine) ratio = std::max(ratio, std::nextafter(1.0, 2.0));
   ratios_.push_back(static_cast<float>(ratio));
-  // Half a step of the finer side of a power of two: less is taken away there than may be.
-  const double beyond = off - half_ulp(format, std::nextafter(std::fabs(got), 0.0));
+  // What was rounded lay on the side of the middle; the steps below a power of two are half those above it.
+  const bool farther = std::fabs(middle) > std::fabs(got) && (middle < 0) == (got < 0);
+  const double beyond =
+      off - half_ulp(format, farther ? std::fabs(got) : std::nextafter(std::fabs(got), 0.0));
   const double unrounded = !(beyond > 0) || unbounded ? 0 : half > 0 ? beyond / half : fine ? 0 : kInf;
   unrounded_.push_back(static_cast<float>(unrounded));
   stats_.max_unrounded = std::max(stats_.max_unrounded, unrounded);

@@ -275,6 +275,8 @@ TEST(Comparison, TakesTheRoundingOfTheOutputAway) {
   };
   EXPECT_EQ(of(1.0, 1 - 0x1p-12, 1 + 0x1p-12).max_unrounded, 0);
   EXPECT_EQ(of(1 + 0x1p-7, 1, 1 + 0x1p-7).max_unrounded, 0);
+  // Above a power of two the steps are twice those below it.
+  EXPECT_EQ(of(1.0, 1 + 0x1.8p-9, 1 + 0x1.9p-9).max_unrounded, 0);
   EXPECT_EQ(of(1 + 0x1p-7, 1 - 0x1p-7, 1 + 0x1p-7).max_unrounded, 0.5);
   EXPECT_EQ(of(1 + 0x1p-7, 1 - 0x1p-9, 1 + 0x1p-9).max_unrounded, 2);  // and wrong
   EXPECT_EQ(of(1 + 0x1p-7, 1, 1).max_unrounded, kInf);
