@@ -25,7 +25,7 @@ int64_t entries(const Problem& p) {
 int64_t requests(const Problem& p) { return static_cast<int64_t>(p.requests.size()); }
 
 TensorLayout per_step(const Problem& p, int64_t columns) {
-  return dense_layout(ASSAY_INT32, {entries(p) + p.padded_rows, columns});
+  return layouts::table_out(p, entries(p) + p.padded_rows, columns);
 }
 TensorLayout of_requests(const Problem& p) { return per_step(p, requests(p)); }
 TensorLayout starts(const Problem& p) { return per_step(p, requests(p) + 1); }
@@ -70,7 +70,7 @@ constinit const Op ops::chunk_metadata = {
     .summary = "Contexts cut into steps of a token budget, with what a gather reads.",
     .operands = kOperands,
     .fields = kFields,
-    .stridable = {},
+    .stridable = {.out = true},
     .recipes = recipe_set(InputRecipe::kNormal),
     .recipes_message = "chunk_metadata reads lengths and tables: input=normal",
     .foreign_fields = "masks, biases and relations",

@@ -10,7 +10,7 @@ namespace assay {
 namespace {
 
 TensorLayout lengths(const Problem& p) {
-  return dense_layout(ASSAY_INT32, {p.ranks, static_cast<int64_t>(p.requests.size())});
+  return layouts::table_out(p, p.ranks, static_cast<int64_t>(p.requests.size()));
 }
 
 constexpr OperandUse kOperands[] = {
@@ -43,7 +43,7 @@ constinit const Op ops::dcp_lengths = {
     .summary = "Key lengths of every rank of a context spread over ranks.",
     .operands = kOperands,
     .fields = kFields,
-    .stridable = {},
+    .stridable = {.out = true},
     .recipes = recipe_set(InputRecipe::kNormal),
     .recipes_message = "dcp_lengths reads lengths and tables: input=normal",
     .foreign_fields = "masks, biases and relations",

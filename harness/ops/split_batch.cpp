@@ -14,7 +14,7 @@ constexpr int64_t kGroups = 3, kFigures = 5;
 TensorLayout starts(const Problem& p) {
   return layouts::list(static_cast<int64_t>(p.requests.size()) + kGroups);
 }
-TensorLayout counts(const Problem&) { return dense_layout(ASSAY_INT32, {kGroups, kFigures}); }
+TensorLayout counts(const Problem& p) { return layouts::table_out(p, kGroups, kFigures); }
 
 constexpr OperandUse kOperands[] = {
     {Operand::kCuQ, Role::kIn, layouts::request_starts},
@@ -47,7 +47,7 @@ constinit const Op ops::split_batch = {
     .summary = "Orders a batch decode, extend, prefill; counts and starts of each.",
     .operands = kOperands,
     .fields = kFields,
-    .stridable = {},
+    .stridable = {.out = true},
     .recipes = recipe_set(InputRecipe::kNormal),
     .recipes_message = "split_batch reads lengths and tables: input=normal",
     .foreign_fields = "masks, biases and relations",
