@@ -135,6 +135,42 @@ TEST(Drawn, DoWhatTheyDeclare) {
   }
 }
 
+// What a kernel does with a request follows from the request, whatever its batch makes of it.
+TEST(Drawn, DoNotDependOnTheBatch) {
+  const assay::Backend drawn = assay::Backend::load(ASSAY_BINARY_DIR "/faulty/libassay_drawn.so");
+  const char* const lines[] = {
+      "paged h=1 d=23 sinks=on batch=1q1s26_1q1s269 relate=order+alone seed=1046753",
+      "prefill h=2 d=16 sinks=on kv=fp8_e4m3:head batch=2q3s40_1q1s300 relate=alone seed=8"};
+  for (const char* line : lines) {
+    const assay::Problem problem = assay::make_problem(assay::parse_scenario(line));
+    assay::Judge judge(problem, 1e9);
+    for (int32_t i = 0; i < kDrawnVariants; i += i < 128 ? 8 : 61) {
+      char name[32];
+      snprintf(name, sizeof name, "%s_drawn_%04d", problem.op == ASSAY_OP_PAGED ? "paged" : "prefill", i);
+      const assay::Verdict v = judge.judge(drawn, *drawn.find(name), drawn.device(0));
+      EXPECT_TRUE(v.outcome == assay::Outcome::kPassed || v.outcome == assay::Outcome::kUntrusted)
+          << name << " " << line << ": " << v.reason;
+      EXPECT_TRUE(v.batch_invariant.value_or(true)) << name << " " << line;
+    }
+  }
+}
+
+// Nothing is said of what lies beyond the range of a format that a kernel rounds to, so none does that may.
+TEST(Drawn, FoldNoScaleIntoQThatMayOverflowIt) {
+  int folded = 0;
+  for (const char* scale : {"0.25", "1.02e9"}) {
+    const assay::Problem problem = assay::make_problem(
+        assay::parse_scenario(std::string("prefill h=1 d=4 q=fp16 batch=1q1s3 seed=1 scale=") + scale));
+    const assay::ProblemView view(problem);
+    for (int32_t i = 0; i < kDrawnVariants; ++i) {
+      const bool rounds = declared_arithmetic(drawn_arithmetic(i), *view.get()).q_rounding > 0x1p-13;
+      folded += rounds;
+      EXPECT_FALSE(rounds && problem.softmax_scale > 1) << i;
+    }
+  }
+  EXPECT_GT(folded, 100);
+}
+
 TEST(Drawn, AreCalledRight) {
   const assay::Backend drawn = assay::Backend::load(ASSAY_BINARY_DIR "/faulty/libassay_drawn.so");
   int passed = 0;

@@ -69,8 +69,10 @@ Resolved resolve(const Arithmetic& a, const assay_problem& p) {
   }
   r.q_takes_q_channel = q_channel;
   r.q_takes_k_channel = k_channel && !r.dequant_k;
-  r.q_takes_scale = a.q_prescaled && !fp8 && !int8;
   r.q_format = lanes ? ASSAY_FP32 : is_16_bit(p.q_format) ? p.q_format : half;
+  // A large scale times Q leaves the range of fp16, which a relative error says nothing of.
+  const bool fits = r.q_format != ASSAY_FP16 || std::fabs(p.softmax_scale) <= 1;
+  r.q_takes_scale = a.q_prescaled && !fp8 && !int8 && fits;
   if (fp8 || int8) r.q_format = p.q_format;
   if (a.q_replayed && !fp8 && !int8 && p.q_scale_kind == ASSAY_SCALE_NONE && !r.q_takes_k_channel) {
     r.q_takes_scale = true;
@@ -108,7 +110,8 @@ Resolved resolve(const Arithmetic& a, const assay_problem& p) {
   // One lane of the sixteen a row sum runs in, their folding, and the sink.
   r.row_sum_chain = std::min(part_tiles, tiles) * ceil_div(a.tile_keys, a.sum_lanes) + 5;
   if (a.sum_by_unit && r.pv.kind == ASSAY_ACC_BLOCK) r.row_sum = r.pv;
-  r.sink_first = a.sink_first && r.parts == 1;
+  // Not `parts` of this batch: a request's bits follow from its own length.
+  r.sink_first = a.sink_first && a.splits == 1 && a.split_keys == 0;
   return r;
 }
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 
+#include "harness/check/aggregates/common_errors.hpp"
 #include "harness/check/aggregates/grid_place.hpp"
 #include "harness/check/aggregates/key_errors.hpp"
 #include "reference/formats/formats.hpp"
@@ -61,16 +62,13 @@ class Aggregator {
  public:
   Aggregator(const BoundedAttention& b, const Problem& p, const HostOperands& host, const OutputView& out,
              const assay_arithmetic& a)
-      : b_(b), p_(p), operands_(p, host), out_(out), first_(p.cu_q()) {
+      : b_(b), p_(p), operands_(p, host), out_(out), first_(p.cu_q()), common_(p, a) {
     // Rounded copies of K and V are read by every row: their errors do not average out over rows.
     shared_ = a.dequant_format != ASSAY_FORMAT_NONE && a.dequant_replayed == 0;
     // Rounding to nearest leans where weights are not spread evenly between two numbers of a coarse format,
     // by its square, and nothing replays the row sum that shows it.
     const bool rounded = a.p_format != ASSAY_FP32 && a.p_format != ASSAY_FORMAT_NONE;
     leaning_sum_ = a.row_sum_from_rounded_p != 0 && rounded;
-    // The exponential errs alike at 0, the argument of every row's largest key; a row sum of exact P keeps
-    // that error and rounding takes it from P, so that O is off by it in all rows.
-    if (rounded && !leaning_sum_) common_ = a.exp_relative_error;
   }
 
   AggregateReport run() {
@@ -114,7 +112,7 @@ class Aggregator {
     Element e{};
     e.error = got(at, d) - o;
     e.noise = half * half / 3;
-    e.bias = bias_of(b_.o_bias, b_.o_bound_p[i], sigma, i) + common_ * std::fabs(o);
+    e.bias = bias_of(b_.o_bias, b_.o_bound_p[i], sigma, i) + common_.relative * std::fabs(o);
     e.variance = sigma * sigma + e.noise + e.bias * e.bias;
     return e;
   }
@@ -137,7 +135,7 @@ class Aggregator {
       // is independent of the places of other elements on the grid.
       const double centre = replayed ? b_.o_replayed[i] : b_.value.o[i], o = b_.value.o[i];
       double sigma = b_.o_sigma[i] * std::sqrt(kWorstMantissa);
-      double bias = bias_of(b_.o_bias, b_.o_bound_p[i], b_.o_sigma[i], i) + common_ * std::fabs(o);
+      double bias = bias_of(b_.o_bias, b_.o_bound_p[i], b_.o_sigma[i], i) + common_.relative * std::fabs(o);
       if (replayed) sigma = std::min(sigma, b_.o_bound_r[i]), bias = std::min(bias, b_.o_bound_r[i]);
       const GridPlace place(out_.o->format, centre);
       if (std::isinf(place.rounded)) continue;
@@ -171,8 +169,9 @@ class Aggregator {
     double contested = 0;
     for (int32_t d = 0; d < p_.head_dim_v; ++d) {
       const GridPlace place(out_.o->format, b_.o_replayed[base + d]);
-      const double chance =
-          place.mismatch_chance(b_.o_bound_r[base + d], common_ * std::fabs(b_.value.o[base + d]));
+      const double width = b_.o_bound_r[base + d];
+      const double chance = place.mismatch_chance(
+          width, common_.step ? width : common_.relative * std::fabs(b_.value.o[base + d]));
       m.misses += got(at, d) != place.rounded;
       m.misses_mean += chance;
       contested += chance > 0;
@@ -424,7 +423,7 @@ class Aggregator {
   const OutputView& out_;
   const std::vector<int32_t> first_;
   bool shared_ = false, leaning_sum_ = false;
-  double common_ = 0;                     // relative error of O that all rows may share
+  const CommonErrors common_;
   std::vector<int64_t> twin_, lse_twin_;  // of a slot: the first one with the same result; of the LSE
   std::vector<double> shares_;            // scratch of measure()
   std::vector<RowMoments> moments_;

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "harness/base/error.hpp"
+#include "harness/check/aggregates/grid_place.hpp"
 #include "harness/check/aggregates/key_errors.hpp"
 #include "reference/bounds/bounds_rows.hpp"
 #include "reference/formats/formats.hpp"
@@ -254,6 +255,44 @@ TEST(Aggregates, SharedRoundingsRaiseNoAlarm) {
     c.o_codes[i] = static_cast<uint16_t>(encode(ASSAY_BF16, c.bounded.value.o[i]));
   const AggregateReport r = aggregates(c.bounded, c.problem, c.host, {&c.o_view, nullptr}, c.arithmetic);
   EXPECT_EQ(texts(r), "");
+}
+
+// The largest weight of every row has the argument 0: what the exponential errs by there, and a rounding
+// toward zero that makes a step of it, are the same in all rows.
+TEST(Aggregates, AStepThatAllRowsTakeRaisesNoAlarm) {
+  Case c(5);
+  c.run({});
+  for (size_t i = 0; i < c.o_codes.size(); ++i) {
+    const double ideal = c.bounded.o_replayed[i], rounded = round_to(ASSAY_BF16, ideal);
+    const double half = half_ulp(ASSAY_BF16, rounded), off = ideal - rounded;
+    c.o_codes[i] = static_cast<uint16_t>(encode(ASSAY_BF16, rounded + std::copysign(2 * half, off)));
+    c.bounded.o_bound_r[i] = 1.2 * (half - std::fabs(off));
+  }
+  const auto mismatches = [&] {
+    return kinds(aggregates(c.bounded, c.problem, c.host, {&c.o_view, nullptr}, c.arithmetic))
+        .count(Statistic::kMismatch);
+  };
+  c.arithmetic.exp_relative_error = 0x1p-14;
+  EXPECT_EQ(mismatches(), 1u);  // to nearest, 1 stays 1
+  c.arithmetic.p_truncated = 1;
+  EXPECT_EQ(mismatches(), 0u);
+}
+
+// One key, and an error that all rows share, smaller than its bound: where results lie between two numbers of
+// the output all of them move, which no spread of the rest makes less likely.
+TEST(Aggregates, ACertainStepIsNoLessCertainForASpread) {
+  const GridPlace place(ASSAY_BF16, 1.0 + 0x1p-8);  // a tie
+  const double square = place.spacing * place.spacing;
+  for (const double bias : {1e-7, 1e-5})
+    for (const double sigma : {0.0, 1e-8, 1e-6, 1e-4}) {
+      EXPECT_GE(place.mean_square(sigma, bias), square) << sigma;
+      EXPECT_GE(place.mean(sigma, bias), place.spacing) << sigma;
+    }
+  // A little off the tie: as much as any spread up to the one given may bring about, and less if it is less.
+  const GridPlace off(ASSAY_BF16, 1.0 + 0x1p-8 - 0x1p-16);
+  EXPECT_GT(off.mean(1e-3, 1e-5), 0.9 * off.mean(2e-5, 1e-5));
+  EXPECT_GT(off.mean(2e-5, 1e-5), off.mean(4e-6, 1e-5));
+  EXPECT_LT(off.mean(1e-3, 1e-6), 0.1 * off.spacing);
 }
 
 // Rows whose keys have one score have one row sum and one logarithm: their errors are one error.

@@ -34,8 +34,9 @@ struct GridPlace {
     spacing = 2 * half;
     outward = std::max(0.0, half - off), inward = std::max(0.0, finer + off);
   }
-  // Mean square at most of rnd(centre + x) - rnd(centre), for x of standard deviation sigma and |mean| <=
-  // bias.
+  // Mean square at most of rnd(centre + x) - rnd(centre), for x of a standard deviation up to sigma and
+  // |mean|
+  // <= bias: what the mean alone brings about, less spread makes certain.
   double mean_square(double sigma, double bias) const {
     const double spread = sigma + bias;
     if (spread > 4 * spacing) return sigma * sigma + bias * bias + spacing * spacing;
@@ -44,7 +45,7 @@ struct GridPlace {
     for (int k = 0; k < 40; ++k) {
       const double up = (outward + k * spacing - bias) / sigma, down = (inward + k * spacing - bias) / sigma;
       if (std::min(up, down) > 7) break;
-      sum += (2 * k + 1) * (upper_tail(up) + upper_tail(down));
+      sum += (2 * k + 1) * ((up < 0 ? 1 : upper_tail(up)) + (down < 0 ? 1 : upper_tail(down)));
     }
     return sum * spacing * spacing;
   }
@@ -53,8 +54,12 @@ struct GridPlace {
     const double nearest = std::min(outward, inward);
     if (bias > spacing) return bias + spacing;
     if (nearest < bias) return spacing;
-    if (!(sigma > 0)) return 0;
-    return spacing * (upper_tail((nearest - bias) / sigma) - upper_tail(nearest / sigma));
+    if (!(sigma > 0) || bias == 0) return 0;
+    // The spread that the mean moves most over the edge.
+    const double left = nearest - bias;
+    const double worst = std::sqrt(bias * (nearest + left) / (2 * std::log(nearest / left)));
+    const double spread = left > 0 ? std::min(sigma, worst) : sigma;
+    return spacing * (upper_tail(left / spread) - upper_tail(nearest / spread));
   }
   // Share of elements that may differ from `rounded`, when what is left is spread evenly over centre - width
   // .. centre + width, but for an error up to `common` that all elements may have alike.
