@@ -11,6 +11,8 @@
 #include "harness/check/aggregates/common_errors.hpp"
 #include "harness/check/aggregates/grid_place.hpp"
 #include "harness/check/aggregates/key_errors.hpp"
+#include "harness/check/aggregates/places.hpp"
+#include "harness/check/aggregates/row_moments.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -35,19 +37,6 @@ constexpr double kSpareRows = 2, kSpareElements = 3;
 constexpr double kTwinSd = 8;
 // A group whose replayed rounding of P leans by more than this has no slope to test.
 constexpr double kLeaningSd = 3;
-
-struct RowMoments {
-  bool used = false;
-  // Slope: sum w e with w = o / n^2, its variance with dimensions apart and together at most, the bound on
-  // its mean, sum w o, the same sum over the replayed rounding of P, and what one element can add.
-  double lean = 0, var = 0, var_most = 0, bias = 0, size = 0, rounding = 0, one = 0;
-  // sum e^2 / n^2, its mean and variance at most.
-  double z = 0, z_mean = 0, z_var = 0;
-  double misses = 0, misses_mean = 0, misses_var = 0;
-  bool replayed = false;
-  // The LSE of the row: error, variance, bound on the mean; variance 0: not tested.
-  double lse_error = 0, lse_var = 0, lse_bias = 0;
-};
 
 struct Group {
   int64_t first = 0, last = 0;                                     // rows
@@ -126,9 +115,11 @@ class Aggregator {
     for (int32_t d = 0; d < p_.head_dim_v; ++d)
       if (!std::isfinite(b_.o_bound_p[base + d]) || !(b_.o_bound[base + d] > 0)) return;
     m.used = true;
+    m.places_first = places_.size();
     bool replayed = b_.r_applied > 0;
     for (int32_t d = 0; d < p_.head_dim_v && replayed; ++d) replayed = std::isfinite(b_.o_bound_r[base + d]);
     shares_.clear();
+    double contested = 0;
     for (int32_t d = 0; d < p_.head_dim_v; ++d) {
       const size_t i = base + d;
       // What an ideal kernel writes is known, its rounding to the output included; what is left of the error
@@ -153,7 +144,19 @@ class Aggregator {
       m.z_mean += square / n2;
       m.z_var += (s2 * square + 3 * square * square) / (n2 * n2);
       shares_.push_back(square / n2);
+      double chance = 0;
+      if (replayed) {
+        const double width = b_.o_bound_r[i];
+        chance = place.mismatch_chance(width, common_.step ? width : common_.relative * std::fabs(o));
+        m.misses += got(at, d) != place.rounded;
+        m.misses_mean += chance;
+        contested += chance > 0;
+      }
+      places_.add(centre, std::sqrt(chance * (1 - chance)), std::sqrt(s2 * square) / n2);
     }
+    m.places_last = places_.size();
+    m.replayed = replayed;
+    m.misses_var = contested * m.misses_mean;  // all or none of a row at once
     m.var_most *= m.var_most;
     // All dimensions may be off at once: one weight moves the whole row, and the least likely of two that are
     // off bounds how often both are.
@@ -161,22 +164,6 @@ class Aggregator {
     for (size_t i = 0; i < shares_.size(); ++i)
       m.z_var += 2 * shares_[i] * static_cast<double>(shares_.size() - 1 - i);
     m.z_var += 2 * m.z_mean * m.z_mean;
-    if (replayed) measure_replay(at, base, m);
-  }
-
-  void measure_replay(RowHead at, size_t base, RowMoments& m) const {
-    m.replayed = true;
-    double contested = 0;
-    for (int32_t d = 0; d < p_.head_dim_v; ++d) {
-      const GridPlace place(out_.o->format, b_.o_replayed[base + d]);
-      const double width = b_.o_bound_r[base + d];
-      const double chance = place.mismatch_chance(
-          width, common_.step ? width : common_.relative * std::fabs(b_.value.o[base + d]));
-      m.misses += got(at, d) != place.rounded;
-      m.misses_mean += chance;
-      contested += chance > 0;
-    }
-    m.misses_var = contested * m.misses_mean;  // all or none of a row at once
   }
 
   void measure_lse(RowHead at, RowMoments& m) const {
@@ -211,17 +198,20 @@ class Aggregator {
       for (int32_t h = g.head_first; h < g.head_last; ++h) visit(RowHead{n, h}, moments(n, h));
   }
 
-  // Rows and heads with the same result have the same weights and values, so the same errors: one key that
-  // all see, equal queries. Those of equal LSE need not: as many keys of equal score, as by a flat softmax or
-  // by a bias alone, have one row sum and one logarithm, whatever the values are.
+  // Rows and heads with the same result, as far as the output shows it, have the same weights and values, so
+  // the same errors: one key that all see, equal queries, heads of a group under a flat softmax. Those of
+  // equal LSE need not: as many keys of equal score, as by a flat softmax or by a bias alone, have one row
+  // sum and one logarithm, whatever the values are.
   void find_twins() {
-    std::map<std::vector<float>, int64_t> known;
+    std::map<std::vector<int64_t>, int64_t> known;
     std::map<int64_t, int64_t> sums;
     twin_.resize(moments_.size()), lse_twin_.resize(moments_.size());
     const auto dims = static_cast<size_t>(std::min(p_.head_dim_v, 8));
     for (size_t slot = 0; slot < moments_.size(); ++slot) {
       const double* o = &b_.value.o[slot * static_cast<size_t>(p_.head_dim_v)];
-      std::vector<float> key(o, o + dims);
+      std::vector<int64_t> key;
+      for (size_t d = 0; d < dims; ++d)
+        key.push_back(out_.o == nullptr ? std::llround(o[d] * 0x1p20) : coarse_place(out_.o->format, o[d]));
       twin_[slot] = known.emplace(std::move(key), static_cast<int64_t>(slot)).first->second;
       const RowMoments& m = moments_[slot];
       if (!(m.lse_var > 0)) continue;
@@ -246,6 +236,14 @@ class Aggregator {
     return sum;
   }
 
+  double of_places(const Group& g, float Places::Element::*sd) const {
+    PlaceVariance sum;
+    each(g, [&](RowHead, const RowMoments& m) {
+      for (int64_t i = m.places_first; i < m.places_last; ++i) sum.add(places_[i].place, places_[i].*sd);
+    });
+    return sum.value();
+  }
+
   void found(Finding f) {
     if (std::isnan(report_.worst_ratio) || f.ratio() > report_.worst_ratio) {
       report_.worst_ratio = f.ratio();
@@ -264,7 +262,8 @@ class Aggregator {
     });
     if (!(mean > 0)) return;
     const double var = variance(
-        g, [](const RowMoments& m) { return m.z_var; }, twin_);
+                           g, [](const RowMoments& m) { return m.z_var; }, twin_) +
+                       of_places(g, &Places::Element::second);
     const double beyond = z - mean - kSpareRows * std::sqrt(spare) - kSpareElements;
     found({Statistic::kRms, g.request, -1, g.head, -1, std::max(0.0, beyond) / std::sqrt(var), kAlarmSd,
            std::sqrt(z / mean)});
@@ -280,7 +279,8 @@ class Aggregator {
     });
     if (!(count > 0)) return;
     const double var = variance(
-        g, [](const RowMoments& m) { return m.misses_var; }, twin_);
+                           g, [](const RowMoments& m) { return m.misses_var; }, twin_) +
+                       of_places(g, &Places::Element::first);
     // One element at least is spare.
     const double beyond = std::max(0.0, misses - mean - kSpareRows * p_.head_dim_v);
     found({Statistic::kMismatch, g.request, -1, g.head, -1, beyond / std::sqrt(var + 1), kAlarmSd,
@@ -426,6 +426,7 @@ class Aggregator {
   const CommonErrors common_;
   std::vector<int64_t> twin_, lse_twin_;  // of a slot: the first one with the same result; of the LSE
   std::vector<double> shares_;            // scratch of measure()
+  Places places_;
   std::vector<RowMoments> moments_;
   std::vector<Group> groups_;
   AggregateReport report_;

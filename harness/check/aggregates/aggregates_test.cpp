@@ -14,6 +14,7 @@
 #include "harness/base/error.hpp"
 #include "harness/check/aggregates/grid_place.hpp"
 #include "harness/check/aggregates/key_errors.hpp"
+#include "harness/check/aggregates/places.hpp"
 #include "reference/bounds/bounds_rows.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -293,6 +294,23 @@ TEST(Aggregates, ACertainStepIsNoLessCertainForASpread) {
   EXPECT_GT(off.mean(1e-3, 1e-5), 0.9 * off.mean(2e-5, 1e-5));
   EXPECT_GT(off.mean(2e-5, 1e-5), off.mean(4e-6, 1e-5));
   EXPECT_LT(off.mean(1e-3, 1e-6), 0.1 * off.spacing);
+}
+
+// Codes of a narrow format handed through by one key: few places of the grid, and whether one is missed
+// decides for thousands of elements.
+TEST(Aggregates, ElementsAtOnePlaceAreOneElement) {
+  PlaceVariance same, apart;
+  Places places;
+  for (int i = 0; i < 4000; ++i) {
+    places.add(std::ldexp(1 + i % 8 / 8.0 + i * 1e-9, i % 5), 0.5, 0);
+    places.add(1 + i / 4000.0, 0, 0.5);
+  }
+  for (int64_t i = 0; i < places.size(); ++i) {
+    if (places[i].first > 0) same.add(places[i].place, places[i].first);
+    if (places[i].second > 0) apart.add(places[i].place, places[i].second);
+  }
+  EXPECT_NEAR(same.value(), 8 * (500.0 * 500 - 500) * 0.25, 1);
+  EXPECT_EQ(apart.value(), 0);
 }
 
 // Rows whose keys have one score have one row sum and one logarithm: their errors are one error.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "harness/check/verdict.hpp"
 #include "reference/formats/formats.hpp"
@@ -19,6 +20,11 @@ inline double upper_tail(double x) { return 0.5 * std::erfc(x * M_SQRT1_2); }
 inline double square_sum_sd(double sum, double mean, double variance) {
   const double ninth = variance / (mean * mean) / 9;  // 2 / (9 degrees of freedom)
   return std::max(0.0, (std::cbrt(sum / mean) - (1 - ninth)) / std::sqrt(ninth));
+}
+
+// Two steps of the output as one, with edges off the numbers half way between two, which many results are.
+inline int64_t coarse_place(int32_t format, double x) {
+  return std::llround(std::floor(x / (4 * half_ulp(format, x)) + 0.37)) * 4096 + (x != 0 ? std::ilogb(x) : 0);
 }
 
 // Where an ideal result lies on the grid of the output: its code, and how far it is to where rounding
