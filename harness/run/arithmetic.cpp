@@ -95,7 +95,8 @@ std::string q_words(const assay_arithmetic& a) {
 double growth(const Problem& p, const assay_arithmetic& a) {
   RowShape longest;
   longest.keys = longest.span = p.max_kv_len();
-  return ErrorModel(p, a).terms(longest).growth;
+  const ErrorTerms t = ErrorModel(p, a).terms(longest);
+  return std::max(t.growth, t.chain_growth);
 }
 
 }  // namespace
@@ -139,7 +140,7 @@ std::vector<std::pair<std::string, std::string>> arithmetic_words(const Problem&
                   : fmt::format("dequantised to {}{}", format_word(a.dequant_format),
                                 a.dequant_replayed ? ", repeated by the reference" : ""));
   const double g = growth(p, a);
-  add("growth", fmt::format("{:.2g}{}", g, g > 1 ? ": guarantees nothing" : ""));
+  add("growth", fmt::format("{:.2g}{}", g, g > 1 ? ": may lose all it adds up" : ""));
   return words;
 }
 

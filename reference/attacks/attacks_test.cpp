@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "reference/attacks/attacks_more.hpp"
+#include "reference/attacks/attacks_units.hpp"
 
 namespace assay::attacks {
 namespace {
@@ -22,6 +23,7 @@ void defend(const std::vector<Attack>& attacks) {
 
 TEST(Attacks, FoundByOthers) { defend(found()); }
 TEST(Attacks, More) { defend(more()); }
+TEST(Attacks, OfUnitsOfFewBits) { defend(of_units()); }
 
 }  // namespace
 }  // namespace assay::attacks

@@ -2,6 +2,8 @@
 // One loop over rows and heads, one over keys for the errors of the scores, one over tiles in the declared
 // order for the rounding of P, one over dimensions for sums and bounds. Symbols are those of BOUNDS.md; this
 // is the form to trust, the matrix form (bounds.cpp) is tested against it.
+#include "reference/bounds/bounds_elementwise.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -22,18 +24,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 // Pieces in which an undeclared order is estimated; the matrix form uses the same.
 constexpr int64_t kEstimateKeys = 256;
 
-// Everything about one visible key.
-struct Key {
-  int64_t index = 0;  // in the request
-  double x = 0, p = 0;
-  double hard = 0;                      // E, later expm1(E)
-  double systematic = 0, variance = 0;  // random model of the score alone, then of the weight
-  double h = 0, h_biased = 0;           // rounding of P, normalised
-  double replayed = 0, flip = 0;        // replayed weight, and what a flip adds, normalised
-  double eps = 0;                       // of its exponential
-  double rescaled = 0;  // first key of a tile that may raise the running maximum: 1 + what that was behind
-  std::vector<double> v;
-};
+using elementwise::Key;
 
 class Row {
  public:
@@ -126,6 +117,8 @@ class Row {
       c.variance += sink_p_ * sink_p_ * sink_variance_ * size * size;
     }
     accumulate(d, c);
+    c.score_lean = elementwise::FollowedRow::score_lean(keys_, d, c.o);
+    c.sum_lean = followed_.sum_lean(keys_, d);
     if (!row_.declared) c.dealt = c.mass * dealt_.share(d);
     c.swallowed = 2 * std::max(std::fabs(c.o), dealt_.lean(d) * c.mass);
     return c;
@@ -157,8 +150,8 @@ class Row {
     shape_.key_sum = scores_.key_sum;
     shape_.q_repeats = scores_.q_repeats;
     shape_.generic = scores_.order.generic();
-    shape_.corner = std::fabs(p_.softmax_scale) * std::max(scores_.q_max, q_normal()) *
-                    std::max(scores_.k_max, k_normal());
+    shape_.corner =
+        std::fabs(p_.softmax_scale) * aligned_subnormal(scores_.q_max, q_normal(), scores_.k_max, k_normal());
     shape_.top_weight = std::exp(m_ - row_.lse);
     t_ = model_.terms(shape_);
     for (Key& k : keys_) {
@@ -172,6 +165,7 @@ class Row {
     shape_.slack = slack_;
     t_ = model_.terms(shape_);
     z_ = model_.random_terms(shape_, t_);
+    followed_.scores(keys_);
     for (Key& k : keys_) {
       const size_t i = static_cast<size_t>(k.index - scores_.begin);
       const double s = std::fabs(scores_.s[i]), distance = m_ - k.x;
@@ -184,9 +178,10 @@ class Row {
       }
       const double biased = s + std::fabs(k.x) + std::fabs(scores_.bias[i]);
       k.systematic = z_.systematic(c2, s, capped, slope);
-      k.variance = z_.variance(c2, s, capped, biased, slope);
-      row_.largest_random = std::max(row_.largest_random,
-                                     k.systematic + kLambda * std::sqrt(k.variance) - z_.farther * distance);
+      k.delta *= slope;
+      k.variance = z_.variance(c2, s, capped, biased, slope) + 2 * k.delta * k.delta;
+      const double most = k.systematic + std::fabs(k.delta) + kLambda * std::sqrt(k.variance);
+      row_.largest_random = std::max(row_.largest_random, most - z_.farther * distance);
       row_.distance += k.p * distance;
       k.hard = std::expm1(k.hard + t_.distance * distance + t_.fixed);
     }
@@ -218,6 +213,7 @@ class Row {
     const int64_t most = order_.declared() ? order_.tile() : kEstimateKeys;
     spans_ = order_.spans(p_.requests[id_.request].kv_len, begin, end, most);
     RunningMaximum maximum(a.rescale_lag_log2, start, slack_);
+    followed_.start(shape_.span);
     double before = 0;
     for (const KeySpan& span : spans_) {
       if (span.begins_part) {
@@ -236,6 +232,8 @@ class Row {
       if (maximum.ambiguous()) row_.replayed = false;
       round_tile(first, last, row_.declared ? maximum.value() : m_, top);
       for (auto k = first; k != last; ++k) before += k->p;
+      followed_.add(span, first, last,
+                    std::exp(row_.lse - (row_.declared ? maximum.value() : m_) + a.p_offset_log2 * M_LN2));
     }
     follow_sums();
   }
@@ -270,15 +268,15 @@ class Row {
     for (auto k = first; k != last; ++k) {
       const double eps = model_.eps(row_.declared ? k->index % order_.tile() : -1);
       const double distance = m_ - k->x;
-      const double window_score = k->systematic + kLambda * std::sqrt(k->variance) + row_.largest_random;
+      const double most = k->systematic + std::fabs(k->delta) + kLambda * std::sqrt(k->variance);
       k->systematic += z_.distance_systematic * distance;
       k->variance += z_.distance_variance * distance * distance;
       k->eps = eps;
       row_.eps += k->p * eps;
       k->replayed = k->p;
       if (!rounding.narrow) continue;
-      k->h = std::min(k->p, std::max(rounding.relative * k->p,
-                                     rounding.eta * floor_unit * (rounding.tile_max ? largest : 1.0)));
+      const double least = rounding.eta * floor_unit * largest;  // 1 but for a tile's maximum
+      k->h = std::min(rounding.most * k->p, std::max(rounding.relative * k->p, least));
       const double p = std::exp(k->x - m_t + offset);
       RoundedP r = rounding::round_p(rounding, p, largest);
       if (!rounding.integer && !rounding.truncated) r.value = round_to(a.p_format, p, Overflow::kSaturate);
@@ -288,8 +286,8 @@ class Row {
       if (!row_.declared) drift(p, r, unit, largest);
       const double reach = std::fabs(m_t - k->x) + std::fabs(m_ - m_t) +
                            std::max(0.0, a.rescale_lag_log2) * M_LN2 + std::fabs(offset);
-      double window =
-          window_score + z_.farther * std::fabs(m_ - m_t) + z_.argument * reach + eps + z_.top_rounding;
+      double window = most + row_.largest_random + z_.farther * std::fabs(m_ - m_t) + z_.argument * reach +
+                      eps + z_.top_rounding;
       if (rounding.tile_max) window += row_.largest_random + eps + 6 * kUnit;
       k->flip = rounding::flip(r, p * std::expm1(window)) * unit;
     }
@@ -298,7 +296,9 @@ class Row {
   // The same rounding against other maxima: a third of a step of the grid off either way, and P larger by
   // sqrt 2.
   void drift(double p, const RoundedP& r, double unit, double largest) {
-    const auto error = [&](double x) { return rounding::round_p(model_.p_rounding(), x, largest).value - x; };
+    PRounding unlimited = model_.p_rounding();  // another maximum has its own largest P
+    if (!unlimited.integer) unlimited.largest = kInf;
+    const auto error = [&](double x) { return rounding::round_p(unlimited, x, largest).value - x; };
     drifts_[0] += (r.value - p) * unit;
     drifts_[1] += error(p + r.spacing / 3) * unit;
     drifts_[2] += error(p + r.spacing * (2.0 / 3)) * unit;
@@ -317,10 +317,12 @@ class Row {
       row_.rounding_biased += k.h_biased;
       if (k.p > 0) h_over_p += k.h * k.h / k.p;
       row_.systematic += k.p * k.systematic;
+      row_.score_lean += k.p * k.delta;
       row_.variance += k.p * k.p * k.variance;
       row_.flips += k.flip;
       row_.replayed_sum += k.replayed;
     }
+    row_.score_lean = std::fabs(row_.score_lean);
     row_.rounding_ratio = std::sqrt(h_over_p);
     row_.structured = repeated_scores();
     const double to_share = std::exp(m_ - row_.lse);
@@ -411,6 +413,7 @@ class Row {
   std::vector<KeySpan> spans_;
   LaneSums lanes_;
   DealtSums dealt_{p_.head_dim_v};
+  elementwise::FollowedRow followed_{p_, operands_, model_, order_, id_, head_};
   double drifts_[4] = {0, 0, 0, 0};
   double m_ = 0, sink_ = -kInf, slack_ = 0;
   double sink_p_ = 0, sink_hard_ = 0, sink_systematic_ = 0, sink_variance_ = 0;

@@ -245,7 +245,8 @@ inline void Evaluation::coefficients() {
   }
   const Interval k_normal = normal(a_.qk, p_.k_format, p_.k_scale, k_scale_);
   if (q_normal.low() > 0 || k_normal.low() > 0)
-    corner_ = g(c_qk) * std::fabs(scale_) * max(q_max_, q_normal) * max(k_max_, k_normal);
+    corner_ =
+        g(c_qk) * std::fabs(scale_) * max(q_normal * max(k_max_, k_normal), max(q_max_, q_normal) * k_normal);
   score_fixed_ = eta_k * query_sum_ + corner_ + a_.q_rounding_absolute * key_sum_ * (1 + dot_) +
                  2 * kTiny * (query_sum_ + (n_ > 0 ? 1.0 : 0.0));
   // P.

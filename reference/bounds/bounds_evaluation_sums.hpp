@@ -12,11 +12,13 @@ namespace assay::testing {
 inline void Evaluation::tiles() {
   const bool narrow = a_.p_format == ASSAY_INT8 || u_p_.low() > 0;
   const bool tile_max = a_.p_format == ASSAY_INT8 && a_.p_int8_tile_max;
+  const double most = std::exp2(std::max(1, a_.p_roundings)) - 1;
   const Interval unknown = exp(m_ - lse_) * std::exp2(-a_.p_offset_log2);
   if (!order()) {
     for (Key& k : keys_)
       if (narrow)
-        k.h = min(k.p, max(u_p_ * k.p, eta_p_ * unknown * (tile_max ? std::exp2(a_.p_offset_log2) : 1.0)));
+        k.h = min(most * k.p,
+                  max(u_p_ * k.p, eta_p_ * unknown * (tile_max ? std::exp2(a_.p_offset_log2) : 1.0)));
     return;
   }
   const auto t = static_cast<int64_t>(tile()),
@@ -57,7 +59,8 @@ inline void Evaluation::tiles() {
             a_.p_roundings > 1 ? unknown : exp(maximum - lse_) * std::exp2(-a_.p_offset_log2);
         const Interval largest = tile_max ? exp(top - maximum) * std::exp2(a_.p_offset_log2) : Interval(1);
         for (Key& k : keys_)
-          if (narrow && k.index / t == visited[at]) k.h = min(k.p, max(u_p_ * k.p, eta_p_ * unit * largest));
+          if (narrow && k.index / t == visited[at])
+            k.h = min(most * k.p, max(u_p_ * k.p, eta_p_ * unit * largest));
       }
       tiles_.push_back(std::move(now));
     }
@@ -112,7 +115,7 @@ inline Interval Evaluation::undeclared(const Interval& mass, const Interval& sec
 }
 
 inline Interval Evaluation::declared(int32_t d, const Interval& mass, const Interval& second) const {
-  if (!order() || (a_.pv.kind == ASSAY_ACC_FMA && a_.pv.block > 1)) return 1e300;
+  if (!order() || grown_.low() > 1 || (a_.pv.kind == ASSAY_ACC_FMA && a_.pv.block > 1)) return 1e300;
   Interval chains, part_size, before, now, group_mass;
   double keys = 0, met = 0;
   for (size_t i = 0; i < tiles_.size(); ++i) {

@@ -35,8 +35,8 @@ RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomT
   remaining_hard_ = 1 - lost_hard_;
   theta_random_ = row.structured ? t.theta : std::min(t.theta, kLambda * z.theta_sigma + theta_systematic());
   // Error of the denominator relative to itself, without what numerator and denominator share.
-  row_random_ =
-      row.systematic + row.eps + (row.structured ? row.largest_random : kLambda * std::sqrt(row.variance));
+  row_random_ = row.systematic + row.score_lean + row.eps +
+                (row.structured ? row.largest_random : kLambda * std::sqrt(row.variance));
   const double shared =
       row.declared ? z.tile_shared * std::max(row.updated, 0.0) : t.updates * (z.eps + 4 * kUnit);
   remaining_random_ = 1 - row_random_ - theta_random_ - shared - z.top_rounding - z.merge - merge_distance() -
@@ -62,7 +62,7 @@ double RowBounds::hard_accumulation(const ChannelFacts& c) const {
   // What is added up are computed weights, rounded: p (1 + E) and at most h (1 + E) beside it.
   const double weighed = (1 + row_.largest) * (c.mass + row_.rounding_ratio * std::sqrt(c.second));
   const double undeclared = t_.pv * weighed;
-  if (!row_.declared || !model_.sums_in_order()) return undeclared;
+  if (!row_.declared || !model_.sums_in_order() || t_.chain_growth > 1) return undeclared;
   const bool apart = model_.arithmetic().promote_pv != 0 || model_.arithmetic().pv.kind == ASSAY_ACC_INT32;
   // What rounded P and exponents add to a prefix, and what earlier additions add to that.
   const double weighed_more = (1 + row_.rounding_ratio) * (1 + row_.largest) - 1;
@@ -98,8 +98,9 @@ double RowBounds::merged(const ChannelFacts& c) const {
 ElementBounds RowBounds::element(const ChannelFacts& c) const {
   const bool joint = model_.rounded_row_sum();
   const double size = std::fabs(c.o), norm = std::sqrt(c.second);
+  const double flushed = t_.absolute + t_.absolute_v * std::max(row_.v_max, row_.v_normal);
   const double absolute =
-      t_.absolute + t_.absolute_v * std::max(row_.v_max, row_.v_normal) + t_.absolute_normal * row_.v_normal;
+      flushed + t_.aligned_p * std::max(row_.v_max, row_.v_normal) + t_.aligned_v * row_.v_normal;
   const double accumulation = hard_accumulation(c);
   ElementBounds b;
   b.d = remaining_hard_ > 0 ? ((c.exponent + c.rounding + accumulation + absolute) * (1 + t_.quotient) +
@@ -109,13 +110,16 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
 
   // What tiers P and R share: accumulation, V's rounding, partial results, the quotient.
   const double loose = row_.declared ? 1.0 : 2.0;  // natural-order prefixes only estimate another order's
-  double systematic =
-      absolute + z_.v_relative * c.mass +
-      std::min(accumulation, std::max(loose * c.group_systematic, row_.one_way_pv * accumulation) +
-                                 row_.absorbed_pv * c.swallowed);
-  double variance = square(loose) * c.group_variance;
+  const bool followed = model_.follows_pv();
+  const double leaning = followed ? loose * c.sum_lean + row_.one_way_pv * t_.moved * c.mass
+                                  : std::max(loose * c.group_systematic, row_.one_way_pv * accumulation);
+  double systematic = (followed ? flushed : absolute) + z_.v_relative * c.mass +
+                      std::min(accumulation, leaning + row_.absorbed_pv * c.swallowed);
+  double variance = square(loose) * c.group_variance * (followed ? 2 : 1);
   if (!row_.declared) {
-    systematic += (dealt_.systematic_c + dealt_.systematic_m) * c.dealt;
+    // Followed in the natural order: what sums by lane hold beyond what values of random sign do.
+    const double usual = followed ? 4 * std::sqrt(18.0 / static_cast<double>(row_.count)) * c.mass : 0;
+    systematic += (dealt_.systematic_c + dealt_.systematic_m) * std::max(0.0, c.dealt - usual);
     variance += (dealt_.variance_c + dealt_.variance_m) * square(c.dealt);
   }
   const double second_order = row_.rounding_ratio * norm;
@@ -142,8 +146,8 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
 
   // Tier P, about the exact value.
   const double one_way = c.rounding_biased + (model_.p_rounding().truncated ? 0.5 * c.rounding : 0);
-  const double systematic_p =
-      systematic + c.systematic + c.exponential + one_way + shared(z_.tile_shared) + merged(c) + of_row(size);
+  const double systematic_p = systematic + c.systematic + c.score_lean + c.exponential + one_way +
+                              shared(z_.tile_shared) + merged(c) + of_row(size);
   const double smooth = variance + c.variance + of_row_variance * square(c.o);
   const double variance_p = smooth + c.rounding_variance * rounding_share(model_.p_rounding());
   b.p = remaining_random_ > 0 && !row_.structured
@@ -185,8 +189,9 @@ double RowBounds::lse_hard() const {
 
 double RowBounds::lse_systematic() const {
   const double chain = row_.declared ? z_.tile_shared * row_.updated : t_.updates * (z_.eps + 4 * kUnit);
-  double systematic = row_.systematic + row_.eps + chain + z_.top_rounding + z_.merge + merge_distance() +
-                      theta_systematic() + 2 * kUnit * lse_size() + model_.log_error(lse_size());
+  double systematic = row_.systematic + row_.score_lean + row_.eps + chain + z_.top_rounding + z_.merge +
+                      merge_distance() + theta_systematic() + 2 * kUnit * lse_size() +
+                      model_.log_error(lse_size());
   if (model_.rounded_row_sum())
     systematic += row_.rounding_biased + (model_.p_rounding().truncated ? 0.5 * row_.rounding : 0);
   return systematic;
@@ -210,7 +215,7 @@ double RowBounds::lse_bias() const {
 double RowBounds::lse_sigma() const {
   const bool joint = model_.rounded_row_sum();
   const double fp32 = kUnit * lse_size();
-  const double systematic = row_.systematic + row_.eps + z_.merge + z_.top_rounding +
+  const double systematic = row_.systematic + row_.score_lean + row_.eps + z_.merge + z_.top_rounding +
                             (joint && model_.p_rounding().truncated ? 0.5 * row_.rounding : 0);
   return std::sqrt(row_.variance + square(z_.theta_sigma) + square(fp32) +
                    square(model_.log_error(lse_size()) / 4) / 3 + square(systematic / 3) +

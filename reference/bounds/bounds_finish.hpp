@@ -39,7 +39,8 @@ struct RowFacts {
   // behind: what a stale maximum was off by grows with it.
   double updated = 0;
   double updates = 0, parts = 1;
-  double flips = 0;  // weight that may round differently than replayed
+  double flips = 0;       // weight that may round differently than replayed
+  double score_lean = 0;  // units of few bits: |sum p delta|, what they take off the scores
   // Share of the sink, and its hard error expm1(E): in a row sum of rounded P it alone is not rounded, and
   // stands against a maximum that errs by what a key errs.
   double sink = 0, sink_error = 0;
@@ -62,6 +63,9 @@ struct ChannelFacts {
   double updated = 0;                                               // as RowFacts::updated, of |sum p v|
   double flips = 0;                                                 // sum flip |v|
   double tile_error = 0;  // int8 by tile: error of the tile's scale times its sum
+  // Units of few bits: what they take off the scores moves O by |sum p delta (v - o)|; what they take off the
+  // sum.
+  double score_lean = 0, sum_lean = 0;
   // Undeclared order: largest sum that lanes or tiles taken in turn may hold, beyond that of the natural
   // order.
   double dealt = 0;

@@ -35,15 +35,16 @@ struct BlockRow {
   int32_t head = 0;
   int64_t slot = 0;  // row and head in the results
   KeyInterval keys;
-  double shift = 0;                 // RowShape::shift
-  double query_sum = 0, q_max = 0;  // q_max: not below where the unit aligns subnormals
-  int64_t q_repeats = 1;            // RowShape::q_repeats
-  double q_norm = 0, q_fourth = 0;  // scale ||q||, scale^2 sqrt(sum q^4)
+  double shift = 0;                               // RowShape::shift
+  double query_sum = 0, q_max = 0, q_normal = 0;  // q_normal: where the unit aligns subnormals
+  int64_t q_repeats = 1;                          // RowShape::q_repeats
+  double q_norm = 0, q_fourth = 0;                // scale ||q||, scale^2 sqrt(sum q^4)
   int64_t seen = 0, first = -1, last = -1;
   double top = -std::numeric_limits<double>::infinity();  // largest visible score
   double slack = 0;                                       // twice the largest score error
   ProductOrder order;                                     // over a sample of the keys
   double largest_s = 0, largest_c2 = 0;                   // of |s_j| and C_j^2
+  double largest_delta = 0;                               // of |delta_j|
 };
 
 struct Block {
@@ -54,12 +55,13 @@ struct Block {
   int request = 0;
   int32_t kv_head = 0;
   std::vector<BlockRow> rows;
-  int64_t begin = 0, end = 0;  // keys any row may see
-  double k_max = 0;            // not below where the unit aligns subnormals
-  double key_sum = 0;          // softmax_scale * largest sum |k|
-  double k_norm = 0;           // largest ||k||
-  Matrix x;                    // final scores, ErrorModel::kInvisible where nothing is seen
-  MatrixF e;                   // their errors before the maximum is known
+  int64_t begin = 0, end = 0;      // keys any row may see
+  double k_max = 0, k_normal = 0;  // k_normal: where the unit aligns subnormals
+  double key_sum = 0;              // softmax_scale * largest sum |k|
+  double k_norm = 0;               // largest ||k||
+  Matrix x;                        // final scores, ErrorModel::kInvisible where nothing is seen
+  MatrixF e;                       // their errors before the maximum is known
+  MatrixF delta;                   // what a unit of few bits takes off them (ErrorModel::follows_qk)
 
   bool sees(const BlockRow&, int64_t key) const;
   // Which keys of [from, to) some row sees; the others may be poison and are neither read nor multiplied.

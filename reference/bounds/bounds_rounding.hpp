@@ -15,6 +15,7 @@ struct PRounding {
   int32_t mantissa_bits = 23, min_exponent = -126;
   double relative = 0;  // |fl(p) - p| <= max(relative p, eta); twice as much when truncated
   double eta = 0;
+  double most = 1;     // |fl(p) - p| <= most p: each rounding at most doubles
   double largest = 0;  // saturation
 };
 

@@ -68,6 +68,29 @@ size_t fp32_lanes(const assay_arithmetic* a) {
   return a != nullptr && a->qk.kind == ASSAY_ACC_FMA ? static_cast<size_t>(std::max(1, a->qk.block)) : 16;
 }
 
+double q_code_scale(const Problem& p, const OperandReader& operands, RowId id, int32_t head) {
+  const double size = p.q_scale == ASSAY_SCALE_NONE ? 1.0 : operands.q_scale_size(id, head);
+  return size > 0 ? size : 1;
+}
+
+double k_code_scale(const Problem& p, const assay_arithmetic& a, const OperandReader& operands, int request,
+                    int32_t key, int32_t kv_head) {
+  if (a.dequant_format != ASSAY_FORMAT_NONE || p.k_scale == ASSAY_SCALE_NONE) return 1;
+  const double size = operands.k_scale_size(request, key, kv_head);
+  return size > 0 ? size : 1;
+}
+
+double v_code_scale(const Problem& p, const assay_arithmetic& a, const OperandReader& operands, int request,
+                    int32_t key, int32_t kv_head) {
+  const bool shared = p.op == ASSAY_OP_PAGED && p.layout == ASSAY_LAYOUT_MLA;
+  const int32_t kind = shared ? p.k_scale : p.v_scale;
+  // One of each token is part of the sum.
+  if (a.dequant_format != ASSAY_FORMAT_NONE || kind == ASSAY_SCALE_NONE || kind == ASSAY_SCALE_TOKEN_HEAD)
+    return 1;
+  const double size = operands.v_scale_size(request, key, kv_head);
+  return size > 0 ? size : 1;
+}
+
 double column_shift(const Problem& p, const assay_arithmetic& a, RowId id, double slope) {
   if (p.alibi != ASSAY_ALIBI_LINEAR || a.bias_form != ASSAY_BIAS_COLUMN) return 0;
   const int64_t first = p.first_key.empty() ? 0 : p.first_key[id.request];

@@ -50,6 +50,14 @@ void round_all(int32_t format, int64_t count, double* values);
 // One query vector as a kernel has it that promises to round it again (assay_arithmetic::q_replayed_format).
 void replay_query(const Problem&, const assay_arithmetic&, double* q);
 
+// Scales that are applied outside the products (1 where the operands are multiplied as they are read): what
+// is read divided by them are the codes that a matrix unit has.
+double q_code_scale(const Problem&, const OperandReader&, RowId, int32_t head);
+double k_code_scale(const Problem&, const assay_arithmetic&, const OperandReader&, int request, int32_t key,
+                    int32_t kv_head);
+double v_code_scale(const Problem&, const assay_arithmetic&, const OperandReader&, int request, int32_t key,
+                    int32_t kv_head);
+
 // Lanes that products are dealt to: those of an fp32 dot product, sixteen where another unit adds them up.
 size_t fp32_lanes(const assay_arithmetic*);
 

@@ -3,8 +3,10 @@
 // sum |q k| <= ||q|| ||k|| and sum (q k)^2 <= sqrt(sum q^4 sum k^4), which need no product of their own.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "reference/attention/vector_math.hpp"
+#include "reference/bounds/bounds_followed.hpp"
 #include "reference/bounds/bounds_group.hpp"
 
 namespace assay::matrix_bounds {
@@ -61,7 +63,7 @@ void look_at_products(Block& b, const Eigen::ArrayXXd& q, const Matrix& k, int64
 
 // Dot products to final scores and their errors, for one row in one tile.
 void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t at, int64_t to,
-                   const KeyNorms& norms, double* x, float* e) {
+                   const KeyNorms& norms, double* x, float* e, float* delta) {
   const Problem& p = b.p;
   const double scale = p.softmax_scale;
   const int64_t low = std::clamp(row.keys.begin, at, to) - at, high = std::clamp(row.keys.end, at, to) - at;
@@ -89,6 +91,7 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
       e[j] = kUp * static_cast<float>(error * (1 - slope * slope) * capped_error +
                                       std::fabs(x[j]) * t.cap_relative + t.cap_absolute * (1 + t.bias_score) +
                                       t.bias_score * size + t.bias_relative * std::fabs(x[j]));
+      if (delta != nullptr) delta[j] *= static_cast<float>(1 - slope * slope);
     }
   } else {
     const auto biased_dot = static_cast<float>(dot * (1 + t.bias_score) * (1 + 0x1p-22));
@@ -103,6 +106,9 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
     }
   }
   row.largest_s = std::max(row.largest_s, largest_s);
+  if (delta != nullptr)
+    for (int64_t j = low; j < high; ++j)
+      row.largest_delta = std::max<double>(row.largest_delta, std::fabs(delta[j]));
   if (p.alibi != ASSAY_ALIBI_NONE) {
     const double slope = b.operands.alibi_slope(row.head);
     const int64_t position = row_offset(p, row.id);
@@ -177,8 +183,8 @@ void score_block(Block& b) {
     if (a.q_rounding > 0) row.q_repeats = equal_mantissas(q.row(i).data(), b.p.head_dim_qk);
     row.query_sum = scale * sizes.sum();
     const SmallestNormal& normal = b.model.q_normal();
-    row.q_max = std::max(sizes.maxCoeff(),
-                         normal.value * (normal.scaled ? b.operands.q_scale_size(row.id, row.head) : 1));
+    row.q_max = sizes.maxCoeff();
+    row.q_normal = normal.value * (normal.scaled ? b.operands.q_scale_size(row.id, row.head) : 1);
     row.q_norm = scale * std::sqrt(sizes.square().sum()) * (1 + 0x1p-40);
     row.q_fourth = scale * scale * std::sqrt(sizes.square().square().sum()) * (1 + 0x1p-40);
     if (row.keys.begin >= row.keys.end) continue;
@@ -192,10 +198,15 @@ void score_block(Block& b) {
 
   const ErrorTerms plain = b.model.terms(RowShape{});
   const SmallestNormal& normal = b.model.k_normal();
-  if (!normal.scaled) b.k_max = normal.value;
+  if (!normal.scaled) b.k_normal = normal.value;
   Matrix k(kTileKeys, b.p.head_dim_qk);
   KeyNorms norms;
   std::vector<uint8_t> wanted;
+  std::optional<FollowedScores> followed;
+  if (b.model.follows_qk()) {
+    followed.emplace(b, q);
+    b.delta = MatrixF::Zero(rows, b.end - b.begin);
+  }
   for (int64_t at = b.begin; at < b.end; at += kTileKeys) {
     const int64_t to = std::min(b.end, at + kTileKeys), count = to - at;
     auto tile_x = b.x.middleCols(at - b.begin, count);
@@ -212,8 +223,9 @@ void score_block(Block& b) {
       b.operands.k(b.request, static_cast<int32_t>(at + j), b.kv_head, k.row(j).data());
       round_all(dequant, b.p.head_dim_qk, k.row(j).data());
       if (normal.scaled)
-        b.k_max = std::max(b.k_max, normal.value * b.operands.k_scale_size(
-                                                       b.request, static_cast<int32_t>(at + j), b.kv_head));
+        b.k_normal = std::max(
+            b.k_normal,
+            normal.value * b.operands.k_scale_size(b.request, static_cast<int32_t>(at + j), b.kv_head));
     }
     b.k_max = std::max(b.k_max, k.topRows(count).cwiseAbs().maxCoeff());
     measure(k, count, norms);
@@ -221,11 +233,14 @@ void score_block(Block& b) {
     if (a.q_rounding_absolute > 0)
       b.key_sum = std::max(b.key_sum, scale * k.topRows(count).cwiseAbs().rowwise().sum().maxCoeff());
     tile_x.noalias() = q * k.topRows(count).transpose();
+    if (followed) followed->load(k, at, count, wanted);
     look_at_products(b, by_dimension, k, at, count, at == b.begin ? kLooked : kLookedLater);
     for (Eigen::Index i = 0; i < rows; ++i) {
       BlockRow& row = b.rows[i];
-      finish_scores(b, row, plain, at, to, norms, b.x.row(i).data() + (at - b.begin),
-                    b.e.row(i).data() + (at - b.begin));
+      double* x = b.x.row(i).data() + (at - b.begin);
+      float* delta = followed ? b.delta.row(i).data() + (at - b.begin) : nullptr;
+      if (followed) followed->follow(i, count, x, delta);
+      finish_scores(b, row, plain, at, to, norms, x, b.e.row(i).data() + (at - b.begin), delta);
       if (row.keys.begin < to && row.keys.end > at)
         row.largest_c2 = std::max(row.largest_c2, row.q_fourth * norms.largest_fourth);
     }

@@ -137,6 +137,7 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a)
   if (a.p_roundings > 1) {
     p_relative_ = std::pow(1 + p_relative_, a.p_roundings) - 1;
     p_eta_ *= a.p_roundings * (1 + p_relative_);
+    p_rounding_.most = std::exp2(a.p_roundings) - 1;
   }
   p_eta_ = std::max(p_eta_, kTiny);
   p_rounding_.narrow = a.p_format == ASSAY_INT8 || p_relative_ > 0;
@@ -285,7 +286,9 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   } else {
     grown = chain(a.pv, keys, span, tile_count);
   }
-  t.growth = std::max(grown, growth_qk_);
+  // A unit that cuts off toward zero never makes more of a sum, so its errors add up and do not grow.
+  t.growth =
+      std::max(a.pv.kind == ASSAY_ACC_BLOCK ? 0.0 : grown, a.qk.kind == ASSAY_ACC_BLOCK ? 0.0 : growth_qk_);
   t.chain = gamma_bound(grown);
   t.chain_growth = grown;
   t.moved = whole;
@@ -303,9 +306,9 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
     if (!fp32) t.absolute += levels * (1 + t.parts) * format_info(a.partial_format).half_subnormal;
   }
   if (a.pv.kind == ASSAY_ACC_BLOCK && a.p_format != ASSAY_FORMAT_NONE && has_subnormal_gap(a.p_format))
-    t.absolute_v = gamma_bound(grown) * std::ldexp(1.0, format_info(a.p_format).min_exponent) *
-                   row.top_weight * std::exp2(-a.p_offset_log2);
-  if (v_normal_.value > 0) t.absolute_normal = gamma_bound(grown) * (1 + t.p_relative);
+    t.aligned_p = gamma_bound(grown) * std::ldexp(1.0, format_info(a.p_format).min_exponent) *
+                  row.top_weight * std::exp2(-a.p_offset_log2);
+  if (v_normal_.value > 0) t.aligned_v = gamma_bound(grown) * (1 + t.p_relative);
   // Products, weights and partial sums below the normal range may be flushed to zero.
   const double flushed =
       static_cast<double>(row.keys + 4) * kTiny * std::exp2(std::max(0.0, a.rescale_lag_log2));
@@ -322,7 +325,6 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
     t.chain_length = (a.row_sum.kind == ASSAY_ACC_FMA ? sums / u : 0) + after;
     t.theta = (1 + gamma_bound(sums)) * (1 + gamma_bound(after * u)) - 1;
     if (a.row_sum.kind == ASSAY_ACC_BLOCK) {
-      t.growth = std::max(t.growth, sums);
       if (a.p_format != ASSAY_FORMAT_NONE && has_subnormal_gap(a.p_format))
         t.theta += gamma_bound(sums) * std::ldexp(1.0, format_info(a.p_format).min_exponent) *
                    row.top_weight * std::exp2(-a.p_offset_log2);
@@ -346,11 +348,13 @@ RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) c
     // Truncation has half its size as mean; products of one block need not differ in sign.
     z.dot_systematic = 0.5 * steps * (m + (a.qk.block + 0.5) * f);
     z.dot_variance = steps * (m * m + (a.qk.block + 1) * f * f) / 12;
+    // What a unit of few bits leans by is seen on the data; the kernel's errors and those seen are two draws.
+    if (follows_qk()) z.dot_systematic = 0, z.dot_variance *= 2;
   }
   z.dot_variance += elementwise_ * u * u * third / 2;
   // a_j <= sqrt(d) r_j <= sqrt(d / 2) C_j: what the products may lose at most.
   const double worst = std::sqrt(0.5 * head_dim_);
-  if (!row.generic) {
+  if (!row.generic && !follows_qk()) {
     z.dot_systematic = gamma_bound(growth_qk_) * worst;
     z.dot_variance = 0;
   }
@@ -370,7 +374,8 @@ RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) c
   // (|s| + |x| + |b|)^2 <= 2 (2 |s| + 2 top)^2 + 8 distance^2.
   z.farther = kLambda * std::sqrt(8 * z.bias_variance);
   // Columns are whole numbers, so a bias of that form rounds like scores the same way: not random.
-  z.fixed_systematic = t.score_fixed + t.bias_relative * 3 * row.shift;
+  z.fixed_systematic =
+      t.score_fixed - (follows_qk() ? dot_corner_ * row.corner : 0) + t.bias_relative * 3 * row.shift;
   z.fixed_variance = 2 * u * u * (lag + offset) * (lag + offset);
   z.distance_systematic = 3 * u;  // the rounded factor scale log2(e)
   z.distance_variance = 2 * u * u;

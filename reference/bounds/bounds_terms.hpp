@@ -10,6 +10,7 @@
 
 #include "harness/problem/problem.hpp"
 #include "reference/bounds/bounds_rounding.hpp"
+#include "reference/bounds/bounds_steps.hpp"
 
 namespace assay {
 
@@ -28,8 +29,7 @@ struct RowShape {
   double query_sum = 0;  // softmax_scale * sum_t |q_t|
   double key_sum = 0;    // softmax_scale * the largest sum_t |k_jt|
   double shift = 0;   // bias of the form slope x column: how large its numbers get; top and lse_abs hold it
-  double corner = 0;  // softmax_scale * max|q| * max|k|, neither below its smallest normal number:
-                      // alignment of subnormals in a tensor core
+  double corner = 0;  // softmax_scale * aligned_subnormal(): of Q and K in a tensor core
   double top_weight = 0;  // exp(top score - LSE): weight of P = 1 (before the offset)
   double slack = 0;       // errors of two scores together, so what two of them may be nearer or farther apart
   bool generic =
@@ -48,10 +48,11 @@ struct ErrorTerms {
   double p_relative = 0, p_floor = 0;
   double pv = 0;                        // on sum p|v|: accumulation, rescales, partials, V's own rounding
   double absolute = 0, absolute_v = 0;  // on one and on max|v|: subnormals, flushed products
-  double absolute_normal = 0;           // on the smallest normal V: alignment of its subnormals
-  double theta = 0;                     // relative error of the row sum
-  double quotient = 0;                  // relative error of the final division and scaling
-  double growth = 0;                    // accumulated truncation of the longest chain
+  // Alignment of subnormals: of P, on max|v|, and of V, on its smallest normal number.
+  double aligned_p = 0, aligned_v = 0;
+  double theta = 0;     // relative error of the row sum
+  double quotient = 0;  // relative error of the final division and scaling
+  double growth = 0;    // accumulated truncation of the longest chain
   // The parts of pv, for sharper statements about a declared order: the chain over keys, rescales and V's
   // rounding, and partial results.
   double chain = 0, v_relative = 0, rescales = 0, parts = 0;
@@ -98,6 +99,12 @@ struct RandomTerms {
 struct GroupTerms {
   double hard_c = 0, hard_m = 0, systematic_c = 0, systematic_m = 0, variance_c = 0, variance_m = 0;
 };
+
+// The most that a product with a subnormal operand is aligned at, given the largest operands and the sizes at
+// which subnormals of each are aligned (0: there are none).
+inline double aligned_subnormal(double a, double a_normal, double b, double b_normal) {
+  return std::max(a_normal * std::max(b, b_normal), b_normal * std::max(a, a_normal));
+}
 
 // What a tensor core takes for the size of an operand below the normal range of its format: it aligns
 // subnormals as if their exponent were that of the smallest normal number (seen on an H200, mma.sync fp16).
@@ -156,6 +163,14 @@ class ErrorModel {
   double row_sum_lanes(int64_t span, int64_t keys) const;
   double pv_lanes() const {
     return arithmetic_.pv.kind == ASSAY_ACC_FMA ? std::max(1, arithmetic_.pv.block) : 1;
+  }
+  // Units whose steps are followed on the data (bounds_steps.hpp).
+  bool follows_qk() const { return keeps_few_bits(arithmetic_.qk); }
+  bool follows_pv() const { return keeps_few_bits(arithmetic_.pv); }
+  int64_t estimated_tile() const { return arithmetic_.tile_keys > 0 ? arithmetic_.tile_keys : 64; }
+  // Of the longest part of so many keys.
+  int64_t estimated_tiles(int64_t span) const {
+    return std::max<int64_t>(1, (part(span) + estimated_tile() - 1) / estimated_tile());
   }
   bool needs_lse() const { return arithmetic_.splits > 1; }  // RowShape::lse_abs matters
   const assay_arithmetic& arithmetic() const { return arithmetic_; }

@@ -5,8 +5,11 @@
 // sqrt(sum p v^2 - o^2). Never smaller than the element-wise form, and the tests say how much larger.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "reference/attention/vector_math.hpp"
+#include "reference/bounds/bounds_facts.hpp"
+#include "reference/bounds/bounds_followed.hpp"
 #include "reference/bounds/bounds_group.hpp"
 #include "reference/bounds/bounds_weights.hpp"
 
@@ -15,9 +18,6 @@ namespace {
 
 using Eigen::Index;
 constexpr double kInf = std::numeric_limits<double>::infinity();
-// 4 exp(-2) bounds p d^2 for a weight p = exp(-d): a score far away has little weight.
-constexpr double kWeightedSquare = 0.5414;
-
 // A power of two that brings `largest` to about 1, so that squares stay inside the fp32 range.
 double normalizer(double largest) { return largest > 0 ? std::exp2(-std::ceil(std::log2(largest))) : 1.0; }
 
@@ -59,7 +59,7 @@ class Values {
     shape.keys = row.seen;
     shape.span = row.seen > 0 ? row.last - row.first + 1 : 0;
     shape.shift = row.shift;
-    shape.top = top_of(i) + row.shift;
+    shape.top = top_of(b_, row, s);
     if (model.needs_lse()) {
       double sum = b_.p.sinks ? std::exp(s.sink - s.m) : 0.0;
       for (Index j = 0; j < b_.x.cols(); ++j) sum += vector_math::exp(std::max(x[j] - s.m, -kFar));
@@ -67,7 +67,8 @@ class Values {
     }
     shape.query_sum = row.query_sum;
     shape.key_sum = b_.key_sum;
-    shape.corner = std::fabs(b_.p.softmax_scale) * row.q_max * b_.k_max;
+    shape.corner =
+        std::fabs(b_.p.softmax_scale) * aligned_subnormal(row.q_max, row.q_normal, b_.k_max, b_.k_normal);
     shape.top_weight = 1;  // weights here are relative to exp(m); finish_row divides by their sum
     // The errors that all keys of the block have alike come on top of those of each.
     seen_[i] = SeenScores(row.seen);
@@ -85,9 +86,10 @@ class Values {
     const double biased = 2 * (row.largest_s + shape.top);
     s.score_systematic = s.random.systematic(row.largest_c2, row.largest_s, capped, 1);
     s.score_variance = s.random.variance(row.largest_c2, row.largest_s, capped, 0, 1) +
-                       2 * s.random.bias_variance * biased * biased;
+                       2 * s.random.bias_variance * biased * biased +
+                       2 * row.largest_delta * row.largest_delta;
     s.random.distance_variance += 8 * s.random.bias_variance;
-    s.largest_random = s.score_systematic + kLambda * std::sqrt(s.score_variance);
+    s.largest_random = s.score_systematic + row.largest_delta + kLambda * std::sqrt(s.score_variance);
     if (b_.p.sinks) {
       const double weight = std::exp(s.sink - s.m), size = std::fabs(s.sink), distance = s.m - s.sink;
       const double w = expm1_above(s.terms.score * size + s.terms.distance * distance + s.terms.fixed);
@@ -116,6 +118,8 @@ class Values {
     product_.resize(rows_, dv_);
     group_weight_.assign(rows_, 0.0), group_updates_.assign(rows_, 0.0);
     group_keys_.assign(rows_, 0);
+    if (b_.model.follows_qk()) lean_ = MatrixF::Zero(rows_, dv_);
+    if (b_.model.follows_pv()) followed_.emplace(b_, dv_);
     excess_ = h_square_ = flip_ = MatrixF::Zero(narrow, kTileKeys);
     replayed_ = rounded_ = MatrixF::Zero(narrow, dv_);
     eps_.resize(kTileKeys);
@@ -136,7 +140,7 @@ class Values {
         else
           weights_.row(i).head(count).setZero();
       }
-      multiply(count);
+      multiply(span.from - b_.begin, count);
     }
     if (span.ends_group) end_group();
     if (span.ends_part) end_part();
@@ -159,11 +163,21 @@ class Values {
                                                 b_.request, static_cast<int32_t>(span.from + j), b_.kv_head));
     }
     for (int64_t j = 0; j < count; ++j) dealt_.add(span.from + j, v_.row(j).data());
+    if (followed_) followed_->load(span.from, count, v_, wanted_);
     const double largest = v_.topRows(count).cwiseAbs().maxCoeff();
     v_max_ = std::max(v_max_, largest);
     v_norm_ = normalizer(largest);
     v_size_.topRows(count) = (v_.topRows(count) * v_norm_).cast<float>();
     v_square_.topRows(count) = v_size_.topRows(count).cwiseAbs2();
+  }
+
+  // P V of the keys [from, to) of the span, which are in tile t.
+  void follow(Index i, int64_t t, int64_t tile, double m_t, const KeySpan& span, int64_t from, int64_t to) {
+    if (!followed_ || m_t == -kInf) return;
+    const double to_p = std::exp(sums_[i].m - m_t + b_.model.arithmetic().p_offset_log2 * M_LN2);
+    const Index at = from - span.from;
+    followed_->add(i, t, from - t * tile, at, to - from, to_p, &weights_(i, at),
+                   narrow_ ? &excess_(i, at) : nullptr);
   }
 
   void weigh_row(Index i, const KeySpan& span, int64_t count) {
@@ -186,9 +200,19 @@ class Values {
         const int64_t from = std::max(span.from, t * tile), to = std::min(span.to, (t + 1) * tile);
         advance(i, t);
         if (narrow_) round_tile(i, s.maximum.value(), from - span.from, to - from, x);
+        follow(i, t, tile, s.maximum.value(), span, from, to);
       }
-    } else if (narrow_) {
-      round_tile(i, s.m, 0, count, x);
+    } else {
+      if (narrow_) round_tile(i, s.m, 0, count, x);
+      const int64_t tile = b_.model.estimated_tile();
+      for (int64_t from = span.from, to; from < span.to; from = to) {
+        to = std::min(span.to, (from / tile + 1) * tile);
+        follow(i, from / tile, tile, s.m, span, from, to);
+      }
+    }
+    if (b_.model.follows_qk()) {
+      const float* delta = b_.delta.row(i).data() + at;
+      for (int64_t j = 0; j < count; ++j) s.score_lean += weights[j] * delta[j];
     }
   }
 
@@ -247,12 +271,17 @@ class Values {
     }
   }
 
-  void multiply(int64_t count) {
+  void multiply(Index at, int64_t count) {
     weights_f_.leftCols(count) = weights_.leftCols(count).cast<float>();
     acc_.noalias() += weights_.leftCols(count) * v_.topRows(count);
     const auto size = static_cast<float>(1 / v_norm_);
     product_.noalias() = weights_f_.leftCols(count) * v_square_.topRows(count);
     group_second_ += product_ * (size * size);
+    if (b_.model.follows_qk()) {
+      product_.noalias() =
+          weights_f_.leftCols(count).cwiseProduct(b_.delta.middleCols(at, count)) * v_size_.topRows(count);
+      lean_ += product_ * size;
+    }
     if (!narrow_) return;
     product_.noalias() = h_square_.leftCols(count) * v_square_.topRows(count);
     rounded_ += product_ * (size * size);
@@ -317,59 +346,16 @@ class Values {
 
   void end_part() {
     for (RowSums& s : sums_) s.ambiguous |= s.maximum.ambiguous();
+    if (followed_) followed_->end_part();
     part_size_ += (acc_ - part_start_).cwiseAbs().cast<float>();
     part_square_ += (acc_ - part_start_).cwiseAbs2().cast<float>();
-  }
-
-  double top_of(Index i) const {
-    const BlockRow& row = b_.rows[i];
-    return std::max(row.seen > 0 ? std::fabs(row.top) : 0.0, b_.p.sinks ? std::fabs(sums_[i].sink) : 0.0);
-  }
-
-  RowFacts row_facts(Index i) const {
-    const RowSums& s = sums_[i];
-    const BlockRow& row = b_.rows[i];
-    const RandomTerms& z = s.random;
-    const double inverse = 1 / s.weight;
-    RowFacts f;
-    f.keys = row.seen > 0, f.count = row.seen;
-    f.declared = b_.order.declared();
-    f.replayed = f.declared && narrow_ && !s.ambiguous && b_.model.rounds_p_once();
-    f.structured = seen_[i].repeated_share() > kRepeatedShare;
-    f.lse = s.m + std::log(s.weight);
-    f.shift = row.shift, f.top = top_of(i) + row.shift;
-    f.v_max = v_max_;
-    f.v_normal = v_normal_;
-    f.beta = s.error * inverse;
-    f.largest = s.largest;
-    const PRounding& r = b_.model.p_rounding();
-    const bool floors = narrow_ && r.eta > kTiny;
-    f.rounding = s.rounding * inverse * (1 + s.largest);
-    f.rounding_ratio = floors ? std::sqrt(s.ratio * inverse) : r.relative;
-    f.systematic = s.score_systematic + z.distance_systematic * std::sqrt(s.distance_square * inverse);
-    f.variance = inverse * (s.score_variance + kWeightedSquare * z.distance_variance);
-    f.eps = z.eps;
-    f.distance = std::sqrt(s.distance_square * inverse);
-    f.largest_random = s.largest_random;
-    f.rounding_square = s.rounding_square * inverse * inverse;
-    f.rounding_biased = std::sqrt(s.ratio_biased * inverse);
-    f.absorbed = s.lanes.absorbed * inverse, f.absorbed_pv = s.lanes.absorbed_pv * inverse;
-    f.one_way = s.lanes.row_sum.share();
-    f.one_way_pv = s.lanes.pv_lanes == s.lanes.row_sum_lanes ? f.one_way : s.lanes.pv.share();
-    if (!f.declared)
-      for (double drift : {s.replayed_excess, s.drifts[0], s.drifts[1], s.drifts[2]})
-        f.drift = std::max(f.drift, std::fabs(drift) * inverse);
-    f.updated = s.updated * inverse, f.updates = s.updates;
-    f.flips = s.flips * inverse;
-    f.replayed_sum = 1 + s.replayed_excess * inverse;
-    f.sink = s.sink_weight * inverse, f.sink_error = s.sink_error;
-    return f;
   }
 
   void finish_row(Index i) {
     const RowSums& s = sums_[i];
     const BlockRow& row = b_.rows[i];
-    const RowFacts f = row_facts(i);
+    RowFacts f = row_facts(b_, row, s, seen_[i].repeated_share());
+    f.v_max = v_max_, f.v_normal = v_normal_;
     RowTiers tiers(out_, row.slot, static_cast<int32_t>(dv_), RowBounds(b_.model, s.terms, s.random, f));
     const bool joint = b_.model.rounded_row_sum();
     const double inverse = 1 / s.weight, up = inflation(kTileKeys) * (1 + 0x1p-18), scaled = up * inverse;
@@ -400,6 +386,12 @@ class Values {
       c.updated = updated_(i, d) * scaled;
       c.tile_error = tile_error_(i, d) * scaled;
       c.replayed = c.o;
+      if (b_.model.follows_qk())
+        c.score_lean =
+            std::fabs(lean_(i, d) - c.o * s.score_lean) * scaled + 0x1p-15 * row.largest_delta * norm;
+      if (followed_)
+        c.sum_lean = followed_->lean(i, d, inverse, c.o + (narrow_ ? replayed_(i, d) * inverse : 0.0)) +
+                     0x1p-18 * norm;
       if (narrow_) {
         const double rounded_by = joint ? deviation : norm;
         c.rounding = f.rounding_ratio * (1 + f.largest) * rounded_by;
@@ -432,12 +424,14 @@ class Values {
   double v_normal_ = 0, v_max_ = 0, v_norm_ = 1;
   std::vector<uint8_t> wanted_;
   std::vector<float> eps_;
+  std::optional<FollowedValues> followed_;
   Matrix v_, weights_, acc_, part_start_, before_;
   DealtSums dealt_{dv_};
   MatrixF v_size_, v_square_, weights_f_, product_;
   // Per row and channel, weights relative to exp(m) as in RowSums.
   MatrixF second_, group_second_, group_hard_, group_systematic_, group_variance_;
   MatrixF part_size_, part_square_, updated_, tile_error_, flips_;
+  MatrixF lean_;
   MatrixF excess_, h_square_, flip_, replayed_, rounded_;
   std::vector<double> group_weight_, group_updates_;
   std::vector<int64_t> group_keys_;

@@ -18,10 +18,10 @@ constexpr double kSmallestSquare = 1e-30;
 // Other places of the grid: a third of a step off either way, and weights larger by sqrt 2.
 constexpr double kOtherMaximum = 1.4142135623730951;
 
-template <bool kFloor, bool kReplayed, class Round>
+template <bool kFloor, bool kReplayed, class Round, class Free>
 bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const double* x, int64_t count,
-                float* excess, float* h_square, float* flips, double quantum, Round round) {
-  const double relative = t.rounding->relative, floor = t.floor;
+                float* excess, float* h_square, float* flips, double quantum, Round round, Free unlimited) {
+  const double relative = t.rounding->relative, floor = t.floor, most = t.rounding->most;
   const double from_p = 1 / t.to_p, to_p = t.to_p, m = s.m;
   const double window = t.window, window_distance = t.window_distance;
   const float* eps = t.eps;
@@ -34,7 +34,7 @@ bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const 
     double h = relative * w;
     if (kFloor) {
       h = h < floor ? floor : h;
-      h = w < h ? w : h;
+      h = most * w < h ? most * w : h;
       const double over = w > 0 ? h * (h / w) : 0.0;
       ratio += over;
       biased += p < quantum ? over : 0.0;
@@ -43,9 +43,9 @@ bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const 
     difference += delta;
     if (!kReplayed) {
       const double third = rounded.spacing / 3, low = p + third, high = low + third, more = p * kOtherMaximum;
-      below += round(low).value - low;
-      above += round(high).value - high;
-      other += round(more).value - more;
+      below += unlimited(low).value - low;
+      above += unlimited(high).value - high;
+      other += unlimited(more).value - more;
     }
     sizes += h;
     squares += h * h;
@@ -95,12 +95,13 @@ bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const 
   return any;
 }
 
-template <bool kFloor, class Round>
+template <bool kFloor, class Round, class Free>
 bool round_tile(RowSums& s, const TileRounding& t, const double* weights, const double* x, int64_t count,
-                float* excess, float* h_square, float* flips, double quantum, Round round) {
-  return t.replayed
-             ? round_loop<kFloor, true>(s, t, weights, x, count, excess, h_square, flips, quantum, round)
-             : round_loop<kFloor, false>(s, t, weights, x, count, excess, h_square, flips, quantum, round);
+                float* excess, float* h_square, float* flips, double quantum, Round round, Free unlimited) {
+  return t.replayed ? round_loop<kFloor, true>(s, t, weights, x, count, excess, h_square, flips, quantum,
+                                               round, unlimited)
+                    : round_loop<kFloor, false>(s, t, weights, x, count, excess, h_square, flips, quantum,
+                                                round, unlimited);
 }
 
 template <bool kTruncated>
@@ -111,13 +112,16 @@ bool round_in(RowSums& s, const TileRounding& t, const double* weights, const do
   if (r.integer) {
     const double spacing = largest / 127, inverse = 127 / largest;
     const auto round = [=](double p) { return rounding::on_grid<kTruncated>(p, spacing, inverse, largest); };
-    return round_tile<true>(s, t, weights, x, count, excess, h_square, flips, spacing, round);
+    return round_tile<true>(s, t, weights, x, count, excess, h_square, flips, spacing, round, round);
   }
   const int64_t lowest = r.min_exponent, mantissa = r.mantissa_bits;
   const auto round = [=](double p) { return rounding::to_float<kTruncated>(p, lowest, mantissa, largest); };
+  // Against another maximum the largest weight is another number.
+  const auto unlimited = [=](double p) { return rounding::to_float<kTruncated>(p, lowest, mantissa, 1e300); };
   // Where the smallest normal lies beyond every weight that counts, there is no floor to look at.
-  if (r.eta <= kTiny) return round_tile<false>(s, t, weights, x, count, excess, h_square, flips, 0, round);
-  return round_tile<true>(s, t, weights, x, count, excess, h_square, flips, 2 * r.eta, round);
+  if (r.eta <= kTiny)
+    return round_tile<false>(s, t, weights, x, count, excess, h_square, flips, 0, round, unlimited);
+  return round_tile<true>(s, t, weights, x, count, excess, h_square, flips, 2 * r.eta, round, unlimited);
 }
 
 }  // namespace

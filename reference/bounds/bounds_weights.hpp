@@ -41,6 +41,7 @@ struct RowSums {
   ErrorTerms terms;
   RandomTerms random;
   double largest_random = 0;  // of the scores
+  double score_lean = 0;      // sum p delta
   double score_systematic = 0, score_variance = 0;
   // State of the replay.
   RunningMaximum maximum{0, 0, 0};

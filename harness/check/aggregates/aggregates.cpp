@@ -58,6 +58,8 @@ class Aggregator {
     // by its square, and nothing replays the row sum that shows it.
     const bool rounded = a.p_format != ASSAY_FP32 && a.p_format != ASSAY_FORMAT_NONE;
     leaning_sum_ = a.row_sum_from_rounded_p != 0 && rounded;
+    // And nothing replays more roundings than one.
+    leaning_p_ = a.p_roundings > 1 && rounded;
   }
 
   AggregateReport run() {
@@ -72,7 +74,7 @@ class Aggregator {
       mismatch(g);
       lse(g);
     }
-    slopes();
+    if (!leaning_p_) slopes();
     matched_keys();
     std::stable_sort(report_.alarms.begin(), report_.alarms.end(),
                      [](auto& a, auto& c) { return a.ratio() > c.ratio(); });
@@ -422,7 +424,7 @@ class Aggregator {
   const OperandReader operands_;
   const OutputView& out_;
   const std::vector<int32_t> first_;
-  bool shared_ = false, leaning_sum_ = false;
+  bool shared_ = false, leaning_sum_ = false, leaning_p_ = false;
   const CommonErrors common_;
   std::vector<int64_t> twin_, lse_twin_;  // of a slot: the first one with the same result; of the LSE
   std::vector<double> shares_;            // scratch of measure()

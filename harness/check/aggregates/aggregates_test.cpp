@@ -332,6 +332,19 @@ TEST(Aggregates, ARowSumOfCoarseWeightsIsAllowedToLean) {
   EXPECT_EQ(texts(aggregates(c.bounded, c.problem, c.host, {nullptr, &c.lse_view}, c.arithmetic)), "");
 }
 
+TEST(Aggregates, WeightsRoundedMoreThanOnceAreAllowedToLean) {
+  Case c(1);
+  c.bounded.r_applied = 0;
+  c.run({.truncate_p = true});
+  const auto slopes = [&] {
+    return kinds(aggregates(c.bounded, c.problem, c.host, {&c.o_view, &c.lse_view}, c.arithmetic))
+        .count(Statistic::kSlope);
+  };
+  EXPECT_EQ(slopes(), 1u);
+  c.arithmetic.p_roundings = 2;
+  EXPECT_EQ(slopes(), 0u);
+}
+
 TEST(Aggregates, WhatNobodyCanBoundIsNotTested) {
   Case c(1);
   c.run({.truncate_p = true, .lse_shift = 1});

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// One key of a row in the element-wise form, and units of few bits on such keys (bounds_steps.hpp).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reference/bounds/bounds_order.hpp"
+#include "reference/bounds/bounds_rows.hpp"
+#include "reference/bounds/bounds_terms.hpp"
+
+namespace assay::elementwise {
+
+// Everything about one visible key.
+struct Key {
+  int64_t index = 0;  // in the request
+  double x = 0, p = 0;
+  double hard = 0;                      // E, later expm1(E)
+  double systematic = 0, variance = 0;  // random model of the score alone, then of the weight
+  double h = 0, h_biased = 0;           // rounding of P, normalised
+  double replayed = 0, flip = 0;        // replayed weight, and what a flip adds, normalised
+  double eps = 0;                       // of its exponential
+  double delta = 0;                     // what a unit of few bits takes off its score
+  double rescaled = 0;  // first key of a tile that may raise the running maximum: 1 + what that was behind
+  std::vector<double> v;
+};
+using Keys = std::vector<Key>;
+
+class FollowedRow {
+ public:
+  FollowedRow(const Problem&, const OperandReader&, const ErrorModel&, const KeyOrder&, RowId, int32_t head);
+  // Sets delta of each key, before a cap.
+  void scores(Keys&) const;
+  // Before the first span: of how many keys the longest part may be.
+  void start(int64_t span);
+  // The keys of a span, visited in its order; to_p: P of a normalised weight of 1.
+  void add(const KeySpan&, Keys::const_iterator first, Keys::const_iterator last, double to_p);
+  // What the unit moves channel d by: through the scores, about o, and as it adds up P V.
+  static double score_lean(const Keys&, int32_t d, double o);
+  double sum_lean(const Keys&, int32_t d) const;
+
+ private:
+  void tile(int64_t number, int64_t size, Keys::const_iterator first, Keys::const_iterator last, double to_p);
+  const Problem& p_;
+  const OperandReader& operands_;
+  const ErrorModel& model_;
+  const KeyOrder& order_;
+  RowId id_;
+  int32_t head_;
+  StepSums sums_;
+  bool unknown_ = false;  // numbers too large to be followed
+  double v_scale_ = 1;
+};
+
+}  // namespace assay::elementwise

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// See bounds_elementwise.hpp. One key after the other, as plainly as it can be said; the matrix form does the
+// same for blocks of rows (bounds_followed.cpp).
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "reference/bounds/bounds_elementwise.hpp"
+
+namespace assay::elementwise {
+
+FollowedRow::FollowedRow(const Problem& p, const OperandReader& operands, const ErrorModel& model,
+                         const KeyOrder& order, RowId id, int32_t head)
+    : p_(p), operands_(operands), model_(model), order_(order), id_(id), head_(head) {}
+
+void FollowedRow::scores(Keys& keys) const {
+  if (!model_.follows_qk()) return;
+  const assay_arithmetic& a = model_.arithmetic();
+  const int32_t d = p_.head_dim_qk, kv_head = head_ / p_.group();
+  std::vector<double> q(d), k(d);
+  operands_.q(id_, head_, q.data());
+  replay_query(p_, a, q.data());
+  const double q_scale = q_code_scale(p_, operands_, id_, head_);
+  const auto q_least = static_cast<float>(model_.q_normal().value),
+             k_least = static_cast<float>(model_.k_normal().value);
+  StepOperands query, key;
+  query.resize(d), key.resize(d);
+  double largest_q = 0;
+  for (int32_t t = 0; t < d; ++t) {
+    query.set(t, q[t] / q_scale, q_least);
+    largest_q = std::max(largest_q, std::fabs(q[t]) / q_scale);
+  }
+  for (Key& seen : keys) {
+    const auto at = static_cast<int32_t>(seen.index);
+    operands_.k(id_.request, at, kv_head, k.data());
+    round_all(replayed_dequant(a), d, k.data());
+    const double k_scale = k_code_scale(p_, a, operands_, id_.request, at, kv_head);
+    double dot = 0, largest_k = 0;
+    for (int32_t t = 0; t < d; ++t) {
+      key.set(t, k[t] / k_scale, k_least);
+      dot += q[t] * k[t];
+      largest_k = std::max(largest_k, std::fabs(k[t]) / k_scale);
+    }
+    float sum = 0;
+    follow_steps(a.qk, d, query.value.data(), query.top.data(), key.value.data(), key.top.data(), 1, 1, &sum);
+    const bool known = std::max(largest_q, largest_k) <= kMostFollowed;
+    seen.delta = known ? p_.softmax_scale * (sum * q_scale * k_scale - dot) : kUnknownDelta;
+  }
+}
+
+void FollowedRow::start(int64_t span) {
+  if (model_.follows_pv())
+    sums_ =
+        StepSums(model_.arithmetic(), p_.head_dim_v, order_.declared() ? 0 : model_.estimated_tiles(span));
+}
+
+void FollowedRow::add(const KeySpan& span, Keys::const_iterator first, Keys::const_iterator last,
+                      double to_p) {
+  if (!model_.follows_pv()) return;
+  // Without a declared order, tiles of a declared size from the first key on.
+  const int64_t size = order_.declared() ? order_.tile() : model_.estimated_tile();
+  while (first != last) {
+    const int64_t t = first->index / size;
+    const auto end = std::find_if(first, last, [&](const Key& k) { return k.index / size != t; });
+    tile(t, size, first, end, to_p);
+    first = end;
+  }
+  if (span.ends_part) sums_.end_part();
+}
+
+void FollowedRow::tile(int64_t number, int64_t size, Keys::const_iterator first, Keys::const_iterator last,
+                       double to_p) {
+  const int64_t dv = p_.head_dim_v, begin = first->index, count = (last - 1)->index - begin + 1;
+  StepOperands v;
+  v.resize(count * dv);
+  std::vector<float> p(static_cast<size_t>(count), 0.0f);
+  v_scale_ = v_code_scale(p_, model_.arithmetic(), operands_, id_.request, static_cast<int32_t>(begin),
+                          head_ / p_.group());
+  for (auto k = first; k != last; ++k) {
+    p[k->index - begin] = static_cast<float>(k->replayed * to_p);
+    for (int64_t d = 0; d < dv; ++d) {
+      unknown_ |= std::fabs(k->v[d]) / v_scale_ > kMostFollowed;
+      v.set((k->index - begin) * dv + d, k->v[d] / v_scale_, static_cast<float>(model_.v_normal().value));
+    }
+  }
+  if (unknown_) return;
+  sums_.enter(number, to_p);
+  sums_.add(begin - number * size, count, p.data(), v.value.data(), v.top.data(), dv);
+}
+
+double FollowedRow::score_lean(const Keys& keys, int32_t d, double o) {
+  double sum = 0;
+  for (const Key& k : keys) sum += k.p * k.delta * (k.v[d] - o);
+  return std::fabs(sum);
+}
+
+double FollowedRow::sum_lean(const Keys& keys, int32_t d) const {
+  if (!model_.follows_pv()) return 0;
+  if (unknown_) return std::numeric_limits<double>::infinity();
+  double whole = 0;
+  for (const Key& k : keys) whole += k.replayed * k.v[d];
+  return std::fabs(sums_.total(d) * v_scale_ - whole);
+}
+
+}  // namespace assay::elementwise

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// See bounds_facts.hpp.
+#include "reference/bounds/bounds_facts.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace assay::matrix_bounds {
+namespace {
+
+// 4 exp(-2) bounds p d^2 for a weight p = exp(-d): a score far away has little weight.
+constexpr double kWeightedSquare = 0.5414;
+
+}  // namespace
+
+double top_of(const Block& b, const BlockRow& row, const RowSums& s) {
+  return std::max(row.seen > 0 ? std::fabs(row.top) : 0.0, b.p.sinks ? std::fabs(s.sink) : 0.0) + row.shift;
+}
+
+RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, double repeated_share) {
+  const bool narrow = b.model.p_rounding().narrow;
+  const RandomTerms& z = s.random;
+  const double inverse = 1 / s.weight;
+  RowFacts f;
+  f.keys = row.seen > 0, f.count = row.seen;
+  f.declared = b.order.declared();
+  f.replayed = f.declared && narrow && !s.ambiguous && b.model.rounds_p_once();
+  f.structured = repeated_share > kRepeatedShare;
+  f.lse = s.m + std::log(s.weight);
+  f.shift = row.shift, f.top = top_of(b, row, s);
+  f.beta = s.error * inverse;
+  f.largest = s.largest;
+  const PRounding& r = b.model.p_rounding();
+  const bool floors = narrow && r.eta > kTiny;
+  f.rounding = s.rounding * inverse * (1 + s.largest);
+  f.rounding_ratio = floors ? std::sqrt(s.ratio * inverse) : r.relative;
+  f.systematic = s.score_systematic + z.distance_systematic * std::sqrt(s.distance_square * inverse);
+  f.variance = inverse * (s.score_variance + kWeightedSquare * z.distance_variance);
+  f.eps = z.eps;
+  f.distance = std::sqrt(s.distance_square * inverse);
+  f.largest_random = s.largest_random;
+  f.score_lean = std::fabs(s.score_lean * inverse);
+  f.rounding_square = s.rounding_square * inverse * inverse;
+  f.rounding_biased = std::sqrt(s.ratio_biased * inverse);
+  f.absorbed = s.lanes.absorbed * inverse, f.absorbed_pv = s.lanes.absorbed_pv * inverse;
+  f.one_way = s.lanes.row_sum.share();
+  f.one_way_pv = s.lanes.pv_lanes == s.lanes.row_sum_lanes ? f.one_way : s.lanes.pv.share();
+  if (!f.declared)
+    for (double drift : {s.replayed_excess, s.drifts[0], s.drifts[1], s.drifts[2]})
+      f.drift = std::max(f.drift, std::fabs(drift) * inverse);
+  f.updated = s.updated * inverse, f.updates = s.updates;
+  f.flips = s.flips * inverse;
+  f.replayed_sum = 1 + s.replayed_excess * inverse;
+  f.sink = s.sink_weight * inverse, f.sink_error = s.sink_error;
+  return f;
+}
+
+}  // namespace assay::matrix_bounds

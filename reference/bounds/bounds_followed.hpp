@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Units of few bits (bounds_steps.hpp) in the matrix form: a block of rows against the keys of a tile.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reference/bounds/bounds_group.hpp"
+#include "reference/bounds/bounds_steps.hpp"
+
+namespace assay::matrix_bounds {
+
+// Q and K as codes, and what the unit makes of their products.
+class FollowedScores {
+ public:
+  FollowedScores(const Block&, const Matrix& q);
+  // K of the keys at .. at + count - 1; those nobody wants are zeros.
+  void load(const Matrix& k, int64_t at, int64_t count, const std::vector<uint8_t>& wanted);
+  // delta of these keys for row i, given the products in full.
+  void follow(Eigen::Index i, int64_t count, const double* dots, float* delta) const;
+
+ private:
+  const Block& b_;
+  Eigen::Index dims_;
+  StepOperands query_, key_;
+  std::vector<double> q_scale_;
+  double k_scale_[kTileKeys] = {}, largest_q_ = 0, largest_k_ = 0;
+};
+
+// V as codes, and what the unit makes of each row's P V.
+class FollowedValues {
+ public:
+  FollowedValues(const Block&, Eigen::Index channels);
+  void load(int64_t at, int64_t count, const Matrix& v, const std::vector<uint8_t>& wanted);
+  // Of row i the keys [at, at + count) of those loaded, which begin with key `first` of tile t; weights and
+  // what their rounding adds (null: nothing).
+  void add(Eigen::Index i, int64_t t, int64_t first, int64_t at, int64_t count, double to_p,
+           const double* weights, const float* excess);
+  void end_part();
+  // How far channel d of row i is from `whole`; `inverse` of the row's weight.
+  double lean(Eigen::Index i, Eigen::Index d, double inverse, double whole) const;
+
+ private:
+  const Block& b_;
+  Eigen::Index dv_;
+  StepOperands codes_;
+  std::vector<StepSums> sums_;
+  bool unknown_ = false;  // numbers too large to be followed
+  double v_scale_ = 1;
+};
+
+}  // namespace assay::matrix_bounds

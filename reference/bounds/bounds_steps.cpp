@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// See bounds_steps.hpp. The loops run over independent sums, so they vectorise.
+#include "reference/bounds/bounds_steps.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "harness/problem/names.hpp"
+#include "reference/bounds/bounds_terms.hpp"
+#include "reference/formats/formats.hpp"
+
+namespace assay {
+namespace {
+
+constexpr uint32_t kExponent = 0x7f800000u;
+constexpr int64_t kMostSums = 512;  // worked on together, in the first cache
+
+float power_below(float x) { return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & kExponent); }
+
+}  // namespace
+
+float StepOperands::aligned_at(float x, float smallest) {
+  return x == 0 ? 0.0f : std::max(power_below(std::fabs(x)), smallest);
+}
+
+void follow_steps(const assay_accumulator& unit, int64_t terms, const float* a, const float* a_top,
+                  const float* b, const float* b_top, int64_t stride, int64_t count, float* sums) {
+  // More than 16 bits would not fit the exact sum of a step here; then more is cut off than declared.
+  const int32_t fraction = std::min(16, unit.fraction_bits), mantissa = std::min(23, unit.mantissa_bits);
+  const float steps = std::ldexp(1.0f, fraction), step = std::ldexp(1.0f, -fraction);
+  const uint32_t kept = ~uint32_t{0} << (23 - mantissa);
+  const int64_t block = std::max(1, unit.block);
+  alignas(64) float top[kMostSums], inverse[kMostSums], sum[kMostSums];
+  for (int64_t at = 0; at < count; at += kMostSums) {
+    const int64_t n = std::min(kMostSums, count - at);
+    float* c = sums + at;
+    for (int64_t from = 0; from < terms; from += block) {
+      const int64_t to = std::min(terms, from + block);
+      for (int64_t i = 0; i < n; ++i) top[i] = power_below(c[i]);
+      for (int64_t k = from; k < to; ++k) {
+        const float size = a_top[k];
+        if (size == 0) continue;
+        const float* other = b_top + k * stride + at;
+        for (int64_t i = 0; i < n; ++i) {
+          const float product = size * other[i];
+          top[i] = product > top[i] ? product : top[i];
+        }
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        inverse[i] = top[i] > 0 ? steps / top[i] : 0.0f;
+        sum[i] = static_cast<float>(static_cast<int32_t>(c[i] * inverse[i]));
+      }
+      for (int64_t k = from; k < to; ++k) {
+        const float size = a[k];
+        if (size == 0) continue;
+        const float* other = b + k * stride + at;
+        for (int64_t i = 0; i < n; ++i)
+          sum[i] += static_cast<float>(static_cast<int32_t>(size * other[i] * inverse[i]));
+      }
+      for (int64_t i = 0; i < n; ++i)
+        c[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(sum[i] * (top[i] * step)) & kept);
+    }
+  }
+}
+
+StepSums::StepSums(const assay_arithmetic& a, int64_t channels, int64_t most_tiles)
+    : unit_(a.pv),
+      window_(promotion_tiles(a)),
+      sums_(static_cast<size_t>(channels), 0.0f),
+      total_(static_cast<size_t>(channels), 0.0) {
+  if (a.promote_pv == 0) window_ = most_tiles;
+  const bool gap = a.p_format == ASSAY_FP16 || format_is_fp8(a.p_format);
+  p_smallest_ = gap ? std::ldexp(1.0f, format_info(a.p_format).min_exponent) : 0.0f;
+}
+
+void StepSums::enter(int64_t tile, double to_p) {
+  if (tile != tile_) {
+    if (window_ > 0 && tiles_ == window_) move();
+    tile_ = tile, ++tiles_;
+  }
+  if (to_p == to_p_) return;
+  if (to_p_ > 0)
+    for (float& sum : sums_) sum = static_cast<float>(sum * (to_p / to_p_));
+  to_p_ = to_p;
+}
+
+void StepSums::add(int64_t first, int64_t count, const float* p, const float* v, const float* v_top,
+                   int64_t stride) {
+  tops_.resize(static_cast<size_t>(count));
+  for (int64_t k = 0; k < count; ++k) tops_[k] = StepOperands::aligned_at(p[k], p_smallest_);
+  const auto channels = static_cast<int64_t>(sums_.size());
+  // Steps begin with the tile.
+  const int64_t block = std::max(1, unit_.block), lead = std::min(count, (block - first % block) % block);
+  const auto follow = [&](int64_t from, int64_t to) {
+    if (from < to)
+      follow_steps(unit_, to - from, p + from, &tops_[from], v + from * stride, v_top + from * stride, stride,
+                   channels, sums_.data());
+  };
+  follow(0, lead);
+  follow(lead, count);
+}
+
+void StepSums::move() {
+  if (to_p_ > 0)
+    for (size_t d = 0; d < sums_.size(); ++d) total_[d] += static_cast<double>(sums_[d]) / to_p_;
+  std::fill(sums_.begin(), sums_.end(), 0.0f);
+  tiles_ = 0;
+}
+
+void StepSums::end_part() {
+  move();
+  tile_ = -1, to_p_ = 0;
+}
+
+}  // namespace assay

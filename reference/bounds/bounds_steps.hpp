@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix units that keep few bits (13 in fp8 on Hopper), step by step. What such a unit cuts off is no small
+// random error that a count of roundings describes well: it depends on signs, sizes and on how many bits the
+// operands have. Tiers P and R take what the declared unit does to this row's data for what it leans by.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "harness/abi/assay_kernel.h"
+
+namespace assay {
+
+// Units that are followed: fewer bits than these would drown what is left of an error.
+inline bool keeps_few_bits(const assay_accumulator& unit) {
+  constexpr int32_t kFew = 16;
+  return unit.kind == ASSAY_ACC_BLOCK && (unit.fraction_bits <= kFew || unit.mantissa_bits <= kFew);
+}
+
+// Operands of a product [terms, count], as the unit has them: codes without their scale, with the power of
+// two that each is aligned at (0 for 0).
+struct StepOperands {
+  std::vector<float> value, top;
+  void resize(int64_t elements) { value.assign(elements, 0.0f), top.assign(elements, 0.0f); }
+  void set(int64_t at, double x, float smallest) {
+    value[at] = static_cast<float>(x);
+    top[at] = aligned_at(value[at], smallest);
+  }
+  static float aligned_at(float x, float smallest);
+};
+
+// sums[n] becomes what the unit makes of sums[n] + sum_k a[k] b[k * stride + n], n < count, in steps of
+// unit.block terms from the first one on.
+void follow_steps(const assay_accumulator& unit, int64_t terms, const float* a, const float* a_top,
+                  const float* b, const float* b_top, int64_t stride, int64_t count, float* sums);
+
+// P V of one row as the unit adds it up: every channel, tile by tile, part by part.
+class StepSums {
+ public:
+  StepSums() = default;
+  // most_tiles: added up in one part, where the order of keys is not known (0: end_part() says).
+  StepSums(const assay_arithmetic&, int64_t channels, int64_t most_tiles);
+  // Keys from now on belong to this tile; `to_p`: what one unit of a row's weight is as P against its
+  // maximum.
+  void enter(int64_t tile, double to_p);
+  // Keys first .. first + count - 1 of the tile with rounded weights p; V [count, stride] as in StepOperands.
+  void add(int64_t first, int64_t count, const float* p, const float* v, const float* v_top, int64_t stride);
+  void end_part();
+  // Of channel d, in the row's weights.
+  double total(int64_t d) const { return total_[static_cast<size_t>(d)]; }
+
+ private:
+  void move();  // what was added up apart joins the rest
+  assay_accumulator unit_ = {};
+  int64_t window_ = 0, tile_ = -1, tiles_ = 0;  // window_: tiles added up apart; 0: all
+  float p_smallest_ = 0;
+  double to_p_ = 0;
+  std::vector<float> sums_, tops_;
+  std::vector<double> total_;
+};
+
+// Operands beyond this are not followed, so that no product leaves fp32; their scores are off by anything.
+inline constexpr double kMostFollowed = 0x1p40, kUnknownDelta = 1e30;
+
+}  // namespace assay
