@@ -52,6 +52,7 @@ Looseness of(const std::string& kernel, const std::string& feature, const std::v
     o.push_back(r->o_ratio_unrounded), lse.push_back(r->lse_ratio);
     l.declined += r->p_declined > 0;
     l.unreplayed += r->r_applied == 0;
+    l.hidden += r->scenario.find(" out=fp32") == std::string::npos;
   }
   l.o = median(o), l.lse = median(lse);
   return l;
@@ -78,6 +79,8 @@ std::string reason_of(const Looseness& l) {
   if (!l.loose()) return "";
   std::string text;
   const auto add = [&](const std::string& what) { text += (text.empty() ? "" : "; ") + what; };
+  if (l.o < kLooseBelow && 2 * l.hidden >= l.cases)
+    add(fmt::format("O in 16 bits in {} cases: its rounding hides errors below half a step", l.hidden));
   if (2 * l.declined >= l.cases)
     add(fmt::format("tier P declined in rows of {} cases, which leaves worst cases", l.declined));
   if (2 * l.unreplayed >= l.cases) add(fmt::format("nothing is replayed in {} cases", l.unreplayed));

@@ -22,6 +22,7 @@ struct Looseness {
   double o, lse;
   // Of the cases: those with rows in which tier P declined, and those in which nothing was replayed.
   size_t declined = 0, unreplayed = 0;
+  size_t hidden = 0;  // those whose output has fewer than 32 bits
   bool loose() const { return o < kLooseBelow || lse < kLooseBelow; }
 };
 // Attention that passed, but for inputs with a known answer, whose errors are none: kernels in alphabetical

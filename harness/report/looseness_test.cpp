@@ -68,7 +68,7 @@ TEST(Looseness, OnlyAttentionThatPassed) {
 
 TEST(Looseness, TheReasonIsReadOffTheRows) {
   std::vector<Row> rows;
-  for (int i = 0; i < 4; ++i) rows.push_back(row("paged batch=1q1s9", 0.01, 0.2, i < 2 ? 7 : 0));
+  for (int i = 0; i < 4; ++i) rows.push_back(row("paged out=fp32 batch=1q1s9", 0.01, 0.2, i < 2 ? 7 : 0));
   EXPECT_THAT(reason_of(looseness_of(rows).front()), HasSubstr("tier P declined in rows of 2 cases"));
   for (Row& r : rows) r.p_declined = 0, r.r_applied = 0, r.lse_ratio = 0.01;
   const std::string reason = reason_of(looseness_of(rows).front());
@@ -81,7 +81,8 @@ TEST(Looseness, TheReasonIsReadOffTheRows) {
 TEST(Looseness, IsASectionOfTheSummary) {
   const std::string text = summary_markdown(made());
   EXPECT_THAT(text, HasSubstr("| paged\\_cpu | all | 4 | 0.5 | 0.3 |  |"));
-  EXPECT_THAT(text, HasSubstr("| paged\\_cpu | cap=30 | 3 | 0.02 | 0.2 | systematic terms count whole |"));
+  EXPECT_THAT(text, HasSubstr("| paged\\_cpu | cap=30 | 3 | 0.02 | 0.2 | O in 16 bits in 3 cases: its "
+                              "rounding hides errors below half a step |"));
   EXPECT_THAT(text, Not(HasSubstr("sinks=on |")));
 }
 
