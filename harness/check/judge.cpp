@@ -10,6 +10,7 @@
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/session/opposite.hpp"
 #include "harness/check/verdict.hpp"
+#include "harness/device/fenced.hpp"
 #include "harness/input/contracts.hpp"
 
 namespace assay {
@@ -104,7 +105,7 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
   session.reset();
   judged.reset();
   turn_back();
-  repeatable = (kernel.promises & ASSAY_PROMISE_REPEATABLE) != 0;
+  repeatable = (promises_of(kernel) & ASSAY_PROMISE_REPEATABLE) != 0;
 
   if (const std::string broken = impossible_contracts(contracts_of(kernel), inputs.problem.op);
       !broken.empty())
@@ -135,9 +136,17 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
   Look looks[kRunCount];
   Snapshot left;  // of the first run
   for (int i = 0; i < kRunCount; ++i) {
-    if (i == 1) session->poison_outputs();
+    // What a refresh leaves serves any number of runs: the second one finds it as the first one did.
+    const bool again = i == 1 && kernel.refresh != nullptr;
+    if (i == 1) session->poison_outputs(!again);
     if (i > 1) session->lay(kRuns[i]);
-    if (const CallResult r = session->run(); r.refused()) {
+    if (i == 0 && kernel.refresh != nullptr) {
+      if (const CallResult r = session->refresh(); !r.ok() && !r.refused())
+        return settle(Outcome::kCrashed, "call", "refresh: " + r.error);
+      if (const std::vector<std::string> written = session->written(); !written.empty())
+        return settle(Outcome::kWrong, "refresh", "refresh writes what only a run may: " + written.front());
+    }
+    if (const CallResult r = again ? session->run_again() : session->run(); r.refused()) {
       // Before it served the problem a kernel may refuse, and has written nothing then.
       if (i > 0) return settle(Outcome::kWrong, "refusal", "refuses a second run of what it ran: " + r.error);
       if (!session->untouched())
@@ -170,6 +179,7 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
     return wrong(std::move(first.wrong));
   }
   describe();
+  verdict.repeats = repeats;
   if (first.wrong) {
     if (repeats && depends && first.wrong.check != "untouched")
       first.wrong.reason += "; it changes with the contents of unused memory";
@@ -177,7 +187,10 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
   }
   if (repeatable && !repeats)
     return settle(Outcome::kWrong, "repeatable",
-                  "promises repeatable results, but a second run differs: " + looks[1].differs_in_bits);
+                  (kernel.refresh != nullptr
+                       ? "promises repeatable results, but a second run after one refresh differs: "
+                       : "promises repeatable results, but a second run differs: ") +
+                      looks[1].differs_in_bits);
   if (repeatable && depends)
     return settle(Outcome::kWrong, "memory",
                   "the result changes with the contents of unused memory: " +
@@ -189,6 +202,8 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
       other.reason = fmt::format("in run {} of {}: {}", i + 1, kRunCount, other.reason);
       return wrong(std::move(other));
     }
+  if (const CallResult r = fenced_call(backend, kernel, inputs, device); !r.ok() && !r.refused())
+    return settle(Outcome::kCrashed, "call", "in memory between unreadable pages: " + r.error);
   judged = std::move(first.record);
 
   if (Objection whole = expected->examine({backend, kernel, device, inputs, left}, verdict))

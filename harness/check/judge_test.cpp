@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstring>
 
 #include "harness/base/error.hpp"
@@ -125,6 +127,41 @@ TEST(Judge, StridesMayBeRefused) {
 
 INSTANTIATE_TEST_SUITE_P(BothOps, Misbehaviour, ::testing::Values(ASSAY_OP_PAGED, ASSAY_OP_PREFILL),
                          [](const auto& info) { return info.param == ASSAY_OP_PAGED ? "paged" : "prefill"; });
+
+TEST_P(Misbehaviour, RefreshKeepsToItsPart) {
+  EXPECT_EQ(verdict("refreshout").check, "refresh") << verdict("refreshout").reason;
+  EXPECT_THAT(verdict("refreshout").reason,
+              StartsWith("refresh writes what only a run may: o (first at byte 0"));
+  EXPECT_EQ(verdict("eatsrefresh").outcome, Outcome::kWrong);
+}
+
+// One row of many that the budget does not reach.
+TEST(Judge, ASingleBadRowAmongThoseThatAreNotSampledIsFound) {
+  Problem p = small_problem(ASSAY_OP_PREFILL);
+  p.requests = {{300, 300}};
+  const auto judged = [&](const char* kernel) {
+    return Judge(p, 6e4).judge(fake(), *fake().find(kernel), fake().device(0));
+  };
+  const std::vector<RowId> sampled = select_rows(p, 6e4).rows;
+  ASSERT_EQ(std::find(sampled.begin(), sampled.end(), RowId{0, 137}), sampled.end());
+  const Verdict right = judged("prefill_ok_fake"), wrong = judged("prefill_onebadrow_fake");
+  EXPECT_EQ(right.outcome, Outcome::kPassed) << right.reason;
+  EXPECT_EQ(right.rows_checked + right.rows_surveyed, 300);
+  EXPECT_EQ(wrong.outcome, Outcome::kWrong);
+  EXPECT_THAT(wrong.reason, StartsWith("in a row that was not sampled but stands out: O wrong in "));
+  EXPECT_THAT(wrong.reason, HasSubstr("row 137"));
+}
+
+// Nothing that is looked at afterwards shows these two; the process ends at the access itself.
+TEST(JudgeDeathTest, ReadsPastAnOperandAndInputsPutBackMeetAFence) {
+  for (const char* op : {"paged_", "prefill_"}) {
+    const Problem p = small_problem(op[1] == 'a' ? ASSAY_OP_PAGED : ASSAY_OP_PREFILL);
+    EXPECT_EXIT(judge(p, std::string(op) + "readpast_fake"), ::testing::KilledBySignal(SIGSEGV),
+                "a read 64 bytes past the end of q");
+    EXPECT_EXIT(judge(p, std::string(op) + "restore_fake"), ::testing::KilledBySignal(SIGSEGV),
+                "a write to byte 0 of k, which is only to be read");
+  }
+}
 
 TEST(Judge, ALeakOfUnusedSlotsIsRecognised) {
   const Verdict v = judge(small_problem(), "paged_leak_fake");

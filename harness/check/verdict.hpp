@@ -61,6 +61,7 @@ struct Verdict {
   std::string check;
   ErrorStats o, lse;
   int64_t rows_checked = 0, rows_total = 0;
+  int64_t rows_surveyed = 0;  // of the others, those looked at in one KV head each
   double reference_seconds = 0;
   // Rows x heads where tier P declined and where tier R applied.
   int64_t p_declined = 0, r_applied = 0;
@@ -76,6 +77,7 @@ struct Verdict {
   // bound.
   double quantization_rms = std::numeric_limits<double>::quiet_NaN();
   double quantization_max = std::numeric_limits<double>::quiet_NaN();
+  std::optional<bool> repeats;  // two runs on the same memory gave the same bits
   std::optional<bool> batch_invariant;
 };
 

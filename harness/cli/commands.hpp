@@ -36,6 +36,7 @@ struct Command {
 Command add_list(CLI::App&);
 Command add_describe(CLI::App&);
 Command add_kernels(CLI::App&);
+Command add_facts(CLI::App&);
 Command add_check(CLI::App&);
 Command add_bench(CLI::App&);
 Command add_run(CLI::App&);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// assay kernels: what there is and what each kernel says it supports, asked in a worker (a kernel that
-// crashes over the question must not take the program down).
+// assay kernels: what there is, which shapes each kernel takes and what it supports beyond the plainest of
+// them, asked in a worker (a kernel that crashes over the question must not take the program down).
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/cli/commands.hpp"
-#include "harness/cli/probes.hpp"
+#include "harness/cli/kernel_shapes.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/device/backend.hpp"
 #include "harness/ops/op.hpp"
@@ -30,30 +30,35 @@ struct Null {
   ~Null() { close(fd); }
 };
 
-void print_matrix(const std::vector<std::string>& kernels, const std::vector<Probe>& probes,
-                  const std::vector<std::vector<KernelSupport>>& answers, bool why) {
+void print_shapes(const std::vector<KernelAnswers>& kernels) {
+  fmt::print("\nshapes taken, each beside the plainest one\n");
+  for (const KernelAnswers& k : kernels) {
+    fmt::print("  {}  {}\n", clean_text(k.name),
+               k.takes_it ? "plainest " + shape_text(k.shape) : "none of those asked");
+    for (const auto& [field, values] : k.axes) fmt::print("    {:<5} {}\n", field, values);
+  }
+}
+
+void print_matrix(const std::vector<KernelAnswers>& kernels, const std::vector<Probe>& probes, bool why) {
   // As many kernels side by side as fit; names are long, so at least one.
   const size_t width = terminal_width() > 0 ? static_cast<size_t>(terminal_width()) : 110;
   std::vector<std::string> refusals;
   for (size_t first = 0; first < kernels.size();) {
     size_t last = first, used = kFeatureWidth;
-    while (last < kernels.size() && (last == first || used + 2 + kernels[last].size() <= width))
-      used += 2 + kernels[last++].size();
+    while (last < kernels.size() && (last == first || used + 2 + kernels[last].name.size() <= width))
+      used += 2 + kernels[last++].name.size();
     fmt::print("\n{:<{}}", "", kFeatureWidth);
-    for (size_t k = first; k < last; ++k) fmt::print("  {}", clean_text(kernels[k]));
+    for (size_t k = first; k < last; ++k) fmt::print("  {}", clean_text(kernels[k].name));
     fmt::print("\n");
     for (size_t i = 0; i < probes.size(); ++i) {
       fmt::print("{:<{}}", probes[i].feature, kFeatureWidth);
       for (size_t k = first; k < last; ++k) {
-        std::string cell = "?";
-        for (const KernelSupport& a : answers[i]) {
-          if (a.kernel != kernels[k]) continue;
-          cell = a.status == ASSAY_OK ? "yes" : a.status == ASSAY_UNSUPPORTED ? "-" : "error";
-          if (a.status != ASSAY_OK)
-            refusals.push_back(
-                fmt::format("{} {}: {}", clean_text(kernels[k]), probes[i].feature, clean_text(a.why)));
-        }
-        fmt::print("  {:<{}}", cell, kernels[k].size());
+        const KernelSupport& a = kernels[k].features[i];
+        const char* cell = a.status == ASSAY_OK ? "yes" : a.status == ASSAY_UNSUPPORTED ? "-" : "error";
+        if (a.status != ASSAY_OK)
+          refusals.push_back(
+              fmt::format("{} {}: {}", clean_text(kernels[k].name), probes[i].feature, clean_text(a.why)));
+        fmt::print("  {:<{}}", cell, kernels[k].name.size());
       }
       fmt::print("\n");
     }
@@ -104,10 +109,10 @@ int kernels_command(const KernelsArguments& args) {
       }
       if (kernels.empty()) continue;
       any = true;
-      const std::vector<Probe> probes = support_probes(op.text);
-      std::vector<std::string> lines;
-      for (const Probe& p : probes) lines.push_back(p.line);
-      print_matrix(kernels, probes, dispatcher.supports(lines), args.why);
+      std::vector<KernelAnswers> answered;
+      for (const std::string& kernel : kernels) answered.push_back(ask_kernel(dispatcher, op.text, kernel));
+      print_matrix(answered, support_probes(op.text, candidate_shapes(op.text).front()), args.why);
+      print_shapes(answered);
     }
   }
   if (any) return kExitOk;

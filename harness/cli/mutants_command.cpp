@@ -24,7 +24,8 @@ namespace {
 
 struct MutantsArguments {
   std::vector<std::string> suites;  // empty: correctness
-  std::string catalogue;            // path of a library, empty: the one beside the program
+  std::string set;
+  std::string catalogue;  // path of a library, empty: the one beside the program
   std::string filter, json;
   int trials = 3, jobs = 0;  // 0: one per processor
   int64_t legal_cases = 10'000;
@@ -110,6 +111,7 @@ int mutants_command(const MutantsArguments& a) {
   const StopSignals signals;
   CampaignOptions options;
   if (!a.suites.empty()) options.suites = a.suites;
+  options.set = a.set;
   options.trials = a.trials;
   options.jobs = a.jobs > 0 ? a.jobs : static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
   options.legal_cases = a.legal_cases;
@@ -168,6 +170,8 @@ Command add_mutants(CLI::App& app) {
       ->type_name("PATH");
   mutants->add_option("--filter", a.filter, "only faults and variants whose name, stage or museum id matches")
       ->type_name("REGEX");
+  mutants->add_option("--set", a.set, "fields set in every line of the suites ('d=128 page=16')")
+      ->type_name("FIELDS");
   mutants->add_option("--seeds", a.trials, "trials per fault; the first keeps the suites' own seeds")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));

@@ -3,6 +3,10 @@
 #include "harness/cli/probes.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <iterator>
+#include <span>
 
 namespace assay {
 namespace {
@@ -122,26 +126,95 @@ constexpr BlockFeature kBlockFeatures[] = {
     {"head dim 80", "quantize_int8", "d=80"},
 };
 
-std::string plain_line(std::string_view op, const std::string& fields, const char* batch) {
-  std::string line = std::string(op) + fields;
-  for (const char* plain : {"h=4/2", "d=64"})
-    if (fields.find(std::string(" ") + plain[0] + "=") == std::string::npos) line += std::string(" ") + plain;
-  if (fields.find(" batch=") == std::string::npos) line += batch;
+std::string_view name_in(std::string_view word) { return word.substr(0, word.find('=') + 1); }
+
+// The op, `fields`, what of the shape they do not say, and a batch where they say none.
+std::string line_of(std::string_view op, const std::string& fields, const Shape& shape, const char* batch) {
+  std::string line = fmt::format("{}{}{}", op, fields.empty() ? "" : " ", fields);
+  const std::string said = " " + fields;
+  for (const std::string& word : shape)
+    if (said.find(fmt::format(" {}", name_in(word))) == std::string::npos) line += " " + word;
+  if (said.find(" batch=") == std::string::npos) line += batch;
   return line;
 }
 
+bool attends(std::string_view op) { return op == "prefill" || op == "paged"; }
+
+const char* plain_batch(std::string_view op) {
+  return op == "paged" || op == "decode_splitkv" ? " batch=2q1s33"
+         : op == "prefill"                       ? " batch=2q17s33"
+                                                 : " batch=2q5s33";
+}
+
+constexpr const char* kHeads[] = {"4/2",  "8/2",  "32/8", "8/8",   "16/16", "8/1",   "4/1",
+                                  "16/1", "64/8", "12/2", "128/8", "32/32", "128/1", "5/1"};
+constexpr const char* kDims[] = {"64",  "128", "32",  "80",      "96",      "256", "40",
+                                 "112", "160", "192", "192/128", "576/512", "512", "16"};
+constexpr const char* kPages[] = {"16", "64", "32", "128", "256", "1", "8", "48", "528", "1k"};
+constexpr const char* kFormats[] = {"",       "q=fp16", "q=fp32", "kv=fp8_e4m3", "q=fp8_e4m3 kv=fp8_e4m3",
+                                    "kv=int8"};
+
+// Of those, the ones a kernel may be made for alone; the others are only asked beside its own.
+constexpr size_t kCandidateHeads = 10, kCandidateDims = 12, kCandidatePages = 6;
+
+bool has_pages(std::string_view op) {
+  return op == "paged" || op == "decode_splitkv" || op == "cache_write" || op == "cache_gather";
+}
+
+// The latent layout is the only one of these dimensions.
+bool latent(const std::string& dims) { return dims == "576/512"; }
+
 }  // namespace
 
-std::vector<Probe> support_probes(std::string_view op) {
+std::string shape_text(const Shape& shape) { return fmt::format("{}", fmt::join(shape, " ")); }
+
+std::vector<Shape> candidate_shapes(std::string_view op) {
+  std::vector<Shape> all;
+  const size_t pages = has_pages(op) ? kCandidatePages : 1;
+  // Formats outermost: a kernel is asked for its shape in bf16 before it is asked for anything else.
+  for (const char* format : kFormats)
+    for (size_t page = 0; page < pages; ++page)
+      for (const char* dims : std::span(kDims).first(kCandidateDims))
+        for (const char* heads : std::span(kHeads).first(kCandidateHeads)) {
+          if (*format != '\0' && !attends(op)) continue;
+          const bool mla = latent(dims);
+          const std::string_view h = heads;
+          if (mla && (!h.ends_with("/1") || !has_pages(op))) continue;
+          Shape shape{std::string("h=") + heads, std::string("d=") + dims};
+          if (page > 0) shape.push_back(std::string("page=") + kPages[page]);
+          if (mla) shape.push_back("layout=mla");
+          if (*format != '\0') shape.push_back(format);
+          all.push_back(std::move(shape));
+        }
+  return all;
+}
+
+std::string shape_line(std::string_view op, const Shape& shape) {
+  return line_of(op, "", shape, plain_batch(op));
+}
+
+std::vector<Probe> support_probes(std::string_view op, const Shape& shape) {
   std::vector<Probe> probes;
   const bool paged = op == "paged";
   for (const Feature& f : kFeatures)
     if ((paged && f.paged) || (op == "prefill" && f.prefill))
-      probes.push_back(
-          {f.name, plain_line(op, std::string(" ") + f.fields, paged ? " batch=2q1s33" : " batch=2q17s33")});
+      probes.push_back({f.name, line_of(op, f.fields, shape, plain_batch(op))});
   for (const BlockFeature& f : kBlockFeatures)
-    if (op == f.op) probes.push_back({f.name, plain_line(op, std::string(" ") + f.fields, " batch=2q5s33")});
+    if (op == f.op) probes.push_back({f.name, line_of(op, f.fields, shape, plain_batch(op))});
   return probes;
+}
+
+std::vector<ShapeAxis> shape_axes(std::string_view op, const Shape& shape) {
+  std::vector<ShapeAxis> axes;
+  const auto add = [&](const char* field, const auto& values) {
+    ShapeAxis axis{field, {}};
+    for (const char* value : values)
+      axis.values.push_back({value, line_of(op, fmt::format("{}={}", field, value), shape, plain_batch(op))});
+    axes.push_back(std::move(axis));
+  };
+  add("h", kHeads), add("d", kDims);
+  if (has_pages(op)) add("page", kPages);
+  return axes;
 }
 
 }  // namespace assay

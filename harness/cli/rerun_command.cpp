@@ -54,6 +54,7 @@ int rerun_command(RerunArguments& a, const std::vector<std::string>& words) {
   o.suites.clear();
   o.only.clear();
   o.filter.clear();
+  o.set.clear();
   o.seed.reset();
   o.largest = 0;
   o.limit = -1;

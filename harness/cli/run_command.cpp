@@ -53,10 +53,15 @@ void finish_folder(ResultsFolder& folder, nlohmann::json run, const SweepResult&
   run["tally"] = tally_json(tally_of(folder.rows()));
   run["rows"] = folder.rows().size();
   run["rows_fingerprint"] = rows_fingerprint(folder.rows());
-  run["cases"] = {{"looked_at", result.cases},          {"repeated", result.repeated},
-                  {"too_large", result.too_large},      {"excluded", result.counts.excluded},
-                  {"skipped", result.counts.skipped},   {"skip_reasons", result.counts.skip_reasons},
-                  {"without_kernel", result.no_kernel}, {"refused_by_all", unverified_cases(folder.rows())}};
+  run["cases"] = {{"looked_at", result.cases},
+                  {"repeated", result.repeated},
+                  {"too_large", result.too_large},
+                  {"contradicted", result.contradicted},
+                  {"excluded", result.counts.excluded},
+                  {"skipped", result.counts.skipped},
+                  {"skip_reasons", result.counts.skip_reasons},
+                  {"without_kernel", result.no_kernel},
+                  {"refused_by_all", unverified_cases(folder.rows())}};
   run["clocks"]["end"] = clock_facts();
   run["end"] = now_utc();
   run["complete"] = complete;
@@ -74,6 +79,9 @@ std::vector<std::string> notes(const SweepResult& r, double largest, const std::
   say(r.counts.skipped, "cases of optional lines skipped:");
   for (const std::string& reason : r.counts.skip_reasons) lines.push_back("  " + clean_text(reason));
   say(r.repeated, "lines left out because they occurred before");
+  if (r.contradicted > 0)
+    lines.push_back(fmt::format("{} cases left out: they contradict --set, first {}", r.contradicted,
+                                clean_text(r.first_contradiction)));
   if (r.too_large > 0)
     lines.push_back(
         fmt::format("{} cases left out: more than {:g} multiply-adds (--largest)", r.too_large, largest));

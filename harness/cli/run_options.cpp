@@ -58,6 +58,11 @@ void add_selection(CLI::App& app, Typed& t) {
   app.add_option("--filter", t.args.run.filter,
                  "only cases whose canonical line matches this regular expression")
       ->type_name("REGEX");
+  app.add_option(
+         "--set", t.args.run.set,
+         "fields set in every case ('h=32/8 d=128 page=16'), for kernels of one shape; what contradicts "
+         "them or comes twice then is left out and counted")
+      ->type_name("FIELDS");
   app.add_option("--seed", t.seed, "this seed in place of every line's own")->type_name("N");
   app.add_option("--largest", t.args.run.largest,
                  "leave out cases of more multiply-adds: pairs of row and key x query heads x (d_qk + d_v); "

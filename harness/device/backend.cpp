@@ -186,7 +186,27 @@ assay_device Backend::device(int index) const {
   return device;
 }
 
+namespace {
+
+struct Assuming {
+  const assay_kernel* of = nullptr;
+  uint32_t contracts = 0, promises = 0;
+} assumed;
+
+}  // namespace
+
+Assumption::Assumption(const assay_kernel& kernel, uint32_t contracts, uint32_t promises) {
+  ASSAY_CHECK(assumed.of == nullptr, "two assumptions at a time");
+  assumed = {&kernel, contracts, promises};
+}
+Assumption::~Assumption() { assumed = {}; }
+
+uint32_t promises_of(const assay_kernel& kernel) {
+  return assumed.of == &kernel ? assumed.promises : kernel.promises;
+}
+
 uint32_t contracts_of(const assay_kernel& kernel) {
+  if (assumed.of == &kernel) return assumed.contracts;
   return kernel.struct_size >= offsetof(assay_kernel, contracts) + sizeof kernel.contracts ? kernel.contracts
                                                                                            : 0;
 }

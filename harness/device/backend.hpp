@@ -52,6 +52,16 @@ std::string installed_path(const std::string& name);
 
 // Bits of enum assay_contract; 0 where the library's header had none yet.
 uint32_t contracts_of(const assay_kernel&);
+uint32_t promises_of(const assay_kernel&);
+// While it lives, those two say of a kernel what is assumed here, whatever it declares (assay facts tries
+// what holds). One at a time in a process.
+class Assumption {
+ public:
+  Assumption(const assay_kernel&, uint32_t contracts, uint32_t promises);
+  ~Assumption();
+  Assumption(const Assumption&) = delete;
+  Assumption& operator=(const Assumption&) = delete;
+};
 
 // A kernel call's outcome across the C door.
 struct CallResult {
@@ -130,8 +140,8 @@ class DeviceCase {
   const assay_tensors* tensors() const { return &tensors_; }
   void upload();  // all inputs again
   // o, lse, workspace back to the poison of the Inputs; not the zeroed part of the workspace, which belongs
-  // to the kernel from call_plan() on.
-  void poison_outputs();
+  // to the kernel from call_plan() on, nor any of it where a refresh left something there that is to stay.
+  void poison_outputs(bool workspace = true);
   // What was written is what the host holds too, from now on: input of the calls that come.
   void accept_outputs();
   // Copies an operand's allocation (with guards, layout of GuardedBuffer::raw()) to the host.

@@ -234,7 +234,7 @@ std::string graph_refusal(const Backend& backend, const assay_kernel& kernel) {
   if (table.begin_capture == nullptr || table.end_capture == nullptr || table.replay == nullptr ||
       table.time_replay == nullptr || table.free_graph == nullptr)
     return "required graphs, supported eager calls, missing capture and replay in backend " + backend.name();
-  if ((kernel.promises & ASSAY_PROMISE_GRAPH) == 0)
+  if ((promises_of(kernel) & ASSAY_PROMISE_GRAPH) == 0)
     return "required graphs, supported eager calls, missing the kernel's promise that a captured run may be "
            "replayed";
   return {};

@@ -98,10 +98,10 @@ void DeviceCase::upload() {
   poison_outputs();
 }
 
-void DeviceCase::poison_outputs() {
+void DeviceCase::poison_outputs(bool workspace) {
   for (int i = 0; i < impl_->buffers->set().count(); ++i)
     if (impl_->output[i]) impl_->buffers->upload(i);
-  impl_->poison_workspace();
+  if (workspace) impl_->poison_workspace();
 }
 
 void DeviceCase::accept_outputs() {

@@ -348,7 +348,8 @@ std::vector<const LineSet*> CampaignPlan::by_peer() const {
 
 CampaignPlan plan_campaign(const CampaignOptions& options) {
   CampaignPlan plan;
-  plan.lines = load_lines(options.suites, options.cost_cap);
+  plan.lines =
+      load_lines(options.suites, options.cost_cap, options.set.empty() ? ReAim() : ReAim(options.set));
   std::vector<std::string> names;
   for (const PeerInfo& info : peers()) {
     std::string name;

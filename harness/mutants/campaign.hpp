@@ -14,6 +14,7 @@ namespace assay {
 
 struct CampaignOptions {
   std::vector<std::string> suites{"correctness"};
+  std::string set;                       // fields set in every line (re_aim.hpp); empty: none
   std::vector<std::string> peer_suites;  // paths or lines, by Peer; empty: scenarios/peers
   int trials = 3;
   int jobs = 2;

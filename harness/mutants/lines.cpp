@@ -21,7 +21,7 @@ constexpr double kOverheadCost = 1e5;
 
 }  // namespace
 
-LineSet load_lines(const std::vector<std::string>& suites, double cost_cap) {
+LineSet load_lines(const std::vector<std::string>& suites, double cost_cap, ReAim aim) {
   LineSet set;
   set.cap = cost_cap;
   std::unordered_set<std::string> seen;
@@ -29,7 +29,9 @@ LineSet load_lines(const std::vector<std::string>& suites, double cost_cap) {
     Suite suite = Suite::open(name);
     while (auto found = suite.next()) {
       if (!op_of(found->scenario.op).whole_context) continue;  // the catalogue holds attention kernels
-      Line line{found->scenario, print(found->scenario), 0};
+      const std::optional<Scenario> aimed = aim(found->scenario);
+      if (!aimed) continue;
+      Line line{*aimed, print(*aimed), 0};
       if (!seen.insert(line.text).second) continue;
       line.cost = multiply_adds(make_problem(line.scenario));
       if (line.cost > cost_cap * kDearest)

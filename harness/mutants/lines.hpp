@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/scenario/re_aim.hpp"
 #include "harness/scenario/suite.hpp"
 
 namespace assay {
@@ -28,9 +29,9 @@ struct LineSet {
 // first, as together cost this many caps. A line beyond that is left out.
 inline constexpr double kDearest = 50;
 
-// Suites as on any command line. Optional traces that are not there are skipped. InputError for a bad suite,
-// or one that leaves no line within the cap.
-LineSet load_lines(const std::vector<std::string>& suites, double cost_cap);
+// Suites as on any command line, re-aimed; what contradicts is left out. Optional traces that are not there
+// are skipped. InputError for a bad suite, or one that leaves no line within the cap.
+LineSet load_lines(const std::vector<std::string>& suites, double cost_cap, ReAim aim = {});
 
 // The line with the seed of a trial.
 Scenario at_trial(const Line&, int trial);

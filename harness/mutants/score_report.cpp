@@ -128,6 +128,7 @@ json score_json(const Catalogue& c, const CampaignPlan& plan, const CampaignOpti
   const Goals g = goals_of(c, s, o.legal_cases);
   return {{"library", c.backend.name()},
           {"suites", o.suites},
+          {"set", o.set},
           {"lines", plan.lines.cheap},
           {"lines_as_last_resort", plan.lines.lines.size() - plan.lines.cheap},
           {"lines_left_out", plan.lines.left_out},

@@ -101,6 +101,9 @@ constexpr RowField kFields[] = {
      "Rms difference between the answers of the stored and the unquantised cache over the rms of the answer.",
      &Row::quantization_rms},
     {"quantization_max", "", "Largest such difference over the rms of the answer.", &Row::quantization_max},
+    {"repeatable", "",
+     "Whether two runs on the same memory gave the same bits: yes, no, empty when not known.",
+     &Row::repeatable},
     {"batch_invariant", "",
      "Whether requests gave the same bits alone and in other batches: yes, no, empty when not measured.",
      &Row::batch_invariant},
@@ -112,6 +115,10 @@ constexpr RowField kFields[] = {
     {"rows_checked", "rows", "Query rows compared with the reference.", &Row::rows_checked},
     {"rows_total", "rows", "Query rows of the case; more than rows_checked when rows were sampled.",
      &Row::rows_total},
+    {"rows_surveyed", "rows",
+     "Of the rows beyond rows_checked, those compared in the heads of one KV head; what stood out was "
+     "judged.",
+     &Row::rows_surveyed},
     {"reference_s", "s", "Wall time of the reference.", &Row::reference_s},
     {"case_s", "s", "Wall time of the whole case: inputs, reference, kernel and timing.", &Row::case_s},
 };

@@ -258,6 +258,7 @@ void fill_verdict(Row& row, const Verdict& v) {
   row.reason = v.reason;
   row.rows_checked = v.rows_checked;
   row.rows_total = v.rows_total;
+  if (v.rows_surveyed > 0) row.rows_surveyed = v.rows_surveyed;
   row.reference_s = v.reference_seconds;
   row.check = v.check;
   const auto fill = [](const ErrorStats& e, double& max_error, double& ratio, double& median,
@@ -282,6 +283,7 @@ void fill_verdict(Row& row, const Verdict& v) {
   row.class_note = v.useless ? "useless" : "";
   row.quantization_rms = v.quantization_rms;
   row.quantization_max = v.quantization_max;
+  if (v.repeats) row.repeatable = *v.repeats ? "yes" : "no";
   if (v.batch_invariant) row.batch_invariant = *v.batch_invariant ? "yes" : "no";
 }
 
@@ -326,6 +328,9 @@ bool run_case(const RunCaseOrder& order, const Backend& backend, const assay_dev
   for (const WantedKernel& wanted : order.kernels) {
     starting("check", wanted.kernel, check_allowance_s(work, *problem, order.rows_budget));
     house.before_kernel();
+    std::optional<Assumption> assumption;
+    if (const assay_kernel* kernel = backend.find(wanted.kernel); kernel != nullptr && order.assumed)
+      assumption.emplace(*kernel, order.assumed->contracts, order.assumed->promises);
     run_kernel(c, *judge, wanted, order, base);
     judge->forget();
     // What one kernel did to the device or the process must not become the next one's row.

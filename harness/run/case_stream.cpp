@@ -25,6 +25,7 @@ CaseStream::CaseStream(const RunOptions& options, Scope scope) : options_(option
         "no suite and no scenario line given; try a suite name such as smoke, a *.suite file, or a line "
         "such as 'paged batch=4q1s1k'");
   if (!options.filter.empty()) filter_.emplace(options.filter, "--filter");
+  if (!options.set.empty()) aim_ = ReAim(options.set);
 }
 
 std::optional<RunCase> CaseStream::next() {
@@ -40,11 +41,15 @@ std::optional<RunCase> CaseStream::next() {
       ++suite_at_;
       continue;
     }
+    std::optional<Scenario> aimed = aim_(c->scenario);
+    if (!aimed) continue;
+    c->scenario = std::move(*aimed);
     if (options_.seed) c->scenario.seed = *options_.seed;
     std::string line = print(c->scenario);
     if (filter_ && !filter_->found_in(line)) continue;
-    // Two suites may hold the same line; a case has one row per kernel, so it runs once.
-    if (!scope_.keep_repeats && !seen_.insert(fingerprint(line)).second) {
+    // Two suites may hold the same line, and many differ in nothing but what was set; a case has one row per
+    // kernel, so it runs once.
+    if ((!scope_.keep_repeats || aim_.sets()) && !seen_.insert(fingerprint(line)).second) {
       ++repeated_;
       continue;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cases of a run, one after the other: suites expanded, seed replaced, filtered, those too large left
-// out, limited, cut to the shard. A counting pass over the same stream gives totals for the progress line and
-// the fingerprint that says whether two runs are about the same cases.
+// The cases of a run, one after the other: suites expanded, fields set, seed replaced, filtered, those too
+// large left out, limited, cut to the shard. A counting pass over the same stream gives totals for the
+// progress line and the fingerprint that says whether two runs are about the same cases.
 #pragma once
 
 #include <functional>
@@ -12,6 +12,7 @@
 
 #include "harness/run/options.hpp"
 #include "harness/run/pattern.hpp"
+#include "harness/scenario/re_aim.hpp"
 #include "harness/scenario/suite.hpp"
 
 namespace assay {
@@ -35,12 +36,14 @@ class CaseStream {
   std::optional<RunCase> next();
   int64_t repeated() const { return repeated_; }    // lines that had occurred before: left out
   int64_t too_large() const { return too_large_; }  // of the shard, left out because of options.largest
+  const ReAim& aim() const { return aim_; }         // what options.set left out
   SuiteCounts counts() const;                       // over all suites so far
 
  private:
   const RunOptions& options_;
   Scope scope_;
   std::optional<Pattern> filter_;
+  ReAim aim_;
   size_t suite_at_ = 0;
   std::optional<Suite> suite_;
   SuiteCounts before_;

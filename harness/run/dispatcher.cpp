@@ -134,8 +134,9 @@ std::string row_fault(const CaseRequest& request, const std::string& kernel, con
 Dispatcher::Ended Dispatcher::talk(const CaseRequest& request, const OnRow& on_row, const OnStart& on_start,
                                    const std::atomic<bool>& stop, Suspects& suspects) {
   using How = Ended::How;
-  say(RunCaseOrder{request.scenario, request.place, request.kernels, options_.rows_budget, options_.graphs,
-                   options_.rule, limits_ ? limits_->limits : Limits{}});
+  say(RunCaseOrder{request.scenario, request.place, request.kernels, options_.rows_budget,
+                   options_.graphs || request.graphs, options_.rule, limits_ ? limits_->limits : Limits{},
+                   request.assumed});
   Ended ended;
   // A kernel is through when another one begins: one that destroys the heap may die when its buffers
   // are freed, after its row. One that left something running is through when the case is.
@@ -287,7 +288,7 @@ bool Dispatcher::run(const CaseRequest& request, const OnRow& on_row, const OnSt
     suspects.rows.push_back({row, {}, false});
   };
   while (!left.empty() || !alone.empty()) {
-    CaseRequest now{request.scenario, request.place, left};
+    CaseRequest now{request.scenario, request.place, left, request.assumed, request.graphs};
     std::optional<Again> again;
     if (!alone.empty()) {
       again = std::move(alone.front());

@@ -26,6 +26,8 @@ namespace assay {
 struct CaseRequest {
   std::string scenario, place;
   std::vector<WantedKernel> kernels;
+  std::optional<Assumed> assumed = {};
+  bool graphs = false;  // also where the options say nothing of graphs
 };
 
 // The wanted kernels that `rows` leave without an answer: neither a row that stands for all modes (it has
@@ -56,7 +58,11 @@ class Dispatcher {
   void use_limits(MeasuredLimits limits) { limits_ = std::move(limits); }  // measured elsewhere
   // Per scenario, for the kernels of its op. A kernel that ends the worker over the question, or does not
   // answer, has failed (ASSAY_FAILED) with that as its reason.
-  std::vector<std::vector<KernelSupport>> supports(const std::vector<std::string>& scenarios);
+  // Given `only`, of these kernels alone.
+  std::vector<std::vector<KernelSupport>> supports(const std::vector<std::string>& scenarios,
+                                                   const std::vector<std::string>& only = {});
+  // Whether it takes the scenario with operands whose addresses are multiples of `bytes` and of no more.
+  bool supports_aligned(const std::string& scenario, const std::string& kernel, int32_t bytes);
   // For the kernels of the scenario's op; those that do not answer have failed as in supports().
   std::vector<KernelArithmetic> arithmetic(const std::string& scenario);
 

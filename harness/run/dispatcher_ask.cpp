@@ -103,11 +103,13 @@ std::optional<Wanted> Dispatcher::ask(const WorkerRequest& question, std::string
   return std::nullopt;
 }
 
-std::vector<std::vector<KernelSupport>> Dispatcher::supports(const std::vector<std::string>& scenarios) {
+std::vector<std::vector<KernelSupport>> Dispatcher::supports(const std::vector<std::string>& scenarios,
+                                                             const std::vector<std::string>& only) {
   std::vector<std::vector<KernelSupport>> all(scenarios.size());
   for (const KernelInfo& kernel : std::vector(kernels())) {  // another worker says its own list
+    if (!only.empty() && std::find(only.begin(), only.end(), kernel.name) == only.end()) continue;
     std::vector<size_t> of_its_op;
-    AskSupports question{{}, kernel.name};
+    AskSupports question{{}, kernel.name, 0};
     for (size_t i = 0; i < scenarios.size(); ++i)
       if (parse_scenario(scenarios[i]).op == kernel.op) {
         of_its_op.push_back(i);
@@ -123,6 +125,12 @@ std::vector<std::vector<KernelSupport>> Dispatcher::supports(const std::vector<s
     }
   }
   return all;
+}
+
+bool Dispatcher::supports_aligned(const std::string& scenario, const std::string& kernel, int32_t bytes) {
+  std::string why;
+  const auto said = ask<SupportsAnswer>(AskSupports{{scenario}, kernel, bytes}, why);
+  return said && said->answers.size() == 1 && said->answers.front().status == ASSAY_OK;
 }
 
 Calibration Dispatcher::calibrate(const std::string& only,

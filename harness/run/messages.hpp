@@ -38,7 +38,7 @@ struct DeviceInfo {
 struct KernelInfo {
   std::string name, description, arch;
   int32_t op = 0;
-  uint32_t promises = 0;
+  uint32_t promises = 0, contracts = 0;
 };
 // The calibration file a worker uses.
 struct CalibrationUse {
@@ -75,6 +75,7 @@ struct AskLimits {};
 struct AskSupports {
   std::vector<std::string> scenarios;
   std::string kernel;
+  int32_t alignment = 0;  // with tensors whose data are multiples of so many bytes and no more; 0: no tensors
 };
 struct AskArithmetic {
   std::string scenario, kernel;
@@ -91,6 +92,10 @@ struct AskSamples {
   int64_t count = 0;
 };
 struct AskRecheck {};
+// Contracts and promises that a kernel is taken to declare in place of its own (Assumption).
+struct Assumed {
+  uint32_t contracts = 0, promises = 0;
+};
 struct RunCaseOrder {
   std::string scenario, place;
   std::vector<WantedKernel> kernels;
@@ -98,6 +103,7 @@ struct RunCaseOrder {
   bool graphs = false;
   StoppingRule rule;
   Limits limits;
+  std::optional<Assumed> assumed;
 };
 using WorkerRequest = std::variant<Hello, AskLimits, AskSupports, AskArithmetic, AskCalibration, AskTimed,
                                    AskSamples, AskRecheck, RunCaseOrder>;
@@ -191,9 +197,9 @@ template <>
 struct JsonFields<KernelInfo> {
   using T = KernelInfo;
   static constexpr std::string_view name = "kernel";
-  static constexpr auto list =
-      std::tuple(JsonField("name", &T::name), JsonField("description", &T::description),
-                 JsonField("arch", &T::arch), JsonField("op", &T::op), JsonField("promises", &T::promises));
+  static constexpr auto list = std::tuple(
+      JsonField("name", &T::name), JsonField("description", &T::description), JsonField("arch", &T::arch),
+      JsonField("op", &T::op), JsonField("promises", &T::promises), JsonField("contracts", &T::contracts));
 };
 template <>
 struct JsonFields<CalibrationUse> {
@@ -260,7 +266,8 @@ template <>
 struct JsonFields<AskSupports> {
   static constexpr std::string_view name = "supports";
   static constexpr auto list =
-      std::tuple(JsonField("scenarios", &AskSupports::scenarios), JsonField("kernel", &AskSupports::kernel));
+      std::tuple(JsonField("scenarios", &AskSupports::scenarios), JsonField("kernel", &AskSupports::kernel),
+                 JsonField("alignment", &AskSupports::alignment));
 };
 template <>
 struct JsonFields<AskArithmetic> {
@@ -292,13 +299,19 @@ struct JsonFields<AskRecheck> {
   static constexpr auto list = std::tuple();
 };
 template <>
+struct JsonFields<Assumed> {
+  static constexpr std::string_view name = "assumed";
+  static constexpr auto list =
+      std::tuple(JsonField("contracts", &Assumed::contracts), JsonField("promises", &Assumed::promises));
+};
+template <>
 struct JsonFields<RunCaseOrder> {
   using T = RunCaseOrder;
   static constexpr std::string_view name = "case";
   static constexpr auto list = std::tuple(
       JsonField("scenario", &T::scenario), JsonField("place", &T::place), JsonField("kernels", &T::kernels),
       JsonField("rows_budget", &T::rows_budget), JsonField("graphs", &T::graphs), JsonField("rule", &T::rule),
-      JsonField("limits", &T::limits));
+      JsonField("limits", &T::limits), JsonField("assumed", &T::assumed));
 };
 template <>
 struct JsonFields<Here> {

@@ -61,7 +61,8 @@ struct JsonFields<RunOptions> {
       JsonField("limit", &T::limit), JsonField("shard", &T::shard), JsonField("graphs", &T::graphs),
       JsonField("timed", &T::timed), JsonField("caches", &T::caches), JsonInlined(&T::rule),
       JsonField("rows_budget", &T::rows_budget), JsonField("timeout_s", &T::timeout_s),
-      JsonField("worker_memory_bytes", &T::worker_memory_bytes), JsonSome("only", &T::only));
+      JsonField("worker_memory_bytes", &T::worker_memory_bytes), JsonSome("only", &T::only),
+      JsonSome("set", &T::set));
 };
 
 nlohmann::json options_json(const RunOptions& o) { return encode(o); }

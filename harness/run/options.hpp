@@ -39,6 +39,7 @@ struct RunOptions {
   std::vector<std::string> calibrations;  // files of `assay calibrate`; each is used for devices like its own
   std::vector<std::string> kernels;       // globs, any may match; empty: all
   std::string filter;            // regular expression (pattern.hpp) on the canonical line; empty: all
+  std::string set;               // fields set in every case (re_aim.hpp); empty: none
   std::optional<uint64_t> seed;  // in place of every line's own
   std::vector<RowChoice> only;   // these rows and no others (assay rerun); empty: all
   double largest =

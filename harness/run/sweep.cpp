@@ -397,6 +397,8 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
       result.unexplained.push_back(fmt::format("{}: {}", arm->label, line));
   result.stopped = result.stopped || stop;
   result.repeated = cases.repeated();
+  result.contradicted = cases.aim().contradicted();
+  result.first_contradiction = cases.aim().first();
   result.too_large = cases.too_large();
   result.counts = cases.counts();
   return result;

@@ -19,6 +19,7 @@
 #include "harness/calibrate/calibration.hpp"
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/device/backend.hpp"
+#include "harness/input/contracts.hpp"
 #include "harness/measure/clocks.hpp"
 #include "harness/measure/limits.hpp"
 #include "harness/ops/op.hpp"
@@ -137,8 +138,8 @@ Ready ready_message(const Backend& backend, const assay_device& device,
               calibration,
               {}};
   for (const assay_kernel* k : backend.kernels())
-    ready.kernels.push_back(
-        {k->name, text_or_empty(k->description), text_or_empty(k->arch), k->op, k->promises});
+    ready.kernels.push_back({k->name, text_or_empty(k->description), text_or_empty(k->arch), k->op,
+                             k->promises, contracts_of(*k)});
   return ready;
 }
 
@@ -148,6 +149,18 @@ const assay_kernel& kernel_of(const Backend& backend, const std::string& name) {
   return *kernel;
 }
 
+// With operands that begin `bytes` behind a multiple of a page; nothing lies there, and nobody looks.
+CallResult supports_shifted(const assay_kernel& kernel, const Problem& problem, int32_t bytes,
+                            const assay_device& device) {
+  Inputs inputs = build_inputs(problem);
+  meet_contracts(inputs, contracts_of(kernel));
+  assay_tensors tensors = inputs.tensors;
+  for (int i = 0; i < kOperandCount; ++i)
+    if (assay_tensor& t = tensor_of(tensors, static_cast<Operand>(i)); t.data != nullptr)
+      t.data = static_cast<std::byte*>(t.data) + bytes;
+  return call_supports(kernel, inputs.view->get(), &tensors, device);
+}
+
 SupportsAnswer supports_message(const Backend& backend, const assay_device& device,
                                 const AskSupports& request) {
   const assay_kernel& kernel = kernel_of(backend, request.kernel);
@@ -155,7 +168,8 @@ SupportsAnswer supports_message(const Backend& backend, const assay_device& devi
   for (const std::string& line : request.scenarios) {
     const Problem problem = make_problem(parse_scenario(line));
     const ProblemView view(problem);
-    const CallResult r = call_supports(kernel, view.get(), nullptr, device);
+    const CallResult r = request.alignment > 0 ? supports_shifted(kernel, problem, request.alignment, device)
+                                               : call_supports(kernel, view.get(), nullptr, device);
     all.answers.push_back({kernel.name, r.status, r.error});
   }
   return all;

@@ -52,6 +52,12 @@ struct AttentionResult {
 AttentionResult attention_simple(const Problem&, const HostOperands&, const std::vector<RowId>&);
 AttentionResult attention_fast(const Problem&, const HostOperands&, const std::vector<RowId>&);
 
+// The same for many rows at the price of one KV head: blocks of neighbouring rows are attended in the query
+// heads of a single KV head each, drawn by the problem's seed. `kv_head` gets that of every row; the other
+// heads of a row hold nothing.
+AttentionResult attention_in_turn(const Problem&, const HostOperands&, const std::vector<RowId>&,
+                                  std::vector<int32_t>* kv_head);
+
 // The stored operands of one request and KV head, dequantised: k [kv_len, head_dim_qk], v [kv_len,
 // head_dim_v], row-major, gathered through the page table where there is one. Unquantised formats: exact.
 struct DenseKv {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "harness/base/error.hpp"
+#include "harness/base/random.hpp"
 #include "reference/attention/attention.hpp"
 #include "reference/attention/coded_rows.hpp"
 #include "reference/attention/few_rows.hpp"
@@ -29,6 +30,8 @@ namespace {
 using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using Eigen::Index;
 
+constexpr uint64_t kStreamTurns =
+    1003;  // of attention_in_turn(), apart from those of harness/base/random.hpp
 constexpr double kInf = std::numeric_limits<double>::infinity();
 // Stacked rows (row x query head of the group) per task and keys per tile. At d = 128 the tiles of K and V,
 // the scores and the accumulator are 128-256 KiB each and share a 2 MiB second-level cache.
@@ -59,8 +62,11 @@ struct Partial {
 
 class FastAttention {
  public:
-  FastAttention(const Problem& p, const HostOperands& host, const std::vector<RowId>& rows)
-      : p_(p), operands_(p, host), rows_(rows), order_(rows.size()) {
+  // With `in_turn`, one KV head for each block of rows; it gets that of every row.
+  FastAttention(const Problem& p, const HostOperands& host, const std::vector<RowId>& rows,
+                std::vector<int32_t>* in_turn = nullptr)
+      : p_(p), operands_(p, host), rows_(rows), order_(rows.size()), in_turn_(in_turn) {
+    if (in_turn_ != nullptr) in_turn_->assign(rows.size(), 0);
     std::iota(order_.begin(), order_.end(), 0);
     std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) {
       return std::pair(rows[a].request, rows[a].row) < std::pair(rows[b].request, rows[b].row);
@@ -113,6 +119,15 @@ class FastAttention {
         task.key_end = std::max(task.key_end, ranges_[last].end);
       }
       task.row_count = last - first;
+      if (in_turn_ != nullptr) {
+        const CounterRng rng(p_.seed, kStreamTurns);
+        task.kv_head =
+            static_cast<int32_t>(rng.below(static_cast<uint64_t>(first), static_cast<uint64_t>(p_.heads_kv)));
+        for (int64_t i = first; i < last; ++i) (*in_turn_)[order_[i]] = task.kv_head;
+        blocks.push_back(task);
+        first = last;
+        continue;
+      }
       first = last;
       for (task.kv_head = 0; task.kv_head < p_.heads_kv; ++task.kv_head) blocks.push_back(task);
     }
@@ -371,6 +386,7 @@ class FastAttention {
   std::vector<int64_t> order_;       // indices into rows_, by request and row
   std::vector<KeyInterval> ranges_;  // of the rows in that order
   std::vector<Task> tasks_;
+  std::vector<int32_t>* in_turn_;
 };
 
 }  // namespace
@@ -378,6 +394,11 @@ class FastAttention {
 AttentionResult attention_fast(const Problem& problem, const HostOperands& operands,
                                const std::vector<RowId>& rows) {
   return FastAttention(problem, operands, rows).run();
+}
+
+AttentionResult attention_in_turn(const Problem& problem, const HostOperands& operands,
+                                  const std::vector<RowId>& rows, std::vector<int32_t>* kv_head) {
+  return FastAttention(problem, operands, rows, kv_head).run();
 }
 
 }  // namespace assay

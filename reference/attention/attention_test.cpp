@@ -268,6 +268,22 @@ TEST(AttentionFast, AnyOrderAndChoiceOfRowsGivesTheSameRows) {
   EXPECT_LE(worst_error(operands, fast), 1.0);
 }
 
+TEST(AttentionFast, InTurnEveryRowHasTheHeadsOfOneKvHead) {
+  Problem p = long_problem();
+  p.requests = {{300, 400}, {70, 70}};
+  const TestOperands operands(p, test::random_values(p, 6));
+  const std::vector<RowId> rows = test::all_rows(operands.problem());
+  const AttentionResult all = attention_fast(operands.problem(), operands.host(), rows);
+  std::vector<int32_t> kv_head;
+  const AttentionResult some = attention_in_turn(operands.problem(), operands.host(), rows, &kv_head);
+  ASSERT_EQ(kv_head.size(), rows.size());
+  for (size_t n = 0; n < rows.size(); ++n)
+    for (int32_t h = kv_head[n] * p.group(); h < (kv_head[n] + 1) * p.group(); ++h)
+      for (int32_t d = 0; d < p.head_dim_v; ++d)
+        ASSERT_NEAR(some.o_at(int64_t(n), h, d), all.o_at(int64_t(n), h, d), 1e-12) << n << " " << h;
+  EXPECT_EQ(std::set<int32_t>(kv_head.begin(), kv_head.end()).size(), 2u) << "heads take turns";
+}
+
 // Keys outside every window may be poison (hybrid caches free those pages): they must not be touched.
 TEST(AttentionFast, KeysNobodySeesMayBeNan) {
   Problem p;

@@ -16,13 +16,13 @@ import pandas as pd
 
 # Kinds of the columns of rows.csv (harness/report/COLUMNS.md; a test compares).
 TEXT = ("scenario", "kernel", "backend", "device", "device_uuid", "outcome", "reason", "op", "suite_place", "cache", "launch", "stop",
-        "limit", "calibration", "o_where", "lse_where", "check", "aggregate_where", "class_note", "batch_invariant", "contract", "repeat")
+        "limit", "calibration", "o_where", "lse_where", "check", "aggregate_where", "class_note", "repeatable", "batch_invariant", "contract", "repeat")
 NUMBERS = ("requests", "tokens", "max_kv_len", "decodes", "extends", "prefills", "time_us", "time_q1_us", "time_q3_us",
            "time_low_us", "time_high_us", "plan_us", "refresh_us", "samples", "throttled", "sm_clock_mhz", "tflops", "gbytes_per_s",
            "tokens_per_s", "limit_percent",
            "o_max_error", "o_ratio", "lse_max_error", "lse_ratio", "o_median_ratio", "o_ratio_unrounded", "o_median_unrounded",
            "lse_median_ratio", "p_declined", "r_applied",
-           "aggregate_ratio", "class_gate", "quantization_rms", "quantization_max", "rows_checked", "rows_total", "reference_s", "case_s")
+           "aggregate_ratio", "class_gate", "quantization_rms", "quantization_max", "rows_checked", "rows_total", "rows_surveyed", "reference_s", "case_s")
 SCHEMA = 1  # of run.json: kSchemaVersion of harness/run/results_folder.hpp
 REQUIRED = ("scenario", "kernel", "outcome")
 

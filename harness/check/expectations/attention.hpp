@@ -45,6 +45,8 @@ class AttentionExpectation final : public Expectation {
   void walk(RunOutputs&, const BoundedAttention*) const;
   void describe_use(Verdict&) const;
   Objection aggregate(const Trial&, Verdict&);
+  // Rows that were not sampled, by a cheap look at each.
+  Objection survey_others(const Trial&, Verdict&);
 
   std::vector<RowId> rows_;
   double budget_;

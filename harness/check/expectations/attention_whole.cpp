@@ -2,6 +2,7 @@
 // What is asked of attention beyond its elements: a known answer in all rows, statistics over many elements
 // (an alarm counts only when fresh inputs raise it again), relations to derived problems, and two figures
 // beside the verdict.
+#include <algorithm>
 #include <cmath>
 
 #include "harness/check/aggregates/aggregates.hpp"
@@ -9,6 +10,7 @@
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/relations/relations.hpp"
 #include "harness/input/contracts.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
@@ -74,6 +76,70 @@ Objection AttentionExpectation::aggregate(const Trial& trial, Verdict& verdict) 
   return {};
 }
 
+// A row that was not sampled is held against the plain reference in the heads of one KV head, and the rows
+// furthest off are judged by their bounds, in all heads. A row that is wrong in every head is found when its
+// error there is among the kNominated largest; one that is wrong in the heads of one KV head, in one of
+// heads_kv such cases. Where even that is too much work, evenly spaced rows are looked at.
+Objection AttentionExpectation::survey_others(const Trial& trial, Verdict& verdict) {
+  constexpr size_t kNominated = 8;
+  constexpr double kWork = 2;  // of the budget
+  const Problem& p = inputs_.problem;
+  std::vector<RowId> others;
+  double work = 0;
+  auto chosen = rows_.begin();
+  for (int32_t r = 0; r < static_cast<int32_t>(p.requests.size()); ++r)
+    for (int32_t i = 0; i < p.requests[r].q_len; ++i) {
+      if (chosen != rows_.end() && *chosen == RowId{r, i}) {
+        ++chosen;
+        continue;
+      }
+      others.push_back({r, i});
+      work += static_cast<double>(p.requests[r].kv_len) * p.group();
+    }
+  if (others.empty()) return {};
+  if (const auto step = static_cast<size_t>(std::ceil(work / (kWork * budget_))); step > 1) {
+    size_t kept = 0;
+    for (size_t n = p.seed % step; n < others.size(); n += step) others[kept++] = others[n];
+    others.resize(kept);
+  }
+  verdict.rows_surveyed = static_cast<int64_t>(others.size());
+  std::vector<int32_t> kv_head;
+  const AttentionResult right = attention_in_turn(p, host(), others, &kv_head);
+  const assay_tensor o = trial.left.view(inputs_, Operand::kO);
+  const std::vector<int32_t> first = p.cu_q();
+  std::vector<std::pair<double, size_t>> off(others.size());
+#pragma omp parallel for schedule(static) if (others.size() > 256)
+  for (size_t n = 0; n < others.size(); ++n) {
+    const int64_t row = int64_t{first[others[n].request]} + others[n].row;
+    double worst = 0;
+    for (int32_t h = kv_head[n] * p.group(); h < (kv_head[n] + 1) * p.group(); ++h) {
+      double squares = 0, most = 0;
+      for (int32_t d = 0; d < p.head_dim_v; ++d) {
+        const double x = right.o_at(static_cast<int64_t>(n), h, d);
+        const double got = load(o.format, o.data, row * o.stride[0] + h * o.stride[1] + d * o.stride[2]);
+        squares += x * x;
+        most = std::max(most, std::fabs(got - x));
+      }
+      worst = std::max(worst, most / std::max(std::sqrt(squares / p.head_dim_v), 1e-30));
+    }
+    off[n] = {-worst, n};
+  }
+  const size_t count = std::min(kNominated, off.size());
+  std::partial_sort(off.begin(), off.begin() + static_cast<std::ptrdiff_t>(count), off.end());
+  std::vector<RowId> nominated;
+  for (size_t i = 0; i < count; ++i) nominated.push_back(others[off[i].second]);
+  std::sort(nominated.begin(), nominated.end(),
+            [](RowId a, RowId b) { return a.request != b.request ? a.request < b.request : a.row < b.row; });
+  AttentionExpectation exact(inputs_, std::move(nominated), budget_);
+  exact.prepare(arithmetic_);
+  if (exact.leaves_open()) return {};
+  RunOutputs out(inputs_, trial.left);
+  exact.ask(out);
+  Objection wrong = objection_of(out, exact);
+  if (wrong) wrong.reason = "in a row that was not sampled but stands out: " + wrong.reason;
+  return wrong;
+}
+
 Objection AttentionExpectation::examine(const Trial& trial, Verdict& verdict) {
   if (leaves_open()) return {};  // the case proves nothing, and NaN may stand in it
   // The rounding errors of a known answer are no random sample, so the aggregates stay out of it.
@@ -84,6 +150,7 @@ Objection AttentionExpectation::examine(const Trial& trial, Verdict& verdict) {
         return {"exact", std::move(reason)};
   } else {
     describe_use(verdict);
+    if (Objection wrong = survey_others(trial, verdict)) return wrong;
     if (Objection wrong = aggregate(trial, verdict)) return wrong;
   }
   RelationReport report;

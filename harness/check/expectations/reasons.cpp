@@ -3,6 +3,7 @@
 #include "harness/check/expectations/reasons.hpp"
 
 #include <cmath>
+#include <utility>
 
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/comparison.hpp"
@@ -13,7 +14,18 @@
 namespace assay {
 namespace {
 
+// More than any unit has, and than fp32 can be scaled by.
+constexpr int32_t kMostBits = 64, kMostProducts = 1 << 20;
+constexpr double kMostLog2 = 126;
+
 std::string element_text(const char* what, const ErrorStats& s) {
+  // What is accepted lies about the replayed result there, which may be far from the exact one.
+  if (s.tier == Tier::kR)
+    return fmt::format(
+        "{} wrong in {} of {} elements, worst {}: got {:.5g}, exact {:.5g}, accepted about the replayed "
+        "result "
+        "{:.6g} .. {:.6g} (tier R, ratio {:.3g})",
+        what, s.bad, s.checked, place_of(s), s.got, s.expected, s.low, s.high, s.max_ratio);
   return fmt::format(
       "{} wrong in {} of {} elements, worst {}: got {:.5g} expected {:.5g}, accepted {:.6g} .. {:.6g} "
       "(tier {}, ratio {:.3g})",
@@ -84,6 +96,10 @@ std::string impossible_arithmetic(const assay_arithmetic& a) {
       return fmt::format("{}.kind is {}, accepted are 0 (FMA), 1 (BLOCK), 2 (INT32)", name, acc.kind);
     if (acc.kind != ASSAY_ACC_INT32 && acc.block < 1)
       return fmt::format("{}.block is {}, at least 1 expected", name, acc.block);
+    if (acc.block > kMostProducts || acc.fraction_bits > kMostBits || acc.mantissa_bits > kMostBits)
+      return fmt::format("{} says block {}, {} fraction and {} mantissa bits, at most {}, {} and {} expected",
+                         name, acc.block, acc.fraction_bits, acc.mantissa_bits, kMostProducts, kMostBits,
+                         kMostBits);
     if (acc.kind == ASSAY_ACC_BLOCK && (acc.fraction_bits < 1 || acc.mantissa_bits < 1))
       return fmt::format("{} keeps {} fraction and {} mantissa bits, at least 1 expected", name,
                          acc.fraction_bits, acc.mantissa_bits);
@@ -133,7 +149,27 @@ std::string impossible_arithmetic(const assay_arithmetic& a) {
     return fmt::format("q_replayed_factor is {}, a number other than 0 expected", a.q_replayed_factor);
   if (a.order_declared != 0 && a.tile_keys < 1)
     return fmt::format("order_declared without tile_keys (it is {})", a.tile_keys);
-  if (!std::isfinite(a.p_offset_log2)) return fmt::format("p_offset_log2 is {}", a.p_offset_log2);
+  if (!(std::fabs(a.p_offset_log2) <= kMostLog2) || a.rescale_lag_log2 > kMostLog2)
+    return fmt::format("p_offset_log2 {} and rescale_lag_log2 {}: no more than {} expected, fp32 ends there",
+                       a.p_offset_log2, a.rescale_lag_log2, kMostLog2);
+  for (const auto& [name, error] : {std::pair{"exp_relative_error", a.exp_relative_error},
+                                    {"exp_poly_relative_error", a.exp_poly_relative_error},
+                                    {"tanh_relative_error", a.tanh_relative_error},
+                                    {"log_relative_error", a.log_relative_error},
+                                    {"q_rounding", a.q_rounding}})
+    if (error >= 1)
+      return fmt::format("{} is {}, less than 1 expected: the result may be anything", name, error);
+  for (const auto& [name, flag] : {std::pair{"promote_pv", a.promote_pv},
+                                   {"tile_reverse", a.tile_reverse},
+                                   {"p_truncated", a.p_truncated},
+                                   {"row_sum_from_rounded_p", a.row_sum_from_rounded_p},
+                                   {"order_declared", a.order_declared},
+                                   {"sink_first", a.sink_first},
+                                   {"p_int8_tile_max", a.p_int8_tile_max},
+                                   {"dequant_replayed", a.dequant_replayed},
+                                   {"split_interleaved", a.split_interleaved},
+                                   {"splits_vary", a.splits_vary}})
+    if (flag != 0 && flag != 1) return fmt::format("{} is {}, 0 or 1 expected", name, flag);
   return {};
 }
 

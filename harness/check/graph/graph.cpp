@@ -163,8 +163,8 @@ class Replays {
     expected->survey(got);
     if (const Objection wrong = objection_of(got, *expected)) return text(wrong);
     const bool equal = comparable && got.differs_in_bits().empty();
-    const bool repeats = (kernel_.promises & ASSAY_PROMISE_REPEATABLE) != 0;
-    const bool invariant = repeats && (kernel_.promises & ASSAY_PROMISE_BATCH_INVARIANT) != 0;
+    const bool repeats = (promises_of(kernel_) & ASSAY_PROMISE_REPEATABLE) != 0;
+    const bool invariant = repeats && (promises_of(kernel_) & ASSAY_PROMISE_BATCH_INVARIANT) != 0;
     if (comparable && !equal) result.same_bits = false;
     if (comparable && !equal && (invariant || (repeats && same_shape)))
       return "equal bits are promised, but an eager call gives others: " + got.differs_in_bits();

@@ -44,7 +44,7 @@ std::string compare_with(const Context& c, RelationRun& whole, RelationRun& run,
   const std::string differs = difference(c.problem, whole, run, &result.rows);
   if (differs.empty()) return {};
   result.same_bits = false;
-  if ((c.kernel.promises & promise_for(result.relation)) != 0)
+  if ((promises_of(c.kernel) & promise_for(result.relation)) != 0)
     return fmt::format("{} promised, but {}",
                        promise_for(result.relation) == ASSAY_PROMISE_BATCH_INVARIANT ? "batch invariance is"
                                                                                      : "equal bits are",

@@ -72,6 +72,14 @@ CallResult Session::run() {
   return call_run(backend_, kernel_, inputs_.view->get(), device_case_.tensors(), plan_);
 }
 
+CallResult Session::refresh() {
+  return call_refresh(backend_, kernel_, inputs_.view->get(), device_case_.tensors(), plan_);
+}
+
+CallResult Session::run_again() {
+  return call_run_again(backend_, kernel_, inputs_.view->get(), device_case_.tensors(), plan_);
+}
+
 CallResult Session::capture() {
   return call_capture(backend_, kernel_, inputs_.view->get(), device_case_.tensors(), plan_, &graph_);
 }
@@ -88,7 +96,7 @@ void Session::lay(Poison poison) {
 }
 
 void Session::upload() { device_case_.upload(); }
-void Session::poison_outputs() { device_case_.poison_outputs(); }
+void Session::poison_outputs(bool workspace) { device_case_.poison_outputs(workspace); }
 
 Objection Session::damage() const {
   const auto joined = [](const std::vector<std::string>& parts) {

@@ -54,13 +54,17 @@ class Session {
   // problem outside of them is refused in its name.
   static CallResult supports(const assay_kernel&, Inputs&, const assay_device&);
   CallResult plan();  // before anything below
-  CallResult run();
+  CallResult run();   // refreshes first
+  CallResult refresh();
+  CallResult run_again();  // with what the last refresh left
   CallResult capture();
   // For the lengths of `shape`, which lie in the inputs of this session by now.
   CallResult replay(const assay_problem* shape);
-  void lay(Poison);       // unused memory and outputs, on the host and the device
-  void upload();          // whatever the host holds now
-  void poison_outputs();  // back to what the host holds
+  void lay(Poison);                            // unused memory and outputs, on the host and the device
+  void upload();                               // whatever the host holds now
+  void poison_outputs(bool workspace = true);  // back to what the host holds
+  // What is no longer as it was put there, of outputs; empty when nothing was written.
+  std::vector<std::string> written() const { return device_case_.changed_outputs(); }
   void accept_outputs() { device_case_.accept_outputs(); }
   // Guards and inputs, and whatever else lies in the buffers: "guards" or "inputs".
   Objection damage() const;

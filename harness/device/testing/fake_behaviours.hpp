@@ -58,6 +58,12 @@ enum class Behaviour {
   kHeadsFirst,   // LSE as dense [heads, rows], whatever its strides
   kRowsFirst,    // LSE as dense [rows, heads], whatever its strides
   kNoEmpty,      // NaN where a request has no keys
+  kRefreshOut,   // refresh() writes an element of O
+  kEatsRefresh,  // a run destroys what refresh() left
+  kOneBadRow,    // row 137 is half as large again
+  kReadPast,     // right, and reads 64 bytes behind the end of Q
+  kRestore,      // right, and changes a byte of K and puts it back
+  kOneShape,     // right, for groups of 4 heads, dimension 128, pages of 16
 };
 
 struct Entry {
@@ -129,6 +135,12 @@ inline Entry kBehaviours[] = {
      ASSAY_CONTRACT_LSE_HEADS_FIRST},
     {Behaviour::kRowsFirst, "headsfirstlie", "LSE with rows first, said to have heads first",
      ASSAY_CONTRACT_LSE_HEADS_FIRST},
+    {Behaviour::kRefreshOut, "refreshout", "writes O in refresh"},
+    {Behaviour::kEatsRefresh, "eatsrefresh", "destroys what refresh left"},
+    {Behaviour::kOneBadRow, "onebadrow", "one wrong row"},
+    {Behaviour::kReadPast, "readpast", "right, and reads 64 bytes behind Q"},
+    {Behaviour::kRestore, "restore", "right, and changes K and puts it back"},
+    {Behaviour::kOneShape, "oneshape", "right, at one shape"},
     {Behaviour::kNoEmpty, "noempty", "NaN for requests without keys"},
     {Behaviour::kNoEmpty, "noemptysaid", "the same, and says so", ASSAY_CONTRACT_NO_EMPTY_REQUESTS},
     {Behaviour::kPadding, "paddingsaid", "writes behind the last request, and says so",

@@ -41,6 +41,22 @@ inline char* end_of(const assay_tensor& t, int bytes) {
 }
 inline int bytes_of(int32_t format) { return format == ASSAY_FP32 ? 4 : 2; }
 
+inline bool packed(const assay_tensor& q) { return q.stride[0] == q.shape[1] * q.shape[2]; }
+
+// cu_q and kv_len, one after the other.
+inline void copy_lengths(const assay_problem& p, const assay_tensors& ts, int32_t* to) {
+  for (int r = 0; r <= p.requests; ++r) to[r] = static_cast<const int32_t*>(ts.cu_q.data)[r];
+  for (int r = 0; r < p.requests; ++r)
+    to[p.requests + 1 + r] = static_cast<const int32_t*>(ts.kv_len.data)[r * ts.kv_len.stride[0]];
+}
+// The tensors with the lengths a refresh kept.
+inline assay_tensors with_lengths(const assay_problem& p, assay_tensors ts, int32_t* kept) {
+  ts.cu_q.data = kept;
+  ts.kv_len.data = kept + p.requests + 1;
+  ts.kv_len.stride[0] = 1;
+  return ts;
+}
+
 // What kernels left for the calls behind them, as the runtime of a GPU would keep it.
 inline bool device_gone = false, error_pending = false;
 inline int gone(char* error, size_t size) {

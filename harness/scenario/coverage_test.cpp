@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is counted as met, as possible and as beyond a boundary; the shipped suites cross every boundary that
+// a machine of CI can hold.
+#include "harness/scenario/coverage.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/scenario/suite.hpp"
+
+namespace assay {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Not;
+
+CoverageReport report_of(std::initializer_list<const char*> lines) {
+  Coverage coverage;
+  for (const char* line : lines) coverage.add(parse_scenario(line));
+  return coverage.report();
+}
+
+int64_t beyond(const CoverageReport& r, std::string_view what, int64_t limit) {
+  for (const BoundaryMet& b : r.boundaries)
+    if (b.what == what && b.limit == limit) return b.cases;
+  return -1;
+}
+
+TEST(Coverage, EveryValueIsOneOfItsLine) {
+  for (const CoverValue& v : cover_values()) {
+    const std::string line =
+        fmt::format("paged {}{}{} batch=2q3s20", v.words, v.words.find("h=") == v.words.npos ? " h=4/2" : "",
+                    v.words.find("d=") == v.words.npos ? " d=64" : "");
+    EXPECT_TRUE(v.in(parse_scenario(line))) << v.field << "=" << v.value << ": " << line;
+  }
+}
+
+TEST(Coverage, CountsPairsThatAreMetAmongThoseThatCanBe) {
+  const CoverageReport one = report_of({"paged h=4/2 d=64 mask=full batch=1q1s20"});
+  ASSERT_EQ(one.ops.size(), 2u);
+  const CoverageOfOp& paged = one.ops[1];
+  EXPECT_EQ(paged.cases, 1);
+  EXPECT_THAT(paged.values_missed, Contains("mask=tree"));
+  EXPECT_THAT(paged.values_missed, Not(Contains("mask=full")));
+  EXPECT_GT(paged.pairs_met, 20);
+  EXPECT_LT(paged.pairs_met, paged.pairs);
+  EXPECT_EQ(one.ops[0].pairs_met, 0);
+  // Another case brings pairs, and shows which of its values were never beside those of the first.
+  const CoverageReport two = report_of(
+      {"paged h=4/2 d=64 mask=full batch=1q1s20", "paged h=4/2 d=64 table=csr page=64 batch=1q1s20"});
+  EXPECT_GT(two.ops[1].pairs_met, paged.pairs_met);
+  EXPECT_THAT(two.ops[1].pairs_missed, Contains("mask=full, table=csr"));
+  EXPECT_EQ(two.ops[1].pairs, paged.pairs) << "what can be does not depend on the cases";
+}
+
+TEST(Coverage, WhatTheLanguageRefusesCannotBeMissed) {
+  const CoverageReport r = report_of(
+      {"paged h=4/1 d=576/512 layout=mla batch=1q1s20", "paged h=4/2 d=64 storage=stacked batch=1q1s20"});
+  EXPECT_THAT(r.ops[1].pairs_missed, Not(Contains("layout=mla, storage=stacked")));
+}
+
+TEST(Coverage, BoundariesAreCrossedFromTheNextNumberOn) {
+  const CoverageReport at = report_of({"paged h=4/2 d=64 page=528 batch=64q1s20"});
+  EXPECT_EQ(beyond(at, "tokens of a page", 528), 0);
+  EXPECT_EQ(beyond(at, "tokens of a page", 256), 1);
+  EXPECT_EQ(beyond(at, "requests", 64), 0);
+  const CoverageReport past = report_of({"paged h=4/2 d=64 page=529 batch=65q1s20"});
+  EXPECT_EQ(beyond(past, "tokens of a page", 528), 1);
+  EXPECT_EQ(beyond(past, "requests", 64), 1);
+  EXPECT_EQ(beyond(past, "dimensions of V with channel scales", 64), 0);
+}
+
+TEST(Coverage, TheBoundariesSuiteCrossesEveryBoundaryThatFitsAMachine) {
+  Coverage coverage;
+  Suite suite = Suite::open("boundaries");
+  while (const auto c = suite.next()) coverage.add(c->scenario);
+  for (const char* name : {"extremes", "models", "formats"}) {
+    Suite more = Suite::open(name);
+    while (const auto c = more.next()) coverage.add(c->scenario);
+  }
+  for (const BoundaryMet& b : coverage.report().boundaries)
+    if (b.what != "bytes of K" || b.limit < int64_t{1} << 31)
+      EXPECT_GT(b.cases, 0) << b.what << " beyond " << b.limit;
+}
+
+}  // namespace
+}  // namespace assay
