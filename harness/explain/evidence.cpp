@@ -13,6 +13,7 @@
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/attention.hpp"
 #include "harness/explain/child.hpp"
+#include "harness/input/contracts.hpp"
 #include "harness/input/poison.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
@@ -36,6 +37,7 @@ class Caller {
  public:
   Caller(const Problem& problem, const Backend& backend, const assay_kernel& kernel)
       : backend_(backend), kernel_(kernel), inputs_(build_inputs(problem)) {
+    meet_contracts(inputs_, contracts_of(kernel));
     table_low_ = inputs_.buffers[static_cast<int>(Operand::kBlockTable)];
     if (!table_low_.empty()) {
       repoison(inputs_, Poison::kLow);
@@ -104,6 +106,7 @@ class Caller {
   assay_plan* plan_ = nullptr;
 };
 
+// An LSE that the kernel does not give is NaN here.
 void decode_outputs(const Inputs& inputs, const json& report, CallResultCopy& to) {
   const Problem& p = inputs.problem;
   const auto tensor = [&](Operand op, const std::vector<uint8_t>& raw) {
@@ -118,12 +121,24 @@ void decode_outputs(const Inputs& inputs, const json& report, CallResultCopy& to
   const auto& o_raw = report["o"].get_binary();
   const auto& lse_raw = report["lse"].get_binary();
   const assay_tensor o = tensor(Operand::kO, o_raw), lse = tensor(Operand::kLse, lse_raw);
+  const double unit = lse_unit(inputs.contracts);
   for (int64_t row = 0; row < p.total_q(); ++row)
     for (int32_t h = 0; h < p.heads_q; ++h) {
       for (int32_t d = 0; d < p.head_dim_v; ++d)
         to.o.push_back(load(o.format, o.data, row * o.stride[0] + h * o.stride[1] + d * o.stride[2]));
-      to.lse.push_back(load(lse.format, lse.data, row * lse.stride[0] + h * lse.stride[1]));
+      to.lse.push_back(lse.data == nullptr
+                           ? std::nan("")
+                           : unit * load(lse.format, lse.data, row * lse.stride[0] + h * lse.stride[1]));
     }
+}
+
+// Nobody can be blamed for an LSE that is not there.
+void take_right_lse(Evidence& e) {
+  const int64_t heads = e.problem.heads_q;
+  for (CallResultCopy& call : e.calls)
+    for (size_t row = 0; call.made && row < e.row_of.size(); ++row)
+      for (int64_t h = 0; h < heads && e.row_of[row] >= 0; ++h)
+        call.lse[row * heads + h] = e.bounded.value.lse[e.row_of[row] * heads + h];
 }
 
 struct Child {
@@ -154,7 +169,8 @@ struct Child {
             const auto* bytes = reinterpret_cast<const uint8_t*>(&a);
             report({{"arithmetic", json::binary({bytes, bytes + sizeof(a)})},
                     {"declares", declares},
-                    {"promises", found.promises}});
+                    {"promises", found.promises},
+                    {"contracts", contracts_of(found)}});
             const Verdict v = judge.judge(loaded, found, loaded.device(0));
             report({{"outcome", static_cast<int>(v.outcome)}, {"reason", v.reason}});
           });
@@ -165,6 +181,7 @@ struct Child {
             std::memcpy(&evidence.declared, bytes.data(), std::min(bytes.size(), sizeof(evidence.declared)));
             evidence.declares = r["declares"];
             evidence.promises = r["promises"];
+            evidence.contracts = r["contracts"];
           }
           if (r.contains("outcome")) {
             evidence.verdict.outcome = static_cast<Outcome>(r["outcome"].get<int>());
@@ -357,6 +374,8 @@ Evidence capture(const std::string& line, const Problem& problem, const std::str
   evidence.first_rows = problem.cu_q();
   evidence.nan = build_inputs(problem);
   evidence.low = build_inputs(problem, Poison::kLow);
+  meet_contracts(evidence.nan, evidence.contracts);
+  meet_contracts(evidence.low, evidence.contracts);
   for (int i = 0; i < kCallCount; ++i)
     if (evidence.calls[i].made) decode_outputs(evidence.nan, child.raw_[i], evidence.calls[i]);
   const RowSelection rows = select_rows(problem, options.rows_budget);
@@ -364,6 +383,7 @@ Evidence capture(const std::string& line, const Problem& problem, const std::str
   evidence.row_of.assign(problem.total_q(), -1);
   for (size_t n = 0; n < rows.rows.size(); ++n)
     evidence.row_of[evidence.first_rows[rows.rows[n].request] + rows.rows[n].row] = static_cast<int64_t>(n);
+  if ((evidence.contracts & ASSAY_CONTRACT_NO_LSE) != 0) take_right_lse(evidence);
   return evidence;
 }
 

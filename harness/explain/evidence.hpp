@@ -46,6 +46,7 @@ struct Evidence {
   assay_arithmetic declared{};
   bool declares = false;
   uint32_t promises = 0;
+  uint32_t contracts = 0;  // enum assay_contract
   Verdict verdict;
   CallResultCopy calls[kCallCount];
   BoundedAttention bounded;     // of the judged rows

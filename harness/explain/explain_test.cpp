@@ -91,6 +91,35 @@ TEST(Explain, KernelsThatDeclareNothing) {
   }
 }
 
+// The LSE of another kernel, or none: O alone says what is wrong.
+TEST(Explain, CausesAreFoundWithoutTheLse) {
+  const Expected table[] = {
+      {"paged_window_short", "mask.window_short", "paged h=4/2 d=64 window=63 batch=2q1s200_1q20s90 seed=1"},
+      {"paged_key_dropped", "keys.one_dropped", "paged h=4/2 d=64 batch=2q1s100_1q9s70 seed=3"},
+      {"paged_kv_head_modulo", "heads.kv_mapping", "paged h=4/2 d=64 batch=2q1s100_1q9s70 seed=5"},
+      {"paged_page_v_swapped", "page.v_only", "paged h=4/2 d=64 page=16 batch=2q1s100_1q9s70 seed=4"},
+      {"paged_cap_before_scale", "softcap.before_scale",
+       "paged h=4/2 d=64 cap=5 batch=2q1s100_1q9s70 seed=7"},
+  };
+  for (const Expected& e : table) {
+    omp_set_num_threads(1);
+    CaptureOptions options;
+    options.threads = 1;
+    options.timeout_s = 30;
+    const Problem problem = make_problem(parse_scenario(e.line));
+    Evidence evidence = capture(e.line, problem, kFaulty, e.kernel, options);
+    for (CallResultCopy& call : evidence.calls)
+      for (size_t i = 0; call.made && i < call.lse.size(); ++i) {
+        const int64_t row = evidence.row_of[i / problem.heads_q];
+        if (row >= 0) call.lse[i] = evidence.bounded.value.lse[row * problem.heads_q + i % problem.heads_q];
+      }
+    const Explanation x = explain(evidence);
+    EXPECT_EQ(first_cause(x), e.cause) << e.kernel << "\n" << explanation_text(x, problem, 5, false);
+  }
+  const std::string line = "paged h=4/2 d=32 page=16 batch=2q1s70_1q5s40 seed=1";
+  EXPECT_EQ(first_cause(explain_line(line, kFake, "paged_droppagenolse_fake")), "keys.tail_dropped");
+}
+
 TEST(Explain, CrashesAndHangsAreSurvived) {
   const Explanation crash = explain_line("paged h=2/1 d=32 batch=2q1s40", kFake, "paged_segfault_fake");
   EXPECT_EQ(crash.outcome, Outcome::kCrashed);

@@ -19,6 +19,7 @@ constexpr size_t kFinalists = 90;  // hypotheses computed on all samples
 constexpr double kCostWeight = 0.03;
 constexpr double kPartialCost = 1.0;  // of "in the wrong cells only"
 constexpr double kLeastGain = 0.02;   // ... and by how much at least
+constexpr double kElsewhere = 0.3;    // of an LSE that another kernel wrote, a sample's misfit
 constexpr double kNoBetter = 0.97;    // share of the misfit that a hypothesis must get below
 
 // `count` entries of `from`, spread evenly, first and last included.
@@ -74,17 +75,25 @@ class Tester {
   Tester(const Clues& clues, Predictor& low, const std::vector<Sample>& samples, std::vector<char> bad)
       : clues_(clues), low_(low), samples_(samples), bad_(std::move(bad)) {
     const Rules right = clues.predictor.right();
+    lse_elsewhere_ = std::all_of(samples.begin(), samples.end(), [&](const Sample& s) {
+      return accepted(clues.evidence, s.call, s.cell, -1);
+    });
+    if (lse_elsewhere_)
+      for (size_t i = 0; i < samples.size(); ++i)
+        right_lse_.push_back(
+            misfit_of(clues.evidence, samples[i], predictor_of(i).predict(right, samples[i].cell)).lse);
     for (size_t i = 0; i < samples.size(); ++i) nothing_.push_back(of(right, i));
   }
   double of(const Rules& rules, size_t i) {
-    Predictor& predictor = samples_[i].call == Call::kLow ? low_ : clues_.predictor;
+    Predictor& predictor = predictor_of(i);
     const Prediction spread = predictor.predict(rules, samples_[i].cell);
-    const double misfit = misfit_of(clues_.evidence, samples_[i], spread).total();
+    const double misfit = total(misfit_of(clues_.evidence, samples_[i], spread), i);
     if (!spread.nan_scores) return misfit;
     Rules hiding = rules;
     hiding.nan_hides = true;
     return std::min(
-        misfit, misfit_of(clues_.evidence, samples_[i], predictor.predict(hiding, samples_[i].cell)).total());
+        misfit,
+        total(misfit_of(clues_.evidence, samples_[i], predictor.predict(hiding, samples_[i].cell)), i));
   }
   // Mean over samples [0, count): everywhere, and with wrong cells alone changed.
   struct Means {
@@ -108,8 +117,15 @@ class Tester {
   }
 
  private:
+  Predictor& predictor_of(size_t i) const { return samples_[i].call == Call::kLow ? low_ : clues_.predictor; }
+  // An LSE that is right everywhere may come from elsewhere, and then says nothing of a cause.
+  double total(const Misfit& m, size_t i) const {
+    return m.o + (lse_elsewhere_ ? std::min(m.lse, right_lse_[i] + kElsewhere) : m.lse);
+  }
   const Clues& clues_;
   Predictor& low_;
+  bool lse_elsewhere_ = false;
+  std::vector<double> right_lse_;
   const std::vector<Sample>& samples_;
   std::vector<char> bad_;
   std::vector<double> nothing_;
