@@ -44,6 +44,13 @@ struct JsonSome {
   std::string_view name;
   Get get;
 };
+// A field that documents of an earlier version lack: it keeps its value then.
+template <class Get>
+struct JsonSince {
+  constexpr JsonSince(std::string_view n, Get g) : name(n), get(g) {}
+  std::string_view name;
+  Get get;
+};
 // A whole number or enumeration written as a word: `words()` gives entries with `text` and `value`.
 template <class Get, class Words>
 struct JsonWord {
@@ -140,6 +147,10 @@ template <class T, class Get>
 void put(nlohmann::json& object, const T& from, const JsonSome<Get>& f) {
   if (!std::invoke(f.get, from).empty()) object[std::string(f.name)] = encode(std::invoke(f.get, from));
 }
+template <class T, class Get>
+void put(nlohmann::json& object, const T& from, const JsonSince<Get>& f) {
+  object[std::string(f.name)] = encode(std::invoke(f.get, from));
+}
 template <class T, class Get, class Words>
 void put(nlohmann::json& object, const T& from, const JsonWord<Get, Words>& f) {
   const auto value = static_cast<int64_t>(std::invoke(f.get, from));
@@ -173,6 +184,13 @@ void take(const nlohmann::json& object, T& to, const JsonPlace& at, std::vector<
           const JsonSome<Get>& f) {
   known.push_back(f.name);
   std::invoke(f.get, to).clear();
+  if (const auto found = object.find(std::string(f.name)); found != object.end())
+    decode(*found, std::invoke(f.get, to), at.inside(f.name));
+}
+template <class T, class Get>
+void take(const nlohmann::json& object, T& to, const JsonPlace& at, std::vector<std::string_view>& known,
+          const JsonSince<Get>& f) {
+  known.push_back(f.name);
   if (const auto found = object.find(std::string(f.name)); found != object.end())
     decode(*found, std::invoke(f.get, to), at.inside(f.name));
 }

@@ -3,7 +3,9 @@
 // finite poisons. Everything that can be wrong apart from numbers is looked at first (status, guards,
 // inputs, unwritten elements), because those reasons name the cause; then every element of the first run, the
 // promised bits, what the op's expectation says of the whole, and last whether a pass means anything.
+#include <chrono>
 #include <optional>
+#include <thread>
 
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/expectation.hpp"
@@ -19,6 +21,7 @@ namespace {
 // The poisons of the runs a kernel is judged by; the outputs are poisoned before every run.
 constexpr Poison kRuns[] = {Poison::kNaN, Poison::kNaN, Poison::kLow, Poison::kHigh};
 constexpr int kRunCount = 4;
+constexpr int64_t kDrawnBytes = 16 << 10;  // brought to the device before every timed call
 
 // What one run gave.
 struct Look {
@@ -41,6 +44,8 @@ struct Judge::Impl {
   std::optional<RunRecord> judged;
   std::optional<Snapshot> unturned;  // outputs of the values as they were built
   bool opposite = false;             // the inputs hold the turned ones
+  std::vector<TurnedRows> drawn;     // rows of the inputs with turned signs
+  assay_arithmetic arithmetic{};     // of the kernel judged last
 
   void turn_back();  // of the host's inputs, before another kernel gets them
   explicit Impl(const Problem& problem, double row_key_budget)
@@ -54,6 +59,8 @@ struct Judge::Impl {
 };
 
 void Judge::Impl::turn_back() {
+  turn_rows(inputs, drawn);
+  drawn.clear();
   if (opposite) turn_values(inputs);
   opposite = false;
   unturned.reset();
@@ -121,7 +128,7 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
     return settle(
         Outcome::kCrashed, "call",
         fmt::format("workspace_bytes says {}, more than the {} of the device", bytes, device.memory_bytes));
-  assay_arithmetic arithmetic = default_arithmetic();
+  arithmetic = default_arithmetic();
   call_arithmetic(backend, kernel, view, arithmetic);
   if (const std::string broken = expected->impossible(arithmetic); !broken.empty())
     return settle(Outcome::kWrong, "declaration", "declares an impossible arithmetic: " + broken);
@@ -135,6 +142,7 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
     return settle(Outcome::kCrashed, "call", "plan: " + r.error);
   Look looks[kRunCount];
   Snapshot left;  // of the first run
+  Snapshot last;
   for (int i = 0; i < kRunCount; ++i) {
     // What a refresh leaves serves any number of runs: the second one finds it as the first one did.
     const bool again = i == 1 && kernel.refresh != nullptr;
@@ -158,9 +166,12 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
     Snapshot now = session->outputs();  // at once: who writes later has not written
     if (Objection damage = session->damage()) return wrong(std::move(damage));
     if (i == 0 && expected->has_dear_bounds()) left = now;
+    if (i + 1 == kRunCount) last = now;
     looks[i] = i == 0 ? look(std::move(now), nullptr, nullptr)
                       : look(std::move(now), &looks[0].record, &looks[i - 1].record);
   }
+  const std::string late = last.changed_in(session->outputs());
+  last = {};
   session->lay(Poison::kNaN);
 
   Look& first = looks[0];
@@ -202,6 +213,8 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
       other.reason = fmt::format("in run {} of {}: {}", i + 1, kRunCount, other.reason);
       return wrong(std::move(other));
     }
+  if (!late.empty())
+    return settle(Outcome::kWrong, "late", "its outputs change after the call has ended: " + late);
   if (const CallResult r = fenced_call(backend, kernel, inputs, device); !r.ok() && !r.refused())
     return settle(Outcome::kCrashed, "call", "in memory between unreadable pages: " + r.error);
   judged = std::move(first.record);
@@ -251,20 +264,56 @@ bool Judge::turn() {
   Impl& i = *impl_;
   ASSAY_CHECK(i.session != nullptr && i.judged.has_value(),
               "only a kernel that was judged gets other values");
-  if (!i.opposite) {
-    if (!turn_values(i.inputs)) return false;
-    i.unturned.emplace(i.session->outputs());
-  } else {
-    turn_values(i.inputs);
-  }
+  if (!i.drawn.empty()) settle();
+  if (!i.opposite) i.unturned.emplace(i.session->outputs());
+  if (!turn_values(i.inputs)) return false;
   i.opposite = !i.opposite;
-  i.session->upload();
+  i.session->upload_inputs();
   return true;
 }
 std::string Judge::turned() const {
   const Impl& i = *impl_;
   ASSAY_CHECK(i.unturned.has_value(), "no values were turned");
   return not_as_turned(i.inputs, *i.unturned, i.session->outputs(), i.opposite);
+}
+void Judge::draw(std::mt19937_64& random, bool everything) {
+  Impl& i = *impl_;
+  ASSAY_CHECK(i.session != nullptr && i.judged.has_value(),
+              "only a kernel that was judged gets other values");
+  if (everything) {
+    settle();
+    i.drawn = turn_random_rows(i.inputs, random, 0);
+    i.session->upload_inputs();
+    return;
+  }
+  // What the device holds of the last draw goes with the new one.
+  std::vector<TurnedRows> last = std::move(i.drawn);
+  turn_rows(i.inputs, last);
+  i.drawn = turn_random_rows(i.inputs, random, kDrawnBytes);
+  last.insert(last.end(), i.drawn.begin(), i.drawn.end());
+  for (const TurnedRows& rows : last) i.session->device_case().upload(rows.operand, rows.first, rows.last);
+}
+void Judge::settle() {
+  Impl& i = *impl_;
+  turn_rows(i.inputs, i.drawn);
+  i.drawn.clear();
+  i.session->upload_inputs();
+}
+std::string Judge::judge_drawn(double row_key_budget) {
+  Impl& i = *impl_;
+  if (const Objection damage = i.session->damage()) return damage.reason;
+  const auto fresh = make_expectation(i.inputs, row_key_budget);
+  fresh->prepare(i.arithmetic);
+  RunOutputs out(i.inputs, i.session->outputs());
+  fresh->ask(out);
+  if (std::string reason = out.unwritten(); !reason.empty()) return reason;
+  return one_line(objection_of(out, *fresh).reason);
+}
+void Judge::clear_outputs() { impl_->session->poison_outputs(false); }
+std::string Judge::written_late(double seconds) {
+  const Snapshot first = impl_->session->outputs();
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  return first.changed_in(impl_->session->outputs());
 }
 void Judge::forget() {
   impl_->turn_back();

@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,8 +28,12 @@ enum class Outcome {
   kCrashed,      // the worker died (signal) or the kernel threw or failed
   kTimedOut,     // the watchdog ended it
   kInvalid,      // the case itself cannot be built
+  // Of timed rows alone.
+  kImplausible,  // right, and faster than the device can be, or than the host's clock allows
+  kNoisy,        // right, and its time means little: too wide an interval, or too busy a machine
 };
-std::string_view outcome_name(Outcome);  // passed wrong unsupported untrusted crashed timed_out invalid
+// passed wrong unsupported untrusted crashed timed_out invalid implausible noisy
+std::string_view outcome_name(Outcome);
 
 struct ErrorStats {
   double max_error = 0;  // |kernel - reference|, absolute, over checked elements
@@ -110,12 +115,21 @@ class Judge {
   // bits as when the kernel was judged (where it promises that), otherwise the bounds. Poisons the outputs
   // afterwards, so that each timed series must write them anew.
   Verdict recheck();
-  // Other values in its inputs, and in its outputs still those of the last call, whose results are kept first
-  // (opposite.hpp); called again, the values of before, which are those recheck() knows. False, and nothing
-  // done, where there are none. After the next call turned() says why its results are not the ones those
-  // values give, "" when they are.
+  // Other values in its inputs, while its outputs still are those of the last call (opposite.hpp). After
+  // turn() every sign is turned, and after another one none; the outputs of the values as built are kept
+  // first. False, and nothing done, where there are none to turn. After the next call turned() says why its
+  // results are not the ones those values give, "" when they are.
   bool turn();
   std::string turned() const;
+  // A fresh draw of signs, in place of the last draw: of all operands but Q, or of a few rows of Q that cost
+  // next to nothing to bring to the device. settle() undoes it. After a call judge_drawn() says why its
+  // results are wrong, by a reference of its own within `row_key_budget`.
+  void draw(std::mt19937_64&, bool everything);
+  void settle();
+  std::string judge_drawn(double row_key_budget);
+  void clear_outputs();  // poison in what the next call must write
+  // Reads the outputs twice, `seconds` apart: what somebody still wrote after the call had ended, or "".
+  std::string written_late(double seconds);
   // Frees plan and buffers of the kernel judged last: what that may do is still its own doing.
   void forget();
 

@@ -9,11 +9,12 @@ namespace {
 
 void add_timing(CLI::App& app, Typed& t) {
   StoppingRule& rule = t.args.run.rule;
-  app.add_option("--cache", t.cache,
-                 "hot, cold (caches flushed before each sample), both, graph (hot, a captured call replayed) "
-                 "or all")
+  app.add_option(
+         "--cache", t.cache,
+         "hot, cold (caches flushed before each sample), both, graph (hot, a captured call replayed), "
+         "all of these, or dirty (caches full of what others wrote)")
       ->capture_default_str()
-      ->check(CLI::IsMember({"hot", "cold", "both", "graph", "all"}));
+      ->check(CLI::IsMember({"hot", "cold", "both", "graph", "dirty", "all"}));
   app.add_option("--max-seconds", rule.max_seconds, "longest measuring per kernel and case")
       ->capture_default_str()
       ->check(kPositive);
@@ -25,6 +26,17 @@ void add_timing(CLI::App& app, Typed& t) {
       ->check(CLI::Range(1, 1000000));
   app.add_option("--precision", rule.relative_width,
                  "width of the 95 % interval of the median, relative, that ends measuring")
+      ->capture_default_str()
+      ->check(kPositive);
+  app.add_option(
+         "--steady", rule.steady_seconds,
+         "longest wait for a steady clock where a case is limited by arithmetic, in seconds (at most 3 "
+         "times --max-seconds)")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--noise", rule.noise,
+                 "relative width of the interval, or share of the processors that others used, from which a "
+                 "time is noisy")
       ->capture_default_str()
       ->check(kPositive);
 }

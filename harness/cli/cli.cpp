@@ -20,7 +20,8 @@ namespace assay {
 namespace {
 
 constexpr const char* kFooter =
-    "Exit codes: 0 fine, 1 wrong results (or crashed, timed out, untrusted, or every case refused),\n"
+    "Exit codes: 0 fine (noisy times too), 1 wrong results (or crashed, timed out, untrusted, implausible,\n"
+    "or every case refused),\n"
     "2 usage or bad input (or a case that cannot be built, or no case), 5 stopped and resumable, 6 "
     "infrastructure.\n"
     "assay COMMAND --help shows the options of a command with examples.\n"

@@ -110,6 +110,15 @@ std::vector<std::string> differences(const Side& base, const Side& other, const 
   if (!base_clock.empty())
     say("clock of the multiprocessors, median", fmt::format("{:.0f} MHz", median(base_clock)),
         fmt::format("{:.0f} MHz", median(other_clock)));
+  std::vector<double> base_others, other_others;
+  for (const ComparedRow& r : c.rows) {
+    if (std::isnan(r.base->others_percent) || std::isnan(r.other->others_percent)) continue;
+    base_others.push_back(r.base->others_percent);
+    other_others.push_back(r.other->others_percent);
+  }
+  if (!base_others.empty())
+    say("processors used by others, median", fmt::format("{:.0f} %", median(base_others)),
+        fmt::format("{:.0f} %", median(other_others)));
   say("commit of the program", build_of(base.run), build_of(other.run));
   const std::pair<const char*, const char*> facts[] = {{"compiler", "/build/compiler"},
                                                        {"flags", "/build/flags"},

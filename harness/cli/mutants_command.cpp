@@ -7,13 +7,17 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <optional>
 
 #include "harness/base/error.hpp"
 #include "harness/base/files.hpp"
 #include "harness/cli/commands.hpp"
+#include "harness/cli/hostile_score.hpp"
 #include "harness/cli/progress.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/cli/stop_signals.hpp"
+#include "harness/explain/score.hpp"
 #include "harness/mutants/score_report.hpp"
 #include "harness/run/keeper.hpp"
 #include "harness/run/pattern.hpp"
@@ -31,14 +35,17 @@ struct MutantsArguments {
   int64_t legal_cases = 10'000;
   double cost_cap = 4e6, peer_cost_cap = 1e8;  // multiply-adds of a case
   double timeout_s = 60;
-  bool quick = false, quiet = false;
+  std::string hostile;  // path of a library, empty: the one of the build
+  bool quick = false, quiet = false, all = false;
 };
 
 constexpr int kPlainWidth = 160;
+constexpr double kExplainGoal = 0.9;  // as of assay explain --score
 
 // Of the short form: one trial, every n-th fault and variant, cheaper cases.
 constexpr size_t kQuickFaultStride = 2, kQuickVariantStride = 2;
 constexpr int64_t kQuickLegalCases = 1000;
+constexpr int kQuickExplainStride = 8;
 constexpr double kQuickCostCap = 1e6, kQuickPeerCostCap = 5e6;
 
 // One rewritten line on a terminal, a line per tenth elsewhere; notes in both.
@@ -84,6 +91,16 @@ class CampaignLine {
   Clock::time_point start_ = Clock::now();
 };
 
+std::string hostile_path(const MutantsArguments& a) {
+  namespace fs = std::filesystem;
+  const fs::path beside = fs::read_symlink("/proc/self/exe").parent_path() / "testing/libassay_hostile.so";
+  const std::string path = a.hostile.empty() ? beside.string() : a.hostile;
+  if (!fs::exists(path))
+    throw InfrastructureError(fmt::format(
+        "{} does not exist; build the target assay_hostile, or name a library with --hostile PATH", path));
+  return path;
+}
+
 void keep_matching(std::vector<CatalogueEntry>& entries, const std::string& filter) {
   if (filter.empty()) return;
   const Pattern wanted(filter, "--filter");
@@ -106,7 +123,19 @@ void write_json(const std::string& path, const nlohmann::json& document) {
   write_file(path, text);
 }
 
-int mutants_command(const MutantsArguments& a) {
+// Explanations of the same faults: true causes named first.
+ExplainScore score_explanations(const MutantsArguments& a, const std::string& library, int jobs) {
+  ExplainScoreOptions options;
+  options.backend = library;
+  options.jobs = jobs;
+  if (!a.suites.empty()) options.suites = a.suites;
+  if (a.quick) options.every = kQuickExplainStride;
+  return score_catalogue(
+      options, [](const ExplainedFault&) {}, &StopSignals::requested());
+}
+
+// `hostile`: what was found out before anything foreign was loaded; null without --all.
+int mutants_command(const MutantsArguments& a, const HostileScore* hostile) {
   if (!a.json.empty() && a.json != "-") check_writable("--json", a.json);  // now, not after minutes
   const StopSignals signals;
   CampaignOptions options;
@@ -148,12 +177,38 @@ int mutants_command(const MutantsArguments& a) {
   const Goals goals = goals_of(catalogue, score, options.legal_cases);
   std::FILE* text = a.json == "-" ? stderr : stdout;
   const int width = terminal_width() > 0 ? std::max(terminal_width(), 100) : kPlainWidth;
-  if (!a.json.empty()) write_json(a.json, score_json(catalogue, plan, options, score));
+  std::optional<ExplainScore> explained;
+  if (hostile != nullptr) explained = score_explanations(a, catalogue.backend.path(), options.jobs);
+  if (StopSignals::requested()) {
+    fmt::print(stderr, "stopped by {}; a score needs everything, so none is given\n",
+               signal_name(StopSignals::number()));
+    return kExitIncomplete;
+  }
+  if (!a.json.empty()) {
+    nlohmann::json document = score_json(catalogue, plan, options, score);
+    if (hostile != nullptr) document["hostile"] = hostile_json(*hostile);
+    if (explained)
+      document["explain"] = {{"explained", explained->explained},
+                             {"first", explained->first},
+                             {"among_three", explained->in_three}};
+    write_json(a.json, document);
+  }
   fmt::print(text, "{}", score_text(catalogue, plan, options, score, width));
   if (!goals.hold()) fmt::print(text, "\nGoals missed\n");
   for (const std::string& missed : goals.missed) fmt::print(text, "{}\n", missed);
-  fmt::print(text, "\n{}\n", last_line(goals));
-  return goals.hold() ? kExitOk : kExitWrong;
+  if (hostile != nullptr) fmt::print(text, "\n{}", hostile_text(*hostile));
+  if (explained)
+    fmt::print(text, "explain: true cause first for {} of {} faults, among the first three for {}\n",
+               explained->first, explained->explained, explained->in_three);
+  fmt::print(text, "\n{}", last_line(goals));
+  if (hostile != nullptr)
+    fmt::print(text, ", {} of {} hostile kernels held, {} of {} cheats caught or shown", hostile->held,
+               hostile->hostile, hostile->caught + hostile->shown, hostile->cheats);
+  if (explained) fmt::print(text, ", {} of {} causes first", explained->first, explained->explained);
+  fmt::print(text, "\n");
+  const bool holds = goals.hold() && (hostile == nullptr || hostile->holds()) &&
+                     (!explained || explained->accuracy() >= kExplainGoal);
+  return holds ? kExitOk : kExitWrong;
 }
 
 }  // namespace
@@ -191,6 +246,14 @@ Command add_mutants(CLI::App& app) {
       ->capture_default_str()
       ->check(kPositive);
   mutants->add_option("--json", a.json, "also write everything as JSON; - is stdout")->type_name("FILE|-");
+  mutants->add_flag(
+      "--all", a.all,
+      "one score: also hostile kernels, cheats against the clock, and explanations of the faults");
+  mutants
+      ->add_option("--hostile", a.hostile,
+                   "with --all: library of hostile kernels (default: testing/libassay_hostile.so beside the "
+                   "program)")
+      ->type_name("PATH");
   mutants->add_flag("--quick", a.quick, "one trial of every second fault and variant, cheap cases");
   mutants->add_flag("--quiet", a.quiet, "no progress");
   mutants->footer(
@@ -201,8 +264,14 @@ Command add_mutants(CLI::App& app) {
       "score.json\n"
       "  assay mutants masks --filter '^merge' --legal 0\n  assay mutants --catalogue ./libmine.so");
   // The catalogue is loaded and asked in the child.
-  return {mutants,
-          [arguments](const auto&) { return run_apart([&] { return mutants_command(*arguments); }); }};
+  return {mutants, [arguments](const auto&) {
+            std::optional<HostileScore> hostile;
+            if (arguments->all) {  // in workers, from a process that has loaded nothing
+              const StopSignals signals;
+              hostile = score_hostile(hostile_path(*arguments), StopSignals::requested());
+            }
+            return run_apart([&] { return mutants_command(*arguments, hostile ? &*hostile : nullptr); });
+          }};
 }
 
 }  // namespace assay

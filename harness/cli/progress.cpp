@@ -59,7 +59,7 @@ double Progress::elapsed_s() const { return std::chrono::duration<double>(Clock:
 
 void Progress::starting(const std::string& scenario, const std::string& kernel, const std::string& stage) {
   current_ = kernel.empty() ? "building" : kernel;
-  if (stage == "hot" || stage == "cold") current_ += " (" + stage + ")";
+  if (stage == "hot" || stage == "cold" || stage == "dirty") current_ += " (" + stage + ")";
   current_ = clean_text(current_ + "  " + scenario);
   draw();
 }

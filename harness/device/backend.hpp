@@ -138,7 +138,9 @@ class DeviceCase {
   DeviceCase& operator=(const DeviceCase&) = delete;
 
   const assay_tensors* tensors() const { return &tensors_; }
-  void upload();  // all inputs again
+  void upload();                                      // all inputs again, and poison for what is written
+  void upload_inputs();                               // all inputs again
+  void upload(Operand, int64_t first, int64_t last);  // bytes of its buffer, from the payload on
   // o, lse, workspace back to the poison of the Inputs; not the zeroed part of the workspace, which belongs
   // to the kernel from call_plan() on, nor any of it where a refresh left something there that is to stay.
   void poison_outputs(bool workspace = true);

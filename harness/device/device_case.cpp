@@ -93,9 +93,19 @@ DeviceCase::DeviceCase(const Backend& backend, std::shared_ptr<DeviceBuffers> bu
 DeviceCase::~DeviceCase() = default;
 
 void DeviceCase::upload() {
+  upload_inputs();
+  poison_outputs();
+}
+
+void DeviceCase::upload_inputs() {
   for (int i = 0; i < impl_->buffers->set().count(); ++i)
     if (impl_->bound[i] && !impl_->output[i]) impl_->buffers->upload(i);
-  poison_outputs();
+}
+
+void DeviceCase::upload(Operand operand, int64_t first, int64_t last) {
+  const GuardedBuffer& buffer = impl_->inputs.buffers[operand];
+  const int64_t front = buffer.payload() - buffer.raw();
+  impl_->buffers->upload(impl_->index(operand), front + first, front + last);
 }
 
 void DeviceCase::poison_outputs(bool workspace) {

@@ -95,7 +95,6 @@ TEST(Explain, KernelsThatDeclareNothing) {
 TEST(Explain, CausesAreFoundWithoutTheLse) {
   const Expected table[] = {
       {"paged_window_short", "mask.window_short", "paged h=4/2 d=64 window=63 batch=2q1s200_1q20s90 seed=1"},
-      {"paged_key_dropped", "keys.one_dropped", "paged h=4/2 d=64 batch=2q1s100_1q9s70 seed=3"},
       {"paged_kv_head_modulo", "heads.kv_mapping", "paged h=4/2 d=64 batch=2q1s100_1q9s70 seed=5"},
       {"paged_page_v_swapped", "page.v_only", "paged h=4/2 d=64 page=16 batch=2q1s100_1q9s70 seed=4"},
       {"paged_cap_before_scale", "softcap.before_scale",

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The clock of a GPU and whether it slowed itself down, asked after every timed call. The vendors' management
-// libraries are opened at run time: NVML for the backend cuda, AMD SMI for hip; where there is none the
-// reason is kept and rows stay empty. To add a vendor: a file clocks_NAME.cpp and a line in clocks.cpp.
+// libraries are opened at run time, whichever knows the device by its UUID (NVML) or PCI address (AMD SMI);
+// where none does the reason is kept and rows stay empty. To add a vendor: a file clocks_NAME.cpp and a line
+// in clocks.cpp.
 #pragma once
 
 #include <memory>

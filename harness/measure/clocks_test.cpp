@@ -44,6 +44,15 @@ TEST(Clocks, OfAnAmdGpuByItsPciAddress) {
   EXPECT_THAT(why, HasSubstr("no PCI address"));
 }
 
+// A plugin calls its backend what it likes.
+TEST(Clocks, OfABackendOfAnyNameByItsDevice) {
+  std::string why;
+  EXPECT_NE(DeviceClock::open("mine", with("GPU-one"), &why, kFakeNvml), nullptr) << why;
+  EXPECT_NE(DeviceClock::open("mine", with("GPU-x", "0001:c1:02.3"), &why, kFakeAmdSmi), nullptr) << why;
+  EXPECT_EQ(DeviceClock::open("mine", with("GPU-two"), &why, kFakeNvml), nullptr);
+  EXPECT_THAT(why, HasSubstr("answered 6 for device GPU-two; "));
+}
+
 TEST(Clocks, MissingOnesSayWhy) {
   std::string why;
   EXPECT_EQ(DeviceClock::open("cuda", with("GPU-two"), &why, kFakeNvml), nullptr);

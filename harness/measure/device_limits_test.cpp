@@ -69,6 +69,35 @@ TEST(Limits, TheLongerOfTwoTimesIsTheLimit) {
   EXPECT_EQ(limit_time(compute, p, {}).name, "");
 }
 
+// 1e12 operations in 0.25 s and 1e9 bytes in 0.1 s at the limits; a cache of 4e8 bytes.
+TEST(Limits, WhatIsFasterThanCanBe) {
+  const Limits l{.read_bytes_per_s = 10e9, .matrix_flops_fp32 = 1e12, .matrix_flops_bf16 = 4e12};
+  constexpr int64_t kCache = 400'000'000;
+  Problem p;
+  p.op = ASSAY_OP_PREFILL;
+  const Work compute{.flops = 1e12, .total_bytes = 1e6}, memory{.flops = 1e6, .total_bytes = 1e9},
+      small{.flops = 1e6, .total_bytes = 1e8};
+  const auto why = [&](const Work& w, double us, bool host = false) {
+    return too_fast(w, p, l, kCache, host, us);
+  };
+  EXPECT_EQ(why(compute, 0.26e6), "");
+  EXPECT_EQ(why(compute, 0.17e6), "") << "half as much again as was measured";
+  EXPECT_THAT(why(compute, 0.16e6), HasSubstr("the arithmetic alone takes"));
+  EXPECT_EQ(why(compute, 0.07e6, true), "") << "the limits may have been measured under others' load";
+  EXPECT_THAT(why(compute, 0.06e6, true), HasSubstr("the arithmetic alone"));
+  EXPECT_EQ(why(memory, 0.041e6), "") << "of 1e9 bytes 4e8 come from the cache";
+  EXPECT_THAT(why(memory, 0.039e6), HasSubstr("what no cache holds"));
+  EXPECT_EQ(why(small, 101), "") << "all in the cache";
+  EXPECT_THAT(why(small, 99), HasSubstr("every operand once"));
+  p.k_format = ASSAY_FP8_E4M3;
+  EXPECT_EQ(why(compute, 0.06e6), "") << "a unit for 8 bits that nobody measured";
+  p.k_format = ASSAY_FP32;
+  EXPECT_THAT(why(compute, 0.16e6), HasSubstr("the arithmetic alone")) << "32 bits are no less work";
+  EXPECT_EQ(too_fast(compute, p, {}, kCache, false, 0.001), "") << "nothing is known";
+  p.op = ASSAY_OP_MERGE_STATES;
+  EXPECT_EQ(why(compute, 1000), "") << "no matrices in it";
+}
+
 TEST(Cold, EveryLineOfEveryThreadIsWritten) {
   CacheFlusher f(1 << 16, 3);
   EXPECT_GT(f.bytes_per_thread(), 2 << 16);

@@ -3,6 +3,7 @@
 #include "harness/measure/limits.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -78,6 +79,42 @@ LimitTime limit_time(const Work& work, const Problem& p, const Limits& limits) {
   if (all([](int32_t f) { return f == ASSAY_INT8; })) rate = std::max(rate, limits.matrix_flops_int8);
   if (rate > 0 && work.flops / rate > t.seconds) t = {work.flops / rate, "matrix"};
   return t;
+}
+
+int64_t host_cache_bytes(const assay_device& device) {
+  constexpr int64_t kUnknown = int64_t{512} << 20;  // larger than what processors have
+  const long shared = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return (shared > 0 ? shared : kUnknown) + device.cache_bytes * std::max<int64_t>(device.multiprocessors, 1);
+}
+
+std::string too_fast(const Work& work, const Problem& p, const Limits& limits, int64_t cache_bytes,
+                     bool shares_host, double us) {
+  const double slack = shares_host ? 4 : 1.5;
+  constexpr double kNoCache = 100;
+  const auto says = [us](const char* what, double least_us) {
+    return least_us > us ? fmt::format(
+                               "{:.3g} us, and {} alone takes {:.3g} us at the measured limits with "
+                               "every allowance",
+                               us, what, least_us)
+                         : std::string();
+  };
+  // 32 bits on 16-bit units is no less work; a unit for shorter formats may be faster than what was measured.
+  double rate = std::max(limits.matrix_flops_fp32, limits.matrix_flops_bf16);
+  const auto any_short = [&] {
+    for (const int32_t f : {p.q_format, p.k_format, p.v_format})
+      if (format_is_fp8(f) || f == ASSAY_INT8) return true;
+    return false;
+  };
+  if (any_short()) rate = std::max({4 * rate, limits.matrix_flops_fp8, limits.matrix_flops_int8});
+  if (rate > 0 && op_of(p).attends_rows)
+    if (std::string why = says("the arithmetic", 1e6 * work.flops / (slack * rate)); !why.empty()) return why;
+  const double memory =
+      std::max({limits.read_bytes_per_s, limits.copy_bytes_per_s, limits.write_bytes_per_s});
+  if (!(memory > 0)) return "";
+  const double beyond = std::max(0.0, work.total_bytes - static_cast<double>(cache_bytes));
+  if (std::string why = says("reading what no cache holds", 1e6 * beyond / (slack * memory)); !why.empty())
+    return why;
+  return says("touching every operand once", 1e6 * work.total_bytes / (kNoCache * memory));
 }
 
 }  // namespace assay

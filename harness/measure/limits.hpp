@@ -28,4 +28,13 @@ struct LimitTime {
 };
 LimitTime limit_time(const Work&, const Problem&, const Limits&);
 
+// Why no call can take as little as `us`: the arithmetic alone, or the bytes that no cache of `cache_bytes`
+// holds, would take longer at a generous multiple of what was measured (twice as generous where host and
+// kernel share a processor that others use too); nothing at all moves a hundred times as fast as memory. ""
+// when it can be.
+std::string too_fast(const Work&, const Problem&, const Limits&, int64_t cache_bytes, bool shares_host,
+                     double us);
+// Of the machine's processors, all levels; what a hot call on the host may find there.
+int64_t host_cache_bytes(const assay_device&);
+
 }  // namespace assay

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Timing. One sample is one call of the kernel; a rule decides when enough samples are known. Cold: the
 // caches are flushed (CPU: an array larger than the private caches is walked) before each sample;
-// hot: nothing is done in between. Peeking at the interval after every sample makes its coverage a
-// little lower than 95 % for the stopped run; verdicts on speed need repeated runs, not this interval.
+// hot: nothing is done in between. Peeking at the interval makes its coverage a little lower than 95 % for
+// the stopped run.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,16 @@ namespace assay {
 
 struct StoppingRule {
   double relative_width = 0.02;  // stop when the 95 % interval of the median is this narrow
-  int32_t min_samples = 9;       // below this an interval of the median means nothing
+  int32_t min_samples = 16;      // below this nothing is known of what changes from one moment to the next
   int32_t max_samples = 2000;
   double max_seconds = 1.0;  // of measuring; the row says when this ended it
   double warmup_seconds = 0.05;
+  double min_seconds = 0.1;  // of measuring, at most half of max_seconds: clocks change that slowly
+  // Longest wait, after the warm-up, for a steady state: until times (and clocks, where they are known) of
+  // several stretches agree. 0: none. For kernels that meet the power limit, which acts after a while.
+  double steady_seconds = 3;
+  // The interval's width, or the share of the processors that others used, from which a time means little.
+  double noise = 0.25;
 };
 
 // One timed call. Dropped ones do not count (the device was throttled), but their time passes.
@@ -39,9 +45,11 @@ struct Timing {
   std::vector<double> samples_us;  // those that count, in order
   Samples taken;                   // all of them, warm-up left aside
   double median_us = 0, q1_us = 0, q3_us = 0;
-  double low_us = 0, high_us = 0;  // 95 % interval of the median, from order statistics (no normality)
+  double low_us = 0, high_us = 0;  // where 95 % of the medians of other measurements lie
   StopReason stop = StopReason::kMaxSamples;
   int64_t dropped = 0;  // calls that did not count, warm-up left aside
+  bool steady = true;   // false: the wait for a steady state ended without one
+  double waited_s = 0;  // for a steady state
 };
 
 // `sample` runs once and returns its duration in microseconds. Ends at the first of: the interval of the
@@ -51,8 +59,10 @@ struct Timing {
 // the rule contradicts itself.
 Timing measure(const std::function<TimedSample()>& sample, const StoppingRule&,
                const std::function<double()>& now_s = {});
-// Quartiles interpolate linearly between order statistics. low_us and high_us are NaN below six
-// samples: no two order statistics of so few enclose the median with 95 %.
+// Quartiles interpolate linearly between order statistics. The interval is that of the median from order
+// statistics (no normality), made wide enough for another measurement's median: sqrt(2) times, and what
+// differs between blocks of the samples, in order, beyond what so few samples explain (16 samples or more).
+// low_us and high_us are NaN below six samples: no two order statistics of so few enclose the median.
 Timing summarize(std::vector<double> samples_us);
 std::string_view stop_name(StopReason);  // confident max_samples max_seconds
 

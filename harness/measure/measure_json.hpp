@@ -18,7 +18,10 @@ struct JsonFields<StoppingRule> {
                                           JsonField("min_samples", &StoppingRule::min_samples),
                                           JsonField("max_samples", &StoppingRule::max_samples),
                                           JsonField("max_seconds", &StoppingRule::max_seconds),
-                                          JsonField("warmup_seconds", &StoppingRule::warmup_seconds));
+                                          JsonField("warmup_seconds", &StoppingRule::warmup_seconds),
+                                          JsonSince("min_seconds", &StoppingRule::min_seconds),
+                                          JsonSince("steady_seconds", &StoppingRule::steady_seconds),
+                                          JsonSince("noise", &StoppingRule::noise));
 };
 
 template <>

@@ -37,16 +37,79 @@ double quantile(const std::vector<double>& sorted, double p) {
   return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
 }
 
-void fill_summary(const std::vector<double>& sorted, int64_t rank, Timing& t) {
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return quantile(values, 0.5);
+}
+
+// Half the width, for the median of as many other blocks, of what blocks differ by beyond their own sampling:
+// `half` is that of the median of all. Student's t at 97.5 % by degrees of freedom.
+double between_blocks(const std::vector<double>& in_order, double half) {
+  constexpr size_t kBlocks = 8, kFewest = 4;
+  constexpr double kStudent[] = {0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365};
+  constexpr double kNormal = 1.96;
+  constexpr double kMedians = 3.1416;  // of two medians; of two means it were 2
+  const size_t blocks = std::min(kBlocks, in_order.size() / 4);
+  if (blocks < kFewest) return 0;
+  std::vector<double> medians;
+  double mean = 0, variance = 0;
+  for (size_t b = 0; b < blocks; ++b) {
+    const auto at = [&](size_t i) {
+      return in_order.begin() + static_cast<long>(in_order.size() * i / blocks);
+    };
+    medians.push_back(median({at(b), at(b + 1)}));
+    mean += medians.back() / static_cast<double>(blocks);
+  }
+  for (const double m : medians) variance += (m - mean) * (m - mean) / static_cast<double>(blocks - 1);
+  const double sampling = static_cast<double>(blocks) * (half / kNormal) * (half / kNormal);
+  return kStudent[blocks - 1] *
+         std::sqrt(std::max(0.0, variance - sampling) * kMedians / static_cast<double>(blocks));
+}
+
+void fill_summary(const std::vector<double>& sorted, const std::vector<double>& in_order, Timing& t) {
+  const int64_t rank = interval_rank(static_cast<int64_t>(sorted.size()));
   t.median_us = quantile(sorted, 0.5);
   t.q1_us = quantile(sorted, 0.25);
   t.q3_us = quantile(sorted, 0.75);
-  t.low_us = rank > 0 ? sorted[rank - 1] : kNaN;
-  t.high_us = rank > 0 ? sorted[sorted.size() - rank] : kNaN;
+  t.low_us = t.high_us = kNaN;
+  if (rank == 0) return;
+  const double below = t.median_us - sorted[rank - 1], above = sorted[sorted.size() - rank] - t.median_us;
+  const double blocks = between_blocks(in_order, (below + above) / 2);
+  t.low_us = t.median_us - std::sqrt(2 * below * below + blocks * blocks);
+  t.high_us = t.median_us + std::sqrt(2 * above * above + blocks * blocks);
 }
 
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Whether stretches of 0.1 s and at least five calls came to agree in their medians, of times and of clocks,
+// before `most_s` seconds had passed. A warm device slows down for a second or more: all of the last five
+// must agree.
+template <class Take, class Now>
+bool wait_until_steady(const Take& take, const Now& now, double most_s) {
+  constexpr double kStretchS = 0.1, kAgreement = 0.01;
+  constexpr size_t kCalls = 5, kStretches = 5;
+  std::vector<double> times, clocks;
+  const auto agree = [&](const std::vector<double>& all) {
+    if (all.size() < kStretches) return false;
+    const auto [least, most] = std::minmax_element(all.end() - kStretches, all.end());
+    return *most - *least <= kAgreement * *most;
+  };
+  const double start = now();
+  while (now() - start < most_s) {
+    std::vector<double> us, mhz;
+    for (const double from = now(); us.size() < kCalls || now() - from < kStretchS;) {
+      const TimedSample s = take();
+      us.push_back(s.us);
+      if (!std::isnan(s.sm_mhz)) mhz.push_back(s.sm_mhz);
+      if (now() - start > most_s) break;
+    }
+    times.push_back(median(us));
+    if (!mhz.empty()) clocks.push_back(median(mhz));
+    if (agree(times) && (clocks.empty() || agree(clocks))) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -72,7 +135,7 @@ Timing summarize(std::vector<double> samples_us) {
   }
   std::vector<double> sorted = t.samples_us;
   std::sort(sorted.begin(), sorted.end());
-  fill_summary(sorted, interval_rank(static_cast<int64_t>(sorted.size())), t);
+  fill_summary(sorted, t.samples_us, t);
   return t;
 }
 
@@ -94,6 +157,11 @@ Timing measure(const std::function<TimedSample()>& sample, const StoppingRule& r
     take();
   } while (now() < warm_until);
 
+  const double steady_from = now();
+  const bool steady = rule.steady_seconds <= 0 || wait_until_steady(take, now, rule.steady_seconds);
+  const double waited_s = now() - steady_from;
+  const double least_seconds = std::min(rule.min_seconds, rule.max_seconds / 2);
+
   std::vector<double> in_order, sorted;
   Samples taken;
   StopReason stop = StopReason::kMaxSamples;
@@ -113,9 +181,9 @@ Timing measure(const std::function<TimedSample()>& sample, const StoppingRule& r
     if (!s.dropped && n >= next_look) {
       next_look = n + std::max<int64_t>(1, n / 50);  // the rank costs n logarithms: not after every sample
       Timing t;
-      const int64_t rank = interval_rank(n);
-      fill_summary(sorted, rank, t);
-      if (rank > 0 && t.high_us - t.low_us <= rule.relative_width * t.median_us) {
+      fill_summary(sorted, in_order, t);
+      // False of NaN.
+      if (t.high_us - t.low_us <= rule.relative_width * t.median_us && s.at_s >= least_seconds) {
         stop = StopReason::kConfident;
         break;
       }
@@ -130,6 +198,8 @@ Timing measure(const std::function<TimedSample()>& sample, const StoppingRule& r
   t.stop = stop;
   t.dropped = dropped;
   t.taken = std::move(taken);
+  t.steady = steady;
+  t.waited_s = waited_s;
   return t;
 }
 

@@ -61,7 +61,9 @@ Pairs match(const std::vector<const Row*>& base, const std::vector<const Row*>& 
   return pairs;
 }
 
-bool timed(const Row& row) { return std::isfinite(row.time_us) && row.time_us > 0; }
+bool timed(const Row& row) {
+  return std::isfinite(row.time_us) && row.time_us > 0 && row.outcome != "implausible";
+}
 
 // The row that speaks for a case, kernel and device, whose modes have a row each: one that fails, else one
 // that was refused, else the first.
@@ -81,8 +83,13 @@ std::vector<const Row*> one_per_kernel(std::span<const Row> rows, bool across_ke
 }
 
 ComparedRow ratio_of(const Row& base, const Row& other) {
-  ComparedRow r{&base, &other, other.time_us / base.time_us, other.time_low_us / base.time_high_us,
-                other.time_high_us / base.time_low_us};
+  ComparedRow r{&base,
+                &other,
+                other.time_us / base.time_us,
+                other.time_low_us / base.time_high_us,
+                other.time_high_us / base.time_low_us,
+                other.total_us / base.total_us,
+                base.outcome == "noisy" || other.outcome == "noisy"};
   if (std::isfinite(r.low) && std::isfinite(r.high) && r.low > 0) return r;
   r.low = r.high = std::numeric_limits<double>::quiet_NaN();
   return r;
@@ -97,6 +104,10 @@ json place_of(const Row& row) {
 
 }  // namespace
 
+bool ComparedRow::plans() const {
+  return std::isfinite(with_plan) && (base->total_us > base->time_us || other->total_us > other->time_us);
+}
+
 RowComparison compare_rows(std::span<const Row> base, std::span<const Row> other,
                            const CompareOptions& options) {
   RowComparison c;
@@ -109,24 +120,29 @@ RowComparison compare_rows(std::span<const Row> base, std::span<const Row> other
     c.rows.push_back(ratio_of(*b, *o));
 
   std::unordered_map<std::string, size_t> at;
-  std::vector<double> logs;
+  std::vector<double> logs, logs_with_plan;
   for (const ComparedRow& r : c.rows) {
     const std::string name = options.group(*r.base);
     const auto [found, fresh] = at.emplace(name, c.groups.size());
     if (fresh) {
       c.groups.push_back({.name = name});
-      logs.push_back(0);
+      logs.push_back(0), logs_with_plan.push_back(0);
     }
     ComparedGroup& g = c.groups[found->second];
     ++g.rows;
     g.faster += r.verdict() < 0;
     g.slower += r.verdict() > 0;
+    g.noisy += r.noisy;
     logs[found->second] += std::log(r.ratio);
+    logs_with_plan[found->second] += std::log(std::isfinite(r.with_plan) ? r.with_plan : r.ratio);
     if (!g.best || r.ratio < g.best->ratio) g.best = &r;
     if (!g.worst || r.ratio > g.worst->ratio) g.worst = &r;
   }
-  for (size_t i = 0; i < c.groups.size(); ++i)
-    c.groups[i].geomean = std::exp(logs[i] / static_cast<double>(c.groups[i].rows));
+  for (size_t i = 0; i < c.groups.size(); ++i) {
+    const auto rows = static_cast<double>(c.groups[i].rows);
+    c.groups[i].geomean = std::exp(logs[i] / rows);
+    c.groups[i].with_plan = std::exp(logs_with_plan[i] / rows);
+  }
 
   for (const auto& [b, o] :
        match(one_per_kernel(base, options.across_kernels), one_per_kernel(other, options.across_kernels),
@@ -149,6 +165,8 @@ json json_of(const RowComparison& c, bool by_ratio) {
     row["ratio"] = r.ratio;
     row["ratio_low"] = number(r.low);
     row["ratio_high"] = number(r.high);
+    row["ratio_with_plan"] = number(r.with_plan);
+    row["noisy"] = r.noisy;
     row["other"] = place_of(*r.other);
     rows.push_back(row);
   }
@@ -156,6 +174,8 @@ json json_of(const RowComparison& c, bool by_ratio) {
     groups.push_back({{"group", g.name},
                       {"rows", g.rows},
                       {"geometric_mean", g.geomean},
+                      {"geometric_mean_with_plan", number(g.with_plan)},
+                      {"noisy", g.noisy},
                       {"faster", g.faster},
                       {"slower", g.slower},
                       {"best", {{"ratio", g.best->ratio}, {"row", place_of(*g.best->base)}}},

@@ -18,15 +18,19 @@ namespace assay {
 struct ComparedRow {
   const Row *base, *other;
   double ratio;      // of the medians
-  double low, high;  // from the ends of both sides' intervals of the median; NaN where a side has none
-  // The interval excludes 1: -1 faster, +1 slower; 0 includes it, or there is none.
-  int verdict() const { return high < 1 ? -1 : low > 1 ? 1 : 0; }
+  double low, high;  // from the ends of both sides' intervals; NaN where a side has none
+  double with_plan;  // ratio of total_us, which has plan and refresh in it; NaN where a side has none
+  bool noisy;        // a side's outcome says that its time means little
+  // The interval excludes 1: -1 faster, +1 slower; 0 includes it, or there is none, or a side is noisy.
+  int verdict() const { return noisy ? 0 : high < 1 ? -1 : low > 1 ? 1 : 0; }
+  bool plans() const;  // on a side there is more to a call than its time
 };
 
 struct ComparedGroup {
   std::string name;
-  int64_t rows = 0, faster = 0, slower = 0;
+  int64_t rows = 0, faster = 0, slower = 0, noisy = 0;
   double geomean = 0;
+  double with_plan = 0;  // geometric mean of those ratios, of the times where a row has none
   const ComparedRow *best = nullptr, *worst = nullptr;  // smallest and largest ratio
 };
 
@@ -48,10 +52,10 @@ struct CompareOptions {
   std::function<std::string(const Row&)> group = [](const Row& row) { return row.op; };
 };
 
-// Rows are partners when scenario, kernel, backend, device and cache mode agree. Rows without such a partner
-// are matched without the device, then without the backend too (another machine, another build of a library),
-// where exactly one is left on each side. The pointers lead into `base` and `other`, which must outlive the
-// result.
+// Times that cannot be (outcome implausible) are not compared. Rows are partners when scenario, kernel,
+// backend, device and cache mode agree. Rows without such a partner are matched without the device, then
+// without the backend too (another machine, another build of a library), where exactly one is left on each
+// side. The pointers lead into `base` and `other`, which must outlive the result.
 RowComparison compare_rows(std::span<const Row> base, std::span<const Row> other, const CompareOptions& = {});
 
 // Rows in their order, or the largest ratio first.

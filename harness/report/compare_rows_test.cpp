@@ -30,6 +30,35 @@ Row timed(const std::string& scenario, const std::string& kernel, double us, dou
   return r;
 }
 
+// Faster by its time, slower with its plan; noise is no verdict; what cannot be is not compared.
+TEST(CompareRows, PlansNoiseAndTimesThatCannotBe) {
+  std::vector<Row> base = {timed("paged a", "k", 10, 9, 11), timed("paged b", "k", 10, 9, 11),
+                           timed("paged c", "k", 10, 9, 11)};
+  std::vector<Row> other = {timed("paged a", "k", 5, 4, 6), timed("paged b", "k", 5, 4, 6),
+                            timed("paged c", "k", 5, 4, 6)};
+  for (Row* row : {&base[0], &base[1], &other[1]}) row->total_us = row->time_us;
+  other[0].total_us = 40;
+  other[1].outcome = "noisy";
+  other[2].outcome = "implausible";
+  const RowComparison c = compare_rows(base, other);
+  ASSERT_EQ(c.rows.size(), 2u);
+  EXPECT_EQ(c.rows[0].verdict(), -1);
+  EXPECT_EQ(c.rows[0].with_plan, 4);
+  EXPECT_TRUE(c.rows[0].plans());
+  EXPECT_FALSE(c.rows[1].plans());
+  EXPECT_EQ(c.rows[1].verdict(), 0);
+  EXPECT_EQ(c.groups[0].noisy, 1);
+  EXPECT_EQ(c.groups[0].faster, 1);
+  EXPECT_EQ(c.groups[0].geomean, 0.5);
+  EXPECT_DOUBLE_EQ(c.groups[0].with_plan, std::sqrt(4 * 0.5));
+  const CompareColumn column{"other", &c};
+  const std::string text = compare_table("base", {&column, 1}, {.width = 0, .limit = -1});
+  EXPECT_THAT(text, AllOf(HasSubstr("with plan"), HasSubstr("faster, slower with its plan"),
+                          HasSubstr("noisy"), HasSubstr("1 case is too noisy")));
+  EXPECT_THAT(group_table(c, 0), AllOf(HasSubstr("noisy"), HasSubstr("with plan")));
+  EXPECT_EQ(json_of(c)["rows"][0]["ratio_with_plan"], 4);
+}
+
 TEST(CompareRows, RatiosIntervalsAndMeans) {
   const std::vector<Row> base = {timed("paged a", "k", 10, 9, 11), timed("paged b", "k", 20, 19, 21),
                                  timed("prefill c", "p", 8, 7.9, 8.1), timed("paged d", "k", 5, 4, 6)};

@@ -32,7 +32,11 @@ std::string interval_text(const ComparedRow& r) {
 }
 
 std::string verdict_text(const ComparedRow& r) {
-  return r.verdict() < 0 ? "faster" : r.verdict() > 0 ? "slower" : "";
+  if (r.noisy) return "noisy";
+  std::string text = r.verdict() < 0 ? "faster" : r.verdict() > 0 ? "slower" : "";
+  if (r.plans() && r.verdict() != 0 && (r.with_plan > 1) != (r.verdict() > 0))
+    text += r.with_plan > 1 ? ", slower with its plan" : ", faster with its plan";
+  return text;
 }
 
 struct Line {
@@ -120,11 +124,16 @@ std::string compare_table(const std::string& baseline, std::span<const CompareCo
   if (kernels.size() > 1) text_column("kernel");
   if (modes.size() > 1) text_column("cache");
   const bool single = columns.size() == 1;
+  const bool plans = std::any_of(lines.begin(), lines.end(), [](const Line& l) {
+    return std::any_of(l.cells.begin(), l.cells.end(),
+                       [](const ComparedRow* r) { return r != nullptr && r->plans(); });
+  });
   heading.push_back(single ? "baseline us" : clean_text(baseline) + " us");
   if (single) heading.push_back("time us");
   for (const CompareColumn& c : columns) {
     heading.push_back(single ? "ratio" : clean_text(c.name));
     heading.push_back("interval");
+    if (plans) heading.push_back("with plan");
     if (single) text_column("");
   }
   std::vector<std::vector<std::string>> cells = {heading};
@@ -138,6 +147,7 @@ std::string compare_table(const std::string& baseline, std::span<const CompareCo
     for (const ComparedRow* r : line.cells) {
       row.push_back(r ? ratio_text(r->ratio) : "-");
       row.push_back(r ? interval_text(*r) : "");
+      if (plans) row.push_back(r ? ratio_text(r->with_plan) : "");
       if (single) row.push_back(verdict_text(*r));
     }
     cells.push_back(row);
@@ -147,6 +157,14 @@ std::string compare_table(const std::string& baseline, std::span<const CompareCo
   if (std::any_of(lines.begin(), lines.end(),
                   [&](const Line& l) { return std::any_of(l.cells.begin(), l.cells.end(), without); }))
     text += "no interval: one of the two has too few samples for its own\n";
+  const auto noisy = [](const ComparedRow* r) { return r != nullptr && r->noisy; };
+  const auto noise = std::count_if(lines.begin(), lines.end(), [&](const Line& l) {
+    return std::any_of(l.cells.begin(), l.cells.end(), noisy);
+  });
+  if (noise > 0)
+    text += fmt::format("{} case{} too noisy to say which is faster (outcome noisy on a side)\n", noise,
+                        noise == 1 ? " is" : "s are");
+  if (plans) text += "with plan: ratio of a call whose batch shape is new, plan and refresh included\n";
   if (cells.size() - 1 < lines.size())
     text += fmt::format("{} of {} cases shown (--limit)\n", cells.size() - 1, lines.size());
   return text;
@@ -154,12 +172,23 @@ std::string compare_table(const std::string& baseline, std::span<const CompareCo
 
 std::string group_table(const RowComparison& c, int width) {
   if (c.groups.empty()) return "";
-  std::vector<std::vector<std::string>> lines = {
-      {"group", "cases", "geometric mean", "faster", "slower", "best", "worst"}};
-  for (const ComparedGroup& g : c.groups)
-    lines.push_back({clean_text(g.name), fmt::format("{}", g.rows), ratio_text(g.geomean),
-                     fmt::format("{}", g.faster), fmt::format("{}", g.slower), ratio_text(g.best->ratio),
-                     ratio_text(g.worst->ratio)});
+  const bool noisy =
+      std::any_of(c.groups.begin(), c.groups.end(), [](const ComparedGroup& g) { return g.noisy > 0; });
+  const bool plans =
+      std::any_of(c.rows.begin(), c.rows.end(), [](const ComparedRow& r) { return r.plans(); });
+  std::vector<std::vector<std::string>> lines = {{"group", "cases", "geometric mean"}};
+  if (plans) lines[0].push_back("with plan");
+  lines[0].insert(lines[0].end(), {"faster", "slower"});
+  if (noisy) lines[0].push_back("noisy");
+  lines[0].insert(lines[0].end(), {"best", "worst"});
+  for (const ComparedGroup& g : c.groups) {
+    lines.push_back({clean_text(g.name), fmt::format("{}", g.rows), ratio_text(g.geomean)});
+    std::vector<std::string>& line = lines.back();
+    if (plans) line.push_back(ratio_text(g.with_plan));
+    line.insert(line.end(), {fmt::format("{}", g.faster), fmt::format("{}", g.slower)});
+    if (noisy) line.push_back(fmt::format("{}", g.noisy));
+    line.insert(line.end(), {ratio_text(g.best->ratio), ratio_text(g.worst->ratio)});
+  }
   const size_t left[] = {0};
   std::string text = aligned(lines, left, width);
   for (const ComparedGroup& g : c.groups) {

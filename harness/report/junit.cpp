@@ -33,9 +33,10 @@ std::string suite_of(const Row& row) {
 enum class Kind { kPassed, kSkipped, kFailure, kError };
 
 Kind kind_of(const Row& row) {
-  if (row.outcome == "passed") return Kind::kPassed;
+  if (row.outcome == "passed" || row.outcome == "noisy") return Kind::kPassed;
   if (row.outcome == "unsupported") return Kind::kSkipped;
-  return row.outcome == "wrong" || row.outcome == "untrusted" ? Kind::kFailure : Kind::kError;
+  return row.outcome == "wrong" || row.outcome == "untrusted" || row.outcome == "implausible" ? Kind::kFailure
+                                                                                              : Kind::kError;
 }
 
 // A NaN output has no error to print.

@@ -159,9 +159,9 @@ TEST(Tally, LineAndCounts) {
   tally.add("timed_out");
   tally.add("odd");
   EXPECT_EQ(tally_line(tally),
-            "2 passed, 2 wrong, 2 unsupported, 1 untrusted, 2 crashed, 2 timed out, 1 invalid, 1 of an "
-            "unknown outcome");
-  EXPECT_EQ(tally.total(), 13);
+            "2 passed, 2 wrong, 2 unsupported, 1 untrusted, 2 crashed, 2 timed out, 1 invalid, "
+            "1 implausible, 1 noisy, 1 of an unknown outcome");
+  EXPECT_EQ(tally.total(), 15);
   EXPECT_EQ(tally.of("timed_out"), 2);
   EXPECT_THROW(tally.of("odd"), CheckError);
 }

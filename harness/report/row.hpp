@@ -19,10 +19,12 @@ struct Row {
   std::string scenario, kernel, backend, device, device_uuid, outcome, reason;
   std::string op, suite_place;
   int64_t requests = -1, tokens = -1, max_kv_len = -1, decodes = -1, extends = -1, prefills = -1;
-  double time_us, time_q1_us, time_q3_us, time_low_us, time_high_us, plan_us, refresh_us;
+  double time_us, time_q1_us, time_q3_us, time_low_us, time_high_us, plan_us, refresh_us, total_us;
   int64_t samples = -1, throttled = -1;
   double sm_clock_mhz;
-  std::string cache, launch, stop;  // hot | cold; eager | graph; confident | max_samples | max_seconds
+  double load, steal_percent, others_percent;
+  // hot | cold | dirty; eager | graph; confident | max_samples | max_seconds; yes | no | empty
+  std::string cache, launch, stop, steady;
   double tflops, gbytes_per_s, tokens_per_s, limit_percent;
   std::string limit;        // "read" or "matrix": whichever the case is nearer to; "copy" for data ops
   std::string calibration;  // "defaults", or the fingerprint of the file bounds and limits come from
@@ -46,7 +48,7 @@ struct Row {
   Row();
   // scenario | kernel | backend | mode: identifies a case when resuming and merging.
   std::string key() const;
-  // What was timed, one word: cold, hot or graph (hot caches, a replayed graph); empty for a row of no
+  // What was timed, one word: cold, dirty, hot or graph (hot caches, a replayed graph); empty for a row of no
   // timing.
   std::string mode() const { return launch == "graph" ? launch : cache; }
   void set_mode(const std::string& mode);

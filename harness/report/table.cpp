@@ -122,8 +122,8 @@ std::vector<const Row*> grouped(std::span<const Row> rows) {
 // NaN where the row has no value; of the column itself where more is worse, else its negative.
 double badness(const Row& row, const RowField& field) {
   if (field.name == "outcome") {
-    constexpr std::string_view kWorstLast[] = {"passed",    "unsupported", "invalid",
-                                               "untrusted", "timed_out",   "crashed"};
+    constexpr std::string_view kWorstLast[] = {"passed",    "noisy",     "unsupported", "invalid",
+                                               "untrusted", "timed_out", "crashed",     "implausible"};
     return static_cast<double>(std::find(std::begin(kWorstLast), std::end(kWorstLast), row.outcome) -
                                kWorstLast);
   }
@@ -191,7 +191,7 @@ std::vector<std::string> fit(std::vector<Column>& columns, int width) {
 std::string_view color_of(std::string_view outcome) {
   if (outcome == "passed") return "\033[32m";
   if (outcome == "unsupported") return "\033[2m";
-  return outcome == "untrusted" ? "\033[33m" : "\033[31m";
+  return outcome == "untrusted" || outcome == "noisy" ? "\033[33m" : "\033[31m";
 }
 
 void append_cell(std::string& line, const std::string& cell, int width, bool left,
@@ -230,6 +230,9 @@ std::vector<std::string> default_columns(std::span<const Row> rows) {
     columns.insert(std::find(columns.begin(), columns.end(), "o_ratio") + 1, "o_ratio_unrounded");
   if (any([](const Row& r) { return !r.class_note.empty(); }))
     columns.insert(columns.begin() + 3, "class_note");
+  // A plan costs time too.
+  if (any([](const Row& r) { return r.total_us > r.time_us; }))
+    columns.insert(std::find(columns.begin(), columns.end(), "time_us") + 1, "total_us");
   return columns;
 }
 

@@ -14,8 +14,8 @@
 namespace assay {
 
 // Spelled as outcome_name() does, in the order of the tally.
-inline constexpr std::array<std::string_view, 7> kOutcomes = {
-    "passed", "wrong", "unsupported", "untrusted", "crashed", "timed_out", "invalid"};
+inline constexpr std::array<std::string_view, 9> kOutcomes = {
+    "passed", "wrong", "unsupported", "untrusted", "crashed", "timed_out", "invalid", "implausible", "noisy"};
 
 struct Tally {
   std::array<int64_t, kOutcomes.size()> counts{};  // as kOutcomes
@@ -26,11 +26,12 @@ struct Tally {
   int64_t total() const;
 };
 Tally tally_of(std::span<const Row>);
-// "4 passed, 1 wrong, 0 unsupported, 0 untrusted, 0 crashed, 0 timed out, 0 invalid"; where passed rows are
-// of an arithmetic too coarse to be useful, their number follows.
+// "4 passed, 1 wrong, 0 unsupported, 0 untrusted, 0 crashed, 0 timed out, 0 invalid"; the outcomes of timed
+// rows alone only where there are some; where passed rows are of an arithmetic too coarse to be useful, their
+// number follows.
 std::string tally_line(const Tally&);
 
-// Everything but passed and unsupported; an unknown outcome fails too.
+// Everything but passed, noisy and unsupported; an unknown outcome fails too.
 bool is_failure(const Row&);
 
 // Unchanged when no character is special. Control characters and bytes that are not UTF-8 are spelled with

@@ -7,16 +7,17 @@
 #include <cmath>
 #include <new>
 #include <optional>
-#include <random>
 
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/graph/graph.hpp"
 #include "harness/input/contracts.hpp"
+#include "harness/measure/host_load.hpp"
 #include "harness/measure/limits.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/run/results_folder.hpp"
 #include "harness/run/timed_call.hpp"
+#include "harness/run/watched_series.hpp"
 
 namespace assay {
 namespace {
@@ -41,6 +42,8 @@ void say_row(const Say& say, const Row& row, Samples samples = {}, bool short_of
 }
 
 void fill_timing(Row& row, const Timing& t, const Work& w, const Problem& p, const Limits& limits) {
+  row.total_us = t.median_us + (std::isfinite(row.plan_us) ? row.plan_us : 0) +
+                 (std::isfinite(row.refresh_us) ? row.refresh_us : 0);
   row.time_us = t.median_us;
   row.time_q1_us = t.q1_us;
   row.time_q3_us = t.q3_us;
@@ -73,54 +76,57 @@ struct Case {
   const Say& say;
 };
 
-// What a timed series is tested with between its samples: other values in the same buffers and then those of
-// before (opposite.hpp), after the plan was made, at moments that nobody can foresee and at the end. The
-// calls in between look like all others to the kernel.
-class Turns {
- public:
-  Turns(Judge& judge, TimedCall& call, double seconds) : judge_(judge), call_(call), seconds_(seconds) {
-    call_.sample();
-    turn_twice();
-    next_ = 1 + static_cast<int64_t>(random_() % 8);
+// What makes a right kernel's time no figure: outcome and reason, or nothing.
+void doubt_time(Row& row, const Case& c, const Timing& t) {
+  const bool own_clock = c.backend.table()->time_run != nullptr;
+  const bool cold = row.cache != "hot";
+  // A flushed device reads everything from memory, and may keep what it writes.
+  const double written = c.work.total_bytes - c.work.kv_bytes;
+  const int64_t cache = !own_clock ? host_cache_bytes(c.device)
+                        : cold     ? static_cast<int64_t>(written)
+                                   : c.device.cache_bytes;
+  if (const std::string why = too_fast(c.work, c.problem, c.limits, cache, !own_clock, t.median_us);
+      !why.empty()) {
+    row.outcome = outcome_name(Outcome::kImplausible);
+    row.check = "limits";
+    row.reason = "faster than the measured limits allow: " + why;
+    return;
   }
-  TimedSample sample() {
-    if (++samples_ == next_ && spent_s_ < seconds_) {
-      turn_twice();
-      next_ = samples_ + 1 + static_cast<int64_t>(random_() % static_cast<uint64_t>(2 * samples_));
-    }
-    return call_.sample();
-  }
-  // Why a call was wrong, or "".
-  std::string end() {
-    turn_twice();
-    return why_;
-  }
+  if (row.outcome != outcome_name(Outcome::kPassed)) return;
+  const double width = (t.high_us - t.low_us) / t.median_us;
+  std::string why;
+  if (width > c.rule.noise)
+    why = fmt::format("95 % of other measurements would lie within {:.4g} to {:.4g} us", t.low_us, t.high_us);
+  else if (!own_clock && row.others_percent > 100 * c.rule.noise)
+    why = fmt::format("others used {:.0f} % of the processors meanwhile", row.others_percent);
+  else if (row.steal_percent > 100 * c.rule.noise)
+    why = fmt::format("{:.0f} % of the processors' time went to other virtual machines", row.steal_percent);
+  if (why.empty()) return;
+  row.outcome = outcome_name(Outcome::kNoisy);
+  row.reason = "too noisy to say how fast: " + why;
+}
 
- private:
-  void turn_twice() {
-    const auto start = Clock::now();
-    for (int i = 0; i < 2 && why_.empty() && judge_.turn(); ++i) {
-      call_.sample();
-      why_ = judge_.turned();
-    }
-    spent_s_ += seconds_since(start);
-  }
-  Judge& judge_;
-  TimedCall& call_;
-  std::random_device random_;
-  double seconds_, spent_s_ = 0;
-  int64_t next_ = 0, samples_ = 0;
-  std::string why_;
-};
+// Where the arithmetic is the limit a device meets its power limit, which acts late.
+StoppingRule rule_for(const Case& c) {
+  constexpr double kLongestSteadyTimes = 3;
+  StoppingRule rule = c.rule;
+  if (limit_time(c.work, c.problem, c.limits).name != "matrix")
+    rule.steady_seconds = 0;
+  else
+    rule.min_seconds = rule.max_seconds / 2;  // the clock moves about its mean for tenths of a second
+  rule.steady_seconds = std::min(rule.steady_seconds, kLongestSteadyTimes * rule.max_seconds);
+  return rule;
+}
 
 // One timed row per mode. The outputs the last timed call left are judged again.
-void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge,
+void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge, const RunCaseOrder& order,
                 const std::vector<std::string>& modes, const Row& checked, Clock::time_point start) {
+  const double rows_budget = order.rows_budget;
   const assay_problem* view = judge.inputs().view->get();
   const assay_tensors* tensors = judge.device_case().tensors();
   for (const std::string& mode : modes) {
     c.say(Starting{mode, kernel.name,
-                   1.5 * c.rule.max_seconds + c.rule.warmup_seconds +
+                   1.5 * c.rule.max_seconds + rule_for(c).steady_seconds + c.rule.warmup_seconds +
                        4 * (c.work.flops / 0.5e9 + c.work.total_bytes / 1e9)});
     Row row = checked;
     Samples samples;
@@ -128,19 +134,27 @@ void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge,
       TimedCall call(c.backend, c.device, kernel, view, tensors, mode, c.clock);
       row.plan_us = call.plan_us();
       row.refresh_us = call.refresh_us();
-      Turns turns(judge, call, c.rule.max_seconds / 4);
-      Timing t = measure([&] { return turns.sample(); }, c.rule);
-      const std::string kept = turns.end();
+      const StoppingRule rule = rule_for(c);
+      WatchedSeries series(judge, call, c.rule.max_seconds / 4, rows_budget);
+      const HostLoadMeter load;
+      Timing t = measure([&] { return series.sample(); }, rule);
+      const HostLoad busy = load.read();
+      const Objection seen = series.end();
       const Verdict again = judge.recheck();
-      if (!kept.empty()) {
+      if (seen) {
         row.outcome = outcome_name(Outcome::kWrong);
-        row.check = "values";
-        row.reason = "given other values in the same buffers while it was timed: " + kept;
+        row.check = seen.check;
+        row.reason = seen.reason;
       } else if (again.outcome == Outcome::kPassed) {
+        if (!t.samples_us.empty()) call.hold_against_host(t.median_us);
         row.set_mode(mode);
         row.sm_clock_mhz = call.median_clock_mhz();
         if (call.knows_throttling()) row.throttled = t.dropped;
+        row.load = busy.load, row.steal_percent = busy.steal_percent,
+        row.others_percent = busy.others_percent;
+        if (rule.steady_seconds > 0) row.steady = t.steady ? "yes" : "no";
         fill_timing(row, t, c.work, c.problem, c.limits);
+        if (!t.samples_us.empty()) doubt_time(row, c, t);
         samples = std::move(t.taken);
       } else {
         fill_verdict(row, again);
@@ -150,6 +164,10 @@ void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge,
       row.set_mode(mode);  // the other modes go on
       row.outcome = outcome_name(Outcome::kUnsupported);
       row.reason = refused.text;
+    } catch (const TimeImplausible& time) {
+      row.outcome = outcome_name(Outcome::kImplausible);
+      row.check = "clock";
+      row.reason = "implausible: " + time.text;
     } catch (const TimedCallFailed& failed) {
       row.outcome = outcome_name(Outcome::kCrashed);
       row.reason = failed.text;
@@ -200,8 +218,10 @@ void run_kernel(const Case& c, Judge& judge, const WantedKernel& wanted, const R
     const auto passed = [&] { return row.outcome == outcome_name(Outcome::kPassed); };
     if (passed() && order.graphs) check_replays(c, *kernel, order.rows_budget, row);
     row.case_s = seconds_since(start);
-    if (passed() && !wanted.modes.empty()) {
-      time_modes(c, *kernel, judge, wanted.modes, row, start);
+    // What the bounds cannot tell from nonsense is timed all the same, and stays untrusted.
+    const bool timed = passed() || row.outcome == outcome_name(Outcome::kUntrusted);
+    if (timed && !wanted.modes.empty()) {
+      time_modes(c, *kernel, judge, order, wanted.modes, row, start);
       return;
     }
   } catch (const InputError& e) {

@@ -195,7 +195,7 @@ Dispatcher::Ended Dispatcher::talk(const CaseRequest& request, const OnRow& on_r
       if (const std::string fault = row_fault(request, ended.kernel, *row, ended.given); !fault.empty())
         return nonsense(fault);
       const bool stained = !stained_.empty() && !stained_.contains(ended.kernel) && !ended.kernel.empty();
-      const bool bad = row->row.outcome != "passed" && row->row.outcome != "unsupported";
+      const bool bad = is_failure(row->row);
       if (ran_before(ended.kernel) && (row->short_of_memory || (stained && bad)))
         return end(How::kDoubted, row->short_of_memory ? "" : fmt::format("{} {}", row->row.outcome, where));
       ended.given.push_back(row->row);
@@ -217,7 +217,8 @@ Dispatcher::Ended Dispatcher::talk(const CaseRequest& request, const OnRow& on_r
       return end(How::kSpent, "");
     } else if (const auto* lost = std::get_if<DeviceLost>(&e.answer)) {
       // As a rule the row of the kernel says so already; one that passed first is a crash after all.
-      const bool told = !ended.pending.empty() && ended.pending.back().row.outcome != "passed";
+      const bool told = !ended.pending.empty() && ended.pending.back().row.outcome != "passed" &&
+                        ended.pending.back().row.outcome != "noisy";
       if (told) settle();
       return end(told ? How::kDeviceLost : How::kDied,
                  fmt::format("the device could not be used any more {}: {}", where, lost->message));
@@ -246,6 +247,11 @@ void Dispatcher::blame(const CaseRequest& request, const std::string& kernel, co
   row.outcome = ended.how == Ended::How::kTimedOut ? "timed_out" : "crashed";
   row.check = ended.check;
   row.reason = ended.why + printed;
+  // No kernel had been called: the case is to blame.
+  if (ended.kernel.empty() && (ended.how == Ended::How::kTimedOut || ended.check == kMemoryCheck)) {
+    row.outcome = "invalid";
+    row.reason += "; no kernel was called: the case may be too large for this machine";
+  }
   for (const RowAnswer& known : ended.pending)
     if (known.row.kernel == kernel && known.row.mode().empty())
       row.reason += fmt::format("; before that: {}{}{}", known.row.outcome,
@@ -309,9 +315,8 @@ bool Dispatcher::run(const CaseRequest& request, const OnRow& on_row, const OnSt
       worker_.reset();
     }
     if (ended.how == How::kStopped) return false;
-    const bool well = std::all_of(ended.given.begin(), ended.given.end(), [](const Row& r) {
-      return r.outcome == "passed" || r.outcome == "unsupported";
-    });
+    const bool well =
+        std::all_of(ended.given.begin(), ended.given.end(), [](const Row& r) { return !is_failure(r); });
     if (again && !again->before.empty() && well && (ended.how == How::kDone || ended.how == How::kSpent))
       accuse(*again);
     std::vector<WantedKernel> rest;

@@ -104,11 +104,17 @@ TEST_F(Scripted, DeathInAKernelIsItsRowAndTheOthersGoOn) {
   EXPECT_EQ(rows[1].device, "dev");
 }
 
-TEST_F(Scripted, DeathWhileBuildingCondemnsAllKernelsAtOnce) {
-  Dispatcher d(worker({"start '' problem; start '' inputs; kill -KILL $$"}), fileno(log), options);
-  EXPECT_TRUE(run(d, {"a", "b"}));
-  EXPECT_EQ(outcomes(), (Texts{"a:crashed", "b:crashed"}));
-  EXPECT_THAT(rows[0].reason, HasSubstr("while building the case"));
+// Nothing of theirs had run: the case is invalid, for all of them at once. Other signals may be a library's.
+TEST_F(Scripted, DeathWhileBuildingIsNoKernelsFault) {
+  for (const auto& [end, outcome] : {std::pair("kill -KILL $$", "invalid"), {"kill -SEGV $$", "crashed"}}) {
+    rows.clear();
+    Dispatcher d(worker({std::string("start '' problem; start '' inputs; ") + end}), fileno(log), options);
+    EXPECT_TRUE(run(d, {"a", "b"}));
+    EXPECT_EQ(outcomes(), (Texts{std::string("a:") + outcome, std::string("b:") + outcome}));
+    EXPECT_THAT(rows[0].reason, HasSubstr("while building the case"));
+    EXPECT_EQ(rows[0].reason.find("too large for this machine") != std::string::npos,
+              std::string(outcome) == "invalid");
+  }
 }
 
 // The row was said, then freeing its buffers killed the worker: one row, crashed, not two.

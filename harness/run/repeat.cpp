@@ -63,6 +63,8 @@ std::string repeat_command(const Row& row, const RunOptions& o) {
   c.unless_default("--min-samples", o.rule.min_samples, plain.rule.min_samples);
   c.unless_default("--max-samples", o.rule.max_samples, plain.rule.max_samples);
   c.unless_default("--max-seconds", o.rule.max_seconds, plain.rule.max_seconds);
+  c.unless_default("--steady", o.rule.steady_seconds, plain.rule.steady_seconds);
+  c.unless_default("--noise", o.rule.noise, plain.rule.noise);
   return c.text();
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One kernel on one case, ready to be timed again and again: the measuring function of `assay bench`, `assay
 // run` and assay-gbench alike. A mode says what a sample is: hot (called back to back), cold (caches flushed
-// before every call) or graph (hot, a captured call replayed).
+// before every call), dirty (caches full of lines that somebody else wrote, as after most of a model's other
+// work) or graph (hot, a captured call replayed).
 #pragma once
 
 #include <cmath>
@@ -18,6 +19,10 @@ namespace assay {
 
 // Thrown by a call that fails although the same call was judged before; becomes the outcome of a row.
 struct TimedCallFailed {
+  std::string text;
+};
+// A time that cannot be: more than the host's clock says, or a fraction of it.
+struct TimeImplausible {
   std::string text;
 };
 // This mode cannot be timed here: no graphs in the backend, or the kernel does not promise them.
@@ -40,7 +45,10 @@ class TimedCall {
   TimedSample sample();
   double plan_us() const { return plan_us_; }        // median of a few; NaN when the kernel plans nothing
   double refresh_us() const { return refresh_us_; }  // of one refresh, by the host's clock; NaN without one
-  double median_clock_mhz() const;                   // over the samples so far; NaN when unknown
+  // Several calls in a row by the host's clock, where the backend has one of its own: TimeImplausible when
+  // they take much longer than its times (median: microseconds) say.
+  void hold_against_host(double median_us);
+  double median_clock_mhz() const;                             // over the samples so far; NaN when unknown
   bool knows_throttling() const { return knows_throttling_; }  // of the last sample
 
  private:

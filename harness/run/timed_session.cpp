@@ -35,6 +35,8 @@ TimedReady TimedSession::prepare(const AskTimed& order) {
                                         judge_->device_case().tensors(), order.mode, clock_);
   } catch (const ModeRefused& refused) {
     ready_.why_not = refused.text;
+  } catch (const TimeImplausible& time) {
+    ready_.why_not = "implausible: " + time.text;
   } catch (const TimedCallFailed& failed) {
     ready_.why_not = failed.text;
   }
@@ -47,6 +49,8 @@ SamplesAnswer TimedSession::sample(const AskSamples& order) {
     if (call_ == nullptr) throw TimedCallFailed{"nothing is ready to be timed"};
     for (int64_t i = 0; i < order.count; ++i) answer.samples.push_back(call_->sample());
     answer.knows_throttling = call_->knows_throttling();
+  } catch (const TimeImplausible& time) {
+    answer.failed = "implausible: " + time.text;
   } catch (const TimedCallFailed& failed) {
     answer.failed = failed.text;
   }

@@ -2,7 +2,9 @@
 // Timed calls, on a stream that is not the default one: a kernel that forgets its stream would run
 // beside the events, and capture refuses it. Cold means that more than twice the L2 of other memory was read
 // before the call: reading evicts what the kernel left and, unlike a memset, leaves no dirty lines whose
-// write-back the next kernel would pay for.
+// write-back the next kernel would pay for. A negative size asks for the memset, and its dirty lines.
+#include <cstdlib>
+
 #include "kernels/device/host.hpp"
 
 namespace assay_gpu {
@@ -22,7 +24,9 @@ int flush_cache(int64_t bytes, gpu::Stream stream, char* error, size_t size) {
   static void* scratch = nullptr;
   static int64_t scratch_bytes = 0;
   constexpr int64_t kSink = 256;
-  if (bytes <= 0) return ASSAY_OK;
+  if (bytes == 0) return ASSAY_OK;
+  const bool write = bytes < 0;
+  bytes = std::abs(bytes);
   if (bytes > scratch_bytes) {
     if (const int bad = answer(GPU_API(Free)(scratch), "flush", error, size)) return bad;
     scratch = nullptr, scratch_bytes = 0;
@@ -31,6 +35,8 @@ int flush_cache(int64_t bytes, gpu::Stream stream, char* error, size_t size) {
     if (const int bad = answer(GPU_API(Memset)(scratch, 1, whole), "flush", error, size)) return bad;
     scratch_bytes = bytes;
   }
+  if (write)
+    return answer(GPU_API(MemsetAsync)(scratch, 1, static_cast<size_t>(bytes), stream), "flush", error, size);
   auto* sink = reinterpret_cast<uint32_t*>(static_cast<char*>(scratch) + scratch_bytes);
   return answer(launch_read(scratch, bytes, sink, stream), "flush", error, size);
 }

@@ -27,7 +27,7 @@ EXPECTED = [
     ("endless", "timed_out", r"no result within .* while running paged_endless_crash"),
     ("pending", "crashed", "invalid configuration argument|invalid argument"),
     ("memory", "crashed", "allocate 64 TiB: out of memory"),
-    ("workspace", "invalid", "no memory for a buffer of|needs more memory"),
+    ("workspace", "crashed", "workspace_bytes says .* more than the"),
     ("overrun", "wrong", "wrote outside its buffers: lse"),
 ]
 

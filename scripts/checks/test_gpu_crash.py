@@ -13,7 +13,7 @@ SOURCES = pathlib.Path(__file__).resolve().parents[2] / "kernels" / "cuda" / "te
 REASONS = {"address": "synchronize: an illegal memory access was encountered", "assert": "synchronize: device-side assert triggered",
            "trap": "synchronize: unspecified launch failure", "sticky": "synchronize: an illegal memory access was encountered",
            "endless": "no result within 15 s while running paged_endless_crash", "pending": "synchronize: invalid configuration argument",
-           "memory": "allocate 64 TiB: out of memory", "workspace": "no memory for a buffer of 1125899906850816 bytes",
+           "memory": "allocate 64 TiB: out of memory", "workspace": "workspace_bytes says 1125899906842624, more than the 150109880320 of the device",
            "overrun": "wrote outside its buffers: lse (byte 1 past its end)"}
 
 

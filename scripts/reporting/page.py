@@ -21,9 +21,9 @@ from .rows import FINE, NUMBERS, OUTCOMES, Run
 
 HERE = pathlib.Path(__file__).parent
 FAILURES_SHOWN = 50
-SHOWN_AT_FIRST = ("outcome", "kernel", "scenario", "cache", "launch", "time_us", "tflops", "gbytes_per_s", "tokens_per_s", "limit_percent",
+SHOWN_AT_FIRST = ("outcome", "kernel", "scenario", "cache", "launch", "time_us", "total_us", "tflops", "gbytes_per_s", "tokens_per_s", "limit_percent",
                   "o_ratio", "o_ratio_unrounded", "lse_ratio")
-TALLY_ORDER = ("passed", "wrong", "unsupported", "untrusted", "crashed", "timed_out", "invalid")  # as the program prints it
+TALLY_ORDER = ("passed", "wrong", "unsupported", "untrusted", "crashed", "timed_out", "invalid", "implausible", "noisy")  # as the program prints it
 NOT_RECORDED = "not recorded"
 
 
@@ -88,6 +88,9 @@ def verdict(rows: pd.DataFrame) -> str:
     useless = int(((rows.outcome == "passed") & (rows.class_note != "")).sum())
     if useless:
         text += f" {useless:,} of the passed {'is' if useless == 1 else 'are'} correct but useless."
+    noisy = int((rows.outcome == "noisy").sum())
+    if noisy:
+        text += f" {noisy:,} {'is' if noisy == 1 else 'are'} right but too noisy to say how fast."
     nothing = rows.groupby("scenario").outcome.agg(lambda o: bool((o == "unsupported").all())).sum()
     if nothing:
         text += f" {count(int(nothing), 'case')} refused by every kernel."
@@ -152,7 +155,7 @@ def facts(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
                      ("memory", bytes_text(machine.get("memory_bytes"))), ("system", text_of(machine.get("os")))]
          + [(k.replace("_", " "), text_of(v)) for k, v in machine.items() if k not in named]),
         ("Measured limits", [(label, rate(name, unit, divisor)) for label, name, unit, divisor in rates]
-         + [(k.replace("_", " "), text_of(v)) for k, v in limits.items() if k not in used]),
+         + [(k.replace("_", " "), text_of(v) if v else NOT_RECORDED) for k, v in limits.items() if k not in used]),
     ]
 
 

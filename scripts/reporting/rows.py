@@ -15,10 +15,11 @@ import numpy as np
 import pandas as pd
 
 # Kinds of the columns of rows.csv (harness/report/COLUMNS.md; a test compares).
-TEXT = ("scenario", "kernel", "backend", "device", "device_uuid", "outcome", "reason", "op", "suite_place", "cache", "launch", "stop",
+TEXT = ("scenario", "kernel", "backend", "device", "device_uuid", "outcome", "reason", "op", "suite_place", "cache", "launch", "stop", "steady",
         "limit", "calibration", "o_where", "lse_where", "check", "aggregate_where", "class_note", "repeatable", "batch_invariant", "contract", "repeat")
 NUMBERS = ("requests", "tokens", "max_kv_len", "decodes", "extends", "prefills", "time_us", "time_q1_us", "time_q3_us",
-           "time_low_us", "time_high_us", "plan_us", "refresh_us", "samples", "throttled", "sm_clock_mhz", "tflops", "gbytes_per_s",
+           "time_low_us", "time_high_us", "plan_us", "refresh_us", "total_us", "samples", "throttled", "sm_clock_mhz",
+           "load", "steal_percent", "others_percent", "tflops", "gbytes_per_s",
            "tokens_per_s", "limit_percent",
            "o_max_error", "o_ratio", "lse_max_error", "lse_ratio", "o_median_ratio", "o_ratio_unrounded", "o_median_unrounded",
            "lse_median_ratio", "p_declined", "r_applied",
@@ -26,9 +27,9 @@ NUMBERS = ("requests", "tokens", "max_kv_len", "decodes", "extends", "prefills",
 SCHEMA = 1  # of run.json: kSchemaVersion of harness/run/results_folder.hpp
 REQUIRED = ("scenario", "kernel", "outcome")
 
-# Worst first; passed and unsupported are fine (the others make a run fail).
-OUTCOMES = ("wrong", "crashed", "timed_out", "untrusted", "invalid", "unsupported", "passed")
-FINE = ("passed", "unsupported")
+# Worst first; passed, noisy and unsupported are fine (the others make a run fail).
+OUTCOMES = ("wrong", "implausible", "crashed", "timed_out", "untrusted", "invalid", "unsupported", "noisy", "passed")
+FINE = ("passed", "noisy", "unsupported")
 
 
 class InputError(Exception):

@@ -10,6 +10,7 @@ matplotlib.use("Agg")  # no display needed
 OUTCOME_COLORS = {
     "passed": "#009E73", "wrong": "#D55E00", "unsupported": "#8A8F98", "untrusted": "#E69F00",
     "crashed": "#B3447A", "timed_out": "#3A8FC7", "invalid": "#5B4FA2",
+    "implausible": "#7A4E1D", "noisy": "#A3B18A",
 }
 UNKNOWN_COLOR = "#000000"
 KERNEL_COLORS = ("#4477AA", "#EE6677", "#228833", "#B59A12", "#2FA6CC", "#AA3377", "#004488", "#997700", "#994455", "#6B6B6B")

@@ -11,7 +11,8 @@ import random
 from . import rows as schema
 
 HEADER = ("scenario kernel backend device device_uuid outcome reason op suite_place requests tokens max_kv_len decodes extends prefills time_us "
-          "time_q1_us time_q3_us time_low_us time_high_us plan_us refresh_us samples throttled sm_clock_mhz cache launch stop tflops gbytes_per_s tokens_per_s limit_percent "
+          "time_q1_us time_q3_us time_low_us time_high_us plan_us refresh_us total_us samples throttled sm_clock_mhz load steal_percent others_percent "
+          "cache launch stop steady tflops gbytes_per_s tokens_per_s limit_percent "
           "limit calibration o_max_error o_ratio lse_max_error lse_ratio o_where lse_where check o_median_ratio o_ratio_unrounded o_median_unrounded lse_median_ratio p_declined r_applied "
           "aggregate_ratio aggregate_where class_gate class_note quantization_rms quantization_max repeatable batch_invariant contract repeat rows_checked rows_total rows_surveyed "
           "reference_s case_s").split()
@@ -21,7 +22,8 @@ UNITS = {"tflops": "TFLOP/s", "gbytes_per_s": "GB/s", "tokens_per_s": "tokens/s"
 REASONS = {
     "wrong": "37 of 65536 elements of O out of bounds", "crashed": "worker ended by signal 11 (SIGSEGV)",
     "unsupported": 'required layout=shuffled, supported nhd hnd x, missing "shuffled"', "timed_out": "no answer within 60 s",
-    "untrusted": "the bound would accept an output of zeros", "invalid": "page table shorter than the longest request"}
+    "untrusted": "the bound would accept an output of zeros", "implausible": "faster than the measured limits allow",
+    "noisy": "too noisy to say how fast", "invalid": "page table shorter than the longest request"}
 
 
 def k(n: int) -> str:

@@ -127,6 +127,10 @@ std::string_view outcome_name(Outcome outcome) {
       return "timed_out";
     case Outcome::kInvalid:
       return "invalid";
+    case Outcome::kImplausible:
+      return "implausible";
+    case Outcome::kNoisy:
+      return "noisy";
   }
   return "?";
 }

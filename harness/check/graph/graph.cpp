@@ -143,7 +143,8 @@ class Replays {
   }
   // One replay for the shape that was laid.
   std::string replay(Inputs& shape, bool same_shape, RelationResult& result) {
-    session_->upload();  // outputs and workspace are poisoned again
+    session_->upload_inputs();
+    session_->poison_outputs();  // and the workspace
     if (const CallResult r = session_->replay(shape.view->get()); !r.ok()) return r.error;
     if (const Objection damage = session_->damage()) return damage.reason;
     ++result.calls;

@@ -2,13 +2,12 @@
 // See opposite.hpp.
 #include "harness/check/session/opposite.hpp"
 
+#include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <iterator>
 
 #include "harness/base/error.hpp"
 #include "harness/ops/op.hpp"
-#include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -16,17 +15,33 @@ namespace {
 
 constexpr double kAgreement = 1.0 / 16;
 
-// Every element of a view, by its address.
+// First elements of all rows of a view, with the indices that lead there.
 template <class Visit>
-void each_element(const assay_tensor& t, int64_t offset, int axis, int bytes, const Visit& visit) {
-  if (axis >= static_cast<int>(std::size(t.shape))) return;
-  for (int64_t i = 0; i < t.shape[axis]; ++i) {
-    const int64_t at = offset + i * t.stride[axis];
-    if (axis + 1 == t.rank)
-      visit(static_cast<uint8_t*>(t.data) + at * bytes);
-    else
-      each_element(t, at, axis + 1, bytes, visit);
+void each_row(const assay_tensor& t, const Visit& visit) {
+  const int rows = std::max(t.rank - 1, 0);
+  int64_t at[std::size(t.shape)] = {};
+  for (int i = 0; i < t.rank; ++i)
+    if (t.shape[i] <= 0) return;
+  for (bool more = true; more;) {
+    int64_t offset = 0;
+    for (int i = 0; i < rows; ++i) offset += at[i] * t.stride[i];
+    visit(offset, at);
+    more = false;
+    for (int i = rows - 1; i >= 0 && !more; --i) {
+      more = ++at[i] < t.shape[i];
+      if (!more) at[i] = 0;
+    }
   }
+}
+
+// Where row `row` begins, counted in the order of the axes.
+int64_t row_offset(const assay_tensor& t, int64_t row) {
+  int64_t offset = 0;
+  for (int i = t.rank - 2; i >= 0; --i) {
+    offset += row % t.shape[i] * t.stride[i];
+    row /= t.shape[i];
+  }
+  return offset;
 }
 
 // The last byte of a little-endian number holds its sign.
@@ -41,46 +56,147 @@ void turn(uint8_t* value, int32_t format, int bytes) {
   }
 }
 
+void turn_row(const assay_tensor& t, int64_t offset) {
+  const int bytes = format_bytes(t.format);
+  for (int64_t d = 0; d < t.shape[t.rank - 1]; ++d)
+    turn(static_cast<uint8_t*>(t.data) + (offset + d * t.stride[t.rank - 1]) * bytes, t.format, bytes);
+}
+
+// Operands that hold values and are read, the first one small. V of a latent cache turns with K.
+std::vector<Operand> value_operands(const Inputs& inputs) {
+  const Problem& p = inputs.problem;
+  std::vector<Operand> found;
+  for (const Operand operand : {Operand::kQ, Operand::kSource, Operand::kPartialO, Operand::kDenseK,
+                                Operand::kDenseV, Operand::kK, Operand::kV}) {
+    const assay_tensor& t = tensor_of(inputs.tensors, operand);
+    if (operand == Operand::kV && p.layout == ASSAY_LAYOUT_MLA) continue;
+    if (role_of(p, operand) == Role::kIn && t.data != nullptr && t.rank >= 1 && format_bytes(t.format) >= 1)
+      found.push_back(operand);
+  }
+  return found;
+}
+
+// Outputs whose signs are not those of the values.
+bool stays(Operand operand) {
+  return operand == Operand::kLse || operand == Operand::kPartialLse || operand == Operand::kQScale ||
+         operand == Operand::kKScale || operand == Operand::kVScale;
+}
+
+// What the rounding of a short format may make of a tie turned.
+double step(int32_t format, double x) {
+  if (format == ASSAY_INT8) return 1;
+  if (format_bytes(format) > 1) return 0;
+  return std::fabs(x) / 4 + 0x1p-9;
+}
+
 }  // namespace
 
 bool turn_values(Inputs& inputs) {
-  const Problem& p = inputs.problem;
-  const assay_tensor& v = inputs.tensors.v;
-  if (!op_of(p).whole_context || v.data == nullptr || v.rank < 1 || p.layout == ASSAY_LAYOUT_MLA)
-    return false;
-  const int bytes = format_bytes(v.format);
-  if (bytes < 1) return false;
-  each_element(v, 0, 0, bytes, [&](uint8_t* value) { turn(value, v.format, bytes); });
-  return true;
+  const std::vector<Operand> operands = value_operands(inputs);
+  for (const Operand operand : operands) {
+    const assay_tensor& t = tensor_of(inputs.tensors, operand);
+    each_row(t, [&](int64_t offset, const int64_t*) { turn_row(t, offset); });
+  }
+  return !operands.empty();
+}
+
+std::vector<TurnedRows> turn_random_rows(Inputs& inputs, std::mt19937_64& random, int64_t most_bytes) {
+  std::vector<TurnedRows> all;
+  std::vector<Operand> operands = value_operands(inputs);
+  if (most_bytes == 0 && operands.size() > 1) operands.erase(operands.begin());
+  for (const Operand operand : operands) {
+    const assay_tensor& t = tensor_of(inputs.tensors, operand);
+    int64_t count = 1;  // rows
+    for (int i = 0; i + 1 < t.rank; ++i) count *= t.shape[i];
+    if (count < 1 || t.shape[t.rank - 1] < 1) continue;
+    const int bytes = format_bytes(t.format);
+    const int64_t row_bytes = ((t.shape[t.rank - 1] - 1) * t.stride[t.rank - 1] + 1) * bytes;
+    TurnedRows turned{operand};
+    turned.from = most_bytes > 0 ? static_cast<int64_t>(random() % static_cast<uint64_t>(count)) : 0;
+    turned.seed = random();
+    int64_t low = row_offset(t, turned.from), high = low;
+    for (turned.to = turned.from; turned.to < count; ++turned.to) {
+      const int64_t offset = row_offset(t, turned.to);
+      const int64_t lowest = std::min(low, offset), highest = std::max(high, offset);
+      if (most_bytes > 0 && turned.to > turned.from && (highest - lowest) * bytes + row_bytes > most_bytes)
+        break;
+      low = lowest, high = highest;
+    }
+    const int64_t start = static_cast<const std::byte*>(t.data) - inputs.buffers[operand].payload();
+    turned.first = start + low * bytes;
+    turned.last = start + high * bytes + row_bytes;
+    all.push_back(turned);
+    if (most_bytes > 0) break;
+  }
+  turn_rows(inputs, all);
+  return all;
+}
+
+void turn_rows(Inputs& inputs, const std::vector<TurnedRows>& all) {
+  for (const TurnedRows& turned : all) {
+    const assay_tensor& t = tensor_of(inputs.tensors, turned.operand);
+    const int bytes = format_bytes(t.format), last = t.rank - 1;
+    std::mt19937_64 random(turned.seed);
+    for (int64_t row = turned.from; row < turned.to; ++row) {
+      auto* value = static_cast<uint8_t*>(t.data) + row_offset(t, row) * bytes;
+      uint64_t bits = 0;
+      for (int64_t d = 0; d < t.shape[last]; ++d, value += t.stride[last] * bytes) {
+        if (d % 64 == 0) bits = random();
+        if ((bits >> (d % 64) & 1) != 0) turn(value, t.format, bytes);
+      }
+    }
+  }
 }
 
 std::string not_as_turned(const Inputs& inputs, const Snapshot& before, const Snapshot& after,
                           bool opposite) {
   const Problem& p = inputs.problem;
-  const assay_tensor a = before.view(inputs, Operand::kO), b = after.view(inputs, Operand::kO);
-  const assay_tensor la = before.view(inputs, Operand::kLse), lb = after.view(inputs, Operand::kLse);
-  for (int64_t row = 0; row < p.total_q(); ++row)
-    for (int32_t h = 0; h < p.heads_q; ++h) {
-      const auto o = [&](const assay_tensor& t, int32_t d) {
-        return load(t.format, t.data, row * t.stride[0] + h * t.stride[1] + d * t.stride[2]);
+  std::string why;
+  for (int i = 0; i < kOperandCount && why.empty(); ++i) {
+    const auto operand = static_cast<Operand>(i);
+    if (operand == Operand::kWorkspace || !is_output(p, operand)) continue;
+    if (operand == Operand::kV && p.layout == ASSAY_LAYOUT_MLA) continue;  // a part of K
+    const assay_tensor a = before.view(inputs, operand), b = after.view(inputs, operand);
+    const assay_tensor& held = tensor_of(inputs.tensors, operand);  // what was there before any run
+    if (a.data == nullptr || b.data == nullptr || a.rank < 1 || format_bytes(a.format) < 1) continue;
+    const int bytes = format_bytes(a.format), last = a.rank - 1;
+    const bool turned = opposite && !stays(operand);
+    const assay_tensor marks = before.view(inputs, Operand::kPartialLse);
+    each_row(a, [&](int64_t offset, const int64_t* index) {
+      if (!why.empty()) return;
+      if (operand == Operand::kPartialO && marks.data != nullptr) {  // of parts without a key: anything
+        int64_t mark = 0;
+        for (int axis = 0; axis < last; ++axis) mark += index[axis] * marks.stride[axis];
+        if (!std::isfinite(load(marks.format, marks.data, mark))) return;
+      }
+      const auto written = [&](int64_t at) {
+        return !std::equal(static_cast<const std::byte*>(a.data) + at * bytes,
+                           static_cast<const std::byte*>(a.data) + (at + 1) * bytes,
+                           static_cast<const std::byte*>(held.data) + at * bytes);
       };
       double squares = 0;
-      for (int32_t d = 0; d < p.head_dim_v; ++d)
-        if (const double x = o(a, d); std::isfinite(x)) squares += x * x;
-      const double rms = std::sqrt(squares / p.head_dim_v);
-      for (int32_t d = 0; d < p.head_dim_v; ++d) {
-        const double was = o(a, d), is = o(b, d), expected = opposite ? -was : was;
-        // What nobody writes holds poison in both.
-        if (std::isfinite(was) && !(std::fabs(is - expected) <= kAgreement * (std::fabs(was) + rms)))
-          return fmt::format("row {} head {} dim {} is {:g} where {:g} is right", row, h, d, is, expected);
+      int64_t count = 0;
+      for (int64_t d = 0; d < a.shape[last]; ++d) {
+        const int64_t at = offset + d * a.stride[last];
+        if (const double x = load(a.format, a.data, at); std::isfinite(x) && written(at))
+          squares += x * x, ++count;
       }
-      if (la.data == nullptr || lb.data == nullptr) continue;
-      const int64_t at = row * la.stride[0] + h * la.stride[1];
-      const double was = load(la.format, la.data, at), is = load(lb.format, lb.data, at);
-      if (std::isfinite(was) && !(std::fabs(is - was) <= kAgreement * (1 + std::fabs(was))))
-        return fmt::format("the LSE of row {} head {} is {:g} where {:g} is right", row, h, is, was);
-    }
-  return "";
+      if (count == 0) return;
+      const double size = stays(operand) ? 1 : std::sqrt(squares / static_cast<double>(count));
+      for (int64_t d = 0; d < a.shape[last] && why.empty(); ++d) {
+        const int64_t at = offset + d * a.stride[last];
+        const double was = load(a.format, a.data, at), is = load(b.format, b.data, at);
+        if (!std::isfinite(was) || !written(at)) continue;
+        const double expected = turned ? -was : was;
+        if (std::fabs(is - expected) <= kAgreement * (std::fabs(was) + size) + step(a.format, was)) continue;
+        std::string place;
+        for (int axis = 0; axis < last; ++axis) place += fmt::format("{}, ", index[axis]);
+        why = fmt::format("{}[{}{}] is {:g} where {:g} is right", operand_name(operand), place, d, is,
+                          expected);
+      }
+    });
+  }
+  return why;
 }
 
 }  // namespace assay

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turned values: every visible value of V has the other sign and nothing else changed, and twice is not at
-// all.
+// Turned values: every value that is read has the other sign and nothing else changed, and twice is not at
+// all; the same of random rows, within the bytes that are said.
 #include "harness/check/session/opposite.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "harness/scenario/scenario.hpp"
 #include "reference/formats/formats.hpp"
@@ -36,40 +36,77 @@ std::vector<double> values_of(const assay_tensor& t) {
   return all;
 }
 
-TEST(Opposite, EveryValueOfVAndTwiceIsNone) {
-  for (const char* line :
-       {"prefill h=4/2 d=16 batch=2q3s9", "prefill h=2 d=16 out=fp32 q=fp32 batch=1q3s9 strides=kv",
-        "paged h=4/2 d=16 page=4 batch=2q1s9",
-        "paged h=4/2 d=16 page=4 kv=fp8_e4m3:head batch=2q1s9 layout=hnd",
-        "paged h=4/2 d=16 page=4 kv=fp8_e4m3fnuz batch=2q1s9",
-        "paged h=4/2 d=16 page=4 kv=int8:token_head batch=2q1s9",
-        "paged h=4/2 d=16 page=4 batch=2q1s9 storage=stacked",
-        "paged h=4/2 d=16 page=4 batch=2q1s9 storage=interleaved",
-        "paged h=4/2 d=16 page=8 batch=2q1s9 layout=x"}) {
-    Inputs inputs = build_inputs(make_problem(parse_scenario(line)));
-    const std::vector<std::byte> v = bytes_of(inputs, Operand::kV), k = bytes_of(inputs, Operand::kK);
-    const std::vector<double> before = values_of(inputs.tensors.v), keys = values_of(inputs.tensors.k);
-    ASSERT_TRUE(turn_values(inputs)) << line;
-    const std::vector<double> after = values_of(inputs.tensors.v), keys_after = values_of(inputs.tensors.k);
-    int64_t turned = 0;
-    for (size_t i = 0; i < before.size(); ++i) {
-      if (std::isnan(before[i]) || before[i] == -128) continue;  // poison
-      ASSERT_EQ(after[i], -before[i]) << line;
-      turned += before[i] != 0;
-    }
-    EXPECT_GT(turned, 0) << line;
-    EXPECT_EQ(0, std::memcmp(keys.data(), keys_after.data(), keys.size() * sizeof(double))) << line;
-    turn_values(inputs);
-    EXPECT_EQ(bytes_of(inputs, Operand::kV), v) << line;
-    EXPECT_EQ(bytes_of(inputs, Operand::kK), k) << line;
-  }
-}
+struct Turned {
+  const char* line;
+  std::vector<Operand> operands;
+};
 
-TEST(Opposite, NotWhereVIsAPartOfKOrThereIsNone) {
-  for (const char* line :
-       {"paged h=4/1 d=576/512 layout=mla batch=1q1s9", "merge_states h=2 d=16 batch=2q1"}) {
-    Inputs inputs = build_inputs(make_problem(parse_scenario(line)));
-    EXPECT_FALSE(turn_values(inputs)) << line;
+TEST(Opposite, EveryValueThatIsReadAndTwiceIsNone) {
+  const std::vector<Operand> all = {Operand::kQ, Operand::kK, Operand::kV};
+  for (const Turned& t : std::initializer_list<Turned>{
+           {"prefill h=4/2 d=16 batch=2q3s9", all},
+           {"prefill h=2 d=16 out=fp32 q=fp32 batch=1q3s9 strides=kv", all},
+           {"paged h=4/2 d=16 page=4 batch=2q1s9", all},
+           {"paged h=4/2 d=16 page=4 kv=fp8_e4m3:head batch=2q1s9 layout=hnd", all},
+           {"paged h=4/2 d=16 page=4 kv=fp8_e4m3fnuz batch=2q1s9", all},
+           {"paged h=4/2 d=16 page=4 kv=int8:token_head batch=2q1s9", all},
+           {"paged h=4/2 d=16 page=4 batch=2q1s9 storage=stacked", all},
+           {"paged h=4/2 d=16 page=4 batch=2q1s9 storage=interleaved", all},
+           {"paged h=4/2 d=16 page=8 batch=2q1s9 layout=x", all},
+           {"paged h=4/1 d=576/512 layout=mla batch=1q1s9", {Operand::kQ, Operand::kK}},
+           {"decode_splitkv h=4/2 d=32 part=16 batch=2q1s40", all},
+           {"merge_states h=2 d=16 batch=2q1", {Operand::kPartialO}},
+           {"quantize_int8 h=4 d=32 batch=3q7", {Operand::kSource}},
+           {"cache_write h=4/2 d=32 batch=2q5s20", {Operand::kDenseK, Operand::kDenseV}},
+           {"cache_gather h=4/2 d=32 batch=2q0s20", {Operand::kK, Operand::kV}}}) {
+    SCOPED_TRACE(t.line);
+    Inputs inputs = build_inputs(make_problem(parse_scenario(t.line)));
+    std::vector<std::vector<double>> before;
+    for (int i = 0; i < kOperandCount; ++i) {
+      const assay_tensor& view = tensor_of(inputs.tensors, static_cast<Operand>(i));
+      const bool wanted =
+          std::find(t.operands.begin(), t.operands.end(), static_cast<Operand>(i)) != t.operands.end();
+      before.push_back(wanted ? values_of(view) : std::vector<double>());
+    }
+    std::vector<std::vector<std::byte>> bytes;
+    for (int i = 0; i < kOperandCount; ++i) bytes.push_back(bytes_of(inputs, static_cast<Operand>(i)));
+    ASSERT_TRUE(turn_values(inputs));
+    for (const Operand operand : t.operands) {
+      const std::vector<double> after = values_of(tensor_of(inputs.tensors, operand));
+      const std::vector<double>& was = before[static_cast<size_t>(operand)];
+      ASSERT_EQ(after.size(), was.size());
+      int64_t turned = 0;
+      for (size_t i = 0; i < was.size(); ++i) {
+        if (std::isnan(was[i]) || was[i] == -128) continue;  // poison
+        ASSERT_EQ(after[i], -was[i]);
+        turned += was[i] != 0;
+      }
+      EXPECT_GT(turned, 0);
+    }
+    turn_values(inputs);
+    std::mt19937_64 random(1);
+    for (const int64_t most : {int64_t{0}, int64_t{256}}) {
+      const std::vector<TurnedRows> rows = turn_random_rows(inputs, random, most);
+      const bool others = most == 0 && t.operands.size() > 1;  // all but the first
+      ASSERT_EQ(rows.size(), others ? t.operands.size() - 1 : 1);
+      EXPECT_EQ(rows[0].operand, t.operands[others ? 1 : 0]);
+      const GuardedBuffer& buffer = inputs.buffers[rows[0].operand];
+      const auto& was = bytes[static_cast<size_t>(rows[0].operand)];
+      int64_t changed = 0;
+      for (int64_t at = 0; at < buffer.raw_bytes(); ++at) {
+        const int64_t payload = at - (buffer.payload() - buffer.raw());
+        if (buffer.raw()[at] == was[static_cast<size_t>(at)]) continue;
+        ++changed;
+        if (rows.size() == 1) {
+          ASSERT_TRUE(payload >= rows[0].first && payload < rows[0].last);
+        }
+      }
+      EXPECT_GT(changed, 0);
+      EXPECT_LE(rows[0].last - rows[0].first, most == 0 ? buffer.bytes() : std::max<int64_t>(most, 576 * 4));
+      turn_rows(inputs, rows);
+    }
+    for (int i = 0; i < kOperandCount; ++i)
+      EXPECT_EQ(bytes_of(inputs, static_cast<Operand>(i)), bytes[static_cast<size_t>(i)]);
   }
 }
 

@@ -3,6 +3,8 @@
 // copied once.
 #include "harness/check/session/session.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -37,6 +39,18 @@ assay_tensor Snapshot::view(const Inputs& inputs, Operand operand) const {
     if (host != nullptr && host >= copy.before.raw() && host <= copy.before.raw() + copy.before.raw_bytes())
       tensor.data = const_cast<std::byte*>(copy.raw.data()) + (host - copy.before.raw());
   return tensor;
+}
+
+std::string Snapshot::changed_in(const Snapshot& later) const {
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    const Copy& copy = copies_[i];
+    const auto& now = later.copies_.at(i).raw;
+    const auto at = std::mismatch(copy.raw.begin(), copy.raw.end(), now.begin(), now.end()).first;
+    if (at != copy.raw.end())
+      return fmt::format("{} (byte {})", operand_name(copy.owner),
+                         at - copy.raw.begin() - (copy.before.payload() - copy.before.raw()));
+  }
+  return "";
 }
 
 Session::Session(const Backend& backend, const assay_kernel& kernel, Inputs& inputs)
@@ -95,7 +109,7 @@ void Session::lay(Poison poison) {
   device_case_.upload();
 }
 
-void Session::upload() { device_case_.upload(); }
+void Session::upload_inputs() { device_case_.upload_inputs(); }
 void Session::poison_outputs(bool workspace) { device_case_.poison_outputs(workspace); }
 
 Objection Session::damage() const {

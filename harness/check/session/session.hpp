@@ -28,6 +28,9 @@ class Snapshot {
   // The operand's view of `inputs` over the copy; it lives as long as the snapshot. Null data when the op
   // does not write the operand.
   assay_tensor view(const Inputs& inputs, Operand) const;
+  // "o (byte 17)": the first byte that is another one in a later snapshot of the same outputs; "" when none
+  // is.
+  std::string changed_in(const Snapshot& later) const;
 
  private:
   friend class RunOutputs;
@@ -61,7 +64,7 @@ class Session {
   // For the lengths of `shape`, which lie in the inputs of this session by now.
   CallResult replay(const assay_problem* shape);
   void lay(Poison);                            // unused memory and outputs, on the host and the device
-  void upload();                               // whatever the host holds now
+  void upload_inputs();                        // whatever the host holds now
   void poison_outputs(bool workspace = true);  // back to what the host holds
   // What is no longer as it was put there, of outputs; empty when nothing was written.
   std::vector<std::string> written() const { return device_case_.changed_outputs(); }

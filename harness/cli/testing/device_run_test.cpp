@@ -23,8 +23,9 @@ TEST_F(Device, CalibrationIsUsedAndNamed) {
   const Output made = calibrate();
   ASSERT_EQ(made.code, 0) << made.err;
   EXPECT_THAT(made.out, HasSubstr("every product added in fp32"));
-  const Output checked = run({"run", kLine, "--backend", kFake, "--kernel", "paged_ok_fake", "--calibration",
-                              path("c.json"), "--out", path("r"), "--max-seconds", "0.05"});
+  const Output checked =
+      run({"run", kLine, "--backend", kFake, "--kernel", "paged_ok_fake", "--calibration", path("c.json"),
+           "--out", path("r"), "--max-seconds", "0.05", "--noise", "1000"});
   ASSERT_EQ(checked.code, 0) << checked.err << checked.out;
   EXPECT_THAT(checked.out, HasSubstr("calibration of"));
   const auto rows = rows_of("r");
@@ -84,7 +85,7 @@ TEST_F(Device, CalibrationsOfOtherDevicesOrNoneAreRefused) {
 
 TEST_F(Device, ReplaysAreCheckedAndTimed) {
   const Output good = run({"run", kLine, "--backend", kFake, "--kernel", "paged_ok_fake", "--graphs",
-                           "--cache", "all", "--max-seconds", "0.05", "--out", path("g")});
+                           "--cache", "all", "--max-seconds", "0.05", "--noise", "1000", "--out", path("g")});
   ASSERT_EQ(good.code, 0) << good.err << good.out;
   std::vector<std::string> modes;
   for (const Row& r : rows_of("g")) modes.push_back(r.cache + " " + r.launch);
@@ -104,9 +105,10 @@ TEST_F(Device, ReplaysAreCheckedAndTimed) {
 
 TEST_F(Device, EveryDeviceHasItsRowsAndTheSlowOneIsNamed) {
   const auto with_devices = [&](const std::string& devices, const std::string& out) {
-    return run_shell("ASSAY_FAKE_DEVICES=3 " +
-                     shell({"run", kLine, "--backend", kFake, "--kernel", "paged_ok_fake", "--devices",
-                            devices, "--out", path(out), "--max-seconds", "0.2", "--min-samples", "20"}));
+    return run_shell(
+        "ASSAY_FAKE_DEVICES=3 " +
+        shell({"run", kLine, "--backend", kFake, "--kernel", "paged_ok_fake", "--devices", devices, "--out",
+               path(out), "--max-seconds", "0.2", "--noise", "1000", "--min-samples", "20"}));
   };
   const Output all = with_devices("all", "all");
   ASSERT_EQ(all.code, 0) << all.err << all.out;

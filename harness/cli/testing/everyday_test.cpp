@@ -70,12 +70,26 @@ TEST_F(Everyday, RerunRunsWhatFailedWithTheOptionsOfTheRun) {
   EXPECT_EQ(bad.code, 2);
 }
 
+// Right, and its time means little: no failure, but said.
+TEST_F(Everyday, TimesThatMeanLittleAreNoisy) {
+  const Output o = fake({"bench", kLine, "--kernel", "paged_ok_fake", "--max-seconds", "0.05", "--noise",
+                         "0.000000001", "--out", path("n"), "--junit", path("n.xml")});
+  EXPECT_EQ(o.code, 0) << o.out << o.err;
+  EXPECT_THAT(o.out, HasSubstr("0 invalid, 1 noisy"));
+  const Row row = read_rows(path("n") + "/rows.csv").rows.at(0);
+  EXPECT_EQ(row.outcome, "noisy");
+  EXPECT_THAT(row.reason, HasSubstr("too noisy to say how fast"));
+  EXPECT_GT(row.time_us, 0);
+  EXPECT_THAT(read_text(path("n.xml")), HasSubstr("failures=\"0\""));
+}
+
 // Two runs with times of our own making: the second half as fast on one case, wrong on another.
 TEST_F(Everyday, CompareSaysWhatItCanAndWhatItCannot) {
-  ASSERT_EQ(fake({"bench", kLine, "paged h=4/2 d=64 batch=3q1s40", "--kernel", "paged_ok_fake", "--kernel",
-                  "paged_noisy_fake", "--max-seconds", "0.05", "--out", path("a"), "--quiet"})
-                .code,
-            0);
+  ASSERT_EQ(
+      fake({"bench", kLine, "paged h=4/2 d=64 batch=3q1s40", "--kernel", "paged_ok_fake", "--kernel",
+            "paged_noisy_fake", "--max-seconds", "0.05", "--noise", "1000", "--out", path("a"), "--quiet"})
+          .code,
+      0);
   std::filesystem::create_directory(path("b"));
   std::string rows = csv_header() + "\n";
   for (Row row : read_rows(path("a/rows.csv")).rows) {

@@ -40,6 +40,16 @@ TEST_F(Mutants, GoalsHold) {
   EXPECT_THAT(o.err, HasSubstr("legal variants")) << "plain progress";
 }
 
+// One score for everything; the hostile kernels come from a library that says what is expected of them.
+TEST_F(Mutants, AllIsOneScore) {
+  const Output without = mutants({"--all", "--hostile", kFake, "--quiet"});
+  EXPECT_EQ(without.code, 2);
+  EXPECT_THAT(without.err, HasSubstr("none of its kernels says what is expected"));
+  const Output nowhere = mutants({"--all", "--hostile", path("nowhere.so")});
+  EXPECT_EQ(nowhere.code, 6);
+  EXPECT_THAT(nowhere.err, HasSubstr("build the target assay_hostile"));
+}
+
 TEST_F(Mutants, ASurvivorAndAFalseAlarmAreExitOneWithTheirLines) {
   const Output o =
       mutants({"--filter", "^(halved|hidden|not_legal) ", "--seeds", "1", "--legal", "3", "--quiet"});

@@ -18,8 +18,9 @@ using testing::Not;
 
 class OutputTest : public Program {
  protected:
-  const std::vector<std::string> kBench = {"bench", kLine,     "--kernel", "paged_naive_cpu", "--backend",
-                                           "cpu",   "--cache", "both",     "--max-seconds",   "0.02"};
+  const std::vector<std::string> kBench = {"bench",         kLine,  "--kernel", "paged_naive_cpu",
+                                           "--backend",     "cpu",  "--cache",  "both",
+                                           "--max-seconds", "0.02", "--noise",  "1000"};
   Output bench(const std::vector<std::string>& more) const {
     std::vector<std::string> words = kBench;
     words.insert(words.end(), more.begin(), more.end());

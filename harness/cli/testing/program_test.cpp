@@ -110,9 +110,9 @@ TEST_F(Misbehaving, EveryKindGetsItsOutcomeAndTheSweepGoesOn) {
 
 // A crash while being timed: the kernels behind it still get their rows.
 TEST_F(Misbehaving, BenchTimesOnlyWhatIsRight) {
-  const Output o =
-      fake({"bench", kLine, "--kernel", "paged_ok_fake", "--kernel", "paged_nan_fake", "--kernel",
-            "paged_segfault_fake", "--max-seconds", "0.2", "--cache", "both", "--out", path("out")});
+  const Output o = fake({"bench", kLine, "--kernel", "paged_ok_fake", "--kernel", "paged_nan_fake",
+                         "--kernel", "paged_segfault_fake", "--max-seconds", "0.2", "--noise", "1000",
+                         "--cache", "both", "--out", path("out")});
   EXPECT_EQ(o.code, 1) << o.err;
   std::map<std::string, Row> rows;
   for (const Row& r : read_rows(path("out/rows.csv")).rows) rows[r.kernel + " " + r.cache] = r;

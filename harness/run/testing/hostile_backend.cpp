@@ -13,6 +13,7 @@
 
 #include "harness/device/testing/fake_device.hpp"
 #include "harness/run/testing/hostile.hpp"
+#include "harness/run/testing/hostile_table.hpp"
 
 // The fake backend, compiled into this library under another name.
 extern "C" const assay_backend* assay_hostile_inner_open(uint32_t version);
@@ -109,14 +110,32 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   return status;
 }
 
+int run_slowly(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* made,
+               void* stream, char* error, size_t size) {
+  usleep(2000);
+  return run(self, p, t, made, stream, error, size);
+}
+// What its row must say, as harness/cli/hostile_score.hpp reads it.
+std::string expectation(const Deed* deed) {
+  if (deed == nullptr) return "does nothing";
+  const std::string name = deed->name;
+  for (const Expected& e : kKernels)
+    if (name == e.name) return std::string("expected: ") + e.outcome + ": " + e.reason;
+  for (const Cheat& c : kCheats)
+    if (name == c.name)
+      return std::string("cheat: ") + c.outcome + ": " + std::to_string(c.least_us) + " " +
+             std::to_string(c.least_total_us);
+  return "hostile";
+}
+
 struct Registry {
-  std::vector<std::string> names;
+  std::vector<std::string> names, descriptions;
   std::vector<assay_kernel> kernels;
   std::vector<const assay_kernel*> pointers;
   void add(const std::string& name, const Deed* deed) {
     assay_kernel k{};
     k.struct_size = sizeof(k);
-    k.description = "hostile";
+    descriptions.push_back(expectation(deed));
     k.arch = "any";
     k.op = ASSAY_OP_PAGED;
     k.context = const_cast<Deed*>(deed);
@@ -127,7 +146,7 @@ struct Registry {
     k.workspace_zeroed_bytes = zeroed;
     k.plan = plan;
     k.free_plan = free_plan;
-    k.run = run;
+    k.run = own_deed() == "times_half" ? run_slowly : run;
     names.push_back(name);
     kernels.push_back(k);
   }
@@ -140,6 +159,7 @@ struct Registry {
     if (own_deed() == "odd_names") names[0] = "=1+1,\"\n\033[31m" + std::string(1 << 20, 'n');
     for (size_t i = 0; i < kernels.size(); ++i) {
       kernels[i].name = names[i].c_str();
+      kernels[i].description = descriptions[i].c_str();
       pointers.push_back(&kernels[i]);
     }
   }
@@ -151,6 +171,13 @@ int time_tenth(const assay_kernel* kernel, const assay_problem* p, const assay_t
                int64_t, double* us, char* error, size_t size) {
   const int status = kernel->run(kernel, p, t, made, nullptr, error, size);
   usleep(10000);
+  *us = 1000;
+  return status;
+}
+// Half of it.
+int time_half(const assay_kernel* kernel, const assay_problem* p, const assay_tensors* t, assay_plan* made,
+              int64_t, double* us, char* error, size_t size) {
+  const int status = kernel->run(kernel, p, t, made, nullptr, error, size);
   *us = 1000;
   return status;
 }
@@ -201,6 +228,7 @@ extern "C" __attribute__((visibility("default"))) const assay_backend* assay_bac
   backend.kernels = registry.pointers.data();
   if (deed.starts_with("times_")) backend.time_run = time_run;
   if (deed == "times_tenth") backend.time_run = time_tenth;
+  if (deed == "times_half") backend.time_run = time_half;
   if (deed == "times_more") backend.time_run = time_more;
   if (deed.starts_with("limits_"))
     backend.measure_bandwidth = limit, backend.measure_matrix_rate = matrix_rate;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Deeds: kernels that are right and look fast, because they find out that they are timed, or keep what they
 // computed.
+#include <unistd.h>
+
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "harness/run/testing/hostile.hpp"
+#include "harness/run/testing/hostile_table.hpp"
 
 namespace hostile {
 namespace {
@@ -63,6 +66,38 @@ void all_but(const Call& c, int64_t first_row, int64_t first_head) {
 }
 
 constexpr int kJudged = 4;  // runs before anything is timed
+
+void work_and_compute(const Call& c) {
+  usleep(static_cast<useconds_t>(kWorkUs));
+  compute(c);
+}
+
+// With this operand as it was in the first call.
+void with_kept(const Call& c, assay_tensor assay_tensors::*operand, std::vector<char>& kept) {
+  const assay_tensor& now = c.tensors->*operand;
+  const auto* data = static_cast<const char*>(now.data);
+  if (kept.size() != bytes_of(now)) kept.assign(data, data + bytes_of(now));
+  assay_tensors tensors = *c.tensors;
+  (tensors.*operand).data = kept.data();
+  Call other = c;
+  other.tensors = &tensors;
+  compute(other);
+}
+
+// Rows of Q that are not those of before, of all there are.
+double changed_rows(const assay_tensor& q, std::vector<char>& before) {
+  const auto* data = static_cast<const char*>(q.data);
+  std::vector<char> now(data, data + bytes_of(q));
+  int64_t changed = 0;
+  for (int64_t row = 0; row < q.shape[0]; ++row)
+    for (int64_t head = 0; head < q.shape[1]; ++head) {
+      const auto at = static_cast<size_t>(row * q.stride[0] + head * q.stride[1]) * 2;
+      changed += before.size() != now.size() ||
+                 std::memcmp(&before[at], &now[at], static_cast<size_t>(q.shape[2]) * 2) != 0;
+    }
+  before = std::move(now);
+  return static_cast<double>(changed) / static_cast<double>(q.shape[0] * q.shape[1]);
+}
 
 constexpr Deed kDeeds[] = {
     {"cheat_stops", Door::kInstead,
@@ -131,6 +166,92 @@ constexpr Deed kDeeds[] = {
        static std::map<uint64_t, Kept> known;
        remembered<uint64_t>(known, *static_cast<const uint16_t*>(c.tensors->v.data) & 0x7fffu, c);
      }},
+    // Knows that all signs are turned at once.
+    {"cheat_knows_turns", Door::kInstead,
+     [](const Call& c) {
+       static Kept kept;
+       static int calls = 0;
+       static bool negative = false;
+       const bool now = (*static_cast<const uint16_t*>(c.tensors->v.data) & 0x8000u) != 0;
+       if (++calls <= kJudged) return compute(c), keep(kept, c), void(negative = now);
+       give(kept, c);
+       auto* o = static_cast<uint16_t*>(c.tensors->o.data);
+       for (size_t i = 0; i < kept.o.size() / 2 && now != negative; ++i) o[i] ^= 0x8000u;
+     }},
+    {"cheat_keeps_k", Door::kInstead,
+     [](const Call& c) {
+       static std::vector<char> kept;
+       with_kept(c, &assay_tensors::k, kept);
+     }},
+    {"cheat_keeps_v", Door::kInstead,
+     [](const Call& c) {
+       static std::vector<char> kept;
+       with_kept(c, &assay_tensors::v, kept);
+     }},
+    {"cheat_corrupts_late", Door::kInstead,
+     [](const Call& c) {
+       static std::thread late;
+       if (late.joinable()) late.join();
+       compute(c);
+       late = std::thread([c] {
+         std::this_thread::sleep_for(std::chrono::milliseconds(1));
+         *static_cast<uint16_t*>(c.tensors->o.data) ^= 1;
+       });
+     }},
+    {"cheat_random_calls", Door::kInstead,
+     [](const Call& c) {
+       static int calls = 0;
+       static uint32_t state = 1;
+       state = state * 1664525u + 1013904223u;
+       if (++calls <= kJudged || state >> 31 != 0) compute(c);
+     }},
+    // A measuring loop calls again at once; who looks at results takes longer.
+    {"cheat_when_in_a_hurry", Door::kInstead,
+     [](const Call& c) {
+       static std::chrono::steady_clock::time_point last;
+       static int calls = 0;
+       const auto before = last;
+       last = std::chrono::steady_clock::now();
+       if (++calls <= kJudged || last - before > std::chrono::microseconds(300)) compute(c);
+     }},
+    {"cheat_coarse_when_timed", Door::kInstead,
+     [](const Call& c) {
+       static int calls = 0;
+       compute(c);
+       auto* o = static_cast<uint16_t*>(c.tensors->o.data);
+       for (size_t i = 0; i < bytes_of(c.tensors->o) / 2 && calls >= kJudged; ++i) o[i] &= 0xfff0u;
+       ++calls;
+     }},
+    // Looks at a few values of Q, K and V before it decides to do nothing.
+    {"cheat_looks_at_few", Door::kInstead,
+     [](const Call& c) {
+       static std::map<uint64_t, Kept> known;
+       uint64_t key = 0;
+       for (const assay_tensor* t : {&c.tensors->q, &c.tensors->k, &c.tensors->v})
+         for (int i = 0; i < 4; ++i) key = key * 65599 + static_cast<const uint16_t*>(t->data)[i];
+       remembered(known, key, c);
+     }},
+    // A cache of results as it should be: right whatever comes, and fast for what came before.
+    {"cheat_remembers_all", Door::kInstead,
+     [](const Call& c) {
+       static std::map<uint64_t, Kept> known;
+       const uint64_t key = hash_of(c.tensors->q) + 3 * hash_of(c.tensors->k) + 7 * hash_of(c.tensors->v);
+       if (const auto found = known.find(key); found != known.end()) return give(found->second, c);
+       work_and_compute(c), keep(known[key], c);
+     }},
+    {"cheat_same_q_again", Door::kInstead,
+     [](const Call& c) {
+       static std::vector<char> q, v;
+       const double changed = changed_rows(c.tensors->q, q) + changed_rows(c.tensors->v, v);
+       changed > 0 ? work_and_compute(c) : static_cast<void>(compute(c));
+     }},
+    {"cheat_repairs_rows", Door::kInstead,
+     [](const Call& c) {
+       static std::vector<char> q;
+       usleep(static_cast<useconds_t>(kWorkUs * changed_rows(c.tensors->q, q)));
+       compute(c);
+     }},
+    {"cheat_slow_plan", Door::kPlan, [](const Call&) { usleep(static_cast<useconds_t>(kWorkUs)); }},
     {"cheat_writes_late", Door::kInstead,
      [](const Call& c) {
        static std::thread late;

@@ -136,12 +136,38 @@ inline constexpr Expected kKernels[] = {
     {"longjmp", "crashed", "SIG"},
 };
 
-// Right as long as nobody times them, or nobody changes anything; `assay bench` says wrong.
-inline constexpr const char* kCheats[] = {
-    "cheat_stops",         "cheat_stops_much_later", "cheat_keeps_output",
-    "cheat_knows_q",       "cheat_knows_pointers",   "cheat_half_the_rows",
-    "cheat_one_head",      "cheat_unless_poisoned",  "cheat_every_other_call",
-    "cheat_plan_computes", "cheat_knows_one_value",  "cheat_writes_late",
+// Right as long as nobody times them, or nobody changes anything: `assay bench` says wrong, or shows the time
+// that an honest call takes.
+struct Cheat {
+  const char *name, *outcome;
+  double least_us = 0, least_total_us = 0;  // of time_us and total_us
+};
+inline constexpr double kWorkUs = 2000;  // of those that pretend to work
+inline constexpr Cheat kCheats[] = {
+    {"cheat_stops", "wrong"},
+    {"cheat_stops_much_later", "wrong"},
+    {"cheat_keeps_output", "wrong"},
+    {"cheat_knows_q", "wrong"},
+    {"cheat_knows_pointers", "wrong"},
+    {"cheat_half_the_rows", "wrong"},
+    {"cheat_one_head", "wrong"},
+    {"cheat_unless_poisoned", "wrong"},
+    {"cheat_every_other_call", "wrong"},
+    {"cheat_plan_computes", "wrong"},
+    {"cheat_knows_one_value", "wrong"},
+    {"cheat_writes_late", "wrong"},
+    {"cheat_knows_turns", "wrong"},
+    {"cheat_keeps_k", "wrong"},
+    {"cheat_keeps_v", "wrong"},
+    {"cheat_corrupts_late", "wrong"},
+    {"cheat_random_calls", "wrong"},
+    {"cheat_when_in_a_hurry", "wrong"},
+    {"cheat_coarse_when_timed", "wrong"},
+    {"cheat_looks_at_few", "wrong"},
+    {"cheat_remembers_all", "passed", kWorkUs},
+    {"cheat_same_q_again", "passed", kWorkUs},
+    {"cheat_repairs_rows", "passed", kWorkUs / 5},
+    {"cheat_slow_plan", "passed", 0, kWorkUs},
 };
 
 }  // namespace hostile

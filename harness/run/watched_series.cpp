@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// See watched_series.hpp.
+#include "harness/run/watched_series.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace assay {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kLongestPauseS = 0.02;  // a late writer that is later still is out of its time
+constexpr double kMostProducts = 2e5;    // of a reference: milliseconds
+
+}  // namespace
+
+WatchedSeries::WatchedSeries(Judge& judge, TimedCall& call, double seconds, double rows_budget)
+    : judge_(judge), call_(call), seconds_(seconds), rows_budget_(std::min(rows_budget, kMostProducts)) {
+  call_.sample();
+  all_looks();
+  next_ = 1 + static_cast<int64_t>(random_() % 8);
+}
+
+void WatchedSeries::all_looks() {
+  for (int kind = 0; kind < static_cast<int>(Look::kCount); ++kind) look(static_cast<Look>(kind));
+}
+
+void WatchedSeries::look(Look kind) {
+  if (wrong_) return;
+  const auto start = Clock::now();
+  const auto object = [&](const char* check, const char* what, const std::string& why) {
+    if (!why.empty()) wrong_ = {check, what + why};
+  };
+  if (kind == Look::kTurned) {
+    judge_.settle();
+    call_.sample();  // its outputs are what the turned ones are held against
+    for (int i = 0; i < 2 && !wrong_ && judge_.turn(); ++i) {
+      call_.sample();
+      object("values", "given other values in the same buffers while it was timed: ", judge_.turned());
+    }
+  } else if (kind == Look::kLate) {
+    judge_.draw(random_, false);
+    call_.sample();
+    object("late", "its outputs change after the call has ended: ",
+           judge_.written_late(kLongestPauseS * static_cast<double>(random_() % 1000) / 1000));
+  } else {
+    // The first and last drawn values are new everywhere, those in between as small as before a timed call.
+    judge_.draw(random_, samples_ == 0);
+    if (kind == Look::kCleared) judge_.clear_outputs();
+    call_.sample();
+    object("values",
+           "given other values in the same buffers while it was timed: ", judge_.judge_drawn(rows_budget_));
+  }
+  spent_s_ += std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+TimedSample WatchedSeries::sample() {
+  if (++samples_ == next_ && spent_s_ < seconds_) {
+    look(static_cast<Look>(random_() % static_cast<uint64_t>(Look::kCount)));
+    next_ = samples_ + 1 + static_cast<int64_t>(random_() % static_cast<uint64_t>(2 * samples_));
+  }
+  judge_.draw(random_, false);
+  return call_.sample();
+}
+
+Objection WatchedSeries::end() {
+  for (const Look kind : {Look::kDrawn, Look::kLate, Look::kTurned}) look(kind);
+  judge_.settle();
+  if (!wrong_) call_.sample();
+  return wrong_;
+}
+
+}  // namespace assay
