@@ -65,35 +65,35 @@ enum assay_op {
    * Metadata ops turn what a serving step knows (lengths, page tables, drafts) into what its kernels read.
    * All they write is int32 in operands named out_*, and exact. For request r: n_r = cu_q[r + 1] - cu_q[r]
    * rows, m_r = kv_len[r] keys, c_r = m_r - n_r of context; P = page_size; page(r, i) is the page that holds
-   * keys i P .. i P + P - 1, slot(r, j) = page(r, j / P) P + j % P where key j lies, both from whichever
-   * `table`. How much is written follows from lengths in device memory, which a replayed graph finds changed;
-   * the tensors are as large as the caller made them. Behind the last entry of a list stands -1 (out_indices,
+   * keys i P .. i P + P - 1, slot(r, j) = page(r, j / P) P + j % P where key j lies, from whichever `table`.
+   * How much is written follows from lengths in device memory, which a replayed graph finds changed; tensors
+   * are as large as the caller made them. Behind the last entry of a list stands -1 (out_indices,
    * out_request), 0 (out_len) or the last value again (out_cu_q, out_cu_kv), up to the end of the tensor; in
    * rows of out_table whatever there is: nobody reads it.
-   * expand_pages: kv_len, table -> out_cu_kv [R+1] = sums of m, out_indices [>= sum m] = slot(r, j), request
-   *   after request: a table of pages of one token.
-   * dcp_lengths: kv_len -> out_len [ranks, R]: keys of each request on each rank, which hold them in turns of
-   *   `interleave`: key j lies on rank (j / interleave) % ranks.
-   * local_batches: cu_q, kv_len, table -> the causal batches that attention in chunks of `chunk` tokens is
-   * (0: uncut): each request cut where its rows enter a chunk; its rows before key 0 are a batch without
-   * keys. out_cu_q, out_cu_kv [B+1], out_len [B] keys, from the first of the chunk on, out_request [B],
-   * out_table [B, pages of a chunk], out_counts [1]: how many. `chunk` is a multiple of P: a chunk begins
-   * with a page. split_batch: cu_q, kv_len -> requests in the order decode (n <= threshold), extend (c > 0),
-   * prefill, each as they came: out_request [R], out_len [R] = their m, out_cu_q [R+3]: of each group its own
-   * sums from 0, one more than it has requests; out_counts [3, 5]: requests, rows, largest n, smallest n,
-   * largest m of each group, 0 where it is empty. chunk_metadata: cu_q, kv_len -> contexts cut into steps of
-   * s = max(1, token_budget / E) tokens, E the requests of c > 0. For step i: out_len [C, R] = tokens of
-   * context from i s on, at most s, out_starts [C, R] = i s (any where that length is 0), out_cu_kv [C, R+1]
-   * their sums, out_request [C, max(R, token_budget)] the request of each token; out_counts [2]: steps with a
-   * token, s (both 0 without context). decode_metadata: cu_q, context_len, table -> after the step's rows
-   * were added: out_len [R] = c + n, out_cu_kv [R+1], out_table [R, pages] = page(r, i). cascade_metadata:
-   * cu_q, kv_len, table -> the prefix that all requests share as one request of all rows, and what is left of
-   * each. F = prefix_tokens, at most the smallest m above 0, cut to whole pages. out_cu_q [2] = 0, all rows;
-   * out_len [R+1] = F, then m - F of each (0 at least); out_indices [>= prefix_tokens / P] = page(f, i) of F,
-   * f the first request with keys; out_table [R, pages] = page(r, F / P + i). tree_tables: cu_q, kv_len,
-   * table, tree_mask, tree_indptr -> for each row the drafts it sees, in their order: out_len [T], out_cu_kv
-   * [T+1], out_table [T, drafts] = slot(r, c + j). Slots are pages of one token at every page size.
-   * swa_tree_table: as tree_tables, the whole context before the drafts: out_len = c + drafts seen. */
+   * - expand_pages: kv_len, table -> out_cu_kv [R+1] = sums of m, out_indices [>= sum m] = slot(r, j),
+   *   request after request: a table of pages of one token.
+   * - dcp_lengths: kv_len -> out_len [ranks, R]: keys of each request on each rank. Ranks hold them in turns
+   *   of `interleave`: key j lies on rank (j / interleave) % ranks.
+   * - local_batches: cu_q, kv_len, table -> attention in chunks of `chunk` tokens (0: uncut) as causal
+   *   batches: each request cut where its rows enter a chunk; rows before key 0 are a batch without keys.
+   *   out_cu_q, out_cu_kv [B+1], out_len [B] keys from the first of the chunk on, out_request [B], out_table
+   *   [B, pages of a chunk], out_counts [1]: how many. `chunk` is a multiple of P.
+   * - split_batch: cu_q, kv_len -> requests in the order decode (n <= threshold), extend (c > 0), prefill,
+   *   each as they came: out_request [R], out_len [R] = their m, out_cu_q [R+3]: sums of each group from 0,
+   *   out_counts [3, 5]: requests, rows, largest n, smallest n, largest m of each, 0 where it is empty.
+   * - chunk_metadata: cu_q, kv_len -> contexts cut into steps of s = max(1, token_budget / E) tokens, E the
+   *   requests of c > 0. For step i: out_len [C, R] = tokens of context from i s on, at most s, out_starts
+   *   [C, R] = i s (any where that length is 0), out_cu_kv [C, R+1] their sums, out_request [C, max(R,
+   *   token_budget)] the request of each token; out_counts [2]: steps with a token, s (0, 0 without context).
+   * - decode_metadata: cu_q, context_len, table -> after the step's rows were added: out_len [R] = c + n,
+   *   out_cu_kv [R+1], out_table [R, pages] = page(r, i).
+   * - cascade_metadata: cu_q, kv_len, table -> the prefix that all requests share as one request of all rows,
+   *   and what is left of each. F = prefix_tokens, at most the smallest m above 0, cut to whole pages.
+   *   out_cu_q [2] = 0, all rows; out_len [R+1] = F, then m - F of each (0 at least); out_indices
+   *   [>= prefix_tokens / P] = pages of F in the first request with keys; out_table [R, pages] the rest.
+   * - tree_tables: cu_q, kv_len, table, tree_mask, tree_indptr -> for each row the drafts it sees, in their
+   *   order: out_len [T], out_cu_kv [T+1], out_table [T, drafts] = slot(r, c + j), at every page size.
+   * - swa_tree_table: as tree_tables, the whole context before the drafts: out_len = c + drafts seen. */
   ASSAY_OP_MERGE_STATES = 3,
   ASSAY_OP_CACHE_WRITE = 4,
   ASSAY_OP_CACHE_GATHER = 5,
