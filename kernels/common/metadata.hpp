@@ -348,8 +348,8 @@ ASSAY_INLINE bool sums_follow(const MetadataOperands& m) {
 }
 
 template <class Team>
-ASSAY_TEAM void do_unit(const MetadataOperands& m, int64_t unit, const Team& team) {
-  switch (m.op) {
+ASSAY_TEAM void do_unit(int32_t op, const MetadataOperands& m, int64_t unit, const Team& team) {
+  switch (op) {
     case ASSAY_OP_EXPAND_PAGES:
       return expand_pages(m, unit, team);
     case ASSAY_OP_DCP_LENGTHS:

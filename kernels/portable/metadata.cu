@@ -37,10 +37,40 @@ struct Block {
   }
 };
 
+// A kernel per op: all in one need more registers than there are.
+template <int32_t kOp>
 __global__ GPU_BOUNDS(kTeamThreads, 4) void metadata_units(GPU_PARAMETER MetadataOperands parameter) {
   GPU_SHARED(int64_t, shared, [kTeamThreads]);
   const MetadataOperands& m = GPU_ARGUMENT(parameter);
-  assay_kernels::metadata::do_unit(m, static_cast<int64_t>(blockIdx.x), Block{&shared[0]});
+  assay_kernels::metadata::do_unit(kOp, m, static_cast<int64_t>(blockIdx.x), Block{&shared[0]});
+}
+template <int32_t kOp>
+gpu::Status launch_units(const MetadataOperands& m, gpu::Stream stream) {
+  const int64_t units = assay_kernels::metadata::units_of(m);
+  if (units == 0) return {};
+  return gpu::launch(metadata_units<kOp>, dim3(static_cast<unsigned>(units)), kTeamThreads, 0, stream, m);
+}
+gpu::Status launch_units_of(int32_t op, const MetadataOperands& m, gpu::Stream stream) {
+  switch (op) {
+    case ASSAY_OP_EXPAND_PAGES:
+      return launch_units<ASSAY_OP_EXPAND_PAGES>(m, stream);
+    case ASSAY_OP_DCP_LENGTHS:
+      return launch_units<ASSAY_OP_DCP_LENGTHS>(m, stream);
+    case ASSAY_OP_LOCAL_BATCHES:
+      return launch_units<ASSAY_OP_LOCAL_BATCHES>(m, stream);
+    case ASSAY_OP_SPLIT_BATCH:
+      return launch_units<ASSAY_OP_SPLIT_BATCH>(m, stream);
+    case ASSAY_OP_CHUNK_METADATA:
+      return launch_units<ASSAY_OP_CHUNK_METADATA>(m, stream);
+    case ASSAY_OP_DECODE_METADATA:
+      return launch_units<ASSAY_OP_DECODE_METADATA>(m, stream);
+    case ASSAY_OP_CASCADE_METADATA:
+      return launch_units<ASSAY_OP_CASCADE_METADATA>(m, stream);
+    case ASSAY_OP_TREE_TABLES:
+      return launch_units<ASSAY_OP_TREE_TABLES>(m, stream);
+    default:  // supports() lets no other op come here
+      return launch_units<ASSAY_OP_SWA_TREE_TABLE>(m, stream);
+  }
 }
 
 __global__ GPU_BOUNDS(kTeamThreads, 1) void metadata_sums(GPU_PARAMETER MetadataOperands parameter) {
@@ -52,10 +82,7 @@ __global__ GPU_BOUNDS(kTeamThreads, 1) void metadata_sums(GPU_PARAMETER Metadata
 }  // namespace
 
 gpu::Status launch_metadata(const MetadataOperands& m, gpu::Stream stream) {
-  const int64_t units = assay_kernels::metadata::units_of(m);
-  gpu::Status status{};
-  if (units > 0)
-    status = gpu::launch(metadata_units, dim3(static_cast<unsigned>(units)), kTeamThreads, 0, stream, m);
+  const gpu::Status status = launch_units_of(m.op, m, stream);
   if (status != gpu::Status{} || !assay_kernels::metadata::sums_follow(m)) return status;
   return gpu::launch(metadata_sums, dim3(1), kTeamThreads, 0, stream, m);
 }

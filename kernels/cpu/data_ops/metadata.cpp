@@ -33,7 +33,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   if (!make_metadata_operands(p, t, &m, error, size)) return ASSAY_INVALID_ARGUMENT;
   const int64_t units = metadata::units_of(m);
 #pragma omp parallel for schedule(static)
-  for (int64_t unit = 0; unit < units; ++unit) metadata::do_unit(m, unit, OneThread{});
+  for (int64_t unit = 0; unit < units; ++unit) metadata::do_unit(m.op, m, unit, OneThread{});
   if (metadata::sums_follow(m)) metadata::sum_lengths(m, OneThread{});
   return ASSAY_OK;
 }
