@@ -63,7 +63,7 @@ TEST_F(Facts, ShowTheLinesAndSurviveKernelsThatDoNot) {
 
 TEST_F(Facts, AKernelOfOneShapeIsFoundAndSuitesAreAimedAtIt) {
   const Output shapes = run({"kernels", "--backend", kFake, "--kernel", "paged_oneshape_fake"});
-  EXPECT_THAT(shapes.out, AllOf(HasSubstr("plainest h=32/8 d=128"), ContainsRegex("page +16\n"),
+  EXPECT_THAT(shapes.out, AllOf(HasSubstr("plainest h=8/2 d=128"), ContainsRegex("page +16\n"),
                                 ContainsRegex("d +128\n"), ContainsRegex("plain bf16 +yes"),
                                 ContainsRegex("window left +yes"), ContainsRegex("head dim 80 +-")));
   const std::string suite = "paged h=4/2 d=64,80 page=16,32 batch=1q1s33 seed=1";

@@ -67,6 +67,30 @@ TEST_F(Misbehaving, EveryKindGetsItsOutcomeAndTheSweepGoesOn) {
       {"refreshed", "passed", ""},
       {"stale", "passed", ""},  // wrong in replayed graphs only
       {"spill", "passed", ""},  // writes beside a strided output; this line has none
+      {"leaksaid", "passed", ""},
+      {"peeksaid", "wrong", "unused memory"},
+      {"lse2said", "passed", ""},
+      {"lse2lie", "wrong", "LSE"},
+      {"nolse", "wrong", "LSE not written"},
+      {"nolsesaid", "passed", ""},
+      {"headsfirst", "wrong", "LSE"},
+      {"headsfirstsaid", "passed", ""},
+      {"headsfirstlie", "wrong", "LSE"},
+      {"noempty", "passed", ""},  // this line has no empty request
+      {"noemptysaid", "passed", ""},
+      {"paddingsaid", "passed", ""},
+      {"frozensaid", "passed", ""},
+      {"contradiction", "wrong", "which exclude each other"},
+      {"unheardof", "wrong", "does not have"},
+      {"droppagenolse", "wrong", "O wrong"},
+      {"leanfinite", "passed", ""},
+      {"leannolse", "passed", ""},
+      {"refreshout", "wrong", "refresh writes what only a run may"},
+      {"eatsrefresh", "wrong", "after one refresh"},
+      {"onebadrow", "passed", ""},  // this line has no row 137
+      {"readpast", "crashed", "a read 64 bytes past the end of q"},
+      {"restore", "crashed", "a write to byte 0 of k, which is only to be read"},
+      {"oneshape", "unsupported", "required another shape"},
   };
   const Output o = fake({"check", kLine, "--timeout", "8", "--worker-memory", "1G", "--out", path("out"),
                          "--junit", path("j.xml")});
