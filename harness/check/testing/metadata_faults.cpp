@@ -16,7 +16,7 @@ using namespace assay_kernels;
 using M = MetadataOperands;
 
 void right(const M& m) {
-  for (int64_t unit = 0; unit < metadata::units_of(m); ++unit) metadata::do_unit(m, unit, OneThread{});
+  for (int64_t unit = 0; unit < metadata::units_of(m); ++unit) metadata::do_unit(m.op, m, unit, OneThread{});
   if (metadata::sums_follow(m)) metadata::sum_lengths(m, OneThread{});
 }
 
