@@ -6,7 +6,9 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <map>
+#include <memory>
 
 #include "harness/base/error.hpp"
 #include "harness/run/sweep.hpp"
@@ -30,15 +32,15 @@ struct Expected {
   double least_us = 0, least_total_us = 0;
 };
 
-std::vector<Expected> expected_of(const nlohmann::json& kernels, std::string_view kind) {
+std::vector<Expected> expected_of(const std::vector<KernelInfo>& kernels, std::string_view kind) {
   std::vector<Expected> all;
-  for (const auto& k : kernels) {
-    std::string text = k.at("description").get<std::string>();
+  for (const KernelInfo& k : kernels) {
+    std::string text = k.description;
     if (!text.starts_with(kind)) continue;
     text.erase(0, kind.size());
     const size_t colon = text.find(": ");
     if (colon == std::string::npos) continue;
-    Expected e{k.at("name").get<std::string>(), text.substr(0, colon), text.substr(colon + 2)};
+    Expected e{k.name, text.substr(0, colon), text.substr(colon + 2)};
     const char* end = e.reason.data() + e.reason.size();
     const auto least = std::from_chars(e.reason.data(), end, e.least_us);
     if (least.ec == std::errc() && least.ptr < end) std::from_chars(least.ptr + 1, end, e.least_total_us);
@@ -69,7 +71,11 @@ HostileScore score_hostile(const std::string& library, const std::atomic<bool>& 
   options.suites = {kLine};
   options.backends = {library};
   options.timeout_s = kTimeoutS;
-  const nlohmann::json kernels = Sweep(options).backends_json().at(0).at("kernels");
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> log(std::tmpfile(), std::fclose);
+  if (log == nullptr) throw InfrastructureError("cannot make a temporary file for what kernels print");
+  const std::vector<KernelInfo> kernels =
+      Dispatcher(worker_command(choose_backends(options.backends).at(0), options), fileno(log.get()), options)
+          .kernels();
   const std::vector<Expected> attacks = expected_of(kernels, "expected: "),
                               cheats = expected_of(kernels, "cheat: ");
   if (attacks.empty() && cheats.empty())

@@ -188,7 +188,9 @@ TEST_F(Hostile, CheatsAreWrongOrShowTheirTime) {
         << cheat << ": nobody else sees it";
     EXPECT_EQ(row.check, "values");
   }
-  EXPECT_EQ(rows["paged_cheat_corrupts_late_hostile"].check, "late");
+  // Or it writes to memory that is gone.
+  const Row& late = rows["paged_cheat_corrupts_late_hostile"];
+  EXPECT_TRUE(late.check == "late" || late.outcome == "crashed") << late.check << ": " << late.reason;
 }
 
 // Commands that load libraries to measure or to score them do so apart from themselves.
