@@ -303,7 +303,10 @@ bool Dispatcher::run(const CaseRequest& request, const OnRow& on_row, const OnSt
       worker_.reset();
     }
     struct stat s {};
-    if (fstat(log_fd_, &s) == 0 && s.st_size > kLogBytes && ftruncate(log_fd_, 0) == 0) s.st_size = 0;
+    // The offset, too, which workers share: one beyond the end would leave the next to write there no room.
+    if (fstat(log_fd_, &s) == 0 && s.st_size > kLogBytes && ftruncate(log_fd_, 0) == 0 &&
+        lseek(log_fd_, 0, SEEK_SET) == 0)
+      s.st_size = 0;
     log_start_ = s.st_size;
     const Ended ended = talk(now, on_row, on_start, stop, suspects);
     std::string printed;

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -245,6 +246,17 @@ TEST_F(Scripted, WhoDoesWellAloneIsNotBlamed) {
     EXPECT_EQ(outcomes(), (Texts{"a:passed", "b:passed", "c:passed"})) << end;
     EXPECT_EQ(d.unexplained().empty(), end.starts_with("row")) << "want of memory explains itself";
   }
+}
+
+TEST_F(Scripted, ALogThatWasFilledIsBegunAnew) {
+  Dispatcher d(worker({"start a check; head -c 70000000 /dev/zero; row a passed; done_; read -r request <&3; "
+                       "echo hello; start b check; row b passed; done_"}),
+               fileno(log), options);
+  EXPECT_TRUE(run(d, {"a"}));
+  EXPECT_TRUE(run(d, {"b"}));
+  struct stat s {};
+  ASSERT_EQ(fstat(fileno(log), &s), 0);
+  EXPECT_EQ(s.st_size, 6) << "hello";
 }
 
 TEST_F(Scripted, WhatEndsAloneTooIsBlamedOnceAndHangsAreNotWaitedForAgain) {
