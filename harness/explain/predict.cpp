@@ -74,7 +74,9 @@ Predictor& Predictor::in_world(const World& world) {
 }
 
 double Predictor::unwritten_o() const { return load(problem_.o_format, tensors_.o.data, 0); }
-double Predictor::unwritten_lse() const { return load(ASSAY_FP32, tensors_.lse.data, 0); }
+double Predictor::unwritten_lse() const {  // a kernel may have none (contract no_lse)
+  return tensors_.lse.data != nullptr ? load(ASSAY_FP32, tensors_.lse.data, 0) : std::nan("");
+}
 
 Rules Predictor::right() const {
   Rules rules;

@@ -376,7 +376,7 @@ TEST(Suite, OpenFindsFilesNamesAndLines) {
   } mistakes[] = {
       {"smok",
        "\"smok\" is neither a suite nor a scenario line (did you mean \"smoke\"?); suites: alarms, "
-       "correctness, "},
+       "boundaries, correctness, "},
       {"nowhere.suite",
        "\"nowhere.suite\" cannot be opened: No such file or directory; expected a suite file"},
       {"no/where", "\"no/where\" cannot be opened"},

@@ -11,9 +11,12 @@
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #  define ASSAY_MEMBER __host__ __device__
 #  define ASSAY_TEAM static __device__ inline  // what a team runs: on the host there is none
+// Bodies are long and full of addresses of 64 bits: several at a time take more registers than there are.
+#  define ASSAY_ONE_AT_A_TIME _Pragma("unroll 1")
 #else
 #  define ASSAY_MEMBER
 #  define ASSAY_TEAM ASSAY_INLINE
+#  define ASSAY_ONE_AT_A_TIME
 #endif
 
 namespace assay_kernels {
@@ -74,6 +77,7 @@ ASSAY_INLINE int32_t slot_of(const MetadataOperands& m, int64_t r, int64_t key) 
 template <class Team, class Value>
 ASSAY_TEAM int64_t sum_below(const Team& team, int64_t end, const Value& value) {
   int64_t own = 0;
+  ASSAY_ONE_AT_A_TIME
   for (int64_t i = team.thread(); i < end; i += team.threads()) own += value(i);
   return team.sum(own);
 }
@@ -159,6 +163,7 @@ ASSAY_TEAM void local_batches(const MetadataOperands& m, int64_t r, const Team& 
     m.out_len.at(b) = static_cast<int32_t>(end - begin);
     m.out_cu_q.at(b) = static_cast<int32_t>(m.cu_q.at(r) + (blind ? 0 : at - (keys - rows)));
     m.out_cu_kv.at(b) = static_cast<int32_t>(keys_before + (blind ? 0 : begin - c.first));
+    ASSAY_ONE_AT_A_TIME
     for (int32_t i = 0; i < pages_of(m, static_cast<int32_t>(end - begin)); ++i)
       m.out_table.at(b, i) = page_of(m, r, begin / m.page_size + i);
   }
@@ -173,16 +178,12 @@ ASSAY_INLINE int32_t group_of(const MetadataOperands& m, int64_t r) {
 // Unit r is request r, the last one the counts.
 template <class Team>
 ASSAY_TEAM void split_batch(const MetadataOperands& m, int64_t r, const Team& team) {
-  int64_t requests[3], rows[3];
-  for (int32_t g = 0; g < 3; ++g) {
-    requests[g] = sum_below(team, m.requests, [&](int64_t i) { return group_of(m, i) == g ? 1 : 0; });
-    rows[g] = sum_below(team, m.requests, [&](int64_t i) { return group_of(m, i) == g ? rows_of(m, i) : 0; });
-  }
-  const int64_t first[3] = {0, requests[0], requests[0] + requests[1]};
   if (r < m.requests) {
     const int32_t group = group_of(m, r);
+    const int64_t first =
+        sum_below(team, m.requests, [&](int64_t i) { return group_of(m, i) < group ? 1 : 0; });
     const int64_t place =
-        first[group] + sum_below(team, r, [&](int64_t i) { return group_of(m, i) == group ? 1 : 0; });
+        first + sum_below(team, r, [&](int64_t i) { return group_of(m, i) == group ? 1 : 0; });
     const int64_t row =
         sum_below(team, r, [&](int64_t i) { return group_of(m, i) == group ? rows_of(m, i) : 0; });
     if (team.thread() != 0) return;
@@ -192,21 +193,27 @@ ASSAY_TEAM void split_batch(const MetadataOperands& m, int64_t r, const Team& te
     return;
   }
   constexpr int32_t kNone = INT32_MAX;
+  int64_t end = 0;  // of the requests of this group and those before
   for (int32_t g = 0; g < 3; ++g) {
     const auto largest = [&](auto value) {
       return -least_below(team, m.requests, 0,
                           [&](int64_t i) { return group_of(m, i) == g ? -value(i) : 0; });
     };
+    const int64_t requests =
+        sum_below(team, m.requests, [&](int64_t i) { return group_of(m, i) == g ? 1 : 0; });
+    const int64_t rows =
+        sum_below(team, m.requests, [&](int64_t i) { return group_of(m, i) == g ? rows_of(m, i) : 0; });
     const int32_t longest = largest([&](int64_t i) { return rows_of(m, i); });
     const int32_t keys = largest([&](int64_t i) { return m.kv_len.at(i); });
     const int32_t shortest = least_below(
         team, m.requests, kNone, [&](int64_t i) { return group_of(m, i) == g ? rows_of(m, i) : kNone; });
+    end += requests;
     if (team.thread() != 0) continue;
-    m.out_cu_q.at(first[g] + requests[g] + g) = static_cast<int32_t>(rows[g]);
-    m.out_counts.at(g, 0) = static_cast<int32_t>(requests[g]);
-    m.out_counts.at(g, 1) = static_cast<int32_t>(rows[g]);
+    m.out_cu_q.at(end + g) = static_cast<int32_t>(rows);
+    m.out_counts.at(g, 0) = static_cast<int32_t>(requests);
+    m.out_counts.at(g, 1) = static_cast<int32_t>(rows);
     m.out_counts.at(g, 2) = longest;
-    m.out_counts.at(g, 3) = requests[g] > 0 ? shortest : 0;
+    m.out_counts.at(g, 3) = requests > 0 ? shortest : 0;
     m.out_counts.at(g, 4) = keys;
   }
 }
