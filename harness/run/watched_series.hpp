@@ -7,6 +7,7 @@
 #pragma once
 
 #include <random>
+#include <vector>
 
 #include "harness/check/session/session.hpp"
 #include "harness/check/verdict.hpp"
@@ -16,8 +17,9 @@ namespace assay {
 
 class WatchedSeries {
  public:
-  // The judge has judged the kernel of `call`. Looks take about `seconds` beside the calls; references are
-  // within the budget. Makes the first calls, unmeasured.
+  // The judge has judged the kernel of `call`. Looks between the samples take about `seconds`; those before
+  // and after are all there are, or, where calls take tenths of a second, some drawn by lot (two and one at
+  // least). References are within the budget. Makes the first calls, unmeasured.
   WatchedSeries(Judge&, TimedCall&, double seconds, double rows_budget);
   TimedSample sample();
   // What was wrong with a call, check "values" or "late"; the values are those of before afterwards, and the
@@ -27,7 +29,7 @@ class WatchedSeries {
  private:
   enum class Look { kTurned, kDrawn, kCleared, kLate, kCount };
   void look(Look);
-  void all_looks();
+  void looks(std::vector<Look>, size_t least);  // in random order, until the time is over
   Judge& judge_;
   TimedCall& call_;
   std::random_device seed_;
