@@ -264,7 +264,7 @@ bool Judge::turn() {
   Impl& i = *impl_;
   ASSAY_CHECK(i.session != nullptr && i.judged.has_value(),
               "only a kernel that was judged gets other values");
-  if (!i.drawn.empty()) settle();
+  settle();
   if (!i.opposite) i.unturned.emplace(i.session->outputs());
   if (!turn_values(i.inputs)) return false;
   i.opposite = !i.opposite;
@@ -281,7 +281,7 @@ void Judge::draw(std::mt19937_64& random, bool everything) {
   ASSAY_CHECK(i.session != nullptr && i.judged.has_value(),
               "only a kernel that was judged gets other values");
   if (everything) {
-    settle();
+    turn_rows(i.inputs, i.drawn);
     i.drawn = turn_random_rows(i.inputs, random, 0);
     i.session->upload_inputs();
     return;
@@ -295,6 +295,7 @@ void Judge::draw(std::mt19937_64& random, bool everything) {
 }
 void Judge::settle() {
   Impl& i = *impl_;
+  if (i.drawn.empty()) return;
   turn_rows(i.inputs, i.drawn);
   i.drawn.clear();
   i.session->upload_inputs();

@@ -101,24 +101,19 @@ std::vector<std::string> differences(const Side& base, const Side& other, const 
                                                                 {"calibration", &Row::calibration}};
   for (const auto& [what, column] : columns)
     say(what, of_rows(column, &ComparedRow::base), of_rows(column, &ComparedRow::other));
-  std::vector<double> base_clock, other_clock;
-  for (const ComparedRow& r : c.rows) {
-    if (std::isnan(r.base->sm_clock_mhz) || std::isnan(r.other->sm_clock_mhz)) continue;
-    base_clock.push_back(r.base->sm_clock_mhz);
-    other_clock.push_back(r.other->sm_clock_mhz);
-  }
-  if (!base_clock.empty())
-    say("clock of the multiprocessors, median", fmt::format("{:.0f} MHz", median(base_clock)),
-        fmt::format("{:.0f} MHz", median(other_clock)));
-  std::vector<double> base_others, other_others;
-  for (const ComparedRow& r : c.rows) {
-    if (std::isnan(r.base->others_percent) || std::isnan(r.other->others_percent)) continue;
-    base_others.push_back(r.base->others_percent);
-    other_others.push_back(r.other->others_percent);
-  }
-  if (!base_others.empty())
-    say("processors used by others, median", fmt::format("{:.0f} %", median(base_others)),
-        fmt::format("{:.0f} %", median(other_others)));
+  const auto say_medians = [&](const char* what, const char* unit, double Row::*column) {
+    std::vector<double> base_values, other_values;
+    for (const ComparedRow& r : c.rows) {
+      if (std::isnan(r.base->*column) || std::isnan(r.other->*column)) continue;
+      base_values.push_back(r.base->*column);
+      other_values.push_back(r.other->*column);
+    }
+    if (base_values.empty()) return;
+    say(what, fmt::format("{:.0f} {}", median(base_values), unit),
+        fmt::format("{:.0f} {}", median(other_values), unit));
+  };
+  say_medians("clock of the multiprocessors, median", "MHz", &Row::sm_clock_mhz);
+  say_medians("processors used by others, median", "%", &Row::others_percent);
   say("commit of the program", build_of(base.run), build_of(other.run));
   const std::pair<const char*, const char*> facts[] = {{"compiler", "/build/compiler"},
                                                        {"flags", "/build/flags"},

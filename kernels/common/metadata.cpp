@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the operands of a metadata op out of the C tables.
+// Reads the operands of a metadata op out of the C tables; what its entries say there.
 #include "kernels/common/metadata.hpp"
 
+#include <cstdio>
+
+#include "kernels/common/fill_struct.hpp"
 #include "kernels/common/operand_reader.hpp"
 
 namespace assay_kernels {
@@ -80,6 +83,18 @@ bool make_metadata_operands(const assay_problem* p, const assay_tensors* t, Meta
   m.rows = m.out_len.columns;
   *out = m;
   return reader.ok();
+}
+
+int metadata_supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*,
+                      const assay_device*, char* why, size_t size) {
+  if (p->op == self->op) return ASSAY_OK;
+  if (why != nullptr && size > 0) std::snprintf(why, size, "required another op, supported %s", self->name);
+  return ASSAY_UNSUPPORTED;
+}
+
+int metadata_arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out) {
+  fill_struct(out, assay_arithmetic{});
+  return ASSAY_OK;
 }
 
 }  // namespace assay_kernels

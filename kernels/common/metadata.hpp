@@ -46,6 +46,11 @@ struct MetadataOperands {
 bool make_metadata_operands(const assay_problem*, const assay_tensors*, MetadataOperands*, char* error,
                             size_t error_size);
 
+// Of the entries in the C table, whose kernels differ in their op alone: any problem of it; integers.
+int metadata_supports(const assay_kernel*, const assay_problem*, const assay_tensors*, const assay_device*,
+                      char* why, size_t size);
+int metadata_arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic*);
+
 // The smallest team.
 struct OneThread {
   int32_t thread() const { return 0; }

@@ -2,9 +2,6 @@
 // Entries of the metadata ops (metadata.cu): expand_pages_gpu, dcp_lengths_gpu, local_batches_gpu,
 // split_batch_gpu, chunk_metadata_gpu, decode_metadata_gpu, cascade_metadata_gpu, tree_tables_gpu,
 // swa_tree_table_gpu. They differ in the op they stand for alone.
-#include <cstdio>
-
-#include "kernels/common/fill_struct.hpp"
 #include "kernels/portable/entry.hpp"
 #include "kernels/portable/kernels.hpp"
 #include "kernels/portable/metadata.hpp"
@@ -12,21 +9,10 @@
 namespace assay_gpu {
 namespace {
 
-int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*, const assay_device*,
-             char* why, size_t size) {
-  if (p->op == self->op) return ASSAY_OK;
-  if (why != nullptr && size > 0) std::snprintf(why, size, "required another op, supported %s", self->name);
-  return ASSAY_UNSUPPORTED;
-}
-
-int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out) {
-  assay_kernels::fill_struct(out, assay_arithmetic{});  // integers
-  return ASSAY_OK;
-}
-
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream,
         char* error, size_t size) {
-  if (supports(self, p, t, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
+  if (assay_kernels::metadata_supports(self, p, t, nullptr, error, size) != ASSAY_OK)
+    return ASSAY_UNSUPPORTED;
   MetadataOperands m;
   if (!assay_kernels::make_metadata_operands(p, t, &m, error, size)) return ASSAY_INVALID_ARGUMENT;
   return answer(launch_metadata(m, static_cast<gpu::Stream>(stream)), self->name, error, size);
@@ -34,7 +20,8 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
 
 constexpr assay_kernel metadata_kernel(int32_t op, const char* name, const char* description) {
   assay_kernel k = entry(op, ASSAY_PROMISE_BATCH_INVARIANT, name, description);
-  k.supports = supports, k.arithmetic = arithmetic, k.run = run;
+  k.supports = assay_kernels::metadata_supports, k.arithmetic = assay_kernels::metadata_arithmetic,
+  k.run = run;
   return k;
 }
 

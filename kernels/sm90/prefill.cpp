@@ -94,41 +94,37 @@ int supports_fp8(const assay_kernel* self, const assay_problem* p, const assay_t
 
 int64_t state_bytes(const assay_kernel*, const assay_problem*) { return kStateBytes; }
 
-int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
+// What both kinds declare, with tiles of so many keys: their order, row sums and softmax.
+assay_arithmetic with_tiles(const assay_problem& p, int32_t keys) {
   assay_arithmetic m{};
-  const bool half = p->q_format == ASSAY_FP16;
-  const int32_t keys = prefill_keys(p->head_dim_qk);
-  // One instruction of 16 products, measured on an H200 (results/h200/calibrate.txt).
-  m.qk = m.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
-  m.qk_instruction = m.pv_instruction = half ? "wgmma fp16" : "wgmma bf16";
   m.tile_keys = keys, m.tile_reverse = 1, m.splits = 1, m.order_declared = 1;
   // Two sums of an eighth of the keys a thread and tile, joined; then one addition per tile; then four
   // threads.
-  m.row_sum_chain = keys / 8 + 1 + (p->max_kv_len + keys - 1) / keys + 2;
-  m.p_format = p->q_format;
+  m.row_sum_chain = keys / 8 + 1 + (p.max_kv_len + keys - 1) / keys + 2;
   m.partial_format = m.partial_lse_format = ASSAY_FP32;
   m.exp_relative_error = 0x1p-22;
   m.exp_instruction = "ex2.approx.ftz";
   m.tanh_relative_error = 0x1p-10;
   m.tanh_instruction = "tanh.approx";
+  return m;
+}
+
+// One instruction of 16 products, of e4m3 of 32, measured on an H200 (results/h200/calibrate.txt).
+int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
+  assay_arithmetic m = with_tiles(*p, prefill_keys(p->head_dim_qk));
+  m.qk = m.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
+  m.qk_instruction = m.pv_instruction = p->q_format == ASSAY_FP16 ? "wgmma fp16" : "wgmma bf16";
+  m.p_format = p->q_format;
   assay_kernels::fill_struct(out, m);
   return ASSAY_OK;
 }
 
 int arithmetic_fp8(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
-  assay_arithmetic m{};
-  // One instruction of 32 products, measured on an H200 (results/h200/calibrate.txt).
+  assay_arithmetic m = with_tiles(*p, kFp8Keys);
   m.qk = m.pv = {ASSAY_ACC_BLOCK, 32, 13, 13};
   m.qk_instruction = m.pv_instruction = "wgmma fp8_e4m3";
   m.promote_pv = 1;
-  m.tile_keys = kFp8Keys, m.tile_reverse = 1, m.splits = 1, m.order_declared = 1;
-  m.row_sum_chain = kFp8Keys / 8 + 1 + (p->max_kv_len + kFp8Keys - 1) / kFp8Keys + 2;
   m.p_format = ASSAY_FP8_E4M3, m.p_offset_log2 = kFp8ExponentOfP;
-  m.partial_format = m.partial_lse_format = ASSAY_FP32;
-  m.exp_relative_error = 0x1p-22;
-  m.exp_instruction = "ex2.approx.ftz";
-  m.tanh_relative_error = 0x1p-10;
-  m.tanh_instruction = "tanh.approx";
   assay_kernels::fill_struct(out, m);
   return ASSAY_OK;
 }

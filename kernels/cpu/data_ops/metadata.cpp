@@ -4,9 +4,6 @@
 // tree_tables_cpu, swa_tree_table_cpu. They differ in the op they stand for alone.
 #include "kernels/common/metadata.hpp"
 
-#include <cstdio>
-
-#include "kernels/common/fill_struct.hpp"
 #include "kernels/cpu/kernels.hpp"
 
 namespace assay_cpu {
@@ -14,21 +11,9 @@ namespace assay_cpu {
 using namespace assay_kernels;
 namespace {
 
-int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*, const assay_device*,
-             char* why, size_t size) {
-  if (p->op == self->op) return ASSAY_OK;
-  if (why != nullptr && size > 0) std::snprintf(why, size, "required another op, supported %s", self->name);
-  return ASSAY_UNSUPPORTED;
-}
-
-int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out) {
-  fill_struct(out, assay_arithmetic{});  // integers
-  return ASSAY_OK;
-}
-
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
         char* error, size_t size) {
-  if (supports(self, p, t, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
+  if (metadata_supports(self, p, t, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
   MetadataOperands m;
   if (!make_metadata_operands(p, t, &m, error, size)) return ASSAY_INVALID_ARGUMENT;
   const int64_t units = metadata::units_of(m);
@@ -42,7 +27,7 @@ constexpr assay_kernel metadata_kernel(int32_t op, const char* name, const char*
   assay_kernel k{};
   k.struct_size = sizeof k, k.name = name, k.op = op, k.arch = "x86-64", k.description = description;
   k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
-  k.supports = supports, k.arithmetic = arithmetic, k.run = run;
+  k.supports = metadata_supports, k.arithmetic = metadata_arithmetic, k.run = run;
   return k;
 }
 
