@@ -9,6 +9,7 @@
 #include <map>
 
 #include "harness/check/aggregates/common_errors.hpp"
+#include "harness/check/aggregates/correlations.hpp"
 #include "harness/check/aggregates/grid_place.hpp"
 #include "harness/check/aggregates/key_errors.hpp"
 #include "harness/check/aggregates/places.hpp"
@@ -23,10 +24,8 @@ namespace {
 constexpr double kWorstMantissa = 1 / 0.54;
 // Slopes below this, assuming independent dimensions, need no second look at how dimensions are correlated.
 constexpr double kSuspectSd = 3;
-// Groups whose slope is examined with correlations, rows sampled in each, and keys read at most per case.
+// Groups whose slope is examined with correlations.
 constexpr size_t kExaminedGroups = 8;
-constexpr int64_t kExaminedRows = 8;
-constexpr int64_t kExaminedKeys = int64_t{1} << 17;
 // Rows the matched filter looks at, those with the largest errors first, and keys read at most.
 constexpr size_t kFilteredRows = 6;
 constexpr int64_t kFilteredKeys = int64_t{1} << 14;
@@ -51,7 +50,13 @@ class Aggregator {
  public:
   Aggregator(const BoundedAttention& b, const Problem& p, const HostOperands& host, const OutputView& out,
              const assay_arithmetic& a)
-      : b_(b), p_(p), operands_(p, host), out_(out), first_(p.cu_q()), common_(p, a) {
+      : b_(b),
+        p_(p),
+        operands_(p, host),
+        out_(out),
+        first_(p.cu_q()),
+        common_(p, a),
+        correlations_(p, operands_, b, a) {
     // Rounded copies of K and V are read by every row: their errors do not average out over rows.
     shared_ = a.dequant_format != ASSAY_FORMAT_NONE && a.dequant_replayed == 0;
     // Rounding to nearest leans where weights are not spread evenly between two numbers of a coarse format,
@@ -311,10 +316,10 @@ class Aggregator {
            std::sqrt(z / count)});
   }
 
-  // Standard deviations by which the errors of a group lean along O, with dimensions correlated as `effect`
-  // says (1: not at all; infinity: perfectly).
-  Finding slope(const Group& g, double effect) const {
-    double lean = 0, bias = 0, size = 0, rounding = 0, spare = 0, one = 0;
+  // Standard deviations by which the errors of a group lean along O.
+  Finding slope(const Group& g, Together together) const {
+    double lean = 0, bias = 0, size = 0, rounding = 0, spare = 0, one = 0, unknown = 0, most = 0;
+    const double effect = together.dims;
     const auto of = [effect](const RowMoments& m) {
       return m.var > 0 ? std::min(m.var_most, effect * m.var) : 0.0;
     };
@@ -325,10 +330,12 @@ class Aggregator {
       rounding += m.rounding;
       spare = std::max(spare, of(m));
       one = std::max(one, m.one);
+      if (!m.replayed) unknown += m.var;
+      most += std::sqrt(m.var_most);
     });
     Finding f{Statistic::kSlope, g.request, -1, g.head, -1, 0, kAlarmSd, 0};
     if (!(size > 0)) return f;
-    const double sd = std::sqrt(variance(g, of, twin_));
+    const double sd = std::min(most, std::sqrt(variance(g, of, twin_) + together.rows * unknown));
     // Where the rounding of P leans by itself (flat logits), a kernel of undeclared order may lean as well.
     if (!(sd > 0) || std::fabs(rounding) > kLeaningSd * sd) return f;
     const double beyond =
@@ -341,7 +348,7 @@ class Aggregator {
   void slopes() {
     std::vector<std::pair<Finding, const Group*>> suspects;
     for (const Group& g : groups_) {
-      const Finding f = slope(g, 1);
+      const Finding f = slope(g, {});
       if (f.value > kSuspectSd)
         suspects.push_back({f, &g});
       else if (f.value > 0)
@@ -349,42 +356,24 @@ class Aggregator {
     }
     std::stable_sort(suspects.begin(), suspects.end(),
                      [](auto& a, auto& c) { return a.first.value > c.first.value; });
-    int64_t budget = kExaminedKeys;
-    for (size_t i = 0; i < suspects.size(); ++i) {
-      const Group& g = *suspects[i].second;
-      found(slope(g,
-                  i < kExaminedGroups ? sampled_effect(g, budget) : std::numeric_limits<double>::infinity()));
-    }
+    suspects.resize(std::min(suspects.size(), kExaminedGroups));
+    for (const auto& [first, group] : suspects) found(slope(*group, examined(*group)));
   }
 
-  // The largest design effect over a few rows of the group: how far V lies along O is a property of the data
-  // that rows share.
-  double sampled_effect(const Group& g, int64_t& budget) const {
-    std::vector<RowHead> rows;
+  // What w of the slope is in one row.
+  void slope_weights(RowHead at, double* w) const {
+    for (int32_t d = 0; d < p_.head_dim_v; ++d)
+      w[d] = b_.value.o[slot(at) * p_.head_dim_v + d] / element(at, d).variance;
+  }
+
+  Together examined(const Group& g) {
+    std::vector<RowHead> rows, unknown;
     each(g, [&](RowHead at, const RowMoments& m) {
-      if (m.used && m.var > 0) rows.push_back(at);
+      if (!m.used || !(m.var > 0)) return;
+      rows.push_back(at);
+      if (!m.replayed) unknown.push_back(at);
     });
-    double effect = 1;
-    const auto count = static_cast<int64_t>(rows.size());
-    const int64_t wanted = std::min(count, kExaminedRows);
-    std::vector<double> w(p_.head_dim_v);
-    for (int64_t i = 0; i < wanted; ++i) {
-      const RowHead at = rows[wanted == 1 ? 0 : i * (count - 1) / (wanted - 1)];
-      budget -= p_.requests[b_.value.rows[at.n].request].kv_len;
-      if (budget < 0) return std::numeric_limits<double>::infinity();
-      std::map<double, std::pair<double, double>> places;  // equal results lie at one place of the grid
-      for (int32_t d = 0; d < p_.head_dim_v; ++d) {
-        const double o = b_.value.o[slot(at) * p_.head_dim_v + d];
-        w[d] = o / element(at, d).variance;
-        places[static_cast<float>(std::fabs(o))].first += std::fabs(w[d]);
-        places[static_cast<float>(std::fabs(o))].second += w[d] * w[d];
-      }
-      double together = 0, apart = 0;
-      for (const auto& [o, sums] : places) together += sums.first * sums.first, apart += sums.second;
-      effect =
-          std::max({effect, design_effect(p_, operands_, b_, at, w), apart > 0 ? together / apart : 1.0});
-    }
-    return effect;
+    return correlations_.of(rows, unknown, [this](RowHead at, double* w) { slope_weights(at, w); });
   }
 
   void matched_keys() {
@@ -426,6 +415,7 @@ class Aggregator {
   const std::vector<int32_t> first_;
   bool shared_ = false, leaning_sum_ = false, leaning_p_ = false;
   const CommonErrors common_;
+  Correlations correlations_;
   std::vector<int64_t> twin_, lse_twin_;  // of a slot: the first one with the same result; of the LSE
   std::vector<double> shares_;            // scratch of measure()
   Places places_;

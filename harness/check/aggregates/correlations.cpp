@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// See correlations.hpp.
+#include "harness/check/aggregates/correlations.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <random>
+
+#include "harness/check/aggregates/shared_rounding.hpp"
+#include "reference/bounds/bounds_terms.hpp"
+
+namespace assay {
+namespace {
+
+// Rows whose dimensions are looked at in each group, and keys read for it.
+constexpr int64_t kRowsWithin = 8, kKeysWithin = int64_t{1} << 17;
+// Rows in which the roundings of P are compared: all of a group, or of a larger one a sample; keys read for
+// it per group, but by so many rows at least, and per case.
+constexpr int64_t kRowsBetween = 512, kLeastBetween = 4;
+constexpr int64_t kGroupKeys = int64_t{1} << 14, kKeysBetween = int64_t{1} << 20;
+
+}  // namespace
+
+Correlations::Correlations(const Problem& p, const OperandReader& operands, const BoundedAttention& b,
+                           const assay_arithmetic& a)
+    : p_(p),
+      operands_(operands),
+      b_(b),
+      rounding_(ErrorModel(p, a).p_rounding()),
+      offset_log2_(a.p_offset_log2),
+      within_left_(kKeysWithin),
+      between_left_(kKeysBetween) {}
+
+Together Correlations::of(const std::vector<RowHead>& rows, const std::vector<RowHead>& unknown,
+                          const Weights& weights) {
+  return {within(rows, weights), between(unknown, weights)};
+}
+
+// The largest design effect over a few rows: how far V lies along O is a property of the data that rows
+// share.
+double Correlations::within(const std::vector<RowHead>& rows, const Weights& weights) {
+  const auto count = static_cast<int64_t>(rows.size());
+  const int64_t wanted = std::min(count, kRowsWithin);
+  double effect = 1;
+  std::vector<double> w(p_.head_dim_v);
+  for (int64_t i = 0; i < wanted; ++i) {
+    const RowHead at = rows[wanted == 1 ? 0 : i * (count - 1) / (wanted - 1)];
+    if ((within_left_ -= keys_of(at)) < 0) return std::numeric_limits<double>::infinity();
+    weights(at, w.data());
+    std::map<double, std::pair<double, double>> places;  // equal results lie at one place of the grid
+    for (int32_t d = 0; d < p_.head_dim_v; ++d) {
+      const double o = b_.value.o[(at.n * p_.heads_q + at.head) * p_.head_dim_v + d];
+      places[static_cast<float>(std::fabs(o))].first += std::fabs(w[d]);
+      places[static_cast<float>(std::fabs(o))].second += w[d] * w[d];
+    }
+    double together = 0, apart = 0;
+    for (const auto& [o, sums] : places) together += sums.first * sums.first, apart += sums.second;
+    effect = std::max({effect, design_effect(p_, operands_, b_, at, w), apart > 0 ? together / apart : 1.0});
+  }
+  return effect;
+}
+
+double Correlations::between(const std::vector<RowHead>& rows, const Weights& weights) {
+  if (!rounding_.narrow || rows.size() < 2) return 0;
+  double keys = 1;
+  for (const RowHead& at : rows) keys += static_cast<double>(keys_of(at));
+  const double by_keys = kGroupKeys * static_cast<double>(rows.size()) / keys;
+  const int64_t wanted =
+      std::clamp(static_cast<int64_t>(std::min<double>(kRowsBetween, by_keys)), kLeastBetween, kRowsBetween);
+  std::vector<RowHead> some;
+  std::mt19937_64 fixed(1);
+  std::sample(rows.begin(), rows.end(), std::back_inserter(some), wanted, fixed);
+  for (const RowHead& at : some) between_left_ -= keys_of(at);
+  if (between_left_ < 0) return 0;
+  const auto dims = static_cast<size_t>(p_.head_dim_v);
+  std::vector<double> w(some.size() * dims);
+  for (size_t i = 0; i < some.size(); ++i) weights(some[i], &w[i * dims]);
+  return shared_rounding(p_, operands_, b_, rounding_, offset_log2_,
+                         {some, w, static_cast<int64_t>(rows.size())});
+}
+
+}  // namespace assay
