@@ -9,11 +9,12 @@
 #include <random>
 
 #include "harness/base/error.hpp"
+#include "harness/base/program.hpp"
 #include "harness/campaign/hunt.hpp"
 #include "harness/campaign/recorded.hpp"
 #include "harness/cli/commands.hpp"
-#include "harness/cli/progress.hpp"
 #include "harness/cli/run_options.hpp"
+#include "harness/cli/status_line.hpp"
 #include "harness/cli/stop_signals.hpp"
 #include "harness/report/tally.hpp"
 #include "harness/report/text.hpp"
@@ -39,60 +40,38 @@ struct CampaignArguments {
   double cases = 0;  // 1e6 is a number people type
 };
 
-constexpr double kPlainEvery_s = 15;
-
 class CampaignProgress {
  public:
-  explicit CampaignProgress(const CampaignArguments& a) : a_(a), terminal_(isatty(STDERR_FILENO) != 0) {}
-  ~CampaignProgress() { clear(); }
+  explicit CampaignProgress(const CampaignArguments& a) : a_(a), line_(a.quiet) {}
 
   void show(const campaign::HuntProgress& p) {
     if (p.alarm != nullptr) alarm(*p.alarm);
-    if (a_.quiet) return;
-    const double pause = terminal_ ? 0.5 : kPlainEvery_s;
-    if (p.seconds < shown_at_ + pause) return;
+    if (!line_.due()) return;
     const Counts sum = p.totals.sum();
-    const double rate =
-        shown_at_ > 0 ? static_cast<double>(sum.judged() - shown_) / (p.seconds - shown_at_) : 0;
-    shown_at_ = p.seconds, shown_ = sum.judged();
-    const std::string text = fmt::format("{} {} lines, {} judged ({:.0f} a second), {} alarms",
-                                         minutes(p.seconds), p.totals.lines, sum.judged(), rate, sum.alarms);
-    if (!terminal_) {
-      fmt::print(stderr, "{}\n", text);
-      return;
-    }
-    fmt::print(stderr, "\r\033[K[{}]", text);
-    std::fflush(stderr);
-    drawn_ = true;
+    line_.show(fmt::format("[{} {} lines, {} judged ({:.0f} a second), {} alarms]", minutes(p.seconds),
+                           p.totals.lines, sum.judged(),
+                           p.seconds > 0 ? static_cast<double>(sum.judged()) / p.seconds : 0, sum.alarms));
   }
 
-  void clear() {
-    if (drawn_) fmt::print(stderr, "\r\033[K");
-    drawn_ = false;
-  }
+  void clear() { line_.clear(); }
 
  private:
   // Also with --quiet: it is a result, and a long campaign may never reach its end.
   void alarm(const Alarm& x) {
-    clear();
-    fmt::print(
-        stderr,
-        "alarm     {} {} ({})  {}\n          {}\n          repeat: {} check {} --backend {} --kernel {}\n",
+    line_.print(fmt::format(
+        "alarm     {} {} ({})  {}\n          {}\n          repeat: {} check {} --backend {} --kernel {}",
         clean_text(x.kernel), x.outcome, x.check, x.line, clean_text(x.reason), shell_quote(a_.program),
-        shell_quote(x.line), shell_quote(x.library), shell_quote(x.kernel));
+        shell_quote(x.line), shell_quote(x.library), shell_quote(x.kernel)));
     if (!a_.alarms.empty() && a_.replay.empty()) campaign::record(a_.alarms, x);
   }
 
   const CampaignArguments& a_;
-  bool terminal_, drawn_ = false;
-  double shown_at_ = 0;
-  int64_t shown_ = 0;
+  StatusLine line_;
 };
 
 // Beside the program: what the build put into faulty/.
 std::vector<std::string> default_catalogues() {
-  std::error_code error;
-  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path() / "faulty";
+  const fs::path folder = program_folder() / "faulty";
   std::vector<std::string> all;
   for (const char* name : {"libassay_faulty.so", "libassay_drawn.so"})
     if (fs::exists(folder / name)) all.push_back((folder / name).string());
@@ -238,9 +217,7 @@ int campaign_command(CampaignArguments& a) {
                o.shard.count, minutes(result.seconds), o.jobs);
   const int code = finish(a, result.totals);
   if (result.complete) return code;
-  fmt::print(stderr, "stopped by {}{}\n", signal_name(StopSignals::number()),
-             a.out.empty() ? "" : "; the same command with --resume goes on");
-  return kExitIncomplete;
+  return stopped(!a.out.empty());
 }
 
 }  // namespace

@@ -8,9 +8,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <new>
 
 #include "harness/base/error.hpp"
+#include "harness/base/program.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/report/text.hpp"
 #include "harness/run/machine.hpp"
@@ -18,6 +20,8 @@
 
 namespace assay {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr const char* kFooter =
     "Exit codes: 0 fine (noisy times too), 1 wrong results (or crashed, timed out, untrusted, implausible,\n"
@@ -111,6 +115,27 @@ std::vector<Command> add_commands(CLI::App& app) {
 
 void print_json(const nlohmann::json& document) {
   fmt::print("{}\n", document.dump(1, ' ', true, nlohmann::json::error_handler_t::replace));
+}
+
+std::string library_or(const std::string& given, const char* relative, const char* target,
+                       const char* option) {
+  const fs::path path = given.empty() ? program_folder() / relative : fs::path(given);
+  if (!fs::exists(path))
+    throw InfrastructureError(
+        fmt::format("{} does not exist; build the target {}, or name a library with {} PATH", path.string(),
+                    target, option));
+  return path.string();
+}
+
+std::string script_of_assay(const std::string& name) {
+  const fs::path program = program_folder(), script = fs::path("scripts") / name;
+  for (const fs::path& c : {fs::path(ASSAY_SOURCE_DIR) / script, program / script, program / ".." / script,
+                            program / "../../share/assay" / script})
+    if (fs::exists(c)) return c.string();
+  throw InfrastructureError(fmt::format(
+      "{} was found neither beside the sources ({}) nor near the program ({}); run the script of a "
+      "checkout by hand",
+      script.string(), ASSAY_SOURCE_DIR, program.string()));
 }
 
 int terminal_width() {

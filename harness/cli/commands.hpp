@@ -96,6 +96,14 @@ int cli_main(int argc, char** argv);
 // One document on stdout; bytes that are no UTF-8 are replaced.
 void print_json(const nlohmann::json&);
 
+// The library a user named, else what the build put at `relative` to the program; throws InfrastructureError
+// that names the target to build and the option when it is not there.
+std::string library_or(const std::string& given, const char* relative, const char* target,
+                       const char* option);
+// scripts/NAME: beside the sources the program was built from, or near the program (a build folder inside the
+// checkout, an installed tree). Throws InfrastructureError where it is in neither place.
+std::string script_of_assay(const std::string& name);
+
 // What a terminal shows: columns of stdout, 0 when it is no terminal.
 int terminal_width();
 bool use_color(Color, int fd);  // honours NO_COLOR and isatty

@@ -15,6 +15,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/base/files.hpp"
+#include "harness/base/program.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/cli/stop_signals.hpp"
@@ -45,21 +46,6 @@ struct ExplainArguments {
 };
 
 namespace fs = std::filesystem;
-
-fs::path program_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
-
-fs::path picture_script() {
-  const fs::path program = program_folder();
-  const fs::path candidates[] = {fs::path(ASSAY_SOURCE_DIR) / "scripts/explain_picture.py",
-                                 program / "../scripts/explain_picture.py",
-                                 program / "../../share/assay/scripts/explain_picture.py"};
-  for (const fs::path& c : candidates)
-    if (fs::exists(c)) return c;
-  throw InfrastructureError(fmt::format(
-      "scripts/explain_picture.py was not found beside the sources ({}) nor near the program ({}); "
-      "draw it by hand from --json FILE",
-      ASSAY_SOURCE_DIR, program.string()));
-}
 
 void write_text(const std::string& path, const std::string& text) {
   if (path == "-")
@@ -102,7 +88,7 @@ void draw(const nlohmann::json& explanation, const std::string& path) {
     fmt::print(stderr, "no picture: no element is outside its interval, so there is no error to draw\n");
     return;
   }
-  const std::string script = picture_script().string();
+  const std::string script = script_of_assay("explain_picture.py");
   char name[] = "/tmp/assay-explain-XXXXXX";
   const int fd = mkstemp(name);
   if (fd < 0) throw InfrastructureError("cannot make a temporary file for the picture");

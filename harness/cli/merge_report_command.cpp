@@ -19,20 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// scripts/report: beside the sources the program was built from, or near the program (a build folder
-// inside the checkout, an installed tree).
-fs::path report_script() {
-  const fs::path program = fs::read_symlink("/proc/self/exe").parent_path();
-  const fs::path candidates[] = {fs::path(ASSAY_SOURCE_DIR) / "scripts/report", program / "scripts/report",
-                                 program / "../scripts/report", program / "../../share/assay/scripts/report"};
-  for (const fs::path& c : candidates)
-    if (fs::exists(c)) return c;
-  throw InfrastructureError(
-      fmt::format("scripts/report was not found beside the sources ({}) nor near the program ({}); "
-                  "run the script of a checkout by hand",
-                  ASSAY_SOURCE_DIR, program.string()));
-}
-
 int merge_command(const std::vector<std::string>& folders, const std::string& out,
                   const std::vector<std::string>& command) {
   const Merged m = merge(folders, out, command);
@@ -50,7 +36,7 @@ int merge_command(const std::vector<std::string>& folders, const std::string& ou
 
 int report_command(const std::string& folder, const std::string& out) {
   if (!fs::is_directory(folder)) throw InputError({folder}, "is not a results folder");
-  const std::string script = report_script().string();
+  const std::string script = script_of_assay("report");
   std::vector<std::string> words = {script, folder};
   if (!out.empty()) words.insert(words.end(), {"--out", out});
   std::vector<char*> argv;

@@ -7,15 +7,14 @@
 
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 
 #include "harness/base/error.hpp"
 #include "harness/base/files.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/hostile_score.hpp"
-#include "harness/cli/progress.hpp"
 #include "harness/cli/run_options.hpp"
+#include "harness/cli/status_line.hpp"
 #include "harness/cli/stop_signals.hpp"
 #include "harness/explain/score.hpp"
 #include "harness/mutants/score_report.hpp"
@@ -48,58 +47,24 @@ constexpr int64_t kQuickLegalCases = 1000;
 constexpr int kQuickExplainStride = 8;
 constexpr double kQuickCostCap = 1e6, kQuickPeerCostCap = 5e6;
 
-// One rewritten line on a terminal, a line per tenth elsewhere; notes in both.
+// What run_campaign says while it runs: where it is, and notes that stay.
 class CampaignLine {
  public:
-  explicit CampaignLine(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO)) {}
-  ~CampaignLine() { clear(); }
+  explicit CampaignLine(bool quiet) : line_(quiet) {}
+  void clear() { line_.clear(); }
 
   void show(const CampaignProgress& p) {
-    if (quiet_) return;
-    if (!p.note.empty()) {
-      clear();
-      fmt::print(stderr, "{}\n", p.note);
-    }
-    if (p.phase != phase_) phase_ = p.phase, tenth_ = -1;
-    const int tenth = p.total > 0 ? static_cast<int>(10 * p.done / p.total) : 0;
-    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    if (terminal_) {
-      if (p.done == done_ && tenth == tenth_ && seconds < drawn_at_ + 1) return;
-      fmt::print(stderr, "\r\033[K[{}] {}  {}/{}", minutes(seconds), p.phase, p.done, p.total);
-      std::fflush(stderr);
-      drawn_ = true;
-      drawn_at_ = seconds;
-    } else if (tenth != tenth_) {
-      fmt::print(stderr, "{} {} {}/{}\n", minutes(seconds), p.phase, p.done, p.total);
-    }
-    tenth_ = tenth;
-    done_ = p.done;
-  }
-
-  void clear() {
-    if (drawn_) fmt::print(stderr, "\r\033[K");
-    drawn_ = false;
+    if (line_.quiet()) return;
+    if (!p.note.empty()) line_.print(p.note);
+    if (p.phase == phase_ && !line_.due()) return;
+    phase_ = p.phase;
+    line_.show(fmt::format("[{} {}  {}/{}]", minutes(line_.seconds()), p.phase, p.done, p.total));
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  bool quiet_, terminal_, drawn_ = false;
+  StatusLine line_;
   std::string phase_;
-  int tenth_ = -1;
-  int64_t done_ = -1;
-  double drawn_at_ = 0;
-  Clock::time_point start_ = Clock::now();
 };
-
-std::string hostile_path(const MutantsArguments& a) {
-  namespace fs = std::filesystem;
-  const fs::path beside = fs::read_symlink("/proc/self/exe").parent_path() / "testing/libassay_hostile.so";
-  const std::string path = a.hostile.empty() ? beside.string() : a.hostile;
-  if (!fs::exists(path))
-    throw InfrastructureError(fmt::format(
-        "{} does not exist; build the target assay_hostile, or name a library with --hostile PATH", path));
-  return path;
-}
 
 void keep_matching(std::vector<CatalogueEntry>& entries, const std::string& filter) {
   if (filter.empty()) return;
@@ -268,7 +233,9 @@ Command add_mutants(CLI::App& app) {
             std::optional<HostileScore> hostile;
             if (arguments->all) {  // in workers, from a process that has loaded nothing
               const StopSignals signals;
-              hostile = score_hostile(hostile_path(*arguments), StopSignals::requested());
+              hostile = score_hostile(
+                  library_or(arguments->hostile, "testing/libassay_hostile.so", "assay_hostile", "--hostile"),
+                  StopSignals::requested());
             }
             return run_apart([&] { return mutants_command(*arguments, hostile ? &*hostile : nullptr); });
           }};

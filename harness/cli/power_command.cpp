@@ -11,8 +11,8 @@
 #include "harness/base/error.hpp"
 #include "harness/base/files.hpp"
 #include "harness/cli/commands.hpp"
-#include "harness/cli/progress.hpp"
 #include "harness/cli/run_options.hpp"
+#include "harness/cli/status_line.hpp"
 #include "harness/cli/stop_signals.hpp"
 #include "harness/power/curves.hpp"
 #include "harness/run/keeper.hpp"
@@ -38,43 +38,6 @@ struct PowerArguments {
 // The short form: a minute on one core, long enough for what must be seen at 4k keys.
 constexpr int kQuickDraws = 2;
 constexpr int64_t kQuickMostKeys = 4096;
-
-class PowerLine {
- public:
-  explicit PowerLine(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0) {}
-  ~PowerLine() { clear(); }
-  void show(const power::CurveProgress& p) {
-    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    if (quiet_ || (shown_at_ >= 0 && seconds < shown_at_ + (terminal_ ? 0.2 : 15))) return;
-    shown_at_ = seconds;
-    const std::string text = fmt::format("{} {}/{} draws, {}", minutes(seconds), p.done, p.total, p.where);
-    fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K[" : "", text, terminal_ ? "]" : "\n");
-    std::fflush(stderr);
-    drawn_ = terminal_;
-  }
-  void clear() {
-    if (drawn_) fmt::print(stderr, "\r\033[K");
-    drawn_ = false;
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  bool quiet_, terminal_, drawn_ = false;
-  double shown_at_ = -1;
-  Clock::time_point start_ = Clock::now();
-};
-
-// Beside the program: what the build put into faulty/.
-std::string default_catalogue() {
-  std::error_code error;
-  const fs::path path =
-      fs::read_symlink("/proc/self/exe", error).parent_path() / "faulty" / "libassay_sized.so";
-  if (!fs::exists(path))
-    throw InfrastructureError(fmt::format(
-        "power: {} does not exist; build the target assay_sized, or name a library with --catalogue PATH",
-        path.string()));
-  return path.string();
-}
 
 // The record: a comment, the header, and the rows of each draw in one write, so that only the last draw can
 // be cut off.
@@ -157,7 +120,8 @@ int finish(const std::vector<CurveRow>& rows, const Catalogue& c) {
 int power_command(PowerArguments& a) {
   const StopSignals signals;
   power::CurveOptions& o = a.curves;
-  const Catalogue catalogue = load_catalogue(a.catalogue.empty() ? default_catalogue() : a.catalogue);
+  const Catalogue catalogue =
+      load_catalogue(library_or(a.catalogue, "faulty/libassay_sized.so", "assay_sized", "--catalogue"));
   if (!a.show.empty()) return finish(power::read_curves(a.show), catalogue);
   if (!a.seed.empty()) o.seed = parse_seed(a.seed);
   if (!a.formats.empty()) o.formats = a.formats;
@@ -176,16 +140,18 @@ int power_command(PowerArguments& a) {
   if (a.resume && a.out.empty()) throw InputError("--resume wants the record to go on with: add --out FILE");
 
   Record record(a.out, o, a.resume);
-  PowerLine line(a.quiet);
+  StatusLine line(a.quiet);
   const bool complete = power::measure(
-      catalogue, o, draws_in(record.rows), &StopSignals::requested(), [&](const auto& p) { line.show(p); },
+      catalogue, o, draws_in(record.rows), &StopSignals::requested(),
+      [&](const auto& p) {
+        if (line.due())
+          line.show(fmt::format("[{} {}/{} draws, {}]", minutes(line.seconds()), p.done, p.total, p.where));
+      },
       [&](const auto& rows) { record.add(rows); });
   line.clear();
   const int code = finish(record.rows, catalogue);
   if (complete) return code;
-  fmt::print(stderr, "stopped by {}{}\n", signal_name(StopSignals::number()),
-             a.out.empty() ? "" : "; the same command with --resume goes on");
-  return kExitIncomplete;
+  return stopped(!a.out.empty());
 }
 
 }  // namespace

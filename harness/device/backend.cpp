@@ -12,18 +12,12 @@
 #include <filesystem>
 
 #include "harness/base/error.hpp"
+#include "harness/base/program.hpp"
 
 namespace assay {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path program_folder() {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (error) throw InfrastructureError("cannot find the folder of the program: " + error.message());
-  return program.parent_path();
-}
 
 bool is_path(const std::string& text) {
   return text.find('/') != std::string::npos || text.ends_with(".so") ||

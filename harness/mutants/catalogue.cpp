@@ -11,6 +11,7 @@
 #include <set>
 
 #include "harness/base/error.hpp"
+#include "harness/base/program.hpp"
 #include "harness/ops/op.hpp"
 #include "reference/bounds/bounds.hpp"
 
@@ -18,12 +19,6 @@ namespace assay {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string default_library() {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  return (program.parent_path() / "faulty" / "libassay_faulty.so").string();
-}
 
 struct Reader {
   const Backend& backend;
@@ -105,7 +100,7 @@ assay_arithmetic declared(const Backend& backend, const assay_kernel& kernel, co
 }  // namespace
 
 Catalogue load_catalogue(const std::string& path) {
-  const std::string library = path.empty() ? default_library() : path;
+  const std::string library = path.empty() ? (program_folder() / "faulty/libassay_faulty.so").string() : path;
   if (path.empty() && !fs::exists(library))
     throw InfrastructureError(
         fmt::format("catalogue: {} does not exist; build the target assay_faulty, or name a library with "

@@ -15,6 +15,7 @@
 #include <unordered_set>
 
 #include "harness/base/error.hpp"
+#include "harness/base/program.hpp"
 #include "harness/calibrate/calibration.hpp"
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/device/backend.hpp"
@@ -48,8 +49,6 @@ bool matches(const std::string& name, const std::vector<std::string>& globs) {
            return fnmatch(glob.c_str(), name.c_str(), 0) == 0;
          });
 }
-
-std::string program_path() { return fs::read_symlink("/proc/self/exe").string(); }
 
 }  // namespace
 
@@ -109,7 +108,7 @@ std::vector<BackendChoice> on_devices(const BackendChoice& choice, const std::ve
 
 WorkerCommand worker_command(const BackendChoice& choice, const RunOptions& options) {
   WorkerCommand command;
-  command.argv = {program_path(), "worker", choice.path};
+  command.argv = {program_path().string(), "worker", choice.path};
   if (choice.device != 0) {
     command.argv.push_back("--device");
     command.argv.push_back(std::to_string(choice.device));
@@ -145,7 +144,7 @@ json identity_of(const RunOptions& o, const CaseCount& count, const std::vector<
   j.erase("calibrations");  // what they say counts, not where they lie
   j["backends"] = names;
   j["backend_files"] = files;
-  j["program"] = file_fingerprint(program_path());
+  j["program"] = file_fingerprint(program_path().string());
   const json build = build_facts();
   j["build"] = fmt::format("{} {}{}", build["version"].get<std::string>(),
                            build["commit"].is_string() ? build["commit"].get<std::string>() : "?",

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "harness/base/files.hpp"
+#include "harness/base/program.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/scenario/source_text.hpp"
@@ -167,8 +168,7 @@ std::string scenario_folder() {
   std::error_code error;
   if (fs::is_directory(ASSAY_SCENARIO_DIR, error)) return ASSAY_SCENARIO_DIR;
   // PREFIX/lib/assay/assay and PREFIX/share/assay/scenarios; lib may have an architecture's folder in it.
-  for (fs::path up = fs::read_symlink("/proc/self/exe", error).parent_path(); up.has_relative_path();
-       up = up.parent_path())
+  for (fs::path up = program_folder(); up.has_relative_path(); up = up.parent_path())
     if (fs::is_directory(up / "share/assay/scenarios", error)) return (up / "share/assay/scenarios").string();
   return ASSAY_SCENARIO_DIR;
 }

@@ -82,7 +82,7 @@ TEST_F(Mutants, BadInputIsExitTwo) {
 }
 
 TEST_F(Mutants, InterruptedItSaysSoAndLeavesNoProcess) {
-  const Output o = run_shell("timeout -s INT 3 " +
+  const Output o = run_shell("timeout -s INT 6 " +
                              shell(words({"--filter", "^hanging ", "--seeds", "1", "--timeout", "60"})) +
                              "; echo code $?");
   EXPECT_THAT(o.err, HasSubstr("stopped by SIGINT"));
