@@ -22,7 +22,8 @@ typedef struct assay_fault {
   const char* stage;  /* metadata, addressing, dequant, mask, scores, softmax, values, merge, output, state */
   const char* museum; /* ids of the bug museum, "SG-01 FI-16"; "proto:NAME" a mutant of the numerics
                          prototype; "spec:5.2" a fault of the seeds; NULL for variants */
-  const char* cause;  /* name of the cause an explanation must give (harness/explain/causes.hpp) */
+  const char* cause;  /* name of the cause an explanation must give (harness/explain/causes.hpp), or several
+                         with spaces between them, any of which is right; "none" where none of them is */
   int32_t equivalent; /* no output differs from a legal one by more than a legal kernel may: a control */
   const assay_kernel* prefill; /* NULL where the fault cannot exist */
   const assay_kernel* paged;
@@ -33,6 +34,7 @@ typedef struct assay_fault {
    * ("relative error of one key's weight"). NULL, NULL, 0 for a fault that comes in one size. */
   const char *family, *unit;
   double size;
+  const char* line; /* a scenario on which results are wrong; NULL: none is named, `reached` tells */
 } assay_fault;
 
 typedef struct assay_fault_catalogue {
