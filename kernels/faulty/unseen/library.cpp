@@ -8,6 +8,7 @@
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/common/instances.hpp"
 #include "kernels/faulty/device.hpp"
+#include "kernels/faulty/unseen/accepted.hpp"
 #include "kernels/faulty/unseen/faults.hpp"
 #include "kernels/faulty/unseen/kernel.hpp"
 
@@ -55,7 +56,7 @@ struct Library {
     for (int i = 0; i < kFaultCount; ++i) {
       const Fault& f = kFaults[i];
       assay_fault& fault = faults.emplace_back(entry(i, f.name, f.truth, f.stage));
-      fault.museum = f.museum, fault.line = f.line, fault.cause = "none";
+      fault.museum = f.museum, fault.line = f.line, fault.cause = accepted_causes(f.name);
     }
     catalogue = {sizeof catalogue, kFaultCount, 1, faults.data(), &plain};
     assay_faulty::fill_device_functions(backend);

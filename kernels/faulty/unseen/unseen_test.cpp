@@ -9,7 +9,9 @@
 #include <string>
 
 #include "harness/check/verdict.hpp"
+#include "harness/explain/causes.hpp"
 #include "harness/scenario/scenario.hpp"
+#include "kernels/faulty/unseen/accepted.hpp"
 #include "kernels/faulty/unseen/faults.hpp"
 
 namespace assay_unseen {
@@ -69,6 +71,19 @@ TEST(Unseen, ThereAreAHundredAndTheirNamesAndSourcesAreSpelled) {
       EXPECT_TRUE(std::regex_match(id, std::regex("[A-Z]{2}-[0-9]{2}|T[0-9]{2}")))
           << fault.name << ": " << id;
   }
+}
+
+TEST(Unseen, EveryAcceptedCauseExists) {
+  int none = 0;
+  for (const Fault& fault : kFaults) {
+    const char* causes = accepted_causes(fault.name);
+    ASSERT_NE(causes, nullptr) << fault.name;
+    none += std::string(causes) == "none";
+    std::istringstream names(causes);
+    for (std::string name; names >> name;)
+      EXPECT_TRUE(name == "none" || assay::find_cause(name)) << fault.name << ": " << name;
+  }
+  EXPECT_GE(none, 20) << "too few faults that explain has no cause for, to see whether it says so";
 }
 
 }  // namespace
