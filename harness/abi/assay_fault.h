@@ -37,6 +37,11 @@ typedef struct assay_fault {
   const char* line; /* a scenario on which results are wrong; NULL: none is named, `reached` tells */
 } assay_fault;
 
+/* Entry i of a list: who filled it may know a shorter struct than who reads it. */
+static inline const assay_fault* assay_fault_at(const assay_fault* list, int32_t i) {
+  return (const assay_fault*)((const char*)list + (size_t)i * list->struct_size);
+}
+
 typedef struct assay_fault_catalogue {
   uint32_t struct_size;
   int32_t fault_count, variant_count;

@@ -125,6 +125,31 @@ constexpr int kQuickEvery = 8;
 // Share of planted faults whose true cause must come first.
 constexpr double kExplainGoal = 0.9;
 
+std::string score_row(const ExplainedFault& f) {
+  return fmt::format("{:<26} {:<30} {:>4}  {:<5} {:<30} {:>6.2f} {:>7.0f}%  {:<30} {:>6.1f}  {}", f.name,
+                     f.cause, f.rank > 0 ? fmt::format("{}", f.rank) : "-",
+                     f.misled ? "WRONG"
+                     : f.sure ? "so"
+                              : "none",
+                     f.first.empty() ? f.problem : f.first, f.misfit, 100 * f.explained,
+                     f.sure_without ? f.first_without : "none", f.seconds, f.line);
+}
+
+std::string score_summary(const ExplainScore& s) {
+  std::string text;
+  const auto line = [&](const char* what, int64_t count, int64_t of) {
+    text += fmt::format("{}: {} of {}, {:.1f} %\n", what, count, of, of > 0 ? 100.0 * count / of : 0.0);
+  };
+  if (s.not_wrong > 0)
+    text += fmt::format("{} faults were judged right, or reached, on no line that was tried\n", s.not_wrong);
+  line("right (sure of a true cause, or \"none\" where there is none)", s.right, s.explained);
+  line("sure and wrong", s.misled, s.explained);
+  line("\"none\" when the true causes are taken away", s.unknown_without, s.explained);
+  line("true cause among the first three", s.in_three, s.known);
+  line("true cause first", s.first, s.known);
+  return text;
+}
+
 int score(const ExplainArguments& a) {
   ExplainScoreOptions options;
   options.backend =
@@ -142,24 +167,15 @@ int score(const ExplainArguments& a) {
   const StopSignals signals;
   nlohmann::json rows = nlohmann::json::array();
   std::FILE* text = a.json == "-" ? stderr : stdout;
-  fmt::print(text, "{:<26} {:<30} {:>4}  {:<30} {:>6} {:>6}  {}\n", "fault", "true cause", "rank",
-             "first hypothesis", "misfit", "time s", "line");
+  fmt::print(text, "{:<26} {:<30} {:>4}  {:<5} {:<30} {:>6} {:>8}  {:<30} {:>6}  {}\n", "fault", "true cause",
+             "rank", "says", "first hypothesis", "misfit", "explains", "without the true one", "time s",
+             "line");
   const ExplainScore s = score_catalogue(
       options,
       [&](const ExplainedFault& f) {
-        fmt::print(text, "{:<26} {:<30} {:>4}  {:<30} {:>6.2f} {:>6.1f}  {}\n", f.name, f.cause,
-                   f.rank > 0 ? fmt::format("{}", f.rank) : "-", f.first.empty() ? f.problem : f.first,
-                   f.misfit, f.seconds, f.line);
+        fmt::print(text, "{}\n", score_row(f));
         std::fflush(text);
-        rows.push_back({{"fault", f.name},
-                        {"cause", f.cause},
-                        {"rank", f.rank},
-                        {"first", f.first},
-                        {"how", f.how},
-                        {"misfit", f.misfit},
-                        {"seconds", f.seconds},
-                        {"line", f.line},
-                        {"problem", f.problem}});
+        rows.push_back(fault_json(f));
       },
       &StopSignals::requested());
   if (StopSignals::requested()) {
@@ -169,17 +185,18 @@ int score(const ExplainArguments& a) {
   if (!a.json.empty())
     write_text(a.json, nlohmann::json{{"faults", rows},
                                       {"explained", s.explained},
+                                      {"right", s.right},
+                                      {"sure_and_wrong", s.misled},
+                                      {"none_without_true", s.unknown_without},
+                                      {"known", s.known},
                                       {"first", s.first},
                                       {"among_three", s.in_three},
                                       {"not_wrong", s.not_wrong},
                                       {"accuracy", s.accuracy()}}
                                .dump(1) +
                            "\n");
-  if (s.not_wrong > 0)
-    fmt::print(text, "{} faults were judged right, or reached, on no line that was tried\n", s.not_wrong);
-  fmt::print(text, "true cause among the first three: {} of {}\n", s.in_three, s.explained);
-  fmt::print(text, "true cause first: {} of {} faults, {:.1f} %\n", s.first, s.explained, 100 * s.accuracy());
-  return s.explained > 0 && s.accuracy() >= kExplainGoal ? kExitOk : kExitWrong;
+  fmt::print(text, "{}", score_summary(s));
+  return s.known > 0 && s.accuracy() >= kExplainGoal ? kExitOk : kExitWrong;
 }
 
 int explain_command(const ExplainArguments& a) {

@@ -164,12 +164,12 @@ int mutants_command(const MutantsArguments& a, const HostileScore* hostile) {
   if (hostile != nullptr) fmt::print(text, "\n{}", hostile_text(*hostile));
   if (explained)
     fmt::print(text, "explain: true cause first for {} of {} faults, among the first three for {}\n",
-               explained->first, explained->explained, explained->in_three);
+               explained->first, explained->known, explained->in_three);
   fmt::print(text, "\n{}", last_line(goals));
   if (hostile != nullptr)
     fmt::print(text, ", {} of {} hostile kernels held, {} of {} cheats caught or shown", hostile->held,
                hostile->hostile, hostile->caught + hostile->shown, hostile->cheats);
-  if (explained) fmt::print(text, ", {} of {} causes first", explained->first, explained->explained);
+  if (explained) fmt::print(text, ", {} of {} causes first", explained->first, explained->known);
   fmt::print(text, "\n");
   const bool holds = goals.hold() && (hostile == nullptr || hostile->holds()) &&
                      (!explained || explained->accuracy() >= kExplainGoal);

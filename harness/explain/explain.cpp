@@ -29,7 +29,7 @@ Clues clues_of(const Evidence& e, Predictor& predictor) {
 
 }  // namespace
 
-Explanation explain(const Evidence& e) {
+Explanation explain(const Evidence& e, const std::vector<std::string>& without) {
   const auto start = std::chrono::steady_clock::now();
   Explanation x;
   x.line = e.line;
@@ -47,7 +47,7 @@ Explanation explain(const Evidence& e) {
     Clues clues = clues_of(e, nan);
     choose_samples(e, main, clues);
     if (x.bad_cells > 0 || x.outcome == Outcome::kWrong) {
-      x.ranking = rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)});
+      x.ranking = rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)}, without);
       x.explained = true;
     }
   }
@@ -64,6 +64,9 @@ Explanation explain(const Evidence& e) {
     if (skips) x.left_out_again = again.list.front().text;
   }
   add_facts(e, x);
+  std::erase_if(x.ranking.list, [&](const Ranked& r) {
+    return std::find(without.begin(), without.end(), r.cause) != without.end();
+  });
   x.explained = x.explained || different || !x.ranking.list.empty();
   x.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return x;

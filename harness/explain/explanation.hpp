@@ -36,7 +36,8 @@ struct Explanation {
   double seconds = 0;
 };
 
-Explanation explain(const Evidence&);
+// `without`: causes that are taken not to be known (to see what is said when the true one is missing).
+Explanation explain(const Evidence&, const std::vector<std::string>& without = {});
 
 // ---- parts of it
 // Cells and elements outside their intervals in one call, with the words.

@@ -137,6 +137,19 @@ bool better(const Ranked& a, const Ranked& b) {
   return a.misfit + kCostWeight * a.cost < b.misfit + kCostWeight * b.cost;
 }
 
+std::vector<Ranked> equally_good(const Ranking& ranking) {
+  std::vector<Ranked> best;
+  for (const Ranked& r : ranking.list)
+    if (best.empty() || (r.fact == best.front().fact && r.misfit <= best.front().misfit + kSameMisfit &&
+                         r.explained >= kSure))
+      best.push_back(r);
+  return best;
+}
+
+bool sure(const Ranking& ranking) {
+  return !ranking.list.empty() && (ranking.list.front().fact || ranking.list.front().explained >= kSure);
+}
+
 void choose_samples(const Evidence& e, Call main, Clues& clues) {
   if (!e.call(main).made) return;
   std::vector<Judged> judged = judge_cells(e, main);
@@ -186,7 +199,8 @@ void choose_samples(const Evidence& e, Call main, Clues& clues) {
   }
 }
 
-Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& families) {
+Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& families,
+             const std::vector<std::string>& without) {
   Ranking ranking;
   // Interleaved, so that any beginning of the list holds wrong and right cells of several kinds.
   struct Marked {
@@ -223,6 +237,9 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
 
   Hypotheses all;
   for (const Family family : families) family(clues, all);
+  std::erase_if(all, [&](const Hypothesis& h) {
+    return std::find(without.begin(), without.end(), h.cause) != without.end();
+  });
   ranking.tested = static_cast<int64_t>(all.size());
   Tester tester(clues, low, samples, is_bad);
   ranking.nothing = tester.nothing();

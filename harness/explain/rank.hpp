@@ -33,7 +33,14 @@ struct Ranking {
 };
 
 // Predictors for the operands under NaN poison and low poison.
-Ranking rank(const Clues&, Predictor& low, const std::vector<Family>&);
+// Hypotheses of the causes `without` are left out.
+Ranking rank(const Clues&, Predictor& low, const std::vector<Family>&,
+             const std::vector<std::string>& without = {});
+
+// Whether the first cause is called the cause.
+bool sure(const Ranking&);
+// What the case cannot tell from the best, that first.
+std::vector<Ranked> equally_good(const Ranking&);
 
 // Cells worth looking at: the wrong ones (worst, first, last, spread) and right ones near them.
 void choose_samples(const Evidence&, Call main, Clues&);

@@ -9,7 +9,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <mutex>
+#include <optional>
+#include <sstream>
 #include <thread>
 
 #include "harness/abi/assay_fault.h"
@@ -24,7 +27,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kLinesTried = 50;  // judged before a fault counts as not wrong anywhere
+constexpr std::string_view kNone = "none";  // of the causes is a fault's
+constexpr int kLinesTried = 50;             // judged before a fault counts as not wrong anywhere
 
 struct Line {
   std::string text;
@@ -85,6 +89,13 @@ std::vector<Line> read_lines(const ExplainScoreOptions& options) {
   return lines;
 }
 
+std::vector<std::string> true_causes(const assay_fault& fault) {
+  std::istringstream words(fault.cause ? fault.cause : "");
+  std::vector<std::string> causes{std::istream_iterator<std::string>(words), {}};
+  std::erase(causes, kNone);
+  return causes;
+}
+
 const assay_fault_catalogue* open_catalogue(const Backend& backend) {
   void* library = dlopen(backend.path().c_str(), RTLD_NOW | RTLD_NOLOAD);
   const auto open =
@@ -115,6 +126,13 @@ std::vector<size_t> order_for(const std::vector<Line>& lines, const assay_fault&
   for (size_t i : order) key[i] = lines[i].informative + 2 * rng.uniform(i);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key[a] > key[b]; });
   return order;
+}
+
+// The line a fault names, or nothing.
+std::optional<Line> own_line(const assay_fault& fault) {
+  if (fault.struct_size < offsetof(assay_fault, line) + sizeof fault.line || fault.line == nullptr) return {};
+  const Scenario scenario = parse_scenario(fault.line);
+  return Line{print(scenario), make_problem(scenario)};
 }
 
 // Judges candidate lines in children until one is wrong; its index, or -1.
@@ -163,9 +181,12 @@ int64_t find_wrong(const std::vector<Line>& lines, const std::vector<size_t>& or
   return -1;
 }
 
-ExplainedFault score_one(const std::vector<Line>& lines, const assay_fault& fault,
+ExplainedFault score_one(const std::vector<Line>& suite_lines, const assay_fault& fault,
                          const ExplainScoreOptions& options, uint64_t index) {
   ExplainedFault score;
+  const std::optional<Line> own = own_line(fault);
+  const std::vector<Line> named = own ? std::vector<Line>{*own} : std::vector<Line>{};
+  const std::vector<Line>& lines = own ? named : suite_lines;
   const std::vector<size_t> order = order_for(lines, fault, options, index);
   if (order.empty()) {
     score.problem = "no line reaches it";
@@ -188,35 +209,54 @@ ExplainedFault score_one(const std::vector<Line>& lines, const assay_fault& faul
   const auto start = std::chrono::steady_clock::now();
   const Explanation x = explain(evidence);
   score.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (x.ranking.list.empty()) {
-    score.problem = "no hypothesis: " + x.reason;
-    return score;
+  const std::vector<std::string> truth = true_causes(fault);
+  const auto is_true = [&](const Ranked& r) {
+    return std::find(truth.begin(), truth.end(), r.cause) != truth.end();
+  };
+  const std::vector<Ranked>& list = x.ranking.list;
+  if (!list.empty()) {
+    score.first = list.front().cause, score.how = list.front().text;
+    score.misfit = list.front().misfit, score.explained = list.front().explained;
   }
-  score.first = x.ranking.list.front().cause;
-  score.how = x.ranking.list.front().text;
-  score.misfit = x.ranking.list.front().misfit;
-  const std::string truth = fault.cause ? fault.cause : "";
-  for (size_t i = 0; i < x.ranking.list.size(); ++i)
-    if (x.ranking.list[i].cause == truth) score.rank = static_cast<int>(i) + 1;
+  const auto at_true = std::find_if(list.begin(), list.end(), is_true);
+  if (at_true != list.end()) score.rank = static_cast<int>(at_true - list.begin()) + 1;
+  score.sure = sure(x.ranking);
+  score.right = truth.empty() ? !score.sure : score.sure && score.rank == 1;
+  const std::vector<Ranked> best = equally_good(x.ranking);
+  score.misled = score.sure && std::none_of(best.begin(), best.end(), is_true);
+  const Explanation without = truth.empty() ? x : explain(evidence, truth);
+  score.sure_without = sure(without.ranking);
+  if (!without.ranking.list.empty()) score.first_without = without.ranking.list.front().cause;
   return score;
 }
 
-json to_json(const ExplainedFault& s) {
-  return {{"line", s.line},     {"rank", s.rank},       {"first", s.first},    {"how", s.how},
-          {"misfit", s.misfit}, {"seconds", s.seconds}, {"problem", s.problem}};
-}
-
 void from_json_to(const json& j, ExplainedFault& s) {
-  s.line = j["line"];
-  s.rank = j["rank"];
-  s.first = j["first"];
-  s.how = j["how"];
-  s.misfit = j["misfit"];
-  s.seconds = j["seconds"];
+  s.line = j["line"], s.rank = j["rank"], s.first = j["first"], s.how = j["how"];
+  s.misfit = j["misfit"], s.explained = j["explained"], s.seconds = j["seconds"];
+  s.sure = j["sure"], s.right = j["right"], s.misled = j["misled"];
+  s.sure_without = j["sure_without"], s.first_without = j["first_without"];
   s.problem = j["problem"];
 }
 
 }  // namespace
+
+json fault_json(const ExplainedFault& s) {
+  return {{"fault", s.name},
+          {"cause", s.cause},
+          {"line", s.line},
+          {"rank", s.rank},
+          {"first", s.first},
+          {"how", s.how},
+          {"misfit", s.misfit},
+          {"explained", s.explained},
+          {"sure", s.sure},
+          {"right", s.right},
+          {"misled", s.misled},
+          {"sure_without", s.sure_without},
+          {"first_without", s.first_without},
+          {"seconds", s.seconds},
+          {"problem", s.problem}};
+}
 
 ExplainScore score_catalogue(const ExplainScoreOptions& options,
                              const std::function<void(const ExplainedFault&)>& each,
@@ -226,7 +266,7 @@ ExplainScore score_catalogue(const ExplainScoreOptions& options,
   const std::vector<Line> lines = read_lines(options);
   std::vector<const assay_fault*> chosen;
   for (int32_t i = 0; i < catalogue->fault_count; ++i) {
-    const assay_fault& f = catalogue->faults[i];
+    const assay_fault& f = *assay_fault_at(catalogue->faults, i);
     if (f.equivalent || (!options.filter.empty() && fnmatch(options.filter.c_str(), f.name, 0) != 0))
       continue;
     chosen.push_back(&f);
@@ -247,9 +287,9 @@ ExplainScore score_catalogue(const ExplainScoreOptions& options,
       score.name = faults[i]->name;
       score.cause = faults[i]->cause ? faults[i]->cause : "";
       try {
-        const ChildEnd end =
-            run_in_child([&](const Report& say) { say(to_json(score_one(lines, *faults[i], options, i))); },
-                         [&](const json& j) { from_json_to(j, score); }, options.timeout_s);
+        const ChildEnd end = run_in_child(
+            [&](const Report& say) { say(fault_json(score_one(lines, *faults[i], options, i))); },
+            [&](const json& j) { from_json_to(j, score); }, options.timeout_s);
         if (!end.fine()) score.problem = "the explanation " + end.text();
       } catch (...) {
         const std::lock_guard lock(mutex);
@@ -272,8 +312,12 @@ ExplainScore score_catalogue(const ExplainScoreOptions& options,
       continue;
     }
     ++report.explained;
+    report.known += f.cause != kNone;
     report.first += f.rank == 1;
     report.in_three += f.rank >= 1 && f.rank <= 3;
+    report.right += f.right;
+    report.misled += f.misled;
+    report.unknown_without += !f.sure_without;
   }
   return report;
 }

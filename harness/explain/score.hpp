@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How good are explanations? Every planted fault of a catalogue is explained on a suite line that reaches it
-// and is judged wrong; the explainer is given the line and the kernel, as a user would give them, and the
-// first cause it names is compared with the catalogue's afterwards.
+// How good are explanations? Every planted fault of a catalogue is explained on the line it names, or on a
+// suite line that reaches it and is judged wrong; the explainer is given the line and the kernel, as a user
+// would give them, and what it says is compared with the catalogue's causes afterwards. Once more with those
+// causes taken away: then it should say that it knows none.
 #pragma once
 
 #include <atomic>
@@ -26,18 +27,29 @@ struct ExplainScoreOptions {
 
 struct ExplainedFault {
   std::string name, cause, line;
-  int rank = 0;            // of the true cause; 0: not in the list
+  int rank = 0;            // of the first true cause; 0: not in the list
   std::string first, how;  // the first hypothesis
-  double misfit = 0, seconds = 0;
+  double misfit = 0, explained = 0, seconds = 0;
+  bool sure = false;    // it said "so ...", not "none of the known causes"
+  bool right = false;   // sure of a true cause, or not sure where the catalogue has none
+  bool misled = false;  // sure, and none of the causes it holds equally good is true
+  // The same without the true causes.
+  bool sure_without = false;
+  std::string first_without;
   std::string problem;  // why there is no explanation; empty: there is one
 };
 
 struct ExplainScore {
   std::vector<ExplainedFault> faults;
-  int64_t explained = 0, first = 0, in_three = 0;  // of those explained: true cause first, among three
-  int64_t not_wrong = 0;                           // no line on which the fault is judged wrong
-  double accuracy() const { return explained ? double(first) / double(explained) : 0; }
+  int64_t explained = 0;                       // faults of which there is an explanation
+  int64_t known = 0, first = 0, in_three = 0;  // those with a cause: how many, true first, among three
+  int64_t right = 0, misled = 0;               // of all explained
+  int64_t unknown_without = 0;                 // of all explained: "none" when the true causes are missing
+  int64_t not_wrong = 0;                       // no line on which the fault is judged wrong
+  double accuracy() const { return known ? double(first) / double(known) : 0; }
 };
+
+nlohmann::json fault_json(const ExplainedFault&);
 
 // `each` is called when a fault is done, from one thread at a time. Must run before OpenMP is used. Throws
 // InputError for a library without a catalogue, InfrastructureError when no process can be started.

@@ -26,20 +26,6 @@ nlohmann::json numbers(const std::vector<double>& list) {
   return out;
 }
 
-// What the case cannot tell from the best, that first.
-std::vector<Ranked> equally_good(const Ranking& ranking) {
-  std::vector<Ranked> best;
-  for (const Ranked& r : ranking.list)
-    if (best.empty() || (r.fact == best.front().fact && r.misfit <= best.front().misfit + kSameMisfit &&
-                         r.explained >= kSure))
-      best.push_back(r);
-  return best;
-}
-
-bool sure(const Ranking& ranking) {
-  return !ranking.list.empty() && (ranking.list.front().fact || ranking.list.front().explained >= kSure);
-}
-
 // What follows, or that nothing does: a cause that leaves a fifth of the error is not the cause.
 std::string conclusion(const Ranking& ranking) {
   if (!sure(ranking))

@@ -76,7 +76,7 @@ struct Reader {
   std::vector<CatalogueEntry> entries(const assay_fault* list, int32_t count, bool fault) {
     if (count < 0 || (count > 0 && list == nullptr)) fail("a list is broken");
     std::vector<CatalogueEntry> all;
-    for (int32_t i = 0; i < count; ++i) all.push_back(entry(list[i], fault, i));
+    for (int32_t i = 0; i < count; ++i) all.push_back(entry(*assay_fault_at(list, i), fault, i));
     return all;
   }
 };
