@@ -79,21 +79,39 @@ enum assay_op {
    *   out_cu_q, out_cu_kv [B+1], out_len [B] keys from the first of the chunk on, out_request [B], out_table
    *   [B, pages of a chunk], out_counts [1]: how many. `chunk` is a multiple of P.
    * - split_batch: cu_q, kv_len -> requests in the order decode (n <= threshold), extend (c > 0), prefill,
-   *   each as they came: out_request [R], out_len [R] = their m, out_cu_q [R+3]: sums of each group from 0,
-   *   out_counts [3, 5]: requests, rows, largest n, smallest n, largest m of each, 0 where it is empty.
+   *   each as they came: out_request [R], out_len [R] = their m, out_cu_q, out_cu_kv [R+3]: sums of each
+   * group from 0, out_counts [3, 5]: requests, rows, largest n, smallest n, largest m of each, 0 where it is
+   * empty.
    * - chunk_metadata: cu_q, kv_len -> contexts cut into steps of s = max(1, token_budget / E) tokens, E the
    *   requests of c > 0. For step i: out_len [C, R] = tokens of context from i s on, at most s, out_starts
    *   [C, R] = i s (any where that length is 0), out_cu_kv [C, R+1] their sums, out_request [C, max(R,
-   *   token_budget)] the request of each token; out_counts [2]: steps with a token, s (0, 0 without context).
-   * - decode_metadata: cu_q, context_len, table -> after the step's rows were added: out_len [R] = c + n,
-   *   out_cu_kv [R+1], out_table [R, pages] = page(r, i).
+   *   token_budget)] the request of each token; out_counts [2+C]: steps with a token, s (0, 0 without
+   * context), the largest length of each step.
+   * - decode_metadata: cu_q, context_len, table -> after the step's rows were added: out_len [>= R] = c + n,
+   *   out_cu_q, out_cu_kv [>= R+1], out_table [R, pages] = page(r, i).
    * - cascade_metadata: cu_q, kv_len, table -> the prefix that all requests share as one request of all rows,
    *   and what is left of each. F = prefix_tokens, at most the smallest m above 0, cut to whole pages.
    *   out_cu_q [2] = 0, all rows; out_len [R+1] = F, then m - F of each (0 at least); out_indices
    *   [>= prefix_tokens / P] = pages of F in the first request with keys; out_table [R, pages] the rest.
+   *   out_counts [1]: 1 where it pays. Not with F < 256, R < 8, a bias, a window or chunks; otherwise yes,
+   * but for requests of one row each and groups G = heads_q / heads_kv > 1 only if ceil(heads_q ceil(R / 128)
+   * / workers) K < ceil(R heads_kv ceil(G / 128) K / workers), K = ceil(F / 128).
    * - tree_tables: cu_q, kv_len, table, tree_mask, tree_indptr -> for each row the drafts it sees, in their
    *   order: out_len [T], out_cu_kv [T+1], out_table [T, drafts] = slot(r, c + j), at every page size.
-   * - swa_tree_table: as tree_tables, the whole context before the drafts: out_len = c + drafts seen. */
+   * - swa_tree_table: as tree_tables, the whole context before the drafts: out_len = c + drafts seen.
+   * With flat_tree the rows of tree_mask have m entries, the drafts' last; what the first c hold means
+   * nothing.
+   * - ps_metadata: cu_q, kv_len -> causal attention as work for `workers` that stay, each tile and key once.
+   * A tile is tile_rows rows of a request (the last one fewer) of one KV head; it needs its first v keys, all
+   *   that its last row may see, in blocks of U = tile_keys rounded up to whole pages, and counts as
+   *   max(1, ceil(v / U)) blocks, of which there are N. Work w of worker i is work_info[w] for work_indptr[i]
+   *   <= w < work_indptr[i + 1], at most ceil(N / workers) blocks together: request, KV head, first and end
+   * row (packed), first and end key (first a multiple of U; equal where v = 0), partial, position of its
+   * first row. partial -1: the tile is whole. Else the work leaves a result of its own, numbered from 0 on
+   * without gaps, and tile t of reduce_indptr[t] <= i < reduce_indptr[t + 1] is the merge of the partial
+   * results reduce_partial_map[i]: reduce_final_map[t] = first and end row, KV head. reduce_indptr ends in
+   * its last value again, reduce_partial_map in -1; rows behind the last of work_info, reduce_final_map:
+   * whatever. */
   ASSAY_OP_MERGE_STATES = 3,
   ASSAY_OP_CACHE_WRITE = 4,
   ASSAY_OP_CACHE_GATHER = 5,
@@ -107,7 +125,8 @@ enum assay_op {
   ASSAY_OP_DECODE_METADATA = 13,
   ASSAY_OP_CASCADE_METADATA = 14,
   ASSAY_OP_TREE_TABLES = 15,
-  ASSAY_OP_SWA_TREE_TABLE = 16
+  ASSAY_OP_SWA_TREE_TABLE = 16,
+  ASSAY_OP_PS_METADATA = 17
 };
 
 /* Base visibility; window and chunk conditions come on top (all conditions together).
@@ -231,6 +250,15 @@ typedef struct assay_tensors {
   assay_tensor out_indices; /* pages or slots, flat */
   assay_tensor out_request; /* request of each entry */
   assay_tensor out_counts;
+  /* A schedule, int32: see ps_metadata. W >= tiles + workers. */
+  assay_tensor work_indptr;        /* [workers + 1] */
+  assay_tensor work_info;          /* [W, 8] */
+  assay_tensor reduce_indptr;      /* [workers + 1] */
+  assay_tensor reduce_final_map;   /* [workers, 3] */
+  assay_tensor reduce_partial_map; /* [2 workers] */
+  /* Scales of codes that cache_write gets ready made. */
+  assay_tensor dense_k_scale; /* fp32 [rows, heads_kv] */
+  assay_tensor dense_v_scale; /* as dense_k_scale */
 } assay_tensors;
 
 /* The mathematics and storage of one case, scalars only; host arrays repeat the lengths so that a
@@ -278,10 +306,13 @@ typedef struct assay_problem {
   const int32_t* first_key; /* host [requests] */
   const int32_t* positions; /* host [total_q] */
   /* Of the metadata ops (enum assay_op). */
-  int32_t ranks, interleave; /* dcp_lengths: >= 1; turns in tokens, >= 1 */
-  int32_t threshold;         /* split_batch: rows a decode has at most, 1 + drafts */
-  int32_t token_budget;      /* chunk_metadata: tokens of context that a step gathers, >= 1 */
-  int32_t prefix_tokens;     /* cascade_metadata: tokens that all requests have in common */
+  int32_t ranks, interleave;    /* dcp_lengths: >= 1; turns in tokens, >= 1 */
+  int32_t threshold;            /* split_batch: rows a decode has at most, 1 + drafts */
+  int32_t token_budget;         /* chunk_metadata: tokens of context that a step gathers, >= 1 */
+  int32_t prefix_tokens;        /* cascade_metadata: tokens that all requests have in common */
+  int32_t workers;              /* ps_metadata, cascade_metadata (blocks that run at once): >= 1 */
+  int32_t tile_rows, tile_keys; /* ps_metadata: >= 1; keys are rounded up to whole pages */
+  int32_t flat_tree;            /* tree_tables, swa_tree_table: tree_mask has a column for every key */
 } assay_problem;
 
 #ifdef __cplusplus

@@ -32,10 +32,13 @@ const std::string kLocal = "local_batches page=4 chunk=32 table=token pad=3 batc
 const std::string kDeep = "local_batches page=4 chunk=8 table=token pad=3 batch=1q4s9_1q5s26_1q3s2_1q1s1";
 const std::string kSplit = "split_batch threshold=2 batch=1q9s9_2q2s40_1q7s30_1q1s1_1q0s5_1q3s8_1q5s5";
 const std::string kSteps = "chunk_metadata budget=24 pad=2 batch=1q5s5_1q1s40_1q3s7_1q1s41";
-const std::string kDecode = "decode_metadata page=8 table=token batch=2q3s41_1q1s1_1q0s9";
+const std::string kDecode = "decode_metadata page=8 pad=2 table=token batch=2q3s41_1q1s1_1q0s9";
 const std::string kCascade = "cascade_metadata page=8 prefix=20 batch=2q1s40p16_1q3s17p16_1q2s0";
 const std::string kTree = "tree_tables page=8 pad=3 batch=2q4s40_1q7s37_1q5s9 seed=3";
 const std::string kSwaTree = "swa_tree_table page=8 pad=3 batch=2q4s40_1q7s37_1q5s9 seed=3";
+const std::string kPaying = "cascade_metadata prefix=256 h=4 batch=8q1s300p256";
+const std::string kSchedule =
+    "ps_metadata h=4/2 workers=5 tile=4/8 page=4 pad=3 batch=1q9s30_1q1s100_1q0s9_1q7s3_1q1s40";
 
 TEST(MetadataJudge, RightKernelsPass) {
   for (const auto& [kernel, line] : {std::pair{"expand_right", kExpand},
@@ -47,7 +50,10 @@ TEST(MetadataJudge, RightKernelsPass) {
                                      {"decode_right", kDecode},
                                      {"cascade_right", kCascade},
                                      {"tree_right", kTree},
-                                     {"swa_right", kSwaTree}}) {
+                                     {"swa_right", kSwaTree},
+                                     {"tree_right", kTree + " tree=flat"},
+                                     {"cascade_right", kPaying},
+                                     {"ps_right", kSchedule}}) {
     const Verdict v = judge(line, kernel);
     EXPECT_EQ(v.outcome, Outcome::kPassed) << line << ": " << v.reason;
     EXPECT_GT(v.o.checked, 5) << line;
@@ -82,6 +88,13 @@ TEST(MetadataJudge, FaultsAreNamed) {
       {"split_unstable", kSplit, "out_request"},
       {"split_all_extend", kSplit, "out_counts[1][0]"},
       {"split_longest_key_is_query", kSplit, "out_counts[0][4]: 2 for 40"},
+      {"split_keys_not_rebased", kSplit, "out_cu_kv"},
+      {"steps_longest_of_first", "chunk_metadata budget=24 batch=1q5s5_1q1s40_1q3s7_1q1s39",
+       "out_counts[6]: 8 for 7"},
+      {"decode_stale_starts", kDecode, "out_cu_q"},
+      {"cascade_always", kCascade, "out_counts[0]: 1 for 0"},
+      {"cascade_with_bias", kPaying + " alibi=linear", "out_counts[0]: 1 for 0"},
+      {"tree_flat_as_compact", kTree + " tree=flat", "out_"},
       {"steps_of_requests", kSteps, "out_"},
       {"steps_not_clamped", kSteps, "out_len"},
       {"steps_from_zero", kSteps, "out_starts"},
@@ -107,6 +120,18 @@ TEST(MetadataJudge, FaultsAreNamed) {
       {"swa_drafts_first", kSwaTree, "out_table"},
       {"swa_all_drafts", kSwaTree, "out_len"},
       {"swa_page_one", kSwaTree, "out_table"},
+      {"ps_by_tiles", kSchedule, "its share is"},
+      {"ps_keys_of_request", kSchedule, "work_info[0][5]: key 30"},
+      {"ps_drops_blind_rows", kSchedule, "keys 0 to 0 missing"},
+      {"ps_as_if_without_context", kSchedule, "work_info[0][5]"},
+      {"ps_starts_arange", kSchedule, "work_info[0][3]: 1 for 4"},
+      {"ps_count_in_last_entry", kSchedule, "reduce_indptr"},
+      {"ps_cut_inside_block", kSchedule, "no block of the"},
+      {"ps_key_twice", kSchedule, "its share is"},
+      {"ps_part_as_whole", kSchedule, "is written as the whole"},
+      {"ps_parts_share_a_place", kSchedule, "which another has"},
+      {"ps_merges_other_head", kSchedule, "reduce_final_map[0]"},
+      {"ps_stale_tail", kSchedule, "0 for -1"},
   };
   std::set<std::string> planted;
   for (const auto& c : cases) {

@@ -10,6 +10,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/base/random.hpp"
+#include "harness/ops/layouts.hpp"
 #include "harness/problem/paged_cache.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -35,6 +36,20 @@ void write_page_table(const Problem& p, assay_tensor& t) {
       for (size_t page = 0; page < p.pages[r].size(); ++page) row[page * t.stride[1]] = p.pages[r][page];
     }
   }
+}
+
+// A column for every key. What stands in those of the context means nothing: bits drawn from the seed.
+std::vector<uint8_t> flat_tree(const Problem& p) {
+  std::vector<uint8_t> flat;
+  const CounterRng rng(p.seed, kStreamTree);
+  auto bits = p.tree_mask.begin();
+  for (const Request& r : p.requests)
+    for (int32_t row = 0; row < r.q_len; ++row, bits += r.q_len) {
+      for (int32_t key = 0; key < r.context_len(); ++key)
+        flat.push_back(static_cast<uint8_t>(rng.below(~flat.size(), 2)));
+      flat.insert(flat.end(), bits, bits + r.q_len);
+    }
+  return flat;
 }
 
 }  // namespace
@@ -100,9 +115,9 @@ void write_table(Inputs& inputs, Operand operand, const std::vector<float>& sink
     case Operand::kSinks:
       return write_vector(t, sinks);
     case Operand::kTreeMask:
-      return write_vector(t, p.tree_mask);
+      return write_vector(t, p.flat_tree ? flat_tree(p) : p.tree_mask);
     case Operand::kTreeIndptr:
-      return write_vector(t, p.tree_indptr());
+      return write_vector(t, layouts::tree_starts(p));
     case Operand::kContextLen: {
       std::vector<int32_t> context;
       for (const Request& r : p.requests) context.push_back(r.context_len());

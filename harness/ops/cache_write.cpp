@@ -70,12 +70,11 @@ constinit const Op ops::cache_write = {
     .rows = RowRule::kWithinCache,
     .stridable = {.q = true, .kv = true, .scales = true},
     .recipes = recipe_set(InputRecipe::kNormal, InputRecipe::kOutlier, InputRecipe::kExact),
-    .recipes_message = "cache_write takes input=normal, outlier or exact (ties of the rounding)",
+    .recipes_message = "takes input=normal, outlier or exact (ties of the rounding)",
     .kv_rule =
         {writable,
          "cache_write knows no request (no request_head scales) and computes scales of a token for int8 "
          "only (token_head); take kv=int8:token_head or scales tensor, host, head or channel"},
-    .foreign_fields = "masks, biases and relations",
     .check = check,
     .work = work,
     .describe = describe,

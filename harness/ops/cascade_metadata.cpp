@@ -17,6 +17,8 @@ TensorLayout lengths(const Problem& p) { return layouts::list(static_cast<int64_
 TensorLayout prefix_starts(const Problem&) { return layouts::list(2); }
 TensorLayout prefix_pages(const Problem& p) { return layouts::list(p.prefix_tokens / p.page_size); }
 
+TensorLayout verdict(const Problem&) { return layouts::list(1); }
+
 constexpr OperandUse kOperands[] = {
     {Operand::kCuQ, Role::kIn, layouts::request_starts},
     {Operand::kKvLen, Role::kIn, layouts::per_request},
@@ -27,16 +29,22 @@ constexpr OperandUse kOperands[] = {
     {Operand::kOutCuQ, Role::kOut, prefix_starts},
     {Operand::kOutTable, Role::kOut, tables},
     {Operand::kOutIndices, Role::kOut, prefix_pages},
+    {Operand::kOutCounts, Role::kOut, verdict},
 };
 
-constexpr std::string_view kFields[] = {"page", "blocks", "table", "prefix"};
+constexpr std::string_view kFields[] = {"page",    "blocks", "table", "prefix",
+                                        "workers", "window", "chunk", "alibi"};
 
 constexpr std::string_view kExamples[] = {
     "cascade_metadata prefix=16 page=8 batch=2q1s40p16_1q3s17p16 seed=1",
     "cascade_metadata prefix=12 page=4 table=token strides=out batch=2q1s21_1q0_1q1s9 seed=2",
-    "cascade_metadata page=4 table=csr batch=2q1s21_1q2s9 seed=3"};
+    "cascade_metadata page=4 table=csr batch=2q1s21_1q2s9 seed=3",
+    "cascade_metadata prefix=256 workers=8 batch=9q1s300p256 seed=4"};
 
-void check(const Problem& p) { ASSAY_CHECK(p.prefix_tokens >= 0, "a prefix of {} tokens", p.prefix_tokens); }
+void check(const Problem& p) {
+  ASSAY_CHECK(p.prefix_tokens >= 0 && p.workers >= 1, "a prefix of {} tokens for {} workers", p.prefix_tokens,
+              p.workers);
+}
 
 double bytes(const Problem& p, const BatchSize& b) {
   return 4 * (b.requests * (4 + b.longest / p.page_size) + p.prefix_tokens / p.page_size);
@@ -49,7 +57,7 @@ std::string describe(const Problem& p) {
 
 }  // namespace
 
-constinit const Op ops::cascade_metadata = {
+constinit const Op ops::cascade_metadata = list_op({
     .id = ASSAY_OP_CASCADE_METADATA,
     .name = "cascade_metadata",
     .summary = "A shared prefix as one request, and the rest of every request.",
@@ -58,14 +66,10 @@ constinit const Op ops::cascade_metadata = {
     .operands = kOperands,
     .fields = kFields,
     .stridable = {.out = true, .table = true},
-    .recipes = recipe_set(InputRecipe::kNormal),
-    .recipes_message = "cascade_metadata reads lengths and tables: input=normal",
-    .foreign_fields = "masks, biases and relations",
     .check = check,
     .bytes = bytes,
-    .work = list_work,
     .describe = describe,
     .examples = kExamples,
-};
+});
 
 }  // namespace assay

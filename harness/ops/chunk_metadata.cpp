@@ -32,7 +32,7 @@ TensorLayout starts(const Problem& p) { return per_step(p, requests(p) + 1); }
 TensorLayout of_tokens(const Problem& p) {
   return per_step(p, std::max<int64_t>(requests(p), p.token_budget));
 }
-TensorLayout counts(const Problem&) { return layouts::list(2); }
+TensorLayout counts(const Problem& p) { return layouts::list(2 + entries(p) + p.padded_rows); }
 
 constexpr OperandUse kOperands[] = {
     {Operand::kCuQ, Role::kIn, layouts::request_starts},
@@ -64,22 +64,18 @@ std::string describe(const Problem& p) {
 
 }  // namespace
 
-constinit const Op ops::chunk_metadata = {
+constinit const Op ops::chunk_metadata = list_op({
     .id = ASSAY_OP_CHUNK_METADATA,
     .name = "chunk_metadata",
     .summary = "Contexts cut into steps of a token budget, with what a gather reads.",
     .operands = kOperands,
     .fields = kFields,
     .stridable = {.out = true},
-    .recipes = recipe_set(InputRecipe::kNormal),
-    .recipes_message = "chunk_metadata reads lengths and tables: input=normal",
-    .foreign_fields = "masks, biases and relations",
     .check = check,
     .entries = entries,
     .bytes = bytes,
-    .work = list_work,
     .describe = describe,
     .examples = kExamples,
-};
+});
 
 }  // namespace assay

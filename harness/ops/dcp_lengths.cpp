@@ -37,21 +37,17 @@ std::string describe(const Problem& p) {
 
 }  // namespace
 
-constinit const Op ops::dcp_lengths = {
+constinit const Op ops::dcp_lengths = list_op({
     .id = ASSAY_OP_DCP_LENGTHS,
     .name = "dcp_lengths",
     .summary = "Key lengths of every rank of a context spread over ranks.",
     .operands = kOperands,
     .fields = kFields,
     .stridable = {.out = true},
-    .recipes = recipe_set(InputRecipe::kNormal),
-    .recipes_message = "dcp_lengths reads lengths and tables: input=normal",
-    .foreign_fields = "masks, biases and relations",
     .check = check,
     .bytes = bytes,
-    .work = list_work,
     .describe = describe,
     .examples = kExamples,
-};
+});
 
 }  // namespace assay

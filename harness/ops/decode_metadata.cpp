@@ -13,25 +13,31 @@ TensorLayout tables(const Problem& p) {
                             (int64_t{p.max_kv_len()} + p.page_size - 1) / p.page_size);
 }
 
+int64_t entries(const Problem& p) { return static_cast<int64_t>(p.requests.size()); }
+TensorLayout lengths(const Problem& p) { return layouts::list(entries(p) + p.padded_rows); }
+TensorLayout starts(const Problem& p) { return layouts::list(entries(p) + p.padded_rows + 1); }
+
 constexpr OperandUse kOperands[] = {
     {Operand::kCuQ, Role::kIn, layouts::request_starts},
     {Operand::kContextLen, Role::kIn, layouts::per_request},
     {Operand::kBlockTable, Role::kIn, layouts::block_table},
     {Operand::kIndptr, Role::kIn, layouts::csr_indptr},
     {Operand::kIndices, Role::kIn, layouts::csr_indices},
-    {Operand::kOutLen, Role::kOut, layouts::per_request},
-    {Operand::kOutCuKv, Role::kOut, layouts::request_starts},
+    {Operand::kOutLen, Role::kOut, lengths},
+    {Operand::kOutCuQ, Role::kOut, starts},
+    {Operand::kOutCuKv, Role::kOut, starts},
     {Operand::kOutTable, Role::kOut, tables},
 };
 
-constexpr std::string_view kFields[] = {"page", "blocks", "table"};
+constexpr std::string_view kFields[] = {"pad", "page", "blocks", "table"};
 
-constexpr std::string_view kExamples[] = {"decode_metadata page=8 table=token batch=2q1s41_1q1_1q0s9 seed=1",
-                                          "decode_metadata page=1 strides=out+table batch=2q4s10_1q1 seed=2",
-                                          "decode_metadata page=32 table=csr batch=3q2s33 seed=3"};
+constexpr std::string_view kExamples[] = {
+    "decode_metadata page=8 table=token batch=2q1s41_1q1_1q0s9 seed=1",
+    "decode_metadata pad=3 page=1 strides=out+table batch=2q4s10_1q1 seed=2",
+    "decode_metadata page=32 table=csr batch=3q2s33 seed=3"};
 
 double bytes(const Problem& p, const BatchSize& b) {
-  return 4 * b.requests * (4 + b.longest / p.page_size + 1);
+  return 4 * (b.requests * (6 + b.longest / p.page_size) + 3 * double{1} * p.padded_rows);
 }
 
 std::string describe(const Problem& p) {
@@ -41,7 +47,7 @@ std::string describe(const Problem& p) {
 
 }  // namespace
 
-constinit const Op ops::decode_metadata = {
+constinit const Op ops::decode_metadata = list_op({
     .id = ASSAY_OP_DECODE_METADATA,
     .name = "decode_metadata",
     .summary = "Lengths, starts and page table of a step, from the context and a table.",
@@ -51,13 +57,10 @@ constinit const Op ops::decode_metadata = {
     .fields = kFields,
     .rows = RowRule::kWithinCache,
     .stridable = {.out = true, .table = true},
-    .recipes = recipe_set(InputRecipe::kNormal),
-    .recipes_message = "decode_metadata reads lengths and tables: input=normal",
-    .foreign_fields = "masks, biases and relations",
+    .entries = entries,
     .bytes = bytes,
-    .work = list_work,
     .describe = describe,
     .examples = kExamples,
-};
+});
 
 }  // namespace assay

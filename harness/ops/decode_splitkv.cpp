@@ -88,8 +88,8 @@ constinit const Op ops::decode_splitkv = {
     .rows = RowRule::kOneAtMost,
     .recipes = kAllRecipes & ~recipe_set(InputRecipe::kExact, InputRecipe::kIncidence, InputRecipe::kDyadic),
     .recipes_message =
-        "input=exact, incidence and dyadic answer for a whole context, which decode_splitkv cuts up; take "
-        "another input",
+        "cuts up a context, for the whole of which input=exact, incidence and dyadic answer; take another "
+        "input",
     .foreign_fields = "sinks, index and relations (sinks also to the merge)",
     .check = check,
     .work = work,

@@ -36,7 +36,7 @@ std::string describe(const Problem& p) {
 
 }  // namespace
 
-constinit const Op ops::expand_pages = {
+constinit const Op ops::expand_pages = list_op({
     .id = ASSAY_OP_EXPAND_PAGES,
     .name = "expand_pages",
     .summary = "Page table to a flat table of pages of one token.",
@@ -45,14 +45,10 @@ constinit const Op ops::expand_pages = {
     .operands = kOperands,
     .fields = kFields,
     .stridable = {.table = true},
-    .recipes = recipe_set(InputRecipe::kNormal),
-    .recipes_message = "expand_pages reads lengths and tables: input=normal",
-    .foreign_fields = "masks, biases and relations",
     .entries = entries,
     .bytes = bytes,
-    .work = list_work,
     .describe = describe,
     .examples = kExamples,
-};
+});
 
 }  // namespace assay

@@ -173,9 +173,14 @@ TensorLayout alibi_slopes(const Problem& p) {
   return when(p.alibi != ASSAY_ALIBI_NONE, dense_layout(ASSAY_FP32, {p.heads_q}));
 }
 TensorLayout sinks(const Problem& p) { return when(p.sinks, dense_layout(ASSAY_FP32, {p.heads_q})); }
+std::vector<int64_t> tree_starts(const Problem& p) {
+  if (!p.flat_tree) return p.tree_indptr();
+  std::vector<int64_t> starts = {0};
+  for (const Request& r : p.requests) starts.push_back(starts.back() + int64_t{r.q_len} * r.kv_len);
+  return starts;
+}
 TensorLayout tree_mask(const Problem& p) {
-  return when(p.mask == ASSAY_MASK_TREE,
-              dense_layout(ASSAY_UINT8, {static_cast<int64_t>(p.tree_mask.size())}));
+  return when(p.mask == ASSAY_MASK_TREE, dense_layout(ASSAY_UINT8, {tree_starts(p).back()}));
 }
 TensorLayout tree_indptr(const Problem& p) {
   return when(p.mask == ASSAY_MASK_TREE, dense_layout(ASSAY_INT64, {requests(p) + 1}));

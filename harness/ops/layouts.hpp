@@ -59,8 +59,9 @@ TensorLayout alibi_slopes(const Problem&);
 TensorLayout sinks(const Problem&);
 TensorLayout tree_mask(const Problem&);
 TensorLayout tree_indptr(const Problem&);
-TensorLayout first_key(const Problem&);  // int32 [requests]
-TensorLayout positions(const Problem&);  // int32 [rows]
+std::vector<int64_t> tree_starts(const Problem&);  // what tree_indptr holds
+TensorLayout first_key(const Problem&);            // int32 [requests]
+TensorLayout positions(const Problem&);            // int32 [rows]
 
 // What metadata ops read and write, int32.
 TensorLayout list(int64_t entries);

@@ -74,7 +74,7 @@ std::string describe(const Problem& p) {
 
 }  // namespace
 
-constinit const Op ops::local_batches = {
+constinit const Op ops::local_batches = list_op({
     .id = ASSAY_OP_LOCAL_BATCHES,
     .name = "local_batches",
     .summary = "Attention in chunks as causal batches, with their page tables.",
@@ -83,15 +83,11 @@ constinit const Op ops::local_batches = {
     .operands = kOperands,
     .fields = kFields,
     .stridable = {.out = true, .table = true},
-    .recipes = recipe_set(InputRecipe::kNormal),
-    .recipes_message = "local_batches reads lengths and tables: input=normal",
-    .foreign_fields = "masks, biases and relations",
     .check = check,
     .entries = entries,
     .bytes = bytes,
-    .work = list_work,
     .describe = describe,
     .examples = kExamples,
-};
+});
 
 }  // namespace assay

@@ -87,9 +87,10 @@ struct Op {
   RowRule rows = RowRule::kAny;
   StridedOperands stridable = {true, true, true, true, true};
   RecipeSet recipes = kAllRecipes;
-  std::string_view recipes_message;  // which inputs it takes, for those it does not
+  std::string_view recipes_message;  // "takes input=...", behind the op's name, for those it does not
   QuantizationRule q_rule, kv_rule;
-  std::string_view foreign_fields;  // of attention and not of this op, for the message that refuses them
+  // Of attention and not of this op, for the message that refuses them; empty: masks, biases and relations.
+  std::string_view foreign_fields;
 
   void (*check)(const Problem&) = nullptr;  // further invariants: CheckError
 
@@ -107,6 +108,14 @@ struct Op {
   // Small cases that between them reach everything the op does; tests of all ops take them.
   std::span<const std::string_view> examples;
 };
+
+// An op on lists: there are no values to draw, and its work is to touch every element once.
+constexpr Op list_op(Op op) {
+  op.recipes = recipe_set(InputRecipe::kNormal);
+  op.recipes_message = "reads lengths and tables: input=normal";
+  op.work = list_work;
+  return op;
+}
 
 namespace ops {
 #define ASSAY_DECLARE(NAME, ID) extern const Op NAME;

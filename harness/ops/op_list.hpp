@@ -22,4 +22,5 @@
   X(decode_metadata, ASSAY_OP_DECODE_METADATA)   \
   X(cascade_metadata, ASSAY_OP_CASCADE_METADATA) \
   X(tree_tables, ASSAY_OP_TREE_TABLES)           \
-  X(swa_tree_table, ASSAY_OP_SWA_TREE_TABLE)
+  X(swa_tree_table, ASSAY_OP_SWA_TREE_TABLE)     \
+  X(ps_metadata, ASSAY_OP_PS_METADATA)

@@ -38,7 +38,7 @@ ProblemView::ProblemView(const Problem& p, float q_scale_host, float k_scale_hos
   c_.has_sinks = p.sinks ? 1 : 0;
   // Storage fields mean nothing without a cache; neutral values keep two equal cases equal.
   c_.layout = paged ? p.layout : ASSAY_LAYOUT_NHD;
-  c_.page_size = paged ? p.page_size : 0;
+  c_.page_size = paged || takes(op, "page") ? p.page_size : 0;
   c_.table = paged ? p.table : ASSAY_TABLE_NONE;
   c_.requests = static_cast<int32_t>(p.requests.size());
   c_.max_q_len = p.max_q_len();
@@ -57,6 +57,10 @@ ProblemView::ProblemView(const Problem& p, float q_scale_host, float k_scale_hos
   c_.threshold = takes(op, "threshold") ? p.threshold : 0;
   c_.token_budget = takes(op, "budget") ? p.token_budget : 0;
   c_.prefix_tokens = takes(op, "prefix") ? p.prefix_tokens : 0;
+  c_.workers = takes(op, "workers") ? p.workers : 0;
+  c_.tile_rows = takes(op, "tile") ? p.tile_rows : 0;
+  c_.tile_keys = takes(op, "tile") ? p.tile_keys : 0;
+  c_.flat_tree = p.flat_tree ? 1 : 0;
   c_.source_format = op.attends_rows ? int32_t{ASSAY_FORMAT_NONE} : p.source_format;
 }
 

@@ -21,6 +21,7 @@ constexpr OperandUse kOperands[] = {
     {Operand::kKvLen, Role::kIn, layouts::per_request},
     {Operand::kOutLen, Role::kOut, layouts::per_request},
     {Operand::kOutCuQ, Role::kOut, starts},
+    {Operand::kOutCuKv, Role::kOut, starts},
     {Operand::kOutRequest, Role::kOut, layouts::per_request},
     {Operand::kOutCounts, Role::kOut, counts},
 };
@@ -32,7 +33,7 @@ constexpr std::string_view kExamples[] = {"split_batch batch=1q9_2q1s40_1q7s30_1
 
 void check(const Problem& p) { ASSAY_CHECK(p.threshold >= 0, "a threshold of {} rows", p.threshold); }
 
-double bytes(const Problem&, const BatchSize& b) { return 4 * (5 * b.requests + 20); }
+double bytes(const Problem&, const BatchSize& b) { return 4 * (6 * b.requests + 20); }
 
 std::string describe(const Problem& p) {
   return fmt::format("orders    {} requests: decode up to {} rows, extend, prefill", p.requests.size(),
@@ -41,21 +42,17 @@ std::string describe(const Problem& p) {
 
 }  // namespace
 
-constinit const Op ops::split_batch = {
+constinit const Op ops::split_batch = list_op({
     .id = ASSAY_OP_SPLIT_BATCH,
     .name = "split_batch",
     .summary = "Orders a batch decode, extend, prefill; counts and starts of each.",
     .operands = kOperands,
     .fields = kFields,
     .stridable = {.out = true},
-    .recipes = recipe_set(InputRecipe::kNormal),
-    .recipes_message = "split_batch reads lengths and tables: input=normal",
-    .foreign_fields = "masks, biases and relations",
     .check = check,
     .bytes = bytes,
-    .work = list_work,
     .describe = describe,
     .examples = kExamples,
-};
+});
 
 }  // namespace assay

@@ -30,11 +30,12 @@ constexpr OperandUse kOperands[] = {
     {Operand::kOutTable, Role::kOut, kTable},
 };
 
-constexpr std::string_view kFields[] = {"pad", "page", "blocks", "table"};
+constexpr std::string_view kFields[] = {"pad", "page", "blocks", "table", "tree"};
 
 constexpr std::string_view kTreeExamples[] = {
     "tree_tables page=8 batch=2q4s40_1q7_1q0s9 seed=1",
-    "tree_tables pad=3 page=1 table=token strides=out batch=3q5s20 seed=2"};
+    "tree_tables pad=3 page=1 table=token strides=out batch=3q5s20 seed=2",
+    "tree_tables tree=flat page=8 batch=2q4s40_1q7_1q0s9 seed=3"};
 
 constexpr std::string_view kSwaExamples[] = {
     "swa_tree_table page=8 batch=2q4s40_1q7s37_1q0s9 seed=1",
@@ -42,7 +43,8 @@ constexpr std::string_view kSwaExamples[] = {
 
 // With so many entries in a row of the table.
 double bytes(const Problem& p, const BatchSize& b, double entries) {
-  return 4 * (2 * b.requests + (b.rows + p.padded_rows) * (2 + entries)) + 8 * b.requests + b.tree_entries;
+  return 4 * (2 * b.requests + (b.rows + p.padded_rows) * (2 + entries)) + 8 * b.requests +
+         (p.flat_tree ? b.rows * b.longest : b.tree_entries);
 }
 double tree_bytes(const Problem& p, const BatchSize& b) {
   return bytes(p, b, b.tree_entries / std::max(1.0, b.rows));
@@ -56,7 +58,7 @@ std::string describe(const Problem& p) {
 
 }  // namespace
 
-constinit const Op ops::tree_tables = {
+constinit const Op ops::tree_tables = list_op({
     .id = ASSAY_OP_TREE_TABLES,
     .name = "tree_tables",
     .summary = "For each draft of a tree the slots of the drafts it sees.",
@@ -66,16 +68,12 @@ constinit const Op ops::tree_tables = {
     .fields = kFields,
     .rows = RowRule::kWithinCache,
     .stridable = {.out = true, .table = true},
-    .recipes = recipe_set(InputRecipe::kNormal),
-    .recipes_message = "tree_tables reads lengths and tables: input=normal",
-    .foreign_fields = "masks, biases and relations",
     .bytes = tree_bytes,
-    .work = list_work,
     .describe = describe,
     .examples = kTreeExamples,
-};
+});
 
-constinit const Op ops::swa_tree_table = {
+constinit const Op ops::swa_tree_table = list_op({
     .id = ASSAY_OP_SWA_TREE_TABLE,
     .name = "swa_tree_table",
     .summary = "For each draft of a tree the slots of the context and of the drafts it sees.",
@@ -85,13 +83,9 @@ constinit const Op ops::swa_tree_table = {
     .fields = kFields,
     .rows = RowRule::kWithinCache,
     .stridable = {.out = true, .table = true},
-    .recipes = recipe_set(InputRecipe::kNormal),
-    .recipes_message = "swa_tree_table reads lengths and tables: input=normal",
-    .foreign_fields = "masks, biases and relations",
     .bytes = swa_bytes,
-    .work = list_work,
     .describe = describe,
     .examples = kSwaExamples,
-};
+});
 
 }  // namespace assay

@@ -130,6 +130,10 @@ struct Problem {
   int32_t threshold = 1;              // split_batch: rows of a decode at most
   int32_t token_budget = 32768;       // chunk_metadata: tokens of context in a step
   int32_t prefix_tokens = 0;          // cascade_metadata
+  int32_t workers = 132;              // ps_metadata, like the next
+  int32_t tile_rows = 256, tile_keys = 128;
+  bool flat_tree = false;     // tree_tables, swa_tree_table: see assay_problem
+  bool split_latent = false;  // cache_write, layout MLA: latent part and rope part are rows of their own
 
   // Inputs.
   InputRecipe recipe = InputRecipe::kNormal;

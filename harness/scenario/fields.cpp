@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Field table (see fields.hpp): one row per field with everything anybody needs to know about it.
 // Values that name an enumerator take their spelling from harness/problem/names.hpp; the few
-// enumerations that only the scenario language knows (storage, index, input) are named here.
+// enumerations that only the scenario language knows are named in field_names.hpp.
 #include "harness/scenario/fields.hpp"
 
 #include <cmath>
@@ -10,27 +10,11 @@
 #include "harness/problem/names.hpp"
 #include "harness/scenario/batch_text.hpp"
 #include "harness/scenario/field_lists.hpp"
+#include "harness/scenario/field_names.hpp"
 #include "harness/scenario/limits.hpp"
 
 namespace assay {
 namespace {
-
-constexpr Name kStorageNames[] = {{"split", static_cast<int32_t>(Storage::kSplit)},
-                                  {"stacked", static_cast<int32_t>(Storage::kStacked)},
-                                  {"interleaved", static_cast<int32_t>(Storage::kInterleaved)}};
-constexpr Name kIndexNames[] = {{"full", 0}, {"swa", 1}};
-constexpr Name kSwitchNames[] = {{"off", 0}, {"on", 1}};
-constexpr Name kRecipeNames[] = {{"normal", static_cast<int32_t>(InputRecipe::kNormal)},
-                                 {"peaked", static_cast<int32_t>(InputRecipe::kPeaked)},
-                                 {"ascending", static_cast<int32_t>(InputRecipe::kAscending)},
-                                 {"boundary", static_cast<int32_t>(InputRecipe::kBoundary)},
-                                 {"cancelling", static_cast<int32_t>(InputRecipe::kCancelling)},
-                                 {"outlier", static_cast<int32_t>(InputRecipe::kOutlier)},
-                                 {"exact", static_cast<int32_t>(InputRecipe::kExact)},
-                                 {"incidence", static_cast<int32_t>(InputRecipe::kIncidence)},
-                                 {"dyadic", static_cast<int32_t>(InputRecipe::kDyadic)},
-                                 {"narrow", static_cast<int32_t>(InputRecipe::kNarrow)},
-                                 {"negative", static_cast<int32_t>(InputRecipe::kNegative)}};
 
 template <typename Keep>
 std::vector<Name> filtered(std::span<const Name> names, Keep keep) {
@@ -267,6 +251,20 @@ std::vector<Field> make_fields() {
                         "Tokens of context that one step gathers, of all requests together.", "1 and up"),
       ASSAY_COUNT_FIELD("prefix", "TOKENS", prefix_tokens, 0, kMaxTokens, "0",
                         "Tokens that all requests have in common.", "0 or a token count"),
+      ASSAY_COUNT_FIELD("workers", "COUNT", workers, 1, kMaxRequests, "132",
+                        "Workers that stay, among which a schedule shares the work.",
+                        fmt::format("1 to {}", kMaxRequests)),
+      {"tile", "ROWS[/KEYS]", "256/128",
+       "Rows of a tile of a schedule, and the keys it may be cut at, rounded up to whole pages; one number "
+       "means "
+       "both.",
+       "1 and up", [](Slice v, Scenario& s) { parse_pair(v, "tile", kMaxTokens, s.tile_rows, s.tile_keys); },
+       [](const Scenario& s, std::string& out) { print_pair(s.tile_rows, s.tile_keys, out); },
+       [](const Scenario& s) {
+         return s.tile_rows == defaults().tile_rows && s.tile_keys == defaults().tile_keys;
+       }},
+      ASSAY_NAMED_FIELD("tree", flat_tree, bool, kTreeNames,
+                        "Bits of the drafts alone, or a column for every key of the request."),
       {"page", "TOKENS", "16", "Tokens per page of the cache.", fmt::format("1 to {}", kMaxPageSize),
        [](Slice v, Scenario& s) {
          s.page_size = static_cast<int32_t>(parse_count(v, "page", 1, kMaxPageSize));

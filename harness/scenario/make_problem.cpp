@@ -139,6 +139,11 @@ Problem make_problem(const Scenario& s) {
   p.threshold = s.threshold;
   p.token_budget = s.token_budget;
   p.prefix_tokens = s.prefix_tokens;
+  p.workers = s.workers;
+  p.tile_rows = s.tile_rows;
+  p.tile_keys = s.tile_keys;
+  p.flat_tree = s.flat_tree;
+  p.split_latent = s.split_latent;
   p.seed = s.seed;
 
   const Op& op = op_of(s.op);

@@ -42,7 +42,9 @@ std::vector<Rule> op_rules() {
        [](const Scenario& s) { return op_of(s.op).whole_context || no_foreign_fields(s); },
        [](const Scenario& s) {
          const Op& op = op_of(s.op);
-         return fmt::format("{} belong to attention; leave them out of {}", op.foreign_fields, op.name);
+         return fmt::format("{} belong to attention; leave them out of {}",
+                            op.foreign_fields.empty() ? "masks, biases and relations" : op.foreign_fields,
+                            op.name);
        }},
       {"block_sources",
        {"op", "from", "states", "part", "pad"},
@@ -153,7 +155,7 @@ std::vector<Rule> op_rules() {
       {"block_input",
        {"op", "input"},
        [](const Scenario& s) { return takes(op_of(s.op), s.recipe); },
-       [](const Scenario& s) { return std::string(op_of(s.op).recipes_message); }},
+       [](const Scenario& s) { return fmt::format("{} {}", op_of(s.op).name, op_of(s.op).recipes_message); }},
   };
 }
 

@@ -90,6 +90,10 @@ class ScenarioGenerator {
     if (takes(op, "threshold")) s.threshold = one_of({0, 1, 4});
     if (takes(op, "budget")) s.token_budget = one_of({64, 1024, 32768});
     if (takes(op, "prefix")) s.prefix_tokens = one_of({0, 16, 528});
+    if (takes(op, "workers")) s.workers = one_of({1, 7, 132});
+    if (takes(op, "tile")) s.tile_rows = one_of({1, 16, 256}), s.tile_keys = one_of({1, 16, 128});
+    if (takes(op, "tree")) s.flat_tree = chance(2);
+    if (takes(op, "sources")) s.split_latent = chance(3);
     if (takes(op, "chunk") && !op.attends_rows) s.chunk = one_of({0, 16, 528 * 16, 100});
     if (takes(op, "window") && chance(3)) s.window_left = one_of({0, 63});
     if (chance(3)) s.strided = {chance(3), chance(3), chance(3), chance(4), chance(4)};

@@ -82,8 +82,9 @@ const std::vector<Rule>& rules() {
          {"op", "page", "blocks", "layout", "storage", "table", "index"},
          [](const Scenario& s) {
            const Scenario d;
-           return paged(s) || (s.page_size == d.page_size && s.min_blocks == 0 && s.layout == d.layout &&
-                               s.storage == d.storage && s.table == d.table && !s.swa_index);
+           const bool page = s.page_size == d.page_size || takes(op_of(s.op), "page");
+           return paged(s) || (page && s.min_blocks == 0 && s.layout == d.layout && s.storage == d.storage &&
+                               s.table == d.table && !s.swa_index);
          },
          [](const Scenario& s) {
            return fmt::format(

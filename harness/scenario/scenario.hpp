@@ -52,15 +52,19 @@ struct Scenario {
   InputRecipe recipe = InputRecipe::kNormal;    // input=
   uint32_t relations = 0;                       // relate=; bits of enum Relation
   // Data ops (see enum assay_op).
-  int32_t source_format = ASSAY_BF16;  // from=; default bf16, in merge_states fp32
-  int32_t states = 2;                  // states=, merge_states and decode_splitkv
-  int32_t part_tokens = 256;           // part=, decode_splitkv
-  int32_t padded_rows = 0;             // pad=, cache_write and metadata ops
-  int32_t ranks = 2, interleave = 1;   // ranks=, interleave=; dcp_lengths
-  int32_t threshold = 1;               // threshold=, split_batch
-  int32_t token_budget = 32768;        // budget=, chunk_metadata
-  int32_t prefix_tokens = 0;           // prefix=, cascade_metadata
-  uint64_t seed = 0;                   // seed=
+  int32_t source_format = ASSAY_BF16;        // from=; default bf16, in merge_states fp32
+  int32_t states = 2;                        // states=, merge_states and decode_splitkv
+  int32_t part_tokens = 256;                 // part=, decode_splitkv
+  int32_t padded_rows = 0;                   // pad=, cache_write and metadata ops
+  int32_t ranks = 2, interleave = 1;         // ranks=, interleave=; dcp_lengths
+  int32_t threshold = 1;                     // threshold=, split_batch
+  int32_t token_budget = 32768;              // budget=, chunk_metadata
+  int32_t prefix_tokens = 0;                 // prefix=, cascade_metadata
+  int32_t workers = 132;                     // workers=, ps_metadata
+  int32_t tile_rows = 256, tile_keys = 128;  // tile=, ps_metadata
+  bool flat_tree = false;                    // tree=compact|flat, tree_tables and swa_tree_table
+  bool split_latent = false;                 // sources=1|2, cache_write
+  uint64_t seed = 0;                         // seed=
   bool operator==(const Scenario&) const = default;
 };
 

@@ -40,6 +40,9 @@ bool make_metadata_operands(const assay_problem* p, const assay_tensors* t, Meta
   m.op = p->op, m.requests = p->requests, m.table = p->table, m.page_size = p->page_size, m.chunk = p->chunk;
   m.ranks = p->ranks, m.interleave = p->interleave, m.threshold = p->threshold;
   m.token_budget = p->token_budget, m.prefix_tokens = p->prefix_tokens;
+  m.heads_q = p->heads_q, m.heads = p->heads_kv;
+  m.plain = p->alibi == ASSAY_ALIBI_NONE && p->window_left < 0 && p->chunk == 0;
+  m.workers = p->workers, m.tile_rows = p->tile_rows, m.flat_tree = p->flat_tree != 0;
 
   const bool trees = p->op == ASSAY_OP_TREE_TABLES || p->op == ASSAY_OP_SWA_TREE_TABLE;
   const bool steps = p->op == ASSAY_OP_CHUNK_METADATA, lists = p->op == ASSAY_OP_LOCAL_BATCHES;
@@ -65,12 +68,25 @@ bool make_metadata_operands(const assay_problem* p, const assay_tensors* t, Meta
     m.tree_mask_stride = t->tree_mask.stride[0], m.tree_indptr_stride = t->tree_indptr.stride[0];
   }
 
+  if (p->op == ASSAY_OP_PS_METADATA) {
+    const int64_t keys = (int64_t{p->tile_keys} + p->page_size - 1) / p->page_size * p->page_size;
+    m.block_keys = keys < INT32_MAX ? static_cast<int32_t>(keys) : INT32_MAX;
+    m.work_indptr = ints(reader, t->work_indptr, "work_indptr", 1);
+    m.work_info = ints(reader, t->work_info, "work_info", 2);
+    m.reduce_indptr = ints(reader, t->reduce_indptr, "reduce_indptr", 1);
+    m.reduce_final_map = ints(reader, t->reduce_final_map, "reduce_final_map", 2);
+    m.reduce_partial_map = ints(reader, t->reduce_partial_map, "reduce_partial_map", 1);
+    *out = m;
+    return reader.ok();
+  }
+
   const bool per_rank = p->op == ASSAY_OP_DCP_LENGTHS;
   if (p->op != ASSAY_OP_EXPAND_PAGES)
     m.out_len = ints(reader, t->out_len, "out_len", steps || per_rank ? 2 : 1);
-  if (lists || p->op == ASSAY_OP_SPLIT_BATCH || p->op == ASSAY_OP_CASCADE_METADATA)
+  if (lists || p->op == ASSAY_OP_SPLIT_BATCH || p->op == ASSAY_OP_CASCADE_METADATA ||
+      p->op == ASSAY_OP_DECODE_METADATA)
     m.out_cu_q = ints(reader, t->out_cu_q, "out_cu_q", 1);
-  if (!per_rank && p->op != ASSAY_OP_SPLIT_BATCH && p->op != ASSAY_OP_CASCADE_METADATA)
+  if (!per_rank && p->op != ASSAY_OP_CASCADE_METADATA)
     m.out_cu_kv = ints(reader, t->out_cu_kv, "out_cu_kv", steps ? 2 : 1);
   if (steps) m.out_starts = ints(reader, t->out_starts, "out_starts", 2);
   if (table && p->op != ASSAY_OP_EXPAND_PAGES) m.out_table = ints(reader, t->out_table, "out_table", 2);
@@ -78,7 +94,7 @@ bool make_metadata_operands(const assay_problem* p, const assay_tensors* t, Meta
     m.out_indices = ints(reader, t->out_indices, "out_indices", 1);
   if (lists || steps || p->op == ASSAY_OP_SPLIT_BATCH)
     m.out_request = ints(reader, t->out_request, "out_request", steps ? 2 : 1);
-  if (lists || steps || p->op == ASSAY_OP_SPLIT_BATCH)
+  if (lists || steps || p->op == ASSAY_OP_SPLIT_BATCH || p->op == ASSAY_OP_CASCADE_METADATA)
     m.out_counts = ints(reader, t->out_counts, "out_counts", p->op == ASSAY_OP_SPLIT_BATCH ? 2 : 1);
   m.rows = m.out_len.columns;
   *out = m;

@@ -32,7 +32,9 @@ struct Ints {
 struct MetadataOperands {
   int32_t op, requests, table, page_size, chunk;
   int32_t ranks, interleave, threshold, token_budget, prefix_tokens;
-  int64_t rows;  // of out_len of the tree tables
+  int32_t heads_q, heads, workers, tile_rows, block_keys;
+  bool flat_tree, plain;  // plain: neither bias, window nor chunks
+  int64_t rows;           // of out_len of the tree tables
   // Read. pages: the block table or that of slots.
   Ints cu_q, kv_len, context_len, pages, indptr, indices;
   const uint8_t* tree_mask;
@@ -40,6 +42,7 @@ struct MetadataOperands {
   int64_t tree_mask_stride, tree_indptr_stride;
   // Written.
   Ints out_len, out_cu_q, out_cu_kv, out_starts, out_table, out_indices, out_request, out_counts;
+  Ints work_indptr, work_info, reduce_indptr, reduce_final_map, reduce_partial_map;
 };
 
 // False and a text when a needed operand is missing or contradicts the problem.
@@ -191,10 +194,13 @@ ASSAY_TEAM void split_batch(const MetadataOperands& m, int64_t r, const Team& te
         first + sum_below(team, r, [&](int64_t i) { return group_of(m, i) == group ? 1 : 0; });
     const int64_t row =
         sum_below(team, r, [&](int64_t i) { return group_of(m, i) == group ? rows_of(m, i) : 0; });
+    const int64_t key =
+        sum_below(team, r, [&](int64_t i) { return group_of(m, i) == group ? m.kv_len.at(i) : 0; });
     if (team.thread() != 0) return;
     m.out_request.at(place) = static_cast<int32_t>(r);
     m.out_len.at(place) = m.kv_len.at(r);
     m.out_cu_q.at(place + group) = static_cast<int32_t>(row);
+    m.out_cu_kv.at(place + group) = static_cast<int32_t>(key);
     return;
   }
   constexpr int32_t kNone = INT32_MAX;
@@ -208,6 +214,8 @@ ASSAY_TEAM void split_batch(const MetadataOperands& m, int64_t r, const Team& te
         sum_below(team, m.requests, [&](int64_t i) { return group_of(m, i) == g ? 1 : 0; });
     const int64_t rows =
         sum_below(team, m.requests, [&](int64_t i) { return group_of(m, i) == g ? rows_of(m, i) : 0; });
+    const int64_t all_keys =
+        sum_below(team, m.requests, [&](int64_t i) { return group_of(m, i) == g ? m.kv_len.at(i) : 0; });
     const int32_t longest = largest([&](int64_t i) { return rows_of(m, i); });
     const int32_t keys = largest([&](int64_t i) { return m.kv_len.at(i); });
     const int32_t shortest = least_below(
@@ -215,6 +223,7 @@ ASSAY_TEAM void split_batch(const MetadataOperands& m, int64_t r, const Team& te
     end += requests;
     if (team.thread() != 0) continue;
     m.out_cu_q.at(end + g) = static_cast<int32_t>(rows);
+    m.out_cu_kv.at(end + g) = static_cast<int32_t>(all_keys);
     m.out_counts.at(g, 0) = static_cast<int32_t>(requests);
     m.out_counts.at(g, 1) = static_cast<int32_t>(rows);
     m.out_counts.at(g, 2) = longest;
@@ -234,15 +243,19 @@ ASSAY_TEAM void chunk_metadata(const MetadataOperands& m, int64_t step, const Te
       sum_below(team, m.requests, [&](int64_t r) { return context_of(m, r) > 0 ? 1 : 0; });
   const int32_t longest = -least_below(team, m.requests, 0, [&](int64_t r) { return -context_of(m, r); });
   const int32_t tokens = extends == 0 ? 0 : greater(1, static_cast<int32_t>(m.token_budget / extends));
-  if (step == 0 && team.thread() == 0) {
-    m.out_counts.at(0) = extends == 0 ? 0 : (longest - 1) / tokens + 1;
-    m.out_counts.at(1) = tokens;
+  const int64_t done = step * tokens;
+  const int32_t left = done < longest ? static_cast<int32_t>(longest - done) : 0;
+  if (team.thread() == 0) {
+    if (step == 0) m.out_counts.at(0) = extends == 0 ? 0 : (longest - 1) / tokens + 1;
+    if (step == 0) m.out_counts.at(1) = tokens;
+    if (step + 2 < m.out_counts.columns) m.out_counts.at(step + 2) = smaller(tokens, left);
   }
   if (step >= m.out_len.rows) return;  // a batch that was captured without room for any
   int64_t sum = 0;
+  ASSAY_ONE_AT_A_TIME
   for (int32_t r = 0; r < m.requests; ++r) {
     const int32_t context = context_of(m, r);
-    const int64_t start = step * tokens < context ? step * tokens : context;
+    const int64_t start = done < context ? done : context;
     const int32_t length = smaller(tokens, static_cast<int32_t>(context - start));
     if (team.thread() == 0) {
       m.out_starts.at(step, r) = static_cast<int32_t>(start);
@@ -258,16 +271,34 @@ ASSAY_TEAM void chunk_metadata(const MetadataOperands& m, int64_t step, const Te
     m.out_request.at(step, i) = -1;
 }
 
-// Unit r is request r, the last one ends the sums.
+// Unit r is request r, the last one what stands behind them.
 template <class Team>
 ASSAY_TEAM void decode_metadata(const MetadataOperands& m, int64_t r, const Team& team) {
   const auto length = [&](int64_t i) { return m.context_len.at(i) + rows_of(m, i); };
   const int64_t before = sum_below(team, r, length);
-  if (team.thread() == 0) m.out_cu_kv.at(r) = static_cast<int32_t>(before);
-  if (r == m.requests) return;
-  if (team.thread() == 0) m.out_len.at(r) = length(r);
+  if (r == m.requests) {
+    fill(team, m.out_len, r, 0);
+    fill(team, m.out_cu_q, r, m.cu_q.at(r));
+    return fill(team, m.out_cu_kv, r, before);
+  }
+  if (team.thread() == 0) {
+    m.out_cu_q.at(r) = m.cu_q.at(r);
+    m.out_cu_kv.at(r) = static_cast<int32_t>(before);
+    m.out_len.at(r) = length(r);
+  }
   for (int32_t i = team.thread(); i < pages_of(m, length(r)); i += team.threads())
     m.out_table.at(r, i) = page_of(m, r, i);
+}
+
+// Whether attention to a prefix of so many keys as one request of all rows takes fewer waves of blocks, in
+// tiles of 128 rows and 128 keys, than each request for itself with its keys split over the device.
+ASSAY_INLINE bool prefix_pays(const MetadataOperands& m, int32_t prefix, bool single_rows) {
+  if (prefix < 256 || m.requests < 8 || !m.plain) return false;
+  if (!single_rows || m.heads_q == m.heads) return true;
+  const int64_t tiles = (int64_t{prefix} + 127) / 128, group = m.heads_q / m.heads;
+  const int64_t blocks = int64_t{m.heads_q} * ((int64_t{m.requests} + 127) / 128);
+  const int64_t split = int64_t{m.requests} * m.heads * ((group + 127) / 128) * tiles;
+  return (blocks + m.workers - 1) / m.workers * tiles < (split + m.workers - 1) / m.workers;
 }
 
 // Unit r is request r, the last one the prefix.
@@ -285,7 +316,9 @@ ASSAY_TEAM void cascade_metadata(const MetadataOperands& m, int64_t r, const Tea
       m.out_table.at(r, i) = page_of(m, r, pages + i);
     return;
   }
+  const int64_t others = sum_below(team, m.requests, [&](int64_t i) { return rows_of(m, i) == 1 ? 0 : 1; });
   if (team.thread() == 0) {
+    m.out_counts.at(0) = prefix_pays(m, prefix, others == 0) ? 1 : 0;
     m.out_len.at(0) = prefix;
     m.out_cu_q.at(0) = 0;
     m.out_cu_q.at(1) = m.cu_q.at(m.requests);
@@ -313,7 +346,9 @@ ASSAY_TEAM void tree_tables(const MetadataOperands& m, int64_t row, const Team& 
   const int64_t r = low;
   const int32_t drafts = rows_of(m, r);
   const int64_t context = m.kv_len.at(r) - drafts, before = with_context ? context : 0;
-  const int64_t bits = m.tree_indptr[r * m.tree_indptr_stride] + (row - m.cu_q.at(r)) * drafts;
+  const int64_t width = m.flat_tree ? context + drafts : drafts;
+  const int64_t bits =
+      m.tree_indptr[r * m.tree_indptr_stride] + (row - m.cu_q.at(r)) * width + (width - drafts);
   const auto sees = [&](int64_t j) { return m.tree_mask[(bits + j) * m.tree_mask_stride] != 0; };
   for (int64_t j = team.thread(); j < before; j += team.threads()) m.out_table.at(row, j) = slot_of(m, r, j);
   const int64_t seen = sum_below(team, drafts, [&](int64_t j) { return sees(j) ? 1 : 0; });
@@ -341,6 +376,115 @@ ASSAY_TEAM void sum_lengths(const MetadataOperands& m, const Team& team) {
   }
 }
 
+// Blocks of keys that tile t of a request's rows counts as, for each KV head; its keys.
+ASSAY_INLINE int32_t tile_keys_of(const MetadataOperands& m, int32_t keys, int32_t rows, int64_t t) {
+  const int64_t behind = rows - (t + 1) * m.tile_rows;  // rows that other tiles have
+  const int64_t seen = keys - (behind > 0 ? behind : 0);
+  return seen > 0 ? static_cast<int32_t>(seen) : 0;
+}
+ASSAY_INLINE int32_t tile_blocks_of(const MetadataOperands& m, int32_t keys, int32_t rows, int64_t t) {
+  const int32_t seen = tile_keys_of(m, keys, rows, t);
+  return seen == 0 ? 1 : (seen - 1) / m.block_keys + 1;
+}
+ASSAY_INLINE int64_t tiles_of(const MetadataOperands& m, int64_t r) {
+  return (int64_t{rows_of(m, r)} + m.tile_rows - 1) / m.tile_rows;
+}
+ASSAY_INLINE int64_t blocks_of(const MetadataOperands& m, int64_t r) {
+  const int32_t keys = m.kv_len.at(r), rows = rows_of(m, r);
+  int64_t blocks = 0;
+  for (int64_t t = 0; t < tiles_of(m, r); ++t) blocks += tile_blocks_of(m, keys, rows, t);
+  return blocks * m.heads;
+}
+
+// visit(r, t, blocks of each head, first block, first tile) for every tile of rows, whose heads follow each
+// other: blocks and tiles of the heads counted over the whole batch. A thread takes whole requests.
+template <class Team, class Visit>
+ASSAY_TEAM void each_tile(const MetadataOperands& m, const Team& team, const Visit& visit) {
+  int64_t block = 0, tile = 0;
+  ASSAY_ONE_AT_A_TIME
+  for (int64_t base = 0; base < m.requests; base += team.threads()) {
+    const int64_t r = base + team.thread();
+    const bool live = r < m.requests;
+    const int64_t blocks = live ? blocks_of(m, r) : 0, tiles = live ? tiles_of(m, r) : 0;
+    int64_t at = block + team.before(blocks);
+    const int64_t first = tile + team.before(tiles * m.heads);
+    ASSAY_ONE_AT_A_TIME
+    for (int64_t t = 0; t < tiles; ++t) {
+      const int64_t each = tile_blocks_of(m, m.kv_len.at(r), rows_of(m, r), t);
+      visit(r, t, each, at, first + t * m.heads);
+      at += each * m.heads;
+    }
+    block += team.sum(blocks), tile += team.sum(tiles * m.heads);
+  }
+}
+
+// Unit: a worker; the last one what stands behind them. All blocks of a batch stand in one row, of which
+// worker w has `share` from w share on: a cut is where such a border lies within a tile. A tile with k cuts
+// leaves k + 1 partial results, which are numbered in the order of the row.
+template <class Team>
+ASSAY_TEAM void ps_metadata(const MetadataOperands& m, int64_t w, const Team& team) {
+  const int64_t total = sum_below(team, m.requests, [&](int64_t r) { return blocks_of(m, r); });
+  const int64_t share = total > 0 ? (total - 1) / m.workers + 1 : 1;
+  const int64_t begin = w * share, end = begin + share;
+  // Before this border: tiles that began, cuts; tiles with their first cut there or before; is it a cut.
+  int64_t began = 0, cuts = 0, split = 0, here = 0;
+  each_tile(m, team, [&](int64_t, int64_t, int64_t each, int64_t first, int64_t) {
+    const int64_t behind = first + each * m.heads;
+    if (begin >= behind)
+      began += m.heads;
+    else if (begin > first)
+      began += (begin - first - 1) / each + 1;
+    int64_t last = -1;
+    ASSAY_ONE_AT_A_TIME
+    for (int64_t j = first / share + 1; j <= w && j * share < behind; ++j) {
+      const int64_t offset = j * share - first, tile = offset / each;
+      if (offset == tile * each) continue;
+      split += tile != last ? 1 : 0;
+      last = tile;
+      (j < w ? cuts : here) += 1;
+    }
+  });
+  began = team.sum(began), cuts = team.sum(cuts), split = team.sum(split), here = team.sum(here);
+  if (team.thread() == 0) m.work_indptr.at(w) = static_cast<int32_t>(began + cuts);
+  if (w == m.workers) {
+    fill(team, m.reduce_indptr, split, cuts + split);
+    return fill(team, m.reduce_partial_map, cuts + split, -1);
+  }
+  each_tile(m, team, [&](int64_t r, int64_t t, int64_t each, int64_t first, int64_t tile) {
+    const int64_t from = begin > first ? (begin - first) / each : 0;  // of the heads
+    const int32_t rows = rows_of(m, r), keys = m.kv_len.at(r);
+    const int64_t row = t * m.tile_rows, next = row + m.tile_rows < rows ? row + m.tile_rows : rows;
+    ASSAY_ONE_AT_A_TIME
+    for (int64_t head = from; head < m.heads && first + head * each < end; ++head) {
+      const int64_t start = first + head * each, stop = start + each;
+      const bool begins = start >= begin, ends = stop <= end;
+      const int64_t index = began + cuts + (begins ? here + tile + head - began : 0);
+      const int64_t partial = begins && ends ? -1 : cuts + split + (begins ? here : 0);
+      if (index >= m.work_info.rows) return;
+      const int64_t first_key = (begins ? 0 : begin - start) * m.block_keys;
+      const int64_t end_key = (ends ? each : end - start) * m.block_keys;
+      const int32_t seen = tile_keys_of(m, keys, rows, t);
+      m.work_info.at(index, 0) = static_cast<int32_t>(r);
+      m.work_info.at(index, 1) = static_cast<int32_t>(head);
+      m.work_info.at(index, 2) = static_cast<int32_t>(m.cu_q.at(r) + row);
+      m.work_info.at(index, 3) = static_cast<int32_t>(m.cu_q.at(r) + next);
+      m.work_info.at(index, 4) = static_cast<int32_t>(first_key);
+      m.work_info.at(index, 5) = end_key < seen ? static_cast<int32_t>(end_key) : seen;
+      m.work_info.at(index, 6) = static_cast<int32_t>(partial);
+      m.work_info.at(index, 7) = static_cast<int32_t>(keys - rows + row);
+      if (!begins || ends) continue;
+      m.reduce_final_map.at(split, 0) = static_cast<int32_t>(m.cu_q.at(r) + row);
+      m.reduce_final_map.at(split, 1) = static_cast<int32_t>(m.cu_q.at(r) + next);
+      m.reduce_final_map.at(split, 2) = static_cast<int32_t>(head);
+      m.reduce_indptr.at(split) = static_cast<int32_t>(partial);
+      const int64_t parts = (stop - 1) / share - w + 1;
+      ASSAY_ONE_AT_A_TIME
+      for (int64_t i = 0; i < parts; ++i)
+        m.reduce_partial_map.at(partial + i) = static_cast<int32_t>(partial + i);
+    }
+  });
+}
+
 // How many units an op has; whether sums of out_len come after them.
 ASSAY_INLINE int64_t units_of(const MetadataOperands& m) {
   switch (m.op) {
@@ -351,6 +495,8 @@ ASSAY_INLINE int64_t units_of(const MetadataOperands& m) {
     case ASSAY_OP_TREE_TABLES:
     case ASSAY_OP_SWA_TREE_TABLE:
       return m.rows;
+    case ASSAY_OP_PS_METADATA:
+      return int64_t{m.workers} + 1;
     default:
       return int64_t{m.requests} + 1;
   }
@@ -380,6 +526,8 @@ ASSAY_TEAM void do_unit(int32_t op, const MetadataOperands& m, int64_t unit, con
       return tree_tables(m, unit, team, false);
     case ASSAY_OP_SWA_TREE_TABLE:
       return tree_tables(m, unit, team, true);
+    case ASSAY_OP_PS_METADATA:
+      return ps_metadata(m, unit, team);
     default:
       return;
   }

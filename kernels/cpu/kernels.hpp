@@ -10,7 +10,7 @@ namespace assay_cpu {
 
 extern const assay_kernel kPrefillNaive, kPagedNaive, kPrefillOnline, kPagedOnline;
 extern const assay_kernel kMergeStates, kCacheWrite, kCacheGather, kQuantizeInt8, kDecodeSplit;
-inline constexpr int kMetadataKernels = 9;
+inline constexpr int kMetadataKernels = 10;
 extern const assay_kernel kMetadata[kMetadataKernels];
 
 // Arithmetic model of the online kernels at the active instruction set (arithmetic.cpp).

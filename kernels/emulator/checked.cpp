@@ -58,6 +58,13 @@ constexpr Operand kOperands[] = {
     ASSAY_OPERAND(out_indices),
     ASSAY_OPERAND(out_request),
     ASSAY_OPERAND(out_counts),
+    ASSAY_OPERAND(work_indptr),
+    ASSAY_OPERAND(work_info),
+    ASSAY_OPERAND(reduce_indptr),
+    ASSAY_OPERAND(reduce_final_map),
+    ASSAY_OPERAND(reduce_partial_map),
+    ASSAY_OPERAND(dense_k_scale),
+    ASSAY_OPERAND(dense_v_scale),
 };
 #undef ASSAY_OPERAND
 static_assert(std::size(kOperands) * sizeof(assay_tensor) ==

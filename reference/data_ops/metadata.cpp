@@ -3,6 +3,7 @@
 #include "reference/data_ops/metadata.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "harness/base/error.hpp"
 
@@ -29,7 +30,7 @@ ExpandedPages expand_pages(Lengths kv_len, const Pages& pages, int32_t page_size
 
 std::vector<BatchGroup3> split_batch(Lengths q_len, Lengths kv_len, int32_t threshold) {
   std::vector<BatchGroup3> groups(kBatchGroups);
-  for (BatchGroup3& g : groups) g.cu_q = {0};
+  for (BatchGroup3& g : groups) g.cu_q = g.cu_kv = {0};
   for (size_t r = 0; r < q_len.size(); ++r) {
     const bool decode = q_len[r] <= threshold, context = kv_len[r] > q_len[r];
     BatchGroup3& g = groups[decode ? 0 : context ? 1 : 2];
@@ -39,6 +40,7 @@ std::vector<BatchGroup3> split_batch(Lengths q_len, Lengths kv_len, int32_t thre
     g.requests.push_back(static_cast<int32_t>(r));
     g.rows += q_len[r];
     g.cu_q.push_back(g.rows);
+    g.cu_kv.push_back(g.cu_kv.back() + kv_len[r]);
   }
   return groups;
 }
@@ -90,15 +92,30 @@ CascadeMetadata cascade_metadata(Lengths kv_len, const Pages& pages, int32_t pag
   return out;
 }
 
+bool cascade_pays(int32_t prefix, Lengths q_len, const CascadeShape& s) {
+  constexpr int32_t kShortest = 256, kFewest = 8;
+  constexpr double kTile = 128;  // rows and keys
+  if (prefix < kShortest || q_len.size() < kFewest) return false;
+  const bool single = std::all_of(q_len.begin(), q_len.end(), [](int32_t n) { return n == 1; });
+  const int32_t group = s.heads_q / s.heads_kv;
+  if (!single || group == 1) return true;
+  const auto requests = static_cast<double>(q_len.size());
+  const double tiles = std::ceil(prefix / kTile);
+  const double together = std::ceil(s.heads_q * std::ceil(requests / kTile) / s.workers) * tiles;
+  const double split = std::ceil(requests * s.heads_kv * std::ceil(group / kTile) * tiles / s.workers);
+  return together < split;
+}
+
 std::vector<std::vector<int32_t>> tree_tables(Lengths q_len, Lengths kv_len, const Pages& pages,
-                                              int32_t page_size, std::span<const uint8_t> tree,
-                                              bool context) {
+                                              int32_t page_size, std::span<const uint8_t> tree, bool context,
+                                              bool flat) {
   std::vector<std::vector<int32_t>> rows;
   size_t bit = 0;
   for (size_t r = 0; r < q_len.size(); ++r) {
     const int32_t before = kv_len[r] - q_len[r];
     ASSAY_CHECK(before >= 0, "request {} has {} drafts and {} keys", r, q_len[r], kv_len[r]);
     for (int32_t i = 0; i < q_len[r]; ++i) {
+      bit += flat ? static_cast<size_t>(before) : 0;
       std::vector<int32_t>& row = rows.emplace_back();
       for (int32_t key = 0; context && key < before; ++key) row.push_back(slot_of(pages[r], page_size, key));
       for (int32_t draft = 0; draft < q_len[r]; ++draft)

@@ -29,7 +29,7 @@ ExpandedPages expand_pages(Lengths kv_len, const Pages&, int32_t page_size);
 // Groups in this order: decode (at most `threshold` rows), extend (more, with context), prefill.
 inline constexpr int kBatchGroups = 3;
 struct BatchGroup3 {
-  std::vector<int32_t> requests, cu_q;
+  std::vector<int32_t> requests, cu_q, cu_kv;
   int32_t rows = 0, largest_q = 0, smallest_q = 0, largest_kv = 0;
 };
 std::vector<BatchGroup3> split_batch(Lengths q_len, Lengths kv_len, int32_t threshold);
@@ -51,9 +51,17 @@ struct CascadeMetadata {
 };
 CascadeMetadata cascade_metadata(Lengths kv_len, const Pages&, int32_t page_size, int32_t prefix_tokens);
 
+// Whether it pays to attend to a shared prefix as one request: the rule of enum assay_op, for attention
+// without bias, window and chunks.
+struct CascadeShape {
+  int32_t heads_q = 1, heads_kv = 1;
+  int32_t workers = 1;  // blocks that run at once
+};
+bool cascade_pays(int32_t prefix, Lengths q_len, const CascadeShape&);
+
 // Per row the slots of what it sees: its drafts by `tree` (q_len x q_len bits per request, request after
-// request), with `context` all keys before them first.
+// request; flat: q_len x kv_len, those of the drafts last), with `context` all keys before them first.
 std::vector<std::vector<int32_t>> tree_tables(Lengths q_len, Lengths kv_len, const Pages&, int32_t page_size,
-                                              std::span<const uint8_t> tree, bool context);
+                                              std::span<const uint8_t> tree, bool context, bool flat = false);
 
 }  // namespace assay

@@ -33,6 +33,7 @@ TEST(Metadata, ByHand) {
   EXPECT_EQ(g[2].requests, (Ints{0, 5}));
   EXPECT_EQ(g[0].cu_q, (Ints{0, 1, 3, 4}));
   EXPECT_EQ(g[2].cu_q, (Ints{0, 5, 9}));
+  EXPECT_EQ(g[0].cu_kv, (Ints{0, 9, 17, 18}));
   EXPECT_EQ(g[0].largest_kv, 9);
   EXPECT_EQ(g[2].smallest_q, 4);
 
@@ -56,6 +57,24 @@ TEST(Metadata, ByHand) {
   EXPECT_EQ(tree_tables(Ints{3}, Ints{5}, {{4, 6, 1}}, 2, tree, false), (Pages{{12}, {13}, {12, 2}}));
   EXPECT_EQ(tree_tables(Ints{3}, Ints{5}, {{4, 6, 1}}, 2, tree, true),
             (Pages{{8, 9, 12}, {8, 9, 13}, {8, 9, 12, 2}}));
+}
+
+TEST(Metadata, PrefixesThatPay) {
+  // 16 requests of one row, groups of 4, a device of 132 blocks. Together: 32 blocks in one wave of K tiles.
+  // Split: 16 x 8 x K blocks.
+  const Ints rows(16, 1);
+  const CascadeShape shape = {32, 8, 132};
+  EXPECT_FALSE(cascade_pays(255, rows, shape));
+  EXPECT_FALSE(cascade_pays(256, rows, shape));             // 2 tiles against 2 waves
+  EXPECT_FALSE(cascade_pays(4096, rows, shape));            // 32 against 32
+  EXPECT_FALSE(cascade_pays(8192, rows, shape));            // 64 against 63
+  EXPECT_TRUE(cascade_pays(256, Ints(64, 1), shape));       // 2 against 8
+  EXPECT_TRUE(cascade_pays(256, Ints(8, 1), {8, 8, 132}));  // a group of one
+  EXPECT_FALSE(cascade_pays(256, Ints(7, 1), {8, 8, 132}));
+  EXPECT_TRUE(cascade_pays(256, Ints{1, 1, 1, 1, 1, 1, 1, 2}, shape));
+  EXPECT_FALSE(cascade_pays(255, Ints{1, 1, 1, 1, 1, 1, 1, 2}, shape));
+  EXPECT_FALSE(cascade_pays(512, Ints(256, 1), {512, 2, 132}));  // 8 waves of 4 tiles against 32
+  EXPECT_TRUE(cascade_pays(512, Ints(257, 1), {128, 2, 132}));   // 3 x 4 against 16
 }
 
 // Random batches with lengths on the edges of `unit`.
@@ -177,6 +196,7 @@ TEST(MetadataBatches, SplitsOrderEachRequestOnce) {
         rows.push_back(rows.back() + b.q[at]);
       }
       ASSERT_EQ(groups[g].cu_q, rows);
+      ASSERT_EQ(groups[g].cu_kv, cumulative(kv));
       ASSERT_EQ(groups[g].rows, rows.back());
       ASSERT_EQ(groups[g].largest_q, q.empty() ? 0 : *std::max_element(q.begin(), q.end()));
       ASSERT_EQ(groups[g].smallest_q, q.empty() ? 0 : *std::min_element(q.begin(), q.end()));
@@ -252,7 +272,15 @@ TEST(MetadataBatches, TreeRowsListWhatTheirBitsSay) {
     for (const int32_t q : b.q)
       for (int32_t i = 0; i < q * q; ++i) tree.push_back(static_cast<uint8_t>(b.below(2)));
     const auto homes = b.homes();
+    std::vector<uint8_t> flat;  // with anything in the columns of the context
+    size_t bit = 0;
+    for (size_t r = 0; r < b.q.size(); ++r)
+      for (int32_t i = 0; i < b.q[r]; ++i)
+        for (int32_t key = 0; key < b.kv[r]; ++key)
+          flat.push_back(key < b.kv[r] - b.q[r] ? static_cast<uint8_t>(b.below(2)) : tree[bit++]);
     for (const bool context : {false, true}) {
+      ASSERT_EQ(tree_tables(b.q, b.kv, b.pages, b.page, flat, context, true),
+                tree_tables(b.q, b.kv, b.pages, b.page, tree, context));
       const Pages rows = tree_tables(b.q, b.kv, b.pages, b.page, tree, context);
       size_t row = 0, bits = 0;
       for (size_t r = 0; r < b.q.size(); ++r)

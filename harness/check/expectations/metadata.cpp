@@ -115,52 +115,58 @@ All local_batches_of(const Facts& f) {
 }
 
 All split_batch_of(const Facts& f) {
-  List lengths, starts, order;
+  List lengths, starts, keys, order;
   Wanted counts(f.p, Operand::kOutCounts, 0);
   int64_t group = 0;
   for (const BatchGroup3& g : split_batch(f.q_len, f.kv_len, f.p.threshold)) {
     for (const int32_t r : g.requests) lengths.push_back(f.kv_len[static_cast<size_t>(r)]);
     order.insert(order.end(), g.requests.begin(), g.requests.end());
     starts.insert(starts.end(), g.cu_q.begin(), g.cu_q.end());
+    keys.insert(keys.end(), g.cu_kv.begin(), g.cu_kv.end());
     counts.row(group++,
                {static_cast<int32_t>(g.requests.size()), g.rows, g.largest_q, g.smallest_q, g.largest_kv});
   }
   return {Wanted(f.p, Operand::kOutLen, 0).row(0, lengths), Wanted(f.p, Operand::kOutCuQ, 0).row(0, starts),
-          Wanted(f.p, Operand::kOutRequest, -1).row(0, order), counts};
+          Wanted(f.p, Operand::kOutCuKv, 0).row(0, keys), Wanted(f.p, Operand::kOutRequest, -1).row(0, order),
+          counts};
 }
 
 All chunk_metadata_of(const Facts& f) {
   const ContextSteps c = chunk_metadata(f.q_len, f.kv_len, f.p.token_budget);
   Wanted starts(f.p, Operand::kOutStarts, Wanted::kAnything), lengths(f.p, Operand::kOutLen, 0);
   Wanted cu_kv(f.p, Operand::kOutCuKv, 0), request(f.p, Operand::kOutRequest, -1);
+  List counts = {static_cast<int32_t>(c.steps.size()), c.tokens};
   for (size_t i = 0; i < c.steps.size(); ++i) {
     const ContextSteps::Step& s = c.steps[i];
     const auto step = static_cast<int64_t>(i);
     starts.row(step, s.starts);
     for (size_t r = 0; r < s.lengths.size(); ++r)
       if (s.lengths[r] == 0) starts.values[i * s.lengths.size() + r] = Wanted::kAnything;
+    counts.push_back(*std::max_element(s.lengths.begin(), s.lengths.end()));
     lengths.row(step, s.lengths), cu_kv.row(step, s.cu_kv), request.row(step, s.request);
   }
-  return {starts, lengths, cu_kv, request,
-          Wanted(f.p, Operand::kOutCounts, 0).row(0, {static_cast<int32_t>(c.steps.size()), c.tokens})};
+  return {starts, lengths, cu_kv, request, Wanted(f.p, Operand::kOutCounts, 0).row(0, counts)};
 }
 
 All decode_metadata_of(const Facts& f) {
-  return {Wanted(f.p, Operand::kOutLen, 0).row(0, f.kv_len),
+  return {Wanted(f.p, Operand::kOutLen, 0).row(0, f.kv_len), sums(f.p, Operand::kOutCuQ, cumulative(f.q_len)),
           sums(f.p, Operand::kOutCuKv, cumulative(f.kv_len)), tables(f.p, f.pages)};
 }
 
 All cascade_metadata_of(const Facts& f) {
   const CascadeMetadata c = cascade_metadata(f.kv_len, f.pages, f.p.page_size, f.p.prefix_tokens);
+  const bool plain = f.p.alibi == ASSAY_ALIBI_NONE && f.p.window_left < 0 && f.p.chunk == 0;
+  const bool pays = plain && cascade_pays(c.prefix, f.q_len, {f.p.heads_q, f.p.heads_kv, f.p.workers});
   List lengths = {c.prefix};
   lengths.insert(lengths.end(), c.suffix.begin(), c.suffix.end());
   return {Wanted(f.p, Operand::kOutLen, 0).row(0, lengths),
           Wanted(f.p, Operand::kOutCuQ, 0).row(0, {0, cumulative(f.q_len).back()}), tables(f.p, c.pages),
-          Wanted(f.p, Operand::kOutIndices, -1).row(0, c.prefix_pages)};
+          Wanted(f.p, Operand::kOutIndices, -1).row(0, c.prefix_pages),
+          Wanted(f.p, Operand::kOutCounts, pays ? 1 : 0)};
 }
 
 All trees_of(const Facts& f, bool context) {
-  const Pages rows = tree_tables(f.q_len, f.kv_len, f.pages, f.p.page_size, f.tree, context);
+  const Pages rows = tree_tables(f.q_len, f.kv_len, f.pages, f.p.page_size, f.tree, context, f.p.flat_tree);
   List lengths;
   for (const List& row : rows) lengths.push_back(static_cast<int32_t>(row.size()));
   return {Wanted(f.p, Operand::kOutLen, 0).row(0, lengths), sums(f.p, Operand::kOutCuKv, cumulative(lengths)),

@@ -2,9 +2,13 @@
 // A backend of metadata kernels that are wrong in one way each, among them what the seeds of the serving
 // systems do (marked T in scenarios/SEED_COVERAGE.md), and one of every op that is right: what
 // metadata_judge_test.cpp proves the judge with. A fault is the right op over operands it got wrong, or what
-// it does to the result. To plant one: a row of kFaults and its line in the test.
+// it does to the result. To plant one: a row of kFaults (trees and schedules in files of their own) and its
+// line in the test.
+#include "harness/check/testing/metadata_faults.hpp"
+
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/common/metadata.hpp"
@@ -15,12 +19,6 @@ namespace {
 using namespace assay_kernels;
 using M = MetadataOperands;
 
-void right(const M& m) {
-  for (int64_t unit = 0; unit < metadata::units_of(m); ++unit) metadata::do_unit(m.op, m, unit, OneThread{});
-  if (metadata::sums_follow(m)) metadata::sum_lengths(m, OneThread{});
-}
-
-int32_t rows_of(const M& m, int64_t r) { return metadata::rows_of(m, r); }
 int64_t keys_of_all(const M& m) {
   int64_t sum = 0;
   for (int64_t r = 0; r < m.requests; ++r) sum += m.kv_len.at(r);
@@ -38,31 +36,19 @@ void each_slot(const M& m, const Slot& slot) {
   for (int64_t r = 0; r < m.requests; ++r)
     for (int32_t j = 0; j < m.kv_len.at(r); ++j) m.out_indices.at(m.out_cu_kv.at(r) + j) = slot(r, j);
 }
-// Every live row of a tree table: the request, the row within it.
-template <class Row>
-void each_row(const M& m, const Row& row) {
-  for (int64_t r = 0; r < m.requests; ++r)
-    for (int32_t i = 0; i < rows_of(m, r); ++i) row(r, i, m.cu_q.at(r) + i);
-}
 template <class Page>
 void each_page(const M& m, int64_t rows, const Page& page) {
   for (int64_t r = 0; r < rows; ++r)
     for (int32_t i = 0; i < metadata::pages_of(m, m.out_len.at(r)); ++i) m.out_table.at(r, i) = page(r, i);
 }
 
-struct Entry {
-  const char* name;
-  int32_t op;
-  void (*run)(M);
-};
+using Entry = MetadataFault;
 constexpr int32_t kExpand = ASSAY_OP_EXPAND_PAGES, kRanks = ASSAY_OP_DCP_LENGTHS,
                   kLocal = ASSAY_OP_LOCAL_BATCHES, kSplit = ASSAY_OP_SPLIT_BATCH,
                   kSteps = ASSAY_OP_CHUNK_METADATA, kDecode = ASSAY_OP_DECODE_METADATA,
-                  kCascade = ASSAY_OP_CASCADE_METADATA, kTree = ASSAY_OP_TREE_TABLES,
-                  kSwaTree = ASSAY_OP_SWA_TREE_TABLE;
+                  kCascade = ASSAY_OP_CASCADE_METADATA;
 
-Entry kFaults[] = {
-    // not const: a context is a pointer to what the kernel may change
+const Entry kFaults[] = {
     {"expand_right", kExpand, [](M m) { right(m); }},
     {"expand_stale_tail", kExpand,
      [](M m) {
@@ -212,6 +198,12 @@ Entry kFaults[] = {
        right(m);
        for (int32_t g = 0; g < 3; ++g) m.out_counts.at(g, 4) = m.out_counts.at(g, 2);
      }},
+    {"split_keys_not_rebased", kSplit,
+     [](M m) {
+       right(m);
+       const int32_t first = m.out_counts.at(0, 0) + 1, count = m.out_counts.at(1, 0) + 1;
+       for (int32_t i = first; i < first + count; ++i) m.out_cu_kv.at(i) += m.out_cu_kv.at(first - 1);
+     }},
     {"steps_right", kSteps, [](M m) { right(m); }},
     {"steps_of_requests", kSteps,  // the budget shared by requests without context too
      [](M m) {
@@ -256,6 +248,11 @@ Entry kFaults[] = {
            for (int32_t at = m.out_cu_kv.at(i, r); at < m.out_cu_kv.at(i, r + 1); ++at)
              m.out_request.at(i, at) = r;
      }},
+    {"steps_longest_of_first", kSteps,  // every step is taken for as long as the first
+     [](M m) {
+       right(m);
+       for (int32_t i = 0; i < m.out_counts.at(0); ++i) m.out_counts.at(2 + i) = m.out_counts.at(1);
+     }},
     {"decode_right", kDecode, [](M m) { right(m); }},
     {"decode_length_of_context", kDecode,
      [](M m) {
@@ -289,6 +286,11 @@ Entry kFaults[] = {
        for (int64_t r = 0; r < m.requests; ++r)
          if (m.out_len.at(r) % m.page_size != 0) m.out_table.at(r, m.out_len.at(r) / m.page_size) = -1;
      }},
+    {"decode_stale_starts", kDecode,  // tails of starts that nobody fills
+     [](M m) {
+       right(m);
+       for (int64_t i = m.requests + 1; i < m.out_cu_q.columns; ++i) m.out_cu_q.at(i) = 0;
+     }},
     {"cascade_right", kCascade, [](M m) { right(m); }},
     {"cascade_suffix_whole", kCascade,
      [](M m) {
@@ -317,85 +319,28 @@ Entry kFaults[] = {
        right(m);
        for (int64_t r = 0; r < m.requests; ++r) m.out_len.at(r + 1) = m.kv_len.at(r) - m.out_len.at(0);
      }},
-    {"tree_right", kTree, [](M m) { right(m); }},
-    {"tree_diagonal", kTree,  // every draft is expected to see itself
+    {"cascade_always", kCascade,
      [](M m) {
        right(m);
-       each_row(m, [&](int64_t r, int32_t i, int64_t row) {
-         const int32_t n = rows_of(m, r);
-         int32_t count = 0;
-         for (int32_t j = 0; j < n; ++j)
-           count += j == i || m.tree_mask[m.tree_indptr[r] + i * n + j] != 0 ? 1 : 0;
-         m.out_len.at(row) = count;
-       });
+       m.out_counts.at(0) = 1;
      }},
-    {"tree_reversed", kTree,
+    {"cascade_with_bias", kCascade,  // pays where it is not even right
      [](M m) {
+       m.plain = true;
        right(m);
-       each_row(m, [&](int64_t, int32_t, int64_t row) {
-         const int32_t n = m.out_len.at(row);
-         for (int32_t i = 0; i < n / 2; ++i)
-           std::swap(m.out_table.at(row, i), m.out_table.at(row, n - 1 - i));
-       });
-     }},
-    {"tree_not_compacted", kTree,  // drafts at their own column
-     [](M m) {
-       right(m);
-       each_row(m, [&](int64_t r, int32_t i, int64_t row) {
-         const int32_t n = rows_of(m, r), context = m.kv_len.at(r) - n;
-         for (int32_t j = 0; j < n; ++j)
-           if (m.tree_mask[m.tree_indptr[r] + i * n + j] != 0)
-             m.out_table.at(row, j) = metadata::slot_of(m, r, context + j);
-       });
-     }},
-    {"tree_pages", kTree,  // pages where slots belong
-     [](M m) {
-       right(m);
-       each_row(m, [&](int64_t, int32_t, int64_t row) {
-         for (int32_t i = 0; i < m.out_len.at(row); ++i) m.out_table.at(row, i) /= m.page_size;
-       });
-     }},
-    {"tree_first_mask", kTree,  // every request reads the mask at 0
-     [](M m) {
-       static const int64_t zeros[1] = {0};
-       m.tree_indptr = zeros, m.tree_indptr_stride = 0;
-       right(m);
-     }},
-    {"tree_stale_lengths", kTree,
-     [](M m) {
-       m.rows = m.cu_q.at(m.requests);
-       right(m);
-     }},
-    {"swa_right", kSwaTree, [](M m) { right(m); }},
-    {"swa_drafts_only", kSwaTree,
-     [](M m) {
-       m.op = kTree;
-       right(m);
-     }},
-    {"swa_drafts_first", kSwaTree,
-     [](M m) {
-       right(m);
-       each_row(m, [&](int64_t r, int32_t, int64_t row) {
-         const int32_t context = m.kv_len.at(r) - rows_of(m, r), n = m.out_len.at(row);
-         int32_t* first = &m.out_table.at(row, 0);
-         if (m.out_table.column == 1) std::rotate(first, first + context, first + n);
-       });
-     }},
-    {"swa_all_drafts", kSwaTree,  // length of prefix and every draft
-     [](M m) {
-       right(m);
-       each_row(m, [&](int64_t r, int32_t, int64_t row) { m.out_len.at(row) = m.kv_len.at(r); });
-     }},
-    {"swa_page_one", kSwaTree,  // T: right at pages of one token only
-     [](M m) {
-       right(m);
-       each_row(m, [&](int64_t r, int32_t, int64_t row) {
-         for (int32_t j = 0; j < m.kv_len.at(r) - rows_of(m, r); ++j)
-           m.out_table.at(row, j) = metadata::page_of(m, r, j / m.page_size);
-       });
      }},
 };
-constexpr size_t kCount = sizeof kFaults / sizeof kFaults[0];
+// All of them, in one list.
+const std::vector<const Entry*>& faults() {
+  static const std::vector<const Entry*> list = [] {
+    std::vector<const Entry*> all;
+    for (const Entry& fault : kFaults) all.push_back(&fault);
+    for (const Entry& fault : tree_faults()) all.push_back(&fault);
+    for (const Entry& fault : schedule_faults()) all.push_back(&fault);
+    return all;
+  }();
+  return list;
+}
 
 int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*, const assay_device*,
              char*, size_t) {
@@ -428,19 +373,20 @@ int measure_matrix_rate(int32_t, double* rate, char*, size_t) { return *rate = 1
 
 extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t version) {
   if (version != ASSAY_ABI_VERSION) return nullptr;
-  static assay_kernel kernels[kCount] = {};
-  static const assay_kernel* pointers[kCount] = {};
-  for (size_t i = 0; i < kCount; ++i) {
+  static std::vector<assay_kernel> kernels(faults().size());
+  static std::vector<const assay_kernel*> pointers(faults().size());
+  for (size_t i = 0; i < kernels.size(); ++i) {
     assay_kernel& k = kernels[i];
-    k.struct_size = sizeof k, k.name = kFaults[i].name, k.description = "see metadata_faults.cpp";
-    k.arch = "any", k.op = kFaults[i].op, k.promises = ASSAY_PROMISE_REPEATABLE, k.context = &kFaults[i];
+    k.struct_size = sizeof k, k.name = faults()[i]->name, k.description = "see metadata_faults.cpp";
+    k.arch = "any", k.op = faults()[i]->op, k.promises = ASSAY_PROMISE_REPEATABLE,
+    k.context = const_cast<Entry*>(faults()[i]);
     k.supports = supports, k.arithmetic = arithmetic, k.run = run;
     pointers[i] = &k;
   }
   static const assay_backend backend = [] {
     assay_backend b{};
     b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = "metadata_faults";
-    b.kernel_count = static_cast<int32_t>(kCount), b.kernels = pointers;
+    b.kernel_count = static_cast<int32_t>(pointers.size()), b.kernels = pointers.data();
     assay_host::fill(b);
     b.device_info = device_info, b.use_device = use_device, b.measure_bandwidth = measure_bandwidth;
     b.measure_matrix_rate = measure_matrix_rate;
