@@ -265,7 +265,7 @@ bool Judge::turn() {
   ASSAY_CHECK(i.session != nullptr && i.judged.has_value(),
               "only a kernel that was judged gets other values");
   settle();
-  if (!i.opposite) i.unturned.emplace(i.session->outputs());
+  if (!i.opposite && !i.unturned) i.unturned.emplace(i.session->outputs());
   if (!turn_values(i.inputs)) return false;
   i.opposite = !i.opposite;
   i.session->upload_inputs();

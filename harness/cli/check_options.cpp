@@ -28,10 +28,10 @@ void add_timing(CLI::App& app, Typed& t) {
                  "width of the 95 % interval of the median, relative, that ends measuring")
       ->capture_default_str()
       ->check(kPositive);
-  app.add_option(
-         "--steady", rule.steady_seconds,
-         "longest wait for a steady clock where a case is limited by arithmetic, in seconds (at most 3 "
-         "times --max-seconds)")
+  app.add_option("--steady", rule.steady_seconds,
+                 "longest wait for a steady state where a case is limited by arithmetic and the clock can be "
+                 "read, in "
+                 "seconds (at most 4 times --max-seconds)")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   app.add_option("--noise", rule.noise,

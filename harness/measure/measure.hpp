@@ -17,12 +17,13 @@ struct StoppingRule {
   double relative_width = 0.02;  // stop when the 95 % interval of the median is this narrow
   int32_t min_samples = 16;      // below this nothing is known of what changes from one moment to the next
   int32_t max_samples = 2000;
-  double max_seconds = 1.0;  // of measuring; the row says when this ended it
-  double warmup_seconds = 0.05;
-  double min_seconds = 0.1;  // of measuring, at most half of max_seconds: clocks change that slowly
-  // Longest wait, after the warm-up, for a steady state: until times (and clocks, where they are known) of
-  // several stretches agree. 0: none. For kernels that meet the power limit, which acts after a while.
-  double steady_seconds = 3;
+  double max_seconds = 1.0;      // of measuring; the row says when this ended it
+  double warmup_seconds = 0.05;  // one call at least, unless it is 0
+  double min_seconds = 0.1;      // of measuring, at most max_seconds: clocks change that slowly
+  // Longest wait, after the warm-up, for a steady state: until the times of two stretches of a second agree.
+  // 0: none. For kernels that meet the power limit, which acts after a while and then swings about once a
+  // second.
+  double steady_seconds = 4;
   // The interval's width, or the share of the processors that others used, from which a time means little.
   double noise = 0.25;
 };
@@ -46,6 +47,7 @@ struct Timing {
   Samples taken;                   // all of them, warm-up left aside
   double median_us = 0, q1_us = 0, q3_us = 0;
   double low_us = 0, high_us = 0;  // where 95 % of the medians of other measurements lie
+  double between_us = 0;           // the part of either half of that for what blocks of the samples differ by
   StopReason stop = StopReason::kMaxSamples;
   int64_t dropped = 0;  // calls that did not count, warm-up left aside
   bool steady = true;   // false: the wait for a steady state ended without one
@@ -64,6 +66,10 @@ Timing measure(const std::function<TimedSample()>& sample, const StoppingRule&,
 // differs between blocks of the samples, in order, beyond what so few samples explain (16 samples or more).
 // low_us and high_us are NaN below six samples: no two order statistics of so few enclose the median.
 Timing summarize(std::vector<double> samples_us);
+// Makes the interval wide enough for what two runs (processes) differ by beyond what the samples of one can
+// show: `deviation` is that of the medians of runs, relative, and may stand in place of what blocks of the
+// samples differ by. At least a step of the clock, where most samples are ties. Nothing where there is none.
+void widen(Timing&, double deviation, bool instead_of_blocks = false);
 std::string_view stop_name(StopReason);  // confident max_samples max_seconds
 
 // What the device was measured to do, at the start of a run or when it was calibrated (never a data sheet);

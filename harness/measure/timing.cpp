@@ -42,29 +42,38 @@ double median(std::vector<double> values) {
   return quantile(values, 0.5);
 }
 
-// Half the width, for the median of as many other blocks, of what blocks differ by beyond their own sampling:
-// `half` is that of the median of all. Student's t at 97.5 % by degrees of freedom.
-double between_blocks(const std::vector<double>& in_order, double half) {
+// Medians of eight blocks of the samples, in order, less the least and the largest (fewer: all of them):
+// where the median of as many other blocks lies, when time is what makes them differ. One block that
+// something disturbed does not make it wide. Both 0 where there are too few samples.
+struct Spread {
+  double below = 0, above = 0;
+};
+Spread between_blocks(const std::vector<double>& in_order, double median_us) {
   constexpr size_t kBlocks = 8, kFewest = 4;
-  constexpr double kStudent[] = {0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365};
-  constexpr double kNormal = 1.96;
-  constexpr double kMedians = 3.1416;  // of two medians; of two means it were 2
+  constexpr double kScale = 1.2;  // chosen by simulation (timing_test.cpp), for 92 % and more
   const size_t blocks = std::min(kBlocks, in_order.size() / 4);
-  if (blocks < kFewest) return 0;
+  if (blocks < kFewest) return {};
   std::vector<double> medians;
-  double mean = 0, variance = 0;
   for (size_t b = 0; b < blocks; ++b) {
     const auto at = [&](size_t i) {
       return in_order.begin() + static_cast<long>(in_order.size() * i / blocks);
     };
     medians.push_back(median({at(b), at(b + 1)}));
-    mean += medians.back() / static_cast<double>(blocks);
   }
-  for (const double m : medians) variance += (m - mean) * (m - mean) / static_cast<double>(blocks - 1);
-  const double sampling = static_cast<double>(blocks) * (half / kNormal) * (half / kNormal);
-  return kStudent[blocks - 1] *
-         std::sqrt(std::max(0.0, variance - sampling) * kMedians / static_cast<double>(blocks));
+  std::sort(medians.begin(), medians.end());
+  const size_t out = blocks == kBlocks ? 1 : 0;
+  return {kScale * std::max(0.0, median_us - medians[out]),
+          kScale * std::max(0.0, medians[blocks - 1 - out] - median_us)};
 }
+
+// Of the order statistics: distances of the interval's ends from the median.
+Spread of_order(const std::vector<double>& sorted, int64_t rank, double median_us) {
+  const auto n = static_cast<int64_t>(sorted.size());
+  return {median_us - sorted[static_cast<size_t>(rank - 1)],
+          sorted[static_cast<size_t>(n - rank)] - median_us};
+}
+
+constexpr double kTwoMedians = 1.4142135623730951;  // the other one has its own sampling
 
 void fill_summary(const std::vector<double>& sorted, const std::vector<double>& in_order, Timing& t) {
   const int64_t rank = interval_rank(static_cast<int64_t>(sorted.size()));
@@ -72,42 +81,36 @@ void fill_summary(const std::vector<double>& sorted, const std::vector<double>& 
   t.q1_us = quantile(sorted, 0.25);
   t.q3_us = quantile(sorted, 0.75);
   t.low_us = t.high_us = kNaN;
+  t.between_us = 0;
   if (rank == 0) return;
-  const double below = t.median_us - sorted[rank - 1], above = sorted[sorted.size() - rank] - t.median_us;
-  const double blocks = between_blocks(in_order, (below + above) / 2);
-  t.low_us = t.median_us - std::sqrt(2 * below * below + blocks * blocks);
-  t.high_us = t.median_us + std::sqrt(2 * above * above + blocks * blocks);
+  const Spread order = of_order(sorted, rank, t.median_us), blocks = between_blocks(in_order, t.median_us);
+  t.between_us = kTwoMedians * std::max(blocks.below, blocks.above);
+  t.low_us = t.median_us - kTwoMedians * std::max(order.below, blocks.below);
+  t.high_us = t.median_us + kTwoMedians * std::max(order.above, blocks.above);
 }
 
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Whether stretches of 0.1 s and at least five calls came to agree in their medians, of times and of clocks,
-// before `most_s` seconds had passed. A warm device slows down for a second or more: all of the last five
-// must agree.
+// Whether two stretches of a second, and of five calls at least, came to agree in their medians before
+// `most_s` seconds had passed. A device at its power limit lets its clock swing with about that period (seen
+// on an H200: a quarter of each second is 5 % slower), so shorter ones agree or not by chance.
 template <class Take, class Now>
 bool wait_until_steady(const Take& take, const Now& now, double most_s) {
-  constexpr double kStretchS = 0.1, kAgreement = 0.01;
-  constexpr size_t kCalls = 5, kStretches = 5;
-  std::vector<double> times, clocks;
-  const auto agree = [&](const std::vector<double>& all) {
-    if (all.size() < kStretches) return false;
-    const auto [least, most] = std::minmax_element(all.end() - kStretches, all.end());
-    return *most - *least <= kAgreement * *most;
-  };
+  constexpr double kStretchS = 1, kAgreement = 0.01;
+  constexpr size_t kCalls = 5;
+  double last = kNaN;
   const double start = now();
   while (now() - start < most_s) {
-    std::vector<double> us, mhz;
+    std::vector<double> us;
     for (const double from = now(); us.size() < kCalls || now() - from < kStretchS;) {
-      const TimedSample s = take();
-      us.push_back(s.us);
-      if (!std::isnan(s.sm_mhz)) mhz.push_back(s.sm_mhz);
+      us.push_back(take().us);
       if (now() - start > most_s) break;
     }
-    times.push_back(median(us));
-    if (!mhz.empty()) clocks.push_back(median(mhz));
-    if (agree(times) && (clocks.empty() || agree(clocks))) return true;
+    const double is = median(us);
+    if (std::fabs(is - last) <= kAgreement * std::max(is, last)) return true;  // false of NaN
+    last = is;
   }
   return false;
 }
@@ -124,6 +127,31 @@ std::string_view stop_name(StopReason stop) {
       return "max_seconds";
   }
   return "?";
+}
+
+void widen(Timing& t, double deviation, bool instead_of_blocks) {
+  constexpr double kNormal = 1.96;
+  if (std::isnan(t.low_us)) return;
+  std::vector<double> sorted = t.samples_us;
+  std::sort(sorted.begin(), sorted.end());
+  Spread half{t.median_us - t.low_us, t.high_us - t.median_us};
+  if (instead_of_blocks) {
+    const Spread order = of_order(sorted, interval_rank(static_cast<int64_t>(sorted.size())), t.median_us);
+    half = {kTwoMedians * order.below, kTwoMedians * order.above};
+    t.between_us = 0;
+  }
+  double step = std::numeric_limits<double>::infinity();
+  size_t ties = 0;
+  for (size_t i = 1; i < sorted.size(); ++i) {
+    if (sorted[i] == sorted[i - 1])
+      ++ties;
+    else
+      step = std::min(step, sorted[i] - sorted[i - 1]);
+  }
+  if (2 * ties < sorted.size() || std::isinf(step)) step = 0;
+  const double between = kNormal * kTwoMedians * deviation * t.median_us;
+  t.low_us = t.median_us - std::max(std::hypot(half.below, between), step);
+  t.high_us = t.median_us + std::max(std::hypot(half.above, between), step);
 }
 
 Timing summarize(std::vector<double> samples_us) {
@@ -151,16 +179,13 @@ Timing measure(const std::function<TimedSample()>& sample, const StoppingRule& r
     return s;
   };
 
-  // The first call pays for page faults and thread creation, so one warm-up call is the least.
-  const double warm_until = now() + rule.warmup_seconds;
-  do {
-    take();
-  } while (now() < warm_until);
+  // The first call pays for page faults and thread creation.
+  for (const double warm_until = now() + rule.warmup_seconds; now() < warm_until;) take();
 
   const double steady_from = now();
   const bool steady = rule.steady_seconds <= 0 || wait_until_steady(take, now, rule.steady_seconds);
   const double waited_s = now() - steady_from;
-  const double least_seconds = std::min(rule.min_seconds, rule.max_seconds / 2);
+  const double least_seconds = std::min(rule.min_seconds, rule.max_seconds);
 
   std::vector<double> in_order, sorted;
   Samples taken;

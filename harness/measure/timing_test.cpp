@@ -51,23 +51,28 @@ TEST(Summarize, IntervalRanksOfKnownSizes) {
   }
 }
 
-// Eight blocks of four: a hundred each, or 100 and 104 in turn, whose variance is 32/7; order statistics see
-// no difference between the two orders.
+// Eight blocks of eight samples, each of one value: order statistics see two of them, and between the second
+// and the last but one of the blocks lie another run's medians.
 TEST(Summarize, WhatDiffersBetweenBlocksIsPartOfIt) {
   std::vector<double> blocks, mixed;
-  for (int i = 0; i < 32; ++i) {
-    blocks.push_back(i / 4 % 2 == 0 ? 100 : 104);
-    mixed.push_back(i % 2 == 0 ? 100 : 104);
+  for (int i = 0; i < 64; ++i) {
+    blocks.push_back(100 + i / 8);
+    mixed.push_back(100 + i % 8);
   }
   const Timing t = summarize(blocks), m = summarize(mixed);
-  EXPECT_EQ(t.median_us, m.median_us);
-  EXPECT_NEAR(m.high_us - m.median_us, std::sqrt(2) * 2, 1e-9);
-  EXPECT_GE(t.high_us, m.high_us);
-  // Beyond the sampling of so few: one slow stretch of two in 64 samples.
+  EXPECT_EQ(t.median_us, 103.5);
+  EXPECT_EQ(m.median_us, 103.5);
+  EXPECT_NEAR(t.low_us, 103.5 - std::sqrt(2) * 1.2 * 2.5, 1e-9);
+  EXPECT_NEAR(t.high_us, 103.5 + std::sqrt(2) * 1.2 * 2.5, 1e-9);
+  EXPECT_NEAR(t.between_us, std::sqrt(2) * 1.2 * 2.5, 1e-9);
+  EXPECT_LT(m.high_us, t.high_us);
+  // An eighth of a run that somebody disturbed says nothing of the median of another; a quarter does.
   std::vector<double> late(64, 100.0);
-  for (size_t i = 48; i < 64; ++i) late[i] = 110;
-  const double variance = 8 * 0.25 * 0.75 * 100 / 7;
-  EXPECT_NEAR(summarize(late).low_us, 100 - 2.365 * std::sqrt(variance * 3.1416 / 8), 1e-9);
+  for (size_t i = 56; i < 64; ++i) late[i] = 300;
+  EXPECT_NEAR(summarize(late).high_us, 100, 1e-9);
+  for (size_t i = 48; i < 64; ++i) late[i] = 300;
+  EXPECT_NEAR(summarize(late).high_us, 100 + std::sqrt(2) * 1.2 * 200, 1e-9);
+  EXPECT_NEAR(summarize(late).low_us, 100, 1e-9);
 }
 
 TEST(Summarize, FiveSamplesHaveNoInterval) {
@@ -98,7 +103,7 @@ TEST(Measure, EqualSamplesStopAtTheMinimum) {
   const Timing t = c.run({.min_samples = 9, .warmup_seconds = 0, .min_seconds = 0, .steady_seconds = 0});
   EXPECT_EQ(t.stop, StopReason::kConfident);
   EXPECT_EQ(t.samples_us.size(), 9u);
-  EXPECT_EQ(c.calls, 10u) << "one warm-up call";
+  EXPECT_EQ(c.calls, 9u) << "no warm-up";
 }
 
 TEST(Measure, WarmUpLastsAsLongAsAsked) {
@@ -117,7 +122,8 @@ TEST(Measure, WideIntervalGoesOnToTheMaximum) {
                           .steady_seconds = 0});
   EXPECT_EQ(t.stop, StopReason::kMaxSamples);
   EXPECT_EQ(t.samples_us.size(), 300u);
-  EXPECT_NEAR(t.high_us - t.low_us, 4 * std::sqrt(2), 1e-9);
+  EXPECT_GE(t.high_us - t.low_us, 4 * std::sqrt(2) - 1e-9);
+  EXPECT_LE(t.high_us - t.low_us, 1.2 * 4 * std::sqrt(2) + 1e-9) << "blocks say 100 or 104, too";
   FakeClock d{.durations_us = {100, 104}};
   EXPECT_EQ(d.run({.relative_width = 0.06, .warmup_seconds = 0, .min_seconds = 0, .steady_seconds = 0}).stop,
             StopReason::kConfident);
@@ -135,8 +141,8 @@ TEST(Measure, TimeEndsItEvenBeforeTheMinimum) {
 
 TEST(Measure, EveryCallIsKeptWithItsTime) {
   FakeClock c{.durations_us = {500, 400, 300, 200}};
-  const Timing t =
-      c.run({.min_samples = 4, .max_samples = 4, .warmup_seconds = 0, .min_seconds = 0, .steady_seconds = 0});
+  const Timing t = c.run(
+      {.min_samples = 4, .max_samples = 4, .warmup_seconds = 1e-9, .min_seconds = 0, .steady_seconds = 0});
   ASSERT_EQ(t.taken.size(), 4u) << "without the warm-up";
   const double us[] = {400, 300, 200, 500}, at_us[] = {400, 700, 900, 1400};
   for (size_t i = 0; i < 4; ++i) {
@@ -159,7 +165,7 @@ TEST(Measure, DroppedCallsAreCountedAndLeftOut) {
     return s;
   };
   const Timing t =
-      measure(sample, {.min_samples = 9, .warmup_seconds = 0, .min_seconds = 0, .steady_seconds = 0},
+      measure(sample, {.min_samples = 9, .warmup_seconds = 1e-9, .min_seconds = 0, .steady_seconds = 0},
               [&] { return now; });
   EXPECT_EQ(t.taken.size(), t.samples_us.size() + static_cast<size_t>(t.dropped));
   EXPECT_EQ(std::count_if(t.taken.begin(), t.taken.end(), [](const TimedSample& s) { return s.dropped; }),
@@ -189,19 +195,23 @@ TEST(Measure, ImpossibleDurationsAndRulesAreRefused) {
 }
 
 // Coverage by simulation, of the medians of other measurements: with nothing between them but skewed noise,
-// and with a clock that is another one every few samples, in whose sight the noise is nothing.
+// with a clock that is another one every few samples, in whose sight the noise is nothing, and with stretches
+// that somebody disturbed besides.
 TEST(Summarize, IntervalCoversTheMediansOfOtherMeasurements) {
   uint64_t state = 12345;
   const auto uniform = [&] {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
     return (static_cast<double>(state >> 11) + 0.5) / 9007199254740992.0;
   };
-  for (const double clock : {0.0, 0.02}) {
-    const auto once = [&] {
+  struct {
+    double clock, disturbed, widest;
+  } const known[] = {{0, 0, 0.15}, {0.02, 0, 4}, {0.02, 0.05, 12}};
+  for (const auto& [clock, disturbed, widest] : known) {
+    const auto once = [&, clock = clock, disturbed = disturbed] {
       std::vector<double> v(128);
       double slower = 1;
       for (size_t i = 0; i < v.size(); ++i) {
-        if (i % 16 == 0) slower = 1 + clock * (uniform() - 0.5);
+        if (i % 16 == 0) slower = (1 + clock * (uniform() - 0.5)) * (uniform() < disturbed ? 2 : 1);
         v[i] = 100 * slower - 0.1 * std::log(uniform());
       }
       return summarize(v);
@@ -216,26 +226,63 @@ TEST(Summarize, IntervalCoversTheMediansOfOtherMeasurements) {
         inside += t.low_us <= m && m <= t.high_us;
       }
     }
-    EXPECT_GE(inside, all * 0.92) << clock;
-    EXPECT_LE(widths, clock == 0 ? 0.15 : 4) << "wider than it need be";
+    EXPECT_GE(inside, all * 0.92) << clock << " " << disturbed;
+    EXPECT_LE(widths, widest) << "wider than it need be";
   }
 }
 
-// The power limit acts after 0.3 s.
+// Two runs' medians differ by more than one run's samples show: by a deviation that is known, beside what
+// blocks of the samples show or in its place.
+TEST(Widen, IntervalTakesInWhatRunsDifferBy) {
+  std::vector<double> swing(64);  // no ties: they would be a clock's steps
+  for (size_t i = 0; i < swing.size(); ++i) swing[i] = (i < 48 ? 100 : 110) + 1e-9 * static_cast<double>(i);
+  const Timing narrow = summarize(swing);
+  ASSERT_GT(narrow.between_us, 1);
+  Timing t = narrow;
+  widen(t, 0.01);
+  EXPECT_NEAR(t.high_us - t.median_us, std::hypot(narrow.high_us - narrow.median_us, 1.96 * std::sqrt(2)),
+              1e-6);
+  EXPECT_NEAR(t.median_us - t.low_us, std::hypot(narrow.median_us - narrow.low_us, 1.96 * std::sqrt(2)),
+              1e-6);
+  t = narrow;
+  widen(t, 0.01, true);
+  EXPECT_EQ(t.between_us, 0);
+  EXPECT_NEAR(t.median_us - t.low_us, 1.96 * std::sqrt(2), 1e-6);
+  Timing few = summarize(one_to(5));
+  widen(few, 0.01);
+  EXPECT_TRUE(std::isnan(few.low_us));
+}
+
+// A clock of 32 ns, nearly always the same: another run is a step away.
+TEST(Widen, IntervalIsAStepOfTheClockAtLeast) {
+  std::vector<double> v(64, 40.64);
+  v[10] = v[40] = 40.672;
+  Timing t = summarize(v);
+  ASSERT_NEAR(t.low_us, t.high_us, 1e-9);
+  widen(t, 0);
+  EXPECT_NEAR(t.low_us, 40.608, 1e-9);
+  EXPECT_NEAR(t.high_us, 40.672, 1e-9);
+  for (size_t i = 0; i < v.size(); ++i) v[i] = 40 + 0.001 * static_cast<double>(i);
+  t = summarize(v);
+  const double high = t.high_us;
+  widen(t, 0);
+  EXPECT_EQ(t.high_us, high) << "no two are equal";
+}
+
+// A power limit acts after 0.3 s, and lets the clock swing: a quarter of each second is 5 % slower.
 TEST(Measure, WaitsUntilTimesAreSteady) {
   double now = 0;
   const auto sample = [&] {
-    TimedSample s(now < 0.3 ? 1000 : 1100);
-    s.sm_mhz = now < 0.3 ? 1980 : 1800;
+    const double part = now - std::floor(now);
+    TimedSample s(now < 0.6 ? 1000 : part < 0.25 ? 1155 : 1100);
     now += s.us * 1e-6;
     return s;
   };
-  StoppingRule rule{.warmup_seconds = 0.01, .min_seconds = 0, .steady_seconds = 3};
+  StoppingRule rule{.warmup_seconds = 0.01, .min_seconds = 0, .steady_seconds = 4};
   const Timing t = measure(sample, rule, [&] { return now; });
   EXPECT_TRUE(t.steady);
-  EXPECT_EQ(t.median_us, 1100);
-  EXPECT_GT(t.waited_s, 0.7) << "five stretches behind the change";
-  EXPECT_LT(t.waited_s, 1.1);
+  EXPECT_GT(t.waited_s, 2.9) << "two whole stretches behind the change, though shorter ones agree earlier";
+  EXPECT_LT(t.waited_s, 3.1);
   now = 0;
   rule.steady_seconds = 0;
   EXPECT_EQ(measure(sample, rule, [&] { return now; }).median_us, 1000) << "not asked for";
@@ -248,9 +295,9 @@ TEST(Measure, WhatIsNeverSteadySaysSo) {
     now += s.us * 1e-6;
     return s;
   };
-  const Timing t = measure(sample, {.steady_seconds = 1}, [&] { return now; });
+  const Timing t = measure(sample, {.steady_seconds = 4}, [&] { return now; });
   EXPECT_FALSE(t.steady);
-  EXPECT_NEAR(t.waited_s, 1, 0.01);
+  EXPECT_NEAR(t.waited_s, 4, 0.01);
 }
 
 TEST(Measure, LastsLongEnoughToSeeAnythingChange) {

@@ -106,17 +106,40 @@ void doubt_time(Row& row, const Case& c, const Timing& t) {
   row.reason = "too noisy to say how fast: " + why;
 }
 
-// Where the arithmetic is the limit a device meets its power limit, which acts late.
+// Where the arithmetic is the limit a device meets its power limit, which acts late. Where no clock can be
+// read nothing says that there is such a limit.
+constexpr double kSwingS = 1;  // the clock swings about its mean that slowly
+
+bool meets_power_limit(const Case& c) {
+  return c.clock != nullptr && limit_time(c.work, c.problem, c.limits).name == "matrix";
+}
+
 StoppingRule rule_for(const Case& c) {
-  constexpr double kLongestSteadyTimes = 3;
+  constexpr double kLongestSteadyTimes = 4;
   StoppingRule rule = c.rule;
-  if (limit_time(c.work, c.problem, c.limits).name != "matrix")
-    rule.steady_seconds = 0;
+  if (meets_power_limit(c))
+    rule.min_seconds = std::max(rule.min_seconds, kSwingS);
   else
-    rule.min_seconds = rule.max_seconds / 2;  // the clock moves about its mean for tenths of a second
+    rule.steady_seconds = 0;
   rule.steady_seconds = std::min(rule.steady_seconds, kLongestSteadyTimes * rule.max_seconds);
   return rule;
 }
+
+// What the medians of runs differ by beyond what the samples of one show, a relative standard deviation: that
+// of recorded repetitions, each a process of its own, on an H200 (results/h200/steady), and by the host's
+// clock on a machine whose processors others used wholly; in between in proportion to what they used.
+void widen_for_runs(const Case& c, const StoppingRule& rule, double others_percent, Timing& t) {
+  constexpr double kSustained = 0.006, kNotSustained = 0.02, kElse = 0.001, kShared = 0.04;
+  if (c.backend.table()->time_run == nullptr)
+    return widen(t, std::isfinite(others_percent) ? kShared * others_percent / 100 : 0);
+  if (!meets_power_limit(c)) return widen(t, kElse);
+  const bool whole = !t.taken.empty() && t.taken.back().at_s >= 0.9 * kSwingS;
+  const bool sustained = rule.steady_seconds > 0 && t.steady && whole;
+  widen(t, sustained ? kSustained : kNotSustained, sustained);  // blocks see the parts of one swing
+}
+
+// Looks that took so many times the warm-up are one: what they do besides calling the kernel takes less.
+constexpr double kWarmTimes = 10;
 
 // One timed row per mode. The outputs the last timed call left are judged again.
 void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge, const RunCaseOrder& order,
@@ -134,8 +157,9 @@ void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge, const R
       TimedCall call(c.backend, c.device, kernel, view, tensors, mode, c.clock);
       row.plan_us = call.plan_us();
       row.refresh_us = call.refresh_us();
-      const StoppingRule rule = rule_for(c);
+      StoppingRule rule = rule_for(c);
       WatchedSeries series(judge, call, c.rule.max_seconds / 4, rows_budget);
+      if (series.spent_s() > kWarmTimes * rule.warmup_seconds) rule.warmup_seconds = 0;  // long calls
       const HostLoadMeter load;
       Timing t = measure([&] { return series.sample(); }, rule);
       const HostLoad busy = load.read();
@@ -153,6 +177,7 @@ void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge, const R
         row.load = busy.load, row.steal_percent = busy.steal_percent,
         row.others_percent = busy.others_percent;
         if (rule.steady_seconds > 0) row.steady = t.steady ? "yes" : "no";
+        widen_for_runs(c, rule, busy.others_percent, t);
         fill_timing(row, t, c.work, c.problem, c.limits);
         if (!t.samples_us.empty()) doubt_time(row, c, t);
         samples = std::move(t.taken);
