@@ -50,10 +50,11 @@ void start(BlockState& s, int64_t number) {
   s.threads.assign(threads, ThreadState{});
   s.warps.assign(warps, WarpState{});
   s.signatures.assign((warps + 3) / 4, {});
-  // __launch_bounds__(threads, 1): as many registers as fit, in units of 8 (PTX ISA, setmaxnreg).
+  // __launch_bounds__(threads, 1): as many registers as fit, in units of 8 (PTX ISA, setmaxnreg). Only these
+  // change hands: what the multiprocessor has beyond them is not the block's.
   const int entry = std::min<int>(255, 65536 / static_cast<int>(warps * 32)) / 8 * 8;
   for (WarpState& w : s.warps) w.registers = entry;
-  s.free_registers = 65536 - entry * static_cast<int>(warps * 32);
+  s.free_registers = 0;
   s.wants_registers.clear(), s.at_cluster.clear();
   s.left = false;
   for (WarpState& w : s.warps) w.fence = ++gang.fences;

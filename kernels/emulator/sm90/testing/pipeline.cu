@@ -188,8 +188,10 @@ __global__ void pipeline_kernel(const Maps maps, const Data d, Fault fault) {
   }
   __syncthreads();
   if (thread >= 128) {
-    if (fault != Fault::registers_not_given_back &&
-        !(fault == Fault::warp_keeps_registers && thread / 32 == 6))
+    if (fault == Fault::registers_beyond_the_launch)
+      registers_down<136>();  // 2 x 136 + 240 are all of the multiprocessor, the launch took 3 x 168
+    else if (fault != Fault::registers_not_given_back &&
+             !(fault == Fault::warp_keeps_registers && thread / 32 == 6))
       registers_down<24>();
     if (thread / 32 == 4) produce(maps, sh, fault);
   } else {

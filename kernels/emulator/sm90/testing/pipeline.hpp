@@ -56,6 +56,7 @@ constexpr int kTiles = 5, kStages = 2, kSide = 64, kThreads = 384;
   F(warp_skips_product, kDisagreement, "one warp of the warpgroup leaves out a product")             \
   F(warp_keeps_registers, kDisagreement, "one warp of a warpgroup does not give back registers")     \
   F(registers_not_given_back, kDeadlock, "more registers are wanted than the block has left")        \
+  F(registers_beyond_the_launch, kDeadlock, "more are wanted than the block was launched with")      \
   F(named_barrier_of_other_size, kBarrierMix, "a warp names another number of threads")              \
   F(warp_misses_named_barrier, kDeadlock, "a warp does not come to a named barrier")                 \
   F(copies_not_awaited, kRace, "cp.async data are read before they have come")                       \
