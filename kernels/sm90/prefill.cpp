@@ -129,19 +129,34 @@ int arithmetic_fp8(const assay_kernel*, const assay_problem* p, assay_arithmetic
   return ASSAY_OK;
 }
 
-bool make_maps(const assay_problem& p, const assay_tensors& t, const assay_kernels::Operands& a,
+// Log2 of the heads that share a tile of rows (PrefillCall::pack): the group, where that makes fewer tiles. A
+// row's arithmetic is the same either way.
+int32_t pack_of(const assay_problem& p) {
+  const int32_t group = p.heads_q / p.heads_kv;
+  if (p.op != ASSAY_OP_PAGED || (group & (group - 1)) != 0 || group > kPrefillStoreRows) return 0;
+  int64_t single = 0, packed = 0;
+  for (int32_t r = 0; r < p.requests; ++r) {
+    const auto tiles = [](int64_t rows) { return (rows + kPrefillRows - 1) / kPrefillRows; };
+    single += tiles(p.q_len[r]) * group, packed += tiles(int64_t{p.q_len[r]} * group);
+  }
+  int32_t log2 = 0;
+  while (1 << log2 < group) ++log2;
+  return 10 * packed <= 9 * single ? log2 : 0;
+}
+
+bool make_maps(const assay_problem& p, const assay_tensors& t, const assay_kernels::Operands& a, int32_t pack,
                PrefillMaps* maps) {
   const bool fp8 = p.q_format == ASSAY_FP8_E4M3;
   const int32_t keys = fp8 ? kFp8Keys : prefill_keys(p.head_dim_qk), wide = fp8 ? 128 : 64;
-  const auto rows = [&](const assay_tensor& x, int32_t dim, int32_t box) {
+  const auto rows = [&](const assay_tensor& x, int32_t dim, int32_t box, int32_t heads = 1) {
     return std::array<MapAxis, 3>{
-        {{dim, 1, wide}, {x.shape[1], x.stride[1], 1}, {x.shape[0], x.stride[0], box}}};
+        {{dim, 1, wide}, {x.shape[1], x.stride[1], heads}, {x.shape[0], x.stride[0], box / heads}}};
   };
   const auto make = [&](CUtensorMap* map, const void* data, const auto& axes) {
     return make_map(map, p.q_format, data, static_cast<int32_t>(axes.size()), axes.data());
   };
-  if (!make(&maps->q, a.q, rows(t.q, p.head_dim_qk, kPrefillRows)) ||
-      !(fp8 || make(&maps->o, a.o, rows(t.o, p.head_dim_v, kPrefillStoreRows))))
+  if (!make(&maps->q, a.q, rows(t.q, p.head_dim_qk, kPrefillRows, 1 << pack)) ||
+      !(fp8 || make(&maps->o, a.o, rows(t.o, p.head_dim_v, kPrefillStoreRows, 1 << pack))))
     return false;
   if (p.op == ASSAY_OP_PAGED || a.k.data == nullptr ||
       p.total_kv == 0) {  // no copy, or one that counts nothing
@@ -157,7 +172,8 @@ int prepare(const assay_problem& p, const assay_tensors& t, const assay_kernels:
             PrefillMaps* maps, PrefillCall& call, char* error, size_t size) {
   if (t.workspace.data == nullptr || t.workspace.shape[0] < kStateBytes)
     return invalid(error, size, "workspace of 8 bytes expected");
-  if (!make_maps(p, t, a, maps))
+  call.pack = pack_of(p);
+  if (!make_maps(p, t, a, call.pack, maps))
     return invalid(error, size, "the driver makes no tensor map of these operands");
   place_batch(p, t, a, call);
   call.cu_kv = a.cu_kv, call.cu_kv_stride = a.cu_kv_stride;

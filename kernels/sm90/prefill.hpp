@@ -33,6 +33,7 @@ struct PrefillCall {
   int64_t sinks_stride;
   int32_t* counter;  // [0] next tile, [1] blocks done; both 0 between launches
   int32_t requests, heads, group;
+  int32_t pack;  // paged: 2^pack heads (0: one, else the group) of a token are neighbouring rows of a tile
   int32_t page;  // tokens, a multiple of 16
   bool causal;
   int32_t window_left, window_right, chunk;
@@ -45,8 +46,9 @@ struct PrefillShape {
   int32_t dim_qk, dim_v;  // 64, 128 or 256 both, or 192 and 128 (contiguous only)
 };
 
-// Maps of Q (boxes of 64 elements x 1 head x kPrefillRows tokens), K and V (x prefill_keys() tokens; paged:
-// 64 x tokens of a page x 1 head x 1 block) and O (x kPrefillStoreRows tokens).
+// Maps of Q (boxes of 64 elements x 1 head x kPrefillRows tokens; packed: x 2^pack heads x as many rows in
+// all), K and V (x prefill_keys() tokens; paged: 64 x tokens of a page x 1 head x 1 block) and O (x
+// kPrefillStoreRows tokens).
 struct PrefillMaps {
   CUtensorMap q, k, v, o;
 };

@@ -120,7 +120,7 @@ __device__ inline void consume_fp8(const Fp8Call& p, typename I::Shared& sh, int
   uint32_t probability[kKeys / 8];
   float top[2] = {}, sum[2] = {}, alpha[2];  // alpha: of the tile that `part` belongs to
   float scale_log2, into_cap;
-  TileRows<kKeys> tile;
+  TileRows<kKeys, false> tile;
   // Steps begun and tiles of rows begun. Registers are short, so buffers and phases come from these counts.
   uint32_t steps = 0, items = 0;
   const uint32_t desc_q = operand(shared_address(sh.q[0]) + wg * 64 * 128, 16);

@@ -44,7 +44,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
   const uint32_t desc_k = operand(shared_address(sh.k[0]), 16);
   const uint32_t desc_v = operand(shared_address(sh.v[0]), I::kHalfTile);
 
-  TileRows<kKeys> tile;
+  TileRows<kKeys, kPaged> tile;  // paged: rows may be packed
   auto clear_statistics = [&] { top[0] = top[1] = -INFINITY, sum[0] = sum[1] = 0; };
   auto clear_o = [&] { SM90_UNROLL for (int i = 0; i < kValueDim / 2; ++i) o[i] = 0; };
   auto release = [&](uint64_t& bar) {  // each of the 8 warps reports for itself
@@ -111,18 +111,19 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     const int first = w.row + wg * 64 + 16 * warp;
     float factor[2];
     SM90_UNROLL for (int r = 0; r < 2; ++r) {
+      const int at = first + lane / 4 + 8 * r, head = w.head + head_of<kPaged>(p, at);
       const float total = quad_sum(sum[r]);
       // What finish_row() does; where it is called instead, ptxas orders the loop worse (2 to 4 %).
       factor[r] = total > 0 ? 1 / total : 0.f;
       float lse = total > 0 ? top[r] * p.scale + logf(total) : -INFINITY;
       if (p.sinks != nullptr) {
-        const float sink = __ldg(p.sinks + w.head * p.sinks_stride);
+        const float sink = __ldg(p.sinks + head * p.sinks_stride);
         const float most = fmaxf(lse, sink), own = __expf(lse - most), all = own + __expf(sink - most);
         factor[r] *= own / all;
         lse = most + logf(all);
       }
-      const int at = first + lane / 4 + 8 * r;
-      if (lane % 4 == 0 && at < w.rows) p.lse[(w.first_row + at) * p.lse_row + w.head * p.lse_head] = lse;
+      if (lane % 4 == 0 && at < w.rows)
+        p.lse[(w.first_row + token_of<kPaged>(p, at)) * p.lse_row + head * p.lse_head] = lse;
     }
     // Staging: of its own, or the warp's rows of Q, which the warpgroup no longer needs.
     constexpr int kHalfStep = I::kWide ? kRows * 128 : 2048;
@@ -144,13 +145,15 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
       __syncwarp();
       if (lane == 0) {
         SM90_UNROLL for (int i = 0; i < I::kValueHalves; ++i)
-            store_box(map_o, to + i * kHalfStep, 64 * i, w.head, w.first_row + first);
+            store_box(map_o, to + i * kHalfStep, 64 * i, w.head, w.first_row + token_of<kPaged>(p, first));
         store_commit();
       }
     } else {
       __syncwarp();
       SM90_LOOP for (int r = lane / 8; first + r < w.rows; r += 4) {
-        uint16_t* const out = p.o + (w.first_row + first + r) * p.o_row + w.head * p.o_head + lane % 8 * 8;
+        const int at = first + r;
+        uint16_t* const out = p.o + (w.first_row + token_of<kPaged>(p, at)) * p.o_row +
+                              (w.head + head_of<kPaged>(p, at)) * p.o_head + lane % 8 * 8;
         SM90_UNROLL for (int i = 0; i < I::kValueHalves; ++i) * reinterpret_cast<uint4*>(out + 64 * i) =
             *reinterpret_cast<const uint4*>(from + i * kHalfStep + r * 128 + ((lane % 8 ^ r % 8) << 4));
       }

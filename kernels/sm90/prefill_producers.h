@@ -20,9 +20,25 @@ constexpr int kThreads = 384;  // producers and two consumers
 constexpr int kRows = kPrefillRows;
 constexpr float kSectionBytes = 32 << 20;  // K and V of the heads that are worked on at a time; half the L2
 
-// A tile of rows of one head, and what its consumers need to know of the request.
+// Rows are new tokens of one head or, packed (PrefillCall::pack), pairs of new token and head of the group
+// that shares a KV head, heads innermost: few tokens then fill a tile.
+template <bool kPacked>
+__device__ inline int token_of(const PrefillCall& p, int row) {
+  return kPacked ? row >> p.pack : row;
+}
+// Behind the first head of the tile.
+template <bool kPacked>
+__device__ inline int head_of(const PrefillCall& p, int row) {
+  return kPacked ? row & ((1 << p.pack) - 1) : 0;
+}
+template <bool kPacked>
+__device__ inline Interval visible_to(const PrefillCall& p, int rows, int keys, int row) {
+  return visible(p, token_of<kPacked>(p, rows), keys, token_of<kPacked>(p, row));
+}
+
+// A tile of rows, and what its consumers need to know of the request; head: its first.
 struct alignas(16) Work {
-  int row, head, first_row, rows;              // row: the tile's first, in the request; first_row: cu_q
+  int row, head, first_row, rows;  // row: the tile's first, in the request; first_row: cu_q (tokens)
   int first_key, keys, top_tile, bottom_tile;  // tiles of keys, visited from the top down
   int begin, end, request, valid;              // keys that any row of the request sees
 };
@@ -81,7 +97,7 @@ struct Ring {
 
 // Finds tiles by their number: requests in order; of a request sections of heads whose K and V stay in the
 // L2, longest rows first. Numbers must grow from call to call. Lanes hold 32 requests.
-template <class I>
+template <class I, bool kPacked>
 struct Tiles {
   const PrefillCall& p;
   const int lane;
@@ -89,15 +105,18 @@ struct Tiles {
       all = 0;  // first request in the lanes, tiles before it; sum: inclusive
 
   __device__ int rows_of(int r) const {
-    return r < p.requests ? __ldg(p.cu_q + (r + 1) * p.cu_q_stride) - __ldg(p.cu_q + r * p.cu_q_stride) : 0;
+    if (r >= p.requests) return 0;
+    const int tokens = __ldg(p.cu_q + (r + 1) * p.cu_q_stride) - __ldg(p.cu_q + r * p.cu_q_stride);
+    return kPacked ? tokens << p.pack : tokens;
   }
 
   __device__ Work find(int number) {
     Work w{};
+    const int heads = token_of<kPacked>(p, p.heads);  // lines of tiles
     while (number >= before + all) {
       before += all, base += 32;
       if (base >= p.requests) return w;
-      sum = (rows_of(base + lane) + kRows - 1) / kRows * p.heads;
+      sum = (rows_of(base + lane) + kRows - 1) / kRows * heads;
       SM90_UNROLL for (int i = 1; i < 32; i *= 2) {
         const int x = __shfl_up_sync(~0u, sum, i);
         if (lane >= i) sum += x;
@@ -112,17 +131,18 @@ struct Tiles {
     w.keys = __ldg(p.kv_len + w.request * p.kv_len_stride);
     if (p.cu_kv != nullptr) w.first_key = __ldg(p.cu_kv + w.request * p.cu_kv_stride);
     const int row_tiles = (w.rows + kRows - 1) / kRows;
-    const float head_bytes =
-        static_cast<float>(I::kTokenBytes) * w.keys / p.group;  // shared by a group of query heads
+    const float head_bytes = static_cast<float>(I::kTokenBytes) * w.keys /
+                             token_of<kPacked>(p, p.group);  // shared by a group of query heads
     int section = 1;
-    while (section * 2 <= p.heads && section * 2 * head_bytes <= kSectionBytes) section *= 2;
+    while (section * 2 <= heads && section * 2 * head_bytes <= kSectionBytes) section *= 2;
     const int run = section * row_tiles, s = at / run, in = at - s * run;
-    const int lines = min(section, p.heads - s * section), back = in / lines;
+    const int lines = min(section, heads - s * section), back = in / lines;
     w.head = s * section + in - back * lines;
+    if (kPacked) w.head <<= p.pack;
     w.row = (row_tiles - 1 - back) * kRows;
-    w.begin = visible(p, w.rows, w.keys, 0).begin, w.end = visible(p, w.rows, w.keys, w.rows - 1).end;
-    const int from = visible(p, w.rows, w.keys, w.row).begin;
-    const int to = visible(p, w.rows, w.keys, min(w.row + kRows, w.rows) - 1).end;
+    const auto sees = [&](int row) { return visible_to<kPacked>(p, w.rows, w.keys, row); };
+    w.begin = sees(0).begin, w.end = sees(w.rows - 1).end;
+    const int from = sees(w.row).begin, to = sees(min(w.row + kRows, w.rows) - 1).end;
     w.bottom_tile = from / I::kKeys;
     w.top_tile = max(w.bottom_tile,
                      (to + I::kKeys - 1) / I::kKeys - 1);  // one at least: rows that see nothing are written
@@ -221,7 +241,7 @@ __device__ inline auto make_loader(const PrefillCall& p, const CUtensorMap& map,
 template <class I, bool kPaged>
 __device__ inline void produce_keys(const PrefillMaps& maps, const PrefillCall& p, typename I::Shared& sh) {
   const int lane = threadIdx.x % 32;
-  Tiles<I> tiles{p, lane};
+  Tiles<I, kPaged> tiles{p, lane};
   auto loader = make_loader<I, I::kHalves, kPaged>(p, maps.k, p.k, lane, 0);
   Ring<I::kStages> k;
   Ring<I::kQueries> q;
@@ -243,7 +263,7 @@ __device__ inline void produce_keys(const PrefillMaps& maps, const PrefillCall& 
       barrier_expect(full, I::kQueryBytes);
       SM90_UNROLL for (int i = 0; i < I::kHalves; ++i)
           load_box(shared_address(sh.q[q.stage]) + i * kRows * 128, &maps.q, full, 64 * i, work.head,
-                   work.first_row + work.row, kEvictFirst);
+                   work.first_row + token_of<kPaged>(p, work.row), kEvictFirst);
     }
     q.next();
     loader.begin(work);
