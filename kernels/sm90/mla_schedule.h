@@ -66,16 +66,17 @@ struct MlaShares {
 
 // A piece, as it travels from the producer to all others.
 struct alignas(16) MlaPiece {
-  int request, row, first_row, rows;  // row: the item's first
-  int keys, begin, end, part;         // part: where it goes, -1: the whole item
-  int tile, stop, valid, unused;      // tiles of keys
+  int request, row, first_row, rows;      // row: the item's first
+  int keys, begin, end, part;             // part: where it goes, -1: the whole item
+  int tile, stop, valid, number;          // tiles of keys; how many the worker's earlier pieces have
+  int inner_begin, inner_end, unused[2];  // keys that every row of the item sees
 };
 
 // The pieces of one worker, one after the other; by a whole warp.
 struct MlaPieces {
   const MlaCall& p;
   const int item_rows, worker;
-  int request = 0, item = 0, first = 0, tiles = 0, at = 0, end = 0, count = 0;
+  int request = 0, item = 0, first = 0, tiles = 0, at = 0, end = 0, count = 0, taken = 0;
   MlaItem of;
 
   __device__ MlaPieces(const MlaCall& call, int rows, int w, int workers)
@@ -117,6 +118,10 @@ struct MlaPieces {
     w.request = request, w.row = item * item_rows, w.first_row = of.first_row, w.rows = of.rows;
     w.keys = of.keys, w.begin = of.begin, w.end = of.end, w.valid = 1;
     w.tile = of.first_tile() + at - first, w.stop = of.first_tile() + stop - first;
+    const int last = min(w.row + item_rows, w.rows * p.heads) - 1;
+    w.inner_begin = visible(p, w.rows, w.keys, last / p.heads).begin;
+    w.inner_end = visible(p, w.rows, w.keys, w.row / p.heads).end;
+    w.number = taken, taken += stop - at;
     w.part = stop - at == tiles ? -1 : 2 * worker + (count > 0);
     at = stop, ++count;
     return w;

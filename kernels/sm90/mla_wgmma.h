@@ -2,16 +2,18 @@
 // Absorbed MLA decode for items of 64 rows (new token, head), or of 128 by a pair of blocks that share what
 // they read: K is [keys][576], V its first 512 columns, one KV head.
 //
-// One block per multiprocessor, 512 threads. Warpgroup 0: S[64][64] = Q K^T, softmax, P to shared memory; of
-// Q it holds 4 of 9 columns of 64 in registers, so that products of S read less shared memory. Warpgroups 1
-// and 2: O[64][256] += P V, each with its half of V's columns. Warpgroup 3: one warp plans (mla_schedule.h),
-// one copies, in boxes of 64 keys x 64 elements (pages of a multiple of 64) or row by row. In a pair each
-// block fetches half of a tile for both (multicast), which halves the reads from the L2.
+// One block per multiprocessor, 640 threads. Warpgroups 0 and 1 take tiles of 64 keys in turn: S[64][64] = Q
+// K^T, softmax, P to shared memory; while one has its softmax, the other's products run. The running maximum
+// goes from one to the other with every tile, each sums the weights of its own tiles. Warpgroups 2 and 3:
+// O[64][256] += P V, each with its half of V's columns. Warpgroup 4: one warp plans (mla_schedule.h), one
+// copies, in boxes of 64 keys x 64 elements (pages of a multiple of 64) or row by row. In a pair each block
+// fetches half of a tile for both (multicast), which halves the reads from the L2.
 //
-// Shared memory: Q 40 KiB; K in units of 64 keys x 256 columns, 5 x 32 KiB, two of them a tile; the last 64
-// columns 2 x 8; P 8. Barriers: full and empty per unit (empty: the warps of both blocks that read it), one
-// pair for P with the factors of O's rescaling, a queue of pieces. S of the next tile is computed while the
-// softmax of this one and O += P V run. What each decision cost or brought: README.md.
+// Shared memory: Q 64 KiB (its last 64 columns of V's part live in registers of warpgroups 0 and 1); K 2 x
+// 72, P 2 x 8: tile n lies in buffer n % 2. Barriers: full per 128 columns, so that products begin with what
+// has come; empty for the columns beyond V (read once) and for each half of the others; one pair for P with
+// the factors of O's rescaling; one for the maximum of a tile, warp by warp; one for the sums at the end of a
+// piece; a queue of pieces. What each decision cost or brought: README.md.
 #pragma once
 
 #include <type_traits>
@@ -22,33 +24,32 @@
 namespace assay_sm90 {
 namespace {
 
-constexpr int kMlaThreads = 512, kScoreRegisters = 160, kValueRegisters = 160;
+constexpr int kMlaThreads = 640, kScoreRegisters = 64, kValueRegisters = 160;
 constexpr int kMlaRows = 64;      // of a block
 constexpr int kMlaColumn = 8192;  // bytes of 64 keys x 64 elements
-constexpr int kMlaUnit = 2 * kMlaColumn, kMlaUnits = 10;
-constexpr int kMlaSharedColumns = 4;                            // of Q
-constexpr int kMlaHeld = kMlaDim / 16 - 4 * kMlaSharedColumns;  // steps of 16 elements of Q in registers
+constexpr int kMlaColumns = 9;    // of K; the first 8 are V
+// Parts of a tile in the order in which they are fetched: the column beyond V, then V's, two at a time.
+constexpr int kMlaParts = 5, kMlaFrees = 3;
 
 struct alignas(1024) MlaShared {
-  unsigned char q[kMlaSharedColumns][kMlaColumn];
-  unsigned char unit[kMlaUnits][kMlaUnit];
-  unsigned char rope[2][kMlaColumn];
-  unsigned char p[2][kMlaColumn];
-  float2 row[2][kMlaRows];  // what O is multiplied by before this tile; after the last one
+  unsigned char q[kMlaColumns][kMlaColumn];
+  unsigned char k[2][kMlaColumns][kMlaColumn];
+  unsigned char p[kMlaColumn];
+  float2 row[kMlaRows];     // what O is multiplied by before this tile; after the last one
+  float most[2][kMlaRows];  // running maximum after this tile
+  float2 ends[kMlaRows];    // maximum and sum of the warpgroup that has not the last tile of a piece
   MlaQueue queue;
-  uint64_t unit_full[kMlaUnits], unit_empty[kMlaUnits], rope_full[2], rope_empty[2];
-  uint64_t p_full[2], p_empty[2];
+  uint64_t full[2][kMlaParts], empty[2][kMlaFrees];  // empty: column 8, columns 0 to 3, 4 to 7
+  uint64_t p_full, p_empty, most_full[2], ends_full;
 };
 static_assert(sizeof(MlaShared) <= 232448);
 
-template <int kCount>
-struct MlaRing {
-  int stage = 0;
-  uint32_t phase = 0;
-  __device__ void next(int by = 1) {
-    if ((stage += by) >= kCount) stage -= kCount, phase ^= 1;
-  }
-};
+__device__ constexpr int mla_part_column(int part) { return part == 0 ? 8 : 2 * (part - 1); }
+__device__ constexpr int mla_part_columns(int part) { return part == 0 ? 1 : 2; }
+// Which buffer to wait for before part `part` is fetched; -1: waited for already.
+__device__ constexpr int mla_part_needs(int part) {
+  return part == 0 ? 0 : part == 1 ? 1 : part == 3 ? 2 : -1;
+}
 
 // Reports shared memory read, in all blocks of the pair that write to it; by one lane of a warp.
 template <int kBlocks>
@@ -64,44 +65,34 @@ __device__ inline void mla_release(uint64_t& bar) {
 template <int kBlocks, bool kBulk>
 __device__ inline void mla_produce(const MlaCall& p, const CUtensorMap& map, MlaShared& sh) {
   const int lane = threadIdx.x % 32, rank = kBlocks == 1 ? 0 : cluster_rank();
-  MlaRing<kMlaUnits> unit;
-  MlaRing<2> rope, queue;
-  for (;;) {
-    barrier_wait_asleep(shared_address(&sh.queue.full[queue.stage]), queue.phase);
-    const MlaPiece& w = sh.queue.piece[queue.stage];
+  int done = 0;  // tiles
+  for (int taken = 0;; ++taken) {
+    barrier_wait_asleep(shared_address(&sh.queue.full[taken & 1]), taken >> 1 & 1);
+    const MlaPiece& w = sh.queue.piece[taken & 1];
     if (!w.valid) break;
     const int64_t table = mla_table(p, w);
     // Rows of other items read the same keys.
     const uint64_t policy = p.items > 1 ? kEvictNormal : kEvictFirst;
     MlaRows rows;
     if constexpr (!kBulk) rows.find(p, w, table, w.tile);
-    // Of the columns of a tile, whose are they: of a pair each block fetches half.
-    auto is_mine = [&](int tile, int unit) { return kBlocks == 1 || rank == (unit < 4 ? unit : tile) % 2; };
-    for (int tile = w.tile; tile < w.stop; ++tile) {
-      const int key = tile * kMlaKeys;
-      auto next_unit = [&] {
-        barrier_wait_asleep(shared_address(&sh.unit_empty[unit.stage]), unit.phase ^ 1);
-        const int stage = unit.stage;
-        unit.next();
-        return stage;
-      };
-      auto next_rope = [&] {
-        barrier_wait_asleep(shared_address(&sh.rope_empty[rope.stage]), rope.phase ^ 1);
-        const int stage = rope.stage;
-        rope.next();
-        return stage;
+    for (int tile = w.tile; tile < w.stop; ++tile, ++done) {
+      const int key = tile * kMlaKeys, buffer = done & 1;
+      auto wait_empty = [&](int which) {
+        barrier_wait_asleep(shared_address(&sh.empty[buffer][which]), ~(done >> 1) & 1);
       };
       if (kBulk && key >= w.begin && key + kMlaKeys <= w.end) {
         const int page = key / p.page, slot = key - page * p.page;
         const int block = __ldg(p.table + table + page * p.table_stride);
-        // `count` columns of 64 from `column` on; `mine`: this block of the pair fetches them for both.
-        auto fetch = [&](auto count, int column, unsigned char* to, uint64_t& full, bool mine) {
-          constexpr int kCount = decltype(count)::value;
-          const uint32_t bar = shared_address(&full), at = shared_address(to);
+        SM90_UNROLL for (int part = 0; part < kMlaParts; ++part) {
+          const int column = mla_part_column(part), count = mla_part_columns(part);
+          if (mla_part_needs(part) >= 0) wait_empty(mla_part_needs(part));
+          const uint32_t bar = shared_address(&sh.full[buffer][part]),
+                         at = shared_address(sh.k[buffer][column]);
           if (elect()) {
-            barrier_expect(bar, kCount * kMlaColumn);
-            if (kBlocks == 1 || mine) {
-              SM90_UNROLL for (int c = 0; c < kCount; ++c) {
+            barrier_expect(bar, count * kMlaColumn);
+            // Of a pair each block fetches half.
+            if (kBlocks == 1 || rank == (part == 0 ? tile : part) % 2) {
+              SM90_UNROLL for (int c = 0; c < count; ++c) {
                 if constexpr (kBlocks == 1)
                   load_box(at + c * kMlaColumn, &map, bar, 64 * (column + c), slot, block, policy);
                 else
@@ -112,157 +103,145 @@ __device__ inline void mla_produce(const MlaCall& p, const CUtensorMap& map, Mla
             barrier_arrive(bar);
           }
           __syncwarp();
-        };
-        SM90_LOOP for (int i = 0; i < 4; ++i) {
-          const int u = next_unit();
-          fetch(std::integral_constant<int, 2>(), 2 * i, sh.unit[u], sh.unit_full[u], is_mine(tile, i));
         }
-        const int r = next_rope();
-        fetch(std::integral_constant<int, 1>(), 8, sh.rope[r], sh.rope_full[r], is_mine(tile, 4));
       } else {
         if constexpr (kBulk) rows.find(p, w, table, tile);
         // All of the tile, key by key.
-        const int first = unit.stage;
-        SM90_LOOP for (int i = 0; i < 4; ++i) next_unit();
-        const int last = next_rope();
+        SM90_LOOP for (int i = 0; i < kMlaFrees; ++i) wait_empty(i);
         rows.each(p, [&](int r, const uint8_t* from, bool there) {
-          const int at = r * 128 + ((lane % 8 ^ r % 8) << 4);
-          int stage = first;
-          SM90_UNROLL for (int i = 0; i < 4; ++i) {
-            const uint32_t to = shared_address(sh.unit[stage]) + at;
-            copy16_or_zero(to, from + i * 256, there);
-            copy16_or_zero(to + kMlaColumn, from + i * 256 + 128, there);
-            stage = stage + 1 == kMlaUnits ? 0 : stage + 1;
-          }
-          copy16_or_zero(shared_address(sh.rope[last]) + at, from + 8 * 128, there);
+          const uint32_t to = shared_address(sh.k[buffer][0]) + r * 128 + ((lane % 8 ^ r % 8) << 4);
+          SM90_UNROLL for (int c = 0; c < kMlaColumns; ++c)
+              copy16_or_zero(to + c * kMlaColumn, from + c * 128, there);
         });
-        int stage = first;
-        SM90_LOOP for (int i = 0; i < 4; ++i) {
-          arrive_when_copied(shared_address(&sh.unit_full[stage]));
-          stage = stage + 1 == kMlaUnits ? 0 : stage + 1;
-        }
-        arrive_when_copied(shared_address(&sh.rope_full[last]));
+        SM90_LOOP for (int i = 0; i < kMlaParts; ++i) arrive_when_copied(shared_address(&sh.full[buffer][i]));
         if constexpr (!kBulk) rows.find(p, w, table, tile + 1);  // while its buffers become free
       }
     }
     __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&sh.queue.empty[queue.stage]));
-    queue.next();
+    if (lane == 0) barrier_arrive(shared_address(&sh.queue.empty[taken & 1]));
   }
 }
 
-// ---- scores: warpgroup 0
+// ---- scores: warpgroups 0 and 1, tiles of an even and of an odd number
 template <int kBlocks, bool kBulk, bool kHalf>
-__device__ inline void mla_scores(const MlaCall& p, MlaShared& sh) {
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+__device__ inline void mla_scores(const MlaCall& p, MlaShared& sh, int group) {
+  const int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
   auto rank = [] { return kBlocks == 1 ? 0 : static_cast<int>(cluster_rank()); };
-  uint32_t held[kMlaHeld][4];  // the rest of Q
   float s[32], top[2], sum[2];
-  int taken = 0, done = 0;  // pieces, tiles; stages and phases follow from them
+  int taken = 0;  // pieces
   const uint32_t desc_q = operand(shared_address(sh.q[0]), 16);
+  const uint32_t desc_k = operand(shared_address(sh.k[group][0]), 16);
+  const int row = 16 * warp + lane / 4;  // of the block, and + 8
 
-  for (;;) {
+  for (;; ++taken) {
     barrier_wait(shared_address(&sh.queue.full[taken & 1]), taken >> 1 & 1);
     const MlaPiece& w = sh.queue.piece[taken & 1];  // read where it lies: no register is free to keep it
     if (!w.valid) break;
-    const int first = w.row + rank() * kMlaRows, all = w.rows * p.heads;  // rows of the request
-    auto own_row = [&](int r) { return w.row + rank() * kMlaRows + 16 * warp + lane / 4 + 8 * r; };
-    auto query = [&](int row) {  // behind the last row: that one again, for nobody
-      row = min(row, all - 1);
-      const int token = row / p.heads;
-      return p.q + (w.first_row + token) * p.q_row + (row - token * p.heads) * p.q_head;
+    // Rows of the request: this block's first, all. Read again where they are needed.
+    auto first = [&] { return w.row + rank() * kMlaRows; };
+    auto all = [&] { return w.rows * p.heads; };
+    auto query = [&](int r) {  // behind the last row: that one again, for nobody
+      r = min(r, all() - 1);
+      const int token = r / p.heads;
+      return p.q + (w.first_row + token) * p.q_row + (r - token * p.heads) * p.q_head;
     };
-    named_sync(1, 128);  // no warp reads the old Q any more
-    SM90_LOOP for (int i = 0; i < 4; ++i) {
-      const int r = 16 * i + thread / 8;
-      const uint16_t* const from = query(first + r) + thread % 8 * 8;
+    named_sync(1, 256);  // no warp reads the old Q any more
+    SM90_LOOP for (int i = 0; i < 2; ++i) {
+      const int r = 32 * i + threadIdx.x / 8;
+      const uint16_t* const from = query(first() + r) + thread % 8 * 8;
       const uint32_t to = shared_address(sh.q[0]) + r * 128 + ((thread % 8 ^ r % 8) << 4);
-      SM90_UNROLL for (int c = 0; c < kMlaSharedColumns; ++c) copy16(to + c * kMlaColumn, from + 64 * c);
+      SM90_UNROLL for (int c = 0; c < kMlaColumns; ++c) copy16(to + c * kMlaColumn, from + 64 * c);
     }
     commit_copies();
-    SM90_UNROLL for (int r = 0; r < 2; ++r) {
-      const auto* const from =
-          reinterpret_cast<const uint32_t*>(query(own_row(r)) + 64 * kMlaSharedColumns + 2 * (lane % 4));
-      SM90_UNROLL for (int i = 0; i < kMlaHeld; ++i) held[i][r] = __ldg(from + 8 * i),
-                                                     held[i][r + 2] = __ldg(from + 8 * i + 4);
-    }
     wait_copies<0>();
     fence_async();
-    named_sync(1, 128);
+    named_sync(1, 256);
     top[0] = top[1] = -INFINITY, sum[0] = sum[1] = 0;
-    // Keys that every row sees need no mask.
-    const int inner_begin = visible(p, w.rows, w.keys, (min(first + kMlaRows, all) - 1) / p.heads).begin;
-    const int inner_end = visible(p, w.rows, w.keys, min(first, all - 1) / p.heads).end;
-    for (int tile = w.tile; tile < w.stop; ++tile, ++done) {
-      {
-        // Two columns of K at a time, as they arrive.
-        auto arrived = [&](int i) {
-          if (i == 4) {
-            barrier_wait(shared_address(&sh.rope_full[done & 1]), done >> 1 & 1);
-            return operand(shared_address(sh.rope[done & 1]), 16);
-          }
-          const unsigned n = 4u * done + i, round = n / kMlaUnits, stage = n - kMlaUnits * round;
-          barrier_wait(shared_address(&sh.unit_full[stage]), round & 1);
-          return operand(shared_address(sh.unit[stage]), 16);
-        };
-        if (!kBulk || tile * kMlaKeys < w.begin ||
-            (tile + 1) * kMlaKeys > w.end) {  // copied as threads write
-          SM90_LOOP for (int i = 0; i < 5; ++i) arrived(i);
-          fence_async();
-        }
-        mma_fence();
-        SM90_UNROLL for (int i = 0; i < 5; ++i) {
-          const uint32_t k = arrived(i);
-          SM90_UNROLL for (int j = 8 * i; j < min(8 * i + 8, 36); ++j) {
-            const uint32_t b = k + ((j / 4 % 2 * kMlaColumn + j % 4 * 32) >> 4);
-            const uint32_t a = desc_q + ((j / 4 * kMlaColumn + j % 4 * 32) >> 4);
-            if (j == 0)
-              Mma<kHalf, 64>::first(s, a, b);
-            else if (j < 4 * kMlaSharedColumns)
-              Mma<kHalf, 64>::next(s, a, b);
-            else
-              Mma<kHalf, 64>::held(s, held[j - 4 * kMlaSharedColumns], b);
-          }
-        }
-        mma_commit();
-        mma_wait<0>();
-        pin(s);
+    for (int tile = w.tile + ((group ^ w.number) & 1); tile < w.stop; tile += 2) {
+      const int number = w.number + tile - w.tile, phase = number >> 1 & 1, key = tile * kMlaKeys;
+      auto arrived = [&](int part) { barrier_wait(shared_address(&sh.full[group][part]), phase); };
+      if (!kBulk || key < w.begin || key + kMlaKeys > w.end) {  // copied as threads write
+        SM90_LOOP for (int i = 0; i < kMlaParts; ++i) arrived(i);
+        fence_async();
       }
-      if (lane == 0) mla_release<kBlocks>(sh.rope_empty[done & 1]);
-      const bool last = tile + 1 == w.stop;
-      float alpha[2];
-      const int key = tile * kMlaKeys;
-      auto order = [](float) {};
-      if (key < inner_begin || key + kMlaKeys > inner_end) {
+      // Columns of K as they arrive.
+      mma_fence();
+      SM90_UNROLL for (int part = 0; part < kMlaParts; ++part) {
+        arrived(part);
+        SM90_UNROLL for (int c = mla_part_column(part); c < mla_part_column(part) + mla_part_columns(part);
+                         ++c) {
+          SM90_UNROLL for (int j = 0; j < 4; ++j) {
+            const uint32_t b = desc_k + ((c * kMlaColumn + j * 32) >> 4);
+            const uint32_t a = desc_q + ((c * kMlaColumn + j * 32) >> 4);
+            if (part == 0 && j == 0)
+              Mma<kHalf, 64>::first(s, a, b);
+            else
+              Mma<kHalf, 64>::next(s, a, b);
+          }
+        }
+      }
+      mma_commit();
+      mma_wait<0>();
+      pin(s);
+      if (lane == 0) mla_release<kBlocks>(sh.empty[group][0]);
+      if (key < w.inner_begin || key + kMlaKeys > w.inner_end) {
         SM90_UNROLL for (int r = 0; r < 2; ++r) {
-          const Interval sees = visible(p, w.rows, w.keys, min(own_row(r), w.rows * p.heads - 1) / p.heads);
+          const Interval sees = visible(p, w.rows, w.keys, min(first() + row + 8 * r, all() - 1) / p.heads);
           const int at = key + 2 * (lane % 4), begin = sees.begin - at, count = sees.end - sees.begin;
           SM90_UNROLL for (int j = 0; j < 8; ++j) SM90_UNROLL for (int c = 0; c < 2; ++c) {
             if (static_cast<unsigned>(8 * j + c - begin) >= static_cast<unsigned>(count))
               s[4 * j + 2 * r + c] = -INFINITY;
           }
         }
-        softmax<true>(s, top, sum, alpha, p.scale_log2, order);
-      } else {
-        softmax<false>(s, top, sum, alpha, p.scale_log2, order);
       }
-      barrier_wait(shared_address(&sh.p_empty[done & 1]), ~(done >> 1) & 1);
-      const uint32_t line = shared_address(sh.p[done & 1]) + (16 * warp + lane % 16) * 128;
+      // The maximum: of this tile, then with the other warpgroup's of the tile before.
+      float now[2], alpha[2];
+      SM90_UNROLL for (int r = 0; r < 2; ++r) {
+        float a = fmaxf(s[2 * r], s[2 * r + 1]);
+        SM90_UNROLL for (int j = 1; j < 8; ++j) a = fmaxf(a, fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
+        now[r] = quad_max(a);
+      }
+      barrier_wait(shared_address(&sh.most_full[group ^ 1]), (number - 1) >> 1 & 1);
+      SM90_UNROLL for (int r = 0; r < 2; ++r) {
+        const float old = tile == w.tile ? -INFINITY : sh.most[group ^ 1][row + 8 * r];
+        now[r] = fmaxf(now[r], old);
+        if (lane % 4 == 0) sh.most[group][row + 8 * r] = now[r];
+        alpha[r] = now[r] == -INFINITY ? 1.f : exp2_fast((old - now[r]) * p.scale_log2);
+      }
+      __syncwarp();
+      if (lane == 0) barrier_arrive(shared_address(&sh.most_full[group]));
+      SM90_UNROLL for (int r = 0; r < 2; ++r) {
+        const float bias = now[r] == -INFINITY ? 0.f : now[r] * p.scale_log2;
+        const float fade = now[r] == -INFINITY ? 1.f : exp2_fast((top[r] - now[r]) * p.scale_log2);
+        float a = 0, b = 0;
+        SM90_UNROLL for (int j = 0; j < 8; ++j) {
+          float *const x = &s[4 * j + 2 * r], *const y = x + 1;
+          *x = exp2_fast(fmaf(*x, p.scale_log2, -bias)), *y = exp2_fast(fmaf(*y, p.scale_log2, -bias));
+          a += *x, b += *y;
+        }
+        sum[r] = fmaf(sum[r], fade, a + b), top[r] = now[r];
+      }
+      barrier_wait(shared_address(&sh.p_empty), ~number & 1);
+      // Chunk j + lane / 16 of a row lies at that ^ (row % 8); j is even.
+      const uint32_t line =
+          shared_address(sh.p) + (16 * warp + lane % 16) * 128 + ((lane / 16 ^ lane % 8) << 4);
       SM90_UNROLL for (int j = 0; j < 8; j += 2) {
         const float* const y = &s[4 * j];
-        store_matrix(line + (((j + lane / 16) ^ (lane % 8)) << 4), pack<kHalf>(y[0], y[1]),
-                     pack<kHalf>(y[2], y[3]), pack<kHalf>(y[4], y[5]), pack<kHalf>(y[6], y[7]));
+        store_matrix(line ^ j << 4, pack<kHalf>(y[0], y[1]), pack<kHalf>(y[2], y[3]), pack<kHalf>(y[4], y[5]),
+                     pack<kHalf>(y[6], y[7]));
       }
       float factor[2] = {1, 1};
-      if (last) {
+      if (tile + 1 == w.stop) {
+        barrier_wait(shared_address(&sh.ends_full), taken & 1);
         SM90_UNROLL for (int r = 0; r < 2; ++r) {
-          const float l = quad_sum(sum[r]), m = top[r] * p.scale_log2;
-          const int own = own_row(r), token = own / p.heads, head = own - token * p.heads;
-          const bool is_row = own < w.rows * p.heads, writes = lane % 4 == 0 && is_row;
+          const float2 other = sh.ends[row + 8 * r];
+          float l = quad_sum(sum[r]);
+          if (other.x > -INFINITY) l = fmaf(other.y, exp2_fast((other.x - top[r]) * p.scale_log2), l);
+          const float m = top[r] * p.scale_log2;
+          const int at = first() + row + 8 * r, token = at / p.heads, head = at - token * p.heads;
+          const bool is_row = at < all(), writes = lane % 4 == 0 && is_row;
           if (w.part >= 0) {
-            if (writes)
-              p.parts_ml[(w.part * kBlocks + rank()) * kMlaRows + 16 * warp + lane / 4 + 8 * r] =
-                  make_float2(m, l);
+            if (writes) p.parts_ml[(w.part * kBlocks + rank()) * kMlaRows + row + 8 * r] = make_float2(m, l);
           } else if (is_row) {
             const MlaRowEnd row_end = mla_row_end(p, head, m, l);
             factor[r] = row_end.factor;
@@ -271,73 +250,69 @@ __device__ inline void mla_scores(const MlaCall& p, MlaShared& sh) {
         }
       }
       if (lane % 4 == 0) {
-        SM90_UNROLL for (int r = 0; r < 2; ++r) sh.row[done & 1][16 * warp + lane / 4 + 8 * r] =
-            make_float2(alpha[r], factor[r]);
+        SM90_UNROLL for (int r = 0; r < 2; ++r) sh.row[row + 8 * r] = make_float2(alpha[r], factor[r]);
       }
       fence_async();
       __syncwarp();
-      if (lane == 0) barrier_arrive(shared_address(&sh.p_full[done & 1]));
+      if (lane == 0) barrier_arrive(shared_address(&sh.p_full));
+    }
+    if (group == ((w.number + w.stop - w.tile) & 1)) {  // the other one has the last tile
+      SM90_UNROLL for (int r = 0; r < 2; ++r) {
+        const float l = quad_sum(sum[r]);
+        if (lane % 4 == 0) sh.ends[row + 8 * r] = make_float2(top[r], l);
+      }
+      __syncwarp();
+      if (lane == 0) barrier_arrive(shared_address(&sh.ends_full));
     }
     __syncwarp();
     if (lane == 0) barrier_arrive(shared_address(&sh.queue.empty[taken & 1]));
-    ++taken;
   }
 }
 
-// ---- values: warpgroups 1 and 2, columns 256 half to 256 half + 255
+// ---- values: warpgroups 2 and 3, columns 256 half to 256 half + 255
 template <int kBlocks, bool kHalf>
 __device__ inline void mla_values(const MlaCall& p, MlaShared& sh, int half) {
   const int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
   const int rank = kBlocks == 1 ? 0 : cluster_rank();
-  float o[2][64];  // columns 0 to 127, 128 to 255
+  float o[2][64];  // columns 0 to 127, 128 to 255 (one product of 256 columns does not fit 96 registers at
+                   // entry)
   int done = 0;    // tiles
-  MlaRing<kMlaUnits> unit;
-  MlaRing<2> queue;
-  unit.next(2 * half);
   const int row = 16 * warp + lane / 4;
-  const uint32_t desc_p = operand(shared_address(sh.p[0]), 16);
-  for (;;) {
-    barrier_wait(shared_address(&sh.queue.full[queue.stage]), queue.phase);
-    const MlaPiece& w = sh.queue.piece[queue.stage];
+  const uint32_t desc_p = operand(shared_address(sh.p), 16);
+  const uint32_t desc_v = operand(shared_address(sh.k[0][4 * half]), kMlaColumn);
+  for (int taken = 0;; ++taken) {
+    barrier_wait(shared_address(&sh.queue.full[taken & 1]), taken >> 1 & 1);
+    const MlaPiece& w = sh.queue.piece[taken & 1];
     if (!w.valid) break;
-    int left = w.stop - w.tile;
     SM90_UNROLL for (int i = 0; i < 64; ++i) o[0][i] = o[1][i] = 0;
-    float2 upper, lower;
-    for (; left > 0; --left, ++done) {
-      barrier_wait(shared_address(&sh.p_full[done & 1]), done >> 1 & 1);
-      upper = sh.row[done & 1][row], lower = sh.row[done & 1][row + 8];
+    float2 upper{}, lower{};
+    for (int left = w.stop - w.tile; left > 0; --left, ++done) {
+      const int buffer = done & 1, phase = done >> 1 & 1;
+      barrier_wait(shared_address(&sh.p_full), done & 1);
+      upper = sh.row[row], lower = sh.row[row + 8];
       if (__any_sync(~0u, upper.x != 1 || lower.x != 1)) {
         SM90_UNROLL for (int h = 0; h < 2; ++h) SM90_UNROLL for (int j = 0; j < 16; ++j) {
           o[h][4 * j] *= upper.x, o[h][4 * j + 1] *= upper.x;
           o[h][4 * j + 2] *= lower.x, o[h][4 * j + 3] *= lower.x;
         }
       }
-      uint32_t v[2];
-      uint64_t* empty[2];
-      SM90_UNROLL for (int h = 0; h < 2; ++h) {
-        barrier_wait(shared_address(&sh.unit_full[unit.stage]), unit.phase);
-        v[h] = operand(shared_address(sh.unit[unit.stage]), kMlaColumn),
-        empty[h] = &sh.unit_empty[unit.stage];
-        unit.next(h == 0 ? 1 : 3);
-      }
+      SM90_UNROLL for (int i = 1; i < 3; ++i)
+          barrier_wait(shared_address(&sh.full[buffer][2 * half + i]), phase);
       fence_async();
       pin(o[0]);
       pin(o[1]);
       mma_fence();
-      SM90_UNROLL for (int h = 0; h < 2; ++h) {
-        SM90_UNROLL for (int i = 0; i < 4; ++i) Mma<kHalf, 128>::values(
-            o[h], desc_p + (((done & 1) * kMlaColumn + i * 32) >> 4), v[h] + (i * 2048 >> 4));
-        mma_commit();
-      }
-      mma_wait<1>();
-      pin(o[0]);
-      if (lane == 0) mla_release<kBlocks>(*empty[0]);
+      const uint32_t b = desc_v + (buffer * kMlaColumns * kMlaColumn >> 4);
+      SM90_UNROLL for (int h = 0; h < 2; ++h) SM90_UNROLL for (int i = 0; i < 4; ++i)
+          Mma<kHalf, 128>::values(o[h], desc_p + (i * 32 >> 4), b + ((2 * h * kMlaColumn + i * 2048) >> 4));
+      mma_commit();
       mma_wait<0>();
+      pin(o[0]);
       pin(o[1]);
       __syncwarp();  // every lane has read its rows' numbers
       if (lane == 0) {
-        mla_release<kBlocks>(*empty[1]);
-        barrier_arrive(shared_address(&sh.p_empty[done & 1]));
+        mla_release<kBlocks>(sh.empty[buffer][1 + half]);
+        barrier_arrive(shared_address(&sh.p_empty));
       }
     }
     SM90_UNROLL for (int r = 0; r < 2; ++r) {
@@ -360,8 +335,7 @@ __device__ inline void mla_values(const MlaCall& p, MlaShared& sh, int half) {
       }
     }
     __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&sh.queue.empty[queue.stage]));
-    queue.next();
+    if (lane == 0) barrier_arrive(shared_address(&sh.queue.empty[taken & 1]));
   }
 }
 
@@ -372,25 +346,23 @@ __global__ void __launch_bounds__(kMlaThreads, 1)
   auto& sh = *reinterpret_cast<MlaShared*>(memory);
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   if (threadIdx.x == 0) {
-    constexpr int kArrivals = 32;
-    sh.queue.init(13);
-    for (int i = 0; i < kMlaUnits; ++i) {
-      barrier_init(shared_address(&sh.unit_full[i]), kArrivals);
-      barrier_init(shared_address(&sh.unit_empty[i]), 4 * kBlocks);
+    constexpr int kLanes = 32;
+    sh.queue.init(17);
+    for (int b = 0; b < 2; ++b) {
+      for (int i = 0; i < kMlaParts; ++i) barrier_init(shared_address(&sh.full[b][i]), kLanes);
+      for (int i = 0; i < kMlaFrees; ++i) barrier_init(shared_address(&sh.empty[b][i]), 4 * kBlocks);
+      barrier_init(shared_address(&sh.most_full[b]), 4);
     }
-    for (int i = 0; i < 2; ++i) {
-      barrier_init(shared_address(&sh.rope_full[i]), kArrivals);
-      barrier_init(shared_address(&sh.rope_empty[i]), 4 * kBlocks);
-      barrier_init(shared_address(&sh.p_full[i]), 4);
-      barrier_init(shared_address(&sh.p_empty[i]), 8);
-    }
+    barrier_init(shared_address(&sh.p_full), 4);
+    barrier_init(shared_address(&sh.p_empty), 8);
+    barrier_init(shared_address(&sh.ends_full), 4);
     barrier_init_fence();
   }
   if constexpr (kBlocks > 1)
     cluster_sync();
   else
     __syncthreads();
-  if (group == 3) {
+  if (group == 4) {
     registers_down<32>();
     launch_next();
     const int warp = __shfl_sync(~0u, threadIdx.x / 32 % 4, 0);
@@ -400,12 +372,12 @@ __global__ void __launch_bounds__(kMlaThreads, 1)
       MlaPieces pieces(p, kMlaRows * kBlocks, blockIdx.x / kBlocks, gridDim.x / kBlocks);
       for (int n = 0; sh.queue.put(pieces, n);) ++n;
     }
-  } else if (group == 0) {
-    registers_up<kScoreRegisters>();
-    mla_scores<kBlocks, kBulk, kHalf>(p, sh);
+  } else if (group < 2) {
+    registers_down<kScoreRegisters>();
+    mla_scores<kBlocks, kBulk, kHalf>(p, sh, group);
   } else {
     registers_up<kValueRegisters>();
-    mla_values<kBlocks, kHalf>(p, sh, group - 1);
+    mla_values<kBlocks, kHalf>(p, sh, group - 2);
   }
   // No block may leave while the other writes to its shared memory.
   if constexpr (kBlocks > 1) cluster_sync();
