@@ -150,7 +150,7 @@ __device__ inline void mla_scores(const MlaCall& p, MlaShared& sh, int group) {
       const int r = 32 * i + threadIdx.x / 8;
       const uint16_t* const from = query(first() + r) + thread % 8 * 8;
       const uint32_t to = shared_address(sh.q[0]) + r * 128 + ((thread % 8 ^ r % 8) << 4);
-      SM90_UNROLL for (int c = 0; c < kMlaColumns; ++c) copy16(to + c * kMlaColumn, from + 64 * c);
+      SM90_LOOP for (int c = 0; c < kMlaColumns; ++c) copy16(to + c * kMlaColumn, from + 64 * c);
     }
     commit_copies();
     wait_copies<0>();
