@@ -85,10 +85,13 @@ int mma_arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic
     m.exp_instruction = "exp2f";
   }
   m.tile_keys = 16;
-  // Warps that share the keys of a request are parts of a split too. Where some requests are split and others
-  // are not, two parts of up to max_kv_len keys cover both: the longer chain and the merge.
+  // Warps that share the keys of a request are parts of a split too, and parts take their tiles in turn.
+  // Where warps share the keys of some requests and not of others, two parts of up to max_kv_len keys cover
+  // both: the longer chain and the merge. A scale of V per token goes into P before P is rounded.
   m.splits = shared && !whole ? parts * 4 : parts;
   if (shared && whole) m.splits = std::max(2, parts);
+  m.split_interleaved = m.splits > 1;
+  m.order_declared = !(shared && whole) && p->v_scale_kind != ASSAY_SCALE_TOKEN_HEAD;
   m.row_sum_chain = 4 * ((p->max_kv_len + 15) / 16) + 4 + m.splits;
   m.p_format = shape.format;
   m.partial_format = m.partial_lse_format = ASSAY_FP32;

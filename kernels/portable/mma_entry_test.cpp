@@ -99,5 +99,20 @@ TEST(MmaEntries, DeclareTheMergesOfWarpsAndParts) {
   EXPECT_EQ(Case({8, 9}, 512).declared().splits, 4);
 }
 
+TEST(MmaEntries, DeclareTheOrderWhereAllRequestsAreCutAlike) {
+  multiprocessors = 8;
+  for (const int32_t rows : {8, 9}) {
+    const assay_arithmetic m = Case({rows, rows}, 512).declared();
+    EXPECT_EQ(m.order_declared, 1) << rows;
+    EXPECT_EQ(m.split_interleaved, 1) << rows;
+    EXPECT_EQ(m.tile_keys, 16) << rows;
+  }
+  EXPECT_EQ(Case({9}, 100).declared().split_interleaved, 0);  // one part
+  EXPECT_EQ(Case({8, 9}, 512).declared().order_declared, 0);
+  Case scaled({8});
+  scaled.p.v_scale_kind = ASSAY_SCALE_TOKEN_HEAD;
+  EXPECT_EQ(scaled.declared().order_declared, 0);
+}
+
 }  // namespace
 }  // namespace assay_gpu

@@ -219,15 +219,15 @@ GPU_INLINE void find_keys(const Call& a, MmaWarp& w, LaneRow (&r)[gpu::kLines]) 
   if (!Shape::kPlain && a.op.p.mask == ASSAY_MASK_TREE) w.all_end = min(w.all_end, w.context);
 }
 
-// The steps of this warp: those of its split, every fourth one where the warps share them.
+// The steps of this warp: splits take them in turn, and so do warps that share keys. Whichever step a warp's
+// rows begin with, a part holds the steps that are alike modulo the number of parts, which can be declared.
 GPU_INLINE void find_steps(const Call& a, MmaWarp& w) {
   const bool some = w.some_end > w.some_begin;
   const int32_t first = some ? w.some_begin / kStepKeys : 0;
   const int32_t steps = some ? (w.some_end + kStepKeys - 1) / kStepKeys - first : 0;
-  w.stride = w.share_keys ? kMmaWarps : 1;
-  w.step_end = first + static_cast<int32_t>(static_cast<int64_t>(steps) * (w.split + 1) / a.splits);
-  w.step = first + static_cast<int32_t>(static_cast<int64_t>(steps) * w.split / a.splits) +
-           (w.share_keys ? w.warp : 0);
+  w.stride = w.share_keys ? a.splits * kMmaWarps : a.splits;
+  w.step_end = first + steps;
+  w.step = first + (w.share_keys ? w.split * kMmaWarps + w.warp : w.split);
 }
 
 // In shared memory every lane keeps what only it reads.
