@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What must be seen at small sizes, with the kernels of libassay_sized.so: nowhere less than any other
 // project's rule; and the record, which comes back as it was written.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -63,6 +64,20 @@ TEST(Power, ABiasOf2ToThe13thIsSeen) {
   Pair pair("bf16", 128);
   EXPECT_TRUE(pair.ours(fault("output_bias_2^-13")));
   EXPECT_FALSE(pair.ours(fault("output_bias_2^-18")));
+}
+
+// Far below half a step of the output, and far below what truncations and rounded scales could lean by if all
+// their signs were one: seen over many elements, with the units followed on the data.
+TEST(Power, ABiasOf2ToThe12thIsSeenInManyElementsOf4kKeys) {
+  const auto line = [](int seed) {
+    return fmt::format("paged h=8/1 d=64 page=64 batch=1q16s4k seed={}", seed);
+  };
+  PowerCase here(sized(), right_kernel(), line(3)), again(sized(), right_kernel(), line(4));
+  const CatalogueEntry& biased = fault("output_bias_2^-12");
+  const Marks elements = here.look(biased);
+  EXPECT_EQ(elements[kTierR], Mark::kAccepts);  // in no single one
+  EXPECT_EQ(here.ask_statistics(biased, again), Mark::kRejects);
+  EXPECT_EQ(here.ask_statistics(right_kernel(), again), Mark::kAccepts);
 }
 
 TEST(Power, AnFp16AccumulatorIsSeenAt4kKeys) {

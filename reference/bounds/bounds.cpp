@@ -9,6 +9,7 @@
 #include <exception>
 #include <numeric>
 
+#include "reference/bounds/bounds_examined.hpp"
 #include "reference/bounds/bounds_group.hpp"
 #include "reference/bounds/bounds_tiers.hpp"
 
@@ -35,8 +36,8 @@ struct Task {
 class FastBounds {
  public:
   FastBounds(const Problem& p, const HostOperands& host, const std::vector<RowId>& rows,
-             const assay_arithmetic& a)
-      : p_(p), operands_(p, host), model_(p, a), order_(model_.arithmetic()), rows_(rows) {
+             const assay_arithmetic& a, bool followed)
+      : p_(p), operands_(p, host), model_(p, a, followed), order_(model_.arithmetic()), rows_(rows) {
     start_tiers(out_, rows, p.heads_q, p.head_dim_v);
   }
 
@@ -126,7 +127,14 @@ class FastBounds {
 
 BoundedAttention bounded_attention(const Problem& problem, const HostOperands& operands,
                                    const std::vector<RowId>& rows, const assay_arithmetic& arithmetic) {
-  BoundedAttention out = FastBounds(problem, operands, rows, arithmetic).run();
+  BoundedAttention out = FastBounds(problem, operands, rows, arithmetic, false).run();
+  intersect_tiers(out);
+  return out;
+}
+
+BoundedAttention followed_attention(const Problem& problem, const HostOperands& operands,
+                                    const std::vector<RowId>& rows, const assay_arithmetic& arithmetic) {
+  BoundedAttention out = FastBounds(problem, operands, rows, arithmetic, true).run();
   intersect_tiers(out);
   return out;
 }

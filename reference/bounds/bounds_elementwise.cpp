@@ -26,6 +26,13 @@ constexpr int64_t kEstimateKeys = 256;
 
 using elementwise::Key;
 
+template <class Keys>
+auto keys_of(Keys& keys, const KeySpan& s) {
+  const auto before = [](const Key& k, int64_t index) { return k.index < index; };
+  return std::pair{std::lower_bound(keys.begin(), keys.end(), s.from, before),
+                   std::lower_bound(keys.begin(), keys.end(), s.to, before)};
+}
+
 class Row {
  public:
   Row(const Problem& p, const OperandReader& operands, const ErrorModel& model, const KeyOrder& order,
@@ -96,7 +103,6 @@ class Row {
       const double rounded = joint ? from_o : size;
       c.mass += k.p * size;
       c.second += k.p * size * size;
-      c.square += k.p * k.p * size * size;
       c.exponent += k.p * k.hard * from_o;
       c.spread += k.p * from_o;
       c.exponential += k.p * k.eps * from_o;
@@ -106,6 +112,7 @@ class Row {
       c.rounding_variance += k.h * k.h * rounded * rounded;
       c.rounding_biased += k.h_biased * rounded;
       c.flips += k.flip * (joint ? std::fabs(k.v[d] - c.replayed) : size);
+      c.flip_square += k.flip * k.flip * k.v[d] * k.v[d];
     }
     if (p_.sinks) {
       // The sink is a key with v = 0.
@@ -214,13 +221,13 @@ class Row {
     spans_ = order_.spans(p_.requests[id_.request].kv_len, begin, end, most);
     RunningMaximum maximum(a.rescale_lag_log2, start, slack_);
     followed_.start(shape_.span);
-    double before = 0;
+    double before = 0, part_top = -kInf;
     for (const KeySpan& span : spans_) {
       if (span.begins_part) {
         maximum = RunningMaximum(a.rescale_lag_log2, start, slack_);
-        before = 0;
+        before = 0, part_top = -kInf;
       }
-      auto [first, last] = keys_of(span);
+      auto [first, last] = keys_of(keys_, span);
       double top = -kInf;
       for (auto k = first; k != last; ++k) top = std::max(top, k->x);
       const double stale = 1 + std::max(0.0, m_ - maximum.value());
@@ -231,10 +238,16 @@ class Row {
       }
       if (maximum.ambiguous()) row_.replayed = false;
       round_tile(first, last, row_.declared ? maximum.value() : m_, top);
+      part_top = std::max(part_top, top);
       for (auto k = first; k != last; ++k) before += k->p;
+      if (span.ends_part) {
+        part_distances_.push_back(part_top > -kInf ? std::min(m_ - part_top, kFar) : 0.0);
+        row_.part_distance += before * part_distances_.back() * part_distances_.back();
+      }
       followed_.add(span, first, last,
                     std::exp(row_.lse - (row_.declared ? maximum.value() : m_) + a.p_offset_log2 * M_LN2));
     }
+    row_.part_distance = std::sqrt(row_.part_distance);
     follow_sums();
   }
 
@@ -247,7 +260,7 @@ class Row {
     std::vector<double> weights;  // against the row's maximum
     for (const KeySpan& span : order_.spans(p_.requests[id_.request].kv_len, begin, end, kEstimateKeys)) {
       if (span.begins_part) sum = 0;
-      auto [first, last] = keys_of(span);
+      auto [first, last] = keys_of(keys_, span);
       weights.clear();
       for (auto k = first; k != last; ++k) weights.push_back(std::exp(k->x - m_)), sum += weights.back();
       lanes_.add(weights.data(), static_cast<int64_t>(weights.size()), sum);
@@ -309,7 +322,9 @@ class Row {
     double h_over_p = 0;
     row_.rounding_square = row_.rounding_biased = 0;
     row_.replayed_sum = 0;
+    std::vector<double> scores, weights;
     for (const Key& k : keys_) {
+      scores.push_back(k.x), weights.push_back(k.p);
       row_.beta += k.p * k.hard;
       row_.largest = std::max(row_.largest, k.hard);
       row_.rounding += k.h * (1 + k.hard);
@@ -324,7 +339,7 @@ class Row {
     }
     row_.score_lean = std::fabs(row_.score_lean);
     row_.rounding_ratio = std::sqrt(h_over_p);
-    row_.structured = repeated_scores();
+    row_.structured = repeated_share(scores, weights) > kRepeatedShare;  // much weight on scores met twice
     const double to_share = std::exp(m_ - row_.lse);
     row_.absorbed = lanes_.absorbed * to_share, row_.absorbed_pv = lanes_.absorbed_pv * to_share;
     row_.one_way = lanes_.row_sum.share();
@@ -345,22 +360,16 @@ class Row {
     }
   }
 
-  // Much of the weight on scores that occur more than once.
-  bool repeated_scores() const {
-    std::vector<double> scores, weights;
-    for (const Key& k : keys_) scores.push_back(k.x), weights.push_back(k.p);
-    return repeated_share(scores, weights) > kRepeatedShare;
-  }
-
   // Partial sums of one channel in the order of the spans.
   void accumulate(int32_t d, ChannelFacts& c) const {
     const double tile_scale_error =
         model_.p_rounding().tile_max ? row_.largest_random + z_.eps + 6 * kUnit : 0.0;
     double before = 0, now = 0, mass = 0;
     int64_t count = 0, tiles = 0;
+    size_t part = 0;
     for (const KeySpan& span : spans_) {
       if (span.begins_part) before = now = 0;
-      auto [first, last] = keys_of(span);
+      auto [first, last] = keys_of(keys_, span);
       if (first != last) c.updated += std::fabs(now) * first->rescaled;
       for (auto k = first; k != last; ++k) {
         now += k->p * k->v[d];
@@ -381,22 +390,11 @@ class Row {
       }
       if (span.ends_part) {
         c.part_size += std::fabs(now);
-        c.part_square += now * now;
+        c.part_far += std::fabs(now) * part_distances_[part++];
       }
     }
   }
   int64_t tile() const { return std::max(1, model_.arithmetic().tile_keys); }
-
-  std::pair<std::vector<Key>::iterator, std::vector<Key>::iterator> keys_of(const KeySpan& s) {
-    const auto before = [](const Key& k, int64_t index) { return k.index < index; };
-    return {std::lower_bound(keys_.begin(), keys_.end(), s.from, before),
-            std::lower_bound(keys_.begin(), keys_.end(), s.to, before)};
-  }
-  std::pair<std::vector<Key>::const_iterator, std::vector<Key>::const_iterator> keys_of(
-      const KeySpan& s) const {
-    const auto found = const_cast<Row*>(this)->keys_of(s);
-    return {found.first, found.second};
-  }
 
   const Problem& p_;
   const OperandReader& operands_;
@@ -414,6 +412,7 @@ class Row {
   LaneSums lanes_;
   DealtSums dealt_{p_.head_dim_v};
   elementwise::FollowedRow followed_{p_, operands_, model_, order_, id_, head_};
+  std::vector<double> part_distances_;  // see RowFacts::part_distance
   double drifts_[4] = {0, 0, 0, 0};
   double m_ = 0, sink_ = -kInf, slack_ = 0;
   double sink_p_ = 0, sink_hard_ = 0, sink_systematic_ = 0, sink_variance_ = 0;

@@ -49,10 +49,33 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, double
     for (double drift : {s.replayed_excess, s.drifts[0], s.drifts[1], s.drifts[2]})
       f.drift = std::max(f.drift, std::fabs(drift) * inverse);
   f.updated = s.updated * inverse, f.updates = s.updates;
+  f.part_distance = std::sqrt(s.part_distance * inverse);
   f.flips = s.flips * inverse;
   f.replayed_sum = 1 + s.replayed_excess * inverse;
   f.sink = s.sink_weight * inverse, f.sink_error = s.sink_error;
   return f;
+}
+
+TileRounding tile_rounding(const Block& b, const RowSums& s, double m_t) {
+  const assay_arithmetic& a = b.model.arithmetic();
+  const PRounding& r = b.model.p_rounding();
+  const double offset = a.p_offset_log2 * M_LN2;
+  TileRounding t;
+  t.rounding = &r;
+  t.to_p = std::exp(s.m - m_t + offset);
+  // Without a declared order the largest P of a tile is at most that of the row.
+  if (r.tile_max)
+    t.largest = std::exp((b.order.declared() && std::isfinite(s.tile_top) ? s.tile_top - m_t : 0) + offset);
+  const bool own_floor = b.order.declared() && b.model.rounds_p_once();
+  t.floor = r.eta * (r.tile_max ? t.largest : 1.0) / (own_floor ? t.to_p : std::exp(offset));
+  t.replayed = b.order.declared();
+  const RandomTerms& z = s.random;
+  t.window_distance = z.argument + z.farther;
+  const double behind = std::fabs(s.m - m_t), lag = std::max(0.0, a.rescale_lag_log2) * M_LN2;
+  t.window = 2 * s.largest_random + z.farther * behind + z.top_rounding +
+             z.argument * (2 * behind + lag + std::fabs(offset)) +
+             (r.tile_max ? s.largest_random + z.eps + 6 * kUnit : 0.0);
+  return t;
 }
 
 }  // namespace assay::matrix_bounds

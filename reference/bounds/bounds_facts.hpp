@@ -12,4 +12,7 @@ double top_of(const Block&, const BlockRow&, const RowSums&);
 // Everything but what V says (v_max, v_normal).
 RowFacts row_facts(const Block&, const BlockRow&, const RowSums&, double repeated_share);
 
+// How weights of a tile are rounded against its running maximum m_t; eps is the caller's.
+TileRounding tile_rounding(const Block&, const RowSums&, double m_t);
+
 }  // namespace assay::matrix_bounds

@@ -16,6 +16,9 @@ constexpr double kSuspicious = 0.75;
 // (mantissas distributed as 1/x).
 constexpr double kMeanSquare = 0.54;
 
+// What may round otherwise of all weight, over what it is where weights lie anywhere on the grid.
+constexpr double kGenericFlips = 4;
+
 // Weights below this the fp32 replay may take for zero or for unrounded.
 constexpr double kUnseenWeight = 0x1p-116;
 
@@ -91,8 +94,12 @@ double RowBounds::merged(const ChannelFacts& c) const {
   if (z_.merge == 0) return 0;
   const double far = merge_distance() * (row_.v_max + std::fabs(c.o));
   if (!row_.declared) return z_.merge * c.spread + far;
-  return z_.merge * std::min(c.spread, c.part_size + std::fabs(c.o)) + far +
-         z_.merge * row_.rounding_ratio * std::sqrt(c.second);
+  // The LSE of a known part is at least its largest score.
+  const double norm = std::sqrt(c.second);
+  const double known =
+      z_.merge_distance * (c.part_far + row_.part_distance * (std::fabs(c.o) + row_.rounding_ratio * norm));
+  return z_.merge * std::min(c.spread, c.part_size + std::fabs(c.o)) + std::min(far, known) +
+         z_.merge * row_.rounding_ratio * norm;
 }
 
 ElementBounds RowBounds::element(const ChannelFacts& c) const {
@@ -164,7 +171,7 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
   }
 
   // Tier R, about the replayed value: P's rounding is known but for the weights near a boundary.
-  b.r = kInf;
+  b.r = b.replay_sigma = kInf;
   if (row_.replayed && remaining_random_ > 0) {
     const double largest = std::max(size, std::fabs(c.replayed));
     const double denominator = joint
@@ -177,6 +184,12 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
                                 kUnseenWeight * static_cast<double>(row_.count) * row_.v_max;
     const double variance_r = variance + of_row_variance * square(largest);
     b.r = (systematic_r + kLambda * std::sqrt(variance_r)) / remaining_random_;
+    // Weights that may round otherwise do so apart from each other where they are no more than a grid between
+    // generic weights makes them: 2 p e of every key. Half of them do: the error of a weight is as often
+    // toward the place as away from it, but for the systematic part.
+    const double window = 2 * row_.largest_random + z_.top_rounding + z_.eps;
+    if (row_.flips <= kGenericFlips * 2 * window && !row_.structured && !joint)
+      b.replay_sigma = std::sqrt(variance_r + c.variance + 0.5 * c.flip_square + square(systematic_p / 3));
   }
   return b;
 }

@@ -39,6 +39,9 @@ struct RowFacts {
   // behind: what a stale maximum was off by grows with it.
   double updated = 0;
   double updates = 0, parts = 1;
+  // Declared order: sqrt(sum over parts of their weight times their distance^2), how far a part's largest
+  // score is below the row's.
+  double part_distance = 0;
   double flips = 0;       // weight that may round differently than replayed
   double score_lean = 0;  // units of few bits: |sum p delta|, what they take off the scores
   // Share of the sink, and its hard error expm1(E): in a row sum of rounded P it alone is not rounded, and
@@ -50,18 +53,19 @@ struct RowFacts {
 // One channel.
 struct ChannelFacts {
   double o = 0, replayed = 0;
-  double mass = 0, second = 0, square = 0;  // sum p|v|, sum p v^2, sum p^2 v^2
-  double exponent = 0;                      // sum p expm1(E) |v - o|
-  double spread = 0;                        // sum p |v - o|
-  double exponential = 0;                   // sum p eps |v - o|
-  double systematic = 0, variance = 0;      // sum p S_j |v - o|, sum p^2 V_j (v - o)^2
+  double mass = 0, second = 0;          // sum p|v|, sum p v^2
+  double exponent = 0;                  // sum p expm1(E) |v - o|
+  double spread = 0;                    // sum p |v - o|
+  double exponential = 0;               // sum p eps |v - o|
+  double systematic = 0, variance = 0;  // sum p S_j |v - o|, sum p^2 V_j (v - o)^2
   // Rounding of P; |v - o| instead of |v| where the row sum takes rounded P.
   double rounding = 0, rounding_variance = 0,
          rounding_biased = 0;  // sum h(1+E)|v|, sum h^2 v^2, one-way part
   double group_hard = 0, group_systematic = 0, group_variance = 0;  // accumulation (GroupTerms)
-  double part_size = 0, part_square = 0;                            // sum over parts of |A_s| and A_s^2
+  double part_size = 0;                                             // sum over parts of |A_s|
+  double part_far = 0;                                              // of |A_s| times the part's distance
   double updated = 0;                                               // as RowFacts::updated, of |sum p v|
-  double flips = 0;                                                 // sum flip |v|
+  double flips = 0, flip_square = 0;                                // sum flip |v|, sum flip^2 v^2
   double tile_error = 0;  // int8 by tile: error of the tile's scale times its sum
   // Units of few bits: what they take off the scores moves O by |sum p delta (v - o)|; what they take off the
   // sum.
@@ -76,6 +80,7 @@ struct ChannelFacts {
 struct ElementBounds {
   double d = 0, p = 0, r = 0, sigma = 0;
   double bias = 0;          // the systematic part of p: the mean of legal errors is at most this
+  double replay_sigma = 0;  // as sigma, about the replayed value; infinite where that is not known
   bool suspicious = false;  // the replayed rounding of P is not what a random one would be
 };
 
@@ -88,6 +93,7 @@ class RowBounds {
   double lse_sigma() const;
   double lse_bias() const;  // the systematic part of lse_random
   bool joint() const { return model_.rounded_row_sum(); }
+  bool followed() const { return model_.followed(); }
   bool narrow() const { return model_.p_rounding().narrow; }
   // The row sum takes rounded P, and the replayed roundings lean one way.
   bool row_sum_leans() const;

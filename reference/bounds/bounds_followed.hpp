@@ -2,11 +2,14 @@
 // Units of few bits (bounds_steps.hpp) in the matrix form: a block of rows against the keys of a tile.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include "reference/bounds/bounds_group.hpp"
 #include "reference/bounds/bounds_steps.hpp"
+#include "reference/bounds/bounds_weights.hpp"
 
 namespace assay::matrix_bounds {
 
@@ -47,6 +50,30 @@ class FollowedValues {
   std::vector<StepSums> sums_;
   bool unknown_ = false;  // numbers too large to be followed
   double v_scale_ = 1;
+};
+
+// Rows that are followed: what an error of the factor scale log2(e), which all keys share, moves O by. Such
+// an error moves scores along their distance from the maximum.
+class DistanceLean {
+ public:
+  DistanceLean(Eigen::Index rows, Eigen::Index channels)
+      : sums_(Eigen::MatrixXd::Zero(rows, channels)), weights_(rows, 0.0) {}
+  // Scores x and weights of some keys of row i with maximum m; V is `size` times v.
+  template <class Scores, class Weights>
+  void add(Eigen::Index i, double m, const Scores& x, const Weights& weights, const MatrixF& v, float size) {
+    const Eigen::RowVectorXf p =
+        (m - x.array()).min(kFar).template cast<float>() * weights.head(x.size()).array();
+    weights_[static_cast<size_t>(i)] += p.cast<double>().sum();
+    sums_.row(i) += ((p * v.topRows(x.size())) * size).template cast<double>();
+  }
+  // |sum p (m - x) (v - o)|, a sink's sum p (m - x) being `sink`.
+  double lean(Eigen::Index i, Eigen::Index d, double o, double sink) const {
+    return std::fabs(sums_(i, d) - o * (weights_[static_cast<size_t>(i)] + sink));
+  }
+
+ private:
+  Eigen::MatrixXd sums_;
+  std::vector<double> weights_;
 };
 
 }  // namespace assay::matrix_bounds

@@ -12,10 +12,72 @@
 namespace assay {
 namespace {
 
-constexpr uint32_t kExponent = 0x7f800000u;
 constexpr int64_t kMostSums = 512;  // worked on together, in the first cache
 
-float power_below(float x) { return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & kExponent); }
+template <class Real>
+struct Bits;
+template <>
+struct Bits<float> {
+  using Word = uint32_t;
+  static constexpr int kMantissa = 23, kMostFraction = 16;  // more would not fit the exact sum of a step
+  static constexpr Word kExponent = 0x7f800000u;
+};
+template <>
+struct Bits<double> {
+  using Word = uint64_t;
+  static constexpr int kMantissa = 52, kMostFraction = 29;  // more would not fit a whole number of 32 bits
+  static constexpr Word kExponent = 0x7ff0000000000000u;
+};
+
+template <class Real>
+Real power_below(Real x) {
+  using Word = typename Bits<Real>::Word;
+  return std::bit_cast<Real>(std::bit_cast<Word>(x) & Bits<Real>::kExponent);
+}
+
+// follow_steps in numbers that hold the exact sum of a step; a unit with more bits than fit is followed as
+// one that cuts off more.
+template <class Real>
+void follow_in(const assay_accumulator& unit, int64_t terms, const float* a, const float* a_top,
+               const float* b, const float* b_top, int64_t stride, int64_t count, float* sums) {
+  using Word = typename Bits<Real>::Word;
+  const int32_t fraction = std::min(Bits<Real>::kMostFraction, unit.fraction_bits);
+  const int32_t mantissa = std::min(23, unit.mantissa_bits);
+  const Real steps = std::ldexp(Real{1}, fraction), step = std::ldexp(Real{1}, -fraction);
+  const Word kept = ~Word{0} << (Bits<Real>::kMantissa - mantissa);
+  const int64_t block = std::max(1, unit.block);
+  alignas(64) Real top[kMostSums], inverse[kMostSums], sum[kMostSums];
+  for (int64_t at = 0; at < count; at += kMostSums) {
+    const int64_t n = std::min(kMostSums, count - at);
+    float* c = sums + at;
+    for (int64_t from = 0; from < terms; from += block) {
+      const int64_t to = std::min(terms, from + block);
+      for (int64_t i = 0; i < n; ++i) top[i] = power_below(static_cast<Real>(c[i]));
+      for (int64_t k = from; k < to; ++k) {
+        const Real size = a_top[k];
+        if (size == 0) continue;
+        const float* other = b_top + k * stride + at;
+        for (int64_t i = 0; i < n; ++i) {
+          const Real product = size * static_cast<Real>(other[i]);
+          top[i] = product > top[i] ? product : top[i];
+        }
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        inverse[i] = top[i] > 0 ? steps / top[i] : Real{0};
+        sum[i] = static_cast<Real>(static_cast<int32_t>(static_cast<Real>(c[i]) * inverse[i]));
+      }
+      for (int64_t k = from; k < to; ++k) {
+        const Real size = a[k];
+        if (size == 0) continue;
+        const float* other = b + k * stride + at;
+        for (int64_t i = 0; i < n; ++i)
+          sum[i] += static_cast<Real>(static_cast<int32_t>(size * static_cast<Real>(other[i]) * inverse[i]));
+      }
+      for (int64_t i = 0; i < n; ++i)
+        c[i] = static_cast<float>(std::bit_cast<Real>(std::bit_cast<Word>(sum[i] * (top[i] * step)) & kept));
+    }
+  }
+}
 
 }  // namespace
 
@@ -25,42 +87,10 @@ float StepOperands::aligned_at(float x, float smallest) {
 
 void follow_steps(const assay_accumulator& unit, int64_t terms, const float* a, const float* a_top,
                   const float* b, const float* b_top, int64_t stride, int64_t count, float* sums) {
-  // More than 16 bits would not fit the exact sum of a step here; then more is cut off than declared.
-  const int32_t fraction = std::min(16, unit.fraction_bits), mantissa = std::min(23, unit.mantissa_bits);
-  const float steps = std::ldexp(1.0f, fraction), step = std::ldexp(1.0f, -fraction);
-  const uint32_t kept = ~uint32_t{0} << (23 - mantissa);
-  const int64_t block = std::max(1, unit.block);
-  alignas(64) float top[kMostSums], inverse[kMostSums], sum[kMostSums];
-  for (int64_t at = 0; at < count; at += kMostSums) {
-    const int64_t n = std::min(kMostSums, count - at);
-    float* c = sums + at;
-    for (int64_t from = 0; from < terms; from += block) {
-      const int64_t to = std::min(terms, from + block);
-      for (int64_t i = 0; i < n; ++i) top[i] = power_below(c[i]);
-      for (int64_t k = from; k < to; ++k) {
-        const float size = a_top[k];
-        if (size == 0) continue;
-        const float* other = b_top + k * stride + at;
-        for (int64_t i = 0; i < n; ++i) {
-          const float product = size * other[i];
-          top[i] = product > top[i] ? product : top[i];
-        }
-      }
-      for (int64_t i = 0; i < n; ++i) {
-        inverse[i] = top[i] > 0 ? steps / top[i] : 0.0f;
-        sum[i] = static_cast<float>(static_cast<int32_t>(c[i] * inverse[i]));
-      }
-      for (int64_t k = from; k < to; ++k) {
-        const float size = a[k];
-        if (size == 0) continue;
-        const float* other = b + k * stride + at;
-        for (int64_t i = 0; i < n; ++i)
-          sum[i] += static_cast<float>(static_cast<int32_t>(size * other[i] * inverse[i]));
-      }
-      for (int64_t i = 0; i < n; ++i)
-        c[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(sum[i] * (top[i] * step)) & kept);
-    }
-  }
+  if (keeps_few_bits(unit))
+    follow_in<float>(unit, terms, a, a_top, b, b_top, stride, count, sums);
+  else
+    follow_in<double>(unit, terms, a, a_top, b, b_top, stride, count, sums);
 }
 
 StepSums::StepSums(const assay_arithmetic& a, int64_t channels, int64_t most_tiles)

@@ -18,6 +18,9 @@ inline bool keeps_few_bits(const assay_accumulator& unit) {
   return unit.kind == ASSAY_ACC_BLOCK && (unit.fraction_bits <= kFew || unit.mantissa_bits <= kFew);
 }
 
+// Matrix units of many bits are followed on request only (bounded_attention): exactly, and several times
+// slower.
+
 // Operands of a product [terms, count], as the unit has them: codes without their scale, with the power of
 // two that each is aligned at (0 for 0).
 struct StepOperands {

@@ -76,13 +76,14 @@ double ErrorModel::chain(const assay_accumulator& acc, int64_t products, int64_t
   }
 }
 
-ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a)
+ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followed)
     : arithmetic_(a),
       max_kv_len_(p.max_kv_len()),
       head_dim_(p.head_dim_qk),
       alibi_(p.alibi != ASSAY_ALIBI_NONE),
       capped_(p.softcap > 0),
       tiles_known_(a.order_declared != 0 && a.tile_keys > 0),
+      followed_(followed),
       softcap_(p.softcap),
       softmax_scale_(std::fabs(p.softmax_scale)) {
   // Parts of a fixed size: as many as the longest request has.

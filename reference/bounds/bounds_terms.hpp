@@ -115,7 +115,8 @@ struct SmallestNormal {
 
 class ErrorModel {
  public:
-  ErrorModel(const Problem&, const assay_arithmetic&);
+  // followed: matrix units of many bits, too, are run on the data (bounds_steps.hpp).
+  ErrorModel(const Problem&, const assay_arithmetic&, bool followed = false);
   ErrorTerms terms(const RowShape&) const;
   RandomTerms random_terms(const RowShape&, const ErrorTerms&) const;
   // Of a group of `keys` visible keys in `tiles` tiles.
@@ -165,8 +166,9 @@ class ErrorModel {
     return arithmetic_.pv.kind == ASSAY_ACC_FMA ? std::max(1, arithmetic_.pv.block) : 1;
   }
   // Units whose steps are followed on the data (bounds_steps.hpp).
-  bool follows_qk() const { return keeps_few_bits(arithmetic_.qk); }
-  bool follows_pv() const { return keeps_few_bits(arithmetic_.pv); }
+  bool followed() const { return followed_; }
+  bool follows_qk() const { return follows(arithmetic_.qk); }
+  bool follows_pv() const { return follows(arithmetic_.pv); }
   int64_t estimated_tile() const { return arithmetic_.tile_keys > 0 ? arithmetic_.tile_keys : 64; }
   // Of the longest part of so many keys.
   int64_t estimated_tiles(int64_t span) const {
@@ -177,6 +179,9 @@ class ErrorModel {
 
  private:
   double chain(const assay_accumulator&, int64_t products, int64_t span, int64_t restarts) const;
+  bool follows(const assay_accumulator& unit) const {
+    return keeps_few_bits(unit) || (followed_ && unit.kind == ASSAY_ACC_BLOCK);
+  }
   int64_t levels() const { return std::max(1, arithmetic_.partial_roundings); }  // of merging
   // Most tiles that `span` consecutive keys meet within one split.
   int64_t tiles(int64_t span) const;
@@ -189,7 +194,7 @@ class ErrorModel {
   double dot_ = 0, dot_corner_ = 0, dot_query_ = 0, score_ = 0;
   double p_relative_ = 0, p_eta_ = 0, v_relative_ = 0, v_eta_ = 0;
   double growth_qk_ = 0;
-  bool alibi_ = false, capped_ = false, tiles_known_ = false;
+  bool alibi_ = false, capped_ = false, tiles_known_ = false, followed_ = false;
   double k_rounding_ = 0, elementwise_ = 0, softcap_ = 0, softmax_scale_ = 0;
   PRounding p_rounding_;
   SmallestNormal q_normal_, k_normal_, v_normal_;

@@ -45,6 +45,7 @@ void RowTiers::element(int32_t d, const ChannelFacts& c) {
   const bool useful = std::isfinite(b.r) && !(b.r > 2 * b.d && b.r > 2 * b.p);
   out_.o_bound_r[at] = useful ? b.r : std::numeric_limits<double>::infinity();
   out_.o_replayed[at] = useful ? c.replayed : c.o;
+  if (useful && bounds_.followed()) out_.o_sigma[at] = std::min(b.sigma, b.replay_sigma);
   suspicious_ |= b.suspicious;
 }
 

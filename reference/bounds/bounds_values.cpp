@@ -40,7 +40,11 @@ class Values {
     }
     allocate();
     const int64_t kv_len = b_.p.requests[b_.request].kv_len;
-    for (const KeySpan& span : b_.order.spans(kv_len, b_.begin, b_.end, kTileKeys)) add(span);
+    // Partial sums and updates of followed rows are known tile by tile.
+    const int64_t most = b_.model.followed() && b_.order.declared()
+                             ? std::clamp<int64_t>(b_.order.tile(), 16, kTileKeys)
+                             : kTileKeys;
+    for (const KeySpan& span : b_.order.spans(kv_len, b_.begin, b_.end, most)) add(span);
     for (Index i = 0; i < rows_; ++i)
       if (b_.rows[i].seen > 0 || b_.p.sinks) finish_row(i);
     return result_;
@@ -114,11 +118,13 @@ class Values {
     weights_f_.resize(rows_, kTileKeys);
     acc_ = part_start_ = before_ = Matrix::Zero(rows_, dv_);
     second_ = group_second_ = group_hard_ = group_systematic_ = group_variance_ = MatrixF::Zero(rows_, dv_);
-    part_size_ = part_square_ = updated_ = flips_ = tile_error_ = MatrixF::Zero(rows_, dv_);
+    part_size_ = part_far_ = MatrixF::Zero(rows_, dv_);
+    updated_ = flips_ = flip_square_ = tile_error_ = MatrixF::Zero(rows_, dv_);
     product_.resize(rows_, dv_);
     group_weight_.assign(rows_, 0.0), group_updates_.assign(rows_, 0.0);
     group_keys_.assign(rows_, 0);
     if (b_.model.follows_qk()) lean_ = MatrixF::Zero(rows_, dv_);
+    if (b_.model.followed()) distance_.emplace(rows_, dv_);
     if (b_.model.follows_pv()) followed_.emplace(b_, dv_);
     excess_ = h_square_ = flip_ = MatrixF::Zero(narrow, kTileKeys);
     replayed_ = rounded_ = MatrixF::Zero(narrow, dv_);
@@ -229,6 +235,7 @@ class Values {
 #pragma omp simd reduction(max : top)
     for (int64_t j = from; j < to; ++j) top = top < x[j] ? x[j] : top;
     s.tile_top = top > ErrorModel::kInvisible ? top : -kInf;
+    s.part_top = std::max(s.part_top, s.tile_top);
     const double stale = 1 + std::max(0.0, s.m - s.maximum.value());
     if (s.maximum.advance(s.tile_top)) {
       s.updated += s.part_weight * stale;
@@ -239,35 +246,21 @@ class Values {
 
   void round_tile(Index i, double m_t, int64_t at, int64_t count, const double* x) {
     RowSums& s = sums_[i];
-    const assay_arithmetic& a = b_.model.arithmetic();
     if (m_t == -kInf) {  // nothing visible so far
       excess_.row(i).segment(at, count).setZero();
       h_square_.row(i).segment(at, count).setZero();
       return;
     }
-    const PRounding& r = b_.model.p_rounding();
-    const double offset = a.p_offset_log2 * M_LN2;
-    TileRounding t;
-    t.rounding = &r;
-    t.to_p = std::exp(s.m - m_t + offset);
-    // Without a declared order the largest P of a tile is at most that of the row.
-    if (r.tile_max)
-      t.largest = std::exp((b_.order.declared() && s.tile_top > -kInf ? s.tile_top - m_t : 0) + offset);
-    const bool own_floor = b_.order.declared() && b_.model.rounds_p_once();
-    t.floor = r.eta * (r.tile_max ? t.largest : 1.0) / (own_floor ? t.to_p : std::exp(offset));
-    t.replayed = b_.order.declared();
+    TileRounding t = tile_rounding(b_, s, m_t);
     t.eps = eps_.data() + at;
-    const RandomTerms& z = s.random;
-    t.window_distance = z.argument + z.farther;
-    const double behind = std::fabs(s.m - m_t), lag = std::max(0.0, a.rescale_lag_log2) * M_LN2;
-    t.window = 2 * s.largest_random + z.farther * behind + z.top_rounding +
-               z.argument * (2 * behind + lag + std::fabs(offset)) +
-               (r.tile_max ? s.largest_random + z.eps + 6 * kUnit : 0.0);
     if (round_weights(s, t, weights_.row(i).data() + at, x + at, count, excess_.row(i).data() + at,
                       h_square_.row(i).data() + at, flip_.row(i).data() + at)) {
       const float to_size = static_cast<float>(1 / v_norm_);
       for (int64_t j = at; j < at + count; ++j)
-        if (flip_(i, j) > 0) flips_.row(i) += (flip_(i, j) * to_size) * v_size_.row(j).cwiseAbs();
+        if (const float flip = flip_(i, j) * to_size; flip > 0) {
+          flips_.row(i) += flip * v_size_.row(j).cwiseAbs();
+          flip_square_.row(i) += flip * flip * v_square_.row(j);
+        }
     }
   }
 
@@ -282,6 +275,9 @@ class Values {
           weights_f_.leftCols(count).cwiseProduct(b_.delta.middleCols(at, count)) * v_size_.topRows(count);
       lean_ += product_ * size;
     }
+    if (distance_)
+      for (Index i = 0; i < rows_; ++i)
+        distance_->add(i, sums_[i].m, b_.x.row(i).segment(at, count), weights_f_.row(i), v_size_, size);
     if (!narrow_) return;
     product_.noalias() = h_square_.leftCols(count) * v_square_.topRows(count);
     rounded_ += product_ * (size * size);
@@ -294,6 +290,7 @@ class Values {
     for (RowSums& s : sums_) {
       s.maximum = RunningMaximum(a.rescale_lag_log2, s.start, s.slack);
       s.part_weight = 0;
+      s.part_top = -kInf;
       s.tile = -1;
     }
     part_start_ = acc_;
@@ -347,8 +344,9 @@ class Values {
   void end_part() {
     for (RowSums& s : sums_) s.ambiguous |= s.maximum.ambiguous();
     if (followed_) followed_->end_part();
+    for (Index i = 0; i < rows_; ++i)
+      part_far_.row(i) += ((acc_.row(i) - part_start_.row(i)).cwiseAbs() * sums_[i].end_part()).cast<float>();
     part_size_ += (acc_ - part_start_).cwiseAbs().cast<float>();
-    part_square_ += (acc_ - part_start_).cwiseAbs2().cast<float>();
   }
 
   void finish_row(Index i) {
@@ -370,7 +368,6 @@ class Values {
       const double variance = std::max(0.0, c.second - c.o * c.o), deviation = std::sqrt(variance);
       const double norm = std::sqrt(c.second);
       c.mass = norm;
-      c.square = inverse * c.second;
       c.exponent = error_norm * deviation;
       c.spread = deviation;
       c.exponential = std::sqrt(s.eps_square * inverse) * deviation;
@@ -382,22 +379,29 @@ class Values {
       c.group_systematic = group_systematic_(i, d) * scaled;
       c.group_variance = group_variance_(i, d) * scaled * inverse;
       c.part_size = part_size_(i, d) * scaled;
-      c.part_square = part_square_(i, d) * scaled * inverse;
+      c.part_far = part_far_(i, d) * scaled;
       c.updated = updated_(i, d) * scaled;
       c.tile_error = tile_error_(i, d) * scaled;
       c.replayed = c.o;
       if (b_.model.follows_qk())
         c.score_lean =
             std::fabs(lean_(i, d) - c.o * s.score_lean) * scaled + 0x1p-15 * row.largest_delta * norm;
+      if (distance_)
+        c.systematic =
+            s.score_systematic * deviation +
+            s.random.distance_systematic *
+                (distance_->lean(i, d, c.o, s.sink_weight * std::min(s.m - s.sink, kFar)) * scaled +
+                 0x1p-14 * f.distance * norm);
       if (followed_)
         c.sum_lean = followed_->lean(i, d, inverse, c.o + (narrow_ ? replayed_(i, d) * inverse : 0.0)) +
-                     0x1p-18 * norm;
+                     (keeps_few_bits(b_.model.arithmetic().pv) ? 0x1p-18 : 0x1p-23) * norm;
       if (narrow_) {
         const double rounded_by = joint ? deviation : norm;
         c.rounding = f.rounding_ratio * (1 + f.largest) * rounded_by;
         c.rounding_biased = f.rounding_biased * rounded_by;
         c.rounding_variance = rounded_(i, d) * scaled * inverse;
         c.replayed += replayed_(i, d) * inverse;
+        c.flip_square = flip_square_(i, d) * scaled * inverse;
         c.flips = flips_(i, d) * scaled + replay_error * f.rounding_ratio * norm;
         if (joint) {
           const double both = std::sqrt(c.rounding_variance) + std::fabs(c.o) * h_norm;
@@ -430,8 +434,9 @@ class Values {
   MatrixF v_size_, v_square_, weights_f_, product_;
   // Per row and channel, weights relative to exp(m) as in RowSums.
   MatrixF second_, group_second_, group_hard_, group_systematic_, group_variance_;
-  MatrixF part_size_, part_square_, updated_, tile_error_, flips_;
+  MatrixF part_size_, part_far_, updated_, tile_error_, flips_, flip_square_;
   MatrixF lean_;
+  std::optional<DistanceLean> distance_;
   MatrixF excess_, h_square_, flip_, replayed_, rounded_;
   std::vector<double> group_weight_, group_updates_;
   std::vector<int64_t> group_keys_;

@@ -34,10 +34,12 @@ struct RowSums {
   // Rounding of P: sum h^2 / p and its part from keys rounded one way, sum h^2, sum |h|, sum of what replayed
   // weights have more than exact ones, and of what they may flip.
   double ratio = 0, ratio_biased = 0, rounding_square = 0, rounding = 0, replayed_excess = 0, flips = 0;
-  double drifts[3] = {0, 0, 0};     // as replayed_excess, against other maxima
-  double eps_square = 0;            // sum p eps^2
-  double updated = 0, updates = 0;  // see RowFacts
-  double part_weight = 0;           // weight of the current part so far
+  double drifts[3] = {0, 0, 0};                                // as replayed_excess, against other maxima
+  double eps_square = 0;                                       // sum p eps^2
+  double updated = 0, updates = 0;                             // see RowFacts
+  double part_weight = 0;                                      // weight of the current part so far
+  double part_top = -std::numeric_limits<double>::infinity();  // its largest score
+  double part_distance = 0;  // sum over parts of weight times distance^2, see RowFacts
   ErrorTerms terms;
   RandomTerms random;
   double largest_random = 0;  // of the scores
@@ -49,6 +51,14 @@ struct RowSums {
   int64_t tile = -1;
   double tile_top = 0;
   bool ambiguous = false;
+
+  // How far the part that ends is below the row's maximum.
+  double end_part() {
+    if (part_top == -std::numeric_limits<double>::infinity()) return 0;
+    const double far = std::min(m - part_top, kFar) * (1 + 0x1p-20);
+    part_distance += part_weight * far * far;
+    return far;
+  }
 };
 
 // Adds `count` keys with scores x (ErrorModel::kInvisible or less where invisible) and score errors e;

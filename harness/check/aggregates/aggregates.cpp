@@ -11,9 +11,11 @@
 #include "harness/check/aggregates/common_errors.hpp"
 #include "harness/check/aggregates/correlations.hpp"
 #include "harness/check/aggregates/grid_place.hpp"
+#include "harness/check/aggregates/groups.hpp"
 #include "harness/check/aggregates/key_errors.hpp"
 #include "harness/check/aggregates/places.hpp"
 #include "harness/check/aggregates/row_moments.hpp"
+#include "reference/bounds/bounds_examined.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -32,15 +34,11 @@ constexpr int64_t kFilteredKeys = int64_t{1} << 14;
 // One flipped rounding of P can move every element of its row; rare flips of single elements are no sum that
 // spreads like a normal variable.
 constexpr double kSpareRows = 2, kSpareElements = 3;
-// Rows whose LSE lie closer together than so many standard deviations may have the very same error.
-constexpr double kTwinSd = 8;
+// Results lie evenly on the grid where what moves them over a place moves them by no more than this times
+// what it is itself.
+constexpr double kEvenly = 5;
 // A group whose replayed rounding of P leans by more than this has no slope to test.
 constexpr double kLeaningSd = 3;
-
-struct Group {
-  int64_t first = 0, last = 0;                                     // rows
-  int32_t head_first = 0, head_last = 0, request = -1, head = -1;  // the last two as in Finding
-};
 
 double bias_of(const std::vector<double>& bias, double bound_p, double sigma, size_t i) {
   return bias.empty() ? std::max(0.0, bound_p - kLambda * sigma) : bias[i];
@@ -53,7 +51,9 @@ class Aggregator {
       : b_(b),
         p_(p),
         operands_(p, host),
+        host_(host),
         out_(out),
+        a_(a),
         first_(p.cu_q()),
         common_(p, a),
         correlations_(p, operands_, b, a) {
@@ -68,22 +68,29 @@ class Aggregator {
   }
 
   AggregateReport run() {
-    const auto rows = static_cast<int64_t>(b_.value.rows.size());
-    moments_.resize(b_.value.lse.size());
-    for (int64_t n = 0; n < rows; ++n)
-      for (int32_t h = 0; h < p_.heads_q; ++h) measure({n, h});
-    if (!shared_) find_twins();
-    make_groups();
+    measure();
     for (const Group& g : groups_) {
       rms(g);
       mismatch(g);
       lse(g);
     }
     if (!leaning_p_) slopes();
+    const bool coarse = out_.o != nullptr && out_.o->format != ASSAY_FP32;
+    if (!leaning_p_ && stands_out(groups_, moments_, p_, coarse)) examine();
     matched_keys();
     std::stable_sort(report_.alarms.begin(), report_.alarms.end(),
                      [](auto& a, auto& c) { return a.ratio() > c.ratio(); });
     return std::move(report_);
+  }
+
+  // Slopes and sizes of errors, of a reference whose matrix units were followed on the data.
+  std::vector<Finding> examined() {
+    examined_ = true;
+    measure();
+    slopes();
+    for (const Group& g : groups_) rms(g);
+    if (report_.alarms.empty() && !std::isnan(report_.worst_ratio)) return {report_.worst};
+    return std::move(report_.alarms);
   }
 
  private:
@@ -113,6 +120,14 @@ class Aggregator {
     return e;
   }
 
+  void measure() {
+    moments_.resize(b_.value.lse.size());
+    for (int64_t n = 0; n < static_cast<int64_t>(b_.value.rows.size()); ++n)
+      for (int32_t h = 0; h < p_.heads_q; ++h) measure({n, h});
+    if (!shared_) twins_ = Twins(b_, out_.o, moments_);
+    groups_ = groups_of(b_.value.rows, p_.heads_q);
+  }
+
   void measure(RowHead at) {
     RowMoments& m = moments_[slot(at)];
     if (out_.lse != nullptr && !leaning_sum_) measure_lse(at, m);
@@ -139,11 +154,15 @@ class Aggregator {
       if (std::isinf(place.rounded)) continue;
       const double e = got(at, d) - place.rounded, s2 = place.spacing * place.spacing;
       const double square = place.mean_square(sigma, bias), n2 = s2 + sigma * sigma + bias * bias;
-      const double w = o / n2;
+      // Near-ideal results err by a step of the grid or not at all, so as often as steps are short.
+      const double e2 = (s2 > 0 ? place.spacing : 0.0) * (sigma + bias) + sigma * sigma + bias * bias;
+      const double w = o / (examined_ && e2 > 0 ? e2 : n2);
       m.lean += w * e;
       m.var += w * w * square;
       m.var_most += std::fabs(w) * std::sqrt(square);
-      m.bias += std::fabs(w) * place.mean(sigma, bias);
+      m.seen += w * w * e * e;
+      const double mean = std::fabs(w) * place.mean(sigma, bias);
+      m.bias += mean, m.here_square += mean * mean, m.anywhere += std::fabs(w) * bias;
       m.size += o * w;
       if (!replayed && !b_.o_rounding.empty()) m.rounding += w * static_cast<double>(b_.o_rounding[i]);
       m.one = std::max(m.one, std::fabs(w) * place.spacing);
@@ -185,46 +204,10 @@ class Aggregator {
     if (unit != 1) m.lse_bias += 0x1p-25 * std::fabs(lse);  // of the constant that turns one into the other
   }
 
-  void make_groups() {
-    const auto& rows = b_.value.rows;
-    const auto count = static_cast<int64_t>(rows.size());
-    if (count == 0) return;
-    groups_.push_back({0, count, 0, p_.heads_q, -1, -1});
-    if (p_.heads_q == 1 && rows.front().request == rows.back().request) return;
-    for (int32_t h = 0; h < p_.heads_q; ++h) groups_.push_back({0, count, h, h + 1, -1, h});
-    if (rows.front().request == rows.back().request) return;
-    for (int64_t from = 0, to; from < count; from = to) {
-      for (to = from; to < count && rows[to].request == rows[from].request;) ++to;
-      for (int32_t h = 0; h < p_.heads_q; ++h) groups_.push_back({from, to, h, h + 1, rows[from].request, h});
-    }
-  }
-
   template <class Visit>
   void each(const Group& g, const Visit& visit) const {
     for (int64_t n = g.first; n < g.last; ++n)
       for (int32_t h = g.head_first; h < g.head_last; ++h) visit(RowHead{n, h}, moments(n, h));
-  }
-
-  // Rows and heads with the same result, as far as the output shows it, have the same weights and values, so
-  // the same errors: one key that all see, equal queries, heads of a group under a flat softmax. Those of
-  // equal LSE need not: as many keys of equal score, as by a flat softmax or by a bias alone, have one row
-  // sum and one logarithm, whatever the values are.
-  void find_twins() {
-    std::map<std::vector<int64_t>, int64_t> known;
-    std::map<int64_t, int64_t> sums;
-    twin_.resize(moments_.size()), lse_twin_.resize(moments_.size());
-    const auto dims = static_cast<size_t>(std::min(p_.head_dim_v, 8));
-    for (size_t slot = 0; slot < moments_.size(); ++slot) {
-      const double* o = &b_.value.o[slot * static_cast<size_t>(p_.head_dim_v)];
-      std::vector<int64_t> key;
-      for (size_t d = 0; d < dims; ++d)
-        key.push_back(out_.o == nullptr ? std::llround(o[d] * 0x1p20) : coarse_place(out_.o->format, o[d]));
-      twin_[slot] = known.emplace(std::move(key), static_cast<int64_t>(slot)).first->second;
-      const RowMoments& m = moments_[slot];
-      if (!(m.lse_var > 0)) continue;
-      const double place = b_.value.lse[slot] / (kTwinSd * std::sqrt(m.lse_var));
-      lse_twin_[slot] = sums.emplace(std::llround(place), static_cast<int64_t>(slot)).first->second;
-    }
   }
 
   // Sum of variances over a group: rows are independent, unless they are twins or share the rounding of K and
@@ -269,7 +252,7 @@ class Aggregator {
     });
     if (!(mean > 0)) return;
     const double var = variance(
-                           g, [](const RowMoments& m) { return m.z_var; }, twin_) +
+                           g, [](const RowMoments& m) { return m.z_var; }, twins_.of_o) +
                        of_places(g, &Places::Element::second);
     const double beyond = z - mean - kSpareRows * std::sqrt(spare) - kSpareElements;
     found({Statistic::kRms, g.request, -1, g.head, -1, std::max(0.0, beyond) / std::sqrt(var), kAlarmSd,
@@ -286,7 +269,7 @@ class Aggregator {
     });
     if (!(count > 0)) return;
     const double var = variance(
-                           g, [](const RowMoments& m) { return m.misses_var; }, twin_) +
+                           g, [](const RowMoments& m) { return m.misses_var; }, twins_.of_o) +
                        of_places(g, &Places::Element::first);
     // One element at least is spare.
     const double beyond = std::max(0.0, misses - mean - kSpareRows * p_.head_dim_v);
@@ -307,25 +290,26 @@ class Aggregator {
     });
     if (!(count > 0)) return;
     const double spread = std::sqrt(variance(
-        g, [](const RowMoments& m) { return m.lse_var > 0 ? 1.0 : 0.0; }, lse_twin_));
+        g, [](const RowMoments& m) { return m.lse_var > 0 ? 1.0 : 0.0; }, twins_.of_lse));
     found({Statistic::kLseMean, g.request, -1, g.head, -1, std::max(0.0, std::fabs(lean) - bias) / spread,
            kLseAlarmSd, lean / count});
     const double var = variance(
-        g, [](const RowMoments& m) { return m.lse_var > 0 ? 2.0 : 0.0; }, lse_twin_);
+        g, [](const RowMoments& m) { return m.lse_var > 0 ? 2.0 : 0.0; }, twins_.of_lse);
     found({Statistic::kLseRms, g.request, -1, g.head, -1, square_sum_sd(z, count, var), kLseAlarmSd,
            std::sqrt(z / count)});
   }
 
   // Standard deviations by which the errors of a group lean along O.
   Finding slope(const Group& g, Together together) const {
-    double lean = 0, bias = 0, size = 0, rounding = 0, spare = 0, one = 0, unknown = 0, most = 0;
+    double lean = 0, bias = 0, anywhere = 0, size = 0, rounding = 0, spare = 0, one = 0, unknown = 0,
+           most = 0;
     const double effect = together.dims;
     const auto of = [effect](const RowMoments& m) {
       return m.var > 0 ? std::min(m.var_most, effect * m.var) : 0.0;
     };
     each(g, [&](RowHead, const RowMoments& m) {
       lean += m.lean;
-      bias += m.bias;
+      bias += m.bias, anywhere += m.anywhere;
       size += m.size;
       rounding += m.rounding;
       spare = std::max(spare, of(m));
@@ -335,7 +319,13 @@ class Aggregator {
     });
     Finding f{Statistic::kSlope, g.request, -1, g.head, -1, 0, kAlarmSd, 0};
     if (!(size > 0)) return f;
-    const double sd = std::min(most, std::sqrt(variance(g, of, twin_) + together.rows * unknown));
+    const double sd = std::min(most, std::sqrt(variance(g, of, twins_.of_o) + together.rows * unknown));
+    // A mean of errors before rounding is one after it, on average over places of the grid, where results lie
+    // as evenly on it as most do.
+    if (examined_ && bias <= kEvenly * anywhere)
+      bias = std::min(bias, anywhere + kLeaningSd * std::sqrt(variance(
+                                                        g, [](const RowMoments& m) { return m.here_square; },
+                                                        twins_.of_o)));
     // Where the rounding of P leans by itself (flat logits), a kernel of undeclared order may lean as well.
     if (!(sd > 0) || std::fabs(rounding) > kLeaningSd * sd) return f;
     const double beyond =
@@ -357,7 +347,17 @@ class Aggregator {
     std::stable_sort(suspects.begin(), suspects.end(),
                      [](auto& a, auto& c) { return a.first.value > c.first.value; });
     suspects.resize(std::min(suspects.size(), kExaminedGroups));
-    for (const auto& [first, group] : suspects) found(slope(*group, examined(*group)));
+    for (const auto& [first, group] : suspects) found(slope(*group, together_of(*group)));
+  }
+
+  // The bounds take truncations for as large as their signs allow, and what scores err by for as much as its
+  // sum of absolute values; both are far more than they can lean by on most data. So the declared units are
+  // run on some rows, and slope and rms are asked about these.
+  void examine() {
+    const std::vector<RowId> some = rows_to_follow(p_, b_.value.rows);
+    if (some.empty()) return;
+    const BoundedAttention b = followed_attention(p_, host_, some, a_);
+    for (const Finding& f : Aggregator(b, p_, host_, out_, a_).examined()) found(f);
   }
 
   // What w of the slope is in one row.
@@ -366,7 +366,7 @@ class Aggregator {
       w[d] = b_.value.o[slot(at) * p_.head_dim_v + d] / element(at, d).variance;
   }
 
-  Together examined(const Group& g) {
+  Together together_of(const Group& g) {
     std::vector<RowHead> rows, unknown;
     each(g, [&](RowHead at, const RowMoments& m) {
       if (!m.used || !(m.var > 0)) return;
@@ -411,13 +411,15 @@ class Aggregator {
   const BoundedAttention& b_;
   const Problem& p_;
   const OperandReader operands_;
+  const HostOperands& host_;
   const OutputView& out_;
+  const assay_arithmetic& a_;
   const std::vector<int32_t> first_;
-  bool shared_ = false, leaning_sum_ = false, leaning_p_ = false;
+  bool shared_ = false, leaning_sum_ = false, leaning_p_ = false, examined_ = false;
   const CommonErrors common_;
   Correlations correlations_;
-  std::vector<int64_t> twin_, lse_twin_;  // of a slot: the first one with the same result; of the LSE
-  std::vector<double> shares_;            // scratch of measure()
+  Twins twins_;
+  std::vector<double> shares_;  // scratch of measure()
   Places places_;
   std::vector<RowMoments> moments_;
   std::vector<Group> groups_;

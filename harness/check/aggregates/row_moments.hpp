@@ -12,6 +12,9 @@ struct RowMoments {
   // Slope: sum w e with w = o / n^2, its variance with dimensions apart and together at most, the bound on
   // its mean, sum w o, the same sum over the replayed rounding of P, and what one element can add.
   double lean = 0, var = 0, var_most = 0, bias = 0, size = 0, rounding = 0, one = 0;
+  // sum w^2 e^2, as it is. The bound on the mean at any place of the grid, and the squares of that at these
+  // places.
+  double seen = 0, anywhere = 0, here_square = 0;
   // sum e^2 / n^2, its mean and variance at most.
   double z = 0, z_mean = 0, z_var = 0;
   double misses = 0, misses_mean = 0, misses_var = 0;
