@@ -16,7 +16,7 @@
 namespace assay::power {
 
 struct CurveOptions {
-  std::vector<std::string> formats{"bf16", "fp16", "fp8", "mla"};
+  std::vector<std::string> formats{"bf16", "fp16", "fp8", "mla", "serving"};
   std::vector<int64_t> keys{128, 1024, 4096, 16384, 65536, 262144, 1048576};
   std::vector<std::string> faults;  // families; empty: all
   int draws = 10;                   // up to 4k keys, see draws_of()

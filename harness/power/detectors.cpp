@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See detectors.hpp. Eight heads of 64 (MLA: 16 of 576) over one KV head and four rows; two where the
-// context is long or the heads are.
+// context is long or the heads are. A serving batch has the elements that statistics live on.
 #include "harness/power/detectors.hpp"
 
 #include <algorithm>
@@ -24,7 +24,8 @@ const std::vector<Format>& formats() {
       {"bf16", "h=8/1 d=64 page=64", 1 << 20},
       {"fp16", "h=8/1 d=64 q=fp16 kv=fp16 out=fp16 page=64", 1 << 20},
       {"fp8", "h=8/1 d=64 kv=fp8_e4m3:head page=64", 1 << 20},
-      {"mla", "h=16/1 d=576/512 layout=mla page=64", 1 << 14},
+      {"mla", "h=16/1 d=576/512 layout=mla page=64", 1 << 14, 16},
+      {"serving", "h=32/8 d=128 page=64", 1 << 17, 32, 8},
   };
   return all;
 }
@@ -39,12 +40,13 @@ const Format& format_named(const std::string& name) {
 }
 
 std::string line_of(const Format& f, int64_t keys, uint64_t seed, bool incidence) {
-  const int64_t heads = f.name == "mla" ? 16 : 8;
   int64_t rows = f.name == "mla" || keys > (1 << 14) ? 2 : 4;
   // A row and head of incidence inputs asks for up to 4,096 keys; those in front of every row need one each.
-  if (incidence) rows = std::max<int64_t>(1, (keys + 2048 * heads - 1) / (2048 * heads));
-  return fmt::format("paged {} batch=1q{}s{}{} seed={}", f.fields, std::min(rows, keys), keys,
-                     incidence ? " input=incidence" : "", seed);
+  if (incidence) rows = std::max<int64_t>(1, (keys + 2048 * f.heads - 1) / (2048 * f.heads));
+  const int64_t requests = incidence ? 1 : f.requests;
+  return fmt::format("paged {} batch={}q{}s{}{} seed={}", f.fields, requests,
+                     requests > 1 ? 1 : std::min(rows, keys), keys, incidence ? " input=incidence" : "",
+                     seed);
 }
 
 }  // namespace assay::power

@@ -27,6 +27,8 @@ struct Format {
   std::string name;    // "bf16"
   std::string fields;  // of the scenario line
   int64_t most_keys;
+  int64_t heads = 8;
+  int64_t requests = 1;  // more than one: of one row each
 };
 const std::vector<Format>& formats();
 const Format& format_named(const std::string&);  // InputError
