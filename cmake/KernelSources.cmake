@@ -7,10 +7,16 @@ set(ASSAY_KERNELS ${CMAKE_SOURCE_DIR}/kernels)
 set(ASSAY_COMMON_SOURCES ${ASSAY_KERNELS}/common/operands.cpp ${ASSAY_KERNELS}/common/data_op_operands.cpp
   ${ASSAY_KERNELS}/common/instances.cpp ${ASSAY_KERNELS}/common/metadata.cpp)
 
+# Kernels made of kernels, on any device.
+set(ASSAY_STEP_SOURCES ${ASSAY_KERNELS}/common/stages.cpp ${ASSAY_KERNELS}/common/stage_arithmetic.cpp
+  ${ASSAY_KERNELS}/common/step_stages.cpp ${ASSAY_KERNELS}/common/unified_step.cpp
+  ${ASSAY_KERNELS}/common/aiter_fa.cpp)
+
 # Device code of the portable kernels (CUDA, HIP or plain C++ for the emulator) and their entries of the C table.
 file(GLOB ASSAY_PORTABLE_DEVICE_SOURCES CONFIGURE_DEPENDS ${ASSAY_KERNELS}/portable/*.cu)
 file(GLOB ASSAY_PORTABLE_ENTRY_SOURCES CONFIGURE_DEPENDS ${ASSAY_KERNELS}/portable/*_entry.cpp)
-list(APPEND ASSAY_PORTABLE_ENTRY_SOURCES ${ASSAY_KERNELS}/portable/entry.cpp ${ASSAY_KERNELS}/portable/kernels.cpp)
+list(APPEND ASSAY_PORTABLE_ENTRY_SOURCES ${ASSAY_KERNELS}/portable/entry.cpp ${ASSAY_KERNELS}/portable/kernels.cpp
+  ${ASSAY_KERNELS}/portable/steps.cpp ${ASSAY_STEP_SOURCES})
 set(ASSAY_PORTABLE_LIST_SOURCE ${ASSAY_KERNELS}/portable/portable.cpp)
 
 # Host side of a GPU backend: devices, memory, measured limits, timing, graphs; of which the emulator takes the statuses.

@@ -124,6 +124,9 @@ typedef struct assay_arithmetic {
   int32_t split_interleaved; /* part s of S holds the tiles s, s + S, s + 2 S, ...; not with split_keys */
   int32_t splits_vary;       /* any request may be cut into fewer parts than `splits`, or into none */
   int32_t promote_every;     /* promote_pv after so many tiles of a part, as they are visited; 0 = each */
+  /* step: bits of enum assay_request_class, the requests whose rows see new keys and values as they come in
+   * dense_k and dense_v. The others see what lies in the cache, quantised where the cache is. */
+  int32_t dense_new_keys;
 } assay_arithmetic;
 
 /* What an undeclared kernel is judged by: sequential fp32 in any order, P kept in fp32, one pass over keys of
@@ -190,6 +193,13 @@ enum assay_contract {
  * Order of calls: supports, arithmetic, workspace_bytes, workspace_zeroed_bytes, plan, [refresh,] run as
  * often as wanted, free_plan. Several plans may exist, each over tensors of its own. */
 typedef struct assay_kernel assay_kernel;
+
+/* A kernel in its place in a kernel made of kernels. */
+typedef struct assay_stage {
+  const char* name; /* "decode" */
+  const assay_kernel* kernel;
+} assay_stage;
+
 struct assay_kernel {
   uint32_t struct_size;
   const char* name;        /* file, registry and report column: the same string */
@@ -232,6 +242,16 @@ struct assay_kernel {
   int (*run)(const assay_kernel* self, const assay_problem*, const assay_tensors*, assay_plan*, void* stream,
              char* error, size_t error_size);
   uint32_t contracts; /* bits of enum assay_contract; 0: none, the whole of this header holds */
+  /* Of a kernel made of kernels, whose run() enqueues their runs on its stream; 0 and NULL in others. */
+  int32_t stage_count;
+  const assay_stage* stages; /* what stands in each place */
+  /* What run() enqueues for the problem, in order, a line "stage: kernel, of what" each. A function of the
+   * problem alone. ASSAY_UNSUPPORTED as supports(). */
+  int (*dispatch)(const assay_kernel* self, const assay_problem*, char* text, size_t size);
+  /* The same kernel with others in the `count` places named, called `name`; it lives as long as the process.
+   * ASSAY_INVALID_ARGUMENT: no such place, or a kernel of an op that does not fit there, and what would. */
+  int (*with_stages)(const assay_kernel* self, const char* name, const assay_stage* stages, int32_t count,
+                     const assay_kernel** made, char* error, size_t size);
 };
 
 /* ---- calibration: instructions whose arithmetic can be found out by probing (harness/calibrate). */

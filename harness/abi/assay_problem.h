@@ -43,15 +43,18 @@ enum assay_op {
    *   With has_sinks the states come without the sink, and exp(sink - M) joins the sum once.
    * cache_write: dense_k, dense_v, slot_mapping, k_scale, v_scale -> k, v. Row t goes to its slot of the
    *   cache; a row of slot -1 is padding and goes nowhere. code = round(x / scale) to nearest even,
-   *   saturated; int8 to -127..127. No scale: one rounding of x. Scale kind TOKEN_HEAD (int8): scale =
-   *   max|x| / 127 of the row and head, written to k_scale and v_scale beside the codes. Layout MLA: dense_k
-   *   is the whole latent row, no dense_v. All other bytes of the cache stay as they are.
+   *   saturated; int8 to -127..127. No scale: one rounding of x. Scale kind TOKEN_HEAD: scale = max|x| / the
+   *   largest code (int8: 127) of the row and head, written to k_scale and v_scale beside the codes.
+   *   source_format NONE: rows are codes already (k_format, v_format) and are copied, with TOKEN_HEAD their
+   *   scales too, from dense_k_scale, dense_v_scale. Layout MLA: dense_k is the whole latent row; where there
+   * is a dense_v, dense_k is the first head_dim_v values of it and dense_v the others. All other bytes of the
+   *   cache stay as they are.
    * cache_gather: k, v, their scales, the page table, kv_len, cu_q, seq_starts, token_to_batch -> dense_k,
    *   dense_v. Row i, of request r = token_to_batch[i], is the cached token seq_starts[r] + i - cu_q[r],
    *   code * scale rounded to o_format. Layout MLA: dense_k only.
-   * quantize_int8: source, cu_q -> q (int8). Scale kind CHANNEL (mode 0): q_scale is given. TOKEN_HEAD (mode
-   * 2): scale = max|x| / 127 of the row and head, written to q_scale (its strides say which axis runs
-   *   fastest). Rounding as cache_write. A row of zeros has codes 0 and any finite scale >= 0.
+   * quantize_int8: source, cu_q -> q (q_format: int8 or fp8). Scales are given but for TOKEN_HEAD (mode 2):
+   * scale = max|x| / the largest code of the row and head, written to q_scale (its strides say which axis
+   * runs fastest). Rounding as cache_write. A row of zeros has codes 0 and any finite scale >= 0.
    * decode_splitkv: the operands of ASSAY_OP_PAGED without sinks, q_len at most 1 -> partial_o, partial_lse,
    *   which are what merge_states takes: `states` partial results over disjoint parts of a request's keys. Of
    *   the kv_len keys part s holds s * part_tokens .. (s + 1) * part_tokens - 1 where part_tokens > 0 (states
@@ -111,7 +114,19 @@ enum assay_op {
    * without gaps, and tile t of reduce_indptr[t] <= i < reduce_indptr[t + 1] is the merge of the partial
    * results reduce_partial_map[i]: reduce_final_map[t] = first and end row, KV head. reduce_indptr ends in
    * its last value again, reduce_partial_map in -1; rows behind the last of work_info, reduce_final_map:
-   * whatever. */
+   * whatever.
+   * - window_metadata: cu_q, kv_len -> the keys that rows of a request may see through a window of L =
+   *   window_left (-1: all), one more than needed: out_len [2, R] = g = min(m, n + L + 1), 0 where n is, and
+   *   n; out_starts [R] = m - g, out_cu_kv [R+1] sums of g, out_request [>= sum g] the request of each.
+   *
+   * step: q [, q_scale], dense_k, dense_v, slot_mapping, the operands of ASSAY_OP_PAGED but lse -> o, k, v.
+   * One forward step of a served layer. Row t of dense_k and dense_v, of request r, is the new key and value
+   * of row t of q: the last q_len of kv_len keys of a request are new (q_len <= kv_len). They are written to
+   * their slots as cache_write has it, and o is causal attention over all kv_len keys. Whether rows of a
+   * request see its new keys as they came or as they lie in the cache, quantised, is the kernel's to choose
+   * and to declare (assay_arithmetic::dense_new_keys). A request is a decode where q_len <= threshold, else
+   * an extend where it has context, else a prefill. token_budget: tokens of context that a kernel gathers at
+   * a time. All other bytes of the cache stay as they are. */
   ASSAY_OP_MERGE_STATES = 3,
   ASSAY_OP_CACHE_WRITE = 4,
   ASSAY_OP_CACHE_GATHER = 5,
@@ -126,7 +141,17 @@ enum assay_op {
   ASSAY_OP_CASCADE_METADATA = 14,
   ASSAY_OP_TREE_TABLES = 15,
   ASSAY_OP_SWA_TREE_TABLE = 16,
-  ASSAY_OP_PS_METADATA = 17
+  ASSAY_OP_PS_METADATA = 17,
+  ASSAY_OP_STEP = 18,
+  ASSAY_OP_WINDOW_METADATA = 19
+};
+
+/* What a request of a step is, one bit each. */
+enum assay_request_class {
+  ASSAY_REQUEST_DECODE = 1,  /* at most `threshold` new tokens */
+  ASSAY_REQUEST_EXTEND = 2,  /* more, and tokens in the cache before them */
+  ASSAY_REQUEST_PREFILL = 4, /* more, and none */
+  ASSAY_REQUEST_ANY = 7
 };
 
 /* Base visibility; window and chunk conditions come on top (all conditions together).
@@ -307,8 +332,8 @@ typedef struct assay_problem {
   const int32_t* positions; /* host [total_q] */
   /* Of the metadata ops (enum assay_op). */
   int32_t ranks, interleave;    /* dcp_lengths: >= 1; turns in tokens, >= 1 */
-  int32_t threshold;            /* split_batch: rows a decode has at most, 1 + drafts */
-  int32_t token_budget;         /* chunk_metadata: tokens of context that a step gathers, >= 1 */
+  int32_t threshold;            /* split_batch, step: rows a decode has at most, 1 + drafts */
+  int32_t token_budget;         /* chunk_metadata, step: tokens of context gathered at a time, >= 1 */
   int32_t prefix_tokens;        /* cascade_metadata: tokens that all requests have in common */
   int32_t workers;              /* ps_metadata, cascade_metadata (blocks that run at once): >= 1 */
   int32_t tile_rows, tile_keys; /* ps_metadata: >= 1; keys are rounded up to whole pages */

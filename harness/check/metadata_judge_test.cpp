@@ -35,6 +35,7 @@ const std::string kSteps = "chunk_metadata budget=24 pad=2 batch=1q5s5_1q1s40_1q
 const std::string kDecode = "decode_metadata page=8 pad=2 table=token batch=2q3s41_1q1s1_1q0s9";
 const std::string kCascade = "cascade_metadata page=8 prefix=20 batch=2q1s40p16_1q3s17p16_1q2s0";
 const std::string kTree = "tree_tables page=8 pad=3 batch=2q4s40_1q7s37_1q5s9 seed=3";
+const std::string kWindow = "window_metadata window=7 pad=3 batch=2q1s40_1q3s100_1q5_1q0s9_1q4s11";
 const std::string kSwaTree = "swa_tree_table page=8 pad=3 batch=2q4s40_1q7s37_1q5s9 seed=3";
 const std::string kPaying = "cascade_metadata prefix=256 h=4 batch=8q1s300p256";
 const std::string kSchedule =
@@ -53,7 +54,8 @@ TEST(MetadataJudge, RightKernelsPass) {
                                      {"swa_right", kSwaTree},
                                      {"tree_right", kTree + " tree=flat"},
                                      {"cascade_right", kPaying},
-                                     {"ps_right", kSchedule}}) {
+                                     {"ps_right", kSchedule},
+                                     {"window_right", kWindow}}) {
     const Verdict v = judge(line, kernel);
     EXPECT_EQ(v.outcome, Outcome::kPassed) << line << ": " << v.reason;
     EXPECT_GT(v.o.checked, 5) << line;
@@ -132,6 +134,11 @@ TEST(MetadataJudge, FaultsAreNamed) {
       {"ps_parts_share_a_place", kSchedule, "which another has"},
       {"ps_merges_other_head", kSchedule, "reduce_final_map[0]"},
       {"ps_stale_tail", kSchedule, "0 for -1"},
+      {"window_one_short", kWindow, "out_len[0][0]: 8 for 9"},
+      {"window_of_context", kWindow, "out_len[0][0]: 8 for 9"},
+      {"window_from_zero", kWindow, "out_starts"},
+      {"window_unclamped", kWindow, "out_starts"},
+      {"window_stale_tail", kWindow, "out_request"},
   };
   std::set<std::string> planted;
   for (const auto& c : cases) {

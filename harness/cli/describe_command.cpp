@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // assay describe: what a scenario line turns into, for people: lengths of the requests, who sees what,
 // work and bytes, where the pages lie, which rows are judged. `assay describe fields` is the language.
+#include <fnmatch.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <set>
 #include <span>
 
 #include "harness/base/error.hpp"
 #include "harness/cli/run_options.hpp"
+#include "harness/device/backend.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
@@ -111,12 +115,40 @@ void print_pages(const Problem& p) {
   }
 }
 
-void print_case(const RunCase& c, const RunOptions& options) {
+// What kernels made of kernels would enqueue, of the backends named; no device is touched.
+void print_stages(const Problem& p, const std::vector<Backend>& backends, const RunOptions& options) {
+  const ProblemView view(p);
+  const auto print = [&](const assay_kernel& kernel) {
+    if (kernel.op != p.op || !has_stages(kernel)) return;
+    std::string text(size_t{1} << 16, '\0');
+    const int status = kernel.dispatch(&kernel, view.get(), text.data(), text.size());
+    text.resize(text.find('\0'));
+    fmt::print("stages    {}{}\n", kernel.name, status == ASSAY_OK ? "" : ": " + text);
+    for (size_t at = 0; status == ASSAY_OK && at < text.size();) {
+      const size_t end = std::min(text.find('\n', at), text.size());
+      fmt::print("          {}\n", text.substr(at, end - at));
+      at = end + 1;
+    }
+  };
+  for (const Backend& backend : backends) {
+    for (const assay_kernel* kernel : backend.kernels())
+      if (options.kernels.empty() ||
+          std::any_of(options.kernels.begin(), options.kernels.end(),
+                      [&](const std::string& glob) { return fnmatch(glob.c_str(), kernel->name, 0) == 0; }))
+        print(*kernel);
+    for (const std::string& name : options.kernels)
+      if (name.find('(') != std::string::npos)
+        if (const assay_kernel* composed = backend.find(name); composed != nullptr) print(*composed);
+  }
+}
+
+void print_case(const RunCase& c, const std::vector<Backend>& backends, const RunOptions& options) {
   const Problem p = make_problem(c.scenario);
   const Op& op = op_of(p);
   const Work w = work_of(p);
   fmt::print("{}\nfrom      {}\n{}\n", c.line, c.place, op.describe(p));
   print_requests(p);
+  print_stages(p, backends, options);
   if (!op.whole_context) {
     print_pages(p);
     fmt::print("work      {} moved\njudged    all {} rows\n", amount(w.total_bytes, "B"), p.rows());
@@ -144,6 +176,8 @@ int describe_command(const RunOptions& given) {
   RunOptions options = given;
   const int64_t most = options.limit >= 0 ? options.limit : kDefaultCases;
   options.limit = -1;
+  std::vector<Backend> backends;
+  for (const std::string& name : options.backends) backends.push_back(Backend::load(name));
   CaseStream cases(options, {.keep_repeats = true});
   int64_t shown = 0;
   while (const auto c = cases.next()) {
@@ -152,7 +186,7 @@ int describe_command(const RunOptions& given) {
       break;
     }
     if (shown++ > 0) fmt::print("\n");
-    print_case(*c, options);
+    print_case(*c, backends, options);
   }
   if (shown > 0) return kExitOk;
   fmt::print(stderr, "no case to describe\n");
@@ -166,10 +200,14 @@ Command add_describe(CLI::App& app) {
   CLI::App* describe =
       app.add_subcommand("describe", "the concrete problem of a case: lengths, mask, work, pages");
   add_selection(*describe, *t);
+  add_repeatable(*describe, "--backend", t->args.run.backends,
+                 "also what its kernels made of kernels (steps) would enqueue", "NAME|PATH");
+  add_repeatable(*describe, "--kernel", t->args.run.kernels, "with --backend: only these", "GLOB");
   describe->footer(
       "`describe fields` prints the fields of a scenario line, `describe fields NAME` one of "
       "them.\nExamples:\n  assay describe fields\n"
       "  assay describe fields window\n"
+      "  assay describe 'step batch=2q1s40_1q9s30' --backend cpu\n"
       "  assay describe 'paged window=3 page=4 batch=1q4s10_2q1s7'\n  assay describe smoke --limit 2");
   return {describe, [t](const auto&) {
             settle(*t, "");

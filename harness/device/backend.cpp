@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <map>
+#include <utility>
 
 #include "harness/base/error.hpp"
 #include "harness/base/program.hpp"
@@ -162,7 +164,46 @@ std::vector<const assay_kernel*> Backend::kernels() const {
 const assay_kernel* Backend::find(const std::string& kernel) const {
   for (const assay_kernel* k : kernels())
     if (kernel == k->name) return k;
-  return nullptr;
+  const size_t open = kernel.find('(');
+  return open == std::string::npos ? nullptr : compose(kernel, open);
+}
+
+const assay_kernel* Backend::compose(const std::string& name, size_t open) const {
+  static std::map<std::pair<const void*, std::string>, const assay_kernel*> made;  // live as long as they do
+  const assay_kernel*& kernel = made[{table_->kernels, name}];
+  if (kernel != nullptr) return kernel;
+  const auto fail = [&](const std::string& why) -> void {
+    throw InputError(fmt::format("kernel {}: {}", name, why));
+  };
+  const assay_kernel* base = find(name.substr(0, open));
+  if (base == nullptr) return nullptr;
+  if (!has_stages(*base)) fail(fmt::format("{} is not made of kernels", base->name));
+  if (!name.ends_with(')')) fail("expected NAME(STAGE=KERNEL;STAGE=KERNEL)");
+  std::vector<std::string> words;  // what the stages point into
+  std::vector<std::pair<size_t, const assay_kernel*>> parts;
+  for (size_t at = open + 1; at < name.size();) {
+    const size_t end = std::min(name.find(';', at), name.size() - 1), equal = name.find('=', at);
+    if (equal == std::string::npos || equal > end)
+      fail(fmt::format("expected STAGE=KERNEL at '{}'", name.substr(at, end - at)));
+    const std::string wanted = name.substr(equal + 1, end - equal - 1);
+    const size_t library = wanted.find('@');
+    const assay_kernel* stage = library == std::string::npos
+                                    ? find(wanted)
+                                    : load(wanted.substr(library + 1)).find(wanted.substr(0, library));
+    if (stage == nullptr) fail(fmt::format("there is no kernel {}", wanted));
+    parts.emplace_back(words.size(), stage);
+    words.push_back(name.substr(at, equal - at));
+    at = end + 1;
+  }
+  std::vector<assay_stage> stages;
+  for (const auto& [word, stage] : parts) stages.push_back({words[word].c_str(), stage});
+  char why[400] = "";
+  if (base->with_stages(base, name.c_str(), stages.data(), static_cast<int32_t>(stages.size()), &kernel, why,
+                        sizeof why) != ASSAY_OK) {
+    kernel = nullptr;
+    fail(why);
+  }
+  return kernel;
 }
 
 assay_device Backend::device(int index) const {
@@ -197,6 +238,11 @@ Assumption::~Assumption() { assumed = {}; }
 
 uint32_t promises_of(const assay_kernel& kernel) {
   return assumed.of == &kernel ? assumed.promises : kernel.promises;
+}
+
+bool has_stages(const assay_kernel& kernel) {
+  return kernel.struct_size >= offsetof(assay_kernel, with_stages) + sizeof kernel.with_stages &&
+         kernel.stage_count > 0;
 }
 
 uint32_t contracts_of(const assay_kernel& kernel) {

@@ -30,8 +30,11 @@ class Backend {
   const assay_backend* table() const { return table_.get(); }
   std::string name() const { return table_->name; }
   std::vector<const assay_kernel*> kernels() const;
-  const assay_kernel* find(const std::string& kernel) const;  // nullptr when absent
-  assay_device device(int index) const;                       // NoDevice when there is none at all
+  // nullptr when absent. "NAME(STAGE=KERNEL;STAGE=KERNEL)" is a kernel made of kernels with others in those
+  // places, of this library or, as KERNEL@PATH, of another one that works on the same memory; InputError when
+  // that cannot be.
+  const assay_kernel* find(const std::string& kernel) const;
+  assay_device device(int index) const;  // NoDevice when there is none at all
   // Calibration of the device in use: replaces what kernels declare about its instructions. Null: declared.
   void use_measured(std::shared_ptr<const MeasuredArithmetic> measured) { measured_ = std::move(measured); }
   const MeasuredArithmetic* measured() const { return measured_.get(); }
@@ -40,6 +43,7 @@ class Backend {
   std::string path_;
   std::shared_ptr<const assay_backend> table_;
   std::shared_ptr<const MeasuredArithmetic> measured_;
+  const assay_kernel* compose(const std::string& name, size_t open) const;
 };
 
 // All backends present beside the program (libassay_*.so), in alphabetical order: those that run unless
@@ -50,6 +54,8 @@ std::vector<std::string> named_backends();
 // Path of an installed or named backend; empty when there is none of that name.
 std::string installed_path(const std::string& name);
 
+// Whether it is made of kernels: then it has stages, dispatch() and with_stages().
+bool has_stages(const assay_kernel&);
 // Bits of enum assay_contract; 0 where the library's header had none yet.
 uint32_t contracts_of(const assay_kernel&);
 uint32_t promises_of(const assay_kernel&);

@@ -37,12 +37,17 @@ struct DeviceCase::Impl {
   }
   void poison_workspace() {
     if (workspace == nullptr) return;
-    // The workspace holds the poison of the LSE, repeated: the Inputs know the poison of the moment only
-    // through their buffers. All-ones bytes (a NaN in every float format) where there is no LSE.
+    // The workspace holds the poison of the LSE, repeated, or where there is none of O: the Inputs know the
+    // poison of the moment only through their buffers. All-ones bytes (a NaN in every float format) where
+    // there is neither.
     GuardedBuffer host = workspace->set()[0];  // a handle
-    const GuardedBuffer& lse = inputs.buffers[Operand::kLse];
     uint8_t pattern[4] = {0xff, 0xff, 0xff, 0xff};
-    if (lse.bytes() >= 4) std::memcpy(pattern, lse.payload(), 4);
+    for (const Operand operand : {Operand::kLse, Operand::kO}) {
+      const GuardedBuffer& poisoned = inputs.buffers[operand];
+      if (poisoned.bytes() < 4) continue;
+      std::memcpy(pattern, poisoned.payload(), 4);
+      break;
+    }
     for (int64_t i = 0; i < host.bytes(); ++i) host.payload()[i] = static_cast<std::byte>(pattern[i % 4]);
     const int64_t front = host.payload() - host.raw();
     if (kept_bytes > 0) workspace->upload(0, 0, front);

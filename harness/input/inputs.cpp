@@ -307,7 +307,7 @@ Inputs InputValues::build(const Problem& derived, const Derivation& derivation, 
   std::vector<float> sinks = impl_->sinks;
   if (derivation.sink_logit) sinks.assign(p.heads_q, *derivation.sink_logit);
   for (const OperandUse& use : op_of(p).operands) {
-    if (role_of(p, use.operand) != Role::kIn || tensor_of(inputs.tensors, use.operand).rank == 0) continue;
+    if (!holds_values(p, use.operand) || tensor_of(inputs.tensors, use.operand).rank == 0) continue;
     switch (use.operand) {
       case Operand::kQ:
         write_q(inputs, origins, impl_->source, impl_->q);

@@ -31,13 +31,16 @@ void fill(std::byte* to, int bytes, int64_t count, uint32_t code) {
   }
 }
 
-// Slots of each block that hold keys: always the first ones, because only full pages are shared.
+// Slots of each block that hold keys before a run: always the first ones, because only full pages are shared.
+// New keys of a step are not there yet.
 std::vector<int32_t> used_slots(const Problem& p) {
   std::vector<int32_t> used(p.num_blocks, 0);
+  const bool grows = role_of(p, Operand::kK) == Role::kInOut;
   for (size_t r = 0; r < p.pages.size(); ++r) {
     const PageRange keep = resident_pages(p, static_cast<int>(r));
     for (int32_t page = keep.first; page < keep.last; ++page)
-      used[p.pages[r][page]] = std::min(p.page_size, p.requests[r].kv_len - page * p.page_size);
+      used[p.pages[r][page]] = std::clamp(
+          (grows ? p.requests[r].context_len() : p.requests[r].kv_len) - page * p.page_size, 0, p.page_size);
   }
   return used;
 }
@@ -247,6 +250,10 @@ void repoison(Inputs& inputs, Poison poison) {
         poison_all(inputs, use.operand, poison);
         break;
       case Role::kInOut:
+        if (holds_values(p, use.operand)) {
+          poison_holes(inputs, use.operand, poison);
+          break;
+        }
         // V of a shared allocation is K's buffer, and filled with it.
         if (use.operand != Operand::kV || buffer.raw() != inputs.buffers[static_cast<int>(Operand::kK)].raw())
           hold_bytes(inputs, use.operand, poison);

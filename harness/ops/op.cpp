@@ -65,6 +65,10 @@ Role role_of(const Problem& p, Operand operand) {
   return kind == ASSAY_SCALE_TOKEN_HEAD ? use->when_dynamic : use->role;
 }
 
+bool holds_values(const Problem& p, Operand operand) {
+  const Role role = role_of(p, operand);
+  return role == Role::kIn || (role == Role::kInOut && op_of(p).attends_rows);
+}
 bool is_output(const Problem& p, Operand operand) {
   const Role role = role_of(p, operand);
   return role == Role::kOut || role == Role::kInOut || role == Role::kWorkspace;

@@ -140,6 +140,8 @@ const OperandUse* find_operand(const Op&, Operand);
 // Reads a tree without attending: every problem of it has one, and lines have no mask= to say so.
 bool is_about_trees(const Op&);
 Role role_of(const Problem&, Operand);
+// Whether values stand in it before a run: what is read, and the cache of an op that attends and writes.
+bool holds_values(const Problem&, Operand);
 // The only buffers a kernel may write: out, in-out and the workspace.
 bool is_output(const Problem&, Operand);
 // Shape, strides and allocation; rank 0 when the problem does not use the operand. The workspace is unknown

@@ -23,4 +23,6 @@
   X(cascade_metadata, ASSAY_OP_CASCADE_METADATA) \
   X(tree_tables, ASSAY_OP_TREE_TABLES)           \
   X(swa_tree_table, ASSAY_OP_SWA_TREE_TABLE)     \
-  X(ps_metadata, ASSAY_OP_PS_METADATA)
+  X(ps_metadata, ASSAY_OP_PS_METADATA)           \
+  X(step, ASSAY_OP_STEP)                         \
+  X(window_metadata, ASSAY_OP_WINDOW_METADATA)

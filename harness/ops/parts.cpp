@@ -22,4 +22,10 @@ Problem part_of(const Problem& p, int32_t part) {
   return d;
 }
 
+Problem attention_of(const Problem& step) {
+  Problem whole = step;
+  whole.op = ASSAY_OP_PAGED;
+  return whole;
+}
+
 }  // namespace assay

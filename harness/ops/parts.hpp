@@ -11,4 +11,7 @@ KeyRange part_keys(const Problem&, int32_t kv_len, int32_t part);
 // The problem over the whole cache whose result is that part's.
 Problem part_of(const Problem&, int32_t part);
 
+// The attention over a complete cache that a step ends with.
+Problem attention_of(const Problem& step);
+
 }  // namespace assay

@@ -63,6 +63,8 @@ class Dispatcher {
                                                    const std::vector<std::string>& only = {});
   // Whether it takes the scenario with operands whose addresses are multiples of `bytes` and of no more.
   bool supports_aligned(const std::string& scenario, const std::string& kernel, int32_t bytes);
+  // Why the library cannot make NAME(STAGE=KERNEL); empty when it can.
+  std::string why_no_kernel(const std::string& name);
   // For the kernels of the scenario's op; those that do not answer have failed as in supports().
   std::vector<KernelArithmetic> arithmetic(const std::string& scenario);
 

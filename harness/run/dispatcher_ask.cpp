@@ -133,6 +133,11 @@ bool Dispatcher::supports_aligned(const std::string& scenario, const std::string
   return said && said->answers.size() == 1 && said->answers.front().status == ASSAY_OK;
 }
 
+std::string Dispatcher::why_no_kernel(const std::string& name) {
+  std::string why;
+  return ask<SupportsAnswer>(AskSupports{{}, name, 0}, why) ? "" : why;
+}
+
 Calibration Dispatcher::calibrate(const std::string& only,
                                   const std::function<void(const std::string&)>& say_step) {
   say(AskCalibration{only});

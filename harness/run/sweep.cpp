@@ -242,6 +242,14 @@ void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
     for (const KernelInfo& k : arm->dispatcher.kernels()) {
       all.push_back(k.name);
       if (matches(k.name, options_.kernels)) arm->chosen.push_back(k);
+      for (const std::string& composed : options_.kernels)  // NAME(STAGE=KERNEL): one of its own
+        if (composed.starts_with(k.name + "(")) {
+          if (const std::string why = arm->dispatcher.why_no_kernel(composed); !why.empty())
+            throw InputError(fmt::format("--kernel {}: {}", composed, why));
+          all.push_back(composed);
+          arm->chosen.push_back(k);
+          arm->chosen.back().name = composed;
+        }
     }
     any = any || !arm->chosen.empty();
     if (const auto& c = arm->dispatcher.calibration()) used.push_back(c->file);

@@ -86,7 +86,8 @@ Size size_of(const Scenario& s, const Extent& e) {
   for (const OperandUse& use : op.operands) size.bytes += operand_bytes(s, e, size.slots, use);
   if (op.bytes != nullptr) {
     Problem p;
-    p.page_size = s.page_size, p.chunk = s.chunk, p.padded_rows = s.padded_rows;
+    p.page_size = s.page_size, p.chunk = s.chunk, p.window_left = s.window_left,
+    p.padded_rows = s.padded_rows;
     p.ranks = s.ranks, p.token_budget = s.token_budget, p.prefix_tokens = s.prefix_tokens;
     p.heads_kv = s.heads_kv, p.workers = s.workers, p.tile_rows = s.tile_rows, p.flat_tree = s.flat_tree;
     size.bytes += op.bytes(p, {e.requests, e.total_q, e.total_kv, e.max_kv, e.tree_entries});

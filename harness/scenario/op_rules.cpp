@@ -53,7 +53,7 @@ std::vector<Rule> op_rules() {
          const Op& op = op_of(s.op);
          const bool part = takes(op, "part");
          return (s.source_format == ASSAY_FP32 || format_is_float16(s.source_format)) &&
-                (!op.attends_rows || s.source_format == d.source_format) &&
+                (!op.attends_rows || takes(op, "from") || s.source_format == d.source_format) &&
                 (part ? s.part_tokens >= 0 : s.part_tokens == d.part_tokens) &&
                 (takes(op, "states") && (!part || s.part_tokens == 0) ? s.states >= 1
                                                                       : s.states == d.states) &&

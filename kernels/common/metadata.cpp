@@ -39,13 +39,14 @@ bool make_metadata_operands(const assay_problem* p, const assay_tensors* t, Meta
   MetadataOperands m{};
   m.op = p->op, m.requests = p->requests, m.table = p->table, m.page_size = p->page_size, m.chunk = p->chunk;
   m.ranks = p->ranks, m.interleave = p->interleave, m.threshold = p->threshold;
-  m.token_budget = p->token_budget, m.prefix_tokens = p->prefix_tokens;
   m.heads_q = p->heads_q, m.heads = p->heads_kv;
   m.plain = p->alibi == ASSAY_ALIBI_NONE && p->window_left < 0 && p->chunk == 0;
   m.workers = p->workers, m.tile_rows = p->tile_rows, m.flat_tree = p->flat_tree != 0;
+  m.token_budget = p->token_budget, m.prefix_tokens = p->prefix_tokens, m.window_left = p->window_left;
 
   const bool trees = p->op == ASSAY_OP_TREE_TABLES || p->op == ASSAY_OP_SWA_TREE_TABLE;
   const bool steps = p->op == ASSAY_OP_CHUNK_METADATA, lists = p->op == ASSAY_OP_LOCAL_BATCHES;
+  const bool window = p->op == ASSAY_OP_WINDOW_METADATA;
   const bool table = trees || lists || p->op == ASSAY_OP_EXPAND_PAGES || p->op == ASSAY_OP_DECODE_METADATA ||
                      p->op == ASSAY_OP_CASCADE_METADATA;
   if (p->op == ASSAY_OP_DECODE_METADATA)
@@ -82,17 +83,17 @@ bool make_metadata_operands(const assay_problem* p, const assay_tensors* t, Meta
 
   const bool per_rank = p->op == ASSAY_OP_DCP_LENGTHS;
   if (p->op != ASSAY_OP_EXPAND_PAGES)
-    m.out_len = ints(reader, t->out_len, "out_len", steps || per_rank ? 2 : 1);
+    m.out_len = ints(reader, t->out_len, "out_len", steps || per_rank || window ? 2 : 1);
   if (lists || p->op == ASSAY_OP_SPLIT_BATCH || p->op == ASSAY_OP_CASCADE_METADATA ||
       p->op == ASSAY_OP_DECODE_METADATA)
     m.out_cu_q = ints(reader, t->out_cu_q, "out_cu_q", 1);
   if (!per_rank && p->op != ASSAY_OP_CASCADE_METADATA)
     m.out_cu_kv = ints(reader, t->out_cu_kv, "out_cu_kv", steps ? 2 : 1);
-  if (steps) m.out_starts = ints(reader, t->out_starts, "out_starts", 2);
+  if (steps || window) m.out_starts = ints(reader, t->out_starts, "out_starts", steps ? 2 : 1);
   if (table && p->op != ASSAY_OP_EXPAND_PAGES) m.out_table = ints(reader, t->out_table, "out_table", 2);
   if (p->op == ASSAY_OP_EXPAND_PAGES || p->op == ASSAY_OP_CASCADE_METADATA)
     m.out_indices = ints(reader, t->out_indices, "out_indices", 1);
-  if (lists || steps || p->op == ASSAY_OP_SPLIT_BATCH)
+  if (lists || steps || window || p->op == ASSAY_OP_SPLIT_BATCH)
     m.out_request = ints(reader, t->out_request, "out_request", steps ? 2 : 1);
   if (lists || steps || p->op == ASSAY_OP_SPLIT_BATCH || p->op == ASSAY_OP_CASCADE_METADATA)
     m.out_counts = ints(reader, t->out_counts, "out_counts", p->op == ASSAY_OP_SPLIT_BATCH ? 2 : 1);

@@ -31,7 +31,7 @@ struct Ints {
 
 struct MetadataOperands {
   int32_t op, requests, table, page_size, chunk;
-  int32_t ranks, interleave, threshold, token_budget, prefix_tokens;
+  int32_t ranks, interleave, threshold, token_budget, prefix_tokens, window_left;
   int32_t heads_q, heads, workers, tile_rows, block_keys;
   bool flat_tree, plain;  // plain: neither bias, window nor chunks
   int64_t rows;           // of out_len of the tree tables
@@ -485,6 +485,29 @@ ASSAY_TEAM void ps_metadata(const MetadataOperands& m, int64_t w, const Team& te
   });
 }
 
+// Keys of a request that a window shows its rows, one more than needed.
+ASSAY_INLINE int32_t behind_window(const MetadataOperands& m, int64_t r) {
+  const int32_t rows = rows_of(m, r), keys = m.kv_len.at(r);
+  if (rows == 0) return 0;
+  if (m.window_left < 0 || keys - rows <= m.window_left) return keys;
+  return rows + m.window_left + 1;
+}
+
+// Unit r is request r, the last one what stands behind them.
+template <class Team>
+ASSAY_TEAM void window_metadata(const MetadataOperands& m, int64_t r, const Team& team) {
+  const int64_t first = sum_below(team, r, [&](int64_t i) { return behind_window(m, i); });
+  if (team.thread() == 0) m.out_cu_kv.at(r) = static_cast<int32_t>(first);
+  if (r == m.requests) return fill(team, m.out_request, first, -1);
+  const int32_t keys = behind_window(m, r);
+  if (team.thread() == 0) {
+    m.out_len.at(0, r) = keys, m.out_len.at(1, r) = rows_of(m, r);
+    m.out_starts.at(r) = m.kv_len.at(r) - keys;
+  }
+  for (int64_t j = team.thread(); j < keys && first + j < m.out_request.columns; j += team.threads())
+    m.out_request.at(first + j) = static_cast<int32_t>(r);
+}
+
 // How many units an op has; whether sums of out_len come after them.
 ASSAY_INLINE int64_t units_of(const MetadataOperands& m) {
   switch (m.op) {
@@ -528,6 +551,8 @@ ASSAY_TEAM void do_unit(int32_t op, const MetadataOperands& m, int64_t unit, con
       return tree_tables(m, unit, team, true);
     case ASSAY_OP_PS_METADATA:
       return ps_metadata(m, unit, team);
+    case ASSAY_OP_WINDOW_METADATA:
+      return window_metadata(m, unit, team);
     default:
       return;
   }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU as a device: the one exported symbol, the list of kernels, memory and what the machine can do
 // at most (read bandwidth, multiply-add rate), which reports use as the measured limits.
-// Add a kernel by adding it to kKernels.
+// Add a kernel by adding it to kPlain.
 #include <omp.h>
 
 #include <cstdio>
+#include <iterator>
 
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/cpu/isa.hpp"
@@ -14,10 +15,21 @@
 namespace assay_cpu {
 namespace {
 
-const assay_kernel* const kKernels[] = {
-    &kPrefillNaive, &kPagedNaive,   &kPrefillOnline, &kPagedOnline, &kMergeStates, &kCacheWrite,
-    &kCacheGather,  &kQuantizeInt8, &kDecodeSplit,   &kMetadata[0], &kMetadata[1], &kMetadata[2],
-    &kMetadata[3],  &kMetadata[4],  &kMetadata[5],   &kMetadata[6], &kMetadata[7], &kMetadata[8]};
+const assay_kernel* const kPlain[] = {&kPrefillNaive, &kPagedNaive,  &kPrefillOnline, &kPagedOnline,
+                                      &kMergeStates,  &kCacheWrite,  &kCacheGather,   &kQuantizeInt8,
+                                      &kDecodeSplit,  &kMetadata[0], &kMetadata[1],   &kMetadata[2],
+                                      &kMetadata[3],  &kMetadata[4], &kMetadata[5],   &kMetadata[6],
+                                      &kMetadata[7],  &kMetadata[8], &kMetadata[9],   &kMetadata[10]};
+
+const std::vector<const assay_kernel*>& kernels() {
+  static const std::vector<const assay_kernel*> list = [] {
+    std::vector<const assay_kernel*> all(std::begin(kPlain), std::end(kPlain));
+    const std::vector<const assay_kernel*> steps = step_kernels();
+    all.insert(all.end(), steps.begin(), steps.end());
+    return all;
+  }();
+  return list;
+}
 
 using assay_host::fail;
 
@@ -45,7 +57,7 @@ int use_device(int32_t device, char* error, size_t size) {
 const assay_backend kBackend = [] {
   assay_backend b{};
   b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = "cpu";
-  b.kernel_count = sizeof kKernels / sizeof kKernels[0], b.kernels = kKernels;
+  b.kernel_count = static_cast<int32_t>(kernels().size()), b.kernels = kernels().data();
   assay_host::fill(b);
   b.device_info = device_info, b.use_device = use_device;
   b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;

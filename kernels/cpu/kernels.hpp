@@ -3,6 +3,8 @@
 // and one line in the list.
 #pragma once
 
+#include <vector>
+
 #include "harness/abi/assay_kernel.h"
 #include "kernels/cpu/isa.hpp"
 
@@ -10,8 +12,9 @@ namespace assay_cpu {
 
 extern const assay_kernel kPrefillNaive, kPagedNaive, kPrefillOnline, kPagedOnline;
 extern const assay_kernel kMergeStates, kCacheWrite, kCacheGather, kQuantizeInt8, kDecodeSplit;
-inline constexpr int kMetadataKernels = 10;
+inline constexpr int kMetadataKernels = 11;
 extern const assay_kernel kMetadata[kMetadataKernels];
+std::vector<const assay_kernel*> step_kernels();  // made of those above
 
 // Arithmetic model of the online kernels at the active instruction set (arithmetic.cpp).
 int online_arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic*);

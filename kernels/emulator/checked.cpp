@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <stdexcept>
 #include <utility>
 
 #include "kernels/common/operands.hpp"
@@ -153,13 +154,29 @@ std::vector<const assay_kernel*> checked(std::vector<const assay_kernel*> kernel
   if constexpr (!kChecked) return kernels;
   static std::vector<Checked> wrapped;
   wrapped.clear();
+  wrapped.reserve(kernels.size());  // addresses stay
+  std::vector<const assay_kernel*> list;
   for (const assay_kernel* kernel : kernels) {
+    if (kernel->stage_count > 0) continue;
     Checked& checked = wrapped.emplace_back(Checked{*kernel, kernel});
     checked.run = run;
     if (kernel->refresh != nullptr) checked.refresh = refresh;
+    list.push_back(&checked);
   }
-  std::vector<const assay_kernel*> list;
-  for (const Checked& k : wrapped) list.push_back(&k);
+  // Kernels made of kernels launch nothing themselves: their stages are watched, each with its own operands.
+  for (const assay_kernel* kernel : kernels) {
+    if (kernel->stage_count == 0) continue;
+    std::vector<assay_stage> stages(kernel->stages, kernel->stages + kernel->stage_count);
+    for (assay_stage& stage : stages)
+      for (const Checked& k : wrapped)
+        if (k.original == stage.kernel) stage.kernel = &k;
+    const assay_kernel* made = nullptr;
+    char why[200] = "";
+    if (kernel->with_stages(kernel, kernel->name, stages.data(), kernel->stage_count, &made, why,
+                            sizeof why) != ASSAY_OK)
+      throw std::logic_error(why);
+    list.push_back(made);
+  }
   return list;
 }
 

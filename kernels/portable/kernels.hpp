@@ -17,6 +17,9 @@ std::vector<const assay_kernel*> merge_kernels();
 std::vector<const assay_kernel*> move_kernels();
 std::vector<const assay_kernel*> metadata_kernels();
 
+// Made of kernels among these.
+std::vector<const assay_kernel*> step_kernels(const std::vector<const assay_kernel*>&);
+
 // All of them.
 std::vector<const assay_kernel*> every_portable_kernel();
 // Those of a library: all of them (portable.cpp), or with copies that have a fault planted

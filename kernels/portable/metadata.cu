@@ -70,6 +70,8 @@ gpu::Status launch_units_of(int32_t op, const MetadataOperands& m, gpu::Stream s
       return launch_units<ASSAY_OP_TREE_TABLES>(m, stream);
     case ASSAY_OP_PS_METADATA:
       return launch_units<ASSAY_OP_PS_METADATA>(m, stream);
+    case ASSAY_OP_WINDOW_METADATA:
+      return launch_units<ASSAY_OP_WINDOW_METADATA>(m, stream);
     default:  // supports() lets no other op come here
       return launch_units<ASSAY_OP_SWA_TREE_TABLE>(m, stream);
   }

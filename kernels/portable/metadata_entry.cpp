@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries of the metadata ops (metadata.cu): expand_pages_gpu, dcp_lengths_gpu, local_batches_gpu,
 // split_batch_gpu, chunk_metadata_gpu, decode_metadata_gpu, cascade_metadata_gpu, tree_tables_gpu,
-// swa_tree_table_gpu, ps_metadata_gpu. They differ in the op they stand for alone.
+// swa_tree_table_gpu, ps_metadata_gpu, window_metadata_gpu. They differ in the op they stand for alone.
 #include "kernels/portable/entry.hpp"
 #include "kernels/portable/kernels.hpp"
 #include "kernels/portable/metadata.hpp"
@@ -39,6 +39,8 @@ constexpr assay_kernel kKernels[] = {
     metadata_kernel(ASSAY_OP_SWA_TREE_TABLE, "swa_tree_table_gpu",
                     "context and drafts that each draft sees, a block per row"),
     metadata_kernel(ASSAY_OP_PS_METADATA, "ps_metadata_gpu", "a schedule of even shares, a block per worker"),
+    metadata_kernel(ASSAY_OP_WINDOW_METADATA, "window_metadata_gpu",
+                    "keys that a window shows, a block per request"),
 };
 
 }  // namespace

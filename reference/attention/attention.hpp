@@ -22,6 +22,9 @@ struct RowId {
 struct HostOperands {
   const assay_tensors* tensors = nullptr;  // data pointers are host memory
   float q_scale_host = 1, k_scale_host = 1, v_scale_host = 1;
+  // Of a step, per request: whether its rows see its new keys, the last q_len ones, as rows of dense_k and
+  // dense_v, without a scale, and not in the cache. Null: no request.
+  const std::vector<uint8_t>* dense_new_keys = nullptr;
 };
 
 // Which rows are judged. Keys are never sampled: every selected row uses all its keys.

@@ -157,12 +157,14 @@ double OperandReader::q_scale_size(RowId id, int32_t head) const {
   return std::fabs(q_factor(id, integer_at(t_.cu_q, id.request) + id.row, head));
 }
 double OperandReader::k_scale_size(int request, int32_t position, int32_t head) const {
+  if (place(request, position).slot == kDense) return 1;
   if (problem_.k_scale == ASSAY_SCALE_CHANNEL) return largest_channel(t_.k_scale, head, problem_.head_dim_qk);
   return std::fabs(kv_factor(t_.k_scale, problem_.k_scale, operands_.k_scale_host, request,
                              place(request, position), head));
 }
 double OperandReader::v_scale_size(int request, int32_t position, int32_t head) const {
   if (mla()) return k_scale_size(request, position, head);
+  if (place(request, position).slot == kDense) return 1;
   if (problem_.v_scale == ASSAY_SCALE_CHANNEL) return largest_channel(t_.v_scale, head, problem_.head_dim_v);
   return std::fabs(kv_factor(t_.v_scale, problem_.v_scale, operands_.v_scale_host, request,
                              place(request, position), head));
@@ -170,6 +172,9 @@ double OperandReader::v_scale_size(int request, int32_t position, int32_t head) 
 
 OperandReader::Place OperandReader::place(int request, int32_t position) const {
   if (problem_.op == ASSAY_OP_PREFILL) return {integer_at(t_.cu_kv, request) + position, 0};
+  if (operands_.dense_new_keys != nullptr && (*operands_.dense_new_keys)[static_cast<size_t>(request)] != 0)
+    if (const int32_t row = position - problem_.requests[request].context_len(); row >= 0)
+      return {integer_at(t_.cu_q, request) + row, kDense};
   const int32_t page = position / problem_.page_size, slot = position % problem_.page_size;
   Place at{0, slot};
   ASSAY_CHECK(problem_.table != ASSAY_TABLE_NONE, "a paged cache without a page table");
@@ -197,6 +202,7 @@ OperandReader::Place OperandReader::place(int request, int32_t position) const {
 OperandReader::Row OperandReader::k_row(Place at, int32_t head) const {
   const assay_tensor& k = t_.k;
   const int64_t dim = problem_.head_dim_qk;
+  if (at.slot == kDense) return {offset(t_.dense_k, at.block, head), dim, 0, t_.dense_k.stride[2]};
   if (problem_.op == ASSAY_OP_PREFILL) return {offset(k, at.block, head), dim, 0, k.stride[2]};
   switch (static_cast<assay_layout>(problem_.layout)) {
     case ASSAY_LAYOUT_NHD:
@@ -215,6 +221,7 @@ OperandReader::Row OperandReader::k_row(Place at, int32_t head) const {
 OperandReader::Row OperandReader::v_row(Place at, int32_t head) const {
   const assay_tensor& v = t_.v;
   const int64_t dim = problem_.head_dim_v;
+  if (at.slot == kDense) return {offset(t_.dense_v, at.block, head), dim, 0, t_.dense_v.stride[2]};
   if (problem_.op == ASSAY_OP_PREFILL) return {offset(v, at.block, head), dim, 0, v.stride[2]};
   switch (static_cast<assay_layout>(problem_.layout)) {
     case ASSAY_LAYOUT_NHD:
@@ -236,6 +243,7 @@ OperandReader::Row OperandReader::v_row(Place at, int32_t head) const {
 // Every kind but CHANNEL.
 double OperandReader::kv_factor(const assay_tensor& s, int32_t kind, float host, int request, Place at,
                                 int32_t head) const {
+  if (at.slot == kDense) return 1;
   switch (static_cast<assay_scale>(kind)) {
     case ASSAY_SCALE_NONE:
       return 1;
@@ -258,7 +266,7 @@ double OperandReader::kv_factor(const assay_tensor& s, int32_t kind, float host,
 
 void OperandReader::scale_kv(const assay_tensor& s, int32_t kind, float host, int request, Place at,
                              int32_t head, int32_t dim, double* values) const {
-  if (kind == ASSAY_SCALE_NONE) return;
+  if (kind == ASSAY_SCALE_NONE || at.slot == kDense) return;
   if (kind != ASSAY_SCALE_CHANNEL) return scale_all(kv_factor(s, kind, host, request, at, head), dim, values);
   for (int32_t d = 0; d < dim; ++d) values[d] *= real_at(s, head, d);
 }
@@ -267,6 +275,7 @@ bool OperandReader::has_coded() const {
   const bool row_layout = problem_.op == ASSAY_OP_PREFILL ||
                           (problem_.layout != ASSAY_LAYOUT_X && problem_.layout != ASSAY_LAYOUT_SHUFFLED);
   if (!row_layout || t_.k.data == nullptr || problem_.k_scale == ASSAY_SCALE_CHANNEL) return false;
+  if (operands_.dense_new_keys != nullptr) return false;  // two formats in one request
   if (t_.k.stride[t_.k.rank - 1] != 1 || !has_coded_rows(t_.k.format)) return false;
   if (mla()) return true;
   return t_.v.stride[t_.v.rank - 1] == 1 && has_coded_rows(t_.v.format) &&
@@ -319,9 +328,10 @@ void OperandReader::coded(int request, int32_t begin, int32_t end, int32_t kv_he
 
 void OperandReader::k_at(int request, Place at, int32_t head, double* out) const {
   const Row row = k_row(at, head);
+  const assay_tensor& k = at.slot == kDense ? t_.dense_k : t_.k;
   const int32_t dim = problem_.head_dim_qk;
   for (int64_t d = 0; d < dim; d += row.run)
-    decode_strided(t_.k, row.base + d / row.run * row.outer, row.inner, std::min<int64_t>(row.run, dim - d),
+    decode_strided(k, row.base + d / row.run * row.outer, row.inner, std::min<int64_t>(row.run, dim - d),
                    out + d);
   scale_kv(t_.k_scale, problem_.k_scale, operands_.k_scale_host, request, at, head, dim, out);
 }
@@ -331,11 +341,11 @@ void OperandReader::v_at(int request, Place at, int32_t head, double* out) const
   if (problem_.op == ASSAY_OP_PAGED && problem_.layout == ASSAY_LAYOUT_MLA) {
     // V is a prefix of the K vector: the same codes under the same scale.
     const Row row = k_row(at, head);
-    decode_strided(t_.k, row.base, row.inner, dim, out);
+    decode_strided(at.slot == kDense ? t_.dense_k : t_.k, row.base, row.inner, dim, out);
     return scale_kv(t_.k_scale, problem_.k_scale, operands_.k_scale_host, request, at, head, dim, out);
   }
   const Row row = v_row(at, head);
-  decode_strided(t_.v, row.base, row.inner, dim, out);
+  decode_strided(at.slot == kDense ? t_.dense_v : t_.v, row.base, row.inner, dim, out);
   scale_kv(t_.v_scale, problem_.v_scale, operands_.v_scale_host, request, at, head, dim, out);
 }
 
@@ -348,10 +358,11 @@ void OperandReader::prefetch(Place at, int32_t head) const {
     for (int64_t byte = 0; byte < dim * format_bytes(t.format); byte += kLineBytes)
       __builtin_prefetch(first + byte);
   };
-  touch(t_.k, k_row(at, head), problem_.head_dim_qk);
+  const bool dense = at.slot == kDense;
+  touch(dense ? t_.dense_k : t_.k, k_row(at, head), problem_.head_dim_qk);
   // MLA keeps V inside K's row.
   if (problem_.op == ASSAY_OP_PREFILL || problem_.layout != ASSAY_LAYOUT_MLA)
-    touch(t_.v, v_row(at, head), problem_.head_dim_v);
+    touch(dense ? t_.dense_v : t_.v, v_row(at, head), problem_.head_dim_v);
 }
 
 double OperandReader::sink(int32_t head) const { return real_at(t_.sinks, head); }

@@ -24,7 +24,9 @@ class OperandReader {
   // Checks that the lengths in the tensors are those of the problem. Both must outlive the reader.
   OperandReader(const Problem&, const HostOperands&);
 
-  // Where a key and its value live: block and slot of a paged cache; prefill: the packed row, slot 0.
+  // Where a key and its value live: block and slot of a paged cache; prefill: the packed row, slot 0; a new
+  // key that is read as it came: its packed row, slot kDense.
+  static constexpr int64_t kDense = -1;
   struct Place {
     int64_t block = 0;
     int64_t slot = 0;

@@ -71,6 +71,20 @@ ContextSteps chunk_metadata(Lengths q_len, Lengths kv_len, int32_t token_budget)
   return out;
 }
 
+WindowKeys window_metadata(Lengths q_len, Lengths kv_len, int32_t window_left) {
+  WindowKeys out;
+  for (size_t r = 0; r < q_len.size(); ++r) {
+    const int32_t first_row = kv_len[r] - q_len[r];
+    int32_t from = q_len[r] == 0 ? kv_len[r] : 0;  // nobody looks
+    while (window_left >= 0 && from < first_row - window_left - 1) ++from;
+    out.starts.push_back(from);
+    out.lengths.push_back(kv_len[r] - from);
+    out.request.insert(out.request.end(), static_cast<size_t>(out.lengths.back()), static_cast<int32_t>(r));
+  }
+  out.cu_kv = cumulative(out.lengths);
+  return out;
+}
+
 CascadeMetadata cascade_metadata(Lengths kv_len, const Pages& pages, int32_t page_size,
                                  int32_t prefix_tokens) {
   CascadeMetadata out;

@@ -43,6 +43,12 @@ struct ContextSteps {
 };
 ContextSteps chunk_metadata(Lengths q_len, Lengths kv_len, int32_t token_budget);
 
+struct WindowKeys {
+  std::vector<int32_t> lengths, starts, cu_kv, request;  // [R], [R], [R + 1], [keys]
+};
+// Keys from one before the first that a row sees on; window_left -1: all.
+WindowKeys window_metadata(Lengths q_len, Lengths kv_len, int32_t window_left);
+
 struct CascadeMetadata {
   int32_t prefix = 0;                 // tokens, whole pages
   std::vector<int32_t> prefix_pages;  // of the first request with keys

@@ -77,6 +77,16 @@ TEST(Metadata, PrefixesThatPay) {
   EXPECT_TRUE(cascade_pays(512, Ints(257, 1), {128, 2, 132}));   // 3 x 4 against 16
 }
 
+TEST(Metadata, WindowKeysAreTheLastOnes) {
+  // Rows at 37 to 39 of 40 keys see from 30 on through a window of 7; one key more comes along.
+  const WindowKeys w = window_metadata(Ints{3, 1, 4, 0}, Ints{40, 5, 4, 9}, 7);
+  EXPECT_EQ(w.lengths, (Ints{11, 5, 4, 0}));
+  EXPECT_EQ(w.starts, (Ints{29, 0, 0, 9}));
+  EXPECT_EQ(w.cu_kv, (Ints{0, 11, 16, 20, 20}));
+  EXPECT_EQ(w.request.size(), 20u);
+  EXPECT_EQ(window_metadata(Ints{3}, Ints{40}, -1).lengths, Ints{40});
+}
+
 // Random batches with lengths on the edges of `unit`.
 class Batches {
  public:
@@ -261,6 +271,24 @@ TEST(MetadataBatches, PrefixAndRestAreTheTable) {
     }
     ASSERT_TRUE(!none || c.prefix == 0);
     ASSERT_TRUE(none || !room || c.prefix + b.page > wanted);
+  }
+}
+
+TEST(MetadataBatches, WindowKeysHoldWhatRowsSee) {
+  Batches b(8);
+  for (int n = 0; n < kBatches; ++n) {
+    b.draw(b.one_of({1, 8, 16}), true);
+    const int32_t left = b.one_of({-1, 0, 1, 7, 8, 16, 17});
+    const WindowKeys w = window_metadata(b.q, b.kv, left);
+    for (size_t r = 0; r < b.q.size(); ++r) {
+      ASSERT_EQ(w.starts[r] + w.lengths[r], b.kv[r]);
+      const int32_t first_row = b.kv[r] - b.q[r], seen = left < 0 ? 0 : std::max(0, first_row - left);
+      if (b.q[r] == 0) continue;
+      ASSERT_LE(w.starts[r], seen);
+      ASSERT_GE(w.starts[r], seen - 1);
+      for (int32_t i = w.cu_kv[r]; i < w.cu_kv[r + 1]; ++i)
+        ASSERT_EQ(w.request.at(static_cast<size_t>(i)), static_cast<int32_t>(r));
+    }
   }
 }
 

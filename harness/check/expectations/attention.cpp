@@ -75,7 +75,17 @@ LseRange lse_range(const BoundedAttention& b, int64_t slot, uint32_t contracts) 
 AttentionExpectation::AttentionExpectation(const Inputs& inputs, std::vector<RowId> rows, double budget)
     : Expectation(inputs), rows_(std::move(rows)), budget_(budget) {}
 
-HostOperands AttentionExpectation::host() const { return host_operands(inputs_); }
+HostOperands AttentionExpectation::host() const {
+  HostOperands host = host_operands(inputs_);
+  if (!dense_.empty()) host.dense_new_keys = &dense_;
+  return host;
+}
+
+void AttentionExpectation::read_new_keys(std::vector<uint8_t> dense) {
+  dense_ = std::move(dense);
+  references_.clear();
+  reference_ = nullptr;
+}
 
 std::string AttentionExpectation::impossible(const assay_arithmetic& a) const {
   return impossible_arithmetic(a);

@@ -30,6 +30,9 @@ class AttentionExpectation final : public Expectation {
   Objection examine(const Trial&, Verdict&) override;
   Objection distrust(const RunOutputs&) const override;
 
+  // Of a step: requests whose new keys are read as they came (HostOperands). Forgets what was computed.
+  void read_new_keys(std::vector<uint8_t> dense);
+  void describe_use(Verdict&) const;
   // Reference and bounds of the prepared arithmetic, computed once for each.
   const BoundedAttention& bounded();
   HostOperands host() const;
@@ -43,7 +46,6 @@ class AttentionExpectation final : public Expectation {
     mutable std::optional<QuantizationError> quantization;
   };
   void walk(RunOutputs&, const BoundedAttention*) const;
-  void describe_use(Verdict&) const;
   Objection aggregate(const Trial&, Verdict&);
   // Rows that were not sampled, by a cheap look at each.
   Objection survey_others(const Trial&, Verdict&);
@@ -52,6 +54,7 @@ class AttentionExpectation final : public Expectation {
   double budget_;
   std::vector<std::unique_ptr<Reference>> references_;
   Reference* reference_ = nullptr;  // of the prepared arithmetic, once asked for
+  std::vector<uint8_t> dense_;      // empty: no request
 };
 
 HostOperands host_operands(const Inputs&);

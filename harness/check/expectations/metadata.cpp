@@ -165,6 +165,13 @@ All cascade_metadata_of(const Facts& f) {
           Wanted(f.p, Operand::kOutCounts, pays ? 1 : 0)};
 }
 
+All window_metadata_of(const Facts& f) {
+  const WindowKeys w = window_metadata(f.q_len, f.kv_len, f.p.window_left);
+  return {Wanted(f.p, Operand::kOutLen, 0).row(0, w.lengths).row(1, f.q_len),
+          Wanted(f.p, Operand::kOutStarts, 0).row(0, w.starts), sums(f.p, Operand::kOutCuKv, w.cu_kv),
+          Wanted(f.p, Operand::kOutRequest, -1).row(0, w.request)};
+}
+
 All trees_of(const Facts& f, bool context) {
   const Pages rows = tree_tables(f.q_len, f.kv_len, f.pages, f.p.page_size, f.tree, context, f.p.flat_tree);
   List lengths;
@@ -233,6 +240,7 @@ ASSAY_METADATA(decode_metadata)
 ASSAY_METADATA(cascade_metadata)
 ASSAY_METADATA(tree_tables)
 ASSAY_METADATA(swa_tree_table)
+ASSAY_METADATA(window_metadata)
 #undef ASSAY_METADATA
 
 }  // namespace assay

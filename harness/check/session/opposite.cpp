@@ -92,6 +92,8 @@ double step(int32_t format, double x) {
 }  // namespace
 
 bool turn_values(Inputs& inputs) {
+  // Scores against keys that were there before would change.
+  if (op_of(inputs.problem).attends_rows && role_of(inputs.problem, Operand::kK) != Role::kIn) return false;
   const std::vector<Operand> operands = value_operands(inputs);
   for (const Operand operand : operands) {
     const assay_tensor& t = tensor_of(inputs.tensors, operand);

@@ -7,12 +7,11 @@
 #include "harness/check/testing/metadata_faults.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
+#include "harness/check/testing/fault_library.hpp"
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/common/metadata.hpp"
-#include "kernels/device/host_memory.hpp"
 
 namespace {
 
@@ -46,7 +45,7 @@ using Entry = MetadataFault;
 constexpr int32_t kExpand = ASSAY_OP_EXPAND_PAGES, kRanks = ASSAY_OP_DCP_LENGTHS,
                   kLocal = ASSAY_OP_LOCAL_BATCHES, kSplit = ASSAY_OP_SPLIT_BATCH,
                   kSteps = ASSAY_OP_CHUNK_METADATA, kDecode = ASSAY_OP_DECODE_METADATA,
-                  kCascade = ASSAY_OP_CASCADE_METADATA;
+                  kCascade = ASSAY_OP_CASCADE_METADATA, kWindow = ASSAY_OP_WINDOW_METADATA;
 
 const Entry kFaults[] = {
     {"expand_right", kExpand, [](M m) { right(m); }},
@@ -329,19 +328,34 @@ const Entry kFaults[] = {
        m.plain = true;
        right(m);
      }},
+    {"window_right", kWindow, [](M m) { right(m); }},
+    {"window_one_short", kWindow,  // the window without the row itself
+     [](M m) {
+       --m.window_left;
+       right(m);
+     }},
+    {"window_of_context", kWindow,  // new keys forgotten
+     [](M m) {
+       right(m);
+       for (int64_t r = 0; r < m.requests; ++r) m.out_len.at(0, r) -= rows_of(m, r);
+     }},
+    {"window_from_zero", kWindow,
+     [](M m) {
+       right(m);
+       for (int64_t r = 0; r < m.requests; ++r) m.out_starts.at(r) = 0;
+     }},
+    {"window_unclamped", kWindow,
+     [](M m) {
+       right(m);
+       for (int64_t r = 0; r < m.requests; ++r)
+         if (rows_of(m, r) > 0) m.out_starts.at(r) = m.kv_len.at(r) - rows_of(m, r) - m.window_left - 1;
+     }},
+    {"window_stale_tail", kWindow,
+     [](M m) {
+       m.out_request.columns = m.out_cu_kv.columns;
+       right(m);
+     }},
 };
-// All of them, in one list.
-const std::vector<const Entry*>& faults() {
-  static const std::vector<const Entry*> list = [] {
-    std::vector<const Entry*> all;
-    for (const Entry& fault : kFaults) all.push_back(&fault);
-    for (const Entry& fault : tree_faults()) all.push_back(&fault);
-    for (const Entry& fault : schedule_faults()) all.push_back(&fault);
-    return all;
-  }();
-  return list;
-}
-
 int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*, const assay_device*,
              char*, size_t) {
   return p->op == self->op ? ASSAY_OK : ASSAY_UNSUPPORTED;
@@ -357,40 +371,17 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   return ASSAY_OK;
 }
 
-int device_info(int32_t, assay_device* info, char*, size_t) {
-  *info = {};
-  info->struct_size = sizeof *info;
-  std::strcpy(info->name, "metadata faults");
-  info->multiprocessors = 1;
-  assay_host::describe_memory(*info);
-  return ASSAY_OK;
-}
-int use_device(int32_t, char*, size_t) { return ASSAY_OK; }
-int measure_bandwidth(int32_t, int64_t, double* rate, char*, size_t) { return *rate = 1e10, ASSAY_OK; }
-int measure_matrix_rate(int32_t, double* rate, char*, size_t) { return *rate = 1e11, ASSAY_OK; }
-
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t version) {
-  if (version != ASSAY_ABI_VERSION) return nullptr;
-  static std::vector<assay_kernel> kernels(faults().size());
-  static std::vector<const assay_kernel*> pointers(faults().size());
-  for (size_t i = 0; i < kernels.size(); ++i) {
-    assay_kernel& k = kernels[i];
-    k.struct_size = sizeof k, k.name = faults()[i]->name, k.description = "see metadata_faults.cpp";
-    k.arch = "any", k.op = faults()[i]->op, k.promises = ASSAY_PROMISE_REPEATABLE,
-    k.context = const_cast<Entry*>(faults()[i]);
-    k.supports = supports, k.arithmetic = arithmetic, k.run = run;
-    pointers[i] = &k;
-  }
-  static const assay_backend backend = [] {
-    assay_backend b{};
-    b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = "metadata_faults";
-    b.kernel_count = static_cast<int32_t>(pointers.size()), b.kernels = pointers.data();
-    assay_host::fill(b);
-    b.device_info = device_info, b.use_device = use_device, b.measure_bandwidth = measure_bandwidth;
-    b.measure_matrix_rate = measure_matrix_rate;
-    return b;
+  static const assay_backend* const backend = [] {
+    std::vector<Entry> all(std::begin(kFaults), std::end(kFaults));
+    for (const auto& more : {tree_faults(), schedule_faults()})
+      all.insert(all.end(), more.begin(), more.end());
+    return fault_library::backend_of(
+        std::move(all), "metadata_faults", [](assay_kernel& k, const Entry& entry) {
+          k.op = entry.op, k.supports = supports, k.arithmetic = arithmetic, k.run = run;
+        });
   }();
-  return &backend;
+  return version == ASSAY_ABI_VERSION ? backend : nullptr;
 }

@@ -67,6 +67,12 @@ TEST_F(BadInput, Options) {
   expect_refused(run({"check", kLine, "--kernel", "nobody*"}), {"nobody*", "paged_naive_cpu"});
   expect_refused(run({"check", kLine, "--kernel", "*naive*", "--kernel", "paged_naiv_cpu"}),
                  {"--kernel paged_naiv_cpu", "paged_naive_cpu"});
+  expect_refused(run({"check", "step batch=1q1s9", "--backend", "cpu", "--kernel",
+                      "step_aiter_fa_cpu(decod=paged_naive_cpu)"}),
+                 {"has no stage decod", "write, split, prefill"});
+  expect_refused(run({"check", "step batch=1q1s9", "--backend", "cpu", "--kernel",
+                      "step_aiter_fa_cpu(decode=merge_states_cpu)"}),
+                 {"stage decode", "merge_states_cpu", "another op"});
   expect_refused(run({"bench", kLine, "--cache", "lukewarm"}), {"lukewarm"});
   expect_refused(run({"bench", kLine, "--min-samples", "9", "--max-samples", "3"}), {"--max-samples 3"});
   expect_refused(run({"check", kLine, "--timeout", "0"}), {"--timeout"});

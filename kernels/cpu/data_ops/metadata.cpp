@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The metadata ops, one thread per unit (kernels/common/metadata.hpp): expand_pages_cpu, dcp_lengths_cpu,
 // local_batches_cpu, split_batch_cpu, chunk_metadata_cpu, decode_metadata_cpu, cascade_metadata_cpu,
-// tree_tables_cpu, swa_tree_table_cpu, ps_metadata_cpu. They differ in the op they stand for alone.
+// tree_tables_cpu, swa_tree_table_cpu, ps_metadata_cpu, window_metadata_cpu. They differ in the op they stand
+// for alone.
 #include "kernels/common/metadata.hpp"
 
 #include "kernels/cpu/kernels.hpp"
@@ -44,6 +45,7 @@ const assay_kernel kMetadata[kMetadataKernels] = {
     metadata_kernel(ASSAY_OP_TREE_TABLES, "tree_tables_cpu", "drafts that each draft sees"),
     metadata_kernel(ASSAY_OP_SWA_TREE_TABLE, "swa_tree_table_cpu", "context and drafts that each draft sees"),
     metadata_kernel(ASSAY_OP_PS_METADATA, "ps_metadata_cpu", "a schedule of even shares"),
+    metadata_kernel(ASSAY_OP_WINDOW_METADATA, "window_metadata_cpu", "keys that a window shows"),
 };
 
 }  // namespace assay_cpu

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step is judged in two parts: what it wrote to the cache (the codes of every new key, all other bytes
+// untouched), and O, which is attention over the cache as it must be afterwards. New keys of a request are
+// read from there, quantised, or as they came, as the kernel declares (assay_arithmetic::dense_new_keys).
+// Where a declared error leaves two codes right, O follows the one that the kernel wrote.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "harness/base/error.hpp"
+#include "harness/check/expectations/attention.hpp"
+#include "harness/check/expectations/data_ops.hpp"
+#include "harness/check/expectations/reasons.hpp"
+#include "harness/ops/parts.hpp"
+#include "harness/problem/names.hpp"
+#include "reference/formats/formats.hpp"
+
+namespace assay {
+namespace {
+
+using Kind = RunOutputs::Kind;
+constexpr int64_t kSlices = 64;  // whatever the number of threads, so that figures do not depend on it
+
+// The attention that a step ends with, over a cache of its own.
+Inputs complete(const Inputs& step) {
+  Inputs whole;
+  whole.problem = attention_of(step.problem);
+  whole.tensors = step.tensors;
+  whole.q_scale_host = step.q_scale_host, whole.k_scale_host = step.k_scale_host;
+  whole.v_scale_host = step.v_scale_host;
+  for (const Operand operand : {Operand::kK, Operand::kV}) {
+    const GuardedBuffer& from = step.buffers[operand];
+    assay_tensor& view = tensor_of(whole.tensors, operand);
+    if (from.empty() || view.data == nullptr) continue;
+    if (operand == Operand::kV && from.raw() == step.buffers[Operand::kK].raw()) {
+      whole.buffers.bind(operand, whole.buffers[Operand::kK]);
+    } else {
+      whole.buffers.add(operand, from.bytes());
+      std::memcpy(whole.buffers[operand].payload(), from.payload(), static_cast<size_t>(from.bytes()));
+    }
+    view.data =
+        whole.buffers[operand].payload() + (static_cast<const std::byte*>(view.data) - from.payload());
+  }
+  return whole;
+}
+
+class StepExpectation final : public Expectation {
+ public:
+  StepExpectation(const Inputs& inputs, double budget)
+      : Expectation(inputs),
+        whole_(complete(inputs)),
+        attention_(whole_, select_rows(whole_.problem, budget).rows, budget) {}
+
+  const char* value_name() const override { return "O"; }
+  const char* mark_name() const override { return "cache"; }
+  bool marks_explain_values() const override { return true; }
+  std::string impossible(const assay_arithmetic& a) const override {
+    if ((a.dense_new_keys & ~ASSAY_REQUEST_ANY) != 0)
+      return fmt::format("dense_new_keys is {}, bits of enum assay_request_class are 1 to 7",
+                         a.dense_new_keys);
+    if (std::string broken = attention_.impossible(a); !broken.empty()) return broken;
+    return impossible_block_arithmetic(a);
+  }
+
+  void prepare(const assay_arithmetic& a) override {
+    Expectation::prepare(a);
+    whole_.contracts = inputs_.contracts;
+    std::vector<uint8_t> dense;
+    for (const Request& r : inputs_.problem.requests) {
+      const int32_t kind = r.q_len <= inputs_.problem.threshold ? ASSAY_REQUEST_DECODE
+                           : r.context_len() > 0                ? ASSAY_REQUEST_EXTEND
+                                                                : ASSAY_REQUEST_PREFILL;
+      dense.push_back((a.dense_new_keys & kind) != 0 ? 1 : 0);
+    }
+    attention_.prepare(a);
+    attention_.read_new_keys(dense);
+    dense_ = std::move(dense);
+    write_cache();
+  }
+
+  void ask(RunOutputs& out) override {
+    follow(out);
+    check_cache(out);
+    attention_.ask(out);
+  }
+  bool has_dear_bounds() const override { return true; }
+  void survey(RunOutputs& out) override {
+    check_cache(out);
+    attention_.survey(out);
+  }
+  bool leaves_open() override { return attention_.leaves_open(); }
+  void describe(Verdict& verdict) const override { attention_.describe(verdict); }
+  Objection examine(const Trial&, Verdict& verdict) override {
+    if (!attention_.leaves_open()) attention_.describe_use(verdict);
+    return {};
+  }
+  Objection distrust(const RunOutputs& out) const override { return attention_.distrust(out); }
+
+ private:
+  // One element of a new key: where it comes from, where it goes, what it may be before it is rounded.
+  struct Element {
+    Operand operand;
+    int64_t at;
+    Interval wanted;
+    double exact;
+  };
+  struct Undecided {
+    Operand operand;
+    int64_t at;
+    uint32_t low, high;  // codes, both right
+    uint32_t taken;
+  };
+
+  // Calls visit(Element, place) for the new rows of a span, in order.
+  template <class Visit>
+  void each_new(int64_t begin, int64_t end, const Visit& visit) const {
+    const Problem& p = inputs_.problem;
+    const assay_tensors& t = inputs_.tensors;
+    const std::vector<PackedRow> rows = packed_rows(p);
+    const auto side = [&](bool is_v, int64_t row, int64_t slot) {
+      const assay_tensor &source = is_v ? t.dense_v : t.dense_k, &cache = is_v ? t.v : t.k;
+      const assay_tensor& scales = is_v ? t.v_scale : t.k_scale;
+      const int32_t kind = is_v ? p.v_scale : p.k_scale;
+      const float host = is_v ? inputs_.v_scale_host : inputs_.k_scale_host;
+      for (int32_t head = 0; head < p.heads_kv; ++head)
+        for (int64_t d = 0; d < source.shape[2]; ++d) {
+          const double x = load(source.format, source.data,
+                                row * source.stride[0] + head * source.stride[1] + d * source.stride[2]);
+          double scale = 1;
+          if (kind == ASSAY_SCALE_HOST) scale = host;
+          if (kind == ASSAY_SCALE_TENSOR) scale = load(ASSAY_FP32, scales.data, 0);
+          if (kind == ASSAY_SCALE_HEAD) scale = load(ASSAY_FP32, scales.data, head * scales.stride[0]);
+          if (kind == ASSAY_SCALE_CHANNEL)
+            scale = load(ASSAY_FP32, scales.data, head * scales.stride[0] + d * scales.stride[1]);
+          const Interval wanted = kind == ASSAY_SCALE_NONE
+                                      ? Interval::point(x)
+                                      : quotient(x, scale, arithmetic_.scaling_relative_error);
+          visit(Element{is_v ? Operand::kV : Operand::kK,
+                        cache_element(cache, p.layout, is_v, slot / p.page_size, slot % p.page_size, head, d),
+                        wanted, (wanted.low + wanted.high) / 2},
+                place_of_row(rows[static_cast<size_t>(row)], head, static_cast<int32_t>(d)));
+        }
+    };
+    for (int64_t row = begin; row < end; ++row) {
+      const auto slot = static_cast<const int64_t*>(t.slot_mapping.data)[row * t.slot_mapping.stride[0]];
+      side(false, row, slot);
+      if (p.layout != ASSAY_LAYOUT_MLA) side(true, row, slot);
+    }
+  }
+
+  void check_cache(RunOutputs& out) const {
+    const int64_t rows = inputs_.problem.rows(), slices = std::min(rows, kSlices);
+    out.in_slices(slices, [&](RunOutputs& slice, int64_t n) {
+      each_new(rows * n / slices, rows * (n + 1) / slices, [&](const Element& e, const ElementPlace& place) {
+        slice.expect(Kind::kMark, e.operand, e.at, e.wanted, e.exact, place);
+      });
+    });
+  }
+
+  uint32_t code_of(Operand operand, double x) const {
+    const int32_t format = tensor_of(inputs_.tensors, operand).format;
+    return encode(format, x, format_is_quantized(format) ? Overflow::kSaturate : Overflow::kInfinity);
+  }
+  void store_code(Operand operand, int64_t at, uint32_t code) {
+    const assay_tensor& t = tensor_of(whole_.tensors, operand);
+    const int bytes = format_bytes(t.format);
+    std::memcpy(static_cast<std::byte*>(t.data) + at * bytes, &code, static_cast<size_t>(bytes));
+  }
+
+  // Every new key into the cache that O is judged by.
+  void write_cache() {
+    undecided_.clear();
+    each_new(0, inputs_.problem.rows(), [&](const Element& e, const ElementPlace&) {
+      const uint32_t low = code_of(e.operand, e.wanted.low), high = code_of(e.operand, e.wanted.high);
+      const uint32_t code = low == high ? low : code_of(e.operand, e.exact);
+      store_code(e.operand, e.at, code);
+      if (low != high) undecided_.push_back({e.operand, e.at, low, high, code});
+    });
+  }
+
+  // Codes that may be one or the other are what this run made them.
+  void follow(const RunOutputs& out) {
+    bool changed = false;
+    for (Undecided& u : undecided_) {
+      const uint32_t written = code_of(u.operand, out.value(u.operand, u.at));
+      if (written == u.taken || (written != u.low && written != u.high)) continue;
+      u.taken = written;
+      store_code(u.operand, u.at, written);
+      changed = true;
+    }
+    if (changed) attention_.read_new_keys(dense_);
+  }
+
+  Inputs whole_;
+  AttentionExpectation attention_;
+  std::vector<uint8_t> dense_;
+  std::vector<Undecided> undecided_;
+};
+
+}  // namespace
+
+std::unique_ptr<Expectation> expectations::step(const Inputs& inputs, double row_key_budget) {
+  return std::make_unique<StepExpectation>(inputs, row_key_budget);
+}
+
+}  // namespace assay

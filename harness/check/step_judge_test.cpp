@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// The judge of steps: right kernels pass, whichever bytes they read their new keys from as long as they say
+// so; each planted fault of testing/step_faults.cpp is rejected. And the steps that are made of kernels of
+// the CPU: every branch of each is right, and what they enqueue follows from the problem alone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "harness/base/error.hpp"
+#include "harness/check/verdict.hpp"
+#include "harness/scenario/scenario.hpp"
+
+namespace assay {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const Backend& faults() {
+  static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_step_faults.so");
+  return backend;
+}
+const Backend& cpu() {
+  static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/libassay_cpu.so");
+  return backend;
+}
+
+Verdict judge(const Backend& backend, const std::string& line, const std::string& kernel) {
+  Judge judge(make_problem(parse_scenario(line)), 1e9);
+  const assay_kernel* found = backend.find(kernel);
+  EXPECT_NE(found, nullptr) << kernel;
+  return judge.judge(backend, *found, backend.device(0));
+}
+
+// Decodes, extends and prefills at once: 16-bit, quantised, with a window, a cap, a bias, drafts.
+const std::string kPlain = "step h=4/2 d=64 page=4 batch=2q1s33_2q5s37_1q9 seed=3";
+const std::string kCoded = "step h=4/2 d=64 kv=fp8_e4m3:head page=4 batch=2q1s33_2q5s37_1q9 seed=3";
+const std::string kWindow = "step h=4/2 d=64 page=4 window=11 batch=2q1s33_2q5s37_1q9 seed=3";
+const std::string kCap = "step h=4/2 d=64 page=4 cap=2 batch=2q1s33_2q5s37_1q9 seed=3";
+const std::string kBias = "step h=4/2 d=64 page=4 alibi=linear batch=2q1s33_2q5s37_1q9 seed=3";
+const std::string kDrafts = "step h=4/2 d=64 page=4 threshold=4 batch=3q4s33_2q5s37_1q9 seed=3";
+
+TEST(StepJudge, RightKernelsPass) {
+  for (const std::string& line : {kPlain, kCoded, kWindow, kCap, kBias, kDrafts})
+    for (const char* kernel : {"step_right", "step_all_from_cache_right"}) {
+      const Verdict v = judge(faults(), line, kernel);
+      EXPECT_EQ(v.outcome, Outcome::kPassed) << line << ": " << kernel << ": " << v.reason;
+      EXPECT_GT(v.o.checked, 20 * 4 * 64) << line;    // O
+      EXPECT_EQ(v.lse.checked, v.o.checked) << line;  // two sides of half the heads
+      EXPECT_LE(v.o.max_ratio, 1) << line;
+    }
+}
+
+TEST(StepJudge, FaultsAreRejected) {
+  const struct {
+    std::string kernel, line, check;
+  } cases[] = {
+      {"step_key_unwritten", kPlain, "unwritten"},
+      {"step_other_slot", kPlain, "finite"},
+      {"step_forgets_v", kPlain, "unwritten"},
+      {"step_block_for_slot", kPlain, ""},
+      {"step_scale_of_next_head", kCoded, "cache"},
+      {"step_unscaled", kCoded, "cache"},
+      {"step_neighbour_touched", kPlain, ""},
+      {"step_context_rewritten", kPlain, ""},
+      {"step_stale_length", kPlain, ""},
+      {"step_length_plus_one", kPlain, ""},
+      {"step_short_starts", kPlain, "unwritten"},
+      {"step_arange_starts", kDrafts, "unwritten"},
+      {"step_other_table", kPlain, ""},
+      {"step_attends_first", kPlain, ""},
+      {"step_says_cache", kCoded, "tier"},
+      {"step_says_dense", kCoded, "tier"},
+      {"step_decode_dense", kCoded, "tier"},
+      {"step_chunk_drops_key", kPlain, "tier"},
+      {"step_chunk_repeats_key", kPlain, "tier"},
+      {"step_new_keys_full", kPlain, "tier"},
+      {"step_causal_behind", kPlain, "tier"},
+      {"step_window_wider", kWindow, "tier"},
+      {"step_window_of_new_row", kWindow, "tier"},
+      {"step_cap_in_decodes_only", kCap, "tier"},
+      {"step_bias_from_chunk", kBias, "tier"},
+      {"step_mean_of_parts", kPlain, "tier"},
+      {"step_larger_part", kPlain, "tier"},
+      {"step_base2_merge", kPlain, "tier"},
+      {"step_new_keys_twice", kPlain, "tier"},
+      {"step_last_row_unwritten", kPlain, "unwritten"},
+      {"step_row_of_next_request", kPlain, "tier"},
+  };
+  std::set<std::string> planted;
+  for (const auto& c : cases) {
+    planted.insert(c.kernel);
+    const Verdict v = judge(faults(), c.line, c.kernel);
+    EXPECT_EQ(v.outcome, Outcome::kWrong) << c.kernel << ": " << v.reason;
+    EXPECT_THAT(v.check, HasSubstr(c.check)) << c.kernel << ": " << v.reason;
+  }
+  // Each fault that is planted has its line above.
+  for (const assay_kernel* kernel : faults().kernels()) {
+    const std::string name = kernel->name;
+    EXPECT_TRUE(name.ends_with("_right") || planted.contains(name)) << name;
+  }
+}
+
+std::string dispatch(const std::string& kernel, const std::string& line) {
+  const Problem problem = make_problem(parse_scenario(line));
+  const ProblemView view(problem);
+  const assay_kernel* found = cpu().find(kernel);
+  EXPECT_NE(found, nullptr) << kernel;
+  if (found == nullptr) return "";
+  char text[4000] = "";
+  found->dispatch(found, view.get(), text, sizeof text);
+  return text;
+}
+
+TEST(StepJudge, ComposedKernelsAreRightInEveryBranch) {
+  const std::string h = "step h=4/2 d=64 page=8 ";
+  const struct {
+    std::string line, stages;  // of step_aiter_fa_cpu, in order
+  } cases[] = {
+      {h + "batch=3q1s40_1q1s300", "write decode merge"},
+      {h + "batch=2q9_1q30", "write prefill"},
+      {h + "budget=64 batch=2q9s40", "write chunks window extend gather context merge"},
+      {h + "budget=16 batch=1q9s30_1q5s40_1q7s8",  // chunks of 5 tokens: 7 of them, 7 merges
+       "write chunks window extend gather context gather context merge gather context merge gather context "
+       "merge "
+       "gather context merge gather context merge gather context merge merge"},
+      {h + "batch=2q1s40_1q9s30_1q12",
+       "write split prefill chunks window extend gather context merge decode merge"},
+      {h + "window=7 batch=2q1s40_1q9s30_1q12", "write split prefill window gather extend unified"},
+      {h + "alibi=linear batch=2q1s40_1q9s30_1q12", "write split prefill window gather extend decode merge"},
+      {h + "threshold=3 batch=2q3s40_1q2s9_1q9s30",
+       "write split chunks window extend gather context merge unified"},
+      {"step h=4/2 d=32 batch=2q1s40", "write unified"},
+      {h + "layout=shuffled batch=2q1s40_1q9s30",
+       "write split chunks window extend gather context merge unified"},
+      {h + "kv=fp8_e4m3:head budget=32 cap=20 batch=2q1s40_1q9s60_1q12",
+       "write split prefill chunks window extend gather context gather context merge merge decode merge"},
+      {h + "kv=fp8_e4m3 window=7 strides=q+kv+out+table batch=2q1s40_1q9s30_1q12",
+       "write split prefill window gather extend unified"},
+      {h + "q=fp16 from=fp16 kv=int8:channel out=fp32 table=token storage=stacked budget=20 "
+           "batch=1q1s40_2q9s30",
+       "write split chunks window extend gather context gather context merge gather context merge merge "
+       "decode "
+       "merge"},
+      {h + "batch=2q0s40", ""},
+      {h + "batch=1q0s0_1q1s1_1q2s2", "write split prefill decode merge"},
+  };
+  for (const auto& c : cases) {
+    for (const char* kernel : {"step_unified_cpu", "step_aiter_fa_cpu"}) {
+      const Verdict v = judge(cpu(), c.line, kernel);
+      EXPECT_EQ(v.outcome, Outcome::kPassed) << c.line << ": " << kernel << ": " << v.reason;
+    }
+    std::string stages;
+    const std::string text = dispatch("step_aiter_fa_cpu", c.line);
+    for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
+      stages += (stages.empty() ? "" : " ") + text.substr(at, text.find(':', at) - at);
+    EXPECT_EQ(stages, c.stages) << c.line;
+  }
+}
+
+TEST(StepJudge, StagesAreReplaced) {
+  const std::string line = "step h=4/2 d=64 window=9 budget=20 batch=2q1s40_1q9s30_1q12";
+  const std::string library = ASSAY_BINARY_DIR "/examples/libexample_cpu.so";
+  const auto with = [&](const std::string& more, const std::string& stages) {
+    return judge(cpu(), line + more, "step_aiter_fa_cpu(" + stages + ")");
+  };
+  Verdict v = with("", "unified=paged_online_cpu;prefill=prefill_online_cpu");
+  EXPECT_EQ(v.outcome, Outcome::kPassed) << v.reason;
+  // Decodes by another op: one call instead of parts and their merge.
+  const std::string decodes = "step h=4/2 d=64 batch=2q1s40";
+  EXPECT_THAT(dispatch("step_aiter_fa_cpu(decode=paged_naive_cpu)", decodes),
+              AllOf(HasSubstr("decode: paged_naive_cpu"), Not(HasSubstr("merge"))));
+  EXPECT_EQ(judge(cpu(), decodes, "step_aiter_fa_cpu(decode=paged_naive_cpu)").outcome, Outcome::kPassed);
+  // Kernels of another library. A stage that is wrong makes the step wrong, and one that refuses is named.
+  if (!std::filesystem::exists(library)) GTEST_SKIP() << "no examples in this build";
+  v = with("", "unified=paged_example_cpu@" + library);
+  EXPECT_EQ(v.outcome, Outcome::kPassed) << v.reason;
+  EXPECT_EQ(with("", "unified=paged_forgetful_cpu@" + library).outcome, Outcome::kWrong);
+  v = with(" cap=5", "unified=paged_example_cpu@" + library);
+  EXPECT_EQ(v.outcome, Outcome::kUnsupported);
+  EXPECT_THAT(v.reason, HasSubstr("stage unified, paged_example_cpu: supported: bf16"));
+}
+
+TEST(StepJudge, StagesThatDoNotFitAreNamed) {
+  for (const auto& [stages, why] :
+       {std::pair{"(unifed=paged_naive_cpu)", "step_aiter_fa_cpu has no stage unifed; it has write, split"},
+        {"(unified=prefill_naive_cpu)", "prefill_naive_cpu is a kernel of another op than paged_naive_cpu"},
+        {"(unified=nobody)", "there is no kernel nobody"},
+        {"(unified)", "expected STAGE=KERNEL at 'unified'"},
+        {"(unified=paged_naive_cpu", "expected NAME(STAGE=KERNEL;STAGE=KERNEL)"}}) {
+    try {
+      cpu().find(std::string("step_aiter_fa_cpu") + stages);
+      ADD_FAILURE() << stages;
+    } catch (const InputError& e) {
+      EXPECT_THAT(e.what(), HasSubstr(why));
+    }
+  }
+  EXPECT_THROW(cpu().find("paged_naive_cpu(unified=paged_online_cpu)"), InputError);
+  EXPECT_EQ(cpu().find("nobody(unified=paged_online_cpu)"), nullptr);
+}
+
+TEST(StepJudge, ComposedKernelsSayWhatTheyDoNotTake) {
+  for (const auto& [line, why] : {std::pair{"batch=1q9_1q1s40", "requests in another order"},
+                                  {"sinks=on batch=1q1s40", "sinks"},
+                                  {"layout=mla h=4/1 batch=1q1s40", "layout mla"},
+                                  {"layout=shuffled window=9 batch=1q1s40", "a window in decodes"},
+                                  {"layout=shuffled threshold=2 batch=1q2s40", "decodes of several rows"},
+                                  {"layout=shuffled d=32 batch=1q1s40", "heads below 64"}}) {
+    const std::string text =
+        std::string("step ") + (std::string(line).find("h=") == std::string::npos ? "h=4/2 " : "") + line;
+    const Verdict v = judge(cpu(), text, "step_aiter_fa_cpu");
+    EXPECT_EQ(v.outcome, Outcome::kUnsupported) << text;
+    EXPECT_THAT(v.reason, HasSubstr(why)) << text;
+    EXPECT_EQ(judge(cpu(), text, "step_unified_cpu").outcome, Outcome::kPassed) << text;
+  }
+}
+
+}  // namespace
+}  // namespace assay

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// A backend of steps that are wrong in one way each, and two that are right: what step_judge_test.cpp proves
+// the judge with. One plain step in doubles, layout nhd and a block table, cut as vLLM's AITER backend cuts
+// it: decodes read all of the cache, extends their context from the cache and their new keys as they came,
+// and merge both. To plant a fault: an enumerator, a row of kFaults, its place in the code, a line in the
+// test.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "harness/check/testing/fault_library.hpp"
+#include "kernels/common/fill_struct.hpp"
+#include "kernels/common/formats.hpp"
+
+namespace {
+
+using namespace assay_kernels;
+
+enum Fault {
+  kNone,
+  kAllFromCache,  // right: extends and prefills read their new keys from the cache too, and say so
+  // the cache
+  kKeyUnwritten,  // the last new key of the batch
+  kOtherSlot,     // K goes to the slot of the row before
+  kForgetsV,
+  kBlockForSlot,      // block and slot within it exchanged
+  kScaleOfNextHead,   // of new keys
+  kUnscaled,          // codes of x instead of x / scale
+  kNeighbourTouched,  // one element behind the row
+  kContextRewritten,  // the last key of the context, with the first new one
+  // lengths and starts
+  kStaleLength,  // new keys are not there yet: kv_len of the step before
+  kLengthPlusOne,
+  kShortStarts,   // rows of the last request counted from the list of one entry less
+  kArangeStarts,  // every request has one row
+  kOtherTable,    // page table of the request before
+  // order and what is read
+  kAttendsFirst,  // before the new keys are written
+  kSaysCache,     // reads new keys as they came and declares that it reads the cache
+  kSaysDense,     // and the other way round
+  kDecodeDense,   // decodes read the new key as it came
+  // masks, chunks, merges
+  kChunkDropsKey,    // the last key of the context
+  kChunkRepeatsKey,  // the first new key counts in both parts
+  kNewKeysFull,      // no causal mask among new keys
+  kCausalBehind,     // a row does not see itself
+  kWindowWider,      // by one key
+  kWindowOfNewRow,   // window counted from the first new row
+  kCapInDecodesOnly,
+  kBiasFromChunk,  // distances within the context counted from its own end
+  kMeanOfParts,
+  kLargerPart,  // the part of the larger LSE alone
+  kBase2Merge,
+  kNewKeysTwice,  // weight of the new keys squared
+  // rows of O
+  kLastRowUnwritten,
+  kRowOfNextRequest,
+};
+
+struct Entry {
+  const char* name;
+  Fault fault;
+};
+constexpr Entry kFaults[] = {
+    {"step_right", kNone},
+    {"step_all_from_cache_right", kAllFromCache},
+    {"step_key_unwritten", kKeyUnwritten},
+    {"step_other_slot", kOtherSlot},
+    {"step_forgets_v", kForgetsV},
+    {"step_block_for_slot", kBlockForSlot},
+    {"step_scale_of_next_head", kScaleOfNextHead},
+    {"step_unscaled", kUnscaled},
+    {"step_neighbour_touched", kNeighbourTouched},
+    {"step_context_rewritten", kContextRewritten},
+    {"step_stale_length", kStaleLength},
+    {"step_length_plus_one", kLengthPlusOne},
+    {"step_short_starts", kShortStarts},
+    {"step_arange_starts", kArangeStarts},
+    {"step_other_table", kOtherTable},
+    {"step_attends_first", kAttendsFirst},
+    {"step_says_cache", kSaysCache},
+    {"step_says_dense", kSaysDense},
+    {"step_decode_dense", kDecodeDense},
+    {"step_chunk_drops_key", kChunkDropsKey},
+    {"step_chunk_repeats_key", kChunkRepeatsKey},
+    {"step_new_keys_full", kNewKeysFull},
+    {"step_causal_behind", kCausalBehind},
+    {"step_window_wider", kWindowWider},
+    {"step_window_of_new_row", kWindowOfNewRow},
+    {"step_cap_in_decodes_only", kCapInDecodesOnly},
+    {"step_bias_from_chunk", kBiasFromChunk},
+    {"step_mean_of_parts", kMeanOfParts},
+    {"step_larger_part", kLargerPart},
+    {"step_base2_merge", kBase2Merge},
+    {"step_new_keys_twice", kNewKeysTwice},
+    {"step_last_row_unwritten", kLastRowUnwritten},
+    {"step_row_of_next_request", kRowOfNextRequest},
+};
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+template <class... Index>
+int64_t offset(const assay_tensor& t, Index... index) {
+  int64_t sum = 0;
+  int axis = 0;
+  ((sum += int64_t{index} * t.stride[axis++]), ...);
+  return sum;
+}
+template <class... Index>
+double real(const assay_tensor& t, Index... index) {
+  return load_element(static_cast<const unsigned char*>(t.data), offset(t, index...), t.format);
+}
+template <class... Index>
+int32_t whole(const assay_tensor& t, Index... index) {
+  return static_cast<const int32_t*>(t.data)[offset(t, index...)];
+}
+
+// O and LSE of the keys of one part, for one row and head.
+struct Part {
+  std::vector<double> o;
+  double lse = -kInfinity;
+};
+
+struct Step {
+  const assay_problem& p;
+  const assay_tensors& t;
+  Fault fault;
+
+  bool is(Fault f) const { return fault == f; }
+  int32_t rows(int r) const { return whole(t.cu_q, r + 1) - whole(t.cu_q, r); }
+  int32_t keys(int r) const { return whole(t.kv_len, r); }
+  bool decodes(int r) const { return rows(r) <= p.threshold; }
+
+  double scale(const assay_tensor& s, int32_t kind, int32_t head) const {
+    return kind == ASSAY_SCALE_HEAD ? real(s, head) : kind == ASSAY_SCALE_TENSOR ? real(s, 0) : 1;
+  }
+
+  void write_side(const assay_tensor& dense, const assay_tensor& cache, const assay_tensor& scales,
+                  int32_t kind, int32_t row, int64_t slot) const {
+    auto* data = static_cast<unsigned char*>(cache.data);
+    int64_t block = slot / p.page_size, at = slot % p.page_size;
+    if (is(kBlockForSlot) && at < cache.shape[0] && block < p.page_size) std::swap(block, at);
+    for (int32_t h = 0; h < p.heads_kv; ++h) {
+      const double by =
+          is(kUnscaled) ? 1 : scale(scales, kind, is(kScaleOfNextHead) ? (h + 1) % p.heads_kv : h);
+      const int32_t dims = static_cast<int32_t>(dense.shape[2]);
+      for (int32_t d = 0; d < dims; ++d)
+        store_code(data, offset(cache, block, at, h, d), cache.format,
+                   static_cast<float>(real(dense, row, h, d)) / static_cast<float>(by));
+      if (is(kNeighbourTouched) && h + 1 == p.heads_kv && at + 1 < p.page_size)
+        store_code(data, offset(cache, block, at + 1, 0, 0), cache.format, 1.0f);
+    }
+  }
+
+  void write() const {
+    const auto slot_of = [&](int64_t row) {
+      return static_cast<const int64_t*>(t.slot_mapping.data)[row * t.slot_mapping.stride[0]];
+    };
+    for (int r = 0; r < p.requests; ++r)
+      for (int32_t i = 0; i < rows(r); ++i) {
+        const int32_t row = whole(t.cu_q, r) + i;
+        if (is(kKeyUnwritten) && row + 1 == whole(t.cu_q, p.requests)) continue;
+        const int64_t slot = slot_of(row), other = is(kOtherSlot) && row > 0 ? slot_of(row - 1) : slot;
+        write_side(t.dense_k, t.k, t.k_scale, p.k_scale_kind, row, other);
+        if (!is(kForgetsV)) write_side(t.dense_v, t.v, t.v_scale, p.v_scale_kind, row, slot);
+        if (is(kContextRewritten) && i == 0 && keys(r) > rows(r)) {
+          const int32_t last = keys(r) - rows(r) - 1;
+          const int64_t before =
+              int64_t{whole(t.block_table, r, last / p.page_size)} * p.page_size + last % p.page_size;
+          write_side(t.dense_k, t.k, t.k_scale, p.k_scale_kind, row, before);
+        }
+      }
+  }
+
+  // Key j of request r, from the cache or as row `dense` of the new ones.
+  double key(bool v, int r, int32_t j, int32_t dense, int32_t h, int32_t d) const {
+    if (dense >= 0) return real(v ? t.dense_v : t.dense_k, dense, h, d);
+    const int table = is(kOtherTable) && r > 0 ? r - 1 : r;
+    const int64_t pages = t.block_table.shape[1], page = std::min<int64_t>(j / p.page_size, pages - 1);
+    const int64_t block =
+        std::clamp<int64_t>(whole(t.block_table, table, static_cast<int32_t>(page)), 0, t.k.shape[0] - 1);
+    const assay_tensor& cache = v ? t.v : t.k;
+    return real(cache, block, j % p.page_size, h, d) *
+           scale(v ? t.v_scale : t.k_scale, v ? p.v_scale_kind : p.k_scale_kind, h);
+  }
+
+  // Keys begin .. end - 1 that row i of the request sees, `position` where it stands.
+  Part attend(int r, int32_t row, int32_t position, int32_t head, int32_t begin, int32_t end, bool dense,
+              bool context) const {
+    const int32_t kv_head = head / (p.heads_q / p.heads_kv), first_new = keys(r) - rows(r);
+    std::vector<double> scores;
+    double top = -kInfinity;
+    for (int32_t j = begin; j < end; ++j) {
+      const int32_t from = dense && j >= first_new ? whole(t.cu_q, r) + j - first_new : -1;
+      double s = 0;
+      for (int32_t d = 0; d < p.head_dim_qk; ++d)
+        s += real(t.q, row, head, d) * key(false, r, j, from, kv_head, d);
+      s *= p.softmax_scale;
+      if (p.softcap > 0 && !(is(kCapInDecodesOnly) && !decodes(r))) s = p.softcap * std::tanh(s / p.softcap);
+      const int32_t away = is(kBiasFromChunk) && context ? end - 1 - j : position - j;
+      if (p.alibi == ASSAY_ALIBI_LINEAR && away >= 0) s -= real(t.alibi_slopes, head) * away;
+      scores.push_back(s);
+      top = std::fmax(top, s);
+    }
+    Part out{std::vector<double>(static_cast<size_t>(p.head_dim_v), 0.0)};
+    if (scores.empty()) return out;
+    double sum = 0;
+    for (int32_t j = begin; j < end; ++j) {
+      const int32_t from = dense && j >= first_new ? whole(t.cu_q, r) + j - first_new : -1;
+      const double w = std::exp(scores[static_cast<size_t>(j - begin)] - top);
+      sum += w;
+      for (int32_t d = 0; d < p.head_dim_v; ++d)
+        out.o[static_cast<size_t>(d)] += w * key(true, r, j, from, kv_head, d);
+    }
+    for (double& x : out.o) x /= sum;
+    out.lse = top + std::log(sum);
+    return out;
+  }
+
+  Part merged(const Part& a, const Part& b) const {
+    if (a.lse == -kInfinity) return b;
+    if (b.lse == -kInfinity) return a;
+    const double top = std::max(a.lse, b.lse);
+    const auto weight = [&](double lse) {
+      return is(kBase2Merge) ? std::exp2(lse - top) : std::exp(lse - top);
+    };
+    double wa = weight(a.lse), wb = weight(b.lse);
+    if (is(kNewKeysTwice)) wb *= wb;
+    if (is(kMeanOfParts)) wa = wb = 1;
+    if (is(kLargerPart)) wa = a.lse >= b.lse ? 1 : 0, wb = 1 - wa;
+    Part out = a;
+    for (size_t d = 0; d < out.o.size(); ++d) out.o[d] = (wa * a.o[d] + wb * b.o[d]) / (wa + wb);
+    return out;
+  }
+
+  // Whether rows of the request see new keys as they came.
+  bool dense(int r) const {
+    if (is(kAllFromCache) || is(kSaysDense)) return false;
+    return is(kDecodeDense) || !decodes(r);
+  }
+
+  void attend_all() const {
+    for (int r = 0; r < p.requests; ++r) {
+      int32_t n = rows(r), m = keys(r), first = whole(t.cu_q, r);
+      const int32_t context = m - n;
+      if (is(kArangeStarts)) n = std::min(n, 1), first = r;
+      if (is(kShortStarts) && r + 1 == p.requests) n = 0;
+      for (int32_t i = 0; i < n; ++i) {
+        if (is(kLastRowUnwritten) && first + i + 1 == p.total_q) continue;
+        int32_t row = first + i;
+        const int32_t position = m - rows(r) + i;
+        int32_t begin = 0, end = position + 1;
+        if (is(kNewKeysFull)) end = m;
+        if (is(kCausalBehind)) end = std::max(1, position);
+        if (is(kStaleLength)) end = std::max(0, std::min(end, context));
+        if (is(kLengthPlusOne)) end = std::min(end + 1, m);
+        if (p.window_left >= 0)
+          begin = std::max(
+              0, (is(kWindowOfNewRow) ? context : position) - p.window_left - (is(kWindowWider) ? 1 : 0));
+        begin = std::min(begin, end);
+        const int32_t cut = std::clamp(context, begin, end);
+        for (int32_t h = 0; h < p.heads_q; ++h) {
+          Part out;
+          if (decodes(r)) {
+            out = attend(r, row, position, h, begin, end, dense(r), false);
+          } else {
+            const int32_t stop = is(kChunkDropsKey)     ? std::max(begin, cut - 1)
+                                 : is(kChunkRepeatsKey) ? std::min(end, cut + 1)
+                                                        : cut;
+            out = merged(attend(r, row, position, h, begin, stop, dense(r), true),
+                         attend(r, row, position, h, cut, end, dense(r), false));
+          }
+          const int32_t to =
+              is(kRowOfNextRequest) && p.total_q > 1 ? static_cast<int32_t>((row + 1) % p.total_q) : row;
+          for (int32_t d = 0; d < p.head_dim_v; ++d)
+            store_element(static_cast<unsigned char*>(t.o.data), offset(t.o, to, h, d), t.o.format,
+                          static_cast<float>(out.o[static_cast<size_t>(d)]));
+        }
+      }
+    }
+  }
+
+  void run() const {
+    if (!is(kAttendsFirst)) write();
+    attend_all();
+    if (is(kAttendsFirst)) write();
+  }
+};
+
+int supports(const assay_kernel*, const assay_problem* p, const assay_tensors*, const assay_device*, char*,
+             size_t) {
+  const bool fine = p->op == ASSAY_OP_STEP && p->layout == ASSAY_LAYOUT_NHD && p->table == ASSAY_TABLE_BLOCK;
+  return fine ? ASSAY_OK : ASSAY_UNSUPPORTED;
+}
+int arithmetic(const assay_kernel* self, const assay_problem*, assay_arithmetic* out) {
+  const Fault fault = static_cast<const Entry*>(self->context)->fault;
+  assay_arithmetic a = assay_default_arithmetic();
+  a.scaling_relative_error = 0;
+  const bool cache = fault == kAllFromCache || fault == kSaysCache;
+  a.dense_new_keys = cache ? 0 : ASSAY_REQUEST_EXTEND | ASSAY_REQUEST_PREFILL;
+  // Two parts, in doubles.
+  a.splits = 2, a.splits_vary = 1;
+  return fill_struct(out, a), ASSAY_OK;
+}
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char*,
+        size_t) {
+  return Step{*p, *t, static_cast<const Entry*>(self->context)->fault}.run(), ASSAY_OK;
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t version) {
+  static const assay_backend* const backend = fault_library::backend_of(
+      std::vector<Entry>(std::begin(kFaults), std::end(kFaults)), "step_faults",
+      [](assay_kernel& k, const Entry&) {
+        k.op = ASSAY_OP_STEP, k.supports = supports, k.arithmetic = arithmetic, k.run = run;
+      });
+  return version == ASSAY_ABI_VERSION ? backend : nullptr;
+}

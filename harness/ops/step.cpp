@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// One forward step of a served layer: new keys into the cache, then attention over all of it. See enum
+// assay_op. What a kernel makes of it (which stages, which requests together) is its own.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "harness/base/error.hpp"
+#include "harness/ops/layouts.hpp"
+#include "harness/ops/op.hpp"
+#include "harness/ops/text.hpp"
+
+namespace assay {
+namespace {
+
+constexpr OperandUse kOperands[] = {
+    {Operand::kQ, Role::kIn, layouts::q_read},
+    {Operand::kQScale, Role::kIn, layouts::q_scale},
+    {Operand::kKScale, Role::kIn, layouts::k_scale_paged},
+    {Operand::kVScale, Role::kIn, layouts::v_scale_paged},
+    {Operand::kDenseK, Role::kIn, layouts::dense_k_read},
+    {Operand::kDenseV, Role::kIn, layouts::dense_v_read},
+    {Operand::kSlotMapping, Role::kIn, layouts::slot_mapping},
+    {Operand::kCuQ, Role::kIn, layouts::request_starts},
+    {Operand::kKvLen, Role::kIn, layouts::per_request},
+    {Operand::kBlockTable, Role::kIn, layouts::block_table},
+    {Operand::kIndptr, Role::kIn, layouts::csr_indptr},
+    {Operand::kIndices, Role::kIn, layouts::csr_indices},
+    {Operand::kLastPageLen, Role::kIn, layouts::csr_last_page_len},
+    {Operand::kAlibiSlopes, Role::kIn, layouts::alibi_slopes},
+    {Operand::kSinks, Role::kIn, layouts::sinks},
+    {Operand::kK, Role::kInOut, layouts::k_paged},
+    {Operand::kV, Role::kInOut, layouts::v_paged},
+    {Operand::kO, Role::kOut, layouts::o},
+};
+
+constexpr std::string_view kFields[] = {"q",      "kv",      "from",      "out",    "page", "blocks",
+                                        "layout", "storage", "table",     "window", "cap",  "alibi",
+                                        "scale",  "sinks",   "threshold", "budget"};
+
+constexpr std::string_view kExamples[] = {
+    "step h=4/2 d=32 batch=2q1s40_1q9s20_1q7 seed=1",
+    "step h=4/2 d=64 kv=fp8_e4m3:head layout=shuffled table=csr strides=q+kv+out window=20 "
+    "batch=1q1s33_1q5s40_1q6 seed=2",
+    "step h=4/1 d=64/32 kv=fp8_e4m3 budget=16 layout=mla table=token sinks=on batch=1q3s50_1q0s9 seed=3"};
+
+bool writable(const Quantization& q) {
+  return q.scale != ASSAY_SCALE_REQUEST_HEAD && q.scale != ASSAY_SCALE_TOKEN_HEAD;
+}
+
+void check(const Problem& p) {
+  for (const Quantization& q : {Quantization{p.k_format, p.k_scale}, Quantization{p.v_format, p.v_scale}})
+    ASSAY_CHECK(writable(q), "step writes {}:{}, whose scales would come from somewhere else",
+                name_of(format_names(), q.format), name_of(scale_names(), q.scale));
+  ASSAY_CHECK(p.mask == ASSAY_MASK_CAUSAL && p.chunk == 0, "a step is causal");
+  ASSAY_CHECK(p.threshold >= 0 && p.token_budget >= 1, "a threshold of {} rows, a budget of {} tokens",
+              p.threshold, p.token_budget);
+}
+
+// Attention over everything, new rows read once more and written once.
+Work work(const Problem& p) {
+  Work w = attention_work(p, static_cast<double>(p.total_q()));
+  const bool latent = p.layout == ASSAY_LAYOUT_MLA;
+  const double dims = double{1} * p.head_dim_qk + (latent ? 0 : p.head_dim_v);
+  const double rows = static_cast<double>(p.total_q());
+  w.total_bytes +=
+      cached_row_bytes(p) + rows * p.heads_kv * dims * format_bytes(p.source_format) + 8 * rows;  // slots
+  return w;
+}
+
+std::string describe(const Problem& p) {
+  std::array<int64_t, 3> requests{}, rows{};
+  for (const Request& r : p.requests) {
+    const int group = r.q_len <= p.threshold ? 0 : r.context_len() > 0 ? 1 : 2;
+    ++requests[group], rows[group] += r.q_len;
+  }
+  return fmt::format(
+      "{}\nstep      {} decodes ({} rows), {} extends ({}), {} prefills ({}); new keys {} into a cache of {}",
+      attention_text(p), requests[0], rows[0], requests[1], rows[1], requests[2], rows[2],
+      name_of(format_names(), p.source_format), kv_text(p));
+}
+
+}  // namespace
+
+constinit const Op ops::step = {
+    .id = ASSAY_OP_STEP,
+    .name = "step",
+    .summary = "One forward step: new keys into the cache, then attention over all of it.",
+    .attends_rows = true,
+    .has_cache = true,
+    .operands = kOperands,
+    .fields = kFields,
+    .rows = RowRule::kWithinCache,
+    .recipes = kAllRecipes & ~recipe_set(InputRecipe::kExact, InputRecipe::kIncidence, InputRecipe::kDyadic),
+    .recipes_message =
+        "has a cache that is not complete yet, and input=exact, incidence and dyadic answer for one that is; "
+        "take another input",
+    .kv_rule = {writable,
+                "step writes its new keys with scales that are given for all of the cache; take kv without "
+                "scales or with scales tensor, host, head or channel"},
+    .foreign_fields = "masks other than causal, chunks and relations",
+    .check = check,
+    .work = work,
+    .multiply_adds = attention_multiply_adds,
+    .describe = describe,
+    .examples = kExamples,
+};
+
+}  // namespace assay

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// See stage_arithmetic.hpp.
+#include "kernels/common/stage_arithmetic.hpp"
+
+#include <algorithm>
+
+#include "kernels/common/stages.hpp"
+
+namespace assay_kernels {
+namespace {
+
+bool attends(int32_t op) {
+  return op == ASSAY_OP_PREFILL || op == ASSAY_OP_PAGED || op == ASSAY_OP_DECODE_SPLITKV;
+}
+
+// Of two formats that results are rounded to.
+int32_t coarser(int32_t a, int32_t b) {
+  constexpr int32_t kByRoundoff[] = {ASSAY_FP8_E5M2, ASSAY_FP8_E5M2FNUZ, ASSAY_FP8_E4M3, ASSAY_FP8_E4M3FNUZ,
+                                     ASSAY_INT8,     ASSAY_BF16,         ASSAY_FP16,     ASSAY_FP32};
+  for (const int32_t format : kByRoundoff)
+    if (a == format || b == format) return format;
+  return ASSAY_FORMAT_NONE;
+}
+
+// Fewer products in a step, and lanes, mean longer chains; a matrix unit truncates where fp32 rounds.
+assay_accumulator widest(const assay_accumulator& a, const assay_accumulator& b) {
+  if (a.kind == b.kind && a.kind != ASSAY_ACC_BLOCK)
+    return {a.kind, std::min(a.block, b.block), 0, std::min(a.mantissa_bits, b.mantissa_bits)};
+  if (a.kind == ASSAY_ACC_INT32) return b;
+  if (b.kind == ASSAY_ACC_INT32) return a;
+  const auto bits = [](const assay_accumulator& x) {
+    return x.kind == ASSAY_ACC_BLOCK ? x.fraction_bits : 24;
+  };
+  const auto step = [](const assay_accumulator& x) { return x.kind == ASSAY_ACC_BLOCK ? x.block : 1; };
+  return {ASSAY_ACC_BLOCK, std::min(step(a), step(b)), std::min(bits(a), bits(b)),
+          std::min(a.mantissa_bits, b.mantissa_bits)};
+}
+
+const char* same(const char* a, const char* b) {  // names decide fields; two different ones decide nothing
+  return a != nullptr && b != nullptr && __builtin_strcmp(a, b) == 0 ? a : nullptr;
+}
+
+}  // namespace
+
+assay_arithmetic widest(const assay_arithmetic& a, const assay_arithmetic& b) {
+  assay_arithmetic w = a;
+  w.qk = widest(a.qk, b.qk), w.pv = widest(a.pv, b.pv);
+  const bool like = a.row_sum.kind == b.row_sum.kind && a.row_sum.block == b.row_sum.block;
+  if (!like) w.row_sum = {};
+  w.row_sum_chain = a.row_sum_chain == b.row_sum_chain && like ? a.row_sum_chain : 0;
+  w.promote_pv = a.promote_pv != 0 && b.promote_pv != 0;
+  w.promote_every = std::max(a.promote_every, b.promote_every);
+  w.tile_keys = std::min(a.tile_keys, b.tile_keys);
+  w.tile_reverse = a.tile_reverse != 0 && b.tile_reverse != 0;
+  w.order_declared = 0;  // there is more than one
+  w.splits = std::max(a.splits, b.splits);
+  w.split_keys = 0, w.split_interleaved = 0, w.splits_vary = 1;
+  w.p_format = coarser(a.p_format, b.p_format);
+  w.p_truncated = a.p_truncated != 0 || b.p_truncated != 0;
+  w.p_roundings = std::max(a.p_roundings, b.p_roundings);
+  // Sums of rounded and of exact P: room for one rounding more covers either.
+  if (a.row_sum_from_rounded_p != b.row_sum_from_rounded_p && w.p_format != ASSAY_FP32)
+    w.row_sum_from_rounded_p = 0, w.p_roundings = std::max(2, w.p_roundings + 1);
+  w.p_offset_log2 = std::min(a.p_offset_log2, b.p_offset_log2);
+  w.p_int8_tile_max = a.p_int8_tile_max != 0 && b.p_int8_tile_max != 0;
+  w.dequant_format =
+      a.dequant_format == b.dequant_format ? a.dequant_format : coarser(a.dequant_format, b.dequant_format);
+  w.dequant_replayed = a.dequant_format == b.dequant_format && a.dequant_replayed && b.dequant_replayed;
+  w.partial_format = coarser(a.partial_format, b.partial_format);
+  w.partial_lse_format = coarser(a.partial_lse_format, b.partial_lse_format);
+  w.partial_roundings = std::max(a.partial_roundings, b.partial_roundings);
+  w.rescale_lag_log2 = std::max(a.rescale_lag_log2, b.rescale_lag_log2);
+  w.exp_relative_error = std::max(
+      {a.exp_relative_error, b.exp_relative_error, a.exp_poly_relative_error, b.exp_poly_relative_error});
+  w.exp_poly_every = 0, w.exp_poly_relative_error = 0;
+  w.tanh_relative_error = std::max(a.tanh_relative_error, b.tanh_relative_error);
+  w.tanh_absolute_error = std::max(a.tanh_absolute_error, b.tanh_absolute_error);
+  const auto undeclared = [](const assay_arithmetic& x) {
+    return x.log_absolute_error == 0 && x.log_relative_error == 0;
+  };
+  constexpr double kUndeclaredLog = 0x1p-21;
+  if (undeclared(a) != undeclared(b)) {
+    w.log_absolute_error = std::max({a.log_absolute_error, b.log_absolute_error, kUndeclaredLog});
+    w.log_relative_error = std::max(a.log_relative_error, b.log_relative_error);
+  } else {
+    w.log_absolute_error = std::max(a.log_absolute_error, b.log_absolute_error);
+    w.log_relative_error = std::max(a.log_relative_error, b.log_relative_error);
+  }
+  w.bias_form = std::max(a.bias_form, b.bias_form);
+  w.q_rounding = std::max(a.q_rounding, b.q_rounding);
+  w.q_rounding_absolute = std::max(a.q_rounding_absolute, b.q_rounding_absolute);
+  w.scaling_relative_error = std::max(a.scaling_relative_error, b.scaling_relative_error);
+  w.dense_new_keys = a.dense_new_keys | b.dense_new_keys;
+  w.qk_instruction = same(a.qk_instruction, b.qk_instruction);
+  w.pv_instruction = same(a.pv_instruction, b.pv_instruction);
+  w.exp_instruction = same(a.exp_instruction, b.exp_instruction);
+  w.tanh_instruction = same(a.tanh_instruction, b.tanh_instruction);
+  return w;
+}
+
+assay_arithmetic arithmetic_of(Calls& calls) {
+  assay_arithmetic all = assay_default_arithmetic();
+  all.scaling_relative_error = 0;
+  bool first = true;
+  double exp_of_merge = 0;
+  for (const StageCall& call : calls.calls()) {
+    const assay_kernel& k = *call.kernel;
+    assay_arithmetic own = assay_default_arithmetic();
+    if (k.arithmetic == nullptr || k.arithmetic(&k, &call.problem, &own) != ASSAY_OK)
+      own = assay_default_arithmetic();
+    if (attends(k.op)) {
+      const double scaling = all.scaling_relative_error;
+      all = first ? own : widest(all, own);
+      all.scaling_relative_error = scaling;
+      first = false;
+    } else if (k.op == ASSAY_OP_MERGE_STATES) {
+      exp_of_merge = std::max(exp_of_merge, own.exp_relative_error);
+    } else if (k.op == ASSAY_OP_CACHE_WRITE) {
+      all.scaling_relative_error = own.scaling_relative_error;
+    }
+  }
+  all.exp_relative_error = std::max(all.exp_relative_error, exp_of_merge);
+  all.dense_new_keys = calls.dense_new_keys;
+  if (calls.dequant_format != ASSAY_FORMAT_NONE) {
+    all.dequant_format = coarser(all.dequant_format, calls.dequant_format);
+    all.dequant_replayed = 0;
+  }
+  if (calls.parts > 1) {
+    // Parts of a stage lie within those that stages pass on, and are merged before them.
+    const bool inner = all.splits > 1;
+    all.partial_format = inner ? coarser(all.partial_format, calls.partial_format) : calls.partial_format;
+    all.partial_lse_format = inner ? coarser(all.partial_lse_format, ASSAY_FP32) : ASSAY_FP32;
+    all.partial_roundings = calls.levels + (inner ? std::max(1, all.partial_roundings) : 0);
+    all.splits = std::max(1, all.splits) * calls.parts;
+    all.split_keys = 0, all.split_interleaved = 0, all.splits_vary = 1, all.order_declared = 0;
+    if (exp_of_merge > 0) all.exp_instruction = nullptr;
+  }
+  return all;
+}
+
+}  // namespace assay_kernels

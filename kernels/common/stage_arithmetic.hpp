@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a kernel made of kernels declares about its rounding: the widest of what its stages declare, and the
+// partial results that pass between them. Derivation: reference/bounds/BOUNDS.md, "Steps".
+#pragma once
+
+#include "harness/abi/assay_kernel.h"
+
+namespace assay_kernels {
+
+class Calls;
+
+// A declaration that holds where either does.
+assay_arithmetic widest(const assay_arithmetic&, const assay_arithmetic&);
+
+assay_arithmetic arithmetic_of(Calls&);
+
+}  // namespace assay_kernels

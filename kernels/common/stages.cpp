@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// See stages.hpp.
+#include "kernels/common/stages.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <numeric>
+
+#include "kernels/common/fill_struct.hpp"
+#include "kernels/common/operands.hpp"
+#include "kernels/common/stage_arithmetic.hpp"
+
+namespace assay_kernels {
+namespace {
+
+constexpr int64_t kAlignment = 256, kGap = 256;
+// An address for a workspace that is not there yet: as aligned as any, and not null.
+unsigned char* const kNowhere = reinterpret_cast<unsigned char*>(uintptr_t{1} << 40);
+
+int say(int status, const std::string& text, char* to, size_t size) {
+  if (to != nullptr && size > 0) std::snprintf(to, size, "%s", text.c_str());
+  return status;
+}
+
+// The plan of a composed kernel is its calls.
+Calls* calls_of(assay_plan* plan) { return reinterpret_cast<Calls*>(plan); }
+
+// What an entry is beside its table.
+struct Entry {
+  assay_kernel kernel{};
+  const Pipeline* pipeline;
+  std::string name;
+  std::vector<assay_stage> stages;
+};
+const Entry& entry_of(const assay_kernel* self) { return *static_cast<const Entry*>(self->context); }
+
+// Calls work(calls) for the calls of a problem; refusals and exceptions become statuses.
+template <class Work>
+int with_calls(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, char* error,
+               size_t size, const Work& work) {
+  if (p->struct_size < sizeof(assay_problem) || (t != nullptr && t->struct_size < sizeof(assay_tensors)))
+    return say(ASSAY_UNSUPPORTED, "required an older interface, supported one with op step", error, size);
+  if (p->op != ASSAY_OP_STEP)
+    return say(ASSAY_UNSUPPORTED, "required another op, supported step, missing this op", error, size);
+  try {
+    Calls calls(*self, *p, t);
+    entry_of(self).pipeline->add_calls(calls);
+    return work(calls);
+  } catch (const Refusal& refusal) {
+    return say(ASSAY_UNSUPPORTED, refusal.why, error, size);
+  } catch (const std::exception& e) {
+    return say(ASSAY_FAILED, e.what(), error, size);
+  }
+}
+
+std::string of_stage(const StageCall& call, const char* text) {
+  return std::string("stage ") + call.stage + ", " + call.kernel->name + ": " + text;
+}
+
+int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
+             const assay_device* device, char* why, size_t size) {
+  return with_calls(self, p, t, why, size, [&](Calls& calls) {
+    for (const StageCall& call : calls.calls()) {
+      char text[400] = "";
+      const assay_kernel& k = *call.kernel;
+      const int status =
+          k.supports(&k, &call.problem, t != nullptr ? &call.tensors : nullptr, device, text, sizeof text);
+      if (status != ASSAY_OK) return say(status, of_stage(call, text), why, size);
+      if (k.workspace_zeroed_bytes != nullptr && k.workspace_zeroed_bytes(&k, &call.problem) > 0)
+        return say(ASSAY_UNSUPPORTED,
+                   of_stage(call, "required memory that stays zero between runs, supported none"), why, size);
+    }
+    return static_cast<int>(ASSAY_OK);
+  });
+}
+
+int arithmetic(const assay_kernel* self, const assay_problem* p, assay_arithmetic* out) {
+  return with_calls(self, p, nullptr, nullptr, 0, [&](Calls& calls) {
+    fill_struct(out, arithmetic_of(calls));
+    return static_cast<int>(ASSAY_OK);
+  });
+}
+
+int64_t workspace_bytes(const assay_kernel* self, const assay_problem* p) {
+  int64_t bytes = 0;
+  with_calls(self, p, nullptr, nullptr, 0, [&](Calls& calls) {
+    calls.plan(nullptr, 0);
+    bytes = calls.bytes();
+    return static_cast<int>(ASSAY_OK);
+  });
+  return bytes;
+}
+
+int dispatch(const assay_kernel* self, const assay_problem* p, char* text, size_t size) {
+  return with_calls(self, p, nullptr, text, size, [&](Calls& calls) {
+    std::string lines;
+    for (const StageCall& call : calls.calls())
+      lines += std::string(call.stage) + ": " + call.kernel->name + ", " + call.what + "\n";
+    return say(ASSAY_OK, lines, text, size);
+  });
+}
+
+int plan(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan** out,
+         char* error, size_t size) {
+  if (const int status = supports(self, p, t, nullptr, error, size); status != ASSAY_OK) return status;
+  try {
+    auto made = std::make_unique<Calls>(*self, *p, t);
+    entry_of(self).pipeline->add_calls(*made);
+    if (const int status = made->plan(error, size); status != ASSAY_OK) return status;
+    if (made->bytes() > (t->workspace.data != nullptr ? t->workspace.shape[0] : 0))
+      return say(ASSAY_INVALID_ARGUMENT, "the workspace is too small", error, size);
+    *out = reinterpret_cast<assay_plan*>(made.release());
+    return ASSAY_OK;
+  } catch (const Refusal& refusal) {
+    return say(ASSAY_UNSUPPORTED, refusal.why, error, size);
+  } catch (const std::exception& e) {
+    return say(ASSAY_FAILED, e.what(), error, size);
+  }
+}
+
+void free_plan(const assay_kernel*, assay_plan* plan) { delete calls_of(plan); }
+
+int run(const assay_kernel*, const assay_problem*, const assay_tensors*, assay_plan* plan, void* stream,
+        char* error, size_t size) {
+  return calls_of(plan)->run(stream, error, size);
+}
+
+int with_stages(const assay_kernel* self, const char* name, const assay_stage* stages, int32_t count,
+                const assay_kernel** made, char* error, size_t size) {
+  const Entry& entry = entry_of(self);
+  std::vector<assay_stage> all = entry.stages;
+  for (int32_t i = 0; i < count; ++i) {
+    std::string known;
+    size_t at = 0;
+    while (at < all.size() && std::strcmp(all[at].name, stages[i].name) != 0)
+      known += (known.empty() ? "" : ", ") + std::string(all[at++].name);
+    if (at == all.size())
+      return say(ASSAY_INVALID_ARGUMENT,
+                 std::string(self->name) + " has no stage " + stages[i].name + "; it has " + known, error,
+                 size);
+    const StagePlace& place = entry.pipeline->places[at];
+    const int32_t op = stages[i].kernel->op;
+    if (op != place.ops[0] && op != place.ops[1])
+      return say(ASSAY_INVALID_ARGUMENT,
+                 std::string("stage ") + place.name + " of " + self->name + ": " + stages[i].kernel->name +
+                     " is a kernel of another op than " + all[at].kernel->name,
+                 error, size);
+    all[at].kernel = stages[i].kernel;
+  }
+  *made = make_composed(entry.pipeline, name, self->arch, self->promises, std::move(all));
+  return ASSAY_OK;
+}
+
+}  // namespace
+
+void refuse(const std::string& required, const std::string& supported) {
+  throw Refusal{"required " + required + ", supported " + supported + ", missing " + required};
+}
+
+assay_tensor slice(const assay_tensor& t, int64_t first, int64_t count) {
+  assay_tensor part = t;
+  if (t.data == nullptr) return part;
+  part.data = static_cast<unsigned char*>(t.data) + first * t.stride[0] * element_bytes(t.format);
+  part.shape[0] = count;
+  return part;
+}
+
+assay_tensor entry_of(const assay_tensor& t, int64_t at) {
+  assay_tensor part = slice(t, at, 1);
+  for (int axis = 1; axis < t.rank; ++axis)
+    part.shape[axis - 1] = t.shape[axis], part.stride[axis - 1] = t.stride[axis];
+  --part.rank;
+  return part;
+}
+
+assay_tensor read_only(assay_tensor t) {
+  if (t.data != nullptr) t.role = ASSAY_ROLE_IN;
+  return t;
+}
+
+void StageCall::set_lengths(std::vector<int32_t> q, std::vector<int32_t> kv) {
+  q_len = std::move(q), kv_len = std::move(kv);
+  const auto sum = [](const std::vector<int32_t>& list) {
+    return std::accumulate(list.begin(), list.end(), int64_t{0});
+  };
+  const auto most = [](const std::vector<int32_t>& list) {
+    return list.empty() ? 0 : *std::max_element(list.begin(), list.end());
+  };
+  problem.requests = static_cast<int32_t>(q_len.size());
+  problem.q_len = q_len.data(), problem.kv_len = kv_len.data();
+  problem.total_q = problem.rows = sum(q_len), problem.total_kv = sum(kv_len);
+  problem.max_q_len = most(q_len), problem.max_kv_len = most(kv_len);
+}
+
+Calls::Calls(const assay_kernel& self, const assay_problem& p, const assay_tensors* t)
+    : self_(self), problem_(p), tensors_{}, base_(kNowhere), placed_(t != nullptr) {
+  tensors_.struct_size = sizeof tensors_;
+  if (t == nullptr) return;
+  tensors_ = *t;
+  if (t->workspace.data != nullptr) base_ = static_cast<unsigned char*>(t->workspace.data);
+}
+
+Calls::~Calls() {
+  for (StageCall& call : calls_)
+    if (call.plan != nullptr) call.kernel->free_plan(call.kernel, call.plan);
+}
+
+const assay_kernel& Calls::at(const char* stage) const {
+  for (int32_t i = 0; i < self_.stage_count; ++i)
+    if (std::strcmp(self_.stages[i].name, stage) == 0) return *self_.stages[i].kernel;
+  throw Refusal{std::string("no stage ") + stage};
+}
+
+assay_tensor Calls::room(int32_t format, std::initializer_list<int64_t> shape) {
+  assay_tensor t{};
+  t.format = format, t.role = ASSAY_ROLE_OUT;
+  int64_t elements = 1;
+  for (const int64_t extent : shape) t.shape[t.rank++] = extent;
+  for (int axis = t.rank - 1; axis >= 0; --axis) t.stride[axis] = elements, elements *= t.shape[axis];
+  t.data = base_ + bytes_;
+  bytes_ += (elements * element_bytes(format) + kGap + kAlignment - 1) / kAlignment * kAlignment;
+  return t;
+}
+
+StageCall& Calls::add(const char* stage, std::string what) {
+  StageCall& call = calls_.emplace_back();
+  call.stage = stage, call.kernel = &at(stage), call.what = std::move(what);
+  call.problem = problem_, call.problem.op = call.kernel->op;
+  call.tensors = {}, call.tensors.struct_size = sizeof call.tensors;
+  call.set_lengths({problem_.q_len, problem_.q_len + problem_.requests},
+                   {problem_.kv_len, problem_.kv_len + problem_.requests});
+  return call;
+}
+
+int Calls::plan(char* error, size_t size) {
+  for (StageCall& call : calls_) {
+    const assay_kernel& k = *call.kernel;
+    if (k.workspace_bytes != nullptr)
+      if (const int64_t bytes = k.workspace_bytes(&k, &call.problem); bytes > 0)
+        call.tensors.workspace = room(ASSAY_UINT8, {bytes});
+    if (!placed_ || k.plan == nullptr) continue;
+    char text[400] = "";
+    const int status = k.plan(&k, &call.problem, &call.tensors, &call.plan, text, sizeof text);
+    if (status != ASSAY_OK) return say(status, of_stage(call, text), error, size);
+  }
+  return ASSAY_OK;
+}
+
+int Calls::run(void* stream, char* error, size_t size) {
+  for (StageCall& call : calls_) {
+    const assay_kernel& k = *call.kernel;
+    char text[400] = "";
+    int status = ASSAY_OK;
+    if (k.refresh != nullptr)
+      status = k.refresh(&k, &call.problem, &call.tensors, call.plan, stream, text, sizeof text);
+    if (status == ASSAY_OK)
+      status = k.run(&k, &call.problem, &call.tensors, call.plan, stream, text, sizeof text);
+    if (status != ASSAY_OK) return say(status, of_stage(call, text), error, size);
+  }
+  return ASSAY_OK;
+}
+
+const assay_kernel* make_composed(const Pipeline* pipeline, std::string name, const char* arch,
+                                  uint32_t promises, std::vector<assay_stage> stages) {
+  static std::list<Entry> entries;  // addresses stay
+  Entry& e = entries.emplace_back();
+  e.pipeline = pipeline, e.name = std::move(name), e.stages = std::move(stages);
+  assay_kernel& k = e.kernel;
+  k.struct_size = sizeof k, k.name = e.name.c_str(), k.description = pipeline->description, k.arch = arch;
+  k.op = ASSAY_OP_STEP, k.promises = promises, k.context = &e;
+  k.supports = supports, k.arithmetic = arithmetic, k.workspace_bytes = workspace_bytes;
+  k.plan = plan, k.free_plan = free_plan, k.run = run;
+  k.stage_count = static_cast<int32_t>(e.stages.size()), k.stages = e.stages.data();
+  k.dispatch = dispatch, k.with_stages = with_stages;
+  return &k;
+}
+
+}  // namespace assay_kernels

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// A kernel made of kernels: an ordinary entry of the C table whose run() enqueues the runs of other entries
+// on the caller's stream, each on its part of the operands, with what passes between them in the workspace.
+// Host code for any device: it launches nothing itself and looks at no device memory. What is enqueued
+// follows from the problem alone, and plan() keeps it. A new pipeline: its places and a function that adds
+// its calls (unified_step.cpp is the smallest), and an entry by make_composed().
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <list>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "harness/abi/assay_kernel.h"
+
+namespace assay_kernels {
+
+// Thrown while calls are added: the pipeline does not take the problem.
+struct Refusal {
+  std::string why;  // "required ..., supported ..., missing ..."
+};
+[[noreturn]] void refuse(const std::string& required, const std::string& supported);
+
+// Elements first .. first + count - 1 of the first axis.
+assay_tensor slice(const assay_tensor&, int64_t first, int64_t count);
+// Entry `at` of the first axis, which is gone.
+assay_tensor entry_of(const assay_tensor&, int64_t at);
+assay_tensor read_only(assay_tensor);
+
+// One run of a stage's kernel.
+struct StageCall {
+  const char* stage;
+  const assay_kernel* kernel;
+  std::string what;  // of the batch it works on, for people
+  assay_problem problem;
+  assay_tensors tensors;
+  std::vector<int32_t> q_len, kv_len;  // of the problem
+  assay_plan* plan = nullptr;
+
+  // Tokens of each request, and all figures of the problem that follow from them.
+  void set_lengths(std::vector<int32_t> q, std::vector<int32_t> kv);
+};
+
+// What a composed kernel does for one problem.
+class Calls {
+ public:
+  // Without tensors the addresses mean nothing, and only shapes and sizes do.
+  Calls(const assay_kernel& self, const assay_problem&, const assay_tensors*);
+  ~Calls();
+  Calls(const Calls&) = delete;
+  Calls& operator=(const Calls&) = delete;
+
+  const assay_problem& problem() const { return problem_; }
+  const assay_tensors& tensors() const { return tensors_; }  // of the step
+  const assay_kernel& at(const char* stage) const;
+  // A dense intermediate of its own in the workspace, apart from its neighbours by kGap bytes that nobody
+  // writes. Poison lies there before every run, as in all of the workspace.
+  assay_tensor room(int32_t format, std::initializer_list<int64_t> shape);
+  // A run of the stage's kernel on the step's problem, under the kernel's op and without operands.
+  StageCall& add(const char* stage, std::string what);
+
+  // What a bound must know beyond the arithmetic of the stages: partial results of one row that are merged,
+  // how often such a result is rounded to `partial_format` on its way, which requests see dense new keys, the
+  // format that a gather dequantises to.
+  int32_t parts = 1, levels = 1, partial_format = ASSAY_FP32, dense_new_keys = 0;
+  int32_t dequant_format = ASSAY_FORMAT_NONE;
+
+  std::list<StageCall>& calls() { return calls_; }
+  int64_t bytes() const { return bytes_; }  // of the workspace
+  int plan(char* error, size_t size);       // of every stage
+  int run(void* stream, char* error, size_t size);
+
+ private:
+  const assay_kernel& self_;
+  assay_problem problem_;
+  assay_tensors tensors_;
+  unsigned char* base_;
+  bool placed_;
+  int64_t bytes_ = 0;
+  std::list<StageCall> calls_;
+};
+
+// A place of a pipeline, with the ops that fit there (0: none).
+struct StagePlace {
+  const char* name;
+  int32_t ops[2];
+};
+struct Pipeline {
+  const char* description;
+  std::span<const StagePlace> places;
+  void (*add_calls)(Calls&);  // throws Refusal
+};
+
+// An entry of op step that lives as long as the process. `stages`: a kernel for every place, in their order.
+const assay_kernel* make_composed(const Pipeline*, std::string name, const char* arch, uint32_t promises,
+                                  std::vector<assay_stage> stages);
+
+// The pipelines there are.
+extern const Pipeline kUnifiedStep;  // cache_write, then paged over everything
+extern const Pipeline kAiterFa;      // vLLM's AITER flash attention
+
+}  // namespace assay_kernels

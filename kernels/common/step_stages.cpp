@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// See step_stages.hpp.
+#include "kernels/common/step_stages.hpp"
+
+namespace assay_kernels {
+
+std::string requests_text(const assay_problem& p, int32_t first, int32_t count, const char* what) {
+  int64_t rows = 0;
+  for (int32_t r = first; r < first + count; ++r) rows += p.q_len[r];
+  return std::string(what) + ", " + std::to_string(count) + " of " + std::to_string(p.requests) +
+         " requests, " + std::to_string(rows) + " rows";
+}
+
+void add_write(Calls& c) {
+  const assay_problem& p = c.problem();
+  const assay_tensors& t = c.tensors();
+  if (p.total_q == 0) return;
+  StageCall& write = c.add("write", std::to_string(p.total_q) + " new keys");
+  write.tensors.dense_k = t.dense_k, write.tensors.dense_v = t.dense_v;
+  write.tensors.slot_mapping = t.slot_mapping;
+  write.tensors.k = t.k, write.tensors.v = t.v;
+  write.tensors.k_scale = t.k_scale, write.tensors.v_scale = t.v_scale;
+}
+
+void take_cache(const Calls& c, StageCall& call, int32_t first, int32_t count) {
+  const assay_problem& p = c.problem();
+  const assay_tensors& t = c.tensors();
+  call.set_lengths({p.q_len + first, p.q_len + first + count}, {p.kv_len + first, p.kv_len + first + count});
+  call.tensors.k = read_only(t.k), call.tensors.v = read_only(t.v);
+  call.tensors.k_scale = t.k_scale, call.tensors.v_scale = t.v_scale;
+  call.tensors.kv_len = slice(t.kv_len, first, count);
+  call.tensors.block_table = slice(t.block_table, first, count);
+  call.tensors.indptr = slice(t.indptr, first, count + 1), call.tensors.indices = t.indices;
+  call.tensors.last_page_len = slice(t.last_page_len, first, count);
+}
+
+void take_rows(const Calls& c, StageCall& call, int64_t first, int64_t count) {
+  const assay_problem& p = c.problem();
+  const assay_tensors& t = c.tensors();
+  call.tensors.q = slice(t.q, first, count);
+  call.tensors.q_scale =
+      p.q_scale_kind == ASSAY_SCALE_TOKEN_HEAD ? slice(t.q_scale, first, count) : t.q_scale;
+  call.tensors.alibi_slopes = t.alibi_slopes, call.tensors.sinks = t.sinks;
+}
+
+}  // namespace assay_kernels

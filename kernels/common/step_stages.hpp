@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stages that steps of several pipelines share: how a part of a step's operands becomes those of a stage.
+#pragma once
+
+#include <string>
+
+#include "kernels/common/stages.hpp"
+
+namespace assay_kernels {
+
+// "decodes, 3 of 8 requests, 5 rows"
+std::string requests_text(const assay_problem&, int32_t first, int32_t count, const char* what);
+
+// Stage "write": every new key to its slot.
+void add_write(Calls&);
+
+// Requests first .. first + count - 1 become those of the call, with their keys in the cache: lengths, K, V,
+// scales and page table.
+void take_cache(const Calls&, StageCall&, int32_t first, int32_t count);
+// Rows of Q, with what their scores need.
+void take_rows(const Calls&, StageCall&, int64_t first, int64_t count);
+
+}  // namespace assay_kernels

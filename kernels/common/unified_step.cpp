@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plainest step: every new key into the cache, then one attention of all rows over it. What a pipeline of
+// more stages is measured against.
+#include "kernels/common/step_stages.hpp"
+
+namespace assay_kernels {
+namespace {
+
+void add_calls(Calls& c) {
+  add_write(c);
+  const assay_problem& p = c.problem();
+  if (p.total_q == 0) return;
+  StageCall& attend = c.add("attend", requests_text(p, 0, p.requests, "all requests"));
+  take_cache(c, attend, 0, p.requests);
+  take_rows(c, attend, 0, p.total_q);
+  attend.tensors.cu_q = c.tensors().cu_q;
+  attend.tensors.o = c.tensors().o;
+  attend.tensors.lse = c.room(ASSAY_FP32, {p.total_q, p.heads_q});
+}
+
+constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE, 0}}, {"attend", {ASSAY_OP_PAGED, 0}}};
+
+}  // namespace
+
+constinit const Pipeline kUnifiedStep = {"new keys into the cache, then attention of all rows over it",
+                                         kPlaces, add_calls};
+
+}  // namespace assay_kernels

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps made of the kernels of a library (kernels/common/stages.hpp): step_unified_gpu, step_aiter_fa_gpu.
+// They launch nothing themselves.
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/common/stages.hpp"
+#include "kernels/portable/kernels.hpp"
+
+namespace assay_gpu {
+
+std::vector<const assay_kernel*> step_kernels(const std::vector<const assay_kernel*>& all) {
+  using namespace assay_kernels;
+  const auto named = [&](const char* name) {
+    for (const assay_kernel* kernel : all)
+      if (std::strcmp(kernel->name, name) == 0) return kernel;
+    throw std::logic_error(std::string("a step is made of ") + name + ", and there is no such kernel");
+  };
+  const assay_kernel* prefill = named("prefill_tiled_gpu");
+  return {make_composed(&kUnifiedStep, "step_unified_gpu", "any",
+                        ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT,
+                        {{"write", named("cache_write_gpu")}, {"attend", named("paged_tiled_gpu")}}),
+          make_composed(&kAiterFa, "step_aiter_fa_gpu", "any", ASSAY_PROMISE_REPEATABLE,
+                        {{"write", named("cache_write_gpu")},
+                         {"split", named("split_batch_gpu")},
+                         {"prefill", prefill},
+                         {"extend", prefill},
+                         {"window", named("window_metadata_gpu")},
+                         {"chunks", named("chunk_metadata_gpu")},
+                         {"gather", named("cache_gather_gpu")},
+                         {"context", prefill},
+                         {"merge", named("merge_states_gpu")},
+                         {"decode", named("decode_splitkv_gpu")},
+                         {"unified", named("paged_tiled_gpu")}})};
+}
+
+}  // namespace assay_gpu
