@@ -31,5 +31,6 @@ std::span<const Row> softmax_faults();
 std::span<const Row> merge_faults();
 std::span<const Row> output_faults();
 std::span<const Row> state_faults();
+std::span<const Row> boundary_faults();  // of several stages
 
 }  // namespace assay_faulty

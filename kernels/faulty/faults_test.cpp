@@ -58,6 +58,16 @@ const char* const kLines[] = {
     "paged h=4/2 d=64 out=fp32 scale=0.2 batch=2q1s300_1q9s90 seed=38",
     "paged h=4/2 d=64 q=fp16 kv=fp16 batch=2q1s200_1q9s90 seed=39",
     "paged h=4/2 d=64 page=1 batch=2q1s100_1q9s90 seed=40",
+    // beyond the boundaries of faults_boundary.cpp
+    "prefill h=2/1 d=16 batch=1q530s540 seed=41",
+    "paged h=1 d=16 page=256 batch=1q1s33000 seed=42",
+    "paged h=1 d=16 batch=1030q1s3 seed=43",
+    "paged h=2/1 d=16 batch=1q1s70_70q1s90 seed=44",
+    "paged h=144/8 d=16 batch=2q1s40 seed=45",
+    "paged h=2/1 d=16 page=1k batch=1q1s2100 seed=46",
+    "paged h=12/4 d=32 alibi=linear batch=2q1s90_1q5s40 seed=47",
+    "prefill h=2/1 d=32 window=20/3 batch=1q40s60 seed=48",
+    "paged h=2/1 d=192 kv=int8:channel batch=2q1s90 seed=49",
 };
 
 struct Case {

@@ -187,8 +187,10 @@ int run_model(const Row& row, const assay_problem* p, const assay_tensors* t, St
     return ASSAY_INVALID_ARGUMENT;
   }
   const Arithmetic arithmetic = arithmetic_of(row, *p);
-  recall_first_call(row.switches, state, operands.p);
-  Call c{operands, t, arithmetic, row.switches, resolve(arithmetic, operands.p), state, 0, {}, {}, {}, {}, 0};
+  const Switches right{};
+  const Switches& switches = row.only_where_reached && row.reached(p) == 0 ? right : row.switches;
+  recall_first_call(switches, state, operands.p);
+  Call c{operands, t, arithmetic, switches, resolve(arithmetic, operands.p), state, 0, {}, {}, {}, {}, 0};
   c.blocks = static_cast<int32_t>(p->op == ASSAY_OP_PAGED ? t->k.shape[0] : p->total_kv);
   read_metadata(c);
   Runner runner(c);

@@ -192,8 +192,9 @@ struct Switches {
   int32_t scores_format = ASSAY_FORMAT_NONE;         // dot products rounded to this
   Softcap softcap = Softcap::kRight;
   Alibi alibi = Alibi::kRight;
-  int32_t alibi_shift = 0;  // distance off by this
-  int32_t alibi_head = 1;   // kOtherHead: this many heads further on
+  int32_t alibi_shift = 0;                   // distance off by this
+  int32_t alibi_format = ASSAY_FORMAT_NONE;  // slopes rounded to this
+  int32_t alibi_head = 1;                    // kOtherHead: this many heads further on
   Sink sink = Sink::kRight;
 
   // softmax
@@ -288,6 +289,7 @@ struct Row {
   int32_t ops = 3;                                // bit 0: prefill exists, bit 1: paged exists
   const char *family = nullptr, *unit = nullptr;  // of a fault that comes in several sizes
   double size = 0;
+  bool only_where_reached = false;  // right on every other problem: the switches say what happens there
 };
 
 // The tables. Variants: variants.cpp. Faults: faults.cpp gathers them from the files of the stages.

@@ -68,6 +68,7 @@ void apply_alibi(const Call& c, int request, const Stream& stream, int lo, int h
   const int32_t shift = sw.alibi_shift_hidden ? 1 : sw.alibi_shift;
   float slope = c.ops.alibi_slopes[head * c.ops.alibi_stride];
   if (sw.alibi == Alibi::kSignFlipped) slope = -slope;
+  if (sw.alibi_format != ASSAY_FORMAT_NONE) slope = static_cast<float>(rounded(slope, sw.alibi_format));
   const bool root = p.alibi == ASSAY_ALIBI_SQRT && sw.alibi != Alibi::kSqrtIgnored;
   if (c.how.bias_by_column) {
     for (int w = lo; w < hi; ++w)
