@@ -161,7 +161,8 @@ Command add_power(CLI::App& app) {
   PowerArguments& a = *arguments;
   CLI::App* sub = app.add_subcommand(
       "power", "how small a fault is still seen: by the bounds, by known answers, by other projects' rules");
-  add_repeatable(*sub, "--format", a.formats, "bf16, fp16, fp8 (cache), mla or serving (default: all)", "NAME");
+  add_repeatable(*sub, "--format", a.formats, "bf16, fp16, fp8 (cache), mla or serving (default: all)",
+                 "NAME");
   add_repeatable(*sub, "--keys", a.keys, "keys of a request (default: 128 1k 4k 16k 64k 256k 1024k)", "N");
   add_repeatable(*sub, "--fault", a.curves.faults, "only this fault (default: all of the catalogue)", "NAME");
   sub->add_option("--draws", a.curves.draws,
