@@ -62,9 +62,9 @@ struct Timing {
 Timing measure(const std::function<TimedSample()>& sample, const StoppingRule&,
                const std::function<double()>& now_s = {});
 // Quartiles interpolate linearly between order statistics. The interval is that of the median from order
-// statistics (no normality), made wide enough for another measurement's median: sqrt(2) times, and what
-// differs between blocks of the samples, in order, beyond what so few samples explain (16 samples or more).
-// low_us and high_us are NaN below six samples: no two order statistics of so few enclose the median.
+// statistics (no normality), or, where that is wider, of the medians of eight blocks of the samples, in
+// order, less the least and the largest (16 samples or more); sqrt(2) times, for another measurement's
+// median. low_us and high_us are NaN below six samples: no two order statistics of so few enclose the median.
 Timing summarize(std::vector<double> samples_us);
 // Makes the interval wide enough for what two runs (processes) differ by beyond what the samples of one can
 // show: `deviation` is that of the medians of runs, relative, and may stand in place of what blocks of the
