@@ -24,7 +24,8 @@ constexpr int kProposals = 3, kPasses = 2;
 // Bytes filled, poisoned, compared and snapshotted cost about so many multiply-adds each.
 constexpr double kCostOfByte = 4;
 constexpr double kLeastCost = 1e4;
-constexpr int64_t kMostKeys = 1 << 14;
+// Drawn lines that contradict what is set, before it is said that all do.
+constexpr int kContradicted = 3000;
 
 // Values given so far, by index of the field, and the scenario they make.
 using Given = std::map<int, std::string>;
@@ -61,7 +62,7 @@ std::optional<Problem> buildable(const Scenario& s) {
   }
 }
 
-std::optional<Scenario> draw_scenario(Draws& d) {
+std::optional<Scenario> draw_scenario(Draws& d, int64_t most_keys) {
   const Op& op = draw_op(d);
   Given given;
   LineSoFar line{op, 1};
@@ -78,7 +79,7 @@ std::optional<Scenario> draw_scenario(Draws& d) {
     }
     return false;
   };
-  line.longest = d.log_uniform(1, kMostKeys);
+  line.longest = d.log_uniform(1, most_keys);
   if (!propose(field_index("batch"))) return std::nullopt;
 
   std::vector<int> order(fields().size());
@@ -161,11 +162,15 @@ bool halve(BatchSpec& b) {
   return false;
 }
 
-Line draw_line(uint64_t seed, uint64_t index, double largest) {
+Line draw_line(uint64_t seed, uint64_t index, double largest, const Corner& corner) {
   Draws d(seed, kStreamLines + index);
   double wanted = std::min(largest, std::exp(d.uniform(std::log(kLeastCost), std::log(largest))));
+  ReAim set = corner.set;
   while (true) {
-    std::optional<Scenario> s = draw_scenario(d);
+    std::optional<Scenario> s = draw_scenario(d, corner.most_keys);
+    if (s && set.sets()) s = set(*s);
+    if (set.contradicted() > kContradicted)
+      throw InputError("--set: no line of a campaign can have this: " + set.first());
     if (!s) continue;
     // Smaller and smaller until it is cheap enough; a page or a pool that is too large by itself is given up.
     for (bool more = true; more;) {

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "harness/scenario/scenario.hpp"
+#include "harness/scenario/re_aim.hpp"
 
 namespace assay::campaign {
 
@@ -19,8 +19,15 @@ struct Line {
   Problem problem;
 };
 
+// Lines of one corner of the language.
+struct Corner {
+  int64_t most_keys = 1 << 14;  // of a request
+  ReAim set;                    // fields that every line has
+};
+
 // Line `index` of the campaign with this seed, of cost_of() at most `largest`: the same on every machine.
-Line draw_line(uint64_t seed, uint64_t index, double largest);
+// InputError when no line has the fields of the corner.
+Line draw_line(uint64_t seed, uint64_t index, double largest, const Corner& = {});
 
 // The same case with about half the work of the largest part of its batch; false when there is nothing left
 // to halve. The result may break a rule.

@@ -53,6 +53,27 @@ TEST(DrawLine, EveryFieldIsDrawnForEveryOpThatTakesIt) {
   }
 }
 
+TEST(DrawLine, StaysInItsCorner) {
+  const Corner corner{3, ReAim("d=2 sinks=on out=fp32")};
+  std::set<std::string> texts;
+  for (uint64_t i = 0; i < 300; ++i) {
+    const Line line = draw_line(1, i, kLargest, corner);
+    const Scenario& s = line.scenario;
+    texts.insert(print(s));
+    if (!op_of(s.op).whole_context) continue;  // others have some of these fields or none
+    ASSERT_TRUE(s.head_dim_qk == 2 && s.sinks && s.o_format == ASSAY_FP32) << print(s);
+    for (const Request& r : line.problem.requests) ASSERT_LE(r.kv_len - r.q_len, 3) << print(s);
+    ASSERT_EQ(parse_scenario(print(s)), s);
+  }
+  EXPECT_GT(texts.size(), 250u);
+  try {
+    draw_line(1, 0, kLargest, {1, ReAim("h=3/2")});
+    ADD_FAILURE() << "heads that nothing divides";
+  } catch (const InputError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("--set"));
+  }
+}
+
 TEST(DrawLine, EveryNamedValueIsDrawn) {
   // Text of a field's value over all lines.
   std::map<std::string_view, std::set<std::string>> values;

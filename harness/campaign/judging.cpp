@@ -4,7 +4,6 @@
 
 #include <optional>
 
-#include "harness/campaign/draw_line.hpp"
 #include "harness/campaign/shrink.hpp"
 
 namespace assay::campaign {
@@ -85,7 +84,7 @@ void judge_lines(Suspects& suspects, const DrawOptions& options, uint64_t first,
   suspects.open_backends();
   const LineJudge judge(options.rows_budget, say);
   for (uint64_t number = first; number < end; ++number) {
-    const Line line = draw_line(options.seed, number, options.largest);
+    const Line line = draw_line(options.seed, number, options.largest, options.corner);
     Draws draws(options.seed, kStreamSuspects + number);
     judge.judge(number, line.scenario, line.problem, suspects.of_line(draws, line.problem),
                 number == first ? suspect : 0);

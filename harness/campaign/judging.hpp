@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/campaign/draw_line.hpp"
 #include "harness/campaign/messages.hpp"
 #include "harness/campaign/suspects.hpp"
 #include "harness/check/verdict.hpp"
@@ -16,6 +17,7 @@ struct DrawOptions {
   uint64_t seed = 0;
   double largest = 2e5;      // cost_of() a line
   double rows_budget = 3e7;  // of the judge
+  Corner corner;
 };
 
 // Lines first .. end - 1 of the campaign; of the first one, suspects from `suspect` on.

@@ -45,6 +45,9 @@ struct Identity {
   int per_line = 0;
   std::vector<std::string> backends, catalogues;
   std::string shard, commit;
+  std::string set;        // fields that every line has
+  int64_t most_keys = 0;  // of a request; 0: the campaigns of before do not say
+
   bool operator==(const Identity&) const = default;
 };
 
@@ -82,7 +85,8 @@ struct JsonFields<campaign::Identity> {
       std::tuple(JsonField("seed", &T::seed), JsonField("largest", &T::largest),
                  JsonField("lines_per_chunk", &T::lines_per_chunk), JsonField("per_line", &T::per_line),
                  JsonField("backends", &T::backends), JsonField("catalogues", &T::catalogues),
-                 JsonField("shard", &T::shard), JsonField("commit", &T::commit));
+                 JsonField("shard", &T::shard), JsonField("commit", &T::commit), JsonSince("set", &T::set),
+                 JsonSince("most_keys", &T::most_keys));
 };
 
 }  // namespace assay

@@ -32,7 +32,7 @@ using campaign::Totals;
 
 struct CampaignArguments {
   campaign::HuntOptions hunt;
-  std::string seed, shard, out, alarms, replay, program;
+  std::string seed, shard, set, out, alarms, replay, program;
   std::vector<std::string> sum;
   double minutes = 1;
   bool minutes_given = false, resume = false, quiet = false, json = false;
@@ -157,7 +157,7 @@ int sum_command(const CampaignArguments& a) {
   return finish(a, all);
 }
 
-campaign::Identity identity_of(const campaign::HuntOptions& o) {
+campaign::Identity identity_of(const campaign::HuntOptions& o, const std::string& set) {
   campaign::Identity i;
   i.seed = o.draw.seed;
   i.largest = o.draw.largest;
@@ -167,6 +167,8 @@ campaign::Identity identity_of(const campaign::HuntOptions& o) {
   for (const std::string& path : o.suspects.catalogues)
     i.catalogues.push_back(fs::path(path).filename().string());
   i.shard = fmt::format("{}/{}", o.shard.index, o.shard.count);
+  i.set = set;
+  i.most_keys = o.draw.corner.most_keys;
   const nlohmann::json build = build_facts();
   i.commit = build["commit"].is_string() ? build["commit"].get<std::string>().substr(0, 12) : "unknown";
   return i;
@@ -183,6 +185,8 @@ int campaign_command(CampaignArguments& a) {
   campaign::HuntOptions& o = a.hunt;
   if (!a.seed.empty()) o.draw.seed = parse_seed(a.seed);
   if (!a.shard.empty()) o.shard = parse_shard(a.shard);
+  o.draw.corner.set = ReAim(a.set);
+  if (o.draw.corner.set.sets()) campaign::draw_line(o.draw.seed, 0, o.draw.largest, o.draw.corner);
   if (o.suspects.catalogues.empty()) o.suspects.catalogues = default_catalogues();
   for (const std::string& backend : o.suspects.backends)
     if (installed_path(backend).empty() && !fs::is_regular_file(backend))
@@ -204,7 +208,7 @@ int campaign_command(CampaignArguments& a) {
     } else if (a.seed.empty()) {
       o.draw.seed = fresh_seed();
     }
-    if (!a.out.empty()) file.emplace(a.out, identity_of(o), a.resume);
+    if (!a.out.empty()) file.emplace(a.out, identity_of(o, a.set), a.resume);
     if (!a.quiet) fmt::print(stderr, "seed {}\n", o.draw.seed);
   }
 
@@ -243,6 +247,11 @@ Command add_campaign(CLI::App& app) {
                   "most a line may cost, in multiply-adds (and 4 a byte of operands)")
       ->capture_default_str()
       ->check(kPositive);
+  sub->add_option("--set", a.set, "fields that every line has ('d=2 sinks=on out=fp32')")
+      ->type_name("FIELDS");
+  sub->add_option("--keys", o.draw.corner.most_keys, "most keys of a request before fields are set")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   add_repeatable(*sub, "--backend", o.suspects.backends,
                  "all kernels of this backend, by name or path (default: cpu)", "NAME|PATH");
   add_repeatable(
@@ -276,6 +285,7 @@ Command add_campaign(CLI::App& app) {
       "  assay campaign --cases 1e6 --seed 7 --shard 1/4 --out part1.jsonl --alarms alarms.suite\n"
       "  assay campaign --resume --cases 1e6 --shard 1/4 --out part1.jsonl\n"
       "  assay campaign --sum part1.jsonl --sum part2.jsonl\n"
+      "  assay campaign --keys 3 --set 'd=2 sinks=on out=fp32'\n"
       "  assay campaign --backend emu32 --largest 2e4\n"
       "  assay campaign --replay scenarios/alarms.suite");
   return {sub, [arguments, sub](const std::vector<std::string>& words) {
