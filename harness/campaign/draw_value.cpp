@@ -73,7 +73,7 @@ std::string draw_word(Draws& d, std::string_view word, const Field& field, const
   if (word == "TOKENS") return fmt::format("{}", draw_tokens(d, line));
   if (word == "LEFT" || word == "RIGHT")
     return d.chance(0.15) ? "-1" : fmt::format("{}", draw_tokens(d, line));
-  if (word == "COUNT" || word == "ROWS") return fmt::format("{}", draw_count(d));
+  if (word == "COUNT" || word == "ROWS" || word == "KEYS") return fmt::format("{}", draw_count(d));
   if (word == "NUMBER") return draw_number(d);
   ASSAY_CHECK(false, "field {}: its syntax \"{}\" holds {}, which a campaign cannot draw; teach draw_word()",
               field.name, field.syntax, word);

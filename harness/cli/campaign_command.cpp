@@ -185,8 +185,10 @@ int campaign_command(CampaignArguments& a) {
   campaign::HuntOptions& o = a.hunt;
   if (!a.seed.empty()) o.draw.seed = parse_seed(a.seed);
   if (!a.shard.empty()) o.shard = parse_shard(a.shard);
-  o.draw.corner.set = ReAim(a.set);
-  if (o.draw.corner.set.sets()) campaign::draw_line(o.draw.seed, 0, o.draw.largest, o.draw.corner);
+  if (!a.set.empty()) {
+    o.draw.corner.set = ReAim(a.set);
+    campaign::draw_line(o.draw.seed, 0, o.draw.largest, o.draw.corner);  // says what no line can have
+  }
   if (o.suspects.catalogues.empty()) o.suspects.catalogues = default_catalogues();
   for (const std::string& backend : o.suspects.backends)
     if (installed_path(backend).empty() && !fs::is_regular_file(backend))

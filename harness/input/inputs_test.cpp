@@ -385,6 +385,26 @@ TEST(BuildInputs, StridedOperandsHaveTheDocumentedShapes) {
   EXPECT_EQ(t.k_scale.stride[2], 1);
 }
 
+TEST(BuildInputs, NoOperandIsInfinite) {
+  for (const InputRecipe recipe : {InputRecipe::kNegative, InputRecipe::kBoundary, InputRecipe::kPeaked}) {
+    Problem p = base();
+    p.op = ASSAY_OP_PREFILL;
+    p.table = ASSAY_TABLE_NONE;
+    p.q_format = p.k_format = p.v_format = ASSAY_FP16;
+    p.softmax_scale = 1e-5f;
+    p.head_dim_qk = p.head_dim_v = 2, p.requests = {{8, 8}}, p.recipe = recipe;
+    const Inputs inputs = build_inputs(p);
+    double largest = 0;
+    for (const Operand operand : {Operand::kQ, Operand::kK, Operand::kV}) {
+      const assay_tensor& t = tensor_of(inputs.tensors, operand);
+      for (int64_t i = 0; i < t.shape[0] * t.stride[0]; ++i)
+        largest = std::max(largest, std::fabs(load(t.format, t.data, i)));
+    }
+    EXPECT_LE(largest, 65504) << static_cast<int>(recipe);  // poison, a NaN, is no maximum
+    EXPECT_TRUE(recipe != InputRecipe::kNegative || largest == 65504);
+  }
+}
+
 TEST(BuildInputs, EmptyBatchesAndUnquantisedAccess) {
   Problem p = base();
   p.requests = {};

@@ -24,6 +24,7 @@ void defend(const std::vector<Attack>& attacks) {
 TEST(Attacks, FoundByOthers) { defend(found()); }
 TEST(Attacks, More) { defend(more()); }
 TEST(Attacks, OfUnitsOfFewBits) { defend(of_units()); }
+TEST(Attacks, OfAlikeKeys) { defend(of_alike_keys()); }
 
 }  // namespace
 }  // namespace assay::attacks

@@ -76,4 +76,83 @@ inline std::vector<Attack> of_units() {
   return all;
 }
 
+// Attacks on the count of keys that share a score (count_alike()): keys that come back, each time with the
+// same V, so that what they share adds up in all channels; scores of few values with V by score.
+inline std::vector<Attack> of_alike_keys() {
+  using A = assay_arithmetic;
+  std::vector<Attack> all;
+  constexpr int32_t kDims = 32;
+  // m keys, each of m / times; `apart`: copies follow at that distance. V of a key is the same each time.
+  const auto copies = [](uint64_t seed, int32_t m, int32_t times, bool together, int32_t format,
+                         double size) {
+    DenseCase c = make_case(Family::kNormal, 1, m, kDims, seed, format);
+    for (double& k : c.k) k *= size;
+    for (int64_t j = 0; j < m; ++j) {
+      const int64_t first = together ? j / times * times : j % (m / times);
+      for (int32_t t = 0; t < kDims; ++t) {
+        c.k[j * kDims + t] = c.k[first * kDims + t];
+        c.v[j * kDims + t] = c.v[first * kDims + t];
+      }
+    }
+    c.store();
+    return c;
+  };
+  // Scores k / 8 of some `values`, and V with the sign of what rounding does to that weight in e4m3.
+  const auto steps = [](uint64_t seed, int32_t m, int32_t values, int32_t format) {
+    DenseCase c = make_case(Family::kNormal, 1, m, kDims, seed, format);
+    c.problem.softmax_scale = 0.125f;
+    std::fill(c.q.begin(), c.q.end(), 1.0);
+    std::fill(c.k.begin(), c.k.end(), 0.0);
+    for (int64_t j = 0; j < m; ++j) {
+      const double place = std::floor(values * uniform(seed, 3, j));
+      // Three numbers of few bits make up any of them.
+      const double high = std::floor(place / 64), low = place - 64 * high;
+      c.k[j * kDims] = high * 8, c.k[j * kDims + 1] = std::floor(low / 8),
+              c.k[j * kDims + 2] = std::fmod(low, 8) / 8;
+      const double p = std::exp((place / 8 - values / 8.0) * 0.125),
+                   fraction = std::fmod(std::log2(p) + 64, 1.0);
+      for (int32_t t = 0; t < kDims; ++t)
+        c.v[j * kDims + t] = (fraction < 0.5 ? 1.0 : -1.0) * (1 + uniform(seed, 4, j * kDims + t));
+    }
+    c.store();
+    return c;
+  };
+  const auto add = [&](const char* name, const char* aim, const std::function<DenseCase(uint64_t)>& data,
+                       const A& kernel, const A& declared) {
+    all.push_back({name, aim, data, kernel, declared, {}, 4});
+  };
+  const A fp8 = with(tensor_core(ASSAY_FP8_E4M3, 64, 32, 13, 13),
+                     [](A& a) { a.order_declared = 1, a.p_offset_log2 = 8; });
+  const A integers = with(arithmetic(ASSAY_INT8, 1, 64), [](A& a) {
+    a.qk = a.pv = {ASSAY_ACC_INT32, 32, 0, 0}, a.order_declared = 1;
+  });
+  const A bf16 = with(tensor_core(ASSAY_BF16, 64, 16, 25, 23), [](A& a) { a.order_declared = 1; });
+  const A fp32 = with(arithmetic(ASSAY_FP32, 1, 64), [](A& a) { a.order_declared = 1; });
+  const A joint = with(bf16, [](A& a) { a.row_sum_from_rounded_p = 1; });
+  const auto unordered = [](A a) {
+    a.order_declared = 0;
+    return a;
+  };
+  const auto of = [&](int32_t m, int32_t times, bool together, int32_t format, double size) {
+    return [=](uint64_t seed) { return copies(seed, m, times, together, format, size); };
+  };
+  const char* aim = "P: equal scores are one error";
+  add("e4m3 P, each key 8 times", aim, of(2048, 8, false, ASSAY_FP8_E4M3, 1), fp8, fp8);
+  add("the same, order undeclared", aim, of(2048, 8, false, ASSAY_FP8_E4M3, 1), fp8, unordered(fp8));
+  add("the same, one after the other, flatter", aim, of(2048, 15, true, ASSAY_FP8_E4M3, 0.3), fp8,
+      unordered(fp8));
+  add("bf16 P, fp8 keys 15 times", aim, of(3000, 15, false, ASSAY_FP8_E4M3, 0.5), bf16, unordered(bf16));
+  add("bf16 P, fp8 keys 15 times, declared", aim, of(3000, 15, false, ASSAY_FP8_E4M3, 0.5), bf16, bf16);
+  add("row sum of rounded P, fp8 keys 15 times", aim, of(3000, 15, true, ASSAY_FP8_E4M3, 0.5), joint,
+      unordered(joint));
+  add("fp32 P, one lane, fp8 keys 12 times", aim, of(6000, 12, true, ASSAY_FP8_E4M3, 0.1), fp32, fp32);
+  add("int8 P, keys 8 times", aim, of(2048, 8, false, ASSAY_FP8_E4M3, 1), integers, unordered(integers));
+  const auto of_steps = [&](int32_t m, int32_t values) {
+    return [=](uint64_t seed) { return steps(seed, m, values, ASSAY_FP8_E4M3); };
+  };
+  add("e4m3 P, 300 scores, V by rounding", aim, of_steps(2400, 300), fp8, unordered(fp8));
+  add("bf16 P, 300 scores, V by rounding", aim, of_steps(2400, 300), bf16, unordered(bf16));
+  return all;
+}
+
 }  // namespace assay::attacks

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
 #include "reference/bounds/bounds_terms.hpp"
@@ -139,6 +140,48 @@ void SeenScores::grow() {
     while (slots_[at].score != 0) at = (at + 1) & (slots_.size() - 1);
     slots_[at] = moved;
   }
+}
+
+bool count_alike(const double* x, int64_t count, double invisible, float* alike) {
+  // As in SeenScores: the same numbers summed in another order.
+  const auto score_of = [&](int64_t j) { return (std::bit_cast<uint64_t>(x[j]) + 0x80000) >> 20; };
+  constexpr int64_t kShort = 1024;
+  if (count > kShort) {
+    // Keys of one hash, about half of kShort: equal ones are looked at together.
+    constexpr uint32_t kFactor = 2654435769u;
+    const auto kinds = static_cast<uint32_t>(std::min<int64_t>(2 * count / kShort, 1 << 24));
+    const uint32_t below = ~uint32_t{0} / kinds;
+    std::unordered_map<uint64_t, int> some;
+    int64_t looked = 0;
+    for (int64_t j = 0; j < count; ++j)
+      if (static_cast<uint32_t>(score_of(j)) * kFactor < below && x[j] > invisible)
+        ++some[score_of(j)], ++looked;
+    if (looked - static_cast<int64_t>(some.size()) <= looked / 100) return false;
+  }
+  size_t size = 16;
+  while (size < 2 * static_cast<size_t>(count)) size *= 2;
+  struct Slot {
+    uint64_t score = 0;
+    uint32_t keys = 0;
+  };
+  std::vector<Slot> slots(size);
+  const auto slot_of = [&](uint64_t score) -> Slot& {
+    size_t at = score * 0x9e3779b97f4a7c15u >> 20 & (size - 1);
+    while (slots[at].keys > 0 && slots[at].score != score) at = (at + 1) & (size - 1);
+    return slots[at];
+  };
+  bool any = false;
+  for (int64_t j = 0; j < count; ++j) {
+    if (x[j] <= invisible) continue;
+    const uint64_t score = score_of(j);
+    Slot& slot = slot_of(score);
+    slot.score = score;
+    any |= ++slot.keys > 1;
+  }
+  if (!any) return false;
+  for (int64_t j = 0; j < count; ++j)
+    alike[j] = x[j] <= invisible ? 1.0f : static_cast<float>(slot_of(score_of(j)).keys);
+  return true;
 }
 
 double repeated_share(const std::vector<double>& scores, const std::vector<double>& weights) {

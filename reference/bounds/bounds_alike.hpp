@@ -65,6 +65,14 @@ class SeenScores {
   double repeated_[2] = {0, 0}, looked_[2] = {0, 0};  // of those with the wanted hash; of all remembered
 };
 
+// Sums of products of few-bit codes lie on a coarse grid, so among some thousand keys scores are equal by
+// chance, a few at a time: their errors are one error, and the variance of what they add up to is larger by
+// at most their number. Writes for each key of a row how many keys have its score (1 below `invisible`);
+// false: all are alone, or of a long row so nearly all that the others do not count, and nothing is written.
+bool count_alike(const double* x, int64_t count, double invisible, float* alike);
+// A row whose keys have on average, by weight, more of their kind than this has repeated keys, not chance.
+inline constexpr double kMostAlike = 16;
+
 // The same of all keys, which takes longer.
 double repeated_share(const std::vector<double>& scores, const std::vector<double>& weights);
 

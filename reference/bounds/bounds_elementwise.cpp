@@ -107,12 +107,12 @@ class Row {
       c.spread += k.p * from_o;
       c.exponential += k.p * k.eps * from_o;
       c.systematic += k.p * k.systematic * from_o;
-      c.variance += k.p * k.p * k.variance * from_o * from_o;
+      c.variance += k.p * k.p * k.alike * k.variance * from_o * from_o;
       c.rounding += k.h * (1 + k.hard) * rounded;
-      c.rounding_variance += k.h * k.h * rounded * rounded;
+      c.rounding_variance += k.h * k.h * k.alike * rounded * rounded;
       c.rounding_biased += k.h_biased * rounded;
       c.flips += k.flip * (joint ? std::fabs(k.v[d] - c.replayed) : size);
-      c.flip_square += k.flip * k.flip * k.v[d] * k.v[d];
+      c.flip_square += k.alike * k.flip * k.flip * k.v[d] * k.v[d];
     }
     if (p_.sinks) {
       // The sink is a key with v = 0.
@@ -173,6 +173,7 @@ class Row {
     t_ = model_.terms(shape_);
     z_ = model_.random_terms(shape_, t_);
     followed_.scores(keys_);
+    if (model_.coarse_scores()) elementwise::count_alike(keys_);
     for (Key& k : keys_) {
       const size_t i = static_cast<size_t>(k.index - scores_.begin);
       const double s = std::fabs(scores_.s[i]), distance = m_ - k.x;
@@ -322,24 +323,22 @@ class Row {
     double h_over_p = 0;
     row_.rounding_square = row_.rounding_biased = 0;
     row_.replayed_sum = 0;
-    std::vector<double> scores, weights;
     for (const Key& k : keys_) {
-      scores.push_back(k.x), weights.push_back(k.p);
       row_.beta += k.p * k.hard;
       row_.largest = std::max(row_.largest, k.hard);
       row_.rounding += k.h * (1 + k.hard);
-      row_.rounding_square += k.h * k.h;
+      row_.rounding_square += k.h * k.h * k.alike;
       row_.rounding_biased += k.h_biased;
       if (k.p > 0) h_over_p += k.h * k.h / k.p;
       row_.systematic += k.p * k.systematic;
       row_.score_lean += k.p * k.delta;
-      row_.variance += k.p * k.p * k.variance;
+      row_.variance += k.p * k.p * k.alike * k.variance;
       row_.flips += k.flip;
       row_.replayed_sum += k.replayed;
     }
     row_.score_lean = std::fabs(row_.score_lean);
     row_.rounding_ratio = std::sqrt(h_over_p);
-    row_.structured = repeated_share(scores, weights) > kRepeatedShare;  // much weight on scores met twice
+    row_.structured = elementwise::structured(keys_, model_.coarse_scores());
     const double to_share = std::exp(m_ - row_.lse);
     row_.absorbed = lanes_.absorbed * to_share, row_.absorbed_pv = lanes_.absorbed_pv * to_share;
     row_.one_way = lanes_.row_sum.share();

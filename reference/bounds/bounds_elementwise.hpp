@@ -20,11 +20,18 @@ struct Key {
   double h = 0, h_biased = 0;           // rounding of P, normalised
   double replayed = 0, flip = 0;        // replayed weight, and what a flip adds, normalised
   double eps = 0;                       // of its exponential
+  double alike = 1;                     // how many keys have this score, where chance makes them equal
   double delta = 0;                     // what a unit of few bits takes off its score
   double rescaled = 0;  // first key of a tile that may raise the running maximum: 1 + what that was behind
   std::vector<double> v;
 };
 using Keys = std::vector<Key>;
+
+// Sets Key::alike.
+void count_alike(Keys&);
+// Whether errors repeat with the scores: much of the weight on scores that occur more than once; of `coarse`
+// ones, which chance makes equal, many to a score.
+bool structured(const Keys&, bool coarse);
 
 class FollowedRow {
  public:

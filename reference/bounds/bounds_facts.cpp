@@ -17,7 +17,7 @@ double top_of(const Block& b, const BlockRow& row, const RowSums& s) {
   return std::max(row.seen > 0 ? std::fabs(row.top) : 0.0, b.p.sinks ? std::fabs(s.sink) : 0.0) + row.shift;
 }
 
-RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, double repeated_share) {
+RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, bool structured) {
   const bool narrow = b.model.p_rounding().narrow;
   const RandomTerms& z = s.random;
   const double inverse = 1 / s.weight;
@@ -25,7 +25,7 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, double
   f.keys = row.seen > 0, f.count = row.seen;
   f.declared = b.order.declared();
   f.replayed = f.declared && narrow && !s.ambiguous && b.model.rounds_p_once();
-  f.structured = repeated_share > kRepeatedShare;
+  f.structured = structured;
   f.lse = s.m + std::log(s.weight);
   f.shift = row.shift, f.top = top_of(b, row, s);
   f.beta = s.error * inverse;
@@ -35,7 +35,8 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, double
   f.rounding = s.rounding * inverse * (1 + s.largest);
   f.rounding_ratio = floors ? std::sqrt(s.ratio * inverse) : r.relative;
   f.systematic = s.score_systematic + z.distance_systematic * std::sqrt(s.distance_square * inverse);
-  f.variance = inverse * (s.score_variance + kWeightedSquare * z.distance_variance);
+  f.variance =
+      inverse * (s.alike_weight * s.score_variance + s.most_alike * kWeightedSquare * z.distance_variance);
   f.eps = z.eps;
   f.distance = std::sqrt(s.distance_square * inverse);
   f.largest_random = s.largest_random;

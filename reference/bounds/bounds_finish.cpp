@@ -122,7 +122,8 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
                                   : std::max(loose * c.group_systematic, row_.one_way_pv * accumulation);
   double systematic = (followed ? flushed : absolute) + z_.v_relative * c.mass +
                       std::min(accumulation, leaning + row_.absorbed_pv * c.swallowed);
-  double variance = square(loose) * c.group_variance * (followed ? 2 : 1);
+  double variance = square(loose) * c.group_variance * (followed ? 2 : 1) +
+                    z_.aligned_variance * square(loose * (absolute - flushed));
   if (!row_.declared) {
     // Followed in the natural order: what sums by lane hold beyond what values of random sign do.
     const double usual = followed ? 4 * std::sqrt(18.0 / static_cast<double>(row_.count)) * c.mass : 0;

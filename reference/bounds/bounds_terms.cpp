@@ -84,6 +84,7 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
       capped_(p.softcap > 0),
       tiles_known_(a.order_declared != 0 && a.tile_keys > 0),
       followed_(followed),
+      coarse_scores_(format_bytes(p.k_format) == 1),
       softcap_(p.softcap),
       softmax_scale_(std::fabs(p.softmax_scale)) {
   // Parts of a fixed size: as many as the longest request has.
@@ -378,6 +379,17 @@ RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) c
   z.fixed_systematic =
       t.score_fixed - (follows_qk() ? dot_corner_ * row.corner : 0) + t.bias_relative * 3 * row.shift;
   z.fixed_variance = 2 * u * u * (lag + offset) * (lag + offset);
+  // What the followed unit cut off subnormals may have cancelled by luck, so it is random here: a truncation
+  // of the kernel's and one of the run seen.
+  if (follows_qk() && dot_corner_ > 0) {
+    const double cut = dot_corner_ * row.corner;
+    z.fixed_variance += cut * cut / (6 * truncations(a.qk, growth_qk_));
+  }
+  if (follows_pv()) {
+    const int64_t window = std::max(1, a.tile_keys) * promotion_tiles(a);
+    const double windows = a.promote_pv != 0 ? static_cast<double>(ceil_div(row.span, window) + 1) : 1.0;
+    z.aligned_variance = windows / (6 * truncations(a.pv, t.chain_growth));
+  }
   z.distance_systematic = 3 * u;  // the rounded factor scale log2(e)
   z.distance_variance = 2 * u * u;
   z.eps = largest_eps();

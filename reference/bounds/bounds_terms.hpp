@@ -71,11 +71,12 @@ struct RandomTerms {
   double bias_variance = 0;                     // on (|s| + |x| + |b|)^2
   double fixed_systematic = 0, fixed_variance = 0;        // absolute
   double distance_systematic = 0, distance_variance = 0;  // on |x_j - m| and its square
-  double farther = 0;       // error of a key per unit of distance from the maximum: a long position bias
-  double eps = 0;           // the exponential, systematic for the LSE
-  double tile_shared = 0;   // per update of the running maximum: rescale factor, rounded maxima
-  double top_rounding = 0;  // of the running maximum once per row: only the LSE sees it
-  double merge = 0;         // weight of a split, from its stored LSE: |LSE_s| <= max(|LSE|, top) + |x_j - m|
+  double aligned_variance = 0;  // PV of few bits: share of the square of what aligning subnormals may cut off
+  double farther = 0;           // error of a key per unit of distance from the maximum: a long position bias
+  double eps = 0;               // the exponential, systematic for the LSE
+  double tile_shared = 0;       // per update of the running maximum: rescale factor, rounded maxima
+  double top_rounding = 0;      // of the running maximum once per row: only the LSE sees it
+  double merge = 0;  // weight of a split, from its stored LSE: |LSE_s| <= max(|LSE|, top) + |x_j - m|
   double merge_distance = 0;             // on the distance in that
   double theta_sigma = 0, quotient = 0;  // row sum (standard deviation), quotient
   double theta_systematic = 0;           // row sum by a tensor core: truncation of what is never negative
@@ -169,6 +170,13 @@ class ErrorModel {
   bool followed() const { return followed_; }
   bool follows_qk() const { return follows(arithmetic_.qk); }
   bool follows_pv() const { return follows(arithmetic_.pv); }
+  // Scores that are sums of products of few-bit codes: equal ones are counted (count_alike()).
+  bool coarse_scores() const { return coarse_scores_; }
+  // Truncations of a chain whose error is at most `growth` of a sum.
+  static double truncations(const assay_accumulator& unit, double growth) {
+    const double f = std::ldexp(1.0, -unit.fraction_bits), m = std::ldexp(1.0, -unit.mantissa_bits);
+    return std::max(1.0, growth / (m + (unit.block + 1) * f) * (unit.block + 1));
+  }
   int64_t estimated_tile() const { return arithmetic_.tile_keys > 0 ? arithmetic_.tile_keys : 64; }
   // Of the longest part of so many keys.
   int64_t estimated_tiles(int64_t span) const {
@@ -194,7 +202,7 @@ class ErrorModel {
   double dot_ = 0, dot_corner_ = 0, dot_query_ = 0, score_ = 0;
   double p_relative_ = 0, p_eta_ = 0, v_relative_ = 0, v_eta_ = 0;
   double growth_qk_ = 0;
-  bool alibi_ = false, capped_ = false, tiles_known_ = false, followed_ = false;
+  bool alibi_ = false, capped_ = false, tiles_known_ = false, followed_ = false, coarse_scores_ = false;
   double k_rounding_ = 0, elementwise_ = 0, softcap_ = 0, softmax_scale_ = 0;
   PRounding p_rounding_;
   SmallestNormal q_normal_, k_normal_, v_normal_;

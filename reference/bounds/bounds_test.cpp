@@ -206,6 +206,20 @@ TEST(Bounds, ResultDoesNotDependOnWhichRowsAreAsked) {
   }
 }
 
+// A sum that is not known is no interval without numbers.
+TEST(Bounds, ValuesWhoseSquaresLeaveFp32HaveNoBound) {
+  DenseCase c = make_case(Family::kNormal, 2, 40, 16, 3);
+  for (double& v : c.v) v *= 1e25;
+  c.problem.v_format = ASSAY_FP32;
+  c.store();
+  for (const bool elementwise : {false, true}) {
+    const assay_arithmetic a = tensor_core(ASSAY_BF16, 16, 16, 25, 23);
+    const BoundedAttention b = elementwise ? bounded_attention_elementwise(c.problem, c.host(), c.rows(), a)
+                                           : bounded_attention(c.problem, c.host(), c.rows(), a);
+    for (size_t i = 0; i < b.o_low.size(); ++i) ASSERT_TRUE(b.o_low[i] <= b.o_high[i]) << i;
+  }
+}
+
 TEST(Bounds, CoarserDeclarationsGiveWiderBounds) {
   const DenseCase c = make_case(Family::kNormal, 2, 400, 64, 6);
   const auto size = [&](const assay_arithmetic& a) {

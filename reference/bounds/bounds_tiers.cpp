@@ -81,6 +81,10 @@ void intersect_tiers(BoundedAttention& b) {
   fill(b.lse_sigma, rows, 0.0);
   if (b.o_replayed.empty()) b.o_replayed = b.value.o;
 
+  // Numbers so large that their squares leave fp32 have no bound.
+  for (auto* bound : {&b.o_bound, &b.o_bound_p, &b.o_bound_r, &b.lse_bound, &b.lse_bound_p})
+    for (double& x : *bound)
+      if (std::isnan(x)) x = kInf;
   b.o_low.resize(elements);
   b.o_high.resize(elements);
   for (size_t i = 0; i < elements; ++i) {

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "reference/attention/vector_math.hpp"
+#include "reference/bounds/bounds_alike_rows.hpp"
 #include "reference/bounds/bounds_facts.hpp"
 #include "reference/bounds/bounds_followed.hpp"
 #include "reference/bounds/bounds_group.hpp"
@@ -30,7 +31,7 @@ class Values {
         dv_(b.p.head_dim_v),
         narrow_(b.model.p_rounding().narrow),
         sums_(rows_),
-        seen_(rows_) {}
+        alike_(b.model.coarse_scores(), rows_, b.x.cols()) {}
 
   BlockResult run() {
     for (Index i = 0; i < rows_; ++i) {
@@ -74,8 +75,8 @@ class Values {
     shape.corner =
         std::fabs(b_.p.softmax_scale) * aligned_subnormal(row.q_max, row.q_normal, b_.k_max, b_.k_normal);
     shape.top_weight = 1;  // weights here are relative to exp(m); finish_row divides by their sum
+    alike_.start(i, row.seen, x);
     // The errors that all keys of the block have alike come on top of those of each.
-    seen_[i] = SeenScores(row.seen);
     s.slack = row.slack + 2 * model.terms(shape).score_fixed;
     shape.slack = s.slack;
     shape.q_repeats = row.q_repeats;
@@ -197,7 +198,7 @@ class Values {
     const BlockRow& row = b_.rows[i];
     group_keys_[i] +=
         std::max<int64_t>(0, std::min(span.to, row.keys.end) - std::max(span.from, row.keys.begin));
-    seen_[i].note(x, weights, count);
+    alike_.note(i, at, count, x, weights, s);
     if (b_.order.declared()) {
       const int64_t tile = b_.order.tile(), first = span.from / tile, last = (span.to - 1) / tile;
       const bool reverse = b_.model.arithmetic().tile_reverse != 0;
@@ -238,8 +239,7 @@ class Values {
     s.part_top = std::max(s.part_top, s.tile_top);
     const double stale = 1 + std::max(0.0, s.m - s.maximum.value());
     if (s.maximum.advance(s.tile_top)) {
-      s.updated += s.part_weight * stale;
-      s.updates += 1;
+      s.updated += s.part_weight * stale, s.updates += 1;
       group_updates_[i] += stale;
     }
   }
@@ -253,15 +253,17 @@ class Values {
     }
     TileRounding t = tile_rounding(b_, s, m_t);
     t.eps = eps_.data() + at;
+    const Index first = x - b_.x.row(i).data();
     if (round_weights(s, t, weights_.row(i).data() + at, x + at, count, excess_.row(i).data() + at,
                       h_square_.row(i).data() + at, flip_.row(i).data() + at)) {
       const float to_size = static_cast<float>(1 / v_norm_);
       for (int64_t j = at; j < at + count; ++j)
         if (const float flip = flip_(i, j) * to_size; flip > 0) {
           flips_.row(i) += flip * v_size_.row(j).cwiseAbs();
-          flip_square_.row(i) += flip * flip * v_square_.row(j);
+          flip_square_.row(i) += flip * flip * alike_.kind(i, first + j) * v_square_.row(j);
         }
     }
+    alike_.spread(i, first + at, count, h_square_.row(i).data() + at, s);
   }
 
   void multiply(Index at, int64_t count) {
@@ -352,7 +354,7 @@ class Values {
   void finish_row(Index i) {
     const RowSums& s = sums_[i];
     const BlockRow& row = b_.rows[i];
-    RowFacts f = row_facts(b_, row, s, seen_[i].repeated_share());
+    RowFacts f = row_facts(b_, row, s, alike_.structured(i, s));
     f.v_max = v_max_, f.v_normal = v_normal_;
     RowTiers tiers(out_, row.slot, static_cast<int32_t>(dv_), RowBounds(b_.model, s.terms, s.random, f));
     const bool joint = b_.model.rounded_row_sum();
@@ -424,7 +426,7 @@ class Values {
   const bool narrow_;
   BlockResult result_;
   std::vector<RowSums> sums_;
-  std::vector<SeenScores> seen_;
+  AlikeScores alike_;
   double v_normal_ = 0, v_max_ = 0, v_norm_ = 1;
   std::vector<uint8_t> wanted_;
   std::vector<float> eps_;
@@ -435,9 +437,8 @@ class Values {
   // Per row and channel, weights relative to exp(m) as in RowSums.
   MatrixF second_, group_second_, group_hard_, group_systematic_, group_variance_;
   MatrixF part_size_, part_far_, updated_, tile_error_, flips_, flip_square_;
-  MatrixF lean_;
   std::optional<DistanceLean> distance_;
-  MatrixF excess_, h_square_, flip_, replayed_, rounded_;
+  MatrixF lean_, excess_, h_square_, flip_, replayed_, rounded_;
   std::vector<double> group_weight_, group_updates_;
   std::vector<int64_t> group_keys_;
 };

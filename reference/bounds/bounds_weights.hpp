@@ -45,6 +45,8 @@ struct RowSums {
   double largest_random = 0;  // of the scores
   double score_lean = 0;      // sum p delta
   double score_systematic = 0, score_variance = 0;
+  // Keys of equal score: the most, the largest weight of so many together, and their number on average.
+  double most_alike = 1, alike_weight = 1, alike_sum = 0;
   // State of the replay.
   RunningMaximum maximum{0, 0, 0};
   double start = -std::numeric_limits<double>::infinity(), slack = 0;

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scores that come back: how many keys have each is counted, and what the random tiers make of it.
+#include "reference/bounds/bounds_alike.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "reference/bounds/bounds.hpp"
+#include "reference/bounds/bounds_classes.hpp"
+#include "reference/bounds/bounds_emulator.hpp"
+#include "reference/bounds/bounds_terms.hpp"
+
+namespace assay {
+namespace {
+
+using testing::DenseCase;
+using testing::Family;
+using testing::make_case;
+
+// Short rows are counted, long ones looked at first; keys that nobody sees are of no kind.
+TEST(Alike, KeysOfOneScoreAreCounted) {
+  constexpr double kInvisible = ErrorModel::kInvisible;
+  for (const int64_t keys : {60, 60000}) {
+    std::vector<double> x;
+    for (int64_t j = 0; j < keys; ++j) x.push_back(std::sqrt(static_cast<double>(j / 3)) - 40);
+    std::vector<float> alike(x.size(), -1);
+    x[4] = x[5] = kInvisible;
+    ASSERT_TRUE(count_alike(x.data(), keys, kInvisible, alike.data()));
+    for (int64_t j = 0; j < keys; ++j) ASSERT_EQ(alike[j], j == 3 || j == 4 || j == 5 ? 1 : 3) << j;
+    // The same numbers, summed in another order.
+    for (int64_t j = 0; j < keys; j += 3) x[j] *= 1 + 0x1p-50;
+    ASSERT_TRUE(count_alike(x.data(), keys, kInvisible, alike.data()));
+    EXPECT_EQ(alike[30], 3);
+    for (int64_t j = 0; j < keys; ++j) x[j] = std::sqrt(static_cast<double>(j));
+    EXPECT_FALSE(count_alike(x.data(), keys, kInvisible, alike.data()));
+  }
+}
+
+// fp8 codes whose sums come back by chance: the variance grows with their number and the tiers stay, in both
+// forms; keys that come back all the time are structure.
+TEST(Alike, EqualScoresOfFewBitCodesShareTheirErrors) {
+  const auto bounded = [](int32_t times, int32_t format, bool elementwise) {
+    DenseCase c = make_case(Family::kNormal, 2, 640, 32, 5, format);
+    for (int64_t j = 0; j < 640; ++j)
+      for (int32_t t = 0; t < 32; ++t) c.k[j * 32 + t] = c.k[j / times * times * 32 + t];
+    c.store();
+    assay_arithmetic a = testing::tensor_core(ASSAY_FP8_E4M3, 64, 32, 25, 23);
+    a.order_declared = 1;
+    return elementwise ? bounded_attention_elementwise(c.problem, c.host(), c.rows(), a)
+                       : bounded_attention(c.problem, c.host(), c.rows(), a);
+  };
+  for (const bool elementwise : {false, true}) {
+    const BoundedAttention one = bounded(1, ASSAY_FP8_E4M3, elementwise),
+                           four = bounded(4, ASSAY_FP8_E4M3, elementwise),
+                           all = bounded(40, ASSAY_FP8_E4M3, elementwise),
+                           wide = bounded(4, ASSAY_BF16, elementwise);
+    EXPECT_EQ(one.p_declined + four.p_declined, 0);
+    EXPECT_EQ(all.p_declined, static_cast<int64_t>(all.value.lse.size()));
+    EXPECT_EQ(wide.p_declined, static_cast<int64_t>(all.value.lse.size()));
+    double grown = 0;
+    for (size_t i = 0; i < one.o_sigma.size(); ++i)
+      grown += four.o_sigma[i] / one.o_sigma[i] / static_cast<double>(one.o_sigma.size());
+    EXPECT_GT(grown, 1.6);
+    EXPECT_LT(grown, 2.6);
+    EXPECT_TRUE(std::isfinite(four.lse_bound_p[0]));
+  }
+}
+
+}  // namespace
+}  // namespace assay
