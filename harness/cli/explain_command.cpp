@@ -43,6 +43,7 @@ struct ExplainArguments {
   uint64_t seed = 1;
   int jobs = 0;  // 0: one per processor
   bool quick = false;
+  int half = 0;
 };
 
 namespace fs = std::filesystem;
@@ -161,6 +162,7 @@ int score(const ExplainArguments& a) {
                     options.backend));
   options.filter = a.filter;
   options.seed = a.seed;
+  options.half = a.half;
   options.jobs = a.jobs > 0 ? a.jobs : static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
   if (a.quick) options.every = kQuickEvery;
   if (!a.suites.empty()) options.suites = a.suites;
@@ -265,6 +267,12 @@ Command add_explain(CLI::App& app) {
       ->needs(score);
   explain->add_option("--jobs", a.jobs, "with --score: processes (default: one per processor)")
       ->check(CLI::Range(1, 4096))
+      ->needs(score);
+  explain
+      ->add_option(
+          "--half", a.half,
+          "with --score: 1 or 2, of the catalogue split at random: tune on one, measure on the other")
+      ->check(CLI::Range(1, 2))
       ->needs(score);
   explain->add_flag("--quick", a.quick, "with --score: every eighth fault")->needs(score);
   explain->footer(

@@ -88,15 +88,31 @@ void write_json(const std::string& path, const nlohmann::json& document) {
   write_file(path, text);
 }
 
-// Explanations of the same faults: true causes named first.
-ExplainScore score_explanations(const MutantsArguments& a, const std::string& library, int jobs) {
+// Explanations of the same faults: true causes named first. `half`: of a catalogue, see ExplainScoreOptions.
+ExplainScore score_explanations(const MutantsArguments& a, const std::string& library, int jobs,
+                                int half = 0) {
   ExplainScoreOptions options;
   options.backend = library;
   options.jobs = jobs;
+  options.half = half;
   if (!a.suites.empty()) options.suites = a.suites;
   if (a.quick) options.every = kQuickExplainStride;
   return score_catalogue(
       options, [](const ExplainedFault&) {}, &StopSignals::requested());
+}
+
+constexpr int kHeldOut = 2;  // the half of the unseen faults that explain was not improved with
+
+// What stands beside the catalogue, if it does.
+std::optional<ExplainScore> score_unseen(const MutantsArguments& a, const std::string& library, int jobs) {
+  const std::filesystem::path unseen = std::filesystem::path(library).parent_path() / "libassay_unseen.so";
+  if (!std::filesystem::exists(unseen)) return {};
+  return score_explanations(a, unseen.string(), jobs, kHeldOut);
+}
+
+nlohmann::json explained_json(const ExplainScore& s) {
+  return {{"explained", s.explained}, {"first", s.first},           {"among_three", s.in_three},
+          {"right", s.right},         {"sure_and_wrong", s.misled}, {"none_without_true", s.unknown_without}};
 }
 
 // `hostile`: what was found out before anything foreign was loaded; null without --all.
@@ -142,8 +158,11 @@ int mutants_command(const MutantsArguments& a, const HostileScore* hostile) {
   const Goals goals = goals_of(catalogue, score, options.legal_cases);
   std::FILE* text = a.json == "-" ? stderr : stdout;
   const int width = terminal_width() > 0 ? std::max(terminal_width(), 100) : kPlainWidth;
-  std::optional<ExplainScore> explained;
-  if (hostile != nullptr) explained = score_explanations(a, catalogue.backend.path(), options.jobs);
+  std::optional<ExplainScore> explained, unseen;
+  if (hostile != nullptr) {
+    explained = score_explanations(a, catalogue.backend.path(), options.jobs);
+    unseen = score_unseen(a, catalogue.backend.path(), options.jobs);
+  }
   if (StopSignals::requested()) {
     fmt::print(stderr, "stopped by {}; a score needs everything, so none is given\n",
                signal_name(StopSignals::number()));
@@ -152,10 +171,8 @@ int mutants_command(const MutantsArguments& a, const HostileScore* hostile) {
   if (!a.json.empty()) {
     nlohmann::json document = score_json(catalogue, plan, options, score);
     if (hostile != nullptr) document["hostile"] = hostile_json(*hostile);
-    if (explained)
-      document["explain"] = {{"explained", explained->explained},
-                             {"first", explained->first},
-                             {"among_three", explained->in_three}};
+    if (explained) document["explain"] = explained_json(*explained);
+    if (unseen) document["explain_unseen"] = explained_json(*unseen);
     write_json(a.json, document);
   }
   fmt::print(text, "{}", score_text(catalogue, plan, options, score, width));
@@ -165,11 +182,18 @@ int mutants_command(const MutantsArguments& a, const HostileScore* hostile) {
   if (explained)
     fmt::print(text, "explain: true cause first for {} of {} faults, among the first three for {}\n",
                explained->first, explained->known, explained->in_three);
+  if (unseen)
+    fmt::print(text,
+               "explain, faults it was not improved with: right for {} of {}, sure and wrong for {}, "
+               "\"none\" for {} "
+               "with the true causes taken away\n",
+               unseen->right, unseen->explained, unseen->misled, unseen->unknown_without);
   fmt::print(text, "\n{}", last_line(goals));
   if (hostile != nullptr)
     fmt::print(text, ", {} of {} hostile kernels held, {} of {} cheats caught or shown", hostile->held,
                hostile->hostile, hostile->caught + hostile->shown, hostile->cheats);
   if (explained) fmt::print(text, ", {} of {} causes first", explained->first, explained->known);
+  if (unseen) fmt::print(text, ", {} of {} unseen faults explained", unseen->right, unseen->explained);
   fmt::print(text, "\n");
   const bool holds = goals.hold() && (hostile == nullptr || hostile->holds()) &&
                      (!explained || explained->accuracy() >= kExplainGoal);

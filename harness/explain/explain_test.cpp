@@ -159,6 +159,13 @@ TEST(Explain, SaysSoOnlyWhereItKnows) {
                                          HasSubstr("cannot tell them apart")));
   EXPECT_EQ(explanation_json(x, p)["sure"], true);
   EXPECT_EQ(explanation_json(x, p)["equally_good"], 2);
+  // Four fifths are enough only where what is left is no more than legal rounding, of 10 and of 5.
+  EXPECT_THAT(text(0.85, 0.1), HasSubstr("so        none of the known causes"));
+  x.ranking.list = {{"precision.exp", "how", 0.75, 0.85, 0, false}};
+  EXPECT_TRUE(sure(x.ranking));
+  // An observation that leaves half of the error open is not the cause either.
+  x.ranking.list = {{"memory.unused_slot", "observed", 5, 0.5, 1, true}};
+  EXPECT_FALSE(sure(x.ranking));
 }
 
 // Of a fault that is known, one that has no cause here, and one that is known, with its cause taken away.
@@ -183,6 +190,20 @@ TEST(Explain, TheScoreCountsWhatIsRightWhatMisleadsAndWhatIsNotKnown) {
   EXPECT_EQ(foreign.known, 0);
   EXPECT_EQ(foreign.first, 0);
   EXPECT_EQ(foreign.right, 1) << foreign.faults[0].first;
+}
+
+// Faults of another kernel than the catalogue's: the half that may be looked at, every fourth of it.
+TEST(Explain, FaultsOfAnotherKernelAreRecognisedAndNoneMisleads) {
+  ExplainScoreOptions options;
+  options.backend = ASSAY_BINARY_DIR "/faulty/libassay_unseen.so";
+  options.suites = {"paged h=2/1 d=32 batch=2q1s40"};  // not used
+  options.jobs = 1;
+  options.half = 1;
+  options.every = 4;
+  const ExplainScore score = score_catalogue(
+      options, [](const ExplainedFault& f) { EXPECT_FALSE(f.misled) << f.name << ": " << f.how; });
+  EXPECT_EQ(score.explained, 13);
+  EXPECT_GE(score.right, 12);
 }
 
 TEST(Explain, RightKernelHasNothingToExplain) {

@@ -20,23 +20,26 @@ struct Difference {
   bool any() const { return o + lse > 0; }
 };
 
-Difference compare(const Evidence& e, Call a, Call b) {
-  Difference d;
-  const CallResultCopy &x = e.call(a), &y = e.call(b);
-  if (!x.made || !y.made) return d;
-  for (size_t i = 0; i < x.o.size(); ++i)
-    if (!equal(x.o[i], y.o[i])) ++d.o, d.largest = std::max(d.largest, std::fabs(x.o[i] - y.o[i]));
-  for (size_t i = 0; i < x.lse.size(); ++i)
-    if (!equal(x.lse[i], y.lse[i])) ++d.lse, d.largest = std::max(d.largest, std::fabs(x.lse[i] - y.lse[i]));
-  return d;
-}
-
 // Elements that hold the poison of the outputs in two calls with different poisons.
 struct Unwritten {
   std::vector<char> o, lse;
   int64_t elements = 0, logsums = 0;
   int64_t whole_rows = 0;  // packed rows of which nothing was written
 };
+
+Difference compare(const Evidence& e, Call a, Call b, const Unwritten* but = nullptr) {
+  Difference d;
+  const CallResultCopy &x = e.call(a), &y = e.call(b);
+  if (!x.made || !y.made) return d;
+  const auto left_out = [](const std::vector<char>& list, size_t i) { return i < list.size() && list[i]; };
+  for (size_t i = 0; i < x.o.size(); ++i)
+    if (!(but && left_out(but->o, i)) && !equal(x.o[i], y.o[i]))
+      ++d.o, d.largest = std::max(d.largest, std::fabs(x.o[i] - y.o[i]));
+  for (size_t i = 0; i < x.lse.size(); ++i)
+    if (!(but && left_out(but->lse, i)) && !equal(x.lse[i], y.lse[i]))
+      ++d.lse, d.largest = std::max(d.largest, std::fabs(x.lse[i] - y.lse[i]));
+  return d;
+}
 
 Unwritten find_unwritten(const Evidence& e) {
   Unwritten u;
@@ -249,9 +252,10 @@ class Facts {
     return several && sees;
   }
 
-  void unused_memory() {
-    const Difference low = compare(e_, Call::kFirst, Call::kLow),
-                     high = compare(e_, Call::kFirst, Call::kHigh),
+  // What nobody wrote differs from call to call whatever is read.
+  void unused_memory(const Unwritten& u) {
+    const Difference low = compare(e_, Call::kFirst, Call::kLow, &u),
+                     high = compare(e_, Call::kFirst, Call::kHigh, &u),
                      tails = compare(e_, Call::kFirst, Call::kTails);
     if (low.any() || high.any())
       say(fmt::format("results change with the contents of unused memory: {} elements of O, {} LSEs{}",
@@ -283,7 +287,7 @@ void add_facts(const Evidence& e, Explanation& x) {
   facts.unwritten(u);
   facts.scratch(u);
   facts.earlier_call();
-  facts.unused_memory();
+  facts.unused_memory(u);
   if (e.verdict.reason.find("relation") != std::string::npos && x.bad_cells == 0)
     facts.cause("batch.dependent",
                 "right by itself, but a relation between cases does not hold: " + e.verdict.reason, true);

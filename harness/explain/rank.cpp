@@ -147,7 +147,9 @@ std::vector<Ranked> equally_good(const Ranking& ranking) {
 }
 
 bool sure(const Ranking& ranking) {
-  return !ranking.list.empty() && (ranking.list.front().fact || ranking.list.front().explained >= kSure);
+  if (ranking.list.empty()) return false;
+  const Ranked& first = ranking.list.front();
+  return first.explained >= kNearlyAll || (first.explained >= kSure && first.misfit <= kLegalMisfit);
 }
 
 void choose_samples(const Evidence& e, Call main, Clues& clues) {

@@ -20,8 +20,10 @@ struct Ranked {
   bool fact = false;  // observed in an experiment, not fitted
 };
 
-// From here on the first cause is called the cause; below it, none of the known ones.
-inline constexpr double kSure = 0.8;
+// From here on the first cause is called the cause; below it, none of the known ones. A cause that explains
+// less than kNearlyAll must also leave no more than legal rounding does: one unit in O and one in the LSE.
+inline constexpr double kSure = 0.8, kNearlyAll = 0.9;
+inline constexpr double kLegalMisfit = 1.4;  // 2 ln(1 + 1)
 // Causes whose misfits differ by less, in units of legal rounding, are not told apart by a case.
 inline constexpr double kSameMisfit = 0.02;
 

@@ -110,6 +110,20 @@ const assay_fault_catalogue* open_catalogue(const Backend& backend) {
   return catalogue;
 }
 
+// What is tuned on one half is measured on the other: which is which follows from the catalogue alone.
+int half_of(const assay_fault_catalogue& catalogue, std::string_view name) {
+  constexpr uint64_t kSplitSeed = 11;
+  const CounterRng rng(kSplitSeed, 0);
+  double own = 0;
+  std::vector<double> keys;
+  for (int32_t i = 0; i < catalogue.fault_count; ++i) {
+    keys.push_back(rng.uniform(static_cast<uint64_t>(i)));
+    if (name == assay_fault_at(catalogue.faults, i)->name) own = keys.back();
+  }
+  const auto before = std::count_if(keys.begin(), keys.end(), [&](double key) { return key < own; });
+  return before < catalogue.fault_count / 2 ? 1 : 2;
+}
+
 // Lines in the order they are tried for one fault: informative ones first, ties by the seed.
 std::vector<size_t> order_for(const std::vector<Line>& lines, const assay_fault& fault,
                               const ExplainScoreOptions& options, uint64_t index) {
@@ -271,6 +285,8 @@ ExplainScore score_catalogue(const ExplainScoreOptions& options,
       continue;
     chosen.push_back(&f);
   }
+  if (options.half != 0)
+    std::erase_if(chosen, [&](const assay_fault* f) { return half_of(*catalogue, f->name) != options.half; });
   if (chosen.empty()) throw InputError(fmt::format("no fault matches '{}'", options.filter));
   std::vector<const assay_fault*> faults;
   for (size_t i = 0; i < chosen.size(); i += static_cast<size_t>(std::max(1, options.every)))

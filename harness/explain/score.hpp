@@ -21,6 +21,7 @@ struct ExplainScoreOptions {
   uint64_t seed = 1;   // which lines are tried first
   int jobs = 2;
   int every = 1;           // every n-th fault: the short form
+  int half = 0;            // 1, 2: of the catalogue, split at random by a fixed seed; 0: all
   double cost_cap = 4e6;   // query x key x head pairs times dimensions of a line
   double timeout_s = 120;  // of one fault
 };

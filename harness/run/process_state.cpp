@@ -30,9 +30,10 @@
 namespace assay {
 namespace {
 
+// -1: cannot be listed, for want of a descriptor perhaps.
 int entries_of(const char* folder) {
   DIR* all = opendir(folder);
-  if (all == nullptr) return 0;
+  if (all == nullptr) return -1;
   int count = 0;
   while (const dirent* entry = readdir(all)) count += entry->d_name[0] != '.';
   closedir(all);
@@ -187,8 +188,17 @@ std::vector<std::string> ProcessState::restore() {
   return lost;
 }
 
-int thread_count() { return entries_of("/proc/self/task"); }
-int descriptor_count() { return entries_of("/proc/self/fd") - 1; }  // but for the one that looks
+int thread_count() { return std::max(0, entries_of("/proc/self/task")); }
+int descriptor_count() {
+  if (const int listed = entries_of("/proc/self/fd"); listed > 0)
+    return listed - 1;  // but for the one that looks
+  // Whoever has none left to look with has them all: asked for one by one.
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  int count = 0;
+  for (rlim_t fd = 0; fd < limit.rlim_cur; ++fd) count += fcntl(static_cast<int>(fd), F_GETFD) >= 0;
+  return count;
+}
 
 int64_t address_space_bytes() {
   std::ifstream file("/proc/self/statm");

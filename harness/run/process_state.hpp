@@ -26,7 +26,7 @@ class ProcessState {
   std::unique_ptr<Impl> impl_;
 };
 
-// Of this process now.
+// Of this process now. Descriptors are counted also where none is left to count them with; threads are not.
 int thread_count();
 int descriptor_count();
 int64_t address_space_bytes();

@@ -44,6 +44,27 @@ void single_keys(const Clues& clues, Hypotheses& out) {
   propose_per_cell(clues, "keys.one_doubled", "one key per row", 1.5, each_key(2), out);
 }
 
+// The same key of every tile or page: where loops begin and end.
+void tile_edges(const Clues& clues, Hypotheses& out) {
+  std::vector<int32_t> sizes = clues.tile_sizes;
+  const Problem& p = clues.problem();
+  if (op_of(p).has_cache && p.page_size > 1) sizes.push_back(p.page_size);
+  for (int32_t size : sizes)
+    for (bool first : {true, false})
+      for (double weight : {0.0, 2.0})
+        add_edit(clues, out, weight == 0 ? "keys.one_dropped" : "keys.one_doubled",
+                 fmt::format("{} key of every {} keys{}", first ? "first" : "last", size,
+                             first ? " but the first ones" : ""),
+                 0.4, [size, first, weight](Scene& s, std::vector<Term>& t) {
+                   for (Term& term : t) {
+                     const bool edge = first
+                                           ? term.position >= size && term.position % size == 0
+                                           : term.position % size == size - 1 && term.position + 1 < s.kv_len;
+                     if (edge) term.weight = weight;
+                   }
+                 });
+}
+
 // A key that holds what another position holds: the relation is found on one cell, then tried everywhere.
 void stale_tokens(const Clues& clues, Hypotheses& out) {
   const Problem& p = clues.problem();
@@ -191,6 +212,18 @@ void lengths(const Clues& clues, Hypotheses& out) {
                fmt::format("length of request 0 for all{}", follows ? "" : ", rows stay"), 0.3, follows,
                [first](const Request& r) { return std::min(r.kv_len, first); });
   }
+  // A buffer that is too small, or a number that does not hold the length.
+  for (int32_t bits = 4; bits <= 16; ++bits) {
+    const int32_t limit = 1 << bits;
+    if (limit >= p.max_kv_len()) break;
+    for (bool follows : {false, true}) {
+      const std::string how = follows ? "" : ", rows stay";
+      add_length(clues, out, "keys.kv_len_short", fmt::format("no more than {} keys{}", limit, how), 0.4,
+                 follows, [limit](const Request& r) { return std::min(r.kv_len, limit); });
+      add_length(clues, out, "keys.kv_len_short", fmt::format("length cut to {} bits{}", bits, how), 0.5,
+                 follows, [limit](const Request& r) { return r.kv_len % limit; });
+    }
+  }
   // Zero keys behind the end: what masked but counted lanes amount to.
   std::vector<int32_t> counts = {1, 2, 4, 8, 16, 32, 64};
   for (int32_t count : counts)
@@ -226,17 +259,29 @@ void displaced(const Clues& clues, Hypotheses& out) {
              for (Term& term : t)
                if (context > 0 && term.position >= context) term.k_row = term.v_row = term.position - context;
            });
+  enum What { kBoth, kKeys, kValues };
+  const char* names[] = {"keys and values", "keys", "values"};
+  for (int32_t bit : {1, 2, 4, 8})
+    for (What what : {kBoth, kKeys, kValues})
+      add_edit(clues, out, "keys.shifted",
+               fmt::format("{} exchanged {} by {}", names[what], bit > 1 ? "in blocks," : "one", bit), 0.4,
+               [bit, what](Scene& s, std::vector<Term>& t) {
+                 for (Term& term : t) {
+                   const int32_t from = term.position ^ bit;
+                   if (from >= s.kv_len) continue;
+                   if (what != kValues) term.k_row = from;
+                   if (what != kKeys) term.v_row = from;
+                 }
+               });
   std::vector<int32_t> shifts = {1, -1, 2, -2, 4, -4, 8, -8};
   for (int32_t tile : clues.tile_sizes) {
     shifts.push_back(tile);
     shifts.push_back(-tile);
   }
-  enum What { kBoth, kKeys, kValues };
   for (int32_t shift : shifts)
     for (What what : {kBoth, kKeys, kValues})
       for (int mode = 0; mode < 3; ++mode) {  // clamped, wrapped in the request, wrapped in the page
         if (mode == 2 && (!op_of(p).has_cache || p.page_size < 2)) continue;
-        const char* names[] = {"keys and values", "keys", "values"};
         const char* modes[] = {"", ", round the request", ", round the page"};
         add_edit(clues, out, "keys.shifted",
                  fmt::format("{} read {:+} further on{}", names[what], shift, modes[mode]),
@@ -268,6 +313,7 @@ void displaced(const Clues& clues, Hypotheses& out) {
 
 void key_family(const Clues& clues, Hypotheses& out) {
   single_keys(clues, out);
+  tile_edges(clues, out);
   tiles(clues, out);
   lengths(clues, out);
   displaced(clues, out);

@@ -123,6 +123,14 @@ void rows(const Clues& clues, Hypotheses& out) {
   maps.push_back({"requests start every max_q_len rows", 0.1, [&p, &first](const Cell& c) {
                     return at_packed(p, first, int64_t{c.request} * p.max_q_len() + c.row, c);
                   }});
+  for (int32_t grain : {2, 4, 8, 16, 32, 64, 128})
+    maps.push_back({fmt::format("requests start as if padded to {} rows", grain), 0.2,
+                    [&p, &first, grain](const Cell& c) {
+                      int64_t start = 0;
+                      for (int32_t r = 0; r < c.request; ++r)
+                        start += (int64_t{p.requests[r].q_len} + grain - 1) / grain * grain;
+                      return at_packed(p, first, start + c.row, c);
+                    }});
   maps.push_back({"start of the next request", 0.2, [&p, &first](const Cell& c) {
                     const int32_t from = first[c.request + 1];
                     return from + c.row < first.back() ? at_packed(p, first, from + c.row, c) : c;
@@ -186,6 +194,16 @@ void dims(const Clues& clues, Hypotheses& out) {
       finish("dims.v_dropped", fmt::format("dimensions past the last whole {} zero", width), 0.2,
              zero_from(dv / width * width));
   if (dv > qk) finish("dims.v_dropped", "dimensions past the width of K zero", 0.15, zero_from(qk));
+  for (int32_t bit : {1, 2, 4, 8, 16, 32})
+    if (bit < dv)
+      finish("dims.v_shifted", fmt::format("dimensions exchanged by {}", bit), 0.3,
+             [bit, dv](std::vector<double>& o) {
+               const std::vector<double> from = o;
+               for (int32_t d = 0; d < dv; ++d)
+                 if ((d ^ bit) < dv) o[d] = from[d ^ bit];
+             });
+  finish("dims.v_shifted", "dimensions in reverse", 0.3,
+         [](std::vector<double>& o) { std::reverse(o.begin(), o.end()); });
   for (int32_t shift : {1, -1, 2, -2, 4, -4, 8, -8, 16, -16, 32, -32, dv / 2, qk - dv}) {
     if (shift == 0 || std::abs(shift) >= dv) continue;
     const double cost = shift * shift == 1 ? 0.2 : 0.3;

@@ -24,6 +24,7 @@ struct MaskRule {
   bool left_up = false;     // rounded up instead
   enum class Tree { kGiven, kTransposed, kCausal, kFull, kHidden } tree = Tree::kGiven;
   int32_t tree_shift = 0, tree_row_shift = 0;
+  int32_t tree_group = 0;   // columns in reverse within groups of so many, a power of two
   int32_t tree_stride = 0;  // 0: q_len
   bool tree_of_first = false;
   bool tree_row_packed = false;  // row of the packed (row, head of the group)
@@ -80,6 +81,7 @@ struct MaskRule {
         break;
     }
     if (tree_row_packed) row = (row * p.group() + s.cell.head % p.group()) % n;
+    if (tree_group > 0) column = std::min(column ^ (tree_group - 1), n - 1);
     column = (column + tree_shift + n) % n;
     row = (row + tree_row_shift + n) % n;
     const std::vector<int64_t> first = p.tree_indptr();
@@ -150,6 +152,13 @@ void windows(const Clues& clues, Proposer& add) {
       add("mask.window_long", fmt::format("{} keys to the left instead of {}", m.left, p.window_left), m,
           cost);
     }
+    for (const auto& [left, how] : {std::pair{p.window_left / 2, "half"}, {2 * p.window_left, "twice"}})
+      if (left != p.window_left) {
+        m = right;
+        m.left = left;
+        add(left < p.window_left ? "mask.window_short" : "mask.window_long",
+            fmt::format("{} the keys to the left", how), m, 0.3);
+      }
     for (int32_t grain : grains(clues)) {
       m = right;
       m.left_grain = grain;
@@ -159,15 +168,19 @@ void windows(const Clues& clues, Proposer& add) {
     }
   }
   if (p.window_left >= 0) {
-    // Keys of the context pass untested; new tokens are tested.
-    Hypothesis h = propose(clues, "mask.window_ignored", "left window not applied to the context", 0.1);
+    // Keys of the context pass untested and new tokens are tested, or the other way round.
     MaskRule open = right;
     open.left = -1;
-    h.rules.sees = [open, right](const Scene& s, int32_t j) {
-      const int32_t context = s.problem.requests[s.cell.request].context_len();
-      return context > 0 && j < context ? open.sees(s, j) : right.sees(s, j);
-    };
-    add.raw(std::move(h));
+    for (bool of_context : {true, false}) {
+      Hypothesis h = propose(
+          clues, "mask.window_ignored",
+          fmt::format("left window not applied to the {}", of_context ? "context" : "new tokens"), 0.1);
+      h.rules.sees = [open, right, of_context](const Scene& s, int32_t j) {
+        const int32_t context = s.problem.requests[s.cell.request].context_len();
+        return (j < context) == of_context ? open.sees(s, j) : right.sees(s, j);
+      };
+      add.raw(std::move(h));
+    }
   }
   if (p.window_right >= 0) {
     MaskRule m = right;
@@ -281,6 +294,11 @@ void mask_family(const Clues& clues, Hypotheses& out) {
       m = right;
       m.tree_row_shift = shift;
       add("mask.tree_shifted", fmt::format("row {} further on", shift), m, 0.1);
+    }
+    for (int32_t group : {8, 16, 32, 64}) {
+      m = right;
+      m.tree_group = group;
+      add("mask.tree_shifted", fmt::format("columns in reverse within groups of {}", group), m, 0.2);
     }
     m = right;
     m.tree_stride = p.max_q_len();

@@ -201,6 +201,18 @@ void wrong_lses(Merges& add) {
                     const int32_t s = with_empty ? of(n) : list[of(static_cast<int32_t>(list.size()))];
                     parts[s].lse = parts[((s + step) % n + n) % n].lse;
                   });
+  for (int32_t kept : {2, 3, 4})
+    for (bool front : {true, false})
+      add.lse("merge.lse_wrong",
+              fmt::format("merged LSE of the {} {} splits", front ? "first" : "last", kept), 0.3,
+              [kept, front](const Scene&, const std::vector<SplitPart>& parts, double) {
+                const int32_t n = count(parts), used = std::min(kept, n), from = front ? 0 : n - used;
+                double top = -kInf, sum = 0;
+                for (int32_t s = from; s < from + used; ++s) top = std::max(top, parts[s].lse);
+                if (top == -kInf) return top;
+                for (int32_t s = from; s < from + used; ++s) sum += std::exp(parts[s].lse - top);
+                return top + std::log(sum);
+              });
   add.lse("merge.lse_wrong", "merged LSE is the largest of the splits", 0.2,
           [](const Scene&, const std::vector<SplitPart>& parts, double) {
             double top = -kInf;

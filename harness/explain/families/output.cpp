@@ -121,6 +121,12 @@ void output_family(const Clues& clues, Hypotheses& out) {
     zero(o);
     lse = 0;
   });
+  // Also what many a NaN ends as: dearer than what explains the NaN.
+  add("output.zeros", "O is zero and LSE -inf", 0.15,
+      [zero](const Scene&, std::vector<double>& o, double& lse) {
+        zero(o);
+        lse = -kInf;
+      });
   add("output.nan", "O is NaN", 0,
       [](const Scene&, std::vector<double>& o, double&) { std::fill(o.begin(), o.end(), std::nan("")); });
   add("output.nan", "O and LSE are NaN", 0, [](const Scene&, std::vector<double>& o, double& lse) {

@@ -110,6 +110,11 @@ void page_family(const Clues& clues, Hypotheses& out) {
           if (from < 0) return position;
           return own_row(s, from / size * size + slot);
         }));
+    add("page.v_only", fmt::format("values {} keys ahead, where there are keys", step), 0.4,
+        read_through(size, Side::kValues, [size, step](Scene& s, int32_t page, int32_t slot) {
+          const int32_t position = page * size + slot;
+          return position + step < s.kv_len ? position + step : position;
+        }));
     add("page.v_only", fmt::format("values of the page {} keys before, the first of the last", step), 0.5,
         read_through(size, Side::kValues, [size, step, pages_of](Scene& s, int32_t page, int32_t slot) {
           const int32_t n = pages_of(s), steps = std::max(1, step / size);
@@ -145,6 +150,23 @@ void page_family(const Clues& clues, Hypotheses& out) {
                        [pages_of, size, inner = row_of(other)](Scene& s, int32_t page, int32_t slot) {
                          return page == pages_of(s) - 1 ? inner(s, page, slot) : page * size + slot;
                        }));
+      // The beginning (a prefix taken for shared) or the rest of the row, as far as the other one goes.
+      for (int32_t from : {1, 2, 4})
+        for (bool rest : {false, true})
+          add("page.of_other_request",
+              fmt::format(
+                  "{} from the {} request",
+                  rest ? fmt::format("pages from number {} on", from) : fmt::format("first {} pages", from),
+                  name),
+              0.5,
+              read_through(size, Side::kBoth,
+                           [from, rest, size, other = other, inner = row_of(other)](Scene& s, int32_t page,
+                                                                                    int32_t slot) {
+                             const int32_t r = other(s.cell.request), keys = s.problem.requests[r].kv_len;
+                             const bool wrong = (page >= from) == rest && (rest ? keys >= (page + 1) * size
+                                                                                : keys > page * size + slot);
+                             return wrong ? inner(s, page, slot) : page * size + slot;
+                           }));
       add("page.of_other_request", fmt::format("values through the table row of the {} request", name), 0.6,
           read_through(size, Side::kValues, row_of(other)));
     }

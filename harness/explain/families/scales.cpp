@@ -43,6 +43,7 @@ struct Shift {
   bool query_head = false;  // indexed with the query head instead of the KV head
   bool slot_only = false;   // a token moved within its page
   bool logical = false;     // token = position instead of its place in the cache
+  bool page_start = false;  // first slot of its page
 };
 
 double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& by, int32_t query_head,
@@ -69,6 +70,7 @@ double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& 
   }
   int32_t position = k.position;
   if (by.token_zero) position = 0;
+  if (by.page_start) position = position / std::max(1, p.page_size) * std::max(1, p.page_size);
   if (by.slot_only)
     position = position / p.page_size * p.page_size +
                ((position % p.page_size + by.token) % p.page_size + p.page_size) % p.page_size;
@@ -172,6 +174,10 @@ void kv_scales(const Clues& clues, Hypotheses& out, bool values) {
     by.token_zero = true;
     add_kv(clues, out, other, "scale of token 0", 0.1, values, by);
     by = {};
+    by.page_start = true;
+    if (op_of(p).has_cache)
+      add_kv(clues, out, other, "scale of the first slot of the page", 0.15, values, by);
+    by = {};
     by.logical = true;
     add_kv(clues, out, other, "scale indexed with the position instead of its place", 0.15, values, by);
   }
@@ -186,13 +192,26 @@ void channels(const Clues& clues, Hypotheses& out) {
     const HostOperands host = e.operands(false);
     const Scales s{clues, values ? host.tensors->v_scale : host.tensors->k_scale, kind, 1};
     const int32_t n = values ? p.head_dim_v : p.head_dim_qk;
-    for (int32_t step : {1, -1, 2, -2, 0}) {
-      const auto ratio = [s, step](int32_t head, int32_t d) {
-        return s.at({head, step == 0 ? 0 : d + step}) / s.at({head, d});
+    std::vector<std::pair<std::string, std::function<int32_t(int32_t)>>> maps = {
+        {"scale of channel 0", [](int32_t) { return 0; }},
+        {"scale of the channel's neighbour, pairwise", [](int32_t d) { return d ^ 1; }},
+        {"scales of channels in reverse", [n](int32_t d) { return n - 1 - d; }}};
+    for (int32_t step : {1, -1, 2, -2})
+      maps.emplace_back(fmt::format("scale of channel {:+}", step), [step](int32_t d) { return d + step; });
+    for (int32_t width : {2, 4, 8, 16, 32, 64, 128}) {
+      maps.emplace_back(fmt::format("one scale for {} channels, the first one's", width),
+                        [width](int32_t d) { return d / width * width; });
+      maps.emplace_back(fmt::format("channel number divided by {}", width),
+                        [width](int32_t d) { return d / width; });
+      maps.emplace_back(fmt::format("channel number modulo {}", width),
+                        [width](int32_t d) { return d % width; });
+    }
+    for (const auto& [name, map] : maps) {
+      const auto ratio = [s, map = map](int32_t head, int32_t d) {
+        return s.at({head, map(d)}) / s.at({head, d});
       };
       Hypothesis h =
-          propose(clues, values ? "scale.v_of_other_channel" : "scale.k_of_other_channel",
-                  step == 0 ? "scale of channel 0" : fmt::format("scale of channel {:+}", step), 0.1);
+          propose(clues, values ? "scale.v_of_other_channel" : "scale.k_of_other_channel", name, 0.1);
       if (values)
         h.rules.finish = [ratio, n](const Scene& scene, std::vector<double>& o, double&) {
           for (int32_t d = 0; d < n; ++d) o[d] *= ratio(scene.kv_head, d);
@@ -234,9 +253,10 @@ void query_scale(const Clues& clues, Hypotheses& out) {
     return 1;
   };
   const auto add = [&](std::string_view cause, std::string text, double cost, int32_t head, int32_t request,
-                       int32_t row, bool missing) {
+                       const std::function<int32_t(const Scene&)>& row_step, bool missing) {
     Hypothesis h = propose(clues, cause, std::move(text), cost);
     h.rules.edit_q = [=](const Scene& scene, double* q) {
+      const int32_t row = row_step ? row_step(scene) : 0;
       for (int32_t d = 0; d < scene.problem.head_dim_qk; ++d) {
         const double right = scale(scene.problem, scene.cell, 0, 0, 0, d);
         q[d] *= (missing ? 1.0 : scale(scene.problem, scene.cell, head, request, row, d)) / right;
@@ -244,15 +264,25 @@ void query_scale(const Clues& clues, Hypotheses& out) {
     };
     out.push_back(std::move(h));
   };
-  add("scale.q_missing", "scale of Q taken as 1", 0, 0, 0, 0, true);
+  add("scale.q_missing", "scale of Q taken as 1", 0, 0, 0, nullptr, true);
   for (int32_t step : {1, -1, 2}) {
     if (p.q_scale != ASSAY_SCALE_TENSOR && p.q_scale != ASSAY_SCALE_HOST)
-      add("scale.q_of_other_head", fmt::format("scale of head {:+}", step), 0.1, step, 0, 0, false);
+      add("scale.q_of_other_head", fmt::format("scale of head {:+}", step), 0.1, step, 0, nullptr, false);
     if (p.q_scale == ASSAY_SCALE_REQUEST_HEAD)
-      add("scale.q_of_other_request", fmt::format("scale of request {:+}", step), 0.1, 0, step, 0, false);
+      add("scale.q_of_other_request", fmt::format("scale of request {:+}", step), 0.1, 0, step, nullptr,
+          false);
     if (p.q_scale == ASSAY_SCALE_TOKEN_HEAD)
-      add("scale.q_of_other_token", fmt::format("scale of packed row {:+}", step), 0.1, 0, 0, step, false);
+      add(
+          "scale.q_of_other_token", fmt::format("scale of packed row {:+}", step), 0.1, 0, 0,
+          [step](const Scene&) { return step; }, false);
   }
+  if (p.q_scale != ASSAY_SCALE_TOKEN_HEAD) return;
+  add(
+      "scale.q_of_other_token", "scale of the request's first row", 0.1, 0, 0,
+      [](const Scene& s) { return -s.cell.row; }, false);
+  add(
+      "scale.q_of_other_token", "scale of the request's last row", 0.1, 0, 0,
+      [](const Scene& s) { return s.problem.requests[s.cell.request].q_len - 1 - s.cell.row; }, false);
 }
 
 void factors(const Clues& clues, Hypotheses& out) {
@@ -317,15 +347,18 @@ void factors(const Clues& clues, Hypotheses& out) {
       for (double& x : o) x *= factor;
     };
   };
+  // Keys and values have a factor of their own only where they are codes; elsewhere the scores have it, or O.
   const double k = fit(score_rule), v = fit(value_rule);
   const bool quantised_k = p.k_scale != ASSAY_SCALE_NONE, quantised_v = p.v_scale != ASSAY_SCALE_NONE;
   scores("scale.softmax", fmt::format("scores off by a factor {:.6g}", k), quantised_k ? 0.9 : 0.6, k);
-  scores("scale.k_factor", fmt::format("K off by a factor {:.6g}", k), quantised_k ? 0.6 : 0.9, k);
+  if (quantised_k) scores("scale.k_factor", fmt::format("K off by a factor {:.6g}", k), 0.6, k);
+  if (quantised_v) {
+    Hypothesis h = propose(clues, "scale.v_factor", fmt::format("V off by a factor {:.6g}", v), 0.6);
+    value_rule(h.rules, v);
+    out.push_back(std::move(h));
+  }
   Hypothesis h =
-      propose(clues, "scale.v_factor", fmt::format("V off by a factor {:.6g}", v), quantised_v ? 0.6 : 0.9);
-  value_rule(h.rules, v);
-  out.push_back(std::move(h));
-  h = propose(clues, "output.scaled", fmt::format("O off by a factor {:.6g}", v), quantised_v ? 0.9 : 0.6);
+      propose(clues, "output.scaled", fmt::format("O off by a factor {:.6g}", v), quantised_v ? 0.9 : 0.6);
   value_rule(h.rules, v);
   out.push_back(std::move(h));
 

@@ -41,7 +41,7 @@ void softcaps(const Clues& clues, Hypotheses& out) {
   });
   add_score(clues, out, "softcap.before_scale", "cap on the dot product, scaled afterwards", 0.1,
             [](ScoreParts s) { return biased(s, s.scale * capped(s.softcap, s.dot)); });
-  add_score(clues, out, "softcap.before_scale", "bias before the cap", 0.4, [](ScoreParts s) {
+  add_score(clues, out, "softcap.after_bias", "cap on the scaled score with its bias", 0.4, [](ScoreParts s) {
     const double cap = s.softcap;
     s.softcap = 0;
     return capped(cap, standard_score(s));
@@ -57,7 +57,7 @@ void softcaps(const Clues& clues, Hypotheses& out) {
   // (e^2x - 1) / (e^2x + 1) in fp32: infinity over infinity for large arguments.
   for (double limit : {44.0, 88.0})
     add_score(clues, out, "softcap.ratio",
-              fmt::format("tanh as a ratio of exponentials that overflow at {:g}", limit), 0.2,
+              fmt::format("tanh as a ratio of exponentials that overflow at {:g}", limit), 0.1,
               [limit](ScoreParts s) {
                 const double x = s.scale * s.dot / s.softcap;
                 return biased(s, std::fabs(x) > limit ? std::nan("") : capped(s.softcap, s.scale * s.dot));
@@ -168,13 +168,13 @@ void alibis(const Clues& clues, Hypotheses& out) {
       return standard_score(s);
     });
   if (p.softcap > 0)
-    add_score(clues, out, "softcap.before_scale", "cap applied after the bias", 0.3, [](ScoreParts s) {
+    add_score(clues, out, "softcap.after_bias", "cap applied after the bias", 0.3, [](ScoreParts s) {
       const double cap = s.softcap;
       s.softcap = 0;
       return capped(cap, standard_score(s));
     });
   for (double factor : {std::numbers::log2e, std::numbers::ln2, double(p.softmax_scale)})
-    add_score(clues, out, "scale.softmax", fmt::format("bias off by a factor {:.4g}", factor), 0.5,
+    add_score(clues, out, "alibi.scaled", fmt::format("bias off by a factor {:.4g}", factor), 0.5,
               [factor](ScoreParts s) {
                 s.slope *= factor;
                 return standard_score(s);
@@ -183,13 +183,17 @@ void alibis(const Clues& clues, Hypotheses& out) {
 
 void sinks(const Clues& clues, Hypotheses& out) {
   const Problem& p = clues.problem();
-  if (!p.sinks) return;
   const auto add = [&](std::string_view cause, std::string text, double cost,
                        std::function<double(const Scene&, double)> sink) {
     Hypothesis h = propose(clues, cause, std::move(text), cost);
     h.rules.sink = std::move(sink);
     out.push_back(std::move(h));
   };
+  if (!p.sinks) {
+    add("sinks.invented", "1 added to the row sum, as by a sink of 0", 0.3,
+        [](const Scene&, double) { return 0.0; });
+    return;
+  }
   const Predictor* predictor = &clues.predictor;
   const auto of_head = [&](std::string text, double cost, std::function<int32_t(int32_t)> head) {
     add("sinks.other_head", std::move(text), cost, [predictor, head, n = p.heads_q](const Scene& s, double) {
@@ -218,7 +222,7 @@ void sinks(const Clues& clues, Hypotheses& out) {
   scaled("sinks.unscaled", "multiplied by the softmax scale", p.softmax_scale, 0.1);
   scaled("sinks.unscaled", "divided by the softmax scale", 1 / double(p.softmax_scale), 0.1);
   if (p.softcap > 0)
-    add("sinks.unscaled", "capped like a score", 0.2,
+    add("sinks.capped", "capped like a score", 0.2,
         [cap = double(p.softcap)](const Scene&, double sink) { return capped(cap, sink); });
   for (int32_t splits : clues.split_counts) {
     Hypothesis h =

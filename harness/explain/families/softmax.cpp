@@ -329,6 +329,13 @@ void lse_family(const Clues& clues, Hypotheses& out) {
     c.head = 0;
     return c;
   });
+  for (bool last : {false, true})
+    if (p.group() > 1)
+      other("lse.other_head", fmt::format("LSE of the group's {} head", last ? "last" : "first"), 0.15,
+            [last, group = p.group()](Cell c) {
+              c.head = c.head / group * group + (last ? group - 1 : 0);
+              return c;
+            });
   other("lse.other_head", "LSE of the neighbouring head, pairwise", 0.15, [heads](Cell c) {
     c.head = (c.head ^ 1) < heads ? c.head ^ 1 : c.head;
     return c;
