@@ -16,6 +16,7 @@
 #include "harness/ops/packed_rows.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
+#include "reference/formats/quantize.hpp"
 
 namespace assay {
 namespace {
@@ -56,6 +57,13 @@ struct Target {
   bool dynamic() const { return kind == ASSAY_SCALE_TOKEN_HEAD; }
 };
 
+// Where rows of one operand lie in those that are drawn: `whole` dimensions, of which it has those from
+// `first` on.
+struct DrawnPart {
+  int32_t first, whole;
+  Operand drawn_as;  // parts of one row are drawn alike
+};
+
 double power_of_two(double x) { return x > 0 ? std::exp2(std::ceil(std::log2(x))) : 1; }
 
 void snap_to_powers(Inputs& inputs, Operand operand, int32_t kind, float& host) {
@@ -90,20 +98,41 @@ void exact_row(const Target& to, const CounterRng& rng, uint64_t first, int32_t 
   }
   if (!to.dynamic()) return;
   const auto largest = static_cast<int32_t>(rng.below(first + 1, static_cast<uint64_t>(dims)));
-  for (int32_t d = 0; d < dims; ++d) row[d] = std::clamp(row[d], -127 * dynamic, 127 * dynamic);
-  row[largest] = std::copysign(127 * dynamic, row[largest]);
+  const double most = largest_code(to.format) * dynamic;
+  for (int32_t d = 0; d < dims; ++d) row[d] = std::clamp(row[d], -most, most);
+  row[largest] = std::copysign(most, row[largest]);
 }
 
-// Every row of an operand [rows, heads, dims] in source_format; `draw` gives the values of a token.
+// Makes values codes in their place (still as numbers); the scale of a row of its own is returned.
+float make_codes(const Target& to, int32_t head, int32_t dims, double* row) {
+  float scale = 1;
+  if (to.dynamic()) {
+    double largest = 0;
+    for (int32_t d = 0; d < dims; ++d) largest = std::max(largest, std::fabs(row[d]));
+    scale = static_cast<float>(largest > 0 ? largest / largest_code(to.format) : 1);
+  }
+  for (int32_t d = 0; d < dims && to.kind != ASSAY_SCALE_NONE; ++d)
+    row[d] /= to.dynamic() ? scale : to.at(head, d);
+  return scale;
+}
+
+// Every row of an operand [rows, heads, dims] in its format; `draw` gives the values of a token. Codes come
+// with scales in `ready` where each row has one.
 template <class Draw>
-void write_source(Inputs& inputs, Operand operand, const Target& to, const Draw& draw) {
+void write_source(Inputs& inputs, Operand operand, Operand ready, const DrawnPart& part, const Target& to,
+                  const Draw& draw) {
   const Problem& p = inputs.problem;
   const TensorLayout t = operand_layout(p, operand);
   if (t.rank == 0) return;
   std::byte* payload = inputs.buffers[static_cast<int>(operand)].payload();
   const std::vector<PackedRow> rows = packed_rows(p);
-  const CounterRng rng(p.seed + 1000003 * static_cast<uint64_t>(operand), kStreamSource);
-  const auto heads = static_cast<int32_t>(t.shape[1]), dims = static_cast<int32_t>(t.shape[2]);
+  const CounterRng rng(p.seed + 1000003 * static_cast<uint64_t>(part.drawn_as), kStreamSource);
+  const auto heads = static_cast<int32_t>(t.shape[1]);
+  const int32_t dims = part.whole, own = static_cast<int32_t>(t.shape[2]);
+  const bool codes = p.source_format == ASSAY_FORMAT_NONE;
+  const TensorLayout scales = operand_layout(p, ready);
+  float* const written =
+      scales.rank > 0 ? reinterpret_cast<float*>(inputs.buffers[static_cast<int>(ready)].payload()) : nullptr;
   const int64_t bytes = format_bytes(t.format);
 #pragma omp parallel if (t.elements() > kParallelElements)
   {
@@ -125,7 +154,11 @@ void write_source(Inputs& inputs, Operand operand, const Target& to, const Draw&
         } else if (to.dynamic() && rng.below(first, kZeroRowEvery) == 0) {
           std::fill(values.begin(), values.end(), 0.0);
         }
-        encode_span(t.format, values.data(), dims, payload + t.at({at, head, 0}) * bytes);
+        if (codes) {
+          const float scale = make_codes(to, head, dims, values.data());
+          if (written != nullptr) written[scales.at({at, head})] = scale;
+        }
+        encode_span(t.format, values.data() + part.first, own, payload + t.at({at, head, 0}) * bytes);
       }
   }
 }
@@ -139,12 +172,16 @@ void write_new_tokens(Inputs& inputs, const ValueSource& source) {
     snap_to_powers(inputs, Operand::kVScale, p.v_scale, inputs.v_scale_host);
   }
   const std::vector<int32_t> starts = first_positions(p);
-  write_source(inputs, Operand::kDenseK,
-               {p.k_format, p.k_scale, &inputs.tensors.k_scale, inputs.k_scale_host},
-               [&](PackedRow row, int32_t head, double* out) {
-                 source.k(row.request, position_of(starts, row), head, out);
-               });
-  write_source(inputs, Operand::kDenseV,
+  const Target k = {p.k_format, p.k_scale, &inputs.tensors.k_scale, inputs.k_scale_host};
+  const auto draw_k = [&](PackedRow row, int32_t head, double* out) {
+    source.k(row.request, position_of(starts, row), head, out);
+  };
+  write_source(inputs, Operand::kDenseK, Operand::kDenseKScale, {0, p.head_dim_qk, Operand::kDenseK}, k,
+               draw_k);
+  if (p.split_latent)
+    return write_source(inputs, Operand::kDenseV, Operand::kDenseVScale,
+                        {p.head_dim_v, p.head_dim_qk, Operand::kDenseK}, k, draw_k);
+  write_source(inputs, Operand::kDenseV, Operand::kDenseVScale, {0, p.head_dim_v, Operand::kDenseV},
                {p.v_format, p.v_scale, &inputs.tensors.v_scale, inputs.v_scale_host},
                [&](PackedRow row, int32_t head, double* out) {
                  source.v(row.request, position_of(starts, row), head, out);
@@ -173,7 +210,7 @@ void write_values_to_quantise(Inputs& inputs, const ValueSource& source) {
   const Problem& p = inputs.problem;
   if (p.recipe == InputRecipe::kExact)
     snap_to_powers(inputs, Operand::kQScale, p.q_scale, inputs.q_scale_host);
-  write_source(inputs, Operand::kSource,
+  write_source(inputs, Operand::kSource, Operand::kDenseKScale, {0, p.head_dim_qk, Operand::kSource},
                {p.q_format, p.q_scale, &inputs.tensors.q_scale, inputs.q_scale_host},
                [&](PackedRow row, int32_t head, double* out) { source.q(row.request, row.row, head, out); });
 }

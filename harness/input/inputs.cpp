@@ -333,8 +333,10 @@ Inputs InputValues::build(const Problem& derived, const Derivation& derivation, 
       case Operand::kTokenToBatch:
         write_row_requests(inputs);
         break;
-      case Operand::kV:           // with K
-      case Operand::kDenseV:      // with dense K
+      case Operand::kV:       // with K
+      case Operand::kDenseV:  // with dense K
+      case Operand::kDenseKScale:
+      case Operand::kDenseVScale:
       case Operand::kPartialLse:  // with its O
       case Operand::kQScale:      // above: before what is divided by them
       case Operand::kKScale:

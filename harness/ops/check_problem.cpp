@@ -150,9 +150,13 @@ void check_op(const Problem& p) {
   const Op& op = op_of(p);
   ASSAY_CHECK(p.only_keys.empty() || (op.whole_context && op.has_cache), "only_keys in {}", op.name);
   if (!op.whole_context) {
-    ASSAY_CHECK(p.source_format == ASSAY_FP32 || format_is_float16(p.source_format),
+    const bool codes = p.source_format == ASSAY_FORMAT_NONE && find_operand(op, Operand::kDenseKScale);
+    ASSAY_CHECK(codes || p.source_format == ASSAY_FP32 || format_is_float16(p.source_format),
                 "source_format is {}, accepted are fp32, bf16, fp16",
                 name_of(format_names(), p.source_format));
+    ASSAY_CHECK(!p.split_latent ||
+                    (takes(op, "sources") && p.layout == ASSAY_LAYOUT_MLA && p.head_dim_v < p.head_dim_qk),
+                "{} has no latent row of two parts", op.name);
     ASSAY_CHECK(p.states >= 1, "{} states, at least 1 is needed", p.states);
     ASSAY_CHECK(p.padded_rows == 0 || (takes(op, "pad") && p.padded_rows > 0), "{} padded rows in {}",
                 p.padded_rows, op.name);

@@ -59,6 +59,13 @@ TensorLayout scale_paged(const Problem& p, int32_t kind, int64_t dim) {
   return t;
 }
 
+// Of codes that are made already, where each row and head has a scale.
+TensorLayout ready_scale(const Problem& p, int32_t kind) {
+  if (p.source_format != ASSAY_FORMAT_NONE || kind != ASSAY_SCALE_TOKEN_HEAD) return {};
+  return p.strided.scales ? transposed(ASSAY_FP32, p.rows(), p.heads_kv)
+                          : dense_layout(ASSAY_FP32, {p.rows(), p.heads_kv});
+}
+
 // Rows x heads of every state; transposed: heads x rows.
 TensorLayout partial_lse(const Problem& p, bool strided) {
   TensorLayout t = dense_layout(ASSAY_FP32, {p.states, p.rows(), p.heads_q});
@@ -77,8 +84,9 @@ TensorLayout partial_o(const Problem& p, int32_t format, bool strided) {
 }
 
 // Rows a cache is written from (slices of a fused QKV projection), and rows it is gathered into.
-TensorLayout dense_read(const Problem& p, int32_t dim) {
-  return head_slice(p.source_format, p.rows(), p.heads_kv, dim, p.strided.q ? p.heads_q + p.heads_kv : 0);
+TensorLayout dense_read(const Problem& p, int32_t dim, int32_t stored) {
+  const int32_t format = p.source_format == ASSAY_FORMAT_NONE ? stored : p.source_format;
+  return head_slice(format, p.rows(), p.heads_kv, dim, p.strided.q ? p.heads_q + p.heads_kv : 0);
 }
 TensorLayout dense_written(const Problem& p, int32_t dim) {
   return head_slice(p.o_format, p.rows(), p.heads_kv, dim, p.strided.out ? 1 : 0);
@@ -111,8 +119,15 @@ TensorLayout lse(const Problem& p) {
   return p.strided.out ? transposed(ASSAY_FP32, p.rows(), p.heads_q)
                        : dense_layout(ASSAY_FP32, {p.rows(), p.heads_q});
 }
-TensorLayout dense_k_read(const Problem& p) { return dense_read(p, p.head_dim_qk); }
-TensorLayout dense_v_read(const Problem& p) { return when(!latent(p), dense_read(p, p.head_dim_v)); }
+TensorLayout dense_k_read(const Problem& p) {
+  return dense_read(p, p.split_latent ? p.head_dim_v : p.head_dim_qk, p.k_format);
+}
+TensorLayout dense_v_read(const Problem& p) {
+  if (p.split_latent) return dense_read(p, p.head_dim_qk - p.head_dim_v, p.k_format);
+  return when(!latent(p), dense_read(p, p.head_dim_v, p.v_format));
+}
+TensorLayout dense_k_scale(const Problem& p) { return ready_scale(p, p.k_scale); }
+TensorLayout dense_v_scale(const Problem& p) { return when(!latent(p), ready_scale(p, p.v_scale)); }
 TensorLayout dense_k_written(const Problem& p) { return dense_written(p, p.head_dim_qk); }
 TensorLayout dense_v_written(const Problem& p) { return when(!latent(p), dense_written(p, p.head_dim_v)); }
 

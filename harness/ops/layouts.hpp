@@ -22,7 +22,9 @@ TensorLayout source(const Problem&);
 TensorLayout o(const Problem&);
 TensorLayout lse(const Problem&);  // [rows, heads_q], transposed when strided
 TensorLayout dense_k_read(const Problem&);
-TensorLayout dense_v_read(const Problem&);     // not of a latent cache, like the next
+TensorLayout dense_v_read(const Problem&);  // of a latent cache the rope part, if that comes by itself
+TensorLayout dense_k_scale(const Problem&);
+TensorLayout dense_v_scale(const Problem&);    // not of a latent cache, like the next
 TensorLayout dense_v_written(const Problem&);  // in o_format
 TensorLayout dense_k_written(const Problem&);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantises rows to int8 with given or with computed scales. See enum assay_op.
+// Quantises rows to int8 or fp8 with given or with computed scales. See enum assay_op.
 #include <fmt/format.h>
 
 #include "harness/base/error.hpp"
@@ -22,15 +22,16 @@ constexpr std::string_view kFields[] = {"q", "from"};
 constexpr std::string_view kExamples[] = {
     "quantize_int8 h=4 d=32 batch=3q7_1q0 seed=1",
     "quantize_int8 h=4 d=64 q=int8:channel from=fp32 strides=q+out batch=2q9 seed=2",
-    "quantize_int8 h=4 d=64 strides=scales batch=2q9 input=exact seed=3"};
+    "quantize_int8 h=4 d=64 strides=scales batch=2q9 input=exact seed=3",
+    "quantize_int8 h=4 d=64 q=fp8_e4m3 batch=3q7_1q0 seed=4"};
 
 bool writable(const Quantization& q) {
-  return q.format == ASSAY_INT8 && (q.scale == ASSAY_SCALE_TOKEN_HEAD || q.scale == ASSAY_SCALE_CHANNEL);
+  return format_is_quantized(q.format) && q.scale != ASSAY_SCALE_REQUEST_HEAD;
 }
 
 void check(const Problem& p) {
   ASSAY_CHECK(writable({p.q_format, p.q_scale}),
-              "quantize_int8 writes {}:{}, accepted are int8 with token_head or channel",
+              "quantize_int8 writes {}:{}, accepted are int8 and fp8 with any scale but those of a request",
               name_of(format_names(), p.q_format), name_of(scale_names(), p.q_scale));
 }
 
@@ -53,7 +54,7 @@ std::string describe(const Problem& p) {
 constinit const Op ops::quantize_int8 = {
     .id = ASSAY_OP_QUANTIZE_INT8,
     .name = "quantize_int8",
-    .summary = "Quantises rows to int8 with given or with computed scales.",
+    .summary = "Quantises rows to int8 or fp8 with given or with computed scales.",
     .operands = kOperands,
     .fields = kFields,
     .default_q = {ASSAY_INT8, ASSAY_SCALE_TOKEN_HEAD},
@@ -61,7 +62,9 @@ constinit const Op ops::quantize_int8 = {
     .recipes = recipe_set(InputRecipe::kNormal, InputRecipe::kOutlier, InputRecipe::kExact),
     .recipes_message = "takes input=normal, outlier or exact (ties of the rounding)",
     .q_rule = {writable,
-               "quantize_int8 writes q=int8:token_head (dynamic scales) or q=int8:channel (given scales)"},
+               "quantize_int8 writes int8 or fp8 with computed scales (q=int8:token_head) or given ones "
+               "(tensor, host, "
+               "head, channel)"},
     .check = check,
     .work = work,
     .describe = describe,

@@ -39,7 +39,10 @@ double operand_bytes(const Scenario& s, const Extent& e, double slots, const Ope
   };
   const double rows = e.total_q + s.padded_rows;
   // What is written is of out=, what is read of from=.
-  const double element = format_bytes(use.role == Role::kIn ? s.source_format : s.o_format);
+  const bool codes = s.source_format == ASSAY_FORMAT_NONE;
+  const double element = format_bytes(use.role != Role::kIn ? s.o_format
+                                      : codes               ? s.k.format
+                                                            : s.source_format);
   switch (use.operand) {
     case Operand::kQ:
       return tensor(e.total_q, s.heads_q, s.head_dim_qk, s.q);

@@ -36,6 +36,14 @@ const std::vector<Name>& output_formats() {
       filtered(format_names(), [](int32_t f) { return f == ASSAY_FP32 || format_is_float16(f); });
   return names;
 }
+const std::vector<Name>& source_formats() {
+  static const std::vector<Name> names = [] {
+    std::vector<Name> list = output_formats();
+    list.push_back({"codes", ASSAY_FORMAT_NONE});
+    return list;
+  }();
+  return names;
+}
 const std::vector<Name>& paged_tables() {
   static const std::vector<Name> names =
       filtered(table_names(), [](int32_t t) { return t != ASSAY_TABLE_NONE; });
@@ -219,10 +227,12 @@ std::vector<Field> make_fields() {
        [](const Scenario& s) { return s.o_format == default_out(s); }},
       {"from", "FORMAT",
        default_with_exceptions("bf16", ", ", [](const Op& op) { return format_word(op.default_source); }),
-       "Number format of what a data op reads: partial O, new rows of K and V, values to quantise.",
-       accepted(output_formats()),
-       [](Slice v, Scenario& s) { s.source_format = parse_name(v, "from", output_formats()); },
-       [](const Scenario& s, std::string& out) { out += name_of(format_names(), s.source_format); },
+       "Number format of what a data op reads: partial O, new rows of K and V, values to quantise; codes: "
+       "rows "
+       "as the cache stores them, with scales of their own.",
+       accepted(source_formats()),
+       [](Slice v, Scenario& s) { s.source_format = parse_name(v, "from", source_formats()); },
+       [](const Scenario& s, std::string& out) { out += name_of(source_formats(), s.source_format); },
        [](const Scenario& s) { return s.source_format == default_from(s); }},
       {"states", "COUNT", "2",
        "Partial results of every row: those that are merged, in decode_splitkv with part=0 those that are "
@@ -265,6 +275,8 @@ std::vector<Field> make_fields() {
        }},
       ASSAY_NAMED_FIELD("tree", flat_tree, bool, kTreeNames,
                         "Bits of the drafts alone, or a column for every key of the request."),
+      ASSAY_NAMED_FIELD("sources", split_latent, bool, kSourcesNames,
+                        "Tensors that a row of a latent cache comes from: one, or latent and rope part."),
       {"page", "TOKENS", "16", "Tokens per page of the cache.", fmt::format("1 to {}", kMaxPageSize),
        [](Slice v, Scenario& s) {
          s.page_size = static_cast<int32_t>(parse_count(v, "page", 1, kMaxPageSize));

@@ -52,7 +52,8 @@ std::vector<Rule> op_rules() {
          const Scenario d;
          const Op& op = op_of(s.op);
          const bool part = takes(op, "part");
-         return (s.source_format == ASSAY_FP32 || format_is_float16(s.source_format)) &&
+         const bool codes = s.source_format == ASSAY_FORMAT_NONE && find_operand(op, Operand::kDenseKScale);
+         return (codes || s.source_format == ASSAY_FP32 || format_is_float16(s.source_format)) &&
                 (!op.attends_rows || takes(op, "from") || s.source_format == d.source_format) &&
                 (part ? s.part_tokens >= 0 : s.part_tokens == d.part_tokens) &&
                 (takes(op, "states") && (!part || s.part_tokens == 0) ? s.states >= 1
@@ -61,12 +62,26 @@ std::vector<Rule> op_rules() {
        },
        [](const Scenario& s) {
          return fmt::format(
-             "from is fp32, bf16 or fp16 of a data op that reads rows, states belongs to merge_states "
+             "from is fp32, bf16 or fp16 of a data op that reads rows, or codes of cache_write, states "
+             "belongs to merge_states "
              "and "
              "to decode_splitkv with part=0, part to decode_splitkv and pad to what writes padded lists; "
              "leave "
              "them out of {}",
              op_of(s.op).name);
+       }},
+      {"latent_sources",
+       {"op", "sources", "layout", "d"},
+       [](const Scenario& s) {
+         return !s.split_latent || (takes(op_of(s.op), "sources") && s.layout == ASSAY_LAYOUT_MLA &&
+                                    s.head_dim_v < s.head_dim_qk);
+       },
+       [](const Scenario& s) {
+         return fmt::format(
+             "sources=2 are the latent and the rope part of a row of cache_write layout=mla; {} of layout={} "
+             "d={}/{} "
+             "has no two parts",
+             op_of(s.op).name, name_of(layout_names(), s.layout), s.head_dim_qk, s.head_dim_v);
        }},
       {"metadata_chunk",
        {"op", "chunk", "page"},

@@ -110,21 +110,28 @@ TEST(Rules, EachIsBrokenByItsCase) {
                             [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.sinks = true; },
                             [](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.relations = kRelatePages; },
                             [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.sinks = true; }};
-  broken["block_sources"] = {[](Scenario& s) { s.padded_rows = 1; },
-                             [](Scenario& s) { s.source_format = ASSAY_FP16; },
-                             [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.source_format = ASSAY_INT8; },
-                             [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.states = 3; },
-                             [](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.states = 0; },
-                             [](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.part_tokens = 64; },
-                             [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.states = 4; },
-                             [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.part_tokens = -1; }};
+  broken["block_sources"] = {
+      [](Scenario& s) { s.padded_rows = 1; },
+      [](Scenario& s) { s.source_format = ASSAY_FP16; },
+      [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.source_format = ASSAY_INT8; },
+      [](Scenario& s) { s.op = ASSAY_OP_QUANTIZE_INT8, s.source_format = ASSAY_FORMAT_NONE; },
+      [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.states = 3; },
+      [](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.states = 0; },
+      [](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.part_tokens = 64; },
+      [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.states = 4; },
+      [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.part_tokens = -1; }};
+  broken["latent_sources"] = {[](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.split_latent = true; },
+                              [](Scenario& s) {
+                                s.op = ASSAY_OP_CACHE_WRITE, s.split_latent = true;
+                                s.layout = ASSAY_LAYOUT_MLA, s.heads_kv = 1;
+                              }};
   broken["block_q"] = {[](Scenario& s) { s.op = ASSAY_OP_QUANTIZE_INT8; },
                        [](Scenario& s) {
-                         s.op = ASSAY_OP_QUANTIZE_INT8, s.q = {ASSAY_INT8, ASSAY_SCALE_HEAD};
+                         s.op = ASSAY_OP_QUANTIZE_INT8, s.q = {ASSAY_INT8, ASSAY_SCALE_REQUEST_HEAD};
                        },
                        [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.q.format = ASSAY_FP16; }};
   broken["block_kv"] = {[](Scenario& s) {
-                          s.op = ASSAY_OP_CACHE_WRITE, s.k = {ASSAY_FP8_E4M3, ASSAY_SCALE_TOKEN_HEAD};
+                          s.op = ASSAY_OP_CACHE_WRITE, s.k = {ASSAY_FP8_E4M3, ASSAY_SCALE_REQUEST_HEAD};
                         },
                         [](Scenario& s) {
                           s.op = ASSAY_OP_CACHE_WRITE, s.v = {ASSAY_INT8, ASSAY_SCALE_REQUEST_HEAD};

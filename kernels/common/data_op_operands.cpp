@@ -44,15 +44,26 @@ void take_cache(OperandReader& reader, const assay_problem& p, const assay_tenso
   b.a.k = make_kv_view(p, t.k, p.k_format, false);
   if (b.a.k.dim_pack < 1) reader.fail("k", "has an empty innermost axis");
   b.a.k_scale = make_scale(reader, p, t.k_scale, "k_scale", p.k_scale_kind, p.k_scale_host, false);
+  b.ready_codes = !gathers && p.source_format == ASSAY_FORMAT_NONE;
   const int32_t dense = gathers ? p.o_format : p.source_format;
-  b.dense_k = rows_view(reader, t.dense_k, "dense_k", dense, no_rows);
+  const int32_t of_k = b.ready_codes ? p.k_format : dense, of_v = b.ready_codes ? p.v_format : dense;
+  b.dense_k = rows_view(reader, t.dense_k, "dense_k", of_k, no_rows);
+  const auto ready = [&](const assay_tensor& scale, const char* name, int32_t kind, int64_t* stride) {
+    if (!b.ready_codes || kind != ASSAY_SCALE_TOKEN_HEAD) return static_cast<const float*>(nullptr);
+    stride[0] = scale.stride[0], stride[1] = scale.stride[1];
+    return static_cast<const float*>(reader.take(scale, name, ASSAY_FP32, 2, no_rows));
+  };
+  b.dense_k_scale = ready(t.dense_k_scale, "dense_k_scale", p.k_scale_kind, b.dense_k_scale_stride);
+  if (latent && !gathers && t.dense_v.data != nullptr)
+    b.dense_v = rows_view(reader, t.dense_v, "dense_v", of_k, no_rows);
   if (!latent) {
     b.v = static_cast<unsigned char*>(
         const_cast<void*>(reader.take(t.v, "v", p.v_format, kv_rank(p, true), no_cache)));
     b.a.v = make_kv_view(p, t.v, p.v_format, true);
     if (b.a.v.slot_pack < 1) reader.fail("v", "has an empty innermost axis");
     b.a.v_scale = make_scale(reader, p, t.v_scale, "v_scale", p.v_scale_kind, p.v_scale_host, false);
-    b.dense_v = rows_view(reader, t.dense_v, "dense_v", dense, no_rows);
+    b.dense_v = rows_view(reader, t.dense_v, "dense_v", of_v, no_rows);
+    b.dense_v_scale = ready(t.dense_v_scale, "dense_v_scale", p.v_scale_kind, b.dense_v_scale_stride);
   }
   if (!gathers) {
     b.slots =
@@ -135,11 +146,13 @@ int supports_data_op(const assay_problem* p, int32_t op, char* why, size_t why_s
   const bool cache = op == ASSAY_OP_CACHE_WRITE || op == ASSAY_OP_CACHE_GATHER;
   if (cache && !(operand(p->k_format) && operand(p->v_format)))
     return refuse("another cache format", "fp32, 16-bit, fp8 and int8");
-  if (op != ASSAY_OP_CACHE_GATHER && !plain(p->source_format))
+  const bool codes = op == ASSAY_OP_CACHE_WRITE && p->source_format == ASSAY_FORMAT_NONE;
+  if (op != ASSAY_OP_CACHE_GATHER && !codes && !plain(p->source_format))
     return refuse("another source format", "fp32, bf16 and fp16");
   if ((op == ASSAY_OP_MERGE_STATES || op == ASSAY_OP_CACHE_GATHER) && !plain(p->o_format))
     return refuse("another output format", "fp32, bf16 and fp16");
-  if (op == ASSAY_OP_QUANTIZE_INT8 && p->q_format != ASSAY_INT8) return refuse("another code", "int8");
+  if (op == ASSAY_OP_QUANTIZE_INT8 && !(operand(p->q_format) && !plain(p->q_format)))
+    return refuse("another code", "int8 and fp8");
   return ASSAY_OK;
 }
 

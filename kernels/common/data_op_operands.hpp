@@ -26,7 +26,10 @@ struct DataOpOperands {
   const int32_t *seq_starts, *token_to_batch;
   int64_t slots_stride, seq_starts_stride, token_to_batch_stride;
   // Read by cache_write, written by cache_gather.
-  RowsView dense_k, dense_v;
+  RowsView dense_k, dense_v;  // of a latent cache dense_v is the rope part, or nothing
+  bool ready_codes;           // dense_k, dense_v hold codes, with scales [rows, heads] for dynamic ones
+  const float *dense_k_scale, *dense_v_scale;
+  int64_t dense_k_scale_stride[2], dense_v_scale_stride[2];
   // Written: o and lse of merge_states, q of quantize_int8, K and V of cache_write by the offsets of a.k and
   // a.v, dynamic scales by the strides of a.k_scale, a.v_scale and a.q_scale (null where scales are given).
   RowsView o, q;
@@ -36,6 +39,21 @@ struct DataOpOperands {
   unsigned char *k, *v;
   float *k_scale, *v_scale, *q_scale;
 };
+
+// What a dynamic scale maps the largest magnitude of a row to.
+ASSAY_INLINE float largest_code(int32_t format) {
+  switch (format) {
+    case ASSAY_FP8_E4M3:
+      return 448.0f;
+    case ASSAY_FP8_E4M3FNUZ:
+      return 240.0f;
+    case ASSAY_FP8_E5M2:
+    case ASSAY_FP8_E5M2FNUZ:
+      return 57344.0f;
+    default:
+      return 127.0f;
+  }
+}
 
 // Rows that belong to a request: of the captured ones, when a graph is replayed, those of now. null: every
 // row (cache_write has its slots).

@@ -92,6 +92,7 @@ ASSAY_TEAM int64_t sum_below(const Team& team, int64_t end, const Value& value) 
 template <class Team, class Value>
 ASSAY_TEAM int32_t least_below(const Team& team, int64_t end, int32_t none, const Value& value) {
   int32_t own = none;
+  ASSAY_ONE_AT_A_TIME
   for (int64_t i = team.thread(); i < end; i += team.threads()) own = smaller(own, value(i));
   return team.least(own);
 }
@@ -205,6 +206,7 @@ ASSAY_TEAM void split_batch(const MetadataOperands& m, int64_t r, const Team& te
   }
   constexpr int32_t kNone = INT32_MAX;
   int64_t end = 0;  // of the requests of this group and those before
+  ASSAY_ONE_AT_A_TIME
   for (int32_t g = 0; g < 3; ++g) {
     const auto largest = [&](auto value) {
       return -least_below(team, m.requests, 0,

@@ -14,6 +14,7 @@ using assay_kernels::KvView;
 
 constexpr int kMoveThreads = 128;
 constexpr int kMoveLanes = 16;
+static_assert(kPartsMeetAt == kChunk);
 
 // Element e of a chunk; unlike decode_chunk() exact for every code, infinities and NaN included.
 __device__ inline float element_of(const Chunk<true>& chunk, int e, int32_t format) {
@@ -53,6 +54,15 @@ __device__ inline void put_element(Chunk<true>& chunk, int e, int32_t format, fl
 __device__ Chunk<true> load_row_chunk(const MovedRows& from, int64_t token, int32_t dim, int32_t dims) {
   return load_chunk<false>(from.view, from.whole, token, dim, dims,
                            assay_kernels::dim_offset(from.view, dim));
+}
+
+// Eight dimensions of a row that may lie in two parts, which meet at a multiple of eight.
+__device__ Chunk<true> load_source(const StoredPlane& plane, int64_t row, int32_t head, int32_t dim) {
+  const bool second = dim >= plane.split;
+  const MovedRows& from = second ? plane.rest : plane.from;
+  const int32_t first = second ? plane.split : 0, end = second ? plane.dims : plane.split;
+  const int64_t at = row * from.view.block_stride + head * from.view.head_stride;
+  return load_row_chunk(from, at, dim - first, end - first);
 }
 
 // What begins before `dims` is written, and not one element more.
@@ -109,20 +119,22 @@ __global__ GPU_BOUNDS(kMoveThreads, 4) void store_rows(GPU_PARAMETER StoreRows p
     at = {slot / a.page_size, static_cast<int32_t>(slot % a.page_size)};
   }
   const int32_t dims = plane.dims, from_format = plane.from.view.format, to_format = plane.to.view.format;
-  const int64_t source = item.row * plane.from.view.block_stride + item.head * plane.from.view.head_stride;
 
   float scale = 1.0f;
-  if (plane.dynamic != nullptr) {
+  if (plane.codes) {
+    if (item.valid && plane.dynamic != nullptr)
+      scale = plane.ready[item.row * plane.ready_stride[0] + item.head * plane.ready_stride[1]];
+  } else if (plane.dynamic != nullptr) {
     float largest = 0.0f;
     if (item.valid)
       for (int32_t d = item.member * kChunk; d < dims; d += kMoveLanes * kChunk) {
-        const Chunk<true> chunk = load_row_chunk(plane.from, source, d, dims);
+        const Chunk<true> chunk = load_source(plane, item.row, item.head, d);
 #pragma unroll
         for (int e = 0; e < kChunk; ++e) largest = fmaxf(largest, fabsf(element_of(chunk, e, from_format)));
       }
     largest = gpu::warp_reduce(
         largest, [](float s, float t) { return fmaxf(s, t); }, 1, kMoveLanes);
-    scale = largest / 127.0f;
+    scale = largest / assay_kernels::largest_code(to_format);
   } else if (item.valid && plane.scale.kind != ASSAY_SCALE_CHANNEL) {
     scale = assay_kernels::kv_scale(plane.scale, 0, at, item.head);
   }
@@ -132,11 +144,11 @@ __global__ GPU_BOUNDS(kMoveThreads, 4) void store_rows(GPU_PARAMETER StoreRows p
                   at.slot * plane.scale.stride[2]] = scale;
   const int64_t target =
       assay_kernels::token_offset(plane.to.view, at) + item.head * plane.to.view.head_stride;
-  const bool copies = plane.scale.kind == ASSAY_SCALE_NONE && from_format == to_format;
+  const bool copies = plane.codes || (plane.scale.kind == ASSAY_SCALE_NONE && from_format == to_format);
   const bool channels = plane.scale.kind == ASSAY_SCALE_CHANNEL;
   const bool divides = plane.scale.kind != ASSAY_SCALE_NONE && !channels && scale != 0.0f;
   for (int32_t d = item.member * kChunk; d < dims; d += kMoveLanes * kChunk) {
-    const Chunk<true> chunk = load_row_chunk(plane.from, source, d, dims);
+    const Chunk<true> chunk = load_source(plane, item.row, item.head, d);
     if (copies) {
       store_row_chunk(plane.to, target, d, dims, chunk);
       continue;

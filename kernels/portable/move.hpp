@@ -17,12 +17,19 @@ struct MovedRows {
   unsigned char* written;  // view.data, where this is the side that is written
 };
 
+inline constexpr int32_t kPartsMeetAt = 8;  // parts of a row lie in whole chunks
+
 // Rows of `dims` elements of each head of K or of V: codes = round(from / scale) at their slots.
 struct StoredPlane {
   MovedRows from, to;
   ScaleView scale;
-  float* dynamic;  // where the scale max|x| / 127 goes, with the strides of `scale`; null: scales are given
+  float* dynamic;  // where the scale of a row goes, with the strides of `scale`; null: scales are given
   int32_t dims;
+  MovedRows rest;  // of a latent row in two parts: dimensions from `split` on
+  int32_t split;
+  bool codes;          // rows are codes already
+  const float* ready;  // their scales, where each row has one
+  int64_t ready_stride[2];
 };
 struct StoreRows {
   StoredPlane plane[2];

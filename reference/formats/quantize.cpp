@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "harness/base/error.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
@@ -24,6 +25,11 @@ Interval about(double exact, double error) {
 
 }  // namespace
 
+double largest_code(int32_t format) {
+  constexpr double kInt8 = 127;
+  return format == ASSAY_INT8 ? kInt8 : format_info(format).max_finite;
+}
+
 Interval quotient(double x, double scale, double error) {
   if (error <= 0x1p-23 && power_of_two(scale)) return Interval::point(x / scale);
   return about(x / scale, error);
@@ -34,7 +40,9 @@ Interval product(double code, double scale, double error) {
   return about(code * scale, error);
 }
 
-Interval dynamic_scale(double largest, double error) { return about(largest / kInt8Largest, error); }
+Interval dynamic_scale(double largest, int32_t format, double error) {
+  return about(largest / largest_code(format), error);
+}
 
 int64_t cache_element(const assay_tensor& t, int32_t layout, bool is_v, int64_t block, int64_t slot,
                       int64_t head, int64_t dim) {

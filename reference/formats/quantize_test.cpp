@@ -24,7 +24,9 @@ TEST(Quantize, CorrectlyRoundedMeansTheBitsOfFp32) {
     ASSERT_EQ(static_cast<float>(q.low), x / scale);
     ASSERT_EQ(static_cast<float>(p.low), x * scale);
     const float largest = std::fabs(x);
-    ASSERT_EQ(static_cast<float>(dynamic_scale(largest, 0).low), largest / 127.0f);
+    ASSERT_EQ(static_cast<float>(dynamic_scale(largest, ASSAY_INT8, 0).low), largest / 127.0f);
+    ASSERT_EQ(static_cast<float>(dynamic_scale(largest, ASSAY_FP8_E4M3, 0).low), largest / 448.0f);
+    ASSERT_EQ(static_cast<float>(dynamic_scale(largest, ASSAY_FP8_E4M3FNUZ, 0).low), largest / 240.0f);
   }
 }
 

@@ -23,32 +23,54 @@ struct Rounding {
   float host;
 };
 
-// One row of `dims` values read from `source` at `from`, written to codes_at(d), its dynamic scale to
-// `scale_at`.
+// A row to be written: its values, and where it holds codes already, the scale they come with.
+struct SourceRow {
+  const assay_tensor& tensor;
+  int64_t from;
+  const assay_tensor* rest =
+      nullptr;  // of a latent row in two parts: the dimensions behind those of `tensor`
+  int64_t rest_from = 0;
+  bool codes = false;
+  double scale = 0;
+  double at(int64_t d) const {
+    const int64_t own = tensor.shape[tensor.rank - 1];
+    if (d < own || rest == nullptr) return real_at(tensor, from + d * tensor.stride[tensor.rank - 1]);
+    return real_at(*rest, rest_from + (d - own) * rest->stride[rest->rank - 1]);
+  }
+};
+
+// One row of `dims` values, written to codes_at(d), its dynamic scale to `scale_at`.
 template <class CodesAt>
-void check_row(const Inputs& inputs, const assay_arithmetic& a, const assay_tensor& source, int64_t from,
-               int64_t dims, const Rounding& to, Operand codes, const CodesAt& codes_at, int64_t scale_at,
-               PackedRow row, int32_t head, RunOutputs& out) {
+void check_row(const Inputs& inputs, const assay_arithmetic& a, const SourceRow& source, int64_t dims,
+               const Rounding& to, Operand codes, const CodesAt& codes_at, int64_t scale_at, PackedRow row,
+               int32_t head, RunOutputs& out) {
   const assay_tensor& scales = tensor_of(inputs.tensors, to.scale);
-  const int64_t step = source.stride[source.rank - 1];
+  if (source.codes) {
+    if (to.kind == ASSAY_SCALE_TOKEN_HEAD)
+      out.expect(Kind::kMark, to.scale, scale_at, Interval::point(source.scale), source.scale,
+                 place_of_row(row, head, -1));
+    for (int64_t d = 0; d < dims; ++d)
+      out.expect_bits(codes, codes_at(d), encode(to.format, source.at(d)),
+                      place_of_row(row, head, static_cast<int32_t>(d)));
+    return;
+  }
   double dynamic = 0;
   bool zeros = false;
   if (to.kind == ASSAY_SCALE_TOKEN_HEAD) {
     double largest = 0;
-    for (int64_t d = 0; d < dims; ++d)
-      largest = std::max(largest, std::fabs(real_at(source, from + d * step)));
+    for (int64_t d = 0; d < dims; ++d) largest = std::max(largest, std::fabs(source.at(d)));
     zeros = largest == 0;
     dynamic = out.value(to.scale, scale_at);
     // A row of zeros may have any scale that dequantises it to zeros.
-    Interval wanted = dynamic_scale(largest, a.scaling_relative_error);
+    Interval wanted = dynamic_scale(largest, to.format, a.scaling_relative_error);
+    const double exact = (wanted.low + wanted.high) / 2;
     if (zeros) wanted = {0, std::numeric_limits<float>::max()};
-    out.expect(Kind::kMark, to.scale, scale_at, wanted, zeros ? 0 : largest / kInt8Largest,
-               place_of_row(row, head, -1));
+    out.expect(Kind::kMark, to.scale, scale_at, wanted, zeros ? 0 : exact, place_of_row(row, head, -1));
   }
   for (int64_t d = 0; d < dims; ++d) {
     const ElementPlace place = place_of_row(row, head, static_cast<int32_t>(d));
-    const double x = real_at(source, from + d * step);
-    if (to.kind == ASSAY_SCALE_NONE && source.format == to.format) {
+    const double x = source.at(d);
+    if (to.kind == ASSAY_SCALE_NONE && source.tensor.format == to.format) {
       out.expect_bits(codes, codes_at(d), encode(to.format, x), place);
       continue;
     }
@@ -82,13 +104,18 @@ void check_cache_write(const Inputs& inputs, const assay_arithmetic& a, RunOutpu
                              : Rounding{p.k_format, p.k_scale, Operand::kKScale, inputs.k_scale_host};
     const int64_t block = slot / p.page_size, in_page = slot % p.page_size;
     const assay_tensor& scales = tensor_of(t, to.scale);
-    for (int32_t head = 0; head < p.heads_kv; ++head)
+    const assay_tensor& ready = is_v ? t.dense_v_scale : t.dense_k_scale;
+    for (int32_t head = 0; head < p.heads_kv; ++head) {
+      SourceRow from{source, at * source.stride[0] + head * source.stride[1]};
+      if (p.split_latent) from.rest = &t.dense_v, from.rest_from = at * t.dense_v.stride[0];
+      from.codes = p.source_format == ASSAY_FORMAT_NONE;
+      if (ready.data != nullptr) from.scale = real_at(ready, at * ready.stride[0] + head * ready.stride[1]);
       check_row(
-          inputs, a, source, at * source.stride[0] + head * source.stride[1], source.shape[2], to,
-          is_v ? Operand::kV : Operand::kK,
+          inputs, a, from, is_v ? p.head_dim_v : p.head_dim_qk, to, is_v ? Operand::kV : Operand::kK,
           [&](int64_t d) { return cache_element(cache, p.layout, is_v, block, in_page, head, d); },
           block * scales.stride[0] + head * scales.stride[1] + in_page * scales.stride[2], rows[at], head,
           out);
+    }
   };
   for (int64_t at = span.begin; at < span.end; ++at) {
     const auto slot = static_cast<const int64_t*>(t.slot_mapping.data)[at * t.slot_mapping.stride[0]];
@@ -107,7 +134,7 @@ void check_quantize(const Inputs& inputs, const assay_arithmetic& a, RunOutputs&
     for (int32_t head = 0; head < p.heads_q; ++head) {
       const int64_t first = at * t.q.stride[0] + head * t.q.stride[1];
       check_row(
-          inputs, a, t.source, at * t.source.stride[0] + head * t.source.stride[1], p.head_dim_qk, to,
+          inputs, a, {t.source, at * t.source.stride[0] + head * t.source.stride[1]}, p.head_dim_qk, to,
           Operand::kQ, [&](int64_t d) { return first + d * t.q.stride[2]; },
           at * t.q_scale.stride[0] + head * t.q_scale.stride[1], rows[at], head, out);
     }

@@ -18,7 +18,7 @@ namespace {
 // Saturating formats: what lies beyond the last code is stored as the last code.
 Interval saturated(int32_t format, Interval i) {
   if (!format_is_quantized(format)) return i;
-  const double most = format == ASSAY_INT8 ? kInt8Largest : format_info(format).max_finite;
+  const double most = largest_code(format);
   return {std::clamp(i.low, -most, most), std::clamp(i.high, -most, most)};
 }
 

@@ -61,6 +61,13 @@ Entry kFaults[] = {
     {"write_wide_store", kWrite, kWideStore},
     {"write_skips_last", kWrite, kSkipsLast},
     {"write_forgets_v", kWrite, kForgetsV},
+    {"write_quantises_codes", kWrite, kQuantisesCodes},
+    {"write_own_scale", kWrite, kOwnScale},
+    {"write_scale_of_rows", kWrite, kScaleOfRows},
+    {"write_rope_first", kWrite, kRopeFirst},
+    {"write_forgets_rope", kWrite, kForgetsRope},
+    {"write_scale_of_latent", kWrite, kScaleOfLatent},
+    {"write_scale_of_int8", kWrite, kScaleOfInt8},
     {"gather_right", kGather, kNone},
     {"gather_no_start", kGather, kNoStart},
     {"gather_first_table", kGather, kFirstTable},
@@ -77,6 +84,8 @@ Entry kFaults[] = {
     {"quantize_dense_scales", kQuantize, kDenseScales},
     {"quantize_max_of_positive", kQuantize, kMaxOfPositive},
     {"quantize_scale_of_head", kQuantize, kScaleOfHead},
+    {"quantize_scale_of_int8", kQuantize, kScaleOfInt8},
+    {"quantize_casts", kQuantize, kCasts},
     {"parts_right", kParts, kNone},
     {"parts_next_key", kParts, kNextKey},
     {"parts_drops_key", kParts, kDropsKey},
@@ -155,13 +164,13 @@ void store_quotient(unsigned char* data, int64_t at, int32_t format, float x, Fa
   store_code(data, at, format, x);
 }
 
-float dynamic_scale(const RowsView& source, int64_t row, int32_t head, int32_t dims, Fault fault) {
+template <class Value>
+float dynamic_scale(int32_t dims, int32_t format, Fault fault, const Value& value) {
   float largest = 0;
-  for (int32_t d = 0; d < dims; ++d) {
-    const float x = row_value(source, row, head, d);
-    largest = std::fmax(largest, fault == kMaxOfPositive ? x : std::fabs(x));
-  }
-  return largest / (fault == kDynamic128 ? 128.0f : 127.0f);
+  for (int32_t d = 0; d < dims; ++d)
+    largest = std::fmax(largest, fault == kMaxOfPositive ? value(d) : std::fabs(value(d)));
+  const float code = fault == kScaleOfInt8 ? 127.0f : largest_code(format);
+  return largest / (fault == kDynamic128 ? code + 1 : code);
 }
 
 float quotient(float x, float scale) { return scale == 0 ? 0 : x / scale; }
@@ -177,16 +186,31 @@ void write_plane(const DataOpOperands& b, bool is_v, int64_t row, KeyPlace at, F
     const int32_t scale_head = fault == kScaleOfHead ? (h + 1) % heads : h;
     const int64_t base = token_offset(view, at) + h * view.head_stride;
     float common = kv_scale(scale, 0, at, scale_head);
+    // A latent row may come in two parts.
+    const bool parts = b.a.p.layout == ASSAY_LAYOUT_MLA && b.dense_v.data != nullptr;
+    const int32_t split = !parts ? dims : fault == kRopeFirst ? dims - b.a.p.head_dim_v : b.a.p.head_dim_v;
+    const auto value = [&](int32_t d) {
+      if (!parts) return row_value(source, row, h, d);
+      if (fault == kForgetsRope && d >= split) return 0.0f;
+      const bool rope = fault == kRopeFirst ? d < split : d >= split;
+      return row_value(rope ? b.dense_v : b.dense_k, row, h, d < split ? d : d - split);
+    };
+    const bool codes = b.ready_codes && fault != kQuantisesCodes;
     if (dynamic != nullptr) {
-      common = dynamic_scale(source, row, h, dims, fault);
+      const float* ready = is_v ? b.dense_v_scale : b.dense_k_scale;
+      const int64_t* stride = is_v ? b.dense_v_scale_stride : b.dense_k_scale_stride;
+      const int64_t place = fault == kScaleOfRows ? row * heads + h : row * stride[0] + h * stride[1];
+      common = codes && fault != kOwnScale
+                   ? ready[place]
+                   : dynamic_scale(fault == kScaleOfLatent ? split : dims, view.format, fault, value);
       if (fault != kScaleUnwritten)
         dynamic[at.block * scale.stride[0] + h * scale.stride[1] + at.slot * scale.stride[2]] = common;
     }
     for (int32_t d = 0; d < dims + (fault == kWideStore && h == heads - 1 ? 1 : 0); ++d) {
-      const float x = row_value(source, row, h, d < dims ? d : 0);
+      const float x = value(d < dims ? d : 0);
       const float by =
           scale.kind == ASSAY_SCALE_CHANNEL ? channel_scale(scale, scale_head, d % dims) : common;
-      const bool plain = scale.kind == ASSAY_SCALE_NONE;
+      const bool plain = scale.kind == ASSAY_SCALE_NONE || codes;
       store_quotient(cache, base + dim_offset(view, d), view.format, plain ? x : quotient(x, by), fault);
     }
   }
@@ -201,7 +225,8 @@ void write(const DataOpOperands& b, Fault fault) {
     KeyPlace at{slot / p.page_size, static_cast<int32_t>(slot % p.page_size)};
     if (fault == kSlotOfBlock) at.slot = (at.slot + 1) % p.page_size;
     write_plane(b, false, row, at, fault);
-    if (b.dense_v.data != nullptr && fault != kForgetsV) write_plane(b, true, row, at, fault);
+    const bool plane = b.dense_v.data != nullptr && p.layout != ASSAY_LAYOUT_MLA;
+    if (plane && fault != kForgetsV) write_plane(b, true, row, at, fault);
   }
 }
 
@@ -248,14 +273,19 @@ void quantize(const DataOpOperands& b, Fault fault) {
     for (int32_t h = 0; h < p.heads_q; ++h) {
       float common = 0;
       if (b.q_scale != nullptr) {
-        common = dynamic_scale(b.source, row, h, p.head_dim_qk, fault);
+        common = dynamic_scale(p.head_dim_qk, b.q.format, fault,
+                               [&](int32_t d) { return row_value(b.source, row, h, d); });
         const int64_t at = fault == kDenseScales ? row * p.heads_q + h
                                                  : row * b.a.q_scale.stride[0] + h * b.a.q_scale.stride[1];
         b.q_scale[at] = common;
       }
       const int32_t scale_head = fault == kScaleOfHead ? (h + 1) % p.heads_q : h;
       for (int32_t d = 0; d < p.head_dim_qk; ++d) {
-        const float by = b.q_scale != nullptr ? common : channel_scale(b.a.q_scale, scale_head, d);
+        float by = common;
+        if (b.q_scale == nullptr)
+          by = b.a.q_scale.kind == ASSAY_SCALE_CHANNEL ? channel_scale(b.a.q_scale, scale_head, d)
+                                                       : kv_scale(b.a.q_scale, 0, {row, 0}, scale_head);
+        if (fault == kCasts) by = 1;
         store_quotient(b.q.data, row * b.q.row + h * b.q.head + d * b.q.dim, b.q.format,
                        quotient(row_value(b.source, row, h, d), by), fault);
       }

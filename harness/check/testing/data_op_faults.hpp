@@ -37,6 +37,13 @@ enum Fault {
   kWideStore,    // one element more than the row has
   kSkipsLast,    // last row of the batch
   kForgetsV,
+  kQuantisesCodes,  // divides codes by a scale once more
+  kOwnScale,        // finds a scale in codes that came with one
+  kScaleOfRows,     // ignores the strides of the scales that came
+  kRopeFirst,       // rope part before the latent one
+  kForgetsRope,     // zeros behind the latent part
+  kScaleOfLatent,   // scale of a row from its latent part alone
+  kScaleOfInt8,     // 127 for the largest code of fp8
   // cache_gather
   kNoStart,       // chunks begin at token 0
   kFirstTable,    // page table of request 0
@@ -46,6 +53,7 @@ enum Fault {
   // quantize_int8 (and the roundings above)
   kDenseScales,    // ignores the strides of the scales
   kMaxOfPositive,  // max x instead of max |x|
+  kCasts,          // takes a scale of 1
   // decode_splitkv
   kNextKey,       // every part ends one key late
   kDropsKey,      // and one early

@@ -19,6 +19,11 @@ struct Plane {
   unsigned char* cache;
   float* dynamic;  // null: the scale is given
   int32_t dims;
+  const RowsView* rest;  // of a latent row in two parts: the dimensions behind those of `source`
+  int32_t split;         // dimensions of `source`
+  bool codes;            // rows are codes already
+  const float* ready;    // their scales, where each row has one
+  const int64_t* ready_stride;
 };
 
 // Codes of one row and head to their places, in runs where dimensions lie side by side.
@@ -39,14 +44,30 @@ void write_row(const Plane& to, int64_t row, KeyPlace at, int32_t head) {
   unsigned char codes[kMaxHeadDim * 4];
   const int64_t from = row * to.source.row + head * to.source.head;
   const int64_t offset = token_offset(to.view, at) + head * to.view.head_stride;
-  if (to.scale.kind == ASSAY_SCALE_NONE && to.source.format == to.view.format && to.source.dim == 1) {
+  if (to.codes) {
+    if (to.dynamic != nullptr)
+      to.dynamic[at.block * to.scale.stride[0] + head * to.scale.stride[1] + at.slot * to.scale.stride[2]] =
+          to.ready[row * to.ready_stride[0] + head * to.ready_stride[1]];
+    const int64_t bytes = to.view.element_bytes;
+    for (int32_t d = 0; d < to.dims; ++d) {
+      const unsigned char* code =
+          d < to.split ? to.source.data + (from + d * to.source.dim) * bytes
+                       : to.rest->data + (row * to.rest->row + (d - to.split) * to.rest->dim) * bytes;
+      memcpy(codes + d * bytes, code, bytes);
+    }
+    scatter(to, offset, codes);
+    return;
+  }
+  if (to.scale.kind == ASSAY_SCALE_NONE && to.source.format == to.view.format && to.source.dim == 1 &&
+      to.split == to.dims) {
     scatter(to, offset, to.source.data + from * to.source.element_bytes);
     return;
   }
   float values[kMaxHeadDim];
-  load_row(to.source, from, to.dims, values);
+  load_row(to.source, from, to.split, values);
+  if (to.split < to.dims) load_row(*to.rest, row * to.rest->row, to.dims - to.split, values + to.split);
   if (to.dynamic != nullptr) {
-    const float scale = dynamic_scale(values, to.dims);
+    const float scale = dynamic_scale(values, to.dims, to.view.format);
     divide_row(values, to.dims, scale);
     to.dynamic[at.block * to.scale.stride[0] + head * to.scale.stride[1] + at.slot * to.scale.stride[2]] =
         scale;
@@ -67,8 +88,29 @@ int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out)
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
         char* error, size_t size) {
   return run_data_op(self, p, t, error, size, [p](const DataOpOperands& b) {
-    const Plane k{b.dense_k, b.a.k, b.a.k_scale, b.k, b.k_scale, p->head_dim_qk};
-    const Plane v{b.dense_v, b.a.v, b.a.v_scale, b.v, b.v_scale, p->head_dim_v};
+    const bool parts = b.dense_v.data != nullptr && p->layout == ASSAY_LAYOUT_MLA;
+    const Plane k{b.dense_k,
+                  b.a.k,
+                  b.a.k_scale,
+                  b.k,
+                  b.k_scale,
+                  p->head_dim_qk,
+                  &b.dense_v,
+                  parts ? p->head_dim_v : p->head_dim_qk,
+                  b.ready_codes,
+                  b.dense_k_scale,
+                  b.dense_k_scale_stride};
+    const Plane v{b.dense_v,
+                  b.a.v,
+                  b.a.v_scale,
+                  b.v,
+                  b.v_scale,
+                  p->head_dim_v,
+                  nullptr,
+                  p->head_dim_v,
+                  b.ready_codes,
+                  b.dense_v_scale,
+                  b.dense_v_scale_stride};
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < p->rows; ++row) {
       const int64_t slot = b.slots[row * b.slots_stride];
@@ -76,7 +118,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
       const KeyPlace at{slot / p->page_size, static_cast<int32_t>(slot % p->page_size)};
       for (int32_t head = 0; head < p->heads_kv; ++head) {
         write_row(k, row, at, head);
-        if (b.dense_v.data != nullptr) write_row(v, row, at, head);
+        if (b.dense_v.data != nullptr && !parts) write_row(v, row, at, head);
       }
     }
   });

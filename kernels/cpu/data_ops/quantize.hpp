@@ -26,11 +26,12 @@ inline void load_row(const assay_kernels::RowsView& view, int64_t offset, int32_
   for (int32_t d = 0; d < dims; ++d) values[d] = load_element(view.data, offset + d * view.dim, view.format);
 }
 
-// Dynamic scale of a row: the largest magnitude meets code 127. A row of zeros has scale 0 and codes 0.
-inline float dynamic_scale(const float* values, int32_t dims) {
+// Dynamic scale of a row: the largest magnitude meets the largest code. A row of zeros has scale 0 and codes
+// 0.
+inline float dynamic_scale(const float* values, int32_t dims, int32_t format) {
   float largest = 0.0f;
   for (int32_t d = 0; d < dims; ++d) largest = std::fmax(largest, std::fabs(values[d]));
-  return largest / 127.0f;
+  return largest / assay_kernels::largest_code(format);
 }
 
 // values / scale in place, as quantised kinds other than CHANNEL have it.

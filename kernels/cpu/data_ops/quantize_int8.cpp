@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// quantize_int8_cpu: rows to int8 by given scales per channel (mode 0) or by a scale found for each row and
-// head (mode 2), which is written beside the codes. One thread per row.
+// quantize_int8_cpu: rows to int8 or fp8 by given scales (mode 0: per channel) or by a scale found for each
+// row and head (mode 2), which is written beside the codes. One thread per row.
 #include "kernels/cpu/data_ops/data_op_kernel.hpp"
 #include "kernels/cpu/data_ops/quantize.hpp"
 
@@ -14,9 +14,11 @@ void quantize(const DataOpOperands& b, int64_t row, int32_t head) {
   float values[kMaxHeadDim];
   load_row(b.source, row * b.source.row + head * b.source.head, dims, values);
   if (b.q_scale != nullptr) {
-    const float scale = dynamic_scale(values, dims);
+    const float scale = dynamic_scale(values, dims, b.q.format);
     divide_row(values, dims, scale);
     b.q_scale[row * b.a.q_scale.stride[0] + head * b.a.q_scale.stride[1]] = scale;
+  } else if (b.a.q_scale.kind != ASSAY_SCALE_CHANNEL) {
+    divide_row(values, dims, kv_scale(b.a.q_scale, 0, {row, 0}, head));
   } else {
     divide_channels(values, dims, b.a.q_scale, head);
   }
@@ -43,7 +45,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
 
 const assay_kernel kQuantizeInt8 =
     data_op_kernel(ASSAY_OP_QUANTIZE_INT8, "quantize_int8_cpu",
-                   "rows to int8 by given channel scales or by a scale per row and head, one thread per row",
+                   "rows to int8 or fp8 by given scales or by a scale per row and head, one thread per row",
                    arithmetic, run);
 
 }  // namespace assay_cpu
