@@ -194,7 +194,7 @@ TEST(Scenario, MistakesWithPlaceAndMessage) {
        "from is fp32, bf16 or fp16 of a data op that reads rows, or codes of cache_write, states"},
       {"quantize_int8 from=codes batch=1q1", 15, "from is fp32, bf16 or fp16 of a data op"},
       {"cache_write sources=2 batch=1q1", 13, "sources=2 are the latent and the rope part"},
-      {"cache_write h=4/1 d=64 layout=mla sources=2 batch=1q1", 25,
+      {"cache_write h=4/1 d=64 layout=mla sources=2 batch=1q1", 35,
        "sources=2 are the latent and the rope part"},
       {"ps_metadata workers=0 batch=1q1", 21, "workers: "},
       {"ps_metadata tile=0/16 batch=1q1", 18, "tile: "},

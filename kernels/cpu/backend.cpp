@@ -15,15 +15,14 @@
 namespace assay_cpu {
 namespace {
 
-const assay_kernel* const kPlain[] = {&kPrefillNaive, &kPagedNaive,  &kPrefillOnline, &kPagedOnline,
-                                      &kMergeStates,  &kCacheWrite,  &kCacheGather,   &kQuantizeInt8,
-                                      &kDecodeSplit,  &kMetadata[0], &kMetadata[1],   &kMetadata[2],
-                                      &kMetadata[3],  &kMetadata[4], &kMetadata[5],   &kMetadata[6],
-                                      &kMetadata[7],  &kMetadata[8], &kMetadata[9],   &kMetadata[10]};
+const assay_kernel* const kPlain[] = {&kPrefillNaive, &kPagedNaive,   &kPrefillOnline,
+                                      &kPagedOnline,  &kMergeStates,  &kCacheWrite,
+                                      &kCacheGather,  &kQuantizeInt8, &kDecodeSplit};
 
 const std::vector<const assay_kernel*>& kernels() {
   static const std::vector<const assay_kernel*> list = [] {
     std::vector<const assay_kernel*> all(std::begin(kPlain), std::end(kPlain));
+    for (const assay_kernel& k : kMetadata) all.push_back(&k);
     const std::vector<const assay_kernel*> steps = step_kernels();
     all.insert(all.end(), steps.begin(), steps.end());
     return all;
