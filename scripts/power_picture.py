@@ -22,6 +22,9 @@ FIELDS = ["format", "keys", "fault", "draw"]
 OURS = {"D": "#4477AA", "P": "#2FA6CC", "R": "#228833", "LSE": "#AA3377", "aggregates": "#E69F00", "incidence": "#D55E00"}
 TITLES = {"key_weight": "one key's weight", "softmax_scale": "softmax scale", "output_bias": "bias of O", "p_format": "format of P",
           "partial_format": "format of partial results", "accumulator": "accumulator of P V", "mask_shift": "newest keys unseen"}
+# Sizes with a name, for a dotted line.
+NAMED = {"accumulator": {"fp16": 2.0**-11}, "p_format": {"fp16": 2.0**-11, "bf16": 2.0**-8, "e4m3": 2.0**-4},
+         "partial_format": {"fp16": 2.0**-11, "bf16": 2.0**-8}}
 UNITS = {"key_weight": "relative error", "softmax_scale": "relative error", "output_bias": "relative error", "mask_shift": "keys"}
 
 
@@ -71,6 +74,9 @@ def draw(rows: pd.DataFrame) -> plt.Figure:
             half, most = curve(part, "ours", 0.5), curve(part, "ours", 0.95)
             axes.fill_between(half.index, half, most, color=style.INK, alpha=0.15, linewidth=0)
             axes.plot(half.index, half, color=style.INK, linewidth=2.4, label="ours, random inputs", zorder=3)
+            for text, size in NAMED.get(fault, {}).items():
+                axes.axhline(size, color=style.INK, linewidth=0.8, linestyle=":")
+                axes.annotate(text, (1, size), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=6.5)
             axes.set_xscale("log", base=2)
             axes.set_yscale("log", base=2)
             axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{int(x) >> 10}k" if x >= 1024 else f"{int(x)}"))

@@ -95,7 +95,7 @@ class Record {
 
 std::set<DrawKey> draws_in(const std::vector<CurveRow>& rows) {
   std::set<DrawKey> all;
-  for (const CurveRow& r : rows) all.insert({r.format, r.keys, r.draw});
+  for (const CurveRow& r : rows) all.insert({r.format, r.keys, r.draw, r.fault});
   return all;
 }
 

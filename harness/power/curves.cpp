@@ -149,7 +149,10 @@ bool measure(const Catalogue& c, const CurveOptions& o, const std::set<DrawKey>&
             c, right, line_of(*format, keys, o.seed + static_cast<uint64_t>(draw), false));
       };
       for (int draw = 0; draw < count; ++draw, ++progress.done) {
-        if (done.contains({format->name, keys, draw})) continue;
+        std::vector<const Family*> left;
+        for (const Family& f : families)
+          if (!done.contains({format->name, keys, draw, f.name})) left.push_back(&f);
+        if (left.empty()) continue;
         const auto say = [&](const std::string& what) {
           progress.where =
               fmt::format("{} {} keys, draw {} of {}, {}", format->name, keys, draw + 1, count, what);
@@ -162,18 +165,18 @@ bool measure(const Catalogue& c, const CurveOptions& o, const std::set<DrawKey>&
         Marks healthy = here.look(right);
         healthy[kAggregates] = here.ask_statistics(right, again);
         std::vector<CurveRow> found;
-        for (const Family& f : families) {
-          if (say(f.name)) return false;
-          found.push_back(walk(f, here, again, healthy));
+        for (const Family* f : left) {
+          if (say(f->name)) return false;
+          found.push_back(walk(*f, here, again, healthy));
           found.back().format = format->name, found.back().keys = keys, found.back().draw = draw;
         }
         if (say("incidence")) return false;
         double budget = o.incidence_cost;
         IncidenceCase known(c, right, line_of(*format, keys, o.seed + static_cast<uint64_t>(draw), true));
         const bool wrong = known.rejects(right);
-        for (size_t i = 0; i < families.size(); ++i)
+        for (size_t i = 0; i < left.size(); ++i)
           found[i].seen[kIncidence] =
-              wrong ? Threshold{Threshold::kRejectsRight, 0} : smallest_missed(families[i], known, budget);
+              wrong ? Threshold{Threshold::kRejectsRight, 0} : smallest_missed(*left[i], known, budget);
         rows(found);
       }
     }

@@ -48,12 +48,13 @@ struct CurveProgress {
   int64_t done = 0, total = 0;
 };
 
-// Rows of every draw that is not in `done` (format, keys, draw), as they come: `row` gets all families of a
-// draw at once. False when `stop` was raised. InputError for names that nobody has.
+// Rows of every draw and family that is not in `done`, as they come: `row` gets all families of a draw at
+// once. False when `stop` was raised. InputError for names that nobody has.
 struct DrawKey {
   std::string format;
   int64_t keys = 0;
   int draw = 0;
+  std::string fault;  // family
   auto operator<=>(const DrawKey&) const = default;
 };
 bool measure(const Catalogue&, const CurveOptions&, const std::set<DrawKey>& done,

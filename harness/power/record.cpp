@@ -174,7 +174,7 @@ int false_alarms(const std::vector<CurveRow>& rows) {
   std::set<DrawKey> alarms;
   for (const CurveRow& r : rows)
     for (size_t d = 0; d < kFirstPeer; ++d)
-      if (r.seen[d].kind == Threshold::kRejectsRight) alarms.insert({r.format, r.keys, r.draw});
+      if (r.seen[d].kind == Threshold::kRejectsRight) alarms.insert({r.format, r.keys, r.draw, {}});
   return static_cast<int>(alarms.size());
 }
 
