@@ -70,10 +70,12 @@ def draw(rows: pd.DataFrame) -> plt.Figure:
                           markerfacecolor="white", label=peer)
             for detector, color in OURS.items():
                 c = curve(part, detector, 0.5)
-                axes.plot(c.index, c, color=color, linewidth=1.3, linestyle="--" if detector == "incidence" else "-", label=detector)
+                axes.plot(c.index, c, color=color, linewidth=1.3, linestyle="--" if detector == "incidence" else "-", label=detector,
+                          marker="o" if len(c) == 1 else None, markersize=4)
             half, most = curve(part, "ours", 0.5), curve(part, "ours", 0.95)
             axes.fill_between(half.index, half, most, color=style.INK, alpha=0.15, linewidth=0)
-            axes.plot(half.index, half, color=style.INK, linewidth=2.4, label="ours, random inputs", zorder=3)
+            axes.plot(half.index, half, color=style.INK, linewidth=2.4, label="ours, random inputs", zorder=3,
+                      marker="o" if len(half) == 1 else None, markersize=6)
             for text, size in NAMED.get(fault, {}).items():
                 axes.axhline(size, color=style.INK, linewidth=0.8, linestyle=":")
                 axes.annotate(text, (1, size), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=6.5)
