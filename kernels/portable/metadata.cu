@@ -20,6 +20,8 @@ struct Block {
     gpu::block_barrier();  // who still reads an earlier result
     shared[threadIdx.x] = value;
     gpu::block_barrier();
+    // Whole, it would ask for all values at once, which takes more registers than there are.
+#pragma unroll 8
     for (int i = 0; i < end; ++i) none = by(none, shared[i]);
     return none;
   }
@@ -39,7 +41,7 @@ struct Block {
 
 // A kernel per op: all in one need more registers than there are.
 template <int32_t kOp>
-__global__ GPU_BOUNDS(kTeamThreads, 2) void metadata_units(GPU_PARAMETER MetadataOperands parameter) {
+__global__ GPU_BOUNDS(kTeamThreads, 4) void metadata_units(GPU_PARAMETER MetadataOperands parameter) {
   GPU_SHARED(int64_t, shared, [kTeamThreads]);
   const MetadataOperands& m = GPU_ARGUMENT(parameter);
   assay_kernels::metadata::do_unit(kOp, m, static_cast<int64_t>(blockIdx.x), Block{&shared[0]});
