@@ -245,7 +245,7 @@ void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
       for (const std::string& composed : options_.kernels)  // NAME(STAGE=KERNEL): one of its own
         if (composed.starts_with(k.name + "(")) {
           if (const std::string why = arm->dispatcher.why_no_kernel(composed); !why.empty())
-            throw InputError(fmt::format("--kernel {}: {}", composed, why));
+            throw InputError("--" + why);  // "kernel NAME(...): ..."
           all.push_back(composed);
           arm->chosen.push_back(k);
           arm->chosen.back().name = composed;
