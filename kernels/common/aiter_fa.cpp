@@ -88,7 +88,13 @@ void split(Calls& c, Part (&parts)[kGroups]) {
   // An empty group has no first request: its one entry stands behind those before it, and nobody reads it.
 }
 
-// Attention of the rows of a part over dense keys [keys, heads, dim] of the model's format.
+// What a gather writes: a cache of one 16-bit format as it is, codes in the model's format, mixtures in fp32.
+int32_t gathered_format(const assay_problem& p) {
+  if (plain(p.k_format) && p.k_format == p.v_format) return p.k_format;
+  return plain(p.k_format) || plain(p.v_format) ? static_cast<int32_t>(ASSAY_FP32) : p.source_format;
+}
+
+// Attention of the rows of a part over dense keys [keys, heads, dim].
 StageCall& attend_dense(Calls& c, const char* stage, const std::string& what, const Part& part,
                         std::vector<int32_t> kv_len, const assay_tensor& k, const assay_tensor& v,
                         const assay_tensor& cu_kv, const assay_tensor& lengths) {
@@ -96,7 +102,7 @@ StageCall& attend_dense(Calls& c, const char* stage, const std::string& what, co
   StageCall& call = c.add(stage, what);
   call.set_lengths({p.q_len + part.first, p.q_len + part.first + part.count}, std::move(kv_len));
   assay_problem& own = call.problem;
-  own.k_format = own.v_format = p.source_format;
+  own.k_format = own.v_format = k.format;
   own.k_scale_kind = own.v_scale_kind = ASSAY_SCALE_NONE;
   own.layout = ASSAY_LAYOUT_NHD, own.page_size = 0, own.table = ASSAY_TABLE_NONE;
   take_rows(c, call, part.row, part.rows);
@@ -105,7 +111,7 @@ StageCall& attend_dense(Calls& c, const char* stage, const std::string& what, co
   return call;
 }
 
-// Cached tokens of a part's requests to dense rows in the model's format.
+// Cached tokens of a part's requests to dense rows.
 void gather(Calls& c, const std::string& what, const Part& part, const std::vector<int32_t>& tokens,
             const assay_tensor& cu, const assay_tensor& starts, const assay_tensor& request,
             const assay_tensor& k, const assay_tensor& v) {
@@ -113,12 +119,12 @@ void gather(Calls& c, const std::string& what, const Part& part, const std::vect
   StageCall& call = c.add("gather", what);
   take_cache(c, call, part.first, part.count);
   call.set_lengths(tokens, call.kv_len);
-  call.problem.o_format = p.source_format;
+  call.problem.o_format = k.format;
   call.tensors.cu_q = cu, call.tensors.seq_starts = starts;
   call.tensors.token_to_batch = slice(request, 0, call.problem.rows);
   call.tensors.dense_k = slice(k, 0, call.problem.rows);
   call.tensors.dense_v = slice(v, 0, call.problem.rows);
-  if (!plain(p.k_format) || !plain(p.v_format)) c.dequant_format = p.source_format;
+  if (k.format != p.k_format || k.format != p.v_format) c.dequant_format = k.format;
 }
 
 // Partial results of rows: planes of O and LSE that lie one behind the other.
@@ -184,8 +190,8 @@ void extend_window(Calls& c, const Part& part) {
   const std::string what =
       requests_text(p, part.first, part.count, "extends") + ", last " + std::to_string(sum) + " keys of them";
   StageCall& list = list_keys(c, what, part, p.window_left, sum);
-  const assay_tensor k = c.room(p.source_format, {sum, p.heads_kv, p.head_dim_qk}),
-                     v = c.room(p.source_format, {sum, p.heads_kv, p.head_dim_v});
+  const assay_tensor k = c.room(gathered_format(p), {sum, p.heads_kv, p.head_dim_qk}),
+                     v = c.room(gathered_format(p), {sum, p.heads_kv, p.head_dim_v});
   const assay_tensor cu = read_only(list.tensors.out_cu_kv),
                      lengths = entry_of(read_only(list.tensors.out_len), 0);
   gather(c, what, part, tokens, cu, read_only(list.tensors.out_starts), read_only(list.tensors.out_request),
@@ -235,8 +241,8 @@ void extend(Calls& c, const Part& part) {
   fresh.problem.o_format = p.q_format;
   fresh.tensors.o = entry_of(planes.o, kNew), fresh.tensors.lse = entry_of(planes.lse, kNew);
 
-  const assay_tensor k = c.room(p.source_format, {room, p.heads_kv, p.head_dim_qk}),
-                     v = c.room(p.source_format, {room, p.heads_kv, p.head_dim_v});
+  const assay_tensor k = c.room(gathered_format(p), {room, p.heads_kv, p.head_dim_qk}),
+                     v = c.room(gathered_format(p), {room, p.heads_kv, p.head_dim_v});
   int64_t running = 0;
   for (int32_t chunk = 0; chunk < chunks; ++chunk) {
     std::vector<int32_t> tokens;
