@@ -47,7 +47,8 @@ struct Judge::Impl {
   std::vector<TurnedRows> drawn;     // rows of the inputs with turned signs
   assay_arithmetic arithmetic{};     // of the kernel judged last
 
-  void turn_back();  // of the host's inputs, before another kernel gets them
+  void upload_values();  // whatever the host holds now of what the kernel reads
+  void turn_back();      // of the host's inputs, before another kernel gets them
   explicit Impl(const Problem& problem, double row_key_budget)
       : inputs(build_inputs(problem)), expected(make_expectation(inputs, row_key_budget)) {}
 
@@ -57,6 +58,12 @@ struct Judge::Impl {
   Verdict judge(const Backend&, const assay_kernel&, const assay_device&);
   Verdict recheck();
 };
+
+void Judge::Impl::upload_values() {
+  session->upload_inputs();
+  for (const Operand cache : caches_read(inputs))
+    session->device_case().upload(cache, 0, inputs.buffers[cache].bytes());
+}
 
 void Judge::Impl::turn_back() {
   turn_rows(inputs, drawn);
@@ -268,7 +275,7 @@ bool Judge::turn() {
   if (!i.opposite && !i.unturned) i.unturned.emplace(i.session->outputs());
   if (!turn_values(i.inputs)) return false;
   i.opposite = !i.opposite;
-  i.session->upload_inputs();
+  i.upload_values();
   return true;
 }
 std::string Judge::turned() const {
@@ -283,7 +290,7 @@ void Judge::draw(std::mt19937_64& random, bool everything) {
   if (everything) {
     turn_rows(i.inputs, i.drawn);
     i.drawn = turn_random_rows(i.inputs, random, 0);
-    i.session->upload_inputs();
+    i.upload_values();
     return;
   }
   // What the device holds of the last draw goes with the new one.
@@ -298,7 +305,7 @@ void Judge::settle() {
   if (i.drawn.empty()) return;
   turn_rows(i.inputs, i.drawn);
   i.drawn.clear();
-  i.session->upload_inputs();
+  i.upload_values();
 }
 std::string Judge::judge_drawn(double row_key_budget) {
   Impl& i = *impl_;

@@ -15,6 +15,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double kLongestPauseS = 0.02;  // a late writer that is later still is out of its time
 constexpr double kMostProducts = 2e5;    // of a reference: milliseconds
 constexpr double kLooksS = 0.25;         // looks at one end, beyond the first one
+constexpr const char* kOthers = "given other values in the same buffers while it was timed: ";
 
 }  // namespace
 
@@ -31,21 +32,24 @@ void WatchedSeries::looks(std::vector<Look> kinds) {
     look(kinds[i]);
 }
 
+void WatchedSeries::object(const char* check, const char* what, const std::string& why) {
+  if (!why.empty()) wrong_ = {check, what + why};
+}
+
 void WatchedSeries::look(Look kind) {
   if (wrong_) return;
   const auto start = Clock::now();
-  const auto object = [&](const char* check, const char* what, const std::string& why) {
-    if (!why.empty()) wrong_ = {check, what + why};
-  };
   if (kind == Look::kTurned) {
     judge_.settle();
-    if (!turned_) call_.sample();  // its outputs are what the turned ones are held against
-    turned_ = true;
+    if (!turned_) {
+      call_.sample();  // its outputs are what the turned ones are held against
+      turned_ = as_built_ = true;
+    }
     for (int i = 0; i < 2 && !wrong_ && judge_.turn(); ++i) {
       call_.sample();
-      object("values", "given other values in the same buffers while it was timed: ", judge_.turned());
+      as_built_ = i == 1;
+      object("values", kOthers, judge_.turned());
     }
-    as_built_ = true;
   } else {
     // The first and last drawn values are new everywhere, those in between as small as before a timed call.
     judge_.draw(random_, samples_ == 0);
@@ -54,9 +58,7 @@ void WatchedSeries::look(Look kind) {
     as_built_ = false;
     object("late", "its outputs change after the call has ended: ",
            judge_.written_late(kLongestPauseS * static_cast<double>(random_() % 1000) / 1000));
-    if (!wrong_)
-      object("values",
-             "given other values in the same buffers while it was timed: ", judge_.judge_drawn(rows_budget_));
+    if (!wrong_) object("values", kOthers, judge_.judge_drawn(rows_budget_));
   }
   spent_s_ += std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -72,6 +74,9 @@ TimedSample WatchedSeries::sample() {
 }
 
 Objection WatchedSeries::end() {
+  // What the last timed call left: nobody could know that it would be looked at.
+  if (!wrong_ && samples_ > 0 && spent_s_ < 2 * std::max(seconds_, kLooksS))
+    object("values", kOthers, judge_.judge_drawn(rows_budget_));
   samples_ = 0;
   looks({Look::kDrawn, Look::kTurned});
   judge_.settle();

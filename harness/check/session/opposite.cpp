@@ -70,7 +70,7 @@ std::vector<Operand> value_operands(const Inputs& inputs) {
                                 Operand::kDenseV, Operand::kK, Operand::kV}) {
     const assay_tensor& t = tensor_of(inputs.tensors, operand);
     if (operand == Operand::kV && p.layout == ASSAY_LAYOUT_MLA) continue;
-    if (role_of(p, operand) == Role::kIn && t.data != nullptr && t.rank >= 1 && format_bytes(t.format) >= 1)
+    if (holds_values(p, operand) && t.data != nullptr && t.rank >= 1 && format_bytes(t.format) >= 1)
       found.push_back(operand);
   }
   return found;
@@ -91,9 +91,14 @@ double step(int32_t format, double x) {
 
 }  // namespace
 
+std::vector<Operand> caches_read(const Inputs& inputs) {
+  std::vector<Operand> found;
+  for (const Operand operand : value_operands(inputs))
+    if (is_output(inputs.problem, operand)) found.push_back(operand);
+  return found;
+}
+
 bool turn_values(Inputs& inputs) {
-  // Scores against keys that were there before would change.
-  if (op_of(inputs.problem).attends_rows && role_of(inputs.problem, Operand::kK) != Role::kIn) return false;
   const std::vector<Operand> operands = value_operands(inputs);
   for (const Operand operand : operands) {
     const assay_tensor& t = tensor_of(inputs.tensors, operand);
@@ -106,6 +111,11 @@ std::vector<TurnedRows> turn_random_rows(Inputs& inputs, std::mt19937_64& random
   std::vector<TurnedRows> all;
   std::vector<Operand> operands = value_operands(inputs);
   if (most_bytes == 0 && operands.size() > 1) operands.erase(operands.begin());
+  if (most_bytes > 0 && !operands.empty()) {
+    const auto is_cache = [](Operand o) { return o == Operand::kK || o == Operand::kV; };
+    operands.erase(std::remove_if(operands.begin() + 1, operands.end(), is_cache), operands.end());
+    most_bytes /= static_cast<int64_t>(operands.size());
+  }
   for (const Operand operand : operands) {
     const assay_tensor& t = tensor_of(inputs.tensors, operand);
     int64_t count = 1;  // rows
@@ -128,7 +138,6 @@ std::vector<TurnedRows> turn_random_rows(Inputs& inputs, std::mt19937_64& random
     turned.first = start + low * bytes;
     turned.last = start + high * bytes + row_bytes;
     all.push_back(turned);
-    if (most_bytes > 0) break;
   }
   turn_rows(inputs, all);
   return all;

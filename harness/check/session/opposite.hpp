@@ -2,7 +2,8 @@
 // Other visible values in the same buffers. With a known answer and without another reference: every value
 // with its sign turned. Scores stay (Q and K turn both), so LSE and scales stay, O and codes turn with V, and
 // everything that was kept from before has the wrong sign. Without a known answer: random values turned, to
-// be judged against a reference of their own.
+// be judged against a reference of their own. A cache that a step reads before it writes to it turns with the
+// rest, so who uploads the inputs uploads caches_read() too.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,9 @@
 #include "harness/check/session/session.hpp"
 
 namespace assay {
+
+// Operands of the cache that the op attends over and writes to (steps).
+std::vector<Operand> caches_read(const Inputs&);
 
 // On the host only; done twice it is undone. False, and nothing done, where no operand has signs.
 bool turn_values(Inputs&);
@@ -30,8 +34,9 @@ struct TurnedRows {
   uint64_t seed = 0;            // of the draw
 };
 // A fresh draw of the operands that turn_values() turns: all but the first one (Q; who knows results by it
-// knows the wrong ones then), or (`most_bytes` > 0) a stretch of rows of the first within so many bytes, at
-// least a row. On the host only; turn_rows() undoes it.
+// knows the wrong ones then), or (`most_bytes` > 0) of each that comes with the rows of the batch (of the
+// first where none does) a stretch of rows, at least one, within its part of so many bytes. On the host only;
+// turn_rows() undoes it.
 std::vector<TurnedRows> turn_random_rows(Inputs&, std::mt19937_64&, int64_t most_bytes);
 void turn_rows(Inputs&, const std::vector<TurnedRows>&);
 
