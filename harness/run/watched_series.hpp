@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A timed series that is watched. Every timed call meets values that no call met before (a few rows of Q with
+// A timed series that is watched. Every timed call meets values that no call met before (a few rows of Q
 // and of the keys that come with them with other signs, opposite.hpp), so who remembers results has to
 // compute them. At moments nobody can foresee, and at both ends, results are looked at: of all signs turned,
 // or of fresh draws, with or without poison in the outputs, read twice with a pause in between and judged by
