@@ -72,6 +72,10 @@ std::optional<Scenario> draw_scenario(Draws& d, int64_t most_keys) {
     for (int i = 0; i < kProposals; ++i) {
       Given more = given;
       more[index] = draw_value(d, field, line);
+      // The two parts of a latent row want three other fields at once, which no drawing one by one meets.
+      if (field.name == "sources")
+        more[field_index("layout")] = "mla", more[field_index("h")] = "1",
+        more[field_index("d")] = d.one_of({"576/512", "72/64", "24/16"});
       if (auto scenario = made_of(op, more)) {
         given = std::move(more), made = std::move(scenario);
         return true;

@@ -86,12 +86,14 @@ double code_or_middle(int32_t format, double x, bool middle) {
   return middle ? code + std::copysign(std::ldexp(0.5, exponent - info.mantissa_bits), x) : code;
 }
 
-// One row of values for the target, from standard draws of unit size: on codes and between them.
+// One row of values for the target, from standard draws of unit size: on codes and between them. A scale that
+// is found takes the largest value to the largest code, so that value must fit into `limit`.
 void exact_row(const Target& to, const CounterRng& rng, uint64_t first, int32_t head, int32_t dims,
-               double* row) {
+               double limit, double* row) {
   // A normal draw reaches the outer codes, and small ones often enough.
   const double spread = to.format == ASSAY_INT8 ? 45 : 8;
-  const double dynamic = std::exp2(static_cast<double>(rng.below(first, 7)) - 3);
+  double dynamic = std::exp2(static_cast<double>(rng.below(first, 7)) - 3);
+  while (largest_code(to.format) * dynamic > limit) dynamic /= 2;
   for (int32_t d = 0; d < dims; ++d) {
     const bool middle = rng.bits(first + static_cast<uint64_t>(d)) >> 63 != 0;
     row[d] = code_or_middle(to.format, spread * row[d], middle) * (to.dynamic() ? dynamic : to.at(head, d));
@@ -134,6 +136,8 @@ void write_source(Inputs& inputs, Operand operand, Operand ready, const DrawnPar
   float* const written =
       scales.rank > 0 ? reinterpret_cast<float*>(inputs.buffers[static_cast<int>(ready)].payload()) : nullptr;
   const int64_t bytes = format_bytes(t.format);
+  // Codes end at their last one; of other values nothing is true once they are infinite.
+  const double limit = codes ? std::numeric_limits<double>::infinity() : format_info(t.format).max_finite;
 #pragma omp parallel if (t.elements() > kParallelElements)
   {
     std::vector<double> values(dims);
@@ -147,7 +151,7 @@ void write_source(Inputs& inputs, Operand operand, Operand ready, const DrawnPar
           draw(rows[at], head, values.data());
         }
         if (p.recipe == InputRecipe::kExact) {
-          exact_row(to, rng, first, head, dims, values.data());
+          exact_row(to, rng, first, head, dims, limit, values.data());
         } else if (to.given()) {
           for (int32_t d = 0; d < dims; ++d)
             if (rng.below(first + d, kBeyondEvery) == 0) values[d] *= kBeyondFactor;
@@ -158,6 +162,7 @@ void write_source(Inputs& inputs, Operand operand, Operand ready, const DrawnPar
           const float scale = make_codes(to, head, dims, values.data());
           if (written != nullptr) written[scales.at({at, head})] = scale;
         }
+        for (double& x : values) x = std::clamp(x, -limit, limit);
         encode_span(t.format, values.data() + part.first, own, payload + t.at({at, head, 0}) * bytes);
       }
   }

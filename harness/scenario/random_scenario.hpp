@@ -3,6 +3,7 @@
 // so about one in ten obeys all rules. Draws members directly, not through the parser it tests.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <random>
 
@@ -181,6 +182,8 @@ class ScenarioGenerator {
     b.n = static_cast<int32_t>(1 + below(100));
     b.q = range(2048);
     b.s = range(4096);
+    if (b.kind == BatchSpec::Kind::kZipf)  // its lengths begin at 1
+      b.s = {std::max(b.s.low, 1), std::max(b.s.high, 1)};
     return b;
   }
 

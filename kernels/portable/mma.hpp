@@ -52,17 +52,18 @@ GPU_INLINE void multiply_keys(const Call& parameter, const MmaWarp& w, const Mma
 // Products to natural logits, -inf for keys a row does not see.
 template <class Shape>
 GPU_INLINE void shape_scores(const Call& parameter, const MmaWarp& w, const LaneRow (&r)[gpu::kLines],
-                             const MmaKey& here, int32_t step, gpu::Sums& s) {
-  const int32_t key = step * kStepKeys;
-  const bool all_visible = key >= w.all_begin && key + kStepKeys <= w.all_end;
+                             const MmaKey& here, int32_t key, gpu::Sums& s) {
   const Operands& op = GPU_ARGUMENT(parameter).op;
   const assay_problem& p = op.p;
   const bool k_tokens = !Shape::kPlain && op.k_scale.kind == ASSAY_SCALE_TOKEN_HEAD;
 #pragma unroll
-  for (int i = 0; i < gpu::kLines; ++i)
+  for (int i = 0; i < gpu::kLines; ++i) {
+    const LaneRow& row = r[i];
+    const bool drafts = !Shape::kPlain && p.mask == ASSAY_MASK_TREE;
+    const bool all_visible =
+        key >= row.begin && key + kStepKeys <= (drafts ? min(row.end, w.context) : row.end) && row.valid;
 #pragma unroll
     for (int e = 0; e < gpu::kPlaces; ++e) {
-      const LaneRow& row = r[i];
       const int32_t j = gpu::place(w.member, e);
       float x = s.at[i][e] * row.scale;
       if (k_tokens) x *= gpu::shfl(here.scale, j);
@@ -76,6 +77,7 @@ GPU_INLINE void shape_scores(const Call& parameter, const MmaWarp& w, const Lane
       }
       s.at[i][e] = x;
     }
+  }
 }
 
 // Logits to weights, packed for the second product; maxima, sums and output follow.
@@ -241,7 +243,9 @@ struct MmaOutput {
 };
 
 GPU_INLINE int64_t slot_of(const Operands& op, const MmaWarp& w, const MmaOutput& out, const RowPlace& at) {
-  return (static_cast<int64_t>(w.split) * op.p.total_q + out.rows.first_row + at.row) * op.p.heads_q +
+  return (static_cast<int64_t>(static_cast<int32_t>(blockIdx.z)) * op.p.total_q + out.rows.first_row +
+          at.row) *
+             op.p.heads_q +
          at.head;
 }
 
@@ -331,21 +335,21 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
   }
   LaneRow r[gpu::kLines];
   find_keys<Shape>(a, warp, r);
-  find_steps(a, warp);
   QueryOperands<Shape> q;
   load_queries<Shape>(a.op, warp, r, shared, q);
 
   MmaRows<Shape> state = {};
 #pragma unroll
   for (int i = 0; i < gpu::kLines; ++i) state.m[i] = -kInfinity;
-  MmaKey here = find_key<Shape>(parameter, warp, warp.step);
-  MmaKey next = find_key<Shape>(parameter, warp, warp.step + warp.stride);
+  const int32_t first = first_step(warp);
+  MmaKey here = find_key<Shape>(parameter, warp, first);
+  MmaKey next = find_key<Shape>(parameter, warp, first + stride_of(parameter, warp));
   KeysOfLane keys = keys_of(warp, here);
   RawK<Shape> k;
 #pragma unroll
   for (int b = 0; b < Shape::kAheadK; ++b) load_k<Shape>(parameter, warp, b, keys, k);
-  for (int32_t step = warp.step; step < warp.step_end; step += warp.stride) {
-    const MmaKey after = find_key<Shape>(parameter, warp, step + 2 * warp.stride);
+  for (int32_t key = first; key < warp.some_end; key += stride_of(parameter, warp)) {
+    const MmaKey after = find_key<Shape>(parameter, warp, key + 2 * stride_of(parameter, warp));
     int64_t token[gpu::kPlaces];
     values_of(warp, here, token);
     RawV<Shape> v;
@@ -353,7 +357,7 @@ __global__ GPU_BOUNDS(kMmaThreads, kDim <= 128 ? 2 : 1) void attend_mma(GPU_PARA
     for (int b = 0; b < Shape::kAheadV; ++b) load_v<Shape>(parameter, warp, b, token, v);
     gpu::Sums s = {};
     multiply_keys<Shape>(parameter, warp, shared, q, next, keys, k, s);
-    shape_scores<Shape>(parameter, warp, r, here, step, s);
+    shape_scores<Shape>(parameter, warp, r, here, key, s);
     const gpu::Operand weights = weigh_scores<Shape>(parameter, warp, here, s, state);
     add_values<Shape>(parameter, warp, shared, weights, token, v, state.o);
     here = next, next = after;

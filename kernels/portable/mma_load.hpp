@@ -138,14 +138,12 @@ struct MmaShared {
 // request.
 struct MmaWarp {
   int lane, warp, member;
-  int32_t kv_head, split;
+  int32_t kv_head;
   RequestRows rows;
-  bool share_keys;                 // the warps of the block have the same rows and every fourth step each
-  int32_t first_row;               // of this warp
-  int32_t context;                 // keys before the request's first row
-  int32_t some_begin, some_end;    // keys that some row of the warp sees
-  int32_t all_begin, all_end;      // keys that all rows see
-  int32_t step, step_end, stride;  // of sixteen keys
+  bool share_keys;               // the warps of the block have the same rows and every fourth step each
+  int32_t first_row;             // of this warp
+  int32_t context;               // keys before the request's first row
+  int32_t some_begin, some_end;  // keys that some row of the warp sees
 };
 
 // A key in K or V, in elements (-1: no row of the warp looks), and its scale.
@@ -183,7 +181,7 @@ GPU_INLINE bool find_rows(const Call& a, MmaWarp& w) {
   const int64_t tile_in_request = tile - first_tile(a, w.rows.request, kTileRows);
   const int32_t packed_rows = w.rows.q_len * a.op.group;
   if (tile_in_request * kTileRows >= packed_rows) return false;
-  w.kv_head = blockIdx.y, w.split = blockIdx.z;
+  w.kv_head = blockIdx.y;
   w.share_keys = packed_rows <= kSharedRows;
   w.first_row = static_cast<int32_t>(tile_in_request) * kTileRows + (w.share_keys ? 0 : w.warp * kSharedRows);
   w.context = w.rows.kv_len - w.rows.q_len;
@@ -206,28 +204,27 @@ template <class Shape>
 GPU_INLINE void find_keys(const Call& a, MmaWarp& w, LaneRow (&r)[gpu::kLines]) {
   const auto smaller = [](int32_t s, int32_t t) { return min(s, t); };
   const auto larger = [](int32_t s, int32_t t) { return max(s, t); };
-  int32_t some_begin = INT32_MAX, some_end = 0, all_begin = 0, all_end = INT32_MAX;
+  int32_t some_begin = INT32_MAX, some_end = 0;
 #pragma unroll
   for (int i = 0; i < gpu::kLines; ++i) {
     r[i] = lane_row(a, w.rows, w.kv_head, w.first_row + gpu::line_of(w.lane, i));
     if (!r[i].valid) continue;
-    all_begin = max(all_begin, r[i].begin), all_end = min(all_end, r[i].end);
     if (r[i].begin < r[i].end) some_begin = min(some_begin, r[i].begin), some_end = max(some_end, r[i].end);
   }
   w.some_begin = gpu::warp_reduce(some_begin, smaller), w.some_end = gpu::warp_reduce(some_end, larger);
-  w.all_begin = gpu::warp_reduce(all_begin, larger), w.all_end = gpu::warp_reduce(all_end, smaller);
-  if (!Shape::kPlain && a.op.p.mask == ASSAY_MASK_TREE) w.all_end = min(w.all_end, w.context);
 }
 
 // The steps of this warp: splits take them in turn, and so do warps that share keys. Whichever step a warp's
 // rows begin with, a part holds the steps that are alike modulo the number of parts, which can be declared.
-GPU_INLINE void find_steps(const Call& a, MmaWarp& w) {
-  const bool some = w.some_end > w.some_begin;
-  const int32_t first = some ? w.some_begin / kStepKeys : 0;
-  const int32_t steps = some ? (w.some_end + kStepKeys - 1) / kStepKeys - first : 0;
-  w.stride = w.share_keys ? a.splits * kMmaWarps : a.splits;
-  w.step_end = first + steps;
-  w.step = first + (w.share_keys ? w.split * kMmaWarps + w.warp : w.split);
+GPU_INLINE int32_t first_step(const MmaWarp& w) {
+  const auto split = static_cast<int32_t>(blockIdx.z);
+  const int32_t turn = w.share_keys ? split * kMmaWarps + w.warp : split;
+  return kStepKeys * ((w.some_end > w.some_begin ? w.some_begin / kStepKeys : 0) + turn);
+}
+// From the arguments again: a register kept for it over the loop is one that large heads do not have.
+GPU_INLINE int32_t stride_of(const Call& parameter, const MmaWarp& w) {
+  const int32_t splits = GPU_ARGUMENT(parameter).splits;
+  return kStepKeys * (w.share_keys ? splits * kMmaWarps : splits);
 }
 
 // In shared memory every lane keeps what only it reads.
@@ -257,11 +254,11 @@ GPU_INLINE void load_queries(const Operands& op, const MmaWarp& w, const LaneRow
 
 // Lanes 0-15 find the sixteen keys of a step in K, lanes 16-31 in V (others repeat them).
 template <class Shape>
-GPU_INLINE MmaKey find_key(const Call& parameter, const MmaWarp& w, int32_t step) {
+GPU_INLINE MmaKey find_key(const Call& parameter, const MmaWarp& w, int32_t first) {
   const Operands& op = GPU_ARGUMENT(parameter).op;
   MmaKey found{-1, 1.0f};
-  const int32_t key = step * kStepKeys + w.lane % 16;
-  if (step >= w.step_end || key < w.some_begin || key >= w.some_end) return found;
+  const int32_t key = first + w.lane % 16;
+  if (key < w.some_begin || key >= w.some_end) return found;
   const KeyPlace place = assay_kernels::place_key(op, w.rows.request, key);
   const bool of_k = w.lane % 32 < 16;
   const assay_kernels::KvView& view = of_k ? op.k : op.v;

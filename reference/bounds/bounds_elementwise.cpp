@@ -87,7 +87,7 @@ class Row {
   double largest() const {
     double k_norm = 0;
     for (double a : scores_.a) k_norm = std::max(k_norm, a);  // sum |q k| itself: ||q|| taken as 1
-    return model_.largest_sum(1, k_norm, scores_.keys, row_.v_max);
+    return model_.largest_sum(1, k_norm, scores_.keys, scores_.k_max, row_.v_max);
   }
 
   ChannelFacts channel(int32_t d) const {

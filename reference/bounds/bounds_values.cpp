@@ -416,7 +416,7 @@ class Values {
     }
     const RowTiersCounts counts = tiers.finish(f);
     result_.largest =
-        std::max(result_.largest, b_.model.largest_sum(row.q_norm, b_.k_norm, row.seen, v_max_));
+        std::max(result_.largest, b_.model.largest_sum(row.q_norm, b_.k_norm, row.seen, b_.k_max, v_max_));
     result_.counts.p_declined += counts.p_declined, result_.counts.r_applied += counts.r_applied;
   }
 
