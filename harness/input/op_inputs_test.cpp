@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inputs of every op by its examples (harness/ops): what is read was drawn and stays under every poison,
 // what is written is poison, what is written in part holds bytes of its own. A new op is asked the same.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "harness/input/inputs.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/scenario/scenario.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
@@ -84,6 +88,21 @@ std::vector<std::string_view> every_example() {
   for (const Op* op : all_ops()) lines.insert(lines.end(), op->examples.begin(), op->examples.end());
   return lines;
 }
+// The largest code is reached, and in the source's own format no value is infinite.
+TEST(ValuesToQuantise, AreFinite) {
+  for (const char* scale : {"token_head", "head"})
+    for (int seed = 0; seed < 8; ++seed) {
+      const Inputs inputs = build_inputs(make_problem(parse_scenario(fmt::format(
+          "quantize_int8 h=2 d=16 q=fp8_e5m2:{} from=fp16 batch=1q3 input=exact seed={}", scale, seed))));
+      const assay_tensor& t = tensor_of(inputs.tensors, Operand::kSource);
+      double largest = 0;
+      for (int64_t i = 0; i < t.shape[0] * t.stride[0]; ++i)
+        largest = std::max(largest, std::fabs(load(t.format, t.data, i)));
+      EXPECT_LE(largest, 65504) << scale << seed;
+      EXPECT_GE(largest, 57344.0 / 256) << scale << seed;
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Examples, OpInputs, testing::ValuesIn(every_example()));
 
 }  // namespace

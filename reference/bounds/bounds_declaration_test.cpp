@@ -11,6 +11,7 @@
 #include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_classes.hpp"
 #include "reference/bounds/bounds_emulator.hpp"
+#include "reference/bounds/bounds_terms.hpp"
 
 namespace assay {
 namespace {
@@ -157,6 +158,23 @@ TEST(Declaration, RoundingsOfQ) {
   const DenseCase c = make_case(Family::kPeaked, 1, 60, 32, 1);
   EXPECT_LT(20 * bounded_attention(c.problem, c.host(), c.rows(), sharp).lse_bound[0],
             bounded_attention(c.problem, c.host(), c.rows(), wide).lse_bound[0]);
+}
+
+// Codes times scales past 65,504 are infinite in fp16 and not in bf16.
+TEST(Declaration, ValuesPastTheFormatTheyAreDequantisedTo) {
+  Problem p = make_case(Family::kNormal, 1, 64, 32, 1).problem;
+  p.k_format = p.v_format = ASSAY_FP8_E4M3;
+  p.k_scale = p.v_scale = ASSAY_SCALE_HEAD;
+  assay_arithmetic a = arithmetic(ASSAY_FP32, 16, 64);
+  const auto largest = [&](double k_max, double v_max) {
+    return ErrorModel(p, a).largest_sum(1, 1, 4, k_max, v_max);
+  };
+  a.dequant_format = ASSAY_BF16;
+  EXPECT_LT(largest(7e4, 7e4), 1e6);
+  a.dequant_format = ASSAY_FP16;
+  EXPECT_LT(largest(6e4, 6e4), 1e6);
+  EXPECT_TRUE(std::isinf(largest(7e4, 1)));
+  EXPECT_TRUE(std::isinf(largest(1, 7e4)));
 }
 
 TEST(Declaration, UnitOfTheRowSum) {

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "reference/bounds/bounds_rounding.hpp"
+#include "reference/bounds/bounds_terms.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -154,6 +155,20 @@ RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, 
   }
   row.span = row.keys > 0 ? last - first + 1 : 0;
   return row;
+}
+
+double ErrorModel::largest_sum(double scaled_q_norm, double k_norm, int64_t keys, double k_max,
+                               double v_max) const {
+  // Codes times their scale, written down in a format that may not hold them.
+  const int32_t written = arithmetic_.dequant_format;
+  if (written != ASSAY_FORMAT_NONE && std::max(k_max, v_max) > format_info(written).max_finite)
+    return std::numeric_limits<double>::infinity();
+  // Scores go to powers of two, P is at most 2^lag times what the offset scales it by.
+  const double dot =
+      scaled_q_norm * k_norm * std::max(M_LOG2E, softmax_scale_ > 0 ? 1 / softmax_scale_ : 1.0);
+  const double p =
+      std::exp2(std::max(0.0, arithmetic_.rescale_lag_log2) + std::max(0.0, arithmetic_.p_offset_log2));
+  return std::max(dot, p * static_cast<double>(keys) * v_max);
 }
 
 }  // namespace assay

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "harness/problem/names.hpp"
 #include "reference/bounds/bounds.hpp"
@@ -213,20 +212,6 @@ int64_t ErrorModel::updates(int64_t span, int64_t keys, const double* scores, in
     most = std::min(most, records);
   }
   return most - 1 + (sink ? 1 : 0);
-}
-
-double ErrorModel::largest_sum(double scaled_q_norm, double k_norm, int64_t keys, double k_max,
-                               double v_max) const {
-  // Codes times their scale, written down in a format that may not hold them.
-  const int32_t written = arithmetic_.dequant_format;
-  if (written != ASSAY_FORMAT_NONE && std::max(k_max, v_max) > format_info(written).max_finite)
-    return std::numeric_limits<double>::infinity();
-  // Scores go to powers of two, P is at most 2^lag times what the offset scales it by.
-  const double dot =
-      scaled_q_norm * k_norm * std::max(M_LOG2E, softmax_scale_ > 0 ? 1 / softmax_scale_ : 1.0);
-  const double p =
-      std::exp2(std::max(0.0, arithmetic_.rescale_lag_log2) + std::max(0.0, arithmetic_.p_offset_log2));
-  return std::max(dot, p * static_cast<double>(keys) * v_max);
 }
 
 double ErrorModel::row_sum_lanes(int64_t span, int64_t keys) const {

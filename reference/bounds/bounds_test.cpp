@@ -399,13 +399,6 @@ TEST(Bounds, TermsThatNeedQuantisedOperands) {
   p.k_scale = p.v_scale = ASSAY_SCALE_HEAD;
   EXPECT_GT(terms().dot, 0x1p-8);
   EXPECT_GT(terms().pv, 0x1p-8);
-  // Codes times scales past 65,504 are infinite in fp16 and not in bf16.
-  EXPECT_LT(ErrorModel(p, a).largest_sum(1, 1, 4, 7e4, 7e4), 1e6);
-  a.dequant_format = ASSAY_FP16;
-  EXPECT_LT(ErrorModel(p, a).largest_sum(1, 1, 4, 6e4, 6e4), 1e6);
-  EXPECT_TRUE(std::isinf(ErrorModel(p, a).largest_sum(1, 1, 4, 7e4, 1)));
-  EXPECT_TRUE(std::isinf(ErrorModel(p, a).largest_sum(1, 1, 4, 1, 7e4)));
-  a.dequant_format = ASSAY_BF16;
   p.k_format = p.v_format = ASSAY_FP16;
   p.k_scale = p.v_scale = ASSAY_SCALE_NONE;
   EXPECT_GT(terms().dot, 0x1p-8);  // fp16 keeps more bits than bf16
