@@ -127,6 +127,8 @@ class Evaluation {
   void sums();
   double updates(const Interval& slack) const;
   Interval score_error(const Key&) const;
+  Interval flushed() const;
+  Interval underflow() const;
   Interval undeclared(const Interval& mass, const Interval& second) const;
   Interval declared(int32_t d, const Interval& mass, const Interval& second) const;
   Interval absolute() const;
@@ -248,7 +250,12 @@ inline void Evaluation::coefficients() {
     corner_ =
         g(c_qk) * std::fabs(scale_) * max(q_normal * max(k_max_, k_normal), max(q_max_, q_normal) * k_normal);
   score_fixed_ = eta_k * query_sum_ + corner_ + a_.q_rounding_absolute * key_sum_ * (1 + dot_) +
-                 2 * kTiny * (query_sum_ + (n_ > 0 ? 1.0 : 0.0));
+                 2 * kTiny * (query_sum_ + (n_ > 0 ? flushed() : Interval(0)));
+  // Factors of a score below the normal range.
+  Interval lost;
+  for (const Key& k : keys_) lost = max(lost, underflow() * k.a);
+  const double tau = p_.softcap > 0 ? std::max(a_.tanh_relative_error, 2 * kU) + 5 * kU : 0;
+  score_fixed_ += lost * (1 + dot_) * (1 + Interval(tau)) * (1 + 3 * kU);
   // P.
   const double twice = a_.p_truncated ? 2 : 1;
   double relative = 0, eta = 0;
@@ -279,6 +286,23 @@ inline void Evaluation::coefficients() {
   const double met =
       tile() >= static_cast<double>(c_.m()) ? 1 : ceil_div(part_, tile()) + (tile() > 1 ? 1 : 0);
   most_tiles_ = std::min(n_, met);
+}
+
+// (d + 4 max(1, cap)) G.
+inline Interval Evaluation::flushed() const {
+  const Interval one = 1, cap = max(one, Interval(p_.softcap > 0 ? double(p_.softcap) : 1.0));
+  return (p_.head_dim_qk + 4 * cap) * max(one, Interval(std::fabs(scale_))) * max(one, Interval(q_scale_)) *
+         max(one, Interval(k_scale_));
+}
+
+// r_F.
+inline Interval Evaluation::underflow() const {
+  const Interval one = 1;
+  Interval least =
+      min(one, Interval(std::fabs(scale_))) * min(one, Interval(q_scale_)) * min(one, Interval(k_scale_));
+  if (p_.softcap > 0) least = least * min(one, one / double(p_.softcap));
+  if (least.low() >= 2 * kTiny) return 0;
+  return max(one, min(Interval(15), 4 * Interval(0x1p-150) / least));
 }
 
 // Error of a final score, before anything that depends on the maximum.

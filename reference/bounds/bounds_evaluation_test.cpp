@@ -54,6 +54,14 @@ DenseCase small_case(uint64_t seed) {
   }
   if (pick(6) == 0)
     for (double& q : c.q) q *= 0x1p-16;  // subnormal in fp16
+  if (pick(6) == 0 && p.q_format != ASSAY_FP16) {
+    // Factors of a score whose product is near the end of the normal range or below.
+    const int32_t exponent = 18 + pick(8);
+    p.softcap = 0x1p104f;
+    p.softmax_scale = std::ldexp(p.softmax_scale, -exponent);
+    const int32_t larger = exponent - 6 - pick(6);
+    for (double& q : c.q) q = std::ldexp(q, larger);
+  }
   return c.rebuilt(largest);
 }
 

@@ -38,6 +38,7 @@ struct BlockRow {
   double shift = 0;                               // RowShape::shift
   double query_sum = 0, q_max = 0, q_normal = 0;  // q_normal: where the unit aligns subnormals
   int64_t q_repeats = 1;                          // RowShape::q_repeats
+  double q_scale = 1, underflow = 0, gain = 1;    // size of Q's scale; RowShape::underflow and gain
   double q_norm = 0, q_fourth = 0;                // scale ||q||, scale^2 sqrt(sum q^4)
   int64_t seen = 0, first = -1, last = -1;
   double top = -std::numeric_limits<double>::infinity();  // largest visible score

@@ -3,11 +3,13 @@
 // sum |q k| <= ||q|| ||k|| and sum (q k)^2 <= sqrt(sum q^4 sum k^4), which need no product of their own.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "reference/attention/vector_math.hpp"
 #include "reference/bounds/bounds_followed.hpp"
 #include "reference/bounds/bounds_group.hpp"
+#include "reference/bounds/bounds_underflow.hpp"
 
 namespace assay::matrix_bounds {
 namespace {
@@ -185,6 +187,8 @@ void score_block(Block& b) {
     const SmallestNormal& normal = b.model.q_normal();
     row.q_max = sizes.maxCoeff();
     row.q_normal = normal.value * (normal.scaled ? b.operands.q_scale_size(row.id, row.head) : 1);
+    if (b.p.q_scale != ASSAY_SCALE_NONE)
+      row.q_scale = scale_factor(b.operands.q_scale_size(row.id, row.head));
     row.q_norm = scale * std::sqrt(sizes.square().sum()) * (1 + 0x1p-40);
     row.q_fourth = scale * scale * std::sqrt(sizes.square().square().sum()) * (1 + 0x1p-40);
     if (row.keys.begin >= row.keys.end) continue;
@@ -215,6 +219,7 @@ void score_block(Block& b) {
       b.e.middleCols(at - b.begin, count).setZero();
       continue;
     }
+    double smallest_scale = std::numeric_limits<double>::infinity(), largest_scale = 0;
     for (int64_t j = 0; j < count; ++j) {
       if (!wanted[j]) {
         k.row(j).setZero();
@@ -222,14 +227,17 @@ void score_block(Block& b) {
       }
       b.operands.k(b.request, static_cast<int32_t>(at + j), b.kv_head, k.row(j).data());
       round_all(dequant, b.p.head_dim_qk, k.row(j).data());
-      if (normal.scaled)
-        b.k_normal = std::max(
-            b.k_normal,
-            normal.value * b.operands.k_scale_size(b.request, static_cast<int32_t>(at + j), b.kv_head));
+      if (b.p.k_scale == ASSAY_SCALE_NONE) continue;
+      const double size = b.operands.k_scale_size(b.request, static_cast<int32_t>(at + j), b.kv_head);
+      if (normal.scaled) b.k_normal = std::max(b.k_normal, normal.value * size);
+      smallest_scale = std::min(smallest_scale, scale_factor(size));
+      largest_scale = std::max(largest_scale, scale_factor(size));
     }
     b.k_max = std::max(b.k_max, k.topRows(count).cwiseAbs().maxCoeff());
     measure(k, count, norms);
-    b.k_norm = std::max<double>(b.k_norm, *std::max_element(norms.norm, norms.norm + count));
+    const double k_norm = *std::max_element(norms.norm, norms.norm + count);
+    b.k_norm = std::max(b.k_norm, k_norm);
+    if (b.p.k_scale == ASSAY_SCALE_NONE) smallest_scale = largest_scale = 1;
     if (a.q_rounding_absolute > 0)
       b.key_sum = std::max(b.key_sum, scale * k.topRows(count).cwiseAbs().rowwise().sum().maxCoeff());
     tile_x.noalias() = q * k.topRows(count).transpose();
@@ -241,8 +249,11 @@ void score_block(Block& b) {
       float* delta = followed ? b.delta.row(i).data() + (at - b.begin) : nullptr;
       if (followed) followed->follow(i, count, x, delta);
       finish_scores(b, row, plain, at, to, norms, x, b.e.row(i).data() + (at - b.begin), delta);
-      if (row.keys.begin < to && row.keys.end > at)
-        row.largest_c2 = std::max(row.largest_c2, row.q_fourth * norms.largest_fourth);
+      if (row.keys.begin >= to || row.keys.end <= at) continue;
+      row.underflow =
+          std::max(row.underflow, lost_of_factors(b.p, row.q_scale, smallest_scale) * row.q_norm * k_norm);
+      row.gain = std::max(row.gain, gain_of_scales(row.q_scale, largest_scale));
+      row.largest_c2 = std::max(row.largest_c2, row.q_fourth * norms.largest_fourth);
     }
   }
   for (BlockRow& row : b.rows) row.largest_c2 = row.largest_s * row.largest_s + 2 * row.largest_c2;

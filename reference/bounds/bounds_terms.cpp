@@ -250,12 +250,16 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
     t.fixed += levels * (lse_unit * std::max(row.lse_abs, row.top) + log_error(row.lse_abs + row.top) + eps);
     t.distance += levels * (lse_unit + a.log_relative_error);
   }
-  // What each key has for itself: subnormals of K, Q and of the products, flushed ones.
+  t.cap_relative = std::max(a.tanh_relative_error, 2 * u) + 5 * u;
+  // What each key has for itself: subnormals of K, Q, of the products and of what factors make of them, all
+  // of which may be flushed; what is lost before the division by the cap is multiplied by it again.
+  const double gain = std::max(1.0, softmax_scale_) * row.gain;
+  const double flushed_score = row.keys > 0 ? (head_dim_ + 4 * std::max(1.0, softcap_)) * gain : 0.0;
   t.score_fixed = dot_query_ * row.query_sum + dot_corner_ * row.corner +
                   a.q_rounding_absolute * row.key_sum * (1 + dot_) +
-                  2 * kTiny * (row.query_sum + static_cast<double>(row.keys > 0));
+                  2 * kTiny * (row.query_sum + flushed_score) +
+                  row.underflow * (1 + dot_) * (1 + (capped_ ? t.cap_relative : 0)) * (1 + 3 * u);
   t.fixed += t.score_fixed;
-  t.cap_relative = std::max(a.tanh_relative_error, 2 * u) + 5 * u;
   t.cap_absolute = softcap_ * a.tanh_absolute_error * (1 + 5 * u);
   if (alibi_) {
     t.bias_relative = 3 * u;

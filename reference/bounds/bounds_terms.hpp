@@ -30,6 +30,8 @@ struct RowShape {
   double key_sum = 0;    // softmax_scale * the largest sum_t |k_jt|
   double shift = 0;   // bias of the form slope x column: how large its numbers get; top and lse_abs hold it
   double corner = 0;  // softmax_scale * aligned_subnormal(): of Q and K in a tensor core
+  double underflow = 0;   // largest a_j times lost_of_factors() of its key
+  double gain = 1;        // largest gain_of_scales()
   double top_weight = 0;  // exp(top score - LSE): weight of P = 1 (before the offset)
   double slack = 0;       // errors of two scores together, so what two of them may be nearer or farther apart
   bool generic =

@@ -74,6 +74,8 @@ class Values {
     shape.key_sum = b_.key_sum;
     shape.corner =
         std::fabs(b_.p.softmax_scale) * aligned_subnormal(row.q_max, row.q_normal, b_.k_max, b_.k_normal);
+    shape.underflow = row.underflow;
+    shape.gain = row.gain;
     shape.top_weight = 1;  // weights here are relative to exp(m); finish_row divides by their sum
     alike_.start(i, row.seen, x);
     // The errors that all keys of the block have alike come on top of those of each.

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scores whose factors leave the normal range of fp32: kernels that multiply the factors in any order, with
+// the dot product joining anywhere, with subnormals and without, stay within the bounds of both forms; where
+// all factors are ordinary nothing is added.
+#include "reference/bounds/bounds_underflow.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "reference/bounds/bounds.hpp"
+#include "reference/bounds/bounds_cases.hpp"
+#include "reference/bounds/bounds_classes.hpp"
+
+namespace assay {
+namespace {
+
+using testing::arithmetic;
+using testing::DenseCase;
+using testing::Family;
+using testing::make_case;
+
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : random_(seed, 83) {}
+  int32_t below(uint64_t n) { return static_cast<int32_t>(random_.below(at_++, n)); }
+  double uniform(double low, double high) { return low + (high - low) * random_.uniform(at_++); }
+
+ private:
+  CounterRng random_;
+  uint64_t at_ = 0;
+};
+
+// One fp32 product; `fine` where no result left the range above.
+struct Fp32 {
+  bool flush = false, fine = true;
+  float times(float a, float b) {
+    const float product = a * b;
+    fine &= std::isfinite(product);
+    return flush && std::fabs(product) < 0x1p-126f ? 0.0f : product;
+  }
+};
+
+// Scores of about one or far less, made of factors of any size. Codes times scales are what K and Q hold.
+DenseCase extreme_case(Draw& draw) {
+  DenseCase c = make_case(Family::kNormal, 1, 1 + draw.below(6), 1 + draw.below(4), draw.below(1000));
+  Problem& p = c.problem;
+  p.heads_q = 1;
+  c.q.resize(static_cast<size_t>(p.head_dim_qk));
+  p.mask = ASSAY_MASK_FULL;
+  p.q_format = ASSAY_FP8_E5M2, p.q_scale = ASSAY_SCALE_TENSOR;
+  if (draw.below(2)) p.k_scale = draw.below(2) ? ASSAY_SCALE_TENSOR : ASSAY_SCALE_TOKEN_HEAD;
+  if (draw.below(3)) p.softcap = static_cast<float>(std::exp2(draw.uniform(-3, 126)));
+  c.q_scale = {static_cast<float>(std::exp2(draw.uniform(-50, 50)))};
+  for (int64_t j = 0; j < c.m(); ++j)
+    c.k_scale.push_back(static_cast<float>(std::exp2(draw.uniform(-50, 50))));
+  // The softmax scale in the language's range, K's codes as large as makes the scores ordinary.
+  p.softmax_scale = static_cast<float>(std::exp2(draw.uniform(-60, 60)));
+  const double size = std::exp2(draw.uniform(-14, 1));
+  for (int64_t j = 0; j < c.m(); ++j) {
+    const double k_scale = p.k_scale == ASSAY_SCALE_NONE     ? 1
+                           : p.k_scale == ASSAY_SCALE_TENSOR ? c.k_scale[0]
+                                                             : c.k_scale[static_cast<size_t>(j)];
+    for (int32_t t = 0; t < p.head_dim_qk; ++t)
+      c.k[static_cast<size_t>(j * p.head_dim_qk + t)] *=
+          size / (p.softmax_scale * double{c.q_scale[0]} * k_scale);
+  }
+  if (p.k_scale == ASSAY_SCALE_TENSOR) c.k_scale.resize(1);
+  c.store();
+  return c;
+}
+
+// LSE of a kernel whose only roundings are those of its scores, NaN where one of its numbers overflows.
+double lse_of_kernel(const DenseCase& c, Draw& draw, bool flush) {
+  const Problem& p = c.problem;
+  Fp32 fp32{flush};
+  const int joins = draw.below(4);
+  std::vector<int> order(4);
+  std::iota(order.begin(), order.end(), 0);
+  for (int i = 3; i > 0; --i) std::swap(order[i], order[draw.below(i + 1)]);
+  double sum = 0;
+  for (int64_t j = 0; j < c.m(); ++j) {
+    const float k_scale = p.k_scale == ASSAY_SCALE_NONE     ? 1
+                          : p.k_scale == ASSAY_SCALE_TENSOR ? c.k_scale[0]
+                                                            : c.k_scale[static_cast<size_t>(j)];
+    const float inverse = p.softcap > 0 ? fp32.times(1.0f / p.softcap, 1.0f) : 1.0f;
+    const float factors[] = {p.softmax_scale, c.q_scale[0], k_scale, inverse};
+    float dot = 0;
+    for (int32_t t = 0; t < p.head_dim_qk; ++t)
+      dot = fp32.times(
+          dot + fp32.times(static_cast<float>(c.q[t]), static_cast<float>(c.k[j * p.head_dim_qk + t])), 1.0f);
+    float x = joins == 0 ? dot : 1.0f;
+    for (int i = 0; i < 4; ++i) {
+      x = fp32.times(x, factors[order[i]]);
+      if (i + 1 == joins) x = fp32.times(x, dot);
+    }
+    if (p.softcap > 0) x = fp32.times(static_cast<float>(std::tanh(double{x})), p.softcap);
+    sum += std::exp(double{x});
+  }
+  return fp32.fine ? std::log(sum) : std::nan("");
+}
+
+TEST(Underflow, OfFactorsInAnyOrderStaysWithinTheBounds) {
+  int64_t judged = 0, below = 0, told = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    Draw draw(seed);
+    const DenseCase c = extreme_case(draw);
+    const assay_arithmetic a = arithmetic(ASSAY_FP32, 1, 64);
+    const auto plain = bounded_attention_elementwise(c.problem, c.host(), c.rows(), a);
+    const auto matrix = bounded_attention(c.problem, c.host(), c.rows(), a);
+    if (!std::isfinite(plain.value.lse[0])) continue;
+    EXPECT_GE(matrix.lse_bound[0], plain.lse_bound[0] * (1 - 1e-6)) << seed;
+    for (int i = 0; i < 4; ++i) {
+      const double got = lse_of_kernel(c, draw, i % 2 != 0);
+      if (std::isnan(got)) continue;
+      const double error = std::fabs(got - plain.value.lse[0]);
+      EXPECT_LE(error, plain.lse_bound[0]) << fmt::format(
+          "seed {}: scale {} of Q {} cap {}", seed, c.problem.softmax_scale, c.q_scale[0], c.problem.softcap);
+      ++judged;
+      below += error > 1e-4;
+      told += error > 1e-4 && error > plain.lse_bound[0] / 50;
+    }
+  }
+  // The kernels do lose what the bounds are widened by.
+  std::printf("  %ld kernels, %ld off by 1e-4 and more, %ld of them by a fiftieth of the bound\n",
+              static_cast<long>(judged), static_cast<long>(below), static_cast<long>(told));
+  EXPECT_GT(judged, 3000);
+  EXPECT_GT(below, 500);
+  EXPECT_GT(told, 20);
+}
+
+TEST(Underflow, IsNothingWhereFactorsAreOrdinary) {
+  Problem p = make_case(Family::kNormal, 1, 4, 8, 1).problem;
+  for (const float cap : {0.0f, 0.1f, 30.0f, 1e20f})
+    for (const double scale : {1e-9, 1.0, 1e9}) {
+      p.softcap = cap;
+      EXPECT_EQ(lost_of_factors(p, scale, 1), 0);
+      EXPECT_EQ(lost_of_factors(p, 1, scale), 0);
+    }
+  p.softcap = 1e30f;
+  EXPECT_EQ(lost_of_factors(p, 1e-6, 1), 0);
+  EXPECT_GE(lost_of_factors(p, 1e-6, 1e-6), 1);
+  // Near the smallest subnormal it may be rounded up.
+  EXPECT_GT(lost_of_factors(p, 1e-9, 1e-8), 1);
+  EXPECT_EQ(lost_of_factors(p, 1e-20, 1e-20), 15);
+}
+
+}  // namespace
+}  // namespace assay
