@@ -14,7 +14,6 @@
 #include "reference/bounds/bounds_rows.hpp"
 #include "reference/bounds/bounds_terms.hpp"
 #include "reference/bounds/bounds_tiers.hpp"
-#include "reference/bounds/bounds_underflow.hpp"
 #include "reference/bounds/bounds_weights.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -161,17 +160,7 @@ class Row {
     shape_.corner =
         std::fabs(p_.softmax_scale) * aligned_subnormal(scores_.q_max, q_normal(), scores_.k_max, k_normal());
     shape_.top_weight = std::exp(m_ - row_.lse);
-    const double q_scale = p_.q_scale == ASSAY_SCALE_NONE ? 1 : operands_.q_scale_size(id_, head_);
-    for (const Key& key : keys_) {
-      const auto index = static_cast<int32_t>(key.index);
-      const double k_scale =
-          p_.k_scale == ASSAY_SCALE_NONE ? 1 : operands_.k_scale_size(id_.request, index, head_ / p_.group());
-      const double q = scale_factor(q_scale), k = scale_factor(k_scale);
-      shape_.gain = std::max(shape_.gain, gain_of_scales(q, k));
-      shape_.underflow =
-          std::max(shape_.underflow,
-                   lost_of_factors(p_, q, k) * scores_.a[static_cast<size_t>(key.index - scores_.begin)]);
-    }
+    elementwise::scale_losses(p_, operands_, id_, head_, keys_, scores_, shape_);
     t_ = model_.terms(shape_);
     for (Key& k : keys_) {
       const size_t i = static_cast<size_t>(k.index - scores_.begin);

@@ -33,6 +33,10 @@ void count_alike(Keys&);
 // ones, which chance makes equal, many to a score.
 bool structured(const Keys&, bool coarse);
 
+// Sets gain and underflow of the row: what its scales, multiplied among themselves, may lose of a score.
+void scale_losses(const Problem&, const OperandReader&, RowId, int32_t head, const Keys&, const RowScores&,
+                  RowShape&);
+
 class FollowedRow {
  public:
   FollowedRow(const Problem&, const OperandReader&, const ErrorModel&, const KeyOrder&, RowId, int32_t head);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// See bounds_elementwise.hpp. The matrix form does the same with hashes (bounds_alike.cpp).
+// See bounds_elementwise.hpp: what keys have alike (the matrix form does the same with hashes,
+// bounds_alike.cpp), and what their scales lose.
+#include <algorithm>
 #include <bit>
 #include <map>
 
 #include "reference/bounds/bounds_alike.hpp"
 #include "reference/bounds/bounds_elementwise.hpp"
 #include "reference/bounds/bounds_finish.hpp"
+#include "reference/bounds/bounds_underflow.hpp"
 
 namespace assay::elementwise {
 
@@ -25,6 +28,19 @@ bool structured(const Keys& keys, bool coarse) {
   std::vector<double> scores, weights;
   for (const Key& k : keys) scores.push_back(k.x), weights.push_back(k.p);
   return repeated_share(scores, weights) > kRepeatedShare;
+}
+
+void scale_losses(const Problem& p, const OperandReader& operands, RowId id, int32_t head, const Keys& keys,
+                  const RowScores& scores, RowShape& shape) {
+  const double q = scale_factor(p.q_scale == ASSAY_SCALE_NONE ? 1 : operands.q_scale_size(id, head));
+  for (const Key& key : keys) {
+    const auto index = static_cast<int32_t>(key.index);
+    const double k = scale_factor(
+        p.k_scale == ASSAY_SCALE_NONE ? 1 : operands.k_scale_size(id.request, index, head / p.group()));
+    shape.gain = std::max(shape.gain, gain_of_scales(q, k));
+    shape.underflow = std::max(
+        shape.underflow, lost_of_factors(p, q, k) * scores.a[static_cast<size_t>(key.index - scores.begin)]);
+  }
 }
 
 }  // namespace assay::elementwise

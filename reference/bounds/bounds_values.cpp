@@ -70,12 +70,10 @@ class Values {
       for (Index j = 0; j < b_.x.cols(); ++j) sum += vector_math::exp(std::max(x[j] - s.m, -kFar));
       shape.lse_abs = std::fabs(s.m + std::log(sum)) + row.shift;
     }
-    shape.query_sum = row.query_sum;
-    shape.key_sum = b_.key_sum;
+    shape.query_sum = row.query_sum, shape.key_sum = b_.key_sum;
     shape.corner =
         std::fabs(b_.p.softmax_scale) * aligned_subnormal(row.q_max, row.q_normal, b_.k_max, b_.k_normal);
-    shape.underflow = row.underflow;
-    shape.gain = row.gain;
+    shape.underflow = row.underflow, shape.gain = row.gain;
     shape.top_weight = 1;  // weights here are relative to exp(m); finish_row divides by their sum
     alike_.start(i, row.seen, x);
     // The errors that all keys of the block have alike come on top of those of each.
