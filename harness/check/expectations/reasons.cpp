@@ -85,7 +85,8 @@ std::string unbounded_elements(const ErrorStats& values, const ErrorStats& marks
   const int64_t count = values.unbounded + marks.unbounded;
   if (count == 0) return {};
   return fmt::format(
-      "the declared arithmetic bounds nothing (scores too large for an exponential, their factors too small for "
+      "the declared arithmetic bounds nothing (scores too large for an exponential, their factors too small "
+      "for "
       "fp32, or sums too long) in {} of {} elements",
       count, values.checked + marks.checked);
 }
