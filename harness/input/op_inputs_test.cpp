@@ -88,7 +88,7 @@ std::vector<std::string_view> every_example() {
   for (const Op* op : all_ops()) lines.insert(lines.end(), op->examples.begin(), op->examples.end());
   return lines;
 }
-// The largest code is reached, and in the source's own format no value is infinite.
+// A row whose scale is found reaches the largest code, and in the source's own format no value is infinite.
 TEST(ValuesToQuantise, AreFinite) {
   for (const char* scale : {"token_head", "head"})
     for (int seed = 0; seed < 8; ++seed) {
@@ -99,7 +99,9 @@ TEST(ValuesToQuantise, AreFinite) {
       for (int64_t i = 0; i < t.shape[0] * t.stride[0]; ++i)
         largest = std::max(largest, std::fabs(load(t.format, t.data, i)));
       EXPECT_LE(largest, 65504) << scale << seed;
-      EXPECT_GE(largest, 57344.0 / 256) << scale << seed;
+      if (std::string_view(scale) == "token_head") {
+        EXPECT_GE(largest, 57344.0 / 16) << seed;
+      }
     }
 }
 
