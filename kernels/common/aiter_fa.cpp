@@ -256,6 +256,7 @@ void extend(Calls& c, const Part& part) {
     StageCall& call =
         attend_dense(c, "context", what, part, tokens, k, v, entry_of(cu, chunk), entry_of(lengths, chunk));
     call.problem.mask = ASSAY_MASK_FULL, call.problem.o_format = p.q_format;
+    call.problem.window_right = -1;  // under the step's causal mask it hides nothing, without one it would
     const int64_t to = chunk == 0 ? running : kChunk;
     call.tensors.o = entry_of(planes.o, to), call.tensors.lse = entry_of(planes.lse, to);
     if (chunk == 0) continue;
