@@ -277,6 +277,28 @@ inline std::vector<Attack> more() {
            }),
       {}, 6);
 
+  // Weights in the middle of a cell of P's grid, so none rounds otherwise, whatever its score is off by.
+  const auto opposed = [](uint64_t seed) {
+    const double cap = 8, top = 3 + 0.07 * double(seed);
+    DenseCase c = by_hand(
+        128, 8,
+        [=](int64_t j) {
+          const double x = top - (j < 64 ? 0 : 0.11) + std::log(1 - double(j % 64) / 256);
+          return cap * std::atanh(x / cap);
+        },
+        [](int64_t j, int32_t t) { return (j < 64 ? 1 : -1) * (1 + 0.1 * t); });
+    c.problem.softcap = static_cast<float>(cap);
+    return c;
+  };
+  const A capped_parts = with(ordered_bf16, [](A& a) {
+    a.qk = {ASSAY_ACC_FMA, 1, 0, 23};
+    a.tile_keys = 64, a.splits = 2;
+    a.tanh_relative_error = 0x1p-15;
+  });
+  same("parts of opposite sign", "R: errors of scores act on O", opposed, capped_parts, {}, 8);
+  same("the same, row sum of rounded P", "R: errors of scores act on O", opposed,
+       with(capped_parts, [](A& a) { a.row_sum_from_rounded_p = 1; }), {}, 8);
+
   // ---- rounding of P
   const A e4m3 = with(tensor_core(ASSAY_FP8_E4M3, 64, 32, 25, 23), [](A& a) {
     a.qk = {ASSAY_ACC_FMA, 1, 0, 23};

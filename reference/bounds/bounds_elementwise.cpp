@@ -243,6 +243,7 @@ class Row {
       part_top = std::max(part_top, top);
       for (auto k = first; k != last; ++k) before += k->p;
       if (span.ends_part) {
+        row_.parts += part_top > -kInf;
         part_distances_.push_back(part_top > -kInf ? std::min(m_ - part_top, kFar) : 0.0);
         row_.part_distance += before * part_distances_.back() * part_distances_.back();
       }

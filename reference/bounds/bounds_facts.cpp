@@ -50,7 +50,7 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, bool s
     for (double drift : {s.replayed_excess, s.drifts[0], s.drifts[1], s.drifts[2]})
       f.drift = std::max(f.drift, std::fabs(drift) * inverse);
   f.updated = s.updated * inverse, f.updates = s.updates;
-  f.part_distance = std::sqrt(s.part_distance * inverse);
+  f.part_distance = std::sqrt(s.part_distance * inverse), f.parts = s.parts;
   f.flips = s.flips * inverse;
   f.replayed_sum = 1 + s.replayed_excess * inverse;
   f.sink = s.sink_weight * inverse, f.sink_error = s.sink_error;

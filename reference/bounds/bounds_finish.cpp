@@ -102,6 +102,19 @@ double RowBounds::merged(const ChannelFacts& c) const {
          z_.merge * row_.rounding_ratio * norm;
 }
 
+// A replayed numerator stands on a grid against the largest score of its part, and moves by what that score
+// is off by, whatever its keys do. The row sum takes exact P, which follow their own scores; where it takes
+// rounded P, it moves along, part by part.
+double RowBounds::led(const ChannelFacts& c) const {
+  const bool joint = model_.rounded_row_sum();
+  const double size = std::fabs(c.o), lag = std::max(0.0, model_.arithmetic().rescale_lag_log2) * M_LN2;
+  const double lead = row_.largest_random + z_.farther * lag;
+  if (row_.parts <= 1) return joint ? 0 : lead * std::max(size, std::fabs(c.replayed));
+  const double sums = joint ? std::min(c.spread, c.part_size + size) : c.part_size;
+  const double far = c.part_far + row_.part_distance * (size + row_.rounding_ratio * row_.v_max);
+  return lead * (sums + row_.rounding_ratio * std::sqrt(c.second)) + z_.farther * far;
+}
+
 ElementBounds RowBounds::element(const ChannelFacts& c) const {
   const bool joint = model_.rounded_row_sum();
   const double size = std::fabs(c.o), norm = std::sqrt(c.second);
@@ -177,10 +190,11 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
     const double largest = std::max(size, std::fabs(c.replayed));
     const double denominator = joint
                                    ? row_.flips + row_.sink * ((1 + row_.sink_error) * (1 + row_.largest) - 1)
-                                   : row_random_ + row_.largest_random + z_.farther * row_.distance;
+                                   : row_random_ + z_.farther * row_.distance;
+    const double leads = led(c);
     const double moved = shared(z_.tile_shared + 2 * std::max(row_.largest_random, z_.farther)) +
                          (z_.tile_shared + z_.merge) * std::fabs(c.o - c.replayed);
-    const double systematic_r = systematic + c.flips + moved + merged(c) + denominator * largest +
+    const double systematic_r = systematic + c.flips + moved + leads + merged(c) + denominator * largest +
                                 c.tile_error + of_row(largest) +
                                 kUnseenWeight * static_cast<double>(row_.count) * row_.v_max;
     const double variance_r = variance + of_row_variance * square(largest);
@@ -190,7 +204,8 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
     // toward the place as away from it, but for the systematic part.
     const double window = 2 * row_.largest_random + z_.top_rounding + z_.eps;
     if (row_.flips <= kGenericFlips * 2 * window && !row_.structured && !joint)
-      b.replay_sigma = std::sqrt(variance_r + c.variance + 0.5 * c.flip_square + square(systematic_p / 3));
+      b.replay_sigma =
+          std::sqrt(variance_r + c.variance + 0.5 * c.flip_square + square((systematic_p + leads) / 3));
   }
   return b;
 }

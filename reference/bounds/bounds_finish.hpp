@@ -38,7 +38,8 @@ struct RowFacts {
   // Sum over updates of the weight accumulated before, times 1 + the distance of the maximum that is left
   // behind: what a stale maximum was off by grows with it.
   double updated = 0;
-  double updates = 0, parts = 1;
+  double updates = 0;
+  int64_t parts = 0;  // that hold keys
   // Declared order: sqrt(sum over parts of their weight times their distance^2), how far a part's largest
   // score is below the row's.
   double part_distance = 0;
@@ -105,6 +106,7 @@ class RowBounds {
   // Sizes of the numbers that make up the LSE; a shift goes in and comes out again.
   double lse_size() const { return std::fabs(row_.lse) + 2 * row_.shift + row_.top; }
   double merged(const ChannelFacts&) const;
+  double led(const ChannelFacts&) const;
   // A part far below the maximum has a large LSE, and rounds it by as much more: sum p |x - m| of it.
   double merge_distance() const { return z_.merge_distance * row_.distance; }
   const ErrorModel& model_;

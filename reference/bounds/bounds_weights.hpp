@@ -40,6 +40,7 @@ struct RowSums {
   double part_weight = 0;                                      // weight of the current part so far
   double part_top = -std::numeric_limits<double>::infinity();  // its largest score
   double part_distance = 0;  // sum over parts of weight times distance^2, see RowFacts
+  int64_t parts = 0;         // declared order: that held keys
   ErrorTerms terms;
   RandomTerms random;
   double largest_random = 0;  // of the scores
@@ -57,6 +58,7 @@ struct RowSums {
   // How far the part that ends is below the row's maximum.
   double end_part() {
     if (part_top == -std::numeric_limits<double>::infinity()) return 0;
+    ++parts;
     const double far = std::min(m - part_top, kFar) * (1 + 0x1p-20);
     part_distance += part_weight * far * far;
     return far;
