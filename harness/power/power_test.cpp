@@ -80,6 +80,15 @@ TEST(Power, ABiasOf2ToThe12thIsSeenInManyElementsOf4kKeys) {
   EXPECT_EQ(here.ask_statistics(right_kernel(), again), Mark::kAccepts);
 }
 
+// A batch whose values lie along its results: what correlated errors make of sums is little once they are
+// rounded.
+TEST(Power, ABiasOf2ToThe13thIsSeenInAServingBatchOf4kKeys) {
+  Pair pair("serving", 4096, 2);
+  const CatalogueEntry& biased = fault("output_bias_2^-13");
+  EXPECT_EQ(pair.here.ask_statistics(biased, pair.again), Mark::kRejects);
+  EXPECT_EQ(pair.here.ask_statistics(right_kernel(), pair.again), Mark::kAccepts);
+}
+
 TEST(Power, AnFp16AccumulatorIsSeenAt4kKeys) {
   Pair pair("bf16", 4096);
   const Marks accumulator = pair.here.look(fault("accumulator_2^-11"));

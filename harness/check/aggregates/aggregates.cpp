@@ -37,6 +37,8 @@ constexpr double kSpareRows = 2, kSpareElements = 3;
 // Results lie evenly on the grid where what moves them over a place moves them by no more than this times
 // what it is itself.
 constexpr double kEvenly = 5;
+// Standard deviations by which the places of pairs of results may make them vary together.
+constexpr double kPlacesSd = 3;
 // A group whose replayed rounding of P leans by more than this has no slope to test.
 constexpr double kLeaningSd = 3;
 
@@ -159,6 +161,7 @@ class Aggregator {
       const double w = o / (examined_ && e2 > 0 ? e2 : n2);
       m.lean += w * e;
       m.var += w * w * square;
+      m.before += w * w * sigma * sigma;
       m.var_most += std::fabs(w) * std::sqrt(square);
       m.seen += w * w * e * e;
       const double mean = std::fabs(w) * place.mean(sigma, bias);
@@ -210,11 +213,12 @@ class Aggregator {
       for (int32_t h = g.head_first; h < g.head_last; ++h) visit(RowHead{n, h}, moments(n, h));
   }
 
-  // Sum of variances over a group: rows are independent, unless they are twins or share the rounding of K and
-  // V.
+  // Sum of variances over a group, and of their squares: rows are independent, unless they are twins or share
+  // the rounding of K and V.
   template <class Variance>
-  double variance(const Group& g, const Variance& of, const std::vector<int64_t>& twin) const {
-    double sum = 0;
+  double variance(const Group& g, const Variance& of, const std::vector<int64_t>& twin,
+                  double* squares = nullptr) const {
+    double sum = 0, fourths = 0;
     std::map<std::pair<int64_t, int64_t>, double> clusters;
     each(g, [&](RowHead at, const RowMoments& m) {
       if (shared_)
@@ -222,7 +226,8 @@ class Aggregator {
       else
         clusters[{twin[slot(at)], -1}] += std::sqrt(of(m));
     });
-    for (const auto& [where, sd] : clusters) sum += sd * sd;
+    for (const auto& [where, sd] : clusters) sum += sd * sd, fourths += sd * sd * sd * sd;
+    if (squares != nullptr) *squares = fourths;
     return sum;
   }
 
@@ -302,27 +307,32 @@ class Aggregator {
   // Standard deviations by which the errors of a group lean along O.
   Finding slope(const Group& g, Together together) const {
     double lean = 0, bias = 0, anywhere = 0, size = 0, rounding = 0, spare = 0, one = 0, unknown = 0,
-           most = 0;
-    const double effect = together.dims;
-    const auto of = [effect](const RowMoments& m) {
-      return m.var > 0 ? std::min(m.var_most, effect * m.var) : 0.0;
-    };
+           most = 0, squares = 0;
     each(g, [&](RowHead, const RowMoments& m) {
       lean += m.lean;
       bias += m.bias, anywhere += m.anywhere;
       size += m.size;
       rounding += m.rounding;
-      spare = std::max(spare, of(m));
       one = std::max(one, m.one);
       if (!m.replayed) unknown += m.var;
       most += std::sqrt(m.var_most);
     });
     Finding f{Statistic::kSlope, g.request, -1, g.head, -1, 0, kAlarmSd, 0};
     if (!(size > 0)) return f;
-    const double sd = std::min(most, std::sqrt(variance(g, of, twins_.of_o) + together.rows * unknown));
-    // A mean of errors before rounding is one after it, on average over places of the grid, where results lie
-    // as evenly on it as most do.
-    if (examined_ && bias <= kEvenly * anywhere)
+    // On average over places of the grid, errors before rounding and after it have one mean and one
+    // covariance, where results lie as evenly on it as most do.
+    const bool evenly = examined_ && bias <= kEvenly * anywhere;
+    const auto of = [&](const RowMoments& m) {
+      if (!(m.var > 0)) return 0.0;
+      if (!evenly) return std::min(m.var_most, together.dims() * m.var);
+      return std::min(m.var_most, together.places * m.var + (together.along - 1) * m.before);
+    };
+    each(g, [&](RowHead, const RowMoments& m) { spare = std::max(spare, of(m)); });
+    double var = variance(g, of, twins_.of_o, &squares) + together.rows * unknown;
+    // The places are known, and pairs of dimensions at these vary by more or less than on average.
+    if (evenly && together.along > 1) var += kPlacesSd * std::sqrt(2 * squares);
+    const double sd = std::min(most, std::sqrt(var));
+    if (evenly)
       bias = std::min(bias, anywhere + kLeaningSd * std::sqrt(variance(
                                                         g, [](const RowMoments& m) { return m.here_square; },
                                                         twins_.of_o)));

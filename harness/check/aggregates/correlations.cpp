@@ -36,19 +36,24 @@ Correlations::Correlations(const Problem& p, const OperandReader& operands, cons
 
 Together Correlations::of(const std::vector<RowHead>& rows, const std::vector<RowHead>& unknown,
                           const Weights& weights) {
-  return {within(rows, weights), between(unknown, weights)};
+  Together all;
+  within(rows, weights, all);
+  all.rows = between(unknown, weights);
+  return all;
 }
 
 // The largest design effect over a few rows: how far V lies along O is a property of the data that rows
 // share.
-double Correlations::within(const std::vector<RowHead>& rows, const Weights& weights) {
+void Correlations::within(const std::vector<RowHead>& rows, const Weights& weights, Together& all) {
   const auto count = static_cast<int64_t>(rows.size());
   const int64_t wanted = std::min(count, kRowsWithin);
-  double effect = 1;
   std::vector<double> w(p_.head_dim_v);
   for (int64_t i = 0; i < wanted; ++i) {
     const RowHead at = rows[wanted == 1 ? 0 : i * (count - 1) / (wanted - 1)];
-    if ((within_left_ -= keys_of(at)) < 0) return std::numeric_limits<double>::infinity();
+    if ((within_left_ -= keys_of(at)) < 0) {
+      all.along = all.places = std::numeric_limits<double>::infinity();
+      return;
+    }
     weights(at, w.data());
     std::map<double, std::pair<double, double>> places;  // equal results lie at one place of the grid
     for (int32_t d = 0; d < p_.head_dim_v; ++d) {
@@ -58,9 +63,9 @@ double Correlations::within(const std::vector<RowHead>& rows, const Weights& wei
     }
     double together = 0, apart = 0;
     for (const auto& [o, sums] : places) together += sums.first * sums.first, apart += sums.second;
-    effect = std::max({effect, design_effect(p_, operands_, b_, at, w), apart > 0 ? together / apart : 1.0});
+    all.along = std::max(all.along, design_effect(p_, operands_, b_, at, w));
+    if (apart > 0) all.places = std::max(all.places, together / apart);
   }
-  return effect;
 }
 
 double Correlations::between(const std::vector<RowHead>& rows, const Weights& weights) {

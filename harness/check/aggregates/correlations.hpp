@@ -4,6 +4,7 @@
 // and V of some rows, so it has a budget of keys for each case.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -14,7 +15,10 @@ namespace assay {
 
 // Variance of a sum over the group, over what independent dimensions and rows would leave.
 struct Together {
-  double dims = 1;  // the factor within rows; infinity: not known, the dimensions of a row are one
+  // Factors within rows: of errors before they are rounded, by where V lies; and by dimensions at one place
+  // of the output's grid. Infinity: not known, the dimensions of a row are one.
+  double along = 1, places = 1;
+  double dims() const { return std::max(along, places); }
   double rows = 0;  // pairs of rows add so much, of those whose rounding of P nobody can replay
 };
 
@@ -27,7 +31,7 @@ class Correlations {
   Together of(const std::vector<RowHead>& rows, const std::vector<RowHead>& unknown, const Weights&);
 
  private:
-  double within(const std::vector<RowHead>&, const Weights&);
+  void within(const std::vector<RowHead>&, const Weights&, Together&);
   double between(const std::vector<RowHead>&, const Weights&);
   int64_t keys_of(RowHead at) const { return p_.requests[b_.value.rows[at.n].request].kv_len; }
   const Problem& p_;

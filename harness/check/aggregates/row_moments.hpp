@@ -12,6 +12,8 @@ struct RowMoments {
   // Slope: sum w e with w = o / n^2, its variance with dimensions apart and together at most, the bound on
   // its mean, sum w o, the same sum over the replayed rounding of P, and what one element can add.
   double lean = 0, var = 0, var_most = 0, bias = 0, size = 0, rounding = 0, one = 0;
+  // sum w^2 sigma^2: of var, what errors vary by before they are rounded.
+  double before = 0;
   // sum w^2 e^2, as it is. The bound on the mean at any place of the grid, and the squares of that at these
   // places.
   double seen = 0, anywhere = 0, here_square = 0;
