@@ -136,8 +136,7 @@ void write_source(Inputs& inputs, Operand operand, Operand ready, const DrawnPar
   float* const written =
       scales.rank > 0 ? reinterpret_cast<float*>(inputs.buffers[static_cast<int>(ready)].payload()) : nullptr;
   const int64_t bytes = format_bytes(t.format);
-  // Codes end at their last one; of other values nothing is true once they are infinite.
-  const double limit = codes ? std::numeric_limits<double>::infinity() : format_info(t.format).max_finite;
+  const double limit = codes ? kInf : format_info(t.format).max_finite;
 #pragma omp parallel if (t.elements() > kParallelElements)
   {
     std::vector<double> values(dims);
@@ -162,7 +161,7 @@ void write_source(Inputs& inputs, Operand operand, Operand ready, const DrawnPar
           const float scale = make_codes(to, head, dims, values.data());
           if (written != nullptr) written[scales.at({at, head})] = scale;
         }
-        for (double& x : values) x = std::clamp(x, -limit, limit);
+        keep_finite(t.format, values);
         encode_span(t.format, values.data() + part.first, own, payload + t.at({at, head, 0}) * bytes);
       }
   }

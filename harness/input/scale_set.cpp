@@ -139,12 +139,8 @@ float ScaleSet::encode_row(int request, int32_t token, int32_t head, double* val
                                             : units_[unit(request, head)];
     for (int32_t d = 0; d < dims_; ++d) values[d] /= scale;
   }
-  // A recipe that wants more than the format holds (a small softmax scale) gets its largest number: with an
-  // infinite operand nothing is true of any kernel.
-  if (!format_is_quantized(format_)) {  // those end at their last code
-    const double most = format_info(format_).max_finite;
-    for (int32_t d = 0; d < dims_; ++d) values[d] = std::clamp(values[d], -most, most);
-  }
+  // A recipe may want more than the format holds (a small softmax scale).
+  keep_finite(format_, {values, static_cast<size_t>(dims_)});
   encode_span(format_, values, dims_, codes);
   return scale;
 }

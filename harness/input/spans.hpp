@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much is written at once: runs of elements that lie side by side, and the size from which work is shared
-// among threads.
+// How much is written at once (runs of elements that lie side by side, the size from which work is shared
+// among threads), and what may be written at all.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
+
+#include "harness/problem/names.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 
@@ -17,6 +22,14 @@ int32_t contiguous_run(const Offset& offset, int32_t dims) {
   int32_t run = 1;
   while (run < dims && offset(run) == offset(0) + run) ++run;
   return run;
+}
+
+// Values beyond the largest number of a format become that number: with an infinite operand nothing is true
+// of any kernel. Codes are left alone, they end at their last one.
+inline void keep_finite(int32_t format, std::span<double> values) {
+  if (format_is_quantized(format)) return;
+  const double most = format_info(format).max_finite;
+  for (double& x : values) x = std::clamp(x, -most, most);
 }
 
 }  // namespace assay

@@ -47,12 +47,8 @@ void check(const Problem& p) {
 Work work(const Problem& p) {
   Work w;
   w.tokens = p.total_q();
-  const auto rows = static_cast<double>(w.tokens);
-  const bool latent = p.layout == ASSAY_LAYOUT_MLA;
-  const double dims = double{1} * p.head_dim_qk + (latent ? 0 : p.head_dim_v);
-  const int source = format_bytes(p.source_format == ASSAY_FORMAT_NONE ? p.k_format : p.source_format);
   w.kv_bytes = cached_row_bytes(p);
-  w.total_bytes = w.kv_bytes + rows * p.heads_kv * dims * source + 8 * rows;  // slots
+  w.total_bytes = w.kv_bytes + new_row_bytes(p);
   return w;
 }
 

@@ -28,4 +28,9 @@ Problem attention_of(const Problem& step) {
   return whole;
 }
 
+assay_request_class request_class(const Problem& step, const Request& r) {
+  if (r.q_len <= step.threshold) return ASSAY_REQUEST_DECODE;
+  return r.context_len() > 0 ? ASSAY_REQUEST_EXTEND : ASSAY_REQUEST_PREFILL;
+}
+
 }  // namespace assay

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a request's keys that a decode_splitkv keeps apart.
+// What an op makes of the requests of a batch: the parts of their keys that a decode_splitkv keeps apart, and
+// the classes that a step tells apart.
 #pragma once
 
 #include "harness/problem/problem.hpp"
@@ -13,5 +14,7 @@ Problem part_of(const Problem&, int32_t part);
 
 // The attention over a complete cache that a step ends with.
 Problem attention_of(const Problem& step);
+// What a request of that step is.
+assay_request_class request_class(const Problem& step, const Request&);
 
 }  // namespace assay

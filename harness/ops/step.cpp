@@ -3,11 +3,12 @@
 // assay_op. What a kernel makes of it (which stages, which requests together) is its own.
 #include <fmt/format.h>
 
-#include <array>
+#include <map>
 
 #include "harness/base/error.hpp"
 #include "harness/ops/layouts.hpp"
 #include "harness/ops/op.hpp"
+#include "harness/ops/parts.hpp"
 #include "harness/ops/text.hpp"
 
 namespace assay {
@@ -60,24 +61,25 @@ void check(const Problem& p) {
 // Attention over everything, new rows read once more and written once.
 Work work(const Problem& p) {
   Work w = attention_work(p, static_cast<double>(p.total_q()));
-  const bool latent = p.layout == ASSAY_LAYOUT_MLA;
-  const double dims = double{1} * p.head_dim_qk + (latent ? 0 : p.head_dim_v);
-  const double rows = static_cast<double>(p.total_q());
-  w.total_bytes +=
-      cached_row_bytes(p) + rows * p.heads_kv * dims * format_bytes(p.source_format) + 8 * rows;  // slots
+  w.total_bytes += cached_row_bytes(p) + new_row_bytes(p);
   return w;
 }
 
 std::string describe(const Problem& p) {
-  std::array<int64_t, 3> requests{}, rows{};
+  struct Group {
+    int64_t requests = 0, rows = 0;
+  };
+  std::map<assay_request_class, Group> groups;
   for (const Request& r : p.requests) {
-    const int group = r.q_len <= p.threshold ? 0 : r.context_len() > 0 ? 1 : 2;
-    ++requests[group], rows[group] += r.q_len;
+    Group& group = groups[request_class(p, r)];
+    ++group.requests, group.rows += r.q_len;
   }
+  const Group decodes = groups[ASSAY_REQUEST_DECODE], extends = groups[ASSAY_REQUEST_EXTEND],
+              prefills = groups[ASSAY_REQUEST_PREFILL];
   return fmt::format(
       "{}\nstep      {} decodes ({} rows), {} extends ({}), {} prefills ({}); new keys {} into a cache of {}",
-      attention_text(p), requests[0], rows[0], requests[1], rows[1], requests[2], rows[2],
-      name_of(format_names(), p.source_format), kv_text(p));
+      attention_text(p), decodes.requests, decodes.rows, extends.requests, extends.rows, prefills.requests,
+      prefills.rows, name_of(format_names(), p.source_format), kv_text(p));
 }
 
 }  // namespace

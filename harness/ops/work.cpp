@@ -127,6 +127,13 @@ double cached_row_bytes(const Problem& p) {
   return bytes;
 }
 
+double new_row_bytes(const Problem& p) {
+  const int source = format_bytes(p.source_format == ASSAY_FORMAT_NONE ? p.k_format : p.source_format);
+  const double dims = double{1} * p.head_dim_qk + (p.layout == ASSAY_LAYOUT_MLA ? 0 : p.head_dim_v);
+  const double slot = 8;
+  return static_cast<double>(p.total_q()) * (p.heads_kv * dims * source + slot);
+}
+
 Work list_work(const Problem& p) {
   Work w;
   w.tokens = p.total_q();

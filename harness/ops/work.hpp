@@ -36,6 +36,8 @@ Work attention_work(const Problem&, double results);
 double attention_multiply_adds(const Problem&);
 // Cached rows of K and V with their scales, each of p.total_q() once; of a latent cache K alone.
 double cached_row_bytes(const Problem&);
+// The same rows as they come (dense_k, dense_v, of two sources together one latent row), with their slots.
+double new_row_bytes(const Problem&);
 // Bytes of a scale tensor; tokens: how many tokens a per-token granularity has values for.
 double scale_bytes(int32_t kind, double heads, double dim, double requests, double tokens);
 

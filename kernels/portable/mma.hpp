@@ -60,6 +60,8 @@ GPU_INLINE void shape_scores(const Call& parameter, const MmaWarp& w, const Lane
   for (int i = 0; i < gpu::kLines; ++i) {
     const LaneRow& row = r[i];
     const bool drafts = !Shape::kPlain && p.mask == ASSAY_MASK_TREE;
+    // Rows that do not exist take the masked path. Their ranges are empty, so it changes no result; without
+    // it ptxas spills at 256 dimensions (sm_80).
     const bool all_visible =
         key >= row.begin && key + kStepKeys <= (drafts ? min(row.end, w.context) : row.end) && row.valid;
 #pragma unroll

@@ -10,49 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "harness/check/expectations/data_ops.hpp"
+#include "harness/check/expectations/lists.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/data_ops/dcp.hpp"
 #include "reference/data_ops/local_batches.hpp"
 
 namespace assay {
 namespace {
-
-using List = std::vector<int32_t>;
-
-// What the op reads, from where a kernel reads it. Lengths are those of the problem, which the inputs hold.
-struct Facts {
-  const Problem& p;
-  List q_len, kv_len;
-  Pages pages;
-  std::vector<uint8_t> tree;
-};
-
-Facts read_facts(const Inputs& inputs) {
-  const Problem& p = inputs.problem;
-  const assay_tensors& t = inputs.tensors;
-  const auto at = [](const assay_tensor& list, int64_t i, int64_t j = 0) {
-    return static_cast<const int32_t*>(
-        list.data)[i * list.stride[0] + (list.rank > 1 ? j * list.stride[1] : 0)];
-  };
-  Facts f{p, p.q_lens(), p.kv_lens(), {}, {}};
-  const auto requests = static_cast<int64_t>(p.requests.size());
-  for (int64_t r = 0; r < requests; ++r) {
-    if (t.cu_q.data != nullptr) f.q_len[r] = at(t.cu_q, r + 1) - at(t.cu_q, r);
-    if (t.kv_len.data != nullptr) f.kv_len[r] = at(t.kv_len, r);
-    if (t.context_len.data != nullptr) f.kv_len[r] = at(t.context_len, r) + f.q_len[r];
-    List& row = f.pages.emplace_back();
-    if (t.block_table.data == nullptr && t.indices.data == nullptr) continue;
-    for (int64_t page = 0; page * p.page_size < f.kv_len[r]; ++page)
-      row.push_back(p.table == ASSAY_TABLE_CSR     ? at(t.indices, at(t.indptr, r) + page)
-                    : p.table == ASSAY_TABLE_TOKEN ? at(t.block_table, r, page * p.page_size) / p.page_size
-                                                   : at(t.block_table, r, page));
-  }
-  if (t.tree_mask.data != nullptr)
-    for (int64_t i = 0; i < t.tree_mask.shape[0]; ++i)
-      f.tree.push_back(static_cast<const uint8_t*>(t.tree_mask.data)[i * t.tree_mask.stride[0]]);
-  return f;
-}
 
 // One operand: row after row, what each element must be.
 struct Wanted {
@@ -84,12 +48,12 @@ Wanted tables(const Problem& p, const Pages& rows) {
   return out;
 }
 
-All expand_pages_of(const Facts& f) {
+All expand_pages_of(const ListFacts& f) {
   const ExpandedPages e = expand_pages(f.kv_len, f.pages, f.p.page_size);
   return {sums(f.p, Operand::kOutCuKv, e.cu_kv), Wanted(f.p, Operand::kOutIndices, -1).row(0, e.indices)};
 }
 
-All dcp_lengths_of(const Facts& f) {
+All dcp_lengths_of(const ListFacts& f) {
   Wanted out(f.p, Operand::kOutLen, 0);
   for (int32_t rank = 0; rank < f.p.ranks; ++rank) {
     List lengths;
@@ -99,7 +63,7 @@ All dcp_lengths_of(const Facts& f) {
   return {out};
 }
 
-All local_batches_of(const Facts& f) {
+All local_batches_of(const ListFacts& f) {
   const int32_t uncut = (std::max(f.p.max_kv_len(), 1) + f.p.page_size - 1) / f.p.page_size * f.p.page_size;
   const int32_t chunk = f.p.chunk > 0 ? f.p.chunk : uncut;
   const LocalBatches b = local_batches(f.q_len, f.kv_len, chunk, f.p.page_size, f.pages);
@@ -114,7 +78,7 @@ All local_batches_of(const Facts& f) {
           Wanted(f.p, Operand::kOutCounts, static_cast<int64_t>(b.q_lens.size()))};
 }
 
-All split_batch_of(const Facts& f) {
+All split_batch_of(const ListFacts& f) {
   List lengths, starts, keys, order;
   Wanted counts(f.p, Operand::kOutCounts, 0);
   int64_t group = 0;
@@ -131,7 +95,7 @@ All split_batch_of(const Facts& f) {
           counts};
 }
 
-All chunk_metadata_of(const Facts& f) {
+All chunk_metadata_of(const ListFacts& f) {
   const ContextSteps c = chunk_metadata(f.q_len, f.kv_len, f.p.token_budget);
   Wanted starts(f.p, Operand::kOutStarts, Wanted::kAnything), lengths(f.p, Operand::kOutLen, 0);
   Wanted cu_kv(f.p, Operand::kOutCuKv, 0), request(f.p, Operand::kOutRequest, -1);
@@ -148,12 +112,12 @@ All chunk_metadata_of(const Facts& f) {
   return {starts, lengths, cu_kv, request, Wanted(f.p, Operand::kOutCounts, 0).row(0, counts)};
 }
 
-All decode_metadata_of(const Facts& f) {
+All decode_metadata_of(const ListFacts& f) {
   return {Wanted(f.p, Operand::kOutLen, 0).row(0, f.kv_len), sums(f.p, Operand::kOutCuQ, cumulative(f.q_len)),
           sums(f.p, Operand::kOutCuKv, cumulative(f.kv_len)), tables(f.p, f.pages)};
 }
 
-All cascade_metadata_of(const Facts& f) {
+All cascade_metadata_of(const ListFacts& f) {
   const CascadeMetadata c = cascade_metadata(f.kv_len, f.pages, f.p.page_size, f.p.prefix_tokens);
   const bool plain = f.p.alibi == ASSAY_ALIBI_NONE && f.p.window_left < 0 && f.p.chunk == 0;
   const bool pays = plain && cascade_pays(c.prefix, f.q_len, {f.p.heads_q, f.p.heads_kv, f.p.workers});
@@ -165,37 +129,31 @@ All cascade_metadata_of(const Facts& f) {
           Wanted(f.p, Operand::kOutCounts, pays ? 1 : 0)};
 }
 
-All window_metadata_of(const Facts& f) {
+All window_metadata_of(const ListFacts& f) {
   const WindowKeys w = window_metadata(f.q_len, f.kv_len, f.p.window_left);
   return {Wanted(f.p, Operand::kOutLen, 0).row(0, w.lengths).row(1, f.q_len),
           Wanted(f.p, Operand::kOutStarts, 0).row(0, w.starts), sums(f.p, Operand::kOutCuKv, w.cu_kv),
           Wanted(f.p, Operand::kOutRequest, -1).row(0, w.request)};
 }
 
-All trees_of(const Facts& f, bool context) {
+All trees_of(const ListFacts& f, bool context) {
   const Pages rows = tree_tables(f.q_len, f.kv_len, f.pages, f.p.page_size, f.tree, context, f.p.flat_tree);
   List lengths;
   for (const List& row : rows) lengths.push_back(static_cast<int32_t>(row.size()));
   return {Wanted(f.p, Operand::kOutLen, 0).row(0, lengths), sums(f.p, Operand::kOutCuKv, cumulative(lengths)),
           tables(f.p, rows)};
 }
-All tree_tables_of(const Facts& f) { return trees_of(f, false); }
-All swa_tree_table_of(const Facts& f) { return trees_of(f, true); }
+All tree_tables_of(const ListFacts& f) { return trees_of(f, false); }
+All swa_tree_table_of(const ListFacts& f) { return trees_of(f, true); }
 
-class MetadataExpectation final : public BlockExpectation {
+class MetadataExpectation final : public ListExpectation {
  public:
-  MetadataExpectation(const Inputs& inputs, All (*of)(const Facts&))
-      : BlockExpectation(inputs), all_(of(read_facts(inputs))) {}
-  const char* value_name() const override { return name_.c_str(); }
-  int64_t rows_total() const override { return static_cast<int64_t>(inputs_.problem.requests.size()); }
+  MetadataExpectation(const Inputs& inputs, All (*of)(const ListFacts&))
+      : ListExpectation(inputs), all_(of(read_facts(inputs))) {}
 
  private:
-  void check(RunOutputs& out) override {
-    name_ = "entry";
-    gate_ = 0;
-    out.in_slices(1, [&](RunOutputs& slice, int64_t) {
-      for (const Wanted& wanted : all_) check_operand(slice, wanted);
-    });
+  void check_lists(RunOutputs& out) override {
+    for (const Wanted& wanted : all_) check_operand(out, wanted);
   }
 
   void check_operand(RunOutputs& out, const Wanted& wanted) {
@@ -210,7 +168,7 @@ class MetadataExpectation final : public BlockExpectation {
           continue;
         }
         const int64_t got = static_cast<int64_t>(out.value(wanted.operand, at));
-        if (got != value && name_ == "entry")
+        if (got != value && blameless())
           name_ = table ? fmt::format("entry (first {}[{}][{}]: {} for {})", operand_name(wanted.operand), i,
                                       j, got, value)
                         : fmt::format("entry (first {}[{}]: {} for {})", operand_name(wanted.operand), j, got,
@@ -222,7 +180,6 @@ class MetadataExpectation final : public BlockExpectation {
   }
 
   All all_;
-  std::string name_ = "entry";
 };
 
 }  // namespace

@@ -2,52 +2,39 @@
 // A schedule is judged by what it covers (reference/data_ops/schedule.hpp), so that any way of making one
 // passes: all lists are read, and whatever is wrong with them is said of the first entry of work_indptr, the
 // one element that all schedules have in common.
-#include "harness/check/expectations/data_ops.hpp"
+#include "harness/check/expectations/lists.hpp"
 #include "reference/data_ops/schedule.hpp"
 
 namespace assay {
 namespace {
 
-class ScheduleExpectation final : public BlockExpectation {
+class ScheduleExpectation final : public ListExpectation {
  public:
-  explicit ScheduleExpectation(const Inputs& inputs) : BlockExpectation(inputs) {
+  explicit ScheduleExpectation(const Inputs& inputs) : ListExpectation(inputs), facts_(read_facts(inputs)) {
     const Problem& p = inputs.problem;
-    const auto at = [](const assay_tensor& list, int64_t i) {
-      return static_cast<const int32_t*>(list.data)[i * list.stride[0]];
-    };
-    for (int64_t r = 0; r < rows_total(); ++r) {
-      q_len_.push_back(at(inputs.tensors.cu_q, r + 1) - at(inputs.tensors.cu_q, r));
-      kv_len_.push_back(at(inputs.tensors.kv_len, r));
-    }
     const int32_t pages = (p.tile_keys + p.page_size - 1) / p.page_size;
     shape_ = {p.heads_kv, p.workers, p.tile_rows, pages * p.page_size};
   }
-  const char* value_name() const override { return name_.c_str(); }
-  int64_t rows_total() const override { return static_cast<int64_t>(inputs_.problem.requests.size()); }
 
  private:
-  void check(RunOutputs& out) override {
-    name_ = "entry";
-    gate_ = 0;
-    out.in_slices(1, [&](RunOutputs& slice, int64_t) {
-      const Schedule s = read(slice);
-      if (const auto fault = schedule_fault(q_len_, kv_len_, shape_, s))
-        name_ = fmt::format("entry (first {}[{}]{}: {})", fault->list, fault->row,
-                            fault->list == "work_info" || fault->list == "reduce_final_map"
-                                ? fmt::format("[{}]", fault->column)
-                                : "",
-                            fault->text);
-      for (const Operand operand :
-           {Operand::kWorkInfo, Operand::kReduceIndptr, Operand::kReduceFinalMap, Operand::kReducePartialMap})
-        each(operand, [&](int64_t at) { slice.allow(operand, at); });
-      bool wrong = name_ != "entry";
-      int32_t index = 0;
-      each(Operand::kWorkIndptr, [&](int64_t at) {
-        const auto code = static_cast<uint32_t>(s.work_indptr[static_cast<size_t>(index)]);
-        slice.expect_bits(Operand::kWorkIndptr, at, wrong ? ~code : code, {{index, 0}, 0, 0});
-        wrong = false;
-        ++index;
-      });
+  void check_lists(RunOutputs& out) override {
+    const Schedule s = read(out);
+    if (const auto fault = schedule_fault(facts_.q_len, facts_.kv_len, shape_, s))
+      name_ = fmt::format("entry (first {}[{}]{}: {})", fault->list, fault->row,
+                          fault->list == "work_info" || fault->list == "reduce_final_map"
+                              ? fmt::format("[{}]", fault->column)
+                              : "",
+                          fault->text);
+    for (const Operand operand :
+         {Operand::kWorkInfo, Operand::kReduceIndptr, Operand::kReduceFinalMap, Operand::kReducePartialMap})
+      each(operand, [&](int64_t at) { out.allow(operand, at); });
+    bool wrong = !blameless();
+    int32_t index = 0;
+    each(Operand::kWorkIndptr, [&](int64_t at) {
+      const auto code = static_cast<uint32_t>(s.work_indptr[static_cast<size_t>(index)]);
+      out.expect_bits(Operand::kWorkIndptr, at, wrong ? ~code : code, {{index, 0}, 0, 0});
+      wrong = false;
+      ++index;
     });
   }
 
@@ -80,9 +67,8 @@ class ScheduleExpectation final : public BlockExpectation {
     return s;
   }
 
-  std::vector<int32_t> q_len_, kv_len_;
+  ListFacts facts_;
   ScheduleShape shape_;
-  std::string name_ = "entry";
 };
 
 }  // namespace

@@ -67,12 +67,8 @@ class StepExpectation final : public Expectation {
     Expectation::prepare(a);
     whole_.contracts = inputs_.contracts;
     std::vector<uint8_t> dense;
-    for (const Request& r : inputs_.problem.requests) {
-      const int32_t kind = r.q_len <= inputs_.problem.threshold ? ASSAY_REQUEST_DECODE
-                           : r.context_len() > 0                ? ASSAY_REQUEST_EXTEND
-                                                                : ASSAY_REQUEST_PREFILL;
-      dense.push_back((a.dense_new_keys & kind) != 0 ? 1 : 0);
-    }
+    for (const Request& r : inputs_.problem.requests)
+      dense.push_back((a.dense_new_keys & request_class(inputs_.problem, r)) != 0 ? 1 : 0);
     attention_.prepare(a);
     attention_.read_new_keys(dense);
     dense_ = std::move(dense);
