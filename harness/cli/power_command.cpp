@@ -169,6 +169,11 @@ Command add_power(CLI::App& app) {
                   "draws of a case up to 4k keys; half of them at 16k, 3/10 at 64k, 1/10 above")
       ->capture_default_str()
       ->check(CLI::Range(1, 10000));
+  sub->add_option(
+         "--incidence", a.curves.incidence_cost,
+         "multiply-adds that runs of inputs with a known answer may take in a draw; 0: none are made")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e15));
   sub->add_option("--seed", a.seed, "of the first draw (default: 1)")->type_name("N");
   sub->add_option("--catalogue", a.catalogue,
                   "library of faults that come in several sizes (default: that of the build)")

@@ -109,6 +109,16 @@ Threshold smallest_missed(const Family& family, IncidenceCase& known, double& bu
   });
 }
 
+void ask_known_answers(const Catalogue& c, const std::string& line, double budget,
+                       const std::vector<const Family*>& families, std::vector<CurveRow>& found) {
+  const CatalogueEntry& right = c.variants.front();
+  IncidenceCase known(c, right, line);
+  const bool wrong = known.rejects(right);
+  for (size_t i = 0; i < families.size(); ++i)
+    found[i].seen[kIncidence] =
+        wrong ? Threshold{Threshold::kRejectsRight, 0} : smallest_missed(*families[i], known, budget);
+}
+
 // Cases of neighbouring draws: one is the other's second look.
 struct Draws {
   std::map<int, std::unique_ptr<PowerCase>> kept;
@@ -171,12 +181,9 @@ bool measure(const Catalogue& c, const CurveOptions& o, const std::set<DrawKey>&
           found.back().format = format->name, found.back().keys = keys, found.back().draw = draw;
         }
         if (say("incidence")) return false;
-        double budget = o.incidence_cost;
-        IncidenceCase known(c, right, line_of(*format, keys, o.seed + static_cast<uint64_t>(draw), true));
-        const bool wrong = known.rejects(right);
-        for (size_t i = 0; i < left.size(); ++i)
-          found[i].seen[kIncidence] =
-              wrong ? Threshold{Threshold::kRejectsRight, 0} : smallest_missed(*left[i], known, budget);
+        if (o.incidence_cost > 0)
+          ask_known_answers(c, line_of(*format, keys, o.seed + static_cast<uint64_t>(draw), true),
+                            o.incidence_cost, left, found);
         rows(found);
       }
     }

@@ -21,7 +21,8 @@ struct CurveOptions {
   std::vector<std::string> faults;  // families; empty: all
   int draws = 10;                   // up to 4k keys, see draws_of()
   uint64_t seed = 1;
-  // Incidence runs of a draw stop after so many multiply-adds; families behind are not asked there.
+  // Incidence runs of a draw stop after so many multiply-adds; families behind are not asked there. 0: none
+  // is.
   double incidence_cost = 2e11;
 };
 // The draws that are made at this number of keys: half of them at 16k, 3/10 at 64k, 1/10 beyond; at least

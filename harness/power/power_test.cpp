@@ -215,6 +215,18 @@ TEST(Measure, GoesOnBehindWhatIsDone) {
   EXPECT_EQ(csv_line(rest[0]), csv_line(whole[2]));
 }
 
+TEST(Measure, KnownAnswersAreAskedAsFarAsTheyMayCost) {
+  CurveOptions o;
+  o.formats = {"bf16"}, o.keys = {64}, o.faults = {"key_weight"}, o.draws = 1;
+  const auto known = [&](double cost) {
+    o.incidence_cost = cost;
+    return measured(o).at(0).seen[kIncidence].kind;
+  };
+  EXPECT_EQ(known(2e11), Threshold::kSize);
+  EXPECT_EQ(known(1), Threshold::kNotAsked);
+  EXPECT_EQ(known(0), Threshold::kNotAsked);
+}
+
 TEST(Measure, UnknownNamesAreRefused) {
   CurveOptions o;
   o.faults = {"key_wait"};
