@@ -3,7 +3,7 @@
 #include "reference/bounds/bounds_alike.hpp"
 
 #include <bit>
-#include <cstring>
+#include <limits>
 #include <map>
 #include <unordered_map>
 #include <utility>
@@ -11,6 +11,15 @@
 #include "reference/bounds/bounds_terms.hpp"
 
 namespace assay {
+namespace {
+
+// 32 bits of the mantissa: the same numbers summed in another order are the same score.
+uint64_t score_of(double x) { return (std::bit_cast<uint64_t>(x) + 0x80000) >> 20; }
+
+constexpr uint64_t kHash = 0x9e3779b97f4a7c15u;
+constexpr int64_t kMostBits = int64_t{1} << 30;  // hashes have 32
+
+}  // namespace
 
 void LaneSums::add(const double* weights, int64_t count, double sum) {
   if (!(sum > 0)) return;
@@ -69,82 +78,66 @@ double OneWay::share() const {
   return range > 4 * std::sqrt(variance_) ? std::min(1.0, 3 * range / hard_) : 0;
 }
 
-SeenScores::SeenScores(int64_t keys) {
-  constexpr int64_t kMost = 256;
-  if (keys <= kMost) return;
-  while (keys >> bits_ > kMost / 2) ++bits_;
-  stride_ = (keys / (kMost / 4)) | 1;
-  slots_.resize(2 * kMost);
+void RepeatedScores::look(const double* x, int64_t count, double invisible, Scratch& scratch) {
+  // A bit for each hash, one in 32 or fewer in use: of keys that are alone so many seem to be second ones.
+  const size_t size = std::bit_ceil(static_cast<size_t>(std::clamp<int64_t>(32 * count, 64, kMostBits)));
+  const int shift = 32 - std::countr_zero(size);
+  const auto nobody = static_cast<uint32_t>(size);
+  scratch.bits.assign(size / 64 + 1, 0);
+  scratch.hashes.resize(static_cast<size_t>(count));
+  scratch.again.resize(static_cast<size_t>(count));
+  uint32_t* hashes = scratch.hashes.data();
+#pragma omp simd
+  for (int64_t j = 0; j < count; ++j) {
+    const uint64_t score = score_of(x[j]);
+    const uint32_t hash = static_cast<uint32_t>(score ^ score >> 32) * 2654435769u >> shift;
+    hashes[j] = x[j] > invisible ? hash : nobody;
+  }
+  uint64_t* bits = scratch.bits.data();
+  int32_t* again = scratch.again.data();
+  size_t found = 0;
+  for (int64_t j = 0; j < count; ++j) {
+    uint64_t& word = bits[hashes[j] / 64];
+    const uint32_t bit = hashes[j] % 64;
+    again[found] = static_cast<int32_t>(j);
+    found += (word >> bit) & 1;
+    word |= uint64_t{1} << bit;
+  }
+  // Those that nobody sees have the last bit to themselves.
+  again_.clear();
+  for (size_t n = 0; n < found; ++n)
+    if (hashes[again[n]] != nobody) again_.push_back(again[n]);
 }
 
-void SeenScores::note(const double* x, const double* weights, int64_t count) {
-  constexpr float kHeavy = 1.0f / 64;  // of the largest weight of the row
-  constexpr size_t kMostHeavy = 32;
-  if (slots_.empty()) slots_.resize(64);
-  const auto hash_of = [](double score) {
-    // 32 bits of the mantissa: the same numbers summed in another order are the same score.
-    return static_cast<uint32_t>((std::bit_cast<uint64_t>(score) + 0x80000) >> 20) * 2654435769u;
+bool RepeatedScores::exceed(double share, const double* x, int64_t count, double m, double weight) const {
+  // What is no first one weighs at least half of all that repeats, as equal scores weigh alike.
+  double later = 0;
+  for (const int32_t j : again_) later += std::exp(x[j] - m);
+  if (2 * later <= share * weight) return false;
+  struct Slot {
+    uint64_t score = 0, keys = 0;
+    double x = -std::numeric_limits<double>::infinity();
   };
-  const auto take = [&](int64_t j, bool placed) {
-    if (weights[j] == 0) return;
-    if (2 * used_ >= slots_.size()) grow();
-    const uint32_t score = hash_of(x[j]) | 1;
-    looked_[1] += weights[j];
-    if (placed) looked_[0] += weights[j];
-    for (size_t at = (score * 2246822519u) >> 11 & (slots_.size() - 1);;
-         at = (at + 1) & (slots_.size() - 1)) {
-      Slot& slot = slots_[at];
-      if (slot.score == 0) {
-        slot = {score, static_cast<float>(weights[j])};
-        ++used_;
-        return;
-      }
-      if (slot.score != score) continue;
-      const double repeated = weights[j] + std::exchange(slot.weight, 0.0f);
-      repeated_[1] += repeated;
-      if (placed) repeated_[0] += repeated;
-      return;
-    }
+  std::vector<Slot> slots(std::bit_ceil(2 * again_.size()));
+  const auto slot_of = [&](uint64_t score) -> Slot& {
+    size_t at = score * kHash >> 20 & (slots.size() - 1);
+    while (slots[at].score != 0 && slots[at].score != score) at = (at + 1) & (slots.size() - 1);
+    return slots[at];
   };
-  if (bits_ == 0) {
-    for (int64_t j = 0; j < count; ++j) take(j, true);
-    return;
+  const auto known = [](double score) { return score_of(score) + 1; };  // 0: free
+  for (const int32_t j : again_) {
+    Slot& slot = slot_of(known(x[j]));
+    slot.score = known(x[j]), slot.x = x[j];
   }
-  const uint32_t mask = ~uint32_t{0} << (32 - bits_);
-  alignas(64) uint8_t placed[kMostKeys];
-  for (int64_t j = 0; j < count; ++j) placed[j] = (hash_of(x[j]) & mask) == 0;
-  for (int64_t j = count; j % 8 != 0; ++j) placed[j] = 0;
-  for (int64_t at = 0; at < count; at += 8) {
-    uint64_t any = 0;
-    std::memcpy(&any, placed + at, sizeof any);
-    for (int64_t j = at; any != 0 && j < at + 8; ++j)
-      if (placed[j]) take(j, true);
-  }
-  // The place within a stretch changes, so that no period of the keys fits it.
-  while (until_ < count) {
-    if (!placed[until_]) take(until_, false), placed[until_] = 1;
-    until_ += 1 + static_cast<int64_t>((static_cast<uint64_t>(used_ + until_) * 0x9e3779b97f4a7c15u >> 33) %
-                                       static_cast<uint64_t>(2 * stride_));
-  }
-  until_ -= count;
-  for (int64_t j = 0; j < count && used_ < kMostHeavy; ++j)
-    if (!placed[j] && weights[j] > kHeavy) take(j, false);
-}
-
-void SeenScores::grow() {
-  std::vector<Slot> old(2 * slots_.size());
-  old.swap(slots_);
-  for (const Slot& moved : old) {
-    if (moved.score == 0) continue;
-    size_t at = (moved.score * 2246822519u) >> 11 & (slots_.size() - 1);
-    while (slots_[at].score != 0) at = (at + 1) & (slots_.size() - 1);
-    slots_[at] = moved;
-  }
+  for (int64_t j = 0; j < count; ++j)
+    if (Slot& slot = slot_of(known(x[j])); slot.score != 0) ++slot.keys;
+  double repeated = 0;
+  for (const Slot& slot : slots)
+    if (slot.keys > 1) repeated += static_cast<double>(slot.keys) * std::exp(slot.x - m);
+  return repeated > share * weight;
 }
 
 bool count_alike(const double* x, int64_t count, double invisible, float* alike) {
-  // As in SeenScores: the same numbers summed in another order.
-  const auto score_of = [&](int64_t j) { return (std::bit_cast<uint64_t>(x[j]) + 0x80000) >> 20; };
   constexpr int64_t kShort = 1024;
   if (count > kShort) {
     // Keys of one hash, about half of kShort: equal ones are looked at together.
@@ -154,8 +147,8 @@ bool count_alike(const double* x, int64_t count, double invisible, float* alike)
     std::unordered_map<uint64_t, int> some;
     int64_t looked = 0;
     for (int64_t j = 0; j < count; ++j)
-      if (static_cast<uint32_t>(score_of(j)) * kFactor < below && x[j] > invisible)
-        ++some[score_of(j)], ++looked;
+      if (static_cast<uint32_t>(score_of(x[j])) * kFactor < below && x[j] > invisible)
+        ++some[score_of(x[j])], ++looked;
     if (looked - static_cast<int64_t>(some.size()) <= looked / 100) return false;
   }
   size_t size = 16;
@@ -173,14 +166,14 @@ bool count_alike(const double* x, int64_t count, double invisible, float* alike)
   bool any = false;
   for (int64_t j = 0; j < count; ++j) {
     if (x[j] <= invisible) continue;
-    const uint64_t score = score_of(j);
+    const uint64_t score = score_of(x[j]);
     Slot& slot = slot_of(score);
     slot.score = score;
     any |= ++slot.keys > 1;
   }
   if (!any) return false;
   for (int64_t j = 0; j < count; ++j)
-    alike[j] = x[j] <= invisible ? 1.0f : static_cast<float>(slot_of(score_of(j)).keys);
+    alike[j] = x[j] <= invisible ? 1.0f : static_cast<float>(slot_of(score_of(x[j])).keys);
   return true;
 }
 
@@ -188,7 +181,7 @@ double repeated_share(const std::vector<double>& scores, const std::vector<doubl
   std::map<uint64_t, std::pair<int, double>> groups;
   double sum = 0, repeated = 0;
   for (size_t j = 0; j < scores.size(); ++j) {
-    auto& group = groups[(std::bit_cast<uint64_t>(scores[j]) + 0x80000) >> 20];
+    auto& group = groups[score_of(scores[j])];
     ++group.first;
     group.second += weights[j];
     sum += weights[j];

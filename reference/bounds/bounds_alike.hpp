@@ -39,30 +39,23 @@ struct LaneSums {
   void add(const double* weights, int64_t count, double sum);
 };
 
-// Scores seen in a row, to notice keys that repeat. Of long rows some are remembered: those whose hash is of
-// one kind, so that equal ones are remembered together; every so many keys, which finds few scores that are
-// common; and the first ones that weigh much.
-class SeenScores {
+// Scores of a row that occur more than once, whichever keys have them: all keys are looked at.
+class RepeatedScores {
  public:
-  explicit SeenScores(int64_t keys = 0);
-  void note(const double* x, const double* weights, int64_t count);
-  // Share of the weight looked at that is on scores seen more than once, in the sample that has most of them.
-  double repeated_share() const {
-    const double placed = looked_[0] > 0 ? repeated_[0] / looked_[0] : 0;
-    return std::max(placed, looked_[1] > 0 ? repeated_[1] / looked_[1] : 0);
-  }
+  // Memory that rows share.
+  struct Scratch {
+    std::vector<uint64_t> bits;
+    std::vector<uint32_t> hashes;
+    std::vector<int32_t> again;
+  };
+  // The scores of all keys; those of `invisible` or less are of nobody.
+  void look(const double* x, int64_t count, double invisible, Scratch&);
+  // Whether more than `share` of the row's `weight`, a sum of exp(x_j - m), is on scores that repeat. Takes
+  // the same scores.
+  bool exceed(double share, const double* x, int64_t count, double m, double weight) const;
 
  private:
-  struct Slot {
-    uint32_t score = 0;  // most of its hash; 0: free
-    float weight = 0;    // of the first that had it; 0 once it is counted
-  };
-  void grow();
-  std::vector<Slot> slots_;
-  int bits_ = 0;                    // of the hash that must be 0
-  int64_t stride_ = 1, until_ = 0;  // keys until the next that is taken whatever it is
-  size_t used_ = 0;
-  double repeated_[2] = {0, 0}, looked_[2] = {0, 0};  // of those with the wanted hash; of all remembered
+  std::vector<int32_t> again_;  // keys that may not be the first of their score; all that are not
 };
 
 // Sums of products of few-bit codes lie on a coarse grid, so among some thousand keys scores are equal by
@@ -73,7 +66,7 @@ bool count_alike(const double* x, int64_t count, double invisible, float* alike)
 // A row whose keys have on average, by weight, more of their kind than this has repeated keys, not chance.
 inline constexpr double kMostAlike = 16;
 
-// The same of all keys, which takes longer.
+// Share of the weight that is on scores seen more than once.
 double repeated_share(const std::vector<double>& scores, const std::vector<double>& weights);
 
 // An undeclared order may deal keys to lanes, or tiles to parts, so that each sums values of one sign that

@@ -7,21 +7,21 @@
 namespace assay::matrix_bounds {
 
 AlikeScores::AlikeScores(bool coarse, int64_t rows, int64_t keys)
-    : coarse_(coarse), counted_(static_cast<size_t>(rows), 0), seen_(static_cast<size_t>(rows)) {
+    : coarse_(coarse),
+      keys_(keys),
+      counted_(static_cast<size_t>(rows), 0),
+      repeated_(static_cast<size_t>(rows)) {
   if (coarse) counts_.resize(rows, keys);
 }
 
-void AlikeScores::start(int64_t i, int64_t seen, const double* x) {
+void AlikeScores::start(int64_t i, const double* x) {
   if (coarse_)
-    counted_[static_cast<size_t>(i)] =
-        count_alike(x, counts_.cols(), ErrorModel::kInvisible, counts_.row(i).data());
+    counted_[static_cast<size_t>(i)] = count_alike(x, keys_, ErrorModel::kInvisible, counts_.row(i).data());
   else
-    seen_[static_cast<size_t>(i)] = SeenScores(seen);
+    repeated_[static_cast<size_t>(i)].look(x, keys_, ErrorModel::kInvisible, scratch_);
 }
 
-void AlikeScores::note(int64_t i, int64_t at, int64_t count, const double* x, const double* weights,
-                       RowSums& s) {
-  if (!coarse_) return seen_[static_cast<size_t>(i)].note(x, weights, count);
+void AlikeScores::note(int64_t i, int64_t at, int64_t count, const double* weights, RowSums& s) const {
   if (counted_[static_cast<size_t>(i)] == 0) return;
   const float* alike = counts_.row(i).data() + at;
   double most = s.most_alike, largest = s.alike_weight, sum = 0;
@@ -48,9 +48,10 @@ void AlikeScores::spread(int64_t i, int64_t at, int64_t count, float* squares, R
   s.rounding_square += more * (1 + 0x1p-20);
 }
 
-bool AlikeScores::structured(int64_t i, const RowSums& s) const {
-  if (coarse_) return s.alike_sum > kMostAlike * (s.weight - s.sink_weight);
-  return seen_[static_cast<size_t>(i)].repeated_share() > kRepeatedShare;
+bool AlikeScores::structured(int64_t i, const double* x, const RowSums& s) const {
+  const double weight = s.weight - s.sink_weight;
+  if (coarse_) return s.alike_sum > kMostAlike * weight;
+  return repeated_[static_cast<size_t>(i)].exceed(kRepeatedShare, x, keys_, s.m, weight);
 }
 
 }  // namespace assay::matrix_bounds

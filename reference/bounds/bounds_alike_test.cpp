@@ -37,6 +37,55 @@ TEST(Alike, KeysOfOneScoreAreCounted) {
   }
 }
 
+// Row by row what a map of all scores says, whatever share of the keys comes back and where they are.
+TEST(Alike, ScoresThatRepeatAreFoundWhicheverKeysHaveThem) {
+  int structured = 0, rows = 0;
+  RepeatedScores::Scratch scratch;
+  for (const int64_t keys : {1, 7, 300, 8192, 20000})
+    for (uint64_t seed = 0; seed < 24; ++seed) {
+      const CounterRng of(seed, 9);
+      const double share = 0.1 * of.uniform(1u << 30);
+      const auto kinds = static_cast<uint64_t>(1 + share * static_cast<double>(keys) / 20);
+      std::vector<double> x, seen, weights;
+      double m = -1e300, weight = 0;
+      for (int64_t j = 0; j < keys; ++j) {
+        const auto at = static_cast<uint64_t>(4 * j);
+        const uint64_t kind =
+            (1u << 29) + static_cast<uint64_t>(of.uniform(at + 1) * static_cast<double>(kinds));
+        const double score =
+            of.uniform(at) < share ? of.normal(kind) * (1 + 0x1p-50 * (j % 3)) : of.normal(at + 2);
+        x.push_back(of.uniform(at + 3) < 0.1 ? ErrorModel::kInvisible : score);
+        if (x.back() == score) m = std::max(m, score), seen.push_back(score);
+      }
+      for (const double score : seen) weights.push_back(std::exp(score - m)), weight += weights.back();
+      RepeatedScores repeated;
+      repeated.look(x.data(), keys, ErrorModel::kInvisible, scratch);
+      for (const double limit : {0.02, 0.05, 0.09}) {
+        const bool expected = repeated_share(seen, weights) > limit;
+        ASSERT_EQ(repeated.exceed(limit, x.data(), keys, m, weight), expected)
+            << keys << ' ' << seed << ' ' << limit;
+        structured += expected, ++rows;
+      }
+    }
+  EXPECT_GT(structured, rows / 4);
+  EXPECT_LT(structured, rows * 3 / 4);
+}
+
+// Forty keys in twenty copies among thousands that are alone: samples of a few hundred miss that in some
+// rows.
+TEST(Alike, BothFormsFindStructureInLongRows) {
+  DenseCase c = make_case(Family::kNormal, 8, 8192, 16, 3, ASSAY_BF16);
+  c.problem.mask = ASSAY_MASK_FULL;
+  for (int64_t j = 0; j < 800; ++j)
+    for (int32_t t = 0; t < 16; ++t) c.k[(10 * j + j % 7) * 16 + t] = c.k[(3 + j % 40) * 16 + t];
+  c.store();
+  const assay_arithmetic a = testing::tensor_core(ASSAY_BF16, 64, 16, 25, 23);
+  const BoundedAttention matrix = bounded_attention(c.problem, c.host(), c.rows(), a),
+                         elementwise = bounded_attention_elementwise(c.problem, c.host(), c.rows(), a);
+  EXPECT_GT(elementwise.p_declined, 8);
+  EXPECT_EQ(matrix.p_declined, elementwise.p_declined);
+}
+
 // fp8 codes whose sums come back by chance: the variance grows with their number and the tiers stay, in both
 // forms; keys that come back all the time are structure.
 TEST(Alike, EqualScoresOfFewBitCodesShareTheirErrors) {

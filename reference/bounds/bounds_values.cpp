@@ -75,7 +75,7 @@ class Values {
         std::fabs(b_.p.softmax_scale) * aligned_subnormal(row.q_max, row.q_normal, b_.k_max, b_.k_normal);
     shape.underflow = row.underflow, shape.gain = row.gain;
     shape.top_weight = 1;  // weights here are relative to exp(m); finish_row divides by their sum
-    alike_.start(i, row.seen, x);
+    alike_.start(i, x);
     // The errors that all keys of the block have alike come on top of those of each.
     s.slack = row.slack + 2 * model.terms(shape).score_fixed;
     shape.slack = s.slack;
@@ -198,7 +198,7 @@ class Values {
     const BlockRow& row = b_.rows[i];
     group_keys_[i] +=
         std::max<int64_t>(0, std::min(span.to, row.keys.end) - std::max(span.from, row.keys.begin));
-    alike_.note(i, at, count, x, weights, s);
+    alike_.note(i, at, count, weights, s);
     if (b_.order.declared()) {
       const int64_t tile = b_.order.tile(), first = span.from / tile, last = (span.to - 1) / tile;
       const bool reverse = b_.model.arithmetic().tile_reverse != 0;
@@ -354,7 +354,7 @@ class Values {
   void finish_row(Index i) {
     const RowSums& s = sums_[i];
     const BlockRow& row = b_.rows[i];
-    RowFacts f = row_facts(b_, row, s, alike_.structured(i, s));
+    RowFacts f = row_facts(b_, row, s, alike_.structured(i, b_.x.row(i).data(), s));
     f.v_max = v_max_, f.v_normal = v_normal_;
     RowTiers tiers(out_, row.slot, static_cast<int32_t>(dv_), RowBounds(b_.model, s.terms, s.random, f));
     const bool joint = b_.model.rounded_row_sum();
