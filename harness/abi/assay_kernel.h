@@ -186,7 +186,10 @@ enum assay_contract {
   /* No request has q_len 0 or kv_len 0, in graphs neither. */
   ASSAY_CONTRACT_NO_EMPTY_REQUESTS = 16,
   /* Rows of O and LSE behind cu_q[requests] may be overwritten (a graph replayed for fewer rows). */
-  ASSAY_CONTRACT_ROWS_BEHIND_LOST = 32
+  ASSAY_CONTRACT_ROWS_BEHIND_LOST = 32,
+  /* Op step: a captured run may be replayed (ASSAY_PROMISE_GRAPH) for batches of decodes alone; every
+   * request, at capture and at replay, has at most `threshold` rows. */
+  ASSAY_CONTRACT_GRAPH_DECODES = 64
 };
 
 /* One kernel. Functions get the entry itself, so one function may serve many kernels that differ by context.

@@ -100,7 +100,8 @@ enum assay_op {
    * but for requests of one row each and groups G = heads_q / heads_kv > 1 only if ceil(heads_q ceil(R / 128)
    * / workers) K < ceil(R heads_kv ceil(G / 128) K / workers), K = ceil(F / 128).
    * - tree_tables: cu_q, kv_len, table, tree_mask, tree_indptr -> for each row the drafts it sees, in their
-   *   order: out_len [T], out_cu_kv [T+1], out_table [T, drafts] = slot(r, c + j), at every page size.
+   *   order: out_len [T], out_cu_q [T+1] = 0, 1, 2, ..., out_cu_kv [T+1], out_table [T, drafts] = slot(r, c +
+   * j), at every page size: requests of one row each.
    * - swa_tree_table: as tree_tables, the whole context before the drafts: out_len = c + drafts seen.
    * With flat_tree the rows of tree_mask have m entries, the drafts' last; what the first c hold means
    * nothing.
@@ -119,14 +120,16 @@ enum assay_op {
    *   window_left (-1: all), one more than needed: out_len [2, R] = g = min(m, n + L + 1), 0 where n is, and
    *   n; out_starts [R] = m - g, out_cu_kv [R+1] sums of g, out_request [>= sum g] the request of each.
    *
-   * step: q [, q_scale], dense_k, dense_v, slot_mapping, the operands of ASSAY_OP_PAGED but lse -> o, k, v.
-   * One forward step of a served layer. Row t of dense_k and dense_v, of request r, is the new key and value
-   * of row t of q: the last q_len of kv_len keys of a request are new (q_len <= kv_len). They are written to
-   * their slots as cache_write has it, and o is causal attention over all kv_len keys. Whether rows of a
-   * request see its new keys as they came or as they lie in the cache, quantised, is the kernel's to choose
-   * and to declare (assay_arithmetic::dense_new_keys). A request is a decode where q_len <= threshold, else
-   * an extend where it has context, else a prefill. token_budget: tokens of context that a kernel gathers at
-   * a time. All other bytes of the cache stay as they are. */
+   * step: q [, q_scale], dense_k, dense_v, slot_mapping, context_len, the operands of ASSAY_OP_PAGED but lse
+   * -> o, k, v. One forward step of a served layer. Row t of dense_k and dense_v, of request r, is the new
+   * key and value of row t of q: the last q_len of kv_len keys of a request are new (q_len <= kv_len). They
+   * are written to their slots as cache_write has it, and o is attention over all kv_len keys: causal, or
+   * ASSAY_MASK_TREE where the new tokens are drafts of a tree (positions, if any, are then c + the depth of
+   * the draft). Whether rows of a request see its new keys as they came or as they lie in the cache,
+   * quantised, is the kernel's to choose and to declare (assay_arithmetic::dense_new_keys). A request is a
+   * decode where q_len <= threshold, else an extend where it has context, else a prefill. token_budget:
+   * tokens of context that a kernel gathers at a time. Operands of `rows` rows may have more than there are
+   * in requests: those behind have slot -1, and their o stays. All other bytes of the cache stay too. */
   ASSAY_OP_MERGE_STATES = 3,
   ASSAY_OP_CACHE_WRITE = 4,
   ASSAY_OP_CACHE_GATHER = 5,

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "harness/base/error.hpp"
+#include "harness/check/testing/planted_stage.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/scenario/scenario.hpp"
 
@@ -159,6 +160,119 @@ TEST(StepJudge, ComposedKernelsAreRightInEveryBranch) {
     for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
       stages += (stages.empty() ? "" : " ") + text.substr(at, text.find(':', at) - at);
     EXPECT_EQ(stages, c.stages) << c.line;
+  }
+}
+
+// Chains, draft trees (with windows along their paths), local attention, padding behind the last request.
+TEST(StepJudge, StagesOfSglangAreRightInEveryBranch) {
+  const std::string h = "step h=4/2 d=64 page=8 ", tree = h + "threshold=8 mask=tree ";
+  const struct {
+    std::string line, stages;  // of step_sglang_fa_cpu, in order
+  } cases[] = {
+      {h + "batch=3q1s40_1q1s300", "write decode"},
+      {h + "pad=3 batch=2q1s40_1q9s30_1q12", "write extend"},
+      {h + "threshold=5 kv=fp8_e4m3:head sinks=on batch=3q5s40_1q2s9", "write decode"},
+      {h + "window=7 cap=5 alibi=linear strides=q+kv+out+table batch=2q1s40_1q9s30_1q12", "write extend"},
+      {h + "chunk=16 batch=2q1s40_1q9s30_1q40_1q0s5", "write local extend"},
+      {h + "chunk=16 window=3 sinks=on table=token kv=int8:channel batch=1q1s16_1q17s33_1q16s32",
+       "write local extend"},
+      {tree + "batch=2q6s40_1q1s9_1q8_1q0s5", "write prefix drafts draft merge"},
+      {tree + "pad=2 sinks=on cap=5 kv=fp8_e4m3 table=csr batch=2q6s40_1q8s300",
+       "write prefix drafts draft merge"},
+      {tree + "positions=depth out=fp32 batch=2q6s40_1q1s9", "write prefix drafts draft merge"},
+      {tree + "window=5 positions=depth table=csr batch=2q6s40_1q1s9_1q8", "write paths path"},
+      {tree + "alibi=linear positions=depth sinks=on batch=2q6s40_1q1s9_1q8", "write paths path"},
+      {"step h=8/1 d=96/64 layout=mla threshold=8 mask=tree kv=fp8_e4m3 batch=2q6s40_1q1s9_1q8",
+       "write prefix drafts draft merge"},
+      {h + "batch=2q0s40", ""},
+  };
+  for (const auto& c : cases) {
+    for (const char* kernel : {"step_unified_cpu", "step_sglang_fa_cpu"}) {
+      const Verdict v = judge(cpu(), c.line, kernel);
+      EXPECT_EQ(v.outcome, Outcome::kPassed) << c.line << ": " << kernel << ": " << v.reason;
+    }
+    std::string stages;
+    const std::string text = dispatch("step_sglang_fa_cpu", c.line);
+    for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
+      stages += (stages.empty() ? "" : " ") + text.substr(at, text.find(':', at) - at);
+    EXPECT_EQ(stages, c.stages) << c.line;
+  }
+  for (const auto& [line, why] :
+       {std::pair{h + "chunk=12 batch=1q9s30", "chunks of 12 tokens in pages of 8"},
+        {tree + "window=5 batch=1q6s30", "over the slots of drafts"},
+        {tree + "q=fp8_e4m3:request_head batch=1q6s30", "scales of Q per request where requests are cut"}}) {
+    const Verdict v = judge(cpu(), line, "step_sglang_fa_cpu");
+    EXPECT_EQ(v.outcome, Outcome::kUnsupported) << line;
+    EXPECT_THAT(v.reason, HasSubstr(why));
+    EXPECT_EQ(judge(cpu(), line, "step_unified_cpu").outcome, Outcome::kPassed) << line;
+  }
+  for (const std::string& line : {tree + "batch=1q6s30", h + "chunk=16 batch=1q6s30"})
+    EXPECT_EQ(judge(cpu(), line, "step_aiter_fa_cpu").outcome, Outcome::kUnsupported) << line;
+  // A stage that reads the host's lengths has no place where only memory has them.
+  const Verdict v = judge(cpu(), tree + "batch=1q6s30", "step_sglang_fa_cpu(draft=paged_online_cpu)");
+  EXPECT_EQ(v.outcome, Outcome::kUnsupported);
+  EXPECT_THAT(v.reason, HasSubstr("stage draft by paged_online_cpu, which does not promise to read lengths"));
+}
+
+// The seed's mistakes among them: sinks in both passes, tables in pages, a context cut by a causal mask.
+TEST(StepJudge, WrongStagesOfSglangAreRejected) {
+  using P = assay_problem;
+  using T = assay_tensors;
+  const std::string tree = "step h=4/2 d=64 page=4 threshold=8 mask=tree sinks=on batch=2q6s40_1q5s9 seed=3";
+  const std::string path =
+      "step h=4/2 d=64 page=4 threshold=8 mask=tree window=4 positions=depth batch=2q6s40_1q5s9 seed=3";
+  const std::string local = "step h=4/2 d=64 page=4 chunk=8 batch=2q6s40_1q5s9 seed=3";
+  const assay_kernel& right = *cpu().find("step_sglang_fa_cpu");
+  const auto to_pages = [](P& p, T& t) {  // slots of drafts taken for pages
+    static std::vector<int32_t> pages;
+    pages.clear();
+    for (int64_t i = 0; i < t.block_table.shape[0] * t.block_table.stride[0]; ++i)
+      pages.push_back(std::max(0, static_cast<const int32_t*>(t.block_table.data)[i] / p.page_size));
+    t.block_table.data = pages.data();
+  };
+  const struct {
+    const char *stage, *name;
+    std::string line;
+    testing::Spoil spoil;
+  } faults[] = {
+      {"prefix", "sees_drafts", tree, [](P& p, T& t) { t.kv_len = testing::list_of(p.kv_len, p.requests); }},
+      {"prefix", "causal_context", tree, [](P& p, T&) { p.mask = ASSAY_MASK_CAUSAL; }},
+      {"prefix", "sink_of_its_own", tree,
+       [](P& p, T& t) {
+         static std::vector<float> ones(static_cast<size_t>(p.heads_q), 2.0f);
+         p.has_sinks = 1, t.sinks = testing::list_of(ones.data(), p.heads_q);
+       }},
+      {"prefix", "scale_twice", tree, [](P& p, T&) { p.softmax_scale *= p.softmax_scale; }},
+      {"prefix", "first_table", tree, [](P&, T& t) { t.block_table.stride[0] = 0; }},
+      {"drafts", "all_drafts", tree,
+       [](P& p, T& t) {
+         static std::vector<uint8_t> ones;
+         ones.assign(static_cast<size_t>(p.total_q * p.max_q_len), 1);
+         t.tree_mask = testing::list_of(ones.data(), p.total_q * p.max_q_len);
+       }},
+      {"drafts", "first_mask", tree, [](P&, T& t) { t.tree_indptr.stride[0] = 0; }},
+      {"draft", "tables_in_pages", tree, to_pages},
+      {"merge", "forgets_the_sink", tree, [](P& p, T&) { p.has_sinks = 0; }},
+      {"merge", "context_alone", tree, [](P& p, T&) { p.states = 1; }},
+      {"merge", "drafts_twice", tree,
+       [](P&, T& t) {
+         t.partial_o.data = static_cast<uint16_t*>(t.partial_o.data) + t.partial_o.stride[0];
+         t.partial_lse.data = static_cast<float*>(t.partial_lse.data) + t.partial_lse.stride[0];
+         t.partial_o.stride[0] = t.partial_lse.stride[0] = 0;
+       }},
+      {"paths", "drafts_alone", path, [](P& p, T&) { p.op = ASSAY_OP_TREE_TABLES; }},
+      {"path", "window_wider", path, [](P& p, T&) { ++p.window_left; }},
+      {"path", "no_window", path, [](P& p, T&) { p.window_left = -1; }},
+      {"local", "half_chunks", local, [](P& p, T&) { p.chunk /= 2; }},
+      {"extend", "not_causal", local, [](P& p, T&) { p.mask = ASSAY_MASK_FULL; }},
+      {"write", "forgets_a_key", local, [](P& p, T&) { --p.rows; }},
+  };
+  for (const auto& f : faults) {
+    const assay_kernel* kernel = testing::plant(right, f.stage, f.name, f.spoil);
+    ASSERT_NE(kernel, nullptr);
+    Judge judge(make_problem(parse_scenario(f.line)), 1e9);
+    const Verdict v = judge.judge(cpu(), *kernel, cpu().device(0));
+    EXPECT_EQ(v.outcome, Outcome::kWrong) << f.name << ": " << v.reason;
   }
 }
 

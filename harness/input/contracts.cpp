@@ -21,6 +21,7 @@ constexpr ContractName kNames[] = {
     {ASSAY_CONTRACT_LSE_HEADS_FIRST, "lse_heads_first"},
     {ASSAY_CONTRACT_NO_EMPTY_REQUESTS, "no_empty_requests"},
     {ASSAY_CONTRACT_ROWS_BEHIND_LOST, "rows_behind_lost"},
+    {ASSAY_CONTRACT_GRAPH_DECODES, "graph_decodes"},
 };
 constexpr uint32_t kLseBits =
     ASSAY_CONTRACT_NO_LSE | ASSAY_CONTRACT_LSE_BASE_2 | ASSAY_CONTRACT_LSE_HEADS_FIRST;
@@ -61,6 +62,19 @@ std::string impossible_contracts(uint32_t contracts, int32_t op) {
     return contracts_text(contracts & kLseBits) + ", which exclude each other";
   if ((contracts & ASSAY_CONTRACT_ROWS_BEHIND_LOST) != 0 && find_operand(op_of(op), Operand::kO) == nullptr)
     return fmt::format("rows_behind_lost, which op {} has no O for", op_of(op).name);
+  if ((contracts & ASSAY_CONTRACT_GRAPH_DECODES) != 0 && !takes(op_of(op), "threshold"))
+    return fmt::format("graph_decodes, and op {} knows no decodes", op_of(op).name);
+  return {};
+}
+
+std::string outside_graph_contracts(const Problem& p, uint32_t contracts) {
+  if ((contracts & ASSAY_CONTRACT_GRAPH_DECODES) == 0) return {};
+  for (size_t r = 0; r < p.requests.size(); ++r)
+    if (p.requests[r].q_len > p.threshold)
+      return fmt::format(
+          "required a graph of request {} with {} rows, supported graphs of decodes of at most {} (contract "
+          "graph_decodes)",
+          r, p.requests[r].q_len, p.threshold);
   return {};
 }
 

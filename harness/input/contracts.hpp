@@ -16,6 +16,8 @@ std::string contracts_text(uint32_t contracts);
 std::string impossible_contracts(uint32_t contracts, int32_t op);
 // "required ..., supported ..., missing ..." for a problem outside of the contract; empty inside.
 std::string outside_contracts(const Problem&, uint32_t contracts);
+// The same of a problem that is captured, or that a captured call is replayed for.
+std::string outside_graph_contracts(const Problem&, uint32_t contracts);
 
 // Views and unused memory as a kernel of these contracts gets them; the values stay. Inputs of nobody yet are
 // those of a kernel without contracts. Unused memory is written again only where FINITE_UNUSED comes or goes.

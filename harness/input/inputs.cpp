@@ -179,6 +179,11 @@ void write_pages(const Problem& p, const RowTarget& to, const TensorLayout& scal
 void write_q(Inputs& inputs, const std::vector<RequestOrigin>& origins, const ValueSource& source,
              const ScaleSet& scales) {
   const Problem& p = inputs.problem;
+  if (const TensorLayout t = operand_layout(p, Operand::kQ); p.padded_rows > 0) {  // NaN where there is one
+    const int64_t live = p.total_q() * t.stride[0] * format_bytes(t.format);
+    GuardedBuffer& buffer = inputs.buffers[Operand::kQ];
+    std::memset(buffer.payload() + live, 0xff, static_cast<size_t>(buffer.bytes() - live));
+  }
   write_ragged(
       row_target(inputs, scales, Operand::kQ, p.q_scale, p.head_dim_qk), operand_layout(p, Operand::kQ),
       operand_layout(p, Operand::kQScale), p.cu_q(),

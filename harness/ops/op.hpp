@@ -54,6 +54,8 @@ struct QuantizationRule {
   std::string_view message;                     // what is wrong and what to write
 };
 
+constexpr uint32_t mask_bit(int32_t mask) { return uint32_t{1} << mask; }
+
 // Fields that every line may have (harness/scenario/fields.cpp); an op lists those it takes besides.
 inline constexpr std::string_view kFieldsOfAll[] = {"op", "h", "d", "strides", "batch", "input", "seed"};
 
@@ -85,6 +87,10 @@ struct Op {
   int32_t default_source = ASSAY_BF16;      // of from=
   int32_t default_out = ASSAY_FORMAT_NONE;  // of out=; NONE: q's, bf16 where q is quantised
   RowRule rows = RowRule::kAny;
+  // Masks, one bit each (mask_bit), and whether rows may stand where a line says; otherwise they stand where
+  // their new key does, of a tree by their depth.
+  uint32_t masks = ~uint32_t{0};
+  bool rows_anywhere = true;
   StridedOperands stridable = {true, true, true, true, true};
   RecipeSet recipes = kAllRecipes;
   std::string_view recipes_message;  // "takes input=...", behind the op's name, for those it does not

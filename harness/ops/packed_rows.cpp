@@ -11,6 +11,14 @@ namespace assay {
 
 std::vector<PackedRow> packed_rows(const Problem& p) {
   const int64_t rows = p.rows();
+  std::vector<PackedRow> list;
+  list.reserve(rows);
+  if (op_of(p).attends_rows) {
+    for (int32_t r = 0; r < static_cast<int32_t>(p.requests.size()); ++r)
+      for (int32_t i = 0; i < p.requests[r].q_len; ++i) list.push_back({r, i});
+    list.resize(static_cast<size_t>(rows));
+    return list;
+  }
   // Selection sampling: each position before the last is padding with the share that is still to be placed.
   std::vector<uint8_t> padded(rows, 0);
   int64_t left = p.padded_rows;
@@ -19,8 +27,6 @@ std::vector<PackedRow> packed_rows(const Problem& p) {
   for (int64_t at = 0; at + 1 < rows && left > 0; ++at)
     if (static_cast<int64_t>(rng.below(at, rows - 1 - at)) < left) padded[at] = 1, --left;
 
-  std::vector<PackedRow> list;
-  list.reserve(rows);
   const auto pad = [&] {
     while (static_cast<int64_t>(list.size()) < rows && padded[list.size()]) list.push_back({});
   };

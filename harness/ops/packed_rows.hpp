@@ -17,7 +17,8 @@ struct PackedRow {
 };
 
 // One entry per row of p.rows(): requests one after the other; the padded rows of a cache_write stand between
-// them where the seed says, and the last row is one of them, as in a batch padded for graph replay.
+// them where the seed says, and the last row is one of them, as in a batch padded for graph replay. Those of
+// a step, whose rows are those of Q, stand behind all others.
 std::vector<PackedRow> packed_rows(const Problem&);
 
 // The cached token that a row of cache_write or cache_gather is, given first_positions(); -1 for a padded

@@ -25,6 +25,7 @@ Problem part_of(const Problem& p, int32_t part) {
 Problem attention_of(const Problem& step) {
   Problem whole = step;
   whole.op = ASSAY_OP_PAGED;
+  whole.padded_rows = 0;
   return whole;
 }
 

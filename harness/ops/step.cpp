@@ -22,6 +22,7 @@ constexpr OperandUse kOperands[] = {
     {Operand::kDenseK, Role::kIn, layouts::dense_k_read},
     {Operand::kDenseV, Role::kIn, layouts::dense_v_read},
     {Operand::kSlotMapping, Role::kIn, layouts::slot_mapping},
+    {Operand::kContextLen, Role::kIn, layouts::per_request},
     {Operand::kCuQ, Role::kIn, layouts::request_starts},
     {Operand::kKvLen, Role::kIn, layouts::per_request},
     {Operand::kBlockTable, Role::kIn, layouts::block_table},
@@ -30,20 +31,25 @@ constexpr OperandUse kOperands[] = {
     {Operand::kLastPageLen, Role::kIn, layouts::csr_last_page_len},
     {Operand::kAlibiSlopes, Role::kIn, layouts::alibi_slopes},
     {Operand::kSinks, Role::kIn, layouts::sinks},
+    {Operand::kTreeMask, Role::kIn, layouts::tree_mask},
+    {Operand::kTreeIndptr, Role::kIn, layouts::tree_indptr},
+    {Operand::kPositions, Role::kIn, layouts::positions},
     {Operand::kK, Role::kInOut, layouts::k_paged},
     {Operand::kV, Role::kInOut, layouts::v_paged},
     {Operand::kO, Role::kOut, layouts::o},
 };
 
-constexpr std::string_view kFields[] = {"q",      "kv",      "from",      "out",    "page", "blocks",
-                                        "layout", "storage", "table",     "window", "cap",  "alibi",
-                                        "scale",  "sinks",   "threshold", "budget"};
+constexpr std::string_view kFields[] = {
+    "q",   "kv",    "from",  "out",   "page",      "blocks", "layout", "storage", "table",     "window",
+    "cap", "alibi", "scale", "sinks", "threshold", "budget", "mask",   "chunk",   "positions", "pad"};
 
 constexpr std::string_view kExamples[] = {
     "step h=4/2 d=32 batch=2q1s40_1q9s20_1q7 seed=1",
     "step h=4/2 d=64 kv=fp8_e4m3:head layout=shuffled table=csr strides=q+kv+out window=20 "
     "batch=1q1s33_1q5s40_1q6 seed=2",
-    "step h=4/1 d=64/32 kv=fp8_e4m3 budget=16 layout=mla table=token sinks=on batch=1q3s50_1q0s9 seed=3"};
+    "step h=4/1 d=64/32 kv=fp8_e4m3 budget=16 layout=mla table=token sinks=on batch=1q3s50_1q0s9 seed=3",
+    "step h=4/2 d=32 pad=2 threshold=8 mask=tree window=6 positions=depth batch=2q6s30_1q0s9_1q4 seed=4",
+    "step h=4/2 d=32 page=4 chunk=8 batch=2q1s33_1q9s20 seed=5"};
 
 bool writable(const Quantization& q) {
   return q.scale != ASSAY_SCALE_REQUEST_HEAD && q.scale != ASSAY_SCALE_TOKEN_HEAD;
@@ -53,7 +59,8 @@ void check(const Problem& p) {
   for (const Quantization& q : {Quantization{p.k_format, p.k_scale}, Quantization{p.v_format, p.v_scale}})
     ASSAY_CHECK(writable(q), "step writes {}:{}, whose scales would come from somewhere else",
                 name_of(format_names(), q.format), name_of(scale_names(), q.scale));
-  ASSAY_CHECK(p.mask == ASSAY_MASK_CAUSAL && p.chunk == 0, "a step is causal");
+  ASSAY_CHECK((p.mask == ASSAY_MASK_CAUSAL && p.positions.empty()) || p.mask == ASSAY_MASK_TREE,
+              "a step is causal or of a tree");
   ASSAY_CHECK(p.threshold >= 0 && p.token_budget >= 1, "a threshold of {} rows, a budget of {} tokens",
               p.threshold, p.token_budget);
 }
@@ -93,6 +100,8 @@ constinit const Op ops::step = {
     .operands = kOperands,
     .fields = kFields,
     .rows = RowRule::kWithinCache,
+    .masks = mask_bit(ASSAY_MASK_CAUSAL) | mask_bit(ASSAY_MASK_TREE),
+    .rows_anywhere = false,
     .recipes = kAllRecipes & ~recipe_set(InputRecipe::kExact, InputRecipe::kIncidence, InputRecipe::kDyadic),
     .recipes_message =
         "has a cache that is not complete yet, and input=exact, incidence and dyadic answer for one that is; "
@@ -100,7 +109,7 @@ constinit const Op ops::step = {
     .kv_rule = {writable,
                 "step writes its new keys with scales that are given for all of the cache; take kv without "
                 "scales or with scales tensor, host, head or channel"},
-    .foreign_fields = "masks other than causal, chunks and relations",
+    .foreign_fields = "first keys, hybrid caches and relations",
     .check = check,
     .work = work,
     .multiply_adds = attention_multiply_adds,

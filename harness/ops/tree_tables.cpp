@@ -26,6 +26,7 @@ constexpr OperandUse kOperands[] = {
     {Operand::kTreeMask, Role::kIn, layouts::tree_mask},
     {Operand::kTreeIndptr, Role::kIn, layouts::tree_indptr},
     {Operand::kOutLen, Role::kOut, per_row},
+    {Operand::kOutCuQ, Role::kOut, starts},
     {Operand::kOutCuKv, Role::kOut, starts},
     {Operand::kOutTable, Role::kOut, kTable},
 };
@@ -43,7 +44,7 @@ constexpr std::string_view kSwaExamples[] = {
 
 // With so many entries in a row of the table.
 double bytes(const Problem& p, const BatchSize& b, double entries) {
-  return 4 * (2 * b.requests + (b.rows + p.padded_rows) * (2 + entries)) + 8 * b.requests +
+  return 4 * (2 * b.requests + (b.rows + p.padded_rows) * (3 + entries)) + 8 * b.requests +
          (p.flat_tree ? b.rows * b.longest : b.tree_entries);
 }
 double tree_bytes(const Problem& p, const BatchSize& b) {

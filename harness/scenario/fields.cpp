@@ -246,11 +246,11 @@ std::vector<Field> make_fields() {
       ASSAY_COUNT_FIELD("part", "TOKENS", part_tokens, 0, kMaxTokens, "256",
                         "Keys of a part; 0 shares out whole pages over `states` parts.",
                         "0 or a token count"),
-      ASSAY_COUNT_FIELD(
-          "pad", "ROWS", padded_rows, 0, kMaxRequests, "0",
-          "Padded rows of slot -1 among the new ones, or entries of a metadata op's lists behind the "
-          "live ones, as in a batch padded for graph replay.",
-          fmt::format("0 to {}", kMaxRequests)),
+      ASSAY_COUNT_FIELD("pad", "ROWS", padded_rows, 0, kMaxRequests, "0",
+                        "Padded rows of slot -1 among the new ones, of a step behind them, or entries of a "
+                        "metadata op's lists "
+                        "behind the live ones, as in a batch padded for graph replay.",
+                        fmt::format("0 to {}", kMaxRequests)),
       ASSAY_COUNT_FIELD("ranks", "COUNT", ranks, 1, kMaxStates, "2",
                         "Ranks that share the keys of every request.", fmt::format("1 to {}", kMaxStates)),
       ASSAY_COUNT_FIELD("interleave", "TOKENS", interleave, 1, kMaxTokens, "1",

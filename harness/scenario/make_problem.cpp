@@ -25,9 +25,9 @@ constexpr uint64_t kParentReach = 8;
 constexpr uint64_t kBlindRowShare = 8;
 constexpr uint64_t kArbitraryShare = 4;
 
-// Fills n x n bits at `mask`; `index` counts the draws of the whole batch.
-void draw_tree(const CounterRng& rng, uint64_t& index, int32_t n, uint8_t* mask) {
-  if (rng.below(index++, kArbitraryShare) == 0) {
+// Fills n x n bits at `mask`; `index` counts the draws of the whole batch. `whole`: a tree that is one.
+void draw_tree(const CounterRng& rng, uint64_t& index, int32_t n, bool whole, uint8_t* mask) {
+  if (!whole && rng.below(index++, kArbitraryShare) == 0) {
     for (int64_t i = 0; i < int64_t{n} * n; ++i) mask[i] = static_cast<uint8_t>(rng.below(index++, 2));
     return;
   }
@@ -39,18 +39,19 @@ void draw_tree(const CounterRng& rng, uint64_t& index, int32_t n, uint8_t* mask)
     if (back > 0) std::copy_n(mask + (i - static_cast<int64_t>(back)) * n, n, row);
     row[i] = 1;
   }
+  if (whole) return;
   // Last, so that descendants keep seeing a token that does not see itself.
   for (int32_t i = 0; i < n; ++i)
     if (rng.below(index++, kBlindRowShare) == 0) mask[int64_t{i} * n + i] = 0;
 }
 
-std::vector<uint8_t> draw_trees(const Problem& problem) {
+std::vector<uint8_t> draw_trees(const Problem& problem, bool whole) {
   const std::vector<int64_t> start = problem.tree_indptr();
   std::vector<uint8_t> mask(static_cast<size_t>(start.back()), 0);
   const CounterRng rng(problem.seed, kStreamTree);
   uint64_t index = 0;
   for (size_t r = 0; r < problem.requests.size(); ++r)
-    draw_tree(rng, index, problem.requests[r].q_len, mask.data() + start[r]);
+    draw_tree(rng, index, problem.requests[r].q_len, whole, mask.data() + start[r]);
   return mask;
 }
 
@@ -175,7 +176,8 @@ Problem make_problem(const Scenario& s) {
         throw InputError(
             fmt::format("batch={}: mask=tree needs kv_len >= q_len, a drawn request has {} and {}",
                         print(s.batch), request.kv_len, request.q_len));
-    p.tree_mask = draw_trees(p);
+    // Where rows stand by their depth alone, it is that in a tree of drafts that see themselves.
+    p.tree_mask = draw_trees(p, !op.rows_anywhere && s.positions == kDepthPositions);
   }
   for (const Request& request : p.requests)
     if (std::max({int64_t{0}, int64_t{s.first_key}, int64_t{s.positions}}) +

@@ -46,6 +46,24 @@ std::vector<Rule> op_rules() {
                             op.foreign_fields.empty() ? "masks, biases and relations" : op.foreign_fields,
                             op.name);
        }},
+      {"op_masks",
+       {"op", "mask", "positions"},
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         return (op.masks & mask_bit(s.mask)) != 0 &&
+                (op.rows_anywhere || s.positions == kNoPositions || s.positions == kDepthPositions);
+       },
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         std::string list;
+         for (const Name& mask : mask_names())
+           if ((op.masks & mask_bit(mask.value)) != 0)
+             list += (list.empty() ? "" : ", ") + std::string(mask.text);
+         return fmt::format(
+             "{} has mask={}{}; it cannot have mask={}", op.name, list,
+             op.rows_anywhere ? "" : ", and of positions= none and depth (of a draft in a tree)",
+             name_of(mask_names(), s.mask));
+       }},
       {"block_sources",
        {"op", "from", "states", "part", "pad"},
        [](const Scenario& s) {

@@ -110,6 +110,10 @@ TEST(Rules, EachIsBrokenByItsCase) {
                             [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.sinks = true; },
                             [](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.relations = kRelatePages; },
                             [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.sinks = true; }};
+  broken["op_masks"] = {
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_FULL; },
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_CROSS; },
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_TREE, s.positions = kDrawnPositions; }};
   broken["block_sources"] = {
       [](Scenario& s) { s.padded_rows = 1; },
       [](Scenario& s) { s.source_format = ASSAY_FP16; },

@@ -54,6 +54,8 @@ void find_parts(const assay_problem& p, Part (&parts)[kGroups]) {
 bool plain(int32_t format) { return format == ASSAY_FP32 || format == ASSAY_BF16 || format == ASSAY_FP16; }
 
 void check(const assay_problem& p, const Part (&parts)[kGroups]) {
+  if (p.mask != ASSAY_MASK_CAUSAL) refuse("drafts of a tree", "a causal mask");
+  if (p.chunk > 0) refuse("local attention in chunks", "none");
   if (p.has_sinks != 0) refuse("sinks", "none");
   if (p.layout == ASSAY_LAYOUT_MLA) refuse("layout mla", "layouts with heads of K and V");
   if (!plain(p.q_format)) refuse("quantised Q", "fp32 bf16 fp16");
@@ -328,6 +330,7 @@ constexpr StagePlace kPlaces[] = {
 }  // namespace
 
 constinit const Pipeline kAiterFa = {"vLLM's AITER flash attention: decodes, extends in chunks, prefills",
-                                     kPlaces, add_calls};
+                                     kPlaces, add_calls, ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
+                                     ASSAY_CONTRACT_GRAPH_DECODES};
 
 }  // namespace assay_kernels

@@ -84,7 +84,7 @@ bool make_metadata_operands(const assay_problem* p, const assay_tensors* t, Meta
   const bool per_rank = p->op == ASSAY_OP_DCP_LENGTHS;
   if (p->op != ASSAY_OP_EXPAND_PAGES)
     m.out_len = ints(reader, t->out_len, "out_len", steps || per_rank || window ? 2 : 1);
-  if (lists || p->op == ASSAY_OP_SPLIT_BATCH || p->op == ASSAY_OP_CASCADE_METADATA ||
+  if (lists || trees || p->op == ASSAY_OP_SPLIT_BATCH || p->op == ASSAY_OP_CASCADE_METADATA ||
       p->op == ASSAY_OP_DECODE_METADATA)
     m.out_cu_q = ints(reader, t->out_cu_q, "out_cu_q", 1);
   if (!per_rank && p->op != ASSAY_OP_CASCADE_METADATA)

@@ -336,10 +336,13 @@ ASSAY_TEAM void cascade_metadata(const MetadataOperands& m, int64_t r, const Tea
 // Unit: a row. out_cu_kv is left to sum_lengths().
 template <class Team>
 ASSAY_TEAM void tree_tables(const MetadataOperands& m, int64_t row, const Team& team, bool with_context) {
-  if (row >= m.cu_q.at(m.requests)) {
-    if (team.thread() == 0) m.out_len.at(row) = 0;
-    return;
+  const int64_t rows = m.cu_q.at(m.requests);
+  if (team.thread() == 0) {
+    if (row == 0) m.out_cu_q.at(0) = 0;
+    m.out_cu_q.at(row + 1) = static_cast<int32_t>(row < rows ? row + 1 : rows);
+    if (row >= rows) m.out_len.at(row) = 0;
   }
+  if (row >= rows) return;
   int64_t low = 0, high = m.requests;  // cu_q[low] <= row < cu_q[high]
   while (high - low > 1) {
     const int64_t middle = (low + high) / 2;

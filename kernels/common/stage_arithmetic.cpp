@@ -9,10 +9,6 @@
 namespace assay_kernels {
 namespace {
 
-bool attends(int32_t op) {
-  return op == ASSAY_OP_PREFILL || op == ASSAY_OP_PAGED || op == ASSAY_OP_DECODE_SPLITKV;
-}
-
 // Of two formats that results are rounded to.
 int32_t coarser(int32_t a, int32_t b) {
   constexpr int32_t kByRoundoff[] = {ASSAY_FP8_E5M2, ASSAY_FP8_E5M2FNUZ, ASSAY_FP8_E4M3, ASSAY_FP8_E4M3FNUZ,
@@ -41,6 +37,10 @@ const char* same(const char* a, const char* b) {  // names decide fields; two di
 }
 
 }  // namespace
+
+bool attends(int32_t op) {
+  return op == ASSAY_OP_PREFILL || op == ASSAY_OP_PAGED || op == ASSAY_OP_DECODE_SPLITKV;
+}
 
 assay_arithmetic widest(const assay_arithmetic& a, const assay_arithmetic& b) {
   assay_arithmetic w = a;

@@ -9,6 +9,8 @@ namespace assay_kernels {
 
 class Calls;
 
+bool attends(int32_t op);
+
 // A declaration that holds where either does.
 assay_arithmetic widest(const assay_arithmetic&, const assay_arithmetic&);
 

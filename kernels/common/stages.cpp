@@ -34,6 +34,7 @@ struct Entry {
   const Pipeline* pipeline;
   std::string name;
   std::vector<assay_stage> stages;
+  StreamCheck check;
 };
 const Entry& entry_of(const assay_kernel* self) { return *static_cast<const Entry*>(self->context); }
 
@@ -150,7 +151,7 @@ int with_stages(const assay_kernel* self, const char* name, const assay_stage* s
                  error, size);
     all[at].kernel = stages[i].kernel;
   }
-  *made = make_composed(entry.pipeline, name, self->arch, self->promises, std::move(all));
+  *made = make_composed(entry.pipeline, name, self->arch, std::move(all), entry.check);
   return ASSAY_OK;
 }
 
@@ -229,10 +230,20 @@ StageCall& Calls::add(const char* stage, std::string what) {
   StageCall& call = calls_.emplace_back();
   call.stage = stage, call.kernel = &at(stage), call.what = std::move(what);
   call.problem = problem_, call.problem.op = call.kernel->op;
+  if (!attends(call.kernel->op)) call.problem.positions = nullptr;
   call.tensors = {}, call.tensors.struct_size = sizeof call.tensors;
   call.set_lengths({problem_.q_len, problem_.q_len + problem_.requests},
                    {problem_.kv_len, problem_.kv_len + problem_.requests});
   return call;
+}
+
+StageCall& Calls::add_bounded(const char* stage, std::string what) {
+  const assay_kernel& k = at(stage);
+  if ((k.promises & ASSAY_PROMISE_GRAPH) == 0)
+    refuse(std::string("stage ") + stage + " by " + k.name +
+               ", which does not promise to read lengths in memory",
+           "kernels that promise replays of captured runs");
+  return add(stage, std::move(what));
 }
 
 int Calls::plan(char* error, size_t size) {
@@ -258,19 +269,27 @@ int Calls::run(void* stream, char* error, size_t size) {
       status = k.refresh(&k, &call.problem, &call.tensors, call.plan, stream, text, sizeof text);
     if (status == ASSAY_OK)
       status = k.run(&k, &call.problem, &call.tensors, call.plan, stream, text, sizeof text);
+    if (const StreamCheck check = entry_of(&self_).check; status == ASSAY_OK && check != nullptr)
+      status = check(stream, text, sizeof text);
     if (status != ASSAY_OK) return say(status, of_stage(call, text), error, size);
   }
   return ASSAY_OK;
 }
 
 const assay_kernel* make_composed(const Pipeline* pipeline, std::string name, const char* arch,
-                                  uint32_t promises, std::vector<assay_stage> stages) {
+                                  std::vector<assay_stage> stages, StreamCheck check) {
   static std::list<Entry> entries;  // addresses stay
   Entry& e = entries.emplace_back();
-  e.pipeline = pipeline, e.name = std::move(name), e.stages = std::move(stages);
+  e.pipeline = pipeline, e.name = std::move(name), e.stages = std::move(stages), e.check = check;
   assay_kernel& k = e.kernel;
   k.struct_size = sizeof k, k.name = e.name.c_str(), k.description = pipeline->description, k.arch = arch;
-  k.op = ASSAY_OP_STEP, k.promises = promises, k.context = &e;
+  k.op = ASSAY_OP_STEP, k.promises = pipeline->promises, k.context = &e;
+  for (const assay_stage& stage : e.stages) {
+    k.promises &= stage.kernel->promises;
+    // A refresh of a stage would be captured with the host's lengths of that moment.
+    if (stage.kernel->refresh != nullptr) k.promises &= ~uint32_t{ASSAY_PROMISE_GRAPH};
+  }
+  k.contracts = pipeline->contracts;
   k.supports = supports, k.arithmetic = arithmetic, k.workspace_bytes = workspace_bytes;
   k.plan = plan, k.free_plan = free_plan, k.run = run;
   k.stage_count = static_cast<int32_t>(e.stages.size()), k.stages = e.stages.data();

@@ -60,6 +60,9 @@ class Calls {
   assay_tensor room(int32_t format, std::initializer_list<int64_t> shape);
   // A run of the stage's kernel on the step's problem, under the kernel's op and without operands.
   StageCall& add(const char* stage, std::string what);
+  // The same where lengths are known to memory alone, as a stage before it left them: the host's are bounds.
+  // Refuses kernels that do not promise to read them there.
+  StageCall& add_bounded(const char* stage, std::string what);
 
   // What a bound must know beyond the arithmetic of the stages: partial results of one row that are merged,
   // how often such a result is rounded to `partial_format` on its way, which requests see dense new keys, the
@@ -91,14 +94,21 @@ struct Pipeline {
   const char* description;
   std::span<const StagePlace> places;
   void (*add_calls)(Calls&);  // throws Refusal
+  uint32_t promises;          // bits of enum assay_promise, as far as the stages promise them too
+  uint32_t contracts;         // bits of enum assay_contract
 };
 
+// After every stage: whether what it enqueued on a stream that is captured could be recorded; if not, why.
+using StreamCheck = int (*)(void* stream, char* error, size_t size);
+
 // An entry of op step that lives as long as the process. `stages`: a kernel for every place, in their order.
-const assay_kernel* make_composed(const Pipeline*, std::string name, const char* arch, uint32_t promises,
-                                  std::vector<assay_stage> stages);
+// `check` may be null.
+const assay_kernel* make_composed(const Pipeline*, std::string name, const char* arch,
+                                  std::vector<assay_stage> stages, StreamCheck check);
 
 // The pipelines there are.
 extern const Pipeline kUnifiedStep;  // cache_write, then paged over everything
 extern const Pipeline kAiterFa;      // vLLM's AITER flash attention
+extern const Pipeline kSglangFa;     // SGLang's flash attention
 
 }  // namespace assay_kernels

@@ -16,6 +16,7 @@ void add_write(Calls& c) {
   const assay_tensors& t = c.tensors();
   if (p.total_q == 0) return;
   StageCall& write = c.add("write", std::to_string(p.total_q) + " new keys");
+  write.problem.rows = p.rows;  // with those behind the last request, whose slots say so
   write.tensors.dense_k = t.dense_k, write.tensors.dense_v = t.dense_v;
   write.tensors.slot_mapping = t.slot_mapping;
   write.tensors.k = t.k, write.tensors.v = t.v;

@@ -13,6 +13,8 @@ void add_calls(Calls& c) {
   StageCall& attend = c.add("attend", requests_text(p, 0, p.requests, "all requests"));
   take_cache(c, attend, 0, p.requests);
   take_rows(c, attend, 0, p.total_q);
+  attend.tensors.tree_mask = c.tensors().tree_mask, attend.tensors.tree_indptr = c.tensors().tree_indptr;
+  attend.tensors.positions = c.tensors().positions;
   attend.tensors.cu_q = c.tensors().cu_q;
   attend.tensors.o = c.tensors().o;
   attend.tensors.lse = c.room(ASSAY_FP32, {p.total_q, p.heads_q});
@@ -22,7 +24,8 @@ constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE, 0}}, {"attend
 
 }  // namespace
 
-constinit const Pipeline kUnifiedStep = {"new keys into the cache, then attention of all rows over it",
-                                         kPlaces, add_calls};
+constinit const Pipeline kUnifiedStep = {
+    "new keys into the cache, then attention of all rows over it", kPlaces, add_calls,
+    ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_GRAPH, 0};
 
 }  // namespace assay_kernels

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps made of the plain kernels of this backend (kernels/common/stages.hpp): step_unified_cpu and
-// step_aiter_fa_cpu.
+// Steps made of the plain kernels of this backend (kernels/common/stages.hpp): step_unified_cpu,
+// step_aiter_fa_cpu and step_sglang_fa_cpu.
 #include "kernels/common/stages.hpp"
 #include "kernels/cpu/kernels.hpp"
 
@@ -17,22 +17,33 @@ const assay_kernel* metadata_kernel(int32_t op) {
 
 std::vector<const assay_kernel*> step_kernels() {
   using namespace assay_kernels;
-  constexpr uint32_t kPromises = ASSAY_PROMISE_REPEATABLE;
-  return {
-      make_composed(&kUnifiedStep, "step_unified_cpu", "x86-64", kPromises | ASSAY_PROMISE_BATCH_INVARIANT,
-                    {{"write", &kCacheWrite}, {"attend", &kPagedNaive}}),
-      make_composed(&kAiterFa, "step_aiter_fa_cpu", "x86-64", kPromises,
-                    {{"write", &kCacheWrite},
-                     {"split", metadata_kernel(ASSAY_OP_SPLIT_BATCH)},
-                     {"prefill", &kPrefillNaive},
-                     {"extend", &kPrefillNaive},
-                     {"window", metadata_kernel(ASSAY_OP_WINDOW_METADATA)},
-                     {"chunks", metadata_kernel(ASSAY_OP_CHUNK_METADATA)},
-                     {"gather", &kCacheGather},
-                     {"context", &kPrefillNaive},
-                     {"merge", &kMergeStates},
-                     {"decode", &kDecodeSplit},
-                     {"unified", &kPagedNaive}})};
+  return {make_composed(&kUnifiedStep, "step_unified_cpu", "x86-64",
+                        {{"write", &kCacheWrite}, {"attend", &kPagedNaive}}, nullptr),
+          make_composed(&kAiterFa, "step_aiter_fa_cpu", "x86-64",
+                        {{"write", &kCacheWrite},
+                         {"split", metadata_kernel(ASSAY_OP_SPLIT_BATCH)},
+                         {"prefill", &kPrefillNaive},
+                         {"extend", &kPrefillNaive},
+                         {"window", metadata_kernel(ASSAY_OP_WINDOW_METADATA)},
+                         {"chunks", metadata_kernel(ASSAY_OP_CHUNK_METADATA)},
+                         {"gather", &kCacheGather},
+                         {"context", &kPrefillNaive},
+                         {"merge", &kMergeStates},
+                         {"decode", &kDecodeSplit},
+                         {"unified", &kPagedNaive}},
+                        nullptr),
+          make_composed(&kSglangFa, "step_sglang_fa_cpu", "x86-64",
+                        {{"write", &kCacheWrite},
+                         {"decode", &kPagedNaive},
+                         {"extend", &kPagedNaive},
+                         {"local", metadata_kernel(ASSAY_OP_LOCAL_BATCHES)},
+                         {"prefix", &kPagedNaive},
+                         {"drafts", metadata_kernel(ASSAY_OP_TREE_TABLES)},
+                         {"draft", &kPagedNaive},
+                         {"merge", &kMergeStates},
+                         {"paths", metadata_kernel(ASSAY_OP_SWA_TREE_TABLE)},
+                         {"path", &kPagedNaive}},
+                        nullptr)};
 }
 
 }  // namespace assay_cpu

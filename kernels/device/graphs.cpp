@@ -64,6 +64,15 @@ void free_graph(assay_graph* graph) {
 
 }  // namespace
 
+int capture_intact(void* stream, char* error, size_t size) {
+  if (stream == nullptr) return ASSAY_OK;  // never captured
+  GPU_API(StreamCaptureStatus) state{};
+  const gpu::Status asked = GPU_API(StreamIsCapturing)(static_cast<gpu::Stream>(stream), &state);
+  if (asked != GPU_API(Success)) return answer(asked, "capture", error, size);
+  if (state != GPU_API(StreamCaptureStatusInvalidated)) return ASSAY_OK;
+  return fail(ASSAY_FAILED, error, size, kBrokenCapture);
+}
+
 const Graphs kGraphs{begin_capture, end_capture, replay, time_replay, free_graph};
 
 }  // namespace assay_gpu

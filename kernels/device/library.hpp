@@ -26,6 +26,11 @@ struct Graphs {
   decltype(assay_backend::free_graph) free_graph;
 };
 extern const Graphs kGraphs;  // graphs.cpp; the emulator has its own
+// ASSAY_FAILED with a text where a stream is captured and something was called that cannot be recorded: a
+// wait for the device, an allocation.
+inline constexpr const char* kBrokenCapture =
+    "waits for the device, copies or allocates, which a captured call cannot";
+int capture_intact(void* stream, char* error, size_t size);
 
 struct Library {
   const char* name;  // of the backend, as in libassay_NAME.so

@@ -46,12 +46,27 @@ int measure_matrix_rate(int32_t, double*, char* error, size_t size) {
   return fail(ASSAY_UNSUPPORTED, error, size, kNoTimes);
 }
 
+// What a device refuses while a call is captured.
+int copy(void* to, const void* from, int64_t bytes, char* error, size_t size) {
+  if (const int bad = refuse_in_capture(error, size)) return bad;
+  return assay_host::copy(to, from, bytes, error, size);
+}
+int synchronize(char* error, size_t size) {
+  if (const int bad = refuse_in_capture(error, size)) return bad;
+  return assay_host::synchronize(error, size);
+}
+int allocate(int64_t bytes, void** pointer, char* error, size_t size) {
+  if (const int bad = refuse_in_capture(error, size)) return bad;
+  return assay_host::allocate(bytes, pointer, error, size);
+}
+
 const assay_backend kBackend = [] {
   static const std::vector<const assay_kernel*> kernels = gpu::emulator::checked(portable_kernels());
   assay_backend b{};
   b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = ASSAY_EMULATOR_NAME;
   b.kernel_count = static_cast<int32_t>(kernels.size()), b.kernels = kernels.data();
   assay_host::fill(b);
+  b.copy_to_device = b.copy_to_host = copy, b.synchronize = synchronize, b.allocate = allocate;
   b.device_info = device_info, b.use_device = use_device;
   b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
   b.no_times = kNoTimes;

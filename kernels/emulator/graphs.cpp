@@ -15,11 +15,13 @@ namespace assay_gpu {
 namespace {
 
 assay_graph* capturing = nullptr;
+bool broken = false;  // the capture under way: something was called that a device could not have recorded
 
 // The emulator has no streams: while a capture is under way every launch of this thread belongs to it.
 int begin_capture(void** stream, char* error, size_t size) {
   if (capturing != nullptr) return fail(ASSAY_FAILED, error, size, "a capture is under way already");
   *stream = nullptr;
+  broken = false;
   capturing = new assay_graph{};
   gpu::emulator::recording() = &capturing->launches;
   return ASSAY_OK;
@@ -28,12 +30,11 @@ int begin_capture(void** stream, char* error, size_t size) {
 int end_capture(assay_graph** graph, char* error, size_t size) {
   if (capturing == nullptr) return fail(ASSAY_FAILED, error, size, "no capture is under way");
   gpu::emulator::recording() = nullptr;
-  if (graph != nullptr)
-    *graph = capturing;
-  else
-    delete capturing;
+  const bool wanted = graph != nullptr, usable = wanted && !broken;
+  if (wanted) *graph = usable ? capturing : nullptr;
+  if (!usable) delete capturing;
   capturing = nullptr;
-  return ASSAY_OK;
+  return wanted && !usable ? fail(ASSAY_FAILED, error, size, kBrokenCapture) : int{ASSAY_OK};
 }
 
 int replay(assay_graph* graph, char* error, size_t size) {
@@ -51,6 +52,16 @@ int time_replay(assay_graph*, int64_t, double*, char* error, size_t size) {
 void free_graph(assay_graph* graph) { delete graph; }
 
 }  // namespace
+
+int capture_intact(void*, char* error, size_t size) {
+  return capturing != nullptr && broken ? fail(ASSAY_FAILED, error, size, kBrokenCapture) : int{ASSAY_OK};
+}
+
+int refuse_in_capture(char* error, size_t size) {
+  if (capturing == nullptr) return ASSAY_OK;
+  broken = true;
+  return fail(ASSAY_FAILED, error, size, kBrokenCapture);
+}
 
 const Graphs kGraphs{begin_capture, end_capture, replay, time_replay, free_graph};
 

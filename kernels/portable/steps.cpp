@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps made of the kernels of a library (kernels/common/stages.hpp): step_unified_gpu, step_aiter_fa_gpu.
+// Steps made of the kernels of a library (kernels/common/stages.hpp): step_unified_gpu, step_aiter_fa_gpu,
+// step_sglang_fa_gpu.
 // They launch nothing themselves.
 #include <cstring>
 #include <stdexcept>
 #include <string>
 
 #include "kernels/common/stages.hpp"
+#include "kernels/device/library.hpp"
 #include "kernels/portable/kernels.hpp"
 
 namespace assay_gpu {
@@ -19,9 +21,9 @@ std::vector<const assay_kernel*> step_kernels(const std::vector<const assay_kern
   };
   const assay_kernel* prefill = named("prefill_tiled_gpu");
   return {make_composed(&kUnifiedStep, "step_unified_gpu", "any",
-                        ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT,
-                        {{"write", named("cache_write_gpu")}, {"attend", named("paged_tiled_gpu")}}),
-          make_composed(&kAiterFa, "step_aiter_fa_gpu", "any", ASSAY_PROMISE_REPEATABLE,
+                        {{"write", named("cache_write_gpu")}, {"attend", named("paged_tiled_gpu")}},
+                        capture_intact),
+          make_composed(&kAiterFa, "step_aiter_fa_gpu", "any",
                         {{"write", named("cache_write_gpu")},
                          {"split", named("split_batch_gpu")},
                          {"prefill", prefill},
@@ -32,7 +34,20 @@ std::vector<const assay_kernel*> step_kernels(const std::vector<const assay_kern
                          {"context", prefill},
                          {"merge", named("merge_states_gpu")},
                          {"decode", named("decode_splitkv_gpu")},
-                         {"unified", named("paged_tiled_gpu")}})};
+                         {"unified", named("paged_tiled_gpu")}},
+                        capture_intact),
+          make_composed(&kSglangFa, "step_sglang_fa_gpu", "any",
+                        {{"write", named("cache_write_gpu")},
+                         {"decode", named("paged_split256_gpu")},
+                         {"extend", named("paged_tiled_gpu")},
+                         {"local", named("local_batches_gpu")},
+                         {"prefix", named("paged_tiled_gpu")},
+                         {"drafts", named("tree_tables_gpu")},
+                         {"draft", named("paged_split256_gpu")},
+                         {"merge", named("merge_states_gpu")},
+                         {"paths", named("swa_tree_table_gpu")},
+                         {"path", named("paged_split256_gpu")}},
+                        capture_intact)};
 }
 
 }  // namespace assay_gpu

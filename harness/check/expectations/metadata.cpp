@@ -140,8 +140,9 @@ All trees_of(const ListFacts& f, bool context) {
   const Pages rows = tree_tables(f.q_len, f.kv_len, f.pages, f.p.page_size, f.tree, context, f.p.flat_tree);
   List lengths;
   for (const List& row : rows) lengths.push_back(static_cast<int32_t>(row.size()));
-  return {Wanted(f.p, Operand::kOutLen, 0).row(0, lengths), sums(f.p, Operand::kOutCuKv, cumulative(lengths)),
-          tables(f.p, rows)};
+  return {Wanted(f.p, Operand::kOutLen, 0).row(0, lengths),
+          sums(f.p, Operand::kOutCuQ, cumulative(List(rows.size(), 1))),
+          sums(f.p, Operand::kOutCuKv, cumulative(lengths)), tables(f.p, rows)};
 }
 All tree_tables_of(const ListFacts& f) { return trees_of(f, false); }
 All swa_tree_table_of(const ListFacts& f) { return trees_of(f, true); }

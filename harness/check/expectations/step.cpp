@@ -140,6 +140,7 @@ class StepExpectation final : public Expectation {
     };
     for (int64_t row = begin; row < end; ++row) {
       const auto slot = static_cast<const int64_t*>(t.slot_mapping.data)[row * t.slot_mapping.stride[0]];
+      if (slot < 0) continue;
       side(false, row, slot);
       if (p.layout != ASSAY_LAYOUT_MLA) side(true, row, slot);
     }

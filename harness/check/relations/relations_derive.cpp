@@ -214,6 +214,9 @@ DerivedCall reshaped(const Problem& p, const std::vector<int>& origin, const std
     if (!p.positions.empty()) {
       const auto rows = p.positions[origin[r]].begin();
       d.positions.emplace_back(rows, rows + requests[r].q_len);
+      if (!op_of(p).rows_anywhere)  // they stand behind the context, wherever it ends now
+        for (int32_t& row : d.positions.back())
+          row += requests[r].context_len() - p.requests[origin[r]].context_len();
     }
     d.requests.push_back({requests[r].q_len, requests[r].kv_len});
     call.from.requests.push_back({origin[r], 0, 0});

@@ -132,6 +132,19 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   return ASSAY_OK;
 }
 
+// Lengths as they stand in memory, where stages of a step may have put them: the host's are bounds then.
+void read_lengths(const assay_problem& p, const assay_tensors& t, std::vector<int32_t>& q_len,
+                  std::vector<int32_t>& kv_len) {
+  const auto at = [](const assay_tensor& list, int64_t i) {
+    return static_cast<const int32_t*>(list.data)[i * list.stride[0]];
+  };
+  const bool paged = p.op != ASSAY_OP_PREFILL;
+  for (int64_t r = 0; r < p.requests; ++r) {
+    q_len.push_back(at(t.cu_q, r + 1) - at(t.cu_q, r));
+    kv_len.push_back(paged ? at(t.kv_len, r) : at(t.cu_kv, r + 1) - at(t.cu_kv, r));
+  }
+}
+
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
         char* error, size_t size) {
   if (find_instance(p, self->op, error, size, kPositions) == nullptr) return ASSAY_UNSUPPORTED;
@@ -140,11 +153,14 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
 
   // Flat list of (request, row): a dynamic loop over it balances ragged batches.
   std::vector<int64_t> rows;
+  std::vector<int32_t> q_len, kv_len;
   bool out_of_memory = false;
   try {
+    read_lengths(*p, *t, q_len, kv_len);
+    a.p.q_len = q_len.data(), a.p.kv_len = kv_len.data();
     rows.reserve(p->total_q);
     for (int64_t r = 0; r < p->requests; ++r)
-      for (int64_t i = 0; i < p->q_len[r]; ++i) rows.push_back(r << 32 | i);
+      for (int64_t i = 0; i < q_len[r]; ++i) rows.push_back(r << 32 | i);
   } catch (const std::bad_alloc&) {
     out_of_memory = true;
   }
@@ -178,7 +194,8 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
 constexpr assay_kernel make_kernel(int32_t op, const char* name, const char* description) {
   assay_kernel k{};
   k.struct_size = sizeof k, k.name = name, k.description = description, k.arch = "x86-64";
-  k.op = op, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
+  k.op = op;
+  k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_GRAPH;
   k.supports = supports, k.arithmetic = arithmetic, k.run = run;
   return k;
 }
