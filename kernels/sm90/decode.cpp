@@ -20,36 +20,55 @@ bool power_of_two(int32_t x) { return (x & (x - 1)) == 0; }
 
 DecodeShape shape_of(const assay_problem& p) {
   const int32_t columns = p.max_q_len * (p.heads_q / p.heads_kv);
-  return {p.q_format == ASSAY_FP16, p.k_format == ASSAY_FP8_E4M3, columns <= 8 ? 1 : columns <= 16 ? 2 : 4};
+  const DecodeCodes codes = p.k_format == ASSAY_FP8_E4M3 ? DecodeCodes::kE4m3
+                            : p.k_format == ASSAY_INT8   ? DecodeCodes::kInt8
+                                                         : DecodeCodes::k16;
+  return {p.q_format == ASSAY_FP16, codes, p.layout == ASSAY_LAYOUT_X || p.layout == ASSAY_LAYOUT_SHUFFLED,
+          columns <= 8    ? 1
+          : columns <= 16 ? 2
+                          : 4};
 }
+int32_t bytes_of(const assay_problem& p) { return shape_of(p).codes == DecodeCodes::k16 ? 2 : 1; }
 
 int refuse_formats(const assay_problem& p, char* why, size_t size) {
   char text[96];
   const bool q_fits = p.q_format == ASSAY_BF16 || p.q_format == ASSAY_FP16;
-  const bool kv_fits = p.k_format == p.v_format && (p.k_format == p.q_format || p.k_format == ASSAY_FP8_E4M3);
+  const bool kv_fits = p.k_format == p.v_format &&
+                       (p.k_format == p.q_format || p.k_format == ASSAY_FP8_E4M3 || p.k_format == ASSAY_INT8);
   if (!q_fits || !kv_fits || p.o_format != p.q_format) {
     std::snprintf(text, sizeof text, "q %s, k %s, v %s, out %s", format_name(p.q_format),
                   format_name(p.k_format), format_name(p.v_format), format_name(p.o_format));
-    return refuse(why, size, text, "q and out bf16 or fp16, k and v both that or both fp8_e4m3",
+    return refuse(why, size, text, "q and out bf16 or fp16, k and v both that, both fp8_e4m3 or both int8",
                   "an instance of these formats");
   }
   if (p.q_scale_kind != ASSAY_SCALE_NONE)
     return refuse(why, size, "a scale of Q", "none", "a factor on its scores");
-  if (!scale_per_segment(p.k_scale_kind) || !scale_per_segment(p.v_scale_kind))
-    return refuse(why, size, "scales per token or channel",
-                  "scales per tensor, head or request and head of K and V",
-                  "a scale for every key or dimension");
+  const auto fits = [&](int32_t kind) {
+    return scale_per_segment(kind) || (p.k_format == ASSAY_INT8 && kind == ASSAY_SCALE_TOKEN_HEAD);
+  };
+  if (!fits(p.k_scale_kind) || !fits(p.v_scale_kind))
+    return refuse(why, size, "scales per channel, or per token of a format other than int8",
+                  "scales per tensor, head or request and head, of int8 also per token and head",
+                  "a scale for every dimension");
   return ASSAY_OK;
 }
 
 int refuse_tensors(const assay_problem& p, const assay_tensors& t, char* why, size_t size) {
-  const int32_t bytes = p.k_format == ASSAY_FP8_E4M3 ? 1 : 2;
+  const int32_t bytes = bytes_of(p);
   if (!rows_of(t.q, 2, 2) || !rows_of(t.o, 2, 4))
     return refuse(why, size, "strides or start of Q or O", "packed rows at multiples of 4 and 8 bytes",
                   "element by element access");
   if (!rows_of(t.k, bytes, 16 / bytes) || !rows_of(t.v, bytes, 16 / bytes))
     return refuse(why, size, "strides or start of K or V", "packed rows at multiples of 16 bytes",
                   "element by element access");
+  if (shape_of(p).packed) {
+    const bool x_fits =
+        t.k.shape[4] * bytes == 16 && (p.layout == ASSAY_LAYOUT_X || t.v.shape[4] * bytes == 16);
+    if (!x_fits || t.k.stride[3] * bytes > INT32_MAX)
+      return refuse(why, size, "an innermost axis of other than 16 bytes", "16 bytes",
+                    "other pieces of a key");
+    return ASSAY_OK;
+  }
   const int slot = p.layout == ASSAY_LAYOUT_HND ? 2 : 1;
   if (std::max(t.k.stride[slot], t.v.stride[slot]) * bytes * p.page_size > INT32_MAX)
     return refuse(why, size, "pages of more than 2 GiB", "smaller ones", "64-bit offsets within a page");
@@ -73,12 +92,16 @@ int supports(const assay_kernel* self, const assay_problem* p, const assay_tenso
   if (p->mask == ASSAY_MASK_TREE || p->alibi != ASSAY_ALIBI_NONE)
     return refuse(why, size, "a tree mask or ALiBi", "causal, full, cross, windows, chunks, caps, sinks",
                   "this mask or bias");
-  if (p->layout != ASSAY_LAYOUT_NHD && p->layout != ASSAY_LAYOUT_HND)
-    return refuse(why, size, "layout x, shuffled or mla", "nhd, hnd", "this layout");
+  if (p->layout == ASSAY_LAYOUT_MLA)
+    return refuse(why, size, "layout mla", "nhd, hnd, x, shuffled", "this layout (paged_mla_sm90 has it)");
   if (const int bad = refuse_slots(*p, why, size)) return bad;
   if (!power_of_two(p->page_size) && p->page_size % kDecodeTile != 0) {
     std::snprintf(text, sizeof text, "pages of %d", p->page_size);
     return refuse(why, size, text, "powers of two and multiples of 16", "tiles that cross pages anywhere");
+  }
+  if (shape_of(*p).packed && p->page_size % kDecodeTile != 0) {
+    std::snprintf(text, sizeof text, "pages of %d in layout x or shuffled", p->page_size);
+    return refuse(why, size, text, "multiples of 16", "tiles of several such pages");
   }
   return t == nullptr ? static_cast<int>(ASSAY_OK) : refuse_tensors(*p, *t, why, size);
 }
@@ -95,8 +118,9 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   // One instruction of 16 products, measured on an H200 (results/h200/calibrate.txt).
   m.qk = m.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
   m.qk_instruction = shape.half ? "mma.sync fp16" : "mma.sync bf16";
-  m.pv_instruction = shape.half || shape.fp8 ? "mma.sync fp16" : "mma.sync bf16";
-  m.p_format = shape.half || shape.fp8 ? ASSAY_FP16 : ASSAY_BF16;
+  const bool half_p = shape.codes == DecodeCodes::kE4m3 || (shape.codes == DecodeCodes::k16 && shape.half);
+  m.pv_instruction = half_p ? "mma.sync fp16" : "mma.sync bf16";
+  m.p_format = half_p ? ASSAY_FP16 : ASSAY_BF16;
   m.tile_keys = kDecodeTile;
   // Where warps change depends on all requests, so the order is not declared. No piece is longer than a
   // warp's share of all tiles, and no request has more pieces than its tiles make shares.
@@ -119,8 +143,19 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   return ASSAY_OK;
 }
 
+// A scale per key and head, or a coarser one.
+void place_key_scale(const assay_kernels::ScaleView& s, KeyScales& keys, const float*& data, int64_t& request,
+                     int64_t& head, float& host) {
+  if (s.kind == ASSAY_SCALE_TOKEN_HEAD)
+    keys = {s.data, s.stride[0], s.stride[1], s.stride[2]}, host = 1;
+  else
+    place_scale(s, data, request, head, host);
+}
+
 void place_pages(const assay_problem& p, const assay_kernels::Operands& a, DecodeCall& call) {
   const int64_t bytes = a.k.element_bytes;
+  call.k_chunk = a.k.dim_outer * bytes, call.v_dim = a.v.dim_inner * bytes;
+  call.v_group = p.layout == ASSAY_LAYOUT_SHUFFLED ? a.v.slot_outer * bytes : 16;
   call.k = a.k.data, call.v = a.v.data;
   call.k_block = a.k.block_stride * bytes, call.k_head = a.k.head_stride * bytes;
   call.v_block = a.v.block_stride * bytes, call.v_head = a.v.head_stride * bytes;
@@ -149,8 +184,10 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   call.q = reinterpret_cast<const uint16_t*>(a.q);
   call.q_row = a.q_stride[0], call.q_head = a.q_stride[1];
   place_pages(*p, a, call);
-  place_scale(a.k_scale, call.k_scale, call.k_scale_request, call.k_scale_head, call.k_scale_host);
-  place_scale(a.v_scale, call.v_scale, call.v_scale_request, call.v_scale_head, call.v_scale_host);
+  place_key_scale(a.k_scale, call.k_keys, call.k_scale, call.k_scale_request, call.k_scale_head,
+                  call.k_scale_host);
+  place_key_scale(a.v_scale, call.v_keys, call.v_scale, call.v_scale_request, call.v_scale_head,
+                  call.v_scale_host);
   call.parts = static_cast<float*>(t->workspace.data);
   call.heads_kv = p->heads_kv, call.group = p->heads_q / p->heads_kv;
   call.group_magic = 65536u / static_cast<uint32_t>(call.group) + 1;
@@ -163,7 +200,7 @@ constexpr assay_kernel kDecode = [] {
   assay_kernel k{};
   k.struct_size = sizeof k, k.name = "decode_paged_splitkv_sm90", k.arch = "sm_90a";
   k.description =
-      "paged decode of bf16, fp16 and e4m3 caches, all tiles cut evenly over all warps, one launch";
+      "paged decode of bf16, fp16, e4m3 and int8 caches, all tiles cut evenly over all warps, one launch";
   k.op = ASSAY_OP_PAGED, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH;
   k.supports = supports, k.arithmetic = arithmetic;
   k.workspace_bytes = state_bytes, k.workspace_zeroed_bytes = state_bytes, k.run = run;

@@ -13,6 +13,12 @@ constexpr int kDecodeDim = 128;         // head dimension
 constexpr int kDecodeTile = 16;         // keys that are worked on at a time
 constexpr int kMostDecodeColumns = 32;  // new tokens x query heads of a KV head
 
+// Scales of every key and head, [block][head][slot] with these strides in elements; data == null: none.
+struct KeyScales {
+  const float* data;
+  int64_t block, head, slot;
+};
+
 // Rows of one request, and what they see. Strides in elements unless they say bytes.
 struct DecodeCall {
   const uint16_t* q;  // bf16 or fp16 [rows][heads_q][128]
@@ -22,6 +28,9 @@ struct DecodeCall {
   int64_t q_row, q_head, o_row, o_head, lse_row, lse_head;
   int64_t k_block, k_head, v_block, v_head;  // bytes
   int32_t k_slot, v_slot;                    // bytes
+  // Layouts x and shuffled: from 16 bytes of a key to the next ones; from a dimension of V to the next, from
+  // 16 bytes of keys to the next. Bytes.
+  int64_t k_chunk, v_dim, v_group;
   const int32_t *cu_q, *kv_len;
   const int32_t *table, *indptr;  // page numbers; indptr: of a request from indptr[r] on (CSR), else null
   int64_t cu_q_stride, kv_len_stride, table_row, table_stride, indptr_stride;
@@ -29,6 +38,7 @@ struct DecodeCall {
   const float *k_scale, *v_scale, *sinks;  // sinks: null or [heads_q]
   int64_t k_scale_request, k_scale_head, v_scale_request, v_scale_head, sinks_stride;
   float k_scale_host, v_scale_host;
+  KeyScales k_keys, v_keys;  // int8
   // State between launches, all zero outside them: [grid][columns][128] and [grid][columns] x 2, see
   // missing().
   float* parts;
@@ -44,9 +54,14 @@ struct DecodeCall {
   float cap;                                 // 0: none
 };
 
-// Bits of an instance: Q and O in fp16 (else bf16), K and V in e4m3 (else as Q), blocks of 8 columns.
+enum class DecodeCodes { k16, kE4m3, kInt8 };  // K and V: in the format of Q, or codes with scales
+
+// Which instance: Q and O in fp16 (else bf16), K and V, layouts x and shuffled (else rows), blocks of 8
+// columns.
 struct DecodeShape {
-  bool half, fp8;
+  bool half;
+  DecodeCodes codes;
+  bool packed;
   int32_t blocks;  // 1, 2 or 4
 };
 

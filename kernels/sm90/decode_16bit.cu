@@ -1,15 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decode kernel for caches of bf16 and fp16, and the choice between instances.
+// The decode kernel for caches of bf16 and fp16 in rows, and the choice between instances.
 #include "kernels/sm90/decode_kernel.h"
 
 namespace assay_sm90 {
 
-cudaError_t launch_decode_fp8(DecodeCall&, const DecodeShape&, int32_t grid, cudaStream_t);  // decode_fp8.cu
+// decode_fp8.cu, decode_int8.cu, decode_packed.cu
+cudaError_t launch_decode_fp8(DecodeCall&, const DecodeShape&, int32_t grid, cudaStream_t);
+cudaError_t launch_decode_int8(DecodeCall&, const DecodeShape&, int32_t grid, cudaStream_t);
+cudaError_t launch_decode_packed(DecodeCall&, const DecodeShape&, int32_t grid, cudaStream_t);
+
+namespace {
+
+template <DecodeCodes kCodes, bool kPacked>
+int32_t warps_of(int32_t blocks) {
+  return blocks == 4   ? DecodeInstance<false, kCodes, kPacked, 4>::kWarps
+         : blocks == 2 ? DecodeInstance<false, kCodes, kPacked, 2>::kWarps
+                       : DecodeInstance<false, kCodes, kPacked, 1>::kWarps;
+}
+template <bool kPacked>
+int32_t warps_of(const DecodeShape& shape) {
+  return shape.codes == DecodeCodes::kInt8   ? warps_of<DecodeCodes::kInt8, kPacked>(shape.blocks)
+         : shape.codes == DecodeCodes::kE4m3 ? warps_of<DecodeCodes::kE4m3, kPacked>(shape.blocks)
+                                             : warps_of<DecodeCodes::k16, kPacked>(shape.blocks);
+}
+
+}  // namespace
 
 int32_t decode_warps(const DecodeShape& shape) {
-  if (shape.blocks == 4) return DecodeInstance<false, false, 4>::kWarps;
-  if (shape.blocks == 2) return DecodeInstance<false, false, 2>::kWarps;
-  return shape.fp8 ? DecodeInstance<false, true, 1>::kWarps : DecodeInstance<false, false, 1>::kWarps;
+  return shape.packed ? warps_of<true>(shape) : warps_of<false>(shape);
 }
 
 int64_t decode_state_bytes(const DecodeShape& shape, int32_t grid) {
@@ -17,7 +35,10 @@ int64_t decode_state_bytes(const DecodeShape& shape, int32_t grid) {
 }
 
 cudaError_t launch_decode(DecodeCall p, const DecodeShape& shape, int32_t grid, cudaStream_t stream) {
-  return shape.fp8 ? launch_decode_fp8(p, shape, grid, stream) : launch_format<false>(p, shape, grid, stream);
+  if (shape.packed) return launch_decode_packed(p, shape, grid, stream);
+  if (shape.codes == DecodeCodes::kE4m3) return launch_decode_fp8(p, shape, grid, stream);
+  if (shape.codes == DecodeCodes::kInt8) return launch_decode_int8(p, shape, grid, stream);
+  return launch_codes<DecodeCodes::k16, false>(p, shape, grid, stream);
 }
 
 }  // namespace assay_sm90

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Paged decode attention: few new tokens per request, all query heads of a KV head at once, head dimension
-// 128, cache in bf16, fp16 or e4m3. One launch, one block per multiprocessor, lengths read on the device.
+// 128, cache in bf16, fp16, e4m3 or int8, in rows or in layouts x and shuffled. One launch, one block per
+// multiprocessor, lengths read on the device.
 //
 // The cache is read in tiles of 16 keys of one KV head. The tiles of all (request, KV head) pairs, the
 // segments, are one flat list, cut evenly over all warps of the grid, so that ragged batches fill the
@@ -16,10 +17,8 @@
 #pragma once
 
 #include "kernels/sm90/cut.h"
-#include "kernels/sm90/decode.hpp"
-#include "kernels/sm90/interval.h"
+#include "kernels/sm90/decode_tiles.h"
 #include "kernels/sm90/launch.h"
-#include "kernels/sm90/warp.h"
 
 namespace assay_sm90 {
 namespace {
@@ -27,66 +26,6 @@ namespace {
 using namespace sm90;
 
 constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
-
-template <bool kHalf, bool kFp8, int kBlocks>
-struct DecodeInstance {
-  static constexpr int kColumns = 8 * kBlocks;
-  // As many bytes in flight as shared memory holds beside the slots; with four blocks Q lies there, too.
-  static constexpr int kWarps = kBlocks == 4 ? 4 : kFp8 && kBlocks == 1 ? 14 : 8;
-  static constexpr int kStages = kBlocks == 4 ? (kFp8 ? 4 : 2) : !kFp8 && kBlocks == 2 ? 2 : 3;
-  static constexpr bool kQueriesShared = kBlocks == 4;
-  static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kRow = kDecodeDim * (kFp8 ? 1 : 2);  // bytes of a key
-  static constexpr int kTile = kDecodeTile * kRow;
-  static constexpr int kStage = 2 * kTile, kRing = kStages * kStage;  // per warp
-  // A warp shares at most its first and its last segment. The last may lie in the stage it was just read
-  // from.
-  static constexpr int kSlot = kColumns * kDecodeDim * 4;
-  static constexpr int kOwnSlots = kSlot <= kStage ? 1 : 2;
-  static constexpr int kSlots = 2 * kWarps;
-  static constexpr int kQueries = kQueriesShared ? kColumns * kDecodeDim * 2 : 0;  // bytes of a warp's Q
-  static constexpr int kInfo = kWarps * (kRing + kOwnSlots * kSlot + kQueries);
-  static constexpr int kShared = kInfo + kSlots * (16 + 4 + 8 * kColumns) + 16;
-  static_assert(kSlots <= 32 && kShared <= 232448);
-};
-
-// ---- what a request needs
-// -----------------------------------------------------------------------------------
-
-struct Request {
-  int first_row, rows, keys;
-  int begin, end;  // keys that any row sees
-  Request() = default;
-  __device__ Request(const DecodeCall& p, int r) {
-    first_row = __ldg(p.cu_q + r * p.cu_q_stride);
-    rows = __ldg(p.cu_q + (r + 1) * p.cu_q_stride) - first_row;
-    keys = __ldg(p.kv_len + r * p.kv_len_stride);
-    // Both ends grow with the row, and the rows follow each other without a gap.
-    begin = visible(p, rows, keys, 0).begin, end = visible(p, rows, keys, rows - 1).end;
-    if (rows == 0) begin = end = 0;
-  }
-  __device__ int first_tile() const { return begin / kDecodeTile; }
-  __device__ int tiles() const {
-    return end > begin ? (end + kDecodeTile - 1) / kDecodeTile - first_tile() : 0;
-  }
-};
-
-// Position in the flat list; `first` is the flat index of the segment's first tile.
-struct Cursor {
-  int request, head, tile, tiles, first;
-  Request of;
-  __device__ void next(const DecodeCall& p) {
-    if (++tile < tiles) return;
-    tile = 0;
-    first += tiles;
-    if (++head < p.heads_kv) return;
-    head = 0;
-    do {
-      if (++request >= p.requests) return;
-      of = Request(p, request);
-    } while ((tiles = of.tiles()) == 0);
-  }
-};
 
 // A part in flight: all bits inverted, so that memory of zeros means that nothing has arrived.
 __device__ inline float inverted(float x) { return __uint_as_float(~__float_as_uint(x)); }
@@ -127,70 +66,51 @@ __device__ inline void write_row(const DecodeCall& p, int64_t row, int head, flo
   if (lane == 0) p.lse[row * p.lse_row + head * p.lse_head] = lse;
 }
 
-// ---- a warp's work
-// -----------------------------------------------------------------------------------------
+// Keys of V^T that no row of the request sees become 0. A word of a row has two or four keys, for a lane the
+// same ones in every row.
+template <class I>
+__device__ inline void clear_packed(unsigned char* tile, int first_key, const Request& of, int lane) {
+  constexpr int kKeys = I::kBytes ? 4 : 2, kBits = 32 / kKeys;
+  SM90_LOOP for (int group = 0; group < (I::kBytes ? 1 : 2); ++group) {
+    uint32_t keep = 0;
+    SM90_UNROLL for (int i = 0; i < kKeys; ++i) {
+      const int key = first_key + 8 * group + kKeys * (lane % 4) + i;
+      if (key >= of.begin && key < of.end) keep |= ((uint64_t{1} << kBits) - 1) << (i * kBits);
+    }
+    uint32_t* const words = reinterpret_cast<uint32_t*>(tile + group * 2048) + lane;
+    if (__all_sync(~0u, keep == ~0u)) continue;
+    SM90_UNROLL for (int i = 0; i < 16; ++i) words[32 * i] &= keep;
+  }
+}
+
+// Four codes of K to the format of Q, exact: which two registers are, see where Q is read.
+template <class I>
+__device__ inline void widen_k(uint32_t x, uint32_t& lower, uint32_t& upper) {
+  if constexpr (I::kInt8) {
+    if constexpr (I::kHalf)
+      int8_to_half(x, lower, upper);
+    else
+      int8_to_bf16(x, lower, upper);
+  } else {
+    if constexpr (I::kHalf)
+      e4m3_to_half(x, lower, upper);
+    else
+      e4m3_to_bf16(x, lower, upper);
+  }
+}
+// Four codes of V to the format of P, exact: bytes 0 and 2, bytes 1 and 3.
+template <class I>
+__device__ inline void widen_v(uint32_t x, uint32_t& even, uint32_t& odd) {
+  if constexpr (I::kInt8)
+    int8_to_bf16(x, even, odd);
+  else
+    e4m3_to_half(__byte_perm(x, 0, 0x3120), even, odd);
+}
 
 template <class I>
-struct Loader {
-  const DecodeCall& p;
-  const int lane;
-  const uint32_t ring;
-  int pages = 0, ahead = 0, request = -1, base = 0;  // 32 page numbers in the lanes, the next on their way
-
-  __device__ void page_numbers(const Cursor& at, int page) {
-    const int from = page & ~31;
-    if (at.request == request && from == base) return;
-    const bool forward = at.request == request && from == base + 32;
-    const int64_t start = p.indptr != nullptr ? int64_t{__ldg(p.indptr + at.request * p.indptr_stride)}
-                                              : at.request * p.table_row;
-    const int32_t* const row =
-        p.table + start * (p.indptr != nullptr ? p.table_stride : 1) + (from + lane) * p.table_stride;
-    const int end = (at.of.end + p.page - 1) / p.page;
-    pages = forward ? ahead : from + lane < end ? __ldg(row) : 0;
-    ahead = from + 32 + lane < end ? __ldg(row + 32 * p.table_stride) : 0;
-    request = at.request, base = from;
-  }
-
-  __device__ void tile(const Cursor& at, int stage) {
-    constexpr int kChunks = I::kRow / 16, kRows = 32 / kChunks;  // 16-byte chunks of a key; keys of one copy
-    const int tile = at.of.first_tile() + at.tile, row = lane / kChunks, chunk = lane % kChunks;
-    const int64_t k_at = at.head * p.k_head + chunk * 16, v_at = at.head * p.v_head + chunk * 16;
-    const uint32_t to = ring + stage * I::kStage + chunk / 8 * 2048 + row * 128;
-    int page, slot;  // of the tile's first key
-    if (p.page_shift >= 0) {
-      page = tile * kDecodeTile >> p.page_shift, slot = tile * kDecodeTile & (p.page - 1);
-    } else {
-      page = static_cast<int>(__umulhi(tile, p.page_magic)), slot = tile * kDecodeTile - page * p.page;
-    }
-    page_numbers(at, page);
-    if (p.page >= kDecodeTile) {
-      const int64_t block = __shfl_sync(~0u, pages, page & 31);
-      const uint8_t* const k = p.k + block * p.k_block + k_at + (slot + row) * p.k_slot;
-      const uint8_t* const v = p.v + block * p.v_block + v_at + (slot + row) * p.v_slot;
-      SM90_UNROLL for (int i = 0; i < kDecodeTile; i += kRows) {
-        const uint32_t x = to + i * 128 + ((lane % 8 ^ (row + i) % 8) << 4);
-        copy16(x, k + i * p.k_slot);
-        copy16(x + I::kTile, v + i * p.v_slot);
-      }
-    } else {
-      SM90_LOOP for (int i = 0; i < kDecodeTile; i += kRows) {
-        const int key = min(tile * kDecodeTile + row + i, at.of.end - 1);  // behind the end nothing is a page
-        const int64_t block = __shfl_sync(~0u, pages, (key >> p.page_shift) & 31);
-        const int in = key & (p.page - 1);
-        const uint32_t x = to + i * 128 + ((lane % 8 ^ (row + i) % 8) << 4);
-        copy16(x, p.k + block * p.k_block + k_at + in * p.k_slot);
-        copy16(x + I::kTile, p.v + block * p.v_block + v_at + in * p.v_slot);
-      }
-    }
-  }
-};
-
-template <bool kHalf, bool kFp8, int kBlocks>
-__global__ void __launch_bounds__(DecodeInstance<kHalf, kFp8, kBlocks>::kThreads, 1)
-    decode(const __grid_constant__ DecodeCall p) {
-  using I = DecodeInstance<kHalf, kFp8, kBlocks>;
-  constexpr int kWarps = I::kWarps, kSlots = I::kSlots, kColumns = I::kColumns;
-  constexpr bool kHalfP = kHalf || kFp8;  // P and V in fp16
+__global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__ DecodeCall p) {
+  constexpr int kWarps = I::kWarps, kSlots = I::kSlots, kColumns = I::kColumns, kBlocks = I::kBlocks;
+  constexpr bool kHalf = I::kHalf, kHalfP = I::kHalfP;
   unsigned char* const memory = dynamic_memory();
   // Of every slot: row of the first column, head | columns << 16, tiles of the segment, their first flat
   // index.
@@ -248,7 +168,8 @@ __global__ void __launch_bounds__(DecodeInstance<kHalf, kFp8, kBlocks>::kThreads
   // Offsets of ldmatrix: the lane's row and 16-byte chunk (0 or 1) of 128-byte rows, chunks exchanged by row.
   const int by_token = (lane / 8 % 2 * 8 + lane % 8) * 128 + ((lane / 16 ^ lane % 8) << 4);  // rows first
   const int by_chunk = (lane / 16 * 8 + lane % 8) * 128 + ((lane / 8 % 2 ^ lane % 8) << 4);  // chunks first
-  const int v_offset = kFp8 ? by_token : by_chunk;
+  const int by_dim = lane / 16 * 2048 + ((lane % 16 ^ lane / 16 * 4) << 4);  // V^T of 16-bit elements
+  const int v_offset = I::kPacked ? (I::kBytes ? lane * 16 : by_dim) : I::kBytes ? by_token : by_chunk;
 
   uint32_t q[I::kQueriesShared ? 1 : kBlocks]
             [16];  // the B operand of eight products, as it lies in registers
@@ -284,7 +205,8 @@ __global__ void __launch_bounds__(DecodeInstance<kHalf, kFp8, kBlocks>::kThreads
                                                 (use.head * p.group + safe - token * p.group) * p.q_head);
           SM90_UNROLL for (int i = 0; i < 8; ++i) {
             uint2 x;
-            if constexpr (kFp8) {  // the order of the contraction is free: the one in which e4m3 are widened
+            if constexpr (I::kBytes) {  // the order of the contraction is free: the one in which codes are
+                                        // widened
               x = make_uint2(__ldg(from + 8 * i + 2 * c), __ldg(from + 8 * i + 2 * c + 1));
               if (!kHalf) x = make_uint2(__byte_perm(x.x, x.y, 0x5410), __byte_perm(x.x, x.y, 0x7632));
             } else {
@@ -311,16 +233,11 @@ __global__ void __launch_bounds__(DecodeInstance<kHalf, kFp8, kBlocks>::kThreads
       float s[kBlocks][kChains][4] = {};
       SM90_UNROLL for (int i = 0; i < 8; ++i) {
         uint32_t a[4];
-        if constexpr (kFp8) {
+        if constexpr (I::kBytes) {
           if (i % 2) continue;
           load_matrix(a, k_tile + (by_token ^ i << 4));
           uint32_t w[8];
-          SM90_UNROLL for (int j = 0; j < 4; ++j) {
-            if constexpr (kHalf)
-              e4m3_to_half(a[j], w[2 * j], w[2 * j + 1]);
-            else
-              e4m3_to_bf16(a[j], w[2 * j], w[2 * j + 1]);
-          }
+          SM90_UNROLL for (int j = 0; j < 4; ++j) widen_k<I>(a[j], w[2 * j], w[2 * j + 1]);
           SM90_UNROLL for (int b = 0; b < kBlocks; ++b) {
             const uint2 x = query(b, i), y = query(b, i + 1);
             mma<kHalf>(s[b][0], w[0], w[2], w[1], w[3], x.x, x.y);
@@ -337,6 +254,17 @@ __global__ void __launch_bounds__(DecodeInstance<kHalf, kFp8, kBlocks>::kThreads
       if constexpr (kChains == 2) {
         SM90_UNROLL for (int i = 0; i < 4; ++i) s[0][0][i] += s[0][1][i];
       }
+      const float* const scales =
+          reinterpret_cast<const float*>(memory + warp * I::kRing + stage * I::kStage + 2 * I::kTile);
+      if constexpr (I::kInt8) {
+        if (p.k_keys.data != nullptr) {
+          const float lower = scales[I::key_of(g)], upper = scales[I::key_of(g + 8)];
+          SM90_UNROLL for (int b = 0; b < kBlocks; ++b) {
+            s[b][0][0] *= lower, s[b][0][1] *= lower;
+            s[b][0][2] *= upper, s[b][0][3] *= upper;
+          }
+        }
+      }
       float scale = to_log2;
       if (p.cap > 0) {
         const float in = to_log2 * kLn2 / p.cap;
@@ -351,14 +279,22 @@ __global__ void __launch_bounds__(DecodeInstance<kHalf, kFp8, kBlocks>::kThreads
           const int column = 8 * b + 2 * c + h;
           const Interval sees =
               visible(p, use.of.rows, use.of.keys, static_cast<int>(column * p.group_magic >> 16));
-          const int key = first_key + g;
+          const int key = first_key + I::key_of(g), other = first_key + I::key_of(g + 8);
           if (key < sees.begin || key >= sees.end) s[b][0][h] = -INFINITY;
-          if (key + 8 < sees.begin || key + 8 >= sees.end) s[b][0][h + 2] = -INFINITY;
+          if (other < sees.begin || other >= sees.end) s[b][0][h + 2] = -INFINITY;
         }
-        SM90_LOOP for (int r = 0; r < kDecodeTile;
-                       ++r) if (first_key + r < use.of.begin || first_key + r >= use.of.end)
-            SM90_UNROLL for (int i = 0; i < I::kRow / 128; ++i)
-                store_shared(v_tile + i * 2048 + r * 128 + lane * 4, 0);
+        if constexpr (I::kInt8) {
+          const int key = first_key + lane % kDecodeTile;
+          if (lane >= kDecodeTile && (key < use.of.begin || key >= use.of.end))
+            store_shared(k_tile + 2 * I::kTile + lane * 4, 0);
+        }
+        if constexpr (I::kPacked)
+          clear_packed<I>(memory + warp * I::kRing + stage * I::kStage + I::kTile, first_key, use.of, lane);
+        else
+          SM90_LOOP for (int r = 0; r < kDecodeTile;
+                         ++r) if (first_key + r < use.of.begin || first_key + r >= use.of.end)
+              SM90_UNROLL for (int i = 0; i < I::kRow / 128; ++i)
+                  store_shared(v_tile + i * 2048 + r * 128 + lane * 4, 0);
         __syncwarp();
       }
       // Online softmax: a lane has keys g, g + 8 and columns 2c, 2c + 1 of every block.
@@ -379,6 +315,13 @@ __global__ void __launch_bounds__(DecodeInstance<kHalf, kFp8, kBlocks>::kThreads
           x[h + 2] = exp2_fast(fmaf(x[h + 2], scale, -from));
           row_sum[b][h] = row_sum[b][h] * down[h] + x[h] + x[h + 2];
         }
+        if constexpr (I::kInt8) {
+          if (p.v_keys.data != nullptr) {
+            const float* const of_v = scales + kDecodeTile;
+            const float lower = of_v[I::key_of(g)], upper = of_v[I::key_of(g + 8)];
+            x[0] *= lower, x[1] *= lower, x[2] *= upper, x[3] *= upper;
+          }
+        }
         weights[b][0] = transpose(pack<kHalfP>(x[0], x[1])),
         weights[b][1] = transpose(pack<kHalfP>(x[2], x[3]));
         SM90_UNROLL for (int i = 0; i < 8; ++i) {
@@ -388,17 +331,26 @@ __global__ void __launch_bounds__(DecodeInstance<kHalf, kFp8, kBlocks>::kThreads
       // O^T += V^T P^T
       SM90_UNROLL for (int i = 0; i < 8; ++i) {
         uint32_t a[4];
-        if constexpr (kFp8) {  // a register holds elements 2g, 2g + 1 of two keys: rows g and g + 8 of the
-                               // product
+        if constexpr (I::kBytes) {
           if (i % 2) continue;
-          load_matrix_transposed(a, v_tile + (v_offset ^ i << 4));
           uint32_t w[8];
-          SM90_UNROLL for (int j = 0; j < 4; ++j)
-              e4m3_to_half(__byte_perm(a[j], 0, 0x3120), w[2 * j], w[2 * j + 1]);
+          // In rows a register holds elements 2g, 2g + 1 of two keys, rows g and g + 8 of the product; of V^T
+          // four keys of one element.
+          constexpr int kSecond = I::kPacked ? 2 : 1;
+          if constexpr (I::kPacked)
+            load_matrix(a, v_tile + v_offset + i * 256);
+          else
+            load_matrix_transposed(a, v_tile + (v_offset ^ i << 4));
+          SM90_UNROLL for (int j = 0; j < 4; ++j) widen_v<I>(a[j], w[2 * j], w[2 * j + 1]);
           SM90_UNROLL for (int b = 0; b < kBlocks; ++b) {
-            mma<true>(o[b][i], w[0], w[1], w[2], w[3], weights[b][0], weights[b][1]);
-            mma<true>(o[b][i + 1], w[4], w[5], w[6], w[7], weights[b][0], weights[b][1]);
+            mma<kHalfP>(o[b][i], w[0], w[kSecond], w[3 - kSecond], w[3], weights[b][0], weights[b][1]);
+            mma<kHalfP>(o[b][i + 1], w[4], w[4 + kSecond], w[7 - kSecond], w[7], weights[b][0],
+                        weights[b][1]);
           }
+        } else if constexpr (I::kPacked) {
+          load_matrix(a, v_tile + v_offset + i * 256);
+          SM90_UNROLL for (int b = 0; b < kBlocks; ++b)
+              mma<kHalf>(o[b][i], a[0], a[1], a[2], a[3], weights[b][0], weights[b][1]);
         } else {
           load_matrix_transposed(a, v_tile + i / 4 * 2048 + (v_offset ^ i % 4 << 5));
           SM90_UNROLL for (int b = 0; b < kBlocks; ++b)
@@ -423,8 +375,9 @@ __global__ void __launch_bounds__(DecodeInstance<kHalf, kFp8, kBlocks>::kThreads
           const int column = 8 * b + 2 * c + h;
           if (g == 0) to_ml[column] = make_float2(top[b][h], l);
           SM90_UNROLL for (int i = 0; i < 8; ++i) {
-            to[slot_at(column, 16 * i + (kFp8 ? 2 * g : g))] = o[b][i][h];
-            to[slot_at(column, 16 * i + (kFp8 ? 2 * g + 1 : g + 8))] = o[b][i][h + 2];
+            constexpr bool kPairs = I::kBytes && !I::kPacked;
+            to[slot_at(column, 16 * i + (kPairs ? 2 * g : g))] = o[b][i][h];
+            to[slot_at(column, 16 * i + (kPairs ? 2 * g + 1 : g + 8))] = o[b][i][h + 2];
           }
         }
         __syncwarp();
@@ -557,10 +510,9 @@ __global__ void __launch_bounds__(DecodeInstance<kHalf, kFp8, kBlocks>::kThreads
   }
 }
 
-template <bool kHalf, bool kFp8, int kBlocks>
+template <class I>
 cudaError_t launch_instance(DecodeCall& p, int32_t grid, cudaStream_t stream) {
-  using I = DecodeInstance<kHalf, kFp8, kBlocks>;
-  const auto kernel = decode<kHalf, kFp8, kBlocks>;
+  const auto kernel = decode<I>;
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, I::kShared);
   if (ready != cudaSuccess) return ready;
@@ -570,18 +522,18 @@ cudaError_t launch_instance(DecodeCall& p, int32_t grid, cudaStream_t stream) {
                        p);
 }
 
-template <bool kFp8>
-cudaError_t launch_format(DecodeCall& p, const DecodeShape& shape, int32_t grid, cudaStream_t stream) {
+template <DecodeCodes kCodes, bool kPacked>
+cudaError_t launch_codes(DecodeCall& p, const DecodeShape& shape, int32_t grid, cudaStream_t stream) {
   switch (shape.blocks) {
     case 1:
-      return shape.half ? launch_instance<true, kFp8, 1>(p, grid, stream)
-                        : launch_instance<false, kFp8, 1>(p, grid, stream);
+      return shape.half ? launch_instance<DecodeInstance<true, kCodes, kPacked, 1>>(p, grid, stream)
+                        : launch_instance<DecodeInstance<false, kCodes, kPacked, 1>>(p, grid, stream);
     case 2:
-      return shape.half ? launch_instance<true, kFp8, 2>(p, grid, stream)
-                        : launch_instance<false, kFp8, 2>(p, grid, stream);
+      return shape.half ? launch_instance<DecodeInstance<true, kCodes, kPacked, 2>>(p, grid, stream)
+                        : launch_instance<DecodeInstance<false, kCodes, kPacked, 2>>(p, grid, stream);
     default:
-      return shape.half ? launch_instance<true, kFp8, 4>(p, grid, stream)
-                        : launch_instance<false, kFp8, 4>(p, grid, stream);
+      return shape.half ? launch_instance<DecodeInstance<true, kCodes, kPacked, 4>>(p, grid, stream)
+                        : launch_instance<DecodeInstance<false, kCodes, kPacked, 4>>(p, grid, stream);
   }
 }
 

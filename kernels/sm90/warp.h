@@ -33,6 +33,10 @@ __device__ inline uint32_t shared_address(const void* p) {
 __device__ inline void copy16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
+// 4 bytes, through the L1 cache; both addresses multiples of 4.
+__device__ inline void copy4(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
 // `valid` false: 16 zeros, and `from` is not read.
 __device__ inline void copy16_or_zero(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0)
@@ -144,6 +148,21 @@ __device__ inline void e4m3_to_bf16(uint32_t x, uint32_t& even, uint32_t& odd) {
   odd = (x >> 4 & 0x07F007F0u) | (x & 0x80008000u);
   asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(even) : "r"(0x7B807B80u));
   asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(odd) : "r"(0x7B807B80u));
+}
+// Four int8 -> fp16, exact: bytes 0 and 1, bytes 2 and 3. The code + 128 in the mantissa of 1024, off which
+// 1152 is taken.
+__device__ inline void int8_to_half(uint32_t x, uint32_t& lower, uint32_t& upper) {
+  x ^= 0x80808080u;
+  lower = __byte_perm(x, 0x64646464u, 0x4140), upper = __byte_perm(x, 0x64646464u, 0x4342);
+  asm("sub.rn.f16x2 %0, %0, %1;" : "+r"(lower) : "r"(0x64806480u));
+  asm("sub.rn.f16x2 %0, %0, %1;" : "+r"(upper) : "r"(0x64806480u));
+}
+// Four int8 -> bf16, exact: bytes 0 and 2, bytes 1 and 3. The lower seven bits in the mantissa of 128, off
+// which 128 is taken, 256 where the sign is set: its bit is the lowest one of the exponent.
+__device__ inline void int8_to_bf16(uint32_t x, uint32_t& even, uint32_t& odd) {
+  const uint32_t first = x & 0x00FF00FFu | 0x43004300u, second = x >> 8 & 0x00FF00FFu | 0x43004300u;
+  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(even) : "r"(first & 0xFF7FFF7Fu), "r"(first & 0xFF80FF80u));
+  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(odd) : "r"(second & 0xFF7FFF7Fu), "r"(second & 0xFF80FF80u));
 }
 
 // ---- memory that other blocks read or write during the launch: relaxed at device scope, so a value is seen

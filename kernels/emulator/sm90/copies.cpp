@@ -109,20 +109,21 @@ uint32_t shared_address(const void* p, Where where) {
 }
 
 // ---- cp.async
-void copy16(uint32_t to, const void* from, bool valid, Where where) {
+void copy(uint32_t to, const void* from, uint32_t bytes, bool valid, Where where) {
   BlockState& s = here();
   Lane& lane = current();
   ThreadState& t = s.of(lane);
-  require_shared(s, to, 16, where);
-  if (to % 16 != 0 || (valid && reinterpret_cast<uintptr_t>(from) % 16 != 0))
-    running_block()->stop(Kind::kMisaligned, site_of(where),
-                          "16 bytes at an address that is no multiple of 16");
+  require_shared(s, to, bytes, where);
+  if (to % bytes != 0 || (valid && reinterpret_cast<uintptr_t>(from) % bytes != 0))
+    running_block()->stop(
+        Kind::kMisaligned, site_of(where),
+        std::to_string(bytes) + " bytes at an address that is no multiple of " + std::to_string(bytes));
   const uint32_t number = ++t.issued;
   if constexpr (kChecked) {
-    if (valid) check::access(from, 16, check::Access::kRead, site_of(where));
-    order::copy_writes(s, to - kWindow, lane, number, site_of(where));
+    if (valid) check::access(from, bytes, check::Access::kRead, site_of(where));
+    order::copy_writes(s, to - kWindow, bytes, lane, number, site_of(where));
   }
-  t.copies.push_back({to, number, from, valid, where});
+  t.copies.push_back({to, number, bytes, from, valid, where});
 }
 void commit_copies() {
   ThreadState& t = here().of(current());
@@ -134,9 +135,9 @@ void perform_copies(Lane& lane, uint32_t up_to) {
   while (!t.copies.empty() && t.copies.front().number <= up_to) {
     const Copy& c = t.copies.front();
     if (c.valid)
-      std::memcpy(memory_at(s, c.to), c.from, 16);
+      std::memcpy(memory_at(s, c.to), c.from, c.bytes);
     else
-      std::memset(memory_at(s, c.to), 0, 16);
+      std::memset(memory_at(s, c.to), 0, c.bytes);
     t.copies.pop_front();
   }
 }

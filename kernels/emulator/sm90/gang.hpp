@@ -49,7 +49,7 @@ struct NamedBarrier {
 
 // ---- what threads and warps have in flight
 struct Copy {
-  uint32_t to, number;  // number: from 1 on
+  uint32_t to, number, bytes;  // number: from 1 on
   const void* from;
   bool valid;
   Where where;

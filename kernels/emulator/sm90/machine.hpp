@@ -38,7 +38,8 @@ namespace machine {
 
 uint32_t shared_address(const void*, Where);
 
-void copy16(uint32_t to, const void* from, bool valid, Where);
+// `bytes`: 4 or 16; zeros where `valid` is false.
+void copy(uint32_t to, const void* from, uint32_t bytes, bool valid, Where);
 void commit_copies();
 void wait_copies(int younger);
 

@@ -416,10 +416,10 @@ void box_writes(BlockState& b, size_t offset, size_t bytes, Lane& by, const Barr
   const Actor actor = actor_of(by, {static_cast<uint16_t>(barrier_of(b, bar)), bar.phase + 1}, true, swizzle);
   visit_range({b, actor, true, site}, offset, bytes, static_cast<uint8_t>(kBox | swizzle << kSwizzleShift));
 }
-void copy_writes(BlockState& b, size_t offset, Lane& by, uint32_t number, const Site& site) {
+void copy_writes(BlockState& b, size_t offset, size_t bytes, Lane& by, uint32_t number, const Site& site) {
   const Actor actor =
       actor_of(by, {static_cast<uint16_t>(thread_of(by) + numbers.threads), number}, false, 0);
-  visit_range({b, actor, true, site}, offset, 16, kOrdinary);
+  visit_range({b, actor, true, site}, offset, bytes, kOrdinary);
 }
 void store_reads(BlockState& b, size_t offset, size_t bytes, Lane& by, uint32_t number, unsigned swizzle,
                  const Site& site) {

@@ -96,7 +96,7 @@ bool fenced(Lane&, const Stamp&);
 void ordinary(size_t offset, size_t bytes, check::Access, const Site&);  // by the present thread
 void box_writes(machine::BlockState&, size_t offset, size_t bytes, Lane& by, const machine::BarrierState&,
                 unsigned swizzle, const Site&);
-void copy_writes(machine::BlockState&, size_t offset, Lane& by, uint32_t number, const Site&);
+void copy_writes(machine::BlockState&, size_t offset, size_t bytes, Lane& by, uint32_t number, const Site&);
 void store_reads(machine::BlockState&, size_t offset, size_t bytes, Lane& by, uint32_t number,
                  unsigned swizzle, const Site&);
 void product_reads(machine::BlockState&, unsigned warp, size_t offset, size_t bytes, uint32_t group,

@@ -76,7 +76,10 @@ __device__ inline void consume(const Maps& maps, const Data& d, Shared& sh, Faul
   // The bias comes meanwhile, in two groups; the second is used.
   for (int group = 0; group < 2; ++group) {
     const int at = 256 * group + 4 * (thread % 64);
-    if (thread < 64) copy16(shared_address(&sh.bias[at]), d.bias + at);
+    if (thread < 64 && group == 0) copy16(shared_address(&sh.bias[at]), d.bias + at);
+    for (int i = 0; thread < 64 && group == 1 && i < 4; ++i)  // words
+      copy4(shared_address(&sh.bias[at + i]) + (fault == Fault::word_misaligned && i == 2 ? 2 : 0),
+            d.bias + at + i);
     commit_copies();
   }
 

@@ -16,52 +16,53 @@ namespace pipeline {
 constexpr int kTiles = 5, kStages = 2, kSide = 64, kThreads = 384;
 
 // name, kind of the finding, what is wrong
-#define PIPELINE_FAULTS(F)                                                                           \
-  F(full_not_awaited, kRace, "the last tile is used before its boxes have come")                     \
-  F(wrong_parity_of_full, kRace, "the third tile is awaited by the parity of the first")             \
-  F(wrong_parity_of_empty, kDeadlock, "the producer awaits a phase of empty that nobody completes")  \
-  F(empty_not_awaited, kRace, "boxes overwrite what products read")                                  \
-  F(released_before_wait, kRace, "a buffer is given back before its products are done")              \
-  F(released_without_syncwarp, kRace, "lane 0 gives back what other lanes may still read")           \
-  F(expects_too_many_bytes, kBytes, "16 bytes more than the boxes have")                             \
-  F(expects_too_few_bytes, kBytes, "the bytes of one of two boxes")                                  \
-  F(expects_nothing, kBytes, "an arrival without bytes")                                             \
-  F(too_many_arrivals_counted, kDeadlock, "empty counts five arrivals of four")                      \
-  F(too_few_arrivals_counted, kRace, "empty counts three arrivals of four")                          \
-  F(full_arrived_twice, kBarrier, "an arrival more than full counts")                                \
-  F(barrier_not_initialised, kBarrier, "an arrival at memory that is no barrier")                    \
-  F(barrier_initialised_twice, kBarrier, "a live barrier is initialised again")                      \
-  F(barrier_overwritten, kBarrier, "an ordinary store to a barrier")                                 \
-  F(no_initialisation_fence, kProxy, "boxes signal a barrier that the async proxy may not see yet")  \
-  F(no_fence_before_product, kProxy, "P is stored and multiplied with no proxy fence between")       \
-  F(no_barrier_before_product, kRace, "P of other warps is multiplied before it is stored")          \
-  F(no_fence_before_store, kProxy, "staged rows are stored by a box with no proxy fence between")    \
-  F(no_barrier_before_store, kRace, "rows of other warps are stored before they are staged")         \
-  F(staging_overwritten, kRace, "rows are staged again before the box before has read them")         \
-  F(operand_outside, kDescriptor, "a descriptor that reaches past shared memory")                    \
-  F(operand_misaligned, kDescriptor, "a descriptor 16 bytes off")                                    \
-  F(operand_within_rows, kDescriptor, "a descriptor that begins at the second of eight rows")        \
-  F(descriptors_differ, kDescriptor, "lanes hand over different descriptors")                        \
-  F(other_swizzle, kDescriptor, "a box without swizzle is multiplied as one of 128 bytes")           \
-  F(box_misaligned, kDescriptor, "a swizzled box that begins within eight rows")                     \
-  F(map_not_encoded, kDescriptor, "a tensor map of zeros")                                           \
-  F(box_outside, kOutOfBounds, "a box that reaches past shared memory")                              \
-  F(accumulator_read_in_flight, kRegisters, "sums are read before the wait")                         \
-  F(accumulator_written_in_flight, kRegisters, "sums are cleared before the wait")                   \
-  F(operand_registers_written_in_flight, kRegisters, "A in registers is written before the wait")    \
-  F(no_product_fence, kProductFence, "sums are cleared and added to with no wgmma.fence between")    \
-  F(no_fence_of_operand_registers, kProductFence, "A in registers is written after the wgmma.fence") \
-  F(products_not_awaited, kInFlight, "the kernel ends with products in flight")                      \
-  F(boxes_not_awaited, kInFlight, "the kernel ends with boxes in flight")                            \
-  F(warp_skips_product, kDisagreement, "one warp of the warpgroup leaves out a product")             \
-  F(warp_keeps_registers, kDisagreement, "one warp of a warpgroup does not give back registers")     \
-  F(registers_not_given_back, kDeadlock, "more registers are wanted than the block has left")        \
-  F(registers_beyond_the_launch, kDeadlock, "more are wanted than the block was launched with")      \
-  F(named_barrier_of_other_size, kBarrierMix, "a warp names another number of threads")              \
-  F(warp_misses_named_barrier, kDeadlock, "a warp does not come to a named barrier")                 \
-  F(copies_not_awaited, kRace, "cp.async data are read before they have come")                       \
-  F(copies_awaited_alone, kRace, "cp.async data of other threads are read without a barrier")        \
-  F(copies_awaited_too_few, kRace, "one group of cp.async too many stays in flight")                 \
+#define PIPELINE_FAULTS(F)                                                                            \
+  F(full_not_awaited, kRace, "the last tile is used before its boxes have come")                      \
+  F(wrong_parity_of_full, kRace, "the third tile is awaited by the parity of the first")              \
+  F(wrong_parity_of_empty, kDeadlock, "the producer awaits a phase of empty that nobody completes")   \
+  F(empty_not_awaited, kRace, "boxes overwrite what products read")                                   \
+  F(released_before_wait, kRace, "a buffer is given back before its products are done")               \
+  F(released_without_syncwarp, kRace, "lane 0 gives back what other lanes may still read")            \
+  F(expects_too_many_bytes, kBytes, "16 bytes more than the boxes have")                              \
+  F(expects_too_few_bytes, kBytes, "the bytes of one of two boxes")                                   \
+  F(expects_nothing, kBytes, "an arrival without bytes")                                              \
+  F(too_many_arrivals_counted, kDeadlock, "empty counts five arrivals of four")                       \
+  F(too_few_arrivals_counted, kRace, "empty counts three arrivals of four")                           \
+  F(full_arrived_twice, kBarrier, "an arrival more than full counts")                                 \
+  F(barrier_not_initialised, kBarrier, "an arrival at memory that is no barrier")                     \
+  F(barrier_initialised_twice, kBarrier, "a live barrier is initialised again")                       \
+  F(barrier_overwritten, kBarrier, "an ordinary store to a barrier")                                  \
+  F(no_initialisation_fence, kProxy, "boxes signal a barrier that the async proxy may not see yet")   \
+  F(no_fence_before_product, kProxy, "P is stored and multiplied with no proxy fence between")        \
+  F(no_barrier_before_product, kRace, "P of other warps is multiplied before it is stored")           \
+  F(no_fence_before_store, kProxy, "staged rows are stored by a box with no proxy fence between")     \
+  F(no_barrier_before_store, kRace, "rows of other warps are stored before they are staged")          \
+  F(staging_overwritten, kRace, "rows are staged again before the box before has read them")          \
+  F(operand_outside, kDescriptor, "a descriptor that reaches past shared memory")                     \
+  F(operand_misaligned, kDescriptor, "a descriptor 16 bytes off")                                     \
+  F(operand_within_rows, kDescriptor, "a descriptor that begins at the second of eight rows")         \
+  F(descriptors_differ, kDescriptor, "lanes hand over different descriptors")                         \
+  F(other_swizzle, kDescriptor, "a box without swizzle is multiplied as one of 128 bytes")            \
+  F(box_misaligned, kDescriptor, "a swizzled box that begins within eight rows")                      \
+  F(map_not_encoded, kDescriptor, "a tensor map of zeros")                                            \
+  F(box_outside, kOutOfBounds, "a box that reaches past shared memory")                               \
+  F(accumulator_read_in_flight, kRegisters, "sums are read before the wait")                          \
+  F(accumulator_written_in_flight, kRegisters, "sums are cleared before the wait")                    \
+  F(operand_registers_written_in_flight, kRegisters, "A in registers is written before the wait")     \
+  F(no_product_fence, kProductFence, "sums are cleared and added to with no wgmma.fence between")     \
+  F(no_fence_of_operand_registers, kProductFence, "A in registers is written after the wgmma.fence")  \
+  F(products_not_awaited, kInFlight, "the kernel ends with products in flight")                       \
+  F(boxes_not_awaited, kInFlight, "the kernel ends with boxes in flight")                             \
+  F(warp_skips_product, kDisagreement, "one warp of the warpgroup leaves out a product")              \
+  F(warp_keeps_registers, kDisagreement, "one warp of a warpgroup does not give back registers")      \
+  F(registers_not_given_back, kDeadlock, "more registers are wanted than the block has left")         \
+  F(registers_beyond_the_launch, kDeadlock, "more are wanted than the block was launched with")       \
+  F(named_barrier_of_other_size, kBarrierMix, "a warp names another number of threads")               \
+  F(warp_misses_named_barrier, kDeadlock, "a warp does not come to a named barrier")                  \
+  F(copies_not_awaited, kRace, "cp.async data are read before they have come")                        \
+  F(copies_awaited_alone, kRace, "cp.async data of other threads are read without a barrier")         \
+  F(word_misaligned, kMisaligned, "cp.async of four bytes to an address that is no multiple of four") \
+  F(copies_awaited_too_few, kRace, "one group of cp.async too many stays in flight")                  \
   F(store_unwritten, kUninitialised, "a box stores what nobody wrote")
 
 enum class Fault : int32_t {

@@ -27,10 +27,13 @@ inline uint32_t shared_address(const void* p, Where where = Where::current()) {
 
 // ---- copies (cp.async)
 inline void copy16(uint32_t to, const void* from, Where where = Where::current()) {
-  machine::copy16(to, from, true, where);
+  machine::copy(to, from, 16, true, where);
+}
+inline void copy4(uint32_t to, const void* from, Where where = Where::current()) {
+  machine::copy(to, from, 4, true, where);
 }
 inline void copy16_or_zero(uint32_t to, const void* from, bool valid, Where where = Where::current()) {
-  machine::copy16(to, from, valid, where);
+  machine::copy(to, from, 16, valid, where);
 }
 inline void commit_copies() { machine::commit_copies(); }
 template <int kYounger>
@@ -102,6 +105,18 @@ inline void e4m3_to_bf16(uint32_t x, uint32_t& even, uint32_t& odd) {
   };
   even = of(x & 255u) | of(x >> 16 & 255u) << 16;
   odd = of(x >> 8 & 255u) | of(x >> 24) << 16;
+}
+inline void int8_to_half(uint32_t x, uint32_t& lower, uint32_t& upper) {
+  const auto of = [&](int i) -> uint32_t {
+    return assay_kernels::fp16_from_float(static_cast<float>(static_cast<int8_t>(x >> 8 * i)));
+  };
+  lower = of(0) | of(1) << 16, upper = of(2) | of(3) << 16;
+}
+inline void int8_to_bf16(uint32_t x, uint32_t& even, uint32_t& odd) {
+  const auto of = [&](int i) -> uint32_t {
+    return assay_kernels::bf16_from_float(static_cast<float>(static_cast<int8_t>(x >> 8 * i)));
+  };
+  even = of(0) | of(2) << 16, odd = of(1) | of(3) << 16;
 }
 
 // ---- memory that other blocks read or write during the launch

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decode kernel for caches of int8 in rows: K to the format of Q, V to bf16, both exact.
+#include "kernels/sm90/decode_kernel.h"
+
+namespace assay_sm90 {
+
+cudaError_t launch_decode_int8(DecodeCall& p, const DecodeShape& shape, int32_t grid, cudaStream_t stream) {
+  return launch_codes<DecodeCodes::kInt8, false>(p, shape, grid, stream);
+}
+
+}  // namespace assay_sm90

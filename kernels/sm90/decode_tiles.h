@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the decode kernel (decode_kernel.h) finds and fetches its tiles: instances and what shared memory they
+// have, what a request needs, a position in the flat list of tiles, and the copies of a tile of 16 keys.
+//
+// In shared memory K is 16 rows of 128 bytes (two such where elements have two), 16-byte chunks exchanged by
+// row. V lies the same way where the cache has rows of a key. In layouts x and shuffled a chunk of V is one
+// dimension of 8 or 16 keys, so a tile is V^T: [dimension][16 bytes], of 16-bit elements once per 8 keys, the
+// second time with neighbouring fours of dimensions exchanged. Either way lanes copy neighbouring chunks.
+#pragma once
+
+#include "kernels/sm90/decode.hpp"
+#include "kernels/sm90/interval.h"
+#include "kernels/sm90/warp.h"
+
+namespace assay_sm90 {
+namespace {
+
+using namespace sm90;
+
+// An instance. kHalf: Q and O in fp16, else bf16. kCodes: what K and V are stored in. kPacked: layouts x and
+// shuffled, else rows of a key. kBlocks: of 8 columns.
+template <bool kHalf_, DecodeCodes kCodes_, bool kPacked_, int kBlocks_>
+struct DecodeInstance {
+  static constexpr bool kHalf = kHalf_, kPacked = kPacked_;
+  static constexpr DecodeCodes kCodes = kCodes_;
+  static constexpr int kBlocks = kBlocks_;
+  static constexpr bool kBytes = kCodes != DecodeCodes::k16;  // K and V of one byte
+  static constexpr bool kInt8 = kCodes == DecodeCodes::kInt8;
+  // P and V are multiplied in fp16 or in bf16: the latter where a weight takes a key's scale along, which may
+  // be of any size.
+  static constexpr bool kHalfP = kBytes ? !kInt8 : kHalf;
+  static constexpr int kColumns = 8 * kBlocks;
+  // As many bytes in flight as shared memory holds beside the slots; with four blocks Q lies there, too.
+  // More than 12 warps have 128 registers a thread, too few with V^T or scales of keys.
+  static constexpr int kWarps = kBlocks == 4   ? 4
+                                : kBlocks == 2 ? (kInt8 ? 7 : 8)
+                                : !kBytes      ? 8
+                                               : (kInt8 || kPacked ? 12 : 14);
+  static constexpr int kStages = kBlocks == 4              ? (kInt8    ? 3
+                                                              : kBytes ? 4
+                                                                       : 2)
+                                 : !kBytes && kBlocks == 2 ? 2
+                                                           : 3;
+  static constexpr bool kQueriesShared = kBlocks == 4;
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kRow = kDecodeDim * (kBytes ? 1 : 2);  // bytes of a key
+  static constexpr int kTile = kDecodeTile * kRow;
+  static constexpr int kScales = kInt8 ? 2 * kDecodeTile * 4 : 0;               // K's of a tile, then V's
+  static constexpr int kStage = 2 * kTile + kScales, kRing = kStages * kStage;  // per warp
+  // A warp shares at most its first and its last segment. The last may lie in the stage it was just read
+  // from.
+  static constexpr int kSlot = kColumns * kDecodeDim * 4;
+  static constexpr int kOwnSlots = kSlot <= kStage ? 1 : 2;
+  static constexpr int kSlots = 2 * kWarps;
+  static constexpr int kQueries = kQueriesShared ? kColumns * kDecodeDim * 2 : 0;  // bytes of a warp's Q
+  static constexpr int kInfo = kWarps * (kRing + kOwnSlots * kSlot + kQueries);
+  static constexpr int kShared = kInfo + kSlots * (16 + 4 + 8 * kColumns) + 16;
+  static_assert(kSlots <= 32 && kShared <= 232448);
+
+  // Which key of a tile is a row of S^T. V^T of bytes has four keys in a register; widened, these are every
+  // other one, and the rows of S^T follow, so that weights are operands as they lie in registers.
+  static constexpr bool kTurned = kPacked && kBytes;
+  __device__ static int key_of(int row) { return kTurned ? row % 8 * 2 + row / 8 : row; }
+  __device__ static int row_of(int key) { return kTurned ? key / 2 + key % 2 * 8 : key; }
+};
+
+// ---- what a request needs
+// -----------------------------------------------------------------------------------
+
+struct Request {
+  int first_row, rows, keys;
+  int begin, end;  // keys that any row sees
+  Request() = default;
+  __device__ Request(const DecodeCall& p, int r) {
+    first_row = __ldg(p.cu_q + r * p.cu_q_stride);
+    rows = __ldg(p.cu_q + (r + 1) * p.cu_q_stride) - first_row;
+    keys = __ldg(p.kv_len + r * p.kv_len_stride);
+    // Both ends grow with the row, and the rows follow each other without a gap.
+    begin = visible(p, rows, keys, 0).begin, end = visible(p, rows, keys, rows - 1).end;
+    if (rows == 0) begin = end = 0;
+  }
+  __device__ int first_tile() const { return begin / kDecodeTile; }
+  __device__ int tiles() const {
+    return end > begin ? (end + kDecodeTile - 1) / kDecodeTile - first_tile() : 0;
+  }
+};
+
+// Position in the flat list; `first` is the flat index of the segment's first tile.
+struct Cursor {
+  int request, head, tile, tiles, first;
+  Request of;
+  __device__ void next(const DecodeCall& p) {
+    if (++tile < tiles) return;
+    tile = 0;
+    first += tiles;
+    if (++head < p.heads_kv) return;
+    head = 0;
+    do {
+      if (++request >= p.requests) return;
+      of = Request(p, request);
+    } while ((tiles = of.tiles()) == 0);
+  }
+};
+
+// ---- a warp's work
+// -----------------------------------------------------------------------------------------
+
+template <class I>
+struct Loader {
+  const DecodeCall& p;
+  const int lane;
+  const uint32_t ring;
+  int pages = 0, ahead = 0, request = -1, base = 0;  // 32 page numbers in the lanes, the next on their way
+
+  __device__ void page_numbers(const Cursor& at, int page) {
+    const int from = page & ~31;
+    if (at.request == request && from == base) return;
+    const bool forward = at.request == request && from == base + 32;
+    const int64_t start = p.indptr != nullptr ? int64_t{__ldg(p.indptr + at.request * p.indptr_stride)}
+                                              : at.request * p.table_row;
+    const int32_t* const row =
+        p.table + start * (p.indptr != nullptr ? p.table_stride : 1) + (from + lane) * p.table_stride;
+    const int end = (at.of.end + p.page - 1) / p.page;
+    pages = forward ? ahead : from + lane < end ? __ldg(row) : 0;
+    ahead = from + 32 + lane < end ? __ldg(row + 32 * p.table_stride) : 0;
+    request = at.request, base = from;
+  }
+
+  // Scales of the tile's keys: a lane below 16 one of K, the others one of V.
+  __device__ void scales(const Cursor& at, int tile, int page, int slot, int stage) {
+    const int key = tile * kDecodeTile + lane % kDecodeTile;
+    int64_t block = __shfl_sync(~0u, pages, page & 31);
+    int in = slot + lane % kDecodeTile;
+    if (p.page < kDecodeTile) {
+      const int there = min(key, at.of.end - 1);
+      block = __shfl_sync(~0u, pages, (there >> p.page_shift) & 31), in = there & (p.page - 1);
+    }
+    const bool of_k = lane < kDecodeTile;
+    const KeyScales& s = of_k ? p.k_keys : p.v_keys;
+    if (s.data != nullptr)
+      copy4(ring + stage * I::kStage + 2 * I::kTile + lane * 4,
+            s.data + block * s.block + at.head * s.head + in * s.slot);
+  }
+
+  // Layouts x and shuffled. K: chunks of one key each, those of 16 keys follow each other. V: see above.
+  // Every tile is one piece of memory for K and one for V, which lie at the same place of their pages: tiles
+  // begin with different copies, so that warps do not all ask for the same part of a page at a time.
+  __device__ void packed(const Cursor& at, int tile, int page, int slot, int stage) {
+    const int64_t block = __shfl_sync(~0u, pages, page & 31);
+    const int row = I::row_of(lane % 16), chunk = lane / 16 ^ row % 8;
+    const uint32_t k_to = ring + stage * I::kStage + row * 128;
+    const uint8_t* const k = p.k + block * p.k_block + at.head * p.k_head +
+                             int64_t{slot + lane % 16} * p.k_slot + lane / 16 * p.k_chunk;
+    constexpr int kHalves = I::kBytes ? 1 : 2;  // chunks of a dimension
+    const int half = lane % kHalves, dim = lane / kHalves;
+    const uint32_t v_to = ring + stage * I::kStage + I::kTile + half * 2048 + ((dim ^ half * 4) << 4);
+    const uint8_t* const v = p.v + block * p.v_block + at.head * p.v_head + dim * p.v_dim +
+                             (slot * kHalves / 16 + half) * p.v_group;
+    constexpr int kCopies = I::kRow / 32, kDims = 32 / kHalves;
+    static_assert(kCopies * kDims == kDecodeDim);
+    SM90_UNROLL for (int i = 0; i < kCopies; ++i) {
+      const int n = (tile + i) % kCopies;
+      copy16(k_to + n / 4 * 2048 + ((chunk ^ 2 * n % 8) << 4), k + 2 * n * p.k_chunk);
+      copy16(v_to + n * kDims * 16, v + n * kDims * p.v_dim);
+    }
+  }
+
+  __device__ void tile(const Cursor& at, int stage) {
+    constexpr int kChunks = I::kRow / 16, kRows = 32 / kChunks;  // 16-byte chunks of a key; keys of one copy
+    const int tile = at.of.first_tile() + at.tile, row = lane / kChunks, chunk = lane % kChunks;
+    const int64_t k_at = at.head * p.k_head + chunk * 16, v_at = at.head * p.v_head + chunk * 16;
+    const uint32_t to = ring + stage * I::kStage + chunk / 8 * 2048 + row * 128;
+    int page, slot;  // of the tile's first key
+    if (p.page_shift >= 0) {
+      page = tile * kDecodeTile >> p.page_shift, slot = tile * kDecodeTile & (p.page - 1);
+    } else {
+      page = static_cast<int>(__umulhi(tile, p.page_magic)), slot = tile * kDecodeTile - page * p.page;
+    }
+    page_numbers(at, page);
+    if constexpr (I::kInt8) scales(at, tile, page, slot, stage);
+    if constexpr (I::kPacked) {
+      packed(at, tile, page, slot, stage);
+    } else if (p.page >= kDecodeTile) {
+      const int64_t block = __shfl_sync(~0u, pages, page & 31);
+      const uint8_t* const k = p.k + block * p.k_block + k_at + (slot + row) * p.k_slot;
+      const uint8_t* const v = p.v + block * p.v_block + v_at + (slot + row) * p.v_slot;
+      SM90_UNROLL for (int i = 0; i < kDecodeTile; i += kRows) {
+        const uint32_t x = to + i * 128 + ((lane % 8 ^ (row + i) % 8) << 4);
+        copy16(x, k + i * p.k_slot);
+        copy16(x + I::kTile, v + i * p.v_slot);
+      }
+    } else {
+      SM90_LOOP for (int i = 0; i < kDecodeTile; i += kRows) {
+        const int key = min(tile * kDecodeTile + row + i, at.of.end - 1);  // behind the end nothing is a page
+        const int64_t block = __shfl_sync(~0u, pages, (key >> p.page_shift) & 31);
+        const int in = key & (p.page - 1);
+        const uint32_t x = to + i * 128 + ((lane % 8 ^ (row + i) % 8) << 4);
+        copy16(x, p.k + block * p.k_block + k_at + in * p.k_slot);
+        copy16(x + I::kTile, p.v + block * p.v_block + v_at + in * p.v_slot);
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace assay_sm90
