@@ -214,6 +214,42 @@ TEST(StepJudge, StagesOfSglangAreRightInEveryBranch) {
   EXPECT_THAT(v.reason, HasSubstr("stage draft by paged_online_cpu, which does not promise to read lengths"));
 }
 
+// Any order of requests, with and without context: chunks without keys, one chunk, many, several merges.
+TEST(StepJudge, StagesOfMlaPrefillAreRightInEveryBranch) {
+  const std::string h = "step h=4 d=96/64 page=8 ";
+  const struct {
+    std::string line, stages;  // of step_mla_prefill_cpu, in order
+  } cases[] = {
+      {h + "batch=2q9_1q30", "write new"},
+      {h + "budget=64 batch=1q12_2q9s40", "write chunks lengths new gather context merge"},
+      {h + "budget=16 batch=1q9s30_1q12_1q5s8_1q1s40",  // chunks of 5 tokens
+       "write chunks lengths new gather context gather context merge gather context merge gather context "
+       "merge gather context merge gather context merge gather context merge gather context merge merge"},
+      {h + "budget=50 cap=5 kv=fp8_e4m3:head batch=2q9s60_1q20",
+       "write chunks lengths new gather context gather context merge gather context merge merge"},
+      {h + "pad=3 layout=hnd table=csr strides=q+kv+out batch=1q9s40_1q0s7_1q7",
+       "write chunks lengths new gather context merge"},
+      {h + "batch=2q0s40", ""},
+  };
+  for (const auto& c : cases) {
+    const Verdict v = judge(cpu(), c.line, "step_mla_prefill_cpu");
+    EXPECT_EQ(v.outcome, Outcome::kPassed) << c.line << ": " << v.reason;
+    std::string stages;
+    const std::string text = dispatch("step_mla_prefill_cpu", c.line);
+    for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
+      stages += (stages.empty() ? "" : " ") + text.substr(at, text.find(':', at) - at);
+    EXPECT_EQ(stages, c.stages) << c.line;
+  }
+  for (const auto& [line, why] : {std::pair{h + "window=5 batch=1q6s30", "a window"},
+                                  {h + "alibi=linear batch=1q6s30", "a bias"},
+                                  {h + "sinks=on batch=1q6s30", "sinks"},
+                                  {h + "mask=tree batch=1q6s30", "drafts of a tree"}}) {
+    const Verdict v = judge(cpu(), line, "step_mla_prefill_cpu");
+    EXPECT_EQ(v.outcome, Outcome::kUnsupported) << line;
+    EXPECT_THAT(v.reason, HasSubstr(why));
+  }
+}
+
 // The seed's mistakes among them: sinks in both passes, tables in pages, a context cut by a causal mask.
 TEST(StepJudge, WrongStagesOfSglangAreRejected) {
   using P = assay_problem;

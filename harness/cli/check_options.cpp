@@ -68,6 +68,12 @@ void add_judging(CLI::App& app, Typed& t) {
       "--graphs", o.graphs,
       "also capture each kernel's call as a graph and check its replays at other shapes; kernels without "
       "graphs are refused");
+  app.add_option(
+         "--walk", o.walk,
+         "also capture a call per batch size and replay so many steps of a server: requests that grow, "
+         "end and come, new tables, padding; every request needs the same number of rows")
+      ->type_name("STEPS")
+      ->check(CLI::Range(0, 1000000));
 }
 
 std::string dated_folder() {

@@ -10,6 +10,7 @@
 
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/graph/graph.hpp"
+#include "harness/check/graph/walk.hpp"
 #include "harness/input/contracts.hpp"
 #include "harness/measure/host_load.hpp"
 #include "harness/measure/limits.hpp"
@@ -210,23 +211,34 @@ std::string memory_text(Clock::time_point start) {
       seconds_since(start));
 }
 
-// Replays of a captured call, for a kernel that is right when it is called; the row says what is wrong.
-void check_replays(const Case& c, const assay_kernel& kernel, double rows_budget, Row& row) {
+// Replays of captured calls, for a kernel that is right when it is called; the row says what is wrong.
+void check_replays(const Case& c, const assay_kernel& kernel, const RunCaseOrder& order, Row& row) {
   const std::string why = graph_refusal(c.backend, kernel);
   if (!why.empty()) {
     row.outcome = outcome_name(Outcome::kUnsupported);
     row.reason = why;
     return;
   }
-  // Five shapes, each run twice and referenced.
-  c.say(Starting{"check", kernel.name, 3 * check_allowance_s(c.work, c.problem, rows_budget)});
-  RelationResult result;
-  const std::string reason =
-      check_graph(c.backend, kernel, c.device, c.problem, default_arithmetic(), rows_budget, result);
-  if (reason.empty() && result.checked) return;
-  row.outcome = outcome_name(reason.empty() ? Outcome::kUnsupported : Outcome::kWrong);
-  row.check = reason.empty() ? "" : "graph";
-  row.reason = one_line(reason.empty() ? "no shape could be replayed: " + result.note : reason);
+  const double each = check_allowance_s(c.work, c.problem, order.rows_budget);
+  const auto say = [&](const std::string& reason, const RelationResult& result, const char* check) {
+    if (reason.empty() && result.checked) return;
+    row.outcome = outcome_name(reason.empty() ? Outcome::kUnsupported : Outcome::kWrong);
+    row.check = reason.empty() ? "" : check;
+    row.reason = one_line(reason.empty() ? "no shape could be replayed: " + result.note : reason);
+  };
+  if (order.graphs) {
+    c.say(Starting{"check", kernel.name, 3 * each});  // five shapes, each run twice and referenced
+    RelationResult result;
+    say(check_graph(c.backend, kernel, c.device, c.problem, default_arithmetic(), order.rows_budget, result),
+        result, "graph");
+  }
+  if (order.walk > 0 && row.outcome == outcome_name(Outcome::kPassed)) {
+    c.say(Starting{"check", kernel.name, (1 + order.walk) * each});
+    RelationResult result;
+    say(check_walk(c.backend, kernel, c.device, c.problem, order.walk, default_arithmetic(),
+                   order.rows_budget, result),
+        result, "walk");
+  }
 }
 
 void run_kernel(const Case& c, Judge& judge, const WantedKernel& wanted, const RunCaseOrder& order,
@@ -241,7 +253,7 @@ void run_kernel(const Case& c, Judge& judge, const WantedKernel& wanted, const R
   try {
     fill_verdict(row, judge.judge(c.backend, *kernel, c.device));
     const auto passed = [&] { return row.outcome == outcome_name(Outcome::kPassed); };
-    if (passed() && order.graphs) check_replays(c, *kernel, order.rows_budget, row);
+    if (passed() && (order.graphs || order.walk > 0)) check_replays(c, *kernel, order, row);
     row.case_s = seconds_since(start);
     // What the bounds cannot tell from nonsense is timed all the same, and stays untrusted.
     const bool timed = passed() || row.outcome == outcome_name(Outcome::kUntrusted);

@@ -101,6 +101,7 @@ struct RunCaseOrder {
   std::vector<WantedKernel> kernels;
   double rows_budget = 0;
   bool graphs = false;
+  int32_t walk = 0;  // steps
   StoppingRule rule;
   Limits limits;
   std::optional<Assumed> assumed;
@@ -310,8 +311,8 @@ struct JsonFields<RunCaseOrder> {
   static constexpr std::string_view name = "case";
   static constexpr auto list = std::tuple(
       JsonField("scenario", &T::scenario), JsonField("place", &T::place), JsonField("kernels", &T::kernels),
-      JsonField("rows_budget", &T::rows_budget), JsonField("graphs", &T::graphs), JsonField("rule", &T::rule),
-      JsonField("limits", &T::limits), JsonField("assumed", &T::assumed));
+      JsonField("rows_budget", &T::rows_budget), JsonField("graphs", &T::graphs), JsonField("walk", &T::walk),
+      JsonField("rule", &T::rule), JsonField("limits", &T::limits), JsonField("assumed", &T::assumed));
 };
 template <>
 struct JsonFields<Here> {

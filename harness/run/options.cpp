@@ -59,8 +59,8 @@ struct JsonFields<RunOptions> {
       JsonField("calibrations", &T::calibrations), JsonField("kernels", &T::kernels),
       JsonField("filter", &T::filter), JsonField("seed", &T::seed), JsonField("largest", &T::largest),
       JsonField("limit", &T::limit), JsonField("shard", &T::shard), JsonField("graphs", &T::graphs),
-      JsonField("timed", &T::timed), JsonField("caches", &T::caches), JsonInlined(&T::rule),
-      JsonField("rows_budget", &T::rows_budget), JsonField("timeout_s", &T::timeout_s),
+      JsonSince("walk", &T::walk), JsonField("timed", &T::timed), JsonField("caches", &T::caches),
+      JsonInlined(&T::rule), JsonField("rows_budget", &T::rows_budget), JsonField("timeout_s", &T::timeout_s),
       JsonField("worker_memory_bytes", &T::worker_memory_bytes), JsonSome("only", &T::only),
       JsonSome("set", &T::set));
 };

@@ -47,6 +47,7 @@ struct RunOptions {
   int64_t limit = -1;  // most cases, before sharding; -1: all
   Shard shard;
   bool graphs = false;              // also capture every kernel's call and check its replays
+  int32_t walk = 0;                 // and replays of so many steps of a server; 0: none
   bool timed = false;               // time kernels that passed
   std::vector<std::string> caches;  // modes: "cold", "hot", "graph"; used when timed
   StoppingRule rule;                // when timed

@@ -33,6 +33,7 @@ TEST(Repeat, CheckOfAnInstalledBackend) {
 TEST(Repeat, WhatTheResultDependsOn) {
   RunOptions o;
   o.graphs = true;
+  o.walk = 20;
   o.calibrations = {"a.json", "b c.json"};
   o.rows_budget = 1e6;
   o.timeout_s = 2.5;
@@ -40,7 +41,7 @@ TEST(Repeat, WhatTheResultDependsOn) {
   EXPECT_EQ(
       repeat_command(row_of("k", "cpu"), o),
       "assay check 'paged d=64 batch=1q1s4' --kernel k --backend cpu --calibration a.json --calibration "
-      "'b c.json' --graphs --rows-budget 1000000 --timeout 2.5 --worker-memory 1073741824");
+      "'b c.json' --graphs --walk 20 --rows-budget 1000000 --timeout 2.5 --worker-memory 1073741824");
 }
 
 TEST(Repeat, TimedRows) {

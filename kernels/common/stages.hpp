@@ -110,5 +110,6 @@ const assay_kernel* make_composed(const Pipeline*, std::string name, const char*
 extern const Pipeline kUnifiedStep;  // cache_write, then paged over everything
 extern const Pipeline kAiterFa;      // vLLM's AITER flash attention
 extern const Pipeline kSglangFa;     // SGLang's flash attention
+extern const Pipeline kMlaPrefill;   // prefill of latent attention, context in chunks
 
 }  // namespace assay_kernels

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps made of the plain kernels of this backend (kernels/common/stages.hpp): step_unified_cpu,
-// step_aiter_fa_cpu and step_sglang_fa_cpu.
+// step_aiter_fa_cpu, step_sglang_fa_cpu and step_mla_prefill_cpu.
 #include "kernels/common/stages.hpp"
 #include "kernels/cpu/kernels.hpp"
 
@@ -43,6 +43,15 @@ std::vector<const assay_kernel*> step_kernels() {
                          {"merge", &kMergeStates},
                          {"paths", metadata_kernel(ASSAY_OP_SWA_TREE_TABLE)},
                          {"path", &kPagedNaive}},
+                        nullptr),
+          make_composed(&kMlaPrefill, "step_mla_prefill_cpu", "x86-64",
+                        {{"write", &kCacheWrite},
+                         {"new", &kPrefillNaive},
+                         {"lengths", metadata_kernel(ASSAY_OP_WINDOW_METADATA)},
+                         {"chunks", metadata_kernel(ASSAY_OP_CHUNK_METADATA)},
+                         {"gather", &kCacheGather},
+                         {"context", &kPrefillNaive},
+                         {"merge", &kMergeStates}},
                         nullptr)};
 }
 

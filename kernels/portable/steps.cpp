@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps made of the kernels of a library (kernels/common/stages.hpp): step_unified_gpu, step_aiter_fa_gpu,
-// step_sglang_fa_gpu.
-// They launch nothing themselves.
+// step_sglang_fa_gpu, step_mla_prefill_gpu. They launch nothing themselves.
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -47,6 +46,15 @@ std::vector<const assay_kernel*> step_kernels(const std::vector<const assay_kern
                          {"merge", named("merge_states_gpu")},
                          {"paths", named("swa_tree_table_gpu")},
                          {"path", named("paged_split256_gpu")}},
+                        capture_intact),
+          make_composed(&kMlaPrefill, "step_mla_prefill_gpu", "any",
+                        {{"write", named("cache_write_gpu")},
+                         {"new", prefill},
+                         {"lengths", named("window_metadata_gpu")},
+                         {"chunks", named("chunk_metadata_gpu")},
+                         {"gather", named("cache_gather_gpu")},
+                         {"context", prefill},
+                         {"merge", named("merge_states_gpu")}},
                         capture_intact)};
 }
 

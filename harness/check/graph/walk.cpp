@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// See walk.hpp.
+#include "harness/check/graph/walk.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "harness/check/graph/replays.hpp"
+#include "harness/input/contracts.hpp"
+#include "harness/ops/op.hpp"
+#include "harness/problem/paged_cache.hpp"
+
+namespace assay {
+namespace {
+
+constexpr uint64_t kOtherPages = 0x9e3779b97f4a7c15;
+constexpr int kArrivesOneIn = 3, kRaggedOneIn = 3;
+
+struct Live {
+  int origin;
+  int32_t context;  // keys in the cache before the step
+};
+
+class Walker {
+ public:
+  explicit Walker(const Problem& p) : p_(p), random_(p.seed * 2654435761 + 97), rows_(p.requests[0].q_len) {
+    order_.resize(p.requests.size());
+    std::iota(order_.begin(), order_.end(), 0);
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](int a, int b) { return p.requests[a].kv_len > p.requests[b].kv_len; });
+    for (size_t n = 1; n < order_.size(); n *= 2) sizes_.push_back(n);
+    sizes_.push_back(order_.size());
+    free_ = order_;
+    const size_t first = (order_.size() + 1) / 2;
+    while (live_.size() < first) arrive();
+  }
+
+  Walk walk(int steps) {
+    Walk w;
+    for (const size_t size : sizes_) {
+      std::vector<Request> requests;
+      for (size_t i = 0; i < size; ++i) requests.push_back(p_.requests[order_[i]]);
+      w.captures.push_back(
+          reshaped(p_, {order_.begin(), order_.begin() + static_cast<ptrdiff_t>(size)}, requests));
+    }
+    for (int n = 0; n < steps; ++n) w.steps.push_back(step(n));
+    return w;
+  }
+
+ private:
+  int32_t below(int32_t n) { return n <= 1 ? 0 : static_cast<int32_t>(random_() % static_cast<uint64_t>(n)); }
+
+  // A request that was not there, with a context that leaves room for a step at least.
+  void arrive() {
+    const size_t at = static_cast<size_t>(below(static_cast<int32_t>(free_.size())));
+    const int origin = free_[at];
+    free_.erase(free_.begin() + static_cast<ptrdiff_t>(at));
+    live_.push_back({origin, below(p_.requests[origin].kv_len - rows_ + 1)});
+  }
+
+  WalkStep step(int n) {
+    if (live_.empty() || (!free_.empty() && below(kArrivesOneIn) == 0)) arrive();
+    if (live_.size() > 1 && below(2) == 0) std::swap(live_.front(), live_[live_.size() / 2]);
+    const bool ragged = below(kRaggedOneIn) == 0;
+    std::vector<int> origin;
+    std::vector<Request> requests;
+    for (Live& r : live_) {
+      const int32_t rows = ragged ? 1 + below(rows_) : rows_;
+      origin.push_back(r.origin), requests.push_back({rows, r.context + rows});
+      r.context += 1 + below(rows);  // of which as many are kept
+    }
+    WalkStep step;
+    while (sizes_[static_cast<size_t>(step.capture)] < origin.size()) ++step.capture;
+    const size_t size = sizes_[static_cast<size_t>(step.capture)];
+    step.name = fmt::format("step {}, {} requests in a capture of {}", n, origin.size(), size);
+    const int32_t padding = n % 2;  // its length
+    for (size_t i = 0; origin.size() < size; ++i)
+      origin.push_back(free_[i]), requests.push_back({padding, padding});
+    step.call = reshaped(p_, origin, requests);
+    for (size_t i = live_.size(); i-- > 0;)
+      if (live_[i].context + rows_ > p_.requests[live_[i].origin].kv_len) {
+        free_.push_back(live_[i].origin);
+        live_[i] = live_.back();  // the last one takes its place
+        live_.pop_back();
+      }
+    return step;
+  }
+
+  const Problem& p_;
+  std::mt19937_64 random_;
+  int32_t rows_;
+  std::vector<int> order_, free_;  // longest first; nobody's at the moment
+  std::vector<size_t> sizes_;      // of captures
+  std::vector<Live> live_;
+};
+
+}  // namespace
+
+Walk walk_of(const Problem& p, int steps) {
+  if (p.requests.empty() || p.requests[0].q_len < 1) return {{}, {}, "a walk needs requests with rows"};
+  for (const Request& r : p.requests)
+    if (r.q_len != p.requests[0].q_len || r.kv_len < r.q_len)
+      return {{},
+              {},
+              fmt::format("a walk needs one number of rows in all requests, of which each has as many "
+                          "keys at least; it has {} and {} rows of {} keys",
+                          p.requests[0].q_len, r.q_len, r.kv_len)};
+  Walk walk = Walker(p).walk(steps);
+  const Op& op = op_of(p);
+  if (takes(op, "pad"))
+    for (WalkStep& s : walk.steps)
+      s.call.problem.padded_rows = static_cast<int32_t>(
+          walk.captures[static_cast<size_t>(s.capture)].problem.total_q() - s.call.problem.total_q());
+  if (!op.has_cache) return walk;
+  int32_t blocks = 0;
+  for (DerivedCall& c : walk.captures)
+    place_pages(c.problem), blocks = std::max(blocks, c.problem.num_blocks);
+  for (DerivedCall& c : walk.captures) c.problem.min_blocks = blocks, place_pages(c.problem);
+  for (size_t n = 0; n < walk.steps.size(); ++n) {
+    Problem& d = walk.steps[n].call.problem;
+    d.min_blocks = blocks;
+    d.seed ^= kOtherPages * (n + 1);  // other pages in every step, the same values
+    place_pages(d);
+    d.seed = p.seed;
+  }
+  return walk;
+}
+
+std::string check_walk(const Backend& backend, const assay_kernel& kernel, const assay_device& device,
+                       const Problem& problem, int steps, const assay_arithmetic& fallback,
+                       double row_key_budget, RelationResult& result) {
+  if (result.note = outside_graph_contracts(problem, contracts_of(kernel)); !result.note.empty()) return {};
+  const Walk walk = walk_of(problem, steps);
+  if (result.note = walk.nothing; !result.note.empty()) return {};
+  const InputValues values(problem);
+  Replays replays(backend, kernel, device, values, row_key_budget, walk.captures.back());
+  for (const DerivedCall& batch : walk.captures)
+    if (std::string reason = replays.capture(batch, fallback, &result.note); !reason.empty())
+      return result.note.empty()
+                 ? fmt::format("capture of {} requests: {}", batch.problem.requests.size(), reason)
+                 : std::string();
+  for (const WalkStep& step : walk.steps)
+    if (std::string reason =
+            replay_batch(replays, values, kernel, step.call, {step.capture, false, true}, step.name, result);
+        !reason.empty())
+      return reason;
+  return {};
+}
+
+}  // namespace assay

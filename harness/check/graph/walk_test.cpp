@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Walks: what they ask, and on the emulator that steps serve them while every planted stage is found: one
+// that kept what stood in memory when it was captured, and one that waits for the device, by its name.
+#include "harness/check/graph/walk.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "harness/check/testing/planted_stage.hpp"
+#include "harness/scenario/scenario.hpp"
+#include "reference/bounds/bounds.hpp"
+
+namespace assay {
+namespace {
+
+using ::testing::AllOf;
+using testing::frozen;
+using ::testing::HasSubstr;
+using testing::plant;
+
+Problem problem_of(const std::string& line) { return make_problem(parse_scenario(line)); }
+
+TEST(Walks, DoWhatServersDo) {
+  const Problem p = problem_of("step h=4/2 d=64 page=8 threshold=4 batch=3q4s60_2q4s33 seed=5");
+  constexpr int kSteps = 200;
+  const Walk walk = walk_of(p, kSteps);
+  ASSERT_EQ(walk.steps.size(), size_t{kSteps}) << walk.nothing;
+  ASSERT_EQ(walk.captures.size(), 4u) << "1, 2, 4 and all 5";
+  std::set<int> captures;
+  std::set<int32_t> rows;
+  int grew = 0, ended = 0, came = 0, none = 0, one = 0, moved = 0;
+  for (size_t n = 0; n < walk.steps.size(); ++n) {
+    const WalkStep& s = walk.steps[n];
+    const Problem &d = s.call.problem, &c = walk.captures[static_cast<size_t>(s.capture)].problem;
+    captures.insert(s.capture);
+    ASSERT_EQ(d.requests.size(), c.requests.size());
+    ASSERT_EQ(d.num_blocks, c.num_blocks);
+    ASSERT_EQ(d.rows(), c.rows()) << "what is missing is padding";
+    ASSERT_LE(d.total_kv(), c.total_kv());
+    ASSERT_LE(d.max_kv_len(), c.max_kv_len());
+    for (size_t r = 0; r < d.requests.size(); ++r) {
+      const Request& request = d.requests[r];
+      none += request.q_len == 0, one += request.q_len == 1 && request.kv_len == 1;
+      ASSERT_LE(request.q_len, request.kv_len);
+      if (request.kv_len > 1) rows.insert(request.q_len);
+      if (n == 0) continue;
+      const DerivedCall& before = walk.steps[n - 1].call;
+      const auto known = [&](const Problem& q, int origin, const Derivation& from) -> const Request* {
+        for (size_t i = 0; i < q.requests.size(); ++i)
+          if (from.requests[i].request == origin && q.requests[i].kv_len > 1) return &q.requests[i];
+        return nullptr;
+      };
+      const Request* was = known(before.problem, s.call.from.requests[r].request, before.from);
+      if (request.kv_len <= 1) continue;
+      if (was == nullptr)
+        ++came;
+      else if (request.context_len() > was->context_len())
+        ++grew, moved += before.problem.pages != d.pages;
+      else
+        ++ended;
+    }
+  }
+  EXPECT_EQ(captures.size(), 4u);
+  EXPECT_EQ(rows, (std::set<int32_t>{1, 2, 3, 4})) << "all rows, and those of ragged steps";
+  EXPECT_GT(grew, 200);
+  EXPECT_EQ(moved, grew) << "other pages in every step";
+  EXPECT_GT(came, 5);
+  EXPECT_GT(none, 20);
+  EXPECT_GT(one, 20);
+  EXPECT_EQ(walk_of(p, 7).steps[6].name, walk.steps[6].name) << "a longer walk begins alike";
+}
+
+TEST(Walks, NeedOneNumberOfRows) {
+  EXPECT_THAT(walk_of(problem_of("step h=4/2 d=64 batch=3q4s60_2q3s33"), 5).nothing,
+              HasSubstr("it has 4 and 3 rows of 33 keys"));
+  EXPECT_THAT(walk_of(problem_of("step h=4/2 d=64 batch=3q0s60"), 5).nothing, HasSubstr("with rows"));
+}
+
+// With the checker: what stale lengths and tables lead to is an error there, and not the end of the process.
+const char* const kLibrary = ASSAY_BINARY_DIR "/emulator/libassay_emu32_check.so";
+
+class StepWalks : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(kLibrary)) GTEST_SKIP() << kLibrary << " is not part of this build";
+  }
+  static const Backend& emulator() {
+    static const Backend backend = Backend::load(kLibrary);
+    return backend;
+  }
+  static std::string check(const assay_kernel& kernel, const std::string& line, int steps,
+                           RelationResult& result) {
+    return check_walk(emulator(), kernel, emulator().device(0), problem_of(line), steps, default_arithmetic(),
+                      1e9, result);
+  }
+};
+
+const std::string kDecodes = "step h=4/2 d=16 page=4 batch=3q1s40_2q1s23 seed=1";
+const std::string kParts = "step h=2/1 d=64 page=16 batch=2q1s270_2q1s30 seed=1";
+const std::string kChains = "step h=4/2 d=16 page=4 threshold=4 kv=fp8_e4m3 batch=2q4s30_2q4s9 seed=2";
+const std::string kTrees = "step h=4/2 d=16 page=4 threshold=6 mask=tree sinks=on batch=2q6s30_2q6s13 seed=3";
+const std::string kPaths =
+    "step h=4/2 d=16 page=4 threshold=6 mask=tree positions=depth window=5 batch=2q6s30_2q6s13 seed=4";
+const std::string kLocal = "step h=4/2 d=16 page=4 chunk=8 table=token batch=2q5s30_2q5s17 seed=5";
+
+TEST_F(StepWalks, AreServedByEveryPipeline) {
+  const struct {
+    const char* kernel;
+    std::string line;
+  } cases[] = {
+      {"step_unified_gpu", kDecodes}, {"step_unified_gpu", kTrees},     {"step_aiter_fa_gpu", kDecodes},
+      {"step_aiter_fa_gpu", kChains}, {"step_sglang_fa_gpu", kDecodes}, {"step_sglang_fa_gpu", kChains},
+      {"step_sglang_fa_gpu", kTrees}, {"step_sglang_fa_gpu", kPaths},   {"step_sglang_fa_gpu", kLocal}};
+  for (const auto& c : cases) {
+    RelationResult result;
+    EXPECT_EQ(check(*emulator().find(c.kernel), c.line, 6, result), "") << c.kernel << " " << c.line;
+    EXPECT_EQ(result.calls, 6) << result.note;
+    EXPECT_EQ(result.note, "");
+    EXPECT_LE(result.max_ratio, 1);
+    EXPECT_GT(result.max_ratio, 0) << "bounds were asked";
+  }
+}
+
+TEST_F(StepWalks, OfBatchesThatAreNotCapturedSaySo) {
+  RelationResult result;
+  EXPECT_EQ(check(*emulator().find("step_aiter_fa_gpu"), "step h=4/2 d=16 batch=2q4s30", 5, result), "");
+  EXPECT_FALSE(result.checked);
+  EXPECT_THAT(result.note, HasSubstr("supported graphs of decodes of at most 1 (contract graph_decodes)"));
+}
+
+TEST_F(StepWalks, FindWhatWasKeptFromTheCapture) {
+  using P = assay_problem;
+  using T = assay_tensors;
+  const struct {
+    const char *step, *stage, *name;
+    std::string line;
+    testing::Spoil spoil;
+  } faults[] = {
+      {"step_unified_gpu", "attend", "stale_lengths", kDecodes,
+       [](P&, T& t) { t.kv_len = frozen(t.kv_len); }},
+      {"step_unified_gpu", "attend", "stale_table", kDecodes,
+       [](P&, T& t) { t.block_table = frozen(t.block_table); }},
+      {"step_unified_gpu", "attend", "stale_starts", kChains, [](P&, T& t) { t.cu_q = frozen(t.cu_q); }},
+      {"step_unified_gpu", "write", "stale_slots", kDecodes,
+       [](P&, T& t) { t.slot_mapping = frozen(t.slot_mapping); }},
+      {"step_aiter_fa_gpu", "merge", "stale_rows", kParts, [](P&, T& t) { t.cu_q = frozen(t.cu_q); }},
+      {"step_aiter_fa_gpu", "decode", "stale_parts", kParts, [](P&, T& t) { t.kv_len = frozen(t.kv_len); }},
+      {"step_sglang_fa_gpu", "prefix", "stale_context", kTrees,
+       [](P&, T& t) { t.kv_len = frozen(t.kv_len); }},
+      {"step_sglang_fa_gpu", "drafts", "stale_tree", kTrees,
+       [](P&, T& t) { t.tree_indptr = frozen(t.tree_indptr), t.tree_mask = frozen(t.tree_mask); }},
+      {"step_sglang_fa_gpu", "paths", "stale_path_table", kPaths,
+       [](P&, T& t) { t.block_table = frozen(t.block_table); }},
+      {"step_sglang_fa_gpu", "local", "stale_chunks", kLocal, [](P&, T& t) { t.kv_len = frozen(t.kv_len); }},
+      {"step_sglang_fa_gpu", "extend", "padding_rows", kLocal,
+       [](P& p, T& t) { t.o.data = static_cast<char*>(t.o.data) + (p.total_q > 5 ? t.o.stride[0] * 2 : 0); }},
+  };
+  for (const auto& f : faults) {
+    const assay_kernel* kernel = plant(*emulator().find(f.step), f.stage, f.name, f.spoil);
+    ASSERT_NE(kernel, nullptr);
+    RelationResult result;
+    EXPECT_THAT(check(*kernel, f.line, 20, result), HasSubstr("replayed for step ")) << f.name;
+  }
+}
+
+TEST_F(StepWalks, NameTheStageThatWaitsForTheDevice) {
+  static const assay_backend* const table = emulator().table();
+  static char text[200];
+  static int32_t length;
+  const std::pair<const char*, testing::Spoil> waits[] = {
+      {"synchronizes", [](assay_problem&, assay_tensors&) { table->synchronize(text, sizeof text); }},
+      {"reads_a_length",
+       [](assay_problem&, assay_tensors& t) {
+         table->copy_to_host(&length, t.kv_len.data, 4, text, sizeof text);
+       }},
+      {"allocates", [](assay_problem&, assay_tensors&) {
+         void* memory = nullptr;
+         if (table->allocate(4, &memory, text, sizeof text) == ASSAY_OK)
+           table->release(memory, text, sizeof text);
+       }}};
+  for (const auto& [name, spoil] : waits) {
+    const assay_kernel* kernel = plant(*emulator().find("step_sglang_fa_gpu"), "draft", name, spoil);
+    ASSERT_NE(kernel, nullptr);
+    RelationResult result;
+    EXPECT_THAT(check(*kernel, kTrees, 20, result),
+                AllOf(HasSubstr("capture of 1 requests: capture: stage draft, " + std::string(name)),
+                      HasSubstr("waits for the device, copies or allocates")));
+  }
+}
+
+}  // namespace
+}  // namespace assay

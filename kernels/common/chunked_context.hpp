@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stages that attend rows of a part of a batch to dense keys: its new ones as they came, and its context,
+// gathered from the cache whole or in chunks of a token budget, each attended without a mask and merged into
+// what was there, one after the other. What is passed on between them has Q's format.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/common/stages.hpp"
+
+namespace assay_kernels {
+
+// Requests and rows of a group, which follow each other.
+struct Part {
+  int32_t first = 0, count = 0;
+  int64_t row = 0, rows = 0;
+  assay_tensor starts{};  // int32 [count + 1] rows of the group, from 0
+};
+
+// A format without codes.
+bool plain(int32_t format);
+// What a gather writes: a cache of one 16-bit format as it is, codes in the model's format, mixtures in fp32.
+int32_t gathered_format(const assay_problem&);
+
+// Attention of the rows of a part over dense keys [keys, heads, dim].
+StageCall& attend_dense(Calls& c, const char* stage, const std::string& what, const Part& part,
+                        std::vector<int32_t> kv_len, const assay_tensor& k, const assay_tensor& v,
+                        const assay_tensor& cu_kv, const assay_tensor& lengths);
+
+// Cached tokens of a part's requests to dense rows.
+void gather(Calls& c, const std::string& what, const Part& part, const std::vector<int32_t>& tokens,
+            const assay_tensor& cu, const assay_tensor& starts, const assay_tensor& request,
+            const assay_tensor& k, const assay_tensor& v);
+
+// Partial results of rows: planes of O and LSE that lie one behind the other.
+struct Planes {
+  assay_tensor o, lse;  // [planes, rows, heads, dim], [planes, rows, heads]
+};
+
+// States first and first + step into `o`.
+void merge(Calls& c, const std::string& what, const Part& part, const Planes& planes, int64_t first,
+           int64_t step, int32_t states, const assay_tensor& o, const assay_tensor& lse);
+
+// Lengths, starts and requests of the keys that a window shows the rows of a part, `keys` of them.
+StageCall& list_keys(Calls& c, const char* stage, const std::string& what, const Part& part, int32_t window,
+                     int64_t keys);
+
+// Names of the places: new keys among themselves, and what lists their lengths; chunks, gather, context and
+// merge have one name everywhere. `who` they are, for people: "extends".
+struct ChunkStages {
+  const char *fresh, *lengths, *who;
+};
+// New keys, then the context in chunks, into O. Requests without context among them have empty chunks, and
+// where no request has any there are none.
+void attend_in_chunks(Calls&, const Part&, const ChunkStages&);
+
+}  // namespace assay_kernels

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prefill of multi-head latent attention with its heads unfolded (scenarios/SEED_COVERAGE.md, 001;
+// 192/128 dimensions in the models that have it): new keys as they came, all requests in one causal call,
+// then the context in chunks that are gathered from the cache, attended without a mask and merged one after
+// the other. Requests may come in any order, and those without context have chunks without keys.
+#include "kernels/common/chunked_context.hpp"
+#include "kernels/common/step_stages.hpp"
+
+namespace assay_kernels {
+namespace {
+
+void add_calls(Calls& c) {
+  const assay_problem& p = c.problem();
+  if (p.mask != ASSAY_MASK_CAUSAL) refuse("drafts of a tree", "a causal mask");
+  if (p.chunk > 0) refuse("local attention in chunks", "none");
+  if (p.window_left >= 0 || p.window_right >= 0) refuse("a window", "none");
+  if (p.alibi != ASSAY_ALIBI_NONE) refuse("a bias", "none");
+  if (p.has_sinks != 0) refuse("sinks", "none");
+  if (p.layout == ASSAY_LAYOUT_MLA) refuse("latent keys", "keys with their heads unfolded");
+  if (!plain(p.q_format)) refuse("quantised Q", "fp32 bf16 fp16");
+  if (p.total_q == 0) return;
+  add_write(c);
+  const Part all = {0, p.requests, 0, p.total_q, c.tensors().cu_q};
+  attend_in_chunks(c, all, {"new", "lengths", "all requests"});
+  c.dense_new_keys = ASSAY_REQUEST_ANY;
+}
+
+constexpr StagePlace kPlaces[] = {
+    {"write", {ASSAY_OP_CACHE_WRITE, 0}},       {"new", {ASSAY_OP_PREFILL, 0}},
+    {"lengths", {ASSAY_OP_WINDOW_METADATA, 0}}, {"chunks", {ASSAY_OP_CHUNK_METADATA, 0}},
+    {"gather", {ASSAY_OP_CACHE_GATHER, 0}},     {"context", {ASSAY_OP_PREFILL, 0}},
+    {"merge", {ASSAY_OP_MERGE_STATES, 0}}};
+
+}  // namespace
+
+constinit const Pipeline kMlaPrefill = {"prefill of latent attention: new keys, and context in chunks",
+                                        kPlaces, add_calls, ASSAY_PROMISE_REPEATABLE, 0};
+
+}  // namespace assay_kernels
