@@ -17,9 +17,10 @@ namespace {
 
 MlaShape shape_of(const assay_problem& p) {
   const int64_t rows = int64_t{p.max_q_len} * p.heads_q;
-  const int32_t own = rows <= kMlaFewRows ? kMlaFewRows : rows <= 64 ? 64 : 128;
+  const bool bytes = p.k_format == ASSAY_FP8_E4M3;
+  const int32_t own = bytes || rows <= kMlaFewRows ? kMlaFewRows : rows <= 64 ? 64 : 128;
   const int32_t blocks = std::max(1, assay_gpu::multiprocessors);
-  return {p.q_format == ASSAY_FP16, p.page_size % kMlaKeys == 0, own,
+  return {p.q_format == ASSAY_FP16, bytes, p.page_size % kMlaKeys == 0, own,
           std::max(1, own == 128 ? blocks / 2 : blocks)};
 }
 
@@ -27,11 +28,24 @@ int32_t items_of(const assay_problem& p, const MlaShape& shape) {
   return static_cast<int32_t>((int64_t{p.max_q_len} * p.heads_q + shape.rows - 1) / shape.rows);
 }
 
-int refuse_tensors(const assay_tensors& t, char* why, size_t size) {
-  if (!rows_of(t.q, 2, 8) || !rows_of(t.k, 2, 8))
+int refuse_formats(const assay_problem& p, char* why, size_t size) {
+  if (p.k_format != ASSAY_FP8_E4M3) return refuse_8_bit(p, why, size);
+  if (p.q_format != ASSAY_BF16 && p.q_format != ASSAY_FP16)
+    return refuse(why, size, assay_kernels::format_name(p.q_format), "q bf16 or fp16", "an instance of it");
+  if (p.v_format != p.k_format || p.o_format != p.q_format || p.q_scale_kind != ASSAY_SCALE_NONE)
+    return refuse(why, size, "other formats of V or O, or a scale of Q", "V as K, O as Q, no scale of Q",
+                  "an instance of these formats");
+  if (!scale_per_segment(p.k_scale_kind) || !scale_per_segment(p.v_scale_kind))
+    return refuse(why, size, "scales per token or channel", "one scale for all keys of a request",
+                  "a scale for every key or dimension");
+  return ASSAY_OK;
+}
+
+int refuse_tensors(const assay_tensors& t, int32_t bytes, char* why, size_t size) {
+  if (!rows_of(t.q, 2, 8) || !rows_of(t.k, bytes, 16 / bytes))
     return refuse(why, size, "strides or start of Q or K", "packed rows at multiples of 16 bytes",
                   "element by element access");
-  if (t.k.shape[0] * t.k.stride[0] / 8 > INT32_MAX)
+  if (t.k.shape[0] * t.k.stride[0] * bytes / 16 > INT32_MAX)
     return refuse(why, size, "a cache of more than 32 GiB", "smaller ones", "64-bit positions of keys");
   if (!rows_of(t.o, 2, 4))
     return refuse(why, size, "strides or start of O", "packed rows at multiples of 8 bytes",
@@ -42,7 +56,7 @@ int refuse_tensors(const assay_tensors& t, char* why, size_t size) {
 int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
              const assay_device* device, char* why, size_t size) {
   if (const int bad = common_supports(self, p, device, why, size)) return bad;
-  if (const int bad = refuse_8_bit(*p, why, size)) return bad;
+  if (const int bad = refuse_formats(*p, why, size)) return bad;
   if (p->layout != ASSAY_LAYOUT_MLA || p->head_dim_qk != kMlaDim || p->head_dim_v != kMlaValueDim) {
     char text[96];
     std::snprintf(text, sizeof text, "head dimensions %d and %d", p->head_dim_qk, p->head_dim_v);
@@ -52,7 +66,8 @@ int supports(const assay_kernel* self, const assay_problem* p, const assay_tenso
     return refuse(why, size, "a tree mask, ALiBi or a soft cap",
                   "causal, full, cross, windows, chunks, sinks", "this mask or bias");
   if (const int bad = refuse_slots(*p, why, size)) return bad;
-  return t == nullptr ? static_cast<int>(ASSAY_OK) : refuse_tensors(*t, why, size);
+  return t == nullptr ? static_cast<int>(ASSAY_OK)
+                      : refuse_tensors(*t, p->k_format == ASSAY_FP8_E4M3 ? 1 : 2, why, size);
 }
 
 int64_t workspace_bytes(const assay_kernel*, const assay_problem* p) { return mla_state_bytes(shape_of(*p)); }
@@ -62,8 +77,9 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   assay_arithmetic m{};
   // One instruction of 16 products, measured on an H200 (results/h200/calibrate.txt).
   m.qk = m.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
-  m.qk_instruction = m.pv_instruction = shape.half ? "wgmma fp16" : "wgmma bf16";
-  m.p_format = p->q_format;
+  m.qk_instruction = shape.half ? "wgmma fp16" : "wgmma bf16";
+  m.pv_instruction = shape.half || shape.bytes ? "wgmma fp16" : "wgmma bf16";
+  m.p_format = shape.bytes ? ASSAY_FP16 : p->q_format;
   m.tile_keys = kMlaKeys;
   // Where workers change depends on all requests, so the order is not declared.
   int64_t tiles = 0, most = 0;
@@ -94,16 +110,20 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
     return invalid(error, size, "a workspace of workspace_bytes() expected");
   CUtensorMap map{};
   if (shape.bulk && a.k.data != nullptr) {
-    const std::array<MapAxis, 3> axes{
-        {{kMlaDim, 1, 64}, {p->page_size, t->k.stride[1], kMlaKeys}, {t->k.shape[0], t->k.stride[0], 1}}};
-    if (!make_map(&map, p->q_format, a.k.data, 3, axes.data()))
+    const std::array<MapAxis, 3> axes{{{kMlaDim, 1, shape.bytes ? 128 : 64},
+                                       {p->page_size, t->k.stride[1], kMlaKeys},
+                                       {t->k.shape[0], t->k.stride[0], 1}}};
+    if (!make_map(&map, p->k_format, a.k.data, 3, axes.data()))
       return invalid(error, size, "the driver makes no tensor map of these operands");
   }
   MlaCall call{};
   place_batch(*p, *t, a, call);
   call.q = reinterpret_cast<const uint16_t*>(a.q), call.kv = a.k.data;
   call.q_row = a.q_stride[0], call.q_head = a.q_stride[1];
-  call.kv_block = a.k.block_stride * 2, call.kv_slot = a.k.slot_outer * 2;
+  call.kv_block = a.k.block_stride * a.k.element_bytes, call.kv_slot = a.k.slot_outer * a.k.element_bytes;
+  int64_t head = 0;  // there is one
+  place_scale(a.k_scale, call.k_scale, call.k_scale_request, head, call.k_scale_host);
+  place_scale(a.v_scale, call.v_scale, call.v_scale_request, head, call.v_scale_host);
   call.parts = static_cast<float*>(t->workspace.data);
   call.heads = p->heads_q, call.items = items_of(*p, shape);
   call.scale_log2 = static_cast<float>(p->softmax_scale * kLog2e);
@@ -115,7 +135,8 @@ constexpr assay_kernel kMla = [] {
   assay_kernel k{};
   k.struct_size = sizeof k, k.name = "paged_mla_sm90", k.arch = "sm_90a";
   k.description =
-      "absorbed MLA decode (576/512) by wgmma, all tiles cut evenly over the machine, then a merge";
+      "absorbed MLA decode (576/512) of bf16, fp16 and e4m3 caches by wgmma, all tiles cut evenly over the "
+      "machine, then a merge";
   k.op = ASSAY_OP_PAGED, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH;
   k.supports = supports, k.arithmetic = arithmetic, k.workspace_bytes = workspace_bytes, k.run = run;
   return k;

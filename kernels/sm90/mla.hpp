@@ -27,6 +27,11 @@ struct MlaCall {
   int64_t cu_q_stride, kv_len_stride, table_row, table_stride, indptr_stride;
   const float* sinks;  // null or [heads]
   int64_t sinks_stride;
+  // Scales of a cache of e4m3, as K and as V, per request with these strides: data == null means the host's
+  // number.
+  const float *k_scale, *v_scale;
+  int64_t k_scale_request, v_scale_request;
+  float k_scale_host, v_scale_host;
   // What workers have of an item that others share: [workers][2][rows of an item][512], and maximum (in
   // powers of 2) and sum of each row. Rewritten before it is read in every launch.
   float* parts;
@@ -42,6 +47,7 @@ struct MlaCall {
 
 struct MlaShape {
   bool half;
+  bool bytes;       // the cache is e4m3: items of 16 rows only
   bool bulk;        // pages of a multiple of 64 tokens: bulk copies
   int32_t rows;     // of an item: 16 (mla_turned), 64, or 128 (mla_wgmma, two blocks)
   int32_t workers;  // blocks, or pairs of blocks

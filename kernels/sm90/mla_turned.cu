@@ -6,11 +6,14 @@ namespace assay_sm90 {
 
 cudaError_t launch_mla_few(const MlaCall& p, const CUtensorMap& map, const MlaShape& shape,
                            cudaStream_t stream) {
-  const auto of = [&](auto bulk) {
-    return shape.half ? launch_mla_turned<bulk.value, true>(p, map, shape.workers, stream)
-                      : launch_mla_turned<bulk.value, false>(p, map, shape.workers, stream);
+  const auto of = [&](auto bulk, auto bytes) {
+    return shape.half ? launch_mla_turned<bulk.value, true, bytes.value>(p, map, shape.workers, stream)
+                      : launch_mla_turned<bulk.value, false, bytes.value>(p, map, shape.workers, stream);
   };
-  return shape.bulk ? of(std::true_type()) : of(std::false_type());
+  const auto copied = [&](auto bytes) {
+    return shape.bulk ? of(std::true_type(), bytes) : of(std::false_type(), bytes);
+  };
+  return shape.bytes ? copied(std::true_type()) : copied(std::false_type());
 }
 
 }  // namespace assay_sm90

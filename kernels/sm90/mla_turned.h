@@ -9,12 +9,14 @@
 // empty barrier: products of S begin with the first column of a tile and a column is free as soon as its
 // product with P is done, so 100 KiB and more are on their way most of the time. A column's maximum and sum
 // go across lanes and warps: two named barriers of the warpgroup a tile. At the end of a piece warpgroup 1
-// hands its O to warpgroup 0 through 8 KiB, in four rounds. What each decision cost or brought: README.md.
+// hands its O to warpgroup 0 through 8 KiB, in four rounds. A cache of e4m3: mla_bytes.h. What each decision
+// cost or brought: README.md.
 #pragma once
 
 #include <type_traits>
 
 #include "kernels/sm90/launch.h"
+#include "kernels/sm90/mla_bytes.h"
 #include "kernels/sm90/mla_schedule.h"
 
 namespace assay_sm90 {
@@ -35,18 +37,25 @@ struct alignas(1024) TurnedShared {
 };
 static_assert(sizeof(TurnedShared) <= 232448);
 
+// Columns of a tile, of 128 bytes a key; all but one are V.
+template <bool kBytes>
+constexpr int kTileColumns = kBytes ? 5 : 9;
+
 // Where column c (in order of arrival: the one beyond V first) of tile n lies.
+template <bool kBytes>
 struct TurnedPlace {
   int stage, phase;
   __device__ TurnedPlace(int tile, int c) {
-    const unsigned at = 9u * tile + c, round = at / kTurnedColumns;
+    const unsigned at = unsigned{kTileColumns<kBytes>} * tile + c, round = at / kTurnedColumns;
     stage = static_cast<int>(at - kTurnedColumns * round), phase = round & 1;
   }
 };
 
-template <bool kBulk>
+template <bool kBulk, bool kBytes>
 __device__ inline void turned_produce(const MlaCall& p, const CUtensorMap& map, TurnedShared& sh) {
   const int lane = threadIdx.x % 32;
+  constexpr int kColumns = kTileColumns<kBytes>, kElements = kBytes ? 128 : 64;
+  const uint64_t policy = p.items > 1 ? kEvictNormal : kEvictFirst;  // other items read the same keys
   int stage = 0, phase = 0;
   auto next = [&] {
     if (++stage == kTurnedColumns) stage = 0, phase ^= 1;
@@ -67,13 +76,13 @@ __device__ inline void turned_produce(const MlaCall& p, const CUtensorMap& map, 
         ahead = __ldg(p.table + table + (key + kMlaKeys) / p.page * p.table_stride);
       if (kBulk && key >= w.begin && key + kMlaKeys <= w.end) {
         const int slot = key % p.page;
-        SM90_LOOP for (int c = 0; c < 9; ++c, next()) {
+        SM90_LOOP for (int c = 0; c < kColumns; ++c, next()) {
           const uint32_t bar = shared_address(&sh.full[stage]);
           barrier_wait_asleep(shared_address(&sh.empty[stage]), phase ^ 1);
           if (elect()) {
             barrier_expect(bar, kTurnedColumn);
-            load_box(shared_address(sh.column[stage]), &map, bar, c == 0 ? kMlaValueDim : 64 * (c - 1), slot,
-                     block, kEvictFirst);
+            load_box(shared_address(sh.column[stage]), &map, bar, c == 0 ? kMlaValueDim : kElements * (c - 1),
+                     slot, block, policy);
           } else {
             barrier_arrive(bar);
           }
@@ -81,12 +90,14 @@ __device__ inline void turned_produce(const MlaCall& p, const CUtensorMap& map, 
         }
       } else {
         if constexpr (kBulk) rows.find(p, w, table, tile);
-        SM90_LOOP for (int c = 0; c < 9; ++c, next()) {
+        SM90_LOOP for (int c = 0; c < kColumns; ++c, next()) {
           barrier_wait_asleep(shared_address(&sh.empty[stage]), phase ^ 1);
           const uint32_t to = shared_address(sh.column[stage]);
-          const int from_column = c == 0 ? 8 : c - 1;
+          const int from_column = c == 0 ? kColumns - 1 : c - 1;
+          const bool inside = !kBytes || c > 0 || lane % 8 < 4;  // of the row of a key
           rows.each(p, [&](int r, const uint8_t* from, bool there) {
-            copy16_or_zero(to + r * 128 + ((lane % 8 ^ r % 8) << 4), from + from_column * 128, there);
+            copy16_or_zero(to + r * 128 + ((lane % 8 ^ r % 8) << 4), from + from_column * 128,
+                           there && inside);
           });
           arrive_when_copied(shared_address(&sh.full[stage]));
         }
@@ -98,66 +109,101 @@ __device__ inline void turned_produce(const MlaCall& p, const CUtensorMap& map, 
   }
 }
 
-template <bool kBulk, bool kHalf>
+template <bool kBulk, bool kHalf, bool kBytes>
 __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int group) {
   const int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
   const int c = lane % 4, g = lane / 4;  // columns 8 j + 2 c + {0, 1}; keys or elements 16 warp + g, + 8
   float o[8][8], s[8], top[4], sum[4];   // per column: 2 j + {0, 1}
+  constexpr bool kHalfP = kHalf || kBytes;
+  using Place = TurnedPlace<kBytes>;
   const uint32_t desc_q = operand(shared_address(sh.q[0]), 16),
                  desc_p = operand(shared_address(sh.p[group]), 16);
   int before = 0;  // tiles of earlier pieces
   for (int taken = 0;; ++taken) {
     barrier_wait(shared_address(&sh.queue.full[taken & 1]), taken >> 1 & 1);
-    const MlaPiece w = sh.queue.piece[taken & 1];
+    // Copied, or read where it lies: widened codes leave no registers to keep it in.
+    const std::conditional_t<kBytes, const MlaPiece&, MlaPiece> w = sh.queue.piece[taken & 1];
     if (!w.valid) break;
-    const int all = min(w.rows * p.heads, kTurnedRows);
-    named_sync(3, 256);  // nobody reads the old Q any more
-    for (int i = threadIdx.x; i < kTurnedRows * 72; i += 256) {
-      const int row = i / 72, chunk = i % 72, from = min(row, all - 1), token = from / p.heads;
-      copy16(shared_address(sh.q[chunk / 8]) + row * 128 + ((chunk % 8 ^ row % 8) << 4),
-             p.q + (w.first_row + token) * p.q_row + (from - token * p.heads) * p.q_head + chunk * 8);
+    const int all = min(w.rows * p.heads - w.row, kTurnedRows);
+    auto token_of = [&](int row) { return (w.row + row) / p.heads; };
+    float scale_log2 = p.scale_log2;
+    if constexpr (kBytes) scale_log2 *= mla_scale(p.k_scale, p.k_scale_host, w.request * p.k_scale_request);
+    named_sync(3, 256);                                                  // nobody reads the old Q any more
+    constexpr int kPiece = kBytes ? 16 : 8, kPieces = kMlaDim / kPiece;  // elements that move at a time
+    for (int i = threadIdx.x; i < kTurnedRows * kPieces; i += 256) {
+      const int row = i / kPieces, chunk = i % kPieces * (kPiece / 8), from = min(row, all - 1);
+      const int token = token_of(from), head = w.row + from - token * p.heads;
+      const uint16_t* const q = p.q + (w.first_row + token) * p.q_row + head * p.q_head + chunk * 8;
+      if constexpr (kBytes) {
+        unsigned char* const to = sh.q[chunk / 8] + row * 128;
+        store_widened_order<kHalf>(q, reinterpret_cast<uint4*>(to + ((chunk % 8 ^ row % 8) << 4)),
+                                   reinterpret_cast<uint4*>(to + ((chunk % 8 + 1 ^ row % 8) << 4)));
+      } else {
+        copy16(shared_address(sh.q[chunk / 8]) + row * 128 + ((chunk % 8 ^ row % 8) << 4), q);
+      }
     }
-    commit_copies();
-    wait_copies<0>();
+    if constexpr (!kBytes) {
+      commit_copies();
+      wait_copies<0>();
+    }
     fence_async();
     named_sync(3, 256);
     // Keys that every row sees need no mask.
-    const int inner_begin = visible(p, w.rows, w.keys, (all - 1) / p.heads).begin;
-    const int inner_end = visible(p, w.rows, w.keys, 0).end;
+    const int inner_begin = visible(p, w.rows, w.keys, token_of(all - 1)).begin;
+    const int inner_end = visible(p, w.rows, w.keys, token_of(0)).end;
     SM90_UNROLL for (int e = 0; e < 4; ++e) top[e] = -INFINITY, sum[e] = 0;
     SM90_UNROLL for (int m = 0; m < 8; ++m) SM90_UNROLL for (int i = 0; i < 8; ++i) o[m][i] = 0;
 
     SM90_LOOP for (int tile = w.tile + group; tile < w.stop; tile += 2) {
       const int number = before + tile - w.tile, key = tile * kMlaKeys;
-      if (!kBulk || key < w.begin || key + kMlaKeys > w.end) {  // copied as threads write
-        SM90_LOOP for (int i = 0; i < 9; ++i) {
-          const TurnedPlace at(number, i);
+      uint32_t widened[2][16];
+      if constexpr (kBytes) {
+        SM90_UNROLL for (int i = 0; i < 8; ++i) s[i] = 0;
+        SM90_UNROLL for (int h = 0; h < 9; ++h) {  // 64 elements each: beyond V, then V's
+          const Place at(number, (h + 1) / 2);
+          if (h == 0 || h % 2 == 1) barrier_wait(shared_address(&sh.full[at.stage]), at.phase);
+          if (h > 1) mma_wait<1>();
+          byte_scores<kHalf>(s, widened[h % 2], shared_address(sh.column[at.stage]),
+                             h > 0 && h % 2 == 0 ? 4 : 0,
+                             desc_q + ((h == 0 ? 8 : h - 1) * kTurnedRows * 128 >> 4));
+          if (h == 0) {
+            __syncwarp();
+            if (lane == 0) barrier_arrive(shared_address(&sh.empty[at.stage]));
+          }
+        }
+        mma_wait<0>();
+        pin(s);
+      } else {
+        if (!kBulk || key < w.begin || key + kMlaKeys > w.end) {  // copied as threads write
+          SM90_LOOP for (int i = 0; i < 9; ++i) {
+            const Place at(number, i);
+            barrier_wait(shared_address(&sh.full[at.stage]), at.phase);
+          }
+          fence_async();
+        }
+        mma_fence();
+        SM90_UNROLL for (int i = 0; i < 9; ++i) {
+          const Place at(number, i);
           barrier_wait(shared_address(&sh.full[at.stage]), at.phase);
+          const uint32_t k = operand(shared_address(sh.column[at.stage]), 16);
+          const uint32_t q = desc_q + ((i == 0 ? 8 : i - 1) * kTurnedRows * 128 >> 4);
+          SM90_UNROLL for (int j = 0; j < 4; ++j) {
+            if (i == 0 && j == 0)
+              Mma<kHalf, 16>::first(s, k, q);
+            else
+              Mma<kHalf, 16>::next(s, k + (j * 32 >> 4), q + (j * 32 >> 4));
+          }
         }
-        fence_async();
+        mma_commit();
+        mma_wait<0>();
+        pin(s);
+        if (lane == 0) barrier_arrive(shared_address(&sh.empty[Place(number, 0).stage]));
       }
-      mma_fence();
-      SM90_UNROLL for (int i = 0; i < 9; ++i) {
-        const TurnedPlace at(number, i);
-        barrier_wait(shared_address(&sh.full[at.stage]), at.phase);
-        const uint32_t k = operand(shared_address(sh.column[at.stage]), 16);
-        const uint32_t q = desc_q + ((i == 0 ? 8 : i - 1) * kTurnedRows * 128 >> 4);
-        SM90_UNROLL for (int j = 0; j < 4; ++j) {
-          if (i == 0 && j == 0)
-            Mma<kHalf, 16>::first(s, k, q);
-          else
-            Mma<kHalf, 16>::next(s, k + (j * 32 >> 4), q + (j * 32 >> 4));
-        }
-      }
-      mma_commit();
-      mma_wait<0>();
-      pin(s);
-      if (lane == 0) barrier_arrive(shared_address(&sh.empty[TurnedPlace(number, 0).stage]));
 
       if (key < inner_begin || key + kMlaKeys > inner_end) {
         SM90_UNROLL for (int e = 0; e < 4; ++e) {
           const int row = min(e / 2 * 8 + 2 * c + e % 2, all - 1);
-          const Interval sees = visible(p, w.rows, w.keys, row / p.heads);
+          const Interval sees = visible(p, w.rows, w.keys, token_of(row));
           SM90_UNROLL for (int r = 0; r < 2; ++r) {
             const int at = key + 16 * warp + g + 8 * r;
             if (at < sees.begin || at >= sees.end) s[e / 2 * 4 + 2 * r + e % 2] = -INFINITY;
@@ -176,20 +222,20 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
         float now = top[e];
         SM90_UNROLL for (int i = 0; i < 4; ++i) now =
             fmaxf(now, sh.most[group][i][e / 2 * 8 + 2 * c + e % 2]);
-        const float bias = now == -INFINITY ? 0.f : now * p.scale_log2;
-        alpha[e] = now == -INFINITY ? 1.f : exp2_fast((top[e] - now) * p.scale_log2);
+        const float bias = now == -INFINITY ? 0.f : now * scale_log2;
+        alpha[e] = now == -INFINITY ? 1.f : exp2_fast((top[e] - now) * scale_log2);
         stays = stays && alpha[e] == 1;
         top[e] = now;
         float& x = s[e / 2 * 4 + e % 2];
         float& y = s[e / 2 * 4 + 2 + e % 2];
-        x = exp2_fast(fmaf(x, p.scale_log2, -bias)), y = exp2_fast(fmaf(y, p.scale_log2, -bias));
+        x = exp2_fast(fmaf(x, scale_log2, -bias)), y = exp2_fast(fmaf(y, scale_log2, -bias));
         sum[e] = fmaf(sum[e], alpha[e], x + y);
       }
       // P^T as rows of 64 keys: two 8 x 8 matrices of keys 16 warp + {0, 8} for columns 0 to 7 and 8 to 15.
       store_matrix_transposed(shared_address(sh.p[group]) + (lane / 16 * 8 + lane % 8) * 128 +
                                   ((2 * warp + lane / 8 % 2 ^ lane % 8) << 4),
-                              pack<kHalf>(s[0], s[1]), pack<kHalf>(s[2], s[3]), pack<kHalf>(s[4], s[5]),
-                              pack<kHalf>(s[6], s[7]));
+                              pack<kHalfP>(s[0], s[1]), pack<kHalfP>(s[2], s[3]), pack<kHalfP>(s[4], s[5]),
+                              pack<kHalfP>(s[6], s[7]));
       if (!__all_sync(~0u, stays)) {
         SM90_UNROLL for (int m = 0; m < 8; ++m) SM90_UNROLL for (int i = 0; i < 8; ++i) o[m][i] *=
             alpha[i / 4 * 2 + i % 2];
@@ -197,29 +243,43 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
       fence_async();
       named_sync(1 + group, 128);
       SM90_UNROLL for (int m = 0; m < 8; ++m) pin(o[m]);
-      mma_fence();
-      SM90_UNROLL for (int m = 0; m < 8; ++m) {
-        const uint32_t v =
-            operand(shared_address(sh.column[TurnedPlace(number, 1 + m).stage]), kTurnedColumn);
-        SM90_UNROLL for (int j = 0; j < 4; ++j)
-            Mma<kHalf, 16>::turned(o[m], v + (j * 2048 >> 4), desc_p + (j * 32 >> 4));
-        if (m % 4 == 3) mma_commit();
+      if constexpr (kBytes) {
+        SM90_UNROLL for (int m = 0; m < 8; ++m) {
+          const Place at(number, 1 + m / 2);
+          if (m > 1) mma_wait<1>();
+          byte_values(o[m], widened[m % 2], shared_address(sh.column[at.stage]), m % 2 * 4, desc_p);
+          if (m % 2 == 1) {  // read by all lanes: free
+            __syncwarp();
+            if (lane == 0) barrier_arrive(shared_address(&sh.empty[at.stage]));
+          }
+        }
+        mma_wait<0>();
+        SM90_UNROLL for (int m = 0; m < 8; ++m) pin(o[m]);
+      } else {
+        mma_fence();
+        SM90_UNROLL for (int m = 0; m < 8; ++m) {
+          const uint32_t v = operand(shared_address(sh.column[Place(number, 1 + m).stage]), kTurnedColumn);
+          SM90_UNROLL for (int j = 0; j < 4; ++j)
+              Mma<kHalf, 16>::turned(o[m], v + (j * 2048 >> 4), desc_p + (j * 32 >> 4));
+          if (m % 4 == 3) mma_commit();
+        }
+        mma_wait<1>();
+        if (lane < 4) barrier_arrive(shared_address(&sh.empty[Place(number, 1 + lane).stage]));
+        mma_wait<0>();
+        SM90_UNROLL for (int m = 0; m < 8; ++m) pin(o[m]);
+        if (lane < 4) barrier_arrive(shared_address(&sh.empty[Place(number, 5 + lane).stage]));
       }
-      mma_wait<1>();
-      if (lane < 4) barrier_arrive(shared_address(&sh.empty[TurnedPlace(number, 1 + lane).stage]));
-      mma_wait<0>();
-      SM90_UNROLL for (int m = 0; m < 8; ++m) pin(o[m]);
-      if (lane < 4) barrier_arrive(shared_address(&sh.empty[TurnedPlace(number, 5 + lane).stage]));
     }
     before += w.stop - w.tile;
 
     // Maximum and sum of both warpgroups, then O of warpgroup 1 to warpgroup 0.
     SM90_UNROLL for (int e = 0; e < 4; ++e) {
       SM90_UNROLL for (int i = 4; i < 32; i *= 2) sum[e] += __shfl_xor_sync(~0u, sum[e], i);
-      if (g == 0)
-        sh.ends[group][warp][e / 2 * 8 + 2 * c + e % 2] = make_float2(top[e] * p.scale_log2, sum[e]);
+      if (g == 0) sh.ends[group][warp][e / 2 * 8 + 2 * c + e % 2] = make_float2(top[e] * scale_log2, sum[e]);
     }
     named_sync(3, 256);
+    float v_scale = 1;
+    if constexpr (kBytes) v_scale = mla_scale(p.v_scale, p.v_scale_host, w.request * p.v_scale_request);
     float own[4], other[4], factor[4];  // what O of the warpgroups is multiplied by; the end
     SM90_UNROLL for (int e = 0; e < 4; ++e) {
       const int row = e / 2 * 8 + 2 * c + e % 2;
@@ -228,15 +288,15 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
       SM90_UNROLL for (int i = 0; i < 4; ++i) l[0] += sh.ends[0][i][row].y, l[1] += sh.ends[1][i][row].y;
       own[e] = a == -INFINITY ? 0.f : exp2_fast(a - m), other[e] = b == -INFINITY ? 0.f : exp2_fast(b - m);
       const float all_sum = l[0] * own[e] + l[1] * other[e];
-      factor[e] = 1;
+      factor[e] = v_scale;
       if (group == 1 || row >= all) continue;
-      const int token = row / p.heads, head = row - token * p.heads;
+      const int token = token_of(row), head = w.row + row - token * p.heads;
       const bool writes = warp == 0 && g == 0;
       if (w.part >= 0) {
         if (writes) p.parts_ml[w.part * kTurnedRows + row] = make_float2(m, all_sum);
       } else {
         const MlaRowEnd end = mla_row_end(p, head, m, all_sum);
-        factor[e] = end.factor;
+        factor[e] *= end.factor;
         if (writes) p.lse[(w.first_row + token) * p.lse_row + head * p.lse_head] = end.lse;
       }
     }
@@ -265,16 +325,20 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
       SM90_UNROLL for (int e = 0; e < 4; ++e) {
         const int row = e / 2 * 8 + 2 * c + e % 2;
         if (row >= all) continue;
+        // Element of V of a row of a product: see mla_bytes.h.
+        const int element = 16 * warp + (kBytes ? 2 * g : g);
+        constexpr int kStep = kBytes ? 1 : 8;
         if (w.part >= 0) {
-          float* const to = p.parts + int64_t{w.part * kTurnedRows + row} * kMlaValueDim + 16 * warp + g;
-          SM90_UNROLL for (int m = 0; m < 8; ++m) SM90_UNROLL for (int r = 0; r < 2; ++r) to[64 * m + 8 * r] =
-              o[m][e / 2 * 4 + 2 * r + e % 2];
+          float* const to = p.parts + int64_t{w.part * kTurnedRows + row} * kMlaValueDim + element;
+          SM90_UNROLL for (int m = 0; m < 8; ++m) SM90_UNROLL for (int r = 0; r < 2; ++r)
+              to[64 * m + kStep * r] = o[m][e / 2 * 4 + 2 * r + e % 2];
         } else {
-          const int token = row / p.heads;
+          const int token = token_of(row);
           uint16_t* const to =
-              p.o + (w.first_row + token) * p.o_row + (row - token * p.heads) * p.o_head + 16 * warp + g;
-          SM90_UNROLL for (int m = 0; m < 8; ++m) SM90_UNROLL for (int r = 0; r < 2; ++r) to[64 * m + 8 * r] =
-              static_cast<uint16_t>(pack<kHalf>(o[m][e / 2 * 4 + 2 * r + e % 2], 0.f));
+              p.o + (w.first_row + token) * p.o_row + (w.row + row - token * p.heads) * p.o_head + element;
+          SM90_UNROLL for (int m = 0; m < 8; ++m) SM90_UNROLL for (int r = 0; r < 2; ++r)
+              to[64 * m + kStep * r] =
+                  static_cast<uint16_t>(pack<kHalf>(o[m][e / 2 * 4 + 2 * r + e % 2], 0.f));
         }
       }
     }
@@ -283,7 +347,7 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
   }
 }
 
-template <bool kBulk, bool kHalf>
+template <bool kBulk, bool kHalf, bool kBytes>
 __global__ void __launch_bounds__(kTurnedThreads, 1)
     mla_turned_wgmma(const __grid_constant__ CUtensorMap map, const __grid_constant__ MlaCall p) {
   unsigned char* const memory = dynamic_memory();
@@ -300,19 +364,19 @@ __global__ void __launch_bounds__(kTurnedThreads, 1)
   __syncthreads();
   launch_next();
   if (warp < 8) {
-    turned_consume<kBulk, kHalf>(p, sh, warp / 4);
+    turned_consume<kBulk, kHalf, kBytes>(p, sh, warp / 4);
   } else if (warp == 8) {
-    turned_produce<kBulk>(p, map, sh);
+    turned_produce<kBulk, kBytes>(p, map, sh);
   } else if (warp == 9) {
     MlaPieces pieces(p, kTurnedRows, blockIdx.x, gridDim.x);
     for (int n = 0; sh.queue.put(pieces, n);) ++n;
   }
 }
 
-template <bool kBulk, bool kHalf>
+template <bool kBulk, bool kHalf, bool kBytes>
 cudaError_t launch_mla_turned(const MlaCall& p, const CUtensorMap& map, int32_t workers,
                               cudaStream_t stream) {
-  const auto kernel = mla_turned_wgmma<kBulk, kHalf>;
+  const auto kernel = mla_turned_wgmma<kBulk, kHalf, kBytes>;
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(TurnedShared));
   if (ready != cudaSuccess) return ready;
