@@ -347,6 +347,20 @@ inline std::vector<Attack> more() {
         return c;
       },
       with(ordered_bf16, [](A& a) { a.sink_first = 1; }));
+  const auto late_sink = [](uint64_t seed) {
+    DenseCase c = by_hand(
+        12, 8, [=](int64_t j) { return -uniform(seed, 1, j); },
+        [=](int64_t j, int32_t t) { return 1 + 0.1 * t + 0.01 * uniform(seed, 2, j); });
+    c.problem.sinks = true;
+    c.sinks = {0.5f, 0.02f};
+    c.store();
+    return c;
+  };
+  const auto coarse = [](A& a) { a.exp_relative_error = 0x1p-12; };
+  same("a sink that joins late, above all keys", "LSE P: keys are rescaled by keys", late_sink,
+       with(fp32(1, 64), coarse), Habits{[](float x) { return x == 0 ? 0 : 0.97 * 0x1p-12; }, 0});
+  same("the same, P in bf16", "R: keys are rescaled by keys", late_sink, with(ordered_bf16, coarse),
+       Habits{[](float x) { return x == 0 ? 0 : 0.97 * 0x1p-12; }, 0}, 8);
   same(
       "all scores at the cap", "P: scores repeat nearly",
       [](uint64_t seed) {

@@ -45,16 +45,17 @@ class Row {
     scores_ = row_scores(p_, operands_, id_, head_, &model_.arithmetic());
     sink_ = p_.sinks ? operands_.sink(head_) : -kInf;
     if (scores_.keys == 0 && !p_.sinks) return false;
-    double top_key = -kInf, sum = 0;
-    for (double x : scores_.x) top_key = std::max(top_key, x);
-    m_ = std::max(top_key, sink_);
+    double sum = 0;
+    for (double x : scores_.x) top_key_ = std::max(top_key_, x);
+    m_ = std::max(top_key_, sink_);
     for (double x : scores_.x) sum += std::exp(x - m_);
     if (p_.sinks) sum += std::exp(sink_ - m_);
     row_.lse = m_ + std::log(sum);
     row_.keys = scores_.keys > 0, row_.count = scores_.keys;
     row_.shift = column_shift(p_, model_.arithmetic(), id_,
                               p_.alibi == ASSAY_ALIBI_NONE ? 0.0 : operands_.alibi_slope(head_));
-    row_.top = std::max(row_.keys ? std::fabs(top_key) : 0.0, p_.sinks ? std::fabs(sink_) : 0.0) + row_.shift;
+    row_.top =
+        std::max(row_.keys ? std::fabs(top_key_) : 0.0, p_.sinks ? std::fabs(sink_) : 0.0) + row_.shift;
     for (size_t i = 0; i < scores_.x.size(); ++i) {
       if (scores_.x[i] == -kInf) continue;
       Key key;
@@ -352,12 +353,11 @@ class Row {
       sink_hard_ = std::expm1(t_.score * size + t_.distance * distance + t_.fixed);
       sink_systematic_ = z_.factor * size + z_.distance_systematic * distance;
       sink_variance_ = z_.score_variance * size * size + z_.distance_variance * distance * distance;
-      row_.beta += sink_p_ * sink_hard_;
-      row_.eps += sink_p_ * z_.eps;
+      row_.beta += sink_p_ * sink_hard_, row_.eps += sink_p_ * z_.eps;
       row_.systematic += sink_p_ * sink_systematic_;
       row_.variance += sink_p_ * sink_p_ * sink_variance_;
       row_.replayed_sum += sink_p_;
-      row_.sink = sink_p_, row_.sink_error = sink_hard_;
+      row_.take_sink(sink_p_, sink_hard_, sink_ - top_key_, model_.arithmetic().sink_first ? -kInf : slack_);
     }
   }
 
@@ -415,7 +415,7 @@ class Row {
   elementwise::FollowedRow followed_{p_, operands_, model_, order_, id_, head_};
   std::vector<double> part_distances_;  // see RowFacts::part_distance
   double drifts_[4] = {0, 0, 0, 0};
-  double m_ = 0, sink_ = -kInf, slack_ = 0;
+  double m_ = 0, top_key_ = -kInf, sink_ = -kInf, slack_ = 0;
   double sink_p_ = 0, sink_hard_ = 0, sink_systematic_ = 0, sink_variance_ = 0;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace assay::matrix_bounds {
 namespace {
@@ -53,7 +54,10 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, bool s
   f.part_distance = std::sqrt(s.part_distance * inverse), f.parts = s.parts;
   f.flips = s.flips * inverse;
   f.replayed_sum = 1 + s.replayed_excess * inverse;
-  f.sink = s.sink_weight * inverse, f.sink_error = s.sink_error;
+  const bool first = b.model.arithmetic().sink_first != 0;
+  if (b.p.sinks)
+    f.take_sink(s.sink_weight * inverse, s.sink_error, s.sink - row.top,
+                first ? -std::numeric_limits<double>::infinity() : s.slack);
   return f;
 }
 

@@ -158,7 +158,7 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
   }
   const auto shared = [&](double per_update) {
     if (!row_.declared) return per_update * (t_.updates + 1) * c.spread;
-    return per_update * (c.updated + row_.updated * size + row_.updates * second_order);
+    return per_update * (c.updated + (row_.updated + row_.late_sink) * size + row_.updates * second_order);
   };
   const auto of_row = [&](double factor) {  // row sum and quotient act on the whole result
     return row_.structured ? (t_.theta + z_.quotient) * factor : theta_systematic() * factor;

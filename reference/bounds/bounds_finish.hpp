@@ -4,6 +4,8 @@
 // are monotone in every field: the matrix form can only be wider. Weights are normalised, sum p = 1.
 #pragma once
 
+#include <algorithm>
+
 #include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_terms.hpp"
 
@@ -48,7 +50,18 @@ struct RowFacts {
   // Share of the sink, and its hard error expm1(E): in a row sum of rounded P it alone is not rounded, and
   // stands against a maximum that errs by what a key errs.
   double sink = 0, sink_error = 0;
+  // Declared order: a sink that joins behind the keys and may be above them moves the maximum once more, of
+  // all that they added up; as one of `updated` for them.
+  double late_sink = 0;
   double replayed_sum = 1;  // of the replayed weights
+
+  // `above` the score of the largest key, give or take `slack`; -infinity where the sink comes before keys.
+  void take_sink(double share, double error, double above, double slack) {
+    sink = share, sink_error = error;
+    if (!keys || !declared || above <= -slack) return;
+    late_sink = 1 + std::clamp(above, 0.0, 700.0);
+    updated += late_sink * (1 - share), updates += 1;
+  }
 };
 
 // One channel.
