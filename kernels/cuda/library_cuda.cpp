@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libassay_cuda.so: the portable kernels on NVIDIA GPUs, and those for one generation.
+#include "kernels/cuda/auto.hpp"
 #include "kernels/device/assay_kit.hpp"
 #include "kernels/device/library.hpp"
 #include "kernels/portable/kernels.hpp"
@@ -10,6 +11,7 @@ namespace {
 std::vector<const assay_kernel*> cuda_kernels() {
   std::vector<const assay_kernel*> all = assay_gpu::portable_kernels();
   for (const assay_kernel* kernel : assay_sm90::sm90_kernels()) all.push_back(kernel);
+  for (const assay_kernel* kernel : assay_gpu::auto_kernels(all)) all.push_back(kernel);
   return all;
 }
 

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joins states (O, LSE) of the same rows: parts of a split, states of the caller. A group of 32 threads sums
-// 128 dimensions of a (row, head) with the weights exp(LSE - largest); with many states four groups take a
-// quarter of them each, so that a single request does not wait for one state after the other. Either way a
-// row is the same four interleaved sums added in the same order: its bits depend on its own states alone.
-// States without a visible key have LSE -inf and are never read. One barrier, where four groups share a row.
-#include "kernels/portable/launch.hpp"
+// Joins states (O, LSE) of the same rows: parts of a split, states of the caller, by weights exp(LSE -
+// largest). Up to eight states whose dimensions lie in whole 16 bytes: a thread has 16 bytes of every state
+// of its (row, head) and asks for all of them before it needs one. Else a group of 32 threads sums 128
+// dimensions; with many states four groups take a quarter of them each, so that a single request does not
+// wait for one state after the other. Whatever the way, a row is the same four interleaved sums added in the
+// same order, and its weights are added in one order: its bits depend on its own states alone. States without
+// a visible key have LSE -inf: what they hold does not matter, and of the workspace, where it may never have
+// been written, it is not read. One barrier, where four groups share a row.
+#include <climits>
+#include <initializer_list>
+
+#include "kernels/dialect/codes.h"
+#include "kernels/portable/merge.hpp"
 #include "kernels/portable/rows.hpp"
 
 namespace assay_gpu {
@@ -39,9 +46,9 @@ struct MergeItem {
 // False where no row is to be merged, which is the same for every thread. Groups past the last item (rows of
 // padding among them) repeat it and store nothing: shuffles and barriers want every thread.
 template <class Shape>
-GPU_INLINE bool find_item(const Merge& a, MergeItem& m) {
+GPU_INLINE bool find_item(const Merge& a, int64_t rows, MergeItem& m) {
   m.group = threadIdx.x / kGroup, m.member = threadIdx.x % kGroup;
-  const int64_t items = *a.live_rows * a.heads;
+  const int64_t items = rows * a.heads;
   if (items == 0) return false;
   const int64_t wanted =
       static_cast<int64_t>(blockIdx.x) * (kQuarters / Shape::kWays) + m.group / Shape::kWays;
@@ -129,6 +136,30 @@ GPU_INLINE void add_states(const Merge& a, const MergeItem& m, float top,
   }
 }
 
+// The same where all states fit into one round and may be read before it is known which count.
+template <class Shape>
+GPU_INLINE void load_early(const Merge& a, const MergeItem& m, float (&value)[Shape::kInFlight][kMergeDims]) {
+#pragma unroll
+  for (int f = 0; f < Shape::kInFlight; ++f) {
+    const int s = f * Shape::kWays + m.group;
+    const int64_t at = s * a.o_stride[0] + m.row * a.o_stride[1] + m.head * a.o_stride[2];
+    load_state<Shape>(a, m, at, s < a.states, value[f]);
+  }
+}
+template <class Shape>
+GPU_INLINE void add_early(const Merge& a, const MergeItem& m, float top,
+                          const float (&value)[Shape::kInFlight][kMergeDims],
+                          float (&o)[Shape::kSums][kMergeDims]) {
+  const float own = state_weight(a, m, m.member, top);
+#pragma unroll
+  for (int f = 0; f < Shape::kInFlight; ++f) {
+    const int s = f * Shape::kWays + m.group;
+    const float weight = gpu::shfl(own, static_cast<int>(threadIdx.x) % gpu::kWarp / kGroup * kGroup + s);
+#pragma unroll
+    for (int n = 0; n < kMergeDims; ++n) o[0][n] = fmaf(weight, weight != 0.0f ? value[f][n] : 0.0f, o[0][n]);
+  }
+}
+
 // The four sums of a row in one order, whoever formed them; the result belongs to the first group.
 template <class Shape>
 GPU_INLINE void join_sums(const MergeItem& m, const float (&o)[Shape::kSums][kMergeDims],
@@ -150,18 +181,27 @@ GPU_INLINE void join_sums(const MergeItem& m, const float (&o)[Shape::kSums][kMe
 }
 
 template <int kWays, bool kWhole>
-__global__ GPU_BOUNDS(kMergeThreads, (kWhole ? 6 : 4)) void merge_states(GPU_PARAMETER Merge a) {
+__global__ GPU_BOUNDS(kMergeThreads, (kWhole ? 6 : 4)) void merge_states(GPU_PARAMETER MergeCall a) {
   using Shape = MergeShape<kWays, kWhole>;
   GPU_SHARED(float, quarter, [kWays == 1 ? 1 : kQuarters][kPanel]);
+  constexpr bool kEarly = kWays == kQuarters && kWhole;
+  static_assert(!kEarly || Shape::kInFlight * kWays == kGroup);
+  const bool early = kEarly && a.defined && a.states <= kGroup;
+  // States that may all be read are asked for before it is known which rows count.
   MergeItem item;
-  if (!find_item<Shape>(a, item)) return;
+  if (!find_item<Shape>(a, early ? a.rows : *a.live_rows, item)) return;
+  float value[kEarly ? Shape::kInFlight : 1][kMergeDims];
+  if constexpr (kEarly)
+    if (early) load_early<Shape>(a, item, value);
   const MergeSum sum = add_weights(a, item);
   const Finish end = finish_row(sum.top, sum.sum, a.sinks != nullptr,
                                 a.sinks != nullptr ? a.sinks[item.head * a.sinks_stride] : 0.0f);
   float o[Shape::kSums][kMergeDims] = {}, out[kMergeDims];
-  add_states<Shape>(a, item, sum.top, o);
+  if constexpr (kEarly)
+    if (early) add_early<Shape>(a, item, sum.top, value, o);
+  if (!early) add_states<Shape>(a, item, sum.top, o);
   join_sums<Shape>(item, o, quarter, out);
-  if (!item.stores) return;
+  if (!item.stores || (early && item.row >= *a.live_rows)) return;
 #pragma unroll
   for (int n = 0; n < kMergeDims; ++n) {
     const int32_t d = dim_of<Shape>(item, n);
@@ -174,8 +214,143 @@ __global__ GPU_BOUNDS(kMergeThreads, (kWhole ? 6 : 4)) void merge_states(GPU_PAR
     a.out_lse[item.row * a.out_lse_stride[0] + item.head * a.out_lse_stride[1]] = end.lse;
 }
 
+// ---- up to eight states in whole chunks of 16 bytes
+constexpr int kFew = 2 * kQuarters;
+
+// Dimensions of 16 bytes, as fp32.
+template <int kBytes>
+GPU_INLINE void decode_chunk_of(const uint4& bits, int32_t format, float (&value)[16 / kBytes]) {
+  const uint32_t word[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+    if constexpr (kBytes == 4) {
+      value[n] = __uint_as_float(word[n]);
+    } else if (format == ASSAY_BF16) {
+      value[2 * n] = __uint_as_float(word[n] << 16);
+      value[2 * n + 1] = __uint_as_float(word[n] & 0xffff0000u);
+    } else {
+      gpu::fp16_pair(word[n], value[2 * n], value[2 * n + 1]);
+    }
+  }
+}
+
+template <int kDims>
+GPU_INLINE void store_chunk(const MergeCall& a, int64_t at, const float (&value)[kDims]) {
+  if (!a.out_whole) {
+#pragma unroll
+    for (int n = 0; n < kDims; ++n)
+      assay_kernels::store_element(a.out, at + n * a.out_stride[2], a.out_format, value[n]);
+    return;
+  }
+  uint32_t word[kDims];
+  if (a.out_format == ASSAY_FP32) {
+#pragma unroll
+    for (int n = 0; n < kDims; ++n) word[n] = __float_as_uint(value[n]);
+    uint4* to = reinterpret_cast<uint4*>(a.out + at * 4);
+#pragma unroll
+    for (int n = 0; n < kDims; n += 4) to[n / 4] = uint4{word[n], word[n + 1], word[n + 2], word[n + 3]};
+    return;
+  }
+#pragma unroll
+  for (int n = 0; n < kDims; n += 2)
+    word[n / 2] = a.out_format == ASSAY_BF16 ? gpu::bf16_codes(value[n], value[n + 1])
+                                             : gpu::fp16_codes(value[n], value[n + 1]);
+  if constexpr (kDims == 8)
+    *reinterpret_cast<uint4*>(a.out + at * 2) = uint4{word[0], word[1], word[2], word[3]};
+  else
+    *reinterpret_cast<uint2*>(a.out + at * 2) = uint2{word[0], word[1]};
+}
+
+// A thread per kChunks chunks of a (row, head), which lie dims / kChunks apart. kBytes: of an element of the
+// states; kMost: states.
+template <int kBytes, int kMost, int kChunks>
+__global__ GPU_BOUNDS(kMergeThreads, (kMost == 2 ? 10 : 6)) void merge_few(GPU_PARAMETER MergeCall a) {
+  constexpr int kDims = 16 / kBytes;
+  const uint32_t part = static_cast<uint32_t>(a.dims) / kChunks, chunks = part / kDims;
+  const uint32_t thread = blockIdx.x * kMergeThreads + threadIdx.x, item = thread / chunks;
+  const int32_t dim = static_cast<int32_t>(thread - item * chunks) * kDims;
+  const int64_t row = item / static_cast<uint32_t>(a.heads);
+  const int32_t head = static_cast<int32_t>(item % static_cast<uint32_t>(a.heads));
+  if (row >= a.rows) return;
+
+  const unsigned char* first = a.o + (row * a.o_stride[1] + head * a.o_stride[2] + dim) * kBytes;
+  uint4 bits[kMost][kChunks] = {};
+  const auto load = [&](int s) {
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c)
+      bits[s][c] = gpu::load_16(first + (s * a.o_stride[0] + c * static_cast<int64_t>(part)) * kBytes);
+  };
+  if (a.defined) {
+#pragma unroll
+    for (int s = 0; s < kMost; ++s)
+      if (s < a.states) load(s);
+  }
+  float weight[kFew] = {}, top = -kInfinity;
+#pragma unroll
+  for (int s = 0; s < kMost; ++s) {
+    weight[s] = s < a.states ? a.lse[s * a.lse_stride[0] + row * a.lse_stride[1] + head * a.lse_stride[2]]
+                             : -kInfinity;
+    top = fmaxf(top, weight[s]);
+  }
+#pragma unroll
+  for (int s = 0; s < kMost; ++s)
+    weight[s] = weight[s] == -kInfinity ? 0.0f : exp2f((weight[s] - top) * kLog2E);
+  // The order of the shuffles in add_weights().
+  const float sum = ((weight[0] + weight[4]) + (weight[2] + weight[6])) +
+                    ((weight[1] + weight[5]) + (weight[3] + weight[7]));
+  if (row >= *a.live_rows) return;
+  if (!a.defined) {
+#pragma unroll
+    for (int s = 0; s < kMost; ++s)
+      if (weight[s] != 0.0f) load(s);
+  }
+
+  const Finish end =
+      finish_row(top, sum, a.sinks != nullptr, a.sinks != nullptr ? a.sinks[head * a.sinks_stride] : 0.0f);
+  const int64_t at = row * a.out_stride[0] + head * a.out_stride[1];
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    float o[kQuarters][kDims] = {}, out[kDims];
+#pragma unroll
+    for (int s = 0; s < kMost; ++s) {
+      float value[kDims];
+      decode_chunk_of<kBytes>(bits[s][c], a.o_format, value);
+#pragma unroll
+      for (int n = 0; n < kDims; ++n)
+        o[s % kQuarters][n] = fmaf(weight[s], weight[s] != 0.0f ? value[n] : 0.0f, o[s % kQuarters][n]);
+    }
+#pragma unroll
+    for (int n = 0; n < kDims; ++n) {
+      const float joined = ((o[0][n] + o[1][n]) + o[2][n]) + o[3][n];
+      out[n] = end.factor == 0.0f ? 0.0f : joined * end.factor;
+    }
+    store_chunk(a, at + (dim + c * static_cast<int64_t>(part)) * a.out_stride[2], out);
+  }
+  if (dim == 0) a.out_lse[row * a.out_lse_stride[0] + head * a.out_lse_stride[1]] = end.lse;
+}
+
+// Vectors of `dims` elements begin at multiples of their size.
+bool whole_rows(const void* data, int32_t bytes, int dims, std::initializer_list<int64_t> strides) {
+  bool whole =
+      reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(dims * bytes < 16 ? dims * bytes : 16) == 0;
+  for (const int64_t stride : strides) whole = whole && stride % dims == 0;
+  return whole;
+}
+
+template <int kBytes>
+gpu::Status launch_few(MergeCall a, gpu::Stream stream) {
+  constexpr int kDims = 16 / kBytes;
+  a.out_whole = a.out_stride[2] == 1 && whole_rows(a.out, assay_kernels::element_bytes_of(a.out_format),
+                                                   kDims, {a.out_stride[0], a.out_stride[1]});
+  const bool two = a.states <= 2 && a.dims % (2 * kDims) == 0;
+  const int64_t threads = a.rows * a.heads * (a.dims / kDims / (two ? 2 : 1));
+  const dim3 blocks(static_cast<unsigned>((threads + kMergeThreads - 1) / kMergeThreads));
+  return two ? gpu::launch(merge_few<kBytes, 2, 2>, blocks, kMergeThreads, 0, stream, a)
+             : gpu::launch(merge_few<kBytes, kFew, 1>, blocks, kMergeThreads, 0, stream, a);
+}
+
 template <int kWays, bool kWhole>
-gpu::Status launch_ways(const Merge& a, gpu::Stream stream) {
+gpu::Status launch_groups(const MergeCall& a, gpu::Stream stream) {
   constexpr int kPerBlock = kQuarters / kWays;
   const int64_t items = a.rows * a.heads;
   const dim3 grid(static_cast<unsigned>((items + kPerBlock - 1) / kPerBlock),
@@ -183,18 +358,24 @@ gpu::Status launch_ways(const Merge& a, gpu::Stream stream) {
   return gpu::launch(merge_states<kWays, kWhole>, grid, kMergeThreads, 0, stream, a);
 }
 
-template <int kWays>
-gpu::Status launch_for(const Merge& a, gpu::Stream stream) {
-  const bool whole = a.o_format == ASSAY_FP32 && a.o_stride[3] == 1 && a.dims % kMergeDims == 0 &&
-                     reinterpret_cast<uintptr_t>(a.o) % 16 == 0 && a.o_stride[0] % kMergeDims == 0 &&
-                     a.o_stride[1] % kMergeDims == 0 && a.o_stride[2] % kMergeDims == 0;
-  return whole ? launch_ways<kWays, true>(a, stream) : launch_ways<kWays, false>(a, stream);
+gpu::Status launch_call(const MergeCall& a, gpu::Stream stream) {
+  const int32_t bytes = assay_kernels::element_bytes_of(a.o_format);
+  const int dims = 16 / bytes;
+  const bool whole = a.o_stride[3] == 1 && a.dims % dims == 0 &&
+                     whole_rows(a.o, bytes, dims, {a.o_stride[0], a.o_stride[1], a.o_stride[2]});
+  const int64_t threads = a.rows * a.heads * (a.dims / dims);
+  if (whole && a.states <= kFew && threads <= INT32_MAX)
+    return bytes == 4 ? launch_few<4>(a, stream) : launch_few<2>(a, stream);
+  if (a.states < kFew) return launch_groups<1, false>(a, stream);
+  return whole && bytes == 4 ? launch_groups<kQuarters, true>(a, stream)
+                             : launch_groups<kQuarters, false>(a, stream);
 }
 
 }  // namespace
 
-gpu::Status launch_merge(const Merge& a, gpu::Stream stream) {
-  return a.states >= 2 * kQuarters ? launch_for<kQuarters>(a, stream) : launch_for<1>(a, stream);
+gpu::Status launch_merge(const Merge& a, gpu::Stream stream) { return launch_call({a, false}, stream); }
+gpu::Status launch_defined_merge(const Merge& a, gpu::Stream stream) {
+  return launch_call({a, true}, stream);
 }
 
 gpu::Status merge_parts(const Call& call, gpu::Stream stream) {

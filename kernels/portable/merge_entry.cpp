@@ -3,7 +3,7 @@
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/portable/entry.hpp"
 #include "kernels/portable/kernels.hpp"
-#include "kernels/portable/launch.hpp"
+#include "kernels/portable/merge.hpp"
 
 namespace assay_gpu {
 namespace {
@@ -32,7 +32,7 @@ gpu::Status merge_states(const DataOpOperands& b, gpu::Stream stream) {
   a.out_lse = b.lse;
   for (int i = 0; i < 2; ++i) a.out_lse_stride[i] = b.lse_stride[i];
   if (p.has_sinks) a.sinks = b.a.sinks, a.sinks_stride = b.a.sinks_stride;
-  return launch_merge(a, stream);
+  return launch_defined_merge(a, stream);
 }
 
 constexpr assay_kernel kMergeStates = [] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data ops that move rows: cache_write and quantize_int8 (dense rows into codes, at their slots or
-// side by side) and cache_gather (cached tokens into dense rows). Sixteen neighbouring threads per row and
+// The data ops that move rows, in any format, layout and stride: cache_write and quantize_int8 (dense rows
+// into codes, at their slots or side by side) and cache_gather (cached tokens into dense rows). What serving
+// systems mostly ask for is done by move_tiles.cu, to the same bits. Sixteen neighbouring threads per row and
 // head, eight dimensions each at a time: one load and one store where the layout keeps eight together.
 // Quotients and products are single IEEE operations and codes are rounded once, so every result is known to
 // the bit; equal formats without a scale are copied.
@@ -209,11 +210,11 @@ dim3 grid_for(int64_t rows, int32_t heads, int planes) {
 
 }  // namespace
 
-gpu::Status launch_store(const StoreRows& call, gpu::Stream stream) {
+gpu::Status launch_store_elements(const StoreRows& call, gpu::Stream stream) {
   return gpu::launch(store_rows, grid_for(call.rows, call.heads, call.planes), kMoveThreads, 0, stream, call);
 }
 
-gpu::Status launch_gather(const GatherRows& call, gpu::Stream stream) {
+gpu::Status launch_gather_elements(const GatherRows& call, gpu::Stream stream) {
   return gpu::launch(gather_rows, grid_for(call.op.p.rows, call.op.p.heads_kv, call.planes), kMoveThreads, 0,
                      stream, call);
 }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pairs of fp32 as codes of bf16, fp16 and e4m3, to nearest even, and fp16 as fp32; e4m3 saturates, NaN stays
+// NaN. One instruction where the device has it (bf16 from compute capability 8.0 on, e4m3 from 8.9), bit
+// arithmetic of the same values elsewhere. cvt, PTX manual: the first source becomes the upper half.
+#pragma once
+
+#include "kernels/common/formats.hpp"
+#include "kernels/dialect/gpu.h"
+
+namespace gpu {
+
+// `low` in the lower half.
+GPU_INLINE uint32_t bf16_codes(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint32_t codes;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(codes) : "f"(high), "f"(low));
+  return codes;
+#else
+  return assay_kernels::bf16_from_float(low) | static_cast<uint32_t>(assay_kernels::bf16_from_float(high))
+                                                   << 16;
+#endif
+}
+
+GPU_INLINE uint32_t fp16_codes(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint32_t codes;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(codes) : "f"(high), "f"(low));
+  return codes;
+#else
+  return assay_kernels::fp16_from_float(low) | static_cast<uint32_t>(assay_kernels::fp16_from_float(high))
+                                                   << 16;
+#endif
+}
+
+GPU_INLINE void fp16_pair(uint32_t codes, float& low, float& high) {
+#if defined(__CUDA_ARCH__)
+  asm("{ .reg .b16 first, second;\n"
+      "mov.b32 {first, second}, %2;\n"
+      "cvt.f32.f16 %0, first;\n"
+      "cvt.f32.f16 %1, second; }"
+      : "=f"(low), "=f"(high)
+      : "r"(codes));
+#else
+  low = assay_kernels::float_from_fp16(static_cast<uint16_t>(codes));
+  high = assay_kernels::float_from_fp16(static_cast<uint16_t>(codes >> 16));
+#endif
+}
+
+GPU_INLINE uint16_t e4m3_codes(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint16_t codes;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+  return codes;
+#else
+  return static_cast<uint16_t>(assay_kernels::fp8_from_float(low, ASSAY_FP8_E4M3) |
+                               assay_kernels::fp8_from_float(high, ASSAY_FP8_E4M3) << 8);
+#endif
+}
+
+// The last bytes of four words, the first lowest.
+GPU_INLINE uint32_t low_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
+#else
+  return (a & 0xffu) | (b & 0xffu) << 8 | (c & 0xffu) << 16 | d << 24;
+#endif
+}
+
+}  // namespace gpu

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codes of quick quotients against those of this processor's division.
+#include "kernels/portable/divide.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+namespace assay_kernels {
+namespace {
+
+// Sign and mantissa at random, exponents within `reach` of 0.
+float draw(std::mt19937& random, int reach) {
+  const uint32_t bits = static_cast<uint32_t>(random());
+  const int exponent = 127 + static_cast<int>(random() % (2 * static_cast<uint32_t>(reach) + 1)) - reach;
+  return float_from_bits((bits & 0x807fffffu) | static_cast<uint32_t>(exponent) << 23);
+}
+
+void expect_codes(float v, float scale) {
+  const Divisor d = make_divisor(scale);
+  ASSERT_TRUE(d.quick) << scale;
+  const float quick = quick_quotient(v, d), exact = v / scale, is = with_sign(quick, v);
+  for (const int32_t format : {ASSAY_FP8_E4M3, ASSAY_FP8_E5M2})
+    ASSERT_EQ(fp8_from_float(is, format), fp8_from_float(exact, format)) << v << " / " << scale;
+  ASSERT_EQ(int8_from_float(quick), int8_from_float(exact)) << v << " / " << scale;
+}
+
+// Every mantissa of bf16 and fp16 and every tie of int8 and e4m3 (odd numbers below 2^8): the scales near
+// their quotient. Codes can only differ where the quotient is within two units in the last place of a tie.
+TEST(Divide, EveryMantissaAtEveryTie) {
+  for (int mantissa = 1024; mantissa < 2048; ++mantissa)
+    for (int tie = 1; tie < 256; tie += 2) {
+      const float v = std::ldexp(static_cast<float>(mantissa), -10);
+      // The tie as int8 has it, and among the codes of e4m3.
+      for (const float at :
+           {std::ldexp(static_cast<float>(tie), -1), std::ldexp(static_cast<float>(tie), -6)}) {
+        float scale = v / at;
+        for (int i = 0; i < 6; ++i) scale = std::nextafter(scale, 0.0f);
+        for (int i = 0; i < 12; ++i, scale = std::nextafter(scale, INFINITY)) expect_codes(v, scale);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+}
+
+TEST(Divide, RandomValuesOf16Bits) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 400000; ++i) {
+    const float scale = std::fabs(draw(random, 40));
+    expect_codes(float_from_bits(bits_of_float(draw(random, 40)) & 0xffffe000u), scale);
+    expect_codes(float_from_bf16(bf16_from_float(scale * (static_cast<float>(random() % 255) - 127.0f))),
+                 scale);
+  }
+}
+
+TEST(Divide, ZerosSmallAndLargeValues) {
+  for (const float scale : {0x1p-60f, 0x1.8p-20f, 1.0f, 3.0f, 0x1p60f})
+    for (const float v : {0.0f, -0.0f, 0x1p-133f, -0x1p-133f, 0x1p-126f, -0x1.8p-100f, 0x1p60f, -0x1p60f})
+      expect_codes(v, scale);
+  EXPECT_TRUE(std::isnan(quick_quotient(NAN, make_divisor(2.0f))));
+}
+
+TEST(Divide, OtherScalesAreNotQuick) {
+  for (const float scale : {0.0f, -0.0f, -1.0f, 0x1p-61f, 0x1.1p60f, INFINITY, NAN})
+    EXPECT_FALSE(make_divisor(scale).quick) << scale;
+}
+
+}  // namespace
+}  // namespace assay_kernels
