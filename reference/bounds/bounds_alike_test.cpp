@@ -116,5 +116,26 @@ TEST(Alike, EqualScoresOfFewBitCodesShareTheirErrors) {
   }
 }
 
+// Among a million keys some have equal scores by chance; one chain in fp32 and rounded P in parts are both
+// still told from zeros.
+TEST(Alike, AMillionKeysKeepTheirTiers) {
+  DenseCase c = make_case(Family::kNormal, 1, 1 << 20, 64, 1);
+  c.problem.mask = ASSAY_MASK_FULL;
+  assay_arithmetic chain = default_arithmetic();
+  chain.tile_keys = 1 << 30, chain.order_declared = 1;
+  assay_arithmetic parts = default_arithmetic();
+  parts.tile_keys = 32, parts.split_keys = 1024, parts.row_sum_chain = 1077;
+  parts.order_declared = 1, parts.p_format = ASSAY_BF16;
+  for (const assay_arithmetic& a : {chain, parts}) {
+    const BoundedAttention b = bounded_attention(c.problem, c.host(), c.rows(), a);
+    EXPECT_EQ(b.p_declined, 0);
+    EXPECT_LT(b.growth, 0.1);
+    double size = 0;
+    for (const double o : b.value.o) size += o * o / static_cast<double>(b.value.o.size());
+    for (size_t i = 0; i < b.value.o.size(); ++i)
+      ASSERT_LT(b.o_high[i] - b.o_low[i], 0.4 * std::sqrt(size)) << i;
+  }
+}
+
 }  // namespace
 }  // namespace assay

@@ -342,7 +342,7 @@ class Row {
     row_.score_lean = std::fabs(row_.score_lean);
     row_.rounding_ratio = std::sqrt(h_over_p);
     row_.structured = elementwise::structured(keys_, model_.coarse_scores());
-    const double to_share = std::exp(m_ - row_.lse);
+    const double to_share = row_.heaviest = std::exp(m_ - row_.lse);
     row_.absorbed = lanes_.absorbed * to_share, row_.absorbed_pv = lanes_.absorbed_pv * to_share;
     row_.one_way = lanes_.row_sum.share();
     row_.one_way_pv = lanes_.pv_lanes == lanes_.row_sum_lanes ? row_.one_way : lanes_.pv.share();

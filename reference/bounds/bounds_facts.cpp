@@ -31,6 +31,7 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, bool s
   f.shift = row.shift, f.top = top_of(b, row, s);
   f.beta = s.error * inverse;
   f.largest = s.largest;
+  f.heaviest = std::min(1.0, inverse);
   const PRounding& r = b.model.p_rounding();
   const bool floors = narrow && r.eta > kTiny;
   f.rounding = s.rounding * inverse * (1 + s.largest);

@@ -121,6 +121,11 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
   const double flushed = t_.absolute + t_.absolute_v * std::max(row_.v_max, row_.v_normal);
   const double absolute =
       flushed + t_.aligned_p * std::max(row_.v_max, row_.v_normal) + t_.aligned_v * row_.v_normal;
+  // Subnormals meet no weight above the row's largest.
+  const double heaviest = row_.heaviest * (1 + row_.largest);
+  const double aligned =
+      t_.aligned_p * std::max(row_.v_max, row_.v_normal) * std::min(1.0, heaviest / z_.top_weight) +
+      t_.aligned_v * row_.v_normal * std::min(1.0, heaviest);
   const double accumulation = hard_accumulation(c);
   ElementBounds b;
   b.d = remaining_hard_ > 0 ? ((c.exponent + c.rounding + accumulation + absolute) * (1 + t_.quotient) +
@@ -135,8 +140,8 @@ ElementBounds RowBounds::element(const ChannelFacts& c) const {
                                   : std::max(loose * c.group_systematic, row_.one_way_pv * accumulation);
   double systematic = (followed ? flushed : absolute) + z_.v_relative * c.mass +
                       std::min(accumulation, leaning + row_.absorbed_pv * c.swallowed);
-  double variance = square(loose) * c.group_variance * (followed ? 2 : 1) +
-                    z_.aligned_variance * square(loose * (absolute - flushed));
+  double variance =
+      square(loose) * c.group_variance * (followed ? 2 : 1) + z_.aligned_variance * square(loose * aligned);
   if (!row_.declared) {
     // Followed in the natural order: what sums by lane hold beyond what values of random sign do.
     const double usual = followed ? 4 * std::sqrt(18.0 / static_cast<double>(row_.count)) * c.mass : 0;

@@ -24,6 +24,7 @@ struct RowFacts {
   double lse = 0, top = 0, v_max = 0;
   double shift = 0;     // see RowShape; part of top
   double v_normal = 0;  // largest value that the unit aligns a subnormal V at
+  double heaviest = 1;  // exp(largest score - LSE): no key weighs more
   // Hard: sum p expm1(E), its largest, sum h (1 + E), sqrt(sum h^2 / p) with sum h|v| <= that sqrt(sum p
   // v^2).
   double beta = 0, largest = 0, rounding = 0, rounding_ratio = 0;

@@ -384,6 +384,7 @@ RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) c
     const int64_t window = std::max(1, a.tile_keys) * promotion_tiles(a);
     const double windows = a.promote_pv != 0 ? static_cast<double>(ceil_div(row.span, window) + 1) : 1.0;
     z.aligned_variance = windows / (6 * truncations(a.pv, t.chain_growth));
+    z.top_weight = row.top_weight;
   }
   z.distance_systematic = 3 * u;  // the rounded factor scale log2(e)
   z.distance_variance = 2 * u * u;

@@ -74,6 +74,7 @@ struct RandomTerms {
   double fixed_systematic = 0, fixed_variance = 0;        // absolute
   double distance_systematic = 0, distance_variance = 0;  // on |x_j - m| and its square
   double aligned_variance = 0;  // PV of few bits: share of the square of what aligning subnormals may cut off
+  double top_weight = 1;        // ErrorTerms::aligned_p is of a row whose largest weight is this
   double farther = 0;           // error of a key per unit of distance from the maximum: a long position bias
   double eps = 0;               // the exponential, systematic for the LSE
   double tile_shared = 0;       // per update of the running maximum: rescale factor, rounded maxima
