@@ -155,6 +155,7 @@ void place_key_scale(const assay_kernels::ScaleView& s, KeyScales& keys, const f
 void place_pages(const assay_problem& p, const assay_kernels::Operands& a, DecodeCall& call) {
   const int64_t bytes = a.k.element_bytes;
   call.k_chunk = a.k.dim_outer * bytes, call.v_dim = a.v.dim_inner * bytes;
+  call.v_joined = p.layout == ASSAY_LAYOUT_X && bytes == 2;
   call.v_group = p.layout == ASSAY_LAYOUT_SHUFFLED ? a.v.slot_outer * bytes : 16;
   call.k = a.k.data, call.v = a.v.data;
   call.k_block = a.k.block_stride * bytes, call.k_head = a.k.head_stride * bytes;

@@ -31,6 +31,7 @@ struct DecodeCall {
   // Layouts x and shuffled: from 16 bytes of a key to the next ones; from a dimension of V to the next, from
   // 16 bytes of keys to the next. Bytes.
   int64_t k_chunk, v_dim, v_group;
+  bool v_joined;  // 32 bytes of keys of a dimension follow each other: layout x of 16-bit elements
   const int32_t *cu_q, *kv_len;
   const int32_t *table, *indptr;  // page numbers; indptr: of a request from indptr[r] on (CSR), else null
   int64_t cu_q_stride, kv_len_stride, table_row, table_stride, indptr_stride;

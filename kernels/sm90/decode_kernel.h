@@ -66,20 +66,21 @@ __device__ inline void write_row(const DecodeCall& p, int64_t row, int head, flo
   if (lane == 0) p.lse[row * p.lse_row + head * p.lse_head] = lse;
 }
 
-// Keys of V^T that no row of the request sees become 0. A word of a row has two or four keys, for a lane the
-// same ones in every row.
+// Keys of V^T that no row of the request sees become 0. A word has two or four keys.
 template <class I>
-__device__ inline void clear_packed(unsigned char* tile, int first_key, const Request& of, int lane) {
-  constexpr int kKeys = I::kBytes ? 4 : 2, kBits = 32 / kKeys;
-  SM90_LOOP for (int group = 0; group < (I::kBytes ? 1 : 2); ++group) {
-    uint32_t keep = 0;
-    SM90_UNROLL for (int i = 0; i < kKeys; ++i) {
-      const int key = first_key + 8 * group + kKeys * (lane % 4) + i;
-      if (key >= of.begin && key < of.end) keep |= ((uint64_t{1} << kBits) - 1) << (i * kBits);
-    }
-    uint32_t* const words = reinterpret_cast<uint32_t*>(tile + group * 2048) + lane;
-    if (__all_sync(~0u, keep == ~0u)) continue;
-    SM90_UNROLL for (int i = 0; i < 16; ++i) words[32 * i] &= keep;
+__device__ inline void clear_packed(unsigned char* tile, int first_key, const Request& of, bool joined,
+                                    int lane) {
+  constexpr int kKeys = I::kBytes ? 4 : 2, kBits = 32 / kKeys, kWords = I::kTile / 128;
+  uint32_t keep[2] = {0, 0};  // of the lane's word of a chunk: first and second half of the keys
+  SM90_UNROLL for (int half = 0; half < 2; ++half) SM90_UNROLL for (int i = 0; i < kKeys; ++i) {
+    const int key = first_key + 8 * half + kKeys * (lane % 4) + i;
+    if (key >= of.begin && key < of.end)
+      keep[half] |= static_cast<uint32_t>((uint64_t{1} << kBits) - 1) << (i * kBits);
+  }
+  uint32_t* const words = reinterpret_cast<uint32_t*>(tile) + lane;
+  SM90_LOOP for (int i = 0; i < kWords; ++i) {
+    const int half = I::kBytes ? 0 : joined ? (lane / 4 ^ i) % 2 : i / 16;
+    words[32 * i] &= half ? keep[1] : keep[0];
   }
 }
 
@@ -168,8 +169,11 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
   // Offsets of ldmatrix: the lane's row and 16-byte chunk (0 or 1) of 128-byte rows, chunks exchanged by row.
   const int by_token = (lane / 8 % 2 * 8 + lane % 8) * 128 + ((lane / 16 ^ lane % 8) << 4);  // rows first
   const int by_chunk = (lane / 16 * 8 + lane % 8) * 128 + ((lane / 8 % 2 ^ lane % 8) << 4);  // chunks first
-  const int by_dim = lane / 16 * 2048 + ((lane % 16 ^ lane / 16 * 4) << 4);  // V^T of 16-bit elements
-  const int v_offset = I::kPacked ? (I::kBytes ? lane * 16 : by_dim) : I::kBytes ? by_token : by_chunk;
+  const int k_packed = lane / 16 * 256 + I::place_of(I::key_of(lane % 16)) * 16;
+  const int v_offset = I::kPacked && I::kBytes ? lane * 16
+                       : I::kPacked            ? I::place_in_v(lane % 16, lane / 16, p.v_joined)
+                       : I::kBytes             ? by_token
+                                               : by_chunk;
 
   uint32_t q[I::kQueriesShared ? 1 : kBlocks]
             [16];  // the B operand of eight products, as it lies in registers
@@ -235,7 +239,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
         uint32_t a[4];
         if constexpr (I::kBytes) {
           if (i % 2) continue;
-          load_matrix(a, k_tile + (by_token ^ i << 4));
+          load_matrix(a, k_tile + (I::kPacked ? k_packed + i * 256 : by_token ^ i << 4));
           uint32_t w[8];
           SM90_UNROLL for (int j = 0; j < 4; ++j) widen_k<I>(a[j], w[2 * j], w[2 * j + 1]);
           SM90_UNROLL for (int b = 0; b < kBlocks; ++b) {
@@ -244,7 +248,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
             mma<kHalf>(s[b][kChains - 1], w[4], w[6], w[5], w[7], y.x, y.y);
           }
         } else {
-          load_matrix(a, k_tile + i / 4 * 2048 + (by_token ^ i % 4 << 5));
+          load_matrix(a, k_tile + (I::kPacked ? k_packed + i * 512 : i / 4 * 2048 + (by_token ^ i % 4 << 5)));
           SM90_UNROLL for (int b = 0; b < kBlocks; ++b) {
             const uint2 x = query(b, i);
             mma<kHalf>(s[b][i % kChains], a[0], a[1], a[2], a[3], x.x, x.y);
@@ -289,7 +293,8 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
             store_shared(k_tile + 2 * I::kTile + lane * 4, 0);
         }
         if constexpr (I::kPacked)
-          clear_packed<I>(memory + warp * I::kRing + stage * I::kStage + I::kTile, first_key, use.of, lane);
+          clear_packed<I>(memory + warp * I::kRing + stage * I::kStage + I::kTile, first_key, use.of,
+                          p.v_joined, lane);
         else
           SM90_LOOP for (int r = 0; r < kDecodeTile;
                          ++r) if (first_key + r < use.of.begin || first_key + r >= use.of.end)
@@ -348,7 +353,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
                         weights[b][1]);
           }
         } else if constexpr (I::kPacked) {
-          load_matrix(a, v_tile + v_offset + i * 256);
+          load_matrix(a, v_tile + v_offset + I::v_step(16 * i, p.v_joined));
           SM90_UNROLL for (int b = 0; b < kBlocks; ++b)
               mma<kHalf>(o[b][i], a[0], a[1], a[2], a[3], weights[b][0], weights[b][1]);
         } else {

@@ -2,10 +2,10 @@
 // How the decode kernel (decode_kernel.h) finds and fetches its tiles: instances and what shared memory they
 // have, what a request needs, a position in the flat list of tiles, and the copies of a tile of 16 keys.
 //
-// In shared memory K is 16 rows of 128 bytes (two such where elements have two), 16-byte chunks exchanged by
-// row. V lies the same way where the cache has rows of a key. In layouts x and shuffled a chunk of V is one
-// dimension of 8 or 16 keys, so a tile is V^T: [dimension][16 bytes], of 16-bit elements once per 8 keys, the
-// second time with neighbouring fours of dimensions exchanged. Either way lanes copy neighbouring chunks.
+// In shared memory rows of keys are 16 rows of 128 bytes (two such where elements have two), 16-byte chunks
+// exchanged by row. In layouts x and shuffled a chunk of V is one dimension of 8 or 16 keys, so a tile of V
+// is V^T, and K is [chunk][key][16 bytes], V^T [dimension][16 bytes], of 16-bit elements once per 8 keys
+// (layout x: both side by side, exchanged in every other four dimensions).
 #pragma once
 
 #include "kernels/sm90/decode.hpp"
@@ -61,7 +61,15 @@ struct DecodeInstance {
   // other one, and the rows of S^T follow, so that weights are operands as they lie in registers.
   static constexpr bool kTurned = kPacked && kBytes;
   __device__ static int key_of(int row) { return kTurned ? row % 8 * 2 + row / 8 : row; }
-  __device__ static int row_of(int key) { return kTurned ? key / 2 + key % 2 * 8 : key; }
+  // Layouts x and shuffled: 16-byte piece of a chunk of K that a key has; the second eight keys of bytes
+  // change places with their neighbours, so that every other key meets other banks.
+  __device__ static int place_of(int key) { return kTurned ? key ^ key / 8 : key; }
+  // Byte of V^T at which 16 bytes of a dimension lie, `half` of its keys; joined: as in layout x of two
+  // bytes, where they follow each other. And how far the n-th next dimension lies, n a multiple of 16.
+  __device__ static int place_in_v(int dim, int half, bool joined) {
+    return joined && !kBytes ? dim * 32 + ((half ^ dim / 4 % 2) << 4) : half * 2048 + dim * 16;
+  }
+  __device__ static int v_step(int n, bool joined) { return (joined && !kBytes ? 32 : 16) * n; }
 };
 
 // ---- what a request needs
@@ -142,27 +150,23 @@ struct Loader {
             s.data + block * s.block + at.head * s.head + in * s.slot);
   }
 
-  // Layouts x and shuffled. K: chunks of one key each, those of 16 keys follow each other. V: see above.
-  // Every tile is one piece of memory for K and one for V, which lie at the same place of their pages: tiles
-  // begin with different copies, so that warps do not all ask for the same part of a page at a time.
-  __device__ void packed(const Cursor& at, int tile, int page, int slot, int stage) {
+  // Layouts x and shuffled: what 128 bytes of memory hold becomes 128 bytes of shared memory.
+  __device__ void packed(const Cursor& at, int page, int slot, int stage) {
     const int64_t block = __shfl_sync(~0u, pages, page & 31);
-    const int row = I::row_of(lane % 16), chunk = lane / 16 ^ row % 8;
-    const uint32_t k_to = ring + stage * I::kStage + row * 128;
+    const uint32_t k_to = ring + stage * I::kStage + lane / 16 * 256 + I::place_of(lane % 16) * 16;
     const uint8_t* const k = p.k + block * p.k_block + at.head * p.k_head +
                              int64_t{slot + lane % 16} * p.k_slot + lane / 16 * p.k_chunk;
-    constexpr int kHalves = I::kBytes ? 1 : 2;  // chunks of a dimension
-    const int half = lane % kHalves, dim = lane / kHalves;
-    const uint32_t v_to = ring + stage * I::kStage + I::kTile + half * 2048 + ((dim ^ half * 4) << 4);
+    constexpr int kHalves = I::kBytes ? 1 : 2, kDims = 32 / kHalves;  // chunks of a dimension
+    const bool joined = p.v_joined;
+    const int dim = I::kBytes ? lane : joined ? lane / 2 : lane % 16;
+    const int half = I::kBytes ? 0 : joined ? lane % 2 : lane / 16;
+    const uint32_t v_to = ring + stage * I::kStage + I::kTile + I::place_in_v(dim, half, joined);
+    const uint32_t v_step = I::v_step(kDims, joined);
     const uint8_t* const v = p.v + block * p.v_block + at.head * p.v_head + dim * p.v_dim +
                              (slot * kHalves / 16 + half) * p.v_group;
-    constexpr int kCopies = I::kRow / 32, kDims = 32 / kHalves;
-    static_assert(kCopies * kDims == kDecodeDim);
-    SM90_UNROLL for (int i = 0; i < kCopies; ++i) {
-      const int n = (tile + i) % kCopies;
-      copy16(k_to + n / 4 * 2048 + ((chunk ^ 2 * n % 8) << 4), k + 2 * n * p.k_chunk);
-      copy16(v_to + n * kDims * 16, v + n * kDims * p.v_dim);
-    }
+    SM90_UNROLL for (int i = 0; i < I::kRow / 32; ++i) copy16(k_to + i * 512, k + 2 * i * p.k_chunk);
+    SM90_UNROLL for (int i = 0; i < kDecodeDim / kDims; ++i)
+        copy16(v_to + i * v_step, v + i * kDims * p.v_dim);
   }
 
   __device__ void tile(const Cursor& at, int stage) {
@@ -179,7 +183,7 @@ struct Loader {
     page_numbers(at, page);
     if constexpr (I::kInt8) scales(at, tile, page, slot, stage);
     if constexpr (I::kPacked) {
-      packed(at, tile, page, slot, stage);
+      packed(at, page, slot, stage);
     } else if (p.page >= kDecodeTile) {
       const int64_t block = __shfl_sync(~0u, pages, page & 31);
       const uint8_t* const k = p.k + block * p.k_block + k_at + (slot + row) * p.k_slot;
