@@ -26,6 +26,9 @@ GPU_INLINE uint32_t fp16_codes(float low, float high) {
   uint32_t codes;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(codes) : "f"(high), "f"(low));
   return codes;
+#elif defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_bit_cast(uint16_t, static_cast<_Float16>(low)) |
+         static_cast<uint32_t>(__builtin_bit_cast(uint16_t, static_cast<_Float16>(high))) << 16;
 #else
   return assay_kernels::fp16_from_float(low) | static_cast<uint32_t>(assay_kernels::fp16_from_float(high))
                                                    << 16;
@@ -40,6 +43,9 @@ GPU_INLINE void fp16_pair(uint32_t codes, float& low, float& high) {
       "cvt.f32.f16 %1, second; }"
       : "=f"(low), "=f"(high)
       : "r"(codes));
+#elif defined(__HIP_DEVICE_COMPILE__)
+  low = static_cast<float>(__builtin_bit_cast(_Float16, static_cast<uint16_t>(codes)));
+  high = static_cast<float>(__builtin_bit_cast(_Float16, static_cast<uint16_t>(codes >> 16)));
 #else
   low = assay_kernels::float_from_fp16(static_cast<uint16_t>(codes));
   high = assay_kernels::float_from_fp16(static_cast<uint16_t>(codes >> 16));
