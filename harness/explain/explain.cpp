@@ -27,6 +27,16 @@ Clues clues_of(const Evidence& e, Predictor& predictor) {
   return clues;
 }
 
+// Whether a call was made and any of what it left is wrong.
+bool wrong(const Evidence& e, Call call) {
+  if (!e.call(call).made) return false;
+  for (const RowId& row : e.bounded.value.rows)
+    for (int32_t head = 0; head < e.problem.heads_q; ++head)
+      for (int32_t d = -1; d < e.problem.head_dim_v; ++d)  // -1: the LSE
+        if (!accepted(e, call, {row.request, row.row, head}, d)) return true;
+  return false;
+}
+
 }  // namespace
 
 Explanation explain(const Evidence& e, const std::vector<std::string>& without) {
@@ -51,7 +61,7 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without) 
       x.explained = true;
     }
   }
-  if (e.call(Call::kFirst).made && e.call(Call::kAgain).made && x.bad_cells == 0) {
+  if (e.call(Call::kFirst).made && x.bad_cells == 0 && wrong(e, Call::kAgain)) {
     // Right at first, wrong afterwards: does the wrong call skip a clean piece of work?
     Predictor nan(e.problem, e.operands(false), e.declared), low(e.problem, e.operands(true), e.declared);
     Clues clues = clues_of(e, nan);
