@@ -271,7 +271,8 @@ __global__ GPU_BOUNDS(kMergeThreads, (kMost == 2 ? 10 : 6)) void merge_few(GPU_P
   const int32_t dim = static_cast<int32_t>(thread - item * chunks) * kDims;
   const int64_t row = item / static_cast<uint32_t>(a.heads);
   const int32_t head = static_cast<int32_t>(item % static_cast<uint32_t>(a.heads));
-  if (row >= a.rows) return;
+  // Nobody wrote partial results of rows behind the last request.
+  if (row >= a.rows || row >= *a.live_rows) return;
 
   const unsigned char* first = a.o + (row * a.o_stride[1] + head * a.o_stride[2] + dim) * kBytes;
   uint4 bits[kMost][kChunks] = {};
@@ -298,7 +299,6 @@ __global__ GPU_BOUNDS(kMergeThreads, (kMost == 2 ? 10 : 6)) void merge_few(GPU_P
   // The order of the shuffles in add_weights().
   const float sum = ((weight[0] + weight[4]) + (weight[2] + weight[6])) +
                     ((weight[1] + weight[5]) + (weight[3] + weight[7]));
-  if (row >= *a.live_rows) return;
   if (!a.defined) {
 #pragma unroll
     for (int s = 0; s < kMost; ++s)
