@@ -333,12 +333,11 @@ ASSAY_TEAM void cascade_metadata(const MetadataOperands& m, int64_t r, const Tea
   fill(team, m.out_indices, pages, -1);
 }
 
-// Unit: a row. out_cu_kv is left to sum_lengths().
+// Unit: a row. out_cu_kv and where out_cu_q begins are left to sum_lengths().
 template <class Team>
 ASSAY_TEAM void tree_tables(const MetadataOperands& m, int64_t row, const Team& team, bool with_context) {
   const int64_t rows = m.cu_q.at(m.requests);
   if (team.thread() == 0) {
-    if (row == 0) m.out_cu_q.at(0) = 0;
     m.out_cu_q.at(row + 1) = static_cast<int32_t>(row < rows ? row + 1 : rows);
     if (row >= rows) m.out_len.at(row) = 0;
   }
@@ -374,7 +373,7 @@ ASSAY_TEAM void sum_lengths(const MetadataOperands& m, const Team& team) {
   int64_t own = 0;
   for (int64_t i = first; i < end; ++i) own += m.out_len.at(i);
   int64_t at = team.before(own);
-  if (team.thread() == 0) m.out_cu_kv.at(0) = 0;
+  if (team.thread() == 0) m.out_cu_q.at(0) = m.out_cu_kv.at(0) = 0;  // where there are no rows, too
   for (int64_t i = first; i < end; ++i) {
     at += m.out_len.at(i);
     m.out_cu_kv.at(i + 1) = static_cast<int32_t>(at);
