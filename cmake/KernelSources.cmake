@@ -23,12 +23,12 @@ set(ASSAY_PORTABLE_LIST_SOURCE ${ASSAY_KERNELS}/portable/portable.cpp)
 # Host side of a GPU backend: devices, memory, measured limits, timing, graphs; of which the emulator takes the statuses.
 set(ASSAY_STATUS_SOURCES ${ASSAY_KERNELS}/device/status.cpp)
 set(ASSAY_DEVICE_SOURCES ${ASSAY_STATUS_SOURCES} ${ASSAY_KERNELS}/device/backend.cpp ${ASSAY_KERNELS}/device/graphs.cpp
-  ${ASSAY_KERNELS}/device/limits.cpp ${ASSAY_KERNELS}/device/timing.cpp)
-set(ASSAY_LIMIT_KERNELS ${ASSAY_KERNELS}/device/limit_kernels.cu)
+  ${ASSAY_KERNELS}/device/limits.cpp ${ASSAY_KERNELS}/device/timing.cpp ${ASSAY_KERNELS}/device/disturb.cpp)
+set(ASSAY_LIMIT_KERNELS ${ASSAY_KERNELS}/device/limit_kernels.cu ${ASSAY_KERNELS}/device/disturb_kernels.cu)
 
 # The public headers as they are included from outside: <assay/...>.
 set(ASSAY_PUBLIC_HEADERS harness/abi/assay_kernel.h harness/abi/assay_problem.h harness/abi/assay_arithmetic.h
-  harness/abi/assay_fault.h kernels/device/assay_kit.hpp)
+  harness/abi/assay_fault.h harness/abi/assay_disturb.h kernels/device/assay_kit.hpp)
 set(ASSAY_PUBLIC_INCLUDE ${CMAKE_BINARY_DIR}/include)
 file(MAKE_DIRECTORY ${ASSAY_PUBLIC_INCLUDE}/assay)
 foreach(header ${ASSAY_PUBLIC_HEADERS})
@@ -68,3 +68,29 @@ set(ASSAY_SM90_SOURCES ${ASSAY_KERNELS}/sm90/sm90.cpp ${ASSAY_KERNELS}/sm90/deco
   ${ASSAY_KERNELS}/sm90/prefill_192.cu ${ASSAY_KERNELS}/sm90/prefill_256.cu ${ASSAY_KERNELS}/sm90/tensor_map.cpp)
 # Kernels that choose among those of a library.
 set(ASSAY_AUTO_SOURCES ${ASSAY_KERNELS}/common/chooser.cpp ${ASSAY_KERNELS}/cuda/auto.cpp)
+
+# assay_planted(NAME FOLDER|* options...): copies of kernels with the faults of kernels/emulator/faults/edits in them (plant.py), made by the target
+# assay_NAME in the folder assay_NAME_folder; assay_NAME_files lists them. Include that folder first.
+function(assay_planted name folder)
+  find_program(ASSAY_PYTHON NAMES python3 PATHS /usr/bin NO_DEFAULT_PATH)
+  set(faults ${ASSAY_KERNELS}/emulator/faults)
+  set(to ${CMAKE_CURRENT_BINARY_DIR}/${name})
+  file(GLOB edits CONFIGURE_DEPENDS ${faults}/edits/${folder}/*.edit)
+  set(files ${to}/kernels/emulator/faults/fault_list.hpp)
+  set(sources "")
+  foreach(edit ${edits})
+    file(STRINGS ${edit} wanted REGEX "^race ")
+    if(wanted OR NOT "--races" IN_LIST ARGN)
+      get_filename_component(file ${edit} NAME_WLE)
+      get_filename_component(in ${edit} DIRECTORY)
+      get_filename_component(in ${in} NAME)
+      list(APPEND files ${to}/kernels/${in}/${file})
+      list(APPEND sources ${ASSAY_KERNELS}/${in}/${file})
+    endif()
+  endforeach()
+  add_custom_command(OUTPUT ${files} COMMAND ${ASSAY_PYTHON} ${faults}/plant.py ${ASSAY_KERNELS} ${to} --folder ${folder} ${ARGN}
+    DEPENDS ${faults}/plant.py ${edits} ${sources} COMMENT "Planting faults in copies of kernels" VERBATIM)
+  add_custom_target(assay_${name} DEPENDS ${files})
+  set(assay_${name}_folder ${to} PARENT_SCOPE)
+  set(assay_${name}_files ${files} PARENT_SCOPE)
+endfunction()

@@ -11,6 +11,7 @@
 #include "harness/check/expectations/expectation.hpp"
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/session/opposite.hpp"
+#include "harness/check/session/races.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/device/fenced.hpp"
 #include "harness/input/contracts.hpp"
@@ -56,7 +57,10 @@ struct Judge::Impl {
   // RunOutputs; given, a kernel that promises equal bits needs none either.
   Look look(Snapshot left, const RunRecord* first, const RunRecord* before) const;
   Verdict judge(const Backend&, const assay_kernel&, const assay_device&);
+  // The look at a later call with the same inputs, and what is wrong in it.
+  Objection hold_against_judged(Snapshot left, Look& now) const;
   Verdict recheck();
+  Verdict races(const Disturber&, const RaceSearch&);
 };
 
 void Judge::Impl::upload_values() {
@@ -233,20 +237,52 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
   return settle(Outcome::kPassed, "", "");
 }
 
+Objection Judge::Impl::hold_against_judged(Snapshot left, Look& now) const {
+  now = look(std::move(left), &*judged, nullptr);
+  if (!now.unwritten.empty()) return {"unwritten", now.unwritten};
+  if (now.wrong) return now.wrong;
+  if (repeatable && !now.differs_in_bits.empty())
+    return {"repeatable",
+            "promises repeatable results, but differs from the run that was judged: " + now.differs_in_bits};
+  return {};
+}
+
+Verdict Judge::Impl::races(const Disturber& disturber, const RaceSearch& search) {
+  ASSAY_CHECK(session != nullptr && judged.has_value(),
+              "only a kernel that was judged is looked at for races");
+  Verdict verdict;
+  verdict.rows_total = expected->rows_total();
+  const auto judge_again = [&](Snapshot left) {
+    Look now;
+    Objection wrong = hold_against_judged(std::move(left), now);
+    // Where bits are promised the first element that is another one says more than what is wrong with it.
+    if (wrong && repeatable && !now.differs_in_bits.empty()) wrong.reason = now.differs_in_bits;
+    if (wrong) expected->describe(verdict), verdict.o = now.values, verdict.lse = now.marks;
+    return wrong;
+  };
+  const auto turn = [&] {
+    if (!turn_values(inputs)) return false;
+    opposite = !opposite;
+    upload_values();
+    return true;
+  };
+  const Objection objection = find_races(*session, disturber, search, judge_again, turn);
+  verdict.outcome = objection ? Outcome::kWrong : Outcome::kPassed;
+  verdict.check = objection.check;
+  verdict.reason = one_line(objection.reason);
+  return verdict;
+}
+
 Verdict Judge::Impl::recheck() {
   ASSAY_CHECK(session != nullptr && judged.has_value(), "only a kernel that was judged can be judged again");
   Verdict verdict;
   verdict.rows_total = expected->rows_total();
   Objection objection = session->damage();
   if (!objection) {
-    const Look now = look(session->outputs(), &*judged, nullptr);
+    Look now;
+    objection = hold_against_judged(session->outputs(), now);
     expected->describe(verdict);
     verdict.o = now.values, verdict.lse = now.marks;
-    objection = now.wrong;
-    if (!now.unwritten.empty()) objection = {"unwritten", now.unwritten};
-    if (!objection && repeatable && !now.differs_in_bits.empty())
-      objection = {"repeatable", "promises repeatable results, but differs from the run that was judged: " +
-                                     now.differs_in_bits};
   }
   session->poison_outputs();
   verdict.outcome = objection ? Outcome::kWrong : Outcome::kPassed;
@@ -267,6 +303,9 @@ DeviceCase& Judge::device_case() {
   return impl_->session->device_case();
 }
 Verdict Judge::recheck() { return impl_->recheck(); }
+Verdict Judge::races(const Disturber& disturber, const RaceSearch& search) {
+  return impl_->races(disturber, search);
+}
 bool Judge::turn() {
   Impl& i = *impl_;
   ASSAY_CHECK(i.session != nullptr && i.judged.has_value(),

@@ -96,6 +96,9 @@ double half_ulp(int32_t format, double x);
 // "request 3 row 0 head 5 dim 17"; without dim for the LSE.
 std::string place_of(const ErrorStats&);
 
+class Disturber;    // harness/device/disturber.hpp
+struct RaceSearch;  // harness/check/session/races.hpp
+
 // Inputs of a case and what may come out (expectations/), reused for every kernel: a reference is computed
 // once for each arithmetic. The budget samples rows of attention; data ops are judged whole.
 class Judge {
@@ -128,6 +131,9 @@ class Judge {
   void settle();
   std::string judge_drawn(double row_key_budget);
   void clear_outputs();  // poison in what the next call must write
+  // Calls the kernel judged last again and again beside disturbances (session/races.hpp). Passed, or wrong
+  // with check "race"; the buffers are as after judge().
+  Verdict races(const Disturber&, const RaceSearch&);
   // Reads the outputs twice, `seconds` apart: what somebody still wrote after the call had ended, or "".
   std::string written_late(double seconds);
   // Frees plan and buffers of the kernel judged last: what that may do is still its own doing.

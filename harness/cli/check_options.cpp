@@ -74,6 +74,13 @@ void add_judging(CLI::App& app, Typed& t) {
          "end and come, new tables, padding; every request needs the same number of rows")
       ->type_name("STEPS")
       ->check(CLI::Range(0, 1000000));
+  app.add_option(
+         "--races", o.races,
+         "also call each kernel N times beside disturbances (other work on the device, fewer "
+         "multiprocessors, late memory), outputs poisoned anew each time: results that differ are a race; "
+         "100 find most")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1000000));
 }
 
 std::string dated_folder() {
@@ -116,6 +123,7 @@ Command add_check(CLI::App& app) {
       app, Kind::kCheck, "check", "judge kernels against the reference, without timing",
       "Examples:\n  assay check smoke\n  assay check 'paged window=127 batch=8q1s4k' --kernel '*_online_*'\n"
       "  assay check masks --backend ./libmine.so --junit masks.xml\n"
+      "  assay check 'paged batch=8q1s4k' --backend ./libmine.so --races 200\n"
       "  assay check smoke --json | jq '.rows[] | select(.outcome != \"passed\")'");
 }
 

@@ -11,11 +11,14 @@
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/graph/graph.hpp"
 #include "harness/check/graph/walk.hpp"
+#include "harness/check/session/races.hpp"
+#include "harness/device/disturber.hpp"
 #include "harness/input/contracts.hpp"
 #include "harness/measure/host_load.hpp"
 #include "harness/measure/limits.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
+#include "harness/run/options.hpp"
 #include "harness/run/results_folder.hpp"
 #include "harness/run/timed_call.hpp"
 #include "harness/run/watched_series.hpp"
@@ -241,6 +244,29 @@ void check_replays(const Case& c, const assay_kernel& kernel, const RunCaseOrder
   }
 }
 
+// The kernel's call repeated beside disturbances, for one that is right alone.
+void check_races(const Case& c, const assay_kernel& kernel, Judge& judge, const RunCaseOrder& order,
+                 Row& row) {
+  std::string why;
+  const std::optional<Disturber> disturber = Disturber::open(c.backend, c.device, &why);
+  if (!disturber) {
+    row.outcome = outcome_name(Outcome::kUnsupported);
+    row.reason = why;
+    return;
+  }
+  // A call on other values beside each, on a part of the processors: a kernel that hangs is seen at once.
+  constexpr double kSlowdown = 4;
+  const double call_s =
+      kSlowdown * (c.work.flops / 0.5e9 + c.work.total_bytes / 1e9) + 1e-6 * Disturber::kLongestUs;
+  const auto going_on = [&] { c.say(Starting{"check", kernel.name, 2 * kRacesInARow * call_s}); };
+  const uint64_t seed = fingerprint(order.scenario + '|' + kernel.name);
+  const Verdict seen = judge.races(*disturber, {order.races, seed, going_on});
+  if (seen.outcome == Outcome::kPassed) return;
+  row.outcome = outcome_name(seen.outcome);
+  row.check = seen.check;
+  row.reason = seen.reason;
+}
+
 void run_kernel(const Case& c, Judge& judge, const WantedKernel& wanted, const RunCaseOrder& order,
                 const Row& base) {
   const auto start = Clock::now();
@@ -253,6 +279,7 @@ void run_kernel(const Case& c, Judge& judge, const WantedKernel& wanted, const R
   try {
     fill_verdict(row, judge.judge(c.backend, *kernel, c.device));
     const auto passed = [&] { return row.outcome == outcome_name(Outcome::kPassed); };
+    if (passed() && order.races > 0) check_races(c, *kernel, judge, order, row);
     if (passed() && (order.graphs || order.walk > 0)) check_replays(c, *kernel, order, row);
     row.case_s = seconds_since(start);
     // What the bounds cannot tell from nonsense is timed all the same, and stays untrusted.

@@ -135,7 +135,7 @@ Dispatcher::Ended Dispatcher::talk(const CaseRequest& request, const OnRow& on_r
                                    const std::atomic<bool>& stop, Suspects& suspects) {
   using How = Ended::How;
   say(RunCaseOrder{request.scenario, request.place, request.kernels, options_.rows_budget,
-                   options_.graphs || request.graphs, options_.walk, options_.rule,
+                   options_.graphs || request.graphs, options_.walk, options_.races, options_.rule,
                    limits_ ? limits_->limits : Limits{}, request.assumed});
   Ended ended;
   // A kernel is through when another one begins: one that destroys the heap may die when its buffers

@@ -48,6 +48,7 @@ struct RunOptions {
   Shard shard;
   bool graphs = false;              // also capture every kernel's call and check its replays
   int32_t walk = 0;                 // and replays of so many steps of a server; 0: none
+  int64_t races = 0;                // also call every kernel so often beside disturbances
   bool timed = false;               // time kernels that passed
   std::vector<std::string> caches;  // modes: "cold", "hot", "graph"; used when timed
   StoppingRule rule;                // when timed

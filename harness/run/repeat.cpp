@@ -54,6 +54,7 @@ std::string repeat_command(const Row& row, const RunOptions& o) {
   for (const std::string& file : o.calibrations) c.option("--calibration", file);
   if (o.graphs) c.word("--graphs");
   c.unless_default("--walk", o.walk, plain.walk);
+  c.unless_default("--races", o.races, plain.races);
   c.unless_default("--rows-budget", o.rows_budget, plain.rows_budget);
   c.unless_default("--timeout", o.timeout_s, plain.timeout_s);
   c.unless_default("--worker-memory", o.worker_memory_bytes, plain.worker_memory_bytes);

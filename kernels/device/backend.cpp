@@ -99,3 +99,8 @@ const assay_backend* gpu_backend(const Library& l) {
 }
 
 }  // namespace assay_gpu
+
+extern "C" __attribute__((visibility("default"))) const assay_disturber* assay_disturber_open(
+    uint32_t abi_version) {
+  return abi_version == ASSAY_ABI_VERSION ? assay_gpu::disturber : nullptr;
+}

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the host side of the GPU backend shares: statuses as texts of the C door, and things that must be
 // given back. The files beside it fill the backend's table: backend.cpp (devices, memory), limits.cpp,
-// timing.cpp (events and graphs), probes.cpp (calibration).
+// timing.cpp (events and graphs), probes.cpp (calibration); disturb.cpp that of assay_disturb.h.
 #pragma once
 
 #include <algorithm>
 #include <cstdio>
 #include <functional>
 
+#include "harness/abi/assay_disturb.h"
 #include "kernels/device/limit_kernels.hpp"
 #include "kernels/device/status.hpp"
 
@@ -75,6 +76,9 @@ int measure_matrix_rate(int32_t format, double* flops, char* error, size_t size)
 // timing.cpp
 int time_run(const assay_kernel*, const assay_problem*, const assay_tensors*, assay_plan*,
              int64_t flush_bytes, double* microseconds, char* error, size_t size);
+
+// disturb.cpp
+extern const assay_disturber* const disturber;
 
 // Not the default stream: timed calls and graphs run here (timing.cpp).
 gpu::Stream own_stream();

@@ -7,11 +7,13 @@
 #include <cstring>
 #include <vector>
 
+#include "harness/abi/assay_disturb.h"
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/device/host_memory.hpp"
 #include "kernels/device/library.hpp"
 #include "kernels/emulator/answers.hpp"
 #include "kernels/emulator/checked.hpp"
+#include "kernels/emulator/disorder.hpp"
 #include "kernels/portable/entry.hpp"
 #include "kernels/portable/kernels.hpp"
 
@@ -76,10 +78,33 @@ const assay_backend kBackend = [] {
   return b;
 }();
 
+// Nothing runs beside a kernel here: what a disturbance changes is the order in which things happen.
+int begin_disorder(int32_t kind, uint64_t seed, double, char* error, size_t size) {
+  const uint64_t drawn = seed * 0xD1342543DE82EF95ull + 1;
+  switch (kind) {
+    case ASSAY_DISTURB_SKEW:
+      return gpu::emulator::disorder = {drawn | 1, 0}, int{ASSAY_OK};
+    case ASSAY_DISTURB_STAGGER:
+      return gpu::emulator::disorder = {gpu::kHopper ? drawn | 1 : 0, drawn | 1}, int{ASSAY_OK};
+    default:
+      return fail(ASSAY_UNSUPPORTED, error, size, "disturb: nothing runs beside an emulated kernel");
+  }
+}
+int end_disorder(char*, size_t) { return gpu::emulator::disorder = {}, int{ASSAY_OK}; }
+
+const assay_disturber kDisturber = {sizeof(assay_disturber),
+                                    1u << ASSAY_DISTURB_SKEW | 1u << ASSAY_DISTURB_STAGGER, begin_disorder,
+                                    end_disorder};
+
 }  // namespace
 }  // namespace assay_gpu
 
 extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(
     uint32_t abi_version) {
   return abi_version == ASSAY_ABI_VERSION ? &assay_gpu::kBackend : nullptr;
+}
+
+extern "C" __attribute__((visibility("default"))) const assay_disturber* assay_disturber_open(
+    uint32_t abi_version) {
+  return abi_version == ASSAY_ABI_VERSION ? &assay_gpu::kDisturber : nullptr;
 }

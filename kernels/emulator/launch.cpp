@@ -3,8 +3,10 @@
 // over one, so that what is found does not depend on the schedule).
 #include <algorithm>
 #include <memory>
+#include <numeric>
 
 #include "kernels/emulator/check.hpp"
+#include "kernels/emulator/disorder.hpp"
 #include "kernels/emulator/host.hpp"
 #include "kernels/emulator/sm90/gang.hpp"
 #include "kernels/emulator/thread_block.hpp"
@@ -33,6 +35,16 @@ std::string impossible(const Launch& l) {
     return std::to_string(l.dynamic_bytes) + " bytes of dynamic shared memory; " + kDevice.name + " has " +
            std::to_string(kDevice.shared_bytes);
   return "";
+}
+
+// The n-th block to start: its number, or one drawn without repetition (a multiplier that shares no factor
+// with the number of blocks).
+int64_t nth_block(int64_t n, int64_t blocks) {
+  if (disorder.blocks == 0 || blocks < 2) return n;
+  auto step = static_cast<int64_t>(disorder.blocks % static_cast<uint64_t>(blocks));
+  while (step == 0 || std::gcd(step, blocks) != 1) step = step + 1 == blocks ? 1 : step + 1;
+  const auto start = static_cast<int64_t>((disorder.blocks >> 32) % static_cast<uint64_t>(blocks));
+  return (start + n * step) % blocks;
 }
 
 Block& block_of_this_thread() {
@@ -64,8 +76,9 @@ Status run_grid(const Shape& shape, dim3 grid, dim3 block, size_t dynamic_bytes,
     const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
     serials += static_cast<uint32_t>(blocks);
     std::atomic<bool> no_memory{false};
-    const auto run_data_op = [&](int64_t n) {
+    const auto run_data_op = [&](int64_t nth) {
       if (l.stop) return;
+      const int64_t n = nth_block(nth, blocks);
       try {
         const uint32_t index[3] = {static_cast<uint32_t>(n % grid.x),
                                    static_cast<uint32_t>(n / grid.x % grid.y),

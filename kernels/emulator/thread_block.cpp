@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "kernels/emulator/check.hpp"
+#include "kernels/emulator/disorder.hpp"
 #include "kernels/emulator/host.hpp"
 #include "kernels/emulator/sm90/gang.hpp"
 #include "kernels/emulator/symbols.hpp"
@@ -95,6 +96,11 @@ void Block::begin(Launch& launch, const uint32_t (&index)[3], uint32_t serial, C
                  enter);
   }
   current_ = &lanes_[0];
+  random_ = 0;
+  if (kHopper || disorder.threads == 0) return;  // there turns are drawn anyway
+  random_ = (disorder.threads ^ serial * 0x9E3779B97F4A7C15ull) | 1;
+  late_ = static_cast<uint32_t>(drawn() % (2 * warps_.size()));  // of half of the blocks none
+  current_ = next_drawn();
 }
 
 void Block::run(Launch& launch, const uint32_t (&index)[3], uint32_t serial) {
@@ -145,8 +151,30 @@ void Block::enter() {
   b.finish();
 }
 
+uint32_t Block::drawn() {
+  random_ = random_ * 6364136223846793005ull + 1442695040888963407ull;
+  return static_cast<uint32_t>(random_ >> 33);
+}
+
+// One warp runs as far as it can, then another one; the late one when nobody else can.
+Lane* Block::next_drawn() {
+  const auto count = static_cast<uint32_t>(warps_.size());
+  const uint32_t first = drawn() % 4 == 0 ? drawn() % count : current_->warp, from = drawn() % kWarp;
+  Lane* late = nullptr;
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t w = (first + i) % count;
+    const uint64_t ready = warps_[w].ready, up = ready >> from << from;
+    if (ready == 0) continue;
+    Lane* const found = &lanes_[w * kWarp + __builtin_ctzll(up != 0 ? up : ready)];
+    if (w != late_) return found;
+    late = found;
+  }
+  return late;
+}
+
 // Whom to run next: higher lanes of the same warp, then lower ones, then other warps. Null: nobody can run.
 Lane* Block::next() {
+  if (random_ != 0) return next_drawn();
   const Warp& own = warps_[current_->warp];
   if (own.ready != 0) {
     const uint64_t up = own.ready & ~((bit(current_->lane) << 1) - 1);

@@ -127,6 +127,8 @@ class Block {
   static void activate(Lane&);
   void switch_to(Lane&);
   Lane* next_anywhere();
+  uint32_t drawn();
+  Lane* next_drawn();
   [[noreturn]] void stuck();
   [[noreturn]] void leave();
   void prepare(unsigned threads);
@@ -152,6 +154,9 @@ class Block {
   size_t stacks_bytes_ = 0;
   std::vector<SharedArray> arrays_;
   size_t arena_used_ = 0, static_bytes_ = 0, cells_used_ = 0;
+  // Where threads take turns in a drawn order: its state, and the warp that is held back; 0: the fixed order.
+  uint64_t random_ = 0;
+  uint32_t late_ = 0;
 };
 
 // While it lives, what happens is done by this lane: work that it set on its way before.

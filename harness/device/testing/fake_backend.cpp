@@ -12,11 +12,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "harness/abi/assay_kernel.h"
@@ -140,6 +138,7 @@ int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& given,
   const int call = calls++;
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const bool any = p.total_q > 0;
+  if (behaviour == Behaviour::kSeldom) behaviour = call % 20 == 19 ? Behaviour::kDropPage : Behaviour::kOk;
   switch (behaviour) {
     case Behaviour::kSilent:
       return ASSAY_OK;
@@ -253,6 +252,8 @@ int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& given,
       if (std::isfinite(*lse)) *lse = std::nextafter(*lse, *lse + 1);
       break;
     }
+    case Behaviour::kKept:
+      return exchange_kept(ts.o.data, end_of(ts.o, bytes_of(ts.o.format)), call % 3 == 2), ASSAY_OK;
     case Behaviour::kLose:
       device_gone = true;
       break;

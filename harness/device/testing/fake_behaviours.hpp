@@ -63,6 +63,8 @@ enum class Behaviour {
   kOneBadRow,    // row 137 is half as large again
   kReadPast,     // right, and reads 64 bytes behind the end of Q
   kRestore,      // right, and changes a byte of K and puts it back
+  kSeldom,       // ignores the last page in one call of twenty, promises repeatability
+  kKept,         // in every third call O is that of the call before
   kOneShape,     // right, for groups of 4 heads, dimension 128, pages of 16
 };
 
@@ -90,6 +92,8 @@ inline Entry kBehaviours[] = {
     {Behaviour::kRefuse, "refuse", "refuses every problem"},
     {Behaviour::kFlaky, "flaky", "different low bits in every run"},
     {Behaviour::kDropPage, "droppage", "ignores the last page"},
+    {Behaviour::kSeldom, "seldom", "ignores the last page in one call of twenty"},
+    {Behaviour::kKept, "kept", "every third call leaves O of the call before"},
     {Behaviour::kLeak, "leak", "multiplies P = 0 with unused slots"},
     {Behaviour::kPeek, "peek", "last bit of the LSE follows an unused slot"},
     {Behaviour::kVague, "vague", "declares an exponential of no accuracy"},

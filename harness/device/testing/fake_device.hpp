@@ -3,6 +3,7 @@
 // are kept calls, and one matrix instruction to calibrate.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -167,6 +168,15 @@ inline int run_function(const assay_instruction*, uint32_t, int64_t, float*, cha
 }
 inline int measure_rate(const assay_instruction*, double* flops, char*, size_t) {
   return *flops = 2e11, ASSAY_OK;
+}
+
+// Keeps what a call has written; `back`: and leaves what was kept before in its place.
+inline void exchange_kept(void* data, char* last, bool back) {
+  static std::vector<char> kept;
+  char* const first = static_cast<char*>(data);
+  std::vector<char> now(first, last);
+  if (back && kept.size() == now.size()) std::copy(kept.begin(), kept.end(), first);
+  kept = std::move(now);
 }
 
 // The fake has no hardware to measure; round figures keep percentages finite in the tests that use it.

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plants faults in copies of the portable GPU kernels: edits/NAME.edit says what to change in SOURCE/NAME.
+"""Plants faults in copies of GPU kernels: edits/FOLDER/NAME.edit says what to change in SOURCE/FOLDER/NAME.
 
-Usage: plant.py SOURCE OUT [--edits FOLDER]
+Usage: plant.py SOURCE OUT [--edits EDITS] [--folder FOLDER] [--races]
 
-Writes OUT/kernels/portable/NAME for every edits file, with all its faults in it, each behind a condition at run time, and LIST below OUT with their
-names, kernels and descriptions. Lines keep their numbers. An edit that does not fit its file exactly once is an error, and nothing is
-written then. The form of the edits: README.md. Exit 0, 1 with a message per mistake, 2 wrong use.
+Writes OUT/kernels/FOLDER/NAME for every edits file, with all its faults in it, each behind a condition at run time, and LIST below OUT with their
+names, kernels and descriptions; of one folder alone, or of the races alone, if that is wanted. Lines keep their numbers. An edit that does not fit its
+file exactly once is an error, and nothing is written then. The form of the edits: README.md. Exit 0, 1 with a message per mistake, 2 wrong use.
 """
 import argparse
 import dataclasses
@@ -43,6 +43,7 @@ class Fault:
     kernel: str
     what: str
     line: int
+    race: bool = False
     hunks: list = dataclasses.field(default_factory=list)
 
 
@@ -91,18 +92,18 @@ def read_edits(path: pathlib.Path) -> list[Fault]:
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not text.strip() or text.startswith("#"):
             continue
-        if text.startswith("fault "):
+        if text.startswith(("fault ", "race ")):
             close()
-            match = re.fullmatch(r"fault ([a-z]\w*) in (\w+): (.+)", text)
+            match = re.fullmatch(r"(?:fault|race) ([a-z]\w*) in (\w+): (.+)", text)
             if not match:
-                mistakes.append(f"{path}:{number}: expected 'fault NAME in KERNEL: what is wrong', not '{text}'")
-            faults.append(Fault(*(match.groups() if match else ("", "", "")), number))
+                mistakes.append(f"{path}:{number}: expected 'fault NAME in KERNEL: what is wrong' (or race NAME ...), not '{text}'")
+            faults.append(Fault(*(match.groups() if match else ("", "", "")), number, text.startswith("race ")))
         elif text == "@@":
             close()
         elif text[0] in " -+" and faults:
             gathered.append((number, text))
         else:
-            mistakes.append(f"{path}:{number}: expected a line that begins with 'fault', '@@', a blank, - or +, not '{text}'")
+            mistakes.append(f"{path}:{number}: expected a line that begins with 'fault', 'race', '@@', a blank, - or +, not '{text}'")
     close()
     mistakes += [f"{path}:{f.line}: fault {f.name} changes nothing" for f in faults if f.name and not f.hunks]
     if mistakes:
@@ -212,13 +213,15 @@ constexpr PlantedFault kPlanted[] = {{{rows}
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=pathlib.Path, help="the folder of the kernels")
+    parser.add_argument("source", type=pathlib.Path, help="the folder that holds the folders of kernels")
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--edits", type=pathlib.Path, default=HERE / "edits")
+    parser.add_argument("--folder", default="*", help="edits of this folder alone")
+    parser.add_argument("--races", action="store_true", help="those called race alone")
     options = parser.parse_args(arguments)
     mistakes, written, everything, known = [], {}, [], {}
-    for edits in sorted(options.edits.glob("*.edit")):
-        path = options.source.resolve() / edits.stem
+    for edits in sorted(options.edits.glob(f"{options.folder}/*.edit")):
+        path = options.source.resolve() / edits.parent.name / edits.stem
         try:
             faults = read_edits(edits)
             if not path.is_file():
@@ -227,22 +230,25 @@ def main(arguments: list[str]) -> int:
                 if fault.name in known:
                     raise Mistakes([f"{edits}:{fault.line}: there is a fault {fault.name} already, at {known[fault.name]}"])
                 known[fault.name] = f"{edits}:{fault.line}"
+            faults = [f for f in faults if f.race or not options.races]
+            if not faults:
+                continue
             # Findings name the lines of the file the fault was planted in.
             text = plant(path, path.read_text(encoding="utf-8"), faults, edits)
-            written[edits.stem] = f'#include "kernels/emulator/faults/planted.hpp"\n#line 1 "{path}"\n{text}'
+            written[edits.parent.name, edits.stem] = f'#include "kernels/emulator/faults/planted.hpp"\n#line 1 "{path}"\n{text}'
             everything += faults
         except Mistakes as why:
             mistakes += why.args[0]
     if not everything and not mistakes:
-        mistakes.append(f"there is no fault in {options.edits}/*.edit")
+        mistakes.append(f"there is no fault in {options.edits}/{options.folder}/*.edit")
     for text in mistakes:
         print(text, file=sys.stderr)
     if mistakes:
         return 1
-    folder = options.out / "kernels" / "portable"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in written.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    for (folder, name), text in written.items():
+        copy = options.out / "kernels" / folder / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(text, encoding="utf-8")
     (options.out / LIST).parent.mkdir(parents=True, exist_ok=True)
     (options.out / LIST).write_text(fault_list(everything), encoding="utf-8")
     return 0

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
-PORTABLE = HERE.parents[1] / "portable"
+KERNELS = HERE.parents[1]
 SOURCE = """#pragma once
 int scale(int x) {
   const int twice = 2 * x;  // of the argument
@@ -21,11 +21,11 @@ int scale(int x) {
 
 def run(folder, source=SOURCE, **edits):
     """Status, messages and the edited copy of k.hpp, whose edits (and those of other files) are given."""
-    (folder / "src").mkdir()
-    (folder / "edits").mkdir()
-    (folder / "src" / "k.hpp").write_text(source)
+    (folder / "src" / "portable").mkdir(parents=True)
+    (folder / "edits" / "portable").mkdir(parents=True)
+    (folder / "src" / "portable" / "k.hpp").write_text(source)
     for name, text in edits.items():
-        (folder / "edits" / f"{name}.hpp.edit").write_text(text)
+        (folder / "edits" / "portable" / f"{name}.hpp.edit").write_text(text)
     done = subprocess.run([sys.executable, HERE / "plant.py", folder / "src", folder / "out", "--edits", folder / "edits"],
                           capture_output=True, text=True)
     copy = folder / "out" / "kernels" / "portable" / "k.hpp"
@@ -33,15 +33,16 @@ def run(folder, source=SOURCE, **edits):
 
 
 def test_all_edits_of_the_tree_fit(tmp_path):
-    done = subprocess.run([sys.executable, HERE / "plant.py", PORTABLE, tmp_path], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, HERE / "plant.py", KERNELS, tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     names = (tmp_path / "kernels" / "emulator" / "faults" / "fault_list.hpp").read_text()
-    assert names.count("{Fault::") >= 68
-    for edit in (HERE / "edits").glob("*.edit"):
-        planted, shipped = (tmp_path / "kernels" / "portable" / edit.stem).read_text(), (PORTABLE / edit.stem).read_text()
+    assert names.count("{Fault::") >= 70
+    for edit in (HERE / "edits").glob("*/*.edit"):
+        source = KERNELS / edit.parent.name / edit.stem
+        planted, shipped = (tmp_path / "kernels" / edit.parent.name / edit.stem).read_text(), source.read_text()
         # Two lines in front; behind them every line where it was.
         assert len(planted.splitlines()) == len(shipped.splitlines()) + 2, edit
-        assert f'#line 1 "{PORTABLE / edit.stem}"' in planted.splitlines()[1]
+        assert f'#line 1 "{source}"' in planted.splitlines()[1]
         assert "fault(" not in shipped
 
 
@@ -85,7 +86,7 @@ def test_two_faults_at_one_place_and_an_insertion_beside_them(tmp_path):
 def test_an_edit_that_no_longer_fits(tmp_path):
     status, why, copy = run(tmp_path, k="# moved\n\nfault gone in kernel_gpu: x\n  if (\n- twice > 10\n+ true\n  ) return 9;\n")
     assert status == 1 and copy is None
-    assert f"{tmp_path}/edits/k.hpp.edit:4: fault gone no longer fits {tmp_path}/src/k.hpp; expected\n    if ( twice > 10 ) return 9;" in why
+    assert f"{tmp_path}/edits/portable/k.hpp.edit:4: fault gone no longer fits {tmp_path}/src/portable/k.hpp; expected\n    if ( twice > 10 ) return 9;" in why
     assert "line 5: if (twice > 9) return 9;" in why
 
 
@@ -113,8 +114,21 @@ def test_names_are_taken_once_and_files_must_exist(tmp_path):
     edit = "fault a in kernel_gpu: x\n- twice > 9\n+ true\n"
     status, why, copy = run(tmp_path, k=edit, other=edit)
     assert status == 1 and copy is None
-    assert f"other.hpp.edit: there is no {tmp_path}/src/other.hpp" in why
-    (tmp_path / "src" / "other.hpp").write_text(SOURCE)
+    assert f"other.hpp.edit: there is no {tmp_path}/src/portable/other.hpp" in why
+    (tmp_path / "src" / "portable" / "other.hpp").write_text(SOURCE)
     done = subprocess.run([sys.executable, HERE / "plant.py", tmp_path / "src", tmp_path / "out", "--edits", tmp_path / "edits"],
                           capture_output=True, text=True)
     assert done.returncode == 1 and "there is a fault a already" in done.stderr
+
+
+def test_races_alone(tmp_path):
+    (tmp_path / "src" / "portable").mkdir(parents=True)
+    (tmp_path / "edits" / "portable").mkdir(parents=True)
+    (tmp_path / "src" / "portable" / "k.hpp").write_text(SOURCE)
+    (tmp_path / "edits" / "portable" / "k.hpp.edit").write_text(
+        "fault thrice in kernel_gpu: x\n- 2 * x\n+ 3 * x\n\nrace no_barrier in kernel_gpu: y\n- barrier();\n  if (twice\n")
+    plant = [sys.executable, HERE / "plant.py", tmp_path / "src", tmp_path / "out", "--edits", tmp_path / "edits"]
+    assert subprocess.run([*plant, "--races"]).returncode == 0
+    copy = (tmp_path / "out" / "kernels" / "portable" / "k.hpp").read_text()
+    assert "Fault::no_barrier" in copy and "Fault::thrice" not in copy
+    assert subprocess.run([*plant, "--races", "--folder", "sm90"], capture_output=True).returncode == 1

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "kernels/emulator/check.hpp"
+#include "kernels/emulator/disorder.hpp"
 #include "kernels/emulator/symbols.hpp"
 
 namespace gpu::emulator::machine {
@@ -204,7 +205,7 @@ void run(Launch& l) {
   gang.launch = &l;
   gang.jobs.clear();
   gang.polls = 0;
-  gang.random = 0x9E3779B97F4A7C15ull * (l.first_serial + 1);
+  gang.random = 0x9E3779B97F4A7C15ull * (l.first_serial + 1) ^ disorder.threads;
   gang.draw(2);
   gang.early = gang.draw(2) == 0, gang.leader = gang.draw(32);
   if constexpr (kChecked) order::begin_launch(l.block.x * l.block.y * l.block.z, cluster);

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// See races.hpp.
+#include "harness/check/session/races.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <random>
+#include <thread>
+
+namespace assay {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Stretches of equal poison: what it costs to bring the inputs to the device again is shared.
+constexpr int64_t kStretches = 6;
+constexpr Poison kPoisons[] = {Poison::kNaN, Poison::kHigh, Poison::kLow};
+constexpr double kAtLeastUs = 150, kTimes = 2;  // a disturbance: so many times the undisturbed call
+constexpr uint64_t kTurnedEvery = 8;            // in the mean
+constexpr uint64_t kLongestPauseUs = 300;       // before every fourth call: an idle device slows its clock
+
+double us_since(Clock::time_point start) {
+  return 1e6 * std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Ends whatever comes between.
+class Disturbed {
+ public:
+  Disturbed(const Disturber& disturber, int32_t kind, uint64_t seed, double microseconds)
+      : disturber_(disturber) {
+    disturber.begin(kind, seed, microseconds);
+  }
+  ~Disturbed() noexcept(false) { disturber_.end(); }
+  Disturbed(const Disturbed&) = delete;
+  Disturbed& operator=(const Disturbed&) = delete;
+
+ private:
+  const Disturber& disturber_;
+};
+
+}  // namespace
+
+Objection find_races(Session& session, const Disturber& disturber, const RaceSearch& search,
+                     const JudgeOutputs& judge, const TurnValues& turn) {
+  const int64_t repetitions = search.repetitions;
+  std::mt19937_64 random(search.seed);
+  const int64_t stretch = std::max<int64_t>(2, (repetitions + kStretches - 1) / kStretches);
+  std::optional<Snapshot> calm;  // what the first call of the stretch left
+  double call_us = 0;
+  for (int64_t i = 0; i < repetitions; ++i) {
+    if (i % kRacesInARow == 0 && search.going_on) search.going_on();
+    const bool first = i % stretch == 0;
+    if (first)
+      session.lay(kPoisons[i / stretch % std::size(kPoisons)]);
+    else
+      session.poison_outputs();
+    // What a call leaves behind serves the next one by chance, unless it stands for other values.
+    if (!first && random() % kTurnedEvery == 0 && turn()) {
+      const CallResult between = session.run();
+      turn();
+      session.poison_outputs();
+      if (!between.ok()) return {"race", "fails on other values between repetitions: " + between.error};
+    }
+    const int32_t kind = first ? -1 : disturber.kinds()[random() % disturber.kinds().size()];
+    const uint64_t drawn = random(), pause = random() % 4 == 0 ? random() % kLongestPauseUs : 0;
+    if (pause > 0) std::this_thread::sleep_for(std::chrono::microseconds(pause));
+    CallResult result;
+    {
+      std::optional<Disturbed> disturbed;
+      if (kind >= 0) disturbed.emplace(disturber, kind, drawn, std::max(kAtLeastUs, kTimes * call_us));
+      const auto start = Clock::now();
+      result = session.run();
+      if (first) call_us = us_since(start);
+    }
+    const auto where = [&](const std::string& what) {
+      return Objection{"race", fmt::format("in repetition {} of {}, {}: {}", i + 1, repetitions,
+                                           disturbance_text(kind), what)};
+    };
+    if (!result.ok()) return where("fails: " + result.error);
+    Snapshot now = session.outputs();
+    if (!first && calm->changed_in(now).empty()) continue;
+    if (const Objection wrong = judge(now)) return where(wrong.reason);
+    if (first) calm.emplace(std::move(now));
+  }
+  if (Objection damage = session.damage()) return {"race", std::move(damage.reason)};
+  session.lay(Poison::kNaN);
+  return {};
+}
+
+}  // namespace assay

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Repeated calls beside disturbances: what differs seldom is found and named, with its repetition; what is
+// kept from a call that stood for other values too; a right kernel is left in peace, and what comes after
+// finds the buffers as judge() left them.
+#include "harness/check/session/races.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <filesystem>
+
+#include "harness/check/verdict.hpp"
+#include "harness/scenario/scenario.hpp"
+
+namespace assay {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+constexpr double kBudget = 1e9;
+constexpr const char* kLine = "paged h=4/2 d=16 page=16 batch=2q1s40_1q3s33 seed=3";
+
+const Backend& fake() {
+  static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_fake.so");
+  return backend;
+}
+Disturber disturber() {
+  std::string why;
+  const auto found = Disturber::open(fake(), fake().device(0), &why);
+  EXPECT_TRUE(found.has_value()) << why;
+  return *found;
+}
+int threads() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<int>(std::distance(begin(tasks), end(tasks)));
+}
+
+// Judged once by four calls, then repeated.
+Verdict races(const std::string& kernel, int64_t repetitions, Verdict* before = nullptr) {
+  Judge judge(make_problem(parse_scenario(kLine)), kBudget);
+  const Verdict alone = judge.judge(fake(), *fake().find(kernel), fake().device(0));
+  if (before != nullptr) *before = alone;
+  int64_t said = 0;
+  const Verdict seen = judge.races(disturber(), {repetitions, 1, [&] { ++said; }});
+  if (seen.outcome == Outcome::kPassed) EXPECT_EQ(said, (repetitions + kRacesInARow - 1) / kRacesInARow);
+  return seen;
+}
+
+TEST(Races, WhatDiffersInOneCallOfTwentyIsNamed) {
+  Verdict alone;
+  const Verdict seen = races("paged_seldom_fake", 60, &alone);
+  EXPECT_EQ(alone.outcome, Outcome::kPassed) << alone.reason;
+  EXPECT_EQ(seen.outcome, Outcome::kWrong);
+  EXPECT_EQ(seen.check, "race");
+  EXPECT_THAT(
+      seen.reason,
+      MatchesRegex("in repetition [0-9]+ of 60, (while|with|undisturbed).*: (O|LSE) at request .* is .*, "
+                   "then .*"));
+}
+
+TEST(Races, ResultsKeptFromACallOnOtherValues) {
+  Verdict alone;
+  EXPECT_EQ(races("paged_kept_fake", 60, &alone).check, "race");
+  EXPECT_EQ(alone.outcome, Outcome::kPassed) << alone.reason;
+}
+
+TEST(Races, ARightKernelPassesAndTheBuffersAreAsBefore) {
+  const int before = threads();
+  cpu_set_t processors, after;
+  ASSERT_EQ(sched_getaffinity(0, sizeof processors, &processors), 0);
+  Judge judge(make_problem(parse_scenario(kLine)), kBudget);
+  ASSERT_EQ(judge.judge(fake(), *fake().find("paged_ok_fake"), fake().device(0)).outcome, Outcome::kPassed);
+  const Verdict seen = judge.races(disturber(), {30, 2, {}});
+  EXPECT_EQ(seen.outcome, Outcome::kPassed) << seen.reason;
+  EXPECT_TRUE(judge.device_case().changed_outputs().empty());
+  EXPECT_TRUE(judge.device_case().changed_inputs().empty());
+  EXPECT_EQ(threads(), before);
+  ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
+  EXPECT_TRUE(CPU_EQUAL(&processors, &after));
+}
+
+TEST(Races, EveryKindThatIsOfferedBeginsAndEnds) {
+  const Disturber d = disturber();
+  ASSERT_FALSE(d.kinds().empty());
+  for (const int32_t kind : d.kinds()) {
+    EXPECT_NE(disturbance_text(kind), disturbance_text(-1));
+    d.begin(kind, 7, 200);
+    d.end();
+  }
+  EXPECT_THROW(d.begin(ASSAY_DISTURBANCE_COUNT, 7, 200), InfrastructureError);
+}
+
+}  // namespace
+}  // namespace assay

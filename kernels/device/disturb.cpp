@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// assay_disturb.h for GPUs. Judged calls are on the default stream; disturbances are on streams of their own
+// that do not wait for it, so both run at the same time. Before each of them the shared memory of all
+// multiprocessors gets other contents: a block that reads what no thread has written yet would otherwise find
+// what the same block of the call before left there, which is right.
+#include <algorithm>
+
+#include "harness/abi/assay_disturb.h"
+#include "kernels/device/disturb_kernels.hpp"
+#include "kernels/device/host.hpp"
+#include "kernels/device/library.hpp"
+
+namespace assay_gpu {
+namespace {
+
+constexpr double kLongestUs = 50000;
+constexpr int64_t kScratch = int64_t{256} << 20;  // several times the cache
+
+gpu::Stream beside() {
+  static const gpu::Stream stream = [] {
+    gpu::Stream s{};
+    if (GPU_API(StreamCreateWithFlags)(&s, GPU_API(StreamNonBlocking)) != GPU_API(Success)) s = nullptr;
+    return s;
+  }();
+  return stream;
+}
+
+// Of a block at most, and what two blocks may share. HIP: the LDS of CDNA.
+struct SharedMemory {
+  int64_t block = 64 << 10, half = 32 << 10;
+};
+SharedMemory shared_memory() {
+  SharedMemory m;
+#if !defined(GPU_HIP)
+  int device = 0, block = 0, whole = 0, reserved = 0;
+  if (cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&whole, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device) == cudaSuccess)
+    m.block = block, m.half = std::min(block, (whole / 2 - reserved) / 1024 * 1024);
+#endif
+  return m;
+}
+
+uint64_t draw(uint64_t& state, uint64_t below) {
+  state = state * 6364136223846793005ull + 1442695040888963407ull;
+  return (state >> 33) % below;
+}
+
+int begin(int32_t kind, uint64_t seed, double microseconds, char* error, size_t size) {
+  static const SharedMemory memory = shared_memory();
+  static const Memory scratch(kScratch);
+  const gpu::Stream stream = beside();
+  if (stream == nullptr) return fail(ASSAY_FAILED, error, size, "disturb: no stream of its own");
+  if (!(microseconds >= 0 && microseconds <= kLongestUs))
+    return fail(ASSAY_INVALID_ARGUMENT, error, size, "disturb: 0 to 50,000 microseconds");
+  const auto duration = static_cast<int64_t>(microseconds * 1e3);
+  uint64_t state = seed * 0x9E3779B97F4A7C15ull + 0x1234567;
+  // NaN of 16 and 32 bits, a number of about 1e4, nothing.
+  constexpr uint32_t kPatterns[] = {0x7fc07fc0u, 0x46464646u, 0u};
+  gpu::Status status = launch_spoil(multiprocessors, memory.block, kPatterns[draw(state, 3)], stream);
+  if (status == GPU_API(Success)) status = GPU_API(StreamSynchronize)(stream);
+  if (const int bad = answer(status, "disturb: shared memory", error, size)) return bad;
+  constexpr int32_t kTaken[] = {50, 90, 97};
+  switch (kind) {
+    case ASSAY_DISTURB_SKEW: {
+      const int32_t blocks[] = {8, 16, 24};
+      status = launch_skew(multiprocessors, blocks[draw(state, 3)], seed, duration, stream);
+      break;
+    }
+    case ASSAY_DISTURB_MEMORY:
+      if (const int bad = answer(scratch.status, "disturb: memory", error, size)) return bad;
+      status = launch_traffic(multiprocessors, 1 + static_cast<int32_t>(draw(state, 4)), seed, scratch.data,
+                              kScratch, duration, stream);
+      break;
+    case ASSAY_DISTURB_FEWER:
+      status =
+          launch_occupy(multiprocessors, memory.half, seed, kTaken[draw(state, 3)], false, duration, stream);
+      break;
+    case ASSAY_DISTURB_STAGGER:
+      status = launch_occupy(multiprocessors, memory.half, seed, 100, true, duration, stream);
+      break;
+    default:
+      return fail(ASSAY_UNSUPPORTED, error, size, "disturb: no such kind");
+  }
+  return answer(status, "disturb", error, size);
+}
+
+int end(char* error, size_t size) {
+  const gpu::Stream stream = beside();
+  return stream == nullptr ? int{ASSAY_OK}
+                           : answer(GPU_API(StreamSynchronize)(stream), "disturb: end", error, size);
+}
+
+const assay_disturber kDisturber = {sizeof(assay_disturber), (1u << ASSAY_DISTURBANCE_COUNT) - 1, begin, end};
+
+}  // namespace
+
+extern const assay_disturber* const disturber = &kDisturber;
+
+}  // namespace assay_gpu
