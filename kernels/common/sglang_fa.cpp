@@ -2,15 +2,13 @@
 // The step of SGLang's flash attention backend (scenarios/SEED_COVERAGE.md, 003): every new key into the
 // cache first, then attention that reads all of it there. What differs is how rows come to their keys:
 //
-//   decode, extend  one call over the cache: decodes, verification of a chain, extends, mixtures of them; a
-//                   step of decodes alone has a place of its own
-//   local           attention in chunks: requests cut into batches of a chunk each, one causal call over
-//   those tree            verification of several branches: all rows over the context without a mask, each
-//   row over
-//                   the drafts it sees as a request of its own, and their merge, where a sink counts once
-//   tree, window    every row as a request of its own over context and the drafts on its path, so that
-//   windows
-//                   and biases run along the path
+// - decode, extend: one call over the cache, for decodes, verification of a chain, extends, mixtures of them.
+//   A step of decodes alone has a place of its own.
+// - local: attention in chunks. Requests are cut into batches of a chunk each, one causal call over those.
+// - tree: verification of several branches. All rows over the context without a mask, each row over the
+//   drafts it sees as a request of its own, and their merge, where a sink counts once.
+// - tree with a window or bias: every row as a request of its own over context and the drafts on its path, so
+//   that both run along the path.
 //
 // Lengths, starts and tables are made on the device in every step, for batches up to the largest; the host's
 // lengths are bounds. Between stages of a tree results have Q's format, as there. Not as there: tables are in
