@@ -26,6 +26,8 @@ constexpr double kCostOfByte = 4;
 constexpr double kLeastCost = 1e4;
 // Drawn lines that contradict what is set, before it is said that all do.
 constexpr int kContradicted = 3000;
+// And of ops that lack a field: the rarest is one in some fifty, so e^-60 is the chance to miss it.
+constexpr int kLacking = 3000;
 
 // Values given so far, by index of the field, and the scenario they make.
 using Given = std::map<int, std::string>;
@@ -170,9 +172,19 @@ Line draw_line(uint64_t seed, uint64_t index, double largest, const Corner& corn
   Draws d(seed, kStreamLines + index);
   double wanted = std::min(largest, std::exp(d.uniform(std::log(kLeastCost), std::log(largest))));
   ReAim set = corner.set;
+  int lacking = 0;
   while (true) {
     std::optional<Scenario> s = draw_scenario(d, corner.most_keys);
-    if (s && set.sets()) s = set(*s);
+    if (s && set.sets()) {
+      if (const std::string missing = set.lacking(*s); !missing.empty()) {
+        if (++lacking > kLacking)
+          throw InputError(
+              fmt::format("--set: no op of a campaign was drawn that has all of these fields; {} has no {}",
+                          op_of(s->op).name, missing));
+        continue;
+      }
+      s = set(*s);
+    }
     if (set.contradicted() > kContradicted)
       throw InputError("--set: no line of a campaign can have this: " + set.first());
     if (!s) continue;

@@ -60,8 +60,9 @@ TEST(DrawLine, StaysInItsCorner) {
     const Line line = draw_line(1, i, kLargest, corner);
     const Scenario& s = line.scenario;
     texts.insert(print(s));
-    if (!op_of(s.op).whole_context) continue;  // others have some of these fields or none
     ASSERT_TRUE(s.head_dim_qk == 2 && s.sinks && s.o_format == ASSAY_FP32) << print(s);
+    ASSERT_TRUE(takes(op_of(s.op), "sinks")) << "every line has the fields: " << print(s);
+    if (!op_of(s.op).whole_context) continue;
     for (const Request& r : line.problem.requests) ASSERT_LE(r.kv_len - r.q_len, 3) << print(s);
     ASSERT_EQ(parse_scenario(print(s)), s);
   }
@@ -71,6 +72,13 @@ TEST(DrawLine, StaysInItsCorner) {
     ADD_FAILURE() << "heads that nothing divides";
   } catch (const InputError& e) {
     EXPECT_THAT(e.what(), HasSubstr("--set"));
+  }
+  EXPECT_EQ(draw_line(1, 0, kLargest, {1, ReAim("from=codes")}).scenario.op, ASSAY_OP_CACHE_WRITE);
+  try {
+    draw_line(1, 0, kLargest, {1, ReAim("workers=2 sinks=on")});
+    ADD_FAILURE() << "a schedule with sinks";
+  } catch (const InputError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("has all of these fields"));
   }
 }
 

@@ -3,7 +3,6 @@
 // what its bounds follow from. Kernels that declare the same share a column; asked in a worker, as all
 // questions to kernels are.
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -96,12 +95,6 @@ void print_answers(const std::string& backend, const std::string& scenario, cons
   if (undeclared) fmt::print("\n* declares nothing: judged as the plain fp32 kernel shown\n");
 }
 
-bool matches(const KernelsArguments& args, const std::string& kernel) {
-  return args.kernels.empty() || std::any_of(args.kernels.begin(), args.kernels.end(), [&](const auto& g) {
-           return fnmatch(g.c_str(), kernel.c_str(), 0) == 0;
-         });
-}
-
 // The case asked for, or one per op: long enough for every declared tile and split to show.
 std::vector<Scenario> scenarios_of(const KernelsArguments& args) {
   std::vector<Scenario> out;
@@ -112,7 +105,8 @@ std::vector<Scenario> scenarios_of(const KernelsArguments& args) {
   for (const char* line :
        {"prefill h=8/2 d=128 batch=1q128s2k", "paged h=8/2 d=128 batch=2q1s4k",
         "merge_states h=8 d=128 states=8 batch=2q1", "cache_write h=8/2 kv=int8:token_head batch=2q8s4k",
-        "cache_gather h=8/2 kv=int8 batch=2q8s4k", "quantize_int8 h=8 batch=2q8"})
+        "cache_gather h=8/2 kv=int8 batch=2q8s4k", "quantize_int8 h=8 batch=2q8",
+        "step h=8/2 d=128 batch=2q1s4k_1q8s4k_1q128"})
     if (args.op.empty() || std::string(line).starts_with(args.op + " ")) out.push_back(parse_scenario(line));
   return out;
 }
@@ -137,22 +131,22 @@ int arithmetic_command(const KernelsArguments& args) {
       fmt::print(stderr, "{}\n", e.what());
       continue;
     }
+    const std::vector<KernelInfo> kernels = dispatcher->chosen(args.kernels);
     for (const Scenario& scenario : scenarios) {
-      Answers answers = dispatcher->arithmetic(print(scenario));
-      std::erase_if(answers, [&](const KernelArithmetic& a) { return !matches(args, a.support.kernel); });
+      const Answers answers = dispatcher->arithmetic(print(scenario), kernels);
       if (answers.empty()) continue;
       if (!args.json) {
         if (any) fmt::print("\n");
         print_answers(choice.label, print(scenario), answers);
       }
       any = true;
-      json kernels = json::array();
+      json declared = json::array();
       for (const KernelArithmetic& a : answers) {
-        json& kernel = kernels.emplace_back(encode(a.support));
+        json& kernel = declared.emplace_back(encode(a.support));
         if (a.declared) kernel["declared"] = *a.declared;
         if (!a.arithmetic.is_null()) kernel["arithmetic"] = a.arithmetic;
       }
-      document.push_back({{"backend", choice.label}, {"scenario", print(scenario)}, {"kernels", kernels}});
+      document.push_back({{"backend", choice.label}, {"scenario", print(scenario)}, {"kernels", declared}});
     }
   }
   if (args.json) fmt::print("{}\n", document.dump(1, ' ', true, json::error_handler_t::replace));

@@ -13,6 +13,7 @@
 #include "harness/base/files.hpp"
 #include "harness/calibrate/calibration.hpp"
 #include "harness/cli/commands.hpp"
+#include "harness/cli/run_options.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/report/text.hpp"
 #include "harness/run/machine.hpp"
@@ -113,7 +114,7 @@ Command add_calibrate(CLI::App& app) {
       ->type_name("NAME|PATH");
   calibrate->add_option("--device", args.device, "number of the device")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(kNotNegative);
   calibrate->add_option("--out", args.out, "file to write (default: results/local/DEVICE/calibration.json)")
       ->type_name("FILE");
   calibrate

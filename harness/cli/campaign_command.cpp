@@ -190,6 +190,8 @@ int campaign_command(CampaignArguments& a) {
     campaign::draw_line(o.draw.seed, 0, o.draw.largest, o.draw.corner);  // says what no line can have
   }
   if (o.suspects.catalogues.empty()) o.suspects.catalogues = default_catalogues();
+  for (const std::string& path : o.suspects.catalogues)
+    if (!fs::is_regular_file(path)) throw InputError(fmt::format("--catalogue {}: no such file", path));
   for (const std::string& backend : o.suspects.backends)
     if (installed_path(backend).empty() && !fs::is_regular_file(backend))
       throw InputError(fmt::format("--backend {}: neither installed nor a file", backend));
@@ -241,7 +243,7 @@ Command add_campaign(CLI::App& app) {
   sub->add_option("--cases", a.cases, "nor after so many judged cases (without --minutes: no limit of time)")
       ->check(kPositive);
   sub->add_option("--at-least", a.at_least, "exit 1 when fewer cases than this were judged")
-      ->check(CLI::NonNegativeNumber);
+      ->check(kNotNegative);
   sub->add_option("--seed", a.seed, "lines of this campaign (default: a fresh one, printed)")->type_name("N");
   sub->add_option("--shard", a.shard, "part I of N of the same campaign")->type_name("I/N");
   sub->add_option("--jobs", o.jobs, "processes (default: one per processor)")->check(CLI::Range(1, 4096));

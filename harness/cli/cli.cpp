@@ -14,6 +14,7 @@
 #include "harness/base/error.hpp"
 #include "harness/base/program.hpp"
 #include "harness/cli/commands.hpp"
+#include "harness/device/not_a_backend.hpp"
 #include "harness/report/text.hpp"
 #include "harness/run/machine.hpp"
 #include "harness/scenario/text.hpp"
@@ -120,11 +121,12 @@ void print_json(const nlohmann::json& document) {
 std::string library_or(const std::string& given, const char* relative, const char* target,
                        const char* option) {
   const fs::path path = given.empty() ? program_folder() / relative : fs::path(given);
-  if (!fs::exists(path))
-    throw InfrastructureError(
-        fmt::format("{} does not exist; build the target {}, or name a library with {} PATH", path.string(),
-                    target, option));
-  return path.string();
+  if (fs::exists(path)) return path.string();
+  const std::string why =
+      fmt::format("{} does not exist; build the target {}, or name a library with {} PATH", path.string(),
+                  target, option);
+  if (!given.empty()) throw InputError(why);
+  throw InfrastructureError(why);
 }
 
 std::string script_of_assay(const std::string& name) {
@@ -159,6 +161,9 @@ int cli_main(int argc, char** argv) {
       throw InfrastructureError("stdout: what was printed could not be written (is the disk full?)");
     return code;
   } catch (const InputError& e) {
+    say("", e.what());
+    return kExitUsage;
+  } catch (const NotABackend& e) {
     say("", e.what());
     return kExitUsage;
   } catch (const InfrastructureError& e) {

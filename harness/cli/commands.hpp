@@ -96,8 +96,8 @@ int cli_main(int argc, char** argv);
 // One document on stdout; bytes that are no UTF-8 are replaced.
 void print_json(const nlohmann::json&);
 
-// The library a user named, else what the build put at `relative` to the program; throws InfrastructureError
-// that names the target to build and the option when it is not there.
+// The library a user named, else what the build put at `relative` to the program. When it is not there,
+// InputError or InfrastructureError that names the target to build and the option.
 std::string library_or(const std::string& given, const char* relative, const char* target,
                        const char* option);
 // scripts/NAME: beside the sources the program was built from, or near the program (a build folder inside the

@@ -12,6 +12,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/cli/commands.hpp"
+#include "harness/cli/run_options.hpp"
 #include "harness/report/compare_text.hpp"
 #include "harness/report/row_reader.hpp"
 #include "harness/report/text.hpp"
@@ -360,7 +361,7 @@ Command add_compare(CLI::App& app) {
       ->check(CLI::IsMember({"ratio"}));
   compare->add_option("--limit", a.limit, "at most N cases in the table")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(kNotNegative);
   compare->add_flag("--json", a.json, "everything as one JSON document on stdout");
   compare->footer(
       "It informs, whatever it finds: exit code 0 unless the folders cannot be read or have nothing in "

@@ -168,6 +168,28 @@ void print_case(const RunCase& c, const std::vector<Backend>& backends, const Ru
   fmt::print("rules     all hold: {}\n", rule_names);
 }
 
+// A name that nothing answers to would print nothing.
+void check_kernels(const std::vector<Backend>& backends, const std::vector<std::string>& globs) {
+  if (globs.empty()) return;
+  if (backends.empty())
+    throw InputError(
+        fmt::format("--kernel {}: a kernel of which backend? Add --backend NAME or PATH", globs.front()));
+  std::vector<std::string_view> names;
+  for (const Backend& backend : backends)
+    for (const assay_kernel* kernel : backend.kernels()) names.push_back(kernel->name);
+  for (const std::string& glob : globs) {
+    const bool known = std::any_of(names.begin(), names.end(),
+                                   [&](std::string_view name) {
+                                     return fnmatch(glob.c_str(), std::string(name).c_str(), 0) == 0;
+                                   }) ||
+                       std::any_of(backends.begin(), backends.end(),
+                                   [&](const Backend& backend) { return backend.find(glob) != nullptr; });
+    if (!known)
+      throw InputError(fmt::format("--kernel {}: no kernel of that name{}; there are: {}", glob,
+                                   did_you_mean(glob, names), join(names)));
+  }
+}
+
 int describe_command(const RunOptions& given) {
   if (!given.suites.empty() && given.suites[0] == "fields") {
     print_fields(std::span(given.suites).subspan(1));
@@ -178,6 +200,7 @@ int describe_command(const RunOptions& given) {
   options.limit = -1;
   std::vector<Backend> backends;
   for (const std::string& name : options.backends) backends.push_back(Backend::load(name));
+  check_kernels(backends, options.kernels);
   CaseStream cases(options, {.keep_repeats = true});
   int64_t shown = 0;
   while (const auto c = cases.next()) {
@@ -188,8 +211,9 @@ int describe_command(const RunOptions& given) {
     if (shown++ > 0) fmt::print("\n");
     print_case(*c, backends, options);
   }
+  for (const std::string& line : cases.partly_set()) fmt::print(stderr, "{}\n", line);
   if (shown > 0) return kExitOk;
-  fmt::print(stderr, "no case to describe\n");
+  fmt::print(stderr, "no case to describe: {}\n", cases.why_none());
   return kExitUsage;
 }
 

@@ -202,13 +202,16 @@ int score(const ExplainArguments& a) {
 }
 
 int explain_command(const ExplainArguments& a) {
+  if (a.score && !a.json.empty() && a.json != "-") check_writable("--json", a.json);
   if (a.score) return run_apart([&] { return score(a); });  // which loads the catalogue
+  if (!a.json.empty() && a.json != "-") check_writable("--json", a.json);
+  if (!a.picture.empty()) check_writable("--picture", a.picture);
   const Scenario scenario = parse_scenario(single_line(a.line));
-  if (!op_of(scenario.op).whole_context)
+  if (const Op& op = op_of(scenario.op); !op.whole_context)
     throw InputError(
-        fmt::format("explain finds causes in attention kernels, and {} is a data op; assay check names "
-                    "the element, the slot or the byte that is wrong",
-                    op_of(scenario.op).name));
+        fmt::format("explain finds causes in kernels of prefill and paged, and {} is another op ({}); assay "
+                    "check names the element, the slot or the byte that is wrong",
+                    op.name, op.summary));
   if (scenario.first_key != kNoPositions || scenario.positions != kNoPositions)
     throw InputError(
         "explain counts keys from position 0 and takes the last row to stand at the last key; leave out "
@@ -235,8 +238,8 @@ int explain_command(const ExplainArguments& a) {
 Command add_explain(CLI::App& app) {
   const auto arguments = std::make_shared<ExplainArguments>();
   ExplainArguments& a = *arguments;
-  CLI::App* explain =
-      app.add_subcommand("explain", "what is wrong in a failed case, and which cause explains it best");
+  CLI::App* explain = app.add_subcommand(
+      "explain", "what is wrong in a failed case of prefill or paged, and which cause explains it best");
   explain->add_option("line", a.line, "scenario line in quotes")->type_name("LINE");
   explain->add_option("--kernel", a.kernel, "name of the kernel")->type_name("NAME");
   explain->add_option("--backend", a.backend, "installed backend, or path of a library (default: cpu)")

@@ -68,7 +68,8 @@ int facts_command(const FactsArguments& a) {
       });
       if (!wanted || StopSignals::requested()) continue;
       if (!op_of(kernel.op).whole_context) {
-        fmt::print(stderr, "{}: facts are of kernels of prefill and paged\n", clean_text(kernel.name));
+        fmt::print(stderr, "{}: is a kernel of {} ({}); facts are of kernels of prefill and paged\n",
+                   clean_text(kernel.name), op_of(kernel.op).name, op_of(kernel.op).summary);
         continue;
       }
       const FactSheet sheet = gather_facts(*dispatcher, kernel, a.set, StopSignals::requested());
@@ -96,9 +97,9 @@ int facts_command(const FactsArguments& a) {
 
 Command add_facts(CLI::App& app) {
   const auto a = std::make_shared<FactsArguments>();
-  CLI::App* facts = app.add_subcommand(
-      "facts",
-      "what a kernel really does, found out by trying: LSE, NaN, empty requests, bits, graphs, strides");
+  CLI::App* facts = app.add_subcommand("facts",
+                                       "what a kernel of prefill or paged really does, found out by trying: "
+                                       "LSE, NaN, empty requests, bits, graphs, strides");
   facts->add_option("kernels", a->kernels, "names or globs")->required()->type_name("KERNEL");
   add_repeatable(*facts, "--backend", a->backends, "installed backend, or path of a library", "NAME|PATH");
   facts->add_option("--set", a->set, "fields of every case tried ('kv=fp8_e4m3 page=64')")

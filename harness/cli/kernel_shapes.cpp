@@ -4,19 +4,7 @@
 
 #include <algorithm>
 
-#include "harness/base/error.hpp"
-#include "harness/scenario/scenario.hpp"
-
 namespace assay {
-
-bool buildable(const std::string& line) {
-  try {
-    parse_scenario(line);
-    return true;
-  } catch (const InputError&) {
-    return false;
-  }
-}
 
 KernelAnswers ask_kernel(Dispatcher& dispatcher, std::string_view op, const std::string& name) {
   const std::vector<Shape> candidates = candidate_shapes(op);

@@ -25,7 +25,4 @@ struct KernelAnswers {
 // Asks a kernel of the op. A probe that does not go with the kernel's shape counts as refused.
 KernelAnswers ask_kernel(Dispatcher&, std::string_view op, const std::string& kernel);
 
-// Whether the language takes the line at all.
-bool buildable(const std::string& line);
-
 }  // namespace assay

@@ -2,7 +2,6 @@
 // assay kernels: what there is, which shapes each kernel takes and what it supports beyond the plainest of
 // them, asked in a worker (a kernel that crashes over the question must not take the program down).
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -94,15 +93,12 @@ int kernels_command(const KernelsArguments& args) {
     const DeviceInfo& device = dispatcher.device();
     fmt::print("{}backend {}: {} ({}), {} threads, {:.1f} GiB\n", any ? "\n" : "", choice.label, device.name,
                device.arch, device.multiprocessors, static_cast<double>(device.memory_bytes) / (1 << 30));
+    const std::vector<KernelInfo> chosen = dispatcher.chosen(args.kernels);
     for (const Name& op : op_names()) {
       if (!args.op.empty() && args.op != op.text) continue;
       std::vector<std::string> kernels;
-      for (const KernelInfo& k : dispatcher.kernels()) {
-        const bool wanted =
-            args.kernels.empty() || std::any_of(args.kernels.begin(), args.kernels.end(), [&](const auto& g) {
-              return fnmatch(g.c_str(), k.name.c_str(), 0) == 0;
-            });
-        if (k.op != op.value || !wanted) continue;
+      for (const KernelInfo& k : chosen) {
+        if (k.op != op.value) continue;
         fmt::print("{}  {:<24} {}\n", kernels.empty() ? fmt::format("\n{}\n", op.text) : "",
                    clean_text(k.name), clean_text(k.description));
         kernels.push_back(k.name);

@@ -119,11 +119,12 @@ int list_command(const RunOptions& options, bool count_only, bool json) {
   }
   if (!flush(buffer)) return kExitOk;
   if (count_only) print_count(count, cases, json);
-  if (!count_only && cases.aim().contradicted() > 0)
+  for (const std::string& line : cases.partly_set()) fmt::print(stderr, "{}\n", line);
+  if (!count_only && count > 0 && cases.aim().contradicted() > 0)
     fmt::print(stderr, "{} cases contradict --set, first {}\n", cases.aim().contradicted(),
                cases.aim().first());
   if (count > 0) return kExitOk;
-  fmt::print(stderr, "no case{}\n", options.filter.empty() ? "" : " matches --filter");
+  fmt::print(stderr, "no case: {}\n", cases.why_none());
   return kExitUsage;
 }
 
@@ -134,10 +135,11 @@ Command add_list(CLI::App& app) {
   CLI::App* list = app.add_subcommand("list", "print the canonical lines of suites, one per case");
   add_selection(*list, a->typed);
   list->add_option("--shard", a->typed.shard, "only part I of N of the cases")->type_name("I/N");
-  list->add_flag("--count", a->count_only, "print only how many");
+  auto* count = list->add_flag("--count", a->count_only, "print only how many");
   list->add_flag(
-      "--coverage", a->coverage,
-      "how much of the language the cases reach: values that occur together, boundaries crossed, gaps");
+          "--coverage", a->coverage,
+          "how much of the language the cases reach: values that occur together, boundaries crossed, gaps")
+      ->excludes(count);
   list->add_flag("--json", a->json, "one JSON object per line: scenario, place");
   list->footer(
       "Examples:\n  assay list smoke\n  assay list 'paged h=8/2,8 d=64,128 batch=4q1s1k'\n"

@@ -222,7 +222,7 @@ Command add_mutants(CLI::App& app) {
   mutants->add_option("--jobs", a.jobs, "processes (default: one per processor)")->check(CLI::Range(1, 4096));
   mutants->add_option("--legal", a.legal_cases, "legal cases to judge, over all variants")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(kNotNegative);
   mutants->add_option("--cost", a.cost_cap, "lines of more multiply-adds than this are a last resort")
       ->capture_default_str()
       ->check(kPositive);

@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 
 #include "harness/base/error.hpp"
@@ -51,7 +53,7 @@ class Record {
     const std::string identity = fmt::format("# assay power --draws {} --seed {}", o.draws, o.seed);
     if (there) drop_cut_line(identity);
     fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (fd_ < 0) throw InfrastructureError(fmt::format("--out {}: cannot be written", path));
+    if (fd_ < 0) throw InputError(fmt::format("--out {}: cannot be written: {}", path, std::strerror(errno)));
     if (there) {
       rows = power::read_curves(path);
       return;

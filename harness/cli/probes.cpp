@@ -8,6 +8,9 @@
 #include <iterator>
 #include <span>
 
+#include "harness/base/error.hpp"
+#include "harness/scenario/scenario.hpp"
+
 namespace assay {
 namespace {
 
@@ -124,6 +127,13 @@ constexpr BlockFeature kBlockFeatures[] = {
     {"source fp32", "quantize_int8", "from=fp32"},
     {"scales transposed", "quantize_int8", "strides=scales"},
     {"head dim 80", "quantize_int8", "d=80"},
+    {"decodes", "step", "batch=2q1s33"},
+    {"prefills", "step", "batch=2q9"},
+    {"all three together", "step", "batch=2q1s33_1q5s40_1q6"},
+    {"decodes of 4 rows", "step", "threshold=4 batch=2q4s40"},
+    {"context in chunks", "step", "budget=16 batch=2q5s80"},
+    {"padded rows", "step", "pad=3"},
+    {"rows fp16", "step", "from=fp16"},
 };
 
 std::string_view name_in(std::string_view word) { return word.substr(0, word.find('=') + 1); }
@@ -138,7 +148,7 @@ std::string line_of(std::string_view op, const std::string& fields, const Shape&
   return line;
 }
 
-bool attends(std::string_view op) { return op == "prefill" || op == "paged"; }
+bool attends(std::string_view op) { return op == "prefill" || op == "paged" || op == "step"; }
 
 const char* plain_batch(std::string_view op) {
   return op == "paged" || op == "decode_splitkv" ? " batch=2q1s33"
@@ -158,13 +168,23 @@ constexpr const char* kFormats[] = {"",       "q=fp16", "q=fp32", "kv=fp8_e4m3",
 constexpr size_t kCandidateHeads = 10, kCandidateDims = 12, kCandidatePages = 6;
 
 bool has_pages(std::string_view op) {
-  return op == "paged" || op == "decode_splitkv" || op == "cache_write" || op == "cache_gather";
+  return op == "paged" || op == "step" || op == "decode_splitkv" || op == "cache_write" ||
+         op == "cache_gather";
 }
 
 // The latent layout is the only one of these dimensions.
 bool latent(const std::string& dims) { return dims == "576/512"; }
 
 }  // namespace
+
+bool buildable(const std::string& line) {
+  try {
+    parse_scenario(line);
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
 
 std::string shape_text(const Shape& shape) { return fmt::format("{}", fmt::join(shape, " ")); }
 
@@ -195,10 +215,13 @@ std::string shape_line(std::string_view op, const Shape& shape) {
 
 std::vector<Probe> support_probes(std::string_view op, const Shape& shape) {
   std::vector<Probe> probes;
-  const bool paged = op == "paged";
+  // What a line of the op cannot say is no feature of its kernels; asked at one shape for all of them.
+  const auto exists = [&](const Feature& f) {
+    if (op != "step") return op == "paged" ? f.paged : op == "prefill" && f.prefill;
+    return f.paged && buildable(line_of(op, f.fields, {"h=4/2", "d=64"}, plain_batch(op)));
+  };
   for (const Feature& f : kFeatures)
-    if ((paged && f.paged) || (op == "prefill" && f.prefill))
-      probes.push_back({f.name, line_of(op, f.fields, shape, plain_batch(op))});
+    if (exists(f)) probes.push_back({f.name, line_of(op, f.fields, shape, plain_batch(op))});
   for (const BlockFeature& f : kBlockFeatures)
     if (op == f.op) probes.push_back({f.name, line_of(op, f.fields, shape, plain_batch(op))});
   return probes;

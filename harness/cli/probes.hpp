@@ -28,5 +28,7 @@ struct ShapeAxis {
   std::vector<Probe> values;  // Probe::feature is the value
 };
 std::vector<ShapeAxis> shape_axes(std::string_view op, const Shape&);
+// Whether the language takes the line at all.
+bool buildable(const std::string& line);
 
 }  // namespace assay

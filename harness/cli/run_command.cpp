@@ -79,6 +79,7 @@ std::vector<std::string> notes(const SweepResult& r, double largest, const std::
   say(r.counts.skipped, "cases of optional lines skipped:");
   for (const std::string& reason : r.counts.skip_reasons) lines.push_back("  " + clean_text(reason));
   say(r.repeated, "lines left out because they occurred before");
+  lines.insert(lines.end(), r.partly_set.begin(), r.partly_set.end());
   if (r.contradicted > 0)
     lines.push_back(fmt::format("{} cases left out: they contradict --set, first {}", r.contradicted,
                                 clean_text(r.first_contradiction)));
@@ -211,10 +212,7 @@ int run_command(const RunArguments& a) {
   const std::string start = now_utc();
   Sweep sweep(a.run);
   if (sweep.count().cases == 0 && sweep.count().complete && !a.resume)
-    throw InputError("no case to look at: " +
-                     std::string(a.run.filter.empty() ? "the suites are empty" : "--filter matches none") +
-                     (a.run.largest > 0 ? ", or --largest leaves none" : "") +
-                     (a.run.shard.count > 1 ? ", or none falls into this shard" : ""));
+    throw InputError("no case to look at: " + sweep.count().why_none);
   if (!a.junit.empty()) check_writable("--junit", a.junit);  // now, not after an hour
   std::optional<ResultsFolder> folder;
   nlohmann::json facts;

@@ -44,6 +44,15 @@ const CLI::Validator kPositive(
     },
     "", "POSITIVE");
 
+const CLI::Validator kNotNegative(
+    [](std::string& text) {
+      int64_t value = 0;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+      const bool good = error == std::errc() && end == text.data() + text.size() && value >= 0;
+      return good ? std::string() : fmt::format("'{}' is no whole number from 0 to 2^63 - 1", text);
+    },
+    "", "COUNT");
+
 CLI::Option* add_repeatable(CLI::App& app, const std::string& name, std::vector<std::string>& values,
                             const std::string& help, const std::string& type) {
   return app.add_option(name, values, help + "; repeatable")
@@ -69,9 +78,7 @@ void add_selection(CLI::App& app, Typed& t) {
                  "data ops have none")
       ->type_name("NUMBER")
       ->check(kPositive);
-  app.add_option("--limit", t.args.run.limit, "at most N cases")
-      ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+  app.add_option("--limit", t.args.run.limit, "at most N cases")->type_name("N")->check(kNotNegative);
 }
 
 void add_output(CLI::App& app, Typed& t) {

@@ -37,5 +37,7 @@ void settle(Typed&, const std::string& default_out);
 
 // Numbers that are real, finite and above zero: the library's own checks let nan and inf through.
 extern const CLI::Validator kPositive;
+// Counts, whole numbers from 0 on: the library's own check speaks of a range up to the largest double.
+extern const CLI::Validator kNotNegative;
 
 }  // namespace assay

@@ -15,6 +15,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/base/program.hpp"
+#include "harness/device/not_a_backend.hpp"
 
 namespace assay {
 namespace {
@@ -47,18 +48,17 @@ std::string join(const std::vector<std::string>& parts) {
 }
 
 fs::path resolve(const std::string& name_or_path) {
-  if (name_or_path.empty())
-    throw InfrastructureError("backend: empty name; give a name such as cpu, or a path");
+  if (name_or_path.empty()) throw NotABackend("backend: empty name; give a name such as cpu, or a path");
   if (is_path(name_or_path)) {
     if (!fs::exists(name_or_path))
-      throw InfrastructureError(fmt::format("backend: {}: no such file; check the path", name_or_path));
+      throw NotABackend(fmt::format("backend: {}: no such file; check the path", name_or_path));
     // dlopen searches the system folders for a name without a slash, so make it a path.
     return fs::absolute(name_or_path);
   }
   if (const std::string library = installed_path(name_or_path); !library.empty()) return library;
   std::vector<std::string> present = installed_backends();
   for (const std::string& name : named_backends()) present.push_back(name);
-  throw InfrastructureError(
+  throw NotABackend(
       fmt::format("backend {}: {} does not exist; installed: {}; a library elsewhere is "
                   "named by its path, such as ./lib{}.so",
                   name_or_path, (program_folder() / ("libassay_" + name_or_path + ".so")).string(),
@@ -83,7 +83,7 @@ std::shared_ptr<const assay_backend> padded(const assay_backend& table) {
 
 void check_table(const assay_backend& table, const std::string& path) {
   const auto fail = [&](const std::string& what) {
-    throw InfrastructureError(
+    throw NotABackend(
         fmt::format("backend {}: {}; what a table must hold is said in assay_kernel.h", path, what));
   };
   if (table.abi_version != ASSAY_ABI_VERSION)
@@ -131,23 +131,27 @@ Backend Backend::load(const std::string& name_or_path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* why = dlerror();
-    throw InfrastructureError(
-        fmt::format("backend {}: cannot be loaded: {}", path, why ? why : "no reason given"));
+    const std::string text =
+        fmt::format("backend {}: cannot be loaded: {}", path, why ? why : "no reason given");
+    // The loader begins with the file it stumbled over: another one is a library that this machine lacks.
+    if (why == nullptr || std::string_view(why).starts_with(path))
+      throw NotABackend(text + "; expected a shared library that exports assay_backend_open");
+    throw InfrastructureError(text);
   }
   const auto open = reinterpret_cast<assay_backend_open_fn>(dlsym(library, "assay_backend_open"));
   if (open == nullptr)
-    throw InfrastructureError(fmt::format(
+    throw NotABackend(fmt::format(
         "backend {}: exports no assay_backend_open; it is not an assay backend, or hides the symbol", path));
   const assay_backend* table = open(ASSAY_ABI_VERSION);
   for (uint32_t older = 1; table == nullptr && older < ASSAY_ABI_VERSION; ++older)
     if (open(older) != nullptr)
-      throw InfrastructureError(
+      throw NotABackend(
           fmt::format("backend {}: serves interface version {}, this program speaks {}; rebuild it against "
                       "this program's "
                       "assay_kernel.h (since version 2 a kernel's functions get the kernel itself first)",
                       path, older, ASSAY_ABI_VERSION));
   if (table == nullptr)
-    throw InfrastructureError(fmt::format(
+    throw NotABackend(fmt::format(
         "backend {}: does not serve interface version {}; rebuild it against this program's assay_kernel.h",
         path, ASSAY_ABI_VERSION));
   check_table(*table, path);

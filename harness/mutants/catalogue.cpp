@@ -12,6 +12,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/base/program.hpp"
+#include "harness/device/not_a_backend.hpp"
 #include "harness/ops/op.hpp"
 #include "reference/bounds/bounds.hpp"
 
@@ -26,8 +27,7 @@ struct Reader {
   std::set<std::string> names;
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw InfrastructureError(
-        fmt::format("catalogue {}: {}; see harness/abi/assay_fault.h", backend.path(), what));
+    throw NotABackend(fmt::format("catalogue {}: {}; see harness/abi/assay_fault.h", backend.path(), what));
   }
 
   std::string text(const char* value, const char* field, const std::string& of) const {
@@ -113,7 +113,7 @@ Catalogue load_catalogue(const std::string& path) {
           ? nullptr
           : reinterpret_cast<assay_fault_catalogue_open_fn>(dlsym(handle, "assay_fault_catalogue_open"));
   if (open == nullptr)
-    throw InfrastructureError(fmt::format(
+    throw NotABackend(fmt::format(
         "catalogue {}: exports no assay_fault_catalogue_open; it is a backend without planted faults",
         c.backend.path()));
   const assay_fault_catalogue* table = open(ASSAY_ABI_VERSION);

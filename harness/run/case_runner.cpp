@@ -22,6 +22,7 @@
 #include "harness/run/results_folder.hpp"
 #include "harness/run/timed_call.hpp"
 #include "harness/run/watched_series.hpp"
+#include "harness/scenario/fields.hpp"
 
 namespace assay {
 namespace {
@@ -207,11 +208,19 @@ void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge, const R
   }
 }
 
-std::string memory_text(Clock::time_point start) {
+// What else than the batch makes the tensors of the case large, where its line says so.
+std::string memory_text(const std::string& scenario, Clock::time_point start) {
+  const Scenario s = parse_scenario(scenario);
+  std::string large = "batch";
+  for (const char* name : {"budget", "pad", "states", "blocks", "workers", "ranks"})
+    if (const Field& field = assay::fields()[static_cast<size_t>(field_index(name))];
+        takes(op_of(s.op), name) && !field.is_default(s))
+      large += fmt::format(", {}", name);
   return fmt::format(
-      "needs more memory than a worker may use (after {:.1f} s); raise --worker-memory or make the batch "
-      "smaller",
-      seconds_since(start));
+      "needs more memory than a worker may use (after {:.1f} s); raise --worker-memory or make the line "
+      "smaller "
+      "({})",
+      seconds_since(start), large);
 }
 
 // Replays of captured calls, for a kernel that is right when it is called; the row says what is wrong.
@@ -298,7 +307,7 @@ void run_kernel(const Case& c, Judge& judge, const WantedKernel& wanted, const R
     short_of_memory = row.outcome == outcome_name(Outcome::kInvalid);
   } catch (const std::bad_alloc&) {
     row.outcome = outcome_name(Outcome::kInvalid);
-    row.reason = memory_text(start);
+    row.reason = memory_text(order.scenario, start);
     short_of_memory = true;
   }
   say_row(c.say, row, {}, short_of_memory);
@@ -396,8 +405,11 @@ bool run_case(const RunCaseOrder& order, const Backend& backend, const assay_dev
     judge.emplace(*problem, order.rows_budget);
   } catch (const InputError& e) {
     base.reason = e.what();
+  } catch (const InfrastructureError& e) {  // no buffer of the host's of that size
+    base.reason = fmt::format("{}: {}", e.what(), memory_text(order.scenario, start));
+    short_of_memory = true;
   } catch (const std::bad_alloc&) {
-    base.reason = memory_text(start);
+    base.reason = memory_text(order.scenario, start);
     short_of_memory = true;
   }
   if (!judge) {  // the same for every kernel: nothing could be built

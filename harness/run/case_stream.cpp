@@ -2,7 +2,10 @@
 // See case_stream.hpp.
 #include "harness/run/case_stream.hpp"
 
+#include <fmt/ranges.h>
+
 #include "harness/base/error.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/ops/work.hpp"
 
 namespace assay {
@@ -46,7 +49,10 @@ std::optional<RunCase> CaseStream::next() {
     c->scenario = std::move(*aimed);
     if (options_.seed) c->scenario.seed = *options_.seed;
     std::string line = print(c->scenario);
-    if (filter_ && !filter_->found_in(line)) continue;
+    if (filter_ && !filter_->found_in(line)) {
+      ++filtered_;
+      continue;
+    }
     // Two suites may hold the same line, and many differ in nothing but what was set; a case has one row per
     // kernel, so it runs once.
     if ((!scope_.keep_repeats || aim_.sets()) && !seen_.insert(fingerprint(line)).second) {
@@ -58,12 +64,40 @@ std::optional<RunCase> CaseStream::next() {
       continue;
     }
     ++given_;
-    if (!scope_.all_shards && !in_shard(line, options_.shard)) continue;
+    if (!in_shard(line, options_.shard)) {
+      ++elsewhere_;
+      if (!scope_.all_shards) continue;
+    }
+    if (std::string lacking = aim_.lacking(c->scenario); !lacking.empty())
+      ++partly_set_[{c->scenario.op, std::move(lacking)}];
     const SourcePlace& p = c->place;
     std::string place = p.line > 0 ? fmt::format("{}:{}", p.file, p.line) : p.file;
     return RunCase{std::move(c->scenario), std::move(line), std::move(place)};
   }
   return std::nullopt;
+}
+
+std::vector<std::string> CaseStream::partly_set() const {
+  std::vector<std::string> lines;
+  for (const auto& [what, count] : partly_set_)
+    lines.push_back(fmt::format("{} cases of {} have no field {}, which --set cannot give them", count,
+                                op_of(what.first).name, what.second));
+  return lines;
+}
+
+std::string CaseStream::why_none() const {
+  std::vector<std::string> parts;
+  if (options_.limit == 0) parts.push_back("--limit is 0");
+  if (aim_.contradicted() > 0)
+    parts.push_back(fmt::format("{} contradict --set, first {}", aim_.contradicted(), aim_.first()));
+  if (filtered_ > 0) parts.push_back(fmt::format("--filter matches none of {}", filtered_));
+  if (too_large_ > 0)
+    parts.push_back(
+        fmt::format("{} have more than {:g} multiply-adds (--largest)", too_large_, options_.largest));
+  if (elsewhere_ > 0) parts.push_back(fmt::format("{} fall into other shards", elsewhere_));
+  if (const int64_t excluded = counts().excluded; excluded > 0)
+    parts.push_back(fmt::format("{} combinations are excluded", excluded));
+  return parts.empty() ? "the suites are empty" : fmt::format("{}", fmt::join(parts, "; "));
 }
 
 SuiteCounts CaseStream::counts() const {
@@ -91,6 +125,7 @@ CaseCount count_cases(const RunOptions& options, int64_t most) {
     if (c->scenario.op > 0 && c->scenario.op < kOpValues) ++count.by_op[c->scenario.op];
   }
   count.fingerprint = print;
+  if (count.cases == 0) count.why_none = all.why_none();
   return count;
 }
 

@@ -58,15 +58,19 @@ class Dispatcher {
   void use_limits(MeasuredLimits limits) { limits_ = std::move(limits); }  // measured elsewhere
   // Per scenario, for the kernels of its op. A kernel that ends the worker over the question, or does not
   // answer, has failed (ASSAY_FAILED) with that as its reason.
-  // Given `only`, of these kernels alone.
+  // Given `only`, of these kernels alone, NAME(STAGE=KERNEL) among them.
   std::vector<std::vector<KernelSupport>> supports(const std::vector<std::string>& scenarios,
                                                    const std::vector<std::string>& only = {});
   // Whether it takes the scenario with operands whose addresses are multiples of `bytes` and of no more.
   bool supports_aligned(const std::string& scenario, const std::string& kernel, int32_t bytes);
   // Why the library cannot make NAME(STAGE=KERNEL); empty when it can.
   std::string why_no_kernel(const std::string& name);
-  // For the kernels of the scenario's op; those that do not answer have failed as in supports().
-  std::vector<KernelArithmetic> arithmetic(const std::string& scenario);
+  // Kernels whose names match one of the globs, all for none, and those that a name NAME(STAGE=KERNEL) makes
+  // of another kernel. InputError for one that cannot be made.
+  std::vector<KernelInfo> chosen(const std::vector<std::string>& globs);
+  // For those of `kernels` that are of the scenario's op; what does not answer has failed as in supports().
+  std::vector<KernelArithmetic> arithmetic(const std::string& scenario,
+                                           const std::vector<KernelInfo>& kernels);
 
   // Measures the device. InfrastructureError with the reason when it cannot be, or the worker does not
   // survive it.
@@ -98,6 +102,9 @@ class Dispatcher {
   struct Ended;
   struct Suspects;
   void start_worker();
+  void check_memory_limit(double limit_s) const;  // InputError when the limit is why none starts
+  // Of `names`, those that are NAME(STAGE=KERNEL) of a kernel here, as kernels of their own.
+  void add_composed(std::vector<KernelInfo>& list, const std::vector<std::string>& names) const;
   Heard hear(double timeout_s, const std::atomic<bool>* stop = nullptr);
   template <class Wanted>
   Wanted ask_for(const WorkerRequest& question, const char* doing);

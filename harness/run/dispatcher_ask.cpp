@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // See dispatcher.hpp. Here: starting a worker, and everything it is asked but a case. What becomes of the
 // worker over a question is the answer of the kernel that was asked.
+#include <fnmatch.h>
+
 #include <algorithm>
 
 #include "harness/abi/assay_kernel.h"
 #include "harness/base/error.hpp"
 #include "harness/device/backend.hpp"
+#include "harness/device/not_a_backend.hpp"
 #include "harness/report/text.hpp"
 #include "harness/run/dispatcher.hpp"
 #include "harness/scenario/scenario.hpp"
@@ -21,6 +24,22 @@ constexpr double kCalibrationSeconds = 600;  // of one instruction
 constexpr double kTimedSeconds = 300;        // of a judgement or some samples, beyond the limit of a case
 constexpr double kLimitsSeconds = 120, kLimitsLimits = 20;
 }  // namespace
+
+// A limit that somebody chose and without which the worker starts is bad input.
+void Dispatcher::check_memory_limit(double limit_s) const {
+  if (options_.worker_memory_bytes < 0) return;
+  WorkerCommand free = command_;
+  free.memory_bytes = -1;
+  WorkerProcess worker(free, log_fd_);
+  WorkerProcess::Event e = worker.next(limit_s);           // here
+  if (e.kind == Kind::kMessage) e = worker.next(limit_s);  // ready
+  if (e.kind != Kind::kMessage || e.message.value("event", "") != "ready") return;
+  const int64_t mib = (worker.most_memory_bytes() >> 20) + 1;
+  throw InputError(fmt::format(
+      "--worker-memory {}: a worker of {} does not start in so little; before its first case it takes {} MiB "
+      "of addresses, so give it at least {}M and what the cases need",
+      options_.worker_memory_bytes, command_.argv.size() < 3 ? "?" : command_.argv[2], mib, mib));
+}
 
 void Dispatcher::start_worker() {
   const double limit_s = std::min(kStartSeconds, kStartLimits * options_.timeout_s);
@@ -40,6 +59,8 @@ void Dispatcher::start_worker() {
     worker_->kill();
     if (const auto* none = std::get_if<NoDeviceHere>(&e.answer); e.kind == Kind::kMessage && none)
       throw NoDevice(none->message);
+    if (const auto* other = std::get_if<NotABackendHere>(&e.answer); e.kind == Kind::kMessage && other)
+      throw NotABackend(other->message);
     if (const auto* failed = std::get_if<Failed>(&e.answer); e.kind == Kind::kMessage && failed)
       why = failed->message;
     else if (e.kind == Kind::kDied)
@@ -52,6 +73,7 @@ void Dispatcher::start_worker() {
     if (e.kind == Kind::kTimeout) break;  // it would be the same again, and as long
   }
   worker_.reset();
+  check_memory_limit(limit_s);
   throw InfrastructureError(fmt::format("the worker for {} does not start (tried twice): {}",
                                         command_.argv.size() < 3 ? "?" : command_.argv[2], why));
 }
@@ -106,8 +128,12 @@ std::optional<Wanted> Dispatcher::ask(const WorkerRequest& question, std::string
 std::vector<std::vector<KernelSupport>> Dispatcher::supports(const std::vector<std::string>& scenarios,
                                                              const std::vector<std::string>& only) {
   std::vector<std::vector<KernelSupport>> all(scenarios.size());
-  for (const KernelInfo& kernel : std::vector(kernels())) {  // another worker says its own list
-    if (!only.empty() && std::find(only.begin(), only.end(), kernel.name) == only.end()) continue;
+  std::vector<KernelInfo> asked;  // a copy: another worker says its own list
+  for (const KernelInfo& kernel : kernels())
+    if (only.empty() || std::find(only.begin(), only.end(), kernel.name) != only.end())
+      asked.push_back(kernel);
+  add_composed(asked, only);
+  for (const KernelInfo& kernel : asked) {
     std::vector<size_t> of_its_op;
     AskSupports question{{}, kernel.name, 0};
     for (size_t i = 0; i < scenarios.size(); ++i)
@@ -131,6 +157,30 @@ bool Dispatcher::supports_aligned(const std::string& scenario, const std::string
   std::string why;
   const auto said = ask<SupportsAnswer>(AskSupports{{scenario}, kernel, bytes}, why);
   return said && said->answers.size() == 1 && said->answers.front().status == ASSAY_OK;
+}
+
+void Dispatcher::add_composed(std::vector<KernelInfo>& list, const std::vector<std::string>& names) const {
+  for (const KernelInfo& base : kernels())
+    for (const std::string& name : names)
+      if (name.starts_with(base.name + "(")) {
+        list.push_back(base);
+        list.back().name = name;
+      }
+}
+
+std::vector<KernelInfo> Dispatcher::chosen(const std::vector<std::string>& globs) {
+  std::vector<KernelInfo> list, composed;
+  for (const KernelInfo& kernel : kernels())
+    if (globs.empty() || std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
+          return fnmatch(glob.c_str(), kernel.name.c_str(), 0) == 0;
+        }))
+      list.push_back(kernel);
+  add_composed(composed, globs);
+  for (const KernelInfo& kernel : composed)
+    if (const std::string why = why_no_kernel(kernel.name); !why.empty())
+      throw InputError("--" + why);  // "kernel NAME(...): ..."
+  list.insert(list.end(), composed.begin(), composed.end());
+  return list;
 }
 
 std::string Dispatcher::why_no_kernel(const std::string& name) {
@@ -189,10 +239,11 @@ Rechecked Dispatcher::recheck() {
   return ask_for<Rechecked>(AskRecheck{}, "while its outputs were judged again");
 }
 
-std::vector<KernelArithmetic> Dispatcher::arithmetic(const std::string& scenario) {
+std::vector<KernelArithmetic> Dispatcher::arithmetic(const std::string& scenario,
+                                                     const std::vector<KernelInfo>& kernels) {
   std::vector<KernelArithmetic> all;
   const int32_t op = parse_scenario(scenario).op;
-  for (const KernelInfo& kernel : std::vector(kernels())) {
+  for (const KernelInfo& kernel : kernels) {
     if (kernel.op != op) continue;
     std::string why;
     auto said = ask<ArithmeticAnswer>(AskArithmetic{scenario, kernel.name}, why);

@@ -3,10 +3,8 @@
 // keys "do" (to the worker) and "event" (its answers). Both sides go through these lists and nothing else.
 //
 //   to the worker        answers
-//   hello                here, before anything is loaded; then ready, or failed, no_device, and the end
-//   limits               limits
-//   supports             supports
-//   arithmetic           arithmetic
+//   hello                here, before anything is loaded; then ready, or failed, no_device, not_a_backend,
+//   and the end limits               limits supports             supports arithmetic           arithmetic
 //   calibration          calibrating, several times, then calibration
 //   timed                timed_ready; then samples to samples, recheck to rechecked
 //   case                 starting, row and left, several times, then done; or device_lost or spent and the
@@ -130,6 +128,9 @@ struct Failed {
 struct NoDeviceHere {
   std::string message;
 };
+struct NotABackendHere {
+  std::string message;
+};
 struct LimitsAnswer {
   MeasuredLimits limits;
 };
@@ -180,9 +181,10 @@ struct Spent {
 struct DeviceLost {
   std::string message;
 };
-using WorkerAnswer = std::variant<Here, Ready, Failed, NoDeviceHere, LimitsAnswer, SupportsAnswer,
-                                  ArithmeticAnswer, Calibrating, CalibrationAnswer, TimedReady, SamplesAnswer,
-                                  Rechecked, Starting, RowAnswer, Left, Done, Spent, DeviceLost>;
+using WorkerAnswer =
+    std::variant<Here, Ready, Failed, NoDeviceHere, NotABackendHere, LimitsAnswer, SupportsAnswer,
+                 ArithmeticAnswer, Calibrating, CalibrationAnswer, TimedReady, SamplesAnswer, Rechecked,
+                 Starting, RowAnswer, Left, Done, Spent, DeviceLost>;
 
 // ---- their fields
 
@@ -340,6 +342,11 @@ template <>
 struct JsonFields<NoDeviceHere> {
   static constexpr std::string_view name = "no_device";
   static constexpr auto list = std::tuple(JsonField("message", &NoDeviceHere::message));
+};
+template <>
+struct JsonFields<NotABackendHere> {
+  static constexpr std::string_view name = "not_a_backend";
+  static constexpr auto list = std::tuple(JsonField("message", &NotABackendHere::message));
 };
 template <>
 struct JsonFields<LimitsAnswer> {

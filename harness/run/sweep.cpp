@@ -239,18 +239,10 @@ void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
       arm->modes = options_.caches;
     else if (options_.timed)
       not_timed_.push_back(fmt::format("backend {}: {}", arm->label, arm->dispatcher.no_times()));
-    for (const KernelInfo& k : arm->dispatcher.kernels()) {
-      all.push_back(k.name);
-      if (matches(k.name, options_.kernels)) arm->chosen.push_back(k);
-      for (const std::string& composed : options_.kernels)  // NAME(STAGE=KERNEL): one of its own
-        if (composed.starts_with(k.name + "(")) {
-          if (const std::string why = arm->dispatcher.why_no_kernel(composed); !why.empty())
-            throw InputError("--" + why);  // "kernel NAME(...): ..."
-          all.push_back(composed);
-          arm->chosen.push_back(k);
-          arm->chosen.back().name = composed;
-        }
-    }
+    arm->chosen = arm->dispatcher.chosen(options_.kernels);
+    for (const KernelInfo& k : arm->dispatcher.kernels()) all.push_back(k.name);
+    for (const KernelInfo& k : arm->chosen)
+      if (k.name.find('(') != std::string::npos) all.push_back(k.name);  // NAME(STAGE=KERNEL)
     any = any || !arm->chosen.empty();
     if (const auto& c = arm->dispatcher.calibration()) used.push_back(c->file);
   }
@@ -404,6 +396,7 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
       result.unexplained.push_back(fmt::format("{}: {}", arm->label, line));
   result.stopped = result.stopped || stop;
   result.repeated = cases.repeated();
+  result.partly_set = cases.partly_set();
   result.contradicted = cases.aim().contradicted();
   result.first_contradiction = cases.aim().first();
   result.too_large = cases.too_large();

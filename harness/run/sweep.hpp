@@ -56,12 +56,13 @@ class SweepObserver {
 };
 
 struct SweepResult {
-  bool stopped = false;             // by the user; the rows so far are whole
-  int64_t cases = 0;                // looked at, of this shard
-  int64_t repeated = 0;             // lines left out because they occurred before
-  int64_t contradicted = 0;         // and because they contradict what --set sets
-  std::string first_contradiction;  // the first of them, with the reason
-  int64_t too_large = 0;            // cases left out because of options.largest
+  bool stopped = false;                 // by the user; the rows so far are whole
+  int64_t cases = 0;                    // looked at, of this shard
+  int64_t repeated = 0;                 // lines left out because they occurred before
+  std::vector<std::string> partly_set;  // CaseStream::partly_set()
+  int64_t contradicted = 0;             // and because they contradict what --set sets
+  std::string first_contradiction;      // the first of them, with the reason
+  int64_t too_large = 0;                // cases left out because of options.largest
   // "KERNEL of BACKEND: SCENARIO" without all the rows that were asked for: never, unless assay has a bug.
   std::vector<std::string> unanswered;
   // Ends of workers that no kernel repeats alone (dispatcher.hpp).

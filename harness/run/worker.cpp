@@ -19,6 +19,7 @@
 #include "harness/calibrate/calibration.hpp"
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/device/backend.hpp"
+#include "harness/device/not_a_backend.hpp"
 #include "harness/input/contracts.hpp"
 #include "harness/measure/clocks.hpp"
 #include "harness/measure/limits.hpp"
@@ -263,6 +264,8 @@ int work(const WorkerArguments& arguments, int fd) {
       if (!channel) return 1;
       if (dynamic_cast<const NoDevice*>(&e) != nullptr)
         channel->say(NoDeviceHere{e.what()});
+      else if (dynamic_cast<const NotABackend*>(&e) != nullptr)
+        channel->say(NotABackendHere{e.what()});
       else
         channel->say(Failed{e.what()});
     } catch (const std::exception&) {  // nobody listens any more

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 
 #include "harness/base/error.hpp"
 #include "harness/report/text.hpp"
@@ -227,6 +228,13 @@ std::string WorkerProcess::reap() {
   }
   if (WEXITSTATUS(status) == kExecFailed) return "exit code 127 (the worker program could not be executed)";
   return fmt::format("exit code {}", WEXITSTATUS(status));
+}
+
+int64_t WorkerProcess::most_memory_bytes() const {
+  std::ifstream status(fmt::format("/proc/{}/status", speaker_ > 0 ? speaker_ : pid_));
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmPeak:")) return std::strtoll(line.c_str() + 7, nullptr, 10) << 10;
+  return 0;
 }
 
 void WorkerProcess::kill() {

@@ -21,7 +21,7 @@ namespace assay {
 
 inline constexpr int kWorkerFd = 3;  // of the socket inside a new worker
 // Of what parent and worker say to each other; told with the secret, and said back.
-inline constexpr int kWorkerSchema = 2;
+inline constexpr int kWorkerSchema = 3;
 
 struct WorkerCommand {
   std::vector<std::string> argv;  // program and arguments
@@ -53,6 +53,7 @@ class WorkerProcess {
   // Ends it and everything it started, whatever group or session that is in by now; waits.
   void kill();
   pid_t pid() const { return pid_; }
+  int64_t most_memory_bytes() const;  // address space it had at most, so far; 0: not known
 
  private:
   std::string reap();  // waits; how it ended

@@ -284,8 +284,9 @@ std::vector<Field> make_fields() {
        [](const Scenario& s, std::string& out) { append_integer(out, s.page_size); },
        [](const Scenario& s) { return s.page_size == defaults().page_size; }},
       {"blocks", "auto | COUNT", "auto",
-       "Blocks of the cache; auto is what the requests need and one in eight unused, more puts pages far "
-       "apart.",
+       "Least blocks of the cache: what the requests need and one in eight unused (auto) where that is more; "
+       "a "
+       "large number puts pages far apart.",
        fmt::format("auto or 1 to {}", kMaxBlocks),
        [](Slice v, Scenario& s) {
          s.min_blocks = v.text == "auto" ? 0 : static_cast<int32_t>(parse_count(v, "blocks", 1, kMaxBlocks));

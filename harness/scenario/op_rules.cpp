@@ -28,6 +28,13 @@ bool no_foreign_fields(const Scenario& s) {
   });
 }
 
+std::string ops_with(Operand operand) {
+  std::string names;
+  for (const Op* op : all_ops())
+    if (find_operand(*op, operand) != nullptr) names += (names.empty() ? "" : ", ") + std::string(op->name);
+  return names;
+}
+
 bool within(const StridedOperands& is, const StridedOperands& may) {
   return (may.q || !is.q) && (may.kv || !is.kv) && (may.out || !is.out) && (may.table || !is.table) &&
          (may.scales || !is.scales);
@@ -64,29 +71,57 @@ std::vector<Rule> op_rules() {
              op.rows_anywhere ? "" : ", and of positions= none and depth (of a draft in a tree)",
              name_of(mask_names(), s.mask));
        }},
-      {"block_sources",
-       {"op", "from", "states", "part", "pad"},
+      {"block_from",
+       {"op", "from"},
        [](const Scenario& s) {
-         const Scenario d;
          const Op& op = op_of(s.op);
-         const bool part = takes(op, "part");
          const bool codes = s.source_format == ASSAY_FORMAT_NONE && find_operand(op, Operand::kDenseKScale);
          return (codes || s.source_format == ASSAY_FP32 || format_is_float16(s.source_format)) &&
-                (!op.attends_rows || takes(op, "from") || s.source_format == d.source_format) &&
-                (part ? s.part_tokens >= 0 : s.part_tokens == d.part_tokens) &&
-                (takes(op, "states") && (!part || s.part_tokens == 0) ? s.states >= 1
-                                                                      : s.states == d.states) &&
-                (takes(op, "pad") ? s.padded_rows >= 0 : s.padded_rows == 0);
+                (!op.attends_rows || takes(op, "from") || s.source_format == Scenario{}.source_format);
        },
        [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         if (!takes(op, "from"))
+           return fmt::format("{} reads nothing in another format; leave out from=", op.name);
          return fmt::format(
-             "from is fp32, bf16 or fp16 of a data op that reads rows, or codes of cache_write, states "
-             "belongs to merge_states "
-             "and "
-             "to decode_splitkv with part=0, part to decode_splitkv and pad to what writes padded lists; "
-             "leave "
-             "them out of {}",
-             op_of(s.op).name);
+             "{} reads fp32, bf16 or fp16; from=codes is of ops whose new rows bring scales of "
+             "their own ({})",
+             op.name, ops_with(Operand::kDenseKScale));
+       }},
+      {"block_states",
+       {"op", "states", "part"},
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         const bool free = takes(op, "states") && (!takes(op, "part") || s.part_tokens == 0);
+         return free ? s.states >= 1 : s.states == Scenario{}.states;
+       },
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         if (!takes(op, "states"))
+           return fmt::format("{} has no partial results; leave out states=", op.name);
+         if (takes(op, "part") && s.part_tokens != 0)
+           return fmt::format(
+               "{} makes as many states as part={} cuts keys into; leave out states= or add part=0", op.name,
+               s.part_tokens);
+         return fmt::format("{} of {} states; make it 1 or more", op.name, s.states);
+       }},
+      {"block_part",
+       {"op", "part"},
+       [](const Scenario& s) {
+         return takes(op_of(s.op), "part") ? s.part_tokens >= 0 : s.part_tokens == Scenario{}.part_tokens;
+       },
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         return takes(op, "part") ? fmt::format("part={}: parts have 0 keys or more", s.part_tokens)
+                                  : fmt::format("{} cuts no keys into parts; leave out part=", op.name);
+       }},
+      {"block_pad",
+       {"op", "pad"},
+       [](const Scenario& s) { return takes(op_of(s.op), "pad") ? s.padded_rows >= 0 : s.padded_rows == 0; },
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         return takes(op, "pad") ? fmt::format("pad={}: 0 rows or more are padded", s.padded_rows)
+                                 : fmt::format("{} has no padded rows or lists; leave out pad=", op.name);
        }},
       {"latent_sources",
        {"op", "sources", "layout", "d"},

@@ -62,4 +62,12 @@ std::optional<Scenario> ReAim::operator()(const Scenario& before) {
   return std::nullopt;
 }
 
+std::string ReAim::lacking(const Scenario& s) const {
+  std::string names;
+  for (const auto& [index, value] : values_)
+    if (const Field& field = fields()[static_cast<size_t>(index)]; !takes(op_of(s.op), field.name))
+      names += (names.empty() ? "" : ", ") + std::string(field.name);
+  return names;
+}
+
 }  // namespace assay

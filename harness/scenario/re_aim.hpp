@@ -22,6 +22,8 @@ class ReAim {
   // The case with the fields set, defaults that follow them resolved again; empty when a rule is broken.
   std::optional<Scenario> operator()(const Scenario&);
 
+  // Names of the set fields that the case's op does not have: it stays as it is in these.
+  std::string lacking(const Scenario&) const;  // "pad, workers"
   bool sets() const { return !values_.empty(); }
   int64_t contradicted() const { return contradicted_; }
   const std::string& first() const { return first_; }  // of those, with the reason

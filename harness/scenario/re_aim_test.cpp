@@ -28,6 +28,13 @@ TEST(ReAim, SetsFieldsAndWhatFollowsThem) {
   EXPECT_EQ(print(*ReAim()(parse_scenario("paged h=4/2 batch=2q1s33"))), "paged h=4/2 batch=2q1s33");
 }
 
+TEST(ReAim, NamesTheFieldsThatACaseLacks) {
+  const ReAim aim("workers=3 d=64 pad=1");
+  EXPECT_EQ(aim.lacking(parse_scenario("paged h=4/2 batch=2q1s33")), "workers, pad");
+  EXPECT_EQ(aim.lacking(parse_scenario("step h=4/2 batch=2q1s33")), "workers");
+  EXPECT_EQ(ReAim("d=64").lacking(parse_scenario("step h=4/2 batch=2q1s33")), "");
+}
+
 TEST(ReAim, LeavesOutWhatContradictsAndSaysWhy) {
   ReAim aim("h=32/8 d=128");
   EXPECT_TRUE(aim(parse_scenario("paged h=4/2 d=64 batch=2q1s33")));

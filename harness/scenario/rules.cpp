@@ -36,6 +36,15 @@ bool quantization_valid(const Quantization& q) {
          q.scale >= ASSAY_SCALE_NONE && q.scale <= ASSAY_SCALE_CHANNEL;
 }
 
+// Behind every written key and row; what a trace draws is looked at when it is read.
+int64_t last_position(const Scenario& s) {
+  int64_t longest = 0;
+  if (s.batch.kind == BatchSpec::Kind::kUniform || s.batch.kind == BatchSpec::Kind::kZipf)
+    longest = std::max<int64_t>(s.batch.q.high, s.batch.s.high);
+  for (const BatchGroup& g : s.batch.groups) longest = std::max<int64_t>({longest, g.q_len, g.kv_len});
+  return std::max<int64_t>({0, s.first_key, s.positions}) + longest;
+}
+
 bool in_range(int64_t value, int64_t low, int64_t high) { return value >= low && value <= high; }
 bool magnitude(double value) { return value >= kMinMagnitude && value <= kMaxMagnitude; }
 
@@ -223,6 +232,16 @@ const std::vector<Rule>& rules() {
                "index=full, and an input other than exact, incidence and dyadic, whose answer counts "
                "keys from 0");
          }},
+        {"positions_end",
+         {"first", "positions", "batch"},
+         [](const Scenario& s) { return last_position(s) <= kMaxTokens; },
+         [](const Scenario& s) {
+           return fmt::format(
+               "first= or positions= puts the end of the longest request at {}; positions go up to {}, so "
+               "make "
+               "them smaller",
+               last_position(s), kMaxTokens);
+         }},
         {"magnitudes",
          {"cap", "scale"},
          [](const Scenario& s) {
@@ -256,10 +275,13 @@ const std::vector<Rule>& rules() {
                   every_group(s, [](const BatchGroup& g) { return g.shared == 0; });
          },
          [](const Scenario& s) {
+           const Op& op = op_of(s.op);
            return fmt::format(
-               "a shared prefix (p) means shared pages, and {} has no pages to share; leave out p or start "
-               "the line with paged",
-               name_of(op_names(), s.op));
+               "a shared prefix (p) means pages that several requests read; {}; leave out p or start the "
+               "line "
+               "with paged",
+               op.has_cache ? fmt::format("every request of {} has pages of its own", op.name)
+                            : fmt::format("{} has no pages", op.name));
          }},
         {"tree_drafts",
          {"mask", "batch"},

@@ -54,6 +54,8 @@ TEST(Rules, EachIsBrokenByItsCase) {
   broken["window"] = {[](Scenario& s) { s.window_right = -2; }};
   broken["chunk"] = {[](Scenario& s) { s.chunk = 8, s.mask = ASSAY_MASK_FULL; },
                      [](Scenario& s) { s.chunk = -1; }};
+  broken["positions_end"] = {[](Scenario& s) { s.first_key = kMaxTokens - 99; },
+                             [](Scenario& s) { s.positions = kMaxTokens - 99; }};
   broken["positions"] = {
       [](Scenario& s) { s.positions = kDepthPositions; },
       [](Scenario& s) { s.positions = 100, s.mask = ASSAY_MASK_TREE; },
@@ -114,16 +116,18 @@ TEST(Rules, EachIsBrokenByItsCase) {
       [](Scenario& s) { s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_FULL; },
       [](Scenario& s) { s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_CROSS; },
       [](Scenario& s) { s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_TREE, s.positions = kDrawnPositions; }};
-  broken["block_sources"] = {
-      [](Scenario& s) { s.padded_rows = 1; },
+  broken["block_from"] = {
       [](Scenario& s) { s.source_format = ASSAY_FP16; },
       [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.source_format = ASSAY_INT8; },
       [](Scenario& s) { s.op = ASSAY_OP_QUANTIZE_INT8, s.source_format = ASSAY_FORMAT_NONE; },
-      [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.states = 3; },
-      [](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.states = 0; },
-      [](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.part_tokens = 64; },
-      [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.states = 4; },
-      [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.part_tokens = -1; }};
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.source_format = ASSAY_FORMAT_NONE; }};
+  broken["block_states"] = {[](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.states = 3; },
+                            [](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.states = 0; },
+                            [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.states = 4; }};
+  broken["block_part"] = {[](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.part_tokens = 64; },
+                          [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.part_tokens = -1; }};
+  broken["block_pad"] = {[](Scenario& s) { s.padded_rows = 1; },
+                         [](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.padded_rows = -1; }};
   broken["latent_sources"] = {[](Scenario& s) { s.op = ASSAY_OP_CACHE_WRITE, s.split_latent = true; },
                               [](Scenario& s) {
                                 s.op = ASSAY_OP_CACHE_WRITE, s.split_latent = true;

@@ -199,6 +199,10 @@ void StageCall::set_lengths(std::vector<int32_t> q, std::vector<int32_t> kv) {
 Calls::Calls(const assay_kernel& self, const assay_problem& p, const assay_tensors* t)
     : self_(self), problem_(p), tensors_{}, base_(kNowhere), placed_(t != nullptr) {
   tensors_.struct_size = sizeof tensors_;
+  // Stages take the formats of what they read from its tensors.
+  tensors_.q.format = p.q_format, tensors_.o.format = p.o_format;
+  tensors_.k.format = p.k_format, tensors_.v.format = p.v_format;
+  tensors_.dense_k.format = tensors_.dense_v.format = p.source_format;
   if (t == nullptr) return;
   tensors_ = *t;
   if (t->workspace.data != nullptr) base_ = static_cast<unsigned char*>(t->workspace.data);

@@ -46,7 +46,7 @@ struct StageCall {
 // What a composed kernel does for one problem.
 class Calls {
  public:
-  // Without tensors the addresses mean nothing, and only shapes and sizes do.
+  // Without tensors the addresses mean nothing, and only formats, shapes and sizes do.
   Calls(const assay_kernel& self, const assay_problem&, const assay_tensors*);
   ~Calls();
   Calls(const Calls&) = delete;

@@ -30,6 +30,41 @@ TEST_F(BadInput, ScenarioLines) {
   expect_refused(run({"describe", "paged mask=diagonal batch=1q1s4"}), {"diagonal", "causal"});
 }
 
+// Where positions end is known from the line; memory runs out by other fields than the batch, too.
+TEST_F(BadInput, NumbersThatAreTooLarge) {
+  expect_refused(run({"check", "paged h=4/2 d=64 first=2147483647 batch=3q2s9"}),
+                 {"command line:1:", "2147483656", "positions go up to 2147483647"});
+  const Output o = run(
+      {"check", "chunk_metadata budget=2147483647 batch=2q1s9", "--backend", "cpu", "--worker-memory", "2G"});
+#if !defined(ASSAY_SANITIZED)
+  EXPECT_EQ(o.code, 2) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("smaller (batch, budget)"));
+#endif
+}
+
+// Of the field that is wrong and of no other, at its place.
+TEST_F(BadInput, FieldsOfOtherOps) {
+  const auto message = [&](const std::string& line) {
+    const Output o = run({"list", line});
+    EXPECT_EQ(o.code, 2) << line;
+    return o.err;
+  };
+  using testing::Not;
+  EXPECT_THAT(message("step batch=1q1s1 from=codes"),
+              AllOf(HasSubstr("command line:1:"), HasSubstr("step reads fp32, bf16 or fp16"),
+                    HasSubstr("cache_write"), Not(HasSubstr("states")), Not(HasSubstr("pad"))));
+  EXPECT_THAT(message("merge_states batch=1q1 states=3 from=codes"),
+              AllOf(HasSubstr("merge_states reads fp32"), Not(HasSubstr("pad"))));
+  EXPECT_THAT(message("decode_splitkv batch=1q1s9 states=4"),
+              AllOf(HasSubstr("add part=0"), Not(HasSubstr("from"))));
+  EXPECT_THAT(message("step h=4/2 d=16 batch=5q3s200p64"),
+              AllOf(HasSubstr("every request of step has pages of its own"), Not(HasSubstr("no pages"))));
+  EXPECT_THAT(message("prefill h=4/2 d=16 batch=5q3s200p64"), HasSubstr("prefill has no pages"));
+  const Output blocks = run({"describe", "step blocks=1 batch=4q1s100"});
+  EXPECT_THAT(blocks.out, HasSubstr("cache     31 blocks"));
+  EXPECT_THAT(run({"describe", "fields", "blocks"}).out, HasSubstr("Least blocks of the cache"));
+}
+
 TEST_F(BadInput, SuiteFiles) {
   expect_refused(run({"list", path("missing.suite")}), {"missing.suite"});
   expect_refused(run({"list", "smokey"}), {"smokey"});
@@ -82,6 +117,32 @@ TEST_F(BadInput, Options) {
   expect_refused(run({"report", path("nowhere")}), {"nowhere"});
 }
 
+// Which of several reasons left nothing, with how many lines and the first of them.
+TEST_F(BadInput, NothingLeftSaysWhy) {
+  write("two.suite", "paged h=4/2 d=64 batch=2q1s33\npaged h=4/2 d=64 batch=1q1s7\n");
+  const std::string suite = path("two.suite");
+  for (const char* command : {"check", "list", "describe"}) {
+    expect_refused(run({command, suite, "--set", "h=5/2"}),
+                   {"no case", "2 contradict --set, first paged h=4/2 d=64 batch=2q1s33: 5 query heads"});
+    expect_refused(run({command, suite, "--filter", "q3"}), {"no case", "--filter matches none of 2"});
+    expect_refused(run({command, suite, "--largest", "1000"}),
+                   {"no case", "2 have more than 1000 multiply-adds (--largest)"});
+  }
+  for (const char* command : {"check", "list"})
+    expect_refused(run({command, suite, "--limit", "0"}), {"no case", "--limit is 0"});
+  expect_refused(run({"check", suite, "--set", "d=32", "--filter", "s33", "--largest", "1000"}),
+                 {"--filter matches none of 1; 1 have more than 1000 multiply-adds"});
+}
+
+#if !defined(ASSAY_SANITIZED)  // which have no limit of addresses
+// In place of a worker that dies of it.
+TEST_F(BadInput, WorkerMemoryTooSmallToStart) {
+  for (const char* size : {"1k", "6M", "20M"})
+    expect_refused(run({"check", kLine, "--backend", "cpu", "--worker-memory", size, "--no-table"}),
+                   {"--worker-memory", "does not start", "at least "});
+}
+#endif
+
 TEST_F(BadInput, ResultsFolders) {
   write("file", "x");
   expect_refused(run({"check", kLine, "--out", path("file")}), {"file", "--out"});
@@ -95,12 +156,61 @@ TEST_F(BadInput, ResultsFolders) {
   expect_refused(run({"check", kLine, "--out", path("home")}), {"not empty"});
 }
 
-// A library that is no backend cannot be worked with: infrastructure, not usage.
+// A library that is no backend is bad input, of every command that takes one.
 TEST_F(BadInput, LibraryThatIsNoBackend) {
   write("libnot.so", "this is no library");
-  const Output o = run({"check", kLine, "--backend", path("libnot.so")});
-  EXPECT_EQ(o.code, 6);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("libnot.so"), HasSubstr("tried twice"), HasSubstr("cannot be loaded")));
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"check", kLine}, {"kernels"}, {"describe", kLine}, {"facts", "paged_*"}})
+    for (const auto& [library, why] :
+         {std::pair{path("libnot.so"), "exports assay_backend_open"},
+          {std::string(ASSAY_BINARY_DIR "/testing/libassay_bad_1.so"), "not serve interface version"}}) {
+      std::vector<std::string> all = words;
+      all.insert(all.end(), {"--backend", library});
+      expect_refused(run(all), {library, why});
+    }
+  expect_refused(run({"mutants", "--catalogue", kFake, "--quiet"}), {kFake, "assay_fault_catalogue_open"});
+  expect_refused(run({"explain", kLine, "--kernel", "paged_naive_cpu", "--json", "/nonexistent/a.json"}),
+                 {"--json", "/nonexistent/a.json"});
+  expect_refused(run({"explain", kLine, "--kernel", "paged_naive_cpu", "--picture", "/nonexistent/a.png"}),
+                 {"--picture", "/nonexistent/a.png"});
+}
+
+TEST_F(BadInput, DescribeOfUnknownKernels) {
+  const std::string step = "step h=4/2 d=64 batch=1q1s9";
+  expect_refused(run({"describe", step, "--backend", "cpu", "--kernel", "nokernel"}),
+                 {"--kernel nokernel: no kernel of that name", "step_aiter_fa_cpu"});
+  expect_refused(run({"describe", step, "--kernel", "step*"}), {"--kernel step*", "--backend"});
+}
+
+TEST_F(BadInput, OpsThatACommandDoesNotServe) {
+  expect_refused(run({"explain", "step h=4/2 d=64 batch=1q1s9", "--kernel", "step_aiter_fa_cpu"}),
+                 {"prefill and paged", "step is another op (One forward step: "});
+  expect_refused(run({"explain", "merge_states h=4 d=64 batch=1q1", "--kernel", "merge_states_cpu"}),
+                 {"prefill and paged", "merge_states is another op ("});
+  const Output facts = run({"facts", "step_aiter_fa_cpu", "--backend", "cpu"});
+  expect_refused(facts,
+                 {"is a kernel of step (One forward step: ", "facts are of kernels of prefill and paged"});
+  for (const char* command : {"explain", "facts"})
+    EXPECT_THAT(run({command, "--help"}).out, HasSubstr("of prefill or paged"));
+}
+
+TEST_F(BadInput, CountsAndFlagsThatExcludeEachOther) {
+  const Output limit = run({"list", kLine, "--limit", "-1"});
+  expect_refused(limit, {"--limit", "'-1' is no whole number from 0"});
+  EXPECT_LT(limit.err.size(), 300u) << "not the digits of the largest double";
+  expect_refused(run({"list", kLine, "--coverage", "--count"}), {"--coverage", "--count"});
+}
+
+// Lines stay as they are in fields that their op lacks, and that is said.
+TEST_F(BadInput, SetFieldsThatALineCannotHave) {
+  for (const char* command : {"list", "describe"}) {
+    const Output o = run({command, "merge_states h=4 d=64 batch=1q1", "--set", "page=32 workers=2 d=32"});
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o.out, HasSubstr("merge_states h=4 d=32 batch=1q1"));
+    EXPECT_THAT(o.err, HasSubstr("1 cases of merge_states have no field page, workers"));
+  }
+  const Output check = run({"check", kLine, "--backend", "cpu", "--kernel", "*naive*", "--set", "workers=2"});
+  EXPECT_THAT(check.out, HasSubstr("1 cases of paged have no field workers"));
 }
 
 }  // namespace

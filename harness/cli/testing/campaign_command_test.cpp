@@ -89,7 +89,7 @@ TEST_F(CampaignCommand, BadInputIsExitTwo) {
   EXPECT_THAT(clean({"--replay", path("no.suite")}).err, HasSubstr("a line without its kernel"));
   write("is.jsonl", "");
   EXPECT_THAT(clean({"--out", path("is.jsonl")}).err, HasSubstr("is there already"));
-  EXPECT_EQ(campaign({"--catalogue", path("nowhere.so")}).code, 6);
+  EXPECT_EQ(campaign({"--catalogue", path("nowhere.so")}).code, 2);
 }
 
 }  // namespace

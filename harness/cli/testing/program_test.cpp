@@ -197,6 +197,31 @@ TEST_F(Commands, ListIsCanonicalSeededFilteredAndLimited) {
   EXPECT_EQ(piped.err, "");
 }
 
+// A step's kernels are asked without operands here, and say what they do with them: in check as well.
+TEST_F(Commands, KernelsOfStepsAnswerAsInCheck) {
+  const std::string line = "step h=4/2 d=64 page=8 budget=16 batch=1q9s43_1q5s40_1q7s8 seed=2";
+  const std::string composed = "step_aiter_fa_cpu(unified=paged_online_cpu)";
+  for (const std::string& kernel : {std::string("step_aiter_fa_cpu"), composed}) {
+    EXPECT_EQ(run({"check", line, "--backend", "cpu", "--kernel", kernel}).code, 0);
+    const Output declared =
+        run({"kernels", "--arithmetic", line, "--backend", "cpu", "--kernel", kernel, "--json"});
+    ASSERT_EQ(declared.code, 0) << declared.err;
+    const nlohmann::json answers = nlohmann::json::parse(declared.out)[0]["kernels"];
+    ASSERT_EQ(answers.size(), 1u);
+    EXPECT_EQ(answers[0]["kernel"], kernel);
+    EXPECT_EQ(answers[0]["status"], 0) << answers[0]["why"];
+    EXPECT_TRUE(answers[0].contains("arithmetic"));
+  }
+  const Output matrix = run({"kernels", "--op", "step", "--backend", "cpu", "--kernel", "step_aiter_fa_cpu",
+                             "--kernel", composed, "--kernel", "step_mla_prefill_cpu"});
+  EXPECT_EQ(matrix.code, 0) << matrix.err;
+  EXPECT_THAT(
+      matrix.out,
+      AllOf(HasSubstr("step_aiter_fa_cpu  plainest h=4/2 d=64"),
+            HasSubstr(composed + "  plainest h=4/2 d=64"), HasSubstr("all three together"),
+            HasSubstr("step_mla_prefill_cpu  plainest h=4/2 d=64"), Not(HasSubstr("none of those asked"))));
+}
+
 TEST_F(Commands, DescribeShowsTheProblem) {
   const Output o = run({"describe", "paged window=3 page=4 batch=1q4s10"});
   EXPECT_EQ(o.code, 0) << o.err;
