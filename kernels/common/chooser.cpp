@@ -2,10 +2,11 @@
 // See chooser.hpp.
 #include "kernels/common/chooser.hpp"
 
-#include <cstdio>
 #include <cstring>
 #include <list>
 #include <memory>
+
+#include "kernels/common/stage_list.hpp"
 
 namespace assay_kernels {
 namespace {
@@ -25,11 +26,6 @@ struct Chosen {
   assay_plan* plan;
 };
 Chosen* chosen_of(assay_plan* plan) { return reinterpret_cast<Chosen*>(plan); }
-
-int say(int status, const std::string& text, char* to, size_t size) {
-  if (to != nullptr && size > 0) std::snprintf(to, size, "%s", text.c_str());
-  return status;
-}
 
 // The row for a problem, or the number of rows and why the last one, the most general, does not fit.
 size_t choose(const Entry& entry, const assay_problem& p, char* why, size_t size) {
@@ -122,22 +118,10 @@ int with_stages(const assay_kernel* self, const char* name, const assay_stage* s
                 const assay_kernel** made, char* error, size_t size) {
   const Entry& entry = entry_of(self);
   std::vector<assay_stage> all = entry.stages;
-  for (int32_t i = 0; i < count; ++i) {
-    std::string known;
-    size_t at = 0;
-    while (at < all.size() && std::strcmp(all[at].name, stages[i].name) != 0)
-      known += (known.empty() ? "" : ", ") + std::string(all[at++].name);
-    if (at == all.size())
-      return say(ASSAY_INVALID_ARGUMENT,
-                 std::string(self->name) + " has no stage " + stages[i].name + "; it has " + known, error,
-                 size);
-    if (stages[i].kernel->op != entry.op)
-      return say(ASSAY_INVALID_ARGUMENT,
-                 std::string("stage ") + all[at].name + " of " + self->name + ": " + stages[i].kernel->name +
-                     " is a kernel of another op than " + all[at].kernel->name,
-                 error, size);
-    all[at].kernel = stages[i].kernel;
-  }
+  const auto fits = [&](size_t, int32_t op) { return op == entry.op; };
+  if (const int status = replace_stages(self->name, stages, count, fits, all, error, size);
+      status != ASSAY_OK)
+    return status;
   *made = make(name, entry.description, entry.op, entry.choices, std::move(all));
   return ASSAY_OK;
 }

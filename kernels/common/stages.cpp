@@ -3,7 +3,6 @@
 #include "kernels/common/stages.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -12,6 +11,7 @@
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/common/operands.hpp"
 #include "kernels/common/stage_arithmetic.hpp"
+#include "kernels/common/stage_list.hpp"
 
 namespace assay_kernels {
 namespace {
@@ -19,11 +19,6 @@ namespace {
 constexpr int64_t kAlignment = 256, kGap = 256;
 // An address for a workspace that is not there yet: as aligned as any, and not null.
 unsigned char* const kNowhere = reinterpret_cast<unsigned char*>(uintptr_t{1} << 40);
-
-int say(int status, const std::string& text, char* to, size_t size) {
-  if (to != nullptr && size > 0) std::snprintf(to, size, "%s", text.c_str());
-  return status;
-}
 
 // The plan of a composed kernel is its calls.
 Calls* calls_of(assay_plan* plan) { return reinterpret_cast<Calls*>(plan); }
@@ -133,24 +128,13 @@ int with_stages(const assay_kernel* self, const char* name, const assay_stage* s
                 const assay_kernel** made, char* error, size_t size) {
   const Entry& entry = entry_of(self);
   std::vector<assay_stage> all = entry.stages;
-  for (int32_t i = 0; i < count; ++i) {
-    std::string known;
-    size_t at = 0;
-    while (at < all.size() && std::strcmp(all[at].name, stages[i].name) != 0)
-      known += (known.empty() ? "" : ", ") + std::string(all[at++].name);
-    if (at == all.size())
-      return say(ASSAY_INVALID_ARGUMENT,
-                 std::string(self->name) + " has no stage " + stages[i].name + "; it has " + known, error,
-                 size);
+  const auto fits = [&](size_t at, int32_t op) {
     const StagePlace& place = entry.pipeline->places[at];
-    const int32_t op = stages[i].kernel->op;
-    if (op != place.ops[0] && op != place.ops[1])
-      return say(ASSAY_INVALID_ARGUMENT,
-                 std::string("stage ") + place.name + " of " + self->name + ": " + stages[i].kernel->name +
-                     " is a kernel of another op than " + all[at].kernel->name,
-                 error, size);
-    all[at].kernel = stages[i].kernel;
-  }
+    return op == place.ops[0] || op == place.ops[1];
+  };
+  if (const int status = replace_stages(self->name, stages, count, fits, all, error, size);
+      status != ASSAY_OK)
+    return status;
   *made = make_composed(entry.pipeline, name, self->arch, std::move(all), entry.check);
   return ASSAY_OK;
 }
