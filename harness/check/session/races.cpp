@@ -26,21 +26,6 @@ double us_since(Clock::time_point start) {
   return 1e6 * std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Ends whatever comes between.
-class Disturbed {
- public:
-  Disturbed(const Disturber& disturber, int32_t kind, uint64_t seed, double microseconds)
-      : disturber_(disturber) {
-    disturber.begin(kind, seed, microseconds);
-  }
-  ~Disturbed() noexcept(false) { disturber_.end(); }
-  Disturbed(const Disturbed&) = delete;
-  Disturbed& operator=(const Disturbed&) = delete;
-
- private:
-  const Disturber& disturber_;
-};
-
 }  // namespace
 
 Objection find_races(Session& session, const Disturber& disturber, const RaceSearch& search,
@@ -67,14 +52,11 @@ Objection find_races(Session& session, const Disturber& disturber, const RaceSea
     const int32_t kind = first ? -1 : disturber.kinds()[random() % disturber.kinds().size()];
     const uint64_t drawn = random(), pause = random() % 4 == 0 ? random() % kLongestPauseUs : 0;
     if (pause > 0) std::this_thread::sleep_for(std::chrono::microseconds(pause));
-    CallResult result;
-    {
-      std::optional<Disturbed> disturbed;
-      if (kind >= 0) disturbed.emplace(disturber, kind, drawn, std::max(kAtLeastUs, kTimes * call_us));
-      const auto start = Clock::now();
-      result = session.run();
-      if (first) call_us = us_since(start);
-    }
+    if (kind >= 0) disturber.begin(kind, drawn, std::max(kAtLeastUs, kTimes * call_us));
+    const auto start = Clock::now();
+    const CallResult result = session.run();
+    if (first) call_us = us_since(start);
+    if (kind >= 0) disturber.end();  // throws where the kernel has broken the device
     const auto where = [&](const std::string& what) {
       return Objection{"race", fmt::format("in repetition {} of {}, {}: {}", i + 1, repetitions,
                                            disturbance_text(kind), what)};
