@@ -177,6 +177,19 @@ TEST(Declaration, ValuesPastTheFormatTheyAreDequantisedTo) {
   EXPECT_TRUE(std::isinf(largest(1, 7e4)));
 }
 
+TEST(Declaration, ValuesPastTheFormatOfPartialResults) {
+  const Problem p = make_case(Family::kNormal, 1, 64, 32, 1).problem;
+  assay_arithmetic a = arithmetic(ASSAY_FP32, 16, 64);
+  const auto largest = [&](double v_max) { return ErrorModel(p, a).largest_sum(1, 1, 4, 1, v_max); };
+  a.partial_format = ASSAY_FP16;
+  EXPECT_LT(largest(7e4), 1e6) << "one part";
+  a.splits = 2;
+  EXPECT_LT(largest(6e4), 1e6);
+  EXPECT_TRUE(std::isinf(largest(7e4)));
+  a.partial_format = ASSAY_BF16;
+  EXPECT_LT(largest(7e4), 1e6);
+}
+
 TEST(Declaration, UnitOfTheRowSum) {
   assay_arithmetic base = ordered(tensor_core(ASSAY_BF16, 64, 16, 25, 23));
   base.row_sum_from_rounded_p = 1;

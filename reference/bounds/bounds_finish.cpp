@@ -19,9 +19,6 @@ constexpr double kMeanSquare = 0.54;
 // What may round otherwise of all weight, over what it is where weights lie anywhere on the grid.
 constexpr double kGenericFlips = 4;
 
-// Weights below this the fp32 replay may take for zero or for unrounded.
-constexpr double kUnseenWeight = 0x1p-116;
-
 double square(double x) { return x * x; }
 
 // Variance of one rounding of P over h^2: uniform on -h .. h, or on half of that around its mean.

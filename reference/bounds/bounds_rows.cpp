@@ -163,6 +163,9 @@ double ErrorModel::largest_sum(double scaled_q_norm, double k_norm, int64_t keys
   const int32_t written = arithmetic_.dequant_format;
   if (written != ASSAY_FORMAT_NONE && std::max(k_max, v_max) > format_info(written).max_finite)
     return std::numeric_limits<double>::infinity();
+  // A part's result is a mean of values, and may be the largest of them.
+  if (arithmetic_.splits > 1 && v_max > format_info(arithmetic_.partial_format).max_finite)
+    return std::numeric_limits<double>::infinity();
   // Scores go to powers of two, P is at most 2^lag times what the offset scales it by.
   const double dot =
       scaled_q_norm * k_norm * std::max(M_LOG2E, softmax_scale_ > 0 ? 1 / softmax_scale_ : 1.0);

@@ -14,7 +14,10 @@
 
 namespace assay {
 
-inline constexpr double kUnit = 0x1p-24;         // unit roundoff of fp32
+inline constexpr double kUnit = 0x1p-24;  // unit roundoff of fp32
+// Weights below this the fp32 replay may take for zero or for unrounded; what roundings of P by less leave is
+// left out. Tier R allows for that much of every key.
+inline constexpr double kUnseenWeight = 0x1p-116;
 inline constexpr double kTiny = 0x1p-126;        // what flush-to-zero loses at most
 inline constexpr double kReciprocal = 0x1p-23;   // hardware reciprocal (with one Newton step on a CPU)
 inline constexpr double kLogAbsolute = 0x1p-21;  // logarithm of the row sum, absolute, where undeclared

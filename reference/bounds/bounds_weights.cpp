@@ -49,7 +49,7 @@ bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const 
     }
     sizes += h;
     squares += h * h;
-    excess[j] = std::fabs(delta) < kSmallestSquare ? 0.0f : static_cast<float>(delta);
+    excess[j] = std::fabs(delta) < kUnseenWeight ? 0.0f : static_cast<float>(delta);
     h_square[j] = static_cast<float>(h * h + kSmallestSquare);
     if (kReplayed) {
       distances[j] = rounded.distance;

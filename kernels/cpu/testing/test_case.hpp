@@ -98,8 +98,8 @@ class Case {
   int64_t blocks_ = 0;
 
   Plane q_plane_, k_plane_, v_plane_, o_plane_, lse_plane_, q_scale_plane_, k_scale_plane_, v_scale_plane_;
-  Plane cu_q_plane_, cu_kv_plane_, table_plane_, indptr_plane_, indices_plane_, slopes_plane_, sinks_plane_,
-      tree_plane_, tree_indptr_plane_;
+  Plane cu_q_plane_, cu_kv_plane_, kv_len_plane_, table_plane_, indptr_plane_, indices_plane_, slopes_plane_,
+      sinks_plane_, tree_plane_, tree_indptr_plane_;
   std::vector<int32_t> q_len_, kv_len_;
   assay_problem problem_{};
   assay_tensors tensors_{};

@@ -160,6 +160,7 @@ void Case::store() {
   auto as_int32 = [](const std::vector<int64_t>& in) { return std::vector<int32_t>(in.begin(), in.end()); };
   cu_q_plane_ = list(ASSAY_INT32, as_int32(cu_q_));
   cu_kv_plane_ = list(ASSAY_INT32, as_int32(cu_kv_));
+  kv_len_plane_ = list(ASSAY_INT32, kv_len_);
   const int32_t longest = kv_len_.empty() ? 0 : *std::max_element(kv_len_.begin(), kv_len_.end());
   if (s.op == ASSAY_OP_PAGED && s.table == ASSAY_TABLE_CSR) {
     std::vector<int32_t> indptr = {0}, indices;
@@ -193,6 +194,7 @@ void Case::store() {
   tensors_.q_scale = q_scale_plane_.view(), tensors_.k_scale = k_scale_plane_.view();
   tensors_.v_scale = v_scale_plane_.view();
   tensors_.cu_q = cu_q_plane_.view(), tensors_.cu_kv = cu_kv_plane_.view();
+  tensors_.kv_len = kv_len_plane_.view();
   tensors_.block_table = table_plane_.view(), tensors_.indptr = indptr_plane_.view();
   tensors_.indices = indices_plane_.view();
   tensors_.alibi_slopes = slopes_plane_.view(), tensors_.sinks = sinks_plane_.view();
