@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // assay compare: results folders against the first one, or the kernels of one folder against one of them. It
 // says what a ratio of old results cannot: that the sides were not measured in turns, and what else differs.
-#include <fnmatch.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <set>
 
 #include "harness/base/error.hpp"
+#include "harness/base/globs.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/report/compare_text.hpp"
@@ -39,19 +39,13 @@ struct Side {
   json run = json::object();
 };
 
-bool wanted(const std::string& kernel, const std::vector<std::string>& globs) {
-  return globs.empty() || std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
-           return fnmatch(glob.c_str(), kernel.c_str(), 0) == 0;
-         });
-}
-
 Side read_side(const std::string& folder, const std::vector<std::string>& kernels) {
   Side side{folder, {}, json::object()};
   RowsFile file = read_rows(folder + "/rows.csv", Columns::kSome);
   if (!file.truncated_tail.empty())
     fmt::print(stderr, "{}/rows.csv ends in a half-written line, which is left out\n", clean_text(folder));
   for (Row& row : file.rows)
-    if (wanted(row.kernel, kernels)) side.rows.push_back(std::move(row));
+    if (chosen_by(row.kernel, kernels)) side.rows.push_back(std::move(row));
   try {
     side.run = read_run_json(folder);
   } catch (const InputError& e) {
@@ -270,7 +264,7 @@ std::map<std::string, std::vector<std::string>> timed_kernels(const Side& side,
   };
   for (const std::string& glob : asked)
     for (const Row& row : side.rows)
-      if (wanted(row.kernel, {glob})) add(row);
+      if (fits_glob(row.kernel, glob)) add(row);
   if (asked.empty())
     for (const Row& row : side.rows) add(row);
   return kernels;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // assay describe: what a scenario line turns into, for people: lengths of the requests, who sees what,
 // work and bytes, where the pages lie, which rows are judged. `assay describe fields` is the language.
-#include <fnmatch.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -9,6 +8,7 @@
 #include <span>
 
 #include "harness/base/error.hpp"
+#include "harness/base/globs.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/device/backend.hpp"
 #include "harness/ops/op.hpp"
@@ -132,10 +132,7 @@ void print_stages(const Problem& p, const std::vector<Backend>& backends, const 
   };
   for (const Backend& backend : backends) {
     for (const assay_kernel* kernel : backend.kernels())
-      if (options.kernels.empty() ||
-          std::any_of(options.kernels.begin(), options.kernels.end(),
-                      [&](const std::string& glob) { return fnmatch(glob.c_str(), kernel->name, 0) == 0; }))
-        print(*kernel);
+      if (chosen_by(kernel->name, options.kernels)) print(*kernel);
     for (const std::string& name : options.kernels)
       if (name.find('(') != std::string::npos)
         if (const assay_kernel* composed = backend.find(name); composed != nullptr) print(*composed);
@@ -179,9 +176,7 @@ void check_kernels(const std::vector<Backend>& backends, const std::vector<std::
     for (const assay_kernel* kernel : backend.kernels()) names.push_back(kernel->name);
   for (const std::string& glob : globs) {
     const bool known = std::any_of(names.begin(), names.end(),
-                                   [&](std::string_view name) {
-                                     return fnmatch(glob.c_str(), std::string(name).c_str(), 0) == 0;
-                                   }) ||
+                                   [&](std::string_view name) { return fits_glob(name, glob); }) ||
                        std::any_of(backends.begin(), backends.end(),
                                    [&](const Backend& backend) { return backend.find(glob) != nullptr; });
     if (!known)

@@ -202,9 +202,8 @@ int score(const ExplainArguments& a) {
 }
 
 int explain_command(const ExplainArguments& a) {
-  if (a.score && !a.json.empty() && a.json != "-") check_writable("--json", a.json);
-  if (a.score) return run_apart([&] { return score(a); });  // which loads the catalogue
   if (!a.json.empty() && a.json != "-") check_writable("--json", a.json);
+  if (a.score) return run_apart([&] { return score(a); });  // which loads the catalogue
   if (!a.picture.empty()) check_writable("--picture", a.picture);
   const Scenario scenario = parse_scenario(single_line(a.line));
   if (const Op& op = op_of(scenario.op); !op.whole_context)

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // assay facts: a fact sheet of a kernel, found out by trying (facts.hpp), with the lines that show each.
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 
 #include "harness/base/error.hpp"
+#include "harness/base/globs.hpp"
 #include "harness/cli/facts.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/cli/stop_signals.hpp"
@@ -63,10 +62,7 @@ int facts_command(const FactsArguments& a) {
       continue;
     }
     for (const KernelInfo& kernel : std::vector(dispatcher->kernels())) {
-      const bool wanted = std::any_of(a.kernels.begin(), a.kernels.end(), [&](const std::string& glob) {
-        return fnmatch(glob.c_str(), kernel.name.c_str(), 0) == 0;
-      });
-      if (!wanted || StopSignals::requested()) continue;
+      if (!chosen_by(kernel.name, a.kernels) || StopSignals::requested()) continue;
       if (!op_of(kernel.op).whole_context) {
         fmt::print(stderr, "{}: is a kernel of {} ({}); facts are of kernels of prefill and paged\n",
                    clean_text(kernel.name), op_of(kernel.op).name, op_of(kernel.op).summary);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // assay rerun: what failed in a results folder, again, with the options of that run. The rows are named one
 // by one (RunOptions::only), so a kernel that failed one case of a thousand is run on that case.
-#include <fnmatch.h>
 
 #include <algorithm>
 #include <optional>
 #include <set>
 
 #include "harness/base/error.hpp"
+#include "harness/base/globs.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/report/row_reader.hpp"
 #include "harness/report/tally.hpp"
@@ -31,11 +31,8 @@ std::vector<Row> chosen_rows(const RerunArguments& a) {
     const bool outcome =
         a.outcomes.empty() ? is_failure(row)
                            : std::find(a.outcomes.begin(), a.outcomes.end(), row.outcome) != a.outcomes.end();
-    const bool kernel =
-        a.kernels.empty() || std::any_of(a.kernels.begin(), a.kernels.end(), [&](const auto& glob) {
-          return fnmatch(glob.c_str(), row.kernel.c_str(), 0) == 0;
-        });
-    if (outcome && kernel && row.kernel != kNoKernel && filter.found_in(row.scenario))
+    if (outcome && chosen_by(row.kernel, a.kernels) && row.kernel != kNoKernel &&
+        filter.found_in(row.scenario))
       chosen.push_back(std::move(row));
   }
   return chosen;

@@ -4,7 +4,6 @@
 #include "harness/explain/score.hpp"
 
 #include <dlfcn.h>
-#include <fnmatch.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 
 #include "harness/abi/assay_fault.h"
 #include "harness/base/error.hpp"
+#include "harness/base/globs.hpp"
 #include "harness/base/random.hpp"
 #include "harness/explain/child.hpp"
 #include "harness/ops/op.hpp"
@@ -281,8 +281,7 @@ ExplainScore score_catalogue(const ExplainScoreOptions& options,
   std::vector<const assay_fault*> chosen;
   for (int32_t i = 0; i < catalogue->fault_count; ++i) {
     const assay_fault& f = *assay_fault_at(catalogue->faults, i);
-    if (f.equivalent || (!options.filter.empty() && fnmatch(options.filter.c_str(), f.name, 0) != 0))
-      continue;
+    if (f.equivalent || (!options.filter.empty() && !fits_glob(f.name, options.filter))) continue;
     chosen.push_back(&f);
   }
   if (options.half != 0)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // See dispatcher.hpp. Here: starting a worker, and everything it is asked but a case. What becomes of the
 // worker over a question is the answer of the kernel that was asked.
-#include <fnmatch.h>
 
 #include <algorithm>
 
 #include "harness/abi/assay_kernel.h"
 #include "harness/base/error.hpp"
+#include "harness/base/globs.hpp"
 #include "harness/device/backend.hpp"
 #include "harness/device/not_a_backend.hpp"
 #include "harness/report/text.hpp"
@@ -171,10 +171,7 @@ void Dispatcher::add_composed(std::vector<KernelInfo>& list, const std::vector<s
 std::vector<KernelInfo> Dispatcher::chosen(const std::vector<std::string>& globs) {
   std::vector<KernelInfo> list, composed;
   for (const KernelInfo& kernel : kernels())
-    if (globs.empty() || std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
-          return fnmatch(glob.c_str(), kernel.name.c_str(), 0) == 0;
-        }))
-      list.push_back(kernel);
+    if (chosen_by(kernel.name, globs)) list.push_back(kernel);
   add_composed(composed, globs);
   for (const KernelInfo& kernel : composed)
     if (const std::string why = why_no_kernel(kernel.name); !why.empty())

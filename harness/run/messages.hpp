@@ -2,13 +2,14 @@
 // What the parent and a worker say to each other, as structs: one JSON object per line, told apart by the
 // keys "do" (to the worker) and "event" (its answers). Both sides go through these lists and nothing else.
 //
-//   to the worker        answers
-//   hello                here, before anything is loaded; then ready, or failed, no_device, not_a_backend,
-//   and the end limits               limits supports             supports arithmetic           arithmetic
-//   calibration          calibrating, several times, then calibration
-//   timed                timed_ready; then samples to samples, recheck to rechecked
-//   case                 starting, row and left, several times, then done; or device_lost or spent and the
-//   end
+// To the worker, and what it answers:
+// - hello: here, before anything is loaded; then ready, or failed, no_device, not_a_backend, and the end
+// - limits: limits
+// - supports: supports
+// - arithmetic: arithmetic
+// - calibration: calibrating, several times, then calibration
+// - timed: timed_ready; then samples to samples, recheck to rechecked
+// - case: starting, row and left, several times, then done; or device_lost or spent, and the end
 //
 // A stage is announced before it begins, with the seconds of work it may take beyond the time limit; if
 // the process dies, the parent knows where. Lines of the worker carry a secret (worker_process.hpp).

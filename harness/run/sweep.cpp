@@ -2,7 +2,6 @@
 // See sweep.hpp.
 #include "harness/run/sweep.hpp"
 
-#include <fnmatch.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <unordered_set>
 
 #include "harness/base/error.hpp"
+#include "harness/base/globs.hpp"
 #include "harness/base/program.hpp"
 #include "harness/calibrate/calibration.hpp"
 #include "harness/check/expectations/reasons.hpp"
@@ -42,12 +42,6 @@ std::string join(const std::vector<std::string>& parts) {
 
 std::string suggestion(const std::string& word, const std::vector<std::string>& names) {
   return did_you_mean(word, std::vector<std::string_view>(names.begin(), names.end()));
-}
-
-bool matches(const std::string& name, const std::vector<std::string>& globs) {
-  return globs.empty() || std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
-           return fnmatch(glob.c_str(), name.c_str(), 0) == 0;
-         });
 }
 
 }  // namespace
@@ -190,7 +184,7 @@ void Sweep::check_found(const ResultsFolder& folder) const {
                        fmt::format("a row of backend {}, which is none of this run; the file is "
                                    "of another run, or was edited",
                                    row.backend));
-    if (!none && !matches(row.kernel, options_.kernels))
+    if (!none && !chosen_by(row.kernel, options_.kernels))
       throw InputError({file, line}, fmt::format("a row of kernel {}, which is none of this run; the file is "
                                                  "of another run, or was edited",
                                                  row.kernel));
@@ -248,7 +242,7 @@ void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
   }
   for (const std::string& glob : options_.kernels) {
     const bool known =
-        std::any_of(all.begin(), all.end(), [&](const std::string& name) { return matches(name, {glob}); });
+        std::any_of(all.begin(), all.end(), [&](const std::string& name) { return fits_glob(name, glob); });
     if (any && !known)
       throw InputError(fmt::format("--kernel {}: no kernel of that name{}; there are: {}", glob,
                                    suggestion(glob, all), join(all)));

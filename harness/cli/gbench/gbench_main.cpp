@@ -5,13 +5,13 @@
 // and its outputs after the last; wrong ones are errors, and kernels that refuse a line are not registered.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "harness/base/error.hpp"
+#include "harness/base/globs.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/run/case_stream.hpp"
 #include "harness/run/sweep.hpp"
@@ -68,12 +68,6 @@ class Bench {
   double rows_budget_;
 };
 
-bool matches(const std::string& name, const std::vector<std::string>& globs) {
-  for (const std::string& glob : globs)
-    if (fnmatch(glob.c_str(), name.c_str(), 0) == 0) return true;
-  return globs.empty();
-}
-
 int64_t register_all(const RunOptions& options, const std::string& mode, Dispatcher& dispatcher,
                      Bench& bench) {
   std::vector<std::string> lines;
@@ -83,7 +77,7 @@ int64_t register_all(const RunOptions& options, const std::string& mode, Dispatc
   int64_t count = 0;
   for (size_t i = 0; i < lines.size(); ++i)
     for (const KernelSupport& kernel : answers[i]) {
-      if (kernel.status != ASSAY_OK || !matches(kernel.kernel, options.kernels)) continue;
+      if (kernel.status != ASSAY_OK || !chosen_by(kernel.kernel, options.kernels)) continue;
       benchmark::RegisterBenchmark(fmt::format("{}/{}/{}", kernel.kernel, mode, lines[i]).c_str(),
                                    [&bench, line = lines[i], name = kernel.kernel](benchmark::State& state) {
                                      bench.run(state, line, name);
