@@ -62,10 +62,8 @@ void gather(Calls& c, const std::string& what, const Part& part, const std::vect
 
 void merge(Calls& c, const std::string& what, const Part& part, const Planes& planes, int64_t first,
            int64_t step, int32_t states, const assay_tensor& o, const assay_tensor& lse) {
-  const assay_problem& p = c.problem();
   StageCall& call = c.add("merge", what);
-  call.set_lengths({p.q_len + part.first, p.q_len + part.first + part.count},
-                   {p.kv_len + part.first, p.kv_len + part.first + part.count});
+  take_lengths(c, call, part.first, part.count);
   call.problem.states = states, call.problem.source_format = planes.o.format, call.problem.has_sinks = 0;
   call.problem.o_format = o.format;
   call.tensors.partial_o = read_only(slice(planes.o, first, states));
@@ -77,10 +75,8 @@ void merge(Calls& c, const std::string& what, const Part& part, const Planes& pl
 
 StageCall& list_keys(Calls& c, const char* stage, const std::string& what, const Part& part, int32_t window,
                      int64_t keys) {
-  const assay_problem& p = c.problem();
   StageCall& list = c.add(stage, what);
-  list.set_lengths({p.q_len + part.first, p.q_len + part.first + part.count},
-                   {p.kv_len + part.first, p.kv_len + part.first + part.count});
+  take_lengths(c, list, part.first, part.count);
   list.problem.window_left = window;
   list.tensors.cu_q = part.starts;
   list.tensors.kv_len = slice(c.tensors().kv_len, part.first, part.count);
@@ -110,8 +106,7 @@ void attend_in_chunks(Calls& c, const Part& part, const ChunkStages& stages) {
   StageCall& list =
       c.add("chunks", requests_text(p, part.first, part.count, stages.who) + ", " + std::to_string(chunks) +
                           " chunks of " + std::to_string(each) + " tokens each");
-  list.set_lengths({p.q_len + part.first, p.q_len + part.first + part.count},
-                   {p.kv_len + part.first, p.kv_len + part.first + part.count});
+  take_lengths(c, list, part.first, part.count);
   int64_t room = 0;  // tokens of the first chunk, the largest
   for (int32_t r = part.first; r < part.first + part.count; ++r)
     room += std::min(each, p.kv_len[r] - p.q_len[r]);

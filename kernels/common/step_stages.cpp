@@ -23,10 +23,14 @@ void add_write(Calls& c) {
   write.tensors.k_scale = t.k_scale, write.tensors.v_scale = t.v_scale;
 }
 
-void take_cache(const Calls& c, StageCall& call, int32_t first, int32_t count) {
+void take_lengths(const Calls& c, StageCall& call, int32_t first, int32_t count) {
   const assay_problem& p = c.problem();
-  const assay_tensors& t = c.tensors();
   call.set_lengths({p.q_len + first, p.q_len + first + count}, {p.kv_len + first, p.kv_len + first + count});
+}
+
+void take_cache(const Calls& c, StageCall& call, int32_t first, int32_t count) {
+  const assay_tensors& t = c.tensors();
+  take_lengths(c, call, first, count);
   call.tensors.k = read_only(t.k), call.tensors.v = read_only(t.v);
   call.tensors.k_scale = t.k_scale, call.tensors.v_scale = t.v_scale;
   call.tensors.kv_len = slice(t.kv_len, first, count);

@@ -14,8 +14,9 @@ std::string requests_text(const assay_problem&, int32_t first, int32_t count, co
 // Stage "write": every new key to its slot.
 void add_write(Calls&);
 
-// Requests first .. first + count - 1 become those of the call, with their keys in the cache: lengths, K, V,
-// scales and page table.
+// Requests first .. first + count - 1 become those of the call: their lengths.
+void take_lengths(const Calls&, StageCall&, int32_t first, int32_t count);
+// The same with their keys in the cache: K, V, scales and page table too.
 void take_cache(const Calls&, StageCall&, int32_t first, int32_t count);
 // Rows of Q, with what their scores need.
 void take_rows(const Calls&, StageCall&, int64_t first, int64_t count);
