@@ -27,12 +27,14 @@ enum assay_disturbance {
   ASSAY_DISTURBANCE_COUNT
 };
 
+#define ASSAY_DISTURB_LONGEST_US 50000.0
+
 typedef struct assay_disturber {
   uint32_t struct_size;
   uint32_t kinds; /* bits 1 << enum assay_disturbance of those it has */
   /* Begins one on the device in use and returns at once; what a call before began must have ended. `seed`
-   * says who is late. It lasts so long by itself (at most 50,000), or until end(); a kernel that cannot go on
-   * without what it has taken waits for that. One at a time, from one thread. */
+   * says who is late. It lasts so long by itself (at most ASSAY_DISTURB_LONGEST_US), or until end(); a kernel
+   * that cannot go on without what it has taken waits for that. One at a time, from one thread. */
   int (*begin)(int32_t kind, uint64_t seed, double microseconds, char* error, size_t error_size);
   /* Waits until it is gone. */
   int (*end)(char* error, size_t error_size);

@@ -60,7 +60,8 @@ std::optional<Disturber> Disturber::open(const Backend& backend, const assay_dev
 
 void Disturber::begin(int32_t kind, uint64_t seed, double microseconds) const {
   char error[512] = "";
-  require(table_->begin(kind, seed, std::clamp(microseconds, 0.0, kLongestUs), error, sizeof error), error);
+  const double us = std::clamp(microseconds, 0.0, ASSAY_DISTURB_LONGEST_US);
+  require(table_->begin(kind, seed, us, error, sizeof error), error);
 }
 
 void Disturber::end() const {

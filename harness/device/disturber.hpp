@@ -24,8 +24,6 @@ class Disturber {
   void begin(int32_t kind, uint64_t seed, double microseconds) const;
   void end() const;
 
-  static constexpr double kLongestUs = 50000;
-
  private:
   const assay_disturber* table_ = nullptr;
   std::vector<int32_t> kinds_;

@@ -266,7 +266,7 @@ void check_races(const Case& c, const assay_kernel& kernel, Judge& judge, const 
   // A call on other values beside each, on a part of the processors: a kernel that hangs is seen at once.
   constexpr double kSlowdown = 4;
   const double call_s =
-      kSlowdown * (c.work.flops / 0.5e9 + c.work.total_bytes / 1e9) + 1e-6 * Disturber::kLongestUs;
+      kSlowdown * (c.work.flops / 0.5e9 + c.work.total_bytes / 1e9) + 1e-6 * ASSAY_DISTURB_LONGEST_US;
   const auto going_on = [&] { c.say(Starting{"check", kernel.name, 2 * kRacesInARow * call_s}); };
   const uint64_t seed = fingerprint(order.scenario + '|' + kernel.name);
   const Verdict seen = judge.races(*disturber, {order.races, seed, going_on});

@@ -13,15 +13,10 @@
 namespace assay_gpu {
 namespace {
 
-constexpr double kLongestUs = 50000;
 constexpr int64_t kScratch = int64_t{256} << 20;  // several times the cache
 
 gpu::Stream beside() {
-  static const gpu::Stream stream = [] {
-    gpu::Stream s{};
-    if (GPU_API(StreamCreateWithFlags)(&s, GPU_API(StreamNonBlocking)) != GPU_API(Success)) s = nullptr;
-    return s;
-  }();
+  static const gpu::Stream stream = make_stream();
   return stream;
 }
 
@@ -52,8 +47,8 @@ int begin(int32_t kind, uint64_t seed, double microseconds, char* error, size_t 
   static const Memory scratch(kScratch);
   const gpu::Stream stream = beside();
   if (stream == nullptr) return fail(ASSAY_FAILED, error, size, "disturb: no stream of its own");
-  if (!(microseconds >= 0 && microseconds <= kLongestUs))
-    return fail(ASSAY_INVALID_ARGUMENT, error, size, "disturb: 0 to 50,000 microseconds");
+  if (!(microseconds >= 0 && microseconds <= ASSAY_DISTURB_LONGEST_US))
+    return fail(ASSAY_INVALID_ARGUMENT, error, size, "disturb: 0 to ASSAY_DISTURB_LONGEST_US microseconds");
   const auto duration = static_cast<int64_t>(microseconds * 1e3);
   uint64_t state = seed * 0x9E3779B97F4A7C15ull + 0x1234567;
   // NaN of 16 and 32 bits, a number of about 1e4, nothing.

@@ -25,7 +25,6 @@ namespace {
 using assay_host::fail;
 using Clock = std::chrono::steady_clock;
 
-constexpr double kLongestUs = 50000;
 constexpr size_t kScratchWords = size_t{8} << 20;  // 64 MiB
 
 struct Trouble {
@@ -102,8 +101,8 @@ int end(char*, size_t) {
 
 int begin(int32_t kind, uint64_t seed, double microseconds, char* error, size_t size) {
   Trouble& t = trouble();
-  if (!(microseconds >= 0 && microseconds <= kLongestUs))
-    return fail(ASSAY_INVALID_ARGUMENT, error, size, "disturb: 0 to 50,000 microseconds");
+  if (!(microseconds >= 0 && microseconds <= ASSAY_DISTURB_LONGEST_US))
+    return fail(ASSAY_INVALID_ARGUMENT, error, size, "disturb: 0 to ASSAY_DISTURB_LONGEST_US microseconds");
   if (sched_getaffinity(0, sizeof t.before, &t.before) != 0)
     return fail(ASSAY_FAILED, error, size, "disturb: the processors of this process cannot be read");
   const auto until = Clock::now() + std::chrono::microseconds(static_cast<int64_t>(microseconds));

@@ -41,6 +41,12 @@ class Events {
   gpu::Status bad_ = GPU_API(Success);
 };
 
+// One that does not wait for the default stream; nullptr where there is none to be had.
+inline gpu::Stream make_stream() {
+  gpu::Stream s{};
+  return GPU_API(StreamCreateWithFlags)(&s, GPU_API(StreamNonBlocking)) == GPU_API(Success) ? s : nullptr;
+}
+
 class Memory {
  public:
   explicit Memory(int64_t bytes) { status = GPU_API(Malloc)(&data, static_cast<size_t>(bytes)); }

@@ -10,11 +10,7 @@
 namespace assay_gpu {
 
 gpu::Stream own_stream() {
-  static const gpu::Stream stream = [] {
-    gpu::Stream s{};
-    if (GPU_API(StreamCreateWithFlags)(&s, GPU_API(StreamNonBlocking)) != GPU_API(Success)) s = nullptr;
-    return s;
-  }();
+  static const gpu::Stream stream = make_stream();
   return stream;
 }
 

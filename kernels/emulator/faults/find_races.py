@@ -10,14 +10,13 @@ a line says so, by repetition 0 when the ordinary judgement does. Right kernels 
 shown in 95 % of the runs or more, and no right kernel accused. Exit 1 otherwise.
 """
 import argparse
-import csv
 import pathlib
 import re
 import signal
-import subprocess
 import sys
-import tempfile
 import time
+
+from checked import rows_of
 
 HERE = pathlib.Path(__file__).resolve().parent
 FINE = ("passed", "unsupported", "untrusted")
@@ -29,17 +28,8 @@ def is_right(kernel: str) -> bool:
 
 def one_run(options, number: int, kernels: list[str]) -> list[dict]:
     """Rows of all lines of the suite, with these kernels of the library or, where none is named, with every one."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = pathlib.Path(folder) / "out"
-        command = [options.assay, "check", str(options.suite), "--backend", options.library, "--races", str(options.repetitions), "--seed", str(number),
-                   "--rows-budget", "1e5", "--timeout", str(options.timeout), "--out", str(out), "--quiet", "--no-table"]
-        for kernel in kernels:
-            command += ["--kernel", kernel]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode not in (0, 1):
-            sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-        with open(out / "rows.csv", newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
+    what = [str(options.suite), "--races", str(options.repetitions), "--seed", str(number), "--rows-budget", "1e5", "--timeout", str(options.timeout)]
+    return rows_of(options.assay, options.library, what, kernels)
 
 
 def first_seen(rows: list[dict]) -> int | None:

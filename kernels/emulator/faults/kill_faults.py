@@ -9,12 +9,12 @@ alive. Exit 0: the kernels without a fault pass every line, and every fault is d
 live, because there they are none, and the other way round. Exit 1 otherwise.
 """
 import argparse
-import csv
 import pathlib
 import re
 import subprocess
 import sys
-import tempfile
+
+from checked import rows_of
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -33,17 +33,8 @@ def kernels_of(assay: str, library: str) -> dict[str, str]:
 
 def check(assay: str, library: str, line: str, kernels: list[str]) -> dict[str, tuple[str, str]]:
     """Outcome and reason of each kernel on one line."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = pathlib.Path(folder) / "out"
-        options, words = (["--graphs"], line.removeprefix("--graphs ")) if line.startswith("--graphs ") else ([], line)
-        command = [assay, "check", words, *options, "--backend", library, "--out", str(out), "--quiet", "--no-table"]
-        for kernel in kernels:
-            command += ["--kernel", kernel]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode not in (0, 1):
-            sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-        with open(out / "rows.csv", newline="", encoding="utf-8") as file:
-            return {row["kernel"]: (row["outcome"], row["reason"]) for row in csv.DictReader(file)}
+    what = [line.removeprefix("--graphs "), "--graphs"] if line.startswith("--graphs ") else [line]
+    return {row["kernel"]: (row["outcome"], row["reason"]) for row in rows_of(assay, library, what, kernels)}
 
 
 def killer(outcome: str, reason: str) -> str:
