@@ -27,72 +27,102 @@ double rounding_share(const PRounding& r) { return (r.truncated ? 0.25 : 1.0) / 
 }  // namespace
 
 RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomTerms& z, const RowFacts& row)
-    : model_(model), t_(t), z_(z), row_(row) {
-  const bool joint = model.rounded_row_sum();
+    : model_(model),
+      t_(t),
+      z_(z),
+      row_(row),
+      joint_(model.rounded_row_sum()),
+      narrow_(model.p_rounding().narrow),
+      truncated_(model.p_rounding().truncated),
+      followed_(model.follows_pv()),
+      rounding_share_(rounding_share(model.p_rounding())),
+      theta_systematic_(std::min(t.theta, z.theta_systematic + row.absorbed + row.one_way * t.theta)) {
   const int64_t tile = model.arithmetic().tile_keys > 0 ? model.arithmetic().tile_keys : 64;
   if (!row.declared) dealt_ = model.group(row.count, (row.count + tile - 1) / tile);
-  lost_hard_ = row.beta + t.theta + (joint ? row.rounding : 0);
+  lost_hard_ = row.beta + t.theta + (joint_ ? row.rounding : 0);
   remaining_hard_ = 1 - lost_hard_;
-  theta_random_ = row.structured ? t.theta : std::min(t.theta, kLambda * z.theta_sigma + theta_systematic());
+  theta_random_ = row.structured ? t.theta : std::min(t.theta, kLambda * z.theta_sigma + theta_systematic_);
   // Error of the denominator relative to itself, without what numerator and denominator share.
   row_random_ = row.systematic + row.score_lean + row.eps +
                 (row.structured ? row.largest_random : kLambda * std::sqrt(row.variance));
   const double shared =
       row.declared ? z.tile_shared * std::max(row.updated, 0.0) : t.updates * (z.eps + 4 * kUnit);
   remaining_random_ = 1 - row_random_ - theta_random_ - shared - z.top_rounding - z.merge - merge_distance() -
-                      row.largest_random - z.farther * row.distance - (joint ? row.rounding : 0);
+                      row.largest_random - z.farther * row.distance - (joint_ ? row.rounding : 0);
+  prepare_channels();
 }
 
-// What the row sum errs by that does not average out; no more than everything.
-double RowBounds::theta_systematic() const {
-  return std::min(t_.theta, z_.theta_systematic + row_.absorbed + row_.one_way * t_.theta);
+void RowBounds::prepare_channels() {
+  // What rounded P and exponents add to a prefix, and what earlier additions add to that.
+  weighed_more_ = (1 + row_.rounding_ratio) * (1 + row_.largest) - 1;
+  grown_ = (1 + weighed_more_) * (1 + t_.chain) - 1;
+  // V's rounding comes first, the rescales in between and the partial results last; each enlarges what is
+  // summed.
+  enlarged_ = (1 + t_.rescales) * (1 + t_.v_relative) - 1;
+  sums_in_order_ = row_.declared && model_.sums_in_order() && !(t_.chain_growth > 1);
+  chain_apart_ = model_.arithmetic().promote_pv != 0 || model_.arithmetic().pv.kind == ASSAY_ACC_INT32;
+  chain_growth_ = sums_in_order_ ? std::exp(std::min(1.0, chain_apart_ ? t_.moved : t_.chain_growth)) : 1;
+
+  const double v_normal = std::max(row_.v_max, row_.v_normal);
+  flushed_ = t_.absolute + t_.absolute_v * v_normal;
+  absolute_ = flushed_ + t_.aligned_p * v_normal + t_.aligned_v * row_.v_normal;
+  // Natural-order prefixes only estimate another order's.
+  loose_ = row_.declared ? 1.0 : 2.0;
+  // Subnormals meet no weight above the row's largest.
+  const double heaviest = row_.heaviest * (1 + row_.largest);
+  const double aligned = t_.aligned_p * v_normal * std::min(1.0, heaviest / z_.top_weight) +
+                         t_.aligned_v * row_.v_normal * std::min(1.0, heaviest);
+  aligned_variance_ = z_.aligned_variance * square(loose_ * aligned);
+  // Followed in the natural order: what sums by lane hold beyond what values of random sign do.
+  usual_ = followed_ ? 4 * std::sqrt(18.0 / static_cast<double>(row_.count)) : 0;
+  // Row sum and quotient act on the whole result.
+  of_row_ = row_.structured ? t_.theta + z_.quotient : theta_systematic_;
+  of_row_variance_ = row_.structured ? 0 : square(z_.theta_sigma) + square(z_.quotient) / 3;
+  // Of the replayed result: what its denominator errs by.
+  denominator_ = joint_ ? row_.flips + row_.sink * ((1 + row_.sink_error) * (1 + row_.largest) - 1)
+                        : row_random_ + z_.farther * row_.distance;
+  // Weights that may round otherwise do so apart from each other where they are no more than a grid between
+  // generic weights makes them: 2 p e of every key. Half of them do: the error of a weight is as often
+  // toward the place as away from it, but for the systematic part.
+  const double window = 2 * row_.largest_random + z_.top_rounding + z_.eps;
+  flips_apart_ = row_.flips <= kGenericFlips * 2 * window && !row_.structured && !joint_;
 }
 
 bool RowBounds::row_sum_leans() const {
-  if (!joint() || !narrow()) return false;
+  if (!joint_ || !narrow_) return false;
   if (!model_.rounds_p_once()) return true;  // what several roundings lean by is not replayed
-  const double random = kLambda * std::sqrt(row_.rounding_square * rounding_share(model_.p_rounding()));
-  const double known = row_.rounding_biased + (model_.p_rounding().truncated ? 0.5 * row_.rounding : 0);
+  const double random = kLambda * std::sqrt(row_.rounding_square * rounding_share_);
+  const double known = row_.rounding_biased + (truncated_ ? 0.5 * row_.rounding : 0);
   return std::fabs(row_.replayed_sum - 1) > known + kSuspicious * random || 2 * row_.drift > known + random;
 }
 
 // Accumulation of P V, rescales, V's own rounding and partial results. A declared order bounds every partial
 // sum by what the data says it is, plus what rounding of P, exponents and earlier additions can add to it.
-double RowBounds::hard_accumulation(const ChannelFacts& c) const {
+double RowBounds::hard_accumulation(const ChannelFacts& c, double norm) const {
   // What is added up are computed weights, rounded: p (1 + E) and at most h (1 + E) beside it.
-  const double weighed = (1 + row_.largest) * (c.mass + row_.rounding_ratio * std::sqrt(c.second));
+  const double weighed = (1 + row_.largest) * (c.mass + row_.rounding_ratio * norm);
   const double undeclared = t_.pv * weighed;
-  if (!row_.declared || !model_.sums_in_order() || t_.chain_growth > 1) return undeclared;
-  const bool apart = model_.arithmetic().promote_pv != 0 || model_.arithmetic().pv.kind == ASSAY_ACC_INT32;
-  // What rounded P and exponents add to a prefix, and what earlier additions add to that.
-  const double weighed_more = (1 + row_.rounding_ratio) * (1 + row_.largest) - 1;
-  const double grown = (1 + weighed_more) * (1 + t_.chain) - 1;
-  const double rounded_mass = std::max(c.mass, std::sqrt(c.second));
+  if (!sums_in_order_) return undeclared;
+  const double rounded_mass = std::max(c.mass, norm);
   double chain = 0;
-  if (apart) {
-    const double windows = t_.chain * rounded_mass * (1 + weighed_more);
-    chain = windows + (c.group_hard + t_.moved * (weighed_more * rounded_mass + windows)) *
-                          std::exp(std::min(1.0, t_.moved));
+  if (chain_apart_) {
+    const double windows = t_.chain * rounded_mass * (1 + weighed_more_);
+    chain = windows + (c.group_hard + t_.moved * (weighed_more_ * rounded_mass + windows)) * chain_growth_;
   } else {
-    chain =
-        (c.group_hard + t_.chain * weighed_more * rounded_mass) * std::exp(std::min(1.0, t_.chain_growth));
+    chain = (c.group_hard + t_.chain * weighed_more_ * rounded_mass) * chain_growth_;
   }
-  const double parts = t_.parts * (c.part_size + grown * rounded_mass);
-  // V's rounding comes first, the rescales in between and the partial results last; each enlarges what is
-  // summed.
-  const double enlarged = (1 + t_.rescales) * (1 + t_.v_relative) - 1;
+  const double parts = t_.parts * (c.part_size + grown_ * rounded_mass);
   const double declared =
-      (chain * (1 + enlarged) + enlarged * (1 + grown) * rounded_mass) * (1 + t_.parts) + parts;
+      (chain * (1 + enlarged_) + enlarged_ * (1 + grown_) * rounded_mass) * (1 + t_.parts) + parts;
   return std::min(undeclared, declared);
 }
 
 // Wrong weights of parts move O toward or away from a part's own result.
-double RowBounds::merged(const ChannelFacts& c) const {
+double RowBounds::merged(const ChannelFacts& c, double norm) const {
   if (z_.merge == 0) return 0;
   const double far = merge_distance() * (row_.v_max + std::fabs(c.o));
   if (!row_.declared) return z_.merge * c.spread + far;
   // The LSE of a known part is at least its largest score.
-  const double norm = std::sqrt(c.second);
   const double known =
       z_.merge_distance * (c.part_far + row_.part_distance * (std::fabs(c.o) + row_.rounding_ratio * norm));
   return z_.merge * std::min(c.spread, c.part_size + std::fabs(c.o)) + std::min(far, known) +
@@ -102,110 +132,79 @@ double RowBounds::merged(const ChannelFacts& c) const {
 // A replayed numerator stands on a grid against the largest score of its part, and moves by what that score
 // is off by, whatever its keys do. The row sum takes exact P, which follow their own scores; where it takes
 // rounded P, it moves along, part by part.
-double RowBounds::led(const ChannelFacts& c) const {
-  const bool joint = model_.rounded_row_sum();
+double RowBounds::led(const ChannelFacts& c, double norm) const {
   const double size = std::fabs(c.o), lag = std::max(0.0, model_.arithmetic().rescale_lag_log2) * M_LN2;
   const double lead = row_.largest_random + z_.farther * lag;
-  if (row_.parts <= 1) return joint ? 0 : lead * std::max(size, std::fabs(c.replayed));
-  const double sums = joint ? std::min(c.spread, c.part_size + size) : c.part_size;
+  if (row_.parts <= 1) return joint_ ? 0 : lead * std::max(size, std::fabs(c.replayed));
+  const double sums = joint_ ? std::min(c.spread, c.part_size + size) : c.part_size;
   const double far = c.part_far + row_.part_distance * (size + row_.rounding_ratio * row_.v_max);
-  return lead * (sums + row_.rounding_ratio * std::sqrt(c.second)) + z_.farther * far;
+  return lead * (sums + row_.rounding_ratio * norm) + z_.farther * far;
 }
 
 ElementBounds RowBounds::element(const ChannelFacts& c) const {
-  const bool joint = model_.rounded_row_sum();
   const double size = std::fabs(c.o), norm = std::sqrt(c.second);
-  const double flushed = t_.absolute + t_.absolute_v * std::max(row_.v_max, row_.v_normal);
-  const double absolute =
-      flushed + t_.aligned_p * std::max(row_.v_max, row_.v_normal) + t_.aligned_v * row_.v_normal;
-  // Subnormals meet no weight above the row's largest.
-  const double heaviest = row_.heaviest * (1 + row_.largest);
-  const double aligned =
-      t_.aligned_p * std::max(row_.v_max, row_.v_normal) * std::min(1.0, heaviest / z_.top_weight) +
-      t_.aligned_v * row_.v_normal * std::min(1.0, heaviest);
-  const double accumulation = hard_accumulation(c);
+  const double accumulation = hard_accumulation(c, norm);
   ElementBounds b;
-  b.d = remaining_hard_ > 0 ? ((c.exponent + c.rounding + accumulation + absolute) * (1 + t_.quotient) +
+  b.d = remaining_hard_ > 0 ? ((c.exponent + c.rounding + accumulation + absolute_) * (1 + t_.quotient) +
                                (t_.theta + t_.quotient) * size) /
                                   remaining_hard_
                             : kInf;
 
   // What tiers P and R share: accumulation, V's rounding, partial results, the quotient.
-  const double loose = row_.declared ? 1.0 : 2.0;  // natural-order prefixes only estimate another order's
-  const bool followed = model_.follows_pv();
-  const double leaning = followed ? loose * c.sum_lean + row_.one_way_pv * t_.moved * c.mass
-                                  : std::max(loose * c.group_systematic, row_.one_way_pv * accumulation);
-  double systematic = (followed ? flushed : absolute) + z_.v_relative * c.mass +
+  const double leaning = followed_ ? loose_ * c.sum_lean + row_.one_way_pv * t_.moved * c.mass
+                                   : std::max(loose_ * c.group_systematic, row_.one_way_pv * accumulation);
+  double systematic = (followed_ ? flushed_ : absolute_) + z_.v_relative * c.mass +
                       std::min(accumulation, leaning + row_.absorbed_pv * c.swallowed);
-  double variance =
-      square(loose) * c.group_variance * (followed ? 2 : 1) + z_.aligned_variance * square(loose * aligned);
+  double variance = square(loose_) * c.group_variance * (followed_ ? 2 : 1) + aligned_variance_;
   if (!row_.declared) {
-    // Followed in the natural order: what sums by lane hold beyond what values of random sign do.
-    const double usual = followed ? 4 * std::sqrt(18.0 / static_cast<double>(row_.count)) * c.mass : 0;
-    systematic += (dealt_.systematic_c + dealt_.systematic_m) * std::max(0.0, c.dealt - usual);
+    systematic += (dealt_.systematic_c + dealt_.systematic_m) * std::max(0.0, c.dealt - usual_ * c.mass);
     variance += (dealt_.variance_c + dealt_.variance_m) * square(c.dealt);
   }
   const double second_order = row_.rounding_ratio * norm;
-  if (z_.partial > 0) {
-    if (row_.declared) {
-      // What is stored holds the rounding of P already.
-      systematic += z_.partial * (c.part_size + second_order);
-    } else {
-      systematic += z_.partial * c.mass;
-    }
-  }
+  // What is stored of a known part holds the rounding of P already.
+  if (z_.partial > 0) systematic += z_.partial * (row_.declared ? c.part_size + second_order : c.mass);
   if (row_.structured) {
-    systematic = accumulation + absolute;
+    systematic = accumulation + absolute_;
     variance = 0;
   }
   const auto shared = [&](double per_update) {
     if (!row_.declared) return per_update * (t_.updates + 1) * c.spread;
     return per_update * (c.updated + (row_.updated + row_.late_sink) * size + row_.updates * second_order);
   };
-  const auto of_row = [&](double factor) {  // row sum and quotient act on the whole result
-    return row_.structured ? (t_.theta + z_.quotient) * factor : theta_systematic() * factor;
-  };
-  const double of_row_variance = row_.structured ? 0 : square(z_.theta_sigma) + square(z_.quotient) / 3;
 
   // Tier P, about the exact value.
-  const double one_way = c.rounding_biased + (model_.p_rounding().truncated ? 0.5 * c.rounding : 0);
+  const double merging = merged(c, norm);
+  const double one_way = c.rounding_biased + (truncated_ ? 0.5 * c.rounding : 0);
   const double systematic_p = systematic + c.systematic + c.score_lean + c.exponential + one_way +
-                              shared(z_.tile_shared) + merged(c) + of_row(size);
-  const double smooth = variance + c.variance + of_row_variance * square(c.o);
-  const double variance_p = smooth + c.rounding_variance * rounding_share(model_.p_rounding());
+                              shared(z_.tile_shared) + merging + of_row_ * size;
+  const double smooth = variance + c.variance + of_row_variance_ * square(c.o);
+  const double random = kLambda * std::sqrt(c.rounding_variance * rounding_share_);
+  const double variance_p = smooth + c.rounding_variance * rounding_share_;
   b.p = remaining_random_ > 0 && !row_.structured
             ? (systematic_p + kLambda * std::sqrt(variance_p)) / remaining_random_
             : kInf;
   b.bias = std::isfinite(b.p) ? systematic_p / remaining_random_ : kInf;
-  b.sigma = std::sqrt(smooth + kMeanSquare * c.rounding_variance * rounding_share(model_.p_rounding()) +
-                      square(systematic_p / 3));
-  if (model_.p_rounding().narrow) {
-    const double random = kLambda * std::sqrt(c.rounding_variance * rounding_share(model_.p_rounding()));
+  b.sigma =
+      std::sqrt(smooth + kMeanSquare * c.rounding_variance * rounding_share_ + square(systematic_p / 3));
+  if (narrow_) {
     b.suspicious = std::fabs(c.replayed - c.o) > one_way + kSuspicious * random;
     // Against another maximum the same roundings may all fall to one side.
-    if (!joint) b.suspicious |= 2 * row_.drift * size > one_way + random;
+    if (!joint_) b.suspicious |= 2 * row_.drift * size > one_way + random;
   }
 
   // Tier R, about the replayed value: P's rounding is known but for the weights near a boundary.
   b.r = b.replay_sigma = kInf;
   if (row_.replayed && remaining_random_ > 0) {
     const double largest = std::max(size, std::fabs(c.replayed));
-    const double denominator = joint
-                                   ? row_.flips + row_.sink * ((1 + row_.sink_error) * (1 + row_.largest) - 1)
-                                   : row_random_ + z_.farther * row_.distance;
-    const double leads = led(c);
+    const double leads = led(c, norm);
     const double moved = shared(z_.tile_shared + 2 * std::max(row_.largest_random, z_.farther)) +
                          (z_.tile_shared + z_.merge) * std::fabs(c.o - c.replayed);
-    const double systematic_r = systematic + c.flips + moved + leads + merged(c) + denominator * largest +
-                                c.tile_error + of_row(largest) +
+    const double systematic_r = systematic + c.flips + moved + leads + merging + denominator_ * largest +
+                                c.tile_error + of_row_ * largest +
                                 kUnseenWeight * static_cast<double>(row_.count) * row_.v_max;
-    const double variance_r = variance + of_row_variance * square(largest);
+    const double variance_r = variance + of_row_variance_ * square(largest);
     b.r = (systematic_r + kLambda * std::sqrt(variance_r)) / remaining_random_;
-    // Weights that may round otherwise do so apart from each other where they are no more than a grid between
-    // generic weights makes them: 2 p e of every key. Half of them do: the error of a weight is as often
-    // toward the place as away from it, but for the systematic part.
-    const double window = 2 * row_.largest_random + z_.top_rounding + z_.eps;
-    if (row_.flips <= kGenericFlips * 2 * window && !row_.structured && !joint)
+    if (flips_apart_)
       b.replay_sigma =
           std::sqrt(variance_r + c.variance + 0.5 * c.flip_square + square((systematic_p + leads) / 3));
   }
@@ -221,36 +220,34 @@ double RowBounds::lse_hard() const {
 double RowBounds::lse_systematic() const {
   const double chain = row_.declared ? z_.tile_shared * row_.updated : t_.updates * (z_.eps + 4 * kUnit);
   double systematic = row_.systematic + row_.score_lean + row_.eps + chain + z_.top_rounding + z_.merge +
-                      merge_distance() + theta_systematic() + 2 * kUnit * lse_size() +
+                      merge_distance() + theta_systematic_ + 2 * kUnit * lse_size() +
                       model_.log_error(lse_size());
-  if (model_.rounded_row_sum())
-    systematic += row_.rounding_biased + (model_.p_rounding().truncated ? 0.5 * row_.rounding : 0);
+  if (joint_) systematic += row_.rounding_biased + (truncated_ ? 0.5 * row_.rounding : 0);
   return systematic;
 }
 
 double RowBounds::lse_random() const {
   if (row_.structured) return kInf;
   double variance = row_.variance + square(z_.theta_sigma);
-  if (model_.rounded_row_sum()) variance += row_.rounding_square * rounding_share(model_.p_rounding());
+  if (joint_) variance += row_.rounding_square * rounding_share_;
   const double size = lse_systematic() + kLambda * std::sqrt(variance);
   return size < 0.5 ? -std::log1p(-size) : kInf;
 }
 
 double RowBounds::lse_bias() const {
   // What the replayed rounding of P is known to add to a row sum of rounded P.
-  const double lean = joint() && narrow() ? std::max(std::fabs(row_.replayed_sum - 1), 2 * row_.drift) : 0;
+  const double lean = joint_ && narrow_ ? std::max(std::fabs(row_.replayed_sum - 1), 2 * row_.drift) : 0;
   const double size = lse_systematic() + lean;
   return !row_.structured && size < 0.5 ? -std::log1p(-size) : kInf;
 }
 
 double RowBounds::lse_sigma() const {
-  const bool joint = model_.rounded_row_sum();
   const double fp32 = kUnit * lse_size();
   const double systematic = row_.systematic + row_.score_lean + row_.eps + z_.merge + z_.top_rounding +
-                            (joint && model_.p_rounding().truncated ? 0.5 * row_.rounding : 0);
+                            (joint_ && truncated_ ? 0.5 * row_.rounding : 0);
   return std::sqrt(row_.variance + square(z_.theta_sigma) + square(fp32) +
                    square(model_.log_error(lse_size()) / 4) / 3 + square(systematic / 3) +
-                   (joint ? kMeanSquare * row_.rounding_square * rounding_share(model_.p_rounding()) : 0));
+                   (joint_ ? kMeanSquare * row_.rounding_square * rounding_share_ : 0));
 }
 
 }  // namespace assay

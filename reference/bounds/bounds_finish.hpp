@@ -114,13 +114,12 @@ class RowBounds {
   bool row_sum_leans() const;
 
  private:
-  double hard_accumulation(const ChannelFacts&) const;
+  double hard_accumulation(const ChannelFacts&, double norm) const;
   double lse_systematic() const;
-  double theta_systematic() const;
   // Sizes of the numbers that make up the LSE; a shift goes in and comes out again.
   double lse_size() const { return std::fabs(row_.lse) + 2 * row_.shift + row_.top; }
-  double merged(const ChannelFacts&) const;
-  double led(const ChannelFacts&) const;
+  double merged(const ChannelFacts&, double norm) const;
+  double led(const ChannelFacts&, double norm) const;
   // A part far below the maximum has a large LSE, and rounds it by as much more: sum p |x - m| of it.
   double merge_distance() const { return z_.merge_distance * row_.distance; }
   const ErrorModel& model_;
@@ -129,6 +128,15 @@ class RowBounds {
   const RowFacts& row_;
   GroupTerms dealt_;  // of all keys, on ChannelFacts::dealt
   double lost_hard_ = 0, remaining_hard_ = 0, remaining_random_ = 0, row_random_ = 0, theta_random_ = 0;
+  // What the channels of a row share, worked out once as they are many.
+  bool joint_, narrow_, truncated_, followed_;
+  double rounding_share_;    // variance of one rounding of P over h^2
+  double theta_systematic_;  // what the row sum errs by that does not average out; no more than everything
+  void prepare_channels();
+  bool sums_in_order_ = false, chain_apart_ = false, flips_apart_ = false;
+  double weighed_more_ = 0, grown_ = 0, enlarged_ = 0, chain_growth_ = 1;  // of hard_accumulation()
+  double flushed_ = 0, absolute_ = 0, aligned_variance_ = 0, loose_ = 1, usual_ = 0;
+  double of_row_ = 0, of_row_variance_ = 0, denominator_ = 0;
 };
 
 }  // namespace assay

@@ -12,6 +12,7 @@
 #include "reference/bounds/bounds_facts.hpp"
 #include "reference/bounds/bounds_followed.hpp"
 #include "reference/bounds/bounds_group.hpp"
+#include "reference/bounds/bounds_partial.hpp"
 #include "reference/bounds/bounds_weights.hpp"
 
 namespace assay::matrix_bounds {
@@ -117,10 +118,10 @@ class Values {
     v_square_.resize(kTileKeys, dv_);
     weights_.resize(rows_, kTileKeys);
     weights_f_.resize(rows_, kTileKeys);
-    acc_ = part_start_ = before_ = Matrix::Zero(rows_, dv_);
-    second_ = group_second_ = group_hard_ = group_systematic_ = group_variance_ = MatrixF::Zero(rows_, dv_);
-    part_size_ = part_far_ = MatrixF::Zero(rows_, dv_);
-    updated_ = flips_ = flip_square_ = tile_error_ = MatrixF::Zero(rows_, dv_);
+    acc_.setZero(rows_, dv_);
+    partial_.resize(rows_, dv_);
+    flips_.setZero(rows_, dv_);
+    flip_square_.setZero(rows_, dv_);
     product_.resize(rows_, dv_);
     group_weight_.assign(rows_, 0.0), group_updates_.assign(rows_, 0.0);
     group_keys_.assign(rows_, 0);
@@ -271,7 +272,7 @@ class Values {
     acc_.noalias() += weights_.leftCols(count) * v_.topRows(count);
     const auto size = static_cast<float>(1 / v_norm_);
     product_.noalias() = weights_f_.leftCols(count) * v_square_.topRows(count);
-    group_second_ += product_ * (size * size);
+    partial_.in_group += product_ * (size * size);
     if (b_.model.follows_qk()) {
       product_.noalias() =
           weights_f_.leftCols(count).cwiseProduct(b_.delta.middleCols(at, count)) * v_size_.topRows(count);
@@ -295,49 +296,20 @@ class Values {
       s.part_top = -kInf;
       s.tile = -1;
     }
-    part_start_ = acc_;
-    before_.setZero();
+    partial_.begin_part(acc_);
   }
 
-  // Partial sums lie within half the group's sum p|v| of the middle of its two ends.
   void end_group() {
     const int64_t tile = std::max(1, b_.model.arithmetic().tile_keys);
     for (Index i = 0; i < rows_; ++i) {
       const int64_t keys = group_keys_[i];
       if (keys == 0) continue;
       const RowSums& s = sums_[i];
-      const GroupTerms g = b_.model.group(keys, std::min(keys, (keys + tile - 1) / tile + (tile > 1)));
-      const auto hard_c = static_cast<float>(g.hard_c), hard_m = static_cast<float>(g.hard_m),
-                 systematic_c = static_cast<float>(g.systematic_c),
-                 systematic_m = static_cast<float>(g.systematic_m),
-                 variance_c = static_cast<float>(g.variance_c), variance_m = static_cast<float>(g.variance_m);
-      const auto weight = static_cast<float>(group_weight_[i] * inflation(kTileKeys) * (1 + 0x1p-20));
-      const auto updates = static_cast<float>(group_updates_[i]);
-      const auto scale_error = static_cast<float>(
-          b_.model.p_rounding().tile_max ? s.largest_random + s.random.eps + 6 * kUnit : 0.0);
-      const double* acc = acc_.row(i).data();
-      const double* start = part_start_.row(i).data();
-      double* before = before_.row(i).data();
-      float *second = second_.row(i).data(), *group_second = group_second_.row(i).data(),
-            *hard = group_hard_.row(i).data(), *systematic = group_systematic_.row(i).data(),
-            *variance = group_variance_.row(i).data(), *updated = updated_.row(i).data(),
-            *tile_error = tile_error_.row(i).data();
-      const bool plain = systematic_c == 0 && systematic_m == 0 && updates == 0 && scale_error == 0;
-      for (Index d = 0; d < dv_; ++d) {
-        const double now = acc[d] - start[d];
-        const float ends = static_cast<float>(std::fabs(before[d] + now));
-        const float mass = std::sqrt(weight * group_second[d]);
-        const float largest = 0.5f * (ends + mass), alignment = largest + 0.5f * mass;
-        before[d] = now;
-        second[d] += group_second[d];
-        group_second[d] = 0;
-        hard[d] += hard_c * largest + hard_m * alignment;
-        variance[d] += variance_c * largest * largest + variance_m * alignment * alignment;
-        if (plain) continue;
-        systematic[d] += systematic_c * largest + systematic_m * alignment;
-        updated[d] += updates * largest;
-        tile_error[d] += scale_error * mass;
-      }
+      const double scale_error =
+          b_.model.p_rounding().tile_max ? s.largest_random + s.random.eps + 6 * kUnit : 0.0;
+      partial_.end_group(i, acc_, b_.model.group(keys, std::min(keys, (keys + tile - 1) / tile + (tile > 1))),
+                         static_cast<float>(group_weight_[i] * inflation(kTileKeys) * (1 + 0x1p-20)),
+                         static_cast<float>(group_updates_[i]), static_cast<float>(scale_error));
       group_weight_[i] = group_updates_[i] = 0;
       group_keys_[i] = 0;
     }
@@ -346,9 +318,7 @@ class Values {
   void end_part() {
     for (RowSums& s : sums_) s.ambiguous |= s.maximum.ambiguous();
     if (followed_) followed_->end_part();
-    for (Index i = 0; i < rows_; ++i)
-      part_far_.row(i) += ((acc_.row(i) - part_start_.row(i)).cwiseAbs() * sums_[i].end_part()).cast<float>();
-    part_size_ += (acc_ - part_start_).cwiseAbs().cast<float>();
+    for (Index i = 0; i < rows_; ++i) partial_.end_part(i, acc_, sums_[i].end_part());
   }
 
   void finish_row(Index i) {
@@ -365,7 +335,7 @@ class Values {
     for (int32_t d = 0; d < dv_ && f.keys; ++d) {
       ChannelFacts c;
       c.o = acc_(i, d) * inverse;
-      c.second = second_(i, d) * scaled;
+      c.second = partial_.second(i, d) * scaled;
       // Variance of v under p. The fp32 sums make it too large, never too small; it is at most `second`.
       const double variance = std::max(0.0, c.second - c.o * c.o), deviation = std::sqrt(variance);
       const double norm = std::sqrt(c.second);
@@ -377,13 +347,13 @@ class Values {
       c.variance = f.variance * variance;
       if (!f.declared) c.dealt = c.mass * dealt_.share(d);
       c.swallowed = 2 * std::max(std::fabs(c.o), dealt_.lean(d) * c.mass);
-      c.group_hard = group_hard_(i, d) * scaled;
-      c.group_systematic = group_systematic_(i, d) * scaled;
-      c.group_variance = group_variance_(i, d) * scaled * inverse;
-      c.part_size = part_size_(i, d) * scaled;
-      c.part_far = part_far_(i, d) * scaled;
-      c.updated = updated_(i, d) * scaled;
-      c.tile_error = tile_error_(i, d) * scaled;
+      c.group_hard = partial_.hard(i, d) * scaled;
+      c.group_systematic = partial_.systematic(i, d) * scaled;
+      c.group_variance = partial_.variance(i, d) * scaled * inverse;
+      c.part_size = partial_.part_size(i, d) * scaled;
+      c.part_far = partial_.part_far(i, d) * scaled;
+      c.updated = partial_.updated(i, d) * scaled;
+      c.tile_error = partial_.tile_error(i, d) * scaled;
       c.replayed = c.o;
       if (b_.model.follows_qk())
         c.score_lean =
@@ -431,12 +401,12 @@ class Values {
   std::vector<uint8_t> wanted_;
   std::vector<float> eps_;
   std::optional<FollowedValues> followed_;
-  Matrix v_, weights_, acc_, part_start_, before_;
+  Matrix v_, weights_, acc_;
   DealtSums dealt_{dv_};
   MatrixF v_size_, v_square_, weights_f_, product_;
   // Per row and channel, weights relative to exp(m) as in RowSums.
-  MatrixF second_, group_second_, group_hard_, group_systematic_, group_variance_;
-  MatrixF part_size_, part_far_, updated_, tile_error_, flips_, flip_square_;
+  PartialSums partial_;
+  MatrixF flips_, flip_square_;
   std::optional<DistanceLean> distance_;
   MatrixF lean_, excess_, h_square_, flip_, replayed_, rounded_;
   std::vector<double> group_weight_, group_updates_;

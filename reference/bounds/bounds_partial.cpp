@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// See bounds_partial.hpp. The loops are over the channels of a row and vectorise.
+#include "reference/bounds/bounds_partial.hpp"
+
+#include <cmath>
+
+namespace assay::matrix_bounds {
+
+using Eigen::Index;
+
+void PartialSums::resize(Index rows, Index channels) {
+  for (MatrixF* m :
+       {&in_group, &second, &hard, &systematic, &variance, &updated, &tile_error, &part_size, &part_far})
+    m->setZero(rows, channels);
+  part_start_.setZero(rows, channels);
+  before_.setZero(rows, channels);
+  for (std::vector<float>* v : {&largest_, &alignment_, &mass_}) v->resize(static_cast<size_t>(channels));
+}
+
+void PartialSums::begin_part(const Matrix& sum) {
+  part_start_ = sum;
+  before_.setZero();
+}
+
+void PartialSums::end_group(Index i, const Matrix& sum, const GroupTerms& g, float weight, float updates,
+                            float scale_error) {
+  const auto hard_c = static_cast<float>(g.hard_c), hard_m = static_cast<float>(g.hard_m),
+             systematic_c = static_cast<float>(g.systematic_c),
+             systematic_m = static_cast<float>(g.systematic_m), variance_c = static_cast<float>(g.variance_c),
+             variance_m = static_cast<float>(g.variance_m);
+  const Index channels = sum.cols();
+  const double *now = sum.row(i).data(), *start = part_start_.row(i).data();
+  double* before = before_.row(i).data();
+  float *all = second.row(i).data(), *group = in_group.row(i).data(), *to_hard = hard.row(i).data(),
+        *to_variance = variance.row(i).data();
+  float *largest = largest_.data(), *alignment = alignment_.data(), *mass = mass_.data();
+  // Partial sums lie within half the group's sum p|v| of the middle of its two ends.
+#pragma omp simd
+  for (Index d = 0; d < channels; ++d) {
+    const double end = now[d] - start[d];
+    const float ends = static_cast<float>(std::fabs(before[d] + end));
+    mass[d] = std::sqrt(weight * group[d]);
+    largest[d] = 0.5f * (ends + mass[d]);
+    alignment[d] = largest[d] + 0.5f * mass[d];
+    before[d] = end;
+    all[d] += group[d];
+    group[d] = 0;
+    to_hard[d] += hard_c * largest[d] + hard_m * alignment[d];
+    to_variance[d] += variance_c * largest[d] * largest[d] + variance_m * alignment[d] * alignment[d];
+  }
+  if (systematic_c != 0 || systematic_m != 0) {
+    float* to = systematic.row(i).data();
+#pragma omp simd
+    for (Index d = 0; d < channels; ++d) to[d] += systematic_c * largest[d] + systematic_m * alignment[d];
+  }
+  if (updates != 0) {
+    float* to = updated.row(i).data();
+#pragma omp simd
+    for (Index d = 0; d < channels; ++d) to[d] += updates * largest[d];
+  }
+  if (scale_error != 0) {
+    float* to = tile_error.row(i).data();
+#pragma omp simd
+    for (Index d = 0; d < channels; ++d) to[d] += scale_error * mass[d];
+  }
+}
+
+void PartialSums::end_part(Index i, const Matrix& sum, double far) {
+  const auto part = (sum.row(i) - part_start_.row(i)).cwiseAbs();
+  part_far.row(i) += (part * far).cast<float>();
+  part_size.row(i) += part.cast<float>();
+}
+
+}  // namespace assay::matrix_bounds

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the second pass of the matrix form knows of partial sums of P V, by row and channel: how large they
+// are where a kernel rounds them, in groups of keys and in parts, weights relative to exp(m) as in RowSums.
+// bounds_values.cpp adds keys up and says where groups and parts end.
+#pragma once
+
+#include <vector>
+
+#include "reference/bounds/bounds_group.hpp"
+
+namespace assay::matrix_bounds {
+
+class PartialSums {
+ public:
+  // All zero.
+  void resize(Eigen::Index rows, Eigen::Index channels);
+  // `sum`: P V of all keys so far.
+  void begin_part(const Matrix& sum);
+  // Of row i. `weight`: of the group's keys; `updates`: of the maximum among them, each with its distance;
+  // `scale_error`: of P scaled by tile.
+  void end_group(Eigen::Index i, const Matrix& sum, const GroupTerms&, float weight, float updates,
+                 float scale_error);
+  // `far`: how far the part is below the row's maximum.
+  void end_part(Eigen::Index i, const Matrix& sum, double far);
+
+  MatrixF in_group;                    // sum p v^2 of the group that has not ended
+  MatrixF second;                      // of all groups that have
+  MatrixF hard, systematic, variance;  // GroupTerms of all groups
+  MatrixF updated, tile_error;         // see ChannelFacts
+  MatrixF part_size, part_far;
+
+ private:
+  Matrix part_start_, before_;  // P V where the part began, and of the part where the group did
+  std::vector<float> largest_, alignment_, mass_;
+};
+
+}  // namespace assay::matrix_bounds
