@@ -15,6 +15,10 @@ void add_timing(CLI::App& app, Typed& t) {
          "all of these, or dirty (caches full of what others wrote)")
       ->capture_default_str()
       ->check(CLI::IsMember({"hot", "cold", "both", "graph", "dirty", "all"}));
+  app.add_flag(
+      "--stages", t.args.run.stages,
+      "also time each stage of kernels made of kernels by itself, where the whole runs it and on what "
+      "the stages before it left: rows of kernel NAME:STAGE");
   app.add_option("--max-seconds", rule.max_seconds, "longest measuring per kernel and case")
       ->capture_default_str()
       ->check(kPositive);

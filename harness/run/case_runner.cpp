@@ -20,7 +20,9 @@
 #include "harness/problem/names.hpp"
 #include "harness/run/options.hpp"
 #include "harness/run/results_folder.hpp"
+#include "harness/run/stage_rows.hpp"
 #include "harness/run/timed_call.hpp"
+#include "harness/run/timed_row.hpp"
 #include "harness/run/watched_series.hpp"
 #include "harness/scenario/fields.hpp"
 
@@ -46,108 +48,11 @@ void say_row(const Say& say, const Row& row, Samples samples = {}, bool short_of
   say(said);
 }
 
-void fill_timing(Row& row, const Timing& t, const Work& w, const Problem& p, const Limits& limits) {
-  row.total_us = t.median_us + (std::isfinite(row.plan_us) ? row.plan_us : 0) +
-                 (std::isfinite(row.refresh_us) ? row.refresh_us : 0);
-  row.time_us = t.median_us;
-  row.time_q1_us = t.q1_us;
-  row.time_q3_us = t.q3_us;
-  row.time_low_us = t.low_us;
-  row.time_high_us = t.high_us;
-  row.samples = static_cast<int64_t>(t.samples_us.size());
-  row.stop = stop_name(t.stop);
-  if (t.samples_us.empty()) {
-    row.reason = fmt::format("not timed: the device was throttled during all of {} calls", t.dropped);
-    return;
-  }
-  const double seconds = t.median_us * 1e-6;
-  if (!(seconds > 0)) return;
-  if (w.flops > 0) row.tflops = w.flops / seconds / 1e12;
-  row.gbytes_per_s = w.total_bytes / seconds / 1e9;
-  row.tokens_per_s = static_cast<double>(w.tokens) / seconds;
-  const LimitTime limit = limit_time(w, p, limits);
-  row.limit = limit.name;
-  if (limit.seconds > 0) row.limit_percent = 100 * limit.seconds / seconds;
-}
-
-struct Case {
-  const Backend& backend;
-  const assay_device& device;
-  const Problem& problem;
-  const Work& work;
-  const Limits& limits;
-  const StoppingRule& rule;
-  DeviceClock* clock;  // may be null
-  const Say& say;
-};
-
-// What makes a right kernel's time no figure: outcome and reason, or nothing.
-void doubt_time(Row& row, const Case& c, const Timing& t) {
-  const bool own_clock = c.backend.table()->time_run != nullptr;
-  const bool cold = row.cache != "hot";
-  // A flushed device reads everything from memory, and may keep what it writes.
-  const double written = c.work.total_bytes - c.work.kv_bytes;
-  const int64_t cache = !own_clock ? host_cache_bytes(c.device)
-                        : cold     ? static_cast<int64_t>(written)
-                                   : c.device.cache_bytes;
-  if (const std::string why = too_fast(c.work, c.problem, c.limits, cache, !own_clock, t.median_us);
-      !why.empty()) {
-    row.outcome = outcome_name(Outcome::kImplausible);
-    row.check = "limits";
-    row.reason = "faster than the measured limits allow: " + why;
-    return;
-  }
-  if (row.outcome != outcome_name(Outcome::kPassed)) return;
-  const double width = (t.high_us - t.low_us) / t.median_us;
-  std::string why;
-  if (width > c.rule.noise)
-    why = fmt::format("95 % of other measurements would lie within {:.4g} to {:.4g} us", t.low_us, t.high_us);
-  else if (!own_clock && row.others_percent > 100 * c.rule.noise)
-    why = fmt::format("others used {:.0f} % of the processors meanwhile", row.others_percent);
-  else if (row.steal_percent > 100 * c.rule.noise)
-    why = fmt::format("{:.0f} % of the processors' time went to other virtual machines", row.steal_percent);
-  if (why.empty()) return;
-  row.outcome = outcome_name(Outcome::kNoisy);
-  row.reason = "too noisy to say how fast: " + why;
-}
-
-// Where the arithmetic is the limit a device meets its power limit, which acts late. Where no clock can be
-// read nothing says that there is such a limit.
-constexpr double kSwingS = 1;  // the clock swings about its mean that slowly
-
-bool meets_power_limit(const Case& c) {
-  return c.clock != nullptr && limit_time(c.work, c.problem, c.limits).name == "matrix";
-}
-
-StoppingRule rule_for(const Case& c) {
-  constexpr double kLongestSteadyTimes = 4;
-  StoppingRule rule = c.rule;
-  if (meets_power_limit(c))
-    rule.min_seconds = std::max(rule.min_seconds, kSwingS);
-  else
-    rule.steady_seconds = 0;
-  rule.steady_seconds = std::min(rule.steady_seconds, kLongestSteadyTimes * rule.max_seconds);
-  return rule;
-}
-
-// What the medians of runs differ by beyond what the samples of one show, a relative standard deviation: that
-// of recorded repetitions, each a process of its own, on an H200 (results/h200/steady), and by the host's
-// clock on a machine whose processors others used wholly; in between in proportion to what they used.
-void widen_for_runs(const Case& c, const StoppingRule& rule, double others_percent, Timing& t) {
-  constexpr double kSustained = 0.006, kNotSustained = 0.02, kElse = 0.001, kShared = 0.04;
-  if (c.backend.table()->time_run == nullptr)
-    return widen(t, std::isfinite(others_percent) ? kShared * others_percent / 100 : 0);
-  if (!meets_power_limit(c)) return widen(t, kElse);
-  const bool whole = !t.taken.empty() && t.taken.back().at_s >= 0.9 * kSwingS;
-  const bool sustained = rule.steady_seconds > 0 && t.steady && whole;
-  widen(t, sustained ? kSustained : kNotSustained, sustained);  // blocks see the parts of one swing
-}
-
 // Looks that took so many times the warm-up are one: what they do besides calling the kernel takes less.
 constexpr double kWarmTimes = 10;
 
 // One timed row per mode. The outputs the last timed call left are judged again.
-void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge, const RunCaseOrder& order,
+void time_modes(const TimedCase& c, const assay_kernel& kernel, Judge& judge, const RunCaseOrder& order,
                 const std::vector<std::string>& modes, const Row& checked, Clock::time_point start) {
   const double rows_budget = order.rows_budget;
   const assay_problem* view = judge.inputs().view->get();
@@ -205,6 +110,8 @@ void time_modes(const Case& c, const assay_kernel& kernel, Judge& judge, const R
     row.case_s = seconds_since(start);
     say_row(c.say, row, std::move(samples));
     if (row.cache.empty()) return;  // a failure ends the kernel; an untimed row stands for all its modes
+    const bool right = row.outcome != outcome_name(Outcome::kUnsupported);
+    if (order.stages && right) time_stages(c, kernel, judge, mode, checked);
   }
 }
 
@@ -224,7 +131,7 @@ std::string memory_text(const std::string& scenario, Clock::time_point start) {
 }
 
 // Replays of captured calls, for a kernel that is right when it is called; the row says what is wrong.
-void check_replays(const Case& c, const assay_kernel& kernel, const RunCaseOrder& order, Row& row) {
+void check_replays(const TimedCase& c, const assay_kernel& kernel, const RunCaseOrder& order, Row& row) {
   const std::string why = graph_refusal(c.backend, kernel);
   if (!why.empty()) {
     row.outcome = outcome_name(Outcome::kUnsupported);
@@ -254,7 +161,7 @@ void check_replays(const Case& c, const assay_kernel& kernel, const RunCaseOrder
 }
 
 // The kernel's call repeated beside disturbances, for one that is right alone.
-void check_races(const Case& c, const assay_kernel& kernel, Judge& judge, const RunCaseOrder& order,
+void check_races(const TimedCase& c, const assay_kernel& kernel, Judge& judge, const RunCaseOrder& order,
                  Row& row) {
   std::string why;
   const std::optional<Disturber> disturber = Disturber::open(c.backend, c.device, &why);
@@ -276,7 +183,7 @@ void check_races(const Case& c, const assay_kernel& kernel, Judge& judge, const 
   row.reason = seen.reason;
 }
 
-void run_kernel(const Case& c, Judge& judge, const WantedKernel& wanted, const RunCaseOrder& order,
+void run_kernel(const TimedCase& c, Judge& judge, const WantedKernel& wanted, const RunCaseOrder& order,
                 const Row& base) {
   const auto start = Clock::now();
   Row row = base;
@@ -420,7 +327,8 @@ bool run_case(const RunCaseOrder& order, const Backend& backend, const assay_dev
     }
     return true;
   }
-  const Case c{backend, device, *problem, work, order.limits, order.rule, clock_of(backend, device), say};
+  const TimedCase c{backend, device, *problem, work, order.limits, order.rule, clock_of(backend, device),
+                    say};
   for (const WantedKernel& wanted : order.kernels) {
     starting("check", wanted.kernel, check_allowance_s(work, *problem, order.rows_budget));
     house.before_kernel();

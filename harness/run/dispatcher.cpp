@@ -15,6 +15,7 @@
 #include "harness/report/text.hpp"
 #include "harness/run/case_runner.hpp"
 #include "harness/run/results_folder.hpp"
+#include "harness/run/stage_rows.hpp"
 
 namespace assay {
 namespace {
@@ -109,11 +110,12 @@ namespace {
 // What is wrong with a row said while `kernel` was running (empty: while the case was built); "" when it
 // fits.
 std::string row_fault(const CaseRequest& request, const std::string& kernel, const RowAnswer& said,
-                      std::span<const Row> given) {
+                      std::span<const Row> given, bool stages) {
   const Row& row = said.row;
   if (row.scenario != request.scenario) return "a row of another case";
-  const WantedKernel* wanted = find_wanted(request.kernels, row.kernel);
-  if (!wanted || (!kernel.empty() && kernel != row.kernel))
+  const std::string whole(whole_kernel(row.kernel));
+  const WantedKernel* wanted = find_wanted(request.kernels, whole);
+  if (!wanted || (!kernel.empty() && kernel != whole) || (whole != row.kernel && !stages))
     return fmt::format("a row of another kernel, '{}'", clean_text(row.kernel.substr(0, 80)));
   if (std::find(kOutcomes.begin(), kOutcomes.end(), row.outcome) == kOutcomes.end())
     return fmt::format("a row of outcome '{}'", clean_text(row.outcome.substr(0, 40)));
@@ -135,8 +137,8 @@ Dispatcher::Ended Dispatcher::talk(const CaseRequest& request, const OnRow& on_r
                                    const std::atomic<bool>& stop, Suspects& suspects) {
   using How = Ended::How;
   say(RunCaseOrder{request.scenario, request.place, request.kernels, options_.rows_budget,
-                   options_.graphs || request.graphs, options_.walk, options_.races, options_.rule,
-                   limits_ ? limits_->limits : Limits{}, request.assumed});
+                   options_.graphs || request.graphs, options_.walk, options_.races, options_.stages,
+                   options_.rule, limits_ ? limits_->limits : Limits{}, request.assumed});
   Ended ended;
   // A kernel is through when another one begins: one that destroys the heap may die when its buffers
   // are freed, after its row. One that left something running is through when the case is.
@@ -192,7 +194,8 @@ Dispatcher::Ended Dispatcher::talk(const CaseRequest& request, const OnRow& on_r
       limit_s = options_.timeout_s + starting->allow_s;
       on_start(ended.kernel, ended.stage);
     } else if (auto* row = std::get_if<RowAnswer>(&e.answer)) {
-      if (const std::string fault = row_fault(request, ended.kernel, *row, ended.given); !fault.empty())
+      if (const std::string fault = row_fault(request, ended.kernel, *row, ended.given, options_.stages);
+          !fault.empty())
         return nonsense(fault);
       const bool stained = !stained_.empty() && !stained_.contains(ended.kernel) && !ended.kernel.empty();
       const bool bad = is_failure(row->row);

@@ -102,6 +102,7 @@ struct RunCaseOrder {
   bool graphs = false;
   int32_t walk = 0;  // steps
   int64_t races = 0;
+  bool stages = false;
   StoppingRule rule;
   Limits limits;
   std::optional<Assumed> assumed;
@@ -316,8 +317,8 @@ struct JsonFields<RunCaseOrder> {
   static constexpr auto list = std::tuple(
       JsonField("scenario", &T::scenario), JsonField("place", &T::place), JsonField("kernels", &T::kernels),
       JsonField("rows_budget", &T::rows_budget), JsonField("graphs", &T::graphs), JsonField("walk", &T::walk),
-      JsonField("races", &T::races), JsonField("rule", &T::rule), JsonField("limits", &T::limits),
-      JsonField("assumed", &T::assumed));
+      JsonField("races", &T::races), JsonField("stages", &T::stages), JsonField("rule", &T::rule),
+      JsonField("limits", &T::limits), JsonField("assumed", &T::assumed));
 };
 template <>
 struct JsonFields<Here> {

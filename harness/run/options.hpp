@@ -50,6 +50,7 @@ struct RunOptions {
   int32_t walk = 0;                 // and replays of so many steps of a server; 0: none
   int64_t races = 0;                // also call every kernel so often beside disturbances
   bool timed = false;               // time kernels that passed
+  bool stages = false;              // and, of kernels made of kernels, each stage in its place
   std::vector<std::string> caches;  // modes: "cold", "hot", "graph"; used when timed
   StoppingRule rule;                // when timed
   double rows_budget = 3e7;         // row x key x head products of reference per case; more: rows are sampled

@@ -6,6 +6,7 @@
 
 #include "harness/report/tally.hpp"
 #include "harness/report/text.hpp"
+#include "harness/run/stage_rows.hpp"
 
 namespace assay {
 namespace {
@@ -41,7 +42,7 @@ std::string repeat_command(const Row& row, const RunOptions& o) {
   c.word(o.timed ? "bench" : "check");
   c.word(row.scenario);
   const bool has_kernel = !row.kernel.empty() && row.kernel != kNoKernel;
-  if (has_kernel) c.option("--kernel", row.kernel);
+  if (has_kernel) c.option("--kernel", whole_kernel(row.kernel));
   if (has_kernel && !o.devices.empty()) {  // NAME:DEVICE, see on_devices
     const size_t colon = row.backend.rfind(':');
     c.option("--backend", row.backend.substr(0, colon));
@@ -59,6 +60,7 @@ std::string repeat_command(const Row& row, const RunOptions& o) {
   c.unless_default("--timeout", o.timeout_s, plain.timeout_s);
   c.unless_default("--worker-memory", o.worker_memory_bytes, plain.worker_memory_bytes);
   if (!o.timed) return c.text();
+  if (o.stages) c.word("--stages");
   if (const std::string cache = row.mode().empty() ? cache_word(o.caches) : row.mode(); cache != "hot")
     c.option("--cache", cache);
   c.unless_default("--precision", o.rule.relative_width, plain.rule.relative_width);

@@ -26,6 +26,7 @@
 #include "harness/run/limits_beside.hpp"
 #include "harness/run/machine.hpp"
 #include "harness/run/repeat.hpp"
+#include "harness/run/stage_rows.hpp"
 #include "harness/scenario/text.hpp"
 
 namespace assay {
@@ -184,7 +185,7 @@ void Sweep::check_found(const ResultsFolder& folder) const {
                        fmt::format("a row of backend {}, which is none of this run; the file is "
                                    "of another run, or was edited",
                                    row.backend));
-    if (!none && !chosen_by(row.kernel, options_.kernels))
+    if (!none && !chosen_by(std::string(whole_kernel(row.kernel)), options_.kernels))
       throw InputError({file, line}, fmt::format("a row of kernel {}, which is none of this run; the file is "
                                                  "of another run, or was edited",
                                                  row.kernel));

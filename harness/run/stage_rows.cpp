@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// See stage_rows.hpp.
+#include "harness/run/stage_rows.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "harness/measure/host_load.hpp"
+#include "harness/run/stages_in_place.hpp"
+#include "harness/run/timed_call.hpp"
+
+namespace assay {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Work sum_of(const StagesInPlace& stages, const std::string& place) {
+  Work sum;
+  for (const StagesInPlace::Run& run : stages.runs()) {
+    if (run.place != place) continue;
+    sum.flops += run.work.flops, sum.kv_bytes += run.work.kv_bytes, sum.total_bytes += run.work.total_bytes;
+    sum.visible_pairs += run.work.visible_pairs;
+    sum.tokens = std::max(sum.tokens, run.work.tokens);  // runs in a row are of the same rows
+  }
+  return sum;
+}
+
+RowAnswer time_stage(const TimedCase& c, StagesInPlace& stages, const std::string& place, Judge& judge,
+                     const std::string& mode, Row row) {
+  RowAnswer answer;
+  try {
+    stages.stop_before(place);
+    TimedCall call(c.backend, c.device, stages.kernel(), judge.inputs().view->get(),
+                   judge.device_case().tensors(), mode, c.clock);
+    const StoppingRule rule = rule_for(c);
+    const HostLoadMeter load;
+    Timing t = measure([&] { return call.sample(); }, rule);
+    const HostLoad busy = load.read();
+    stages.run_whole();
+    const Verdict again = judge.recheck();
+    if (again.outcome == Outcome::kPassed) {
+      row.set_mode(mode);
+      row.sm_clock_mhz = call.median_clock_mhz();
+      if (call.knows_throttling()) row.throttled = t.dropped;
+      row.load = busy.load, row.steal_percent = busy.steal_percent, row.others_percent = busy.others_percent;
+      if (rule.steady_seconds > 0) row.steady = t.steady ? "yes" : "no";
+      widen_for_runs(c, rule, busy.others_percent, t);
+      fill_timing(row, t, c.work, c.problem, c.limits);
+      if (!t.samples_us.empty()) doubt_time(row, c, t);
+      answer.samples = std::move(t.taken);
+    } else {
+      fill_verdict(row, again);
+      row.reason = "the whole, run again after its stage was timed: " + again.reason;
+    }
+  } catch (const ModeRefused& refused) {
+    row.set_mode(mode);
+    row.outcome = outcome_name(Outcome::kUnsupported);
+    row.reason = refused.text;
+  } catch (const TimeImplausible& time) {
+    row.outcome = outcome_name(Outcome::kImplausible);
+    row.check = "clock";
+    row.reason = "implausible: " + time.text;
+  } catch (const TimedCallFailed& failed) {
+    row.outcome = outcome_name(Outcome::kCrashed);
+    row.reason = failed.text;
+  }
+  answer.row = std::move(row);
+  return answer;
+}
+
+}  // namespace
+
+std::string stage_row_kernel(const std::string& kernel, const std::string& stage) {
+  return kernel + ":" + stage;
+}
+
+std::string_view whole_kernel(std::string_view row_kernel) {
+  const size_t close = row_kernel.rfind(')');
+  return row_kernel.substr(0, row_kernel.find(':', close == std::string_view::npos ? 0 : close));
+}
+
+void time_stages(const TimedCase& c, const assay_kernel& kernel, Judge& judge, const std::string& mode,
+                 const Row& checked) {
+  if (!has_stages(kernel)) return;
+  const auto start = Clock::now();
+  StagesInPlace stages(c.backend, kernel, c.problem, judge.inputs().view->get(),
+                       judge.device_case().tensors());
+  std::vector<std::string> done;
+  for (const StagesInPlace::Run& run : stages.runs()) {
+    if (std::find(done.begin(), done.end(), run.place) != done.end()) continue;
+    done.push_back(run.place);
+    const Work work = sum_of(stages, run.place);
+    const TimedCase own = {c.backend, c.device, run.problem, work, c.limits, c.rule, c.clock, c.say};
+    c.say(Starting{mode, kernel.name,
+                   1.5 * c.rule.max_seconds + rule_for(own).steady_seconds + c.rule.warmup_seconds +
+                       8 * (c.work.flops / 0.5e9 + c.work.total_bytes / 1e9)});
+    Row row = checked;
+    row.kernel = stage_row_kernel(kernel.name, run.place);
+    RowAnswer answer = time_stage(own, stages, run.place, judge, mode, std::move(row));
+    answer.row.case_s = std::chrono::duration<double>(Clock::now() - start).count();
+    c.say(answer);
+    if (answer.row.cache.empty()) return;  // a failure: the whole is not what it was
+  }
+}
+
+}  // namespace assay
