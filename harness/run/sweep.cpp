@@ -341,6 +341,7 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
   if (count_.complete) plan.rows += count_.cases * static_cast<int64_t>(broken_.size());
   if (!options_.only.empty())
     plan.rows = static_cast<int64_t>(options_.only.size() * (options_.timed ? options_.caches.size() : 1));
+  if (options_.stages) plan.rows = -1;  // a case says itself which stages run
   observer.planned(plan);
 
   std::unordered_set<std::string> only;
