@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "reference/attention/vector_math.hpp"
 #include "reference/bounds/bounds_terms.hpp"
 
 namespace assay {
@@ -79,8 +80,12 @@ double OneWay::share() const {
 }
 
 void RepeatedScores::look(const double* x, int64_t count, double invisible, Scratch& scratch) {
-  // A bit for each hash, one in 32 or fewer in use: of keys that are alone so many seem to be second ones.
-  const size_t size = std::bit_ceil(static_cast<size_t>(std::clamp<int64_t>(32 * count, 64, kMostBits)));
+  // A bit for each hash, few in use: of keys that are alone half as many seem to be second ones, one in 64 or
+  // fewer. Of a short row these few may weigh enough for a closer look, so it gets more bits.
+  constexpr int64_t kShort = 4096;
+  const int64_t bits_each = count <= kShort ? 64 : 32;
+  const size_t size =
+      std::bit_ceil(static_cast<size_t>(std::clamp<int64_t>(bits_each * count, 64, kMostBits)));
   const int shift = 32 - std::countr_zero(size);
   const auto nobody = static_cast<uint32_t>(size);
   scratch.bits.assign(size / 64 + 1, 0);
@@ -112,7 +117,9 @@ void RepeatedScores::look(const double* x, int64_t count, double invisible, Scra
 bool RepeatedScores::exceed(double share, const double* x, int64_t count, double m, double weight) const {
   // What is no first one weighs at least half of all that repeats, as equal scores weigh alike.
   double later = 0;
-  for (const int32_t j : again_) later += std::exp(x[j] - m);
+  const int32_t* again = again_.data();
+#pragma omp simd reduction(+ : later)
+  for (size_t n = 0; n < again_.size(); ++n) later += vector_math::exp(x[again[n]] - m);
   if (2 * later <= share * weight) return false;
   struct Slot {
     uint64_t score = 0, keys = 0;

@@ -91,9 +91,9 @@ class Row {
     return model_.largest_sum(1, k_norm, scores_.keys, scores_.k_max, row_.v_max);
   }
 
-  ChannelFacts channel(int32_t d) const {
+  ChannelFacts<double> channel(int32_t d) const {
     const bool joint = model_.rounded_row_sum();
-    ChannelFacts c;
+    ChannelFacts<double> c;
     for (const Key& k : keys_) {
       c.o += k.p * k.v[d];
       c.replayed += k.replayed * k.v[d];
@@ -362,7 +362,7 @@ class Row {
   }
 
   // Partial sums of one channel in the order of the spans.
-  void accumulate(int32_t d, ChannelFacts& c) const {
+  void accumulate(int32_t d, ChannelFacts<double>& c) const {
     const double tile_scale_error =
         model_.p_rounding().tile_max ? row_.largest_random + z_.eps + 6 * kUnit : 0.0;
     double before = 0, now = 0, mass = 0;

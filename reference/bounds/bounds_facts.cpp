@@ -84,4 +84,18 @@ TileRounding tile_rounding(const Block& b, const RowSums& s, double m_t) {
   return t;
 }
 
+RowFinish::RowFinish(const Block& b, const BlockRow& of, const RowSums& sums, const RowFacts& facts)
+    : row(of),
+      s(sums),
+      f(facts),
+      joint(b.model.rounded_row_sum()),
+      inverse(1 / s.weight),
+      scaled(inflation(kTileKeys) * (1 + 0x1p-18) * inverse),
+      error_norm(std::sqrt(s.square * inverse)),
+      eps_norm(std::sqrt(s.eps_square * inverse)),
+      h_norm(std::sqrt(f.rounding_square)),
+      replay_error(inflation(kTileKeys) * static_cast<double>(kTileKeys) * 0x1p-23),
+      sink_far(s.sink_weight * std::min(s.m - s.sink, kFar)),
+      few_bits(keeps_few_bits(b.model.arithmetic().pv) ? 0x1p-18 : 0x1p-23) {}
+
 }  // namespace assay::matrix_bounds

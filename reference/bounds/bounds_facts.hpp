@@ -15,4 +15,17 @@ RowFacts row_facts(const Block&, const BlockRow&, const RowSums&, bool structure
 // How weights of a tile are rounded against its running maximum m_t; eps is the caller's.
 TileRounding tile_rounding(const Block&, const RowSums&, double m_t);
 
+// What the channels of a row share when sums relative to exp(m) become its bounds.
+struct RowFinish {
+  RowFinish(const Block&, const BlockRow&, const RowSums&, const RowFacts&);
+  const BlockRow& row;
+  const RowSums& s;
+  const RowFacts& f;
+  const bool joint;                           // ErrorModel::rounded_row_sum()
+  const double inverse, scaled;               // 1 / sum p; with what fp32 sums may be too small by
+  const double error_norm, eps_norm, h_norm;  // square roots of sums of p w^2, p eps^2, h^2
+  const double replay_error, sink_far,
+      few_bits;  // of fp32 products; sum p (m - x) of the sink; of followed sums
+};
+
 }  // namespace assay::matrix_bounds

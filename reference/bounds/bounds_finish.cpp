@@ -19,8 +19,6 @@ constexpr double kMeanSquare = 0.54;
 // What may round otherwise of all weight, over what it is where weights lie anywhere on the grid.
 constexpr double kGenericFlips = 4;
 
-double square(double x) { return x * x; }
-
 // Variance of one rounding of P over h^2: uniform on -h .. h, or on half of that around its mean.
 double rounding_share(const PRounding& r) { return (r.truncated ? 0.25 : 1.0) / 3; }
 
@@ -98,118 +96,126 @@ bool RowBounds::row_sum_leans() const {
 
 // Accumulation of P V, rescales, V's own rounding and partial results. A declared order bounds every partial
 // sum by what the data says it is, plus what rounding of P, exponents and earlier additions can add to it.
-double RowBounds::hard_accumulation(const ChannelFacts& c, double norm) const {
+template <class T>
+T RowBounds::hard_accumulation(const ChannelFacts<T>& c, const T& norm) const {
   // What is added up are computed weights, rounded: p (1 + E) and at most h (1 + E) beside it.
-  const double weighed = (1 + row_.largest) * (c.mass + row_.rounding_ratio * norm);
-  const double undeclared = t_.pv * weighed;
+  const T weighed = (1 + row_.largest) * (c.mass + row_.rounding_ratio * norm);
+  const T undeclared = t_.pv * weighed;
   if (!sums_in_order_) return undeclared;
-  const double rounded_mass = std::max(c.mass, norm);
-  double chain = 0;
+  const T rounded_mass = larger(c.mass, norm);
+  T chain = every<T>(0);
   if (chain_apart_) {
-    const double windows = t_.chain * rounded_mass * (1 + weighed_more_);
+    const T windows = t_.chain * rounded_mass * (1 + weighed_more_);
     chain = windows + (c.group_hard + t_.moved * (weighed_more_ * rounded_mass + windows)) * chain_growth_;
   } else {
     chain = (c.group_hard + t_.chain * weighed_more_ * rounded_mass) * chain_growth_;
   }
-  const double parts = t_.parts * (c.part_size + grown_ * rounded_mass);
-  const double declared =
+  const T parts = t_.parts * (c.part_size + grown_ * rounded_mass);
+  const T declared =
       (chain * (1 + enlarged_) + enlarged_ * (1 + grown_) * rounded_mass) * (1 + t_.parts) + parts;
-  return std::min(undeclared, declared);
+  return smaller(undeclared, declared);
 }
 
 // Wrong weights of parts move O toward or away from a part's own result.
-double RowBounds::merged(const ChannelFacts& c, double norm) const {
-  if (z_.merge == 0) return 0;
-  const double far = merge_distance() * (row_.v_max + std::fabs(c.o));
+template <class T>
+T RowBounds::merged(const ChannelFacts<T>& c, const T& norm) const {
+  if (z_.merge == 0) return every<T>(0);
+  const T size = size_of(c.o), far = merge_distance() * (row_.v_max + size);
   if (!row_.declared) return z_.merge * c.spread + far;
   // The LSE of a known part is at least its largest score.
-  const double known =
-      z_.merge_distance * (c.part_far + row_.part_distance * (std::fabs(c.o) + row_.rounding_ratio * norm));
-  return z_.merge * std::min(c.spread, c.part_size + std::fabs(c.o)) + std::min(far, known) +
-         z_.merge * row_.rounding_ratio * norm;
+  const T known = z_.merge_distance * (c.part_far + row_.part_distance * (size + row_.rounding_ratio * norm));
+  const T moved = smaller(c.spread, c.part_size + size);
+  return z_.merge * moved + smaller(far, known) + z_.merge * row_.rounding_ratio * norm;
 }
 
 // A replayed numerator stands on a grid against the largest score of its part, and moves by what that score
 // is off by, whatever its keys do. The row sum takes exact P, which follow their own scores; where it takes
 // rounded P, it moves along, part by part.
-double RowBounds::led(const ChannelFacts& c, double norm) const {
-  const double size = std::fabs(c.o), lag = std::max(0.0, model_.arithmetic().rescale_lag_log2) * M_LN2;
+template <class T>
+T RowBounds::led(const ChannelFacts<T>& c, const T& norm) const {
+  const T size = size_of(c.o);
+  const double lag = std::max(0.0, model_.arithmetic().rescale_lag_log2) * M_LN2;
   const double lead = row_.largest_random + z_.farther * lag;
-  if (row_.parts <= 1) return joint_ ? 0 : lead * std::max(size, std::fabs(c.replayed));
-  const double sums = joint_ ? std::min(c.spread, c.part_size + size) : c.part_size;
-  const double far = c.part_far + row_.part_distance * (size + row_.rounding_ratio * row_.v_max);
+  if (row_.parts <= 1) return joint_ ? every<T>(0) : T(lead * larger(size, size_of(c.replayed)));
+  const T sums = joint_ ? smaller(c.spread, c.part_size + size) : c.part_size;
+  const T far = c.part_far + row_.part_distance * (size + row_.rounding_ratio * row_.v_max);
   return lead * (sums + row_.rounding_ratio * norm) + z_.farther * far;
 }
 
-ElementBounds RowBounds::element(const ChannelFacts& c) const {
-  const double size = std::fabs(c.o), norm = std::sqrt(c.second);
-  const double accumulation = hard_accumulation(c, norm);
-  ElementBounds b;
-  b.d = remaining_hard_ > 0 ? ((c.exponent + c.rounding + accumulation + absolute_) * (1 + t_.quotient) +
-                               (t_.theta + t_.quotient) * size) /
-                                  remaining_hard_
-                            : kInf;
+template <class T>
+ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
+  const T size = size_of(c.o), norm = root(c.second);
+  const T accumulation = hard_accumulation(c, norm);
+  ElementBounds<T> b;
+  b.d = remaining_hard_ > 0 ? T(((c.exponent + c.rounding + accumulation + absolute_) * (1 + t_.quotient) +
+                                 (t_.theta + t_.quotient) * size) /
+                                remaining_hard_)
+                            : every<T>(kInf);
 
   // What tiers P and R share: accumulation, V's rounding, partial results, the quotient.
-  const double leaning = followed_ ? loose_ * c.sum_lean + row_.one_way_pv * t_.moved * c.mass
-                                   : std::max(loose_ * c.group_systematic, row_.one_way_pv * accumulation);
-  double systematic = (followed_ ? flushed_ : absolute_) + z_.v_relative * c.mass +
-                      std::min(accumulation, leaning + row_.absorbed_pv * c.swallowed);
-  double variance = square(loose_) * c.group_variance * (followed_ ? 2 : 1) + aligned_variance_;
+  const T leaning = followed_ ? T(loose_ * c.sum_lean + row_.one_way_pv * t_.moved * c.mass)
+                              : larger(loose_ * c.group_systematic, row_.one_way_pv * accumulation);
+  T systematic = (followed_ ? flushed_ : absolute_) + z_.v_relative * c.mass +
+                 smaller(accumulation, leaning + row_.absorbed_pv * c.swallowed);
+  T variance = square(loose_) * c.group_variance * (followed_ ? 2 : 1) + aligned_variance_;
   if (!row_.declared) {
-    systematic += (dealt_.systematic_c + dealt_.systematic_m) * std::max(0.0, c.dealt - usual_ * c.mass);
+    systematic +=
+        (dealt_.systematic_c + dealt_.systematic_m) * larger(every<T>(0), c.dealt - usual_ * c.mass);
     variance += (dealt_.variance_c + dealt_.variance_m) * square(c.dealt);
   }
-  const double second_order = row_.rounding_ratio * norm;
+  const T second_order = row_.rounding_ratio * norm;
   // What is stored of a known part holds the rounding of P already.
-  if (z_.partial > 0) systematic += z_.partial * (row_.declared ? c.part_size + second_order : c.mass);
+  if (z_.partial > 0) systematic += z_.partial * (row_.declared ? T(c.part_size + second_order) : c.mass);
   if (row_.structured) {
     systematic = accumulation + absolute_;
-    variance = 0;
+    variance = every<T>(0);
   }
-  const auto shared = [&](double per_update) {
+  const auto shared = [&](double per_update) -> T {
     if (!row_.declared) return per_update * (t_.updates + 1) * c.spread;
     return per_update * (c.updated + (row_.updated + row_.late_sink) * size + row_.updates * second_order);
   };
 
   // Tier P, about the exact value.
-  const double merging = merged(c, norm);
-  const double one_way = c.rounding_biased + (truncated_ ? 0.5 * c.rounding : 0);
-  const double systematic_p = systematic + c.systematic + c.score_lean + c.exponential + one_way +
-                              shared(z_.tile_shared) + merging + of_row_ * size;
-  const double smooth = variance + c.variance + of_row_variance_ * square(c.o);
-  const double random = kLambda * std::sqrt(c.rounding_variance * rounding_share_);
-  const double variance_p = smooth + c.rounding_variance * rounding_share_;
+  const T merging = merged(c, norm);
+  const T one_way = c.rounding_biased + (truncated_ ? 0.5 : 0.0) * c.rounding;
+  const T systematic_p = systematic + c.systematic + c.score_lean + c.exponential + one_way +
+                         shared(z_.tile_shared) + merging + of_row_ * size;
+  const T smooth = variance + c.variance + of_row_variance_ * square(c.o);
+  const T random = kLambda * root(c.rounding_variance * rounding_share_);
+  const T variance_p = smooth + c.rounding_variance * rounding_share_;
   b.p = remaining_random_ > 0 && !row_.structured
-            ? (systematic_p + kLambda * std::sqrt(variance_p)) / remaining_random_
-            : kInf;
-  b.bias = std::isfinite(b.p) ? systematic_p / remaining_random_ : kInf;
-  b.sigma =
-      std::sqrt(smooth + kMeanSquare * c.rounding_variance * rounding_share_ + square(systematic_p / 3));
+            ? T((systematic_p + kLambda * root(variance_p)) / remaining_random_)
+            : every<T>(kInf);
+  b.bias = systematic_p / remaining_random_;
+  b.bias = each<T>([&](int32_t k) { return std::isfinite(lane(b.p, k)) ? lane(b.bias, k) : kInf; });
+  b.sigma = root(smooth + kMeanSquare * c.rounding_variance * rounding_share_ + square(systematic_p / 3));
   if (narrow_) {
-    b.suspicious = std::fabs(c.replayed - c.o) > one_way + kSuspicious * random;
+    b.suspicious = any_above(size_of(c.replayed - c.o), one_way + kSuspicious * random);
     // Against another maximum the same roundings may all fall to one side.
-    if (!joint_) b.suspicious |= 2 * row_.drift * size > one_way + random;
+    if (!joint_) b.suspicious |= any_above(2 * row_.drift * size, one_way + random);
   }
 
   // Tier R, about the replayed value: P's rounding is known but for the weights near a boundary.
-  b.r = b.replay_sigma = kInf;
+  b.r = b.replay_sigma = every<T>(kInf);
   if (row_.replayed && remaining_random_ > 0) {
-    const double largest = std::max(size, std::fabs(c.replayed));
-    const double leads = led(c, norm);
-    const double moved = shared(z_.tile_shared + 2 * std::max(row_.largest_random, z_.farther)) +
-                         (z_.tile_shared + z_.merge) * std::fabs(c.o - c.replayed);
-    const double systematic_r = systematic + c.flips + moved + leads + merging + denominator_ * largest +
-                                c.tile_error + of_row_ * largest +
-                                kUnseenWeight * static_cast<double>(row_.count) * row_.v_max;
-    const double variance_r = variance + of_row_variance_ * square(largest);
-    b.r = (systematic_r + kLambda * std::sqrt(variance_r)) / remaining_random_;
+    const T largest = larger(size, size_of(c.replayed));
+    const T leads = led(c, norm);
+    const T moved = shared(z_.tile_shared + 2 * std::max(row_.largest_random, z_.farther)) +
+                    (z_.tile_shared + z_.merge) * size_of(c.o - c.replayed);
+    const T systematic_r = systematic + c.flips + moved + leads + merging + denominator_ * largest +
+                           c.tile_error + of_row_ * largest +
+                           kUnseenWeight * static_cast<double>(row_.count) * row_.v_max;
+    const T variance_r = variance + of_row_variance_ * square(largest);
+    b.r = (systematic_r + kLambda * root(variance_r)) / remaining_random_;
     if (flips_apart_)
       b.replay_sigma =
-          std::sqrt(variance_r + c.variance + 0.5 * c.flip_square + square((systematic_p + leads) / 3));
+          root(variance_r + c.variance + 0.5 * c.flip_square + square((systematic_p + leads) / 3));
   }
   return b;
 }
+
+template ElementBounds<double> RowBounds::element(const ChannelFacts<double>&) const;
+template ElementBounds<Eight> RowBounds::element(const ChannelFacts<Eight>&) const;
 
 double RowBounds::lse_hard() const {
   // The row sum may be too small by all of it at once, and the logarithm falls faster than it rises.

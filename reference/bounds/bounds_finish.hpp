@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "reference/bounds/bounds.hpp"
+#include "reference/bounds/bounds_channels.hpp"
 #include "reference/bounds/bounds_terms.hpp"
 
 namespace assay {
@@ -65,44 +66,48 @@ struct RowFacts {
   }
 };
 
-// One channel.
+// One channel, or eight (bounds_channels.hpp).
+template <class T>
 struct ChannelFacts {
-  double o = 0, replayed = 0;
-  double mass = 0, second = 0;          // sum p|v|, sum p v^2
-  double exponent = 0;                  // sum p expm1(E) |v - o|
-  double spread = 0;                    // sum p |v - o|
-  double exponential = 0;               // sum p eps |v - o|
-  double systematic = 0, variance = 0;  // sum p S_j |v - o|, sum p^2 V_j (v - o)^2
+  T o = every<T>(0), replayed = every<T>(0);
+  T mass = every<T>(0), second = every<T>(0);          // sum p|v|, sum p v^2
+  T exponent = every<T>(0);                            // sum p expm1(E) |v - o|
+  T spread = every<T>(0);                              // sum p |v - o|
+  T exponential = every<T>(0);                         // sum p eps |v - o|
+  T systematic = every<T>(0), variance = every<T>(0);  // sum p S_j |v - o|, sum p^2 V_j (v - o)^2
   // Rounding of P; |v - o| instead of |v| where the row sum takes rounded P.
-  double rounding = 0, rounding_variance = 0,
-         rounding_biased = 0;  // sum h(1+E)|v|, sum h^2 v^2, one-way part
-  double group_hard = 0, group_systematic = 0, group_variance = 0;  // accumulation (GroupTerms)
-  double part_size = 0;                                             // sum over parts of |A_s|
-  double part_far = 0;                                              // of |A_s| times the part's distance
-  double updated = 0;                                               // as RowFacts::updated, of |sum p v|
-  double flips = 0, flip_square = 0;                                // sum flip |v|, sum flip^2 v^2
-  double tile_error = 0;  // int8 by tile: error of the tile's scale times its sum
+  T rounding = every<T>(0), rounding_variance = every<T>(0),
+    rounding_biased = every<T>(0);  // sum h(1+E)|v|, sum h^2 v^2, one-way part
+  T group_hard = every<T>(0), group_systematic = every<T>(0),
+    group_variance = every<T>(0);                    // accumulation (GroupTerms)
+  T part_size = every<T>(0);                         // sum over parts of |A_s|
+  T part_far = every<T>(0);                          // of |A_s| times the part's distance
+  T updated = every<T>(0);                           // as RowFacts::updated, of |sum p v|
+  T flips = every<T>(0), flip_square = every<T>(0);  // sum flip |v|, sum flip^2 v^2
+  T tile_error = every<T>(0);                        // int8 by tile: error of the tile's scale times its sum
   // Units of few bits: what they take off the scores moves O by |sum p delta (v - o)|; what they take off the
   // sum.
-  double score_lean = 0, sum_lean = 0;
+  T score_lean = every<T>(0), sum_lean = every<T>(0);
   // Undeclared order: largest sum that lanes or tiles taken in turn may hold, beyond that of the natural
   // order.
-  double dealt = 0;
-  double swallowed = 0;  // mean of the values that a sum may swallow: of those with little weight too
+  T dealt = every<T>(0);
+  T swallowed = every<T>(0);  // mean of the values that a sum may swallow: of those with little weight too
 };
 
 // Bounds of one element; infinite where a tier does not apply. Tier P's is before the row's self-check.
+template <class T>
 struct ElementBounds {
-  double d = 0, p = 0, r = 0, sigma = 0;
-  double bias = 0;          // the systematic part of p: the mean of legal errors is at most this
-  double replay_sigma = 0;  // as sigma, about the replayed value; infinite where that is not known
-  bool suspicious = false;  // the replayed rounding of P is not what a random one would be
+  T d, p, r, sigma;
+  T bias;                   // the systematic part of p: the mean of legal errors is at most this
+  T replay_sigma;           // as sigma, about the replayed value; infinite where that is not known
+  bool suspicious = false;  // of any channel: the replayed rounding of P is not what a random one would be
 };
 
 class RowBounds {
  public:
   RowBounds(const ErrorModel&, const ErrorTerms&, const RandomTerms&, const RowFacts&);
-  ElementBounds element(const ChannelFacts&) const;
+  template <class T>
+  ElementBounds<T> element(const ChannelFacts<T>&) const;
   double lse_hard() const;
   double lse_random() const;  // infinite for structured rows
   double lse_sigma() const;
@@ -114,12 +119,15 @@ class RowBounds {
   bool row_sum_leans() const;
 
  private:
-  double hard_accumulation(const ChannelFacts&, double norm) const;
+  template <class T>
+  T hard_accumulation(const ChannelFacts<T>&, const T& norm) const;
   double lse_systematic() const;
   // Sizes of the numbers that make up the LSE; a shift goes in and comes out again.
   double lse_size() const { return std::fabs(row_.lse) + 2 * row_.shift + row_.top; }
-  double merged(const ChannelFacts&, double norm) const;
-  double led(const ChannelFacts&, double norm) const;
+  template <class T>
+  T merged(const ChannelFacts<T>&, const T& norm) const;
+  template <class T>
+  T led(const ChannelFacts<T>&, const T& norm) const;
   // A part far below the maximum has a large LSE, and rounds it by as much more: sum p |x - m| of it.
   double merge_distance() const { return z_.merge_distance * row_.distance; }
   const ErrorModel& model_;

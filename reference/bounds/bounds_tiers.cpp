@@ -7,6 +7,12 @@
 #include <limits>
 
 namespace assay {
+namespace {
+
+// So few are intersected before another thread is awake.
+constexpr size_t kManyElements = size_t{1} << 15;
+
+}  // namespace
 
 void start_tiers(BoundedAttention& b, const std::vector<RowId>& rows, int32_t heads_q, int32_t head_dim_v) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -32,22 +38,30 @@ void start_tiers(BoundedAttention& b, const std::vector<RowId>& rows, int32_t he
 RowTiers::RowTiers(BoundedAttention& out, int64_t slot, int32_t head_dim_v, const RowBounds& bounds)
     : out_(out), slot_(slot), first_(slot * head_dim_v), dim_(head_dim_v), bounds_(bounds) {}
 
-void RowTiers::element(int32_t d, const ChannelFacts& c) {
-  const ElementBounds b = bounds_.element(c);
-  const int64_t at = first_ + d;
-  out_.value.o[at] = c.o;
-  out_.o_bound[at] = b.d;
-  out_.o_bound_p[at] = b.p;
-  out_.o_rounding[at] = bounds_.narrow() ? static_cast<float>(c.replayed - c.o) : 0.0f;
-  out_.o_sigma[at] = b.sigma;
-  out_.o_bias[at] = b.bias;
-  // A replay that is no sharper than the other tiers (scores worse than P's own grid) is left out.
-  const bool useful = std::isfinite(b.r) && !(b.r > 2 * b.d && b.r > 2 * b.p);
-  out_.o_bound_r[at] = useful ? b.r : std::numeric_limits<double>::infinity();
-  out_.o_replayed[at] = useful ? c.replayed : c.o;
-  if (useful && bounds_.followed()) out_.o_sigma[at] = std::min(b.sigma, b.replay_sigma);
+template <class T>
+void RowTiers::element(int32_t d, const ChannelFacts<T>& c) {
+  const ElementBounds<T> b = bounds_.element(c);
+  const bool narrow = bounds_.narrow(), followed = bounds_.followed();
+  const int64_t first = first_ + d;
+  for (int32_t k = 0; k < kLanes<T>; ++k) {
+    const int64_t at = first + k;
+    const double o = lane(c.o, k), replayed = lane(c.replayed, k), r = lane(b.r, k), sigma = lane(b.sigma, k);
+    out_.value.o[at] = o;
+    out_.o_bound[at] = lane(b.d, k);
+    out_.o_bound_p[at] = lane(b.p, k);
+    out_.o_rounding[at] = narrow ? static_cast<float>(replayed - o) : 0.0f;
+    out_.o_bias[at] = lane(b.bias, k);
+    // A replay that is no sharper than the other tiers (scores worse than P's own grid) is left out.
+    const bool useful = std::isfinite(r) && !(r > 2 * lane(b.d, k) && r > 2 * lane(b.p, k));
+    out_.o_bound_r[at] = useful ? r : std::numeric_limits<double>::infinity();
+    out_.o_replayed[at] = useful ? replayed : o;
+    out_.o_sigma[at] = useful && followed ? std::min(sigma, lane(b.replay_sigma, k)) : sigma;
+  }
   suspicious_ |= b.suspicious;
 }
+
+template void RowTiers::element(int32_t, const ChannelFacts<double>&);
+template void RowTiers::element(int32_t, const ChannelFacts<Eight>&);
 
 RowTiersCounts RowTiers::finish(const RowFacts& row) {
   out_.value.lse[slot_] = row.lse;
@@ -83,14 +97,19 @@ void intersect_tiers(BoundedAttention& b) {
 
   // Numbers so large that their squares leave fp32 have no bound.
   for (auto* bound : {&b.o_bound, &b.o_bound_p, &b.o_bound_r, &b.lse_bound, &b.lse_bound_p})
-    for (double& x : *bound)
-      if (std::isnan(x)) x = kInf;
+    for (double& x : *bound) x = std::isnan(x) ? kInf : x;
   b.o_low.resize(elements);
   b.o_high.resize(elements);
+  const double *o = b.value.o.data(), *replayed = b.o_replayed.data(), *d = b.o_bound.data(),
+               *p = b.o_bound_p.data(), *r = b.o_bound_r.data();
+  double *low = b.o_low.data(), *high = b.o_high.data();
+#pragma omp parallel for simd if (elements > kManyElements)
   for (size_t i = 0; i < elements; ++i) {
-    const double about_exact = std::min(b.o_bound[i], b.o_bound_p[i]);
-    b.o_low[i] = std::max(b.value.o[i] - about_exact, b.o_replayed[i] - b.o_bound_r[i]);
-    b.o_high[i] = std::min(b.value.o[i] + about_exact, b.o_replayed[i] + b.o_bound_r[i]);
+    const double about_exact = p[i] < d[i] ? p[i] : d[i];
+    const double exact_low = o[i] - about_exact, replayed_low = replayed[i] - r[i];
+    const double exact_high = o[i] + about_exact, replayed_high = replayed[i] + r[i];
+    low[i] = exact_low < replayed_low ? replayed_low : exact_low;
+    high[i] = replayed_high < exact_high ? replayed_high : exact_high;
   }
   b.lse_low.resize(rows);
   b.lse_high.resize(rows);

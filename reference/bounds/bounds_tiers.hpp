@@ -18,7 +18,9 @@ struct RowTiersCounts {
 class RowTiers {
  public:
   RowTiers(BoundedAttention&, int64_t slot, int32_t head_dim_v, const RowBounds&);
-  void element(int32_t d, const ChannelFacts&);
+  // Channel d, or the eight from d.
+  template <class T>
+  void element(int32_t d, const ChannelFacts<T>&);
   // Also writes the LSE.
   RowTiersCounts finish(const RowFacts&);
 

@@ -47,6 +47,10 @@ class Values {
                              ? std::clamp<int64_t>(b_.order.tile(), 16, kTileKeys)
                              : kTileKeys;
     for (const KeySpan& span : b_.order.spans(kv_len, b_.begin, b_.end, most)) add(span);
+    for (int32_t d = 0; d < dv_; ++d) {
+      lean_of_v_[d] = dealt_.lean(d);
+      if (!b_.order.declared()) share_of_v_[d] = dealt_.share(d);
+    }
     for (Index i = 0; i < rows_; ++i)
       if (b_.rows[i].seen > 0 || b_.p.sinks) finish_row(i);
     return result_;
@@ -131,6 +135,7 @@ class Values {
     excess_ = h_square_ = flip_ = MatrixF::Zero(narrow, kTileKeys);
     replayed_ = rounded_ = MatrixF::Zero(narrow, dv_);
     eps_.resize(kTileKeys);
+    lean_of_v_.resize(dv_), share_of_v_.resize(dv_);
   }
 
   // One span of keys for all rows.
@@ -327,67 +332,74 @@ class Values {
     RowFacts f = row_facts(b_, row, s, alike_.structured(i, b_.x.row(i).data(), s));
     f.v_max = v_max_, f.v_normal = v_normal_;
     RowTiers tiers(out_, row.slot, static_cast<int32_t>(dv_), RowBounds(b_.model, s.terms, s.random, f));
-    const bool joint = b_.model.rounded_row_sum();
-    const double inverse = 1 / s.weight, up = inflation(kTileKeys) * (1 + 0x1p-18), scaled = up * inverse;
-    const double error_norm = std::sqrt(s.square * inverse);
-    const double h_norm = std::sqrt(f.rounding_square);
-    const double replay_error = inflation(kTileKeys) * static_cast<double>(kTileKeys) * 0x1p-23;
-    for (int32_t d = 0; d < dv_ && f.keys; ++d) {
-      ChannelFacts c;
-      c.o = acc_(i, d) * inverse;
-      c.second = partial_.second(i, d) * scaled;
-      // Variance of v under p. The fp32 sums make it too large, never too small; it is at most `second`.
-      const double variance = std::max(0.0, c.second - c.o * c.o), deviation = std::sqrt(variance);
-      const double norm = std::sqrt(c.second);
-      c.mass = norm;
-      c.exponent = error_norm * deviation;
-      c.spread = deviation;
-      c.exponential = std::sqrt(s.eps_square * inverse) * deviation;
-      c.systematic = f.systematic * deviation;
-      c.variance = f.variance * variance;
-      if (!f.declared) c.dealt = c.mass * dealt_.share(d);
-      c.swallowed = 2 * std::max(std::fabs(c.o), dealt_.lean(d) * c.mass);
-      c.group_hard = partial_.hard(i, d) * scaled;
-      c.group_systematic = partial_.systematic(i, d) * scaled;
-      c.group_variance = partial_.variance(i, d) * scaled * inverse;
-      c.part_size = partial_.part_size(i, d) * scaled;
-      c.part_far = partial_.part_far(i, d) * scaled;
-      c.updated = partial_.updated(i, d) * scaled;
-      c.tile_error = partial_.tile_error(i, d) * scaled;
-      c.replayed = c.o;
-      if (b_.model.follows_qk())
-        c.score_lean =
-            std::fabs(lean_(i, d) - c.o * s.score_lean) * scaled + 0x1p-15 * row.largest_delta * norm;
-      if (distance_)
-        c.systematic =
-            s.score_systematic * deviation +
-            s.random.distance_systematic *
-                (distance_->lean(i, d, c.o, s.sink_weight * std::min(s.m - s.sink, kFar)) * scaled +
-                 0x1p-14 * f.distance * norm);
-      if (followed_)
-        c.sum_lean = followed_->lean(i, d, inverse, c.o + (narrow_ ? replayed_(i, d) * inverse : 0.0)) +
-                     (keeps_few_bits(b_.model.arithmetic().pv) ? 0x1p-18 : 0x1p-23) * norm;
-      if (narrow_) {
-        const double rounded_by = joint ? deviation : norm;
-        c.rounding = f.rounding_ratio * (1 + f.largest) * rounded_by;
-        c.rounding_biased = f.rounding_biased * rounded_by;
-        c.rounding_variance = rounded_(i, d) * scaled * inverse;
-        c.replayed += replayed_(i, d) * inverse;
-        c.flip_square = flip_square_(i, d) * scaled * inverse;
-        c.flips = flips_(i, d) * scaled + replay_error * f.rounding_ratio * norm;
-        if (joint) {
-          const double both = std::sqrt(c.rounding_variance) + std::fabs(c.o) * h_norm;
-          c.rounding_variance = both * both;
-          c.replayed /= f.replayed_sum;
-          c.flips += std::fabs(c.replayed) * f.flips;
-        }
-      }
-      tiers.element(d, c);
+    const RowFinish finish(b_, row, s, f);
+    int32_t d = 0;
+    if (f.keys) {
+      for (; d + kLanes<Eight> <= dv_; d += kLanes<Eight>) tiers.element(d, channels<Eight>(i, d, finish));
+      for (; d < dv_; ++d) tiers.element(d, channels<double>(i, d, finish));
     }
     const RowTiersCounts counts = tiers.finish(f);
     result_.largest =
         std::max(result_.largest, b_.model.largest_sum(row.q_norm, b_.k_norm, row.seen, b_.k_max, v_max_));
     result_.counts.p_declined += counts.p_declined, result_.counts.r_applied += counts.r_applied;
+  }
+
+  // Of row i, channel d or the eight from d.
+  template <class T>
+  ChannelFacts<T> channels(Index i, int32_t d, const RowFinish& y) {
+    const RowSums& s = y.s;
+    const RowFacts& f = y.f;
+    const double inverse = y.inverse, scaled = y.scaled;
+    const auto at = [&](const auto& m) { return from_memory<T>(&m(i, d)); };
+    ChannelFacts<T> c;
+    c.o = at(acc_) * inverse;
+    c.second = at(partial_.second) * scaled;
+    // Variance of v under p. The fp32 sums make it too large, never too small; it is at most `second`.
+    const T variance = larger(every<T>(0), c.second - c.o * c.o), deviation = root(variance);
+    const T norm = root(c.second);
+    c.mass = norm;
+    c.exponent = y.error_norm * deviation;
+    c.spread = deviation;
+    c.exponential = y.eps_norm * deviation;
+    c.systematic = f.systematic * deviation;
+    c.variance = f.variance * variance;
+    if (!f.declared) c.dealt = c.mass * from_memory<T>(&share_of_v_[d]);
+    c.swallowed = 2 * larger(size_of(c.o), from_memory<T>(&lean_of_v_[d]) * c.mass);
+    c.group_hard = at(partial_.hard) * scaled;
+    c.group_systematic = at(partial_.systematic) * scaled;
+    c.group_variance = at(partial_.variance) * scaled * inverse;
+    c.part_size = at(partial_.part_size) * scaled;
+    c.part_far = at(partial_.part_far) * scaled;
+    c.updated = at(partial_.updated) * scaled;
+    c.tile_error = at(partial_.tile_error) * scaled;
+    c.replayed = c.o;
+    if (b_.model.follows_qk())
+      c.score_lean = size_of(at(lean_) - c.o * s.score_lean) * scaled + 0x1p-15 * y.row.largest_delta * norm;
+    if (distance_) {
+      const T lean = each<T>([&](int32_t k) { return distance_->lean(i, d + k, lane(c.o, k), y.sink_far); });
+      c.systematic = s.score_systematic * deviation +
+                     s.random.distance_systematic * (lean * scaled + 0x1p-14 * f.distance * norm);
+    }
+    if (followed_) {
+      const T sum = narrow_ ? T(c.o + at(replayed_) * inverse) : T(c.o + 0.0);
+      c.sum_lean = each<T>([&](int32_t k) { return followed_->lean(i, d + k, inverse, lane(sum, k)); }) +
+                   y.few_bits * norm;
+    }
+    if (narrow_) {
+      const T rounded_by = y.joint ? deviation : norm;
+      c.rounding = f.rounding_ratio * (1 + f.largest) * rounded_by;
+      c.rounding_biased = f.rounding_biased * rounded_by;
+      c.rounding_variance = at(rounded_) * scaled * inverse;
+      c.replayed += at(replayed_) * inverse;
+      c.flip_square = at(flip_square_) * scaled * inverse;
+      c.flips = at(flips_) * scaled + y.replay_error * f.rounding_ratio * norm;
+      if (y.joint) {
+        c.rounding_variance = square(root(c.rounding_variance) + size_of(c.o) * y.h_norm);
+        c.replayed /= f.replayed_sum;
+        c.flips += size_of(c.replayed) * f.flips;
+      }
+    }
+    return c;
   }
 
   const Block& b_;
@@ -403,6 +415,7 @@ class Values {
   std::optional<FollowedValues> followed_;
   Matrix v_, weights_, acc_;
   DealtSums dealt_{dv_};
+  std::vector<double> lean_of_v_, share_of_v_;  // of dealt_, by channel
   MatrixF v_size_, v_square_, weights_f_, product_;
   // Per row and channel, weights relative to exp(m) as in RowSums.
   PartialSums partial_;
