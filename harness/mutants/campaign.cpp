@@ -14,6 +14,7 @@
 #include "harness/check/verdict.hpp"
 #include "harness/mutants/jobs.hpp"
 #include "harness/ops/problem_view.hpp"
+#include "harness/scenario/suite.hpp"
 
 namespace assay {
 namespace {
@@ -356,7 +357,7 @@ CampaignPlan plan_campaign(const CampaignOptions& options) {
     if (!options.peer_suites.empty())
       name = options.peer_suites.at(static_cast<size_t>(info.peer));
     else
-      name = fmt::format("{}/{}.suite", ASSAY_PEER_SUITES, info.suite);
+      name = fmt::format("{}/peers/{}.suite", scenario_folder(), info.suite);
     const auto known = std::find(names.begin(), names.end(), name);
     plan.peer_lines_index.push_back(static_cast<size_t>(known - names.begin()));
     if (known == names.end()) names.push_back(name);

@@ -171,10 +171,12 @@ void check_races(const TimedCase& c, const assay_kernel& kernel, Judge& judge, c
     return;
   }
   // A call on other values beside each, on a part of the processors: a kernel that hangs is seen at once.
-  constexpr double kSlowdown = 4;
-  const double call_s =
-      kSlowdown * (c.work.flops / 0.5e9 + c.work.total_bytes / 1e9) + 1e-6 * ASSAY_DISTURB_LONGEST_US;
-  const auto going_on = [&] { c.say(Starting{"check", kernel.name, 2 * kRacesInARow * call_s}); };
+  constexpr double kSlowdown = 4, kSlowest = 100, kLongestS = 1e-6 * ASSAY_DISTURB_LONGEST_US;
+  const double call_s = kSlowdown * (c.work.flops / 0.5e9 + c.work.total_bytes / 1e9);
+  const auto going_on = [&](double undisturbed_s) {
+    const double one = undisturbed_s > 0 ? std::min(call_s, kSlowest * undisturbed_s) : call_s;
+    c.say(Starting{"check", kernel.name, 2 * kRacesInARow * (one + kLongestS)});
+  };
   const uint64_t seed = fingerprint(order.scenario + '|' + kernel.name);
   const Verdict seen = judge.races(*disturber, {order.races, seed, going_on});
   if (seen.outcome == Outcome::kPassed) return;

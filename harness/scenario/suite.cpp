@@ -166,10 +166,11 @@ struct Suite::Impl {
 
 std::string scenario_folder() {
   std::error_code error;
-  if (fs::is_directory(ASSAY_SCENARIO_DIR, error)) return ASSAY_SCENARIO_DIR;
-  // PREFIX/lib/assay/assay and PREFIX/share/assay/scenarios; lib may have an architecture's folder in it.
+  // PREFIX/lib/assay/assay and PREFIX/share/assay/scenarios (lib may have an architecture's folder in it), or
+  // a folder that holds the program and the suites.
   for (fs::path up = program_folder(); up.has_relative_path(); up = up.parent_path())
-    if (fs::is_directory(up / "share/assay/scenarios", error)) return (up / "share/assay/scenarios").string();
+    for (const char* below : {"share/assay/scenarios", "scenarios"})
+      if (fs::is_regular_file(up / below / "smoke.suite", error)) return (up / below).string();
   return ASSAY_SCENARIO_DIR;
 }
 

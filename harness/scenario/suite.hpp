@@ -49,7 +49,8 @@ struct SuiteCounts {
   std::vector<std::string> skip_reasons;  // one per line and file
 };
 
-// Folder of the shipped suites and traces: beside the program's sources, or where the program was installed.
+// Folder of the shipped suites and traces: `scenarios` beside or above the program, where the program was
+// installed, or in its sources.
 std::string scenario_folder();
 
 // Pull-style generator; memory does not grow with the number of cases.

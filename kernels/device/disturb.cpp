@@ -59,8 +59,9 @@ int begin(int32_t kind, uint64_t seed, double microseconds, char* error, size_t 
   constexpr int32_t kTaken[] = {50, 90, 97};
   switch (kind) {
     case ASSAY_DISTURB_SKEW: {
-      const int32_t blocks[] = {8, 16, 24};
-      status = launch_skew(multiprocessors, blocks[draw(state, 3)], seed, duration, stream);
+      const SkewPlaces places[] = {
+          {static_cast<uint32_t>(draw(state, 4)), 1, 1}, {0, 8, 1}, {0, 24, 1}, {56, 8, 2}, {48, 16, 2}};
+      status = launch_skew(multiprocessors, places[draw(state, std::size(places))], seed, duration, stream);
       break;
     }
     case ASSAY_DISTURB_MEMORY:

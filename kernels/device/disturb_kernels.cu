@@ -6,6 +6,8 @@
 namespace assay_gpu {
 namespace {
 
+constexpr uint32_t kBlocksOfOne = 32;  // most blocks that a multiprocessor holds
+
 // A number of 32 bits from several (the finaliser of MurmurHash3, public domain).
 __device__ inline uint32_t mixed(uint64_t a, uint64_t b) {
   uint64_t x = a ^ (b * 0x9E3779B97F4A7C15ull);
@@ -14,26 +16,27 @@ __device__ inline uint32_t mixed(uint64_t a, uint64_t b) {
   return static_cast<uint32_t>(x >> 32);
 }
 
-// Where a warp runs. Warps of a multiprocessor are dealt to its four parts by their number; HIP has no word
-// for either, so there a block is a place of its own.
+// Where a warp runs, and its place there. Warps of a multiprocessor are dealt to its four parts by their
+// places; HIP has no word for either, so there a block is a place of its own.
 __device__ inline uint32_t multiprocessor() {
 #if defined(__HIPCC__)
-  return blockIdx.x / 2;
+  return blockIdx.x / kBlocksOfOne;
 #else
   uint32_t id;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(id));
   return id;
 #endif
 }
-__device__ inline uint32_t part_of_multiprocessor() {
+__device__ inline uint32_t place_of_warp() {
 #if defined(__HIPCC__)
-  return blockIdx.x % 4;
+  return blockIdx.x % kBlocksOfOne * (blockDim.x / gpu::kWarp) + threadIdx.x / gpu::kWarp;
 #else
   uint32_t id;
   asm volatile("mov.u32 %0, %%warpid;" : "=r"(id));
-  return id % 4;
+  return id;
 #endif
 }
+constexpr uint32_t kParts = 4;
 __device__ inline void rest() {
 #if defined(__HIPCC__)
   __builtin_amdgcn_s_sleep(8);
@@ -44,6 +47,8 @@ __device__ inline void rest() {
 
 // Long enough that the blocks of one launch spread over all multiprocessors.
 constexpr int64_t kSpreadNs = 1500;
+// The same for as many blocks as all multiprocessors hold.
+constexpr int64_t kFillNs = 6000;
 
 __global__ void spoil(int64_t words, uint32_t pattern) {
   auto* const shared = gpu::dynamic_shared<uint32_t>();
@@ -57,28 +62,58 @@ __global__ void spoil(int64_t words, uint32_t pattern) {
   }
 }
 
-constexpr int kSkewWarp = gpu::kWarp;
+// One instruction after the other that nothing holds up: of a part's warps a scheduler goes on with the one
+// it is at. Eight sums, as one must wait for itself for some cycles.
+constexpr int kSums = 8, kInARow = 256;
 
-__global__ void skew(uint64_t seed, int64_t nanoseconds) {
+__device__ inline void multiply(float (&a)[kSums]) {
+#pragma unroll
+  for (int n = 0; n < kInARow / kSums; ++n)
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) a[i] = fmaf(a[i], 0.999f, 1e-3f);
+}
+// The same through the queue that shared memory and special functions share.
+__device__ inline void raise(float (&a)[kSums]) {
+#pragma unroll
+  for (int n = 0; n < kInARow / kSums / 4; ++n)
+#pragma unroll
+    for (int i = 0; i < kSums; ++i)
+#if defined(__HIPCC__)
+      a[i] = exp2f(-a[i]);
+#else
+      asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(a[i]) : "f"(-a[i]));
+#endif
+}
+
+__global__ void __launch_bounds__(2 * gpu::kWarp)
+    skew(uint64_t seed, uint32_t first, uint32_t count, int64_t nanoseconds) {
   const uint64_t start = gpu::nanoseconds();
-  const uint32_t place = multiprocessor(), part = part_of_multiprocessor();
-  const int shift = 9 + static_cast<int>(seed % 5);  // a turn: 0.5 to 8 us
-  float a[8];
-  for (int i = 0; i < 8; ++i) a[i] = static_cast<float>(threadIdx.x + i);
+  const uint32_t where = multiprocessor(), place = place_of_warp(), part = place % kParts;
+  const bool special = seed >> 8 & 1;
+  const int shift = 10 + static_cast<int>(seed % 5);  // a turn: 1 to 16 us
+  // Whoever takes the first places begins earlier than those in the last: all must be there.
+  while (static_cast<int64_t>(gpu::nanoseconds() - start) < kFillNs) rest();
+  if (place < first || place >= first + count) return;
+  float a[kSums];
+  for (int i = 0; i < kSums; ++i) a[i] = static_cast<float>(threadIdx.x + i);
   for (;;) {
     const uint64_t now = gpu::nanoseconds();
     if (static_cast<int64_t>(now - start) >= nanoseconds) break;
-    // One part at a time, or none.
-    if (mixed(seed + place, now >> shift) % 5 != part) {
+    // One part at a time, or none; a warp that is alone: every other time.
+    const uint32_t drawn = mixed(seed + where, now >> shift);
+    if (count == 1 ? drawn % 2 != 0 : drawn % (kParts + 1) != part) {
       rest();
       continue;
     }
-    for (int n = 0; n < 32; ++n)
-#pragma unroll
-      for (int i = 0; i < 8; ++i) a[i] = fmaf(a[i], 0.999f, 1e-3f);
+    for (int n = 0; n < (count == 1 ? 4 : 1); ++n) {
+      if (special)
+        raise(a);
+      else
+        multiply(a);
+    }
   }
   float sum = 0;
-  for (int i = 0; i < 8; ++i) sum += a[i];
+  for (int i = 0; i < kSums; ++i) sum += a[i];
   if (sum == 12345.0f) gpu::trap();  // keeps the loop; the values stay near 1
 }
 
@@ -125,9 +160,11 @@ gpu::Status launch_spoil(int32_t multiprocessors, int64_t bytes, uint32_t patter
   return gpu::launch(spoil, 2 * multiprocessors, 256, static_cast<size_t>(bytes), stream, bytes / 4, pattern);
 }
 
-gpu::Status launch_skew(int32_t multiprocessors, int32_t blocks, uint64_t seed, int64_t nanoseconds,
+gpu::Status launch_skew(int32_t multiprocessors, const SkewPlaces& places, uint64_t seed, int64_t nanoseconds,
                         gpu::Stream stream) {
-  return gpu::launch(skew, multiprocessors * blocks, kSkewWarp, 0, stream, seed, nanoseconds);
+  return gpu::launch(skew, multiprocessors * static_cast<int32_t>(kBlocksOfOne),
+                     places.warps_of_block * gpu::kWarp, 0, stream, seed, places.first, places.count,
+                     nanoseconds);
 }
 
 gpu::Status launch_traffic(int32_t multiprocessors, int32_t blocks, uint64_t seed, void* scratch,

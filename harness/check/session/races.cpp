@@ -36,7 +36,7 @@ Objection find_races(Session& session, const Disturber& disturber, const RaceSea
   std::optional<Snapshot> calm;  // what the first call of the stretch left
   double call_us = 0;
   for (int64_t i = 0; i < repetitions; ++i) {
-    if (i % kRacesInARow == 0 && search.going_on) search.going_on();
+    if ((i % kRacesInARow == 0 || i == 1) && search.going_on) search.going_on(1e-6 * call_us);
     const bool first = i % stretch == 0;
     if (first)
       session.lay(kPoisons[i / stretch % std::size(kPoisons)]);

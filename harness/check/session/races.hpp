@@ -23,7 +23,9 @@ using TurnValues = std::function<bool()>;
 struct RaceSearch {
   int64_t repetitions = 0;
   uint64_t seed = 0;
-  std::function<void()> going_on;  // called now and then, before the next few repetitions; may be empty
+  // Called now and then, before the next few repetitions, with what the undisturbed call took (0: not known
+  // yet); may be empty.
+  std::function<void(double call_s)> going_on;
 };
 // Calls between two of going_on(), at most; those on other values come on top.
 constexpr int64_t kRacesInARow = 8;

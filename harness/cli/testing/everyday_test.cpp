@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one does with results every day: repeat a failure, run failures again, compare runs and kernels.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -34,6 +35,20 @@ TEST_F(Everyday, RepeatCommandsRepeat) {
     EXPECT_THAT(read_text(path("out/failures.txt")), HasSubstr(row.repeat + "\n"));
   }
   EXPECT_THAT(read_text(path("out/junit.xml")), HasSubstr("--graphs"));
+}
+
+// A folder with the program and the suites may lie anywhere: they need no path of the machine it was built
+// on.
+TEST_F(Everyday, SuitesThatTravelWithTheProgramAreItsOwn) {
+  const std::string elsewhere = path("elsewhere/bin");
+  std::filesystem::create_directories(elsewhere);
+  std::filesystem::create_directories(path("elsewhere/scenarios"));
+  std::filesystem::copy_file(kProgram, elsewhere + "/assay");
+  write("elsewhere/scenarios/smoke.suite", kLine + "\n");
+  const Output listed = run_shell(shell_quote(elsewhere + "/assay") + " list smoke");
+  EXPECT_EQ(listed.code, 0) << listed.err;
+  EXPECT_THAT(listed.out, HasSubstr("paged")) << listed.out;
+  EXPECT_EQ(std::count(listed.out.begin(), listed.out.end(), '\n'), 1) << listed.out;
 }
 
 TEST_F(Everyday, RerunRunsWhatFailedWithTheOptionsOfTheRun) {

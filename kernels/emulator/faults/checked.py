@@ -1,10 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`assay check` on kernels of one library, as kill_faults.py and find_races.py run it: its rows, or an end with what it printed."""
+"""Kernels of one library and `assay check` on them, as kill_faults.py and find_races.py need it: rows, or an end with what was printed."""
 import csv
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
+
+
+def ops_of(assay: str, library: str) -> dict[str, str]:
+    """Op of every kernel in the library, by name."""
+    done = subprocess.run([assay, "kernels", "--backend", library], capture_output=True, text=True, check=True)
+    ops, op = {}, ""
+    for text in done.stdout.splitlines():
+        if re.fullmatch(r"[a-z_0-9]+", text):
+            op = text
+        elif op and (match := re.match(r"  ([a-z][a-z0-9_]+) ", text)):
+            ops.setdefault(match[1], op)
+    return ops
 
 
 def rows_of(assay: str, library: str, what: list[str], kernels: list[str]) -> list[dict]:

@@ -2,82 +2,115 @@
 # SPDX-License-Identifier: Apache-2.0
 """How surely `assay check --races` finds the races planted in GPU kernels, and whether it accuses a kernel without one.
 
-Usage: find_races.py ASSAY LIBRARY [--suite FILE] [--repetitions N] [--runs R] [--right-every K] [--timeout S] [--seconds S]
+Usage: find_races.py ASSAY LIBRARY [--suite FILE] [--repetitions N] [--runs R] [--right-every K] [--jobs J] [--in-step NAME...] [--timeout S] [--seconds S]
 
 LIBRARY lists kernels that end in _gpu or _sm90, which are right, and kernels with a race (build/testing/libassay_gpu_races.so on a device,
-build/emulator/libassay_gpu_races32.so here). A run checks every line of the suite, with a seed of its own, with N repetitions; a race is shown in it when
-a line says so, by repetition 0 when the ordinary judgement does. Right kernels are in every K-th run. No run begins later than --seconds. Prints a table; exit 0: every race
-shown in 95 % of the runs or more, and no right kernel accused. Exit 1 otherwise.
+build/emulator/libassay_gpu_races32.so here). A run has a seed of its own and visits the lines of the suite in order, with N repetitions each and with
+the races that no line before has shown. What the ordinary judgement shows needs no repetition; those of lines before count. Right kernels are in
+every K-th run. J runs go on at a time, none begins later than --seconds. --in-step: what cannot show, as the threads that do not wait for each other are of one warp, which the
+device takes through that place in step; printed, not counted. Exit 0: every race shown in 95 % of the runs or more, and no right kernel accused. Exit 1 otherwise.
 """
 import argparse
+import collections
+import concurrent.futures
 import pathlib
 import re
 import signal
 import sys
 import time
 
-from checked import rows_of
+from checked import ops_of, rows_of
 
 HERE = pathlib.Path(__file__).resolve().parent
 FINE = ("passed", "unsupported", "untrusted")
+SHOWN = re.compile(r"in repetition (\d+) of \d+, ([^:]*): ")
 
 
 def is_right(kernel: str) -> bool:
     return kernel.endswith(("_gpu", "_sm90"))
 
 
-def one_run(options, number: int, kernels: list[str]) -> list[dict]:
-    """Rows of all lines of the suite, with these kernels of the library or, where none is named, with every one."""
-    what = [str(options.suite), "--races", str(options.repetitions), "--seed", str(number), "--rows-budget", "1e5", "--timeout", str(options.timeout)]
-    return rows_of(options.assay, options.library, what, kernels)
+def lines_of(suite: pathlib.Path) -> list[str]:
+    return [s for s in suite.read_text(encoding="utf-8").splitlines() if s and not s.startswith("#")]
 
 
-def first_seen(rows: list[dict]) -> int | None:
-    """The fewest repetitions a run of one race took; None where it was not seen."""
-    seen = []
-    for row in rows:
-        if row["outcome"] not in FINE:
-            match = re.match(r"in repetition (\d+) of", row["reason"])
-            seen.append(int(match[1]) if match else 0)
-    return min(seen, default=None)
+class Run:
+    """What one run has shown."""
 
-
-class Found:
-    """What the runs so far have shown."""
-
-    def __init__(self):
-        self.runs, self.shown, self.ways, self.accused, self.calls = 0, {}, {}, [], {}
+    def __init__(self, number: int):
+        self.number = number
+        self.shown = {}  # race: (repetitions needed, how)
+        self.spent = collections.Counter()  # repetitions of a race that is not shown
+        self.calls, self.accused = collections.Counter(), []
+        self.whole = False  # all lines were visited
 
     def add(self, rows: list[dict], repetitions: int):
-        self.runs += 1
-        by_kernel = {}
         for row in rows:
-            by_kernel.setdefault(row["kernel"], []).append(row)
-        for kernel, own in by_kernel.items():
-            wrong = [r for r in own if r["outcome"] not in FINE]
+            kernel, fine = row["kernel"], row["outcome"] in FINE
             if is_right(kernel):
-                self.calls[kernel] = self.calls.get(kernel, 0) + sum(r["outcome"] == "passed" for r in own) * repetitions
-                self.accused += [f"{kernel} has no race: {r['outcome']}: {r['reason']}\n  {r['scenario']}" for r in wrong]
-            elif any(r["outcome"] != "unsupported" for r in own):
-                self.shown.setdefault(kernel, []).append(first_seen(own))
-                self.ways.setdefault(kernel, []).extend(f"{r['outcome']}: {r['reason']}" for r in wrong)
+                self.calls[kernel] += repetitions * (row["outcome"] == "passed")
+                if not fine:
+                    self.accused.append(f"{kernel} has no race: {row['outcome']}: {row['reason']}\n  {row['scenario']}")
+            elif not fine:
+                match = SHOWN.match(row["reason"])
+                self.shown[kernel] = (self.spent[kernel] + (int(match[1]) if match else 0), match[2] if match else "judged", row["outcome"], row["reason"])
+            elif row["outcome"] != "unsupported":
+                self.spent[kernel] += repetitions
 
-    def report(self, how: str) -> int:
-        print(f"{'race':32}{'runs':>6}{'shown':>7}{'first seen in repetition: median':>34}{'largest':>9}")
-        missed = []
-        for kernel in sorted(self.shown):
-            seen = sorted(n for n in self.shown[kernel] if n is not None)
-            if len(seen) < 0.95 * len(self.shown[kernel]):
-                missed.append(kernel)
-            middle, most = (seen[len(seen) // 2], seen[-1]) if seen else ("-", "-")
-            print(f"{kernel:32}{len(self.shown[kernel]):6}{len(seen):7}{middle:>34}{most:>9}")
-            if self.ways[kernel]:
-                print(f"    {self.ways[kernel][-1][:180]}")
-        print(f"{len(self.shown) - len(missed)} of {len(self.shown)} races shown in 95 % of {self.runs} runs of {how}")
-        print(f"right kernels: {len(self.calls)}, repeated {sum(self.calls.values())} times in all, {len(self.accused)} accused")
-        for text in self.accused:
-            print(text)
-        return 1 if missed or self.accused or not self.shown or not self.calls else 0
+
+class Stop:
+    """Until when runs may go on."""
+
+    def __init__(self, seconds: float):
+        self.at = time.monotonic() + seconds
+        self.asked = False
+
+    def __call__(self) -> bool:
+        return self.asked or time.monotonic() > self.at
+
+
+def one_run(options, number: int, ops: dict[str, str], races: list[str], stop: Stop) -> Run:
+    """Visits the lines until nothing is left to show."""
+    run, right = Run(number), number % options.right_every == 1 % options.right_every
+    for line in lines_of(options.suite):
+        if stop():
+            return run
+        left = [r for r in races if r not in run.shown] + [n for n in ops if right and is_right(n)]
+        left = [n for n in left if ops[n] == line.split()[0]]
+        if not left:
+            continue
+        what = [line, "--races", str(options.repetitions), "--seed", str(number), "--rows-budget", str(options.rows_budget), "--timeout", str(options.timeout)]
+        run.add(rows_of(options.assay, options.library, what, left), options.repetitions)
+    run.whole = True
+    return run
+
+
+def percentile(values: list[int], share: float) -> int:
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+def report(runs: list[Run], races: list[str], options, seconds: float) -> int:
+    print(f"{'race':32}{'runs':>5}{'shown':>7}{'median':>8}{'95 %':>6}  how often by what, and what was seen at last")
+    missed = []
+    for race in races:
+        seen = [r.shown[race] for r in runs if race in r.shown]
+        counted = [r for r in runs if race in r.shown or r.whole and r.spent[race] > 0]
+        needed = sorted(s[0] for s in seen)
+        ways = ", ".join(f"{count} {way}" for way, count in collections.Counter(s[1] for s in seen).most_common())
+        apart = race in options.in_step
+        if len(seen) < 0.95 * max(1, len(counted)) and not apart:
+            missed.append(race)
+        middle, most = (percentile(needed, 0.5), percentile(needed, 0.95)) if needed else ("-", "-")
+        print(f"{race:32}{len(counted):5}{len(seen):7}{middle:>8}{most:>6}  {'in step, not counted' if apart else ways or 'not shown'}")
+        if seen:
+            print(f"    {seen[-1][2]}: {seen[-1][3][:170]}")
+    calls, accused = sum((r.calls for r in runs), collections.Counter()), [text for r in runs for text in r.accused]
+    count = len(races) - sum(r in options.in_step for r in races)
+    print(f"{count - len(missed)} of {count} races shown in 95 % of {len(runs)} runs, {options.repetitions} repetitions a line, in {seconds:.0f} s")
+    print(f"right kernels: {len(calls)}, repeated {sum(calls.values())} times in all, {len(accused)} accused")
+    for text in accused:
+        print(text)
+    return 1 if missed or accused or not races or not calls else 0
 
 
 def main() -> int:
@@ -87,24 +120,26 @@ def main() -> int:
     parser.add_argument("--suite", type=pathlib.Path, default=HERE / "races.suite")
     parser.add_argument("--repetitions", type=int, default=100)
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--right-every", type=int, default=1)
+    parser.add_argument("--right-every", type=int, default=10)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--races", nargs="*", default=[], help="these alone")
+    parser.add_argument("--in-step", nargs="*", default=[])
+    parser.add_argument("--rows-budget", type=float, default=1e5)
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("--seconds", type=float, default=1e9)
     options = parser.parse_args()
-    start, found = time.monotonic(), Found()
-
-    def stopped(*_):
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stopped)
-    try:
-        while found.runs < options.runs and time.monotonic() - start < options.seconds:
-            number = found.runs + 1
-            found.add(one_run(options, number, [] if number % options.right_every == 1 % options.right_every else sorted(found.shown)), options.repetitions)
-            print(f"run {number}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
-    except KeyboardInterrupt:
-        print("stopped before the end of a run, which does not count")
-    return found.report(f"{options.repetitions} repetitions a line, in {time.monotonic() - start:.0f} s")
+    start, stop, ops = time.monotonic(), Stop(options.seconds), ops_of(options.assay, options.library)
+    races = sorted(n for n in ops if not is_right(n) and (not options.races or n in options.races))
+    signal.signal(signal.SIGTERM, lambda *_: setattr(stop, "asked", True))
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        waiting = [pool.submit(one_run, options, number, ops, races, stop) for number in range(1, options.runs + 1)]
+        runs = []
+        for done in concurrent.futures.as_completed(waiting):
+            run = done.result()
+            if run.whole or run.shown:
+                runs.append(run)
+            print(f"run {run.number}: {len(run.shown)} of {len(races)} after {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+    return report(runs, races, options, time.monotonic() - start)
 
 
 if __name__ == "__main__":

@@ -11,24 +11,11 @@ live, because there they are none, and the other way round. Exit 1 otherwise.
 import argparse
 import pathlib
 import re
-import subprocess
 import sys
 
-from checked import rows_of
+from checked import ops_of, rows_of
 
 HERE = pathlib.Path(__file__).resolve().parent
-
-
-def kernels_of(assay: str, library: str) -> dict[str, str]:
-    """Op of every kernel in the library, by name."""
-    done = subprocess.run([assay, "kernels", "--backend", library], capture_output=True, text=True, check=True)
-    ops, op = {}, ""
-    for text in done.stdout.splitlines():
-        if re.fullmatch(r"[a-z_0-9]+", text):
-            op = text
-        elif op and (match := re.match(r"  ([a-z][a-z0-9_]+) ", text)):
-            ops.setdefault(match[1], op)
-    return ops
 
 
 def check(assay: str, library: str, line: str, kernels: list[str]) -> dict[str, tuple[str, str]]:
@@ -50,7 +37,7 @@ def main() -> int:
     parser.add_argument("--suite", type=pathlib.Path, default=HERE / "faults.suite")
     options = parser.parse_args()
     lines = [s for s in options.suite.read_text(encoding="utf-8").splitlines() if s and not s.startswith("#")]
-    ops = kernels_of(options.assay, options.library)
+    ops = ops_of(options.assay, options.library)
     healthy = [n for n in ops if n.endswith("_gpu")]
     alive = [n for n in ops if n not in healthy]
     planted = len(alive)
