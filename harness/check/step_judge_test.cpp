@@ -10,9 +10,8 @@
 #include <string>
 
 #include "harness/base/error.hpp"
+#include "harness/check/testing/judged_step.hpp"
 #include "harness/check/testing/planted_stage.hpp"
-#include "harness/check/verdict.hpp"
-#include "harness/scenario/scenario.hpp"
 
 namespace assay {
 namespace {
@@ -25,17 +24,10 @@ const Backend& faults() {
   static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_step_faults.so");
   return backend;
 }
-const Backend& cpu() {
-  static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/libassay_cpu.so");
-  return backend;
-}
-
-Verdict judge(const Backend& backend, const std::string& line, const std::string& kernel) {
-  Judge judge(make_problem(parse_scenario(line)), 1e9);
-  const assay_kernel* found = backend.find(kernel);
-  EXPECT_NE(found, nullptr) << kernel;
-  return judge.judge(backend, *found, backend.device(0));
-}
+using testing::cpu;
+using testing::dispatch;
+using testing::judge;
+using testing::stages_of;
 
 // Decodes, extends and prefills at once: 16-bit, quantised, with a window, a cap, a bias, drafts.
 const std::string kPlain = "step h=4/2 d=64 page=4 batch=2q1s33_2q5s37_1q9 seed=3";
@@ -106,17 +98,6 @@ TEST(StepJudge, FaultsAreRejected) {
   }
 }
 
-std::string dispatch(const std::string& kernel, const std::string& line) {
-  const Problem problem = make_problem(parse_scenario(line));
-  const ProblemView view(problem);
-  const assay_kernel* found = cpu().find(kernel);
-  EXPECT_NE(found, nullptr) << kernel;
-  if (found == nullptr) return "";
-  char text[4000] = "";
-  found->dispatch(found, view.get(), text, sizeof text);
-  return text;
-}
-
 TEST(StepJudge, ComposedKernelsAreRightInEveryBranch) {
   const std::string h = "step h=4/2 d=64 page=8 ";
   const struct {
@@ -155,11 +136,7 @@ TEST(StepJudge, ComposedKernelsAreRightInEveryBranch) {
       const Verdict v = judge(cpu(), c.line, kernel);
       EXPECT_EQ(v.outcome, Outcome::kPassed) << c.line << ": " << kernel << ": " << v.reason;
     }
-    std::string stages;
-    const std::string text = dispatch("step_aiter_fa_cpu", c.line);
-    for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
-      stages += (stages.empty() ? "" : " ") + text.substr(at, text.find(':', at) - at);
-    EXPECT_EQ(stages, c.stages) << c.line;
+    EXPECT_EQ(stages_of("step_aiter_fa_cpu", c.line), c.stages) << c.line;
   }
 }
 
@@ -191,11 +168,7 @@ TEST(StepJudge, StagesOfSglangAreRightInEveryBranch) {
       const Verdict v = judge(cpu(), c.line, kernel);
       EXPECT_EQ(v.outcome, Outcome::kPassed) << c.line << ": " << kernel << ": " << v.reason;
     }
-    std::string stages;
-    const std::string text = dispatch("step_sglang_fa_cpu", c.line);
-    for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
-      stages += (stages.empty() ? "" : " ") + text.substr(at, text.find(':', at) - at);
-    EXPECT_EQ(stages, c.stages) << c.line;
+    EXPECT_EQ(stages_of("step_sglang_fa_cpu", c.line), c.stages) << c.line;
   }
   for (const auto& [line, why] :
        {std::pair{h + "chunk=12 batch=1q9s30", "chunks of 12 tokens in pages of 8"},
@@ -212,42 +185,6 @@ TEST(StepJudge, StagesOfSglangAreRightInEveryBranch) {
   const Verdict v = judge(cpu(), tree + "batch=1q6s30", "step_sglang_fa_cpu(draft=paged_online_cpu)");
   EXPECT_EQ(v.outcome, Outcome::kUnsupported);
   EXPECT_THAT(v.reason, HasSubstr("stage draft by paged_online_cpu, which does not promise to read lengths"));
-}
-
-// Any order of requests, with and without context: chunks without keys, one chunk, many, several merges.
-TEST(StepJudge, StagesOfMlaPrefillAreRightInEveryBranch) {
-  const std::string h = "step h=4 d=96/64 page=8 ";
-  const struct {
-    std::string line, stages;  // of step_mla_prefill_cpu, in order
-  } cases[] = {
-      {h + "batch=2q9_1q30", "write new"},
-      {h + "budget=64 batch=1q12_2q9s40", "write chunks lengths new gather context merge"},
-      {h + "budget=16 batch=1q9s30_1q12_1q5s8_1q1s40",  // chunks of 5 tokens
-       "write chunks lengths new gather context gather context merge gather context merge gather context "
-       "merge gather context merge gather context merge gather context merge gather context merge merge"},
-      {h + "budget=50 cap=5 kv=fp8_e4m3:head batch=2q9s60_1q20",
-       "write chunks lengths new gather context gather context merge gather context merge merge"},
-      {h + "pad=3 layout=hnd table=csr strides=q+kv+out batch=1q9s40_1q0s7_1q7",
-       "write chunks lengths new gather context merge"},
-      {h + "batch=2q0s40", ""},
-  };
-  for (const auto& c : cases) {
-    const Verdict v = judge(cpu(), c.line, "step_mla_prefill_cpu");
-    EXPECT_EQ(v.outcome, Outcome::kPassed) << c.line << ": " << v.reason;
-    std::string stages;
-    const std::string text = dispatch("step_mla_prefill_cpu", c.line);
-    for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
-      stages += (stages.empty() ? "" : " ") + text.substr(at, text.find(':', at) - at);
-    EXPECT_EQ(stages, c.stages) << c.line;
-  }
-  for (const auto& [line, why] : {std::pair{h + "window=5 batch=1q6s30", "a window"},
-                                  {h + "alibi=linear batch=1q6s30", "a bias"},
-                                  {h + "sinks=on batch=1q6s30", "sinks"},
-                                  {h + "mask=tree batch=1q6s30", "drafts of a tree"}}) {
-    const Verdict v = judge(cpu(), line, "step_mla_prefill_cpu");
-    EXPECT_EQ(v.outcome, Outcome::kUnsupported) << line;
-    EXPECT_THAT(v.reason, HasSubstr(why));
-  }
 }
 
 // The seed's mistakes among them: sinks in both passes, tables in pages, a context cut by a causal mask.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps made of the plain kernels of this backend (kernels/common/stages.hpp): step_unified_cpu,
-// step_aiter_fa_cpu, step_sglang_fa_cpu and step_mla_prefill_cpu.
+// step_aiter_fa_cpu, step_sglang_fa_cpu, step_mla_prefill_cpu and step_aiter_mla_cpu.
 #include "kernels/common/stages.hpp"
 #include "kernels/cpu/kernels.hpp"
 
@@ -52,6 +52,13 @@ std::vector<const assay_kernel*> step_kernels() {
                          {"gather", &kCacheGather},
                          {"context", &kPrefillNaive},
                          {"merge", &kMergeStates}},
+                        nullptr),
+          make_composed(&kAiterMla, "step_aiter_mla_cpu", "x86-64",
+                        {{"write", &kCacheWrite},
+                         {"tokens", metadata_kernel(ASSAY_OP_EXPAND_PAGES)},
+                         {"decode", &kDecodeSplit},
+                         {"merge", &kMergeStates},
+                         {"extend", &kPagedNaive}},
                         nullptr)};
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps made of the kernels of a library (kernels/common/stages.hpp): step_unified_gpu, step_aiter_fa_gpu,
-// step_sglang_fa_gpu, step_mla_prefill_gpu. They launch nothing themselves.
+// step_sglang_fa_gpu, step_mla_prefill_gpu, step_aiter_mla_gpu. They launch nothing themselves.
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -55,6 +55,13 @@ std::vector<const assay_kernel*> step_kernels(const std::vector<const assay_kern
                          {"gather", named("cache_gather_gpu")},
                          {"context", prefill},
                          {"merge", named("merge_states_gpu")}},
+                        capture_intact),
+          make_composed(&kAiterMla, "step_aiter_mla_gpu", "any",
+                        {{"write", named("cache_write_gpu")},
+                         {"tokens", named("expand_pages_gpu")},
+                         {"decode", named("decode_splitkv_gpu")},
+                         {"merge", named("merge_states_gpu")},
+                         {"extend", named("paged_split256_gpu")}},
                         capture_intact)};
 }
 
