@@ -46,6 +46,7 @@ enum Stream : uint64_t {
   kStreamSource,     // values a data op reads
   kStreamHeld,       // what a cache holds before it is written
   kStreamPositions,  // of first keys and rows
+  kStreamPatterns,   // of input=patterned
 };
 
 }  // namespace assay

@@ -386,7 +386,8 @@ TEST(BuildInputs, StridedOperandsHaveTheDocumentedShapes) {
 }
 
 TEST(BuildInputs, NoOperandIsInfinite) {
-  for (const InputRecipe recipe : {InputRecipe::kNegative, InputRecipe::kBoundary, InputRecipe::kPeaked}) {
+  for (const InputRecipe recipe :
+       {InputRecipe::kNegative, InputRecipe::kBoundary, InputRecipe::kPeaked, InputRecipe::kPatterned}) {
     Problem p = base();
     p.op = ASSAY_OP_PREFILL;
     p.table = ASSAY_TABLE_NONE;

@@ -59,6 +59,7 @@ ValueSource::ValueSource(const Problem& p)
       "{} requests of up to {} tokens x {} elements have no room in the counter", p.requests.size(), tokens,
       widest);
   if (op_of(p).whole_context && answer_is_known(p.recipe)) exact_ = std::make_unique<ExactRecipe>(p, roots_);
+  if (p.recipe == InputRecipe::kPatterned) patterns_.emplace(p.seed, double{p.softmax_scale} * p.head_dim_qk);
 }
 
 uint64_t ValueSource::kv_index(int owner, int32_t position, int32_t head, int32_t dim) const {
@@ -148,6 +149,12 @@ void ValueSource::k(int request, int32_t position, int32_t head, double* out) co
           out[d] *= position & 1 ? -kCancelAmplitude : kCancelAmplitude;
       break;
     }
+    case InputRecipe::kPatterned: {
+      const int32_t like = patterns_->k_like(position);
+      rng.normals(kv_index(token_owner(p_, owner, like), like, head, dims), dims, out);
+      patterns_->k(position, dims, out);
+      break;
+    }
     default: {
       rng.normals(kv_index(owner, position, head, dims), dims, out);
       if (p_.recipe == InputRecipe::kPeaked) {
@@ -179,6 +186,8 @@ void ValueSource::v(int request, int32_t position, int32_t head, double* out) co
     for (int32_t d = 0; d < dims; ++d) out[d] *= outlier(Side::kV, head, d);
   } else if (p_.recipe == InputRecipe::kNarrow) {
     narrow(dims, out);
+  } else if (patterns_) {
+    patterns_->v(position, dims, out);
   } else if (p_.recipe == InputRecipe::kCancelling) {
     const int32_t even = position & ~1;
     const int pair_owner = token_owner(p_, owner, even);
@@ -194,8 +203,10 @@ void ValueSource::q(int request, int32_t row, int32_t head, double* out) const {
   const int32_t dims = p_.head_dim_qk;
   if (exact_) return exact_->q(request, row, head, out);
   const CounterRng rng(p_.seed, kStreamQ);
+  int32_t like_row = row, like_head = head;
+  if (patterns_) patterns_->q_like(like_row, like_head);
   const uint64_t first = (static_cast<uint64_t>(request) << kOwnerShift) +
-                         (static_cast<uint64_t>(row) * p_.heads_q + head) * dims;
+                         (static_cast<uint64_t>(like_row) * p_.heads_q + like_head) * dims;
   rng.normals(first, dims, out);
   switch (p_.recipe) {
     case InputRecipe::kPeaked: {
@@ -223,6 +234,9 @@ void ValueSource::q(int request, int32_t row, int32_t head, double* out) const {
       break;
     case InputRecipe::kNarrow:
       narrow(dims, out);
+      break;
+    case InputRecipe::kPatterned:
+      patterns_->q(dims, out);
       break;
     default:
       break;

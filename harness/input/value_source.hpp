@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "harness/input/exact_recipe.hpp"
+#include "harness/input/patterns.hpp"
 #include "harness/problem/problem.hpp"
 
 namespace assay {
@@ -43,6 +45,7 @@ class ValueSource {
   bool latent_ = false;  // MLA: V is the front of K's row
   std::vector<int> roots_;
   std::unique_ptr<ExactRecipe> exact_;
+  std::optional<Patterns> patterns_;
 };
 
 }  // namespace assay

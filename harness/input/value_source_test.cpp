@@ -234,6 +234,44 @@ TEST(Recipe, NegativeKeepsEveryLogitFarBelowZero) {
   }
 }
 
+// Every kind of structure turns up among some hundred seeds, about as often as it is drawn, and generic
+// values beside it; all fit the smallest range.
+TEST(Recipe, PatternedMeetsEveryStructure) {
+  int equal_rows = 0, no_q = 0, periodic = 0, flat = 0, one_sign = 0, signs_by_tile = 0, constant = 0,
+      sparse = 0;
+  constexpr int kSeeds = 400, kKeys = 130;
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    Problem p = base(InputRecipe::kPatterned, kKeys);
+    p.seed = static_cast<uint64_t>(seed);
+    const ValueSource s(p);
+    std::vector<double> q(p.head_dim_qk), other(p.head_dim_qk);
+    s.q(0, 2, 1, q.data()), s.q(0, 5, 1, other.data());
+    const bool none = *std::max_element(q.begin(), q.end()) == 0;
+    no_q += none, equal_rows += !none && q == other;
+    const std::vector<double> x = logits(s, p, 0, 2, 1), first = k_row(s, p, 0, 0, 0);
+    int repeated = 0, negative = 0, positive = 0, zero = 0;
+    double largest = 0, least = 1e300;
+    for (int32_t key = 0; key < kKeys; ++key) {
+      const std::vector<double> k = k_row(s, p, 0, key, 0), v = v_row(s, p, 0, key, 1);
+      repeated += key > 0 && k == first;
+      for (const double value : k) ASSERT_LE(std::fabs(value), 240);
+      const auto [low, high] = std::minmax_element(v.begin(), v.end());
+      ASSERT_LE(std::max(-*low, *high), 240);
+      positive += *low > 0, negative += *high < 0, zero += *low == 0 && *high == 0;
+      largest = std::max(largest, *high), least = std::min(least, *low);
+    }
+    periodic += repeated > 0 && repeated < kKeys - 1;
+    flat += !none && moments(x).sd < 0.02;
+    one_sign += positive == kKeys && largest > 1.01 * least, constant += largest == least && zero == 0;
+    signs_by_tile += positive > 0 && negative > 0 && positive + negative == kKeys;
+    sparse += zero > 0 && zero < kKeys;
+  }
+  for (const int seen : {equal_rows, no_q, periodic, flat, one_sign, signs_by_tile, constant, sparse}) {
+    EXPECT_GT(seen, kSeeds / 60);
+    EXPECT_LT(seen, kSeeds / 2);
+  }
+}
+
 TEST(ValueSource, LatentCacheReadsVFromK) {
   Problem p = base(InputRecipe::kNormal, 64);
   p.op = ASSAY_OP_PAGED;

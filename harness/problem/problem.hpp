@@ -53,7 +53,8 @@ enum class InputRecipe : int32_t {
   kIncidence,   // known answer: O tells which keys of a scattered group were attended how often
   kDyadic,  // known answer: logits are multiples of ln 2, so weights and rescaling factors are powers of two
   kNarrow,  // mean 0.1, deviation 0.2: the softmax is flat and hides most faults (what some test suites draw)
-  kNegative,  // all logits near -180: nothing may rest on a logit above a constant, or on zero being low
+  kNegative,   // all logits near -180: nothing may rest on a logit above a constant, or on zero being low
+  kPatterned,  // patterns that the seed draws: repeated, flat, one-signed, by tile, sparse, heavy-tailed
 };
 // The recipes whose O and LSE are known beforehand (Inputs::exact_o).
 bool answer_is_known(InputRecipe);

@@ -25,6 +25,7 @@ inline constexpr Name kRecipeNames[] = {{"normal", static_cast<int32_t>(InputRec
                                         {"incidence", static_cast<int32_t>(InputRecipe::kIncidence)},
                                         {"dyadic", static_cast<int32_t>(InputRecipe::kDyadic)},
                                         {"narrow", static_cast<int32_t>(InputRecipe::kNarrow)},
-                                        {"negative", static_cast<int32_t>(InputRecipe::kNegative)}};
+                                        {"negative", static_cast<int32_t>(InputRecipe::kNegative)},
+                                        {"patterned", static_cast<int32_t>(InputRecipe::kPatterned)}};
 
 }  // namespace assay
