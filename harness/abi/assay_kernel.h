@@ -189,7 +189,10 @@ enum assay_contract {
   ASSAY_CONTRACT_ROWS_BEHIND_LOST = 32,
   /* Op step: a captured run may be replayed (ASSAY_PROMISE_GRAPH) for batches of decodes alone; every
    * request, at capture and at replay, has at most `threshold` rows. */
-  ASSAY_CONTRACT_GRAPH_DECODES = 64
+  ASSAY_CONTRACT_GRAPH_DECODES = 64,
+  /* The tokens of a page lie in its slots in their order, also where a token table or slots to write to name
+   * each of them: the first of a page says where all are. Without this bit they lie in any order. */
+  ASSAY_CONTRACT_SLOTS_IN_ORDER = 128
 };
 
 /* One kernel. Functions get the entry itself, so one function may serve many kernels that differ by context.

@@ -205,7 +205,8 @@ enum assay_table {
   ASSAY_TABLE_NONE = 0,
   ASSAY_TABLE_BLOCK = 1, /* block_table [requests, max_pages], padded */
   ASSAY_TABLE_CSR = 2,   /* indptr [requests+1], indices [nnz], last_page_len [requests] */
-  ASSAY_TABLE_TOKEN = 3  /* block_table [requests, max_kv_len] of flat slots page * page_size + slot */
+  ASSAY_TABLE_TOKEN = 3  /* block_table [requests, max_kv_len] of flat slots page * page_size + slot; in ops
+                            that look for pages (metadata ops, step) the tokens of a page lie in order */
 };
 
 /* What the op does with an operand, as its list at enum assay_op says. */

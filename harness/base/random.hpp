@@ -47,6 +47,7 @@ enum Stream : uint64_t {
   kStreamHeld,       // what a cache holds before it is written
   kStreamPositions,  // of first keys and rows
   kStreamPatterns,   // of input=patterned
+  kStreamSlots,      // of the tokens of a page
 };
 
 }  // namespace assay

@@ -32,8 +32,7 @@ int BufferSet::containing(const void* host_address) const {
   return -1;
 }
 
-GuardedBuffer& Bindings::add(Operand operand, int64_t payload_bytes) {
-  GuardedBuffer buffer(payload_bytes);
+GuardedBuffer& Bindings::add(Operand operand, GuardedBuffer buffer) {
   set_.add(prefix_ + std::string(operand_name(operand)), buffer);
   bind(operand, std::move(buffer));
   return (*this)[operand];

@@ -44,7 +44,10 @@ class Bindings {
   const BufferSet& set() const { return set_; }
 
   // A new buffer of the set for the operand.
-  GuardedBuffer& add(Operand, int64_t payload_bytes);
+  GuardedBuffer& add(Operand operand, int64_t payload_bytes) {
+    return add(operand, GuardedBuffer(payload_bytes));
+  }
+  GuardedBuffer& add(Operand, GuardedBuffer);
   // The operand lies in a buffer that exists, of the set or of nobody else.
   void bind(Operand operand, GuardedBuffer buffer) { of_[static_cast<int>(operand)] = std::move(buffer); }
   // The operand's buffer by its index (enum Operand); empty when it has none.

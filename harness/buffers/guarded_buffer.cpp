@@ -5,6 +5,8 @@
 // builder writes every byte, values or poison.
 #include "harness/buffers/guarded_buffer.hpp"
 
+#include <sys/mman.h>
+
 #include <cstring>
 #include <limits>
 #include <new>
@@ -28,6 +30,40 @@ GuardedBuffer::GuardedBuffer(int64_t payload_bytes) : bytes_(payload_bytes) {
   base_ = memory + kGuardBytes;
   std::memset(memory, kGuardByte, kGuardBytes);
   std::memset(base_ + payload_bytes, kGuardByte, kGuardBytes);
+}
+
+GuardedBuffer::GuardedBuffer(int64_t payload_bytes, const std::vector<ByteRange>& kept)
+    : bytes_(payload_bytes) {
+  ASSAY_CHECK(payload_bytes >= 0, "a buffer of {} bytes", payload_bytes);
+  const auto total = static_cast<size_t>(payload_bytes + 2 * kGuardBytes);
+  void* memory =
+      mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED)
+    throw InfrastructureError(fmt::format("no addresses for a sparse buffer of {} bytes", total));
+  storage_ = std::shared_ptr<std::byte[]>(static_cast<std::byte*>(memory),
+                                          [total](std::byte* p) { munmap(p, total); });
+  // Huge pages would give a whole one to every key.
+  madvise(memory, total, MADV_NOHUGEPAGE);
+  base_ = storage_.get() + kGuardBytes;
+  std::memset(storage_.get(), kGuardByte, kGuardBytes);
+  std::memset(base_ + payload_bytes, kGuardByte, kGuardBytes);
+  std::vector<ByteRange> held = {{0, kGuardBytes}};
+  const auto add = [&](int64_t begin, int64_t end) {
+    ASSAY_CHECK(begin >= held.back().end && begin <= end && end <= static_cast<int64_t>(total),
+                "bytes {} to {} of {} behind {}", begin, end, total, held.back().end);
+    if (begin == held.back().end)
+      held.back().end = end;
+    else
+      held.push_back({begin, end});
+  };
+  for (const ByteRange& range : kept) add(kGuardBytes + range.begin, kGuardBytes + range.end);
+  add(kGuardBytes + payload_bytes, static_cast<int64_t>(total));
+  held_ = std::make_shared<const std::vector<ByteRange>>(std::move(held));
+}
+
+std::vector<ByteRange> GuardedBuffer::held() const {
+  if (held_ != nullptr) return *held_;
+  return {{0, raw_bytes()}};
 }
 
 std::byte* GuardedBuffer::payload() { return base_; }

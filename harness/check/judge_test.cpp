@@ -220,6 +220,60 @@ TEST(Judge, StridedAndStackedOperands) {
   EXPECT_EQ(judge(p, "paged_ok_fake").outcome, Outcome::kPassed);
 }
 
+TEST(Judge, DimensionsApartAreReadApart) {
+  Problem p = small_problem();
+  EXPECT_EQ(judge(p, "paged_lastpacked_fake").outcome, Outcome::kPassed) << "they lie side by side";
+  p.strided.last = true;
+  for (const bool more : {false, true}) {
+    p.strided.q = p.strided.kv = p.strided.out = more;
+    EXPECT_EQ(judge(p, "paged_ok_fake").reason, "");
+    EXPECT_EQ(judge(p, "paged_ok_fake").outcome, Outcome::kPassed);
+    EXPECT_EQ(judge(p, "paged_peek_fake").check, "memory") << "what lies behind the last key is poison";
+    EXPECT_EQ(judge(p, "paged_lastpacked_fake").outcome, Outcome::kWrong);
+  }
+}
+
+TEST(Judge, TokensOfAPageMayLieInAnyOfItsSlots) {
+  Problem p = small_problem();
+  p.table = ASSAY_TABLE_TOKEN;
+  EXPECT_EQ(judge(p, "paged_slotsinorder_fake").outcome, Outcome::kPassed) << "they lie in order";
+  p.drawn_slots = true;
+  EXPECT_EQ(judge(p, "paged_ok_fake").reason, "");
+  EXPECT_EQ(judge(p, "paged_ok_fake").outcome, Outcome::kPassed);
+  EXPECT_EQ(judge(p, "paged_slotsinorder_fake").outcome, Outcome::kWrong);
+  const Verdict said = judge(p, "paged_slotsinordersaid_fake");
+  EXPECT_EQ(said.outcome, Outcome::kUnsupported);
+  EXPECT_THAT(said.reason, HasSubstr("(contract slots_in_order)"));
+}
+
+// The cache spans more than 2^31 elements and 2^32 bytes; few of its blocks take memory.
+TEST(Judge, OffsetsOf32BitsAreFoundWithoutTheirMemory) {
+  Problem p = small_problem();
+  p.requests = {{1, 37}, {3, 48}};
+  p.page_size = 64;
+  p.min_blocks = 560'000;  // of 64 x 2 x 32 elements
+  place_pages(p);
+  ASSERT_GT(PagedCache(p).k().allocation, int64_t{1} << 31);
+  EXPECT_EQ(judge(p, "paged_ok_fake").reason, "");
+  EXPECT_EQ(judge(p, "paged_ok_fake").outcome, Outcome::kPassed);
+  EXPECT_EQ(judge(p, "paged_leak_fake").check, "finite") << "slots behind the last key are poison";
+  EXPECT_EQ(judge(p, "paged_writeinput_fake").check, "inputs");
+  for (const char* name : {"paged_elements32_fake", "paged_bytes32_fake"}) {
+    EXPECT_EQ(judge(p, name).outcome, Outcome::kWrong) << name;
+    EXPECT_EQ(judge(small_problem(), name).outcome, Outcome::kPassed) << name;
+  }
+}
+
+TEST(Judge, WhatWasCopiedFromUnusedMemoryWasWritten) {
+  Problem p = small_problem();
+  for (const int32_t format : {ASSAY_BF16, ASSAY_FP32, ASSAY_FP16}) {
+    p.o_format = p.v_format = format;
+    const Verdict v = judge(p, "paged_copiesnan_fake");
+    EXPECT_EQ(v.check, "finite") << format << ": " << v.reason;
+    EXPECT_THAT(v.reason, StartsWith("O is NaN or infinite in 128 of ")) << format;
+  }
+}
+
 TEST(Judge, TheSpareHeadOfAStridedOutputBelongsToNobody) {
   for (const int32_t op : {ASSAY_OP_PAGED, ASSAY_OP_PREFILL}) {
     Problem p = small_problem(op);

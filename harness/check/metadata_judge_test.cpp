@@ -146,6 +146,9 @@ TEST(MetadataJudge, FaultsAreNamed) {
     const Verdict v = judge(c.line, c.kernel);
     EXPECT_EQ(v.outcome, Outcome::kWrong) << c.kernel << ": " << v.reason;
     EXPECT_THAT(v.reason, HasSubstr(c.what)) << c.kernel;
+    // Entries of lists belong to no request and head.
+    EXPECT_THAT(v.reason, ::testing::Not(::testing::ContainsRegex("(worst|first) request"))) << c.kernel;
+    EXPECT_THAT(place_of(v.o), ::testing::MatchesRegex("entry [0-9]+|row [0-9]+ column [0-9]+")) << c.kernel;
   }
   // Each fault that is planted has its line above.
   for (const assay_kernel* kernel : faults().kernels()) {

@@ -58,6 +58,10 @@ void* DeviceBuffers::address(const void* host) const {
   return allocations_[buffer].raw + (static_cast<const std::byte*>(host) - set_[buffer].raw());
 }
 
+void DeviceBuffers::upload(int buffer) {
+  for (const ByteRange& range : set_[buffer].held()) upload(buffer, range.begin, range.end);
+}
+
 void DeviceBuffers::upload(int buffer, int64_t from, int64_t to) {
   char error[512] = "";
   if (backend_.table()->copy_to_device(allocations_[buffer].raw + from, set_[buffer].raw() + from, to - from,
@@ -73,6 +77,7 @@ void DeviceBuffers::to_host(void* to, int buffer, int64_t offset, int64_t bytes)
 }
 
 std::vector<std::byte> DeviceBuffers::download(int buffer) const {
+  ASSAY_CHECK(!set_[buffer].sparse(), "{} is sparse and not to be copied whole", set_.name(buffer));
   std::vector<std::byte> raw(set_[buffer].raw_bytes());
   to_host(raw.data(), buffer, 0, set_[buffer].raw_bytes());
   return raw;
@@ -80,6 +85,7 @@ std::vector<std::byte> DeviceBuffers::download(int buffer) const {
 
 void DeviceBuffers::accept(int buffer) {
   GuardedBuffer host = set_[buffer];  // a handle of the same memory
+  ASSAY_CHECK(!host.sparse(), "{} is sparse and not to be copied whole", set_.name(buffer));
   to_host(host.payload(), buffer, host.payload() - host.raw(), host.bytes());
 }
 
@@ -87,14 +93,17 @@ std::string DeviceBuffers::change(int buffer) const {
   const GuardedBuffer& host = set_[buffer];
   const int64_t front = host.payload() - host.raw();
   std::vector<std::byte> piece;
-  for (int64_t at = 0; at < host.bytes(); at += kPieceBytes) {
-    const int64_t bytes = std::min(kPieceBytes, host.bytes() - at);
-    piece.resize(bytes);
-    to_host(piece.data(), buffer, front + at, bytes);
-    const std::byte* expected = host.payload() + at;
-    if (std::memcmp(piece.data(), expected, bytes) == 0) continue;
-    const auto first = std::mismatch(piece.begin(), piece.end(), expected).first - piece.begin();
-    return fmt::format("{} (first at byte {} of {})", set_.name(buffer), at + first, host.bytes());
+  for (const ByteRange& held : host.held()) {
+    const int64_t end = std::min(held.end, front + host.bytes());
+    for (int64_t at = std::max(held.begin, front); at < end; at += kPieceBytes) {
+      const int64_t bytes = std::min(kPieceBytes, end - at);
+      piece.resize(bytes);
+      to_host(piece.data(), buffer, at, bytes);
+      const std::byte* expected = host.raw() + at;
+      if (std::memcmp(piece.data(), expected, bytes) == 0) continue;
+      const auto first = std::mismatch(piece.begin(), piece.end(), expected).first - piece.begin();
+      return fmt::format("{} (first at byte {} of {})", set_.name(buffer), at - front + first, host.bytes());
+    }
   }
   return {};
 }

@@ -25,7 +25,7 @@ class DeviceBuffers {
   // The device address of what lies at a host address; CheckError when that is in no buffer.
   void* address(const void* host) const;
 
-  void upload(int buffer) { upload(buffer, 0, set_[buffer].raw_bytes()); }
+  void upload(int buffer);                            // what the host's holds
   void upload(int buffer, int64_t from, int64_t to);  // bytes of GuardedBuffer::raw()
   // The whole allocation, layout of GuardedBuffer::raw().
   std::vector<std::byte> download(int buffer) const;

@@ -48,6 +48,7 @@ struct DeviceCase::Impl {
       std::memcpy(pattern, poisoned.payload(), 4);
       break;
     }
+    pattern[0] ^= 1;  // and what is copied from here is no unwritten output
     for (int64_t i = 0; i < host.bytes(); ++i) host.payload()[i] = static_cast<std::byte>(pattern[i % 4]);
     const int64_t front = host.payload() - host.raw();
     if (kept_bytes > 0) workspace->upload(0, 0, front);

@@ -78,7 +78,7 @@ constexpr auto kCauses = std::to_array<Cause>({
     {"sinks.ignored", "the sink is left out"},
     {"sinks.first_row_only", "only the first rows get the sink"},
     {"sinks.other_head", "the sink is another head's"},
-    {"sinks.per_split", "every split adds the sink"},
+    {"sinks.per_split", "the sink counts more than once, as if every split added it"},
     {"sinks.capped", "the soft cap is applied to the sink"},
     {"sinks.invented", "a sink takes part where the case has none"},
     {"sinks.unscaled", "the sink logit is in the wrong unit"},

@@ -27,7 +27,7 @@ using nlohmann::json;
 
 void fill_buffer(GuardedBuffer& buffer, int32_t format, Poison poison) {
   const int bytes = format_bytes(format);
-  const uint32_t code = poison_code(format, poison);
+  const uint32_t code = unwritten_code(format, poison);
   for (int64_t i = 0; i + bytes <= buffer.bytes(); i += bytes)
     std::memcpy(buffer.payload() + i, &code, bytes);
 }

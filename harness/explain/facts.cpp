@@ -46,9 +46,9 @@ Unwritten find_unwritten(const Evidence& e) {
   const CallResultCopy &nan = e.call(Call::kFirst), &low = e.call(Call::kLow),
                        &scratch = e.call(Call::kScratch);
   if (!nan.made || !low.made || !scratch.made) return u;
-  const double poison_o = decode(e.problem.o_format, poison_code(e.problem.o_format, Poison::kLow));
-  const double poison_lse = decode(ASSAY_FP32, poison_code(ASSAY_FP32, Poison::kLow));
-  const double other_lse = decode(ASSAY_FP32, poison_code(ASSAY_FP32, Poison::kHigh));
+  const double poison_o = decode(e.problem.o_format, unwritten_code(e.problem.o_format, Poison::kLow));
+  const double poison_lse = decode(ASSAY_FP32, unwritten_code(ASSAY_FP32, Poison::kLow));
+  const double other_lse = decode(ASSAY_FP32, unwritten_code(ASSAY_FP32, Poison::kHigh));
   u.o.resize(nan.o.size());
   u.lse.resize(nan.lse.size());
   for (size_t i = 0; i < nan.o.size(); ++i)

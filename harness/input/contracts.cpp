@@ -22,6 +22,7 @@ constexpr ContractName kNames[] = {
     {ASSAY_CONTRACT_NO_EMPTY_REQUESTS, "no_empty_requests"},
     {ASSAY_CONTRACT_ROWS_BEHIND_LOST, "rows_behind_lost"},
     {ASSAY_CONTRACT_GRAPH_DECODES, "graph_decodes"},
+    {ASSAY_CONTRACT_SLOTS_IN_ORDER, "slots_in_order"},
 };
 constexpr uint32_t kLseBits =
     ASSAY_CONTRACT_NO_LSE | ASSAY_CONTRACT_LSE_BASE_2 | ASSAY_CONTRACT_LSE_HEADS_FIRST;
@@ -64,6 +65,8 @@ std::string impossible_contracts(uint32_t contracts, int32_t op) {
     return fmt::format("rows_behind_lost, which op {} has no O for", op_of(op).name);
   if ((contracts & ASSAY_CONTRACT_GRAPH_DECODES) != 0 && !takes(op_of(op), "threshold"))
     return fmt::format("graph_decodes, and op {} knows no decodes", op_of(op).name);
+  if ((contracts & ASSAY_CONTRACT_SLOTS_IN_ORDER) != 0 && !takes(op_of(op), "slots"))
+    return fmt::format("slots_in_order, and op {} has no slots in another order", op_of(op).name);
   return {};
 }
 
@@ -86,6 +89,10 @@ std::string outside_contracts(const Problem& p, uint32_t contracts) {
             "required request {} of {} rows and {} keys, supported requests that have both, missing empty "
             "requests (contract no_empty_requests)",
             r, p.requests[r].q_len, p.requests[r].kv_len);
+  if ((contracts & ASSAY_CONTRACT_SLOTS_IN_ORDER) != 0 && p.drawn_slots)
+    return "required tokens of a page in any of its slots, supported their order, missing a look at each "
+           "token's "
+           "slot (contract slots_in_order)";
   return {};
 }
 

@@ -140,6 +140,7 @@ void write_source(Inputs& inputs, Operand operand, Operand ready, const DrawnPar
 #pragma omp parallel if (t.elements() > kParallelElements)
   {
     std::vector<double> values(dims);
+    std::vector<std::byte> packed(own * bytes);
 #pragma omp for schedule(static)
     for (int64_t at = 0; at < t.shape[0]; ++at)
       for (int32_t head = 0; head < heads; ++head) {
@@ -162,7 +163,9 @@ void write_source(Inputs& inputs, Operand operand, Operand ready, const DrawnPar
           if (written != nullptr) written[scales.at({at, head})] = scale;
         }
         keep_finite(t.format, values);
-        encode_span(t.format, values.data() + part.first, own, payload + t.at({at, head, 0}) * bytes);
+        encode_span(t.format, values.data() + part.first, own, packed.data());
+        spread(packed.data(), static_cast<int>(bytes), own, t.stride[2],
+               payload + t.at({at, head, 0}) * bytes);
       }
   }
 }
@@ -228,7 +231,9 @@ void write_states(Inputs& inputs) {
   const auto states = static_cast<uint64_t>(p.states);
 #pragma omp parallel if (o.elements() > kParallelElements)
   {
+    const int bytes = format_bytes(p.source_format);
     std::vector<double> row(p.head_dim_v);
+    std::vector<std::byte> packed(p.head_dim_v * bytes);
 #pragma omp for schedule(static)
     for (int64_t at = 0; at < p.rows(); ++at)
       for (int32_t head = 0; head < p.heads_q; ++head) {
@@ -247,8 +252,9 @@ void write_states(Inputs& inputs) {
           const double size = 0.5 + 1.5 * rng.uniform(draw + 2);
           draws.normals((unit * states + s) * p.head_dim_v, p.head_dim_v, row.data());
           for (double& x : row) x *= size;
-          encode_span(p.source_format, row.data(), p.head_dim_v,
-                      values + o.at({state, at, head, 0}) * format_bytes(p.source_format));
+          encode_span(p.source_format, row.data(), p.head_dim_v, packed.data());
+          spread(packed.data(), bytes, p.head_dim_v, o.stride[3],
+                 values + o.at({state, at, head, 0}) * bytes);
         }
       }
   }

@@ -12,6 +12,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/input/data_op_inputs.hpp"
+#include "harness/input/poison.hpp"
 #include "harness/input/scale_set.hpp"
 #include "harness/input/spans.hpp"
 #include "harness/input/tables.hpp"
@@ -25,6 +26,13 @@ namespace {
 
 GuardedBuffer& buffer_of(Inputs& inputs, Operand operand) {
   return inputs.buffers[static_cast<int>(operand)];
+}
+
+// A cache of which little is used lies in sparse memory, or blocks far apart would cost what lies between.
+GuardedBuffer buffer_for(const Problem& p, Operand operand, const TensorLayout& layout) {
+  const int64_t bytes = layout.allocation * format_bytes(layout.format);
+  if ((operand != Operand::kK && operand != Operand::kV) || !is_far_apart(p)) return GuardedBuffer(bytes);
+  return GuardedBuffer(bytes, bytes_of_blocks(p, operand, kept_blocks(p)));
 }
 
 void allocate(Inputs& inputs, const Placement& where) {
@@ -43,7 +51,7 @@ void allocate(Inputs& inputs, const Placement& where) {
     else if (elsewhere)
       inputs.buffers.bind(operand, GuardedBuffer(layout.allocation * bytes));  // until share()
     else
-      inputs.buffers.add(operand, layout.allocation * bytes);
+      inputs.buffers.add(operand, buffer_for(p, operand, layout));
     GuardedBuffer& buffer = inputs.buffers[operand];
     assay_tensor& tensor = tensor_of(inputs.tensors, operand);
     tensor.data = buffer.payload() + layout.offset * bytes;
@@ -101,7 +109,7 @@ struct Token {
 Token row_token(const RequestOrigin& o, int32_t row) { return {o.request, o.first_row + row}; }
 Token key_token(const RequestOrigin& o, int32_t key) { return {o.request, o.first_key + key}; }
 
-// q, and k and v of the prefill op: [rows, heads, dim] with the last axis dense.
+// q, and k and v of the prefill op: [rows, heads, dim].
 template <class Place, class Row>
 void write_ragged(const RowTarget& to, const TensorLayout& t, const TensorLayout& scale_layout,
                   const std::vector<int32_t>& first_row, const Place& token_of, const Row& row) {
@@ -109,6 +117,7 @@ void write_ragged(const RowTarget& to, const TensorLayout& t, const TensorLayout
 #pragma omp parallel if (t.elements() > kParallelElements)
   {
     std::vector<double> values(to.dims);
+    std::vector<std::byte> codes(to.dims * bytes);
 #pragma omp for schedule(static)
     for (int64_t at = 0; at < first_row.back(); ++at) {
       const auto request =
@@ -116,8 +125,11 @@ void write_ragged(const RowTarget& to, const TensorLayout& t, const TensorLayout
       const Token token = token_of(request, static_cast<int32_t>(at - first_row[request]));
       for (int32_t head = 0; head < t.shape[1]; ++head) {
         row(token, head, values.data());
+        std::byte* const whole = to.payload + t.at({at, head, 0}) * bytes;
+        const bool dense = t.stride[2] == 1;
         const float scale = to.scales.encode_row(token.request, token.index, head, values.data(),
-                                                 to.payload + t.at({at, head, 0}) * bytes);
+                                                 dense ? whole : codes.data());
+        if (!dense) spread(codes.data(), static_cast<int>(bytes), to.dims, t.stride[2], whole);
         if (to.row_scales != nullptr) to.row_scales[scale_layout.at({at, head})] = scale;
       }
     }
@@ -162,15 +174,16 @@ void write_pages(const Problem& p, const RowTarget& to, const TensorLayout& scal
         for (int32_t slot = 0; slot < count; ++slot) {
           const Token token = key_token(origins[job.request], first + slot);
           row(token, head, values.data());
-          std::byte* const whole = to.payload + offset(job.block, slot, head, 0) * bytes;
+          const int32_t at = slot_of(p, job.block, slot);
+          std::byte* const whole = to.payload + offset(job.block, at, head, 0) * bytes;
           const bool dense = run == to.dims;
           const float scale = to.scales.encode_row(token.request, token.index, head, values.data(),
                                                    dense ? whole : codes.data());
           if (!dense)
             for (int32_t dim = 0; dim < to.dims; dim += run)
-              std::memcpy(to.payload + offset(job.block, slot, head, dim) * bytes, codes.data() + dim * bytes,
+              std::memcpy(to.payload + offset(job.block, at, head, dim) * bytes, codes.data() + dim * bytes,
                           std::min(run, to.dims - dim) * bytes);
-          if (to.row_scales != nullptr) to.row_scales[scale_layout.at({job.block, head, slot})] = scale;
+          if (to.row_scales != nullptr) to.row_scales[scale_layout.at({job.block, head, at})] = scale;
         }
     }
   }
@@ -220,9 +233,11 @@ void write_kv(Inputs& inputs, const std::vector<RequestOrigin>& origins, const V
   } else if (v.row_scales != nullptr) {
     // V of a latent cache has K's codes and therefore K's scales, in a tensor of its own.
     for (const PageJob& job : jobs)
-      for (int32_t slot = 0;
-           slot < std::min(p.page_size, p.requests[job.request].kv_len - job.page * p.page_size); ++slot)
+      for (int32_t i = 0; i < std::min(p.page_size, p.requests[job.request].kv_len - job.page * p.page_size);
+           ++i) {
+        const int32_t slot = slot_of(p, job.block, i);
         v.row_scales[v_scale.at({job.block, 0, slot})] = k.row_scales[k_scale.at({job.block, 0, slot})];
+      }
   }
 }
 

@@ -40,12 +40,12 @@ Problem base() {
 
 std::string describe(const Problem& p) {
   return fmt::format(
-      "{} q={}:{} k={}:{} v={}:{} dim {}/{} layout {} storage {} table {} swa {} strides {}{}{}{}{}",
+      "{} q={}:{} k={}:{} v={}:{} dim {}/{} layout {} storage {} table {} swa {} {}{}{}{}{} {}",
       name_of(op_names(), p.op), name_of(format_names(), p.q_format), name_of(scale_names(), p.q_scale),
       name_of(format_names(), p.k_format), name_of(scale_names(), p.k_scale),
       name_of(format_names(), p.v_format), name_of(scale_names(), p.v_scale), p.head_dim_qk, p.head_dim_v,
       name_of(layout_names(), p.layout), int(p.storage), name_of(table_names(), p.table), p.swa_index,
-      p.strided.q, p.strided.kv, p.strided.out, p.strided.table, p.strided.scales);
+      p.strided.q, p.strided.kv, p.strided.out, p.strided.scales, p.strided.last, p.drawn_slots);
 }
 
 // A key that no row of its request can see may be absent from a hybrid cache, page by page.
@@ -66,7 +66,8 @@ void expect_poison_elsewhere(const Inputs& inputs, const StoredReader& reader, O
   if (t.data == nullptr) return;
   const auto& buffer = inputs.buffers[static_cast<int>(operand)];
   const int bytes = format_bytes(t.format);
-  const uint32_t code = poison_code(t.format, poison);
+  const auto code_of = is_output(inputs.problem, operand) ? unwritten_code : poison_code;
+  const uint32_t code = code_of(t.format, poison);
   const bool joint = operand == Operand::kK && buffer.payload() == inputs.buffers[int(Operand::kV)].payload();
   for (int64_t i = 0; i < buffer.bytes() / bytes; ++i) {
     const bool real = reader.real[int(operand)][i] || (joint && reader.real[int(Operand::kV)][i]);
@@ -173,10 +174,10 @@ void sweep(int32_t op, const std::function<void(const Problem&)>& visit) {
             if (strides == 1) p.strided = {true, true, true, true, true};
             if (strides == 2)
               p.strided = {turn % 2 == 0, turn % 3 == 0, turn % 5 < 2, turn % 7 < 3, turn % 11 < 5};
-            if (paged && turn % 4 == 0) {
-              p.swa_index = true;
-              p.window_left = 3;
-            }
+            const bool rows = layout != ASSAY_LAYOUT_X && layout != ASSAY_LAYOUT_SHUFFLED;
+            p.strided.last = strides > 0 && rows && turn % 13 < 6;
+            p.drawn_slots = p.table == ASSAY_TABLE_TOKEN && turn % 4 < 2;
+            if (paged && turn % 4 == 0) p.swa_index = true, p.window_left = 3;
             if (paged) place_pages(p);
             visit(p);
           }

@@ -31,8 +31,8 @@ void fill(std::byte* to, int bytes, int64_t count, uint32_t code) {
   }
 }
 
-// Slots of each block that hold keys before a run: always the first ones, because only full pages are shared.
-// New keys of a step are not there yet.
+// Tokens of each block that are there before a run: always the first ones of its page, because only full
+// pages are shared. New keys of a step are not there yet.
 std::vector<int32_t> used_slots(const Problem& p) {
   std::vector<int32_t> used(p.num_blocks, 0);
   const bool grows = role_of(p, Operand::kK) == Role::kInOut;
@@ -55,18 +55,36 @@ void poison_plane(const Problem& p, const Offset& offset, int32_t format, int32_
   const bool latent = p.layout == ASSAY_LAYOUT_MLA;
   const int64_t elements = int64_t{p.num_blocks} * p.page_size * p.heads_kv * dims;
   const int32_t heads = p.heads_kv + (p.strided.kv && !latent ? 1 : 0);
+  const std::vector<int32_t> blocks = kept_blocks(p);
+  // Behind every dimension lies a gap, that of an unused token too.
+  const int64_t gap = p.strided.last ? kLastStride - 1 : 0;
 #pragma omp parallel for schedule(dynamic, 16) if (elements > kParallelElements)
-  for (int32_t block = 0; block < p.num_blocks; ++block)
+  for (size_t i = 0; i < blocks.size(); ++i)
     for (int32_t head = 0; head < heads; ++head)
-      for (int32_t slot = head < p.heads_kv ? used[block] : 0; slot < p.page_size; ++slot)
-        for (int32_t dim = 0; dim < dims; dim += run)
-          fill(payload + offset(block, slot, head, dim) * bytes, bytes, std::min(run, dims - dim), code);
+      for (int32_t token = 0; token < p.page_size; ++token) {
+        const int32_t block = blocks[i], slot = slot_of(p, block, token);
+        const bool unused = head >= p.heads_kv || token >= used[block];
+        if (!unused && gap == 0) continue;
+        for (int32_t dim = 0; dim < dims; dim += run) {
+          std::byte* const at = payload + offset(block, slot, head, dim) * bytes;
+          if (unused) fill(at, bytes, std::min(run, dims - dim), code);
+          if (gap > 0) fill(at + bytes, bytes, gap, code);
+        }
+      }
   if (!latent || !p.strided.kv) return;
     // The spare head of a latent row is a second row of the same length behind it.
 #pragma omp parallel for schedule(static) if (elements > kParallelElements)
-  for (int32_t block = 0; block < p.num_blocks; ++block)
+  for (size_t i = 0; i < blocks.size(); ++i)
     for (int32_t slot = 0; slot < p.page_size; ++slot)
-      fill(payload + (offset(block, slot, 0, 0) + dims) * bytes, bytes, dims, code);
+      fill(payload + (offset(blocks[i], slot, 0, 0) + dims * (gap + 1)) * bytes, bytes, dims * (gap + 1),
+           code);
+}
+
+// A block that no request keeps; 0 where there is none (a hand-made problem may use every block, and any is
+// then as wrong as another).
+int32_t unused_block(const std::vector<int32_t>& used) {
+  const auto spare = std::find(used.begin(), used.end(), 0);
+  return spare == used.end() ? 0 : static_cast<int32_t>(spare - used.begin());
 }
 
 // What a table tail holds, by request: an absurd id, an unused block, or a block of another request.
@@ -74,9 +92,7 @@ std::vector<int32_t> tail_blocks(const Problem& p, Poison poison) {
   std::vector<int32_t> tails(p.requests.size(), kAbsurdBlock);
   if (poison == Poison::kNaN) return tails;
   const std::vector<int32_t> used = used_slots(p);
-  const auto spare = std::find(used.begin(), used.end(), 0);
-  // A hand-made problem may use every block; any block is then as wrong as another.
-  const int32_t unused = spare == used.end() ? 0 : static_cast<int32_t>(spare - used.begin());
+  const int32_t unused = unused_block(used);
   // First resident block of each request, -1 for none.
   std::vector<int32_t> own(p.requests.size(), -1);
   for (size_t r = 0; r < own.size(); ++r) {
@@ -100,12 +116,71 @@ std::vector<int32_t> tail_blocks(const Problem& p, Poison poison) {
 
 }  // namespace
 
+bool is_far_apart(const Problem& p) {
+  if (!op_of(p).has_cache || role_of(p, Operand::kK) != Role::kIn) return false;
+  int64_t pages = 0, bytes = 0;
+  for (const auto& list : p.pages) pages += static_cast<int64_t>(list.size());
+  for (const Operand operand : {Operand::kK, Operand::kV})
+    if (const TensorLayout t = operand_layout(p, operand); t.rank > 0)
+      bytes += t.allocation * format_bytes(t.format);
+  return 4 * pages < p.num_blocks && bytes > kMostWholeBytes;
+}
+
+std::vector<int32_t> kept_blocks(const Problem& p) {
+  std::vector<int32_t> blocks;
+  if (!is_far_apart(p)) {
+    for (int32_t block = 0; block < p.num_blocks; ++block) blocks.push_back(block);
+    return blocks;
+  }
+  const auto add = [&](int32_t block) {
+    for (const int32_t b : {block - 1, block, block + 1})
+      if (b >= 0 && b < p.num_blocks) blocks.push_back(b);
+  };
+  for (const auto& list : p.pages)
+    for (const int32_t block : list) add(block);
+  add(0), add(p.num_blocks - 1), add(unused_block(used_slots(p)));
+  std::sort(blocks.begin(), blocks.end());
+  blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
+  return blocks;
+}
+
+double laid_out_bytes(const Problem& p) {
+  const double kept = is_far_apart(p) ? static_cast<double>(kept_blocks(p).size()) / p.num_blocks : 1;
+  double bytes = 0;
+  for (const OperandUse& use : op_of(p).operands) {
+    const TensorLayout t = use.layout(p);
+    if (t.rank == 0) continue;
+    if (use.operand == Operand::kV && op_of(p).has_cache && PagedCache(p).shared_allocation())
+      continue;  // with K
+    const bool cache = use.operand == Operand::kK || use.operand == Operand::kV;
+    bytes += (cache ? kept : 1) * static_cast<double>(t.allocation * format_bytes(t.format));
+  }
+  return bytes;
+}
+
+std::vector<ByteRange> bytes_of_blocks(const Problem& p, Operand operand,
+                                       const std::vector<int32_t>& blocks) {
+  const PagedCache cache(p);
+  std::vector<ByteRange> ranges;
+  // Planes that share an allocation lie in turns or one behind the other.
+  const auto add = [&](const TensorLayout& t) {
+    const int64_t bytes = format_bytes(t.format);
+    for (const int32_t block : blocks) {
+      const int64_t begin = t.offset + block * t.stride[0];
+      ranges.push_back({begin * bytes, std::min(begin + t.stride[0], t.allocation) * bytes});
+    }
+  };
+  add(operand == Operand::kV ? cache.v() : cache.k());
+  if (operand == Operand::kK && p.storage == Storage::kStacked) add(cache.v());
+  return ranges;
+}
+
 void poison_all(Inputs& inputs, Operand operand, Poison poison) {
   GuardedBuffer& buffer = inputs.buffers[static_cast<int>(operand)];
   if (buffer.empty()) return;
   const int32_t format = operand_layout(inputs.problem, operand).format;  // the view of an absent LSE is null
   const int bytes = format_bytes(format);
-  fill(buffer.payload(), bytes, buffer.bytes() / bytes, poison_code(format, poison));
+  fill(buffer.payload(), bytes, buffer.bytes() / bytes, unwritten_code(format, poison));
 }
 
 void poison_row_padding(Inputs& inputs, Operand operand, Poison poison) {
@@ -113,14 +188,19 @@ void poison_row_padding(Inputs& inputs, Operand operand, Poison poison) {
   if (t.rank == 0) return;
   // Rows are the axis before heads and dimensions; states before it lie one behind the other.
   const int64_t row_axis = t.rank - 3, stride = t.stride[row_axis];
-  const int64_t used = t.shape[row_axis + 1] * t.shape[row_axis + 2], bytes = format_bytes(t.format);
-  const int64_t rows = t.shape[row_axis] * (row_axis > 0 ? t.shape[0] : 1);
-  if (stride == used) return;
+  const int64_t values = t.shape[row_axis + 1] * t.shape[row_axis + 2], step = t.stride[row_axis + 2];
+  const int64_t used = values * step, rows = t.shape[row_axis] * (row_axis > 0 ? t.shape[0] : 1);
+  if (stride == values) return;
+  const int bytes = format_bytes(t.format);
+  const uint32_t code = poison_code(t.format, poison);
   GuardedBuffer& buffer = inputs.buffers[static_cast<int>(operand)];
 #pragma omp parallel for schedule(static) if (t.allocation > kParallelElements)
-  for (int64_t row = 0; row < rows; ++row)
-    fill(buffer.payload() + (t.offset + row * stride + used) * bytes, static_cast<int>(bytes), stride - used,
-         poison_code(t.format, poison));
+  for (int64_t row = 0; row < rows; ++row) {
+    std::byte* const first = buffer.payload() + (t.offset + row * stride) * bytes;
+    for (int64_t i = 0; step > 1 && i < values; ++i)
+      fill(first + (i * step + 1) * bytes, bytes, step - 1, code);
+    fill(first + used * bytes, bytes, stride - used, code);
+  }
 }
 
 void poison_cache(Inputs& inputs, Poison poison) {
@@ -147,8 +227,8 @@ void poison_cache(Inputs& inputs, Poison poison) {
     auto* data = reinterpret_cast<uint32_t*>(inputs.buffers[static_cast<int>(scale)].payload());
     for (int32_t block = 0; block < p.num_blocks; ++block)
       for (int32_t head = 0; head < p.heads_kv; ++head)
-        for (int32_t slot = used[block]; slot < p.page_size; ++slot)
-          data[t.at({block, head, slot})] = poison_code(ASSAY_FP32, poison);
+        for (int32_t token = used[block]; token < p.page_size; ++token)
+          data[t.at({block, head, slot_of(p, block, token)})] = poison_code(ASSAY_FP32, poison);
   }
 }
 
@@ -185,6 +265,26 @@ uint32_t poison_code(int32_t format, Poison poison) {
       break;
   }
   return encode(format, poison == Poison::kLow ? -size : size);
+}
+
+uint32_t unwritten_code(int32_t format, Poison poison) {
+  const uint32_t code = poison_code(format, poison);
+  if (format == ASSAY_INT8 || format == ASSAY_INT32 || format == ASSAY_INT64) return code;
+  if (poison != Poison::kNaN) return encode(format, 0.75 * decode(format, code));
+  switch (format) {  // bits of the payload that no unit sets by itself
+    case ASSAY_FP32:
+      return code ^ 0x00255aa5u;
+    case ASSAY_BF16:
+      return code ^ 0x0025u;
+    case ASSAY_FP16:
+      return code ^ 0x0125u;
+    case ASSAY_FP8_E4M3:
+      return code ^ 0x80u;
+    case ASSAY_FP8_E5M2:
+      return code ^ 0x81u;
+    default:
+      return code;  // the only NaN of its format
+  }
 }
 
 namespace {

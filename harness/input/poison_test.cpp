@@ -37,6 +37,21 @@ TEST(PoisonCode, NaNWhereThereIsOneAndTwoLargeFiniteValues) {
   EXPECT_GT(decode(ASSAY_INT32, poison_code(ASSAY_INT32, Poison::kHigh)), 0x1p29);
 }
 
+TEST(PoisonCode, OutputsHoldOtherPoisonThanInputs) {
+  for (int format : {ASSAY_FP32, ASSAY_BF16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2}) {
+    EXPECT_TRUE(std::isnan(decode(format, unwritten_code(format, Poison::kNaN)))) << format;
+    for (const Poison poison : kAll) EXPECT_NE(unwritten_code(format, poison), poison_code(format, poison));
+    EXPECT_EQ(decode(format, unwritten_code(format, Poison::kLow)),
+              -decode(format, unwritten_code(format, Poison::kHigh)));
+  }
+  EXPECT_EQ(unwritten_code(ASSAY_FP8_E4M3FNUZ, Poison::kNaN), nan_code(ASSAY_FP8_E4M3FNUZ)) << "it has one";
+  // What a unit gives that makes a NaN of its own, or narrows that of an input.
+  for (const uint32_t made : {0x7fffffffu, 0x7fc00000u, 0xffc00000u, nan_code(ASSAY_FP32)}) {
+    EXPECT_NE(unwritten_code(ASSAY_FP32, Poison::kNaN), made);
+    EXPECT_NE(unwritten_code(ASSAY_BF16, Poison::kNaN), made >> 16);
+  }
+}
+
 Problem base() {
   Problem p;
   p.seed = 4;

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "harness/problem/names.hpp"
@@ -14,6 +16,11 @@ namespace assay {
 
 // Work below this many elements stays on one thread: waking others costs more, above all on a busy machine.
 inline constexpr int64_t kParallelElements = 1 << 16;
+
+// `count` codes of `bytes` bytes each, side by side, to places `stride` codes apart.
+inline void spread(const std::byte* codes, int bytes, int64_t count, int64_t stride, std::byte* to) {
+  for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * stride * bytes, codes + i * bytes, bytes);
+}
 
 // The most elements that lie side by side along the last logical axis (dim) of a cache row: the whole
 // row, x elements of a packed K, or 1.

@@ -29,12 +29,14 @@ constexpr OperandUse kOperands[] = {
     {Operand::kDenseV, Role::kOut, layouts::dense_v_written},
 };
 
-constexpr std::string_view kFields[] = {"kv", "out", "page", "blocks", "layout", "storage", "table"};
+constexpr std::string_view kFields[] = {"kv", "out", "page", "blocks", "layout", "storage", "slots", "table"};
 
 constexpr std::string_view kExamples[] = {
     "cache_gather h=4/2 d=32 batch=2q5s40_1q0s9_1q33 seed=1",
     "cache_gather h=4/2 d=64 kv=int8:token_head table=token strides=kv+out+table+scales batch=2q17s45 seed=2",
-    "cache_gather h=4/1 d=64/32 kv=fp8_e4m3 layout=mla table=csr batch=2q20s33 seed=3"};
+    "cache_gather h=4/1 d=64/32 kv=fp8_e4m3 layout=mla table=csr batch=2q20s33 seed=3",
+    "cache_gather h=4/2 d=32 kv=int8:token_head table=token slots=drawn strides=out+last batch=2q17s45 "
+    "seed=4"};
 
 constexpr size_t kStartsShown = 12;
 
@@ -72,7 +74,7 @@ constinit const Op ops::cache_gather = {
     .operands = kOperands,
     .fields = kFields,
     .rows = RowRule::kWithinCache,
-    .stridable = {.kv = true, .out = true, .table = true, .scales = true},
+    .stridable = {.kv = true, .out = true, .table = true, .scales = true, .last = true},
     .recipes = recipe_set(InputRecipe::kNormal, InputRecipe::kOutlier),
     .recipes_message = "takes input=normal or outlier",
     .work = work,

@@ -22,8 +22,8 @@ constexpr OperandUse kOperands[] = {
     {Operand::kVScale, Role::kIn, layouts::v_scale_paged_unless_latent, Role::kInOut},
 };
 
-constexpr std::string_view kFields[] = {"kv",     "from",   "pad",     "page",
-                                        "blocks", "layout", "storage", "sources"};
+constexpr std::string_view kFields[] = {"kv",     "from",    "pad",   "page",   "blocks",
+                                        "layout", "storage", "slots", "sources"};
 
 constexpr std::string_view kExamples[] = {
     "cache_write h=4/2 d=32 pad=3 batch=2q5s20_1q0s9_1q1s33 seed=1",
@@ -33,7 +33,9 @@ constexpr std::string_view kExamples[] = {
     "cache_write h=4/2 d=64 kv=int8:channel batch=2q9s20 input=exact seed=4",
     "cache_write h=4/2 d=64 kv=int8:token_head/bf16 from=codes strides=scales batch=2q9s20 seed=5",
     "cache_write h=4/1 d=64/48 from=fp16 sources=2 layout=mla batch=2q9s20 seed=6",
-    "cache_write h=4/2 d=64 kv=fp8_e4m3:token_head layout=shuffled batch=2q9s40 seed=7"};
+    "cache_write h=4/2 d=64 kv=fp8_e4m3:token_head layout=shuffled batch=2q9s40 seed=7",
+    "cache_write h=4/2 d=32 kv=int8:token_head pad=1 layout=hnd slots=drawn strides=q+kv+last batch=2q9s20 "
+    "seed=8"};
 
 bool writable(const Quantization& q) { return q.scale != ASSAY_SCALE_REQUEST_HEAD; }
 
@@ -70,7 +72,7 @@ constinit const Op ops::cache_write = {
     .operands = kOperands,
     .fields = kFields,
     .rows = RowRule::kWithinCache,
-    .stridable = {.q = true, .kv = true, .scales = true},
+    .stridable = {.q = true, .kv = true, .scales = true, .last = true},
     .recipes = recipe_set(InputRecipe::kNormal, InputRecipe::kOutlier, InputRecipe::kExact),
     .recipes_message = "takes input=normal, outlier or exact (ties of the rounding)",
     .kv_rule =

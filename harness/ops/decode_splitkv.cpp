@@ -35,14 +35,15 @@ constexpr OperandUse kOperands[] = {
     {Operand::kPartialLse, Role::kOut, layouts::partial_lse_written},
 };
 
-constexpr std::string_view kFields[] = {"q",      "kv",     "out",     "states", "part",  "page",
-                                        "blocks", "layout", "storage", "table",  "mask",  "window",
-                                        "chunk",  "cap",    "alibi",   "scale",  "first", "positions"};
+constexpr std::string_view kFields[] = {
+    "q",     "kv",   "out",    "states", "part", "page",  "blocks", "layout", "storage",  "slots",
+    "table", "mask", "window", "chunk",  "cap",  "alibi", "scale",  "first",  "positions"};
 
 constexpr std::string_view kExamples[] = {
     "decode_splitkv h=4/2 d=32 part=16 batch=1q1s40_1q1s16_1q0s5_1q1s0 seed=1",
     "decode_splitkv h=4/2 d=64 kv=int8:token_head states=3 part=0 table=csr strides=q+out window=20 "
-    "batch=2q1s70 seed=2"};
+    "batch=2q1s70 seed=2",
+    "decode_splitkv h=4/2 d=32 part=16 table=token slots=drawn strides=kv+last batch=2q1s70 seed=3"};
 
 void check(const Problem& p) {
   ASSAY_CHECK(!p.sinks, "the sinks of decode_splitkv belong to the merge");

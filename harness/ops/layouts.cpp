@@ -7,11 +7,20 @@
 namespace assay {
 namespace {
 
+// Strides and allocation of a dense layout whose last axis is stretched.
+void stretch(const Problem& p, TensorLayout& t) {
+  if (!p.strided.last) return;
+  for (int axis = 0; axis < t.rank; ++axis) t.stride[axis] *= kLastStride;
+  t.allocation *= kLastStride;
+}
+
 // rows x heads x dim where a row has room for `spare` more heads than the view shows.
-TensorLayout head_slice(int32_t format, int64_t rows, int64_t heads, int64_t dim, int64_t spare) {
+TensorLayout head_slice(const Problem& p, int32_t format, int64_t rows, int64_t heads, int64_t dim,
+                        int64_t spare) {
   TensorLayout t = dense_layout(format, {rows, heads, dim});
   t.stride[0] = (heads + spare) * dim;
   t.allocation = rows * t.stride[0];
+  stretch(p, t);
   return t;
 }
 
@@ -80,16 +89,17 @@ TensorLayout partial_o(const Problem& p, int32_t format, bool strided) {
     t.stride[0] = p.rows() * t.stride[1];
     t.allocation = p.states * t.stride[0];
   }
+  stretch(p, t);
   return t;
 }
 
 // Rows a cache is written from (slices of a fused QKV projection), and rows it is gathered into.
 TensorLayout dense_read(const Problem& p, int32_t dim, int32_t stored) {
   const int32_t format = p.source_format == ASSAY_FORMAT_NONE ? stored : p.source_format;
-  return head_slice(format, p.rows(), p.heads_kv, dim, p.strided.q ? p.heads_q + p.heads_kv : 0);
+  return head_slice(p, format, p.rows(), p.heads_kv, dim, p.strided.q ? p.heads_q + p.heads_kv : 0);
 }
 TensorLayout dense_written(const Problem& p, int32_t dim) {
-  return head_slice(p.o_format, p.rows(), p.heads_kv, dim, p.strided.out ? 1 : 0);
+  return head_slice(p, p.o_format, p.rows(), p.heads_kv, dim, p.strided.out ? 1 : 0);
 }
 
 bool latent(const Problem& p) { return p.layout == ASSAY_LAYOUT_MLA; }
@@ -104,16 +114,16 @@ bool has_scale_tensor(int32_t kind) { return kind != ASSAY_SCALE_NONE && kind !=
 namespace layouts {
 
 TensorLayout q_read(const Problem& p) {
-  return head_slice(p.q_format, p.rows(), p.heads_q, p.head_dim_qk, p.strided.q ? 2 * p.heads_kv : 0);
+  return head_slice(p, p.q_format, p.rows(), p.heads_q, p.head_dim_qk, p.strided.q ? 2 * p.heads_kv : 0);
 }
 TensorLayout q_written(const Problem& p) {
-  return head_slice(p.q_format, p.rows(), p.heads_q, p.head_dim_qk, p.strided.out ? 1 : 0);
+  return head_slice(p, p.q_format, p.rows(), p.heads_q, p.head_dim_qk, p.strided.out ? 1 : 0);
 }
 TensorLayout source(const Problem& p) {
-  return head_slice(p.source_format, p.rows(), p.heads_q, p.head_dim_qk, p.strided.q ? 2 * p.heads_kv : 0);
+  return head_slice(p, p.source_format, p.rows(), p.heads_q, p.head_dim_qk, p.strided.q ? 2 * p.heads_kv : 0);
 }
 TensorLayout o(const Problem& p) {
-  return head_slice(p.o_format, p.rows(), p.heads_q, p.head_dim_v, p.strided.out ? 1 : 0);
+  return head_slice(p, p.o_format, p.rows(), p.heads_q, p.head_dim_v, p.strided.out ? 1 : 0);
 }
 TensorLayout lse(const Problem& p) {
   return p.strided.out ? transposed(ASSAY_FP32, p.rows(), p.heads_q)
@@ -137,10 +147,10 @@ TensorLayout partial_lse_read(const Problem& p) { return partial_lse(p, p.stride
 TensorLayout partial_lse_written(const Problem& p) { return partial_lse(p, p.strided.out); }
 
 TensorLayout k_ragged(const Problem& p) {
-  return head_slice(p.k_format, p.total_kv(), p.heads_kv, p.head_dim_qk, p.strided.kv ? 1 : 0);
+  return head_slice(p, p.k_format, p.total_kv(), p.heads_kv, p.head_dim_qk, p.strided.kv ? 1 : 0);
 }
 TensorLayout v_ragged(const Problem& p) {
-  return head_slice(p.v_format, p.total_kv(), p.heads_kv, p.head_dim_v, p.strided.kv ? 1 : 0);
+  return head_slice(p, p.v_format, p.total_kv(), p.heads_kv, p.head_dim_v, p.strided.kv ? 1 : 0);
 }
 TensorLayout k_scale_ragged(const Problem& p) {
   return scale_ragged(p, p.k_scale, p.heads_kv, p.head_dim_qk, p.total_kv());

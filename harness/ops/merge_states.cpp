@@ -21,7 +21,8 @@ constexpr std::string_view kFields[] = {"out", "from", "states", "sinks"};
 
 constexpr std::string_view kExamples[] = {
     "merge_states h=4 d=32 batch=1q7_2q3_1q0 seed=1",
-    "merge_states h=3 d=48 from=bf16 states=5 strides=q+out sinks=on batch=2q9 seed=2"};
+    "merge_states h=3 d=48 from=bf16 states=5 strides=q+out sinks=on batch=2q9 seed=2",
+    "merge_states h=3 d=48 from=fp16 strides=q+last batch=2q9 seed=3"};
 
 Work work(const Problem& p) {
   Work w;
@@ -49,7 +50,7 @@ constinit const Op ops::merge_states = {
     .operands = kOperands,
     .fields = kFields,
     .default_source = ASSAY_FP32,
-    .stridable = {.q = true, .out = true},
+    .stridable = {.q = true, .out = true, .last = true},
     .recipes = recipe_set(InputRecipe::kNormal),
     .recipes_message = "takes input=normal",
     .work = work,

@@ -91,7 +91,7 @@ struct Op {
   // their new key does, of a tree by their depth.
   uint32_t masks = ~uint32_t{0};
   bool rows_anywhere = true;
-  StridedOperands stridable = {true, true, true, true, true};
+  StridedOperands stridable = {true, true, true, true, true, true};
   RecipeSet recipes = kAllRecipes;
   std::string_view recipes_message;  // "takes input=...", behind the op's name, for those it does not
   QuantizationRule q_rule, kv_rule;

@@ -30,15 +30,17 @@ constexpr OperandUse kOperands[] = {
     {Operand::kLse, Role::kOut, layouts::lse},
 };
 
-constexpr std::string_view kFields[] = {"q",     "kv",    "out",    "page",   "blocks",   "layout", "storage",
-                                        "table", "index", "mask",   "window", "chunk",    "cap",    "alibi",
-                                        "scale", "sinks", "relate", "first",  "positions"};
+constexpr std::string_view kFields[] = {"q",     "kv",    "out",   "page",   "blocks", "layout",   "storage",
+                                        "slots", "table", "index", "mask",   "window", "chunk",    "cap",
+                                        "alibi", "scale", "sinks", "relate", "first",  "positions"};
 
 constexpr std::string_view kExamples[] = {
     "paged h=4/2 d=32 batch=2q1s40_1q9s20_1q0s5 seed=1",
     "paged h=4/2 d=64 kv=fp8_e4m3:head layout=shuffled table=csr alibi=linear batch=2q3s70p32 seed=2",
     "paged h=4/1 d=64/32 kv=int8:token_head layout=mla table=token strides=table+scales batch=3q1s50 seed=3",
-    "paged h=2/1 d=32 mask=tree first=drawn positions=depth batch=2q5s20 seed=4"};
+    "paged h=2/1 d=32 mask=tree first=drawn positions=depth batch=2q5s20 seed=4",
+    "paged h=4/2 d=32 kv=int8:token_head table=token slots=drawn strides=q+kv+out+last batch=2q3s50p16 "
+    "seed=5"};
 
 Work work(const Problem& p) { return attention_work(p, static_cast<double>(p.total_q())); }
 

@@ -30,9 +30,11 @@ constexpr OperandUse kOperands[] = {
 constexpr std::string_view kFields[] = {"q",     "kv",    "out",   "mask",   "window", "chunk",    "cap",
                                         "alibi", "scale", "sinks", "relate", "first",  "positions"};
 
-constexpr std::string_view kExamples[] = {"prefill h=4/2 d=32 batch=2q9s20_1q1s33_1q0s5 seed=1",
-                                          "prefill h=2/1 d=48/32 kv=int8:token_head strides=q+kv+out+scales "
-                                          "window=7 sinks=on batch=1q30_1q3s40 seed=2"};
+constexpr std::string_view kExamples[] = {
+    "prefill h=4/2 d=32 batch=2q9s20_1q1s33_1q0s5 seed=1",
+    "prefill h=2/1 d=48/32 kv=int8:token_head strides=q+kv+out+scales "
+    "window=7 sinks=on batch=1q30_1q3s40 seed=2",
+    "prefill h=2/1 d=48/32 kv=fp8_e4m3:head strides=q+kv+out+last batch=1q30_1q3s40 seed=3"};
 
 Work work(const Problem& p) { return attention_work(p, static_cast<double>(p.total_q())); }
 

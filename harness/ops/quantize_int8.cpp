@@ -23,7 +23,8 @@ constexpr std::string_view kExamples[] = {
     "quantize_int8 h=4 d=32 batch=3q7_1q0 seed=1",
     "quantize_int8 h=4 d=64 q=int8:channel from=fp32 strides=q+out batch=2q9 seed=2",
     "quantize_int8 h=4 d=64 strides=scales batch=2q9 input=exact seed=3",
-    "quantize_int8 h=4 d=64 q=fp8_e4m3 batch=3q7_1q0 seed=4"};
+    "quantize_int8 h=4 d=64 q=fp8_e4m3 batch=3q7_1q0 seed=4",
+    "quantize_int8 h=4 d=32 strides=out+last batch=2q9 seed=5"};
 
 bool writable(const Quantization& q) {
   return format_is_quantized(q.format) && q.scale != ASSAY_SCALE_REQUEST_HEAD;
@@ -58,7 +59,7 @@ constinit const Op ops::quantize_int8 = {
     .operands = kOperands,
     .fields = kFields,
     .default_q = {ASSAY_INT8, ASSAY_SCALE_TOKEN_HEAD},
-    .stridable = {.q = true, .out = true, .scales = true},
+    .stridable = {.q = true, .out = true, .scales = true, .last = true},
     .recipes = recipe_set(InputRecipe::kNormal, InputRecipe::kOutlier, InputRecipe::kExact),
     .recipes_message = "takes input=normal, outlier or exact (ties of the rounding)",
     .q_rule = {writable,

@@ -49,7 +49,8 @@ constexpr std::string_view kExamples[] = {
     "batch=1q1s33_1q5s40_1q6 seed=2",
     "step h=4/1 d=64/32 kv=fp8_e4m3 budget=16 layout=mla table=token sinks=on batch=1q3s50_1q0s9 seed=3",
     "step h=4/2 d=32 pad=2 threshold=8 mask=tree window=6 positions=depth batch=2q6s30_1q0s9_1q4 seed=4",
-    "step h=4/2 d=32 page=4 chunk=8 batch=2q1s33_1q9s20 seed=5"};
+    "step h=4/2 d=32 page=4 chunk=8 batch=2q1s33_1q9s20 seed=5",
+    "step h=4/2 d=32 strides=q+kv+out+last batch=1q1s33_1q5s40_1q6 seed=6"};
 
 bool writable(const Quantization& q) {
   return q.scale != ASSAY_SCALE_REQUEST_HEAD && q.scale != ASSAY_SCALE_TOKEN_HEAD;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "harness/base/error.hpp"
 #include "harness/base/random.hpp"
@@ -47,14 +48,13 @@ PlaneShape plane_shape(const Problem& p, bool is_v) {
   return {};
 }
 
-// Blocks of one plane, one after the other. Gives the elements from one block to the next through
-// `plane_elements`.
-TensorLayout plane_layout(int32_t format, int64_t blocks, const PlaneShape& plane, bool padded,
+// Blocks of one plane, one after the other, elements `step` apart. Gives the elements from one block to the
+// next through `plane_elements`.
+TensorLayout plane_layout(int32_t format, int64_t blocks, const PlaneShape& plane, bool padded, int64_t step,
                           int64_t* plane_elements) {
   TensorLayout t;
   t.format = format;
   t.rank = plane.rank + 1;
-  int64_t step = 1;
   for (int axis = plane.rank - 1; axis >= 0; --axis) {
     t.shape[axis + 1] = plane.axis[axis];
     t.stride[axis + 1] = step;
@@ -104,8 +104,9 @@ int32_t pack_width(int32_t format) {
 PagedCache::PagedCache(const Problem& p) : page_size_(p.page_size), num_blocks_(p.num_blocks) {
   ASSAY_CHECK(p.num_blocks > 0, "a problem without blocks has no cache, op is {}", p.op);
   const bool padded = p.strided.kv;
+  const int64_t step = p.strided.last ? kLastStride : 1;
   int64_t k_plane = 0, v_plane = 0;
-  k_ = plane_layout(p.k_format, num_blocks_, plane_shape(p, false), padded, &k_plane);
+  k_ = plane_layout(p.k_format, num_blocks_, plane_shape(p, false), padded, step, &k_plane);
   if (p.layout == ASSAY_LAYOUT_MLA) {
     // V is a narrower view of K's rows.
     shared_ = true;
@@ -113,7 +114,7 @@ PagedCache::PagedCache(const Problem& p) : page_size_(p.page_size), num_blocks_(
     v_.format = p.v_format;
     v_.shape[2] = p.head_dim_v;
   } else {
-    v_ = plane_layout(p.v_format, num_blocks_, plane_shape(p, true), padded, &v_plane);
+    v_ = plane_layout(p.v_format, num_blocks_, plane_shape(p, true), padded, step, &v_plane);
     shared_ = p.storage != Storage::kSplit;
     if (shared_) {
       ASSAY_CHECK(k_plane == v_plane,
@@ -184,8 +185,20 @@ int64_t PagedCache::v_offset(int64_t block, int32_t slot, int32_t head, int32_t 
   return offset(v_steps_, v_, block, slot, head, dim);
 }
 
+// A step through the page that is prime to its size reaches every slot once; drawn for each block, so that
+// no formula over pages serves.
+int32_t slot_of(const Problem& p, int32_t block, int32_t in_page) {
+  if (!p.drawn_slots) return in_page;
+  const CounterRng rng(p.seed, kStreamSlots);
+  const auto at = static_cast<uint64_t>(block) * 2, size = static_cast<uint64_t>(p.page_size);
+  uint64_t step = 1 + rng.below(at, size);
+  while (std::gcd(step, size) != 1) ++step;
+  return static_cast<int32_t>((rng.below(at + 1, size) + step * static_cast<uint64_t>(in_page)) % size);
+}
+
 Slot locate(const Problem& p, int request, int32_t position) {
-  return {p.pages[request][position / p.page_size], position % p.page_size};
+  const int32_t block = p.pages[request][position / p.page_size];
+  return {block, slot_of(p, block, position % p.page_size)};
 }
 
 int page_owner(const Problem& p, int request, int32_t page) {

@@ -22,6 +22,9 @@ struct TensorLayout {
   int64_t at(std::initializer_list<int64_t> index) const;  // offset + sum index*stride
 };
 
+// Elements from one dimension of a row to the next where StridedOperands::last says so.
+inline constexpr int64_t kLastStride = 2;
+
 TensorLayout dense_layout(int32_t format, std::initializer_list<int64_t> shape);
 
 // x of the x-packed layouts: 16 bytes / element size. Both K and V use the x of K's format.
@@ -63,6 +66,8 @@ struct Slot {
   int32_t block = 0;
   int32_t slot = 0;
 };
+// Slot of the token that is number `in_page` of its page, in the block that holds the page.
+int32_t slot_of(const Problem&, int32_t block, int32_t in_page);
 // Position -> physical slot through Problem::pages.
 Slot locate(const Problem&, int request, int32_t position);
 

@@ -39,6 +39,7 @@ struct StridedOperands {
   bool out = false;     // O rows padded by one extra head, LSE is [heads_q, T] transposed
   bool table = false;   // page table rows padded; the padding is poison
   bool scales = false;  // per-token scales stored [heads, tokens] instead of [tokens, heads]
+  bool last = false;    // dimensions of rows of values two elements apart: Q, K, V, O and what data ops move
   bool operator==(const StridedOperands&) const = default;
 };
 
@@ -118,6 +119,9 @@ struct Problem {
   // Hybrid cache: window layers keep only the pages a window can still see; table entries of pages
   // outside it went through full_to_swa_index_mapping and point at poison.
   bool swa_index = false;
+  // Tokens of a page lie in its slots in a drawn order, another one in every block; only where tokens are
+  // found one by one (a token table, slots to write to).
+  bool drawn_slots = false;
   StridedOperands strided;
 
   // Data ops (see enum assay_op). In a cache_write the last q_len of kv_len tokens of a request are

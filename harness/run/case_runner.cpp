@@ -18,6 +18,8 @@
 #include "harness/measure/limits.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
+#include "harness/run/case_needs.hpp"
+#include "harness/run/machine.hpp"
 #include "harness/run/options.hpp"
 #include "harness/run/results_folder.hpp"
 #include "harness/run/stage_rows.hpp"
@@ -33,13 +35,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// What a scalar CPU kernel, three poisoned runs and a repetition of it, and the reference may need beyond
-// the time limit: 0.5 GFLOP/s and 1 GB/s are below any machine this runs on.
-double check_allowance_s(const Work& w, const Problem& p, double rows_budget) {
-  const double products = std::min(rows_budget, static_cast<double>(w.visible_pairs) * p.heads_q);
-  return 5 * (w.flops / 0.5e9 + w.total_bytes / 1e9) + products / 1e6;
 }
 
 void say_row(const Say& say, const Row& row, Samples samples = {}, bool short_of_memory = false) {
@@ -309,6 +304,9 @@ bool run_case(const RunCaseOrder& order, const Backend& backend, const assay_dev
   try {
     problem.emplace(make_problem(parse_scenario(order.scenario)));
     fill_batch(base, *problem);
+    const bool shared = backend.table()->host_memory != 0;
+    if (std::string large = too_large(*problem, shared, available_memory_bytes()); !large.empty())
+      throw InputError(std::move(large));
     work = work_of(*problem);
     starting("inputs", "", check_allowance_s(work, *problem, 0));
     judge.emplace(*problem, order.rows_budget);

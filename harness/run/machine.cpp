@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <iterator>
@@ -65,6 +66,15 @@ std::optional<std::string> output_of(const std::string& command) {
 }
 
 }  // namespace
+
+int64_t available_memory_bytes() {
+  const auto kilobytes = [](const char* path, const char* key) -> int64_t {
+    const auto text = value_after(path, key);
+    return text ? std::atoll(text->c_str()) : 0;
+  };
+  const int64_t free = kilobytes("/proc/meminfo", "MemAvailable");
+  return free == 0 ? 0 : 1024 * (free + kilobytes("/proc/self/status", "VmRSS"));
+}
 
 int64_t total_memory_bytes() {
   const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGE_SIZE);

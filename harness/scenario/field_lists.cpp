@@ -14,11 +14,10 @@ struct StridedName {
   std::string_view text;
   bool StridedOperands::*member;
 };
-constexpr StridedName kStridedNames[] = {{"q", &StridedOperands::q},
-                                         {"kv", &StridedOperands::kv},
-                                         {"out", &StridedOperands::out},
-                                         {"table", &StridedOperands::table},
-                                         {"scales", &StridedOperands::scales}};
+constexpr StridedName kStridedNames[] = {
+    {"q", &StridedOperands::q},           {"kv", &StridedOperands::kv},
+    {"out", &StridedOperands::out},       {"table", &StridedOperands::table},
+    {"scales", &StridedOperands::scales}, {"last", &StridedOperands::last}};
 
 // Calls `add(index)` for every member of the list; it returns false when it was there already.
 template <class Add>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of what only the scenario language knows (storage, index, tree, input); enumerators of the C header
-// have theirs in harness/problem/names.hpp. A new value: a row here.
+// Names of what only the scenario language knows (storage, index, slots, tree, input); enumerators of the C
+// header have theirs in harness/problem/names.hpp. A new value: a row here.
 #pragma once
 
 #include "harness/problem/names.hpp"
@@ -12,6 +12,7 @@ inline constexpr Name kStorageNames[] = {{"split", static_cast<int32_t>(Storage:
                                          {"stacked", static_cast<int32_t>(Storage::kStacked)},
                                          {"interleaved", static_cast<int32_t>(Storage::kInterleaved)}};
 inline constexpr Name kIndexNames[] = {{"full", 0}, {"swa", 1}};
+inline constexpr Name kSlotNames[] = {{"ordered", 0}, {"drawn", 1}};
 inline constexpr Name kTreeNames[] = {{"compact", 0}, {"flat", 1}};
 inline constexpr Name kSourcesNames[] = {{"1", 0}, {"2", 1}};
 inline constexpr Name kSwitchNames[] = {{"off", 0}, {"on", 1}};

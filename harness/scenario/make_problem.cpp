@@ -129,6 +129,7 @@ Problem make_problem(const Scenario& s) {
   p.storage = s.storage;
   p.table = s.table;
   p.swa_index = s.swa_index;
+  p.drawn_slots = s.drawn_slots;
   p.strided = s.strided;
   p.recipe = s.recipe;
   p.relations = s.relations;

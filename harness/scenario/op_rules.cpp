@@ -37,7 +37,7 @@ std::string ops_with(Operand operand) {
 
 bool within(const StridedOperands& is, const StridedOperands& may) {
   return (may.q || !is.q) && (may.kv || !is.kv) && (may.out || !is.out) && (may.table || !is.table) &&
-         (may.scales || !is.scales);
+         (may.scales || !is.scales) && (may.last || !is.last);
 }
 
 }  // namespace
@@ -216,7 +216,7 @@ std::vector<Rule> op_rules() {
          std::string list;
          for (const auto& [allowed, name] :
               {std::pair{may.q, "q"}, std::pair{may.kv, "kv"}, std::pair{may.out, "out"},
-               std::pair{may.table, "table"}, std::pair{may.scales, "scales"}})
+               std::pair{may.table, "table"}, std::pair{may.scales, "scales"}, std::pair{may.last, "last"}})
            if (allowed) list += (list.empty() ? "" : ", ") + std::string(name);
          return fmt::format("{} can have strided {} (q is what it reads in rows)", op_of(s.op).name, list);
        }},

@@ -37,8 +37,9 @@ class ScenarioGenerator {
       s.storage = one_of({Storage::kSplit, Storage::kSplit, Storage::kStacked, Storage::kInterleaved});
       s.table = one_of({ASSAY_TABLE_BLOCK, ASSAY_TABLE_CSR, ASSAY_TABLE_TOKEN});
       s.swa_index = chance(5);
+      s.drawn_slots = chance(8);
     }
-    if (chance(3)) s.strided = {chance(2), chance(2), chance(2), chance(4), chance(4)};
+    if (chance(3)) s.strided = {chance(2), chance(2), chance(2), chance(4), chance(4), chance(6)};
     s.mask =
         one_of({ASSAY_MASK_CAUSAL, ASSAY_MASK_CAUSAL, ASSAY_MASK_FULL, ASSAY_MASK_CROSS, ASSAY_MASK_TREE});
     s.window_left = one_of({-1, -1, 0, 127, 1023, 1024, 4096});
@@ -98,7 +99,7 @@ class ScenarioGenerator {
     if (takes(op, "sources")) s.split_latent = chance(3);
     if (takes(op, "chunk") && !op.attends_rows) s.chunk = one_of({0, 16, 528 * 16, 100});
     if (takes(op, "window") && chance(3)) s.window_left = one_of({0, 63});
-    if (chance(3)) s.strided = {chance(3), chance(3), chance(3), chance(4), chance(4)};
+    if (chance(3)) s.strided = {chance(3), chance(3), chance(3), chance(4), chance(4), chance(6)};
     if (chance(4)) s.recipe = static_cast<InputRecipe>(below(11));
     s.batch = batch(op_of(s.op));
     s.seed = one_of<uint64_t>({0, 7, random_()});

@@ -187,6 +187,26 @@ const std::vector<Rule>& rules() {
                "strides=table pads the rows of a two-dimensional page table; it needs an op that reads "
                "one and table=block or table=token");
          }},
+        {"strided_last",
+         {"strides", "layout"},
+         [](const Scenario& s) { return !s.strided.last || !packed_layout(s); },
+         [](const Scenario& s) {
+           return fmt::format(
+               "strides=last puts dimensions apart, and layout={} packs 16 bytes of them; take layout=nhd, "
+               "hnd or mla",
+               name_of(layout_names(), s.layout));
+         }},
+        {"drawn_slots",
+         {"slots", "table", "op"},
+         [](const Scenario& s) {
+           return !s.drawn_slots ||
+                  (takes(op_of(s.op), "slots") && (!has_table(s) || s.table == ASSAY_TABLE_TOKEN));
+         },
+         [](const Scenario& s) {
+           if (!takes(op_of(s.op), "slots"))
+             return fmt::format("{} finds tokens by their page; leave out slots=drawn", op_of(s.op).name);
+           return std::string("slots=drawn needs an entry for every token; write table=token");
+         }},
         {"strided_scales",
          {"strides", "q", "kv"},
          [](const Scenario& s) {

@@ -50,6 +50,12 @@ TEST(Rules, EachIsBrokenByItsCase) {
       [](Scenario& s) { s.swa_index = true, s.window_left = 5, s.mask = ASSAY_MASK_TREE; }};
   broken["strided_table"] = {[](Scenario& s) { s.strided.table = true, s.table = ASSAY_TABLE_CSR; },
                              [](Scenario& s) { s.op = ASSAY_OP_PREFILL, s.strided.table = true; }};
+  broken["strided_last"] = {[](Scenario& s) { s.strided.last = true, s.layout = ASSAY_LAYOUT_X; },
+                            [](Scenario& s) { s.strided.last = true, s.layout = ASSAY_LAYOUT_SHUFFLED; }};
+  broken["drawn_slots"] = {[](Scenario& s) { s.drawn_slots = true; },
+                           [](Scenario& s) { s.drawn_slots = true, s.table = ASSAY_TABLE_CSR; },
+                           [](Scenario& s) { s.op = ASSAY_OP_PREFILL, s.drawn_slots = true; },
+                           [](Scenario& s) { s.op = ASSAY_OP_STEP, s.drawn_slots = true; }};
   broken["strided_scales"] = {[](Scenario& s) { s.strided.scales = true; }};
   broken["window"] = {[](Scenario& s) { s.window_right = -2; }};
   broken["chunk"] = {[](Scenario& s) { s.chunk = 8, s.mask = ASSAY_MASK_FULL; },
@@ -196,6 +202,9 @@ TEST(Rules, DefinedCombinationsStayAllowed) {
            "paged d=16 input=dyadic out=fp16 window=7 batch=1q9s40",
            "paged h=8/1 d=576/512 layout=mla input=incidence batch=1q1s32k",
            "paged blocks=64k page=1 batch=1q1s40",
+           "paged table=token slots=drawn strides=last page=528 batch=1q1s40",
+           "cache_write slots=drawn strides=q+last layout=mla h=4/1 batch=1q1s40",
+           "cache_write slots=drawn layout=shuffled batch=1q1s40",
        })
     EXPECT_NO_THROW(parse_scenario(line)) << line;
 }

@@ -38,7 +38,8 @@ struct Scenario {
   Storage storage = Storage::kSplit;            // storage=split|stacked|interleaved
   int32_t table = ASSAY_TABLE_BLOCK;            // table=block|csr|token
   bool swa_index = false;                       // index=full|swa
-  StridedOperands strided;                      // strides=packed|q+kv+out+table+scales
+  bool drawn_slots = false;                     // slots=ordered|drawn
+  StridedOperands strided;                      // strides=packed|q+kv+out+table+scales+last
   int32_t mask = ASSAY_MASK_CAUSAL;             // mask=
   int32_t window_left = -1, window_right = -1;  // window=L or L/R
   int32_t chunk = 0;                            // chunk=

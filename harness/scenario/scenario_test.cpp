@@ -61,8 +61,8 @@ TEST(Scenario, CanonicalText) {
 TEST(Scenario, ValuesOfALine) {
   const Scenario s = parse_scenario(
       "paged h=12/4 d=96/64 q=fp16 kv=int8:channel/fp16 out=fp32 page=32 layout=hnd storage=split "
-      "table=token index=swa "
-      "strides=q+kv+out+table mask=causal window=5/2 chunk=64 cap=30 alibi=sqrt sinks=on scale=0.5 "
+      "table=token index=swa slots=drawn "
+      "strides=q+kv+out+table+last mask=causal window=5/2 chunk=64 cap=30 alibi=sqrt sinks=on scale=0.5 "
       "batch=3q4s50p20 "
       "input=boundary blocks=99 relate=order+chunked seed=9");
   EXPECT_EQ(s.op, ASSAY_OP_PAGED);
@@ -78,7 +78,8 @@ TEST(Scenario, ValuesOfALine) {
   EXPECT_EQ(s.layout, ASSAY_LAYOUT_HND);
   EXPECT_EQ(s.table, ASSAY_TABLE_TOKEN);
   EXPECT_TRUE(s.swa_index);
-  EXPECT_EQ(s.strided, (StridedOperands{true, true, true, true, false}));
+  EXPECT_EQ(s.strided, (StridedOperands{true, true, true, true, false, true}));
+  EXPECT_TRUE(s.drawn_slots);
   EXPECT_EQ(s.window_left, 5);
   EXPECT_EQ(s.window_right, 2);
   EXPECT_EQ(s.chunk, 64);
@@ -205,6 +206,9 @@ TEST(Scenario, MistakesWithPlaceAndMessage) {
       {"cache_gather from=fp16 batch=1q1", 14, "field \"from\" has no meaning for cache_gather"},
       {"quantize_int8 q=int8:request_head batch=1q1", 15, "quantize_int8 writes int8 or fp8"},
       {"quantize_int8 strides=kv batch=1q1", 15, "quantize_int8 can have strided q, out, scales"},
+      {"step slots=drawn batch=1q1", 6, "field \"slots\" has no meaning for step"},
+      {"paged slots=drawn batch=1q1", 7, "slots=drawn needs an entry for every token; write table=token"},
+      {"paged layout=x strides=last batch=1q1", 16, "strides=last puts dimensions apart"},
       {"cache_gather input=exact batch=1q1", 14, "cache_gather takes input=normal or outlier"},
   };
   for (const Mistake& m : mistakes) {

@@ -136,6 +136,9 @@ std::string_view outcome_name(Outcome outcome) {
 }
 
 std::string place_of(const ElementPlace& at) {
+  if (at.head == kOfNoHead)
+    return at.row.row < 0 ? fmt::format("entry {}", at.dim)
+                          : fmt::format("row {} column {}", at.row.row, at.dim);
   std::string text = fmt::format("request {} row {} head {}", at.row.request, at.row.row, at.head);
   if (at.dim >= 0) text += fmt::format(" dim {}", at.dim);
   return text;

@@ -18,7 +18,14 @@ struct ElementPlace {
   int32_t head = 0, dim = 0;  // dim -1: a value per row and head
 };
 
-// "request 3 row 0 head 5 dim 17"; without dim for a value per row and head.
+// Entries of lists and tables belong to no head: entry `dim` of a list (row -1), or of a row of a table.
+inline constexpr int32_t kOfNoHead = -1;
+inline ElementPlace entry_of_list(int64_t entry) { return {{0, -1}, kOfNoHead, static_cast<int32_t>(entry)}; }
+inline ElementPlace entry_of_table(int64_t row, int64_t column) {
+  return {{0, static_cast<int32_t>(row)}, kOfNoHead, static_cast<int32_t>(column)};
+}
+
+// "request 3 row 0 head 5 dim 17"; without dim for a value per row and head. "entry 4", "row 2 column 7".
 std::string place_of(const ElementPlace&);
 
 inline constexpr double kNoTier = std::numeric_limits<double>::infinity();  // accepts everything

@@ -174,9 +174,8 @@ class MetadataExpectation final : public ListExpectation {
                                       j, got, value)
                         : fmt::format("entry (first {}[{}]: {} for {})", operand_name(wanted.operand), j, got,
                                       value);
-        const ElementPlace place{
-            {static_cast<int32_t>(table ? i : j), static_cast<int32_t>(table ? j : 0)}, 0, 0};
-        out.expect_bits(wanted.operand, at, static_cast<uint32_t>(value), place);
+        out.expect_bits(wanted.operand, at, static_cast<uint32_t>(value),
+                        table ? entry_of_table(i, j) : entry_of_list(j));
       }
   }
 

@@ -32,7 +32,7 @@ class ScheduleExpectation final : public ListExpectation {
     int32_t index = 0;
     each(Operand::kWorkIndptr, [&](int64_t at) {
       const auto code = static_cast<uint32_t>(s.work_indptr[static_cast<size_t>(index)]);
-      out.expect_bits(Operand::kWorkIndptr, at, wrong ? ~code : code, {{index, 0}, 0, 0});
+      out.expect_bits(Operand::kWorkIndptr, at, wrong ? ~code : code, entry_of_list(index));
       wrong = false;
       ++index;
     });

@@ -98,11 +98,39 @@ std::vector<Operand> caches_read(const Inputs& inputs) {
   return found;
 }
 
+namespace {
+
+// Rows of which no byte is held hold no value.
+class HeldRows {
+ public:
+  HeldRows(const GuardedBuffer& buffer, const assay_tensor& t)
+      : sparse_(buffer.sparse()), held_(buffer.held()), bytes_(format_bytes(t.format)) {
+    first_ = static_cast<const std::byte*>(t.data) - buffer.raw();
+  }
+  bool has(int64_t offset) const {
+    if (!sparse_) return true;
+    const int64_t at = first_ + offset * bytes_;
+    const auto behind = std::upper_bound(held_.begin(), held_.end(), at,
+                                         [](int64_t x, const ByteRange& range) { return x < range.begin; });
+    return behind != held_.begin() && at < std::prev(behind)->end;
+  }
+
+ private:
+  bool sparse_;
+  std::vector<ByteRange> held_;
+  int64_t bytes_, first_ = 0;
+};
+
+}  // namespace
+
 bool turn_values(Inputs& inputs) {
   const std::vector<Operand> operands = value_operands(inputs);
   for (const Operand operand : operands) {
     const assay_tensor& t = tensor_of(inputs.tensors, operand);
-    each_row(t, [&](int64_t offset, const int64_t*) { turn_row(t, offset); });
+    const HeldRows held(inputs.buffers[operand], t);
+    each_row(t, [&](int64_t offset, const int64_t*) {
+      if (held.has(offset)) turn_row(t, offset);
+    });
   }
   return !operands.empty();
 }
@@ -118,6 +146,7 @@ std::vector<TurnedRows> turn_random_rows(Inputs& inputs, std::mt19937_64& random
   }
   for (const Operand operand : operands) {
     const assay_tensor& t = tensor_of(inputs.tensors, operand);
+    if (inputs.buffers[operand].sparse()) continue;
     int64_t count = 1;  // rows
     for (int i = 0; i + 1 < t.rank; ++i) count *= t.shape[i];
     if (count < 1 || t.shape[t.rank - 1] < 1) continue;

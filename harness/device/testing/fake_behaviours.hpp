@@ -30,42 +30,47 @@ enum class Behaviour {
   kUnscaled,     // O is not rescaled when the maximum moves, key by key
   kSegfault,
   kAbort,
-  kExit,         // calls exit(0)
-  kHang,         // never returns
-  kAllocate,     // allocates and touches memory without end
-  kLose,         // right, but the device answers nothing from then on
-  kPending,      // right, but leaves an error for whoever asks next
-  kNoisy,        // right, but prints to stdout and stderr
-  kUndeclared,   // right, declares no arithmetic
-  kLean,         // O too large by 0.16 %, declares P in bf16: within every bound
-  kLeanOnce,     // the same where the first element of Q is positive
-  kFrozen,       // right when called; a replay keeps the lengths the host had at capture
-  kGridBound,    // right when called; a replay leaves out requests longer than at capture
-  kPadding,      // right when called; a replay for fewer rows writes the last of those captured
-  kRefusePlan,   // plan() says no
-  kRefuseRun,    // run() says no
-  kRefuseWrote,  // run() says no after it wrote O
-  kRefuseLater,  // run() says no from the second time on
-  kPackedOnly,   // supports() says no to a strided Q, run() as well
-  kDefaults,     // right, and leaves the declaration as it was given
-  kSemaphore,    // right where its counter in the workspace is zero; leaves it zero
-  kDirty,        // the same, but counts up
-  kGreedy,       // wants more zeroed bytes than workspace
-  kRefreshed,    // lengths come from what refresh() put into the workspace
-  kStale,        // the same, kept in the plan and from the first refresh only
-  kSpill,        // right, and one element of the spare head behind the first row of a strided O
-  kNoLse,        // O alone
-  kHeadsFirst,   // LSE as dense [heads, rows], whatever its strides
-  kRowsFirst,    // LSE as dense [rows, heads], whatever its strides
-  kNoEmpty,      // NaN where a request has no keys
-  kRefreshOut,   // refresh() writes an element of O
-  kEatsRefresh,  // a run destroys what refresh() left
-  kOneBadRow,    // row 137 is half as large again
-  kReadPast,     // right, and reads 64 bytes behind the end of Q
-  kRestore,      // right, and changes a byte of K and puts it back
-  kSeldom,       // ignores the last page in one call of twenty, promises repeatability
-  kKept,         // in every third call O is that of the call before
-  kOneShape,     // right, for groups of 4 heads, dimension 128, pages of 16
+  kExit,          // calls exit(0)
+  kHang,          // never returns
+  kAllocate,      // allocates and touches memory without end
+  kLose,          // right, but the device answers nothing from then on
+  kPending,       // right, but leaves an error for whoever asks next
+  kNoisy,         // right, but prints to stdout and stderr
+  kUndeclared,    // right, declares no arithmetic
+  kLean,          // O too large by 0.16 %, declares P in bf16: within every bound
+  kLeanOnce,      // the same where the first element of Q is positive
+  kFrozen,        // right when called; a replay keeps the lengths the host had at capture
+  kGridBound,     // right when called; a replay leaves out requests longer than at capture
+  kPadding,       // right when called; a replay for fewer rows writes the last of those captured
+  kRefusePlan,    // plan() says no
+  kRefuseRun,     // run() says no
+  kRefuseWrote,   // run() says no after it wrote O
+  kRefuseLater,   // run() says no from the second time on
+  kPackedOnly,    // supports() says no to a strided Q, run() as well
+  kDefaults,      // right, and leaves the declaration as it was given
+  kSemaphore,     // right where its counter in the workspace is zero; leaves it zero
+  kDirty,         // the same, but counts up
+  kGreedy,        // wants more zeroed bytes than workspace
+  kRefreshed,     // lengths come from what refresh() put into the workspace
+  kStale,         // the same, kept in the plan and from the first refresh only
+  kSpill,         // right, and one element of the spare head behind the first row of a strided O
+  kNoLse,         // O alone
+  kHeadsFirst,    // LSE as dense [heads, rows], whatever its strides
+  kRowsFirst,     // LSE as dense [rows, heads], whatever its strides
+  kNoEmpty,       // NaN where a request has no keys
+  kRefreshOut,    // refresh() writes an element of O
+  kEatsRefresh,   // a run destroys what refresh() left
+  kOneBadRow,     // row 137 is half as large again
+  kReadPast,      // right, and reads 64 bytes behind the end of Q
+  kRestore,       // right, and changes a byte of K and puts it back
+  kSeldom,        // ignores the last page in one call of twenty, promises repeatability
+  kKept,          // in every third call O is that of the call before
+  kSlotsInOrder,  // takes the tokens of a page from the slot of its first one on, whatever a token table says
+  kLastPacked,    // dimensions one element apart, whatever the last stride
+  kElements32,    // offsets in elements wrap at 2^31
+  kBytes32,       // offsets in bytes wrap at 2^32
+  kCopiesNan,     // O of the last row is the first element behind the last key of request 0
+  kOneShape,      // right, for groups of 4 heads, dimension 128, pages of 16
 };
 
 struct Entry {
@@ -124,6 +129,13 @@ inline Entry kBehaviours[] = {
     {Behaviour::kGreedy, "greedy", "wants more zeroed bytes than workspace"},
     {Behaviour::kRefreshed, "refreshed", "lengths from refresh"},
     {Behaviour::kStale, "stale", "lengths from the first refresh"},
+    {Behaviour::kSlotsInOrder, "slotsinorder", "reads slots of a page in order"},
+    {Behaviour::kSlotsInOrder, "slotsinordersaid", "reads slots of a page in order, and says so",
+     ASSAY_CONTRACT_SLOTS_IN_ORDER},
+    {Behaviour::kLastPacked, "lastpacked", "ignores the last stride"},
+    {Behaviour::kElements32, "elements32", "offsets in 31 bits of elements"},
+    {Behaviour::kBytes32, "bytes32", "offsets in 32 bits of bytes"},
+    {Behaviour::kCopiesNan, "copiesnan", "copies an unused slot to O"},
     {Behaviour::kSpill, "spill", "writes between the rows of a strided O"},
     // Contracts: said, kept silent, and lies. What a behaviour without a contract does is above.
     {Behaviour::kLeak, "leaksaid", "multiplies P = 0 with unused slots, and says so",

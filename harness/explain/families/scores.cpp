@@ -224,21 +224,19 @@ void sinks(const Clues& clues, Hypotheses& out) {
   if (p.softcap > 0)
     add("sinks.capped", "capped like a score", 0.2,
         [cap = double(p.softcap)](const Scene&, double sink) { return capped(cap, sink); });
+  const bool splits_declared = clues.evidence.declared.splits > 1 || clues.evidence.declared.split_keys > 0;
   for (int32_t splits : clues.split_counts) {
+    if (!splits_declared) break;
     Hypothesis h =
         propose(clues, "sinks.per_split", fmt::format("counted in each of {} splits", splits), 0.2);
-    if (clues.evidence.declared.splits <= 1 && clues.evidence.declared.split_keys == 0) {
-      h.rules.sink = [splits](const Scene&, double sink) { return sink + std::log(double(splits)); };
-    } else {
-      h.rules.sink_per_split = true;
-    }
+    h.rules.sink_per_split = true;
     out.push_back(std::move(h));
   }
   // Counted several times without splits being declared: only splits that hold keys.
   for (int32_t times : {2, 3, 4, 8})
-    add("sinks.per_split", fmt::format("counted {} times", times), 0.5,
+    add("sinks.per_split", fmt::format("counted {} times", times), splits_declared || times == 3 ? 0.5 : 0.2,
         [times](const Scene&, double sink) { return sink + std::log(double(times)); });
-  if (clues.evidence.declared.splits > 1 || clues.evidence.declared.split_keys > 0) {
+  if (splits_declared) {
     // Every split that sees a key.
     Hypothesis h = propose(clues, "sinks.per_split", "counted in each split that holds keys", 0.25);
     h.rules.sink = [](const Scene&, double) { return -kInf; };
