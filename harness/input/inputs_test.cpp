@@ -139,7 +139,6 @@ std::vector<int32_t> scales_of(int32_t format) {
 }
 
 constexpr int32_t kTables[] = {ASSAY_TABLE_BLOCK, ASSAY_TABLE_CSR, ASSAY_TABLE_TOKEN};
-
 void sweep(int32_t op, const std::function<void(const Problem&)>& visit) {
   const bool paged = op == ASSAY_OP_PAGED;
   int32_t turn = 0;

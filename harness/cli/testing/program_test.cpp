@@ -67,6 +67,13 @@ TEST_F(Misbehaving, EveryKindGetsItsOutcomeAndTheSweepGoesOn) {
       {"refreshed", "passed", ""},
       {"stale", "passed", ""},  // wrong in replayed graphs only
       {"spill", "passed", ""},  // writes beside a strided output; this line has none
+      // These three hide behind a table, a stride and a size that this line does not have.
+      {"slotsinorder", "passed", ""},
+      {"slotsinordersaid", "passed", ""},
+      {"lastpacked", "passed", ""},
+      {"elements32", "passed", ""},
+      {"bytes32", "passed", ""},
+      {"copiesnan", "wrong", "O is NaN or infinite"},
       {"leaksaid", "passed", ""},
       {"peeksaid", "wrong", "unused memory"},
       {"lse2said", "passed", ""},
