@@ -37,9 +37,32 @@ float position_bias(int32_t alibi, float slope, int64_t distance) {
   return -slope * (alibi == ASSAY_ALIBI_SQRT ? std::sqrt(d) : d);
 }
 
+// `format` is a constant where this is called from, so the loop is one of loads and conversions.
+ASSAY_INLINE void load_run(const KvView& view, int32_t format, int64_t offset, int32_t count, float* out) {
+  for (int32_t d = 0; d < count; ++d) out[d] = load_element(view.data, offset + d * view.dim_inner, format);
+}
+
 void load_kv_row(const KvView& view, int64_t offset, int32_t dims, float* out) {
-  for (int32_t d = 0; d < dims; ++d)
-    out[d] = load_element(view.data, offset + dim_offset(view, d), view.format);
+  for (int32_t d = 0; d < dims; d += view.dim_pack) {
+    const int64_t at = offset + dim_offset(view, d);
+    const int32_t count = std::min(view.dim_pack, dims - d);
+    switch (view.format) {
+      case ASSAY_FP32:
+        load_run(view, ASSAY_FP32, at, count, out + d);
+        break;
+      case ASSAY_BF16:
+        load_run(view, ASSAY_BF16, at, count, out + d);
+        break;
+      case ASSAY_FP16:
+        load_run(view, ASSAY_FP16, at, count, out + d);
+        break;
+      case ASSAY_INT8:
+        load_run(view, ASSAY_INT8, at, count, out + d);
+        break;
+      default:
+        load_run(view, view.format, at, count, out + d);
+    }
+  }
 }
 
 void attend(const Operands& a, int request, int32_t row, int head, int32_t part, RowBuffers& buffers) {
