@@ -9,8 +9,8 @@
 // empty barrier: products of S begin with the first column of a tile and a column is free as soon as its
 // product with P is done, so 100 KiB and more are on their way most of the time. A column's maximum and sum
 // go across lanes and warps: two named barriers of the warpgroup a tile. At the end of a piece warpgroup 1
-// hands its O to warpgroup 0 through 8 KiB, in four rounds. A cache of e4m3: mla_bytes.h. What each decision
-// cost or brought: README.md.
+// hands its O to warpgroup 0 where Q and P lay. A cache of e4m3: mla_bytes.h. What each decision cost or
+// brought: README.md.
 #pragma once
 
 #include <type_traits>
@@ -27,13 +27,17 @@ constexpr int kTurnedColumn = 8192, kTurnedColumns = 24;
 
 struct alignas(1024) TurnedShared {
   unsigned char column[kTurnedColumns][kTurnedColumn];
-  unsigned char q[9][kTurnedRows * 128];
-  unsigned char p[2][kTurnedRows * 128];
-  float4 handed[4][128];  // two blocks of 64 x 16 of O
+  union {
+    struct {
+      unsigned char q[9][kTurnedRows * 128];
+      unsigned char p[2][kTurnedRows * 128];
+    };
+    float4 handed[16][128];  // O of warpgroup 1, once nobody reads Q and P any more
+  };
   float most[2][4][kTurnedRows];
   float2 ends[2][4][kTurnedRows];  // maximum and sum
   MlaQueue queue;
-  uint64_t full[kTurnedColumns], empty[kTurnedColumns];
+  uint64_t full[kTurnedColumns], empty[kTurnedColumns], ended;
 };
 static_assert(sizeof(TurnedShared) <= 232448);
 
@@ -272,12 +276,14 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
     }
     before += w.stop - w.tile;
 
-    // Maximum and sum of both warpgroups, then O of warpgroup 1 to warpgroup 0.
+    // Maximum and sum of both warpgroups, then O of warpgroup 1 to warpgroup 0. One of them may wait here while
+    // the other passes named barriers of its own; a named barrier would do, but racecheck then reports races.
     SM90_UNROLL for (int e = 0; e < 4; ++e) {
       SM90_UNROLL for (int i = 4; i < 32; i *= 2) sum[e] += __shfl_xor_sync(~0u, sum[e], i);
       if (g == 0) sh.ends[group][warp][e / 2 * 8 + 2 * c + e % 2] = make_float2(top[e] * scale_log2, sum[e]);
     }
-    named_sync(3, 256);
+    barrier_arrive(shared_address(&sh.ended));
+    barrier_wait(shared_address(&sh.ended), taken & 1);
     float v_scale = 1;
     if constexpr (kBytes) v_scale = mla_scale(p.v_scale, p.v_scale_host, w.request * p.v_scale_request);
     float own[4], other[4], factor[4];  // what O of the warpgroups is multiplied by; the end
@@ -300,28 +306,23 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
         if (writes) p.lse[(w.first_row + token) * p.lse_row + head * p.lse_head] = end.lse;
       }
     }
-    SM90_UNROLL for (int round = 0; round < 4; ++round) {
-      if (group == 1) {
-        SM90_UNROLL for (int i = 0; i < 4; ++i) {
-          const float* const x = &o[2 * round + i / 2][i % 2 * 4];
-          sh.handed[i][thread] = make_float4(x[0], x[1], x[2], x[3]);
-        }
+    if (group == 1) {
+      SM90_UNROLL for (int i = 0; i < 16; ++i) {
+        const float* const x = &o[i / 2][i % 2 * 4];
+        sh.handed[i][thread] = make_float4(x[0], x[1], x[2], x[3]);
       }
-      named_sync(3, 256);
-      if (group == 0) {
-        SM90_UNROLL for (int i = 0; i < 4; ++i) {
-          const float4 y = sh.handed[i][thread];
-          const float their[4] = {y.x, y.y, y.z, y.w};
-          float* const x = &o[2 * round + i / 2][i % 2 * 4];
-          SM90_UNROLL for (int k = 0; k < 4; ++k) {
-            const int e = i % 2 * 2 + k % 2;
-            x[k] = (x[k] * own[e] + their[k] * other[e]) * factor[e];
-          }
-        }
-      }
-      named_sync(3, 256);
     }
+    named_sync(3, 256);
     if (group == 0) {
+      SM90_UNROLL for (int i = 0; i < 16; ++i) {
+        const float4 y = sh.handed[i][thread];
+        const float their[4] = {y.x, y.y, y.z, y.w};
+        float* const x = &o[i / 2][i % 2 * 4];
+        SM90_UNROLL for (int k = 0; k < 4; ++k) {
+          const int e = i % 2 * 2 + k % 2;
+          x[k] = (x[k] * own[e] + their[k] * other[e]) * factor[e];
+        }
+      }
       SM90_UNROLL for (int e = 0; e < 4; ++e) {
         const int row = e / 2 * 8 + 2 * c + e % 2;
         if (row >= all) continue;
@@ -359,6 +360,7 @@ __global__ void __launch_bounds__(kTurnedThreads, 1)
       barrier_init(shared_address(&sh.full[i]), 32);
       barrier_init(shared_address(&sh.empty[i]), 4);
     }
+    barrier_init(shared_address(&sh.ended), 256);
     barrier_init_fence();
   }
   __syncthreads();

@@ -13,7 +13,8 @@
 // 72, P 2 x 8: tile n lies in buffer n % 2. Barriers: full per 128 columns, so that products begin with what
 // has come; empty for the columns beyond V (read once) and for each half of the others; one pair for P with
 // the factors of O's rescaling; one for the maximum of a tile, warp by warp; one for the sums at the end of a
-// piece; a queue of pieces. What each decision cost or brought: README.md.
+// piece; a queue of pieces. What is kept per row is read and written by every fourth lane, which also arrives
+// for it, so that racecheck can follow. What each decision cost or brought: README.md.
 #pragma once
 
 #include <type_traits>
@@ -203,13 +204,16 @@ __device__ inline void mla_scores(const MlaCall& p, MlaShared& sh, int group) {
       }
       barrier_wait(shared_address(&sh.most_full[group ^ 1]), (number - 1) >> 1 & 1);
       SM90_UNROLL for (int r = 0; r < 2; ++r) {
-        const float old = tile == w.tile ? -INFINITY : sh.most[group ^ 1][row + 8 * r];
+        float old = -INFINITY;
+        if (tile != w.tile) {
+          if (lane % 4 == 0) old = sh.most[group ^ 1][row + 8 * r];
+          old = __shfl_sync(~0u, old, lane & ~3);
+        }
         now[r] = fmaxf(now[r], old);
         if (lane % 4 == 0) sh.most[group][row + 8 * r] = now[r];
         alpha[r] = now[r] == -INFINITY ? 1.f : exp2_fast((old - now[r]) * p.scale_log2);
       }
-      __syncwarp();
-      if (lane == 0) barrier_arrive(shared_address(&sh.most_full[group]));
+      if (lane % 4 == 0) barrier_arrive(shared_address(&sh.most_full[group]));
       SM90_UNROLL for (int r = 0; r < 2; ++r) {
         const float bias = now[r] == -INFINITY ? 0.f : now[r] * p.scale_log2;
         const float fade = now[r] == -INFINITY ? 1.f : exp2_fast((top[r] - now[r]) * p.scale_log2);
@@ -234,7 +238,9 @@ __device__ inline void mla_scores(const MlaCall& p, MlaShared& sh, int group) {
       if (tile + 1 == w.stop) {
         barrier_wait(shared_address(&sh.ends_full), taken & 1);
         SM90_UNROLL for (int r = 0; r < 2; ++r) {
-          const float2 other = sh.ends[row + 8 * r];
+          float2 other{};
+          if (lane % 4 == 0) other = sh.ends[row + 8 * r];
+          other.x = __shfl_sync(~0u, other.x, lane & ~3), other.y = __shfl_sync(~0u, other.y, lane & ~3);
           float l = quad_sum(sum[r]);
           if (other.x > -INFINITY) l = fmaf(other.y, exp2_fast((other.x - top[r]) * p.scale_log2), l);
           const float m = top[r] * p.scale_log2;
@@ -254,15 +260,14 @@ __device__ inline void mla_scores(const MlaCall& p, MlaShared& sh, int group) {
       }
       fence_async();
       __syncwarp();
-      if (lane == 0) barrier_arrive(shared_address(&sh.p_full));
+      if (lane % 4 == 0) barrier_arrive(shared_address(&sh.p_full));
     }
     if (group == ((w.number + w.stop - w.tile) & 1)) {  // the other one has the last tile
       SM90_UNROLL for (int r = 0; r < 2; ++r) {
         const float l = quad_sum(sum[r]);
         if (lane % 4 == 0) sh.ends[row + 8 * r] = make_float2(top[r], l);
       }
-      __syncwarp();
-      if (lane == 0) barrier_arrive(shared_address(&sh.ends_full));
+      if (lane % 4 == 0) barrier_arrive(shared_address(&sh.ends_full));
     }
     __syncwarp();
     if (lane == 0) barrier_arrive(shared_address(&sh.queue.empty[taken & 1]));
@@ -289,7 +294,9 @@ __device__ inline void mla_values(const MlaCall& p, MlaShared& sh, int half) {
     for (int left = w.stop - w.tile; left > 0; --left, ++done) {
       const int buffer = done & 1, phase = done >> 1 & 1;
       barrier_wait(shared_address(&sh.p_full), done & 1);
-      upper = sh.row[row], lower = sh.row[row + 8];
+      if (lane % 4 == 0) upper = sh.row[row], lower = sh.row[row + 8];
+      upper.x = __shfl_sync(~0u, upper.x, lane & ~3), upper.y = __shfl_sync(~0u, upper.y, lane & ~3);
+      lower.x = __shfl_sync(~0u, lower.x, lane & ~3), lower.y = __shfl_sync(~0u, lower.y, lane & ~3);
       if (__any_sync(~0u, upper.x != 1 || lower.x != 1)) {
         SM90_UNROLL for (int h = 0; h < 2; ++h) SM90_UNROLL for (int j = 0; j < 16; ++j) {
           o[h][4 * j] *= upper.x, o[h][4 * j + 1] *= upper.x;
@@ -309,11 +316,8 @@ __device__ inline void mla_values(const MlaCall& p, MlaShared& sh, int half) {
       mma_wait<0>();
       pin(o[0]);
       pin(o[1]);
-      __syncwarp();  // every lane has read its rows' numbers
-      if (lane == 0) {
-        mla_release<kBlocks>(sh.empty[buffer][1 + half]);
-        barrier_arrive(shared_address(&sh.p_empty));
-      }
+      if (lane == 0) mla_release<kBlocks>(sh.empty[buffer][1 + half]);
+      if (lane % 4 == 0) barrier_arrive(shared_address(&sh.p_empty));
     }
     SM90_UNROLL for (int r = 0; r < 2; ++r) {
       const int at = w.row + rank * kMlaRows + row + 8 * r;  // of the request
@@ -346,16 +350,16 @@ __global__ void __launch_bounds__(kMlaThreads, 1)
   auto& sh = *reinterpret_cast<MlaShared*>(memory);
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   if (threadIdx.x == 0) {
-    constexpr int kLanes = 32;
+    constexpr int kLanes = 32, kRowLanes = 8;  // every fourth lane reads and writes what is kept per row
     sh.queue.init(17);
     for (int b = 0; b < 2; ++b) {
       for (int i = 0; i < kMlaParts; ++i) barrier_init(shared_address(&sh.full[b][i]), kLanes);
       for (int i = 0; i < kMlaFrees; ++i) barrier_init(shared_address(&sh.empty[b][i]), 4 * kBlocks);
-      barrier_init(shared_address(&sh.most_full[b]), 4);
+      barrier_init(shared_address(&sh.most_full[b]), 4 * kRowLanes);
     }
-    barrier_init(shared_address(&sh.p_full), 4);
-    barrier_init(shared_address(&sh.p_empty), 8);
-    barrier_init(shared_address(&sh.ends_full), 4);
+    barrier_init(shared_address(&sh.p_full), 4 * kRowLanes);
+    barrier_init(shared_address(&sh.p_empty), 8 * kRowLanes);
+    barrier_init(shared_address(&sh.ends_full), 4 * kRowLanes);
     barrier_init_fence();
   }
   if constexpr (kBlocks > 1)
