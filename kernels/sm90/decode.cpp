@@ -124,7 +124,7 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   m.tile_keys = kDecodeTile;
   // Where warps change depends on all requests, so the order is not declared. No piece is longer than a
   // warp's share of all tiles, and no request has more pieces than its tiles make shares.
-  const int64_t workers = int64_t{grid()} * decode_warps(shape);
+  const int64_t workers = int64_t{decode_blocks(p->requests, p->heads_kv, grid())} * decode_warps(shape);
   int64_t tiles = 0, most = 0;
   for (int32_t r = 0; r < p->requests; ++r) {
     const int64_t own = p->q_len[r] > 0 ? (p->kv_len[r] + kDecodeTile - 1) / kDecodeTile : 0;
@@ -193,7 +193,8 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   call.heads_kv = p->heads_kv, call.group = p->heads_q / p->heads_kv;
   call.group_magic = 65536u / static_cast<uint32_t>(call.group) + 1;
   call.scale = p->softmax_scale, call.cap = p->softcap;
-  return assay_gpu::answer(launch_decode(call, shape, grid(), static_cast<cudaStream_t>(stream)),
+  const int32_t blocks = decode_blocks(p->requests, p->heads_kv, grid());
+  return assay_gpu::answer(launch_decode(call, shape, blocks, static_cast<cudaStream_t>(stream)),
                            "decode kernel", error, size);
 }
 

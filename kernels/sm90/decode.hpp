@@ -40,7 +40,7 @@ struct DecodeCall {
   int64_t k_scale_request, k_scale_head, v_scale_request, v_scale_head, sinks_stride;
   float k_scale_host, v_scale_host;
   KeyScales k_keys, v_keys;  // int8
-  // State between launches, all zero outside them: [grid][columns][128] and [grid][columns] x 2, see
+  // State between launches, all zero outside them: [blocks][columns][128] and [blocks][columns] x 2, see
   // missing().
   float* parts;
   float* parts_ml;
@@ -49,6 +49,7 @@ struct DecodeCall {
   uint32_t page_magic;       // 2^32 / (page / 16) + 1 for page_shift < 0
   uint32_t group_magic;      // 65536 / group + 1
   uint32_t worker_magic;     // 2^32 / (warps of the grid) + 1
+  bool all_keys;             // neither windows nor chunks: together the rows of a request see all its keys
   bool causal;
   int32_t window_left, window_right, chunk;  // as in assay_problem
   float scale;                               // of the dot product, natural
@@ -67,9 +68,14 @@ struct DecodeShape {
 };
 
 int32_t decode_warps(const DecodeShape&);  // of a block
-// Bytes of `parts` and `parts_ml` together, for one block on each of `grid` multiprocessors.
-int64_t decode_state_bytes(const DecodeShape&, int32_t grid);
-// Sets parts_ml (behind parts) and worker_magic, and launches.
-cudaError_t launch_decode(DecodeCall, const DecodeShape&, int32_t grid, cudaStream_t);
+// Blocks of a launch on `grid` multiprocessors: of one request, every KV head gets the same number, so that
+// no block has parts of two heads.
+inline int32_t decode_blocks(int32_t requests, int32_t heads_kv, int32_t grid) {
+  return requests == 1 && heads_kv <= grid ? grid - grid % heads_kv : grid;
+}
+// Bytes of `parts` and `parts_ml` together, for `blocks` at most.
+int64_t decode_state_bytes(const DecodeShape&, int32_t blocks);
+// Sets parts_ml (behind parts), worker_magic and all_keys, and launches so many blocks.
+cudaError_t launch_decode(DecodeCall, const DecodeShape&, int32_t blocks, cudaStream_t);
 
 }  // namespace assay_sm90

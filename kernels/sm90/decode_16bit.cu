@@ -5,9 +5,9 @@
 namespace assay_sm90 {
 
 // decode_fp8.cu, decode_int8.cu, decode_packed.cu
-cudaError_t launch_decode_fp8(DecodeCall&, const DecodeShape&, int32_t grid, cudaStream_t);
-cudaError_t launch_decode_int8(DecodeCall&, const DecodeShape&, int32_t grid, cudaStream_t);
-cudaError_t launch_decode_packed(DecodeCall&, const DecodeShape&, int32_t grid, cudaStream_t);
+cudaError_t launch_decode_fp8(DecodeCall&, const DecodeShape&, int32_t blocks, cudaStream_t);
+cudaError_t launch_decode_int8(DecodeCall&, const DecodeShape&, int32_t blocks, cudaStream_t);
+cudaError_t launch_decode_packed(DecodeCall&, const DecodeShape&, int32_t blocks, cudaStream_t);
 
 namespace {
 
@@ -30,15 +30,15 @@ int32_t decode_warps(const DecodeShape& shape) {
   return shape.packed ? warps_of<true>(shape) : warps_of<false>(shape);
 }
 
-int64_t decode_state_bytes(const DecodeShape& shape, int32_t grid) {
-  return int64_t{grid} * 8 * shape.blocks * (kDecodeDim + 2) * static_cast<int64_t>(sizeof(float));
+int64_t decode_state_bytes(const DecodeShape& shape, int32_t blocks) {
+  return int64_t{blocks} * 8 * shape.blocks * (kDecodeDim + 2) * static_cast<int64_t>(sizeof(float));
 }
 
-cudaError_t launch_decode(DecodeCall p, const DecodeShape& shape, int32_t grid, cudaStream_t stream) {
-  if (shape.packed) return launch_decode_packed(p, shape, grid, stream);
-  if (shape.codes == DecodeCodes::kE4m3) return launch_decode_fp8(p, shape, grid, stream);
-  if (shape.codes == DecodeCodes::kInt8) return launch_decode_int8(p, shape, grid, stream);
-  return launch_codes<DecodeCodes::k16, false>(p, shape, grid, stream);
+cudaError_t launch_decode(DecodeCall p, const DecodeShape& shape, int32_t blocks, cudaStream_t stream) {
+  if (shape.packed) return launch_decode_packed(p, shape, blocks, stream);
+  if (shape.codes == DecodeCodes::kE4m3) return launch_decode_fp8(p, shape, blocks, stream);
+  if (shape.codes == DecodeCodes::kInt8) return launch_decode_int8(p, shape, blocks, stream);
+  return launch_codes<DecodeCodes::k16, false>(p, shape, blocks, stream);
 }
 
 }  // namespace assay_sm90

@@ -4,8 +4,8 @@
 
 namespace assay_sm90 {
 
-cudaError_t launch_decode_fp8(DecodeCall& p, const DecodeShape& shape, int32_t grid, cudaStream_t stream) {
-  return launch_codes<DecodeCodes::kE4m3, false>(p, shape, grid, stream);
+cudaError_t launch_decode_fp8(DecodeCall& p, const DecodeShape& shape, int32_t blocks, cudaStream_t stream) {
+  return launch_codes<DecodeCodes::kE4m3, false>(p, shape, blocks, stream);
 }
 
 }  // namespace assay_sm90

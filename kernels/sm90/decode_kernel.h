@@ -11,10 +11,12 @@
 // multiple of 8. What a warp has of a segment that others share goes to a slot in shared memory; the block
 // merges its slots (its only barrier: __syncthreads) and, of a segment that spans blocks, the last block
 // collects the parts of the others. It polls for the data themselves: memory is zero between launches and a
-// part is written with all bits inverted, so a word that is still zero has not arrived. No atomics, no
+// part is written with -0 for 0, so a word that is still zero has not arrived. No atomics, no
 // fences, one fixed order of sums. Blocks wait for blocks of lower index only, which the hardware starts
 // first. What each decision cost or brought: README.md.
 #pragma once
+
+#include <climits>
 
 #include "kernels/sm90/cut.h"
 #include "kernels/sm90/decode_tiles.h"
@@ -27,12 +29,19 @@ using namespace sm90;
 
 constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-// A part in flight: all bits inverted, so that memory of zeros means that nothing has arrived.
-__device__ inline float inverted(float x) { return __uint_as_float(~__float_as_uint(x)); }
+// A part in flight: 0 becomes -0, so that memory of zeros means that nothing has arrived.
+__device__ inline float nonzero(float x) { return x == 0 ? -0.f : x; }
 __device__ inline bool missing(float x) { return __float_as_uint(x) == 0; }
 __device__ inline bool missing(float2 x) { return missing(x.x) || missing(x.y); }
 __device__ inline bool missing(float4 x) {
   return missing(x.x) || missing(x.y) || missing(x.z) || missing(x.w);
+}
+
+// The largest of the warp's numbers, none a NaN: as integers of the same order (redux.sync).
+__device__ inline float warp_max(float x) {
+  const int i = static_cast<int>(__float_as_uint(x));
+  const int most = __reduce_max_sync(~0u, i ^ (i >> 31 & INT_MAX));
+  return __uint_as_float(static_cast<uint32_t>(most ^ (most >> 31 & INT_MAX)));
 }
 
 // Where element d of a column lies in a slot: turned by the column, so that fragments meet different banks.
@@ -134,8 +143,10 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
   // Every warp sums the tiles of all requests, then finds the request in which its range starts.
   const int each = (p.requests + 31) / 32;
   int sum = 0;
+  Request own{};  // the lane's first
+  if (lane * each < p.requests) own = Request(p, lane * each), sum = own.tiles();
 #pragma unroll 4
-  for (int i = 0; i < each; ++i) {
+  for (int i = 1; i < each; ++i) {
     const int r = lane * each + i;
     if (r < p.requests) sum += Request(p, r).tiles();
   }
@@ -154,13 +165,24 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
   if (count > 0) {
     const int owner = __ffs(__ballot_sync(~0u, scan * p.heads_kv > begin)) - 1;
     load.first = __shfl_sync(~0u, scan - sum, owner) * p.heads_kv;
-    SM90_LOOP for (load.request = owner * each;; ++load.request) {
-      load.of = Request(p, load.request);
+    load.request = owner * each;
+    if (each == 1) {
+      load.of.first_row = __shfl_sync(~0u, own.first_row, owner);
+      load.of.rows = __shfl_sync(~0u, own.rows, owner), load.of.keys = __shfl_sync(~0u, own.keys, owner);
+      load.of.begin = __shfl_sync(~0u, own.begin, owner), load.of.end = __shfl_sync(~0u, own.end, owner);
       load.tiles = load.of.tiles();
-      if (begin < load.first + load.tiles * p.heads_kv) break;
-      load.first += load.tiles * p.heads_kv;
+    } else {
+      SM90_LOOP for (;; ++load.request) {
+        load.of = Request(p, load.request);
+        load.tiles = load.of.tiles();
+        if (begin < load.first + load.tiles * p.heads_kv) break;
+        load.first += load.tiles * p.heads_kv;
+      }
     }
-    SM90_LOOP for (load.head = 0; begin >= load.first + load.tiles; ++load.head) load.first += load.tiles;
+    // The head: 32 at once, the rest one by one.
+    load.head = __popc(__ballot_sync(~0u, begin - load.first >= (lane + 1) * load.tiles));
+    load.first += load.head * load.tiles;
+    SM90_LOOP for (; begin >= load.first + load.tiles; ++load.head) load.first += load.tiles;
     load.tile = begin - load.first;
   }
   Cursor use = load;
@@ -175,8 +197,8 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
                        : I::kBytes             ? by_token
                                                : by_chunk;
 
-  uint32_t q[I::kQueriesShared ? 1 : kBlocks]
-            [16];  // the B operand of eight products, as it lies in registers
+  // The B operand of eight products, as it lies in registers.
+  uint32_t q[I::kQueriesShared ? 1 : kBlocks][16] = {};
   uint2* const q_shared =
       reinterpret_cast<uint2*>(memory + kWarps * (I::kRing + I::kOwnSlots * I::kSlot) + warp * I::kQueries) +
       lane;
@@ -186,42 +208,62 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
     else
       return make_uint2(q[block][2 * product], q[block][2 * product + 1]);
   };
+  // Q of the segment at `use`, as it lies in memory.
+  auto fetch_queries = [&] {
+    SM90_UNROLL for (int b = 0; b < kBlocks; ++b) {
+      const int column = 8 * b + g, safe = column < use.of.rows * p.group ? column : 0;
+      const int token = static_cast<int>(safe * p.group_magic >> 16);
+      const auto* from =
+          reinterpret_cast<const uint32_t*>(p.q + (use.of.first_row + token) * p.q_row +
+                                            (use.head * p.group + safe - token * p.group) * p.q_head);
+      SM90_UNROLL for (int i = 0; i < 8; ++i) {
+        // Of codes the order of the contraction is free: the one in which they are widened.
+        const int at = I::kBytes ? 8 * i + 2 * c : 8 * i + c;
+        const uint2 x = make_uint2(__ldg(from + at), __ldg(from + at + (I::kBytes ? 1 : 4)));
+        if constexpr (I::kQueriesShared)
+          q_shared[(b * 8 + i) * 32] = x;  // read by this lane alone
+        else
+          q[b][2 * i] = x.x, q[b][2 * i + 1] = x.y;
+      }
+    }
+  };
+  // ... and as the products take it.
+  auto prepare_queries = [&](int of_columns) {
+    SM90_UNROLL for (int b = 0; b < kBlocks; ++b) SM90_UNROLL for (int i = 0; i < 8; ++i) {
+      uint2 x = query(b, i);
+      if (I::kBytes && !kHalf) x = make_uint2(__byte_perm(x.x, x.y, 0x5410), __byte_perm(x.x, x.y, 0x7632));
+      if (8 * b + g >= of_columns) x = make_uint2(0, 0);
+      if constexpr (I::kQueriesShared)
+        q_shared[(b * 8 + i) * 32] = x;
+      else
+        q[b][2 * i] = x.x, q[b][2 * i + 1] = x.y;
+    }
+  };
   float o[kBlocks][8][4], top[kBlocks][2], row_sum[kBlocks][2];
   float to_log2 = 0, v_scale = 1;
   int stage = 0, piece = 0, piece_tiles = 0, columns = 0, inner_begin = 0, inner_end = 0;
   SM90_LOOP for (int n = -I::kStages; n < count; ++n) {
+    // Before the first tiles are asked for: behind them it would come last.
+    if constexpr (!I::kQueriesShared) {
+      if (n == -I::kStages ? count > 0 : n >= 0 && piece_tiles == 0 && piece > 0) fetch_queries();
+    }
     if (n >= 0) {
       if (piece_tiles == 0) {  // a new segment
         columns = use.of.rows * p.group;
         // Keys that every row sees need no mask.
-        inner_begin = visible(p, use.of.rows, use.of.keys, use.of.rows - 1).begin;
-        inner_end = visible(p, use.of.rows, use.of.keys, 0).end;
+        inner_begin = 0, inner_end = p.causal ? max(0, use.of.keys - use.of.rows + 1) : use.of.keys;
+        if (!p.all_keys) {
+          inner_begin = visible(p, use.of.rows, use.of.keys, use.of.rows - 1).begin;
+          inner_end = visible(p, use.of.rows, use.of.keys, 0).end;
+        }
         const float k_scale =
             scale_of(p.k_scale, p.k_scale_host, use.request * p.k_scale_request, use.head * p.k_scale_head);
         v_scale =
             scale_of(p.v_scale, p.v_scale_host, use.request * p.v_scale_request, use.head * p.v_scale_head);
         to_log2 = p.scale * k_scale * kLog2e;
+        if constexpr (I::kQueriesShared) fetch_queries();
+        prepare_queries(columns);
         SM90_UNROLL for (int b = 0; b < kBlocks; ++b) {
-          const int column = 8 * b + g, safe = column < columns ? column : 0;
-          const int token = static_cast<int>(safe * p.group_magic >> 16);
-          const auto* from =
-              reinterpret_cast<const uint32_t*>(p.q + (use.of.first_row + token) * p.q_row +
-                                                (use.head * p.group + safe - token * p.group) * p.q_head);
-          SM90_UNROLL for (int i = 0; i < 8; ++i) {
-            uint2 x;
-            if constexpr (I::kBytes) {  // the order of the contraction is free: the one in which codes are
-                                        // widened
-              x = make_uint2(__ldg(from + 8 * i + 2 * c), __ldg(from + 8 * i + 2 * c + 1));
-              if (!kHalf) x = make_uint2(__byte_perm(x.x, x.y, 0x5410), __byte_perm(x.x, x.y, 0x7632));
-            } else {
-              x = make_uint2(__ldg(from + 8 * i + c), __ldg(from + 8 * i + 4 + c));
-            }
-            if (column >= columns) x = make_uint2(0, 0);
-            if constexpr (I::kQueriesShared)
-              q_shared[(b * 8 + i) * 32] = x;  // read by this lane alone
-            else
-              q[b][2 * i] = x.x, q[b][2 * i + 1] = x.y;
-          }
           SM90_UNROLL for (int i = 0; i < 8; ++i) o[b][i][0] = o[b][i][1] = o[b][i][2] = o[b][i][3] = 0;
           top[b][0] = top[b][1] = -INFINITY;
           row_sum[b][0] = row_sum[b][1] = 0;
@@ -435,25 +477,37 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
       {  // the slots of this block: lane i knows maximum and sum of slot i
         const bool has = members >> lane & 1;
         const float2 ml = has ? slot_ml[lane * kColumns + column] : make_float2(-INFINITY, 0);
-        m = ml.x;
-        SM90_UNROLL for (int t = 1; t < 32; t *= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, t));
-        const float weight = m == -INFINITY ? 0.f : exp2_fast(ml.x - m);
-        l = ml.y * weight;
-        SM90_UNROLL for (int t = 1; t < 32; t *= 2) l += __shfl_xor_sync(~0u, l, t);
-        SM90_LOOP for (uint32_t set = members; set != 0; set &= set - 1) {
-          const int slot = __ffs(set) - 1;
-          const float w = __shfl_sync(~0u, weight, slot);
-          const float4 y = *reinterpret_cast<const float4*>(
-              reinterpret_cast<const float*>(memory + where[slot]) + slot_at(column, 4 * lane));
-          x.x = fmaf(y.x, w, x.x), x.y = fmaf(y.y, w, x.y), x.z = fmaf(y.z, w, x.z), x.w = fmaf(y.w, w, x.w);
+        m = warp_max(ml.x);
+        const float weight = m == -INFINITY ? 0.f : exp2_fast(ml.x - m), sum = ml.y * weight;
+        const int place = has ? where[lane] : 0;
+        constexpr int kAtOnce = 4;  // reads in flight; past the last slot it is read again, for nothing
+        SM90_LOOP for (uint32_t set = members; set != 0;) {
+          float w[kAtOnce], more[kAtOnce];
+          float4 y[kAtOnce];
+          SM90_UNROLL for (int j = 0; j < kAtOnce; ++j, set &= set - 1) {
+            const int slot = __ffs(set != 0 ? set : members) - 1;
+            w[j] = __shfl_sync(~0u, weight, slot), more[j] = __shfl_sync(~0u, sum, slot);
+            y[j] = *reinterpret_cast<const float4*>(
+                reinterpret_cast<const float*>(memory + __shfl_sync(~0u, place, slot)) +
+                slot_at(column, 4 * lane));
+            if (set == 0) w[j] = more[j] = 0, y[j] = make_float4(0, 0, 0, 0);
+          }
+          SM90_UNROLL for (int j = 0; j < kAtOnce; ++j) {
+            x.x = fmaf(y[j].x, w[j], x.x), x.y = fmaf(y[j].y, w[j], x.y);
+            x.z = fmaf(y[j].z, w[j], x.z), x.w = fmaf(y[j].w, w[j], x.w);
+            l += more[j];
+          }
         }
       }
       if (goes_on) {  // leave our part for the block where the segment ends
         store_relaxed(part(blockIdx.x, column),
-                      make_float4(inverted(x.x), inverted(x.y), inverted(x.z), inverted(x.w)));
-        if (lane == 0) store_relaxed(part_ml(blockIdx.x, column), make_float2(inverted(m), inverted(l)));
+                      make_float4(nonzero(x.x), nonzero(x.y), nonzero(x.z), nonzero(x.w)));
+        if (lane == 0) store_relaxed(part_ml(blockIdx.x, column), make_float2(nonzero(m), nonzero(l)));
         continue;
       }
+      const int token = static_cast<int>(column * p.group_magic >> 16);
+      const int64_t row = __ldg(p.cu_q + request * p.cu_q_stride) + token;
+      const float v = scale_of(p.v_scale, p.v_scale_host, request * p.v_scale_request, head * p.v_scale_head);
       // Began in earlier blocks: collect from the nearest to the farthest, kBatch at a time, all loads of a
       // batch in flight at once.
       constexpr int kBatch = kWarps > 12 ? 8 : 16;
@@ -476,31 +530,24 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
           SM90_UNROLL for (int j = 0; j < kBatch; ++j) again |= missing(y[j]);
         } while (__any_sync(~0u, again));
         // All lanes have read what they collected; zeros for the next launch.
-        if (has) {
-          *part_ml(cta, column) = make_float2(0, 0);
-          ml = make_float2(inverted(ml.x), inverted(ml.y));
-        }
-        float now = fmaxf(m, ml.x);
-        SM90_UNROLL for (int t = 1; t < 32; t *= 2) now = fmaxf(now, __shfl_xor_sync(~0u, now, t));
+        if (has) *part_ml(cta, column) = make_float2(0, 0);
+        const float now = warp_max(fmaxf(m, ml.x));
         const float from = now == -INFINITY ? 0.f : now;
         const float weight = has ? exp2_fast(ml.x - from) : 0.f, down = exp2_fast(m - from);
-        float sum = ml.y * weight;
-        SM90_UNROLL for (int t = 1; t < 32; t *= 2) sum += __shfl_xor_sync(~0u, sum, t);
-        m = now, l = l * down + sum;
+        const float sum = ml.y * weight;
+        m = now, l *= down;
         x.x *= down, x.y *= down, x.z *= down, x.w *= down;
         SM90_UNROLL for (int j = 0; j < kBatch; ++j) {
-          const float w = __shfl_sync(~0u, weight, j);
+          const float w = __shfl_sync(~0u, weight, j), more = __shfl_sync(~0u, sum, j);
           if (set >> j & 1) {
             *part(last - j, column) = make_float4(0, 0, 0, 0);
-            x.x = fmaf(inverted(y[j].x), w, x.x), x.y = fmaf(inverted(y[j].y), w, x.y);
-            x.z = fmaf(inverted(y[j].z), w, x.z), x.w = fmaf(inverted(y[j].w), w, x.w);
+            l += more;
+            x.x = fmaf(y[j].x, w, x.x), x.y = fmaf(y[j].y, w, x.y);
+            x.z = fmaf(y[j].z, w, x.z), x.w = fmaf(y[j].w, w, x.w);
           }
         }
       }
-      const int token = static_cast<int>(column * p.group_magic >> 16);
-      const float v = scale_of(p.v_scale, p.v_scale_host, request * p.v_scale_request, head * p.v_scale_head);
-      write_row<kHalf>(p, __ldg(p.cu_q + request * p.cu_q_stride) + token,
-                       head * p.group + column - token * p.group, x, m, l, v, lane);
+      write_row<kHalf>(p, row, head * p.group + column - token * p.group, x, m, l, v, lane);
     }
   }
 
@@ -516,29 +563,30 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
 }
 
 template <class I>
-cudaError_t launch_instance(DecodeCall& p, int32_t grid, cudaStream_t stream) {
+cudaError_t launch_instance(DecodeCall& p, int32_t blocks, cudaStream_t stream) {
   const auto kernel = decode<I>;
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, I::kShared);
   if (ready != cudaSuccess) return ready;
-  p.parts_ml = p.parts + int64_t{grid} * I::kColumns * kDecodeDim;
-  p.worker_magic = static_cast<uint32_t>((uint64_t{1} << 32) / (grid * I::kWarps)) + 1;
-  return launch_kernel(kernel, {.grid = grid, .threads = I::kThreads, .bytes = I::kShared, .stream = stream},
-                       p);
+  p.parts_ml = p.parts + int64_t{blocks} * I::kColumns * kDecodeDim;
+  p.worker_magic = static_cast<uint32_t>((uint64_t{1} << 32) / (blocks * I::kWarps)) + 1;
+  p.all_keys = p.window_left < 0 && p.window_right < 0 && p.chunk == 0;
+  return launch_kernel(kernel,
+                       {.grid = blocks, .threads = I::kThreads, .bytes = I::kShared, .stream = stream}, p);
 }
 
 template <DecodeCodes kCodes, bool kPacked>
-cudaError_t launch_codes(DecodeCall& p, const DecodeShape& shape, int32_t grid, cudaStream_t stream) {
+cudaError_t launch_codes(DecodeCall& p, const DecodeShape& shape, int32_t blocks, cudaStream_t stream) {
   switch (shape.blocks) {
     case 1:
-      return shape.half ? launch_instance<DecodeInstance<true, kCodes, kPacked, 1>>(p, grid, stream)
-                        : launch_instance<DecodeInstance<false, kCodes, kPacked, 1>>(p, grid, stream);
+      return shape.half ? launch_instance<DecodeInstance<true, kCodes, kPacked, 1>>(p, blocks, stream)
+                        : launch_instance<DecodeInstance<false, kCodes, kPacked, 1>>(p, blocks, stream);
     case 2:
-      return shape.half ? launch_instance<DecodeInstance<true, kCodes, kPacked, 2>>(p, grid, stream)
-                        : launch_instance<DecodeInstance<false, kCodes, kPacked, 2>>(p, grid, stream);
+      return shape.half ? launch_instance<DecodeInstance<true, kCodes, kPacked, 2>>(p, blocks, stream)
+                        : launch_instance<DecodeInstance<false, kCodes, kPacked, 2>>(p, blocks, stream);
     default:
-      return shape.half ? launch_instance<DecodeInstance<true, kCodes, kPacked, 4>>(p, grid, stream)
-                        : launch_instance<DecodeInstance<false, kCodes, kPacked, 4>>(p, grid, stream);
+      return shape.half ? launch_instance<DecodeInstance<true, kCodes, kPacked, 4>>(p, blocks, stream)
+                        : launch_instance<DecodeInstance<false, kCodes, kPacked, 4>>(p, blocks, stream);
   }
 }
 

@@ -4,16 +4,17 @@
 
 namespace assay_sm90 {
 
-cudaError_t launch_decode_packed(DecodeCall& p, const DecodeShape& shape, int32_t grid, cudaStream_t stream) {
+cudaError_t launch_decode_packed(DecodeCall& p, const DecodeShape& shape, int32_t blocks,
+                                 cudaStream_t stream) {
   switch (shape.codes) {
     case DecodeCodes::kE4m3:
-      return launch_codes<DecodeCodes::kE4m3, true>(p, shape, grid, stream);
+      return launch_codes<DecodeCodes::kE4m3, true>(p, shape, blocks, stream);
     case DecodeCodes::kInt8:
-      return launch_codes<DecodeCodes::kInt8, true>(p, shape, grid, stream);
+      return launch_codes<DecodeCodes::kInt8, true>(p, shape, blocks, stream);
     case DecodeCodes::k16:
       break;
   }
-  return launch_codes<DecodeCodes::k16, true>(p, shape, grid, stream);
+  return launch_codes<DecodeCodes::k16, true>(p, shape, blocks, stream);
 }
 
 }  // namespace assay_sm90

@@ -83,8 +83,9 @@ struct Request {
     first_row = __ldg(p.cu_q + r * p.cu_q_stride);
     rows = __ldg(p.cu_q + (r + 1) * p.cu_q_stride) - first_row;
     keys = __ldg(p.kv_len + r * p.kv_len_stride);
+    begin = 0, end = keys;
     // Both ends grow with the row, and the rows follow each other without a gap.
-    begin = visible(p, rows, keys, 0).begin, end = visible(p, rows, keys, rows - 1).end;
+    if (!p.all_keys) begin = visible(p, rows, keys, 0).begin, end = visible(p, rows, keys, rows - 1).end;
     if (rows == 0) begin = end = 0;
   }
   __device__ int first_tile() const { return begin / kDecodeTile; }
@@ -186,12 +187,14 @@ struct Loader {
       packed(at, page, slot, stage);
     } else if (p.page >= kDecodeTile) {
       const int64_t block = __shfl_sync(~0u, pages, page & 31);
-      const uint8_t* const k = p.k + block * p.k_block + k_at + (slot + row) * p.k_slot;
-      const uint8_t* const v = p.v + block * p.v_block + v_at + (slot + row) * p.v_slot;
-      SM90_UNROLL for (int i = 0; i < kDecodeTile; i += kRows) {
-        const uint32_t x = to + i * 128 + ((lane % 8 ^ (row + i) % 8) << 4);
-        copy16(x, k + i * p.k_slot);
-        copy16(x + I::kTile, v + i * p.v_slot);
+      const uint8_t* k = p.k + block * p.k_block + k_at + (slot + row) * p.k_slot;
+      const uint8_t* v = p.v + block * p.v_block + v_at + (slot + row) * p.v_slot;
+      const int k_step = kRows * p.k_slot, v_step = kRows * p.v_slot;
+      const uint32_t first = to + ((lane % 8 ^ row) << 4);  // row < kRows, a power of two
+      SM90_UNROLL for (int i = 0; i < kDecodeTile; i += kRows, k += k_step, v += v_step) {
+        const uint32_t x = (first ^ i % 8 << 4) + i * 128;
+        copy16(x, k);
+        copy16(x + I::kTile, v);
       }
     } else {
       SM90_LOOP for (int i = 0; i < kDecodeTile; i += kRows) {
