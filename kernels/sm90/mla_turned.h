@@ -276,8 +276,9 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
     }
     before += w.stop - w.tile;
 
-    // Maximum and sum of both warpgroups, then O of warpgroup 1 to warpgroup 0. One of them may wait here while
-    // the other passes named barriers of its own; a named barrier would do, but racecheck then reports races.
+    // Maximum and sum of both warpgroups, then O of warpgroup 1 to warpgroup 0. One of them may wait here
+    // while the other passes named barriers of its own; a named barrier would do, but racecheck then reports
+    // races.
     SM90_UNROLL for (int e = 0; e < 4; ++e) {
       SM90_UNROLL for (int i = 4; i < 32; i *= 2) sum[e] += __shfl_xor_sync(~0u, sum[e], i);
       if (g == 0) sh.ends[group][warp][e / 2 * 8 + 2 * c + e % 2] = make_float2(top[e] * scale_log2, sum[e]);
