@@ -6,10 +6,13 @@
 
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "harness/check/verdict.hpp"
 #include "harness/scenario/scenario.hpp"
+#include "harness/scenario/suite.hpp"
 
 namespace assay {
 namespace {
@@ -139,6 +142,14 @@ TEST(BlockJudge, EachFaultIsNamedByItsCheck) {
       {"write_forgets_rope", latent, "tier D"},
       {"write_scale_of_latent", latent + " kv=int8:token_head", "scale"},
       {"write_scale_of_int8", write + " kv=fp8_e4m3:token_head", "scale"},
+      {"write_slots_16_bits", "cache_write h=1 d=8 page=1 blocks=70000 batch=2q9s20", "unwritten"},
+      {"write_last_on_page_end", "cache_write h=1 d=8 batch=1q9s20_1q4s32", "unwritten"},
+      {"write_even_dims", "cache_write h=3/1 d=33 batch=2q9s20", "unwritten"},
+      {"gather_slots_16_bits", "cache_gather h=1 d=8 page=1 blocks=70000 batch=2q9s20", "tier D|finite"},
+      {"gather_last_on_page_end", "cache_gather h=1 d=8 page=8 batch=1q9s20_1q32", "unwritten"},
+      {"gather_even_dims", "cache_gather h=3/1 d=33 batch=2q9s20", "unwritten"},
+      {"quantize_even_dims", "quantize_int8 h=3 d=33 batch=3q9", "unwritten"},
+      {"merge_even_dims", "merge_states h=3 d=33 batch=3q9", "unwritten"},
       {"gather_no_start", gather, "tier D"},
       {"gather_first_table", gather, "tier D"},
       {"gather_scale_of_token", gather + " kv=int8:token_head", "tier D"},
@@ -180,6 +191,28 @@ TEST(BlockJudge, EachFaultIsNamedByItsCheck) {
         << c.kernel << ": " << v.check << ": " << v.reason;
     EXPECT_FALSE(v.reason.empty());
   }
+}
+
+// What hides behind a number is met by the suite, not only by a line made for it.
+TEST(BlockJudge, TheSuiteReachesWhatHidesBehindANumber) {
+  std::vector<std::string> left = {"write_slots_16_bits",  "write_last_on_page_end",  "write_even_dims",
+                                   "gather_slots_16_bits", "gather_last_on_page_end", "gather_even_dims",
+                                   "quantize_even_dims",   "merge_even_dims"};
+  Suite suite = Suite::open("data_ops");
+  while (const auto line = suite.next()) {
+    const Problem problem = make_problem(line->scenario);
+    const bool odd = problem.head_dim_qk % 2 != 0,
+               many = int64_t{problem.num_blocks} * problem.page_size > 65536;
+    std::optional<Judge> judge;
+    std::erase_if(left, [&](const std::string& name) {
+      const assay_kernel& kernel = *faults().find(name);
+      if (kernel.op != line->scenario.op || !(name.ends_with("dims") ? odd : many || !name.ends_with("bits")))
+        return false;  // a line that cannot show it
+      if (!judge) judge.emplace(problem, 1e9);
+      return judge->judge(faults(), kernel, faults().device(0)).outcome == Outcome::kWrong;
+    });
+  }
+  EXPECT_THAT(left, ::testing::IsEmpty()) << "not met by data_ops.suite";
 }
 
 TEST(BlockJudge, BoundsThatAcceptZerosAreNotTrusted) {

@@ -48,6 +48,24 @@ TEST(StepJudge, RightKernelsPass) {
     }
 }
 
+// New keys come as the recipe spells them, through dense rows that hold them exactly.
+TEST(StepJudge, KnownAnswersAreReachedInEveryRow) {
+  for (const char* input : {"exact", "incidence", "dyadic"})
+    for (const std::string& line : {kPlain, kCoded, kWindow, kDrafts}) {
+      for (const char* kernel : {"step_right", "step_all_from_cache_right"}) {
+        const Verdict v = judge(faults(), line + " input=" + input, kernel);
+        EXPECT_EQ(v.outcome, Outcome::kPassed)
+            << line << " input=" << input << ": " << kernel << ": " << v.reason;
+      }
+      EXPECT_EQ(judge(faults(), line + " input=" + input, "step_chunk_drops_key").outcome, Outcome::kWrong);
+    }
+  // Few rows are compared with their bounds, all of them with the answer.
+  Judge few(make_problem(parse_scenario("step h=2/1 d=64 page=16 batch=40q9s20 input=exact seed=3")), 3000);
+  const Verdict v = few.judge(faults(), *faults().find("step_row_of_next_request"), faults().device(0));
+  EXPECT_EQ(v.outcome, Outcome::kWrong);
+  EXPECT_LT(v.rows_checked, v.rows_total);
+}
+
 TEST(StepJudge, FaultsAreRejected) {
   const struct {
     std::string kernel, line, check;

@@ -14,6 +14,7 @@
 #include "harness/input/poison.hpp"
 #include "harness/input/spans.hpp"
 #include "harness/ops/packed_rows.hpp"
+#include "harness/ops/parts.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 #include "reference/formats/quantize.hpp"
@@ -132,6 +133,8 @@ void write_source(Inputs& inputs, Operand operand, Operand ready, const DrawnPar
   const auto heads = static_cast<int32_t>(t.shape[1]);
   const int32_t dims = part.whole, own = static_cast<int32_t>(t.shape[2]);
   const bool codes = p.source_format == ASSAY_FORMAT_NONE;
+  const bool answered = answers_are_known(op_of(p)) && answer_is_known(p.recipe);
+  const bool ties = p.recipe == InputRecipe::kExact && !answered;
   const TensorLayout scales = operand_layout(p, ready);
   float* const written =
       scales.rank > 0 ? reinterpret_cast<float*>(inputs.buffers[static_cast<int>(ready)].payload()) : nullptr;
@@ -145,12 +148,14 @@ void write_source(Inputs& inputs, Operand operand, Operand ready, const DrawnPar
     for (int64_t at = 0; at < t.shape[0]; ++at)
       for (int32_t head = 0; head < heads; ++head) {
         const uint64_t first = (static_cast<uint64_t>(at) * heads + head) * dims;
-        if (rows[at].request < 0 || p.recipe == InputRecipe::kExact) {
+        if (rows[at].request < 0 || ties) {
           rng.normals(first, dims, values.data());
         } else {
           draw(rows[at], head, values.data());
         }
-        if (p.recipe == InputRecipe::kExact) {
+        if (answered) {
+          // The source's own values, which every code and product holds exactly.
+        } else if (ties) {
           exact_row(to, rng, first, head, dims, limit, values.data());
         } else if (to.given()) {
           for (int32_t d = 0; d < dims; ++d)
@@ -174,7 +179,7 @@ void write_source(Inputs& inputs, Operand operand, Operand ready, const DrawnPar
 
 void write_new_tokens(Inputs& inputs, const ValueSource& source) {
   const Problem& p = inputs.problem;
-  if (p.recipe == InputRecipe::kExact) {
+  if (p.recipe == InputRecipe::kExact && !op_of(p).attends_rows) {
     snap_to_powers(inputs, Operand::kKScale, p.k_scale, inputs.k_scale_host);
     snap_to_powers(inputs, Operand::kVScale, p.v_scale, inputs.v_scale_host);
   }

@@ -10,6 +10,7 @@
 #include "harness/base/error.hpp"
 #include "harness/base/random.hpp"
 #include "harness/ops/op.hpp"
+#include "harness/ops/parts.hpp"
 
 namespace assay {
 namespace {
@@ -58,7 +59,8 @@ ValueSource::ValueSource(const Problem& p)
       widest <= (int64_t{1} << kOwnerShift) / tokens && p.requests.size() < (size_t{1} << (64 - kOwnerShift)),
       "{} requests of up to {} tokens x {} elements have no room in the counter", p.requests.size(), tokens,
       widest);
-  if (op_of(p).whole_context && answer_is_known(p.recipe)) exact_ = std::make_unique<ExactRecipe>(p, roots_);
+  if (answers_are_known(op_of(p)) && answer_is_known(p.recipe))
+    exact_ = std::make_unique<ExactRecipe>(p, roots_);
   if (p.recipe == InputRecipe::kPatterned) patterns_.emplace(p.seed, double{p.softmax_scale} * p.head_dim_qk);
 }
 

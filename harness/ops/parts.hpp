@@ -3,6 +3,7 @@
 // the classes that a step tells apart.
 #pragma once
 
+#include "harness/ops/op.hpp"
 #include "harness/problem/problem.hpp"
 
 namespace assay {
@@ -16,5 +17,8 @@ Problem part_of(const Problem&, int32_t part);
 Problem attention_of(const Problem& step);
 // What a request of that step is.
 assay_request_class request_class(const Problem& step, const Request&);
+
+// Attends, and to all keys of a request: then recipes exist whose O is known beforehand.
+bool answers_are_known(const Op&);
 
 }  // namespace assay

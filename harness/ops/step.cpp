@@ -103,10 +103,6 @@ constinit const Op ops::step = {
     .rows = RowRule::kWithinCache,
     .masks = mask_bit(ASSAY_MASK_CAUSAL) | mask_bit(ASSAY_MASK_TREE),
     .rows_anywhere = false,
-    .recipes = kAllRecipes & ~recipe_set(InputRecipe::kExact, InputRecipe::kIncidence, InputRecipe::kDyadic),
-    .recipes_message =
-        "has a cache that is not complete yet, and input=exact, incidence and dyadic answer for one that is; "
-        "take another input",
     .kv_rule = {writable,
                 "step writes its new keys with scales that are given for all of the cache; take kv without "
                 "scales or with scales tensor, host, head or channel"},

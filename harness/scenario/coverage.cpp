@@ -67,6 +67,7 @@ constexpr CoverValue kValues[] = {
     {"strides", "q", "strides=q", [](const Scenario& s) { return s.strided.q; }},
     {"strides", "kv", "strides=kv", [](const Scenario& s) { return s.strided.kv; }},
     {"strides", "out", "strides=out", [](const Scenario& s) { return s.strided.out; }},
+    {"strides", "last", "strides=last", [](const Scenario& s) { return s.strided.last; }},
     {"page", "1", "page=1", [](const Scenario& s) { return s.page_size == 1; }},
     {"page", "2 to 16", "page=16", [](const Scenario& s) { return s.page_size > 1 && s.page_size <= 16; }},
     {"page", "17 to 128", "page=64",
@@ -82,6 +83,7 @@ constexpr CoverValue kValues[] = {
     {"table", "block", "table=block", [](const Scenario& s) { return s.table == ASSAY_TABLE_BLOCK; }},
     {"table", "csr", "table=csr", [](const Scenario& s) { return s.table == ASSAY_TABLE_CSR; }},
     {"table", "token", "table=token", [](const Scenario& s) { return s.table == ASSAY_TABLE_TOKEN; }},
+    {"slots", "drawn", "table=token slots=drawn", [](const Scenario& s) { return s.drawn_slots; }},
     {"storage", "split", "", [](const Scenario& s) { return s.storage == Storage::kSplit; }},
     {"storage", "stacked", "storage=stacked",
      [](const Scenario& s) { return s.storage == Storage::kStacked; }},
@@ -90,7 +92,7 @@ constexpr CoverValue kValues[] = {
 };
 
 bool cached(std::string_view field) {
-  return field == "page" || field == "layout" || field == "table" || field == "storage";
+  return field == "page" || field == "layout" || field == "table" || field == "storage" || field == "slots";
 }
 
 int64_t longest(const Problem& p, int32_t Request::*length) {
@@ -103,18 +105,86 @@ int64_t bytes_of_k(const Problem& p) {
   return k.allocation * format_bytes(k.format);
 }
 
+// What changes a row's sum, beside how long its request is.
+bool capped(const Scenario& s) { return s.softcap > 0; }
+bool sunk(const Scenario& s) { return s.sinks; }
+bool biased(const Scenario& s) { return s.alibi != ASSAY_ALIBI_NONE; }
+bool chunked(const Scenario& s) { return s.chunk > 0; }
+bool placed(const Scenario& s) { return s.first_key != kNoPositions; }
+bool drafted(const Scenario& s) { return s.mask == ASSAY_MASK_TREE; }
+bool unmasked(const Scenario& s) { return s.mask == ASSAY_MASK_FULL || s.mask == ASSAY_MASK_CROSS; }
+bool hybrid(const Scenario& s) { return s.swa_index; }
+bool spread_out(const Scenario& s) { return s.strided.kv; }
+bool spread_rows(const Scenario& s) { return s.strided.out; }
+bool coded(const Scenario& s) { return s.k.scale != ASSAY_SCALE_NONE; }
+bool latent(const Scenario& s) { return s.layout == ASSAY_LAYOUT_MLA && op_of(s.op).has_cache; }
+
+template <bool (*has)(const Scenario&)>
+int64_t keys_with(const Scenario& s, const Problem& p) {
+  return has(s) ? longest(p, &Request::kv_len) : -1;
+}
+template <bool (*has)(const Scenario&)>
+int64_t rows_with(const Scenario& s, const Problem& p) {
+  return has(s) ? longest(p, &Request::q_len) : -1;
+}
+
 const std::vector<CoverBoundary>& boundaries() {
   static const std::vector<CoverBoundary> all = {
+      {"keys, soft cap", {4096}, keys_with<capped>},
+      {"keys, sinks", {4096}, keys_with<sunk>},
+      {"keys, position bias", {4096, 32768}, keys_with<biased>},
+      {"keys, window", {4096, 8192, 32768}, keys_with<windowed>},
+      {"keys, chunks", {4096, 8192}, keys_with<chunked>},
+      {"keys, first key given", {4096}, keys_with<placed>},
+      {"keys, draft tree", {4096}, keys_with<drafted>},
+      {"keys, full or cross mask", {4096}, keys_with<unmasked>},
+      {"keys, hybrid cache", {4096}, keys_with<hybrid>},
+      {"keys, strided cache", {4096}, keys_with<spread_out>},
+      {"keys, quantised K", {4096, 32768}, keys_with<coded>},
+      {"keys, latent cache", {8192, 32768}, keys_with<latent>},
+      {"rows, window", {512}, rows_with<windowed>},
+      {"rows, chunks", {512}, rows_with<chunked>},
+      {"rows, soft cap", {512}, rows_with<capped>},
+      {"rows, sinks", {512}, rows_with<sunk>},
+      {"rows, draft tree", {64, 128}, rows_with<drafted>},
+      {"rows, full or cross mask", {128}, rows_with<unmasked>},
+      {"rows, strided O", {512}, rows_with<spread_rows>},
+      {"rows, latent cache", {64}, rows_with<latent>},
+      {"query heads, sinks or position bias",
+       {64, 128},
+       [](const Scenario& s, const Problem&) { return sunk(s) || biased(s) ? int64_t{s.heads_q} : -1; }},
+      {"KV heads with scales of their own",
+       {8, 16},
+       [](const Scenario& s, const Problem&) {
+         return s.k.scale == ASSAY_SCALE_HEAD ? int64_t{s.heads_kv} : -1;
+       }},
+      {"requests with scales of their own",
+       {64, 256},
+       [](const Scenario& s, const Problem& p) {
+         return s.k.scale == ASSAY_SCALE_REQUEST_HEAD ? static_cast<int64_t>(p.requests.size()) : -1;
+       }},
+      {"requests, an empty one among them",
+       {256},
+       [](const Scenario&, const Problem& p) {
+         const bool empty = std::any_of(p.requests.begin(), p.requests.end(),
+                                        [](const Request& r) { return r.q_len == 0 || r.kv_len == 0; });
+         return empty ? static_cast<int64_t>(p.requests.size()) : -1;
+       }},
+      {"tokens of a page, an odd number",
+       {1},
+       [](const Scenario& s, const Problem&) {
+         return op_of(s.op).has_cache && s.page_size % 2 != 0 ? int64_t{s.page_size} : -1;
+       }},
       {"rows of a request, causal",
        {64, 128, 512, 1024},
        [](const Scenario& s, const Problem& p) {
          return s.mask == ASSAY_MASK_CAUSAL ? longest(p, &Request::q_len) : -1;
        }},
       {"keys of a request",
-       {512, 4096, 32768, 65536},
+       {512, 4096, 32768, 65536, 131072},
        [](const Scenario&, const Problem& p) { return longest(p, &Request::kv_len); }},
       {"requests",
-       {64, 256, 1024, 2048},
+       {64, 256, 1024, 2048, 65535},
        [](const Scenario&, const Problem& p) { return static_cast<int64_t>(p.requests.size()); }},
       {"requests of different lengths, with more than 64 keys",
        {16, 64, 128},
@@ -125,7 +195,7 @@ const std::vector<CoverBoundary>& boundaries() {
          return lengths.size() > 1 ? many : -1;
        }},
       {"rows of a batch",
-       {512, 2048, 4096},
+       {512, 2048, 4096, 32768, 65536},
        [](const Scenario&, const Problem& p) { return static_cast<int64_t>(p.total_q()); }},
       {"query heads", {32, 64, 128}, [](const Scenario& s, const Problem&) { return int64_t{s.heads_q}; }},
       {"KV heads", {8, 32, 128}, [](const Scenario& s, const Problem&) { return int64_t{s.heads_kv}; }},
@@ -161,6 +231,9 @@ const std::vector<CoverBoundary>& boundaries() {
       {"bytes of K",
        {int64_t{1} << 16, int64_t{1} << 24, int64_t{1} << 31, int64_t{1} << 32},
        [](const Scenario&, const Problem& p) { return bytes_of_k(p); }},
+      {"elements of K",
+       {int64_t{1} << 31, int64_t{1} << 32},
+       [](const Scenario&, const Problem& p) { return operand_layout(p, Operand::kK).allocation; }},
   };
   return all;
 }

@@ -3,6 +3,7 @@
 // differ by known powers of two and keys that weigh nothing, which ALiBi, soft caps and sinks do not leave
 // standing. The recipe itself refuses what only its numbers show (harness/input/exact_recipe.cpp).
 #include "harness/ops/op.hpp"
+#include "harness/ops/parts.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/scenario/extent.hpp"
 #include "harness/scenario/rule_tables.hpp"
@@ -12,12 +13,12 @@ namespace {
 
 int32_t code_room(const Scenario& s) {
   const Op& op = op_of(s.op);
-  const bool latent = op.whole_context && op.has_cache && s.layout == ASSAY_LAYOUT_MLA;
+  const bool latent = answers_are_known(op) && op.has_cache && s.layout == ASSAY_LAYOUT_MLA;
   return latent ? s.head_dim_qk - s.head_dim_v : s.head_dim_qk;
 }
 
 int32_t code_dims(const Scenario& s) {
-  if (!op_of(s.op).whole_context) return 0;  // their exact values need no room
+  if (!answers_are_known(op_of(s.op))) return 0;  // their exact values need no room
   return answer_dims(s.recipe, static_cast<int64_t>(extent_of(s.batch).max_kv));
 }
 

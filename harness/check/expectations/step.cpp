@@ -87,9 +87,12 @@ class StepExpectation final : public Expectation {
   }
   bool leaves_open() override { return attention_.leaves_open(); }
   void describe(Verdict& verdict) const override { attention_.describe(verdict); }
-  Objection examine(const Trial&, Verdict& verdict) override {
-    if (!attention_.leaves_open()) attention_.describe_use(verdict);
-    return {};
+  Objection examine(const Trial& trial, Verdict& verdict) override {
+    if (attention_.leaves_open()) return {};
+    if (!answer_is_known(inputs_.problem.recipe)) return attention_.describe_use(verdict), Objection{};
+    if (!answer_binds(whole_.problem, arithmetic_)) return {};
+    std::string reason = inexact(whole_.problem, trial.left.view(inputs_, Operand::kO), inputs_.exact_o);
+    return reason.empty() ? Objection{} : Objection{"exact", std::move(reason)};
   }
   Objection distrust(const RunOutputs& out) const override { return attention_.distrust(out); }
 

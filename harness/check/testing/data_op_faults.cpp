@@ -47,6 +47,7 @@ Entry kFaults[] = {
     {"merge_vague", kMerge, kVague},
     {"merge_right_sign_of_zero", kMerge, kSignOfZero},
     {"merge_peeks_empty", kMerge, kPeeksEmpty},
+    {"merge_even_dims", kMerge, kEvenDims},
     {"write_right", kWrite, kNone},
     {"write_padding", kWrite, kWritesPadding},
     {"write_scale_of_head", kWrite, kScaleOfHead},
@@ -68,7 +69,13 @@ Entry kFaults[] = {
     {"write_forgets_rope", kWrite, kForgetsRope},
     {"write_scale_of_latent", kWrite, kScaleOfLatent},
     {"write_scale_of_int8", kWrite, kScaleOfInt8},
+    {"write_slots_16_bits", kWrite, kSlots16Bits},
+    {"write_last_on_page_end", kWrite, kLastOnPageEnd},
+    {"write_even_dims", kWrite, kEvenDims},
     {"gather_right", kGather, kNone},
+    {"gather_slots_16_bits", kGather, kSlots16Bits},
+    {"gather_last_on_page_end", kGather, kLastOnPageEnd},
+    {"gather_even_dims", kGather, kEvenDims},
     {"gather_no_start", kGather, kNoStart},
     {"gather_first_table", kGather, kFirstTable},
     {"gather_scale_of_token", kGather, kScaleOfToken},
@@ -86,6 +93,7 @@ Entry kFaults[] = {
     {"quantize_scale_of_head", kQuantize, kScaleOfHead},
     {"quantize_scale_of_int8", kQuantize, kScaleOfInt8},
     {"quantize_casts", kQuantize, kCasts},
+    {"quantize_even_dims", kQuantize, kEvenDims},
     {"parts_right", kParts, kNone},
     {"parts_next_key", kParts, kNextKey},
     {"parts_drops_key", kParts, kDropsKey},
@@ -103,6 +111,13 @@ Entry kFaults[] = {
 constexpr size_t kCount = std::size(kFaults);
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Dimensions that a kernel of the fault gets to.
+int32_t reached(int32_t dims, Fault fault) { return fault == kEvenDims && dims > 1 ? dims / 2 * 2 : dims; }
+// Whether it leaves out a row that goes to (comes from) this slot.
+bool leaves_out(const assay_problem& p, int64_t row, KeyPlace at, Fault fault) {
+  return fault == kLastOnPageEnd && row == p.rows - 1 && at.slot == p.page_size - 1;
+}
 
 float row_value(const RowsView& v, int64_t row, int64_t head, int64_t dim, int64_t state = 0) {
   return load_element(v.data, state * v.state + row * v.row + head * v.head + dim * v.dim, v.format);
@@ -131,7 +146,7 @@ void merge(const DataOpOperands& b, Fault fault) {
       float sum = 0;
       if (sink) sum += weigh(b.a.sinks[h * b.a.sinks_stride]) * (fault == kSinkTwice ? 2.0f : 1.0f);
       for (int32_t s = 0; s < states; ++s) sum += weigh(lse(s));
-      for (int32_t d = 0; d < p.head_dim_v; ++d) {
+      for (int32_t d = 0; d < reached(p.head_dim_v, fault); ++d) {
         float o = 0;
         for (int32_t s = 0; s < states; ++s)
           if (lse(s) > -kInfinity || fault == kReadsEmpty)
@@ -206,7 +221,7 @@ void write_plane(const DataOpOperands& b, bool is_v, int64_t row, KeyPlace at, F
       if (fault != kScaleUnwritten)
         dynamic[at.block * scale.stride[0] + h * scale.stride[1] + at.slot * scale.stride[2]] = common;
     }
-    for (int32_t d = 0; d < dims + (fault == kWideStore && h == heads - 1 ? 1 : 0); ++d) {
+    for (int32_t d = 0; d < reached(dims, fault) + (fault == kWideStore && h == heads - 1 ? 1 : 0); ++d) {
       const float x = value(d < dims ? d : 0);
       const float by =
           scale.kind == ASSAY_SCALE_CHANNEL ? channel_scale(scale, scale_head, d % dims) : common;
@@ -222,8 +237,10 @@ void write(const DataOpOperands& b, Fault fault) {
     int64_t slot = b.slots[row * b.slots_stride];
     if (slot < 0 && fault != kWritesPadding) continue;
     if (slot < 0) slot = 0;
+    if (fault == kSlots16Bits) slot &= 0xffff;
     KeyPlace at{slot / p.page_size, static_cast<int32_t>(slot % p.page_size)};
     if (fault == kSlotOfBlock) at.slot = (at.slot + 1) % p.page_size;
+    if (leaves_out(p, row, at, fault)) continue;
     write_plane(b, false, row, at, fault);
     const bool plane = b.dense_v.data != nullptr && p.layout != ASSAY_LAYOUT_MLA;
     if (plane && fault != kForgetsV) write_plane(b, true, row, at, fault);
@@ -239,7 +256,7 @@ void gather_plane(const DataOpOperands& b, bool is_v, int64_t row, int request, 
     const int32_t scale_head = fault == kScaleOfHead ? (h + 1) % heads : h;
     KeyPlace scale_at = at;
     if (fault == kScaleOfToken && at.slot > 0) --scale_at.slot;
-    for (int32_t d = 0; d < dims; ++d) {
+    for (int32_t d = 0; d < reached(dims, fault); ++d) {
       const int64_t from = token_offset(view, at) + h * view.head_stride + dim_offset(view, d);
       float x = load_element(view.data, from, view.format);
       if (scale.kind == ASSAY_SCALE_CHANNEL)
@@ -260,8 +277,13 @@ void gather(const DataOpOperands& b, Fault fault) {
     const int request = b.token_to_batch[row * b.token_to_batch_stride];
     const int64_t first = b.a.cu_q[request * b.a.cu_q_stride];
     const int64_t start = fault == kNoStart ? 0 : b.seq_starts[request * b.seq_starts_stride];
-    const KeyPlace at =
+    KeyPlace at =
         place_key(b.a, fault == kFirstTable ? 0 : request, static_cast<int32_t>(start + row - first));
+    if (fault == kSlots16Bits) {
+      const int64_t slot = (at.block * p.page_size + at.slot) & 0xffff;
+      at = {slot / p.page_size, static_cast<int32_t>(slot % p.page_size)};
+    }
+    if (leaves_out(p, row, at, fault)) continue;
     gather_plane(b, false, row, request, at, fault);
     if (b.dense_v.data != nullptr) gather_plane(b, true, row, request, at, fault);
   }
@@ -280,7 +302,7 @@ void quantize(const DataOpOperands& b, Fault fault) {
         b.q_scale[at] = common;
       }
       const int32_t scale_head = fault == kScaleOfHead ? (h + 1) % p.heads_q : h;
-      for (int32_t d = 0; d < p.head_dim_qk; ++d) {
+      for (int32_t d = 0; d < reached(p.head_dim_qk, fault); ++d) {
         float by = common;
         if (b.q_scale == nullptr)
           by = b.a.q_scale.kind == ASSAY_SCALE_CHANNEL ? channel_scale(b.a.q_scale, scale_head, d)

@@ -53,6 +53,9 @@ enum Fault {
   // quantize_int8 (and the roundings above)
   kDenseScales,    // ignores the strides of the scales
   kMaxOfPositive,  // max x instead of max |x|
+  kSlots16Bits,    // slots and blocks in 16 bits
+  kLastOnPageEnd,  // not the batch's last row where it fills its page
+  kEvenDims,       // not the last of an odd number of dimensions
   kCasts,          // takes a scale of 1
   // decode_splitkv
   kNextKey,       // every part ends one key late

@@ -18,7 +18,7 @@ class Merges {
     if (declared.splits <= 1 && declared.split_keys == 0) assumed_ = splits;
   }
   Hypothesis start(std::string_view cause, std::string text, double cost) const {
-    if (assumed_ > 0) text += fmt::format(", {} splits", assumed_);
+    if (assumed_ > 0) text += fmt::format(", were it cut into {} splits (it declares none)", assumed_);
     Hypothesis h = propose(clues_, cause, std::move(text), cost + (assumed_ > 0 ? 0.3 : 0));
     if (assumed_ > 0) {
       h.rules.arithmetic.splits = assumed_;
