@@ -96,6 +96,7 @@ ExplainScore score_explanations(const MutantsArguments& a, const std::string& li
   options.jobs = jobs;
   options.half = half;
   if (!a.suites.empty()) options.suites = a.suites;
+  options.timeout_s = a.timeout_s;
   if (a.quick) options.every = kQuickExplainStride;
   return score_catalogue(
       options, [](const ExplainedFault&) {}, &StopSignals::requested());
@@ -111,8 +112,11 @@ std::optional<ExplainScore> score_unseen(const MutantsArguments& a, const std::s
 }
 
 nlohmann::json explained_json(const ExplainScore& s) {
+  nlohmann::json faults = nlohmann::json::array();
+  for (const ExplainedFault& f : s.faults) faults.push_back(fault_json(f));
   return {{"explained", s.explained}, {"first", s.first},           {"among_three", s.in_three},
-          {"right", s.right},         {"sure_and_wrong", s.misled}, {"none_without_true", s.unknown_without}};
+          {"right", s.right},         {"sure_and_wrong", s.misled}, {"none_without_true", s.unknown_without},
+          {"faults", faults}};
 }
 
 // `hostile`: what was found out before anything foreign was loaded; null without --all.
@@ -231,7 +235,9 @@ Command add_mutants(CLI::App& app) {
                    "the same for the peers' inputs; the cheapest line of each stays")
       ->capture_default_str()
       ->check(kPositive);
-  mutants->add_option("--timeout", a.timeout_s, "seconds of silence after which a kernel hangs")
+  mutants
+      ->add_option("--timeout", a.timeout_s,
+                   "seconds of silence after which a kernel hangs; of an explanation")
       ->capture_default_str()
       ->check(kPositive);
   mutants->add_option("--json", a.json, "also write everything as JSON; - is stdout")->type_name("FILE|-");

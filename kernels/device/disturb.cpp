@@ -60,7 +60,7 @@ int begin(int32_t kind, uint64_t seed, double microseconds, char* error, size_t 
   switch (kind) {
     case ASSAY_DISTURB_SKEW: {
       const SkewPlaces places[] = {
-          {static_cast<uint32_t>(draw(state, 4)), 1, 1}, {0, 8, 1}, {0, 24, 1}, {56, 8, 2}, {48, 16, 2}};
+          {static_cast<uint32_t>(draw(state, 4)), 1, 1}, {0, 16, 1}, {0, 24, 1}, {48, 16, 2}, {40, 24, 2}};
       status = launch_skew(multiprocessors, places[draw(state, std::size(places))], seed, duration, stream);
       break;
     }

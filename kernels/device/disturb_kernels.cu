@@ -62,22 +62,23 @@ __global__ void spoil(int64_t words, uint32_t pattern) {
   }
 }
 
-// One instruction after the other that nothing holds up: of a part's warps a scheduler goes on with the one
-// it is at. Eight sums, as one must wait for itself for some cycles.
-constexpr int kSums = 8, kInARow = 256;
+// What keeps a part of a multiprocessor from other warps. Special functions go through the queue that shared
+// memory and shuffles go through too: four warps that never let it run empty keep everybody else's out for as
+// long as they go on. Products, one after the other that nothing holds up, only slow the others down, but one
+// warp is enough for that. Six of each at a time, as the next of a chain waits for the one before.
+constexpr int kChains = 6, kInARow = 192;
 
-__device__ inline void multiply(float (&a)[kSums]) {
+__device__ inline void multiply(float (&a)[kChains]) {
 #pragma unroll
-  for (int n = 0; n < kInARow / kSums; ++n)
+  for (int n = 0; n < kInARow / kChains; ++n)
 #pragma unroll
-    for (int i = 0; i < kSums; ++i) a[i] = fmaf(a[i], 0.999f, 1e-3f);
+    for (int i = 0; i < kChains; ++i) a[i] = fmaf(a[i], 0.999f, 1e-3f);
 }
-// The same through the queue that shared memory and special functions share.
-__device__ inline void raise(float (&a)[kSums]) {
+__device__ inline void raise(float (&a)[kChains]) {
 #pragma unroll
-  for (int n = 0; n < kInARow / kSums / 4; ++n)
+  for (int n = 0; n < kInARow / kChains / 4; ++n)
 #pragma unroll
-    for (int i = 0; i < kSums; ++i)
+    for (int i = 0; i < kChains; ++i)
 #if defined(__HIPCC__)
       a[i] = exp2f(-a[i]);
 #else
@@ -89,31 +90,29 @@ __global__ void __launch_bounds__(2 * gpu::kWarp)
     skew(uint64_t seed, uint32_t first, uint32_t count, int64_t nanoseconds) {
   const uint64_t start = gpu::nanoseconds();
   const uint32_t where = multiprocessor(), place = place_of_warp(), part = place % kParts;
-  const bool special = seed >> 8 & 1;
+  const bool alone = count == 1, both = seed >> 8 & 1;
   const int shift = 10 + static_cast<int>(seed % 5);  // a turn: 1 to 16 us
   // Whoever takes the first places begins earlier than those in the last: all must be there.
   while (static_cast<int64_t>(gpu::nanoseconds() - start) < kFillNs) rest();
   if (place < first || place >= first + count) return;
-  float a[kSums];
-  for (int i = 0; i < kSums; ++i) a[i] = static_cast<float>(threadIdx.x + i);
+  float a[kChains];
+  for (int i = 0; i < kChains; ++i) a[i] = static_cast<float>(threadIdx.x + i);
   for (;;) {
     const uint64_t now = gpu::nanoseconds();
     if (static_cast<int64_t>(now - start) >= nanoseconds) break;
     // One part at a time, or none; a warp that is alone: every other time.
     const uint32_t drawn = mixed(seed + where, now >> shift);
-    if (count == 1 ? drawn % 2 != 0 : drawn % (kParts + 1) != part) {
+    if (alone ? drawn % 2 != 0 : drawn % (kParts + 1) != part) {
       rest();
       continue;
     }
-    for (int n = 0; n < (count == 1 ? 4 : 1); ++n) {
-      if (special)
-        raise(a);
-      else
-        multiply(a);
+    for (int n = 0; n < (alone ? 4 : 1); ++n) {
+      if (alone || both) multiply(a);
+      if (!alone || both) raise(a);
     }
   }
   float sum = 0;
-  for (int i = 0; i < kSums; ++i) sum += a[i];
+  for (int i = 0; i < kChains; ++i) sum += a[i];
   if (sum == 12345.0f) gpu::trap();  // keeps the loop; the values stay near 1
 }
 
@@ -144,6 +143,18 @@ __global__ void occupy(uint64_t seed, int32_t percent, bool staggered, int64_t n
   while (static_cast<int64_t>(gpu::nanoseconds() - start) < stay) rest();
 }
 
+// A multiprocessor changes how much of its memory is shared memory only when it is empty: beside a kernel
+// that needs none, and leaves it a little, no other with more of it could begin.
+template <class Kernel>
+gpu::Status leave_shared(Kernel* kernel) {
+#if defined(GPU_HIP)
+  return GPU_API(Success);
+#else
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                              cudaSharedmemCarveoutMaxShared);
+#endif
+}
+
 template <class Kernel>
 gpu::Status allow_shared(Kernel* kernel, int64_t bytes) {
 #if defined(GPU_HIP)
@@ -162,6 +173,7 @@ gpu::Status launch_spoil(int32_t multiprocessors, int64_t bytes, uint32_t patter
 
 gpu::Status launch_skew(int32_t multiprocessors, const SkewPlaces& places, uint64_t seed, int64_t nanoseconds,
                         gpu::Stream stream) {
+  if (const gpu::Status bad = leave_shared(skew); bad != GPU_API(Success)) return bad;
   return gpu::launch(skew, multiprocessors * static_cast<int32_t>(kBlocksOfOne),
                      places.warps_of_block * gpu::kWarp, 0, stream, seed, places.first, places.count,
                      nanoseconds);
@@ -169,6 +181,7 @@ gpu::Status launch_skew(int32_t multiprocessors, const SkewPlaces& places, uint6
 
 gpu::Status launch_traffic(int32_t multiprocessors, int32_t blocks, uint64_t seed, void* scratch,
                            int64_t bytes, int64_t nanoseconds, gpu::Stream stream) {
+  if (const gpu::Status bad = leave_shared(traffic); bad != GPU_API(Success)) return bad;
   return gpu::launch(traffic, multiprocessors * blocks, 128, 0, stream, seed, static_cast<uint4*>(scratch),
                      bytes / 128, nanoseconds);
 }
