@@ -94,7 +94,7 @@ def report(runs: list[Run], races: list[str], options, seconds: float) -> int:
     missed = []
     for race in races:
         seen = [r.shown[race] for r in runs if race in r.shown]
-        counted = [r for r in runs if race in r.shown or r.whole and r.spent[race] > 0]
+        counted = [r for r in runs if race in r.shown or r.spent[race] > 0]
         needed = sorted(s[0] for s in seen)
         ways = ", ".join(f"{count} {way}" for way, count in collections.Counter(s[1] for s in seen).most_common())
         apart = race in options.in_step
@@ -136,7 +136,7 @@ def main() -> int:
         runs = []
         for done in concurrent.futures.as_completed(waiting):
             run = done.result()
-            if run.whole or run.shown:
+            if run.whole:  # of one that was stopped only what shows early would count
                 runs.append(run)
             print(f"run {run.number}: {len(run.shown)} of {len(races)} after {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
     return report(runs, races, options, time.monotonic() - start)
