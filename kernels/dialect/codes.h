@@ -63,6 +63,33 @@ GPU_INLINE uint16_t e4m3_codes(float low, float high) {
 #endif
 }
 
+// Of each half of two words of bf16 (or fp16) the larger magnitude, with some sign; NaN gives way.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 860
+#  define GPU_LARGER_PAIRS
+template <bool kBf16>
+GPU_INLINE uint32_t larger(uint32_t a, uint32_t b) {
+  uint32_t most;
+  if constexpr (kBf16)
+    asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+  else
+    asm("max.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+  return most;
+}
+#endif
+
+// 1 / x for normal x and 1 / x, to two units in the last place.
+GPU_INLINE float reciprocal(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#elif defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_rcpf(x);
+#else
+  return 1.0f / x;
+#endif
+}
+
 // The last bytes of four words, the first lowest.
 GPU_INLINE uint32_t low_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
 #if defined(__CUDA_ARCH__)

@@ -23,13 +23,18 @@ ASSAY_INLINE Divisor make_divisor(float scale) {
 }
 
 // v / d.scale for quick d and |v| <= kQuickDivision (or <= kQuickDivision x scale) or NaN, as far as 8-bit
-// codes tell; zero is positive, with_sign() gives it back.
+// codes tell. The remainder is taken with the sign that leaves that of a zero alone.
 ASSAY_INLINE float quick_quotient(float v, const Divisor& d) {
   const float q = v * d.inverse;
-  return fmaf(fmaf(-q, d.scale, v), d.inverse, q);
+  return fmaf(fmaf(q, d.scale, -v), -d.inverse, q);
 }
-ASSAY_INLINE float with_sign(float q, float of) {
-  return float_from_bits((bits_of_float(q) & 0x7fffffffu) | (bits_of_float(of) & 0x80000000u));
+
+// largest / code for the largest codes of 8-bit formats and a largest value of a 16-bit format between
+// kSmallestLargest and kQuickDivision: the quotient of the division to the bit (divide_test.cpp).
+constexpr float kSmallestLargest = 0x1p-50f;
+ASSAY_INLINE float scale_of_row(float largest, float code, float inverse) {
+  const float q = largest * inverse;
+  return fmaf(fmaf(-q, code, largest), inverse, q);
 }
 
 }  // namespace assay_kernels

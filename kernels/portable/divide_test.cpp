@@ -21,9 +21,9 @@ float draw(std::mt19937& random, int reach) {
 void expect_codes(float v, float scale) {
   const Divisor d = make_divisor(scale);
   ASSERT_TRUE(d.quick) << scale;
-  const float quick = quick_quotient(v, d), exact = v / scale, is = with_sign(quick, v);
+  const float quick = quick_quotient(v, d), exact = v / scale;
   for (const int32_t format : {ASSAY_FP8_E4M3, ASSAY_FP8_E5M2})
-    ASSERT_EQ(fp8_from_float(is, format), fp8_from_float(exact, format)) << v << " / " << scale;
+    ASSERT_EQ(fp8_from_float(quick, format), fp8_from_float(exact, format)) << v << " / " << scale;
   ASSERT_EQ(int8_from_float(quick), int8_from_float(exact)) << v << " / " << scale;
 }
 
@@ -59,6 +59,36 @@ TEST(Divide, ZerosSmallAndLargeValues) {
     for (const float v : {0.0f, -0.0f, 0x1p-133f, -0x1p-133f, 0x1p-126f, -0x1.8p-100f, 0x1p60f, -0x1p60f})
       expect_codes(v, scale);
   EXPECT_TRUE(std::isnan(quick_quotient(NAN, make_divisor(2.0f))));
+}
+
+// The kernels take the device's reciprocal for scales of rows, which is good to two units in the last place.
+TEST(Divide, AnInverseThatIsALittleOffDoesForEveryMantissaOfARow) {
+  for (const float code : {127.0f, 448.0f})
+    for (int mantissa = 1024; mantissa < 2048; ++mantissa) {
+      const float scale = scale_of_row(static_cast<float>(mantissa), code, 1.0f / code);
+      for (const float inverse : {std::nextafter(std::nextafter(1.0f / scale, 0.0f), 0.0f),
+                                  std::nextafter(std::nextafter(1.0f / scale, INFINITY), INFINITY)})
+        for (int of = 1024; of < 2048; ++of)
+          for (const float v : {static_cast<float>(of), -0x1p-3f * static_cast<float>(of)}) {
+            if (std::fabs(v) > static_cast<float>(mantissa)) continue;
+            const float quick = quick_quotient(v, {scale, inverse, true}), exact = v / scale;
+            ASSERT_EQ(fp8_from_float(quick, ASSAY_FP8_E4M3), fp8_from_float(exact, ASSAY_FP8_E4M3))
+                << v << " / " << scale;
+            ASSERT_EQ(int8_from_float(quick), int8_from_float(exact)) << v << " / " << scale;
+          }
+    }
+}
+
+// Values of 16-bit formats have at most eleven bits.
+TEST(Divide, ScalesOfRowsAreThoseOfDivision) {
+  for (const float code : {127.0f, 448.0f})
+    for (int exponent = -60; exponent <= 50; ++exponent)
+      for (int mantissa = 1024; mantissa < 2048; ++mantissa) {
+        const float largest = std::ldexp(static_cast<float>(mantissa), exponent);
+        if (largest < kSmallestLargest || largest > kQuickDivision) continue;
+        ASSERT_EQ(scale_of_row(largest, code, 1.0f / code), largest / code) << largest << " / " << code;
+      }
+  EXPECT_EQ(scale_of_row(0.0f, 127.0f, 1.0f / 127.0f), 0.0f);
 }
 
 TEST(Divide, OtherScalesAreNotQuick) {

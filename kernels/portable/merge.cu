@@ -264,15 +264,15 @@ GPU_INLINE void store_chunk(const MergeCall& a, int64_t at, const float (&value)
 // A thread per kChunks chunks of a (row, head), which lie dims / kChunks apart. kBytes: of an element of the
 // states; kMost: states.
 template <int kBytes, int kMost, int kChunks>
-__global__ GPU_BOUNDS(kMergeThreads, (kMost == 2 ? 10 : 6)) void merge_few(GPU_PARAMETER MergeCall a) {
+__global__ GPU_BOUNDS(kMergeThreads, (kMost == 2 ? 8 : 6)) void merge_few(GPU_PARAMETER MergeCall a) {
   constexpr int kDims = 16 / kBytes;
-  const uint32_t part = static_cast<uint32_t>(a.dims) / kChunks, chunks = part / kDims;
-  const uint32_t thread = blockIdx.x * kMergeThreads + threadIdx.x, item = thread / chunks;
-  const int32_t dim = static_cast<int32_t>(thread - item * chunks) * kDims;
-  const int64_t row = item / static_cast<uint32_t>(a.heads);
-  const int32_t head = static_cast<int32_t>(item % static_cast<uint32_t>(a.heads));
+  const uint32_t thread = blockIdx.x * kMergeThreads + threadIdx.x, item = quotient(thread, a.by_chunks);
+  const int32_t part = a.dims / kChunks, dim = static_cast<int32_t>(thread - item * a.by_chunks.by) * kDims;
+  const uint32_t item_row = quotient(item, a.by_heads);
+  const int64_t row = item_row;
+  const int32_t head = static_cast<int32_t>(item - item_row * a.by_heads.by);
   // Nobody wrote partial results of rows behind the last request.
-  if (row >= a.rows || row >= *a.live_rows) return;
+  if (row >= a.rows || (!a.defined && row >= *a.live_rows)) return;
 
   const unsigned char* first = a.o + (row * a.o_stride[1] + head * a.o_stride[2] + dim) * kBytes;
   uint4 bits[kMost][kChunks] = {};
@@ -303,6 +303,8 @@ __global__ GPU_BOUNDS(kMergeThreads, (kMost == 2 ? 10 : 6)) void merge_few(GPU_P
 #pragma unroll
     for (int s = 0; s < kMost; ++s)
       if (weight[s] != 0.0f) load(s);
+  } else if (row >= *a.live_rows) {
+    return;
   }
 
   const Finish end =
@@ -342,10 +344,13 @@ gpu::Status launch_few(MergeCall a, gpu::Stream stream) {
   constexpr int kDims = 16 / kBytes;
   a.out_whole = a.out_stride[2] == 1 && whole_rows(a.out, assay_kernels::element_bytes_of(a.out_format),
                                                    kDims, {a.out_stride[0], a.out_stride[1]});
-  const bool two = a.states <= 2 && a.dims % (2 * kDims) == 0;
-  const int64_t threads = a.rows * a.heads * (a.dims / kDims / (two ? 2 : 1));
+  constexpr int kTwo = 4;  // chunks of a thread where there are two states
+  const bool two = a.states <= 2 && a.dims % (kTwo * kDims) == 0;
+  a.by_heads = make_quotient(static_cast<uint32_t>(a.heads));
+  a.by_chunks = make_quotient(static_cast<uint32_t>(a.dims / kDims / (two ? kTwo : 1)));
+  const int64_t threads = a.rows * a.heads * (a.dims / kDims / (two ? kTwo : 1));
   const dim3 blocks(static_cast<unsigned>((threads + kMergeThreads - 1) / kMergeThreads));
-  return two ? gpu::launch(merge_few<kBytes, 2, 2>, blocks, kMergeThreads, 0, stream, a)
+  return two ? gpu::launch(merge_few<kBytes, 2, kTwo>, blocks, kMergeThreads, 0, stream, a)
              : gpu::launch(merge_few<kBytes, kFew, 1>, blocks, kMergeThreads, 0, stream, a);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/portable/launch.hpp"
+#include "kernels/portable/move.hpp"
 
 namespace assay_gpu {
 
@@ -10,8 +11,9 @@ namespace assay_gpu {
 gpu::Status launch_defined_merge(const Merge&, gpu::Stream);
 
 struct MergeCall : Merge {
-  bool defined;    // as above
-  bool out_whole;  // rows of the result are stored 8 or 16 bytes at a time
+  bool defined;                  // as above
+  bool out_whole;                // rows of the result are stored 8 or 16 bytes at a time
+  Quotient by_chunks, by_heads;  // threads of a row and head; heads
 };
 
 }  // namespace assay_gpu

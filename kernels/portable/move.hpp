@@ -12,6 +12,32 @@ namespace assay_gpu {
 using assay_kernels::KvView;
 using assay_kernels::ScaleView;
 
+// n / by for n < 2^31 without a division: by a product with ceil(2^(31 + shift) / by), by <= 2^shift.
+struct Quotient {
+  uint32_t by, factor, shift;
+};
+inline Quotient make_quotient(uint32_t by) {
+  uint32_t log2 = 0;
+  while (uint64_t{1} << log2 < by) ++log2;
+  return {by, static_cast<uint32_t>(((uint64_t{1} << (31 + log2)) + by - 1) / by), 31 + log2};
+}
+__device__ inline uint32_t quotient(uint32_t n, const Quotient& q) {
+  return static_cast<uint32_t>(uint64_t{n} * q.factor >> q.shift);
+}
+
+// How move_tiles.cu cuts a plane: threads of a row; tiles of the same rows, and those of a head.
+struct Tiles {
+  int32_t lanes_log2;
+  Quotient by_across, by_panels;
+};
+// How move_columns.cu does.
+struct Columns {
+  Quotient by_width, by_chunks;  // columns of a panel; of a head
+  int32_t units, panels;         // columns, panels of them
+  int32_t at_once, tile;         // rows of a block at a time, in all
+  int32_t threads;
+};
+
 struct MovedRows {
   KvView view;
   bool whole;              // see whole_chunks()
@@ -31,9 +57,9 @@ struct StoredPlane {
   bool codes;          // rows are codes already
   const float* ready;  // their scales, where each row has one
   int64_t ready_stride[2];
-  // Of tiles (move_tiles.cu): threads of a row, tiles side by side, tiles turned over.
-  int32_t lanes_log2, panels;
-  bool turned;
+  bool turned;  // tiles turned over
+  Tiles tiles;
+  Columns columns;
 };
 struct StoreRows {
   StoredPlane plane[2];
@@ -48,13 +74,16 @@ struct StoreRows {
 // Lanes, panels, turned and page_shift are filled in there.
 gpu::Status launch_store(const StoreRows&, gpu::Stream);
 gpu::Status launch_store_elements(const StoreRows&, gpu::Stream);
+// move_columns.cu: fills in `columns` of a plane that tiles would take; false where it is not for columns.
+bool cut_columns(StoredPlane&, int64_t rows, int32_t heads);
+gpu::Status launch_store_columns(const StoreRows&, gpu::Stream);
 
 // Cached tokens, times their scale, to dense rows.
 struct GatheredPlane {
   MovedRows from, to;
   ScaleView scale;
   int32_t dims;
-  int32_t lanes_log2, panels;  // of tiles
+  Tiles tiles;
 };
 struct GatherRows {
   GatheredPlane plane[2];

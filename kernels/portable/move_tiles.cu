@@ -9,22 +9,17 @@
 // shared memory. Where slots lie together (V of layouts x and shuffled) a tile is turned over in shared
 // memory and eight tokens of a dimension are stored at once, if their slots follow each other. Two barriers,
 // one where nothing is turned. Scales of a row: the largest magnitude over its threads by shuffles.
-#include "kernels/dialect/codes.h"
-#include "kernels/portable/chunk.hpp"
-#include "kernels/portable/divide.hpp"
-#include "kernels/portable/move.hpp"
+#include <algorithm>
+
+#include "kernels/portable/move_codes.hpp"
 
 namespace assay_gpu {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kDeep = 4;                             // rows of a thread
 constexpr int kMostRows = kDeep * kThreads / 8;      // of a tile: eight lanes a row at least
 constexpr int kTurnWords = kMostRows * (8 * 4 + 1);  // of a turned tile, a word beyond each row
 constexpr int64_t kNowhere = INT64_MIN;
-
-// How rows become codes: moved as they are; by a scale of the row or head; by a scale of the dimension.
-enum class Way { kCopy, kRow, kChannel };
 
 // This thread's place in a tile: rows `group`, `group` + `step`, ...; dimensions from `dim` on.
 struct Place {
@@ -32,113 +27,18 @@ struct Place {
   int64_t row0;
   int32_t head, dim;
 };
-GPU_INLINE Place place_in_tile(int32_t lanes_log2, int32_t heads, int32_t panels) {
+GPU_INLINE Place place_in_tile(const Tiles& cut) {
   Place at;
   const int thread = static_cast<int>(threadIdx.x);
-  at.lanes_log2 = lanes_log2;
-  at.lane = thread & ((1 << lanes_log2) - 1), at.group = thread >> lanes_log2;
-  at.step = kThreads >> lanes_log2, at.rows = kDeep * at.step;
-  const uint32_t across = static_cast<uint32_t>(heads) * static_cast<uint32_t>(panels);
-  const uint32_t tile = blockIdx.x / across, rest = blockIdx.x - tile * across;
-  at.head = static_cast<int32_t>(rest / static_cast<uint32_t>(panels));
-  at.dim =
-      static_cast<int32_t>((rest - static_cast<uint32_t>(at.head * panels)) * 8 << lanes_log2) + at.lane * 8;
+  at.lanes_log2 = cut.lanes_log2;
+  at.lane = thread & ((1 << cut.lanes_log2) - 1), at.group = thread >> cut.lanes_log2;
+  at.step = kThreads >> cut.lanes_log2, at.rows = kDeep * at.step;
+  const uint32_t tile = quotient(blockIdx.x, cut.by_across), rest = blockIdx.x - tile * cut.by_across.by;
+  const uint32_t head = quotient(rest, cut.by_panels);
+  at.head = static_cast<int32_t>(head);
+  at.dim = static_cast<int32_t>((rest - head * cut.by_panels.by) * 8 << cut.lanes_log2) + at.lane * 8;
   at.row0 = static_cast<int64_t>(tile) * at.rows;
   return at;
-}
-
-// dim_offset() of a dimension that lies among its neighbours, without a division where none are packed.
-GPU_INLINE int64_t offset_of(const KvView& view, int32_t dim) {
-  return view.dim_pack == INT32_MAX ? dim * view.dim_inner : assay_kernels::dim_offset(view, dim);
-}
-
-GPU_INLINE void decode_16(const uint4& words, int32_t format, float (&out)[kChunk]) {
-  const uint32_t word[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (format == ASSAY_BF16) {
-      out[2 * i] = assay_kernels::float_from_bits(word[i] << 16);
-      out[2 * i + 1] = assay_kernels::float_from_bits(word[i] & 0xffff0000u);
-    } else {
-      gpu::fp16_pair(word[i], out[2 * i], out[2 * i + 1]);
-    }
-  }
-}
-
-// int8 or e4m3, exact for every code.
-GPU_INLINE void decode_8(const uint2& words, int32_t format, float (&out)[kChunk]) {
-  const uint32_t word[2] = {words.x, words.y};
-  if (format == ASSAY_INT8) {
-#pragma unroll
-    for (int e = 0; e < kChunk; ++e)
-      out[e] = static_cast<float>(static_cast<int32_t>(word[e / 4] << (24 - e % 4 * 8)) >> 24);
-    return;
-  }
-#if defined(GPU_E4M3_PAIRS)
-#  pragma unroll
-  for (int i = 0; i < 4; ++i)
-    gpu::e4m3_pair(static_cast<uint16_t>(word[i / 2] >> (i % 2 * 16)), out[2 * i], out[2 * i + 1]);
-#else
-#  pragma unroll
-  for (int e = 0; e < kChunk; ++e)
-    out[e] = assay_kernels::float_from_fp8(static_cast<uint8_t>(word[e / 4] >> (e % 4 * 8)), ASSAY_FP8_E4M3);
-#endif
-}
-
-// One rounding of each.
-GPU_INLINE uint4 encode_16(const float (&value)[kChunk], int32_t format) {
-  uint32_t word[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    word[i] = format == ASSAY_BF16 ? gpu::bf16_codes(value[2 * i], value[2 * i + 1])
-                                   : gpu::fp16_codes(value[2 * i], value[2 * i + 1]);
-  return {word[0], word[1], word[2], word[3]};
-}
-template <int32_t kTo>
-GPU_INLINE uint2 encode_8(const float (&value)[kChunk]) {
-  uint32_t word[2] = {};
-  if constexpr (kTo == ASSAY_INT8) {
-    // int8_from_float(): the adder rounds to whole numbers, whose codes are then the last byte.
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      uint32_t whole[4];
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        whole[e] = assay_kernels::bits_of_float(fminf(fmaxf(value[4 * i + e], -127.0f), 127.0f) + 0x1.8p23f);
-      word[i] = gpu::low_bytes(whole[0], whole[1], whole[2], whole[3]);
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      word[i / 2] |= static_cast<uint32_t>(gpu::e4m3_codes(value[2 * i], value[2 * i + 1])) << (i % 2 * 16);
-  }
-  return {word[0], word[1]};
-}
-
-GPU_INLINE float largest_of(const float (&value)[kChunk]) {
-  float largest = 0.0f;
-#pragma unroll
-  for (int e = 0; e < kChunk; ++e) largest = fmaxf(largest, fabsf(value[e]));
-  return largest;
-}
-
-// Kept out of the loops: scales and values of magnitudes that hardly occur.
-static __device__ GPU_OUT_OF_LINE float divide_one(float value, float scale) { return value / scale; }
-
-// value / scale as far as codes of kTo tell (divide.hpp); a scale of zero divides nothing. `bounded`: no
-// value is above the largest code times the scale.
-template <int32_t kTo>
-GPU_INLINE void divide_by(float (&value)[kChunk], const assay_kernels::Divisor& by, bool bounded) {
-  if (by.quick && (bounded || largest_of(value) <= assay_kernels::kQuickDivision)) {
-#pragma unroll
-    for (int e = 0; e < kChunk; ++e) {
-      const float q = assay_kernels::quick_quotient(value[e], by);
-      value[e] = kTo == ASSAY_INT8 ? q : assay_kernels::with_sign(q, value[e]);
-    }
-  } else if (by.scale != 0.0f) {
-#pragma unroll
-    for (int e = 0; e < kChunk; ++e) value[e] = divide_one(value[e], by.scale);
-  }
 }
 
 // Where the rows of the tile go and where their scales go, in elements; a thread per row.
@@ -198,16 +98,18 @@ GPU_INLINE void store_turned(const StoredPlane& plane, const Place& at, const in
 }
 
 // grid = (tiles x heads x panels of dimensions, planes).
-template <Way kWay, int32_t kTo>
+template <By kBy, int32_t kFrom, int32_t kTo>
 __global__ GPU_BOUNDS(kThreads,
-                      (gpu::kWarp == 64 ? 6 : 8)) void store_tiles(GPU_PARAMETER StoreRows parameter) {
+                      (kBy == By::kChannel ? 4
+                       : gpu::kWarp == 64  ? 6
+                                           : 8)) void store_tiles(GPU_PARAMETER StoreRows parameter) {
   const StoreRows& a = GPU_ARGUMENT(parameter);
   const StoredPlane& plane = a.plane[blockIdx.y];
   GPU_SHARED(int64_t, target, [kMostRows]);
   GPU_SHARED(int64_t, scale_at, [kMostRows]);
   GPU_SHARED(bool, together, [kMostRows / 8]);
   GPU_SHARED(uint32_t, tile, [kTurnWords]);
-  const Place at = place_in_tile(plane.lanes_log2, a.heads, plane.panels);
+  const Place at = place_in_tile(plane.tiles);
   const bool here = at.dim < plane.dims;
 
   uint4 word[kDeep] = {};
@@ -222,15 +124,16 @@ __global__ GPU_BOUNDS(kThreads,
   }
   find_targets(a, plane, at, target, scale_at);
 
-  const int32_t kind = plane.scale.kind;
-  assay_kernels::Divisor by[kWay == Way::kChannel ? kChunk : 1] = {};
-  if constexpr (kWay == Way::kChannel) {
+  assay_kernels::Divisor by[kBy == By::kChannel ? kChunk : 1] = {};
+  if constexpr (kBy == By::kChannel || kBy == By::kHead) {
 #pragma unroll
-    for (int e = 0; e < kChunk; ++e)
-      by[e] = assay_kernels::make_divisor(
-          here ? assay_kernels::channel_scale(plane.scale, at.head, at.dim + e) : 1.0f);
-  } else if (kWay == Way::kRow && plane.dynamic == nullptr) {
-    by[0] = assay_kernels::make_divisor(assay_kernels::kv_scale(plane.scale, 0, {0, 0}, at.head));
+    for (int e = 0; e < (kBy == By::kChannel ? kChunk : 1); ++e) {
+      float scale = 1.0f;
+      if (here)
+        scale = kBy == By::kChannel ? assay_kernels::channel_scale(plane.scale, at.head, at.dim + e)
+                                    : assay_kernels::kv_scale(plane.scale, 0, {0, 0}, at.head);
+      by[e] = assay_kernels::make_divisor(scale);
+    }
   }
   const int64_t offset = here ? offset_of(plane.to.view, at.dim) : 0;
   gpu::block_barrier();
@@ -241,53 +144,42 @@ __global__ GPU_BOUNDS(kThreads,
     together[threadIdx.x] = follow;
   }
 
-#pragma unroll
-  for (int i = 0; i < kDeep; ++i) {
+  const auto store_scale = [&](int i, float scale) {
     const int row = at.group + i * at.step;
-    const int64_t to = target[row];
-    uint2 codes{};
-    if constexpr (kWay != Way::kCopy) {
-      float value[kChunk];
-      decode_16(word[i], plane.from.view.format, value);
-      if constexpr (kWay == Way::kChannel) {
-#pragma unroll
-        for (int e = 0; e < kChunk; ++e) {
-          const bool quick = by[e].quick && fabsf(value[e]) <= assay_kernels::kQuickDivision;
-          value[e] = quick
-                         ? assay_kernels::with_sign(assay_kernels::quick_quotient(value[e], by[e]), value[e])
-                         : divide_one(value[e], by[e].scale);
-        }
-      } else {
-        if (plane.dynamic != nullptr) {
-          const float largest = gpu::warp_reduce(
-              largest_of(value), [](float s, float t) { return fmaxf(s, t); }, 1, 1 << at.lanes_log2);
-          by[0] = assay_kernels::make_divisor(largest / assay_kernels::largest_code(kTo));
-          if (at.lane == 0 && to != kNowhere) plane.dynamic[scale_at[row]] = by[0].scale;
-        }
-        if (kind != ASSAY_SCALE_NONE) divide_by<kTo>(value, by[0], plane.dynamic != nullptr);
-      }
-      codes = encode_8<kTo>(value);
-    } else if (plane.dynamic != nullptr && at.lane == 0 && to != kNowhere && here) {
-      plane.dynamic[scale_at[row]] =
-          plane.ready[(at.row0 + row) * plane.ready_stride[0] + at.head * plane.ready_stride[1]];
-    }
+    if (plane.dynamic != nullptr && at.lane == 0 && target[row] != kNowhere && here)
+      plane.dynamic[scale_at[row]] = scale;
+  };
+  // A chunk of this thread to its place, or into the tile that is turned.
+  const auto put = [&](int i, const auto& chunk) {
+    const int row = at.group + i * at.step;
+    using Bits = std::decay_t<decltype(chunk)>;  // uint4 or uint2
+    constexpr int kWords = sizeof(Bits) / 4;
     if (plane.turned) {
-      constexpr int kWords = kWay == Way::kCopy ? 4 : 2;
       uint32_t* line = tile + row * ((kWords << at.lanes_log2) + 1) + at.lane * kWords;
-      if constexpr (kWay == Way::kCopy)
-        line[0] = word[i].x, line[1] = word[i].y, line[2] = word[i].z, line[3] = word[i].w;
-      else
-        line[0] = codes.x, line[1] = codes.y;
-    } else if (here && to != kNowhere) {
-      if constexpr (kWay == Way::kCopy)
-        *reinterpret_cast<uint4*>(plane.to.written + (to + offset) * 2) = word[i];
-      else
-        *reinterpret_cast<uint2*>(plane.to.written + to + offset) = codes;
+      line[0] = chunk.x, line[1] = chunk.y;
+      if constexpr (kWords == 4) line[2] = chunk.z, line[3] = chunk.w;
+    } else if (here && target[row] != kNowhere) {
+      *reinterpret_cast<Bits*>(plane.to.written + (target[row] + offset) * (kWords / 2)) = chunk;
     }
+  };
+  if constexpr (kBy == By::kNothing) {
+#pragma unroll
+    for (int i = 0; i < kDeep; ++i) {
+      const int64_t row = at.row0 + at.group + i * at.step;
+      if (plane.dynamic != nullptr && row < a.rows)
+        store_scale(i, plane.ready[row * plane.ready_stride[0] + at.head * plane.ready_stride[1]]);
+      put(i, word[i]);
+    }
+  } else {
+    const auto found = [&](const float(&scale)[kDeep]) {
+#pragma unroll
+      for (int i = 0; i < kDeep; ++i) store_scale(i, scale[i]);
+    };
+    make_codes<kBy, kFrom, kTo>(word, 1 << at.lanes_log2, by, found, put);
   }
   if (!plane.turned) return;
   gpu::block_barrier();
-  if constexpr (kWay == Way::kCopy)
+  if constexpr (kBy == By::kNothing)
     store_turned<uint16_t>(plane, at, target, together, tile);
   else
     store_turned<uint8_t>(plane, at, target, together, tile);
@@ -300,7 +192,7 @@ __global__ GPU_BOUNDS(kThreads, 8) void gather_tiles(GPU_PARAMETER GatherRows pa
   const GatheredPlane& plane = a.plane[blockIdx.y];
   GPU_SHARED(int64_t, source, [kMostRows]);
   GPU_SHARED(float, scale, [kMostRows]);
-  const Place at = place_in_tile(plane.lanes_log2, a.op.p.heads_kv, plane.panels);
+  const Place at = place_in_tile(plane.tiles);
   if (static_cast<int>(threadIdx.x) < at.rows) {
     const int64_t row = at.row0 + threadIdx.x;
     source[threadIdx.x] = kNowhere;
@@ -354,9 +246,6 @@ __global__ GPU_BOUNDS(kThreads, 8) void gather_tiles(GPU_PARAMETER GatherRows pa
 }
 
 // ---- which planes are moved by tiles, and how.
-bool is_16(int32_t format) { return format == ASSAY_BF16 || format == ASSAY_FP16; }
-bool is_8(int32_t format) { return format == ASSAY_FP8_E4M3 || format == ASSAY_INT8; }
-
 // Eight slots of a dimension lie together, and groups of eight begin at multiples of their size.
 bool slots_together(const KvView& v) {
   const auto whole = [](int64_t stride) { return stride % 8 == 0; };
@@ -370,90 +259,87 @@ bool slots_together(const KvView& v) {
 // Threads of a row: all of its dimensions, or of rows too wide for that what leaves few threads idle. `one`:
 // a row must lie in one tile; false where it does not.
 template <class Plane>
-bool choose_lanes(Plane& plane, bool one) {
+bool choose_lanes(Plane& plane, int32_t heads, bool one) {
   const int32_t chunks = plane.dims / kChunk;
+  int32_t log2;
   if (chunks <= 16)
-    plane.lanes_log2 = chunks <= 8 ? 3 : 4;
+    log2 = chunks <= 8 ? 3 : 4;
   else
-    plane.lanes_log2 = one ? 5 : chunks % 16 == 0 ? 4 : 3;
-  plane.panels = (chunks + (1 << plane.lanes_log2) - 1) >> plane.lanes_log2;
-  return !one || plane.panels == 1;
+    log2 = one ? 5 : chunks % 16 == 0 ? 4 : 3;
+  const int32_t panels = (chunks + (1 << log2) - 1) >> log2;
+  plane.tiles = {log2, make_quotient(static_cast<uint32_t>(heads * panels)),
+                 make_quotient(static_cast<uint32_t>(panels))};
+  return !one || panels == 1;
 }
 
 template <class Plane>
-dim3 grid_for(int64_t rows, int32_t heads, const Plane* plane, int planes) {
+dim3 grid_for(int64_t rows, const Plane* plane, int planes) {
   int64_t most = 0;
   for (int i = 0; i < planes; ++i) {
-    const int64_t tile = int64_t{kDeep} * (kThreads >> plane[i].lanes_log2);
-    const int64_t blocks = (rows + tile - 1) / tile * heads * plane[i].panels;
-    if (blocks > most) most = blocks;
+    const int64_t tile = int64_t{kDeep} * (kThreads >> plane[i].tiles.lanes_log2);
+    most = std::max(most, (rows + tile - 1) / tile * plane[i].tiles.by_across.by);
   }
   return dim3(static_cast<unsigned>(most), static_cast<unsigned>(planes));
 }
 
-Way way_of(const StoredPlane& p) {
-  if (p.codes || (p.scale.kind == ASSAY_SCALE_NONE && p.from.view.format == p.to.view.format))
-    return Way::kCopy;
-  return p.scale.kind == ASSAY_SCALE_CHANNEL ? Way::kChannel : Way::kRow;
-}
-
-// Fills in how the plane is cut; false where it is not for tiles.
-bool cut(StoredPlane& p) {
+// What tiles and columns take. A scale that is found is one per row.
+bool suits(const StoredPlane& p) {
   const int32_t kind = p.scale.kind;
   const bool whole = p.from.whole && (p.split >= p.dims || p.rest.whole) && p.dims % kChunk == 0;
-  p.turned = !p.to.whole;
-  if (!whole || !is_16(p.from.view.format) || (p.turned && !slots_together(p.to.view))) return false;
-  if (way_of(p) != Way::kCopy && !is_8(p.to.view.format)) return false;
   const bool given = kind == ASSAY_SCALE_NONE || kind == ASSAY_SCALE_TENSOR || kind == ASSAY_SCALE_HOST ||
                      kind == ASSAY_SCALE_HEAD || kind == ASSAY_SCALE_CHANNEL;
-  return (given || p.dynamic != nullptr) && choose_lanes(p, p.dynamic != nullptr);
+  return whole && is_16(p.from.view.format) && (by_of(p) == By::kNothing || is_8(p.to.view.format)) &&
+         (given || p.dynamic != nullptr);
 }
-bool cut(GatheredPlane& p) {
+// Fill in how a plane is cut; false where it is not for tiles.
+bool cut(StoredPlane& p, int32_t heads) {
+  p.turned = !p.to.whole;
+  return suits(p) && (!p.turned || slots_together(p.to.view)) && choose_lanes(p, heads, p.dynamic != nullptr);
+}
+bool cut(GatheredPlane& p, int32_t heads) {
   const bool whole = p.from.whole && p.to.whole && p.dims % kChunk == 0;
   const int32_t from = p.from.view.format, to = p.to.view.format;
   const bool copies = from == to && p.scale.kind == ASSAY_SCALE_NONE;
   if (!whole || !is_16(to) || !(copies || is_8(from)) || p.scale.kind == ASSAY_SCALE_CHANNEL) return false;
-  return choose_lanes(p, false);
-}
-
-// Planes that one launch serves.
-bool alike(const StoredPlane& p, const StoredPlane& q) {
-  return way_of(p) == way_of(q) && (way_of(p) == Way::kCopy || p.to.view.format == q.to.view.format);
-}
-bool alike(const GatheredPlane& p, const GatheredPlane& q) {
-  return is_16(p.from.view.format) == is_16(q.from.view.format);
+  return choose_lanes(p, heads, false);
 }
 
 gpu::Status launch_tiles(const StoreRows& a, gpu::Stream stream) {
-  const StoredPlane& p = a.plane[0];
-  const dim3 grid = grid_for(a.rows, a.heads, a.plane, a.planes);
-  const auto launch = [&](auto kernel) { return gpu::launch(kernel, grid, kThreads, 0, stream, a); };
-  const Way way = way_of(p);
-  if (way == Way::kCopy) return launch(store_tiles<Way::kCopy, ASSAY_FORMAT_NONE>);
-  if (p.to.view.format == ASSAY_INT8)
-    return way == Way::kRow ? launch(store_tiles<Way::kRow, ASSAY_INT8>)
-                            : launch(store_tiles<Way::kChannel, ASSAY_INT8>);
-  return way == Way::kRow ? launch(store_tiles<Way::kRow, ASSAY_FP8_E4M3>)
-                          : launch(store_tiles<Way::kChannel, ASSAY_FP8_E4M3>);
+  const dim3 grid = grid_for(a.rows, a.plane, a.planes);
+  if (by_of(a.plane[0]) == By::kNothing)
+    return gpu::launch(store_tiles<By::kNothing, ASSAY_FORMAT_NONE, ASSAY_FORMAT_NONE>, grid, kThreads, 0,
+                       stream, a);
+  return pick_codes(a.plane[0], [&](auto by, auto from, auto to) {
+    return gpu::launch(store_tiles<by(), from(), to()>, grid, kThreads, 0, stream, a);
+  });
 }
 gpu::Status launch_tiles(const GatherRows& a, gpu::Stream stream) {
-  const dim3 grid = grid_for(a.op.p.rows, a.op.p.heads_kv, a.plane, a.planes);
+  const dim3 grid = grid_for(a.op.p.rows, a.plane, a.planes);
   return is_16(a.plane[0].from.view.format) ? gpu::launch(gather_tiles<false>, grid, kThreads, 0, stream, a)
                                             : gpu::launch(gather_tiles<true>, grid, kThreads, 0, stream, a);
 }
 
-// K and V by one launch where one instance serves both, else one after the other.
+// The kernel for a plane, or for both where one launch serves them.
+enum class Kernel { kColumns, kTiles, kElements };
+
+gpu::Status launch_by(Kernel kernel, const StoreRows& a, gpu::Stream stream) {
+  return kernel == Kernel::kColumns ? launch_store_columns(a, stream)
+         : kernel == Kernel::kTiles ? launch_tiles(a, stream)
+                                    : launch_store_elements(a, stream);
+}
+gpu::Status launch_by(Kernel kernel, const GatherRows& a, gpu::Stream stream) {
+  return kernel == Kernel::kTiles ? launch_tiles(a, stream) : launch_gather_elements(a, stream);
+}
+
 template <class Call>
-gpu::Status launch_planes(Call a, gpu::Stream stream, gpu::Status (*elements)(const Call&, gpu::Stream)) {
-  bool fits[2] = {};
-  for (int i = 0; i < a.planes; ++i) fits[i] = cut(a.plane[i]);
-  if (a.planes == 1 || (fits[0] == fits[1] && (!fits[0] || alike(a.plane[0], a.plane[1]))))
-    return fits[0] ? launch_tiles(a, stream) : elements(a, stream);
+gpu::Status launch_planes(Call a, const Kernel (&kernel)[2], bool share, gpu::Stream stream) {
+  if (a.planes == 1 || (kernel[0] == kernel[1] && (share || kernel[0] == Kernel::kElements)))
+    return launch_by(kernel[0], a, stream);
   a.planes = 1;
-  const gpu::Status first = fits[0] ? launch_tiles(a, stream) : elements(a, stream);
+  const gpu::Status first = launch_by(kernel[0], a, stream);
   if (first != gpu::Status{}) return first;
   a.plane[0] = a.plane[1];
-  return fits[1] ? launch_tiles(a, stream) : elements(a, stream);
+  return launch_by(kernel[1], a, stream);
 }
 
 }  // namespace
@@ -463,11 +349,27 @@ gpu::Status launch_store(const StoreRows& call, gpu::Stream stream) {
   a.page_shift = -1;
   for (int32_t shift = 0; shift < 31; ++shift)
     if (a.page_size == 1 << shift) a.page_shift = shift;
-  return launch_planes(a, stream, launch_store_elements);
+  bool columns = true, tiles = true;  // for every plane
+  Kernel kernel[2] = {};
+  for (int i = 0; i < a.planes; ++i) {
+    StoredPlane& p = a.plane[i];
+    const bool by_tiles = cut(p, a.heads), by_columns = suits(p) && cut_columns(p, a.rows, a.heads);
+    kernel[i] = by_columns ? Kernel::kColumns : by_tiles ? Kernel::kTiles : Kernel::kElements;
+    columns &= by_columns, tiles &= by_tiles;
+  }
+  const bool share = alike(a.plane[0], a.plane[1]);
+  if (share && tiles && !columns) kernel[0] = kernel[1] = Kernel::kTiles;  // one launch rather than two
+  return launch_planes(a, kernel, share, stream);
 }
 
 gpu::Status launch_gather(const GatherRows& call, gpu::Stream stream) {
-  return launch_planes(call, stream, launch_gather_elements);
+  GatherRows a = call;
+  Kernel kernel[2] = {};
+  for (int i = 0; i < a.planes; ++i)
+    kernel[i] = cut(a.plane[i], a.op.p.heads_kv) ? Kernel::kTiles : Kernel::kElements;
+  // The 16-bit ones by one instance, the 8-bit ones by the other.
+  const bool share = is_16(a.plane[0].from.view.format) == is_16(a.plane[1].from.view.format);
+  return launch_planes(a, kernel, share, stream);
 }
 
 }  // namespace assay_gpu

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// assay-choices: how good the choices of a kernel that chooses are. Every line's inputs are made once and lie
+// on the device once; every kernel that could have been chosen and takes the line is timed over them, in
+// turns, so that all see the same clocks. Printed as CSV: a row per line and kernel, with the one that
+// dispatch() takes and how far its time is above the best. Nothing is judged here; assay check does that.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include "harness/base/error.hpp"
+#include "harness/cli/commands.hpp"
+#include "harness/device/device_buffers.hpp"
+#include "harness/input/inputs.hpp"
+#include "harness/run/case_stream.hpp"
+#include "harness/run/timed_call.hpp"
+#include "harness/scenario/lengths.hpp"
+#include "harness/scenario/scenario.hpp"
+#include "harness/scenario/suite.hpp"
+
+namespace assay {
+namespace {
+
+struct Choice {
+  const assay_kernel* kernel;
+  std::unique_ptr<DeviceCase> device_case;
+  std::unique_ptr<TimedCall> call;
+  std::vector<double> us;
+};
+
+double median(std::vector<double> us) {
+  std::nth_element(us.begin(), us.begin() + static_cast<ptrdiff_t>(us.size() / 2), us.end());
+  return us[us.size() / 2];
+}
+
+// Those of the chooser that take the case, each once, ready to be timed.
+std::vector<Choice> choices_for(const Backend& backend, const assay_device& device,
+                                const assay_kernel& chooser, const Inputs& inputs, const std::string& mode) {
+  const auto buffers = std::make_shared<DeviceBuffers>(backend, inputs.buffers.set());
+  std::vector<Choice> all;
+  for (int32_t i = 0; i < chooser.stage_count; ++i) {
+    const assay_kernel& kernel = *chooser.stages[i].kernel;
+    const bool again =
+        std::any_of(all.begin(), all.end(), [&](const Choice& c) { return c.kernel == &kernel; });
+    const assay_problem* problem = inputs.view->get();
+    if (again || !call_supports(kernel, problem, &inputs.tensors, device).ok()) continue;
+    Choice c{&kernel,
+             std::make_unique<DeviceCase>(backend, buffers, inputs, call_workspace(kernel, problem)),
+             nullptr,
+             {}};
+    c.call = std::make_unique<TimedCall>(backend, device, kernel, problem, c.device_case->tensors(), mode,
+                                         nullptr);
+    all.push_back(std::move(c));
+  }
+  return all;
+}
+
+// "decode: NAME, why" -> NAME
+std::string chosen_name(const assay_kernel& chooser, const assay_problem* problem) {
+  char text[400] = "";
+  if (chooser.dispatch(&chooser, problem, text, sizeof text) != ASSAY_OK) return "";
+  const std::string said = text;
+  const size_t from = said.find(": ") + 2;
+  return said.substr(from, said.find(", ", from) - from);
+}
+
+void time_line(const Backend& backend, const assay_device& device, const assay_kernel& chooser,
+               const RunCase& line, const std::string& mode, int samples) {
+  const Problem problem = make_problem(line.scenario);
+  if (problem.op != chooser.op) return;
+  const Inputs inputs = build_inputs(problem);
+  std::vector<Choice> choices = choices_for(backend, device, chooser, inputs, mode);
+  constexpr int kRounds = 4;
+  // A kernel that is far from the best needs no more than its first round.
+  double best = INFINITY;
+  for (int round = 0; round < kRounds; ++round)
+    for (Choice& c : choices) {
+      if (round > 0 && median(c.us) > 3 * best) continue;
+      for (int i = 0; i < (round == 0 ? 3 : samples / kRounds); ++i) c.us.push_back(c.call->sample().us);
+      best = std::min(best, median(c.us));
+    }
+  const std::string chosen = chosen_name(chooser, inputs.view->get());
+  best = INFINITY;
+  for (const Choice& c : choices) best = std::min(best, median(c.us));
+  for (const Choice& c : choices)
+    fmt::print("\"{}\",{},{},{:.2f},{},{:.3f}\n", line.line, c.kernel->name,
+               chosen == c.kernel->name ? "chosen" : "", median(c.us), c.us.size(), median(c.us) / best);
+  std::fflush(stdout);
+}
+
+int run(int argc, char** argv) {
+  RunOptions options;
+  std::string library = "cuda", name, mode = "hot";
+  int samples = 40;
+  CLI::App app{"times every choice of a kernel that chooses, line by line, as CSV", "assay-choices"};
+  app.add_option("chooser", name, "the kernel that chooses")->required();
+  app.add_option("suites", options.suites, "suite names, *.suite files, or scenario lines in quotes")
+      ->required();
+  app.add_option("--backend", library, "installed backend, or path of a library")->capture_default_str();
+  app.add_option("--filter", options.filter, "only lines that match this regular expression");
+  app.add_option("--limit", options.limit, "at most N lines")->check(CLI::NonNegativeNumber);
+  app.add_option("--samples", samples, "of a kernel")->capture_default_str()->check(CLI::Range(4, 10000));
+  app.add_option("--cache", mode, "hot, cold or graph")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"hot", "cold", "graph"}));
+  app.footer("Example:\n  assay-choices paged_auto_sm90 performance_gpu --backend cuda");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);
+    app.exit(e, std::cerr, std::cerr);
+    return kExitUsage;
+  }
+  const Backend backend = Backend::load(library);
+  const assay_kernel* chooser = backend.find(name);
+  if (chooser == nullptr) throw InputError(fmt::format("no kernel {} in backend {}", name, library));
+  if (chooser->dispatch == nullptr || chooser->stage_count == 0)
+    throw InputError(fmt::format("{} does not choose among kernels", name));
+  const assay_device device = backend.device(0);
+  fmt::print("line,kernel,chosen,time_us,samples,over_best\n");
+  CaseStream lines(options);
+  while (const std::optional<RunCase> line = lines.next()) try {
+      time_line(backend, device, *chooser, *line, mode, samples);
+    } catch (const TimedCallFailed& failed) {
+      throw InfrastructureError(fmt::format("{}: {}", line->line, failed.text));
+    }
+  return kExitOk;
+}
+
+}  // namespace
+}  // namespace assay
+
+int main(int argc, char** argv) {
+  assay::add_trace_folder(assay::scenario_folder() + "/traces");
+  try {
+    return assay::run(argc, argv);
+  } catch (const assay::InputError& e) {
+    fmt::print(stderr, "assay-choices: {}\n", e.what());
+    return assay::kExitUsage;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "assay-choices: {}\n", e.what());
+    return assay::kExitInfrastructure;
+  }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// 16-bit rows to e4m3 and int8 (cache_write, quantize_int8) where eight dimensions lie together on both
+// sides, at the speed of memory. Other rows are for move_tiles.cu and move.cu, which make the same codes.
+//
+// A thread keeps a column (eight dimensions of a head, with the scale they share) and goes down the rows of
+// its block, so that beside the conversion all it computes for a row is one address on either side; what a
+// thread has to know first costs as much as four rows do. It has kDeep rows on their way while it works on
+// those before. Where rows go is found once per row, by the first threads, and left in shared memory; one
+// barrier. Scales of a row: the largest magnitude over its threads by shuffles.
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/device/status.hpp"
+#include "kernels/portable/move_codes.hpp"
+
+namespace assay_gpu {
+namespace {
+
+constexpr int kThreads = 128;
+// Blocks of a multiprocessor, as registers allow.
+constexpr int resident(By by) { return by == By::kRow ? 7 : by == By::kHead ? 6 : 5; }
+constexpr int kTallest = 64;    // rows of a block, but for what rounding adds
+constexpr int kMostRows = 256;  // rounded, where a row has one column
+constexpr int64_t kNowhere = -1;
+
+// This thread's column and the rows of its block.
+struct Column {
+  int32_t head, dim;
+  int32_t first, step;  // its rows of the block: first, first + step, ...
+  int32_t rows;         // of the block
+  int64_t row0;
+  bool here;
+};
+GPU_INLINE Column column_of(const Columns& c, int64_t rows) {
+  Column at;
+  const uint32_t thread = threadIdx.x, sub = quotient(thread, c.by_width);
+  const uint32_t unit = blockIdx.y * c.by_width.by + thread - sub * c.by_width.by;
+  const uint32_t head = quotient(unit, c.by_chunks);
+  at.head = static_cast<int32_t>(head);
+  at.dim = static_cast<int32_t>(unit - head * c.by_chunks.by) * kChunk;
+  at.first = static_cast<int32_t>(sub), at.step = c.at_once;
+  at.row0 = static_cast<int64_t>(blockIdx.x) * c.tile;
+  const int64_t left = rows - at.row0;
+  at.rows = left < c.tile ? static_cast<int32_t>(left) : c.tile;
+  at.here = sub < static_cast<uint32_t>(c.at_once) && unit < static_cast<uint32_t>(c.units);
+  return at;
+}
+
+// Where the rows of the block go, and their scales where they are wanted, but for the part of the head.
+GPU_INLINE void find_targets(const StoreRows& a, const StoredPlane& plane, const Column& at, int64_t* target,
+                             int64_t* scale_at) {
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < at.rows; i += static_cast<int>(blockDim.x)) {
+    const int64_t row = at.row0 + i;
+    target[i] = kNowhere;
+    if (!assay_kernels::row_is_live(a.live_rows, row)) continue;
+    KeyPlace to{row, 0};
+    if (a.slots != nullptr) {
+      const int64_t slot = a.slots[row * a.slots_stride];
+      if (slot < 0) continue;
+      to.block = a.page_shift >= 0 ? slot >> a.page_shift : slot / a.page_size;
+      to.slot = static_cast<int32_t>(slot - to.block * a.page_size);
+    }
+    target[i] = assay_kernels::token_offset(plane.to.view, to);
+    if (scale_at != nullptr) scale_at[i] = to.block * plane.scale.stride[0] + to.slot * plane.scale.stride[2];
+  }
+}
+
+// grid = (tiles of rows, panels of columns, planes).
+template <By kBy, int32_t kFrom, int32_t kTo>
+__global__ GPU_BOUNDS(kThreads, resident(kBy)) void store_columns(GPU_PARAMETER StoreRows parameter) {
+  const StoreRows& a = GPU_ARGUMENT(parameter);
+  const StoredPlane& plane = a.plane[blockIdx.z];
+  GPU_SHARED(int64_t, target, [kMostRows]);
+  GPU_SHARED(int64_t, scale_at, [kBy == By::kRow ? kMostRows : 1]);
+  const Column at = column_of(plane.columns, a.rows);
+
+  const bool second = at.dim >= plane.split;
+  const MovedRows& from = second ? plane.rest : plane.from;
+  const int64_t row_bytes = from.view.block_stride * 2, step_bytes = at.step * row_bytes;
+  const unsigned char* source = from.view.data + (at.row0 + at.first) * row_bytes +
+                                (at.head * from.view.head_stride + at.dim - (second ? plane.split : 0)) * 2;
+  const int limit = at.here ? at.rows : 0;
+  // The chunks of rows first, first + step, ..., the first of which lies at `source`.
+  const auto load = [&](int first, uint4(&out)[kDeep]) {
+#pragma unroll
+    for (int i = 0; i < kDeep; ++i, source += step_bytes)
+      if (first + i * at.step < limit) out[i] = gpu::load_16(source);
+  };
+  uint4 word[kDeep] = {};
+  load(at.first, word);
+  find_targets(a, plane, at, target, kBy == By::kRow ? scale_at : nullptr);
+
+  assay_kernels::Divisor by[kBy == By::kChannel ? kChunk : 1] = {};
+  if constexpr (kBy != By::kRow) {
+#pragma unroll
+    for (int e = 0; e < (kBy == By::kChannel ? kChunk : 1); ++e) {
+      float scale = 1.0f;
+      if (at.here)
+        scale = kBy == By::kChannel ? assay_kernels::channel_scale(plane.scale, at.head, at.dim + e)
+                                    : assay_kernels::kv_scale(plane.scale, 0, {0, 0}, at.head);
+      by[e] = assay_kernels::make_divisor(scale);
+    }
+  }
+  float* scale_to = plane.dynamic + at.head * plane.scale.stride[1];
+  unsigned char* to = plane.to.written;
+  if (at.here) to += at.head * plane.to.view.head_stride + offset_of(plane.to.view, at.dim);
+  gpu::block_barrier();
+
+  const int chunks = static_cast<int>(plane.columns.by_chunks.by);
+  // All threads of a block together where they shuffle.
+  const int end = kBy == By::kRow ? at.rows + at.first : limit;
+#pragma unroll 1
+  for (int first = at.first; first < end; first += kDeep * at.step) {
+    uint4 next[kDeep] = {};
+    load(first + kDeep * at.step, next);
+    // The scales of the rows, by as many of their threads.
+    const auto found = [&](const float(&scale)[kDeep]) {
+      for (int i = at.dim / kChunk; i < kDeep; i += chunks) {
+        const int row = first + i * at.step;
+        if (row < limit && target[row] >= 0)
+          scale_to[scale_at[row]] = i < 2 ? (i == 0 ? scale[0] : scale[1]) : i == 2 ? scale[2] : scale[3];
+      }
+    };
+    make_codes<kBy, kFrom, kTo>(word, chunks, by, found, [&](int i, uint2 codes) {
+      const int row = first + i * at.step;
+      if (row < limit && target[row] >= 0) *reinterpret_cast<uint2*>(to + target[row]) = codes;
+    });
+#pragma unroll
+    for (int i = 0; i < kDeep; ++i) word[i] = next[i];
+  }
+}
+
+int32_t round_up(int32_t n, int32_t to) { return (n + to - 1) / to * to; }
+
+// Rows of a block: as many as leave every multiprocessor its blocks, in whole rounds where there are several.
+dim3 columns_grid(StoreRows& a) {
+  int64_t panels = 0;
+  for (int i = 0; i < a.planes; ++i) panels += a.plane[i].columns.panels;
+  const int64_t wanted =
+      a.rows * panels / (std::max<int64_t>(multiprocessors, 1) * resident(by_of(a.plane[0]))) + 1;
+  dim3 grid(0, 0, static_cast<unsigned>(a.planes));
+  for (int i = 0; i < a.planes; ++i) {
+    Columns& c = a.plane[i].columns;
+    const int32_t tall = static_cast<int32_t>(std::min<int64_t>(wanted, kTallest));
+    c.tile = round_up(tall, tall > c.at_once * kDeep ? c.at_once * kDeep : c.at_once);
+    grid.x = std::max(grid.x, static_cast<unsigned>((a.rows + c.tile - 1) / c.tile));
+    grid.y = std::max(grid.y, static_cast<unsigned>(c.panels));
+  }
+  return grid;
+}
+
+}  // namespace
+
+bool cut_columns(StoredPlane& p, int64_t rows, int32_t heads) {
+  const int32_t chunks = p.dims / kChunk;
+  if (!p.to.whole || rows == 0 || by_of(p) == By::kNothing || int64_t{heads} * chunks > INT32_MAX / 2)
+    return false;
+  if (by_of(p) == By::kRow && (chunks > gpu::kWarp || (chunks & (chunks - 1)) != 0)) return false;
+  Columns& c = p.columns;
+  c.units = heads * chunks;
+  // Threads of a row and head stay together: panels of columns end between heads.
+  const int32_t panels = (c.units + kThreads - 1) / kThreads, even = (c.units + panels - 1) / panels;
+  const int32_t width =
+      chunks <= kThreads / 2 ? std::min(round_up(even, chunks), kThreads / chunks * chunks) : even;
+  c.by_width = make_quotient(static_cast<uint32_t>(width));
+  c.by_chunks = make_quotient(static_cast<uint32_t>(chunks));
+  c.panels = (c.units + width - 1) / width;
+  c.at_once = kThreads / width;
+  c.threads = round_up(c.at_once * width, gpu::kWarp);
+  return true;
+}
+
+gpu::Status launch_store_columns(const StoreRows& call, gpu::Stream stream) {
+  StoreRows a = call;
+  const dim3 grid = columns_grid(a);
+  const int threads = std::max(a.plane[0].columns.threads, a.planes == 2 ? a.plane[1].columns.threads : 0);
+  return pick_codes(a.plane[0], [&](auto by, auto from, auto to) {
+    return gpu::launch(store_columns<by(), from(), to()>, grid, threads, 0, stream, a);
+  });
+}
+
+}  // namespace assay_gpu
