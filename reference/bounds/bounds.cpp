@@ -127,16 +127,12 @@ class FastBounds {
 
 BoundedAttention bounded_attention(const Problem& problem, const HostOperands& operands,
                                    const std::vector<RowId>& rows, const assay_arithmetic& arithmetic) {
-  BoundedAttention out = FastBounds(problem, operands, rows, arithmetic, false).run();
-  intersect_tiers(out);
-  return out;
+  return FastBounds(problem, operands, rows, arithmetic, false).run();
 }
 
 BoundedAttention followed_attention(const Problem& problem, const HostOperands& operands,
                                     const std::vector<RowId>& rows, const assay_arithmetic& arithmetic) {
-  BoundedAttention out = FastBounds(problem, operands, rows, arithmetic, true).run();
-  intersect_tiers(out);
-  return out;
+  return FastBounds(problem, operands, rows, arithmetic, true).run();
 }
 
 }  // namespace assay

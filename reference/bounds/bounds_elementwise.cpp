@@ -443,7 +443,6 @@ BoundedAttention bounded_attention_elementwise(const Problem& p, const HostOpera
       out.r_applied += counts.r_applied;
     }
   }
-  intersect_tiers(out);
   return out;
 }
 

@@ -9,30 +9,62 @@
 namespace assay {
 namespace {
 
-// So few are intersected before another thread is awake.
+constexpr double kInf = std::numeric_limits<double>::infinity();
+// So few numbers are set before another thread is awake.
 constexpr size_t kManyElements = size_t{1} << 15;
+
+double no_nan(double x) { return std::isnan(x) ? kInf : x; }
+
+// The interval of one row and head. Numbers so large that their squares leave fp32 have no bound.
+void intersect_slot(BoundedAttention& b, size_t slot) {
+  const size_t dim = static_cast<size_t>(b.value.head_dim_v), first = slot * dim;
+  const double *o = &b.value.o[first], *replayed = &b.o_replayed[first];
+  double *d = &b.o_bound[first], *p = &b.o_bound_p[first], *r = &b.o_bound_r[first];
+  double *low = &b.o_low[first], *high = &b.o_high[first];
+#pragma omp simd
+  for (size_t i = 0; i < dim; ++i) {
+    d[i] = no_nan(d[i]);
+    p[i] = no_nan(p[i]);
+    r[i] = no_nan(r[i]);
+    const double about_exact = p[i] < d[i] ? p[i] : d[i];
+    const double exact_low = o[i] - about_exact, replayed_low = replayed[i] - r[i];
+    const double exact_high = o[i] + about_exact, replayed_high = replayed[i] + r[i];
+    low[i] = exact_low < replayed_low ? replayed_low : exact_low;
+    high[i] = replayed_high < exact_high ? replayed_high : exact_high;
+  }
+  b.lse_bound[slot] = no_nan(b.lse_bound[slot]);
+  b.lse_bound_p[slot] = no_nan(b.lse_bound_p[slot]);
+  const double lse = b.value.lse[slot];
+  const double bound = std::isinf(lse) ? 0.0 : std::min(b.lse_bound[slot], b.lse_bound_p[slot]);
+  b.lse_low[slot] = lse - bound;
+  b.lse_high[slot] = lse + bound;
+}
 
 }  // namespace
 
 void start_tiers(BoundedAttention& b, const std::vector<RowId>& rows, int32_t heads_q, int32_t head_dim_v) {
-  constexpr double kInf = std::numeric_limits<double>::infinity();
   b.value.rows = rows;
   b.value.heads_q = heads_q;
   b.value.head_dim_v = head_dim_v;
   const size_t slots = rows.size() * heads_q, elements = slots * head_dim_v;
-  b.value.o.assign(elements, 0.0);
-  b.value.lse.assign(slots, -kInf);
-  b.o_bound.assign(elements, 0.0);
-  b.o_bound_p.assign(elements, kInf);
-  b.o_bound_r.assign(elements, kInf);
-  b.o_replayed.assign(elements, 0.0);
+  struct Start {
+    std::vector<double>& all;
+    double value;
+  } const starts[] = {{b.value.o, 0},      {b.o_bound, 0},    {b.o_bound_p, kInf},
+                      {b.o_bound_r, kInf}, {b.o_replayed, 0}, {b.o_sigma, 0},
+                      {b.o_bias, 0},       {b.o_low, 0},      {b.o_high, 0}};
+  for (const Start& s : starts) s.all.reserve(elements);
+    // Megabytes that leave the caches; nothing throws any more.
+#pragma omp parallel for schedule(dynamic) if (elements > kManyElements)
+  for (const Start& s : starts) s.all.assign(elements, s.value);
   b.o_rounding.assign(elements, 0.0f);
-  b.o_sigma.assign(elements, 0.0);
-  b.o_bias.assign(elements, 0.0);
+  b.value.lse.assign(slots, -kInf);
   b.lse_bound.assign(slots, 0.0);
   b.lse_bound_p.assign(slots, kInf);
   b.lse_sigma.assign(slots, 0.0);
   b.lse_bias.assign(slots, 0.0);
+  b.lse_low.assign(slots, -kInf);
+  b.lse_high.assign(slots, -kInf);
 }
 
 RowTiers::RowTiers(BoundedAttention& out, int64_t slot, int32_t head_dim_v, const RowBounds& bounds)
@@ -53,7 +85,7 @@ void RowTiers::element(int32_t d, const ChannelFacts<T>& c) {
     out_.o_bias[at] = lane(b.bias, k);
     // A replay that is no sharper than the other tiers (scores worse than P's own grid) is left out.
     const bool useful = std::isfinite(r) && !(r > 2 * lane(b.d, k) && r > 2 * lane(b.p, k));
-    out_.o_bound_r[at] = useful ? r : std::numeric_limits<double>::infinity();
+    out_.o_bound_r[at] = useful ? r : kInf;
     out_.o_replayed[at] = useful ? replayed : o;
     out_.o_sigma[at] = useful && followed ? std::min(sigma, lane(b.replay_sigma, k)) : sigma;
   }
@@ -70,20 +102,19 @@ RowTiersCounts RowTiers::finish(const RowFacts& row) {
   out_.lse_sigma[slot_] = bounds_.lse_sigma();
   out_.lse_bias[slot_] = bounds_.lse_bias();
   RowTiersCounts counts;
-  if (!row.keys) return counts;
-  counts.r_applied = row.replayed;
-  if (suspicious_ || row.structured) {
-    std::fill_n(out_.o_bound_p.begin() + first_, dim_, std::numeric_limits<double>::infinity());
+  if (row.keys) counts.r_applied = row.replayed;
+  if (row.keys && (suspicious_ || row.structured)) {
+    std::fill_n(out_.o_bound_p.begin() + first_, dim_, kInf);
     // Where the row sum takes rounded P, its rounding is no more random than the numerator's.
-    if (bounds_.joint()) out_.lse_bound_p[slot_] = std::numeric_limits<double>::infinity();
+    if (bounds_.joint()) out_.lse_bound_p[slot_] = kInf;
     counts.p_declined = 1;
   }
-  if (bounds_.row_sum_leans()) out_.lse_bound_p[slot_] = std::numeric_limits<double>::infinity();
+  if (row.keys && bounds_.row_sum_leans()) out_.lse_bound_p[slot_] = kInf;
+  intersect_slot(out_, static_cast<size_t>(slot_));
   return counts;
 }
 
 void intersect_tiers(BoundedAttention& b) {
-  constexpr double kInf = std::numeric_limits<double>::infinity();
   const auto fill = [](std::vector<double>& v, size_t size, double value) {
     if (v.empty()) v.assign(size, value);
   };
@@ -94,31 +125,11 @@ void intersect_tiers(BoundedAttention& b) {
   fill(b.lse_bound_p, rows, kInf);
   fill(b.lse_sigma, rows, 0.0);
   if (b.o_replayed.empty()) b.o_replayed = b.value.o;
-
-  // Numbers so large that their squares leave fp32 have no bound.
-  for (auto* bound : {&b.o_bound, &b.o_bound_p, &b.o_bound_r, &b.lse_bound, &b.lse_bound_p})
-    for (double& x : *bound) x = std::isnan(x) ? kInf : x;
   b.o_low.resize(elements);
   b.o_high.resize(elements);
-  const double *o = b.value.o.data(), *replayed = b.o_replayed.data(), *d = b.o_bound.data(),
-               *p = b.o_bound_p.data(), *r = b.o_bound_r.data();
-  double *low = b.o_low.data(), *high = b.o_high.data();
-#pragma omp parallel for simd if (elements > kManyElements)
-  for (size_t i = 0; i < elements; ++i) {
-    const double about_exact = p[i] < d[i] ? p[i] : d[i];
-    const double exact_low = o[i] - about_exact, replayed_low = replayed[i] - r[i];
-    const double exact_high = o[i] + about_exact, replayed_high = replayed[i] + r[i];
-    low[i] = exact_low < replayed_low ? replayed_low : exact_low;
-    high[i] = replayed_high < exact_high ? replayed_high : exact_high;
-  }
   b.lse_low.resize(rows);
   b.lse_high.resize(rows);
-  for (size_t i = 0; i < rows; ++i) {
-    const double lse = b.value.lse[i];
-    const double bound = std::isinf(lse) ? 0.0 : std::min(b.lse_bound[i], b.lse_bound_p[i]);
-    b.lse_low[i] = lse - bound;
-    b.lse_high[i] = lse + bound;
-  }
+  for (size_t slot = 0; slot < rows; ++slot) intersect_slot(b, slot);
 }
 
 }  // namespace assay

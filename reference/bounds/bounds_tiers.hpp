@@ -21,7 +21,7 @@ class RowTiers {
   // Channel d, or the eight from d.
   template <class T>
   void element(int32_t d, const ChannelFacts<T>&);
-  // Also writes the LSE.
+  // Also writes the LSE and the intervals.
   RowTiersCounts finish(const RowFacts&);
 
  private:
@@ -32,8 +32,9 @@ class RowTiers {
   bool suspicious_ = false;
 };
 
-// Fills o_low .. o_high and lse_low .. lse_high from the tiers. Tiers left empty do not apply: their
-// half-widths become infinite, o_replayed the exact value, the sigmas 0.
+// The intervals of bounds that were put together otherwise: o_low .. o_high and lse_low .. lse_high from the
+// tiers. Tiers left empty do not apply: their half-widths become infinite, o_replayed the exact value, the
+// sigmas 0.
 void intersect_tiers(BoundedAttention&);
 
 }  // namespace assay
