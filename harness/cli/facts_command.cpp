@@ -64,7 +64,8 @@ int facts_command(const FactsArguments& a) {
     for (const KernelInfo& kernel : std::vector(dispatcher->kernels())) {
       if (!chosen_by(kernel.name, a.kernels) || StopSignals::requested()) continue;
       if (!op_of(kernel.op).whole_context) {
-        fmt::print(stderr, "{}: is a kernel of {} ({}); facts are of kernels of prefill and paged; "
+        fmt::print(stderr,
+                   "{}: is a kernel of {} ({}); facts are of kernels of prefill and paged; "
                    "assay check tries it on a suite, with --graphs and --walk on replays\n",
                    clean_text(kernel.name), op_of(kernel.op).name, op_of(kernel.op).summary);
         continue;
