@@ -12,7 +12,7 @@ set(ASSAY_STEP_SOURCES ${ASSAY_KERNELS}/common/stages.cpp ${ASSAY_KERNELS}/commo
   ${ASSAY_KERNELS}/common/step_stages.cpp ${ASSAY_KERNELS}/common/unified_step.cpp
   ${ASSAY_KERNELS}/common/aiter_fa.cpp ${ASSAY_KERNELS}/common/sglang_fa.cpp
   ${ASSAY_KERNELS}/common/chunked_context.cpp ${ASSAY_KERNELS}/common/mla_prefill.cpp
-  ${ASSAY_KERNELS}/common/aiter_mla.cpp)
+  ${ASSAY_KERNELS}/common/aiter_mla.cpp ${ASSAY_KERNELS}/common/ixformer_fa.cpp)
 
 # Device code of the portable kernels (CUDA, HIP or plain C++ for the emulator) and their entries of the C table.
 file(GLOB ASSAY_PORTABLE_DEVICE_SOURCES CONFIGURE_DEPENDS ${ASSAY_KERNELS}/portable/*.cu)

@@ -17,8 +17,8 @@ namespace {
 constexpr OperandUse kOperands[] = {
     {Operand::kQ, Role::kIn, layouts::q_read},
     {Operand::kQScale, Role::kIn, layouts::q_scale},
-    {Operand::kKScale, Role::kIn, layouts::k_scale_paged},
-    {Operand::kVScale, Role::kIn, layouts::v_scale_paged},
+    {Operand::kKScale, Role::kIn, layouts::k_scale_paged, Role::kInOut},
+    {Operand::kVScale, Role::kIn, layouts::v_scale_paged, Role::kInOut},
     {Operand::kDenseK, Role::kIn, layouts::dense_k_read},
     {Operand::kDenseV, Role::kIn, layouts::dense_v_read},
     {Operand::kSlotMapping, Role::kIn, layouts::slot_mapping},
@@ -50,15 +50,16 @@ constexpr std::string_view kExamples[] = {
     "step h=4/1 d=64/32 kv=fp8_e4m3 budget=16 layout=mla table=token sinks=on batch=1q3s50_1q0s9 seed=3",
     "step h=4/2 d=32 pad=2 threshold=8 mask=tree window=6 positions=depth batch=2q6s30_1q0s9_1q4 seed=4",
     "step h=4/2 d=32 page=4 chunk=8 batch=2q1s33_1q9s20 seed=5",
-    "step h=4/2 d=32 strides=q+kv+out+last batch=1q1s33_1q5s40_1q6 seed=6"};
+    "step h=4/2 d=32 strides=q+kv+out+last batch=1q1s33_1q5s40_1q6 seed=6",
+    "step h=4/2 d=64 kv=int8:token_head/int8:channel layout=hnd batch=2q1s33_1q9s20 seed=7"};
 
-bool writable(const Quantization& q) {
-  return q.scale != ASSAY_SCALE_REQUEST_HEAD && q.scale != ASSAY_SCALE_TOKEN_HEAD;
-}
+bool writable(const Quantization& q) { return q.scale != ASSAY_SCALE_REQUEST_HEAD; }
 
 void check(const Problem& p) {
+  const bool latent = p.layout == ASSAY_LAYOUT_MLA;
   for (const Quantization& q : {Quantization{p.k_format, p.k_scale}, Quantization{p.v_format, p.v_scale}})
-    ASSAY_CHECK(writable(q), "step writes {}:{}, whose scales would come from somewhere else",
+    ASSAY_CHECK(writable(q) && !(latent && q.scale == ASSAY_SCALE_TOKEN_HEAD),
+                "step writes {}:{}, whose scales would come from somewhere else",
                 name_of(format_names(), q.format), name_of(scale_names(), q.scale));
   ASSAY_CHECK((p.mask == ASSAY_MASK_CAUSAL && p.positions.empty()) || p.mask == ASSAY_MASK_TREE,
               "a step is causal or of a tree");
@@ -103,9 +104,10 @@ constinit const Op ops::step = {
     .rows = RowRule::kWithinCache,
     .masks = mask_bit(ASSAY_MASK_CAUSAL) | mask_bit(ASSAY_MASK_TREE),
     .rows_anywhere = false,
-    .kv_rule = {writable,
-                "step writes its new keys with scales that are given for all of the cache; take kv without "
-                "scales or with scales tensor, host, head or channel"},
+    .kv_rule =
+        {writable,
+         "step writes its new keys with scales that are given for all of the cache, or computes them; take "
+         "kv without scales or with scales tensor, host, head, channel or token_head"},
     .foreign_fields = "first keys, hybrid caches and relations",
     .check = check,
     .work = work,

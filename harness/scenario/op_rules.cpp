@@ -167,6 +167,23 @@ std::vector<Rule> op_rules() {
          return rule.fits == nullptr || (rule.fits(s.k) && rule.fits(s.v));
        },
        [](const Scenario& s) { return std::string(op_of(s.op).kv_rule.message); }},
+      {"computed_scales",
+       {"op", "kv", "layout", "input"},
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         const OperandUse* scales = find_operand(op, Operand::kKScale);
+         const bool computes = scales != nullptr && scales->when_dynamic != Role::kNone;
+         const auto dynamic = [](const Quantization& q) { return q.scale == ASSAY_SCALE_TOKEN_HEAD; };
+         return !(op.attends_rows && computes && (dynamic(s.k) || dynamic(s.v)) &&
+                  (s.layout == ASSAY_LAYOUT_MLA || answer_is_known(s.recipe)));
+       },
+       [](const Scenario& s) {
+         return fmt::format(
+             "{} computes the scales of its new keys: V of a latent cache has none of its own, and no answer "
+             "is "
+             "known beforehand; take other scales, or another layout and input",
+             op_of(s.op).name);
+       }},
       {"block_rows",
        {"op", "batch"},
        [](const Scenario& s) {

@@ -150,6 +150,9 @@ TEST(Rules, EachIsBrokenByItsCase) {
                         [](Scenario& s) {
                           s.op = ASSAY_OP_CACHE_WRITE, s.v = {ASSAY_INT8, ASSAY_SCALE_REQUEST_HEAD};
                         }};
+  broken["computed_scales"] = {[](Scenario& s) {
+    s.op = ASSAY_OP_STEP, s.k = {ASSAY_INT8, ASSAY_SCALE_TOKEN_HEAD}, s.recipe = InputRecipe::kExact;
+  }};
   broken["block_rows"] = {[](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.batch.groups[0].q_len = 101; },
                           [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.batch.groups[0].q_len = 2; }};
   broken["parts"] = {[](Scenario& s) {

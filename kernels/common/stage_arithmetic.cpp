@@ -115,8 +115,8 @@ assay_arithmetic arithmetic_of(Calls& calls) {
       first = false;
     } else if (k.op == ASSAY_OP_MERGE_STATES) {
       exp_of_merge = std::max(exp_of_merge, own.exp_relative_error);
-    } else if (k.op == ASSAY_OP_CACHE_WRITE) {
-      all.scaling_relative_error = own.scaling_relative_error;
+    } else if (k.op == ASSAY_OP_CACHE_WRITE || k.op == ASSAY_OP_QUANTIZE_INT8) {
+      all.scaling_relative_error = std::max(all.scaling_relative_error, own.scaling_relative_error);
     }
   }
   all.exp_relative_error = std::max(all.exp_relative_error, exp_of_merge);

@@ -111,6 +111,7 @@ extern const Pipeline kUnifiedStep;  // cache_write, then paged over everything
 extern const Pipeline kAiterFa;      // vLLM's AITER flash attention
 extern const Pipeline kSglangFa;     // SGLang's flash attention
 extern const Pipeline kMlaPrefill;   // prefill of latent attention, context in chunks
+extern const Pipeline kIxformerFa;   // iXFormer's flash attention, three types of cache
 extern const Pipeline kAiterMla;     // vLLM's AITER latent attention, heads absorbed
 
 }  // namespace assay_kernels

@@ -32,7 +32,7 @@ void take_cache(const Calls& c, StageCall& call, int32_t first, int32_t count) {
   const assay_tensors& t = c.tensors();
   take_lengths(c, call, first, count);
   call.tensors.k = read_only(t.k), call.tensors.v = read_only(t.v);
-  call.tensors.k_scale = t.k_scale, call.tensors.v_scale = t.v_scale;
+  call.tensors.k_scale = read_only(t.k_scale), call.tensors.v_scale = read_only(t.v_scale);
   call.tensors.kv_len = slice(t.kv_len, first, count);
   call.tensors.block_table = slice(t.block_table, first, count);
   call.tensors.indptr = slice(t.indptr, first, count + 1), call.tensors.indices = t.indices;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps made of the plain kernels of this backend (kernels/common/stages.hpp): step_unified_cpu,
-// step_aiter_fa_cpu, step_sglang_fa_cpu, step_mla_prefill_cpu and step_aiter_mla_cpu.
+// step_aiter_fa_cpu, step_sglang_fa_cpu, step_mla_prefill_cpu, step_aiter_mla_cpu and
+// step_ixformer_fa_cpu.
 #include "kernels/common/stages.hpp"
 #include "kernels/cpu/kernels.hpp"
 
@@ -59,6 +60,14 @@ std::vector<const assay_kernel*> step_kernels() {
                          {"decode", &kDecodeSplit},
                          {"merge", &kMergeStates},
                          {"extend", &kPagedNaive}},
+                        nullptr),
+          make_composed(&kIxformerFa, "step_ixformer_fa_cpu", "x86-64",
+                        {{"write", &kCacheWrite},
+                         {"k_codes", &kQuantizeInt8},
+                         {"v_codes", &kQuantizeInt8},
+                         {"split", metadata_kernel(ASSAY_OP_SPLIT_BATCH)},
+                         {"decode", &kPagedNaive},
+                         {"prefill", &kPagedNaive}},
                         nullptr)};
 }
 

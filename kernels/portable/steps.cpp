@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps made of the kernels of a library (kernels/common/stages.hpp): step_unified_gpu, step_aiter_fa_gpu,
-// step_sglang_fa_gpu, step_mla_prefill_gpu, step_aiter_mla_gpu. They launch nothing themselves.
+// step_sglang_fa_gpu, step_mla_prefill_gpu, step_aiter_mla_gpu, step_ixformer_fa_gpu. They launch nothing
+// themselves.
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -62,6 +63,14 @@ std::vector<const assay_kernel*> step_kernels(const std::vector<const assay_kern
                          {"decode", named("decode_splitkv_gpu")},
                          {"merge", named("merge_states_gpu")},
                          {"extend", named("paged_split256_gpu")}},
+                        capture_intact),
+          make_composed(&kIxformerFa, "step_ixformer_fa_gpu", "any",
+                        {{"write", named("cache_write_gpu")},
+                         {"k_codes", named("quantize_int8_gpu")},
+                         {"v_codes", named("quantize_int8_gpu")},
+                         {"split", named("split_batch_gpu")},
+                         {"decode", named("paged_split256_gpu")},
+                         {"prefill", named("paged_tiled_gpu")}},
                         capture_intact)};
 }
 

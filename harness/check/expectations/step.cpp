@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "harness/base/error.hpp"
@@ -29,7 +30,8 @@ Inputs complete(const Inputs& step) {
   whole.tensors = step.tensors;
   whole.q_scale_host = step.q_scale_host, whole.k_scale_host = step.k_scale_host;
   whole.v_scale_host = step.v_scale_host;
-  for (const Operand operand : {Operand::kK, Operand::kV}) {
+  for (const Operand operand : {Operand::kK, Operand::kV, Operand::kKScale, Operand::kVScale}) {
+    if (!is_output(step.problem, operand)) continue;
     const GuardedBuffer& from = step.buffers[operand];
     assay_tensor& view = tensor_of(whole.tensors, operand);
     if (from.empty() || view.data == nullptr) continue;
@@ -82,6 +84,7 @@ class StepExpectation final : public Expectation {
   }
   bool has_dear_bounds() const override { return true; }
   void survey(RunOutputs& out) override {
+    follow(out);
     check_cache(out);
     attention_.survey(out);
   }
@@ -122,17 +125,35 @@ class StepExpectation final : public Expectation {
       const assay_tensor& scales = is_v ? t.v_scale : t.k_scale;
       const int32_t kind = is_v ? p.v_scale : p.k_scale;
       const float host = is_v ? inputs_.v_scale_host : inputs_.k_scale_host;
-      for (int32_t head = 0; head < p.heads_kv; ++head)
+      for (int32_t head = 0; head < p.heads_kv; ++head) {
+        const auto value = [&](int64_t d) {
+          return load(source.format, source.data,
+                      row * source.stride[0] + head * source.stride[1] + d * source.stride[2]);
+        };
+        double own_scale = 1, largest = 0;
+        if (kind == ASSAY_SCALE_TOKEN_HEAD) {
+          for (int64_t d = 0; d < source.shape[2]; ++d) largest = std::max(largest, std::fabs(value(d)));
+          const bool zeros = largest == 0;  // a row of those may have any scale
+          const Interval wanted =
+              zeros ? Interval{0, std::numeric_limits<float>::max()}
+                    : dynamic_scale(largest, cache.format, arithmetic_.scaling_relative_error);
+          const double exact = zeros ? 0 : (wanted.low + wanted.high) / 2;
+          const Operand operand = is_v ? Operand::kVScale : Operand::kKScale;
+          const int64_t at = slot / p.page_size * scales.stride[0] + head * scales.stride[1] +
+                             slot % p.page_size * scales.stride[2];
+          visit(Element{operand, at, wanted, exact}, place_of_row(rows[static_cast<size_t>(row)], head, -1));
+          own_scale = load(ASSAY_FP32, tensor_of(whole_.tensors, operand).data, at);
+        }
         for (int64_t d = 0; d < source.shape[2]; ++d) {
-          const double x = load(source.format, source.data,
-                                row * source.stride[0] + head * source.stride[1] + d * source.stride[2]);
-          double scale = 1;
+          const double x = value(d);
+          double scale = own_scale;
           if (kind == ASSAY_SCALE_HOST) scale = host;
           if (kind == ASSAY_SCALE_TENSOR) scale = load(ASSAY_FP32, scales.data, 0);
           if (kind == ASSAY_SCALE_HEAD) scale = load(ASSAY_FP32, scales.data, head * scales.stride[0]);
           if (kind == ASSAY_SCALE_CHANNEL)
             scale = load(ASSAY_FP32, scales.data, head * scales.stride[0] + d * scales.stride[1]);
-          const Interval wanted = kind == ASSAY_SCALE_NONE
+          const bool zeros = kind == ASSAY_SCALE_TOKEN_HEAD && largest == 0;
+          const Interval wanted = kind == ASSAY_SCALE_NONE || zeros
                                       ? Interval::point(x)
                                       : quotient(x, scale, arithmetic_.scaling_relative_error);
           visit(Element{is_v ? Operand::kV : Operand::kK,
@@ -140,6 +161,7 @@ class StepExpectation final : public Expectation {
                         wanted, (wanted.low + wanted.high) / 2},
                 place_of_row(rows[static_cast<size_t>(row)], head, static_cast<int32_t>(d)));
         }
+      }
     };
     for (int64_t row = begin; row < end; ++row) {
       const auto slot = static_cast<const int64_t*>(t.slot_mapping.data)[row * t.slot_mapping.stride[0]];
@@ -168,10 +190,14 @@ class StepExpectation final : public Expectation {
     std::memcpy(static_cast<std::byte*>(t.data) + at * bytes, &code, static_cast<size_t>(bytes));
   }
 
-  // Every new key into the cache that O is judged by.
-  void write_cache() {
+  // Every new key into the cache that O is judged by, after `written` where scales were computed otherwise.
+  void write_cache(const RunOutputs* written = nullptr) {
     undecided_.clear();
     each_new(0, inputs_.problem.rows(), [&](const Element& e, const ElementPlace&) {
+      if (is_scale(e.operand)) {
+        const double own = written != nullptr ? written->value(e.operand, e.at) : e.exact;
+        return store_code(e.operand, e.at, code_of(e.operand, within(e.wanted, own) ? own : e.exact));
+      }
       const uint32_t low = code_of(e.operand, e.wanted.low), high = code_of(e.operand, e.wanted.high);
       const uint32_t code = low == high ? low : code_of(e.operand, e.exact);
       store_code(e.operand, e.at, code);
@@ -179,9 +205,26 @@ class StepExpectation final : public Expectation {
     });
   }
 
+  static bool within(Interval i, double x) { return i.low <= x && x <= i.high; }
+  static bool is_scale(Operand operand) { return operand == Operand::kKScale || operand == Operand::kVScale; }
+
+  // Whether this run computed other scales than those that codes are judged by, and such as it may.
+  bool other_scales(const RunOutputs& out) const {
+    if (arithmetic_.scaling_relative_error == 0) return false;
+    bool other = false;
+    each_new(0, inputs_.problem.rows(), [&](const Element& e, const ElementPlace&) {
+      if (!is_scale(e.operand)) return;
+      const double own = out.value(e.operand, e.at);
+      other = other || (within(e.wanted, own) &&
+                        own != load(ASSAY_FP32, tensor_of(whole_.tensors, e.operand).data, e.at));
+    });
+    return other;
+  }
+
   // Codes that may be one or the other are what this run made them.
   void follow(const RunOutputs& out) {
-    bool changed = false;
+    bool changed = other_scales(out);
+    if (changed) write_cache(&out);
     for (Undecided& u : undecided_) {
       const uint32_t written = code_of(u.operand, out.value(u.operand, u.at));
       if (written == u.taken || (written != u.low && written != u.high)) continue;

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps into caches with a scale per token and head, which they compute: the judge takes codes and scales
+// that a right kernel may leave and no others, step_ixformer_fa is right in every branch and names what it
+// does not take, and wrong stages of it are rejected.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "harness/base/error.hpp"
+#include "harness/check/testing/judged_step.hpp"
+#include "harness/check/testing/planted_stage.hpp"
+
+namespace assay {
+namespace {
+
+using testing::cpu;
+using ::testing::HasSubstr;
+using testing::judge;
+using testing::stages_of;
+
+const std::string kHeads = "step h=4/2 d=64 layout=hnd ";
+const std::string kType1 = kHeads + "kv=int8:token_head/int8:channel ";
+const std::string kType2 = kHeads + "kv=int8:token_head/bf16 ";
+
+TEST(Int8Steps, EveryPipelineWritesScalesPerToken) {
+  for (const char* kv :
+       {"int8:token_head", "fp8_e4m3:token_head", "int8:token_head/bf16", "fp8_e4m3:head/int8:token_head"})
+    for (const char* rest : {"batch=2q1s40_2q9s60_1q12", "layout=shuffled batch=2q1s40_1q9s60",
+                             "pad=3 table=csr strides=q+kv+out+scales batch=1q1s40_1q12",
+                             "from=fp32 input=outlier batch=1q1s40_1q12"}) {
+      const std::string line = std::string("step h=4/2 d=64 budget=32 kv=") + kv + " " + rest;
+      for (const char* kernel : {"step_unified_cpu", "step_aiter_fa_cpu", "step_sglang_fa_cpu"}) {
+        const Verdict v = judge(cpu(), line, kernel);
+        EXPECT_EQ(v.outcome, Outcome::kPassed) << line << ": " << kernel << ": " << v.reason;
+      }
+    }
+  for (const char* line : {"step h=4/1 d=64/32 layout=mla kv=int8:token_head batch=1q1s9",
+                           "step h=4/2 d=64 kv=int8:token_head input=exact batch=1q1s9"})
+    try {
+      parse_scenario(line);
+      ADD_FAILURE() << line;
+    } catch (const InputError& e) {
+      EXPECT_THAT(e.what(), HasSubstr("computes the scales of its new keys"));
+    }
+}
+
+TEST(Int8Steps, StagesOfIxformerAreRightInEveryBranch) {
+  const std::string decodes = "batch=3q1s40_1q1s300", mixed = "batch=2q1s40_2q9s60_1q12";
+  const struct {
+    std::string line, stages;  // of step_ixformer_fa_cpu, in order
+  } cases[] = {
+      {kHeads + decodes, "write decode"},
+      {kHeads + mixed, "write split decode prefill"},
+      {kHeads + "batch=1q12_2q9s60", "write prefill"},
+      {kHeads + "q=fp8_e4m3:tensor kv=fp8_e4m3:head window=9 cap=5 sinks=on " + mixed,
+       "write split decode prefill"},
+      {kHeads + "alibi=sqrt storage=stacked page=32 " + mixed, "write split decode prefill"},
+      {kType1 + decodes, "write decode"},
+      {kType1 + "q=int8:token_head threshold=4 batch=3q4s40_1q1s9", "write decode"},
+      {kType1 + mixed, "k_codes v_codes write split decode prefill"},
+      {kType1 + "q=int8:token_head strides=scales pad=3 " + mixed,
+       "k_codes v_codes write split decode prefill"},
+      {kType1 + "batch=1q12_2q9s60", "k_codes v_codes write prefill"},
+      {kType2 + decodes, "write decode"},
+      {kType2 + "q=int8:token_head sinks=on " + mixed, "k_codes write split decode prefill"},
+      {kType2 + "from=fp16 table=token " + mixed, "write split decode prefill"},
+      {kHeads + "batch=2q0s40", ""},
+  };
+  for (const auto& c : cases) {
+    const Verdict v = judge(cpu(), c.line, "step_ixformer_fa_cpu");
+    EXPECT_EQ(v.outcome, Outcome::kPassed) << c.line << ": " << v.reason;
+    EXPECT_EQ(stages_of("step_ixformer_fa_cpu", c.line), c.stages) << c.line;
+  }
+  for (const auto& [line, why] :
+       {std::pair<std::string, const char*>{kHeads + "page=8 batch=1q1s9", "pages of 8"},
+        {"step h=4/2 d=60 batch=1q1s9", "heads of 60"},
+        {"step h=4/2 d=264 batch=1q1s9", "heads of 264"},
+        {"step h=4/1 d=64/32 layout=mla batch=1q1s9", "layout mla"},
+        {kHeads + "threshold=8 mask=tree batch=1q6s30", "drafts of a tree"},
+        {kHeads + "chunk=16 batch=1q6s30", "local attention"},
+        {kHeads + "kv=int8:channel batch=1q1s9", "a cache of another type"},
+        {kHeads + "kv=fp8_e4m3/bf16 batch=1q1s9", "a cache of another type"},
+        {kHeads + "batch=1q9s30_1q1s9", "requests in another order"}}) {
+    const Verdict v = judge(cpu(), line, "step_ixformer_fa_cpu");
+    EXPECT_EQ(v.outcome, Outcome::kUnsupported) << line;
+    EXPECT_THAT(v.reason, HasSubstr(why)) << line;
+  }
+}
+
+// The seed's among them: keys as many as the longest query has rows, though they reach further back.
+TEST(Int8Steps, WrongStagesOfIxformerAreRejected) {
+  using P = assay_problem;
+  using T = assay_tensors;
+  const std::string decodes = kType1 + "batch=2q1s40_1q1s9 seed=3",
+                    mixed = kType1 + "batch=2q1s40_2q9s60 seed=3";
+  const assay_kernel& right = *cpu().find("step_ixformer_fa_cpu");
+  const struct {
+    const char *stage, *name;
+    std::string line;
+    testing::Spoil spoil;
+  } faults[] = {
+      {"write", "forgets_a_key", decodes, [](P& p, T&) { --p.rows; }},
+      {"write", "scales_to_one_head", decodes, [](P&, T& t) { t.k_scale.stride[1] = 0; }},
+      {"write", "scales_to_the_first_slot", decodes, [](P&, T& t) { t.k_scale.stride[2] = 0; }},
+      {"write", "ready_scales_of_the_first_row", mixed, [](P&, T& t) { t.dense_k_scale.stride[0] = 0; }},
+      {"write", "v_for_k", mixed, [](P&, T& t) { t.dense_k.data = t.dense_v.data; }},
+      {"k_codes", "scales_on_one_row", mixed, [](P&, T& t) { t.q_scale.stride[0] = 0; }},
+      {"k_codes", "rows_one_late", mixed,
+       [](P&, T& t) { t.source.data = static_cast<uint16_t*>(t.source.data) + t.source.stride[1]; }},
+      {"v_codes", "scale_of_the_first_channel", mixed, [](P&, T& t) { t.q_scale.stride[1] = 0; }},
+      {"v_codes", "scales_of_the_first_head", mixed, [](P&, T& t) { t.q_scale.stride[0] = 0; }},
+      {"decode", "codes_without_scales", decodes, [](P& p, T&) { p.k_scale_kind = ASSAY_SCALE_NONE; }},
+      {"decode", "scale_of_the_first_slot", decodes, [](P&, T& t) { t.k_scale.stride[2] = 0; }},
+      {"prefill", "keys_of_the_query", mixed,
+       [](P& p, T& t) { t.kv_len = testing::list_of(p.q_len, p.requests); }},
+      {"prefill", "not_causal", mixed, [](P& p, T&) { p.mask = ASSAY_MASK_FULL; }},
+  };
+  for (const auto& f : faults) {
+    const assay_kernel* kernel = testing::plant(right, f.stage, f.name, f.spoil);
+    ASSERT_NE(kernel, nullptr);
+    Judge judge(make_problem(parse_scenario(f.line)), 1e9);
+    const Verdict v = judge.judge(cpu(), *kernel, cpu().device(0));
+    EXPECT_EQ(v.outcome, Outcome::kWrong) << f.name << ": " << v.reason;
+  }
+}
+
+}  // namespace
+}  // namespace assay

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// The step of iXFormer's flash attention (scenarios/SEED_COVERAGE.md, 002) in its three types of cache: 0, 16
+// bits or fp8; 1, int8 with a scale per token and head of K and per channel of V; 2, int8 K of that kind and
+// a 16-bit V. New keys are in the cache, quantised, before anybody reads them.
+//
+//   decodes alone   one write that quantises what it stores, one attention
+//   mixed, type 0   the same write, then decodes and the others, a call each over a slice of the operands
+//   mixed, 1 and 2  K (and V of type 1) to codes and scales of their own, a write of those as they are, then
+//                   the two calls
+//
+// Q comes as the line has it, in 16 bits or as codes with their scales. No cascade: a step knows no prefix
+// that its requests share.
+#include "kernels/common/chunked_context.hpp"
+#include "kernels/common/step_stages.hpp"
+
+namespace assay_kernels {
+namespace {
+
+constexpr int32_t kPage = 16, kHead = 8, kLargestHead = 256;
+enum Type { kAsItIs, kInt8, kInt8K };
+
+Type type_of(const assay_problem& p) {
+  const bool k = p.k_format == ASSAY_INT8 && p.k_scale_kind == ASSAY_SCALE_TOKEN_HEAD;
+  if (k && p.v_format == ASSAY_INT8 && p.v_scale_kind == ASSAY_SCALE_CHANNEL) return kInt8;
+  if (k && plain(p.v_format)) return kInt8K;
+  if (p.k_format == ASSAY_INT8 || p.v_format == ASSAY_INT8 || p.k_scale_kind == ASSAY_SCALE_TOKEN_HEAD ||
+      p.v_scale_kind == ASSAY_SCALE_TOKEN_HEAD || p.k_format != p.v_format)
+    refuse("a cache of another type",
+           "16 bits, fp8 with given scales, int8:token_head/int8:channel, int8:token_head and a 16-bit V");
+  return kAsItIs;
+}
+
+void check(const assay_problem& p) {
+  if (p.layout == ASSAY_LAYOUT_MLA) refuse("layout mla", "layouts with heads of K and V");
+  if (p.mask != ASSAY_MASK_CAUSAL) refuse("drafts of a tree", "a causal mask");
+  if (p.chunk > 0) refuse("local attention in chunks", "none");
+  if (p.page_size % kPage != 0) refuse("pages of " + std::to_string(p.page_size), "multiples of 16");
+  for (const int32_t d : {p.head_dim_qk, p.head_dim_v})
+    if (d % kHead != 0 || d > kLargestHead)
+      refuse("heads of " + std::to_string(d), "multiples of 8 up to 256");
+}
+
+// Rows of K or V to codes by a scale per token and head, which is returned, or by given ones.
+struct Codes {
+  assay_tensor codes{}, scales{};
+};
+Codes quantise(Calls& c, const char* stage, const assay_tensor& rows, int32_t dim, int32_t kind,
+               const assay_tensor& given) {
+  const assay_problem& p = c.problem();
+  StageCall& call = c.add(stage, std::to_string(p.total_q) + " rows to int8");
+  assay_problem& own = call.problem;
+  own.heads_q = p.heads_kv, own.head_dim_qk = own.head_dim_v = dim;
+  own.q_format = ASSAY_INT8, own.q_scale_kind = kind;
+  call.tensors.source = rows, call.tensors.cu_q = c.tensors().cu_q;
+  call.tensors.source.shape[0] = p.total_q;
+  Codes made = {c.room(ASSAY_INT8, {p.rows, p.heads_kv, dim}), read_only(given)};
+  if (kind == ASSAY_SCALE_TOKEN_HEAD) made.scales = c.room(ASSAY_FP32, {p.rows, p.heads_kv});
+  call.tensors.q = slice(made.codes, 0, p.total_q);
+  call.tensors.q_scale = kind == ASSAY_SCALE_TOKEN_HEAD ? slice(made.scales, 0, p.total_q) : made.scales;
+  return made;
+}
+
+// What stages of their own made of the new keys, to their slots.
+void write_codes(Calls& c, Type type) {
+  const assay_problem& p = c.problem();
+  const assay_tensors& t = c.tensors();
+  const Codes k = quantise(c, "k_codes", t.dense_k, p.head_dim_qk, ASSAY_SCALE_TOKEN_HEAD, {});
+  Codes v = {t.dense_v, {}};
+  if (type == kInt8) v = quantise(c, "v_codes", t.dense_v, p.head_dim_v, ASSAY_SCALE_CHANNEL, t.v_scale);
+  add_write(c);
+  StageCall& write = c.calls().back();
+  write.problem.source_format = ASSAY_FORMAT_NONE;
+  write.tensors.dense_k = read_only(k.codes), write.tensors.dense_v = read_only(v.codes);
+  write.tensors.dense_k_scale = read_only(k.scales);
+}
+
+void attend(Calls& c, const char* stage, const char* who, const Part& part) {
+  const assay_problem& p = c.problem();
+  if (part.rows == 0) return;
+  StageCall& call = c.add(stage, requests_text(p, part.first, part.count, who));
+  take_cache(c, call, part.first, part.count);
+  take_rows(c, call, part.row, part.rows);
+  call.tensors.cu_q = part.starts;
+  call.tensors.o = slice(c.tensors().o, part.row, part.rows);
+  call.tensors.lse = c.room(ASSAY_FP32, {part.rows, p.heads_q});
+}
+
+// Decodes and the others, which follow them.
+void find_parts(const assay_problem& p, Part& decodes, Part& others) {
+  int64_t row = 0;
+  for (int32_t r = 0; r < p.requests; ++r) {
+    const bool decode = p.q_len[r] <= p.threshold;
+    if (decode && others.count > 0) refuse("requests in another order", "decodes first, then the others");
+    Part& part = decode ? decodes : others;
+    if (part.count++ == 0) part.first = r, part.row = row;
+    part.rows += p.q_len[r], row += p.q_len[r];
+  }
+}
+
+// Starts of both, rebased to 0. With a threshold that nobody exceeds all of a slice are one group.
+void split(Calls& c, Part& decodes, Part& others) {
+  const assay_problem& p = c.problem();
+  const assay_tensors& t = c.tensors();
+  decodes.starts = slice(t.cu_q, 0, int64_t{decodes.count} + 1);
+  others.starts = t.cu_q;
+  if (decodes.count == 0 || others.count == 0) return;
+  StageCall& call = c.add("split", requests_text(p, others.first, others.count, "extends and prefills"));
+  take_lengths(c, call, others.first, others.count);
+  call.problem.threshold = p.max_q_len;
+  const int64_t count = others.count;
+  call.tensors.cu_q = slice(t.cu_q, others.first, count + 1);
+  call.tensors.kv_len = slice(t.kv_len, others.first, count);
+  call.tensors.out_len = c.room(ASSAY_INT32, {count});
+  call.tensors.out_cu_q = c.room(ASSAY_INT32, {count + 3});
+  call.tensors.out_cu_kv = c.room(ASSAY_INT32, {count + 3});
+  call.tensors.out_request = c.room(ASSAY_INT32, {count});
+  call.tensors.out_counts = c.room(ASSAY_INT32, {3, 5});
+  others.starts = slice(read_only(call.tensors.out_cu_q), 0, count + 1);
+}
+
+void add_calls(Calls& c) {
+  const assay_problem& p = c.problem();
+  check(p);
+  const Type type = type_of(p);
+  Part decodes, others;
+  find_parts(p, decodes, others);
+  if (p.total_q == 0) return;
+  // Codes of V must be those of the cache already where the write takes them as they are.
+  const bool ready = type == kInt8 || (type == kInt8K && p.source_format == p.v_format);
+  others.rows > 0 && ready ? write_codes(c, type) : add_write(c);
+  split(c, decodes, others);
+  attend(c, "decode", "decodes", decodes);
+  attend(c, "prefill", "extends and prefills", others);
+}
+
+constexpr StagePlace kPlaces[] = {
+    {"write", {ASSAY_OP_CACHE_WRITE, 0}},     {"k_codes", {ASSAY_OP_QUANTIZE_INT8, 0}},
+    {"v_codes", {ASSAY_OP_QUANTIZE_INT8, 0}}, {"split", {ASSAY_OP_SPLIT_BATCH, 0}},
+    {"decode", {ASSAY_OP_PAGED, 0}},          {"prefill", {ASSAY_OP_PAGED, 0}}};
+
+}  // namespace
+
+constinit const Pipeline kIxformerFa = {
+    "iXFormer's flash attention: int8, fp8 and 16-bit caches, decodes and the others from the cache", kPlaces,
+    add_calls, ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH, ASSAY_CONTRACT_GRAPH_DECODES};
+
+}  // namespace assay_kernels
