@@ -50,7 +50,7 @@ TEST(BoundaryFaults, AreKilledByTheirSuiteAndRightElsewhere) {
         left.erase(left.begin() + static_cast<long>(i));
         continue;
       }
-      if (!reached) {
+      if (!reached && v.outcome != Outcome::kUnsupported) {
         EXPECT_EQ(v.outcome, Outcome::kPassed) << row.name << ": " << v.reason;
         ++right_where_unreached;
       }

@@ -68,6 +68,13 @@ const char* const kLines[] = {
     "paged h=12/4 d=32 alibi=linear batch=2q1s90_1q5s40 seed=47",
     "prefill h=2/1 d=32 window=20/3 batch=1q40s60 seed=48",
     "paged h=2/1 d=192 kv=int8:channel batch=2q1s90 seed=49",
+    "paged h=1 d=16 page=256 window=100 batch=1q1s8300 seed=50",
+    "paged h=72/8 d=16 sinks=on batch=2q1s40 seed=51",
+    "paged h=34/17 d=16 kv=fp8_e4m3:head batch=2q1s40 seed=52",
+    "paged h=2 d=16 kv=fp8_e4m3:request_head batch=270q1s5 seed=53",
+    "prefill h=1 d=16 mask=tree batch=1q130s140 seed=54",
+    "paged h=1 d=16 page=64 cap=1 alibi=linear batch=1q1s4200 seed=55",
+    "paged h=2/1 d=16 page=7 batch=2q1s40 seed=56",
 };
 
 struct Case {
