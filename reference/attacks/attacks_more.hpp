@@ -372,6 +372,23 @@ inline std::vector<Attack> more() {
         return c;
       },
       with(fp32(1, 64), [](A& a) { a.tanh_relative_error = 0x1p-22; }));
+  // Weights about a tie of bf16, which the tanh of the largest key moves together.
+  const auto beside_a_tie = [](uint64_t seed) {
+    DenseCase c = by_hand(
+        300, 8, [=](int64_t j) { return j == 0 ? 0.0 : -0x1p-9 + 2e-5 * normal(seed, 1, j); },
+        [](int64_t, int32_t t) { return 1 + 0.1 * t; });
+    c.problem.softcap = 50;
+    return c;
+  };
+  same("flat logits, tanh errs", "P: roundings follow no key", beside_a_tie,
+       with(ordered_bf16, [](A& a) { a.tanh_absolute_error = 0x1p-16; }), {}, 12);
+  same("flat logits, the exponential errs", "P: roundings follow no key", beside_a_tie,
+       with(ordered_bf16, [](A& a) { a.exp_relative_error = 0x1p-13; }),
+       Habits{[](float x) { return x == 0 ? 0 : 0.97 * 0x1p-13; }, 0}, 12);
+  // Scores that are apart, and weights that are not once they are rounded.
+  same("flat logits, one lane, P in bf16", "R: near-equal weights are seen before they are rounded",
+       flat(4000, 0, 3e-4, [](int64_t, int32_t t) { return 1.25 + 0.03 * t; }),
+       with(arithmetic(ASSAY_BF16, 1, 64), [](A& a) { a.order_declared = a.p_truncated = 1; }));
   return all;
 }
 

@@ -192,7 +192,7 @@ class Row {
       k.variance = z_.variance(c2, s, capped, biased, slope) + 2 * k.delta * k.delta;
       const double most = k.systematic + std::fabs(k.delta) + kLambda * std::sqrt(k.variance);
       row_.largest_random = std::max(row_.largest_random, most - z_.farther * distance);
-      row_.distance += k.p * distance;
+      row_.distance += k.p * distance, row_.distance_square += k.p * distance * distance;
       k.hard = std::expm1(k.hard + t_.distance * distance + t_.fixed);
     }
   }
@@ -218,6 +218,7 @@ class Row {
     const PRounding& rounding = model_.p_rounding();
     row_.declared = order_.declared();
     row_.replayed = order_.declared() && rounding.narrow && model_.rounds_p_once();
+    row_.shifted = rounding.narrow && rounding.shifted_by(shared_error(z_, row_.largest_random));
     const double start = a.sink_first && p_.sinks ? sink_ : -kInf;
     const int64_t begin = scores_.begin, end = begin + static_cast<int64_t>(scores_.x.size());
     const int64_t most = order_.declared() ? order_.tile() : kEstimateKeys;
@@ -300,7 +301,7 @@ class Row {
       const double quantum = rounding.integer ? largest / 127 : 2 * rounding.eta;
       if (p < quantum) k->h_biased = k->h;
       k->replayed = r.value * unit;
-      if (!row_.declared) drift(p, r, unit, largest);
+      if (!row_.declared || row_.shifted) drift(p, r, unit, largest);
       const double reach = std::fabs(m_t - k->x) + std::fabs(m_ - m_t) +
                            std::max(0.0, a.rescale_lag_log2) * M_LN2 + std::fabs(offset);
       double window = most + row_.largest_random + z_.farther * std::fabs(m_ - m_t) + z_.argument * reach +
@@ -414,8 +415,7 @@ class Row {
   DealtSums dealt_{p_.head_dim_v};
   elementwise::FollowedRow followed_{p_, operands_, model_, order_, id_, head_};
   std::vector<double> part_distances_;  // see RowFacts::part_distance
-  double drifts_[4] = {0, 0, 0, 0};
-  double m_ = 0, top_key_ = -kInf, sink_ = -kInf, slack_ = 0;
+  double drifts_[4] = {}, m_ = 0, top_key_ = -kInf, sink_ = -kInf, slack_ = 0;
   double sink_p_ = 0, sink_hard_ = 0, sink_systematic_ = 0, sink_variance_ = 0;
 };
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "reference/bounds/bounds_cases.hpp"
+#include "reference/bounds/bounds_emulator_units.hpp"
 
 namespace assay::testing {
 
@@ -70,60 +71,25 @@ class Emulator {
  private:
   static constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 
-  // Truncation toward zero to `bits` fraction bits relative to 2^exponent.
-  static double chop(double x, int exponent, int bits) {
-    return std::ldexp(std::trunc(std::ldexp(x, bits - exponent)), exponent - bits);
+  // Codes without their scale are what a matrix unit multiplies where nothing is dequantised before; the
+  // scale goes on the score or on the result. Scales inside the sum (K by channel, V by token) go on the
+  // operand.
+  bool outside(const assay_accumulator& unit, int32_t scale, int32_t inside) const {
+    return unit.kind == ASSAY_ACC_BLOCK && a_.dequant_format == ASSAY_FORMAT_NONE && scale != inside;
   }
-  static int exponent(double x) { return x == 0 ? -100000 : std::ilogb(x); }
+  bool q_outside() const { return outside(a_.qk, p_.q_scale, ASSAY_SCALE_CHANNEL) && a_.q_rounding == 0; }
+  bool k_outside() const { return outside(a_.qk, p_.k_scale, ASSAY_SCALE_CHANNEL); }
+  bool v_outside() const { return outside(a_.pv, p_.v_scale, ASSAY_SCALE_TOKEN_HEAD); }
+  static double scale_of(const std::vector<float>& scales, int32_t kind, int64_t heads, int64_t dim,
+                         int64_t i) {
+    return kind == ASSAY_SCALE_NONE ? 1 : scales[DenseCase::scale_index(kind, i, heads, dim)];
+  }
 
   // Exponent of the smallest normal number: a unit aligns subnormals there. Not of operands that were scaled
   // or rounded before (their codes are not kept here), nor of formats with the range of fp32.
-  int least(int32_t format, int32_t scale) const {
+  static int least(int32_t format, bool codes) {
     const bool small = format == ASSAY_FP16 || (format >= ASSAY_FP8_E4M3 && format <= ASSAY_FP8_E5M2FNUZ);
-    return small && scale == ASSAY_SCALE_NONE && a_.dequant_format == ASSAY_FORMAT_NONE
-               ? format_info(format).min_exponent
-               : -100000;
-  }
-  struct Least {
-    int a, b;
-  };
-
-  // c + sum a b the way the declared unit does it.
-  double block_step(double c, const double* a, const double* b, int count, Least least,
-                    const assay_accumulator& acc) const {
-    int top = exponent(c);
-    for (int t = 0; t < count; ++t)
-      if (a[t] != 0 && b[t] != 0)
-        top = std::max(top, std::max(exponent(a[t]), least.a) + std::max(exponent(b[t]), least.b));
-    if (top <= -100000) return 0;
-    double sum = chop(c, top, acc.fraction_bits);
-    for (int t = 0; t < count; ++t) sum += chop(a[t] * b[t], top, acc.fraction_bits);
-    return sum == 0 ? 0 : chop(sum, exponent(sum), acc.mantissa_bits);
-  }
-  // Sum of products, `start` included.
-  double dot(double start, const std::vector<double>& a, const std::vector<double>& b, Least least,
-             const assay_accumulator& acc) const {
-    const int n = static_cast<int>(a.size());
-    if (acc.kind == ASSAY_ACC_INT32) {
-      double sum = start;
-      for (int t = 0; t < n; ++t) sum += a[t] * b[t];
-      return sum;
-    }
-    if (acc.kind == ASSAY_ACC_BLOCK) {
-      double c = start;
-      for (int t = 0; t < n; t += acc.block)
-        c = block_step(c, &a[t], &b[t], std::min(acc.block, n - t), least, acc);
-      return c;
-    }
-    std::vector<float> lanes(std::max(1, acc.block), 0.0f);
-    lanes[0] = static_cast<float>(start);
-    for (int t = 0; t < n; ++t) {
-      float& lane = lanes[t % lanes.size()];
-      lane = std::fmaf(static_cast<float>(a[t]), static_cast<float>(b[t]), lane);
-    }
-    for (size_t width = lanes.size(); width > 1; width = (width + 1) / 2)
-      for (size_t i = 0; i < width / 2; ++i) lanes[i] += lanes[width - 1 - i];
-    return lanes[0];
+    return small && codes ? format_info(format).min_exponent : -100000;
   }
   float exponential(float x) const { return exponential(x, a_.exp_relative_error); }
   float exponential(float x, double relative) const {  // natural, with the declared relative error
@@ -132,8 +98,9 @@ class Emulator {
     if (habits_.exp_error)
       return static_cast<float>(std::exp(static_cast<double>(x)) * (1 + habits_.exp_error(x)));
     const uint32_t bits = std::bit_cast<uint32_t>(x);
-    const double noise = 2 * random_.uniform(bits) - 1;
-    return static_cast<float>(std::exp(static_cast<double>(x)) * (1 + (x == 0 ? 0 : 0.9) * relative * noise));
+    // The result's own rounding is part of what is declared.
+    const double noise = (2 * random_.uniform(bits) - 1) * std::max(0.0, relative - 0x1p-24);
+    return static_cast<float>(std::exp(static_cast<double>(x)) * (1 + (x == 0 ? 0 : 1) * noise));
   }
   float capped(float x) const {
     if (p_.softcap <= 0) return x;
@@ -179,9 +146,9 @@ class Emulator {
 
   // A dequantised operand element as the kernel's second product or dot product takes it.
   double operand(const std::vector<double>& codes, const std::vector<float>& scales, int32_t kind,
-                 int64_t heads, int64_t dim, int64_t i) const {
-    if (kind == ASSAY_SCALE_NONE && a_.dequant_format == ASSAY_FORMAT_NONE) return codes[i];
-    const double scale = kind == ASSAY_SCALE_NONE ? 1 : scales[DenseCase::scale_index(kind, i, heads, dim)];
+                 bool outside, int64_t heads, int64_t dim, int64_t i) const {
+    if (outside || (kind == ASSAY_SCALE_NONE && a_.dequant_format == ASSAY_FORMAT_NONE)) return codes[i];
+    const double scale = scale_of(scales, kind, heads, dim, i);
     if (a_.dequant_format == ASSAY_FORMAT_NONE) return static_cast<float>(codes[i] * scale);
     if (a_.dequant_replayed) return round_to(a_.dequant_format, codes[i] * scale);
     // Some rounding: the scale first, as kernels do that multiply in the narrow format.
@@ -257,10 +224,9 @@ class Emulator {
     std::vector<double> q(d);
     for (int32_t t = 0; t < d; ++t) {
       const int64_t at = (i * p_.heads_q + h) * d + t;
-      const double code_scale = p_.q_scale == ASSAY_SCALE_NONE
-                                    ? 1
-                                    : c_.q_scale[DenseCase::scale_index(p_.q_scale, at, p_.heads_q, d)];
-      q[t] = static_cast<float>(c_.q[at] * code_scale);
+      const double code_scale = scale_of(c_.q_scale, p_.q_scale, p_.heads_q, d, at);
+      q[t] = q_outside() ? c_.q[at] : static_cast<float>(c_.q[at] * code_scale);
+      if (t == 0 && q_outside()) scale = static_cast<float>(scale * code_scale);
     }
     round_query(q, scale);
     const int64_t tile = std::max(1, a_.tile_keys), tiles = (m + tile - 1) / tile;
@@ -305,6 +271,11 @@ class Emulator {
       if (l > 0) {
         const float inverse = 1.0f / l;
         for (double& x : part.o) x = static_cast<float>(x) * inverse;
+        if (v_outside() && p_.v_scale != ASSAY_SCALE_NONE)
+          for (int32_t t = 0; t < dv; ++t)
+            part.o[t] = static_cast<float>(part.o[t]) *
+                        static_cast<float>(
+                            scale_of(c_.v_scale, p_.v_scale, p_.heads_kv, dv, h / p_.group() * dv + t));
         part.lse = static_cast<float>(state.m + logarithm(l) - static_cast<float>(a_.p_offset_log2 * M_LN2));
       }
       if (splits > 1) store_partial(part);
@@ -340,19 +311,25 @@ class Emulator {
     std::vector<std::vector<double>> values;
     for (int64_t j = first; j < last + (extra ? 16 : 0); ++j) {
       std::vector<double> k(d, 0.0), v(dv, 0.0);
+      float k_scale = 1;
       if (j < m) {
         if (!sees(i, j)) continue;
         const int64_t key = mutant_ == Mutant::kStaleToken && j == victim_ ? (j + m / 2) % m : j;
         int64_t value = key;
         if (mutant_ == Mutant::kSwapV && m >= 32) value = j < 16 ? j + 16 : j < 32 ? j - 16 : j;
         for (int32_t t = 0; t < d; ++t)
-          k[t] = operand(c_.k, c_.k_scale, p_.k_scale, p_.heads_kv, d, (key * p_.heads_kv + kv_head) * d + t);
+          k[t] = operand(c_.k, c_.k_scale, p_.k_scale, k_outside(), p_.heads_kv, d,
+                         (key * p_.heads_kv + kv_head) * d + t);
         for (int32_t t = 0; t < dv; ++t)
-          v[t] = operand(c_.v, c_.v_scale, p_.v_scale, p_.heads_kv, dv,
+          v[t] = operand(c_.v, c_.v_scale, p_.v_scale, v_outside(), p_.heads_kv, dv,
                          (value * p_.heads_kv + kv_head) * dv + t);
+        if (k_outside())
+          k_scale = static_cast<float>(
+              scale_of(c_.k_scale, p_.k_scale, p_.heads_kv, d, (key * p_.heads_kv + kv_head) * d));
         if (mutant_ == Mutant::kLastDim) k[d - 1] = 0;
       }
-      double s = dot(0, q, k, {least(p_.q_format, p_.q_scale), least(p_.k_format, p_.k_scale)}, a_.qk);
+      double s = dot(0, q, k, {least(p_.q_format, q_outside()), least(p_.k_format, k_outside())}, a_.qk);
+      s = static_cast<float>(s) * k_scale;
       if (mutant_ == Mutant::kScoresBf16) s = round_to(ASSAY_BF16, s);
       x.push_back(capped(static_cast<float>(s) * scale) + bias(i, j, h));
       values.push_back(v);
@@ -413,8 +390,8 @@ class Emulator {
           chunk > 1 ? std::exchange(run, 0.0f) : added;
     }
     std::vector<double> column(x.size());
-    const Least unit{a_.p_format == ASSAY_FORMAT_NONE ? -100000 : least(a_.p_format, ASSAY_SCALE_NONE),
-                     least(p_.v_format, p_.v_scale)};
+    const Least unit{a_.p_format == ASSAY_FORMAT_NONE ? -100000 : least(a_.p_format, true),
+                     least(p_.v_format, v_outside())};
     if (a_.row_sum.kind == ASSAY_ACC_BLOCK)
       state.l[0] = static_cast<float>(
           dot(state.l[0], p, std::vector<double>(p.size(), 1.0), {unit.a, -100000}, a_.row_sum));

@@ -40,7 +40,7 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, bool s
   f.variance =
       inverse * (s.alike_weight * s.score_variance + s.most_alike * kWeightedSquare * z.distance_variance);
   f.eps = z.eps;
-  f.distance = std::sqrt(s.distance_square * inverse);
+  f.distance_square = s.distance_square * inverse, f.distance = std::sqrt(f.distance_square);
   f.largest_random = s.largest_random;
   f.score_lean = std::fabs(s.score_lean * inverse);
   f.rounding_square = s.rounding_square * inverse * inverse;
@@ -48,7 +48,8 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, bool s
   f.absorbed = s.lanes.absorbed * inverse, f.absorbed_pv = s.lanes.absorbed_pv * inverse;
   f.one_way = s.lanes.row_sum.share();
   f.one_way_pv = s.lanes.pv_lanes == s.lanes.row_sum_lanes ? f.one_way : s.lanes.pv.share();
-  if (!f.declared)
+  f.shifted = narrow && r.shifted_by(shared_error(z, s.largest_random));
+  if (!f.declared || f.shifted)
     for (double drift : {s.replayed_excess, s.drifts[0], s.drifts[1], s.drifts[2]})
       f.drift = std::max(f.drift, std::fabs(drift) * inverse);
   f.updated = s.updated * inverse, f.updates = s.updates;
@@ -76,6 +77,7 @@ TileRounding tile_rounding(const Block& b, const RowSums& s, double m_t) {
   t.floor = r.eta * (r.tile_max ? t.largest : 1.0) / (own_floor ? t.to_p : std::exp(offset));
   t.replayed = b.order.declared();
   const RandomTerms& z = s.random;
+  t.shifted = r.shifted_by(shared_error(z, s.largest_random));
   t.window_distance = z.argument + z.farther;
   const double behind = std::fabs(s.m - m_t), lag = std::max(0.0, a.rescale_lag_log2) * M_LN2;
   t.window = 2 * s.largest_random + z.farther * behind + z.top_rounding +

@@ -16,6 +16,9 @@ constexpr double kSuspicious = 0.75;
 // (mantissas distributed as 1/x).
 constexpr double kMeanSquare = 0.54;
 
+// Weights of a row count as few numbers where P's grid has no more places for most of them.
+constexpr double kFewPlaces = 16;
+
 // What may round otherwise of all weight, over what it is where weights lie anywhere on the grid.
 constexpr double kGenericFlips = 4;
 
@@ -71,6 +74,11 @@ void RowBounds::prepare_channels() {
   const double aligned = t_.aligned_p * v_normal * std::min(1.0, heaviest / z_.top_weight) +
                          t_.aligned_v * row_.v_normal * std::min(1.0, heaviest);
   aligned_variance_ = z_.aligned_variance * square(loose_ * aligned);
+  // Weights that were rounded to a few numbers are as good as equal, whatever they were before.
+  const PRounding& rounding = model_.p_rounding();
+  const bool few =
+      narrow_ && row_.count > kFewPlaces && std::sqrt(row_.distance_square) < kFewPlaces * rounding.share();
+  one_way_pv_ = few ? 1.0 : row_.one_way_pv;
   // Followed in the natural order: what sums by lane hold beyond what values of random sign do.
   usual_ = followed_ ? 4 * std::sqrt(18.0 / static_cast<double>(row_.count)) : 0;
   // Row sum and quotient act on the whole result.
@@ -82,16 +90,24 @@ void RowBounds::prepare_channels() {
   // Weights that may round otherwise do so apart from each other where they are no more than a grid between
   // generic weights makes them: 2 p e of every key. Half of them do: the error of a weight is as often
   // toward the place as away from it, but for the systematic part.
-  const double window = 2 * row_.largest_random + z_.top_rounding + z_.eps;
+  const assay_arithmetic& arithmetic = model_.arithmetic();
+  const double window = shared_error(z_, row_.largest_random);
+  // Which maxima an undeclared order meets is a guess, so what they do counts twice.
+  drift_ = row_.drift * (row_.declared ? 1 / kSuspicious : 2);
+  turned_ = row_.replayed && !row_.shifted;
+  generic_flips_ =
+      2 * 2 *
+      (window + z_.argument * (row_.distance + std::max(0.0, arithmetic.rescale_lag_log2) * M_LN2 +
+                               std::fabs(arithmetic.p_offset_log2) * M_LN2));
   flips_apart_ = row_.flips <= kGenericFlips * 2 * window && !row_.structured && !joint_;
 }
 
 bool RowBounds::row_sum_leans() const {
   if (!joint_ || !narrow_) return false;
   if (!model_.rounds_p_once()) return true;  // what several roundings lean by is not replayed
-  const double random = kLambda * std::sqrt(row_.rounding_square * rounding_share_);
+  const double random = random_row_sum();
   const double known = row_.rounding_biased + (truncated_ ? 0.5 * row_.rounding : 0);
-  return std::fabs(row_.replayed_sum - 1) > known + kSuspicious * random || 2 * row_.drift > known + random;
+  return std::fabs(row_.replayed_sum - 1) > known + kSuspicious * random || drift_ > known + random;
 }
 
 // Accumulation of P V, rescales, V's own rounding and partial results. A declared order bounds every partial
@@ -142,6 +158,19 @@ T RowBounds::led(const ChannelFacts<T>& c, const T& norm) const {
   return lead * (sums + row_.rounding_ratio * norm) + z_.farther * far;
 }
 
+double RowBounds::random_row_sum() const {
+  return kLambda * std::sqrt(row_.rounding_square * rounding_share_);
+}
+
+// Where weights lie anywhere on the grid of P, the error of the largest key turns over a share of them that
+// their rounding errors do not notice. Where many lie beside a place of the grid, it turns them over
+// together.
+template <class T>
+T RowBounds::turned(T flips, T mass, T random) const {
+  if (!turned_) return every<T>(0);
+  return larger(every<T>(0), flips - generic_flips_ * mass - (1 - kSuspicious) * random);
+}
+
 template <class T>
 ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   const T size = size_of(c.o), norm = root(c.second);
@@ -153,8 +182,8 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
                             : every<T>(kInf);
 
   // What tiers P and R share: accumulation, V's rounding, partial results, the quotient.
-  const T leaning = followed_ ? T(loose_ * c.sum_lean + row_.one_way_pv * t_.moved * c.mass)
-                              : larger(loose_ * c.group_systematic, row_.one_way_pv * accumulation);
+  const T leaning = followed_ ? T(loose_ * c.sum_lean + one_way_pv_ * t_.moved * c.mass)
+                              : larger(loose_ * c.group_systematic, one_way_pv_ * accumulation);
   T systematic = (followed_ ? flushed_ : absolute_) + z_.v_relative * c.mass +
                  smaller(accumulation, leaning + row_.absorbed_pv * c.swallowed);
   T variance = square(loose_) * c.group_variance * (followed_ ? 2 : 1) + aligned_variance_;
@@ -178,10 +207,11 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   // Tier P, about the exact value.
   const T merging = merged(c, norm);
   const T one_way = c.rounding_biased + (truncated_ ? 0.5 : 0.0) * c.rounding;
-  const T systematic_p = systematic + c.systematic + c.score_lean + c.exponential + one_way +
-                         shared(z_.tile_shared) + merging + of_row_ * size;
-  const T smooth = variance + c.variance + of_row_variance_ * square(c.o);
   const T random = kLambda * root(c.rounding_variance * rounding_share_);
+  const T systematic_p = systematic + c.systematic + c.score_lean + c.exponential + one_way +
+                         turned<T>(c.flips, joint_ ? c.spread : c.mass, random) + shared(z_.tile_shared) +
+                         merging + of_row_ * size;
+  const T smooth = variance + c.variance + of_row_variance_ * square(c.o);
   const T variance_p = smooth + c.rounding_variance * rounding_share_;
   b.p = remaining_random_ > 0 && !row_.structured
             ? T((systematic_p + kLambda * root(variance_p)) / remaining_random_)
@@ -192,7 +222,7 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   if (narrow_) {
     b.suspicious = any_above(size_of(c.replayed - c.o), one_way + kSuspicious * random);
     // Against another maximum the same roundings may all fall to one side.
-    if (!joint_) b.suspicious |= any_above(2 * row_.drift * size, one_way + random);
+    if (!joint_) b.suspicious |= any_above(drift_ * size, one_way + random);
   }
 
   // Tier R, about the replayed value: P's rounding is known but for the weights near a boundary.
@@ -228,7 +258,9 @@ double RowBounds::lse_systematic() const {
   double systematic = row_.systematic + row_.score_lean + row_.eps + chain + z_.top_rounding + z_.merge +
                       merge_distance() + theta_systematic_ + 2 * kUnit * lse_size() +
                       model_.log_error(lse_size());
-  if (joint_) systematic += row_.rounding_biased + (truncated_ ? 0.5 * row_.rounding : 0);
+  if (joint_)
+    systematic += row_.rounding_biased + (truncated_ ? 0.5 * row_.rounding : 0) +
+                  turned<double>(row_.flips, 1, random_row_sum());
   return systematic;
 }
 
@@ -242,7 +274,7 @@ double RowBounds::lse_random() const {
 
 double RowBounds::lse_bias() const {
   // What the replayed rounding of P is known to add to a row sum of rounded P.
-  const double lean = joint_ && narrow_ ? std::max(std::fabs(row_.replayed_sum - 1), 2 * row_.drift) : 0;
+  const double lean = joint_ && narrow_ ? std::max(std::fabs(row_.replayed_sum - 1), drift_) : 0;
   const double size = lse_systematic() + lean;
   return !row_.structured && size < 0.5 ? -std::log1p(-size) : kInf;
 }

@@ -33,12 +33,15 @@ struct RowFacts {
   // A key's own error is at most largest_random + RandomTerms::farther times its distance; `distance` is the
   // mean of these.
   double systematic = 0, variance = 0, eps = 0, largest_random = 0, distance = 0;
+  double distance_square = 0;                       // mean of its square
   double rounding_square = 0, rounding_biased = 0;  // sum h^2; sum h of the keys rounded one way
   // Weights below the last bit of their lane's sum: lost, not rounded. In the row sum, and in P V.
   double absorbed = 0, absorbed_pv = 0;
   // Share of the hard error of the row sum, and of P V, by which near-equal weights round the same way.
   double one_way = 0, one_way_pv = 0;
-  double drift = 0;  // undeclared order: sum of P's rounding errors against the maxima that were tried
+  // Undeclared order, or `shifted`: sum of P's rounding errors against the maxima that were tried.
+  double drift = 0;
+  bool shifted = false;  // what keys share of their errors moves P by more than it takes to round otherwise
   // Sum over updates of the weight accumulated before, times 1 + the distance of the maximum that is left
   // behind: what a stale maximum was off by grows with it.
   double updated = 0;
@@ -65,6 +68,11 @@ struct RowFacts {
     updated += late_sink * (1 - share), updates += 1;
   }
 };
+
+// What a key and the largest, which defines the maximum, may be off by together.
+inline double shared_error(const RandomTerms& z, double largest_random) {
+  return 2 * largest_random + z.top_rounding + z.eps;
+}
 
 // One channel, or eight (bounds_channels.hpp).
 template <class T>
@@ -128,6 +136,10 @@ class RowBounds {
   T merged(const ChannelFacts<T>&, const T& norm) const;
   template <class T>
   T led(const ChannelFacts<T>&, const T& norm) const;
+  // What of these flips, on `mass`, is no share of weights anywhere on the grid; `random`: the rounding of P.
+  template <class T>
+  T turned(T flips, T mass, T random) const;
+  double random_row_sum() const;  // what the rounding of P may do to a row sum of rounded P
   // A part far below the maximum has a large LSE, and rounds it by as much more: sum p |x - m| of it.
   double merge_distance() const { return z_.merge_distance * row_.distance; }
   const ErrorModel& model_;
@@ -141,10 +153,10 @@ class RowBounds {
   double rounding_share_;    // variance of one rounding of P over h^2
   double theta_systematic_;  // what the row sum errs by that does not average out; no more than everything
   void prepare_channels();
-  bool sums_in_order_ = false, chain_apart_ = false, flips_apart_ = false;
+  bool sums_in_order_ = false, chain_apart_ = false, flips_apart_ = false, turned_ = false;
   double weighed_more_ = 0, grown_ = 0, enlarged_ = 0, chain_growth_ = 1;  // of hard_accumulation()
-  double flushed_ = 0, absolute_ = 0, aligned_variance_ = 0, loose_ = 1, usual_ = 0;
-  double of_row_ = 0, of_row_variance_ = 0, denominator_ = 0;
+  double flushed_ = 0, absolute_ = 0, aligned_variance_ = 0, loose_ = 1, usual_ = 0, one_way_pv_ = 0;
+  double of_row_ = 0, of_row_variance_ = 0, denominator_ = 0, generic_flips_ = 0, drift_ = 0;
 };
 
 }  // namespace assay

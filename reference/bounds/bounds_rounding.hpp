@@ -17,6 +17,11 @@ struct PRounding {
   double eta = 0;
   double most = 1;     // |fl(p) - p| <= most p: each rounding at most doubles
   double largest = 0;  // saturation
+  // Whether weights that are off by this share together may round otherwise than random ones do: a thirtieth
+  // of what separates two places of the grid, or more.
+  bool shifted_by(double off) const { return 32 * off > share(); }
+  // What one rounding moves a weight by at most, as a share of it (int8: of a weight of 1).
+  double share() const { return integer ? 1.0 / 254 : relative; }
 };
 
 struct RoundedP {

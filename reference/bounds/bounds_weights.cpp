@@ -18,7 +18,7 @@ constexpr double kSmallestSquare = 1e-30;
 // Other places of the grid: a third of a step off either way, and weights larger by sqrt 2.
 constexpr double kOtherMaximum = 1.4142135623730951;
 
-template <bool kFloor, bool kReplayed, class Round, class Free>
+template <bool kFloor, bool kReplayed, bool kShifted, class Round, class Free>
 bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const double* x, int64_t count,
                 float* excess, float* h_square, float* flips, double quantum, Round round, Free unlimited) {
   const double relative = t.rounding->relative, floor = t.floor, most = t.rounding->most;
@@ -41,7 +41,7 @@ bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const 
     }
     const double delta = (rounded.value - p) * from_p;
     difference += delta;
-    if (!kReplayed) {
+    if (kShifted) {
       const double third = rounded.spacing / 3, low = p + third, high = low + third, more = p * kOtherMaximum;
       below += unlimited(low).value - low;
       above += unlimited(high).value - high;
@@ -61,12 +61,12 @@ bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const 
   s.rounding_square += squares;
   s.rounding += sizes;
   s.replayed_excess += difference;
-  if (!kReplayed) {
+  if (kShifted) {
     s.drifts[0] += below * from_p;
     s.drifts[1] += above * from_p;
     s.drifts[2] += other * (from_p / kOtherMaximum);
-    return false;
   }
+  if (!kReplayed) return false;
   // Candidates only, those in reach of a boundary; what they may flip is worked out below, for few of them.
   double largest = -1;
 #pragma omp simd reduction(max : largest)
@@ -98,10 +98,10 @@ bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const 
 template <bool kFloor, class Round, class Free>
 bool round_tile(RowSums& s, const TileRounding& t, const double* weights, const double* x, int64_t count,
                 float* excess, float* h_square, float* flips, double quantum, Round round, Free unlimited) {
-  return t.replayed ? round_loop<kFloor, true>(s, t, weights, x, count, excess, h_square, flips, quantum,
-                                               round, unlimited)
-                    : round_loop<kFloor, false>(s, t, weights, x, count, excess, h_square, flips, quantum,
-                                                round, unlimited);
+  const auto loop = t.replayed ? t.shifted ? &round_loop<kFloor, true, true, Round, Free>
+                                           : &round_loop<kFloor, true, false, Round, Free>
+                               : &round_loop<kFloor, false, true, Round, Free>;
+  return loop(s, t, weights, x, count, excess, h_square, flips, quantum, round, unlimited);
 }
 
 template <bool kTruncated>

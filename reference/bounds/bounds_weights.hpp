@@ -78,6 +78,7 @@ struct TileRounding {
   double window = 0, window_distance = 0;  // log error of P: window + window_distance (m - x) + eps[j]
   const float* eps = nullptr;
   bool replayed = false;  // flips are wanted
+  bool shifted = false;   // so are other maxima, beside the flips
 };
 // Rounds `count` weights. Writes replayed minus exact weight, h^2, and (replayed) what may flip; returns
 // whether anything may.
