@@ -80,7 +80,12 @@ def one_run(options, number: int, ops: dict[str, str], races: list[str], stop: S
         if not left:
             continue
         what = [line, "--races", str(options.repetitions), "--seed", str(number), "--rows-budget", str(options.rows_budget), "--timeout", str(options.timeout)]
-        run.add(rows_of(options.assay, options.library, what, left), options.repetitions)
+        try:
+            run.add(rows_of(options.assay, options.library, what, left), options.repetitions)
+        except SystemExit:
+            if stop.asked:  # the signal met the program too
+                return run
+            raise
     run.whole = True
     return run
 
