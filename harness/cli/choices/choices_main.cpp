@@ -119,6 +119,8 @@ int run(int argc, char** argv) {
   if (chooser->dispatch == nullptr || chooser->stage_count == 0)
     throw InputError(fmt::format("{} does not choose among kernels", name));
   const assay_device device = backend.device(0);
+  char error[400] = "";
+  if (backend.table()->use_device(0, error, sizeof error) != ASSAY_OK) throw InfrastructureError(error);
   fmt::print("line,kernel,chosen,time_us,samples,over_best\n");
   CaseStream lines(options);
   while (const std::optional<RunCase> line = lines.next()) try {
