@@ -88,6 +88,26 @@ TEST(Int8Steps, StagesOfIxformerAreRightInEveryBranch) {
   }
 }
 
+// Decodes and the others are calls of their own, each with the scales of its requests, heads and rows.
+TEST(Int8Steps, ScalesOfQGoWithTheirRows) {
+  const std::string latent = "step h=4/1 d=64/32 layout=mla ";
+  const struct {
+    const char* kernel;
+    std::string start;
+  } cases[] = {{"step_unified_cpu", kHeads},     {"step_sglang_fa_cpu", kHeads},
+               {"step_ixformer_fa_cpu", kHeads}, {"step_ixformer_fa_cpu", kType1},
+               {"step_ixformer_fa_cpu", kType2}, {"step_aiter_mla_cpu", latent}};
+  for (const auto& c : cases)
+    for (const char* format : {"fp8_e4m3", "fp8_e5m2fnuz", "int8"})
+      for (const char* scale : {"host", "tensor", "head", "request_head", "token_head"})
+        for (const char* batch :
+             {"batch=2q1s40_2q9s60_1q12", "pad=3 strides=q batch=1q0s5_1q1s9_1q5s8_1q3"}) {
+          const std::string line = c.start + "q=" + format + ":" + scale + " " + batch + " seed=7";
+          const Verdict v = judge(cpu(), line, c.kernel);
+          EXPECT_EQ(v.outcome, Outcome::kPassed) << line << ": " << c.kernel << ": " << v.reason;
+        }
+}
+
 // The seed's among them: keys as many as the longest query has rows, though they reach further back.
 TEST(Int8Steps, WrongStagesOfIxformerAreRejected) {
   using P = assay_problem;

@@ -138,7 +138,7 @@ void decode(Calls& c, const Part& part) {
   const int32_t states = (most_keys - 1) / kPartKeys + 1;
   StageCall& call = c.add(stage, parts ? what + ", " + std::to_string(states) + " parts of 256 keys" : what);
   take_cache(c, call, part.first, part.count);
-  take_rows(c, call, part.row, part.rows);
+  take_rows(c, call, part);
   call.tensors.cu_q = part.starts;
   if (!parts) {
     call.tensors.o = slice(t.o, part.row, part.rows);

@@ -47,7 +47,7 @@ StageCall& attend(Calls& c, const char* stage, const std::string& what, const St
   const assay_problem& p = c.problem();
   StageCall& call = c.add(stage, what);
   take_cache(c, call, 0, p.requests);
-  take_rows(c, call, 0, p.total_q);
+  take_rows(c, call, everything(c));
   call.problem.table = ASSAY_TABLE_CSR, call.problem.page_size = 1;
   call.tensors.k = by_token(c.tensors().k), call.tensors.v = by_token(c.tensors().v);
   call.tensors.block_table = call.tensors.last_page_len = assay_tensor{};
@@ -84,7 +84,7 @@ void add_calls(Calls& c) {
                          c.room(ASSAY_FP32, {states, p.total_q, p.heads_q})};
   call.problem.states = states, call.problem.part_tokens = 0, call.problem.o_format = ASSAY_FP32;
   call.tensors.partial_o = planes.o, call.tensors.partial_lse = planes.lse;
-  merge(c, what, {0, p.requests, 0, p.total_q, t.cu_q}, planes, 0, 1, states, t.o, lse);
+  merge(c, what, everything(c), planes, 0, 1, states, t.o, lse);
   c.parts = std::max(2, states), c.partial_format = ASSAY_FP32;
 }
 

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "kernels/common/step_stages.hpp"
-
 namespace assay_kernels {
 namespace {
 
@@ -39,7 +37,7 @@ StageCall& attend_dense(Calls& c, const char* stage, const std::string& what, co
   own.k_format = own.v_format = k.format;
   own.k_scale_kind = own.v_scale_kind = ASSAY_SCALE_NONE;
   own.layout = ASSAY_LAYOUT_NHD, own.page_size = 0, own.table = ASSAY_TABLE_NONE;
-  take_rows(c, call, part.row, part.rows);
+  take_rows(c, call, part);
   call.tensors.k = read_only(k), call.tensors.v = read_only(v);
   call.tensors.cu_q = part.starts, call.tensors.cu_kv = cu_kv, call.tensors.kv_len = lengths;
   return call;

@@ -7,16 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/common/stages.hpp"
+#include "kernels/common/step_stages.hpp"
 
 namespace assay_kernels {
-
-// Requests and rows of a group, which follow each other.
-struct Part {
-  int32_t first = 0, count = 0;
-  int64_t row = 0, rows = 0;
-  assay_tensor starts{};  // int32 [count + 1] rows of the group, from 0
-};
 
 // A format without codes.
 bool plain(int32_t format);

@@ -79,7 +79,7 @@ void attend(Calls& c, const char* stage, const char* who, const Part& part) {
   if (part.rows == 0) return;
   StageCall& call = c.add(stage, requests_text(p, part.first, part.count, who));
   take_cache(c, call, part.first, part.count);
-  take_rows(c, call, part.row, part.rows);
+  take_rows(c, call, part);
   call.tensors.cu_q = part.starts;
   call.tensors.o = slice(c.tensors().o, part.row, part.rows);
   call.tensors.lse = c.room(ASSAY_FP32, {part.rows, p.heads_q});

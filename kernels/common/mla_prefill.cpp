@@ -20,8 +20,7 @@ void add_calls(Calls& c) {
   if (!plain(p.q_format)) refuse("quantised Q", "fp32 bf16 fp16");
   if (p.total_q == 0) return;
   add_write(c);
-  const Part all = {0, p.requests, 0, p.total_q, c.tensors().cu_q};
-  attend_in_chunks(c, all, {"new", "lengths", "all requests"});
+  attend_in_chunks(c, everything(c), {"new", "lengths", "all requests"});
   c.dense_new_keys = ASSAY_REQUEST_ANY;
 }
 

@@ -67,7 +67,7 @@ void whole(Calls& c) {
   const bool decodes = p.max_q_len <= p.threshold;
   StageCall& call = c.add(decodes ? "decode" : "extend", requests_text(p, 0, p.requests, "all requests"));
   take_cache(c, call, 0, p.requests);
-  take_rows(c, call, 0, p.total_q);
+  take_rows(c, call, everything(c));
   call.tensors.cu_q = c.tensors().cu_q;
   into_o(c, call);
 }
@@ -88,7 +88,7 @@ void local(Calls& c) {
   StageCall& call = c.add_bounded("extend", what + ", at most " + std::to_string(most) + " of them");
   take_made(c, call, most, rows, keys, ASSAY_TABLE_BLOCK, t.out_cu_q, t.out_len, t.out_table);
   call.problem.chunk = 0;
-  take_rows(c, call, 0, p.total_q);
+  take_rows(c, call, everything(c));
   into_o(c, call);
 }
 
@@ -113,7 +113,7 @@ StageCall& attend_listed(Calls& c, const char* stage, const std::string& what, c
   take_made(c, call, p.total_q, 1, keys, ASSAY_TABLE_TOKEN, t.out_cu_q, t.out_len, t.out_table);
   call.problem.mask = ASSAY_MASK_CAUSAL;  // the row is the last of its keys
   call.problem.window_right = -1;         // behind it are none
-  take_rows(c, call, 0, p.total_q);
+  take_rows(c, call, everything(c));
   return call;
 }
 
@@ -140,7 +140,7 @@ void tree(Calls& c) {
   prefix.tensors.kv_len = t.context_len, prefix.tensors.last_page_len = assay_tensor{};
   prefix.tensors.cu_q = t.cu_q;
   prefix.problem.mask = ASSAY_MASK_FULL, prefix.problem.positions = nullptr;
-  take_rows(c, prefix, 0, p.total_q);
+  take_rows(c, prefix, everything(c));
   into_part(prefix, 0);
 
   const std::string what = std::to_string(p.total_q) + " drafts, each with those it sees";

@@ -4,6 +4,11 @@
 
 namespace assay_kernels {
 
+Part everything(const Calls& c) {
+  const assay_problem& p = c.problem();
+  return {0, p.requests, 0, p.total_q, c.tensors().cu_q};
+}
+
 std::string requests_text(const assay_problem& p, int32_t first, int32_t count, const char* what) {
   int64_t rows = 0;
   for (int32_t r = first; r < first + count; ++r) rows += p.q_len[r];
@@ -39,12 +44,13 @@ void take_cache(const Calls& c, StageCall& call, int32_t first, int32_t count) {
   call.tensors.last_page_len = slice(t.last_page_len, first, count);
 }
 
-void take_rows(const Calls& c, StageCall& call, int64_t first, int64_t count) {
-  const assay_problem& p = c.problem();
+void take_rows(const Calls& c, StageCall& call, const Part& part) {
   const assay_tensors& t = c.tensors();
-  call.tensors.q = slice(t.q, first, count);
-  call.tensors.q_scale =
-      p.q_scale_kind == ASSAY_SCALE_TOKEN_HEAD ? slice(t.q_scale, first, count) : t.q_scale;
+  const int32_t kind = c.problem().q_scale_kind;
+  call.tensors.q = slice(t.q, part.row, part.rows);
+  call.tensors.q_scale = t.q_scale;
+  if (kind == ASSAY_SCALE_TOKEN_HEAD) call.tensors.q_scale = slice(t.q_scale, part.row, part.rows);
+  if (kind == ASSAY_SCALE_REQUEST_HEAD) call.tensors.q_scale = slice(t.q_scale, part.first, part.count);
   call.tensors.alibi_slopes = t.alibi_slopes, call.tensors.sinks = t.sinks;
 }
 

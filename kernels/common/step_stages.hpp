@@ -8,6 +8,16 @@
 
 namespace assay_kernels {
 
+// Requests and rows of a group, which follow each other.
+struct Part {
+  int32_t first = 0, count = 0;
+  int64_t row = 0, rows = 0;
+  assay_tensor starts{};  // int32 [count + 1] rows of the group, from 0
+};
+
+// All of a step.
+Part everything(const Calls&);
+
 // "decodes, 3 of 8 requests, 5 rows"
 std::string requests_text(const assay_problem&, int32_t first, int32_t count, const char* what);
 
@@ -18,7 +28,7 @@ void add_write(Calls&);
 void take_lengths(const Calls&, StageCall&, int32_t first, int32_t count);
 // The same with their keys in the cache: K, V, scales and page table too.
 void take_cache(const Calls&, StageCall&, int32_t first, int32_t count);
-// Rows of Q, with what their scores need.
-void take_rows(const Calls&, StageCall&, int64_t first, int64_t count);
+// The rows of a part of Q, with what their scores need; scales per request or row are the part's.
+void take_rows(const Calls&, StageCall&, const Part&);
 
 }  // namespace assay_kernels

@@ -12,7 +12,7 @@ void add_calls(Calls& c) {
   if (p.total_q == 0) return;
   StageCall& attend = c.add("attend", requests_text(p, 0, p.requests, "all requests"));
   take_cache(c, attend, 0, p.requests);
-  take_rows(c, attend, 0, p.total_q);
+  take_rows(c, attend, everything(c));
   attend.tensors.tree_mask = c.tensors().tree_mask, attend.tensors.tree_indptr = c.tensors().tree_indptr;
   attend.tensors.positions = c.tensors().positions;
   attend.tensors.cu_q = c.tensors().cu_q;
