@@ -19,7 +19,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr double kLargest = 3e5;
-constexpr uint64_t kLines = 4000;
+constexpr uint64_t kLines = 6000;
 
 const std::vector<Line>& lines() {
   static const std::vector<Line> all = [] {

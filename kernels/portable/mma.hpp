@@ -244,7 +244,7 @@ struct MmaOutput {
   int32_t all_rows;  // packed, of the request
 };
 
-GPU_INLINE int64_t slot_of(const Operands& op, const MmaWarp& w, const MmaOutput& out, const RowPlace& at) {
+GPU_INLINE int64_t slot_of(const Operands& op, const MmaOutput& out, const RowPlace& at) {
   return (static_cast<int64_t>(static_cast<int32_t>(blockIdx.z)) * op.p.total_q + out.rows.first_row +
           at.row) *
              op.p.heads_q +
@@ -268,7 +268,7 @@ GPU_INLINE void finish_sums(const Call& a, const MmaWarp& w, const MmaOutput& ou
     factor[i] = end.factor;
     if (w.member != 0) continue;
     if (a.partial_o != nullptr)
-      a.partial_lse[slot_of(op, w, out, at)] = end.lse;
+      a.partial_lse[slot_of(op, out, at)] = end.lse;
     else
       store_lse(op, out.rows.first_row + at.row, at.head, end.lse);
   }
@@ -309,7 +309,7 @@ GPU_INLINE void store_rows(const Call& a, const MmaWarp& w, const MmaShared<Shap
       const int32_t packed = w.first_row + half * 8 + n;
       if (packed >= out.all_rows) break;
       const RowPlace at = row_place(op, w.kv_head, packed);
-      const int64_t slot = slot_of(op, w, out, at);
+      const int64_t slot = slot_of(op, out, at);
 #pragma unroll 1
       for (int32_t d = w.lane; d < op.p.head_dim_v; d += gpu::kWarp)
         finish_element(a, slot, out.rows.first_row + at.row, at.head, w.kv_head, d,

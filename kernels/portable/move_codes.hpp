@@ -15,6 +15,12 @@
 namespace assay_gpu {
 
 constexpr int kDeep = 4;  // chunks of a thread that are on their way together
+// Conversions to fp8 without an instruction of their own take more registers, of fewer blocks at a time.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+constexpr int kBlocksLess = 1;
+#else
+constexpr int kBlocksLess = 0;
+#endif
 
 // How codes are made: rows are copied; by a scale of the tensor or head (or none), by one found for each row,
 // by one of each dimension.

@@ -68,7 +68,8 @@ GPU_INLINE void find_targets(const StoreRows& a, const StoredPlane& plane, const
 
 // grid = (tiles of rows, panels of columns, planes).
 template <By kBy, int32_t kFrom, int32_t kTo>
-__global__ GPU_BOUNDS(kThreads, resident(kBy)) void store_columns(GPU_PARAMETER StoreRows parameter) {
+__global__ GPU_BOUNDS(kThreads,
+                      resident(kBy) - kBlocksLess) void store_columns(GPU_PARAMETER StoreRows parameter) {
   const StoreRows& a = GPU_ARGUMENT(parameter);
   const StoredPlane& plane = a.plane[blockIdx.z];
   GPU_SHARED(int64_t, target, [kMostRows]);
@@ -108,18 +109,19 @@ __global__ GPU_BOUNDS(kThreads, resident(kBy)) void store_columns(GPU_PARAMETER 
   gpu::block_barrier();
 
   const int chunks = static_cast<int>(plane.columns.by_chunks.by);
+  uint32_t mine = 0;  // rows of kDeep whose scale this thread writes: as many of a row's threads as there are
+  for (int i = at.dim / kChunk; i < kDeep; i += chunks) mine |= 1u << i;
   // All threads of a block together where they shuffle.
   const int end = kBy == By::kRow ? at.rows + at.first : limit;
 #pragma unroll 1
   for (int first = at.first; first < end; first += kDeep * at.step) {
     uint4 next[kDeep] = {};
     load(first + kDeep * at.step, next);
-    // The scales of the rows, by as many of their threads.
     const auto found = [&](const float(&scale)[kDeep]) {
-      for (int i = at.dim / kChunk; i < kDeep; i += chunks) {
+#pragma unroll
+      for (int i = 0; i < kDeep; ++i) {
         const int row = first + i * at.step;
-        if (row < limit && target[row] >= 0)
-          scale_to[scale_at[row]] = i < 2 ? (i == 0 ? scale[0] : scale[1]) : i == 2 ? scale[2] : scale[3];
+        if ((mine >> i & 1) != 0 && row < limit && target[row] >= 0) scale_to[scale_at[row]] = scale[i];
       }
     };
     make_codes<kBy, kFrom, kTo>(word, chunks, by, found, [&](int i, uint2 codes) {

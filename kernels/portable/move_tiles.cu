@@ -99,10 +99,10 @@ GPU_INLINE void store_turned(const StoredPlane& plane, const Place& at, const in
 
 // grid = (tiles x heads x panels of dimensions, planes).
 template <By kBy, int32_t kFrom, int32_t kTo>
-__global__ GPU_BOUNDS(kThreads,
-                      (kBy == By::kChannel ? 4
-                       : gpu::kWarp == 64  ? 6
-                                           : 8)) void store_tiles(GPU_PARAMETER StoreRows parameter) {
+__global__ GPU_BOUNDS(kThreads, (kBy == By::kChannel ? 4
+                                 : gpu::kWarp == 64
+                                     ? 6
+                                     : 8 - kBlocksLess)) void store_tiles(GPU_PARAMETER StoreRows parameter) {
   const StoreRows& a = GPU_ARGUMENT(parameter);
   const StoredPlane& plane = a.plane[blockIdx.y];
   GPU_SHARED(int64_t, target, [kMostRows]);
