@@ -5,6 +5,7 @@
 // feature has no fast path yet. The ops share the code: place_key differs, and decode_splitkv sees the keys
 // of one part at a time.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -42,7 +43,20 @@ ASSAY_INLINE void load_run(const KvView& view, int32_t format, int64_t offset, i
   for (int32_t d = 0; d < count; ++d) out[d] = load_element(view.data, offset + d * view.dim_inner, format);
 }
 
+// The values of all codes of a format of one byte.
+const float* byte_values(int32_t format) {
+  constexpr int32_t kFormats = ASSAY_INT8 + 1;
+  static const auto all = [] {
+    std::array<std::array<float, 256>, kFormats> values{};
+    for (int32_t f : {ASSAY_INT8, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2, ASSAY_FP8_E4M3FNUZ, ASSAY_FP8_E5M2FNUZ})
+      for (int code = 0; code < 256; ++code) values[f][code] = float_from_byte(static_cast<uint8_t>(code), f);
+    return values;
+  }();
+  return all[format].data();
+}
+
 void load_kv_row(const KvView& view, int64_t offset, int32_t dims, float* out) {
+  const float* bytes = byte_values(view.format);
   for (int32_t d = 0; d < dims; d += view.dim_pack) {
     const int64_t at = offset + dim_offset(view, d);
     const int32_t count = std::min(view.dim_pack, dims - d);
@@ -56,11 +70,8 @@ void load_kv_row(const KvView& view, int64_t offset, int32_t dims, float* out) {
       case ASSAY_FP16:
         load_run(view, ASSAY_FP16, at, count, out + d);
         break;
-      case ASSAY_INT8:
-        load_run(view, ASSAY_INT8, at, count, out + d);
-        break;
-      default:
-        load_run(view, view.format, at, count, out + d);
+      default:  // of one byte
+        for (int32_t i = 0; i < count; ++i) out[d + i] = bytes[view.data[at + i * view.dim_inner]];
     }
   }
 }
