@@ -56,4 +56,48 @@ inline std::vector<Attack> of_undeclared_orders() {
   return all;
 }
 
+// Scores that rise with the key, as a position bias makes them: against its own maximum every tile has the
+// same weights, which round alike, while against the row's they lie anywhere on the grid of P.
+inline std::vector<Attack> of_rising_scores() {
+  using A = assay_arithmetic;
+  std::vector<Attack> all;
+  const auto rising = [](int32_t keys, double slope) {
+    return [=](uint64_t seed) {
+      return by_hand(
+          keys, 8,
+          [=](int64_t j) { return slope * static_cast<double>(j - keys) + 1e-5 * normal(seed, 1, j); },
+          [](int64_t, int32_t t) { return 1 + 0.1 * t; });
+    };
+  };
+  const auto add = [&](const char* name, const A& kernel, int32_t keys, double slope, bool tile_known) {
+    const A ordered = with(kernel, [](A& a) { a.order_declared = 1; });
+    const A unsaid = with(kernel, [=](A& a) {
+      a.order_declared = 0;
+      if (!tile_known) a.tile_keys = a.split_keys = 0, a.splits = 1;
+    });
+    all.push_back({name,
+                   "P: what P rounds to is random against any maximum",
+                   rising(keys, slope),
+                   ordered,
+                   unsaid,
+                   {},
+                   2});
+  };
+  const auto joint = [](A& a) { a.row_sum_from_rounded_p = 1; };
+  const auto parts = [](A& a) { a.split_keys = 16, a.splits = 2; };
+  const A e5m2 = tensor_core(ASSAY_FP8_E5M2, 16, 16, 25, 23);
+  add("e5m2 P, row sum of it, parts of a tile", with(with(e5m2, joint), parts), 262, 0x1p-8, true);
+  add("e5m2 P, row sum of it, one part", with(e5m2, joint), 262, 0x1p-8, true);
+  add("e5m2 P, row sum of it, tile unsaid", with(e5m2, joint), 262, 0x1p-8, false);
+  // Evenly over one step a tile's weights round to both sides; rounded against another maximum before, to
+  // one.
+  add("e4m3 P, rounded twice, parts of a tile",
+      with(with(tensor_core(ASSAY_FP8_E4M3, 16, 16, 25, 23), parts), [](A& a) { a.p_roundings = 2; }), 400,
+      0x1p-8, true);
+  add("e4m3 P, tiles of 64", tensor_core(ASSAY_FP8_E4M3, 64, 16, 25, 23), 4000, 0x1p-11, true);
+  add("e4m3 P, tiles of 64, unsaid", tensor_core(ASSAY_FP8_E4M3, 64, 16, 25, 23), 4000, 0x1p-11, false);
+  add("bf16 P, tiles of 64", tensor_core(ASSAY_BF16, 64, 16, 25, 23), 8000, 0x1p-15, true);
+  return all;
+}
+
 }  // namespace assay::attacks

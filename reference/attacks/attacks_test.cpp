@@ -28,6 +28,7 @@ TEST(Attacks, More) { defend(more()); }
 TEST(Attacks, OfUnitsOfFewBits) { defend(of_units()); }
 // Within a factor of ten of the bound: it cannot be ten times narrower and hold for all legal orders.
 TEST(Attacks, UndeclaredOrdersComeNearTheirBound) { defend(of_undeclared_orders(), 0.1); }
+TEST(Attacks, OfRisingScores) { defend(of_rising_scores(), 0.02); }
 TEST(Attacks, OfAlikeKeys) { defend(of_alike_keys()); }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "reference/bounds/bounds_finish.hpp"
 #include "reference/bounds/bounds_order.hpp"
 #include "reference/bounds/bounds_rows.hpp"
+#include "reference/bounds/bounds_runs.hpp"
 #include "reference/bounds/bounds_terms.hpp"
 #include "reference/bounds/bounds_tiers.hpp"
 #include "reference/bounds/bounds_weights.hpp"
@@ -325,8 +326,7 @@ class Row {
 
   void row_sums() {
     double h_over_p = 0;
-    row_.rounding_square = row_.rounding_biased = 0;
-    row_.replayed_sum = 0;
+    row_.rounding_square = row_.rounding_biased = row_.replayed_sum = 0;
     for (const Key& k : keys_) {
       row_.beta += k.p * k.hard;
       row_.largest = std::max(row_.largest, k.hard);
@@ -347,6 +347,7 @@ class Row {
     row_.absorbed = lanes_.absorbed * to_share, row_.absorbed_pv = lanes_.absorbed_pv * to_share;
     row_.one_way = lanes_.row_sum.share();
     row_.one_way_pv = lanes_.pv_lanes == lanes_.row_sum_lanes ? row_.one_way : lanes_.pv.share();
+    row_.drift = to_share * drift_of_runs(model_, row_.declared, scores_.begin, scores_.x, m_);
     for (double drift : drifts_) row_.drift = std::max(row_.drift, std::fabs(drift));
     if (p_.sinks) {
       sink_p_ = std::exp(sink_ - row_.lse);

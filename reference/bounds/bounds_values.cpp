@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
 
 #include "reference/attention/vector_math.hpp"
 #include "reference/bounds/bounds_alike_rows.hpp"
@@ -13,6 +14,7 @@
 #include "reference/bounds/bounds_followed.hpp"
 #include "reference/bounds/bounds_group.hpp"
 #include "reference/bounds/bounds_partial.hpp"
+#include "reference/bounds/bounds_runs.hpp"
 #include "reference/bounds/bounds_weights.hpp"
 
 namespace assay::matrix_bounds {
@@ -331,6 +333,8 @@ class Values {
     const BlockRow& row = b_.rows[i];
     RowFacts f = row_facts(b_, row, s, alike_.structured(i, b_.x.row(i).data(), s));
     f.v_max = v_max_, f.v_normal = v_normal_;
+    const std::span<const double> x(b_.x.row(i).data(), static_cast<size_t>(b_.x.cols()));
+    if (f.keys) f.drift = std::max(f.drift, drift_of_runs(b_.model, f.declared, b_.begin, x, s.m) / s.weight);
     RowTiers tiers(out_, row.slot, static_cast<int32_t>(dv_), RowBounds(b_.model, s.terms, s.random, f));
     const RowFinish finish(b_, row, s, f);
     int32_t d = 0;

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// See bounds_runs.hpp. Largest and smallest scores of runs are merged two by two, so that all lengths
+// together cost one look at each key; weights are rounded only in runs that are flat.
+#include "reference/bounds/bounds_runs.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "reference/attention/vector_math.hpp"
+
+namespace assay {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+// Runs further below the row's largest score have no weight.
+constexpr double kFarBelow = 700;
+
+struct Run {
+  double low = kInf, high = -kInf;
+};
+
+// What P of a first rounding may be larger by than P of the last: places in an octave, and thirds of a step
+// of the grid beyond each.
+std::vector<double> places(const PRounding& rounding) {
+  std::vector<double> all;
+  for (int octave = 0; octave < 4; ++octave)
+    for (int third = 0; third < 3; ++third)
+      all.push_back(std::exp2(0.25 * octave) * (1 + 2.0 / 3 * third * rounding.share()));
+  return all;
+}
+
+}  // namespace
+
+double drift_of_runs(const ErrorModel& model, bool declared, int64_t first, std::span<const double> x,
+                     double m) {
+  const PRounding& rounding = model.p_rounding();
+  const bool again = !model.rounds_p_once();
+  const auto count = static_cast<int64_t>(x.size());
+  int64_t length = std::max<int64_t>(2, model.arithmetic().tile_keys), visible = 0;
+  if (!rounding.narrow || count < 2 || (!again && (declared || count <= length))) return 0;
+  std::vector<Run> runs((first + count - 1) / length - first / length + 1);
+  for (size_t n = 0; n < runs.size(); ++n) {
+    const int64_t begin = (first / length + static_cast<int64_t>(n)) * length - first;
+    for (int64_t j = std::max<int64_t>(0, begin), to = std::min(count, begin + length); j < to; ++j) {
+      if (x[j] <= ErrorModel::kInvisible) continue;
+      runs[n].low = std::min(runs[n].low, x[j]);
+      runs[n].high = std::max(runs[n].high, x[j]);
+      ++visible;
+    }
+  }
+  // A run over n steps of the grid leans by at most an eighth of a step / n, which for n above sqrt(keys) / 6
+  // is less than half of five standard deviations of random errors; and room for short rows. Scores that
+  // fall by 16 steps in a run have little weight behind a few runs.
+  const double flat = 2 * rounding.share() * std::min(16.0, 4 + std::sqrt(static_cast<double>(visible)) / 6);
+  PRounding unlimited = rounding;  // another maximum has its own largest P
+  if (!rounding.integer) unlimited.largest = 1e300;
+  const double to_p = std::exp2(model.arithmetic().p_offset_log2), largest = rounding.tile_max ? to_p : 1.0;
+  const std::vector<double> before = again ? places(rounding) : std::vector<double>{1.0};
+  std::vector<double> weights;
+  double worst = 0;
+  for (bool whole = false; !whole; length *= 2) {
+    whole = length >= count;
+    if (whole && !again) break;  // the row's largest key is looked at elsewhere
+    std::vector<double> sums(before.size(), 0.0);
+    for (size_t n = 0; n < runs.size(); ++n) {
+      const Run& run = runs[n];
+      if (!(run.high > run.low) || run.high - run.low > flat || m - run.high > kFarBelow) continue;
+      if (weights.empty()) {
+        weights.resize(count);
+        for (int64_t j = 0; j < count; ++j)
+          weights[j] = x[j] > ErrorModel::kInvisible ? vector_math::exp(std::max(x[j] - m, -kFarBelow)) : 0.0;
+      }
+      const double scale = std::exp(m - run.high) * to_p;
+      const int64_t begin = (first / length + static_cast<int64_t>(n)) * length - first;
+      const int64_t from = std::max<int64_t>(0, begin), to = std::min(count, begin + length);
+      const auto round = [&](double p) { return rounding::round_p(unlimited, p, largest).value; };
+      for (size_t c = 0; c < before.size(); ++c) {
+        double errors = 0;
+        for (int64_t j = from; j < to; ++j) {
+          const double p = weights[j] * scale;
+          errors += round(again ? round(p * before[c]) / before[c] : p) - p;
+        }
+        sums[c] += errors / scale;
+      }
+    }
+    for (double sum : sums) worst = std::max(worst, std::fabs(sum));
+    const size_t odd = static_cast<size_t>(first / length % 2), merged = (runs.size() + odd + 1) / 2;
+    std::vector<Run> longer(merged);
+    for (size_t n = 0; n < runs.size(); ++n) {
+      Run& to = longer[(n + odd) / 2];
+      to = {std::min(to.low, runs[n].low), std::max(to.high, runs[n].high)};
+    }
+    runs = std::move(longer);
+  }
+  return worst;
+}
+
+}  // namespace assay
