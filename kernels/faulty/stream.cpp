@@ -175,10 +175,13 @@ void advance_maximum(const Call& c, Stream& stream, float tile_maximum, float fa
 float round_weights(const Call& c, int lo, int hi, float largest, float* p) {
   const int32_t format = p_format_of(c);
   if (format == ASSAY_INT8) {
-    const float codes = c.how.p_tile_max && largest > 0 ? 127.0f / largest : 127.0f;
+    const bool by_tile = c.how.p_tile_max && largest > 0;
+    // A power of two before the division: 127 over a tiny P is beyond fp32, and none of P's bits change.
+    const float up = by_tile && largest < 0x1p-60f ? 0x1p64f : 1.0f;
+    const float codes = by_tile ? 127.0f / (largest * up) : 127.0f;
     const bool truncate = c.arithmetic.p_truncated || c.sw.p_truncated;
     for (int w = lo; w < hi; ++w) {
-      const float code = truncate ? __builtin_truncf(p[w] * codes) : __builtin_rintf(p[w] * codes);
+      const float code = truncate ? __builtin_truncf(p[w] * up * codes) : __builtin_rintf(p[w] * up * codes);
       p[w] = code > 127.0f ? 127.0f : code;
     }
     return c.how.p_tile_max ? largest * (1.0f / 127.0f) : 1.0f / 127.0f;
