@@ -67,25 +67,17 @@ TEST(Int8Steps, StagesOfIxformerAreRightInEveryBranch) {
       {kType2 + "from=fp16 table=token " + mixed, "write split decode prefill"},
       {kHeads + "batch=2q0s40", ""},
   };
-  for (const auto& c : cases) {
-    const Verdict v = judge(cpu(), c.line, "step_ixformer_fa_cpu");
-    EXPECT_EQ(v.outcome, Outcome::kPassed) << c.line << ": " << v.reason;
-    EXPECT_EQ(stages_of("step_ixformer_fa_cpu", c.line), c.stages) << c.line;
-  }
-  for (const auto& [line, why] :
-       {std::pair<std::string, const char*>{kHeads + "page=8 batch=1q1s9", "pages of 8"},
-        {"step h=4/2 d=60 batch=1q1s9", "heads of 60"},
-        {"step h=4/2 d=264 batch=1q1s9", "heads of 264"},
-        {"step h=4/1 d=64/32 layout=mla batch=1q1s9", "layout mla"},
-        {kHeads + "threshold=8 mask=tree batch=1q6s30", "drafts of a tree"},
-        {kHeads + "chunk=16 batch=1q6s30", "local attention"},
-        {kHeads + "kv=int8:channel batch=1q1s9", "a cache of another type"},
-        {kHeads + "kv=fp8_e4m3/bf16 batch=1q1s9", "a cache of another type"},
-        {kHeads + "batch=1q9s30_1q1s9", "requests in another order"}}) {
-    const Verdict v = judge(cpu(), line, "step_ixformer_fa_cpu");
-    EXPECT_EQ(v.outcome, Outcome::kUnsupported) << line;
-    EXPECT_THAT(v.reason, HasSubstr(why)) << line;
-  }
+  testing::expect_right({"step_ixformer_fa_cpu"}, cases);
+  testing::expect_refused("step_ixformer_fa_cpu",
+                          {{kHeads + "page=8 batch=1q1s9", "pages of 8"},
+                           {"step h=4/2 d=60 batch=1q1s9", "heads of 60"},
+                           {"step h=4/2 d=264 batch=1q1s9", "heads of 264"},
+                           {"step h=4/1 d=64/32 layout=mla batch=1q1s9", "layout mla"},
+                           {kHeads + "threshold=8 mask=tree batch=1q6s30", "drafts of a tree"},
+                           {kHeads + "chunk=16 batch=1q6s30", "local attention"},
+                           {kHeads + "kv=int8:channel batch=1q1s9", "a cache of another type"},
+                           {kHeads + "kv=fp8_e4m3/bf16 batch=1q1s9", "a cache of another type"},
+                           {kHeads + "batch=1q9s30_1q1s9", "requests in another order"}});
 }
 
 // Decodes and the others are calls of their own, each with the scales of its requests, heads and rows.
@@ -114,35 +106,25 @@ TEST(Int8Steps, WrongStagesOfIxformerAreRejected) {
   using T = assay_tensors;
   const std::string decodes = kType1 + "batch=2q1s40_1q1s9 seed=3",
                     mixed = kType1 + "batch=2q1s40_2q9s60 seed=3";
-  const assay_kernel& right = *cpu().find("step_ixformer_fa_cpu");
-  const struct {
-    const char *stage, *name;
-    std::string line;
-    testing::Spoil spoil;
-  } faults[] = {
-      {"write", "forgets_a_key", decodes, [](P& p, T&) { --p.rows; }},
-      {"write", "scales_to_one_head", decodes, [](P&, T& t) { t.k_scale.stride[1] = 0; }},
-      {"write", "scales_to_the_first_slot", decodes, [](P&, T& t) { t.k_scale.stride[2] = 0; }},
-      {"write", "ready_scales_of_the_first_row", mixed, [](P&, T& t) { t.dense_k_scale.stride[0] = 0; }},
-      {"write", "v_for_k", mixed, [](P&, T& t) { t.dense_k.data = t.dense_v.data; }},
-      {"k_codes", "scales_on_one_row", mixed, [](P&, T& t) { t.q_scale.stride[0] = 0; }},
-      {"k_codes", "rows_one_late", mixed,
-       [](P&, T& t) { t.source.data = static_cast<uint16_t*>(t.source.data) + t.source.stride[1]; }},
-      {"v_codes", "scale_of_the_first_channel", mixed, [](P&, T& t) { t.q_scale.stride[1] = 0; }},
-      {"v_codes", "scales_of_the_first_head", mixed, [](P&, T& t) { t.q_scale.stride[0] = 0; }},
-      {"decode", "codes_without_scales", decodes, [](P& p, T&) { p.k_scale_kind = ASSAY_SCALE_NONE; }},
-      {"decode", "scale_of_the_first_slot", decodes, [](P&, T& t) { t.k_scale.stride[2] = 0; }},
-      {"prefill", "keys_of_the_query", mixed,
-       [](P& p, T& t) { t.kv_len = testing::list_of(p.q_len, p.requests); }},
-      {"prefill", "not_causal", mixed, [](P& p, T&) { p.mask = ASSAY_MASK_FULL; }},
-  };
-  for (const auto& f : faults) {
-    const assay_kernel* kernel = testing::plant(right, f.stage, f.name, f.spoil);
-    ASSERT_NE(kernel, nullptr);
-    Judge judge(make_problem(parse_scenario(f.line)), 1e9);
-    const Verdict v = judge.judge(cpu(), *kernel, cpu().device(0));
-    EXPECT_EQ(v.outcome, Outcome::kWrong) << f.name << ": " << v.reason;
-  }
+  testing::expect_rejected(
+      "step_ixformer_fa_cpu",
+      {
+          {"write", "forgets_a_key", decodes, [](P& p, T&) { --p.rows; }},
+          {"write", "scales_to_one_head", decodes, [](P&, T& t) { t.k_scale.stride[1] = 0; }},
+          {"write", "scales_to_the_first_slot", decodes, [](P&, T& t) { t.k_scale.stride[2] = 0; }},
+          {"write", "ready_scales_of_the_first_row", mixed, [](P&, T& t) { t.dense_k_scale.stride[0] = 0; }},
+          {"write", "v_for_k", mixed, [](P&, T& t) { t.dense_k.data = t.dense_v.data; }},
+          {"k_codes", "scales_on_one_row", mixed, [](P&, T& t) { t.q_scale.stride[0] = 0; }},
+          {"k_codes", "rows_one_late", mixed,
+           [](P&, T& t) { t.source.data = static_cast<uint16_t*>(t.source.data) + t.source.stride[1]; }},
+          {"v_codes", "scale_of_the_first_channel", mixed, [](P&, T& t) { t.q_scale.stride[1] = 0; }},
+          {"v_codes", "scales_of_the_first_head", mixed, [](P&, T& t) { t.q_scale.stride[0] = 0; }},
+          {"decode", "codes_without_scales", decodes, [](P& p, T&) { p.k_scale_kind = ASSAY_SCALE_NONE; }},
+          {"decode", "scale_of_the_first_slot", decodes, [](P&, T& t) { t.k_scale.stride[2] = 0; }},
+          {"prefill", "keys_of_the_query", mixed,
+           [](P& p, T& t) { t.kv_len = testing::list_of(p.q_len, p.requests); }},
+          {"prefill", "not_causal", mixed, [](P& p, T&) { p.mask = ASSAY_MASK_FULL; }},
+      });
 }
 
 }  // namespace

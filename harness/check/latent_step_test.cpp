@@ -37,19 +37,11 @@ TEST(LatentSteps, StagesOfMlaPrefillAreRightInEveryBranch) {
        "write chunks lengths new gather context merge"},
       {h + "batch=2q0s40", ""},
   };
-  for (const auto& c : cases) {
-    const Verdict v = judge(cpu(), c.line, "step_mla_prefill_cpu");
-    EXPECT_EQ(v.outcome, Outcome::kPassed) << c.line << ": " << v.reason;
-    EXPECT_EQ(stages_of("step_mla_prefill_cpu", c.line), c.stages) << c.line;
-  }
-  for (const auto& [line, why] : {std::pair{h + "window=5 batch=1q6s30", "a window"},
-                                  {h + "alibi=linear batch=1q6s30", "a bias"},
-                                  {h + "sinks=on batch=1q6s30", "sinks"},
-                                  {h + "mask=tree batch=1q6s30", "drafts of a tree"}}) {
-    const Verdict v = judge(cpu(), line, "step_mla_prefill_cpu");
-    EXPECT_EQ(v.outcome, Outcome::kUnsupported) << line;
-    EXPECT_THAT(v.reason, HasSubstr(why));
-  }
+  testing::expect_right({"step_mla_prefill_cpu"}, cases);
+  testing::expect_refused("step_mla_prefill_cpu", {{h + "window=5 batch=1q6s30", "a window"},
+                                                   {h + "alibi=linear batch=1q6s30", "a bias"},
+                                                   {h + "sinks=on batch=1q6s30", "sinks"},
+                                                   {h + "mask=tree batch=1q6s30", "drafts of a tree"}});
 }
 
 const std::string kAbsorbed = "step h=16/1 d=96/64 layout=mla page=8 ";
@@ -69,11 +61,7 @@ TEST(LatentSteps, StagesOfAiterMlaAreRightInEveryBranch) {
        "write tokens decode merge"},
       {kAbsorbed + "batch=2q0s40", ""},
   };
-  for (const auto& c : cases) {
-    const Verdict v = judge(cpu(), c.line, "step_aiter_mla_cpu");
-    EXPECT_EQ(v.outcome, Outcome::kPassed) << c.line << ": " << v.reason;
-    EXPECT_EQ(stages_of("step_aiter_mla_cpu", c.line), c.stages) << c.line;
-  }
+  testing::expect_right({"step_aiter_mla_cpu"}, cases);
   // Every count of heads that divides 16 or is a multiple of it, at pages of 1 and others.
   for (const char* heads : {"1", "2", "4", "8", "16", "32", "48", "128"})
     for (const char* page : {"1", "16", "528"}) {
@@ -91,20 +79,16 @@ TEST(LatentSteps, StagesOfAiterMlaAreRightInEveryBranch) {
 }
 
 TEST(LatentSteps, AiterMlaSaysWhatItDoesNotTake) {
-  for (const auto& [line, why] :
-       {std::pair<std::string, const char*>{"step h=12/1 d=96/64 layout=mla batch=1q1s30", "12 heads"},
-        {"step h=24/1 d=96/64 layout=mla batch=1q1s30", "divisors of 16"},
-        {"step h=4 d=96/64 batch=1q9", "keys with their heads unfolded"},
-        {kAbsorbed + "window=5 batch=1q6s30", "a window"},
-        {kAbsorbed + "alibi=linear batch=1q6s30", "a bias"},
-        {kAbsorbed + "cap=5 batch=1q6s30", "a soft cap"},
-        {kAbsorbed + "sinks=on batch=1q6s30", "sinks"},
-        {kAbsorbed + "chunk=16 batch=1q6s30", "local attention"},
-        {kAbsorbed + "threshold=8 mask=tree batch=1q6s30", "drafts of a tree"}}) {
-    const Verdict v = judge(cpu(), line, "step_aiter_mla_cpu");
-    EXPECT_EQ(v.outcome, Outcome::kUnsupported) << line;
-    EXPECT_THAT(v.reason, HasSubstr(why)) << line;
-  }
+  testing::expect_refused("step_aiter_mla_cpu",
+                          {{"step h=12/1 d=96/64 layout=mla batch=1q1s30", "12 heads"},
+                           {"step h=24/1 d=96/64 layout=mla batch=1q1s30", "divisors of 16"},
+                           {"step h=4 d=96/64 batch=1q9", "keys with their heads unfolded"},
+                           {kAbsorbed + "window=5 batch=1q6s30", "a window"},
+                           {kAbsorbed + "alibi=linear batch=1q6s30", "a bias"},
+                           {kAbsorbed + "cap=5 batch=1q6s30", "a soft cap"},
+                           {kAbsorbed + "sinks=on batch=1q6s30", "sinks"},
+                           {kAbsorbed + "chunk=16 batch=1q6s30", "local attention"},
+                           {kAbsorbed + "threshold=8 mask=tree batch=1q6s30", "drafts of a tree"}});
 }
 
 // The seed's among them: starts 0, 1, 2, ... although requests have several rows.
@@ -113,55 +97,45 @@ TEST(LatentSteps, WrongStagesOfAiterMlaAreRejected) {
   using T = assay_tensors;
   const std::string decodes = kAbsorbed + "batch=2q1s40_1q1s600_1q1s9 seed=3";
   const std::string extends = kAbsorbed + "kv=fp8_e4m3:tensor batch=2q4s40_1q2s60 seed=3";
-  const assay_kernel& right = *cpu().find("step_aiter_mla_cpu");
-  const struct {
-    const char *stage, *name;
-    std::string line;
-    testing::Spoil spoil;
-  } faults[] = {
-      {"tokens", "tables_exchanged", decodes,
-       [](P&, T& t) {
-         t.block_table = testing::frozen(t.block_table);
-         auto* pages = static_cast<int32_t*>(t.block_table.data);
-         std::swap(pages[0], pages[t.block_table.stride[0]]);
-       }},
-      {"tokens", "old_lengths", extends,
-       [](P& p, T& t) {
-         static std::vector<int32_t> context;
-         context.clear();
-         for (int32_t r = 0; r < p.requests; ++r) context.push_back(p.kv_len[r] - p.q_len[r]);
-         t.kv_len = testing::list_of(context.data(), p.requests);
-       }},
-      {"decode", "one_index_late", decodes,
-       [](P&, T& t) {
-         t.indices = testing::frozen(t.indices);
-         auto* slots = static_cast<int32_t*>(t.indices.data);
-         std::rotate(slots, slots + 1, slots + t.indices.shape[0]);
-       }},
-      {"decode", "starts_of_the_first", decodes, [](P&, T& t) { t.indptr.stride[0] = 0; }},
-      {"decode", "rope_forgotten", decodes, [](P& p, T&) { p.head_dim_qk = p.head_dim_v; }},
-      {"decode", "scale_of_the_latent_part", decodes, [](P& p, T&) { p.softmax_scale *= 1.2247449f; }},
-      {"decode", "a_part_less", decodes, [](P& p, T&) { p.states -= 1; }},
-      {"merge", "first_part_alone", decodes, [](P& p, T&) { p.states = 1; }},
-      {"extend", "arange_starts", extends,
-       [](P& p, T& t) {
-         static std::vector<int32_t> arange;
-         arange.clear();
-         for (int32_t r = 0; r <= p.requests; ++r) arange.push_back(r);
-         t.cu_q = testing::list_of(arange.data(), p.requests + 1);
-       }},
-      {"extend", "not_causal", extends, [](P& p, T&) { p.mask = ASSAY_MASK_FULL; }},
-      {"extend", "codes_without_scale", extends,
-       [](P& p, T&) { p.k_scale_kind = p.v_scale_kind = ASSAY_SCALE_NONE; }},
-      {"write", "forgets_a_key", extends, [](P& p, T&) { --p.rows; }},
-  };
-  for (const auto& f : faults) {
-    const assay_kernel* kernel = testing::plant(right, f.stage, f.name, f.spoil);
-    ASSERT_NE(kernel, nullptr);
-    Judge judge(make_problem(parse_scenario(f.line)), 1e9);
-    const Verdict v = judge.judge(cpu(), *kernel, cpu().device(0));
-    EXPECT_EQ(v.outcome, Outcome::kWrong) << f.name << ": " << v.reason;
-  }
+  testing::expect_rejected(
+      "step_aiter_mla_cpu",
+      {
+          {"tokens", "tables_exchanged", decodes,
+           [](P&, T& t) {
+             t.block_table = testing::frozen(t.block_table);
+             auto* pages = static_cast<int32_t*>(t.block_table.data);
+             std::swap(pages[0], pages[t.block_table.stride[0]]);
+           }},
+          {"tokens", "old_lengths", extends,
+           [](P& p, T& t) {
+             static std::vector<int32_t> context;
+             context.clear();
+             for (int32_t r = 0; r < p.requests; ++r) context.push_back(p.kv_len[r] - p.q_len[r]);
+             t.kv_len = testing::list_of(context.data(), p.requests);
+           }},
+          {"decode", "one_index_late", decodes,
+           [](P&, T& t) {
+             t.indices = testing::frozen(t.indices);
+             auto* slots = static_cast<int32_t*>(t.indices.data);
+             std::rotate(slots, slots + 1, slots + t.indices.shape[0]);
+           }},
+          {"decode", "starts_of_the_first", decodes, [](P&, T& t) { t.indptr.stride[0] = 0; }},
+          {"decode", "rope_forgotten", decodes, [](P& p, T&) { p.head_dim_qk = p.head_dim_v; }},
+          {"decode", "scale_of_the_latent_part", decodes, [](P& p, T&) { p.softmax_scale *= 1.2247449f; }},
+          {"decode", "a_part_less", decodes, [](P& p, T&) { p.states -= 1; }},
+          {"merge", "first_part_alone", decodes, [](P& p, T&) { p.states = 1; }},
+          {"extend", "arange_starts", extends,
+           [](P& p, T& t) {
+             static std::vector<int32_t> arange;
+             arange.clear();
+             for (int32_t r = 0; r <= p.requests; ++r) arange.push_back(r);
+             t.cu_q = testing::list_of(arange.data(), p.requests + 1);
+           }},
+          {"extend", "not_causal", extends, [](P& p, T&) { p.mask = ASSAY_MASK_FULL; }},
+          {"extend", "codes_without_scale", extends,
+           [](P& p, T&) { p.k_scale_kind = p.v_scale_kind = ASSAY_SCALE_NONE; }},
+          {"write", "forgets_a_key", extends, [](P& p, T&) { --p.rows; }},
+      });
 }
 
 }  // namespace

@@ -149,13 +149,7 @@ TEST(StepJudge, ComposedKernelsAreRightInEveryBranch) {
       {h + "batch=2q0s40", ""},
       {h + "batch=1q0s0_1q1s1_1q2s2", "write split prefill decode merge"},
   };
-  for (const auto& c : cases) {
-    for (const char* kernel : {"step_unified_cpu", "step_aiter_fa_cpu"}) {
-      const Verdict v = judge(cpu(), c.line, kernel);
-      EXPECT_EQ(v.outcome, Outcome::kPassed) << c.line << ": " << kernel << ": " << v.reason;
-    }
-    EXPECT_EQ(stages_of("step_aiter_fa_cpu", c.line), c.stages) << c.line;
-  }
+  testing::expect_right({"step_unified_cpu", "step_aiter_fa_cpu"}, cases);
 }
 
 // Chains, draft trees (with windows along their paths), local attention, padding behind the last request.
@@ -181,13 +175,7 @@ TEST(StepJudge, StagesOfSglangAreRightInEveryBranch) {
        "write prefix drafts draft merge"},
       {h + "batch=2q0s40", ""},
   };
-  for (const auto& c : cases) {
-    for (const char* kernel : {"step_unified_cpu", "step_sglang_fa_cpu"}) {
-      const Verdict v = judge(cpu(), c.line, kernel);
-      EXPECT_EQ(v.outcome, Outcome::kPassed) << c.line << ": " << kernel << ": " << v.reason;
-    }
-    EXPECT_EQ(stages_of("step_sglang_fa_cpu", c.line), c.stages) << c.line;
-  }
+  testing::expect_right({"step_unified_cpu", "step_sglang_fa_cpu"}, cases);
   for (const auto& [line, why] :
        {std::pair{h + "chunk=12 batch=1q9s30", "chunks of 12 tokens in pages of 8"},
         {tree + "window=5 batch=1q6s30", "over the slots of drafts"},
@@ -213,7 +201,6 @@ TEST(StepJudge, WrongStagesOfSglangAreRejected) {
   const std::string path =
       "step h=4/2 d=64 page=4 threshold=8 mask=tree window=4 positions=depth batch=2q6s40_1q5s9 seed=3";
   const std::string local = "step h=4/2 d=64 page=4 chunk=8 batch=2q6s40_1q5s9 seed=3";
-  const assay_kernel& right = *cpu().find("step_sglang_fa_cpu");
   const auto to_pages = [](P& p, T& t) {  // slots of drafts taken for pages
     static std::vector<int32_t> pages;
     pages.clear();
@@ -221,50 +208,42 @@ TEST(StepJudge, WrongStagesOfSglangAreRejected) {
       pages.push_back(std::max(0, static_cast<const int32_t*>(t.block_table.data)[i] / p.page_size));
     t.block_table.data = pages.data();
   };
-  const struct {
-    const char *stage, *name;
-    std::string line;
-    testing::Spoil spoil;
-  } faults[] = {
-      {"prefix", "sees_drafts", tree, [](P& p, T& t) { t.kv_len = testing::list_of(p.kv_len, p.requests); }},
-      {"prefix", "causal_context", tree, [](P& p, T&) { p.mask = ASSAY_MASK_CAUSAL; }},
-      {"prefix", "sink_of_its_own", tree,
-       [](P& p, T& t) {
-         static std::vector<float> ones(static_cast<size_t>(p.heads_q), 2.0f);
-         p.has_sinks = 1, t.sinks = testing::list_of(ones.data(), p.heads_q);
-       }},
-      {"prefix", "scale_twice", tree, [](P& p, T&) { p.softmax_scale *= p.softmax_scale; }},
-      {"prefix", "first_table", tree, [](P&, T& t) { t.block_table.stride[0] = 0; }},
-      {"drafts", "all_drafts", tree,
-       [](P& p, T& t) {
-         static std::vector<uint8_t> ones;
-         ones.assign(static_cast<size_t>(p.total_q * p.max_q_len), 1);
-         t.tree_mask = testing::list_of(ones.data(), p.total_q * p.max_q_len);
-       }},
-      {"drafts", "first_mask", tree, [](P&, T& t) { t.tree_indptr.stride[0] = 0; }},
-      {"draft", "tables_in_pages", tree, to_pages},
-      {"merge", "forgets_the_sink", tree, [](P& p, T&) { p.has_sinks = 0; }},
-      {"merge", "context_alone", tree, [](P& p, T&) { p.states = 1; }},
-      {"merge", "drafts_twice", tree,
-       [](P&, T& t) {
-         t.partial_o.data = static_cast<uint16_t*>(t.partial_o.data) + t.partial_o.stride[0];
-         t.partial_lse.data = static_cast<float*>(t.partial_lse.data) + t.partial_lse.stride[0];
-         t.partial_o.stride[0] = t.partial_lse.stride[0] = 0;
-       }},
-      {"paths", "drafts_alone", path, [](P& p, T&) { p.op = ASSAY_OP_TREE_TABLES; }},
-      {"path", "window_wider", path, [](P& p, T&) { ++p.window_left; }},
-      {"path", "no_window", path, [](P& p, T&) { p.window_left = -1; }},
-      {"local", "half_chunks", local, [](P& p, T&) { p.chunk /= 2; }},
-      {"extend", "not_causal", local, [](P& p, T&) { p.mask = ASSAY_MASK_FULL; }},
-      {"write", "forgets_a_key", local, [](P& p, T&) { --p.rows; }},
-  };
-  for (const auto& f : faults) {
-    const assay_kernel* kernel = testing::plant(right, f.stage, f.name, f.spoil);
-    ASSERT_NE(kernel, nullptr);
-    Judge judge(make_problem(parse_scenario(f.line)), 1e9);
-    const Verdict v = judge.judge(cpu(), *kernel, cpu().device(0));
-    EXPECT_EQ(v.outcome, Outcome::kWrong) << f.name << ": " << v.reason;
-  }
+  testing::expect_rejected(
+      "step_sglang_fa_cpu",
+      {
+          {"prefix", "sees_drafts", tree,
+           [](P& p, T& t) { t.kv_len = testing::list_of(p.kv_len, p.requests); }},
+          {"prefix", "causal_context", tree, [](P& p, T&) { p.mask = ASSAY_MASK_CAUSAL; }},
+          {"prefix", "sink_of_its_own", tree,
+           [](P& p, T& t) {
+             static std::vector<float> ones(static_cast<size_t>(p.heads_q), 2.0f);
+             p.has_sinks = 1, t.sinks = testing::list_of(ones.data(), p.heads_q);
+           }},
+          {"prefix", "scale_twice", tree, [](P& p, T&) { p.softmax_scale *= p.softmax_scale; }},
+          {"prefix", "first_table", tree, [](P&, T& t) { t.block_table.stride[0] = 0; }},
+          {"drafts", "all_drafts", tree,
+           [](P& p, T& t) {
+             static std::vector<uint8_t> ones;
+             ones.assign(static_cast<size_t>(p.total_q * p.max_q_len), 1);
+             t.tree_mask = testing::list_of(ones.data(), p.total_q * p.max_q_len);
+           }},
+          {"drafts", "first_mask", tree, [](P&, T& t) { t.tree_indptr.stride[0] = 0; }},
+          {"draft", "tables_in_pages", tree, to_pages},
+          {"merge", "forgets_the_sink", tree, [](P& p, T&) { p.has_sinks = 0; }},
+          {"merge", "context_alone", tree, [](P& p, T&) { p.states = 1; }},
+          {"merge", "drafts_twice", tree,
+           [](P&, T& t) {
+             t.partial_o.data = static_cast<uint16_t*>(t.partial_o.data) + t.partial_o.stride[0];
+             t.partial_lse.data = static_cast<float*>(t.partial_lse.data) + t.partial_lse.stride[0];
+             t.partial_o.stride[0] = t.partial_lse.stride[0] = 0;
+           }},
+          {"paths", "drafts_alone", path, [](P& p, T&) { p.op = ASSAY_OP_TREE_TABLES; }},
+          {"path", "window_wider", path, [](P& p, T&) { ++p.window_left; }},
+          {"path", "no_window", path, [](P& p, T&) { p.window_left = -1; }},
+          {"local", "half_chunks", local, [](P& p, T&) { p.chunk /= 2; }},
+          {"extend", "not_causal", local, [](P& p, T&) { p.mask = ASSAY_MASK_FULL; }},
+          {"write", "forgets_a_key", local, [](P& p, T&) { --p.rows; }},
+      });
 }
 
 TEST(StepJudge, StagesAreReplaced) {

@@ -22,9 +22,8 @@ std::string too_large(const Problem& p, bool device_is_host, int64_t available_b
   if (available_bytes <= 0 || needed <= static_cast<double>(available_bytes)) return {};
   constexpr double kGiB = 1 << 30;
   return fmt::format(
-      "a check of this case takes {:.1f} GiB of the host's memory at least and {:.1f} are available: nothing "
-      "was "
-      "built and no kernel called; make the line smaller",
+      "a check of this case takes {:.1f} GiB of the host's memory at least and {:.1f} are available: "
+      "nothing was built and no kernel called; make the line smaller",
       needed / kGiB, static_cast<double>(available_bytes) / kGiB);
 }
 

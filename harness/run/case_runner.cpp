@@ -76,31 +76,13 @@ void time_modes(const TimedCase& c, const assay_kernel& kernel, Judge& judge, co
         row.reason = seen.reason;
       } else if (again.outcome == Outcome::kPassed) {
         if (!t.samples_us.empty()) call.hold_against_host(t.median_us);
-        row.set_mode(mode);
-        row.sm_clock_mhz = call.median_clock_mhz();
-        if (call.knows_throttling()) row.throttled = t.dropped;
-        row.load = busy.load, row.steal_percent = busy.steal_percent,
-        row.others_percent = busy.others_percent;
-        if (rule.steady_seconds > 0) row.steady = t.steady ? "yes" : "no";
-        widen_for_runs(c, rule, busy.others_percent, t);
-        fill_timing(row, t, c.work, c.problem, c.limits);
-        if (!t.samples_us.empty()) doubt_time(row, c, t);
-        samples = std::move(t.taken);
+        samples = fill_timed(row, c, call, rule, busy, mode, std::move(t));
       } else {
         fill_verdict(row, again);
         row.reason = "outputs checked again after timing: " + again.reason;
       }
-    } catch (const ModeRefused& refused) {
-      row.set_mode(mode);  // the other modes go on
-      row.outcome = outcome_name(Outcome::kUnsupported);
-      row.reason = refused.text;
-    } catch (const TimeImplausible& time) {
-      row.outcome = outcome_name(Outcome::kImplausible);
-      row.check = "clock";
-      row.reason = "implausible: " + time.text;
-    } catch (const TimedCallFailed& failed) {
-      row.outcome = outcome_name(Outcome::kCrashed);
-      row.reason = failed.text;
+    } catch (...) {
+      fill_untimed(row, mode);  // a refused mode; the others go on
     }
     row.case_s = seconds_since(start);
     say_row(c.say, row, std::move(samples));

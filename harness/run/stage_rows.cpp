@@ -41,30 +41,13 @@ RowAnswer time_stage(const TimedCase& c, StagesInPlace& stages, const std::strin
     stages.run_whole();
     const Verdict again = judge.recheck();
     if (again.outcome == Outcome::kPassed) {
-      row.set_mode(mode);
-      row.sm_clock_mhz = call.median_clock_mhz();
-      if (call.knows_throttling()) row.throttled = t.dropped;
-      row.load = busy.load, row.steal_percent = busy.steal_percent, row.others_percent = busy.others_percent;
-      if (rule.steady_seconds > 0) row.steady = t.steady ? "yes" : "no";
-      widen_for_runs(c, rule, busy.others_percent, t);
-      fill_timing(row, t, c.work, c.problem, c.limits);
-      if (!t.samples_us.empty()) doubt_time(row, c, t);
-      answer.samples = std::move(t.taken);
+      answer.samples = fill_timed(row, c, call, rule, busy, mode, std::move(t));
     } else {
       fill_verdict(row, again);
       row.reason = "the whole, run again after its stage was timed: " + again.reason;
     }
-  } catch (const ModeRefused& refused) {
-    row.set_mode(mode);
-    row.outcome = outcome_name(Outcome::kUnsupported);
-    row.reason = refused.text;
-  } catch (const TimeImplausible& time) {
-    row.outcome = outcome_name(Outcome::kImplausible);
-    row.check = "clock";
-    row.reason = "implausible: " + time.text;
-  } catch (const TimedCallFailed& failed) {
-    row.outcome = outcome_name(Outcome::kCrashed);
-    row.reason = failed.text;
+  } catch (...) {
+    fill_untimed(row, mode);
   }
   answer.row = std::move(row);
   return answer;

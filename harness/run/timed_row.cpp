@@ -16,8 +16,7 @@ bool meets_power_limit(const TimedCase& c) {
   return c.clock != nullptr && limit_time(c.work, c.problem, c.limits).name == "matrix";
 }
 
-}  // namespace
-
+// Times, rates and limits.
 void fill_timing(Row& row, const Timing& t, const Work& w, const Problem& p, const Limits& limits) {
   row.total_us = t.median_us + (std::isfinite(row.plan_us) ? row.plan_us : 0) +
                  (std::isfinite(row.refresh_us) ? row.refresh_us : 0);
@@ -42,6 +41,7 @@ void fill_timing(Row& row, const Timing& t, const Work& w, const Problem& p, con
   if (limit.seconds > 0) row.limit_percent = 100 * limit.seconds / seconds;
 }
 
+// What makes a right kernel's time no figure: outcome and reason, or nothing.
 void doubt_time(Row& row, const TimedCase& c, const Timing& t) {
   const bool own_clock = c.backend.table()->time_run != nullptr;
   const bool cold = row.cache != "hot";
@@ -71,17 +71,6 @@ void doubt_time(Row& row, const TimedCase& c, const Timing& t) {
   row.reason = "too noisy to say how fast: " + why;
 }
 
-StoppingRule rule_for(const TimedCase& c) {
-  constexpr double kLongestSteadyTimes = 4;
-  StoppingRule rule = c.rule;
-  if (meets_power_limit(c))
-    rule.min_seconds = std::max(rule.min_seconds, kSwingS);
-  else
-    rule.steady_seconds = 0;
-  rule.steady_seconds = std::min(rule.steady_seconds, kLongestSteadyTimes * rule.max_seconds);
-  return rule;
-}
-
 // What the medians of runs differ by beyond what the samples of one show, a relative standard deviation: that
 // of recorded repetitions, each a process of its own, on an H200 (results/h200/steady), and by the host's
 // clock on a machine whose processors others used wholly; in between in proportion to what they used.
@@ -93,6 +82,49 @@ void widen_for_runs(const TimedCase& c, const StoppingRule& rule, double others_
   const bool whole = !t.taken.empty() && t.taken.back().at_s >= 0.9 * kSwingS;
   const bool sustained = rule.steady_seconds > 0 && t.steady && whole;
   widen(t, sustained ? kSustained : kNotSustained, sustained);  // blocks see the parts of one swing
+}
+
+}  // namespace
+
+StoppingRule rule_for(const TimedCase& c) {
+  constexpr double kLongestSteadyTimes = 4;
+  StoppingRule rule = c.rule;
+  if (meets_power_limit(c))
+    rule.min_seconds = std::max(rule.min_seconds, kSwingS);
+  else
+    rule.steady_seconds = 0;
+  rule.steady_seconds = std::min(rule.steady_seconds, kLongestSteadyTimes * rule.max_seconds);
+  return rule;
+}
+
+Samples fill_timed(Row& row, const TimedCase& c, const TimedCall& call, const StoppingRule& rule,
+                   const HostLoad& busy, const std::string& mode, Timing t) {
+  row.set_mode(mode);
+  row.sm_clock_mhz = call.median_clock_mhz();
+  if (call.knows_throttling()) row.throttled = t.dropped;
+  row.load = busy.load, row.steal_percent = busy.steal_percent, row.others_percent = busy.others_percent;
+  if (rule.steady_seconds > 0) row.steady = t.steady ? "yes" : "no";
+  widen_for_runs(c, rule, busy.others_percent, t);
+  fill_timing(row, t, c.work, c.problem, c.limits);
+  if (!t.samples_us.empty()) doubt_time(row, c, t);
+  return std::move(t.taken);
+}
+
+void fill_untimed(Row& row, const std::string& mode) {
+  try {
+    throw;
+  } catch (const ModeRefused& refused) {
+    row.set_mode(mode);
+    row.outcome = outcome_name(Outcome::kUnsupported);
+    row.reason = refused.text;
+  } catch (const TimeImplausible& time) {
+    row.outcome = outcome_name(Outcome::kImplausible);
+    row.check = "clock";
+    row.reason = "implausible: " + time.text;
+  } catch (const TimedCallFailed& failed) {
+    row.outcome = outcome_name(Outcome::kCrashed);
+    row.reason = failed.text;
+  }
 }
 
 }  // namespace assay

@@ -3,8 +3,10 @@
 // rates and limits follow, and what makes the time no figure.
 #pragma once
 
+#include "harness/measure/host_load.hpp"
 #include "harness/measure/limits.hpp"
 #include "harness/run/case_runner.hpp"
+#include "harness/run/timed_call.hpp"
 
 namespace assay {
 
@@ -22,11 +24,13 @@ struct TimedCase {
 
 // The rule of the case, with a wait for a steady state where it meets the power limit and no other.
 StoppingRule rule_for(const TimedCase&);
-// What the medians of runs differ by beyond what the samples of one show (`rule`: as rule_for() gave it).
-void widen_for_runs(const TimedCase&, const StoppingRule& rule, double others_percent, Timing&);
-// Times, rates and limits. plan_us and refresh_us are the row's already.
-void fill_timing(Row&, const Timing&, const Work&, const Problem&, const Limits&);
-// What makes a right kernel's time no figure: outcome and reason, or nothing.
-void doubt_time(Row&, const TimedCase&, const Timing&);
+// The samples of a right kernel's call, under `rule` (as rule_for() gave it): clocks, load, times, rates,
+// limits, and what makes the time no figure. plan_us and refresh_us are the row's already. Gives the samples
+// on.
+Samples fill_timed(Row&, const TimedCase&, const TimedCall&, const StoppingRule& rule, const HostLoad&,
+                   const std::string& mode, Timing);
+// To be called where timing threw: a refused mode, an implausible time and a failed call become the row's
+// outcome; anything else is thrown on.
+void fill_untimed(Row&, const std::string& mode);
 
 }  // namespace assay

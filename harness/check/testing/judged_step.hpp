@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of the CPU by name: judged, and what they enqueue.
+// Steps of the CPU by name: judged, and what they enqueue; what is expected of a step in every branch, of
+// lines that it does not take, and of wrong stages planted in it.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "harness/check/testing/planted_stage.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/scenario/scenario.hpp"
 
@@ -42,6 +47,44 @@ inline std::string stages_of(const std::string& kernel, const std::string& line)
   for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
     stages += (stages.empty() ? "" : " ") + text.substr(at, text.find(':', at) - at);
   return stages;
+}
+
+// Of each case {line, stages}: every kernel is right on its line, and the last enqueues its stages, in order.
+template <class Cases>
+void expect_right(const std::vector<const char*>& kernels, const Cases& cases) {
+  for (const auto& c : cases) {
+    for (const char* kernel : kernels) {
+      const Verdict v = judge(cpu(), c.line, kernel);
+      EXPECT_EQ(v.outcome, Outcome::kPassed) << c.line << ": " << kernel << ": " << v.reason;
+    }
+    EXPECT_EQ(stages_of(kernels.back(), c.line), c.stages) << c.line;
+  }
+}
+
+// Of lines and what the reason of a refusal says.
+inline void expect_refused(const char* kernel,
+                           const std::vector<std::pair<std::string, const char*>>& refusals) {
+  for (const auto& [line, why] : refusals) {
+    const Verdict v = judge(cpu(), line, kernel);
+    EXPECT_EQ(v.outcome, Outcome::kUnsupported) << line;
+    EXPECT_THAT(v.reason, ::testing::HasSubstr(why)) << line;
+  }
+}
+
+// A wrong stage, and the line on which it shows.
+struct StageFault {
+  const char *stage, *name;
+  std::string line;
+  Spoil spoil;
+};
+inline void expect_rejected(const char* kernel, const std::vector<StageFault>& faults) {
+  for (const StageFault& f : faults) {
+    const assay_kernel* planted = plant(*cpu().find(kernel), f.stage, f.name, f.spoil);
+    ASSERT_NE(planted, nullptr);
+    Judge judge(make_problem(parse_scenario(f.line)), 1e9);
+    const Verdict v = judge.judge(cpu(), *planted, cpu().device(0));
+    EXPECT_EQ(v.outcome, Outcome::kWrong) << f.name << ": " << v.reason;
+  }
 }
 
 }  // namespace assay::testing
