@@ -89,9 +89,8 @@ int dispatch(int argc, char** argv) {
 }
 
 // Kernels' texts and names of files can hold anything; line breaks of ours stay.
-void say(const char* what, const char* message) {
-  std::string text = "assay: ";
-  text += what;
+void say(const std::string& program, const char* what, const char* message) {
+  std::string text = program + ": " + what;
   for (const char* line = message;;) {
     const char* end = std::strchr(line, '\n');
     text +=
@@ -153,29 +152,33 @@ bool use_color(Color color, int fd) {
   return isatty(fd) && !(no && *no);
 }
 
-int cli_main(int argc, char** argv) {
+int exit_code(const std::string& program, const std::function<int()>& body) {
   try {
-    const int code = dispatch(argc, argv);
+    const int code = body();
     // What was printed may only now meet a full disk.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       throw InfrastructureError("stdout: what was printed could not be written (is the disk full?)");
     return code;
   } catch (const InputError& e) {
-    say("", e.what());
+    say(program, "", e.what());
     return kExitUsage;
   } catch (const NotABackend& e) {
-    say("", e.what());
+    say(program, "", e.what());
     return kExitUsage;
   } catch (const InfrastructureError& e) {
-    say("", e.what());
+    say(program, "", e.what());
   } catch (const CheckError& e) {
-    say("this is a bug of assay, please report it with the command: ", e.what());
+    say(program, "this is a bug of assay, please report it with the command: ", e.what());
   } catch (const std::bad_alloc&) {
-    say("", "out of memory");
+    say(program, "", "out of memory");
   } catch (const std::exception& e) {
-    say("", e.what());
+    say(program, "", e.what());
   }
   return kExitInfrastructure;
+}
+
+int cli_main(int argc, char** argv) {
+  return exit_code("assay", [&] { return dispatch(argc, argv); });
 }
 
 }  // namespace assay

@@ -90,7 +90,11 @@ std::vector<Command> add_commands(CLI::App&);
 // `assay completion words INDEX WORD...`: what may stand at word INDEX of a command line, one per line.
 int complete(int argc, char** argv);
 
-// Parses arguments, runs a command, turns exceptions into messages and exit codes.
+// Runs `body` and turns exceptions, and a stdout that cannot be written, into a message on stderr that begins
+// with the name of the program, and into the exit code.
+int exit_code(const std::string& program, const std::function<int()>& body);
+
+// Parses arguments and runs a command.
 int cli_main(int argc, char** argv);
 
 // One document on stdout; bytes that are no UTF-8 are replaced.

@@ -3,6 +3,7 @@
 // on the device once; every kernel that could have been chosen and takes the line is timed over them, in
 // turns, so that all see the same clocks. Printed as CSV: a row per line and kernel, with the one that
 // dispatch() takes and how far its time is above the best. Nothing is judged here; assay check does that.
+// The backend is loaded in a child: a line that ends it is named, and a new child goes on behind it.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -14,6 +15,7 @@
 #include "harness/cli/commands.hpp"
 #include "harness/device/device_buffers.hpp"
 #include "harness/input/inputs.hpp"
+#include "harness/mutants/jobs.hpp"
 #include "harness/run/case_stream.hpp"
 #include "harness/run/timed_call.hpp"
 #include "harness/scenario/lengths.hpp"
@@ -22,6 +24,12 @@
 
 namespace assay {
 namespace {
+
+struct Settings {
+  std::string library = "cuda", chooser, mode = "hot";
+  int samples = 40;
+  double timeout_s = 120;  // a line
+};
 
 struct Choice {
   const assay_kernel* kernel;
@@ -66,45 +74,131 @@ std::string chosen_name(const assay_kernel& chooser, const assay_problem* proble
   return said.substr(from, said.find(", ", from) - from);
 }
 
-void time_line(const Backend& backend, const assay_device& device, const assay_kernel& chooser,
-               const RunCase& line, const std::string& mode, int samples) {
+// A row of CSV for each kernel that could have been chosen.
+std::vector<std::string> time_line(const Backend& backend, const assay_device& device,
+                                   const assay_kernel& chooser, const RunCase& line,
+                                   const Settings& settings) {
   const Problem problem = make_problem(line.scenario);
-  if (problem.op != chooser.op) return;
+  if (problem.op != chooser.op) return {};
   const Inputs inputs = build_inputs(problem);
-  std::vector<Choice> choices = choices_for(backend, device, chooser, inputs, mode);
+  std::vector<Choice> choices = choices_for(backend, device, chooser, inputs, settings.mode);
   constexpr int kRounds = 4;
   // A kernel that is far from the best needs no more than its first round.
   double best = INFINITY;
   for (int round = 0; round < kRounds; ++round)
     for (Choice& c : choices) {
       if (round > 0 && median(c.us) > 3 * best) continue;
-      for (int i = 0; i < (round == 0 ? 3 : samples / kRounds); ++i) c.us.push_back(c.call->sample().us);
+      for (int i = 0; i < (round == 0 ? 3 : settings.samples / kRounds); ++i)
+        c.us.push_back(c.call->sample().us);
       best = std::min(best, median(c.us));
     }
   const std::string chosen = chosen_name(chooser, inputs.view->get());
   best = INFINITY;
   for (const Choice& c : choices) best = std::min(best, median(c.us));
+  std::vector<std::string> rows;
   for (const Choice& c : choices)
-    fmt::print("\"{}\",{},{},{:.2f},{},{:.3f}\n", line.line, c.kernel->name,
-               chosen == c.kernel->name ? "chosen" : "", median(c.us), c.us.size(), median(c.us) / best);
-  std::fflush(stdout);
+    rows.push_back(fmt::format("\"{}\",{},{},{:.2f},{},{:.3f}", line.line, c.kernel->name,
+                               chosen == c.kernel->name ? "chosen" : "", median(c.us), c.us.size(),
+                               median(c.us) / best));
+  return rows;
 }
+
+// In a child: loads the backend and times lines[from] and those behind it. Says {"at": i} before a line
+// and {"rows": [...]} after it, {"through": true} at the end; {"usage": text} where the words of the command
+// are at fault.
+void time_lines(const std::vector<RunCase>& lines, size_t from, const Settings& settings,
+                const SayLine& say) {
+  try {
+    const Backend backend = Backend::load(settings.library);
+    const assay_kernel* chooser = backend.find(settings.chooser);
+    if (chooser == nullptr)
+      throw InputError(fmt::format("no kernel {} in backend {}", settings.chooser, settings.library));
+    if (chooser->dispatch == nullptr || chooser->stage_count == 0)
+      throw InputError(fmt::format("{} does not choose among kernels", settings.chooser));
+    const assay_device device = backend.device(0);
+    char error[400] = "";
+    if (backend.table()->use_device(0, error, sizeof error) != ASSAY_OK) throw InfrastructureError(error);
+    for (size_t i = from; i < lines.size(); ++i) {
+      say({{"at", i}});
+      say({{"rows", time_line(backend, device, *chooser, lines[i], settings)}});
+    }
+    say({{"through", true}});
+  } catch (const TimedCallFailed& failed) {
+    throw InfrastructureError(failed.text);
+  } catch (const InputError& e) {
+    say({{"usage", e.what()}});
+  }
+}
+
+class Sweep {
+ public:
+  Sweep(std::vector<RunCase> lines, Settings settings)
+      : lines_(std::move(lines)), settings_(std::move(settings)) {}
+
+  // InputError as time_lines() says; false where a line ended its child.
+  bool run() {
+    fmt::print("line,kernel,chosen,time_us,samples,over_best\n");
+    run_jobs({job(0)}, 1, settings_.timeout_s, nullptr, nullptr);
+    if (!usage_.empty()) throw InputError(usage_);
+    return lost_ == 0;
+  }
+
+ private:
+  Job job(size_t from) {
+    at_.reset();
+    through_ = false;
+    return {[this, from](const SayLine& say) { time_lines(lines_, from, settings_, say); },
+            [this](const nlohmann::json& said) { hear(said); },
+            [this](const JobEnd& end) { return ended(end); }};
+  }
+
+  void hear(const nlohmann::json& said) {
+    if (said.contains("usage")) usage_ = said["usage"].get<std::string>();
+    if (said.contains("through")) through_ = true;
+    if (said.contains("at")) at_ = said["at"].get<size_t>();
+    if (!said.contains("rows")) return;
+    for (const std::string& row : said["rows"].get<std::vector<std::string>>()) fmt::print("{}\n", row);
+    std::fflush(stdout);
+  }
+
+  std::optional<Job> ended(const JobEnd& end) {
+    if (through_ || !usage_.empty()) return std::nullopt;
+    const std::string where = at_ ? lines_[*at_].line : "loading " + settings_.library;
+    fmt::print(stderr, "assay-choices: {}: {}\n", where,
+               end.how == JobEnd::How::kDone ? "a kernel ended the process" : end.text);
+    ++lost_;
+    if (!at_ || *at_ + 1 >= lines_.size()) return std::nullopt;
+    return job(*at_ + 1);
+  }
+
+  std::vector<RunCase> lines_;
+  Settings settings_;
+  std::optional<size_t> at_;  // the line a child is at
+  bool through_ = false;
+  std::string usage_;
+  int lost_ = 0;
+};
 
 int run(int argc, char** argv) {
   RunOptions options;
-  std::string library = "cuda", name, mode = "hot";
-  int samples = 40;
+  Settings settings;
   CLI::App app{"times every choice of a kernel that chooses, line by line, as CSV", "assay-choices"};
-  app.add_option("chooser", name, "the kernel that chooses")->required();
+  app.add_option("chooser", settings.chooser, "the kernel that chooses")->required();
   app.add_option("suites", options.suites, "suite names, *.suite files, or scenario lines in quotes")
       ->required();
-  app.add_option("--backend", library, "installed backend, or path of a library")->capture_default_str();
+  app.add_option("--backend", settings.library, "installed backend, or path of a library")
+      ->capture_default_str();
   app.add_option("--filter", options.filter, "only lines that match this regular expression");
   app.add_option("--limit", options.limit, "at most N lines")->check(CLI::NonNegativeNumber);
-  app.add_option("--samples", samples, "of a kernel")->capture_default_str()->check(CLI::Range(4, 10000));
-  app.add_option("--cache", mode, "hot, cold or graph")
+  app.add_option("--samples", settings.samples, "of a kernel")
+      ->capture_default_str()
+      ->check(CLI::Range(4, 10000));
+  app.add_option("--cache", settings.mode, "hot, cold or graph")
       ->capture_default_str()
       ->check(CLI::IsMember({"hot", "cold", "graph"}));
+  app.add_option("--timeout", settings.timeout_s, "seconds for a line")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.footer("Example:\n  assay-choices paged_auto_sm90 performance_gpu --backend cuda");
   try {
     app.parse(argc, argv);
@@ -113,22 +207,10 @@ int run(int argc, char** argv) {
     app.exit(e, std::cerr, std::cerr);
     return kExitUsage;
   }
-  const Backend backend = Backend::load(library);
-  const assay_kernel* chooser = backend.find(name);
-  if (chooser == nullptr) throw InputError(fmt::format("no kernel {} in backend {}", name, library));
-  if (chooser->dispatch == nullptr || chooser->stage_count == 0)
-    throw InputError(fmt::format("{} does not choose among kernels", name));
-  const assay_device device = backend.device(0);
-  char error[400] = "";
-  if (backend.table()->use_device(0, error, sizeof error) != ASSAY_OK) throw InfrastructureError(error);
-  fmt::print("line,kernel,chosen,time_us,samples,over_best\n");
-  CaseStream lines(options);
-  while (const std::optional<RunCase> line = lines.next()) try {
-      time_line(backend, device, *chooser, *line, mode, samples);
-    } catch (const TimedCallFailed& failed) {
-      throw InfrastructureError(fmt::format("{}: {}", line->line, failed.text));
-    }
-  return kExitOk;
+  std::vector<RunCase> lines;
+  CaseStream cases(options);
+  while (std::optional<RunCase> line = cases.next()) lines.push_back(std::move(*line));
+  return Sweep(std::move(lines), std::move(settings)).run() ? kExitOk : kExitInfrastructure;
 }
 
 }  // namespace
@@ -136,13 +218,5 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   assay::add_trace_folder(assay::scenario_folder() + "/traces");
-  try {
-    return assay::run(argc, argv);
-  } catch (const assay::InputError& e) {
-    fmt::print(stderr, "assay-choices: {}\n", e.what());
-    return assay::kExitUsage;
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "assay-choices: {}\n", e.what());
-    return assay::kExitInfrastructure;
-  }
+  return assay::exit_code("assay-choices", [&] { return assay::run(argc, argv); });
 }

@@ -145,13 +145,5 @@ int main(int argc, char** argv) {
   // Workers are this program again.
   if (const auto worker = assay::worker_arguments(argc, argv))
     return assay::worker_main(*worker, assay::kWorkerFd);
-  try {
-    return assay::run(argc, argv);
-  } catch (const assay::InputError& e) {
-    fmt::print(stderr, "assay-gbench: {}\n", e.what());
-    return assay::kExitUsage;
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "assay-gbench: {}\n", e.what());
-    return assay::kExitInfrastructure;
-  }
+  return assay::exit_code("assay-gbench", [&] { return assay::run(argc, argv); });
 }

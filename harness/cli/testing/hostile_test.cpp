@@ -209,11 +209,13 @@ TEST_F(Hostile, CommandsSurviveTheirLibraries) {
     EXPECT_EQ(out.code, 6) << words[0] << out.out << out.err;
     EXPECT_THAT(out.err, HasSubstr("SIGSEGV")) << words[0];
   }
-  if (!fs::exists(ASSAY_BINARY_DIR "/assay-gbench")) return;
-  const Output bench = run_shell(shell_quote(ASSAY_BINARY_DIR "/assay-gbench") + " " + shell_quote(kSmall) +
+  for (const std::string program : {"assay-gbench", "assay-choices paged_exit_beside"}) {
+    if (!fs::exists(ASSAY_BINARY_DIR "/" + program.substr(0, program.find(' ')))) continue;  // not built here
+    const Output out = run_shell(shell_quote(ASSAY_BINARY_DIR) + "/" + program + " " + shell_quote(kSmall) +
                                  " --backend " + shell_quote(dies));
-  EXPECT_EQ(bench.code, 6) << bench.out << bench.err;
-  EXPECT_THAT(bench.err, HasSubstr("SIGSEGV"));
+    EXPECT_EQ(out.code, 6) << program << out.out << out.err;
+    EXPECT_THAT(out.err, HasSubstr("SIGSEGV")) << program;
+  }
 }
 
 // Asking is done in workers too: a kernel that does not survive it has that as its answer.
