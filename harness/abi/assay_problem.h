@@ -104,7 +104,8 @@ enum assay_op {
    * j), at every page size: requests of one row each.
    * - swa_tree_table: as tree_tables, the whole context before the drafts: out_len = c + drafts seen.
    * With flat_tree the rows of tree_mask have m entries, the drafts' last; what the first c hold means
-   * nothing.
+   * nothing. With drafted = g > 0 the drafts of a request are its last n (g + 1) keys (enum assay_mask) and c
+   * = m - n (g + 1).
    * - ps_metadata: cu_q, kv_len -> causal attention as work for `workers` that stay, each tile and key once.
    * A tile is tile_rows rows of a request (the last one fewer) of one KV head; it needs its first v keys, all
    *   that its last row may see, in blocks of U = tile_keys rounded up to whole pages, and counts as
@@ -125,11 +126,12 @@ enum assay_op {
    * key and value of row t of q: the last q_len of kv_len keys of a request are new (q_len <= kv_len). They
    * are written to their slots as cache_write has it, and o is attention over all kv_len keys: causal, or
    * ASSAY_MASK_TREE where the new tokens are drafts of a tree (positions, if any, are then c + the depth of
-   * the draft). Whether rows of a request see its new keys as they came or as they lie in the cache,
-   * quantised, is the kernel's to choose and to declare (assay_arithmetic::dense_new_keys). A request is a
-   * decode where q_len <= threshold, else an extend where it has context, else a prefill. token_budget:
-   * tokens of context that a kernel gathers at a time. Operands of `rows` rows may have more than there are
-   * in requests: those behind have slot -1, and their o stays. All other bytes of the cache stay too. */
+   * the draft). context_len counts what is cached before the drafts. Whether rows of a request see its new
+   * keys as they came or as they lie in the cache, quantised, is the kernel's to choose and to declare
+   * (assay_arithmetic::dense_new_keys). A request is a decode where q_len <= threshold, else an extend where
+   * it has context, else a prefill. token_budget: tokens of context that a kernel gathers at a time. Operands
+   * of `rows` rows may have more than there are in requests: those behind have slot -1, and their o stays.
+   * All other bytes of the cache stay too. */
   ASSAY_OP_MERGE_STATES = 3,
   ASSAY_OP_CACHE_WRITE = 4,
   ASSAY_OP_CACHE_GATHER = 5,
@@ -169,6 +171,11 @@ enum assay_request_class {
  * - With ASSAY_MASK_TREE and positions, the draft key of row n (key kv_len - q_len + n) stands where row n
  *   stands: tokens of a tree stand by their depth. No row of a tree stands before f + kv_len - q_len.
  *
+ * - With drafted = g > 0 a tree has g steps of q_len drafts each in the cache before the new ones: key
+ *   kv_len - q_len (g + 1) + s q_len + n is the draft of step s on the branch of row n, new where s = g. Rows
+ *   of tree_mask have q_len (g + 1) entries; with positions such a key stands g - s before row n, and no row
+ *   before f + kv_len - q_len (g + 1) + g.
+ *
  * A row at p and a key at k: causal k <= p; window p - window_left <= k <= p + window_right; chunk k <= p and
  * floor(k / chunk) == floor(p / chunk); bias of p - k where k <= p, none otherwise. Nothing else looks at
  * positions: parts, tiles, tables and tree_mask count keys and rows of the request from 0. */
@@ -176,7 +183,7 @@ enum assay_mask {
   ASSAY_MASK_CAUSAL = 0, /* keys at or before the row */
   ASSAY_MASK_FULL = 1,   /* all keys (bidirectional encoder) */
   ASSAY_MASK_CROSS = 2,  /* all keys of the encoder; kv_len is the encoder length */
-  ASSAY_MASK_TREE = 3    /* prefix keys all visible, draft keys by tree_mask */
+  ASSAY_MASK_TREE = 3    /* keys before the drafts all visible, drafts by tree_mask */
 };
 
 enum assay_alibi { ASSAY_ALIBI_NONE = 0, ASSAY_ALIBI_LINEAR = 1, ASSAY_ALIBI_SQRT = 2 };
@@ -253,7 +260,7 @@ typedef struct assay_tensors {
   assay_tensor last_page_len; /* int32 [R], CSR only; 0 for an empty request */
   assay_tensor alibi_slopes;  /* fp32 [heads_q] */
   assay_tensor sinks;         /* fp32 [heads_q], natural-log logits */
-  assay_tensor tree_mask;     /* uint8 [sum q_len^2], row-major n x n per request, 1 = visible */
+  assay_tensor tree_mask;     /* uint8 [sum q_len^2 (drafted + 1)], a row for each of q_len, 1 = visible */
   assay_tensor tree_indptr;   /* int64 [R+1], first entry of each request in tree_mask */
   assay_tensor workspace;     /* uint8 [workspace_bytes]; contents undefined before a run and free to change
                                  after it, but for what refresh left and the zeroed part (assay_kernel) */
@@ -342,6 +349,11 @@ typedef struct assay_problem {
   int32_t workers;              /* ps_metadata, cascade_metadata (blocks that run at once): >= 1 */
   int32_t tile_rows, tile_keys; /* ps_metadata: >= 1; keys are rounded up to whole pages */
   int32_t flat_tree;            /* tree_tables, swa_tree_table: tree_mask has a column for every key */
+  /* Trees of step, tree_tables and swa_tree_table: draft steps whose tokens are cached already (enum
+   * assay_mask). A kernel of other ops that does not look at it must refuse a tree where it is not 0. */
+  int32_t drafted;
+  int32_t no_write; /* step: the cache holds the new keys already, as of a layer that shares it; k, v and
+                       their scales are only read, and there is no slot_mapping */
 } assay_problem;
 
 #ifdef __cplusplus

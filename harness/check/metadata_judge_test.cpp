@@ -34,9 +34,9 @@ const std::string kSplit = "split_batch threshold=2 batch=1q9s9_2q2s40_1q7s30_1q
 const std::string kSteps = "chunk_metadata budget=24 pad=2 batch=1q5s5_1q1s40_1q3s7_1q1s41";
 const std::string kDecode = "decode_metadata page=8 pad=2 table=token batch=2q3s41_1q1s1_1q0s9";
 const std::string kCascade = "cascade_metadata page=8 prefix=20 batch=2q1s40p16_1q3s17p16_1q2s0";
-const std::string kTree = "tree_tables page=8 pad=3 batch=2q4s40_1q7s37_1q5s9 seed=3";
+const std::string kTree = "tree_tables page=8 pad=3 batch=2q4s40_1q7s37_1q4s9 seed=3";
 const std::string kWindow = "window_metadata window=7 pad=3 batch=2q1s40_1q3s100_1q5_1q0s9_1q4s11";
-const std::string kSwaTree = "swa_tree_table page=8 pad=3 batch=2q4s40_1q7s37_1q5s9 seed=3";
+const std::string kSwaTree = "swa_tree_table page=8 pad=3 batch=2q4s40_1q7s37_1q4s9 seed=3";
 const std::string kPaying = "cascade_metadata prefix=256 h=4 batch=8q1s300p256";
 const std::string kSchedule =
     "ps_metadata h=4/2 workers=5 tile=4/8 page=4 pad=3 batch=1q9s30_1q1s100_1q0s9_1q7s3_1q1s40";
@@ -53,6 +53,8 @@ TEST(MetadataJudge, RightKernelsPass) {
                                      {"tree_right", kTree},
                                      {"swa_right", kSwaTree},
                                      {"tree_right", kTree + " tree=flat"},
+                                     {"tree_right", kTree + " drafted=1"},
+                                     {"swa_right", kSwaTree + " drafted=1"},
                                      {"cascade_right", kPaying},
                                      {"ps_right", kSchedule},
                                      {"window_right", kWindow}}) {
@@ -96,6 +98,7 @@ TEST(MetadataJudge, FaultsAreNamed) {
       {"decode_stale_starts", kDecode, "out_cu_q"},
       {"cascade_always", kCascade, "out_counts[0]: 1 for 0"},
       {"cascade_with_bias", kPaying + " alibi=linear", "out_counts[0]: 1 for 0"},
+      {"tree_new_alone", kTree + " drafted=1", "out_"},
       {"tree_flat_as_compact", kTree + " tree=flat", "out_"},
       {"steps_of_requests", kSteps, "out_"},
       {"steps_not_clamped", kSteps, "out_len"},

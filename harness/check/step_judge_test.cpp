@@ -173,6 +173,7 @@ TEST(StepJudge, StagesOfSglangAreRightInEveryBranch) {
       {tree + "alibi=linear positions=depth sinks=on batch=2q6s40_1q1s9_1q8", "write paths path"},
       {"step h=8/1 d=96/64 layout=mla threshold=8 mask=tree kv=fp8_e4m3 batch=2q6s40_1q1s9_1q8",
        "write prefix drafts draft merge"},
+      {h + "write=off kv=fp8_e4m3:head batch=2q1s40_1q9s30_1q12", "extend"},
       {h + "batch=2q0s40", ""},
   };
   testing::expect_right({"step_unified_cpu", "step_sglang_fa_cpu"}, cases);
@@ -187,6 +188,20 @@ TEST(StepJudge, StagesOfSglangAreRightInEveryBranch) {
   }
   for (const std::string& line : {tree + "batch=1q6s30", h + "chunk=16 batch=1q6s30"})
     EXPECT_EQ(judge(cpu(), line, "step_aiter_fa_cpu").outcome, Outcome::kUnsupported) << line;
+  // Draft decode of several branches: the step's own keys are those of the steps before and the new ones.
+  const std::string branches = tree + "drafted=2 ";
+  for (const auto& [line, stages] :
+       {std::pair{branches + "batch=2q4s40_1q1s9_1q0s5_1q3s9", "write prefix drafts draft merge"},
+        {branches + "sinks=on cap=5 kv=fp8_e4m3 table=csr pad=2 batch=2q8s300",
+         "write prefix drafts draft merge"},
+        {branches + "window=4 positions=depth table=token batch=2q4s40_1q3s9", "write paths path"},
+        {branches + "alibi=sqrt positions=depth batch=2q4s40_1q3s9", "write paths path"},
+        {branches + "input=exact batch=2q4s40", "write prefix drafts draft merge"}}) {
+    const Verdict right = judge(cpu(), line, "step_sglang_fa_cpu");
+    EXPECT_EQ(right.outcome, Outcome::kPassed) << line << ": " << right.reason;
+    EXPECT_EQ(stages_of("step_sglang_fa_cpu", line), stages) << line;
+    EXPECT_THAT(judge(cpu(), line, "step_unified_cpu").reason, HasSubstr("drafts of steps before")) << line;
+  }
   // A stage that reads the host's lengths has no place where only memory has them.
   const Verdict v = judge(cpu(), tree + "batch=1q6s30", "step_sglang_fa_cpu(draft=paged_online_cpu)");
   EXPECT_EQ(v.outcome, Outcome::kUnsupported);
@@ -201,6 +216,9 @@ TEST(StepJudge, WrongStagesOfSglangAreRejected) {
   const std::string path =
       "step h=4/2 d=64 page=4 threshold=8 mask=tree window=4 positions=depth batch=2q6s40_1q5s9 seed=3";
   const std::string local = "step h=4/2 d=64 page=4 chunk=8 batch=2q6s40_1q5s9 seed=3";
+  const std::string step =
+      "step h=4/2 d=64 page=4 threshold=8 mask=tree positions=depth drafted=2 batch=2q6s40_1q3s9 seed=3";
+  const std::string step_path = step + " window=4";
   const auto to_pages = [](P& p, T& t) {  // slots of drafts taken for pages
     static std::vector<int32_t> pages;
     pages.clear();
@@ -227,6 +245,29 @@ TEST(StepJudge, WrongStagesOfSglangAreRejected) {
              ones.assign(static_cast<size_t>(p.total_q * p.max_q_len), 1);
              t.tree_mask = testing::list_of(ones.data(), p.total_q * p.max_q_len);
            }},
+          {"prefix", "sees_steps_before", step,
+           [](P& p, T& t) {
+             static std::vector<int32_t> lengths;
+             lengths.clear();
+             for (int32_t r = 0; r < p.requests; ++r) lengths.push_back(p.kv_len[r] - p.q_len[r]);
+             t.kv_len = testing::list_of(lengths.data(), p.requests);
+           }},
+          {"drafts", "new_alone", step, [](P& p, T&) { p.drafted = 0; }},
+          {"drafts", "a_step_less", step, [](P& p, T&) { --p.drafted; }},
+          {"drafts", "branches_of_first", step, [](P&, T& t) { t.tree_indptr.stride[0] = 0; }},
+          {"draft", "drafts_in_pages", step, to_pages},
+          {"draft", "newest_forgotten", step,
+           [](P& p, T& t) {
+             static std::vector<int32_t> lengths;
+             lengths.clear();
+             for (int64_t i = 0; i < t.kv_len.shape[0]; ++i)
+               lengths.push_back(static_cast<const int32_t*>(t.kv_len.data)[i] - 1);
+             t.kv_len = testing::list_of(lengths.data(), p.total_q);
+           }},
+          {"paths", "path_of_new_alone", step_path, [](P& p, T&) { p.drafted = 0; }},
+          // The seed's windowed layer: rows of the step counted as the last of the context, nothing to their
+          // right.
+          {"prefix", "right_side_cuts_context", step, [](P& p, T&) { p.window_right = 0; }},
           {"drafts", "first_mask", tree, [](P&, T& t) { t.tree_indptr.stride[0] = 0; }},
           {"draft", "tables_in_pages", tree, to_pages},
           {"merge", "forgets_the_sink", tree, [](P& p, T&) { p.has_sinks = 0; }},

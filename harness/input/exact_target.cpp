@@ -30,8 +30,8 @@ uint32_t low_bits(int32_t count) { return count >= 32 ? ~0u : (uint32_t{1} << co
 bool ExactRecipe::sees(int request, int32_t row, int32_t key, const KeyRange& range) const {
   if (key < range.begin || key >= range.end) return false;
   const Request& r = p_.requests[request];
-  if (p_.mask != ASSAY_MASK_TREE || key < r.context_len()) return true;
-  return p_.tree_mask[tree_first_[request] + int64_t{row} * r.q_len + (key - r.context_len())] != 0;
+  if (p_.mask != ASSAY_MASK_TREE || key < p_.first_draft(r)) return true;
+  return p_.tree_mask[tree_first_[request] + int64_t{row} * p_.drafts(r) + (key - p_.first_draft(r))] != 0;
 }
 
 std::vector<ExactRecipe::Match> ExactRecipe::visible_matches(int request, int32_t row, int32_t head, Target t,

@@ -32,7 +32,7 @@ void fill(std::byte* to, int bytes, int64_t count, uint32_t code) {
 }
 
 // Tokens of each block that are there before a run: always the first ones of its page, because only full
-// pages are shared. New keys of a step are not there yet.
+// pages are shared. New keys of a step that writes are not there yet.
 std::vector<int32_t> used_slots(const Problem& p) {
   std::vector<int32_t> used(p.num_blocks, 0);
   const bool grows = role_of(p, Operand::kK) == Role::kInOut;

@@ -120,7 +120,7 @@ void write_table(Inputs& inputs, Operand operand, const std::vector<float>& sink
       return write_vector(t, layouts::tree_starts(p));
     case Operand::kContextLen: {
       std::vector<int32_t> context;
-      for (const Request& r : p.requests) context.push_back(r.context_len());
+      for (const Request& r : p.requests) context.push_back(p.first_draft(r));
       return write_vector(t, context);
     }
     case Operand::kFirstKey:

@@ -270,7 +270,7 @@ void ValueSource::boundary_q(int request, int32_t row, int32_t head, double* out
   add(range.end);
   add(0);
   add(r.kv_len);
-  if (p_.mask == ASSAY_MASK_TREE) add(r.context_len());
+  if (p_.mask == ASSAY_MASK_TREE) add(p_.first_draft(r));
   const int32_t width = range.end - range.begin;
   const auto inside = [&](int64_t step, uint64_t salt) {
     if (step > 0 && width > step)

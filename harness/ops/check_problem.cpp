@@ -94,7 +94,7 @@ void check_positions(const Problem& p) {
     // The drafts of a tree stand behind the prefix, or the prefix would be cut in its midst.
     const int64_t least = p.mask != ASSAY_MASK_TREE ? 0
                                                     : (p.first_key.empty() ? int64_t{0} : p.first_key[r]) +
-                                                          p.requests[r].context_len();
+                                                          p.first_draft(p.requests[r]) + p.drafted;
     for (const int32_t position : p.positions[r])
       ASSAY_CHECK(position >= least, "request {}: a row at position {}, the least is {}", r, position, least);
   }

@@ -191,7 +191,9 @@ TensorLayout csr_indices(const Problem& p) {
   return when(csr(p), dense_layout(ASSAY_INT32, {entries}));
 }
 TensorLayout csr_last_page_len(const Problem& p) { return when(csr(p), per_request(p)); }
-TensorLayout slot_mapping(const Problem& p) { return dense_layout(ASSAY_INT64, {p.rows()}); }
+TensorLayout slot_mapping(const Problem& p) {
+  return when(!p.no_write, dense_layout(ASSAY_INT64, {p.rows()}));
+}
 TensorLayout token_to_batch(const Problem& p) { return dense_layout(ASSAY_INT32, {p.rows()}); }
 
 TensorLayout alibi_slopes(const Problem& p) {

@@ -58,6 +58,7 @@ Role role_of(const Problem& p, Operand operand) {
   if (operand == Operand::kWorkspace) return Role::kWorkspace;
   const OperandUse* use = find_operand(op_of(p), operand);
   if (use == nullptr) return Role::kNone;
+  if (p.no_write && (use->role == Role::kInOut || use->when_dynamic == Role::kInOut)) return Role::kIn;
   if (use->when_dynamic == Role::kNone) return use->role;
   const int32_t kind = operand == Operand::kQScale   ? p.q_scale
                        : operand == Operand::kKScale ? p.k_scale

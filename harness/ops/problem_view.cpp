@@ -61,6 +61,8 @@ ProblemView::ProblemView(const Problem& p, float q_scale_host, float k_scale_hos
   c_.tile_rows = takes(op, "tile") ? p.tile_rows : 0;
   c_.tile_keys = takes(op, "tile") ? p.tile_keys : 0;
   c_.flat_tree = p.flat_tree ? 1 : 0;
+  c_.drafted = p.drafted;
+  c_.no_write = p.no_write ? 1 : 0;
   c_.source_format = op.attends_rows && !takes(op, "from") ? int32_t{ASSAY_FORMAT_NONE} : p.source_format;
 }
 

@@ -39,9 +39,10 @@ constexpr OperandUse kOperands[] = {
     {Operand::kO, Role::kOut, layouts::o},
 };
 
-constexpr std::string_view kFields[] = {
-    "q",   "kv",    "from",  "out",   "page",      "blocks", "layout", "storage", "table",     "window",
-    "cap", "alibi", "scale", "sinks", "threshold", "budget", "mask",   "chunk",   "positions", "pad"};
+constexpr std::string_view kFields[] = {"q",         "kv",      "from",      "out",    "page", "blocks",
+                                        "layout",    "storage", "table",     "window", "cap",  "alibi",
+                                        "scale",     "sinks",   "threshold", "budget", "mask", "chunk",
+                                        "positions", "pad",     "drafted",   "write"};
 
 constexpr std::string_view kExamples[] = {
     "step h=4/2 d=32 batch=2q1s40_1q9s20_1q7 seed=1",
@@ -49,6 +50,8 @@ constexpr std::string_view kExamples[] = {
     "batch=1q1s33_1q5s40_1q6 seed=2",
     "step h=4/1 d=64/32 kv=fp8_e4m3 budget=16 layout=mla table=token sinks=on batch=1q3s50_1q0s9 seed=3",
     "step h=4/2 d=32 pad=2 threshold=8 mask=tree window=6 positions=depth batch=2q6s30_1q0s9_1q4 seed=4",
+    "step h=4/2 d=32 threshold=3 drafted=2 mask=tree batch=2q3s30_1q0s9_1q2s6 seed=8",
+    "step h=4/2 d=32 kv=fp8_e4m3:head write=off batch=2q1s33_1q9s20_1q7 seed=9",
     "step h=4/2 d=32 page=4 chunk=8 batch=2q1s33_1q9s20 seed=5",
     "step h=4/2 d=32 strides=q+kv+out+last batch=1q1s33_1q5s40_1q6 seed=6",
     "step h=4/2 d=64 kv=int8:token_head/int8:channel layout=hnd batch=2q1s33_1q9s20 seed=7"};
@@ -63,6 +66,7 @@ void check(const Problem& p) {
                 name_of(format_names(), q.format), name_of(scale_names(), q.scale));
   ASSAY_CHECK((p.mask == ASSAY_MASK_CAUSAL && p.positions.empty()) || p.mask == ASSAY_MASK_TREE,
               "a step is causal or of a tree");
+  ASSAY_CHECK(p.drafted == 0 || p.mask == ASSAY_MASK_TREE, "{} draft steps without a tree", p.drafted);
   ASSAY_CHECK(p.threshold >= 0 && p.token_budget >= 1, "a threshold of {} rows, a budget of {} tokens",
               p.threshold, p.token_budget);
 }

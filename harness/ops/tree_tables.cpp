@@ -13,7 +13,9 @@ namespace {
 
 TensorLayout per_row(const Problem& p) { return layouts::list(p.rows()); }
 TensorLayout starts(const Problem& p) { return layouts::list(p.rows() + 1); }
-TensorLayout tree_only(const Problem& p) { return layouts::table_out(p, p.rows(), p.max_q_len()); }
+TensorLayout tree_only(const Problem& p) {
+  return layouts::table_out(p, p.rows(), int64_t{p.max_q_len()} * (p.drafted + 1));
+}
 TensorLayout with_context(const Problem& p) { return layouts::table_out(p, p.rows(), p.max_kv_len()); }
 
 template <TensorLayout (*kTable)(const Problem&)>
@@ -31,12 +33,13 @@ constexpr OperandUse kOperands[] = {
     {Operand::kOutTable, Role::kOut, kTable},
 };
 
-constexpr std::string_view kFields[] = {"pad", "page", "blocks", "table", "tree"};
+constexpr std::string_view kFields[] = {"pad", "page", "blocks", "table", "tree", "drafted"};
 
 constexpr std::string_view kTreeExamples[] = {
     "tree_tables page=8 batch=2q4s40_1q7_1q0s9 seed=1",
     "tree_tables pad=3 page=1 table=token strides=out batch=3q5s20 seed=2",
-    "tree_tables tree=flat page=8 batch=2q4s40_1q7_1q0s9 seed=3"};
+    "tree_tables tree=flat page=8 batch=2q4s40_1q7_1q0s9 seed=3",
+    "tree_tables drafted=2 page=8 batch=2q4s40_1q7s21_1q0s9 seed=4"};
 
 constexpr std::string_view kSwaExamples[] = {
     "swa_tree_table page=8 batch=2q4s40_1q7s37_1q0s9 seed=1",

@@ -39,7 +39,7 @@ Seen seen_keys(const Problem& p, int request) {
   for (int32_t row = 0; row < r.q_len; ++row) {
     const KeyRange all = visible_range(p, request, row);
     // Under a tree mask only the keys before the drafts form an interval.
-    const int32_t end = tree ? std::min(all.end, std::max(r.context_len(), all.begin)) : all.end;
+    const int32_t end = tree ? std::min(all.end, std::max(p.first_draft(r), all.begin)) : all.end;
     if (all.begin < end) {
       seen.pairs += end - all.begin;
       ranges.push_back({all.begin, end});

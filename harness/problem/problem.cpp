@@ -71,7 +71,7 @@ std::vector<int32_t> Problem::cu_kv() const {
 std::vector<int64_t> Problem::tree_indptr() const {
   std::vector<int64_t> sums(requests.size() + 1, 0);
   for (size_t r = 0; r < requests.size(); ++r)
-    sums[r + 1] = sums[r] + int64_t{requests[r].q_len} * requests[r].q_len;
+    sums[r + 1] = sums[r] + int64_t{requests[r].q_len} * drafts(requests[r]);
   return sums;
 }
 
@@ -94,14 +94,15 @@ int64_t row_position(const Problem& p, int request, int32_t row) {
 
 namespace {
 
-// Draft keys stand where their rows stand.
+// Draft keys stand where their rows stand, those of earlier steps as far before.
 bool drafts_by_row(const Problem& p) { return p.mask == ASSAY_MASK_TREE && !p.positions.empty(); }
 
 }  // namespace
 
 int64_t key_position(const Problem& p, int request, int32_t key) {
-  const int32_t context = p.requests[request].context_len();
-  if (drafts_by_row(p) && key >= context) return p.positions[request][key - context];
+  const Request& r = p.requests[request];
+  if (const int32_t draft = key - p.first_draft(r); drafts_by_row(p) && draft >= 0)
+    return p.positions[request][draft % r.q_len] - (p.drafted - draft / r.q_len);
   return (p.first_key.empty() ? int64_t{0} : p.first_key[request]) + key;
 }
 
@@ -121,10 +122,10 @@ bool visible(const Problem& p, int request, int32_t row, int32_t key) {
     case ASSAY_MASK_CROSS:
       return true;
     case ASSAY_MASK_TREE: {
-      if (key < r.context_len()) return true;
+      if (key < p.first_draft(r)) return true;
       int64_t first = 0;
-      for (int i = 0; i < request; ++i) first += int64_t{p.requests[i].q_len} * p.requests[i].q_len;
-      return p.tree_mask[first + int64_t{row} * r.q_len + (key - r.context_len())] != 0;
+      for (int i = 0; i < request; ++i) first += int64_t{p.requests[i].q_len} * p.drafts(p.requests[i]);
+      return p.tree_mask[first + int64_t{row} * p.drafts(r) + (key - p.first_draft(r))] != 0;
     }
   }
   return false;
@@ -153,7 +154,7 @@ KeyRange visible_range(const Problem& p, int request, int32_t row) {
     begin = std::max(begin, chunk_begin);
     end = std::min(end, chunk_begin + p.chunk);
   }
-  if (drafts_by_row(p)) begin = std::min<int64_t>(begin, std::max(0, r.context_len())), end = r.kv_len;
+  if (drafts_by_row(p)) begin = std::min<int64_t>(begin, std::max(0, p.first_draft(r))), end = r.kv_len;
   if (!p.only_keys.empty()) {
     begin = std::max<int64_t>(begin, p.only_keys[request].begin);
     end = std::min<int64_t>(end, p.only_keys[request].end);

@@ -98,8 +98,10 @@ struct Problem {
   int32_t alibi = ASSAY_ALIBI_NONE;
   bool sinks = false;
   std::vector<Request> requests;
-  // Tree masks, request after request, row-major q_len x q_len, 1 = visible (mask == TREE only).
+  // Tree masks, request after request, row-major q_len x drafts(), 1 = visible (mask == TREE only).
   std::vector<uint8_t> tree_mask;
+  int32_t drafted =
+      0;  // draft steps of q_len tokens each that are cached before the new ones (enum assay_mask)
   // Where keys and rows stand (see enum assay_mask): position of the first key of every request, and of every
   // row of every request. Empty: from 0, and with the last row at the last key.
   std::vector<int32_t> first_key;
@@ -138,6 +140,7 @@ struct Problem {
   int32_t workers = 132;              // ps_metadata, like the next
   int32_t tile_rows = 256, tile_keys = 128;
   bool flat_tree = false;     // tree_tables, swa_tree_table: see assay_problem
+  bool no_write = false;      // step: the new keys are in the cache already
   bool split_latent = false;  // cache_write, layout MLA: latent part and rope part are rows of their own
 
   // Inputs.
@@ -151,6 +154,9 @@ struct Problem {
   int32_t num_blocks = 0;  // of the allocation, used and unused
 
   int32_t group() const { return heads_q / heads_kv; }
+  // Of a tree: keys that are drafts, and the first of them.
+  int32_t drafts(const Request& r) const { return r.q_len * (drafted + 1); }
+  int32_t first_draft(const Request& r) const { return r.kv_len - drafts(r); }
   int64_t total_q() const;   // sum of q_len
   int64_t total_kv() const;  // sum of kv_len
   int64_t rows() const;      // total_q and the padded rows

@@ -146,6 +146,7 @@ Problem problem_of(const Backend& backend, const Problem& whole, const Seen& see
   p.q_scale = v.q_scale_kind, p.k_scale = v.k_scale_kind, p.v_scale = v.v_scale_kind;
   p.layout = v.layout, p.page_size = v.page_size, p.table = v.table;
   p.source_format = v.source_format, p.states = v.states, p.part_tokens = v.part_tokens;
+  p.drafted = v.drafted;
   std::vector<int32_t> q = seen.q_len, kv = seen.kv_len;
   if (op_of(p).attends_rows && v.requests > 0 && is_rank_one(seen.tensors.cu_q) &&
       is_rank_one(seen.tensors.kv_len)) {

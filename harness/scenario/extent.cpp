@@ -93,7 +93,8 @@ Size size_of(const Scenario& s, const Extent& e) {
     p.padded_rows = s.padded_rows;
     p.ranks = s.ranks, p.token_budget = s.token_budget, p.prefix_tokens = s.prefix_tokens;
     p.heads_kv = s.heads_kv, p.workers = s.workers, p.tile_rows = s.tile_rows, p.flat_tree = s.flat_tree;
-    size.bytes += op.bytes(p, {e.requests, e.total_q, e.total_kv, e.max_kv, e.tree_entries});
+    size.bytes +=
+        op.bytes(p, {e.requests, e.total_q, e.total_kv, e.max_kv, e.tree_entries * (s.drafted + 1)});
   }
   return size;
 }
@@ -137,9 +138,9 @@ std::string case_size_message(const Scenario& s, const Extent& e) {
         "counts in int32); make batch or page smaller",
         e.total_q, size.slots, kMaxTokens);
   if ((s.mask == ASSAY_MASK_TREE || is_about_trees(op_of(s.op))) &&
-      e.tree_entries > static_cast<double>(kMaxTreeEntries))
+      e.tree_entries * (s.drafted + 1) > static_cast<double>(kMaxTreeEntries))
     return fmt::format("the tree masks take {:.0f} entries; the limit is {}; make q of the groups smaller",
-                       e.tree_entries, kMaxTreeEntries);
+                       e.tree_entries * (s.drafted + 1), kMaxTreeEntries);
   const double gib = size.bytes / (1024.0 * 1024 * 1024);
   if (gib > static_cast<double>(kMaxCaseGiB))
     return fmt::format(

@@ -13,6 +13,7 @@ inline constexpr Name kStorageNames[] = {{"split", static_cast<int32_t>(Storage:
                                          {"interleaved", static_cast<int32_t>(Storage::kInterleaved)}};
 inline constexpr Name kIndexNames[] = {{"full", 0}, {"swa", 1}};
 inline constexpr Name kSlotNames[] = {{"ordered", 0}, {"drawn", 1}};
+inline constexpr Name kWriteNames[] = {{"on", 0}, {"off", 1}};
 inline constexpr Name kTreeNames[] = {{"compact", 0}, {"flat", 1}};
 inline constexpr Name kSourcesNames[] = {{"1", 0}, {"2", 1}};
 inline constexpr Name kSwitchNames[] = {{"off", 0}, {"on", 1}};

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which op takes which field (the descriptions in harness/ops say it), and the field table as Markdown.
+// A field by its name, which op takes which (the descriptions in harness/ops say it), and the field table as
+// Markdown.
 #include "harness/ops/op.hpp"
 #include "harness/scenario/fields.hpp"
+#include "harness/scenario/text.hpp"
 
 namespace assay {
 
@@ -28,6 +30,14 @@ std::string names_of(OpSet ops) {
     text += op->name;
   }
   return all ? "all" : text;
+}
+
+int require_field(Slice name) {
+  const int index = field_index(name.text);
+  if (index >= 0) return index;
+  throw TextError(name.offset, fmt::format("unknown field \"{}\"{}; accepted fields: {}", name.text,
+                                           did_you_mean(name.text, std::span(field_names()).subspan(1)),
+                                           join(std::span(field_names()).subspan(1))));
 }
 
 void require_applicable(const Field& field, int32_t op, size_t offset) {

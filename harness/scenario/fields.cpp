@@ -275,6 +275,12 @@ std::vector<Field> make_fields() {
        }},
       ASSAY_NAMED_FIELD("tree", flat_tree, bool, kTreeNames,
                         "Bits of the drafts alone, or a column for every key of the request."),
+      ASSAY_NAMED_FIELD("write", no_write, bool, kWriteNames,
+                        "Whether a step writes its new keys; off: a layer that shares the cache did."),
+      ASSAY_COUNT_FIELD("drafted", "COUNT", drafted, 0, kMaxDrafted, "0",
+                        "Draft steps before this one, of as many tokens each as are new now (q): they are "
+                        "cached between the context and the new ones, and tree bits say who sees them.",
+                        fmt::format("0 to {}", kMaxDrafted)),
       ASSAY_NAMED_FIELD("sources", split_latent, bool, kSourcesNames,
                         "Tensors that a row of a latent cache comes from: one, or latent and rope part."),
       {"page", "TOKENS", "16", "Tokens per page of the cache.", fmt::format("1 to {}", kMaxPageSize),
@@ -423,14 +429,6 @@ int field_index(std::string_view name) {
   for (size_t i = 0; i < table().size(); ++i)
     if (table()[i].name == name) return static_cast<int>(i);
   return -1;
-}
-
-int require_field(Slice name) {
-  const int index = field_index(name.text);
-  if (index >= 0) return index;
-  throw TextError(name.offset, fmt::format("unknown field \"{}\"{}; accepted fields: {}", name.text,
-                                           did_you_mean(name.text, std::span(field_names()).subspan(1)),
-                                           join(std::span(field_names()).subspan(1))));
 }
 
 void resolve_defaults(Scenario& s, FieldSet given) {

@@ -45,13 +45,30 @@ void draw_tree(const CounterRng& rng, uint64_t& index, int32_t n, bool whole, ui
     if (rng.below(index++, kBlindRowShare) == 0) mask[int64_t{i} * n + i] = 0;
 }
 
+// The same for a step after others, of `drafts` columns in n branches: a token sees the drafts of its branch.
+void draw_branches(const CounterRng& rng, uint64_t& index, int32_t n, int64_t drafts, bool whole,
+                   uint8_t* mask) {
+  const bool arbitrary = !whole && rng.below(index++, kArbitraryShare) == 0;
+  for (int32_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < drafts; ++j, ++mask)
+      if (arbitrary)
+        *mask = static_cast<uint8_t>(rng.below(index++, 2));
+      else if (j % n == i)
+        *mask = whole || rng.below(index++, kBlindRowShare) != 0 ? 1 : 0;
+}
+
 std::vector<uint8_t> draw_trees(const Problem& problem, bool whole) {
   const std::vector<int64_t> start = problem.tree_indptr();
   std::vector<uint8_t> mask(static_cast<size_t>(start.back()), 0);
   const CounterRng rng(problem.seed, kStreamTree);
   uint64_t index = 0;
-  for (size_t r = 0; r < problem.requests.size(); ++r)
-    draw_tree(rng, index, problem.requests[r].q_len, whole, mask.data() + start[r]);
+  for (size_t r = 0; r < problem.requests.size(); ++r) {
+    const Request& request = problem.requests[r];
+    if (problem.drafted > 0)
+      draw_branches(rng, index, request.q_len, problem.drafts(request), whole, mask.data() + start[r]);
+    else
+      draw_tree(rng, index, request.q_len, whole, mask.data() + start[r]);
+  }
   return mask;
 }
 
@@ -80,7 +97,7 @@ void draw_positions(const Scenario& s, Problem& p) {
     const Request& request = p.requests[r];
     const int32_t first = p.first_key.empty() ? 0 : p.first_key[r];
     // Drafts stand behind the context, other rows anywhere from the first key on.
-    const int32_t least = first + (s.mask == ASSAY_MASK_TREE ? request.context_len() : 0);
+    const int32_t least = first + (s.mask == ASSAY_MASK_TREE ? p.first_draft(request) : 0);
     const uint64_t room = static_cast<uint64_t>(first + request.kv_len - least) + kDrawnBehindKeys;
     std::vector<int32_t>& rows = p.positions.emplace_back();
     for (int32_t i = 0; i < request.q_len; ++i) {
@@ -89,8 +106,8 @@ void draw_positions(const Scenario& s, Problem& p) {
       else if (s.positions == kDrawnPositions)
         rows.push_back(least + static_cast<int32_t>(rng.below(index++, room)));
       else
-        rows.push_back(least +
-                       depth_of(p.tree_mask.data() + tree[r] + int64_t{i} * request.q_len, request.q_len, i));
+        rows.push_back(least + depth_of(p.tree_mask.data() + tree[r] + int64_t{i} * p.drafts(request),
+                                        p.drafts(request), p.drafted * request.q_len + i));
     }
   }
 }
@@ -145,6 +162,8 @@ Problem make_problem(const Scenario& s) {
   p.tile_rows = s.tile_rows;
   p.tile_keys = s.tile_keys;
   p.flat_tree = s.flat_tree;
+  p.drafted = s.drafted;
+  p.no_write = s.no_write;
   p.split_latent = s.split_latent;
   p.seed = s.seed;
 
@@ -173,10 +192,12 @@ Problem make_problem(const Scenario& s) {
   }
   if (p.mask == ASSAY_MASK_TREE) {
     for (const Request& request : p.requests)
-      if (request.q_len > request.kv_len)
-        throw InputError(
-            fmt::format("batch={}: mask=tree needs kv_len >= q_len, a drawn request has {} and {}",
-                        print(s.batch), request.kv_len, request.q_len));
+      if (int64_t{request.q_len} * (p.drafted + 1) > request.kv_len)
+        throw InputError(fmt::format(
+            "batch={}: a tree needs {} kv_len >= q_len{}, a drawn request has {} and {}", print(s.batch),
+            p.drafted > 0 ? fmt::format("and drafted={}", p.drafted) : std::string("(mask=tree)"),
+            p.drafted > 0 ? fmt::format(" * {}", p.drafted + 1) : std::string(), request.kv_len,
+            request.q_len));
     // Where rows stand by their depth alone, it is that in a tree of drafts that see themselves.
     p.tree_mask = draw_trees(p, !op.rows_anywhere && s.positions == kDepthPositions);
   }

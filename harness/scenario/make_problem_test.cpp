@@ -80,6 +80,31 @@ TEST(MakeProblem, DrawsDependOnTheSeedAlone) {
   EXPECT_EQ(a.tree_mask, d.tree_mask);
 }
 
+// After draft steps a row sees its branch, by bits that kernels must read; one branch of a step is as deep as
+// the others where rows stand by depth.
+TEST(MakeProblem, BranchesAfterDraftSteps) {
+  const Problem p = problem_of("step h=1 d=8 mask=tree drafted=2 batch=200q4s40 seed=3");
+  int arbitrary = 0, blind = 0;
+  for (size_t r = 0; r < p.requests.size(); ++r) {
+    const uint8_t* m = p.tree_mask.data() + p.tree_indptr()[r];
+    int others = 0, own = 0;
+    for (int i = 0; i < 4; ++i)
+      for (int j = 0; j < 12; ++j) (j % 4 == i ? own : others) += m[i * 12 + j];
+    arbitrary += others > 0;
+    blind += others == 0 && own < 12;
+  }
+  EXPECT_GT(arbitrary, 20);
+  EXPECT_GT(blind, 60);
+  EXPECT_LT(arbitrary + blind, 200);
+  const Problem deep = problem_of("step h=1 d=8 mask=tree drafted=2 positions=depth batch=3q4s40 seed=3");
+  EXPECT_EQ(deep.positions, (std::vector<std::vector<int32_t>>(3, {30, 30, 30, 30})));
+  for (int32_t key = 0; key < 40; ++key)
+    EXPECT_EQ(visible(deep, 1, 2, key), key < 28 || (key - 28) % 4 == 2) << key;
+  EXPECT_EQ(key_position(deep, 1, 27), 27);
+  EXPECT_EQ(key_position(deep, 1, 31), 28);
+  EXPECT_EQ(key_position(deep, 1, 34), 29);
+}
+
 TEST(MakeProblem, TreesAreNotAllDiagonalNorTriangular) {
   const Problem p = problem_of("paged h=1 d=8 mask=tree batch=400q12s40 seed=3");
   int arbitrary = 0, blind = 0, rows = 0, branching = 0, skipping = 0;

@@ -95,6 +95,8 @@ class ScenarioGenerator {
     if (takes(op, "workers")) s.workers = one_of({1, 7, 132});
     if (takes(op, "tile")) s.tile_rows = one_of({1, 16, 256}), s.tile_keys = one_of({1, 16, 128});
     if (takes(op, "tree")) s.flat_tree = chance(2);
+    if (takes(op, "write")) s.no_write = chance(4);
+    if (takes(op, "drafted") && chance(3)) s.drafted = one_of({1, 3});
     if (takes(op, "sources") && chance(3)) s.source_format = ASSAY_FORMAT_NONE;
     if (takes(op, "sources")) s.split_latent = chance(3);
     if (takes(op, "chunk") && !op.attends_rows) s.chunk = one_of({0, 16, 528 * 16, 100});

@@ -303,20 +303,46 @@ const std::vector<Rule>& rules() {
                op.has_cache ? fmt::format("every request of {} has pages of its own", op.name)
                             : fmt::format("{} has no pages", op.name));
          }},
-        {"tree_drafts",
-         {"mask", "batch"},
+        {"drafted_tree",
+         {"op", "mask", "drafted", "tree"},
          [](const Scenario& s) {
-           return s.mask != ASSAY_MASK_TREE ||
-                  every_group(s, [](const BatchGroup& g) { return g.q_len <= g.kv_len; });
+           const Op& op = op_of(s.op);
+           return s.drafted == 0 ||
+                  (takes(op, "drafted") && !s.flat_tree && (s.mask == ASSAY_MASK_TREE || is_about_trees(op)));
          },
-         [](const Scenario&) {
+         [](const Scenario& s) {
+           return fmt::format(
+               "drafted={} are draft steps of several branches before this one; they go with step mask=tree, "
+               "tree_tables and swa_tree_table, and with tree=compact",
+               s.drafted);
+         }},
+        {"no_write",
+         {"op", "write"},
+         [](const Scenario& s) { return !s.no_write || takes(op_of(s.op), "write"); },
+         [](const Scenario& s) {
+           return fmt::format("write=off leaves the cache of a step as it is; leave it out of {}",
+                              op_of(s.op).name);
+         }},
+        {"tree_drafts",
+         {"mask", "drafted", "batch"},
+         [](const Scenario& s) {
+           return (s.mask != ASSAY_MASK_TREE && s.drafted == 0) || every_group(s, [&](const BatchGroup& g) {
+                    return int64_t{g.q_len} * (s.drafted + 1) <= g.kv_len;
+                  });
+         },
+         [](const Scenario& s) {
+           if (s.drafted > 0)
+             return fmt::format(
+                 "drafted={}: the drafts of {} steps (q each) and the new ones are the last of the visible "
+                 "tokens (s); make s at least {} q in every group",
+                 s.drafted, s.drafted, s.drafted + 1);
            return std::string(
                "mask=tree: the new tokens (q) are the draft at the end of the visible ones (s); make s at "
                "least q in every group");
          }},
         {"size",
-         {"op", "h", "d", "q", "kv", "out", "from", "states", "part", "pad", "ranks", "budget", "prefix",
-          "page", "blocks", "table", "chunk", "mask", "batch"},
+         {"op",    "h",      "d",      "q",    "kv",     "out",   "from",  "states", "part",    "pad",
+          "ranks", "budget", "prefix", "page", "blocks", "table", "chunk", "mask",   "drafted", "batch"},
          [](const Scenario& s) { return case_fits(s, extent_of(s.batch)); },
          [](const Scenario& s) { return case_size_message(s, extent_of(s.batch)); }},
     };

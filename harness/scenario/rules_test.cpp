@@ -79,7 +79,16 @@ TEST(Rules, EachIsBrokenByItsCase) {
                              [](Scenario& s) { s.batch.groups[0].q_len = -1; },
                              [](Scenario& s) { s.batch.groups[0].count = 0; }};
   broken["shared_prefix"] = {[](Scenario& s) { s.op = ASSAY_OP_PREFILL, s.batch.groups[0].shared = 3; }};
-  broken["tree_drafts"] = {[](Scenario& s) { s.mask = ASSAY_MASK_TREE, s.batch.groups[0].q_len = 101; }};
+  broken["tree_drafts"] = {[](Scenario& s) { s.mask = ASSAY_MASK_TREE, s.batch.groups[0].q_len = 101; },
+                           [](Scenario& s) {
+                             s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_TREE, s.drafted = 3,
+                             s.batch.groups[0].q_len = 26;
+                           }};
+  broken["drafted_tree"] = {
+      [](Scenario& s) { s.drafted = 1, s.mask = ASSAY_MASK_TREE; },
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.drafted = 1; },
+      [](Scenario& s) { s.op = ASSAY_OP_TREE_TABLES, s.drafted = 1, s.flat_tree = true; }};
+  broken["no_write"] = {[](Scenario& s) { s.no_write = true; }};
   broken["size"] = {[](Scenario& s) { s.batch.groups[0].kv_len = 2000000000; }};
   broken["answer_terms"] = {[](Scenario& s) { s.recipe = InputRecipe::kExact, s.alibi = ASSAY_ALIBI_SQRT; },
                             [](Scenario& s) { s.recipe = InputRecipe::kIncidence, s.softcap = 30; },

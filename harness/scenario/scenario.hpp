@@ -65,6 +65,8 @@ struct Scenario {
   int32_t tile_rows = 256, tile_keys = 128;  // tile=, ps_metadata
   bool flat_tree = false;                    // tree=compact|flat, tree_tables and swa_tree_table
   bool split_latent = false;                 // sources=1|2, cache_write
+  int32_t drafted = 0;                       // drafted=, trees of step and their tables
+  bool no_write = false;                     // write=on|off, step
   uint64_t seed = 0;                         // seed=
   bool operator==(const Scenario&) const = default;
 };

@@ -68,6 +68,7 @@ const Instance* find_instance(const assay_problem* p, int32_t op, char* why, siz
     snprintf(text, sizeof text, "mask %d", p->mask);
     return refuse(why, size, text, "causal full cross tree", "this mask");
   }
+  if (p->drafted != 0) return refuse(why, size, "drafts of steps before", "new drafts", "their place");
   if (p->alibi < ASSAY_ALIBI_NONE || p->alibi > ASSAY_ALIBI_SQRT) {
     snprintf(text, sizeof text, "alibi %d", p->alibi);
     return refuse(why, size, text, "none linear sqrt", "this bias");

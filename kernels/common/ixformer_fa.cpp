@@ -127,7 +127,7 @@ void add_calls(Calls& c) {
   if (p.total_q == 0) return;
   // Codes of V must be those of the cache already where the write takes them as they are.
   const bool ready = type == kInt8 || (type == kInt8K && p.source_format == p.v_format);
-  others.rows > 0 && ready ? write_codes(c, type) : add_write(c);
+  others.rows > 0 && ready&& p.no_write == 0 ? write_codes(c, type) : add_write(c);
   split(c, decodes, others);
   attend(c, "decode", "decodes", decodes);
   attend(c, "prefill", "extends and prefills", others);

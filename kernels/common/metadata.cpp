@@ -42,6 +42,7 @@ bool make_metadata_operands(const assay_problem* p, const assay_tensors* t, Meta
   m.heads_q = p->heads_q, m.heads = p->heads_kv;
   m.plain = p->alibi == ASSAY_ALIBI_NONE && p->window_left < 0 && p->chunk == 0;
   m.workers = p->workers, m.tile_rows = p->tile_rows, m.flat_tree = p->flat_tree != 0;
+  m.drafted = p->drafted;
   m.token_budget = p->token_budget, m.prefix_tokens = p->prefix_tokens, m.window_left = p->window_left;
 
   const bool trees = p->op == ASSAY_OP_TREE_TABLES || p->op == ASSAY_OP_SWA_TREE_TABLE;

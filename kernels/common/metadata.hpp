@@ -33,6 +33,7 @@ struct MetadataOperands {
   int32_t op, requests, table, page_size, chunk;
   int32_t ranks, interleave, threshold, token_budget, prefix_tokens, window_left;
   int32_t heads_q, heads, workers, tile_rows, block_keys;
+  int32_t drafted;        // draft steps before the rows
   bool flat_tree, plain;  // plain: neither bias, window nor chunks
   int64_t rows;           // of out_len of the tree tables
   // Read. pages: the block table or that of slots.
@@ -348,7 +349,7 @@ ASSAY_TEAM void tree_tables(const MetadataOperands& m, int64_t row, const Team& 
     (m.cu_q.at(middle) <= row ? low : high) = middle;
   }
   const int64_t r = low;
-  const int32_t drafts = rows_of(m, r);
+  const int32_t drafts = rows_of(m, r) * (m.drafted + 1);
   const int64_t context = m.kv_len.at(r) - drafts, before = with_context ? context : 0;
   const int64_t width = m.flat_tree ? context + drafts : drafts;
   const int64_t bits =

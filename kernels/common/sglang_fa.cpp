@@ -5,10 +5,11 @@
 // - decode, extend: one call over the cache, for decodes, verification of a chain, extends, mixtures of them.
 //   A step of decodes alone has a place of its own.
 // - local: attention in chunks. Requests are cut into batches of a chunk each, one causal call over those.
-// - tree: verification of several branches. All rows over the context without a mask, each row over the
-//   drafts it sees as a request of its own, and their merge, where a sink counts once.
+// - tree: verification of several branches, or a draft step of several (its own keys are those of the steps
+//   before and the new ones). All rows over the context without a mask, each row over the drafts it sees as a
+//   request of its own, and their merge, where a sink counts once.
 // - tree with a window or bias: every row as a request of its own over context and the drafts on its path, so
-//   that both run along the path.
+//   that both run along the path, and rows of one draft step stand at one position.
 //
 // Lengths, starts and tables are made on the device in every step, for batches up to the largest; the host's
 // lengths are bounds. Between stages of a tree results have Q's format, as there. Not as there: tables are in
@@ -97,6 +98,7 @@ StageCall& list_drafts(Calls& c, const char* stage, const std::string& what, int
   const assay_problem& p = c.problem();
   StageCall& list = c.add(stage, what);
   read_tables(c, list);
+  list.problem.drafted = p.drafted;
   list.tensors.tree_mask = c.tensors().tree_mask, list.tensors.tree_indptr = c.tensors().tree_indptr;
   list.tensors.out_len = c.room(ASSAY_INT32, {p.total_q});
   list.tensors.out_cu_q = c.room(ASSAY_INT32, {p.total_q + 1});
@@ -144,8 +146,9 @@ void tree(Calls& c) {
   into_part(prefix, 0);
 
   const std::string what = std::to_string(p.total_q) + " drafts, each with those it sees";
-  const StageCall& list = list_drafts(c, "drafts", what, p.max_q_len);
-  into_part(attend_listed(c, "draft", what, list, p.max_q_len), 1);
+  const int32_t drafts = p.max_q_len * (p.drafted + 1);
+  const StageCall& list = list_drafts(c, "drafts", what, drafts);
+  into_part(attend_listed(c, "draft", what, list, drafts), 1);
 
   StageCall& merge = c.add("merge", "context with drafts");
   merge.problem.states = 2, merge.problem.source_format = p.q_format;

@@ -219,6 +219,7 @@ StageCall& Calls::add(const char* stage, std::string what) {
   call.stage = stage, call.kernel = &at(stage), call.what = std::move(what);
   call.problem = problem_, call.problem.op = call.kernel->op;
   if (!attends(call.kernel->op)) call.problem.positions = nullptr;
+  call.problem.drafted = call.problem.no_write = 0;  // of the step, or a stage that says so
   call.tensors = {}, call.tensors.struct_size = sizeof call.tensors;
   call.set_lengths({problem_.q_len, problem_.q_len + problem_.requests},
                    {problem_.kv_len, problem_.kv_len + problem_.requests});

@@ -19,7 +19,7 @@ std::string requests_text(const assay_problem& p, int32_t first, int32_t count, 
 void add_write(Calls& c) {
   const assay_problem& p = c.problem();
   const assay_tensors& t = c.tensors();
-  if (p.total_q == 0) return;
+  if (p.total_q == 0 || p.no_write != 0) return;
   StageCall& write = c.add("write", std::to_string(p.total_q) + " new keys");
   write.problem.rows = p.rows;  // with those behind the last request, whose slots say so
   write.tensors.dense_k = t.dense_k, write.tensors.dense_v = t.dense_v;

@@ -21,7 +21,7 @@ Part everything(const Calls&);
 // "decodes, 3 of 8 requests, 5 rows"
 std::string requests_text(const assay_problem&, int32_t first, int32_t count, const char* what);
 
-// Stage "write": every new key to its slot.
+// Stage "write": every new key to its slot; none where the keys are there already.
 void add_write(Calls&);
 
 // Requests first .. first + count - 1 become those of the call: their lengths.

@@ -15,6 +15,7 @@ void add_calls(Calls& c) {
   take_rows(c, attend, everything(c));
   attend.tensors.tree_mask = c.tensors().tree_mask, attend.tensors.tree_indptr = c.tensors().tree_indptr;
   attend.tensors.positions = c.tensors().positions;
+  attend.problem.drafted = p.drafted;
   attend.tensors.cu_q = c.tensors().cu_q;
   attend.tensors.o = c.tensors().o;
   attend.tensors.lse = c.room(ASSAY_FP32, {p.total_q, p.heads_q});

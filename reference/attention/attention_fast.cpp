@@ -325,7 +325,7 @@ class FastAttention {
   void finish_scores(const Task& task, Index stacked, KeyInterval seen, int64_t begin, double* scores) const {
     const int64_t sorted = task.first_row + stacked / p_.group();
     const int32_t head = task.kv_head * p_.group() + int32_t(stacked % p_.group());
-    const int64_t context = p_.requests[task.request].context_len();
+    const int64_t context = p_.first_draft(p_.requests[task.request]);
     const int64_t position = row_offset(p_, row(sorted));
     const Index low = seen.begin - begin, high = seen.end - begin;
 

@@ -21,17 +21,21 @@ int64_t row_at(const Problem& p, RowId id) {
   return first + p.requests[id.request].context_len() + id.row;
 }
 
-// Where a key stands: one behind the other from the first, but a draft of a tree where its row says.
+// Where a key stands: one behind the other from the first, but a draft of a tree where its row says, and the
+// drafts of steps before on that row's branch one before the other.
 int64_t key_at(const Problem& p, int request, int64_t j) {
-  const int64_t context = p.requests[request].context_len();
+  const int64_t rows = p.requests[request].q_len;
+  const int64_t context = p.requests[request].kv_len - rows * (p.drafted + 1);
   if (p.mask == ASSAY_MASK_TREE && !p.positions.empty() && j >= context)
-    return p.positions[request][j - context];
+    return p.positions[request][(j - context) % rows] - (p.drafted - (j - context) / rows);
   return (p.first_key.empty() ? 0 : p.first_key[request]) + j;
 }
 
 // Does row i see key j? Base mask, window and chunk must all agree.
 bool sees(const Problem& p, const OperandReader& operands, RowId id, int64_t j) {
-  const int64_t context = p.requests[id.request].context_len();  // negative with more rows than keys
+  // What all rows of a tree see; negative with more rows than keys.
+  const int64_t context =
+      p.requests[id.request].kv_len - int64_t{p.requests[id.request].q_len} * (p.drafted + 1);
   const int64_t position = row_at(p, id), at = key_at(p, id.request, j);
   switch (static_cast<assay_mask>(p.mask)) {
     case ASSAY_MASK_CAUSAL:

@@ -220,6 +220,24 @@ inline std::vector<HandCase> mask_cases() {
     p.window_left = 1;
   }
   {
+    // Two branches after one draft step: keys 0 and 1 are the context, then two drafts, then the two rows.
+    Problem& p = add(counting_case("tree_of_steps", "a draft sees its branch, those of steps before too", 2,
+                                   6, {23, 43}, {4, 4}));
+    p.mask = ASSAY_MASK_TREE;
+    p.drafted = 1;
+    p.tree_mask = {1, 0, 1, 0, 0, 1, 0, 1};
+  }
+  {
+    // The same at position 3 of both rows: the window of one reaches the drafts before, not the context.
+    Problem& p = add(counting_case("tree_of_steps_window", "branches of one step share a position", 2, 6,
+                                   {20, 40}, {2, 2}));
+    p.mask = ASSAY_MASK_TREE;
+    p.drafted = 1;
+    p.tree_mask = {1, 0, 1, 0, 0, 1, 0, 1};
+    p.positions = {{3, 3}};
+    p.window_left = 1;
+  }
+  {
     // The same tree, window 0: only drafts of the row's own depth.
     Problem& p = add(counting_case("tree_by_depth_cuts_drafts", "drafts above are out of the window too", 3,
                                    4, {2, 4, 8}, {1, 1, 1}));

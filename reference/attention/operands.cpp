@@ -22,8 +22,10 @@ int64_t row_offset(const Problem& p, RowId id) {
 }
 
 int64_t key_offset(const Problem& p, int request, int64_t key) {
-  const int64_t draft = key - p.requests[request].context_len();
-  return drafts_by_row(p) && draft >= 0 ? row_offset(p, {request, static_cast<int32_t>(draft)}) : key;
+  const Request& r = p.requests[request];
+  const int64_t draft = key - p.first_draft(r);
+  if (!drafts_by_row(p) || draft < 0) return key;
+  return row_offset(p, {request, static_cast<int32_t>(draft % r.q_len)}) - (p.drafted - draft / r.q_len);
 }
 
 namespace {
@@ -369,8 +371,8 @@ double OperandReader::sink(int32_t head) const { return real_at(t_.sinks, head);
 double OperandReader::alibi_slope(int32_t head) const { return real_at(t_.alibi_slopes, head); }
 
 bool OperandReader::tree_visible(int request, int32_t row, int32_t draft) const {
-  const int64_t n = problem_.requests[request].q_len;
-  return integer_at(t_.tree_mask, integer_at(t_.tree_indptr, request) + row * n + draft) != 0;
+  const int64_t width = problem_.drafts(problem_.requests[request]);
+  return integer_at(t_.tree_mask, integer_at(t_.tree_indptr, request) + row * width + draft) != 0;
 }
 
 DenseKv gather_kv(const Problem& problem, const HostOperands& operands, int request, int32_t kv_head) {

@@ -71,7 +71,8 @@ class Selector {
     const KeyRange range = visible_range(p_, id.request, id.row);
     if (p_.mask != ASSAY_MASK_TREE || range.begin >= range.end) return range.begin >= range.end;
     const Request& request = p_.requests[id.request];
-    const int64_t context = request.context_len(), row = tree_[id.request] + int64_t(id.row) * request.q_len;
+    const int64_t context = p_.first_draft(request);
+    const int64_t row = tree_[id.request] + int64_t(id.row) * p_.drafts(request);
     if (range.begin < context) return false;
     for (int64_t j = range.begin; j < range.end; ++j)
       if (p_.tree_mask[row + j - context] && visible(p_, id.request, id.row, int32_t(j))) return false;

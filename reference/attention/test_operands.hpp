@@ -368,7 +368,7 @@ class TestOperands {
       put_integer(tree_indptr_.view, {0}, 0);
       for (int r = 0; r < requests; ++r)
         put_integer(tree_indptr_.view, {r + 1},
-                    at += int64_t(problem_.requests[r].q_len) * problem_.requests[r].q_len);
+                    at += int64_t(problem_.requests[r].q_len) * problem_.drafts(problem_.requests[r]));
       tensors_.tree_mask = tree_.view;
       tensors_.tree_indptr = tree_indptr_.view;
     }

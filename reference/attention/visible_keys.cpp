@@ -26,7 +26,7 @@ KeyInterval key_interval(const Problem& p, RowId id) {
     if (position >= 0) keys.begin = std::max(keys.begin, (position + first) / p.chunk * p.chunk - first);
   }
   if (drafts_by_row(p)) {  // cut one by one, in draft_visible()
-    keys.begin = std::min<int64_t>(keys.begin, std::max(0, p.requests[id.request].context_len()));
+    keys.begin = std::min<int64_t>(keys.begin, std::max(0, p.first_draft(p.requests[id.request])));
     keys.end = p.requests[id.request].kv_len;
   }
   if (!p.only_keys.empty()) {
@@ -38,7 +38,7 @@ KeyInterval key_interval(const Problem& p, RowId id) {
 }
 
 bool draft_visible(const Problem& p, const OperandReader& operands, RowId id, int64_t key) {
-  const int64_t draft = key - p.requests[id.request].context_len();
+  const int64_t draft = key - p.first_draft(p.requests[id.request]);
   if (p.mask != ASSAY_MASK_TREE || draft < 0) return true;
   if (!operands.tree_visible(id.request, id.row, static_cast<int32_t>(draft))) return false;
   if (!drafts_by_row(p)) return true;

@@ -122,17 +122,17 @@ bool cascade_pays(int32_t prefix, Lengths q_len, const CascadeShape& s) {
 
 std::vector<std::vector<int32_t>> tree_tables(Lengths q_len, Lengths kv_len, const Pages& pages,
                                               int32_t page_size, std::span<const uint8_t> tree, bool context,
-                                              bool flat) {
+                                              bool flat, int32_t drafted) {
   std::vector<std::vector<int32_t>> rows;
   size_t bit = 0;
   for (size_t r = 0; r < q_len.size(); ++r) {
-    const int32_t before = kv_len[r] - q_len[r];
-    ASSAY_CHECK(before >= 0, "request {} has {} drafts and {} keys", r, q_len[r], kv_len[r]);
+    const int32_t drafts = q_len[r] * (drafted + 1), before = kv_len[r] - drafts;
+    ASSAY_CHECK(before >= 0, "request {} has {} drafts and {} keys", r, drafts, kv_len[r]);
     for (int32_t i = 0; i < q_len[r]; ++i) {
       bit += flat ? static_cast<size_t>(before) : 0;
       std::vector<int32_t>& row = rows.emplace_back();
       for (int32_t key = 0; context && key < before; ++key) row.push_back(slot_of(pages[r], page_size, key));
-      for (int32_t draft = 0; draft < q_len[r]; ++draft)
+      for (int32_t draft = 0; draft < drafts; ++draft)
         if (tree[bit++] != 0) row.push_back(slot_of(pages[r], page_size, before + draft));
     }
   }

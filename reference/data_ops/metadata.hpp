@@ -65,9 +65,11 @@ struct CascadeShape {
 };
 bool cascade_pays(int32_t prefix, Lengths q_len, const CascadeShape&);
 
-// Per row the slots of what it sees: its drafts by `tree` (q_len x q_len bits per request, request after
-// request; flat: q_len x kv_len, those of the drafts last), with `context` all keys before them first.
+// Per row the slots of what it sees: its drafts by `tree` (q_len x drafts bits per request, request after
+// request; flat: q_len x kv_len, those of the drafts last), with `context` all keys before them first. Drafts
+// are the last q_len * (drafted + 1) keys.
 std::vector<std::vector<int32_t>> tree_tables(Lengths q_len, Lengths kv_len, const Pages&, int32_t page_size,
-                                              std::span<const uint8_t> tree, bool context, bool flat = false);
+                                              std::span<const uint8_t> tree, bool context, bool flat = false,
+                                              int32_t drafted = 0);
 
 }  // namespace assay

@@ -57,6 +57,12 @@ TEST(Metadata, ByHand) {
   EXPECT_EQ(tree_tables(Ints{3}, Ints{5}, {{4, 6, 1}}, 2, tree, false), (Pages{{12}, {13}, {12, 2}}));
   EXPECT_EQ(tree_tables(Ints{3}, Ints{5}, {{4, 6, 1}}, 2, tree, true),
             (Pages{{8, 9, 12}, {8, 9, 13}, {8, 9, 12, 2}}));
+  // Two branches after two draft steps, keys 1 to 6; the second has lost its own first draft.
+  const std::vector<uint8_t> branches = {1, 0, 1, 0, 1, 0, 0, 0, 0, 1, 0, 1};
+  EXPECT_EQ(tree_tables(Ints{2}, Ints{7}, {{4, 6, 1, 9}}, 2, branches, false, false, 2),
+            (Pages{{9, 13, 3}, {2, 18}}));
+  EXPECT_EQ(tree_tables(Ints{2}, Ints{7}, {{4, 6, 1, 9}}, 2, branches, true, false, 2),
+            (Pages{{8, 9, 13, 3}, {8, 2, 18}}));
 }
 
 TEST(Metadata, PrefixesThatPay) {

@@ -137,7 +137,8 @@ All window_metadata_of(const ListFacts& f) {
 }
 
 All trees_of(const ListFacts& f, bool context) {
-  const Pages rows = tree_tables(f.q_len, f.kv_len, f.pages, f.p.page_size, f.tree, context, f.p.flat_tree);
+  const Pages rows =
+      tree_tables(f.q_len, f.kv_len, f.pages, f.p.page_size, f.tree, context, f.p.flat_tree, f.p.drafted);
   List lengths;
   for (const List& row : rows) lengths.push_back(static_cast<int32_t>(row.size()));
   return {Wanted(f.p, Operand::kOutLen, 0).row(0, lengths),

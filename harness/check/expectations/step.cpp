@@ -2,7 +2,8 @@
 // A step is judged in two parts: what it wrote to the cache (the codes of every new key, all other bytes
 // untouched), and O, which is attention over the cache as it must be afterwards. New keys of a request are
 // read from there, quantised, or as they came, as the kernel declares (assay_arithmetic::dense_new_keys).
-// Where a declared error leaves two codes right, O follows the one that the kernel wrote.
+// Where a declared error leaves two codes right, O follows the one that the kernel wrote. Of a step without a
+// write the cache is an input, which nobody may change.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -119,6 +120,7 @@ class StepExpectation final : public Expectation {
   void each_new(int64_t begin, int64_t end, const Visit& visit) const {
     const Problem& p = inputs_.problem;
     const assay_tensors& t = inputs_.tensors;
+    if (p.no_write) return;
     const std::vector<PackedRow> rows = packed_rows(p);
     const auto side = [&](bool is_v, int64_t row, int64_t slot) {
       const assay_tensor &source = is_v ? t.dense_v : t.dense_k, &cache = is_v ? t.v : t.k;

@@ -27,11 +27,12 @@ std::vector<GraphShape> graph_shapes(const Problem& p) {
   std::vector<Request> backwards(p.requests.rbegin(), p.requests.rend()),
       halved = p.requests, empty = p.requests, single = p.requests;
   for (int r = 0; r < count; ++r) {
-    const int32_t context = p.requests[r].context_len();
+    const int32_t context = p.first_draft(p.requests[r]);
     if (context > 1) halved[r].kv_len -= context / 2;
     if (r < (count + 1) / 2) continue;
     empty[r].q_len = empty[r].kv_len = 0;
-    if (p.requests[r].q_len > 0 && p.requests[r].kv_len > 0) single[r].q_len = single[r].kv_len = 1;
+    if (p.requests[r].q_len > 0 && p.requests[r].kv_len > 0)
+      single[r].q_len = 1, single[r].kv_len = 1 + p.drafted;
   }
   std::vector<GraphShape> shapes;
   const auto add = [&](const char* name, const std::vector<int>& origin,

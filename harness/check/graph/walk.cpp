@@ -26,7 +26,8 @@ struct Live {
 
 class Walker {
  public:
-  explicit Walker(const Problem& p) : p_(p), random_(p.seed * 2654435761 + 97), rows_(p.requests[0].q_len) {
+  explicit Walker(const Problem& p)
+      : p_(p), random_(p.seed * 2654435761 + 97), rows_(p.requests[0].q_len), keys_(rows_ * (p.drafted + 1)) {
     order_.resize(p.requests.size());
     std::iota(order_.begin(), order_.end(), 0);
     std::stable_sort(order_.begin(), order_.end(),
@@ -43,10 +44,15 @@ class Walker {
     for (const size_t size : sizes_) {
       std::vector<Request> requests;
       for (size_t i = 0; i < size; ++i) requests.push_back(p_.requests[order_[i]]);
-      w.captures.push_back(
-          reshaped(p_, {order_.begin(), order_.begin() + static_cast<ptrdiff_t>(size)}, requests));
+      for (int32_t drafted = 0; drafted <= p_.drafted; ++drafted) {
+        std::vector<Request> shorter = requests;
+        for (Request& r : shorter) r.kv_len -= rows_ * (p_.drafted - drafted);
+        w.captures.push_back(
+            reshaped(p_, {order_.begin(), order_.begin() + static_cast<ptrdiff_t>(size)}, shorter, drafted));
+      }
     }
-    for (int n = 0; n < steps; ++n) w.steps.push_back(step(n));
+    for (int n = 0; static_cast<int>(w.steps.size()) < steps; ++n) step(n, w.steps);
+    w.steps.resize(static_cast<size_t>(steps));
     return w;
   }
 
@@ -58,40 +64,47 @@ class Walker {
     const size_t at = static_cast<size_t>(below(static_cast<int32_t>(free_.size())));
     const int origin = free_[at];
     free_.erase(free_.begin() + static_cast<ptrdiff_t>(at));
-    live_.push_back({origin, below(p_.requests[origin].kv_len - rows_ + 1)});
+    live_.push_back({origin, below(p_.requests[origin].kv_len - keys_ + 1)});
   }
 
-  WalkStep step(int n) {
+  // One step of a server; of drafts all their steps, one after the other.
+  void step(int n, std::vector<WalkStep>& out) {
     if (live_.empty() || (!free_.empty() && below(kArrivesOneIn) == 0)) arrive();
     if (live_.size() > 1 && below(2) == 0) std::swap(live_.front(), live_[live_.size() / 2]);
-    const bool ragged = below(kRaggedOneIn) == 0;
+    const bool ragged = below(kRaggedOneIn) == 0 && p_.drafted == 0;  // branches end together
     std::vector<int> origin;
     std::vector<Request> requests;
     for (Live& r : live_) {
       const int32_t rows = ragged ? 1 + below(rows_) : rows_;
       origin.push_back(r.origin), requests.push_back({rows, r.context + rows});
-      r.context += 1 + below(rows);  // of which as many are kept
+      r.context += 1 + below(p_.drafted > 0 ? p_.drafted + 1 : rows);  // of which as many are kept
     }
-    WalkStep step;
-    while (sizes_[static_cast<size_t>(step.capture)] < origin.size()) ++step.capture;
-    const size_t size = sizes_[static_cast<size_t>(step.capture)];
-    step.name = fmt::format("step {}, {} requests in a capture of {}", n, origin.size(), size);
+    int fits = 0;
+    while (sizes_[static_cast<size_t>(fits)] < origin.size()) ++fits;
+    const size_t live = origin.size(), size = sizes_[static_cast<size_t>(fits)];
     const int32_t padding = n % 2;  // its length
     for (size_t i = 0; origin.size() < size; ++i)
       origin.push_back(free_[i]), requests.push_back({padding, padding});
-    step.call = reshaped(p_, origin, requests);
+    for (int32_t drafted = 0; drafted <= p_.drafted; ++drafted) {
+      WalkStep& step = out.emplace_back();
+      step.capture = fits * (p_.drafted + 1) + drafted;
+      step.name = fmt::format("step {}{}, {} requests in a capture of {}", n,
+                              p_.drafted > 0 ? fmt::format(" of drafts after {}", drafted) : std::string(),
+                              live, size);
+      step.call = reshaped(p_, origin, requests, drafted);
+      for (Request& r : requests) r.kv_len += r.q_len;
+    }
     for (size_t i = live_.size(); i-- > 0;)
-      if (live_[i].context + rows_ > p_.requests[live_[i].origin].kv_len) {
+      if (live_[i].context + keys_ > p_.requests[live_[i].origin].kv_len) {
         free_.push_back(live_[i].origin);
         live_[i] = live_.back();  // the last one takes its place
         live_.pop_back();
       }
-    return step;
   }
 
   const Problem& p_;
   std::mt19937_64 random_;
-  int32_t rows_;
+  int32_t rows_, keys_;            // of a request in a step: new ones, and with drafts before
   std::vector<int> order_, free_;  // longest first; nobody's at the moment
   std::vector<size_t> sizes_;      // of captures
   std::vector<Live> live_;
@@ -102,7 +115,7 @@ class Walker {
 Walk walk_of(const Problem& p, int steps) {
   if (p.requests.empty() || p.requests[0].q_len < 1) return {{}, {}, "a walk needs requests with rows"};
   for (const Request& r : p.requests)
-    if (r.q_len != p.requests[0].q_len || r.kv_len < r.q_len)
+    if (r.q_len != p.requests[0].q_len || r.kv_len < p.drafts(r))
       return {{},
               {},
               fmt::format("a walk needs one number of rows in all requests, of which each has as many "

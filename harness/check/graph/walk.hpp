@@ -19,13 +19,15 @@ struct WalkStep {
   DerivedCall call;
 };
 struct Walk {
-  std::vector<DerivedCall> captures;  // of 1, 2, 4, ... requests, and last of all
+  std::vector<DerivedCall> captures;  // of 1, 2, 4, ... requests, and last of all; of drafts one each step
   std::vector<WalkStep> steps;
   std::string nothing;  // why there is none; then both are empty
 };
 // A walk over the requests of `p`, each as long as it can become. They need one number of rows, at least one
 // and no more than the request has keys. Rows that a step brings are all of them in some steps and any part
-// in others, as drafts that were accepted come. A function of the problem (its seed) and of the number.
+// in others, as drafts that were accepted come. Draft decode of several branches (drafted) replays all draft
+// steps of a server's step, each a capture of its own. A function of the problem (its seed) and of the
+// number.
 Walk walk_of(const Problem& p, int steps);
 
 // The reason why a replay of the walk is wrong, in one line, or empty; every step is held against the bounds

@@ -74,6 +74,35 @@ TEST(Walks, DoWhatServersDo) {
   EXPECT_EQ(walk_of(p, 7).steps[6].name, walk.steps[6].name) << "a longer walk begins alike";
 }
 
+// Draft decode of several branches: a server's step is all draft steps in turn, each a capture of its own.
+TEST(Walks, ReplayEveryDraftStep) {
+  const Problem p =
+      problem_of("step h=4/2 d=64 page=8 mask=tree positions=depth drafted=2 batch=3q4s60_2q4s33 seed=5");
+  const Walk walk = walk_of(p, 600);
+  ASSERT_EQ(walk.steps.size(), 600u) << walk.nothing;
+  ASSERT_EQ(walk.captures.size(), 12u) << "three draft steps for 1, 2, 4 and all 5";
+  std::set<int> captures;
+  for (size_t n = 0; n < walk.steps.size(); ++n) {
+    const WalkStep& s = walk.steps[n];
+    const Problem &d = s.call.problem, &c = walk.captures[static_cast<size_t>(s.capture)].problem;
+    captures.insert(s.capture);
+    ASSERT_EQ(d.drafted, static_cast<int32_t>(n % 3));
+    ASSERT_EQ(c.drafted, d.drafted);
+    for (size_t r = 0; r < d.requests.size(); ++r) {
+      ASSERT_GE(d.first_draft(d.requests[r]), 0);
+      ASSERT_LE(d.requests[r].kv_len, c.max_kv_len());
+      for (const int32_t position : d.positions[r])
+        ASSERT_EQ(position, d.first_draft(d.requests[r]) + d.drafted) << s.name;
+      if (n % 3 == 0) continue;
+      const Problem& before = walk.steps[n - 1].call.problem;
+      ASSERT_EQ(d.first_draft(d.requests[r]), before.first_draft(before.requests[r])) << "the same context";
+    }
+    ASSERT_EQ(static_cast<int64_t>(d.tree_mask.size()), d.tree_indptr().back());
+  }
+  EXPECT_EQ(captures.size(), 12u);
+  EXPECT_THAT(walk.steps[4].name, HasSubstr("step 1 of drafts after 1"));
+}
+
 TEST(Walks, NeedOneNumberOfRows) {
   EXPECT_THAT(walk_of(problem_of("step h=4/2 d=64 batch=3q4s60_2q3s33"), 5).nothing,
               HasSubstr("it has 4 and 3 rows of 33 keys"));
@@ -105,16 +134,25 @@ const std::string kChains = "step h=4/2 d=16 page=4 threshold=4 kv=fp8_e4m3 batc
 const std::string kTrees = "step h=4/2 d=16 page=4 threshold=6 mask=tree sinks=on batch=2q6s30_2q6s13 seed=3";
 const std::string kPaths =
     "step h=4/2 d=16 page=4 threshold=6 mask=tree positions=depth window=5 batch=2q6s30_2q6s13 seed=4";
+const std::string kBranches =
+    "step h=4/2 d=16 page=4 threshold=3 mask=tree positions=depth drafted=2 batch=2q3s30_2q3s15 seed=6";
 const std::string kLocal = "step h=4/2 d=16 page=4 chunk=8 table=token batch=2q5s30_2q5s17 seed=5";
 
 TEST_F(StepWalks, AreServedByEveryPipeline) {
   const struct {
     const char* kernel;
     std::string line;
-  } cases[] = {
-      {"step_unified_gpu", kDecodes}, {"step_unified_gpu", kTrees},     {"step_aiter_fa_gpu", kDecodes},
-      {"step_aiter_fa_gpu", kChains}, {"step_sglang_fa_gpu", kDecodes}, {"step_sglang_fa_gpu", kChains},
-      {"step_sglang_fa_gpu", kTrees}, {"step_sglang_fa_gpu", kPaths},   {"step_sglang_fa_gpu", kLocal}};
+  } cases[] = {{"step_unified_gpu", kDecodes},
+               {"step_unified_gpu", kTrees},
+               {"step_aiter_fa_gpu", kDecodes},
+               {"step_aiter_fa_gpu", kChains},
+               {"step_sglang_fa_gpu", kDecodes},
+               {"step_sglang_fa_gpu", kChains},
+               {"step_sglang_fa_gpu", kTrees},
+               {"step_sglang_fa_gpu", kPaths},
+               {"step_sglang_fa_gpu", kLocal},
+               {"step_sglang_fa_gpu", kBranches},
+               {"step_sglang_fa_gpu", kBranches + " window=5"}};
   for (const auto& c : cases) {
     RelationResult result;
     EXPECT_EQ(check(*emulator().find(c.kernel), c.line, 6, result), "") << c.kernel << " " << c.line;
@@ -154,6 +192,10 @@ TEST_F(StepWalks, FindWhatWasKeptFromTheCapture) {
       {"step_sglang_fa_gpu", "drafts", "stale_tree", kTrees,
        [](P&, T& t) { t.tree_indptr = frozen(t.tree_indptr), t.tree_mask = frozen(t.tree_mask); }},
       {"step_sglang_fa_gpu", "paths", "stale_path_table", kPaths,
+       [](P&, T& t) { t.block_table = frozen(t.block_table); }},
+      {"step_sglang_fa_gpu", "prefix", "stale_context_of_drafts", kBranches,
+       [](P&, T& t) { t.kv_len = frozen(t.kv_len); }},
+      {"step_sglang_fa_gpu", "drafts", "stale_slots_of_drafts", kBranches,
        [](P&, T& t) { t.block_table = frozen(t.block_table); }},
       {"step_sglang_fa_gpu", "local", "stale_chunks", kLocal, [](P&, T& t) { t.kv_len = frozen(t.kv_len); }},
       {"step_sglang_fa_gpu", "extend", "padding_rows", kLocal,

@@ -201,8 +201,14 @@ DerivedCase derive(const Problem& p, uint32_t relation) {
 }  // namespace
 
 DerivedCall reshaped(const Problem& p, const std::vector<int>& origin, const std::vector<Request>& requests) {
+  return reshaped(p, origin, requests, p.drafted);
+}
+
+DerivedCall reshaped(const Problem& p, const std::vector<int>& origin, const std::vector<Request>& requests,
+                     int32_t drafted) {
   DerivedCall call{p, {}};
   Problem& d = call.problem;
+  d.drafted = drafted;
   d.relations = 0;
   d.requests.clear();
   d.tree_mask.clear();
@@ -216,16 +222,17 @@ DerivedCall reshaped(const Problem& p, const std::vector<int>& origin, const std
       d.positions.emplace_back(rows, rows + requests[r].q_len);
       if (!op_of(p).rows_anywhere)  // they stand behind the context, wherever it ends now
         for (int32_t& row : d.positions.back())
-          row += requests[r].context_len() - p.requests[origin[r]].context_len();
+          row += d.first_draft(requests[r]) + d.drafted - p.first_draft(p.requests[origin[r]]) - p.drafted;
     }
     d.requests.push_back({requests[r].q_len, requests[r].kv_len});
     call.from.requests.push_back({origin[r], 0, 0});
     if (p.mask != ASSAY_MASK_TREE) continue;
     const int64_t n = p.requests[origin[r]].q_len;
-    for (int64_t i = 0; i < requests[r].q_len; ++i) {
-      const auto row = p.tree_mask.begin() + tree[origin[r]] + i * n;
-      d.tree_mask.insert(d.tree_mask.end(), row, row + requests[r].q_len);
-    }
+    for (int64_t i = 0; i < requests[r].q_len; ++i)
+      for (int64_t step = p.drafted - drafted; step <= p.drafted; ++step) {
+        const auto row = p.tree_mask.begin() + tree[origin[r]] + (i * (p.drafted + 1) + step) * n;
+        d.tree_mask.insert(d.tree_mask.end(), row, row + requests[r].q_len);
+      }
   }
   return call;
 }

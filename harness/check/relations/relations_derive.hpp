@@ -31,6 +31,9 @@ inline constexpr float kNoSink = -65536;
 // The requests as given, each with the tokens of request `origin` of `p`; a tree keeps its corner. Pages are
 // not placed.
 DerivedCall reshaped(const Problem& p, const std::vector<int>& origin, const std::vector<Request>& requests);
+// The same after fewer draft steps, the first of which is then the first that is kept.
+DerivedCall reshaped(const Problem& p, const std::vector<int>& origin, const std::vector<Request>& requests,
+                     int32_t drafted);
 
 // The relations of p.relations, in the order of the enum.
 std::vector<DerivedCase> derive_relations(const Problem& p);

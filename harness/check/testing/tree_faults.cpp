@@ -67,6 +67,11 @@ const MetadataFault kFaults[] = {
        m.flat_tree = false;
        right(m);
      }},
+    {"tree_new_alone", kTree,  // drafts of steps before are context
+     [](M m) {
+       m.drafted = 0;
+       right(m);
+     }},
     {"tree_stale_lengths", kTree,
      [](M m) {
        m.rows = m.cu_q.at(m.requests);

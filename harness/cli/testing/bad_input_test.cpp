@@ -27,6 +27,9 @@ TEST_F(BadInput, ScenarioLines) {
   expect_refused(run({"check", "paged batch=1q-1s4"}), {"command line:1:", "-1"});
   expect_refused(run({"check", "paged"}), {"batch="});
   expect_refused(run({"list", "paged h=4/2,5/2,frog batch=1q1s4"}), {"frog"});
+  expect_refused(run({"check", "step h=4/2 mask=tree drafted=3 batch=2q4s15"}),
+                 {"command line:1:", "drafted=3", "make s at least 4 q"});
+  expect_refused(run({"check", "step h=4/2 drafted=3 batch=2q4s16"}), {"command line:1:", "step mask=tree"});
   expect_refused(run({"describe", "paged mask=diagonal batch=1q1s4"}), {"diagonal", "causal"});
 }
 
