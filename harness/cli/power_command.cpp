@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // assay power: how small a mistake is still seen, by each tier of the bounds, by inputs with a known answer
 // and by the rules of other projects. Plants faults of every size, counts, and records the curves.
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <chrono>
-#include <cstdio>
-#include <cstring>
+#include <algorithm>
 #include <filesystem>
 
 #include "harness/base/error.hpp"
@@ -27,7 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using power::CurveRow;
-using power::DrawKey;
 using power::Power;
 
 struct PowerArguments {
@@ -41,65 +34,58 @@ struct PowerArguments {
 constexpr int kQuickDraws = 2;
 constexpr int64_t kQuickMostKeys = 4096;
 
-// The record: a comment, the header, and the rows of each draw in one write, so that only the last draw can
-// be cut off.
+// The record: a comment, the header and the rows, written anew behind every draw.
 class Record {
  public:
   Record(const std::string& path, const power::CurveOptions& o, bool resume) : path_(path) {
     if (path.empty()) return;
-    const bool there = fs::exists(path);
-    if (there && !resume)
-      throw InputError(fmt::format("--out {}: exists; --resume goes on with it, or take another name", path));
     const std::string identity = fmt::format("# assay power --draws {} --seed {}", o.draws, o.seed);
-    if (there) drop_cut_line(identity);
-    fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (fd_ < 0) throw InputError(fmt::format("--out {}: cannot be written: {}", path, std::strerror(errno)));
-    if (there) {
+    if (fs::exists(path)) {
+      if (!resume)
+        throw InputError(
+            fmt::format("--out {}: exists; --resume goes on with it, or take another name", path));
+      comment_ = comment_of(identity);
       rows = power::read_curves(path);
-      return;
+    } else {
+      const nlohmann::json build = build_facts();
+      comment_ = fmt::format(
+          "{} # commit {}", identity,
+          build["commit"].is_string() ? build["commit"].get<std::string>().substr(0, 12) : "unknown");
     }
-    const nlohmann::json build = build_facts();
-    write_all(fd_,
-              fmt::format(
-                  "{} # commit {}\n{}\n", identity,
-                  build["commit"].is_string() ? build["commit"].get<std::string>().substr(0, 12) : "unknown",
-                  power::csv_header()),
-              path);
+    check_writable("--out", path);
+    write();
   }
-  ~Record() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Record(const Record&) = delete;
-  Record& operator=(const Record&) = delete;
 
+  // A row of the same draw and fault is replaced.
   void add(const std::vector<CurveRow>& found) {
-    rows.insert(rows.end(), found.begin(), found.end());
-    std::string text;
-    for (const CurveRow& r : found) text += power::csv_line(r) + "\n";
-    if (fd_ >= 0) write_all(fd_, text, path_);
+    for (const CurveRow& r : found) {
+      const auto at = std::find_if(rows.begin(), rows.end(),
+                                   [&](const CurveRow& old) { return key_of(old) == key_of(r); });
+      if (at == rows.end())
+        rows.push_back(r);
+      else
+        *at = r;
+    }
+    if (!path_.empty()) write();
   }
 
   std::vector<CurveRow> rows;
 
  private:
-  void drop_cut_line(const std::string& identity) {
-    std::string text = read_text_file({path_}, path_, int64_t{1} << 28, "a record of assay power");
+  std::string comment_of(const std::string& identity) const {
+    const std::string text = read_text_file({path_}, path_, int64_t{1} << 28, "a record of assay power");
     if (!text.starts_with(identity + " "))
       throw InputError(
           fmt::format("--resume: {} begins otherwise than '{}': another measurement's", path_, identity));
-    if (text.ends_with('\n')) return;
-    text.erase(text.rfind('\n') + 1);
+    return text.substr(0, text.find('\n'));
+  }
+  void write() const {
+    std::string text = comment_ + "\n" + power::csv_header() + "\n";
+    for (const CurveRow& r : rows) text += power::csv_line(r) + "\n";
     write_file(path_, text);
   }
-  std::string path_;
-  int fd_ = -1;
+  std::string path_, comment_;
 };
-
-std::set<DrawKey> draws_in(const std::vector<CurveRow>& rows) {
-  std::set<DrawKey> all;
-  for (const CurveRow& r : rows) all.insert({r.format, r.keys, r.draw, r.fault});
-  return all;
-}
 
 int finish(const std::vector<CurveRow>& rows, const Catalogue& c) {
   const std::vector<Power> powers = power::powers_of(rows);
@@ -143,8 +129,9 @@ int power_command(PowerArguments& a) {
 
   Record record(a.out, o, a.resume);
   StatusLine line(a.quiet);
+  const std::vector<CurveRow> done = record.rows;
   const bool complete = power::measure(
-      catalogue, o, draws_in(record.rows), &StopSignals::requested(),
+      catalogue, o, done, &StopSignals::requested(),
       [&](const auto& p) {
         if (line.due())
           line.show(fmt::format("[{} {}/{} draws, {}]", minutes(line.seconds()), p.done, p.total, p.where));
@@ -163,17 +150,17 @@ Command add_power(CLI::App& app) {
   PowerArguments& a = *arguments;
   CLI::App* sub = app.add_subcommand(
       "power", "how small a fault is still seen: by the bounds, by known answers, by other projects' rules");
-  add_repeatable(*sub, "--format", a.formats, "bf16, fp16, fp8 (cache), mla or serving (default: all)",
-                 "NAME");
+  add_repeatable(*sub, "--format", a.formats,
+                 "bf16, fp16, fp8, int8_channel, int8_token (cache), mla or serving (default: all)", "NAME");
   add_repeatable(*sub, "--keys", a.keys, "keys of a request (default: 128 1k 4k 16k 64k 256k 1024k)", "N");
   add_repeatable(*sub, "--fault", a.curves.faults, "only this fault (default: all of the catalogue)", "NAME");
   sub->add_option("--draws", a.curves.draws,
                   "draws of a case up to 4k keys; half of them at 16k, 3/10 at 64k, 1/10 above")
       ->capture_default_str()
       ->check(CLI::Range(1, 10000));
-  sub->add_option(
-         "--incidence", a.curves.incidence_cost,
-         "multiply-adds that runs of inputs with a known answer may take in a draw; 0: none are made")
+  sub->add_option("--incidence", a.curves.incidence_cost,
+                  "multiply-adds that a fault's runs of inputs with a known answer may take in a draw; 0: "
+                  "none are made")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e15));
   sub->add_option("--seed", a.seed, "of the first draw (default: 1)")->type_name("N");
@@ -181,7 +168,8 @@ Command add_power(CLI::App& app) {
                   "library of faults that come in several sizes (default: that of the build)")
       ->type_name("PATH");
   sub->add_option("--out", a.out, "record of the curves, as CSV")->type_name("FILE");
-  sub->add_flag("--resume", a.resume, "go on with --out");
+  sub->add_flag("--resume", a.resume,
+                "go on with --out; known answers that were not asked are where --incidence allows them now");
   sub->add_option("--show", a.show, "only show what such a record says")->type_name("FILE");
   sub->add_flag("--quick", a.quick, "two draws, up to 4k keys");
   sub->add_flag("--quiet", a.quiet, "no progress");

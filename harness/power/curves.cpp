@@ -4,11 +4,14 @@
 #include "harness/power/curves.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "harness/base/error.hpp"
 #include "harness/power/power_case.hpp"
+#include "harness/scenario/scenario.hpp"
 
 namespace assay::power {
 namespace {
@@ -42,17 +45,14 @@ std::vector<Family> families_of(const Catalogue& c, const std::vector<std::strin
 }
 
 // The smallest of `sizes` (largest first) that is rejected, by halving: whoever sees a fault sees a larger
-// one. `rejects` may answer that nobody is asked.
+// one. Asks most_asked() times at most.
 Threshold smallest(const std::vector<const CatalogueEntry*>& sizes,
-                   const std::function<Mark(size_t)>& rejects) {
+                   const std::function<bool(size_t)>& rejects) {
   if (sizes.empty()) return {};
   size_t rejected = 0, accepted = sizes.size();  // those before, those from here on
   for (bool first = true; first || rejected < accepted; first = false) {
     const size_t middle = first ? 0 : (rejected + accepted) / 2;
-    const Mark mark = rejects(middle);
-    if (mark == Mark::kNotAsked)
-      return rejected > 0 ? Threshold{Threshold::kSize, sizes[rejected - 1]->size} : Threshold{};
-    if (mark == Mark::kRejects)
+    if (rejects(middle))
       rejected = middle + 1;
     else
       accepted = middle;
@@ -60,6 +60,9 @@ Threshold smallest(const std::vector<const CatalogueEntry*>& sizes,
   }
   return {Threshold::kSize, sizes[rejected - 1]->size};
 }
+
+// The largest, then halves of the others.
+int most_asked(size_t sizes) { return sizes == 0 ? 0 : 1 + std::bit_width(sizes - 1); }
 
 template <class Case>
 std::vector<const CatalogueEntry*> taken(const Family& family, const Case& by) {
@@ -82,9 +85,10 @@ CurveRow walk(const Family& family, PowerCase& here, PowerCase& again, const Mar
     if (healthy[d] == Mark::kRejects)
       row.seen[d] = {Threshold::kRejectsRight, 0};
     else if (d == kAggregates)
-      row.seen[d] = smallest(sizes, [&](size_t i) { return here.ask_statistics(*sizes[i], again); });
+      row.seen[d] =
+          smallest(sizes, [&](size_t i) { return here.ask_statistics(*sizes[i], again) == Mark::kRejects; });
     else if (healthy[d] != Mark::kNotAsked && d != kOurs)
-      row.seen[d] = smallest(sizes, [&](size_t i) { return look(i)[d]; });
+      row.seen[d] = smallest(sizes, [&](size_t i) { return look(i)[d] == Mark::kRejects; });
   }
   for (size_t d = 0; d < kOurs; ++d) {
     Threshold& ours = row.seen[kOurs];
@@ -99,25 +103,35 @@ CurveRow walk(const Family& family, PowerCase& here, PowerCase& again, const Mar
   return row;
 }
 
-// Runs stop when `budget` multiply-adds are used up.
-Threshold smallest_missed(const Family& family, IncidenceCase& known, double& budget) {
-  const std::vector<const CatalogueEntry*> sizes = taken(family, known);
-  return smallest(sizes, [&](size_t i) {
-    if (known.cost() > budget) return Mark::kNotAsked;
-    budget -= known.cost();
-    return known.rejects(*sizes[i]) ? Mark::kRejects : Mark::kAccepts;
-  });
-}
+// What inputs with a known answer say of families, one after the other. The case is built when it is first
+// needed, and again for no draw.
+class KnownAnswers {
+ public:
+  KnownAnswers(const Catalogue& c, std::string line, double budget)
+      : catalogue_(c), line_(std::move(line)), budget_(budget) {}
 
-void ask_known_answers(const Catalogue& c, const std::string& line, double budget,
-                       const std::vector<const Family*>& families, std::vector<CurveRow>& found) {
-  const CatalogueEntry& right = c.variants.front();
-  IncidenceCase known(c, right, line);
-  const bool wrong = known.rejects(right);
-  for (size_t i = 0; i < families.size(); ++i)
-    found[i].seen[kIncidence] =
-        wrong ? Threshold{Threshold::kRejectsRight, 0} : smallest_missed(*families[i], known, budget);
-}
+  Threshold ask(const Family& family) {
+    if (budget_ <= 0) return {};
+    const CatalogueEntry& right = catalogue_.variants.front();
+    if (!known_) {
+      // Before the inputs are made, which takes a while where it costs too much.
+      if (known_answer_cost(make_problem(parse_scenario(line_))) > budget_) return {};
+      known_ = std::make_unique<IncidenceCase>(catalogue_, right, line_);
+    }
+    const std::vector<const CatalogueEntry*> sizes = taken(family, *known_);
+    if (known_->cost() * most_asked(sizes.size()) > budget_) return {};
+    if (!wrong_) wrong_ = known_->rejects(right);
+    if (*wrong_) return {Threshold::kRejectsRight, 0};
+    return smallest(sizes, [&](size_t i) { return known_->rejects(*sizes[i]); });
+  }
+
+ private:
+  const Catalogue& catalogue_;
+  const std::string line_;
+  const double budget_;
+  std::unique_ptr<IncidenceCase> known_;
+  std::optional<bool> wrong_;  // of the kernel without a fault
+};
 
 // Cases of neighbouring draws: one is the other's second look.
 struct Draws {
@@ -137,12 +151,16 @@ int draws_of(const CurveOptions& o, int64_t keys) {
   return std::max(1, keys <= 16384 ? o.draws / 2 : keys <= 65536 ? o.draws * 3 / 10 : o.draws / 10);
 }
 
-bool measure(const Catalogue& c, const CurveOptions& o, const std::set<DrawKey>& done,
+DrawKey key_of(const CurveRow& r) { return {r.format, r.keys, r.draw, r.fault}; }
+
+bool measure(const Catalogue& c, const CurveOptions& o, const std::vector<CurveRow>& done,
              const std::atomic<bool>* stop, const std::function<void(const CurveProgress&)>& on,
              const std::function<void(const std::vector<CurveRow>&)>& rows) {
   if (c.variants.empty()) throw InputError("the catalogue has no kernel without a fault");
   const CatalogueEntry& right = c.variants.front();
   const std::vector<Family> families = families_of(c, o.faults);
+  std::map<DrawKey, const CurveRow*> there;
+  for (const CurveRow& r : done) there[key_of(r)] = &r;
   std::vector<const Format*> wanted;
   for (const std::string& name : o.formats) wanted.push_back(&format_named(name));
   CurveProgress progress;
@@ -154,37 +172,47 @@ bool measure(const Catalogue& c, const CurveOptions& o, const std::set<DrawKey>&
       if (keys > format->most_keys) continue;
       Draws draws;
       const int count = draws_of(o, keys);
+      const auto seed = [&](int draw) { return o.seed + static_cast<uint64_t>(draw); };
       const auto make = [&](int draw) {
-        return std::make_unique<PowerCase>(
-            c, right, line_of(*format, keys, o.seed + static_cast<uint64_t>(draw), false));
+        return std::make_unique<PowerCase>(c, right, line_of(*format, keys, seed(draw), false));
       };
       for (int draw = 0; draw < count; ++draw, ++progress.done) {
-        std::vector<const Family*> left;
-        for (const Family& f : families)
-          if (!done.contains({format->name, keys, draw, f.name})) left.push_back(&f);
-        if (left.empty()) continue;
         const auto say = [&](const std::string& what) {
           progress.where =
               fmt::format("{} {} keys, draw {} of {}, {}", format->name, keys, draw + 1, count, what);
           on(progress);
           return stop != nullptr && stop->load();
         };
-        if (say("inputs")) return false;
-        PowerCase& here = draws.of(draw, make);
-        PowerCase& again = draws.of(draw + 1, make);
-        Marks healthy = here.look(right);
-        healthy[kAggregates] = here.ask_statistics(right, again);
         std::vector<CurveRow> found;
-        for (const Family* f : left) {
-          if (say(f->name)) return false;
-          found.push_back(walk(*f, here, again, healthy));
-          found.back().format = format->name, found.back().keys = keys, found.back().draw = draw;
+        std::vector<const Family*> asked;  // those of `found`
+        std::optional<Marks> healthy;
+        for (const Family& f : families) {
+          const auto at = there.find({format->name, keys, draw, f.name});
+          if (at != there.end()) {
+            if (o.incidence_cost <= 0 || at->second->seen[kIncidence].kind != Threshold::kNotAsked) continue;
+            found.push_back(*at->second);
+          } else {
+            if (say(healthy ? f.name : "inputs")) return false;
+            PowerCase& here = draws.of(draw, make);
+            PowerCase& again = draws.of(draw + 1, make);
+            if (!healthy) {
+              healthy = here.look(right);
+              (*healthy)[kAggregates] = here.ask_statistics(right, again);
+            }
+            found.push_back(walk(f, here, again, *healthy));
+            found.back().format = format->name, found.back().keys = keys, found.back().draw = draw;
+          }
+          asked.push_back(&f);
         }
-        if (say("incidence")) return false;
-        if (o.incidence_cost > 0)
-          ask_known_answers(c, line_of(*format, keys, o.seed + static_cast<uint64_t>(draw), true),
-                            o.incidence_cost, left, found);
-        rows(found);
+        KnownAnswers known(c, line_of(*format, keys, seed(draw), true), o.incidence_cost);
+        for (size_t i = 0; i < found.size(); ++i) {
+          if (say(asked[i]->name + ", known answers")) return false;
+          found[i].seen[kIncidence] = known.ask(*asked[i]);
+        }
+        std::erase_if(found, [&](const CurveRow& r) {
+          return there.contains(key_of(r)) && r.seen[kIncidence].kind == Threshold::kNotAsked;
+        });
+        if (!found.empty()) rows(found);
       }
     }
   return true;

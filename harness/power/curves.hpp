@@ -16,14 +16,14 @@
 namespace assay::power {
 
 struct CurveOptions {
-  std::vector<std::string> formats{"bf16", "fp16", "fp8", "mla", "serving"};
+  std::vector<std::string> formats{"bf16", "fp16", "fp8", "int8_channel", "int8_token", "mla", "serving"};
   std::vector<int64_t> keys{128, 1024, 4096, 16384, 65536, 262144, 1048576};
   std::vector<std::string> faults;  // families; empty: all
   int draws = 10;                   // up to 4k keys, see draws_of()
   uint64_t seed = 1;
-  // Incidence runs of a draw stop after so many multiply-adds; families behind are not asked there. 0: none
-  // is.
-  double incidence_cost = 2e11;
+  // Multiply-adds that the search with inputs of a known answer may take for one family in a draw, at its
+  // longest; a family that may take more is not asked there. 0: none is.
+  double incidence_cost = 5e11;
 };
 // The draws that are made at this number of keys: half of them at 16k, 3/10 at 64k, 1/10 beyond; at least
 // one.
@@ -49,8 +49,6 @@ struct CurveProgress {
   int64_t done = 0, total = 0;
 };
 
-// Rows of every draw and family that is not in `done`, as they come: `row` gets all families of a draw at
-// once. False when `stop` was raised. InputError for names that nobody has.
 struct DrawKey {
   std::string format;
   int64_t keys = 0;
@@ -58,7 +56,12 @@ struct DrawKey {
   std::string fault;  // family
   auto operator<=>(const DrawKey&) const = default;
 };
-bool measure(const Catalogue&, const CurveOptions&, const std::set<DrawKey>& done,
+DrawKey key_of(const CurveRow&);
+
+// Rows of every draw and family that is not in `done`, as they come: `rows` gets all families of a draw at
+// once. A row of `done` that was not asked for known answers comes again with them, where they may cost what
+// they do. False when `stop` was raised. InputError for names that nobody has.
+bool measure(const Catalogue&, const CurveOptions&, const std::vector<CurveRow>& done,
              const std::atomic<bool>* stop, const std::function<void(const CurveProgress&)>& on,
              const std::function<void(const std::vector<CurveRow>&)>& rows);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See detectors.hpp. Eight heads of 64 (MLA: 16 of 576) over one KV head and four rows; two where the
-// context is long or the heads are. A serving batch has the elements that statistics live on.
+// context is long or the heads are. A serving batch has the elements that statistics live on; int8 caches are
+// decoded, which is what the one other project's rule for them (AITER's) is of.
 #include "harness/power/detectors.hpp"
 
 #include <algorithm>
@@ -24,6 +25,8 @@ const std::vector<Format>& formats() {
       {"bf16", "h=8/1 d=64 page=64", 1 << 20},
       {"fp16", "h=8/1 d=64 q=fp16 kv=fp16 out=fp16 page=64", 1 << 20},
       {"fp8", "h=8/1 d=64 kv=fp8_e4m3:head page=64", 1 << 20},
+      {"int8_channel", "h=8/1 d=64 kv=int8:channel page=64", 1 << 20, 8, 2},
+      {"int8_token", "h=8/1 d=64 kv=int8:token_head page=64", 1 << 20, 8, 2},
       {"mla", "h=16/1 d=576/512 layout=mla page=64", 1 << 14, 16},
       {"serving", "h=32/8 d=128 page=64", 1 << 17, 32, 8},
   };

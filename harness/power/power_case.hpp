@@ -40,6 +40,9 @@ class PowerCase {
   std::unique_ptr<DeviceCase> device_;
 };
 
+// What one run of such a case takes, in multiply-adds.
+double known_answer_cost(const Problem&);
+
 // The same for inputs with a known answer, which needs no bounds.
 class IncidenceCase {
  public:
@@ -50,8 +53,7 @@ class IncidenceCase {
     return assay::takes(catalogue_, e, problem(), inputs_.view->get());
   }
   bool rejects(const CatalogueEntry&);
-  // Of one run, in multiply-adds.
-  double cost() const;
+  double cost() const { return known_answer_cost(problem()); }
 
  private:
   const Catalogue& catalogue_;

@@ -7,10 +7,13 @@
 
 #include <cstdio>
 #include <fstream>
+#include <map>
 
 #include "harness/base/error.hpp"
 #include "harness/power/curves.hpp"
 #include "harness/power/power_case.hpp"
+#include "harness/scenario/scenario.hpp"
+#include "harness/scenario/suite.hpp"
 
 namespace assay::power {
 namespace {
@@ -30,7 +33,7 @@ const CatalogueEntry& fault(const std::string& name) {
 
 const CatalogueEntry& right_kernel() { return sized().variants.front(); }
 
-std::vector<CurveRow> measured(const CurveOptions& o, const std::set<DrawKey>& done = {}) {
+std::vector<CurveRow> measured(const CurveOptions& o, const std::vector<CurveRow>& done = {}) {
   std::vector<CurveRow> all;
   EXPECT_TRUE(measure(
       sized(), o, done, nullptr, [](const CurveProgress&) {},
@@ -97,13 +100,25 @@ TEST(Power, AnFp16AccumulatorIsSeenAt4kKeys) {
   EXPECT_FALSE(pair.ours(fault("accumulator_2^-20")));
 }
 
-// A typical key weighs too little there for any random input.
-TEST(Power, ADroppedKeyOf64kIsFoundByIncidenceInputs) {
-  for (const uint64_t seed : {1u, 2u, 3u}) {
-    IncidenceCase known(sized(), right_kernel(), line_of(format_named("bf16"), 65536, seed, true));
-    EXPECT_TRUE(known.rejects(fault("key_weight_2^0"))) << seed;
-    EXPECT_FALSE(known.rejects(right_kernel())) << seed;
+// A typical key weighs too little there for any random input; the shipped lines ask for each.
+TEST(Power, ADroppedKeyOf64kIsFoundByTheSuites) {
+  std::map<std::pair<bool, int32_t>, int> met;  // of latent rows, format of K
+  for (const char* name : {"structured", "decode"}) {
+    Suite suite = Suite::open(name);
+    while (const auto c = suite.next()) {
+      if (c->scenario.recipe != InputRecipe::kIncidence) continue;
+      const Problem p = make_problem(c->scenario);
+      if (p.max_kv_len() <= 50000) continue;
+      ++met[{p.layout == ASSAY_LAYOUT_MLA, p.k_format}];
+      const std::string line = print(c->scenario);
+      IncidenceCase known(sized(), right_kernel(), line);
+      EXPECT_TRUE(known.rejects(fault("key_weight_2^0"))) << line;
+      EXPECT_FALSE(known.rejects(right_kernel())) << line;
+    }
   }
+  for (const int32_t format : {ASSAY_BF16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_INT8})
+    EXPECT_GT((met[{false, format}]), 0) << format;
+  for (const int32_t format : {ASSAY_BF16, ASSAY_FP8_E4M3}) EXPECT_GT((met[{true, format}]), 0) << format;
 }
 
 TEST(Power, NoOtherRuleSeesLessAtSmallSizes) {
@@ -206,25 +221,51 @@ TEST(Record, CountsDrawsWithFalseAlarms) {
 TEST(Measure, GoesOnBehindWhatIsDone) {
   CurveOptions o;
   o.formats = {"bf16"}, o.keys = {64}, o.faults = {"mask_shift"}, o.draws = 3;
-  const std::string fault = o.faults.front();
-  const std::vector<CurveRow> whole = measured(o), rest = measured(o, {{"bf16", 64, 0, fault},
-                                                                       {"bf16", 64, 1, fault},
-                                                                       {"bf16", 64, 2, "softmax_scale"}});
+  const std::vector<CurveRow> whole = measured(o);
   ASSERT_EQ(whole.size(), 3u);
+  CurveRow other = whole[2];
+  other.fault = "softmax_scale";
+  const std::vector<CurveRow> rest = measured(o, {whole[0], whole[1], other});
   ASSERT_EQ(rest.size(), 1u);
   EXPECT_EQ(csv_line(rest[0]), csv_line(whole[2]));
 }
 
-TEST(Measure, KnownAnswersAreAskedAsFarAsTheyMayCost) {
+CurveOptions one_draw() {
   CurveOptions o;
   o.formats = {"bf16"}, o.keys = {64}, o.faults = {"key_weight"}, o.draws = 1;
+  return o;
+}
+
+// A search that is cut off would name a size that is not the smallest.
+TEST(Measure, KnownAnswersAreAskedWhereTheWholeSearchMayBePaid) {
+  CurveOptions o = one_draw();
+  const double run =
+      known_answer_cost(make_problem(parse_scenario(line_of(format_named("bf16"), 64, 1, true))));
   const auto known = [&](double cost) {
     o.incidence_cost = cost;
     return measured(o).at(0).seen[kIncidence].kind;
   };
-  EXPECT_EQ(known(2e11), Threshold::kSize);
-  EXPECT_EQ(known(1), Threshold::kNotAsked);
+  // 25 sizes: the largest, then halves of the others.
+  EXPECT_EQ(known(6 * run), Threshold::kSize);
+  EXPECT_EQ(known(6 * run - 1), Threshold::kNotAsked);
+  EXPECT_EQ(known(run - 1), Threshold::kNotAsked);
   EXPECT_EQ(known(0), Threshold::kNotAsked);
+}
+
+TEST(Measure, KnownAnswersThatWereNotAskedAreAskedLater) {
+  CurveOptions o = one_draw();
+  const std::vector<CurveRow> whole = measured(o);
+  ASSERT_EQ(whole.size(), 1u);
+  CurveRow marked = whole[0];
+  marked.seen[kIncidence] = {},
+  marked.seen[kOurs] = at(3);  // no size of a draw: the rest is not measured again
+  const std::vector<CurveRow> rest = measured(o, {marked});
+  ASSERT_EQ(rest.size(), 1u);
+  EXPECT_EQ(rest[0].seen[kIncidence], whole[0].seen[kIncidence]);
+  EXPECT_EQ(rest[0].seen[kOurs], at(3));
+  EXPECT_TRUE(measured(o, whole).empty());
+  o.incidence_cost = 0;
+  EXPECT_TRUE(measured(o, {marked}).empty());
 }
 
 TEST(Measure, UnknownNamesAreRefused) {

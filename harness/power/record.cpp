@@ -196,7 +196,7 @@ std::string power_text(const std::vector<Power>& all, const Catalogue& c) {
       std::string unit;
       for (const CatalogueEntry& e : c.faults)
         if (e.family == name) unit = e.unit;
-      text += fmt::format("\n{}: {}\n{:<6}{:>8}{:>6}", name, unit, "", "keys", "draws");
+      text += fmt::format("\n{}: {}\n{:<12}{:>8}{:>6}", name, unit, "", "keys", "draws");
       for (const std::string& d : detector_names()) text += fmt::format("{:>{}}", d, width_of(d));
       text += "\n";
       fault = name;
@@ -206,7 +206,7 @@ std::string power_text(const std::vector<Power>& all, const Catalogue& c) {
       if (p.fault == name && p.format == format) rows.push_back(&p);
     std::sort(rows.begin(), rows.end(), [](auto* a, auto* b) { return a->keys < b->keys; });
     for (const Power* p : rows) {
-      text += fmt::format("{:<6}{:>8}{:>6}", format, p->keys, p->draws);
+      text += fmt::format("{:<12}{:>8}{:>6}", format, p->keys, p->draws);
       for (size_t d = 0; d < kDetectors; ++d)
         text += fmt::format("{:>{}}", cell_of(p->by[d]), width_of(detector_names()[d]));
       text += "\n";
