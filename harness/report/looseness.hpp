@@ -20,16 +20,17 @@ struct Looseness {
   // Median over the cases of a case's largest ratio: of O before its rounding, and of the LSE. NaN where no
   // case has one.
   double o, lse;
-  // Of the cases: those with rows in which tier P declined, and those in which nothing was replayed.
-  size_t declined = 0, unreplayed = 0;
-  size_t hidden = 0;  // those whose output has fewer than 32 bits
+  // Cases below kLooseBelow, of O by the first that holds: what O's own rounding may be fills the interval,
+  // so that no error before it shows; tier P declined in some rows; nothing was replayed; none of these.
+  size_t hidden = 0, declined = 0, unreplayed = 0, other = 0;
+  size_t loose_lse = 0;
   bool loose() const { return o < kLooseBelow || lse < kLooseBelow; }
 };
 // Attention that passed, but for inputs with a known answer, whose errors are none: kernels in alphabetical
 // order, "all" first, then features; groups of at least `least` cases.
 std::vector<Looseness> looseness_of(std::span<const Row>, size_t least = 3);
 
-// What is known of why it is loose, from the rows; empty when it is not.
+// Which of its cases are loose and what the rows say of why; empty when it is not.
 std::string reason_of(const Looseness&);
 
 }  // namespace assay

@@ -52,8 +52,8 @@ std::string looseness_section(std::span<const Row> rows) {
   std::string text = fmt::format(
       "\n### How near kernels come to their bounds\n\nMedian over cases of the largest ratio in a case, of O "
       "before its rounding and of the LSE: every kernel, and its features below {0:g}. Inputs with a known "
-      "answer "
-      "are left out.\n\n| kernel | feature | cases | O | LSE | why below {0:g} |\n"
+      "answer are left out. Last: how many cases are below, by the first cause that holds.\n\n"
+      "| kernel | feature | cases | O | LSE | why below {0:g} |\n"
       "| :-- | :-- | --: | --: | --: | :-- |\n",
       kLooseBelow);
   for (const Looseness& l : all)
