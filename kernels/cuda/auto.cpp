@@ -36,6 +36,7 @@ constexpr Choice kPaged[] = {
 
 constexpr Choice kPrefill[] = {
     {"fp8", "prefill_fp8_sm90", always, "e4m3 throughout"},
+    {"int8", "prefill_int8_sm90", always, "Q and K in int8, V in e4m3"},
     {"wgmma", "prefill_wgmma_sm90", always, "bf16 and fp16"},
     {"matrix", "prefill_mma_gpu", always, "16-bit matrix instructions, features of no kernel above"},
     {"rest", "prefill_tiled_gpu", always, "everything else"},

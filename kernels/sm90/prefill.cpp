@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_wgmma_sm90, paged_wgmma_sm90 and prefill_fp8_sm90 as entries of the C table: what they accept, what
-// they declare, how they are launched.
+// prefill_wgmma_sm90, paged_wgmma_sm90, prefill_fp8_sm90 and prefill_int8_sm90 as entries of the C table:
+// what they accept, what they declare, how they are launched.
 #include "kernels/sm90/prefill.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/common/operands.hpp"
 #include "kernels/device/status.hpp"
-#include "kernels/sm90/prefill_fp8.hpp"
+#include "kernels/sm90/prefill_bytes.hpp"
 #include "kernels/sm90/sm90.hpp"
 #include "kernels/sm90/tensor_map.hpp"
 
@@ -62,21 +62,29 @@ int supports(const assay_kernel* self, const assay_problem* p, const assay_tenso
   return t == nullptr ? static_cast<int>(ASSAY_OK) : refuse_tensors(*t, why, size);
 }
 
-int supports_fp8(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
-                 const assay_device* device, char* why, size_t size) {
+// Of the kernels for codes of a byte; `format`: that of Q and K.
+int supports_bytes(int32_t format, const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
+                   const assay_device* device, char* why, size_t size) {
   if (const int bad = common_supports(self, p, device, why, size)) return bad;
+  using assay_kernels::format_name;
   char text[96];
-  if (p->q_format != ASSAY_FP8_E4M3 || p->k_format != ASSAY_FP8_E4M3 || p->v_format != ASSAY_FP8_E4M3 ||
+  if (p->q_format != format || p->k_format != format || p->v_format != ASSAY_FP8_E4M3 ||
       (p->o_format != ASSAY_BF16 && p->o_format != ASSAY_FP16)) {
-    using assay_kernels::format_name;
     std::snprintf(text, sizeof text, "q %s, k %s, v %s, out %s", format_name(p->q_format),
                   format_name(p->k_format), format_name(p->v_format), format_name(p->o_format));
-    return refuse(why, size, text, "q, k and v fp8_e4m3, out bf16 or fp16", "an instance of these formats");
+    char fits[96];
+    std::snprintf(fits, sizeof fits, "q and k %s, v fp8_e4m3, out bf16 or fp16", format_name(format));
+    return refuse(why, size, text, fits, "an instance of these formats");
   }
-  if (!scale_per_segment(p->q_scale_kind) || !scale_per_segment(p->k_scale_kind) ||
-      !scale_per_segment(p->v_scale_kind))
-    return refuse(why, size, "scales per token or channel", "scales per tensor, head or request and head",
-                  "a scale for every row, key or dimension");
+  const auto scale_fits = [&](int32_t kind) {
+    return scale_per_segment(kind) || (format == ASSAY_INT8 && kind == ASSAY_SCALE_TOKEN_HEAD);
+  };
+  if (!scale_fits(p->q_scale_kind) || !scale_fits(p->k_scale_kind) || !scale_per_segment(p->v_scale_kind))
+    return refuse(why, size, "scales per token or channel",
+                  format == ASSAY_INT8
+                      ? "scales per tensor, head, request and head, of Q and K also per token and head"
+                      : "scales per tensor, head or request and head",
+                  "a scale for every dimension, of V and of fp8_e4m3 for every row or key");
   if (p->head_dim_qk != 128 || p->head_dim_v != 128) {
     std::snprintf(text, sizeof text, "head dimensions %d and %d", p->head_dim_qk, p->head_dim_v);
     return refuse(why, size, text, "128", "an instance of this width");
@@ -90,6 +98,15 @@ int supports_fp8(const assay_kernel* self, const assay_problem* p, const assay_t
     return refuse(why, size, "strides or start of O", "packed rows at multiples of 8 bytes",
                   "element by element access");
   return ASSAY_OK;
+}
+
+int supports_fp8(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
+                 const assay_device* device, char* why, size_t size) {
+  return supports_bytes(ASSAY_FP8_E4M3, self, p, t, device, why, size);
+}
+int supports_int8(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
+                  const assay_device* device, char* why, size_t size) {
+  return supports_bytes(ASSAY_INT8, self, p, t, device, why, size);
 }
 
 int64_t state_bytes(const assay_kernel*, const assay_problem*) { return kStateBytes; }
@@ -119,12 +136,13 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   return ASSAY_OK;
 }
 
-int arithmetic_fp8(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
-  assay_arithmetic m = with_tiles(*p, kFp8Keys);
+int arithmetic_bytes(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
+  assay_arithmetic m = with_tiles(*p, kByteKeys);
   m.qk = m.pv = {ASSAY_ACC_BLOCK, 32, 13, 13};
   m.qk_instruction = m.pv_instruction = "wgmma fp8_e4m3";
+  if (p->q_format == ASSAY_INT8) m.qk = {ASSAY_ACC_INT32, 32, 0, 23}, m.qk_instruction = "wgmma int8";
   m.promote_pv = 1;
-  m.p_format = ASSAY_FP8_E4M3, m.p_offset_log2 = kFp8ExponentOfP;
+  m.p_format = ASSAY_FP8_E4M3, m.p_offset_log2 = kByteExponentOfP;
   assay_kernels::fill_struct(out, m);
   return ASSAY_OK;
 }
@@ -144,10 +162,14 @@ int32_t pack_of(const assay_problem& p) {
   return 10 * packed <= 9 * single ? log2 : 0;
 }
 
+bool codes_of_bytes(const assay_problem& p) {
+  return p.q_format == ASSAY_FP8_E4M3 || p.q_format == ASSAY_INT8;
+}
+
 bool make_maps(const assay_problem& p, const assay_tensors& t, const assay_kernels::Operands& a, int32_t pack,
                PrefillMaps* maps) {
-  const bool fp8 = p.q_format == ASSAY_FP8_E4M3;
-  const int32_t keys = fp8 ? kFp8Keys : prefill_keys(p.head_dim_qk), wide = fp8 ? 128 : 64;
+  const bool bytes = codes_of_bytes(p);
+  const int32_t keys = bytes ? kByteKeys : prefill_keys(p.head_dim_qk), wide = bytes ? 128 : 64;
   const auto rows = [&](const assay_tensor& x, int32_t dim, int32_t box, int32_t heads = 1) {
     return std::array<MapAxis, 3>{
         {{dim, 1, wide}, {x.shape[1], x.stride[1], heads}, {x.shape[0], x.stride[0], box / heads}}};
@@ -156,7 +178,7 @@ bool make_maps(const assay_problem& p, const assay_tensors& t, const assay_kerne
     return make_map(map, p.q_format, data, static_cast<int32_t>(axes.size()), axes.data());
   };
   if (!make(&maps->q, a.q, rows(t.q, p.head_dim_qk, kPrefillRows, 1 << pack)) ||
-      !(fp8 || make(&maps->o, a.o, rows(t.o, p.head_dim_v, kPrefillStoreRows, 1 << pack))))
+      !(bytes || make(&maps->o, a.o, rows(t.o, p.head_dim_v, kPrefillStoreRows, 1 << pack))))
     return false;
   if (p.op == ASSAY_OP_PAGED || a.k.data == nullptr ||
       p.total_kv == 0) {  // no copy, or one that counts nothing
@@ -191,6 +213,14 @@ int32_t grid(const assay_problem& p) {
   return static_cast<int32_t>(std::min<int64_t>(std::max(1, assay_gpu::multiprocessors), tiles));
 }
 
+// A scale per token and head, or a coarser one.
+void place(const assay_kernels::ScaleView& s, ScaleRef& to, TokenScales& tokens) {
+  if (s.kind == ASSAY_SCALE_TOKEN_HEAD)
+    tokens = {s.data, s.stride[0], s.stride[1]}, to.host = 1;
+  else
+    place_scale(s, to.data, to.request, to.head, to.host);
+}
+
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream,
         char* error, size_t size) {
   if (const int bad = self->supports(self, p, t, nullptr, error, size)) return bad;
@@ -198,19 +228,18 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   if (!assay_kernels::make_operands(p, t, &a, error, size)) return ASSAY_INVALID_ARGUMENT;
   if (p->total_q == 0) return ASSAY_OK;
   PrefillMaps maps{};
-  Fp8Call call{};
+  ByteCall call{};
   if (const int bad = prepare(*p, *t, a, &maps, call, error, size)) return bad;
   const auto on = static_cast<cudaStream_t>(stream);
   const bool cap = p->softcap > 0;
-  if (p->q_format == ASSAY_FP8_E4M3) {
-    const auto place = [](const assay_kernels::ScaleView& s, ScaleRef& to) {
-      place_scale(s, to.data, to.request, to.head, to.host);
-    };
-    place(a.q_scale, call.q_scale), place(a.k_scale, call.k_scale), place(a.v_scale, call.v_scale);
+  if (codes_of_bytes(*p)) {
+    TokenScales none{};
+    place(a.q_scale, call.q_scale, call.q_tokens), place(a.k_scale, call.k_scale, call.k_tokens);
+    place(a.v_scale, call.v_scale, none);
     call.q_scale_group = p->q_scale_kind == ASSAY_SCALE_REQUEST_HEAD ? call.group : 1;
     call.half = p->o_format == ASSAY_FP16;
-    return assay_gpu::answer(launch_prefill_fp8(maps, call, cap, grid(*p), on), "prefill kernel", error,
-                             size);
+    const auto launch = p->q_format == ASSAY_INT8 ? launch_prefill_int8 : launch_prefill_fp8;
+    return assay_gpu::answer(launch(maps, call, cap, grid(*p), on), "prefill kernel", error, size);
   }
   const auto view = [](const assay_kernels::KvView& x) {
     return PagedView{x.data, x.block_stride * 2, x.head_stride * 2, x.slot_outer * 2};
@@ -239,12 +268,19 @@ constexpr assay_kernel kPaged = entry(ASSAY_OP_PAGED, "paged_wgmma_sm90",
 constexpr assay_kernel kFp8 = [] {
   assay_kernel k = entry(ASSAY_OP_PREFILL, "prefill_fp8_sm90",
                          "ragged prefill of e4m3 by TMA and wgmma, each tile of O summed apart (two levels)");
-  k.supports = supports_fp8, k.arithmetic = arithmetic_fp8;
+  k.supports = supports_fp8, k.arithmetic = arithmetic_bytes;
+  return k;
+}();
+constexpr assay_kernel kInt8 = [] {
+  assay_kernel k =
+      entry(ASSAY_OP_PREFILL, "prefill_int8_sm90",
+            "ragged prefill of int8 Q and K and e4m3 V by TMA and wgmma, S in int32, O in two levels");
+  k.supports = supports_int8, k.arithmetic = arithmetic_bytes;
   return k;
 }();
 
 }  // namespace
 
-std::vector<const assay_kernel*> prefill_kernels() { return {&kPrefill, &kPaged, &kFp8}; }
+std::vector<const assay_kernel*> prefill_kernels() { return {&kPrefill, &kPaged, &kFp8, &kInt8}; }
 
 }  // namespace assay_sm90

@@ -289,7 +289,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     registers_down<kPaged ? 40 : 24>();
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     if (warp == 0)
-      produce_keys<I, kPaged>(maps, p, sh);
+      produce_keys<I, kPaged>(maps, p, sh, [](const Work&, int, int) {});
     else if (warp == 1)
       produce_tiles<I, kPaged, true>(maps, p, sh, 0);
     else if (kPaged && warp == 2)

@@ -2,7 +2,7 @@
 // What the producer warps of the prefill kernel (prefill_kernel.h) do: find work, copy Q, K and V into shared
 // memory. Contiguous K and V travel in bulk copies. Keys behind the end of a request may be anything, so warp
 // 1 waits for a V tile that holds such keys and clears their rows before it hands it over (where others turn
-// V round first, they do: prefill_fp8_kernel.h).
+// V round first, they do: prefill_bytes_kernel.h).
 #pragma once
 
 #include <type_traits>
@@ -238,8 +238,10 @@ __device__ inline auto make_loader(const PrefillCall& p, const CUtensorMap& map,
 }
 
 // Warp 0: work items, Q, K (paged: half of it).
-template <class I, bool kPaged>
-__device__ inline void produce_keys(const PrefillMaps& maps, const PrefillCall& p, typename I::Shared& sh) {
+// beside(work, tile, stage) goes with every tile.
+template <class I, bool kPaged, class Beside>
+__device__ inline void produce_keys(const PrefillMaps& maps, const PrefillCall& p, typename I::Shared& sh,
+                                    const Beside& beside) {
   const int lane = threadIdx.x % 32;
   Tiles<I, kPaged> tiles{p, lane};
   auto loader = make_loader<I, I::kHalves, kPaged>(p, maps.k, p.k, lane, 0);
@@ -270,6 +272,7 @@ __device__ inline void produce_keys(const PrefillMaps& maps, const PrefillCall& 
     for (int n = work.top_tile; n >= work.bottom_tile; --n) {
       barrier_wait_asleep(shared_address(&sh.k_empty[k.stage]), k.phase ^ 1);
       loader.load(work, n, sh.k[k.stage], shared_address(&sh.k_full[k.stage]));
+      beside(work, n, k.stage);
       k.next();
     }
     number = __shfl_sync(~0u, next, 0);

@@ -23,7 +23,7 @@ bool make_map(CUtensorMap* map, int32_t format, const void* data, int32_t rank, 
     return reinterpret_cast<Encode>(found);
   }();
   if (encode == nullptr) return false;
-  const int bytes = format == ASSAY_FP8_E4M3 ? 1 : 2;
+  const int bytes = format == ASSAY_FP8_E4M3 || format == ASSAY_INT8 ? 1 : 2;
   cuuint64_t size[5] = {}, stride[4] = {};
   cuuint32_t box[5] = {}, step[5] = {};
   for (int32_t i = 0; i < rank; ++i) {

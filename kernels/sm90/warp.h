@@ -37,7 +37,11 @@ __device__ inline void copy16(uint32_t to, const void* from) {
 __device__ inline void copy4(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
-// `valid` false: 16 zeros, and `from` is not read.
+// `valid` false: zeros, and `from` is not read.
+__device__ inline void copy4_or_zero(uint32_t to, const void* from, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(valid ? 4 : 0)
+               : "memory");
+}
 __device__ inline void copy16_or_zero(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0)
                : "memory");

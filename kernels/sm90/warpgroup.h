@@ -171,6 +171,11 @@ __device__ inline void pin(uint32_t (&r)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(r[i])::"memory");
 }
+template <int kCount>
+__device__ inline void pin(int32_t (&r)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(r[i])::"memory");
+}
 
 // ---- products of a warpgroup (section "wgmma.mma_async"), by all its 128 threads. Products are
 // asynchronous: mma_fence() before the first one that follows ordinary accesses to its registers,
@@ -228,18 +233,19 @@ __device__ inline uint32_t operand(uint32_t address, uint32_t leading_bytes) {
 #define SM90_R48(c, d) SM90_R32(c, d), SM90_R16(c, d, 32)
 #define SM90_L48 SM90_L40 ",%40,%41,%42,%43,%44,%45,%46,%47"
 
-// kK: elements of k of one product; order: how operands lie, of 16-bit formats only.
-#define SM90_WGMMA(kN, kK, L, type, add, upper, operands, order)                              \
-  "{\n.reg .pred p;\n.reg .b64 da, db;\nsetp.ne.b32 p, " add ", 0;\n" upper                   \
-  "wgmma.mma_async.sync.aligned.m64n" #kN "k" #kK ".f32." type "." type " {" L "}, " operands \
-  ", p, 1, 1" order ";\n}\n"
-#define SM90_SHARED(kN, kK, L, type, add, order, i0, i1)                                                 \
-  SM90_WGMMA(kN, kK, L, type, add,                                                                       \
+// kK: elements of k of one product; types: of D, A and B; order: signs and, of 16-bit formats, how operands
+// lie (whole numbers have neither).
+#define SM90_WGMMA(kN, kK, L, types, add, upper, operands, order)           \
+  "{\n.reg .pred p;\n.reg .b64 da, db;\nsetp.ne.b32 p, " add ", 0;\n" upper \
+  "wgmma.mma_async.sync.aligned.m64n" #kN "k" #kK types " {" L "}, " operands ", p" order ";\n}\n"
+#define SM90_SHARED(kN, kK, L, types, add, order, i0, i1)                                                \
+  SM90_WGMMA(kN, kK, L, types, add,                                                                      \
              "mov.b64 da, {" i0 ", " SM90_UPPER "};\nmov.b64 db, {" i1 ", " SM90_UPPER "};\n", "da, db", \
              order)
-#define SM90_REGISTERS(kN, kK, L, type, add, order, i0, i1, i2, i3, i4)       \
-  SM90_WGMMA(kN, kK, L, type, add, "mov.b64 db, {" i4 ", " SM90_UPPER "};\n", \
+#define SM90_REGISTERS(kN, kK, L, types, add, order, i0, i1, i2, i3, i4)       \
+  SM90_WGMMA(kN, kK, L, types, add, "mov.b64 db, {" i4 ", " SM90_UPPER "};\n", \
              "{" i0 "," i1 "," i2 "," i3 "}, db", order)
+#define SM90_FLOATS(type) ".f32." type "." type
 
 // D[64][kN] (+)= A[64][16] * B[16][kN], operands in fp16 or bf16, fp32 sums spread over the warpgroup: lane l
 // of warp w holds row 16 w + l / 4 (and + 8), columns 8 j + 2 (l % 4) + {0, 1} in d[4 j + {0, 1}] (and + 2).
@@ -256,33 +262,57 @@ struct Mma;
 template <int kN>
 struct Mma8;
 
-#define SM90_MMA_SHARED(name, R, L, kN, kK, type, constraint, add, order, i0, i1)                       \
-  static __device__ inline void name(float(&d)[kN / 2], uint32_t a, uint32_t b) {                       \
-    asm volatile(SM90_SHARED(kN, kK, L, type, add, order, i0, i1) : R(constraint, d) : "r"(a), "r"(b)); \
+// The same of int8 with sums in int32, exact (they wrap): 32 elements of k, both operands K-major from shared
+// memory, + 32 bytes per k32. N is 8, 24 or a multiple of 16. The type of D is .s32: no signs, no order of
+// operands (section "wgmma.mma_async", syntax for integers).
+template <int kN>
+struct MmaInt8;
+
+#define SM90_MMA_SHARED(name, R, L, kN, kK, sums, types, constraint, add, order, i0, i1)                 \
+  static __device__ inline void name(sums(&d)[kN / 2], uint32_t a, uint32_t b) {                         \
+    asm volatile(SM90_SHARED(kN, kK, L, types, add, order, i0, i1) : R(constraint, d) : "r"(a), "r"(b)); \
   }
-#define SM90_MMA_HELD(name, R, L, kN, kK, type, constraint, add, order, i0, i1, i2, i3, i4) \
-  static __device__ inline void name(float(&d)[kN / 2], const uint32_t* a, uint32_t b) {    \
-    asm volatile(SM90_REGISTERS(kN, kK, L, type, add, order, i0, i1, i2, i3, i4)            \
-                 : R(constraint, d)                                                         \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));                     \
+#define SM90_MMA_HELD(name, R, L, kN, kK, type, constraint, add, order, i0, i1, i2, i3, i4)            \
+  static __device__ inline void name(float(&d)[kN / 2], const uint32_t* a, uint32_t b) {               \
+    asm volatile(SM90_REGISTERS(kN, kK, L, SM90_FLOATS(type), add, ", 1, 1" order, i0, i1, i2, i3, i4) \
+                 : R(constraint, d)                                                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));                                \
   }
 #define SM90_MMA(kHalf, kN, type, R, L, i0, i1, i2, i3, i4)                             \
   template <>                                                                           \
   struct Mma<kHalf, kN> {                                                               \
-    SM90_MMA_SHARED(first, R, L, kN, 16, type, "=f", "0", ", 0, 0", i0, i1)             \
-    SM90_MMA_SHARED(next, R, L, kN, 16, type, "+f", "1", ", 0, 0", i0, i1)              \
-    SM90_MMA_SHARED(values, R, L, kN, 16, type, "+f", "1", ", 0, 1", i0, i1)            \
-    SM90_MMA_SHARED(turned, R, L, kN, 16, type, "+f", "1", ", 1, 0", i0, i1)            \
+    SM90_MMA_SHARED(first, R, L, kN, 16, float, SM90_FLOATS(type), "=f", "0",           \
+                    ", 1, 1"                                                            \
+                    ", 0, 0",                                                           \
+                    i0, i1)                                                             \
+    SM90_MMA_SHARED(next, R, L, kN, 16, float, SM90_FLOATS(type), "+f", "1",            \
+                    ", 1, 1"                                                            \
+                    ", 0, 0",                                                           \
+                    i0, i1)                                                             \
+    SM90_MMA_SHARED(values, R, L, kN, 16, float, SM90_FLOATS(type), "+f", "1",          \
+                    ", 1, 1"                                                            \
+                    ", 0, 1",                                                           \
+                    i0, i1)                                                             \
+    SM90_MMA_SHARED(turned, R, L, kN, 16, float, SM90_FLOATS(type), "+f", "1",          \
+                    ", 1, 1"                                                            \
+                    ", 1, 0",                                                           \
+                    i0, i1)                                                             \
     SM90_MMA_HELD(held, R, L, kN, 16, type, "+f", "1", ", 0", i0, i1, i2, i3, i4)       \
     SM90_MMA_HELD(transposed, R, L, kN, 16, type, "+f", "1", ", 1", i0, i1, i2, i3, i4) \
   };
-#define SM90_MMA8(kN, R, L, i0, i1, i2, i3, i4)                                        \
+#define SM90_MMA8(kN, R, L, i0, i1, i2, i3, i4)                                                   \
+  template <>                                                                                     \
+  struct Mma8<kN> {                                                                               \
+    SM90_MMA_SHARED(first, R, L, kN, 32, float, SM90_FLOATS("e4m3"), "=f", "0", ", 1, 1", i0, i1) \
+    SM90_MMA_SHARED(next, R, L, kN, 32, float, SM90_FLOATS("e4m3"), "+f", "1", ", 1, 1", i0, i1)  \
+    SM90_MMA_HELD(held_first, R, L, kN, 32, "e4m3", "=f", "0", "", i0, i1, i2, i3, i4)            \
+    SM90_MMA_HELD(held, R, L, kN, 32, "e4m3", "+f", "1", "", i0, i1, i2, i3, i4)                  \
+  };
+#define SM90_MMA_INT8(kN, R, L, i0, i1)                                                \
   template <>                                                                          \
-  struct Mma8<kN> {                                                                    \
-    SM90_MMA_SHARED(first, R, L, kN, 32, "e4m3", "=f", "0", "", i0, i1)                \
-    SM90_MMA_SHARED(next, R, L, kN, 32, "e4m3", "+f", "1", "", i0, i1)                 \
-    SM90_MMA_HELD(held_first, R, L, kN, 32, "e4m3", "=f", "0", "", i0, i1, i2, i3, i4) \
-    SM90_MMA_HELD(held, R, L, kN, 32, "e4m3", "+f", "1", "", i0, i1, i2, i3, i4)       \
+  struct MmaInt8<kN> {                                                                 \
+    SM90_MMA_SHARED(first, R, L, kN, 32, int32_t, ".s32.s8.s8", "=r", "0", "", i0, i1) \
+    SM90_MMA_SHARED(next, R, L, kN, 32, int32_t, ".s32.s8.s8", "+r", "1", "", i0, i1)  \
   };
 SM90_MMA(false, 16, "bf16", SM90_R8, SM90_L8, "%8", "%9", "%10", "%11", "%12")
 SM90_MMA(true, 16, "f16", SM90_R8, SM90_L8, "%8", "%9", "%10", "%11", "%12")
@@ -298,5 +328,6 @@ SM90_MMA(false, 256, "bf16", SM90_R128, SM90_L128, "%128", "%129", "%130", "%131
 SM90_MMA(true, 256, "f16", SM90_R128, SM90_L128, "%128", "%129", "%130", "%131", "%132")
 SM90_MMA8(96, SM90_R48, SM90_L48, "%48", "%49", "%50", "%51", "%52")
 SM90_MMA8(128, SM90_R64, SM90_L64, "%64", "%65", "%66", "%67", "%68")
+SM90_MMA_INT8(128, SM90_R64, SM90_L64, "%64", "%65")
 
 }  // namespace sm90

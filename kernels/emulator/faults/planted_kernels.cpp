@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One kernel per fault of edits/: the portable kernel it is planted in, under the name of the fault. The
-// library is made of the same sources as the emulator's other libraries, those that plant.py has edited in
-// their place, and has nothing else in its list but the kernels without a fault.
+// One kernel per fault of edits/: the kernel it is planted in, portable or Hopper's, under the name of the
+// fault. The library is made of the same sources as the emulator's other libraries, those that plant.py has
+// edited in their place, and has nothing else in its list but the kernels without a fault.
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -10,6 +10,7 @@
 #include "kernels/dialect/gpu.h"
 #include "kernels/emulator/faults/planted.hpp"
 #include "kernels/portable/kernels.hpp"
+#include "kernels/sm90/sm90.hpp"
 
 namespace assay_gpu {
 
@@ -17,8 +18,16 @@ Fault planted = Fault::none;
 
 namespace {
 
+std::vector<const assay_kernel*> every_kernel() {
+#ifdef ASSAY_EMULATOR_SM90
+  return assay_sm90::sm90_kernels();
+#else
+  return every_portable_kernel();
+#endif
+}
+
 const assay_kernel& healthy(const char* name) {
-  for (const assay_kernel* kernel : every_portable_kernel())
+  for (const assay_kernel* kernel : every_kernel())
     if (std::strcmp(kernel->name, name) == 0) return *kernel;
   throw std::logic_error(std::string("a fault is planted in ") + name + ", and there is no such kernel");
 }
@@ -62,7 +71,7 @@ std::vector<const assay_kernel*> portable_kernels() {
     }
     return all;
   }();
-  std::vector<const assay_kernel*> list = every_portable_kernel();
+  std::vector<const assay_kernel*> list = every_kernel();
   for (const WithFault& kernel : wrong) list.push_back(&kernel);
   return list;
 }

@@ -70,7 +70,7 @@ bool elect(Where);
 void wait_previous();
 void set_registers(int count, bool up, Where);
 
-enum class Format : uint8_t { kBf16, kFp16, kE4m3 };
+enum class Format : uint8_t { kBf16, kFp16, kE4m3, kInt8 };
 // D[64][columns] (+)= A B, 32 bytes along k of each operand.
 struct Product {
   uint16_t columns;
@@ -81,8 +81,8 @@ struct Product {
 void mma_fence(Where);
 void mma_commit(Where);
 void mma_wait(int left, Where);
-// registers: of A, or null: A lies at descriptor a.
-void multiply(const Product&, float* sums, const uint32_t* registers, uint64_t a, uint64_t b, Where);
+// sums: of four bytes each, float, of int8 int32_t. registers: of A, or null: A lies at descriptor a.
+void multiply(const Product&, void* sums, const uint32_t* registers, uint64_t a, uint64_t b, Where);
 
 }  // namespace machine
 }  // namespace gpu::emulator

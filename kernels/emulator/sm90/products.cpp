@@ -3,7 +3,8 @@
 // warp computes its own 16 rows of D, when it waits for them: what operands then hold counts. Sums are formed
 // as measured on an H200 (results/README.md): for 16-bit formats 16 products and the accumulator aligned to
 // the largest exponent, cut to 25 fraction bits, added exactly, the sum cut to 23; for e4m3 32 products and
-// 13 bits.
+// 13 bits; of int8 exactly, in int32 (accumulators of whole numbers are kept in floats, by their bits).
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -31,7 +32,8 @@ struct Call {
 } call;
 
 Lane& current() { return const_cast<Lane&>(running_block()->current()); }
-int depth_of(Format f) { return f == Format::kE4m3 ? 32 : 16; }
+int bytes_of(Format f) { return f == Format::kE4m3 || f == Format::kInt8 ? 1 : 2; }
+int depth_of(Format f) { return 32 / bytes_of(f); }
 
 // An operand in shared memory: where its lines (rows of A, columns of B) lie.
 struct Descriptor {
@@ -59,7 +61,7 @@ Descriptor decode(uint64_t d, bool by_rows, int lines, Format format, Where wher
   const Descriptor r{field(0), field(16), field(32), by_rows, lines};
   if (d >> 62 != 1) refuse("an operand without 128-byte swizzle", where);
   if ((d >> 49 & 7) != 0) refuse("a descriptor with a base offset", where);
-  if (by_rows && format == Format::kE4m3) wrong("an 8-bit operand that is not K-major");
+  if (by_rows && bytes_of(format) == 1) wrong("an 8-bit operand that is not K-major");
   const uint32_t in = r.start % 1024;
   if (by_rows ? in != 0 : in % 32 != 0 || in >= kSpan)
     wrong("an operand that begins at byte " + std::to_string(in) + " of eight rows of 128 bytes; " +
@@ -98,6 +100,8 @@ float float_of(uint32_t code, Format f) {
       return assay_kernels::float_from_bf16(static_cast<uint16_t>(code));
     case Format::kFp16:
       return assay_kernels::float_from_fp16(static_cast<uint16_t>(code));
+    case Format::kInt8:
+      return static_cast<float>(static_cast<int8_t>(code));
     default:
       return assay_kernels::float_from_fp8(static_cast<uint8_t>(code), ASSAY_FP8_E4M3);
   }
@@ -115,7 +119,7 @@ void clear(Side& side, int lines) { std::fill(side.finite, side.finite + lines, 
 // Lines first .. first + count of an operand in shared memory.
 void load(Side& side, BlockState& s, const Descriptor& d, int first, int count, Format f) {
   clear(side, count);
-  const int bytes = f == Format::kE4m3 ? 1 : 2, each = 16 / bytes;
+  const int bytes = bytes_of(f), each = 16 / bytes;
   for (int i = 0; i < d.outer(); ++i)
     for (int c = 0; c < d.inner(); ++c) {
       if (d.by_rows ? 8 * c + 8 <= first || 8 * c >= first + count : i < first || i >= first + count)
@@ -136,7 +140,7 @@ void load(Side& side, BlockState& s, const Descriptor& d, int first, int count, 
 void load_registers(Side& side, const Operation& op) {
   clear(side, kRows);
   const Format f = op.shape.format;
-  const int bytes = f == Format::kE4m3 ? 1 : 2, each = 4 / bytes;
+  const int bytes = bytes_of(f), each = 4 / bytes;
   for (int l = 0; l < 32; ++l)
     for (int w = 0; w < 4; ++w)
       for (int e = 0; e < each; ++e)
@@ -175,6 +179,16 @@ void add_row(int row, int columns, int depth, int fraction, int kept, float* d) 
   for (int j = 0; j < columns; ++j) d[j] = cut_to(sum[j] * power(top[j] - fraction), kept);
 }
 
+// Whole numbers, which wrap.
+void add_whole_row(int row, int columns, int depth, float* d) {
+  for (int j = 0; j < columns; ++j) {
+    double sum = std::bit_cast<int32_t>(d[j]);
+    for (int k = 0; k < depth; ++k)
+      sum += static_cast<double>(side_a.value[k][row]) * static_cast<double>(side_b.value[k][j]);
+    d[j] = std::bit_cast<float>(static_cast<int32_t>(static_cast<int64_t>(sum)));
+  }
+}
+
 void compute(BlockState& s, unsigned warp, const Operation& op, Accumulator& sums) {
   const Product& p = op.shape;
   const int columns = p.columns, depth = depth_of(p.format);
@@ -187,6 +201,10 @@ void compute(BlockState& s, unsigned warp, const Operation& op, Accumulator& sum
   if (!p.add) std::fill(sums.values.begin(), sums.values.end(), 0.0f);
   for (int row = 0; row < kRows; ++row) {
     float* const d = &sums.values[static_cast<size_t>(row * columns)];
+    if (p.format == Format::kInt8) {
+      add_whole_row(row, columns, depth, d);
+      continue;
+    }
     // Infinities and NaNs go the way of ordinary arithmetic.
     double plain[kMostColumns];
     bool special[kMostColumns];
@@ -219,14 +237,15 @@ void take_registers(Accumulator& a) {
   a.values.resize(static_cast<size_t>(kRows * a.columns));
   for (int l = 0; l < 32; ++l)
     for (int i = 0; i < a.columns / 2; ++i) {
-      a.values[static_cast<size_t>(place(l, i, a.columns))] = a.sums[l][i];
-      a.sums[l][i] = std::numeric_limits<float>::quiet_NaN();
+      std::memcpy(&a.values[static_cast<size_t>(place(l, i, a.columns))], a.sums[l] + i, 4);
+      constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();  // as a whole number, 2^31 - 2^22
+      std::memcpy(a.sums[l] + i, &kUnknown, 4);
     }
 }
 void give_registers(const Accumulator& a) {
   for (int l = 0; l < 32; ++l)
     for (int i = 0; i < a.columns / 2; ++i)
-      a.sums[l][i] = a.values[static_cast<size_t>(place(l, i, a.columns))];
+      std::memcpy(a.sums[l] + i, &a.values[static_cast<size_t>(place(l, i, a.columns))], 4);
 }
 
 // ---- the rule of the fence: registers that ordinary instructions have touched since the warp's last one
@@ -357,9 +376,9 @@ void mma_wait(int left, Where where) {
   together(wait_all, where);
 }
 
-void multiply(const Product& shape, float* sums, const uint32_t* registers, uint64_t a, uint64_t b,
+void multiply(const Product& shape, void* sums, const uint32_t* registers, uint64_t a, uint64_t b,
               Where where) {
-  Issue issue{sums, registers, a, b};
+  Issue issue{static_cast<float*>(sums), registers, a, b};
   call.shape = shape, call.where = where;
   running_block()->together(&issue, sizeof issue, enqueue, where);
 }

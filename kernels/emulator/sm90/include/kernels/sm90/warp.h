@@ -32,6 +32,9 @@ inline void copy16(uint32_t to, const void* from, Where where = Where::current()
 inline void copy4(uint32_t to, const void* from, Where where = Where::current()) {
   machine::copy(to, from, 4, true, where);
 }
+inline void copy4_or_zero(uint32_t to, const void* from, bool valid, Where where = Where::current()) {
+  machine::copy(to, from, 4, valid, where);
+}
 inline void copy16_or_zero(uint32_t to, const void* from, bool valid, Where where = Where::current()) {
   machine::copy(to, from, 16, valid, where);
 }

@@ -85,6 +85,8 @@ template <int kCount>
 void pin(float (&)[kCount]) {}
 template <int kCount>
 void pin(uint32_t (&)[kCount]) {}
+template <int kCount>
+void pin(int32_t (&)[kCount]) {}
 
 // ---- products of a warpgroup
 inline void mma_fence(Where where = Where::current()) { machine::mma_fence(where); }
@@ -145,6 +147,20 @@ struct Mma8 {
   }
   static void held(float (&d)[kN / 2], const uint32_t* a, uint32_t b, Where where = Where::current()) {
     machine::multiply({kN, kFormat, true, false, false}, d, a, 0, whole_operand(b), where);
+  }
+};
+
+template <int kN>
+struct MmaInt8 {
+  static_assert((kN == 8 || kN == 24 || kN % 16 == 0) && kN <= 256);
+  static constexpr auto kFormat = machine::Format::kInt8;
+  static void first(int32_t (&d)[kN / 2], uint32_t a, uint32_t b, Where where = Where::current()) {
+    machine::multiply({kN, kFormat, false, false, false}, d, nullptr, whole_operand(a), whole_operand(b),
+                      where);
+  }
+  static void next(int32_t (&d)[kN / 2], uint32_t a, uint32_t b, Where where = Where::current()) {
+    machine::multiply({kN, kFormat, true, false, false}, d, nullptr, whole_operand(a), whole_operand(b),
+                      where);
   }
 };
 

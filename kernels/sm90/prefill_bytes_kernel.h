@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of many rows with Q, K, V and P in e4m3, head dimension 128: the prefill kernel
-// (prefill_kernel.h) with what this format asks for. Contiguous K and V, scales per tensor, head, request and
-// head.
+// Attention of many rows with V and P in e4m3, Q and K in e4m3 or int8, head dimension 128: the prefill
+// kernel (prefill_kernel.h) with what these formats ask for. Contiguous K and V, scales per tensor, head,
+// request and head; of int8 also per row of Q and per key, so blocks of any size can have one.
 //
 // V must lie K-major for the second product (there is no other order in 8 bits), so two producer warps turn
 // each tile in shared memory: ldmatrix.trans gives a lane keys 2c, 2c + 1 and 8 + 2c, 9 + 2c of two
@@ -14,6 +14,10 @@
 // the exponents of the weights and the tile of O 64 a thread. Shared memory: Q 2 x 16 KiB, K, V and turned V
 // 4 x 16 each.
 //
+// int8: S is exact in int32 and becomes fp32 when it is waited for, times the scale of the key, which warp 0
+// copies beside its tile of K (512 bytes a tile, cp.async of each lane, counted on k_full). The scale of the
+// row goes with the softmax's.
+//
 // A step: wait for S, its maxima, wait for the tile of O of the step before (its products ran meanwhile) and
 // join it, read S into exponents, start the next S, which runs under the exponentials, round P, start its
 // products with V. One pipeline across tiles of rows.
@@ -23,7 +27,7 @@
 #pragma once
 
 #include "kernels/sm90/launch.h"
-#include "kernels/sm90/prefill_fp8.hpp"
+#include "kernels/sm90/prefill_bytes.hpp"
 #include "kernels/sm90/prefill_producers.h"
 #include "kernels/sm90/prefill_rows.h"
 #include "kernels/sm90/softmax.h"
@@ -33,10 +37,13 @@ namespace {
 
 using namespace sm90;
 
+constexpr float kLn2 = 0.693147180559945f;
 constexpr int kTurners = 2;  // warps that turn V
 
-struct Fp8Instance {
-  static constexpr int kDim = 128, kKeys = kFp8Keys;
+template <bool kWhole>  // Q and K in int8
+struct ByteInstance {
+  static constexpr bool kInt8 = kWhole;
+  static constexpr int kDim = 128, kKeys = kByteKeys;
   static constexpr int kHalves = 1, kValueHalves = 1;  // 128 elements fill 128 bytes
   static constexpr int kStages = 4, kQueries = 2;
   static constexpr int kHalfTile = kKeys * 128, kTileBytes = kHalfTile, kQueryBytes = kRows * 128;
@@ -47,6 +54,7 @@ struct Fp8Instance {
     unsigned char k[kStages][kTileBytes];
     unsigned char v[kStages][kTileBytes];
     unsigned char turned[kStages][kDim * 128];
+    float key_scale[kInt8 ? kStages : 1][kInt8 ? kKeys : 1];
     Work work[kQueries];
     uint64_t q_full[kQueries], q_empty[kQueries];
     uint64_t k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
@@ -55,7 +63,23 @@ struct Fp8Instance {
   };
   static constexpr int kShared = sizeof(Shared);
   static_assert(kShared <= 232448);
+  using Sum = std::conditional_t<kInt8, int32_t, float>;  // of S
+  using Scores = std::conditional_t<kInt8, MmaInt8<kKeys>, Mma8<kKeys>>;
 };
+
+// Copies the scales of a tile's keys, of those behind the end zeros, and arrives 32 times when they have
+// come.
+template <class I>
+__device__ inline void copy_key_scales(const ByteCall& p, const Work& w, int tile, const float* to,
+                                       uint32_t bar) {
+  const int lane = threadIdx.x % 32;
+  const float* const from = p.k_tokens.data + w.head / p.group * p.k_tokens.head;
+  SM90_UNROLL for (int i = lane; i < I::kKeys; i += 32) {
+    const int key = tile * I::kKeys + i;
+    copy4_or_zero(shared_address(to + i), from + (w.first_key + key) * p.k_tokens.token, key < w.keys);
+  }
+  arrive_when_copied(bar);
+}
 
 __device__ inline float scale_of(const ScaleRef& s, int request, int head) {
   return s.data == nullptr ? s.host : __ldg(s.data + request * s.request + head * s.head);
@@ -113,13 +137,18 @@ __device__ inline void turn_values(typename I::Shared& sh, int part) {
 // ---- consumers: two warpgroups of 64 query rows
 
 template <class I, bool kCap>
-__device__ inline void consume_fp8(const Fp8Call& p, typename I::Shared& sh, int wg) {
+__device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, int wg) {
   constexpr int kKeys = I::kKeys;
+  using Scored = float[kKeys / 2];
   const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
-  float o[64], part[64], s[kKeys / 2];
+  typename I::Sum s[kKeys / 2];
+  float o[64], part[64];
   uint32_t probability[kKeys / 8];
   float top[2] = {}, sum[2] = {}, alpha[2];  // alpha: of the tile that `part` belongs to
-  float scale_log2, into_cap;
+  // What S is multiplied by: e4m3: before a cap, else by the softmax, one number for both rows; int8: when it
+  // becomes fp32, a number for each row, without a cap to powers of 2.
+  constexpr int kOwn = I::kInt8 ? 2 : 1;
+  float factor[kOwn];
   TileRows<kKeys, false> tile;
   // Steps begun and tiles of rows begun. Registers are short, so buffers and phases come from these counts.
   uint32_t steps = 0, items = 0;
@@ -127,9 +156,14 @@ __device__ inline void consume_fp8(const Fp8Call& p, typename I::Shared& sh, int
   const uint32_t desc_k = operand(shared_address(sh.k[0]), 16);
   const uint32_t desc_v = operand(shared_address(sh.turned[0]), 16);
 
-  auto scale_of_codes = [&](const Work& w) {
-    return scale_of(p.q_scale, w.request, w.head / p.q_scale_group) *
-           scale_of(p.k_scale, w.request, w.head / p.group);
+  auto scale_of_codes = [&](const Work& w, int r) {  // of row r of this thread
+    const float scale = scale_of(p.q_scale, w.request, w.head / p.q_scale_group) *
+                        scale_of(p.k_scale, w.request, w.head / p.group);
+    if (!I::kInt8 || p.q_tokens.data == nullptr) return scale;
+    const int at = min(w.row + wg * 64 + 16 * warp + lane / 4 + 8 * r, w.rows - 1);
+    // Not 0: a maximum of -infinity times 0 would be NaN.
+    const float* const own = p.q_tokens.data + (w.first_row + at) * p.q_tokens.token;
+    return fmaxf(scale * __ldg(own + w.head * p.q_tokens.head), 0x1p-100f);
   };
   auto release = [&](uint64_t& bar) {  // each of the 8 warps reports for itself
     if (lane == 0) barrier_arrive(shared_address(&bar));
@@ -140,17 +174,16 @@ __device__ inline void consume_fp8(const Fp8Call& p, typename I::Shared& sh, int
     const Work w = read_work(sh.work[items % I::kQueries], lane);
     if (!w.valid) return false;
     tile.begin(p, w, wg, warp, lane);
-    const float codes = scale_of_codes(w);
-    scale_log2 = kCap ? p.scale_log2 : p.scale_log2 * codes;
-    into_cap = p.into_cap * codes;
+    SM90_UNROLL for (int r = 0; r < kOwn; ++r) factor[r] =
+        (kCap ? p.into_cap : p.scale_log2) * scale_of_codes(w, r);
     return true;
   };
   auto start_scores = [&](uint32_t step) {  // S = Q K^T
     const uint32_t dk = desc_k + step % I::kStages * (I::kTileBytes >> 4);
     const uint32_t dq = desc_q + items % I::kQueries * (I::kQueryBytes >> 4);
     mma_fence();
-    Mma8<kKeys>::first(s, dq, dk);
-    SM90_UNROLL for (int i = 1; i < 4; ++i) Mma8<kKeys>::next(s, dq + 2 * i, dk + 2 * i);
+    I::Scores::first(s, dq, dk);
+    SM90_UNROLL for (int i = 1; i < 4; ++i) I::Scores::next(s, dq + 2 * i, dk + 2 * i);
     mma_commit();
   };
   auto wait_keys = [&](uint32_t step) {
@@ -173,11 +206,11 @@ __device__ inline void consume_fp8(const Fp8Call& p, typename I::Shared& sh, int
   // Writes the tile of rows whose Q is in buffer `i`, and gives the buffer back.
   auto store = [&](uint32_t i, const float(&top)[2], const float(&sum)[2]) {
     const Work w = read_work(sh.work[i], lane);
-    const float scale = kCap ? p.scale : p.scale * scale_of_codes(w);
+    const float scale = kCap ? p.scale : I::kInt8 ? kLn2 : p.scale * scale_of_codes(w, 0);
     const float v_scale = scale_of(p.v_scale, w.request, w.head / p.group);
     SM90_UNROLL for (int r = 0; r < 2; ++r) {
       const int at = w.row + wg * 64 + 16 * warp + lane / 4 + 8 * r;
-      constexpr float kUnit = 1.f / (1 << kFp8ExponentOfP);
+      constexpr float kUnit = 1.f / (1 << kByteExponentOfP);
       const float total = quad_sum(sum[r]) * kUnit;
       const float factor = finish_row(p, w, total, top[r], scale, at, lane % 4 == 0) * kUnit * v_scale;
       if (at >= w.rows) continue;
@@ -197,30 +230,56 @@ __device__ inline void consume_fp8(const Fp8Call& p, typename I::Shared& sh, int
   // before; then S is read once, to the exponents, so that its registers are free for the next S.
   float x[kKeys / 2];
   bool begins = true;  // this step begins a tile of rows
-  auto exponents = [&](auto is_first) {
-    constexpr bool kFirst = decltype(is_first)::value;
-    mma_wait<kFirst ? 0 : 1>();
-    pin(s);
-    release(sh.k_empty[steps % I::kStages]);
-    const float old_top[2] = {top[0], top[1]}, old_sum[2] = {sum[0], sum[1]};
-    if (begins) top[0] = top[1] = -INFINITY, sum[0] = sum[1] = 0;
-    if constexpr (kCap) {
-      SM90_UNROLL for (int i = 0; i < kKeys / 2; ++i) s[i] = tanh_fast(s[i] * into_cap);
+  // S as it came, in fp32. The buffer of K and of its scales is free then.
+  auto scores = [&](float(&to)[kKeys / 2]) {
+    const int stage = steps % I::kStages;
+    if (p.k_tokens.data == nullptr) {
+      SM90_UNROLL for (int i = 0; i < kKeys / 2; ++i) to[i] = static_cast<float>(s[i]) * factor[i / 2 % 2];
+    } else {
+      const float* const scale = sh.key_scale[stage] + 2 * (lane % 4);
+      SM90_UNROLL for (int j = 0; j < kKeys / 8; ++j) {
+        const float2 of = *reinterpret_cast<const float2*>(scale + 8 * j);
+        SM90_UNROLL for (int i = 4 * j; i < 4 * j + 4; ++i) to[i] =
+            static_cast<float>(s[i]) * (i % 2 == 0 ? of.x : of.y) * factor[i / 2 % 2];
+      }
+      __syncwarp();
     }
-    if (tile.needs_mask()) tile.mask(p, s, lane);
+    release(sh.k_empty[stage]);
+  };
+  auto exponents_of = [&](auto is_first, auto& y) {
+    constexpr bool kFirst = decltype(is_first)::value;
+    const float old_top[2] = {top[0], top[1]};
+    if (begins) top[0] = top[1] = -INFINITY;
+    if constexpr (kCap) {
+      SM90_UNROLL for (int i = 0; i < kKeys / 2; ++i) y[i] = tanh_fast(I::kInt8 ? y[i] : y[i] * factor[0]);
+    }
+    const float scale_log2 = kCap ? p.scale_log2 : I::kInt8 ? 1.f : factor[0];
+    if (tile.needs_mask()) tile.mask(p, y, lane);
     float fresh[2], bias[2];
-    raise_maxima<true, kFp8ExponentOfP>(s, top, fresh, bias, scale_log2, [&](float value) {
+    raise_maxima<true, kByteExponentOfP>(y, top, fresh, bias, scale_log2, [&](float value) {
       hold_until(fmaxf(top[0], value), shared_address(&sh.k_empty[0]));
     });
     if constexpr (!kFirst) {
       mma_wait<0>();
       join();
       release(sh.turned_empty[(steps - 1) % I::kStages]);
-      if (begins) store((items - 1) % I::kQueries, old_top, old_sum);
+      if (begins) store((items - 1) % I::kQueries, old_top, sum);
     }
-    if (begins) clear_o();
+    if (begins) clear_o(), sum[0] = sum[1] = 0;
     alpha[0] = fresh[0], alpha[1] = fresh[1];
-    SM90_UNROLL for (int i = 0; i < kKeys / 2; ++i) x[i] = fmaf(s[i], scale_log2, -bias[i / 2 % 2]);
+    SM90_UNROLL for (int i = 0; i < kKeys / 2; ++i) x[i] = fmaf(y[i], scale_log2, -bias[i / 2 % 2]);
+  };
+  auto exponents = [&](auto is_first) {
+    mma_wait<decltype(is_first)::value ? 0 : 1>();
+    pin(s);
+    if constexpr (I::kInt8) {
+      Scored y;
+      scores(y);
+      exponents_of(is_first, y);
+    } else {
+      release(sh.k_empty[steps % I::kStages]);
+      exponents_of(is_first, s);
+    }
   };
   // The step's other half: weights, their sums, the products with V. The warpgroups take turns at it, so that
   // one has its exponentials while the other adds and multiplies.
@@ -272,7 +331,7 @@ __device__ inline void consume_fp8(const Fp8Call& p, typename I::Shared& sh, int
 
 template <class I, bool kCap>
 __global__ void __launch_bounds__(kThreads, 1)
-    prefill_fp8(const __grid_constant__ PrefillMaps maps, const __grid_constant__ Fp8Call p) {
+    prefill_bytes(const __grid_constant__ PrefillMaps maps, const __grid_constant__ ByteCall p) {
   auto& sh = *reinterpret_cast<typename I::Shared*>(dynamic_memory());
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   if (threadIdx.x == 0) {
@@ -284,7 +343,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       barrier_init(shared_address(&sh.q_empty[i]), kReaders<I, false>);
     }
     for (int i = 0; i < I::kStages; ++i) {
-      barrier_init(shared_address(&sh.k_full[i]), 1);
+      barrier_init(shared_address(&sh.k_full[i]), I::kInt8 && p.k_tokens.data != nullptr ? 33 : 1);
       barrier_init(shared_address(&sh.k_empty[i]), 8);
       barrier_init(shared_address(&sh.v_full[i]), 1);
       barrier_init(shared_address(&sh.v_empty[i]), kTurners);
@@ -299,21 +358,25 @@ __global__ void __launch_bounds__(kThreads, 1)
     registers_down<40>();
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     if (warp == 0)
-      produce_keys<I, false>(maps, p, sh);
+      produce_keys<I, false>(maps, p, sh, [&](const Work& work, int tile, int stage) {
+        if constexpr (I::kInt8)
+          if (p.k_tokens.data != nullptr)
+            copy_key_scales<I>(p, work, tile, sh.key_scale[stage], shared_address(&sh.k_full[stage]));
+      });
     else if (warp == 1)
       produce_tiles<I, false, true>(maps, p, sh, 0);
     else
       turn_values<I>(sh, warp - 2);
   } else {
     registers_up<232>();
-    consume_fp8<I, kCap>(p, sh, group - 1);
+    consume_bytes<I, kCap>(p, sh, group - 1);
   }
 }
 
-template <bool kCap>
-cudaError_t launch_fp8(const PrefillMaps& maps, const Fp8Call& call, int32_t grid, cudaStream_t stream) {
-  using I = Fp8Instance;
-  const auto kernel = prefill_fp8<I, kCap>;
+template <bool kInt8, bool kCap>
+cudaError_t launch_bytes(const PrefillMaps& maps, const ByteCall& call, int32_t grid, cudaStream_t stream) {
+  using I = ByteInstance<kInt8>;
+  const auto kernel = prefill_bytes<I, kCap>;
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, I::kShared);
   if (ready != cudaSuccess) return ready;
