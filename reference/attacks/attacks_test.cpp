@@ -2,6 +2,7 @@
 // Every attack in both forms of the bounds: no tier may be left. The table it prints says how near each came.
 #include <gtest/gtest.h>
 
+#include "reference/attacks/attacks_grid.hpp"
 #include "reference/attacks/attacks_more.hpp"
 #include "reference/attacks/attacks_orders.hpp"
 #include "reference/attacks/attacks_units.hpp"
@@ -29,6 +30,25 @@ TEST(Attacks, OfUnitsOfFewBits) { defend(of_units()); }
 // Within a factor of ten of the bound: it cannot be ten times narrower and hold for all legal orders.
 TEST(Attacks, UndeclaredOrdersComeNearTheirBound) { defend(of_undeclared_orders(), 0.1); }
 TEST(Attacks, OfRisingScores) { defend(of_rising_scores(), 0.02); }
+// So near that no bound which lets errors cancel within a bin of the argument, of any width, could hold.
+TEST(Attacks, OfCoarseExponentials) { defend(of_coarse_exponentials(), 0.9); }
+// Two clusters of repeated scores at 32k keys: tier P declines, and D is what a cluster shares.
+TEST(Attacks, OfRepeatedScoresUnderACubic) {
+  const std::vector<Attack> all = found();
+  const auto at = std::find_if(all.begin(), all.end(), [](const Attack& a) {
+    return std::string(a.name) == "two clusters, V by cluster, cubic";
+  });
+  ASSERT_NE(at, all.end());
+  Attack repeated = *at;
+  repeated.name = "two clusters of repeated scores, 32k keys";
+  repeated.data = [](uint64_t seed) { return two_clusters(seed, 32768, 0); };
+  repeated.seeds = 1;
+  const Outcome o = run(repeated);
+  EXPECT_EQ(std::max(o.matrix.p, o.elementwise.p), 0);  // declined
+  defend({repeated}, 0.02);
+}
+TEST(Attacks, OfGrids) { defend(of_grids()); }
+TEST(Attacks, OfRules) { defend(of_rules()); }
 TEST(Attacks, OfAlikeKeys) { defend(of_alike_keys()); }
 
 }  // namespace

@@ -102,13 +102,13 @@ class Row {
     if (joint) c.replayed /= row_.replayed_sum;
     for (const Key& k : keys_) {
       const double size = std::fabs(k.v[d]), from_o = std::fabs(k.v[d] - c.o);
-      const double rounded = joint ? from_o : size;
+      const double rounded = joint ? from_o : size,
+                   moved = moved_by_weights(model_, row_, from_o, size, std::fabs(c.o));
       c.mass += k.p * size;
       c.second += k.p * size * size;
       c.exponent += k.p * k.hard * from_o;
       c.spread += k.p * from_o;
-      c.exponential += k.p * k.eps * from_o;
-      c.systematic += k.p * k.systematic * from_o;
+      c.exponential += k.p * k.eps * moved, c.systematic += k.p * k.systematic * moved;
       c.variance += k.p * k.p * k.alike * k.variance * from_o * from_o;
       c.rounding += k.h * (1 + k.hard) * rounded;
       c.rounding_variance += k.h * k.h * k.alike * rounded * rounded;

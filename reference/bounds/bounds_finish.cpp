@@ -88,17 +88,10 @@ void RowBounds::prepare_channels() {
   denominator_ = joint_ ? row_.flips + row_.sink * ((1 + row_.sink_error) * (1 + row_.largest) - 1)
                         : row_random_ + z_.farther * row_.distance;
   // Weights that may round otherwise do so apart from each other where they are no more than a grid between
-  // generic weights makes them: 2 p e of every key. Half of them do: the error of a weight is as often
-  // toward the place as away from it, but for the systematic part.
-  const assay_arithmetic& arithmetic = model_.arithmetic();
+  // generic weights makes them: 2 p e of every key.
   const double window = shared_error(z_, row_.largest_random);
   // Which maxima an undeclared order meets is a guess, so what they do counts twice.
   drift_ = row_.drift * (row_.declared ? 1 / kSuspicious : 2);
-  turned_ = row_.replayed && !row_.shifted;
-  generic_flips_ =
-      2 * 2 *
-      (window + z_.argument * (row_.distance + std::max(0.0, arithmetic.rescale_lag_log2) * M_LN2 +
-                               std::fabs(arithmetic.p_offset_log2) * M_LN2));
   flips_apart_ = row_.flips <= kGenericFlips * 2 * window && !row_.structured && !joint_;
 }
 
@@ -162,13 +155,12 @@ double RowBounds::random_row_sum() const {
   return kLambda * std::sqrt(row_.rounding_square * rounding_share_);
 }
 
-// Where weights lie anywhere on the grid of P, the error of the largest key turns over a share of them that
-// their rounding errors do not notice. Where many lie beside a place of the grid, it turns them over
-// together.
+// Whatever the errors of weights are within what they may be, and whatever they know of the grid, they turn
+// over no more than this. Rounded as replayed P leans by kSuspicious of `random` at most.
 template <class T>
-T RowBounds::turned(T flips, T mass, T random) const {
-  if (!turned_) return every<T>(0);
-  return larger(every<T>(0), flips - generic_flips_ * mass - (1 - kSuspicious) * random);
+T RowBounds::turned(T flips, T random) const {
+  if (!row_.turns()) return every<T>(0);
+  return larger(every<T>(0), flips - (1 - kSuspicious) * random);
 }
 
 template <class T>
@@ -209,8 +201,7 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   const T one_way = c.rounding_biased + (truncated_ ? 0.5 : 0.0) * c.rounding;
   const T random = kLambda * root(c.rounding_variance * rounding_share_);
   const T systematic_p = systematic + c.systematic + c.score_lean + c.exponential + one_way +
-                         turned<T>(c.flips, joint_ ? c.spread : c.mass, random) + shared(z_.tile_shared) +
-                         merging + of_row_ * size;
+                         turned<T>(c.flips, random) + shared(z_.tile_shared) + merging + of_row_ * size;
   const T smooth = variance + c.variance + of_row_variance_ * square(c.o);
   const T variance_p = smooth + c.rounding_variance * rounding_share_;
   b.p = remaining_random_ > 0 && !row_.structured
@@ -260,7 +251,7 @@ double RowBounds::lse_systematic() const {
                       model_.log_error(lse_size());
   if (joint_)
     systematic += row_.rounding_biased + (truncated_ ? 0.5 * row_.rounding : 0) +
-                  turned<double>(row_.flips, 1, random_row_sum());
+                  turned<double>(row_.flips, random_row_sum());
   return systematic;
 }
 

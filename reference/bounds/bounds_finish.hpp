@@ -60,6 +60,9 @@ struct RowFacts {
   double late_sink = 0;
   double replayed_sum = 1;  // of the replayed weights
 
+  // What may turn over is summed: P is replayed, and its errors are small beside its grid.
+  bool turns() const { return replayed && !shifted; }
+
   // `above` the score of the largest key, give or take `slack`; -infinity where the sink comes before keys.
   void take_sink(double share, double error, double above, double slack) {
     sink = share, sink_error = error;
@@ -74,15 +77,25 @@ inline double shared_error(const RandomTerms& z, double largest_random) {
   return 2 * largest_random + z.top_rounding + z.eps;
 }
 
+// What the systematic error of a weight acts on. Where it reaches numerator and row sum alike: |v - o|. P
+// that is rounded for the numerator alone follows its row sum only from place to place of its grid, and
+// errors that know these places take it over all of one side: |v| + |o|. Where the weights that may turn over
+// are summed (RowFacts::turns()) the numerator has been taken care of: |o|.
+template <class T>
+T moved_by_weights(const ErrorModel& model, const RowFacts& row, const T& from_o, const T& v, const T& o) {
+  if (!model.p_rounding().narrow || model.rounded_row_sum()) return from_o;
+  return row.turns() ? o : T(v + o);
+}
+
 // One channel, or eight (bounds_channels.hpp).
 template <class T>
 struct ChannelFacts {
   T o = every<T>(0), replayed = every<T>(0);
-  T mass = every<T>(0), second = every<T>(0);          // sum p|v|, sum p v^2
-  T exponent = every<T>(0);                            // sum p expm1(E) |v - o|
-  T spread = every<T>(0);                              // sum p |v - o|
-  T exponential = every<T>(0);                         // sum p eps |v - o|
-  T systematic = every<T>(0), variance = every<T>(0);  // sum p S_j |v - o|, sum p^2 V_j (v - o)^2
+  T mass = every<T>(0), second = every<T>(0);  // sum p|v|, sum p v^2
+  T exponent = every<T>(0);                    // sum p expm1(E) |v - o|
+  T spread = every<T>(0);                      // sum p |v - o|
+  // sum p eps and sum p S_j times moved_by_weights(); sum p^2 V_j (v - o)^2.
+  T exponential = every<T>(0), systematic = every<T>(0), variance = every<T>(0);
   // Rounding of P; |v - o| instead of |v| where the row sum takes rounded P.
   T rounding = every<T>(0), rounding_variance = every<T>(0),
     rounding_biased = every<T>(0);  // sum h(1+E)|v|, sum h^2 v^2, one-way part
@@ -136,9 +149,9 @@ class RowBounds {
   T merged(const ChannelFacts<T>&, const T& norm) const;
   template <class T>
   T led(const ChannelFacts<T>&, const T& norm) const;
-  // What of these flips, on `mass`, is no share of weights anywhere on the grid; `random`: the rounding of P.
+  // What these flips add to the rounding of P, `random`, whose replay leaves some of it free.
   template <class T>
-  T turned(T flips, T mass, T random) const;
+  T turned(T flips, T random) const;
   double random_row_sum() const;  // what the rounding of P may do to a row sum of rounded P
   // A part far below the maximum has a large LSE, and rounds it by as much more: sum p |x - m| of it.
   double merge_distance() const { return z_.merge_distance * row_.distance; }
@@ -153,10 +166,10 @@ class RowBounds {
   double rounding_share_;    // variance of one rounding of P over h^2
   double theta_systematic_;  // what the row sum errs by that does not average out; no more than everything
   void prepare_channels();
-  bool sums_in_order_ = false, chain_apart_ = false, flips_apart_ = false, turned_ = false;
+  bool sums_in_order_ = false, chain_apart_ = false, flips_apart_ = false;
   double weighed_more_ = 0, grown_ = 0, enlarged_ = 0, chain_growth_ = 1;  // of hard_accumulation()
   double flushed_ = 0, absolute_ = 0, aligned_variance_ = 0, loose_ = 1, usual_ = 0, one_way_pv_ = 0;
-  double of_row_ = 0, of_row_variance_ = 0, denominator_ = 0, generic_flips_ = 0, drift_ = 0;
+  double of_row_ = 0, of_row_variance_ = 0, denominator_ = 0, drift_ = 0;
 };
 
 }  // namespace assay

@@ -102,9 +102,12 @@ TEST(BoundedKernels, FitEveryTierAndComeNearIt) {
       }
     }
     elements += worst.elements;
-    // A bound seventy times too wide would prove little.
-    EXPECT_GE(std::max({worst.d, worst.p, worst.r}), 0.015) << c.name;
-    EXPECT_GE(std::max(worst.lse, worst.lse_p), 0.02) << c.name;
+    // A bound far above every error would prove little. An fp32 kernel of unknown order may take keys one by
+    // one as their scores rise, with an update for each (attacks_orders.hpp: 0.2 of the bound); this one's
+    // come in any order.
+    const bool one_by_one = !c.arithmetic.order_declared && c.arithmetic.tile_keys == 0;
+    EXPECT_GE(std::max({worst.d, worst.p, worst.r}), one_by_one ? 0.015 : 0.1) << c.name;
+    EXPECT_GE(std::max(worst.lse, worst.lse_p), one_by_one ? 0.02 : 0.05) << c.name;
     std::printf("  %-48s D %.2f P %.2f R %.2f  LSE %.2f %.2f  declined %3ld replayed %3ld\n", c.name, worst.d,
                 worst.p, worst.r, worst.lse, worst.lse_p, static_cast<long>(declined),
                 static_cast<long>(replayed));

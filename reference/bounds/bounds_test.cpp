@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
 #include "reference/bounds/bounds_classes.hpp"
 #include "reference/bounds/bounds_emulator.hpp"
@@ -103,13 +104,13 @@ assay_arithmetic random_arithmetic(uint64_t seed) {
   return a;
 }
 
-// Matrix form over element-wise form.
 struct Comparison {
-  std::vector<double> ratios;
-  // `below`: tier P takes less for turned over together where a score may be off by more.
-  void add(double fast, double slow, const std::string& what, double below = 1e-6) {
+  std::vector<double> ratios;  // matrix form over element-wise form
+  bool below = false;          // somewhere
+  void add(double fast, double slow, const std::string& what, double least = 1 - 1e-6) {
     if (std::isinf(slow) || slow == 0) return;
-    ASSERT_GE(fast, slow * (1 - below)) << what;
+    below |= fast < slow * (1 - 1e-6);
+    ASSERT_GE(fast, slow * least) << what;
     if (std::isfinite(fast)) ratios.push_back(fast / slow);
   }
   double median() {
@@ -121,7 +122,7 @@ struct Comparison {
 
 TEST(Bounds, MatrixFormIsNeverBelowTheElementwiseFormNorFarAbove) {
   Comparison d, p, r, lse, lse_p;
-  int64_t declined_fast = 0, declined_slow = 0, rows = 0;
+  int64_t declined_fast = 0, declined_slow = 0, rows = 0, unlike = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const DenseCase c = random_rules(seed);
     const assay_arithmetic a = random_arithmetic(seed);
@@ -146,7 +147,7 @@ TEST(Bounds, MatrixFormIsNeverBelowTheElementwiseFormNorFarAbove) {
       ASSERT_NEAR(slow.value.o[i], truth.o[i], 1e-13 * v_max) << what;
       d.add(fast.o_bound[i], slow.o_bound[i], what + " D");
       // Where only one of them declined the row, there is nothing to compare.
-      if (std::isfinite(fast.o_bound_p[i])) p.add(fast.o_bound_p[i], slow.o_bound_p[i], what + " P", 0.05);
+      if (std::isfinite(fast.o_bound_p[i])) p.add(fast.o_bound_p[i], slow.o_bound_p[i], what + " P", 0.8);
       if (std::isfinite(fast.o_bound_r[i]) && std::isfinite(slow.o_bound_r[i])) {
         r.add(fast.o_bound_r[i], slow.o_bound_r[i], what + " R");
         ASSERT_NEAR(fast.o_replayed[i], slow.o_replayed[i], 0.2 * fast.o_bound_r[i]) << what;
@@ -156,21 +157,21 @@ TEST(Bounds, MatrixFormIsNeverBelowTheElementwiseFormNorFarAbove) {
     for (size_t i = 0; i < truth.lse.size(); ++i) {
       if (std::isinf(truth.lse[i])) {
         ASSERT_EQ(fast.value.lse[i], truth.lse[i]);
-        ASSERT_EQ(fast.lse_bound[i], 0);
-        ASSERT_EQ(slow.lse_bound[i], 0);
+        ASSERT_EQ(std::max(fast.lse_bound[i], slow.lse_bound[i]), 0);
         continue;
       }
       ASSERT_NEAR(fast.value.lse[i], truth.lse[i], 1e-13 * (1 + std::fabs(truth.lse[i]))) << what;
       lse.add(fast.lse_bound[i], slow.lse_bound[i], what);
-      if (std::isfinite(fast.lse_bound_p[i])) lse_p.add(fast.lse_bound_p[i], slow.lse_bound_p[i], what, 0.05);
+      if (std::isfinite(fast.lse_bound_p[i])) lse_p.add(fast.lse_bound_p[i], slow.lse_bound_p[i], what);
       if (HasFatalFailure()) return;
     }
     ASSERT_GE(fast.growth, slow.growth * (1 - 1e-12));
+    unlike += std::exchange(p.below, false);
   }
-  std::printf("  median of matrix / element-wise bound: D %.2f P %.2f R %.2f LSE %.2f LSE P %.2f\n",
-              d.median(), p.median(), r.median(), lse.median(), lse_p.median());
-  std::printf("  P declined %ld and %ld of %ld\n", static_cast<long>(declined_fast),
-              static_cast<long>(declined_slow), static_cast<long>(rows));
+  EXPECT_LE(unlike, 3);  // lines on which only the matrix form takes errors for large (BOUNDS.md, check 1)
+  fmt::print("  median of matrix / element-wise bound: D {:.2f} P {:.2f} R {:.2f} LSE {:.2f} LSE P {:.2f}\n",
+             d.median(), p.median(), r.median(), lse.median(), lse_p.median());
+  fmt::print("  P declined {} and {} of {}\n", declined_fast, declined_slow, rows);
   EXPECT_LT(d.median(), 1.6);
   EXPECT_LT(p.median(), 1.8);
   EXPECT_LT(r.median(), 2);

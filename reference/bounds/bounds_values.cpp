@@ -364,8 +364,9 @@ class Values {
     c.mass = norm;
     c.exponent = y.error_norm * deviation;
     c.spread = deviation;
-    c.exponential = y.eps_norm * deviation;
-    c.systematic = f.systematic * deviation;
+    const T moved = moved_by_weights<T>(b_.model, f, deviation, norm, size_of(c.o));
+    c.exponential = y.eps_norm * moved;
+    c.systematic = f.systematic * moved;
     c.variance = f.variance * variance;
     if (!f.declared) c.dealt = c.mass * from_memory<T>(&share_of_v_[d]);
     c.swallowed = 2 * larger(size_of(c.o), from_memory<T>(&lean_of_v_[d]) * c.mass);
@@ -381,7 +382,7 @@ class Values {
       c.score_lean = size_of(at(lean_) - c.o * s.score_lean) * scaled + 0x1p-15 * y.row.largest_delta * norm;
     if (distance_) {
       const T lean = each<T>([&](int32_t k) { return distance_->lean(i, d + k, lane(c.o, k), y.sink_far); });
-      c.systematic = s.score_systematic * deviation +
+      c.systematic = s.score_systematic * moved +
                      s.random.distance_systematic * (lean * scaled + 0x1p-14 * f.distance * norm);
     }
     if (followed_) {
