@@ -5,16 +5,18 @@
 
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/misfit.hpp"
+#include "harness/explain/samples.hpp"
 
 namespace assay {
 namespace {
 
-constexpr Family kFamilies[] = {output_family,    lse_family,   mask_family,  mapping_family,
-                                scale_family,     score_family, merge_family, softmax_family,
-                                precision_family, key_family,   page_family,  stride_family};
+constexpr Family kFamilies[] = {output_family,    lse_family,    mask_family,   mapping_family,
+                                scale_family,     score_family,  merge_family,  softmax_family,
+                                precision_family, key_family,    page_family,   stride_family,
+                                lane_family,      length_family, decode_family, factor_family};
 
 Clues clues_of(const Evidence& e, Predictor& predictor) {
-  Clues clues{e, predictor, {}, {}, {}, {}};
+  Clues clues{e, predictor, {}, {}, {}, {}, {}};
   const assay_arithmetic& a = e.declared;
   if (a.tile_keys > 0)
     clues.tile_sizes = {a.tile_keys};
@@ -24,6 +26,9 @@ Clues clues_of(const Evidence& e, Predictor& predictor) {
     clues.split_counts = {std::max(2, a.splits)};
   else
     clues.split_counts = {2, 4, 8};
+  for (int32_t keys : {64, 128, 256, 512, 1024})
+    if (keys < e.problem.max_kv_len() && !(a.order_declared && a.split_keys > 0))
+      clues.split_sizes.push_back(keys);
   return clues;
 }
 
@@ -75,7 +80,8 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without) 
   }
   add_facts(e, x);
   std::erase_if(x.ranking.list, [&](const Ranked& r) {
-    return std::find(without.begin(), without.end(), r.cause) != without.end();
+    return std::find(without.begin(), without.end(), r.cause) != without.end() ||
+           std::find(without.begin(), without.end(), r.also) != without.end();
   });
   x.explained = x.explained || different || !x.ranking.list.empty();
   x.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

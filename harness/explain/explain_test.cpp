@@ -185,7 +185,7 @@ TEST(Explain, TheScoreCountsWhatIsRightWhatMisleadsAndWhatIsNotKnown) {
   EXPECT_EQ(known.right, 1);
   EXPECT_EQ(known.misled, 0);
   EXPECT_EQ(known.unknown_without, 1) << known.faults[0].first_without;
-  const ExplainScore foreign = scored("q_dims_interleaved");
+  const ExplainScore foreign = scored("v_slots_4x4");
   ASSERT_EQ(foreign.explained, 1) << foreign.faults.at(0).problem;
   EXPECT_EQ(foreign.known, 0);
   EXPECT_EQ(foreign.first, 0);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <map>
+#include <set>
 
 #include "harness/explain/misfit.hpp"
 
@@ -42,6 +43,7 @@ void propose_per_cell(const Clues& clues, std::string_view cause, std::string_vi
   using Key = std::tuple<int32_t, int32_t, int32_t>;
   std::map<Key, std::function<void(Scene&, std::vector<Term>&)>> chosen;
   std::vector<std::string> texts;
+  std::set<std::string> different;
   size_t seen = 0, helped = 0;
   for (const Sample& sample : clues.bad) {
     if (sample.call != clues.bad.front().call || sample.call == Call::kLow) continue;
@@ -57,6 +59,7 @@ void propose_per_cell(const Clues& clues, std::string_view cause, std::string_vi
     ++seen;
     if (best.candidate != nullptr) {
       chosen[{sample.cell.request, sample.cell.row, sample.cell.head}] = best.candidate->edit;
+      different.insert(best.candidate->text);
       helped += best.misfit < (1 - kWorthwhile) * nothing;
       if (texts.size() < 3)
         texts.push_back(fmt::format("{} in request {} row {} head {}", best.candidate->text,
@@ -68,6 +71,7 @@ void propose_per_cell(const Clues& clues, std::string_view cause, std::string_vi
   std::string text(what);
   for (size_t i = 0; i < texts.size(); ++i) text += (i ? "; " : ": ") + texts[i];
   Hypothesis h = propose(clues, cause, text, cost);
+  h.free = static_cast<int32_t>(different.size());
   h.rules.edit_terms = [chosen](Scene& scene, std::vector<Term>& terms) {
     const auto at = chosen.find({scene.cell.request, scene.cell.row, scene.cell.head});
     if (at != chosen.end()) at->second(scene, terms);

@@ -25,6 +25,7 @@ struct Hypothesis {
   // Between hypotheses that explain equally much the cheaper one comes first: 0 a systematic rule without a
   // parameter, more for fitted numbers and single events.
   double cost = 0;
+  int32_t free = 0;  // numbers that were fitted to the wrong cells
 };
 
 // A cell of the output in one call.
@@ -40,6 +41,7 @@ struct Clues {
   std::vector<Sample> bad, good;    // worst first
   std::vector<int32_t> tile_sizes;  // that a tile may have: the declared one, else the usual ones
   std::vector<int32_t> split_counts;
+  std::vector<int32_t> split_sizes;  // keys of a split that may be fixed, though the kernel declares none
   const Problem& problem() const { return evidence.problem; }
 };
 
@@ -50,6 +52,7 @@ void key_family(const Clues&, Hypotheses&);
 void page_family(const Clues&, Hypotheses&);
 void mapping_family(const Clues&, Hypotheses&);  // heads, rows, dims
 void scale_family(const Clues&, Hypotheses&);
+void factor_family(const Clues&, Hypotheses&);
 void score_family(const Clues&, Hypotheses&);  // softcap, ALiBi, sinks
 void softmax_family(const Clues&, Hypotheses&);
 void lse_family(const Clues&, Hypotheses&);
@@ -57,6 +60,9 @@ void merge_family(const Clues&, Hypotheses&);
 void precision_family(const Clues&, Hypotheses&);
 void output_family(const Clues&, Hypotheses&);
 void stride_family(const Clues&, Hypotheses&);
+void lane_family(const Clues&, Hypotheses&);    // some keys of every tile, on either side
+void length_family(const Clues&, Hypotheses&);  // whole numbers found from the wrong cells: windows, lengths
+void decode_family(const Clues&, Hypotheses&);  // what the codes of an operand are taken for
 
 // One of several things in a row of n: what planted and real bugs single out.
 struct Pick {

@@ -57,6 +57,7 @@ Predictor::Predictor(const Problem& problem, const HostOperands& operands, const
 struct Predictor::Altered {
   assay_tensors tensors;
   HostOperands host;
+  std::vector<std::vector<float>> owned;
   std::unique_ptr<Predictor> predictor;
 };
 
@@ -65,10 +66,15 @@ Predictor& Predictor::in_world(const World& world) {
   if (!at) {
     at = std::make_shared<Altered>();
     at->tensors = tensors_;
-    world.change(problem_, at->tensors);
+    if (world.change) world.change(problem_, at->tensors);
+    if (world.rewrite) world.rewrite(at->tensors, at->owned);
     at->host = operands_;
     at->host.tensors = &at->tensors;
     at->predictor = std::make_unique<Predictor>(problem_, at->host, declared_);
+    if (world.dequant_format != ASSAY_FORMAT_NONE) {
+      at->predictor->declared_.dequant_replayed = 1;
+      at->predictor->declared_.dequant_format = world.dequant_format;
+    }
   }
   return *at->predictor;
 }
@@ -116,11 +122,12 @@ double Predictor::dot(const Rules& rules, const Scene& scene, const Cell& query,
   if (rules.dot_format != ASSAY_FORMAT_NONE) {
     const double* k = scene.keys.k(term.k_row);
     double sum = 0;
-    for (int32_t d = 0; d < dim; d += 16) {
-      for (int32_t i = d; i < std::min(dim, d + 16); ++i) sum += known.q[i] * k[i];
+    const double* q = rules.edit_q ? edited_q_.data() : known.q.data();
+    for (int32_t d = 0; d < dim; d += rules.dot_step) {
+      for (int32_t i = d; i < std::min(dim, d + rules.dot_step); ++i) sum += q[i] * k[i];
       sum = round_to(rules.dot_format, sum);
     }
-    return sum;
+    return term.k_factor * sum;
   }
   if (rules.edit_q) return term.k_factor * product(edited_q_.data(), scene.keys.k(term.k_row));
   std::vector<double>& dots = known.dots[&scene.keys];
@@ -210,8 +217,7 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
                               double sink, LseParts* lse) {
   const assay_arithmetic& a = rules.arithmetic;
   const int32_t dim = problem_.head_dim_v;
-  SplitPart part;
-  part.keys = static_cast<int32_t>(end - begin);
+  SplitPart part{{}, -kInf, static_cast<int32_t>(end - begin)};
   std::vector<double> acc(dim, 0.0);
   double maximum = rules.first_maximum, sum = 0;
   const double offset = std::exp2(a.p_offset_log2);
@@ -221,7 +227,8 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
     sink = -kInf;
   }
   int32_t update = 0;
-  const int32_t updates = rules.o_kept || rules.l_kept ? count_updates(a, keys, begin, end, maximum) : 0;
+  const bool counted = rules.o_kept || rules.l_kept || rules.rescaled_twice;
+  const int32_t updates = counted ? count_updates(a, keys, begin, end, maximum) : 0;
   std::vector<double> p;
   for (size_t i = begin; i < end;) {
     size_t next = i;
@@ -240,7 +247,8 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
       i = next;
       continue;
     }
-    double moved = std::max(maximum, largest);
+    const double before = maximum;
+    double moved = std::max(before, largest);
     if (poisoned) moved = largest;
     if (rules.maximum_per_tile && largest != -kInf) maximum = moved = largest;
     if (maximum != -kInf && moved - maximum <= a.rescale_lag_log2 * kLn2) moved = maximum;
@@ -249,9 +257,11 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
       if (maximum != -kInf) {
         const bool keep_o = rules.o_kept && rules.o_kept(update, updates);
         const bool keep_l = rules.l_kept && rules.l_kept(update, updates);
+        const double factor =
+            rules.rescaled_twice && rules.rescaled_twice(update, updates) ? rescale * rescale : rescale;
         if (!keep_o)
-          for (double& x : acc) x *= rescale;
-        if (!keep_l) sum *= rescale;
+          for (double& x : acc) x *= factor;
+        if (!keep_l) sum *= factor;
         ++update;
       }
       maximum = moved;
@@ -263,14 +273,18 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
     p.resize(next - i);
     double tile_largest = 0;
     for (size_t j = i; j < next; ++j) {
-      const double argument = rules.exponent_factor * (keys[j].x - maximum);
+      const double relative_to = rules.stale_maximum && before != -kInf ? before : maximum;
+      const double argument = rules.exponent_factor * (keys[j].x - relative_to);
       p[j - i] = offset * std::exp(argument);
       tile_largest = std::max(tile_largest, p[j - i]);
     }
     for (size_t j = i; j < next; ++j) {
       const Term& term = keys[j].term;
-      const double exact = p[j - i], rounded = round_weight(a, exact, tile_largest, rules.round_clamp);
+      const double exact = p[j - i];
+      double rounded = round_weight(a, exact, tile_largest, rules.round_clamp);
+      rounded = coarsened(rounded, rules.p_step, rules.p_mantissa);
       sum += term.weight * term.in_sum * (a.row_sum_from_rounded_p ? rounded : exact);
+      if (rules.sum_per_key) sum = round_to(rules.sum_format, sum);
       const double w = term.weight * term.in_output * term.v_factor * rounded;
       const double* v = keys[j].v;
       if (v == nullptr) continue;
@@ -278,6 +292,7 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
     }
     if (rules.accumulator_format != ASSAY_FORMAT_NONE)
       for (double& x : acc) x = round_to(rules.accumulator_format, x);
+    if (rules.sum_format != ASSAY_FORMAT_NONE && !rules.sum_per_key) sum = round_to(rules.sum_format, sum);
     i = next;
   }
   if (maximum == -kInf) {
@@ -298,7 +313,7 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
     const double top = std::max(maximum, sink);
     const double down = std::exp(maximum - top);
     for (double& x : acc) x *= down;
-    sum = sum * down + offset * std::exp(sink - top);
+    sum = sum * down + offset * std::exp(rules.sink_unshifted ? sink + maximum - top : sink - top);
     maximum = top;
     whole = sum / offset;
   }

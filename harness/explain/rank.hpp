@@ -17,7 +17,9 @@ struct Ranked {
   double misfit = 0;     // mean over the sample; 0 explains everything
   double explained = 0;  // share of the misfit of "nothing is wrong" that is gone, at most 1
   double cost = 0;
-  bool fact = false;  // observed in an experiment, not fitted
+  bool fact = false;           // observed in an experiment, not fitted
+  int32_t free = 0;            // numbers fitted to the wrong cells
+  std::string_view also = {};  // the second of two causes at once; empty: one explains it
 };
 
 // From here on the first cause is called the cause; below it, none of the known ones. A cause that explains
@@ -31,6 +33,7 @@ struct Ranking {
   std::vector<Ranked> list;  // best first, at most one per cause
   double nothing = 0;        // misfit of "nothing is wrong"
   int64_t tested = 0;
+  int64_t bad_cells = 0;  // wrong cells of the case, not of the sample
   std::vector<Sample> samples;
 };
 
@@ -39,13 +42,13 @@ struct Ranking {
 Ranking rank(const Clues&, Predictor& low, const std::vector<Family>&,
              const std::vector<std::string>& without = {});
 
-// Whether the first cause is called the cause.
+// Whether the first cause is called the cause: it explains enough, and has fewer fitted numbers than there
+// are wrong cells.
 bool sure(const Ranking&);
+// Sure, and of all but legal rounding.
+bool clearly(const Ranking&);
 // What the case cannot tell from the best, that first.
 std::vector<Ranked> equally_good(const Ranking&);
-
-// Cells worth looking at: the wrong ones (worst, first, last, spread) and right ones near them.
-void choose_samples(const Evidence&, Call main, Clues&);
 
 bool better(const Ranked&, const Ranked&);
 

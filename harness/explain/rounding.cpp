@@ -25,6 +25,15 @@ double round_weight(const assay_arithmetic& a, double p, double tile_largest, do
   }
 }
 
+double coarsened(double p, double step, int32_t mantissa) {
+  if (step > 0) p = std::nearbyint(p / step) * step;
+  if (mantissa > 0 && p > 0) {
+    const double unit = std::ldexp(1.0, std::ilogb(p) - mantissa);
+    p = std::nearbyint(p / unit) * unit;
+  }
+  return p;
+}
+
 double truncate_to(int32_t format, double value) {
   const double rounded = round_to(format, value);
   if (!std::isfinite(rounded) || std::fabs(rounded) <= std::fabs(value)) return rounded;

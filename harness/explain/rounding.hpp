@@ -11,6 +11,9 @@ namespace assay {
 // follows the tile.
 double round_weight(const assay_arithmetic&, double p, double tile_largest, double clamp);
 
+// To a multiple of `step`, and to `mantissa` bits after the first; 0: not.
+double coarsened(double p, double step, int32_t mantissa);
+
 // Rounding towards zero.
 double truncate_to(int32_t format, double value);
 

@@ -26,6 +26,9 @@ class Predictor;
 // tensors; strides may only shrink, so that no address leaves the operand.
 struct World {
   std::function<void(const Problem&, assay_tensors&)> change;
+  // In place of or after it: operands whose elements are other numbers, which `owned` keeps.
+  std::function<void(assay_tensors&, std::vector<std::vector<float>>& owned)> rewrite;
+  int32_t dequant_format = ASSAY_FORMAT_NONE;  // K and V are rounded to it after their scale
 };
 
 // What a hook may look at.
@@ -94,13 +97,17 @@ struct Rules {
   std::function<double(const Scene&, double sink)> sink;
   std::function<double(const Scene&, double slope)> slope;
   bool sink_per_split = false;
-  bool sink_raw = false;  // its logit joins the row sum, not its exponential
+  bool sink_raw = false;        // its logit joins the row sum, not its exponential
+  bool sink_unshifted = false;  // its exponential joins the row sum without the maximum taken off
 
   double exponent_factor = 1;                                    // exp(factor * (x - m))
   double round_clamp = std::numeric_limits<double>::infinity();  // largest P the format holds
   double first_maximum = -std::numeric_limits<double>::infinity();
   // Update u of n of the running maximum (0 = first): is the rescale forgotten?
   std::function<bool(int32_t update, int32_t updates)> o_kept, l_kept;
+  // ... or is it applied a second time, to both?
+  std::function<bool(int32_t update, int32_t updates)> rescaled_twice;
+  bool stale_maximum = false;  // weights of a tile are relative to the maximum before it
   // What a kernel makes of scores that are NaN is nobody's promise. False: they spread. True: a maximum of
   // NaN leaves the row without a maximum, so that it ends as a row without keys. Both are tried where NaN
   // scores occur.
@@ -111,9 +118,14 @@ struct Rules {
   double sum_factor = 1;
   bool divide = true;
   int32_t accumulator_format = ASSAY_FORMAT_NONE;   // O rounded to it after every tile
+  int32_t sum_format = ASSAY_FORMAT_NONE;           // row sum rounded to it ...
+  bool sum_per_key = false;                         // ... after every key instead of every tile
+  double p_step = 0;                                // weights rounded to multiples of it; 0: not
+  int32_t p_mantissa = 0;                           // weights rounded to so many bits after the first; 0: not
   int32_t score_format = ASSAY_FORMAT_NONE;         // dot products rounded to it
   int32_t scaled_score_format = ASSAY_FORMAT_NONE;  // ... after the scale, cap and bias
-  int32_t dot_format = ASSAY_FORMAT_NONE;           // dot products accumulated in it, 16 dimensions at a time
+  int32_t dot_format = ASSAY_FORMAT_NONE;           // dot products accumulated in it ...
+  int32_t dot_step = 16;                            // ... so many dimensions at a time
   int32_t scale_format = ASSAY_FORMAT_NONE;         // softmax scale rounded to it
 
   std::function<void(const Scene&, std::vector<SplitPart>&)> edit_parts;

@@ -225,7 +225,10 @@ ExplainedFault score_one(const std::vector<Line>& suite_lines, const assay_fault
   score.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::vector<std::string> truth = true_causes(fault);
   const auto is_true = [&](const Ranked& r) {
-    return std::find(truth.begin(), truth.end(), r.cause) != truth.end();
+    const auto among = [&](std::string_view c) {
+      return std::find(truth.begin(), truth.end(), c) != truth.end();
+    };
+    return among(r.cause) && (r.also.empty() || among(r.also));
   };
   const std::vector<Ranked>& list = x.ranking.list;
   if (!list.empty()) {

@@ -26,8 +26,14 @@ nlohmann::json numbers(const std::vector<double>& list) {
   return out;
 }
 
+std::string and_also(const Ranked& r) {
+  const Cause* c = r.also.empty() ? nullptr : find_cause(r.also);
+  return c ? fmt::format(", and {} (two causes)", c->meaning) : "";
+}
+
 // What follows, or that nothing does: a cause that leaves a fifth of the error is not the cause.
 std::string conclusion(const Ranking& ranking) {
+  if (ranking.list.empty()) return "so        none of the known causes: none of them explains any of it\n";
   if (!sure(ranking))
     return fmt::format("so        none of the known causes: the best of them explains {:.0f} %\n",
                        100 * std::max(0.0, ranking.list.front().explained));
@@ -35,7 +41,7 @@ std::string conclusion(const Ranking& ranking) {
   const std::vector<Ranked> best = equally_good(ranking);
   for (size_t i = 0; i < best.size(); ++i)
     if (const Cause* c = find_cause(best[i].cause))
-      text += fmt::format("{} {}\n", i == 0 ? "so       " : "or       ", c->meaning);
+      text += fmt::format("{} {}{}\n", i == 0 ? "so       " : "or       ", c->meaning, and_also(best[i]));
   if (best.size() > 1)
     text += "          (this case cannot tell them apart: try other lengths, windows, seeds)\n";
   return text;
@@ -60,7 +66,7 @@ std::string explanation_text(const Explanation& x, const Problem&, size_t top, b
     text += x.outcome == Outcome::kPassed ? "nothing to explain: every element lies in its interval\n" : "";
     return text;
   }
-  if (x.ranking.list.empty()) return text + "causes    none found\n";
+  if (x.ranking.list.empty()) return text + "causes    none found\n" + conclusion(x.ranking);
   text += fmt::format(
       "causes    {}misfit: error left, in units of legal rounding (log scale); \"nothing is wrong\" leaves "
       "{:.2f}{}\n",
@@ -104,6 +110,7 @@ nlohmann::json explanation_json(const Explanation& x, const Problem& p) {
   for (const Ranked& r : x.ranking.list) {
     const Cause* c = find_cause(r.cause);
     j["causes"].push_back({{"cause", r.cause},
+                           {"also", r.also},
                            {"how", r.text},
                            {"misfit", r.misfit},
                            {"explained", r.explained},

@@ -52,6 +52,8 @@ void query_heads(const Clues& clues, Hypotheses& out) {
       {"first head of the group for all", [g = p.group()](int32_t h) { return h / g * g; }},
       {"heads modulo KV heads times the group",
        [g = p.group(), kv = p.heads_kv](int32_t h) { return h % kv * g + h / kv; }},
+      {"heads divided by KV heads and the group exchanged",
+       [g = p.group(), kv = p.heads_kv](int32_t h) { return h % g * kv + h / g; }},
       {"eight heads of every group", [g = p.group()](int32_t h) { return h / g * g + std::min(h % g, 7); }},
   };
   for (const auto& [name, map] : maps) {
@@ -123,6 +125,23 @@ void rows(const Clues& clues, Hypotheses& out) {
   maps.push_back({"requests start every max_q_len rows", 0.1, [&p, &first](const Cell& c) {
                     return at_packed(p, first, int64_t{c.request} * p.max_q_len() + c.row, c);
                   }});
+  maps.push_back({"requests start every max_q_len rows, no further than the last row", 0.12,
+                  [&p, &first](const Cell& c) {
+                    const int64_t at = int64_t{c.request} * p.max_q_len() + c.row;
+                    return at_packed(p, first, std::min<int64_t>(at, first.back() - 1), c);
+                  }});
+  // (row, head of the group) packed one way and unpacked the other.
+  for (bool row_major : {true, false})
+    if (const int32_t g = p.group(); g > 1)
+      maps.push_back({row_major ? "packed by rows, unpacked by heads of the group"
+                                : "packed by heads of the group, unpacked by rows",
+                      0.15, [&p, g, row_major](Cell c) {
+                        const int32_t n = p.requests[c.request].q_len, h = c.head % g;
+                        const int32_t at = row_major ? c.row * g + h : h * n + c.row;
+                        c.row = row_major ? at % n : at / g;
+                        c.head = c.head / g * g + (row_major ? at / n : at % g);
+                        return c;
+                      }});
   for (int32_t grain : {2, 4, 8, 16, 32, 64, 128})
     maps.push_back({fmt::format("requests start as if padded to {} rows", grain), 0.2,
                     [&p, &first, grain](const Cell& c) {

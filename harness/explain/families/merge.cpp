@@ -4,57 +4,12 @@
 #include <cmath>
 #include <numbers>
 
-#include "harness/explain/hypothesis.hpp"
+#include "harness/explain/families/merges.hpp"
 
 namespace assay {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-class Merges {
- public:
-  Merges(const Clues& clues, Hypotheses& out, int32_t splits) : clues_(clues), out_(out) {
-    const assay_arithmetic& declared = clues.predictor.declared();
-    if (declared.splits <= 1 && declared.split_keys == 0) assumed_ = splits;
-  }
-  Hypothesis start(std::string_view cause, std::string text, double cost) const {
-    if (assumed_ > 0) text += fmt::format(", were it cut into {} splits (it declares none)", assumed_);
-    Hypothesis h = propose(clues_, cause, std::move(text), cost + (assumed_ > 0 ? 0.3 : 0));
-    if (assumed_ > 0) {
-      h.rules.arithmetic.splits = assumed_;
-      if (h.rules.arithmetic.tile_keys == 0) h.rules.arithmetic.tile_keys = 1;
-    }
-    return h;
-  }
-  void parts(std::string_view cause, std::string text, double cost,
-             std::function<void(const Scene&, std::vector<SplitPart>&)> edit) {
-    Hypothesis h = start(cause, std::move(text), cost);
-    h.rules.edit_parts = std::move(edit);
-    out_.push_back(std::move(h));
-  }
-  void lse(std::string_view cause, std::string text, double cost,
-           std::function<double(const Scene&, const std::vector<SplitPart>&, double)> rule) {
-    Hypothesis h = start(cause, std::move(text), cost);
-    h.rules.merge_lse = std::move(rule);
-    out_.push_back(std::move(h));
-  }
-  void push(Hypothesis h) { out_.push_back(std::move(h)); }
-
- private:
-  const Clues& clues_;
-  Hypotheses& out_;
-  int32_t assumed_ = 0;
-};
-
-int32_t count(const std::vector<SplitPart>& parts) { return static_cast<int32_t>(parts.size()); }
-
-// Indexes of parts that hold keys.
-std::vector<int32_t> filled(const std::vector<SplitPart>& parts) {
-  std::vector<int32_t> list;
-  for (int32_t s = 0; s < count(parts); ++s)
-    if (parts[s].lse != -kInf) list.push_back(s);
-  return list;
-}
 
 void weights(Merges& add) {
   Hypothesis h = add.start("merge.base", "weights 2^LSE of natural LSEs", 0);
@@ -361,12 +316,21 @@ void empties(const Clues& clues, Merges& add) {
 }  // namespace
 
 void merge_family(const Clues& clues, Hypotheses& out) {
-  for (int32_t splits : clues.split_counts) {
-    Merges add(clues, out, splits);
+  const auto everything = [&](Merges& add) {
     weights(add);
     drops(add);
     wrong_lses(add);
+    exchanged_parts(clues, add);
+    coarse_parts(clues, add);
     empties(clues, add);
+  };
+  for (int32_t splits : clues.split_counts) {
+    Merges add(clues, out, splits, 0);
+    everything(add);
+  }
+  for (int32_t keys : clues.split_sizes) {
+    Merges add(clues, out, 0, keys);
+    everything(add);
   }
 }
 

@@ -3,9 +3,11 @@
 // is declared the roundings are repeated, so that a true one fits bit for bit.
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "harness/explain/hypothesis.hpp"
 #include "harness/problem/names.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 
@@ -64,6 +66,61 @@ void precision_family(const Clues& clues, Hypotheses& out) {
         add("precision.partial_lse", "partial LSEs in " + name(format), 0.1,
             [format](Rules& r) { r.arithmetic.partial_lse_format = format; });
     }
+  }
+  // P follows the running maximum, so a rounding of it depends on the tiles where they are not declared.
+  std::vector<int32_t> tiles = {a.tile_keys};
+  if (a.tile_keys == 0) tiles = {0, 16, 32, 64, 128};
+  const auto in_tiles = [&](std::string_view cause, const std::string& text, double cost,
+                            const std::function<void(Rules&)>& set) {
+    for (int32_t tile : tiles)
+      add(cause, tile == a.tile_keys ? text : fmt::format("{}, tiles of {} keys", text, tile),
+          cost + (tile == a.tile_keys ? 0 : 0.1), [&](Rules& r) {
+            r.arithmetic.tile_keys = tile;
+            set(r);
+          });
+  };
+  for (double steps : {127.0, 255.0, 128.0, 256.0, 15.0, 16.0, 7.0})
+    for (bool in_sum : {false, true})
+      in_tiles("precision.p_coarse",
+               fmt::format("P in steps of 1/{:g}{}", steps, in_sum ? ", in the row sum too" : ""), 0.25,
+               [=](Rules& r) {
+                 r.p_step = 1 / steps;
+                 r.arithmetic.row_sum_from_rounded_p = in_sum;
+               });
+  for (int bits = 1; bits <= 10; ++bits)
+    for (bool in_sum : {false, true})
+      in_tiles("precision.p_coarse",
+               fmt::format("P with {} bits after the first{}", bits, in_sum ? ", in the row sum too" : ""),
+               0.25, [=, format = clues.evidence.declared.p_format](Rules& r) {
+                 r.p_mantissa = bits;
+                 r.arithmetic.row_sum_from_rounded_p = in_sum;
+                 // Rounded to what is declared first, whatever the order.
+                 if (format == ASSAY_BF16 || format == ASSAY_FP16) r.arithmetic.p_format = format;
+               });
+  for (int32_t format : {ASSAY_BF16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2})
+    for (int32_t tile : tiles)
+      if (tile != a.tile_keys)
+        add("precision.p_coarse", fmt::format("P in {}, tiles of {} keys", name(format), tile), 0.2,
+            [=](Rules& r) { r.arithmetic.p_format = format, r.arithmetic.tile_keys = tile; });
+  for (int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
+    for (bool per_key : {true, false})
+      in_tiles("precision.row_sum",
+               fmt::format("row sum in {}{}", name(format), per_key ? " after every key" : ""), 0.2,
+               [=](Rules& r) { r.sum_format = format, r.sum_per_key = per_key; });
+    for (int32_t step : {1, 2, 4, 8, 32, 64})
+      add("precision.scores",
+          fmt::format("scores accumulated in {}, {} dimensions at a time", name(format), step), 0.2,
+          [=](Rules& r) { r.dot_format = format, r.dot_step = step; });
+    const double scale = clues.problem().softmax_scale;
+    for (bool base2 : {false, true})
+      add("precision.query",
+          fmt::format("Q times the softmax scale{} in {}", base2 ? " and log2(e)" : "", name(format)), 0.1,
+          [format, factor = base2 ? scale * std::numbers::log2e : scale](Rules& r) {
+            r.edit_q = [=](const Scene& s, double* q) {
+              for (int32_t d = 0; d < s.problem.head_dim_qk; ++d)
+                q[d] = round_to(format, q[d] * factor) / factor;
+            };
+          });
   }
   // Weights with random relative errors: nobody can repeat them, so they count as noise of a fitted size.
   for (int bits = 6; bits <= 16; ++bits)

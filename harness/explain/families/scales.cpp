@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hypotheses about scales: missing, of another head, token, request or channel, or off by a factor that is
-// fitted. K is the code times its scale, so a wrong scale is a factor per key or per channel.
+// Hypotheses about scales: missing, applied twice, exchanged, or of another head, token, request or channel.
+// K is the code times its scale, so a wrong scale is a factor per key or per channel.
 #include <algorithm>
 #include <cmath>
 
@@ -44,13 +44,16 @@ struct Shift {
   bool slot_only = false;   // a token moved within its page
   bool logical = false;     // token = position instead of its place in the cache
   bool page_start = false;  // first slot of its page
+  bool group_head = false;  // indexed with KV head times group, no further than the last
+  bool clamped = false;     // slots do not go round the page
 };
 
 double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& by, int32_t query_head,
                 int32_t dim) {
   const Problem& p = s.clues.problem();
   int64_t head = by.query_head ? query_head : k.kv_head;
-  head = by.head_zero ? 0 : head + by.head;
+  if (by.group_head) head = std::min<int64_t>(int64_t{k.kv_head} * p.group(), p.heads_kv - 1);
+  head = (by.head_zero ? 0 : head) + by.head;
   const int64_t request = by.request_zero ? 0 : k.request + by.request;
   switch (static_cast<assay_scale>(s.kind)) {
     case ASSAY_SCALE_NONE:
@@ -71,7 +74,10 @@ double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& 
   int32_t position = k.position;
   if (by.token_zero) position = 0;
   if (by.page_start) position = position / std::max(1, p.page_size) * std::max(1, p.page_size);
-  if (by.slot_only)
+  if (by.slot_only && by.clamped)
+    position = position / p.page_size * p.page_size +
+               std::clamp(position % p.page_size + by.token, 0, p.page_size - 1);
+  else if (by.slot_only)
     position = position / p.page_size * p.page_size +
                ((position % p.page_size + by.token) % p.page_size + p.page_size) % p.page_size;
   else
@@ -86,100 +92,128 @@ double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& 
   return !op_of(p).has_cache ? s.at({block, head}) : s.at({block, head, slot});
 }
 
-// factor per key: wrong scale over right scale.
+// What stands in place of the right scale: that of displaced indexes, of the other operand, or a power of it.
+struct Wrong {
+  Shift by = {};
+  double power = 1;           // 0: taken as 1; 2: applied twice; -1: divided by
+  bool of_the_other = false;  // K's for V and V's for K
+};
+enum class Side { kKeys, kValues, kBoth };
+
+Scales scales_of(const Clues& clues, bool values) {
+  const Problem& p = clues.problem();
+  const HostOperands host = clues.evidence.operands(false);
+  const bool of_v = values && !(op_of(p).has_cache && p.layout == ASSAY_LAYOUT_MLA);
+  return {clues, of_v ? host.tensors->v_scale : host.tensors->k_scale, of_v ? p.v_scale : p.k_scale,
+          of_v ? host.v_scale_host : host.k_scale_host};
+}
+
+// Factor per key: wrong scale over right scale.
 void add_kv(const Clues& clues, Hypotheses& out, std::string_view cause, std::string text, double cost,
-            bool values, const Shift& by, bool missing = false) {
-  const Evidence& e = clues.evidence;
-  const Problem& p = e.problem;
-  const HostOperands host = e.operands(false);
-  const bool latent = op_of(p).has_cache && p.layout == ASSAY_LAYOUT_MLA;
-  const assay_tensor& tensor = values && !latent ? host.tensors->v_scale : host.tensors->k_scale;
-  const int32_t kind = values && !latent ? p.v_scale : p.k_scale;
-  const Scales scales{clues, tensor, kind, values && !latent ? host.v_scale_host : host.k_scale_host};
+            Side side, const Wrong& wrong) {
   Hypothesis h = propose(clues, cause, std::move(text), cost);
-  if (kind == ASSAY_SCALE_CHANNEL) {
-    const auto ratio = [scales, by, missing](const Scene& s, int32_t d) {
-      const KeyPlace k{s.cell.request, s.kv_head, 0};
-      const double right = kv_scale(scales, s.keys, k, {}, s.cell.head, d);
-      return (missing ? 1.0 : kv_scale(scales, s.keys, k, by, s.cell.head, d)) / right;
+  std::vector<std::pair<bool, std::function<double(const Scene&, int32_t position, int32_t dim)>>> per_key;
+  for (bool values : {false, true}) {
+    if (side == (values ? Side::kKeys : Side::kValues)) continue;
+    const Scales own = scales_of(clues, values), other = scales_of(clues, values != wrong.of_the_other);
+    if (own.kind == ASSAY_SCALE_NONE) continue;
+    const auto ratio = [own, other, wrong](const Scene& s, int32_t position, int32_t d) {
+      const KeyPlace k{s.cell.request, s.kv_head, position};
+      const double right = kv_scale(own, s.keys, k, {}, s.cell.head, d),
+                   read = kv_scale(other, s.keys, k, wrong.by, s.cell.head, d);
+      return std::pow(read, wrong.power) / right;
     };
-    if (values)
+    if (own.kind != ASSAY_SCALE_CHANNEL)
+      per_key.emplace_back(values, ratio);
+    else if (values)
       h.rules.finish = [ratio](const Scene& s, std::vector<double>& o, double&) {
-        for (size_t d = 0; d < o.size(); ++d) o[d] *= ratio(s, static_cast<int32_t>(d));
+        for (size_t d = 0; d < o.size(); ++d) o[d] *= ratio(s, 0, static_cast<int32_t>(d));
       };
     else
       h.rules.edit_q = [ratio](const Scene& s, double* q) {
-        for (int32_t d = 0; d < s.problem.head_dim_qk; ++d) q[d] *= ratio(s, d);
+        for (int32_t d = 0; d < s.problem.head_dim_qk; ++d) q[d] *= ratio(s, 0, d);
       };
-  } else {
+  }
+  if (!per_key.empty()) {
     h.rules.edit_per_key = true;
-    h.rules.edit_terms = [scales, by, values, missing](Scene& s, std::vector<Term>& terms) {
-      for (Term& t : terms) {
-        const KeyPlace k{s.cell.request, s.kv_head, t.position};
-        const double right = kv_scale(scales, s.keys, k, {}, s.cell.head, 0);
-        const double wrong = missing ? 1.0 : kv_scale(scales, s.keys, k, by, s.cell.head, 0);
-        (values ? t.v_factor : t.k_factor) = wrong / right;
-      }
+    h.rules.edit_terms = [per_key](Scene& s, std::vector<Term>& terms) {
+      for (Term& t : terms)
+        for (const auto& [values, ratio] : per_key)
+          (values ? t.v_factor : t.k_factor) = ratio(s, t.position, 0);
     };
   }
   out.push_back(std::move(h));
 }
 
-void kv_scales(const Clues& clues, Hypotheses& out, bool values) {
+bool per_head(int32_t kind) {
+  return kind == ASSAY_SCALE_HEAD || kind == ASSAY_SCALE_REQUEST_HEAD || kind == ASSAY_SCALE_TOKEN_HEAD ||
+         kind == ASSAY_SCALE_CHANNEL;
+}
+
+void kv_scales(const Clues& clues, Hypotheses& out, Side side) {
   const Problem& p = clues.problem();
+  // A mistake of both sides is looked for where both have a scale of one kind, and named after K.
+  if (side == Side::kBoth && p.k_scale != p.v_scale) return;
+  const bool values = side == Side::kValues;
   const int32_t kind = values ? p.v_scale : p.k_scale;
   if (kind == ASSAY_SCALE_NONE) return;
-  const char* name = values ? "V" : "K";
+  const bool both = side == Side::kBoth;
+  const std::string name = both ? "K and V" : values ? "V" : "K";
   const auto cause = [values](std::string_view k, std::string_view v) { return values ? v : k; };
-  add_kv(clues, out, cause("scale.k_missing", "scale.v_missing"), fmt::format("scale of {} taken as 1", name),
-         0, values, {}, true);
+  const auto add = [&](std::string_view which, std::string text, double cost, const Wrong& wrong) {
+    add_kv(clues, out, which, std::move(text) + (both ? ", K and V" : ""), cost + (both ? 0.02 : 0), side,
+           wrong);
+  };
+  const auto moved = [](auto set) {
+    Wrong wrong;
+    set(wrong.by);
+    return wrong;
+  };
+  add(cause("scale.k_missing", "scale.v_missing"), fmt::format("scale of {} taken as 1", name), 0,
+      {{}, 0, false});
+  add("scale.applied_twice", fmt::format("scale of {} applied twice", name), 0.1, {{}, 2, false});
+  add("scale.inverted", fmt::format("{} divided by its scale", name), 0.1, {{}, -1, false});
+  if (p.k_scale == p.v_scale)
+    add("scale.swapped",
+        both ? "scales of K and V exchanged" : fmt::format("{} has the other one's scale", name), 0.1,
+        {{}, 1, true});
   const std::vector<int32_t> steps = {1, -1, 2};
-  if (kind == ASSAY_SCALE_HEAD || kind == ASSAY_SCALE_REQUEST_HEAD || kind == ASSAY_SCALE_TOKEN_HEAD ||
-      kind == ASSAY_SCALE_CHANNEL) {
+  if (per_head(kind)) {
     const auto other_head = cause("scale.k_of_other_head", "scale.v_of_other_head");
-    for (int32_t step : steps) {
-      Shift by;
-      by.head = step;
-      add_kv(clues, out, other_head, fmt::format("scale of head {:+}", step), 0.1, values, by);
-    }
-    Shift by;
-    by.head_zero = true;
-    add_kv(clues, out, other_head, "scale of head 0", 0.1, values, by);
-    by = {};
-    by.query_head = true;
-    add_kv(clues, out, other_head, "scale indexed with the query head", 0.15, values, by);
+    for (int32_t step : steps)
+      add(other_head, fmt::format("scale of head {:+}", step), 0.1,
+          moved([=](Shift& by) { by.head = step; }));
+    add(other_head, "scale of head 0", 0.1, moved([](Shift& by) { by.head_zero = true; }));
+    add(other_head, "scale of the last head", 0.12,
+        moved([](Shift& by) { by.head_zero = true, by.head = -1; }));
+    add(other_head, "scale indexed with the query head", 0.15,
+        moved([](Shift& by) { by.query_head = true; }));
+    add(other_head, "scale indexed with the first query head of the group, clamped", 0.17,
+        moved([](Shift& by) { by.group_head = true; }));
   }
   if (kind == ASSAY_SCALE_REQUEST_HEAD) {
     const auto other = cause("scale.k_of_other_request", "scale.v_of_other_request");
-    for (int32_t step : steps) {
-      Shift by;
-      by.request = step;
-      add_kv(clues, out, other, fmt::format("scale of request {:+}", step), 0.1, values, by);
-    }
-    Shift by;
-    by.request_zero = true;
-    add_kv(clues, out, other, "scale of request 0", 0.1, values, by);
+    for (int32_t step : steps)
+      add(other, fmt::format("scale of request {:+}", step), 0.1,
+          moved([=](Shift& by) { by.request = step; }));
+    add(other, "scale of request 0", 0.1, moved([](Shift& by) { by.request_zero = true; }));
   }
   if (kind == ASSAY_SCALE_TOKEN_HEAD) {
     const auto other = cause("scale.k_of_other_token", "scale.v_of_other_token");
+    const bool paged = op_of(p).has_cache;
     for (int32_t step : {1, -1, 2, -2}) {
-      Shift by;
-      by.token = step;
-      add_kv(clues, out, other, fmt::format("scale of token {:+}", step), 0.1, values, by);
-      by.slot_only = true;
-      if (op_of(p).has_cache)
-        add_kv(clues, out, other, fmt::format("scale of slot {:+} of the page", step), 0.15, values, by);
+      add(other, fmt::format("scale of token {:+}", step), 0.1, moved([=](Shift& by) { by.token = step; }));
+      if (!paged) continue;
+      add(other, fmt::format("scale of slot {:+} of the page", step), 0.15,
+          moved([=](Shift& by) { by.token = step, by.slot_only = true; }));
+      add(other, fmt::format("scale of slot {:+} of the page, clamped", step), 0.17,
+          moved([=](Shift& by) { by.token = step, by.slot_only = by.clamped = true; }));
     }
-    Shift by;
-    by.token_zero = true;
-    add_kv(clues, out, other, "scale of token 0", 0.1, values, by);
-    by = {};
-    by.page_start = true;
-    if (op_of(p).has_cache)
-      add_kv(clues, out, other, "scale of the first slot of the page", 0.15, values, by);
-    by = {};
-    by.logical = true;
-    add_kv(clues, out, other, "scale indexed with the position instead of its place", 0.15, values, by);
+    add(other, "scale of token 0", 0.1, moved([](Shift& by) { by.token_zero = true; }));
+    if (paged)
+      add(other, "scale of the first slot of the page", 0.15, moved([](Shift& by) { by.page_start = true; }));
+    add(other, "scale indexed with the position instead of its place", 0.15,
+        moved([](Shift& by) { by.logical = true; }));
   }
 }
 
@@ -285,109 +319,12 @@ void query_scale(const Clues& clues, Hypotheses& out) {
       [](const Scene& s) { return s.problem.requests[s.cell.request].q_len - 1 - s.cell.row; }, false);
 }
 
-void factors(const Clues& clues, Hypotheses& out) {
-  const auto scores = [&](std::string_view cause, std::string text, double cost, double factor) {
-    Hypothesis h = propose(clues, cause, std::move(text), cost);
-    h.rules.score = [factor](const Scene&, const Term&, ScoreParts s) {
-      s.scale *= factor;
-      return standard_score(s);
-    };
-    out.push_back(std::move(h));
-  };
-  const Problem& p = clues.problem();
-  const double given = p.softmax_scale;
-  const auto instead = [&](std::string text, double scale) {
-    if (std::fabs(scale / given - 1) > 1e-6)
-      scores("scale.softmax_default", std::move(text), 0.1, scale / given);
-  };
-  instead("1 / sqrt(head_dim_qk)", 1 / std::sqrt(p.head_dim_qk));
-  if (p.head_dim_v != p.head_dim_qk)
-    scores("scale.softmax", "1 / sqrt(head_dim_v) in place of the given one", 0.1,
-           1 / std::sqrt(p.head_dim_v) / given);
-  instead("1", 1);
-  // A factor of the scores or of the values, fitted on a few wrong cells by golden-section search of the
-  // misfit.
-  const auto fit = [&](const std::function<void(Rules&, double)>& set) {
-    const auto cost_of = [&](double log_factor) {
-      Rules rules = clues.predictor.right();
-      set(rules, std::exp(log_factor));
-      double sum = 0;
-      int count = 0;
-      for (const Sample& s : clues.bad) {
-        if (s.call == Call::kLow || count == 4) continue;
-        sum += misfit_at(clues, s, rules);
-        ++count;
-      }
-      return sum;
-    };
-    double best = 0, best_cost = cost_of(0);
-    for (double x = -1.5; x <= 1.5; x += 0.05)
-      if (const double c = cost_of(x); c < best_cost) best = x, best_cost = c;
-    double low = best - 0.05, high = best + 0.05;
-    const double golden = (std::sqrt(5.0) - 1) / 2;
-    double a = high - golden * (high - low), b = low + golden * (high - low), ca = cost_of(a),
-           cb = cost_of(b);
-    for (int i = 0; i < 40; ++i) {
-      if (ca < cb) {
-        high = b, b = a, cb = ca, a = high - golden * (high - low), ca = cost_of(a);
-      } else {
-        low = a, a = b, ca = cb, b = low + golden * (high - low), cb = cost_of(b);
-      }
-    }
-    return std::exp((low + high) / 2);
-  };
-  const auto score_rule = [](Rules& rules, double factor) {
-    rules.score = [factor](const Scene&, const Term&, ScoreParts s) {
-      s.scale *= factor;
-      return standard_score(s);
-    };
-  };
-  const auto value_rule = [](Rules& rules, double factor) {
-    rules.finish = [factor](const Scene&, std::vector<double>& o, double&) {
-      for (double& x : o) x *= factor;
-    };
-  };
-  // Keys and values have a factor of their own only where they are codes; elsewhere the scores have it, or O.
-  const double k = fit(score_rule), v = fit(value_rule);
-  const bool quantised_k = p.k_scale != ASSAY_SCALE_NONE, quantised_v = p.v_scale != ASSAY_SCALE_NONE;
-  scores("scale.softmax", fmt::format("scores off by a factor {:.6g}", k), quantised_k ? 0.9 : 0.6, k);
-  if (quantised_k) scores("scale.k_factor", fmt::format("K off by a factor {:.6g}", k), 0.6, k);
-  if (quantised_v) {
-    Hypothesis h = propose(clues, "scale.v_factor", fmt::format("V off by a factor {:.6g}", v), 0.6);
-    value_rule(h.rules, v);
-    out.push_back(std::move(h));
-  }
-  Hypothesis h =
-      propose(clues, "output.scaled", fmt::format("O off by a factor {:.6g}", v), quantised_v ? 0.9 : 0.6);
-  value_rule(h.rules, v);
-  out.push_back(std::move(h));
-
-  // fp8 with the other family's bias: every value doubles or halves.
-  const auto fp8 = [](int32_t f) {
-    return f == ASSAY_FP8_E4M3 || f == ASSAY_FP8_E5M2 || f == ASSAY_FP8_E4M3FNUZ || f == ASSAY_FP8_E5M2FNUZ;
-  };
-  for (double factor : {2.0, 0.5}) {
-    if (!fp8(p.k_format) && !fp8(p.v_format) && !fp8(p.q_format)) break;
-    h = propose(clues, "format.fnuz_as_fn",
-                factor > 1 ? "codes of fnuz read as fn" : "codes of fn read as fnuz", 0.1);
-    const double q_and_k = (fp8(p.k_format) ? factor : 1) * (fp8(p.q_format) ? factor : 1),
-                 on_v = fp8(p.v_format) ? factor : 1;
-    score_rule(h.rules, q_and_k);
-    value_rule(h.rules, on_v);
-    out.push_back(h);
-    score_rule(h.rules, fp8(p.k_format) ? factor : 1);
-    h.cost = 0.15;
-    out.push_back(std::move(h));
-  }
-}
-
 }  // namespace
 
 void scale_family(const Clues& clues, Hypotheses& out) {
-  for (bool values : {false, true}) kv_scales(clues, out, values);
+  for (Side side : {Side::kKeys, Side::kValues, Side::kBoth}) kv_scales(clues, out, side);
   channels(clues, out);
   query_scale(clues, out);
-  factors(clues, out);
 }
 
 }  // namespace assay

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "harness/explain/hypothesis.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
@@ -54,6 +55,35 @@ void softcaps(const Clues& clues, Hypotheses& out) {
             [](ScoreParts s) { return biased(s, capped(s.softcap, s.scale * s.dot / 2)); });
   add_score(clues, out, "softcap.ratio", "tanh(2 x) in place of tanh(x)", 0.15,
             [](ScoreParts s) { return biased(s, capped(s.softcap, 2 * s.scale * s.dot)); });
+  // Rational and cubic stand-ins for tanh.
+  const std::vector<std::pair<std::string, double (*)(double)>> stand_ins = {
+      {"x (27 + x^2) / (27 + 9 x^2), to 3",
+       [](double x) {
+         x = std::clamp(x, -3.0, 3.0);
+         return x * (27 + x * x) / (27 + 9 * x * x);
+       }},
+      {"x (15 + x^2) / (15 + 6 x^2)", [](double x) { return x * (15 + x * x) / (15 + 6 * x * x); }},
+      {"x - x^3 / 3", [](double x) { return x - x * x * x / 3; }},
+      {"x cut at 1", [](double x) { return std::clamp(x, -1.0, 1.0); }},
+      {"x / (1 + |x|)", [](double x) { return x / (1 + std::fabs(x)); }},
+      {"x / sqrt(1 + x^2)", [](double x) { return x / std::sqrt(1 + x * x); }},
+      {"the sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }},
+  };
+  for (const auto& [name, of] : stand_ins)
+    add_score(clues, out, "softcap.ratio", name + " in place of tanh", 0.2,
+              [of = of](ScoreParts s) { return biased(s, s.softcap * of(s.scale * s.dot / s.softcap)); });
+  for (int32_t ahead : {1, 2, 4, 8, 16, 32, 64, 128}) {
+    Hypothesis h = propose(clues, "softcap.after_mask",
+                           fmt::format("keys up to {} after the row count with score -cap", ahead), 0.3);
+    h.rules.edit_terms = [ahead, cap = double(p.softcap)](Scene& s, std::vector<Term>& terms) {
+      for (int32_t j = s.position + 1; j <= s.position + ahead && j < s.kv_len; ++j) {
+        Term t{j, j, j};
+        t.forced = -cap;
+        terms.push_back(t);
+      }
+    };
+    out.push_back(std::move(h));
+  }
   // (e^2x - 1) / (e^2x + 1) in fp32: infinity over infinity for large arguments.
   for (double limit : {44.0, 88.0})
     add_score(clues, out, "softcap.ratio",
@@ -157,6 +187,62 @@ void alibis(const Clues& clues, Hypotheses& out) {
     };
     out.push_back(std::move(h));
   }
+  // Distances from rounded positions, and rounded distances; from the row's number in the request or batch.
+  const auto distance = [&](std::string text, double cost,
+                            std::function<double(const Scene&, const Term&, double)> of) {
+    Hypothesis h = propose(clues, "alibi.shifted", std::move(text), cost);
+    h.rules.score = [of = std::move(of)](const Scene& scene, const Term& t, ScoreParts s) {
+      if (s.distance < 0) return standard_score(s);
+      ScoreParts none = s;
+      none.alibi = ASSAY_ALIBI_NONE;
+      const double d = of(scene, t, s.distance);
+      const double bias = s.alibi == ASSAY_ALIBI_SQRT ? std::sqrt(std::max(0.0, d)) : d;
+      return standard_score(none) - s.slope * bias;
+    };
+    out.push_back(std::move(h));
+  };
+  for (int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
+    const char* name = format == ASSAY_BF16 ? "bf16" : "fp16";
+    distance(fmt::format("positions in {}", name), 0.2, [format](const Scene& s, const Term& t, double) {
+      return round_to(format, s.position) - round_to(format, t.position);
+    });
+    distance(fmt::format("distance in {}", name), 0.2,
+             [format](const Scene&, const Term&, double d) { return round_to(format, d); });
+  }
+  distance("distance from the row's number in the request", 0.15,
+           [](const Scene& s, const Term& t, double) { return double(s.cell.row - t.position); });
+  distance("distance without its sign from the row's number", 0.25,
+           [](const Scene& s, const Term& t, double) { return std::fabs(double(s.cell.row - t.position)); });
+  distance("distance from the longest request's end", 0.25,
+           [most = p.max_kv_len()](const Scene& s, const Term&, double d) { return d + most - s.kv_len; });
+  for (int32_t grain : {2, 4, 8, 16, 32, 64, 128}) {
+    distance(fmt::format("distance in whole runs of {} keys", grain), 0.4,
+             [grain](const Scene&, const Term&, double d) { return std::floor(d / grain) * grain; });
+    distance(
+        fmt::format("key's position modulo {}", grain), 0.4,
+        [grain](const Scene& s, const Term& t, double) { return double(s.position - t.position % grain); });
+    distance(fmt::format("distance no larger than {}", grain), 0.4,
+             [grain](const Scene&, const Term&, double d) { return std::min(d, double(grain)); });
+  }
+  // Slopes by the usual formula in place of the given ones.
+  for (int32_t heads : {p.heads_q, p.heads_kv})
+    for (int32_t first : {1, 0}) {
+      Hypothesis h =
+          propose(clues, "alibi.scaled",
+                  fmt::format("slopes 2^(-8 (h + {}) / {}) in place of the given ones", first, heads), 0.2);
+      h.rules.slope = [=](const Scene& s, double) { return std::exp2(-8.0 * (s.cell.head + first) / heads); };
+      out.push_back(std::move(h));
+    }
+  for (double factor : {double(p.softmax_scale), std::numbers::log2e, std::numbers::ln2, 0.5, 2.0})
+    for (bool both : {false, true})
+      add_score(clues, out, both ? "alibi.scaled" : "alibi.scaled",
+                both ? fmt::format("scaled score and bias off by a factor {:.4g}", factor)
+                     : fmt::format("slope over {:.4g}", factor),
+                0.45, [factor, both](ScoreParts s) {
+                  if (both) return factor * standard_score(s);
+                  s.slope /= factor;
+                  return standard_score(s);
+                });
   // Distance of keys after the row, which have none.
   add_score(clues, out, "alibi.shifted", "keys after the row biased too", 0.2, [](ScoreParts s) {
     if (s.distance >= 0) return standard_score(s);
@@ -224,6 +310,30 @@ void sinks(const Clues& clues, Hypotheses& out) {
   if (p.softcap > 0)
     add("sinks.capped", "capped like a score", 0.2,
         [cap = double(p.softcap)](const Scene&, double sink) { return capped(cap, sink); });
+  Hypothesis raw = propose(clues, "sinks.unshifted", "its exponential without the maximum taken off", 0.1);
+  raw.rules.sink_unshifted = true;
+  out.push_back(std::move(raw));
+  raw = propose(clues, "sinks.unshifted", "its exponential joins weights that are relative to the LSE", 0.1);
+  raw.rules.sink = [](const Scene&, double) { return -kInf; };
+  raw.rules.finish = [predictor](const Scene& s, std::vector<double>& o, double& lse) {
+    const double more = std::exp(predictor->reader().sink(s.cell.head));
+    for (double& x : o) x /= 1 + more;
+    lse += std::log1p(more);
+  };
+  out.push_back(std::move(raw));
+  // A key with a value: the first one's or the last one's.
+  for (bool last : {false, true}) {
+    Hypothesis h =
+        propose(clues, "sinks.with_value",
+                fmt::format("its weight also multiplies V of the {} key", last ? "last" : "first"), 0.2);
+    h.rules.finish = [predictor, last](const Scene& s, std::vector<double>& o, double& lse) {
+      if (s.kv_len == 0) return;
+      const double w = std::exp(predictor->reader().sink(s.cell.head) - lse);
+      const double* v = s.keys.v(last ? s.kv_len - 1 : 0);
+      for (size_t d = 0; d < o.size(); ++d) o[d] += w * v[d];
+    };
+    out.push_back(std::move(h));
+  }
   const bool splits_declared = clues.evidence.declared.splits > 1 || clues.evidence.declared.split_keys > 0;
   for (int32_t splits : clues.split_counts) {
     if (!splits_declared) break;
@@ -232,6 +342,11 @@ void sinks(const Clues& clues, Hypotheses& out) {
     h.rules.sink_per_split = true;
     out.push_back(std::move(h));
   }
+  for (int32_t keys : clues.split_sizes)
+    add("sinks.per_split", fmt::format("counted in each run of {} keys", keys), 0.3,
+        [keys](const Scene& s, double sink) {
+          return sink + std::log(std::max(1.0, std::ceil(double(s.kv_len) / keys)));
+        });
   // Counted several times without splits being declared: only splits that hold keys.
   for (int32_t times : {2, 3, 4, 8})
     add("sinks.per_split", fmt::format("counted {} times", times), splits_declared || times == 3 ? 0.5 : 0.2,

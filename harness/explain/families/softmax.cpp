@@ -39,6 +39,24 @@ void rescales(const Clues& clues, Hypotheses& out) {
       propose(clues, "softmax.o_not_rescaled", "each tile keeps its own maximum, nothing is rescaled", 0.2);
   h.rules.maximum_per_tile = true;
   out.push_back(std::move(h));
+  // Twice, and weights relative to the maximum before the tile: both depend on the tiles.
+  std::vector<int32_t> sizes = {clues.predictor.declared().tile_keys};
+  if (sizes[0] == 0) sizes = {1, 16, 32, 64, 128};
+  for (int32_t tile : sizes) {
+    const std::string in = fmt::format(", tiles of {} keys", tile);
+    for (const auto& [name, kept] : which) {
+      h = propose(clues, "softmax.rescaled_twice",
+                  (&kept == &which[0].second ? "at every update of the maximum" : name) + in, 0.3);
+      h.rules.arithmetic.tile_keys = tile;
+      h.rules.rescaled_twice = kept;
+      out.push_back(std::move(h));
+    }
+    h = propose(clues, "softmax.stale_maximum", "weights relative to the maximum before their tile" + in,
+                0.2);
+    h.rules.arithmetic.tile_keys = tile;
+    h.rules.stale_maximum = true;
+    out.push_back(std::move(h));
+  }
   // Of an order that is not declared all keys are one tile, and nothing of the above moves.
   if (clues.predictor.declared().tile_keys > 0) return;
   std::vector<int32_t> tiles = {1};
@@ -178,8 +196,8 @@ void ranges(const Clues& clues, Hypotheses& out) {
       out.push_back(std::move(h));
     }
   // Sentinels: rows whose scores are below it, or that see nothing at all.
-  std::vector<double> values = {-10,  -20,  -30,    -50,  -88,  -100, -1e3, -1e4,
-                                -3e4, -5e4, -65504, -1e5, -1e6, -1e9, -1e30};
+  std::vector<double> values = {0,    -1,   -10,  -20,    -30,  -50,  -88,  -100, -1e3,
+                                -1e4, -3e4, -5e4, -65504, -1e5, -1e6, -1e9, -1e30};
   for (const Sample& s : clues.bad) {
     const double lse = clues.evidence.got(s.call, s.cell, -1);
     if (clues.predictor.weights(s.cell).positions.empty() && std::isfinite(lse)) {
@@ -203,7 +221,7 @@ void ranges(const Clues& clues, Hypotheses& out) {
                     grain == 0 ? fmt::format("masked scores of the request are {:g}", sentinel)
                                : fmt::format("masked scores of visited tiles of {} are {:g}{}", grain,
                                              sentinel, lanes ? ", lanes without a key too" : ""),
-                    0.3 + (lanes ? 0.05 : 0));
+                    0.3 + (lanes ? 0.05 : 0) + (sentinel == 0 && lanes ? 0.2 : 0));
         h.rules.edit_terms = [grain, lanes, sentinel](Scene& s, std::vector<Term>& terms) {
           std::vector<char> seen(std::max(s.kv_len, 1), 0);
           for (const Term& t : terms)
@@ -325,6 +343,18 @@ void lse_family(const Clues& clues, Hypotheses& out) {
             return c;
           });
   }
+  // The upper heads' LSEs end in the lower heads' places, and nothing in their own.
+  for (int32_t step : {p.heads_q / 2, p.heads_kv, p.group(), 16})
+    if (step > 0 && step < heads) {
+      Hypothesis h = propose(clues, "lse.other_head",
+                             fmt::format("LSE of head +{}, unwritten where there is none", step), 0.2);
+      h.rules.finish = [predictor, step, heads](const Scene& s, std::vector<double>&, double& lse) {
+        Cell c = s.cell;
+        c.head += step;
+        lse = c.head < heads ? predictor->predict(predictor->right(), c).lse : s.predictor->unwritten_lse();
+      };
+      out.push_back(std::move(h));
+    }
   other("lse.other_head", "LSE of head 0", 0.15, [](Cell c) {
     c.head = 0;
     return c;

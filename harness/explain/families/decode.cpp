@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hypotheses about what the codes of an operand are taken for: another format, another sign, no subnormals,
+// another layout, coarser values after their scale. Each is the same case with changed operands.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "harness/explain/hypothesis.hpp"
+#include "harness/ops/op.hpp"
+#include "harness/problem/names.hpp"
+#include "reference/formats/formats.hpp"
+
+namespace assay {
+namespace {
+
+constexpr int64_t kMostElements = 4'000'000;
+
+using Member = assay_tensor assay_tensors::*;
+struct Who {
+  std::string name;
+  std::vector<Member> members;
+};
+
+// Every group of operands that may share a mistake.
+std::vector<Who> operands() {
+  return {{"K and V", {&assay_tensors::k, &assay_tensors::v}},
+          {"K", {&assay_tensors::k}},
+          {"V", {&assay_tensors::v}},
+          {"Q", {&assay_tensors::q}}};
+}
+
+int64_t span(const assay_tensor& t) {
+  int64_t last = 0;
+  for (int axis = 0; axis < t.rank; ++axis) last += (t.shape[axis] - 1) * t.stride[axis];
+  return last + 1;
+}
+
+void add_world(const Clues& clues, Hypotheses& out, std::string_view cause, std::string text, double cost,
+               World world) {
+  Hypothesis h = propose(clues, cause, std::move(text), cost);
+  h.rules.world = std::make_shared<World>(std::move(world));
+  out.push_back(std::move(h));
+}
+
+using Applies = std::function<bool(int32_t format)>;
+using Value = std::function<double(int32_t format, uint32_t code)>;
+
+// The operands as numbers of fp32 under another reading of their codes.
+void reread(const Clues& clues, Hypotheses& out, std::string_view cause, std::string_view how, double cost,
+            const Applies& applies, const Value& value) {
+  const assay_tensors& t = *clues.evidence.operands(false).tensors;
+  for (const Who& who : operands()) {
+    const bool all = std::all_of(who.members.begin(), who.members.end(), [&](Member m) {
+      return (t.*m).data != nullptr && applies((t.*m).format) && span(t.*m) <= kMostElements;
+    });
+    if (!all) continue;
+    World world;
+    world.rewrite = [members = who.members, value](assay_tensors& a, std::vector<std::vector<float>>& owned) {
+      for (const Member m : members) {
+        assay_tensor& tensor = a.*m;
+        std::vector<float>& numbers = owned.emplace_back(span(tensor));
+        const int bytes = format_bytes(tensor.format);
+        for (size_t i = 0; i < numbers.size(); ++i) {
+          uint32_t code = 0;
+          std::memcpy(&code, static_cast<const std::byte*>(tensor.data) + i * bytes, bytes);
+          numbers[i] = static_cast<float>(value(tensor.format, code));
+        }
+        tensor.data = numbers.data();
+        tensor.format = ASSAY_FP32;
+      }
+    };
+    add_world(clues, out, cause, fmt::format("{}: {}", who.name, how),
+              cost + 0.05 * (who.members.size() < 2 ? 1 : 0), std::move(world));
+  }
+}
+
+bool is_fp8(int32_t f) {
+  return f == ASSAY_FP8_E4M3 || f == ASSAY_FP8_E5M2 || f == ASSAY_FP8_E4M3FNUZ || f == ASSAY_FP8_E5M2FNUZ;
+}
+bool is_half(int32_t f) { return f == ASSAY_BF16 || f == ASSAY_FP16; }
+
+void formats(const Clues& clues, Hypotheses& out) {
+  const Applies int8 = [](int32_t f) { return f == ASSAY_INT8; };
+  reread(clues, out, "format.sign", "codes read as unsigned", 0.1, int8,
+         [](int32_t, uint32_t code) { return double(code & 255); });
+  reread(clues, out, "format.sign", "codes read with an offset of 128", 0.2, int8,
+         [](int32_t, uint32_t code) { return double(code & 255) - 128; });
+  reread(clues, out, "format.sign", "codes read as sign and magnitude", 0.3, int8,
+         [](int32_t, uint32_t code) { return (code & 128 ? -1.0 : 1.0) * double(code & 127); });
+  reread(
+      clues, out, "format.sign", "signs lost", 0.3, [](int32_t) { return true; },
+      [](int32_t f, uint32_t code) { return std::fabs(decode(f, code)); });
+  reread(
+      clues, out, "format.subnormals", "subnormals taken as zero", 0.1,
+      [](int32_t f) { return is_fp8(f) || f == ASSAY_FP16; },
+      [](int32_t f, uint32_t code) {
+        const double x = decode(f, code);
+        return std::fabs(x) < std::ldexp(1.0, format_info(f).min_exponent) ? 0.0 : x;
+      });
+  for (int32_t other : {ASSAY_FP8_E4M3, ASSAY_FP8_E5M2, ASSAY_FP8_E4M3FNUZ, ASSAY_FP8_E5M2FNUZ, ASSAY_INT8})
+    reread(
+        clues, out, "format.other", "codes read as " + std::string(name_of(format_names(), other)), 0.2,
+        [other](int32_t f) { return (is_fp8(f) || f == ASSAY_INT8) && f != other; },
+        [other](int32_t, uint32_t code) { return decode(other, code); });
+  for (int32_t other : {ASSAY_BF16, ASSAY_FP16}) {
+    reread(
+        clues, out, "format.other", "codes read as " + std::string(name_of(format_names(), other)), 0.2,
+        [other](int32_t f) { return is_half(f) && f != other; },
+        [other](int32_t, uint32_t code) { return decode(other, code); });
+    reread(
+        clues, out, "precision.operand", "rounded to " + std::string(name_of(format_names(), other)), 0.2,
+        [other](int32_t f) { return f == ASSAY_FP32 || (is_half(f) && f != other); },
+        [other](int32_t f, uint32_t code) { return round_to(other, decode(f, code)); });
+    World world;
+    world.dequant_format = other;
+    add_world(clues, out, "precision.operand",
+              "K and V rounded to " + std::string(name_of(format_names(), other)) + " after their scale",
+              0.15, std::move(world));
+  }
+}
+
+// K or V of a paged cache read in the other order of slots and heads.
+void layouts(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  if (!op_of(p).has_cache || (p.layout != ASSAY_LAYOUT_NHD && p.layout != ASSAY_LAYOUT_HND)) return;
+  const bool hnd = p.layout == ASSAY_LAYOUT_HND;
+  for (const Who& who : operands()) {
+    if (who.members[0] == &assay_tensors::q) continue;
+    World world;
+    world.change = [members = who.members, hnd](const Problem& problem, assay_tensors& a) {
+      for (const Member m : members) {
+        assay_tensor& t = a.*m;
+        const int64_t inner = t.shape[3];
+        // Axes of the tensor: NHD block, slot, head; HND block, head, slot.
+        const int64_t slot = hnd ? problem.heads_kv * inner : inner,
+                      head = hnd ? inner : problem.page_size * inner;
+        t.stride[hnd ? 2 : 1] = slot;
+        t.stride[hnd ? 1 : 2] = head;
+      }
+    };
+    add_world(clues, out, "memory.layout",
+              fmt::format("{} read as {}", who.name, hnd ? "slots of heads" : "heads of slots"), 0.15,
+              std::move(world));
+  }
+}
+
+// Dimensions of Q or K in another order: the dot product is that of a changed Q.
+void orders(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  const int32_t n = p.head_dim_qk;
+  // `map`: which dimension of the operand is read in place of d.
+  const auto add = [&](std::string text, double cost, const std::function<int32_t(int32_t)>& map) {
+    std::vector<int32_t> from(n);
+    for (int32_t d = 0; d < n; ++d) from[d] = std::clamp(map(d), 0, n - 1);
+    for (bool of_q : {true, false}) {
+      Hypothesis h = propose(clues, "dims.qk_order", fmt::format("{}: {}", of_q ? "Q" : "K", text), cost);
+      h.rules.edit_q = [from, of_q, n](const Scene&, double* q) {
+        const std::vector<double> old(q, q + n);
+        if (!of_q) std::fill(q, q + n, 0.0);
+        for (int32_t d = 0; d < n; ++d)
+          if (of_q)
+            q[d] = old[from[d]];
+          else
+            q[from[d]] += old[d];
+      };
+      out.push_back(std::move(h));
+    }
+  };
+  for (int32_t bit = 1; bit < n; bit *= 2) {
+    add(fmt::format("dimensions exchanged by {}", bit), 0.3, [bit](int32_t d) { return d ^ bit; });
+    if (bit > 1) add(fmt::format("dimensions modulo {}", bit), 0.3, [bit](int32_t d) { return d % bit; });
+    for (int32_t run : {8, 16, 32, 64})
+      if (2 * bit < run && run <= n)
+        for (bool last : {false, true})
+          add(fmt::format("the {} dimensions of every {} exchanged by {}", last ? "last" : "first", run, bit),
+              0.4, [=](int32_t d) {
+                const bool in = last ? d % run >= run - 2 * bit : d % run < 2 * bit;
+                return in ? d ^ bit : d;
+              });
+  }
+  add("even dimensions first", 0.3, [n](int32_t d) { return d < n / 2 ? 2 * d : 2 * (d - n / 2) + 1; });
+  add("halves interleaved", 0.3, [n](int32_t d) { return d / 2 + d % 2 * (n / 2); });
+  add("dimensions in reverse", 0.3, [n](int32_t d) { return n - 1 - d; });
+  for (int32_t step : {1, -1, 2, -2, 4, -4, 8, -8, 16, -16})
+    add(fmt::format("dimensions {:+}, round", step), 0.35, [=](int32_t d) { return (d + step + n) % n; });
+  // The same for the result.
+  const int32_t dv = p.head_dim_v;
+  const auto result = [&](std::string text, const std::function<int32_t(int32_t)>& map) {
+    Hypothesis h = propose(clues, "dims.v_shifted", std::move(text), 0.3);
+    h.rules.finish = [map, dv](const Scene&, std::vector<double>& o, double&) {
+      const std::vector<double> old = o;
+      for (int32_t d = 0; d < dv; ++d) o[d] = old[std::clamp(map(d), 0, dv - 1)];
+    };
+    out.push_back(std::move(h));
+  };
+  for (int32_t run = 2; run < dv; run *= 2)
+    result(fmt::format("dimensions modulo {}", run), [run](int32_t d) { return d % run; });
+  result("even dimensions first", [dv](int32_t d) { return d < dv / 2 ? 2 * d : 2 * (d - dv / 2) + 1; });
+  result("halves interleaved", [dv](int32_t d) { return d / 2 + d % 2 * (dv / 2); });
+}
+
+// K in place of V and the like.
+void operands_confused(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  if (p.head_dim_qk < p.head_dim_v || p.layout == ASSAY_LAYOUT_MLA) return;
+  Hypothesis h = propose(clues, "keys.k_for_v", "K's row read for V", 0.05);
+  h.rules.values_from_k = 0;
+  out.push_back(std::move(h));
+}
+
+}  // namespace
+
+void decode_family(const Clues& clues, Hypotheses& out) {
+  formats(clues, out);
+  layouts(clues, out);
+  orders(clues, out);
+  operands_confused(clues, out);
+}
+
+}  // namespace assay

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is known of a case's cells before any hypothesis: which are wrong and by how much, which parts of the
+// case hold them all, and which of them are worth computing.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "harness/explain/hypothesis.hpp"
+
+namespace assay {
+
+struct Judged {
+  Cell cell;
+  bool bad = false;
+  double severity = 0;  // root mean square error in units of legal noise
+};
+std::vector<Judged> judge_cells(const Evidence&, Call);
+
+// Parts of a case that one mistake may be confined to. Those count that hold every wrong cell and not every
+// right one.
+struct Scope {
+  std::string words;
+  std::function<bool(const Problem&, const Cell&)> holds;
+};
+std::vector<Scope> scopes_of(const Problem&, const std::vector<Judged>&);
+
+// Dimensions of O that are right in every cell, where others are wrong; empty: none, or hardly any.
+std::vector<char> right_dims(const Evidence&, Call, const std::vector<Judged>&);
+
+// Cells worth looking at: the wrong ones (worst, first, last, spread) and right ones near them.
+void choose_samples(const Evidence&, Call main, Clues&);
+
+}  // namespace assay
