@@ -71,12 +71,11 @@ void merge_row(std::span<const double* const> o, std::span<const double> lse, in
   double squares = 0, widest = 0;
   for (int64_t d = 0; d < dim; ++d) {
     // A row of nothing but the sink, or of zeros, is 0 whatever the weights are.
-    out.o_bound[d] = largest[d] == 0
-                         ? 0
-                         : spread[d] / room + steps * (magnitude[d] + std::fabs(out.o[d])) / room +
-                               n * kSmallestNormal * largest[d];
+    if (largest[d] == 0) continue;
+    const double relative = spread[d] / room + steps * (magnitude[d] + std::fabs(out.o[d])) / room;
+    out.o_bound[d] = relative + n * kSmallestNormal * largest[d];
     squares += out.o[d] * out.o[d];
-    widest = std::max(widest, out.o_bound[d]);
+    widest = std::max(widest, relative);
   }
   out.lse = top + std::log(sum);
   out.lse_bound =

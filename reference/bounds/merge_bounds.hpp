@@ -14,6 +14,7 @@ struct MergedRow {
   std::vector<double> o, o_bound;  // [dim]; a bound of 0 where the result is exact
   double lse = 0, lse_bound = 0;   // -inf, 0 for a row without any state
   // Half-width about o over the rms of o, the largest of the row; 0 where o is 0 (see Verdict::class_gate).
+  // Without what may underflow, which is any number of times a row that a sink leaves nothing of.
   double gate = 0;
 };
 

@@ -184,5 +184,17 @@ TEST(MergeBounds, GateIsTheBoundOverTheSize) {
   EXPECT_DOUBLE_EQ(row.gate, row.o_bound[0] / 2);
 }
 
+// The bound is then many times the row, but says nothing bad of the kernel: nobody sees 1e-87 beside 1.
+TEST(MergeBounds, GateLeavesOutUnderflowOfARowThatASinkSwallows) {
+  States s = draw(3, 4, 0, 1);
+  for (double& lse : s.lse) lse = 0;
+  const MergedRow row = merged(s, 200);
+  double squares = 0;
+  for (const double o : row.o) squares += o * o;
+  EXPECT_GT(row.o_bound[0], 1e30 * std::sqrt(squares));
+  EXPECT_GT(row.gate, 0);
+  EXPECT_LT(row.gate, 1e-3);
+}
+
 }  // namespace
 }  // namespace assay
