@@ -75,7 +75,7 @@ TEST(DrawLine, StaysInItsCorner) {
   }
   EXPECT_EQ(draw_line(1, 0, kLargest, {1, ReAim("from=codes")}).scenario.op, ASSAY_OP_CACHE_WRITE);
   try {
-    draw_line(1, 0, kLargest, {1, ReAim("workers=2 sinks=on")});
+    draw_line(1, 0, kLargest, {1, ReAim("tile=2 sinks=on")});
     ADD_FAILURE() << "a schedule with sinks";
   } catch (const InputError& e) {
     EXPECT_THAT(e.what(), HasSubstr("has all of these fields"));

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "harness/base/error.hpp"
 #include "harness/check/testing/judged_step.hpp"
@@ -20,6 +21,7 @@ using testing::judge;
 using testing::stages_of;
 
 const std::string kHeads = "step h=4/2 d=64 layout=hnd ";
+const std::string kGroups = "step h=8/2 d=64 layout=hnd ";
 const std::string kType1 = kHeads + "kv=int8:token_head/int8:channel ";
 const std::string kType2 = kHeads + "kv=int8:token_head/bf16 ";
 
@@ -66,6 +68,21 @@ TEST(Int8Steps, StagesOfIxformerAreRightInEveryBranch) {
       {kType2 + "q=int8:token_head sinks=on " + mixed, "k_codes write split decode prefill"},
       {kType2 + "from=fp16 table=token " + mixed, "write split decode prefill"},
       {kHeads + "batch=2q0s40", ""},
+      // Cascades where they pay: 8 requests, 256 keys, rows of one with waves to save, several rows always.
+      {kGroups + "prefix=256 workers=4 batch=8q1s300p256", "write cascade prefix suffix merge"},
+      {kGroups + "prefix=299 workers=4 sinks=on cap=5 table=csr batch=9q1s300p299",
+       "write cascade prefix suffix merge"},
+      {kHeads + "prefix=256 threshold=3 table=token pad=2 batch=8q3s260p256",
+       "write cascade prefix suffix merge"},
+      {"step h=2 d=64 prefix=256 out=fp32 batch=8q1s257p256", "write cascade prefix suffix merge"},
+      {kHeads + "prefix=256 batch=8q9s300p256", "write cascade prefix suffix merge"},
+      {kGroups + "prefix=256 workers=132 batch=8q1s300p256", "write decode"},
+      {kHeads + "prefix=256 batch=7q3s300p256", "write prefill"},
+      {kHeads + "prefix=255 threshold=3 batch=8q3s300p255", "write decode"},
+      {kHeads + "prefix=256 threshold=3 alibi=linear batch=8q3s300p256", "write decode"},
+      {kHeads + "prefix=256 threshold=3 window=40 batch=8q3s300p256", "write decode"},
+      {kHeads + "prefix=256 threshold=3 kv=fp8_e4m3:head batch=8q3s300p256", "write decode"},
+      {kType2 + "prefix=256 threshold=3 batch=8q3s300p256", "write decode"},
   };
   testing::expect_right({"step_ixformer_fa_cpu"}, cases);
   testing::expect_refused("step_ixformer_fa_cpu",
@@ -106,9 +123,27 @@ TEST(Int8Steps, WrongStagesOfIxformerAreRejected) {
   using T = assay_tensors;
   const std::string decodes = kType1 + "batch=2q1s40_1q1s9 seed=3",
                     mixed = kType1 + "batch=2q1s40_2q9s60 seed=3";
+  const std::string shared = kHeads + "prefix=256 threshold=2 sinks=on batch=8q2s300p256 seed=3";
   testing::expect_rejected(
       "step_ixformer_fa_cpu",
       {
+          {"prefix", "causal_prefix", shared, [](P& p, T&) { p.mask = ASSAY_MASK_CAUSAL; }},
+          {"prefix", "a_page_less", shared,
+           [](P& p, T& t) {
+             static int32_t length;
+             length = p.kv_len[0] - p.page_size;
+             t.kv_len = testing::list_of(&length, 1);
+           }},
+          {"prefix", "sink_of_the_prefix", shared,
+           [](P& p, T& t) {
+             static std::vector<float> ones(static_cast<size_t>(p.heads_q), 2.0f);
+             p.has_sinks = 1, t.sinks = testing::list_of(ones.data(), p.heads_q);
+           }},
+          {"suffix", "first_page_alone", shared, [](P&, T& t) { t.block_table.stride[1] = 0; }},
+          {"suffix", "table_of_the_first", shared, [](P&, T& t) { t.block_table.stride[0] = 0; }},
+          {"suffix", "not_causal", shared, [](P& p, T&) { p.mask = ASSAY_MASK_FULL; }},
+          {"merge", "sink_dropped", shared, [](P& p, T&) { p.has_sinks = 0; }},
+          {"merge", "prefix_alone", shared, [](P& p, T&) { p.states = 1; }},
           {"write", "forgets_a_key", decodes, [](P& p, T&) { --p.rows; }},
           {"write", "scales_to_one_head", decodes, [](P&, T& t) { t.k_scale.stride[1] = 0; }},
           {"write", "scales_to_the_first_slot", decodes, [](P&, T& t) { t.k_scale.stride[2] = 0; }},

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -218,7 +219,7 @@ TEST(StepJudge, WrongStagesOfSglangAreRejected) {
   const std::string local = "step h=4/2 d=64 page=4 chunk=8 batch=2q6s40_1q5s9 seed=3";
   const std::string step =
       "step h=4/2 d=64 page=4 threshold=8 mask=tree positions=depth drafted=2 batch=2q6s40_1q3s9 seed=3";
-  const std::string step_path = step + " window=4";
+  const std::string step_path = step + " window=4", scaled = step + " q=fp8_e4m3:tensor";
   const auto to_pages = [](P& p, T& t) {  // slots of drafts taken for pages
     static std::vector<int32_t> pages;
     pages.clear();
@@ -263,6 +264,17 @@ TEST(StepJudge, WrongStagesOfSglangAreRejected) {
              for (int64_t i = 0; i < t.kv_len.shape[0]; ++i)
                lengths.push_back(static_cast<const int32_t*>(t.kv_len.data)[i] - 1);
              t.kv_len = testing::list_of(lengths.data(), p.total_q);
+           }},
+          // The seed's scales of requests, taken for those of the requests that a stage makes of rows.
+          {"draft", "descale_of_requests", scaled,
+           [](P& p, T& t) {
+             static std::vector<float> scales;
+             scales.assign(static_cast<size_t>(p.requests * p.heads_kv), 1.0f);
+             std::fill_n(scales.begin(), 3 * p.heads_kv, *static_cast<const float*>(t.q_scale.data));
+             p.q_scale_kind = ASSAY_SCALE_REQUEST_HEAD;
+             t.q_scale.data = scales.data(), t.q_scale.rank = 2;
+             t.q_scale.shape[0] = p.requests, t.q_scale.shape[1] = p.heads_kv;
+             t.q_scale.stride[0] = p.heads_kv, t.q_scale.stride[1] = 1;
            }},
           {"paths", "path_of_new_alone", step_path, [](P& p, T&) { p.drafted = 0; }},
           // The seed's windowed layer: rows of the step counted as the last of the context, nothing to their

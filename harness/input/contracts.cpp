@@ -71,6 +71,9 @@ std::string impossible_contracts(uint32_t contracts, int32_t op) {
 }
 
 std::string outside_graph_contracts(const Problem& p, uint32_t contracts) {
+  if (op_of(p).attends_rows && p.prefix_tokens > 0)
+    return "required a graph of requests with a prefix in common, supported requests of their own: whether "
+           "a cascade pays is decided for the batch as it is";
   if ((contracts & ASSAY_CONTRACT_GRAPH_DECODES) == 0) return {};
   for (size_t r = 0; r < p.requests.size(); ++r)
     if (p.requests[r].q_len > p.threshold)

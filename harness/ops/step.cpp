@@ -3,6 +3,7 @@
 // assay_op. What a kernel makes of it (which stages, which requests together) is its own.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "harness/base/error.hpp"
@@ -39,10 +40,10 @@ constexpr OperandUse kOperands[] = {
     {Operand::kO, Role::kOut, layouts::o},
 };
 
-constexpr std::string_view kFields[] = {"q",         "kv",      "from",      "out",    "page", "blocks",
-                                        "layout",    "storage", "table",     "window", "cap",  "alibi",
-                                        "scale",     "sinks",   "threshold", "budget", "mask", "chunk",
-                                        "positions", "pad",     "drafted",   "write"};
+constexpr std::string_view kFields[] = {"q",         "kv",      "from",      "out",    "page",   "blocks",
+                                        "layout",    "storage", "table",     "window", "cap",    "alibi",
+                                        "scale",     "sinks",   "threshold", "budget", "mask",   "chunk",
+                                        "positions", "pad",     "drafted",   "write",  "prefix", "workers"};
 
 constexpr std::string_view kExamples[] = {
     "step h=4/2 d=32 batch=2q1s40_1q9s20_1q7 seed=1",
@@ -52,6 +53,7 @@ constexpr std::string_view kExamples[] = {
     "step h=4/2 d=32 pad=2 threshold=8 mask=tree window=6 positions=depth batch=2q6s30_1q0s9_1q4 seed=4",
     "step h=4/2 d=32 threshold=3 drafted=2 mask=tree batch=2q3s30_1q0s9_1q2s6 seed=8",
     "step h=4/2 d=32 kv=fp8_e4m3:head write=off batch=2q1s33_1q9s20_1q7 seed=9",
+    "step h=4/2 d=32 prefix=12 workers=8 page=4 batch=3q2s33p12 seed=10",
     "step h=4/2 d=32 page=4 chunk=8 batch=2q1s33_1q9s20 seed=5",
     "step h=4/2 d=32 strides=q+kv+out+last batch=1q1s33_1q5s40_1q6 seed=6",
     "step h=4/2 d=64 kv=int8:token_head/int8:channel layout=hnd batch=2q1s33_1q9s20 seed=7"};
@@ -66,6 +68,16 @@ void check(const Problem& p) {
                 name_of(format_names(), q.format), name_of(scale_names(), q.scale));
   ASSAY_CHECK((p.mask == ASSAY_MASK_CAUSAL && p.positions.empty()) || p.mask == ASSAY_MASK_TREE,
               "a step is causal or of a tree");
+  for (size_t r = 0; r < p.requests.size(); ++r) {
+    const Request& own = p.requests[r];
+    const int32_t most =
+        own.shared_with < 0 ? 0 : std::min(p.first_draft(own), p.first_draft(p.requests[own.shared_with]));
+    ASSAY_CHECK(own.shared_tokens <= most, "request {} shares {} tokens, of which only {} are no new ones", r,
+                own.shared_tokens, most);
+    ASSAY_CHECK(
+        p.prefix_tokens == 0 || r == 0 || (own.shared_with == 0 && own.shared_tokens >= p.prefix_tokens),
+        "request {} has not the prefix of {} tokens in common", r, p.prefix_tokens);
+  }
   ASSAY_CHECK(p.drafted == 0 || p.mask == ASSAY_MASK_TREE, "{} draft steps without a tree", p.drafted);
   ASSAY_CHECK(p.threshold >= 0 && p.token_budget >= 1, "a threshold of {} rows, a budget of {} tokens",
               p.threshold, p.token_budget);
@@ -103,6 +115,7 @@ constinit const Op ops::step = {
     .summary = "One forward step: new keys into the cache, then attention over all of it.",
     .attends_rows = true,
     .has_cache = true,
+    .shares_pages = true,
     .operands = kOperands,
     .fields = kFields,
     .rows = RowRule::kWithinCache,

@@ -173,6 +173,13 @@ Problem make_problem(const Scenario& s) {
   for (Request& request : p.requests) {
     // A trace may share prefixes; only reading pages can.
     if (!op.shares_pages) request.shared_with = -1, request.shared_tokens = 0;
+    // Where new tokens are written, up to those.
+    if (op.attends_rows && role_of(p, Operand::kK) == Role::kInOut && request.shared_with >= 0) {
+      const Request& holder = p.requests[static_cast<size_t>(request.shared_with)];
+      const int32_t most = std::min(p.first_draft(request), p.first_draft(holder));
+      request.shared_tokens = std::min(request.shared_tokens, most);
+      if (most <= 0) request.shared_with = -1, request.shared_tokens = 0;
+    }
     if (op.rows == RowRule::kOneAtMost && request.q_len > 1)
       throw InputError(fmt::format("batch={}: {} takes one row of a request, a drawn one has {}",
                                    print(s.batch), op.name, request.q_len));

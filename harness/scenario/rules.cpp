@@ -303,6 +303,36 @@ const std::vector<Rule>& rules() {
                op.has_cache ? fmt::format("every request of {} has pages of its own", op.name)
                             : fmt::format("{} has no pages", op.name));
          }},
+        {"shared_context",
+         {"op", "batch", "drafted"},
+         [](const Scenario& s) {
+           const OperandUse* cache = find_operand(op_of(s.op), Operand::kK);
+           if (cache == nullptr || cache->role != Role::kInOut || !op_of(s.op).attends_rows) return true;
+           return every_group(s, [&](const BatchGroup& g) {
+             return g.shared == 0 || g.shared <= g.kv_len - int64_t{g.q_len} * (s.drafted + 1);
+           });
+         },
+         [](const Scenario& s) {
+           return fmt::format(
+               "a shared prefix (p) of {} ends before the new tokens, which are written; make p at most s - "
+               "{}",
+               op_of(s.op).name, s.drafted > 0 ? fmt::format("{} q", s.drafted + 1) : std::string("q"));
+         }},
+        {"prefix_in_common",
+         {"op", "prefix", "batch"},
+         [](const Scenario& s) {
+           if (s.prefix_tokens == 0 || !op_of(s.op).attends_rows) return true;
+           const std::vector<BatchGroup>& groups = s.batch.groups;
+           return s.batch.kind == BatchSpec::Kind::kMix && groups.size() == 1 &&
+                  (groups[0].count == 1 || groups[0].shared >= s.prefix_tokens);
+         },
+         [](const Scenario& s) {
+           return fmt::format(
+               "prefix={0}: all requests have these tokens in common; write one group with p{0} or more, "
+               "such "
+               "as 8q1s{1}p{0}",
+               s.prefix_tokens, 2 * int64_t{s.prefix_tokens});
+         }},
         {"drafted_tree",
          {"op", "mask", "drafted", "tree"},
          [](const Scenario& s) {

@@ -88,6 +88,9 @@ TEST(Rules, EachIsBrokenByItsCase) {
       [](Scenario& s) { s.drafted = 1, s.mask = ASSAY_MASK_TREE; },
       [](Scenario& s) { s.op = ASSAY_OP_STEP, s.drafted = 1; },
       [](Scenario& s) { s.op = ASSAY_OP_TREE_TABLES, s.drafted = 1, s.flat_tree = true; }};
+  broken["shared_context"] = {[](Scenario& s) { s.op = ASSAY_OP_STEP, s.batch.groups[0].shared = 100; }};
+  broken["prefix_in_common"] = {
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.prefix_tokens = 16, s.batch.groups[0].count = 2; }};
   broken["no_write"] = {[](Scenario& s) { s.no_write = true; }};
   broken["size"] = {[](Scenario& s) { s.batch.groups[0].kv_len = 2000000000; }};
   broken["answer_terms"] = {[](Scenario& s) { s.recipe = InputRecipe::kExact, s.alibi = ASSAY_ALIBI_SQRT; },

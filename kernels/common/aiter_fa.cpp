@@ -49,6 +49,7 @@ void check(const assay_problem& p, const Part (&parts)[kGroups]) {
   if (p.mask != ASSAY_MASK_CAUSAL) refuse("drafts of a tree", "a causal mask");
   if (p.chunk > 0) refuse("local attention in chunks", "none");
   if (p.has_sinks != 0) refuse("sinks", "none");
+  if (p.prefix_tokens > 0) refuse("a cascade over a prefix", "none");
   if (p.layout == ASSAY_LAYOUT_MLA) refuse("layout mla", "layouts with heads of K and V");
   if (!plain(p.q_format)) refuse("quantised Q", "fp32 bf16 fp16");
   if (p.layout != ASSAY_LAYOUT_SHUFFLED || parts[kDecode].rows == 0) return;

@@ -8,9 +8,15 @@
 //   mixed, 1 and 2  K (and V of type 1) to codes and scales of their own, a write of those as they are, then
 //                   the two calls
 //
-// Q comes as the line has it, in 16 bits or as codes with their scales. No cascade: a step knows no prefix
-// that its requests share.
+//   cascade         instead of the calls of type 0, where requests share a prefix, and the seed's rule says
+//                   that it pays: all rows over the prefix as one request, each over the rest, merged
+//
+// Q comes as the line has it, in 16 bits or as codes with their scales. Not as there: a sink counts once in
+// the merge of a cascade, which forgets it there, and codes never reach a cascade.
+#include <algorithm>
+
 #include "kernels/common/chunked_context.hpp"
+#include "kernels/common/metadata.hpp"
 #include "kernels/common/step_stages.hpp"
 
 namespace assay_kernels {
@@ -118,6 +124,69 @@ void split(Calls& c, Part& decodes, Part& others) {
   others.starts = slice(read_only(call.tensors.out_cu_q), 0, count + 1);
 }
 
+// Tokens of the prefix of a cascade: whole pages that are context of every request; 0 where there is to be
+// none. The rule is cascade_metadata's, asked with the lengths of the host.
+int32_t cascade_prefix(const assay_problem& p) {
+  int32_t shortest = p.prefix_tokens;
+  MetadataOperands m{};
+  bool single_rows = true;
+  for (int32_t r = 0; r < p.requests; ++r) {
+    if (p.kv_len[r] > 0) shortest = std::min(shortest, p.kv_len[r] - p.q_len[r]);
+    single_rows = single_rows && p.q_len[r] == 1;
+  }
+  const int32_t prefix = shortest / p.page_size * p.page_size;
+  m.heads_q = p.heads_q, m.heads = p.heads_kv, m.requests = p.requests, m.workers = p.workers;
+  m.plain = p.alibi == ASSAY_ALIBI_NONE && p.window_left < 0;
+  const bool scaled = p.q_scale_kind != ASSAY_SCALE_NONE || p.k_scale_kind != ASSAY_SCALE_NONE ||
+                      p.v_scale_kind != ASSAY_SCALE_NONE;
+  return !scaled && plain(p.q_format) && metadata::prefix_pays(m, prefix, single_rows) ? prefix : 0;
+}
+
+void cascade(Calls& c, int32_t prefix) {
+  const assay_problem& p = c.problem();
+  const assay_tensors& t = c.tensors();
+  const int64_t pages = prefix / p.page_size, requests = p.requests;
+  const std::string what = "a prefix of " + std::to_string(prefix) + " keys";
+  StageCall& list = c.add("cascade", what + " in " + std::to_string(requests) + " requests");
+  read_tables(c, list);
+  list.problem.prefix_tokens = prefix;
+  assay_tensors& made = list.tensors;
+  made.out_len = c.room(ASSAY_INT32, {requests + 1}), made.out_cu_q = c.room(ASSAY_INT32, {2});
+  made.out_table = c.room(ASSAY_INT32, {requests, (p.max_kv_len - 1) / p.page_size + 1});
+  made.out_indices = c.room(ASSAY_INT32, {pages}), made.out_counts = c.room(ASSAY_INT32, {1});
+
+  const Planes planes = {c.room(p.q_format, {2, p.total_q, p.heads_q, p.head_dim_v}),
+                         c.room(ASSAY_FP32, {2, p.total_q, p.heads_q})};
+  const auto into_plane = [&](StageCall& call, int64_t plane) {
+    take_rows(c, call, everything(c));
+    call.problem.has_sinks = 0, call.tensors.sinks = assay_tensor{};
+    call.problem.o_format = p.q_format;
+    call.tensors.o = entry_of(planes.o, plane), call.tensors.lse = entry_of(planes.lse, plane);
+  };
+  assay_tensor table = made.out_indices;  // [pages] as [1, pages]
+  table.rank = 2, table.shape[1] = table.shape[0], table.shape[0] = 1, table.stride[1] = table.stride[0];
+  StageCall& whole = c.add("prefix", what + ", all " + std::to_string(p.total_q) + " rows as one request");
+  take_made(c, whole, 1, static_cast<int32_t>(p.total_q), prefix, ASSAY_TABLE_BLOCK, made.out_cu_q,
+            slice(made.out_len, 0, 1), table);
+  whole.problem.mask = ASSAY_MASK_FULL;
+  into_plane(whole, 0);
+
+  StageCall& rest = c.add("suffix", requests_text(p, 0, p.requests, "what is left of all requests"));
+  std::vector<int32_t> keys;
+  for (int32_t r = 0; r < p.requests; ++r) keys.push_back(std::max(0, p.kv_len[r] - prefix));
+  take_made(c, rest, requests, 1, 1, ASSAY_TABLE_BLOCK, t.cu_q, slice(made.out_len, 1, requests),
+            made.out_table);
+  rest.set_lengths({p.q_len, p.q_len + p.requests}, std::move(keys));
+  into_plane(rest, 1);
+
+  StageCall& both = c.add("merge", "the prefix with what is left");
+  both.problem.states = 2, both.problem.source_format = p.q_format;
+  both.tensors.partial_o = read_only(planes.o), both.tensors.partial_lse = read_only(planes.lse);
+  both.tensors.sinks = t.sinks, both.tensors.cu_q = t.cu_q;
+  both.tensors.o = t.o, both.tensors.lse = c.room(ASSAY_FP32, {p.total_q, p.heads_q});
+  c.parts = 2, c.partial_format = p.q_format;
+}
+
 void add_calls(Calls& c) {
   const assay_problem& p = c.problem();
   check(p);
@@ -128,20 +197,28 @@ void add_calls(Calls& c) {
   // Codes of V must be those of the cache already where the write takes them as they are.
   const bool ready = type == kInt8 || (type == kInt8K && p.source_format == p.v_format);
   others.rows > 0 && ready&& p.no_write == 0 ? write_codes(c, type) : add_write(c);
+  if (const int32_t prefix = type == kAsItIs ? cascade_prefix(p) : 0; prefix > 0) return cascade(c, prefix);
   split(c, decodes, others);
   attend(c, "decode", "decodes", decodes);
   attend(c, "prefill", "extends and prefills", others);
 }
 
-constexpr StagePlace kPlaces[] = {
-    {"write", {ASSAY_OP_CACHE_WRITE, 0}},     {"k_codes", {ASSAY_OP_QUANTIZE_INT8, 0}},
-    {"v_codes", {ASSAY_OP_QUANTIZE_INT8, 0}}, {"split", {ASSAY_OP_SPLIT_BATCH, 0}},
-    {"decode", {ASSAY_OP_PAGED, 0}},          {"prefill", {ASSAY_OP_PAGED, 0}}};
+constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE, 0}},
+                                  {"k_codes", {ASSAY_OP_QUANTIZE_INT8, 0}},
+                                  {"v_codes", {ASSAY_OP_QUANTIZE_INT8, 0}},
+                                  {"split", {ASSAY_OP_SPLIT_BATCH, 0}},
+                                  {"decode", {ASSAY_OP_PAGED, 0}},
+                                  {"prefill", {ASSAY_OP_PAGED, 0}},
+                                  {"cascade", {ASSAY_OP_CASCADE_METADATA, 0}},
+                                  {"prefix", {ASSAY_OP_PAGED, 0}},
+                                  {"suffix", {ASSAY_OP_PAGED, 0}},
+                                  {"merge", {ASSAY_OP_MERGE_STATES, 0}}};
 
 }  // namespace
 
 constinit const Pipeline kIxformerFa = {
-    "iXFormer's flash attention: int8, fp8 and 16-bit caches, decodes and the others from the cache", kPlaces,
-    add_calls, ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH, ASSAY_CONTRACT_GRAPH_DECODES};
+    "iXFormer's flash attention: int8, fp8 and 16-bit caches, decodes and the others from the cache, "
+    "cascades",
+    kPlaces, add_calls, ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH, ASSAY_CONTRACT_GRAPH_DECODES};
 
 }  // namespace assay_kernels

@@ -12,11 +12,12 @@
 //   that both run along the path, and rows of one draft step stand at one position.
 //
 // Lengths, starts and tables are made on the device in every step, for batches up to the largest; the host's
-// lengths are bounds. Between stages of a tree results have Q's format, as there. Not as there: tables are in
-// slots at every page size, sinks count once, chunks are no other than asked for.
+// lengths are bounds. Between stages of a tree results have Q's format, as there, or O's where Q is codes.
+// Not as there: tables are in slots at every page size, sinks count once, chunks are no other than asked for.
 #include <algorithm>
 #include <vector>
 
+#include "kernels/common/chunked_context.hpp"
 #include "kernels/common/step_stages.hpp"
 
 namespace assay_kernels {
@@ -35,27 +36,6 @@ void check(const assay_problem& p) {
     refuse("scales of Q per request where requests are cut", "scales of Q by themselves");
   if (p.mask == ASSAY_MASK_TREE && has_distances(p) && p.positions == nullptr)
     refuse("a window or bias over the slots of drafts", "those along the path of a draft (positions)");
-}
-
-// The page table and lengths of a step, for metadata.
-void read_tables(const Calls& c, StageCall& call) {
-  const assay_tensors& t = c.tensors();
-  call.tensors.cu_q = t.cu_q, call.tensors.kv_len = t.kv_len;
-  call.tensors.block_table = t.block_table, call.tensors.indptr = t.indptr, call.tensors.indices = t.indices;
-}
-
-// Requests of a stage's own making, `count` at most, with their keys in the cache by a table of its own.
-void take_made(const Calls& c, StageCall& call, int64_t count, int32_t rows, int32_t keys, int32_t kind,
-               const assay_tensor& starts, const assay_tensor& lengths, const assay_tensor& table) {
-  const assay_problem& p = c.problem();
-  take_cache(c, call, 0, p.requests);
-  call.tensors.indptr = call.tensors.indices = call.tensors.last_page_len = assay_tensor{};
-  call.set_lengths(std::vector<int32_t>(static_cast<size_t>(count), rows),
-                   std::vector<int32_t>(static_cast<size_t>(count), keys));
-  call.problem.total_q = call.problem.rows = p.total_q;
-  call.problem.table = kind, call.problem.positions = nullptr;
-  call.tensors.cu_q = read_only(starts), call.tensors.kv_len = read_only(lengths);
-  call.tensors.block_table = read_only(table);
 }
 
 void into_o(Calls& c, StageCall& call) {
@@ -129,11 +109,12 @@ void path(Calls& c) {
 void tree(Calls& c) {
   const assay_problem& p = c.problem();
   const assay_tensors& t = c.tensors();
-  const assay_tensor o = c.room(p.q_format, {2, p.total_q, p.heads_q, p.head_dim_v}),
+  const int32_t passed = plain(p.q_format) ? p.q_format : p.o_format;
+  const assay_tensor o = c.room(passed, {2, p.total_q, p.heads_q, p.head_dim_v}),
                      lse = c.room(ASSAY_FP32, {2, p.total_q, p.heads_q});
   const auto into_part = [&](StageCall& call, int64_t part) {
     call.problem.has_sinks = 0, call.tensors.sinks = assay_tensor{};
-    call.problem.o_format = p.q_format;
+    call.problem.o_format = passed;
     call.tensors.o = entry_of(o, part), call.tensors.lse = entry_of(lse, part);
   };
   // The context may be longer than the host says when rows are fewer, so all keys are the bound.
@@ -151,11 +132,11 @@ void tree(Calls& c) {
   into_part(attend_listed(c, "draft", what, list, drafts), 1);
 
   StageCall& merge = c.add("merge", "context with drafts");
-  merge.problem.states = 2, merge.problem.source_format = p.q_format;
+  merge.problem.states = 2, merge.problem.source_format = passed;
   merge.tensors.partial_o = read_only(o), merge.tensors.partial_lse = read_only(lse);
   merge.tensors.sinks = t.sinks, merge.tensors.cu_q = t.cu_q;
   into_o(c, merge);
-  c.parts = 2, c.partial_format = p.q_format;
+  c.parts = 2, c.partial_format = passed;
 }
 
 void add_calls(Calls& c) {

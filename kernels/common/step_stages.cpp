@@ -44,6 +44,25 @@ void take_cache(const Calls& c, StageCall& call, int32_t first, int32_t count) {
   call.tensors.last_page_len = slice(t.last_page_len, first, count);
 }
 
+void read_tables(const Calls& c, StageCall& call) {
+  const assay_tensors& t = c.tensors();
+  call.tensors.cu_q = t.cu_q, call.tensors.kv_len = t.kv_len;
+  call.tensors.block_table = t.block_table, call.tensors.indptr = t.indptr, call.tensors.indices = t.indices;
+}
+
+void take_made(const Calls& c, StageCall& call, int64_t count, int32_t rows, int32_t keys, int32_t kind,
+               const assay_tensor& starts, const assay_tensor& lengths, const assay_tensor& table) {
+  const assay_problem& p = c.problem();
+  take_cache(c, call, 0, p.requests);
+  call.tensors.indptr = call.tensors.indices = call.tensors.last_page_len = assay_tensor{};
+  call.set_lengths(std::vector<int32_t>(static_cast<size_t>(count), rows),
+                   std::vector<int32_t>(static_cast<size_t>(count), keys));
+  call.problem.total_q = call.problem.rows = p.total_q;
+  call.problem.table = kind, call.problem.positions = nullptr;
+  call.tensors.cu_q = read_only(starts), call.tensors.kv_len = read_only(lengths);
+  call.tensors.block_table = read_only(table);
+}
+
 void take_rows(const Calls& c, StageCall& call, const Part& part) {
   const assay_tensors& t = c.tensors();
   const int32_t kind = c.problem().q_scale_kind;

@@ -28,6 +28,12 @@ void add_write(Calls&);
 void take_lengths(const Calls&, StageCall&, int32_t first, int32_t count);
 // The same with their keys in the cache: K, V, scales and page table too.
 void take_cache(const Calls&, StageCall&, int32_t first, int32_t count);
+// The page table and lengths of a step, for metadata.
+void read_tables(const Calls&, StageCall&);
+// Requests of a stage's own making, `count` at most, with their keys in the cache by a table of its own: none
+// of more than so many rows and keys.
+void take_made(const Calls&, StageCall&, int64_t count, int32_t rows, int32_t keys, int32_t kind,
+               const assay_tensor& starts, const assay_tensor& lengths, const assay_tensor& table);
 // The rows of a part of Q, with what their scores need; scales per request or row are the part's.
 void take_rows(const Calls&, StageCall&, const Part&);
 

@@ -67,7 +67,11 @@ std::vector<const assay_kernel*> step_kernels() {
                          {"v_codes", &kQuantizeInt8},
                          {"split", metadata_kernel(ASSAY_OP_SPLIT_BATCH)},
                          {"decode", &kPagedNaive},
-                         {"prefill", &kPagedNaive}},
+                         {"prefill", &kPagedNaive},
+                         {"cascade", metadata_kernel(ASSAY_OP_CASCADE_METADATA)},
+                         {"prefix", &kPagedNaive},
+                         {"suffix", &kPagedNaive},
+                         {"merge", &kMergeStates}},
                         nullptr)};
 }
 

@@ -70,7 +70,11 @@ std::vector<const assay_kernel*> step_kernels(const std::vector<const assay_kern
                          {"v_codes", named("quantize_int8_gpu")},
                          {"split", named("split_batch_gpu")},
                          {"decode", named("paged_split256_gpu")},
-                         {"prefill", named("paged_tiled_gpu")}},
+                         {"prefill", named("paged_tiled_gpu")},
+                         {"cascade", named("cascade_metadata_gpu")},
+                         {"prefix", named("paged_tiled_gpu")},
+                         {"suffix", named("paged_split256_gpu")},
+                         {"merge", named("merge_states_gpu")}},
                         capture_intact)};
 }
 

@@ -60,8 +60,19 @@ TEST_F(BadInput, FieldsOfOtherOps) {
               AllOf(HasSubstr("merge_states reads fp32"), Not(HasSubstr("pad"))));
   EXPECT_THAT(message("decode_splitkv batch=1q1s9 states=4"),
               AllOf(HasSubstr("add part=0"), Not(HasSubstr("from"))));
-  EXPECT_THAT(message("step h=4/2 d=16 batch=5q3s200p64"),
-              AllOf(HasSubstr("every request of step has pages of its own"), Not(HasSubstr("no pages"))));
+  EXPECT_THAT(
+      message("cache_write h=4/2 d=16 batch=5q3s200p64"),
+      AllOf(HasSubstr("every request of cache_write has pages of its own"), Not(HasSubstr("no pages"))));
+  EXPECT_THAT(message("step h=4/2 d=16 batch=5q3s200p198"),
+              AllOf(HasSubstr("ends before the new tokens"), HasSubstr("make p at most s - q")));
+  EXPECT_THAT(message("step h=4/2 d=16 prefix=64 batch=5q3s200p63"), HasSubstr("one group with p64 or more"));
+  EXPECT_THAT(message("step h=4/2 d=16 out=fp8_e4m3 batch=1q1s9"),
+              AllOf(HasSubstr("command line:1:"), HasSubstr("fp8_e4m3"), HasSubstr("bf16")));
+  EXPECT_THAT(message("prefill h=4/2 d=192/128 out=int8 batch=1q9"), HasSubstr("int8"));
+  EXPECT_THAT(message("step h=4/2 d=16 mask=full batch=1q1s9"),
+              AllOf(HasSubstr("step has mask=causal, tree"), HasSubstr("it cannot have mask=full")));
+  EXPECT_THAT(message("step h=4/2 d=16 mask=cross window=7 batch=1q1s9"),
+              HasSubstr("it cannot have mask=cross"));
   EXPECT_THAT(message("prefill h=4/2 d=16 batch=5q3s200p64"), HasSubstr("prefill has no pages"));
   const Output blocks = run({"describe", "step blocks=1 batch=4q1s100"});
   EXPECT_THAT(blocks.out, HasSubstr("cache     31 blocks"));
