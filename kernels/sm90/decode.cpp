@@ -20,9 +20,11 @@ bool power_of_two(int32_t x) { return (x & (x - 1)) == 0; }
 
 DecodeShape shape_of(const assay_problem& p) {
   const int32_t columns = p.max_q_len * (p.heads_q / p.heads_kv);
-  const DecodeCodes codes = p.k_format == ASSAY_FP8_E4M3 ? DecodeCodes::kE4m3
-                            : p.k_format == ASSAY_INT8   ? DecodeCodes::kInt8
-                                                         : DecodeCodes::k16;
+  const bool keys = p.k_scale_kind == ASSAY_SCALE_TOKEN_HEAD || p.v_scale_kind == ASSAY_SCALE_TOKEN_HEAD;
+  const DecodeCodes codes = p.k_format == ASSAY_FP8_E4M3 ? keys ? DecodeCodes::kE4m3Keys : DecodeCodes::kE4m3
+                            : p.k_format == ASSAY_FP8_E5M2 ? DecodeCodes::kE5m2
+                            : p.k_format == ASSAY_INT8     ? DecodeCodes::kInt8
+                                                           : DecodeCodes::k16;
   return {p.q_format == ASSAY_FP16, codes, p.layout == ASSAY_LAYOUT_X || p.layout == ASSAY_LAYOUT_SHUFFLED,
           columns <= 8    ? 1
           : columns <= 16 ? 2
@@ -33,23 +35,31 @@ int32_t bytes_of(const assay_problem& p) { return shape_of(p).codes == DecodeCod
 int refuse_formats(const assay_problem& p, char* why, size_t size) {
   char text[96];
   const bool q_fits = p.q_format == ASSAY_BF16 || p.q_format == ASSAY_FP16;
-  const bool kv_fits = p.k_format == p.v_format &&
-                       (p.k_format == p.q_format || p.k_format == ASSAY_FP8_E4M3 || p.k_format == ASSAY_INT8);
+  const bool kv_fits =
+      p.k_format == p.v_format && (p.k_format == p.q_format || p.k_format == ASSAY_FP8_E4M3 ||
+                                   p.k_format == ASSAY_FP8_E5M2 || p.k_format == ASSAY_INT8);
   if (!q_fits || !kv_fits || p.o_format != p.q_format) {
     std::snprintf(text, sizeof text, "q %s, k %s, v %s, out %s", format_name(p.q_format),
                   format_name(p.k_format), format_name(p.v_format), format_name(p.o_format));
-    return refuse(why, size, text, "q and out bf16 or fp16, k and v both that, both fp8_e4m3 or both int8",
+    return refuse(why, size, text,
+                  "q and out bf16 or fp16, k and v both that, both fp8_e4m3, fp8_e5m2 or int8",
                   "an instance of these formats");
   }
   if (p.q_scale_kind != ASSAY_SCALE_NONE)
     return refuse(why, size, "a scale of Q", "none", "a factor on its scores");
   const auto fits = [&](int32_t kind) {
-    return scale_per_segment(kind) || (p.k_format == ASSAY_INT8 && kind == ASSAY_SCALE_TOKEN_HEAD);
+    return scale_per_segment(kind) || (bytes_of(p) == 1 && kind == ASSAY_SCALE_TOKEN_HEAD);
   };
   if (!fits(p.k_scale_kind) || !fits(p.v_scale_kind))
-    return refuse(why, size, "scales per channel, or per token of a format other than int8",
-                  "scales per tensor, head or request and head, of int8 also per token and head",
+    return refuse(why, size, "scales per channel, or per token of a format of 16 bits",
+                  "scales per tensor, head, request and head, of codes also per token and head",
                   "a scale for every dimension");
+  const DecodeShape shape = shape_of(p);
+  const bool few = shape.codes == DecodeCodes::kE5m2 || shape.codes == DecodeCodes::kE4m3Keys;
+  if (few && (shape.packed || int64_t{p.max_q_len} * (p.heads_q / p.heads_kv) > kMostKeyedColumns))
+    return refuse(why, size,
+                  "e5m2, or e4m3 with scales per token, of more than 8 rows or in layout x or shuffled",
+                  "up to 8 rows per KV head, nhd and hnd", "an instance");
   return ASSAY_OK;
 }
 

@@ -39,7 +39,7 @@ struct DecodeCall {
   const float *k_scale, *v_scale, *sinks;  // sinks: null or [heads_q]
   int64_t k_scale_request, k_scale_head, v_scale_request, v_scale_head, sinks_stride;
   float k_scale_host, v_scale_host;
-  KeyScales k_keys, v_keys;  // int8
+  KeyScales k_keys, v_keys;  // not kE4m3
   // State between launches, all zero outside them: [blocks][columns][128] and [blocks][columns] x 2, see
   // missing().
   float* parts;
@@ -56,7 +56,9 @@ struct DecodeCall {
   float cap;                                 // 0: none
 };
 
-enum class DecodeCodes { k16, kE4m3, kInt8 };  // K and V: in the format of Q, or codes with scales
+// K and V: in the format of Q, or codes with scales; kE4m3Keys: e4m3 with a scale for each key.
+enum class DecodeCodes { k16, kE4m3, kInt8, kE4m3Keys, kE5m2 };
+constexpr int32_t kMostKeyedColumns = 8;  // of the last two, which are there for caches in rows alone
 
 // Which instance: Q and O in fp16 (else bf16), K and V, layouts x and shuffled (else rows), blocks of 8
 // columns.

@@ -8,6 +8,7 @@ namespace assay_sm90 {
 cudaError_t launch_decode_fp8(DecodeCall&, const DecodeShape&, int32_t blocks, cudaStream_t);
 cudaError_t launch_decode_int8(DecodeCall&, const DecodeShape&, int32_t blocks, cudaStream_t);
 cudaError_t launch_decode_packed(DecodeCall&, const DecodeShape&, int32_t blocks, cudaStream_t);
+cudaError_t launch_decode_keys(DecodeCall&, const DecodeShape&, int32_t blocks, cudaStream_t);
 
 namespace {
 
@@ -19,7 +20,9 @@ int32_t warps_of(int32_t blocks) {
 }
 template <bool kPacked>
 int32_t warps_of(const DecodeShape& shape) {
-  return shape.codes == DecodeCodes::kInt8   ? warps_of<DecodeCodes::kInt8, kPacked>(shape.blocks)
+  return shape.codes == DecodeCodes::kInt8 || shape.codes == DecodeCodes::kE4m3Keys ||
+                 shape.codes == DecodeCodes::kE5m2
+             ? warps_of<DecodeCodes::kInt8, kPacked>(shape.blocks)
          : shape.codes == DecodeCodes::kE4m3 ? warps_of<DecodeCodes::kE4m3, kPacked>(shape.blocks)
                                              : warps_of<DecodeCodes::k16, kPacked>(shape.blocks);
 }
@@ -38,6 +41,7 @@ cudaError_t launch_decode(DecodeCall p, const DecodeShape& shape, int32_t blocks
   if (shape.packed) return launch_decode_packed(p, shape, blocks, stream);
   if (shape.codes == DecodeCodes::kE4m3) return launch_decode_fp8(p, shape, blocks, stream);
   if (shape.codes == DecodeCodes::kInt8) return launch_decode_int8(p, shape, blocks, stream);
+  if (shape.codes != DecodeCodes::k16) return launch_decode_keys(p, shape, blocks, stream);
   return launch_codes<DecodeCodes::k16, false>(p, shape, blocks, stream);
 }
 

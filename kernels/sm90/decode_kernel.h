@@ -93,30 +93,6 @@ __device__ inline void clear_packed(unsigned char* tile, int first_key, const Re
   }
 }
 
-// Four codes of K to the format of Q, exact: which two registers are, see where Q is read.
-template <class I>
-__device__ inline void widen_k(uint32_t x, uint32_t& lower, uint32_t& upper) {
-  if constexpr (I::kInt8) {
-    if constexpr (I::kHalf)
-      int8_to_half(x, lower, upper);
-    else
-      int8_to_bf16(x, lower, upper);
-  } else {
-    if constexpr (I::kHalf)
-      e4m3_to_half(x, lower, upper);
-    else
-      e4m3_to_bf16(x, lower, upper);
-  }
-}
-// Four codes of V to the format of P, exact: bytes 0 and 2, bytes 1 and 3.
-template <class I>
-__device__ inline void widen_v(uint32_t x, uint32_t& even, uint32_t& odd) {
-  if constexpr (I::kInt8)
-    int8_to_bf16(x, even, odd);
-  else
-    e4m3_to_half(__byte_perm(x, 0, 0x3120), even, odd);
-}
-
 template <class I>
 __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__ DecodeCall p) {
   constexpr int kWarps = I::kWarps, kSlots = I::kSlots, kColumns = I::kColumns, kBlocks = I::kBlocks;
@@ -302,7 +278,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
       }
       const float* const scales =
           reinterpret_cast<const float*>(memory + warp * I::kRing + stage * I::kStage + 2 * I::kTile);
-      if constexpr (I::kInt8) {
+      if constexpr (I::kKeyScales) {
         if (p.k_keys.data != nullptr) {
           const float lower = scales[I::key_of(g)], upper = scales[I::key_of(g + 8)];
           SM90_UNROLL for (int b = 0; b < kBlocks; ++b) {
@@ -329,7 +305,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
           if (key < sees.begin || key >= sees.end) s[b][0][h] = -INFINITY;
           if (other < sees.begin || other >= sees.end) s[b][0][h + 2] = -INFINITY;
         }
-        if constexpr (I::kInt8) {
+        if constexpr (I::kKeyScales) {
           const int key = first_key + lane % kDecodeTile;
           if (lane >= kDecodeTile && (key < use.of.begin || key >= use.of.end))
             store_shared(k_tile + 2 * I::kTile + lane * 4, 0);
@@ -362,7 +338,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
           x[h + 2] = exp2_fast(fmaf(x[h + 2], scale, -from));
           row_sum[b][h] = row_sum[b][h] * down[h] + x[h] + x[h + 2];
         }
-        if constexpr (I::kInt8) {
+        if constexpr (I::kKeyScales) {
           if (p.v_keys.data != nullptr) {
             const float* const of_v = scales + kDecodeTile;
             const float lower = of_v[I::key_of(g)], upper = of_v[I::key_of(g + 8)];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the decode kernel (decode_kernel.h) finds and fetches its tiles: instances and what shared memory they
-// have, what a request needs, a position in the flat list of tiles, and the copies of a tile of 16 keys.
+// have, what a request needs, a position in the flat list of tiles, the copies of a tile of 16 keys, codes
+// widened.
 //
 // In shared memory rows of keys are 16 rows of 128 bytes (two such where elements have two), 16-byte chunks
 // exchanged by row. In layouts x and shuffled a chunk of V is one dimension of 8 or 16 keys, so a tile of V
@@ -26,26 +27,27 @@ struct DecodeInstance {
   static constexpr int kBlocks = kBlocks_;
   static constexpr bool kBytes = kCodes != DecodeCodes::k16;  // K and V of one byte
   static constexpr bool kInt8 = kCodes == DecodeCodes::kInt8;
+  static constexpr bool kKeyScales = kBytes && kCodes != DecodeCodes::kE4m3;  // K and V may have one per key
   // P and V are multiplied in fp16 or in bf16: the latter where a weight takes a key's scale along, which may
   // be of any size.
-  static constexpr bool kHalfP = kBytes ? !kInt8 : kHalf;
+  static constexpr bool kHalfP = kBytes ? !kKeyScales : kHalf;
   static constexpr int kColumns = 8 * kBlocks;
   // As many bytes in flight as shared memory holds beside the slots; with four blocks Q lies there, too.
   // More than 12 warps have 128 registers a thread, too few with V^T or scales of keys.
   static constexpr int kWarps = kBlocks == 4   ? 4
-                                : kBlocks == 2 ? (kInt8 ? 7 : 8)
+                                : kBlocks == 2 ? (kKeyScales ? 7 : 8)
                                 : !kBytes      ? 8
-                                               : (kInt8 || kPacked ? 12 : 14);
-  static constexpr int kStages = kBlocks == 4              ? (kInt8    ? 3
-                                                              : kBytes ? 4
-                                                                       : 2)
+                                               : (kKeyScales || kPacked ? 12 : 14);
+  static constexpr int kStages = kBlocks == 4              ? (kKeyScales ? 3
+                                                              : kBytes   ? 4
+                                                                         : 2)
                                  : !kBytes && kBlocks == 2 ? 2
                                                            : 3;
   static constexpr bool kQueriesShared = kBlocks == 4;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kRow = kDecodeDim * (kBytes ? 1 : 2);  // bytes of a key
   static constexpr int kTile = kDecodeTile * kRow;
-  static constexpr int kScales = kInt8 ? 2 * kDecodeTile * 4 : 0;               // K's of a tile, then V's
+  static constexpr int kScales = kKeyScales ? 2 * kDecodeTile * 4 : 0;          // K's of a tile, then V's
   static constexpr int kStage = 2 * kTile + kScales, kRing = kStages * kStage;  // per warp
   // A warp shares at most its first and its last segment. The last may lie in the stage it was just read
   // from.
@@ -182,7 +184,7 @@ struct Loader {
       page = static_cast<int>(__umulhi(tile, p.page_magic)), slot = tile * kDecodeTile - page * p.page;
     }
     page_numbers(at, page);
-    if constexpr (I::kInt8) scales(at, tile, page, slot, stage);
+    if constexpr (I::kKeyScales) scales(at, tile, page, slot, stage);
     if constexpr (I::kPacked) {
       packed(at, page, slot, stage);
     } else if (p.page >= kDecodeTile) {
@@ -208,6 +210,39 @@ struct Loader {
     }
   }
 };
+
+// Four codes of K to the format of Q, exact: which two registers are, see where Q is read.
+template <class I>
+__device__ inline void widen_k(uint32_t x, uint32_t& lower, uint32_t& upper) {
+  if constexpr (I::kInt8) {
+    if constexpr (I::kHalf)
+      int8_to_half(x, lower, upper);
+    else
+      int8_to_bf16(x, lower, upper);
+  } else if constexpr (I::kCodes == DecodeCodes::kE5m2) {
+    if constexpr (I::kHalf)
+      e5m2_to_half(x, lower, upper);
+    else
+      e5m2_to_bf16(x, lower, upper);
+  } else {
+    if constexpr (I::kHalf)
+      e4m3_to_half(x, lower, upper);
+    else
+      e4m3_to_bf16(x, lower, upper);
+  }
+}
+// Four codes of V to the format of P, exact: bytes 0 and 2, bytes 1 and 3.
+template <class I>
+__device__ inline void widen_v(uint32_t x, uint32_t& even, uint32_t& odd) {
+  if constexpr (I::kInt8)
+    int8_to_bf16(x, even, odd);
+  else if constexpr (I::kCodes == DecodeCodes::kE5m2)
+    e5m2_to_bf16(x, even, odd);
+  else if constexpr (I::kKeyScales)
+    e4m3_to_bf16(x, even, odd);
+  else
+    e4m3_to_half(__byte_perm(x, 0, 0x3120), even, odd);
+}
 
 }  // namespace
 }  // namespace assay_sm90

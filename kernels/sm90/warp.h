@@ -153,6 +153,18 @@ __device__ inline void e4m3_to_bf16(uint32_t x, uint32_t& even, uint32_t& odd) {
   asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(even) : "r"(0x7B807B80u));
   asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(odd) : "r"(0x7B807B80u));
 }
+// Four e5m2 -> fp16, of which they are the upper bytes: bytes 0 and 1, bytes 2 and 3.
+__device__ inline void e5m2_to_half(uint32_t x, uint32_t& lower, uint32_t& upper) {
+  lower = __byte_perm(x, 0, 0x1404), upper = __byte_perm(x, 0, 0x3424);
+}
+// Four e5m2 -> bf16, exact: bytes 0 and 2, bytes 1 and 3; as above, by 2^112. Infinities and NaN codes become
+// numbers from 65536 on.
+__device__ inline void e5m2_to_bf16(uint32_t x, uint32_t& even, uint32_t& odd) {
+  even = (x << 5 & 0x0FE00FE0u) | (x << 8 & 0x80008000u);
+  odd = (x >> 3 & 0x0FE00FE0u) | (x & 0x80008000u);
+  asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(even) : "r"(0x77807780u));
+  asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(odd) : "r"(0x77807780u));
+}
 // Four int8 -> fp16, exact: bytes 0 and 1, bytes 2 and 3. The code + 128 in the mantissa of 1024, off which
 // 1152 is taken.
 __device__ inline void int8_to_half(uint32_t x, uint32_t& lower, uint32_t& upper) {

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "kernels/common/formats.hpp"
@@ -105,6 +106,20 @@ inline void e4m3_to_bf16(uint32_t x, uint32_t& even, uint32_t& odd) {
     if ((code & 127u) == 127u) return assay_kernels::bf16_from_float(code & 128u ? -480.f : 480.f);
     return assay_kernels::bf16_from_float(
         assay_kernels::float_from_fp8(static_cast<uint8_t>(code), ASSAY_FP8_E4M3));
+  };
+  even = of(x & 255u) | of(x >> 16 & 255u) << 16;
+  odd = of(x >> 8 & 255u) | of(x >> 24) << 16;
+}
+inline void e5m2_to_half(uint32_t x, uint32_t& lower, uint32_t& upper) {
+  lower = (x << 8 & 0xFF00u) | (x << 16 & 0xFF000000u), upper = (x >> 8 & 0xFF00u) | (x & 0xFF000000u);
+}
+inline void e5m2_to_bf16(uint32_t x, uint32_t& even, uint32_t& odd) {
+  const auto of = [](uint32_t code) -> uint32_t {
+    const uint32_t exponent = code >> 2 & 31u, fraction = code & 3u;  // by the format's definition
+    const float size = exponent == 0
+                           ? std::ldexp(static_cast<float>(fraction), -16)
+                           : std::ldexp(static_cast<float>(4 + fraction), static_cast<int>(exponent) - 17);
+    return assay_kernels::bf16_from_float(code & 128u ? -size : size);
   };
   even = of(x & 255u) | of(x >> 16 & 255u) << 16;
   odd = of(x >> 8 & 255u) | of(x >> 24) << 16;
