@@ -139,6 +139,95 @@ TEST(Explain, AKernelOfAnotherOpIsRefused) {
   }
 }
 
+// What a right kernel would have written with mistakes in it, so that the truth is known exactly.
+Explanation explain_mistakes(const std::string& line,
+                             const std::function<void(const Problem&, Rules&)>& make) {
+  omp_set_num_threads(1);
+  CaptureOptions options;
+  options.threads = 1;
+  options.timeout_s = 30;
+  const Problem problem = make_problem(parse_scenario(line));
+  Evidence evidence = capture(line, problem, kFake, "paged_ok_fake", options);
+  Predictor predictor(evidence.problem, evidence.operands(false), evidence.declared);
+  Rules rules = predictor.right();
+  make(evidence.problem, rules);
+  for (CallResultCopy& call : evidence.calls)
+    for (const RowId& row : evidence.bounded.value.rows)
+      for (int32_t h = 0; call.made && h < problem.heads_q; ++h) {
+        const Cell cell{row.request, row.row, h};
+        const Prediction p = predictor.predict(rules, cell);
+        const int64_t at = evidence.packed_row(cell) * problem.heads_q + h;
+        call.lse[at] = p.lse;
+        std::copy(p.o.begin(), p.o.end(), call.o.begin() + at * problem.head_dim_v);
+      }
+  return explain(evidence);
+}
+
+void twice(Rules& rules) {
+  rules.score = [](const Scene&, const Term&, ScoreParts s) {
+    s.scale *= s.scale;
+    return standard_score(s);
+  };
+}
+
+// Numbers and sizes that stand in no list and in no declaration; a mistake of one part of the case.
+TEST(Explain, NumbersAreFoundAndConstantsCombined) {
+  const std::string line = "paged h=4/2 d=64 window=63 batch=2q1s300_1q9s90 seed=3";
+  const auto how = [](const Explanation& x) { return x.ranking.list.empty() ? "" : x.ranking.list[0].text; };
+  Explanation x = explain_mistakes(line, [](const Problem&, Rules& rules) { twice(rules); });
+  EXPECT_EQ(first_cause(x), "scale.softmax");
+  EXPECT_TRUE(sure(x.ranking));
+  EXPECT_THAT(how(x), HasSubstr("times the softmax scale"));
+  x = explain_mistakes(line, [](const Problem& p, Rules& rules) {
+    rules.sees = [&p](const Scene& s, int32_t j) {
+      return visible(p, s.cell.request, s.cell.row, j) && j >= s.position - 41;
+    };
+  });
+  EXPECT_EQ(first_cause(x), "mask.window_short");
+  EXPECT_THAT(how(x), HasSubstr("41 keys to the left instead of 63"));
+  x = explain_mistakes("paged h=4/2 d=64 batch=2q1s300_1q9s90 seed=3", [](const Problem&, Rules& rules) {
+    rules.arithmetic.split_keys = 128;
+    rules.arithmetic.splits = 3;
+    rules.arithmetic.tile_keys = 128;
+    rules.merge_weight = [](double, double) { return 1.0; };
+    rules.merge_lse = [](const Scene&, const std::vector<SplitPart>&, double lse) { return lse; };
+  });
+  EXPECT_EQ(first_cause(x), "merge.uniform_weights");
+  EXPECT_THAT(how(x), HasSubstr("splits of 128 keys"));
+  x = explain_mistakes(line, [](const Problem& p, Rules& rules) {
+    rules.edit_terms = [&p](Scene& s, std::vector<Term>& t) {
+      if (s.cell.head == p.heads_q - 1) std::erase_if(t, [](const Term& k) { return k.position % 8 >= 6; });
+    };
+  });
+  EXPECT_EQ(first_cause(x), "keys.one_dropped");
+  EXPECT_THAT(how(x), HasSubstr("last 2 of every 8 keys left out, in the last head"));
+}
+
+TEST(Explain, TwoMistakesAreSaidAsTwoCauses) {
+  const std::string line = "paged h=4/2 d=64 window=63 batch=2q1s200_1q9s90 seed=3";
+  const Explanation x = explain_mistakes(line, [](const Problem& p, Rules& rules) {
+    twice(rules);
+    rules.sees = [&p](const Scene& s, int32_t j) {
+      return visible(p, s.cell.request, s.cell.row, j) && j > s.position - 63;
+    };
+  });
+  ASSERT_TRUE(sure(x.ranking)) << explanation_text(x, make_problem(parse_scenario(line)), 5, false);
+  EXPECT_EQ(first_cause(x), "scale.softmax");
+  EXPECT_EQ(x.ranking.list[0].also, "mask.window_short");
+  EXPECT_THAT(explanation_text(x, make_problem(parse_scenario(line)), 5, false), HasSubstr("(two causes)"));
+}
+
+// As many fitted numbers as wrong cells explain anything.
+TEST(Explain, WhatIsFittedToEveryWrongCellIsNotSure) {
+  Ranking ranking;
+  ranking.nothing = 10;
+  ranking.bad_cells = 3;
+  ranking.list = {{"keys.one_dropped", "one key per row", 0, 1, 1.5, false, 3}};
+  EXPECT_FALSE(sure(ranking));
+  ranking.list[0].free = 2;
+  EXPECT_TRUE(sure(ranking));
+}
+
 // A cause that leaves a fifth of the error is not the cause, and one of several that fit alike is not sure.
 TEST(Explain, SaysSoOnlyWhereItKnows) {
   Explanation x;
@@ -192,18 +281,18 @@ TEST(Explain, TheScoreCountsWhatIsRightWhatMisleadsAndWhatIsNotKnown) {
   EXPECT_EQ(foreign.right, 1) << foreign.faults[0].first;
 }
 
-// Faults of another kernel than the catalogue's: the half that may be looked at, every fourth of it.
+// Faults of another kernel than the catalogue's: the half that may be looked at, every sixth of it.
 TEST(Explain, FaultsOfAnotherKernelAreRecognisedAndNoneMisleads) {
   ExplainScoreOptions options;
   options.backend = ASSAY_BINARY_DIR "/faulty/libassay_unseen.so";
   options.suites = {"paged h=2/1 d=32 batch=2q1s40"};  // not used
   options.jobs = 1;
   options.half = 1;
-  options.every = 4;
+  options.every = 6;
   const ExplainScore score = score_catalogue(
       options, [](const ExplainedFault& f) { EXPECT_FALSE(f.misled) << f.name << ": " << f.how; });
-  EXPECT_EQ(score.explained, 13);
-  EXPECT_GE(score.right, 12);
+  EXPECT_EQ(score.explained, 9);
+  EXPECT_GE(score.right, 8);
 }
 
 TEST(Explain, RightKernelHasNothingToExplain) {

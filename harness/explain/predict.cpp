@@ -146,6 +146,7 @@ double Predictor::dot(const Rules& rules, const Scene& scene, const Cell& query,
 std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& scene, const Cell& asked) {
   const Cell cell = scene.cell;
   std::vector<Term> terms;
+  terms.reserve(scene.kv_len);
   for (int32_t j = 0; j < scene.kv_len; ++j) {
     const bool sees = rules.sees                             ? rules.sees(scene, j)
                       : scene.keys.request() == cell.request ? visible(problem_, cell.request, cell.row, j)
@@ -166,7 +167,6 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
   if (rules.slope) slope = rules.slope(scene, slope);
   double scale = problem_.softmax_scale;
   if (rules.scale_format != ASSAY_FORMAT_NONE) scale = round_to(rules.scale_format, scale);
-
   const assay_arithmetic& a = rules.arithmetic;
   const int32_t divided = rules.splits_of_longest ? problem_.max_kv_len() : scene.kv_len;
   const int32_t tiles = a.tile_keys > 0 ? (divided + a.tile_keys - 1) / a.tile_keys : 1;
@@ -188,14 +188,15 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
     s.part = part_of(a, s.tile, term.position, tiles);
     scored.push_back(s);
   }
-  std::stable_sort(scored.begin(), scored.end(), [&](const Scored& l, const Scored& r) {
+  const auto before = [&](const Scored& l, const Scored& r) {
     if (l.part != r.part) return l.part < r.part;
     return a.tile_reverse ? l.tile > r.tile : l.tile < r.tile;
-  });
+  };
+  if (!std::is_sorted(scored.begin(), scored.end(), before))  // they nearly always are
+    std::stable_sort(scored.begin(), scored.end(), before);
   return scored;
 }
 
-// How often the running maximum moves after it was first set.
 int32_t Predictor::count_updates(const assay_arithmetic& a, const std::vector<Scored>& keys, size_t begin,
                                  size_t end, double maximum) {
   int32_t updates = 0;
@@ -348,8 +349,7 @@ Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
   scene.kv_len = std::min(scene.kv_len, keys.keys());
   const std::vector<Scored> scored = score_all(rules, scene, asked);
 
-  bool nan_scores = false;
-  for (const Scored& s : scored) nan_scores = nan_scores || std::isnan(s.x);
+  const bool nan_scores = std::any_of(scored.begin(), scored.end(), [](auto& s) { return std::isnan(s.x); });
   double sink = problem_.sinks ? reader_.sink(cell.head) : -kInf;
   if (rules.sink) sink = rules.sink(scene, sink);
   const assay_arithmetic& a = rules.arithmetic;

@@ -173,25 +173,31 @@ class Pairs {
   }
 
  private:
+  static constexpr double kInf = std::numeric_limits<double>::infinity();
+  static constexpr double kPlain = 0.25;    // most that a hypothesis without a fitted number costs
   static constexpr double kWorthTwo = 0.4;  // share of what the first alone leaves in the first samples
   double cost(const Found& f) const { return all_[f.first].cost + all_[f.second].cost; }
   // Not what is fitted to single cells, and not what merely widens the noise.
   bool usable(size_t i) const { return all_[i].free == 0 && all_[i].rules.weight_noise == 0; }
   std::vector<size_t> firsts() const {
     std::vector<size_t> list;
-    const auto take = [&](auto less, size_t count) {
+    const auto take = [&](auto less, size_t count, double dearest = kInf) {
       std::vector<Tried> sorted = tried_;
-      std::erase_if(sorted, [&](const Tried& t) { return !t.changes || !usable(t.index); });
+      std::erase_if(sorted, [&](const Tried& t) {
+        return !t.changes || !usable(t.index) || all_[t.index].cost > dearest;
+      });
       std::stable_sort(sorted.begin(), sorted.end(), less);
       std::map<std::string_view, int> of_cause;
       for (const Tried& t : sorted) {
         if (count == 0) break;
-        if (++of_cause[all_[t.index].cause] > 2) continue;
+        if (++of_cause[all_[t.index].cause] > 3) continue;
         --count;
         if (std::find(list.begin(), list.end(), t.index) == list.end()) list.push_back(t.index);
       }
     };
     take([](const Tried& a, const Tried& b) { return a.total < b.total; }, 5);
+    // Alone, a wrong number may fit better than the right one does without its partner: the plain ones too.
+    take([](const Tried& a, const Tried& b) { return a.total < b.total; }, 5, kPlain);
     take([](const Tried& a, const Tried& b) { return a.o < b.o; }, 3);
     take([](const Tried& a, const Tried& b) { return a.lse < b.lse; }, 3);
     take([](const Tried& a, const Tried& b) { return a.solved > b.solved; }, 2);
