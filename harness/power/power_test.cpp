@@ -8,8 +8,11 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "harness/base/error.hpp"
+#include "harness/input/exact_recipe.hpp"
+#include "harness/input/value_source.hpp"
 #include "harness/power/curves.hpp"
 #include "harness/power/power_case.hpp"
 #include "harness/scenario/scenario.hpp"
@@ -100,6 +103,17 @@ TEST(Power, AnFp16AccumulatorIsSeenAt4kKeys) {
   EXPECT_FALSE(pair.ours(fault("accumulator_2^-20")));
 }
 
+// Of a batch of one request and a cache of one head.
+int64_t keys_never_asked(const Problem& p) {
+  const std::vector<int> roots = sharing_roots(p);
+  const ExactRecipe recipe(p, roots);
+  std::set<int32_t> asked;
+  for (int32_t row = 0; row < p.requests.front().q_len; ++row)
+    for (int32_t head = 0; head < p.heads_q; ++head)
+      for (const int32_t key : recipe.matching_keys(0, row, head)) asked.insert(key);
+  return p.max_kv_len() - static_cast<int64_t>(asked.size());
+}
+
 // A typical key weighs too little there for any random input; the shipped lines ask for each.
 TEST(Power, ADroppedKeyOf64kIsFoundByTheSuites) {
   std::map<std::pair<bool, int32_t>, int> met;  // of latent rows, format of K
@@ -111,6 +125,7 @@ TEST(Power, ADroppedKeyOf64kIsFoundByTheSuites) {
       if (p.max_kv_len() <= 50000) continue;
       ++met[{p.layout == ASSAY_LAYOUT_MLA, p.k_format}];
       const std::string line = print(c->scenario);
+      EXPECT_EQ(keys_never_asked(p), 0) << line;
       IncidenceCase known(sized(), right_kernel(), line);
       EXPECT_TRUE(known.rejects(fault("key_weight_2^0"))) << line;
       EXPECT_FALSE(known.rejects(right_kernel())) << line;
