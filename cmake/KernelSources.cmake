@@ -12,7 +12,8 @@ set(ASSAY_STEP_SOURCES ${ASSAY_KERNELS}/common/stages.cpp ${ASSAY_KERNELS}/commo
   ${ASSAY_KERNELS}/common/step_stages.cpp ${ASSAY_KERNELS}/common/unified_step.cpp
   ${ASSAY_KERNELS}/common/aiter_fa.cpp ${ASSAY_KERNELS}/common/sglang_fa.cpp
   ${ASSAY_KERNELS}/common/chunked_context.cpp ${ASSAY_KERNELS}/common/mla_prefill.cpp
-  ${ASSAY_KERNELS}/common/aiter_mla.cpp ${ASSAY_KERNELS}/common/ixformer_fa.cpp)
+  ${ASSAY_KERNELS}/common/aiter_mla.cpp ${ASSAY_KERNELS}/common/ixformer_fa.cpp
+  ${ASSAY_KERNELS}/common/ixformer_dcp.cpp ${ASSAY_KERNELS}/common/group.cpp)
 
 # Device code of the portable kernels (CUDA, HIP or plain C++ for the emulator) and their entries of the C table.
 file(GLOB ASSAY_PORTABLE_DEVICE_SOURCES CONFIGURE_DEPENDS ${ASSAY_KERNELS}/portable/*.cu)
@@ -29,7 +30,7 @@ set(ASSAY_LIMIT_KERNELS ${ASSAY_KERNELS}/device/limit_kernels.cu ${ASSAY_KERNELS
 
 # The public headers as they are included from outside: <assay/...>.
 set(ASSAY_PUBLIC_HEADERS harness/abi/assay_kernel.h harness/abi/assay_problem.h harness/abi/assay_arithmetic.h
-  harness/abi/assay_fault.h harness/abi/assay_disturb.h kernels/device/assay_kit.hpp)
+  harness/abi/assay_fault.h harness/abi/assay_disturb.h harness/abi/assay_group.h kernels/device/assay_kit.hpp)
 set(ASSAY_PUBLIC_INCLUDE ${CMAKE_BINARY_DIR}/include)
 file(MAKE_DIRECTORY ${ASSAY_PUBLIC_INCLUDE}/assay)
 foreach(header ${ASSAY_PUBLIC_HEADERS})

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program. `assay worker LIBRARY` is how it starts itself as a worker (not for users); everything
-// else is the command line.
+// The program. `assay worker LIBRARY` is how it starts itself as a worker (not for users),
+// `assay rank LIBRARY DEVICE` how a worker starts a rank; everything else is the command line.
 #include "harness/base/memory.hpp"
 #include "harness/cli/commands.hpp"
+#include "harness/run/rank.hpp"
 #include "harness/run/worker.hpp"
 #include "harness/run/worker_process.hpp"
 #include "harness/scenario/lengths.hpp"
@@ -14,5 +15,6 @@ int main(int argc, char** argv) {
   assay::add_trace_folder(assay::scenario_folder() + "/traces");
   if (const auto worker = assay::worker_arguments(argc, argv))
     return assay::worker_main(*worker, assay::kWorkerFd);
+  if (const auto rank = assay::rank_arguments(argc, argv)) return assay::rank_main(*rank, assay::kWorkerFd);
   return assay::cli_main(argc, argv);
 }

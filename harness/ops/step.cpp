@@ -40,10 +40,10 @@ constexpr OperandUse kOperands[] = {
     {Operand::kO, Role::kOut, layouts::o},
 };
 
-constexpr std::string_view kFields[] = {"q",         "kv",      "from",      "out",    "page",   "blocks",
-                                        "layout",    "storage", "table",     "window", "cap",    "alibi",
-                                        "scale",     "sinks",   "threshold", "budget", "mask",   "chunk",
-                                        "positions", "pad",     "drafted",   "write",  "prefix", "workers"};
+constexpr std::string_view kFields[] = {
+    "q",         "kv",  "from",    "out",   "page",   "blocks",    "layout", "storage",   "table",
+    "window",    "cap", "alibi",   "scale", "sinks",  "threshold", "budget", "mask",      "chunk",
+    "positions", "pad", "drafted", "write", "prefix", "workers",   "ranks",  "interleave"};
 
 constexpr std::string_view kExamples[] = {
     "step h=4/2 d=32 batch=2q1s40_1q9s20_1q7 seed=1",
@@ -79,6 +79,8 @@ void check(const Problem& p) {
         "request {} has not the prefix of {} tokens in common", r, p.prefix_tokens);
   }
   ASSAY_CHECK(p.drafted == 0 || p.mask == ASSAY_MASK_TREE, "{} draft steps without a tree", p.drafted);
+  ASSAY_CHECK(p.ranks >= 1 && p.interleave >= 1 && p.heads_q % p.ranks == 0,
+              "{} ranks in turns of {} tokens share {} heads", p.ranks, p.interleave, p.heads_q);
   ASSAY_CHECK(p.threshold >= 0 && p.token_budget >= 1, "a threshold of {} rows, a budget of {} tokens",
               p.threshold, p.token_budget);
 }
@@ -101,10 +103,16 @@ std::string describe(const Problem& p) {
   }
   const Group decodes = groups[ASSAY_REQUEST_DECODE], extends = groups[ASSAY_REQUEST_EXTEND],
               prefills = groups[ASSAY_REQUEST_PREFILL];
+  const std::string ranks =
+      p.ranks > 1 ? fmt::format("\nranks     {}: keys in turns of {} tokens, {} heads of Q each", p.ranks,
+                                p.interleave, p.heads_q / p.ranks)
+                  : "";
   return fmt::format(
-      "{}\nstep      {} decodes ({} rows), {} extends ({}), {} prefills ({}); new keys {} into a cache of {}",
-      attention_text(p), decodes.requests, decodes.rows, extends.requests, extends.rows, prefills.requests,
-      prefills.rows, name_of(format_names(), p.source_format), kv_text(p));
+             "{}\nstep      {} decodes ({} rows), {} extends ({}), {} prefills ({}); new keys {} into a "
+             "cache of {}",
+             attention_text(p), decodes.requests, decodes.rows, extends.requests, extends.rows,
+             prefills.requests, prefills.rows, name_of(format_names(), p.source_format), kv_text(p)) +
+         ranks;
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "harness/run/case_needs.hpp"
 #include "harness/run/machine.hpp"
 #include "harness/run/options.hpp"
+#include "harness/run/rank_group.hpp"
 #include "harness/run/results_folder.hpp"
 #include "harness/run/stage_rows.hpp"
 #include "harness/run/timed_call.hpp"
@@ -171,6 +172,13 @@ void run_kernel(const TimedCase& c, Judge& judge, const WantedKernel& wanted, co
   const assay_kernel* kernel = c.backend.find(row.kernel);
   ASSAY_CHECK(kernel != nullptr, "no kernel {} in backend {}", row.kernel, c.backend.name());
   row.contract = contracts_text(contracts_of(*kernel));
+  // Ranks are judged as one kernel and not timed: what is between them here is no device's.
+  std::optional<RankGroup> ranks;
+  if (wants_ranks(c.problem)) {
+    RankOptions options;
+    options.limit_s = std::max(options.limit_s, check_allowance_s(c.work, c.problem, order.rows_budget));
+    kernel = &ranks.emplace(c.backend, *kernel, options).kernel();
+  }
   try {
     fill_verdict(row, judge.judge(c.backend, *kernel, c.device));
     const auto passed = [&] { return row.outcome == outcome_name(Outcome::kPassed); };
@@ -179,7 +187,7 @@ void run_kernel(const TimedCase& c, Judge& judge, const WantedKernel& wanted, co
     row.case_s = seconds_since(start);
     // What the bounds cannot tell from nonsense is timed all the same, and stays untrusted.
     const bool timed = passed() || row.outcome == outcome_name(Outcome::kUntrusted);
-    if (timed && !wanted.modes.empty()) {
+    if (timed && !wanted.modes.empty() && !ranks) {
       time_modes(c, *kernel, judge, order, wanted.modes, row, start);
       return;
     }

@@ -2,17 +2,10 @@
 // See worker.hpp. Here: the conversation. What happens to one case is in case_runner.cpp.
 #include "harness/run/worker.hpp"
 
-#include <fcntl.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cfenv>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 #include <stdexcept>
 
 #include "harness/base/error.hpp"
@@ -26,6 +19,7 @@
 #include "harness/ops/op.hpp"
 #include "harness/run/arithmetic.hpp"
 #include "harness/run/case_runner.hpp"
+#include "harness/run/channel.hpp"
 #include "harness/run/housekeeping.hpp"
 #include "harness/run/keeper.hpp"
 #include "harness/run/machine.hpp"
@@ -36,70 +30,6 @@
 
 namespace assay {
 namespace {
-
-// Where a descriptor may be that nobody expects, so that a kernel that writes to or closes the low ones does
-// not meet it; not handed on to programs.
-int hidden(int fd) {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  const int room = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 4096));
-  const int lowest = room > 128 ? static_cast<int>(64 + std::random_device{}() % (room - 96)) : 4;
-  const int moved = fcntl(fd, F_DUPFD_CLOEXEC, lowest);
-  if (moved < 0) return fd;
-  close(fd);
-  return moved;
-}
-
-// To be made before anything foreign is loaded: it hears the parent's hello and answers it.
-class Channel {
- public:
-  explicit Channel(int fd) : fd_(hidden(fd)), owner_(getpid()) {
-    WorkerRequest request;
-    if (!hear(request)) throw std::runtime_error("the parent said nothing");
-    const auto* hello = std::get_if<Hello>(&request);
-    if (hello == nullptr || hello->schema != kWorkerSchema)
-      throw std::runtime_error(
-          fmt::format("the parent is another version of assay: schema {}, this program speaks {}",
-                      hello != nullptr ? hello->schema : 0, kWorkerSchema));
-    secret_ = hello->secret;
-    say(Here{kWorkerSchema});
-  }
-  void say(const WorkerAnswer& answer) {
-    if (getpid() != owner_) _exit(0);  // style: process end; a kernel's child has nothing to say
-    const std::string text = fmt::format(
-        "{} {} {}\n", secret_, ++lines_,
-        encode_message(answer, "event").dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
-    for (size_t sent = 0; sent < text.size();) {
-      const ssize_t n = ::send(fd_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) throw std::runtime_error("the parent is gone");
-      sent += static_cast<size_t>(n);
-    }
-  }
-  // False at the end of the conversation.
-  bool hear(WorkerRequest& request) {
-    const SourcePlace parent{"request of the parent", 0, 0};
-    while (true) {
-      if (const size_t newline = buffer_.find('\n'); newline != std::string::npos) {
-        decode_message(parse_json(std::string_view(buffer_).substr(0, newline), parent, "a request"), "do",
-                       parent, request);
-        buffer_.erase(0, newline + 1);
-        return true;
-      }
-      char chunk[65536];
-      const ssize_t n = read(fd_, chunk, sizeof chunk);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return false;
-      buffer_.append(chunk, static_cast<size_t>(n));
-    }
-  }
-
- private:
-  int fd_;
-  pid_t owner_;
-  std::string secret_, buffer_;
-  int64_t lines_ = 0;
-};
 
 // The first file made on a device like this one: its arithmetic goes to the backend, its limits and where it
 // comes from into the answer. Nothing when there is none.

@@ -251,8 +251,8 @@ std::vector<Field> make_fields() {
                         "metadata op's lists "
                         "behind the live ones, as in a batch padded for graph replay.",
                         fmt::format("0 to {}", kMaxRequests)),
-      ASSAY_COUNT_FIELD("ranks", "COUNT", ranks, 1, kMaxStates, "2",
-                        "Ranks that share the keys of every request.", fmt::format("1 to {}", kMaxStates)),
+      ASSAY_COUNT_FIELD("ranks", "COUNT", ranks, 1, kMaxStates, "1",
+                        "Ranks that share keys, in a step heads too.", fmt::format("1 to {}", kMaxStates)),
       ASSAY_COUNT_FIELD("interleave", "TOKENS", interleave, 1, kMaxTokens, "1",
                         "Keys that a rank holds before the next one's turn.", "1 and up"),
       ASSAY_COUNT_FIELD("threshold", "ROWS", threshold, 0, kMaxTokens, "1",

@@ -148,6 +148,48 @@ std::vector<Rule> op_rules() {
              "would be another mask",
              s.chunk, s.page_size);
        }},
+      {"ranks_heads",
+       {"op", "ranks", "h"},
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         return !op.attends_rows || !takes(op, "ranks") || (s.ranks > 0 && s.heads_q % s.ranks == 0);
+       },
+       [](const Scenario& s) {
+         std::string list;
+         for (int32_t n = 1; n <= s.heads_q; ++n)
+           if (s.heads_q % n == 0) list += (list.empty() ? "" : ", ") + std::to_string(n);
+         return fmt::format("ranks={}: ranks share the {} heads of Q evenly; take {}", s.ranks, s.heads_q,
+                            list);
+       }},
+      {"ranks_cache",
+       {"op", "ranks", "layout", "mask", "q", "kv", "write"},
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         if (!op.attends_rows || !takes(op, "ranks") || s.ranks <= 1) return true;
+         const auto whole = [](const Quantization& q) { return q.scale != ASSAY_SCALE_TOKEN_HEAD; };
+         return !s.no_write && s.layout != ASSAY_LAYOUT_MLA && s.mask == ASSAY_MASK_CAUSAL &&
+                s.q.scale == ASSAY_SCALE_NONE && whole(s.k) && whole(s.v);
+       },
+       [](const Scenario& s) {
+         return fmt::format(
+             "ranks={} share causal attention over heads of K and V; leave out mask=tree, layout=mla, "
+             "write=off, scales of q= and token_head of kv=, or take ranks=1",
+             s.ranks);
+       }},
+      {"ranks_batch",
+       {"op", "ranks", "batch"},
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         // Local slots of what comes behind a shared prefix would lie in its pages.
+         const auto& groups = s.batch.groups;
+         return !op.attends_rows || !takes(op, "ranks") || s.ranks <= 1 ||
+                (s.batch.kind != BatchSpec::Kind::kTrace &&
+                 std::all_of(groups.begin(), groups.end(), [](auto& g) { return g.shared == 0; }));
+       },
+       [](const Scenario& s) {
+         return fmt::format(
+             "ranks={} share keys of requests with pages of their own; leave out p and trace()", s.ranks);
+       }},
       {"block_q",
        {"op", "q"},
        [](const Scenario& s) {

@@ -87,7 +87,7 @@ class ScenarioGenerator {
     if (takes(op, "part")) s.part_tokens = one_of({0, 2, 64, 256});
     if (takes(op, "states") && (!takes(op, "part") || s.part_tokens == 0))
       s.states = one_of({1, 2, 3, 17, 256});
-    if (takes(op, "ranks")) s.ranks = one_of({1, 2, 7});
+    if (takes(op, "ranks") && !op.attends_rows) s.ranks = one_of({1, 2, 7});
     if (takes(op, "interleave")) s.interleave = one_of({1, 16, 100});
     if (takes(op, "threshold")) s.threshold = one_of({0, 1, 4});
     if (takes(op, "budget")) s.token_budget = one_of({64, 1024, 32768});

@@ -151,6 +151,19 @@ TEST(Rules, EachIsBrokenByItsCase) {
                                 s.op = ASSAY_OP_CACHE_WRITE, s.split_latent = true;
                                 s.layout = ASSAY_LAYOUT_MLA, s.heads_kv = 1;
                               }};
+  broken["ranks_heads"] = {
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.ranks = s.heads_q + 1; },
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.heads_q = 6, s.heads_kv = 2, s.ranks = 4; }};
+  broken["ranks_batch"] = {
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.ranks = 2, s.batch.groups[0].shared = 1; }};
+  broken["ranks_cache"] = {[](Scenario& s) { s.op = ASSAY_OP_STEP, s.ranks = 2, s.no_write = true; },
+                           [](Scenario& s) { s.op = ASSAY_OP_STEP, s.ranks = 2, s.mask = ASSAY_MASK_TREE; },
+                           [](Scenario& s) {
+                             s.op = ASSAY_OP_STEP, s.ranks = 2, s.q = {ASSAY_FP8_E4M3, ASSAY_SCALE_TENSOR};
+                           },
+                           [](Scenario& s) {
+                             s.op = ASSAY_OP_STEP, s.ranks = 2, s.k = {ASSAY_INT8, ASSAY_SCALE_TOKEN_HEAD};
+                           }};
   broken["block_q"] = {[](Scenario& s) { s.op = ASSAY_OP_QUANTIZE_INT8; },
                        [](Scenario& s) {
                          s.op = ASSAY_OP_QUANTIZE_INT8, s.q = {ASSAY_INT8, ASSAY_SCALE_REQUEST_HEAD};

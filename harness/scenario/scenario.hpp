@@ -57,7 +57,7 @@ struct Scenario {
   int32_t states = 2;                        // states=, merge_states and decode_splitkv
   int32_t part_tokens = 256;                 // part=, decode_splitkv
   int32_t padded_rows = 0;                   // pad=, cache_write and metadata ops
-  int32_t ranks = 2, interleave = 1;         // ranks=, interleave=; dcp_lengths
+  int32_t ranks = 1, interleave = 1;         // ranks=, interleave=; dcp_lengths, step
   int32_t threshold = 1;                     // threshold=, split_batch
   int32_t token_budget = 32768;              // budget=, chunk_metadata
   int32_t prefix_tokens = 0;                 // prefix=, cascade_metadata

@@ -41,6 +41,9 @@ int with_calls(const assay_kernel* self, const assay_problem* p, const assay_ten
     return say(ASSAY_UNSUPPORTED, "required an older interface, supported one with op step", error, size);
   if (p->op != ASSAY_OP_STEP)
     return say(ASSAY_UNSUPPORTED, "required another op, supported step, missing this op", error, size);
+  if (p->ranks > 1 && !entry_of(self).pipeline->ranks)
+    return say(ASSAY_UNSUPPORTED,
+               "required " + std::to_string(p->ranks) + " ranks, supported 1, missing ranks", error, size);
   try {
     Calls calls(*self, *p, t);
     entry_of(self).pipeline->add_calls(calls);
@@ -129,6 +132,7 @@ int with_stages(const assay_kernel* self, const char* name, const assay_stage* s
   const Entry& entry = entry_of(self);
   std::vector<assay_stage> all = entry.stages;
   const auto fits = [&](size_t at, int32_t op) {
+    if (at >= entry.pipeline->places.size()) return false;
     const StagePlace& place = entry.pipeline->places[at];
     return op == place.ops[0] || op == place.ops[1];
   };
@@ -198,8 +202,8 @@ Calls::~Calls() {
 }
 
 const assay_kernel& Calls::at(const char* stage) const {
-  for (int32_t i = 0; i < self_.stage_count; ++i)
-    if (std::strcmp(self_.stages[i].name, stage) == 0) return *self_.stages[i].kernel;
+  for (const assay_stage& s : entry_of(&self_).stages)
+    if (std::strcmp(s.name, stage) == 0) return *s.kernel;
   throw Refusal{std::string("no stage ") + stage};
 }
 
@@ -281,7 +285,7 @@ const assay_kernel* make_composed(const Pipeline* pipeline, std::string name, co
   k.contracts = pipeline->contracts;
   k.supports = supports, k.arithmetic = arithmetic, k.workspace_bytes = workspace_bytes;
   k.plan = plan, k.free_plan = free_plan, k.run = run;
-  k.stage_count = static_cast<int32_t>(e.stages.size()), k.stages = e.stages.data();
+  k.stage_count = static_cast<int32_t>(pipeline->places.size()), k.stages = e.stages.data();
   k.dispatch = dispatch, k.with_stages = with_stages;
   return &k;
 }

@@ -96,12 +96,14 @@ struct Pipeline {
   void (*add_calls)(Calls&);  // throws Refusal
   uint32_t promises;          // bits of enum assay_promise, as far as the stages promise them too
   uint32_t contracts;         // bits of enum assay_contract
+  bool ranks = false;         // works as one rank of several (group.hpp)
 };
 
 // After every stage: whether what it enqueued on a stream that is captured could be recorded; if not, why.
 using StreamCheck = int (*)(void* stream, char* error, size_t size);
 
-// An entry of op step that lives as long as the process. `stages`: a kernel for every place, in their order.
+// An entry of op step that lives as long as the process. `stages`: a kernel for every place, in their order,
+// and behind them those that are the pipeline's own: nobody sees or replaces them.
 // `check` may be null.
 const assay_kernel* make_composed(const Pipeline*, std::string name, const char* arch,
                                   std::vector<assay_stage> stages, StreamCheck check);
@@ -112,6 +114,7 @@ extern const Pipeline kAiterFa;      // vLLM's AITER flash attention
 extern const Pipeline kSglangFa;     // SGLang's flash attention
 extern const Pipeline kMlaPrefill;   // prefill of latent attention, context in chunks
 extern const Pipeline kIxformerFa;   // iXFormer's flash attention, three types of cache
+extern const Pipeline kIxformerDcp;  // the same on ranks that share the keys
 extern const Pipeline kAiterMla;     // vLLM's AITER latent attention, heads absorbed
 
 }  // namespace assay_kernels

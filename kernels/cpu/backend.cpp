@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "kernels/common/fill_struct.hpp"
+#include "kernels/common/group.hpp"
 #include "kernels/cpu/isa.hpp"
 #include "kernels/cpu/kernels.hpp"
 #include "kernels/device/host_memory.hpp"
@@ -72,4 +73,9 @@ const assay_backend kBackend = [] {
 extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(
     uint32_t abi_version) {
   return abi_version == ASSAY_ABI_VERSION ? &assay_cpu::kBackend : nullptr;
+}
+
+extern "C" __attribute__((visibility("default"))) int assay_backend_join(const assay_group* group,
+                                                                         char* error, size_t size) {
+  return assay_kernels::join_group(group, error, size);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps made of the plain kernels of this backend (kernels/common/stages.hpp): step_unified_cpu,
-// step_aiter_fa_cpu, step_sglang_fa_cpu, step_mla_prefill_cpu, step_aiter_mla_cpu and
-// step_ixformer_fa_cpu.
+// step_aiter_fa_cpu, step_sglang_fa_cpu, step_mla_prefill_cpu, step_aiter_mla_cpu,
+// step_ixformer_fa_cpu and step_ixformer_dcp_cpu.
+#include "kernels/common/group.hpp"
 #include "kernels/common/stages.hpp"
 #include "kernels/cpu/kernels.hpp"
 
@@ -72,6 +73,18 @@ std::vector<const assay_kernel*> step_kernels() {
                          {"prefix", &kPagedNaive},
                          {"suffix", &kPagedNaive},
                          {"merge", &kMergeStates}},
+                        nullptr),
+          make_composed(&kIxformerDcp, "step_ixformer_dcp_cpu", "x86-64",
+                        {{"write", &kCacheWrite},
+                         {"lengths", metadata_kernel(ASSAY_OP_DCP_LENGTHS)},
+                         {"context", &kPagedNaive},
+                         {"rows", metadata_kernel(ASSAY_OP_WINDOW_METADATA)},
+                         {"new", &kPrefillNaive},
+                         {"merge", &kMergeStates},
+                         {"gather_q", &kAllGather},
+                         {"gather_lse", &kAllGather},
+                         {"correct", &kLseCorrect},
+                         {"scatter", &kReduceScatter}},
                         nullptr)};
 }
 

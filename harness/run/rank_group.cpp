@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// See rank_group.hpp. Whoever waits for a rank looks at all of them in turns: one that died would otherwise
+// be seen only when the time of those that wait for it is over.
+#include "harness/run/rank_group.hpp"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "harness/base/error.hpp"
+#include "harness/ops/op.hpp"
+#include "harness/run/rank_operands.hpp"
+#include "harness/run/worker_process.hpp"
+
+namespace assay {
+namespace {
+
+using Kind = WorkerProcess::Event::Kind;
+constexpr double kLookSeconds = 0.02;
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+bool exports(const Backend& backend, const char* name) {
+  void* library = dlopen(backend.path().c_str(), RTLD_NOW | RTLD_NOLOAD);
+  return library != nullptr && dlsym(library, name) != nullptr;
+}
+
+int say(int status, const std::string& text, char* to, size_t size) {
+  if (to != nullptr && size > 0) *fmt::format_to_n(to, size - 1, "{}", text).out = '\0';
+  return status;
+}
+
+// Operands of the whole step where the host can read and write them.
+class OnHost {
+ public:
+  OnHost(const Backend& backend, const assay_tensors& t) : table_(*backend.table()), device_(t), host_(t) {
+    if (table_.host_memory != 0) return;
+    for (size_t i = 0; i < kTensorFields; ++i) {
+      assay_tensor& to = fields_of(host_)[i];
+      if (to.data == nullptr) continue;
+      std::vector<unsigned char>& bytes = copies_.emplace_back(static_cast<size_t>(extent_bytes(to)) + 1);
+      copy(table_.copy_to_host, bytes.data(), to.data, extent_bytes(to));
+      to.data = bytes.data();
+    }
+  }
+  const assay_tensors& tensors() const { return host_; }
+  void give_back() {
+    for (size_t i = 0; i < kTensorFields && table_.host_memory == 0; ++i)
+      if (const assay_tensor& from = fields_of(host_)[i];
+          from.data != nullptr && (from.role == ASSAY_ROLE_OUT || from.role == ASSAY_ROLE_IN_OUT))
+        copy(table_.copy_to_device, fields_of(device_)[i].data, from.data, extent_bytes(from));
+  }
+
+ private:
+  template <class Copy>
+  static void copy(const Copy& how, void* to, const void* from, int64_t bytes) {
+    char error[512] = "";
+    if (how(to, from, bytes, error, sizeof error) != ASSAY_OK) throw InfrastructureError(error);
+  }
+  const assay_backend& table_;
+  assay_tensors device_, host_;
+  std::vector<std::vector<unsigned char>> copies_;
+};
+
+}  // namespace
+
+bool wants_ranks(const Problem& p) {
+  const Op& op = op_of(p.op);
+  return op.attends_rows && takes(op, "ranks") && p.ranks > 1;
+}
+
+RankGroup::RankGroup(const Backend& backend, const assay_kernel& kernel, const RankOptions& options)
+    : backend_(backend), kernel_(kernel), options_(options) {
+  entry_.struct_size = sizeof entry_;
+  entry_.name = kernel.name, entry_.description = kernel.description, entry_.arch = kernel.arch;
+  entry_.op = kernel.op, entry_.context = this;
+  entry_.promises = promises_of(kernel) & ASSAY_PROMISE_REPEATABLE;
+  entry_.contracts = contracts_of(kernel);
+  entry_.supports = supports, entry_.run = run;
+  if (kernel.arithmetic != nullptr) entry_.arithmetic = arithmetic;
+}
+
+RankGroup::~RankGroup() = default;
+
+int RankGroup::supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*,
+                        const assay_device* device, char* why, size_t size) {
+  const RankGroup& group = *static_cast<const RankGroup*>(self->context);
+  if (!exports(group.backend_, "assay_backend_join"))
+    return say(ASSAY_UNSUPPORTED,
+               fmt::format("required {} ranks, supported 1, missing assay_backend_join in {}", p->ranks,
+                           group.backend_.path()),
+               why, size);
+  if (p->ranks > kMostRanks)
+    return say(ASSAY_UNSUPPORTED,
+               fmt::format("required {} ranks, supported up to {}, missing ranks", p->ranks, kMostRanks), why,
+               size);
+  const bool shared = group.backend_.table()->host_memory != 0;
+  if (const int32_t devices = shared ? p->ranks : group.backend_.table()->device_count(); devices < p->ranks)
+    return say(
+        ASSAY_UNSUPPORTED,
+        fmt::format("required {} ranks with a device each, supported {} (the devices of this machine), "
+                    "missing devices",
+                    p->ranks, devices),
+        why, size);
+  return group.kernel_.supports(&group.kernel_, p, nullptr, device, why, size);
+}
+
+int RankGroup::arithmetic(const assay_kernel* self, const assay_problem* p, assay_arithmetic* out) {
+  const RankGroup& group = *static_cast<const RankGroup*>(self->context);
+  return group.kernel_.arithmetic(&group.kernel_, p, out);
+}
+
+int RankGroup::run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*,
+                   void*, char* error, size_t size) {
+  RankGroup& group = *static_cast<RankGroup*>(self->context);
+  if (group.broken_.empty()) {
+    CallResult r = group.run_all(*p, *t);
+    if (r.ok() || r.refused()) return say(r.status, r.error, error, size);
+    group.broken_ = r.error;
+    group.ranks_.clear();  // ends them all
+  }
+  return say(ASSAY_FAILED, group.broken_, error, size);
+}
+
+void RankGroup::start(int32_t ranks) {
+  const bool own = exports(backend_, "assay_backend_group_id");
+  const bool shared = backend_.table()->host_memory != 0;
+  exchange_ = std::make_unique<SharedMemory>(exchange_bytes(ranks));
+  prepare_exchange(*exchange_, ranks);
+  for (int32_t rank = 0; rank < ranks; ++rank)
+    ranks_.push_back(std::make_unique<WorkerProcess>(
+        WorkerCommand{.argv = {options_.program, "rank", backend_.path(), std::to_string(shared ? 0 : rank)}},
+        STDERR_FILENO));
+  std::vector<CallResult> results;
+  std::vector<unsigned char> id;
+  const auto heard = [&](const std::string& why) {
+    if (!why.empty()) throw InfrastructureError(why);
+    for (size_t rank = 0; rank < results.size(); ++rank)
+      if (!results[rank].ok())
+        throw InfrastructureError(
+            fmt::format("rank {} of {} cannot join: {}", rank, ranks, results[rank].error));
+  };
+  if (own) {
+    std::vector<std::unique_ptr<WorkerProcess>> others;
+    while (ranks_.size() > 1) others.push_back(std::move(ranks_.back())), ranks_.pop_back();
+    ranks_[0]->send({{"do", "id"}});
+    const std::string why = answers(results, &id, "make the group's id");
+    for (; !others.empty(); others.pop_back()) ranks_.push_back(std::move(others.back()));
+    heard(why);
+  }
+  for (int32_t rank = 0; rank < ranks; ++rank)
+    ranks_[static_cast<size_t>(rank)]->send(
+        {{"do", "join"}, {"rank", rank}, {"ranks", ranks}, {"exchange", exchange_->path()}, {"id", id}});
+  heard(answers(results, nullptr, "join"));
+}
+
+std::string RankGroup::silent(const std::vector<bool>& answered) const {
+  int64_t most = 0, least = -1;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const int64_t entered = exchanges_entered(*exchange_, static_cast<int32_t>(rank));
+    most = std::max(most, entered);
+    if (!answered[rank] && (least < 0 || entered < least)) least = entered;
+  }
+  std::string list;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank)
+    if (!answered[rank] && exchanges_entered(*exchange_, static_cast<int32_t>(rank)) == least)
+      list += (list.empty() ? "rank " : " and ") + std::to_string(rank);
+  return list + (least < most
+                     ? fmt::format(", which entered {} exchanges where others entered {},", least, most)
+                     : std::string());
+}
+
+std::string RankGroup::answers(std::vector<CallResult>& results, std::vector<unsigned char>* id,
+                               const char* to_what) {
+  const double until = now_s() + options_.limit_s;
+  results.assign(ranks_.size(), {});
+  std::vector<bool> answered(ranks_.size(), false);
+  while (std::find(answered.begin(), answered.end(), false) != answered.end()) {
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (answered[rank]) continue;
+      const WorkerProcess::Event e = ranks_[rank]->next(kLookSeconds);
+      const std::string who = fmt::format("rank {} of {}", rank, ranks_.size());
+      if (e.kind == Kind::kDied)
+        return fmt::format("{} ended with {} when it was to {}", who, e.death, to_what);
+      if (e.kind == Kind::kGarbage) return fmt::format("{} was to {} and said: {}", who, to_what, e.death);
+      if (e.kind != Kind::kMessage) continue;
+      if (e.message.contains("event")) {  // its greeting, or why there is none
+        if (e.message.at("event") == "here") continue;
+        return fmt::format("{} said something unexpected: {}", who, e.message.dump());
+      }
+      results[rank] = {e.message.value("status", static_cast<int>(ASSAY_FAILED)),
+                       e.message.value("text", std::string())};
+      if (id != nullptr && e.message.contains("id"))
+        *id = e.message.at("id").get<std::vector<unsigned char>>();
+      answered[rank] = true;
+      // The others may wait for it in an exchange for ever.
+      if (!results[rank].ok() && !results[rank].refused())
+        return fmt::format("{} failed to {}: {}", who, to_what, results[rank].error);
+    }
+    if (now_s() > until)
+      return fmt::format("{} did not {} within {:.3g} s", silent(answered), to_what, options_.limit_s);
+  }
+  return "";
+}
+
+CallResult RankGroup::run_all(const assay_problem& p, const assay_tensors& t) {
+  try {
+    if (ranks_.empty()) start(p.ranks);
+    OnHost whole(backend_, t);
+    const unsigned char unused = (entry_.contracts & ASSAY_CONTRACT_FINITE_UNUSED) != 0 ? 0 : 0xff;
+    std::vector<std::unique_ptr<RankOperands>> operands;
+    for (int32_t rank = 0; rank < p.ranks; ++rank) {
+      operands.push_back(std::make_unique<RankOperands>(p, whole.tensors(), rank, unused));
+      ranks_[static_cast<size_t>(rank)]->send(
+          {{"do", "run"}, {"kernel", kernel_.name}, {"operands", operands.back()->path()}});
+    }
+    std::vector<CallResult> results;
+    if (std::string why = answers(results, nullptr, "run"); !why.empty()) return {ASSAY_FAILED, why};
+    const auto refused =
+        std::count_if(results.begin(), results.end(), [](const CallResult& r) { return r.refused(); });
+    for (size_t rank = 0; rank < results.size(); ++rank)
+      if (results[rank].refused())
+        return {refused == p.ranks ? ASSAY_UNSUPPORTED : ASSAY_FAILED,
+                fmt::format("rank {} of {} refuses: {}", rank, p.ranks, results[rank].error)};
+    for (int32_t rank = 0; rank < p.ranks; ++rank)
+      if (const std::string why = operands[static_cast<size_t>(rank)]->put_back(p, whole.tensors());
+          !why.empty())
+        return {ASSAY_FAILED, fmt::format("rank {} of {} {}", rank, p.ranks, why)};
+    whole.give_back();
+    return {};
+  } catch (const std::exception& e) {
+    return {ASSAY_FAILED, e.what()};
+  }
+}
+
+}  // namespace assay

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// See rank_operands.hpp.
+#include "harness/run/rank_operands.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "harness/base/error.hpp"
+#include "harness/problem/names.hpp"
+
+namespace assay {
+namespace {
+
+constexpr int64_t kAlignment = 4096;
+constexpr unsigned char kPoison = 0xff;  // NaN in every float
+
+enum Field : size_t {
+  kFieldQ = 0,
+  kFieldK = (offsetof(assay_tensors, k) - offsetof(assay_tensors, q)) / sizeof(assay_tensor),
+  kFieldV = (offsetof(assay_tensors, v) - offsetof(assay_tensors, q)) / sizeof(assay_tensor),
+  kFieldO = (offsetof(assay_tensors, o) - offsetof(assay_tensors, q)) / sizeof(assay_tensor),
+  kFieldSlopes = (offsetof(assay_tensors, alibi_slopes) - offsetof(assay_tensors, q)) / sizeof(assay_tensor),
+  kFieldSinks = (offsetof(assay_tensors, sinks) - offsetof(assay_tensors, q)) / sizeof(assay_tensor),
+  kFieldSlots = (offsetof(assay_tensors, slot_mapping) - offsetof(assay_tensors, q)) / sizeof(assay_tensor),
+  kFieldWorkspace = (offsetof(assay_tensors, workspace) - offsetof(assay_tensors, q)) / sizeof(assay_tensor)
+};
+
+int64_t up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+unsigned char* bytes_of(const assay_tensor& t) { return static_cast<unsigned char*>(t.data); }
+
+// The axis of a rank's heads, or -1 where it gets all of an operand.
+int head_axis(size_t field) {
+  if (field == kFieldQ || field == kFieldO) return 1;
+  return field == kFieldSlopes || field == kFieldSinks ? 0 : -1;
+}
+
+assay_tensor heads_of(assay_tensor t, int axis, int32_t ranks, int32_t rank) {
+  t.shape[axis] /= ranks;
+  t.data = bytes_of(t) + rank * t.shape[axis] * t.stride[axis] * format_bytes(t.format);
+  return t;
+}
+
+void make_dense(assay_tensor& t) {
+  int64_t elements = 1;
+  for (int axis = t.rank - 1; axis >= 0; --axis) t.stride[axis] = elements, elements *= t.shape[axis];
+}
+
+// f(bytes of an element in `a`, of the same in `b`)
+template <class F>
+void each_element(const assay_tensor& a, const assay_tensor& b, const F& f, int axis = 0, int64_t at_a = 0,
+                  int64_t at_b = 0) {
+  if (axis == a.rank) {
+    const int64_t size = format_bytes(a.format);
+    return f(bytes_of(a) + at_a * size, bytes_of(b) + at_b * size);
+  }
+  for (int64_t i = 0; i < a.shape[axis]; ++i)
+    each_element(a, b, f, axis + 1, at_a + i * a.stride[axis], at_b + i * b.stride[axis]);
+}
+
+int32_t integer_at(const assay_tensor& t, int64_t i, int64_t j = 0) {
+  return static_cast<const int32_t*>(t.data)[i * t.stride[0] + j * t.stride[1]];
+}
+
+// Slot page * page_size + offset that the tables give key `key` of a request.
+int64_t slot_of(const assay_problem& p, const assay_tensors& t, int32_t request, int32_t key) {
+  if (p.table == ASSAY_TABLE_TOKEN) return integer_at(t.block_table, request, key);
+  const int32_t page = key / p.page_size;
+  const int64_t block = p.table == ASSAY_TABLE_CSR
+                            ? integer_at(t.indices, int64_t{integer_at(t.indptr, request)} + page)
+                            : integer_at(t.block_table, request, page);
+  return block * p.page_size + key % p.page_size;
+}
+
+// Element offsets of the values of a token, head after head, dimension after dimension.
+template <class F>
+void each_value(const assay_tensor& t, const assay_problem& p, bool is_v, int64_t slot, const F& f) {
+  const int64_t block = slot / p.page_size, at = slot % p.page_size;
+  const int64_t* s = t.stride;
+  const int32_t dims = is_v ? p.head_dim_v : p.head_dim_qk;
+  for (int32_t head = 0; head < p.heads_kv; ++head)
+    for (int32_t dim = 0; dim < dims; ++dim) {
+      int64_t place = 0;
+      if (p.layout == ASSAY_LAYOUT_NHD) {
+        place = at * s[1] + head * s[2] + dim * s[3];
+      } else if (p.layout == ASSAY_LAYOUT_HND) {
+        place = head * s[1] + at * s[2] + dim * s[3];
+      } else if (!is_v) {
+        const int64_t x = t.shape[4];
+        place = head * s[1] + dim / x * s[2] + at * s[3] + dim % x * s[4];
+      } else if (p.layout == ASSAY_LAYOUT_X) {
+        place = head * s[1] + dim * s[2] + at * s[3];
+      } else {
+        const int64_t x = t.shape[4];
+        place = head * s[1] + at / x * s[2] + dim * s[3] + at % x * s[4];
+      }
+      f((block * s[0] + place) * format_bytes(t.format));
+    }
+}
+
+void copy_token(const assay_problem& p, bool is_v, const assay_tensor& from, int64_t from_slot,
+                const assay_tensor& to, int64_t to_slot) {
+  const auto size = static_cast<size_t>(format_bytes(from.format));
+  std::vector<int64_t> places;
+  each_value(to, p, is_v, to_slot, [&](int64_t at) { places.push_back(at); });
+  size_t next = 0;
+  each_value(from, p, is_v, from_slot,
+             [&](int64_t at) { std::memcpy(bytes_of(to) + places[next++], bytes_of(from) + at, size); });
+}
+
+// f(request, key, its index here, row of the new key or -1) for every key of the rank.
+template <class F>
+void each_key(const assay_problem& p, int32_t rank, const F& f) {
+  int64_t first_row = 0;
+  for (int32_t r = 0; r < p.requests; first_row += p.q_len[r++]) {
+    const int32_t context = p.kv_len[r] - p.q_len[r];
+    for (int32_t key = 0; key < p.kv_len[r]; ++key)
+      if (const KeyOwner owner = owner_of(key, p.ranks, p.interleave); owner.rank == rank)
+        f(r, key, owner.index, key < context ? -1 : first_row + key - context);
+  }
+}
+
+// Offsets of what a rank's memory holds; returns its size.
+int64_t lay_out(const assay_problem& p, const assay_tensors& whole, int32_t rank, RankCall& call) {
+  call.problem = p, call.tensors = whole;
+  int64_t at = up(sizeof(RankCall));
+  call.q_len = at, at = up(at + p.requests * int64_t{sizeof(int32_t)});
+  call.kv_len = at, at = up(at + p.requests * int64_t{sizeof(int32_t)});
+  for (size_t i = 0; i < kTensorFields; ++i) {
+    assay_tensor& t = fields_of(call.tensors)[i];
+    if (i == kFieldWorkspace) t = assay_tensor{};
+    if (t.data == nullptr) continue;
+    if (const int axis = head_axis(i); axis >= 0) t = heads_of(t, axis, p.ranks, rank), make_dense(t);
+    t.data = reinterpret_cast<void*>(at);  // NOLINT: an offset until place()
+    at = up(at + extent_bytes(t) + 1);
+  }
+  return at;
+}
+
+}  // namespace
+
+KeyOwner owner_of(int32_t key, int32_t ranks, int32_t interleave) {
+  const int32_t turn = key / interleave;
+  return {turn % ranks, turn / ranks * interleave + key % interleave};
+}
+
+int64_t extent_bytes(const assay_tensor& t) {
+  int64_t last = 0;
+  for (int axis = 0; axis < t.rank; ++axis) {
+    if (t.shape[axis] == 0) return 0;
+    last += (t.shape[axis] - 1) * t.stride[axis];
+  }
+  return t.data == nullptr ? 0 : (last + 1) * format_bytes(t.format);
+}
+
+void place(RankCall& call, unsigned char* memory) {
+  call.problem.q_len = reinterpret_cast<const int32_t*>(memory + call.q_len);
+  call.problem.kv_len = reinterpret_cast<const int32_t*>(memory + call.kv_len);
+  for (size_t i = 0; i < kTensorFields; ++i) {
+    assay_tensor& t = fields_of(call.tensors)[i];
+    if (t.data != nullptr) t.data = memory + reinterpret_cast<intptr_t>(t.data);
+  }
+}
+
+RankOperands::RankOperands(const assay_problem& p, const assay_tensors& whole, int32_t rank,
+                           unsigned char unused)
+    : rank_(rank), memory_([&] {
+        RankCall call{};
+        return lay_out(p, whole, rank, call);
+      }()) {
+  auto& call = *reinterpret_cast<RankCall*>(memory_.data());
+  lay_out(p, whole, rank, call);
+  std::copy_n(p.q_len, p.requests, reinterpret_cast<int32_t*>(memory_.data() + call.q_len));
+  std::copy_n(p.kv_len, p.requests, reinterpret_cast<int32_t*>(memory_.data() + call.kv_len));
+  assay_tensors source = whole;
+  for (size_t i = 0; i < kTensorFields; ++i) {
+    const assay_tensor to = own(i);
+    assay_tensor from = fields_of(source)[i];
+    if (to.data == nullptr) continue;
+    const auto bytes = static_cast<size_t>(extent_bytes(to));
+    if (const int axis = head_axis(i); axis >= 0) from = heads_of(from, axis, p.ranks, rank);
+    if (i == kFieldO || i == kFieldK || i == kFieldV)
+      std::memset(to.data, i == kFieldO ? kPoison : unused, bytes);
+    else if (head_axis(i) >= 0)
+      each_element(to, from, [&](unsigned char* a, const unsigned char* b) {
+        std::memcpy(a, b, static_cast<size_t>(format_bytes(to.format)));
+      });
+    else if (bytes > 0)
+      std::memcpy(to.data, from.data, bytes);
+  }
+  const assay_tensor slots = own(kFieldSlots), k = own(kFieldK), v = own(kFieldV);
+  if (slots.data != nullptr)
+    for (int64_t row = 0; row < slots.shape[0]; ++row)
+      static_cast<int64_t*>(slots.data)[row * slots.stride[0]] = -1;
+  each_key(p, rank, [&](int32_t r, int32_t key, int32_t index, int64_t row) {
+    const int64_t here = slot_of(p, whole, r, index);
+    if (row >= 0) {
+      static_cast<int64_t*>(slots.data)[row * slots.stride[0]] = here;
+      return;
+    }
+    copy_token(p, false, whole.k, slot_of(p, whole, r, key), k, here);
+    copy_token(p, true, whole.v, slot_of(p, whole, r, key), v, here);
+  });
+  before_[0].assign(bytes_of(k), bytes_of(k) + extent_bytes(k));
+  before_[1].assign(bytes_of(v), bytes_of(v) + extent_bytes(v));
+}
+
+assay_tensor RankOperands::own(size_t field) const {
+  assay_tensors t = call().tensors;
+  assay_tensor one = fields_of(t)[field];
+  if (one.data != nullptr) one.data = memory_.data() + reinterpret_cast<intptr_t>(one.data);
+  return one;
+}
+
+std::string RankOperands::put_back(const assay_problem& p, const assay_tensors& whole) const {
+  // What a rank did not write stays as the judge left it, who knows it again.
+  const auto size = static_cast<size_t>(format_bytes(whole.o.format));
+  if (const assay_tensor o = own(kFieldO); o.data != nullptr)
+    each_element(o, heads_of(whole.o, 1, p.ranks, rank_), [&](const unsigned char* from, unsigned char* to) {
+      if (!std::all_of(from, from + size, [](unsigned char b) { return b == kPoison; }))
+        std::memcpy(to, from, size);
+    });
+  std::string why;
+  for (const bool is_v : {false, true}) {
+    const assay_tensor cache = own(is_v ? kFieldV : kFieldK), to = is_v ? whole.v : whole.k;
+    const std::vector<unsigned char>& before = before_[is_v];
+    std::vector<unsigned char> after(bytes_of(cache), bytes_of(cache) + before.size());
+    const auto bytes = static_cast<int64_t>(format_bytes(cache.format));
+    each_key(p, rank_, [&](int32_t r, int32_t, int32_t index, int64_t row) {
+      if (row < 0) return;
+      const int64_t here = slot_of(p, whole, r, index);
+      bool written = false;
+      each_value(cache, p, is_v, here, [&](int64_t at) {
+        written = written || !std::equal(&after[at], &after[at] + bytes, &before[at]);
+      });
+      if (written)
+        copy_token(p, is_v, cache, here, to,
+                   static_cast<const int64_t*>(whole.slot_mapping.data)[row * whole.slot_mapping.stride[0]]);
+      each_value(cache, p, is_v, here, [&](int64_t at) { std::copy_n(&before[at], bytes, &after[at]); });
+    });
+    if (after == before) continue;
+    const auto first = std::mismatch(after.begin(), after.end(), before.begin()).first - after.begin();
+    why = fmt::format("wrote byte {} of its cache of {}, where none of its new keys lies", first,
+                      is_v ? "V" : "K");
+  }
+  return why;
+}
+
+}  // namespace assay

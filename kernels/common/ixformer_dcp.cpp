@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// iXFormer's flash attention under decode context parallelism (scenarios/SEED_COVERAGE.md, 002): ranks share
+// the keys of every request in turns, and the heads of Q.
+//
+//   write      the new keys that are this rank's, into its cache
+//   lengths    how many keys of each context every rank has: the exact ones, not the bound
+//   gather_q   the heads of all ranks
+//   context    rows of each rank's heads over the keys here, no mask (all stand before the rows), with LSE
+//   gather_lse the LSE of those parts, of all ranks
+//   correct    parts times exp(LSE of the part - LSE of all parts)
+//   scatter    sums of those over ranks, to each rank its own heads
+//   rows, new  the new keys, as they came, among themselves under a causal mask: every rank has them
+//   merge      context with new keys
+//
+// Heads lie rank after rank, [ranks, T, heads of a rank], which is how exchanges take and give them: one
+// attention per rank's heads, over the heads of K and V that belong to them. Refused is what needs to know
+// where a key stands (window, bias, chunks), for a local index says nothing of it.
+#include <algorithm>
+
+#include "kernels/common/chunked_context.hpp"
+#include "kernels/common/group.hpp"
+#include "kernels/common/operands.hpp"
+#include "kernels/common/step_stages.hpp"
+
+namespace assay_kernels {
+namespace {
+
+struct Heads {
+  int32_t ranks, rank, own, group;  // `own` of Q on a rank, `group` of Q to one of K and V
+  int32_t kv() const { return std::max(1, own / group); }
+  int32_t first_kv(int32_t of_rank) const { return of_rank * own / group; }
+};
+
+Heads check(const assay_problem& p) {
+  if (p.mask != ASSAY_MASK_CAUSAL) refuse("drafts of a tree", "a causal mask");
+  if (p.window_left >= 0 || p.window_right >= 0) refuse("a window", "none: a rank's keys lie in turns");
+  if (p.alibi != ASSAY_ALIBI_NONE) refuse("a bias by distance", "none: a rank's keys lie in turns");
+  if (p.chunk > 0) refuse("local attention in chunks", "none");
+  if (p.no_write != 0) refuse("no write", "new keys that are written");
+  if (p.layout == ASSAY_LAYOUT_MLA) refuse("layout mla", "layouts with heads of K and V");
+  if (!plain(p.q_format)) refuse("quantised Q", "fp32 bf16 fp16");
+  for (const int32_t kind : {p.k_scale_kind, p.v_scale_kind})
+    if (kind == ASSAY_SCALE_TOKEN_HEAD || kind == ASSAY_SCALE_REQUEST_HEAD)
+      refuse("scales of tokens or requests", "none, tensor, host, head, channel");
+  const assay_group* group = joined_group();
+  const std::string ranks = std::to_string(p.ranks) + " ranks";
+  if (p.ranks == 1) refuse("1 rank", "2 and more");
+  if (p.ranks < 1 || p.heads_q % p.ranks != 0) refuse(ranks, "a number of ranks that divides heads_q");
+  if (group != nullptr && group->ranks != p.ranks)
+    refuse(ranks, "the " + std::to_string(group->ranks) + " of the group that was joined");
+  const Heads h = {p.ranks, group != nullptr ? group->rank : 0, p.heads_q / p.ranks, p.heads_q / p.heads_kv};
+  if (h.own % h.group != 0 && h.group % h.own != 0)
+    refuse("heads of a rank that end within a group of " + std::to_string(h.group),
+           "whole groups, or parts of one");
+  return h;
+}
+
+assay_tensor narrow(assay_tensor t, int axis, int32_t first, int32_t count) {
+  if (t.data == nullptr) return t;
+  t.data = static_cast<unsigned char*>(t.data) + first * t.stride[axis] * element_bytes(t.format);
+  t.shape[axis] = count;
+  return t;
+}
+
+// Of a call: heads of Q of one rank, and the heads of K and V that belong to them.
+void take_heads(StageCall& call, const Heads& h) {
+  call.problem.ranks = call.problem.interleave = 0;
+  call.problem.heads_q = h.own, call.problem.heads_kv = h.kv();
+}
+
+assay_tensor scales(const assay_tensor& t, int32_t kind, const Heads& h, int32_t of_rank) {
+  const bool each = kind == ASSAY_SCALE_HEAD || kind == ASSAY_SCALE_CHANNEL;
+  return each ? narrow(t, 0, h.first_kv(of_rank), h.kv()) : t;
+}
+
+int32_t keys_here(int32_t context, const assay_problem& p, int32_t rank) {
+  const int64_t turn = int64_t{p.ranks} * p.interleave, whole = context / turn * p.interleave;
+  const int64_t rest = context - whole * p.ranks - int64_t{rank} * p.interleave;
+  return static_cast<int32_t>(whole + std::clamp<int64_t>(rest, 0, p.interleave));
+}
+
+StageCall& fresh_keys(Calls& c, const Heads& h, const assay_tensor& o, const assay_tensor& lse) {
+  const assay_problem& p = c.problem();
+  const assay_tensors& t = c.tensors();
+  const Part all = everything(c);
+  const StageCall& rows = list_keys(c, "rows", "new keys of all requests", all, 0, p.total_q + p.requests);
+  const auto dense = [&](const assay_tensor& x) {
+    return narrow(slice(x, 0, p.total_q), 1, h.first_kv(h.rank), h.kv());
+  };
+  StageCall& call = attend_dense(c, "new", requests_text(p, 0, p.requests, "new keys of all requests"), all,
+                                 {p.q_len, p.q_len + p.requests}, dense(t.dense_k), dense(t.dense_v), t.cu_q,
+                                 entry_of(read_only(rows.tensors.out_len), 1));
+  take_heads(call, h);
+  call.problem.o_format = o.format;
+  call.tensors.o = o, call.tensors.lse = lse;
+  return call;
+}
+
+void add_calls(Calls& c) {
+  const assay_problem& p = c.problem();
+  const assay_tensors& t = c.tensors();
+  const Heads h = check(p);
+  if (p.total_q == 0) return;
+  add_write(c);
+  c.calls().back().problem.ranks = c.calls().back().problem.interleave = 0;
+  c.dense_new_keys = ASSAY_REQUEST_ANY;
+  const int64_t rows = p.total_q;
+  const assay_tensor q = slice(t.q, 0, rows);
+  if (q.data != nullptr && q.shape[1] != h.own)
+    refuse("heads of all ranks", "those of one, in processes that joined a group");
+  if (q.data != nullptr &&
+      (q.stride[2] != 1 || q.stride[1] != p.head_dim_qk || q.stride[0] != int64_t{h.own} * p.head_dim_qk))
+    refuse("strided q", "dense q");
+  bool context = false;
+  for (int32_t r = 0; r < p.requests; ++r) context = context || p.kv_len[r] > p.q_len[r];
+  if (!context) {
+    fresh_keys(c, h, t.o, c.room(ASSAY_FP32, {rows, h.own}));
+    return;
+  }
+
+  StageCall& count = c.add("lengths", "contexts of all requests on " + std::to_string(p.ranks) + " ranks");
+  count.tensors.kv_len = t.context_len;
+  count.tensors.out_len = c.room(ASSAY_INT32, {p.ranks, p.requests});
+  const assay_tensor lengths = entry_of(read_only(count.tensors.out_len), h.rank);
+
+  const std::string from_all = "of " + std::to_string(p.ranks) + " ranks";
+  StageCall& gather_q = c.add("gather_q", "rows and heads " + from_all);
+  gather_q.tensors.source = q;
+  gather_q.tensors.o = c.room(p.q_format, {p.ranks, rows, h.own, p.head_dim_qk});
+  const assay_tensor all_q = read_only(gather_q.tensors.o);
+
+  const assay_tensor part_o = c.room(ASSAY_FP32, {p.ranks, rows, h.own, p.head_dim_v}),
+                     part_lse = c.room(ASSAY_FP32, {p.ranks, rows, h.own});
+  for (int32_t of = 0; of < p.ranks; ++of) {
+    StageCall& call = c.add_bounded("context", "keys here, heads of rank " + std::to_string(of));
+    take_cache(c, call, 0, p.requests);
+    std::vector<int32_t> here;
+    for (int32_t r = 0; r < p.requests; ++r) here.push_back(keys_here(p.kv_len[r] - p.q_len[r], p, h.rank));
+    call.set_lengths({p.q_len, p.q_len + p.requests}, std::move(here));
+    take_heads(call, h);
+    const int axis = p.layout == ASSAY_LAYOUT_NHD ? 2 : 1;
+    call.tensors.k = narrow(call.tensors.k, axis, h.first_kv(of), h.kv());
+    call.tensors.v = narrow(call.tensors.v, axis, h.first_kv(of), h.kv());
+    call.tensors.k_scale = scales(call.tensors.k_scale, p.k_scale_kind, h, of);
+    call.tensors.v_scale = scales(call.tensors.v_scale, p.v_scale_kind, h, of);
+    call.tensors.kv_len = lengths, call.tensors.last_page_len = assay_tensor{};
+    call.problem.mask = ASSAY_MASK_FULL, call.problem.has_sinks = 0;
+    call.problem.o_format = ASSAY_FP32;
+    call.tensors.q = entry_of(all_q, of), call.tensors.cu_q = t.cu_q;
+    call.tensors.o = entry_of(part_o, of), call.tensors.lse = entry_of(part_lse, of);
+  }
+
+  StageCall& gather_lse = c.add("gather_lse", "parts " + from_all);
+  gather_lse.tensors.source = read_only(part_lse);
+  gather_lse.tensors.o = c.room(ASSAY_FP32, {p.ranks, p.ranks, rows, h.own});
+
+  // Planes of the merge: context, new keys.
+  const assay_tensor o = c.room(ASSAY_FP32, {2, rows, h.own, p.head_dim_v}),
+                     lse = c.room(ASSAY_FP32, {2, rows, h.own});
+  StageCall& correct = c.add("correct", "parts relative to all of a row");
+  correct.problem.heads_q = h.own, correct.problem.states = h.rank;
+  correct.tensors.partial_o = read_only(part_o),
+  correct.tensors.partial_lse = read_only(gather_lse.tensors.o);
+  correct.tensors.o = c.room(ASSAY_FP32, {p.ranks, rows, h.own, p.head_dim_v});
+  correct.tensors.lse = entry_of(lse, 0);
+
+  StageCall& scatter = c.add("scatter", "sums " + from_all);
+  scatter.tensors.partial_o = read_only(correct.tensors.o);
+  scatter.tensors.o = entry_of(o, 0);
+
+  StageCall& fresh = fresh_keys(c, h, entry_of(o, 1), entry_of(lse, 1));
+  fresh.problem.has_sinks = 0, fresh.tensors.sinks = assay_tensor{};
+
+  merge(c, "context with new keys", everything(c), {o, lse}, 0, 1, 2, t.o, c.room(ASSAY_FP32, {rows, h.own}));
+  StageCall& last = c.calls().back();
+  take_heads(last, h);
+  last.problem.has_sinks = p.has_sinks, last.tensors.sinks = t.sinks;
+  // A part is rounded where it is made, corrected, and added to those of the other ranks; then merged.
+  c.parts = p.ranks + 1, c.levels = p.ranks + 2, c.partial_format = ASSAY_FP32;
+}
+
+constexpr StagePlace kPlaces[] = {
+    {"write", {ASSAY_OP_CACHE_WRITE, 0}}, {"lengths", {ASSAY_OP_DCP_LENGTHS, 0}},
+    {"context", {ASSAY_OP_PAGED, 0}},     {"rows", {ASSAY_OP_WINDOW_METADATA, 0}},
+    {"new", {ASSAY_OP_PREFILL, 0}},       {"merge", {ASSAY_OP_MERGE_STATES, 0}}};
+
+}  // namespace
+
+constinit const Pipeline kIxformerDcp = {
+    "iXFormer's flash attention on ranks that share keys in turns: parts, corrected sums, new keys",
+    kPlaces,
+    add_calls,
+    ASSAY_PROMISE_REPEATABLE,
+    0,
+    true};
+
+}  // namespace assay_kernels
