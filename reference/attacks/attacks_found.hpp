@@ -268,6 +268,15 @@ inline std::vector<Attack> found() {
          a.p_offset_log2 = 8;
        }));
   same(
+      "the same, V in bf16", "P: truncation",
+      [=](uint64_t seed) {
+        DenseCase c = near_equal(4000, 1e-6)(seed);
+        c.problem.v_format = ASSAY_BF16;
+        c.store();
+        return c;
+      },
+      all.back().kernel);
+  same(
       "a maximum that rises in every tile", "P: updates",
       [](uint64_t seed) {
         return by_hand(

@@ -95,10 +95,7 @@ class Row {
   ChannelFacts<double> channel(int32_t d) const {
     const bool joint = model_.rounded_row_sum();
     ChannelFacts<double> c;
-    for (const Key& k : keys_) {
-      c.o += k.p * k.v[d];
-      c.replayed += k.replayed * k.v[d];
-    }
+    for (const Key& k : keys_) c.o += k.p * k.v[d], c.replayed += k.replayed * k.v[d];
     if (joint) c.replayed /= row_.replayed_sum;
     for (const Key& k : keys_) {
       const double size = std::fabs(k.v[d]), from_o = std::fabs(k.v[d] - c.o);
@@ -128,8 +125,9 @@ class Row {
     accumulate(d, c);
     c.score_lean = elementwise::FollowedRow::score_lean(keys_, d, c.o);
     c.sum_lean = followed_.sum_lean(keys_, d);
-    if (!row_.declared) c.dealt = c.mass * dealt_.share(d);
-    c.swallowed = 2 * std::max(std::fabs(c.o), dealt_.lean(d) * c.mass);
+    const double lean = dealt_.lean(d), share = row_.declared ? 0 : dealt_.share(d);
+    c.dealt = c.mass * share, c.dealt_beyond = c.mass * std::max(0.0, share - lean);
+    c.swallowed = 2 * std::max(std::fabs(c.o), lean * c.mass);
     return c;
   }
 
@@ -382,7 +380,8 @@ class Row {
       tiles += first != last;
       if (span.ends_group && count > 0) {
         const GroupTerms g = model_.group(count, row_.declared ? tiles : (count + tile() - 1) / tile());
-        const double largest = 0.5 * (std::fabs(before + now) + mass), alignment = largest + 0.5 * mass;
+        const double largest = 0.5 * (std::fabs(before + now) + mass),
+                     alignment = g.apart ? mass : largest + 0.5 * mass;
         c.group_hard += g.hard_c * largest + g.hard_m * alignment;
         c.group_systematic += g.systematic_c * largest + g.systematic_m * alignment;
         c.group_variance += g.variance_c * largest * largest + g.variance_m * alignment * alignment;

@@ -39,7 +39,8 @@ RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomT
       rounding_share_(rounding_share(model.p_rounding())),
       theta_systematic_(std::min(t.theta, z.theta_systematic + row.absorbed + row.one_way * t.theta)) {
   const int64_t tile = model.arithmetic().tile_keys > 0 ? model.arithmetic().tile_keys : 64;
-  if (!row.declared) dealt_ = model.group(row.count, (row.count + tile - 1) / tile);
+  const int64_t part = model.longest_part(row.count);
+  if (!row.declared) dealt_ = model.group(part, (part + tile - 1) / tile);
   lost_hard_ = row.beta + t.theta + (joint_ ? row.rounding : 0);
   remaining_hard_ = 1 - lost_hard_;
   theta_random_ = row.structured ? t.theta : std::min(t.theta, kLambda * z.theta_sigma + theta_systematic_);
@@ -181,7 +182,7 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   T variance = square(loose_) * c.group_variance * (followed_ ? 2 : 1) + aligned_variance_;
   if (!row_.declared) {
     systematic +=
-        (dealt_.systematic_c + dealt_.systematic_m) * larger(every<T>(0), c.dealt - usual_ * c.mass);
+        (dealt_.systematic_c + dealt_.systematic_m) * larger(every<T>(0), c.dealt_beyond - usual_ * c.mass);
     variance += (dealt_.variance_c + dealt_.variance_m) * square(c.dealt);
   }
   const T second_order = row_.rounding_ratio * norm;

@@ -111,7 +111,7 @@ struct ChannelFacts {
   T score_lean = every<T>(0), sum_lean = every<T>(0);
   // Undeclared order: largest sum that lanes or tiles taken in turn may hold, beyond that of the natural
   // order.
-  T dealt = every<T>(0);
+  T dealt = every<T>(0), dealt_beyond = every<T>(0);  // the second without what V sums up to in any order
   T swallowed = every<T>(0);  // mean of the values that a sum may swallow: of those with little weight too
 };
 
@@ -159,7 +159,7 @@ class RowBounds {
   const ErrorTerms& t_;
   const RandomTerms& z_;
   const RowFacts& row_;
-  GroupTerms dealt_;  // of all keys, on ChannelFacts::dealt
+  GroupTerms dealt_;  // of the keys of a part, on ChannelFacts::dealt
   double lost_hard_ = 0, remaining_hard_ = 0, remaining_random_ = 0, row_random_ = 0, theta_random_ = 0;
   // What the channels of a row share, worked out once as they are many.
   bool joint_, narrow_, truncated_, followed_;

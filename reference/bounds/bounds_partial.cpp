@@ -34,6 +34,7 @@ void PartialSums::end_group(Index i, const Matrix& sum, const GroupTerms& g, flo
   float *all = second.row(i).data(), *group = in_group.row(i).data(), *to_hard = hard.row(i).data(),
         *to_variance = variance.row(i).data();
   float *largest = largest_.data(), *alignment = alignment_.data(), *mass = mass_.data();
+  const float of_largest = g.apart ? 0.0f : 1.0f, of_mass = g.apart ? 1.0f : 0.5f;
   // Partial sums lie within half the group's sum p|v| of the middle of its two ends.
 #pragma omp simd
   for (Index d = 0; d < channels; ++d) {
@@ -41,7 +42,7 @@ void PartialSums::end_group(Index i, const Matrix& sum, const GroupTerms& g, flo
     const float ends = static_cast<float>(std::fabs(before[d] + end));
     mass[d] = std::sqrt(weight * group[d]);
     largest[d] = 0.5f * (ends + mass[d]);
-    alignment[d] = largest[d] + 0.5f * mass[d];
+    alignment[d] = of_largest * largest[d] + of_mass * mass[d];
     before[d] = end;
     all[d] += group[d];
     group[d] = 0;

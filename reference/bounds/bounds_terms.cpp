@@ -158,6 +158,7 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
 
   // V; in MLA it is the first part of K's vector, under K's scale.
   const bool shared = p.op == ASSAY_OP_PAGED && p.layout == ASSAY_LAYOUT_MLA;
+  short_v_ = (shared ? p.k_format : p.v_format) != ASSAY_FP32;
   v_normal_ = smallest_normal(a.pv, shared ? p.k_format : p.v_format, a.dequant_format,
                               shared ? p.k_scale : p.v_scale);
   v_relative_ =
@@ -412,6 +413,8 @@ GroupTerms ErrorModel::group(int64_t keys, int64_t tiles) const {
   const double u = kUnit, n = static_cast<double>(keys), count = static_cast<double>(tiles);
   const bool apart = arithmetic_.promote_pv != 0 || acc.kind == ASSAY_ACC_INT32;
   GroupTerms g;
+  // What runs of a unit on the data see (bounds_steps.hpp) is exact for operands of 16 bits; room for others.
+  g.apart = apart && short_v_;
   if (apart) {
     // What happens inside a tile is bounded by its sum p|v| (ErrorTerms::chain); here the tiles are added.
     g.hard_c = count * u * (acc.kind == ASSAY_ACC_INT32 ? 3 : 1);

@@ -101,10 +101,12 @@ struct RandomTerms {
   }
 };
 
-// Error of accumulating one group of keys, on C (the largest partial sum met in it) and M = C + half the
-// group's sum p|v| (the largest term of an alignment), and on their squares.
+// Error of accumulating one group of keys, on C (the largest partial sum met in it) and M (the largest term
+// of an alignment), and on their squares. M = C + half the group's sum p|v|, or that sum itself where the
+// group is added up apart, from nothing.
 struct GroupTerms {
   double hard_c = 0, hard_m = 0, systematic_c = 0, systematic_m = 0, variance_c = 0, variance_m = 0;
+  bool apart = false;
 };
 
 // The most that a product with a subnormal operand is aligned at, given the largest operands and the sizes at
@@ -183,6 +185,8 @@ class ErrorModel {
     const double f = std::ldexp(1.0, -unit.fraction_bits), m = std::ldexp(1.0, -unit.mantissa_bits);
     return std::max(1.0, growth / (m + (unit.block + 1) * f) * (unit.block + 1));
   }
+  // Most of so many keys that one part holds.
+  int64_t longest_part(int64_t keys) const { return part(keys); }
   int64_t estimated_tile() const { return arithmetic_.tile_keys > 0 ? arithmetic_.tile_keys : 64; }
   // Of the longest part of so many keys.
   int64_t estimated_tiles(int64_t span) const {
@@ -208,7 +212,8 @@ class ErrorModel {
   double dot_ = 0, dot_corner_ = 0, dot_query_ = 0, score_ = 0;
   double p_relative_ = 0, p_eta_ = 0, v_relative_ = 0, v_eta_ = 0;
   double growth_qk_ = 0;
-  bool alibi_ = false, capped_ = false, tiles_known_ = false, followed_ = false, coarse_scores_ = false;
+  bool alibi_ = false, capped_ = false, tiles_known_ = false, followed_ = false, coarse_scores_ = false,
+       short_v_ = true;
   double k_rounding_ = 0, elementwise_ = 0, softcap_ = 0, softmax_scale_ = 0;
   PRounding p_rounding_;
   SmallestNormal q_normal_, k_normal_, v_normal_;

@@ -368,8 +368,12 @@ class Values {
     c.exponential = y.eps_norm * moved;
     c.systematic = f.systematic * moved;
     c.variance = f.variance * variance;
-    if (!f.declared) c.dealt = c.mass * from_memory<T>(&share_of_v_[d]);
-    c.swallowed = 2 * larger(size_of(c.o), from_memory<T>(&lean_of_v_[d]) * c.mass);
+    const T lean_of_v = from_memory<T>(&lean_of_v_[d]);
+    if (!f.declared) {
+      const T share = from_memory<T>(&share_of_v_[d]);
+      c.dealt = c.mass * share, c.dealt_beyond = c.mass * larger(every<T>(0), T(share - lean_of_v));
+    }
+    c.swallowed = 2 * larger(size_of(c.o), T(lean_of_v * c.mass));
     c.group_hard = at(partial_.hard) * scaled;
     c.group_systematic = at(partial_.systematic) * scaled;
     c.group_variance = at(partial_.variance) * scaled * inverse;
