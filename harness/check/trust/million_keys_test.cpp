@@ -89,11 +89,11 @@ TEST_P(MillionKeys, AreDecidedForEveryKernel) {
       ++asked;
       fmt::print("  {:<28} {:<66} {} (half-width {:.2g} of |O|)\n", kernel->name, line.text,
                  why.empty() ? "decided" : why, half_width);
-      // Parts or tiles in an order that is not said may bring keys with rising scores, a rescale for each
-      // tile. One fp32 chain through a million keys loses so much that 32 channels may not show two pages
-      // exchanged.
-      if (a.order_declared == 0 && a.splits > 1) continue;
-      if (a.row_sum_chain != 0) {
+      // Undeclared orders may bring keys with rising scores, a rescale for each tile: shown, not asked. One
+      // fp32 chain through a million keys, and matrix units on 8-bit caches (half-widths of 0.3 to 0.7 of |O|
+      // here), must not accept zeros, but miss two exchanged pages in these 32 channels.
+      if (a.order_declared == 0) continue;
+      if (a.row_sum_chain != 0 && line.kv != ASSAY_FP8_E4M3) {
         EXPECT_EQ(why, "") << kernel->name << ", " << line.text;
       } else {
         EXPECT_FALSE(why.find("zeros") != std::string::npos) << kernel->name << ", " << line.text;
