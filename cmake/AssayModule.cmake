@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# assay_module(NAME [NUMERIC] DEPENDS other modules LIBS external libraries [TEST_LIBS ...])
+# assay_module(NAME [NUMERIC] [STEERS] [JOINED] DEPENDS other modules LIBS external libraries [TEST_LIBS ...])
 # turns the current folder and its subfolders into the static library assay_NAME with its tests, benchmarks and fuzzers. NUMERIC: it does the
-# arithmetic, so it is optimised even where the build is not (the sanitizer preset).
+# arithmetic, so it is optimised even where the build is not (the sanitizer preset). STEERS: it only steers and prints. JOINED: its files are
+# compiled several at a time, so that their unnamed namespaces are one: a helper that two files need belongs into a header.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -100,7 +101,7 @@ function(assay_test target)
   gtest_discover_tests(${target} TEST_PREFIX "${arg_PREFIX}." DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 ${arg_PROPERTIES})
 endfunction()
 function(assay_module name)
-  cmake_parse_arguments(arg "NUMERIC;STEERS" "" "DEPENDS;LIBS;TEST_LIBS" ${ARGN})
+  cmake_parse_arguments(arg "NUMERIC;STEERS;JOINED" "" "DEPENDS;LIBS;TEST_LIBS" ${ARGN})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   list(FILTER all EXCLUDE REGEX "/testing/")  # what tests load: named by hand
   set(sources ${all})
@@ -108,6 +109,12 @@ function(assay_module name)
   list(TRANSFORM arg_DEPENDS PREPEND assay_)
   if(sources)
     add_library(assay_${name} STATIC ${sources})
+    # Its files are compiled several at a time: most of what each costs is headers and their templates.
+    if(arg_JOINED)
+      set_target_properties(assay_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8
+        # GCC takes a file among others for a header, in which the Impl of a class would hold what each reader has for itself.
+        UNITY_BUILD_CODE_BEFORE_INCLUDE "#pragma GCC diagnostic ignored \"-Wsubobject-linkage\"")
+    endif()
     target_link_libraries(assay_${name} PUBLIC assay_options fmt::fmt ${arg_DEPENDS} ${arg_LIBS})
     # A switch over an enumeration names every enumerator or says "default": one that is new is missed nowhere.
     target_compile_options(assay_${name} PRIVATE -Werror=switch)

@@ -2,8 +2,6 @@
 // assay kernels --arithmetic: what each kernel declares about its rounding for one scenario, because that is
 // what its bounds follow from. Kernels that declare the same share a column; asked in a worker, as all
 // questions to kernels are.
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -11,6 +9,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/cli/commands.hpp"
+#include "harness/cli/null_file.hpp"
 #include "harness/device/backend.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/report/text.hpp"
@@ -21,11 +20,6 @@ namespace assay {
 namespace {
 
 using nlohmann::json;
-
-struct Null {
-  int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-  ~Null() { close(fd); }
-};
 
 // One declaration and the kernels that make it.
 struct Column {
@@ -119,7 +113,7 @@ int arithmetic_command(const KernelsArguments& args) {
   options.backends = args.backends;
   options.timeout_s = args.timeout_s;
   options.calibrations = args.calibrations;
-  const Null log;
+  const NullFile log;
   json document = json::array();
   bool any = false;
   for (const BackendChoice& choice : choose_backends(args.backends)) {

@@ -28,6 +28,9 @@ enum ExitCode : int {
   kExitInfrastructure = 6,
 };
 
+// Share of planted faults whose true cause `assay explain` must name first.
+constexpr double kExplainGoal = 0.9;
+
 // A command as the command line knows it: its options, and what runs once they are filled in.
 struct Command {
   CLI::App* app;

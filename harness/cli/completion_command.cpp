@@ -2,8 +2,6 @@
 // assay completion: a script for bash (and zsh, through its bashcompinit) that asks the program itself at
 // every Tab, so the words it offers are those of this build: commands, options, values, suites, kernels,
 // fields.
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <charconv>
@@ -11,6 +9,7 @@
 #include <set>
 
 #include "harness/base/error.hpp"
+#include "harness/cli/null_file.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/device/backend.hpp"
 #include "harness/problem/names.hpp"
@@ -36,10 +35,7 @@ constexpr const char* kZsh = "autoload -Uz bashcompinit && bashcompinit\n";
 
 Words kernel_names(const Words& backends) {
   Words names;
-  struct Null {
-    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    ~Null() { close(fd); }
-  } const log;
+  const NullFile log;
   const RunOptions options;
   for (const BackendChoice& choice : choose_backends(backends)) {
     try {

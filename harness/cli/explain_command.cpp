@@ -123,8 +123,6 @@ bool color_of(const std::string& text) {
 
 // Of the short form: every n-th fault.
 constexpr int kQuickEvery = 8;
-// Share of planted faults whose true cause must come first.
-constexpr double kExplainGoal = 0.9;
 
 std::string score_row(const ExplainedFault& f) {
   return fmt::format("{:<26} {:<30} {:>4}  {:<5} {:<30} {:>6.2f} {:>7.0f}%  {:<30} {:>6.1f}  {}", f.name,

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // assay facts: a fact sheet of a kernel, found out by trying (facts.hpp), with the lines that show each.
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <cstdio>
 
 #include "harness/base/error.hpp"
 #include "harness/base/globs.hpp"
 #include "harness/cli/facts.hpp"
+#include "harness/cli/null_file.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/cli/stop_signals.hpp"
 #include "harness/input/contracts.hpp"
@@ -22,11 +21,6 @@ struct FactsArguments {
   std::string set;
   bool json = false, no_lines = false;
   RunOptions options;
-};
-
-struct Null {
-  int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-  ~Null() { close(fd); }
 };
 
 void print_sheet(const FactSheet& sheet, const std::string& backend, const std::string& device, bool lines) {
@@ -50,7 +44,7 @@ void print_sheet(const FactSheet& sheet, const std::string& backend, const std::
 
 int facts_command(const FactsArguments& a) {
   const StopSignals signals;
-  const Null log;
+  const NullFile log;
   bool any = false;
   nlohmann::json all = nlohmann::json::array();
   for (const BackendChoice& choice : choose_backends(a.backends)) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // assay kernels: what there is, which shapes each kernel takes and what it supports beyond the plainest of
 // them, asked in a worker (a kernel that crashes over the question must not take the program down).
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -11,6 +9,7 @@
 #include "harness/base/error.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/kernel_shapes.hpp"
+#include "harness/cli/null_file.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/device/backend.hpp"
 #include "harness/ops/op.hpp"
@@ -23,11 +22,6 @@ namespace assay {
 namespace {
 
 constexpr size_t kFeatureWidth = 20;
-
-struct Null {
-  int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-  ~Null() { close(fd); }
-};
 
 void print_shapes(const std::vector<KernelAnswers>& kernels) {
   fmt::print("\nshapes taken, each beside the plainest one\n");
@@ -78,7 +72,7 @@ int kernels_command(const KernelsArguments& args) {
   RunOptions options;
   options.backends = args.backends;
   options.timeout_s = args.timeout_s;
-  const Null log;
+  const NullFile log;
   bool any = false;
   for (const BackendChoice& choice : choose_backends(args.backends)) {
     std::optional<Dispatcher> started;

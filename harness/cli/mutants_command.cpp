@@ -39,7 +39,6 @@ struct MutantsArguments {
 };
 
 constexpr int kPlainWidth = 160;
-constexpr double kExplainGoal = 0.9;  // as of assay explain --score
 
 // Of the short form: one trial, every n-th fault and variant, cheaper cases.
 constexpr size_t kQuickFaultStride = 2, kQuickVariantStride = 2;

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kAlignment = 4096;
 constexpr unsigned char kPoison = 0xff;  // NaN in every float
 
-enum Field : size_t {
+enum RankField : size_t {
   kFieldQ = 0,
   kFieldK = (offsetof(assay_tensors, k) - offsetof(assay_tensors, q)) / sizeof(assay_tensor),
   kFieldV = (offsetof(assay_tensors, v) - offsetof(assay_tensors, q)) / sizeof(assay_tensor),
