@@ -24,6 +24,7 @@ namespace {
 
 constexpr int kTurnedRows = 16, kTurnedThreads = 384;
 constexpr int kTurnedColumn = 8192, kTurnedColumns = 24;
+constexpr int kTurnedAsked = 4;  // tiles, see turned_asked
 
 struct alignas(1024) TurnedShared {
   unsigned char column[kTurnedColumns][kTurnedColumn];
@@ -37,13 +38,24 @@ struct alignas(1024) TurnedShared {
   float most[2][4][kTurnedRows];
   float2 ends[2][4][kTurnedRows];  // maximum and sum
   MlaQueue queue;
-  uint64_t full[kTurnedColumns], empty[kTurnedColumns], ended;
+  uint64_t full[kTurnedColumns], empty[kTurnedColumns], asked[kTurnedAsked], ended;
 };
 static_assert(sizeof(TurnedShared) <= 232448);
 
 // Columns of a tile, of 128 bytes a key; all but one are V.
 template <bool kBytes>
 constexpr int kTileColumns = kBytes ? 5 : 9;
+
+// Completes once all copies of a tile have been asked for; consumers wait for it before any `full` of the
+// tile. Alone that would not do: a wait for a parity returns, too, while a barrier lacks the phase before.
+// Most columns lie where one of a tile of the other warpgroup lay, and copies arrive in any order: a column
+// of tile 0 may be on its way yet when all of tile 1 has been used. What has been asked for lies where the
+// last use, so the last phase, is over. The same barrier serves the tile that is kTurnedAsked later; that
+// one's last column cannot be asked for before this tile's first has been used.
+__device__ inline uint32_t turned_asked(TurnedShared& sh, int tile) {
+  return shared_address(&sh.asked[tile % kTurnedAsked]);
+}
+static_assert((kTurnedAsked + 1) * kTileColumns<true> > kTurnedColumns);
 
 // Where column c (in order of arrival: the one beyond V first) of tile n lies.
 template <bool kBytes>
@@ -60,7 +72,7 @@ __device__ inline void turned_produce(const MlaCall& p, const CUtensorMap& map, 
   const int lane = threadIdx.x % 32;
   constexpr int kColumns = kTileColumns<kBytes>, kElements = kBytes ? 128 : 64;
   const uint64_t policy = p.items > 1 ? kEvictNormal : kEvictFirst;  // other items read the same keys
-  int stage = 0, phase = 0;
+  int stage = 0, phase = 0, number = 0;
   auto next = [&] {
     if (++stage == kTurnedColumns) stage = 0, phase ^= 1;
   };
@@ -73,7 +85,7 @@ __device__ inline void turned_produce(const MlaCall& p, const CUtensorMap& map, 
     if constexpr (!kBulk) rows.find(p, w, table, w.tile);
     int ahead = 0;
     if constexpr (kBulk) ahead = __ldg(p.table + table + w.tile * kMlaKeys / p.page * p.table_stride);
-    for (int tile = w.tile; tile < w.stop; ++tile) {
+    for (int tile = w.tile; tile < w.stop; ++tile, ++number) {
       const int key = tile * kMlaKeys;
       const int block = ahead;
       if (kBulk && tile + 1 < w.stop)
@@ -107,6 +119,7 @@ __device__ inline void turned_produce(const MlaCall& p, const CUtensorMap& map, 
         }
         if constexpr (!kBulk) rows.find(p, w, table, tile + 1);
       }
+      if (lane == 0) barrier_arrive(turned_asked(sh, number));
     }
     __syncwarp();
     if (lane == 0) barrier_arrive(shared_address(&sh.queue.empty[taken & 1]));
@@ -160,6 +173,7 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
 
     SM90_LOOP for (int tile = w.tile + group; tile < w.stop; tile += 2) {
       const int number = before + tile - w.tile, key = tile * kMlaKeys;
+      barrier_wait(turned_asked(sh, number), number / kTurnedAsked & 1);
       uint32_t widened[2][16];
       if constexpr (kBytes) {
         SM90_UNROLL for (int i = 0; i < 8; ++i) s[i] = 0;
@@ -171,6 +185,8 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
                              h > 0 && h % 2 == 0 ? 4 : 0,
                              desc_q + ((h == 0 ? 8 : h - 1) * kTurnedRows * 128 >> 4));
           if (h == 0) {
+            // Copied as threads write, next perhaps by a box; other columns are free behind a fence below.
+            if (kBulk && (key < w.begin || key + kMlaKeys > w.end)) fence_async();
             __syncwarp();
             if (lane == 0) barrier_arrive(shared_address(&sh.empty[at.stage]));
           }
@@ -361,6 +377,7 @@ __global__ void __launch_bounds__(kTurnedThreads, 1)
       barrier_init(shared_address(&sh.full[i]), 32);
       barrier_init(shared_address(&sh.empty[i]), 4);
     }
+    for (int i = 0; i < kTurnedAsked; ++i) barrier_init(shared_address(&sh.asked[i]), 1);
     barrier_init(shared_address(&sh.ended), 256);
     barrier_init_fence();
   }
