@@ -12,9 +12,12 @@ cudaError_t launch_decode_packed(DecodeCall& p, const DecodeShape& shape, int32_
     case DecodeCodes::kInt8:
       return launch_codes<DecodeCodes::kInt8, true>(p, shape, blocks, stream);
     case DecodeCodes::k16:
-      break;
+      return launch_codes<DecodeCodes::k16, true>(p, shape, blocks, stream);
+    case DecodeCodes::kE4m3Keys:
+    case DecodeCodes::kE5m2:
+      break;  // refused by supports
   }
-  return launch_codes<DecodeCodes::k16, true>(p, shape, blocks, stream);
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace assay_sm90

@@ -142,7 +142,8 @@ int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& given,
       break;
     case Behaviour::kRestore: {
       volatile char& byte = *static_cast<char*>(ts.k.data);
-      byte = byte ^ 0x40, byte = byte ^ 0x40;
+      byte = byte ^ 0x40;
+      byte = byte ^ 0x40;
       break;
     }
     case Behaviour::kWriteInput:
