@@ -41,6 +41,16 @@ class Composer {
       b(of...);
     };
   }
+  void keys() {
+    if (first_.edit_terms && second_.edit_terms)
+      // No change expects keys in a request that has none.
+      both_.edit_terms = [a = first_.edit_terms, b = second_.edit_terms](Scene& s, std::vector<Term>& terms) {
+        a(s, terms);
+        if (s.kv_len > 0 || terms.empty()) b(s, terms);
+      };
+    else if (second_.edit_terms)
+      both_.edit_terms = second_.edit_terms;
+  }
   void arithmetic() {
     const auto same = [](const assay_arithmetic& a, const assay_arithmetic& b) {
       return std::memcmp(&a, &b, sizeof a) == 0;
@@ -89,7 +99,7 @@ bool compose(const Rules& right, const Rules& first, const Rules& second, Rules*
   c.one(&Rules::merge_weight);
   c.one(&Rules::merge_lse);
   c.one(&Rules::lse);
-  c.chain(&Rules::edit_terms);
+  c.keys();
   c.chain(&Rules::edit_q);
   c.chain(&Rules::edit_parts);
   c.chain(&Rules::finish);

@@ -203,6 +203,22 @@ TEST(Explain, NumbersAreFoundAndConstantsCombined) {
   EXPECT_THAT(how(x), HasSubstr("last 2 of every 8 keys left out, in the last head"));
 }
 
+// Rows before the first key, and requests without one, under everything a key may be displaced by.
+TEST(Explain, RowsOfNegativePositionAreSurvived) {
+  const Explanation x = explain_line("paged h=4/2 d=64 cap=20 sinks=on batch=1q1s60_1q1s0_1q3s1 seed=7",
+                                     kFaulty, "paged_cap_after_mask");
+  EXPECT_EQ(first_cause(x), "softcap.after_mask");
+  // Pairs of changes, over requests without keys.
+  const std::string line =
+      "paged h=2 d=16 q=fp8_e4m3:request_head kv=fp8_e4m3:request_head "
+      "batch=150q1s5_2q0s9_3q1s0_150q2s7 seed=58";
+  CaptureOptions options;
+  options.threads = 1;
+  const Evidence e =
+      capture(line, make_problem(parse_scenario(line)), kFaulty, "paged_empty_rows_nan", options);
+  EXPECT_FALSE(sure(explain(e, {"output.nan"}).ranking));
+}
+
 TEST(Explain, TwoMistakesAreSaidAsTwoCauses) {
   const std::string line = "paged h=4/2 d=64 window=63 batch=2q1s200_1q9s90 seed=3";
   const Explanation x = explain_mistakes(line, [](const Problem& p, Rules& rules) {

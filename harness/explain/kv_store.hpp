@@ -4,6 +4,7 @@
 // stands there is what the kernel would have read, poison included.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <tuple>
@@ -23,6 +24,9 @@ class KvStore {
   int32_t request() const { return request_; }
   int32_t kv_head() const { return kv_head_; }
   int32_t keys() const { return keys_; }  // kv_len
+  bool has(int32_t k_row, int32_t v_row) const {
+    return std::min(k_row, v_row) >= 0 && std::max(k_row, v_row) < rows();
+  }
   int32_t rows() const { return static_cast<int32_t>(rows_.size()); }
 
   const double* k(int32_t row);  // head_dim_qk values

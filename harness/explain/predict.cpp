@@ -154,6 +154,8 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
     if (sees) terms.push_back({j, j, j});
   }
   if (rules.edit_terms) rules.edit_terms(scene, terms);
+  // Two changes one after the other may ask for a key that a request does not have.
+  std::erase_if(terms, [&](const Term& t) { return !t.zero && !scene.keys.has(t.k_row, t.v_row); });
 
   const Cell query = rules.query_of ? rules.query_of(scene) : rules.query_at_place ? asked : cell;
   if (rules.edit_q) {
@@ -343,10 +345,7 @@ Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
   const int32_t request = rules.kv_request_of ? rules.kv_request_of(cell) : cell.request;
   KvStore& keys = store(request, kv_head);
   const Request& own = problem_.requests[cell.request];
-  Scene scene{problem_, cell, keys, problem_.requests[request].kv_len, own.context_len() + cell.row,
-              kv_head,  this};
-  // Keys of a shorter request end earlier than the row believes.
-  scene.kv_len = std::min(scene.kv_len, keys.keys());
+  Scene scene{problem_, cell, keys, keys.keys(), own.context_len() + cell.row, kv_head, this};
   const std::vector<Scored> scored = score_all(rules, scene, asked);
 
   const bool nan_scores = std::any_of(scored.begin(), scored.end(), [](auto& s) { return std::isnan(s.x); });

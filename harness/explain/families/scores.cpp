@@ -76,7 +76,7 @@ void softcaps(const Clues& clues, Hypotheses& out) {
     Hypothesis h = propose(clues, "softcap.after_mask",
                            fmt::format("keys up to {} after the row count with score -cap", ahead), 0.3);
     h.rules.edit_terms = [ahead, cap = double(p.softcap)](Scene& s, std::vector<Term>& terms) {
-      for (int32_t j = s.position + 1; j <= s.position + ahead && j < s.kv_len; ++j) {
+      for (int32_t j = std::max(0, s.position + 1); j <= s.position + ahead && j < s.kv_len; ++j) {
         Term t{j, j, j};
         t.forced = -cap;
         terms.push_back(t);
