@@ -29,9 +29,9 @@ TEST(ReAim, SetsFieldsAndWhatFollowsThem) {
 }
 
 TEST(ReAim, NamesTheFieldsThatACaseLacks) {
-  const ReAim aim("workers=3 d=64 pad=1");
-  EXPECT_EQ(aim.lacking(parse_scenario("paged h=4/2 batch=2q1s33")), "workers, pad");
-  EXPECT_EQ(aim.lacking(parse_scenario("step h=4/2 batch=2q1s33")), "workers");
+  const ReAim aim("states=3 d=64 pad=1");
+  EXPECT_EQ(aim.lacking(parse_scenario("paged h=4/2 batch=2q1s33")), "states, pad");
+  EXPECT_EQ(aim.lacking(parse_scenario("step h=4/2 batch=2q1s33")), "states");
   EXPECT_EQ(ReAim("d=64").lacking(parse_scenario("step h=4/2 batch=2q1s33")), "");
 }
 

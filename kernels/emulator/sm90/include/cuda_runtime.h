@@ -19,7 +19,7 @@
 // ---- host
 using cudaError_t = gpu::Status;
 using cudaStream_t = gpu::Stream;
-constexpr cudaError_t cudaSuccess = emulatorSuccess;
+constexpr cudaError_t cudaSuccess = emulatorSuccess, cudaErrorInvalidValue = emulatorErrorLaunch;
 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 template <class Kernel>
