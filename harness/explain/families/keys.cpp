@@ -201,11 +201,12 @@ void lengths(const Clues& clues, Hypotheses& out) {
                  follows, [delta](const Request& r) { return r.kv_len + delta; });
     }
   for (bool follows : {true, false}) {
+    // The commonest of lengths that are too short, so before causal limits that predict the same.
     add_length(clues, out, "keys.kv_len_short",
-               fmt::format("new tokens but one not counted{}", follows ? "" : ", rows stay"), 0.3, follows,
+               fmt::format("new tokens but one not counted{}", follows ? "" : ", rows stay"), 0.05, follows,
                [](const Request& r) { return std::max(0, r.kv_len - std::max(0, r.q_len - 1)); });
     add_length(clues, out, "keys.kv_len_short",
-               fmt::format("new tokens not counted{}", follows ? "" : ", rows stay"), 0.3, follows,
+               fmt::format("new tokens not counted{}", follows ? "" : ", rows stay"), 0.05, follows,
                [](const Request& r) { return std::max(0, r.kv_len - r.q_len); });
     const int32_t first = p.requests.empty() ? 0 : p.requests[0].kv_len;
     add_length(clues, out, "keys.kv_len_short",
