@@ -2,8 +2,9 @@
  *
  * Decode context parallelism: what a library exports whose steps (op step) run on several ranks, a process
  * each, that share the keys of every request and the heads of Q. A library that does not is asked for one
- * rank only. assay_problem::ranks says how many there are (1: a step like any other) and ::interleave in
- * turns of how many tokens they hold keys: key j lies on rank (j / interleave) % ranks.
+ * rank only. assay_problem::ranks says how many there are and ::interleave in turns of how many tokens they
+ * hold keys: key j lies on rank (j / interleave) % ranks. One rank whose turns are of one token is a step
+ * like any other; with longer turns it is a group of one.
  *
  * Every rank gets the same problem, that of the whole step, and operands of its own:
  *
@@ -25,9 +26,9 @@ extern "C" {
 #endif
 
 /* A rank's end of what connects them. The functions enqueue on `stream` (host memory: NULL, done when they
- * return) and are called by all ranks in the same order with the same sizes; enum assay_status. They are
- * those of assay where the library's kernels work on host memory, and NULL in a library that exports
- * assay_backend_group_id, which connects itself. Lives as long as the process. */
+ * return) and are called by all ranks in the same order with the same sizes; enum assay_status. With an id
+ * they are NULL, and the library connects its ranks itself; with zeros they are assay's and work on host
+ * memory, whatever the library's kernels work on. Lives as long as the process. */
 typedef struct assay_group assay_group;
 struct assay_group {
   uint32_t struct_size;
@@ -42,13 +43,18 @@ struct assay_group {
   /* Returns, or lets the stream go on, when all ranks have come here. */
   int (*barrier)(const assay_group*, void* stream, char* error, size_t size);
   unsigned char id[128]; /* what assay_backend_group_id() of rank 0 gave, else zeros */
+  /* Counts what this rank entered, joining and exchanges: it adds 1 (atomically, others read it) before it
+   * begins one that may wait for others. Where ranks wait for ever, the one with fewest is named. */
+  int64_t* entered;
 };
 
-/* Called once in a process, after use_device, before any kernel runs. */
+/* Called once in a process, after use_device, before any kernel runs; waits for all ranks, if at all, with
+ * its own `entered` counted up. ASSAY_UNSUPPORTED and a text where something must be installed first. */
 typedef int (*assay_backend_join_fn)(const assay_group*, char* error, size_t size);
 int assay_backend_join(const assay_group*, char* error, size_t size);
 
-/* Only of libraries that connect their ranks themselves: called on rank 0, whose answer all get. */
+/* Only of libraries that connect their ranks themselves, a device each: called on rank 0, whose answer all
+ * get. Another than ASSAY_OK, with its text, as above. */
 typedef int (*assay_backend_group_id_fn)(unsigned char id[128], char* error, size_t size);
 int assay_backend_group_id(unsigned char id[128], char* error, size_t size);
 

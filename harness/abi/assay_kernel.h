@@ -85,7 +85,8 @@ typedef struct assay_arithmetic {
    * P can be repeated. Tile t of a request holds its keys t * tile_keys .. (t + 1) * tile_keys - 1; the
    * running maximum of a row advances once per tile, over the visible keys of the tile (and starts at the
    * sink where sink_first is set). Part s of S holds the tiles floor(T s / S) .. floor(T (s + 1) / S) - 1
-   * of T = ceil(kv_len / tile_keys), or the keys s * split_keys .. when split_keys > 0. */
+   * of T = ceil(kv_len / tile_keys), or the keys s * split_keys .. when split_keys > 0, or as at item_rows.
+   */
   int32_t order_declared;
   int32_t split_keys;       /* keys of a part; a multiple of tile_keys; 0 = `splits` even parts */
   int32_t sink_first;       /* the sink is in the running maximum from the start; 0 = joined at the end */
@@ -127,6 +128,19 @@ typedef struct assay_arithmetic {
   /* step: bits of enum assay_request_class, the requests whose rows see new keys and values as they come in
    * dense_k and dense_v. The others see what lies in the cache, quantised where the cache is. */
   int32_t dense_new_keys;
+  /* Parts cut by what rows see, in place of the even parts and of split_keys at order_declared. item_rows >
+   * 0: an item is a request, a KV head and so many of its rows (new token, query head of that KV head; heads
+   * innermost; the last item has what is left). It has the tiles from the one with the first key that any of
+   * its rows sees to the one with the last; `first` is the first of them. Part s of an item of T tiles, s <
+   * `splits`, holds the tiles first + floor(T s / splits) .. first + floor(T (s + 1) / splits) - 1. */
+  int32_t item_rows;
+  /* > 0, with item_rows: the tiles of all items are one list of N tiles (requests outermost, then KV heads,
+   * then rows), cut into so many shares, and what a share has of an item is a part. Share i ends before place
+   * floor(N (i + 1) / shares) of the list; with share_tiles > 0 before (i + 1) * share_tiles, the last at N.
+   * `splits` is the most parts an item may have, or more. */
+  int32_t shares, share_tiles;
+  /* With shares. > 1: what a share has of an item is so many parts, which take its tiles in turn. */
+  int32_t share_turns;
 } assay_arithmetic;
 
 /* What an undeclared kernel is judged by: sequential fp32 in any order, P kept in fp32, one pass over keys of
@@ -165,7 +179,10 @@ enum assay_promise {
   /* A captured run may be replayed after device memory changed in place: other lengths in cu_q, cu_kv and
    * kv_len (no longer than max_q_len and max_kv_len, in sum no more than total_q and total_kv), other tables,
    * other values. Rows behind cu_q[requests] stay. The host's lengths give run() sizes of its grid only. */
-  ASSAY_PROMISE_GRAPH = 4
+  ASSAY_PROMISE_GRAPH = 4,
+  /* Ops prefill and paged: where the tensor of the LSE is null nobody asks for one, and O is as ever. Kernels
+   * without this bit always get one, but for those of ASSAY_CONTRACT_NO_LSE, which never do. */
+  ASSAY_PROMISE_LSE_OPTIONAL = 8
 };
 
 /* What a kernel does not promise, or does its own way. Each bit is a narrower contract: cases outside of it

@@ -90,8 +90,8 @@ enum assay_op {
    *   [C, R] = i s (any where that length is 0), out_cu_kv [C, R+1] their sums, out_request [C, max(R,
    *   token_budget)] the request of each token; out_counts [2+C]: steps with a token, s (0, 0 without
    * context), the largest length of each step.
-   * - decode_metadata: cu_q, context_len, table -> after the step's rows were added: out_len [>= R] = c + n,
-   *   out_cu_q, out_cu_kv [>= R+1], out_table [R, pages] = page(r, i).
+   * - decode_metadata: cu_q, context_len, table [, encoder_len] -> after the step's rows were added: out_len
+   *   [>= R] = c + n, out_cu_q, out_cu_kv [>= R+1], out_table [R, pages] = page(r, i).
    * - cascade_metadata: cu_q, kv_len, table -> the prefix that all requests share as one request of all rows,
    *   and what is left of each. F = prefix_tokens, at most the smallest m above 0, cut to whole pages.
    *   out_cu_q [2] = 0, all rows; out_len [R+1] = F, then m - F of each (0 at least); out_indices
@@ -120,6 +120,16 @@ enum assay_op {
    * - window_metadata: cu_q, kv_len -> the keys that rows of a request may see through a window of L =
    *   window_left (-1: all), one more than needed: out_len [2, R] = g = min(m, n + L + 1), 0 where n is, and
    *   n; out_starts [R] = m - g, out_cu_kv [R+1] sums of g, out_request [>= sum g] the request of each.
+   * Attention by such a schedule, causal, in two halves:
+   * - persistent_prefill: the operands of ASSAY_OP_PREFILL without sinks, work_indptr, work_info. For each
+   *   work the rows of its tile, of all query heads of its KV head, attend its keys first .. end - 1 where
+   *   the mask shows them. partial -1: that is the result, to o and lse. Else it goes to partial_o[partial]
+   *   and partial_lse[partial], row i of the tile and head j of the KV head to [i, j]; a row that sees none
+   *   of the keys has lse -inf there and any o. o and lse of tiles that are cut stay, and so do partial
+   *   results that no work names. Any list will do that holds each tile whole or in parts.
+   * - persistent_paged: the same with the operands of ASSAY_OP_PAGED.
+   * - reduce: partial_o, partial_lse, reduce_indptr, reduce_final_map, reduce_partial_map -> o, lse of the
+   *   tiles that are named there, merged as merge_states has it; all other rows and heads stay.
    *
    * step: q [, q_scale], dense_k, dense_v, slot_mapping, context_len, the operands of ASSAY_OP_PAGED but lse
    * -> o, k, v. One forward step of a served layer. Row t of dense_k and dense_v, of request r, is the new
@@ -128,10 +138,19 @@ enum assay_op {
    * ASSAY_MASK_TREE where the new tokens are drafts of a tree (positions, if any, are then c + the depth of
    * the draft). context_len counts what is cached before the drafts. Whether rows of a request see its new
    * keys as they came or as they lie in the cache, quantised, is the kernel's to choose and to declare
-   * (assay_arithmetic::dense_new_keys). A request is a decode where q_len <= threshold, else an extend where
-   * it has context, else a prefill. token_budget: tokens of context that a kernel gathers at a time. Operands
-   * of `rows` rows may have more than there are in requests: those behind have slot -1, and their o stays.
-   * All other bytes of the cache stay too. */
+   * (assay_arithmetic::dense_new_keys). With ASSAY_MASK_CROSS o is attention over the kv_len tokens of an
+   * encoder; the rows have no keys of their own, and there is no context_len: dense_k and dense_v are the
+   * keys of the encoders, request after request, which are read from the cache alone (no dense_new_keys);
+   * with no_write there are none. The table may go on behind them with the decoder's tokens. A layer of the
+   * same model that attends to the decoder's own tokens finds the encoder's before them: where encoder_len is
+   * given, a row of the table begins with encoder_len[r] tokens of the encoder, so that slot(r, j) is entry
+   * encoder_len[r] + j of a row of slots, and page(r, i) entry ceil(encoder_len[r] / P) + i of a row of pages
+   * (never CSR). With ASSAY_MASK_FULL the rows are those of an encoder, which see each other: kv_len is
+   * q_len, nothing is written (no_write), and the keys are there in both forms, dense and in the cache. A
+   * request is a decode where q_len <= threshold, else an extend where it has context, else a prefill.
+   * token_budget: tokens of context that a kernel gathers at a time. Operands of `rows` rows may have more
+   * than there are in requests: those behind have slot -1, and their o stays. All other bytes of the cache
+   * stay too. */
   ASSAY_OP_MERGE_STATES = 3,
   ASSAY_OP_CACHE_WRITE = 4,
   ASSAY_OP_CACHE_GATHER = 5,
@@ -148,7 +167,10 @@ enum assay_op {
   ASSAY_OP_SWA_TREE_TABLE = 16,
   ASSAY_OP_PS_METADATA = 17,
   ASSAY_OP_STEP = 18,
-  ASSAY_OP_WINDOW_METADATA = 19
+  ASSAY_OP_WINDOW_METADATA = 19,
+  ASSAY_OP_PERSISTENT_PREFILL = 20,
+  ASSAY_OP_PERSISTENT_PAGED = 21,
+  ASSAY_OP_REDUCE = 22
 };
 
 /* What a request of a step is, one bit each. */
@@ -265,8 +287,9 @@ typedef struct assay_tensors {
   assay_tensor workspace;     /* uint8 [workspace_bytes]; contents undefined before a run and free to change
                                  after it, but for what refresh left and the zeroed part (assay_kernel) */
   /* Of the data ops (enum assay_op). */
-  assay_tensor partial_o;    /* [states, rows, heads_q, head_dim_v]; source_format, decode_splitkv o_format */
-  assay_tensor partial_lse;  /* fp32 [states, rows, heads_q], natural log; -inf: an empty state */
+  assay_tensor partial_o;    /* [states, rows, heads_q, head_dim_v]; source_format, decode_splitkv o_format;
+                                by a schedule fp32 [2 workers, tile_rows, heads_q / heads_kv, head_dim_v] */
+  assay_tensor partial_lse;  /* fp32, as partial_o without its last axis, natural log; -inf: an empty state */
   assay_tensor dense_k;      /* [rows, heads_kv, head_dim_qk]; source_format, cache_gather o_format */
   assay_tensor dense_v;      /* [rows, heads_kv, head_dim_v], as dense_k */
   assay_tensor slot_mapping; /* int64 [rows], block * page_size + slot, each at most once; -1 = padding */
@@ -295,6 +318,13 @@ typedef struct assay_tensors {
   /* Scales of codes that cache_write gets ready made. */
   assay_tensor dense_k_scale; /* fp32 [rows, heads_kv] */
   assay_tensor dense_v_scale; /* as dense_k_scale */
+  assay_tensor encoder_len; /* int32 [R], step, decode_metadata: tokens before a request's own in the table */
+  assay_tensor slot_map;    /* int32 [slots of a full pool], step, local_batches with full_pool: slot s of the
+                               table is slot slot_map[s] of the cache; pages stay whole */
+  /* step with two_sources, the dimensions from head_dim_v on: of layout MLA those of q [T, heads_q,
+   * head_dim_qk - head_dim_v] in q_format, else those of dense_k, which all heads have in common [rows, 1,
+   * head_dim_qk - head_dim_v] in source_format. */
+  assay_tensor rope;
 } assay_tensors;
 
 /* The mathematics and storage of one case, scalars only; host arrays repeat the lengths so that a
@@ -346,14 +376,23 @@ typedef struct assay_problem {
   int32_t threshold;            /* split_batch, step: rows a decode has at most, 1 + drafts */
   int32_t token_budget;         /* chunk_metadata, step: tokens of context gathered at a time, >= 1 */
   int32_t prefix_tokens;        /* cascade_metadata: tokens that all requests have in common */
-  int32_t workers;              /* ps_metadata, cascade_metadata (blocks that run at once): >= 1 */
-  int32_t tile_rows, tile_keys; /* ps_metadata: >= 1; keys are rounded up to whole pages */
+  int32_t workers;              /* schedules, cascade_metadata (blocks that run at once): >= 1 */
+  int32_t tile_rows, tile_keys; /* schedules: >= 1; keys are rounded up to whole pages */
   int32_t flat_tree;            /* tree_tables, swa_tree_table: tree_mask has a column for every key */
   /* Trees of step, tree_tables and swa_tree_table: draft steps whose tokens are cached already (enum
    * assay_mask). A kernel of other ops that does not look at it must refuse a tree where it is not 0. */
   int32_t drafted;
   int32_t no_write; /* step: the cache holds the new keys already, as of a layer that shares it; k, v and
                        their scales are only read, and there is no slot_mapping */
+  /* What the tensor of this name holds; NULL: there is none, and a kernel of op step or decode_metadata that
+   * does not look at it must refuse a problem that has one. */
+  const int32_t* encoder_len; /* host [requests] */
+  int32_t full_pool; /* step, local_batches: the table names slots of another pool, which slot_map leads to
+                        those of k and v; a kernel that does not look at it must refuse it */
+  /* step: what latent attention makes of one projection each comes in tensors of its own. Layout MLA: q and
+   * dense_k hold the first head_dim_v dimensions, rope the others of q and dense_v those of the new rows (as
+   * cache_write has it). Other layouts: dense_k holds the first head_dim_v dimensions, rope the others. */
+  int32_t two_sources;
 } assay_problem;
 
 #ifdef __cplusplus

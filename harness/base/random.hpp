@@ -48,6 +48,9 @@ enum Stream : uint64_t {
   kStreamPositions,  // of first keys and rows
   kStreamPatterns,   // of input=patterned
   kStreamSlots,      // of the tokens of a page
+  kStreamSchedule,   // which worker has what of a schedule, and how partial results are numbered
+  kStreamEncoders,   // tokens of encoders
+  kStreamPool,       // blocks of a full pool
 };
 
 }  // namespace assay

@@ -85,6 +85,16 @@ void check_positions(const Problem& p) {
   for (size_t r = 0; r < p.first_key.size(); ++r)
     ASSAY_CHECK(p.first_key[r] >= 0 && int64_t{p.first_key[r]} + p.requests[r].kv_len <= kMaxTokens,
                 "request {}: {} keys from position {} on", r, p.requests[r].kv_len, p.first_key[r]);
+  ASSAY_CHECK(p.encoder_len.empty() || find_operand(op_of(p), Operand::kEncoderLen) != nullptr ||
+                  p.op == ASSAY_OP_PAGED,  // what a step is compared with
+              "{} knows no encoder", op_of(p).name);
+  ASSAY_CHECK(
+      p.encoder_len.empty() || (p.encoder_len.size() == p.requests.size() && p.table != ASSAY_TABLE_CSR),
+      "encoders of {} requests for {}, in a table of rows", p.encoder_len.size(), p.requests.size());
+  ASSAY_CHECK(!p.full_pool || find_operand(op_of(p), Operand::kSlotMap) != nullptr || p.op == ASSAY_OP_PAGED,
+              "{} knows no other pool", op_of(p).name);
+  for (const int32_t tokens : p.encoder_len)
+    ASSAY_CHECK(tokens >= 0 && tokens <= kMaxTokens - p.max_kv_len(), "an encoder of {} tokens", tokens);
   ASSAY_CHECK(p.positions.empty() || p.positions.size() == p.requests.size(),
               "positions of {} requests for {}", p.positions.size(), p.requests.size());
   for (size_t r = 0; r < p.positions.size(); ++r) {
@@ -137,8 +147,8 @@ void check_layout(const Problem& p) {
                 name_of(format_names(), p.v_format), name_of(scale_names(), p.v_scale));
     ASSAY_CHECK(p.storage == Storage::kSplit, "layout mla has no V plane to stack or interleave");
   } else if (p.storage != Storage::kSplit) {
-    ASSAY_CHECK(p.k_format == p.v_format && p.head_dim_qk == p.head_dim_v,
-                "K and V share one allocation and must have one format and one head dim");
+    ASSAY_CHECK(p.head_dim_qk == p.head_dim_v && (p.k_format == p.v_format || p.head_dim_qk % 4 == 0),
+                "K and V share one allocation and must have one head dim, of two formats a multiple of 4");
   }
   if (p.swa_index)
     ASSAY_CHECK(p.window_left >= 0 || p.chunk > 0,
@@ -148,15 +158,15 @@ void check_layout(const Problem& p) {
 // What its op makes of the fields; an op that sees a whole context gives all of them their meaning.
 void check_op(const Problem& p) {
   const Op& op = op_of(p);
-  ASSAY_CHECK(p.only_keys.empty() || (op.whole_context && op.has_cache), "only_keys in {}", op.name);
+  ASSAY_CHECK(p.only_keys.empty() || op.whole_context, "only_keys in {}", op.name);
   if (!op.whole_context) {
     const bool codes = p.source_format == ASSAY_FORMAT_NONE && find_operand(op, Operand::kDenseKScale);
     ASSAY_CHECK(codes || p.source_format == ASSAY_FP32 || format_is_float16(p.source_format),
                 "source_format is {}, accepted are fp32, bf16, fp16",
                 name_of(format_names(), p.source_format));
-    ASSAY_CHECK(!p.split_latent ||
-                    (takes(op, "sources") && p.layout == ASSAY_LAYOUT_MLA && p.head_dim_v < p.head_dim_qk),
-                "{} has no latent row of two parts", op.name);
+    ASSAY_CHECK(!p.split_latent || (takes(op, "sources") && p.head_dim_v < p.head_dim_qk &&
+                                    (op.attends_rows || p.layout == ASSAY_LAYOUT_MLA)),
+                "{} has no row of two parts", op.name);
     ASSAY_CHECK(p.states >= 1, "{} states, at least 1 is needed", p.states);
     ASSAY_CHECK(p.padded_rows == 0 || (takes(op, "pad") && p.padded_rows > 0), "{} padded rows in {}",
                 p.padded_rows, op.name);
@@ -164,7 +174,7 @@ void check_op(const Problem& p) {
     ASSAY_CHECK(p.mask != ASSAY_MASK_TREE || op.attends_rows || is_about_trees(op), "{} has no tree",
                 op.name);
   }
-  switch (op.rows) {
+  switch (row_rule(op, p.mask)) {
     case RowRule::kAny:
       break;
     case RowRule::kOneAtMost:

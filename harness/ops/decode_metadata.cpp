@@ -20,6 +20,7 @@ TensorLayout starts(const Problem& p) { return layouts::list(entries(p) + p.padd
 constexpr OperandUse kOperands[] = {
     {Operand::kCuQ, Role::kIn, layouts::request_starts},
     {Operand::kContextLen, Role::kIn, layouts::per_request},
+    {Operand::kEncoderLen, Role::kIn, layouts::encoder_len},
     {Operand::kBlockTable, Role::kIn, layouts::block_table},
     {Operand::kIndptr, Role::kIn, layouts::csr_indptr},
     {Operand::kIndices, Role::kIn, layouts::csr_indices},
@@ -29,12 +30,13 @@ constexpr OperandUse kOperands[] = {
     {Operand::kOutTable, Role::kOut, tables},
 };
 
-constexpr std::string_view kFields[] = {"pad", "page", "blocks", "table"};
+constexpr std::string_view kFields[] = {"pad", "page", "blocks", "table", "encoder"};
 
 constexpr std::string_view kExamples[] = {
     "decode_metadata page=8 table=token batch=2q1s41_1q1_1q0s9 seed=1",
     "decode_metadata pad=3 page=1 strides=out+table batch=2q4s10_1q1 seed=2",
-    "decode_metadata page=32 table=csr batch=3q2s33 seed=3"};
+    "decode_metadata page=32 table=csr batch=3q2s33 seed=3",
+    "decode_metadata encoder=19 page=8 table=token batch=2q1s41_1q1_1q0s9 seed=4"};
 
 double bytes(const Problem& p, const BatchSize& b) {
   return 4 * (b.requests * (6 + b.longest / p.page_size) + 3 * double{1} * p.padded_rows);

@@ -87,10 +87,8 @@ constinit const Op ops::decode_splitkv = {
     .fields = kFields,
     .default_out = ASSAY_FP32,
     .rows = RowRule::kOneAtMost,
-    .recipes = kAllRecipes & ~recipe_set(InputRecipe::kExact, InputRecipe::kIncidence, InputRecipe::kDyadic),
-    .recipes_message =
-        "cuts up a context, for the whole of which input=exact, incidence and dyadic answer; take another "
-        "input",
+    .recipes = kRecipesOfParts,
+    .recipes_message = kRecipesOfPartsMessage,
     .foreign_fields = "sinks, index and relations (sinks also to the merge)",
     .check = check,
     .work = work,

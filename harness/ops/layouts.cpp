@@ -75,37 +75,64 @@ TensorLayout ready_scale(const Problem& p, int32_t kind) {
                           : dense_layout(ASSAY_FP32, {p.rows(), p.heads_kv});
 }
 
-// Rows x heads of every state; transposed: heads x rows.
-TensorLayout partial_lse(const Problem& p, bool strided) {
-  TensorLayout t = dense_layout(ASSAY_FP32, {p.states, p.rows(), p.heads_q});
-  if (strided) t.stride[1] = 1, t.stride[2] = p.rows();
+// Results [states, rows, heads (, dim)] of which a row was split; transposed: heads x rows.
+TensorLayout results_lse(int64_t states, int64_t rows, int64_t heads, bool strided) {
+  TensorLayout t = dense_layout(ASSAY_FP32, {states, rows, heads});
+  if (strided) t.stride[1] = 1, t.stride[2] = rows;
   return t;
 }
-
-TensorLayout partial_o(const Problem& p, int32_t format, bool strided) {
-  TensorLayout t = dense_layout(format, {p.states, p.rows(), p.heads_q, p.head_dim_v});
+TensorLayout results_o(const Problem& p, int32_t format, int64_t states, int64_t rows, int64_t heads,
+                       bool strided) {
+  TensorLayout t = dense_layout(format, {states, rows, heads, p.head_dim_v});
   if (strided) {
-    t.stride[1] = int64_t{p.heads_q + 1} * p.head_dim_v;
-    t.stride[0] = p.rows() * t.stride[1];
-    t.allocation = p.states * t.stride[0];
+    t.stride[1] = (heads + 1) * p.head_dim_v;
+    t.stride[0] = rows * t.stride[1];
+    t.allocation = states * t.stride[0];
   }
   stretch(p, t);
   return t;
 }
 
+TensorLayout partial_lse(const Problem& p, bool strided) {
+  return results_lse(p.states, p.rows(), p.heads_q, strided);
+}
+TensorLayout partial_o(const Problem& p, int32_t format, bool strided) {
+  return results_o(p, format, p.states, p.rows(), p.heads_q, strided);
+}
+
+// Partial results of tiles, of which a worker cuts two at most.
+TensorLayout tile_lse(const Problem& p, bool strided) {
+  return results_lse(2 * int64_t{p.workers}, p.tile_rows, p.group(), strided);
+}
+TensorLayout tile_o(const Problem& p, bool strided) {
+  return results_o(p, ASSAY_FP32, 2 * int64_t{p.workers}, p.tile_rows, p.group(), strided);
+}
+
 // Rows a cache is written from (slices of a fused QKV projection), and rows it is gathered into.
 TensorLayout dense_read(const Problem& p, int32_t dim, int32_t stored) {
   const int32_t format = p.source_format == ASSAY_FORMAT_NONE ? stored : p.source_format;
-  return head_slice(p, format, p.rows(), p.heads_kv, dim, p.strided.q ? p.heads_q + p.heads_kv : 0);
+  return head_slice(p, format, p.key_rows(), p.heads_kv, dim, p.strided.q ? p.heads_q + p.heads_kv : 0);
 }
 TensorLayout dense_written(const Problem& p, int32_t dim) {
   return head_slice(p, p.o_format, p.rows(), p.heads_kv, dim, p.strided.out ? 1 : 0);
 }
 
 bool latent(const Problem& p) { return p.layout == ASSAY_LAYOUT_MLA; }
+// K without its rope part and V as the halves of each head of one up-projection.
+bool in_halves(const Problem& p) { return p.split_latent && !latent(p); }
+TensorLayout half_of_projection(const Problem& p, int32_t format) {
+  const int64_t heads = p.heads_kv, both = 2 * int64_t{p.head_dim_v};
+  TensorLayout t = dense_layout(format, {p.rows(), heads, p.head_dim_v});
+  t.stride[1] = both, t.stride[0] = (heads + (p.strided.q ? p.heads_q : 0)) * both;
+  t.allocation = p.rows() * t.stride[0];
+  stretch(p, t);
+  return t;
+}
 bool csr(const Problem& p) { return p.table == ASSAY_TABLE_CSR; }
 
 TensorLayout when(bool used, const TensorLayout& t) { return used ? t : TensorLayout{}; }
+// Keys of an encoder that lie in the cache already come in no other way.
+bool has_new_keys(const Problem& p) { return p.mask != ASSAY_MASK_CROSS || !p.no_write; }
 
 }  // namespace
 
@@ -114,7 +141,15 @@ bool has_scale_tensor(int32_t kind) { return kind != ASSAY_SCALE_NONE && kind !=
 namespace layouts {
 
 TensorLayout q_read(const Problem& p) {
-  return head_slice(p, p.q_format, p.rows(), p.heads_q, p.head_dim_qk, p.strided.q ? 2 * p.heads_kv : 0);
+  return head_slice(p, p.q_format, p.rows(), p.heads_q,
+                    p.split_latent && latent(p) ? p.head_dim_v : p.head_dim_qk,
+                    p.strided.q ? 2 * p.heads_kv : 0);
+}
+TensorLayout rope(const Problem& p) {
+  if (!p.split_latent) return {};
+  const int32_t dims = p.head_dim_qk - p.head_dim_v;
+  return latent(p) ? head_slice(p, p.q_format, p.rows(), p.heads_q, dims, p.strided.q ? 2 * p.heads_kv : 0)
+                   : head_slice(p, p.source_format, p.rows(), 1, dims, p.strided.q ? 1 : 0);
 }
 TensorLayout q_written(const Problem& p) {
   return head_slice(p, p.q_format, p.rows(), p.heads_q, p.head_dim_qk, p.strided.out ? 1 : 0);
@@ -130,11 +165,13 @@ TensorLayout lse(const Problem& p) {
                        : dense_layout(ASSAY_FP32, {p.rows(), p.heads_q});
 }
 TensorLayout dense_k_read(const Problem& p) {
-  return dense_read(p, p.split_latent ? p.head_dim_v : p.head_dim_qk, p.k_format);
+  if (in_halves(p)) return half_of_projection(p, p.source_format);
+  return when(has_new_keys(p), dense_read(p, p.split_latent ? p.head_dim_v : p.head_dim_qk, p.k_format));
 }
 TensorLayout dense_v_read(const Problem& p) {
+  if (in_halves(p)) return half_of_projection(p, p.source_format);
   if (p.split_latent) return dense_read(p, p.head_dim_qk - p.head_dim_v, p.k_format);
-  return when(!latent(p), dense_read(p, p.head_dim_v, p.v_format));
+  return when(!latent(p) && has_new_keys(p), dense_read(p, p.head_dim_v, p.v_format));
 }
 TensorLayout dense_k_scale(const Problem& p) { return ready_scale(p, p.k_scale); }
 TensorLayout dense_v_scale(const Problem& p) { return when(!latent(p), ready_scale(p, p.v_scale)); }
@@ -145,6 +182,11 @@ TensorLayout partial_o_read(const Problem& p) { return partial_o(p, p.source_for
 TensorLayout partial_o_written(const Problem& p) { return partial_o(p, p.o_format, p.strided.out); }
 TensorLayout partial_lse_read(const Problem& p) { return partial_lse(p, p.strided.q); }
 TensorLayout partial_lse_written(const Problem& p) { return partial_lse(p, p.strided.out); }
+
+TensorLayout tile_o_read(const Problem& p) { return tile_o(p, p.strided.q); }
+TensorLayout tile_o_written(const Problem& p) { return tile_o(p, p.strided.out); }
+TensorLayout tile_lse_read(const Problem& p) { return tile_lse(p, p.strided.q); }
+TensorLayout tile_lse_written(const Problem& p) { return tile_lse(p, p.strided.out); }
 
 TensorLayout k_ragged(const Problem& p) {
   return head_slice(p, p.k_format, p.total_kv(), p.heads_kv, p.head_dim_qk, p.strided.kv ? 1 : 0);
@@ -169,14 +211,21 @@ TensorLayout q_scale(const Problem& p) {
 
 TensorLayout per_request(const Problem& p) { return dense_layout(ASSAY_INT32, {requests(p)}); }
 TensorLayout request_starts(const Problem& p) { return dense_layout(ASSAY_INT32, {requests(p) + 1}); }
-TensorLayout block_table(const Problem& p) {
+int64_t encoder_columns(const Problem& p, size_t request) {
+  if (p.encoder_len.empty()) return 0;
+  const int64_t tokens = p.encoder_len[request];
+  return p.table == ASSAY_TABLE_TOKEN ? tokens : (tokens + p.page_size - 1) / p.page_size;
+}
+TensorLayout block_table(const Problem& p) { return block_table_before(p, 0); }
+TensorLayout block_table_before(const Problem& p, int32_t tokens) {
   if (csr(p)) return {};
   int64_t columns = 0;
-  if (p.table == ASSAY_TABLE_TOKEN) {
-    columns = p.max_kv_len();
-  } else {
-    for (const auto& list : p.pages) columns = std::max(columns, static_cast<int64_t>(list.size()));
+  for (size_t r = 0; r < p.requests.size(); ++r) {
+    const int64_t own =
+        p.table == ASSAY_TABLE_TOKEN ? p.requests[r].kv_len : static_cast<int64_t>(p.pages[r].size());
+    columns = std::max(columns, encoder_columns(p, r) + own);
   }
+  columns += p.table == ASSAY_TABLE_TOKEN ? tokens : (tokens + p.page_size - 1) / p.page_size;
   TensorLayout t = dense_layout(ASSAY_INT32, {requests(p), columns});
   if (p.strided.table) {
     t.stride[0] = columns + kTablePadding;
@@ -192,7 +241,7 @@ TensorLayout csr_indices(const Problem& p) {
 }
 TensorLayout csr_last_page_len(const Problem& p) { return when(csr(p), per_request(p)); }
 TensorLayout slot_mapping(const Problem& p) {
-  return when(!p.no_write, dense_layout(ASSAY_INT64, {p.rows()}));
+  return when(!p.no_write, dense_layout(ASSAY_INT64, {p.key_rows()}));
 }
 TensorLayout token_to_batch(const Problem& p) { return dense_layout(ASSAY_INT32, {p.rows()}); }
 
@@ -213,6 +262,11 @@ TensorLayout tree_indptr(const Problem& p) {
   return when(p.mask == ASSAY_MASK_TREE, dense_layout(ASSAY_INT64, {requests(p) + 1}));
 }
 TensorLayout first_key(const Problem& p) { return when(!p.first_key.empty(), per_request(p)); }
+TensorLayout encoder_len(const Problem& p) { return when(!p.encoder_len.empty(), per_request(p)); }
+TensorLayout slot_map(const Problem& p) {
+  return when(p.full_pool, dense_layout(ASSAY_INT32, {full_blocks(p) * p.page_size}));
+}
+TensorLayout context_len(const Problem& p) { return when(p.mask != ASSAY_MASK_CROSS, per_request(p)); }
 TensorLayout positions(const Problem& p) {
   return when(!p.positions.empty(), dense_layout(ASSAY_INT32, {p.total_q()}));
 }

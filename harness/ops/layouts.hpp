@@ -16,13 +16,15 @@ bool has_scale_tensor(int32_t scale_kind);
 namespace layouts {
 
 // Rows [rows, heads, dim]: slices of a fused QKV projection when read, rows with a spare head when written.
-TensorLayout q_read(const Problem&);
+TensorLayout q_read(const Problem&);  // of two sources what comes without the rope part
+TensorLayout rope(const Problem&);    // the rope part of Q, or of new keys for all heads
 TensorLayout q_written(const Problem&);
 TensorLayout source(const Problem&);
 TensorLayout o(const Problem&);
 TensorLayout lse(const Problem&);  // [rows, heads_q], transposed when strided
+// Of two sources: of a latent cache a row's two parts, else halves of one projection's head.
 TensorLayout dense_k_read(const Problem&);
-TensorLayout dense_v_read(const Problem&);  // of a latent cache the rope part, if that comes by itself
+TensorLayout dense_v_read(const Problem&);
 TensorLayout dense_k_scale(const Problem&);
 TensorLayout dense_v_scale(const Problem&);    // not of a latent cache, like the next
 TensorLayout dense_v_written(const Problem&);  // in o_format
@@ -33,6 +35,11 @@ TensorLayout partial_o_read(const Problem&);     // in source_format
 TensorLayout partial_o_written(const Problem&);  // in o_format
 TensorLayout partial_lse_read(const Problem&);
 TensorLayout partial_lse_written(const Problem&);
+// Of tiles of a schedule, fp32 [2 workers, tile_rows, heads of a KV head (, head_dim_v)].
+TensorLayout tile_o_read(const Problem&);
+TensorLayout tile_o_written(const Problem&);
+TensorLayout tile_lse_read(const Problem&);
+TensorLayout tile_lse_written(const Problem&);
 
 // K, V and their scales, packed one request behind the other or in pages.
 TensorLayout k_ragged(const Problem&);
@@ -47,13 +54,19 @@ TensorLayout v_scale_paged_unless_latent(const Problem&);  // of ops that know o
 TensorLayout q_scale(const Problem&);
 
 // Lengths and page tables.
-TensorLayout per_request(const Problem&);     // int32 [requests]
-TensorLayout request_starts(const Problem&);  // int32 [requests + 1]
-TensorLayout block_table(const Problem&);     // not of CSR
-TensorLayout csr_indptr(const Problem&);      // CSR only, like the next two
+TensorLayout per_request(const Problem&);                         // int32 [requests]
+TensorLayout request_starts(const Problem&);                      // int32 [requests + 1]
+TensorLayout block_table(const Problem&);                         // not of CSR
+TensorLayout block_table_before(const Problem&, int32_t tokens);  // with room for so many behind the longest
+// Entries of a row of the table before the first of the request's own: those of an encoder.
+int64_t encoder_columns(const Problem&, size_t request);
+TensorLayout encoder_len(const Problem&);  // int32 [requests]
+TensorLayout slot_map(const Problem&);     // int32 [slots of the full pool]
+TensorLayout context_len(const Problem&);  // int32 [requests], not of cross attention
+TensorLayout csr_indptr(const Problem&);   // CSR only, like the next two
 TensorLayout csr_indices(const Problem&);
 TensorLayout csr_last_page_len(const Problem&);
-TensorLayout slot_mapping(const Problem&);    // int64 [rows]
+TensorLayout slot_mapping(const Problem&);    // int64 [key_rows()]
 TensorLayout token_to_batch(const Problem&);  // int32 [rows]
 
 // Of softmax over keys.

@@ -41,6 +41,7 @@ constexpr OperandUse kOperands[] = {
     {Operand::kBlockTable, Role::kIn, layouts::block_table},
     {Operand::kIndptr, Role::kIn, layouts::csr_indptr},
     {Operand::kIndices, Role::kIn, layouts::csr_indices},
+    {Operand::kSlotMap, Role::kIn, layouts::slot_map},
     {Operand::kOutLen, Role::kOut, per_batch},
     {Operand::kOutCuQ, Role::kOut, starts},
     {Operand::kOutCuKv, Role::kOut, starts},
@@ -49,12 +50,13 @@ constexpr OperandUse kOperands[] = {
     {Operand::kOutCounts, Role::kOut, count},
 };
 
-constexpr std::string_view kFields[] = {"pad", "page", "blocks", "table", "chunk"};
+constexpr std::string_view kFields[] = {"pad", "page", "blocks", "table", "chunk", "pool"};
 
 constexpr std::string_view kExamples[] = {
     "local_batches page=2 chunk=4 batch=1q4s6_1q10s17_1q5s9 seed=1",
     "local_batches pad=3 page=4 table=token strides=out+table chunk=8 batch=2q3s30_1q0s9_1q9s4 seed=2",
-    "local_batches page=8 table=csr batch=2q3s30_1q1s16 seed=3"};
+    "local_batches page=8 table=csr batch=2q3s30_1q1s16 seed=3",
+    "local_batches pool=full page=4 table=token chunk=8 batch=2q3s30_1q1s16 seed=4"};
 
 void check(const Problem& p) {
   ASSAY_CHECK(p.chunk % p.page_size == 0, "chunks of {} tokens in pages of {}: a chunk begins with a page",

@@ -35,6 +35,10 @@ const Op& op_of(int32_t op) {
 std::span<const Op* const> all_ops() { return kOps; }
 std::span<const Name> op_names() { return kNames; }
 
+RowRule row_rule(const Op& op, int32_t mask) {
+  return op.rows == RowRule::kWithinCache && mask == ASSAY_MASK_CROSS ? RowRule::kAny : op.rows;
+}
+
 bool takes(const Op& op, std::string_view field) {
   const auto has = [field](const auto& list) {
     return std::find(std::begin(list), std::end(list), field) != std::end(list);

@@ -138,6 +138,9 @@ std::span<const Name> op_names();      // the same as a table of names (harness/
 inline constexpr int32_t kOpValues = 1 ASSAY_FOR_EACH_OP(ASSAY_COUNT);  // of enum assay_op, 0 unused
 #undef ASSAY_COUNT
 
+// Lengths that its requests may have under a mask: rows of cross attention are not among their keys.
+RowRule row_rule(const Op&, int32_t mask);
+
 bool takes(const Op&, std::string_view field);  // also those of all ops
 bool takes(const Op&, InputRecipe);
 

@@ -18,6 +18,7 @@ Problem small(const Op& op) {
   p.heads_q = 4, p.heads_kv = 2;
   p.head_dim_qk = p.head_dim_v = 32;
   p.softmax_scale = 1;
+  p.workers = 3, p.tile_rows = 5;
   p.requests = {{1, 37}, {0, 5}, {1, 20}};
   if (op.has_cache) place_pages(p);
   return p;

@@ -51,4 +51,7 @@
   X(kReduceFinalMap, reduce_final_map, kNone)     \
   X(kReducePartialMap, reduce_partial_map, kNone) \
   X(kDenseKScale, dense_k_scale, kNone)           \
-  X(kDenseVScale, dense_v_scale, kNone)
+  X(kDenseVScale, dense_v_scale, kNone)           \
+  X(kEncoderLen, encoder_len, kNone)              \
+  X(kSlotMap, slot_map, kNone)                    \
+  X(kRope, rope, kRows)

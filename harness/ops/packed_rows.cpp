@@ -39,6 +39,15 @@ std::vector<PackedRow> packed_rows(const Problem& p) {
   return list;
 }
 
+std::vector<PackedRow> new_key_rows(const Problem& p) {
+  if (p.mask != ASSAY_MASK_CROSS) return packed_rows(p);
+  std::vector<PackedRow> list;
+  for (int32_t r = 0; r < static_cast<int32_t>(p.requests.size()); ++r)
+    for (int32_t key = 0; key < p.requests[r].kv_len; ++key) list.push_back({r, key});
+  list.resize(static_cast<size_t>(p.key_rows()));
+  return list;
+}
+
 int32_t position_of(const std::vector<int32_t>& starts, PackedRow row) {
   return row.request < 0 ? -1 : starts[row.request] + row.row;
 }
@@ -46,7 +55,7 @@ int32_t position_of(const std::vector<int32_t>& starts, PackedRow row) {
 std::vector<int64_t> slot_mapping(const Problem& p) {
   const std::vector<int32_t> starts = first_positions(p);
   std::vector<int64_t> slots;
-  for (const PackedRow& row : packed_rows(p)) {
+  for (const PackedRow& row : new_key_rows(p)) {
     if (row.request < 0) {
       slots.push_back(-1);
       continue;
@@ -58,6 +67,7 @@ std::vector<int64_t> slot_mapping(const Problem& p) {
 }
 
 std::vector<int32_t> first_positions(const Problem& p) {
+  if (p.mask == ASSAY_MASK_CROSS) return std::vector<int32_t>(p.requests.size(), 0);
   const CounterRng rng(p.seed, kStreamStarts);
   const bool told = find_operand(op_of(p), Operand::kSeqStarts) != nullptr;
   std::vector<int32_t> starts;

@@ -21,6 +21,10 @@ struct PackedRow {
 // a step, whose rows are those of Q, stand behind all others.
 std::vector<PackedRow> packed_rows(const Problem&);
 
+// One entry per row of p.key_rows(): the rows above, or of cross attention the tokens of each request's
+// encoder, `row` counting these, with the padded ones behind all others.
+std::vector<PackedRow> new_key_rows(const Problem&);
+
 // The cached token that a row of cache_write or cache_gather is, given first_positions(); -1 for a padded
 // row.
 int32_t position_of(const std::vector<int32_t>& starts, PackedRow);
@@ -29,7 +33,8 @@ int32_t position_of(const std::vector<int32_t>& starts, PackedRow);
 std::vector<int64_t> slot_mapping(const Problem&);
 
 // First cached token of each request's rows, [R]. Where the op is told (seq_starts): drawn from the seed, one
-// in three at 0, one in three at the start of a page, else anywhere. Otherwise the rows are the last tokens.
+// in three at 0, one in three at the start of a page, else anywhere. Otherwise the rows are the last tokens,
+// and those of an encoder all of them.
 std::vector<int32_t> first_positions(const Problem&);
 
 }  // namespace assay

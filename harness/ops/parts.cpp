@@ -22,10 +22,11 @@ Problem part_of(const Problem& p, int32_t part) {
   return d;
 }
 
-Problem attention_of(const Problem& step) {
-  Problem whole = step;
-  whole.op = ASSAY_OP_PAGED;
+Problem attention_of(const Problem& p) {
+  Problem whole = p;
+  whole.op = op_of(p).has_cache ? ASSAY_OP_PAGED : ASSAY_OP_PREFILL;
   whole.padded_rows = 0;
+  whole.split_latent = false;
   return whole;
 }
 

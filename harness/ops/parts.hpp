@@ -8,13 +8,19 @@
 
 namespace assay {
 
+// Inputs for ops that cut up a context, and why the others are none.
+inline constexpr RecipeSet kRecipesOfParts =
+    kAllRecipes & ~recipe_set(InputRecipe::kExact, InputRecipe::kIncidence, InputRecipe::kDyadic);
+inline constexpr std::string_view kRecipesOfPartsMessage =
+    "cuts up a context, for the whole of which input=exact, incidence and dyadic answer; take another input";
+
 // The keys of a request of kv_len keys that a part holds, before masks.
 KeyRange part_keys(const Problem&, int32_t kv_len, int32_t part);
 // The problem over the whole cache whose result is that part's.
 Problem part_of(const Problem&, int32_t part);
 
-// The attention over a complete cache that a step ends with.
-Problem attention_of(const Problem& step);
+// The attention that a step ends with, over a complete cache, or that a schedule cuts up.
+Problem attention_of(const Problem&);
 // What a request of that step is.
 assay_request_class request_class(const Problem& step, const Request&);
 

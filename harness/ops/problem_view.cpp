@@ -7,7 +7,7 @@
 namespace assay {
 
 ProblemView::ProblemView(const Problem& p, float q_scale_host, float k_scale_host, float v_scale_host)
-    : q_len_(p.q_lens()), kv_len_(p.kv_lens()), first_key_(p.first_key) {
+    : q_len_(p.q_lens()), kv_len_(p.kv_lens()), first_key_(p.first_key), encoder_len_(p.encoder_len) {
   for (const std::vector<int32_t>& rows : p.positions)
     positions_.insert(positions_.end(), rows.begin(), rows.end());
   const Op& op = op_of(p);
@@ -63,6 +63,9 @@ ProblemView::ProblemView(const Problem& p, float q_scale_host, float k_scale_hos
   c_.flat_tree = p.flat_tree ? 1 : 0;
   c_.drafted = p.drafted;
   c_.no_write = p.no_write ? 1 : 0;
+  c_.full_pool = p.full_pool ? 1 : 0;
+  c_.encoder_len = p.encoder_len.empty() ? nullptr : encoder_len_.data();
+  c_.two_sources = op.attends_rows && p.split_latent ? 1 : 0;
   c_.source_format = op.attends_rows && !takes(op, "from") ? int32_t{ASSAY_FORMAT_NONE} : p.source_format;
 }
 

@@ -24,7 +24,7 @@ class ProblemView {
   const assay_problem* get() const { return &c_; }
 
  private:
-  std::vector<int32_t> q_len_, kv_len_, first_key_, positions_;
+  std::vector<int32_t> q_len_, kv_len_, first_key_, encoder_len_, positions_;
   assay_problem c_{};
 };
 

@@ -173,7 +173,7 @@ TEST(CheckProblem, RejectsEveryBrokenRule) {
          p.heads_kv = 1;
          p.storage = Storage::kStacked;
        }},
-      {"one format and one head dim",
+      {"must have one head dim",
        [](Problem& p) {
          p.storage = Storage::kInterleaved;
          p.head_dim_v = 8;

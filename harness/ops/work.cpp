@@ -118,7 +118,8 @@ double scale_bytes(int32_t kind, double heads, double dim, double requests, doub
 }
 
 double cached_row_bytes(const Problem& p) {
-  const auto rows = static_cast<double>(p.total_q()), requests = static_cast<double>(p.requests.size());
+  const auto rows = static_cast<double>(p.key_rows() - p.padded_rows),
+             requests = static_cast<double>(p.requests.size());
   const double hkv = p.heads_kv, dqk = p.head_dim_qk, dv = p.head_dim_v;
   double bytes =
       rows * hkv * dqk * format_bytes(p.k_format) + scale_bytes(p.k_scale, hkv, dqk, requests, rows);
@@ -131,7 +132,7 @@ double new_row_bytes(const Problem& p) {
   const int source = format_bytes(p.source_format == ASSAY_FORMAT_NONE ? p.k_format : p.source_format);
   const double dims = double{1} * p.head_dim_qk + (p.layout == ASSAY_LAYOUT_MLA ? 0 : p.head_dim_v);
   const double slot = 8;
-  return static_cast<double>(p.total_q()) * (p.heads_kv * dims * source + slot);
+  return static_cast<double>(p.key_rows() - p.padded_rows) * (p.heads_kv * dims * source + slot);
 }
 
 Work list_work(const Problem& p) {

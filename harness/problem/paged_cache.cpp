@@ -119,12 +119,21 @@ PagedCache::PagedCache(const Problem& p) : page_size_(p.page_size), num_blocks_(
     if (shared_) {
       ASSAY_CHECK(k_plane == v_plane,
                   "K and V share one allocation but a block of K has {} elements, of V {}", k_plane, v_plane);
-      k_.allocation = v_.allocation = 2 * num_blocks_ * k_plane;
+      // Formats may differ: an int8 K and a 16-bit V are three planes of int8, V in two of them.
+      const int64_t k_bytes = k_plane * format_bytes(p.k_format),
+                    v_bytes = v_plane * format_bytes(p.v_format);
+      const auto in = [](int32_t format, int64_t bytes) {
+        ASSAY_CHECK(bytes % format_bytes(format) == 0, "{} bytes hold no whole number of {}", bytes,
+                    name_of(format_names(), format));
+        return bytes / format_bytes(format);
+      };
+      k_.allocation = in(p.k_format, num_blocks_ * (k_bytes + v_bytes));
+      v_.allocation = in(p.v_format, num_blocks_ * (k_bytes + v_bytes));
       if (p.storage == Storage::kStacked) {
-        v_.offset = num_blocks_ * k_plane;
+        v_.offset = in(p.v_format, num_blocks_ * k_bytes);
       } else {
-        v_.offset = k_plane;
-        k_.stride[0] = v_.stride[0] = 2 * k_plane;
+        v_.offset = in(p.v_format, k_bytes);
+        k_.stride[0] = in(p.k_format, k_bytes + v_bytes), v_.stride[0] = in(p.v_format, k_bytes + v_bytes);
       }
     }
   }
@@ -243,6 +252,16 @@ std::vector<int32_t> shuffle_blocks(const Problem& p, int32_t used) {
 }
 
 }  // namespace
+
+int64_t full_blocks(const Problem& p) { return int64_t{p.num_blocks} + p.num_blocks / 4 + 3; }
+std::vector<int32_t> full_ids(const Problem& p) {
+  std::vector<int32_t> ids(static_cast<size_t>(full_blocks(p)));
+  std::iota(ids.begin(), ids.end(), 0);
+  const CounterRng rng(p.seed, kStreamPool);
+  for (size_t i = ids.size() - 1; i > 0; --i) std::swap(ids[i], ids[rng.below(i, i + 1)]);
+  ids.resize(static_cast<size_t>(p.num_blocks));
+  return ids;
+}
 
 void place_pages(Problem& p) {
   const int count = static_cast<int>(p.requests.size());

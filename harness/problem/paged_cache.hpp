@@ -71,6 +71,11 @@ int32_t slot_of(const Problem&, int32_t block, int32_t in_page);
 // Position -> physical slot through Problem::pages.
 Slot locate(const Problem&, int request, int32_t position);
 
+// Of a table of another pool (Problem::full_pool): its blocks, and which of them each block of the cache is.
+// Drawn from the seed; pages that only the other pool has lie between.
+int64_t full_blocks(const Problem&);
+std::vector<int32_t> full_ids(const Problem&);  // [num_blocks]
+
 // The request that owns a logical page: follows shared prefixes over full pages only, since a partly
 // shared page holds other tokens in its tail and must be a page of its own.
 int page_owner(const Problem&, int request, int32_t page);

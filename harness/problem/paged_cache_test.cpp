@@ -133,6 +133,40 @@ TEST(PagedCache, EveryElementOfEveryLayoutHasItsOwnPlace) {
   EXPECT_EQ(layouts, 4 * (2 + 1 + 1) * 6 + 2 * 6);
 }
 
+// An int8 K with a 16-bit V: planes of bytes, of which V has two.
+TEST(PagedCache, TwoFormatsInOneStorageShareNoByte) {
+  for (int layout : {ASSAY_LAYOUT_NHD, ASSAY_LAYOUT_HND, ASSAY_LAYOUT_X, ASSAY_LAYOUT_SHUFFLED})
+    for (Storage storage : {Storage::kStacked, Storage::kInterleaved})
+      for (bool strided : {false, true})
+        for (const auto& [k, v] :
+             {std::pair{ASSAY_INT8, ASSAY_BF16}, {ASSAY_FP32, ASSAY_INT8}, {ASSAY_FP8_E4M3, ASSAY_FP32}}) {
+          Problem p;
+          p.layout = layout, p.storage = storage, p.strided.kv = strided;
+          p.k_format = k, p.v_format = v;
+          p.head_dim_qk = p.head_dim_v = 32, p.heads_kv = 3, p.page_size = 16, p.num_blocks = 3;
+          const PagedCache cache(p);
+          const int64_t of_k = format_bytes(k), of_v = format_bytes(v), bytes = cache.k().allocation * of_k;
+          EXPECT_EQ(cache.v().allocation * of_v, bytes);
+          EXPECT_EQ(bytes, 3 * 16 * (strided ? 4 : 3) * 32 * (of_k + of_v));
+          EXPECT_EQ(cache.v().offset * of_v,
+                    (storage == Storage::kStacked ? 3 : 1) * 16 * (strided ? 4 : 3) * 32 * of_k);
+          std::vector<char> used(bytes, 0);
+          const auto take = [&](int64_t first, int64_t count) {
+            for (int64_t i = first; i < first + count; ++i) {
+              ASSERT_TRUE(i >= 0 && i < bytes);
+              ASSERT_FALSE(used[i]++) << name_of(layout_names(), layout) << " storage " << int(storage);
+            }
+          };
+          for (int b = 0; b < 3; ++b)
+            for (int s = 0; s < 16; ++s)
+              for (int h = 0; h < 3; ++h)
+                for (int d = 0; d < 32; ++d) {
+                  take(cache.k_offset(b, s, h, d) * of_k, of_k);
+                  take(cache.v_offset(b, s, h, d) * of_v, of_v);
+                }
+        }
+}
+
 TEST(PagedCache, TensorShapesAreTheDocumentedOnes) {
   Problem p;
   p.heads_kv = 3;

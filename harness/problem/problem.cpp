@@ -35,6 +35,9 @@ int64_t Problem::total_kv() const {
 }
 
 int64_t Problem::rows() const { return total_q() + padded_rows; }
+int64_t Problem::key_rows() const {
+  return (mask == ASSAY_MASK_CROSS ? total_kv() : total_q()) + padded_rows;
+}
 
 int32_t Problem::max_q_len() const {
   int32_t largest = 0;

@@ -139,9 +139,15 @@ struct Problem {
   int32_t prefix_tokens = 0;          // cascade_metadata
   int32_t workers = 132;              // ps_metadata, like the next
   int32_t tile_rows = 256, tile_keys = 128;
-  bool flat_tree = false;     // tree_tables, swa_tree_table: see assay_problem
-  bool no_write = false;      // step: the new keys are in the cache already
-  bool split_latent = false;  // cache_write, layout MLA: latent part and rope part are rows of their own
+  bool flat_tree = false;  // tree_tables, swa_tree_table: see assay_problem
+  bool no_write = false;   // step: the new keys are in the cache already
+  // step, decode_metadata: tokens of an encoder of each request, whose entries stand before its own in its
+  // row of the page table (whole pages of them in a table of pages). Nobody keeps their pages: what is
+  // attended are the request's own. Empty: none.
+  std::vector<int32_t> encoder_len;
+  bool full_pool = false;  // step, local_batches: the table has slots of another pool (full_ids())
+  // cache_write, layout MLA: latent part and rope part are rows of their own; step: see two_sources
+  bool split_latent = false;
 
   // Inputs.
   InputRecipe recipe = InputRecipe::kNormal;
@@ -160,6 +166,8 @@ struct Problem {
   int64_t total_q() const;   // sum of q_len
   int64_t total_kv() const;  // sum of kv_len
   int64_t rows() const;      // total_q and the padded rows
+  // Rows of new keys: those of Q, of cross attention the tokens of the encoder (mask == CROSS).
+  int64_t key_rows() const;
   int32_t max_q_len() const;
   int32_t max_kv_len() const;
   std::vector<int32_t> q_lens() const;

@@ -75,6 +75,14 @@ void draw_order(Draws& d, assay_arithmetic& a) {
     a.split_keys = 0, a.splits = static_cast<int32_t>(d.log_uniform(1, 6));
     if (a.splits > 1 && d.chance(0.3)) a.split_interleaved = 1;
     if (d.chance(0.3)) a.tile_keys = 16;
+    if (a.split_interleaved == 0 && d.chance(0.4)) {
+      a.item_rows = static_cast<int32_t>(1 + d.below(5));
+      if (d.chance(0.6)) {
+        a.shares = static_cast<int32_t>(d.log_uniform(1, 9)), a.share_turns = d.chance(0.4) ? 2 : 1;
+        if (d.chance(0.3)) a.share_tiles = static_cast<int32_t>(1 + d.below(4));
+        a.splits = a.shares * a.share_turns;
+      }
+    }
     if (a.splits == 1) a.partial_format = a.partial_lse_format = ASSAY_FORMAT_NONE;
   }
   if (a.p_format != ASSAY_INT8 && d.chance(0.2)) a.row_sum_from_rounded_p = 1;

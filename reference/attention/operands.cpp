@@ -179,21 +179,28 @@ OperandReader::Place OperandReader::place(int request, int32_t position) const {
       return {integer_at(t_.cu_q, request) + row, kDense};
   const int32_t page = position / problem_.page_size, slot = position % problem_.page_size;
   Place at{0, slot};
+  // Entries of an encoder before the request's own: tokens, or the whole pages of these.
+  const int64_t before = t_.encoder_len.data == nullptr ? 0 : integer_at(t_.encoder_len, request);
   ASSAY_CHECK(problem_.table != ASSAY_TABLE_NONE, "a paged cache without a page table");
   switch (static_cast<assay_table>(problem_.table)) {
     case ASSAY_TABLE_BLOCK:
-      at.block = integer_at(t_.block_table, request, page);
+      at.block =
+          integer_at(t_.block_table, request, (before + problem_.page_size - 1) / problem_.page_size + page);
       break;
     case ASSAY_TABLE_CSR:
       at.block = integer_at(t_.indices, integer_at(t_.indptr, request) + page);
       break;
     case ASSAY_TABLE_TOKEN: {
-      const int64_t flat = integer_at(t_.block_table, request, position);
+      const int64_t flat = integer_at(t_.block_table, request, before + position);
       at = {flat / problem_.page_size, flat % problem_.page_size};
       break;
     }
     case ASSAY_TABLE_NONE:
       break;
+  }
+  if (t_.slot_map.data != nullptr) {  // the table is of another pool
+    const int64_t own = integer_at(t_.slot_map, at.block * problem_.page_size + at.slot);
+    at = {own / problem_.page_size, own % problem_.page_size};
   }
   ASSAY_CHECK(at.block >= 0 && at.block < t_.k.shape[0],
               "request {} position {}: block {} outside the cache of {} blocks", request, position, at.block,

@@ -37,7 +37,7 @@ class FastBounds {
  public:
   FastBounds(const Problem& p, const HostOperands& host, const std::vector<RowId>& rows,
              const assay_arithmetic& a, bool followed)
-      : p_(p), operands_(p, host), model_(p, a, followed), order_(model_.arithmetic()), rows_(rows) {
+      : p_(p), operands_(p, host), model_(p, a, followed), order_(p, model_.arithmetic()), rows_(rows) {
     start_tiers(out_, rows, p.heads_q, p.head_dim_v);
   }
 
@@ -89,12 +89,16 @@ class FastBounds {
         for (size_t i = from; i < to; ++i)
           for (int32_t g = 0; g < p_.group(); ++g) stacked_.push_back({order[i], kv_head * p_.group() + g});
         const auto last = static_cast<int64_t>(stacked_.size());
-        for (int64_t at = first; at < last; at += block)
-          tasks_.push_back({request, kv_head, at, std::min(block, last - at)});
+        for (int64_t at = first, to; at < last; at = to) {
+          for (to = at; to < std::min(at + block, last) && alike(stacked_[to]) == alike(stacked_[at]);) ++to;
+          tasks_.push_back({request, kv_head, at, to - at});
+        }
       }
       from = to;
     }
   }
+
+  int64_t alike(const StackedRow& r) const { return order_.alike(rows_[r.selected].row, r.head); }
 
   matrix_bounds::BlockResult bound(const Task& task) {
     matrix_bounds::Block block{p_, operands_, model_, order_, task.request, task.kv_head,

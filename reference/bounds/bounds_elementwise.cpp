@@ -26,13 +26,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr int64_t kEstimateKeys = 256;
 
 using elementwise::Key;
-
-template <class Keys>
-auto keys_of(Keys& keys, const KeySpan& s) {
-  const auto before = [](const Key& k, int64_t index) { return k.index < index; };
-  return std::pair{std::lower_bound(keys.begin(), keys.end(), s.from, before),
-                   std::lower_bound(keys.begin(), keys.end(), s.to, before)};
-}
+using elementwise::keys_of;
 
 class Row {
  public:
@@ -106,7 +100,7 @@ class Row {
       c.exponent += k.p * k.hard * from_o;
       c.spread += k.p * from_o;
       c.exponential += k.p * k.eps * moved, c.systematic += k.p * k.systematic * moved;
-      c.variance += k.p * k.p * k.alike * k.variance * from_o * from_o;
+      c.variance += k.p * k.p * k.alike * (k.variance + 2 * k.delta * k.delta) * from_o * from_o;
       c.rounding += k.h * (1 + k.hard) * rounded;
       c.rounding_variance += k.h * k.h * k.alike * rounded * rounded;
       c.rounding_biased += k.h_biased * rounded;
@@ -125,7 +119,7 @@ class Row {
     accumulate(d, c);
     c.score_lean = elementwise::FollowedRow::score_lean(keys_, d, c.o);
     c.sum_lean = followed_.sum_lean(keys_, d);
-    const double lean = dealt_.lean(d), share = row_.declared ? 0 : dealt_.share(d);
+    const double lean = dealt_.lean(d), share = model_.deals(row_.declared) ? dealt_.share(d) : 0;
     c.dealt = c.mass * share, c.dealt_beyond = c.mass * std::max(0.0, share - lean);
     c.swallowed = 2 * std::max(std::fabs(c.o), lean * c.mass);
     return c;
@@ -188,8 +182,8 @@ class Row {
       const double biased = s + std::fabs(k.x) + std::fabs(scores_.bias[i]);
       k.systematic = z_.systematic(c2, s, capped, slope);
       k.delta *= slope;
-      k.variance = z_.variance(c2, s, capped, biased, slope) + 2 * k.delta * k.delta;
-      const double most = k.systematic + std::fabs(k.delta) + kLambda * std::sqrt(k.variance);
+      k.variance = z_.variance(c2, s, capped, biased, slope) + slope * slope * k.cut;
+      const double most = k.most();
       row_.largest_random = std::max(row_.largest_random, most - z_.farther * distance);
       row_.distance += k.p * distance, row_.distance_square += k.p * distance * distance;
       k.hard = std::expm1(k.hard + t_.distance * distance + t_.fixed);
@@ -221,13 +215,15 @@ class Row {
     const double start = a.sink_first && p_.sinks ? sink_ : -kInf;
     const int64_t begin = scores_.begin, end = begin + static_cast<int64_t>(scores_.x.size());
     const int64_t most = order_.declared() ? order_.tile() : kEstimateKeys;
-    spans_ = order_.spans(p_.requests[id_.request].kv_len, begin, end, most);
-    RunningMaximum maximum(a.rescale_lag_log2, start, slack_);
+    spans_ = order_.spans(id_, head_, begin, end, most);
+    const double slack = moving_slack(z_, a.rescale_lag_log2, slack_, row_.largest_random);
+    alone_ = followed_.alone(keys_, z_, row_.largest_random);
+    RunningMaximum maximum(a.rescale_lag_log2, start, slack);
     followed_.start(shape_.span);
     double before = 0, part_top = -kInf;
     for (const KeySpan& span : spans_) {
       if (span.begins_part) {
-        maximum = RunningMaximum(a.rescale_lag_log2, start, slack_);
+        maximum = RunningMaximum(a.rescale_lag_log2, start, slack);
         before = 0, part_top = -kInf;
       }
       auto [first, last] = keys_of(keys_, span);
@@ -262,7 +258,7 @@ class Row {
     const int64_t begin = scores_.begin, end = begin + static_cast<int64_t>(scores_.x.size());
     double sum = 0;
     std::vector<double> weights;  // against the row's maximum
-    for (const KeySpan& span : order_.spans(p_.requests[id_.request].kv_len, begin, end, kEstimateKeys)) {
+    for (const KeySpan& span : order_.spans(id_, head_, begin, end, kEstimateKeys)) {
       if (span.begins_part) sum = 0;
       auto [first, last] = keys_of(keys_, span);
       weights.clear();
@@ -285,7 +281,7 @@ class Row {
     for (auto k = first; k != last; ++k) {
       const double eps = model_.eps(row_.declared ? k->index % order_.tile() : -1);
       const double distance = m_ - k->x;
-      const double most = k->systematic + std::fabs(k->delta) + kLambda * std::sqrt(k->variance);
+      const double most = alone_ == &*k ? -row_.largest_random : k->most();
       k->systematic += z_.distance_systematic * distance;
       k->variance += z_.distance_variance * distance * distance;
       k->eps = eps;
@@ -334,7 +330,7 @@ class Row {
       if (k.p > 0) h_over_p += k.h * k.h / k.p;
       row_.systematic += k.p * k.systematic;
       row_.score_lean += k.p * k.delta;
-      row_.variance += k.p * k.p * k.alike * k.variance;
+      row_.variance += k.p * k.p * k.alike * (k.variance + 2 * k.delta * k.delta);
       row_.flips += k.flip;
       row_.replayed_sum += k.replayed;
     }
@@ -359,6 +355,10 @@ class Row {
       row_.replayed_sum += sink_p_;
       row_.take_sink(sink_p_, sink_hard_, sink_ - top_key_, model_.arithmetic().sink_first ? -kInf : slack_);
     }
+    if (alone_ == nullptr) return;
+    row_.alone = alone_->p;
+    row_.others = row_.eps + elementwise::FollowedRow::against(*alone_, keys_) +
+                  sink_p_ * (sink_systematic_ + kLambda * std::sqrt(sink_variance_));
   }
 
   // Partial sums of one channel in the order of the spans.
@@ -416,6 +416,7 @@ class Row {
   elementwise::FollowedRow followed_{p_, operands_, model_, order_, id_, head_};
   std::vector<double> part_distances_;  // see RowFacts::part_distance
   double drifts_[4] = {}, m_ = 0, top_key_ = -kInf, sink_ = -kInf, slack_ = 0;
+  const Key* alone_ = nullptr;
   double sink_p_ = 0, sink_hard_ = 0, sink_systematic_ = 0, sink_variance_ = 0;
 };
 
@@ -426,7 +427,7 @@ BoundedAttention bounded_attention_elementwise(const Problem& p, const HostOpera
                                                const assay_arithmetic& arithmetic) {
   const OperandReader operands(p, host);
   const ErrorModel model(p, arithmetic);
-  const KeyOrder order(model.arithmetic());
+  const KeyOrder order(p, model.arithmetic());
   BoundedAttention out;
   start_tiers(out, rows, p.heads_q, p.head_dim_v);
   for (size_t n = 0; n < rows.size(); ++n) {

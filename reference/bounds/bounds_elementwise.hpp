@@ -2,11 +2,15 @@
 // One key of a row in the element-wise form, and units of few bits on such keys (bounds_steps.hpp).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_order.hpp"
 #include "reference/bounds/bounds_rows.hpp"
+#include "reference/bounds/bounds_steps.hpp"
 #include "reference/bounds/bounds_terms.hpp"
 
 namespace assay::elementwise {
@@ -22,10 +26,21 @@ struct Key {
   double eps = 0;                       // of its exponential
   double alike = 1;                     // how many keys have this score, where chance makes them equal
   double delta = 0;                     // what a unit of few bits takes off its score
+  double cut = 0;                       // cut_variance of that
+  // What its score alone may be off by. Another order of the products may lean by twice what was seen.
+  double most() const { return systematic + kOtherLean * std::fabs(delta) + kLambda * std::sqrt(variance); }
   double rescaled = 0;  // first key of a tile that may raise the running maximum: 1 + what that was behind
   std::vector<double> v;
 };
 using Keys = std::vector<Key>;
+
+// Those of a span, which are sorted by index.
+template <class List>
+auto keys_of(List& keys, const KeySpan& s) {
+  const auto before = [](const Key& k, int64_t index) { return k.index < index; };
+  return std::pair{std::lower_bound(keys.begin(), keys.end(), s.from, before),
+                   std::lower_bound(keys.begin(), keys.end(), s.to, before)};
+}
 
 // Sets Key::alike.
 void count_alike(Keys&);
@@ -40,8 +55,12 @@ void scale_losses(const Problem&, const OperandReader&, RowId, int32_t head, con
 class FollowedRow {
  public:
   FollowedRow(const Problem&, const OperandReader&, const ErrorModel&, const KeyOrder&, RowId, int32_t head);
-  // Sets delta of each key, before a cap.
+  // Sets delta and cut of each key, before a cap.
   void scores(Keys&) const;
+  // The largest key, where no other may define a maximum in its place; else null. And what scores of all
+  // others may be off by together, weighed.
+  const Key* alone(const Keys&, const RandomTerms&, double largest_random) const;
+  static double against(const Key& alone, const Keys&);
   // Before the first span: of how many keys the longest part may be.
   void start(int64_t span);
   // The keys of a span, visited in its order; to_p: P of a normalised weight of 1.

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "reference/bounds/bounds_elementwise.hpp"
+#include "reference/bounds/bounds_finish.hpp"
 
 namespace assay::elementwise {
 
@@ -35,17 +36,45 @@ void FollowedRow::scores(Keys& keys) const {
     operands_.k(id_.request, at, kv_head, k.data());
     round_all(replayed_dequant(a), d, k.data());
     const double k_scale = k_code_scale(p_, a, operands_, id_.request, at, kv_head);
-    double dot = 0, largest_k = 0;
+    double dot = 0, largest_k = 0, squares = 0;
     for (int32_t t = 0; t < d; ++t) {
       key.set(t, k[t] / k_scale, k_least);
-      dot += q[t] * k[t];
+      dot += q[t] * k[t], squares += q[t] * q[t] * k[t] * k[t];
       largest_k = std::max(largest_k, std::fabs(k[t]) / k_scale);
     }
-    float sum = 0;
-    follow_steps(a.qk, d, query.value.data(), query.top.data(), key.value.data(), key.top.data(), 1, 1, &sum);
+    float sum = 0, cut_squares = 0;
+    follow_steps(a.qk, d, query.value.data(), query.top.data(), key.value.data(), key.top.data(), 1, 1, &sum,
+                 &cut_squares);
     const bool known = std::max(largest_q, largest_k) <= kMostFollowed;
-    seen.delta = known ? p_.softmax_scale * (sum * q_scale * k_scale - dot) : kUnknownDelta;
+    const double scale = p_.softmax_scale;
+    seen.delta = known ? scale * (sum * q_scale * k_scale - dot) : kUnknownDelta;
+    seen.cut = known ? cut_variance(a.qk, d, cut_squares, scale * q_scale * k_scale, scale * dot,
+                                    scale * std::sqrt(squares))
+                     : 0;
   }
+}
+
+const Key* FollowedRow::alone(const Keys& keys, const RandomTerms& z, double largest_random) const {
+  const assay_arithmetic& a = model_.arithmetic();
+  if (!model_.follows_qk() || z.farther > 0 || a.rescale_lag_log2 > 0 || (a.sink_first && p_.sinks) ||
+      keys.empty())
+    return nullptr;
+  const auto largest =
+      std::max_element(keys.begin(), keys.end(), [](const Key& s, const Key& t) { return s.x < t.x; });
+  const double near =
+      largest->x - moving_slack(z, 0, std::numeric_limits<double>::infinity(), largest_random);
+  const auto count = std::count_if(keys.begin(), keys.end(), [&](const Key& k) { return k.x >= near; });
+  return count == 1 ? &*largest : nullptr;
+}
+
+double FollowedRow::against(const Key& alone, const Keys& keys) {
+  double systematic = 0, lean = 0, variance = 0;
+  for (const Key& k : keys) {
+    if (&k == &alone) continue;
+    systematic += k.p * k.systematic, lean += k.p * k.delta;
+    variance += k.p * k.p * k.alike * (k.variance + 2 * k.delta * k.delta);
+  }
+  return systematic + std::fabs(lean) + kLambda * std::sqrt(variance);
 }
 
 void FollowedRow::start(int64_t span) {

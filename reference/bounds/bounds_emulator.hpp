@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "reference/bounds/bounds_cases.hpp"
+#include "reference/bounds/bounds_cut.hpp"
 #include "reference/bounds/bounds_emulator_units.hpp"
 
 namespace assay::testing {
@@ -217,6 +218,36 @@ class Emulator {
     return all;
   }
 
+  // The tiles of each part of a row, as they are visited.
+  std::vector<std::vector<int64_t>> visited(int64_t i, int32_t h, int64_t tiles) const {
+    const int64_t m = c_.m(), tile = std::max(1, a_.tile_keys);
+    std::vector<std::vector<int64_t>> parts;
+    if (a_.item_rows > 0) {
+      parts = cut_parts(c_, a_, i, h);
+      if (parts.empty()) parts.emplace_back();
+    } else {
+      int64_t splits = a_.split_keys > 0 ? (m + a_.split_keys - 1) / a_.split_keys : std::max(1, a_.splits);
+      if (a_.splits_vary)
+        splits = random_.below(1, 2) == 0
+                     ? 1
+                     : 1 + static_cast<int64_t>(random_.below(2, static_cast<uint64_t>(splits)));
+      parts.resize(static_cast<size_t>(splits));
+      for (int64_t s = 0; s < splits; ++s) {
+        std::vector<int64_t>& own = parts[static_cast<size_t>(s)];
+        const int64_t each = a_.split_keys / tile;
+        if (a_.split_interleaved)
+          for (int64_t t = s; t < tiles; t += splits) own.push_back(t);
+        else if (a_.split_keys > 0)
+          for (int64_t t = s * each; t < std::min(tiles, (s + 1) * each); ++t) own.push_back(t);
+        else
+          for (int64_t t = tiles * s / splits; t < tiles * (s + 1) / splits; ++t) own.push_back(t);
+      }
+    }
+    if (a_.tile_reverse)
+      for (auto& part : parts) std::reverse(part.begin(), part.end());
+    return parts;
+  }
+
   void row(int64_t i, int32_t h, Emulation& out) const {
     const int32_t d = p_.head_dim_qk, dv = p_.head_dim_v;
     const int64_t m = c_.m();
@@ -230,28 +261,16 @@ class Emulator {
     }
     round_query(q, scale);
     const int64_t tile = std::max(1, a_.tile_keys), tiles = (m + tile - 1) / tile;
-    int64_t splits = a_.split_keys > 0 ? (m + a_.split_keys - 1) / a_.split_keys : std::max(1, a_.splits);
-    if (a_.splits_vary)
-      splits = random_.below(1, 2) == 0
-                   ? 1
-                   : 1 + static_cast<int64_t>(random_.below(2, static_cast<uint64_t>(splits)));
+    std::vector<std::vector<int64_t>> order = visited(i, h, tiles);
+    const size_t splits = order.size();
     std::vector<Partial> parts;
-    for (int64_t s = 0; s < splits; ++s) {
+    for (size_t s = 0; s < splits; ++s) {
       State state;
       state.l.assign(a_.row_sum.block > 0 && a_.row_sum.kind == ASSAY_ACC_FMA ? a_.row_sum.block : 4, 0.0f);
       state.o.assign(dv, 0.0), state.window.assign(dv, 0.0);
       const bool sink_here = p_.sinks && s == 0;
       if (p_.sinks && a_.sink_first) state.m = c_.sinks[h];
-      std::vector<int64_t> visited;
-      if (a_.split_interleaved)
-        for (int64_t t = s; t < tiles; t += splits) visited.push_back(t);
-      else if (a_.split_keys > 0)
-        for (int64_t t = s * a_.split_keys / tile; t < std::min(tiles, (s + 1) * a_.split_keys / tile); ++t)
-          visited.push_back(t);
-      else
-        for (int64_t t = tiles * s / splits; t < tiles * (s + 1) / splits; ++t) visited.push_back(t);
-      if (a_.tile_reverse) std::reverse(visited.begin(), visited.end());
-      for (int64_t t : visited) step(i, h, q, scale, t * tile, tile, state);
+      for (int64_t t : order[s]) step(i, h, q, scale, t * tile, tile, state);
       promote(state);
       for (size_t width = state.l.size(); width > 1; width = (width + 1) / 2)
         for (size_t t = 0; t < width / 2; ++t) state.l[t] += state.l[width - 1 - t];

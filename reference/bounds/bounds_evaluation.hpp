@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "reference/bounds/bounds_cases.hpp"
+#include "reference/bounds/bounds_cut.hpp"
 #include "reference/bounds/bounds_interval.hpp"
 
 namespace assay::testing {
@@ -74,6 +75,7 @@ class Evaluation {
     const double s = std::max(1, a_.splits);
     return a_.split_keys > 0 ? std::max(s, ceil_div(static_cast<double>(c_.m()), a_.split_keys)) : s;
   }
+  double longest_of_items() const;
   double levels() const { return std::max(1, a_.partial_roundings); }
   double tile() const { return std::max(1, a_.tile_keys); }
   double window() const { return a_.promote_pv != 0 ? std::max(1, a_.promote_every) : 1; }
@@ -279,13 +281,24 @@ inline void Evaluation::coefficients() {
   // Keys of the longest part, and the tiles that they meet.
   const double s = splits();
   part_ = span_;
-  if (s > 1 && a_.splits_vary == 0)
+  if (a_.item_rows > 0 && s > 1) {
+    if (order()) part_ = std::min(span_, longest_of_items() * tile());
+  } else if (s > 1 && a_.splits_vary == 0)
     part_ = std::min(span_, a_.split_keys > 0 ? double(a_.split_keys)
                                               : 2 * ceil_div(static_cast<double>(c_.m()), s) + tile());
   part_keys_ = std::min(n_, part_);
   const double met =
       tile() >= static_cast<double>(c_.m()) ? 1 : ceil_div(part_, tile()) + (tile() > 1 ? 1 : 0);
   most_tiles_ = std::min(n_, met);
+}
+
+// Tiles of the longest part of any item.
+inline double Evaluation::longest_of_items() const {
+  size_t most = 1;
+  for (int64_t row = 0; row < c_.n(); ++row)
+    for (int32_t h = 0; h < p_.heads_q; ++h)
+      for (const auto& part : cut_parts(c_, a_, row, h)) most = std::max(most, part.size());
+  return static_cast<double>(most);
 }
 
 // (d + 4 max(1, cap)) G.

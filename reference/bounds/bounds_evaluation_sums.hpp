@@ -27,9 +27,11 @@ inline void Evaluation::tiles() {
       a_.split_keys > 0 ? (c_.m() + a_.split_keys - 1) / a_.split_keys : int64_t{std::max(1, a_.splits)};
   Interval slack;
   for (const Key& k : keys_) slack = max(slack, 2 * (score_error(k) + score_fixed_));
-  for (int64_t s = 0; s < parts; ++s) {
+  const auto cut = a_.item_rows > 0 ? cut_parts(c_, a_, row_, head_) : std::vector<std::vector<int64_t>>();
+  for (int64_t s = 0; s < (a_.item_rows > 0 ? static_cast<int64_t>(cut.size()) : parts); ++s) {
     std::vector<int64_t> visited;
-    for (int64_t n = 0; n < all; ++n) {
+    if (a_.item_rows > 0) visited = cut[static_cast<size_t>(s)];
+    for (int64_t n = 0; n < all && a_.item_rows == 0; ++n) {
       const bool own = a_.split_interleaved && parts > 1 ? n % parts == s
                        : a_.split_keys > 0               ? n * t / a_.split_keys == s
                                                          : n >= all * s / parts && n < all * (s + 1) / parts;

@@ -87,6 +87,11 @@ assay_arithmetic any_arithmetic(uint64_t seed) {
   a.splits = 1 + pick(2) * pick(4);
   if (a.tile_keys > 0 && a.tile_keys < 100 && pick(4) == 0) a.split_keys = a.tile_keys * (1 + pick(3));
   if (a.split_keys == 0 && a.tile_keys > 0) a.split_interleaved = pick(3) == 0;
+  if (a.split_keys == 0 && !a.split_interleaved && a.tile_keys > 0 && pick(2)) {
+    a.item_rows = 1 + pick(3);
+    if (pick(2)) a.shares = 1 + pick(4), a.share_turns = 1 + pick(2), a.splits = a.shares * a.share_turns;
+    if (a.shares > 0 && pick(2)) a.share_tiles = 1 + pick(3);
+  }
   a.splits_vary = pick(4) == 0;
   a.partial_roundings = pick(4);
   a.partial_format = pick.of({ASSAY_FP32, ASSAY_BF16, ASSAY_FP16});

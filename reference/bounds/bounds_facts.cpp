@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/bounds/bounds_followed.hpp"
+
 namespace assay::matrix_bounds {
 namespace {
 
@@ -40,6 +42,16 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, bool s
   f.variance =
       inverse * (s.alike_weight * s.score_variance + s.most_alike * kWeightedSquare * z.distance_variance);
   f.eps = z.eps;
+  if (s.alone_at >= 0) {
+    // Sums over the others of p S, p delta, p^2 V.
+    const double p = std::exp(row.top - s.m) * inverse, rest = std::max(0.0, 1 - p);
+    const double variance = rest * std::min(p, rest) * s.most_alike * s.score_variance +
+                            s.most_alike * kWeightedSquare * z.distance_variance * inverse;
+    const double lean = std::fabs(s.score_lean * inverse) + p * row.largest_delta;
+    f.alone = p;
+    f.others = rest * s.score_systematic + z.distance_systematic * std::sqrt(s.distance_square * inverse) +
+               z.eps + std::min(lean, rest * row.largest_delta) + kLambda * std::sqrt(variance);
+  }
   f.distance_square = s.distance_square * inverse, f.distance = std::sqrt(f.distance_square);
   f.largest_random = s.largest_random;
   f.score_lean = std::fabs(s.score_lean * inverse);
@@ -61,6 +73,20 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, bool s
     f.take_sink(s.sink_weight * inverse, s.sink_error, s.sink - row.top,
                 first ? -std::numeric_limits<double>::infinity() : s.slack);
   return f;
+}
+
+void score_errors(const Block& b, const BlockRow& row, double top, const double* x, RowSums& s) {
+  const double capped = b.p.softcap > 0 ? std::min<double>(b.p.softcap, row.largest_s) : 0.0;
+  // Both |x| and the bias of a key are at most its |s| and top and its distance from the maximum together.
+  const double biased = 2 * (row.largest_s + top);
+  s.score_systematic = s.random.systematic(row.largest_c2, row.largest_s, capped, 1);
+  s.other_variance = s.random.variance(row.largest_c2, row.largest_s, capped, 0, 1) +
+                     2 * s.random.bias_variance * biased * biased;
+  s.score_variance = s.other_variance + row.largest_cut + 2 * row.largest_delta * row.largest_delta;
+  s.random.distance_variance += 8 * s.random.bias_variance;
+  s.largest_random = s.score_systematic + kOtherLean * row.largest_delta +
+                     kLambda * std::sqrt(s.other_variance + row.largest_cut);
+  if (row.seen > 0) s.alone_at = alone_key(b, row, s, x);
 }
 
 TileRounding tile_rounding(const Block& b, const RowSums& s, double m_t) {

@@ -12,6 +12,9 @@ double top_of(const Block&, const BlockRow&, const RowSums&);
 // Everything but what V says (v_max, v_normal).
 RowFacts row_facts(const Block&, const BlockRow&, const RowSums&, bool structured);
 
+// What the scores x of a row may be off by, once s.terms and s.random are known; `top` of its RowShape.
+void score_errors(const Block&, const BlockRow&, double top, const double* x, RowSums& s);
+
 // How weights of a tile are rounded against its running maximum m_t; eps is the caller's.
 TileRounding tile_rounding(const Block&, const RowSums&, double m_t);
 

@@ -40,7 +40,7 @@ RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomT
       theta_systematic_(std::min(t.theta, z.theta_systematic + row.absorbed + row.one_way * t.theta)) {
   const int64_t tile = model.arithmetic().tile_keys > 0 ? model.arithmetic().tile_keys : 64;
   const int64_t part = model.longest_part(row.count);
-  if (!row.declared) dealt_ = model.group(part, (part + tile - 1) / tile);
+  if (model.deals(row.declared)) dealt_ = model.group(part, (part + tile - 1) / tile);
   lost_hard_ = row.beta + t.theta + (joint_ ? row.rounding : 0);
   remaining_hard_ = 1 - lost_hard_;
   theta_random_ = row.structured ? t.theta : std::min(t.theta, kLambda * z.theta_sigma + theta_systematic_);
@@ -86,8 +86,13 @@ void RowBounds::prepare_channels() {
   of_row_ = row_.structured ? t_.theta + z_.quotient : theta_systematic_;
   of_row_variance_ = row_.structured ? 0 : square(z_.theta_sigma) + square(z_.quotient) / 3;
   // Of the replayed result: what its denominator errs by.
-  denominator_ = joint_ ? row_.flips + row_.sink * ((1 + row_.sink_error) * (1 + row_.largest) - 1)
-                        : row_random_ + z_.farther * row_.distance;
+  // A largest key that no other may overtake has P of exactly 1, whatever its score is off by: the numerator
+  // stands as replayed, and the row sum errs by the other weights against it.
+  led_apart_ = row_.alone > 0 && row_.parts <= 1 && !joint_;
+  denominator_ = joint_       ? row_.flips + row_.sink * ((1 + row_.sink_error) * (1 + row_.largest) - 1)
+                 : led_apart_ ? std::min(row_random_ + row_.largest_random,
+                                         row_.others + (1 - row_.alone) * row_.largest_random)
+                              : row_random_ + z_.farther * row_.distance;
   // Weights that may round otherwise do so apart from each other where they are no more than a grid between
   // generic weights makes them: 2 p e of every key.
   const double window = shared_error(z_, row_.largest_random);
@@ -143,6 +148,7 @@ T RowBounds::merged(const ChannelFacts<T>& c, const T& norm) const {
 // rounded P, it moves along, part by part.
 template <class T>
 T RowBounds::led(const ChannelFacts<T>& c, const T& norm) const {
+  if (led_apart_) return every<T>(0);
   const T size = size_of(c.o);
   const double lag = std::max(0.0, model_.arithmetic().rescale_lag_log2) * M_LN2;
   const double lead = row_.largest_random + z_.farther * lag;
@@ -180,7 +186,7 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   T systematic = (followed_ ? flushed_ : absolute_) + z_.v_relative * c.mass +
                  smaller(accumulation, leaning + row_.absorbed_pv * c.swallowed);
   T variance = square(loose_) * c.group_variance * (followed_ ? 2 : 1) + aligned_variance_;
-  if (!row_.declared) {
+  if (model_.deals(row_.declared)) {
     systematic +=
         (dealt_.systematic_c + dealt_.systematic_m) * larger(every<T>(0), c.dealt_beyond - usual_ * c.mass);
     variance += (dealt_.variance_c + dealt_.variance_m) * square(c.dealt);

@@ -52,6 +52,9 @@ struct RowFacts {
   double part_distance = 0;
   double flips = 0;       // weight that may round differently than replayed
   double score_lean = 0;  // units of few bits: |sum p delta|, what they take off the scores
+  // Share of the largest key where no other may define the maximum (0: not known); what the others then put
+  // into a row sum that stands against it, beside what it is off by itself.
+  double alone = 0, others = 0;
   // Share of the sink, and its hard error expm1(E): in a row sum of rounded P it alone is not rounded, and
   // stands against a maximum that errs by what a key errs.
   double sink = 0, sink_error = 0;
@@ -71,6 +74,13 @@ struct RowFacts {
     updated += late_sink * (1 - share), updates += 1;
   }
 };
+
+// Tiers P and R: scores are off by `largest_random` at most, so those that are farther apart than two such
+// errors and the roundings of maxima do not change places. With a lazy rescale or errors that grow with the
+// distance: `slack`, the hard form.
+inline double moving_slack(const RandomTerms& z, double lag_log2, double slack, double largest_random) {
+  return lag_log2 > 0 || z.farther > 0 ? slack : std::min(slack, 2 * largest_random + 4 * z.top_rounding);
+}
 
 // What a key and the largest, which defines the maximum, may be off by together.
 inline double shared_error(const RandomTerms& z, double largest_random) {
@@ -166,7 +176,7 @@ class RowBounds {
   double rounding_share_;    // variance of one rounding of P over h^2
   double theta_systematic_;  // what the row sum errs by that does not average out; no more than everything
   void prepare_channels();
-  bool sums_in_order_ = false, chain_apart_ = false, flips_apart_ = false;
+  bool led_apart_ = false, sums_in_order_ = false, chain_apart_ = false, flips_apart_ = false;
   double weighed_more_ = 0, grown_ = 0, enlarged_ = 0, chain_growth_ = 1;  // of hard_accumulation()
   double flushed_ = 0, absolute_ = 0, aligned_variance_ = 0, loose_ = 1, usual_ = 0, one_way_pv_ = 0;
   double of_row_ = 0, of_row_variance_ = 0, denominator_ = 0, drift_ = 0;

@@ -19,8 +19,9 @@ class FollowedScores {
   FollowedScores(const Block&, const Matrix& q);
   // K of the keys at .. at + count - 1; those nobody wants are zeros.
   void load(const Matrix& k, int64_t at, int64_t count, const std::vector<uint8_t>& wanted);
-  // delta of these keys for row i, given the products in full.
-  void follow(Eigen::Index i, int64_t count, const double* dots, float* delta) const;
+  // delta and cut of these keys for row i, given the products in full and a bound of the root of their sums
+  // of squared products, times the softmax scale.
+  void follow(Eigen::Index i, int64_t count, const double* dots, double r, float* delta, float* cut) const;
 
  private:
   const Block& b_;
@@ -29,6 +30,14 @@ class FollowedScores {
   std::vector<double> q_scale_;
   double k_scale_[kTileKeys] = {}, largest_q_ = 0, largest_k_ = 0;
 };
+
+// The largest key of a followed row whose scores are x, where no other may define a maximum in its place;
+// else -1.
+int64_t alone_key(const Block&, const BlockRow&, const RowSums&, const double* x);
+// For the keys at .. at + count - 1 of row i what each one's score may be off by, in t.eps, which moves to
+// `room`, instead of the most of all keys in t.window.
+void key_windows(const Block&, Eigen::Index i, Eigen::Index at, int64_t count, const RowSums&,
+                 TileRounding& t, float* room);
 
 // V as codes, and what the unit makes of each row's P V.
 class FollowedValues {

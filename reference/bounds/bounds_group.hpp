@@ -45,7 +45,7 @@ struct BlockRow {
   double slack = 0;                                       // twice the largest score error
   ProductOrder order;                                     // over a sample of the keys
   double largest_s = 0, largest_c2 = 0;                   // of |s_j| and C_j^2
-  double largest_delta = 0;                               // of |delta_j|
+  double largest_delta = 0, largest_cut = 0;              // of |delta_j| and cut_variance
 };
 
 struct Block {
@@ -63,6 +63,7 @@ struct Block {
   Matrix x;                        // final scores, ErrorModel::kInvisible where nothing is seen
   MatrixF e;                       // their errors before the maximum is known
   MatrixF delta;                   // what a unit of few bits takes off them (ErrorModel::follows_qk)
+  MatrixF cut;                     // cut_variance of that
 
   bool sees(const BlockRow&, int64_t key) const;
   // Which keys of [from, to) some row sees; the others may be poison and are neither read nor multiplied.

@@ -9,34 +9,44 @@
 
 namespace assay {
 
-KeyOrder::KeyOrder(const assay_arithmetic& a)
-    // Which requests are cut where is not known of parts that vary.
-    : declared_(a.order_declared != 0 && a.tile_keys > 0 && (a.splits_vary == 0 || a.splits <= 1)),
+KeyOrder::KeyOrder(const Problem& p, const assay_arithmetic& a)
+    : p_(p),
+      // Which requests are cut where is not known of parts that vary.
+      declared_(a.order_declared != 0 && a.tile_keys > 0 && (a.splits_vary == 0 || a.splits <= 1)),
       reverse_(declared_ && a.tile_reverse != 0),
-      interleaved_(declared_ && a.split_interleaved != 0 && a.splits > 1),
+      interleaved_(declared_ && a.splits > 1 && (a.split_interleaved != 0 || a.share_turns > 1)),
       tile_(declared_ ? a.tile_keys : 1),
       window_(declared_ ? promotion_tiles(a) : 1),
       splits_(declared_ ? std::max(1, a.splits) : 1),
-      split_keys_(declared_ ? a.split_keys : 0) {}
-
-KeyOrder::Part KeyOrder::part(int64_t tiles, int64_t parts, int64_t index) const {
-  if (interleaved_) return {index, std::max<int64_t>(0, (tiles - index + parts - 1) / parts), parts};
-  if (split_keys_ > 0) {
-    const int64_t each = split_keys_ / tile_;
-    return {index * each, std::min(tiles, (index + 1) * each) - index * each, 1};
-  }
-  const int64_t first = tiles * index / parts;
-  return {first, tiles * (index + 1) / parts - first, 1};
+      split_keys_(declared_ ? a.split_keys : 0) {
+  if (declared_ && a.item_rows > 0) items_.emplace(p, a);
 }
 
-std::vector<KeySpan> KeyOrder::spans(int64_t kv_len, int64_t begin, int64_t end, int64_t most) const {
-  std::vector<KeySpan> all;
-  const int64_t tiles = (kv_len + tile_ - 1) / tile_;
+std::vector<TileRun> KeyOrder::parts(RowId id, int32_t head) const {
+  if (items_) return items_->parts(id.request, head / p_.group(), items_->item(id.row, head));
+  const int64_t kv_len = p_.requests[id.request].kv_len, tiles = (kv_len + tile_ - 1) / tile_;
   const int64_t parts = split_keys_ > 0 ? (kv_len + split_keys_ - 1) / split_keys_ : splits_;
+  std::vector<TileRun> all;
+  for (int64_t s = 0; s < parts; ++s)
+    if (interleaved_) {
+      all.push_back({s, std::max<int64_t>(0, (tiles - s + parts - 1) / parts), parts});
+    } else if (split_keys_ > 0) {
+      const int64_t each = split_keys_ / tile_;
+      all.push_back({s * each, std::min(tiles, (s + 1) * each) - s * each, 1});
+    } else {
+      const int64_t first = tiles * s / parts;
+      all.push_back({first, tiles * (s + 1) / parts - first, 1});
+    }
+  return all;
+}
+
+std::vector<KeySpan> KeyOrder::spans(RowId id, int32_t head, int64_t begin, int64_t end, int64_t most) const {
+  std::vector<KeySpan> all;
+  const int64_t kv_len = p_.requests[id.request].kv_len;
   const int64_t together = interleaved_ ? 1 : std::max<int64_t>(1, most / tile_);  // tiles in one piece
   const int64_t group = interleaved_ ? window_ : std::max<int64_t>(1, together / window_) * window_;
   // The tiles [from, to) of the part as they lie in memory, in pieces of at most `most` keys as visited.
-  const auto add = [&](const Part& p, int64_t from, int64_t to) {
+  const auto add = [&](const TileRun& p, int64_t from, int64_t to) {
     const int64_t first = (p.first + from * p.step) * tile_;
     const int64_t last = std::min(kv_len, (p.first + (to - 1) * p.step + 1) * tile_);
     const int64_t piece = tile_ <= most ? together * tile_ : most,
@@ -48,8 +58,7 @@ std::vector<KeySpan> KeyOrder::spans(int64_t kv_len, int64_t begin, int64_t end,
       if (low < high) all.push_back({low, high, false, false, false});
     }
   };
-  for (int64_t s = 0; s < parts; ++s) {
-    const Part p = part(tiles, parts, s);
+  for (const TileRun& p : parts(id, head)) {
     const size_t first = all.size();
     for (int64_t at = 0; at < p.count; at += group) {
       const size_t group_first = all.size();

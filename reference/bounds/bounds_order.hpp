@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
-#include "harness/abi/assay_kernel.h"
+#include "reference/attention/attention.hpp"
+#include "reference/bounds/bounds_items.hpp"
 
 namespace assay {
 
@@ -21,19 +23,19 @@ struct KeySpan {
 
 class KeyOrder {
  public:
-  explicit KeyOrder(const assay_arithmetic&);
+  KeyOrder(const Problem&, const assay_arithmetic&);
   bool declared() const { return declared_; }
+  // Rows of a request and KV head with the same number visit their keys in the same order.
+  int64_t alike(int32_t row, int32_t head) const { return items_ ? items_->item(row, head) : 0; }
   int64_t tile() const { return tile_; }  // meaningful for a declared order
 
-  // The keys [begin, end) of a request of kv_len keys in spans of at most `most` keys, as they are visited.
-  std::vector<KeySpan> spans(int64_t kv_len, int64_t begin, int64_t end, int64_t most) const;
+  // The keys [begin, end) of a row's request in spans of at most `most` keys, as they are visited.
+  std::vector<KeySpan> spans(RowId, int32_t head, int64_t begin, int64_t end, int64_t most) const;
 
  private:
-  // The tiles of one part: `count` of them, `step` apart from the first.
-  struct Part {
-    int64_t first = 0, count = 0, step = 1;
-  };
-  Part part(int64_t tiles, int64_t parts, int64_t index) const;
+  std::vector<TileRun> parts(RowId, int32_t head) const;
+  const Problem& p_;
+  std::optional<ItemParts> items_;
   bool declared_ = false, reverse_ = false, interleaved_ = false;
   int64_t tile_ = 1, window_ = 1, splits_ = 1, split_keys_ = 0;  // window_: in tiles
 };

@@ -13,16 +13,30 @@ namespace assay {
 namespace {
 
 // "0-16 16-32| 32-40|": spans in visiting order; "|" ends a part, "," a piece that does not end its group.
-std::string text(const assay_arithmetic& a, int64_t kv_len, int64_t begin, int64_t end, int64_t most) {
+std::string text(const Problem& p, const assay_arithmetic& a, RowId row, int32_t head, int64_t begin,
+                 int64_t end, int64_t most) {
   std::string out;
   bool fresh = true;
-  for (const KeySpan& s : KeyOrder(a).spans(kv_len, begin, end, most)) {
+  for (const KeySpan& s : KeyOrder(p, a).spans(row, head, begin, end, most)) {
     EXPECT_EQ(s.begins_part, fresh);
     fresh = s.ends_part;
     out += std::to_string(s.from) + "-" + std::to_string(s.to);
     out += s.ends_part ? "|" : s.ends_group ? " " : ",";
   }
   return out;
+}
+
+Problem one_request(int32_t kv_len) {
+  Problem p;
+  p.op = ASSAY_OP_PREFILL;
+  p.heads_q = p.heads_kv = 1;
+  p.head_dim_qk = p.head_dim_v = 8;
+  p.requests = {{1, kv_len}};
+  return p;
+}
+
+std::string text(const assay_arithmetic& a, int32_t kv_len, int64_t begin, int64_t end, int64_t most) {
+  return text(one_request(kv_len), a, {0, 0}, 0, begin, end, most);
 }
 
 assay_arithmetic order(int32_t tile, int32_t splits = 1, int32_t split_keys = 0, int32_t reverse = 0) {
@@ -77,10 +91,44 @@ TEST(KeyOrder, PartsTakenInTurnWindowsAndPartsThatVary) {
   // Which requests are cut where is not known: no declared order.
   assay_arithmetic varying = order(16, 4);
   varying.splits_vary = 1;
-  EXPECT_FALSE(KeyOrder(varying).declared());
+  const Problem p = one_request(100);
+  EXPECT_FALSE(KeyOrder(p, varying).declared());
   EXPECT_EQ(text(varying, 100, 0, 100, 64), "0-64 64-100|");
   varying.splits = 1;
-  EXPECT_TRUE(KeyOrder(varying).declared());
+  EXPECT_TRUE(KeyOrder(p, varying).declared());
+}
+
+TEST(KeyOrder, PartsCutFromWhatAnItemSees) {
+  // Two requests; 4 query heads of 2 KV heads; row i of the first sees keys up to 100 - 3 + i.
+  Problem p = one_request(100);
+  p.heads_q = 4, p.heads_kv = 2, p.mask = ASSAY_MASK_CAUSAL;
+  p.requests = {{3, 100}, {1, 33}};
+  assay_arithmetic a = order(16, 2);
+  a.item_rows = 64;  // all rows: 7 tiles in two parts
+  const auto of = [&](RowId row, int32_t head) { return text(p, a, row, head, 0, 100, 256); };
+  EXPECT_EQ(of({0, 0}, 0), "0-48|48-100|");
+  // Items of two rows, a token's heads of one KV head: a window of 20 keys begins in tile 4.
+  a.item_rows = 2, p.window_left = 20;
+  EXPECT_EQ(of({0, 0}, 0), "64-80|80-100|");
+  EXPECT_EQ(of({1, 0}, 3), "0-16|16-33|");
+  // One list: 7 + 7 tiles of the KV heads of request 0, then 3 + 3; shares of 5.
+  p.window_left = -1, a.item_rows = 64, a.shares = 4, a.splits = 3;
+  EXPECT_EQ(of({0, 2}, 1), "0-80|80-100|");
+  EXPECT_EQ(of({0, 0}, 2), "0-48|48-100|");
+  EXPECT_EQ(of({1, 0}, 0), "0-16|16-33|");  // the list's places 14 to 16, the third share ends before 15
+  EXPECT_EQ(of({1, 0}, 2), "0-33|");
+  // Shares of six tiles end before places 6, 12, 18; the last takes what is left.
+  a.share_tiles = 6;
+  EXPECT_EQ(of({0, 0}, 0), "0-96|96-100|");
+  EXPECT_EQ(of({1, 0}, 2), "0-16|16-33|");
+  a.shares = 3;
+  EXPECT_EQ(of({1, 0}, 2), "0-33|");
+  // Each part twice, tiles in turn.
+  a.shares = 4, a.share_tiles = 0, a.share_turns = 2;
+  EXPECT_EQ(of({0, 2}, 1), "0-16 32-48 64-80|16-32 48-64|80-96|96-100|");
+  EXPECT_NE(KeyOrder(p, order(16)).alike(0, 0), 1);
+  a.item_rows = 2;
+  EXPECT_NE(KeyOrder(p, a).alike(0, 1), KeyOrder(p, a).alike(1, 0));
 }
 
 TEST(RunningMaximum, AdvancesOncePerTileAndKnowsWhatItCannotDecide) {

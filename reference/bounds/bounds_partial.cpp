@@ -23,7 +23,7 @@ void PartialSums::begin_part(const Matrix& sum) {
 }
 
 void PartialSums::end_group(Index i, const Matrix& sum, const GroupTerms& g, float weight, float updates,
-                            float scale_error) {
+                            bool at_start, float scale_error) {
   const auto hard_c = static_cast<float>(g.hard_c), hard_m = static_cast<float>(g.hard_m),
              systematic_c = static_cast<float>(g.systematic_c),
              systematic_m = static_cast<float>(g.systematic_m), variance_c = static_cast<float>(g.variance_c),
@@ -34,6 +34,11 @@ void PartialSums::end_group(Index i, const Matrix& sum, const GroupTerms& g, flo
   float *all = second.row(i).data(), *group = in_group.row(i).data(), *to_hard = hard.row(i).data(),
         *to_variance = variance.row(i).data();
   float *largest = largest_.data(), *alignment = alignment_.data(), *mass = mass_.data();
+  if (updates != 0 && at_start) {
+    float* to = updated.row(i).data();
+    for (Index d = 0; d < channels; ++d)
+      to[d] += updates * static_cast<float>(std::fabs(before[d]) * (1 + 0x1p-22));
+  }
   const float of_largest = g.apart ? 0.0f : 1.0f, of_mass = g.apart ? 1.0f : 0.5f;
   // Partial sums lie within half the group's sum p|v| of the middle of its two ends.
 #pragma omp simd
@@ -54,7 +59,7 @@ void PartialSums::end_group(Index i, const Matrix& sum, const GroupTerms& g, flo
 #pragma omp simd
     for (Index d = 0; d < channels; ++d) to[d] += systematic_c * largest[d] + systematic_m * alignment[d];
   }
-  if (updates != 0) {
+  if (updates != 0 && !at_start) {
     float* to = updated.row(i).data();
 #pragma omp simd
     for (Index d = 0; d < channels; ++d) to[d] += updates * largest[d];

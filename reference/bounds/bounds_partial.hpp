@@ -16,10 +16,10 @@ class PartialSums {
   void resize(Eigen::Index rows, Eigen::Index channels);
   // `sum`: P V of all keys so far.
   void begin_part(const Matrix& sum);
-  // Of row i. `weight`: of the group's keys; `updates`: of the maximum among them, each with its distance;
-  // `scale_error`: of P scaled by tile.
+  // Of row i. `weight`: of the group's keys; `updates`: of the maximum among them, each with its distance,
+  // or (at_start) before all of them; `scale_error`: of P scaled by tile.
   void end_group(Eigen::Index i, const Matrix& sum, const GroupTerms&, float weight, float updates,
-                 float scale_error);
+                 bool at_start, float scale_error);
   // `far`: how far the part is below the row's maximum.
   void end_part(Eigen::Index i, const Matrix& sum, double far);
 

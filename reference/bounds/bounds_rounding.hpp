@@ -77,10 +77,13 @@ inline RoundedP round_p(const PRounding& r, double p, double largest) {
 }
 
 // Weight that the rounding of p may move when p itself is off by up to `window`. Near a power of two the grid
-// below is finer than the one at p, so wide windows count as on a boundary.
+// below is finer than the one at p, so wide windows count as on a boundary; and as two roundings of p and of
+// what it may be are off by half a step each, of 1 and 1/2 or of 1 and 2 on either side of a power of two, a
+// step more may be crossed from 3/4 of one on.
 inline double flip(const RoundedP& r, double window) {
   const double distance = window >= 0.2 * r.spacing ? 0.0 : r.distance;
-  const double crossed = r.spacing * (1 + below((window - distance) / r.spacing));
+  const double more = window >= 0.75 * r.spacing ? 2.0 : 1.0;
+  const double crossed = r.spacing * (more + below((window - distance) / r.spacing));
   return distance > window ? 0.0 : crossed;
 }
 

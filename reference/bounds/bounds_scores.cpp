@@ -65,7 +65,7 @@ void look_at_products(Block& b, const Eigen::ArrayXXd& q, const Matrix& k, int64
 
 // Dot products to final scores and their errors, for one row in one tile.
 void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t at, int64_t to,
-                   const KeyNorms& norms, double* x, float* e, float* delta) {
+                   const KeyNorms& norms, double* x, float* e, float* delta, const float* cut) {
   const Problem& p = b.p;
   const double scale = p.softmax_scale;
   const int64_t low = std::clamp(row.keys.begin, at, to) - at, high = std::clamp(row.keys.end, at, to) - at;
@@ -109,8 +109,10 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
   }
   row.largest_s = std::max(row.largest_s, largest_s);
   if (delta != nullptr)
-    for (int64_t j = low; j < high; ++j)
+    for (int64_t j = low; j < high; ++j) {
       row.largest_delta = std::max<double>(row.largest_delta, std::fabs(delta[j]));
+      row.largest_cut = std::max<double>(row.largest_cut, cut[j]);
+    }
   if (p.alibi != ASSAY_ALIBI_NONE) {
     const double slope = b.operands.alibi_slope(row.head);
     const int64_t position = row_offset(p, row.id);
@@ -209,7 +211,7 @@ void score_block(Block& b) {
   std::optional<FollowedScores> followed;
   if (b.model.follows_qk()) {
     followed.emplace(b, q);
-    b.delta = MatrixF::Zero(rows, b.end - b.begin);
+    b.delta = b.cut = MatrixF::Zero(rows, b.end - b.begin);
   }
   for (int64_t at = b.begin; at < b.end; at += kTileKeys) {
     const int64_t to = std::min(b.end, at + kTileKeys), count = to - at;
@@ -247,8 +249,9 @@ void score_block(Block& b) {
       BlockRow& row = b.rows[i];
       double* x = b.x.row(i).data() + (at - b.begin);
       float* delta = followed ? b.delta.row(i).data() + (at - b.begin) : nullptr;
-      if (followed) followed->follow(i, count, x, delta);
-      finish_scores(b, row, plain, at, to, norms, x, b.e.row(i).data() + (at - b.begin), delta);
+      float* cut = followed ? b.cut.row(i).data() + (at - b.begin) : nullptr;
+      if (followed) followed->follow(i, count, x, std::sqrt(row.q_fourth * norms.largest_fourth), delta, cut);
+      finish_scores(b, row, plain, at, to, norms, x, b.e.row(i).data() + (at - b.begin), delta, cut);
       if (row.keys.begin >= to || row.keys.end <= at) continue;
       row.underflow =
           std::max(row.underflow, lost_of_factors(b.p, row.q_scale, smallest_scale) * row.q_norm * k_norm);

@@ -37,16 +37,18 @@ Real power_below(Real x) {
 
 // follow_steps in numbers that hold the exact sum of a step; a unit with more bits than fit is followed as
 // one that cuts off more.
-template <class Real>
+template <class Real, bool kCuts>
 void follow_in(const assay_accumulator& unit, int64_t terms, const float* a, const float* a_top,
-               const float* b, const float* b_top, int64_t stride, int64_t count, float* sums) {
+               const float* b, const float* b_top, int64_t stride, int64_t count, float* sums,
+               float* squares) {
   using Word = typename Bits<Real>::Word;
   const int32_t fraction = std::min(Bits<Real>::kMostFraction, unit.fraction_bits);
   const int32_t mantissa = std::min(23, unit.mantissa_bits);
   const Real steps = std::ldexp(Real{1}, fraction), step = std::ldexp(Real{1}, -fraction);
   const Word kept = ~Word{0} << (Bits<Real>::kMantissa - mantissa);
   const int64_t block = std::max(1, unit.block);
-  alignas(64) Real top[kMostSums], inverse[kMostSums], sum[kMostSums];
+  const Real last = std::ldexp(Real{1}, -mantissa);
+  alignas(64) Real top[kMostSums], inverse[kMostSums], sum[kMostSums], lost[kCuts ? kMostSums : 1];
   for (int64_t at = 0; at < count; at += kMostSums) {
     const int64_t n = std::min(kMostSums, count - at);
     float* c = sums + at;
@@ -65,16 +67,27 @@ void follow_in(const assay_accumulator& unit, int64_t terms, const float* a, con
       for (int64_t i = 0; i < n; ++i) {
         inverse[i] = top[i] > 0 ? steps / top[i] : Real{0};
         sum[i] = static_cast<Real>(static_cast<int32_t>(static_cast<Real>(c[i]) * inverse[i]));
+        if constexpr (kCuts) lost[i] = 1;
       }
       for (int64_t k = from; k < to; ++k) {
         const Real size = a[k];
         if (size == 0) continue;
         const float* other = b + k * stride + at;
-        for (int64_t i = 0; i < n; ++i)
-          sum[i] += static_cast<Real>(static_cast<int32_t>(size * static_cast<Real>(other[i]) * inverse[i]));
+        for (int64_t i = 0; i < n; ++i) {
+          const Real term = size * static_cast<Real>(other[i]) * inverse[i],
+                     whole = static_cast<Real>(static_cast<int32_t>(term));
+          sum[i] += whole;
+          if constexpr (kCuts) lost[i] += term != whole ? Real{1} : Real{0};
+        }
       }
-      for (int64_t i = 0; i < n; ++i)
-        c[i] = static_cast<float>(std::bit_cast<Real>(std::bit_cast<Word>(sum[i] * (top[i] * step)) & kept));
+      for (int64_t i = 0; i < n; ++i) {
+        const Real result = std::bit_cast<Real>(std::bit_cast<Word>(sum[i] * (top[i] * step)) & kept);
+        c[i] = static_cast<float>(result);
+        if constexpr (kCuts) {
+          const Real grid = top[i] * step, own = power_below(result) * last;
+          squares[at + i] += static_cast<float>(lost[i] * grid * grid + own * own);
+        }
+      }
     }
   }
 }
@@ -86,11 +99,13 @@ float StepOperands::aligned_at(float x, float smallest) {
 }
 
 void follow_steps(const assay_accumulator& unit, int64_t terms, const float* a, const float* a_top,
-                  const float* b, const float* b_top, int64_t stride, int64_t count, float* sums) {
+                  const float* b, const float* b_top, int64_t stride, int64_t count, float* sums,
+                  float* squares) {
+  const auto follow = [&](auto* in) { in(unit, terms, a, a_top, b, b_top, stride, count, sums, squares); };
   if (keeps_few_bits(unit))
-    follow_in<float>(unit, terms, a, a_top, b, b_top, stride, count, sums);
+    squares != nullptr ? follow(&follow_in<float, true>) : follow(&follow_in<float, false>);
   else
-    follow_in<double>(unit, terms, a, a_top, b, b_top, stride, count, sums);
+    squares != nullptr ? follow(&follow_in<double, true>) : follow(&follow_in<double, false>);
 }
 
 StepSums::StepSums(const assay_arithmetic& a, int64_t channels, int64_t most_tiles)

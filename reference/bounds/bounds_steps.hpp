@@ -4,6 +4,7 @@
 // operands have. Tiers P and R take what the declared unit does to this row's data for what it leans by.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -34,9 +35,27 @@ struct StepOperands {
 };
 
 // sums[n] becomes what the unit makes of sums[n] + sum_k a[k] b[k * stride + n], n < count, in steps of
-// unit.block terms from the first one on.
+// unit.block terms from the first one on. squares: null, or where to add up, for each sum, the squares of the
+// steps of the grids of what it lost: of the accumulator and the result of every step, and of terms that do
+// not fit.
 void follow_steps(const assay_accumulator& unit, int64_t terms, const float* a, const float* a_top,
-                  const float* b, const float* b_top, int64_t stride, int64_t count, float* sums);
+                  const float* b, const float* b_top, int64_t stride, int64_t count, float* sums,
+                  float* squares = nullptr);
+
+// Variance of an error of a score beside what was seen (delta), for the kernel and for the run seen: cuts are
+// uniform on a step of their grid. Another order of the products has other partial sums and other cuts: no
+// fewer are taken than all of a random order's, s being the score and r the root of the sum of squared
+// products. scale: of a sum to the score.
+inline double cut_variance(const assay_accumulator& unit, int64_t terms, double squares, double scale,
+                           double s, double r) {
+  const int32_t bits = std::min(unit.fraction_bits, unit.mantissa_bits), block = std::max(1, unit.block);
+  const auto cuts = static_cast<double>((terms + block - 1) / block * (block + 2));
+  // Mean square of a partial sum, s^2 / 3 + r^2 / 6, and of the power of two below a number to it.
+  const double usual = 0.541 * (s * s / 3 + r * r / 6) * std::ldexp(1.0, -2 * bits);
+  return std::max(squares * scale * scale, cuts * usual) / 6;
+}
+// Such a kernel may lean by that many times what was seen.
+inline constexpr double kOtherLean = 2;
 
 // P V of one row as the unit adds it up: every channel, tile by tile, part by part.
 class StepSums {

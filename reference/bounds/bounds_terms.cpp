@@ -9,6 +9,7 @@
 
 #include "harness/problem/names.hpp"
 #include "reference/bounds/bounds.hpp"
+#include "reference/bounds/bounds_items.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -53,8 +54,6 @@ SmallestNormal smallest_normal(const assay_accumulator& unit, int32_t stored, in
 
 }  // namespace
 
-double gamma_bound(double n_u) { return n_u * std::exp(std::min(1.0, n_u)); }
-
 double ErrorModel::chain(const assay_accumulator& acc, int64_t products, int64_t span,
                          int64_t restarts) const {
   switch (acc.kind) {
@@ -91,6 +90,8 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
   if (a.split_keys > 0)
     arithmetic_.splits = static_cast<int32_t>(
         std::max<int64_t>(std::max(1, a.splits), ceil_div(std::max(1, p.max_kv_len()), a.split_keys)));
+  if (a.item_rows > 0 && a.order_declared != 0 && a.splits_vary == 0)
+    longest_part_ = ItemParts(p, a).longest() * std::max(1, a.tile_keys);
   const bool q_scaled = p.q_scale != ASSAY_SCALE_NONE, k_scaled = p.k_scale != ASSAY_SCALE_NONE,
              v_scaled = p.v_scale != ASSAY_SCALE_NONE;
   const int32_t d = p.head_dim_qk;
@@ -166,12 +167,9 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
       ((shared ? k_scaled : v_scaled) ? kUnit : 0);
 }
 
-int64_t promotion_tiles(const assay_arithmetic& a) {
-  return a.promote_pv != 0 ? std::max(1, a.promote_every) : 1;
-}
-
 int64_t ErrorModel::part(int64_t span) const {
   if (arithmetic_.splits <= 1 || arithmetic_.splits_vary) return span;
+  if (arithmetic_.item_rows > 0) return longest_part_ > 0 ? std::min(span, longest_part_) : span;
   if (arithmetic_.split_keys > 0) return std::min<int64_t>(span, arithmetic_.split_keys);
   return std::min(span, 2 * ceil_div(max_kv_len_, arithmetic_.splits) + std::max(1, arithmetic_.tile_keys));
 }
@@ -346,8 +344,8 @@ RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) c
     // Truncation has half its size as mean; products of one block need not differ in sign.
     z.dot_systematic = 0.5 * steps * (m + (a.qk.block + 0.5) * f);
     z.dot_variance = steps * (m * m + (a.qk.block + 1) * f * f) / 12;
-    // What a unit of few bits leans by is seen on the data; the kernel's errors and those seen are two draws.
-    if (follows_qk()) z.dot_systematic = 0, z.dot_variance *= 2;
+    // What a unit of few bits leans by is seen on the data, and so is what it cuts off (cut_variance).
+    if (follows_qk()) z.dot_systematic = z.dot_variance = 0;
   }
   z.dot_variance += elementwise_ * u * u * third / 2;
   // a_j <= sqrt(d) r_j <= sqrt(d / 2) C_j: what the products may lose at most.

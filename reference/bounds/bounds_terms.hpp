@@ -132,6 +132,9 @@ class ErrorModel {
   GroupTerms group(int64_t keys, int64_t tiles) const;
   // False where products are dealt to several lanes: partial sums of a lane are not those of the row.
   bool sums_in_order() const { return arithmetic_.pv.kind != ASSAY_ACC_FMA || arithmetic_.pv.block <= 1; }
+  // Whether sums by class of V's keys say how large partial sums may be: of an undeclared order, and of lanes
+  // that hold every n-th key whatever the order of tiles.
+  bool deals(bool declared) const { return !declared || !sums_in_order(); }
 
   // Updates of the running maximum: bounded by the tiles, and for a declared order also by the records of
   // the score sequence (an update needs a key above everything before it). `scores` holds -inf or below
@@ -207,7 +210,7 @@ class ErrorModel {
   // taken in turn all stay below twice the mean and a tile.
   int64_t part(int64_t span) const;
   assay_arithmetic arithmetic_;
-  int64_t max_kv_len_ = 0;
+  int64_t max_kv_len_ = 0, longest_part_ = 0;  // longest_part_: in keys, of parts of items
   int32_t head_dim_ = 0;
   double dot_ = 0, dot_corner_ = 0, dot_query_ = 0, score_ = 0;
   double p_relative_ = 0, p_eta_ = 0, v_relative_ = 0, v_eta_ = 0;
@@ -220,9 +223,11 @@ class ErrorModel {
 };
 
 // Tiles after which what a matrix unit added up is moved to fp32 (promote_pv).
-int64_t promotion_tiles(const assay_arithmetic&);
+inline int64_t promotion_tiles(const assay_arithmetic& a) {
+  return a.promote_pv != 0 ? std::max(1, a.promote_every) : 1;
+}
 
 // Bounds on fl() chains: (1+u)^n - 1 and its inverse together.
-double gamma_bound(double n_u);
+inline double gamma_bound(double n_u) { return n_u * std::exp(std::min(1.0, n_u)); }
 
 }  // namespace assay

@@ -43,15 +43,17 @@ class Values {
       result_.growth = std::max(result_.growth, sums_[i].terms.growth);
     }
     allocate();
-    const int64_t kv_len = b_.p.requests[b_.request].kv_len;
     // Partial sums and updates of followed rows are known tile by tile.
-    const int64_t most = b_.model.followed() && b_.order.declared()
-                             ? std::clamp<int64_t>(b_.order.tile(), 16, kTileKeys)
-                             : kTileKeys;
-    for (const KeySpan& span : b_.order.spans(kv_len, b_.begin, b_.end, most)) add(span);
+    const bool by_tile = b_.model.followed() || b_.model.follows_qk();
+    const int64_t most =
+        by_tile && b_.order.declared() ? std::clamp<int64_t>(b_.order.tile(), 16, kTileKeys) : kTileKeys;
+    groups_of_tiles_ =
+        b_.order.declared() && b_.order.tile() > most / 2 && promotion_tiles(b_.model.arithmetic()) == 1;
+    const BlockRow& any = b_.rows.front();  // all visit keys in the same order
+    for (const KeySpan& span : b_.order.spans(any.id, any.head, b_.begin, b_.end, most)) add(span);
     for (int32_t d = 0; d < dv_; ++d) {
       lean_of_v_[d] = dealt_.lean(d);
-      if (!b_.order.declared()) share_of_v_[d] = dealt_.share(d);
+      if (b_.model.deals(b_.order.declared())) share_of_v_[d] = dealt_.share(d);
     }
     for (Index i = 0; i < rows_; ++i)
       if (b_.rows[i].seen > 0 || b_.p.sinks) finish_row(i);
@@ -93,15 +95,7 @@ class Values {
     s.random = model.random_terms(shape, s.terms);
     s.lanes.row_sum_lanes = model.row_sum_lanes(shape.span, shape.keys);
     s.lanes.pv_lanes = model.pv_lanes();
-    const double capped = b_.p.softcap > 0 ? std::min<double>(b_.p.softcap, row.largest_s) : 0.0;
-    // Both |x| and the bias of a key are at most its |s| and top and its distance from the maximum together.
-    const double biased = 2 * (row.largest_s + shape.top);
-    s.score_systematic = s.random.systematic(row.largest_c2, row.largest_s, capped, 1);
-    s.score_variance = s.random.variance(row.largest_c2, row.largest_s, capped, 0, 1) +
-                       2 * s.random.bias_variance * biased * biased +
-                       2 * row.largest_delta * row.largest_delta;
-    s.random.distance_variance += 8 * s.random.bias_variance;
-    s.largest_random = s.score_systematic + row.largest_delta + kLambda * std::sqrt(s.score_variance);
+    score_errors(b_, row, shape.top, x, s);
     if (b_.p.sinks) {
       const double weight = std::exp(s.sink - s.m), size = std::fabs(s.sink), distance = s.m - s.sink;
       const double w = expm1_above(s.terms.score * size + s.terms.distance * distance + s.terms.fixed);
@@ -113,6 +107,7 @@ class Values {
       s.eps_square = weight * s.random.eps * s.random.eps;
       s.score_systematic = std::max(s.score_systematic, s.random.factor * size);
       s.score_variance = std::max(s.score_variance, s.random.score_variance * size * size);
+      s.other_variance = std::max(s.other_variance, s.random.score_variance * size * size);
     }
     s.start = a.sink_first && b_.p.sinks ? s.sink : -kInf;
   }
@@ -201,6 +196,7 @@ class Values {
     const double* x = b_.x.row(i).data() + at;
     double* weights = weights_.row(i).data();
     const double weight_before = s.weight;
+    double part_before = s.part_weight;
     weigh(s, x, b_.e.row(i).data() + at, eps_.data(), count, weights);
     group_weight_[i] += s.weight - weight_before;
     const BlockRow& row = b_.rows[i];
@@ -213,7 +209,8 @@ class Values {
       for (int64_t n = 0; n <= last - first; ++n) {
         const int64_t t = reverse ? last - n : first + n;
         const int64_t from = std::max(span.from, t * tile), to = std::min(span.to, (t + 1) * tile);
-        advance(i, t);
+        advance(i, t, part_before);
+        part_before += weights_.row(i).segment(from - span.from, to - from).sum();
         if (narrow_) round_tile(i, s.maximum.value(), from - span.from, to - from, x);
         follow(i, t, tile, s.maximum.value(), span, from, to);
       }
@@ -231,8 +228,8 @@ class Values {
     }
   }
 
-  // The running maximum enters tile t.
-  void advance(Index i, int64_t t) {
+  // The running maximum enters tile t, `before` being the weight of the part's earlier tiles.
+  void advance(Index i, int64_t t, double before) {
     RowSums& s = sums_[i];
     if (s.tile == t) return;
     s.tile = t;
@@ -247,7 +244,7 @@ class Values {
     s.part_top = std::max(s.part_top, s.tile_top);
     const double stale = 1 + std::max(0.0, s.m - s.maximum.value());
     if (s.maximum.advance(s.tile_top)) {
-      s.updated += s.part_weight * stale, s.updates += 1;
+      s.updated += before * stale, s.updates += 1;
       group_updates_[i] += stale;
     }
   }
@@ -262,6 +259,7 @@ class Values {
     TileRounding t = tile_rounding(b_, s, m_t);
     t.eps = eps_.data() + at;
     const Index first = x - b_.x.row(i).data();
+    if (b_.model.follows_qk()) key_windows(b_, i, first + at, count, s, t, windows_);
     if (round_weights(s, t, weights_.row(i).data() + at, x + at, count, excess_.row(i).data() + at,
                       h_square_.row(i).data() + at, flip_.row(i).data() + at)) {
       const float to_size = static_cast<float>(1 / v_norm_);
@@ -298,7 +296,8 @@ class Values {
   void begin_part() {
     const assay_arithmetic& a = b_.model.arithmetic();
     for (RowSums& s : sums_) {
-      s.maximum = RunningMaximum(a.rescale_lag_log2, s.start, s.slack);
+      s.maximum = RunningMaximum(a.rescale_lag_log2, s.start,
+                                 moving_slack(s.random, a.rescale_lag_log2, s.slack, s.largest_random));
       s.part_weight = 0;
       s.part_top = -kInf;
       s.tile = -1;
@@ -316,7 +315,8 @@ class Values {
           b_.model.p_rounding().tile_max ? s.largest_random + s.random.eps + 6 * kUnit : 0.0;
       partial_.end_group(i, acc_, b_.model.group(keys, std::min(keys, (keys + tile - 1) / tile + (tile > 1))),
                          static_cast<float>(group_weight_[i] * inflation(kTileKeys) * (1 + 0x1p-20)),
-                         static_cast<float>(group_updates_[i]), static_cast<float>(scale_error));
+                         static_cast<float>(group_updates_[i]), groups_of_tiles_,
+                         static_cast<float>(scale_error));
       group_weight_[i] = group_updates_[i] = 0;
       group_keys_[i] = 0;
     }
@@ -369,7 +369,7 @@ class Values {
     c.systematic = f.systematic * moved;
     c.variance = f.variance * variance;
     const T lean_of_v = from_memory<T>(&lean_of_v_[d]);
-    if (!f.declared) {
+    if (b_.model.deals(f.declared)) {
       const T share = from_memory<T>(&share_of_v_[d]);
       c.dealt = c.mass * share, c.dealt_beyond = c.mass * larger(every<T>(0), T(share - lean_of_v));
     }
@@ -424,6 +424,7 @@ class Values {
   std::optional<FollowedValues> followed_;
   Matrix v_, weights_, acc_;
   DealtSums dealt_{dv_};
+  alignas(64) float windows_[kTileKeys];
   std::vector<double> lean_of_v_, share_of_v_;  // of dealt_, by channel
   MatrixF v_size_, v_square_, weights_f_, product_;
   // Per row and channel, weights relative to exp(m) as in RowSums.
@@ -431,6 +432,7 @@ class Values {
   MatrixF flips_, flip_square_;
   std::optional<DistanceLean> distance_;
   MatrixF lean_, excess_, h_square_, flip_, replayed_, rounded_;
+  bool groups_of_tiles_ = false;  // a tile each
   std::vector<double> group_weight_, group_updates_;
   std::vector<int64_t> group_keys_;
 };

@@ -44,6 +44,8 @@ struct RowSums {
   ErrorTerms terms;
   RandomTerms random;
   double largest_random = 0;  // of the scores
+  int64_t alone_at = -1;      // the largest key, where no other may define the maximum
+  double other_variance = 0;  // of scores, without what a followed unit cuts off
   double score_lean = 0;      // sum p delta
   double score_systematic = 0, score_variance = 0;
   // Keys of equal score: the most, the largest weight of so many together, and their number on average.
