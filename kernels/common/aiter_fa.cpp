@@ -91,7 +91,7 @@ void prefill(Calls& c, const Part& part) {
                                  slice(t.dense_k, part.row, part.rows), slice(t.dense_v, part.row, part.rows),
                                  part.starts, slice(t.kv_len, part.first, part.count));
   call.tensors.o = slice(t.o, part.row, part.rows);
-  call.tensors.lse = c.room(ASSAY_FP32, {part.rows, p.heads_q});
+  ask_no_lse(c, call);
   c.dense_new_keys |= ASSAY_REQUEST_PREFILL;
 }
 
@@ -117,7 +117,7 @@ void extend_window(Calls& c, const Part& part) {
          k, v);
   StageCall& call = attend_dense(c, "extend", what, part, tokens, k, v, cu, lengths);
   call.tensors.o = slice(t.o, part.row, part.rows);
-  call.tensors.lse = c.room(ASSAY_FP32, {part.rows, p.heads_q});
+  ask_no_lse(c, call);
 }
 
 void extend(Calls& c, const Part& part) {
@@ -143,7 +143,7 @@ void decode(Calls& c, const Part& part) {
   call.tensors.cu_q = part.starts;
   if (!parts) {
     call.tensors.o = slice(t.o, part.row, part.rows);
-    call.tensors.lse = c.room(ASSAY_FP32, {part.rows, p.heads_q});
+    ask_no_lse(c, call);
     return;
   }
   const Planes planes = {c.room(p.q_format, {states, part.rows, p.heads_q, p.head_dim_v}),

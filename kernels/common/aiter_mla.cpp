@@ -3,33 +3,32 @@
 // latent rows into the cache, its pages seen as pages of one token at every page size, and all heads on one
 // key:
 //
-//   decode   one row a request: up to 16 parts of the keys, shared out evenly, and their merge
+//   q_heads  Q of two tensors as one, fewer than 16 heads so often each that there are 16
+//   decode   one row a request: up to 16 parts of the keys, shared out evenly, and their merge; or, with a
+//            kernel of op persistent_paged in this place, by a schedule and a reduce
 //   extend   several rows: one call over the same list of tokens
+//   o_heads  of 16 heads that were fewer, one of each
 //
-// Between parts and merge stands fp32. Not as there: heads below 16 are taken as they are, for the kernels
-// here need no padding; starts count the rows there are. Head counts that could not be padded are refused
-// all the same. Rows of unfolded heads are kMlaPrefill's.
+// Between parts and merge stands fp32. Not as there: starts count the rows there are. A schedule is made in
+// the step that follows it, and for one row a request alone. Rows of unfolded heads are kAiterMlaPrefill's.
 #include <algorithm>
 
 #include "kernels/common/chunked_context.hpp"
-#include "kernels/common/step_stages.hpp"
+#include "kernels/common/join_stages.hpp"
+#include "kernels/common/scheduled_stages.hpp"
 
 namespace assay_kernels {
 namespace {
 
 constexpr int32_t kTileHeads = 16, kMostParts = 16, kFewestKeys = 256;
+constexpr TileShape kDecodeTile = {1, 16};
 
 void check(const assay_problem& p) {
   const int32_t h = p.heads_q;
   if (p.layout != ASSAY_LAYOUT_MLA) refuse("keys with their heads unfolded", "latent keys (layout mla)");
   if (h % kTileHeads != 0 && kTileHeads % h != 0)
     refuse(std::to_string(h) + " heads", "multiples and divisors of 16");
-  if (p.mask != ASSAY_MASK_CAUSAL) refuse("drafts of a tree", "a causal mask");
-  if (p.chunk > 0) refuse("local attention in chunks", "none");
-  if (p.window_left >= 0 || p.window_right >= 0) refuse("a window", "none");
-  if (p.alibi != ASSAY_ALIBI_NONE) refuse("a bias", "none");
-  if (p.softcap > 0) refuse("a soft cap", "none");
-  if (p.has_sinks != 0) refuse("sinks", "none");
+  only_causal(p);
 }
 
 // [blocks, page, dim] as [blocks * page, 1, dim].
@@ -57,12 +56,10 @@ StageCall& attend(Calls& c, const char* stage, const std::string& what, const St
   return call;
 }
 
-void add_calls(Calls& c) {
+// The step of as many heads as there are now.
+void attend_all(Calls& c) {
   const assay_problem& p = c.problem();
   const assay_tensors& t = c.tensors();
-  check(p);
-  if (p.total_q == 0) return;
-  add_write(c);
   StageCall& list = c.add("tokens", "pages of " + std::to_string(p.page_size) + " as " +
                                         std::to_string(p.total_kv) + " of one token");
   list.tensors.kv_len = t.kv_len, list.tensors.block_table = t.block_table;
@@ -71,12 +68,16 @@ void add_calls(Calls& c) {
   list.tensors.out_indices = c.room(ASSAY_INT32, {std::max<int64_t>(1, p.total_kv)});
 
   const std::string what = requests_text(p, 0, p.requests, "all requests");
-  const assay_tensor lse = c.room(ASSAY_FP32, {p.total_q, p.heads_q});
-  const bool parts = p.max_q_len <= 1 && c.at("decode").op == ASSAY_OP_DECODE_SPLITKV;
+  const int32_t op = p.max_q_len <= 1 ? c.at("decode").op : c.at("extend").op;
+  if (op == ASSAY_OP_PERSISTENT_PAGED) {
+    const StageCall& schedule = make_schedule(c, what, kDecodeTile, 1);
+    return follow_schedule(c, what, attend(c, "decode", what, list), schedule);
+  }
+  const bool parts = op == ASSAY_OP_DECODE_SPLITKV;
   if (!parts) {
     StageCall& call = attend(c, p.max_q_len <= 1 ? "decode" : "extend", what, list);
-    call.tensors.o = t.o, call.tensors.lse = lse;
-    return;
+    call.tensors.o = t.o;
+    return ask_no_lse(c, call);
   }
   const int32_t states = std::clamp((p.max_kv_len - 1) / kFewestKeys + 1, 1, kMostParts);
   StageCall& call = attend(c, "decode", what + ", " + std::to_string(states) + " parts", list);
@@ -84,19 +85,38 @@ void add_calls(Calls& c) {
                          c.room(ASSAY_FP32, {states, p.total_q, p.heads_q})};
   call.problem.states = states, call.problem.part_tokens = 0, call.problem.o_format = ASSAY_FP32;
   call.tensors.partial_o = planes.o, call.tensors.partial_lse = planes.lse;
-  merge(c, what, everything(c), planes, 0, 1, states, t.o, lse);
+  merge(c, what, everything(c), planes, 0, 1, states, t.o, c.room(ASSAY_FP32, {p.total_q, p.heads_q}));
   c.parts = std::max(2, states), c.partial_format = ASSAY_FP32;
 }
 
-constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE, 0}},
-                                  {"tokens", {ASSAY_OP_EXPAND_PAGES, 0}},
-                                  {"decode", {ASSAY_OP_DECODE_SPLITKV, ASSAY_OP_PAGED}},
-                                  {"merge", {ASSAY_OP_MERGE_STATES, 0}},
-                                  {"extend", {ASSAY_OP_PAGED, 0}}};
+void add_calls(Calls& c) {
+  const assay_tensor o = c.tensors().o;
+  const int32_t heads = c.problem().heads_q;
+  check(c.problem());
+  if (c.problem().total_q == 0) return;
+  add_write(c);
+  join_sources(c, std::max(heads, kTileHeads));
+  attend_all(c);
+  take_heads(c, o, heads);
+}
+
+constexpr StagePlace kPlaces[] = {
+    {"write", {ASSAY_OP_CACHE_WRITE, 0}},
+    {"tokens", {ASSAY_OP_EXPAND_PAGES, 0}},
+    {"decode", {ASSAY_OP_DECODE_SPLITKV, ASSAY_OP_PAGED, ASSAY_OP_PERSISTENT_PAGED}},
+    {"merge", {ASSAY_OP_MERGE_STATES, 0}},
+    {"extend", {ASSAY_OP_PAGED, 0}},
+    {"schedule", {ASSAY_OP_PS_METADATA, 0}},
+    {"reduce", {ASSAY_OP_REDUCE, 0}}};
 
 }  // namespace
 
 constinit const Pipeline kAiterMla = {"vLLM's AITER latent attention: absorbed heads over a list of tokens",
-                                      kPlaces, add_calls, ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH, 0};
+                                      kPlaces,
+                                      add_calls,
+                                      ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
+                                      0,
+                                      false,
+                                      kTakesPairs};
 
 }  // namespace assay_kernels

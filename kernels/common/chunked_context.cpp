@@ -3,9 +3,16 @@
 #include "kernels/common/chunked_context.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace assay_kernels {
 namespace {
+
+// LSE as flash attention leaves it, [planes, heads, rows], seen as [planes, rows, heads].
+assay_tensor heads_first(assay_tensor lse) {
+  std::swap(lse.shape[1], lse.shape[2]), std::swap(lse.stride[1], lse.stride[2]);
+  return lse;
+}
 
 // New keys of a part among themselves; `lengths` of them.
 StageCall& attend_new(Calls& c, const Part& part, const ChunkStages& stages, const assay_tensor& lengths) {
@@ -95,7 +102,7 @@ void attend_in_chunks(Calls& c, const Part& part, const ChunkStages& stages) {
   if (extends == 0) {
     StageCall& fresh = attend_new(c, part, stages, slice(t.kv_len, part.first, part.count));
     fresh.tensors.o = slice(t.o, part.row, part.rows);
-    fresh.tensors.lse = c.room(ASSAY_FP32, {part.rows, p.heads_q});
+    ask_no_lse(c, fresh);
     return;
   }
   const int32_t each = std::max(1, p.token_budget / extends);  // tokens of a request in one chunk
@@ -120,7 +127,7 @@ void attend_in_chunks(Calls& c, const Part& part, const ChunkStages& stages) {
   // Planes 0 to 2 are in turns the running result and the next chunk's, which lies beside it; 3 is that of
   // the new keys.
   const Planes planes = {c.room(p.q_format, {4, part.rows, p.heads_q, p.head_dim_v}),
-                         c.room(ASSAY_FP32, {4, part.rows, p.heads_q})};
+                         heads_first(c.room(ASSAY_FP32, {4, p.heads_q, part.rows}))};
   constexpr int64_t kChunk = 1, kNew = 3;
   const StageCall& rows =
       list_keys(c, stages.lengths, std::string("new keys of ") + stages.who, part, 0, part.rows + part.count);

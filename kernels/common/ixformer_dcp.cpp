@@ -3,7 +3,7 @@
 // the keys of every request in turns, and the heads of Q.
 //
 //   write      the new keys that are this rank's, into its cache
-//   lengths    how many keys of each context every rank has: the exact ones, not the bound
+//   lengths    how many keys of each context every rank has: the exact ones; the host's are bounds
 //   gather_q   the heads of all ranks
 //   context    rows of each rank's heads over the keys here, no mask (all stand before the rows), with LSE
 //   gather_lse the LSE of those parts, of all ranks
@@ -19,6 +19,7 @@
 
 #include "kernels/common/chunked_context.hpp"
 #include "kernels/common/group.hpp"
+#include "kernels/common/metadata.hpp"
 #include "kernels/common/operands.hpp"
 #include "kernels/common/step_stages.hpp"
 
@@ -44,7 +45,7 @@ Heads check(const assay_problem& p) {
       refuse("scales of tokens or requests", "none, tensor, host, head, channel");
   const assay_group* group = joined_group();
   const std::string ranks = std::to_string(p.ranks) + " ranks";
-  if (p.ranks == 1) refuse("1 rank", "2 and more");
+  if (p.ranks == 1 && p.interleave <= 1) refuse("1 rank", "2 and more, or a group of one (interleave=2)");
   if (p.ranks < 1 || p.heads_q % p.ranks != 0) refuse(ranks, "a number of ranks that divides heads_q");
   if (group != nullptr && group->ranks != p.ranks)
     refuse(ranks, "the " + std::to_string(group->ranks) + " of the group that was joined");
@@ -71,12 +72,6 @@ void take_heads(StageCall& call, const Heads& h) {
 assay_tensor scales(const assay_tensor& t, int32_t kind, const Heads& h, int32_t of_rank) {
   const bool each = kind == ASSAY_SCALE_HEAD || kind == ASSAY_SCALE_CHANNEL;
   return each ? narrow(t, 0, h.first_kv(of_rank), h.kv()) : t;
-}
-
-int32_t keys_here(int32_t context, const assay_problem& p, int32_t rank) {
-  const int64_t turn = int64_t{p.ranks} * p.interleave, whole = context / turn * p.interleave;
-  const int64_t rest = context - whole * p.ranks - int64_t{rank} * p.interleave;
-  return static_cast<int32_t>(whole + std::clamp<int64_t>(rest, 0, p.interleave));
 }
 
 StageCall& fresh_keys(Calls& c, const Heads& h, const assay_tensor& o, const assay_tensor& lse) {
@@ -106,14 +101,17 @@ void add_calls(Calls& c) {
   c.dense_new_keys = ASSAY_REQUEST_ANY;
   const int64_t rows = p.total_q;
   const assay_tensor q = slice(t.q, 0, rows);
-  if (q.data != nullptr && q.shape[1] != h.own)
+  // Of a group of one, too: its stages exchange with nobody, yet only in a process that joined it.
+  if (q.data != nullptr && (joined_group() == nullptr || q.shape[1] != h.own))
     refuse("heads of all ranks", "those of one, in processes that joined a group");
   if (q.data != nullptr &&
       (q.stride[2] != 1 || q.stride[1] != p.head_dim_qk || q.stride[0] != int64_t{h.own} * p.head_dim_qk))
     refuse("strided q", "dense q");
-  bool context = false;
-  for (int32_t r = 0; r < p.requests; ++r) context = context || p.kv_len[r] > p.q_len[r];
-  if (!context) {
+  bool context = false, decodes = true;
+  for (int32_t r = 0; r < p.requests; ++r)
+    context = context || p.kv_len[r] > p.q_len[r], decodes = decodes && p.q_len[r] <= p.threshold;
+  // A run of decodes that is captured serves others, whose context may be as long as any request here.
+  if (!context && !decodes) {
     fresh_keys(c, h, t.o, c.room(ASSAY_FP32, {rows, h.own}));
     return;
   }
@@ -135,7 +133,9 @@ void add_calls(Calls& c) {
     StageCall& call = c.add_bounded("context", "keys here, heads of rank " + std::to_string(of));
     take_cache(c, call, 0, p.requests);
     std::vector<int32_t> here;
-    for (int32_t r = 0; r < p.requests; ++r) here.push_back(keys_here(p.kv_len[r] - p.q_len[r], p, h.rank));
+    for (int32_t r = 0; r < p.requests; ++r)
+      here.push_back(metadata::keys_of_rank(decodes ? p.max_kv_len : p.kv_len[r] - p.q_len[r], p.ranks,
+                                            p.interleave, h.rank));
     call.set_lengths({p.q_len, p.q_len + p.requests}, std::move(here));
     take_heads(call, h);
     const int axis = p.layout == ASSAY_LAYOUT_NHD ? 2 : 1;
@@ -190,8 +190,8 @@ constinit const Pipeline kIxformerDcp = {
     "iXFormer's flash attention on ranks that share keys in turns: parts, corrected sums, new keys",
     kPlaces,
     add_calls,
-    ASSAY_PROMISE_REPEATABLE,
-    0,
+    ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
+    ASSAY_CONTRACT_GRAPH_DECODES,
     true};
 
 }  // namespace assay_kernels

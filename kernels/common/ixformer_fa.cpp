@@ -11,6 +11,9 @@
 //   cascade         instead of the calls of type 0, where requests share a prefix, and the seed's rule says
 //                   that it pays: all rows over the prefix as one request, each over the rest, merged
 //
+//   encoder         of an encoder's rows nothing is kept: they see each other, as they came; beside a cache
+//                   of codes that is refused
+//
 // Q comes as the line has it, in 16 bits or as codes with their scales. Not as there: a sink counts once in
 // the merge of a cascade, which forgets it there, and codes never reach a cascade.
 #include <algorithm>
@@ -38,7 +41,9 @@ Type type_of(const assay_problem& p) {
 
 void check(const assay_problem& p) {
   if (p.layout == ASSAY_LAYOUT_MLA) refuse("layout mla", "layouts with heads of K and V");
-  if (p.mask != ASSAY_MASK_CAUSAL) refuse("drafts of a tree", "a causal mask");
+  if (p.mask == ASSAY_MASK_TREE) refuse("drafts of a tree", "a causal mask");
+  if (p.mask == ASSAY_MASK_FULL && !(plain(p.k_format) && plain(p.v_format) && plain(p.q_format)))
+    refuse("an encoder beside a cache of codes", "fp32 bf16 fp16");
   if (p.chunk > 0) refuse("local attention in chunks", "none");
   if (p.page_size % kPage != 0) refuse("pages of " + std::to_string(p.page_size), "multiples of 16");
   for (const int32_t d : {p.head_dim_qk, p.head_dim_v})
@@ -88,7 +93,7 @@ void attend(Calls& c, const char* stage, const char* who, const Part& part) {
   take_rows(c, call, part);
   call.tensors.cu_q = part.starts;
   call.tensors.o = slice(c.tensors().o, part.row, part.rows);
-  call.tensors.lse = c.room(ASSAY_FP32, {part.rows, p.heads_q});
+  ask_no_lse(c, call);
 }
 
 // Decodes and the others, which follow them.
@@ -187,9 +192,25 @@ void cascade(Calls& c, int32_t prefix) {
   c.parts = 2, c.partial_format = p.q_format;
 }
 
+// The rows of encoders among themselves, as they came; a window of W tokens reaches W - 1 to either side.
+void encoder(Calls& c) {
+  const assay_problem& p = c.problem();
+  const assay_tensors& t = c.tensors();
+  StageCall& call = attend_dense(c, "encoder", requests_text(p, 0, p.requests, "encoders"), everything(c),
+                                 {p.q_len, p.q_len + p.requests}, slice(t.dense_k, 0, p.total_q),
+                                 slice(t.dense_v, 0, p.total_q), t.cu_q, t.kv_len);
+  call.tensors.o = t.o;
+  ask_no_lse(c, call);
+  c.dense_new_keys = ASSAY_REQUEST_ANY;
+}
+
 void add_calls(Calls& c) {
   const assay_problem& p = c.problem();
   check(p);
+  if (p.mask == ASSAY_MASK_FULL) {
+    if (p.total_q > 0) encoder(c);
+    return;
+  }
   const Type type = type_of(p);
   Part decodes, others;
   find_parts(p, decodes, others);
@@ -212,13 +233,19 @@ constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE, 0}},
                                   {"cascade", {ASSAY_OP_CASCADE_METADATA, 0}},
                                   {"prefix", {ASSAY_OP_PAGED, 0}},
                                   {"suffix", {ASSAY_OP_PAGED, 0}},
-                                  {"merge", {ASSAY_OP_MERGE_STATES, 0}}};
+                                  {"merge", {ASSAY_OP_MERGE_STATES, 0}},
+                                  {"encoder", {ASSAY_OP_PREFILL, 0}}};
 
 }  // namespace
 
 constinit const Pipeline kIxformerFa = {
     "iXFormer's flash attention: int8, fp8 and 16-bit caches, decodes and the others from the cache, "
     "cascades",
-    kPlaces, add_calls, ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH, ASSAY_CONTRACT_GRAPH_DECODES};
+    kPlaces,
+    add_calls,
+    ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
+    ASSAY_CONTRACT_GRAPH_DECODES,
+    false,
+    kTakesFull};
 
 }  // namespace assay_kernels

@@ -50,10 +50,12 @@ bool make_metadata_operands(const assay_problem* p, const assay_tensors* t, Meta
   const bool window = p->op == ASSAY_OP_WINDOW_METADATA;
   const bool table = trees || lists || p->op == ASSAY_OP_EXPAND_PAGES || p->op == ASSAY_OP_DECODE_METADATA ||
                      p->op == ASSAY_OP_CASCADE_METADATA;
-  if (p->op == ASSAY_OP_DECODE_METADATA)
+  if (p->op == ASSAY_OP_DECODE_METADATA) {
     m.context_len = ints(reader, t->context_len, "context_len", 1);
-  else
+    if (t->encoder_len.data != nullptr) m.encoder_len = ints(reader, t->encoder_len, "encoder_len", 1);
+  } else {
     m.kv_len = ints(reader, t->kv_len, "kv_len", 1);
+  }
   if (p->op != ASSAY_OP_EXPAND_PAGES && p->op != ASSAY_OP_DCP_LENGTHS)
     m.cu_q = ints(reader, t->cu_q, "cu_q", 1);
   if (table && p->table == ASSAY_TABLE_CSR) {
@@ -62,6 +64,7 @@ bool make_metadata_operands(const assay_problem* p, const assay_tensors* t, Meta
   } else if (table) {
     m.pages = ints(reader, t->block_table, "block_table", 2);
   }
+  if (lists && p->full_pool != 0) m.slot_map = ints(reader, t->slot_map, "slot_map", 1);
   if (trees) {
     m.tree_mask =
         static_cast<const uint8_t*>(reader.take(t->tree_mask, "tree_mask", ASSAY_UINT8, 1, p->total_q == 0));

@@ -38,6 +38,8 @@ struct MetadataOperands {
   int64_t rows;           // of out_len of the tree tables
   // Read. pages: the block table or that of slots.
   Ints cu_q, kv_len, context_len, pages, indptr, indices;
+  Ints encoder_len;  // tokens that stand before a request's own in its row of the table; null: none
+  Ints slot_map;     // from slots of the table to those of the cache; null: they are the same
   const uint8_t* tree_mask;
   const int64_t* tree_indptr;
   int64_t tree_mask_stride, tree_indptr_stride;
@@ -72,13 +74,23 @@ ASSAY_INLINE int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
 ASSAY_INLINE int32_t pages_of(const MetadataOperands& m, int32_t tokens) {
   return tokens / m.page_size + (tokens % m.page_size != 0 ? 1 : 0);
 }
-ASSAY_INLINE int32_t page_of(const MetadataOperands& m, int64_t r, int64_t page) {
+ASSAY_INLINE int32_t encoder_of(const MetadataOperands& m, int64_t r) {
+  return m.encoder_len.data == nullptr ? 0 : m.encoder_len.at(r);
+}
+// A page of the table as it stands there, and where it lies in this layer's cache.
+ASSAY_INLINE int32_t listed_page(const MetadataOperands& m, int64_t r, int64_t page) {
   if (m.table == ASSAY_TABLE_CSR) return m.indices.at(m.indptr.at(r) + page);
-  if (m.table == ASSAY_TABLE_TOKEN) return m.pages.at(r, page * m.page_size) / m.page_size;
-  return m.pages.at(r, page);
+  if (m.table == ASSAY_TABLE_TOKEN) return m.pages.at(r, encoder_of(m, r) + page * m.page_size) / m.page_size;
+  return m.pages.at(r, pages_of(m, encoder_of(m, r)) + page);
+}
+ASSAY_INLINE int32_t page_of(const MetadataOperands& m, int64_t r, int64_t page) {
+  const int32_t listed = listed_page(m, r, page);
+  return m.slot_map.data == nullptr ? listed : m.slot_map.at(int64_t{listed} * m.page_size) / m.page_size;
 }
 ASSAY_INLINE int32_t slot_of(const MetadataOperands& m, int64_t r, int64_t key) {
-  if (m.table == ASSAY_TABLE_TOKEN) return m.pages.at(r, key);
+  if (m.table == ASSAY_TABLE_TOKEN && m.slot_map.data == nullptr)
+    return m.pages.at(r, encoder_of(m, r) + key);
+  if (m.table == ASSAY_TABLE_TOKEN) return m.slot_map.at(m.pages.at(r, encoder_of(m, r) + key));
   return page_of(m, r, key / m.page_size) * m.page_size + static_cast<int32_t>(key % m.page_size);
 }
 
@@ -115,16 +127,17 @@ ASSAY_TEAM void expand_pages(const MetadataOperands& m, int64_t r, const Team& t
     m.out_indices.at(first + j) = slot_of(m, r, j);
 }
 
+// Keys that a rank holds of the first `keys` of a request, in turns of `turn` (assay_group.h).
+ASSAY_INLINE int32_t keys_of_rank(int64_t keys, int64_t ranks, int64_t turn, int64_t rank) {
+  const int64_t whole = keys / (turn * ranks) * turn, rest = keys - whole * ranks - rank * turn;
+  return static_cast<int32_t>(whole + (rest < 0 ? 0 : rest < turn ? rest : turn));
+}
+
 // Unit: a rank.
 template <class Team>
 ASSAY_TEAM void dcp_lengths(const MetadataOperands& m, int64_t rank, const Team& team) {
-  for (int64_t r = team.thread(); r < m.requests; r += team.threads()) {
-    const int64_t turn = m.interleave, length = m.kv_len.at(r);
-    const int64_t whole = length / (turn * m.ranks) * turn;
-    int64_t rest = length - whole * m.ranks - rank * turn;
-    rest = rest < 0 ? 0 : rest < turn ? rest : turn;
-    m.out_len.at(rank, r) = static_cast<int32_t>(whole + rest);
-  }
+  for (int64_t r = team.thread(); r < m.requests; r += team.threads())
+    m.out_len.at(rank, r) = keys_of_rank(m.kv_len.at(r), m.ranks, m.interleave, rank);
 }
 
 // How attention in chunks cuts a request: `blind` rows before its first key as a batch of their own, then a

@@ -2,8 +2,10 @@
 // The prefill of multi-head latent attention with its heads unfolded (scenarios/SEED_COVERAGE.md, 001;
 // 192/128 dimensions in the models that have it): new keys as they came, all requests in one causal call,
 // then the context in chunks that are gathered from the cache, attended without a mask and merged one after
-// the other. Requests may come in any order, and those without context have chunks without keys.
+// the other. Keys whose rope part comes by itself, once for all heads, are joined with it first. Requests may
+// come in any order, and those without context have chunks without keys.
 #include "kernels/common/chunked_context.hpp"
+#include "kernels/common/join_stages.hpp"
 #include "kernels/common/step_stages.hpp"
 
 namespace assay_kernels {
@@ -19,6 +21,7 @@ void add_calls(Calls& c) {
   if (p.layout == ASSAY_LAYOUT_MLA) refuse("latent keys", "keys with their heads unfolded");
   if (!plain(p.q_format)) refuse("quantised Q", "fp32 bf16 fp16");
   if (p.total_q == 0) return;
+  join_sources(c);
   add_write(c);
   attend_in_chunks(c, everything(c), {"new", "lengths", "all requests"});
   c.dense_new_keys = ASSAY_REQUEST_ANY;
@@ -33,6 +36,11 @@ constexpr StagePlace kPlaces[] = {
 }  // namespace
 
 constinit const Pipeline kMlaPrefill = {"prefill of latent attention: new keys, and context in chunks",
-                                        kPlaces, add_calls, ASSAY_PROMISE_REPEATABLE, 0};
+                                        kPlaces,
+                                        add_calls,
+                                        ASSAY_PROMISE_REPEATABLE,
+                                        0,
+                                        false,
+                                        kTakesPairs};
 
 }  // namespace assay_kernels

@@ -122,14 +122,14 @@ namespace {
 
 // o and lse, in decode_splitkv those of every part.
 void take_results(OperandReader& reader, const assay_problem& p, const assay_tensors& t, bool no_rows,
-                  Operands& a) {
+                  bool lse_optional, Operands& a) {
   const bool parts = p.op == ASSAY_OP_DECODE_SPLITKV;
   const assay_tensor &o = parts ? t.partial_o : t.o, &lse = parts ? t.partial_lse : t.lse;
   const int first = parts ? 1 : 0;  // axis of the rows
   a.o = static_cast<unsigned char*>(
       const_cast<void*>(reader.take(o, parts ? "partial_o" : "o", p.o_format, 3 + first, no_rows)));
-  a.lse = static_cast<float*>(
-      const_cast<void*>(reader.take(lse, parts ? "partial_lse" : "lse", ASSAY_FP32, 2 + first, no_rows)));
+  a.lse = static_cast<float*>(const_cast<void*>(reader.take(lse, parts ? "partial_lse" : "lse", ASSAY_FP32,
+                                                            2 + first, no_rows || (lse_optional && !parts))));
   for (int i = 0; i < 3; ++i) a.o_stride[i] = o.stride[first + i];
   for (int i = 0; i < 2; ++i) a.lse_stride[i] = lse.stride[first + i];
   if (parts) a.o_part = o.stride[0], a.lse_part = lse.stride[0];
@@ -138,7 +138,7 @@ void take_results(OperandReader& reader, const assay_problem& p, const assay_ten
 }  // namespace
 
 bool make_operands(const assay_problem* p, const assay_tensors* t, Operands* out, char* error,
-                   size_t error_size) {
+                   size_t error_size, bool lse_optional) {
   OperandReader reader(error, error_size);
   if (p == nullptr || t == nullptr) {
     reader.fail("problem or tensors", "is a null pointer");
@@ -159,7 +159,7 @@ bool make_operands(const assay_problem* p, const assay_tensors* t, Operands* out
   a.q = static_cast<const unsigned char*>(reader.take(t->q, "q", p->q_format, 3, no_rows));
   a.q_element_bytes = element_bytes(p->q_format);
   for (int i = 0; i < 3; ++i) a.q_stride[i] = t->q.stride[i];
-  take_results(reader, *p, *t, no_rows, a);
+  take_results(reader, *p, *t, no_rows, lse_optional, a);
   reader.take(t->k, "k", p->k_format, kv_rank(*p, false), no_keys);
   reader.take(t->v, "v", p->v_format, kv_rank(*p, true), no_keys);
   a.k = make_kv_view(*p, t->k, p->k_format, false);

@@ -53,7 +53,7 @@ struct Operands {
   ScaleView q_scale, k_scale, v_scale;
   unsigned char* o;
   int64_t o_stride[3];
-  float* lse;
+  float* lse;  // null: none is asked for
   int64_t lse_stride[2];
   int64_t o_part, lse_part;  // decode_splitkv: o and lse are those of part 0, so far from those of the next
   const int32_t *cu_q, *cu_kv, *block_table, *indptr, *indices;
@@ -68,7 +68,9 @@ struct Operands {
 };
 
 // Reads problem and tensors; 0 and a text when a needed operand is missing or contradicts the problem.
-bool make_operands(const assay_problem*, const assay_tensors*, Operands*, char* error, size_t error_size);
+// lse_optional: the kernel promises ASSAY_PROMISE_LSE_OPTIONAL, and `lse` may be null.
+bool make_operands(const assay_problem*, const assay_tensors*, Operands*, char* error, size_t error_size,
+                   bool lse_optional = false);
 
 int32_t element_bytes(int32_t format);
 const char* format_name(int32_t format);

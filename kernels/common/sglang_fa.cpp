@@ -11,13 +11,25 @@
 // - tree with a window or bias: every row as a request of its own over context and the drafts on its path, so
 //   that both run along the path, and rows of one draft step stand at one position.
 //
+// - cross: attention to an encoder, whose tokens stand first in a request's row of the table, by their
+//   number; those of the decoder behind them are not looked at.
+// - decoder: in the other layers of such a model, the pages of the decoder's tokens from behind those of the
+//   encoder, wherever these end in memory at the moment, as a table for "decode" and "extend".
+//
+// Q is cast to the format of an fp8 cache by a scale of 1, for heads of up to 256 dimensions (wider ones take
+// codes as they are): stage q_cast. In a hybrid cache local layers read a pool of their own: the table goes
+// through slot_map as it is cut.
+// Q and new rows of latent attention may come as pairs of tensors, which are put side by side first.
+//
 // Lengths, starts and tables are made on the device in every step, for batches up to the largest; the host's
 // lengths are bounds. Between stages of a tree results have Q's format, as there, or O's where Q is codes.
-// Not as there: tables are in slots at every page size, sinks count once, chunks are no other than asked for.
+// Not as there: tables are in slots at every page size, that of an encoder too, which never becomes pages
+// there; encoders differ from request to request; sinks count once, chunks are no other than asked for.
 #include <algorithm>
 #include <vector>
 
 #include "kernels/common/chunked_context.hpp"
+#include "kernels/common/join_stages.hpp"
 #include "kernels/common/step_stages.hpp"
 
 namespace assay_kernels {
@@ -34,21 +46,95 @@ void check(const assay_problem& p) {
   const bool cut = p.chunk > 0 || p.mask == ASSAY_MASK_TREE;
   if (cut && p.q_scale_kind == ASSAY_SCALE_REQUEST_HEAD)
     refuse("scales of Q per request where requests are cut", "scales of Q by themselves");
+  if (p.mask == ASSAY_MASK_CROSS && has_distances(p)) refuse("a window or bias over an encoder", "none");
+  if (p.full_pool != 0 && p.chunk == 0)
+    refuse("a table of another pool", "that of local attention in chunks");
+  if (p.encoder_len != nullptr) {
+    if (p.window_left >= 0 || p.window_right >= 0) refuse("a window in a model with an encoder", "none");
+    if (p.mask == ASSAY_MASK_TREE) refuse("drafts of a tree behind an encoder", "a causal mask");
+    if (p.chunk > 0) refuse("local attention in chunks behind an encoder", "none");
+    if (p.table == ASSAY_TABLE_CSR) refuse("an encoder in a table of indices", "rows of pages or slots");
+  }
   if (p.mask == ASSAY_MASK_TREE && has_distances(p) && p.positions == nullptr)
     refuse("a window or bias over the slots of drafts", "those along the path of a draft (positions)");
 }
 
+bool is_fp8(int32_t format) { return format >= ASSAY_FP8_E4M3 && format <= ASSAY_FP8_E5M2FNUZ; }
+
+constexpr int32_t kWidestCast = 256;  // dimensions of a head whose Q is cast
+
+bool casts_q(const assay_problem& p) {
+  return plain(p.q_format) && is_fp8(p.k_format) && p.k_format == p.v_format && p.head_dim_qk <= kWidestCast;
+}
+
+// All rows of Q, cast where they are; q_cast stands before every stage that reads them.
+void take_q(Calls& c, StageCall& call) {
+  take_rows(c, call, everything(c));
+  if (!casts_q(c.problem())) return;
+  for (const StageCall& cast : c.calls())
+    if (cast.kernel->op == ASSAY_OP_QUANTIZE_INT8) call.tensors.q = read_only(cast.tensors.q);
+  call.problem.q_format = c.problem().k_format;
+  call.problem.q_scale_kind = ASSAY_SCALE_HOST, call.problem.q_scale_host = 1;
+}
+
+void cast_q(Calls& c) {
+  const assay_problem& p = c.problem();
+  if (!casts_q(p)) return;
+  StageCall& call = c.add("q_cast", std::to_string(p.total_q) + " rows to the format of the cache");
+  call.problem.source_format = p.q_format, call.problem.q_format = p.k_format;
+  call.problem.head_dim_v = p.head_dim_qk;
+  call.problem.q_scale_kind = ASSAY_SCALE_HOST, call.problem.q_scale_host = 1;
+  call.tensors.source = slice(read_only(c.tensors().q), 0, p.total_q);
+  call.tensors.cu_q = c.tensors().cu_q;
+  call.tensors.q = c.room(p.k_format, {p.total_q, p.heads_q, p.head_dim_qk});
+  c.cast_q = p.k_format;
+}
+
 void into_o(Calls& c, StageCall& call) {
   call.tensors.o = c.tensors().o;
-  call.tensors.lse = c.room(ASSAY_FP32, {c.problem().total_q, c.problem().heads_q});
+  ask_no_lse(c, call);
+}
+
+// All rows over the tokens of their encoders: the first of the table, in its own form.
+void cross(Calls& c) {
+  const assay_problem& p = c.problem();
+  StageCall& call = c.add("cross", requests_text(p, 0, p.requests, "encoders of all requests"));
+  take_cache(c, call, 0, p.requests);
+  take_q(c, call);
+  call.tensors.cu_q = c.tensors().cu_q;
+  into_o(c, call);
+}
+
+// Pages of the decoder's tokens: where they begin, memory says.
+StageCall& decoder_tables(Calls& c) {
+  const assay_problem& p = c.problem();
+  StageCall& made =
+      c.add("decoder", "tables behind the encoders of " + std::to_string(p.requests) + " requests");
+  read_tables(c, made);
+  made.problem.encoder_len = p.encoder_len;
+  made.tensors.kv_len = assay_tensor{};
+  made.tensors.context_len = c.tensors().context_len, made.tensors.encoder_len = c.tensors().encoder_len;
+  made.tensors.out_len = c.room(ASSAY_INT32, {p.requests});
+  made.tensors.out_cu_q = c.room(ASSAY_INT32, {int64_t{p.requests} + 1});
+  made.tensors.out_cu_kv = c.room(ASSAY_INT32, {int64_t{p.requests} + 1});
+  made.tensors.out_table = c.room(ASSAY_INT32, {p.requests, (p.max_kv_len - 1) / p.page_size + 1});
+  return made;
 }
 
 void whole(Calls& c) {
   const assay_problem& p = c.problem();
+  const StageCall* tables = p.encoder_len != nullptr ? &decoder_tables(c) : nullptr;
   const bool decodes = p.max_q_len <= p.threshold;
-  StageCall& call = c.add(decodes ? "decode" : "extend", requests_text(p, 0, p.requests, "all requests"));
+  const char* stage = decodes ? "decode" : "extend";
+  const std::string what = requests_text(p, 0, p.requests, "all requests");
+  StageCall& call = tables != nullptr ? c.add_bounded(stage, what) : c.add(stage, what);
   take_cache(c, call, 0, p.requests);
-  take_rows(c, call, everything(c));
+  if (tables != nullptr) {
+    call.problem.table = ASSAY_TABLE_BLOCK;
+    call.tensors.block_table = read_only(tables->tensors.out_table);
+    call.tensors.kv_len = read_only(tables->tensors.out_len);
+  }
+  take_q(c, call);
   call.tensors.cu_q = c.tensors().cu_q;
   into_o(c, call);
 }
@@ -61,6 +147,7 @@ void local(Calls& c) {
   const std::string what = "chunks of " + std::to_string(p.chunk) + " tokens";
   StageCall& cut = c.add("local", what);
   read_tables(c, cut);
+  cut.problem.full_pool = p.full_pool, cut.tensors.slot_map = c.tensors().slot_map;
   assay_tensors& t = cut.tensors;
   t.out_len = c.room(ASSAY_INT32, {most}), t.out_request = c.room(ASSAY_INT32, {most});
   t.out_cu_q = c.room(ASSAY_INT32, {most + 1}), t.out_cu_kv = c.room(ASSAY_INT32, {most + 1});
@@ -69,7 +156,7 @@ void local(Calls& c) {
   StageCall& call = c.add_bounded("extend", what + ", at most " + std::to_string(most) + " of them");
   take_made(c, call, most, rows, keys, ASSAY_TABLE_BLOCK, t.out_cu_q, t.out_len, t.out_table);
   call.problem.chunk = 0;
-  take_rows(c, call, everything(c));
+  take_q(c, call);
   into_o(c, call);
 }
 
@@ -95,7 +182,7 @@ StageCall& attend_listed(Calls& c, const char* stage, const std::string& what, c
   take_made(c, call, p.total_q, 1, keys, ASSAY_TABLE_TOKEN, t.out_cu_q, t.out_len, t.out_table);
   call.problem.mask = ASSAY_MASK_CAUSAL;  // the row is the last of its keys
   call.problem.window_right = -1;         // behind it are none
-  take_rows(c, call, everything(c));
+  take_q(c, call);
   return call;
 }
 
@@ -123,7 +210,7 @@ void tree(Calls& c) {
   prefix.tensors.kv_len = t.context_len, prefix.tensors.last_page_len = assay_tensor{};
   prefix.tensors.cu_q = t.cu_q;
   prefix.problem.mask = ASSAY_MASK_FULL, prefix.problem.positions = nullptr;
-  take_rows(c, prefix, everything(c));
+  take_q(c, prefix);
   into_part(prefix, 0);
 
   const std::string what = std::to_string(p.total_q) + " drafts, each with those it sees";
@@ -142,25 +229,41 @@ void tree(Calls& c) {
 void add_calls(Calls& c) {
   const assay_problem& p = c.problem();
   check(p);
-  if (p.total_q == 0) return;
+  join_sources(c);
   add_write(c);
-  if (p.mask == ASSAY_MASK_TREE)
+  if (p.total_q == 0) return;
+  cast_q(c);
+  if (p.mask == ASSAY_MASK_CROSS)
+    cross(c);
+  else if (p.mask == ASSAY_MASK_TREE)
     has_distances(p) ? path(c) : tree(c);
   else
     p.chunk > 0 ? local(c) : whole(c);
 }
 
-constexpr StagePlace kPlaces[] = {
-    {"write", {ASSAY_OP_CACHE_WRITE, 0}},    {"decode", {ASSAY_OP_PAGED, 0}},
-    {"extend", {ASSAY_OP_PAGED, 0}},         {"local", {ASSAY_OP_LOCAL_BATCHES, 0}},
-    {"prefix", {ASSAY_OP_PAGED, 0}},         {"drafts", {ASSAY_OP_TREE_TABLES, 0}},
-    {"draft", {ASSAY_OP_PAGED, 0}},          {"merge", {ASSAY_OP_MERGE_STATES, 0}},
-    {"paths", {ASSAY_OP_SWA_TREE_TABLE, 0}}, {"path", {ASSAY_OP_PAGED, 0}}};
+constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE, 0}},
+                                  {"decode", {ASSAY_OP_PAGED, 0}},
+                                  {"extend", {ASSAY_OP_PAGED, 0}},
+                                  {"local", {ASSAY_OP_LOCAL_BATCHES, 0}},
+                                  {"prefix", {ASSAY_OP_PAGED, 0}},
+                                  {"drafts", {ASSAY_OP_TREE_TABLES, 0}},
+                                  {"draft", {ASSAY_OP_PAGED, 0}},
+                                  {"merge", {ASSAY_OP_MERGE_STATES, 0}},
+                                  {"paths", {ASSAY_OP_SWA_TREE_TABLE, 0}},
+                                  {"path", {ASSAY_OP_PAGED, 0}},
+                                  {"decoder", {ASSAY_OP_DECODE_METADATA, 0}},
+                                  {"cross", {ASSAY_OP_PAGED, 0}},
+                                  {"q_cast", {ASSAY_OP_QUANTIZE_INT8, 0}}};
 
 }  // namespace
 
 constinit const Pipeline kSglangFa = {
-    "SGLang's flash attention: one call over the cache, by chunks, or over context and drafts", kPlaces,
-    add_calls, ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH, 0};
+    "SGLang's flash attention: one call over the cache, by chunks, over context and drafts, or to an encoder",
+    kPlaces,
+    add_calls,
+    ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
+    0,
+    false,
+    kTakesCross | kTakesEncoders | kTakesPools | kTakesPairs};
 
 }  // namespace assay_kernels

@@ -39,7 +39,8 @@ const char* same(const char* a, const char* b) {  // names decide fields; two di
 }  // namespace
 
 bool attends(int32_t op) {
-  return op == ASSAY_OP_PREFILL || op == ASSAY_OP_PAGED || op == ASSAY_OP_DECODE_SPLITKV;
+  return op == ASSAY_OP_PREFILL || op == ASSAY_OP_PAGED || op == ASSAY_OP_DECODE_SPLITKV ||
+         op == ASSAY_OP_PERSISTENT_PREFILL || op == ASSAY_OP_PERSISTENT_PAGED;
 }
 
 assay_arithmetic widest(const assay_arithmetic& a, const assay_arithmetic& b) {
@@ -55,6 +56,7 @@ assay_arithmetic widest(const assay_arithmetic& a, const assay_arithmetic& b) {
   w.order_declared = 0;  // there is more than one
   w.splits = std::max(a.splits, b.splits);
   w.split_keys = 0, w.split_interleaved = 0, w.splits_vary = 1;
+  w.item_rows = w.shares = w.share_tiles = w.share_turns = 0;
   w.p_format = coarser(a.p_format, b.p_format);
   w.p_truncated = a.p_truncated != 0 || b.p_truncated != 0;
   w.p_roundings = std::max(a.p_roundings, b.p_roundings);
@@ -113,7 +115,7 @@ assay_arithmetic arithmetic_of(Calls& calls) {
       all = first ? own : widest(all, own);
       all.scaling_relative_error = scaling;
       first = false;
-    } else if (k.op == ASSAY_OP_MERGE_STATES) {
+    } else if (k.op == ASSAY_OP_MERGE_STATES || k.op == ASSAY_OP_REDUCE) {
       exp_of_merge = std::max(exp_of_merge, own.exp_relative_error);
     } else if (k.op == ASSAY_OP_CACHE_WRITE || k.op == ASSAY_OP_QUANTIZE_INT8) {
       all.scaling_relative_error = std::max(all.scaling_relative_error, own.scaling_relative_error);
@@ -121,6 +123,7 @@ assay_arithmetic arithmetic_of(Calls& calls) {
   }
   all.exp_relative_error = std::max(all.exp_relative_error, exp_of_merge);
   all.dense_new_keys = calls.dense_new_keys;
+  if (calls.cast_q != ASSAY_FORMAT_NONE) all.q_replayed_format = calls.cast_q, all.q_replayed_factor = 1;
   if (calls.dequant_format != ASSAY_FORMAT_NONE) {
     all.dequant_format = coarser(all.dequant_format, calls.dequant_format);
     all.dequant_replayed = 0;
@@ -133,6 +136,7 @@ assay_arithmetic arithmetic_of(Calls& calls) {
     all.partial_roundings = calls.levels + (inner ? std::max(1, all.partial_roundings) : 0);
     all.splits = std::max(1, all.splits) * calls.parts;
     all.split_keys = 0, all.split_interleaved = 0, all.splits_vary = 1, all.order_declared = 0;
+    all.item_rows = all.shares = all.share_tiles = all.share_turns = 0;
     if (exp_of_merge > 0) all.exp_instruction = nullptr;
   }
   return all;

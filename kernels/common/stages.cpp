@@ -44,6 +44,32 @@ int with_calls(const assay_kernel* self, const assay_problem* p, const assay_ten
   if (p->ranks > 1 && !entry_of(self).pipeline->ranks)
     return say(ASSAY_UNSUPPORTED,
                "required " + std::to_string(p->ranks) + " ranks, supported 1, missing ranks", error, size);
+  const uint32_t taken = entry_of(self).pipeline->takes;
+  const struct {
+    bool wanted;
+    uint32_t bit;
+    const char *required, *supported;
+  } features[] = {
+      {p->mask == ASSAY_MASK_CROSS, kTakesCross, "cross attention", "attention to a request's own tokens"},
+      {p->mask == ASSAY_MASK_FULL, kTakesFull, "the rows of an encoder", "those of a decoder"},
+      {p->encoder_len != nullptr, kTakesEncoders, "a table that begins with an encoder", "a request's own"},
+      {p->full_pool != 0, kTakesPools, "a table of another pool", "tables of the cache"},
+      {p->two_sources != 0, kTakesPairs, "latent and rope parts in two tensors", "one tensor"}};
+  for (const auto& f : features)
+    if (f.wanted && (taken & f.bit) == 0)
+      return say(
+          ASSAY_UNSUPPORTED,
+          std::string("required ") + f.required + ", supported " + f.supported + ", missing " + f.required,
+          error, size);
+  if (p->mask == ASSAY_MASK_TREE && t != nullptr && t->tree_mask.data != nullptr) {
+    int64_t needed = 0;
+    for (int32_t r = 0; r < p->requests; ++r) needed += int64_t{p->q_len[r]} * p->q_len[r] * (p->drafted + 1);
+    if (t->tree_mask.shape[0] < needed)
+      return say(ASSAY_INVALID_ARGUMENT,
+                 "tree_mask has " + std::to_string(t->tree_mask.shape[0]) + " entries, the drafts of " +
+                     std::to_string(p->requests) + " requests need " + std::to_string(needed),
+                 error, size);
+  }
   try {
     Calls calls(*self, *p, t);
     entry_of(self).pipeline->add_calls(calls);
@@ -134,7 +160,7 @@ int with_stages(const assay_kernel* self, const char* name, const assay_stage* s
   const auto fits = [&](size_t at, int32_t op) {
     if (at >= entry.pipeline->places.size()) return false;
     const StagePlace& place = entry.pipeline->places[at];
-    return op == place.ops[0] || op == place.ops[1];
+    return std::find(std::begin(place.ops), std::end(place.ops), op) != std::end(place.ops);
   };
   if (const int status = replace_stages(self->name, stages, count, fits, all, error, size);
       status != ASSAY_OK)
@@ -224,6 +250,7 @@ StageCall& Calls::add(const char* stage, std::string what) {
   call.problem = problem_, call.problem.op = call.kernel->op;
   if (!attends(call.kernel->op)) call.problem.positions = nullptr;
   call.problem.drafted = call.problem.no_write = 0;  // of the step, or a stage that says so
+  call.problem.encoder_len = nullptr, call.problem.full_pool = 0;
   call.tensors = {}, call.tensors.struct_size = sizeof call.tensors;
   call.set_lengths({problem_.q_len, problem_.q_len + problem_.requests},
                    {problem_.kv_len, problem_.kv_len + problem_.requests});

@@ -58,6 +58,8 @@ class Calls {
   // A dense intermediate of its own in the workspace, apart from its neighbours by kGap bytes that nobody
   // writes. Poison lies there before every run, as in all of the workspace.
   assay_tensor room(int32_t format, std::initializer_list<int64_t> shape);
+  // The rest of the step is this one, which stages before made of it.
+  void goes_on_as(const assay_problem& p, const assay_tensors& t) { problem_ = p, tensors_ = t; }
   // A run of the stage's kernel on the step's problem, under the kernel's op and without operands.
   StageCall& add(const char* stage, std::string what);
   // The same where lengths are known to memory alone, as a stage before it left them: the host's are bounds.
@@ -69,6 +71,8 @@ class Calls {
   // format that a gather dequantises to.
   int32_t parts = 1, levels = 1, partial_format = ASSAY_FP32, dense_new_keys = 0;
   int32_t dequant_format = ASSAY_FORMAT_NONE;
+  // What a stage rounded Q to, by a scale of 1; NONE: Q is attended as it came.
+  int32_t cast_q = ASSAY_FORMAT_NONE;
 
   std::list<StageCall>& calls() { return calls_; }
   int64_t bytes() const { return bytes_; }  // of the workspace
@@ -88,7 +92,15 @@ class Calls {
 // A place of a pipeline, with the ops that fit there (0: none).
 struct StagePlace {
   const char* name;
-  int32_t ops[2];
+  int32_t ops[3];
+};
+// What a step has to be made for; pipelines without the bit refuse it.
+enum Takes : uint32_t {
+  kTakesCross = 1,     // attention to an encoder's tokens
+  kTakesFull = 2,      // the rows of an encoder, which see each other
+  kTakesEncoders = 4,  // tables in which an encoder's tokens stand before a request's own
+  kTakesPools = 8,     // tables of another pool, and the map to this one
+  kTakesPairs = 16,    // latent and rope parts in two tensors (join_stages.hpp)
 };
 struct Pipeline {
   const char* description;
@@ -97,6 +109,7 @@ struct Pipeline {
   uint32_t promises;          // bits of enum assay_promise, as far as the stages promise them too
   uint32_t contracts;         // bits of enum assay_contract
   bool ranks = false;         // works as one rank of several (group.hpp)
+  uint32_t takes = 0;         // bits of enum Takes
 };
 
 // After every stage: whether what it enqueued on a stream that is captured could be recorded; if not, why.
@@ -109,12 +122,13 @@ const assay_kernel* make_composed(const Pipeline*, std::string name, const char*
                                   std::vector<assay_stage> stages, StreamCheck check);
 
 // The pipelines there are.
-extern const Pipeline kUnifiedStep;  // cache_write, then paged over everything
-extern const Pipeline kAiterFa;      // vLLM's AITER flash attention
-extern const Pipeline kSglangFa;     // SGLang's flash attention
-extern const Pipeline kMlaPrefill;   // prefill of latent attention, context in chunks
-extern const Pipeline kIxformerFa;   // iXFormer's flash attention, three types of cache
-extern const Pipeline kIxformerDcp;  // the same on ranks that share the keys
-extern const Pipeline kAiterMla;     // vLLM's AITER latent attention, heads absorbed
+extern const Pipeline kUnifiedStep;      // cache_write, then paged over everything
+extern const Pipeline kAiterFa;          // vLLM's AITER flash attention
+extern const Pipeline kSglangFa;         // SGLang's flash attention
+extern const Pipeline kMlaPrefill;       // prefill of latent attention, context in chunks
+extern const Pipeline kIxformerFa;       // iXFormer's flash attention, three types of cache
+extern const Pipeline kIxformerDcp;      // the same on ranks that share the keys
+extern const Pipeline kAiterMla;         // vLLM's AITER latent attention, heads absorbed
+extern const Pipeline kAiterMlaPrefill;  // the same with heads unfolded, prefill
 
 }  // namespace assay_kernels

@@ -16,12 +16,29 @@ std::string requests_text(const assay_problem& p, int32_t first, int32_t count, 
          " requests, " + std::to_string(rows) + " rows";
 }
 
+void only_causal(const assay_problem& p) {
+  if (p.mask != ASSAY_MASK_CAUSAL) refuse("drafts of a tree", "a causal mask");
+  if (p.chunk > 0) refuse("local attention in chunks", "none");
+  if (p.window_left >= 0 || p.window_right >= 0) refuse("a window", "none");
+  if (p.alibi != ASSAY_ALIBI_NONE) refuse("a bias", "none");
+  if (p.softcap > 0) refuse("a soft cap", "none");
+  if (p.has_sinks != 0) refuse("sinks", "none");
+}
+
 void add_write(Calls& c) {
   const assay_problem& p = c.problem();
   const assay_tensors& t = c.tensors();
-  if (p.total_q == 0 || p.no_write != 0) return;
-  StageCall& write = c.add("write", std::to_string(p.total_q) + " new keys");
-  write.problem.rows = p.rows;  // with those behind the last request, whose slots say so
+  if (p.no_write != 0) return;
+  const bool cross = p.mask == ASSAY_MASK_CROSS;
+  const int64_t keys = cross ? p.total_kv : p.total_q;
+  if (keys == 0) return;
+  StageCall& write = c.add("write", std::to_string(keys) + (cross ? " keys of encoders" : " new keys"));
+  if (cross) {
+    const std::vector<int32_t> lengths(p.kv_len, p.kv_len + p.requests);
+    write.set_lengths(lengths, lengths);
+    write.problem.mask = ASSAY_MASK_CAUSAL;  // an op without a mask
+  }
+  write.problem.rows = keys + p.rows - p.total_q;  // with those behind the last request: their slots say so
   write.tensors.dense_k = t.dense_k, write.tensors.dense_v = t.dense_v;
   write.tensors.slot_mapping = t.slot_mapping;
   write.tensors.k = t.k, write.tensors.v = t.v;
@@ -61,6 +78,12 @@ void take_made(const Calls& c, StageCall& call, int64_t count, int32_t rows, int
   call.problem.table = kind, call.problem.positions = nullptr;
   call.tensors.cu_q = read_only(starts), call.tensors.kv_len = read_only(lengths);
   call.tensors.block_table = read_only(table);
+}
+
+void ask_no_lse(Calls& c, StageCall& call) {
+  call.tensors.lse = assay_tensor{};
+  if ((call.kernel->promises & ASSAY_PROMISE_LSE_OPTIONAL) == 0)
+    call.tensors.lse = c.room(ASSAY_FP32, {call.problem.total_q, call.problem.heads_q});
 }
 
 void take_rows(const Calls& c, StageCall& call, const Part& part) {

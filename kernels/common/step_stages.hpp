@@ -21,7 +21,11 @@ Part everything(const Calls&);
 // "decodes, 3 of 8 requests, 5 rows"
 std::string requests_text(const assay_problem&, int32_t first, int32_t count, const char* what);
 
-// Stage "write": every new key to its slot; none where the keys are there already.
+// Refuses whatever attends otherwise than by a causal mask.
+void only_causal(const assay_problem&);
+
+// Stage "write": every new key, of cross attention those of the encoders, to its slot; none where the keys
+// are there already.
 void add_write(Calls&);
 
 // Requests first .. first + count - 1 become those of the call: their lengths.
@@ -34,6 +38,9 @@ void read_tables(const Calls&, StageCall&);
 // of more than so many rows and keys.
 void take_made(const Calls&, StageCall&, int64_t count, int32_t rows, int32_t keys, int32_t kind,
                const assay_tensor& starts, const assay_tensor& lengths, const assay_tensor& table);
+// No LSE for whom that is all the same: null where the stage's kernel promises to do without, else one in the
+// workspace that nobody reads.
+void ask_no_lse(Calls&, StageCall&);
 // The rows of a part of Q, with what their scores need; scales per request or row are the part's.
 void take_rows(const Calls&, StageCall&, const Part&);
 

@@ -18,7 +18,7 @@ void add_calls(Calls& c) {
   attend.problem.drafted = p.drafted;
   attend.tensors.cu_q = c.tensors().cu_q;
   attend.tensors.o = c.tensors().o;
-  attend.tensors.lse = c.room(ASSAY_FP32, {p.total_q, p.heads_q});
+  ask_no_lse(c, attend);
 }
 
 constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE, 0}}, {"attend", {ASSAY_OP_PAGED, 0}}};
@@ -26,7 +26,12 @@ constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE, 0}}, {"attend
 }  // namespace
 
 constinit const Pipeline kUnifiedStep = {
-    "new keys into the cache, then attention of all rows over it", kPlaces, add_calls,
-    ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_GRAPH, 0};
+    "new keys into the cache, then attention of all rows over it",
+    kPlaces,
+    add_calls,
+    ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_GRAPH,
+    0,
+    false,
+    kTakesCross | kTakesFull};
 
 }  // namespace assay_kernels

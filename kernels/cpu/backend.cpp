@@ -16,9 +16,9 @@
 namespace assay_cpu {
 namespace {
 
-const assay_kernel* const kPlain[] = {&kPrefillNaive, &kPagedNaive,   &kPrefillOnline,
-                                      &kPagedOnline,  &kMergeStates,  &kCacheWrite,
-                                      &kCacheGather,  &kQuantizeInt8, &kDecodeSplit};
+const assay_kernel* const kPlain[] = {&kPrefillNaive, &kPagedNaive,        &kPrefillOnline,   &kPagedOnline,
+                                      &kMergeStates,  &kCacheWrite,        &kCacheGather,     &kQuantizeInt8,
+                                      &kDecodeSplit,  &kPersistentPrefill, &kPersistentPaged, &kReduce};
 
 const std::vector<const assay_kernel*>& kernels() {
   static const std::vector<const assay_kernel*> list = [] {

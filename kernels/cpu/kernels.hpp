@@ -12,7 +12,9 @@ namespace assay_cpu {
 
 extern const assay_kernel kPrefillNaive, kPagedNaive, kPrefillOnline, kPagedOnline;
 extern const assay_kernel kMergeStates, kCacheWrite, kCacheGather, kQuantizeInt8, kDecodeSplit;
+extern const assay_kernel kPersistentPrefill, kPersistentPaged, kReduce;
 extern const assay_kernel kLseCorrect;  // a stage of no op, of steps on several ranks
+extern const assay_kernel kJoinHeads;   // another, of latent steps
 inline constexpr int kMetadataKernels = 11;
 extern const assay_kernel kMetadata[kMetadataKernels];
 std::vector<const assay_kernel*> step_kernels();  // made of those above

@@ -32,6 +32,12 @@ inline constexpr const char* kBrokenCapture =
     "waits for the device, copies or allocates, which a captured call cannot";
 int capture_intact(void* stream, char* error, size_t size);
 
+// The kernel itself; under the emulator's checker one that says first what its operands are. For stages of
+// composed kernels that are in no list.
+const assay_kernel* watched(const assay_kernel*);
+// Where ranks are timed together: lets the stream wait until those of all have come here. Null: one rank.
+extern int (*ranks_meet)(void* stream, char* error, size_t size);
+
 struct Library {
   const char* name;  // of the backend, as in libassay_NAME.so
   std::vector<const assay_kernel*> kernels;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "kernels/device/host.hpp"
+#include "kernels/device/library.hpp"
 
 namespace assay_gpu {
 
@@ -13,6 +14,8 @@ gpu::Stream own_stream() {
   static const gpu::Stream stream = make_stream();
   return stream;
 }
+
+int (*ranks_meet)(void* stream, char* error, size_t size) = nullptr;
 
 namespace {
 
@@ -52,6 +55,8 @@ int timed(int64_t flush_bytes, double* microseconds, char* error, size_t size,
   if (const int bad = answer(launch_wait(30000, stream), "wait", error, size)) return bad;
   if (dirty)
     if (const int bad = flush()) return bad;
+  if (ranks_meet != nullptr)
+    if (const int bad = ranks_meet(stream, error, size)) return bad;
   events.start(stream);
   if (const int bad = enqueue(stream)) return bad;
   events.stop(stream);

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <list>
 #include <stdexcept>
 #include <utility>
 
 #include "kernels/common/operands.hpp"
+#include "kernels/device/library.hpp"
 
 namespace gpu::emulator {
 namespace {
@@ -66,6 +68,9 @@ constexpr Operand kOperands[] = {
     ASSAY_OPERAND(reduce_partial_map),
     ASSAY_OPERAND(dense_k_scale),
     ASSAY_OPERAND(dense_v_scale),
+    ASSAY_OPERAND(encoder_len),
+    ASSAY_OPERAND(slot_map),
+    ASSAY_OPERAND(rope),
 };
 #undef ASSAY_OPERAND
 static_assert(std::size(kOperands) * sizeof(assay_tensor) ==
@@ -181,3 +186,12 @@ std::vector<const assay_kernel*> checked(std::vector<const assay_kernel*> kernel
 }
 
 }  // namespace gpu::emulator
+
+const assay_kernel* assay_gpu::watched(const assay_kernel* kernel) {
+  using namespace gpu::emulator;
+  if constexpr (!kChecked) return kernel;
+  static std::list<Checked> all;  // addresses stay
+  Checked& checked = all.emplace_back(Checked{*kernel, kernel});
+  checked.run = run;
+  return &checked;
+}

@@ -52,6 +52,9 @@ def test_every_nth_of_each_op_and_never_none():
     assert topics.select(lines, 1, 0) == lines
     union = {line for turn in range(4) for line in topics.select(lines, 4, turn)}
     assert union == set(lines)
+    ranks = [f"step ranks={n}" for n in range(2, 8)]
+    assert topics.select(["step"] * 3 + ranks, 4, 5) == ["step"] * 3 + ranks[1::4]
+    assert topics.select(["step n=1", "step n=2"] + ranks, 11, 1) == ["step n=2"] + ranks[-2:]
 
 
 def test_counts_per_kernel_and_topic(run):

@@ -41,13 +41,14 @@ def cases_of(assay: str, topic: str, largest: float | None) -> list[str]:
 
 
 def select(lines: list[str], every: int, turn: int) -> list[str]:
-    """Every N-th line of each op from the turn-th on; an op with fewer lines than that gives its last."""
-    by_op = collections.defaultdict(list)
+    """Every N-th line of each op from the turn-th on, or its last. Lines of several ranks, which have kernels of their own, count apart: two at least."""
+    by_kind = collections.defaultdict(list)
     for line in lines:
-        by_op[line.split()[0]].append(line)
+        by_kind[line.split()[0], " ranks=" in line].append(line)
     chosen = set()
-    for of_op in by_op.values():
-        chosen.update(of_op[turn % every :: every] or of_op[-1:])
+    for (_, of_ranks), of_kind in by_kind.items():
+        in_turn = of_kind[turn % every :: every]
+        chosen.update(in_turn if len(in_turn) > of_ranks else of_kind[-1 - of_ranks :])
     return [line for line in lines if line in chosen]
 
 

@@ -23,8 +23,9 @@ bool whole_chunks(const assay_kernels::KvView& v, int32_t dims) {
          whole(v.block_stride) && whole(v.head_stride) && whole(v.slot_outer) && whole(v.slot_inner);
 }
 
-bool make_call(const assay_problem* p, const assay_tensors* t, Call* call, char* error, size_t size) {
-  if (!assay_kernels::make_operands(p, t, &call->op, error, size)) return false;
+bool make_call(const assay_problem* p, const assay_tensors* t, Call* call, char* error, size_t size,
+               bool lse_optional) {
+  if (!assay_kernels::make_operands(p, t, &call->op, error, size, lse_optional)) return false;
   call->kv_len = static_cast<const int32_t*>(t->kv_len.data);
   call->kv_len_stride = t->kv_len.stride[0];
   call->splits = 1;

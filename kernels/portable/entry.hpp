@@ -14,7 +14,8 @@ namespace assay_gpu {
 
 // Operands and device lengths of a call with one split; false and a text when the tensors contradict the
 // problem.
-bool make_call(const assay_problem*, const assay_tensors*, Call*, char* error, size_t size);
+bool make_call(const assay_problem*, const assay_tensors*, Call*, char* error, size_t size,
+               bool lse_optional = false);
 // Eight elements of any key, from a multiple of eight on, are neighbours in memory and start at a multiple of
 // their size (16 bytes at most are read at once); chunks of one key lie at even distances
 // (split_keys.hpp steps over 64 dimensions or more).
@@ -60,7 +61,8 @@ int run_call(const assay_kernel* self, const assay_problem* p, const assay_tenso
              size_t size, const Enqueue& enqueue) {
   if (self->supports(self, p, t, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
   Call call{};
-  if (!make_call(p, t, &call, error, size)) return ASSAY_INVALID_ARGUMENT;
+  const bool lse_optional = (self->promises & ASSAY_PROMISE_LSE_OPTIONAL) != 0;
+  if (!make_call(p, t, &call, error, size, lse_optional)) return ASSAY_INVALID_ARGUMENT;
   if (p->total_q == 0) return ASSAY_OK;
   return enqueue(call);
 }

@@ -16,6 +16,7 @@ std::vector<const assay_kernel*> mma_kernels();
 std::vector<const assay_kernel*> merge_kernels();
 std::vector<const assay_kernel*> move_kernels();
 std::vector<const assay_kernel*> metadata_kernels();
+std::vector<const assay_kernel*> persistent_kernels();
 
 // Made of kernels among these.
 std::vector<const assay_kernel*> step_kernels(const std::vector<const assay_kernel*>&);

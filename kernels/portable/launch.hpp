@@ -17,6 +17,8 @@ constexpr int portable_dims(int32_t widest) {
 // Few rows, keys cut into parts (split.hpp): packed rows of a block, keys of a tile.
 constexpr int split_rows(int dims, bool plain) { return dims <= 256 ? 4 : plain ? 2 : 1; }
 constexpr int split_tile(int dims) { return dims <= 256 ? 4096 / dims : 4; }
+// Groups of threads that the keys of a tile are dealt to in turn, each with sums of its own.
+constexpr int split_groups(int dims) { return dims <= 256 ? 1024 / dims : 4; }
 gpu::Status launch_split(const Call&, gpu::Stream);
 
 // Many rows, keys through shared memory (tiled.hpp).

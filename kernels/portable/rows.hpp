@@ -118,7 +118,7 @@ __device__ inline void store_o(const Operands& op, int64_t row, int32_t head, in
                                op.p.o_format, value);
 }
 __device__ inline void store_lse(const Operands& op, int64_t row, int32_t head, float value) {
-  op.lse[row * op.lse_stride[0] + head * op.lse_stride[1]] = value;
+  if (op.lse != nullptr) op.lse[row * op.lse_stride[0] + head * op.lse_stride[1]] = value;
 }
 
 // Place of a row and head among the results of all parts in the workspace.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_simple and paged_simple on a GPU: one block per (row, head), fp32 throughout, every feature of the
-// C header. Tiles of 128 keys: a thread scores one key of the tile, the block takes maximum and sum, then a
-// thread accumulates some dimensions over the keys. What the fast kernels refuse runs here, and what they
-// return is compared with this by eye.
+// prefill_simple and paged_simple on a GPU (simple.cu), and what persistent.cu has of them: one block per
+// (row, head), fp32 throughout, every feature of the C header. Tiles of 128 keys: a thread scores one key of
+// the tile, the block takes maximum and sum, then a thread accumulates some dimensions over the keys. What
+// the fast kernels refuse runs here, and what they return is compared with this by eye.
 //
 // Barriers of a tile: two in each reduction, one between the weights and their use, one behind it.
 #pragma once
@@ -42,19 +42,24 @@ struct SimpleScore {
   bool visible;
 };
 
+// What follows from the row's place: the keys it sees, and factors of its scores.
+GPU_INLINE void place_row(const Operands& op, SimpleRow& r) {
+  const assay_problem& p = op.p;
+  r.view = assay_kernels::view_row(op, r.rows.request, r.rows.q_len, r.rows.kv_len, r.row, r.packed);
+  r.scale =
+      p.softmax_scale * assay_kernels::q_row_scale(op.q_scale, r.rows.request, r.packed, r.head, r.kv_head);
+  r.slope = p.alibi != ASSAY_ALIBI_NONE ? op.alibi_slopes[r.head * op.alibi_stride] : 0.0f;
+}
+
 // False where the packed row belongs to no request.
 GPU_INLINE bool find_row(const Call& a, SimpleRow& r) {
   const Operands& op = a.op;
-  const assay_problem& p = op.p;
   r.packed = blockIdx.x;
   r.head = blockIdx.y, r.kv_head = r.head / op.group;
   r.rows = request_rows(a, request_of_row(op, r.packed));
   r.row = static_cast<int32_t>(r.packed - r.rows.first_row);
   if (r.row >= r.rows.q_len) return false;
-  r.view = assay_kernels::view_row(op, r.rows.request, r.rows.q_len, r.rows.kv_len, r.row, r.packed);
-  r.scale =
-      p.softmax_scale * assay_kernels::q_row_scale(op.q_scale, r.rows.request, r.packed, r.head, r.kv_head);
-  r.slope = p.alibi != ASSAY_ALIBI_NONE ? op.alibi_slopes[r.head * op.alibi_stride] : 0.0f;
+  place_row(op, r);
   return true;
 }
 
@@ -129,31 +134,24 @@ GPU_INLINE void finish_row_of_block(const Operands& op, const SimpleRow& r, floa
   if (threadIdx.x == 0) store_lse(op, r.packed, r.head, end.lse);
 }
 
-__global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call parameter) {
-  GPU_SHARED(float, q, [assay_kernels::kMaxHeadDim]);
-  GPU_SHARED(float, weight, [kSimpleThreads]);
-  GPU_SHARED(int64_t, v_offset, [kSimpleThreads]);
-  GPU_SHARED(float, shared, [kSimpleThreads / gpu::kWarp]);
-  const Call& a = GPU_ARGUMENT(parameter);
-  SimpleRow row;
-  if (!find_row(a, row)) return;
-  stage_query(a.op, row, q);
-  gpu::block_barrier();
-
-  float o[kSimpleDims] = {};
-  float m = -kInfinity, l = 0.0f;
+// The row's keys, tile after tile, into maximum, row sum and output relative to the maximum. Q is staged.
+// What the block shares: q, a weight and an offset for each thread, `shared` for reductions. operands():
+// those of the kernel's parameter, taken anew where it is called (GPU_ARGUMENT).
+template <class Fresh>
+GPU_INLINE void attend_keys(const Fresh& operands, const SimpleRow& row, const float* q, float* weight,
+                            int64_t* v_offset, float* shared, float& m, float& l, float (&o)[kSimpleDims]) {
   const KeyInterval keys = row.view.keys;
   // Tiles are counted from key 0, so that the order of a row does not depend on its window.
   for (int32_t first = keys.begin / kSimpleThreads * kSimpleThreads; first < keys.end;
        first += kSimpleThreads) {
-    const Operands& op = GPU_ARGUMENT(parameter).op;
+    const Operands& op = operands();
     const SimpleScore score = score_key(op, row, keys, first + static_cast<int>(threadIdx.x), q, v_offset);
     const float m_new = fmaxf(m, block_reduce(
-                                     score.logit, [](float s, float t) { return fmaxf(s, t); }, shared));
+                                     score.logit, [](float x, float y) { return fmaxf(x, y); }, shared));
     const float down = m == -kInfinity ? 0.0f : expf(m - m_new);
     const float w = score.visible && m_new > -kInfinity ? expf(score.logit - m_new) : 0.0f;
     l = l * down + block_reduce(
-                       w, [](float s, float t) { return s + t; }, shared);
+                       w, [](float x, float y) { return x + y; }, shared);
     weight[threadIdx.x] = w * score.v_scale;
     // V of an invisible key must not be touched: it may hold anything, NaN included.
     if (!score.visible) v_offset[threadIdx.x] = -1;
@@ -162,7 +160,6 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void attend_simple(const Call parameter
     add_values(op, weight, v_offset, min(kSimpleThreads, keys.end - first), down, o);
     gpu::block_barrier();
   }
-  finish_row_of_block(a.op, row, m, l, o);
 }
 
 }  // namespace assay_gpu

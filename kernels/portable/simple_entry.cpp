@@ -24,7 +24,7 @@ int simple_run(const assay_kernel* self, const assay_problem* p, const assay_ten
 }
 
 constexpr assay_kernel simple_kernel(int32_t op, const char* name, const char* description) {
-  assay_kernel k = entry(op, ASSAY_PROMISE_BATCH_INVARIANT, name, description);
+  assay_kernel k = entry(op, ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_LSE_OPTIONAL, name, description);
   k.supports = every_supports<true>, k.arithmetic = simple_arithmetic, k.run = simple_run;
   return k;
 }

@@ -169,6 +169,17 @@ GPU_INLINE void stage_sums(const SplitBlock& b, const SplitShared<Shape>& shared
   if (b.lane < Shape::kLanes && b.member % Shape::kRowLanes == 0) shared.row_sum[b.warp][b.mine] = l;
 }
 
+// What kCount groups from kFirst on have of a value, pairwise: no sum passes more additions than lanes of
+// that many that are folded (assay_accumulator::block).
+template <class Shape, int kFirst = 0, int kCount = Shape::kGroups>
+GPU_INLINE float sum_groups(const SplitShared<Shape>& shared, int value) {
+  if constexpr (kCount == 1)
+    return shared.pool[kFirst * Shape::kValues + value];
+  else
+    return sum_groups<Shape, kFirst, kCount / 2>(shared, value) +
+           sum_groups<Shape, kFirst + kCount / 2, kCount - kCount / 2>(shared, value);
+}
+
 // Adds the groups up and writes output and LSE, of the part or of the whole.
 template <class Shape>
 GPU_INLINE void finish_rows(const Call& parameter, const SplitBlock& b, const SplitShared<Shape>& shared,
@@ -190,9 +201,7 @@ GPU_INLINE void finish_rows(const Call& parameter, const SplitBlock& b, const Sp
     for (int i = b.thread; i < Shape::kDims; i += kSplitThreads) {
       const int d = dim_at<Shape>(i);
       if (d >= p.head_dim_v) continue;
-      float value = 0.0f;
-      for (int g = 0; g < Shape::kGroups; ++g)
-        value += shared.pool[g * Shape::kValues + r * Shape::kDims + i];
+      float value = sum_groups<Shape>(shared, r * Shape::kDims + i);
       value = end.factor == 0.0f
                   ? 0.0f
                   : value * end.factor * (scale * assay_kernels::channel_scale(op.v_scale, b.kv_head, d));

@@ -34,6 +34,7 @@ int64_t split_workspace(const assay_kernel*, const assay_problem* p) {
 assay_arithmetic arithmetic_of_parts(const assay_problem& p) {
   const int32_t tile = split_tile(dims_of(p));
   assay_arithmetic m = fp32_arithmetic(p, tile);
+  m.pv.block = split_groups(dims_of(p));
   // A thread adds at most two keys of a tile to its sum; then lanes and warps add theirs.
   m.row_sum_chain = 2 * tiles_of(p, tile) + 10;
   return m;
@@ -43,7 +44,12 @@ template <bool kFixed>
 int split_arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
   assay_arithmetic m = arithmetic_of_parts(*p);
   m.splits = split_parts<kFixed>(*p);
-  if (kFixed) m.split_keys = kPartKeys, m.order_declared = 1;
+  if (kFixed)
+    m.split_keys = kPartKeys, m.order_declared = 1;
+  else  // Even parts of what the rows of a block see. Of a tree its bits decide that; wide heads have blocks
+        // of other sizes where elements are gathered, which of one new token all see the same.
+    m.item_rows = split_rows(dims_of(*p), true),
+    m.order_declared = p->mask != ASSAY_MASK_TREE && (dims_of(*p) <= 256 || p->max_q_len <= 1);
   assay_kernels::fill_struct(out, m);
   return ASSAY_OK;
 }

@@ -27,7 +27,7 @@ struct SplitShape {
   static constexpr int kChunks = kDims / (kChunk * kLanes);          // of a key in each of them
   static constexpr int kRows = split_rows(kDims, kPlain), kValues = kRows * kDims;
   static constexpr int kKeys = kDims <= 256 ? 4 : 1;  // of a tile in each group of kLanes threads
-  static constexpr int kGroups = kSplitThreads / kLanes, kWarps = kSplitThreads / gpu::kWarp;
+  static constexpr int kGroups = split_groups(kDims), kWarps = kSplitThreads / gpu::kWarp;
   static constexpr int kTile = split_tile(kDims);
   static constexpr int kRowLanes = kLanes / kRows;  // lanes with scores of the same row
   static constexpr int kScores = kRows * kKeys;     // of the keys that kLanes threads share
@@ -40,7 +40,8 @@ struct SplitShape {
   static constexpr int kTileBytes = kTurns ? kTile * kDims * 2 : 16;
   // Blocks wanted on a multiprocessor; a third one of the others would cost them a spill.
   static constexpr int kBlocks = kDims > 256 ? 1 : kPlain && !kTurns && (kDims > 64) ? 3 : 2;
-  static_assert(kTile == kGroups * kKeys && 2 * kTile <= kSplitThreads && kLanes <= gpu::kWarp);
+  static_assert(kGroups * kLanes == kSplitThreads && kTile == kGroups * kKeys && 2 * kTile <= kSplitThreads &&
+                kLanes <= gpu::kWarp);
 };
 
 struct KeyRange {

@@ -26,7 +26,7 @@ int tiled_run(const assay_kernel* self, const assay_problem* p, const assay_tens
 }
 
 constexpr assay_kernel tiled_kernel(int32_t op, const char* name, const char* description) {
-  assay_kernel k = entry(op, ASSAY_PROMISE_BATCH_INVARIANT, name, description);
+  assay_kernel k = entry(op, ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_LSE_OPTIONAL, name, description);
   k.supports = every_supports<false>, k.arithmetic = tiled_arithmetic, k.run = tiled_run;
   return k;
 }

@@ -15,6 +15,7 @@ struct Cut {
   __device__ Cut(int total, int workers, uint32_t m) : magic(m) {
     quotient = static_cast<int>(__umulhi(total, m)), rest = total - quotient * workers;
     if (rest < 0) rest += workers, --quotient;
+    if (workers == 1) quotient = total, rest = 0;  // 2^32 does not fit into m
   }
   __device__ int begin(int i) const { return i * quotient + static_cast<int>(__umulhi(i * rest, magic)); }
 };

@@ -9,6 +9,7 @@
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/common/operands.hpp"
 #include "kernels/device/status.hpp"
+#include "kernels/sm90/listed.hpp"
 #include "kernels/sm90/sm90.hpp"
 
 namespace assay_sm90 {
@@ -122,6 +123,17 @@ int64_t state_bytes(const assay_kernel*, const assay_problem* p) {
   return decode_state_bytes(shape_of(*p), grid());
 }
 
+// How often what is left of a weight is scaled on its way from a warp to the result: by its block, then once
+// for every batch of blocks that the last one collects. Blocks without a tile lie between others only where
+// there are more blocks than tiles.
+int32_t merge_levels(const ListedTiles& list, int32_t workers, int32_t warps) {
+  const int64_t blocks = workers / warps, each = list.all / blocks, batch = decode_batch(warps);
+  const int64_t spanned = std::min(blocks, each > 0 ? (list.most + each - 1) / each + 1 : list.most);
+  const int64_t batches =
+      each > 0 ? (spanned - 1 + batch - 1) / batch : std::min(spanned - 1, (blocks - 1 + batch - 1) / batch);
+  return static_cast<int32_t>(1 + std::max<int64_t>(0, batches));
+}
+
 int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
   const DecodeShape shape = shape_of(*p);
   assay_arithmetic m{};
@@ -132,16 +144,15 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   m.pv_instruction = half_p ? "mma.sync fp16" : "mma.sync bf16";
   m.p_format = half_p ? ASSAY_FP16 : ASSAY_BF16;
   m.tile_keys = kDecodeTile;
-  // Where warps change depends on all requests, so the order is not declared. No piece is longer than a
-  // warp's share of all tiles, and no request has more pieces than its tiles make shares.
-  const int64_t workers = int64_t{decode_blocks(p->requests, p->heads_kv, grid())} * decode_warps(shape);
-  int64_t tiles = 0, most = 0;
-  for (int32_t r = 0; r < p->requests; ++r) {
-    const int64_t own = p->q_len[r] > 0 ? (p->kv_len[r] + kDecodeTile - 1) / kDecodeTile : 0;
-    tiles += own * p->heads_kv, most = std::max(most, own);
-  }
-  const int64_t share = std::max<int64_t>(1, tiles / workers);
-  m.splits = static_cast<int32_t>(std::min(most, (most + share - 1) / share) + 1);
+  // The tiles of all requests and KV heads are one list, cut evenly over all warps.
+  const int32_t workers = decode_blocks(p->requests, p->heads_kv, grid()) * decode_warps(shape);
+  const ListedTiles list = listed_tiles(*p, kDecodeTile, kMostDecodeColumns);
+  const int64_t share = std::max<int64_t>(1, list.all / workers);
+  m.splits = static_cast<int32_t>(std::min(list.most, (list.most + share - 1) / share) + 1);
+  m.item_rows = kMostDecodeColumns, m.shares = workers;
+  m.partial_roundings = merge_levels(list, workers, decode_warps(shape));
+  // Weights that take the scales of V along are rounded with them.
+  m.order_declared = cuts_evenly(list.all, workers) && p->v_scale_kind != ASSAY_SCALE_TOKEN_HEAD;
   // A lane adds two keys of a tile, then lanes, slots of the block and blocks are added.
   m.row_sum_chain = static_cast<int32_t>(2 * (share + 1) + 3 + 2 * decode_warps(shape) + grid());
   m.partial_format = m.partial_lse_format = ASSAY_FP32;

@@ -70,6 +70,8 @@ struct DecodeShape {
 };
 
 int32_t decode_warps(const DecodeShape&);  // of a block
+// Parts of other blocks that a warp collects at a time, and rescales what it has for.
+constexpr int decode_batch(int warps) { return warps > 12 ? 8 : 16; }
 // Blocks of a launch on `grid` multiprocessors: of one request, every KV head gets the same number, so that
 // no block has parts of two heads.
 inline int32_t decode_blocks(int32_t requests, int32_t heads_kv, int32_t grid) {

@@ -486,7 +486,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
       const float v = scale_of(p.v_scale, p.v_scale_host, request * p.v_scale_request, head * p.v_scale_head);
       // Began in earlier blocks: collect from the nearest to the farthest, kBatch at a time, all loads of a
       // batch in flight at once.
-      constexpr int kBatch = kWarps > 12 ? 8 : 16;
+      constexpr int kBatch = I::kBatch;
       SM90_LOOP for (int last = blockIdx.x - 1;
                      began_before && last >= 0 && cut.begin((last + 1) * kWarps) > first; last -= kBatch) {
         const int cta = last - lane, its_end = cut.begin(max(cta, 0) * kWarps + kWarps);

@@ -44,7 +44,7 @@ struct DecodeInstance {
                                  : !kBytes && kBlocks == 2 ? 2
                                                            : 3;
   static constexpr bool kQueriesShared = kBlocks == 4;
-  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kThreads = 32 * kWarps, kBatch = decode_batch(kWarps);
   static constexpr int kRow = kDecodeDim * (kBytes ? 1 : 2);  // bytes of a key
   static constexpr int kTile = kDecodeTile * kRow;
   static constexpr int kScales = kKeyScales ? 2 * kDecodeTile * 4 : 0;          // K's of a tile, then V's

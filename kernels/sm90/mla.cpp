@@ -9,6 +9,7 @@
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/common/operands.hpp"
 #include "kernels/device/status.hpp"
+#include "kernels/sm90/listed.hpp"
 #include "kernels/sm90/sm90.hpp"
 #include "kernels/sm90/tensor_map.hpp"
 
@@ -81,17 +82,24 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   m.pv_instruction = shape.half || shape.bytes ? "wgmma fp16" : "wgmma bf16";
   m.p_format = shape.bytes ? ASSAY_FP16 : p->q_format;
   m.tile_keys = kMlaKeys;
-  // Where workers change depends on all requests, so the order is not declared.
-  int64_t tiles = 0, most = 0;
-  for (int32_t r = 0; r < p->requests; ++r) {
-    const int64_t own = p->q_len[r] > 0 ? (p->kv_len[r] + kMlaKeys - 1) / kMlaKeys : 0;
-    tiles += own * items_of(*p, shape), most = std::max(most, own);
-  }
-  const int64_t share = std::max<int64_t>(1, tiles / shape.workers);
-  m.splits = static_cast<int32_t>(std::min(most, (most + share - 1) / share) + 1);
+  // The tiles of all items are one list, cut over the workers: evenly, or in whole items (MlaShares).
+  const ListedTiles list = listed_tiles(*p, kMlaKeys, shape.rows);
+  const int64_t even = list.all / shape.workers, share = std::max<int64_t>(1, even);
+  const int64_t whole = (list.items + shape.workers - 1) / shape.workers * list.most;
+  const bool in_wholes = list.least == list.most && whole <= even + even / 32 + 4;
+  // Two warpgroups take the tiles of few rows in turn.
+  m.share_turns = shape.rows == kMlaFewRows ? 2 : 1;
+  m.splits = static_cast<int32_t>((std::min(list.most, (list.most + share - 1) / share) + 1) * m.share_turns);
+  m.item_rows = shape.rows, m.shares = shape.workers;
+  m.share_tiles = in_wholes ? static_cast<int32_t>(whole) : 0;
+  m.order_declared = in_wholes || cuts_evenly(list.all, shape.workers);
+  // What is left of a weight is scaled where the warpgroups' sums are joined and once per batch of the merge.
+  constexpr int32_t kMerged = 32 * kMlaMergeBatch;
+  m.partial_roundings = 1 + (shape.workers + kMerged - 1) / kMerged;
   // A thread adds the keys of a tile in two sums of eight and joins them, adds tiles; then four threads,
   // parts.
-  m.row_sum_chain = static_cast<int32_t>(kMlaKeys / 8 + 1 + std::min(most, share + 1) + 2 + m.splits);
+  m.row_sum_chain = static_cast<int32_t>(
+      kMlaKeys / 8 + 1 + std::min(list.most, std::max(share + 1, int64_t{m.share_tiles})) + 2 + m.splits);
   m.partial_format = m.partial_lse_format = ASSAY_FP32;
   m.exp_relative_error = 0x1p-22;
   m.exp_instruction = "ex2.approx.ftz";

@@ -13,6 +13,7 @@ namespace assay_sm90 {
 constexpr int kMlaDim = 576, kMlaValueDim = 512;  // of a cached row, and its part that is V
 constexpr int kMlaKeys = 64;                      // of a tile
 constexpr int kMlaFewRows = 16;                   // of an item of the kernel for few rows
+constexpr int kMlaMergeBatch = 5;                 // parts of a row that a lane of the merge reads at a time
 
 // Rows of a request are (new token, head), heads innermost. Strides in elements unless they say bytes.
 struct MlaCall {

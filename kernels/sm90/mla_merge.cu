@@ -2,6 +2,8 @@
 // MLA decode: the choice between kernels, and mla_merge, which puts together what several workers have of an
 // item (mla_schedule.h) and writes the rows that see no key. A launch of its own, since the last worker of
 // one long request would have to collect megabytes alone.
+#include <algorithm>
+
 #include "kernels/dialect/gpu.h"
 #include "kernels/sm90/mla_schedule.h"
 
@@ -21,7 +23,7 @@ struct MergeItem {
   // Maximum and sum of a row: a lane for a worker.
   __device__ float2 ends(int row) const {
     const int lane = threadIdx.x % 32;
-    constexpr int kBatch = 5;  // loads on their way before the first is used: no branch between them
+    constexpr int kBatch = kMlaMergeBatch;  // loads on their way before the first is used: no branch between
     float m = -INFINITY, l = 0;
     SM90_LOOP for (int from = first; from <= last; from += 32 * kBatch) {
       float2 ml[kBatch];
@@ -66,7 +68,7 @@ struct MergeItem {
 };
 
 // Block x: an item; block y: 128 of its columns. Few items: block z is a row, and the warps share the parts.
-// Else every warp takes rows in turn.
+// Else every warp of the blocks z takes rows in turn.
 template <bool kHalf, bool kSpread, int kWarps>
 __global__ void __launch_bounds__(32 * kWarps)
     mla_merge(const __grid_constant__ MlaCall p, int item_rows, int workers) {
@@ -101,7 +103,8 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
   if (tiles > 0 && first == last) return;  // written already
   const MergeItem parts{p, shares, before, first, last, item_rows};
-  SM90_LOOP for (int row = kSpread ? blockIdx.z : warp; row < rows; row += kSpread ? item_rows : kWarps) {
+  const int step = kSpread ? item_rows : kWarps * gridDim.z;
+  SM90_LOOP for (int row = kSpread ? blockIdx.z : kWarps * blockIdx.z + warp; row < rows; row += step) {
     const float2 partial = parts.ends(row);
     float l = partial.y;
     SM90_UNROLL for (int i = 1; i < 32; i *= 2) l += __shfl_xor_sync(~0u, l, i);
@@ -137,7 +140,11 @@ cudaError_t launch_merge(const MlaCall& p, const MlaShape& shape, cudaStream_t s
   cudaLaunchConfig_t config{};
   config.stream = stream;
   config.blockDim = dim3(spread ? 32 * kSpreadWarps : 32 * kRowWarps);
-  config.gridDim = dim3(items, kMlaValueDim / 128, spread ? rows : 1);
+  // A wave of blocks at least: a row takes a warp 3 us, most of it waiting.
+  constexpr unsigned kColumns = kMlaValueDim / 128, kWave = 512;
+  const unsigned shares =
+      std::min(std::max(kWave / (items * kColumns), 1u), (rows + kRowWarps - 1) / kRowWarps);
+  config.gridDim = dim3(items, kColumns, spread ? rows : shares);
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;

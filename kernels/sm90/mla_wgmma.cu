@@ -6,15 +6,11 @@ namespace assay_sm90 {
 
 cudaError_t launch_mla_many(const MlaCall& p, const CUtensorMap& map, const MlaShape& shape,
                             cudaStream_t stream) {
-  const auto of = [&](auto blocks, auto bulk) {
-    return shape.half ? launch_mla_wgmma<blocks.value, bulk.value, true>(p, map, shape.workers, stream)
-                      : launch_mla_wgmma<blocks.value, bulk.value, false>(p, map, shape.workers, stream);
-  };
-  const auto pair = [&](auto blocks) {
-    return shape.bulk ? of(blocks, std::true_type()) : of(blocks, std::false_type());
-  };
-  return shape.rows == 2 * kMlaRows ? pair(std::integral_constant<int, 2>())
-                                    : pair(std::integral_constant<int, 1>());
+  if (shape.bulk)
+    return shape.half ? launch_mla_wgmma<true, true>(p, map, shape, stream)
+                      : launch_mla_wgmma<true, false>(p, map, shape, stream);
+  return shape.half ? launch_mla_wgmma<false, true>(p, map, shape, stream)
+                    : launch_mla_wgmma<false, false>(p, map, shape, stream);
 }
 
 }  // namespace assay_sm90

@@ -162,6 +162,13 @@ int32_t pack_of(const assay_problem& p) {
   return 10 * packed <= 9 * single ? log2 : 0;
 }
 
+// Three warpgroups of 64 rows pay where requests are long (README.md). A row's arithmetic is the same.
+int32_t rows_of_tile(const assay_problem& p) {
+  const bool three =
+      p.op == ASSAY_OP_PREFILL && p.head_dim_qk == 64 && p.total_q >= int64_t{3072} * p.requests;
+  return three ? kPrefillLongRows : kPrefillRows;
+}
+
 bool codes_of_bytes(const assay_problem& p) {
   return p.q_format == ASSAY_FP8_E4M3 || p.q_format == ASSAY_INT8;
 }
@@ -177,7 +184,7 @@ bool make_maps(const assay_problem& p, const assay_tensors& t, const assay_kerne
   const auto make = [&](CUtensorMap* map, const void* data, const auto& axes) {
     return make_map(map, p.q_format, data, static_cast<int32_t>(axes.size()), axes.data());
   };
-  if (!make(&maps->q, a.q, rows(t.q, p.head_dim_qk, kPrefillRows, 1 << pack)) ||
+  if (!make(&maps->q, a.q, rows(t.q, p.head_dim_qk, rows_of_tile(p), 1 << pack)) ||
       !(bytes || make(&maps->o, a.o, rows(t.o, p.head_dim_v, kPrefillStoreRows, 1 << pack))))
     return false;
   if (p.op == ASSAY_OP_PAGED || a.k.data == nullptr ||
@@ -209,7 +216,7 @@ int prepare(const assay_problem& p, const assay_tensors& t, const assay_kernels:
 }
 
 int32_t grid(const assay_problem& p) {
-  const int64_t tiles = (p.total_q / kPrefillRows + p.requests) * p.heads_q;
+  const int64_t tiles = (p.total_q / rows_of_tile(p) + p.requests) * p.heads_q;
   return static_cast<int32_t>(std::min<int64_t>(std::max(1, assay_gpu::multiprocessors), tiles));
 }
 
@@ -245,8 +252,8 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
     return PagedView{x.data, x.block_stride * 2, x.head_stride * 2, x.slot_outer * 2};
   };
   if (p->op == ASSAY_OP_PAGED) call.k = view(a.k), call.v = view(a.v);
-  const PrefillShape shape{p->q_format == ASSAY_FP16, p->op == ASSAY_OP_PAGED, cap, p->head_dim_qk,
-                           p->head_dim_v};
+  const PrefillShape shape{p->q_format == ASSAY_FP16, p->op == ASSAY_OP_PAGED, cap,
+                           rows_of_tile(*p),          p->head_dim_qk,          p->head_dim_v};
   return assay_gpu::answer(launch_prefill(maps, call, shape, grid(*p), on), "prefill kernel", error, size);
 }
 

@@ -11,6 +11,7 @@
 namespace assay_sm90 {
 
 constexpr int kPrefillRows = 128;         // of a tile
+constexpr int kPrefillLongRows = 192;     // ... of long requests of 64 dimensions
 constexpr int prefill_keys(int dim_qk) {  // of a tile, as many as shared memory and registers hold
   return dim_qk > 192 ? 80 : 128;
 }
@@ -43,11 +44,12 @@ struct PrefillCall {
 
 struct PrefillShape {
   bool half, paged, cap;
+  int32_t rows;           // of a tile
   int32_t dim_qk, dim_v;  // 64, 128 or 256 both, or 192 and 128 (contiguous only)
 };
 
-// Maps of Q (boxes of 64 elements x 1 head x kPrefillRows tokens; packed: x 2^pack heads x as many rows in
-// all), K and V (x prefill_keys() tokens; paged: 64 x tokens of a page x 1 head x 1 block) and O (x
+// Maps of Q (boxes of 64 elements x 1 head x PrefillShape::rows tokens; packed: x 2^pack heads x as many rows
+// in all), K and V (x prefill_keys() tokens; paged: 64 x tokens of a page x 1 head x 1 block) and O (x
 // kPrefillStoreRows tokens).
 struct PrefillMaps {
   CUtensorMap q, k, v, o;

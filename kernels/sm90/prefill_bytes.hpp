@@ -30,7 +30,7 @@ struct ByteCall : PrefillCall {
   TokenScales q_tokens, k_tokens;  // int8 only
 };
 
-// Q and K in e4m3 or in int8, V in e4m3. Maps of Q (boxes of 128 elements x 1 head x kPrefillRows tokens), K
+// Q and K in e4m3 or in int8, V in e4m3. Maps of Q (boxes of 128 elements x 1 head x 128 tokens), K
 // and V (x kByteKeys tokens); `o` is unused.
 cudaError_t launch_prefill_fp8(const PrefillMaps&, const ByteCall&, bool cap, int32_t grid, cudaStream_t);
 cudaError_t launch_prefill_int8(const PrefillMaps&, const ByteCall&, bool cap, int32_t grid, cudaStream_t);

@@ -43,7 +43,7 @@ constexpr int kTurners = 2;  // warps that turn V
 template <bool kWhole>  // Q and K in int8
 struct ByteInstance {
   static constexpr bool kInt8 = kWhole;
-  static constexpr int kDim = 128, kKeys = kByteKeys;
+  static constexpr int kDim = 128, kRows = 128, kConsumers = 2, kKeys = kByteKeys;
   static constexpr int kHalves = 1, kValueHalves = 1;  // 128 elements fill 128 bytes
   static constexpr int kStages = 4, kQueries = 2;
   static constexpr int kHalfTile = kKeys * 128, kTileBytes = kHalfTile, kQueryBytes = kRows * 128;
@@ -330,7 +330,7 @@ __device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, 
 }
 
 template <class I, bool kCap>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads<I>, 1)
     prefill_bytes(const __grid_constant__ PrefillMaps maps, const __grid_constant__ ByteCall p) {
   auto& sh = *reinterpret_cast<typename I::Shared*>(dynamic_memory());
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
@@ -380,7 +380,7 @@ cudaError_t launch_bytes(const PrefillMaps& maps, const ByteCall& call, int32_t 
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, I::kShared);
   if (ready != cudaSuccess) return ready;
-  return launch_kernel(kernel, {.grid = grid, .threads = kThreads, .bytes = I::kShared, .stream = stream},
+  return launch_kernel(kernel, {.grid = grid, .threads = kThreads<I>, .bytes = I::kShared, .stream = stream},
                        maps, call);
 }
 

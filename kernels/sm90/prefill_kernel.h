@@ -5,7 +5,7 @@
 // One block per multiprocessor, persistent: 384 threads. Warp 0 fetches tiles of 128 rows of one head from a
 // counter and copies Q and K by TMA, warp 1 copies V; two warpgroups of 64 rows each do products (wgmma) and
 // softmax. Shared memory (128 columns): Q 2 x 32 KiB, K and V 2 x 32 each, O 32. Registers: S 64, O 64, P 32
-// a thread.
+// a thread. Long requests of 64 dimensions: three warpgroups, tiles of 192 rows, 512 threads.
 //
 // Barriers: q_full/q_empty per Q buffer (the work item travels with Q), k_full/k_empty and v_full/v_empty per
 // stage; consumers arrive once a warp. One pipeline across tiles: a tile's first S = Q K^T is issued together
@@ -34,12 +34,13 @@ template <class I, bool kHalf, bool kPaged, bool kCap>
 __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, typename I::Shared& sh,
                                int wg) {
   constexpr int kKeys = I::kKeys, kDim = I::kDim, kValueDim = I::kValueDim;
-  const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+  // By a shuffle: what depends on the warp alone then needs no register of each thread.
+  const int warp = __shfl_sync(~0u, threadIdx.x % 128 / 32, 0), lane = threadIdx.x % 32;
   float o[kValueDim / 2], s[kKeys / 2];
   uint32_t probability[kKeys / 4];
   float top[2], sum[2], alpha[2];
   Ring<I::kStages> k, v;
-  Ring<I::kQueries> q;
+  Items<I> items;
   const uint32_t desc_q = operand(shared_address(sh.q[0]) + wg * 64 * 128, 16);
   const uint32_t desc_k = operand(shared_address(sh.k[0]), 16);
   const uint32_t desc_v = operand(shared_address(sh.v[0]), I::kHalfTile);
@@ -63,9 +64,9 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
   };
   auto start_scores = [&] {  // S = Q K^T
     const uint32_t dk = desc_k + k.stage * (I::kTileBytes >> 4);
-    const uint32_t dq = desc_q + q.stage * (I::kQueryBytes >> 4);
+    const uint32_t dq = desc_q + items.query() * (I::kQueryBytes >> 4);
     SM90_UNROLL for (int i = 0; i < kDim / 16; ++i) {
-      const uint32_t a = dq + ((i / 4 * (kRows * 128) + i % 4 * 32) >> 4);
+      const uint32_t a = dq + ((i / 4 * (I::kRows * 128) + i % 4 * 32) >> 4);
       const uint32_t b = dk + ((i / 4 * I::kHalfTile + i % 4 * 32) >> 4);
       if (i == 0)
         Mma<kHalf, kKeys>::first(s, a, b);
@@ -108,7 +109,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
   // Each warp writes its 16 rows by itself: stmatrix into its own part of shared memory, then boxes by TMA,
   // or row by row where the request ends within them.
   auto store = [&](const Work& w, const float(&top)[2], const float(&sum)[2]) {
-    const int first = w.row + wg * 64 + 16 * warp;
+    const int slice = wg * 4 + warp, first = w.row + 16 * slice;
     float factor[2];
     SM90_UNROLL for (int r = 0; r < 2; ++r) {
       const int at = first + lane / 4 + 8 * r, head = w.head + head_of<kPaged>(p, at);
@@ -125,40 +126,42 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
       if (lane % 4 == 0 && at < w.rows)
         p.lse[(w.first_row + token_of<kPaged>(p, at)) * p.lse_row + head * p.lse_head] = lse;
     }
-    // Staging: of its own, or the warp's rows of Q, which the warpgroup no longer needs.
-    constexpr int kHalfStep = I::kWide ? kRows * 128 : 2048;
+    // Staging: of its own, or the warp's rows of Q, which the warpgroup no longer needs; for all columns or
+    // 64 at a time.
+    constexpr int kHalfStep = I::kStagedInQuery ? I::kRows * 128 : 2048, kAtOnce = I::kStagedHalves;
     const unsigned char* const from =
-        I::kWide ? sh.q[0] + (wg * 4 + warp) * 2048 : sh.o + (wg * 4 + warp) * 2048 * I::kValueHalves;
-    const uint32_t to = shared_address(from);
-    store_wait_read();  // of the tile before
-    __syncwarp();
-    const uint32_t line = to + (lane % 16) * 128;
-    SM90_UNROLL for (int j = 0; j < kValueDim / 8; j += 2) {
-      const float* x = &o[4 * j];
-      store_matrix(
-          line + j / 8 * kHalfStep + (((j % 8 + lane / 16) ^ (lane % 8)) << 4),
-          pack<kHalf>(x[0] * factor[0], x[1] * factor[0]), pack<kHalf>(x[2] * factor[1], x[3] * factor[1]),
-          pack<kHalf>(x[4] * factor[0], x[5] * factor[0]), pack<kHalf>(x[6] * factor[1], x[7] * factor[1]));
-    }
-    if (first + kPrefillStoreRows <= w.rows) {
-      fence_async();
+        I::kStagedInQuery ? sh.q[0] + slice * 2048 : sh.o + slice * 2048 * kAtOnce;
+    const uint32_t to = shared_address(from), line = to + (lane % 16) * 128;
+    SM90_UNROLL for (int half = 0; half < I::kValueHalves; half += kAtOnce) {
+      store_wait_read();  // of what was staged before
       __syncwarp();
-      if (lane == 0) {
-        SM90_UNROLL for (int i = 0; i < I::kValueHalves; ++i)
-            store_box(map_o, to + i * kHalfStep, 64 * i, w.head, w.first_row + token_of<kPaged>(p, first));
-        store_commit();
+      SM90_UNROLL for (int j = 0; j < 8 * kAtOnce; j += 2) {
+        const float* x = &o[4 * (8 * half + j)];
+        store_matrix(
+            line + j / 8 * kHalfStep + (((j % 8 + lane / 16) ^ (lane % 8)) << 4),
+            pack<kHalf>(x[0] * factor[0], x[1] * factor[0]), pack<kHalf>(x[2] * factor[1], x[3] * factor[1]),
+            pack<kHalf>(x[4] * factor[0], x[5] * factor[0]), pack<kHalf>(x[6] * factor[1], x[7] * factor[1]));
       }
-    } else {
-      __syncwarp();
-      SM90_LOOP for (int r = lane / 8; first + r < w.rows; r += 4) {
-        const int at = first + r;
-        uint16_t* const out = p.o + (w.first_row + token_of<kPaged>(p, at)) * p.o_row +
-                              (w.head + head_of<kPaged>(p, at)) * p.o_head + lane % 8 * 8;
-        SM90_UNROLL for (int i = 0; i < I::kValueHalves; ++i) * reinterpret_cast<uint4*>(out + 64 * i) =
-            *reinterpret_cast<const uint4*>(from + i * kHalfStep + r * 128 + ((lane % 8 ^ r % 8) << 4));
+      if (first + kPrefillStoreRows <= w.rows) {
+        fence_async();
+        __syncwarp();
+        if (lane == 0) {
+          SM90_UNROLL for (int i = 0; i < kAtOnce; ++i) store_box(
+              map_o, to + i * kHalfStep, 64 * (half + i), w.head, w.first_row + token_of<kPaged>(p, first));
+          store_commit();
+        }
+      } else {
+        __syncwarp();
+        SM90_LOOP for (int r = lane / 8; first + r < w.rows; r += 4) {
+          const int at = first + r;
+          uint16_t* const out = p.o + (w.first_row + token_of<kPaged>(p, at)) * p.o_row +
+                                (w.head + head_of<kPaged>(p, at)) * p.o_head + lane % 8 * 8 + 64 * half;
+          SM90_UNROLL for (int i = 0; i < kAtOnce; ++i) * reinterpret_cast<uint4*>(out + 64 * i) =
+              *reinterpret_cast<const uint4*>(from + i * kHalfStep + r * 128 + ((lane % 8 ^ r % 8) << 4));
+        }
+        if constexpr (I::kStagedInQuery) fence_async();  // the next Q is copied over what was staged
+        __syncwarp();
       }
-      if constexpr (I::kWide) fence_async();  // the next Q is copied over what was staged
-      __syncwarp();
     }
   };
 
@@ -178,7 +181,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     start_both();
     cap();
     if (kMasked) tile.mask(p, s, lane);
-    softmax<kMasked>(s, top, sum, alpha, p.scale_log2, order);
+    softmax<kMasked, I::kAhead>(s, top, sum, alpha, p.scale_log2, order);
     mma_wait<0>();
     values_done();
     round_probabilities();
@@ -196,7 +199,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     scores_done();
     cap();
     if (tile.needs_mask()) tile.mask(p, s, lane);
-    softmax<true>(s, top, sum, alpha, p.scale_log2, order);
+    softmax<true, I::kAhead>(s, top, sum, alpha, p.scale_log2, order);
     round_probabilities();
   };
   auto other_steps = [&] { tile.others([&](auto is_masked) { step(is_masked); }); };
@@ -208,32 +211,34 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
   };
 
   if constexpr (I::kWide) {
-    for (;;) {
-      barrier_wait(shared_address(&sh.q_full[0]), q.phase);
-      const Work work = read_work(sh.work[0], lane);
+    for (;; ++items.count) {
+      barrier_wait(shared_address(&sh.q_full[0]), items.phase());
+      const int slot = items.slot();
+      const Work work = read_work(sh.work[slot], lane);
       if (!work.valid) return;
       first_step(work);  // read once more for the end: no register is free to keep it
       other_steps();
+      if constexpr (!I::kStagedInQuery) release(sh.q_empty[0]);  // the next Q comes under what is left
       last_values();
       values_done();
-      named_sync(1 + wg, 128);  // no warp of this group reads Q any more
-      store(read_work(sh.work[0], lane), top, sum);
-      store_wait_read();
-      __syncwarp();
-      release(sh.q_empty[0]);
-      q.next();
+      if constexpr (I::kStagedInQuery) named_sync(1 + wg, 128);  // no warp of this group reads Q any more
+      store(read_work(sh.work[items.slot()], lane), top, sum);
+      if constexpr (I::kStagedInQuery) {
+        store_wait_read();
+        __syncwarp();
+        release(sh.q_empty[0]);
+      }
     }
   } else {
     barrier_wait(shared_address(&sh.q_full[0]), 0);
-    Work work = read_work(sh.work[0], lane);
+    const Work work = read_work(sh.work[0], lane);
     if (!work.valid) return;
     first_step(work);
     for (;;) {
       other_steps();
-      release(sh.q_empty[q.stage]);
-      q.next();
-      barrier_wait(shared_address(&sh.q_full[q.stage]), q.phase);
-      const Work next = read_work(sh.work[q.stage], lane);
+      ++items.count;
+      barrier_wait(shared_address(&sh.q_full[items.query()]), items.phase());
+      const Work next = read_work(sh.work[items.slot()], lane);
       if (!next.valid) break;
 
       // A step from one tile to the next: S of the new one, the last O of the old one, which is then stored.
@@ -243,23 +248,35 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
       start_both();
       cap();
       if (tile.needs_mask()) tile.mask(p, s, lane);
-      softmax<true>(s, top, sum, alpha, p.scale_log2, order);
+      softmax<true, I::kAhead>(s, top, sum, alpha, p.scale_log2, order);
       mma_wait<0>();
       values_done();
       round_probabilities();
-      store(work, old_top, old_sum);
+      store(read_work(sh.work[items.slot() ^ 1], lane), old_top, old_sum);
+      release(sh.q_empty[items.query() ^ 1]);
       clear_o();
-      work = next;
     }
     last_values();
     pin(o);
-    store(work, top, sum);
+    store(read_work(sh.work[items.slot() ^ 1], lane), top, sum);
     store_wait_read();
   }
 }
 
+// What is handed over. Three consumers share what 512 threads of 128 have.
+template <class I, bool kPaged>
+constexpr bool kMoreForProducers = kPaged || I::kDim == 64;
+template <class I, bool kPaged>
+constexpr int kProducerRegisters = I::kConsumers == 3             ? 32
+                                   : kMoreForProducers<I, kPaged> ? 40
+                                                                  : 24;
+template <class I, bool kPaged>
+constexpr int kConsumerRegisters = I::kConsumers == 3             ? 160
+                                   : kMoreForProducers<I, kPaged> ? 232
+                                                                  : 240;
+
 template <class I, bool kHalf, bool kPaged, bool kCap>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads<I>, 1)
     prefill_wgmma(const __grid_constant__ PrefillMaps maps, const __grid_constant__ PrefillCall p) {
   unsigned char* const memory = dynamic_memory();
   auto& sh = *reinterpret_cast<typename I::Shared*>(memory);
@@ -277,16 +294,16 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     for (int i = 0; i < I::kStages; ++i) {
       barrier_init(shared_address(&sh.k_full[i]), kArrivals<I, kPaged>);
-      barrier_init(shared_address(&sh.k_empty[i]), 8);
+      barrier_init(shared_address(&sh.k_empty[i]), 4 * I::kConsumers);
       barrier_init(shared_address(&sh.v_full[i]), kArrivals<I, kPaged>);
-      barrier_init(shared_address(&sh.v_empty[i]), 8);
+      barrier_init(shared_address(&sh.v_empty[i]), 4 * I::kConsumers);
     }
     barrier_init(shared_address(&sh.v_raw), 1);
     barrier_init_fence();
   }
   __syncthreads();
   if (group == 0) {
-    registers_down<kPaged ? 40 : 24>();
+    registers_down<kProducerRegisters<I, kPaged>>();
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     if (warp == 0)
       produce_keys<I, kPaged>(maps, p, sh, [](const Work&, int, int) {});
@@ -297,7 +314,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     else if (kPaged)
       produce_tiles<I, kPaged, true>(maps, p, sh, 1);
   } else {
-    registers_up<kPaged ? 232 : 240>();
+    registers_up<kConsumerRegisters<I, kPaged>>();
     consume<I, kHalf, kPaged, kCap>(&maps.o, p, sh, group - 1);
   }
 }
@@ -309,20 +326,20 @@ cudaError_t launch_instance(const PrefillMaps& maps, const PrefillCall& call, in
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, I::kShared);
   if (ready != cudaSuccess) return ready;
-  return launch_kernel(kernel, {.grid = grid, .threads = kThreads, .bytes = I::kShared, .stream = stream},
+  return launch_kernel(kernel, {.grid = grid, .threads = kThreads<I>, .bytes = I::kShared, .stream = stream},
                        maps, call);
 }
 
-template <int kDimQk, int kDimV>
+template <int kDimQk, int kDimV, int kRows = kPrefillRows>
 cudaError_t launch_width(const PrefillMaps& maps, const PrefillCall& call, const PrefillShape& shape,
                          int32_t grid, cudaStream_t stream) {
-  using I = PrefillInstance<kDimQk, kDimV>;
+  using I = PrefillInstance<kDimQk, kDimV, kRows>;
   const auto of = [&](auto half, auto paged) {
     return shape.cap ? launch_instance<I, half.value, paged.value, true>(maps, call, grid, stream)
                      : launch_instance<I, half.value, paged.value, false>(maps, call, grid, stream);
   };
   const auto format = [&](auto half) {
-    if constexpr (kDimQk == kDimV) {
+    if constexpr (kDimQk == kDimV && kRows == kPrefillRows) {
       if (shape.paged) return of(half, std::true_type());
     }
     return of(half, std::false_type());

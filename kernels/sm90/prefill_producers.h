@@ -16,8 +16,6 @@ namespace {
 
 using namespace sm90;
 
-constexpr int kThreads = 384;  // producers and two consumers
-constexpr int kRows = kPrefillRows;
 constexpr float kSectionBytes = 32 << 20;  // K and V of the heads that are worked on at a time; half the L2
 
 // Rows are new tokens of one head or, packed (PrefillCall::pack), pairs of new token and head of the group
@@ -55,11 +53,12 @@ __device__ inline Work read_work(const Work& from, int lane) {
 
 // kDimQk, kDimV: head dimensions of Q and K, of V and O. Wide ones have one Q buffer, in which O is staged,
 // and do not overlap the end of a tile with the beginning of the next.
-template <int kDimQk, int kDimV>
+template <int kDimQk, int kDimV, int kTileRows = kPrefillRows>
 struct PrefillInstance {
   static constexpr int kDim = kDimQk, kValueDim = kDimV;
   static constexpr bool kWide = kDimQk > 128;
-  static constexpr int kKeys = prefill_keys(kDimQk);  // of a tile
+  static constexpr int kRows = kTileRows, kKeys = prefill_keys(kDimQk);  // of a tile
+  static constexpr int kConsumers = kRows / 64;                          // warpgroups
   static constexpr int kHalves = kDimQk / 64,
                        kValueHalves = kDimV / 64;       // 64 elements fill 128 bytes, swizzled
   static constexpr int kStages = kDimQk == 64 ? 4 : 2;  // K tiles, and as many V tiles
@@ -67,13 +66,16 @@ struct PrefillInstance {
   static constexpr int kHalfTile = kKeys * 128, kTileBytes = kHalves * kHalfTile,
                        kValueBytes = kValueHalves * kHalfTile;
   static constexpr int kQueryBytes = kHalves * kRows * 128, kTokenBytes = 2 * (kDimQk + kDimV);
-  static constexpr bool kTurned = false;  // V goes to the products as it comes
+  static constexpr bool kTurned = false;                   // V goes to the products as it comes
+  static constexpr int kAhead = kConsumers == 2 ? 8 : 15;  // exponentials before the wait for O: README.md
+  static constexpr bool kStagedInQuery = kDimQk > 192;
+  static constexpr int kStagedHalves = kWide && !kStagedInQuery ? 1 : kValueHalves;  // of O at a time
   struct alignas(1024) Shared {
     unsigned char q[kQueries][kQueryBytes];
     unsigned char k[kStages][kTileBytes];
     unsigned char v[kStages][kValueBytes];
-    unsigned char o[kWide ? 16 : kValueHalves * kRows * 128];
-    Work work[kQueries];  // whose Q is in buffer i
+    unsigned char o[kStagedInQuery ? 16 : kStagedHalves * kRows * 128];
+    Work work[2];  // in turn: of the tile that is worked on and of the next one
     uint64_t q_full[kQueries], q_empty[kQueries];
     uint64_t k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
     uint64_t v_raw;  // V that must be cleared in part before it is full
@@ -81,6 +83,9 @@ struct PrefillInstance {
   static constexpr int kShared = sizeof(Shared);
   static_assert(kShared <= 232448);
 };
+
+template <class I>
+constexpr int kThreads = 128 * (1 + I::kConsumers);  // producers and consumers
 
 // A position in a ring of kCount buffers.
 template <int kCount>
@@ -90,6 +95,15 @@ struct Ring {
   __device__ void next() {
     if (++stage == kCount) stage = 0, phase ^= 1;
   }
+};
+
+// Tiles of rows so far: the buffer of Q and its phase, the slot of the work item. One register.
+template <class I>
+struct Items {
+  uint32_t count = 0;
+  __device__ int query() const { return static_cast<int>(count % I::kQueries); }
+  __device__ uint32_t phase() const { return count / I::kQueries % 2; }
+  __device__ int slot() const { return static_cast<int>(count % 2); }
 };
 
 // ---- producers
@@ -116,7 +130,7 @@ struct Tiles {
     while (number >= before + all) {
       before += all, base += 32;
       if (base >= p.requests) return w;
-      sum = (rows_of(base + lane) + kRows - 1) / kRows * heads;
+      sum = (rows_of(base + lane) + I::kRows - 1) / I::kRows * heads;
       SM90_UNROLL for (int i = 1; i < 32; i *= 2) {
         const int x = __shfl_up_sync(~0u, sum, i);
         if (lane >= i) sum += x;
@@ -130,7 +144,7 @@ struct Tiles {
     w.first_row = __ldg(p.cu_q + w.request * p.cu_q_stride), w.rows = rows_of(w.request);
     w.keys = __ldg(p.kv_len + w.request * p.kv_len_stride);
     if (p.cu_kv != nullptr) w.first_key = __ldg(p.cu_kv + w.request * p.cu_kv_stride);
-    const int row_tiles = (w.rows + kRows - 1) / kRows;
+    const int row_tiles = (w.rows + I::kRows - 1) / I::kRows;
     const float head_bytes = static_cast<float>(I::kTokenBytes) * w.keys /
                              token_of<kPacked>(p, p.group);  // shared by a group of query heads
     int section = 1;
@@ -139,10 +153,10 @@ struct Tiles {
     const int lines = min(section, heads - s * section), back = in / lines;
     w.head = s * section + in - back * lines;
     if (kPacked) w.head <<= p.pack;
-    w.row = (row_tiles - 1 - back) * kRows;
+    w.row = (row_tiles - 1 - back) * I::kRows;
     const auto sees = [&](int row) { return visible_to<kPacked>(p, w.rows, w.keys, row); };
     w.begin = sees(0).begin, w.end = sees(w.rows - 1).end;
-    const int from = sees(w.row).begin, to = sees(min(w.row + kRows, w.rows) - 1).end;
+    const int from = sees(w.row).begin, to = sees(min(w.row + I::kRows, w.rows) - 1).end;
     w.bottom_tile = from / I::kKeys;
     w.top_tile = max(w.bottom_tile,
                      (to + I::kKeys - 1) / I::kKeys - 1);  // one at least: rows that see nothing are written
@@ -226,7 +240,7 @@ template <class I, bool kPaged>
 constexpr int kArrivals = kPaged ? PageLoader<I, I::kValueHalves>::kArrivals : 1;
 // Warps that read a work item: those of the consumers and the producers but warp 0.
 template <class I, bool kPaged>
-constexpr int kReaders = 8 + (kPaged || I::kTurned ? 3 : 1);
+constexpr int kReaders = 4 * I::kConsumers + (kPaged || I::kTurned ? 3 : 1);
 
 template <class I, int kHalves, bool kPaged>
 __device__ inline auto make_loader(const PrefillCall& p, const CUtensorMap& map, const PagedView& view,
@@ -246,17 +260,17 @@ __device__ inline void produce_keys(const PrefillMaps& maps, const PrefillCall& 
   Tiles<I, kPaged> tiles{p, lane};
   auto loader = make_loader<I, I::kHalves, kPaged>(p, maps.k, p.k, lane, 0);
   Ring<I::kStages> k;
-  Ring<I::kQueries> q;
+  Items<I> items;
   int number = blockIdx.x;
-  for (;;) {
+  for (;; ++items.count) {
     const Work work = tiles.find(number);
     int next = 0;
     if (work.valid && lane == 0)
       next = atomicAdd(&p.counter[0], 1) + gridDim.x;  // needed after this tile's loads
-    barrier_wait_asleep(shared_address(&sh.q_empty[q.stage]), q.phase ^ 1);
-    if (lane == 0) sh.work[q.stage] = work;
+    barrier_wait_asleep(shared_address(&sh.q_empty[items.query()]), items.phase() ^ 1);
+    if (lane == 0) sh.work[items.slot()] = work;
     __syncwarp();
-    const uint32_t full = shared_address(&sh.q_full[q.stage]);
+    const uint32_t full = shared_address(&sh.q_full[items.query()]);
     if (!work.valid) {
       if (lane == 0) barrier_arrive(full);
       break;
@@ -264,10 +278,9 @@ __device__ inline void produce_keys(const PrefillMaps& maps, const PrefillCall& 
     if (elect()) {
       barrier_expect(full, I::kQueryBytes);
       SM90_UNROLL for (int i = 0; i < I::kHalves; ++i)
-          load_box(shared_address(sh.q[q.stage]) + i * kRows * 128, &maps.q, full, 64 * i, work.head,
+          load_box(shared_address(sh.q[items.query()]) + i * I::kRows * 128, &maps.q, full, 64 * i, work.head,
                    work.first_row + token_of<kPaged>(p, work.row), kEvictFirst);
     }
-    q.next();
     loader.begin(work);
     for (int n = work.top_tile; n >= work.bottom_tile; --n) {
       barrier_wait_asleep(shared_address(&sh.k_empty[k.stage]), k.phase ^ 1);
@@ -302,14 +315,13 @@ __device__ inline void produce_tiles(const PrefillMaps& maps, const PrefillCall&
   auto& tiles_full = kValues ? sh.v_full : sh.k_full;
   auto& tiles_empty = kValues ? sh.v_empty : sh.k_empty;
   Ring<I::kStages> ring;
-  Ring<I::kQueries> q;
+  Items<I> items;
   uint32_t raw_phase = 0;
-  for (;;) {
-    barrier_wait_asleep(shared_address(&sh.q_full[q.stage]), q.phase);
-    const Work work = read_work(sh.work[q.stage], lane);
-    if (lane == 0) barrier_arrive(shared_address(&sh.q_empty[q.stage]));
+  for (;; ++items.count) {
+    barrier_wait_asleep(shared_address(&sh.q_full[items.query()]), items.phase());
+    const Work work = read_work(sh.work[items.slot()], lane);
+    if (lane == 0) barrier_arrive(shared_address(&sh.q_empty[items.query()]));
     if (!work.valid) break;
-    q.next();
     loader.begin(work);
     for (int n = work.top_tile; n >= work.bottom_tile; --n) {
       const uint32_t full = shared_address(&tiles_full[ring.stage]), raw = shared_address(&sh.v_raw);

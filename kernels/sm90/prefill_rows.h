@@ -16,13 +16,14 @@ using namespace sm90;
 template <int kKeys, bool kPacked>
 struct TileRows {
   // The tile of keys, the last one; those that need a mask (>= above, < below); this thread's first row.
-  int n, bottom, above, below, row, rows, keys;
+  // Rows count from the end of the request here.
+  int n, bottom, above, below, row, keys;
 
   __device__ void begin(const PrefillCall& p, const Work& w, int wg, int warp, int lane) {
-    n = w.top_tile, bottom = w.bottom_tile, rows = w.rows, keys = w.keys;
-    row = w.row + wg * 64;
-    above = visible_to<kPacked>(p, rows, keys, row).end / kKeys;
-    below = (visible_to<kPacked>(p, rows, keys, min(row + 63, rows - 1)).begin + kKeys - 1) / kKeys;
+    n = w.top_tile, bottom = w.bottom_tile, keys = w.keys;
+    row = w.row - w.rows + wg * 64;
+    above = visible_to<kPacked>(p, 0, keys, row).end / kKeys;
+    below = (visible_to<kPacked>(p, 0, keys, min(row + 63, -1)).begin + kKeys - 1) / kKeys;
     row += 16 * warp + lane / 4;
   }
   __device__ bool needs_mask() const { return n >= above || n < below; }
@@ -31,7 +32,7 @@ struct TileRows {
     const int first = n * kKeys + 2 * (lane % 4);
     Interval sees[2];
     SM90_UNROLL for (int r = 0; r < 2; ++r) {
-      sees[r] = visible_to<kPacked>(p, rows, keys, row + 8 * r);
+      sees[r] = visible_to<kPacked>(p, 0, keys, row + 8 * r);
       const int end = sees[r].end - first;
       SM90_UNROLL for (int j = 0; j < kKeys / 8; ++j) {
         SM90_UNROLL for (int c = 0; c < 2; ++c) if (8 * j + c >= end) s[4 * j + 2 * r + c] = -INFINITY;

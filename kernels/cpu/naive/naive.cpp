@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_naive_cpu, paged_naive_cpu and decode_splitkv_cpu: attention written down as plainly as the
-// features allow, fp32 scalars, softmax in two passes over stored logits, one thread per (row, head). They
-// are what the fast kernels and other devices are compared with by eye, and the ones that serve when a new
-// feature has no fast path yet. The ops share the code: place_key differs, and decode_splitkv sees the keys
-// of one part at a time.
+// prefill_naive_cpu, paged_naive_cpu, decode_splitkv_cpu, persistent_prefill_cpu and persistent_paged_cpu:
+// attention written down as plainly as the features allow, fp32 scalars, softmax in two passes over stored
+// logits, one thread per (row, head). They are what the fast kernels and other devices are compared with by
+// eye, and the ones that serve when a new feature has no fast path yet. The ops share the code: place_key
+// differs, decode_splitkv sees the keys of one part at a time, and work of a schedule those of its own.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -16,6 +16,7 @@
 #include "kernels/common/formats.hpp"
 #include "kernels/common/instances.hpp"
 #include "kernels/common/operands.hpp"
+#include "kernels/common/persistent.hpp"
 #include "kernels/cpu/kernels.hpp"
 
 namespace assay_cpu {
@@ -76,7 +77,23 @@ void load_kv_row(const KvView& view, int64_t offset, int32_t dims, float* out) {
   }
 }
 
-void attend(const Operands& a, int request, int32_t row, int head, int32_t part, RowBuffers& buffers) {
+// Where results of a row and head go.
+struct Target {
+  unsigned char* o;
+  int32_t format;
+  int64_t first, dim;  // in elements
+  float* lse;          // null: none is asked for
+};
+Target target_of(const Operands& a, int64_t packed_row, int head, int32_t part) {
+  return {a.o, a.p.o_format, part * a.o_part + packed_row * a.o_stride[0] + head * a.o_stride[1],
+          a.o_stride[2],
+          a.lse != nullptr ? a.lse + part * a.lse_part + packed_row * a.lse_stride[0] + head * a.lse_stride[1]
+                           : nullptr};
+}
+
+// Attention of one row and head to those of the keys that it sees.
+void attend(const Operands& a, int request, int32_t row, int head, KeyInterval own, const Target& to,
+            RowBuffers& buffers) {
   const assay_problem& p = a.p;
   const int kv_head = head / a.group;
   const int64_t packed_row = a.cu_q[request * a.cu_q_stride] + static_cast<int64_t>(row);
@@ -87,11 +104,7 @@ void attend(const Operands& a, int request, int32_t row, int head, int32_t part,
   const float row_scale = p.softmax_scale * q_row_scale(a.q_scale, request, packed_row, head, kv_head);
 
   const RowView view = view_row(a, request, p.q_len[request], p.kv_len[request], row, packed_row);
-  KeyInterval keys = view.keys;
-  if (p.op == ASSAY_OP_DECODE_SPLITKV) {
-    const KeyInterval own = part_interval(p, p.kv_len[request], part);
-    keys = {std::max(keys.begin, own.begin), std::min(keys.end, own.end)};
-  }
+  const KeyInterval keys = {std::max(view.keys.begin, own.begin), std::min(view.keys.end, own.end)};
   const float slope = p.alibi != ASSAY_ALIBI_NONE ? a.alibi_slopes[head * a.alibi_stride] : 0.0f;
 
   // Pass 1: logits and their maximum. Invisible keys are never read.
@@ -132,13 +145,12 @@ void attend(const Operands& a, int request, int32_t row, int head, int32_t part,
   const bool empty = sum == 0.0f;
   const float o_scale =
       a.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD ? 1.0f : kv_scale(a.v_scale, request, KeyPlace{0, 0}, kv_head);
-  const int64_t o_offset = part * a.o_part + packed_row * a.o_stride[0] + head * a.o_stride[1];
   for (int32_t d = 0; d < p.head_dim_v; ++d) {
     const float value = empty ? 0.0f : buffers.o[d] / sum * (o_scale * channel_scale(a.v_scale, kv_head, d));
-    store_element(a.o, o_offset + d * a.o_stride[2], p.o_format, value);
+    store_element(to.o, to.first + d * to.dim, to.format, value);
   }
-  a.lse[part * a.lse_part + packed_row * a.lse_stride[0] + head * a.lse_stride[1]] =
-      empty ? -kInfinity : static_cast<float>(shift + std::log(static_cast<double>(sum)));
+  if (to.lse != nullptr)
+    *to.lse = empty ? -kInfinity : static_cast<float>(shift + std::log(static_cast<double>(sum)));
 }
 
 int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*, const assay_device*,
@@ -179,50 +191,106 @@ void read_lengths(const assay_problem& p, const assay_tensors& t, std::vector<in
   }
 }
 
+// Calls one(n, buffers) for n of 0 .. count - 1 on the threads there are; a dynamic loop balances ragged
+// batches.
+template <class One>
+int run_each(const assay_problem& p, int64_t count, const One& one) {
+  bool out_of_memory = false;
+#pragma omp parallel reduction(|| : out_of_memory)
+  {
+    RowBuffers buffers;
+    try {
+      buffers.q.resize(p.head_dim_qk), buffers.k.resize(p.head_dim_qk);
+      buffers.v.resize(p.head_dim_v), buffers.o.resize(p.head_dim_v);
+      buffers.logits.resize(p.max_kv_len);
+    } catch (const std::bad_alloc&) {
+      out_of_memory = true;
+    }
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t n = 0; n < count; ++n)
+      if (!out_of_memory) one(n, buffers);
+  }
+  return out_of_memory ? ASSAY_OUT_OF_MEMORY : ASSAY_OK;
+}
+
+// What work() answers, or that there was no memory for its lists; says so.
+template <class Answer>
+int with_memory(char* error, size_t size, const Answer& work) {
+  int status = ASSAY_OUT_OF_MEMORY;
+  try {
+    status = work();
+  } catch (const std::bad_alloc&) {
+  }
+  if (status == ASSAY_OUT_OF_MEMORY && error != nullptr && size > 0)
+    snprintf(error, size, "no memory for the row buffers");
+  return status;
+}
+
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
         char* error, size_t size) {
   if (find_instance(p, self->op, error, size, kPositions) == nullptr) return ASSAY_UNSUPPORTED;
   Operands a;
-  if (!make_operands(p, t, &a, error, size)) return ASSAY_INVALID_ARGUMENT;
-
-  // Flat list of (request, row): a dynamic loop over it balances ragged batches.
-  std::vector<int64_t> rows;
-  std::vector<int32_t> q_len, kv_len;
-  bool out_of_memory = false;
-  try {
+  const bool lse_optional = (self->promises & ASSAY_PROMISE_LSE_OPTIONAL) != 0;
+  if (!make_operands(p, t, &a, error, size, lse_optional)) return ASSAY_INVALID_ARGUMENT;
+  return with_memory(error, size, [&] {
+    std::vector<int64_t> rows;  // request and row
+    std::vector<int32_t> q_len, kv_len;
     read_lengths(*p, *t, q_len, kv_len);
     a.p.q_len = q_len.data(), a.p.kv_len = kv_len.data();
     rows.reserve(p->total_q);
     for (int64_t r = 0; r < p->requests; ++r)
       for (int64_t i = 0; i < q_len[r]; ++i) rows.push_back(r << 32 | i);
-  } catch (const std::bad_alloc&) {
-    out_of_memory = true;
-  }
-  const int64_t parts = self->op == ASSAY_OP_DECODE_SPLITKV ? p->states : 1;
-  const int64_t work = static_cast<int64_t>(rows.size()) * p->heads_q * parts;
-#pragma omp parallel reduction(|| : out_of_memory)
-  {
-    RowBuffers buffers;
-    try {
-      buffers.q.resize(p->head_dim_qk), buffers.k.resize(p->head_dim_qk);
-      buffers.v.resize(p->head_dim_v), buffers.o.resize(p->head_dim_v);
-      buffers.logits.resize(p->max_kv_len);
-    } catch (const std::bad_alloc&) {
-      out_of_memory = true;
-    }
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t n = 0; n < work; ++n) {
-      if (out_of_memory) continue;
+    const int64_t parts = self->op == ASSAY_OP_DECODE_SPLITKV ? p->states : 1;
+    const int64_t work = static_cast<int64_t>(rows.size()) * p->heads_q * parts;
+    return run_each(*p, work, [&](int64_t n, RowBuffers& buffers) {
       const int64_t id = rows[n / parts / p->heads_q];
-      attend(a, static_cast<int>(id >> 32), static_cast<int32_t>(id),
-             static_cast<int>(n / parts % p->heads_q), static_cast<int32_t>(n % parts), buffers);
+      const int request = static_cast<int>(id >> 32), head = static_cast<int>(n / parts % p->heads_q);
+      const auto row = static_cast<int32_t>(id), part = static_cast<int32_t>(n % parts);
+      const KeyInterval own = self->op == ASSAY_OP_DECODE_SPLITKV ? part_interval(a.p, kv_len[request], part)
+                                                                  : KeyInterval{0, kv_len[request]};
+      const int64_t packed = a.cu_q[request * a.cu_q_stride] + static_cast<int64_t>(row);
+      attend(a, request, row, head, own, target_of(a, packed, head, part), buffers);
+    });
+  });
+}
+
+// A row of a tile with its work.
+struct ScheduledRow {
+  Work work;
+  int32_t packed;
+};
+
+int run_schedule(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
+                 char* error, size_t size) {
+  if (persistent_supports(self, p, t, nullptr, error, size) != ASSAY_OK) return ASSAY_UNSUPPORTED;
+  PersistentOperands b;
+  if (!make_persistent_operands(p, t, &b, error, size)) return ASSAY_INVALID_ARGUMENT;
+  return with_memory(error, size, [&] {
+    Operands& a = b.a;
+    std::vector<int32_t> q_len, kv_len;
+    read_lengths(a.p, *t, q_len, kv_len);
+    a.p.q_len = q_len.data(), a.p.kv_len = kv_len.data();
+    std::vector<ScheduledRow> rows;
+    for (int64_t i = first_work(b.schedule, 0); i < first_work(b.schedule, p->workers); ++i) {
+      const Work work = work_at(b.schedule, i);
+      for (int32_t row = work.first_row; row < work.end_row; ++row) rows.push_back({work, row});
     }
-  }
-  if (out_of_memory) {
-    if (error != nullptr && size > 0) snprintf(error, size, "no memory for the row buffers");
-    return ASSAY_OUT_OF_MEMORY;
-  }
-  return ASSAY_OK;
+    return run_each(*p, static_cast<int64_t>(rows.size()) * a.group, [&](int64_t n, RowBuffers& buffers) {
+      const auto& [work, packed] = rows[n / a.group];
+      const auto j = static_cast<int32_t>(n % a.group);
+      const int head = work.kv_head * a.group + j;
+      const int32_t in_tile = packed - work.first_row;
+      Target to = target_of(a, packed, head, 0);
+      if (work.partial >= 0) {
+        const int64_t *o = b.tiles.o_stride, *lse = b.tiles.lse_stride;
+        to = {reinterpret_cast<unsigned char*>(b.tiles.o), ASSAY_FP32,
+              work.partial * o[0] + in_tile * o[1] + j * o[2], o[3],
+              b.tiles.lse + work.partial * lse[0] + in_tile * lse[1] + j * lse[2]};
+      }
+      attend(a, work.request, packed - a.cu_q[work.request * a.cu_q_stride], head,
+             {work.first_key, work.end_key}, to, buffers);
+    });
+  });
 }
 
 constexpr assay_kernel make_kernel(int32_t op, const char* name, const char* description) {
@@ -230,12 +298,27 @@ constexpr assay_kernel make_kernel(int32_t op, const char* name, const char* des
   k.struct_size = sizeof k, k.name = name, k.description = description, k.arch = "x86-64";
   k.op = op;
   k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_GRAPH;
+  if (op == ASSAY_OP_PREFILL || op == ASSAY_OP_PAGED) k.promises |= ASSAY_PROMISE_LSE_OPTIONAL;
   k.supports = supports, k.arithmetic = arithmetic, k.run = run;
+  return k;
+}
+
+// Which bits a request gets depends on where its batch was cut.
+constexpr assay_kernel make_scheduled(int32_t op, const char* name, const char* description) {
+  assay_kernel k = make_kernel(op, name, description);
+  k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH;
+  k.supports = persistent_supports, k.run = run_schedule;
   return k;
 }
 
 }  // namespace
 
+const assay_kernel kPersistentPrefill =
+    make_scheduled(ASSAY_OP_PERSISTENT_PREFILL, "persistent_prefill_cpu",
+                   "ragged prefill by a schedule, scalar fp32, one thread per row and head of a work");
+const assay_kernel kPersistentPaged =
+    make_scheduled(ASSAY_OP_PERSISTENT_PAGED, "persistent_paged_cpu",
+                   "paged attention by a schedule, scalar fp32, one thread per row and head of a work");
 const assay_kernel kPrefillNaive = make_kernel(
     ASSAY_OP_PREFILL, "prefill_naive_cpu", "ragged prefill, scalar fp32, two-pass softmax, every feature");
 const assay_kernel kPagedNaive = make_kernel(ASSAY_OP_PAGED, "paged_naive_cpu",

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the workers of the kernels that share one list of tiles take of it, written down by the device code
+// that hands it out: MlaPieces (kernels/sm90/mla_schedule.h), Cut and Cursor (cut.h, decode_tiles.h).
+#pragma once
+
+#include <vector>
+
+#include "kernels/sm90/decode.hpp"
+#include "kernels/sm90/mla.hpp"
+
+namespace schedule {
+
+// Tiles [tile, stop) of a request, KV head and item, by one worker.
+struct Piece {
+  int worker, request, head, item, tile, stop;
+};
+
+// Lengths, mask and heads of the call are read; workers, magic numbers and outputs are set here. Worker by
+// worker.
+std::vector<Piece> of_mla(assay_sm90::MlaCall, int item_rows, int workers);
+std::vector<Piece> of_decode(assay_sm90::DecodeCall, int workers);
+
+}  // namespace schedule
