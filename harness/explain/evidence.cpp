@@ -21,9 +21,16 @@
 #include "reference/formats/formats.hpp"
 
 namespace assay {
-namespace {
 
 using nlohmann::json;
+
+struct Evidence::Raw {
+  json of[kCallCount];
+};
+
+namespace {
+
+constexpr double kBesideTimeout = 10;  // seconds
 
 void fill_buffer(GuardedBuffer& buffer, int32_t format, Poison poison) {
   const int bytes = format_bytes(format);
@@ -164,39 +171,58 @@ struct Child {
         [&](const Report& report) {
           with_kernel([&](const Backend& loaded, const assay_kernel& found) {
             Judge judge(problem, options.rows_budget);
-            assay_arithmetic a = default_arithmetic();
-            const bool declares = call_arithmetic(loaded, found, judge.inputs().view->get(), a);
-            const auto* bytes = reinterpret_cast<const uint8_t*>(&a);
-            report({{"arithmetic", json::binary({bytes, bytes + sizeof(a)})},
-                    {"declares", declares},
-                    {"promises", found.promises},
-                    {"contracts", contracts_of(found)}});
+            say_declared(report, loaded, found, *judge.inputs().view);
             const Verdict v = judge.judge(loaded, found, loaded.device(0));
             report({{"outcome", static_cast<int>(v.outcome)}, {"reason", v.reason}});
           });
         },
-        [&](const json& r) {
-          if (r.contains("arithmetic")) {
-            const auto& bytes = r["arithmetic"].get_binary();
-            std::memcpy(&evidence.declared, bytes.data(), std::min(bytes.size(), sizeof(evidence.declared)));
-            evidence.declares = r["declares"];
-            evidence.promises = r["promises"];
-            evidence.contracts = r["contracts"];
-          }
-          if (r.contains("outcome")) {
-            evidence.verdict.outcome = static_cast<Outcome>(r["outcome"].get<int>());
-            evidence.verdict.reason = r["reason"];
-          }
-        },
-        options.timeout_s);
+        [&](const json& r) { take_declared(evidence, r); }, options.timeout_s);
     if (end.fine()) return;
     evidence.verdict.outcome = end.timed_out ? Outcome::kTimedOut : Outcome::kCrashed;
     evidence.verdict.reason = "the kernel " + end.text();
   }
 
-  void calls(Evidence& evidence) const {
-    const std::vector<Call> series = {Call::kFirst, Call::kAgain,   Call::kThird, Call::kLow,
-                                      Call::kHigh,  Call::kScratch, Call::kTails};
+  // What the kernel says of itself, without a judgement.
+  void declaration(Evidence& evidence) const {
+    const ChildEnd end = run_in_child(
+        [&](const Report& report) {
+          with_kernel([&](const Backend& loaded, const assay_kernel& found) {
+            const ProblemView view(problem);
+            say_declared(report, loaded, found, view);
+            if (!call_supports(found, view.get(), nullptr, loaded.device(0)).ok())
+              report({{"outcome", static_cast<int>(Outcome::kUnsupported)}, {"reason", ""}});
+          });
+        },
+        [&](const json& r) { take_declared(evidence, r); }, options.timeout_s);
+    if (!end.fine()) evidence.verdict.outcome = Outcome::kUnsupported;
+  }
+
+  static void say_declared(const Report& report, const Backend& loaded, const assay_kernel& found,
+                           const ProblemView& view) {
+    assay_arithmetic a = default_arithmetic();
+    const bool declares = call_arithmetic(loaded, found, view.get(), a);
+    const auto* bytes = reinterpret_cast<const uint8_t*>(&a);
+    report({{"arithmetic", json::binary({bytes, bytes + sizeof(a)})},
+            {"declares", declares},
+            {"promises", found.promises},
+            {"contracts", contracts_of(found)}});
+  }
+
+  static void take_declared(Evidence& evidence, const json& r) {
+    if (r.contains("arithmetic")) {
+      const auto& bytes = r["arithmetic"].get_binary();
+      std::memcpy(&evidence.declared, bytes.data(), std::min(bytes.size(), sizeof(evidence.declared)));
+      evidence.declares = r["declares"];
+      evidence.promises = r["promises"];
+      evidence.contracts = r["contracts"];
+    }
+    if (r.contains("outcome")) {
+      evidence.verdict.outcome = static_cast<Outcome>(r["outcome"].get<int>());
+      evidence.verdict.reason = r["reason"];
+    }
+  }
+
+  void calls(Evidence& evidence, const std::vector<Call>& series) const {
     for (size_t next = 0; next < series.size();) {
       const size_t from = next;
       const ChildEnd end = run_in_child(
@@ -250,15 +276,26 @@ struct Child {
 
   // The parent has no inputs yet, so raw bytes are kept as they came.
   void keep(Evidence& evidence, const json& report) const {
-    raw_[report["call"].get<int>()] = report;
+    evidence.raw->of[report["call"].get<int>()] = report;
     CallResultCopy& to = evidence.calls[report["call"].get<int>()];
     to.made = report["status"] == ASSAY_OK;
     to.failure = report["error"];
     to.damage = report["damage"];
     to.changed = report["changed"];
   }
-  mutable json raw_[kCallCount];
 };
+
+Evidence started(const std::string& line, const Problem& problem, const std::string& kernel) {
+  check_problem(problem);
+  Evidence evidence;
+  evidence.line = line;
+  evidence.kernel_name = kernel;
+  evidence.problem = problem;
+  evidence.declared = default_arithmetic();
+  evidence.first_rows = problem.cu_q();
+  evidence.raw = std::make_shared<Evidence::Raw>();
+  return evidence;
+}
 
 }  // namespace
 
@@ -356,35 +393,47 @@ void check_name(const std::string& backend, const std::string& kernel, const Pro
 
 Evidence capture(const std::string& line, const Problem& problem, const std::string& backend,
                  const std::string& kernel, const CaptureOptions& options) {
-  check_problem(problem);
-  Evidence evidence;
-  evidence.line = line;
-  evidence.kernel_name = kernel;
-  evidence.problem = problem;
-  evidence.declared = default_arithmetic();
+  Evidence evidence = started(line, problem, kernel);
   check_name(backend, kernel, problem, options);
-  const Child child{backend, kernel, problem, options, {}};
+  const Child child{backend, kernel, problem, options};
   // Children first: after this the process may have OpenMP threads.
   child.judge(evidence);
   const Outcome outcome = evidence.verdict.outcome;
   if (outcome == Outcome::kUnsupported) return evidence;
-  child.calls(evidence);
+  child.calls(evidence, {Call::kFirst, Call::kAgain, Call::kThird, Call::kLow, Call::kHigh, Call::kScratch,
+                         Call::kTails});
   child.after_other(evidence);
+  complete(evidence, options);
+  return evidence;
+}
 
-  evidence.first_rows = problem.cu_q();
+Evidence capture_beside(const std::string& line, const Problem& problem, const std::string& backend,
+                        const std::string& kernel, const CaptureOptions& options) {
+  Evidence evidence = started(line, problem, kernel);
+  // A kernel that hangs is waited for once.
+  CaptureOptions brief = options;
+  brief.timeout_s = std::min(options.timeout_s, kBesideTimeout);
+  const Child child{backend, kernel, problem, brief};
+  child.declaration(evidence);
+  if (evidence.verdict.outcome != Outcome::kUnsupported) child.calls(evidence, {Call::kFirst});
+  return evidence;
+}
+
+void complete(Evidence& evidence, const CaptureOptions& options) {
+  const Problem& problem = evidence.problem;
   evidence.nan = build_inputs(problem);
   evidence.low = build_inputs(problem, Poison::kLow);
   meet_contracts(evidence.nan, evidence.contracts);
   meet_contracts(evidence.low, evidence.contracts);
   for (int i = 0; i < kCallCount; ++i)
-    if (evidence.calls[i].made) decode_outputs(evidence.nan, child.raw_[i], evidence.calls[i]);
+    if (evidence.calls[i].made) decode_outputs(evidence.nan, evidence.raw->of[i], evidence.calls[i]);
+  evidence.raw.reset();
   const RowSelection rows = select_rows(problem, options.rows_budget);
   evidence.bounded = bounded_attention(problem, evidence.operands(false), rows.rows, evidence.declared);
   evidence.row_of.assign(problem.total_q(), -1);
   for (size_t n = 0; n < rows.rows.size(); ++n)
     evidence.row_of[evidence.first_rows[rows.rows[n].request] + rows.rows[n].row] = static_cast<int64_t>(n);
   if ((evidence.contracts & ASSAY_CONTRACT_NO_LSE) != 0) take_right_lse(evidence);
-  return evidence;
 }
 
 }  // namespace assay

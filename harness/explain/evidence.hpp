@@ -57,6 +57,9 @@ struct Evidence {
   int64_t packed_row(const Cell&) const;
   double got(Call, const Cell&, int32_t dim) const;  // dim -1: LSE
   std::vector<int32_t> first_rows;                   // cu_q
+
+  struct Raw;  // outputs of the calls as they came, until complete()
+  std::shared_ptr<Raw> raw;
 };
 
 struct CaptureOptions {
@@ -72,5 +75,12 @@ std::vector<Problem> previous_problems(const Problem&);
 // Throws InfrastructureError when no process can be started, InputError when the case cannot be built.
 Evidence capture(const std::string& line, const Problem&, const std::string& backend,
                  const std::string& kernel, const CaptureOptions&);
+
+// The same in two steps: all that needs children, which must come before this process uses OpenMP, and the
+// operands, reference and bounds, which take most of the time and may not be wanted. Of a line beside the
+// one that is asked about only the first call is made, and what cannot be had leaves it not made.
+Evidence capture_beside(const std::string& line, const Problem&, const std::string& backend,
+                        const std::string& kernel, const CaptureOptions&);
+void complete(Evidence&, const CaptureOptions&);
 
 }  // namespace assay

@@ -6,29 +6,19 @@
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/misfit.hpp"
 #include "harness/explain/samples.hpp"
+#include "harness/explain/second_line.hpp"
 
 namespace assay {
 namespace {
 
-constexpr Family kFamilies[] = {output_family,    lse_family,    mask_family,   mapping_family,
-                                scale_family,     score_family,  merge_family,  softmax_family,
-                                precision_family, key_family,    page_family,   stride_family,
-                                lane_family,      length_family, decode_family, factor_family};
+constexpr Family kFamilies[] = {output_family,    lse_family,    mask_family,    mapping_family, scale_family,
+                                score_family,     merge_family,  softmax_family, rescale_family, part_family,
+                                precision_family, key_family,    page_family,    stride_family,  lane_family,
+                                length_family,    decode_family, factor_family};
 
 Clues clues_of(const Evidence& e, Predictor& predictor) {
-  Clues clues{e, predictor, {}, {}, {}, {}, {}};
-  const assay_arithmetic& a = e.declared;
-  if (a.tile_keys > 0)
-    clues.tile_sizes = {a.tile_keys};
-  else
-    clues.tile_sizes = {16, 32, 64, 128};
-  if (a.splits > 1 || a.split_keys > 0)
-    clues.split_counts = {std::max(2, a.splits)};
-  else
-    clues.split_counts = {2, 4, 8};
-  for (int32_t keys : {64, 128, 256, 512, 1024})
-    if (keys < e.problem.max_kv_len() && !(a.order_declared && a.split_keys > 0))
-      clues.split_sizes.push_back(keys);
+  Clues clues{e, predictor, {}, {}, tile_sizes_of(e), layouts_of(e), {}};
+  clues.tilings = tilings_of(e, clues.layouts);
   return clues;
 }
 
@@ -42,9 +32,22 @@ bool wrong(const Evidence& e, Call call) {
   return false;
 }
 
+// The second line, whose samples and operands serve every ranking on it.
+void look_at(const Evidence& e, Ranking& ranking, const std::vector<std::string>& without) {
+  Predictor nan(e.problem, e.operands(false), e.declared), low(e.problem, e.operands(true), e.declared);
+  Clues clues = clues_of(e, nan);
+  choose_samples(e, Call::kFirst, clues);
+  if (!wrong(e, Call::kFirst)) return;
+  confirm(ranking, e.line, [&](const Choice& asked) {
+    Choice choice = asked;
+    choice.without = without;
+    return rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)}, choice);
+  });
+}
+
 }  // namespace
 
-Explanation explain(const Evidence& e, const std::vector<std::string>& without) {
+Explanation explain(const Evidence& e, const std::vector<std::string>& without, const Beside& beside) {
   const auto start = std::chrono::steady_clock::now();
   Explanation x;
   x.line = e.line;
@@ -62,7 +65,7 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without) 
     Clues clues = clues_of(e, nan);
     choose_samples(e, main, clues);
     if (x.bad_cells > 0 || x.outcome == Outcome::kWrong) {
-      x.ranking = rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)}, without);
+      x.ranking = rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)}, {without, {}, {}});
       x.explained = true;
     }
   }
@@ -83,6 +86,9 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without) 
     return std::find(without.begin(), without.end(), r.cause) != without.end() ||
            std::find(without.begin(), without.end(), r.also) != without.end();
   });
+  if (beside && sure(x.ranking) && !x.ranking.list.front().fact)
+    if (const Evidence* other = beside(); other != nullptr && other->call(Call::kFirst).made)
+      look_at(*other, x.ranking, without);
   x.explained = x.explained || different || !x.ranking.list.empty();
   x.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return x;

@@ -8,8 +8,10 @@
 
 #include "harness/base/error.hpp"
 #include "harness/explain/causes.hpp"
+#include "harness/explain/cut.hpp"
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/score.hpp"
+#include "harness/explain/testing/mistakes.hpp"
 #include "harness/scenario/scenario.hpp"
 
 namespace assay {
@@ -139,28 +141,8 @@ TEST(Explain, AKernelOfAnotherOpIsRefused) {
   }
 }
 
-// What a right kernel would have written with mistakes in it, so that the truth is known exactly.
-Explanation explain_mistakes(const std::string& line,
-                             const std::function<void(const Problem&, Rules&)>& make) {
-  omp_set_num_threads(1);
-  CaptureOptions options;
-  options.threads = 1;
-  options.timeout_s = 30;
-  const Problem problem = make_problem(parse_scenario(line));
-  Evidence evidence = capture(line, problem, kFake, "paged_ok_fake", options);
-  Predictor predictor(evidence.problem, evidence.operands(false), evidence.declared);
-  Rules rules = predictor.right();
-  make(evidence.problem, rules);
-  for (CallResultCopy& call : evidence.calls)
-    for (const RowId& row : evidence.bounded.value.rows)
-      for (int32_t h = 0; call.made && h < problem.heads_q; ++h) {
-        const Cell cell{row.request, row.row, h};
-        const Prediction p = predictor.predict(rules, cell);
-        const int64_t at = evidence.packed_row(cell) * problem.heads_q + h;
-        call.lse[at] = p.lse;
-        std::copy(p.o.begin(), p.o.end(), call.o.begin() + at * problem.head_dim_v);
-      }
-  return explain(evidence);
+Explanation explain_mistakes(const std::string& line, const Mistakes& make, const Declares& declare = {}) {
+  return explain(fabricated(line, kFake, make, declare));
 }
 
 void twice(Rules& rules) {
@@ -201,6 +183,64 @@ TEST(Explain, NumbersAreFoundAndConstantsCombined) {
   });
   EXPECT_EQ(first_cause(x), "keys.one_dropped");
   EXPECT_THAT(how(x), HasSubstr("last 2 of every 8 keys left out, in the last head"));
+}
+
+// Parts that are declared without their order are a hint: how many of how many tiles is found.
+TEST(Explain, PartsOfAnUndeclaredOrderAreFound) {
+  const auto parts = [](assay_arithmetic& a) {
+    a.order_declared = 0, a.splits_vary = 1, a.splits = 4, a.tile_keys = 32;
+  };
+  // Up to four parts of two tiles at least.
+  const auto cut = [](Rules& r) {
+    r.arithmetic.splits = 4, r.arithmetic.tile_keys = 32;
+    r.cut.least = 2;
+  };
+  struct Mistake {
+    const char *cause, *how;
+    std::function<void(Rules&)> make;
+  };
+  const Mistake mistakes[] = {
+      {"merge.base", "weights 2^LSE of natural LSEs",
+       [](Rules& r) {
+         r.merge_weight = [](double lse, double top) { return std::exp2(lse - top); };
+         r.merge_lse = [](const Scene&, const std::vector<SplitPart>& list, double) {
+           double sum = 0;
+           for (const SplitPart& p : list) sum += std::exp2(p.lse);
+           return std::log2(sum);
+         };
+       }},
+      {"softmax.o_not_rescaled", "the last 32 dimensions not rescaled",
+       [](Rules& r) {
+         r.o_kept = [](const MaximumMove&) { return true; };
+         r.kept_dims = [](int32_t d) { return d >= 32; };
+       }},
+      {"keys.one_doubled", "last tile of every part of an odd number of tiles counted twice",
+       [](Rules& r) {
+         const Rules own = r;
+         r.edit_terms = [own](Scene& s, std::vector<Term>& terms) {
+           const PartsOf parts(own, s.kv_len);
+           std::vector<int32_t> first(parts.count(), s.kv_len), end(parts.count(), 0);
+           for (int32_t j = 0; j < s.kv_len; ++j) {
+             first[parts.of(j)] = std::min(first[parts.of(j)], j / 32);
+             end[parts.of(j)] = j / 32 + 1;
+           }
+           for (Term& t : terms) {
+             const int32_t p = parts.of(t.position);
+             if (t.position / 32 + 1 == end[p] && (end[p] - first[p]) % 2 == 1) t.weight = 2;
+           }
+         };
+       }},
+  };
+  const std::string line = "paged h=4/2 d=64 batch=2q1s150_1q9s90_1q3s230 seed=3";
+  for (const Mistake& m : mistakes) {
+    const Explanation x = explain_mistakes(
+        line, [&](const Problem&, Rules& rules) { cut(rules), m.make(rules); }, parts);
+    const std::string text = explanation_text(x, make_problem(parse_scenario(line)), 5, false);
+    EXPECT_EQ(first_cause(x), m.cause) << text;
+    EXPECT_TRUE(sure(x.ranking)) << text;
+    EXPECT_THAT(text, HasSubstr(m.how));
+    EXPECT_THAT(text, HasSubstr("splits of at least 2 tiles"));
+  }
 }
 
 // Rows before the first key, and requests without one, under everything a key may be displaced by.
@@ -264,6 +304,12 @@ TEST(Explain, SaysSoOnlyWhereItKnows) {
                                          HasSubstr("cannot tell them apart")));
   EXPECT_EQ(explanation_json(x, p)["sure"], true);
   EXPECT_EQ(explanation_json(x, p)["equally_good"], 2);
+  // Two that predict the same are one answer.
+  text(1, 1);
+  x.ranking.list[1].same_as_first = true;
+  EXPECT_THAT(explanation_text(x, p, 5, false), testing::AllOf(HasSubstr("so        the exponential"),
+                                                               HasSubstr("the same as: the LSE is in base 2"),
+                                                               testing::Not(HasSubstr("\nor "))));
   // Four fifths are enough only where what is left is no more than legal rounding, of 10 and of 5.
   EXPECT_THAT(text(0.85, 0.1), HasSubstr("so        none of the known causes"));
   x.ranking.list = {{"precision.exp", "how", 0.75, 0.85, 0, false}};

@@ -36,8 +36,11 @@ struct Explanation {
   double seconds = 0;
 };
 
+// Evidence of a second line (capture_beside), complete; null where there is none.
+using Beside = std::function<const Evidence*()>;
+
 // `without`: causes that are taken not to be known (to see what is said when the true one is missing).
-Explanation explain(const Evidence&, const std::vector<std::string>& without = {});
+Explanation explain(const Evidence&, const std::vector<std::string>& without = {}, const Beside& = {});
 
 // ---- parts of it
 // Cells and elements outside their intervals in one call, with the words.

@@ -38,10 +38,24 @@ Hypothesis propose(const Clues& clues, std::string_view cause, std::string text,
   return {cause, std::move(text), clues.predictor.right(), cost};
 }
 
+void propose_edit(const Clues& clues, Hypotheses& out, std::string_view cause, std::string text, double cost,
+                  Edit edit) {
+  Hypothesis h = propose(clues, cause, std::move(text), cost);
+  h.rules.edit_terms = std::move(edit);
+  out.push_back(std::move(h));
+}
+
+int32_t own_row(Scene& s, int32_t position) {
+  if (position < s.kv_len) return position;
+  int64_t block = -1, slot = 0;
+  if (!s.keys.place(s.keys.request(), position, &block, &slot)) block = -1;
+  return s.keys.extra(block, slot);
+}
+
 void propose_per_cell(const Clues& clues, std::string_view cause, std::string_view what, double cost,
                       const std::function<std::vector<Candidate>(const Cell&)>& candidates, Hypotheses& out) {
   using Key = std::tuple<int32_t, int32_t, int32_t>;
-  std::map<Key, std::function<void(Scene&, std::vector<Term>&)>> chosen;
+  std::map<Key, Edit> chosen;
   std::vector<std::string> texts;
   std::set<std::string> different;
   size_t seen = 0, helped = 0;

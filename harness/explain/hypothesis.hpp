@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "harness/explain/evidence.hpp"
+#include "harness/explain/layouts.hpp"
 #include "harness/explain/predict.hpp"
 #include "harness/explain/rules.hpp"
 
@@ -28,6 +29,9 @@ struct Hypothesis {
   int32_t free = 0;  // numbers that were fitted to the wrong cells
 };
 
+// A change of the terms of one cell, behind the mask.
+using Edit = std::function<void(Scene&, std::vector<Term>&)>;
+
 // A cell of the output in one call.
 struct Sample {
   Cell cell;
@@ -40,8 +44,8 @@ struct Clues {
   Predictor& predictor;             // operands with NaN poison
   std::vector<Sample> bad, good;    // worst first
   std::vector<int32_t> tile_sizes;  // that a tile may have: the declared one, else the usual ones
-  std::vector<int32_t> split_counts;
-  std::vector<int32_t> split_sizes;  // keys of a split that may be fixed, though the kernel declares none
+  std::vector<Layout> layouts;      // ways in parts, likeliest first
+  std::vector<Layout> tilings;      // ways in tiles, in one part or in several
   const Problem& problem() const { return evidence.problem; }
 };
 
@@ -55,6 +59,8 @@ void scale_family(const Clues&, Hypotheses&);
 void factor_family(const Clues&, Hypotheses&);
 void score_family(const Clues&, Hypotheses&);  // softcap, ALiBi, sinks
 void softmax_family(const Clues&, Hypotheses&);
+void rescale_family(const Clues&, Hypotheses&);  // what happens where the running maximum rises
+void part_family(const Clues&, Hypotheses&);     // tiles at the ends of parts
 void lse_family(const Clues&, Hypotheses&);
 void merge_family(const Clues&, Hypotheses&);
 void precision_family(const Clues&, Hypotheses&);
@@ -78,12 +84,18 @@ double misfit_at(const Clues&, const Sample&, const Rules&);
 // right cells. Given up, without a hypothesis, when no candidate explains the first cells.
 struct Candidate {
   std::string text;
-  std::function<void(Scene&, std::vector<Term>&)> edit;
+  Edit edit;
 };
 void propose_per_cell(const Clues&, std::string_view cause, std::string_view what, double cost,
                       const std::function<std::vector<Candidate>(const Cell&)>& candidates, Hypotheses&);
 
 // A hypothesis with the right rules, to set hooks on.
 Hypothesis propose(const Clues&, std::string_view cause, std::string text, double cost = 0);
+
+// Puts down a hypothesis with the right rules but for one edit.
+void propose_edit(const Clues&, Hypotheses&, std::string_view cause, std::string text, double cost, Edit);
+
+// The row of the store at a position of the request itself; behind the last key: whatever the slot holds.
+int32_t own_row(Scene&, int32_t position);
 
 }  // namespace assay

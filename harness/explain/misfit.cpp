@@ -4,6 +4,7 @@
 #include "harness/explain/misfit.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "reference/formats/formats.hpp"
@@ -13,12 +14,20 @@ namespace {
 
 constexpr double kLargest = 1e6;  // of an error in units
 
-double unit_in_last_place(int32_t format, double x) {
-  const FormatInfo& info = format_info(format);
-  if (!std::isfinite(x)) return 1;
-  const int exponent = x == 0 ? info.min_exponent : std::max(std::ilogb(x), info.min_exponent);
-  return std::ldexp(1.0, exponent - info.mantissa_bits);
-}
+// Of a format, as far as units in the last place go.
+struct Grid {
+  int min_exponent, mantissa_bits;
+  explicit Grid(int32_t format)
+      : min_exponent(format_info(format).min_exponent), mantissa_bits(format_info(format).mantissa_bits) {}
+  // This is the innermost loop of an explanation: exponents are read and written as bits. No format reaches
+  // the subnormal numbers of a double.
+  double unit(double x) const {
+    if (!std::isfinite(x)) return 1;
+    const int exponent = static_cast<int>(std::bit_cast<uint64_t>(x) >> 52 & 0x7ff) - 1023;
+    const int last = std::max(exponent, min_exponent) - mantissa_bits;
+    return std::bit_cast<double>(static_cast<uint64_t>(last + 1023) << 52);
+  }
+};
 
 struct Deviation {
   double z = 0;        // error in units
@@ -26,14 +35,14 @@ struct Deviation {
 };
 
 // Both NaN or the same infinity: no error.
-Deviation deviation(double got, double predicted, double noise, double extra, int32_t format) {
+Deviation deviation(double got, double predicted, double noise, double extra, const Grid& grid) {
   if (got == predicted || (std::isnan(got) && std::isnan(predicted))) {
     if (extra == 0) return {};
   } else if (!std::isfinite(got) || !std::isfinite(predicted)) {
     return {kLargest, 0};
   }
   const double size = std::max(std::fabs(got), std::fabs(predicted));
-  const double ulp = unit_in_last_place(format, size);
+  const double ulp = grid.unit(size);
   // Predictions far from the right answer carry the relative error of fp32 sums of their own size.
   const double unit = std::sqrt(noise * noise + ulp * ulp / 12 + 1e-12 * size * size);
   if (extra == 0 || !std::isfinite(unit)) return {std::min(kLargest, std::fabs(got - predicted) / unit), 0};
@@ -61,19 +70,33 @@ double legal_noise(const Evidence& e, const Cell& cell, int32_t dim) {
   return std::isfinite(bound) ? bound / 6 : 0;
 }
 
-Misfit misfit_of(const Evidence& e, const Sample& sample, const Prediction& predicted) {
+Target target_of(const Evidence& e, const Sample& sample) {
+  Target t{{}, {}, e.got(sample.call, sample.cell, -1), legal_noise(e, sample.cell, -1), e.problem.o_format};
+  for (int32_t d = 0; d < e.problem.head_dim_v; ++d) {
+    t.o.push_back(e.got(sample.call, sample.cell, d));
+    t.o_noise.push_back(legal_noise(e, sample.cell, d));
+  }
+  return t;
+}
+
+Misfit misfit_of(const Target& target, const Prediction& predicted) {
   double sum = 0, price = 0;
-  const int32_t dims = e.problem.head_dim_v;
-  for (int32_t d = 0; d < dims; ++d) {
+  const Grid grid(target.o_format);
+  const size_t dims = target.o.size();
+  for (size_t d = 0; d < dims; ++d) {
     const double extra = predicted.o_noise.empty() ? 0 : predicted.o_noise[d];
-    const Deviation at = deviation(e.got(sample.call, sample.cell, d), predicted.o[d],
-                                   legal_noise(e, sample.cell, d), extra, e.problem.o_format);
+    const Deviation at = deviation(target.o[d], predicted.o[d], target.o_noise[d], extra, grid);
     sum += at.z * at.z;
     price += at.widened;
   }
-  const Deviation lse = deviation(e.got(sample.call, sample.cell, -1), predicted.lse,
-                                  legal_noise(e, sample.cell, -1), predicted.lse_noise, ASSAY_FP32);
-  return {std::log1p(sum / dims) + price / dims, std::log1p(lse.z * lse.z) + lse.widened};
+  const Deviation lse =
+      deviation(target.lse, predicted.lse, target.lse_noise, predicted.lse_noise, Grid(ASSAY_FP32));
+  const auto n = static_cast<double>(dims);
+  return {std::log1p(sum / n) + price / n, std::log1p(lse.z * lse.z) + lse.widened};
+}
+
+Misfit misfit_of(const Evidence& e, const Sample& sample, const Prediction& predicted) {
+  return misfit_of(target_of(e, sample), predicted);
 }
 
 bool accepted(const Evidence& e, Call call, const Cell& cell, int32_t dim) {

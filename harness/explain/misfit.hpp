@@ -14,7 +14,15 @@ struct Misfit {
   double total() const { return o + lse; }
 };
 
-// Of one cell. `as_judged`: units of the judge's half-width instead of the finest known noise.
+// What a call left in a cell, with its legal noise: what predictions of the cell are compared with.
+struct Target {
+  std::vector<double> o, o_noise;
+  double lse = 0, lse_noise = 0;
+  int32_t o_format = 0;
+};
+Target target_of(const Evidence&, const Sample&);
+// Of one cell.
+Misfit misfit_of(const Target&, const Prediction&);
 Misfit misfit_of(const Evidence&, const Sample&, const Prediction&);
 
 // Standard deviation of legal errors of an element before output rounding; `dim` -1: LSE.

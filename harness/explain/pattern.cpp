@@ -91,7 +91,7 @@ std::vector<Property> properties(const Evidence& e) {
   if (op_of(p).has_cache) grain(p.page_size, "page");
   if (e.declared.tile_keys > 1) grain(e.declared.tile_keys, fmt::format("tile of {}", e.declared.tile_keys));
   const assay_arithmetic a = e.declared;
-  if (a.splits > 1 && a.tile_keys > 0) {
+  if (a.splits > 1 && a.tile_keys > 0 && a.shares == 0) {
     const auto filled = [a](const Problem& q, const Cell& c) {
       const KeyRange r = range_of(q, c);
       const int32_t tiles = (q.requests[c.request].kv_len + a.tile_keys - 1) / a.tile_keys;
@@ -224,7 +224,7 @@ void describe_pattern(const Evidence& e, Call call, Predictor& predictor, Explan
   const assay_arithmetic& a = e.declared;
   const int32_t n = p.requests[worst.request].kv_len;
   const int32_t tile = std::max(1, a.tile_keys), tiles = (n + tile - 1) / tile;
-  for (int32_t s = 1; s < a.splits && a.order_declared; ++s)
+  for (int32_t s = 1; s < a.splits && a.order_declared && a.item_rows == 0; ++s)
     x.split_edges.push_back(a.split_keys > 0 ? s * a.split_keys
                                              : static_cast<int32_t>(int64_t{tiles} * s / a.splits) * tile);
   std::erase_if(x.split_edges, [&](int32_t edge) { return edge <= 0 || edge >= n; });

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
-#include "harness/base/error.hpp"
+#include "harness/explain/cut.hpp"
+#include "harness/explain/layouts.hpp"
 #include "harness/explain/rounding.hpp"
 #include "reference/bounds/bounds_rows.hpp"
 #include "reference/data_ops/merge.hpp"
@@ -16,24 +16,15 @@ namespace assay {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kLn2 = std::numbers::ln2;
-
-int32_t part_of(const assay_arithmetic& a, int32_t tile, int32_t position, int32_t tiles) {
-  if (a.split_keys > 0) return position / a.split_keys;
-  const int32_t splits = std::max(1, a.splits);
-  for (int32_t s = 0; s + 1 < splits; ++s)
-    if (tile < static_cast<int64_t>(tiles) * (s + 1) / splits) return s;
-  return splits - 1;
+// Counted from the request's first key, as keys are here.
+int32_t position_of(const Problem& p, const Cell& c) {
+  const int64_t first = p.first_key.empty() ? 0 : p.first_key[c.request];
+  return static_cast<int32_t>(row_position(p, c.request, c.row) - first);
 }
 
-}  // namespace
+constexpr size_t kShared = 4096;  // cells times orders whose parts are kept
 
-struct Predictor::Scored {
-  Term term;
-  double x;
-  const double* v;  // nullptr: zeros
-  int32_t tile, part;
-};
+}  // namespace
 
 Predictor::Predictor(const Problem& problem, const HostOperands& operands, const assay_arithmetic& declared)
     : problem_(problem),
@@ -41,8 +32,7 @@ Predictor::Predictor(const Problem& problem, const HostOperands& operands, const
       tensors_(*operands.tensors),
       reader_(problem, operands_),
       declared_(declared) {
-  if (!declared_.order_declared || declared_.split_interleaved || declared_.splits_vary ||
-      declared_.p_roundings > 1) {
+  if (!order_repeated(declared_)) {
     // An unknown order cannot be repeated: exact weights in one pass.
     declared_.tile_keys = 0;
     declared_.p_format = ASSAY_FP32;
@@ -84,6 +74,24 @@ double Predictor::unwritten_lse() const {  // a kernel may have none (contract n
   return tensors_.lse.data != nullptr ? load(ASSAY_FP32, tensors_.lse.data, 0) : std::nan("");
 }
 
+// Nothing differs from a right kernel of some arithmetic before its parts are merged. A new hook that acts
+// before belongs here.
+bool plain_before_merge(const Rules& r) {
+  static const Rules kRight;
+  const bool hooks = r.world || r.query_of || r.query_at_place || r.kv_head_of || r.kv_request_of || r.sees ||
+                     r.edit_terms || r.edit_q || r.score || r.sink || r.slope || r.o_kept || r.l_kept ||
+                     r.rescaled_twice || r.kept_dims || r.exp_of != nullptr;
+  const auto same = [&](auto... of) { return ((r.*of == kRight.*of) && ...); };
+  return !hooks &&
+         same(&Rules::values_from_k, &Rules::edit_per_key, &Rules::sink_per_split, &Rules::sink_raw,
+              &Rules::sink_unshifted, &Rules::exponent_factor, &Rules::rescale_exponent, &Rules::round_clamp,
+              &Rules::first_maximum, &Rules::stale_maximum, &Rules::skip_below, &Rules::maximum_lanes,
+              &Rules::maximum_per_tile) &&
+         same(&Rules::sum_factor, &Rules::divide, &Rules::accumulator_format, &Rules::sum_format,
+              &Rules::sum_per_key, &Rules::p_step, &Rules::p_mantissa, &Rules::score_format,
+              &Rules::scaled_score_format, &Rules::dot_format, &Rules::scale_format);
+}
+
 Rules Predictor::right() const {
   Rules rules;
   rules.arithmetic = declared_;
@@ -99,59 +107,72 @@ KvStore& Predictor::store(int32_t request, int32_t kv_head) {
   return *slot;
 }
 
-double Predictor::dot(const Rules& rules, const Scene& scene, const Cell& query, const Term& term) {
-  if (term.zero) return 0;
-  Query& known = queries_[{query.request, query.row, query.head}];
-  const int32_t dim = problem_.head_dim_qk;
-  if (known.q.empty()) {
-    known.q.resize(dim);
-    reader_.q({query.request, query.row}, query.head, known.q.data());
-    replay_query(problem_, declared_, known.q.data());
+Predictor::Query& Predictor::query_at(const Cell& c) {
+  Query& query = queries_[{c.request, c.row, c.head}];
+  if (query.q.empty()) {
+    query.q.resize(problem_.head_dim_qk);
+    reader_.q({c.request, c.row}, c.head, query.q.data());
+    replay_query(problem_, declared_, query.q.data());
   }
+  return query;
+}
+
+const std::vector<int32_t>& Predictor::seen_by(const Cell& c) {
+  const auto [at, fresh] = seen_.try_emplace({c.request, c.row});
+  if (fresh)
+    for (int32_t j = 0; j < problem_.requests[c.request].kv_len; ++j)
+      if (visible(problem_, c.request, c.row, j)) at->second.push_back(j);
+  return at->second;
+}
+
+double Predictor::dot(const Rules& rules, const Scene& scene, const Query& query, Dots& dots,
+                      const Term& term) {
+  if (term.zero) return 0;
+  const int32_t dim = problem_.head_dim_qk;
   const auto product = [&](const double* q, const double* k) {
     double sum = 0;
     for (int32_t d = 0; d < dim; ++d) sum += q[d] * k[d];
     return sum;
   };
+  const bool edited = rules.edit_q && (!rules.edit_q_for || rules.edit_q_for(scene, term));
+  const double* q = edited ? edited_q_.data() : query.q.data();
   if (rules.edit_per_key && declared_.dequant_replayed && term.k_factor != 1) {
     const double* k = scene.keys.k(term.k_row);
     scaled_k_.resize(dim);
     for (int32_t d = 0; d < dim; ++d) scaled_k_[d] = round_to(declared_.dequant_format, k[d] * term.k_factor);
-    return product(rules.edit_q ? edited_q_.data() : known.q.data(), scaled_k_.data());
+    return product(q, scaled_k_.data());
   }
   if (rules.dot_format != ASSAY_FORMAT_NONE) {
     const double* k = scene.keys.k(term.k_row);
     double sum = 0;
-    const double* q = rules.edit_q ? edited_q_.data() : known.q.data();
     for (int32_t d = 0; d < dim; d += rules.dot_step) {
       for (int32_t i = d; i < std::min(dim, d + rules.dot_step); ++i) sum += q[i] * k[i];
       sum = round_to(rules.dot_format, sum);
     }
     return term.k_factor * sum;
   }
-  if (rules.edit_q) return term.k_factor * product(edited_q_.data(), scene.keys.k(term.k_row));
-  std::vector<double>& dots = known.dots[&scene.keys];
-  std::vector<char>& have = known.known[&scene.keys];
-  if (static_cast<int32_t>(dots.size()) < scene.keys.rows()) {
-    dots.resize(scene.keys.rows());
-    have.resize(scene.keys.rows(), 0);
+  if (term.v_for_k) return term.k_factor * product(q, scene.keys.v(term.k_row));
+  if (edited) return term.k_factor * product(q, scene.keys.k(term.k_row));
+  if (static_cast<int32_t>(dots.value.size()) <= term.k_row) {
+    dots.value.resize(scene.keys.rows());
+    dots.known.resize(scene.keys.rows(), 0);
   }
-  if (!have[term.k_row]) {
-    dots[term.k_row] = product(known.q.data(), scene.keys.k(term.k_row));
-    have[term.k_row] = 1;
+  if (!dots.known[term.k_row]) {
+    dots.value[term.k_row] = product(q, scene.keys.k(term.k_row));
+    dots.known[term.k_row] = 1;
   }
-  return term.k_factor * dots[term.k_row];
+  return term.k_factor * dots.value[term.k_row];
 }
 
 std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& scene, const Cell& asked) {
   const Cell cell = scene.cell;
   std::vector<Term> terms;
   terms.reserve(scene.kv_len);
-  for (int32_t j = 0; j < scene.kv_len; ++j) {
-    const bool sees = rules.sees                             ? rules.sees(scene, j)
-                      : scene.keys.request() == cell.request ? visible(problem_, cell.request, cell.row, j)
-                                                             : j <= scene.position;
-    if (sees) terms.push_back({j, j, j});
+  if (!rules.sees && scene.keys.request() == cell.request) {
+    for (int32_t j : seen_by(cell)) terms.push_back({j, j, j});
+  } else {
+    for (int32_t j = 0; j < scene.kv_len; ++j)
+      if (rules.sees ? rules.sees(scene, j) : j <= scene.position) terms.push_back({j, j, j});
   }
   if (rules.edit_terms) rules.edit_terms(scene, terms);
   // Two changes one after the other may ask for a key that a request does not have.
@@ -170,24 +191,30 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
   double scale = problem_.softmax_scale;
   if (rules.scale_format != ASSAY_FORMAT_NONE) scale = round_to(rules.scale_format, scale);
   const assay_arithmetic& a = rules.arithmetic;
-  const int32_t divided = rules.splits_of_longest ? problem_.max_kv_len() : scene.kv_len;
-  const int32_t tiles = a.tile_keys > 0 ? (divided + a.tile_keys - 1) / a.tile_keys : 1;
+  const PartsOf cut(rules, rules.splits_of_longest ? problem_.max_kv_len() : scene.kv_len);
   std::vector<Scored> scored;
   scored.reserve(terms.size());
+  Query* asking = nullptr;  // looked up once, where there is a key to ask for
+  Dots* dots = nullptr;
   for (const Term& term : terms) {
     Scored s{term, term.forced, nullptr, 0, 0};
     if (std::isnan(term.forced)) {
-      ScoreParts parts{dot(rules, scene, query, term),         scale,         double(problem_.softcap), slope,
-                       double(scene.position - term.position), problem_.alibi};
+      if (asking == nullptr) asking = &query_at(query), dots = &asking->dots[&scene.keys];
+      ScoreParts parts{
+          dot(rules, scene, *asking, *dots, term), scale,         double(problem_.softcap), slope,
+          double(scene.position - term.position),  problem_.alibi};
       if (rules.score_format != ASSAY_FORMAT_NONE) parts.dot = round_to(rules.score_format, parts.dot);
       s.x = rules.score ? rules.score(scene, term, parts) : standard_score(parts);
       if (rules.scaled_score_format != ASSAY_FORMAT_NONE) s.x = round_to(rules.scaled_score_format, s.x);
     }
     if (!term.zero)
       s.v = rules.values_from_k >= 0 ? scene.keys.k(term.v_row) + rules.values_from_k
+            : term.k_for_v           ? scene.keys.k(term.v_row)
                                      : scene.keys.v(term.v_row);
-    s.tile = a.tile_keys > 0 ? term.position / a.tile_keys : 0;
-    s.part = part_of(a, s.tile, term.position, tiles);
+    s.tile = cut.tile(term.position);
+    // Neighbours mostly share a tile, and a tile lies in one part.
+    const bool as_before = cut.whole_tiles() && !scored.empty() && scored.back().tile == s.tile;
+    s.part = as_before ? scored.back().part : cut.of(term.position);
     scored.push_back(s);
   }
   const auto before = [&](const Scored& l, const Scored& r) {
@@ -199,133 +226,41 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
   return scored;
 }
 
-int32_t Predictor::count_updates(const assay_arithmetic& a, const std::vector<Scored>& keys, size_t begin,
-                                 size_t end, double maximum) {
-  int32_t updates = 0;
-  for (size_t i = begin; i < end;) {
-    double largest = -kInf;
-    size_t next = i;
-    for (; next < end && keys[next].tile == keys[i].tile; ++next) largest = std::max(largest, keys[next].x);
-    const double moved = std::max(maximum, largest);
-    if (moved != maximum && (maximum == -kInf || moved - maximum > a.rescale_lag_log2 * kLn2)) {
-      updates += maximum != -kInf;
-      maximum = moved;
-    }
-    i = next;
+// The parts of a cell before they are merged. Most hypotheses about merges and outputs share them.
+Predictor::Summed Predictor::sums(const Rules& rules, Scene& scene, const Cell& asked, double sink) {
+  const bool shared = plain_before_merge(rules);
+  const int32_t parts = PartsOf(rules, scene.kv_len).count();
+  // One part of a request that may have several goes by the merge, unless somebody looks at the parts.
+  const bool merged = parts > 1 || (rules.arithmetic.splits > 1 && rules.edit_parts);
+  std::string key;
+  if (shared) {
+    const Cell& c = scene.cell;
+    const int32_t numbers[] = {c.request,       c.row,
+                               c.head,          rules.cut.least,
+                               rules.cut.whole, rules.cut.interleaved,
+                               rules.nan_hides, rules.splits_of_longest,
+                               merged};
+    key.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
+    key.append(reinterpret_cast<const char*>(&rules.arithmetic), sizeof rules.arithmetic);
+    const auto at = sums_.find(key);
+    if (at != sums_.end()) return at->second;
   }
-  return updates;
-}
-
-SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& keys, size_t begin, size_t end,
-                              double sink, LseParts* lse) {
-  const assay_arithmetic& a = rules.arithmetic;
-  const int32_t dim = problem_.head_dim_v;
-  SplitPart part{{}, -kInf, static_cast<int32_t>(end - begin)};
-  std::vector<double> acc(dim, 0.0);
-  double maximum = rules.first_maximum, sum = 0;
-  const double offset = std::exp2(a.p_offset_log2);
-  if (sink != -kInf && a.sink_first) {
-    maximum = std::max(maximum, sink);
-    sum = offset * std::exp(rules.exponent_factor * (sink - maximum));
-    sink = -kInf;
+  const std::vector<Scored> scored = score_all(rules, scene, asked);
+  Summed out;
+  out.nan_scores = std::any_of(scored.begin(), scored.end(), [](auto& s) { return std::isnan(s.x); });
+  out.merged = merged;
+  out.parts.resize(parts);
+  size_t at = 0;
+  for (int32_t s = 0; s < parts && merged; ++s) {
+    size_t end = at;
+    while (end < scored.size() && scored[end].part <= s) ++end;
+    out.parts[s] = run_part(rules, scored, at, end, rules.sink_per_split ? sink : -kInf, nullptr);
+    at = end;
   }
-  int32_t update = 0;
-  const bool counted = rules.o_kept || rules.l_kept || rules.rescaled_twice;
-  const int32_t updates = counted ? count_updates(a, keys, begin, end, maximum) : 0;
-  std::vector<double> p;
-  for (size_t i = begin; i < end;) {
-    size_t next = i;
-    double largest = -kInf;
-    bool poisoned = false;
-    for (; next < end && keys[next].tile == keys[i].tile; ++next) {
-      if (rules.maximum_lanes == 0 || keys[next].term.position % a.tile_keys < rules.maximum_lanes ||
-          keys[i].term.position % a.tile_keys >= rules.maximum_lanes)
-        largest = std::max(largest, keys[next].x);  // ignores NaN, as max of hardware does
-      poisoned |= std::isnan(keys[next].x);
-    }
-    if (poisoned) largest = std::numeric_limits<double>::quiet_NaN();
-    if (poisoned && rules.nan_hides && maximum == -kInf) {
-      std::fill(acc.begin(), acc.end(), std::numeric_limits<double>::quiet_NaN());
-      sum = std::numeric_limits<double>::quiet_NaN();
-      i = next;
-      continue;
-    }
-    const double before = maximum;
-    double moved = std::max(before, largest);
-    if (poisoned) moved = largest;
-    if (rules.maximum_per_tile && largest != -kInf) maximum = moved = largest;
-    if (maximum != -kInf && moved - maximum <= a.rescale_lag_log2 * kLn2) moved = maximum;
-    if (moved != maximum) {
-      const double rescale = maximum == -kInf ? 0 : std::exp(rules.exponent_factor * (maximum - moved));
-      if (maximum != -kInf) {
-        const bool keep_o = rules.o_kept && rules.o_kept(update, updates);
-        const bool keep_l = rules.l_kept && rules.l_kept(update, updates);
-        const double factor =
-            rules.rescaled_twice && rules.rescaled_twice(update, updates) ? rescale * rescale : rescale;
-        if (!keep_o)
-          for (double& x : acc) x *= factor;
-        if (!keep_l) sum *= factor;
-        ++update;
-      }
-      maximum = moved;
-    }
-    if (maximum == -kInf) {  // nothing but masked scores so far
-      i = next;
-      continue;
-    }
-    p.resize(next - i);
-    double tile_largest = 0;
-    for (size_t j = i; j < next; ++j) {
-      const double relative_to = rules.stale_maximum && before != -kInf ? before : maximum;
-      const double argument = rules.exponent_factor * (keys[j].x - relative_to);
-      p[j - i] = offset * std::exp(argument);
-      tile_largest = std::max(tile_largest, p[j - i]);
-    }
-    for (size_t j = i; j < next; ++j) {
-      const Term& term = keys[j].term;
-      const double exact = p[j - i];
-      double rounded = round_weight(a, exact, tile_largest, rules.round_clamp);
-      rounded = coarsened(rounded, rules.p_step, rules.p_mantissa);
-      sum += term.weight * term.in_sum * (a.row_sum_from_rounded_p ? rounded : exact);
-      if (rules.sum_per_key) sum = round_to(rules.sum_format, sum);
-      const double w = term.weight * term.in_output * term.v_factor * rounded;
-      const double* v = keys[j].v;
-      if (v == nullptr) continue;
-      for (int32_t d = 0; d < dim; ++d) acc[d] += w * v[d];
-    }
-    if (rules.accumulator_format != ASSAY_FORMAT_NONE)
-      for (double& x : acc) x = round_to(rules.accumulator_format, x);
-    if (rules.sum_format != ASSAY_FORMAT_NONE && !rules.sum_per_key) sum = round_to(rules.sum_format, sum);
-    i = next;
-  }
-  if (maximum == -kInf) {
-    part.o.assign(dim, 0.0);
-    part.lse = sink;
-    if (lse) *lse = {sink, sink, sink == -kInf ? 0.0 : 1.0, sink, -kInf};
-    return part;
-  }
-  if (rules.sink_raw && sink != -kInf) {
-    sum += offset * sink;
-    sink = -kInf;
-  }
-  sum *= rules.sum_factor;
-  const double without = sum / offset;
-  const double keys_alone = std::log(without) + maximum;
-  double whole = without;
-  if (sink != -kInf) {  // joined at the end, relative to the larger of both
-    const double top = std::max(maximum, sink);
-    const double down = std::exp(maximum - top);
-    for (double& x : acc) x *= down;
-    sum = sum * down + offset * std::exp(rules.sink_unshifted ? sink + maximum - top : sink - top);
-    maximum = top;
-    whole = sum / offset;
-  }
-  const double divisor = rules.divide ? sum : offset;
-  part.o.resize(dim);
-  for (int32_t d = 0; d < dim; ++d) part.o[d] = divisor == 0 ? 0.0 : acc[d] / divisor;
-  part.lse = maximum + std::log(whole);
-  if (lse) *lse = {part.lse, maximum, whole, sink, keys_alone};
-  return part;
+  if (!merged) out.parts[0] = run_part(rules, scored, 0, scored.size(), sink, &out.lse);
+  if (!shared) return out;
+  if (sums_.size() >= kShared) sums_.clear();
+  return sums_.emplace(std::move(key), std::move(out)).first->second;
 }
 
 Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
@@ -333,6 +268,15 @@ Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
     Rules inside = rules;
     inside.world = nullptr;
     return in_world(*rules.world).predict(inside, asked);
+  }
+  if (rules.o_of || rules.lse_of) {
+    Rules own = rules;
+    own.o_of = own.lse_of = nullptr;
+    Prediction out = predict(own, asked);
+    if (const Cell c = rules.o_of ? rules.o_of(asked) : asked; !(c == asked)) out.o = predict(own, c).o;
+    if (const Cell c = rules.lse_of ? rules.lse_of(asked) : asked; !(c == asked))
+      out.lse = predict(own, c).lse;
+    return out;
   }
   if (rules.never_written && rules.never_written(asked)) {
     Prediction nothing;
@@ -344,32 +288,19 @@ Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
   const int32_t kv_head = rules.kv_head_of ? rules.kv_head_of(cell) : cell.head / problem_.group();
   const int32_t request = rules.kv_request_of ? rules.kv_request_of(cell) : cell.request;
   KvStore& keys = store(request, kv_head);
-  const Request& own = problem_.requests[cell.request];
-  Scene scene{problem_, cell, keys, keys.keys(), own.context_len() + cell.row, kv_head, this};
-  const std::vector<Scored> scored = score_all(rules, scene, asked);
-
-  const bool nan_scores = std::any_of(scored.begin(), scored.end(), [](auto& s) { return std::isnan(s.x); });
+  Scene scene{problem_, cell, keys, keys.keys(), position_of(problem_, cell), kv_head, this};
   double sink = problem_.sinks ? reader_.sink(cell.head) : -kInf;
   if (rules.sink) sink = rules.sink(scene, sink);
   const assay_arithmetic& a = rules.arithmetic;
-  const int32_t parts = a.split_keys > 0 ? std::max(1, (scene.kv_len + a.split_keys - 1) / a.split_keys)
-                                         : std::max(1, a.splits);
   Prediction out;
-  out.nan_scores = nan_scores;
-  LseParts lse{};
-  if (parts == 1) {
-    SplitPart only = run_part(rules, scored, 0, scored.size(), sink, &lse);
-    out.o = std::move(only.o);
-    out.lse = only.lse;
+  Summed summed = sums(rules, scene, asked, sink);
+  out.nan_scores = summed.nan_scores;
+  LseParts lse = summed.lse;
+  if (!summed.merged) {
+    out.o = std::move(summed.parts[0].o);
+    out.lse = summed.parts[0].lse;
   } else {
-    std::vector<SplitPart> results(parts);
-    size_t at = 0;
-    for (int32_t s = 0; s < parts; ++s) {
-      size_t end = at;
-      while (end < scored.size() && scored[end].part <= s) ++end;
-      results[s] = run_part(rules, scored, at, end, rules.sink_per_split ? sink : -kInf, nullptr);
-      at = end;
-    }
+    std::vector<SplitPart>& results = summed.parts;
     for (SplitPart& part : results) {
       if (a.partial_format != ASSAY_FORMAT_NONE && a.partial_format != ASSAY_FP32)
         for (double& x : part.o) x = round_to(a.partial_format, x);
@@ -405,7 +336,7 @@ Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
   if (rules.weight_noise > 0) {
     std::vector<double> squares(problem_.head_dim_v, 0.0);
     double all = 0;
-    for (const Scored& s : scored) {
+    for (const Scored& s : score_all(rules, scene, asked)) {
       if (s.v == nullptr) continue;
       const double p = std::exp(s.x - out.lse);
       all += p * p;
@@ -429,7 +360,7 @@ Predictor::Weights Predictor::weights(const Cell& cell) {
   rules.arithmetic.split_keys = 0;
   KvStore& keys = store(cell.request, cell.head / problem_.group());
   const Request& own = problem_.requests[cell.request];
-  Scene scene{problem_, cell, keys, own.kv_len, own.context_len() + cell.row, cell.head / problem_.group()};
+  Scene scene{problem_, cell, keys, own.kv_len, position_of(problem_, cell), cell.head / problem_.group()};
   Weights result;
   double top = problem_.sinks ? reader_.sink(cell.head) : -kInf, sum = 0;
   const std::vector<Scored> scored = score_all(rules, scene, cell);

@@ -6,6 +6,8 @@
 
 #include <map>
 #include <memory>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "harness/explain/kv_store.hpp"
@@ -51,9 +53,30 @@ class Predictor {
  private:
   struct Altered;
   Predictor& in_world(const World&);
-  struct Scored;  // a term with its score
-  double dot(const Rules&, const Scene&, const Cell& query, const Term&);
+  struct Scored {  // a term with its score
+    Term term;
+    double x;
+    const double* v;  // nullptr: zeros
+    int32_t tile, part;
+  };
+  struct Summed {
+    std::vector<SplitPart> parts;
+    LseParts lse{};  // of one part
+    bool nan_scores = false, merged = false;
+  };
+  struct Dots {  // of one query with the rows of one store
+    std::vector<double> value;
+    std::vector<char> known;
+  };
+  struct Query {
+    std::vector<double> q;
+    std::map<const KvStore*, Dots> dots;
+  };
+  Query& query_at(const Cell&);
+  double dot(const Rules&, const Scene&, const Query&, Dots&, const Term&);
+  const std::vector<int32_t>& seen_by(const Cell&);  // keys of its request that a row sees
   std::vector<Scored> score_all(const Rules&, Scene&, const Cell& asked);
+  Summed sums(const Rules&, Scene&, const Cell& asked, double sink);
   static int32_t count_updates(const assay_arithmetic&, const std::vector<Scored>&, size_t begin, size_t end,
                                double maximum);
   SplitPart run_part(const Rules&, const std::vector<Scored>&, size_t begin, size_t end, double sink,
@@ -65,14 +88,11 @@ class Predictor {
   OperandReader reader_;
   assay_arithmetic declared_;
   std::map<std::pair<int32_t, int32_t>, std::unique_ptr<KvStore>> stores_;
-  struct Query {
-    std::vector<double> q;
-    std::map<const KvStore*, std::vector<double>> dots;  // by row of the store; NaN-boxed: not computed
-    std::map<const KvStore*, std::vector<char>> known;
-  };
   std::map<std::tuple<int32_t, int32_t, int32_t>, Query> queries_;
+  std::map<std::pair<int32_t, int32_t>, std::vector<int32_t>> seen_;
   std::vector<double> edited_q_, scaled_k_;
   std::map<const World*, std::shared_ptr<Altered>> worlds_;
+  std::unordered_map<std::string, Summed> sums_;  // by cell and arithmetic
 };
 
 }  // namespace assay

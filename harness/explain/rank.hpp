@@ -3,8 +3,10 @@
 // the error remains. Hypotheses that fail on a few cells are not computed on the rest.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "harness/explain/hypothesis.hpp"
@@ -20,6 +22,11 @@ struct Ranked {
   bool fact = false;           // observed in an experiment, not fitted
   int32_t free = 0;            // numbers fitted to the wrong cells
   std::string_view also = {};  // the second of two causes at once; empty: one explains it
+  // It predicts what the first cause predicts, in every cell looked at: here the two are one answer.
+  bool same_as_first = false;
+  bool in_wrong_cells = false;  // it fits in the wrong cells only, by no rule which these are
+  // It explains as much as the first one here, and less on the second line.
+  bool told_apart = false;
 };
 
 // From here on the first cause is called the cause; below it, none of the known ones. A cause that explains
@@ -35,15 +42,27 @@ struct Ranking {
   int64_t tested = 0;
   int64_t bad_cells = 0;  // wrong cells of the case, not of the sample
   std::vector<Sample> samples;
+  // Cause and words of hypotheses that explain as much as the best.
+  std::set<std::pair<std::string_view, std::string>> alike;
+  // What is said is said of another line too (second_line.hpp); empty: none was looked at, or it shows
+  // nothing.
+  std::string second;
+  double explained_there = 1;  // by the best of what explains most here
+};
+
+// Which hypotheses are tested.
+struct Choice {
+  std::vector<std::string> without;  // none of these causes
+  std::set<std::string_view> only;   // if any: of these causes alone
+  // If any: of a cause that has these or the like with other numbers, only these (keep_asked).
+  std::set<std::pair<std::string_view, std::string>> words;
 };
 
 // Predictors for the operands under NaN poison and low poison.
-// Hypotheses of the causes `without` are left out.
-Ranking rank(const Clues&, Predictor& low, const std::vector<Family>&,
-             const std::vector<std::string>& without = {});
+Ranking rank(const Clues&, Predictor& low, const std::vector<Family>&, const Choice& = {});
 
-// Whether the first cause is called the cause: it explains enough, and has fewer fitted numbers than there
-// are wrong cells.
+// Whether the first cause is called the cause: it explains enough, here and on the second line, and has fewer
+// fitted numbers than there are wrong cells.
 bool sure(const Ranking&);
 // Sure, and of all but legal rounding.
 bool clearly(const Ranking&);

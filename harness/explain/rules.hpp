@@ -37,7 +37,7 @@ struct Scene {
   Cell cell;
   KvStore& keys;         // K and V that this cell reads
   int32_t kv_len = 0;    // of the request whose keys are read
-  int32_t position = 0;  // of the row: kv_len - q_len + row
+  int32_t position = 0;  // of the row, counted from the first key: kv_len - q_len + row unless the case says
   int32_t kv_head = 0;
   Predictor* predictor = nullptr;  // for the results of other cells
 };
@@ -51,6 +51,7 @@ struct Term {
   double in_sum = 1, in_output = 1;
   double k_factor = 1, v_factor = 1;
   bool zero = false;                                         // K and V are zeros, not memory
+  bool k_for_v = false, v_for_k = false;                     // the other one is read in its place
   double forced = std::numeric_limits<double>::quiet_NaN();  // a final score in place of the computed one
 };
 
@@ -67,6 +68,7 @@ struct SplitPart {
   std::vector<double> o;
   double lse = -std::numeric_limits<double>::infinity();
   int32_t keys = 0;
+  double maximum = -std::numeric_limits<double>::infinity();  // running maximum at the end, natural units
 };
 
 struct LseParts {
@@ -77,12 +79,28 @@ struct LseParts {
   double without_sink;
 };
 
+// How keys are dealt to parts of no fixed size, beside assay_arithmetic's even ones.
+struct Cut {
+  int32_t least = 0;   // tiles a part should have: no more parts than that allows; 0: as many as there are
+  bool whole = false;  // ceil(tiles / parts) tiles each, the last ones what is left
+  bool interleaved = false;  // in turn
+  bool operator==(const Cut&) const = default;
+};
+
+// The running maximum of a part rises.
+struct MaximumMove {
+  int32_t number, of;  // 0 is the first of so many
+  double by;           // natural units
+};
+
 struct Rules {
   assay_arithmetic arithmetic{};  // the declared one, or a changed copy
+  Cut cut;
   std::shared_ptr<const World> world;
 
-  std::function<Cell(const Scene&)> query_of;  // whose Q vector is used
-  std::function<Cell(const Cell&)> result_of;  // whose result stands in this cell
+  std::function<Cell(const Scene&)> query_of;     // whose Q vector is used
+  std::function<Cell(const Cell&)> result_of;     // whose result stands in this cell
+  std::function<Cell(const Cell&)> o_of, lse_of;  // the same of O or of the LSE alone
   bool query_at_place = false;  // ... with the Q vector that stands at the place it is stored to
   std::function<bool(const Cell&)> never_written;     // of the cell asked for
   std::function<int32_t(const Cell&)> kv_head_of;     // default head / group
@@ -90,7 +108,8 @@ struct Rules {
 
   std::function<bool(const Scene&, int32_t key)> sees;  // default visible(); keys below kv_len only
   std::function<void(Scene&, std::vector<Term>&)> edit_terms;
-  std::function<void(const Scene&, double* q)> edit_q;  // dequantised, head_dim_qk values
+  std::function<void(const Scene&, double* q)> edit_q;        // dequantised, head_dim_qk values
+  std::function<bool(const Scene&, const Term&)> edit_q_for;  // of these keys only; unset: of all
   int32_t values_from_k = -1;  // V is this dimension and the next ones of K's row; -1: V
   bool edit_per_key = false;   // K itself is scaled per key (Term::k_factor) and rounded again
   std::function<double(const Scene&, const Term&, const ScoreParts&)> score;
@@ -100,13 +119,18 @@ struct Rules {
   bool sink_raw = false;        // its logit joins the row sum, not its exponential
   bool sink_unshifted = false;  // its exponential joins the row sum without the maximum taken off
 
-  double exponent_factor = 1;                                    // exp(factor * (x - m))
+  double exponent_factor = 1;          // exp(factor * (x - m))
+  double rescale_exponent = 1;         // ... and a power of it where the maximum rises
+  double (*exp_of)(double) = nullptr;  // in place of exp, for the weights alone
   double round_clamp = std::numeric_limits<double>::infinity();  // largest P the format holds
   double first_maximum = -std::numeric_limits<double>::infinity();
-  // Update u of n of the running maximum (0 = first): is the rescale forgotten?
-  std::function<bool(int32_t update, int32_t updates)> o_kept, l_kept;
+  // When the running maximum rises: is the rescale forgotten, of O in these dimensions (unset: all)?
+  std::function<bool(const MaximumMove&)> o_kept, l_kept;
+  std::function<bool(int32_t dim)> kept_dims;
   // ... or is it applied a second time, to both?
-  std::function<bool(int32_t update, int32_t updates)> rescaled_twice;
+  std::function<bool(const MaximumMove&)> rescaled_twice;
+  // Tiles whose largest score is so far below the running maximum are skipped.
+  double skip_below = std::numeric_limits<double>::infinity();
   bool stale_maximum = false;  // weights of a tile are relative to the maximum before it
   // What a kernel makes of scores that are NaN is nobody's promise. False: they spread. True: a maximum of
   // NaN leaves the row without a maximum, so that it ends as a row without keys. Both are tried where NaN
@@ -137,5 +161,9 @@ struct Rules {
   // A hypothesis about noise: standard deviation of relative errors of the weights that nobody can repeat.
   double weight_noise = 0;
 };
+
+// Whether two rules that say so share what stands before the merge: no step before it is changed, but for the
+// arithmetic and the cut.
+bool plain_before_merge(const Rules&);
 
 }  // namespace assay

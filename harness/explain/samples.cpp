@@ -56,7 +56,7 @@ std::vector<Judged> judge_cells(const Evidence& e, Call call) {
   return cells;
 }
 
-std::vector<Scope> scopes_of(const Problem& p, const std::vector<Judged>& judged) {
+std::vector<Scope> all_scopes() {
   using P = const Problem&;
   using C = const Cell&;
   const auto rows = [](P q, C c) { return q.requests[c.request].q_len; };
@@ -91,6 +91,11 @@ std::vector<Scope> scopes_of(const Problem& p, const std::vector<Judged>& judged
     all.push_back({fmt::format("the last, partly filled {} rows of a request", tile),
                    [=](P q, C c) { return c.row >= rows(q, c) / tile * tile; }});
   }
+  return all;
+}
+
+std::vector<Scope> scopes_of(const Problem& p, const std::vector<Judged>& judged) {
+  std::vector<Scope> all = all_scopes();
   std::erase_if(all, [&](const Scope& s) {
     bool keep = false;
     for (const Judged& j : judged) {

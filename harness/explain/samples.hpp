@@ -25,6 +25,8 @@ struct Scope {
   std::function<bool(const Problem&, const Cell&)> holds;
 };
 std::vector<Scope> scopes_of(const Problem&, const std::vector<Judged>&);
+// Every part of a case that has a name, whatever is wrong in it.
+std::vector<Scope> all_scopes();
 
 // Dimensions of O that are right in every cell, where others are wrong; empty: none, or hardly any.
 std::vector<char> right_dims(const Evidence&, Call, const std::vector<Judged>&);

@@ -3,7 +3,6 @@
 // cause of a fault never reach the explainer.
 #include "harness/explain/score.hpp"
 
-#include <dlfcn.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -18,7 +17,9 @@
 #include "harness/base/error.hpp"
 #include "harness/base/globs.hpp"
 #include "harness/base/random.hpp"
+#include "harness/device/exported.hpp"
 #include "harness/explain/child.hpp"
+#include "harness/explain/second_line.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/scenario/suite.hpp"
 
@@ -97,10 +98,7 @@ std::vector<std::string> true_causes(const assay_fault& fault) {
 }
 
 const assay_fault_catalogue* open_catalogue(const Backend& backend) {
-  void* library = dlopen(backend.path().c_str(), RTLD_NOW | RTLD_NOLOAD);
-  const auto open =
-      library ? reinterpret_cast<assay_fault_catalogue_open_fn>(dlsym(library, "assay_fault_catalogue_open"))
-              : nullptr;
+  const auto open = exported<assay_fault_catalogue_open_fn>(backend, "assay_fault_catalogue_open");
   const assay_fault_catalogue* catalogue = open ? open(ASSAY_ABI_VERSION) : nullptr;
   if (catalogue == nullptr)
     throw InputError(
@@ -216,12 +214,20 @@ ExplainedFault score_one(const std::vector<Line>& suite_lines, const assay_fault
   score.line = lines[at].text;
   CaptureOptions capture_options;
   capture_options.threads = 1;
-  const Evidence evidence =
-      capture(score.line, p, options.backend, (op_of(p).has_cache ? fault.paged : fault.prefill)->name,
-              capture_options);
+  const char* kernel = (op_of(p).has_cache ? fault.paged : fault.prefill)->name;
+  Evidence other;
+  if (const std::string second = second_line(score.line); !second.empty())
+    other = capture_beside(second, make_problem(parse_scenario(second)), options.backend, kernel,
+                           capture_options);
+  const Evidence evidence = capture(score.line, p, options.backend, kernel, capture_options);
   omp_set_num_threads(1);
   const auto start = std::chrono::steady_clock::now();
-  const Explanation x = explain(evidence);
+  const Beside beside = [&]() -> const Evidence* {
+    if (!other.call(Call::kFirst).made) return nullptr;
+    if (other.bounded.value.rows.empty()) complete(other, capture_options);
+    return &other;
+  };
+  const Explanation x = explain(evidence, {}, beside);
   score.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::vector<std::string> truth = true_causes(fault);
   const auto is_true = [&](const Ranked& r) {
@@ -241,9 +247,16 @@ ExplainedFault score_one(const std::vector<Line>& suite_lines, const assay_fault
   score.right = truth.empty() ? !score.sure : score.sure && score.rank == 1;
   const std::vector<Ranked> best = equally_good(x.ranking);
   score.misled = score.sure && std::none_of(best.begin(), best.end(), is_true);
-  const Explanation without = truth.empty() ? x : explain(evidence, truth);
+  const auto as_first = [&](const Ranked& r) { return &r == &list.front() || r.same_as_first; };
+  const bool same = std::any_of(list.begin(), list.end(), [&](auto& r) { return is_true(r) && as_first(r); });
+  score.right_as_same = score.sure && same && !score.right;
+  const Explanation without = truth.empty() ? x : explain(evidence, truth, beside);
   score.sure_without = sure(without.ranking);
   if (!without.ranking.list.empty()) score.first_without = without.ranking.list.front().cause;
+  score.synonym_without = score.sure_without && same && without.ranking.list.front().also.empty() &&
+                          std::any_of(list.begin(), list.end(), [&](const Ranked& r) {
+                            return as_first(r) && r.cause == score.first_without;
+                          });
   return score;
 }
 
@@ -251,6 +264,7 @@ void from_json_to(const json& j, ExplainedFault& s) {
   s.line = j["line"], s.rank = j["rank"], s.first = j["first"], s.how = j["how"];
   s.misfit = j["misfit"], s.explained = j["explained"], s.seconds = j["seconds"];
   s.sure = j["sure"], s.right = j["right"], s.misled = j["misled"];
+  s.right_as_same = j["right_as_same"], s.synonym_without = j["synonym_without"];
   s.sure_without = j["sure_without"], s.first_without = j["first_without"];
   s.problem = j["problem"];
 }
@@ -269,7 +283,9 @@ json fault_json(const ExplainedFault& s) {
           {"sure", s.sure},
           {"right", s.right},
           {"misled", s.misled},
+          {"right_as_same", s.right_as_same},
           {"sure_without", s.sure_without},
+          {"synonym_without", s.synonym_without},
           {"first_without", s.first_without},
           {"seconds", s.seconds},
           {"problem", s.problem}};
@@ -335,7 +351,9 @@ ExplainScore score_catalogue(const ExplainScoreOptions& options,
     report.in_three += f.rank >= 1 && f.rank <= 3;
     report.right += f.right;
     report.misled += f.misled;
+    report.right_as_same += f.right_as_same;
     report.unknown_without += !f.sure_without;
+    report.synonym_without += f.synonym_without;
   }
   return report;
 }

@@ -34,8 +34,13 @@ struct ExplainedFault {
   bool sure = false;    // it said "so ...", not "none of the known causes"
   bool right = false;   // sure of a true cause, or not sure where the catalogue has none
   bool misled = false;  // sure, and none of the causes it holds equally good is true
+  // The true cause is named as the same, on this line, as the first one, of which it is sure.
+  bool right_as_same = false;
   // The same without the true causes.
   bool sure_without = false;
+  // ... of a cause that predicts what the true one predicts in every cell looked at: another word for it
+  // here.
+  bool synonym_without = false;
   std::string first_without;
   std::string problem;  // why there is no explanation; empty: there is one
 };
@@ -45,7 +50,9 @@ struct ExplainScore {
   int64_t explained = 0;                       // faults of which there is an explanation
   int64_t known = 0, first = 0, in_three = 0;  // those with a cause: how many, true first, among three
   int64_t right = 0, misled = 0;               // of all explained
+  int64_t right_as_same = 0;                   // not in `right`
   int64_t unknown_without = 0;                 // of all explained: "none" when the true causes are missing
+  int64_t synonym_without = 0;                 // ... or another word that means the same on the line
   int64_t not_wrong = 0;                       // no line on which the fault is judged wrong
   double accuracy() const { return known ? double(first) / double(known) : 0; }
 };

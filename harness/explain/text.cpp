@@ -34,16 +34,31 @@ std::string and_also(const Ranked& r) {
 // What follows, or that nothing does: a cause that leaves a fifth of the error is not the cause.
 std::string conclusion(const Ranking& ranking) {
   if (ranking.list.empty()) return "so        none of the known causes: none of them explains any of it\n";
+  const double here = 100 * std::max(0.0, ranking.list.front().explained);
+  if (!sure(ranking) && ranking.explained_there < kSure)
+    return fmt::format(
+        "so        none of the known causes: the best of them explains {:.0f} %, and {:.0f} % of '{}'\n",
+        here, 100 * ranking.explained_there, ranking.second);
   if (!sure(ranking))
-    return fmt::format("so        none of the known causes: the best of them explains {:.0f} %\n",
-                       100 * std::max(0.0, ranking.list.front().explained));
+    return fmt::format("so        none of the known causes: the best of them explains {:.0f} %\n", here);
   std::string text;
   const std::vector<Ranked> best = equally_good(ranking);
-  for (size_t i = 0; i < best.size(); ++i)
-    if (const Cause* c = find_cause(best[i].cause))
-      text += fmt::format("{} {}{}\n", i == 0 ? "so       " : "or       ", c->meaning, and_also(best[i]));
-  if (best.size() > 1)
-    text += "          (this case cannot tell them apart: try other lengths, windows, seeds)\n";
+  const auto line = [&](std::string_view begin, const Ranked& r) {
+    if (const Cause* c = find_cause(r.cause))
+      text += fmt::format("{} {}{}\n", begin, c->meaning, and_also(r));
+  };
+  line("so       ", best[0]);
+  bool others = false;
+  for (size_t i = 1; i < best.size(); ++i)
+    if (best[i].same_as_first) line("          which here is the same as:", best[i]);
+  for (size_t i = 1; i < best.size(); ++i)
+    if (!best[i].same_as_first) line("or       ", best[i]), others = true;
+  if (others)
+    text += fmt::format("          (this case{} cannot tell them apart: try other lengths, windows, seeds)\n",
+                        ranking.second.empty() ? "" : " and '" + ranking.second + "'");
+  else if (!ranking.second.empty())
+    text += fmt::format("          which explains {:.0f} % of '{}' too\n", 100 * ranking.explained_there,
+                        ranking.second);
   return text;
 }
 
@@ -100,6 +115,8 @@ nlohmann::json explanation_json(const Explanation& x, const Problem& p) {
                       {"misfit_of_nothing", x.ranking.nothing},
                       {"sure", sure(x.ranking)},
                       {"equally_good", sure(x.ranking) ? equally_good(x.ranking).size() : 0},
+                      {"second_line", x.ranking.second},
+                      {"explained_there", x.ranking.explained_there},
                       {"seconds", x.seconds}};
   for (const BadElement& b : x.first)
     j["first"] = {{"request", b.cell.request}, {"row", b.cell.row},
@@ -114,6 +131,8 @@ nlohmann::json explanation_json(const Explanation& x, const Problem& p) {
                            {"how", r.text},
                            {"misfit", r.misfit},
                            {"explained", r.explained},
+                           {"same_as_first", r.same_as_first},
+                           {"told_apart", r.told_apart},
                            {"observed", r.fact},
                            {"meaning", c ? c->meaning : ""}});
   }

@@ -8,26 +8,17 @@
 namespace assay {
 namespace {
 
-using Edit = std::function<void(Scene&, std::vector<Term>&)>;
-
-void add_edit(const Clues& clues, Hypotheses& out, std::string_view cause, std::string text, double cost,
-              Edit edit) {
-  Hypothesis h = propose(clues, cause, std::move(text), cost);
-  h.rules.edit_terms = std::move(edit);
-  out.push_back(std::move(h));
-}
-
 void single_keys(const Clues& clues, Hypotheses& out) {
   for (const Pick& pick : picks()) {
     const auto of = pick.of;
-    add_edit(clues, out, "keys.one_dropped", fmt::format("{} visible key of every row", pick.name), 0.5,
-             [of](Scene&, std::vector<Term>& t) {
-               if (!t.empty()) t.erase(t.begin() + of(static_cast<int32_t>(t.size())));
-             });
-    add_edit(clues, out, "keys.one_doubled", fmt::format("{} visible key of every row", pick.name), 0.5,
-             [of](Scene&, std::vector<Term>& t) {
-               if (!t.empty()) t[of(static_cast<int32_t>(t.size()))].weight = 2;
-             });
+    propose_edit(clues, out, "keys.one_dropped", fmt::format("{} visible key of every row", pick.name), 0.5,
+                 [of](Scene&, std::vector<Term>& t) {
+                   if (!t.empty()) t.erase(t.begin() + of(static_cast<int32_t>(t.size())));
+                 });
+    propose_edit(clues, out, "keys.one_doubled", fmt::format("{} visible key of every row", pick.name), 0.5,
+                 [of](Scene&, std::vector<Term>& t) {
+                   if (!t.empty()) t[of(static_cast<int32_t>(t.size()))].weight = 2;
+                 });
   }
   const auto each_key = [&](double weight) {
     return [&clues, weight](const Cell& cell) {
@@ -52,17 +43,17 @@ void tile_edges(const Clues& clues, Hypotheses& out) {
   for (int32_t size : sizes)
     for (bool first : {true, false})
       for (double weight : {0.0, 2.0})
-        add_edit(clues, out, weight == 0 ? "keys.one_dropped" : "keys.one_doubled",
-                 fmt::format("{} key of every {} keys{}", first ? "first" : "last", size,
-                             first ? " but the first ones" : ""),
-                 0.4, [size, first, weight](Scene& s, std::vector<Term>& t) {
-                   for (Term& term : t) {
-                     const bool edge = first
-                                           ? term.position >= size && term.position % size == 0
-                                           : term.position % size == size - 1 && term.position + 1 < s.kv_len;
-                     if (edge) term.weight = weight;
-                   }
-                 });
+        propose_edit(clues, out, weight == 0 ? "keys.one_dropped" : "keys.one_doubled",
+                     fmt::format("{} key of every {} keys{}", first ? "first" : "last", size,
+                                 first ? " but the first ones" : ""),
+                     0.4, [size, first, weight](Scene& s, std::vector<Term>& t) {
+                       for (Term& term : t) {
+                         const bool edge =
+                             first ? term.position >= size && term.position % size == 0
+                                   : term.position % size == size - 1 && term.position + 1 < s.kv_len;
+                         if (edge) term.weight = weight;
+                       }
+                     });
 }
 
 // A key that holds what another position holds: the relation is found on one cell, then tried everywhere.
@@ -84,15 +75,15 @@ void stale_tokens(const Clues& clues, Hypotheses& out) {
   }
   for (const Pick& pick : picks()) {
     for (int32_t offset : offsets)
-      add_edit(clues, out, "keys.stale_token",
-               fmt::format("{} visible key holds the token {:+}", pick.name, offset), 0.7,
-               replaced(pick.of, offset, false));
-    add_edit(clues, out, "keys.stale_token", fmt::format("{} visible key holds token 0", pick.name), 0.7,
-             replaced(pick.of, 0, true));
-    add_edit(clues, out, "keys.stale_token", fmt::format("{} visible key holds zeros", pick.name), 0.7,
-             [of = pick.of](Scene&, std::vector<Term>& t) {
-               if (!t.empty()) t[of(static_cast<int32_t>(t.size()))].zero = true;
-             });
+      propose_edit(clues, out, "keys.stale_token",
+                   fmt::format("{} visible key holds the token {:+}", pick.name, offset), 0.7,
+                   replaced(pick.of, offset, false));
+    propose_edit(clues, out, "keys.stale_token", fmt::format("{} visible key holds token 0", pick.name), 0.7,
+                 replaced(pick.of, 0, true));
+    propose_edit(clues, out, "keys.stale_token", fmt::format("{} visible key holds zeros", pick.name), 0.7,
+                 [of = pick.of](Scene&, std::vector<Term>& t) {
+                   if (!t.empty()) t[of(static_cast<int32_t>(t.size()))].zero = true;
+                 });
   }
   // Any token in the place of a picked key, cell by cell.
   for (const Pick& pick : picks()) {
@@ -114,16 +105,16 @@ void tiles(const Clues& clues, Hypotheses& out) {
   for (int32_t size : sizes) {
     for (const Pick& pick : picks())
       for (bool seen_only : {true, false}) {
-        add_edit(clues, out, "keys.tile_dropped",
-                 fmt::format("{} tile of {} keys {}", pick.name, size,
-                             seen_only ? "that the row sees" : "of the request"),
-                 0.6, [of = pick.of, size, seen_only](Scene& s, std::vector<Term>& t) {
-                   if (t.empty()) return;
-                   const int32_t first = seen_only ? t.front().position / size : 0;
-                   const int32_t last = seen_only ? t.back().position / size : (s.kv_len - 1) / size;
-                   const int32_t tile = first + of(last - first + 1);
-                   std::erase_if(t, [&](const Term& term) { return term.position / size == tile; });
-                 });
+        propose_edit(clues, out, "keys.tile_dropped",
+                     fmt::format("{} tile of {} keys {}", pick.name, size,
+                                 seen_only ? "that the row sees" : "of the request"),
+                     0.6, [of = pick.of, size, seen_only](Scene& s, std::vector<Term>& t) {
+                       if (t.empty()) return;
+                       const int32_t first = seen_only ? t.front().position / size : 0;
+                       const int32_t last = seen_only ? t.back().position / size : (s.kv_len - 1) / size;
+                       const int32_t tile = first + of(last - first + 1);
+                       std::erase_if(t, [&](const Term& term) { return term.position / size == tile; });
+                     });
       }
     propose_per_cell(
         clues, "keys.tile_dropped", fmt::format("one tile of {} keys per row", size), 1.6,
@@ -143,9 +134,12 @@ void tiles(const Clues& clues, Hypotheses& out) {
 
 // The kernel believes in another number of keys; with `follows` its rows stand at the end of those.
 void add_length(const Clues& clues, Hypotheses& out, std::string_view cause, std::string text, double cost,
-                bool follows, std::function<int32_t(const Request&)> length) {
+                bool follows, std::function<int32_t(const Request&)> length,
+                std::function<int32_t(const Problem&, int32_t request)> by_number = {}) {
   Hypothesis h = propose(clues, cause, std::move(text), cost);
-  const auto believed = [length](const Scene& s) { return length(s.problem.requests[s.cell.request]); };
+  const auto believed = [length, by_number](const Scene& s) {
+    return by_number ? by_number(s.problem, s.cell.request) : length(s.problem.requests[s.cell.request]);
+  };
   h.rules.edit_terms = [believed, follows](Scene& s, std::vector<Term>& terms) {
     const Problem& p = s.problem;
     const Request& r = p.requests[s.cell.request];
@@ -179,6 +173,9 @@ void lengths(const Clues& clues, Hypotheses& out) {
   std::vector<std::pair<int32_t, std::string>> grains;
   if (op_of(p).has_cache && p.page_size > 1) grains.push_back({p.page_size, "page"});
   for (int32_t tile : clues.tile_sizes) grains.push_back({tile, fmt::format("tile of {}", tile)});
+  // Loops over a few keys at a time.
+  for (int32_t run : {2, 4, 8})
+    if (grains.empty() || grains[0].first != run) grains.push_back({run, fmt::format("run of {}", run)});
   for (const auto& [grain, name] : grains)
     for (bool follows : {false, true}) {
       const int32_t g = grain;
@@ -187,9 +184,34 @@ void lengths(const Clues& clues, Hypotheses& out) {
                  follows ? 0.3 : 0.2, follows, [g](const Request& r) { return r.kv_len / g * g; });
       add_length(clues, out, "keys.tail_dropped", fmt::format("last {} left out{}", name, how), 0.4, follows,
                  [g](const Request& r) { return std::max(0, (r.kv_len - 1) / g * g); });
+      add_length(clues, out, "keys.tail_dropped", fmt::format("a full last {} left out{}", name, how),
+                 follows ? 0.3 : 0.2, follows,
+                 [g](const Request& r) { return r.kv_len % g == 0 ? std::max(0, r.kv_len - g) : r.kv_len; });
       add_length(clues, out, "memory.unused_slot", fmt::format("last {} taken as full{}", name, how),
                  follows ? 0.3 : 0.2, follows, [g](const Request& r) { return (r.kv_len + g - 1) / g * g; });
     }
+  // The length put together from whole pages and another request's last one.
+  const int32_t requests = static_cast<int32_t>(p.requests.size());
+  const std::pair<const char*, std::function<int32_t(int32_t)>> others[] = {
+      {"next", [=](int32_t r) { return std::min(r + 1, requests - 1); }},
+      {"previous", [](int32_t r) { return std::max(r - 1, 0); }},
+      {"first", [](int32_t) { return 0; }},
+      {"last", [=](int32_t) { return requests - 1; }},
+  };
+  for (const auto& [name, other] : others)
+    for (bool least : {false, true})
+      for (bool follows : {true, false}) {
+        if (requests < 2 || !op_of(p).has_cache || p.page_size < 2) continue;
+        add_length(clues, out, "keys.kv_len_short",
+                   fmt::format("last page as full as the {} request's{}{}", name,
+                               least ? ", no fuller than its own" : "", follows ? "" : ", rows stay"),
+                   0.3, follows, {}, [other = other, least, g = p.page_size](const Problem& q, int32_t r) {
+                     const auto filled = [g](int32_t n) { return n == 0 ? 0 : (n - 1) % g + 1; };
+                     const int32_t own = q.requests[r].kv_len, mine = filled(own);
+                     const int32_t theirs = filled(q.requests[other(r)].kv_len);
+                     return own - mine + (least ? std::min(mine, theirs) : theirs);
+                   });
+      }
   for (int32_t delta : {1, 2, 4, 8, 16})
     for (bool follows : {true, false}) {
       const double cost = 0.3 + (delta > 1 ? 0.2 : 0) + (follows ? 0 : 0.1);
@@ -229,51 +251,53 @@ void lengths(const Clues& clues, Hypotheses& out) {
   std::vector<int32_t> counts = {1, 2, 4, 8, 16, 32, 64};
   for (int32_t count : counts)
     for (bool causal : {false, true})
-      add_edit(clues, out, "keys.tail_unmasked",
-               fmt::format("{} zero keys behind the last{}", count, causal ? ", in the last row" : ""), 0.5,
-               [count, causal](Scene& s, std::vector<Term>& t) {
-                 if (causal && s.position != s.kv_len - 1) return;
-                 for (int32_t i = 0; i < count; ++i) t.push_back({s.kv_len + i, 0, 0, 1, 1, 1, 1, 1, true});
-               });
+      propose_edit(clues, out, "keys.tail_unmasked",
+                   fmt::format("{} zero keys behind the last{}", count, causal ? ", in the last row" : ""),
+                   0.5, [count, causal](Scene& s, std::vector<Term>& t) {
+                     if (causal && s.position != s.kv_len - 1) return;
+                     for (int32_t i = 0; i < count; ++i)
+                       t.push_back({s.kv_len + i, 0, 0, 1, 1, 1, 1, 1, true});
+                   });
   for (const auto& [grain, name] : grains)
     for (int which = 0; which < 4; ++which)
-      add_edit(clues, out, "keys.tail_unmasked",
-               fmt::format("zero keys up to a whole {}{}", name,
-                           which == 1   ? ", in the last row"
-                           : which == 2 ? ", in requests with one row"
-                           : which == 3 ? ", beyond the row's own position too"
-                                        : ""),
-               0.4, [g = grain, which](Scene& s, std::vector<Term>& t) {
-                 const Request& r = s.problem.requests[s.cell.request];
-                 if (which == 1 && s.position != s.kv_len - 1) return;
-                 if (which == 2 && r.q_len != 1) return;
-                 const int32_t from = which == 3 && !t.empty() ? t.back().position + 1 : s.kv_len;
-                 for (int32_t j = from; j % g != 0; ++j) t.push_back({j, 0, 0, 1, 1, 1, 1, 1, true});
-               });
+      propose_edit(clues, out, "keys.tail_unmasked",
+                   fmt::format("zero keys up to a whole {}{}", name,
+                               which == 1   ? ", in the last row"
+                               : which == 2 ? ", in requests with one row"
+                               : which == 3 ? ", beyond the row's own position too"
+                                            : ""),
+                   0.4, [g = grain, which](Scene& s, std::vector<Term>& t) {
+                     const Request& r = s.problem.requests[s.cell.request];
+                     if (which == 1 && s.position != s.kv_len - 1) return;
+                     if (which == 2 && r.q_len != 1) return;
+                     const int32_t from = which == 3 && !t.empty() ? t.back().position + 1 : s.kv_len;
+                     for (int32_t j = from; j % g != 0; ++j) t.push_back({j, 0, 0, 1, 1, 1, 1, 1, true});
+                   });
 }
 
 void displaced(const Clues& clues, Hypotheses& out) {
   const Problem& p = clues.problem();
-  add_edit(clues, out, "keys.shifted", "new tokens read from the start of the request", 0.2,
-           [](Scene& s, std::vector<Term>& t) {
-             const int32_t context = s.problem.requests[s.cell.request].context_len();
-             for (Term& term : t)
-               if (context > 0 && term.position >= context) term.k_row = term.v_row = term.position - context;
-           });
+  propose_edit(clues, out, "keys.shifted", "new tokens read from the start of the request", 0.2,
+               [](Scene& s, std::vector<Term>& t) {
+                 const int32_t context = s.problem.requests[s.cell.request].context_len();
+                 for (Term& term : t)
+                   if (context > 0 && term.position >= context)
+                     term.k_row = term.v_row = term.position - context;
+               });
   enum What { kBoth, kKeys, kValues };
   const char* names[] = {"keys and values", "keys", "values"};
   for (int32_t bit : {1, 2, 4, 8})
     for (What what : {kBoth, kKeys, kValues})
-      add_edit(clues, out, "keys.shifted",
-               fmt::format("{} exchanged {} by {}", names[what], bit > 1 ? "in blocks," : "one", bit), 0.4,
-               [bit, what](Scene& s, std::vector<Term>& t) {
-                 for (Term& term : t) {
-                   const int32_t from = term.position ^ bit;
-                   if (from >= s.kv_len) continue;
-                   if (what != kValues) term.k_row = from;
-                   if (what != kKeys) term.v_row = from;
-                 }
-               });
+      propose_edit(clues, out, "keys.shifted",
+                   fmt::format("{} exchanged {} by {}", names[what], bit > 1 ? "in blocks," : "one", bit),
+                   0.4, [bit, what](Scene& s, std::vector<Term>& t) {
+                     for (Term& term : t) {
+                       const int32_t from = term.position ^ bit;
+                       if (from >= s.kv_len) continue;
+                       if (what != kValues) term.k_row = from;
+                       if (what != kKeys) term.v_row = from;
+                     }
+                   });
   std::vector<int32_t> shifts = {1, -1, 2, -2, 4, -4, 8, -8};
   for (int32_t tile : clues.tile_sizes) {
     shifts.push_back(tile);
@@ -284,29 +308,29 @@ void displaced(const Clues& clues, Hypotheses& out) {
       for (int mode = 0; mode < 3; ++mode) {  // clamped, wrapped in the request, wrapped in the page
         if (mode == 2 && (!op_of(p).has_cache || p.page_size < 2)) continue;
         const char* modes[] = {"", ", round the request", ", round the page"};
-        add_edit(clues, out, "keys.shifted",
-                 fmt::format("{} read {:+} further on{}", names[what], shift, modes[mode]),
-                 (shift * shift == 1 ? 0.3 : 0.5) + 0.05 * mode,
-                 [shift, what, mode, page = p.page_size](Scene& s, std::vector<Term>& t) {
-                   const int32_t n = s.kv_len;
-                   for (Term& term : t) {
-                     int32_t from = term.position + shift;
-                     if (mode == 0) from = std::clamp(from, 0, n - 1);
-                     if (mode == 1) from = ((from % n) + n) % n;
-                     if (mode == 2) {
-                       const int32_t slot = ((term.position % page + shift) % page + page) % page;
-                       from = term.position / page * page + slot;
-                     }
-                     int32_t row = from;
-                     if (from >= n) {  // behind the last key of the page
-                       int64_t block = -1, at = 0;
-                       if (!s.keys.place(s.cell.request, from, &block, &at)) block = -1;
-                       row = s.keys.extra(block, at);
-                     }
-                     if (what != kValues) term.k_row = row;
-                     if (what != kKeys) term.v_row = row;
-                   }
-                 });
+        propose_edit(clues, out, "keys.shifted",
+                     fmt::format("{} read {:+} further on{}", names[what], shift, modes[mode]),
+                     (shift * shift == 1 ? 0.3 : 0.5) + 0.05 * mode,
+                     [shift, what, mode, page = p.page_size](Scene& s, std::vector<Term>& t) {
+                       const int32_t n = s.kv_len;
+                       for (Term& term : t) {
+                         int32_t from = term.position + shift;
+                         if (mode == 0) from = std::clamp(from, 0, n - 1);
+                         if (mode == 1) from = ((from % n) + n) % n;
+                         if (mode == 2) {
+                           const int32_t slot = ((term.position % page + shift) % page + page) % page;
+                           from = term.position / page * page + slot;
+                         }
+                         int32_t row = from;
+                         if (from >= n) {  // behind the last key of the page
+                           int64_t block = -1, at = 0;
+                           if (!s.keys.place(s.cell.request, from, &block, &at)) block = -1;
+                           row = s.keys.extra(block, at);
+                         }
+                         if (what != kValues) term.k_row = row;
+                         if (what != kKeys) term.v_row = row;
+                       }
+                     });
       }
 }
 

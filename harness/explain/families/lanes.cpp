@@ -67,31 +67,14 @@ std::vector<Subset> subsets(const Clues& clues) {
   return list;
 }
 
-using Edit = std::function<void(Scene&, std::vector<Term>&)>;
-
-void add(const Clues& clues, Hypotheses& out, std::string_view cause, std::string text, double cost,
-         Edit edit) {
-  Hypothesis h = propose(clues, cause, std::move(text), cost);
-  h.rules.edit_terms = std::move(edit);
-  out.push_back(std::move(h));
-}
-
-// The row of the store that stands at a position; behind the last key whatever the page holds there.
-int32_t row_at(Scene& s, int32_t position) {
-  if (position < s.kv_len) return position;
-  int64_t block = -1, slot = 0;
-  if (!s.keys.place(s.keys.request(), position, &block, &slot)) block = -1;
-  return s.keys.extra(block, slot);
-}
-
 void counted_wrongly(const Clues& clues, Hypotheses& out, const Subset& subset) {
   const auto edit = [&](std::string_view cause, std::string_view how, double cost, double Term::*what,
                         double value) {
-    add(clues, out, cause, fmt::format("{} {}", subset.name, how), subset.cost + cost,
-        [holds = subset.holds, what, value](Scene& s, std::vector<Term>& terms) {
-          for (Term& t : terms)
-            if (holds(t.position, s.kv_len)) t.*what = value;
-        });
+    propose_edit(clues, out, cause, fmt::format("{} {}", subset.name, how), subset.cost + cost,
+                 [holds = subset.holds, what, value](Scene& s, std::vector<Term>& terms) {
+                   for (Term& t : terms)
+                     if (holds(t.position, s.kv_len)) t.*what = value;
+                 });
   };
   edit("keys.one_dropped", "left out", 0, &Term::weight, 0);
   edit("keys.one_doubled", "counted twice", 0, &Term::weight, 2);
@@ -102,17 +85,17 @@ void counted_wrongly(const Clues& clues, Hypotheses& out, const Subset& subset) 
 
 void read_wrongly(const Clues& clues, Hypotheses& out, const Subset& subset, int32_t step) {
   for (Side side : kSides)
-    add(clues, out, "keys.lanes_stale",
-        fmt::format("{} of the {} read {:+} further on", of_side(side), subset.name, step),
-        subset.cost + 0.1 + 0.05 * (step * step != 1),
-        [holds = subset.holds, side, step](Scene& s, std::vector<Term>& terms) {
-          for (Term& t : terms) {
-            const int32_t from = t.position + step;
-            if (from < 0 || from >= s.kv_len || !holds(t.position, s.kv_len)) continue;
-            if (side != Side::kValues) t.k_row = from;
-            if (side != Side::kKeys) t.v_row = from;
-          }
-        });
+    propose_edit(clues, out, "keys.lanes_stale",
+                 fmt::format("{} of the {} read {:+} further on", of_side(side), subset.name, step),
+                 subset.cost + 0.1 + 0.05 * (step * step != 1),
+                 [holds = subset.holds, side, step](Scene& s, std::vector<Term>& terms) {
+                   for (Term& t : terms) {
+                     const int32_t from = t.position + step;
+                     if (from < 0 || from >= s.kv_len || !holds(t.position, s.kv_len)) continue;
+                     if (side != Side::kValues) t.k_row = from;
+                     if (side != Side::kKeys) t.v_row = from;
+                   }
+                 });
 }
 
 // K or V alone (or both) of another KV head; both is the mapping family's.
@@ -132,14 +115,14 @@ void heads_of_one_side(const Clues& clues, Hypotheses& out) {
   };
   for (const auto& [name, map] : maps)
     for (Side side : {Side::kKeys, Side::kValues})
-      add(clues, out, "heads.one_side", fmt::format("{} alone of {}", of_side(side), name), 0.2,
-          [map = map, side](Scene& s, std::vector<Term>& terms) {
-            const int32_t head = map(s.cell.head);
-            for (Term& t : terms) {
-              const int32_t row = s.keys.token(s.keys.request(), head, t.position);
-              (side == Side::kKeys ? t.k_row : t.v_row) = row;
-            }
-          });
+      propose_edit(clues, out, "heads.one_side", fmt::format("{} alone of {}", of_side(side), name), 0.2,
+                   [map = map, side](Scene& s, std::vector<Term>& terms) {
+                     const int32_t head = map(s.cell.head);
+                     for (Term& t : terms) {
+                       const int32_t row = s.keys.token(s.keys.request(), head, t.position);
+                       (side == Side::kKeys ? t.k_row : t.v_row) = row;
+                     }
+                   });
 }
 
 // Packed keys that begin at another row.
@@ -165,16 +148,17 @@ void starts_of_keys(const Clues& clues, Hypotheses& out) {
   };
   for (const auto& [name, start] : starts)
     for (Side side : kSides)
-      add(clues, out, "keys.wrong_start", fmt::format("{} of a request start {}", of_side(side), name), 0.2,
-          [start = start, side, total](Scene& s, std::vector<Term>& terms) {
-            const int32_t from = start(s.keys.request());
-            for (Term& t : terms) {
-              const int32_t at = std::clamp(from + t.position, 0, total - 1);
-              const int32_t row = s.keys.extra(at, 0);
-              if (side != Side::kValues) t.k_row = row;
-              if (side != Side::kKeys) t.v_row = row;
-            }
-          });
+      propose_edit(clues, out, "keys.wrong_start",
+                   fmt::format("{} of a request start {}", of_side(side), name), 0.2,
+                   [start = start, side, total](Scene& s, std::vector<Term>& terms) {
+                     const int32_t from = start(s.keys.request());
+                     for (Term& t : terms) {
+                       const int32_t at = std::clamp(from + t.position, 0, total - 1);
+                       const int32_t row = s.keys.extra(at, 0);
+                       if (side != Side::kValues) t.k_row = row;
+                       if (side != Side::kKeys) t.v_row = row;
+                     }
+                   });
 }
 
 // The page of a key, or its slot, computed wrongly.
@@ -185,14 +169,15 @@ void places(const Clues& clues, Hypotheses& out) {
   using Source = std::function<int32_t(Scene&, int32_t page, int32_t slot)>;
   const auto rule = [&](std::string text, double cost, const Source& source) {
     for (Side side : kSides)
-      add(clues, out, "page.wrong", fmt::format("{}, {}", text, of_side(side)),
-          cost + 0.05 * (side != Side::kBoth), [source, side, size](Scene& s, std::vector<Term>& terms) {
-            for (Term& t : terms) {
-              const int32_t row = source(s, t.position / size, t.position % size);
-              if (side != Side::kValues) t.k_row = row;
-              if (side != Side::kKeys) t.v_row = row;
-            }
-          });
+      propose_edit(clues, out, "page.wrong", fmt::format("{}, {}", text, of_side(side)),
+                   cost + 0.05 * (side != Side::kBoth),
+                   [source, side, size](Scene& s, std::vector<Term>& terms) {
+                     for (Term& t : terms) {
+                       const int32_t row = source(s, t.position / size, t.position % size);
+                       if (side != Side::kValues) t.k_row = row;
+                       if (side != Side::kKeys) t.v_row = row;
+                     }
+                   });
   };
   for (int32_t step : {1, -1})
     for (int32_t first : {0, 1}) {
@@ -201,7 +186,7 @@ void places(const Clues& clues, Hypotheses& out) {
            0.3, [=](Scene& s, int32_t page, int32_t slot) {
              const bool at = first == 0 ? slot == 0 : slot == size - 1;
              const int32_t from = page + (at ? step : 0), pages = (s.kv_len + size - 1) / size;
-             return row_at(s, (from < 0 || from >= pages ? page : from) * size + slot);
+             return own_row(s, (from < 0 || from >= pages ? page : from) * size + slot);
            });
       for (int32_t of : {2, 3, 4, 8})
         for (int32_t which = 0; which < of && first == 0; ++which)
@@ -210,23 +195,23 @@ void places(const Clues& clues, Hypotheses& out) {
                0.45, [=](Scene& s, int32_t page, int32_t slot) {
                  const int32_t from = page % of == which ? page + step : page,
                                pages = (s.kv_len + size - 1) / size;
-                 return row_at(s, (from < 0 || from >= pages ? page : from) * size + slot);
+                 return own_row(s, (from < 0 || from >= pages ? page : from) * size + slot);
                });
     }
   for (int32_t other : {1, 2, 4, 8, 16, 32, 64, 128}) {
     if (other < size)
       rule(fmt::format("slot of a page of {} keys", other), 0.2,
-           [=](Scene& s, int32_t page, int32_t slot) { return row_at(s, page * size + slot % other); });
+           [=](Scene& s, int32_t page, int32_t slot) { return own_row(s, page * size + slot % other); });
     if (other < size)
       rule(fmt::format("slots exchanged by {}", other), 0.35, [=](Scene& s, int32_t page, int32_t slot) {
-        return row_at(s, page * size + (slot ^ other) % size);
+        return own_row(s, page * size + (slot ^ other) % size);
       });
     if (other != size && p.table == ASSAY_TABLE_TOKEN)  // the entry itself is cut into page and slot
       rule(fmt::format("entry of the token table cut at pages of {}", other), 0.2,
            [=](Scene& s, int32_t page, int32_t slot) {
              int64_t block = -1, at = 0;
              const int32_t position = page * size + slot;
-             if (!s.keys.place(s.keys.request(), position, &block, &at)) return row_at(s, position);
+             if (!s.keys.place(s.keys.request(), position, &block, &at)) return own_row(s, position);
              const int64_t flat = block * size + at, inside = flat % other % size;
              return s.keys.extra(flat / other % s.keys.blocks(), inside);
            });
@@ -238,11 +223,26 @@ void places(const Clues& clues, Hypotheses& out) {
              0.3, [=](Scene& s, int32_t page, int32_t slot) {
                const int32_t position = page * size + slot, start = position / other * other;
                int64_t block = -1, at = 0;
-               if (!s.keys.place(s.keys.request(), start, &block, &at)) return row_at(s, position);
+               if (!s.keys.place(s.keys.request(), start, &block, &at)) return own_row(s, position);
                if (whole) block = (block + (position - start) / size) % s.keys.blocks();
                return s.keys.extra(block, slot);
              });
   }
+  // A table taken for a ring.
+  for (int32_t ring = 1; ring <= 16 && ring * size < p.max_kv_len(); ++ring)
+    rule(fmt::format("page number modulo {}", ring), 0.4,
+         [=](Scene& s, int32_t page, int32_t slot) { return own_row(s, page % ring * size + slot); });
+  // Tokens of a run taken to lie one behind the other.
+  for (int32_t run : {size, 8, 16, 32, 64})
+    if (p.table == ASSAY_TABLE_TOKEN)
+      rule(fmt::format("entry of the token table for {} keys, the rest of them behind it", run), 0.2,
+           [=](Scene& s, int32_t page, int32_t slot) {
+             const int32_t position = page * size + slot, start = position / run * run;
+             int64_t block = -1, at = 0;
+             if (!s.keys.place(s.keys.request(), start, &block, &at)) return own_row(s, position);
+             const int64_t flat = block * size + at + position - start;
+             return s.keys.extra(flat / size % s.keys.blocks(), flat % size);
+           });
   // Requests from some number on take rows of the table that are taken already.
   const auto requests = static_cast<int32_t>(p.requests.size());
   for (int32_t limit = 2; limit < requests; limit *= 2)
@@ -250,7 +250,7 @@ void places(const Clues& clues, Hypotheses& out) {
          [=](Scene& s, int32_t page, int32_t slot) {
            const int32_t position = page * size + slot, r = s.cell.request % limit;
            int64_t block = -1, at = 0;
-           if (r == s.cell.request || !s.keys.place(r, position, &block, &at)) return row_at(s, position);
+           if (r == s.cell.request || !s.keys.place(r, position, &block, &at)) return own_row(s, position);
            return s.keys.extra(block, at);
          });
 }
@@ -260,16 +260,16 @@ void clamped_loads(const Clues& clues, Hypotheses& out) {
   std::vector<int32_t> sizes = periods(clues);
   for (int32_t size : sizes)
     for (bool causal : {false, true})
-      add(clues, out, "keys.tail_unmasked",
-          fmt::format("the last key repeated up to a whole {}{}", size,
-                      causal ? "" : ", where the row sees it"),
-          0.3, [size, causal](Scene& s, std::vector<Term>& terms) {
-            if (terms.empty() || s.kv_len % size == 0) return;
-            if (!causal && terms.back().position != s.kv_len - 1) return;
-            const int32_t last = causal ? terms.back().position : s.kv_len - 1;
-            for (Term& t : terms)
-              if (t.position == last) t.weight = 1 + (size - (last + 1) % size) % size;
-          });
+      propose_edit(clues, out, "keys.tail_unmasked",
+                   fmt::format("the last key repeated up to a whole {}{}", size,
+                               causal ? "" : ", where the row sees it"),
+                   0.3, [size, causal](Scene& s, std::vector<Term>& terms) {
+                     if (terms.empty() || s.kv_len % size == 0) return;
+                     if (!causal && terms.back().position != s.kv_len - 1) return;
+                     const int32_t last = causal ? terms.back().position : s.kv_len - 1;
+                     for (Term& t : terms)
+                       if (t.position == last) t.weight = 1 + (size - (last + 1) % size) % size;
+                   });
 }
 
 }  // namespace

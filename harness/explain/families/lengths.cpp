@@ -146,12 +146,31 @@ void chunks(Searcher& add) {
     add.mask("mask.chunk_as_window", fmt::format("a window of {} keys to the left in place of chunks", keys),
              0.1, m);
   }
-  m = given;
-  m.chunk_at = [](const Scene& s) { return s.cell.row; };
-  add.mask("mask.chunk_shifted", "chunk of the row's number in the request", 0.1, m);
-  m = given;
-  m.chunk_at = [](const Scene& s) { return s.kv_len - 1; };
-  add.mask("mask.chunk_shifted", "chunk of the last row serves all rows", 0.1, m);
+  const std::pair<const char*, std::function<int32_t(const Scene&)>> origins[] = {
+      {"the first new token",
+       [](const Scene& s) { return s.problem.requests[s.cell.request].context_len(); }},
+      {"the end of the keys", [](const Scene& s) { return s.kv_len; }},
+      {"the last key", [](const Scene& s) { return s.kv_len - 1; }},
+  };
+  for (const auto& [name, origin] : origins) {
+    m = given;
+    m.chunk_origin = origin;
+    add.mask("mask.chunk_shifted", fmt::format("chunks counted from {}", name), 0.1, m);
+  }
+  const std::pair<const char*, std::function<int32_t(const Scene&)>> rows[] = {
+      {"the row's number in the request", [](const Scene& s) { return s.cell.row; }},
+      {"the last row", [](const Scene& s) { return s.kv_len - 1; }},
+      {"the first row",
+       [](const Scene& s) { return std::max(0, s.problem.requests[s.cell.request].context_len()); }},
+  };
+  for (const auto& [name, at] : rows)
+    for (bool open : {false, true}) {
+      m = given;
+      m.chunk_at = at;
+      m.chunk_open = open;
+      add.mask("mask.chunk_shifted",
+               fmt::format("chunk of {}{}", name, open ? ", but up to the row's own position" : ""), 0.1, m);
+    }
   m = given;
   if (const int32_t size =
           add.best_mask(1, std::min(p.max_kv_len(), kWidest), [](MaskRule& r, int32_t v) { r.chunk = v; });
@@ -214,6 +233,19 @@ void positions(Searcher& add) {
                return s.position + (of_rows && last ? std::min(to, n - 1) : to) - own;
              },
              last ? "mask.causal_long" : "mask.causal_short"});
+  // Positions that the case gives and the kernel does not read, or counts from elsewhere.
+  if (!p.positions.empty())
+    places.push_back({"rows at the end of the keys, the given positions not read", [](const Scene& s) {
+                        return s.problem.requests[s.cell.request].context_len() + s.cell.row;
+                      }});
+  if (!p.first_key.empty())
+    places.push_back({"the row's position, the first key's not taken off",
+                      [](const Scene& s) { return s.position + s.problem.first_key[s.cell.request]; }});
+  // Tiles of rows that forget where they start.
+  for (int32_t tile : {2, 4, 8, 16, 32, 64, 128})
+    if (tile < most_rows)
+      places.push_back({fmt::format("the row's number in its tile of {} rows", tile),
+                        [tile](const Scene& s) { return s.position - s.cell.row / tile * tile; }});
   for (const auto& [name, at, cause] : places) {
     MaskRule m = given;
     if (p.mask == ASSAY_MASK_CAUSAL) {
@@ -235,6 +267,39 @@ void positions(Searcher& add) {
     add.mask(shift < 0 ? "mask.causal_short" : "mask.causal_long",
              fmt::format("diagonal moved by {:+}", shift), kSearched, m);
   }
+}
+
+// A block of rows visits the tiles of one of its rows: of another row's keys those of other tiles are
+// missing.
+void tiles_of_another_row(Searcher& add) {
+  const Problem& p = add.clues().problem();
+  std::vector<int32_t> tiles = add.clues().tile_sizes;
+  if (op_of(p).has_cache && p.page_size > 1) tiles.push_back(p.page_size);
+  std::sort(tiles.begin(), tiles.end());
+  tiles.erase(std::unique(tiles.begin(), tiles.end()), tiles.end());
+  for (int32_t block : {2, 4, 8, 16, 32, 64, 128})
+    for (int32_t tile : tiles) {
+      if (p.window_left >= 0)
+        add.terms(
+            "mask.window_anchor",
+            fmt::format("tiles of {} keys visited from the first one of the last of {} rows on", tile, block),
+            0.35, [=](Scene& s, std::vector<Term>& terms) {
+              const int32_t rows = s.problem.requests[s.cell.request].q_len;
+              const int32_t last = std::min(s.cell.row / block * block + block, rows) - 1;
+              const int32_t at = s.position + last - s.cell.row - s.problem.window_left;
+              const int32_t first = std::max(0, at) / tile * tile;
+              std::erase_if(terms, [&](const Term& t) { return t.position < first; });
+            });
+      if (p.mask == ASSAY_MASK_CAUSAL)
+        add.terms(
+            "mask.causal_short",
+            fmt::format("tiles of {} keys visited up to the last one of the first of {} rows", tile, block),
+            0.4, [=](Scene& s, std::vector<Term>& terms) {
+              const int32_t at = s.position - s.cell.row % block;
+              const int32_t end = (std::max(0, at) / tile + 1) * tile;
+              std::erase_if(terms, [&](const Term& t) { return t.position >= end; });
+            });
+    }
 }
 
 // Other lengths than the request's own; with `follows` its rows stand at the end of those.
@@ -300,6 +365,7 @@ void length_family(const Clues& clues, Hypotheses& out) {
   windows(add);
   chunks(add);
   positions(add);
+  tiles_of_another_row(add);
   lengths(add);
 }
 

@@ -64,12 +64,19 @@ void query_heads(const Clues& clues, Hypotheses& out) {
       return c;
     };
     out.push_back(std::move(h));
-    h = propose(clues, "heads.q_swapped", name + " (result)", 0.25);
-    h.rules.result_of = [map](const Cell& cell) {
+    const auto moved = [map](const Cell& cell) {
       Cell c = cell;
       c.head = map(c.head);
       return c;
     };
+    h = propose(clues, "heads.q_swapped", name + " (result)", 0.25);
+    h.rules.result_of = moved;
+    out.push_back(std::move(h));
+    h = propose(clues, "output.other_head", name + " (O alone)", 0.2);
+    h.rules.o_of = moved;
+    out.push_back(std::move(h));
+    h = propose(clues, "lse.other_head", name + " (LSE alone)", 0.2);
+    h.rules.lse_of = moved;
     out.push_back(std::move(h));
   }
 }
@@ -130,18 +137,26 @@ void rows(const Clues& clues, Hypotheses& out) {
                     const int64_t at = int64_t{c.request} * p.max_q_len() + c.row;
                     return at_packed(p, first, std::min<int64_t>(at, first.back() - 1), c);
                   }});
-  // (row, head of the group) packed one way and unpacked the other.
+  // (row, head of the group) packed one way and unpacked the other, all rows of a request or so many at a
+  // time.
   for (bool row_major : {true, false})
-    if (const int32_t g = p.group(); g > 1)
-      maps.push_back({row_major ? "packed by rows, unpacked by heads of the group"
-                                : "packed by heads of the group, unpacked by rows",
-                      0.15, [&p, g, row_major](Cell c) {
-                        const int32_t n = p.requests[c.request].q_len, h = c.head % g;
-                        const int32_t at = row_major ? c.row * g + h : h * n + c.row;
-                        c.row = row_major ? at % n : at / g;
+    for (int32_t tile : {0, 2, 4, 8, 16, 32, 64}) {
+      const int32_t g = p.group();
+      if (g < 2 || tile >= p.max_q_len()) continue;
+      maps.push_back({fmt::format("packed by {}{}",
+                                  row_major ? "rows, unpacked by heads of the group"
+                                            : "heads of the group, unpacked by rows",
+                                  tile > 0 ? fmt::format(", {} rows at a time", tile) : ""),
+                      0.15 + 0.1 * (tile > 0), [&p, g, row_major, tile](Cell c) {
+                        const int32_t rows = p.requests[c.request].q_len, h = c.head % g;
+                        const int32_t from = tile > 0 ? c.row / tile * tile : 0;
+                        const int32_t n = tile > 0 ? std::min(tile, rows - from) : rows, row = c.row - from;
+                        const int32_t at = row_major ? row * g + h : h * n + row;
+                        c.row = from + (row_major ? at % n : at / g);
                         c.head = c.head / g * g + (row_major ? at / n : at % g);
                         return c;
                       }});
+    }
   for (int32_t grain : {2, 4, 8, 16, 32, 64, 128})
     maps.push_back({fmt::format("requests start as if padded to {} rows", grain), 0.2,
                     [&p, &first, grain](const Cell& c) {
@@ -154,12 +169,38 @@ void rows(const Clues& clues, Hypotheses& out) {
                     const int32_t from = first[c.request + 1];
                     return from + c.row < first.back() ? at_packed(p, first, from + c.row, c) : c;
                   }});
+  // Blocks of rows are stored whole: those behind the end of a request lie on the next requests' first rows.
+  for (int32_t block : {2, 4, 8, 16, 32, 64, 128})
+    for (int32_t most : {1, 2, 3, 4, 8, block - 1}) {
+      if (most >= block && most != block - 1) continue;
+      maps.push_back({fmt::format("the last row of a request before it whose blocks of {} rows reach here{}",
+                                  block, most < block - 1 ? fmt::format(", {} rows at most", most) : ""),
+                      0.3 + 0.05 * (most < block - 1), [&p, &first, block, most](Cell c) {
+                        const int32_t packed = first[c.request] + c.row;
+                        for (int32_t r = c.request - 1; r >= 0; --r) {
+                          const int32_t rows = p.requests[r].q_len;
+                          if (rows == 0) continue;
+                          const int32_t over = std::min((block - rows % block) % block, most);
+                          if (packed >= first[r] + rows + over) continue;
+                          c.request = r;
+                          c.row = rows - 1;
+                          break;
+                        }
+                        return c;
+                      }});
+    }
   for (const auto& [name, cost, map] : maps) {
     Hypothesis h = propose(clues, "rows.query_of_other_row", name, cost);
     h.rules.query_of = [map](const Scene& s) { return map(s.cell); };
     out.push_back(std::move(h));
     h = propose(clues, "rows.written_to_other_row", "result of " + name, cost + 0.02);
     h.rules.result_of = map;
+    out.push_back(std::move(h));
+    h = propose(clues, "rows.written_to_other_row", "O alone of " + name, cost + 0.04);
+    h.rules.o_of = map;
+    out.push_back(std::move(h));
+    h = propose(clues, "lse.other_row", "LSE alone of " + name, cost + 0.04);
+    h.rules.lse_of = map;
     out.push_back(std::move(h));
   }
 }

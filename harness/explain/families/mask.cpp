@@ -185,6 +185,11 @@ void mask_family(const Clues& clues, Hypotheses& out) {
     m = right;
     m.chunk_from_first_row = true;
     add("mask.chunk_shifted", "chunk of the first row serves all rows", m);
+    if (!p.first_key.empty()) {
+      m = right;
+      m.chunk_from_first_key = true;
+      add("mask.chunk_shifted", "chunks begin at the request's first key", m);
+    }
   }
   if (p.mask == ASSAY_MASK_TREE) {
     using Tree = MaskRule::Tree;

@@ -22,6 +22,7 @@ struct MaskRule {
   bool window_from_last_row = false;  // the window stands where the request's last row stands
   bool window_from_first_row = false;
   bool chunk_from_first_row = false;
+  bool chunk_from_first_key = false;
   int32_t left_grain = 1;   // first visible key rounded down to a multiple
   int32_t right_grain = 1;  // end rounded up
   bool left_up = false;     // rounded up instead
@@ -34,6 +35,8 @@ struct MaskRule {
   bool tree_on = false;          // what lies behind the request's matrix is read, not its beginning
   int32_t keep_first = 0;        // keys of the request that window and chunk never hide
   int32_t chunk_back = 0;        // chunks before the row's own that it sees too
+  bool chunk_open = false;       // chunks behind it too, as far as causality allows
+  std::function<int32_t(const Scene&)> chunk_origin;  // key where a chunk begins; empty: position 0
   // Where the row stands, for causality, the window and the chunk; empty: where it does.
   std::function<int32_t(const Scene&)> causal_at, window_at, chunk_at;
 
@@ -69,9 +72,12 @@ struct MaskRule {
     if (chunk > 0) {
       const int32_t from = chunk_at ? chunk_at(s) : chunk_from_first_row ? std::max(0, context) : position;
       if (j > position) return false;
-      const int32_t of_key = (j + chunk_shift + 1024 * chunk) / chunk,
-                    of_row = (from + chunk_shift + 1024 * chunk) / chunk;
-      if (of_key > of_row || of_key < of_row - chunk_back) return false;
+      // Chunks are counted from position 0, wherever the first key stands.
+      const int32_t start =
+          p.first_key.empty() || chunk_from_first_key ? 0 : p.first_key[s.cell.request] % chunk;
+      const int64_t shift = chunk_shift - (chunk_origin ? chunk_origin(s) : 0) + (int64_t{1} << 24) * chunk;
+      const int64_t of_key = (j + start + shift) / chunk, of_row = (from + start + shift) / chunk;
+      if ((of_key > of_row && !chunk_open) || of_key < of_row - chunk_back) return false;
     }
     return true;
   }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hypotheses about splits and their merge. Without a declared number of splits the usual ones are tried.
+// Hypotheses about splits and their merge. Where their order is not declared the usual ones are tried.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
+#include "harness/explain/cut.hpp"
 #include "harness/explain/families/merges.hpp"
 
 namespace assay {
@@ -66,6 +67,7 @@ void drops(Merges& add) {
                                   right_lse ? ", LSE right" : ""),
                       0.3 + (with_empty ? 0.05 : 0) + (right_lse ? 0.05 : 0));
         const auto chosen = [of = pick.of, with_empty](const std::vector<SplitPart>& parts) {
+          if (count(parts) < 2) return -1;
           if (with_empty) return of(count(parts));
           const std::vector<int32_t> list = filled(parts);
           return list.empty() ? -1 : list[of(static_cast<int32_t>(list.size()))];
@@ -126,17 +128,11 @@ void drops(Merges& add) {
                              fmt::format("each split repeats the last {} of the one before",
                                          keys > 1 ? fmt::format("{} keys", keys) : "key"),
                              0.4);
-    const assay_arithmetic a = h.rules.arithmetic;
-    h.rules.edit_terms = [a, keys](Scene& s, std::vector<Term>& t) {
-      const int32_t tiles = a.tile_keys > 0 ? (s.kv_len + a.tile_keys - 1) / a.tile_keys : 1;
-      for (int32_t part = 1; part < std::max(1, a.splits); ++part) {
-        const int32_t start = a.split_keys > 0
-                                  ? part * a.split_keys
-                                  : static_cast<int32_t>(int64_t{tiles} * part / a.splits) * a.tile_keys;
-        if (start == 0 || start >= s.kv_len) continue;
+    const Rules cut = h.rules;
+    h.rules.edit_terms = [cut, keys](Scene& s, std::vector<Term>& t) {
+      for (int32_t start : PartsOf(cut, s.kv_len).starts())
         for (Term& term : t)
           if (term.position < start && term.position >= start - keys) term.weight += 1;
-      }
     };
     add.push(std::move(h));
   }
@@ -285,7 +281,10 @@ void empties(const Clues& clues, Merges& add) {
     Hypothesis h =
         add.start("merge.partial_stale", "a split without keys counts with what was left by " + name, 0.3);
     const Rules base = h.rules;
-    h.rules.edit_parts = [predictor, before, base](const Scene& s, std::vector<SplitPart>& parts) {
+    const auto most = static_cast<size_t>(PartsOf(base, p.max_kv_len()).count());
+    h.rules.edit_parts = [predictor, before, base, most](const Scene& s, std::vector<SplitPart>& parts) {
+      // Where short requests have fewer parts the merge takes as many as the longest has.
+      while (parts.size() < most) parts.push_back({std::vector<double>(s.problem.head_dim_v, 0.0), -kInf, 0});
       std::vector<char> missing(parts.size(), 0);
       size_t left = 0;
       for (size_t i = 0; i < parts.size(); ++i) left += missing[i] = parts[i].lse == -kInf;
@@ -324,12 +323,8 @@ void merge_family(const Clues& clues, Hypotheses& out) {
     coarse_parts(clues, add);
     empties(clues, add);
   };
-  for (int32_t splits : clues.split_counts) {
-    Merges add(clues, out, splits, 0);
-    everything(add);
-  }
-  for (int32_t keys : clues.split_sizes) {
-    Merges add(clues, out, 0, keys);
+  for (const Layout& layout : clues.layouts) {
+    Merges add(clues, out, layout);
     everything(add);
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hypotheses about partial results that meet the wrong partners, or are kept too coarsely. Where no splits
 // are declared nothing else looks for the latter.
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -46,37 +47,115 @@ void exchanged_parts(const Clues& clues, Merges& add) {
     };
     add.push(std::move(h));
   }
+  // A tree of merges that meets a part twice, or weighs one whose output it lost.
+  for (const Pick& pick : picks())
+    for (int32_t number : {0, 1, 2}) {  // of parts: any, odd, even
+      const char* where[] = {"", " where their number is odd", " where their number is even"};
+      const auto some = [&](std::string_view cause, std::string_view how, double cost, auto change) {
+        add.parts(cause, fmt::format("{} split {}{}", pick.name, how, where[number]),
+                  cost + 0.05 * (number > 0),
+                  [of = pick.of, number, change](const Scene&, std::vector<SplitPart>& parts) {
+                    const std::vector<int32_t> list = filled(parts);
+                    if (list.empty() || (number > 0 && list.size() % 2 != (number == 1 ? 1 : 0))) return;
+                    change(parts[list[of(static_cast<int32_t>(list.size()))]]);
+                  });
+      };
+      some("keys.one_doubled", "counted twice", 0.3, [](SplitPart& part) { part.lse += std::numbers::ln2; });
+      some("keys.lanes_v_dropped", "not in the output, though in the row sum", 0.3,
+           [](SplitPart& part) { std::fill(part.o.begin(), part.o.end(), 0.0); });
+    }
+  // Weights and LSE of the running maxima, the row sums forgotten; and what of them the LSE may lack.
+  for (bool right_lse : {false, true}) {
+    Hypothesis h = add.start("merge.by_maximum",
+                             fmt::format("weights e^maximum{}", right_lse ? ", LSE right" : ""), 0.15);
+    h.rules.edit_parts = [right_lse](const Scene&, std::vector<SplitPart>& parts) {
+      if (count(parts) < 2) return;
+      double top = -kInf, all = 0, now = 0;
+      for (const SplitPart& p : parts) top = std::max(top, p.lse);
+      if (top == -kInf) return;
+      for (SplitPart& p : parts) {
+        all += std::exp(p.lse - top);
+        p.lse = p.maximum;
+        now += std::exp(p.lse - top);
+      }
+      // Weights keep their ratio when all LSEs move together.
+      if (right_lse)
+        for (SplitPart& p : parts) p.lse += std::log(all / now);
+    };
+    add.push(std::move(h));
+  }
+  const auto without = [&](std::string text, double cost,
+                           std::function<double(const std::vector<SplitPart>&)> of) {
+    Hypothesis h = add.start("lse.ignores_max", std::move(text), cost);
+    h.rules.edit_parts = [](const Scene&, std::vector<SplitPart>&) {
+    };  // a single part counts as one of several
+    h.rules.merge_lse = [of = std::move(of)](const Scene&, const std::vector<SplitPart>& parts, double lse) {
+      const double maximum = of(parts);
+      return maximum == -kInf ? lse : lse - maximum;
+    };
+    add.push(std::move(h));
+  };
+  for (const Pick& pick : picks())
+    without(fmt::format("the maximum of the {} split taken off", pick.name), 0.3,
+            [of = pick.of](const std::vector<SplitPart>& parts) { return parts[of(count(parts))].maximum; });
+  without("the largest maximum of the splits taken off", 0.2, [](const std::vector<SplitPart>& parts) {
+    double top = -kInf;
+    for (const SplitPart& p : parts) top = std::max(top, p.maximum);
+    return top;
+  });
   for (int32_t parity : {0, 1})
     add.parts("merge.split_dropped", fmt::format("splits of {} number left out", parity ? "odd" : "even"),
               0.3, [parity](const Scene&, std::vector<SplitPart>& parts) {
                 for (int32_t s = 0; s < count(parts); ++s)
                   if (s % 2 == parity) parts[s].lse = -kInf;
               });
-  // Partial results of two heads in one place: the group's first or last head writes it for all.
+  // Partial results of another head: its places were taken for this one's.
   const Problem& p = clues.problem();
-  if (p.group() < 2) return;
-  for (bool last : {false, true})
-    for (int32_t which : {-1, 0}) {
-      Hypothesis h = add.start("merge.partial_of_other",
-                               fmt::format("{} of the group's {} head", which < 0 ? "splits" : "first split",
-                                           last ? "last" : "first"),
-                               0.3);
-      const Rules base = h.rules;
-      Predictor* predictor = &clues.predictor;
-      h.rules.edit_parts = [=](const Scene& s, std::vector<SplitPart>& parts) {
-        Cell c = s.cell;
-        const int32_t g = s.problem.group();
-        c.head = c.head / g * g + (last ? g - 1 : 0);
-        if (c == s.cell || count(parts) < 2) return;
-        std::vector<SplitPart> other;
-        Rules spy = base;
-        spy.edit_parts = [&other](const Scene&, std::vector<SplitPart>& seen) { other = seen; };
-        predictor->predict(spy, c);
-        for (size_t i = 0; i < parts.size() && i < other.size(); ++i)
-          if (which < 0 || static_cast<int32_t>(i) == which) parts[i] = other[i];
-      };
-      add.push(std::move(h));
-    }
+  const int32_t g = p.group(), heads = p.heads_q;
+  if (heads < 2) return;
+  std::vector<std::pair<std::string, std::function<int32_t(int32_t)>>> maps = {
+      {"the next head", [heads](int32_t h) { return (h + 1) % heads; }},
+      {"the head before", [heads](int32_t h) { return (h + heads - 1) % heads; }},
+  };
+  if (g > 1) {
+    maps.emplace_back("the group's first head", [g](int32_t h) { return h / g * g; });
+    maps.emplace_back("the group's last head", [g](int32_t h) { return h / g * g + g - 1; });
+    if (g > 2 || heads > g)
+      maps.emplace_back("the next head of the group", [g](int32_t h) { return h / g * g + (h + 1) % g; });
+  }
+  enum Of { kAll, kLse, kOutput };
+  for (const auto& [name, map] : maps)
+    for (Of of : {kAll, kLse, kOutput})
+      for (int32_t which : {-1, 0, 1}) {
+        if (of != kAll && which > 0) continue;
+        Hypothesis h = add.start("merge.partial_of_other",
+                                 fmt::format("{}{} of {}",
+                                             of == kLse      ? "LSE of "
+                                             : of == kOutput ? "O of "
+                                                             : "",
+                                             which < 0    ? "every split"
+                                             : which == 0 ? "the first split"
+                                                          : "the second split",
+                                             name),
+                                 0.3 + 0.1 * (which >= 0));
+        const Rules base = h.rules;
+        Predictor* predictor = &clues.predictor;
+        h.rules.edit_parts = [=, map = map](const Scene& s, std::vector<SplitPart>& parts) {
+          Cell c = s.cell;
+          c.head = map(c.head);
+          if (c == s.cell || count(parts) < 2) return;
+          std::vector<SplitPart> other;
+          Rules spy = base;
+          spy.edit_parts = [&other](const Scene&, std::vector<SplitPart>& seen) { other = seen; };
+          predictor->predict(spy, c);
+          for (size_t i = 0; i < parts.size() && i < other.size(); ++i) {
+            if (which >= 0 && static_cast<int32_t>(i) != which) continue;
+            if (of != kOutput) parts[i].lse = other[i].lse;
+            if (of != kLse) parts[i].o = other[i].o;
+          }
+        };
+        add.push(std::move(h));
+      }
 }
 
 void coarse_parts(const Clues& clues, Merges& add) {
@@ -88,19 +167,6 @@ void coarse_parts(const Clues& clues, Merges& add) {
       h.rules.arithmetic.partial_format = format;
       add.push(h);
     }
-    for (int32_t tile : {32, 64, 128})
-      for (bool per_key : {true, false}) {
-        h = add.start("precision.row_sum",
-                      fmt::format("row sum in {} after every {}, tiles of {} keys", name,
-                                  per_key ? "key" : "tile", tile),
-                      0.2);
-        const int32_t keys = h.rules.arithmetic.split_keys;
-        if (keys == 0 || keys % tile != 0) continue;
-        h.rules.arithmetic.tile_keys = tile;
-        h.rules.sum_format = format;
-        h.rules.sum_per_key = per_key;
-        add.push(h);
-      }
     h = add.start("precision.partial_lse", fmt::format("partial LSEs in {}", name), 0.1);
     if (declared.partial_lse_format == format) continue;
     h.rules.arithmetic.partial_lse_format = format;

@@ -10,8 +10,6 @@
 namespace assay {
 namespace {
 
-using Edit = std::function<void(Scene&, std::vector<Term>&)>;
-
 constexpr int32_t kPageWithoutPages = 16;
 
 // Which row of the store stands where `page` of the request should be read, slot kept.
@@ -26,14 +24,6 @@ Edit read_through(int32_t page_size, Side side, Source source) {
       if (side != Side::kKeys) t.v_row = row;
     }
   };
-}
-
-// The row of a position of the request itself; behind the last key: whatever the slot holds.
-int32_t own_row(Scene& s, int32_t position) {
-  if (position < s.kv_len) return position;
-  int64_t block = -1, slot = 0;
-  if (!s.keys.place(s.keys.request(), position, &block, &slot)) block = -1;
-  return s.keys.extra(block, slot);
 }
 
 }  // namespace
@@ -124,11 +114,16 @@ void page_family(const Clues& clues, Hypotheses& out) {
   if (!paged) return;
   // Another request's row of the table.
   const auto requests = static_cast<int32_t>(p.requests.size());
-  const auto row_of = [size](std::function<int32_t(int32_t)> other) {
-    return [size, other = std::move(other)](Scene& s, int32_t page, int32_t slot) {
+  enum class Round { kNot, kWhole, kAll };
+  const auto row_of = [size](std::function<int32_t(int32_t)> other, Round round = Round::kNot) {
+    return [size, other = std::move(other), round](Scene& s, int32_t page, int32_t slot) {
       const int32_t r = other(s.cell.request);
       if (r == s.cell.request) return page * size + slot;
       int64_t block = -1, at = 0;
+      // Its row may be shorter: columns go round its pages, whole ones or all.
+      const int32_t keys = s.problem.requests[r].kv_len;
+      const int32_t pages = round == Round::kWhole ? keys / size : (keys + size - 1) / size;
+      if (round != Round::kNot && pages > 0) page %= pages;
       // Scales that belong to the request stay this one's: only the place is wrong.
       if (!s.keys.place(r, page * size + slot, &block, &at)) return own_row(s, page * size + slot);
       return s.keys.extra(block, at);
@@ -145,6 +140,11 @@ void page_family(const Clues& clues, Hypotheses& out) {
     for (const auto& [name, other] : others) {
       add("page.of_other_request", fmt::format("table row of the {} request", name), 0.3,
           read_through(size, Side::kBoth, row_of(other)));
+      for (const Round round : {Round::kWhole, Round::kAll})
+        add("page.of_other_request",
+            fmt::format("table row of the {} request, round its {}pages", name,
+                        round == Round::kWhole ? "whole " : ""),
+            0.35, read_through(size, Side::kBoth, row_of(other, round)));
       add("page.of_other_request", fmt::format("last page from the {} request", name), 0.5,
           read_through(size, Side::kBoth,
                        [pages_of, size, inner = row_of(other)](Scene& s, int32_t page, int32_t slot) {
@@ -216,6 +216,16 @@ void page_family(const Clues& clues, Hypotheses& out) {
     block_rule(
         fmt::format("block number cut to {} bits", bits),
         [bits](int64_t b, int64_t) { return b & ((1 << bits) - 1); }, 0.6);
+  for (bool last : {false, true})
+    add("page.skipped", fmt::format("keys that lie in block {} left out", last ? "the last one" : "0"), 0.3,
+        [last](Scene& s, std::vector<Term>& terms) {
+          const int64_t empty = last ? s.keys.blocks() - 1 : 0;
+          std::erase_if(terms, [&](const Term& t) {
+            int64_t block = -1, at = 0;
+            return t.position < s.kv_len && s.keys.place(s.keys.request(), t.position, &block, &at) &&
+                   block == empty;
+          });
+        });
   // Any page in the place of any other, cell by cell.
   propose_per_cell(
       clues, "page.wrong", "one page per row read from elsewhere", 1.6,

@@ -10,6 +10,45 @@
 #include "reference/formats/formats.hpp"
 
 namespace assay {
+namespace {
+
+// 2^x from the exponent and a simple curve between powers of two. The line is that of the bit pattern of a
+// float (Schraudolph 1999), moved by the constants in use so that its error is spread.
+double line(double argument, double moved) {
+  const double x = argument * std::numbers::log2e - moved, whole = std::floor(x);
+  return std::ldexp(1 + (x - whole), static_cast<int>(std::max(whole, -1000.0)));
+}
+double parabola(double argument) {
+  const double x = argument * std::numbers::log2e, whole = std::floor(x), f = x - whole;
+  return std::ldexp(1 + f * (0.65617 + 0.34383 * f), static_cast<int>(std::max(whole, -1000.0)));
+}
+double taylor(double argument, int terms) {  // of e^x, around the nearest power of two
+  const double x = argument * std::numbers::log2e, whole = std::nearbyint(x);
+  const double t = (x - whole) * std::numbers::ln2;
+  double sum = 1, term = 1;
+  for (int i = 1; i <= terms; ++i) sum += term *= t / i;
+  return std::ldexp(sum, static_cast<int>(std::max(whole, -1000.0)));
+}
+struct Curve {
+  const char* name;
+  double (*of)(double);
+};
+constexpr Curve kCurves[] = {
+    {"a straight line between powers of two", [](double x) { return line(x, 0); }},
+    {"a straight line between powers of two, moved by 0.0430", [](double x) { return line(x, 0.0430); }},
+    {"a straight line between powers of two, moved by 0.0573", [](double x) { return line(x, 0.0573); }},
+    {"a straight line between powers of two, moved by 0.0580", [](double x) { return line(x, 0.0579848); }},
+    {"a straight line between powers of two, moved by 0.0430, but 1 at the maximum",
+     [](double x) { return x < 0 ? line(x, 0.0430) : 1; }},
+    {"a straight line between powers of two, moved by 0.0580, but 1 at the maximum",
+     [](double x) { return x < 0 ? line(x, 0.0579848) : 1; }},
+    {"a parabola between powers of two", [](double x) { return parabola(x); }},
+    {"a series of one term", [](double x) { return taylor(x, 1); }},
+    {"a series of two terms", [](double x) { return taylor(x, 2); }},
+    {"a series of three terms", [](double x) { return taylor(x, 3); }},
+};
+
+}  // namespace
 
 void precision_family(const Clues& clues, Hypotheses& out) {
   const assay_arithmetic& a = clues.predictor.declared();
@@ -20,6 +59,17 @@ void precision_family(const Clues& clues, Hypotheses& out) {
     out.push_back(std::move(h));
   };
   const auto name = [](int32_t format) { return std::string(name_of(format_names(), format)); };
+  // P follows the running maximum, so a rounding of it depends on the tiles where they are not declared.
+  std::vector<Layout> tilings = clues.tilings;
+  if (a.tile_keys == 0) tilings.insert(tilings.begin(), Layout{});
+  const auto in_tiles = [&](std::string_view cause, const std::string& text, double cost,
+                            const std::function<void(Rules&)>& set) {
+    for (const Layout& l : tilings)
+      add(cause, text + l.words, cost + l.cost, [&](Rules& r) {
+        l.apply(r);
+        set(r);
+      });
+  };
   for (int32_t format : {ASSAY_BF16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2}) {
     if (format == a.p_format) continue;
     add("precision.p_coarse", "P in " + name(format), 0.1,
@@ -43,6 +93,9 @@ void precision_family(const Clues& clues, Hypotheses& out) {
   for (int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
     add("precision.o_accumulator", "O in " + name(format) + " between tiles", 0.1,
         [format](Rules& r) { r.accumulator_format = format; });
+    if (a.tile_keys == 0)
+      in_tiles("precision.o_accumulator", "O in " + name(format), 0.1,
+               [format](Rules& r) { r.accumulator_format = format; });
     for (int32_t tile : {16, 32, 64, 128})
       if (tile != a.tile_keys)
         add("precision.o_accumulator", fmt::format("O in {} every {} keys", name(format), tile), 0.3,
@@ -67,18 +120,6 @@ void precision_family(const Clues& clues, Hypotheses& out) {
             [format](Rules& r) { r.arithmetic.partial_lse_format = format; });
     }
   }
-  // P follows the running maximum, so a rounding of it depends on the tiles where they are not declared.
-  std::vector<int32_t> tiles = {a.tile_keys};
-  if (a.tile_keys == 0) tiles = {0, 16, 32, 64, 128};
-  const auto in_tiles = [&](std::string_view cause, const std::string& text, double cost,
-                            const std::function<void(Rules&)>& set) {
-    for (int32_t tile : tiles)
-      add(cause, tile == a.tile_keys ? text : fmt::format("{}, tiles of {} keys", text, tile),
-          cost + (tile == a.tile_keys ? 0 : 0.1), [&](Rules& r) {
-            r.arithmetic.tile_keys = tile;
-            set(r);
-          });
-  };
   for (double steps : {127.0, 255.0, 128.0, 256.0, 15.0, 16.0, 7.0})
     for (bool in_sum : {false, true})
       in_tiles("precision.p_coarse",
@@ -97,11 +138,10 @@ void precision_family(const Clues& clues, Hypotheses& out) {
                  // Rounded to what is declared first, whatever the order.
                  if (format == ASSAY_BF16 || format == ASSAY_FP16) r.arithmetic.p_format = format;
                });
-  for (int32_t format : {ASSAY_BF16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2})
-    for (int32_t tile : tiles)
-      if (tile != a.tile_keys)
-        add("precision.p_coarse", fmt::format("P in {}, tiles of {} keys", name(format), tile), 0.2,
-            [=](Rules& r) { r.arithmetic.p_format = format, r.arithmetic.tile_keys = tile; });
+  if (tilings.size() > 1 || a.tile_keys == 0)
+    for (int32_t format : {ASSAY_BF16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2})
+      in_tiles("precision.p_coarse", "P in " + name(format), 0.1,
+               [=](Rules& r) { r.arithmetic.p_format = format; });
   for (int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
     for (bool per_key : {true, false})
       in_tiles("precision.row_sum",
@@ -122,8 +162,24 @@ void precision_family(const Clues& clues, Hypotheses& out) {
             };
           });
   }
+  // A curve depends on the maximum that its argument is relative to, and so on the tiles.
+  for (const Curve& curve : kCurves)
+    in_tiles("precision.exp", fmt::format("weights by {}", curve.name), 0.2,
+             [&curve](Rules& r) { r.exp_of = curve.of; });
+  for (int32_t format : {ASSAY_BF16, ASSAY_FP16})
+    for (bool truncated : {false, true})
+      add("precision.lse", fmt::format("LSE {} to {}", truncated ? "truncated" : "rounded", name(format)),
+          0.1, [format, truncated](Rules& r) {
+            r.lse = [=](const Scene&, const LseParts& l) {
+              if (!std::isfinite(l.lse)) return l.lse;
+              const double rounded = round_to(format, l.lse);
+              if (!truncated || std::fabs(rounded) <= std::fabs(l.lse)) return rounded;
+              const double step = std::fabs(l.lse) * std::ldexp(1.0, -format_info(format).mantissa_bits);
+              return round_to(format, l.lse - std::copysign(step / 2, l.lse));
+            };
+          });
   // Weights with random relative errors: nobody can repeat them, so they count as noise of a fitted size.
-  for (int bits = 6; bits <= 16; ++bits)
+  for (int bits = 3; bits <= 16; ++bits)
     add("precision.exp", fmt::format("weights off by about 2^-{}", bits), 0.3,
         [bits](Rules& r) { r.weight_noise = std::exp2(-bits); });
 }

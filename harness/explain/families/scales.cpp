@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "harness/explain/hypothesis.hpp"
+#include "harness/explain/narrow.hpp"
 #include "harness/ops/op.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -97,6 +98,8 @@ struct Wrong {
   Shift by = {};
   double power = 1;           // 0: taken as 1; 2: applied twice; -1: divided by
   bool of_the_other = false;  // K's for V and V's for K
+  // Of these keys only; unset: of all.
+  std::function<bool(const Scene&, int32_t position)> where = {};
 };
 enum class Side { kKeys, kValues, kBoth };
 
@@ -118,6 +121,7 @@ void add_kv(const Clues& clues, Hypotheses& out, std::string_view cause, std::st
     const Scales own = scales_of(clues, values), other = scales_of(clues, values != wrong.of_the_other);
     if (own.kind == ASSAY_SCALE_NONE) continue;
     const auto ratio = [own, other, wrong](const Scene& s, int32_t position, int32_t d) {
+      if (wrong.where && !wrong.where(s, position)) return 1.0;
       const KeyPlace k{s.cell.request, s.kv_head, position};
       const double right = kv_scale(own, s.keys, k, {}, s.cell.head, d),
                    read = kv_scale(other, s.keys, k, wrong.by, s.cell.head, d);
@@ -177,6 +181,14 @@ void kv_scales(const Clues& clues, Hypotheses& out, Side side) {
     add("scale.swapped",
         both ? "scales of K and V exchanged" : fmt::format("{} has the other one's scale", name), 0.1,
         {{}, 1, true});
+  if (kind != ASSAY_SCALE_CHANNEL)
+    for (const SomeKeys& some : some_keys(clues)) {
+      add(cause("scale.k_missing", "scale.v_missing"),
+          fmt::format("scale of {} taken as 1 {}", name, some.words), 0.1 + some.cost,
+          {{}, 0, false, some.holds});
+      add("scale.applied_twice", fmt::format("scale of {} applied twice {}", name, some.words),
+          0.2 + some.cost, {{}, 2, false, some.holds});
+    }
   const std::vector<int32_t> steps = {1, -1, 2};
   if (per_head(kind)) {
     const auto other_head = cause("scale.k_of_other_head", "scale.v_of_other_head");
@@ -209,6 +221,21 @@ void kv_scales(const Clues& clues, Hypotheses& out, Side side) {
       add(other, fmt::format("scale of slot {:+} of the page, clamped", step), 0.17,
           moved([=](Shift& by) { by.token = step, by.slot_only = by.clamped = true; }));
     }
+    // Of the page or tile before or behind, in all keys or where a table or buffer was not moved on.
+    std::vector<int32_t> far = clues.tile_sizes;
+    if (paged && p.page_size > 1) far.push_back(p.page_size);
+    std::sort(far.begin(), far.end());
+    far.erase(std::unique(far.begin(), far.end()), far.end());
+    const std::vector<SomeKeys> somewhere = some_keys(clues);
+    for (int32_t size : far)
+      for (int32_t step : {-size, size}) {
+        Wrong wrong = moved([=](Shift& by) { by.token = step; });
+        add(other, fmt::format("scale of token {:+}", step), 0.2, wrong);
+        for (const SomeKeys& some : somewhere) {
+          wrong.where = some.holds;
+          add(other, fmt::format("scale of token {:+} {}", step, some.words), 0.2 + some.cost, wrong);
+        }
+      }
     add(other, "scale of token 0", 0.1, moved([](Shift& by) { by.token_zero = true; }));
     if (paged)
       add(other, "scale of the first slot of the page", 0.15, moved([](Shift& by) { by.page_start = true; }));

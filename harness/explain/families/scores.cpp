@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "harness/explain/cut.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -221,6 +222,14 @@ void alibis(const Clues& clues, Hypotheses& out) {
     distance(
         fmt::format("key's position modulo {}", grain), 0.4,
         [grain](const Scene& s, const Term& t, double) { return double(s.position - t.position % grain); });
+    for (bool absolute : {false, true})
+      distance(fmt::format("both positions modulo {}{}", grain, absolute ? ", without a sign" : ""), 0.4,
+               [grain, absolute](const Scene& s, const Term& t, double) {
+                 const double d = s.position % grain - t.position % grain;
+                 return absolute ? std::fabs(d) : d;
+               });
+    distance(fmt::format("distance modulo {}", grain), 0.4,
+             [grain](const Scene&, const Term&, double d) { return std::fmod(d, grain); });
     distance(fmt::format("distance no larger than {}", grain), 0.4,
              [grain](const Scene&, const Term&, double d) { return std::min(d, double(grain)); });
   }
@@ -299,7 +308,11 @@ void sinks(const Clues& clues, Hypotheses& out) {
   for (int32_t step : {1, -1, 2})
     of_head(fmt::format("sink of head {:+}", step), 0.1, [step](int32_t h) { return h + step; });
   of_head("sink of head 0", 0.1, [](int32_t) { return 0; });
-  of_head("sink of the KV head's number", 0.15, [g = p.group()](int32_t h) { return h / g; });
+  const int32_t group = p.group();
+  of_head("sink of the KV head's number", 0.15, [group](int32_t h) { return h / group; });
+  of_head("sink of the head's number in its group", 0.15, [group](int32_t h) { return h % group; });
+  of_head("sink of the head's number modulo KV heads", 0.2, [n = p.heads_kv](int32_t h) { return h % n; });
+  of_head("sink of the group's first head", 0.15, [group](int32_t h) { return h / group * group; });
   const auto scaled = [&](std::string_view cause, std::string text, double factor, double cost) {
     add(cause, std::move(text), cost, [factor](const Scene&, double sink) { return sink * factor; });
   };
@@ -335,27 +348,26 @@ void sinks(const Clues& clues, Hypotheses& out) {
     out.push_back(std::move(h));
   }
   const bool splits_declared = clues.evidence.declared.splits > 1 || clues.evidence.declared.split_keys > 0;
-  for (int32_t splits : clues.split_counts) {
-    if (!splits_declared) break;
-    Hypothesis h =
-        propose(clues, "sinks.per_split", fmt::format("counted in each of {} splits", splits), 0.2);
-    h.rules.sink_per_split = true;
-    out.push_back(std::move(h));
-  }
-  for (int32_t keys : clues.split_sizes)
-    add("sinks.per_split", fmt::format("counted in each run of {} keys", keys), 0.3,
-        [keys](const Scene& s, double sink) {
-          return sink + std::log(std::max(1.0, std::ceil(double(s.kv_len) / keys)));
+  for (const Layout& layout : clues.layouts) {
+    if (!splits_declared && layout.split_keys == 0) continue;
+    Rules cut;
+    layout.apply(cut);
+    add("sinks.per_split", "counted in each split" + layout.words, 0.2 + layout.cost / 3,
+        [cut](const Scene& s, double sink) {
+          return sink + std::log(double(PartsOf(cut, s.kv_len).count()));
         });
+  }
   // Counted several times without splits being declared: only splits that hold keys.
   for (int32_t times : {2, 3, 4, 8})
     add("sinks.per_split", fmt::format("counted {} times", times), splits_declared || times == 3 ? 0.5 : 0.2,
         [times](const Scene&, double sink) { return sink + std::log(double(times)); });
-  if (splits_declared) {
-    // Every split that sees a key.
-    Hypothesis h = propose(clues, "sinks.per_split", "counted in each split that holds keys", 0.25);
+  const auto logit = [predictor](const Scene& s) { return predictor->reader().sink(s.cell.head); };
+  for (const Layout& layout : clues.layouts) {
+    if (!splits_declared) break;
+    Hypothesis h = propose(clues, "sinks.per_split", "counted in each split that holds keys" + layout.words,
+                           0.25 + layout.cost / 3);
+    layout.apply(h.rules);
     h.rules.sink = [](const Scene&, double) { return -kInf; };
-    const auto logit = [predictor](const Scene& s) { return predictor->reader().sink(s.cell.head); };
     h.rules.edit_parts = [logit](const Scene& s, std::vector<SplitPart>& parts) {
       const double sink = logit(s);
       for (SplitPart& part : parts) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hypotheses about the online softmax and its two outputs: rescaling, the row sum, the exponential's base,
+// Hypotheses about the online softmax and its two outputs: the row sum, the exponential's base,
 // saturation, sentinels for masked scores, and everything that concerns the LSE alone.
 #include <algorithm>
 #include <cmath>
@@ -12,73 +12,6 @@ namespace assay {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-void rescales(const Clues& clues, Hypotheses& out) {
-  using Kept = std::function<bool(int32_t, int32_t)>;
-  const std::vector<std::pair<std::string, Kept>> which = {
-      {"at no update of the maximum", [](int32_t, int32_t) { return true; }},
-      {"at the first update of the maximum", [](int32_t u, int32_t) { return u == 0; }},
-      {"at the second update of the maximum", [](int32_t u, int32_t) { return u == 1; }},
-      {"at the middle update of the maximum", [](int32_t u, int32_t n) { return u == n / 2; }},
-      {"at the last update of the maximum", [](int32_t u, int32_t n) { return u == n - 1; }},
-  };
-  for (const auto& [name, kept] : which) {
-    const double cost = &kept == &which[0].second ? 0.1 : 0.3;
-    const std::string text = (cost < 0.2 ? "rescaled " : "not rescaled ") + name;
-    Hypothesis h = propose(clues, "softmax.o_not_rescaled", text, cost);
-    h.rules.o_kept = kept;
-    out.push_back(std::move(h));
-    h = propose(clues, "softmax.l_not_rescaled", text, cost);
-    h.rules.l_kept = kept;
-    out.push_back(std::move(h));
-    h = propose(clues, "softmax.o_not_rescaled", "neither output nor row sum " + text, cost + 0.1);
-    h.rules.o_kept = h.rules.l_kept = kept;
-    out.push_back(std::move(h));
-  }
-  Hypothesis h =
-      propose(clues, "softmax.o_not_rescaled", "each tile keeps its own maximum, nothing is rescaled", 0.2);
-  h.rules.maximum_per_tile = true;
-  out.push_back(std::move(h));
-  // Twice, and weights relative to the maximum before the tile: both depend on the tiles.
-  std::vector<int32_t> sizes = {clues.predictor.declared().tile_keys};
-  if (sizes[0] == 0) sizes = {1, 16, 32, 64, 128};
-  for (int32_t tile : sizes) {
-    const std::string in = fmt::format(", tiles of {} keys", tile);
-    for (const auto& [name, kept] : which) {
-      h = propose(clues, "softmax.rescaled_twice",
-                  (&kept == &which[0].second ? "at every update of the maximum" : name) + in, 0.3);
-      h.rules.arithmetic.tile_keys = tile;
-      h.rules.rescaled_twice = kept;
-      out.push_back(std::move(h));
-    }
-    h = propose(clues, "softmax.stale_maximum", "weights relative to the maximum before their tile" + in,
-                0.2);
-    h.rules.arithmetic.tile_keys = tile;
-    h.rules.stale_maximum = true;
-    out.push_back(std::move(h));
-  }
-  // Of an order that is not declared all keys are one tile, and nothing of the above moves.
-  if (clues.predictor.declared().tile_keys > 0) return;
-  std::vector<int32_t> tiles = {1};
-  tiles.insert(tiles.end(), clues.tile_sizes.begin(), clues.tile_sizes.end());
-  for (int32_t tile : tiles) {
-    const std::string text = tile == 1 ? "not rescaled from key to key"
-                                       : fmt::format("not rescaled from tile to tile of {} keys", tile);
-    const auto always = [](int32_t, int32_t) { return true; };
-    h = propose(clues, "softmax.o_not_rescaled", text, 0.2);
-    h.rules.arithmetic.tile_keys = tile;
-    h.rules.o_kept = always;
-    out.push_back(h);
-    h.rules.l_kept = always;
-    h.text = "neither output nor row sum " + text;
-    h.cost = 0.3;
-    out.push_back(h);
-    h = propose(clues, "softmax.l_not_rescaled", text, 0.2);
-    h.rules.arithmetic.tile_keys = tile;
-    h.rules.l_kept = always;
-    out.push_back(std::move(h));
-  }
-}
 
 void row_sums(const Clues& clues, Hypotheses& out) {
   for (const Pick& pick : picks()) {
@@ -252,7 +185,6 @@ void ranges(const Clues& clues, Hypotheses& out) {
 }  // namespace
 
 void softmax_family(const Clues& clues, Hypotheses& out) {
-  rescales(clues, out);
   row_sums(clues, out);
   exponentials(clues, out);
   ranges(clues, out);

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Orders a kernel may work in. One that declares its order has that one; of the others what they declare is a
+// hint: the usual ways to cut keys into tiles and parts are tried, as far as they differ on the case.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/explain/evidence.hpp"
+#include "harness/explain/rules.hpp"
+
+namespace assay {
+
+struct Layout {
+  int32_t tile_keys = 0;   // 0: all keys of a part at once
+  int32_t splits = 1;      // most parts of a request
+  int32_t split_keys = 0;  // or parts of a fixed size
+  Cut cut;
+  std::string words;  // ", were it cut into ..."; empty: as declared
+  double cost = 0;
+
+  void apply(Rules&) const;
+  bool parts() const { return splits > 1 || split_keys > 0; }
+};
+
+// Likeliest first. Those of more than one part: at least one, so that a merge can be looked for.
+std::vector<Layout> layouts_of(const Evidence&);
+// One part in tiles of each size a tile may have, and the layouts above.
+std::vector<Layout> tilings_of(const Evidence&, const std::vector<Layout>&);
+// Sizes a tile may have: the declared one, else the usual ones.
+std::vector<int32_t> tile_sizes_of(const Evidence&);
+// Whether the declaration describes exactly what happens and can be repeated.
+bool order_repeated(const assay_arithmetic&);
+
+}  // namespace assay

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// See narrow.hpp.
+#include "harness/explain/narrow.hpp"
+
+#include <algorithm>
+
+#include "harness/explain/cut.hpp"
+#include "harness/ops/op.hpp"
+
+namespace assay {
+namespace {
+
+constexpr size_t kLayouts = 8;  // ways in parts whose first and last part are tried
+
+// Runs of `size` keys, by the number of the run and how many there are.
+struct Runs {
+  const char* words;
+  bool (*holds)(int32_t run, int32_t of);
+  double cost;
+};
+constexpr Runs kRuns[] = {
+    {"the first", [](int32_t run, int32_t) { return run == 0; }, 0.3},
+    {"all but the first", [](int32_t run, int32_t) { return run > 0; }, 0.3},
+    {"the last", [](int32_t run, int32_t of) { return run == of - 1; }, 0.3},
+    {"all but the last", [](int32_t run, int32_t of) { return run < of - 1; }, 0.3},
+    {"those of odd number", [](int32_t run, int32_t) { return run % 2 == 1; }, 0.35},
+    {"those of even number", [](int32_t run, int32_t) { return run % 2 == 0; }, 0.35},
+};
+
+}  // namespace
+
+std::vector<SomeKeys> some_keys(const Clues& clues) {
+  const Problem& p = clues.problem();
+  const auto own = [](const Scene& s, int32_t j) {
+    return j >= s.problem.requests[s.cell.request].context_len();
+  };
+  std::vector<SomeKeys> list = {
+      {"in the new tokens", own, 0.2},
+      {"in all but the new tokens", [own](const Scene& s, int32_t j) { return !own(s, j); }, 0.2},
+  };
+  std::vector<int32_t> sizes = {16, 32, 64, 128};
+  if (op_of(p).has_cache && p.page_size > 1) sizes.push_back(p.page_size);
+  sizes.insert(sizes.end(), clues.tile_sizes.begin(), clues.tile_sizes.end());
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  for (int32_t size : sizes) {
+    if (size >= p.max_kv_len()) continue;
+    for (const Runs& runs : kRuns)
+      list.push_back({fmt::format("in {} of the runs of {} keys", runs.words, size),
+                      [size, holds = runs.holds](const Scene& s, int32_t j) {
+                        return holds(j / size, (s.kv_len + size - 1) / size);
+                      },
+                      runs.cost});
+    for (bool first : {true, false})
+      list.push_back({fmt::format("in the {} half of every run of {} keys", first ? "first" : "second", size),
+                      [size, first](const Scene&, int32_t j) { return (j % size < size / 2) == first; },
+                      0.35});
+    for (bool whole : {true, false})
+      list.push_back(
+          {fmt::format("in {}whole run of {} keys", whole ? "every " : "the last, not ", size),
+           [size, whole](const Scene& s, int32_t j) { return (j < s.kv_len / size * size) == whole; }, 0.3});
+  }
+  for (size_t i = 0; i < clues.layouts.size() && i < kLayouts; ++i) {
+    Rules cut;
+    clues.layouts[i].apply(cut);
+    const std::string& words = clues.layouts[i].words;
+    const auto part = [&](const char* name, double cost, auto holds) {
+      list.push_back({name + words,
+                      [cut, holds](const Scene& s, int32_t j) {
+                        const PartsOf parts(cut, s.kv_len);
+                        return holds(parts.of(std::min(j, std::max(0, s.kv_len - 1))), parts.count());
+                      },
+                      cost + clues.layouts[i].cost});
+    };
+    part("in the first part", 0.2, [](int32_t at, int32_t) { return at == 0; });
+    part("in all parts but the first", 0.2, [](int32_t at, int32_t) { return at > 0; });
+    part("in the last part", 0.25, [](int32_t at, int32_t of) { return at == of - 1; });
+    part("in parts of odd number", 0.3, [](int32_t at, int32_t) { return at % 2 == 1; });
+  }
+  return list;
+}
+
+bool narrowed(const Hypothesis& h, const SomeKeys& keys, Hypothesis* to) {
+  if (!h.rules.edit_terms && !h.rules.score && !h.rules.sees && !h.rules.edit_q) return false;
+  *to = h;
+  to->text += ", " + keys.words;
+  to->cost += keys.cost;
+  if (h.rules.sees)
+    to->rules.sees = [sees = h.rules.sees, holds = keys.holds](const Scene& s, int32_t j) {
+      return holds(s, j) ? sees(s, j) : visible(s.problem, s.cell.request, s.cell.row, j);
+    };
+  if (h.rules.edit_q)
+    to->rules.edit_q_for = [holds = keys.holds](const Scene& s, const Term& t) {
+      return holds(s, t.position);
+    };
+  if (h.rules.score)
+    to->rules.score = [score = h.rules.score, holds = keys.holds](const Scene& s, const Term& t,
+                                                                  const ScoreParts& parts) {
+      return holds(s, t.position) ? score(s, t, parts) : standard_score(parts);
+    };
+  if (h.rules.edit_terms)
+    to->rules.edit_terms = [edit = h.rules.edit_terms, holds = keys.holds](Scene& s,
+                                                                           std::vector<Term>& terms) {
+      std::vector<Term> changed = terms;
+      edit(s, changed);
+      std::erase_if(terms, [&](const Term& t) { return holds(s, t.position); });
+      for (const Term& t : changed)
+        if (holds(s, t.position)) terms.push_back(t);
+      std::stable_sort(terms.begin(), terms.end(),
+                       [](const Term& a, const Term& b) { return a.position < b.position; });
+    };
+  return true;
+}
+
+}  // namespace assay

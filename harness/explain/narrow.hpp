@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// A mistake that one piece of code makes, with the keys that this piece works on: a hypothesis kept to some
+// keys of a request.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "harness/explain/hypothesis.hpp"
+
+namespace assay {
+
+struct SomeKeys {
+  std::string words;  // "in the new tokens"
+  std::function<bool(const Scene&, int32_t position)> holds;
+  double cost = 0;
+};
+
+// Keys that another piece of code may handle: those of a page, a tile or a part, new tokens, distant keys.
+std::vector<SomeKeys> some_keys(const Clues&);
+
+// The hypothesis in these keys alone. False: it does not change keys one by one.
+bool narrowed(const Hypothesis&, const SomeKeys&, Hypothesis* to);
+
+}  // namespace assay

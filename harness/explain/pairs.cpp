@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// See pairs.hpp.
+#include "harness/explain/pairs.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "harness/explain/compose.hpp"
+#include "harness/explain/narrow.hpp"
+#include "harness/explain/samples.hpp"
+
+namespace assay {
+namespace {
+
+constexpr size_t kFirstsOfAll = 12;      // first ones that meet every plain partner
+constexpr double kPlainPartner = 0.5;    // most that such a partner costs
+constexpr double kPlain = 0.25;          // most that a hypothesis without a fitted number costs
+constexpr double kWorthTwo = 0.4;        // share of what the first alone leaves in the first samples
+constexpr double kWorthSome = 0.6;       // the same of a hypothesis that is kept to some keys
+constexpr double kSolved = 0.5;          // misfit of a cell that hardly anything is left of
+constexpr double kCostOfScope = 0.02;    // in units of misfit, of a part of the case that one has to itself
+constexpr size_t kFirstSamples = 2;      // wrong ones that a pair or some keys are looked at on
+constexpr double kPlainMechanism = 0.2;  // most that a mechanism costs which is tried in some keys
+constexpr size_t kNarrowed = 200;        // hypotheses of some keys that go on
+
+// Not what is fitted to single cells, and not what merely widens the noise.
+bool usable(const Hypothesis& h) { return h.free == 0 && h.rules.weight_noise == 0; }
+
+std::vector<size_t> leaders(const Hypotheses& all, const std::vector<Tried>& tried) {
+  std::vector<size_t> list;
+  const auto take = [&](auto less, size_t count, double dearest = std::numeric_limits<double>::infinity()) {
+    std::vector<Tried> sorted = tried;
+    std::erase_if(sorted, [&](const Tried& t) {
+      return !t.changes || !usable(all[t.index]) || all[t.index].cost > dearest;
+    });
+    std::stable_sort(sorted.begin(), sorted.end(), less);
+    std::map<std::string_view, int> of_cause;
+    for (const Tried& t : sorted) {
+      if (count == 0) break;
+      if (++of_cause[all[t.index].cause] > 3) continue;
+      --count;
+      if (std::find(list.begin(), list.end(), t.index) == list.end()) list.push_back(t.index);
+    }
+  };
+  take([](const Tried& a, const Tried& b) { return a.total < b.total; }, 4);
+  // Alone, a wrong number may fit better than the right one does without its partner: the plain ones too.
+  take([](const Tried& a, const Tried& b) { return a.total < b.total; }, 4, kPlain);
+  // Of two large ones neither explains much in units of rounding, but the right half of O is there.
+  take([](const Tried& a, const Tried& b) { return a.rest < b.rest; }, 4);
+  take([](const Tried& a, const Tried& b) { return a.o < b.o; }, 2);
+  take([](const Tried& a, const Tried& b) { return a.lse < b.lse; }, 2);
+  take([](const Tried& a, const Tried& b) { return a.solved > b.solved; }, 2);
+  return list;
+}
+
+// Wrong samples to begin with.
+std::vector<size_t> first_wrong(const Tester& tester, size_t probes) {
+  std::vector<size_t> wrong;
+  for (size_t i = 0; i < probes && wrong.size() < kFirstSamples; ++i)
+    if (tester.bad()[i]) wrong.push_back(i);
+  return wrong;
+}
+
+}  // namespace
+
+Hypotheses narrowed_leaders(const Clues& clues, Tester& tester, const Hypotheses& all,
+                            const std::vector<Tried>& tried, size_t probes) {
+  const std::vector<size_t> wrong = first_wrong(tester, probes);
+  const std::vector<SomeKeys> keys = some_keys(clues);
+  struct Worth {
+    double left = 0;
+    Hypothesis of;
+  };
+  std::vector<Worth> found;
+  // Also what everywhere else would do much harm: plain mechanisms, whatever they explain by themselves.
+  std::map<size_t, const Tried*> known;
+  for (const Tried& t : tried) known[t.index] = &t;
+  const auto first_alone = [&](size_t h, size_t sample) {
+    const auto at = known.find(h);
+    return at == known.end() ? tester.nothing_at(sample) : at->second->each[sample];
+  };
+  std::vector<size_t> firsts = leaders(all, tried);
+  for (size_t i = 0; i < all.size(); ++i)
+    if (all[i].cost <= kPlainMechanism && usable(all[i]) &&
+        std::find(firsts.begin(), firsts.end(), i) == firsts.end())
+      firsts.push_back(i);
+  for (size_t first : firsts) {
+    for (const SomeKeys& some : keys) {
+      Worth worth;
+      if (!narrowed(all[first], some, &worth.of)) break;
+      double before = 0;
+      bool worthy = true;
+      for (size_t k = 0; k < wrong.size() && worthy; ++k) {
+        const size_t i = wrong[k];
+        before += std::min(tester.nothing_at(i), first_alone(first, i));
+        worth.left += tester.of(worth.of.rules, i).total;
+        worthy = worth.left <= kWorthSome * before;
+      }
+      if (worthy) found.push_back(std::move(worth));
+    }
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Worth& a, const Worth& b) { return a.left < b.left; });
+  if (found.size() > kNarrowed) found.resize(kNarrowed);
+  Hypotheses list;
+  for (Worth& w : found) list.push_back(std::move(w.of));
+  return list;
+}
+
+namespace {
+
+// Misfits of the samples under a pair in a part of the case each, and which parts fit best.
+class Scoped {
+ public:
+  Scoped(const Clues& clues, Tester& tester, size_t samples) : tester_(tester), count_(samples) {
+    in_.emplace_back(samples, 1);
+    words_.emplace_back();
+    for (const Scope& scope : all_scopes()) {
+      std::vector<char> in;
+      for (size_t i = 0; i < samples; ++i) in.push_back(scope.holds(clues.problem(), tester.sample(i).cell));
+      const auto held = std::count(in.begin(), in.end(), 1);
+      if (held == 0 || held == static_cast<ptrdiff_t>(samples)) continue;
+      in_.push_back(std::move(in));
+      words_.push_back(scope.words);
+    }
+  }
+  void fit(const Hypotheses& all, const Rules& both, Pair& pair) {
+    const auto of = [&](const Rules& rules) {
+      std::vector<double> list;
+      for (size_t i = 0; i < count_; ++i) list.push_back(tester_.of(rules, i).total);
+      return list;
+    };
+    const std::vector<double> a = of(all[pair.first].rules), b = of(all[pair.second].rules), ab = of(both);
+    double best = std::numeric_limits<double>::infinity();
+    for (size_t s = 0; s < in_.size(); ++s)
+      for (size_t t = 0; t < in_.size(); ++t) {
+        double sum = 0;
+        for (size_t i = 0; i < count_; ++i)
+          sum += in_[s][i] ? (in_[t][i] ? ab[i] : a[i]) : in_[t][i] ? b[i] : tester_.nothing_at(i);
+        sum = sum / static_cast<double>(count_) + kCostOfScope * ((s > 0) + (t > 0));
+        if (sum < best) best = sum, pair.misfit = sum, pair.first_in = words_[s], pair.second_in = words_[t];
+      }
+  }
+
+ private:
+  Tester& tester_;
+  size_t count_;
+  std::vector<std::vector<char>> in_;  // by scope, everywhere first
+  std::vector<std::string> words_;
+};
+
+}  // namespace
+
+std::optional<Pair> best_pair(const Clues& clues, Tester& tester, const Hypotheses& all,
+                              std::vector<Tried> tried, size_t probes, size_t samples) {
+  const auto cost = [&](const Pair& f) { return all[f.first].cost + all[f.second].cost; };
+  std::vector<Pair> pairs;
+  const Rules right = clues.predictor.right();
+  std::vector<size_t> wrong;
+  for (size_t i = 0; i < probes; ++i)
+    if (tester.bad()[i]) wrong.push_back(i);
+  if (wrong.size() < kFirstSamples) return {};
+  const std::vector<size_t> firsts = leaders(all, tried);
+  const size_t known = tried.size();
+  std::vector<char> seen(all.size(), 0);
+  for (const Tried& t : tried) seen[t.index] = 1;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (seen[i] || all[i].cost > kPlainPartner) continue;
+    Tried t{i, 0, 0, 0, 0, 0, 0, true, {}};
+    for (size_t k = 0; k < probes; ++k) t.each.push_back(tester.nothing_at(k));
+    tried.push_back(std::move(t));
+  }
+  for (size_t n = 0; n < firsts.size(); ++n) {
+    const size_t first = firsts[n];
+    const std::vector<double> alone =
+        std::find_if(tried.begin(), tried.end(), [&](const Tried& t) { return t.index == first; })->each;
+    for (size_t second = 0; second < (n < kFirstsOfAll ? tried.size() : known); ++second) {
+      const Tried& t = tried[second];
+      if (!t.changes || t.index == first || all[t.index].cause == all[first].cause || !usable(all[t.index]))
+        continue;
+      Rules both;
+      if (!compose(right, all[first].rules, all[t.index].rules, &both)) continue;
+      // Some cells may have the one alone, or the other.
+      double sum = 0, of_first = 0, of_second = 0;
+      bool worth = true;
+      for (size_t k = 0; k < wrong.size() && worth; ++k) {
+        const size_t i = wrong[k];
+        of_first += alone[i], of_second += t.each[i];
+        const double one = std::min(alone[i], t.each[i]);
+        const double left = one < kSolved ? one : std::min(one, tester.of(both, i).total);
+        sum += left;
+        worth = left <= std::max(kSolved, kWorthTwo * one);
+      }
+      worth = worth && sum <= kWorthTwo * std::min(of_first, of_second);
+      if (worth) pairs.push_back({first, t.index, sum, {}, {}});
+    }
+  }
+  if (pairs.empty()) return {};
+  const auto better_pair = [&](const Pair& a, const Pair& b) {
+    return a.misfit + kCostWeight * cost(a) < b.misfit + kCostWeight * cost(b);
+  };
+  for (const auto& [count, keep] : {std::pair{probes, size_t{24}}, {samples, size_t{6}}}) {
+    std::stable_sort(pairs.begin(), pairs.end(), better_pair);
+    if (pairs.size() > keep) pairs.resize(keep);
+    Scoped scoped(clues, tester, count);
+    for (Pair& f : pairs) {
+      Rules both;
+      compose(right, all[f.first].rules, all[f.second].rules, &both);
+      scoped.fit(all, both, f);
+    }
+  }
+  return *std::min_element(pairs.begin(), pairs.end(), better_pair);
+}
+
+}  // namespace assay

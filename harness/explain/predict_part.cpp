@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// One part of a cell's keys under rules: the running maximum, the weights, the sums.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "harness/explain/predict.hpp"
+#include "harness/explain/rounding.hpp"
+#include "reference/formats/formats.hpp"
+
+namespace assay {
+namespace {
+
+constexpr double kNoScore = -std::numeric_limits<double>::infinity();
+constexpr double kLn2 = std::numbers::ln2;
+
+}  // namespace
+
+int32_t Predictor::count_updates(const assay_arithmetic& a, const std::vector<Scored>& keys, size_t begin,
+                                 size_t end, double maximum) {
+  int32_t updates = 0;
+  for (size_t i = begin; i < end;) {
+    double largest = kNoScore;
+    size_t next = i;
+    for (; next < end && keys[next].tile == keys[i].tile; ++next) largest = std::max(largest, keys[next].x);
+    const double moved = std::max(maximum, largest);
+    if (moved != maximum && (maximum == kNoScore || moved - maximum > a.rescale_lag_log2 * kLn2)) {
+      updates += maximum != kNoScore;
+      maximum = moved;
+    }
+    i = next;
+  }
+  return updates;
+}
+
+SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& keys, size_t begin, size_t end,
+                              double sink, LseParts* lse) {
+  const assay_arithmetic& a = rules.arithmetic;
+  const int32_t dim = problem_.head_dim_v;
+  SplitPart part{{}, kNoScore, static_cast<int32_t>(end - begin)};
+  std::vector<double> acc(dim, 0.0);
+  double maximum = rules.first_maximum, sum = 0;
+  const double offset = std::exp2(a.p_offset_log2);
+  if (sink != kNoScore && a.sink_first) {
+    maximum = std::max(maximum, sink);
+    sum = offset * std::exp(rules.exponent_factor * (sink - maximum));
+    sink = kNoScore;
+  }
+  int32_t update = 0;
+  const bool counted = rules.o_kept || rules.l_kept || rules.rescaled_twice;
+  const int32_t updates = counted ? count_updates(a, keys, begin, end, maximum) : 0;
+  std::vector<double> p;
+  for (size_t i = begin; i < end;) {
+    size_t next = i;
+    double largest = kNoScore;
+    bool poisoned = false;
+    for (; next < end && keys[next].tile == keys[i].tile; ++next) {
+      if (rules.maximum_lanes == 0 || keys[next].term.position % a.tile_keys < rules.maximum_lanes ||
+          keys[i].term.position % a.tile_keys >= rules.maximum_lanes)
+        largest = std::max(largest, keys[next].x);  // ignores NaN, as max of hardware does
+      poisoned |= std::isnan(keys[next].x);
+    }
+    if (poisoned) largest = std::numeric_limits<double>::quiet_NaN();
+    if (poisoned && rules.nan_hides && maximum == kNoScore) {
+      std::fill(acc.begin(), acc.end(), std::numeric_limits<double>::quiet_NaN());
+      sum = std::numeric_limits<double>::quiet_NaN();
+      i = next;
+      continue;
+    }
+    if (maximum - largest > rules.skip_below) {
+      i = next;
+      continue;
+    }
+    const double before = maximum;
+    double moved = std::max(before, largest);
+    if (poisoned) moved = largest;
+    if (rules.maximum_per_tile && largest != kNoScore) maximum = moved = largest;
+    if (maximum != kNoScore && moved - maximum <= a.rescale_lag_log2 * kLn2) moved = maximum;
+    if (moved != maximum) {
+      const double rescale =
+          maximum == kNoScore ? 0
+                              : std::exp(rules.rescale_exponent * rules.exponent_factor * (maximum - moved));
+      if (maximum != kNoScore) {
+        const MaximumMove move{update, updates, moved - maximum};
+        const bool keep_o = rules.o_kept && rules.o_kept(move);
+        const bool keep_l = rules.l_kept && rules.l_kept(move);
+        const double factor =
+            rules.rescaled_twice && rules.rescaled_twice(move) ? rescale * rescale : rescale;
+        for (int32_t d = 0; d < dim; ++d)
+          if (!keep_o || (rules.kept_dims && !rules.kept_dims(d))) acc[d] *= factor;
+        if (!keep_l) sum *= factor;
+        ++update;
+      }
+      maximum = moved;
+    }
+    if (maximum == kNoScore) {  // nothing but masked scores so far
+      i = next;
+      continue;
+    }
+    p.resize(next - i);
+    double tile_largest = 0;
+    for (size_t j = i; j < next; ++j) {
+      const double relative_to = rules.stale_maximum && before != kNoScore ? before : maximum;
+      const double argument = rules.exponent_factor * (keys[j].x - relative_to);
+      p[j - i] = offset * (rules.exp_of ? rules.exp_of(argument) : std::exp(argument));
+      tile_largest = std::max(tile_largest, p[j - i]);
+    }
+    for (size_t j = i; j < next; ++j) {
+      const Term& term = keys[j].term;
+      const double exact = p[j - i];
+      double rounded = round_weight(a, exact, tile_largest, rules.round_clamp);
+      rounded = coarsened(rounded, rules.p_step, rules.p_mantissa);
+      sum += term.weight * term.in_sum * (a.row_sum_from_rounded_p ? rounded : exact);
+      if (rules.sum_per_key) sum = round_to(rules.sum_format, sum);
+      const double w = term.weight * term.in_output * term.v_factor * rounded;
+      const double* v = keys[j].v;
+      if (v == nullptr) continue;
+      for (int32_t d = 0; d < dim; ++d) acc[d] += w * v[d];
+    }
+    if (rules.accumulator_format != ASSAY_FORMAT_NONE)
+      for (double& x : acc) x = round_to(rules.accumulator_format, x);
+    if (rules.sum_format != ASSAY_FORMAT_NONE && !rules.sum_per_key) sum = round_to(rules.sum_format, sum);
+    i = next;
+  }
+  if (maximum == kNoScore) {
+    part.o.assign(dim, 0.0);
+    part.lse = sink;
+    if (lse) *lse = {sink, sink, sink == kNoScore ? 0.0 : 1.0, sink, kNoScore};
+    return part;
+  }
+  if (rules.sink_raw && sink != kNoScore) {
+    sum += offset * sink;
+    sink = kNoScore;
+  }
+  sum *= rules.sum_factor;
+  const double without = sum / offset;
+  const double keys_alone = std::log(without) + maximum;
+  double whole = without;
+  if (sink != kNoScore) {  // joined at the end, relative to the larger of both
+    const double top = std::max(maximum, sink);
+    const double down = std::exp(maximum - top);
+    for (double& x : acc) x *= down;
+    sum = sum * down + offset * std::exp(rules.sink_unshifted ? sink + maximum - top : sink - top);
+    maximum = top;
+    whole = sum / offset;
+  }
+  const double divisor = rules.divide ? sum : offset;
+  part.o.resize(dim);
+  for (int32_t d = 0; d < dim; ++d) part.o[d] = divisor == 0 ? 0.0 : acc[d] / divisor;
+  part.lse = maximum + std::log(whole);
+  part.maximum = maximum;
+  if (lse) *lse = {part.lse, maximum, whole, sink, keys_alone};
+  return part;
+}
+
+}  // namespace assay

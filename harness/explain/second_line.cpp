@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// See second_line.hpp.
+#include "harness/explain/second_line.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+
+#include "harness/base/error.hpp"
+#include "harness/scenario/scenario.hpp"
+
+namespace assay {
+namespace {
+
+constexpr uint64_t kOtherSeed = 0x5eed;
+constexpr size_t kKinds = 4;        // of requests that get a companion
+constexpr int64_t kLongest = 4096;  // keys of a companion
+// Between two lines noise differs: causes are told apart by more than on one.
+constexpr double kToldApart = 0.1;
+constexpr double kSameNumber = 0.02;
+
+// More keys, of another remainder by every power of two, and for several rows another number of them.
+std::vector<BatchGroup> companions(const std::vector<BatchGroup>& groups) {
+  std::vector<BatchGroup> more;
+  for (const BatchGroup& g : groups) {
+    if (g.q_len == 0 || g.kv_len == 0 || g.kv_len > kLongest) continue;
+    const bool known = std::any_of(more.begin(), more.end(), [&](const BatchGroup& m) {
+      return (m.q_len > 1) == (g.q_len > 1) && m.kv_len == g.kv_len + g.kv_len / 2 + 13;
+    });
+    if (known || more.size() >= 2 * kKinds) continue;
+    BatchGroup longer = g;
+    longer.count = 1;
+    longer.shared = 0;
+    longer.kv_len = g.kv_len + g.kv_len / 2 + 13;
+    if (g.q_len > 1) longer.q_len = g.q_len + 3;
+    more.push_back(longer);
+    longer.kv_len = std::max(g.q_len, g.kv_len - g.kv_len / 4 - 1);
+    longer.q_len = g.q_len;
+    more.push_back(longer);
+  }
+  return more;
+}
+
+// Without the order that was assumed, which may be named otherwise on other lengths, and without what was
+// found cell by cell.
+std::string plain_words(std::string text) {
+  if (text.find(" in request ") != std::string::npos) text.resize(std::min(text.size(), text.find(':')));
+  for (std::string_view begin : {", were it cut into", ", the last ones shorter", ", tiles of"})
+    if (const size_t at = text.find(begin); at != std::string::npos) {
+      const size_t end = text.find(',', at + 1);
+      text.erase(at, end == std::string::npos ? end : end - at);
+    }
+  return text;
+}
+
+// Text between numbers, and the numbers as written.
+struct Words {
+  std::string between;
+  std::vector<std::string> numbers;
+  explicit Words(const std::string& of) {
+    bool in_number = false;
+    for (const char c : plain_words(of)) {
+      const bool digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+      if (digit && !in_number) numbers.emplace_back(), between += '#';
+      in_number = digit || (in_number && c == '.');
+      if (in_number)
+        numbers.back() += c;
+      else
+        between += c;
+    }
+  }
+  bool like(const Words& other) const { return between == other.between; }
+  bool same(const Words& other) const {
+    if (!like(other) || numbers.size() != other.numbers.size()) return false;
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      if (numbers[i] == other.numbers[i]) continue;
+      if (numbers[i].find('.') == std::string::npos) return false;
+      const double a = std::strtod(numbers[i].c_str(), nullptr),
+                   b = std::strtod(other.numbers[i].c_str(), nullptr);
+      if (std::fabs(a - b) > kSameNumber * std::max(a, b)) return false;
+    }
+    return true;
+  }
+};
+
+}  // namespace
+
+void keep_asked(Hypotheses& all, const Choice& choice) {
+  std::erase_if(all, [&](const Hypothesis& h) {
+    return (!choice.only.empty() && !choice.only.contains(h.cause)) ||
+           std::find(choice.without.begin(), choice.without.end(), h.cause) != choice.without.end();
+  });
+  if (choice.words.empty()) return;
+  std::vector<std::pair<std::string_view, Words>> asked;
+  for (const auto& [cause, text] : choice.words) asked.emplace_back(cause, Words(text));
+  const auto any = [&](const Hypothesis& h, bool (Words::*how)(const Words&) const) {
+    const Words words(h.text);
+    return std::any_of(asked.begin(), asked.end(),
+                       [&](const auto& a) { return a.first == h.cause && (words.*how)(a.second); });
+  };
+  std::set<std::string_view> named;
+  for (const Hypothesis& h : all)
+    if (!named.contains(h.cause) && any(h, &Words::like)) named.insert(h.cause);
+  std::erase_if(all, [&](const Hypothesis& h) { return named.contains(h.cause) && !any(h, &Words::same); });
+}
+
+std::string second_line(const std::string& line) {
+  Scenario s = parse_scenario(line);
+  s.seed += kOtherSeed;
+  s.relations = 0;
+  const auto legal = [](const Scenario& scenario) {
+    try {
+      const std::string text = print(scenario);
+      make_problem(parse_scenario(text));
+      return text;
+    } catch (const InputError&) {
+    } catch (const CheckError&) {
+    }
+    return std::string();
+  };
+  if (s.batch.kind == BatchSpec::Kind::kMix) {
+    Scenario more = s;
+    for (const BatchGroup& g : companions(s.batch.groups)) more.batch.groups.push_back(g);
+    if (std::string text = legal(more); !text.empty()) return text;
+  }
+  return legal(s);
+}
+
+void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& elsewhere) {
+  if (!sure(ranking) || ranking.list.front().fact) return;
+  const std::vector<Ranked> best = equally_good(ranking);
+  Choice choice;
+  for (const Ranked& r : best) {
+    choice.only.insert(r.cause);
+    if (!r.also.empty()) choice.only.insert(r.also);
+  }
+  // Of a pair other words were not looked for here.
+  if (best.front().also.empty()) choice.words = ranking.alike;
+  const Ranking there = elsewhere(choice);
+  if (there.nothing <= kLegalMisfit) return;
+  ranking.second = line;
+  ranking.explained_there = there.list.empty() ? 0 : std::max(0.0, there.list.front().explained);
+  if (ranking.explained_there < kSure) return;
+  if (!best.front().also.empty()) {
+    const Ranked& first = there.list.front();
+    if (first.cause == best.front().cause && first.also == best.front().also)
+      ranking.list.front().text = first.text;
+    return;
+  }
+  const auto of = [&](const Ranked& r) {
+    return std::find_if(there.list.begin(), there.list.end(),
+                        [&](const Ranked& t) { return t.cause == r.cause && t.also.empty(); });
+  };
+  const double least = there.list.front().misfit;
+  for (Ranked& r : ranking.list) {
+    const bool asked = std::any_of(best.begin(), best.end(),
+                                   [&](const Ranked& b) { return b.cause == r.cause && b.also == r.also; });
+    if (!asked) continue;
+    const auto at = of(r);
+    // A rule for all cells is preferred to one for the wrong ones.
+    r.told_apart = at == there.list.end() || at->misfit > least + kToldApart ||
+                   (at->in_wrong_cells && !there.list.front().in_wrong_cells);
+    if (!r.told_apart) r.text = at->text;  // of words that fit here the ones that fit there
+  }
+  std::stable_partition(ranking.list.begin(), ranking.list.end(), [&](const Ranked& r) {
+    return !r.told_apart && std::any_of(best.begin(), best.end(), [&](const Ranked& b) {
+      return b.cause == r.cause && b.also == r.also;
+    });
+  });
+  // Those that are left in the order of both lines; what predicts the same there predicts it here.
+  const auto leads = [&](const Ranked& r) {
+    const auto at = of(r);
+    return at != there.list.end() && (at == there.list.begin() || at->same_as_first);
+  };
+  const bool first_leads = leads(ranking.list.front());
+  for (Ranked& r : ranking.list) r.same_as_first = !r.told_apart && first_leads && leads(r);
+}
+
+}  // namespace assay

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// A second line: what explains one case must explain another that the same kernel gets wrong, and causes that
+// predict the same on one case rarely do on another.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "harness/explain/rank.hpp"
+
+namespace assay {
+
+// The line with other values and, where its batch lists its requests, more requests of the same kinds with
+// other lengths; empty where that is no legal line.
+std::string second_line(const std::string& line);
+
+// Takes out what the choice does not ask for. Words are the same where numbers with a fraction differ by less
+// than a fiftieth, whatever tiles and parts were assumed.
+void keep_asked(Hypotheses&, const Choice&);
+
+// Ranks the causes of the other line that are asked for; nothing where it shows nothing wrong.
+using RankElsewhere = std::function<Ranking(const Choice&)>;
+
+// Looks at what the ranking would say on the second line. Causes that explain less there than others that
+// explain as much here fall behind those; where none explains it, the ranking is not sure any more.
+void confirm(Ranking&, const std::string& line, const RankElsewhere&);
+
+}  // namespace assay

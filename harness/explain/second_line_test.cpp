@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The second line: what is legal, what it tells apart, what it takes back; and hypotheses of some keys only.
+#include "harness/explain/second_line.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/explain/testing/mistakes.hpp"
+
+namespace assay {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kFake = ASSAY_BINARY_DIR "/testing/libassay_fake.so";
+
+std::string said(const std::string& line, const Mistakes& make, bool with_second,
+                 const Declares& declare = {}) {
+  const std::string second = second_line(line);
+  const Evidence here = fabricated(line, kFake, make, declare),
+                 there = fabricated(second, kFake, make, declare);
+  const Explanation x = explain(here, {}, [&] { return with_second ? &there : nullptr; });
+  return explanation_text(x, here.problem, 5, false);
+}
+
+TEST(SecondLine, HoldsTheRequestsAndMoreOfTheirKinds) {
+  const std::string line = "paged h=4/2 d=64 window=30 batch=2q1s70_1q9s90 seed=3";
+  const Scenario first = parse_scenario(line), second = parse_scenario(second_line(line));
+  EXPECT_NE(first.seed, second.seed);
+  EXPECT_EQ(first.window_left, second.window_left);
+  ASSERT_GT(second.batch.groups.size(), 2U);
+  EXPECT_EQ(second.batch.groups[0], first.batch.groups[0]);
+  EXPECT_EQ(second.batch.groups[1], first.batch.groups[1]);
+  for (const Request& r : make_problem(second).requests) EXPECT_LE(r.q_len, r.kv_len);
+  // Where more requests are not legal, or the batch is drawn, only the values differ.
+  EXPECT_NE(second_line("paged batch=uniform(n=4,q=1,s=8:90) seed=1"), "");
+  EXPECT_NE(second_line("paged h=4/2 d=64 mask=tree batch=2q8s60 seed=3"), "");
+}
+
+// On requests of equal length, several lengths and limits are one and the same.
+TEST(SecondLine, TellsApartWhatOneLineCannot) {
+  const std::string line = "paged h=4/2 d=64 batch=3q1s70 seed=3";
+  const Mistakes newest = [](const Problem&, Rules& rules) {
+    rules.edit_terms = [](Scene& s, std::vector<Term>& t) {
+      std::erase_if(t, [&](const Term& k) { return k.position >= s.kv_len / 4 * 4; });
+    };
+  };
+  EXPECT_THAT(said(line, newest, false), HasSubstr("the same as: the length of the keys is taken too short"));
+  const std::string both = said(line, newest, true);
+  EXPECT_THAT(both, Not(HasSubstr("the same as: the length of the keys")));
+  EXPECT_THAT(both, Not(HasSubstr("\nor ")));
+  EXPECT_THAT(both, HasSubstr("so        the keys of the last, mostly partly filled page, tile or run"));
+  EXPECT_THAT(both, HasSubstr("% of 'paged"));
+}
+
+// A coincidence of one line: the mistake has no name, but here it looks like one that has.
+TEST(SecondLine, TakesBackWhatExplainsOneLineOnly) {
+  const std::string line = "paged h=4/2 d=64 batch=3q1s70 seed=3";
+  const Mistakes unnamed = [](const Problem&, Rules& rules) {
+    rules.edit_terms = [](Scene& s, std::vector<Term>& t) {
+      // Keys of prime numbers, but in requests of 70 keys the last one.
+      std::erase_if(t, [&](const Term& k) {
+        if (s.kv_len == 70) return k.position == 69;
+        for (int d = 2; d * d <= k.position; ++d)
+          if (k.position % d == 0) return false;
+        return k.position > 1;
+      });
+    };
+  };
+  EXPECT_THAT(said(line, unnamed, false), Not(HasSubstr("none of the known causes")));
+  const std::string both = said(line, unnamed, true);
+  EXPECT_THAT(both, HasSubstr("so        none of the known causes"));
+  EXPECT_THAT(both, HasSubstr("% of 'paged"));
+}
+
+// A factor that is another one on another line is no constant.
+TEST(SecondLine, NumbersThatDoNotComeAgainAreNotTheCause) {
+  const std::string line = "paged h=4/2 d=64 batch=3q1s70 seed=3";
+  const Mistakes by_length = [](const Problem&, Rules& rules) {
+    rules.score = [](const Scene& s, const Term&, ScoreParts parts) {
+      parts.scale *= 0.9 + 1e-3 * s.kv_len;
+      return standard_score(parts);
+    };
+  };
+  EXPECT_THAT(said(line, by_length, false), HasSubstr("so        the softmax scale is off by a factor"));
+  EXPECT_THAT(said(line, by_length, true), HasSubstr("so        none of the known causes"));
+  const Mistakes constant = [](const Problem&, Rules& rules) {
+    rules.score = [](const Scene&, const Term&, ScoreParts parts) {
+      parts.scale *= 0.97;
+      return standard_score(parts);
+    };
+  };
+  EXPECT_THAT(said(line, constant, true), HasSubstr("so        the softmax scale is off by a factor"));
+}
+
+// A mistake that has a name, made with the keys of the last run of 32 alone.
+TEST(SecondLine, MistakesOfSomeKeysAreFound) {
+  const std::string line = "paged h=4/2 d=64 batch=2q1s150_1q9s90 seed=3";
+  const std::string text = said(
+      line,
+      [](const Problem&, Rules& rules) {
+        rules.score = [](const Scene& s, const Term& t, ScoreParts parts) {
+          if (t.position >= (s.kv_len - 1) / 32 * 32) parts.scale *= 2;
+          return standard_score(parts);
+        };
+      },
+      true);
+  EXPECT_THAT(text, HasSubstr("scores times 2, in the last of the runs of 32 keys"));
+  EXPECT_THAT(text, HasSubstr("so        the softmax scale is off by a factor"));
+}
+
+// Two large mistakes, of which neither alone explains much: the head that asks, and a tile that counts twice.
+TEST(SecondLine, PairsOfWhichNeitherHelpsAloneAreFound) {
+  const std::string line = "paged h=4/2 d=64 batch=2q1s70_1q20s150 seed=3";
+  const std::string text = said(
+      line,
+      [](const Problem&, Rules& rules) {
+        rules.query_of = [](const Scene& s) {
+          Cell c = s.cell;
+          c.head ^= 1;
+          return c;
+        };
+        rules.edit_terms = [](Scene&, std::vector<Term>& terms) {
+          for (Term& t : terms)
+            if (t.position < 32) t.weight = 2;
+        };
+      },
+      true, [](assay_arithmetic& a) { a.order_declared = 0, a.tile_keys = 32; });
+  EXPECT_THAT(text, HasSubstr("query heads are exchanged"));
+  EXPECT_THAT(text, HasSubstr("are counted twice"));
+  EXPECT_THAT(text, HasSubstr("(two causes)"));
+}
+
+}  // namespace
+}  // namespace assay

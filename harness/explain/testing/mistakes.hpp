@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Evidence of a kernel that does not exist: what a right one would have written with mistakes in it, so that
+// the truth is known exactly.
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "harness/explain/explanation.hpp"
+#include "harness/scenario/scenario.hpp"
+
+namespace assay {
+
+using Mistakes = std::function<void(const Problem&, Rules&)>;
+using Declares = std::function<void(assay_arithmetic&)>;
+
+// By a kernel of the misbehaving backend (its path) that is right: paged_ok_fake.
+inline Evidence fabricated(const std::string& line, const std::string& fake, const Mistakes& make,
+                           const Declares& declare = {}) {
+  omp_set_num_threads(1);  // children of this process inherit no threads
+  CaptureOptions options;
+  options.threads = 1;
+  options.timeout_s = 30;
+  const Problem problem = make_problem(parse_scenario(line));
+  Evidence evidence = capture(line, problem, fake, "paged_ok_fake", options);
+  if (declare) declare(evidence.declared);
+  Predictor predictor(evidence.problem, evidence.operands(false), evidence.declared);
+  Rules rules = predictor.right();
+  make(evidence.problem, rules);
+  for (CallResultCopy& call : evidence.calls)
+    for (const RowId& row : evidence.bounded.value.rows)
+      for (int32_t h = 0; call.made && h < problem.heads_q; ++h) {
+        const Cell cell{row.request, row.row, h};
+        const Prediction p = predictor.predict(rules, cell);
+        const int64_t at = evidence.packed_row(cell) * problem.heads_q + h;
+        call.lse[at] = p.lse;
+        std::copy(p.o.begin(), p.o.end(), call.o.begin() + at * problem.head_dim_v);
+      }
+  return evidence;
+}
+
+}  // namespace assay
