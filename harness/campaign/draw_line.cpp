@@ -74,10 +74,18 @@ std::optional<Scenario> draw_scenario(Draws& d, int64_t most_keys) {
     for (int i = 0; i < kProposals; ++i) {
       Given more = given;
       more[index] = draw_value(d, field, line);
-      // The two parts of a latent row want three other fields at once, which no drawing one by one meets.
-      if (field.name == "sources")
+      // The two parts of a latent row want three other fields at once, which no drawing one by one meets; of
+      // unfolded heads they want the dimensions.
+      if (field.name == "sources" && op.attends_rows && d.one_of({true, false}))
+        more[field_index("d")] = d.one_of({"192/128", "72/64", "24/16"});
+      else if (field.name == "sources")
         more[field_index("layout")] = "mla", more[field_index("h")] = "1",
         more[field_index("d")] = d.one_of({"576/512", "72/64", "24/16"});
+      // Tokens in another order want a table of tokens, where there is a table.
+      const int table = field_index("table");
+      if (field.name == "slots" && more[index] == "drawn" &&
+          (fields()[static_cast<size_t>(table)].ops & op_bit(op.id)) != 0)
+        more[table] = "token";
       if (auto scenario = made_of(op, more)) {
         given = std::move(more), made = std::move(scenario);
         return true;

@@ -4,6 +4,7 @@
 // inputs, unwritten elements), because those reasons name the cause; then every element of the first run, the
 // promised bits, what the op's expectation says of the whole, and last whether a pass means anything.
 #include <chrono>
+#include <cstring>
 #include <optional>
 #include <thread>
 
@@ -15,6 +16,7 @@
 #include "harness/check/verdict.hpp"
 #include "harness/device/fenced.hpp"
 #include "harness/input/contracts.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
@@ -53,6 +55,8 @@ struct Judge::Impl {
   explicit Impl(const Problem& problem, double row_key_budget)
       : inputs(build_inputs(problem)), expected(make_expectation(inputs, row_key_budget)) {}
 
+  // A run without an LSE, of which the first run left `left`: what is wrong with it.
+  Objection without_lse(const Backend&, const assay_kernel&, const assay_device&, const Snapshot& left);
   // What a run left. One that gave the bits of `first` needs no bounds: those were judged. `before` as for
   // RunOutputs; given, a kernel that promises equal bits needs none either.
   Look look(Snapshot left, const RunRecord* first, const RunRecord* before) const;
@@ -105,6 +109,37 @@ Look Judge::Impl::look(Snapshot left, const RunRecord* first, const RunRecord* b
   }
   seen.record = std::move(out.record());
   return seen;
+}
+
+Objection Judge::Impl::without_lse(const Backend& backend, const assay_kernel& kernel,
+                                   const assay_device& device, const Snapshot& left) {
+  if (!repeatable) return {"declaration", "promises an optional LSE, and not to repeat its results"};
+  assay_tensors tensors = *session->device_case().tensors(), host = inputs.tensors;
+  tensors.lse = host.lse = assay_tensor{};
+  const assay_problem* view = inputs.view->get();
+  assay_plan* plan = nullptr;  // of its own: the session's has seen an LSE
+  CallResult r = call_supports(kernel, view, &host, device);
+  if (r.ok()) r = call_plan(backend, kernel, view, &tensors, &plan);
+  if (r.ok()) r = call_run(backend, kernel, view, &tensors, plan);
+  call_free_plan(kernel, plan);
+  if (!r.ok()) return {"call", "promises an optional LSE, and without one: " + r.error};
+  if (Objection damage = session->damage()) return damage;
+  const Snapshot now = session->outputs();
+  const assay_tensor before = left.view(inputs, Operand::kO), after = now.view(inputs, Operand::kO);
+  session->poison_outputs();
+  const int bytes = format_bytes(before.format);
+  for (int64_t row = 0; row < before.shape[0]; ++row)
+    for (int64_t head = 0; head < before.shape[1]; ++head)
+      for (int64_t d = 0; d < before.shape[2]; ++d) {
+        const int64_t at = row * before.stride[0] + head * before.stride[1] + d * before.stride[2];
+        if (std::memcmp(static_cast<const std::byte*>(before.data) + at * bytes,
+                        static_cast<const std::byte*>(after.data) + at * bytes,
+                        static_cast<size_t>(bytes)) != 0)
+          return {"lse optional",
+                  fmt::format("without an LSE O[{}, {}, {}] is {:g}, with one {:g}", row, head, d,
+                              load(after.format, after.data, at), load(before.format, before.data, at))};
+      }
+  return {};
 }
 
 Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, const assay_device& device) {
@@ -229,6 +264,8 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
   if (const CallResult r = fenced_call(backend, kernel, inputs, device); !r.ok() && !r.refused())
     return settle(Outcome::kCrashed, "call", "in memory between unreadable pages: " + r.error);
   judged = std::move(first.record);
+  if ((promises_of(kernel) & ASSAY_PROMISE_LSE_OPTIONAL) != 0 && inputs.tensors.lse.data != nullptr)
+    if (Objection other = without_lse(backend, kernel, device, left)) return wrong(std::move(other));
 
   if (Objection whole = expected->examine({backend, kernel, device, inputs, left}, verdict))
     return wrong(std::move(whole));

@@ -36,6 +36,11 @@ TEST(LatentSteps, StagesOfMlaPrefillAreRightInEveryBranch) {
       {h + "pad=3 layout=hnd table=csr strides=q+kv+out batch=1q9s40_1q0s7_1q7",
        "write chunks lengths new gather context merge"},
       {h + "batch=2q0s40", ""},
+      // The rope part of new keys comes once for all heads, K and V as halves of each head of one projection.
+      {h + "sources=2 batch=2q9_1q30", "k_join write new"},
+      {h + "budget=64 pad=3 kv=fp8_e4m3:head sources=2 strides=q+kv+out batch=1q12_2q9s40",
+       "k_join write chunks lengths new gather context merge"},
+      {h + "sources=2 batch=2q0s40", ""},
   };
   testing::expect_right({"step_mla_prefill_cpu"}, cases);
   testing::expect_refused("step_mla_prefill_cpu", {{h + "window=5 batch=1q6s30", "a window"},
@@ -44,6 +49,7 @@ TEST(LatentSteps, StagesOfMlaPrefillAreRightInEveryBranch) {
                                                    {h + "mask=tree batch=1q6s30", "drafts of a tree"}});
 }
 
+const std::string kFew = "step h=4/1 d=96/64 layout=mla page=8 ";
 const std::string kAbsorbed = "step h=16/1 d=96/64 layout=mla page=8 ";
 
 TEST(LatentSteps, StagesOfAiterMlaAreRightInEveryBranch) {
@@ -60,6 +66,23 @@ TEST(LatentSteps, StagesOfAiterMlaAreRightInEveryBranch) {
       {kAbsorbed + "q=fp16 from=fp16 kv=fp16 strides=q+out+table batch=1q1s17_1q1s16",
        "write tokens decode merge"},
       {kAbsorbed + "batch=2q0s40", ""},
+      // Fewer heads than 16 as 16, Q as a pair of tensors, both.
+      {kFew + "batch=2q1s40_1q1s300", "write q_heads tokens decode merge o_heads"},
+      {kFew + "pad=2 out=fp32 strides=q+out batch=2q4s40_1q9s300_1q1s7",
+       "write q_heads tokens extend o_heads"},
+      {kAbsorbed + "sources=2 batch=3q1s40_1q1s300", "write q_heads tokens decode merge"},
+      {kAbsorbed + "sources=2 pad=3 q=fp8_e4m3:tensor kv=fp8_e4m3:tensor strides=q+last batch=2q4s40_1q1s300",
+       "write q_heads tokens extend"},
+      {kFew + "sources=2 q=fp16 from=fp16 kv=fp16 batch=2q1s40_1q1s300",
+       "write q_heads tokens decode merge o_heads"},
+      {kFew + "sources=2 batch=2q0s40", ""},
+      {kFew + "q=int8:token_head kv=int8 strides=scales batch=2q1s40_1q1s300",
+       "write q_heads q_heads tokens decode merge o_heads"},
+      {kFew + "q=int8:channel kv=int8:channel batch=2q4s40_1q1s300",
+       "write q_heads q_heads tokens extend o_heads"},
+      {kFew + "q=fp8_e4m3:head kv=fp8_e4m3 sources=2 batch=2q4s40_1q1s300",
+       "write q_heads q_heads tokens extend o_heads"},
+      {kFew + "q=fp8_e4m3:request_head kv=fp8_e4m3 batch=2q4s40", "write q_heads tokens extend o_heads"},
   };
   testing::expect_right({"step_aiter_mla_cpu"}, cases);
   // Every count of heads that divides 16 or is a multiple of it, at pages of 1 and others.
@@ -72,6 +95,13 @@ TEST(LatentSteps, StagesOfAiterMlaAreRightInEveryBranch) {
     }
   EXPECT_THAT(dispatch("step_aiter_mla_cpu", kAbsorbed + "batch=1q1s600"),
               HasSubstr("tokens: expand_pages_cpu, pages of 8 as 600 of one token\ndecode: "));
+  EXPECT_THAT(dispatch("step_aiter_mla_cpu", kFew + "sources=2 batch=1q1s60"),
+              HasSubstr("q_heads: join_heads_cpu, 4 heads as 16, latent and rope part\n"));
+  // By a schedule, for as many heads as there are then.
+  const std::string scheduled = "step_aiter_mla_cpu(decode=persistent_paged_cpu)";
+  EXPECT_EQ(stages_of(scheduled, kFew + "batch=1q1s600_2q1s9"),
+            "write q_heads tokens schedule decode reduce o_heads");
+  EXPECT_EQ(judge(cpu(), kFew + "batch=1q1s600_2q1s9", scheduled).outcome, Outcome::kPassed);
   // One call in place of parts and merge.
   const std::string one = "step_aiter_mla_cpu(decode=paged_naive_cpu)";
   EXPECT_EQ(stages_of(one, kAbsorbed + "batch=1q1s600"), "write tokens decode");
@@ -89,6 +119,51 @@ TEST(LatentSteps, AiterMlaSaysWhatItDoesNotTake) {
                            {kAbsorbed + "sinks=on batch=1q6s30", "sinks"},
                            {kAbsorbed + "chunk=16 batch=1q6s30", "local attention"},
                            {kAbsorbed + "threshold=8 mask=tree batch=1q6s30", "drafts of a tree"}});
+}
+
+TEST(LatentSteps, ThoseThatReadOneTensorRefuseTwo) {
+  testing::expect_refused("step_unified_cpu", {{kAbsorbed + "sources=2 batch=1q1s30", "two tensors"}});
+  for (const char* kernel : {"step_unified_cpu", "step_aiter_fa_cpu", "step_ixformer_fa_cpu"})
+    testing::expect_refused(kernel, {{"step h=4 d=96/64 sources=2 batch=1q9s30", "two tensors"}});
+}
+
+// SGLang's step takes the pair in every branch that latent attention has there.
+TEST(LatentSteps, SglangTakesQInTwoTensors) {
+  const struct {
+    std::string line, stages;  // of step_sglang_fa_cpu, in order
+  } cases[] = {
+      {kAbsorbed + "sources=2 batch=3q1s40_1q1s300", "q_heads write decode"},
+      {kAbsorbed + "sources=2 kv=fp8_e4m3:tensor pad=2 strides=q batch=2q4s40_1q9s60",
+       "q_heads write q_cast extend"},
+      {kAbsorbed + "sources=2 threshold=8 mask=tree batch=2q8s70_1q5s9",
+       "q_heads write prefix drafts draft merge"},
+      {"step h=4 d=96/64 sources=2 batch=1q9s30_1q12", "k_join write extend"},
+  };
+  testing::expect_right({"step_sglang_fa_cpu"}, cases);
+}
+
+// Wrong in the stages that make one tensor of two, and 16 heads of fewer (testing/join_faults.cpp).
+TEST(LatentSteps, WrongHeadsAndPartsAreRejected) {
+  static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_join_faults.so");
+  const std::string pair = kFew + "sources=2 batch=2q1s40_1q1s300 seed=3";
+  const std::string unfolded = "step h=4 d=96/64 page=8 sources=2 batch=2q9s40_1q12 seed=3";
+  for (const std::string& line : {pair, kFew + "batch=2q4s40_1q2s60 seed=3"})
+    EXPECT_EQ(judge(backend, line, "joined_right").outcome, Outcome::kPassed) << line;
+  EXPECT_EQ(judge(backend, unfolded, "unfolded_right").outcome, Outcome::kPassed);
+  const std::pair<const char*, std::string> faults[] = {
+      {"heads_in_turn", kFew + "batch=2q1s40_1q1s300 seed=3"},
+      {"first_heads_taken", kFew + "batch=2q1s40_1q1s300 seed=3"},
+      {"rope_dropped", pair},
+      {"rope_of_first_head", pair},
+      {"rope_first", pair},
+      {"shared_rope_dropped", unfolded},
+      {"rope_of_first_row", unfolded},
+      {"heads_as_if_packed", unfolded},
+  };
+  for (const auto& [name, line] : faults) {
+    const Verdict v = judge(backend, line, name);
+    EXPECT_EQ(v.outcome, Outcome::kWrong) << name << ": " << v.reason;
+  }
 }
 
 // The seed's among them: starts 0, 1, 2, ... although requests have several rows.

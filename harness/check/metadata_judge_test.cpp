@@ -33,6 +33,9 @@ const std::string kDeep = "local_batches page=4 chunk=8 table=token pad=3 batch=
 const std::string kSplit = "split_batch threshold=2 batch=1q9s9_2q2s40_1q7s30_1q1s1_1q0s5_1q3s8_1q5s5";
 const std::string kSteps = "chunk_metadata budget=24 pad=2 batch=1q5s5_1q1s40_1q3s7_1q1s41";
 const std::string kDecode = "decode_metadata page=8 pad=2 table=token batch=2q3s41_1q1s1_1q0s9";
+const std::string kEncoder = "decode_metadata page=8 pad=2 encoder=19 batch=2q3s41_1q1s1_1q0s9 seed=2";
+const std::string kPool =
+    "local_batches page=4 chunk=8 pool=full pad=3 batch=1q4s9_1q5s26_1q3s2_1q1s1 seed=2";
 const std::string kCascade = "cascade_metadata page=8 prefix=20 batch=2q1s40p16_1q3s17p16_1q2s0";
 const std::string kTree = "tree_tables page=8 pad=3 batch=2q4s40_1q7s37_1q4s9 seed=3";
 const std::string kWindow = "window_metadata window=7 pad=3 batch=2q1s40_1q3s100_1q5_1q0s9_1q4s11";
@@ -49,6 +52,11 @@ TEST(MetadataJudge, RightKernelsPass) {
                                      {"split_right", kSplit},
                                      {"steps_right", kSteps},
                                      {"decode_right", kDecode},
+                                     {"decode_right", kEncoder},
+                                     {"decode_right", kEncoder + " table=token strides=table"},
+                                     {"local_right", kPool},
+                                     {"local_right", kPool + " table=token"},
+                                     {"local_right", kPool + " table=csr"},
                                      {"cascade_right", kCascade},
                                      {"tree_right", kTree},
                                      {"swa_right", kSwaTree},
@@ -108,6 +116,10 @@ TEST(MetadataJudge, FaultsAreNamed) {
       {"decode_length_of_context", kDecode, "out_len[0]: 38 for 41"},
       {"decode_one_row", kDecode, "out_len[0]: 39 for 41"},
       {"decode_per_token", kDecode, "out_table"},
+      {"decode_per_token", kEncoder + " table=token", "out_table"},
+      {"decode_from_encoder", kEncoder, "out_table[0][0]"},
+      {"decode_encoder_in_pages", kEncoder, "out_table[0][0]"},
+      {"local_own_pool", kPool, "out_table[0][0]"},
       {"decode_not_divided", kDecode, "out_table"},
       {"decode_last_page_forgotten", kDecode, "out_table[0][5]: -1 for"},
       {"cascade_suffix_whole", kCascade, "out_len[1]: 40 for 24"},

@@ -13,6 +13,7 @@
 #include "harness/base/error.hpp"
 #include "harness/check/testing/judged_step.hpp"
 #include "harness/check/testing/planted_stage.hpp"
+#include "harness/input/inputs.hpp"
 
 namespace assay {
 namespace {
@@ -161,20 +162,20 @@ TEST(StepJudge, StagesOfSglangAreRightInEveryBranch) {
   } cases[] = {
       {h + "batch=3q1s40_1q1s300", "write decode"},
       {h + "pad=3 batch=2q1s40_1q9s30_1q12", "write extend"},
-      {h + "threshold=5 kv=fp8_e4m3:head sinks=on batch=3q5s40_1q2s9", "write decode"},
+      {h + "threshold=5 kv=fp8_e4m3:head sinks=on batch=3q5s40_1q2s9", "write q_cast decode"},
       {h + "window=7 cap=5 alibi=linear strides=q+kv+out+table batch=2q1s40_1q9s30_1q12", "write extend"},
       {h + "chunk=16 batch=2q1s40_1q9s30_1q40_1q0s5", "write local extend"},
       {h + "chunk=16 window=3 sinks=on table=token kv=int8:channel batch=1q1s16_1q17s33_1q16s32",
        "write local extend"},
       {tree + "batch=2q6s40_1q1s9_1q8_1q0s5", "write prefix drafts draft merge"},
       {tree + "pad=2 sinks=on cap=5 kv=fp8_e4m3 table=csr batch=2q6s40_1q8s300",
-       "write prefix drafts draft merge"},
+       "write q_cast prefix drafts draft merge"},
       {tree + "positions=depth out=fp32 batch=2q6s40_1q1s9", "write prefix drafts draft merge"},
       {tree + "window=5 positions=depth table=csr batch=2q6s40_1q1s9_1q8", "write paths path"},
       {tree + "alibi=linear positions=depth sinks=on batch=2q6s40_1q1s9_1q8", "write paths path"},
       {"step h=8/1 d=96/64 layout=mla threshold=8 mask=tree kv=fp8_e4m3 batch=2q6s40_1q1s9_1q8",
-       "write prefix drafts draft merge"},
-      {h + "write=off kv=fp8_e4m3:head batch=2q1s40_1q9s30_1q12", "extend"},
+       "write q_cast prefix drafts draft merge"},
+      {h + "write=off kv=fp8_e4m3:head batch=2q1s40_1q9s30_1q12", "q_cast extend"},
       {h + "batch=2q0s40", ""},
   };
   testing::expect_right({"step_unified_cpu", "step_sglang_fa_cpu"}, cases);
@@ -194,7 +195,7 @@ TEST(StepJudge, StagesOfSglangAreRightInEveryBranch) {
   for (const auto& [line, stages] :
        {std::pair{branches + "batch=2q4s40_1q1s9_1q0s5_1q3s9", "write prefix drafts draft merge"},
         {branches + "sinks=on cap=5 kv=fp8_e4m3 table=csr pad=2 batch=2q8s300",
-         "write prefix drafts draft merge"},
+         "write q_cast prefix drafts draft merge"},
         {branches + "window=4 positions=depth table=token batch=2q4s40_1q3s9", "write paths path"},
         {branches + "alibi=sqrt positions=depth batch=2q4s40_1q3s9", "write paths path"},
         {branches + "input=exact batch=2q4s40", "write prefix drafts draft merge"}}) {
@@ -207,6 +208,26 @@ TEST(StepJudge, StagesOfSglangAreRightInEveryBranch) {
   const Verdict v = judge(cpu(), tree + "batch=1q6s30", "step_sglang_fa_cpu(draft=paged_online_cpu)");
   EXPECT_EQ(v.outcome, Outcome::kUnsupported);
   EXPECT_THAT(v.reason, HasSubstr("stage draft by paged_online_cpu, which does not promise to read lengths"));
+}
+
+// One entry for every row and draft, or memory behind the mask would be read.
+TEST(StepJudge, MasksOfDraftsAreAsLargeAsTheDraftsNeed) {
+  const Inputs inputs = build_inputs(
+      make_problem(parse_scenario("step h=4/2 d=64 threshold=6 mask=tree drafted=1 batch=2q3s40_1q2s9")));
+  for (const char* name : {"step_unified_cpu", "step_sglang_fa_cpu"}) {
+    const assay_kernel& kernel = *cpu().find(name);
+    assay_tensors t = inputs.tensors;
+    char why[400] = "";
+    const auto status = [&] {
+      return kernel.supports(&kernel, inputs.view->get(), &t, nullptr, why, sizeof why);
+    };
+    if (std::string(name) != "step_unified_cpu") {
+      EXPECT_EQ(status(), ASSAY_OK) << why;
+    }
+    --t.tree_mask.shape[0];
+    EXPECT_EQ(status(), ASSAY_INVALID_ARGUMENT);
+    EXPECT_THAT(why, HasSubstr("tree_mask has 43 entries, the drafts of 3 requests need 44"));
+  }
 }
 
 // The seed's mistakes among them: sinks in both passes, tables in pages, a context cut by a causal mask.
@@ -326,7 +347,8 @@ TEST(StepJudge, StagesThatDoNotFitAreNamed) {
   for (const auto& [stages, why] :
        {std::pair{"(unifed=paged_naive_cpu)", "step_aiter_fa_cpu has no stage unifed; it has write, split"},
         {"(unified=prefill_naive_cpu)", "prefill_naive_cpu is a kernel of another op than paged_naive_cpu"},
-        {"(unified=nobody)", "there is no kernel nobody"},
+        {"(unified=nobody)",
+         "no kernel nobody; for stage unified there are paged_naive_cpu, paged_online_cpu"},
         {"(unified)", "expected STAGE=KERNEL at 'unified'"},
         {"(unified=paged_naive_cpu", "expected NAME(STAGE=KERNEL;STAGE=KERNEL)"}}) {
     try {

@@ -19,8 +19,10 @@
 #include "harness/cli/commands.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/cli/stop_signals.hpp"
+#include "harness/explain/causes.hpp"
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/score.hpp"
+#include "harness/explain/second_line.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/run/keeper.hpp"
@@ -37,7 +39,8 @@ struct ExplainArguments {
   int top = 5;
   double timeout_s = 60;
   std::string color_text = "auto";
-  bool score = false;  // over a catalogue, in place of one line
+  bool causes = false;  // only list them
+  bool score = false;   // over a catalogue, in place of one line
   std::vector<std::string> suites;
   std::string filter;
   uint64_t seed = 1;
@@ -131,7 +134,8 @@ std::string score_row(const ExplainedFault& f) {
                      : f.sure ? "so"
                               : "none",
                      f.first.empty() ? f.problem : f.first, f.misfit, 100 * f.explained,
-                     f.sure_without ? f.first_without : "none", f.seconds, f.line);
+                     f.sure_without ? (f.synonym_without ? "= " : "") + f.first_without : "none", f.seconds,
+                     f.line);
 }
 
 std::string score_summary(const ExplainScore& s) {
@@ -142,8 +146,11 @@ std::string score_summary(const ExplainScore& s) {
   if (s.not_wrong > 0)
     text += fmt::format("{} faults were judged right, or reached, on no line that was tried\n", s.not_wrong);
   line("right (sure of a true cause, or \"none\" where there is none)", s.right, s.explained);
+  line("the true cause said to be the same here as the first", s.right_as_same, s.explained);
   line("sure and wrong", s.misled, s.explained);
   line("\"none\" when the true causes are taken away", s.unknown_without, s.explained);
+  line("... or a cause that predicts the same on the line (=)", s.unknown_without + s.synonym_without,
+       s.explained);
   line("true cause among the first three", s.in_three, s.known);
   line("true cause first", s.first, s.known);
   return text;
@@ -187,7 +194,9 @@ int score(const ExplainArguments& a) {
                                       {"explained", s.explained},
                                       {"right", s.right},
                                       {"sure_and_wrong", s.misled},
+                                      {"right_as_same", s.right_as_same},
                                       {"none_without_true", s.unknown_without},
+                                      {"synonym_without_true", s.synonym_without},
                                       {"known", s.known},
                                       {"first", s.first},
                                       {"among_three", s.in_three},
@@ -199,8 +208,19 @@ int score(const ExplainArguments& a) {
   return s.known > 0 && s.accuracy() >= kExplainGoal ? kExitOk : kExitWrong;
 }
 
+int list_causes(const ExplainArguments& a) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Cause& c : causes()) {
+    if (a.json != "-") fmt::print("{:<36} {}\n", c.name, c.meaning);
+    list.push_back({{"cause", c.name}, {"meaning", c.meaning}});
+  }
+  if (!a.json.empty()) write_text(a.json, list.dump(1) + "\n");
+  return kExitOk;
+}
+
 int explain_command(const ExplainArguments& a) {
   if (!a.json.empty() && a.json != "-") check_writable("--json", a.json);
+  if (a.causes) return list_causes(a);
   if (a.score) return run_apart([&] { return score(a); });  // which loads the catalogue
   if (!a.picture.empty()) check_writable("--picture", a.picture);
   const Scenario scenario = parse_scenario(single_line(a.line));
@@ -209,19 +229,26 @@ int explain_command(const ExplainArguments& a) {
         fmt::format("explain finds causes in kernels of prefill and paged, and {} is another op ({}); assay "
                     "check names the element, the slot or the byte that is wrong",
                     op.name, op.summary));
-  if (scenario.first_key != kNoPositions || scenario.positions != kNoPositions)
-    throw InputError(
-        "explain counts keys from position 0 and takes the last row to stand at the last key; leave out "
-        "first= and "
-        "positions= (assay check knows both)");
   if (a.kernel.empty())
     throw InputError("explain wants the name of one kernel: --kernel NAME (assay kernels lists them)");
   const std::string backend = a.backend.empty() ? "cpu" : a.backend;
   const Problem problem = make_problem(scenario);
+  if (problem.mask == ASSAY_MASK_TREE && !problem.positions.empty())
+    throw InputError(
+        "explain takes the rows of a draft tree to stand one behind the other; leave out positions= (assay "
+        "check knows them)");
   CaptureOptions options;
   options.timeout_s = a.timeout_s;
+  // Children first, also for the second line, whether it is looked at or not.
+  Evidence beside;
+  if (const std::string second = second_line(print(scenario)); !second.empty())
+    beside = capture_beside(second, make_problem(parse_scenario(second)), backend, a.kernel, options);
   const Evidence evidence = capture(print(scenario), problem, backend, a.kernel, options);
-  const Explanation x = explain(evidence);
+  const Explanation x = explain(evidence, {}, [&]() -> const Evidence* {
+    if (!beside.call(Call::kFirst).made) return nullptr;
+    complete(beside, options);
+    return &beside;
+  });
   const nlohmann::json json = explanation_json(x, problem);
   if (a.json != "-")
     fmt::print("{}", explanation_text(x, problem, static_cast<size_t>(a.top), color_of(a.color_text)));
@@ -254,8 +281,12 @@ Command add_explain(CLI::App& app) {
   explain->add_option("--color", a.color_text, "auto, always or never")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "always", "never"}));
+  CLI::Option* list =
+      explain->add_flag("--causes", a.causes,
+                        "list every cause that it has a name for, with its sentence, and explain nothing");
   auto* score = explain->add_flag(
       "--score", a.score, "explain every planted fault of a catalogue and count true causes that come first");
+  score->excludes(list);
   add_repeatable(*explain, "--suite", a.suites,
                  "with --score: suites whose lines are used (default: correctness)", "NAME")
       ->needs(score);
@@ -276,12 +307,14 @@ Command add_explain(CLI::App& app) {
       ->needs(score);
   explain->add_flag("--quick", a.quick, "with --score: every eighth fault")->needs(score);
   explain->footer(
-      "Exit code 0 when there is nothing to explain, 1 when something is wrong; with --score 0 when the true "
+      "Exit code 0 when there is nothing to explain or with --causes, 1 when something is wrong; with "
+      "--score 0 when the true "
       "cause\n"
       "is first for 90 % of the faults.\nExamples:\n"
       "  assay explain 'paged h=4/2 d=64 window=63 batch=4q1s200_1q30s90' --kernel paged_window_short \\\n"
       "      --backend faulty/libassay_faulty.so --picture window.png\n"
       "  assay explain 'paged batch=2q1s300' --kernel paged_mine --backend ./libmine.so --json why.json\n"
+      "  assay explain --causes\n"
       "  assay explain --score --jobs 2 --filter 'window*'");
   return {explain, [arguments](const auto&) { return explain_command(*arguments); }};
 }

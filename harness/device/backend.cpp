@@ -172,6 +172,20 @@ const assay_kernel* Backend::find(const std::string& kernel) const {
   return open == std::string::npos ? nullptr : compose(kernel, open);
 }
 
+namespace {
+
+// "; for stage decode there are paged_naive_cpu, paged_online_cpu", empty where there is no such stage.
+std::string kernels_for(const assay_kernel& step, const std::string& place, const Backend& library) {
+  std::string list;
+  for (int32_t i = 0; i < step.stage_count; ++i)
+    for (const assay_kernel* k : library.kernels())
+      if (step.stages[i].name == place && k->op == step.stages[i].kernel->op)
+        list += (list.empty() ? "" : ", ") + std::string(k->name);
+  return list.empty() ? list : fmt::format("; for stage {} there are {}", place, list);
+}
+
+}  // namespace
+
 const assay_kernel* Backend::compose(const std::string& name, size_t open) const {
   static std::map<std::pair<const void*, std::string>, const assay_kernel*> made;  // live as long as they do
   const assay_kernel*& kernel = made[{table_->kernels, name}];
@@ -191,12 +205,13 @@ const assay_kernel* Backend::compose(const std::string& name, size_t open) const
       fail(fmt::format("expected STAGE=KERNEL at '{}'", name.substr(at, end - at)));
     const std::string wanted = name.substr(equal + 1, end - equal - 1);
     const size_t library = wanted.find('@');
-    const assay_kernel* stage = library == std::string::npos
-                                    ? find(wanted)
-                                    : load(wanted.substr(library + 1)).find(wanted.substr(0, library));
-    if (stage == nullptr) fail(fmt::format("there is no kernel {}", wanted));
+    const std::string place = name.substr(at, equal - at);
+    const Backend owner = library == std::string::npos ? *this : load(wanted.substr(library + 1));
+    const assay_kernel* stage = owner.find(wanted.substr(0, library));
+    if (stage == nullptr)
+      fail(fmt::format("there is no kernel {}{}", wanted, kernels_for(*base, place, owner)));
     parts.emplace_back(words.size(), stage);
-    words.push_back(name.substr(at, equal - at));
+    words.push_back(place);
     at = end + 1;
   }
   std::vector<assay_stage> stages;

@@ -2,20 +2,17 @@
 // See disturber.hpp.
 #include "harness/device/disturber.hpp"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "harness/base/error.hpp"
+#include "harness/device/exported.hpp"
 
 namespace assay {
 namespace {
 
 const assay_disturber* exported_by(const Backend& backend) {
-  void* library = dlopen(backend.path().c_str(), RTLD_NOW | RTLD_NOLOAD);
-  const auto open =
-      library ? reinterpret_cast<assay_disturber_open_fn>(dlsym(library, "assay_disturber_open")) : nullptr;
+  const auto open = exported<assay_disturber_open_fn>(backend, "assay_disturber_open");
   const assay_disturber* table = open ? open(ASSAY_ABI_VERSION) : nullptr;
   return table != nullptr && table->struct_size >= sizeof *table ? table : nullptr;
 }

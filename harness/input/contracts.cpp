@@ -74,6 +74,9 @@ std::string outside_graph_contracts(const Problem& p, uint32_t contracts) {
   if (op_of(p).attends_rows && p.prefix_tokens > 0)
     return "required a graph of requests with a prefix in common, supported requests of their own: whether "
            "a cascade pays is decided for the batch as it is";
+  if (p.mask == ASSAY_MASK_CROSS && find_operand(op_of(p), Operand::kSlotMapping) != nullptr && !p.no_write)
+    return "required a graph of a step that writes the keys of encoders, supported write=off: they are "
+           "written once, before the steps that are replayed";
   if ((contracts & ASSAY_CONTRACT_GRAPH_DECODES) == 0) return {};
   for (size_t r = 0; r < p.requests.size(); ++r)
     if (p.requests[r].q_len > p.threshold)

@@ -128,7 +128,7 @@ void write_source(Inputs& inputs, Operand operand, Operand ready, const DrawnPar
   const TensorLayout t = operand_layout(p, operand);
   if (t.rank == 0) return;
   std::byte* payload = inputs.buffers[static_cast<int>(operand)].payload();
-  const std::vector<PackedRow> rows = packed_rows(p);
+  const std::vector<PackedRow> rows = new_key_rows(p);
   const CounterRng rng(p.seed + 1000003 * static_cast<uint64_t>(part.drawn_as), kStreamSource);
   const auto heads = static_cast<int32_t>(t.shape[1]);
   const int32_t dims = part.whole, own = static_cast<int32_t>(t.shape[2]);
@@ -190,7 +190,11 @@ void write_new_tokens(Inputs& inputs, const ValueSource& source) {
   };
   write_source(inputs, Operand::kDenseK, Operand::kDenseKScale, {0, p.head_dim_qk, Operand::kDenseK}, k,
                draw_k);
-  if (p.split_latent)
+  const bool latent = p.layout == ASSAY_LAYOUT_MLA;
+  if (p.split_latent && !latent)  // of all heads: that of the first
+    write_source(inputs, Operand::kRope, Operand::kDenseKScale,
+                 {p.head_dim_v, p.head_dim_qk, Operand::kDenseK}, k, draw_k);
+  if (p.split_latent && latent)
     return write_source(inputs, Operand::kDenseV, Operand::kDenseVScale,
                         {p.head_dim_v, p.head_dim_qk, Operand::kDenseK}, k, draw_k);
   write_source(inputs, Operand::kDenseV, Operand::kDenseVScale, {0, p.head_dim_v, Operand::kDenseV},
@@ -233,16 +237,17 @@ void write_states(Inputs& inputs) {
   std::byte* values = inputs.buffers[static_cast<int>(Operand::kPartialO)].payload();
   std::byte* lses = inputs.buffers[static_cast<int>(Operand::kPartialLse)].payload();
   const CounterRng rng(p.seed, kStreamStates), draws(p.seed, kStreamSource);
-  const auto states = static_cast<uint64_t>(p.states);
+  const auto states = static_cast<uint64_t>(o.shape[0]);
+  const int64_t heads = o.shape[2];
 #pragma omp parallel if (o.elements() > kParallelElements)
   {
-    const int bytes = format_bytes(p.source_format);
+    const int bytes = format_bytes(o.format);
     std::vector<double> row(p.head_dim_v);
     std::vector<std::byte> packed(p.head_dim_v * bytes);
 #pragma omp for schedule(static)
-    for (int64_t at = 0; at < p.rows(); ++at)
-      for (int32_t head = 0; head < p.heads_q; ++head) {
-        const uint64_t unit = static_cast<uint64_t>(at) * p.heads_q + head, first = unit * 3 * (states + 1);
+    for (int64_t at = 0; at < o.shape[1]; ++at)
+      for (int64_t head = 0; head < heads; ++head) {
+        const auto unit = static_cast<uint64_t>(at * heads + head), first = unit * 3 * (states + 1);
         const uint64_t kind = rng.below(first, kRowKinds), chosen = rng.below(first + 1, states);
         const double base = 2 * rng.normal(first + 2) + (kind == kHigh  ? kFarLse
                                                          : kind == kLow ? -kFarLse
@@ -257,7 +262,7 @@ void write_states(Inputs& inputs) {
           const double size = 0.5 + 1.5 * rng.uniform(draw + 2);
           draws.normals((unit * states + s) * p.head_dim_v, p.head_dim_v, row.data());
           for (double& x : row) x *= size;
-          encode_span(p.source_format, row.data(), p.head_dim_v, packed.data());
+          encode_span(o.format, row.data(), p.head_dim_v, packed.data());
           spread(packed.data(), bytes, p.head_dim_v, o.stride[3],
                  values + o.at({state, at, head, 0}) * bytes);
         }
@@ -270,13 +275,12 @@ void poison_empty_states(Inputs& inputs, Poison poison) {
   const TensorLayout o = operand_layout(p, Operand::kPartialO), l = operand_layout(p, Operand::kPartialLse);
   std::byte* values = inputs.buffers[static_cast<int>(Operand::kPartialO)].payload();
   const std::byte* lses = inputs.buffers[static_cast<int>(Operand::kPartialLse)].payload();
-  const double bad = decode(p.source_format, poison_code(p.source_format, poison));
-  for (int64_t s = 0; s < p.states; ++s)
-    for (int64_t at = 0; at < p.rows(); ++at)
-      for (int64_t head = 0; head < p.heads_q; ++head)
+  const double bad = decode(o.format, poison_code(o.format, poison));
+  for (int64_t s = 0; s < o.shape[0]; ++s)
+    for (int64_t at = 0; at < o.shape[1]; ++at)
+      for (int64_t head = 0; head < o.shape[2]; ++head)
         if (std::isinf(load(ASSAY_FP32, lses, l.at({s, at, head}))))
-          for (int64_t d = 0; d < p.head_dim_v; ++d)
-            store(p.source_format, values, o.at({s, at, head, d}), bad);
+          for (int64_t d = 0; d < p.head_dim_v; ++d) store(o.format, values, o.at({s, at, head, d}), bad);
 }
 
 void hold_bytes(Inputs& inputs, Operand operand, Poison poison) {

@@ -14,6 +14,7 @@
 #include "harness/input/data_op_inputs.hpp"
 #include "harness/input/poison.hpp"
 #include "harness/input/scale_set.hpp"
+#include "harness/input/schedules.hpp"
 #include "harness/input/spans.hpp"
 #include "harness/input/tables.hpp"
 #include "harness/input/value_source.hpp"
@@ -89,6 +90,9 @@ struct RowTarget {
   std::byte* payload;
   int32_t format, dims;
   float* row_scales = nullptr;  // TOKEN_HEAD only
+  // Of rows in two tensors: where dimensions go that the first has no room for.
+  std::byte* rest = nullptr;
+  TensorLayout rest_layout{};
 };
 
 RowTarget row_target(Inputs& inputs, const ScaleSet& scales, Operand operand, int32_t scale_kind,
@@ -114,6 +118,7 @@ template <class Place, class Row>
 void write_ragged(const RowTarget& to, const TensorLayout& t, const TensorLayout& scale_layout,
                   const std::vector<int32_t>& first_row, const Place& token_of, const Row& row) {
   const int64_t bytes = format_bytes(to.format);
+  const auto own = static_cast<int32_t>(t.shape[2]);
 #pragma omp parallel if (t.elements() > kParallelElements)
   {
     std::vector<double> values(to.dims);
@@ -126,10 +131,13 @@ void write_ragged(const RowTarget& to, const TensorLayout& t, const TensorLayout
       for (int32_t head = 0; head < t.shape[1]; ++head) {
         row(token, head, values.data());
         std::byte* const whole = to.payload + t.at({at, head, 0}) * bytes;
-        const bool dense = t.stride[2] == 1;
+        const bool dense = t.stride[2] == 1 && own == to.dims;
         const float scale = to.scales.encode_row(token.request, token.index, head, values.data(),
                                                  dense ? whole : codes.data());
-        if (!dense) spread(codes.data(), static_cast<int>(bytes), to.dims, t.stride[2], whole);
+        if (!dense) spread(codes.data(), static_cast<int>(bytes), own, t.stride[2], whole);
+        if (to.rest != nullptr)
+          spread(codes.data() + own * bytes, static_cast<int>(bytes), to.dims - own, to.rest_layout.stride[2],
+                 to.rest + to.rest_layout.at({at, head, 0}) * bytes);
         if (to.row_scales != nullptr) to.row_scales[scale_layout.at({at, head})] = scale;
       }
     }
@@ -192,14 +200,19 @@ void write_pages(const Problem& p, const RowTarget& to, const TensorLayout& scal
 void write_q(Inputs& inputs, const std::vector<RequestOrigin>& origins, const ValueSource& source,
              const ScaleSet& scales) {
   const Problem& p = inputs.problem;
-  if (const TensorLayout t = operand_layout(p, Operand::kQ); p.padded_rows > 0) {  // NaN where there is one
+  RowTarget to = row_target(inputs, scales, Operand::kQ, p.q_scale, p.head_dim_qk);
+  if (p.split_latent && p.layout == ASSAY_LAYOUT_MLA)
+    to.rest = buffer_of(inputs, Operand::kRope).payload(), to.rest_layout = operand_layout(p, Operand::kRope);
+  const auto forbid_padding = [&](Operand operand) {  // NaN where there is one
+    const TensorLayout t = operand_layout(p, operand);
     const int64_t live = p.total_q() * t.stride[0] * format_bytes(t.format);
-    GuardedBuffer& buffer = inputs.buffers[Operand::kQ];
+    GuardedBuffer& buffer = inputs.buffers[operand];
     std::memset(buffer.payload() + live, 0xff, static_cast<size_t>(buffer.bytes() - live));
-  }
+  };
+  if (p.padded_rows > 0) forbid_padding(Operand::kQ);
+  if (p.padded_rows > 0 && to.rest != nullptr) forbid_padding(Operand::kRope);
   write_ragged(
-      row_target(inputs, scales, Operand::kQ, p.q_scale, p.head_dim_qk), operand_layout(p, Operand::kQ),
-      operand_layout(p, Operand::kQScale), p.cu_q(),
+      to, operand_layout(p, Operand::kQ), operand_layout(p, Operand::kQScale), p.cu_q(),
       [&](int r, int32_t row) { return row_token(origins[r], row); },
       [&](Token t, int32_t head, double* out) { source.q(t.request, t.index, head, out); });
 }
@@ -353,6 +366,15 @@ Inputs InputValues::build(const Problem& derived, const Derivation& derivation, 
       case Operand::kTokenToBatch:
         write_row_requests(inputs);
         break;
+      case Operand::kWorkIndptr:
+      case Operand::kReduceIndptr:
+        write_schedule(inputs);
+        break;
+      case Operand::kWorkInfo:  // with the starts of the schedule
+      case Operand::kReduceFinalMap:
+      case Operand::kReducePartialMap:
+        break;
+      case Operand::kRope:    // with Q, or with dense K
       case Operand::kV:       // with K
       case Operand::kDenseV:  // with dense K
       case Operand::kDenseKScale:
@@ -386,41 +408,6 @@ Inputs InputValues::build(Poison poison, const Placement& where) const {
 Inputs build_inputs(const Problem& problem, Poison poison) { return InputValues(problem).build(poison, {}); }
 Inputs build_inputs(const Problem& problem, const Placement& where) {
   return InputValues(problem).build(Poison::kNaN, where);
-}
-
-bool answer_binds(const Problem& p, const assay_arithmetic& a) {
-  if (!answer_is_known(p.recipe)) return false;
-  const auto short_format = [](int32_t f) { return f != ASSAY_FORMAT_NONE && f != ASSAY_FP32; };
-  if (a.splits > 1 && (short_format(a.partial_format) || short_format(a.partial_lse_format))) return false;
-  // No declaration says that exp(0) is 1 or that a reciprocal is right, so fp32 has no room for any error.
-  if (p.o_format == ASSAY_FP32) return false;
-  const bool dyadic = p.recipe == InputRecipe::kDyadic;
-  const double exp = std::max(a.exp_relative_error, a.exp_poly_every > 0 ? a.exp_poly_relative_error : 0.0);
-  // A weight a little off a power of two must round back to it, or is off by a step of P's format. The next
-  // smaller number is half a step away.
-  if (a.p_format != ASSAY_FP32) {
-    const double half_step = a.p_format == ASSAY_INT8 ? 0.5 / 127 : format_info(a.p_format).unit_roundoff / 2;
-    if (a.p_truncated ? exp > 0 : exp >= half_step) return false;
-  }
-  if (a.p_roundings > 1) return false;  // rescaled in between, by factors that err
-  if (dyadic && (a.p_format == ASSAY_INT8 || a.q_rounding > 0 || a.q_rounding_absolute > 0 ||
-                 a.q_replayed_format != ASSAY_FORMAT_NONE))
-    return false;
-  // Weights off by `exp` against a row sum off by as much; sums of equal numbers, which keep half of what n
-  // additions may lose; quotient, scales and merge.
-  constexpr double kUnit = 0x1p-24;
-  const int32_t matches = std::min(p.max_kv_len(), p.recipe == InputRecipe::kExact ? 64 : 4096);
-  const double sums = kUnit * (a.row_sum_chain > 0 ? std::min(a.row_sum_chain, matches) : matches) / 2;
-  double worst = 2 * exp + sums + 0x1p-22;
-  if (a.p_format == ASSAY_FP32) worst += kUnit * matches / 2;
-  if (a.splits > 1)
-    worst += std::max(1, a.partial_roundings) *
-             (2 * a.exp_relative_error + 0x1p-19 + 2 * a.log_absolute_error + 20 * a.log_relative_error);
-  // Dyadic: the maximum rises by a level at most so many times, and every factor errs anew.
-  if (dyadic) worst += 9 * (a.exp_relative_error + 4 * kUnit);
-  // From a power of two to where the rounding to the next smaller number begins; half of it for dyadic.
-  const double room = format_info(p.o_format).unit_roundoff / 2;
-  return worst < (dyadic ? room / 2 : room);
 }
 
 double unquantized_k(const Problem& p, int request, int32_t position, int32_t head, int32_t dim) {

@@ -12,6 +12,8 @@
 #include "harness/base/error.hpp"
 #include "harness/input/data_op_inputs.hpp"
 #include "harness/input/spans.hpp"
+#include "harness/input/tables.hpp"
+#include "harness/ops/layouts.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
@@ -38,9 +40,11 @@ std::vector<int32_t> used_slots(const Problem& p) {
   const bool grows = role_of(p, Operand::kK) == Role::kInOut;
   for (size_t r = 0; r < p.pages.size(); ++r) {
     const PageRange keep = resident_pages(p, static_cast<int>(r));
+    const int32_t there = !grows                       ? p.requests[r].kv_len
+                          : p.mask == ASSAY_MASK_CROSS ? 0  // all of the encoder's are new
+                                                       : p.requests[r].context_len();
     for (int32_t page = keep.first; page < keep.last; ++page)
-      used[p.pages[r][page]] = std::clamp(
-          (grows ? p.requests[r].context_len() : p.requests[r].kv_len) - page * p.page_size, 0, p.page_size);
+      used[p.pages[r][page]] = std::clamp(there - page * p.page_size, 0, p.page_size);
   }
   return used;
 }
@@ -186,10 +190,12 @@ void poison_all(Inputs& inputs, Operand operand, Poison poison) {
 void poison_row_padding(Inputs& inputs, Operand operand, Poison poison) {
   const TensorLayout t = operand_layout(inputs.problem, operand);
   if (t.rank == 0) return;
-  // Rows are the axis before heads and dimensions; states before it lie one behind the other.
+  // Rows are the axis before heads and dimensions; states before it lie one behind the other. Heads may be
+  // halves of something larger.
   const int64_t row_axis = t.rank - 3, stride = t.stride[row_axis];
-  const int64_t values = t.shape[row_axis + 1] * t.shape[row_axis + 2], step = t.stride[row_axis + 2];
-  const int64_t used = values * step, rows = t.shape[row_axis] * (row_axis > 0 ? t.shape[0] : 1);
+  const int64_t heads = t.shape[row_axis + 1], dims = t.shape[row_axis + 2], values = heads * dims;
+  const int64_t step = t.stride[row_axis + 2], apart = t.stride[row_axis + 1], own = dims * step;
+  const int64_t used = heads * apart, rows = t.shape[row_axis] * (row_axis > 0 ? t.shape[0] : 1);
   if (stride == values) return;
   const int bytes = format_bytes(t.format);
   const uint32_t code = poison_code(t.format, poison);
@@ -198,7 +204,9 @@ void poison_row_padding(Inputs& inputs, Operand operand, Poison poison) {
   for (int64_t row = 0; row < rows; ++row) {
     std::byte* const first = buffer.payload() + (t.offset + row * stride) * bytes;
     for (int64_t i = 0; step > 1 && i < values; ++i)
-      fill(first + (i * step + 1) * bytes, bytes, step - 1, code);
+      fill(first + (i / dims * apart + i % dims * step + 1) * bytes, bytes, step - 1, code);
+    for (int64_t head = 0; apart > own && head < heads; ++head)
+      fill(first + (head * apart + own) * bytes, bytes, apart - own, code);
     fill(first + used * bytes, bytes, stride - used, code);
   }
 }
@@ -239,11 +247,15 @@ void poison_table(Inputs& inputs, Poison poison) {
   auto* data = reinterpret_cast<int32_t*>(inputs.buffers[static_cast<int>(Operand::kBlockTable)].payload());
   const bool tokens = p.table == ASSAY_TABLE_TOKEN;
   const std::vector<int32_t> tails = tail_blocks(p, poison);
+  // An encoder's tokens are there, and nobody's who attends here: a layer of the decoder never wrote them.
+  const int32_t encoder = p.encoder_len.empty() ? 0 : spare_block(p);
   for (size_t r = 0; r < p.requests.size(); ++r) {
-    const int64_t used = tokens ? p.requests[r].kv_len : static_cast<int64_t>(p.pages[r].size());
+    const int64_t first = layouts::encoder_columns(p, r);
+    const int64_t used = first + (tokens ? p.requests[r].kv_len : static_cast<int64_t>(p.pages[r].size()));
+    int32_t* const row = data + static_cast<int64_t>(r) * t.stride[0];
+    std::fill(row, row + first, tokens ? encoder * p.page_size : encoder);
     const int32_t entry = tokens && poison != Poison::kNaN ? tails[r] * p.page_size : tails[r];
-    for (int64_t column = used; column < t.stride[0]; ++column)
-      data[static_cast<int64_t>(r) * t.stride[0] + column] = entry;
+    std::fill(row + used, row + t.stride[0], entry);
   }
 }
 

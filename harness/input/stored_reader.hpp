@@ -92,6 +92,8 @@ class StoredReader {
     return at(operand, {b, head, dim / x, s, dim % x});
   }
   double q_code(int r, int32_t row, int32_t head, int32_t dim) {
+    const auto own = static_cast<int32_t>(t_.q.shape[2]);  // of two sources without the rope part
+    if (dim >= own) return at(Operand::kRope, {integer(Operand::kCuQ, {r}) + row, head, dim - own});
     return at(Operand::kQ, {integer(Operand::kCuQ, {r}) + row, head, dim});
   }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "harness/base/error.hpp"
 #include "harness/base/random.hpp"
@@ -23,17 +24,39 @@ void write_vector(assay_tensor& t, const Values& values) {
     store(t.format, t.data, static_cast<int64_t>(i) * t.stride[0], static_cast<double>(values[i]));
 }
 
+// What stands in a table for each block of the cache.
+std::vector<int32_t> full_pool_ids(const Problem& p) {
+  if (p.full_pool) return full_ids(p);
+  std::vector<int32_t> own(static_cast<size_t>(p.num_blocks));
+  std::iota(own.begin(), own.end(), 0);
+  return own;
+}
+
+// Slots of pages that only the full pool has lead to a block that nobody keeps.
+void write_slot_map(const Problem& p, assay_tensor& t) {
+  std::vector<int32_t> blocks(static_cast<size_t>(full_blocks(p)), spare_block(p)), slots;
+  const std::vector<int32_t> ids = full_ids(p);
+  for (size_t own = 0; own < ids.size(); ++own)
+    blocks[static_cast<size_t>(ids[own])] = static_cast<int32_t>(own);
+  for (const int32_t block : blocks)
+    for (int32_t slot = 0; slot < p.page_size; ++slot) slots.push_back(block * p.page_size + slot);
+  write_vector(t, slots);
+}
+
 void write_page_table(const Problem& p, assay_tensor& t) {
   auto* data = static_cast<int32_t*>(t.data);
+  const std::vector<int32_t> ids = full_pool_ids(p);
   for (size_t r = 0; r < p.pages.size(); ++r) {
-    int32_t* row = data + static_cast<int64_t>(r) * t.stride[0];
+    int32_t* row =
+        data + static_cast<int64_t>(r) * t.stride[0] + layouts::encoder_columns(p, r) * t.stride[1];
     if (p.table == ASSAY_TABLE_TOKEN) {
       for (int32_t key = 0; key < p.requests[r].kv_len; ++key) {
         const Slot slot = locate(p, static_cast<int>(r), key);
-        row[key * t.stride[1]] = slot.block * p.page_size + slot.slot;
+        row[key * t.stride[1]] = ids[static_cast<size_t>(slot.block)] * p.page_size + slot.slot;
       }
     } else {
-      for (size_t page = 0; page < p.pages[r].size(); ++page) row[page * t.stride[1]] = p.pages[r][page];
+      for (size_t page = 0; page < p.pages[r].size(); ++page)
+        row[page * t.stride[1]] = ids[static_cast<size_t>(p.pages[r][page])];
     }
   }
 }
@@ -53,6 +76,15 @@ std::vector<uint8_t> flat_tree(const Problem& p) {
 }
 
 }  // namespace
+
+int32_t spare_block(const Problem& p) {
+  std::vector<char> kept(static_cast<size_t>(p.num_blocks), 0);
+  for (const auto& list : p.pages)
+    for (const int32_t block : list) kept[static_cast<size_t>(block)] = 1;
+  int32_t spare = p.num_blocks - 1;
+  while (spare > 0 && kept[static_cast<size_t>(spare)]) --spare;
+  return std::max(spare, 0);
+}
 
 std::vector<float> alibi_slopes(int32_t heads) {
   const auto power = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(heads)));
@@ -101,7 +133,9 @@ void write_table(Inputs& inputs, Operand operand, const std::vector<float>& sink
     }
     case Operand::kIndices: {
       std::vector<int32_t> indices;
-      for (const auto& list : p.pages) indices.insert(indices.end(), list.begin(), list.end());
+      const std::vector<int32_t> ids = full_pool_ids(p);
+      for (const auto& list : p.pages)
+        for (const int32_t block : list) indices.push_back(ids[static_cast<size_t>(block)]);
       return write_vector(t, indices);
     }
     case Operand::kLastPageLen: {
@@ -125,6 +159,10 @@ void write_table(Inputs& inputs, Operand operand, const std::vector<float>& sink
     }
     case Operand::kFirstKey:
       return write_vector(t, p.first_key);
+    case Operand::kSlotMap:
+      return write_slot_map(p, t);
+    case Operand::kEncoderLen:
+      return write_vector(t, p.encoder_len);
     case Operand::kPositions: {
       std::vector<int32_t> positions;
       for (const std::vector<int32_t>& rows : p.positions)

@@ -14,6 +14,9 @@ std::vector<float> alibi_slopes(int32_t heads);
 // Seeded logits near the log-sum-exp of the widest row, or empty where the problem has no sinks.
 std::vector<float> sink_logits(const Problem&);
 
+// A block of the cache that no request's table names, as far as there is one, else 0.
+int32_t spare_block(const Problem&);
+
 // One of them, which the problem uses. CheckError for an operand that is none.
 void write_table(Inputs&, Operand, const std::vector<float>& sinks);
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See catalogue.hpp. The library is opened a second time for its second symbol; the loader counts, so both
-// handles are the same library, and neither is ever closed (kernels may hold threads).
+// See catalogue.hpp.
 #include "harness/mutants/catalogue.hpp"
-
-#include <dlfcn.h>
 
 #include <cstddef>
 #include <cstring>
@@ -12,6 +9,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/base/program.hpp"
+#include "harness/device/exported.hpp"
 #include "harness/device/not_a_backend.hpp"
 #include "harness/ops/op.hpp"
 #include "reference/bounds/bounds.hpp"
@@ -107,11 +105,7 @@ Catalogue load_catalogue(const std::string& path) {
                     "--catalogue PATH",
                     library));
   Catalogue c{Backend::load(library)};
-  void* handle = dlopen(c.backend.path().c_str(), RTLD_NOW | RTLD_LOCAL);
-  const auto open =
-      handle == nullptr
-          ? nullptr
-          : reinterpret_cast<assay_fault_catalogue_open_fn>(dlsym(handle, "assay_fault_catalogue_open"));
+  const auto open = exported<assay_fault_catalogue_open_fn>(c.backend, "assay_fault_catalogue_open");
   if (open == nullptr)
     throw NotABackend(fmt::format(
         "catalogue {}: exports no assay_fault_catalogue_open; it is a backend without planted faults",

@@ -60,6 +60,10 @@ std::string p_words(const assay_arithmetic& a) {
 std::string split_words(const assay_arithmetic& a) {
   if (a.split_keys > 0) return fmt::format("parts of {} keys", a.split_keys);
   if (a.splits <= 1) return "none";
+  if (a.item_rows > 0)
+    return fmt::format("up to {} parts, of items of {} rows{}{}", a.splits, a.item_rows,
+                       a.shares > 0 ? fmt::format(", of {} shares of all tiles", a.shares) : "",
+                       a.share_turns > 1 ? fmt::format(", tiles dealt to {}", a.share_turns) : "");
   return fmt::format("up to {} parts{}{}", a.splits, a.split_interleaved ? ", tiles in turn" : "",
                      a.splits_vary ? ", fewer for some requests" : "");
 }
@@ -161,6 +165,10 @@ nlohmann::json arithmetic_json(const Problem& p, const assay_arithmetic& a) {
       {"split_keys", a.split_keys},
       {"split_interleaved", a.split_interleaved != 0},
       {"splits_vary", a.splits_vary != 0},
+      {"item_rows", a.item_rows},
+      {"shares", a.shares},
+      {"share_tiles", a.share_tiles},
+      {"share_turns", a.share_turns},
       {"order_declared", a.order_declared != 0},
       {"sink_first", a.sink_first != 0},
       {"row_sum", accumulator_json(a.row_sum)},

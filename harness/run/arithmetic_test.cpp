@@ -96,6 +96,12 @@ TEST(ArithmeticWords, SayWhatIsRare) {
   EXPECT_EQ(w["partial O, LSE"], "bf16, fp32, rounded 3 times");
   EXPECT_EQ(w["splits"], "up to 4 parts, tiles in turn, fewer for some requests");
   EXPECT_NE(w["PV product"].find("every 4 tiles apart"), std::string::npos);
+  assay_arithmetic cut = hopper_fp8();
+  cut.item_rows = 16, cut.shares = 132, cut.share_turns = 2;
+  EXPECT_EQ(words(cut, p)["splits"],
+            "up to 4 parts, of items of 16 rows, of 132 shares of all tiles, tiles dealt to 2");
+  for (const char* key : {"item_rows", "shares", "share_turns"})
+    EXPECT_GT(arithmetic_json(p, cut)[key].get<double>(), 0) << key;
   const nlohmann::json j = arithmetic_json(p, a);
   for (const char* key :
        {"tanh_absolute_error", "log_absolute_error", "log_relative_error", "q_rounding_absolute",

@@ -22,6 +22,7 @@
 #include "harness/run/machine.hpp"
 #include "harness/run/options.hpp"
 #include "harness/run/rank_group.hpp"
+#include "harness/run/rank_rows.hpp"
 #include "harness/run/results_folder.hpp"
 #include "harness/run/stage_rows.hpp"
 #include "harness/run/timed_call.hpp"
@@ -54,9 +55,7 @@ void time_modes(const TimedCase& c, const assay_kernel& kernel, Judge& judge, co
   const assay_problem* view = judge.inputs().view->get();
   const assay_tensors* tensors = judge.device_case().tensors();
   for (const std::string& mode : modes) {
-    c.say(Starting{mode, kernel.name,
-                   1.5 * c.rule.max_seconds + rule_for(c).steady_seconds + c.rule.warmup_seconds +
-                       4 * (c.work.flops / 0.5e9 + c.work.total_bytes / 1e9)});
+    c.say(Starting{mode, kernel.name, longest_timing_s(c, c.work, 4)});
     Row row = checked;
     Samples samples;
     try {
@@ -77,7 +76,7 @@ void time_modes(const TimedCase& c, const assay_kernel& kernel, Judge& judge, co
         row.reason = seen.reason;
       } else if (again.outcome == Outcome::kPassed) {
         if (!t.samples_us.empty()) call.hold_against_host(t.median_us);
-        samples = fill_timed(row, c, call, rule, busy, mode, std::move(t));
+        samples = fill_timed(row, c, call.clocks(), rule, busy, mode, std::move(t));
       } else {
         fill_verdict(row, again);
         row.reason = "outputs checked again after timing: " + again.reason;
@@ -172,7 +171,7 @@ void run_kernel(const TimedCase& c, Judge& judge, const WantedKernel& wanted, co
   const assay_kernel* kernel = c.backend.find(row.kernel);
   ASSAY_CHECK(kernel != nullptr, "no kernel {} in backend {}", row.kernel, c.backend.name());
   row.contract = contracts_text(contracts_of(*kernel));
-  // Ranks are judged as one kernel and not timed: what is between them here is no device's.
+  // Ranks are judged as one kernel.
   std::optional<RankGroup> ranks;
   if (wants_ranks(c.problem)) {
     RankOptions options;
@@ -187,7 +186,14 @@ void run_kernel(const TimedCase& c, Judge& judge, const WantedKernel& wanted, co
     row.case_s = seconds_since(start);
     // What the bounds cannot tell from nonsense is timed all the same, and stays untrusted.
     const bool timed = passed() || row.outcome == outcome_name(Outcome::kUntrusted);
-    if (timed && !wanted.modes.empty() && !ranks) {
+    if (timed && !wanted.modes.empty() && ranks) {
+      for (const std::string& mode : wanted.modes) {
+        c.say(Starting{mode, kernel->name, longest_timing_s(c, c.work, 8)});
+        if (!time_ranks(c, *ranks, judge, mode, order.stages, row)) break;
+      }
+      return;
+    }
+    if (timed && !wanted.modes.empty()) {
       time_modes(c, *kernel, judge, order, wanted.modes, row, start);
       return;
     }

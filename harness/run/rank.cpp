@@ -2,8 +2,7 @@
 // See rank.hpp.
 #include "harness/run/rank.hpp"
 
-#include <dlfcn.h>
-
+#include <algorithm>
 #include <cfenv>
 #include <cstdlib>
 #include <cstring>
@@ -11,10 +10,10 @@
 #include <vector>
 
 #include "harness/base/error.hpp"
-#include "harness/device/backend.hpp"
+#include "harness/device/exported.hpp"
 #include "harness/run/channel.hpp"
 #include "harness/run/rank_exchange.hpp"
-#include "harness/run/rank_operands.hpp"
+#include "harness/run/rank_session.hpp"
 
 namespace assay {
 namespace {
@@ -23,110 +22,88 @@ void require(int status, const char* error) {
   if (status != ASSAY_OK) throw InfrastructureError(error);
 }
 
-template <class Function>
-Function exported(const Backend& backend, const char* name) {
-  void* library = dlopen(backend.path().c_str(), RTLD_NOW | RTLD_NOLOAD);
-  return library != nullptr ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
-}
-
-// A group as long as the process: its memory and this rank's end.
-struct Joined {
-  SharedMemory memory;
-  assay_group group;
-};
-
-void join(const Backend& backend, const nlohmann::json& order) {
-  static std::unique_ptr<Joined> joined;
-  const auto rank = order.at("rank").get<int32_t>(), ranks = order.at("ranks").get<int32_t>();
-  joined.reset(new Joined{SharedMemory(order.at("exchange").get<std::string>()), {}});
-  joined->group = exchange_of(joined->memory, rank, ranks);
-  const auto id = order.at("id").get<std::vector<unsigned char>>();
-  if (!id.empty()) {
-    joined->group.all_gather = nullptr, joined->group.reduce_scatter = nullptr;
-    joined->group.barrier = nullptr, joined->group.context = nullptr;
-    std::copy_n(id.begin(), std::min(id.size(), sizeof joined->group.id), joined->group.id);
-  }
-  char error[512] = "";
-  require(exported<assay_backend_join_fn>(backend, "assay_backend_join")(&joined->group, error, sizeof error),
-          error);
-}
-
-// Operands of a call where the kernel reads them: as they are, or copied to the device and back.
-class OnDevice {
+// What it is asked for, one order after the other. Exceptions end the rank.
+class RankServer {
  public:
-  OnDevice(const Backend& backend, const assay_tensors& host) : table_(*backend.table()), host_(host) {
-    tensors_ = host_;
-    if (table_.host_memory != 0) return;
-    for (size_t i = 0; i < kTensorFields; ++i) {
-      assay_tensor& t = fields_of(tensors_)[i];
-      if (t.data == nullptr) continue;
-      char error[512] = "";
-      void* to = nullptr;
-      const int64_t bytes = extent_bytes(t);
-      require(table_.allocate(std::max<int64_t>(bytes, 1), &to, error, sizeof error), error);
-      owned_.push_back(to);
-      require(table_.copy_to_device(to, t.data, bytes, error, sizeof error), error);
-      t.data = to;
+  RankServer(const Backend& backend, const assay_device& device) : backend_(backend), device_(device) {}
+
+  nlohmann::json obey(const nlohmann::json& order) {
+    const auto what = order.at("do").get<std::string>();
+    if (what == "id") return make_id();
+    if (what == "join") return said(join(order));
+    if (what == "run") return said(run(order));
+    if (session_ == nullptr) return said({ASSAY_FAILED, "nothing ran that could be timed"});
+    try {
+      return timed(what, order);
+    } catch (const ModeRefused& refused) {
+      return said({ASSAY_UNSUPPORTED, refused.text});
+    } catch (const TimeImplausible& time) {
+      return {{"status", ASSAY_FAILED}, {"text", time.text}, {"implausible", true}};
+    } catch (const TimedCallFailed& failed) {
+      return said({ASSAY_FAILED, failed.text});
     }
   }
-  ~OnDevice() {
-    char error[512] = "";
-    for (void* p : owned_) table_.release(p, error, sizeof error);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
-  // Memory that holds `byte` everywhere.
-  void* filled(int64_t bytes, int byte) {
-    char error[512] = "";
-    void* to = nullptr;
-    require(table_.allocate(bytes, &to, error, sizeof error), error);
-    owned_.push_back(to);
-    const std::vector<unsigned char> values(static_cast<size_t>(bytes), static_cast<unsigned char>(byte));
-    require(table_.copy_to_device(to, values.data(), bytes, error, sizeof error), error);
-    return to;
-  }
-  void bring_back() {
-    char error[512] = "";
-    for (size_t i = 0; i < kTensorFields && table_.host_memory == 0; ++i)
-      if (const assay_tensor& t = fields_of(host_)[i];
-          t.data != nullptr && (t.role == ASSAY_ROLE_OUT || t.role == ASSAY_ROLE_IN_OUT))
-        require(
-            table_.copy_to_host(t.data, fields_of(tensors_)[i].data, extent_bytes(t), error, sizeof error),
-            error);
-  }
-  assay_tensors* tensors() { return &tensors_; }
+  static nlohmann::json said(const CallResult& r) { return {{"status", r.status}, {"text", r.error}}; }
 
  private:
-  const assay_backend& table_;
-  assay_tensors host_, tensors_{};
-  std::vector<void*> owned_;
-};
-
-CallResult run(const Backend& backend, const assay_device& device, const nlohmann::json& order) {
-  const auto name = order.at("kernel").get<std::string>();
-  const assay_kernel* kernel = backend.find(name);
-  if (kernel == nullptr) return {ASSAY_FAILED, fmt::format("{} has no kernel {}", backend.name(), name)};
-  const SharedMemory memory(order.at("operands").get<std::string>());
-  RankCall call = *reinterpret_cast<const RankCall*>(memory.data());
-  place(call, memory.data());
-  OnDevice operands(backend, call.tensors);
-  const assay_problem* p = &call.problem;
-  if (CallResult r = call_supports(*kernel, p, operands.tensors(), device); !r.ok()) return r;
-  if (const WorkspaceSize size = call_workspace(*kernel, p); size.bytes > 0) {
-    constexpr int kPoison = 0xff;
-    assay_tensor& workspace = operands.tensors()->workspace;
-    workspace.data = operands.filled(size.bytes, kPoison), workspace.format = ASSAY_UINT8;
-    workspace.rank = 1, workspace.shape[0] = size.bytes, workspace.stride[0] = 1;
-    workspace.role = ASSAY_ROLE_OUT;
+  nlohmann::json make_id() const {
+    std::vector<unsigned char> id(sizeof assay_group{}.id);
+    char error[512] = "";
+    const int status = exported<assay_backend_group_id_fn>(backend_, "assay_backend_group_id")(
+        id.data(), error, sizeof error);
+    return {{"status", status}, {"text", error}, {"id", id}};
   }
-  assay_plan* plan = nullptr;
-  if (CallResult r = call_plan(backend, *kernel, p, operands.tensors(), &plan); !r.ok()) return r;
-  CallResult r = call_run(backend, *kernel, p, operands.tensors(), plan);
-  call_free_plan(*kernel, plan);
-  if (r.ok()) operands.bring_back();
-  return r;
-}
+
+  CallResult join(const nlohmann::json& order) {
+    memory_ = std::make_unique<SharedMemory>(order.at("exchange").get<std::string>());
+    group_ = exchange_of(*memory_, order.at("rank").get<int32_t>(), order.at("ranks").get<int32_t>());
+    if (const auto id = order.at("id").get<std::vector<unsigned char>>(); !id.empty()) {
+      group_.all_gather = nullptr, group_.reduce_scatter = nullptr, group_.barrier = nullptr;
+      group_.context = nullptr;
+      std::copy_n(id.begin(), std::min(id.size(), sizeof group_.id), group_.id);
+    }
+    char error[512] = "";
+    const int status =
+        exported<assay_backend_join_fn>(backend_, "assay_backend_join")(&group_, error, sizeof error);
+    return {status, status == ASSAY_OK ? "" : error};
+  }
+
+  CallResult run(const nlohmann::json& order) {
+    const auto name = order.at("kernel").get<std::string>();
+    const assay_kernel* kernel = backend_.find(name);
+    if (kernel == nullptr) return {ASSAY_FAILED, fmt::format("{} has no kernel {}", backend_.name(), name)};
+    session_.reset();  // its memory before another one's
+    session_ =
+        std::make_unique<RankSession>(backend_, device_, *kernel, order.at("operands").get<std::string>());
+    return session_->run();
+  }
+
+  nlohmann::json timed(const std::string& what, const nlohmann::json& order) {
+    if (what == "prepare") {
+      if (clock_ == nullptr) clock_ = DeviceClock::open(backend_.name(), device_, &no_clock_);
+      session_->prepare(order.at("mode").get<std::string>(), clock_.get());
+      nlohmann::json answer = said({});
+      answer["device"] = device_.name, answer["uuid"] = device_.uuid;
+      return answer;
+    }
+    // Libraries that connect themselves let their ranks meet behind what is done before a timed call.
+    if (group_.barrier != nullptr) group_.barrier(&group_, nullptr, nullptr, 0);
+    if (what == "show") return session_->show(), said({});
+    const TimedSample s = session_->sample();
+    nlohmann::json answer = said({});
+    answer["us"] = s.us, answer["dropped"] = s.dropped, answer["sm_mhz"] = s.sm_mhz;
+    answer["knows_throttling"] = session_->knows_throttling();
+    return answer;
+  }
+
+  const Backend& backend_;
+  const assay_device& device_;
+  std::unique_ptr<SharedMemory> memory_;  // of the exchanges
+  assay_group group_{};
+  std::unique_ptr<RankSession> session_;
+  std::unique_ptr<DeviceClock> clock_;
+  std::string no_clock_;
+};
 
 }  // namespace
 
@@ -137,9 +114,6 @@ std::optional<RankArguments> rank_arguments(int argc, const char* const* argv) {
 
 int rank_main(const RankArguments& arguments, int fd) {
   Channel channel(fd);
-  const auto answer = [&](const CallResult& r) {
-    channel.say_json({{"status", r.status}, {"text", r.error}});
-  };
   try {
     std::fenv_t modes;  // a library linked with -ffast-math turns subnormals off when it is loaded
     std::fegetenv(&modes);
@@ -148,25 +122,12 @@ int rank_main(const RankArguments& arguments, int fd) {
     const assay_device device = backend.device(arguments.device);
     char error[512] = "";
     require(backend.table()->use_device(arguments.device, error, sizeof error), error);
+    RankServer server(backend, device);
     nlohmann::json order;
-    while (channel.hear_json(order)) {
-      const auto what = order.at("do").get<std::string>();
-      if (what == "id") {
-        std::vector<unsigned char> id(sizeof assay_group{}.id);
-        require(exported<assay_backend_group_id_fn>(backend, "assay_backend_group_id")(id.data(), error,
-                                                                                       sizeof error),
-                error);
-        channel.say_json({{"status", ASSAY_OK}, {"text", ""}, {"id", id}});
-      } else if (what == "join") {
-        join(backend, order);
-        answer({});
-      } else {
-        answer(run(backend, device, order));
-      }
-    }
+    while (channel.hear_json(order)) channel.say_json(server.obey(order));
     return 0;
   } catch (const std::exception& e) {
-    answer({ASSAY_FAILED, e.what()});
+    channel.say_json(RankServer::said({ASSAY_FAILED, e.what()}));
     return 1;
   }
 }

@@ -13,6 +13,8 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <numeric>
+#include <sstream>
 
 #include "harness/abi/assay_kernel.h"
 #include "harness/base/error.hpp"
@@ -83,36 +85,67 @@ int barrier(const assay_group* g, void*, char*, size_t) {
 
 }  // namespace
 
-SharedMemory::SharedMemory(int64_t bytes) : bytes_(bytes) {
-  // Workers have a limit on the size of files, which this is one of; passing it would end the process.
-  constexpr int64_t kLargest = 256 << 20;
-  if (bytes > kLargest)
-    throw InfrastructureError(fmt::format("a rank's operands have {} MiB; {} are the most that is shared",
-                                          bytes >> 20, kLargest >> 20));
-  fd_ = memfd_create("assay-ranks", MFD_CLOEXEC);
-  if (fd_ < 0) none("memfd_create");
-  if (ftruncate(fd_, bytes) != 0) none("ftruncate");
-  void* at = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-  if (at == MAP_FAILED) none("mmap");
-  data_ = static_cast<unsigned char*>(at);
+// Files one behind the other: workers have a limit on the size of each, and passing it would end the process.
+SharedMemory::SharedMemory(int64_t bytes) {
+  constexpr int64_t kPiece = 128 << 20;
+  std::vector<int64_t> sizes;
+  try {
+    for (int64_t at = 0; at == 0 || at < bytes; at += kPiece) {
+      sizes.push_back(std::min(kPiece, std::max<int64_t>(bytes - at, 1)));
+      fds_.push_back(memfd_create("assay-ranks", MFD_CLOEXEC));
+      if (fds_.back() < 0) none("memfd_create");
+      if (ftruncate(fds_.back(), sizes.back()) != 0) none("ftruncate");
+    }
+    map(sizes);
+  } catch (...) {
+    close_all();
+    throw;
+  }
 }
 
 SharedMemory::SharedMemory(const std::string& path) {
-  fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  struct stat info {};
-  if (fd_ < 0 || fstat(fd_, &info) != 0) none("open");
-  bytes_ = info.st_size;
-  void* at = mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-  if (at == MAP_FAILED) none("mmap");
-  data_ = static_cast<unsigned char*>(at);
+  std::vector<int64_t> sizes;
+  try {
+    std::stringstream files(path);
+    for (std::string file; std::getline(files, file, ':');) {
+      fds_.push_back(open(file.c_str(), O_RDWR | O_CLOEXEC));
+      struct stat info {};
+      if (fds_.back() < 0 || fstat(fds_.back(), &info) != 0) none("open");
+      sizes.push_back(info.st_size);
+    }
+    map(sizes);
+  } catch (...) {
+    close_all();
+    throw;
+  }
 }
 
-SharedMemory::~SharedMemory() {
+SharedMemory::~SharedMemory() { close_all(); }
+
+void SharedMemory::map(const std::vector<int64_t>& sizes) {
+  bytes_ = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  // Room for all; then each file in its place.
+  void* room = mmap(nullptr, static_cast<size_t>(bytes_), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) none("mmap");
+  data_ = static_cast<unsigned char*>(room);
+  unsigned char* at = data_;
+  for (size_t i = 0; i < sizes.size(); at += sizes[i++])
+    if (mmap(at, static_cast<size_t>(sizes[i]), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fds_[i], 0) ==
+        MAP_FAILED)
+      none("mmap");
+}
+
+void SharedMemory::close_all() {
   if (data_ != nullptr) munmap(data_, static_cast<size_t>(bytes_));
-  if (fd_ >= 0) close(fd_);
+  for (const int fd : fds_)
+    if (fd >= 0) close(fd);
 }
 
-std::string SharedMemory::path() const { return fmt::format("/proc/{}/fd/{}", getpid(), fd_); }
+std::string SharedMemory::path() const {
+  std::string all;
+  for (const int fd : fds_) all += fmt::format("{}/proc/{}/fd/{}", all.empty() ? "" : ":", getpid(), fd);
+  return all;
+}
 
 int64_t exchange_bytes(int32_t ranks) { return kHeadBytes + ranks * kSlotBytes; }
 
@@ -129,6 +162,8 @@ assay_group exchange_of(const SharedMemory& memory, int32_t rank, int32_t ranks)
   assay_group g{};
   g.struct_size = sizeof g, g.rank = rank, g.ranks = ranks, g.context = memory.data();
   g.all_gather = all_gather, g.reduce_scatter = reduce_scatter, g.barrier = barrier;
+  static_assert(sizeof(std::atomic<int64_t>) == sizeof(int64_t));  // the library's end knows a plain one
+  g.entered = reinterpret_cast<int64_t*>(&head_of(memory.data()).entered[rank]);
   return g;
 }
 

@@ -7,13 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "harness/abi/assay_group.h"
 
 namespace assay {
 
-// Anonymous memory, zero at first, that a child of this process opens by its path. InfrastructureError when
-// there is none.
+// Anonymous memory of any size, zero at first, that a child of this process opens by its path.
+// InfrastructureError when there is none.
 class SharedMemory {
  public:
   explicit SharedMemory(int64_t bytes);
@@ -22,10 +23,13 @@ class SharedMemory {
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
   unsigned char* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
   std::string path() const;  // for children of this process
 
  private:
-  int fd_ = -1;
+  void map(const std::vector<int64_t>& sizes);  // of the files
+  void close_all();
+  std::vector<int> fds_;
   int64_t bytes_ = 0;
   unsigned char* data_ = nullptr;
 };

@@ -3,15 +3,18 @@
 // be seen only when the time of those that wait for it is over.
 #include "harness/run/rank_group.hpp"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <string_view>
 
 #include "harness/base/error.hpp"
+#include "harness/device/exported.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/run/rank_operands.hpp"
+#include "harness/run/timed_call.hpp"
 #include "harness/run/worker_process.hpp"
 
 namespace assay {
@@ -24,9 +27,16 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-bool exports(const Backend& backend, const char* name) {
-  void* library = dlopen(backend.path().c_str(), RTLD_NOW | RTLD_NOLOAD);
-  return library != nullptr && dlsym(library, name) != nullptr;
+bool has_group_id(const Backend& backend) {
+  return exported<assay_backend_group_id_fn>(backend, "assay_backend_group_id") != nullptr;
+}
+
+// Whether the library connects its ranks itself, a device each, or they exchange through the host's memory:
+// for libraries that cannot, or where one checks more ranks than the machine has devices (ASSAY_RANKS=host).
+bool connects_itself(const Backend& backend) {
+  const char* how = std::getenv("ASSAY_RANKS");
+  const bool through_host = how != nullptr && std::string_view(how) == "host";
+  return has_group_id(backend) && !through_host;
 }
 
 int say(int status, const std::string& text, char* to, size_t size) {
@@ -66,11 +76,20 @@ class OnHost {
   std::vector<std::vector<unsigned char>> copies_;
 };
 
+// The first answer that is not well.
+CallResult first_bad(const std::vector<nlohmann::json>& said, const char* doing) {
+  for (size_t rank = 0; rank < said.size(); ++rank)
+    if (const int status = said[rank].value("status", static_cast<int>(ASSAY_FAILED)); status != ASSAY_OK)
+      return {status, fmt::format("rank {} of {} {}: {}", rank, said.size(), doing,
+                                  said[rank].value("text", std::string()))};
+  return {};
+}
+
 }  // namespace
 
 bool wants_ranks(const Problem& p) {
   const Op& op = op_of(p.op);
-  return op.attends_rows && takes(op, "ranks") && p.ranks > 1;
+  return op.attends_rows && takes(op, "ranks") && (p.ranks > 1 || p.interleave > 1);
 }
 
 RankGroup::RankGroup(const Backend& backend, const assay_kernel& kernel, const RankOptions& options)
@@ -89,7 +108,7 @@ RankGroup::~RankGroup() = default;
 int RankGroup::supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*,
                         const assay_device* device, char* why, size_t size) {
   const RankGroup& group = *static_cast<const RankGroup*>(self->context);
-  if (!exports(group.backend_, "assay_backend_join"))
+  if (exported<assay_backend_join_fn>(group.backend_, "assay_backend_join") == nullptr)
     return say(ASSAY_UNSUPPORTED,
                fmt::format("required {} ranks, supported 1, missing assay_backend_join in {}", p->ranks,
                            group.backend_.path()),
@@ -98,12 +117,13 @@ int RankGroup::supports(const assay_kernel* self, const assay_problem* p, const 
     return say(ASSAY_UNSUPPORTED,
                fmt::format("required {} ranks, supported up to {}, missing ranks", p->ranks, kMostRanks), why,
                size);
-  const bool shared = group.backend_.table()->host_memory != 0;
-  if (const int32_t devices = shared ? p->ranks : group.backend_.table()->device_count(); devices < p->ranks)
+  const bool own = connects_itself(group.backend_);
+  if (const int32_t devices = own ? group.backend_.table()->device_count() : p->ranks; devices < p->ranks)
     return say(
         ASSAY_UNSUPPORTED,
         fmt::format("required {} ranks with a device each, supported {} (the devices of this machine), "
-                    "missing devices",
+                    "missing devices; with ASSAY_RANKS=host in the environment ranks take turns on those "
+                    "there are, exchange through the host's memory, and are checked but not timed",
                     p->ranks, devices),
         why, size);
   return group.kernel_.supports(&group.kernel_, p, nullptr, device, why, size);
@@ -118,7 +138,7 @@ int RankGroup::run(const assay_kernel* self, const assay_problem* p, const assay
                    void*, char* error, size_t size) {
   RankGroup& group = *static_cast<RankGroup*>(self->context);
   if (group.broken_.empty()) {
-    CallResult r = group.run_all(*p, *t);
+    const CallResult r = group.run_all(*p, *t);
     if (r.ok() || r.refused()) return say(r.status, r.error, error, size);
     group.broken_ = r.error;
     group.ranks_.clear();  // ends them all
@@ -126,36 +146,39 @@ int RankGroup::run(const assay_kernel* self, const assay_problem* p, const assay
   return say(ASSAY_FAILED, group.broken_, error, size);
 }
 
-void RankGroup::start(int32_t ranks) {
-  const bool own = exports(backend_, "assay_backend_group_id");
-  const bool shared = backend_.table()->host_memory != 0;
+// Rank 0 alone.
+CallResult RankGroup::make_id(std::vector<unsigned char>& id) {
+  std::vector<std::unique_ptr<WorkerProcess>> others;
+  while (ranks_.size() > 1) others.push_back(std::move(ranks_.back())), ranks_.pop_back();
+  ranks_[0]->send({{"do", "id"}});
+  std::vector<nlohmann::json> said;
+  const std::string why = answers(said, "make the group's id");
+  for (; !others.empty(); others.pop_back()) ranks_.push_back(std::move(others.back()));
+  if (!why.empty()) return {ASSAY_FAILED, why};
+  if (CallResult bad = first_bad(said, "cannot make the group's id"); !bad.ok())
+    return bad.refused() ? CallResult{bad.status, said[0].value("text", std::string())} : bad;
+  id = said[0].at("id").get<std::vector<unsigned char>>();
+  return {};
+}
+
+CallResult RankGroup::start(int32_t ranks) {
+  const bool own = connects_itself(backend_);
+  const int32_t devices = own ? ranks : std::max(1, backend_.table()->device_count());
   exchange_ = std::make_unique<SharedMemory>(exchange_bytes(ranks));
   prepare_exchange(*exchange_, ranks);
   for (int32_t rank = 0; rank < ranks; ++rank)
     ranks_.push_back(std::make_unique<WorkerProcess>(
-        WorkerCommand{.argv = {options_.program, "rank", backend_.path(), std::to_string(shared ? 0 : rank)}},
+        WorkerCommand{.argv = {options_.program, "rank", backend_.path(), std::to_string(rank % devices)}},
         STDERR_FILENO));
-  std::vector<CallResult> results;
   std::vector<unsigned char> id;
-  const auto heard = [&](const std::string& why) {
-    if (!why.empty()) throw InfrastructureError(why);
-    for (size_t rank = 0; rank < results.size(); ++rank)
-      if (!results[rank].ok())
-        throw InfrastructureError(
-            fmt::format("rank {} of {} cannot join: {}", rank, ranks, results[rank].error));
-  };
-  if (own) {
-    std::vector<std::unique_ptr<WorkerProcess>> others;
-    while (ranks_.size() > 1) others.push_back(std::move(ranks_.back())), ranks_.pop_back();
-    ranks_[0]->send({{"do", "id"}});
-    const std::string why = answers(results, &id, "make the group's id");
-    for (; !others.empty(); others.pop_back()) ranks_.push_back(std::move(others.back()));
-    heard(why);
-  }
+  if (own)
+    if (CallResult r = make_id(id); !r.ok()) return r;
   for (int32_t rank = 0; rank < ranks; ++rank)
     ranks_[static_cast<size_t>(rank)]->send(
         {{"do", "join"}, {"rank", rank}, {"ranks", ranks}, {"exchange", exchange_->path()}, {"id", id}});
-  heard(answers(results, nullptr, "join"));
+  std::vector<nlohmann::json> said;
+  if (const std::string why = answers(said, "join"); !why.empty()) return {ASSAY_FAILED, why};
+  return first_bad(said, "cannot join");
 }
 
 std::string RankGroup::silent(const std::vector<bool>& answered) const {
@@ -174,10 +197,9 @@ std::string RankGroup::silent(const std::vector<bool>& answered) const {
                      : std::string());
 }
 
-std::string RankGroup::answers(std::vector<CallResult>& results, std::vector<unsigned char>* id,
-                               const char* to_what) {
+std::string RankGroup::answers(std::vector<nlohmann::json>& said, const char* to_what) {
   const double until = now_s() + options_.limit_s;
-  results.assign(ranks_.size(), {});
+  said.assign(ranks_.size(), {});
   std::vector<bool> answered(ranks_.size(), false);
   while (std::find(answered.begin(), answered.end(), false) != answered.end()) {
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -192,14 +214,11 @@ std::string RankGroup::answers(std::vector<CallResult>& results, std::vector<uns
         if (e.message.at("event") == "here") continue;
         return fmt::format("{} said something unexpected: {}", who, e.message.dump());
       }
-      results[rank] = {e.message.value("status", static_cast<int>(ASSAY_FAILED)),
-                       e.message.value("text", std::string())};
-      if (id != nullptr && e.message.contains("id"))
-        *id = e.message.at("id").get<std::vector<unsigned char>>();
-      answered[rank] = true;
+      said[rank] = e.message, answered[rank] = true;
       // The others may wait for it in an exchange for ever.
-      if (!results[rank].ok() && !results[rank].refused())
-        return fmt::format("{} failed to {}: {}", who, to_what, results[rank].error);
+      const int status = e.message.value("status", static_cast<int>(ASSAY_FAILED));
+      if (status != ASSAY_OK && status != ASSAY_UNSUPPORTED && !e.message.contains("implausible"))
+        return fmt::format("{} failed to {}: {}", who, to_what, e.message.value("text", std::string()));
     }
     if (now_s() > until)
       return fmt::format("{} did not {} within {:.3g} s", silent(answered), to_what, options_.limit_s);
@@ -209,32 +228,80 @@ std::string RankGroup::answers(std::vector<CallResult>& results, std::vector<uns
 
 CallResult RankGroup::run_all(const assay_problem& p, const assay_tensors& t) {
   try {
-    if (ranks_.empty()) start(p.ranks);
+    if (ranks_.empty())
+      if (CallResult r = start(p.ranks); !r.ok()) return ranks_.clear(), r;
     OnHost whole(backend_, t);
     const unsigned char unused = (entry_.contracts & ASSAY_CONTRACT_FINITE_UNUSED) != 0 ? 0 : 0xff;
-    std::vector<std::unique_ptr<RankOperands>> operands;
+    operands_.clear();
     for (int32_t rank = 0; rank < p.ranks; ++rank) {
-      operands.push_back(std::make_unique<RankOperands>(p, whole.tensors(), rank, unused));
+      operands_.push_back(std::make_unique<RankOperands>(p, whole.tensors(), rank, unused));
       ranks_[static_cast<size_t>(rank)]->send(
-          {{"do", "run"}, {"kernel", kernel_.name}, {"operands", operands.back()->path()}});
+          {{"do", "run"}, {"kernel", kernel_.name}, {"operands", operands_.back()->path()}});
     }
-    std::vector<CallResult> results;
-    if (std::string why = answers(results, nullptr, "run"); !why.empty()) return {ASSAY_FAILED, why};
-    const auto refused =
-        std::count_if(results.begin(), results.end(), [](const CallResult& r) { return r.refused(); });
-    for (size_t rank = 0; rank < results.size(); ++rank)
-      if (results[rank].refused())
-        return {refused == p.ranks ? ASSAY_UNSUPPORTED : ASSAY_FAILED,
-                fmt::format("rank {} of {} refuses: {}", rank, p.ranks, results[rank].error)};
-    for (int32_t rank = 0; rank < p.ranks; ++rank)
-      if (const std::string why = operands[static_cast<size_t>(rank)]->put_back(p, whole.tensors());
-          !why.empty())
-        return {ASSAY_FAILED, fmt::format("rank {} of {} {}", rank, p.ranks, why)};
-    whole.give_back();
-    return {};
+    std::vector<nlohmann::json> said;
+    if (std::string why = answers(said, "run"); !why.empty()) return {ASSAY_FAILED, why};
+    const auto refused = std::count_if(said.begin(), said.end(), [](const nlohmann::json& answer) {
+      return answer.at("status") == ASSAY_UNSUPPORTED;
+    });
+    if (CallResult bad = first_bad(said, "refuses"); !bad.ok())
+      return {refused == p.ranks ? ASSAY_UNSUPPORTED : ASSAY_FAILED, bad.error};
+    problem_ = p, tensors_ = t;
+    return put_back();
   } catch (const std::exception& e) {
     return {ASSAY_FAILED, e.what()};
   }
+}
+
+// What the ranks brought back of the call that ran last, into its tensors.
+CallResult RankGroup::put_back() {
+  OnHost whole(backend_, tensors_);
+  for (size_t rank = 0; rank < operands_.size(); ++rank)
+    if (const std::string why = operands_[rank]->put_back(problem_, whole.tensors()); !why.empty())
+      return {ASSAY_FAILED, fmt::format("rank {} of {} {}", rank, operands_.size(), why)};
+  whole.give_back();
+  return {};
+}
+
+std::vector<nlohmann::json> RankGroup::ask_all(const nlohmann::json& order, const char* to_what) {
+  if (!broken_.empty() || operands_.empty()) throw TimedCallFailed{"no call ran that could be timed"};
+  for (const auto& rank : ranks_) rank->send(order);
+  std::vector<nlohmann::json> said;
+  if (const std::string why = answers(said, to_what); !why.empty()) {
+    broken_ = why;
+    ranks_.clear();
+    throw TimedCallFailed{why};
+  }
+  const CallResult bad = first_bad(said, fmt::format("was to {}", to_what).c_str());
+  if (bad.ok()) return said;
+  if (bad.refused()) throw ModeRefused{bad.error};
+  throw TimeImplausible{bad.error};
+}
+
+void RankGroup::prepare(const assay_problem& p, const assay_tensors& t, const std::string& mode) {
+  const bool of_devices = has_group_id(backend_);
+  if (of_devices && !connects_itself(backend_))
+    throw ModeRefused{"ranks that exchange through the host's memory (ASSAY_RANKS=host) have no times"};
+  if (const CallResult r = run_all(p, t); !r.ok()) throw TimedCallFailed{"failed when repeated: " + r.error};
+  seats_.clear();
+  for (const nlohmann::json& said : ask_all({{"do", "prepare"}, {"mode", mode}}, "be ready to be timed"))
+    seats_.push_back({said.at("device").get<std::string>(), said.at("uuid").get<std::string>()});
+}
+
+Samples RankGroup::sample() {
+  Samples all;
+  for (const nlohmann::json& said : ask_all({{"do", "sample"}}, "run while it was timed")) {
+    TimedSample s(said.at("us").get<double>());
+    s.dropped = said.at("dropped").get<bool>();
+    if (const nlohmann::json& mhz = said.at("sm_mhz"); mhz.is_number()) s.sm_mhz = mhz.get<double>();
+    seats_[all.size()].knows_throttling = said.at("knows_throttling").get<bool>();
+    all.push_back(s);
+  }
+  return all;
+}
+
+void RankGroup::show() {
+  ask_all({{"do", "show"}}, "run after it was timed");
+  if (const CallResult r = put_back(); !r.ok()) throw TimedCallFailed{r.error};
 }
 
 }  // namespace assay

@@ -6,14 +6,17 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "harness/device/backend.hpp"
+#include "harness/measure/measure.hpp"
 #include "harness/run/rank_exchange.hpp"
 
 namespace assay {
 
+class RankOperands;
 class WorkerProcess;
 
 struct RankOptions {
@@ -21,7 +24,8 @@ struct RankOptions {
   double limit_s = 30;                     // of one call, and of a rank to be ready
 };
 
-// Whether a kernel of op step on this problem is one for a group.
+// Whether a kernel of op step on this problem is one for a group: several ranks, or one that takes turns with
+// itself, which shows what joins ranks where a machine has one device.
 bool wants_ranks(const Problem&);
 
 class RankGroup {
@@ -36,16 +40,33 @@ class RankGroup {
   // plan, workspace or stages of its own.
   const assay_kernel& kernel() const { return entry_; }
 
+  // ---- a call timed by all ranks at once in a mode of TimedCall, whose exceptions name the rank. Refused
+  // where ranks that have a device exchange through the host. Runs it once; the tensors stay with the caller.
+  void prepare(const assay_problem&, const assay_tensors&, const std::string& mode);
+  // Of every rank: what one of them took, the waiting for others within the call with it.
+  Samples sample();
+  // One call more, as those were, with poison in the outputs, into the tensors.
+  void show();
+  struct Seat {
+    std::string device, uuid;
+    bool knows_throttling = false;
+  };
+  const std::vector<Seat>& seats() const { return seats_; }  // of the ranks, after prepare()
+
  private:
   static int supports(const assay_kernel*, const assay_problem*, const assay_tensors*, const assay_device*,
                       char* why, size_t);
   static int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic*);
   static int run(const assay_kernel*, const assay_problem*, const assay_tensors*, assay_plan*, void* stream,
                  char* error, size_t);
-  void start(int32_t ranks);
+  CallResult start(int32_t ranks);
+  CallResult make_id(std::vector<unsigned char>& id);
   CallResult run_all(const assay_problem&, const assay_tensors&);
+  CallResult put_back();
   // An answer of every rank, in their order; why there is not one of each, or "".
-  std::string answers(std::vector<CallResult>&, std::vector<unsigned char>* id, const char* to_what);
+  std::string answers(std::vector<nlohmann::json>&, const char* to_what);
+  // The same to an order of a timed series; what is wrong is thrown.
+  std::vector<nlohmann::json> ask_all(const nlohmann::json& order, const char* to_what);
   std::string silent(const std::vector<bool>& answered) const;  // who keeps the others waiting
 
   const Backend& backend_;
@@ -54,6 +75,10 @@ class RankGroup {
   assay_kernel entry_{};
   std::unique_ptr<SharedMemory> exchange_;
   std::vector<std::unique_ptr<WorkerProcess>> ranks_;
+  std::vector<std::unique_ptr<RankOperands>> operands_;  // of the call that ran last
+  assay_problem problem_{};
+  assay_tensors tensors_{};
+  std::vector<Seat> seats_;
   std::string broken_;  // why no call can be right any more
 };
 

@@ -3,16 +3,21 @@
 // and a rank that ends, hangs, fails or never joins named in the reason, with the next group as good as new.
 #include "harness/run/rank_group.hpp"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <random>
 #include <set>
 
 #include "harness/check/verdict.hpp"
 #include "harness/ops/op.hpp"
+#include "harness/ops/problem_view.hpp"
 #include "harness/run/rank_operands.hpp"
+#include "harness/run/rank_rows.hpp"
+#include "harness/run/timed_call.hpp"
 #include "harness/scenario/scenario.hpp"
 
 namespace assay {
@@ -115,6 +120,22 @@ TEST(RankGroup, LinesSayWhatIsShared) {
     }
 }
 
+// Where a step on one rank makes a cascade of a prefix, one on several has none.
+TEST(RankGroup, NoCascades) {
+  const auto stages = [](const std::string& line, const char* kernel) {
+    Problem p = make_problem(parse_scenario("step h=4/2 d=32 page=16 workers=4 batch=8q1s330 seed=5" + line));
+    p.prefix_tokens = 256;
+    const ProblemView view(p);
+    char text[4000] = "";
+    const assay_kernel* k = cpu().find(kernel);
+    EXPECT_EQ(k->dispatch(k, view.get(), text, sizeof text), ASSAY_OK) << text;
+    return std::string(text);
+  };
+  EXPECT_THAT(stages("", "step_ixformer_fa_cpu"), HasSubstr("cascade: "));
+  const std::string ranks = stages(" ranks=2", kDcp.c_str());
+  EXPECT_THAT(ranks, AllOf(HasSubstr("context: "), testing::Not(HasSubstr("cascade"))));
+}
+
 TEST(RankGroup, RefusalsSayWhy) {
   const std::string two = "step h=4/2 d=32 ranks=2 batch=2q1s40";
   for (const auto& [line, why] :
@@ -141,7 +162,7 @@ TEST(RankGroup, FaultsAreRejected) {
   EXPECT_EQ(judge(faults(), kLine, "dcp_right").outcome, Outcome::kPassed);
   for (const char* fault :
        {"lse_base_2", "no_correction", "empty_as_zero", "own_total", "heads_turned", "own_heads_for_all",
-        "local_causal", "next_rank", "lengths_of_bound", "new_keys_twice", "writes_none"}) {
+        "local_causal", "next_rank", "lengths_of_bound", "new_keys_twice", "writes_none", "prefix_apart"}) {
     const Verdict v = judge(faults(), kLine, std::string("dcp_") + fault);
     EXPECT_EQ(v.outcome, Outcome::kWrong) << fault << ": " << v.reason;
   }
@@ -155,7 +176,7 @@ TEST(RankGroup, FaultsAreRejected) {
 TEST(RankGroup, ARankThatEndsHangsOrFailsIsNamed) {
   for (const auto& [kernel, why] : {std::pair{"dcp_ends", "rank 1 of 2 ended with exit code 7"},
                                     std::pair{"dcp_crashes", "rank 1 of 2 ended with SIGABRT"},
-                                    std::pair{"dcp_hangs", "rank 1, which entered 1 exchanges where others"},
+                                    std::pair{"dcp_hangs", "rank 1, which entered 2 exchanges where others"},
                                     std::pair{"dcp_fails", "rank 1 of 2 failed to run: stage merge"}}) {
     const Verdict v = judge(faults(), kLine, kernel, 2);
     EXPECT_EQ(v.outcome, Outcome::kCrashed) << kernel;
@@ -165,8 +186,97 @@ TEST(RankGroup, ARankThatEndsHangsOrFailsIsNamed) {
   const Verdict v = judge(faults(), kLine, "dcp_right", 2);
   unsetenv("ASSAY_TEST_NEVER_JOINS");
   EXPECT_EQ(v.outcome, Outcome::kCrashed);
-  EXPECT_THAT(v.reason, HasSubstr("rank 1 did not join within 2 s"));
+  EXPECT_THAT(v.reason,
+              HasSubstr("rank 1, which entered 0 exchanges where others entered 1, did not join within 2 s"));
   EXPECT_EQ(judge(faults(), kLine, "dcp_right").outcome, Outcome::kPassed) << "the sweep goes on";
+}
+
+TEST(RankGroup, LibrariesThatConnectThemselvesNeedADeviceEach) {
+  const std::string six = "step h=6/6 d=32 ranks=6 batch=2q1s40";
+  const Verdict v = judge(faults(), six, "dcp_right");
+  EXPECT_EQ(v.outcome, Outcome::kUnsupported);
+  EXPECT_THAT(v.reason, HasSubstr("required 6 ranks with a device each, supported 4"));
+  setenv("ASSAY_RANKS", "host", 1);
+  const Verdict through_host = judge(faults(), six, "dcp_right");
+  unsetenv("ASSAY_RANKS");
+  EXPECT_EQ(through_host.outcome, Outcome::kPassed) << through_host.reason;
+  setenv("ASSAY_TEST_NO_CONNECTION", "1", 1);
+  const Verdict missing = judge(faults(), kLine, "dcp_right");
+  unsetenv("ASSAY_TEST_NO_CONNECTION");
+  EXPECT_EQ(missing.outcome, Outcome::kUnsupported) << missing.reason;
+  EXPECT_THAT(missing.reason, HasSubstr("missing libconnection.so"));
+}
+
+// A step that was judged, by all ranks again and again.
+TEST(RankGroup, TimesOfARankEach) {
+  const auto timed = [](const char* kernel, const char* mode, Samples& all) {
+    RankGroup group(faults(), *faults().find(kernel), {ASSAY_BINARY_DIR "/assay", 60});
+    Judge judge(make_problem(parse_scenario(kLine)), 1e9);
+    const Verdict v = judge.judge(faults(), group.kernel(), faults().device(0));
+    if (v.outcome != Outcome::kPassed) return v;
+    group.prepare(*judge.inputs().view->get(), *judge.device_case().tensors(), mode);
+    EXPECT_EQ(group.seats().at(1).uuid, "device-1");
+    for (int i = 0; i < 6; ++i) all = group.sample();
+    judge.clear_outputs();
+    group.show();
+    return judge.recheck();
+  };
+  for (const char* mode : {"hot", "cold"}) {
+    Samples all;
+    EXPECT_EQ(timed("dcp_right", mode, all).outcome, Outcome::kPassed) << mode;
+    ASSERT_EQ(all.size(), 2u);
+    for (const TimedSample& s : all) EXPECT_GT(s.us, 0);
+  }
+  Samples all;
+  EXPECT_THROW(timed("dcp_right", "graph", all), ModeRefused);
+  const Verdict tired = timed("dcp_tired", "hot", all);
+  EXPECT_EQ(tired.outcome, Outcome::kWrong) << "a rank that leaves nothing behind while it is timed";
+}
+
+TEST(RankGroup, WorkOfRanksIsThatOfTheStep) {
+  const Problem p = make_problem(parse_scenario("step h=6/3 d=32 ranks=3 interleave=16 batch=2q1s40_1q9s50"));
+  const Work whole = work_of(p);
+  Work sum{};
+  const std::vector<Work> parts = work_of_ranks(p, whole);
+  for (const Work& w : parts) sum.flops += w.flops, sum.total_bytes += w.total_bytes;
+  EXPECT_NEAR(sum.flops, whole.flops, 1e-9 * whole.flops);
+  EXPECT_NEAR(sum.total_bytes, whole.total_bytes, 1e-9 * whole.total_bytes);
+  // Of 40 keys rank 0 has 16, rank 1 as many and rank 2 the last 8.
+  EXPECT_NEAR(parts[0].kv_bytes / whole.kv_bytes, (2 * 16 + 18) / 130.0, 1e-9);
+  EXPECT_GT(parts[1].flops, parts[2].flops);
+}
+
+// Of libraries that were built here; neither needs a device to look for what it lacks.
+TEST(RankGroup, WithoutALibraryOfExchangesSaysWhatToInstall) {
+  int looked = 0;
+  ::setenv("ASSAY_NCCL", "/nowhere/libexchanges.so", 1);
+  for (const auto& [file, words] :
+       {std::pair{ASSAY_BINARY_DIR "/libassay_cuda.so", std::pair{"required NCCL", "package libnccl2"}},
+        std::pair{ASSAY_BINARY_DIR "/libassay_hip.so", std::pair{"required RCCL", "package rccl of ROCm"}}}) {
+    void* library = std::filesystem::exists(file) ? ::dlopen(file, RTLD_NOW | RTLD_LOCAL) : nullptr;
+    if (library == nullptr) continue;
+    ++looked;
+    const auto id =
+        reinterpret_cast<int (*)(unsigned char*, char*, size_t)>(::dlsym(library, "assay_backend_group_id"));
+    ASSERT_NE(id, nullptr) << file;
+    unsigned char made[128];
+    char why[1000] = "";
+    EXPECT_EQ(id(made, why, sizeof why), ASSAY_UNSUPPORTED) << file;
+    EXPECT_THAT(why, AllOf(HasSubstr(words.first), HasSubstr("missing /nowhere/libexchanges.so"),
+                           HasSubstr(words.second), HasSubstr("ASSAY_RANKS=host")));
+  }
+  ::unsetenv("ASSAY_NCCL");
+  if (looked == 0) GTEST_SKIP() << "no library of a GPU is part of this build";
+}
+
+TEST(SharedMemory, OfAnySize) {
+  const SharedMemory memory((int64_t{300} << 20) + 5);
+  memory.data()[memory.bytes() - 1] = 7;
+  memory.data()[int64_t{128} << 20] = 8;
+  const SharedMemory other(memory.path());
+  EXPECT_EQ(other.bytes(), memory.bytes());
+  EXPECT_EQ(other.data()[memory.bytes() - 1], 7);
+  EXPECT_EQ(other.data()[int64_t{128} << 20], 8);
 }
 
 }  // namespace

@@ -101,6 +101,19 @@ void each_value(const assay_tensor& t, const assay_problem& p, bool is_v, int64_
 void copy_token(const assay_problem& p, bool is_v, const assay_tensor& from, int64_t from_slot,
                 const assay_tensor& to, int64_t to_slot) {
   const auto size = static_cast<size_t>(format_bytes(from.format));
+  const bool by_heads = p.layout == ASSAY_LAYOUT_NHD || p.layout == ASSAY_LAYOUT_HND;
+  if (by_heads && from.stride[3] == 1 && to.stride[3] == 1) {
+    const int slots = p.layout == ASSAY_LAYOUT_NHD ? 1 : 2, heads = 3 - slots;
+    const auto row = [&](const assay_tensor& t, int64_t slot, int64_t head) {
+      const int64_t block = slot / p.page_size, at = slot % p.page_size;
+      return bytes_of(t) + (block * t.stride[0] + at * t.stride[slots] + head * t.stride[heads]) *
+                               static_cast<int64_t>(size);
+    };
+    for (int32_t head = 0; head < p.heads_kv; ++head)
+      std::memcpy(row(to, to_slot, head), row(from, from_slot, head),
+                  size * static_cast<size_t>(is_v ? p.head_dim_v : p.head_dim_qk));
+    return;
+  }
   std::vector<int64_t> places;
   each_value(to, p, is_v, to_slot, [&](int64_t at) { places.push_back(at); });
   size_t next = 0;

@@ -41,7 +41,7 @@ RowAnswer time_stage(const TimedCase& c, StagesInPlace& stages, const std::strin
     stages.run_whole();
     const Verdict again = judge.recheck();
     if (again.outcome == Outcome::kPassed) {
-      answer.samples = fill_timed(row, c, call, rule, busy, mode, std::move(t));
+      answer.samples = fill_timed(row, c, call.clocks(), rule, busy, mode, std::move(t));
     } else {
       fill_verdict(row, again);
       row.reason = "the whole, run again after its stage was timed: " + again.reason;
@@ -76,9 +76,7 @@ void time_stages(const TimedCase& c, const assay_kernel& kernel, Judge& judge, c
     done.push_back(run.place);
     const Work work = sum_of(stages, run.place);
     const TimedCase own = {c.backend, c.device, run.problem, work, c.limits, c.rule, c.clock, c.say};
-    c.say(Starting{mode, kernel.name,
-                   1.5 * c.rule.max_seconds + rule_for(own).steady_seconds + c.rule.warmup_seconds +
-                       8 * (c.work.flops / 0.5e9 + c.work.total_bytes / 1e9)});
+    c.say(Starting{mode, kernel.name, longest_timing_s(own, c.work, 8)});
     Row row = checked;
     row.kernel = stage_row_kernel(kernel.name, run.place);
     RowAnswer answer = time_stage(own, stages, run.place, judge, mode, std::move(row));

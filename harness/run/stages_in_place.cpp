@@ -156,7 +156,7 @@ Problem problem_of(const Backend& backend, const Problem& whole, const Seen& see
   }
   // Shared prefixes, trees and positions are those of the whole batch; a part of it has none that counts.
   if (q == whole.q_lens() && kv == whole.kv_lens()) return p;
-  p.requests.clear(), p.pages.clear(), p.first_key.clear(), p.positions.clear();
+  p.requests.clear(), p.pages.clear(), p.first_key.clear(), p.positions.clear(), p.encoder_len.clear();
   for (size_t r = 0; r < q.size(); ++r) {
     p.requests.push_back({q[r], kv[r], -1, 0});
     const int32_t page = std::max(1, v.page_size);

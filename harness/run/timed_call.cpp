@@ -147,8 +147,8 @@ TimedSample TimedCall::sample() {
   return s;
 }
 
-double TimedCall::median_clock_mhz() const {
-  return clocks_mhz_.empty() ? std::nan("") : summarize(clocks_mhz_).median_us;
+CallClocks TimedCall::clocks() const {
+  return {clocks_mhz_.empty() ? std::nan("") : summarize(clocks_mhz_).median_us, knows_throttling_};
 }
 
 }  // namespace assay

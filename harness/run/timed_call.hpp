@@ -30,6 +30,12 @@ struct ModeRefused {
   std::string text;
 };
 
+// What the device's clock said beside the samples.
+struct CallClocks {
+  double median_mhz = std::nan("");  // NaN: unknown
+  bool knows_throttling = false;     // of the last sample
+};
+
 class TimedCall {
  public:
   // `problem` and `tensors` stay with the caller; `clock` may be null. Makes the plan (its time: plan_us)
@@ -48,8 +54,8 @@ class TimedCall {
   // Several calls in a row by the host's clock, where the backend has one of its own: TimeImplausible when
   // they take much longer than its times (median: microseconds) say.
   void hold_against_host(double median_us);
-  double median_clock_mhz() const;                             // over the samples so far; NaN when unknown
-  bool knows_throttling() const { return knows_throttling_; }  // of the last sample
+  CallClocks clocks() const;  // of the samples so far
+  bool knows_throttling() const { return knows_throttling_; }
 
  private:
   double eager_us();

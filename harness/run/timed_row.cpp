@@ -97,11 +97,16 @@ StoppingRule rule_for(const TimedCase& c) {
   return rule;
 }
 
-Samples fill_timed(Row& row, const TimedCase& c, const TimedCall& call, const StoppingRule& rule,
+double longest_timing_s(const TimedCase& c, const Work& work, int calls) {
+  return 1.5 * c.rule.max_seconds + rule_for(c).steady_seconds + c.rule.warmup_seconds +
+         calls * (work.flops / 0.5e9 + work.total_bytes / 1e9);
+}
+
+Samples fill_timed(Row& row, const TimedCase& c, const CallClocks& clocks, const StoppingRule& rule,
                    const HostLoad& busy, const std::string& mode, Timing t) {
   row.set_mode(mode);
-  row.sm_clock_mhz = call.median_clock_mhz();
-  if (call.knows_throttling()) row.throttled = t.dropped;
+  row.sm_clock_mhz = clocks.median_mhz;
+  if (clocks.knows_throttling) row.throttled = t.dropped;
   row.load = busy.load, row.steal_percent = busy.steal_percent, row.others_percent = busy.others_percent;
   if (rule.steady_seconds > 0) row.steady = t.steady ? "yes" : "no";
   widen_for_runs(c, rule, busy.others_percent, t);

@@ -24,10 +24,12 @@ struct TimedCase {
 
 // The rule of the case, with a wait for a steady state where it meets the power limit and no other.
 StoppingRule rule_for(const TimedCase&);
+// How long timing the case may take, with `calls` calls of so much work beside the samples (Starting).
+double longest_timing_s(const TimedCase&, const Work&, int calls);
 // The samples of a right kernel's call, under `rule` (as rule_for() gave it): clocks, load, times, rates,
 // limits, and what makes the time no figure. plan_us and refresh_us are the row's already. Gives the samples
 // on.
-Samples fill_timed(Row&, const TimedCase&, const TimedCall&, const StoppingRule& rule, const HostLoad&,
+Samples fill_timed(Row&, const TimedCase&, const CallClocks&, const StoppingRule& rule, const HostLoad&,
                    const std::string& mode, Timing);
 // To be called where timing threw: a refused mode, an implausible time and a failed call become the row's
 // outcome; anything else is thrown on.

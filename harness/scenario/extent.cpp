@@ -27,6 +27,7 @@ struct Size {
 
 // Partial results of a row; with parts of a fixed size the longest request says how many.
 double states_of(const Scenario& s, const Extent& e) {
+  if (takes(op_of(s.op), "tile")) return 0;  // those of tiles: Op::bytes
   return takes(op_of(s.op), "part") && s.part_tokens > 0 ? e.max_kv / s.part_tokens + 1
                                                          : double{1} * s.states;
 }
@@ -38,6 +39,7 @@ double operand_bytes(const Scenario& s, const Extent& e, double slots, const Ope
     return tokens * heads * (dim * format_bytes(q.format) + scale);
   };
   const double rows = e.total_q + s.padded_rows;
+  const double keys = (s.mask == ASSAY_MASK_CROSS ? e.total_kv : e.total_q) + s.padded_rows;
   // What is written is of out=, what is read of from=.
   const bool codes = s.source_format == ASSAY_FORMAT_NONE;
   const double element = format_bytes(use.role != Role::kIn ? s.o_format
@@ -55,7 +57,8 @@ double operand_bytes(const Scenario& s, const Extent& e, double slots, const Ope
     case Operand::kLse:
       return e.total_q * s.heads_q * 4;
     case Operand::kBlockTable: {  // or its CSR form
-      const double row = s.table == ASSAY_TABLE_TOKEN ? e.max_kv : e.max_kv / s.page_size + 1;
+      const double most = e.max_kv + s.encoder_tokens;
+      const double row = s.table == ASSAY_TABLE_TOKEN ? most : most / s.page_size + 2;
       return 4 * (s.table == ASSAY_TABLE_CSR ? e.total_kv / s.page_size + e.requests : e.requests * row);
     }
     case Operand::kPartialO:
@@ -63,11 +66,13 @@ double operand_bytes(const Scenario& s, const Extent& e, double slots, const Ope
     case Operand::kPartialLse:
       return states_of(s, e) * e.total_q * s.heads_q * 4;
     case Operand::kDenseK:
-      return rows * s.heads_kv * s.head_dim_qk * element;
+      return keys * s.heads_kv * s.head_dim_qk * element;
     case Operand::kDenseV:
-      return rows * s.heads_kv * s.head_dim_v * element;
+      return keys * s.heads_kv * s.head_dim_v * element;
     case Operand::kSlotMapping:
-      return rows * 8;
+      return keys * 8;
+    case Operand::kSlotMap:
+      return s.full_pool ? 5 * slots : 0;
     case Operand::kTokenToBatch:
       return rows * 4;
     case Operand::kSource:
@@ -92,7 +97,8 @@ Size size_of(const Scenario& s, const Extent& e) {
     p.page_size = s.page_size, p.chunk = s.chunk, p.window_left = s.window_left,
     p.padded_rows = s.padded_rows;
     p.ranks = s.ranks, p.token_budget = s.token_budget, p.prefix_tokens = s.prefix_tokens;
-    p.heads_kv = s.heads_kv, p.workers = s.workers, p.tile_rows = s.tile_rows, p.flat_tree = s.flat_tree;
+    p.heads_q = s.heads_q, p.heads_kv = s.heads_kv, p.head_dim_v = s.head_dim_v;
+    p.workers = s.workers, p.tile_rows = s.tile_rows, p.flat_tree = s.flat_tree;
     size.bytes +=
         op.bytes(p, {e.requests, e.total_q, e.total_kv, e.max_kv, e.tree_entries * (s.drafted + 1)});
   }

@@ -4,127 +4,16 @@
 // enumerations that only the scenario language knows are named in field_names.hpp.
 #include "harness/scenario/fields.hpp"
 
-#include <cmath>
-
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/scenario/batch_text.hpp"
 #include "harness/scenario/field_lists.hpp"
 #include "harness/scenario/field_names.hpp"
+#include "harness/scenario/field_values.hpp"
 #include "harness/scenario/limits.hpp"
 
 namespace assay {
 namespace {
-
-template <typename Keep>
-std::vector<Name> filtered(std::span<const Name> names, Keep keep) {
-  std::vector<Name> out;
-  for (const Name& name : names)
-    if (keep(name.value)) out.push_back(name);
-  return out;
-}
-
-// Formats Q, K and V may have; what O may have; table kinds and scales a line may name.
-const std::vector<Name>& operand_formats() {
-  static const std::vector<Name> names = filtered(format_names(), [](int32_t f) {
-    return f == ASSAY_FP32 || format_is_float16(f) || format_is_quantized(f);
-  });
-  return names;
-}
-const std::vector<Name>& output_formats() {
-  static const std::vector<Name> names =
-      filtered(format_names(), [](int32_t f) { return f == ASSAY_FP32 || format_is_float16(f); });
-  return names;
-}
-const std::vector<Name>& source_formats() {
-  static const std::vector<Name> names = [] {
-    std::vector<Name> list = output_formats();
-    list.push_back({"codes", ASSAY_FORMAT_NONE});
-    return list;
-  }();
-  return names;
-}
-const std::vector<Name>& paged_tables() {
-  static const std::vector<Name> names =
-      filtered(table_names(), [](int32_t t) { return t != ASSAY_TABLE_NONE; });
-  return names;
-}
-const std::vector<Name>& granularities() {
-  static const std::vector<Name> names =
-      filtered(scale_names(), [](int32_t s) { return s != ASSAY_SCALE_NONE; });
-  return names;
-}
-
-int32_t parse_name(Slice s, std::string_view what, std::span<const Name> names) {
-  if (const auto value = value_of(names, s.text)) return *value;
-  std::vector<std::string_view> candidates;
-  for (const Name& name : names) candidates.push_back(name.text);
-  throw TextError(s.offset, fmt::format("{}: unknown value \"{}\"{}; accepted: {}", what, s.text,
-                                        did_you_mean(s.text, candidates), accepted(names)));
-}
-
-// FORMAT or FORMAT:SCALE.
-Quantization parse_quantization(Slice s, std::string_view what) {
-  const size_t colon = s.text.find(':');
-  Quantization out;
-  out.format = parse_name(s.sub(0, colon), what, operand_formats());
-  out.scale = format_is_quantized(out.format) ? ASSAY_SCALE_TENSOR : ASSAY_SCALE_NONE;
-  if (colon == std::string_view::npos) return out;
-  if (!format_is_quantized(out.format))
-    throw TextError(s.offset + colon,
-                    fmt::format("{}: {} values carry no scale; leave out \"{}\" or take one of the "
-                                "fp8 formats or int8",
-                                what, s.text.substr(0, colon), s.text.substr(colon)));
-  out.scale = parse_name(s.sub(colon + 1), fmt::format("{}: scale", what), granularities());
-  return out;
-}
-
-void print_quantization(const Quantization& q, std::string& out) {
-  out += name_of(format_names(), q.format);
-  if (q.scale == ASSAY_SCALE_NONE || q.scale == ASSAY_SCALE_TENSOR) return;
-  out += ':';
-  out += name_of(scale_names(), q.scale);
-}
-
-// A or A/B; B defaults to A.
-void parse_pair(Slice s, std::string_view what, int64_t high, int32_t& first, int32_t& second) {
-  const size_t slash = s.text.find('/');
-  first = static_cast<int32_t>(parse_integer(s.sub(0, slash), what, 1, high));
-  second = first;
-  if (slash != std::string_view::npos)
-    second = static_cast<int32_t>(parse_integer(s.sub(slash + 1), what, 1, high));
-}
-
-void print_pair(int32_t first, int32_t second, std::string& out) {
-  append_integer(out, first);
-  if (second == first) return;
-  out += '/';
-  append_integer(out, second);
-}
-
-int32_t parse_window_side(Slice s, std::string_view what) {
-  return static_cast<int32_t>(parse_count(s, what, -1, kMaxTokens));
-}
-
-int32_t parse_position(Slice s, std::string_view what, bool depth) {
-  if (s.text == "none") return kNoPositions;
-  if (s.text == "drawn") return kDrawnPositions;
-  if (depth && s.text == "depth") return kDepthPositions;
-  return static_cast<int32_t>(parse_count(s, what, 0, kMaxTokens));
-}
-
-void print_position(int32_t value, std::string& out) {
-  if (value >= 0) return append_count(out, value);
-  out += value == kNoPositions ? "none" : value == kDrawnPositions ? "drawn" : "depth";
-}
-
-double parse_magnitude(Slice s, std::string_view what, bool zero) {
-  const double value = parse_real(s, what);
-  if ((zero && value == 0) || (value >= kMinMagnitude && value <= kMaxMagnitude)) return value;
-  throw TextError(s.offset,
-                  fmt::format("{}: {} is out of range; expected {}a number from {} to {}", what, s.text,
-                              zero ? "0 (off) or " : "auto or ", kMinMagnitude, kMaxMagnitude));
-}
 
 const Scenario& defaults() {
   static const Scenario scenario;
@@ -281,8 +170,18 @@ std::vector<Field> make_fields() {
                         "Draft steps before this one, of as many tokens each as are new now (q): they are "
                         "cached between the context and the new ones, and tree bits say who sees them.",
                         fmt::format("0 to {}", kMaxDrafted)),
-      ASSAY_NAMED_FIELD("sources", split_latent, bool, kSourcesNames,
-                        "Tensors that a row of a latent cache comes from: one, or latent and rope part."),
+      ASSAY_NAMED_FIELD(
+          "sources", split_latent, bool, kSourcesNames,
+          "Tensors that a row of a latent cache comes from, in a step one of Q too: one, or latent "
+          "and rope part; of unfolded heads K without a rope part that all have in common."),
+      ASSAY_COUNT_FIELD("encoder", "TOKENS", encoder_tokens, 0, kMaxTokens, "0",
+                        "Tokens of an encoder that stand before a request's own in its row of the page "
+                        "table: so many of the first request, as many at most (drawn) of the others.",
+                        "0 or a token count"),
+      ASSAY_NAMED_FIELD(
+          "pool", full_pool, bool, kPoolNames,
+          "Whose slots the page table names: the cache's own, or those of a full pool that a map "
+          "leads to them, as in a hybrid cache."),
       {"page", "TOKENS", "16", "Tokens per page of the cache.", fmt::format("1 to {}", kMaxPageSize),
        [](Slice v, Scenario& s) {
          s.page_size = static_cast<int32_t>(parse_count(v, "page", 1, kMaxPageSize));

@@ -164,6 +164,7 @@ Problem make_problem(const Scenario& s) {
   p.flat_tree = s.flat_tree;
   p.drafted = s.drafted;
   p.no_write = s.no_write;
+  p.full_pool = s.full_pool;
   p.split_latent = s.split_latent;
   p.seed = s.seed;
 
@@ -176,14 +177,16 @@ Problem make_problem(const Scenario& s) {
     // Where new tokens are written, up to those.
     if (op.attends_rows && role_of(p, Operand::kK) == Role::kInOut && request.shared_with >= 0) {
       const Request& holder = p.requests[static_cast<size_t>(request.shared_with)];
-      const int32_t most = std::min(p.first_draft(request), p.first_draft(holder));
+      const int32_t most =
+          p.mask == ASSAY_MASK_CROSS ? 0 : std::min(p.first_draft(request), p.first_draft(holder));
       request.shared_tokens = std::min(request.shared_tokens, most);
       if (most <= 0) request.shared_with = -1, request.shared_tokens = 0;
     }
-    if (op.rows == RowRule::kOneAtMost && request.q_len > 1)
+    const RowRule rows = row_rule(op, p.mask);
+    if (rows == RowRule::kOneAtMost && request.q_len > 1)
       throw InputError(fmt::format("batch={}: {} takes one row of a request, a drawn one has {}",
                                    print(s.batch), op.name, request.q_len));
-    if (op.rows == RowRule::kWithinCache && request.q_len > request.kv_len)
+    if (rows == RowRule::kWithinCache && request.q_len > request.kv_len)
       throw InputError(fmt::format("batch={}: {} needs kv_len >= q_len, a drawn request has {} and {}",
                                    print(s.batch), op.name, request.kv_len, request.q_len));
   }
@@ -215,6 +218,11 @@ Problem make_problem(const Scenario& s) {
       throw InputError(fmt::format("batch={}: the positions of first= or positions= go beyond {}",
                                    print(s.batch), kMaxTokens));
   draw_positions(s, p);
+  const CounterRng encoders(p.seed, kStreamEncoders);
+  for (size_t r = 0; s.encoder_tokens > 0 && r < p.requests.size(); ++r)
+    p.encoder_len.push_back(
+        r == 0 ? s.encoder_tokens
+               : static_cast<int32_t>(encoders.below(r, static_cast<uint64_t>(s.encoder_tokens) + 1)));
   if (op.has_cache) place_pages(p);
   check_problem(p);
   return p;

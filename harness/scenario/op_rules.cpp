@@ -5,6 +5,8 @@
 
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
+#include "harness/scenario/extent.hpp"
+#include "harness/scenario/field_names.hpp"
 #include "harness/scenario/fields.hpp"
 #include "harness/scenario/limits.hpp"
 #include "harness/scenario/rule_tables.hpp"
@@ -26,6 +28,12 @@ bool no_foreign_fields(const Scenario& s) {
   return std::all_of(indices.begin(), indices.end(), [&](int index) {
     return (own & field_bit(index)) != 0 || fields()[index].is_default(s);
   });
+}
+
+// A step that a group of ranks runs (harness/run/rank_group.hpp), one of a single rank too.
+bool is_for_group(const Scenario& s) {
+  const Op& op = op_of(s.op);
+  return op.attends_rows && takes(op, "ranks") && (s.ranks > 1 || s.interleave > 1);
 }
 
 std::string ops_with(Operand operand) {
@@ -126,15 +134,38 @@ std::vector<Rule> op_rules() {
       {"latent_sources",
        {"op", "sources", "layout", "d"},
        [](const Scenario& s) {
-         return !s.split_latent || (takes(op_of(s.op), "sources") && s.layout == ASSAY_LAYOUT_MLA &&
-                                    s.head_dim_v < s.head_dim_qk);
+         return !s.split_latent || (takes(op_of(s.op), "sources") && s.head_dim_v < s.head_dim_qk &&
+                                    (op_of(s.op).attends_rows || s.layout == ASSAY_LAYOUT_MLA));
        },
        [](const Scenario& s) {
          return fmt::format(
-             "sources=2 are the latent and the rope part of a row of cache_write layout=mla; {} of layout={} "
-             "d={}/{} "
-             "has no two parts",
+             "sources=2 are the latent and the rope part of a row of cache_write layout=mla or of a step; {} "
+             "of "
+             "layout={} d={}/{} has no two parts",
              op_of(s.op).name, name_of(layout_names(), s.layout), s.head_dim_qk, s.head_dim_v);
+       }},
+      {"sources_mask",
+       {"op", "sources", "mask"},
+       [](const Scenario& s) {
+         return !s.split_latent || (s.mask != ASSAY_MASK_CROSS && s.mask != ASSAY_MASK_FULL);
+       },
+       [](const Scenario& s) {
+         return fmt::format(
+             "sources=2 are parts of a decoder's new rows, not of an encoder's; take sources=1, "
+             "or mask=causal or tree instead of {}",
+             name_of(mask_names(), s.mask));
+       }},
+      {"shared_rope",
+       {"op", "sources", "layout", "input"},
+       [](const Scenario& s) {
+         return !s.split_latent || s.layout == ASSAY_LAYOUT_MLA || !answer_is_known(s.recipe);
+       },
+       [](const Scenario& s) {
+         return fmt::format(
+             "input={} knows the answer for keys of each head, and sources=2 gives unfolded heads one rope "
+             "part; "
+             "take another input, or layout=mla",
+             name_of(kRecipeNames, static_cast<int32_t>(s.recipe)));
        }},
       {"metadata_chunk",
        {"op", "chunk", "page"},
@@ -147,6 +178,61 @@ std::vector<Rule> op_rules() {
              "chunk={} is no multiple of page={}: a chunk begins with a page, and another chunk "
              "would be another mask",
              s.chunk, s.page_size);
+       }},
+      {"encoder",
+       {"op", "encoder", "table", "mask", "batch"},
+       [](const Scenario& s) {
+         return s.encoder_tokens == 0 ||
+                (takes(op_of(s.op), "encoder") && s.table != ASSAY_TABLE_CSR && s.mask != ASSAY_MASK_CROSS &&
+                 s.encoder_tokens <= kMaxTokens - extent_of(s.batch).max_kv);
+       },
+       [](const Scenario& s) {
+         if (!takes(op_of(s.op), "encoder"))
+           return fmt::format("encoder={} is of step and decode_metadata; leave it out of {}",
+                              s.encoder_tokens, op_of(s.op).name);
+         if (s.mask == ASSAY_MASK_CROSS)
+           return std::string(
+               "mask=cross attends to the encoder itself, whose tokens are s; encoder= is of the layers that "
+               "attend behind it: leave it out");
+         return fmt::format(
+             "encoder={}: the encoder's tokens stand before the request's own in a row of the table; take "
+             "table=block or token, and {} tokens at most together",
+             s.encoder_tokens, kMaxTokens);
+       }},
+      {"full_pool",
+       {"op", "pool"},
+       [](const Scenario& s) { return !s.full_pool || takes(op_of(s.op), "pool"); },
+       [](const Scenario& s) {
+         return fmt::format("pool=full is of step and local_batches; leave it out of {}", op_of(s.op).name);
+       }},
+      {"encoder_step",
+       {"op", "mask", "write", "batch", "prefix"},
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         if (s.mask != ASSAY_MASK_FULL || op.whole_context || !takes(op, "write")) return true;
+         const std::vector<BatchGroup>& groups = s.batch.groups;
+         return s.no_write && s.prefix_tokens == 0 && s.batch.kind == BatchSpec::Kind::kMix &&
+                std::all_of(groups.begin(), groups.end(),
+                            [](const BatchGroup& g) { return g.q_len == g.kv_len && g.shared == 0; });
+       },
+       [](const Scenario& s) {
+         return fmt::format(
+             "mask=full of {} are the rows of an encoder, which see each other and are kept in no cache; "
+             "write write=off and groups without s, such as batch=2q9",
+             op_of(s.op).name);
+       }},
+      {"cross_distances",
+       {"op", "mask", "window", "alibi", "prefix"},
+       [](const Scenario& s) {
+         return s.mask != ASSAY_MASK_CROSS || op_of(s.op).whole_context ||
+                (s.window_left < 0 && s.window_right < 0 && s.alibi == ASSAY_ALIBI_NONE &&
+                 s.prefix_tokens == 0);
+       },
+       [](const Scenario& s) {
+         return fmt::format(
+             "mask=cross of {} attends to all tokens of an encoder, to which rows have no distance; take "
+             "window=-1, alibi=none and no prefix=",
+             op_of(s.op).name);
        }},
       {"ranks_heads",
        {"op", "ranks", "h"},
@@ -162,27 +248,27 @@ std::vector<Rule> op_rules() {
                             list);
        }},
       {"ranks_cache",
-       {"op", "ranks", "layout", "mask", "q", "kv", "write"},
+       {"op", "ranks", "interleave", "layout", "mask", "q", "kv", "write", "encoder", "pool", "sources"},
        [](const Scenario& s) {
-         const Op& op = op_of(s.op);
-         if (!op.attends_rows || !takes(op, "ranks") || s.ranks <= 1) return true;
+         if (!is_for_group(s)) return true;
          const auto whole = [](const Quantization& q) { return q.scale != ASSAY_SCALE_TOKEN_HEAD; };
-         return !s.no_write && s.layout != ASSAY_LAYOUT_MLA && s.mask == ASSAY_MASK_CAUSAL &&
+         return !s.no_write && !s.split_latent && s.encoder_tokens == 0 && !s.full_pool &&
+                s.layout != ASSAY_LAYOUT_MLA && s.mask == ASSAY_MASK_CAUSAL &&
                 s.q.scale == ASSAY_SCALE_NONE && whole(s.k) && whole(s.v);
        },
        [](const Scenario& s) {
          return fmt::format(
-             "ranks={} share causal attention over heads of K and V; leave out mask=tree, layout=mla, "
-             "write=off, scales of q= and token_head of kv=, or take ranks=1",
+             "ranks={} share causal attention over heads of K and V; leave out other masks, layout=mla, "
+             "write=off, encoder=, pool=, sources=2, scales of q= and token_head of kv=, or take ranks=1 "
+             "interleave=1",
              s.ranks);
        }},
       {"ranks_batch",
-       {"op", "ranks", "batch"},
+       {"op", "ranks", "interleave", "batch"},
        [](const Scenario& s) {
-         const Op& op = op_of(s.op);
          // Local slots of what comes behind a shared prefix would lie in its pages.
          const auto& groups = s.batch.groups;
-         return !op.attends_rows || !takes(op, "ranks") || s.ranks <= 1 ||
+         return !is_for_group(s) ||
                 (s.batch.kind != BatchSpec::Kind::kTrace &&
                  std::all_of(groups.begin(), groups.end(), [](auto& g) { return g.shared == 0; }));
        },
@@ -227,14 +313,14 @@ std::vector<Rule> op_rules() {
              op_of(s.op).name);
        }},
       {"block_rows",
-       {"op", "batch"},
+       {"op", "mask", "batch"},
        [](const Scenario& s) {
          const auto every_group = [&s](auto holds) {
            return std::all_of(s.batch.groups.begin(), s.batch.groups.end(), holds);
          };
          const bool drawn =
              s.batch.kind == BatchSpec::Kind::kUniform || s.batch.kind == BatchSpec::Kind::kZipf;
-         switch (op_of(s.op).rows) {
+         switch (row_rule(op_of(s.op), s.mask)) {
            case RowRule::kAny:
              break;
            case RowRule::kOneAtMost:

@@ -88,7 +88,7 @@ class ScenarioGenerator {
     if (takes(op, "states") && (!takes(op, "part") || s.part_tokens == 0))
       s.states = one_of({1, 2, 3, 17, 256});
     if (takes(op, "ranks") && !op.attends_rows) s.ranks = one_of({1, 2, 7});
-    if (takes(op, "interleave")) s.interleave = one_of({1, 16, 100});
+    if (takes(op, "interleave") && !op.attends_rows) s.interleave = one_of({1, 16, 100});
     if (takes(op, "threshold")) s.threshold = one_of({0, 1, 4});
     if (takes(op, "budget")) s.token_budget = one_of({64, 1024, 32768});
     if (takes(op, "prefix")) s.prefix_tokens = one_of({0, 16, 528});
@@ -96,8 +96,11 @@ class ScenarioGenerator {
     if (takes(op, "tile")) s.tile_rows = one_of({1, 16, 256}), s.tile_keys = one_of({1, 16, 128});
     if (takes(op, "tree")) s.flat_tree = chance(2);
     if (takes(op, "write")) s.no_write = chance(4);
+    if (takes(op, "encoder") && chance(4)) s.encoder_tokens = one_of({1, 16, 77});
+    if (takes(op, "pool")) s.full_pool = chance(4);
+    if (takes(op, "encoder") && op.attends_rows && chance(6)) s.mask = ASSAY_MASK_CROSS;
     if (takes(op, "drafted") && chance(3)) s.drafted = one_of({1, 3});
-    if (takes(op, "sources") && chance(3)) s.source_format = ASSAY_FORMAT_NONE;
+    if (takes(op, "sources") && !op.attends_rows && chance(3)) s.source_format = ASSAY_FORMAT_NONE;
     if (takes(op, "sources")) s.split_latent = chance(3);
     if (takes(op, "chunk") && !op.attends_rows) s.chunk = one_of({0, 16, 528 * 16, 100});
     if (takes(op, "window") && chance(3)) s.window_left = one_of({0, 63});

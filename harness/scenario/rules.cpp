@@ -161,12 +161,14 @@ const std::vector<Rule>& rules() {
         {"shared_storage",
          {"storage", "d", "kv"},
          [](const Scenario& s) {
-           return s.storage == Storage::kSplit || (s.head_dim_qk == s.head_dim_v && s.k.format == s.v.format);
+           return s.storage == Storage::kSplit ||
+                  (s.head_dim_qk == s.head_dim_v && (s.k.format == s.v.format || s.head_dim_qk % 4 == 0));
          },
          [](const Scenario& s) {
            return fmt::format(
-               "K and V in one allocation need equal head dimensions and formats, not d={}/{} and kv={}; "
-               "make them equal or write storage=split",
+               "K and V in one allocation need equal head dimensions, of two formats multiples of 4, not "
+               "d={}/{} "
+               "and kv={}; make them so or write storage=split",
                s.head_dim_qk, s.head_dim_v, format_pair(s));
          }},
         {"swa_index",
@@ -304,15 +306,19 @@ const std::vector<Rule>& rules() {
                             : fmt::format("{} has no pages", op.name));
          }},
         {"shared_context",
-         {"op", "batch", "drafted"},
+         {"op", "batch", "mask", "drafted"},
          [](const Scenario& s) {
            const OperandUse* cache = find_operand(op_of(s.op), Operand::kK);
            if (cache == nullptr || cache->role != Role::kInOut || !op_of(s.op).attends_rows) return true;
            return every_group(s, [&](const BatchGroup& g) {
-             return g.shared == 0 || g.shared <= g.kv_len - int64_t{g.q_len} * (s.drafted + 1);
+             return g.shared == 0 ||
+                    (s.mask != ASSAY_MASK_CROSS && g.shared <= g.kv_len - int64_t{g.q_len} * (s.drafted + 1));
            });
          },
          [](const Scenario& s) {
+           if (s.mask == ASSAY_MASK_CROSS)
+             return fmt::format("every request of {} mask=cross has an encoder of its own; leave out p",
+                                op_of(s.op).name);
            return fmt::format(
                "a shared prefix (p) of {} ends before the new tokens, which are written; make p at most s - "
                "{}",
@@ -371,8 +377,9 @@ const std::vector<Rule>& rules() {
                "least q in every group");
          }},
         {"size",
-         {"op",    "h",      "d",      "q",    "kv",     "out",   "from",  "states", "part",    "pad",
-          "ranks", "budget", "prefix", "page", "blocks", "table", "chunk", "mask",   "drafted", "batch"},
+         {"op",     "h",     "d",     "q",     "kv",      "out",     "from",
+          "states", "part",  "pad",   "ranks", "budget",  "prefix",  "page",
+          "blocks", "table", "chunk", "mask",  "drafted", "encoder", "batch"},
          [](const Scenario& s) { return case_fits(s, extent_of(s.batch)); },
          [](const Scenario& s) { return case_size_message(s, extent_of(s.batch)); }},
     };

@@ -42,9 +42,11 @@ TEST(Rules, EachIsBrokenByItsCase) {
                             s.k = s.v = {ASSAY_FP8_E4M3, ASSAY_SCALE_TENSOR};
                           }};
   broken["packed_page"] = {[](Scenario& s) { s.layout = ASSAY_LAYOUT_SHUFFLED, s.page_size = 4; }};
-  broken["shared_storage"] = {
-      [](Scenario& s) { s.storage = Storage::kStacked, s.head_dim_v = 32; },
-      [](Scenario& s) { s.storage = Storage::kInterleaved, s.v.format = ASSAY_FP16; }};
+  broken["shared_storage"] = {[](Scenario& s) { s.storage = Storage::kStacked, s.head_dim_v = 32; },
+                              [](Scenario& s) {
+                                s.storage = Storage::kInterleaved, s.head_dim_qk = s.head_dim_v = 66,
+                                s.k = {ASSAY_INT8, ASSAY_SCALE_TENSOR};
+                              }};
   broken["swa_index"] = {
       [](Scenario& s) { s.swa_index = true; },
       [](Scenario& s) { s.swa_index = true, s.window_left = 5, s.mask = ASSAY_MASK_TREE; }};
@@ -88,7 +90,9 @@ TEST(Rules, EachIsBrokenByItsCase) {
       [](Scenario& s) { s.drafted = 1, s.mask = ASSAY_MASK_TREE; },
       [](Scenario& s) { s.op = ASSAY_OP_STEP, s.drafted = 1; },
       [](Scenario& s) { s.op = ASSAY_OP_TREE_TABLES, s.drafted = 1, s.flat_tree = true; }};
-  broken["shared_context"] = {[](Scenario& s) { s.op = ASSAY_OP_STEP, s.batch.groups[0].shared = 100; }};
+  broken["shared_context"] = {
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.batch.groups[0].shared = 100; },
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_CROSS, s.batch.groups[0].shared = 1; }};
   broken["prefix_in_common"] = {
       [](Scenario& s) { s.op = ASSAY_OP_STEP, s.prefix_tokens = 16, s.batch.groups[0].count = 2; }};
   broken["no_write"] = {[](Scenario& s) { s.no_write = true; }};
@@ -131,8 +135,7 @@ TEST(Rules, EachIsBrokenByItsCase) {
                             [](Scenario& s) { s.op = ASSAY_OP_CACHE_GATHER, s.relations = kRelatePages; },
                             [](Scenario& s) { s.op = ASSAY_OP_DECODE_SPLITKV, s.sinks = true; }};
   broken["op_masks"] = {
-      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_FULL; },
-      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_CROSS; },
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.positions = kDrawnPositions; },
       [](Scenario& s) { s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_TREE, s.positions = kDrawnPositions; }};
   broken["block_from"] = {
       [](Scenario& s) { s.source_format = ASSAY_FP16; },
@@ -150,7 +153,29 @@ TEST(Rules, EachIsBrokenByItsCase) {
                               [](Scenario& s) {
                                 s.op = ASSAY_OP_CACHE_WRITE, s.split_latent = true;
                                 s.layout = ASSAY_LAYOUT_MLA, s.heads_kv = 1;
-                              }};
+                              },
+                              [](Scenario& s) { s.op = ASSAY_OP_STEP, s.split_latent = true; }};
+  broken["sources_mask"] = {[](Scenario& s) {
+    s.op = ASSAY_OP_STEP, s.split_latent = s.no_write = true, s.head_dim_qk = 96, s.head_dim_v = 64;
+    s.mask = ASSAY_MASK_FULL;
+  }};
+  broken["shared_rope"] = {[](Scenario& s) {
+    s.op = ASSAY_OP_STEP, s.split_latent = true, s.head_dim_qk = 96, s.head_dim_v = 64;
+    s.recipe = InputRecipe::kExact;
+  }};
+  broken["encoder"] = {
+      [](Scenario& s) { s.encoder_tokens = 5; },
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.encoder_tokens = 5, s.table = ASSAY_TABLE_CSR; },
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.encoder_tokens = 5, s.mask = ASSAY_MASK_CROSS; },
+      [](Scenario& s) { s.op = ASSAY_OP_DECODE_METADATA, s.encoder_tokens = kMaxTokens; }};
+  broken["full_pool"] = {[](Scenario& s) { s.full_pool = true; },
+                         [](Scenario& s) { s.op = ASSAY_OP_DECODE_METADATA, s.full_pool = true; }};
+  broken["encoder_step"] = {
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_FULL; },
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_FULL, s.no_write = true; }};
+  broken["cross_distances"] = {
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_CROSS, s.window_left = 5; },
+      [](Scenario& s) { s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_CROSS, s.alibi = ASSAY_ALIBI_SQRT; }};
   broken["ranks_heads"] = {
       [](Scenario& s) { s.op = ASSAY_OP_STEP, s.ranks = s.heads_q + 1; },
       [](Scenario& s) { s.op = ASSAY_OP_STEP, s.heads_q = 6, s.heads_kv = 2, s.ranks = 4; }};

@@ -64,9 +64,11 @@ struct Scenario {
   int32_t workers = 132;                     // workers=, ps_metadata
   int32_t tile_rows = 256, tile_keys = 128;  // tile=, ps_metadata
   bool flat_tree = false;                    // tree=compact|flat, tree_tables and swa_tree_table
-  bool split_latent = false;                 // sources=1|2, cache_write
+  bool split_latent = false;                 // sources=1|2, cache_write and step
   int32_t drafted = 0;                       // drafted=, trees of step and their tables
   bool no_write = false;                     // write=on|off, step
+  int32_t encoder_tokens = 0;                // encoder=, step and decode_metadata
+  bool full_pool = false;                    // pool=own|full, step and local_batches
   uint64_t seed = 0;                         // seed=
   bool operator==(const Scenario&) const = default;
 };

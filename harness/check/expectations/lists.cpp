@@ -19,10 +19,16 @@ ListFacts read_facts(const Inputs& inputs) {
     if (t.context_len.data != nullptr) f.kv_len[r] = at(t.context_len, r) + f.q_len[r];
     List& row = f.pages.emplace_back();
     if (t.block_table.data == nullptr && t.indices.data == nullptr) continue;
-    for (int64_t page = 0; page * p.page_size < f.kv_len[r]; ++page)
-      row.push_back(p.table == ASSAY_TABLE_CSR     ? at(t.indices, at(t.indptr, r) + page)
-                    : p.table == ASSAY_TABLE_TOKEN ? at(t.block_table, r, page * p.page_size) / p.page_size
-                                                   : at(t.block_table, r, page));
+    const int64_t before = t.encoder_len.data == nullptr ? 0 : at(t.encoder_len, r);  // tokens
+    const int64_t pages_before = (before + p.page_size - 1) / p.page_size;
+    for (int64_t page = 0; page * p.page_size < f.kv_len[r]; ++page) {
+      const int64_t listed = p.table == ASSAY_TABLE_CSR ? at(t.indices, at(t.indptr, r) + page)
+                             : p.table == ASSAY_TABLE_TOKEN
+                                 ? at(t.block_table, r, before + page * p.page_size) / p.page_size
+                                 : at(t.block_table, r, pages_before + page);
+      row.push_back(static_cast<int32_t>(
+          t.slot_map.data == nullptr ? listed : at(t.slot_map, listed * p.page_size) / p.page_size));
+    }
   }
   if (t.tree_mask.data != nullptr)
     for (int64_t i = 0; i < t.tree_mask.shape[0]; ++i)

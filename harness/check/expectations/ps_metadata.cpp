@@ -3,22 +3,24 @@
 // passes: all lists are read, and whatever is wrong with them is said of the first entry of work_indptr, the
 // one element that all schedules have in common.
 #include "harness/check/expectations/lists.hpp"
-#include "reference/data_ops/schedule.hpp"
+#include "harness/check/expectations/schedules.hpp"
 
 namespace assay {
 namespace {
 
 class ScheduleExpectation final : public ListExpectation {
  public:
-  explicit ScheduleExpectation(const Inputs& inputs) : ListExpectation(inputs), facts_(read_facts(inputs)) {
-    const Problem& p = inputs.problem;
-    const int32_t pages = (p.tile_keys + p.page_size - 1) / p.page_size;
-    shape_ = {p.heads_kv, p.workers, p.tile_rows, pages * p.page_size};
-  }
+  explicit ScheduleExpectation(const Inputs& inputs)
+      : ListExpectation(inputs), facts_(read_facts(inputs)), shape_(schedule_shape(inputs.problem)) {}
 
  private:
   void check_lists(RunOutputs& out) override {
-    const Schedule s = read(out);
+    const Schedule s = read_schedule(inputs_.tensors, [&](Operand operand, int64_t at) {
+      return static_cast<int32_t>(out.value(operand, at));
+    });
+    const auto each = [&](Operand operand, const auto& visit) {
+      each_entry(tensor_of(inputs_.tensors, operand), visit);
+    };
     if (const auto fault = schedule_fault(facts_.q_len, facts_.kv_len, shape_, s))
       name_ = fmt::format("entry (first {}[{}]{}: {})", fault->list, fault->row,
                           fault->list == "work_info" || fault->list == "reduce_final_map"
@@ -36,35 +38,6 @@ class ScheduleExpectation final : public ListExpectation {
       wrong = false;
       ++index;
     });
-  }
-
-  // Every element of a list or table, row after row.
-  template <class Visit>
-  void each(Operand operand, const Visit& visit) const {
-    const assay_tensor& t = tensor_of(inputs_.tensors, operand);
-    for (int64_t i = 0; i < t.shape[0]; ++i)
-      for (int64_t j = 0; j < (t.rank > 1 ? t.shape[1] : 1); ++j)
-        visit(i * t.stride[0] + (t.rank > 1 ? j * t.stride[1] : 0));
-  }
-  std::vector<int32_t> list(const RunOutputs& out, Operand operand) const {
-    std::vector<int32_t> values;
-    each(operand, [&](int64_t at) { values.push_back(static_cast<int32_t>(out.value(operand, at))); });
-    return values;
-  }
-  Schedule read(const RunOutputs& out) const {
-    Schedule s{list(out, Operand::kWorkIndptr),
-               {},
-               list(out, Operand::kReduceIndptr),
-               {},
-               list(out, Operand::kReducePartialMap)};
-    const std::vector<int32_t> work = list(out, Operand::kWorkInfo);
-    for (size_t i = 0; i < work.size(); i += kWorkColumns)
-      s.work.push_back({work[i], work[i + 1], work[i + 2], work[i + 3], work[i + 4], work[i + 5], work[i + 6],
-                        work[i + 7]});
-    const std::vector<int32_t> merged = list(out, Operand::kReduceFinalMap);
-    for (size_t i = 0; i < merged.size(); i += kMergedColumns)
-      s.reduce_final_map.push_back({merged[i], merged[i + 1], merged[i + 2]});
-    return s;
   }
 
   ListFacts facts_;

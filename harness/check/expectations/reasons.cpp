@@ -2,6 +2,7 @@
 // See reasons.hpp.
 #include "harness/check/expectations/reasons.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -136,6 +137,16 @@ std::string impossible_arithmetic(const assay_arithmetic& a) {
   if (a.split_interleaved != 0 && (a.split_keys > 0 || a.tile_keys < 1))
     return fmt::format("split_interleaved with split_keys {} and tile_keys {}: 0 and at least 1 expected",
                        a.split_keys, a.tile_keys);
+  if (std::min({a.item_rows, a.shares, a.share_tiles, a.share_turns}) < 0)
+    return fmt::format("item_rows {}, shares {}, share_tiles {} and share_turns {} must not be negative",
+                       a.item_rows, a.shares, a.share_tiles, a.share_turns);
+  if (a.item_rows > 0 && (a.tile_keys < 1 || a.split_keys > 0 || a.split_interleaved != 0))
+    return fmt::format(
+        "item_rows with tile_keys {}, split_keys {} and split_interleaved {}: at least 1, 0, 0", a.tile_keys,
+        a.split_keys, a.split_interleaved);
+  if ((a.shares > 0 && a.item_rows == 0) || (std::max(a.share_tiles, a.share_turns) > 0 && a.shares == 0))
+    return fmt::format("shares {}, share_tiles {} and share_turns {} need what they cut: item_rows, shares",
+                       a.shares, a.share_tiles, a.share_turns);
   if (a.p_roundings < 0 || a.partial_roundings < 0 || a.promote_every < 0)
     return fmt::format("p_roundings {}, partial_roundings {} and promote_every {} must not be negative",
                        a.p_roundings, a.partial_roundings, a.promote_every);

@@ -48,12 +48,38 @@ Inputs complete(const Inputs& step) {
   return whole;
 }
 
+// Rows of two sources as one: [rows, heads, head_dim_qk], dense, in the buffer of `operand`; `rest` may have
+// one head for all.
+void join(Inputs& whole, Operand operand, const assay_tensor& first, const assay_tensor& rest) {
+  assay_tensor t = first;
+  t.shape[2] += rest.shape[2];
+  t.stride[2] = 1, t.stride[1] = t.shape[2], t.stride[0] = t.shape[1] * t.shape[2];
+  const auto bytes = static_cast<int64_t>(format_bytes(t.format));
+  tensor_of(whole.tensors, operand) = t;
+  if (t.shape[0] == 0) return;
+  if (whole.buffers[operand].empty()) whole.buffers.add(operand, t.shape[0] * t.stride[0] * bytes);
+  std::byte* const to = whole.buffers[operand].payload();
+  tensor_of(whole.tensors, operand).data = to;
+  for (int64_t row = 0; row < t.shape[0]; ++row)
+    for (int64_t head = 0; head < t.shape[1]; ++head)
+      for (int64_t d = 0; d < t.shape[2]; ++d) {
+        const bool in_first = d < first.shape[2];
+        const assay_tensor& from = in_first ? first : rest;
+        const int64_t h = in_first || rest.shape[1] > 1 ? head : 0, own = in_first ? d : d - first.shape[2];
+        const int64_t at = row * from.stride[0] + h * from.stride[1] + own * from.stride[2];
+        std::memcpy(to + (row * t.stride[0] + head * t.stride[1] + d) * bytes,
+                    static_cast<const std::byte*>(from.data) + at * bytes, static_cast<size_t>(bytes));
+      }
+}
+
 class StepExpectation final : public Expectation {
  public:
   StepExpectation(const Inputs& inputs, double budget)
       : Expectation(inputs),
         whole_(complete(inputs)),
-        attention_(whole_, select_rows(whole_.problem, budget).rows, budget) {}
+        attention_(whole_, select_rows(whole_.problem, budget).rows, budget) {
+    join_sources();
+  }
 
   const char* value_name() const override { return "O"; }
   const char* mark_name() const override { return "cache"; }
@@ -68,10 +94,12 @@ class StepExpectation final : public Expectation {
 
   void prepare(const assay_arithmetic& a) override {
     Expectation::prepare(a);
+    join_sources();
     whole_.contracts = inputs_.contracts;
     std::vector<uint8_t> dense;
+    const bool cross = inputs_.problem.mask == ASSAY_MASK_CROSS;  // keys come from the cache alone
     for (const Request& r : inputs_.problem.requests)
-      dense.push_back((a.dense_new_keys & request_class(inputs_.problem, r)) != 0 ? 1 : 0);
+      dense.push_back(!cross && (a.dense_new_keys & request_class(inputs_.problem, r)) != 0 ? 1 : 0);
     attention_.prepare(a);
     attention_.read_new_keys(dense);
     dense_ = std::move(dense);
@@ -101,6 +129,15 @@ class StepExpectation final : public Expectation {
   Objection distrust(const RunOutputs& out) const override { return attention_.distrust(out); }
 
  private:
+  // What comes in two tensors, in one, as the inputs are now.
+  void join_sources() {
+    const assay_tensors& t = inputs_.tensors;
+    if (!inputs_.problem.split_latent) return;
+    if (inputs_.problem.layout != ASSAY_LAYOUT_MLA) return join(whole_, Operand::kDenseK, t.dense_k, t.rope);
+    join(whole_, Operand::kQ, t.q, t.rope);
+    join(whole_, Operand::kDenseK, t.dense_k, t.dense_v);
+  }
+
   // One element of a new key: where it comes from, where it goes, what it may be before it is rounded.
   struct Element {
     Operand operand;
@@ -121,9 +158,10 @@ class StepExpectation final : public Expectation {
     const Problem& p = inputs_.problem;
     const assay_tensors& t = inputs_.tensors;
     if (p.no_write) return;
-    const std::vector<PackedRow> rows = packed_rows(p);
+    const std::vector<PackedRow> rows = new_key_rows(p);
     const auto side = [&](bool is_v, int64_t row, int64_t slot) {
-      const assay_tensor &source = is_v ? t.dense_v : t.dense_k, &cache = is_v ? t.v : t.k;
+      const assay_tensor &source = is_v ? whole_.tensors.dense_v : whole_.tensors.dense_k,
+                         &cache = is_v ? t.v : t.k;
       const assay_tensor& scales = is_v ? t.v_scale : t.k_scale;
       const int32_t kind = is_v ? p.v_scale : p.k_scale;
       const float host = is_v ? inputs_.v_scale_host : inputs_.k_scale_host;
@@ -174,7 +212,7 @@ class StepExpectation final : public Expectation {
   }
 
   void check_cache(RunOutputs& out) const {
-    const int64_t rows = inputs_.problem.rows(), slices = std::min(rows, kSlices);
+    const int64_t rows = inputs_.problem.key_rows(), slices = std::min(rows, kSlices);
     out.in_slices(slices, [&](RunOutputs& slice, int64_t n) {
       each_new(rows * n / slices, rows * (n + 1) / slices, [&](const Element& e, const ElementPlace& place) {
         slice.expect(Kind::kMark, e.operand, e.at, e.wanted, e.exact, place);
@@ -195,7 +233,7 @@ class StepExpectation final : public Expectation {
   // Every new key into the cache that O is judged by, after `written` where scales were computed otherwise.
   void write_cache(const RunOutputs* written = nullptr) {
     undecided_.clear();
-    each_new(0, inputs_.problem.rows(), [&](const Element& e, const ElementPlace&) {
+    each_new(0, inputs_.problem.key_rows(), [&](const Element& e, const ElementPlace&) {
       if (is_scale(e.operand)) {
         const double own = written != nullptr ? written->value(e.operand, e.at) : e.exact;
         return store_code(e.operand, e.at, code_of(e.operand, within(e.wanted, own) ? own : e.exact));
@@ -214,7 +252,7 @@ class StepExpectation final : public Expectation {
   bool other_scales(const RunOutputs& out) const {
     if (arithmetic_.scaling_relative_error == 0) return false;
     bool other = false;
-    each_new(0, inputs_.problem.rows(), [&](const Element& e, const ElementPlace&) {
+    each_new(0, inputs_.problem.key_rows(), [&](const Element& e, const ElementPlace&) {
       if (!is_scale(e.operand)) return;
       const double own = out.value(e.operand, e.at);
       other = other || (within(e.wanted, own) &&

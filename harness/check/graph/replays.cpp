@@ -89,11 +89,21 @@ Inputs seen_as(const Inputs& base, const Problem& batch, bool captured) {
 
 // What holds for both: the host planned for one shape, the lengths on the device are those of the other.
 assay_arithmetic coarser(const assay_arithmetic& a, const assay_arithmetic& b) {
-  assay_arithmetic c = a;
-  if (std::memcmp(&a, &b, sizeof a) != 0) c.order_declared = 0;
+  assay_arithmetic c = a, same = b;
   c.splits = std::max(a.splits, b.splits);
   c.row_sum_chain =
       a.row_sum_chain == 0 || b.row_sum_chain == 0 ? 0 : std::max(a.row_sum_chain, b.row_sum_chain);
+  // Shares of a list are what the lengths on the device make them; how many parts that is, both may say.
+  const bool listed = a.shares > 0 && b.shares > 0;
+  c.partial_roundings = std::max(a.partial_roundings, b.partial_roundings);
+  if (listed)
+    same.splits = a.splits, same.row_sum_chain = a.row_sum_chain,
+    same.partial_roundings = a.partial_roundings;
+  if (std::memcmp(&a, &same, sizeof a) != 0) {
+    c.order_declared = 0;
+    if (c.item_rows > 0) c.splits_vary = 1;
+    c.item_rows = c.shares = c.share_tiles = c.share_turns = 0;
+  }
   c.exp_relative_error = std::max(a.exp_relative_error, b.exp_relative_error);
   c.scaling_relative_error = std::max(a.scaling_relative_error, b.scaling_relative_error);
   return c;

@@ -18,16 +18,22 @@ namespace {
 
 constexpr uint64_t kOtherPages = 0x9e3779b97f4a7c15;
 constexpr int kArrivesOneIn = 3, kRaggedOneIn = 3;
+constexpr int32_t kMostStepsOfEncoder = 12;  // which a request with cross attention lasts
 
 struct Live {
   int origin;
-  int32_t context;  // keys in the cache before the step
+  int32_t context;   // keys in the cache before the step, or the encoder's
+  int32_t left = 0;  // of an encoder: steps to come
 };
 
 class Walker {
  public:
   explicit Walker(const Problem& p)
-      : p_(p), random_(p.seed * 2654435761 + 97), rows_(p.requests[0].q_len), keys_(rows_ * (p.drafted + 1)) {
+      : p_(p),
+        random_(p.seed * 2654435761 + 97),
+        rows_(p.requests[0].q_len),
+        keys_(rows_ * (p.drafted + 1)),
+        to_encoder_(p.mask == ASSAY_MASK_CROSS) {
     order_.resize(p.requests.size());
     std::iota(order_.begin(), order_.end(), 0);
     std::stable_sort(order_.begin(), order_.end(),
@@ -64,7 +70,10 @@ class Walker {
     const size_t at = static_cast<size_t>(below(static_cast<int32_t>(free_.size())));
     const int origin = free_[at];
     free_.erase(free_.begin() + static_cast<ptrdiff_t>(at));
-    live_.push_back({origin, below(p_.requests[origin].kv_len - keys_ + 1)});
+    if (to_encoder_)
+      live_.push_back({origin, below(p_.requests[origin].kv_len + 1), 1 + below(kMostStepsOfEncoder)});
+    else
+      live_.push_back({origin, below(p_.requests[origin].kv_len - keys_ + 1)});
   }
 
   // One step of a server; of drafts all their steps, one after the other.
@@ -76,8 +85,9 @@ class Walker {
     std::vector<Request> requests;
     for (Live& r : live_) {
       const int32_t rows = ragged ? 1 + below(rows_) : rows_;
-      origin.push_back(r.origin), requests.push_back({rows, r.context + rows});
-      r.context += 1 + below(p_.drafted > 0 ? p_.drafted + 1 : rows);  // of which as many are kept
+      origin.push_back(r.origin), requests.push_back({rows, r.context + (to_encoder_ ? 0 : rows)});
+      if (!to_encoder_)
+        r.context += 1 + below(p_.drafted > 0 ? p_.drafted + 1 : rows);  // of which as many are kept
     }
     int fits = 0;
     while (sizes_[static_cast<size_t>(fits)] < origin.size()) ++fits;
@@ -92,10 +102,11 @@ class Walker {
                               p_.drafted > 0 ? fmt::format(" of drafts after {}", drafted) : std::string(),
                               live, size);
       step.call = reshaped(p_, origin, requests, drafted);
-      for (Request& r : requests) r.kv_len += r.q_len;
+      for (Request& r : requests) r.kv_len += r.q_len;  // of the next step of drafts
     }
     for (size_t i = live_.size(); i-- > 0;)
-      if (live_[i].context + keys_ > p_.requests[live_[i].origin].kv_len) {
+      if (to_encoder_ ? --live_[i].left == 0
+                      : live_[i].context + keys_ > p_.requests[live_[i].origin].kv_len) {
         free_.push_back(live_[i].origin);
         live_[i] = live_.back();  // the last one takes its place
         live_.pop_back();
@@ -105,6 +116,7 @@ class Walker {
   const Problem& p_;
   std::mt19937_64 random_;
   int32_t rows_, keys_;            // of a request in a step: new ones, and with drafts before
+  bool to_encoder_;                // whose tokens stay as many as they are
   std::vector<int> order_, free_;  // longest first; nobody's at the moment
   std::vector<size_t> sizes_;      // of captures
   std::vector<Live> live_;
@@ -114,8 +126,9 @@ class Walker {
 
 Walk walk_of(const Problem& p, int steps) {
   if (p.requests.empty() || p.requests[0].q_len < 1) return {{}, {}, "a walk needs requests with rows"};
+  if (p.mask == ASSAY_MASK_FULL) return {{}, {}, "the rows of an encoder are all of its tokens"};
   for (const Request& r : p.requests)
-    if (r.q_len != p.requests[0].q_len || r.kv_len < p.drafts(r))
+    if (r.q_len != p.requests[0].q_len || (p.mask != ASSAY_MASK_CROSS && r.kv_len < p.drafts(r)))
       return {{},
               {},
               fmt::format("a walk needs one number of rows in all requests, of which each has as many "

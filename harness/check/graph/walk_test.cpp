@@ -136,6 +136,10 @@ const std::string kPaths =
     "step h=4/2 d=16 page=4 threshold=6 mask=tree positions=depth window=5 batch=2q6s30_2q6s13 seed=4";
 const std::string kBranches =
     "step h=4/2 d=16 page=4 threshold=3 mask=tree positions=depth drafted=2 batch=2q3s30_2q3s15 seed=6";
+// Attention to an encoder, which stays while the decoder goes on, and to the decoder's tokens behind it.
+const std::string kCross =
+    "step h=4/2 d=16 page=4 mask=cross write=off table=token batch=2q2s40_2q2s13 seed=7";
+const std::string kBehind = "step h=4/2 d=16 page=4 encoder=21 table=token batch=3q1s40_2q1s23 seed=8";
 const std::string kLocal = "step h=4/2 d=16 page=4 chunk=8 table=token batch=2q5s30_2q5s17 seed=5";
 
 TEST_F(StepWalks, AreServedByEveryPipeline) {
@@ -151,6 +155,10 @@ TEST_F(StepWalks, AreServedByEveryPipeline) {
                {"step_sglang_fa_gpu", kTrees},
                {"step_sglang_fa_gpu", kPaths},
                {"step_sglang_fa_gpu", kLocal},
+               {"step_sglang_fa_gpu", kLocal + " pool=full"},
+               {"step_unified_gpu", kCross},
+               {"step_sglang_fa_gpu", kCross},
+               {"step_sglang_fa_gpu", kBehind},
                {"step_sglang_fa_gpu", kBranches},
                {"step_sglang_fa_gpu", kBranches + " window=5"}};
   for (const auto& c : cases) {
@@ -161,6 +169,29 @@ TEST_F(StepWalks, AreServedByEveryPipeline) {
     EXPECT_LE(result.max_ratio, 1);
     EXPECT_GT(result.max_ratio, 0) << "bounds were asked";
   }
+}
+
+// A schedule lies in room for the largest batch, and is made anew in every replay, for 16 heads of 4.
+TEST_F(StepWalks, FollowASchedule) {
+  const std::string line =
+      "step h=4/1 d=96/64 layout=mla page=8 workers=5 sources=2 batch=2q1s200_2q1s60 seed=7";
+  const assay_kernel& step = *emulator().find("step_aiter_mla_gpu");
+  const assay_stage place = {"decode", emulator().find("persistent_paged_gpu")};
+  const assay_kernel* scheduled = nullptr;
+  char error[400] = "";
+  ASSERT_EQ(step.with_stages(&step, "scheduled", &place, 1, &scheduled, error, sizeof error), ASSAY_OK)
+      << error;
+  RelationResult result;
+  EXPECT_EQ(check(*scheduled, line, 12, result), "");
+  EXPECT_EQ(result.calls, 12) << result.note;
+  // What a schedule of fewer keys leaves out is missing.
+  const assay_kernel* stale =
+      plant(*scheduled, "schedule", "schedule_of_earlier_lengths", [](assay_problem& p, assay_tensors& t) {
+        static const std::vector<int32_t> earlier(64, 8);
+        t.kv_len = testing::list_of(earlier.data(), p.requests);
+      });
+  ASSERT_NE(stale, nullptr);
+  EXPECT_THAT(check(*stale, line, 12, result), HasSubstr("replayed for step "));
 }
 
 TEST_F(StepWalks, OfBatchesThatAreNotCapturedSaySo) {
@@ -198,6 +229,13 @@ TEST_F(StepWalks, FindWhatWasKeptFromTheCapture) {
       {"step_sglang_fa_gpu", "drafts", "stale_slots_of_drafts", kBranches,
        [](P&, T& t) { t.block_table = frozen(t.block_table); }},
       {"step_sglang_fa_gpu", "local", "stale_chunks", kLocal, [](P&, T& t) { t.kv_len = frozen(t.kv_len); }},
+      {"step_sglang_fa_gpu", "cross", "stale_encoder", kCross, [](P&, T& t) { t.kv_len = frozen(t.kv_len); }},
+      {"step_sglang_fa_gpu", "cross", "stale_table_of_encoder", kCross,
+       [](P&, T& t) { t.block_table = frozen(t.block_table); }},
+      {"step_sglang_fa_gpu", "decoder", "stale_start_behind_encoder", kBehind,
+       [](P&, T& t) { t.encoder_len = frozen(t.encoder_len); }},
+      {"step_sglang_fa_gpu", "decoder", "stale_context_behind_encoder", kBehind,
+       [](P&, T& t) { t.context_len = frozen(t.context_len); }},
       {"step_sglang_fa_gpu", "extend", "padding_rows", kLocal,
        [](P& p, T& t) { t.o.data = static_cast<char*>(t.o.data) + (p.total_q > 5 ? t.o.stride[0] * 2 : 0); }},
   };
@@ -232,6 +270,33 @@ TEST_F(StepWalks, NameTheStageThatWaitsForTheDevice) {
                 AllOf(HasSubstr("capture of 1 requests: capture: stage draft, " + std::string(name)),
                       HasSubstr("waits for the device, copies or allocates")));
   }
+  // The seed cuts the encoder's part of a table at a length in device memory.
+  const assay_kernel* kernel = plant(*emulator().find("step_sglang_fa_gpu"), "decoder", "reads_the_encoder",
+                                     [](assay_problem&, assay_tensors& t) {
+                                       table->copy_to_host(&length, t.encoder_len.data, 4, text, sizeof text);
+                                     });
+  ASSERT_NE(kernel, nullptr);
+  RelationResult result;
+  EXPECT_THAT(check(*kernel, kBehind, 20, result),
+              HasSubstr("capture of 1 requests: capture: stage decoder, reads_the_encoder"));
+}
+
+// An encoder's tokens are as many as they are until its request ends; every row of a step sees all of them.
+TEST(Walks, KeepTheirEncoders) {
+  const Problem p = problem_of("step h=4/2 d=64 page=8 mask=cross write=off batch=3q2s60_2q2s33 seed=5");
+  const Walk walk = walk_of(p, 100);
+  ASSERT_EQ(walk.steps.size(), 100u) << walk.nothing;
+  int kept = 0, others = 0;
+  for (size_t n = 1; n < walk.steps.size(); ++n) {
+    const DerivedCall &now = walk.steps[n].call, &before = walk.steps[n - 1].call;
+    for (size_t r = 0; r < now.problem.requests.size(); ++r)
+      for (size_t i = 0; i < before.problem.requests.size(); ++i)
+        if (now.from.requests[r].request == before.from.requests[i].request &&
+            now.problem.requests[r].kv_len > 1 && before.problem.requests[i].kv_len > 1)
+          ++(now.problem.requests[r].kv_len == before.problem.requests[i].kv_len ? kept : others);
+  }
+  EXPECT_GT(kept, 100);
+  EXPECT_LT(others, kept / 4) << "a place that another request took";
 }
 
 }  // namespace

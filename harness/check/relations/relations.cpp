@@ -72,7 +72,7 @@ std::string compare(const Context& c, RelationRun& whole, std::vector<RelationRu
     for (size_t i = 0; i < runs.size(); ++i)
       if (std::string reason = judged(c, runs[i]); !reason.empty())
         return fmt::format("with {}: {}", names[i], reason);
-    return disagreement(agreement(c.problem, c.rows, runs[0], runs[1]), result);
+    return disagreement(sink_agreement(c.problem, c.rows, runs[0], runs[1]), result);
   }
   for (size_t i = 0; i < runs.size(); ++i)
     if (std::string reason = compare_with(c, whole, runs[i], result); !reason.empty()) {

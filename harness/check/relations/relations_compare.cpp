@@ -33,6 +33,9 @@ std::string row_difference(const Problem& p, const RelationRun& a, RowId in_a, c
   return {};
 }
 
+// What a sink this far below the LSE adds to a row sum is 2^-57 of it, less than any arithmetic here keeps.
+constexpr double kNothingBeside = 40;
+
 // A part without weight adds nothing, also where nothing bounds it.
 double share(double weight, double slack) { return weight == 0 ? 0 : weight * slack; }
 
@@ -61,13 +64,18 @@ void Agreement::add(double x, double y, double slack, RowId of, int32_t head, in
                       place(of, head, dim), x, y, slack);
 }
 
-Agreement agreement(const Problem& p, const std::vector<RowId>& rows, const RelationRun& a,
-                    const RelationRun& b) {
+namespace {
+
+// `counts` says of which heads of which rows of `b`.
+template <class Counts>
+Agreement agreement_where(const Problem& p, const std::vector<RowId>& rows, const RelationRun& a,
+                          const RelationRun& b, Counts counts) {
   Agreement worst;
   for (const RowId of : rows) {
     const auto in_a = a.row_of(of), in_b = b.row_of(of);
     if (!in_a || !in_b) continue;
     for (int32_t head = 0; head < p.heads_q; ++head) {
+      if (!counts(*in_b, head)) continue;
       for (int32_t dim = 0; dim < p.head_dim_v; ++dim)
         worst.add(a.o(*in_a, head, dim), b.o(*in_b, head, dim),
                   a.o_slack(*in_a, head, dim) + b.o_slack(*in_b, head, dim), of, head, dim);
@@ -79,6 +87,21 @@ Agreement agreement(const Problem& p, const std::vector<RowId>& rows, const Rela
     }
   }
   return worst;
+}
+
+}  // namespace
+
+Agreement agreement(const Problem& p, const std::vector<RowId>& rows, const RelationRun& a,
+                    const RelationRun& b) {
+  return agreement_where(p, rows, a, b, [](RowId, int32_t) { return true; });
+}
+
+Agreement sink_agreement(const Problem& p, const std::vector<RowId>& rows, const RelationRun& low,
+                         const RelationRun& none) {
+  return agreement_where(p, rows, low, none, [&](RowId row, int32_t head) {
+    const double least = none.least_lse(row, head);
+    return least == -std::numeric_limits<double>::infinity() || least > kNoSink + kNothingBeside;
+  });
 }
 
 // Two parts merged by their LSE against the whole. To first order a part's error enters O by its weight w,

@@ -23,6 +23,10 @@ struct Agreement {
 // For those of `rows` (of the whole problem) that both runs have; both must be bounded.
 Agreement agreement(const Problem&, const std::vector<RowId>& rows, const RelationRun& a,
                     const RelationRun& b);
+// The same for a run with sinks of no weight and one without sinks. Left out are rows all of whose logits are
+// so low that such a sink weighs something beside them.
+Agreement sink_agreement(const Problem&, const std::vector<RowId>& rows, const RelationRun& low,
+                         const RelationRun& none);
 // Two parts of the context, merged by their LSE in double, against the whole.
 Agreement merged_agreement(const Problem&, const std::vector<RowId>& rows, const RelationRun& whole,
                            const RelationRun& front, const RelationRun& back);

@@ -213,10 +213,12 @@ DerivedCall reshaped(const Problem& p, const std::vector<int>& origin, const std
   d.requests.clear();
   d.tree_mask.clear();
   d.first_key.clear();
+  d.encoder_len.clear();
   d.positions.clear();
   const std::vector<int64_t> tree = p.tree_indptr();
   for (size_t r = 0; r < requests.size(); ++r) {
     if (!p.first_key.empty()) d.first_key.push_back(p.first_key[origin[r]]);
+    if (!p.encoder_len.empty()) d.encoder_len.push_back(p.encoder_len[origin[r]]);
     if (!p.positions.empty()) {
       const auto rows = p.positions[origin[r]].begin();
       d.positions.emplace_back(rows, rows + requests[r].q_len);

@@ -121,4 +121,8 @@ double RelationRun::lse_slack(RowId id, int32_t head) const {
   return bound + rounding(ASSAY_FP32, largest);
 }
 
+double RelationRun::least_lse(RowId id, int32_t head) const {
+  return bounded_->value.lse[index(id) * bounded_->value.heads_q + head] - lse_slack(id, head);
+}
+
 }  // namespace assay

@@ -198,6 +198,20 @@ TEST(Relations, RightKernelsPassThemAll) {
     }
 }
 
+// Logits below -65536 are as legal as others: there a sink of that size has all the weight.
+TEST(Relations, SinksOfNoWeightBesideLowerLogits) {
+  for (const int32_t op : {ASSAY_OP_PREFILL, ASSAY_OP_PAGED})
+    for (const float scale : {2e4f, 1e5f, 1e6f}) {
+      Problem p = with_sinks(op);
+      p.requests.assign(8, {1, 1});
+      p.softmax_scale = scale;
+      if (op == ASSAY_OP_PAGED) place_pages(p);
+      const Outcome out = check(p, Fault::kNone, kBothPromises, kRelateSink);
+      EXPECT_EQ(out.reason, "");
+      EXPECT_TRUE(out.find(kRelateSink)->checked);
+    }
+}
+
 TEST(Relations, NoneMeansNothingIsRun) {
   const Outcome out = check(with_sinks(), Fault::kFails, kBothPromises, 0);
   EXPECT_EQ(out.reason, "");

@@ -66,8 +66,8 @@ void turn_row(const assay_tensor& t, int64_t offset) {
 std::vector<Operand> value_operands(const Inputs& inputs) {
   const Problem& p = inputs.problem;
   std::vector<Operand> found;
-  for (const Operand operand : {Operand::kQ, Operand::kSource, Operand::kPartialO, Operand::kDenseK,
-                                Operand::kDenseV, Operand::kK, Operand::kV}) {
+  for (const Operand operand : {Operand::kQ, Operand::kRope, Operand::kSource, Operand::kPartialO,
+                                Operand::kDenseK, Operand::kDenseV, Operand::kK, Operand::kV}) {
     const assay_tensor& t = tensor_of(inputs.tensors, operand);
     if (operand == Operand::kV && p.layout == ASSAY_LAYOUT_MLA) continue;
     if (holds_values(p, operand) && t.data != nullptr && t.rank >= 1 && format_bytes(t.format) >= 1)

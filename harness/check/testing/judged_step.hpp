@@ -71,6 +71,20 @@ inline void expect_refused(const char* kernel,
   }
 }
 
+// A wrong kernel, and the line on which it shows.
+struct KernelFault {
+  const char *kernel, *name;
+  std::string line;
+  Spoil spoil;
+};
+inline void expect_rejected(const std::vector<KernelFault>& faults) {
+  for (const KernelFault& f : faults) {
+    Judge judge(make_problem(parse_scenario(f.line)), 1e9);
+    const Verdict v = judge.judge(cpu(), *spoilt(*cpu().find(f.kernel), f.name, f.spoil), cpu().device(0));
+    EXPECT_EQ(v.outcome, Outcome::kWrong) << f.name << ": " << v.reason;
+  }
+}
+
 // A wrong stage, and the line on which it shows.
 struct StageFault {
   const char *stage, *name;

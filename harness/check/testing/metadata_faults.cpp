@@ -253,6 +253,23 @@ const Entry kFaults[] = {
        for (int32_t i = 0; i < m.out_counts.at(0); ++i) m.out_counts.at(2 + i) = m.out_counts.at(1);
      }},
     {"decode_right", kDecode, [](M m) { right(m); }},
+    {"decode_from_encoder", kDecode,  // tables that begin with the encoder's tokens
+     [](M m) {
+       m.encoder_len = {};
+       right(m);
+     }},
+    {"decode_encoder_in_pages", kDecode,  // its tokens taken for as many pages less
+     [](M m) {
+       std::vector<int32_t> pages;
+       for (int64_t r = 0; r < m.requests; ++r) pages.push_back(m.encoder_len.at(r) / m.page_size);
+       if (!pages.empty()) m.encoder_len.data = pages.data(), m.encoder_len.column = 1;
+       right(m);
+     }},
+    {"local_own_pool", kLocal,  // entries of the full pool taken for the cache's
+     [](M m) {
+       m.slot_map = {};
+       right(m);
+     }},
     {"decode_length_of_context", kDecode,
      [](M m) {
        right(m);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stage of a step that is wrong in one way: the right kernel, called with other operands or after something
-// that no stage may do. plant() gives the step with it in its place; all that it makes lives as long as the
+// A kernel that is wrong in one way: the right one, called with other operands or after something that none
+// may do. spoilt() gives it, plant() the step with it in its place; all that they make lives as long as the
 // process.
 #pragma once
 
@@ -19,27 +19,21 @@ namespace assay::testing {
 // Changes what the right kernel is about to get.
 using Spoil = std::function<void(assay_problem&, assay_tensors&)>;
 
-struct PlantedStage {
+struct SpoiltKernel {
   assay_kernel kernel{};
   const assay_kernel* right = nullptr;
   std::string name;
   Spoil spoil;
 };
 
-inline const assay_kernel* plant(const assay_kernel& step, const std::string& stage, const std::string& name,
-                                 Spoil spoil) {
-  static std::list<PlantedStage> all;
-  PlantedStage& planted = all.emplace_back();
-  for (int32_t i = 0; i < step.stage_count; ++i)
-    if (step.stages[i].name == stage) planted.right = step.stages[i].kernel;
-  if (planted.right == nullptr) {
-    ADD_FAILURE() << step.name << " has no stage " << stage;
-    return nullptr;
-  }
-  EXPECT_EQ(planted.right->plan, nullptr) << "plans are not handed on";
+inline const assay_kernel* spoilt(const assay_kernel& right, const std::string& name, Spoil spoil) {
+  static std::list<SpoiltKernel> all;
+  SpoiltKernel& planted = all.emplace_back();
+  planted.right = &right;
+  EXPECT_EQ(right.plan, nullptr) << "plans are not handed on";
   planted.name = name, planted.spoil = std::move(spoil);
-  const auto of = [](const assay_kernel* self) -> const PlantedStage& {
-    return *static_cast<const PlantedStage*>(self->context);
+  const auto of = [](const assay_kernel* self) -> const SpoiltKernel& {
+    return *static_cast<const SpoiltKernel*>(self->context);
   };
   static const auto known = of;
   assay_kernel& k = planted.kernel;
@@ -62,13 +56,25 @@ inline const assay_kernel* plant(const assay_kernel& step, const std::string& st
     };
   k.run = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
              void* stream, char* error, size_t size) {
-    const PlantedStage& own = known(self);
+    const SpoiltKernel& own = known(self);
     assay_problem problem = *p;
     assay_tensors tensors = *t;
     own.spoil(problem, tensors);
     return own.right->run(own.right, &problem, &tensors, plan, stream, error, size);
   };
-  const assay_stage place = {stage.c_str(), &k};
+  return &k;
+}
+
+inline const assay_kernel* plant(const assay_kernel& step, const std::string& stage, const std::string& name,
+                                 Spoil spoil) {
+  const assay_kernel* right = nullptr;
+  for (int32_t i = 0; i < step.stage_count; ++i)
+    if (step.stages[i].name == stage) right = step.stages[i].kernel;
+  if (right == nullptr) {
+    ADD_FAILURE() << step.name << " has no stage " << stage;
+    return nullptr;
+  }
+  const assay_stage place = {stage.c_str(), spoilt(*right, name, std::move(spoil))};
   const assay_kernel* made = nullptr;
   static std::list<std::string> names;
   char error[400] = "";

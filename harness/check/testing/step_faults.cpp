@@ -348,7 +348,8 @@ struct Step {
 
 int supports(const assay_kernel*, const assay_problem* p, const assay_tensors*, const assay_device*, char*,
              size_t) {
-  const bool fine = p->op == ASSAY_OP_STEP && p->layout == ASSAY_LAYOUT_NHD && p->table == ASSAY_TABLE_BLOCK;
+  const bool fine = p->op == ASSAY_OP_STEP && p->mask == ASSAY_MASK_CAUSAL && p->encoder_len == nullptr &&
+                    p->full_pool == 0 && p->layout == ASSAY_LAYOUT_NHD && p->table == ASSAY_TABLE_BLOCK;
   return fine ? ASSAY_OK : ASSAY_UNSUPPORTED;
 }
 int arithmetic(const assay_kernel* self, const assay_problem*, assay_arithmetic* out) {

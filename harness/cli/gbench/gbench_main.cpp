@@ -4,8 +4,6 @@
 // (harness/run/timed_session.hpp) and handed over as manual time. A kernel is judged before its first sample
 // and its outputs after the last; wrong ones are errors, and kernels that refuse a line are not registered.
 #include <benchmark/benchmark.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -13,6 +11,7 @@
 #include "harness/base/error.hpp"
 #include "harness/base/globs.hpp"
 #include "harness/cli/commands.hpp"
+#include "harness/cli/null_file.hpp"
 #include "harness/run/case_stream.hpp"
 #include "harness/run/sweep.hpp"
 #include "harness/run/worker.hpp"
@@ -124,8 +123,8 @@ int run(int argc, char** argv) {
   }
   BackendChoice choice = choose_backends({backend}).front();
   choice.device = device;
-  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-  Dispatcher dispatcher(worker_command(choice, options), null, options);
+  const NullFile log;
+  Dispatcher dispatcher(worker_command(choice, options), log.fd, options);
   if (const std::string& why = dispatcher.no_times(); !why.empty())
     throw InputError(fmt::format("--backend {}: {}; assay check runs its kernels", backend, why));
   Bench bench(dispatcher, mode, options.rows_budget);
@@ -133,7 +132,6 @@ int run(int argc, char** argv) {
     throw InputError("no line has a kernel that takes it");
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
-  close(null);
   return kExitOk;
 }
 

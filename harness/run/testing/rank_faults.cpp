@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // libassay_rank_faults.so: step_ixformer_dcp_cpu with one thing wrong in a rank, as its stages get it or
 // leave it, and ranks that end, hang, fail or never join. "right" is the kernel itself. Everything happens in
-// the rank's process; rank_group_test.cpp lists on which line each shows.
+// the rank's process; rank_group_test.cpp lists on which line each shows. The library has four devices and
+// connects its ranks itself, as one for GPUs does (rank_connection.cpp), and none of it fails by itself.
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "harness/abi/assay_group.h"
+#include "harness/run/testing/rank_connection.hpp"
 #include "kernels/common/group.hpp"
 #include "kernels/common/stages.hpp"
 #include "kernels/cpu/kernels.hpp"
@@ -141,6 +143,23 @@ int writes_none(assay_problem&, assay_tensors& t) {
   return ASSAY_OK;
 }
 
+// A kernel told that a prefix common to all is attended apart, where nobody built what that takes.
+int prefix_apart(assay_problem&, assay_tensors& t) {
+  constexpr int32_t kPrefix = 4;
+  change_list<int32_t>(t.kv_len, [&](int32_t n, int64_t) { return std::max(0, n - kPrefix); });
+  return ASSAY_OK;
+}
+int tired(assay_problem&, assay_tensors& t) {  // right while it is judged
+  static int calls = 0;
+  constexpr int kJudged = 6;
+  if (++calls > kJudged && rank() == 1)
+    for (assay_tensor* own : {&t.o, &t.lse}) {
+      static std::vector<unsigned char> elsewhere(1 << 20);
+      own->data = elsewhere.data();
+    }
+  return ASSAY_OK;
+}
+
 int32_t window = -1;  // of the line, which the step itself does not see
 int windowed(assay_problem& p, assay_tensors&) {
   p.window_left = window;
@@ -179,6 +198,8 @@ const Fault kFaults[] = {
     {"new_keys_twice", "context", with_new_keys, nullptr},
     {"writes_all", "write", writes_all, nullptr},
     {"writes_none", "write", writes_none, nullptr},
+    {"prefix_apart", "context", prefix_apart, nullptr},
+    {"tired", "merge", tired, nullptr},
     {"window_local", "context", windowed, nullptr},
     {"ends", "context", ends, nullptr},
     {"crashes", "correct", crashes, nullptr},
@@ -261,10 +282,18 @@ extern "C" __attribute__((visibility("default"))) const assay_backend* assay_bac
     uint32_t abi_version) {
   static const assay_backend* backend = [&] {
     static assay_backend table = *assay_rank_faults_inner_open(abi_version);
+    static const assay_backend inner = table;
     static std::vector<const assay_kernel*> kernels;
     for (const Fault& f : kFaults) kernels.push_back(made(f));
     table.name = "rank_faults";
     table.kernels = kernels.data(), table.kernel_count = static_cast<int32_t>(kernels.size());
+    table.device_count = [] { return rank_testing::kDevices; };
+    table.use_device = [](int32_t, char* error, size_t size) { return inner.use_device(0, error, size); };
+    table.device_info = [](int32_t device, assay_device* out, char* error, size_t size) {
+      const int status = inner.device_info(0, out, error, size);
+      std::snprintf(out->uuid, sizeof out->uuid, "device-%d", device);
+      return status;
+    };
     return &table;
   }();
   return backend;
@@ -274,5 +303,5 @@ extern "C" __attribute__((visibility("default"))) int assay_backend_join(const a
                                                                          char* error, size_t size) {
   const char* never = std::getenv("ASSAY_TEST_NEVER_JOINS");
   while (never != nullptr && group->rank == std::atoi(never)) pause();
-  return assay_rank_faults_inner_join(group, error, size);
+  return assay_rank_faults_inner_join(rank_testing::connect(group), error, size);
 }

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which arithmetic leaves a known answer no room: every rounding between the inputs and O must fall back on
+// the value that all of them aim at.
+#include <algorithm>
+
+#include "harness/input/inputs.hpp"
+#include "harness/problem/names.hpp"
+#include "reference/formats/formats.hpp"
+
+namespace assay {
+
+bool answer_binds(const Problem& p, const assay_arithmetic& a) {
+  if (!answer_is_known(p.recipe)) return false;
+  const auto short_format = [](int32_t f) { return f != ASSAY_FORMAT_NONE && f != ASSAY_FP32; };
+  if (a.splits > 1 && (short_format(a.partial_format) || short_format(a.partial_lse_format))) return false;
+  // No declaration says that exp(0) is 1 or that a reciprocal is right, so fp32 has no room for any error.
+  if (p.o_format == ASSAY_FP32) return false;
+  const bool dyadic = p.recipe == InputRecipe::kDyadic;
+  const double exp = std::max(a.exp_relative_error, a.exp_poly_every > 0 ? a.exp_poly_relative_error : 0.0);
+  // A weight a little off a power of two must round back to it, or is off by a step of P's format. The next
+  // smaller number is half a step away.
+  if (a.p_format != ASSAY_FP32) {
+    const double half_step = a.p_format == ASSAY_INT8 ? 0.5 / 127 : format_info(a.p_format).unit_roundoff / 2;
+    if (a.p_truncated ? exp > 0 : exp >= half_step) return false;
+  }
+  // Codes of 8 bits that Q is cast to need not hold what it spells.
+  if (a.q_replayed_format != ASSAY_FORMAT_NONE && format_is_quantized(a.q_replayed_format)) return false;
+  if (a.p_roundings > 1) return false;  // rescaled in between, by factors that err
+  if (dyadic && (a.p_format == ASSAY_INT8 || a.q_rounding > 0 || a.q_rounding_absolute > 0 ||
+                 a.q_replayed_format != ASSAY_FORMAT_NONE))
+    return false;
+  // Weights off by `exp` against a row sum off by as much; sums of equal numbers, which keep half of what n
+  // additions may lose; quotient, scales and merge.
+  constexpr double kUnit = 0x1p-24;
+  const int32_t matches = std::min(p.max_kv_len(), p.recipe == InputRecipe::kExact ? 64 : 4096);
+  const double sums = kUnit * (a.row_sum_chain > 0 ? std::min(a.row_sum_chain, matches) : matches) / 2;
+  double worst = 2 * exp + sums + 0x1p-22;
+  if (a.p_format == ASSAY_FP32) worst += kUnit * matches / 2;
+  if (a.splits > 1)
+    worst += std::max(1, a.partial_roundings) *
+             (2 * a.exp_relative_error + 0x1p-19 + 2 * a.log_absolute_error + 20 * a.log_relative_error);
+  // Dyadic: the maximum rises by a level at most so many times, and every factor errs anew.
+  if (dyadic) worst += 9 * (a.exp_relative_error + 4 * kUnit);
+  // From a power of two to where the rounding to the next smaller number begins; half of it for dyadic.
+  const double room = format_info(p.o_format).unit_roundoff / 2;
+  return worst < (dyadic ? room / 2 : room);
+}
+
+}  // namespace assay
