@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# assay_module(NAME [NUMERIC] [STEERS] [JOINED] DEPENDS other modules LIBS external libraries [TEST_LIBS ...])
+# assay_module(NAME [NUMERIC] [STEERS] [JOINED] [JSON] DEPENDS other modules LIBS external libraries [TEST_LIBS ...])
 # turns the current folder and its subfolders into the static library assay_NAME with its tests, benchmarks and fuzzers. NUMERIC: it does the
 # arithmetic, so it is optimised even where the build is not (the sanitizer preset). STEERS: it only steers and prints. JOINED: its files are
-# compiled several at a time, so that their unnamed namespaces are one: a helper that two files need belongs into a header.
+# compiled several at a time, so that their unnamed namespaces are one: a helper that two files need belongs into a header. JSON: most of its files
+# include the JSON library, so that is among its precompiled headers.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -52,9 +53,26 @@ endif()
 
 # A compiler cache needs settings of its own to see through precompiled headers, so they are for builds without one.
 if(CMAKE_CXX_COMPILER_LAUNCHER OR DEFINED ENV{CMAKE_CXX_COMPILER_LAUNCHER})
-  option(ASSAY_PRECOMPILE "Precompile the headers that nearly every test includes" OFF)
+  option(ASSAY_PRECOMPILE "Precompile the headers that nearly every file of a module includes" OFF)
 else()
-  option(ASSAY_PRECOMPILE "Precompile the headers that nearly every test includes" ON)
+  option(ASSAY_PRECOMPILE "Precompile the headers that nearly every file of a module includes" ON)
+endif()
+# Headers of the modules' own files: reading them takes a second a file, a third to half of what most files cost. The JSON library, three
+# seconds to read, takes most of one even when it is precompiled: only where it is wanted. GCC takes headers precompiled with -O3 for -O1 too.
+set(ASSAY_PRECOMPILE_MODULES OFF)
+if(ASSAY_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT ASSAY_SANITIZE AND NOT ASSAY_FUZZERS)
+  set(ASSAY_PRECOMPILE_MODULES ON)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled/modules.cpp CONTENT "\n")
+  set(usual <algorithm> <cmath> <cstdint> <cstring> <functional> <map> <memory> <optional> <span> <string> <string_view> <unordered_map>
+    <utility> <vector> <fmt/format.h>)
+  find_package(nlohmann_json REQUIRED)
+  foreach(kind usual json)
+    add_library(assay_${kind}_headers STATIC EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/precompiled/modules.cpp)
+    target_link_libraries(assay_${kind}_headers PRIVATE assay_options fmt::fmt OpenMP::OpenMP_CXX)
+  endforeach()
+  target_link_libraries(assay_json_headers PRIVATE nlohmann_json::nlohmann_json)
+  target_precompile_headers(assay_usual_headers PRIVATE ${usual})
+  target_precompile_headers(assay_json_headers PRIVATE ${usual} <nlohmann/json.hpp>)
 endif()
 # The main job needs neither: what AUTO does not find is left out, ON makes it an error.
 foreach(part ASSAY_TESTS:GTest ASSAY_BENCHMARKS:benchmark)
@@ -101,7 +119,7 @@ function(assay_test target)
   gtest_discover_tests(${target} TEST_PREFIX "${arg_PREFIX}." DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 ${arg_PROPERTIES})
 endfunction()
 function(assay_module name)
-  cmake_parse_arguments(arg "NUMERIC;STEERS;JOINED" "" "DEPENDS;LIBS;TEST_LIBS" ${ARGN})
+  cmake_parse_arguments(arg "NUMERIC;STEERS;JOINED;JSON" "" "DEPENDS;LIBS;TEST_LIBS" ${ARGN})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   list(FILTER all EXCLUDE REGEX "/testing/")  # what tests load: named by hand
   set(sources ${all})
@@ -116,6 +134,15 @@ function(assay_module name)
         UNITY_BUILD_CODE_BEFORE_INCLUDE "#pragma GCC diagnostic ignored \"-Wsubobject-linkage\"")
     endif()
     target_link_libraries(assay_${name} PUBLIC assay_options fmt::fmt ${arg_DEPENDS} ${arg_LIBS})
+    if(ASSAY_PRECOMPILE_MODULES)
+      set(headers assay_usual_headers)
+      if(arg_JSON)
+        set(headers assay_json_headers)
+      endif()
+      target_precompile_headers(assay_${name} REUSE_FROM ${headers})
+      # As the headers were compiled, also where nothing is parallel. GCC bug 105651 has more faces with headers that were precompiled.
+      target_compile_options(assay_${name} PRIVATE ${OpenMP_CXX_FLAGS} -Wno-stringop-overflow -Wno-array-bounds)
+    endif()
     # A switch over an enumeration names every enumerator or says "default": one that is new is missed nowhere.
     target_compile_options(assay_${name} PRIVATE -Werror=switch)
     if(arg_NUMERIC AND ASSAY_SANITIZE)

@@ -3,7 +3,7 @@
 # CMake enables its language, a project of one kernel (cmake/probe) is configured, compiled and linked as a shared library with the
 # same compiler and architectures, and what fails there is the reason it is left out. ASSAY_<NAME>=ON makes that an error.
 #
-#   assay_backend(NAME)                         notes that NAME is built
+#   assay_backend(NAME [FOR architectures])     notes that NAME is built
 #   assay_backend(NAME WITHOUT reason)          notes that it is not
 #   assay_leave_out(NAME reason)                the same, an error with ASSAY_<NAME>=ON
 #   assay_probe(LANGUAGE ARCHITECTURES list REASON variable [OPTIONS compiler and linker options] [SET variables handed on])
@@ -11,12 +11,16 @@
 #   assay_say_backends()                        one line for all of them
 
 function(assay_backend name)
-  cmake_parse_arguments(arg "" "WITHOUT" "" ${ARGN})
+  cmake_parse_arguments(arg "" "WITHOUT" "FOR" ${ARGN})
   string(REPLACE ";" "," reason "${arg_WITHOUT}")
   if(reason)
     set_property(GLOBAL APPEND PROPERTY ASSAY_BACKENDS "${name} no (${reason})")
   else()
-    set_property(GLOBAL APPEND PROPERTY ASSAY_BACKENDS "${name} yes")
+    list(JOIN arg_FOR " " for)
+    if(for)
+      set(for " (${for})")
+    endif()
+    set_property(GLOBAL APPEND PROPERTY ASSAY_BACKENDS "${name} yes${for}")
   endif()
 endfunction()
 

@@ -5,27 +5,43 @@ set(ASSAY_KERNELS ${CMAKE_SOURCE_DIR}/kernels)
 
 # What every backend reads alike.
 set(ASSAY_COMMON_SOURCES ${ASSAY_KERNELS}/common/operands.cpp ${ASSAY_KERNELS}/common/data_op_operands.cpp
-  ${ASSAY_KERNELS}/common/instances.cpp ${ASSAY_KERNELS}/common/metadata.cpp)
+  ${ASSAY_KERNELS}/common/instances.cpp ${ASSAY_KERNELS}/common/metadata.cpp ${ASSAY_KERNELS}/common/persistent.cpp)
 
 # Kernels made of kernels, on any device.
 set(ASSAY_STEP_SOURCES ${ASSAY_KERNELS}/common/stages.cpp ${ASSAY_KERNELS}/common/stage_arithmetic.cpp
   ${ASSAY_KERNELS}/common/step_stages.cpp ${ASSAY_KERNELS}/common/unified_step.cpp
   ${ASSAY_KERNELS}/common/aiter_fa.cpp ${ASSAY_KERNELS}/common/sglang_fa.cpp
   ${ASSAY_KERNELS}/common/chunked_context.cpp ${ASSAY_KERNELS}/common/mla_prefill.cpp
-  ${ASSAY_KERNELS}/common/aiter_mla.cpp ${ASSAY_KERNELS}/common/ixformer_fa.cpp
+  ${ASSAY_KERNELS}/common/aiter_mla.cpp ${ASSAY_KERNELS}/common/aiter_mla_prefill.cpp ${ASSAY_KERNELS}/common/join_stages.cpp
+  ${ASSAY_KERNELS}/common/scheduled_stages.cpp ${ASSAY_KERNELS}/common/ixformer_fa.cpp
   ${ASSAY_KERNELS}/common/ixformer_dcp.cpp ${ASSAY_KERNELS}/common/group.cpp)
+
+# Neither depends on the device or on its compiler: compiled once for the libraries of all GPUs and of the emulator.
+foreach(part common steps)
+  set(sources ${ASSAY_COMMON_SOURCES})
+  if(part STREQUAL "steps")
+    set(sources ${ASSAY_STEP_SOURCES})
+  endif()
+  add_library(assay_gpu_${part} OBJECT EXCLUDE_FROM_ALL ${sources})
+  target_include_directories(assay_gpu_${part} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_options(assay_gpu_${part} PRIVATE -Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off)
+  set_target_properties(assay_gpu_${part} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+endforeach()
+set(ASSAY_GPU_COMMON_OBJECTS $<TARGET_OBJECTS:assay_gpu_common> $<TARGET_OBJECTS:assay_gpu_steps>)
 
 # Device code of the portable kernels (CUDA, HIP or plain C++ for the emulator) and their entries of the C table.
 file(GLOB ASSAY_PORTABLE_DEVICE_SOURCES CONFIGURE_DEPENDS ${ASSAY_KERNELS}/portable/*.cu)
 file(GLOB ASSAY_PORTABLE_ENTRY_SOURCES CONFIGURE_DEPENDS ${ASSAY_KERNELS}/portable/*_entry.cpp)
 list(APPEND ASSAY_PORTABLE_ENTRY_SOURCES ${ASSAY_KERNELS}/portable/entry.cpp ${ASSAY_KERNELS}/portable/kernels.cpp
-  ${ASSAY_KERNELS}/portable/steps.cpp ${ASSAY_STEP_SOURCES})
+  ${ASSAY_KERNELS}/portable/steps.cpp)
 set(ASSAY_PORTABLE_LIST_SOURCE ${ASSAY_KERNELS}/portable/portable.cpp)
 
 # Host side of a GPU backend: devices, memory, measured limits, timing, graphs; of which the emulator takes the statuses.
 set(ASSAY_STATUS_SOURCES ${ASSAY_KERNELS}/device/status.cpp)
 set(ASSAY_DEVICE_SOURCES ${ASSAY_STATUS_SOURCES} ${ASSAY_KERNELS}/device/backend.cpp ${ASSAY_KERNELS}/device/graphs.cpp
   ${ASSAY_KERNELS}/device/limits.cpp ${ASSAY_KERNELS}/device/timing.cpp ${ASSAY_KERNELS}/device/disturb.cpp)
+# What connects ranks on GPUs: NCCL or RCCL, at run time.
+set(ASSAY_GROUP_SOURCES ${ASSAY_KERNELS}/device/group.cpp)
 set(ASSAY_LIMIT_KERNELS ${ASSAY_KERNELS}/device/limit_kernels.cu ${ASSAY_KERNELS}/device/disturb_kernels.cu)
 
 # The public headers as they are included from outside: <assay/...>.
