@@ -2,16 +2,30 @@
 // See stop_signals.hpp.
 #include "harness/cli/stop_signals.hpp"
 
+#include <ctime>
+
 namespace assay {
 namespace {
 
 std::atomic<bool> stop_requested{false};
 std::atomic<int> stopped_by{0};
+std::atomic<int64_t> stopped_at{0};  // ns
+
+int64_t now_ns() {  // may be called by a handler of signals
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
 
 void on_signal(int number) {
-  stop_requested = true;
-  stopped_by = number;
-  signal(number, SIG_DFL);  // the second one means it
+  if (!stop_requested) {
+    stopped_by = number;
+    stopped_at = now_ns();
+    stop_requested = true;
+  } else if (now_ns() - stopped_at > StopSignals::kOneStop) {
+    signal(number, SIG_DFL);
+    raise(number);  // takes effect when this handler is left
+  }
 }
 
 }  // namespace
