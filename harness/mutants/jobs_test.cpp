@@ -75,14 +75,14 @@ TEST(Jobs, ExitCodesAndExceptionsAreToldApart) {
 TEST(Jobs, SilenceEndsAJobButWorkingAloudDoesNot) {
   const Seen seen = run({[](const SayLine&) { pause(); },
                          [](const SayLine& say) {
-                           for (int i = 0; i < 6; ++i) usleep(200'000), say({{"n", i}});
+                           for (int i = 0; i < 16; ++i) usleep(250'000), say({{"n", i}});
                          }},
-                        2, 0.9);
+                        2, 3);
   ASSERT_EQ(seen.ends.size(), 2u);
   EXPECT_EQ(seen.ends[0].how, JobEnd::How::kSilent);
   EXPECT_THAT(seen.ends[0].text, HasSubstr("no answer"));
   EXPECT_EQ(seen.ends[1].how, JobEnd::How::kDone) << seen.ends[1].text;
-  EXPECT_EQ(seen.heard.size(), 6u);
+  EXPECT_EQ(seen.heard.size(), 16u);
 }
 
 TEST(Jobs, WhatIsLeftOfADeadJobRunsInANewProcess) {

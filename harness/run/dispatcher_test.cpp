@@ -30,7 +30,7 @@ class Scripted : public testing::Test {
   std::atomic<bool> stop{false};
   void SetUp() override {
     fs::create_directories(root);
-    options.timeout_s = 1;
+    options.timeout_s = 3;
   }
   void TearDown() override {
     fs::remove_all(root);
@@ -136,12 +136,12 @@ TEST_F(Scripted, MeasuredModesSurviveALaterDeath) {
 }
 
 TEST_F(Scripted, SilenceIsATimeOut) {
-  options.timeout_s = 0.3;
+  options.timeout_s = 1.5;  // also for what is right, on a busy machine
   Dispatcher d(worker({"start a check; sleep 300", "start b check; row b passed; done_"}), fileno(log),
                options);
   EXPECT_TRUE(run(d, {"a", "b"}));
   EXPECT_EQ(outcomes(), (Texts{"a:timed_out", "b:passed"}));
-  EXPECT_EQ(rows[0].reason, "no result within 0.3 s while running a");
+  EXPECT_EQ(rows[0].reason, "no result within 1.5 s while running a");
 }
 
 TEST_F(Scripted, GarbageAndBugsAreRowsToo) {
@@ -260,7 +260,7 @@ TEST_F(Scripted, ALogThatWasFilledIsBegunAnew) {
 }
 
 TEST_F(Scripted, WhatEndsAloneTooIsBlamedOnceAndHangsAreNotWaitedForAgain) {
-  options.timeout_s = 0.4;
+  options.timeout_s = 1.5;  // also for what is right, on a busy machine
   Dispatcher d(
       worker({"start a check; row a passed; start b check; sleep 300", "start b check; sleep 300",
               "start a check; row a passed; start b check; sleep 300", "start c check; row c passed; done_"}),

@@ -111,7 +111,7 @@ TEST_F(Hostile, ALibraryThatDoesNotLoadCostsItsRow) {
   for (const auto& e : expected) {
     fs::remove_all(path("out"));
     const Output out = run({"check", kSmall, "--backend", library(e.deed), "--backend", kFake, "--kernel",
-                            "paged_ok_fake", "--out", path("out"), "--timeout", "0.2"});
+                            "paged_ok_fake", "--out", path("out"), "--timeout", "1.5"});
     EXPECT_EQ(out.code, 1) << e.deed << out.err;
     std::map<std::string, Row> rows = by(path("out"), &Row::kernel);
     ASSERT_EQ(rows.size(), 2u) << e.deed;
@@ -135,7 +135,7 @@ TEST_F(Hostile, NumbersThatAreNone) {
   for (const char* deed :
        {"limits_negative", "limits_nan", "limits_infinite", "limits_crash", "limits_hang"}) {
     const Output out = run({"bench", kSmall, "--backend", library(deed), "--kernel", "paged_exit_beside",
-                            "--cache", "hot", "--timeout", "0.2"});
+                            "--cache", "hot", "--timeout", "1.5"});
     EXPECT_EQ(out.code, 0) << deed << out.out << out.err;
     EXPECT_THAT(out.out, HasSubstr("not measured")) << deed;
   }
@@ -221,7 +221,7 @@ TEST_F(Hostile, CommandsSurviveTheirLibraries) {
 // Asking is done in workers too: a kernel that does not survive it has that as its answer.
 TEST_F(Hostile, QuestionsCostTheKernelThatIsAsked) {
   const Output out = run({"kernels", "--backend", kHostile, "--why", "--kernel", "*_supports_*", "--op",
-                          "paged", "--timeout", "0.5"});
+                          "paged", "--timeout", "1.5"});
   EXPECT_EQ(out.code, 0) << out.err;
   EXPECT_THAT(out.out, HasSubstr("paged_hang_supports_hostile plain bf16: no answer within"));
   EXPECT_THAT(out.out, HasSubstr("paged_throw_supports_hostile plain bf16: supports threw"));
