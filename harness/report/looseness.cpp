@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See looseness.hpp. What decides about the looseness of O is read off each row: an error below half a step
 // of a 16-bit output cannot be seen, tiers that declined leave worst cases, and without a replay the rounding
-// of P is taken at its largest. Rows say nothing of the kind about the LSE.
+// of P is taken at its largest. Of the LSE rows say which part of its bound is the largest.
 #include "harness/report/looseness.hpp"
 
 #include <fmt/format.h>
@@ -61,7 +61,7 @@ Looseness of(const std::string& kernel, const std::string& feature, const std::v
   std::vector<double> o, lse;
   for (const Row* r : rows) {
     o.push_back(r->o_ratio_unrounded), lse.push_back(r->lse_ratio);
-    l.loose_lse += r->lse_ratio < kLooseBelow;
+    if (r->lse_ratio < kLooseBelow) ++l.loose_lse[r->lse_mostly];
     if (!(r->o_ratio_unrounded < kLooseBelow)) continue;
     ++(hidden(*r) ? l.hidden : r->p_declined > 0 ? l.declined : r->r_applied == 0 ? l.unreplayed : l.other);
   }
@@ -98,7 +98,9 @@ std::string reason_of(const Looseness& l) {
     add(l.unreplayed, "x nothing replayed (P not rounded, or its order undeclared)");
     add(l.other, "x errors far below what is allowed");
   }
-  if (l.lse < kLooseBelow) add(l.loose_lse, "x LSE (rows do not say why)");
+  if (l.lse < kLooseBelow)
+    for (const auto& [part, cases] : l.loose_lse)
+      add(cases, ("x LSE: " + (part.empty() ? "not said" : part)).c_str());
   return text;
 }
 

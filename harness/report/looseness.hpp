@@ -3,6 +3,7 @@
 // faults through. Features are the words of the scenario line, so a new field is a new feature by itself.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,7 +24,7 @@ struct Looseness {
   // Cases below kLooseBelow, of O by the first that holds: what O's own rounding may be fills the interval,
   // so that no error before it shows; tier P declined in some rows; nothing was replayed; none of these.
   size_t hidden = 0, declined = 0, unreplayed = 0, other = 0;
-  size_t loose_lse = 0;
+  std::map<std::string, size_t> loose_lse;  // those of the LSE, by Row::lse_mostly
   bool loose() const { return o < kLooseBelow || lse < kLooseBelow; }
 };
 // Attention that passed, but for inputs with a known answer, whose errors are none: kernels in alphabetical

@@ -19,6 +19,7 @@ Row row(const std::string& scenario, double o, double lse, int64_t declined = 0,
   Row r;
   r.scenario = scenario, r.kernel = "paged_cpu", r.op = "paged", r.outcome = "passed";
   r.o_ratio_unrounded = o, r.lse_ratio = lse, r.p_declined = declined, r.r_applied = replayed;
+  r.lse_mostly = "row sum";
   return r;
 }
 
@@ -83,7 +84,7 @@ TEST(Looseness, TheReasonIsReadOffTheRows) {
   EXPECT_EQ(reason_for("paged q=fp32 out=bf16 batch=1q1s9", 0.99, 0.01, 0.2),
             "3 x O's rounding hides smaller errors");
   EXPECT_EQ(reason_for("paged batch=1q1s9", 0.02, 0.01, 0.01, 0, 0),
-            "3 x nothing replayed (P not rounded, or its order undeclared); 3 x LSE (rows do not say why)");
+            "3 x nothing replayed (P not rounded, or its order undeclared); 3 x LSE: row sum");
   EXPECT_EQ(reason_for("paged batch=1q1s9", 0.99, 0.3, 0.3), "");
 }
 
@@ -95,6 +96,12 @@ TEST(Looseness, OnlyLooseCasesHaveAReason) {
   EXPECT_EQ(
       reason_of(looseness_of(rows).front()),
       "1 x nothing replayed (P not rounded, or its order undeclared); 1 x errors far below what is allowed");
+}
+
+TEST(Looseness, OfTheLseByTheLargestPartOfItsBound) {
+  std::vector<Row> rows(4, row("paged batch=1q1s9", 0.5, 0.01));
+  rows[1].lse_mostly = "scores", rows[2].lse_mostly = "", rows[3].lse_ratio = 0.3;
+  EXPECT_EQ(reason_of(looseness_of(rows).front()), "1 x LSE: not said; 1 x LSE: row sum; 1 x LSE: scores");
 }
 
 TEST(Looseness, IsASectionOfTheSummary) {

@@ -107,6 +107,10 @@ constexpr RowField kFields[] = {
     {"p_declined", "", "Rows x heads where the probabilistic bound found that it does not apply.",
      &Row::p_declined},
     {"r_applied", "", "Rows x heads where the rounding of P was replayed.", &Row::r_applied},
+    {"lse_mostly", "",
+     "What the bounds of the log-sum-exp values mostly consist of: scores, exponentials, merge of parts, row "
+     "sum, rounding of P, logarithm, or worst cases where the probabilistic bound does not apply.",
+     &Row::lse_mostly},
     {"aggregate_ratio", "",
      "Largest statistic over many elements over its threshold; above 1 is looked at again.",
      &Row::aggregate_ratio},

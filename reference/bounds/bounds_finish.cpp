@@ -251,8 +251,12 @@ double RowBounds::lse_hard() const {
   return -std::log1p(-lost_hard_) + model_.log_error(lse_size()) + 4 * kUnit * lse_size();
 }
 
+double RowBounds::updates_of_the_sum() const {
+  return row_.declared ? z_.tile_shared * row_.updated : t_.updates * (z_.eps + 4 * kUnit);
+}
+
 double RowBounds::lse_systematic() const {
-  const double chain = row_.declared ? z_.tile_shared * row_.updated : t_.updates * (z_.eps + 4 * kUnit);
+  const double chain = updates_of_the_sum();
   double systematic = row_.systematic + row_.score_lean + row_.eps + chain + z_.top_rounding + z_.merge +
                       merge_distance() + theta_systematic_ + 2 * kUnit * lse_size() +
                       model_.log_error(lse_size());
@@ -268,6 +272,21 @@ double RowBounds::lse_random() const {
   if (joint_) variance += row_.rounding_square * rounding_share_;
   const double size = lse_systematic() + kLambda * std::sqrt(variance);
   return size < 0.5 ? -std::log1p(-size) : kInf;
+}
+
+LsePart RowBounds::lse_mostly() const {
+  double parts[kLseParts] = {};
+  const auto add = [&](LsePart part, double size) { parts[static_cast<size_t>(part)] += size; };
+  add(LsePart::kScores, row_.systematic + row_.score_lean + kLambda * std::sqrt(row_.variance));
+  add(LsePart::kExponential, row_.eps + updates_of_the_sum() + z_.top_rounding);
+  add(LsePart::kMerge, z_.merge + merge_distance());
+  add(LsePart::kRowSum, theta_systematic_ + kLambda * z_.theta_sigma);
+  add(LsePart::kLogarithm, 2 * kUnit * lse_size() + model_.log_error(lse_size()));
+  if (joint_)
+    add(LsePart::kRoundedP, row_.rounding_biased + (truncated_ ? 0.5 * row_.rounding : 0) +
+                                turned<double>(row_.flips, random_row_sum()) +
+                                kLambda * std::sqrt(row_.rounding_square * rounding_share_));
+  return static_cast<LsePart>(std::max_element(parts, parts + kLseParts) - parts);
 }
 
 double RowBounds::lse_bias() const {

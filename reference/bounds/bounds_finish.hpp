@@ -143,6 +143,8 @@ class RowBounds {
   double lse_random() const;  // infinite for structured rows
   double lse_sigma() const;
   double lse_bias() const;  // the systematic part of lse_random
+  // The largest of what lse_random() adds up, a variance as five of its standard deviations.
+  LsePart lse_mostly() const;
   bool joint() const { return model_.rounded_row_sum(); }
   bool followed() const { return model_.followed(); }
   bool narrow() const { return model_.p_rounding().narrow; }
@@ -153,6 +155,7 @@ class RowBounds {
   template <class T>
   T hard_accumulation(const ChannelFacts<T>&, const T& norm) const;
   double lse_systematic() const;
+  double updates_of_the_sum() const;  // what each rise of the running maximum does to the row sum
   // Sizes of the numbers that make up the LSE; a shift goes in and comes out again.
   double lse_size() const { return std::fabs(row_.lse) + 2 * row_.shift + row_.top; }
   template <class T>

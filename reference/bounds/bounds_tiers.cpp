@@ -63,6 +63,7 @@ void start_tiers(BoundedAttention& b, const std::vector<RowId>& rows, int32_t he
   b.lse_bound_p.assign(slots, kInf);
   b.lse_sigma.assign(slots, 0.0);
   b.lse_bias.assign(slots, 0.0);
+  b.lse_mostly.assign(slots, LsePart::kWorstCase);
   b.lse_low.assign(slots, -kInf);
   b.lse_high.assign(slots, -kInf);
 }
@@ -110,6 +111,8 @@ RowTiersCounts RowTiers::finish(const RowFacts& row) {
     counts.p_declined = 1;
   }
   if (row.keys && bounds_.row_sum_leans()) out_.lse_bound_p[slot_] = kInf;
+  // Where all is systematic tier P is a little wider than D, of the same parts.
+  if (out_.lse_bound_p[slot_] <= 1.25 * out_.lse_bound[slot_]) out_.lse_mostly[slot_] = bounds_.lse_mostly();
   intersect_slot(out_, static_cast<size_t>(slot_));
   return counts;
 }

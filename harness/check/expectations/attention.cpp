@@ -4,6 +4,7 @@
 #include "harness/check/expectations/attention.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -34,6 +35,17 @@ bool may_overflow(const BoundedAttention& b, const Problem& p) {
       std::fabs(p.softmax_scale / static_cast<double>(p.softcap)) < std::numeric_limits<float>::min())
     return true;
   return !(std::max(b.largest * divided, factor) < std::numeric_limits<float>::max());
+}
+
+// The part that is largest in most of the LSEs that have a bound.
+std::string mostly(const BoundedAttention& b) {
+  constexpr std::array<const char*, kLseParts> kWords = {
+      "scores", "exponentials", "merge of parts", "row sum", "rounding of P", "logarithm", "worst cases"};
+  std::array<int64_t, kLseParts> slots{};
+  for (size_t i = 0; i < b.lse_mostly.size(); ++i)
+    if (b.lse_bound[i] > 0) ++slots[static_cast<size_t>(b.lse_mostly[i])];
+  const auto most = std::max_element(slots.begin(), slots.end());
+  return *most > 0 ? kWords[static_cast<size_t>(most - slots.begin())] : "";
 }
 
 }  // namespace
@@ -164,6 +176,7 @@ void AttentionExpectation::describe(Verdict& verdict) const {
   verdict.rows_checked = static_cast<int64_t>(rows_.size());
   verdict.p_declined = reference_->bounded.p_declined;
   verdict.r_applied = reference_->bounded.r_applied;
+  verdict.lse_mostly = mostly(reference_->bounded);
 }
 
 bool AttentionExpectation::leaves_open() {
