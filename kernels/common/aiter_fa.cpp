@@ -170,18 +170,23 @@ void add_calls(Calls& c) {
   if (parts[kDecode].rows > 0) decode(c, parts[kDecode]);
 }
 
-constexpr StagePlace kPlaces[] = {
-    {"write", {ASSAY_OP_CACHE_WRITE, 0}},      {"split", {ASSAY_OP_SPLIT_BATCH, 0}},
-    {"prefill", {ASSAY_OP_PREFILL, 0}},        {"extend", {ASSAY_OP_PREFILL, 0}},
-    {"window", {ASSAY_OP_WINDOW_METADATA, 0}}, {"chunks", {ASSAY_OP_CHUNK_METADATA, 0}},
-    {"gather", {ASSAY_OP_CACHE_GATHER, 0}},    {"context", {ASSAY_OP_PREFILL, 0}},
-    {"merge", {ASSAY_OP_MERGE_STATES, 0}},     {"decode", {ASSAY_OP_DECODE_SPLITKV, ASSAY_OP_PAGED}},
-    {"unified", {ASSAY_OP_PAGED, 0}}};
+constexpr StagePlace kBefore[] = {{"write", {ASSAY_OP_CACHE_WRITE}},
+                                  {"split", {ASSAY_OP_SPLIT_BATCH}},
+                                  {"prefill", {ASSAY_OP_PREFILL}},
+                                  {"extend", {ASSAY_OP_PREFILL}},
+                                  {"window", {ASSAY_OP_WINDOW_METADATA}}};
+constexpr StagePlace kBehind[] = {{"decode", {ASSAY_OP_DECODE_SPLITKV, ASSAY_OP_PAGED}},
+                                  {"unified", {ASSAY_OP_PAGED}}};
+constexpr auto kPlaces = all_places(kBefore, kChunkPlaces, kBehind);
 
 }  // namespace
 
-constinit const Pipeline kAiterFa = {"vLLM's AITER flash attention: decodes, extends in chunks, prefills",
-                                     kPlaces, add_calls, ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
-                                     ASSAY_CONTRACT_GRAPH_DECODES};
+constinit const Pipeline kAiterFa = {
+    .description = "vLLM's AITER flash attention: decodes, extends in chunks, prefills",
+    .places = kPlaces,
+    .add_calls = add_calls,
+    .promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
+    .contracts = ASSAY_CONTRACT_GRAPH_DECODES,
+};
 
 }  // namespace assay_kernels

@@ -101,22 +101,24 @@ void add_calls(Calls& c) {
 }
 
 constexpr StagePlace kPlaces[] = {
-    {"write", {ASSAY_OP_CACHE_WRITE, 0}},
-    {"tokens", {ASSAY_OP_EXPAND_PAGES, 0}},
+    {"write", {ASSAY_OP_CACHE_WRITE}},
+    {"tokens", {ASSAY_OP_EXPAND_PAGES}},
     {"decode", {ASSAY_OP_DECODE_SPLITKV, ASSAY_OP_PAGED, ASSAY_OP_PERSISTENT_PAGED}},
-    {"merge", {ASSAY_OP_MERGE_STATES, 0}},
-    {"extend", {ASSAY_OP_PAGED, 0}},
-    {"schedule", {ASSAY_OP_PS_METADATA, 0}},
-    {"reduce", {ASSAY_OP_REDUCE, 0}}};
+    {"merge", {ASSAY_OP_MERGE_STATES}},
+    {"extend", {ASSAY_OP_PAGED}, Role::kFewRows},
+    {"schedule", {ASSAY_OP_PS_METADATA}},
+    {"reduce", {ASSAY_OP_REDUCE}},
+    kJoinQ,
+    kTakeO};
 
 }  // namespace
 
-constinit const Pipeline kAiterMla = {"vLLM's AITER latent attention: absorbed heads over a list of tokens",
-                                      kPlaces,
-                                      add_calls,
-                                      ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
-                                      0,
-                                      false,
-                                      kTakesPairs};
+constinit const Pipeline kAiterMla = {
+    .description = "vLLM's AITER latent attention: absorbed heads over a list of tokens",
+    .places = kPlaces,
+    .add_calls = add_calls,
+    .promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
+    .takes = kTakesPairs,
+};
 
 }  // namespace assay_kernels

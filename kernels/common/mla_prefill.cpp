@@ -13,34 +13,26 @@ namespace {
 
 void add_calls(Calls& c) {
   const assay_problem& p = c.problem();
-  if (p.mask != ASSAY_MASK_CAUSAL) refuse("drafts of a tree", "a causal mask");
-  if (p.chunk > 0) refuse("local attention in chunks", "none");
-  if (p.window_left >= 0 || p.window_right >= 0) refuse("a window", "none");
-  if (p.alibi != ASSAY_ALIBI_NONE) refuse("a bias", "none");
-  if (p.has_sinks != 0) refuse("sinks", "none");
+  only_causal(p, true);
   if (p.layout == ASSAY_LAYOUT_MLA) refuse("latent keys", "keys with their heads unfolded");
   if (!plain(p.q_format)) refuse("quantised Q", "fp32 bf16 fp16");
   if (p.total_q == 0) return;
   join_sources(c);
   add_write(c);
-  attend_in_chunks(c, everything(c), {"new", "lengths", "all requests"});
-  c.dense_new_keys = ASSAY_REQUEST_ANY;
+  attend_all_in_chunks(c);
 }
 
-constexpr StagePlace kPlaces[] = {
-    {"write", {ASSAY_OP_CACHE_WRITE, 0}},       {"new", {ASSAY_OP_PREFILL, 0}},
-    {"lengths", {ASSAY_OP_WINDOW_METADATA, 0}}, {"chunks", {ASSAY_OP_CHUNK_METADATA, 0}},
-    {"gather", {ASSAY_OP_CACHE_GATHER, 0}},     {"context", {ASSAY_OP_PREFILL, 0}},
-    {"merge", {ASSAY_OP_MERGE_STATES, 0}}};
+constexpr StagePlace kWrite[] = {{"write", {ASSAY_OP_CACHE_WRITE}}}, kOwn[] = {kJoinK};
+constexpr auto kPlaces = all_places(kWrite, kNewPlaces, kChunkPlaces, kOwn);
 
 }  // namespace
 
-constinit const Pipeline kMlaPrefill = {"prefill of latent attention: new keys, and context in chunks",
-                                        kPlaces,
-                                        add_calls,
-                                        ASSAY_PROMISE_REPEATABLE,
-                                        0,
-                                        false,
-                                        kTakesPairs};
+constinit const Pipeline kMlaPrefill = {
+    .description = "prefill of latent attention: new keys, and context in chunks",
+    .places = kPlaces,
+    .add_calls = add_calls,
+    .promises = ASSAY_PROMISE_REPEATABLE,
+    .takes = kTakesPairs,
+};
 
 }  // namespace assay_kernels

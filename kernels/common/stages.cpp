@@ -41,15 +41,15 @@ int with_calls(const assay_kernel* self, const assay_problem* p, const assay_ten
     return say(ASSAY_UNSUPPORTED, "required an older interface, supported one with op step", error, size);
   if (p->op != ASSAY_OP_STEP)
     return say(ASSAY_UNSUPPORTED, "required another op, supported step, missing this op", error, size);
-  if (p->ranks > 1 && !entry_of(self).pipeline->ranks)
-    return say(ASSAY_UNSUPPORTED,
-               "required " + std::to_string(p->ranks) + " ranks, supported 1, missing ranks", error, size);
   const uint32_t taken = entry_of(self).pipeline->takes;
   const struct {
     bool wanted;
     uint32_t bit;
-    const char *required, *supported;
+    std::string required;
+    const char* supported;
+    std::string missing = required;
   } features[] = {
+      {p->ranks > 1, kTakesRanks, std::to_string(p->ranks) + " ranks", "1", "ranks"},
       {p->mask == ASSAY_MASK_CROSS, kTakesCross, "cross attention", "attention to a request's own tokens"},
       {p->mask == ASSAY_MASK_FULL, kTakesFull, "the rows of an encoder", "those of a decoder"},
       {p->encoder_len != nullptr, kTakesEncoders, "a table that begins with an encoder", "a request's own"},
@@ -57,10 +57,9 @@ int with_calls(const assay_kernel* self, const assay_problem* p, const assay_ten
       {p->two_sources != 0, kTakesPairs, "latent and rope parts in two tensors", "one tensor"}};
   for (const auto& f : features)
     if (f.wanted && (taken & f.bit) == 0)
-      return say(
-          ASSAY_UNSUPPORTED,
-          std::string("required ") + f.required + ", supported " + f.supported + ", missing " + f.required,
-          error, size);
+      return say(ASSAY_UNSUPPORTED,
+                 "required " + f.required + ", supported " + f.supported + ", missing " + f.missing, error,
+                 size);
   if (p->mask == ASSAY_MASK_TREE && t != nullptr && t->tree_mask.data != nullptr) {
     int64_t needed = 0;
     for (int32_t r = 0; r < p->requests; ++r) needed += int64_t{p->q_len[r]} * p->q_len[r] * (p->drafted + 1);
@@ -80,6 +79,9 @@ int with_calls(const assay_kernel* self, const assay_problem* p, const assay_ten
     return say(ASSAY_FAILED, e.what(), error, size);
   }
 }
+
+// Others are the pipeline's own, and lie behind those.
+bool is_open(const StagePlace& place) { return place.ops[0] != 0; }
 
 std::string of_stage(const StageCall& call, const char* text) {
   return std::string("stage ") + call.stage + ", " + call.kernel->name + ": " + text;
@@ -158,9 +160,8 @@ int with_stages(const assay_kernel* self, const char* name, const assay_stage* s
   const Entry& entry = entry_of(self);
   std::vector<assay_stage> all = entry.stages;
   const auto fits = [&](size_t at, int32_t op) {
-    if (at >= entry.pipeline->places.size()) return false;
     const StagePlace& place = entry.pipeline->places[at];
-    return std::find(std::begin(place.ops), std::end(place.ops), op) != std::end(place.ops);
+    return is_open(place) && std::find(std::begin(place.ops), std::end(place.ops), op) != std::end(place.ops);
   };
   if (const int status = replace_stages(self->name, stages, count, fits, all, error, size);
       status != ASSAY_OK)
@@ -312,7 +313,9 @@ const assay_kernel* make_composed(const Pipeline* pipeline, std::string name, co
   k.contracts = pipeline->contracts;
   k.supports = supports, k.arithmetic = arithmetic, k.workspace_bytes = workspace_bytes;
   k.plan = plan, k.free_plan = free_plan, k.run = run;
-  k.stage_count = static_cast<int32_t>(pipeline->places.size()), k.stages = e.stages.data();
+  k.stage_count =
+      static_cast<int32_t>(std::count_if(pipeline->places.begin(), pipeline->places.end(), is_open));
+  k.stages = e.stages.data();
   k.dispatch = dispatch, k.with_stages = with_stages;
   return &k;
 }

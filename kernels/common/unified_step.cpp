@@ -21,17 +21,16 @@ void add_calls(Calls& c) {
   ask_no_lse(c, attend);
 }
 
-constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE, 0}}, {"attend", {ASSAY_OP_PAGED, 0}}};
+constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE}}, {"attend", {ASSAY_OP_PAGED}}};
 
 }  // namespace
 
 constinit const Pipeline kUnifiedStep = {
-    "new keys into the cache, then attention of all rows over it",
-    kPlaces,
-    add_calls,
-    ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_GRAPH,
-    0,
-    false,
-    kTakesCross | kTakesFull};
+    .description = "new keys into the cache, then attention of all rows over it",
+    .places = kPlaces,
+    .add_calls = add_calls,
+    .promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_GRAPH,
+    .takes = kTakesCross | kTakesFull,
+};
 
 }  // namespace assay_kernels
