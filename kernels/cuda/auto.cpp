@@ -21,9 +21,15 @@ bool packed(const assay_problem& p) {
   return p.layout == ASSAY_LAYOUT_X || p.layout == ASSAY_LAYOUT_SHUFFLED;
 }
 bool packed_and_few(const assay_problem& p) { return packed(p) && rows_of_head(p) <= 32; }
+// A latent cache of e4m3: from so many rows of a request on, items of 64 or 128 rows, whose codes are widened
+// once, instead of items of 16. INT32_MAX: never, until a device has timed both (kernels/sm90/README.md,
+// "Next session"); 49 is what the reckoning there says.
+constexpr int64_t kWidenedFrom = INT32_MAX;
+bool widened(const assay_problem& p) { return rows_of_head(p) >= kWidenedFrom; }
 bool few_rows(const assay_problem& p) { return rows_of_head(p) <= 8; }
 
 constexpr Choice kPaged[] = {
+    {"latent", "paged_mla_widened_sm90", widened, "absorbed latent rows of e4m3, many of them"},
     {"mla", "paged_mla_sm90", always, "absorbed latent rows"},
     {"decode", "decode_paged_splitkv_sm90", always, "up to 32 rows of a request and KV head"},
     {"many", "paged_wgmma_sm90", always, "more rows"},

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// paged_mla_sm90 as an entry of the C table: what it accepts, what it declares, how it is launched.
+// paged_mla_sm90 and paged_mla_widened_sm90 as entries of the C table: what they accept, what they declare,
+// how they are launched. They differ in what they make of a cache of e4m3: items of 16 rows, whose codes are
+// widened in registers (mla_turned.h); items of 64 or 128, widened in shared memory (mla_widened.h).
 #include "kernels/sm90/mla.hpp"
 
 #include <algorithm>
@@ -16,10 +18,11 @@
 namespace assay_sm90 {
 namespace {
 
+template <bool kWidened>
 MlaShape shape_of(const assay_problem& p) {
   const int64_t rows = int64_t{p.max_q_len} * p.heads_q;
-  const bool bytes = p.k_format == ASSAY_FP8_E4M3;
-  const int32_t own = bytes || rows <= kMlaFewRows ? kMlaFewRows : rows <= 64 ? 64 : 128;
+  const bool bytes = p.k_format == ASSAY_FP8_E4M3, few = !kWidened && (bytes || rows <= kMlaFewRows);
+  const int32_t own = few ? kMlaFewRows : rows <= 64 ? 64 : 128;
   const int32_t blocks = std::max(1, assay_gpu::multiprocessors);
   return {p.q_format == ASSAY_FP16, bytes, p.page_size % kMlaKeys == 0, own,
           std::max(1, own == 128 ? blocks / 2 : blocks)};
@@ -54,9 +57,13 @@ int refuse_tensors(const assay_tensors& t, int32_t bytes, char* why, size_t size
   return ASSAY_OK;
 }
 
+template <bool kWidened>
 int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
              const assay_device* device, char* why, size_t size) {
   if (const int bad = common_supports(self, p, device, why, size)) return bad;
+  if (kWidened && p->k_format != ASSAY_FP8_E4M3)
+    return refuse(why, size, assay_kernels::format_name(p->k_format), "a cache of e4m3",
+                  "a use for it: paged_mla_sm90 has this format");
   if (const int bad = refuse_formats(*p, why, size)) return bad;
   if (p->layout != ASSAY_LAYOUT_MLA || p->head_dim_qk != kMlaDim || p->head_dim_v != kMlaValueDim) {
     char text[96];
@@ -71,16 +78,22 @@ int supports(const assay_kernel* self, const assay_problem* p, const assay_tenso
                       : refuse_tensors(*t, p->k_format == ASSAY_FP8_E4M3 ? 1 : 2, why, size);
 }
 
-int64_t workspace_bytes(const assay_kernel*, const assay_problem* p) { return mla_state_bytes(shape_of(*p)); }
+template <bool kWidened>
+int64_t workspace_bytes(const assay_kernel*, const assay_problem* p) {
+  return mla_state_bytes(shape_of<kWidened>(*p));
+}
 
+template <bool kWidened>
 int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
-  const MlaShape shape = shape_of(*p);
+  const MlaShape shape = shape_of<kWidened>(*p);
   assay_arithmetic m{};
   // One instruction of 16 products, measured on an H200 (results/h200/calibrate.txt).
   m.qk = m.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
   m.qk_instruction = shape.half ? "wgmma fp16" : "wgmma bf16";
-  m.pv_instruction = shape.half || shape.bytes ? "wgmma fp16" : "wgmma bf16";
-  m.p_format = shape.bytes ? ASSAY_FP16 : p->q_format;
+  // Where few rows widen codes twice, V goes to fp16; else K and V are the same bytes, in the format of Q.
+  const bool half_values = shape.half || (shape.bytes && shape.rows == kMlaFewRows);
+  m.pv_instruction = half_values ? "wgmma fp16" : "wgmma bf16";
+  m.p_format = half_values ? ASSAY_FP16 : ASSAY_BF16;
   m.tile_keys = kMlaKeys;
   // The tiles of all items are one list, cut over the workers: evenly, or in whole items (MlaShares).
   const ListedTiles list = listed_tiles(*p, kMlaKeys, shape.rows);
@@ -107,13 +120,14 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   return ASSAY_OK;
 }
 
+template <bool kWidened>
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream,
         char* error, size_t size) {
-  if (const int bad = supports(self, p, t, nullptr, error, size)) return bad;
+  if (const int bad = supports<kWidened>(self, p, t, nullptr, error, size)) return bad;
   assay_kernels::Operands a{};
   if (!assay_kernels::make_operands(p, t, &a, error, size)) return ASSAY_INVALID_ARGUMENT;
   if (p->total_q == 0) return ASSAY_OK;
-  const MlaShape shape = shape_of(*p);
+  const MlaShape shape = shape_of<kWidened>(*p);
   if (t->workspace.data == nullptr || t->workspace.shape[0] < mla_state_bytes(shape))
     return invalid(error, size, "a workspace of workspace_bytes() expected");
   CUtensorMap map{};
@@ -139,19 +153,26 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
                            error, size);
 }
 
-constexpr assay_kernel kMla = [] {
+template <bool kWidened>
+constexpr assay_kernel entry(const char* name, const char* description) {
   assay_kernel k{};
-  k.struct_size = sizeof k, k.name = "paged_mla_sm90", k.arch = "sm_90a";
-  k.description =
-      "absorbed MLA decode (576/512) of bf16, fp16 and e4m3 caches by wgmma, all tiles cut evenly over the "
-      "machine, then a merge";
+  k.struct_size = sizeof k, k.name = name, k.arch = "sm_90a", k.description = description;
   k.op = ASSAY_OP_PAGED, k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH;
-  k.supports = supports, k.arithmetic = arithmetic, k.workspace_bytes = workspace_bytes, k.run = run;
+  k.supports = supports<kWidened>, k.arithmetic = arithmetic<kWidened>;
+  k.workspace_bytes = workspace_bytes<kWidened>, k.run = run<kWidened>;
   return k;
-}();
+}
+
+constexpr assay_kernel kMla = entry<false>(
+    "paged_mla_sm90",
+    "absorbed MLA decode (576/512) of bf16, fp16 and e4m3 caches by wgmma, all tiles cut evenly over the "
+    "machine, then a merge; e4m3 in items of 16 rows");
+constexpr assay_kernel kMlaWidened =
+    entry<true>("paged_mla_widened_sm90",
+                "the same of e4m3 caches in items of 64 or 128 rows: codes widened once, in shared memory");
 
 }  // namespace
 
-std::vector<const assay_kernel*> mla_kernels() { return {&kMla}; }
+std::vector<const assay_kernel*> mla_kernels() { return {&kMla, &kMlaWidened}; }
 
 }  // namespace assay_sm90

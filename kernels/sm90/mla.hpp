@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call of the kernels for absorbed MLA decode (mla_wgmma.h, mla_turned.h, mla_merge.h) as the plain data
-// that travels to the device, and how they are launched.
+// A call of the kernels for absorbed MLA decode (mla_wgmma.h, mla_widened.h, mla_turned.h, mla_merge.cu) as
+// the plain data that travels to the device, and how they are launched.
 #pragma once
 
 #include <cuda.h>
@@ -48,14 +48,14 @@ struct MlaCall {
 
 struct MlaShape {
   bool half;
-  bool bytes;       // the cache is e4m3: items of 16 rows only
+  bool bytes;       // the cache is e4m3
   bool bulk;        // pages of a multiple of 64 tokens: bulk copies
-  int32_t rows;     // of an item: 16 (mla_turned), 64, or 128 (mla_wgmma, two blocks)
+  int32_t rows;     // of an item: 16 (mla_turned), 64, or 128 (two blocks): mla_wgmma, of bytes mla_widened
   int32_t workers;  // blocks, or pairs of blocks
 };
 
-// Sets parts_ml and all_whole (behind parts) and worker_magic, and launches. `map`: boxes of 64 elements x 64
-// tokens of a page x 1 page, where shape.bulk.
+// Sets parts_ml and all_whole (behind parts) and worker_magic, and launches. `map`: boxes of 64 elements
+// (128 of bytes) x 64 tokens of a page x 1 page, where shape.bulk.
 cudaError_t launch_mla(MlaCall, const CUtensorMap& map, const MlaShape&, cudaStream_t);
 int64_t mla_state_bytes(const MlaShape&);  // of parts, parts_ml and all_whole
 

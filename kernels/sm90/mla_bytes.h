@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What mla_turned.h does otherwise where the cache is e4m3: its keys lie in shared memory as they came, and
-// are widened on their way into the A registers of the products, once as K for S^T and once as V^T for O^T.
-// K goes to the format of Q, V to fp16, both exact; so nothing is written to shared memory a second time, and
-// half as many bytes as of bf16 hold twice as many keys on their way.
+// What mla_turned.h does otherwise where the cache is e4m3 (more rows: mla_widened.h): its keys lie in shared
+// memory as they came, and are widened on their way into the A registers of the products, once as K for S^T
+// and once as V^T for O^T. K goes to the format of Q, V to fp16, both exact; so nothing is written to shared
+// memory a second time, and half as many bytes as of bf16 hold twice as many keys on their way.
 //
 // A column has 64 keys x 128 elements, rows of 128 bytes with 128-byte swizzle; the one beyond V has 64
 // elements in use. Four codes of a register become elements of two places of an operand, so the 16 elements

@@ -156,9 +156,10 @@ cudaError_t launch_merge(const MlaCall& p, const MlaShape& shape, cudaStream_t s
 
 }  // namespace
 
-// mla_turned.cu, mla_wgmma.cu
+// mla_turned.cu, mla_wgmma.cu, mla_widened.cu
 cudaError_t launch_mla_few(const MlaCall&, const CUtensorMap&, const MlaShape&, cudaStream_t);
 cudaError_t launch_mla_many(const MlaCall&, const CUtensorMap&, const MlaShape&, cudaStream_t);
+cudaError_t launch_mla_widened(const MlaCall&, const CUtensorMap&, const MlaShape&, cudaStream_t);
 
 int64_t mla_state_bytes(const MlaShape& shape) {
   return int64_t{2} * shape.workers * shape.rows *
@@ -170,8 +171,10 @@ cudaError_t launch_mla(MlaCall p, const CUtensorMap& map, const MlaShape& shape,
   p.parts_ml = reinterpret_cast<float2*>(p.parts + int64_t{2} * shape.workers * shape.rows * kMlaValueDim);
   p.all_whole = reinterpret_cast<int32_t*>(p.parts_ml + int64_t{2} * shape.workers * shape.rows);
   p.worker_magic = static_cast<uint32_t>((uint64_t{1} << 32) / static_cast<uint32_t>(shape.workers)) + 1;
-  const cudaError_t status = shape.rows == kMlaFewRows ? launch_mla_few(p, map, shape, stream)
-                                                       : launch_mla_many(p, map, shape, stream);
+  const auto launch = shape.rows == kMlaFewRows ? launch_mla_few
+                      : shape.bytes             ? launch_mla_widened
+                                                : launch_mla_many;
+  const cudaError_t status = launch(p, map, shape, stream);
   if (status != cudaSuccess) return status;
   return shape.half ? launch_merge<true>(p, shape, stream) : launch_merge<false>(p, shape, stream);
 }

@@ -17,11 +17,12 @@
 // for the columns beyond V (read once) and for each half of V, free as soon as its warpgroup is done with it;
 // one for P of each warpgroup (the other one waits for every phase, so a parity cannot be taken for an older
 // one); a queue of pieces. What is kept per row is read and written by every fourth
-// lane, which also arrives for it, so that racecheck can follow. What each decision cost or brought:
-// README.md.
+// lane, which also arrives for it, so that racecheck can follow. A cache of e4m3: the same consumers behind
+// warps that widen its codes (mla_widened.h). What each decision cost or brought: README.md.
 #pragma once
 
 #include "kernels/sm90/launch.h"
+#include "kernels/sm90/mla_bytes.h"
 #include "kernels/sm90/mla_schedule.h"
 #include "kernels/sm90/softmax.h"
 
@@ -112,7 +113,8 @@ __device__ inline void mla_produce(const MlaCall& p, const CUtensorMap& map, Mla
 }
 
 // ---- scores and values: warpgroup `group`, tiles of that parity, columns 256 group to 256 group + 255 of O
-template <bool kBulk, bool kHalf>
+// kBytes: keys were widened by threads, which fenced for themselves, and have scales.
+template <bool kBulk, bool kHalf, bool kBytes>
 __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, int blocks) {
   const int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
   const int rank = static_cast<int>(blockIdx.x % blocks);
@@ -146,7 +148,9 @@ __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, i
     const MlaPiece& w = sh.queue.piece[taken & 1];
     if (!w.valid) break;
     const int first = w.row + rank * kMlaRows, all = w.rows * p.heads;  // rows of the request
-    named_sync(1, 256);                                                 // no warp reads the old Q any more
+    float scale_log2 = p.scale_log2;
+    if constexpr (kBytes) scale_log2 *= mla_scale(p.k_scale, p.k_scale_host, w.request * p.k_scale_request);
+    named_sync(1, 256);  // no warp reads the old Q any more
     SM90_LOOP for (int i = 0; i < 2; ++i) {
       const int r = 32 * i + threadIdx.x / 8;
       const int at = min(first + r, all - 1), token = at / p.heads;  // behind the last: that one, for nobody
@@ -165,7 +169,9 @@ __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, i
     // Tile by tile of this warpgroup, with what the other one has left in between.
     SM90_LOOP for (int tile = w.tile + ((group ^ w.number) & 1); tile <= w.stop; tile += 2) {
       const int number = w.number + tile - w.tile, key = tile * kMlaKeys;
-      auto threads_copied = [&](int at) { return !kBulk || at < w.begin || at + kMlaKeys > w.end; };
+      auto threads_copied = [&](int at) {
+        return !kBytes && (!kBulk || at < w.begin || at + kMlaKeys > w.end);
+      };
       auto arrived = [&](int part) { barrier_wait(shared_address(&sh.full[group][part]), number >> 1 & 1); };
       auto multiply = [&](int part) {
         const uint32_t column = mla_part_column(part, group) * kStep;
@@ -247,15 +253,15 @@ __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, i
         float a = fmaxf(s[2 * r], s[2 * r + 1]);
         SM90_UNROLL for (int j = 1; j < 8; ++j) a = fmaxf(a, fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
         now[r] = fmaxf(quad_max(a), old[r]);
-        alpha[r] = now[r] == -INFINITY ? 1.f : exp2_fast((old[r] - now[r]) * p.scale_log2);
+        alpha[r] = now[r] == -INFINITY ? 1.f : exp2_fast((old[r] - now[r]) * scale_log2);
       }
       SM90_UNROLL for (int r = 0; r < 2; ++r) {
-        const float bias = now[r] == -INFINITY ? 0.f : now[r] * p.scale_log2;
-        const float fade = now[r] == -INFINITY ? 1.f : exp2_fast((top[r] - now[r]) * p.scale_log2);
+        const float bias = now[r] == -INFINITY ? 0.f : now[r] * scale_log2;
+        const float fade = now[r] == -INFINITY ? 1.f : exp2_fast((top[r] - now[r]) * scale_log2);
         float a = 0, b = 0;
         SM90_UNROLL for (int j = 0; j < 8; ++j) {
           float *const x = &s[4 * j + 2 * r], *const y = x + 1;
-          *x = exp2_fast(fmaf(*x, p.scale_log2, -bias)), *y = exp2_fast(fmaf(*y, p.scale_log2, -bias));
+          *x = exp2_fast(fmaf(*x, scale_log2, -bias)), *y = exp2_fast(fmaf(*y, scale_log2, -bias));
           a += *x, b += *y;
         }
         sum[r] = fmaf(sum[r], fade, a + b), top[r] = now[r];
@@ -293,12 +299,14 @@ __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, i
     named_sync(1, 256);
     float other[2], others_sum[2];
     row_pair(sh.ends[group ^ 1], other, others_sum);
+    float v_scale = 1;
+    if constexpr (kBytes) v_scale = mla_scale(p.v_scale, p.v_scale_host, w.request * p.v_scale_request);
     SM90_UNROLL for (int r = 0; r < 2; ++r) {
       const float most = fmaxf(top[r], other[r]), mine = quad_sum(sum[r]);
       float l = 0;
-      if (top[r] > -INFINITY) l = mine * exp2_fast((top[r] - most) * p.scale_log2);
-      if (other[r] > -INFINITY) l = fmaf(others_sum[r], exp2_fast((other[r] - most) * p.scale_log2), l);
-      const float m = most * p.scale_log2;
+      if (top[r] > -INFINITY) l = mine * exp2_fast((top[r] - most) * scale_log2);
+      if (other[r] > -INFINITY) l = fmaf(others_sum[r], exp2_fast((other[r] - most) * scale_log2), l);
+      const float m = most * scale_log2;
       const int at = first + row + 8 * r, token = at / p.heads, head = at - token * p.heads;
       if (at >= all) continue;
       const bool writes = lane % 4 == 0 && group == 0;
@@ -308,13 +316,14 @@ __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, i
         if (writes) p.parts_ml[place] = make_float2(m, l);
         float* const to = p.parts + place * kMlaValueDim + column;
         SM90_UNROLL for (int j = 0; j < 32; ++j) * reinterpret_cast<float2*>(to + 8 * j) =
-            make_float2(o[4 * j + 2 * r], o[4 * j + 2 * r + 1]);
+            make_float2(o[4 * j + 2 * r] * v_scale, o[4 * j + 2 * r + 1] * v_scale);
       } else {
         const MlaRowEnd end = mla_row_end(p, head, m, l);
+        const float factor = end.factor * v_scale;
         if (writes) p.lse[(w.first_row + token) * p.lse_row + head * p.lse_head] = end.lse;
         uint16_t* const to = p.o + (w.first_row + token) * p.o_row + head * p.o_head + column;
         SM90_UNROLL for (int j = 0; j < 32; ++j) * reinterpret_cast<uint32_t*>(to + 8 * j) =
-            pack<kHalf>(o[4 * j + 2 * r] * end.factor, o[4 * j + 2 * r + 1] * end.factor);
+            pack<kHalf>(o[4 * j + 2 * r] * factor, o[4 * j + 2 * r + 1] * factor);
       }
     }
     __syncwarp();
@@ -352,7 +361,7 @@ __global__ void __launch_bounds__(kMlaThreads, 1)
     }
   } else {
     registers_up<kMlaConsumerRegisters>();
-    mla_consume<kBulk, kHalf>(p, sh, group, blocks);
+    mla_consume<kBulk, kHalf, false>(p, sh, group, blocks);
   }
 }
 

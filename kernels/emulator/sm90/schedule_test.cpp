@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that decode_paged_splitkv_sm90 and paged_mla_sm90 declare (item_rows, shares, share_tiles,
-// share_turns), as tier R reads them (ItemParts), against those that the device code hands out, for drawn
-// batches and machines of 1 to 132 multiprocessors.
+// The parts that decode_paged_splitkv_sm90, paged_mla_sm90 and paged_mla_widened_sm90 declare (item_rows,
+// shares, share_tiles, share_turns), as tier R reads them (ItemParts), against those that the device code
+// hands out, for drawn batches and machines of 1 to 132 multiprocessors.
 #include "kernels/emulator/sm90/testing/schedule.hpp"
 
 #include <fmt/format.h>
@@ -142,10 +142,12 @@ TEST_F(Schedules, OfDecodeAreDeclared) {
 
 TEST_F(Schedules, OfLatentRowsAreDeclared) {
   std::mt19937 random(2);
-  const assay_kernel& kernel = *assay_sm90::mla_kernels()[0];
   int whole = 0, cut = 0, pairs = 0;
-  for (int n = 0; n < 300; ++n) {
-    const std::string line = drawn_line(random, true);
+  for (int n = 0; n < 400; ++n) {
+    // Every fourth by the kernel that widens codes: it has no items of few rows.
+    const bool widened = n % 4 == 3;
+    const assay_kernel& kernel = *assay_sm90::mla_kernels()[widened ? 1 : 0];
+    const std::string line = drawn_line(random, true) + (widened ? " kv=fp8_e4m3" : "");
     const Problem p = make_problem(parse_scenario(line));
     const int machine = kMachines[n % std::size(kMachines)];
     const Declared d = declared(p, kernel, machine);
@@ -153,11 +155,13 @@ TEST_F(Schedules, OfLatentRowsAreDeclared) {
     call.heads = p.heads_q;
     int most = 0;
     for (const auto& r : p.requests) most = std::max(most, r.q_len * p.heads_q);
-    const int rows = most <= assay_sm90::kMlaFewRows ? assay_sm90::kMlaFewRows : most <= 64 ? 64 : 128;
+    const int rows = !widened && most <= assay_sm90::kMlaFewRows ? assay_sm90::kMlaFewRows
+                     : most <= 64                                ? 64
+                                                                 : 128;
     call.items = (most + rows - 1) / rows;
     const int workers = std::max(1, rows == 128 ? machine / 2 : machine);  // pairs of blocks share an item
     // Two warpgroups take the tiles of up to 16 rows in turn (mla_turned.h), and of more each tile
-    // (mla_wgmma.h).
+    // (mla_wgmma.h, mla_widened.h).
     const int turns = rows == assay_sm90::kMlaFewRows ? 2 : 1;
     expect_same(d, taken(schedule::of_mla(call, rows, workers), turns),
                 fmt::format("{} on {} multiprocessors", line, machine));
