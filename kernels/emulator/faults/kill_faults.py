@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shows every fault planted in GPU kernels to the emulator's checker and to the judge, and prints what killed it.
 
-Usage: kill_faults.py ASSAY LIBRARY LANES [--suite FILE] [--only PREFIX --kernel NAME]
+Usage: kill_faults.py ASSAY LIBRARY LANES [--suite FILE] [--only PREFIX,... --kernel NAME,...]
 
 LIBRARY is libassay_gpu_faults32.so, 64.so or _sm90.so of the build's emulator/ folder; the last has only some of its files planted, so --only names the
-faults that are in it and --kernel the kernel that they are planted in. The lines of faults.suite are tried in order on the faults still
+faults that are in it and --kernel the kernels that they are planted in. The lines of faults.suite are tried in order on the faults still
 alive. Exit 0: the kernels without a fault pass every line, and every fault is dead; at 32 lanes those whose name ends in 64 must
 live, because there they are none, and the other way round. Exit 1 otherwise.
 """
@@ -36,14 +36,14 @@ def main() -> int:
     parser.add_argument("library")
     parser.add_argument("lanes", type=int, choices=(32, 64))
     parser.add_argument("--suite", type=pathlib.Path, default=HERE / "faults.suite")
-    parser.add_argument("--only", default="", help="faults whose names begin so")
-    parser.add_argument("--kernel", default="", help="the one kernel without a fault to try")
+    parser.add_argument("--only", default="", help="faults whose names begin so, or so, ...")
+    parser.add_argument("--kernel", default="", help="the kernels without a fault to try")
     options = parser.parse_args()
     lines = [s for s in options.suite.read_text(encoding="utf-8").splitlines() if s and not s.startswith("#")]
     ops = ops_of(options.assay, options.library)
     right = [n for n in ops if n.endswith(("_gpu", "_sm90"))]
-    healthy = [n for n in right if options.kernel in ("", n)]
-    alive = [n for n in ops if n not in right and n.startswith(options.only)]
+    healthy = [n for n in right if not options.kernel or n in options.kernel.split(",")]
+    alive = [n for n in ops if n not in right and n.startswith(tuple(options.only.split(",")))]
     planted = len(alive)
     if not healthy or planted < (10 if options.only else 30):
         sys.exit(f"{options.library} lists {len(healthy)} kernels without a fault and {planted} with one; expected both")
