@@ -21,6 +21,10 @@ class AlikeScores {
   void note(int64_t i, int64_t at, int64_t count, const double* weights, RowSums&) const;
   // Squares of errors of these keys become what they add to a variance; RowSums::rounding_square has them.
   void spread(int64_t i, int64_t at, int64_t count, float* squares, RowSums&) const;
+  // How many keys have the scores of key j and those behind it; null: none is like another.
+  const float* kinds(int64_t i, int64_t j) const {
+    return counted_[static_cast<size_t>(i)] ? counts_.row(i).data() + j : nullptr;
+  }
   // How many keys have the score of key j.
   float kind(int64_t i, int64_t j) const { return counted_[static_cast<size_t>(i)] ? counts_(i, j) : 1.0f; }
   // Whether the errors of the row repeat with its scores, those of start().

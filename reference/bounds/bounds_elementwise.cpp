@@ -90,6 +90,7 @@ class Row {
     const bool joint = model_.rounded_row_sum();
     ChannelFacts<double> c;
     for (const Key& k : keys_) c.o += k.p * k.v[d], c.replayed += k.replayed * k.v[d];
+    for (const Key& k : keys_) c.known += k.known ? k.p * k.v[d] : 0;
     if (joint) c.replayed /= row_.replayed_sum;
     for (const Key& k : keys_) {
       const double size = std::fabs(k.v[d]), from_o = std::fabs(k.v[d] - c.o);
@@ -102,7 +103,7 @@ class Row {
       c.exponential += k.p * k.eps * moved, c.systematic += k.p * k.systematic * moved;
       c.variance += k.p * k.p * k.alike * (k.variance + 2 * k.delta * k.delta) * from_o * from_o;
       c.rounding += k.h * (1 + k.hard) * rounded;
-      c.rounding_variance += k.h * k.h * k.alike * rounded * rounded;
+      c.rounding_variance += k.h_random * k.h_random * k.alike * rounded * rounded;
       c.rounding_biased += k.h_biased * rounded;
       c.flips += k.flip * (joint ? std::fabs(k.v[d] - c.replayed) : size);
       c.flip_square += k.alike * k.flip * k.flip * k.v[d] * k.v[d];
@@ -183,8 +184,7 @@ class Row {
       k.systematic = z_.systematic(c2, s, capped, slope);
       k.delta *= slope;
       k.variance = z_.variance(c2, s, capped, biased, slope) + slope * slope * k.cut;
-      const double most = k.most();
-      row_.largest_random = std::max(row_.largest_random, most - z_.farther * distance);
+      row_.largest_random = std::max(row_.largest_random, k.error().most() - z_.farther * distance);
       row_.distance += k.p * distance, row_.distance_square += k.p * distance * distance;
       k.hard = std::expm1(k.hard + t_.distance * distance + t_.fixed);
     }
@@ -217,7 +217,7 @@ class Row {
     const int64_t most = order_.declared() ? order_.tile() : kEstimateKeys;
     spans_ = order_.spans(id_, head_, begin, end, most);
     const double slack = moving_slack(z_, a.rescale_lag_log2, slack_, row_.largest_random);
-    alone_ = followed_.alone(keys_, z_, row_.largest_random);
+    followed_.start_leads(keys_, z_, row_.largest_random);
     RunningMaximum maximum(a.rescale_lag_log2, start, slack);
     followed_.start(shape_.span);
     double before = 0, part_top = -kInf;
@@ -225,6 +225,7 @@ class Row {
       if (span.begins_part) {
         maximum = RunningMaximum(a.rescale_lag_log2, start, slack);
         before = 0, part_top = -kInf;
+        followed_.begin_part();
       }
       auto [first, last] = keys_of(keys_, span);
       double top = -kInf;
@@ -236,10 +237,12 @@ class Row {
         row_.updates += 1;
       }
       if (maximum.ambiguous()) row_.replayed = false;
+      followed_.enter(first, last);
       round_tile(first, last, row_.declared ? maximum.value() : m_, top);
       part_top = std::max(part_top, top);
       for (auto k = first; k != last; ++k) before += k->p;
       if (span.ends_part) {
+        followed_.end_part();
         row_.parts += part_top > -kInf;
         part_distances_.push_back(part_top > -kInf ? std::min(m_ - part_top, kFar) : 0.0);
         row_.part_distance += before * part_distances_.back() * part_distances_.back();
@@ -281,7 +284,7 @@ class Row {
     for (auto k = first; k != last; ++k) {
       const double eps = model_.eps(row_.declared ? k->index % order_.tile() : -1);
       const double distance = m_ - k->x;
-      const double most = alone_ == &*k ? -row_.largest_random : k->most();
+      double window = followed_.window(*k);
       k->systematic += z_.distance_systematic * distance;
       k->variance += z_.distance_variance * distance * distance;
       k->eps = eps;
@@ -296,26 +299,24 @@ class Row {
       const double quantum = rounding.integer ? largest / 127 : 2 * rounding.eta;
       if (p < quantum) k->h_biased = k->h;
       k->replayed = r.value * unit;
-      if (!row_.declared || row_.shifted) drift(p, r, unit, largest);
       const double reach = std::fabs(m_t - k->x) + std::fabs(m_ - m_t) +
                            std::max(0.0, a.rescale_lag_log2) * M_LN2 + std::fabs(offset);
-      double window = most + row_.largest_random + z_.farther * std::fabs(m_ - m_t) + z_.argument * reach +
-                      eps + z_.top_rounding;
+      window += z_.farther * std::fabs(m_ - m_t) + z_.argument * reach + eps + z_.top_rounding;
       if (rounding.tile_max) window += row_.largest_random + eps + 6 * kUnit;
       k->flip = rounding::flip(r, p * std::expm1(window)) * unit;
+      k->known = followed_.leads(*k) && !rounding.integer && k->flip == 0 &&
+                 std::fabs(k->replayed - k->p) <= kReleased * rounding.relative * k->p;
+      k->h_random = k->known ? kReleased * k->h : k->h;
+      if (!k->known && (!row_.declared || row_.shifted)) drift(p, r, unit, largest);
     }
   }
 
-  // The same rounding against other maxima: a third of a step of the grid off either way, and P larger by
-  // sqrt 2.
+  // The same rounding against other maxima.
   void drift(double p, const RoundedP& r, double unit, double largest) {
-    PRounding unlimited = model_.p_rounding();  // another maximum has its own largest P
-    if (!unlimited.integer) unlimited.largest = kInf;
-    const auto error = [&](double x) { return rounding::round_p(unlimited, x, largest).value - x; };
+    double off[3];
+    rounding::other_places(model_.p_rounding(), p, largest, off);
     drifts_[0] += (r.value - p) * unit;
-    drifts_[1] += error(p + r.spacing / 3) * unit;
-    drifts_[2] += error(p + r.spacing * (2.0 / 3)) * unit;
-    drifts_[3] += error(p * M_SQRT2) * unit / M_SQRT2;
+    for (int n = 0; n < 3; ++n) drifts_[n + 1] += off[n] * unit;
   }
 
   void row_sums() {
@@ -333,6 +334,7 @@ class Row {
       row_.variance += k.p * k.p * k.alike * (k.variance + 2 * k.delta * k.delta);
       row_.flips += k.flip;
       row_.replayed_sum += k.replayed;
+      row_.known += k.known ? k.p : 0;
     }
     row_.score_lean = std::fabs(row_.score_lean);
     row_.rounding_ratio = std::sqrt(h_over_p);
@@ -355,10 +357,9 @@ class Row {
       row_.replayed_sum += sink_p_;
       row_.take_sink(sink_p_, sink_hard_, sink_ - top_key_, model_.arithmetic().sink_first ? -kInf : slack_);
     }
-    if (alone_ == nullptr) return;
-    row_.alone = alone_->p;
-    row_.others = row_.eps + elementwise::FollowedRow::against(*alone_, keys_) +
-                  sink_p_ * (sink_systematic_ + kLambda * std::sqrt(sink_variance_));
+    followed_.lead_facts(row_.eps, z_, row_);
+    row_.followers +=
+        sink_p_ * (row_.largest_random + sink_systematic_ + kLambda * std::sqrt(sink_variance_));
   }
 
   // Partial sums of one channel in the order of the spans.
@@ -416,7 +417,6 @@ class Row {
   elementwise::FollowedRow followed_{p_, operands_, model_, order_, id_, head_};
   std::vector<double> part_distances_;  // see RowFacts::part_distance
   double drifts_[4] = {}, m_ = 0, top_key_ = -kInf, sink_ = -kInf, slack_ = 0;
-  const Key* alone_ = nullptr;
   double sink_p_ = 0, sink_hard_ = 0, sink_systematic_ = 0, sink_variance_ = 0;
 };
 

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "reference/bounds/bounds.hpp"
+#include "reference/bounds/bounds_finish.hpp"
+#include "reference/bounds/bounds_leads.hpp"
 #include "reference/bounds/bounds_order.hpp"
 #include "reference/bounds/bounds_rows.hpp"
 #include "reference/bounds/bounds_steps.hpp"
@@ -22,13 +24,15 @@ struct Key {
   double hard = 0;                      // E, later expm1(E)
   double systematic = 0, variance = 0;  // random model of the score alone, then of the weight
   double h = 0, h_biased = 0;           // rounding of P, normalised
-  double replayed = 0, flip = 0;        // replayed weight, and what a flip adds, normalised
-  double eps = 0;                       // of its exponential
-  double alike = 1;                     // how many keys have this score, where chance makes them equal
-  double delta = 0;                     // what a unit of few bits takes off its score
-  double cut = 0;                       // cut_variance of that
+  double h_random = 0;                  // h, or what is left of it where P is known
+  bool known = false;
+  double replayed = 0, flip = 0;  // replayed weight, and what a flip adds, normalised
+  double eps = 0;                 // of its exponential
+  double alike = 1;               // how many keys have this score, where chance makes them equal
+  double delta = 0;               // what a unit of few bits takes off its score
+  double cut = 0;                 // cut_variance of that
   // What its score alone may be off by. Another order of the products may lean by twice what was seen.
-  double most() const { return systematic + kOtherLean * std::fabs(delta) + kLambda * std::sqrt(variance); }
+  ScoreError error() const { return {systematic + kOtherLean * std::fabs(delta), variance}; }
   double rescaled = 0;  // first key of a tile that may raise the running maximum: 1 + what that was behind
   std::vector<double> v;
 };
@@ -57,10 +61,15 @@ class FollowedRow {
   FollowedRow(const Problem&, const OperandReader&, const ErrorModel&, const KeyOrder&, RowId, int32_t head);
   // Sets delta and cut of each key, before a cap.
   void scores(Keys&) const;
-  // The largest key, where no other may define a maximum in its place; else null. And what scores of all
-  // others may be off by together, weighed.
-  const Key* alone(const Keys&, const RandomTerms&, double largest_random) const;
-  static double against(const Key& alone, const Keys&);
+  // Which keys define running maxima: declared, tile by tile; else one of all.
+  void start_leads(const Keys&, const RandomTerms&, double largest_random);
+  void begin_part() { leads_.begin_part(); }
+  void enter(Keys::const_iterator first, Keys::const_iterator last);
+  bool leads(const Key& k) const { return leader_ == &k; }
+  void end_part() { leads_.end_part(); }
+  // What the score of a key and the maximum that its P stands against may be off by.
+  double window(const Key&) const;
+  void lead_facts(double row_eps, const RandomTerms&, RowFacts&) const;
   // Before the first span: of how many keys the longest part may be.
   void start(int64_t span);
   // The keys of a span, visited in its order; to_p: P of a normalised weight of 1.
@@ -78,6 +87,9 @@ class FollowedRow {
   RowId id_;
   int32_t head_;
   StepSums sums_;
+  Leads leads_;
+  const Key* leader_ = nullptr;
+  ScoreError any_;
   bool unknown_ = false;  // numbers too large to be followed
   double v_scale_ = 1;
 };

@@ -54,27 +54,55 @@ void FollowedRow::scores(Keys& keys) const {
   }
 }
 
-const Key* FollowedRow::alone(const Keys& keys, const RandomTerms& z, double largest_random) const {
-  const assay_arithmetic& a = model_.arithmetic();
-  if (!model_.follows_qk() || z.farther > 0 || a.rescale_lag_log2 > 0 || (a.sink_first && p_.sinks) ||
-      keys.empty())
-    return nullptr;
+void FollowedRow::start_leads(const Keys& keys, const RandomTerms& z, double largest_random) {
+  any_ = {largest_random, 0};
+  leader_ = nullptr;
+  if (!model_.follows_qk() || keys.empty() || !maxima_are_known(model_, p_, z)) return;
+  const double slack = moving_slack(z, 0, std::numeric_limits<double>::infinity(), largest_random);
+  if (order_.declared()) {
+    leads_.start(slack, largest_random);
+    return;
+  }
+  if (p_.sinks) return;
   const auto largest =
       std::max_element(keys.begin(), keys.end(), [](const Key& s, const Key& t) { return s.x < t.x; });
-  const double near =
-      largest->x - moving_slack(z, 0, std::numeric_limits<double>::infinity(), largest_random);
-  const auto count = std::count_if(keys.begin(), keys.end(), [&](const Key& k) { return k.x >= near; });
-  return count == 1 ? &*largest : nullptr;
+  if (std::count_if(keys.begin(), keys.end(), [&](const Key& k) { return k.x >= largest->x - slack; }) == 1)
+    leader_ = &*largest;
 }
 
-double FollowedRow::against(const Key& alone, const Keys& keys) {
-  double systematic = 0, lean = 0, variance = 0;
-  for (const Key& k : keys) {
-    if (&k == &alone) continue;
-    systematic += k.p * k.systematic, lean += k.p * k.delta;
-    variance += k.p * k.p * k.alike * (k.variance + 2 * k.delta * k.delta);
+void FollowedRow::enter(Keys::const_iterator first, Keys::const_iterator last) {
+  if (!leads_.on() || first == last) return;
+  const auto top = std::max_element(first, last, [](const Key& s, const Key& t) { return s.x < t.x; });
+  double second = -std::numeric_limits<double>::infinity();
+  for (auto k = first; k != last; ++k)
+    if (k != top) second = std::max(second, k->x);
+  leads_.enter(top->x, second, top->error());
+  leader_ = leads_.led() ? &*top : nullptr;
+  Followers& f = leads_.followers;
+  for (auto k = first; k != last; ++k) {
+    leads_.add(k->p);
+    if (leads(*k)) continue;
+    f.against += k->p * (leads_.maximum().most() + k->systematic);
+    f.weight += k->p, f.lean += k->p * k->delta;
+    f.variance += k->p * k->p * k->alike * (k->variance + 2 * k->delta * k->delta);
   }
-  return systematic + std::fabs(lean) + kLambda * std::sqrt(variance);
+}
+
+double FollowedRow::window(const Key& k) const {
+  if (leads(k)) return 0;
+  return k.error().beside(leads_.on() ? leads_.maximum() : any_);
+}
+
+void FollowedRow::lead_facts(double row_eps, const RandomTerms& z, RowFacts& row) const {
+  if (!leads_.on()) return;
+  const Leads::Others others = leads_.others();
+  const Followers& f = leads_.followers;
+  row.led = true;
+  row.others = std::sqrt(others.square), row.others_most = others.most;
+  row.followers =
+      f.against + std::fabs(f.lean) + row_eps + z.distance_systematic * row.distance +
+      kLambda * std::sqrt(f.variance + z.distance_variance *
+                                           std::min(row.distance_square, kWeightedSquare * row.heaviest));
 }
 
 void FollowedRow::start(int64_t span) {

@@ -9,13 +9,6 @@
 #include "reference/bounds/bounds_followed.hpp"
 
 namespace assay::matrix_bounds {
-namespace {
-
-// 4 exp(-2) bounds p d^2 for a weight p = exp(-d): a score far away has little weight.
-constexpr double kWeightedSquare = 0.5414;
-
-}  // namespace
-
 double top_of(const Block& b, const BlockRow& row, const RowSums& s) {
   return std::max(row.seen > 0 ? std::fabs(row.top) : 0.0, b.p.sinks ? std::fabs(s.sink) : 0.0) + row.shift;
 }
@@ -41,17 +34,9 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, bool s
   f.systematic = s.score_systematic + z.distance_systematic * std::sqrt(s.distance_square * inverse);
   f.variance =
       inverse * (s.alike_weight * s.score_variance + s.most_alike * kWeightedSquare * z.distance_variance);
+  f.most_variance = f.variance;
   f.eps = z.eps;
-  if (s.alone_at >= 0) {
-    // Sums over the others of p S, p delta, p^2 V.
-    const double p = std::exp(row.top - s.m) * inverse, rest = std::max(0.0, 1 - p);
-    const double variance = rest * std::min(p, rest) * s.most_alike * s.score_variance +
-                            s.most_alike * kWeightedSquare * z.distance_variance * inverse;
-    const double lean = std::fabs(s.score_lean * inverse) + p * row.largest_delta;
-    f.alone = p;
-    f.others = rest * s.score_systematic + z.distance_systematic * std::sqrt(s.distance_square * inverse) +
-               z.eps + std::min(lean, rest * row.largest_delta) + kLambda * std::sqrt(variance);
-  }
+  lead_facts(b, row, s, f);
   f.distance_square = s.distance_square * inverse, f.distance = std::sqrt(f.distance_square);
   f.largest_random = s.largest_random;
   f.score_lean = std::fabs(s.score_lean * inverse);
@@ -86,7 +71,21 @@ void score_errors(const Block& b, const BlockRow& row, double top, const double*
   s.random.distance_variance += 8 * s.random.bias_variance;
   s.largest_random = s.score_systematic + kOtherLean * row.largest_delta +
                      kLambda * std::sqrt(s.other_variance + row.largest_cut);
-  if (row.seen > 0) s.alone_at = alone_key(b, row, s, x);
+  start_leads(b, row, x, s);
+}
+
+void sink_errors(RowSums& s) {
+  const double weight = std::exp(s.sink - s.m), size = std::fabs(s.sink), distance = s.m - s.sink;
+  const double w = expm1_above(s.terms.score * size + s.terms.distance * distance + s.terms.fixed);
+  s.weight = weight;
+  s.sink_weight = weight, s.sink_error = w;
+  s.error = weight * w;
+  s.square = weight * w * w;
+  s.distance_square = weight * std::min(distance * distance, 1e200);
+  s.eps_square = weight * s.random.eps * s.random.eps;
+  s.score_systematic = std::max(s.score_systematic, s.random.factor * size);
+  s.score_variance = std::max(s.score_variance, s.random.score_variance * size * size);
+  s.other_variance = std::max(s.other_variance, s.random.score_variance * size * size);
 }
 
 TileRounding tile_rounding(const Block& b, const RowSums& s, double m_t) {

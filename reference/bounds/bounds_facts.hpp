@@ -15,6 +15,9 @@ RowFacts row_facts(const Block&, const BlockRow&, const RowSums&, bool structure
 // What the scores x of a row may be off by, once s.terms and s.random are known; `top` of its RowShape.
 void score_errors(const Block&, const BlockRow&, double top, const double* x, RowSums& s);
 
+// Then: the sink joins, a key without products.
+void sink_errors(RowSums& s);
+
 // How weights of a tile are rounded against its running maximum m_t; eps is the caller's.
 TileRounding tile_rounding(const Block&, const RowSums&, double m_t);
 

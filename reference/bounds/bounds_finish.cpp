@@ -74,6 +74,7 @@ void RowBounds::prepare_channels() {
   const double heaviest = row_.heaviest * (1 + row_.largest);
   const double aligned = t_.aligned_p * v_normal * std::min(1.0, heaviest / z_.top_weight) +
                          t_.aligned_v * row_.v_normal * std::min(1.0, heaviest);
+  absolute_random_ = std::min(absolute_, flushed_ + aligned);
   aligned_variance_ = z_.aligned_variance * square(loose_ * aligned);
   // Weights that were rounded to a few numbers are as good as equal, whatever they were before.
   const PRounding& rounding = model_.p_rounding();
@@ -86,13 +87,8 @@ void RowBounds::prepare_channels() {
   of_row_ = row_.structured ? t_.theta + z_.quotient : theta_systematic_;
   of_row_variance_ = row_.structured ? 0 : square(z_.theta_sigma) + square(z_.quotient) / 3;
   // Of the replayed result: what its denominator errs by.
-  // A largest key that no other may overtake has P of exactly 1, whatever its score is off by: the numerator
-  // stands as replayed, and the row sum errs by the other weights against it.
-  led_apart_ = row_.alone > 0 && row_.parts <= 1 && !joint_;
-  denominator_ = joint_       ? row_.flips + row_.sink * ((1 + row_.sink_error) * (1 + row_.largest) - 1)
-                 : led_apart_ ? std::min(row_random_ + row_.largest_random,
-                                         row_.others + (1 - row_.alone) * row_.largest_random)
-                              : row_random_ + z_.farther * row_.distance;
+  denominator_ = joint_ ? row_.flips + row_.sink * ((1 + row_.sink_error) * (1 + row_.largest) - 1)
+                        : row_random_ + z_.farther * row_.distance;
   // Weights that may round otherwise do so apart from each other where they are no more than a grid between
   // generic weights makes them: 2 p e of every key.
   const double window = shared_error(z_, row_.largest_random);
@@ -148,7 +144,6 @@ T RowBounds::merged(const ChannelFacts<T>& c, const T& norm) const {
 // rounded P, it moves along, part by part.
 template <class T>
 T RowBounds::led(const ChannelFacts<T>& c, const T& norm) const {
-  if (led_apart_) return every<T>(0);
   const T size = size_of(c.o);
   const double lag = std::max(0.0, model_.arithmetic().rescale_lag_log2) * M_LN2;
   const double lead = row_.largest_random + z_.farther * lag;
@@ -156,6 +151,12 @@ T RowBounds::led(const ChannelFacts<T>& c, const T& norm) const {
   const T sums = joint_ ? smaller(c.spread, c.part_size + size) : c.part_size;
   const T far = c.part_far + row_.part_distance * (size + row_.rounding_ratio * row_.v_max);
   return lead * (sums + row_.rounding_ratio * norm) + z_.farther * far;
+}
+
+template <class T>
+T RowBounds::led_by_runs(const ChannelFacts<T>& c, const T& norm) const {
+  const T from_o = root(larger(every<T>(0), c.second - c.o * c.o)) + size_of(c.o - c.replayed);
+  return row_.others * from_o + std::min(row_.others, row_.others_most * row_.rounding_ratio) * norm;
 }
 
 double RowBounds::random_row_sum() const {
@@ -183,7 +184,7 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   // What tiers P and R share: accumulation, V's rounding, partial results, the quotient.
   const T leaning = followed_ ? T(loose_ * c.sum_lean + one_way_pv_ * t_.moved * c.mass)
                               : larger(loose_ * c.group_systematic, one_way_pv_ * accumulation);
-  T systematic = (followed_ ? flushed_ : absolute_) + z_.v_relative * c.mass +
+  T systematic = (followed_ ? flushed_ : absolute_random_) + z_.v_relative * c.mass +
                  smaller(accumulation, leaning + row_.absorbed_pv * c.swallowed);
   T variance = square(loose_) * c.group_variance * (followed_ ? 2 : 1) + aligned_variance_;
   if (model_.deals(row_.declared)) {
@@ -211,28 +212,44 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
                          turned<T>(c.flips, random) + shared(z_.tile_shared) + merging + of_row_ * size;
   const T smooth = variance + c.variance + of_row_variance_ * square(c.o);
   const T variance_p = smooth + c.rounding_variance * rounding_share_;
-  b.p = remaining_random_ > 0 && !row_.structured
-            ? T((systematic_p + kLambda * root(variance_p)) / remaining_random_)
-            : every<T>(kInf);
+  b.p = b.p_rounded = every<T>(kInf);
+  if (remaining_random_ > 0 && !row_.structured) {
+    b.p = (systematic_p + kLambda * root(variance_p)) / remaining_random_;
+    // The rounding of one key or two does less than five of its standard deviations. All of it being there,
+    // what turns over is, too; a numerator that is not followed errs as its weights do.
+    if (narrow_ && !joint_ && z_.farther == 0) {
+      const double grown = std::exp(2 * row_.largest_random);
+      const double own = row_.turns() ? row_.largest_random + z_.eps : 0.0;
+      b.p_rounded = (systematic_p - one_way - turned<T>(c.flips, random) +
+                     (grown * row_.rounding_ratio + own) * norm + kLambda * root(smooth)) /
+                    remaining_random_;
+    }
+  }
   b.bias = systematic_p / remaining_random_;
   b.bias = each<T>([&](int32_t k) { return std::isfinite(lane(b.p, k)) ? lane(b.bias, k) : kInf; });
   b.sigma = root(smooth + kMeanSquare * c.rounding_variance * rounding_share_ + square(systematic_p / 3));
   if (narrow_) {
     b.suspicious = any_above(size_of(c.replayed - c.o), one_way + kSuspicious * random);
     // Against another maximum the same roundings may all fall to one side.
-    if (!joint_) b.suspicious |= any_above(drift_ * size, one_way + random);
+    // What is known of P does not drift: then it is the others' mean that does.
+    const T drifting = row_.known > 0 ? T(size_of(c.o - c.known) / std::max(1 - row_.known, 1e-12)) : size;
+    if (!joint_) b.suspicious |= any_above(drift_ * drifting, one_way + random);
   }
 
   // Tier R, about the replayed value: P's rounding is known but for the weights near a boundary.
   b.r = b.replay_sigma = every<T>(kInf);
   if (row_.replayed && remaining_random_ > 0) {
     const T largest = larger(size, size_of(c.replayed));
-    const T leads = led(c, norm);
-    const T moved = shared(z_.tile_shared + 2 * std::max(row_.largest_random, z_.farther)) +
-                    (z_.tile_shared + z_.merge) * size_of(c.o - c.replayed);
-    const T systematic_r = systematic + c.flips + moved + leads + merging + denominator_ * largest +
-                           c.tile_error + of_row_ * largest +
-                           kUnseenWeight * static_cast<double>(row_.count) * row_.v_max;
+    T leads = led(c, norm);
+    T maxima = shared(2 * std::max(row_.largest_random, z_.farther)) + leads + denominator_ * largest;
+    if (row_.led && !joint_) {
+      const T by_runs = led_by_runs(c, norm);
+      leads = smaller(leads, by_runs);
+      maxima = smaller(maxima, by_runs + row_.followers * largest);
+    }
+    const T moved = shared(z_.tile_shared) + (z_.tile_shared + z_.merge) * size_of(c.o - c.replayed);
+    const T systematic_r = systematic + c.flips + moved + maxima + merging + c.tile_error +
+                           of_row_ * largest + kUnseenWeight * static_cast<double>(row_.count) * row_.v_max;
     const T variance_r = variance + of_row_variance_ * square(largest);
     b.r = (systematic_r + kLambda * root(variance_r)) / remaining_random_;
     if (flips_apart_)

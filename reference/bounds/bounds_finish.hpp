@@ -33,6 +33,7 @@ struct RowFacts {
   // A key's own error is at most largest_random + RandomTerms::farther times its distance; `distance` is the
   // mean of these.
   double systematic = 0, variance = 0, eps = 0, largest_random = 0, distance = 0;
+  double most_variance = 0;                         // matrix form: the largest p V_j
   double distance_square = 0;                       // mean of its square
   double rounding_square = 0, rounding_biased = 0;  // sum h^2; sum h of the keys rounded one way
   // Weights below the last bit of their lane's sum: lost, not rounded. In the row sum, and in P V.
@@ -52,9 +53,12 @@ struct RowFacts {
   double part_distance = 0;
   double flips = 0;       // weight that may round differently than replayed
   double score_lean = 0;  // units of few bits: |sum p delta|, what they take off the scores
-  // Share of the largest key where no other may define the maximum (0: not known); what the others then put
-  // into a row sum that stands against it, beside what it is off by itself.
-  double alone = 0, others = 0;
+  // Where the keys that define running maxima are known (bounds_leads.hpp): of all keys outside the run of
+  // the largest score sqrt(sum p e^2) and the largest e, and what keys that define no maximum put into a row
+  // sum that stands against maxima.
+  bool led = false;
+  double others = 0, others_most = 0, followers = 0;
+  double known = 0;  // weight of keys whose rounded P is known
   // Share of the sink, and its hard error expm1(E): in a row sum of rounded P it alone is not rounded, and
   // stands against a maximum that errs by what a key errs.
   double sink = 0, sink_error = 0;
@@ -101,6 +105,7 @@ T moved_by_weights(const ErrorModel& model, const RowFacts& row, const T& from_o
 template <class T>
 struct ChannelFacts {
   T o = every<T>(0), replayed = every<T>(0);
+  T known = every<T>(0);                       // what keys whose rounded P is known have of o
   T mass = every<T>(0), second = every<T>(0);  // sum p|v|, sum p v^2
   T exponent = every<T>(0);                    // sum p expm1(E) |v - o|
   T spread = every<T>(0);                      // sum p |v - o|
@@ -129,6 +134,7 @@ struct ChannelFacts {
 template <class T>
 struct ElementBounds {
   T d, p, r, sigma;
+  T p_rounded;              // as p, with all that the rounding of P may do: needs no check of it
   T bias;                   // the systematic part of p: the mean of legal errors is at most this
   T replay_sigma;           // as sigma, about the replayed value; infinite where that is not known
   bool suspicious = false;  // of any channel: the replayed rounding of P is not what a random one would be
@@ -162,6 +168,9 @@ class RowBounds {
   T merged(const ChannelFacts<T>&, const T& norm) const;
   template <class T>
   T led(const ChannelFacts<T>&, const T& norm) const;
+  // The same in tier R, with all that the maxima of runs are off by: their moves, and row sums.
+  template <class T>
+  T led_by_runs(const ChannelFacts<T>&, const T& norm) const;
   // What these flips add to the rounding of P, `random`, whose replay leaves some of it free.
   template <class T>
   T turned(T flips, T random) const;
@@ -179,9 +188,10 @@ class RowBounds {
   double rounding_share_;    // variance of one rounding of P over h^2
   double theta_systematic_;  // what the row sum errs by that does not average out; no more than everything
   void prepare_channels();
-  bool led_apart_ = false, sums_in_order_ = false, chain_apart_ = false, flips_apart_ = false;
+  bool sums_in_order_ = false, chain_apart_ = false, flips_apart_ = false;
   double weighed_more_ = 0, grown_ = 0, enlarged_ = 0, chain_growth_ = 1;  // of hard_accumulation()
-  double flushed_ = 0, absolute_ = 0, aligned_variance_ = 0, loose_ = 1, usual_ = 0, one_way_pv_ = 0;
+  double flushed_ = 0, absolute_ = 0, absolute_random_ = 0, aligned_variance_ = 0, loose_ = 1, usual_ = 0,
+         one_way_pv_ = 0;
   double of_row_ = 0, of_row_variance_ = 0, denominator_ = 0, drift_ = 0;
 };
 

@@ -58,31 +58,6 @@ void FollowedScores::follow(Index i, int64_t count, const double* dots, double r
   }
 }
 
-int64_t alone_key(const Block& b, const BlockRow& row, const RowSums& s, const double* x) {
-  const assay_arithmetic& a = b.model.arithmetic();
-  if (!b.model.follows_qk() || s.random.farther > 0 || a.rescale_lag_log2 > 0 || (a.sink_first && b.p.sinks))
-    return -1;
-  const double near = row.top - moving_slack(s.random, a.rescale_lag_log2, kInf, s.largest_random);
-  int64_t at = -1, count = 0;
-  for (Index j = 0; j < b.x.cols(); ++j)
-    if (x[j] >= near && x[j] > ErrorModel::kInvisible) ++count, at = j;
-  return count == 1 ? at : -1;
-}
-
-void key_windows(const Block& b, Index i, Index at, int64_t count, const RowSums& s, TileRounding& t,
-                 float* room) {
-  const float *delta = b.delta.row(i).data() + at, *cut = b.cut.row(i).data() + at;
-  for (int64_t j = 0; j < count; ++j) {
-    const double most = s.score_systematic + kOtherLean * std::fabs(delta[j]) +
-                        kLambda * std::sqrt(s.other_variance + cut[j]);
-    room[j] = static_cast<float>((t.eps[j] + most) * (1 + 0x1p-22));
-  }
-  // Against itself a key's score errs by nothing.
-  if (at <= s.alone_at && s.alone_at < at + count)
-    room[s.alone_at - at] = t.eps[s.alone_at - at] - static_cast<float>(s.largest_random);
-  t.eps = room, t.window -= s.largest_random;
-}
-
 FollowedValues::FollowedValues(const Block& b, Index channels) : b_(b), dv_(channels) {
   codes_.resize(kTileKeys * dv_);
   for (const BlockRow& row : b.rows) {

@@ -31,13 +31,22 @@ class FollowedScores {
   double k_scale_[kTileKeys] = {}, largest_q_ = 0, largest_k_ = 0;
 };
 
-// The largest key of a followed row whose scores are x, where no other may define a maximum in its place;
-// else -1.
-int64_t alone_key(const Block&, const BlockRow&, const RowSums&, const double* x);
-// For the keys at .. at + count - 1 of row i what each one's score may be off by, in t.eps, which moves to
-// `room`, instead of the most of all keys in t.window.
+// Row i begins: its scores are x.
+void start_leads(const Block&, const BlockRow&, const double* x, RowSums&);
+// It enters a tile of the keys from .. to - 1 of the block with a largest score.
+void enter_leads(const Block&, Eigen::Index i, Eigen::Index from, Eigen::Index to, RowSums&);
+// Sums over the keys at .. at + count - 1 and their weights; kinds: how many are alike (null: none).
+void add_leads(const Block&, Eigen::Index i, Eigen::Index at, int64_t count, const double* weights,
+               const float* kinds, RowSums&);
+// For the same keys what each one's score and its maximum may be off by, in t.eps, which moves to `room`,
+// instead of the most of all keys in t.window.
 void key_windows(const Block&, Eigen::Index i, Eigen::Index at, int64_t count, const RowSums&,
                  TileRounding& t, float* room);
+// Then: whether a leader's P is known, of weight `weight` and `key` of the tile's windows; takes its square
+// out.
+bool release_leader(const TileRounding&, int64_t key, double weight, float excess, float& h_square, RowSums&);
+// What this makes of the row's facts.
+void lead_facts(const Block&, const BlockRow&, const RowSums&, RowFacts&);
 
 // V as codes, and what the unit makes of each row's P V.
 class FollowedValues {

@@ -8,52 +8,12 @@
 #include <cstdlib>
 #include <string>
 
-#include "reference/bounds/bounds.hpp"
-#include "reference/bounds/bounds_classes.hpp"
-#include "reference/bounds/bounds_emulator.hpp"
+#include "reference/bounds/bounds_eight_bits.hpp"
 
 namespace assay {
 namespace {
 
 using namespace testing;
-
-struct Kernel {
-  std::string name;
-  assay_arithmetic arithmetic;
-  int32_t operands = ASSAY_FP8_E4M3;
-};
-
-std::vector<Kernel> kernels() {
-  assay_arithmetic fp8 = tensor_core(ASSAY_FP8_E4M3, 64, 32, 13, 13);
-  std::vector<Kernel> all;
-  const auto add = [&](const char* name, assay_arithmetic a, auto change, int32_t operands = ASSAY_FP8_E4M3) {
-    change(a);
-    all.push_back({name, a, operands});
-  };
-  using A = assay_arithmetic;
-  add("FA3 fp8, tiles of 128 reversed", fp8,
-      [](A& a) { a.tile_keys = 128, a.tile_reverse = a.order_declared = 1, a.p_offset_log2 = 8; });
-  add("FA3 fp8, each tile promoted", fp8, [](A& a) {
-    a.tile_keys = 128, a.tile_reverse = a.order_declared = a.promote_pv = 1, a.p_offset_log2 = 8;
-  });
-  add("XQA fp8, bf16 Q to e4m3, 16 parts by turns", fp8, [](A& a) {
-    a.q_replayed_format = ASSAY_FP8_E4M3, a.q_replayed_factor = 1;
-    a.splits = 16, a.split_interleaved = a.order_declared = 1;
-    a.partial_format = ASSAY_BF16, a.p_offset_log2 = 8.807354922;
-  });
-  add("XQA fp8, order undeclared", fp8, [](A& a) {
-    a.q_replayed_format = ASSAY_FP8_E4M3, a.q_replayed_factor = 1;
-    a.splits = 16, a.partial_format = ASSAY_BF16, a.p_offset_log2 = 8.807354922, a.tile_keys = 64;
-  });
-  add("e4m3 cache, fp16 products, parts", tensor_core(ASSAY_FP16, 16, 16, 25, 23),
-      [](A& a) { a.splits = 32, a.row_sum_chain = 300; });
-  const auto integers = [](A& a) { a.qk = a.pv = {ASSAY_ACC_INT32, 32, 0, 0}, a.order_declared = 1; };
-  add("int8, P by 127", arithmetic(ASSAY_INT8, 1, 64), integers, ASSAY_INT8);
-  add(
-      "int8, P by tile maximum", arithmetic(ASSAY_INT8, 1, 64),
-      [&](A& a) { integers(a), a.p_int8_tile_max = 1; }, ASSAY_INT8);
-  return all;
-}
 
 // Over all elements of some rows: the largest half-width that is accepted, the largest error; |O| is its root
 // mean square.
@@ -69,16 +29,8 @@ struct Looseness {
   }
 };
 
-Looseness measure(const Kernel& kernel, Family family, int32_t keys, uint64_t seed) {
-  DenseCase c = make_case(family, 1, keys, 128, seed);
-  Problem& p = c.problem;
-  const bool integer = kernel.operands == ASSAY_INT8;
-  const bool same =
-      kernel.arithmetic.q_replayed_format == ASSAY_FORMAT_NONE && kernel.arithmetic.qk.fraction_bits < 25;
-  p.k_format = p.v_format = kernel.operands;
-  if (integer) p.q_scale = p.k_scale = p.v_scale = ASSAY_SCALE_TENSOR;
-  if (same) p.q_format = kernel.operands;  // the emulator has no codes beside scaled values
-  c = c.rebuilt(127);
+Looseness measure(const EightBits& kernel, Family family, int32_t keys, uint64_t seed) {
+  const DenseCase c = eight_bit_case(kernel, family, keys, seed);
   const BoundedAttention b = bounded_attention(c.problem, c.host(), c.rows(), kernel.arithmetic);
   const Emulation e = Emulator(c, kernel.arithmetic).run();
   Looseness l;
@@ -100,7 +52,7 @@ Looseness measure(const Kernel& kernel, Family family, int32_t keys, uint64_t se
 }
 
 void table(const std::vector<int32_t>& lengths, double most) {
-  for (const Kernel& kernel : kernels())
+  for (const EightBits& kernel : eight_bit_kernels())
     for (const Family family : {Family::kNormal, Family::kPositive})
       for (const int32_t keys : lengths) {
         // A few rows of 64 keys have no largest error.
@@ -122,7 +74,7 @@ TEST(Looseness, OfKernelsOnEightBitUnits) { table({64, 300, 1500}, 20); }
 // What a unit of few bits may cut off subnormals grows with the keys; no weight that meets them is large
 // there.
 TEST(Looseness, SubnormalsOfManyKeysAreAlignedAtSmallWeights) {
-  const Looseness l = measure(kernels().front(), Family::kNormal, 131072, 1);
+  const Looseness l = measure(eight_bit_kernels().front(), Family::kNormal, 131072, 1);
   EXPECT_LE(l.worst, 1);
   EXPECT_LE(l.bound, 10 * l.error);
 }
@@ -136,7 +88,7 @@ TEST(Looseness, TableOverRowsAndSeeds) {
   std::printf(
       "kernel,data,keys,rows,O bound / error,O bound / |O|,LSE bound / error,largest error / bound\n");
   for (const int32_t keys : {64, 300, 1500, 4096, 16384, 131072})
-    for (const Kernel& kernel : kernels())
+    for (const EightBits& kernel : eight_bit_kernels())
       for (const Family family : {Family::kNormal, Family::kPositive, Family::kPeaked}) {
         const auto seeds = std::clamp<int64_t>(std::atoll(budget) / keys, 1, 64);
         Looseness all;

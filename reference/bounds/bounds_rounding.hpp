@@ -87,5 +87,26 @@ inline double flip(const RoundedP& r, double window) {
   return distance > window ? 0.0 : crossed;
 }
 
+inline double limited(double x, double limit) {
+  const double low = x < -limit ? -limit : x;
+  return low > limit ? limit : low;
+}
+
+// What the roundings of p against three other maxima are off by: a third of a step of the grid off either
+// way, and p larger by sqrt 2; no more than p itself, and no largest number, since another maximum has its
+// own largest P.
+inline void other_places(const PRounding& r, double p, double largest, double* off) {
+  constexpr double kSqrt2 = 1.4142135623730951;
+  PRounding unlimited = r;
+  if (!r.integer) unlimited.largest = 1e300;
+  const double third = round_p(r, p, largest).spacing / 3;
+  const double places[] = {p + third, p + 2 * third, p * kSqrt2};
+  for (int n = 0; n < 3; ++n) {
+    const double limit = r.most * (n < 2 ? p : places[n]);
+    off[n] = limited(round_p(unlimited, places[n], largest).value - places[n], limit);
+  }
+  off[2] /= kSqrt2;
+}
+
 }  // namespace rounding
 }  // namespace assay

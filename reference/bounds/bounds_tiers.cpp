@@ -69,7 +69,9 @@ void start_tiers(BoundedAttention& b, const std::vector<RowId>& rows, int32_t he
 }
 
 RowTiers::RowTiers(BoundedAttention& out, int64_t slot, int32_t head_dim_v, const RowBounds& bounds)
-    : out_(out), slot_(slot), first_(slot * head_dim_v), dim_(head_dim_v), bounds_(bounds) {}
+    : out_(out), slot_(slot), first_(slot * head_dim_v), dim_(head_dim_v), bounds_(bounds) {
+  if (bounds.narrow()) rounded_.assign(static_cast<size_t>(dim_), kInf);
+}
 
 template <class T>
 void RowTiers::element(int32_t d, const ChannelFacts<T>& c) {
@@ -81,11 +83,13 @@ void RowTiers::element(int32_t d, const ChannelFacts<T>& c) {
     const double o = lane(c.o, k), replayed = lane(c.replayed, k), r = lane(b.r, k), sigma = lane(b.sigma, k);
     out_.value.o[at] = o;
     out_.o_bound[at] = lane(b.d, k);
-    out_.o_bound_p[at] = lane(b.p, k);
+    const double rounded = lane(b.p_rounded, k), p = std::min(lane(b.p, k), rounded);
+    out_.o_bound_p[at] = p;
+    if (narrow) rounded_[static_cast<size_t>(d + k)] = rounded;
     out_.o_rounding[at] = narrow ? static_cast<float>(replayed - o) : 0.0f;
     out_.o_bias[at] = lane(b.bias, k);
     // A replay that is no sharper than the other tiers (scores worse than P's own grid) is left out.
-    const bool useful = std::isfinite(r) && !(r > 2 * lane(b.d, k) && r > 2 * lane(b.p, k));
+    const bool useful = std::isfinite(r) && !(r > 2 * lane(b.d, k) && r > 2 * p);
     out_.o_bound_r[at] = useful ? r : kInf;
     out_.o_replayed[at] = useful ? replayed : o;
     out_.o_sigma[at] = useful && followed ? std::min(sigma, lane(b.replay_sigma, k)) : sigma;
@@ -114,6 +118,13 @@ RowTiersCounts RowTiers::finish(const RowFacts& row) {
   // Where all is systematic tier P is a little wider than D, of the same parts.
   if (out_.lse_bound_p[slot_] <= 1.25 * out_.lse_bound[slot_]) out_.lse_mostly[slot_] = bounds_.lse_mostly();
   intersect_slot(out_, static_cast<size_t>(slot_));
+  if (!row.keys || !suspicious_ || row.structured || rounded_.empty()) return counts;
+  // Whatever the rounding of P is like: aggregates, which count on it, see a declined row.
+  for (size_t d = 0; d < rounded_.size(); ++d) {
+    const size_t at = static_cast<size_t>(first_) + d;
+    out_.o_low[at] = std::max(out_.o_low[at], out_.value.o[at] - rounded_[d]);
+    out_.o_high[at] = std::min(out_.o_high[at], out_.value.o[at] + rounded_[d]);
+  }
   return counts;
 }
 

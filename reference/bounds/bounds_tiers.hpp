@@ -2,6 +2,8 @@
 // From the half-widths of the tiers to the one interval a result is accepted in.
 #pragma once
 
+#include <vector>
+
 #include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_finish.hpp"
 
@@ -30,6 +32,7 @@ class RowTiers {
   int32_t dim_;
   RowBounds bounds_;
   bool suspicious_ = false;
+  std::vector<double> rounded_;  // ElementBounds::p_rounded
 };
 
 // The intervals of bounds that were put together otherwise: o_low .. o_high and lse_low .. lse_high from the

@@ -96,19 +96,7 @@ class Values {
     s.lanes.row_sum_lanes = model.row_sum_lanes(shape.span, shape.keys);
     s.lanes.pv_lanes = model.pv_lanes();
     score_errors(b_, row, shape.top, x, s);
-    if (b_.p.sinks) {
-      const double weight = std::exp(s.sink - s.m), size = std::fabs(s.sink), distance = s.m - s.sink;
-      const double w = expm1_above(s.terms.score * size + s.terms.distance * distance + s.terms.fixed);
-      s.weight = weight;
-      s.sink_weight = weight, s.sink_error = w;
-      s.error = weight * w;
-      s.square = weight * w * w;
-      s.distance_square = weight * std::min(distance * distance, 1e200);
-      s.eps_square = weight * s.random.eps * s.random.eps;
-      s.score_systematic = std::max(s.score_systematic, s.random.factor * size);
-      s.score_variance = std::max(s.score_variance, s.random.score_variance * size * size);
-      s.other_variance = std::max(s.other_variance, s.random.score_variance * size * size);
-    }
+    if (b_.p.sinks) sink_errors(s);
     s.start = a.sink_first && b_.p.sinks ? s.sink : -kInf;
   }
 
@@ -126,7 +114,7 @@ class Values {
     product_.resize(rows_, dv_);
     group_weight_.assign(rows_, 0.0), group_updates_.assign(rows_, 0.0);
     group_keys_.assign(rows_, 0);
-    if (b_.model.follows_qk()) lean_ = MatrixF::Zero(rows_, dv_);
+    if (b_.model.follows_qk()) lean_ = MatrixF::Zero(rows_, dv_), known_ = Matrix::Zero(rows_, dv_);
     if (b_.model.followed()) distance_.emplace(rows_, dv_);
     if (b_.model.follows_pv()) followed_.emplace(b_, dv_);
     excess_ = h_square_ = flip_ = MatrixF::Zero(narrow, kTileKeys);
@@ -203,6 +191,10 @@ class Values {
     group_keys_[i] +=
         std::max<int64_t>(0, std::min(span.to, row.keys.end) - std::max(span.from, row.keys.begin));
     alike_.note(i, at, count, weights, s);
+    const bool leads = b_.model.follows_qk();
+    const auto add_leads = [&](Index from, int64_t keys) {
+      matrix_bounds::add_leads(b_, i, at + from, keys, weights + from, alike_.kinds(i, at + from), s);
+    };
     if (b_.order.declared()) {
       const int64_t tile = b_.order.tile(), first = span.from / tile, last = (span.to - 1) / tile;
       const bool reverse = b_.model.arithmetic().tile_reverse != 0;
@@ -211,20 +203,18 @@ class Values {
         const int64_t from = std::max(span.from, t * tile), to = std::min(span.to, (t + 1) * tile);
         advance(i, t, part_before);
         part_before += weights_.row(i).segment(from - span.from, to - from).sum();
+        if (leads && s.tile_top > -kInf) add_leads(from - span.from, to - from);
         if (narrow_) round_tile(i, s.maximum.value(), from - span.from, to - from, x);
         follow(i, t, tile, s.maximum.value(), span, from, to);
       }
     } else {
+      if (leads) add_leads(0, count);
       if (narrow_) round_tile(i, s.m, 0, count, x);
       const int64_t tile = b_.model.estimated_tile();
       for (int64_t from = span.from, to; from < span.to; from = to) {
         to = std::min(span.to, (from / tile + 1) * tile);
         follow(i, from / tile, tile, s.m, span, from, to);
       }
-    }
-    if (b_.model.follows_qk()) {
-      const float* delta = b_.delta.row(i).data() + at;
-      for (int64_t j = 0; j < count; ++j) s.score_lean += weights[j] * delta[j];
     }
   }
 
@@ -242,6 +232,7 @@ class Values {
     for (int64_t j = from; j < to; ++j) top = top < x[j] ? x[j] : top;
     s.tile_top = top > ErrorModel::kInvisible ? top : -kInf;
     s.part_top = std::max(s.part_top, s.tile_top);
+    if (s.tile_top > -kInf) enter_leads(b_, i, from, to, s);
     const double stale = 1 + std::max(0.0, s.m - s.maximum.value());
     if (s.maximum.advance(s.tile_top)) {
       s.updated += before * stale, s.updates += 1;
@@ -269,6 +260,9 @@ class Values {
           flip_square_.row(i) += flip * flip * alike_.kind(i, first + j) * v_square_.row(j);
         }
     }
+    if (const Index j = s.leader - first; j >= at && j < at + count)
+      if (release_leader(t, j - at, weights_(i, j), excess_(i, j), h_square_(i, j), s))
+        known_.row(i) += weights_(i, j) * v_.row(j);
     alike_.spread(i, first + at, count, h_square_.row(i).data() + at, s);
   }
 
@@ -298,6 +292,7 @@ class Values {
     for (RowSums& s : sums_) {
       s.maximum = RunningMaximum(a.rescale_lag_log2, s.start,
                                  moving_slack(s.random, a.rescale_lag_log2, s.slack, s.largest_random));
+      s.leads.begin_part();
       s.part_weight = 0;
       s.part_top = -kInf;
       s.tile = -1;
@@ -323,7 +318,7 @@ class Values {
   }
 
   void end_part() {
-    for (RowSums& s : sums_) s.ambiguous |= s.maximum.ambiguous();
+    for (RowSums& s : sums_) s.ambiguous |= s.maximum.ambiguous(), s.leads.end_part();
     if (followed_) followed_->end_part();
     for (Index i = 0; i < rows_; ++i) partial_.end_part(i, acc_, sums_[i].end_part());
   }
@@ -367,7 +362,7 @@ class Values {
     const T moved = moved_by_weights<T>(b_.model, f, deviation, norm, size_of(c.o));
     c.exponential = y.eps_norm * moved;
     c.systematic = f.systematic * moved;
-    c.variance = f.variance * variance;
+    c.variance = f.most_variance * variance;
     const T lean_of_v = from_memory<T>(&lean_of_v_[d]);
     if (b_.model.deals(f.declared)) {
       const T share = from_memory<T>(&share_of_v_[d]);
@@ -382,6 +377,7 @@ class Values {
     c.updated = at(partial_.updated) * scaled;
     c.tile_error = at(partial_.tile_error) * scaled;
     c.replayed = c.o;
+    if (f.known > 0) c.known = at(known_) * inverse;
     if (b_.model.follows_qk())
       c.score_lean = size_of(at(lean_) - c.o * s.score_lean) * scaled + 0x1p-15 * y.row.largest_delta * norm;
     if (distance_) {
@@ -422,7 +418,7 @@ class Values {
   std::vector<uint8_t> wanted_;
   std::vector<float> eps_;
   std::optional<FollowedValues> followed_;
-  Matrix v_, weights_, acc_;
+  Matrix v_, weights_, acc_, known_;  // known_: of leaders whose P is known
   DealtSums dealt_{dv_};
   alignas(64) float windows_[kTileKeys];
   std::vector<double> lean_of_v_, share_of_v_;  // of dealt_, by channel

@@ -43,9 +43,11 @@ bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const 
     difference += delta;
     if (kShifted) {
       const double third = rounded.spacing / 3, low = p + third, high = low + third, more = p * kOtherMaximum;
-      below += unlimited(low).value - low;
-      above += unlimited(high).value - high;
-      other += unlimited(more).value - more;
+      // No weight errs by more than itself, wherever on the grid it is.
+      const double limit = most * p, limit_more = most * more;
+      below += rounding::limited(unlimited(low).value - low, limit);
+      above += rounding::limited(unlimited(high).value - high, limit);
+      other += rounding::limited(unlimited(more).value - more, limit_more);
     }
     sizes += h;
     squares += h * h;

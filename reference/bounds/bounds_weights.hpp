@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "reference/bounds/bounds_alike.hpp"
+#include "reference/bounds/bounds_leads.hpp"
 #include "reference/bounds/bounds_order.hpp"
 #include "reference/bounds/bounds_rounding.hpp"
 #include "reference/bounds/bounds_terms.hpp"
@@ -44,10 +45,16 @@ struct RowSums {
   ErrorTerms terms;
   RandomTerms random;
   double largest_random = 0;  // of the scores
-  int64_t alone_at = -1;      // the largest key, where no other may define the maximum
+  // A key that defines the running maximum, whatever scores are off by: of the tile that is visited, or of
+  // the row where the order is not declared. -1: there may be several.
+  int64_t leader = -1;
+  Leads leads;
+  double known = 0;           // weight of leaders whose rounded P is known
   double other_variance = 0;  // of scores, without what a followed unit cuts off
   double score_lean = 0;      // sum p delta
   double score_systematic = 0, score_variance = 0;
+  // Units of few bits: sum and largest of p^2 and p times the variance of a score, times how many are alike.
+  double value_variance = 0, most_variance = 0;
   // Keys of equal score: the most, the largest weight of so many together, and their number on average.
   double most_alike = 1, alike_weight = 1, alike_sum = 0;
   // State of the replay.

@@ -110,6 +110,13 @@ TEST(Windows, CoverWhatScoresOfFewBitsMayBeOffBy) {
     a.order_declared = 1, a.p_offset_log2 = 8, a.splits = parts;
     const BoundedAttention plain = bounded_attention_elementwise(c.problem, c.host(), c.rows(), a),
                            matrix = bounded_attention(c.problem, c.host(), c.rows(), a);
+    // What matrices know of the row is no more than what its keys say one by one.
+    for (size_t d = 0; d < plain.o_bound_r.size(); ++d) {
+      if (std::isfinite(plain.o_bound_r[d])) EXPECT_GE(matrix.o_bound_r[d], plain.o_bound_r[d] * (1 - 1e-5));
+      if (std::isfinite(plain.o_bound_p[d])) EXPECT_GE(matrix.o_bound_p[d], plain.o_bound_p[d] * (1 - 1e-5));
+    }
+    for (size_t h = 0; h < plain.lse_bound_p.size(); ++h)
+      EXPECT_GE(matrix.lse_bound_p[h], plain.lse_bound_p[h] * (1 - 1e-5));
     if (!std::isfinite(plain.o_bound_r[0])) continue;
     ++rows;
     const Scores s = scores_of(c, a.qk);

@@ -25,12 +25,21 @@ using namespace assay_kernels;
 namespace {
 
 constexpr bool kPositions = true;  // looks at first_key and positions
+// Keys are dealt to so many sums in turn, which are folded at the end: one sum of a million keys would lose
+// what is small beside it.
+constexpr int32_t kLanes = 16;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// fp32 buffers of one thread, reused from row to row.
+// fp32 buffers of one thread, reused from row to row. o: by lane.
 struct RowBuffers {
   std::vector<float> q, k, v, o, logits;
 };
+
+// Lane 0 becomes the sum of all lanes of `width` numbers.
+void fold_lanes(float* lanes, int32_t width) {
+  for (int32_t half = kLanes / 2; half > 0; half /= 2)
+    for (int32_t i = 0; i < half * width; ++i) lanes[i] += lanes[half * width + i];
+}
 
 // Position bias of the spec; keys after the row have none.
 float position_bias(int32_t alibi, float slope, int64_t distance) {
@@ -128,18 +137,22 @@ void attend(const Operands& a, int request, int32_t row, int head, KeyInterval o
   const float shift = sink > largest ? sink : largest;
 
   // Pass 2: weights, their sum and the weighted values.
-  float sum = 0.0f;
-  for (int32_t d = 0; d < p.head_dim_v; ++d) buffers.o[d] = 0.0f;
+  float sums[kLanes] = {};
+  std::fill(buffers.o.begin(), buffers.o.end(), 0.0f);
   for (int32_t j = keys.begin; j < keys.end; ++j) {
     if (buffers.logits[j] == -kInfinity) continue;
     const KeyPlace place = place_key(a, request, j);
     const float weight = std::exp(buffers.logits[j] - shift);
-    sum += weight;
+    float* o = &buffers.o[static_cast<size_t>(j % kLanes) * p.head_dim_v];
+    sums[j % kLanes] += weight;
     const bool per_token = a.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD;
     const float factor = per_token ? weight * kv_scale(a.v_scale, request, place, kv_head) : weight;
     load_kv_row(a.v, token_offset(a.v, place) + kv_head * a.v.head_stride, p.head_dim_v, buffers.v.data());
-    for (int32_t d = 0; d < p.head_dim_v; ++d) buffers.o[d] += factor * buffers.v[d];
+    for (int32_t d = 0; d < p.head_dim_v; ++d) o[d] += factor * buffers.v[d];
   }
+  fold_lanes(sums, 1);
+  fold_lanes(buffers.o.data(), p.head_dim_v);
+  float sum = sums[0];
   if (p.has_sinks && shift > -kInfinity) sum += std::exp(sink - shift);
 
   const bool empty = sum == 0.0f;
@@ -160,9 +173,9 @@ int supports(const assay_kernel* self, const assay_problem* p, const assay_tenso
 
 int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
   assay_arithmetic m{};
-  m.qk = m.pv = {ASSAY_ACC_FMA, 1, 0, 23};
+  m.qk = {ASSAY_ACC_FMA, 1, 0, 23};
+  m.pv = m.row_sum = {ASSAY_ACC_FMA, kLanes, 0, 23};
   m.splits = 1;
-  m.row_sum_chain = 0;  // one chain over all keys
   // Two passes: one maximum for all keys, sink included, then all keys in their order.
   m.tile_keys = 1 << 30;
   m.order_declared = m.sink_first = 1;
@@ -201,7 +214,7 @@ int run_each(const assay_problem& p, int64_t count, const One& one) {
     RowBuffers buffers;
     try {
       buffers.q.resize(p.head_dim_qk), buffers.k.resize(p.head_dim_qk);
-      buffers.v.resize(p.head_dim_v), buffers.o.resize(p.head_dim_v);
+      buffers.v.resize(p.head_dim_v), buffers.o.resize(size_t{kLanes} * p.head_dim_v);
       buffers.logits.resize(p.max_kv_len);
     } catch (const std::bad_alloc&) {
       out_of_memory = true;
