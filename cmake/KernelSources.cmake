@@ -8,7 +8,7 @@ set(ASSAY_COMMON_SOURCES ${ASSAY_KERNELS}/common/operands.cpp ${ASSAY_KERNELS}/c
   ${ASSAY_KERNELS}/common/instances.cpp ${ASSAY_KERNELS}/common/metadata.cpp ${ASSAY_KERNELS}/common/persistent.cpp)
 
 # Kernels made of kernels, on any device.
-set(ASSAY_STEP_SOURCES ${ASSAY_KERNELS}/common/stages.cpp ${ASSAY_KERNELS}/common/stage_arithmetic.cpp
+set(ASSAY_STEP_SOURCES ${ASSAY_KERNELS}/common/pipelines.cpp ${ASSAY_KERNELS}/common/stages.cpp ${ASSAY_KERNELS}/common/stage_arithmetic.cpp
   ${ASSAY_KERNELS}/common/step_stages.cpp ${ASSAY_KERNELS}/common/unified_step.cpp
   ${ASSAY_KERNELS}/common/aiter_fa.cpp ${ASSAY_KERNELS}/common/sglang_fa.cpp
   ${ASSAY_KERNELS}/common/chunked_context.cpp ${ASSAY_KERNELS}/common/mla_prefill.cpp

@@ -245,10 +245,10 @@ def cell_text(cell: Cell | None) -> str:
 
 
 def hip_builds(root: pathlib.Path) -> set[str]:
-    """Pipelines that the libraries for AMD are compiled with: those of the portable sources."""
-    text = (root / "kernels/portable/steps.cpp").read_text(encoding="utf-8")
+    """Pipelines that the libraries for AMD are compiled with: all there are, where the portable sources are among theirs."""
+    text = (root / "kernels/common/pipelines.cpp").read_text(encoding="utf-8")
     built = "ASSAY_PORTABLE_ENTRY_SOURCES" in (root / "kernels/hip/CMakeLists.txt").read_text(encoding="utf-8")
-    return set(re.findall(r'"step_(\w+)_gpu"', text)) if built else set()
+    return set(re.findall(r'\{"(\w+)", &k\w+\}', text)) if built else set()
 
 
 def table(lines: dict[str, list[str]], runs: dict[str, Record], builds: set[str]) -> str:

@@ -170,13 +170,14 @@ void add_calls(Calls& c) {
   if (parts[kDecode].rows > 0) decode(c, parts[kDecode]);
 }
 
-constexpr StagePlace kPlaces[] = {
-    {"write", {ASSAY_OP_CACHE_WRITE, 0}},      {"split", {ASSAY_OP_SPLIT_BATCH, 0}},
-    {"prefill", {ASSAY_OP_PREFILL, 0}},        {"extend", {ASSAY_OP_PREFILL, 0}},
-    {"window", {ASSAY_OP_WINDOW_METADATA, 0}}, {"chunks", {ASSAY_OP_CHUNK_METADATA, 0}},
-    {"gather", {ASSAY_OP_CACHE_GATHER, 0}},    {"context", {ASSAY_OP_PREFILL, 0}},
-    {"merge", {ASSAY_OP_MERGE_STATES, 0}},     {"decode", {ASSAY_OP_DECODE_SPLITKV, ASSAY_OP_PAGED}},
-    {"unified", {ASSAY_OP_PAGED, 0}}};
+constexpr StagePlace kBefore[] = {{"write", {ASSAY_OP_CACHE_WRITE}},
+                                  {"split", {ASSAY_OP_SPLIT_BATCH}},
+                                  {"prefill", {ASSAY_OP_PREFILL}},
+                                  {"extend", {ASSAY_OP_PREFILL}},
+                                  {"window", {ASSAY_OP_WINDOW_METADATA}}};
+constexpr StagePlace kBehind[] = {{"decode", {ASSAY_OP_DECODE_SPLITKV, ASSAY_OP_PAGED}},
+                                  {"unified", {ASSAY_OP_PAGED}}};
+constexpr auto kPlaces = all_places(kBefore, kChunkPlaces, kBehind);
 
 }  // namespace
 

@@ -101,13 +101,15 @@ void add_calls(Calls& c) {
 }
 
 constexpr StagePlace kPlaces[] = {
-    {"write", {ASSAY_OP_CACHE_WRITE, 0}},
-    {"tokens", {ASSAY_OP_EXPAND_PAGES, 0}},
+    {"write", {ASSAY_OP_CACHE_WRITE}},
+    {"tokens", {ASSAY_OP_EXPAND_PAGES}},
     {"decode", {ASSAY_OP_DECODE_SPLITKV, ASSAY_OP_PAGED, ASSAY_OP_PERSISTENT_PAGED}},
-    {"merge", {ASSAY_OP_MERGE_STATES, 0}},
-    {"extend", {ASSAY_OP_PAGED, 0}},
-    {"schedule", {ASSAY_OP_PS_METADATA, 0}},
-    {"reduce", {ASSAY_OP_REDUCE, 0}}};
+    {"merge", {ASSAY_OP_MERGE_STATES}},
+    {"extend", {ASSAY_OP_PAGED}, Role::kFewRows},
+    {"schedule", {ASSAY_OP_PS_METADATA}},
+    {"reduce", {ASSAY_OP_REDUCE}},
+    kJoinQ,
+    kTakeO};
 
 }  // namespace
 

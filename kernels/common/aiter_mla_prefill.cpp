@@ -63,9 +63,7 @@ void add_calls(Calls& c) {
   if (falls_back(p) != nullptr) {
     if (!plain(p.q_format)) refuse(std::string("quantised Q beside ") + falls_back(p), "fp32 bf16 fp16");
     add_write(c);
-    attend_in_chunks(c, everything(c), {"new", "lengths", "all requests"});
-    c.dense_new_keys = ASSAY_REQUEST_ANY;
-    return;
+    return attend_all_in_chunks(c);
   }
   add_write(c);
   const bool casts = plain(p.q_format);
@@ -90,14 +88,13 @@ void add_calls(Calls& c) {
   follow_schedule(c, what, call, schedule);
 }
 
-constexpr StagePlace kPlaces[] = {
-    {"write", {ASSAY_OP_CACHE_WRITE}},       {"q_cast", {ASSAY_OP_QUANTIZE_INT8}},
-    {"k_cast", {ASSAY_OP_QUANTIZE_INT8}},    {"v_cast", {ASSAY_OP_QUANTIZE_INT8}},
-    {"schedule", {ASSAY_OP_PS_METADATA}},    {"tiles", {ASSAY_OP_PERSISTENT_PREFILL}},
-    {"reduce", {ASSAY_OP_REDUCE}},           {"new", {ASSAY_OP_PREFILL}},
-    {"lengths", {ASSAY_OP_WINDOW_METADATA}}, {"chunks", {ASSAY_OP_CHUNK_METADATA}},
-    {"gather", {ASSAY_OP_CACHE_GATHER}},     {"context", {ASSAY_OP_PREFILL}},
-    {"merge", {ASSAY_OP_MERGE_STATES}}};
+constexpr StagePlace kScheduled[] = {
+    {"write", {ASSAY_OP_CACHE_WRITE}},    {"q_cast", {ASSAY_OP_QUANTIZE_INT8}},
+    {"k_cast", {ASSAY_OP_QUANTIZE_INT8}}, {"v_cast", {ASSAY_OP_QUANTIZE_INT8}},
+    {"schedule", {ASSAY_OP_PS_METADATA}}, {"tiles", {ASSAY_OP_PERSISTENT_PREFILL}},
+    {"reduce", {ASSAY_OP_REDUCE}}};
+constexpr StagePlace kOwn[] = {kJoinK};
+constexpr auto kPlaces = all_places(kScheduled, kNewPlaces, kChunkPlaces, kOwn);
 
 }  // namespace
 

@@ -92,6 +92,11 @@ StageCall& list_keys(Calls& c, const char* stage, const std::string& what, const
   return list;
 }
 
+void attend_all_in_chunks(Calls& c) {
+  attend_in_chunks(c, everything(c), {kNewPlaces[0].name, kNewPlaces[1].name, "all requests"});
+  c.dense_new_keys = ASSAY_REQUEST_ANY;
+}
+
 void attend_in_chunks(Calls& c, const Part& part, const ChunkStages& stages) {
   const assay_problem& p = c.problem();
   const assay_tensors& t = c.tensors();

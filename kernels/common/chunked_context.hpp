@@ -44,8 +44,17 @@ StageCall& list_keys(Calls& c, const char* stage, const std::string& what, const
 struct ChunkStages {
   const char *fresh, *lengths, *who;
 };
+inline constexpr StagePlace kChunkPlaces[] = {{"chunks", {ASSAY_OP_CHUNK_METADATA}},
+                                              {"gather", {ASSAY_OP_CACHE_GATHER}},
+                                              {"context", {ASSAY_OP_PREFILL}},
+                                              {"merge", {ASSAY_OP_MERGE_STATES}}};
 // New keys, then the context in chunks, into O. Requests without context among them have empty chunks, and
 // where no request has any there are none.
 void attend_in_chunks(Calls&, const Part&, const ChunkStages&);
+
+// The same for all of a step with heads unfolded, behind its write.
+inline constexpr StagePlace kNewPlaces[] = {{"new", {ASSAY_OP_PREFILL}},
+                                            {"lengths", {ASSAY_OP_WINDOW_METADATA}}};
+void attend_all_in_chunks(Calls&);
 
 }  // namespace assay_kernels

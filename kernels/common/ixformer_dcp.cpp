@@ -179,10 +179,16 @@ void add_calls(Calls& c) {
   c.parts = p.ranks + 1, c.levels = p.ranks + 2, c.partial_format = ASSAY_FP32;
 }
 
-constexpr StagePlace kPlaces[] = {
-    {"write", {ASSAY_OP_CACHE_WRITE, 0}}, {"lengths", {ASSAY_OP_DCP_LENGTHS, 0}},
-    {"context", {ASSAY_OP_PAGED, 0}},     {"rows", {ASSAY_OP_WINDOW_METADATA, 0}},
-    {"new", {ASSAY_OP_PREFILL, 0}},       {"merge", {ASSAY_OP_MERGE_STATES, 0}}};
+constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE}},
+                                  {"lengths", {ASSAY_OP_DCP_LENGTHS}},
+                                  {"context", {ASSAY_OP_PAGED}, Role::kFewRows},
+                                  {"rows", {ASSAY_OP_WINDOW_METADATA}},
+                                  {"new", {ASSAY_OP_PREFILL}},
+                                  {"merge", {ASSAY_OP_MERGE_STATES}},
+                                  {"gather_q", {}, Role::kAllGather},
+                                  {"gather_lse", {}, Role::kAllGather},
+                                  {"correct", {}, Role::kCorrect},
+                                  {"scatter", {}, Role::kReduceScatter}};
 
 }  // namespace
 

@@ -224,17 +224,17 @@ void add_calls(Calls& c) {
   attend(c, "prefill", "extends and prefills", others);
 }
 
-constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE, 0}},
-                                  {"k_codes", {ASSAY_OP_QUANTIZE_INT8, 0}},
-                                  {"v_codes", {ASSAY_OP_QUANTIZE_INT8, 0}},
-                                  {"split", {ASSAY_OP_SPLIT_BATCH, 0}},
-                                  {"decode", {ASSAY_OP_PAGED, 0}},
-                                  {"prefill", {ASSAY_OP_PAGED, 0}},
-                                  {"cascade", {ASSAY_OP_CASCADE_METADATA, 0}},
-                                  {"prefix", {ASSAY_OP_PAGED, 0}},
-                                  {"suffix", {ASSAY_OP_PAGED, 0}},
-                                  {"merge", {ASSAY_OP_MERGE_STATES, 0}},
-                                  {"encoder", {ASSAY_OP_PREFILL, 0}}};
+constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE}},
+                                  {"k_codes", {ASSAY_OP_QUANTIZE_INT8}},
+                                  {"v_codes", {ASSAY_OP_QUANTIZE_INT8}},
+                                  {"split", {ASSAY_OP_SPLIT_BATCH}},
+                                  {"decode", {ASSAY_OP_PAGED}, Role::kFewRows},
+                                  {"prefill", {ASSAY_OP_PAGED}},
+                                  {"cascade", {ASSAY_OP_CASCADE_METADATA}},
+                                  {"prefix", {ASSAY_OP_PAGED}},
+                                  {"suffix", {ASSAY_OP_PAGED}, Role::kFewRows},
+                                  {"merge", {ASSAY_OP_MERGE_STATES}},
+                                  {"encoder", {ASSAY_OP_PREFILL}}};
 
 }  // namespace
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stages by which a step of two sources (assay_problem::two_sources), or of fewer heads than its kernels
-// work on, becomes one that other stages know. A pipeline that begins with them has kernels of no op
-// (join_heads.hpp) behind its places, by the names here.
+// work on, becomes one that other stages know. A pipeline that begins with them has their
+// places behind all others.
 #pragma once
 
 #include "kernels/common/stages.hpp"
 
 namespace assay_kernels {
+
+inline constexpr StagePlace kJoinQ = {"q_heads", {}, Role::kJoin}, kJoinK = {"k_join", {}, Role::kJoin},
+                            kTakeO = {"o_heads", {}, Role::kJoin};
 
 // Stage "q_heads" (layout MLA): Q as one tensor with at least `heads` heads, those of the step so often each
 // and side by side; where heads have scales, those too. Stage "k_join" (other layouts): new keys with their

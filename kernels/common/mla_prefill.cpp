@@ -23,15 +23,11 @@ void add_calls(Calls& c) {
   if (p.total_q == 0) return;
   join_sources(c);
   add_write(c);
-  attend_in_chunks(c, everything(c), {"new", "lengths", "all requests"});
-  c.dense_new_keys = ASSAY_REQUEST_ANY;
+  attend_all_in_chunks(c);
 }
 
-constexpr StagePlace kPlaces[] = {
-    {"write", {ASSAY_OP_CACHE_WRITE, 0}},       {"new", {ASSAY_OP_PREFILL, 0}},
-    {"lengths", {ASSAY_OP_WINDOW_METADATA, 0}}, {"chunks", {ASSAY_OP_CHUNK_METADATA, 0}},
-    {"gather", {ASSAY_OP_CACHE_GATHER, 0}},     {"context", {ASSAY_OP_PREFILL, 0}},
-    {"merge", {ASSAY_OP_MERGE_STATES, 0}}};
+constexpr StagePlace kWrite[] = {{"write", {ASSAY_OP_CACHE_WRITE}}}, kOwn[] = {kJoinK};
+constexpr auto kPlaces = all_places(kWrite, kNewPlaces, kChunkPlaces, kOwn);
 
 }  // namespace
 

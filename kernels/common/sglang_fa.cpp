@@ -241,19 +241,21 @@ void add_calls(Calls& c) {
     p.chunk > 0 ? local(c) : whole(c);
 }
 
-constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE, 0}},
-                                  {"decode", {ASSAY_OP_PAGED, 0}},
-                                  {"extend", {ASSAY_OP_PAGED, 0}},
-                                  {"local", {ASSAY_OP_LOCAL_BATCHES, 0}},
-                                  {"prefix", {ASSAY_OP_PAGED, 0}},
-                                  {"drafts", {ASSAY_OP_TREE_TABLES, 0}},
-                                  {"draft", {ASSAY_OP_PAGED, 0}},
-                                  {"merge", {ASSAY_OP_MERGE_STATES, 0}},
-                                  {"paths", {ASSAY_OP_SWA_TREE_TABLE, 0}},
-                                  {"path", {ASSAY_OP_PAGED, 0}},
-                                  {"decoder", {ASSAY_OP_DECODE_METADATA, 0}},
-                                  {"cross", {ASSAY_OP_PAGED, 0}},
-                                  {"q_cast", {ASSAY_OP_QUANTIZE_INT8, 0}}};
+constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE}},
+                                  {"decode", {ASSAY_OP_PAGED}, Role::kFewRows},
+                                  {"extend", {ASSAY_OP_PAGED}},
+                                  {"local", {ASSAY_OP_LOCAL_BATCHES}},
+                                  {"prefix", {ASSAY_OP_PAGED}},
+                                  {"drafts", {ASSAY_OP_TREE_TABLES}},
+                                  {"draft", {ASSAY_OP_PAGED}, Role::kFewRows},
+                                  {"merge", {ASSAY_OP_MERGE_STATES}},
+                                  {"paths", {ASSAY_OP_SWA_TREE_TABLE}},
+                                  {"path", {ASSAY_OP_PAGED}, Role::kFewRows},
+                                  {"decoder", {ASSAY_OP_DECODE_METADATA}},
+                                  {"cross", {ASSAY_OP_PAGED}},
+                                  {"q_cast", {ASSAY_OP_QUANTIZE_INT8}},
+                                  kJoinQ,
+                                  kJoinK};
 
 }  // namespace
 

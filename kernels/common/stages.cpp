@@ -81,6 +81,9 @@ int with_calls(const assay_kernel* self, const assay_problem* p, const assay_ten
   }
 }
 
+// Others are the pipeline's own, and lie behind those.
+bool is_open(const StagePlace& place) { return place.ops[0] != 0; }
+
 std::string of_stage(const StageCall& call, const char* text) {
   return std::string("stage ") + call.stage + ", " + call.kernel->name + ": " + text;
 }
@@ -158,9 +161,8 @@ int with_stages(const assay_kernel* self, const char* name, const assay_stage* s
   const Entry& entry = entry_of(self);
   std::vector<assay_stage> all = entry.stages;
   const auto fits = [&](size_t at, int32_t op) {
-    if (at >= entry.pipeline->places.size()) return false;
     const StagePlace& place = entry.pipeline->places[at];
-    return std::find(std::begin(place.ops), std::end(place.ops), op) != std::end(place.ops);
+    return is_open(place) && std::find(std::begin(place.ops), std::end(place.ops), op) != std::end(place.ops);
   };
   if (const int status = replace_stages(self->name, stages, count, fits, all, error, size);
       status != ASSAY_OK)
@@ -312,7 +314,9 @@ const assay_kernel* make_composed(const Pipeline* pipeline, std::string name, co
   k.contracts = pipeline->contracts;
   k.supports = supports, k.arithmetic = arithmetic, k.workspace_bytes = workspace_bytes;
   k.plan = plan, k.free_plan = free_plan, k.run = run;
-  k.stage_count = static_cast<int32_t>(pipeline->places.size()), k.stages = e.stages.data();
+  k.stage_count =
+      static_cast<int32_t>(std::count_if(pipeline->places.begin(), pipeline->places.end(), is_open));
+  k.stages = e.stages.data();
   k.dispatch = dispatch, k.with_stages = with_stages;
   return &k;
 }

@@ -3,9 +3,10 @@
 // on the caller's stream, each on its part of the operands, with what passes between them in the workspace.
 // Host code for any device: it launches nothing itself and looks at no device memory. What is enqueued
 // follows from the problem alone, and plan() keeps it. A new pipeline: its places and a function that adds
-// its calls (unified_step.cpp is the smallest), and an entry by make_composed().
+// its calls (unified_step.cpp is the smallest), and a line in the table of pipelines.cpp.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <list>
@@ -89,11 +90,33 @@ class Calls {
   std::list<StageCall> calls_;
 };
 
+// What stands in a place where nobody has put another kernel, of those a kit has (pipelines.hpp).
+enum class Role {
+  kOfOp,     // the kernel of the first op that fits
+  kFewRows,  // of paged attention the one for requests of few rows
+  // Kernels of no op, for places behind all others that are the pipeline's own: nobody sees or replaces them.
+  kJoin,     // join_heads.hpp
+  kCorrect,  // parts of a rank as addends of all ranks' sum (ixformer_dcp.cpp)
+  kAllGather,
+  kReduceScatter,  // group.hpp
+};
 // A place of a pipeline, with the ops that fit there (0: none).
 struct StagePlace {
   const char* name;
   int32_t ops[3];
+  Role role = Role::kOfOp;
 };
+// Places that several pipelines have, and those between and behind them, as one list.
+template <size_t... kCounts>
+constexpr auto all_places(const StagePlace (&... lists)[kCounts]) {
+  std::array<StagePlace, (kCounts + ...)> all{};
+  size_t at = 0;
+  const auto append = [&](const auto& list) {
+    for (const StagePlace& place : list) all[at++] = place;
+  };
+  (append(lists), ...);
+  return all;
+}
 // What a step has to be made for; pipelines without the bit refuse it.
 enum Takes : uint32_t {
   kTakesCross = 1,     // attention to an encoder's tokens
@@ -115,9 +138,8 @@ struct Pipeline {
 // After every stage: whether what it enqueued on a stream that is captured could be recorded; if not, why.
 using StreamCheck = int (*)(void* stream, char* error, size_t size);
 
-// An entry of op step that lives as long as the process. `stages`: a kernel for every place, in their order,
-// and behind them those that are the pipeline's own: nobody sees or replaces them.
-// `check` may be null.
+// An entry of op step that lives as long as the process. `stages`: a kernel for every place, in their order
+// (stages_of() of pipelines.hpp). `check` may be null.
 const assay_kernel* make_composed(const Pipeline*, std::string name, const char* arch,
                                   std::vector<assay_stage> stages, StreamCheck check);
 

@@ -21,7 +21,7 @@ void add_calls(Calls& c) {
   ask_no_lse(c, attend);
 }
 
-constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE, 0}}, {"attend", {ASSAY_OP_PAGED, 0}}};
+constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE}}, {"attend", {ASSAY_OP_PAGED}}};
 
 }  // namespace
 

@@ -8,6 +8,10 @@
 #include "harness/abi/assay_kernel.h"
 #include "kernels/cpu/isa.hpp"
 
+namespace assay_kernels {
+struct Kit;
+}
+
 namespace assay_cpu {
 
 extern const assay_kernel kPrefillNaive, kPagedNaive, kPrefillOnline, kPagedOnline;
@@ -17,6 +21,7 @@ extern const assay_kernel kLseCorrect;  // a stage of no op, of steps on several
 extern const assay_kernel kJoinHeads;   // another, of latent steps
 inline constexpr int kMetadataKernels = 11;
 extern const assay_kernel kMetadata[kMetadataKernels];
+assay_kernels::Kit step_kit();                    // what steps are made of
 std::vector<const assay_kernel*> step_kernels();  // made of those above
 
 // Arithmetic model of the online kernels at the active instruction set (arithmetic.cpp).

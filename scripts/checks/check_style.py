@@ -38,6 +38,8 @@ FOREIGN = ("scenarios/peers/", "harness/mutants/", "scripts/checks/test_checks.p
 OP_LIST = pathlib.Path(__file__).resolve().parents[2] / "harness/ops/op_list.hpp"
 OPS = "|".join(re.findall(r"X\((\w+), ASSAY_OP_", OP_LIST.read_text(encoding="utf-8")))
 KERNEL = re.compile(rf'"((?:{OPS})(?:_[a-z0-9]+)?_([a-z0-9]+))"')
+# The steps that a library is made of kernels for, a row each of one table.
+STEPS, STEP = "kernels/common/pipelines.cpp", re.compile(r'\{"(\w+)", &k\w+\}')
 ARCH_OF_FOLDER = {"cpu": "cpu", "portable": "gpu", "sm90": "sm90", "cdna": "cdna"}
 
 
@@ -105,6 +107,16 @@ def check_kernel_names(root: pathlib.Path, name: str, text: str) -> list[str]:
     return found
 
 
+def check_step_names(root: pathlib.Path, text: str) -> list[str]:
+    """Steps of the table of pipelines that the README of a folder which makes them all does not name."""
+    found = []
+    for folder in ("cpu", "portable"):
+        readme = (root / "kernels" / folder / "README.md").read_text(encoding="utf-8")
+        steps = [f"step_{name}_{ARCH_OF_FOLDER[folder]}" for name in STEP.findall(text)]
+        found += [f"{STEPS}:1: {step} is not in the table of kernels/{folder}/README.md" for step in steps if f"`{step}`" not in readme]
+    return found
+
+
 def check_names(name: str, text: str, names: set[str], folders: set[str], bases: set[str]) -> list[str]:
     """Files and folders that comments (of a README: all lines) name and that do not exist."""
     suffix = pathlib.PurePosixPath(name).suffix
@@ -138,6 +150,8 @@ def check(root: pathlib.Path) -> list[str]:
         parts = pathlib.PurePosixPath(name).parts
         if parts[0] == "kernels" and parts[1] in ARCH_OF_FOLDER and path.suffix == ".cpp" and not re.search(r"_(test|bench)\.cpp$", name):
             found += check_kernel_names(root, name, path.read_text(encoding="utf-8"))
+        if name == STEPS:
+            found += check_step_names(root, path.read_text(encoding="utf-8"))
         if path.suffix in CODE | {".md", ".txt", ".suite", ".cmake", ".yml", ".json", ""} and path.stat().st_size < 2_000_000:
             text = path.read_text(encoding="utf-8", errors="replace")
             if name != "scripts/checks/check_style.py":

@@ -64,6 +64,12 @@ def test_kernels_are_named_by_the_rule(tmp_path):
         "kernels/portable/x.cpp:2: prefill_new_gpu is not in the table of kernels/portable/README.md"]
 
 
+def test_steps_are_named_in_both_tables(tmp_path):
+    root = tree(tmp_path, {"kernels/common/pipelines.cpp": SPDX + '{"old", &kOld},\n{"new", &kNew},\n',
+                           "kernels/cpu/README.md": "`step_old_cpu`, `step_new_cpu`\n", "kernels/portable/README.md": "`step_old_gpu`\n"})
+    assert check_style.check(root) == ["kernels/common/pipelines.cpp:1: step_new_gpu is not in the table of kernels/portable/README.md"]
+
+
 def test_an_op_known_by_name_is_found(tmp_path):
     line = "bool f(int op) { return op == ASSAY_OP_PAGED; }\n"
     root = tree(tmp_path, {"harness/check/a.cpp": SPDX + line, "harness/run/b.cpp": SPDX + "// ASSAY_OP_PAGED\nint g = ops::paged.id;\n",

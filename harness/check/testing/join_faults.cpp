@@ -10,7 +10,7 @@
 
 #include "harness/check/testing/fault_library.hpp"
 #include "kernels/common/join_heads.hpp"
-#include "kernels/common/stages.hpp"
+#include "kernels/common/pipelines.hpp"
 #include "kernels/cpu/kernels.hpp"
 
 namespace {
@@ -70,12 +70,6 @@ struct Spoilt {
   Spoil spoil;
 };
 
-const assay_kernel* metadata(int32_t op) {
-  for (const assay_kernel& k : assay_cpu::kMetadata)
-    if (k.op == op) return &k;
-  return nullptr;
-}
-
 const assay_kernel* made(const Entry& fault) {
   static std::list<Spoilt> all;
   Spoilt& join = all.emplace_back(Spoilt{assay_cpu::kJoinHeads, &assay_cpu::kJoinHeads, fault.spoil});
@@ -87,31 +81,11 @@ const assay_kernel* made(const Entry& fault) {
     if (own.spoil != nullptr) own.spoil(tensors);
     return own.right->run(own.right, p, &tensors, plan, stream, error, size);
   };
-  const auto join_of = [&](const char* stage) {
-    return std::strcmp(stage, fault.stage) == 0 ? &join.kernel : &assay_cpu::kJoinHeads;
-  };
-  if (std::strcmp(fault.stage, "k_join") == 0)
-    return make_composed(&kMlaPrefill, fault.name, "x86-64",
-                         {{"write", &assay_cpu::kCacheWrite},
-                          {"new", &assay_cpu::kPrefillNaive},
-                          {"lengths", metadata(ASSAY_OP_WINDOW_METADATA)},
-                          {"chunks", metadata(ASSAY_OP_CHUNK_METADATA)},
-                          {"gather", &assay_cpu::kCacheGather},
-                          {"context", &assay_cpu::kPrefillNaive},
-                          {"merge", &assay_cpu::kMergeStates},
-                          {"k_join", join_of("k_join")}},
-                         nullptr);
-  return make_composed(&kAiterMla, fault.name, "x86-64",
-                       {{"write", &assay_cpu::kCacheWrite},
-                        {"tokens", metadata(ASSAY_OP_EXPAND_PAGES)},
-                        {"decode", &assay_cpu::kDecodeSplit},
-                        {"merge", &assay_cpu::kMergeStates},
-                        {"extend", &assay_cpu::kPagedNaive},
-                        {"schedule", metadata(ASSAY_OP_PS_METADATA)},
-                        {"reduce", &assay_cpu::kReduce},
-                        {"q_heads", join_of("q_heads")},
-                        {"o_heads", join_of("o_heads")}},
-                       nullptr);
+  const Pipeline& pipeline = std::strcmp(fault.stage, "k_join") == 0 ? kMlaPrefill : kAiterMla;
+  std::vector<assay_stage> stages = stages_of(pipeline, assay_cpu::step_kit());
+  for (assay_stage& stage : stages)
+    if (std::strcmp(stage.name, fault.stage) == 0) stage.kernel = &join.kernel;
+  return make_composed(&pipeline, fault.name, "x86-64", std::move(stages), nullptr);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 #include "harness/abi/assay_group.h"
 #include "harness/run/testing/rank_connection.hpp"
 #include "kernels/common/group.hpp"
-#include "kernels/common/stages.hpp"
+#include "kernels/common/pipelines.hpp"
 #include "kernels/cpu/kernels.hpp"
 
 // The entries of kernels/cpu/backend.cpp, compiled into this library under other names.
@@ -207,29 +207,9 @@ const Fault kFaults[] = {
     {"fails", "merge", fails, nullptr},
 };
 
-const assay_kernel* dcp_lengths() {
-  for (const assay_kernel& k : assay_cpu::kMetadata)
-    if (k.op == ASSAY_OP_DCP_LENGTHS) return &k;
-  return nullptr;
-}
-const assay_kernel* window_metadata() {
-  for (const assay_kernel& k : assay_cpu::kMetadata)
-    if (k.op == ASSAY_OP_WINDOW_METADATA) return &k;
-  return nullptr;
-}
-
 const assay_kernel* made(const Fault& fault) {
   static std::list<Spoilt> all;
-  std::vector<assay_stage> stages = {{"write", &assay_cpu::kCacheWrite},
-                                     {"lengths", dcp_lengths()},
-                                     {"context", &assay_cpu::kPagedNaive},
-                                     {"rows", window_metadata()},
-                                     {"new", &assay_cpu::kPrefillNaive},
-                                     {"merge", &assay_cpu::kMergeStates},
-                                     {"gather_q", &kAllGather},
-                                     {"gather_lse", &kAllGather},
-                                     {"correct", &assay_cpu::kLseCorrect},
-                                     {"scatter", &kReduceScatter}};
+  std::vector<assay_stage> stages = stages_of(kIxformerDcp, assay_cpu::step_kit());
   for (assay_stage& stage : stages) {
     const bool wide = std::strcmp(fault.name, "window_local") == 0 && std::strcmp(stage.name, "new") == 0;
     if (std::strcmp(stage.name, fault.stage) != 0 && !wide) continue;
