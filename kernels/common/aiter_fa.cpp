@@ -181,8 +181,12 @@ constexpr auto kPlaces = all_places(kBefore, kChunkPlaces, kBehind);
 
 }  // namespace
 
-constinit const Pipeline kAiterFa = {"vLLM's AITER flash attention: decodes, extends in chunks, prefills",
-                                     kPlaces, add_calls, ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
-                                     ASSAY_CONTRACT_GRAPH_DECODES};
+constinit const Pipeline kAiterFa = {
+    .description = "vLLM's AITER flash attention: decodes, extends in chunks, prefills",
+    .places = kPlaces,
+    .add_calls = add_calls,
+    .promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
+    .contracts = ASSAY_CONTRACT_GRAPH_DECODES,
+};
 
 }  // namespace assay_kernels

@@ -113,12 +113,12 @@ constexpr StagePlace kPlaces[] = {
 
 }  // namespace
 
-constinit const Pipeline kAiterMla = {"vLLM's AITER latent attention: absorbed heads over a list of tokens",
-                                      kPlaces,
-                                      add_calls,
-                                      ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
-                                      0,
-                                      false,
-                                      kTakesPairs};
+constinit const Pipeline kAiterMla = {
+    .description = "vLLM's AITER latent attention: absorbed heads over a list of tokens",
+    .places = kPlaces,
+    .add_calls = add_calls,
+    .promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
+    .takes = kTakesPairs,
+};
 
 }  // namespace assay_kernels

@@ -99,12 +99,11 @@ constexpr auto kPlaces = all_places(kScheduled, kNewPlaces, kChunkPlaces, kOwn);
 }  // namespace
 
 constinit const Pipeline kAiterMlaPrefill = {
-    "vLLM's AITER latent attention: prefill in fp8 by a schedule, or in chunks",
-    kPlaces,
-    add_calls,
-    ASSAY_PROMISE_REPEATABLE,
-    0,
-    false,
-    kTakesPairs};
+    .description = "vLLM's AITER latent attention: prefill in fp8 by a schedule, or in chunks",
+    .places = kPlaces,
+    .add_calls = add_calls,
+    .promises = ASSAY_PROMISE_REPEATABLE,
+    .takes = kTakesPairs,
+};
 
 }  // namespace assay_kernels

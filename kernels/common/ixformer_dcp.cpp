@@ -193,11 +193,13 @@ constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE}},
 }  // namespace
 
 constinit const Pipeline kIxformerDcp = {
-    "iXFormer's flash attention on ranks that share keys in turns: parts, corrected sums, new keys",
-    kPlaces,
-    add_calls,
-    ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
-    ASSAY_CONTRACT_GRAPH_DECODES,
-    true};
+    .description =
+        "iXFormer's flash attention on ranks that share keys in turns: parts, corrected sums, new keys",
+    .places = kPlaces,
+    .add_calls = add_calls,
+    .promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
+    .contracts = ASSAY_CONTRACT_GRAPH_DECODES,
+    .takes = kTakesRanks,
+};
 
 }  // namespace assay_kernels

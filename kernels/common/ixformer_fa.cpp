@@ -239,13 +239,14 @@ constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE}},
 }  // namespace
 
 constinit const Pipeline kIxformerFa = {
-    "iXFormer's flash attention: int8, fp8 and 16-bit caches, decodes and the others from the cache, "
-    "cascades",
-    kPlaces,
-    add_calls,
-    ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
-    ASSAY_CONTRACT_GRAPH_DECODES,
-    false,
-    kTakesFull};
+    .description =
+        "iXFormer's flash attention: int8, fp8 and 16-bit caches, decodes and the others from the cache, "
+        "cascades",
+    .places = kPlaces,
+    .add_calls = add_calls,
+    .promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
+    .contracts = ASSAY_CONTRACT_GRAPH_DECODES,
+    .takes = kTakesFull,
+};
 
 }  // namespace assay_kernels

@@ -31,12 +31,12 @@ constexpr auto kPlaces = all_places(kWrite, kNewPlaces, kChunkPlaces, kOwn);
 
 }  // namespace
 
-constinit const Pipeline kMlaPrefill = {"prefill of latent attention: new keys, and context in chunks",
-                                        kPlaces,
-                                        add_calls,
-                                        ASSAY_PROMISE_REPEATABLE,
-                                        0,
-                                        false,
-                                        kTakesPairs};
+constinit const Pipeline kMlaPrefill = {
+    .description = "prefill of latent attention: new keys, and context in chunks",
+    .places = kPlaces,
+    .add_calls = add_calls,
+    .promises = ASSAY_PROMISE_REPEATABLE,
+    .takes = kTakesPairs,
+};
 
 }  // namespace assay_kernels

@@ -260,12 +260,13 @@ constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE}},
 }  // namespace
 
 constinit const Pipeline kSglangFa = {
-    "SGLang's flash attention: one call over the cache, by chunks, over context and drafts, or to an encoder",
-    kPlaces,
-    add_calls,
-    ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
-    0,
-    false,
-    kTakesCross | kTakesEncoders | kTakesPools | kTakesPairs};
+    .description =
+        "SGLang's flash attention: one call over the cache, by chunks, over context and drafts, or to an "
+        "encoder",
+    .places = kPlaces,
+    .add_calls = add_calls,
+    .promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
+    .takes = kTakesCross | kTakesEncoders | kTakesPools | kTakesPairs,
+};
 
 }  // namespace assay_kernels

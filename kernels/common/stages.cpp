@@ -41,15 +41,15 @@ int with_calls(const assay_kernel* self, const assay_problem* p, const assay_ten
     return say(ASSAY_UNSUPPORTED, "required an older interface, supported one with op step", error, size);
   if (p->op != ASSAY_OP_STEP)
     return say(ASSAY_UNSUPPORTED, "required another op, supported step, missing this op", error, size);
-  if (p->ranks > 1 && !entry_of(self).pipeline->ranks)
-    return say(ASSAY_UNSUPPORTED,
-               "required " + std::to_string(p->ranks) + " ranks, supported 1, missing ranks", error, size);
   const uint32_t taken = entry_of(self).pipeline->takes;
   const struct {
     bool wanted;
     uint32_t bit;
-    const char *required, *supported;
+    std::string required;
+    const char* supported;
+    std::string missing = required;
   } features[] = {
+      {p->ranks > 1, kTakesRanks, std::to_string(p->ranks) + " ranks", "1", "ranks"},
       {p->mask == ASSAY_MASK_CROSS, kTakesCross, "cross attention", "attention to a request's own tokens"},
       {p->mask == ASSAY_MASK_FULL, kTakesFull, "the rows of an encoder", "those of a decoder"},
       {p->encoder_len != nullptr, kTakesEncoders, "a table that begins with an encoder", "a request's own"},
@@ -57,10 +57,9 @@ int with_calls(const assay_kernel* self, const assay_problem* p, const assay_ten
       {p->two_sources != 0, kTakesPairs, "latent and rope parts in two tensors", "one tensor"}};
   for (const auto& f : features)
     if (f.wanted && (taken & f.bit) == 0)
-      return say(
-          ASSAY_UNSUPPORTED,
-          std::string("required ") + f.required + ", supported " + f.supported + ", missing " + f.required,
-          error, size);
+      return say(ASSAY_UNSUPPORTED,
+                 "required " + f.required + ", supported " + f.supported + ", missing " + f.missing, error,
+                 size);
   if (p->mask == ASSAY_MASK_TREE && t != nullptr && t->tree_mask.data != nullptr) {
     int64_t needed = 0;
     for (int32_t r = 0; r < p->requests; ++r) needed += int64_t{p->q_len[r]} * p->q_len[r] * (p->drafted + 1);

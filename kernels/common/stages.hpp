@@ -124,14 +124,14 @@ enum Takes : uint32_t {
   kTakesEncoders = 4,  // tables in which an encoder's tokens stand before a request's own
   kTakesPools = 8,     // tables of another pool, and the map to this one
   kTakesPairs = 16,    // latent and rope parts in two tensors (join_stages.hpp)
+  kTakesRanks = 32,    // works as one rank of several (group.hpp)
 };
 struct Pipeline {
   const char* description;
   std::span<const StagePlace> places;
   void (*add_calls)(Calls&);  // throws Refusal
   uint32_t promises;          // bits of enum assay_promise, as far as the stages promise them too
-  uint32_t contracts;         // bits of enum assay_contract
-  bool ranks = false;         // works as one rank of several (group.hpp)
+  uint32_t contracts = 0;     // bits of enum assay_contract
   uint32_t takes = 0;         // bits of enum Takes
 };
 

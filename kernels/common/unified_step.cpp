@@ -26,12 +26,11 @@ constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE}}, {"attend", 
 }  // namespace
 
 constinit const Pipeline kUnifiedStep = {
-    "new keys into the cache, then attention of all rows over it",
-    kPlaces,
-    add_calls,
-    ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_GRAPH,
-    0,
-    false,
-    kTakesCross | kTakesFull};
+    .description = "new keys into the cache, then attention of all rows over it",
+    .places = kPlaces,
+    .add_calls = add_calls,
+    .promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_GRAPH,
+    .takes = kTakesCross | kTakesFull,
+};
 
 }  // namespace assay_kernels
