@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of packed K and V by a schedule: whole tiles, and parts of those that are cut. See enum assay_op.
 #include "harness/ops/layouts.hpp"
-#include "harness/ops/parts.hpp"
 #include "harness/ops/tiles.hpp"
 
 namespace assay {
@@ -36,24 +35,13 @@ constexpr std::string_view kExamples[] = {
 
 }  // namespace
 
-constinit const Op ops::persistent_prefill = {
+constinit const Op ops::persistent_prefill = scheduled_op({
     .id = ASSAY_OP_PERSISTENT_PREFILL,
     .name = "persistent_prefill",
     .summary = "Attention of packed K and V by a schedule: whole tiles, and parts of those that are cut.",
-    .attends_rows = true,
     .operands = kOperands,
     .fields = kFields,
-    .masks = mask_bit(ASSAY_MASK_CAUSAL),
-    .rows_anywhere = false,
-    .recipes = kRecipesOfParts,
-    .recipes_message = kRecipesOfPartsMessage,
-    .foreign_fields = "masks, windows, sinks and relations",
-    .check = check_schedule,
-    .bytes = scheduled_bytes,
-    .work = scheduled_work,
-    .multiply_adds = attention_multiply_adds,
-    .describe = scheduled_text,
     .examples = kExamples,
-};
+});
 
 }  // namespace assay

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "harness/ops/op.hpp"
+#include "harness/ops/parts.hpp"
 
 namespace assay {
 
@@ -35,5 +36,21 @@ Work scheduled_work(const Problem&);
 std::string scheduled_text(const Problem&);
 
 void check_schedule(const Problem&);  // CheckError
+
+// One of those ops, which differ in where K and V lie: operands, fields and examples.
+constexpr Op scheduled_op(Op op) {
+  op.attends_rows = true;
+  op.masks = mask_bit(ASSAY_MASK_CAUSAL);
+  op.rows_anywhere = false;
+  op.recipes = kRecipesOfParts;
+  op.recipes_message = kRecipesOfPartsMessage;
+  op.foreign_fields = "masks, windows, sinks and relations";
+  op.check = check_schedule;
+  op.bytes = scheduled_bytes;
+  op.work = scheduled_work;
+  op.multiply_adds = attention_multiply_adds;
+  op.describe = scheduled_text;
+  return op;
+}
 
 }  // namespace assay
