@@ -44,7 +44,7 @@ class RankSession {
   // The same call timed in a mode of TimedCall, whose exceptions come through. All ranks do the same.
   void prepare(const std::string& mode, DeviceClock*);
   TimedSample sample();
-  bool knows_throttling() const { return timed_->knows_throttling(); }
+  bool knows_throttling() const { return timed_->clocks().knows_throttling; }
   // One call more as those that were timed, with poison in the outputs, brought back.
   void show();
 

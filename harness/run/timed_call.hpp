@@ -55,7 +55,6 @@ class TimedCall {
   // they take much longer than its times (median: microseconds) say.
   void hold_against_host(double median_us);
   CallClocks clocks() const;  // of the samples so far
-  bool knows_throttling() const { return knows_throttling_; }
 
  private:
   double eager_us();

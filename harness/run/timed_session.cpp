@@ -48,7 +48,7 @@ SamplesAnswer TimedSession::sample(const AskSamples& order) {
   try {
     if (call_ == nullptr) throw TimedCallFailed{"nothing is ready to be timed"};
     for (int64_t i = 0; i < order.count; ++i) answer.samples.push_back(call_->sample());
-    answer.knows_throttling = call_->knows_throttling();
+    answer.knows_throttling = call_->clocks().knows_throttling;
   } catch (const TimeImplausible& time) {
     answer.failed = "implausible: " + time.text;
   } catch (const TimedCallFailed& failed) {
