@@ -22,11 +22,6 @@ int alone(char* error, size_t size) {
              "required ranks, supported in processes that joined a group, missing the group", error, size);
 }
 
-int supports(const assay_kernel*, const assay_problem*, const assay_tensors*, const assay_device*, char*,
-             size_t) {
-  return ASSAY_OK;
-}
-
 int all_gather(const assay_kernel*, const assay_problem*, const assay_tensors* t, assay_plan*, void* stream,
                char* error, size_t size) {
   if (group == nullptr) return alone(error, size);
@@ -45,7 +40,7 @@ constexpr assay_kernel exchange(const char* name, const char* what, decltype(ass
   assay_kernel k{};
   k.struct_size = sizeof k, k.name = name, k.description = what, k.arch = "", k.op = 0;
   k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_GRAPH;
-  k.supports = supports, k.run = run;
+  k.supports = supports_all, k.run = run;
   return k;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels made of kernels share: texts into the buffers of the C table, and with_stages().
+// What kernels made of kernels, and those that are their stages alone, share: texts into the buffers of the C
+// table, supports() and with_stages().
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,12 @@ namespace assay_kernels {
 inline int say(int status, const std::string& text, char* to, size_t size) {
   if (to != nullptr && size > 0) std::snprintf(to, size, "%s", text.c_str());
   return status;
+}
+
+// supports() of kernels of no op, whose pipelines alone call them.
+inline int supports_all(const assay_kernel*, const assay_problem*, const assay_tensors*, const assay_device*,
+                        char*, size_t) {
+  return ASSAY_OK;
 }
 
 // Puts `count` kernels into the places of the same names among `all`. `fits(at, op)`: whether kernels of that

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entry of stage "correct" (correct.hpp), which is of no op and in no list.
+#include "kernels/common/stage_list.hpp"
 #include "kernels/portable/correct.hpp"
 #include "kernels/portable/entry.hpp"
 
 namespace assay_gpu {
 namespace {
-
-int supports(const assay_kernel*, const assay_problem*, const assay_tensors*, const assay_device*, char*,
-             size_t) {
-  return ASSAY_OK;
-}
 
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream,
         char* error, size_t size) {
@@ -26,7 +22,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
 constinit const assay_kernel kLseCorrect = [] {
   assay_kernel k = entry(0, ASSAY_PROMISE_BATCH_INVARIANT, "lse_correct_gpu",
                          "parts of this rank as addends of all ranks' sum");
-  k.supports = supports, k.run = run;
+  k.supports = assay_kernels::supports_all, k.run = run;
   return k;
 }();
 

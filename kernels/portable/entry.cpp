@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "kernels/common/fill_struct.hpp"
 #include "kernels/portable/launch.hpp"
 
 namespace assay_gpu {
@@ -87,6 +88,14 @@ assay_arithmetic fp32_arithmetic(const assay_problem& p, int32_t tile) {
   const bool folded = p.q_scale_kind == ASSAY_SCALE_CHANNEL || p.k_scale_kind == ASSAY_SCALE_CHANNEL;
   m.q_rounding = folded ? 2 * 0x1p-24 : 0;
   return m;
+}
+
+int one_block_arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
+  assay_arithmetic m = fp32_arithmetic(*p, 128);
+  m.row_sum_chain = 7 + tiles_of(*p, 128);
+  m.order_declared = 1;
+  assay_kernels::fill_struct(out, m);
+  return ASSAY_OK;
 }
 
 int rows_supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*, const assay_device*,

@@ -52,6 +52,8 @@ int every_supports(const assay_kernel* self, const assay_problem* p, const assay
 int32_t dims_of(const assay_problem&);
 // fp32 throughout, tiles of `tile` keys from key 0 on, the running maximum of a row once per tile.
 assay_arithmetic fp32_arithmetic(const assay_problem&, int32_t tile);
+// That of a row and head which one block goes through (simple.hpp), tiles of 128 keys, one after the other.
+int one_block_arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic*);
 // Tiles of the longest request.
 inline int32_t tiles_of(const assay_problem& p, int32_t tile) { return (p.max_kv_len + tile - 1) / tile; }
 

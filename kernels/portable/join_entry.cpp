@@ -7,11 +7,6 @@
 namespace assay_gpu {
 namespace {
 
-int supports(const assay_kernel*, const assay_problem*, const assay_tensors*, const assay_device*, char*,
-             size_t) {
-  return ASSAY_OK;
-}
-
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream,
         char* error, size_t size) {
   assay_kernels::JoinedHeads j;
@@ -26,7 +21,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
 constinit const assay_kernel kJoinHeads = [] {
   assay_kernel k =
       entry(0, ASSAY_PROMISE_BATCH_INVARIANT, "join_heads_gpu", "heads side by side, repeated or taken");
-  k.supports = supports, k.run = run;
+  k.supports = assay_kernels::supports_all, k.run = run;
   return k;
 }();
 

@@ -9,14 +9,6 @@
 namespace assay_gpu {
 namespace {
 
-int persistent_arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
-  assay_arithmetic m = fp32_arithmetic(*p, 128);
-  m.row_sum_chain = 7 + tiles_of(*p, 128);
-  m.order_declared = 1;
-  assay_kernels::fill_struct(out, m);
-  return ASSAY_OK;
-}
-
 int persistent_run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*,
                    void* stream, char* error, size_t size) {
   if (assay_kernels::persistent_supports(self, p, t, nullptr, error, size) != ASSAY_OK)
@@ -49,7 +41,7 @@ int reduce_run(const assay_kernel* self, const assay_problem* p, const assay_ten
 
 constexpr assay_kernel persistent_kernel(int32_t op, const char* name, const char* description) {
   assay_kernel k = entry(op, 0, name, description);
-  k.supports = assay_kernels::persistent_supports, k.arithmetic = persistent_arithmetic,
+  k.supports = assay_kernels::persistent_supports, k.arithmetic = one_block_arithmetic,
   k.run = persistent_run;
   return k;
 }

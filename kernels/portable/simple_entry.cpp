@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries of the simple kernels (simple.hpp): every feature, fp32, tiles of 128 keys.
-#include "kernels/common/fill_struct.hpp"
 #include "kernels/portable/entry.hpp"
 #include "kernels/portable/kernels.hpp"
 #include "kernels/portable/launch.hpp"
 
 namespace assay_gpu {
 namespace {
-
-int simple_arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
-  assay_arithmetic m = fp32_arithmetic(*p, 128);
-  m.row_sum_chain = 7 + tiles_of(*p, 128);
-  m.order_declared = 1;
-  assay_kernels::fill_struct(out, m);
-  return ASSAY_OK;
-}
 
 int simple_run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*,
                void* stream, char* error, size_t size) {
@@ -25,7 +16,7 @@ int simple_run(const assay_kernel* self, const assay_problem* p, const assay_ten
 
 constexpr assay_kernel simple_kernel(int32_t op, const char* name, const char* description) {
   assay_kernel k = entry(op, ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_LSE_OPTIONAL, name, description);
-  k.supports = every_supports<true>, k.arithmetic = simple_arithmetic, k.run = simple_run;
+  k.supports = every_supports<true>, k.arithmetic = one_block_arithmetic, k.run = simple_run;
   return k;
 }
 

@@ -8,11 +8,6 @@
 namespace assay_cpu {
 namespace {
 
-int supports(const assay_kernel*, const assay_problem*, const assay_tensors*, const assay_device*, char*,
-             size_t) {
-  return ASSAY_OK;
-}
-
 int run(const assay_kernel*, const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char* error,
         size_t size) {
   assay_kernels::JoinedHeads j;
@@ -32,7 +27,7 @@ constinit const assay_kernel kJoinHeads = [] {
   k.struct_size = sizeof k, k.name = "join_heads_cpu", k.arch = "x86-64";
   k.description = "heads side by side, repeated or taken";
   k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_GRAPH;
-  k.supports = supports, k.run = run;
+  k.supports = assay_kernels::supports_all, k.run = run;
   return k;
 }();
 

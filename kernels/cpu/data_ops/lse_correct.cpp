@@ -6,15 +6,11 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/common/stage_list.hpp"
 #include "kernels/cpu/kernels.hpp"
 
 namespace assay_cpu {
 namespace {
-
-int supports(const assay_kernel*, const assay_problem*, const assay_tensors*, const assay_device*, char*,
-             size_t) {
-  return ASSAY_OK;
-}
 
 int run(const assay_kernel*, const assay_problem* p, const assay_tensors* t, assay_plan*, void*, char*,
         size_t) {
@@ -48,7 +44,7 @@ constinit const assay_kernel kLseCorrect = [] {
   k.struct_size = sizeof k, k.name = "lse_correct_cpu", k.arch = "x86-64";
   k.description = "parts of this rank as addends of all ranks' sum";
   k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_GRAPH;
-  k.supports = supports, k.run = run;
+  k.supports = assay_kernels::supports_all, k.run = run;
   return k;
 }();
 
