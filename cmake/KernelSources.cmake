@@ -12,7 +12,7 @@ set(ASSAY_STEP_SOURCES ${ASSAY_KERNELS}/common/pipelines.cpp ${ASSAY_KERNELS}/co
   ${ASSAY_KERNELS}/common/step_stages.cpp ${ASSAY_KERNELS}/common/unified_step.cpp
   ${ASSAY_KERNELS}/common/aiter_fa.cpp ${ASSAY_KERNELS}/common/sglang_fa.cpp
   ${ASSAY_KERNELS}/common/chunked_context.cpp ${ASSAY_KERNELS}/common/mla_prefill.cpp
-  ${ASSAY_KERNELS}/common/aiter_mla.cpp ${ASSAY_KERNELS}/common/aiter_mla_prefill.cpp ${ASSAY_KERNELS}/common/join_stages.cpp
+  ${ASSAY_KERNELS}/common/aiter_mla.cpp ${ASSAY_KERNELS}/common/aiter_mla_prefill.cpp ${ASSAY_KERNELS}/common/join_stages.cpp ${ASSAY_KERNELS}/common/cast_stages.cpp
   ${ASSAY_KERNELS}/common/scheduled_stages.cpp ${ASSAY_KERNELS}/common/ixformer_fa.cpp
   ${ASSAY_KERNELS}/common/ixformer_dcp.cpp ${ASSAY_KERNELS}/common/group.cpp)
 

@@ -13,11 +13,7 @@ namespace {
 
 void add_calls(Calls& c) {
   const assay_problem& p = c.problem();
-  if (p.mask != ASSAY_MASK_CAUSAL) refuse("drafts of a tree", "a causal mask");
-  if (p.chunk > 0) refuse("local attention in chunks", "none");
-  if (p.window_left >= 0 || p.window_right >= 0) refuse("a window", "none");
-  if (p.alibi != ASSAY_ALIBI_NONE) refuse("a bias", "none");
-  if (p.has_sinks != 0) refuse("sinks", "none");
+  only_causal(p, true);
   if (p.layout == ASSAY_LAYOUT_MLA) refuse("latent keys", "keys with their heads unfolded");
   if (!plain(p.q_format)) refuse("quantised Q", "fp32 bf16 fp16");
   if (p.total_q == 0) return;

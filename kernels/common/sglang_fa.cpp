@@ -28,6 +28,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/common/cast_stages.hpp"
 #include "kernels/common/chunked_context.hpp"
 #include "kernels/common/join_stages.hpp"
 #include "kernels/common/step_stages.hpp"
@@ -59,35 +60,10 @@ void check(const assay_problem& p) {
     refuse("a window or bias over the slots of drafts", "those along the path of a draft (positions)");
 }
 
-bool is_fp8(int32_t format) { return format >= ASSAY_FP8_E4M3 && format <= ASSAY_FP8_E5M2FNUZ; }
-
 constexpr int32_t kWidestCast = 256;  // dimensions of a head whose Q is cast
 
 bool casts_q(const assay_problem& p) {
   return plain(p.q_format) && is_fp8(p.k_format) && p.k_format == p.v_format && p.head_dim_qk <= kWidestCast;
-}
-
-// All rows of Q, cast where they are; q_cast stands before every stage that reads them.
-void take_q(Calls& c, StageCall& call) {
-  take_rows(c, call, everything(c));
-  if (!casts_q(c.problem())) return;
-  for (const StageCall& cast : c.calls())
-    if (cast.kernel->op == ASSAY_OP_QUANTIZE_INT8) call.tensors.q = read_only(cast.tensors.q);
-  call.problem.q_format = c.problem().k_format;
-  call.problem.q_scale_kind = ASSAY_SCALE_HOST, call.problem.q_scale_host = 1;
-}
-
-void cast_q(Calls& c) {
-  const assay_problem& p = c.problem();
-  if (!casts_q(p)) return;
-  StageCall& call = c.add("q_cast", std::to_string(p.total_q) + " rows to the format of the cache");
-  call.problem.source_format = p.q_format, call.problem.q_format = p.k_format;
-  call.problem.head_dim_v = p.head_dim_qk;
-  call.problem.q_scale_kind = ASSAY_SCALE_HOST, call.problem.q_scale_host = 1;
-  call.tensors.source = slice(read_only(c.tensors().q), 0, p.total_q);
-  call.tensors.cu_q = c.tensors().cu_q;
-  call.tensors.q = c.room(p.k_format, {p.total_q, p.heads_q, p.head_dim_qk});
-  c.cast_q = p.k_format;
 }
 
 void into_o(Calls& c, StageCall& call) {
@@ -100,7 +76,7 @@ void cross(Calls& c) {
   const assay_problem& p = c.problem();
   StageCall& call = c.add("cross", requests_text(p, 0, p.requests, "encoders of all requests"));
   take_cache(c, call, 0, p.requests);
-  take_q(c, call);
+  take_rows(c, call, everything(c));
   call.tensors.cu_q = c.tensors().cu_q;
   into_o(c, call);
 }
@@ -134,7 +110,7 @@ void whole(Calls& c) {
     call.tensors.block_table = read_only(tables->tensors.out_table);
     call.tensors.kv_len = read_only(tables->tensors.out_len);
   }
-  take_q(c, call);
+  take_rows(c, call, everything(c));
   call.tensors.cu_q = c.tensors().cu_q;
   into_o(c, call);
 }
@@ -156,7 +132,7 @@ void local(Calls& c) {
   StageCall& call = c.add_bounded("extend", what + ", at most " + std::to_string(most) + " of them");
   take_made(c, call, most, rows, keys, ASSAY_TABLE_BLOCK, t.out_cu_q, t.out_len, t.out_table);
   call.problem.chunk = 0;
-  take_q(c, call);
+  take_rows(c, call, everything(c));
   into_o(c, call);
 }
 
@@ -182,7 +158,7 @@ StageCall& attend_listed(Calls& c, const char* stage, const std::string& what, c
   take_made(c, call, p.total_q, 1, keys, ASSAY_TABLE_TOKEN, t.out_cu_q, t.out_len, t.out_table);
   call.problem.mask = ASSAY_MASK_CAUSAL;  // the row is the last of its keys
   call.problem.window_right = -1;         // behind it are none
-  take_q(c, call);
+  take_rows(c, call, everything(c));
   return call;
 }
 
@@ -193,10 +169,10 @@ void path(Calls& c) {
   into_o(c, attend_listed(c, "path", what, list, p.max_kv_len));
 }
 
-void tree(Calls& c) {
+// `passed`: the format of results between the stages.
+void tree(Calls& c, int32_t passed) {
   const assay_problem& p = c.problem();
   const assay_tensors& t = c.tensors();
-  const int32_t passed = plain(p.q_format) ? p.q_format : p.o_format;
   const assay_tensor o = c.room(passed, {2, p.total_q, p.heads_q, p.head_dim_v}),
                      lse = c.room(ASSAY_FP32, {2, p.total_q, p.heads_q});
   const auto into_part = [&](StageCall& call, int64_t part) {
@@ -210,7 +186,7 @@ void tree(Calls& c) {
   prefix.tensors.kv_len = t.context_len, prefix.tensors.last_page_len = assay_tensor{};
   prefix.tensors.cu_q = t.cu_q;
   prefix.problem.mask = ASSAY_MASK_FULL, prefix.problem.positions = nullptr;
-  take_q(c, prefix);
+  take_rows(c, prefix, everything(c));
   into_part(prefix, 0);
 
   const std::string what = std::to_string(p.total_q) + " drafts, each with those it sees";
@@ -232,11 +208,12 @@ void add_calls(Calls& c) {
   join_sources(c);
   add_write(c);
   if (p.total_q == 0) return;
-  cast_q(c);
+  const int32_t passed = plain(p.q_format) ? p.q_format : p.o_format;
+  if (casts_q(p)) cast_q(c);
   if (p.mask == ASSAY_MASK_CROSS)
     cross(c);
   else if (p.mask == ASSAY_MASK_TREE)
-    has_distances(p) ? path(c) : tree(c);
+    has_distances(p) ? path(c) : tree(c, passed);
   else
     p.chunk > 0 ? local(c) : whole(c);
 }

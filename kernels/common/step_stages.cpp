@@ -16,12 +16,12 @@ std::string requests_text(const assay_problem& p, int32_t first, int32_t count, 
          " requests, " + std::to_string(rows) + " rows";
 }
 
-void only_causal(const assay_problem& p) {
+void only_causal(const assay_problem& p, bool caps) {
   if (p.mask != ASSAY_MASK_CAUSAL) refuse("drafts of a tree", "a causal mask");
   if (p.chunk > 0) refuse("local attention in chunks", "none");
   if (p.window_left >= 0 || p.window_right >= 0) refuse("a window", "none");
   if (p.alibi != ASSAY_ALIBI_NONE) refuse("a bias", "none");
-  if (p.softcap > 0) refuse("a soft cap", "none");
+  if (p.softcap > 0 && !caps) refuse("a soft cap", "none");
   if (p.has_sinks != 0) refuse("sinks", "none");
 }
 

@@ -21,8 +21,8 @@ Part everything(const Calls&);
 // "decodes, 3 of 8 requests, 5 rows"
 std::string requests_text(const assay_problem&, int32_t first, int32_t count, const char* what);
 
-// Refuses whatever attends otherwise than by a causal mask.
-void only_causal(const assay_problem&);
+// Refuses whatever attends otherwise than by a causal mask; `caps`: soft caps are all right.
+void only_causal(const assay_problem&, bool caps = false);
 
 // Stage "write": every new key, of cross attention those of the encoders, to its slot; none where the keys
 // are there already.
