@@ -97,6 +97,42 @@ TEST(Int8Steps, StagesOfIxformerAreRightInEveryBranch) {
                            {kHeads + "batch=1q9s30_1q1s9", "requests in another order"}});
 }
 
+// A kernel of a whole step in the place of decodes: they have no write where they are alone, and what it
+// writes are codes that stages before it made.
+TEST(Int8Steps, DecodesMayWriteTheirKeysThemselves) {
+  const std::string decodes = "batch=3q1s40_1q1s300", mixed = "batch=2q1s40_2q9s60_1q12";
+  const std::string fused = "step_ixformer_fa_cpu(decode=step_unified_cpu)";
+  const struct {
+    std::string line, stages;
+  } cases[] = {
+      {kType1 + decodes, "k_codes v_codes decode"},
+      {kType1 + "q=int8:token_head threshold=4 pad=3 strides=q+kv+out+scales batch=3q4s40_1q1s9_1q0s5",
+       "k_codes v_codes decode"},
+      {kType1 + "write=off " + decodes, "decode"},
+      {kType1 + mixed, "k_codes v_codes write split decode prefill"},
+      {kType1 + "batch=1q12_2q9s60", "k_codes v_codes write prefill"},
+      {kType2 + "sinks=on cap=5 table=token " + decodes, "k_codes decode"},
+      {kType2 + mixed, "k_codes write split decode prefill"},
+      {kType2 + "from=fp16 " + decodes, "decode"},
+      {kHeads + "kv=fp8_e4m3:head window=9 " + decodes, "decode"},
+      {kHeads + "threshold=3 alibi=sqrt batch=3q3s40_1q1s9", "decode"},
+      {kHeads + mixed, "write split decode prefill"},
+      {kHeads + "write=off " + mixed, "split decode prefill"},
+      {kGroups + "prefix=256 workers=4 batch=8q1s300p256", "write cascade prefix suffix merge"},
+  };
+  testing::expect_right({fused.c_str()}, cases);
+  const std::string alone = kType1 + "batch=2q1s40_1q1s9 seed=3";
+  testing::expect_rejected(fused.c_str(),
+                           {
+                               {"k_codes", "codes_of_the_first_row", alone,
+                                [](assay_problem&, assay_tensors& t) { t.source.stride[0] = 0; }},
+                               {"k_codes", "scales_of_one_head", alone,
+                                [](assay_problem&, assay_tensors& t) { t.q_scale.stride[1] = 0; }},
+                               {"v_codes", "scale_of_channel_0", alone,
+                                [](assay_problem&, assay_tensors& t) { t.q_scale.stride[1] = 0; }},
+                           });
+}
+
 // Decodes and the others are calls of their own, each with the scales of its requests, heads and rows.
 TEST(Int8Steps, ScalesOfQGoWithTheirRows) {
   const std::string latent = "step h=4/1 d=64/32 layout=mla ";

@@ -8,6 +8,10 @@
 //   mixed, 1 and 2  K (and V of type 1) to codes and scales of their own, a write of those as they are, then
 //                   the two calls
 //
+//   fused           with a kernel of op step in place "decode": decodes alone have no write, but attention
+//                   that writes their new keys itself, codes of types 1 and 2 made before it; in a mixed step
+//                   it finds them written
+//
 //   cascade         instead of the calls of type 0, where requests share a prefix, and the seed's rule says
 //                   that it pays: all rows over the prefix as one request, each over the rest, merged
 //
@@ -71,18 +75,29 @@ Codes quantise(Calls& c, const char* stage, const assay_tensor& rows, int32_t di
   return made;
 }
 
-// What stages of their own made of the new keys, to their slots.
-void write_codes(Calls& c, Type type) {
-  const assay_problem& p = c.problem();
+// What stages of their own make of the new keys of types 1 and 2.
+struct NewCodes {
+  Codes k, v;
+};
+NewCodes make_codes(Calls& c, Type type) {
   const assay_tensors& t = c.tensors();
-  const Codes k = quantise(c, "k_codes", t.dense_k, p.head_dim_qk, ASSAY_SCALE_TOKEN_HEAD, {});
-  Codes v = {t.dense_v, {}};
-  if (type == kInt8) v = quantise(c, "v_codes", t.dense_v, p.head_dim_v, ASSAY_SCALE_CHANNEL, t.v_scale);
+  const assay_problem& p = c.problem();
+  NewCodes made = {quantise(c, "k_codes", t.dense_k, p.head_dim_qk, ASSAY_SCALE_TOKEN_HEAD, {}),
+                   {t.dense_v, {}}};
+  if (type == kInt8) made.v = quantise(c, "v_codes", t.dense_v, p.head_dim_v, ASSAY_SCALE_CHANNEL, t.v_scale);
+  return made;
+}
+// For a call that writes them as they are.
+void take_codes(const NewCodes& made, StageCall& call) {
+  call.problem.source_format = ASSAY_FORMAT_NONE;
+  call.tensors.dense_k = read_only(made.k.codes), call.tensors.dense_v = read_only(made.v.codes);
+  call.tensors.dense_k_scale = read_only(made.k.scales);
+}
+
+void write_codes(Calls& c, Type type) {
+  const NewCodes made = make_codes(c, type);
   add_write(c);
-  StageCall& write = c.calls().back();
-  write.problem.source_format = ASSAY_FORMAT_NONE;
-  write.tensors.dense_k = read_only(k.codes), write.tensors.dense_v = read_only(v.codes);
-  write.tensors.dense_k_scale = read_only(k.scales);
+  take_codes(made, c.calls().back());
 }
 
 void attend(Calls& c, const char* stage, const char* who, const Part& part) {
@@ -94,6 +109,32 @@ void attend(Calls& c, const char* stage, const char* who, const Part& part) {
   call.tensors.cu_q = part.starts;
   call.tensors.o = slice(c.tensors().o, part.row, part.rows);
   ask_no_lse(c, call);
+}
+
+// Decodes by a kernel of a whole step, which writes their new keys itself, as codes where those are `ready`;
+// in a mixed step, or where there is nothing to write, it finds them in the cache.
+void attend_fused(Calls& c, Type type, bool ready, const Part& part) {
+  const assay_problem& p = c.problem();
+  const assay_tensors& t = c.tensors();
+  if (part.rows == 0) return;
+  const bool writes = p.no_write == 0 && part.count == p.requests;
+  NewCodes made;
+  if (writes && ready) made = make_codes(c, type);
+  StageCall& call = c.add(
+      "decode", requests_text(p, part.first, part.count, writes ? "decodes with their new keys" : "decodes"));
+  take_cache(c, call, part.first, part.count);
+  take_rows(c, call, part);
+  call.tensors.cu_q = part.starts;
+  call.tensors.o = slice(t.o, part.row, part.rows);
+  call.tensors.context_len = slice(t.context_len, part.first, part.count);
+  call.problem.no_write = writes ? 0 : 1;
+  if (!writes) return;
+  call.tensors.k = t.k, call.tensors.v = t.v;
+  call.tensors.k_scale = t.k_scale, call.tensors.v_scale = t.v_scale;
+  call.problem.rows = p.rows;
+  call.tensors.dense_k = t.dense_k, call.tensors.dense_v = t.dense_v;
+  call.tensors.slot_mapping = t.slot_mapping;
+  if (ready) take_codes(made, call);
 }
 
 // Decodes and the others, which follow them.
@@ -217,10 +258,13 @@ void add_calls(Calls& c) {
   if (p.total_q == 0) return;
   // Codes of V must be those of the cache already where the write takes them as they are.
   const bool ready = type == kInt8 || (type == kInt8K && p.source_format == p.v_format);
-  others.rows > 0 && ready&& p.no_write == 0 ? write_codes(c, type) : add_write(c);
-  if (const int32_t prefix = type == kAsItIs ? cascade_prefix(p) : 0; prefix > 0) return cascade(c, prefix);
+  const int32_t prefix = type == kAsItIs ? cascade_prefix(p) : 0;
+  const bool fused = c.at("decode").op == ASSAY_OP_STEP;
+  if (!fused || prefix > 0 || others.rows > 0)
+    others.rows > 0 && ready&& p.no_write == 0 ? write_codes(c, type) : add_write(c);
+  if (prefix > 0) return cascade(c, prefix);
   split(c, decodes, others);
-  attend(c, "decode", "decodes", decodes);
+  fused ? attend_fused(c, type, ready, decodes) : attend(c, "decode", "decodes", decodes);
   attend(c, "prefill", "extends and prefills", others);
 }
 
@@ -228,7 +272,7 @@ constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE}},
                                   {"k_codes", {ASSAY_OP_QUANTIZE_INT8}},
                                   {"v_codes", {ASSAY_OP_QUANTIZE_INT8}},
                                   {"split", {ASSAY_OP_SPLIT_BATCH}},
-                                  {"decode", {ASSAY_OP_PAGED}, Role::kFewRows},
+                                  {"decode", {ASSAY_OP_PAGED, ASSAY_OP_STEP}, Role::kFewRows},
                                   {"prefill", {ASSAY_OP_PAGED}},
                                   {"cascade", {ASSAY_OP_CASCADE_METADATA}},
                                   {"prefix", {ASSAY_OP_PAGED}},

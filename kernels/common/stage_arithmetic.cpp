@@ -110,8 +110,10 @@ assay_arithmetic arithmetic_of(Calls& calls) {
     assay_arithmetic own = assay_default_arithmetic();
     if (k.arithmetic == nullptr || k.arithmetic(&k, &call.problem, &own) != ASSAY_OK)
       own = assay_default_arithmetic();
-    if (attends(k.op)) {
-      const double scaling = all.scaling_relative_error;
+    if (attends(k.op) || k.op == ASSAY_OP_STEP) {  // a step within a step attends, and writes
+      const double scaling =
+          std::max(all.scaling_relative_error, k.op == ASSAY_OP_STEP ? own.scaling_relative_error : 0.0);
+      calls.dense_new_keys |= k.op == ASSAY_OP_STEP ? own.dense_new_keys : 0;
       all = first ? own : widest(all, own);
       all.scaling_relative_error = scaling;
       first = false;

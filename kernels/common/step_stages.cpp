@@ -40,6 +40,7 @@ void add_write(Calls& c) {
   }
   write.problem.rows = keys + p.rows - p.total_q;  // with those behind the last request: their slots say so
   write.tensors.dense_k = t.dense_k, write.tensors.dense_v = t.dense_v;
+  write.tensors.dense_k_scale = t.dense_k_scale, write.tensors.dense_v_scale = t.dense_v_scale;
   write.tensors.slot_mapping = t.slot_mapping;
   write.tensors.k = t.k, write.tensors.v = t.v;
   write.tensors.k_scale = t.k_scale, write.tensors.v_scale = t.v_scale;

@@ -17,6 +17,7 @@ std::vector<const assay_kernel*> merge_kernels();
 std::vector<const assay_kernel*> move_kernels();
 std::vector<const assay_kernel*> metadata_kernels();
 std::vector<const assay_kernel*> persistent_kernels();
+std::vector<const assay_kernel*> fused_kernels();
 
 // Made of kernels among these.
 std::vector<const assay_kernel*> step_kernels(const std::vector<const assay_kernel*>&);

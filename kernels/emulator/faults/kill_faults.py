@@ -53,7 +53,8 @@ def main() -> int:
         tried = [n for n in healthy + alive if ops[n] == line.removeprefix("--graphs ").split()[0]]
         for name, (outcome, reason) in check(options.assay, options.library, line, tried).items():
             if name in healthy:
-                if outcome != "passed":
+                # Of whole steps each pipeline takes its own.
+                if outcome != "passed" and not (ops[name] == "step" and outcome == "unsupported"):
                     problems.append(f"{name} has no fault and does not pass: {outcome}: {reason}\n  {line}")
             elif outcome not in ("passed", "unsupported"):
                 print(f"{name:28}line {number}: {killer(outcome, reason)}")

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step in one launch: a block per request and KV head writes the new keys and values of that head to their
+// slots, quantised on the way as cache_write does it, and then goes through all rows and query heads of its
+// own as the simple kernel would (simple.hpp). Nobody else reads what a block writes: a request sees new keys
+// of its own alone, and of a shared page only what is context of all who share it. So one barrier stands
+// where two launches of a step do.
+#include "kernels/portable/fused.hpp"
+#include "kernels/portable/simple.hpp"
+
+namespace assay_gpu {
+namespace {
+
+using assay_kernels::KeyPlace;
+using assay_kernels::KvView;
+using assay_kernels::ScaleView;
+
+__device__ inline void copy_element(unsigned char* to, int64_t at, const unsigned char* from, int64_t source,
+                                    int32_t bytes) {
+  if (bytes == 1)
+    to[at] = from[source];
+  else if (bytes == 2)
+    reinterpret_cast<uint16_t*>(to)[at] = reinterpret_cast<const uint16_t*>(from)[source];
+  else
+    reinterpret_cast<uint32_t*>(to)[at] = reinterpret_cast<const uint32_t*>(from)[source];
+}
+
+// One row of a head, by all threads of the block.
+GPU_INLINE void write_row(const FusedPlane& plane, const KvView& view, const ScaleView& scale, int32_t dims,
+                          int64_t row, int32_t head, KeyPlace at, float* shared) {
+  const int64_t source = row * plane.from.row + head * plane.from.head;
+  const int64_t target = assay_kernels::token_offset(view, at) + head * view.head_stride;
+  const int32_t format = plane.from.format;
+  float by = 1.0f;
+  if (plane.codes) {
+    if (plane.dynamic != nullptr)
+      by = plane.ready[row * plane.ready_stride[0] + head * plane.ready_stride[1]];
+  } else if (plane.dynamic != nullptr) {
+    float largest = 0.0f;
+    for (int32_t d = static_cast<int32_t>(threadIdx.x); d < dims; d += kSimpleThreads)
+      largest = fmaxf(
+          largest, fabsf(assay_kernels::load_element(plane.from.data, source + d * plane.from.dim, format)));
+    largest = block_reduce(
+        largest, [](float x, float y) { return fmaxf(x, y); }, shared);
+    by = largest / assay_kernels::largest_code(view.format);
+  } else if (scale.kind != ASSAY_SCALE_CHANNEL) {
+    by = assay_kernels::kv_scale(scale, 0, at, head);
+  }
+  if (plane.dynamic != nullptr && threadIdx.x == 0)
+    plane.dynamic[at.block * scale.stride[0] + head * scale.stride[1] + at.slot * scale.stride[2]] = by;
+  const bool copies = plane.codes || (scale.kind == ASSAY_SCALE_NONE && format == view.format);
+  const bool channels = scale.kind == ASSAY_SCALE_CHANNEL;
+  const bool divides = scale.kind != ASSAY_SCALE_NONE && !channels && by != 0.0f;
+  for (int32_t d = static_cast<int32_t>(threadIdx.x); d < dims; d += kSimpleThreads) {
+    const int64_t from = source + d * plane.from.dim, to = target + assay_kernels::dim_offset(view, d);
+    if (copies) {
+      copy_element(plane.to, to, plane.from.data, from, view.element_bytes);
+      continue;
+    }
+    float value = assay_kernels::load_element(plane.from.data, from, format);
+    if (divides) value /= by;
+    if (channels) value /= assay_kernels::channel_scale(scale, head, d);
+    assay_kernels::store_code(plane.to, to, view.format, value);
+  }
+}
+
+// The new keys and values of a request and head.
+GPU_INLINE void write_new(const FusedCall& c, const RequestRows& rows, int32_t head, float* shared) {
+  const Operands& op = c.call.op;
+  for (int32_t i = 0; i < rows.q_len; ++i) {
+    const int64_t row = rows.first_row + i;
+    const int64_t slot = c.slots[row * c.slots_stride];
+    if (slot < 0) continue;
+    KeyPlace at;
+    at.block = slot / op.p.page_size, at.slot = static_cast<int32_t>(slot % op.p.page_size);
+    write_row(c.k, op.k, op.k_scale, op.p.head_dim_qk, row, head, at, shared);
+    write_row(c.v, op.v, op.v_scale, op.p.head_dim_v, row, head, at, shared);
+  }
+}
+
+__global__ GPU_BOUNDS(kSimpleThreads, 4) void step_fused(const FusedCall parameter) {
+  GPU_SHARED(float, q, [assay_kernels::kMaxHeadDim]);
+  GPU_SHARED(float, weight, [kSimpleThreads]);
+  GPU_SHARED(int64_t, v_offset, [kSimpleThreads]);
+  GPU_SHARED(float, shared, [kSimpleThreads / gpu::kWarp]);
+  const auto request = static_cast<int32_t>(blockIdx.x), kv_head = static_cast<int32_t>(blockIdx.y);
+  const RequestRows rows = request_rows(GPU_ARGUMENT(parameter).call, request);
+  if (GPU_ARGUMENT(parameter).slots != nullptr) write_new(GPU_ARGUMENT(parameter), rows, kv_head, shared);
+  for (int32_t n = 0; n < rows.q_len * GPU_ARGUMENT(parameter).call.op.group; ++n) {
+    const Operands& op = GPU_ARGUMENT(parameter).call.op;
+    SimpleRow r;
+    r.kv_head = kv_head, r.head = kv_head * op.group + n % op.group;
+    r.rows = rows, r.row = n / op.group, r.packed = rows.first_row + r.row;
+    place_row(op, r);
+    stage_query(op, r, q);
+    gpu::block_barrier();  // Q is there; before the first row every new key is in the cache, too
+    float o[kSimpleDims] = {};
+    float m = -kInfinity, l = 0.0f;
+    attend_keys([&]() -> const Operands& { return GPU_ARGUMENT(parameter).call.op; }, r, q, weight, v_offset,
+                shared, m, l, o);
+    finish_row_of_block(GPU_ARGUMENT(parameter).call.op, r, m, l, o);
+  }
+}
+
+}  // namespace
+
+gpu::Status launch_fused(const FusedCall& call, gpu::Stream stream) {
+  const assay_problem& p = call.call.op.p;
+  const dim3 grid(static_cast<unsigned>(p.requests), static_cast<unsigned>(p.heads_kv));
+  return gpu::launch(step_fused, grid, kSimpleThreads, 0, stream, call);
+}
+
+}  // namespace assay_gpu
