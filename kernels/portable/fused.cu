@@ -2,7 +2,7 @@
 // A step in one launch: a block per request and KV head writes the new keys and values of that head to their
 // slots, quantised on the way as cache_write does it, and then goes through all rows and query heads of its
 // own as the simple kernel would (simple.hpp). Nobody else reads what a block writes: a request sees new keys
-// of its own alone, and of a shared page only what is context of all who share it. So one barrier stands
+// of its own alone, and of a shared page only what is context of all who share it. So a barrier stands
 // where two launches of a step do.
 #include "kernels/portable/fused.hpp"
 #include "kernels/portable/simple.hpp"
@@ -63,18 +63,28 @@ GPU_INLINE void write_row(const FusedPlane& plane, const KvView& view, const Sca
   }
 }
 
-// The new keys and values of a request and head.
-GPU_INLINE void write_new(const FusedCall& c, const RequestRows& rows, int32_t head, float* shared) {
+// New key and value i of the block's request and head; false behind the last one.
+GPU_INLINE bool write_new(const FusedCall& c, int32_t i, float* shared) {
   const Operands& op = c.call.op;
-  for (int32_t i = 0; i < rows.q_len; ++i) {
-    const int64_t row = rows.first_row + i;
-    const int64_t slot = c.slots[row * c.slots_stride];
-    if (slot < 0) continue;
-    KeyPlace at;
-    at.block = slot / op.p.page_size, at.slot = static_cast<int32_t>(slot % op.p.page_size);
-    write_row(c.k, op.k, op.k_scale, op.p.head_dim_qk, row, head, at, shared);
-    write_row(c.v, op.v, op.v_scale, op.p.head_dim_v, row, head, at, shared);
-  }
+  const RequestRows rows = request_rows(c.call, static_cast<int32_t>(blockIdx.x));
+  if (i >= rows.q_len) return false;
+  const int64_t row = rows.first_row + i;
+  const int64_t slot = c.slots[row * c.slots_stride];
+  if (slot < 0) return true;
+  KeyPlace at;
+  at.block = slot / op.p.page_size, at.slot = static_cast<int32_t>(slot % op.p.page_size);
+  const auto head = static_cast<int32_t>(blockIdx.y);
+  write_row(c.k, op.k, op.k_scale, op.p.head_dim_qk, row, head, at, shared);
+  write_row(c.v, op.v, op.v_scale, op.p.head_dim_v, row, head, at, shared);
+  return true;
+}
+
+// Row and head n of the block's; false behind the last one.
+GPU_INLINE bool find_own_row(const Call& a, int32_t n, SimpleRow& r) {
+  r.rows = request_rows(a, static_cast<int32_t>(blockIdx.x));
+  r.row = n / a.op.group, r.packed = r.rows.first_row + r.row;
+  r.kv_head = static_cast<int32_t>(blockIdx.y), r.head = r.kv_head * a.op.group + n % a.op.group;
+  return r.row < r.rows.q_len;
 }
 
 __global__ GPU_BOUNDS(kSimpleThreads, 4) void step_fused(const FusedCall parameter) {
@@ -82,22 +92,27 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void step_fused(const FusedCall paramet
   GPU_SHARED(float, weight, [kSimpleThreads]);
   GPU_SHARED(int64_t, v_offset, [kSimpleThreads]);
   GPU_SHARED(float, shared, [kSimpleThreads / gpu::kWarp]);
-  const auto request = static_cast<int32_t>(blockIdx.x), kv_head = static_cast<int32_t>(blockIdx.y);
-  const RequestRows rows = request_rows(GPU_ARGUMENT(parameter).call, request);
-  if (GPU_ARGUMENT(parameter).slots != nullptr) write_new(GPU_ARGUMENT(parameter), rows, kv_head, shared);
-  for (int32_t n = 0; n < rows.q_len * GPU_ARGUMENT(parameter).call.op.group; ++n) {
-    const Operands& op = GPU_ARGUMENT(parameter).call.op;
+  GPU_SHARED(int32_t, next, [1]);  // row and head; in shared memory for the reason of attend_persistent
+  if (threadIdx.x == 0) next[0] = 0;
+  if (GPU_ARGUMENT(parameter).slots != nullptr)
+    for (int32_t i = 0; write_new(GPU_ARGUMENT(parameter), i, shared);) ++i;
+  gpu::block_barrier();  // next is written, and every new key in the cache
+  while (true) {
+    const int32_t n = next[0];
     SimpleRow r;
-    r.kv_head = kv_head, r.head = kv_head * op.group + n % op.group;
-    r.rows = rows, r.row = n / op.group, r.packed = rows.first_row + r.row;
-    place_row(op, r);
-    stage_query(op, r, q);
-    gpu::block_barrier();  // Q is there; before the first row every new key is in the cache, too
+    if (!find_own_row(GPU_ARGUMENT(parameter).call, n, r)) return;
+    place_row(GPU_ARGUMENT(parameter).call.op, r);
+    stage_query(GPU_ARGUMENT(parameter).call.op, r, q);
+    gpu::block_barrier();  // Q is there, and all have read where they are
+    if (threadIdx.x == 0) next[0] = n + 1;
     float o[kSimpleDims] = {};
     float m = -kInfinity, l = 0.0f;
     attend_keys([&]() -> const Operands& { return GPU_ARGUMENT(parameter).call.op; }, r, q, weight, v_offset,
                 shared, m, l, o);
-    finish_row_of_block(GPU_ARGUMENT(parameter).call.op, r, m, l, o);
+    gpu::block_barrier();  // next is written, also where a row has no keys
+    const Call& a = GPU_ARGUMENT(parameter).call;
+    find_own_row(a, next[0] - 1, r);
+    finish_row_of_block(a.op, r, m, l, o);
   }
 }
 
