@@ -29,8 +29,8 @@ bool widened(const assay_problem& p) { return rows_of_head(p) >= kWidenedFrom; }
 bool few_rows(const assay_problem& p) { return rows_of_head(p) <= 8; }
 
 constexpr Choice kPaged[] = {
-    {"latent", "paged_mla_widened_sm90", widened, "absorbed latent rows of e4m3, many of them"},
-    {"mla", "paged_mla_sm90", always, "absorbed latent rows"},
+    {"latent", "paged_mla_widened_sm90", widened, "absorbed latent rows of e4m3, items of 64 or 128"},
+    {"mla", "paged_mla_sm90", always, "absorbed latent rows, of e4m3 in items of 16"},
     {"decode", "decode_paged_splitkv_sm90", always, "up to 32 rows of a request and KV head"},
     {"many", "paged_wgmma_sm90", always, "more rows"},
     {"packed", "paged_split256_gpu", packed_and_few, "few rows, layouts x and shuffled"},

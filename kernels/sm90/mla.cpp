@@ -63,7 +63,7 @@ int supports(const assay_kernel* self, const assay_problem* p, const assay_tenso
   if (const int bad = common_supports(self, p, device, why, size)) return bad;
   if (kWidened && p->k_format != ASSAY_FP8_E4M3)
     return refuse(why, size, assay_kernels::format_name(p->k_format), "a cache of e4m3",
-                  "a use for it: paged_mla_sm90 has this format");
+                  "this format (paged_mla_sm90 has 16 bits)");
   if (const int bad = refuse_formats(*p, why, size)) return bad;
   if (p->layout != ASSAY_LAYOUT_MLA || p->head_dim_qk != kMlaDim || p->head_dim_v != kMlaValueDim) {
     char text[96];
