@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "harness/explain/explanation.hpp"
+#include "harness/explain/families/fit.hpp"
 #include "harness/explain/misfit.hpp"
 #include "harness/explain/samples.hpp"
 #include "harness/explain/second_line.hpp"
@@ -49,9 +50,10 @@ void look_at(const Evidence& e, Ranking& ranking, const std::vector<std::string>
   if (!wrong(e, Call::kFirst)) return;
   confirm(ranking, e.line, [&](const Choice& asked) {
     Choice choice = asked;
+    clues.only = &asked.only;
     choice.without = without;
     choice.further = {std::begin(kFurther), std::end(kFurther)};
-    choice.upon = {std::begin(kUpon), std::end(kUpon)};
+    if (work_of_a_cell(e.problem) <= kLargeCell) choice.upon = {std::begin(kUpon), std::end(kUpon)};
     return rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)}, choice);
   });
 }
@@ -81,7 +83,9 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without, 
                               {},
                               {},
                               {std::begin(kFurther), std::end(kFurther)},
-                              {std::begin(kUpon), std::end(kUpon)}});
+                              work_of_a_cell(e.problem) > kLargeCell
+                                  ? std::vector<Family>{}
+                                  : std::vector<Family>{std::begin(kUpon), std::end(kUpon)}});
       x.explained = true;
     }
   }

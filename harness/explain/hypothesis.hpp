@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,6 +48,11 @@ struct Clues {
   std::vector<Layout> layouts;      // ways in parts, likeliest first
   std::vector<Layout> tilings;      // ways in tiles, in one part or in several
   Predictor* low = nullptr;         // operands with low poison, where there are calls with it
+  // Causes that are asked for, where others need not be solved for; null: all.
+  const std::set<std::string_view>* only = nullptr;
+  bool wants(std::string_view cause) const {
+    return only == nullptr || only->empty() || only->contains(cause);
+  }
   const Problem& problem() const { return evidence.problem; }
 };
 

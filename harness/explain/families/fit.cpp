@@ -16,7 +16,11 @@ namespace {
 constexpr size_t kCells = 6;       // wrong ones a number is looked for on
 constexpr size_t kStepCells = 16;  // ... where it is found by jumps alone
 constexpr size_t kFirstCells = 2;  // of these, on which the grid is walked
-constexpr double kHelps = 0.93;    // share of the misfit that the best point of a grid must get below
+// Work that one family may spend, in keys times dimensions: large cases get what is left to them.
+constexpr double kBudget = 1.2e8, kSmallBudget = 4e6;
+constexpr double kFirstHelps = 0.85;  // ... and on the worst cell alone, of a whole number
+constexpr double kHelps = 0.93;       // share of the misfit that the best point of a grid must get below
+constexpr double kRound = 20, kNearRound = 1e-3;  // a twentieth that fits as well is the number
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 }  // namespace
@@ -33,7 +37,12 @@ std::vector<double> grid_of_logs(double from, double to, int count) {
   return list;
 }
 
-Fit::Fit(const Clues& clues) : clues_(clues) {
+double work_of_a_cell(const Problem& p) {
+  return double(p.max_kv_len()) * (p.head_dim_qk + p.head_dim_v) / 2;
+}
+
+Fit::Fit(const Clues& clues)
+    : clues_(clues), budget_(work_of_a_cell(clues.problem()) > kLargeCell ? kSmallBudget : kBudget) {
   // The worst ones come first; the others show other requests, rows and heads.
   const Evidence& e = clues.evidence;
   std::vector<const Sample*> usable;
@@ -63,6 +72,7 @@ Fit::Fit(const Clues& clues) : clues_(clues) {
 }
 
 Prediction Fit::predict(const Rules& rules, const Sample& s) const {
+  budget_ -= work_of_a_cell(clues_.problem());
   return (s.call == Call::kLow ? *clues_.low : clues_.predictor).predict(rules, s.cell);
 }
 
@@ -74,11 +84,11 @@ double Fit::misfit(const Rules& rules, size_t cells, double stop) const {
 }
 
 std::optional<double> Fit::along(const std::vector<double>& grid, bool steps, const Set& set) const {
-  if (cells_.empty()) return {};
-  const auto at = [&](double x, size_t cells) {
+  if (cells_.empty() || budget_ < 0) return {};
+  const auto at = [&](double x, size_t cells, double stop = kInf) {
     Rules rules = clues_.predictor.right();
     set(rules, x);
-    return misfit(rules, cells, kInf);
+    return misfit(rules, cells, stop);
   };
   const size_t few = std::min(kFirstCells, cells_.size());
   double least = 0;
@@ -96,11 +106,14 @@ std::optional<double> Fit::along(const std::vector<double>& grid, bool steps, co
   if (steps) {
     // Ever finer between the neighbours of the best stretch.
     double first = grid[*best], last = first;
-    for (int level = 0; level < 5; ++level) {
+    for (int level = 0; level < 5 && (level == 0 || budget_ > 0); ++level) {
       constexpr int kPoints = 8;
       double most = kInf;
       std::vector<double> points = grid_of(low, high, kPoints), values;
-      for (double x : points) values.push_back(at(x, kStepCells)), most = std::min(most, values.back());
+      for (double x : points) {
+        values.push_back(at(x, kStepCells, most + 1e-9));
+        most = std::min(most, values.back());
+      }
       int from = 0;
       while (values[from] > most + 1e-9) ++from;
       int to = from;
@@ -119,16 +132,18 @@ std::optional<double> Fit::along(const std::vector<double>& grid, bool steps, co
     else
       low = a, a = b, fa = fb, b = low + golden * (high - low), fb = at(b, 4);
   }
-  return (low + high) / 2;
+  const double found = (low + high) / 2, round = std::nearbyint(found * kRound) / kRound;
+  return std::fabs(found - round) < kNearRound && at(round, 4) <= at(found, 4) + kNearRound ? round : found;
 }
 
 std::optional<int32_t> Fit::whole(int32_t low, int32_t high, const SetWhole& set) const {
   double least = 0;
   for (size_t i = 0; i < std::min(kCells, cells_.size()); ++i) least += kHelps * nothing_[i];
   std::optional<int32_t> best;
-  for (int32_t value = low; value <= high; ++value) {
+  for (int32_t value = low; value <= high && budget_ > 0 && !cells_.empty(); ++value) {
     Rules rules = clues_.predictor.right();
     set(rules, value);
+    if (misfit(rules, 1, kInf) > kFirstHelps * nothing_.front()) continue;
     if (const double m = misfit(rules, kCells, least); m < least) least = m, best = value;
   }
   return best;
@@ -136,7 +151,7 @@ std::optional<int32_t> Fit::whole(int32_t low, int32_t high, const SetWhole& set
 
 std::optional<std::vector<double>> Fit::many(std::vector<double> start, double step,
                                              const SetMany& set) const {
-  if (cells_.empty()) return {};
+  if (cells_.empty() || budget_ < 0) return {};
   const auto n = static_cast<Eigen::Index>(start.size());
   const auto residuals = [&](const std::vector<double>& x) {
     Rules rules = clues_.predictor.right();
@@ -165,7 +180,7 @@ std::optional<std::vector<double>> Fit::many(std::vector<double> start, double s
   for (size_t i = 0; i < std::min(kCells, cells_.size()); ++i) nothing += nothing_[i];
   std::vector<double> now = residuals(start);
   double damping = 1e-6;
-  for (int round = 0; round < 12; ++round) {
+  for (int round = 0; round < 12 && budget_ > 0; ++round) {
     const auto m = static_cast<Eigen::Index>(now.size());
     Eigen::MatrixXd slope(m, n);
     for (Eigen::Index k = 0; k < n; ++k) {

@@ -12,6 +12,10 @@
 
 namespace assay {
 
+// Of one prediction, in keys times dimensions. Larger ones than kLargeCell get less of what follows; beyond
+// kLargest nothing is solved for.
+double work_of_a_cell(const Problem&);
+inline constexpr double kLargeCell = 16e3, kLargestCell = 80e3;
 inline constexpr double kSolvedCost = 0.6;  // of a number that was found
 
 class Fit {
@@ -35,6 +39,7 @@ class Fit {
   Prediction predict(const Rules&, const Sample&) const;
   double misfit(const Rules&, size_t cells, double stop) const;
   const Clues& clues_;
+  mutable double budget_;        // work that is left
   std::vector<Sample> cells_;    // wrong ones of several kinds
   std::vector<Target> targets_;  // what stands there
   std::vector<double> nothing_;  // misfits under the right rules

@@ -26,6 +26,7 @@ class Keys {
   using MaskOf = std::function<void(MaskRule&, int32_t)>;
   void rule(std::string_view cause, const char* text, const std::string& behind, double cost, int32_t low,
             int32_t high, const SetOf& set) {
+    if (!clues_.wants(cause)) return;
     auto found = fit_.whole(low, std::min(high, low + kMostWhole), set);
     if (!found) return;
     Hypothesis h = propose(clues_, cause, fmt::format(fmt::runtime(text), *found) + behind, cost);
@@ -310,6 +311,12 @@ void lanes(Keys& add) {
             terms.push_back({j, j - tile, j - tile});
         };
       };
+      if (causal)
+        add.edit("keys.tail_unmasked", "{} lanes",
+                 " of a last tile hold the tile before, in rows that see the last key", 0.3, tile, tile, of);
+      else
+        add.edit("keys.tail_unmasked", "{} lanes", " of a last tile hold the tile before", 0.25, tile, tile,
+                 of);
       add.edit("keys.tail_unmasked", "up to {}",
                fmt::format(" lanes behind the last key hold the tile of {} before{}", tile,
                            causal ? ", in rows that see the last key" : ""),
@@ -385,6 +392,7 @@ void dims(Keys& add) {
 }  // namespace
 
 void solved_key_family(const Clues& clues, Hypotheses& out) {
+  if (work_of_a_cell(clues.problem()) > kLargestCell) return;
   Keys add(clues, out);
   lengths(add);
   masks(add);

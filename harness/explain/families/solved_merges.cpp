@@ -12,6 +12,7 @@ namespace assay {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr size_t kLayouts = 16, kLayoutsOfLarge = 2;
 using Parts = std::vector<SplitPart>;
 
 double sum_of(const SplitPart& p) { return p.lse == -kInf ? 0 : std::exp(p.lse - p.maximum); }
@@ -98,10 +99,12 @@ void weights(Merges& add) {
   const char* of_lse[] = {"", ", LSE right", ", the LSE with the first part's maximum",
                           ", the LSE with the last part's maximum", ", LSE without a maximum"};
   for (const Weight& w : kWeights) {
-    for (int lse : {0, 1, 2, 3, 4})
+    for (int lse : {0, 1, 2, 3, 4}) {
+      if (lse > 1 && w.cause != kMaxima && w.cause != "merge.uniform_weights") continue;
       add.parts(w.cause, fmt::format("every part counts by {}{}", w.words, of_lse[lse]),
                 w.cost + 0.05 * (lse > 0),
                 [&w, lse](const Scene&, Parts& parts) { weigh(parts, &w, &w, lse); });
+    }
     add.parts(w.cause, fmt::format("every part's output counts by {}, its row sum rightly", w.words),
               w.cost + 0.1, [&w](const Scene&, Parts& parts) { weigh(parts, &w, nullptr, 0); });
     add.parts(w.cause, fmt::format("every part's row sum counts by {}, its output rightly", w.words),
@@ -286,8 +289,12 @@ void workspaces(const Clues& clues, Merges& add) {
 }  // namespace
 
 void solved_merge_family(const Clues& clues, Hypotheses& out) {
+  if (work_of_a_cell(clues.problem()) > kLargestCell) return;
   const Fit fit(clues);
+  const bool large = work_of_a_cell(clues.problem()) > kLargeCell;
+  size_t tried = 0;
   for (const Layout& layout : clues.layouts) {
+    if (tried++ >= (large ? kLayoutsOfLarge : kLayouts)) break;
     Merges add(clues, out, layout);
     weights(add);
     leftovers(clues, add);

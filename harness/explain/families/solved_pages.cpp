@@ -53,6 +53,7 @@ class Addresses {
   void rule(std::string_view cause, const char* text, const std::string& behind, double cost, int32_t low,
             int32_t high, const SourceOf& of) {
     for (const Side side : kSides) {
+      if (!clues_.wants(cause) && !(side == Side::kValues && clues_.wants("page.v_only"))) continue;
       const auto set = [&](Rules& r, int32_t n) { r.edit_terms = read_from(side, of(n)); };
       auto found = fit_.whole(low, high, set);
       if (!found) continue;
@@ -154,8 +155,10 @@ void places(const Clues& clues, Addresses& add) {
           };
         };
     add.rule(
-        "page.wrong", "block {:+}, round", behind, 0.4 + some.cost, -64, 64,
+        "page.wrong", "block {:+}, round", behind, 0.4 + some.cost, -16, 16,
         block([](int64_t b, int64_t blocks, int32_t n) { return ((b + n) % blocks + blocks) % blocks; }));
+    const bool every = some.words == kPages[0].words;
+    if (!every) continue;
     add.rule("page.wrong", "block {:+}, kept inside", behind, 0.45 + some.cost, -16, 16,
              block([](int64_t b, int64_t, int32_t n) { return b + n; }));
     add.rule("page.wrong", "block number modulo {}", behind, 0.45 + some.cost, 1, 512,
@@ -211,6 +214,7 @@ void rows(const Clues& clues, Addresses& add) {
 }  // namespace
 
 void solved_page_family(const Clues& clues, Hypotheses& out) {
+  if (work_of_a_cell(clues.problem()) > kLargestCell) return;
   if (!op_of(clues.problem()).has_cache || clues.problem().page_size < 1) return;
   Addresses add(clues, out);
   places(clues, add);

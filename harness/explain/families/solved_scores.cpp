@@ -270,9 +270,10 @@ void limits(const Clues& clues, const Fit& fit, Hypotheses& out) {
 }  // namespace
 
 void solved_score_family(const Clues& clues, Hypotheses& out) {
+  if (work_of_a_cell(clues.problem()) > kLargestCell) return;
   const Fit fit(clues);
-  caps(clues, fit, out);
-  alibis(clues, fit, out);
+  if (clues.wants("softcap.ratio")) caps(clues, fit, out);
+  if (clues.wants("alibi.scaled") || clues.wants("alibi.shifted")) alibis(clues, fit, out);
   sinks(clues, fit, out);
   limits(clues, fit, out);
 }

@@ -34,6 +34,7 @@ class Solver {
   // A number in each way in tiles; `text` has a place for it.
   void threshold(std::string_view cause, const char* text, double cost, const std::vector<double>& grid,
                  const Set& set, bool whole_too = true) {
+    if (!clues_.wants(cause)) return;
     for (const Layout& l : tilings_) {
       if (!whole_too && l.tile_keys == 0) continue;
       const auto in = [&](Rules& r, double x) {
@@ -254,10 +255,11 @@ void sums(Solver& add) {
 }  // namespace
 
 void solved_weight_family(const Clues& clues, Hypotheses& out) {
+  if (work_of_a_cell(clues.problem()) > kLargestCell) return;
   Solver add(clues, out);
   cuts(add);
-  exponentials(add);
-  steps(add);
+  if (clues.wants("precision.exp") || clues.wants("softmax.log2e")) exponentials(add);
+  if (clues.wants("precision.p_coarse") || clues.wants("precision.lse")) steps(add);
   sums(add);
 }
 
