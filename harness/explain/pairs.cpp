@@ -162,11 +162,14 @@ static bool compose_pair(const Rules& right, const Hypothesis& a, const Hypothes
   return compose(right, late ? b.rules : a.rules, late ? a.rules : b.rules, both);
 }
 
-// A decoding that is off by a factor is one mistake, and a factor beside it says no more.
+// A decoding that is off by a factor is one mistake, and a factor beside it says no more; so is an
+// exponential.
 static bool one_in_two(const Hypothesis& a, const Hypothesis& b) {
   const auto factor = [](std::string_view c) {
     return c == "output.scaled" || c == "scale.softmax" || c == "scale.k_factor" || c == "scale.v_factor";
   };
+  const auto exponential = [](std::string_view c) { return c == "precision.exp" || c == "softmax.log2e"; };
+  if (exponential(a.cause) && exponential(b.cause)) return true;
   return (a.cause.starts_with("format.") && factor(b.cause)) ||
          (b.cause.starts_with("format.") && factor(a.cause));
 }

@@ -264,7 +264,7 @@ void lanes(Keys& add) {
   size_t tried = 0;
   for (const Layout& layout : add.clues().tilings) {
     const int32_t tile = layout.tile_keys;
-    if (tile <= 1 || ++tried > kTilings) continue;
+    if (tile <= 1 || ++tried > (add.clues().only ? 3 : 1) * kTilings) continue;
     Rules cut;
     layout.apply(cut);
     for (int back : {0, 1, 2})  // the first tile of the part; one or two tiles before

@@ -19,7 +19,7 @@ class Solver {
   Solver(const Clues& clues, Hypotheses& out) : clues_(clues), out_(out), fit_(clues) {
     tilings_ = {Layout{}};  // all keys of a request at once
     for (const Layout& l : clues.tilings)
-      if (tilings_.size() < kTilings) tilings_.push_back(l);
+      if (tilings_.size() < (clues.only ? 3 : 1) * kTilings) tilings_.push_back(l);
   }
   const Clues& clues() const { return clues_; }
   const Fit& fit() const { return fit_; }
