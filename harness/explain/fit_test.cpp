@@ -16,7 +16,7 @@
 namespace assay {
 namespace {
 
-// A right kernel's evidence whose first call is written anew under `rules`.
+// Evidence of a kernel of which every call is written anew under `rules`.
 class Written {
  public:
   Written(const std::string& line, const std::function<void(Rules&)>& set)
@@ -48,8 +48,8 @@ class Written {
     omp_set_num_threads(1);
     CaptureOptions options;
     options.threads = 1;
-    return capture(line, make_problem(parse_scenario(line)), ASSAY_BINARY_DIR "/testing/libassay_fake.so",
-                   "paged_ok_fake", options);
+    return capture(line, make_problem(parse_scenario(line)), ASSAY_BINARY_DIR "/faulty/libassay_faulty.so",
+                   "paged_lse_base_2", options);
   }
   Evidence evidence_;
   Predictor predictor_;
