@@ -100,6 +100,8 @@ bool compose(const Rules& right, const Rules& first, const Rules& second, Rules*
   c.one(&Rules::l_kept);
   c.one(&Rules::rescaled_twice);
   c.one(&Rules::kept_dims);
+  c.one(&Rules::exp_of);
+  c.one(&Rules::p_of);
   c.one(&Rules::merge_weight);
   c.one(&Rules::merge_lse);
   c.one(&Rules::lse);
@@ -117,10 +119,13 @@ bool compose(const Rules& right, const Rules& first, const Rules& second, Rules*
   c.value(&Rules::sink_unshifted);
   c.value(&Rules::exponent_factor);
   c.value(&Rules::rescale_exponent);
-  c.value(&Rules::exp_of);
   c.value(&Rules::round_clamp);
   c.value(&Rules::first_maximum);
   c.value(&Rules::stale_maximum);
+  c.value(&Rules::maximum_stays);
+  c.value(&Rules::one_part_too);
+  c.value(&Rules::exp_everywhere);
+  c.value(&Rules::p_of_in_sum);
   c.value(&Rules::skip_below);
   c.value(&Rules::splits_of_longest);
   c.value(&Rules::maximum_lanes);

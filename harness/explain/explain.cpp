@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "harness/explain/explanation.hpp"
+#include "harness/explain/families/fit.hpp"
 #include "harness/explain/misfit.hpp"
 #include "harness/explain/samples.hpp"
 #include "harness/explain/second_line.hpp"
@@ -16,9 +17,18 @@ constexpr Family kFamilies[] = {output_family,    lse_family,    mask_family,   
                                 precision_family, key_family,    page_family,    stride_family,  lane_family,
                                 length_family,    decode_family, factor_family};
 
-Clues clues_of(const Evidence& e, Predictor& predictor) {
+// Where none of these explains the case.
+constexpr Family kFurther[] = {solved_weight_family, solved_score_family, solved_key_family,
+                               solved_page_family,   solved_merge_family, other_code_family};
+
+// Of these, with numbers that are only found once another mistake is in place.
+constexpr Family kUpon[] = {solved_weight_family, solved_score_family, solved_key_family,
+                            solved_page_family,   length_family,       factor_family};
+
+Clues clues_of(const Evidence& e, Predictor& predictor, Predictor* low = nullptr) {
   Clues clues{e, predictor, {}, {}, tile_sizes_of(e), layouts_of(e), {}};
   clues.tilings = tilings_of(e, clues.layouts);
+  clues.low = low;
   return clues;
 }
 
@@ -40,7 +50,10 @@ void look_at(const Evidence& e, Ranking& ranking, const std::vector<std::string>
   if (!wrong(e, Call::kFirst)) return;
   confirm(ranking, e.line, [&](const Choice& asked) {
     Choice choice = asked;
+    clues.only = &asked.only;
     choice.without = without;
+    choice.further = {std::begin(kFurther), std::end(kFurther)};
+    if (work_of_a_cell(e.problem) <= kLargeCell) choice.upon = {std::begin(kUpon), std::end(kUpon)};
     return rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)}, choice);
   });
 }
@@ -62,10 +75,17 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without, 
   if (e.call(main).made) {
     Predictor nan(e.problem, e.operands(false), e.declared), low(e.problem, e.operands(true), e.declared);
     describe_pattern(e, main, nan, x);
-    Clues clues = clues_of(e, nan);
+    Clues clues = clues_of(e, nan, &low);
     choose_samples(e, main, clues);
     if (x.bad_cells > 0 || x.outcome == Outcome::kWrong) {
-      x.ranking = rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)}, {without, {}, {}});
+      x.ranking = rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)},
+                       Choice{without,
+                              {},
+                              {},
+                              {std::begin(kFurther), std::end(kFurther)},
+                              work_of_a_cell(e.problem) > kLargeCell
+                                  ? std::vector<Family>{}
+                                  : std::vector<Family>{std::begin(kUpon), std::end(kUpon)}});
       x.explained = true;
     }
   }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,6 +47,12 @@ struct Clues {
   std::vector<int32_t> tile_sizes;  // that a tile may have: the declared one, else the usual ones
   std::vector<Layout> layouts;      // ways in parts, likeliest first
   std::vector<Layout> tilings;      // ways in tiles, in one part or in several
+  Predictor* low = nullptr;         // operands with low poison, where there are calls with it
+  // Causes that are asked for, where others need not be solved for; null: all.
+  const std::set<std::string_view>* only = nullptr;
+  bool wants(std::string_view cause) const {
+    return only == nullptr || only->empty() || only->contains(cause);
+  }
   const Problem& problem() const { return evidence.problem; }
 };
 
@@ -69,6 +76,14 @@ void stride_family(const Clues&, Hypotheses&);
 void lane_family(const Clues&, Hypotheses&);    // some keys of every tile, on either side
 void length_family(const Clues&, Hypotheses&);  // whole numbers found from the wrong cells: windows, lengths
 void decode_family(const Clues&, Hypotheses&);  // what the codes of an operand are taken for
+// Numbers that no list holds (families/fit.hpp), and mechanisms too rare or too many to try where another
+// explains the case already.
+void solved_weight_family(const Clues&, Hypotheses&);
+void solved_score_family(const Clues&, Hypotheses&);
+void solved_key_family(const Clues&, Hypotheses&);
+void solved_page_family(const Clues&, Hypotheses&);
+void solved_merge_family(const Clues&, Hypotheses&);
+void other_code_family(const Clues&, Hypotheses&);
 
 // One of several things in a row of n: what planted and real bugs single out.
 struct Pick {

@@ -69,17 +69,17 @@ int64_t KvStore::table_entry_behind() const {
   return tokens ? entry / problem_.page_size : entry;
 }
 
-int32_t KvStore::through_table(int64_t column, int32_t slot) {
+int32_t KvStore::through_table_of(int32_t request, int64_t column, int32_t slot) {
   const bool csr = problem_.table == ASSAY_TABLE_CSR;
   const assay_tensor& t = csr ? tensors_.indices : tensors_.block_table;
   int64_t at = 0, last = 0;
   if (csr) {
     at = static_cast<int64_t>(
-             assay::load(ASSAY_INT32, tensors_.indptr.data, request_ * tensors_.indptr.stride[0])) +
+             assay::load(ASSAY_INT32, tensors_.indptr.data, request * tensors_.indptr.stride[0])) +
          column;
     last = t.shape[0] - 1;
   } else {
-    at = request_ * t.stride[0] + column * t.stride[1];
+    at = request * t.stride[0] + column * t.stride[1];
     last = (t.shape[0] - 1) * t.stride[0] + (t.shape[1] - 1) * t.stride[1];
   }
   const auto entry = static_cast<int64_t>(assay::load(ASSAY_INT32, t.data, std::clamp<int64_t>(at, 0, last)));
@@ -125,6 +125,24 @@ int32_t KvStore::extra(int64_t block, int64_t slot) {
     rows_.push_back(std::move(row));
   }
   return at->second;
+}
+
+int32_t KvStore::of_head(int32_t row, int32_t kv_head) {
+  const Row& at = rows_[row];
+  if (at.kv_head == kv_head) return row;
+  const int32_t request = at.request;
+  const OperandReader::Place place = at.place;
+  const bool readable = at.readable;
+  const auto [known, fresh] = known_.try_emplace({request, kv_head, place.block, place.slot}, rows());
+  if (fresh) {
+    Row other;
+    other.request = request;
+    other.kv_head = kv_head;
+    other.place = place;
+    other.readable = readable;
+    rows_.push_back(std::move(other));
+  }
+  return known->second;
 }
 
 int32_t KvStore::token(int32_t request, int32_t kv_head, int32_t position) {

@@ -36,11 +36,14 @@ class KvStore {
   int32_t extra(int64_t block, int64_t slot);
   // A token of another request or head, with that owner's scales.
   int32_t token(int32_t request, int32_t kv_head, int32_t position);
+  // The same place under another KV head.
+  int32_t of_head(int32_t row, int32_t kv_head);
   // Block of a logical page as the page table says; false: the table entry names no block.
   bool place(int32_t request, int32_t position, int64_t* block, int64_t* slot) const;
   // Row of the token at `slot` of the page that column `column` of the request's table names, clamped to the
   // table and wrapped into the cache.
-  int32_t through_table(int64_t column, int32_t slot);
+  int32_t through_table(int64_t column, int32_t slot) { return through_table_of(request_, column, slot); }
+  int32_t through_table_of(int32_t request, int64_t column, int32_t slot);  // of another request's row
   // What stands in the page table behind the request's last entry; -1: nothing of the table.
   int64_t table_entry_behind() const;
   int64_t blocks() const;  // of the cache; packed rows of a prefill

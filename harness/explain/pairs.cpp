@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "harness/explain/compose.hpp"
 #include "harness/explain/narrow.hpp"
 #include "harness/explain/samples.hpp"
+#include "harness/explain/second_line.hpp"
 
 namespace assay {
 namespace {
@@ -18,14 +20,16 @@ constexpr double kPlainPartner = 0.5;    // most that such a partner costs
 constexpr double kPlain = 0.25;          // most that a hypothesis without a fitted number costs
 constexpr double kWorthTwo = 0.4;        // share of what the first alone leaves in the first samples
 constexpr double kWorthSome = 0.6;       // the same of a hypothesis that is kept to some keys
+constexpr int32_t kMostFree = 1;         // numbers that a member of a pair may have fitted
 constexpr double kSolved = 0.5;          // misfit of a cell that hardly anything is left of
 constexpr double kCostOfScope = 0.02;    // in units of misfit, of a part of the case that one has to itself
 constexpr size_t kFirstSamples = 2;      // wrong ones that a pair or some keys are looked at on
 constexpr double kPlainMechanism = 0.2;  // most that a mechanism costs which is tried in some keys
+constexpr size_t kBases = 3;             // first ones that numbers are solved for on top of
 constexpr size_t kNarrowed = 200;        // hypotheses of some keys that go on
 
-// Not what is fitted to single cells, and not what merely widens the noise.
-bool usable(const Hypothesis& h) { return h.free == 0 && h.rules.weight_noise == 0; }
+// Not what is fitted to many cells, and not what merely widens the noise.
+bool usable(const Hypothesis& h) { return h.free <= kMostFree && h.rules.weight_noise == 0; }
 
 std::vector<size_t> leaders(const Hypotheses& all, const std::vector<Tried>& tried) {
   std::vector<size_t> list;
@@ -152,6 +156,24 @@ class Scoped {
 
 }  // namespace
 
+static bool compose_pair(const Rules& right, const Hypothesis& a, const Hypothesis& b, Rules* both) {
+  // Which head a key is read of is asked where it is read.
+  const bool late = a.cause.starts_with("heads.");
+  return compose(right, late ? b.rules : a.rules, late ? a.rules : b.rules, both);
+}
+
+// A decoding that is off by a factor is one mistake, and a factor beside it says no more; so is an
+// exponential.
+static bool one_in_two(const Hypothesis& a, const Hypothesis& b) {
+  const auto factor = [](std::string_view c) {
+    return c == "output.scaled" || c == "scale.softmax" || c == "scale.k_factor" || c == "scale.v_factor";
+  };
+  const auto exponential = [](std::string_view c) { return c == "precision.exp" || c == "softmax.log2e"; };
+  if (exponential(a.cause) && exponential(b.cause)) return true;
+  return (a.cause.starts_with("format.") && factor(b.cause)) ||
+         (b.cause.starts_with("format.") && factor(a.cause));
+}
+
 std::optional<Pair> best_pair(const Clues& clues, Tester& tester, const Hypotheses& all,
                               std::vector<Tried> tried, size_t probes, size_t samples) {
   const auto cost = [&](const Pair& f) { return all[f.first].cost + all[f.second].cost; };
@@ -180,7 +202,8 @@ std::optional<Pair> best_pair(const Clues& clues, Tester& tester, const Hypothes
       if (!t.changes || t.index == first || all[t.index].cause == all[first].cause || !usable(all[t.index]))
         continue;
       Rules both;
-      if (!compose(right, all[first].rules, all[t.index].rules, &both)) continue;
+      if (one_in_two(all[first], all[t.index])) continue;
+      if (!compose_pair(right, all[first], all[t.index], &both)) continue;
       // Some cells may have the one alone, or the other.
       double sum = 0, of_first = 0, of_second = 0;
       bool worth = true;
@@ -206,11 +229,63 @@ std::optional<Pair> best_pair(const Clues& clues, Tester& tester, const Hypothes
     Scoped scoped(clues, tester, count);
     for (Pair& f : pairs) {
       Rules both;
-      compose(right, all[f.first].rules, all[f.second].rules, &both);
+      compose_pair(right, all[f.first], all[f.second], &both);
       scoped.fit(all, both, f);
     }
   }
   return *std::min_element(pairs.begin(), pairs.end(), better_pair);
+}
+
+std::optional<Pair> second_on_first(const Clues& clues, Tester& tester, const std::vector<Family>& families,
+                                    const Choice& choice, Hypotheses& all, const std::vector<Tried>& tried,
+                                    size_t probes, size_t samples) {
+  const std::vector<size_t> wrong = first_wrong(tester, probes);
+  if (wrong.size() < kFirstSamples) return {};
+  std::vector<size_t> firsts = leaders(all, tried);
+  std::set<std::string_view> causes;
+  std::erase_if(firsts, [&](size_t i) { return !causes.insert(all[i].cause).second; });
+  if (firsts.size() > kBases) firsts.resize(kBases);
+  std::optional<Pair> best;
+  for (const size_t first : firsts) {
+    const Rules base = all[first].rules;
+    Hypotheses more;
+    clues.predictor.stand_on(&base);
+    for (const Family family : families) family(clues, more);
+    clues.predictor.stand_on(nullptr);
+    keep_asked(more, choice);
+    double alone = 0;
+    for (size_t i : wrong) alone += tester.of(base, i).total;
+    struct Left {
+      double misfit;
+      size_t at;
+    };
+    std::vector<Left> left;
+    for (size_t k = 0; k < more.size(); ++k) {
+      const Hypothesis& h = more[k];
+      if (h.cause == all[first].cause || h.rules.weight_noise > 0 || one_in_two(all[first], h)) continue;
+      double sum = 0;
+      for (size_t i : wrong)
+        if (sum <= kWorthTwo * alone) sum += tester.of(h.rules, i).total;
+      if (sum <= kWorthTwo * alone) left.push_back({sum + kCostWeight * h.cost, k});
+    }
+    for (const auto& [count, keep] : {std::pair{probes, size_t{12}}, {samples, size_t{4}}}) {
+      std::stable_sort(left.begin(), left.end(),
+                       [](const Left& a, const Left& b) { return a.misfit < b.misfit; });
+      if (left.size() > keep) left.resize(keep);
+      for (Left& l : left) {
+        double sum = 0;
+        for (size_t i = 0; i < count; ++i) sum += tester.of(more[l.at].rules, i).total;
+        l.misfit = sum / static_cast<double>(count) + kCostWeight * more[l.at].cost;
+      }
+    }
+    if (left.empty()) continue;
+    const Left& least = *std::min_element(left.begin(), left.end(),
+                                          [](const Left& a, const Left& b) { return a.misfit < b.misfit; });
+    if (best && least.misfit >= best->misfit) continue;
+    all.push_back(std::move(more[least.at]));
+    best = Pair{first, all.size() - 1, least.misfit, {}, {}};
+  }
+  return best;
 }
 
 }  // namespace assay

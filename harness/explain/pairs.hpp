@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "harness/explain/rank.hpp"
 #include "harness/explain/tester.hpp"
 
 namespace assay {
@@ -35,5 +36,11 @@ struct Pair {
 // `tried` need not hold them all: where one mistake is in the way, the other alone may seem to help nothing.
 std::optional<Pair> best_pair(const Clues&, Tester&, const Hypotheses&, std::vector<Tried> tried,
                               size_t probes, size_t samples);
+
+// The same with numbers that are only found once the first one is in place: those families propose on top of
+// the likeliest first ones. What is found joins `all`.
+std::optional<Pair> second_on_first(const Clues&, Tester&, const std::vector<Family>&, const Choice&,
+                                    Hypotheses& all, const std::vector<Tried>&, size_t probes,
+                                    size_t samples);
 
 }  // namespace assay

@@ -80,19 +80,20 @@ bool plain_before_merge(const Rules& r) {
   static const Rules kRight;
   const bool hooks = r.world || r.query_of || r.query_at_place || r.kv_head_of || r.kv_request_of || r.sees ||
                      r.edit_terms || r.edit_q || r.score || r.sink || r.slope || r.o_kept || r.l_kept ||
-                     r.rescaled_twice || r.kept_dims || r.exp_of != nullptr;
+                     r.rescaled_twice || r.kept_dims || r.exp_of || r.p_of;
   const auto same = [&](auto... of) { return ((r.*of == kRight.*of) && ...); };
   return !hooks &&
          same(&Rules::values_from_k, &Rules::edit_per_key, &Rules::sink_per_split, &Rules::sink_raw,
               &Rules::sink_unshifted, &Rules::exponent_factor, &Rules::rescale_exponent, &Rules::round_clamp,
-              &Rules::first_maximum, &Rules::stale_maximum, &Rules::skip_below, &Rules::maximum_lanes,
-              &Rules::maximum_per_tile) &&
+              &Rules::first_maximum, &Rules::stale_maximum, &Rules::maximum_stays, &Rules::skip_below,
+              &Rules::maximum_lanes, &Rules::maximum_per_tile) &&
          same(&Rules::sum_factor, &Rules::divide, &Rules::accumulator_format, &Rules::sum_format,
               &Rules::sum_per_key, &Rules::p_step, &Rules::p_mantissa, &Rules::score_format,
               &Rules::scaled_score_format, &Rules::dot_format, &Rules::scale_format);
 }
 
 Rules Predictor::right() const {
+  if (base_ != nullptr) return *base_;
   Rules rules;
   rules.arithmetic = declared_;
   return rules;
@@ -231,7 +232,7 @@ Predictor::Summed Predictor::sums(const Rules& rules, Scene& scene, const Cell& 
   const bool shared = plain_before_merge(rules);
   const int32_t parts = PartsOf(rules, scene.kv_len).count();
   // One part of a request that may have several goes by the merge, unless somebody looks at the parts.
-  const bool merged = parts > 1 || (rules.arithmetic.splits > 1 && rules.edit_parts);
+  const bool merged = parts > 1 || ((rules.arithmetic.splits > 1 || rules.one_part_too) && rules.edit_parts);
   std::string key;
   if (shared) {
     const Cell& c = scene.cell;
@@ -312,11 +313,18 @@ Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
     for (const SplitPart& part : results) top = std::max(top, part.lse);
     out.o.assign(problem_.head_dim_v, 0.0);
     out.lse = top;
+    const bool by_exp_of = rules.exp_everywhere && rules.exp_of;
+    if (by_exp_of) {  // relative to the largest maximum
+      top = rules.sink_per_split ? -kInf : sink;
+      for (const SplitPart& part : results) top = std::max(top, part.maximum);
+    }
     if (top != -kInf) {
       double total = 0;
       for (const SplitPart& part : results) {
         if (part.lse == -kInf) continue;
-        const double w = rules.merge_weight ? rules.merge_weight(part.lse, top) : std::exp(part.lse - top);
+        const double w = by_exp_of ? rules.exp_of(part.maximum - top) * std::exp(part.lse - part.maximum)
+                         : rules.merge_weight ? rules.merge_weight(part.lse, top)
+                                              : std::exp(part.lse - top);
         total += w;
         for (int32_t d = 0; d < problem_.head_dim_v; ++d) out.o[d] += w * part.o[d];
       }
@@ -354,7 +362,8 @@ Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
 }
 
 Predictor::Weights Predictor::weights(const Cell& cell) {
-  Rules rules = right();
+  Rules rules;
+  rules.arithmetic = declared_;
   rules.arithmetic.tile_keys = 0;
   rules.arithmetic.splits = 1;
   rules.arithmetic.split_keys = 0;

@@ -33,7 +33,9 @@ class Predictor {
   const Problem& problem() const { return problem_; }
   const assay_arithmetic& declared() const { return declared_; }
   const OperandReader& reader() const { return reader_; }
-  Rules right() const;  // no hook set
+  Rules right() const;  // no hook set, but for those of the base
+  // Hypotheses that are proposed from now on change these rules instead of the right ones; null: those.
+  void stand_on(const Rules* base) { base_ = base; }
 
   Prediction predict(const Rules&, const Cell&);
 
@@ -83,6 +85,7 @@ class Predictor {
                      LseParts*);
 
   const Problem& problem_;
+  const Rules* base_ = nullptr;
   HostOperands operands_;
   const assay_tensors& tensors_;
   OperandReader reader_;

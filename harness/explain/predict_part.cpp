@@ -75,11 +75,13 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
     double moved = std::max(before, largest);
     if (poisoned) moved = largest;
     if (rules.maximum_per_tile && largest != kNoScore) maximum = moved = largest;
+    if (rules.maximum_stays && maximum != kNoScore) moved = maximum;
     if (maximum != kNoScore && moved - maximum <= a.rescale_lag_log2 * kLn2) moved = maximum;
     if (moved != maximum) {
-      const double rescale =
-          maximum == kNoScore ? 0
-                              : std::exp(rules.rescale_exponent * rules.exponent_factor * (maximum - moved));
+      const double down = rules.rescale_exponent * rules.exponent_factor * (maximum - moved);
+      const double rescale = maximum == kNoScore                    ? 0
+                             : rules.exp_everywhere && rules.exp_of ? rules.exp_of(down)
+                                                                    : std::exp(down);
       if (maximum != kNoScore) {
         const MaximumMove move{update, updates, moved - maximum};
         const bool keep_o = rules.o_kept && rules.o_kept(move);
@@ -92,6 +94,7 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
         ++update;
       }
       maximum = moved;
+      if (part.first == kNoScore) part.first = moved;
     }
     if (maximum == kNoScore) {  // nothing but masked scores so far
       i = next;
@@ -110,7 +113,12 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
       const double exact = p[j - i];
       double rounded = round_weight(a, exact, tile_largest, rules.round_clamp);
       rounded = coarsened(rounded, rules.p_step, rules.p_mantissa);
-      sum += term.weight * term.in_sum * (a.row_sum_from_rounded_p ? rounded : exact);
+      double counted_as = a.row_sum_from_rounded_p ? rounded : exact;
+      if (rules.p_of) {
+        rounded = offset * rules.p_of(rounded / offset);
+        if (rules.p_of_in_sum) counted_as = rounded;
+      }
+      sum += term.weight * term.in_sum * counted_as;
       if (rules.sum_per_key) sum = round_to(rules.sum_format, sum);
       const double w = term.weight * term.in_output * term.v_factor * rounded;
       const double* v = keys[j].v;

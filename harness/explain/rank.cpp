@@ -22,11 +22,12 @@ constexpr size_t kProbes = 8;      // samples those worth it are computed on
 constexpr size_t kGlances = 3;     // samples they are computed on before
 constexpr size_t kGlanced = 2000;  // hypotheses that go on to the probes
 constexpr size_t kGlancedByRest = 150;
-constexpr size_t kFinalists = 90;     // hypotheses computed on all samples
-constexpr double kPartialCost = 1.0;  // of "in the wrong cells only"
-constexpr double kScopeCost = 0.35;   // of "in the last request" and the like
-constexpr double kLeastGain = 0.005;  // of what a hypothesis must explain
-constexpr double kNoBetter = 0.998;   // share of the misfit that a hypothesis must get below
+constexpr size_t kFinalists = 90;        // hypotheses computed on all samples
+constexpr double kPartialCost = 1.0;     // of "in the wrong cells only"
+constexpr double kScopeCost = 0.35;      // of "in the last request" and the like
+constexpr double kLeastGain = 0.005;     // of what a hypothesis must explain
+constexpr double kSolvedAlready = 0.04;  // share of the misfit below which nothing further is tried
+constexpr double kNoBetter = 0.998;      // share of the misfit that a hypothesis must get below
 
 // A hypothesis in the cells `in` (null: all), in all dimensions of O or in the wrong ones.
 struct Form {
@@ -137,28 +138,31 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     return f.in ? ", in the wrong cells only" : "";
   };
   // A hypothesis of any use helps in the first few samples; those that hardly do are not computed on more.
-  std::vector<std::pair<double, size_t>> glance, rest;
-  for (size_t i = 0; i < all.size(); ++i) {
-    double best = std::numeric_limits<double>::infinity();
-    const std::vector<Tester::One> of = tester.all(all[i].rules, std::min(kGlances, probes));
-    forms(of, [&](const Form& f) { best = std::min(best, f.misfit); });
-    glance.emplace_back(best + kCostWeight * all[i].cost, i);
-    double left = 0;
-    for (const Tester::One& one : of) left += one.rest;
-    rest.emplace_back(left, i);
-  }
-  std::stable_sort(glance.begin(), glance.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  if (glance.size() > kGlanced) {
-    glance.resize(kGlanced);
-    // One of two large mistakes leaves less of the error, and as much of it in units of rounding.
-    std::vector<char> taken(all.size(), 0);
-    for (const auto& [unused, i] : glance) taken[i] = 1;
-    std::stable_sort(rest.begin(), rest.end(),
+  const auto glances = [&](size_t from) {
+    std::vector<std::pair<double, size_t>> glance, rest;
+    for (size_t i = from; i < all.size(); ++i) {
+      double best = std::numeric_limits<double>::infinity();
+      const std::vector<Tester::One> of = tester.all(all[i].rules, std::min(kGlances, probes));
+      forms(of, [&](const Form& f) { best = std::min(best, f.misfit); });
+      glance.emplace_back(best + kCostWeight * all[i].cost, i);
+      double left = 0;
+      for (const Tester::One& one : of) left += one.rest;
+      rest.emplace_back(left, i);
+    }
+    std::stable_sort(glance.begin(), glance.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (size_t i = 0; i < kGlancedByRest; ++i)
-      if (!taken[rest[i].second]) glance.push_back(rest[i]);
-  }
+    if (glance.size() > kGlanced) {
+      glance.resize(kGlanced);
+      // One of two large mistakes leaves less of the error, and as much of it in units of rounding.
+      std::vector<char> taken(all.size(), 0);
+      for (const auto& [unused, i] : glance) taken[i] = 1;
+      std::stable_sort(rest.begin(), rest.end(),
+                       [](const auto& a, const auto& b) { return a.first < b.first; });
+      for (size_t i = 0; i < kGlancedByRest; ++i)
+        if (!taken[rest[i].second]) glance.push_back(rest[i]);
+    }
+    return glance;
+  };
   std::vector<Tried> tried;
   const auto try_out = [&](size_t i) {
     const std::vector<Tester::One> of = tester.all(all[i].rules, probes);
@@ -174,11 +178,22 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     }
     tried.push_back(t);
   };
-  for (const auto& [unused, i] : glance) try_out(i);
+  for (const auto& [unused, i] : glances(0)) try_out(i);
+  const auto explained_but = [&](double left) {
+    return std::any_of(tried.begin(), tried.end(),
+                       [&](const Tried& t) { return t.probe < left * tester.nothing(probes); });
+  };
+  if (!choice.further.empty() && !explained_but(kSolvedAlready)) {
+    Hypotheses more;
+    for (const Family family : choice.further) family(clues, more);
+    keep_asked(more, choice);
+    ranking.tested += static_cast<int64_t>(more.size());
+    const size_t known = all.size();
+    for (Hypothesis& h : more) all.push_back(std::move(h));
+    for (const auto& [unused, i] : glances(known)) try_out(i);
+  }
   // Where none of them does, one that is right about some keys may.
-  const bool done = std::any_of(tried.begin(), tried.end(), [&](const Tried& t) {
-    return t.probe < (1 - kNearlyAll) * tester.nothing(probes);
-  });
+  const bool done = explained_but(1 - kNearlyAll);
   if (!done)
     for (Hypothesis& h : narrowed_leaders(clues, tester, all, tried, probes)) {
       all.push_back(std::move(h));
@@ -228,10 +243,16 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     ranking.list.push_back(o.ranked);
   }
   if (!clearly(ranking) && ranking.nothing > kLegalMisfit)
-    if (const auto two = best_pair(clues, tester, all, tried, probes, samples.size())) {
-      // The price of having looked at so many pairs, spread over the wrong cells.
-      const double price = 2 * std::log(double(all.size())) / static_cast<double>(ranking.bad_cells);
+    for (bool solved : {false, true}) {
+      if (solved && choice.upon.empty()) break;
+      const auto two =
+          solved ? second_on_first(clues, tester, choice.upon, choice, all, tried, probes, samples.size())
+                 : best_pair(clues, tester, all, tried, probes, samples.size());
+      if (!two) continue;
       const Hypothesis &a = all[two->first], &b = all[two->second];
+      // The price of having looked at so many pairs and of their numbers, spread over the wrong cells.
+      const double price =
+          (2 + a.free + b.free) * std::log(double(all.size())) / static_cast<double>(ranking.bad_cells);
       const double misfit = two->misfit + price;
       const auto in = [](const std::string& scope) { return scope.empty() ? "" : ", in " + scope; };
       if (misfit <= kLegalMisfit && 1 - misfit / ranking.nothing >= kNearlyAll) {
@@ -240,7 +261,9 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
             ranking.list.begin(),
             {a.cause,
              fmt::format("two causes: {}{}; and {}{}", a.text, in(two->first_in), b.text, in(two->second_in)),
-             misfit, 1 - misfit / ranking.nothing, a.cost + b.cost + kPartialCost, false, 0, b.cause});
+             misfit, 1 - misfit / ranking.nothing, a.cost + b.cost + kPartialCost, false, a.free + b.free,
+             b.cause});
+        break;
       }
     }
   for (size_t i = 1; i < ranking.list.size(); ++i)

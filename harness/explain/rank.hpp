@@ -56,6 +56,8 @@ struct Choice {
   std::set<std::string_view> only;   // if any: of these causes alone
   // If any: of a cause that has these or the like with other numbers, only these (keep_asked).
   std::set<std::pair<std::string_view, std::string>> words;
+  std::vector<Family> further = {};  // tried where nothing of the others explains the case
+  std::vector<Family> upon = {};     // ... and on top of what explains a part of it
 };
 
 // Predictors for the operands under NaN poison and low poison.

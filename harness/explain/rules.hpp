@@ -69,6 +69,7 @@ struct SplitPart {
   double lse = -std::numeric_limits<double>::infinity();
   int32_t keys = 0;
   double maximum = -std::numeric_limits<double>::infinity();  // running maximum at the end, natural units
+  double first = -std::numeric_limits<double>::infinity();    // ... and behind its first tile
 };
 
 struct LseParts {
@@ -119,9 +120,12 @@ struct Rules {
   bool sink_raw = false;        // its logit joins the row sum, not its exponential
   bool sink_unshifted = false;  // its exponential joins the row sum without the maximum taken off
 
-  double exponent_factor = 1;          // exp(factor * (x - m))
-  double rescale_exponent = 1;         // ... and a power of it where the maximum rises
-  double (*exp_of)(double) = nullptr;  // in place of exp, for the weights alone
+  double exponent_factor = 1;            // exp(factor * (x - m))
+  double rescale_exponent = 1;           // ... and a power of it where the maximum rises
+  std::function<double(double)> exp_of;  // in place of exp, for the weights alone ...
+  bool exp_everywhere = false;           // ... or where sums are rescaled and merged too
+  std::function<double(double)> p_of;    // what the output makes of a weight, and the row sum too ...
+  bool p_of_in_sum = false;              // ... if this says so
   double round_clamp = std::numeric_limits<double>::infinity();  // largest P the format holds
   double first_maximum = -std::numeric_limits<double>::infinity();
   // When the running maximum rises: is the rescale forgotten, of O in these dimensions (unset: all)?
@@ -132,6 +136,7 @@ struct Rules {
   // Tiles whose largest score is so far below the running maximum are skipped.
   double skip_below = std::numeric_limits<double>::infinity();
   bool stale_maximum = false;  // weights of a tile are relative to the maximum before it
+  bool maximum_stays = false;  // the maximum of the first tile of a part is that of the part
   // What a kernel makes of scores that are NaN is nobody's promise. False: they spread. True: a maximum of
   // NaN leaves the row without a maximum, so that it ends as a row without keys. Both are tried where NaN
   // scores occur.
@@ -153,6 +158,7 @@ struct Rules {
   int32_t scale_format = ASSAY_FORMAT_NONE;         // softmax scale rounded to it
 
   std::function<void(const Scene&, std::vector<SplitPart>&)> edit_parts;
+  bool one_part_too = false;                                   // they are looked at where there is only one
   std::function<double(double lse, double top)> merge_weight;  // default exp(lse - top)
   std::function<double(const Scene&, const std::vector<SplitPart>&, double lse)> merge_lse;
   std::function<double(const Scene&, const LseParts&)> lse;

@@ -30,6 +30,10 @@ bool same(const Evidence& e, Call a, Call b, const Cell& c) {
 
 }  // namespace
 
+bool depends_on_memory(const Evidence& e, const Cell& c) {
+  return e.call(Call::kFirst).made && e.call(Call::kLow).made && !same(e, Call::kFirst, Call::kLow, c);
+}
+
 std::vector<Judged> judge_cells(const Evidence& e, Call call) {
   std::vector<Judged> cells;
   const Problem& p = e.problem;

@@ -16,6 +16,9 @@ struct Judged {
   bool bad = false;
   double severity = 0;  // root mean square error in units of legal noise
 };
+// Whether a cell changes with what unused memory holds.
+bool depends_on_memory(const Evidence&, const Cell&);
+
 std::vector<Judged> judge_cells(const Evidence&, Call);
 
 // Parts of a case that one mistake may be confined to. Those count that hold every wrong cell and not every

@@ -19,6 +19,7 @@ constexpr int64_t kLongest = 4096;  // keys of a companion
 // Between two lines noise differs: causes are told apart by more than on one.
 constexpr double kToldApart = 0.1;
 constexpr double kSameNumber = 0.02;
+constexpr double kSameThreshold = 0.2;  // of thresholds, which lie anywhere between two weights
 
 // More keys, of another remainder by every power of two, and for several rows another number of them.
 std::vector<BatchGroup> companions(const std::vector<BatchGroup>& groups) {
@@ -58,7 +59,8 @@ std::string plain_words(std::string text) {
 struct Words {
   std::string between;
   std::vector<std::string> numbers;
-  explicit Words(const std::string& of) {
+  bool threshold = false;
+  explicit Words(const std::string& of) : threshold(of.starts_with("about ")) {
     bool in_number = false;
     for (const char c : plain_words(of)) {
       const bool digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
@@ -78,7 +80,8 @@ struct Words {
       if (numbers[i].find('.') == std::string::npos) return false;
       const double a = std::strtod(numbers[i].c_str(), nullptr),
                    b = std::strtod(other.numbers[i].c_str(), nullptr);
-      if (std::fabs(a - b) > kSameNumber * std::max(a, b)) return false;
+      const double near = threshold ? kSameThreshold : kSameNumber;
+      if (std::fabs(a - b) > near * std::max(a, b)) return false;
     }
     return true;
   }

@@ -119,8 +119,8 @@ void heads_of_one_side(const Clues& clues, Hypotheses& out) {
                    [map = map, side](Scene& s, std::vector<Term>& terms) {
                      const int32_t head = map(s.cell.head);
                      for (Term& t : terms) {
-                       const int32_t row = s.keys.token(s.keys.request(), head, t.position);
-                       (side == Side::kKeys ? t.k_row : t.v_row) = row;
+                       int32_t& row = side == Side::kKeys ? t.k_row : t.v_row;
+                       if (s.keys.has(row, row)) row = s.keys.of_head(row, head);
                      }
                    });
 }

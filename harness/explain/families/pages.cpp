@@ -19,9 +19,14 @@ enum class Side { kBoth, kKeys, kValues };
 Edit read_through(int32_t page_size, Side side, Source source) {
   return [page_size, side, source = std::move(source)](Scene& s, std::vector<Term>& terms) {
     for (Term& t : terms) {
-      const int32_t row = source(s, t.position / page_size, t.position % page_size);
-      if (side != Side::kValues) t.k_row = row;
-      if (side != Side::kKeys) t.v_row = row;
+      // Where an earlier mistake took the key from, if that is a key of the request.
+      const auto from = [&](int32_t row) {
+        const int32_t at = row >= 0 && row < s.kv_len ? row : t.position;
+        return source(s, at / page_size, at % page_size);
+      };
+      const bool one = t.k_row == t.v_row;
+      if (side != Side::kValues) t.k_row = from(t.k_row);
+      if (side != Side::kKeys) t.v_row = one && side == Side::kBoth ? t.k_row : from(t.v_row);
     }
   };
 }

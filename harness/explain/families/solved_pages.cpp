@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Addresses of keys that are computed wrongly by a number no list holds. Where they lead into memory that no
+// key occupies, what lies there is read as the kernel reads it.
+#include <algorithm>
+
+#include "harness/explain/families/fit.hpp"
+#include "harness/ops/op.hpp"
+
+namespace assay {
+namespace {
+
+enum class Side { kBoth, kKeys, kValues };
+constexpr Side kSides[] = {Side::kBoth, Side::kKeys, Side::kValues};
+const char* of_side(Side s) { return s == Side::kBoth ? "" : s == Side::kKeys ? ", K alone" : ", V alone"; }
+
+// Row of the store where `position` of the request is read.
+using Source = std::function<int32_t(Scene&, int32_t position)>;
+
+Edit read_from(Side side, Source source) {
+  return [side, source = std::move(source)](Scene& s, std::vector<Term>& terms) {
+    for (Term& t : terms) {
+      if (t.position < 0 || t.position >= s.kv_len) continue;
+      // Where an earlier mistake took the key from, if that is a key of the request.
+      const auto from = [&](int32_t row) { return source(s, row >= 0 && row < s.kv_len ? row : t.position); };
+      const bool one = t.k_row == t.v_row;
+      if (side != Side::kValues) t.k_row = from(t.k_row);
+      if (side != Side::kKeys) t.v_row = one && side == Side::kBoth ? t.k_row : from(t.v_row);
+    }
+  };
+}
+
+struct Pages {  // which of them
+  const char* words;
+  bool (*hold)(int32_t page, int32_t of);
+  double cost;
+};
+constexpr Pages kPages[] = {
+    {"every page", [](int32_t, int32_t) { return true; }, 0},
+    {"pages of odd number", [](int32_t p, int32_t) { return p % 2 == 1; }, 0.1},
+    {"pages of even number", [](int32_t p, int32_t) { return p % 2 == 0; }, 0.15},
+    {"all pages but the first", [](int32_t p, int32_t) { return p > 0; }, 0.1},
+    {"the first page", [](int32_t p, int32_t) { return p == 0; }, 0.15},
+    {"the last page", [](int32_t p, int32_t of) { return p == of - 1; }, 0.15},
+    {"all pages but the last", [](int32_t p, int32_t of) { return p < of - 1; }, 0.15},
+};
+
+class Addresses {
+ public:
+  Addresses(const Clues& clues, Hypotheses& out)
+      : clues_(clues), out_(out), fit_(clues), size_(std::max(1, clues.problem().page_size)) {}
+  int32_t size() const { return size_; }
+  using SourceOf = std::function<Source(int32_t n)>;
+  void rule(std::string_view cause, const char* text, const std::string& behind, double cost, int32_t low,
+            int32_t high, const SourceOf& of) {
+    for (const Side side : kSides) {
+      if (!clues_.wants(cause) && !(side == Side::kValues && clues_.wants("page.v_only"))) continue;
+      const auto set = [&](Rules& r, int32_t n) { r.edit_terms = read_from(side, of(n)); };
+      auto found = fit_.whole(low, high, set);
+      if (!found) continue;
+      Hypothesis h = propose(clues_, side == Side::kValues && cause == "page.wrong" ? "page.v_only" : cause,
+                             fmt::format(fmt::runtime(text), *found) + behind + of_side(side),
+                             cost + 0.05 * (side != Side::kBoth));
+      h.free = 1;
+      set(h.rules, *found);
+      out_.push_back(std::move(h));
+    }
+  }
+
+ private:
+  const Clues& clues_;
+  Hypotheses& out_;
+  Fit fit_;
+  int32_t size_;
+};
+
+void places(const Clues& clues, Addresses& add) {
+  const Problem& p = clues.problem();
+  const int32_t size = add.size(), longest = p.max_kv_len(), pages = (longest + size - 1) / size;
+  const auto of = [size](const Scene& s) { return (s.kv_len + size - 1) / size; };
+  // The slot of another page or place of the request's own list.
+  add.rule("page.wrong", "pages taken to hold {} keys", "", 0.3, 1, 4 * size, [size](int32_t n) -> Source {
+    return [=](Scene& s, int32_t j) { return n == size ? j : s.keys.through_table(j / n, j % n % size); };
+  });
+  add.rule("page.wrong", "number of the page modulo {}", "", 0.4, 1, pages, [size](int32_t n) -> Source {
+    return [=](Scene& s, int32_t j) { return own_row(s, j / size % n * size + j % size); };
+  });
+  add.rule("page.wrong", "pages from number {} on", " from the one before it", 0.5, 1, pages,
+           [size](int32_t n) -> Source {
+             return
+                 [=](Scene& s, int32_t j) { return own_row(s, std::min(j / size, n - 1) * size + j % size); };
+           });
+  add.rule("page.swapped", "pages of numbers that differ by {} (bit by bit) exchanged", "", 0.35, 1, 63,
+           [=](int32_t n) -> Source {
+             return [=](Scene& s, int32_t j) {
+               const int32_t other = j / size ^ n;
+               return own_row(s, (other < of(s) ? other : j / size) * size + j % size);
+             };
+           });
+  add.rule("page.swapped", "pages in reverse from number {} on", "", 0.4, 0, pages, [=](int32_t n) -> Source {
+    return [=](Scene& s, int32_t j) {
+      const int32_t page = j / size;
+      return own_row(s, (page < n ? page : of(s) - 1 - (page - n)) * size + j % size);
+    };
+  });
+  add.rule(
+      "keys.shifted", "slots of a page rotated by {}", "", 0.4, 1, size - 1, [size](int32_t n) -> Source {
+        return [=](Scene& s, int32_t j) { return s.keys.through_table(j / size, (j % size + n) % size); };
+      });
+  add.rule("keys.shifted", "slots of a page in reverse in groups of {}", "", 0.4, 2, size,
+           [size](int32_t n) -> Source {
+             return [=](Scene& s, int32_t j) {
+               const int32_t slot = j % size, start = slot / n * n, end = std::min(size, start + n);
+               return s.keys.through_table(j / size, start + end - 1 - slot);
+             };
+           });
+  add.rule("keys.shifted", "slots exchanged by {} (bit by bit)", "", 0.4, 1, size - 1,
+           [size](int32_t n) -> Source {
+             return
+                 [=](Scene& s, int32_t j) { return s.keys.through_table(j / size, (j % size ^ n) % size); };
+           });
+  if (p.table == ASSAY_TABLE_TOKEN) {
+    const auto run_of = [size](int32_t n, bool aligned) -> Source {
+      return [=](Scene& s, int32_t j) {
+        int64_t block = -1, at = 0;
+        if (!s.keys.place(s.keys.request(), j / n * n, &block, &at)) return own_row(s, j);
+        const int64_t start = block * size + at, flat = (aligned ? start / n * n : start) + j % n;
+        return s.keys.extra(flat / size % s.keys.blocks(), flat % size);
+      };
+    };
+    add.rule("page.wrong", "an entry of the token table for every {} keys", ", the rest behind it", 0.3, 2,
+             128, [=](int32_t n) { return run_of(n, false); });
+    add.rule("page.wrong", "an entry of the token table for every {} keys", ", in order in their places", 0.3,
+             2, 128, [=](int32_t n) { return run_of(n, true); });
+    return;
+  }
+  for (const Pages& some : kPages) {
+    const std::string behind = fmt::format(", {}", some.words);
+    // The block in another column of the table, what lies behind the request's entries included.
+    const auto column = [=, hold = some.hold](int32_t n) -> Source {
+      return [=](Scene& s, int32_t j) {
+        const int32_t page = j / size;
+        return hold(page, of(s)) ? s.keys.through_table(page + n, j % size) : j;
+      };
+    };
+    add.rule("page.wrong", "table indexed {:+} entries on", behind, 0.35 + some.cost, -8, 8, column);
+    const auto block =
+        [=, hold = some.hold](const std::function<int64_t(int64_t b, int64_t blocks, int32_t n)>& rule) {
+          return [=](int32_t n) -> Source {
+            return [=](Scene& s, int32_t j) {
+              int64_t b = -1, at = 0;
+              if (!hold(j / size, of(s)) || !s.keys.place(s.keys.request(), j, &b, &at)) return j;
+              const int64_t blocks = s.keys.blocks();
+              return s.keys.extra(std::clamp<int64_t>(rule(b, blocks, n), 0, blocks - 1), at);
+            };
+          };
+        };
+    add.rule(
+        "page.wrong", "block {:+}, round", behind, 0.4 + some.cost, -16, 16,
+        block([](int64_t b, int64_t blocks, int32_t n) { return ((b + n) % blocks + blocks) % blocks; }));
+    const bool every = some.words == kPages[0].words;
+    if (!every) continue;
+    add.rule("page.wrong", "block {:+}, kept inside", behind, 0.45 + some.cost, -16, 16,
+             block([](int64_t b, int64_t, int32_t n) { return b + n; }));
+    add.rule("page.wrong", "block number modulo {}", behind, 0.45 + some.cost, 1, 512,
+             block([](int64_t b, int64_t, int32_t n) { return b % n; }));
+    add.rule("page.wrong", "block number and {}, bit by bit", behind, 0.5 + some.cost, 1, 255,
+             block([](int64_t b, int64_t, int32_t n) { return b & n; }));
+    add.rule("page.wrong", "block number without the bits of {}", behind, 0.5 + some.cost, 1, 127,
+             block([](int64_t b, int64_t, int32_t n) { return b & ~int64_t{n}; }));
+    add.rule("page.wrong", "block {} for all", behind, 0.5 + some.cost, 0, 255,
+             block([](int64_t, int64_t, int32_t n) { return n; }));
+  }
+}
+
+// Pages of other requests' rows of the table, from some page on or up to it.
+void rows(const Clues& clues, Addresses& add) {
+  const Problem& p = clues.problem();
+  const auto requests = static_cast<int32_t>(p.requests.size());
+  if (requests < 2) return;
+  const int32_t size = add.size(), pages = (p.max_kv_len() + size - 1) / size;
+  struct Other {
+    const char* words;
+    std::function<int32_t(int32_t)> of;
+  };
+  const Other others[] = {{"the next request's", [=](int32_t r) { return std::min(r + 1, requests - 1); }},
+                          {"the previous request's", [](int32_t r) { return std::max(r - 1, 0); }},
+                          {"the first request's", [](int32_t) { return 0; }},
+                          {"the last request's", [=](int32_t) { return requests - 1; }}};
+  for (const Other& other : others)
+    for (bool upto : {false, true})
+      for (bool held : {false, true}) {  // only where that row has such a page
+        const auto source = [=, row = other.of](int32_t n) -> Source {
+          return [=](Scene& s, int32_t j) {
+            const int32_t page = j / size, r = row(s.cell.request);
+            if ((page < n) != upto || r == s.cell.request) return j;
+            if (held && page >= (s.problem.requests[r].kv_len + size - 1) / size) return j;
+            if (p.table != ASSAY_TABLE_TOKEN && p.table != ASSAY_TABLE_CSR)
+              return s.keys.through_table_of(r, page, j % size);
+            int64_t block = -1, at = 0;
+            return s.keys.place(r, j, &block, &at) ? s.keys.extra(block, at) : own_row(s, j);
+          };
+        };
+        const std::string behind =
+            fmt::format(" through {} table row{}", other.words, held ? ", where it has them" : "");
+        if (upto)
+          add.rule("page.of_other_request", "pages before number {}", behind, 0.45 + 0.05 * held, 1, pages,
+                   source);
+        else
+          add.rule("page.of_other_request", "pages from number {} on", behind, 0.45 + 0.05 * held, 0, pages,
+                   source);
+      }
+}
+
+}  // namespace
+
+void solved_page_family(const Clues& clues, Hypotheses& out) {
+  if (work_of_a_cell(clues.problem()) > kLargestCell) return;
+  if (!op_of(clues.problem()).has_cache || clues.problem().page_size < 1) return;
+  Addresses add(clues, out);
+  places(clues, add);
+  rows(clues, add);
+}
+
+}  // namespace assay
