@@ -23,6 +23,7 @@
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/score.hpp"
 #include "harness/explain/second_line.hpp"
+#include "harness/explain/stages/explain_step.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/run/keeper.hpp"
@@ -218,21 +219,39 @@ int list_causes(const ExplainArguments& a) {
   return kExitOk;
 }
 
+int explain_a_step(const ExplainArguments& a, const std::string& line, const Problem& problem,
+                   const std::string& backend) {
+  if (problem.ranks > 1)
+    throw InputError(
+        "explain looks into steps of one rank; assay check names the rank that is wrong (write ranks=1)");
+  if (!a.picture.empty())
+    throw InputError("--picture draws rows and keys of prefill and paged, not of a step");
+  CaptureOptions options;
+  options.timeout_s = a.timeout_s;
+  const StepExplanation x = explain_step(line, problem, backend, a.kernel, options);
+  if (a.json != "-")
+    fmt::print("{}", explanation_text(x, static_cast<size_t>(a.top), color_of(a.color_text)));
+  if (!a.json.empty()) write_text(a.json, explanation_json(x).dump(1) + "\n");
+  return x.outcome == Outcome::kPassed ? kExitOk : kExitWrong;
+}
+
 int explain_command(const ExplainArguments& a) {
   if (!a.json.empty() && a.json != "-") check_writable("--json", a.json);
   if (a.causes) return list_causes(a);
   if (a.score) return run_apart([&] { return score(a); });  // which loads the catalogue
   if (!a.picture.empty()) check_writable("--picture", a.picture);
   const Scenario scenario = parse_scenario(single_line(a.line));
-  if (const Op& op = op_of(scenario.op); !op.whole_context)
-    throw InputError(
-        fmt::format("explain finds causes in kernels of prefill and paged, and {} is another op ({}); assay "
-                    "check names the element, the slot or the byte that is wrong",
-                    op.name, op.summary));
+  const bool step = scenario.op == ASSAY_OP_STEP;
+  if (const Op& op = op_of(scenario.op); !op.whole_context && !step)
+    throw InputError(fmt::format(
+        "explain finds causes in kernels of prefill, paged and step, and {} is another op ({}); assay "
+        "check names the element, the slot or the byte that is wrong",
+        op.name, op.summary));
   if (a.kernel.empty())
     throw InputError("explain wants the name of one kernel: --kernel NAME (assay kernels lists them)");
   const std::string backend = a.backend.empty() ? "cpu" : a.backend;
   const Problem problem = make_problem(scenario);
+  if (step) return explain_a_step(a, print(scenario), problem, backend);
   if (problem.mask == ASSAY_MASK_TREE && !problem.positions.empty())
     throw InputError(
         "explain takes the rows of a draft tree to stand one behind the other; leave out positions= (assay "
