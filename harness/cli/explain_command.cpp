@@ -136,7 +136,9 @@ std::string score_row(const ExplainedFault& f) {
                               : "none",
                      f.first.empty() ? f.problem : f.first, f.misfit, 100 * f.explained,
                      f.sure_without ? (f.synonym_without ? "= " : "") + f.first_without : "none", f.seconds,
-                     f.line);
+                     f.place.empty()           ? f.line
+                     : f.place == f.said_place ? f.place + ": " + f.line
+                                               : f.place + ", said '" + f.said_place + "': " + f.line);
 }
 
 std::string score_summary(const ExplainScore& s) {
@@ -154,6 +156,7 @@ std::string score_summary(const ExplainScore& s) {
        s.explained);
   line("true cause among the first three", s.in_three, s.known);
   line("true cause first", s.first, s.known);
+  if (s.places > 0) line("stage, or what it was given, named", s.place_right, s.places);
   return text;
 }
 
@@ -214,6 +217,10 @@ int list_causes(const ExplainArguments& a) {
   for (const Cause& c : causes()) {
     if (a.json != "-") fmt::print("{:<36} {}\n", c.name, c.meaning);
     list.push_back({{"cause", c.name}, {"meaning", c.meaning}});
+  }
+  for (const StepCause& c : step_causes()) {
+    if (a.json != "-") fmt::print("{:<36} in a step: {}\n", c.name, c.meaning);
+    list.push_back({{"cause", c.name}, {"meaning", c.meaning}, {"of", "step"}});
   }
   if (!a.json.empty()) write_text(a.json, list.dump(1) + "\n");
   return kExitOk;
@@ -282,7 +289,8 @@ Command add_explain(CLI::App& app) {
   const auto arguments = std::make_shared<ExplainArguments>();
   ExplainArguments& a = *arguments;
   CLI::App* explain = app.add_subcommand(
-      "explain", "what is wrong in a failed case of prefill or paged, and which cause explains it best");
+      "explain",
+      "what is wrong in a failed case of prefill, paged or step, and which cause explains it best");
   explain->add_option("line", a.line, "scenario line in quotes")->type_name("LINE");
   explain->add_option("--kernel", a.kernel, "name of the kernel")->type_name("NAME");
   explain->add_option("--backend", a.backend, "installed backend, or path of a library (default: cpu)")
@@ -333,6 +341,8 @@ Command add_explain(CLI::App& app) {
       "  assay explain 'paged h=4/2 d=64 window=63 batch=4q1s200_1q30s90' --kernel paged_window_short \\\n"
       "      --backend faulty/libassay_faulty.so --picture window.png\n"
       "  assay explain 'paged batch=2q1s300' --kernel paged_mine --backend ./libmine.so --json why.json\n"
+      "  assay explain 'step h=4/2 d=64 mask=tree threshold=8 batch=2q6s40' \\\n"
+      "      --kernel 'step_sglang_fa_cpu(draft=paged_mine@./libmine.so)'\n"
       "  assay explain --causes\n"
       "  assay explain --score --jobs 2 --filter 'window*'");
   return {explain, [arguments](const auto&) { return explain_command(*arguments); }};

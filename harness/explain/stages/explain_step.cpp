@@ -22,7 +22,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kSureOfStep = 0.9;
 constexpr size_t kMostCauses = 40, kMostEntries = 6;
 
 void sort_causes(std::vector<StepRanked>& list) {
@@ -194,7 +193,7 @@ void look_inside(const Backend& backend, const assay_kernel& kernel, const Probl
       return;
     }
     std::vector<WiringCause> wiring = rank_wiring(apart, end, kernel, nothing);
-    if (!wiring.empty() && wiring.front().ranked.explained >= kSureOfStep) {
+    if (!wiring.empty() && wiring.front().ranked.explained >= StepExplanation::kSure) {
       x.blame = StepBlame::kWiring;
       x.place = wiring.front().place;
       for (const WiringCause& w : wiring)
@@ -229,22 +228,25 @@ std::string StepExplanation::where() const {
   return "";
 }
 
-bool StepExplanation::sure() const { return !causes.empty() && causes.front().explained >= kSureOfStep; }
+bool StepExplanation::sure() const { return !causes.empty() && causes.front().explained >= kSure; }
 
 StepExplanation explain_step(const std::string& line, const Problem& problem, const std::string& backend,
                              const std::string& kernel, const CaptureOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   StepExplanation x;
-  std::string at;
+  std::string at, refused;
   const ChildEnd end = run_in_child(
       [&](const Report& report) {
         omp_set_num_threads(1);  // repairs are tried in children of this one, which inherit no threads
         const Backend loaded = Backend::load(backend);
         const assay_kernel* found = loaded.find(kernel);
-        if (found == nullptr)
-          throw InputError(fmt::format("backend {} has no kernel {}", loaded.name(), kernel));
-        if (found->op != problem.op)
-          throw InputError(fmt::format("kernel {} is for another op than the line", kernel));
+        if (found == nullptr || found->op != problem.op)
+          return report(
+              {{"refused",
+                found == nullptr
+                    ? fmt::format("backend {} has no kernel {}; assay kernels lists them", loaded.name(),
+                                  kernel)
+                    : fmt::format("kernel {} is for another op, and the line is of op step", kernel)}});
         char error[512] = "";
         if (loaded.table()->use_device(0, error, sizeof error) != ASSAY_OK)
           throw InfrastructureError(fmt::format("backend {}: {}", loaded.name(), error));
@@ -261,10 +263,13 @@ StepExplanation explain_step(const std::string& line, const Problem& problem, co
       [&](const json& j) {
         if (j.contains("at"))
           at = j["at"];
+        else if (j.contains("refused"))
+          refused = j["refused"];
         else
           x = step_explanation(j);
       },
       options.timeout_s);
+  if (!refused.empty()) throw InputError(refused);
   if (!end.fine()) {
     if (!end.timed_out && end.signal == 0 && end.exit_code == 0 && at.empty())
       throw InfrastructureError(end.text());

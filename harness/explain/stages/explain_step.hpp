@@ -21,6 +21,7 @@ enum class StepBlame {
 };
 
 struct StepExplanation {
+  static constexpr double kSure = 0.9;  // of what is wrong a cause explains, or it is not said
   std::string line, kernel;
   Outcome outcome = Outcome::kInvalid;
   std::string reason;               // the judge's
@@ -30,9 +31,9 @@ struct StepExplanation {
   std::vector<std::string> entries;  // of a list: first wrong ones
   std::vector<StepRanked> causes;    // best first
   double seconds = 0;
-  // "stage write", "wiring write", "end write", "": as a catalogue names it (assay_fault::place)
+  // "write", "wiring write", "end write", "": as a catalogue names it (assay_fault::place)
   std::string where() const;
-  bool sure() const;  // the first cause explains all but a tenth
+  bool sure() const;
 };
 
 // The problem is of op step, on one rank. The kernel may crash: all happens in children. Before this process
