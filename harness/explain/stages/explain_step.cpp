@@ -22,6 +22,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr double kSecondsOfFamilies = 20;
 constexpr size_t kMostCauses = 40, kMostEntries = 6;
 
 void sort_causes(std::vector<StepRanked>& list) {
@@ -57,12 +58,20 @@ void explain_stage(const StageCase& c, const StageVerdict& wrong, StepExplanatio
   sort_causes(x.causes);
   if (!c.attends() || x.sure()) return;
   // What attention can do wrong by itself.
-  const Explanation own = explain(c.evidence(x.line));
-  for (const Ranked& r : own.ranking.list) {
-    const Cause* known = find_cause(r.cause);
-    x.causes.push_back(
-        {std::string(r.cause), r.text, r.explained, 0, std::string(known != nullptr ? known->meaning : "")});
-  }
+  run_in_child(
+      [&](const Report& report) {
+        for (const Ranked& r : explain(c.evidence(x.line)).ranking.list) {
+          const Cause* known = find_cause(r.cause);
+          report({{"cause", r.cause},
+                  {"how", r.text},
+                  {"explained", r.explained},
+                  {"meaning", known != nullptr ? known->meaning : ""}});
+        }
+      },
+      [&](const json& r) {
+        x.causes.push_back({r["cause"], r["how"], r["explained"], 0, r["meaning"]});
+      },
+      kSecondsOfFamilies);
   sort_causes(x.causes);
 }
 

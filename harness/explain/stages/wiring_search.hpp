@@ -20,7 +20,7 @@ namespace assay {
 // Changes one run of a place; false: it changes nothing.
 using Repair = std::function<bool(const StageRun&, assay_problem&, assay_tensors&)>;
 
-inline constexpr double kSecondsOfTry = 3;
+inline constexpr double kSecondsOfTry = 10;
 
 // Devices' drivers do not survive a fork.
 inline bool in_host_memory(const Backend& backend) {
