@@ -248,8 +248,9 @@ int explain_command(const ExplainArguments& a) {
   if (a.score) return run_apart([&] { return score(a); });  // which loads the catalogue
   if (!a.picture.empty()) check_writable("--picture", a.picture);
   const Scenario scenario = parse_scenario(single_line(a.line));
-  const bool step = scenario.op == ASSAY_OP_STEP;
-  if (const Op& op = op_of(scenario.op); !op.whole_context && !step)
+  const Op& op = op_of(scenario.op);
+  const bool step = op.attends_rows && find_operand(op, Operand::kSlotMapping) != nullptr;  // and writes
+  if (!op.whole_context && !step)
     throw InputError(fmt::format(
         "explain finds causes in kernels of prefill, paged and step, and {} is another op ({}); assay "
         "check names the element, the slot or the byte that is wrong",

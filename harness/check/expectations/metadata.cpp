@@ -188,7 +188,7 @@ ASSAY_METADATA_OPS(ASSAY_METADATA)
 
 std::vector<Wanted> wanted_lists(const Inputs& inputs) {
 #define ASSAY_WANTED(NAME) \
-  if (&op_of(inputs.problem) == &ops::NAME) return NAME##_of(read_facts(inputs));
+  if (op_of(inputs.problem).name == #NAME) return NAME##_of(read_facts(inputs));
   ASSAY_METADATA_OPS(ASSAY_WANTED)
 #undef ASSAY_WANTED
   return {};

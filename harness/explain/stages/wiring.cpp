@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // See wiring.hpp. Order and presence of stages first, since what is not there cannot be repaired; then every
 // operand and scalar of every place.
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <ctime>
 #include <numeric>
 
 #include "harness/explain/stages/wiring_search.hpp"
@@ -107,7 +110,7 @@ void Wiring::attempt(const StageRun& of, const std::string& cause, const std::st
         {of.place, {cause, how + (now.right ? ", the end is right" : ", less is wrong"), explained, 0, ""}});
 }
 
-void Wiring::place(const StageRun& of) {
+void Wiring::scalars_of(const StageRun& of) {
   const Op& op = op_of(of.kernel->op);
   const assay_problem &p = of.problem, &s = step();
   if (op.attends_rows) {
@@ -149,7 +152,17 @@ void Wiring::place(const StageRun& of) {
         scalar(of, "row_missing", "rows", &assay_problem::rows, rows);
   if (find_operand(op, Operand::kSinks) != nullptr) sinks(of);
   kinds(of);
-  for (int i = 0; i < kOperandCount; ++i) operand(of, static_cast<Operand>(i), op);
+}
+
+void Wiring::operands_of(const StageRun& of) {
+  for (int i = 0; i < kOperandCount; ++i) operand(of, static_cast<Operand>(i), op_of(of.kernel->op));
+}
+
+void Wiring::limit_processor_time() {
+  // This process has judged and run the step: what it took so far is more than one run takes.
+  const auto seconds = static_cast<rlim_t>(2 + 2 * std::clock() / CLOCKS_PER_SEC);
+  const rlimit limit{seconds, seconds};
+  setrlimit(RLIMIT_CPU, &limit);
 }
 
 void Wiring::sinks(const StageRun& of) {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -20,7 +21,7 @@ namespace assay {
 // Changes one run of a place; false: it changes nothing.
 using Repair = std::function<bool(const StageRun&, assay_problem&, assay_tensors&)>;
 
-inline constexpr double kSecondsOfTry = 10;
+inline constexpr double kSecondsOfTry = 120;  // what loops is ended by its processor time
 
 // Devices' drivers do not survive a fork.
 inline bool in_host_memory(const Backend& backend) {
@@ -48,7 +49,12 @@ class Wiring {
     if (found_.empty()) {
       std::set<std::string> done;
       for (const StageRun& run : runs_)
-        if (done.insert(run.place).second) place(run);
+        if (done.insert(run.place).second) scalars_of(run);
+      const bool found = std::any_of(found_.begin(), found_.end(),
+                                     [](const WiringCause& w) { return w.ranked.explained == 1; });
+      done.clear();
+      for (const StageRun& run : runs_)
+        if (!found && done.insert(run.place).second) operands_of(run);
     }
     std::stable_sort(found_.begin(), found_.end(), [](const WiringCause& a, const WiringCause& b) {
       return a.ranked.explained > b.ranked.explained;
@@ -86,6 +92,7 @@ class Wiring {
     if (!in_host_memory(apart_.backend())) return direct();
     run_in_child(
         [&](const Report& report) {
+          limit_processor_time();
           if (const std::optional<StepEnd::Look> l = direct(); l)
             report({{"o", l->bad_o}, {"cache", l->bad_cache}, {"checked", l->checked}, {"right", l->right}});
         },
@@ -109,7 +116,10 @@ class Wiring {
               return true;
             });
   }
-  void place(const StageRun& of);
+  void scalars_of(const StageRun& of);
+  void operands_of(const StageRun& of);
+  // Of this process, by what one run may take; a stage that is led astray may never end.
+  static void limit_processor_time();
   void sinks(const StageRun& of);
   void kinds(const StageRun& of);
   static bool alike(const assay_tensor& a, const assay_tensor& b);
