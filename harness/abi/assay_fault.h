@@ -35,6 +35,11 @@ typedef struct assay_fault {
   const char *family, *unit;
   double size;
   const char* line; /* a scenario on which results are wrong; NULL: none is named, `reached` tells */
+  /* A fault of a step, in place of prefill and paged; then `line` is named, and `place` what is wrong:
+   * "write", a stage on its own inputs; "wiring write", what that stage is given; "end write", that part of a
+   * step without stages. */
+  const assay_kernel* step;
+  const char* place;
 } assay_fault;
 
 /* Entry i of a list: who filled it may know a shorter struct than who reads it. */

@@ -23,6 +23,7 @@
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/score.hpp"
 #include "harness/explain/second_line.hpp"
+#include "harness/explain/stages/explain_step.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/run/keeper.hpp"
@@ -135,7 +136,9 @@ std::string score_row(const ExplainedFault& f) {
                               : "none",
                      f.first.empty() ? f.problem : f.first, f.misfit, 100 * f.explained,
                      f.sure_without ? (f.synonym_without ? "= " : "") + f.first_without : "none", f.seconds,
-                     f.line);
+                     f.place.empty()           ? f.line
+                     : f.place == f.said_place ? f.place + ": " + f.line
+                                               : f.place + ", said '" + f.said_place + "': " + f.line);
 }
 
 std::string score_summary(const ExplainScore& s) {
@@ -153,6 +156,7 @@ std::string score_summary(const ExplainScore& s) {
        s.explained);
   line("true cause among the first three", s.in_three, s.known);
   line("true cause first", s.first, s.known);
+  if (s.places > 0) line("stage, or what it was given, named", s.place_right, s.places);
   return text;
 }
 
@@ -214,8 +218,28 @@ int list_causes(const ExplainArguments& a) {
     if (a.json != "-") fmt::print("{:<36} {}\n", c.name, c.meaning);
     list.push_back({{"cause", c.name}, {"meaning", c.meaning}});
   }
+  for (const StepCause& c : step_causes()) {
+    if (a.json != "-") fmt::print("{:<36} in a step: {}\n", c.name, c.meaning);
+    list.push_back({{"cause", c.name}, {"meaning", c.meaning}, {"of", "step"}});
+  }
   if (!a.json.empty()) write_text(a.json, list.dump(1) + "\n");
   return kExitOk;
+}
+
+int explain_a_step(const ExplainArguments& a, const std::string& line, const Problem& problem,
+                   const std::string& backend) {
+  if (problem.ranks > 1)
+    throw InputError(
+        "explain looks into steps of one rank; assay check names the rank that is wrong (write ranks=1)");
+  if (!a.picture.empty())
+    throw InputError("--picture draws rows and keys of prefill and paged, not of a step");
+  CaptureOptions options;
+  options.timeout_s = a.timeout_s;
+  const StepExplanation x = explain_step(line, problem, backend, a.kernel, options);
+  if (a.json != "-")
+    fmt::print("{}", explanation_text(x, static_cast<size_t>(a.top), color_of(a.color_text)));
+  if (!a.json.empty()) write_text(a.json, explanation_json(x).dump(1) + "\n");
+  return x.outcome == Outcome::kPassed ? kExitOk : kExitWrong;
 }
 
 int explain_command(const ExplainArguments& a) {
@@ -224,15 +248,18 @@ int explain_command(const ExplainArguments& a) {
   if (a.score) return run_apart([&] { return score(a); });  // which loads the catalogue
   if (!a.picture.empty()) check_writable("--picture", a.picture);
   const Scenario scenario = parse_scenario(single_line(a.line));
-  if (const Op& op = op_of(scenario.op); !op.whole_context)
-    throw InputError(
-        fmt::format("explain finds causes in kernels of prefill and paged, and {} is another op ({}); assay "
-                    "check names the element, the slot or the byte that is wrong",
-                    op.name, op.summary));
+  const Op& op = op_of(scenario.op);
+  const bool step = op.attends_rows && find_operand(op, Operand::kSlotMapping) != nullptr;  // and writes
+  if (!op.whole_context && !step)
+    throw InputError(fmt::format(
+        "explain finds causes in kernels of prefill, paged and step, and {} is another op ({}); assay "
+        "check names the element, the slot or the byte that is wrong",
+        op.name, op.summary));
   if (a.kernel.empty())
     throw InputError("explain wants the name of one kernel: --kernel NAME (assay kernels lists them)");
   const std::string backend = a.backend.empty() ? "cpu" : a.backend;
   const Problem problem = make_problem(scenario);
+  if (step) return explain_a_step(a, print(scenario), problem, backend);
   if (problem.mask == ASSAY_MASK_TREE && !problem.positions.empty())
     throw InputError(
         "explain takes the rows of a draft tree to stand one behind the other; leave out positions= (assay "
@@ -263,7 +290,8 @@ Command add_explain(CLI::App& app) {
   const auto arguments = std::make_shared<ExplainArguments>();
   ExplainArguments& a = *arguments;
   CLI::App* explain = app.add_subcommand(
-      "explain", "what is wrong in a failed case of prefill or paged, and which cause explains it best");
+      "explain",
+      "what is wrong in a failed case of prefill, paged or step, and which cause explains it best");
   explain->add_option("line", a.line, "scenario line in quotes")->type_name("LINE");
   explain->add_option("--kernel", a.kernel, "name of the kernel")->type_name("NAME");
   explain->add_option("--backend", a.backend, "installed backend, or path of a library (default: cpu)")
@@ -314,6 +342,8 @@ Command add_explain(CLI::App& app) {
       "  assay explain 'paged h=4/2 d=64 window=63 batch=4q1s200_1q30s90' --kernel paged_window_short \\\n"
       "      --backend faulty/libassay_faulty.so --picture window.png\n"
       "  assay explain 'paged batch=2q1s300' --kernel paged_mine --backend ./libmine.so --json why.json\n"
+      "  assay explain 'step h=4/2 d=64 mask=tree threshold=8 batch=2q6s40' \\\n"
+      "      --kernel 'step_sglang_fa_cpu(draft=paged_mine@./libmine.so)'\n"
       "  assay explain --causes\n"
       "  assay explain --score --jobs 2 --filter 'window*'");
   return {explain, [arguments](const auto&) { return explain_command(*arguments); }};

@@ -20,6 +20,7 @@
 #include "harness/device/exported.hpp"
 #include "harness/explain/child.hpp"
 #include "harness/explain/second_line.hpp"
+#include "harness/explain/stages/explain_step.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/scenario/suite.hpp"
 
@@ -260,13 +261,56 @@ ExplainedFault score_one(const std::vector<Line>& suite_lines, const assay_fault
   return score;
 }
 
+bool of_step(const assay_fault& fault) {
+  return fault.struct_size >= offsetof(assay_fault, place) + sizeof fault.place && fault.step != nullptr;
+}
+
+ExplainedFault score_step(const assay_fault& fault, const ExplainScoreOptions& options) {
+  ExplainedFault score;
+  const Scenario scenario = parse_scenario(fault.line);
+  CaptureOptions capture_options;
+  capture_options.threads = 1;
+  capture_options.timeout_s = options.timeout_s;
+  const StepExplanation x = explain_step(print(scenario), make_problem(scenario), options.backend,
+                                         fault.step->name, capture_options);
+  score.seconds = x.seconds, score.place = fault.place;
+  if (x.outcome == Outcome::kPassed) {
+    score.problem = "judged right on its line";
+    return score;
+  }
+  score.line = x.line, score.said_place = x.where();
+  const std::vector<std::string> truth = true_causes(fault);
+  const auto is_true = [&](const StepRanked& r) {
+    return std::find(truth.begin(), truth.end(), r.cause) != truth.end();
+  };
+  const bool placed = score.said_place == score.place;
+  const auto at = std::find_if(x.causes.begin(), x.causes.end(), is_true);
+  if (placed && at != x.causes.end()) score.rank = static_cast<int>(at - x.causes.begin()) + 1;
+  score.sure = x.sure();
+  score.right = score.sure && score.rank == 1;
+  // Equally good ones are told with the first.
+  const bool among = placed && at != x.causes.end() && at->explained >= x.causes.front().explained;
+  score.misled = score.sure && !among;
+  score.right_as_same = score.sure && among && !score.right;
+  if (!x.causes.empty()) {
+    score.first = x.causes.front().cause, score.how = x.causes.front().how;
+    score.explained = x.causes.front().explained;
+  } else {
+    score.first = "-";
+  }
+  const auto other = std::find_if_not(x.causes.begin(), x.causes.end(), is_true);
+  if (other != x.causes.end())
+    score.first_without = other->cause, score.sure_without = other->explained >= x.kSure;
+  return score;
+}
+
 void from_json_to(const json& j, ExplainedFault& s) {
   s.line = j["line"], s.rank = j["rank"], s.first = j["first"], s.how = j["how"];
   s.misfit = j["misfit"], s.explained = j["explained"], s.seconds = j["seconds"];
   s.sure = j["sure"], s.right = j["right"], s.misled = j["misled"];
   s.right_as_same = j["right_as_same"], s.synonym_without = j["synonym_without"];
   s.sure_without = j["sure_without"], s.first_without = j["first_without"];
-  s.problem = j["problem"];
+  s.problem = j["problem"], s.place = j["place"], s.said_place = j["said_place"];
 }
 
 }  // namespace
@@ -288,7 +332,9 @@ json fault_json(const ExplainedFault& s) {
           {"synonym_without", s.synonym_without},
           {"first_without", s.first_without},
           {"seconds", s.seconds},
-          {"problem", s.problem}};
+          {"problem", s.problem},
+          {"place", s.place},
+          {"said_place", s.said_place}};
 }
 
 ExplainScore score_catalogue(const ExplainScoreOptions& options,
@@ -322,7 +368,10 @@ ExplainScore score_catalogue(const ExplainScoreOptions& options,
       score.cause = faults[i]->cause ? faults[i]->cause : "";
       try {
         const ChildEnd end = run_in_child(
-            [&](const Report& say) { say(fault_json(score_one(lines, *faults[i], options, i))); },
+            [&](const Report& say) {
+              say(fault_json(of_step(*faults[i]) ? score_step(*faults[i], options)
+                                                 : score_one(lines, *faults[i], options, i)));
+            },
             [&](const json& j) { from_json_to(j, score); }, options.timeout_s);
         if (!end.fine()) score.problem = "the explanation " + end.text();
       } catch (...) {
@@ -347,6 +396,8 @@ ExplainScore score_catalogue(const ExplainScoreOptions& options,
     }
     ++report.explained;
     report.known += f.cause != kNone;
+    report.places += !f.place.empty();
+    report.place_right += !f.place.empty() && f.place == f.said_place;
     report.first += f.rank == 1;
     report.in_three += f.rank >= 1 && f.rank <= 3;
     report.right += f.right;

@@ -43,6 +43,8 @@ struct ExplainedFault {
   bool synonym_without = false;
   std::string first_without;
   std::string problem;  // why there is no explanation; empty: there is one
+  // Of a step: where the fault is (assay_fault::place), and what was said to be wrong.
+  std::string place, said_place;
 };
 
 struct ExplainScore {
@@ -53,6 +55,7 @@ struct ExplainScore {
   int64_t right_as_same = 0;                   // not in `right`
   int64_t unknown_without = 0;                 // of all explained: "none" when the true causes are missing
   int64_t synonym_without = 0;                 // ... or another word that means the same on the line
+  int64_t places = 0, place_right = 0;         // of steps: all explained, and those named where they are
   int64_t not_wrong = 0;                       // no line on which the fault is judged wrong
   double accuracy() const { return known ? double(first) / double(known) : 0; }
 };

@@ -18,7 +18,8 @@ PRINTING = re.compile(r"\b(std::cout|std::cerr|std::printf|fprintf|printf|puts|f
 PATHS = re.compile(r"(?<![\w.])/(work|root|farm|home/[a-z]+)/")
 # An op is asked through its description (harness/ops/op.hpp), so that a new one is found by everybody.
 OP_BY_NAME = re.compile(r"\bASSAY_OP_[A-Z0-9_]+\b|\bops::\w+")
-OP_HOMES = ("harness/ops/", "harness/abi/")
+# What a stage of a step may misread follows from its op.
+OP_HOMES = ("harness/ops/", "harness/abi/", "harness/explain/stages/")
 OP_BY_NAME_ALLOWED = {
     "harness/problem/problem.hpp": "the op of a Problem nobody filled in",
     "harness/scenario/scenario.hpp": "the same of a Scenario",

@@ -11,7 +11,7 @@ ListFacts read_facts(const Inputs& inputs) {
     return static_cast<const int32_t*>(
         list.data)[i * list.stride[0] + (list.rank > 1 ? j * list.stride[1] : 0)];
   };
-  ListFacts f{p, p.q_lens(), p.kv_lens(), {}, {}};
+  ListFacts f{p, t, p.q_lens(), p.kv_lens(), {}, {}};
   const auto requests = static_cast<int64_t>(p.requests.size());
   for (int64_t r = 0; r < requests; ++r) {
     if (t.cu_q.data != nullptr) f.q_len[r] = at(t.cu_q, r + 1) - at(t.cu_q, r);

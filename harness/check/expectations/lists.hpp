@@ -16,11 +16,28 @@ using List = std::vector<int32_t>;
 // What the op reads, from where a kernel reads it. Lengths are those of the problem, which the inputs hold.
 struct ListFacts {
   const Problem& p;
+  const assay_tensors& t;
   List q_len, kv_len;
   Pages pages;
   std::vector<uint8_t> tree;
 };
 ListFacts read_facts(const Inputs&);
+
+// One list or table that a metadata op writes, as its tensor is large: row after row, what each element must
+// be.
+struct Wanted {
+  static constexpr int64_t kAnything = int64_t{1} << 40;
+  Operand operand;
+  int64_t rows, columns;
+  std::vector<int64_t> values;
+
+  // Everything is `rest` until it is said what it is.
+  Wanted(const ListFacts&, Operand, int64_t rest);
+  Wanted& row(int64_t r, const List& list);  // as far as there is room
+};
+// Of the ops whose every entry follows: all but ps_metadata, which has several right answers. Empty for
+// others.
+std::vector<Wanted> wanted_lists(const Inputs&);
 
 class ListExpectation : public BlockExpectation {
  public:

@@ -18,43 +18,25 @@
 namespace assay {
 namespace {
 
-// One operand: row after row, what each element must be.
-struct Wanted {
-  static constexpr int64_t kAnything = int64_t{1} << 40;
-  Operand operand;
-  int64_t rows, columns;
-  std::vector<int64_t> values;
-
-  // Everything is `rest` until it is said what it is.
-  Wanted(const Problem& p, Operand o, int64_t rest) : operand(o) {
-    const TensorLayout t = operand_layout(p, o);
-    rows = t.rank > 1 ? t.shape[0] : 1, columns = t.shape[t.rank > 1 ? 1 : 0];
-    values.assign(static_cast<size_t>(rows * columns), rest);
-  }
-  Wanted& row(int64_t r, const List& list) {
-    std::copy(list.begin(), list.end(), values.begin() + r * columns);
-    return *this;
-  }
-};
 using All = std::vector<Wanted>;
 
 // Cumulative lists end in their last value.
-Wanted sums(const Problem& p, Operand operand, const List& list) {
-  return Wanted(p, operand, list.back()).row(0, list);
+Wanted sums(const ListFacts& f, Operand operand, const List& list) {
+  return Wanted(f, operand, list.back()).row(0, list);
 }
-Wanted tables(const Problem& p, const Pages& rows) {
-  Wanted out(p, Operand::kOutTable, Wanted::kAnything);
+Wanted tables(const ListFacts& f, const Pages& rows) {
+  Wanted out(f, Operand::kOutTable, Wanted::kAnything);
   for (size_t r = 0; r < rows.size(); ++r) out.row(static_cast<int64_t>(r), rows[r]);
   return out;
 }
 
 All expand_pages_of(const ListFacts& f) {
   const ExpandedPages e = expand_pages(f.kv_len, f.pages, f.p.page_size);
-  return {sums(f.p, Operand::kOutCuKv, e.cu_kv), Wanted(f.p, Operand::kOutIndices, -1).row(0, e.indices)};
+  return {sums(f, Operand::kOutCuKv, e.cu_kv), Wanted(f, Operand::kOutIndices, -1).row(0, e.indices)};
 }
 
 All dcp_lengths_of(const ListFacts& f) {
-  Wanted out(f.p, Operand::kOutLen, 0);
+  Wanted out(f, Operand::kOutLen, 0);
   for (int32_t rank = 0; rank < f.p.ranks; ++rank) {
     List lengths;
     for (const int32_t m : f.kv_len) lengths.push_back(dcp_local_length(m, f.p.ranks, f.p.interleave, rank));
@@ -70,17 +52,17 @@ All local_batches_of(const ListFacts& f) {
   Pages live = b.table;
   for (size_t i = 0; i < live.size(); ++i)  // the rest repeats the last entry and is never read
     live[i].resize(static_cast<size_t>((b.k_lens[i] + f.p.page_size - 1) / f.p.page_size));
-  return {Wanted(f.p, Operand::kOutLen, 0).row(0, b.k_lens),
-          sums(f.p, Operand::kOutCuQ, b.cu_q),
-          sums(f.p, Operand::kOutCuKv, cumulative(b.k_lens)),
-          tables(f.p, live),
-          Wanted(f.p, Operand::kOutRequest, -1).row(0, b.request),
-          Wanted(f.p, Operand::kOutCounts, static_cast<int64_t>(b.q_lens.size()))};
+  return {Wanted(f, Operand::kOutLen, 0).row(0, b.k_lens),
+          sums(f, Operand::kOutCuQ, b.cu_q),
+          sums(f, Operand::kOutCuKv, cumulative(b.k_lens)),
+          tables(f, live),
+          Wanted(f, Operand::kOutRequest, -1).row(0, b.request),
+          Wanted(f, Operand::kOutCounts, static_cast<int64_t>(b.q_lens.size()))};
 }
 
 All split_batch_of(const ListFacts& f) {
   List lengths, starts, keys, order;
-  Wanted counts(f.p, Operand::kOutCounts, 0);
+  Wanted counts(f, Operand::kOutCounts, 0);
   int64_t group = 0;
   for (const BatchGroup3& g : split_batch(f.q_len, f.kv_len, f.p.threshold)) {
     for (const int32_t r : g.requests) lengths.push_back(f.kv_len[static_cast<size_t>(r)]);
@@ -90,31 +72,31 @@ All split_batch_of(const ListFacts& f) {
     counts.row(group++,
                {static_cast<int32_t>(g.requests.size()), g.rows, g.largest_q, g.smallest_q, g.largest_kv});
   }
-  return {Wanted(f.p, Operand::kOutLen, 0).row(0, lengths), Wanted(f.p, Operand::kOutCuQ, 0).row(0, starts),
-          Wanted(f.p, Operand::kOutCuKv, 0).row(0, keys), Wanted(f.p, Operand::kOutRequest, -1).row(0, order),
+  return {Wanted(f, Operand::kOutLen, 0).row(0, lengths), Wanted(f, Operand::kOutCuQ, 0).row(0, starts),
+          Wanted(f, Operand::kOutCuKv, 0).row(0, keys), Wanted(f, Operand::kOutRequest, -1).row(0, order),
           counts};
 }
 
 All chunk_metadata_of(const ListFacts& f) {
   const ContextSteps c = chunk_metadata(f.q_len, f.kv_len, f.p.token_budget);
-  Wanted starts(f.p, Operand::kOutStarts, Wanted::kAnything), lengths(f.p, Operand::kOutLen, 0);
-  Wanted cu_kv(f.p, Operand::kOutCuKv, 0), request(f.p, Operand::kOutRequest, -1);
+  Wanted starts(f, Operand::kOutStarts, Wanted::kAnything), lengths(f, Operand::kOutLen, 0);
+  Wanted cu_kv(f, Operand::kOutCuKv, 0), request(f, Operand::kOutRequest, -1);
   List counts = {static_cast<int32_t>(c.steps.size()), c.tokens};
   for (size_t i = 0; i < c.steps.size(); ++i) {
     const ContextSteps::Step& s = c.steps[i];
     const auto step = static_cast<int64_t>(i);
     starts.row(step, s.starts);
-    for (size_t r = 0; r < s.lengths.size(); ++r)
+    for (size_t r = 0; r < s.lengths.size() && step < starts.rows; ++r)
       if (s.lengths[r] == 0) starts.values[i * s.lengths.size() + r] = Wanted::kAnything;
     counts.push_back(*std::max_element(s.lengths.begin(), s.lengths.end()));
     lengths.row(step, s.lengths), cu_kv.row(step, s.cu_kv), request.row(step, s.request);
   }
-  return {starts, lengths, cu_kv, request, Wanted(f.p, Operand::kOutCounts, 0).row(0, counts)};
+  return {starts, lengths, cu_kv, request, Wanted(f, Operand::kOutCounts, 0).row(0, counts)};
 }
 
 All decode_metadata_of(const ListFacts& f) {
-  return {Wanted(f.p, Operand::kOutLen, 0).row(0, f.kv_len), sums(f.p, Operand::kOutCuQ, cumulative(f.q_len)),
-          sums(f.p, Operand::kOutCuKv, cumulative(f.kv_len)), tables(f.p, f.pages)};
+  return {Wanted(f, Operand::kOutLen, 0).row(0, f.kv_len), sums(f, Operand::kOutCuQ, cumulative(f.q_len)),
+          sums(f, Operand::kOutCuKv, cumulative(f.kv_len)), tables(f, f.pages)};
 }
 
 All cascade_metadata_of(const ListFacts& f) {
@@ -123,17 +105,17 @@ All cascade_metadata_of(const ListFacts& f) {
   const bool pays = plain && cascade_pays(c.prefix, f.q_len, {f.p.heads_q, f.p.heads_kv, f.p.workers});
   List lengths = {c.prefix};
   lengths.insert(lengths.end(), c.suffix.begin(), c.suffix.end());
-  return {Wanted(f.p, Operand::kOutLen, 0).row(0, lengths),
-          Wanted(f.p, Operand::kOutCuQ, 0).row(0, {0, cumulative(f.q_len).back()}), tables(f.p, c.pages),
-          Wanted(f.p, Operand::kOutIndices, -1).row(0, c.prefix_pages),
-          Wanted(f.p, Operand::kOutCounts, pays ? 1 : 0)};
+  return {Wanted(f, Operand::kOutLen, 0).row(0, lengths),
+          Wanted(f, Operand::kOutCuQ, 0).row(0, {0, cumulative(f.q_len).back()}), tables(f, c.pages),
+          Wanted(f, Operand::kOutIndices, -1).row(0, c.prefix_pages),
+          Wanted(f, Operand::kOutCounts, pays ? 1 : 0)};
 }
 
 All window_metadata_of(const ListFacts& f) {
   const WindowKeys w = window_metadata(f.q_len, f.kv_len, f.p.window_left);
-  return {Wanted(f.p, Operand::kOutLen, 0).row(0, w.lengths).row(1, f.q_len),
-          Wanted(f.p, Operand::kOutStarts, 0).row(0, w.starts), sums(f.p, Operand::kOutCuKv, w.cu_kv),
-          Wanted(f.p, Operand::kOutRequest, -1).row(0, w.request)};
+  return {Wanted(f, Operand::kOutLen, 0).row(0, w.lengths).row(1, f.q_len),
+          Wanted(f, Operand::kOutStarts, 0).row(0, w.starts), sums(f, Operand::kOutCuKv, w.cu_kv),
+          Wanted(f, Operand::kOutRequest, -1).row(0, w.request)};
 }
 
 All trees_of(const ListFacts& f, bool context) {
@@ -141,12 +123,24 @@ All trees_of(const ListFacts& f, bool context) {
       tree_tables(f.q_len, f.kv_len, f.pages, f.p.page_size, f.tree, context, f.p.flat_tree, f.p.drafted);
   List lengths;
   for (const List& row : rows) lengths.push_back(static_cast<int32_t>(row.size()));
-  return {Wanted(f.p, Operand::kOutLen, 0).row(0, lengths),
-          sums(f.p, Operand::kOutCuQ, cumulative(List(rows.size(), 1))),
-          sums(f.p, Operand::kOutCuKv, cumulative(lengths)), tables(f.p, rows)};
+  return {Wanted(f, Operand::kOutLen, 0).row(0, lengths),
+          sums(f, Operand::kOutCuQ, cumulative(List(rows.size(), 1))),
+          sums(f, Operand::kOutCuKv, cumulative(lengths)), tables(f, rows)};
 }
 All tree_tables_of(const ListFacts& f) { return trees_of(f, false); }
 All swa_tree_table_of(const ListFacts& f) { return trees_of(f, true); }
+
+#define ASSAY_METADATA_OPS(X) \
+  X(expand_pages)             \
+  X(dcp_lengths)              \
+  X(local_batches)            \
+  X(split_batch)              \
+  X(chunk_metadata)           \
+  X(decode_metadata)          \
+  X(cascade_metadata)         \
+  X(tree_tables)              \
+  X(swa_tree_table)           \
+  X(window_metadata)
 
 class MetadataExpectation final : public ListExpectation {
  public:
@@ -189,16 +183,28 @@ class MetadataExpectation final : public ListExpectation {
   std::unique_ptr<Expectation> expectations::NAME(const Inputs& inputs, double) { \
     return std::make_unique<MetadataExpectation>(inputs, NAME##_of);              \
   }
-ASSAY_METADATA(expand_pages)
-ASSAY_METADATA(dcp_lengths)
-ASSAY_METADATA(local_batches)
-ASSAY_METADATA(split_batch)
-ASSAY_METADATA(chunk_metadata)
-ASSAY_METADATA(decode_metadata)
-ASSAY_METADATA(cascade_metadata)
-ASSAY_METADATA(tree_tables)
-ASSAY_METADATA(swa_tree_table)
-ASSAY_METADATA(window_metadata)
+ASSAY_METADATA_OPS(ASSAY_METADATA)
 #undef ASSAY_METADATA
+
+std::vector<Wanted> wanted_lists(const Inputs& inputs) {
+#define ASSAY_WANTED(NAME) \
+  if (op_of(inputs.problem).name == #NAME) return NAME##_of(read_facts(inputs));
+  ASSAY_METADATA_OPS(ASSAY_WANTED)
+#undef ASSAY_WANTED
+  return {};
+}
+
+Wanted::Wanted(const ListFacts& f, Operand o, int64_t rest) : operand(o) {
+  const assay_tensor& t = tensor_of(f.t, o);
+  rows = t.rank > 1 ? t.shape[0] : 1, columns = t.shape[t.rank > 1 ? 1 : 0];
+  values.assign(static_cast<size_t>(rows * columns), rest);
+}
+
+Wanted& Wanted::row(int64_t r, const List& list) {
+  if (r >= rows) return *this;
+  const auto count = std::min(static_cast<int64_t>(list.size()), columns);
+  std::copy_n(list.begin(), count, values.begin() + r * columns);
+  return *this;
+}
 
 }  // namespace assay

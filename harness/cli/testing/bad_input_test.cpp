@@ -237,15 +237,19 @@ TEST_F(BadInput, DescribeOfUnknownKernels) {
 }
 
 TEST_F(BadInput, OpsThatACommandDoesNotServe) {
-  expect_refused(run({"explain", "step h=4/2 d=64 batch=1q1s9", "--kernel", "step_aiter_fa_cpu"}),
-                 {"prefill and paged", "step is another op (One forward step: "});
+  const std::string step = "step h=4/2 d=64 batch=1q1s9";
+  expect_refused(run({"explain", step, "--kernel", "nobody"}), {"backend cpu has no kernel nobody"});
+  expect_refused(run({"explain", step, "--kernel", "paged_naive_cpu"}),
+                 {"kernel paged_naive_cpu is for another op"});
+  expect_refused(run({"explain", step + " ranks=2", "--kernel", "step_ixformer_dcp_cpu"}),
+                 {"explain looks into steps of one rank"});
   expect_refused(run({"explain", "merge_states h=4 d=64 batch=1q1", "--kernel", "merge_states_cpu"}),
-                 {"prefill and paged", "merge_states is another op ("});
+                 {"prefill, paged and step", "merge_states is another op ("});
   const Output facts = run({"facts", "step_aiter_fa_cpu", "--backend", "cpu"});
   expect_refused(facts,
                  {"is a kernel of step (One forward step: ", "facts are of kernels of prefill and paged"});
-  for (const char* command : {"explain", "facts"})
-    EXPECT_THAT(run({command, "--help"}).out, HasSubstr("of prefill or paged"));
+  EXPECT_THAT(run({"explain", "--help"}).out, HasSubstr("of prefill, paged or step"));
+  EXPECT_THAT(run({"facts", "--help"}).out, HasSubstr("of prefill or paged"));
 }
 
 TEST_F(BadInput, CountsAndFlagsThatExcludeEachOther) {

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The answer of `assay explain` for a step: which stage is wrong on its own inputs and why; else what a stage
+// was given that the step does not mean; else, or where no stages are seen, what the whole did.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "harness/explain/evidence.hpp"
+#include "harness/explain/stages/step_causes.hpp"
+
+namespace assay {
+
+enum class StepBlame {
+  kNothing,  // the step is right, or refused
+  kStage,    // a stage is wrong on its own inputs
+  kWiring,   // all are right, and one was given something else, or ran at another time
+  kEnd,      // no stages are seen: a part of the whole
+  kUnknown,  // none of these
+};
+
+struct StepExplanation {
+  static constexpr double kSure = 0.9;  // of what is wrong a cause explains, or it is not said
+  std::string line, kernel;
+  Outcome outcome = Outcome::kInvalid;
+  std::string reason;               // the judge's
+  std::vector<std::string> stages;  // "prefix, paged_naive_cpu: right", in the order they ran
+  StepBlame blame = StepBlame::kNothing;
+  std::string place, stage_kernel, stage_reason;
+  std::vector<std::string> entries;  // of a list: first wrong ones
+  std::vector<StepRanked> causes;    // best first
+  double seconds = 0;
+  // "write", "wiring write", "end write", "": as a catalogue names it (assay_fault::place)
+  std::string where() const;
+  bool sure() const;
+};
+
+// The problem is of op step, on one rank. The kernel may crash: all happens in children. Before this process
+// uses OpenMP. InputError, InfrastructureError as capture().
+StepExplanation explain_step(const std::string& line, const Problem&, const std::string& backend,
+                             const std::string& kernel, const CaptureOptions&);
+
+std::string explanation_text(const StepExplanation&, size_t top, bool color);
+nlohmann::json explanation_json(const StepExplanation&);
+StepExplanation step_explanation(const nlohmann::json&);
+
+// Patterns in lists that a metadata op wrote, where no misreading says more.
+std::vector<StepRanked> list_patterns(const std::vector<StageCase::Entry>& wrong, const Reading& given);
+// Of a write that computes its scales: along which axis they all went to one place.
+std::vector<StepRanked> scale_patterns(const StageCase&);
+// Context and new keys attended apart and put together in a wrong way.
+std::vector<StepRanked> part_patterns(const StageCase&, const StageVerdict& nothing);
+
+}  // namespace assay

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Misreadings of values: scales, partial results, rows and slots, sinks, drafts. See misreadings.hpp.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "harness/explain/stages/misreadings.hpp"
+#include "reference/attention/attention.hpp"
+#include "reference/formats/formats.hpp"
+
+namespace assay {
+
+void Misreadings::fitted_sinks() {
+  add("sink_extra", "a logit of every head joins the sum", [this](Reading& r) {
+    Reading own = r;
+    own.problem.has_sinks = 0, own.tensors.sinks = assay_tensor{};
+    const Problem p = case_.problem_of(own);
+    std::vector<RowId> rows;
+    for (size_t i = 0; i < p.requests.size() && rows.empty(); ++i)
+      if (p.requests[i].q_len > 0 && p.requests[i].kv_len > 0) rows.push_back({static_cast<int32_t>(i), 0});
+    if (rows.empty()) return false;
+    const HostOperands host{&own.tensors, own.problem.q_scale_host, own.problem.k_scale_host,
+                            own.problem.v_scale_host};
+    const AttentionResult a = attention_simple(p, host, rows);
+    const int64_t row = p.cu_q()[static_cast<size_t>(rows[0].request)];
+    std::vector<float> sinks;
+    for (int32_t h = 0; h < p.heads_q; ++h) {
+      double dot = 0, norm = 0;
+      const assay_tensor& o = r.tensors.o;
+      for (int32_t d = 0; d < p.head_dim_v; ++d) {
+        const double exact = a.o_at(0, h, d);
+        dot += exact * case_.written(Operand::kO, row * o.stride[0] + h * o.stride[1] + d * o.stride[2]);
+        norm += exact * exact;
+      }
+      double share = norm > 0 ? dot / norm : 1;  // of the keys in the sum
+      if (r.tensors.lse.data != nullptr)
+        share = std::exp(a.lse_at(0, h) - case_.written(Operand::kLse, row * r.tensors.lse.stride[0] +
+                                                                           h * r.tensors.lse.stride[1]));
+      if (!(share > 0 && share < 1)) return false;
+      sinks.push_back(static_cast<float>(a.lse_at(0, h) + std::log(1 / share - 1)));
+    }
+    r.problem.has_sinks = 1;
+    r.lists->emplace_back(sinks.size() * sizeof(float));
+    std::memcpy(r.lists->back().data(), sinks.data(), sinks.size() * sizeof(float));
+    r.tensors.sinks = assay_tensor{r.lists->back().data(), ASSAY_FP32, 1, {p.heads_q}, {1}, ASSAY_ROLE_IN};
+    return true;
+  });
+}
+
+void Misreadings::scales() {
+  const struct {
+    Operand o;
+    int32_t assay_problem::*kind;
+    float assay_problem::*host;
+    const char* of;
+  } all[] = {{Operand::kQScale, &assay_problem::q_scale_kind, &assay_problem::q_scale_host, "Q"},
+             {Operand::kKScale, &assay_problem::k_scale_kind, &assay_problem::k_scale_host, "K"},
+             {Operand::kVScale, &assay_problem::v_scale_kind, &assay_problem::v_scale_host, "V"}};
+  for (const auto& s : all) {
+    const int32_t kind = p().*s.kind;
+    if (kind == ASSAY_SCALE_NONE) continue;
+    const std::string name(operand_name(s.o));
+    set("scale_missing", fmt::format("codes of {} as they are", s.of), s.kind, int32_t{ASSAY_SCALE_NONE});
+    if (kind == ASSAY_SCALE_HOST)
+      for (const float by : {0.5f, 2.0f, 0.25f, 4.0f})
+        set("scale_other", fmt::format("{} for {} as the scale of {}", p().*s.host * by, p().*s.host, s.of),
+            s.host, p().*s.host * by);
+    for (int axis = 0; axis < 3 && has(s.o); ++axis)
+      one_for_all("scale_of_one", fmt::format("{} of the first entry of axis {} for all", name, axis), s.o,
+                  axis);
+  }
+  if (p().k_scale_kind != ASSAY_SCALE_NONE && p().v_scale_kind != ASSAY_SCALE_NONE)
+    add("scale_missing", "codes of K and V as they are", [](Reading& r) {
+      r.problem.k_scale_kind = r.problem.v_scale_kind = ASSAY_SCALE_NONE;
+      return true;
+    });
+  const auto exchange = [&](Operand to, Operand from, const char* cause, const std::string& how) {
+    if (!has(to) || !has(from)) return;
+    const assay_tensor &a = tensor_of(given_.tensors, to), &b = tensor_of(given_.tensors, from);
+    if (a.rank != b.rank || a.format != b.format || !std::equal(a.shape, a.shape + a.rank, b.shape)) return;
+    add(cause, how, [=](Reading& r) {
+      tensor_of(r.tensors, to) = tensor_of(r.tensors, from);
+      return true;
+    });
+  };
+  exchange(Operand::kKScale, Operand::kVScale, "scale_other", "v_scale for k_scale");
+  exchange(Operand::kVScale, Operand::kKScale, "scale_other", "k_scale for v_scale");
+  exchange(Operand::kKScale, Operand::kQScale, "scale_other", "q_scale for k_scale");
+  exchange(Operand::kQScale, Operand::kKScale, "scale_other", "k_scale for q_scale");
+  for (const Operand o : {Operand::kDenseKScale, Operand::kDenseVScale})
+    for (int axis = 0; axis < 2; ++axis)
+      one_for_all("scale_of_one",
+                  fmt::format("{} of the first entry of axis {} for all", operand_name(o), axis), o, axis);
+  if (case_.kernel().op != ASSAY_OP_CACHE_GATHER) {
+    exchange(Operand::kDenseK, Operand::kDenseV, "v_for_k", "dense_v for dense_k");
+    exchange(Operand::kDenseV, Operand::kDenseK, "v_for_k", "dense_k for dense_v");
+  }
+  if (case_.kernel().op != ASSAY_OP_CACHE_WRITE) {
+    exchange(Operand::kK, Operand::kV, "v_for_k", "V for K");
+    exchange(Operand::kV, Operand::kK, "v_for_k", "K for V");
+  }
+  if (case_.attends() && has(Operand::kDenseK) && has(Operand::kDenseV))
+    for (const uint8_t dense : {uint8_t{0}, uint8_t{1}})
+      add(dense != 0 ? "dense_for_cache" : "cache_for_dense",
+          dense != 0 ? "new keys as they came" : "new keys from the cache", [=](Reading& r) {
+            const std::vector<uint8_t> old = r.dense;
+            r.dense.assign(static_cast<size_t>(r.problem.requests), dense);
+            return old != r.dense;
+          });
+}
+
+void Misreadings::merges() {
+  if (!has(Operand::kPartialLse) || case_.kernel().op != ASSAY_OP_MERGE_STATES) return;
+  if (p().states > 1) {
+    set("state_missing", "the first partial result alone", &assay_problem::states, 1);
+    if (p().states > 2) set("state_missing", "all but the last", &assay_problem::states, p().states - 1);
+  }
+  const auto base = [&](const char* cause, const std::string& how, int32_t state, int32_t count) {
+    add(cause, how, [=](Reading& r) {
+      for (const Operand o : {Operand::kPartialO, Operand::kPartialLse}) {
+        assay_tensor& t = tensor_of(r.tensors, o);
+        t.data = static_cast<std::byte*>(t.data) + state * t.stride[0] * format_bytes(t.format);
+        if (count == r.problem.states) t.stride[0] = 0;
+      }
+      r.problem.states = count;
+      return true;
+    });
+  };
+  for (int32_t s = 0; s < std::min(8, p().states); ++s)
+    base("state_twice", fmt::format("partial result {} for all", s), s, p().states);
+  for (int32_t s = 1; s < std::min(8, p().states); ++s)
+    base("state_missing", fmt::format("partial result {} alone", s), s, 1);
+  const auto weights = [&](const char* cause, const char* how, double by) {
+    add(cause, how, [=](Reading& r) { return scale_lse(r, by); });
+  };
+  weights("merge_unweighted", "all LSE alike", 0);
+  weights("merge_largest", "only the largest LSE counts", 1000);
+  weights("merge_base2", "LSE of base 2 taken for natural ones", 0.6931471805599453);
+  weights("merge_base2", "natural LSE taken for those of base 2", 1.4426950408889634);
+  add("states_exchanged", "LSE of the states in the opposite order", [](Reading& r) {
+    assay_tensor& t = r.tensors.partial_lse;
+    t.data = static_cast<std::byte*>(t.data) + (r.problem.states - 1) * t.stride[0] * 4;
+    t.stride[0] = -t.stride[0];
+    return r.problem.states > 1;
+  });
+}
+
+bool Misreadings::scale_lse(Reading& r, double by) {
+  assay_tensor& t = r.tensors.partial_lse;
+  std::vector<float> now;
+  for (int64_t s = 0; s < t.shape[0]; ++s)
+    for (int64_t i = 0; i < t.shape[1]; ++i)
+      for (int64_t h = 0; h < t.shape[2]; ++h) {
+        const float x =
+            static_cast<const float*>(t.data)[s * t.stride[0] + i * t.stride[1] + h * t.stride[2]];
+        now.push_back(std::isfinite(x) ? static_cast<float>(x * by) : by == 0 ? 0.0f : x);
+      }
+  r.lists->emplace_back(now.size() * sizeof(float));
+  std::memcpy(r.lists->back().data(), now.data(), now.size() * sizeof(float));
+  t.data = r.lists->back().data();
+  t.stride[2] = 1, t.stride[1] = t.shape[2], t.stride[0] = t.shape[1] * t.shape[2];
+  return true;
+}
+
+void Misreadings::rows() {
+  if (case_.kernel().op == ASSAY_OP_CACHE_WRITE) {
+    const int64_t all = p().rows;
+    for (int64_t n = all - 1; n >= std::max<int64_t>(0, all - 256); --n)
+      set(n == 0 ? "left_out" : "row_missing", fmt::format("the first {} of {} rows", n, all),
+          &assay_problem::rows, n);
+    const auto slots = [&](const char* cause, const char* how, auto rule) {
+      add(cause, how, [=](Reading& r) {
+        assay_tensor& t = r.tensors.slot_mapping;
+        std::vector<int64_t> list;
+        for (int64_t i = 0; i < t.shape[0]; ++i)
+          list.push_back(static_cast<const int64_t*>(t.data)[i * t.stride[0]]);
+        const int64_t most = r.tensors.k.shape[0] * std::max(1, r.problem.page_size);
+        rule(list);
+        for (int64_t& slot : list) slot = std::min(slot, most - 1);
+        r.lists->emplace_back(list.size() * sizeof(int64_t));
+        std::memcpy(r.lists->back().data(), list.data(), list.size() * sizeof(int64_t));
+        t.data = r.lists->back().data(), t.stride[0] = 1;
+        return !list.empty();
+      });
+    };
+    using Slots = std::vector<int64_t>;
+    slots("slots_shifted", "the slot of the next row",
+          [](Slots& s) { std::rotate(s.begin(), s.begin() + 1, s.end()); });
+    slots("slots_shifted", "the slot of the row before",
+          [](Slots& s) { std::rotate(s.begin(), s.end() - 1, s.end()); });
+    slots("slots_shifted", "slots in the opposite order", [](Slots& s) { std::reverse(s.begin(), s.end()); });
+    for (const int64_t by : {1, -1})
+      slots("slots_off_by_one", by > 0 ? "the slot behind" : "the slot before", [=](Slots& s) {
+        for (int64_t& slot : s)
+          if (slot >= 0) slot = std::max<int64_t>(0, slot + by);
+      });
+  }
+  for (const Operand o : {Operand::kSource, Operand::kDenseK, Operand::kDenseV, Operand::kQ}) {
+    const OperandUse* use = find_operand(op_, o);
+    if (!has(o) || use == nullptr || use->role != Role::kIn) continue;
+    for (int axis = 0; axis < 2; ++axis)
+      for (const int64_t by : {1, -1})
+        add("rows_shifted",
+            fmt::format("{} {} {}", operand_name(o), axis == 0 ? "a row" : "a head", by > 0 ? "on" : "back"),
+            [=](Reading& r) {
+              assay_tensor& t = tensor_of(r.tensors, o);
+              const int64_t bytes = by * t.stride[axis] * format_bytes(t.format);
+              if (by > 0) {
+                t.data = static_cast<std::byte*>(t.data) + bytes;
+                return true;
+              }
+              // Before the first there is nothing that is known: its own bytes, moved.
+              const int64_t size = view_bytes(t);
+              r.lists->emplace_back(static_cast<size_t>(size - bytes), std::byte{0});
+              std::memcpy(r.lists->back().data() - bytes, t.data, static_cast<size_t>(size));
+              t.data = r.lists->back().data();
+              return true;
+            });
+  }
+}
+
+void Misreadings::drafts() {
+  const int32_t op = case_.kernel().op;
+  const bool lists = op == ASSAY_OP_TREE_TABLES || op == ASSAY_OP_SWA_TREE_TABLE;
+  if (!lists && !has(Operand::kTreeMask)) return;
+  set("drafts_new_alone", "no steps before", &assay_problem::drafted, 0);
+  if (p().drafted > 1)
+    set("drafts_step_less", "a step of drafts less", &assay_problem::drafted, p().drafted - 1);
+  if (op == ASSAY_OP_SWA_TREE_TABLE)
+    set("drafts_without_context", "drafts alone", &assay_problem::op, int32_t{ASSAY_OP_TREE_TABLES});
+  if (op == ASSAY_OP_TREE_TABLES)
+    set("drafts_with_context", "context and drafts", &assay_problem::op, int32_t{ASSAY_OP_SWA_TREE_TABLE});
+  add("drafts_all", "every draft is seen", [](Reading& r) {
+    assay_tensor& t = r.tensors.tree_mask;
+    r.lists->emplace_back(static_cast<size_t>(t.shape[0] + 64), std::byte{1});
+    t.data = r.lists->back().data(), t.stride[0] = 1;
+    return true;
+  });
+  one_for_all("tree_of_one", "the first request's tree for all", Operand::kTreeIndptr, 0);
+}
+
+}  // namespace assay

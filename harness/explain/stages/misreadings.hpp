@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the misreadings of a stage are listed (step_causes.hpp): lengths, tables and scalars in
+// misreadings.cpp, values and their scales in misread_values.cpp. A new one: an add() where its sort is.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "harness/explain/stages/step_causes.hpp"
+#include "harness/ops/op.hpp"
+
+namespace assay {
+
+class Misreadings {
+ public:
+  explicit Misreadings(const StageCase& c) : case_(c), given_(c.given()), op_(op_of(c.kernel().op)) {}
+
+  // The plainest first. What they refer to lives in this and in the case.
+  std::vector<Misreading> all() {
+    masks();
+    lengths();
+    starts();
+    tables();
+    scalars();
+    scales();
+    merges();
+    rows();
+    drafts();
+    return std::move(list_);
+  }
+
+ private:
+  void add(const char* cause, std::string how, std::function<bool(Reading&)> make) {
+    list_.push_back({cause, std::move(how), std::move(make)});
+  }
+  bool has(Operand o) const { return given_.has(o); }
+  const assay_problem& p() const { return given_.problem; }
+
+  template <class Value>
+  void set(const char* cause, const std::string& how, Value assay_problem::*field, Value value) {
+    add(cause, how, [=](Reading& r) {
+      if (r.problem.*field == value) return false;
+      r.problem.*field = value;
+      return true;
+    });
+  }
+  // Every entry of a list by a rule (value, index).
+  void change(const char* cause, const std::string& how, Operand o,
+              const std::function<int32_t(const Reading&, int32_t, int32_t)>& rule) {
+    if (!has(o)) return;
+    add(cause, how, [=](Reading& r) {
+      std::vector<int32_t> old = r.ints(o), now;
+      for (size_t i = 0; i < old.size(); ++i) now.push_back(rule(r, old[i], static_cast<int32_t>(i)));
+      if (now == old) return false;
+      r.put(o, now);
+      return true;
+    });
+  }
+  void one_for_all(const char* cause, const std::string& how, Operand o, int axis) {
+    const assay_tensor& t = tensor_of(given_.tensors, o);
+    if (t.data == nullptr || axis >= t.rank || t.shape[axis] < 2) return;
+    add(cause, how, [=](Reading& r) {
+      tensor_of(r.tensors, o).stride[axis] = 0;
+      return true;
+    });
+  }
+
+  void masks();
+  void lengths();
+  void starts();
+  void tables();
+  // What two requests hold first, exchanged: of one page each.
+  void first_entries_exchanged(Operand table);
+  void scalars();
+  // One logit of every head that joins the sum, found from the first row that says it.
+  void fitted_sinks();
+  void scales();
+  void merges();
+  static bool scale_lse(Reading& r, double by);
+  void rows();
+  void drafts();
+
+  const StageCase& case_;
+  const Reading& given_;
+  const Op& op_;
+  std::vector<Misreading> list_;
+};
+
+}  // namespace assay

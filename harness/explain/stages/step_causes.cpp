@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// See step_causes.hpp.
+#include "harness/explain/stages/step_causes.hpp"
+
+#include <algorithm>
+
+namespace assay {
+namespace {
+
+constexpr StepCause kCauses[] = {
+    {"lengths_without_new", "lengths of before the new keys were added"},
+    {"lengths_with_new", "lengths with the new keys, where those of the context are meant"},
+    {"lengths_off_by_one", "lengths are off by one"},
+    {"lengths_off_by_page", "lengths are off by a page"},
+    {"lengths_are_rows", "numbers of rows are taken for lengths"},
+    {"lengths_of_one", "one request's length is taken for all"},
+    {"lengths_other", "lengths are those of something else"},
+    {"new_keys_missing", "rows see the context and none of the new keys"},
+    {"context_missing", "rows see the new keys and nothing of the context"},
+    {"starts_arange", "rows are taken to start at 0, 1, 2, ..., one a request"},
+    {"starts_of_one", "one request's start is taken for all"},
+    {"starts_zero", "starts are taken to be 0"},
+    {"starts_other", "starts are those of something else"},
+    {"table_of_one", "one request's page table is taken for all"},
+    {"table_of_next", "page tables are those of other requests"},
+    {"table_shifted", "page tables are read an entry late or early"},
+    {"table_first_entry", "the first entry of a page table is taken for all"},
+    {"table_units", "slots are taken for pages, or pages for slots"},
+    {"table_other", "the page table is another one"},
+    {"map_shifted", "the map between pools is read at another place"},
+    {"map_missing", "the map between pools is not followed"},
+    {"encoder_missing", "the encoder's entries of the table are taken for the request's own"},
+    {"encoder_off_by_one", "the encoder's length is off by one"},
+    {"encoder_rounded_down", "the encoder's pages are counted by whole pages"},
+    {"encoder_of_one", "one encoder's length is taken for all"},
+    {"last_request_missing", "the last request is missing from a list"},
+    {"list_off_by_one", "a list is off by one"},
+    {"list_units", "a list counts in another unit: pages for tokens or slots"},
+    {"list_order", "entries of a list stand in another order"},
+    {"list_base", "a list begins at another base"},
+    {"list_unwritten", "a list is not written to its end"},
+    {"budget_other", "chunks are cut by another budget"},
+    {"threshold_other", "requests are told apart by another threshold"},
+    {"chunk_other", "chunks have another length"},
+    {"chunk_missing", "attention is not cut into chunks"},
+    {"mask_causal", "a causal mask, where there is another or none"},
+    {"mask_full", "no mask, where there is one"},
+    {"mask_tree", "the mask of a tree, where there is another"},
+    {"drafts_all", "every draft is seen"},
+    {"tree_as_causal", "drafts of a tree are taken for a chain"},
+    {"tree_of_one", "one request's tree is taken for all"},
+    {"drafts_new_alone", "drafts of the steps before are not counted"},
+    {"drafts_step_less", "a step of drafts is missing"},
+    {"drafts_without_context", "drafts alone are listed, without the context before them"},
+    {"drafts_with_context", "the context is listed before the drafts, where drafts alone are meant"},
+    {"window_off_by_one", "the window is off by one"},
+    {"window_missing", "the window is left out"},
+    {"window_added", "a window, where there is none"},
+    {"window_other", "the window is another one"},
+    {"softmax_scale", "the softmax scale is another one"},
+    {"cap_missing", "the soft cap is left out"},
+    {"cap_other", "the soft cap is another one"},
+    {"bias_missing", "the position bias is left out"},
+    {"bias_other", "the position bias is another one"},
+    {"sink_missing", "the sink is left out"},
+    {"sink_extra", "a sink is counted where none is due, or once more"},
+    {"scale_missing", "codes are read or written without their scale"},
+    {"scale_other", "the scale is that of another tensor, or another number"},
+    {"scale_of_one", "one scale is taken for all along an axis"},
+    {"scale_twice", "the scale is applied twice"},
+    {"dense_for_cache", "new keys are read as they came, where the cache's are declared"},
+    {"cache_for_dense", "new keys are read from the cache, where they are declared to be read as they came"},
+    {"state_missing", "a partial result is left out of the merge"},
+    {"state_twice", "one partial result is merged with itself"},
+    {"states_exchanged", "weights of partial results are exchanged"},
+    {"merge_unweighted", "partial results are merged without their weights"},
+    {"merge_largest", "of the partial results the one of the largest LSE is taken"},
+    {"merge_base2", "LSE of another base weigh the partial results"},
+    {"row_missing", "the last rows are not written"},
+    {"rows_shifted", "rows are read at another place"},
+    {"slots_shifted", "new keys go to the slots of other rows"},
+    {"slots_off_by_one", "new keys go to the slot beside theirs"},
+    {"v_for_k", "K and V are taken for each other"},
+    {"dims_missing", "the dimensions behind the latent part are left out"},
+    {"left_out", "a stage is left out"},
+    {"out_of_order", "a stage runs after one that reads what it writes"},
+    {"other_operand", "an operand is another one than the step's"},
+};
+
+template <class Fits>
+bool all_of(const std::vector<int32_t>& a, const std::vector<int32_t>& b, const Fits& fits) {
+  bool some = false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!fits(a[i], b[i], i)) return false;
+    some = some || a[i] != b[i];
+  }
+  return some;
+}
+
+}  // namespace
+
+std::span<const StepCause> step_causes() { return kCauses; }
+
+std::string step_cause_meaning(const std::string& name) {
+  for (const StepCause& c : kCauses)
+    if (name == c.name) return c.meaning;
+  return name;
+}
+
+std::string name_of_difference(const std::vector<int32_t>& given, const std::vector<int32_t>& right,
+                               const std::vector<int32_t>& rows, int32_t page_size, bool table) {
+  const size_t n = std::min(given.size(), right.size());
+  const std::vector<int32_t> a(given.begin(), given.begin() + static_cast<int64_t>(n)),
+      b(right.begin(), right.begin() + static_cast<int64_t>(n));
+  if (table) {
+    if (all_of(a, b, [&](int32_t x, int32_t y, size_t) { return x == y / page_size || y == x / page_size; }))
+      return "table_units";
+    return "table_other";
+  }
+  const auto row = [&](size_t i) { return i < rows.size() ? rows[i] : 0; };
+  const auto off = [&](int32_t by) {
+    return all_of(a, b, [&](int32_t x, int32_t y, size_t) { return x == y || x - y == by; });
+  };
+  if (rows.size() >= n &&
+      all_of(a, b, [&](int32_t x, int32_t y, size_t i) { return x == y - row(i) || (y < row(i) && x == 0); }))
+    return "lengths_without_new";
+  if (rows.size() >= n && all_of(a, b, [&](int32_t x, int32_t y, size_t i) { return x == y + row(i); }))
+    return "lengths_with_new";
+  if (off(1) || off(-1)) return "lengths_off_by_one";
+  if (off(page_size) || off(-page_size)) return "lengths_off_by_page";
+  if (rows.size() >= n && all_of(a, b, [&](int32_t x, int32_t, size_t i) { return x == row(i); }))
+    return "lengths_are_rows";
+  if (n > 1 && all_of(a, b, [&](int32_t x, int32_t, size_t) { return x == a[0]; })) return "lengths_of_one";
+  return "lengths_other";
+}
+
+std::vector<StepRanked> rank_misreadings(const StageCase& c, const StageVerdict& nothing) {
+  std::vector<StepRanked> list;
+  const auto bad_rows = [](const StageVerdict& v) {
+    return std::count(v.bad_rows.begin(), v.bad_rows.end(), uint8_t{1});
+  };
+  for (const Misreading& m : misreadings(c)) {
+    Reading reading = c.given();
+    reading.lists = std::make_shared<std::list<std::vector<std::byte>>>();
+    StepRanked r{m.cause, m.how, 0, 0, ""};
+    StageVerdict v;
+    try {
+      if (!m.make(reading)) continue;
+      v = c.judge(reading);
+    } catch (const std::exception&) {  // this misreading contradicts the rest of what it was given
+      continue;
+    }
+    if (!v.judged) continue;
+    if (c.attends()) {
+      int64_t left = 0;
+      for (size_t i = 0; i < nothing.bad_rows.size(); ++i) {
+        const bool still = i < v.bad_rows.size() && v.bad_rows[i] != 0;
+        left += still && nothing.bad_rows[i] != 0;
+        r.spoilt += still && nothing.bad_rows[i] == 0;
+      }
+      r.explained =
+          1 - static_cast<double>(left) / static_cast<double>(std::max<int64_t>(1, bad_rows(nothing)));
+      // Of a row a part may fit: an element that is left says that it does not.
+      if (r.spoilt == 0 && left > 0)
+        r.explained = std::max(
+            r.explained,
+            0.99 * (1 - static_cast<double>(v.bad) / static_cast<double>(std::max<int64_t>(1, nothing.bad))));
+    } else {
+      r.explained = v.right ? 1
+                            : 0.99 * (1 - static_cast<double>(v.bad) /
+                                              static_cast<double>(std::max<int64_t>(1, nothing.bad)));
+    }
+    if (r.explained > 0.02) list.push_back(std::move(r));
+  }
+  std::stable_sort(list.begin(), list.end(), [](const StepRanked& a, const StepRanked& b) {
+    return a.explained != b.explained ? a.explained > b.explained : a.spoilt < b.spoilt;
+  });
+  return list;
+}
+
+}  // namespace assay

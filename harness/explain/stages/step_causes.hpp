@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What can be wrong in a step, by name: what a stage read in place of what it was given, or was given in
+// place of what the step means. A new cause: a row in step_causes.cpp, and a misreading or a repair that
+// shows it.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "harness/explain/stages/stage_case.hpp"
+
+namespace assay {
+
+struct StepCause {
+  const char* name;
+  const char* meaning;  // "lengths of before the new keys came"
+};
+std::span<const StepCause> step_causes();
+std::string step_cause_meaning(const std::string& name);  // the name itself where it is none of these
+
+// A misreading: what a stage is taken to have read.
+struct Misreading {
+  std::string cause, how;
+  std::function<bool(Reading&)> make;  // false: it changes nothing here
+};
+// All that are tried of a stage, the plainest first.
+std::vector<Misreading> misreadings(const StageCase&);
+
+// A cause with how much of what is wrong it explains.
+struct StepRanked {
+  std::string cause, how;
+  double explained = 0;  // of wrong rows or elements
+  int64_t spoilt = 0;    // rows that are right and would not be: it holds in a part of the case
+  std::string meaning;   // of causes of the families
+};
+// What explains best what a stage left that is wrong on its own inputs, best first; `nothing` is its verdict.
+std::vector<StepRanked> rank_misreadings(const StageCase&, const StageVerdict& nothing);
+
+// What the difference of two lists is called: `given` where `right` was due. `rows` new tokens of each
+// request, empty where they are unknown.
+std::string name_of_difference(const std::vector<int32_t>& given, const std::vector<int32_t>& right,
+                               const std::vector<int32_t>& rows, int32_t page_size, bool table);
+
+}  // namespace assay

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// libassay_planted_steps.so: the steps of planted_stages.cpp, planted_wiring.cpp and planted_wholes.cpp with
+// their catalogue. A stage that is wrong stands in its place like any other. A pipeline that is wrong spoils
+// what reaches the place, whichever kernel stands there: with_stages() of it gives the right ones, as those
+// of a third party would.
+#include "harness/explain/testing/planted_steps.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <list>
+#include <map>
+
+#include "harness/abi/assay_fault.h"
+#include "kernels/device/host_memory.hpp"
+
+// The entries of kernels/cpu/backend.cpp, compiled into this library under another name.
+extern "C" const assay_backend* assay_planted_steps_inner_open(uint32_t abi_version);
+
+namespace planted_steps {
+
+int32_t* kept(std::vector<int32_t> list) {
+  static std::list<std::vector<int32_t>> all;
+  return all.emplace_back(std::move(list)).data();
+}
+
+assay_tensor list_of(const int32_t* data, int64_t count) {
+  assay_tensor t{};
+  t.data = const_cast<int32_t*>(data), t.format = ASSAY_INT32, t.rank = 1;
+  t.shape[0] = count, t.stride[0] = 1, t.role = ASSAY_ROLE_IN;
+  return t;
+}
+
+int64_t elements(const assay_tensor& t) {
+  int64_t last = 0;
+  for (int axis = 0; axis < t.rank; ++axis) last += (t.shape[axis] - 1) * t.stride[axis];
+  return last + 1;
+}
+
+int32_t* copied(assay_tensor& t) {
+  const auto* own = static_cast<const int32_t*>(t.data);
+  int32_t* copy = kept(std::vector<int32_t>(own, own + elements(t)));
+  t.data = copy;
+  return copy;
+}
+
+namespace {
+
+const assay_kernel& base_of(const char* name) {
+  const assay_backend& cpu = *assay_planted_steps_inner_open(ASSAY_ABI_VERSION);
+  for (int32_t i = 0; i < cpu.kernel_count; ++i)
+    if (std::strcmp(cpu.kernels[i]->name, name) == 0) return *cpu.kernels[i];
+  return *cpu.kernels[0];
+}
+
+// A kernel in a place, and what is done before and after it. Of a call that is late: kept until the last
+// stage, whose kernel gets the same context, has run.
+struct Spoilt {
+  assay_kernel kernel{};
+  const assay_kernel* right;
+  const PlantedStep* fault;
+};
+
+int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
+        void* stream, char* error, size_t size) {
+  const Spoilt& s = *static_cast<const Spoilt*>(self->context);
+  if (s.fault->where == Where::kLeftOut) return ASSAY_OK;
+  assay_problem problem = *p;
+  assay_tensors tensors = *t;
+  if (s.fault->before != nullptr) s.fault->before(problem, tensors);
+  const int status = s.right->run(s.right, &problem, &tensors, plan, stream, error, size);
+  if (s.fault->after != nullptr) s.fault->after(problem, tensors);
+  return status;
+}
+
+// Hands everything on to `right`, but for run.
+const assay_kernel* handed_on(const assay_kernel& right, const PlantedStep& fault,
+                              decltype(assay_kernel::run) run_of) {
+  static std::list<Spoilt> all;
+  Spoilt& s = all.emplace_back();
+  s.right = &right, s.fault = &fault;
+  static const auto own = [](const assay_kernel* self) {
+    return static_cast<const Spoilt*>(self->context)->right;
+  };
+  assay_kernel& k = s.kernel;
+  k = right;
+  k.context = &s, k.run = run_of;
+  k.supports = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
+                  const assay_device* d, char* why,
+                  size_t size) { return own(self)->supports(own(self), p, t, d, why, size); };
+  if (k.arithmetic != nullptr)
+    k.arithmetic = [](const assay_kernel* self, const assay_problem* p, assay_arithmetic* out) {
+      return own(self)->arithmetic(own(self), p, out);
+    };
+  if (k.workspace_bytes != nullptr)
+    k.workspace_bytes = [](const assay_kernel* self, const assay_problem* p) {
+      return own(self)->workspace_bytes(own(self), p);
+    };
+  if (k.plan != nullptr)
+    k.plan = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan** plan,
+                char* error, size_t size) { return own(self)->plan(own(self), p, t, plan, error, size); };
+  if (k.free_plan != nullptr)
+    k.free_plan = [](const assay_kernel* self, assay_plan* plan) { own(self)->free_plan(own(self), plan); };
+  return &k;
+}
+
+// ---- a call that is late
+struct Waiting {
+  const assay_kernel* kernel = nullptr;
+  assay_problem problem{};
+  assay_tensors tensors{};
+  std::vector<int32_t> q_len, kv_len;
+  assay_plan* plan = nullptr;
+};
+Waiting waiting;
+
+int run_later(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
+              void*, char*, size_t) {
+  waiting = {static_cast<const Spoilt*>(self->context)->right,
+             *p,
+             *t,
+             {p->q_len, p->q_len + p->requests},
+             {p->kv_len, p->kv_len + p->requests},
+             plan};
+  waiting.problem.q_len = waiting.q_len.data(), waiting.problem.kv_len = waiting.kv_len.data();
+  return ASSAY_OK;
+}
+int run_last(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
+             void* stream, char* error, size_t size) {
+  const assay_kernel* right = static_cast<const Spoilt*>(self->context)->right;
+  const int status = right->run(right, p, t, plan, stream, error, size);
+  if (waiting.kernel == nullptr || status != ASSAY_OK) return status;
+  const assay_kernel* late = waiting.kernel;
+  waiting.kernel = nullptr;
+  return late->run(late, &waiting.problem, &waiting.tensors, waiting.plan, stream, error, size);
+}
+
+// The base with these stages, spoilt where they go into their places.
+int compose(const PlantedStep& fault, const char* name, std::vector<assay_stage> stages,
+            const assay_kernel** made, char* error, size_t size) {
+  for (assay_stage& stage : stages) {
+    const bool here = std::strcmp(stage.name, fault.stage) == 0;
+    if (fault.where == Where::kLate) {
+      const bool last = std::strcmp(stage.name, "merge") == 0 || std::strcmp(stage.name, "attend") == 0;
+      if (here || last) stage.kernel = handed_on(*stage.kernel, fault, here ? run_later : run_last);
+    } else if (here) {
+      stage.kernel = handed_on(*stage.kernel, fault, run);
+    }
+  }
+  const assay_kernel& base = base_of(fault.base);
+  return base.with_stages(&base, name, stages.data(), static_cast<int32_t>(stages.size()), made, error, size);
+}
+
+// What an entry is, by its name: its context is that of the kernel that it hands on.
+std::map<std::string, const PlantedStep*>& by_name() {
+  static std::map<std::string, const PlantedStep*> all;
+  return all;
+}
+
+int with_stages(const assay_kernel* self, const char* name, const assay_stage* stages, int32_t count,
+                const assay_kernel** made, char* error, size_t size) {
+  const PlantedStep& fault = *by_name().at(self->name);
+  std::vector<assay_stage> all(self->stages, self->stages + self->stage_count);
+  for (int32_t i = 0; i < count; ++i)
+    for (assay_stage& stage : all)
+      if (std::strcmp(stage.name, stages[i].name) == 0) stage.kernel = stages[i].kernel;
+  return compose(fault, name, std::move(all), made, error, size);
+}
+
+int plan_of_another(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
+                    assay_plan** plan, char* error, size_t size) {
+  const Spoilt& s = *static_cast<const Spoilt*>(self->context);
+  assay_problem problem = *p;
+  assay_tensors tensors = *t;
+  s.fault->before(problem, tensors);
+  return s.right->plan(s.right, &problem, &tensors, plan, error, size);
+}
+int run_as_planned(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
+                   void* stream, char* error, size_t size) {
+  const assay_kernel* right = static_cast<const Spoilt*>(self->context)->right;
+  return right->run(right, p, t, plan, stream, error, size);
+}
+
+assay_kernel made_of(const PlantedStep& fault) {
+  const assay_kernel& base = base_of(fault.base);
+  assay_kernel entry{};
+  if (fault.where == Where::kWhole) {
+    entry = *handed_on(base, fault, run_as_planned);
+    entry.plan = plan_of_another;
+    entry.stage_count = 0, entry.stages = nullptr, entry.dispatch = nullptr, entry.with_stages = nullptr;
+  } else {
+    const assay_kernel* made = nullptr;
+    char error[400] = "";
+    if (compose(fault, fault.name, {base.stages, base.stages + base.stage_count}, &made, error,
+                sizeof error) != ASSAY_OK)
+      return entry;
+    entry = *made;
+    if (fault.where != Where::kStage) entry.stages = base.stages, entry.with_stages = with_stages;
+  }
+  entry.name = fault.name, entry.description = "wrong in one way";
+  return entry;
+}
+
+struct Library {
+  std::vector<assay_kernel> kernels;
+  std::vector<const assay_kernel*> pointers;
+  std::vector<assay_fault> faults;
+  std::list<std::string> places;
+  assay_backend table{};
+  assay_fault_catalogue catalogue{};
+
+  Library() {
+    std::vector<PlantedStep> all;
+    for (const auto list : {planted_stages(), planted_wiring(), planted_wholes()})
+      for (const PlantedStep& fault : list) by_name()[fault.name] = &fault, all.push_back(fault);
+    for (const PlantedStep& fault : all) {
+      kernels.push_back(made_of(*by_name().at(fault.name)));
+      assay_fault& f = faults.emplace_back();
+      f.struct_size = sizeof f, f.name = fault.name, f.summary = "wrong in one way", f.stage = "step";
+      f.cause = fault.causes, f.line = fault.line;
+      f.place = places
+                    .emplace_back(std::string(fault.where == Where::kStage   ? ""
+                                              : fault.where == Where::kWhole ? "end "
+                                                                             : "wiring ") +
+                                  fault.stage)
+                    .c_str();
+    }
+    for (size_t i = 0; i < kernels.size(); ++i) {
+      pointers.push_back(&kernels[i]);
+      faults[i].step = &kernels[i];
+    }
+    const assay_backend& cpu = *assay_planted_steps_inner_open(ASSAY_ABI_VERSION);
+    table = cpu;
+    table.name = "planted_steps", table.kernel_count = static_cast<int32_t>(pointers.size());
+    table.kernels = pointers.data();
+    catalogue.struct_size = sizeof catalogue, catalogue.fault_count = static_cast<int32_t>(faults.size());
+    catalogue.faults = faults.data();
+  }
+};
+const Library& library() {
+  static const Library& all = *new Library;  // lives as long as the process
+  return all;
+}
+
+}  // namespace
+}  // namespace planted_steps
+
+extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t version) {
+  return version == ASSAY_ABI_VERSION ? &planted_steps::library().table : nullptr;
+}
+extern "C" __attribute__((visibility("default"))) const assay_fault_catalogue* assay_fault_catalogue_open(
+    uint32_t version) {
+  return version == ASSAY_ABI_VERSION ? &planted_steps::library().catalogue : nullptr;
+}

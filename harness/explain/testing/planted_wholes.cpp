@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps that show no stages and are told another problem, or other operands, than they are asked: dispatch
+// and builders of a third party.
+#include <algorithm>
+
+#include "harness/explain/testing/planted_steps.hpp"
+
+namespace planted_steps {
+namespace {
+
+using P = assay_problem;
+using T = assay_tensors;
+
+#define PLAIN "step h=4/2 d=64 page=8 batch=2q1s40_1q9s60_1q12 seed=7"
+#define WINDOW "step h=4/2 d=64 page=8 window=11 batch=2q1s40_2q9s60 seed=7"
+#define TREE "step h=4/2 d=64 page=4 threshold=8 mask=tree batch=2q6s40_1q5s9 seed=7"
+#define CODES "step h=4/2 d=64 page=8 kv=fp8_e4m3:head batch=2q1s40_2q9s60 seed=7"
+#define SINKS "step h=4/2 d=64 page=8 sinks=on cap=3 batch=2q1s40_2q9s60 seed=7"
+
+constexpr const char* kUnified = "step_unified_cpu";
+
+constexpr PlantedStep kWholes[] = {
+    {"whole_tree_as_causal", kUnified, "attend", Where::kWhole, TREE, "mask_causal tree_as_causal",
+     [](P& p, T&) { p.mask = ASSAY_MASK_CAUSAL; }},
+    {"whole_all_drafts", kUnified, "attend", Where::kWhole, TREE, "drafts_all mask_full",
+     [](P&, T& t) {
+       static std::vector<uint8_t> ones(4096, 1);
+       t.tree_mask.data = ones.data();
+     }},
+    {"whole_full", kUnified, "attend", Where::kWhole, PLAIN, "mask_full",
+     [](P& p, T&) { p.mask = ASSAY_MASK_FULL; }},
+    {"whole_context_only", kUnified, "attend", Where::kWhole, PLAIN, "new_keys_missing lengths_without_new",
+     [](P& p, T& t) {
+       p.mask = ASSAY_MASK_FULL;
+       std::vector<int32_t> lengths;
+       for (int32_t r = 0; r < p.requests; ++r) lengths.push_back(p.kv_len[r] - p.q_len[r]);
+       t.kv_len = list_of(kept(lengths), p.requests);
+       p.kv_len = static_cast<const int32_t*>(t.kv_len.data);
+     }},
+    {"whole_length_of_before", kUnified, "attend", Where::kWhole, PLAIN, "lengths_without_new",
+     [](P& p, T& t) {
+       std::vector<int32_t> lengths;
+       for (int32_t r = 0; r < p.requests; ++r) lengths.push_back(p.kv_len[r] - p.q_len[r]);
+       t.kv_len = list_of(kept(lengths), p.requests);
+       p.kv_len = static_cast<const int32_t*>(t.kv_len.data);
+     }},
+    {"whole_window_wider", kUnified, "attend", Where::kWhole, WINDOW, "window_off_by_one",
+     [](P& p, T&) { ++p.window_left; }},
+    {"whole_window_missing", kUnified, "attend", Where::kWhole, WINDOW, "window_missing",
+     [](P& p, T&) { p.window_left = -1; }},
+    {"whole_first_table", kUnified, "attend", Where::kWhole,
+     "step h=4/2 d=64 page=8 window=11 batch=4q3s40 seed=7", "table_of_one",
+     [](P&, T& t) { t.block_table.stride[0] = 0; }},
+    {"whole_unscaled", kUnified, "write", Where::kWhole, CODES, "scale_missing",
+     [](P& p, T&) { p.k_scale_kind = ASSAY_SCALE_NONE; }},
+    {"whole_sinks_missing", kUnified, "attend", Where::kWhole, SINKS, "sink_missing",
+     [](P& p, T&) { p.has_sinks = 0; }},
+    {"whole_cap_missing", kUnified, "attend", Where::kWhole, SINKS, "cap_missing",
+     [](P& p, T&) { p.softcap = 0; }},
+    {"whole_slots_shifted", kUnified, "write", Where::kWhole, PLAIN, "slots_shifted",
+     [](P&, T& t) {
+       static std::vector<int64_t> slots;
+       const auto* own = static_cast<const int64_t*>(t.slot_mapping.data);
+       slots.assign(own, own + t.slot_mapping.shape[0]);
+       std::rotate(slots.begin(), slots.begin() + 1, slots.end());
+       t.slot_mapping.data = slots.data();
+     }},
+    {"whole_never_written", kUnified, "write", Where::kWhole, PLAIN, "left_out row_missing",
+     [](P&, T& t) {
+       static std::vector<int64_t> none(4096, -1);
+       t.slot_mapping.data = none.data();
+     }},
+    {"whole_v_for_k", kUnified, "write", Where::kWhole, PLAIN, "v_for_k",
+     [](P&, T& t) { t.dense_k.data = t.dense_v.data; }},
+    {"whole_softmax_scale", kUnified, "attend", Where::kWhole, PLAIN, "softmax_scale",
+     [](P& p, T&) { p.softmax_scale *= 1.4142135f; }},
+    {"whole_starts_arange", kUnified, "attend", Where::kWhole, PLAIN, "starts_arange",
+     [](P&, T& t) { change(t.cu_q, [](int32_t, int32_t r) { return r; }); }},
+};
+
+}  // namespace
+
+std::span<const PlantedStep> planted_wholes() { return kWholes; }
+
+}  // namespace planted_steps
