@@ -23,8 +23,8 @@ enum class Tier : uint8_t { kD, kP, kR };
 // elements.
 inline constexpr double kLambda = 5.0;
 
-// What makes up the half-width of an LSE in tier P. kWorstCase stands for tier D where P does not apply, or is
-// much wider: there everything adds up at its largest.
+// What makes up the half-width of an LSE in tier P. kWorstCase stands for tier D where P does not apply, or
+// is much wider: there everything adds up at its largest.
 enum class LsePart : uint8_t {
   kScores,       // dot products: what units cut off one way, and five times the spread of their roundings
   kExponential,  // of each weight, and once more for each rise of the running maximum
