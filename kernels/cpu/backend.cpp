@@ -54,25 +54,30 @@ int use_device(int32_t device, char* error, size_t size) {
   return active_isa(&isa, error, size) ? ASSAY_OK : ASSAY_INVALID_ARGUMENT;
 }
 
-const assay_backend kBackend = [] {
-  assay_backend b{};
-  b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = "cpu";
-  b.kernel_count = static_cast<int32_t>(kernels().size()), b.kernels = kernels().data();
-  assay_host::fill(b);
-  b.device_info = device_info, b.use_device = use_device;
-  b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
-  b.host_memory = 1;
-  b.instructions = instructions, b.run_products = run_products, b.run_function = run_function;
-  b.measure_rate = measure_rate;
-  return b;
-}();
+// Made when it is asked for: while the library is loaded, kernels of other files may not be there yet, and a
+// step is made of what is there.
+const assay_backend* backend() {
+  static const assay_backend made = [] {
+    assay_backend b{};
+    b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = "cpu";
+    b.kernel_count = static_cast<int32_t>(kernels().size()), b.kernels = kernels().data();
+    assay_host::fill(b);
+    b.device_info = device_info, b.use_device = use_device;
+    b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
+    b.host_memory = 1;
+    b.instructions = instructions, b.run_products = run_products, b.run_function = run_function;
+    b.measure_rate = measure_rate;
+    return b;
+  }();
+  return &made;
+}
 
 }  // namespace
 }  // namespace assay_cpu
 
 extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(
     uint32_t abi_version) {
-  return abi_version == ASSAY_ABI_VERSION ? &assay_cpu::kBackend : nullptr;
+  return abi_version == ASSAY_ABI_VERSION ? assay_cpu::backend() : nullptr;
 }
 
 extern "C" __attribute__((visibility("default"))) int assay_backend_join(const assay_group* group,

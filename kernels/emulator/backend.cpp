@@ -62,21 +62,25 @@ int allocate(int64_t bytes, void** pointer, char* error, size_t size) {
   return assay_host::allocate(bytes, pointer, error, size);
 }
 
-const assay_backend kBackend = [] {
-  static const std::vector<const assay_kernel*> kernels = gpu::emulator::checked(portable_kernels());
-  assay_backend b{};
-  b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = ASSAY_EMULATOR_NAME;
-  b.kernel_count = static_cast<int32_t>(kernels.size()), b.kernels = kernels.data();
-  assay_host::fill(b);
-  b.copy_to_device = b.copy_to_host = copy, b.synchronize = synchronize, b.allocate = allocate;
-  b.device_info = device_info, b.use_device = use_device;
-  b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
-  b.no_times = kNoTimes;
-  b.begin_capture = kGraphs.begin_capture, b.end_capture = kGraphs.end_capture, b.replay = kGraphs.replay,
-  b.time_replay = kGraphs.time_replay;
-  b.free_graph = kGraphs.free_graph;
-  return b;
-}();
+// Made when it is asked for: while the library is loaded, kernels of other files may not be there yet.
+const assay_backend* backend() {
+  static const assay_backend made = [] {
+    static const std::vector<const assay_kernel*> kernels = gpu::emulator::checked(portable_kernels());
+    assay_backend b{};
+    b.struct_size = sizeof b, b.abi_version = ASSAY_ABI_VERSION, b.name = ASSAY_EMULATOR_NAME;
+    b.kernel_count = static_cast<int32_t>(kernels.size()), b.kernels = kernels.data();
+    assay_host::fill(b);
+    b.copy_to_device = b.copy_to_host = copy, b.synchronize = synchronize, b.allocate = allocate;
+    b.device_info = device_info, b.use_device = use_device;
+    b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
+    b.no_times = kNoTimes;
+    b.begin_capture = kGraphs.begin_capture, b.end_capture = kGraphs.end_capture, b.replay = kGraphs.replay,
+    b.time_replay = kGraphs.time_replay;
+    b.free_graph = kGraphs.free_graph;
+    return b;
+  }();
+  return &made;
+}
 
 // Nothing runs beside a kernel here: what a disturbance changes is the order in which things happen.
 int begin_disorder(int32_t kind, uint64_t seed, double, char* error, size_t size) {
@@ -101,7 +105,7 @@ const assay_disturber kDisturber = {sizeof(assay_disturber),
 
 extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(
     uint32_t abi_version) {
-  return abi_version == ASSAY_ABI_VERSION ? &assay_gpu::kBackend : nullptr;
+  return abi_version == ASSAY_ABI_VERSION ? assay_gpu::backend() : nullptr;
 }
 
 extern "C" __attribute__((visibility("default"))) const assay_disturber* assay_disturber_open(
