@@ -21,7 +21,9 @@ namespace assay {
 // Changes one run of a place; false: it changes nothing.
 using Repair = std::function<bool(const StageRun&, assay_problem&, assay_tensors&)>;
 
-inline constexpr double kSecondsOfTry = 120;  // what loops is ended by its processor time
+// Of the wall: what loops is ended by its processor time, but what reads or writes out of range may as well
+// wait for ever. A try takes milliseconds.
+inline constexpr double kSecondsOfTry = 6;
 
 // Devices' drivers do not survive a fork.
 inline bool in_host_memory(const Backend& backend) {
