@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // paged_auto_sm90 and prefill_auto_sm90: one kernel per op for Hopper that takes what any kernel of the
 // library takes and hands it to the fastest (chooser.hpp). The rows are in the order of preference measured
-// on an H200 (results/README.md, "the kernels that choose"); a new kernel gets a row.
+// on an H200 (results/h200/auto/README.md); a new kernel gets a row.
 #include "kernels/cuda/auto.hpp"
 
 #include "kernels/common/chooser.hpp"

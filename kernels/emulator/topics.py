@@ -23,7 +23,7 @@ import tempfile
 
 TOPICS = ("masks", "layouts", "formats", "lengths", "extremes", "models", "structured", "relations", "data_ops", "metadata", "steps")
 # Kernel and lines known to be untrusted: the scales of channels go into Q, which is rounded to 16 bits, and the bounds of that are too
-# wide for these cases to tell right from wrong (dyadic on the H200 as well, results/README.md; outlier scores leave the exponential no bound).
+# wide for these cases to tell right from wrong (dyadic on the H200 as well, results/h200/README.md; outlier scores leave the exponential no bound).
 # Printed, never counted as passed.
 UNTRUSTED = ("paged_mma_gpu", re.compile(r"kv=int8:channel .*input=(dyadic|outlier)"))
 
