@@ -355,13 +355,17 @@ float key_scale(const Call& c, int request, int32_t key, int32_t kv_head) {
   return kv_scale(c, c.ops.k_scale, k_fault(c), request, key, kv_head, false);
 }
 
+float value_scale(const Call& c, int request, int32_t key, int32_t kv_head) {
+  return kv_scale(c, c.ops.v_scale, v_fault(c.sw), request, key, kv_head, true);
+}
+
 bool results_scaled_by_channel(const Call& c) {
   return c.p().v_scale_kind == ASSAY_SCALE_CHANNEL && !c.how.dequant_v;
 }
 
 float result_scale(const Call& c, int request, int32_t kv_head, int32_t dim) {
   float scale = 1.0f;
-  if (!c.how.dequant_v) {
+  if (!c.how.dequant_v && !c.how.v_scale_in_p) {
     const ScaleFault fault = v_fault(c.sw);
     scale = results_scaled_by_channel(c) ? channel_of(c, c.ops.v_scale, fault, kv_head, dim, c.p().head_dim_v)
                                          : kv_scale(c, c.ops.v_scale, fault, request, 0, kv_head, true);

@@ -26,6 +26,7 @@ void load_v_at(const Call&, KeyPlace, int32_t kv_head, float* out);
 float score_scale(const Call&, int request, int32_t row, int32_t head, int32_t kv_head);
 bool scores_scaled_by_key(const Call&);
 float key_scale(const Call&, int request, int32_t key, int32_t kv_head);
+float value_scale(const Call&, int request, int32_t key, int32_t kv_head);
 // Of result dimension `dim` (constant where V's scale is not by channel).
 bool results_scaled_by_channel(const Call&);
 float result_scale(const Call&, int request, int32_t kv_head, int32_t dim);

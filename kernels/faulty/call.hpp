@@ -38,6 +38,7 @@ struct Resolved {
   bool sink_first = false;
   int32_t p_roundings = 1;
   bool bias_by_column = false;
+  bool v_scale_in_p = false;  // V's codes are the operands, a key's scale multiplies P before it is rounded
 };
 Resolved resolve(const Arithmetic&, const assay_problem&);
 

@@ -61,7 +61,14 @@ Resolved resolve(const Arithmetic& a, const assay_problem& p) {
   const bool lanes = unit.qk.kind == ASSAY_ACC_FMA;
   const int32_t half = p.q_format == ASSAY_FP16 ? ASSAY_FP16 : ASSAY_BF16;
 
-  if (!fp8 && !int8 && !fp32 && scaled && (a.dequant || (!lanes && (k_channel || v_by_token)))) {
+  // The header has a P of any place on its grid where the order is undeclared; of the formats, bf16 has room.
+  const bool bf16_p = unit.p_format == ASSAY_BF16 || (unit.p_format == kOfOperands && half == ASSAY_BF16);
+  r.v_scale_in_p = a.v_scale_in_p && v_by_token && a.undeclared.order && !fp32 && !lanes && !int8 && bf16_p &&
+                   unit.pv.kind == ASSAY_ACC_BLOCK && !k_channel && !a.row_sum_from_rounded_p &&
+                   !a.sum_by_unit;
+  if (r.v_scale_in_p) {
+    r.p_format = ASSAY_BF16;
+  } else if (!fp8 && !int8 && !fp32 && scaled && (a.dequant || (!lanes && (k_channel || v_by_token)))) {
     r.dequant_k = r.dequant_v = true;
     r.dequant_format = half;
   } else if (v_by_token) {

@@ -282,7 +282,7 @@ Scratch::Scratch(const Call& c) {
   tile.k_stride = keys, tile.v_stride = v;
   tile.k.resize(size_t(qk) * keys), tile.k_exponent.resize(size_t(qk) * keys, kZeroExponent);
   tile.v.resize(size_t(keys) * v), tile.v_exponent.resize(size_t(keys) * v, kZeroExponent);
-  tile.scale.resize(keys);
+  tile.scale.resize(keys), tile.v_scale.resize(keys);
   row.resize(size_t(keys) * qk);
   score.resize(keys), argument.resize(keys), weight.resize(keys), product.resize(v);
   weight_exponent.resize(keys);
@@ -304,6 +304,7 @@ void load_tile(const Call& c, int request, int32_t kv_head, int32_t tile, KeyInt
     load_k(c, request, t.first + w, kv_head, s.row.data() + int64_t{w} * qk);
     load_v(c, request, t.first + w, kv_head, t.v.data() + int64_t{w} * t.v_stride);
     if (by_key) t.scale[w] = key_scale(c, request, t.first + w, kv_head);
+    if (c.how.v_scale_in_p) t.v_scale[w] = value_scale(c, request, t.first + w, kv_head);
   }
   if (c.sw.v_tile_late && c.state.calls % 2 == 1 && t.end - t.loaded > 1) {
     float* v = t.v.data() + int64_t{t.loaded} * t.v_stride;
@@ -397,6 +398,8 @@ void visit_tile(const Call& c, int request, Stream& stream, const float* q, cons
   for (int w = lo; w < hi; ++w) largest = p[w] > largest ? p[w] : largest;
   const bool by_unit = c.how.row_sum.kind == ASSAY_ACC_BLOCK;
   if (!from_rounded && !by_unit) add_to_sums(1.0f);
+  if (c.how.v_scale_in_p)
+    for (int w = lo; w < hi; ++w) p[w] *= t.v_scale[w];
   const float unit = round_weights(c, lo, hi, largest, p);
   if (by_unit)
     add_weights(c, lo, hi, stream, s);

@@ -14,7 +14,7 @@ namespace assay_faulty {
 struct Tile {
   int32_t first = 0;            // key of column 0
   int32_t loaded = 0, end = 0;  // columns that hold keys
-  std::vector<float> k, v, scale;
+  std::vector<float> k, v, scale, v_scale;
   std::vector<int16_t> k_exponent, v_exponent;
   int32_t k_stride = 0, v_stride = 0;
 };

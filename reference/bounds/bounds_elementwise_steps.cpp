@@ -63,7 +63,7 @@ void FollowedRow::start_leads(const Keys& keys, const RandomTerms& z, double lar
     leads_.start(slack, largest_random);
     return;
   }
-  if (p_.sinks) return;
+  if (p_.sinks || model_.scale_in_p()) return;
   const auto largest =
       std::max_element(keys.begin(), keys.end(), [](const Key& s, const Key& t) { return s.x < t.x; });
   if (std::count_if(keys.begin(), keys.end(), [&](const Key& k) { return k.x >= largest->x - slack; }) == 1)

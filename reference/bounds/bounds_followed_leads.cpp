@@ -51,7 +51,7 @@ void start_leads(const Block& b, const BlockRow& row, const double* x, RowSums& 
     s.leads.start(slack, s.largest_random);
     return;
   }
-  if (b.p.sinks) return;
+  if (b.p.sinks || b.model.scale_in_p()) return;
   const Top two = top_two(x, 0, b.x.cols());
   if (two.top > two.second + slack) s.leader = two.at;
 }

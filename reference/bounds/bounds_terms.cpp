@@ -94,6 +94,8 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
     longest_part_ = ItemParts(p, a).longest() * std::max(1, a.tile_keys);
   const bool q_scaled = p.q_scale != ASSAY_SCALE_NONE, k_scaled = p.k_scale != ASSAY_SCALE_NONE,
              v_scaled = p.v_scale != ASSAY_SCALE_NONE;
+  scale_in_p_ =
+      a.order_declared == 0 && a.dequant_format == ASSAY_FORMAT_NONE && p.v_scale == ASSAY_SCALE_TOKEN_HEAD;
   const int32_t d = p.head_dim_qk;
 
   // Q K^T. Element-wise scales cost one rounding per product, whole ones are among score_.

@@ -181,6 +181,10 @@ class ErrorModel {
   bool followed() const { return followed_; }
   bool follows_qk() const { return follows(arithmetic_.qk); }
   bool follows_pv() const { return follows(arithmetic_.pv); }
+  // A scale of V that each key has for itself may stand in P when it is rounded: the place of no P on its
+  // grid is known, not even that of exp(0). Where an order is declared P is the exponential and its offset
+  // alone.
+  bool scale_in_p() const { return scale_in_p_; }
   // Scores that are sums of products of few-bit codes: equal ones are counted (count_alike()).
   bool coarse_scores() const { return coarse_scores_; }
   // Truncations of a chain whose error is at most `growth` of a sum.
@@ -216,7 +220,7 @@ class ErrorModel {
   double p_relative_ = 0, p_eta_ = 0, v_relative_ = 0, v_eta_ = 0;
   double growth_qk_ = 0;
   bool alibi_ = false, capped_ = false, tiles_known_ = false, followed_ = false, coarse_scores_ = false,
-       short_v_ = true;
+       short_v_ = true, scale_in_p_ = false;
   double k_rounding_ = 0, elementwise_ = 0, softcap_ = 0, softmax_scale_ = 0;
   PRounding p_rounding_;
   SmallestNormal q_normal_, k_normal_, v_normal_;
