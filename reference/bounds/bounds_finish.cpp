@@ -245,7 +245,8 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
     if (row_.led && !joint_) {
       const T by_runs = led_by_runs(c, norm);
       leads = smaller(leads, by_runs);
-      maxima = smaller(maxima, by_runs + row_.followers * largest);
+      // What the product of maximum and factor is rounded by moves exact weights, and not the rounded ones.
+      maxima = smaller(maxima, by_runs + (row_.followers + z_.top_rounding) * largest);
     }
     const T moved = shared(z_.tile_shared) + (z_.tile_shared + z_.merge) * size_of(c.o - c.replayed);
     const T systematic_r = systematic + c.flips + moved + maxima + merging + c.tile_error +

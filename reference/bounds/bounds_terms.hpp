@@ -81,7 +81,7 @@ struct RandomTerms {
   double farther = 0;           // error of a key per unit of distance from the maximum: a long position bias
   double eps = 0;               // the exponential, systematic for the LSE
   double tile_shared = 0;       // per update of the running maximum: rescale factor, rounded maxima
-  double top_rounding = 0;      // of the running maximum once per row: only the LSE sees it
+  double top_rounding = 0;      // of the running maximum once per row: LSE and leaders see it
   double merge = 0;  // weight of a split, from its stored LSE: |LSE_s| <= max(|LSE|, top) + |x_j - m|
   double merge_distance = 0;             // on the distance in that
   double theta_sigma = 0, quotient = 0;  // row sum (standard deviation), quotient
