@@ -75,8 +75,8 @@ struct Verdict {
   // Largest statistic over its threshold (aggregates.hpp), and which one where.
   double aggregate_ratio = std::numeric_limits<double>::quiet_NaN();
   std::string aggregate_where;
-  // Largest half-width about the exact value over the rms of its row and head, and whether that is past what
-  // is useful: correct, but of an arithmetic too coarse for this case. Never a failure.
+  // The furthest from the exact value that is accepted over the rms of its row and head, and whether that is
+  // past what is useful: correct, but of an arithmetic too coarse for this case. Never a failure.
   double class_gate = std::numeric_limits<double>::quiet_NaN();
   bool useless = false;
   // |o(stored K, V) - o(unquantised K, V)| over the rms of o: what quantising the cache costs. No part of any

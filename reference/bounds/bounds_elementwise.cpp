@@ -10,6 +10,7 @@
 
 #include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_finish.hpp"
+#include "reference/bounds/bounds_heavy.hpp"
 #include "reference/bounds/bounds_order.hpp"
 #include "reference/bounds/bounds_rows.hpp"
 #include "reference/bounds/bounds_runs.hpp"
@@ -105,6 +106,11 @@ class Row {
       c.rounding += k.h * (1 + k.hard) * rounded;
       c.rounding_variance += k.h_random * k.h_random * k.alike * rounded * rounded;
       c.rounding_biased += k.h_biased * rounded;
+      if (k.heavy)
+        c.heavy += k.h_random * rounded;
+      else
+        c.light_variance += k.h_random * k.h_random * k.alike * rounded * rounded;
+      if (!row_.declared) c.updated += k.p * k.updates * from_o;
       c.flips += k.flip * (joint ? std::fabs(k.v[d] - c.replayed) : size);
       c.flip_square += k.alike * k.flip * k.flip * k.v[d] * k.v[d];
     }
@@ -113,6 +119,7 @@ class Row {
       const double size = std::fabs(c.o);
       c.exponent += sink_p_ * sink_hard_ * size;
       c.spread += sink_p_ * size;
+      if (!row_.declared) c.updated += sink_p_ * t_.updates * size;
       c.exponential += sink_p_ * z_.eps * size;
       c.systematic += sink_p_ * sink_systematic_ * size;
       c.variance += sink_p_ * sink_p_ * sink_variance_ * size * size;
@@ -120,6 +127,7 @@ class Row {
     accumulate(d, c);
     c.score_lean = elementwise::FollowedRow::score_lean(keys_, d, c.o);
     c.sum_lean = followed_.sum_lean(keys_, d);
+    if (row_.heavy) c.group_variance = std::min(c.group_variance, followed_.sum_variance(d));
     const double lean = dealt_.lean(d), share = model_.deals(row_.declared) ? dealt_.share(d) : 0;
     c.dealt = c.mass * share, c.dealt_beyond = c.mass * std::max(0.0, share - lean);
     c.swallowed = 2 * std::max(std::fabs(c.o), lean * c.mass);
@@ -182,6 +190,7 @@ class Row {
       }
       const double biased = s + std::fabs(k.x) + std::fabs(scores_.bias[i]);
       k.systematic = z_.systematic(c2, s, capped, slope);
+      row_.most_systematic = std::max(row_.most_systematic, k.systematic);
       k.delta *= slope;
       k.variance = z_.variance(c2, s, capped, biased, slope) + slope * slope * k.cut;
       row_.largest_random = std::max(row_.largest_random, k.error().most() - z_.farther * distance);
@@ -217,6 +226,8 @@ class Row {
     const int64_t most = order_.declared() ? order_.tile() : kEstimateKeys;
     spans_ = order_.spans(id_, head_, begin, end, most);
     const double slack = moving_slack(z_, a.rescale_lag_log2, slack_, row_.largest_random);
+    find_heavy();
+    count_updates(slack);
     followed_.start_leads(keys_, z_, row_.largest_random);
     RunningMaximum maximum(a.rescale_lag_log2, start, slack);
     followed_.start(shape_.span);
@@ -252,6 +263,26 @@ class Row {
     }
     row_.part_distance = std::sqrt(row_.part_distance);
     follow_sums();
+  }
+
+  void find_heavy() {
+    if (!model_.p_rounding().narrow || model_.rounded_row_sum()) return;
+    const auto heavy = [&](const Key& k) { return k.x >= top_key_ - kHeavyDistance; };
+    row_.heavy = static_cast<size_t>(std::count_if(keys_.begin(), keys_.end(), heavy)) <= kMostHeavy;
+    for (Key& k : keys_) k.heavy = row_.heavy && heavy(k);
+  }
+
+  // How many updates each key of an undeclared order may pass through.
+  void count_updates(double slack) {
+    if (row_.declared) return;
+    std::vector<double> x;
+    for (const Key& k : keys_) x.push_back(k.x);
+    std::sort(x.begin(), x.end());
+    for (Key& k : keys_) {
+      const auto above = x.end() - std::upper_bound(x.begin(), x.end(), k.x - slack);
+      const bool counted = !p_.sinks && t_.updates > kFewUpdates;
+      k.updates = counted ? std::min(t_.updates, static_cast<double>(above - (slack > 0))) : t_.updates;
+    }
   }
 
   // What the sums swallow and where near-equal weights round one way, in the pieces of the matrix form.
@@ -333,9 +364,14 @@ class Row {
       row_.score_lean += k.p * k.delta;
       row_.variance += k.p * k.p * k.alike * (k.variance + 2 * k.delta * k.delta);
       row_.flips += k.flip;
+      row_.small_terms += std::min(model_.pv_kept(), k.p);
       row_.replayed_sum += k.replayed;
       row_.known += k.known ? k.p : 0;
+      row_.rounding_floors += std::max(0.0, k.h - model_.p_rounding().relative * k.p);
+      row_.own += k.p * (k.systematic + k.eps) * (k.systematic + k.eps);
+      if (!row_.declared) row_.updated += k.p * k.updates;
     }
+    row_.own = std::sqrt(row_.own), row_.rounding_relative = model_.p_rounding().relative;
     row_.score_lean = std::fabs(row_.score_lean);
     row_.rounding_ratio = std::sqrt(h_over_p);
     row_.structured = elementwise::structured(keys_, model_.coarse_scores());
@@ -351,6 +387,7 @@ class Row {
       sink_hard_ = std::expm1(t_.score * size + t_.distance * distance + t_.fixed);
       sink_systematic_ = z_.factor * size + z_.distance_systematic * distance;
       sink_variance_ = z_.score_variance * size * size + z_.distance_variance * distance * distance;
+      if (!row_.declared) row_.updated += sink_p_ * t_.updates;
       row_.beta += sink_p_ * sink_hard_, row_.eps += sink_p_ * z_.eps;
       row_.systematic += sink_p_ * sink_systematic_;
       row_.variance += sink_p_ * sink_p_ * sink_variance_;

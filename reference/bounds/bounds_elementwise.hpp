@@ -28,6 +28,8 @@ struct Key {
   bool known = false;
   double replayed = 0, flip = 0;  // replayed weight, and what a flip adds, normalised
   double eps = 0;                 // of its exponential
+  bool heavy = false;             // bounds_heavy.hpp
+  double updates = 0;             // undeclared order: of the running maximum, that it may pass through
   double alike = 1;               // how many keys have this score, where chance makes them equal
   double delta = 0;               // what a unit of few bits takes off its score
   double cut = 0;                 // cut_variance of that
@@ -77,6 +79,8 @@ class FollowedRow {
   // What the unit moves channel d by: through the scores, about o, and as it adds up P V.
   static double score_lean(const Keys&, int32_t d, double o);
   double sum_lean(const Keys&, int32_t d) const;
+  // What the cuts of that vary by; infinite where they are not followed.
+  double sum_variance(int32_t d) const;
 
  private:
   void tile(int64_t number, int64_t size, Keys::const_iterator first, Keys::const_iterator last, double to_p);

@@ -57,7 +57,8 @@ void FollowedRow::scores(Keys& keys) const {
 void FollowedRow::start_leads(const Keys& keys, const RandomTerms& z, double largest_random) {
   any_ = {largest_random, 0};
   leader_ = nullptr;
-  if (!model_.follows_qk() || keys.empty() || !maxima_are_known(model_, p_, z)) return;
+  const bool alone = !order_.declared() && model_.p_rounding().narrow;
+  if (!(model_.follows_qk() || alone) || keys.empty() || !maxima_are_known(model_, p_, z)) return;
   const double slack = moving_slack(z, 0, std::numeric_limits<double>::infinity(), largest_random);
   if (order_.declared()) {
     leads_.start(slack, largest_random);
@@ -140,7 +141,8 @@ void FollowedRow::tile(int64_t number, int64_t size, Keys::const_iterator first,
       v.set((k->index - begin) * dv + d, k->v[d] / v_scale_, static_cast<float>(model_.v_normal().value));
     }
   }
-  if (unknown_) return;
+  // Where all of P is rounded to nothing the sums stay.
+  if (unknown_ || std::all_of(p.begin(), p.end(), [](float x) { return x == 0; })) return;
   sums_.enter(number, to_p);
   sums_.add(begin - number * size, count, p.data(), v.value.data(), v.top.data(), dv);
 }
@@ -157,6 +159,11 @@ double FollowedRow::sum_lean(const Keys& keys, int32_t d) const {
   double whole = 0;
   for (const Key& k : keys) whole += k.replayed * k.v[d];
   return std::fabs(sums_.total(d) * v_scale_ - whole);
+}
+
+double FollowedRow::sum_variance(int32_t d) const {
+  if (!model_.follows_pv() || unknown_) return std::numeric_limits<double>::infinity();
+  return sums_.squares(d) / 12 * v_scale_ * v_scale_;
 }
 
 }  // namespace assay::elementwise

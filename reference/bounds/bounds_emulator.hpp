@@ -52,6 +52,9 @@ struct Emulation {
 struct Habits {
   std::function<double(float)> exp_error;  // relative error of the exponential of x; null: noise
   int64_t row_sum_chunk = 0;  // weights of a tile summed in runs of so many before they join the row sum
+  std::function<double(int64_t)> weight_error;  // of the exponential by key, in place of both
+  int32_t scale_steps =
+      0;  // what the factor of all scores, itself a rounded product, is off by, in its last bit
 };
 
 class Emulator {
@@ -102,6 +105,11 @@ class Emulator {
     // The result's own rounding is part of what is declared.
     const double noise = (2 * random_.uniform(bits) - 1) * std::max(0.0, relative - 0x1p-24);
     return static_cast<float>(std::exp(static_cast<double>(x)) * (1 + (x == 0 ? 0 : 1) * noise));
+  }
+  float weight(float x, int64_t key) const {
+    if (x < -87.0f) return 0.0f;
+    return static_cast<float>(std::exp(static_cast<double>(x)) *
+                              (1 + (x == 0 ? 0 : habits_.weight_error(key))));
   }
   float capped(float x) const {
     if (p_.softcap <= 0) return x;
@@ -260,6 +268,7 @@ class Emulator {
       if (t == 0 && q_outside()) scale = static_cast<float>(scale * code_scale);
     }
     round_query(q, scale);
+    if (habits_.scale_steps != 0) scale = std::nextafter(scale, habits_.scale_steps > 0 ? 1e30f : 0.0f);
     const int64_t tile = std::max(1, a_.tile_keys), tiles = (m + tile - 1) / tile;
     std::vector<std::vector<int64_t>> order = visited(i, h, tiles);
     const size_t splits = order.size();
@@ -378,7 +387,9 @@ class Emulator {
     for (size_t j = 0; j < x.size(); ++j) {
       const bool poly =
           a_.exp_poly_every > 0 && (places[j] - first) % a_.exp_poly_every == a_.exp_poly_every - 1;
-      e[j] = exponential(x[j] - top + offset, poly ? a_.exp_poly_relative_error : a_.exp_relative_error);
+      e[j] = habits_.weight_error ? weight(x[j] - top + offset, places[j])
+                                  : exponential(x[j] - top + offset,
+                                                poly ? a_.exp_poly_relative_error : a_.exp_relative_error);
       largest = std::max(largest, e[j]);
     }
     // int8: codes of P are integers, `quantum` turns their products into values.

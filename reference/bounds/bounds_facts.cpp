@@ -31,11 +31,12 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, bool s
   const bool floors = narrow && r.eta > kTiny;
   f.rounding = s.rounding * inverse * (1 + s.largest);
   f.rounding_ratio = floors ? std::sqrt(s.ratio * inverse) : r.relative;
+  f.rounding_relative = r.relative, f.rounding_floors = s.floors * inverse;
   f.systematic = s.score_systematic + z.distance_systematic * std::sqrt(s.distance_square * inverse);
   f.variance =
       inverse * (s.alike_weight * s.score_variance + s.most_alike * kWeightedSquare * z.distance_variance);
   f.most_variance = f.variance;
-  f.eps = z.eps;
+  f.eps = z.eps, f.known = s.known * inverse;
   lead_facts(b, row, s, f);
   f.distance_square = s.distance_square * inverse, f.distance = std::sqrt(f.distance_square);
   f.largest_random = s.largest_random;
@@ -50,6 +51,11 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, bool s
     for (double drift : {s.replayed_excess, s.drifts[0], s.drifts[1], s.drifts[2]})
       f.drift = std::max(f.drift, std::fabs(drift) * inverse);
   f.updated = s.updated * inverse, f.updates = s.updates;
+  if (!f.declared)
+    f.updated = s.ranks.first > 0 ? std::min(s.terms.updates, s.ranks.first * inverse) : s.terms.updates;
+  f.own = f.systematic + f.eps, f.heavy = !s.heavy.empty();
+  f.most_systematic = s.score_systematic;
+  f.small_terms = s.small_terms;
   f.part_distance = std::sqrt(s.part_distance * inverse), f.parts = s.parts;
   f.flips = s.flips * inverse;
   f.replayed_sum = 1 + s.replayed_excess * inverse;
@@ -121,6 +127,9 @@ RowFinish::RowFinish(const Block& b, const BlockRow& of, const RowSums& sums, co
       error_norm(std::sqrt(s.square * inverse)),
       eps_norm(std::sqrt(s.eps_square * inverse)),
       h_norm(std::sqrt(f.rounding_square)),
+      biased(s.biased * inverse),
+      updated(s.ranks.second > 0 ? std::min(s.terms.updates, std::sqrt(s.ranks.second * inverse))
+                                 : s.terms.updates),
       replay_error(inflation(kTileKeys) * static_cast<double>(kTileKeys) * 0x1p-23),
       sink_far(s.sink_weight * std::min(s.m - s.sink, kFar)),
       few_bits(keeps_few_bits(b.model.arithmetic().pv) ? 0x1p-18 : 0x1p-23) {}

@@ -30,6 +30,8 @@ struct RowFinish {
   const bool joint;                           // ErrorModel::rounded_row_sum()
   const double inverse, scaled;               // 1 / sum p; with what fp32 sums may be too small by
   const double error_norm, eps_norm, h_norm;  // square roots of sums of p w^2, p eps^2, h^2
+  const double biased,
+      updated;  // sum of h of weights rounded one way; sqrt(sum p N^2) of an undeclared order
   const double replay_error, sink_far,
       few_bits;  // of fp32 products; sum p (m - x) of the sink; of followed sums
 };

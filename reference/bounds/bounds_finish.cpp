@@ -47,10 +47,11 @@ RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomT
   // Error of the denominator relative to itself, without what numerator and denominator share.
   row_random_ = row.systematic + row.score_lean + row.eps +
                 (row.structured ? row.largest_random : kLambda * std::sqrt(row.variance));
-  const double shared =
-      row.declared ? z.tile_shared * std::max(row.updated, 0.0) : t.updates * (z.eps + 4 * kUnit);
+  const double shared = (row.declared ? z.tile_shared : z.eps + 4 * kUnit) * std::max(row.updated, 0.0);
   remaining_random_ = 1 - row_random_ - theta_random_ - shared - z.top_rounding - z.merge - merge_distance() -
                       row.largest_random - z.farther * row.distance - (joint_ ? row.rounding : 0);
+  second_order_ = 0.5 * row.largest_random * std::exp(row.largest_random);
+  remaining_p_ = remaining_random_ + row.largest_random - second_order_ * row_random_;
   prepare_channels();
 }
 
@@ -127,6 +128,30 @@ T RowBounds::hard_accumulation(const ChannelFacts<T>& c, const T& norm) const {
   return smaller(undeclared, declared);
 }
 
+// A leader whose P is known stands still while all others move against it: what scores are off by one way,
+// twice, on the weights of the others.
+template <class T>
+T RowBounds::beside_known(const ChannelFacts<T>& c) const {
+  if (!(row_.known > 0) || row_.declared || joint_) return every<T>(kInf);
+  const double others = std::max(0.0, 1 - row_.known);
+  const T rest = root(others * larger(every<T>(0), T(c.second - square(c.known) / row_.known)));
+  return 2 * row_.most_systematic * (rest + others * size_of(c.o)) +
+         (z_.distance_systematic * std::sqrt(row_.distance_square) + z_.top_rounding) *
+             (root(c.second) + size_of(c.o));
+}
+
+// What a matrix unit cuts off one way in any order of the keys: half of the last bit of each sum, and of
+// every product no more than the last bit that is kept, or than all of it.
+template <class T>
+T RowBounds::any_order(const T& norm) const {
+  const assay_accumulator& pv = model_.arithmetic().pv;
+  if (row_.declared || pv.kind != ASSAY_ACC_BLOCK) return every<T>(kInf);
+  const double last = std::ldexp(1.0, -pv.mantissa_bits), kept = std::ldexp(1.0, -pv.fraction_bits);
+  return (1 + row_.largest) *
+         (t_.chain_growth / (last + (pv.block + 1) * kept) * (0.5 * last + kept) * (norm + rounded(norm)) +
+          ((1 + row_.rounding_relative) * row_.small_terms + row_.rounding_floors) * row_.v_max);
+}
+
 // Wrong weights of parts move O toward or away from a part's own result.
 template <class T>
 T RowBounds::merged(const ChannelFacts<T>& c, const T& norm) const {
@@ -182,8 +207,9 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
                             : every<T>(kInf);
 
   // What tiers P and R share: accumulation, V's rounding, partial results, the quotient.
-  const T leaning = followed_ ? T(loose_ * c.sum_lean + one_way_pv_ * t_.moved * c.mass)
-                              : larger(loose_ * c.group_systematic, one_way_pv_ * accumulation);
+  const T leaning =
+      followed_ ? T(loose_ * c.sum_lean + one_way_pv_ * t_.moved * c.mass)
+                : larger(smaller(loose_ * c.group_systematic, any_order(norm)), one_way_pv_ * accumulation);
   T systematic = (followed_ ? flushed_ : absolute_random_) + z_.v_relative * c.mass +
                  smaller(accumulation, leaning + row_.absorbed_pv * c.swallowed);
   T variance = square(loose_) * c.group_variance * (followed_ ? 2 : 1) + aligned_variance_;
@@ -200,7 +226,7 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
     variance = every<T>(0);
   }
   const auto shared = [&](double per_update) -> T {
-    if (!row_.declared) return per_update * (t_.updates + 1) * c.spread;
+    if (!row_.declared) return per_update * (c.updated + c.spread);
     return per_update * (c.updated + (row_.updated + row_.late_sink) * size + row_.updates * second_order);
   };
 
@@ -208,24 +234,32 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   const T merging = merged(c, norm);
   const T one_way = c.rounding_biased + (truncated_ ? 0.5 : 0.0) * c.rounding;
   const T random = kLambda * root(c.rounding_variance * rounding_share_);
-  const T systematic_p = systematic + c.systematic + c.score_lean + c.exponential + one_way +
-                         turned<T>(c.flips, random) + shared(z_.tile_shared) + merging + of_row_ * size;
+  const T systematic_p = systematic + smaller(c.systematic, beside_known(c)) + c.score_lean + c.exponential +
+                         one_way + turned<T>(c.flips, random) + shared(z_.tile_shared) + merging +
+                         of_row_ * size;
   const T smooth = variance + c.variance + of_row_variance_ * square(c.o);
-  const T variance_p = smooth + c.rounding_variance * rounding_share_;
   b.p = b.p_rounded = every<T>(kInf);
-  if (remaining_random_ > 0 && !row_.structured) {
-    b.p = (systematic_p + kLambda * root(variance_p)) / remaining_random_;
+  if (remaining_p_ > 0 && !row_.structured) {
+    const auto within = [&](const T& sure, const T& varies) {
+      return T((1 + second_order_) * (sure + kLambda * root(varies)) / remaining_p_);
+    };
+    b.p = within(systematic_p, smooth + c.rounding_variance * rounding_share_);
     // The rounding of one key or two does less than five of its standard deviations. All of it being there,
     // what turns over is, too; a numerator that is not followed errs as its weights do.
     if (narrow_ && !joint_ && z_.farther == 0) {
       const double grown = std::exp(2 * row_.largest_random);
-      const double own = row_.turns() ? row_.largest_random + z_.eps : 0.0;
-      b.p_rounded = (systematic_p - one_way - turned<T>(c.flips, random) +
-                     (grown * row_.rounding_ratio + own) * norm + kLambda * root(smooth)) /
-                    remaining_random_;
+      const T own = row_.turns() ? T(row_.own * norm) : every<T>(0);
+      b.p_rounded =
+          within(systematic_p - one_way - turned<T>(c.flips, random) + grown * rounded(norm) + own, smooth);
+      // Or only of keys that have most of the weight, whose roundings grow with the errors of their scores.
+      if (row_.heavy) {
+        const T grows = square(row_.largest_random / kLambda * c.heavy);
+        b.p = smaller(
+            b.p, within(systematic_p + c.heavy + own, smooth + grows + c.light_variance * rounding_share_));
+      }
     }
   }
-  b.bias = systematic_p / remaining_random_;
+  b.bias = (1 + second_order_) * systematic_p / remaining_p_;
   b.bias = each<T>([&](int32_t k) { return std::isfinite(lane(b.p, k)) ? lane(b.bias, k) : kInf; });
   b.sigma = root(smooth + kMeanSquare * c.rounding_variance * rounding_share_ + square(systematic_p / 3));
   if (narrow_) {
@@ -270,7 +304,7 @@ double RowBounds::lse_hard() const {
 }
 
 double RowBounds::updates_of_the_sum() const {
-  return row_.declared ? z_.tile_shared * row_.updated : t_.updates * (z_.eps + 4 * kUnit);
+  return (row_.declared ? z_.tile_shared : z_.eps + 4 * kUnit) * row_.updated;
 }
 
 double RowBounds::lse_systematic() const {

@@ -29,6 +29,9 @@ struct RowFacts {
   // Hard: sum p expm1(E), its largest, sum h (1 + E), sqrt(sum h^2 / p) with sum h|v| <= that sqrt(sum p
   // v^2).
   double beta = 0, largest = 0, rounding = 0, rounding_ratio = 0;
+  // Of that what no more than a step of the grid allows: sum of h_j beyond u_P p_j, as in `rounding` without
+  // E.
+  double rounding_relative = 0, rounding_floors = 0;
   // Random model of the scores: sum p S_j, sum p^2 V_j, sum p eps_j, largest S + lambda sqrt(V) of a key.
   // A key's own error is at most largest_random + RandomTerms::farther times its distance; `distance` is the
   // mean of these.
@@ -44,15 +47,20 @@ struct RowFacts {
   double drift = 0;
   bool shifted = false;  // what keys share of their errors moves P by more than it takes to round otherwise
   // Sum over updates of the weight accumulated before, times 1 + the distance of the maximum that is left
-  // behind: what a stale maximum was off by grows with it.
+  // behind: what a stale maximum was off by grows with it. Undeclared order: sum p N, N the updates that a
+  // key may pass through.
   double updated = 0;
   double updates = 0;
   int64_t parts = 0;  // that hold keys
   // Declared order: sqrt(sum over parts of their weight times their distance^2), how far a part's largest
   // score is below the row's.
   double part_distance = 0;
-  double flips = 0;       // weight that may round differently than replayed
-  double score_lean = 0;  // units of few bits: |sum p delta|, what they take off the scores
+  double flips = 0;            // weight that may round differently than replayed
+  double score_lean = 0;       // units of few bits: |sum p delta|, what they take off the scores
+  double most_systematic = 0;  // the largest S_j, without what grows with the distance
+  double small_terms = 0;      // sum of p_j, each no more than the last bit that pv keeps of the largest term
+  double own = 0;              // sqrt(sum p (S_j + eps_j)^2) or more
+  bool heavy = false;          // few keys have most of the weight: ChannelFacts::heavy holds them
   // Where the keys that define running maxima are known (bounds_leads.hpp): of all keys outside the run of
   // the largest score sqrt(sum p e^2) and the largest e, and what keys that define no maximum put into a row
   // sum that stands against maxima.
@@ -113,12 +121,13 @@ struct ChannelFacts {
   T exponential = every<T>(0), systematic = every<T>(0), variance = every<T>(0);
   // Rounding of P; |v - o| instead of |v| where the row sum takes rounded P.
   T rounding = every<T>(0), rounding_variance = every<T>(0),
-    rounding_biased = every<T>(0);  // sum h(1+E)|v|, sum h^2 v^2, one-way part
+    rounding_biased = every<T>(0);                      // sum h(1+E)|v|, sum h^2 v^2, one-way part
+  T heavy = every<T>(0), light_variance = every<T>(0);  // sum h|v| of heavy keys, sum h^2 v^2 of the others
   T group_hard = every<T>(0), group_systematic = every<T>(0),
-    group_variance = every<T>(0);                    // accumulation (GroupTerms)
-  T part_size = every<T>(0);                         // sum over parts of |A_s|
-  T part_far = every<T>(0);                          // of |A_s| times the part's distance
-  T updated = every<T>(0);                           // as RowFacts::updated, of |sum p v|
+    group_variance = every<T>(0);  // accumulation (GroupTerms)
+  T part_size = every<T>(0);       // sum over parts of |A_s|
+  T part_far = every<T>(0);        // of |A_s| times the part's distance
+  T updated = every<T>(0);         // as RowFacts::updated, of |sum p v|; undeclared order: of |v - o|
   T flips = every<T>(0), flip_square = every<T>(0);  // sum flip |v|, sum flip^2 v^2
   T tile_error = every<T>(0);                        // int8 by tile: error of the tile's scale times its sum
   // Units of few bits: what they take off the scores moves O by |sum p delta (v - o)|; what they take off the
@@ -167,6 +176,16 @@ class RowBounds {
   template <class T>
   T merged(const ChannelFacts<T>&, const T& norm) const;
   template <class T>
+  T any_order(const T& norm) const;
+  template <class T>
+  T beside_known(const ChannelFacts<T>&) const;
+  // All that the rounding of P may do: sum h|v|.
+  template <class T>
+  T rounded(const T& norm) const {
+    return smaller(T(row_.rounding_ratio * norm),
+                   T(row_.rounding_relative * norm + row_.rounding_floors * row_.v_max));
+  }
+  template <class T>
   T led(const ChannelFacts<T>&, const T& norm) const;
   // The same in tier R, with all that the maxima of runs are off by: their moves, and row sums.
   template <class T>
@@ -183,6 +202,7 @@ class RowBounds {
   const RowFacts& row_;
   GroupTerms dealt_;  // of the keys of a part, on ChannelFacts::dealt
   double lost_hard_ = 0, remaining_hard_ = 0, remaining_random_ = 0, row_random_ = 0, theta_random_ = 0;
+  double second_order_ = 0, remaining_p_ = 0;  // tier P: expm1(e) <= e (1 + second_order_)
   // What the channels of a row share, worked out once as they are many.
   bool joint_, narrow_, truncated_, followed_;
   double rounding_share_;    // variance of one rounding of P over h^2

@@ -103,4 +103,9 @@ double FollowedValues::lean(Index i, Index d, double inverse, double whole) cons
   return unknown_ ? kInf : std::fabs(sums_[static_cast<size_t>(i)].total(d) * v_scale_ * inverse - whole);
 }
 
+double FollowedValues::variance(Index i, Index d, double inverse) const {
+  const double scale = v_scale_ * inverse;
+  return unknown_ ? kInf : sums_[static_cast<size_t>(i)].squares(d) / 12 * scale * scale * (1 + 0x1p-18);
+}
+
 }  // namespace assay::matrix_bounds

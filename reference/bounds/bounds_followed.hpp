@@ -38,6 +38,8 @@ void enter_leads(const Block&, Eigen::Index i, Eigen::Index from, Eigen::Index t
 // Sums over the keys at .. at + count - 1 and their weights; kinds: how many are alike (null: none).
 void add_leads(const Block&, Eigen::Index i, Eigen::Index at, int64_t count, const double* weights,
                const float* kinds, RowSums&);
+// Variance of the score of one of them.
+double score_variance(const Block&, Eigen::Index i, Eigen::Index at, const RowSums&);
 // For the same keys what each one's score and its maximum may be off by, in t.eps, which moves to `room`,
 // instead of the most of all keys in t.window.
 void key_windows(const Block&, Eigen::Index i, Eigen::Index at, int64_t count, const RowSums&,
@@ -60,6 +62,8 @@ class FollowedValues {
   void end_part();
   // How far channel d of row i is from `whole`; `inverse` of the row's weight.
   double lean(Eigen::Index i, Eigen::Index d, double inverse, double whole) const;
+  // What its cuts vary by (StepSums::squares over 12).
+  double variance(Eigen::Index i, Eigen::Index d, double inverse) const;
 
  private:
   const Block& b_;

@@ -42,10 +42,16 @@ ScoreError error_of(const Block& b, Index i, Index at, const RowSums& s) {
 
 }  // namespace
 
+double score_variance(const Block& b, Index i, Index at, const RowSums& s) {
+  const double delta = b.delta(i, at);
+  return s.other_variance + b.cut(i, at) + 2 * delta * delta;
+}
+
 void start_leads(const Block& b, const BlockRow& row, const double* x, RowSums& s) {
   s.leader = -1;
   const assay_arithmetic& a = b.model.arithmetic();
-  if (!b.model.follows_qk() || row.seen == 0 || !maxima_are_known(b.model, b.p, s.random)) return;
+  const bool followed = b.model.follows_qk(), alone = !b.order.declared() && b.model.p_rounding().narrow;
+  if (!(followed || alone) || row.seen == 0 || !maxima_are_known(b.model, b.p, s.random)) return;
   const double slack = moving_slack(s.random, a.rescale_lag_log2, kInf, s.largest_random);
   if (b.order.declared()) {
     s.leads.start(slack, s.largest_random);
@@ -69,7 +75,9 @@ void add_leads(const Block& b, Index i, Index at, int64_t count, const double* w
   const float *delta = b.delta.row(i).data() + at, *cut = b.cut.row(i).data() + at;
   Followers f;
   double most = 0, all = 0;
-  const double other = s.other_variance;
+  // Heavy keys are taken one by one; a little less than they have at least.
+  const double other = s.other_variance,
+               light = s.heavy.empty() ? kInf : std::exp(-kHeavyDistance) * (1 + 0x1p-20);
   const auto add = [&](int64_t from, int64_t to) {
     double weight = 0, lean = 0, variance = 0, largest = 0;
 #pragma omp simd reduction(+ : weight, lean, variance) reduction(max : largest)
@@ -77,7 +85,7 @@ void add_leads(const Block& b, Index i, Index at, int64_t count, const double* w
       const double w = weights[j], d = delta[j], kind = kinds != nullptr ? kinds[j] : 1.0f;
       const double v = w * kind * (other + cut[j] + 2 * d * d);
       weight += w, lean += w * d, variance += w * v;
-      largest = largest < v ? v : largest;
+      largest = largest < v && w <= light ? v : largest;
     }
     f.weight += weight, f.lean += lean, f.variance += variance;
     most = std::max(most, largest);
@@ -133,7 +141,6 @@ bool release_leader(const TileRounding& t, int64_t key, double weight, float exc
 void lead_facts(const Block& b, const BlockRow& row, const RowSums& s, RowFacts& f) {
   if (!b.model.follows_qk()) return;
   const double inverse = 1 / s.weight, sink = s.sink_weight * inverse;
-  f.known = s.known * inverse;
   const double distance = s.most_alike * kWeightedSquare * s.random.distance_variance * inverse;
   f.variance = s.value_variance * inverse * inverse + sink * sink * s.other_variance + distance;
   f.most_variance = std::max(s.most_variance * inverse, sink * s.other_variance) + distance;

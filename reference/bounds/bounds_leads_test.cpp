@@ -45,9 +45,10 @@ void follow(const double* q, const double* k, int d, const assay_accumulator& un
     const double before = sum;
     sum = block_step(before, q + from, k + from, count, {kLeast, kLeast}, unit);
     if (top <= -100000) continue;
-    int lost = 1;  // the accumulator
+    double lost = 1;  // the accumulator; of a term twice itself at most
     for (int i = from; i < from + count; ++i)
-      lost += chop(q[i] * k[i], top, unit.fraction_bits) != q[i] * k[i];
+      if (chop(q[i] * k[i], top, unit.fraction_bits) != q[i] * k[i])
+        lost += std::min(1.0, 4 * std::pow(std::ldexp(q[i] * k[i], unit.fraction_bits - top), 2));
     squares += lost * square(std::ldexp(1.0, top - unit.fraction_bits));
     if (sum != 0) squares += square(std::ldexp(1.0, exponent(sum) - unit.mantissa_bits));
   }
@@ -209,13 +210,16 @@ TEST(Leads, AreAllOfWhatMaximaMayDoInTierR) {
   RowFacts row;
   row.keys = row.declared = row.replayed = row.led = row.shifted = true;
   row.count = 8, row.parts = 2, row.largest_random = 0.3, row.systematic = 0.3, row.rounding_ratio = 0.06;
+  row.own = 0.2, row.rounding_relative = 1;
   row.others = 0.01, row.others_most = 0.1, row.followers = 0.02;
   ChannelFacts<double> of;
   of.o = 1, of.replayed = 1.5, of.second = 5, of.part_size = 4, of.updated = 3, of.rounding_variance = 100;
   const ElementBounds<double> b = RowBounds(model, terms, random, row).element(of);
   const double remaining = 1 - 0.3 - 0.3 - 0.001, norm = std::sqrt(5.0);
   EXPECT_NEAR(b.r * remaining, 0.01 * (2 + 0.5) + 0.1 * 0.06 * norm + 0.021 * 1.5, 1e-9);
-  EXPECT_NEAR(b.p_rounded * remaining, std::exp(0.6) * 0.06 * norm, 1e-9);
+  // Second order of tier P: expm1(e) <= e (1 + e exp(e) / 2), in numerator and row sum.
+  const double second = 1 + 0.15 * std::exp(0.3);
+  EXPECT_NEAR(b.p_rounded * (1 - 0.001 - 0.3 * second), second * std::exp(0.6) * 0.06 * norm, 1e-9);
   row.led = false;
   EXPECT_GT(RowBounds(model, terms, random, row).element(of).r * remaining, 0.3 * (4 + 3 + 1.5));
 }

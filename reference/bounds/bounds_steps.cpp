@@ -77,7 +77,10 @@ void follow_in(const assay_accumulator& unit, int64_t terms, const float* a, con
           const Real term = size * static_cast<Real>(other[i]) * inverse[i],
                      whole = static_cast<Real>(static_cast<int32_t>(term));
           sum[i] += whole;
-          if constexpr (kCuts) lost[i] += term != whole ? Real{1} : Real{0};
+          if constexpr (kCuts) {
+            const Real twice = 4 * term * term;
+            lost[i] += term == whole ? Real{0} : twice < 1 ? twice : Real{1};
+          }
         }
       }
       for (int64_t i = 0; i < n; ++i) {
@@ -112,7 +115,9 @@ StepSums::StepSums(const assay_arithmetic& a, int64_t channels, int64_t most_til
     : unit_(a.pv),
       window_(promotion_tiles(a)),
       sums_(static_cast<size_t>(channels), 0.0f),
-      total_(static_cast<size_t>(channels), 0.0) {
+      squares_(static_cast<size_t>(channels), 0.0f),
+      total_(static_cast<size_t>(channels), 0.0),
+      total_squares_(static_cast<size_t>(channels), 0.0) {
   if (a.promote_pv == 0) window_ = most_tiles;
   const bool gap = a.p_format == ASSAY_FP16 || format_is_fp8(a.p_format);
   p_smallest_ = gap ? std::ldexp(1.0f, format_info(a.p_format).min_exponent) : 0.0f;
@@ -124,8 +129,10 @@ void StepSums::enter(int64_t tile, double to_p) {
     tile_ = tile, ++tiles_;
   }
   if (to_p == to_p_) return;
-  if (to_p_ > 0)
+  if (to_p_ > 0) {
     for (float& sum : sums_) sum = static_cast<float>(sum * (to_p / to_p_));
+    take_squares();
+  }
   to_p_ = to_p;
 }
 
@@ -139,13 +146,21 @@ void StepSums::add(int64_t first, int64_t count, const float* p, const float* v,
   const auto follow = [&](int64_t from, int64_t to) {
     if (from < to)
       follow_steps(unit_, to - from, p + from, &tops_[from], v + from * stride, v_top + from * stride, stride,
-                   channels, sums_.data());
+                   channels, sums_.data(), squares_.data());
   };
   follow(0, lead);
   follow(lead, count);
 }
 
+void StepSums::take_squares() {
+  const double from_p = 1 / to_p_;
+  for (size_t d = 0; d < squares_.size(); ++d)
+    total_squares_[d] += static_cast<double>(squares_[d]) * from_p * from_p;
+  std::fill(squares_.begin(), squares_.end(), 0.0f);
+}
+
 void StepSums::move() {
+  if (to_p_ > 0) take_squares();
   if (to_p_ > 0)
     for (size_t d = 0; d < sums_.size(); ++d) total_[d] += static_cast<double>(sums_[d]) / to_p_;
   std::fill(sums_.begin(), sums_.end(), 0.0f);

@@ -37,7 +37,7 @@ struct StepOperands {
 // sums[n] becomes what the unit makes of sums[n] + sum_k a[k] b[k * stride + n], n < count, in steps of
 // unit.block terms from the first one on. squares: null, or where to add up, for each sum, the squares of the
 // steps of the grids of what it lost: of the accumulator and the result of every step, and of terms that do
-// not fit.
+// not fit; of a term below half a step no more than twice itself.
 void follow_steps(const assay_accumulator& unit, int64_t terms, const float* a, const float* a_top,
                   const float* b, const float* b_top, int64_t stride, int64_t count, float* sums,
                   float* squares = nullptr);
@@ -69,17 +69,19 @@ class StepSums {
   // Keys first .. first + count - 1 of the tile with rounded weights p; V [count, stride] as in StepOperands.
   void add(int64_t first, int64_t count, const float* p, const float* v, const float* v_top, int64_t stride);
   void end_part();
-  // Of channel d, in the row's weights.
+  // Of channel d, in the row's weights, and the squares of follow_steps.
   double total(int64_t d) const { return total_[static_cast<size_t>(d)]; }
+  double squares(int64_t d) const { return total_squares_[static_cast<size_t>(d)]; }
 
  private:
   void move();  // what was added up apart joins the rest
+  void take_squares();
   assay_accumulator unit_ = {};
   int64_t window_ = 0, tile_ = -1, tiles_ = 0;  // window_: tiles added up apart; 0: all
   float p_smallest_ = 0;
   double to_p_ = 0;
-  std::vector<float> sums_, tops_;
-  std::vector<double> total_;
+  std::vector<float> sums_, tops_, squares_;
+  std::vector<double> total_, total_squares_;
 };
 
 // Operands beyond this are not followed, so that no product leaves fp32; their scores are off by anything.

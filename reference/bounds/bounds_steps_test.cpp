@@ -34,7 +34,8 @@ float step(const assay_accumulator& unit, const float* a, const float* b, int64_
   for (int64_t k = 0; k < count; ++k) {
     const double product = static_cast<double>(a[k]) * b[k];
     sum += cut(product);
-    cuts += std::ldexp(static_cast<double>(cut(product)), grid) != product;
+    const double size = std::ldexp(std::fabs(product), 1 - grid);  // twice, in steps of the grid
+    if (std::ldexp(static_cast<double>(cut(product)), grid) != product) cuts += std::min(1.0, size * size);
   }
   if (squares != nullptr) *squares += cuts * std::ldexp(1.0, 2 * grid);
   if (sum == 0) return 0;

@@ -177,6 +177,10 @@ class ErrorModel {
   double pv_lanes() const {
     return arithmetic_.pv.kind == ASSAY_ACC_FMA ? std::max(1, arithmetic_.pv.block) : 1;
   }
+  // The last bit that pv keeps of the largest term of a sum.
+  double pv_kept() const {
+    return arithmetic_.pv.kind == ASSAY_ACC_BLOCK ? std::ldexp(1.0, -arithmetic_.pv.fraction_bits) : 0.0;
+  }
   // Units whose steps are followed on the data (bounds_steps.hpp).
   bool followed() const { return followed_; }
   bool follows_qk() const { return follows(arithmetic_.qk); }

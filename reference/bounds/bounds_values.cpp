@@ -13,6 +13,7 @@
 #include "reference/bounds/bounds_facts.hpp"
 #include "reference/bounds/bounds_followed.hpp"
 #include "reference/bounds/bounds_group.hpp"
+#include "reference/bounds/bounds_heavy.hpp"
 #include "reference/bounds/bounds_partial.hpp"
 #include "reference/bounds/bounds_runs.hpp"
 #include "reference/bounds/bounds_weights.hpp"
@@ -96,6 +97,11 @@ class Values {
     s.lanes.row_sum_lanes = model.row_sum_lanes(shape.span, shape.keys);
     s.lanes.pv_lanes = model.pv_lanes();
     score_errors(b_, row, shape.top, x, s);
+    if (narrow_ && !model.rounded_row_sum()) s.heavy = heavy_keys(x, b_.x.cols(), row.top);
+    if (!b_.order.declared() && !b_.p.sinks && s.terms.updates > kFewUpdates) {
+      const double slack = moving_slack(s.random, a.rescale_lag_log2, s.slack, s.largest_random);
+      s.ranks = rank_sums(x, b_.x.cols(), s.m, slack, s.terms.updates);
+    }
     if (b_.p.sinks) sink_errors(s);
     s.start = a.sink_first && b_.p.sinks ? s.sink : -kInf;
   }
@@ -114,7 +120,10 @@ class Values {
     product_.resize(rows_, dv_);
     group_weight_.assign(rows_, 0.0), group_updates_.assign(rows_, 0.0);
     group_keys_.assign(rows_, 0);
-    if (b_.model.follows_qk()) lean_ = MatrixF::Zero(rows_, dv_), known_ = Matrix::Zero(rows_, dv_);
+    if (std::any_of(sums_.begin(), sums_.end(), [](const RowSums& s) { return !s.heavy.empty(); }))
+      heavy_size_ = heavy_square_ = heavy_first_ = heavy_second_ = Matrix::Zero(rows_, dv_);
+    if (narrow_) known_ = Matrix::Zero(rows_, dv_);
+    if (b_.model.follows_qk()) lean_ = MatrixF::Zero(rows_, dv_);
     if (b_.model.followed()) distance_.emplace(rows_, dv_);
     if (b_.model.follows_pv()) followed_.emplace(b_, dv_);
     excess_ = h_square_ = flip_ = MatrixF::Zero(narrow, kTileKeys);
@@ -139,6 +148,7 @@ class Values {
           weights_.row(i).head(count).setZero();
       }
       multiply(span.from - b_.begin, count);
+      for (Index i = 0; i < rows_; ++i) add_heavy(i, span.from - b_.begin, count);
     }
     if (span.ends_group) end_group();
     if (span.ends_part) end_part();
@@ -185,7 +195,7 @@ class Values {
     double* weights = weights_.row(i).data();
     const double weight_before = s.weight;
     double part_before = s.part_weight;
-    weigh(s, x, b_.e.row(i).data() + at, eps_.data(), count, weights);
+    weigh(s, x, b_.e.row(i).data() + at, eps_.data(), b_.model.pv_kept(), count, weights);
     group_weight_[i] += s.weight - weight_before;
     const BlockRow& row = b_.rows[i];
     group_keys_[i] +=
@@ -260,6 +270,8 @@ class Values {
           flip_square_.row(i) += flip * flip * alike_.kind(i, first + j) * v_square_.row(j);
         }
     }
+    // Against itself a key's score errs by nothing.
+    if (!b_.model.follows_qk()) t.window -= 2 * s.largest_random;
     if (const Index j = s.leader - first; j >= at && j < at + count)
       if (release_leader(t, j - at, weights_(i, j), excess_(i, j), h_square_(i, j), s))
         known_.row(i) += weights_(i, j) * v_.row(j);
@@ -285,6 +297,22 @@ class Values {
     rounded_ += product_ * (size * size);
     product_.noalias() = excess_.leftCols(count) * v_size_.topRows(count);
     replayed_ += product_ * size;
+  }
+
+  // The heavy keys of row i among those at .. at + count - 1.
+  void add_heavy(Index i, Index at, int64_t count) {
+    RowSums& s = sums_[i];
+    for (const int64_t key : s.heavy) {
+      const Index j = key - at;
+      if (j < 0 || j >= count) continue;
+      const double w = weights_(i, j), h = h_square_(i, j);
+      heavy_size_.row(i) += std::sqrt(h) * (1 + 0x1p-22) * v_.row(j).cwiseAbs();
+      heavy_square_.row(i) += h * (1 - 0x1p-20) * v_.row(j).cwiseAbs2();
+      if (!b_.model.follows_qk()) continue;
+      const double variance = w * w * alike_.kind(i, key) * score_variance(b_, i, key, s);
+      heavy_first_.row(i) += variance * v_.row(j), heavy_second_.row(i) += variance * v_.row(j).cwiseAbs2();
+      s.heavy_weight += variance;
+    }
   }
 
   void begin_part() {
@@ -363,6 +391,10 @@ class Values {
     c.exponential = y.eps_norm * moved;
     c.systematic = f.systematic * moved;
     c.variance = f.most_variance * variance;
+    if (f.heavy && b_.model.follows_qk())
+      c.variance +=
+          larger(every<T>(0), T(at(heavy_second_) - c.o * (2 * at(heavy_first_) - c.o * s.heavy_weight))) *
+          square(inverse);
     const T lean_of_v = from_memory<T>(&lean_of_v_[d]);
     if (b_.model.deals(f.declared)) {
       const T share = from_memory<T>(&share_of_v_[d]);
@@ -374,7 +406,7 @@ class Values {
     c.group_variance = at(partial_.variance) * scaled * inverse;
     c.part_size = at(partial_.part_size) * scaled;
     c.part_far = at(partial_.part_far) * scaled;
-    c.updated = at(partial_.updated) * scaled;
+    c.updated = f.declared ? T(at(partial_.updated) * scaled) : T(y.updated * deviation);
     c.tile_error = at(partial_.tile_error) * scaled;
     c.replayed = c.o;
     if (f.known > 0) c.known = at(known_) * inverse;
@@ -389,12 +421,24 @@ class Values {
       const T sum = narrow_ ? T(c.o + at(replayed_) * inverse) : T(c.o + 0.0);
       c.sum_lean = each<T>([&](int32_t k) { return followed_->lean(i, d + k, inverse, lane(sum, k)); }) +
                    y.few_bits * norm;
+      if (f.heavy && keeps_few_bits(b_.model.arithmetic().pv))
+        c.group_variance = smaller(
+            c.group_variance, each<T>([&](int32_t k) { return followed_->variance(i, d + k, inverse); }));
     }
     if (narrow_) {
       const T rounded_by = y.joint ? deviation : norm;
       c.rounding = f.rounding_ratio * (1 + f.largest) * rounded_by;
       c.rounding_biased = f.rounding_biased * rounded_by;
       c.rounding_variance = at(rounded_) * scaled * inverse;
+      if (!y.joint) {
+        const T floors = every<T>(f.rounding_floors * f.v_max);
+        c.rounding = smaller(c.rounding, T((f.rounding_relative * norm + floors) * (1 + f.largest)));
+        c.rounding_biased = smaller(c.rounding_biased, every<T>(y.biased * f.v_max));
+      }
+      if (f.heavy) {
+        c.heavy = at(heavy_size_) * inverse;
+        c.light_variance = larger(every<T>(0), T(c.rounding_variance - at(heavy_square_) * square(inverse)));
+      }
       c.replayed += at(replayed_) * inverse;
       c.flip_square = at(flip_square_) * scaled * inverse;
       c.flips = at(flips_) * scaled + y.replay_error * f.rounding_ratio * norm;
@@ -419,6 +463,8 @@ class Values {
   std::vector<float> eps_;
   std::optional<FollowedValues> followed_;
   Matrix v_, weights_, acc_, known_;  // known_: of leaders whose P is known
+  // Of heavy keys: sums of h|v|, h^2 v^2, and of v and v^2 times the variance of the weight.
+  Matrix heavy_size_, heavy_square_, heavy_first_, heavy_second_;
   DealtSums dealt_{dv_};
   alignas(64) float windows_[kTileKeys];
   std::vector<double> lean_of_v_, share_of_v_;  // of dealt_, by channel

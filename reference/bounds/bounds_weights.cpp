@@ -25,9 +25,10 @@ bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const 
   const double from_p = 1 / t.to_p, to_p = t.to_p, m = s.m;
   const double window = t.window, window_distance = t.window_distance;
   const float* eps = t.eps;
-  double ratio = 0, biased = 0, squares = 0, sizes = 0, difference = 0, below = 0, above = 0, other = 0;
+  double ratio = 0, biased = 0, biased_sizes = 0, floors = 0, squares = 0, sizes = 0, difference = 0,
+         below = 0, above = 0, other = 0;
   alignas(64) double distances[kReplayed ? kMostKeys : 1], grids[kReplayed ? kMostKeys : 1];
-#pragma omp simd reduction(+ : ratio, biased, squares, sizes, difference, below, above, other)
+#pragma omp simd reduction(+ : ratio, biased, biased_sizes, floors, squares, sizes, difference, below, above, other)
   for (int64_t j = 0; j < count; ++j) {
     const double w = weights[j], p = w * to_p;
     const RoundedP rounded = round(p);
@@ -38,6 +39,8 @@ bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const 
       const double over = w > 0 ? h * (h / w) : 0.0;
       ratio += over;
       biased += p < quantum ? over : 0.0;
+      biased_sizes += p < quantum ? h : 0.0;
+      floors += h > relative * w ? h - relative * w : 0.0;
     }
     const double delta = (rounded.value - p) * from_p;
     difference += delta;
@@ -60,6 +63,7 @@ bool round_loop(RowSums& s, const TileRounding& t, const double* weights, const 
   }
   s.ratio += ratio;
   s.ratio_biased += biased;
+  s.biased += biased_sizes, s.floors += floors;
   s.rounding_square += squares;
   s.rounding += sizes;
   s.replayed_excess += difference;
@@ -128,10 +132,11 @@ bool round_in(RowSums& s, const TileRounding& t, const double* weights, const do
 
 }  // namespace
 
-void weigh(RowSums& s, const double* x, const float* e, const float* eps, int64_t count, double* weights) {
+void weigh(RowSums& s, const double* x, const float* e, const float* eps, double kept, int64_t count,
+           double* weights) {
   const ErrorTerms& t = s.terms;
-  double weight = 0, error = 0, square = 0, largest = 0, spread = 0, eps_square = 0;
-#pragma omp simd reduction(+ : weight, error, square, spread, eps_square) reduction(max : largest)
+  double weight = 0, error = 0, square = 0, largest = 0, spread = 0, eps_square = 0, small = 0;
+#pragma omp simd reduction(+ : weight, error, square, spread, eps_square, small) reduction(max : largest)
   for (int64_t j = 0; j < count; ++j) {
     const double distance = std::min(s.m - x[j], kFar);
     const double visible = distance < kFar ? 1.0 : 0.0;
@@ -139,6 +144,7 @@ void weigh(RowSums& s, const double* x, const float* e, const float* eps, int64_
     const double w = (e[j] + t.distance * distance + t.fixed) * visible;
     weights[j] = p;
     weight += p;
+    small += p < kept ? p : kept * visible;
     largest = largest < w ? w : largest;
     spread += p * distance * distance;
     eps_square += p * (eps[j] * eps[j]);
@@ -159,6 +165,7 @@ void weigh(RowSums& s, const double* x, const float* e, const float* eps, int64_
   }
   s.weight += weight;
   s.part_weight += weight;
+  s.small_terms += small;
   s.error += error;
   s.square += square;
   s.distance_square += spread;

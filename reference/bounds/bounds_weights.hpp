@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "reference/bounds/bounds_alike.hpp"
+#include "reference/bounds/bounds_heavy.hpp"
 #include "reference/bounds/bounds_leads.hpp"
 #include "reference/bounds/bounds_order.hpp"
 #include "reference/bounds/bounds_rounding.hpp"
@@ -34,10 +35,13 @@ struct RowSums {
   LaneSums lanes;
   // Rounding of P: sum h^2 / p and its part from keys rounded one way, sum h^2, sum |h|, sum of what replayed
   // weights have more than exact ones, and of what they may flip.
+  // Sums of h of the latter, and of what h is more than relative to p.
+  double biased = 0, floors = 0;
   double ratio = 0, ratio_biased = 0, rounding_square = 0, rounding = 0, replayed_excess = 0, flips = 0;
   double drifts[3] = {0, 0, 0};                                // as replayed_excess, against other maxima
   double eps_square = 0;                                       // sum p eps^2
   double updated = 0, updates = 0;                             // see RowFacts
+  RankSums ranks;                                              // undeclared order, of more than a few updates
   double part_weight = 0;                                      // weight of the current part so far
   double part_top = -std::numeric_limits<double>::infinity();  // its largest score
   double part_distance = 0;  // sum over parts of weight times distance^2, see RowFacts
@@ -49,9 +53,12 @@ struct RowSums {
   // the row where the order is not declared. -1: there may be several.
   int64_t leader = -1;
   Leads leads;
-  double known = 0;           // weight of leaders whose rounded P is known
-  double other_variance = 0;  // of scores, without what a followed unit cuts off
-  double score_lean = 0;      // sum p delta
+  std::vector<int64_t> heavy;  // places of the heavy keys in the block
+  double heavy_weight = 0;     // sum of the variances of their weights
+  double small_terms = 0;      // see RowFacts
+  double known = 0;            // weight of leaders whose rounded P is known
+  double other_variance = 0;   // of scores, without what a followed unit cuts off
+  double score_lean = 0;       // sum p delta
   double score_systematic = 0, score_variance = 0;
   // Units of few bits: sum and largest of p^2 and p times the variance of a score, times how many are alike.
   double value_variance = 0, most_variance = 0;
@@ -76,7 +83,9 @@ struct RowSums {
 
 // Adds `count` keys with scores x (ErrorModel::kInvisible or less where invisible) and score errors e;
 // writes their weights.
-void weigh(RowSums&, const double* x, const float* e, const float* eps, int64_t count, double* weights);
+// `kept`: see RowFacts::small_terms.
+void weigh(RowSums&, const double* x, const float* e, const float* eps, double kept, int64_t count,
+           double* weights);
 
 // How the weights of one tile are rounded.
 struct TileRounding {

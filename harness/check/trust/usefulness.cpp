@@ -76,13 +76,13 @@ ClassGate class_gate(const BoundedAttention& b, const Problem& p, const assay_ar
   const size_t dims = p.head_dim_v;
   for (size_t slot = 0; slot < b.value.lse.size(); ++slot) {
     double squares = 0, width = 0;
+    bool realistic = true;
     for (size_t at = slot * dims; at < (slot + 1) * dims; ++at) {
       squares += b.value.o[at] * b.value.o[at];
-      width = std::max(width, b.o_bound_p[at] < std::numeric_limits<double>::infinity()
-                                  ? std::min(b.o_bound[at], b.o_bound_p[at])
-                                  : std::numeric_limits<double>::infinity());
+      width = std::max({width, b.o_high[at] - b.value.o[at], b.value.o[at] - b.o_low[at]});
+      realistic &= std::isfinite(b.o_bound_p[at]) || std::isfinite(b.o_bound_r[at]);
     }
-    if (!(squares > 0) || std::isinf(width)) continue;
+    if (!(squares > 0) || !realistic) continue;
     gate.ratio = std::fmax(gate.ratio, width / std::sqrt(squares / static_cast<double>(dims)));
   }
   gate.useless = gate.ratio > (eight_bits(a.p_format) ? kUseful8 : kUseful16);

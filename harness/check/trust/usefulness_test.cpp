@@ -47,6 +47,20 @@ TEST(ClassGate, IsTheLargestHalfWidthOverTheRmsOfItsRow) {
   EXPECT_NEAR(class_gate(two_rows(3, 0), p, a).ratio, 0.2, 1e-12);
 }
 
+// Where the rounding of P is repeated, results lie near the replayed value, wherever else tier P would have
+// them.
+TEST(ClassGate, KnowsTheReplayedRoundingOfP) {
+  const Problem p = two_row_problem();
+  BoundedAttention b = two_rows(0.75, 0.005);
+  b.o_replayed = {7.1, 1.2, 0.1, 0.1};
+  b.o_bound_r = {0.05, 0.05, 0.005, 0.005};
+  intersect_tiers(b);
+  EXPECT_NEAR(class_gate(b, p, default_arithmetic()).ratio, 0.05, 1e-12);
+  b.o_bound_p.assign(4, kInf), b.o_bound.assign(4, kInf);
+  intersect_tiers(b);
+  EXPECT_NEAR(class_gate(b, p, default_arithmetic()).ratio, 0.05, 1e-12);
+}
+
 TEST(ClassGate, IsNotAskedWhereTierPDoesNotApplyNorOfCancellingInputs) {
   Problem p = two_row_problem();
   const assay_arithmetic a = default_arithmetic();

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// See bounds_heavy.hpp.
+#include "reference/bounds/bounds_heavy.hpp"
+
+namespace assay {
+
+RankSums rank_sums(const double* x, int64_t count, double largest, double slack, double most) {
+  constexpr int64_t kSteps = 16, kBins = 64 * kSteps;  // so many to a nat; beyond 64 no key has weight
+  // Two histograms: neighbours often fall into one bin.
+  std::vector<int32_t> bins(2 * kBins, 0);
+  for (int64_t j = 0; j < count; ++j) {
+    const double at = std::min((largest - x[j]) * kSteps, static_cast<double>(kBins - 1));
+    ++bins[static_cast<size_t>(std::max(at, 0.0)) + (j % 2 != 0 ? kBins : 0)];
+  }
+  RankSums sums;
+  const auto further = static_cast<int64_t>(std::min(slack * kSteps, static_cast<double>(kBins))) + 1;
+  int64_t above = 0, seen = 0;  // keys of the bins below `seen`
+  for (int64_t b = 0; b < kBins; ++b) {
+    const int64_t here = bins[b] + bins[kBins + b];
+    for (; seen < std::min(kBins, b + 1 + further); ++seen) above += bins[seen] + bins[kBins + seen];
+    if (here == 0) continue;
+    const double n = std::min(most, static_cast<double>(above - 1));
+    const double weight = static_cast<double>(here) * std::exp(-static_cast<double>(b) / kSteps);
+    sums.first += weight * n, sums.second += weight * n * n;
+  }
+  return sums;
+}
+
+}  // namespace assay

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Other kernels of a declaration, looked for where they err most. What a declaration does not say may be
+// otherwise in each: the order in which a unit takes the products of a score and the keys of a tile, bits
+// that it keeps beyond those declared, errors of the exponential and, where no order is declared, which keys
+// make a part and in which order they are taken. Thousands of orders of the products are looked at, through
+// the scores of the keys that have most of the weight; the few that move O or the LSE furthest are run whole.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "harness/problem/names.hpp"
+#include "reference/bounds/bounds_cases.hpp"
+#include "reference/bounds/bounds_emulator.hpp"
+
+namespace assay::testing {
+
+class LegalKernels {
+ public:
+  // channels: of each head, where its errors are wanted. One row.
+  LegalKernels(const DenseCase& c, const assay_arithmetic& a, std::vector<size_t> channels, uint64_t seed)
+      : c_(c),
+        a_(a),
+        channels_(std::move(channels)),
+        d_(static_cast<size_t>(c.problem.head_dim_qk)),
+        dv_(static_cast<size_t>(c.problem.head_dim_v)),
+        random_(seed),
+        seed_(seed) {
+    for (size_t h = 0; h < channels_.size(); ++h) weigh(h);
+  }
+
+  // Looks at so many orders of the products.
+  void look(size_t orders) {
+    best_.assign(2 * channels_.size(), {});
+    if (a_.qk.kind != ASSAY_ACC_BLOCK || a_.qk.fraction_bits > 16) return;
+    std::vector<size_t> order = natural(d_);
+    for (size_t n = 0; n < orders; ++n) {
+      std::shuffle(order.begin(), order.end(), random_);
+      for (size_t h = 0; h < channels_.size(); ++h) {
+        const auto [o, lse] = moved(h, order);
+        keep(best_[2 * h], o, order), keep(best_[2 * h + 1], lse, order);
+      }
+    }
+  }
+
+  // Kernel number n of this declaration; 0: as declared, in the order of the data.
+  Emulation run(size_t n) const {
+    if (n == 0) return Emulator(c_, a_).run();
+    std::mt19937_64 random(1000 * seed_ + n);
+    assay_arithmetic a = a_;
+    std::vector<size_t> products = natural(d_), keys = natural(static_cast<size_t>(c_.m()));
+    const size_t head = n % channels_.size();
+    // Half of the kernels take an order that was looked for, of a head's O and of its LSE in turn.
+    const std::vector<size_t>* found = best_.empty() ? nullptr : &best_[n % best_.size()].order;
+    if (n % 8 < 5 && found != nullptr && !found->empty()) {
+      products = *found;
+    } else {
+      std::shuffle(products.begin(), products.end(), random);
+      if (a.qk.kind == ASSAY_ACC_BLOCK && a.qk.fraction_bits == 13)
+        a.qk.fraction_bits = a.qk.mantissa_bits = 13 + static_cast<int32_t>(random() % 4);
+    }
+    if (a.order_declared == 0)
+      deal(head, n, random, a, keys);
+    else if (n % 2 == 0)
+      within_tiles(a, random, keys);
+    const DenseCase s = arranged(products, keys);
+    return Emulator(s, a, Mutant::kNone, n, habits(head, n, keys)).run();
+  }
+
+ private:
+  struct Found {
+    double size = -1;
+    std::vector<size_t> order;
+  };
+  struct Weights {
+    std::vector<double> x, p, o;
+    std::vector<size_t> heavy;  // most of the weight
+  };
+  static std::vector<size_t> natural(size_t n) {
+    std::vector<size_t> order(n);
+    std::iota(order.begin(), order.end(), size_t{0});
+    return order;
+  }
+  static void keep(Found& best, double size, const std::vector<size_t>& order) {
+    if (size > best.size) best = {size, order};
+  }
+
+  // Q as it is multiplied, and what a product of codes is of a score.
+  std::vector<double> query(size_t h) const {
+    std::vector<double> q(&c_.q[h * d_], &c_.q[h * d_] + d_);
+    if (a_.q_replayed_format != ASSAY_FORMAT_NONE)
+      for (double& x : q) x = round_to(a_.q_replayed_format, x * a_.q_replayed_factor);
+    return q;
+  }
+  double scale() const {
+    const double q = c_.q_scale.empty() ? 1 : c_.q_scale[0], k = c_.k_scale.empty() ? 1 : c_.k_scale[0];
+    return c_.problem.softmax_scale * q * k /
+           (a_.q_replayed_format == ASSAY_FORMAT_NONE ? 1 : a_.q_replayed_factor);
+  }
+  void weigh(size_t h) {
+    Weights w;
+    const std::vector<double> q = query(h);
+    const auto keys = static_cast<size_t>(c_.m());
+    for (size_t j = 0; j < keys; ++j)
+      w.x.push_back(scale() * std::inner_product(q.begin(), q.end(), &c_.k[j * d_], 0.0));
+    const double top = *std::max_element(w.x.begin(), w.x.end());
+    double sum = 0;
+    for (const double x : w.x) w.p.push_back(std::exp(x - top)), sum += w.p.back();
+    w.o.assign(dv_, 0.0);
+    for (size_t j = 0; j < keys; ++j) {
+      w.p[j] /= sum;
+      for (size_t t = 0; t < dv_; ++t) w.o[t] += w.p[j] * c_.v[j * dv_ + t];
+    }
+    w.heavy = natural(keys);
+    const size_t most = std::min<size_t>(16, keys);
+    std::partial_sort(w.heavy.begin(), w.heavy.begin() + static_cast<std::ptrdiff_t>(most), w.heavy.end(),
+                      [&](size_t i, size_t j) { return w.p[i] > w.p[j]; });
+    w.heavy.resize(most);
+    rows_.push_back(std::move(w));
+  }
+
+  // What this order of the products makes of the largest channel of O, and of the LSE, to first order.
+  std::pair<double, double> moved(size_t h, const std::vector<size_t>& order) const {
+    const Weights& w = rows_[h];
+    std::vector<double> q(d_), k(d_), off;
+    const bool rounded = a_.q_replayed_format != ASSAY_FORMAT_NONE;
+    const Least unit{least(rounded ? a_.q_replayed_format : c_.problem.q_format), least(c_.problem.k_format)};
+    const std::vector<double> codes = query(h);
+    for (size_t t = 0; t < d_; ++t) q[t] = codes[order[t]];
+    double lse = 0;
+    for (const size_t j : w.heavy) {
+      for (size_t t = 0; t < d_; ++t) k[t] = c_.k[j * d_ + order[t]];
+      off.push_back(scale() * dot(0, q, k, unit, a_.qk) - w.x[j]);
+      lse += w.p[j] * off.back();
+    }
+    double largest = 0;
+    for (size_t t = 0; t < dv_; ++t) {
+      double sum = 0;
+      for (size_t i = 0; i < off.size(); ++i)
+        sum += w.p[w.heavy[i]] * off[i] * (c_.v[w.heavy[i] * dv_ + t] - w.o[t]);
+      largest = std::max(largest, std::fabs(sum));
+    }
+    return {largest, std::fabs(lse)};
+  }
+  static int least(int32_t format) {
+    return format_is_fp8(format) ? format_info(format).min_exponent : -100000;
+  }
+
+  // A unit takes the keys of a tile in any order.
+  static void within_tiles(const assay_arithmetic& a, std::mt19937_64& random, std::vector<size_t>& keys) {
+    const auto tile = static_cast<size_t>(std::max(1, a.tile_keys));
+    for (size_t from = 0; from < keys.size(); from += tile)
+      std::shuffle(keys.begin() + static_cast<std::ptrdiff_t>(from),
+                   keys.begin() + static_cast<std::ptrdiff_t>(std::min(keys.size(), from + tile)), random);
+  }
+
+  // Keys and parts of an undeclared order: parts no longer than twice the mean.
+  void deal(size_t head, size_t n, std::mt19937_64& random, assay_arithmetic& a,
+            std::vector<size_t>& keys) const {
+    const Weights& w = rows_[head];
+    const size_t channel = channels_[head];
+    const auto above = [&](size_t j) { return c_.v[j * dv_ + channel] > w.o[channel]; };
+    const auto rising = [&](size_t i, size_t j) { return w.x[i] < w.x[j]; };
+    const auto falling = [&](size_t i, size_t j) { return w.x[i] > w.x[j]; };
+    const auto split = std::max(1, a.splits);
+    a.splits = split - static_cast<int32_t>(random() % static_cast<uint64_t>(split / 2 + 1));
+    a.split_interleaved = static_cast<int32_t>(random() % 2);
+    switch (n % 6) {
+      case 0:
+        std::shuffle(keys.begin(), keys.end(), random);
+        break;
+      case 1:
+        std::stable_sort(keys.begin(), keys.end(), rising);
+        break;
+      case 2:
+        std::stable_sort(keys.begin(), keys.end(), falling);
+        break;
+      case 3:
+      case 4: {  // parts of one side of V: the maximum rises with every tile of these, and stays in those
+        const auto other = std::stable_partition(keys.begin(), keys.end(), above);
+        std::stable_sort(keys.begin(), other, rising);
+        std::stable_sort(other, keys.end(), falling);
+        a.split_interleaved = 0;
+        if (n % 6 == 4) {  // as many updates as there are tiles in each of these parts
+          const auto mine = static_cast<size_t>(other - keys.begin());
+          const size_t parts = std::max<size_t>(1, mine * static_cast<size_t>(a.splits) / keys.size());
+          std::vector<size_t> dealt;
+          for (size_t s = 0; s < parts; ++s)
+            for (size_t i = s; i < mine; i += parts) dealt.push_back(keys[i]);
+          std::copy(dealt.begin(), dealt.end(), keys.begin());
+        }
+        break;
+      }
+      default:
+        break;
+    }
+  }
+
+  DenseCase arranged(const std::vector<size_t>& products, const std::vector<size_t>& keys) const {
+    DenseCase s = c_;
+    for (size_t i = 0; i < c_.q.size(); ++i) s.q[i] = c_.q[i / d_ * d_ + products[i % d_]];
+    for (size_t j = 0; j < keys.size(); ++j) {
+      for (size_t t = 0; t < d_; ++t) s.k[j * d_ + t] = c_.k[keys[j] * d_ + products[t]];
+      std::copy_n(&c_.v[keys[j] * dv_], dv_, &s.v[j * dv_]);
+    }
+    return s;
+  }
+
+  // The exponential errs one way, or by key towards one side of a channel of O; or at random.
+  Habits habits(size_t head, size_t n, const std::vector<size_t>& keys) const {
+    const double most = a_.exp_relative_error - 0x1p-24;
+    Habits h;
+    h.scale_steps = static_cast<int32_t>(n % 3) - 1;
+    const size_t how = n / 2 % 4;
+    if (how == 1) h.exp_error = [=](float x) { return x == 0 ? 0 : n % 2 == 0 ? most : -most; };
+    if (how > 1) {
+      const double side = n % 2 == 0 ? most : -most, o = how == 2 ? rows_[head].o[channels_[head]] : 0;
+      std::vector<float> error;
+      for (const size_t key : keys)
+        error.push_back(static_cast<float>(c_.v[key * dv_ + channels_[head]] > o ? side : -side));
+      h.weight_error = [error = std::move(error)](int64_t j) { return error[static_cast<size_t>(j)]; };
+    }
+    return h;
+  }
+
+  const DenseCase& c_;
+  const assay_arithmetic a_;
+  const std::vector<size_t> channels_;
+  const size_t d_, dv_;
+  std::mt19937_64 random_;
+  const uint64_t seed_;
+  std::vector<Weights> rows_;
+  std::vector<Found> best_;  // of each head: of O, of the LSE
+};
+
+}  // namespace assay::testing
