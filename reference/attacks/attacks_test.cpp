@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "reference/attacks/attacks_grid.hpp"
+#include "reference/attacks/attacks_heavy.hpp"
 #include "reference/attacks/attacks_more.hpp"
 #include "reference/attacks/attacks_orders.hpp"
 #include "reference/attacks/attacks_units.hpp"
@@ -48,6 +49,7 @@ TEST(Attacks, OfRepeatedScoresUnderACubic) {
   defend({repeated}, 0.02);
 }
 TEST(Attacks, OfGrids) { defend(of_grids()); }
+TEST(Attacks, OfHeavyKeys) { defend(of_heavy_keys()); }
 TEST(Attacks, OfRules) { defend(of_rules()); }
 TEST(Attacks, OfAlikeKeys) { defend(of_alike_keys()); }
 

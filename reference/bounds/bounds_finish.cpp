@@ -12,6 +12,8 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 // Share of its own term that the replayed rounding of P may reach before it counts as not random.
 constexpr double kSuspicious = 0.75;
+// A lean is small where all that roundings may do is so many times as much.
+constexpr double kSmallLean = 8;
 // An even rounding error on a mantissa of unknown size: h is the largest, the mean of its square is 0.54 h^2
 // (mantissas distributed as 1/x).
 constexpr double kMeanSquare = 0.54;
@@ -268,6 +270,19 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
     // What is known of P does not drift: then it is the others' mean that does.
     const T drifting = row_.known > 0 ? T(size_of(c.o - c.known) / std::max(1 - row_.known, 1e-12)) : size;
     if (!joint_) b.suspicious |= any_above(drift_ * drifting, one_way + random);
+    // All maxima that were tried lean by no more than a small share of what roundings are: two or three times as
+    // much, and the same random errors about it.
+    if (remaining_p_ > 0 && !row_.structured && !joint_ && z_.farther == 0 && model_.rounds_p_once()) {
+      const T lean = larger(size_of(c.replayed - c.o), T(row_.drift * drifting)), all = rounded(norm);
+      const T about = (1 + second_order_) *
+                      (systematic_p + (row_.declared ? 2 : 3) * lean +
+                       kLambda * root(smooth + c.rounding_variance * rounding_share_)) /
+                      remaining_p_;
+      b.p_rounded = each<T>([&](int32_t k) {
+        const bool small = kSmallLean * lane(lean, k) <= lane(all, k);
+        return small ? std::min(lane(about, k), lane(b.p_rounded, k)) : lane(b.p_rounded, k);
+      });
+    }
   }
 
   // Tier R, about the replayed value: P's rounding is known but for the weights near a boundary.
