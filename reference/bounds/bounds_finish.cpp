@@ -52,8 +52,10 @@ RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomT
   const double shared = (row.declared ? z.tile_shared : z.eps + 4 * kUnit) * std::max(row.updated, 0.0);
   remaining_random_ = 1 - row_random_ - theta_random_ - shared - z.top_rounding - z.merge - merge_distance() -
                       row.largest_random - z.farther * row.distance - (joint_ ? row.rounding : 0);
-  second_order_ = 0.5 * row.largest_random * std::exp(row.largest_random);
-  remaining_p_ = remaining_random_ + row.largest_random - second_order_ * row_random_;
+  // Errors that grow with the distance have no largest: all of it for the second order.
+  second_order_ = z.farther > 0 ? 0 : 0.5 * row.largest_random * std::exp(row.largest_random);
+  remaining_p_ =
+      remaining_random_ + (z.farther > 0 ? 0 : row.largest_random - second_order_ * row_random_);
   prepare_channels();
 }
 
