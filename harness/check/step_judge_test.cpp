@@ -343,6 +343,26 @@ TEST(StepJudge, StagesAreReplaced) {
   EXPECT_THAT(v.reason, HasSubstr("stage unified, paged_example_cpu: supported: bf16"));
 }
 
+// Each has zeros of its own before its first run, and what it leaves there in the next one.
+TEST(StepJudge, StagesKeepMemoryFromRunToRun) {
+  const std::string fake = ASSAY_BINARY_DIR "/testing/libassay_fake.so";
+  if (!std::filesystem::exists(fake)) GTEST_SKIP() << "no fake backend in this build";
+  const std::string line = "step h=4/2 d=64 batch=2q1s300_1q1s40_1q12";
+  for (const std::string& pipeline : {"step_aiter_fa_cpu", "step_ixformer_fa_cpu"}) {
+    const auto by = [&](const std::string& kernel) {
+      std::string stages;
+      for (const char* place : {"decode", "prefill"}) {
+        if (std::string(place) == "prefill" && pipeline == "step_aiter_fa_cpu") continue;  // of another op
+        stages += (stages.empty() ? "" : ";") + std::string(place) + "=" + kernel + "@" + fake;
+      }
+      return judge(cpu(), line, pipeline + "(" + stages + ")");
+    };
+    const Verdict kept = by("paged_semaphore_fake");
+    EXPECT_EQ(kept.outcome, Outcome::kPassed) << pipeline << ": " << kept.reason;
+    EXPECT_EQ(by("paged_dirty_fake").outcome, Outcome::kWrong) << pipeline;
+  }
+}
+
 TEST(StepJudge, StagesThatDoNotFitAreNamed) {
   for (const auto& [stages, why] :
        {std::pair{"(unifed=paged_naive_cpu)", "step_aiter_fa_cpu has no stage unifed; it has write, split"},
