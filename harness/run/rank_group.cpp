@@ -32,12 +32,8 @@ bool has_group_id(const Backend& backend) {
 }
 
 // Whether the library connects its ranks itself, a device each, or they exchange through the host's memory:
-// for libraries that cannot, or where one checks more ranks than the machine has devices (ASSAY_RANKS=host).
-bool connects_itself(const Backend& backend) {
-  const char* how = std::getenv("ASSAY_RANKS");
-  const bool through_host = how != nullptr && std::string_view(how) == "host";
-  return has_group_id(backend) && !through_host;
-}
+// for libraries that cannot, or where one checks more ranks than the machine has devices.
+bool connects_itself(const Backend& backend) { return has_group_id(backend) && !ranks_take_turns(); }
 
 int say(int status, const std::string& text, char* to, size_t size) {
   if (to != nullptr && size > 0) *fmt::format_to_n(to, size - 1, "{}", text).out = '\0';
@@ -55,8 +51,8 @@ CallResult first_bad(const std::vector<nlohmann::json>& said, const char* doing)
 
 }  // namespace
 
-// Operands of the whole step where the host can read and write them, in memory that serves every call: a cache
-// of gigabytes would cost more in fresh pages than in copies.
+// Operands of the whole step where the host can read and write them, in memory that serves every call: a
+// cache of gigabytes would cost more in fresh pages than in copies.
 class WholeOnHost {
  public:
   explicit WholeOnHost(const Backend& backend) : table_(*backend.table()) {}
@@ -94,7 +90,8 @@ class WholeOnHost {
       auto* host = static_cast<unsigned char*>(t.data);
       auto* device = static_cast<unsigned char*>(fields_of(device_)[i].data);
       if (host == nullptr || (t.role != ASSAY_ROLE_OUT && t.role != ASSAY_ROLE_IN_OUT)) continue;
-      if (host != static_cast<unsigned char*>(host_.k.data) && host != static_cast<unsigned char*>(host_.v.data)) {
+      if (host != static_cast<unsigned char*>(host_.k.data) &&
+          host != static_cast<unsigned char*>(host_.v.data)) {
         f(host, device, extent_bytes(t));
         continue;
       }
@@ -114,6 +111,11 @@ class WholeOnHost {
   assay_tensors device_{}, host_{};
   std::vector<std::vector<unsigned char>> copies_;
 };
+
+bool ranks_take_turns() {
+  const char* how = std::getenv("ASSAY_RANKS");
+  return how != nullptr && std::string_view(how) == "host";
+}
 
 bool wants_ranks(const Problem& p) {
   const Op& op = op_of(p.op);

@@ -28,6 +28,8 @@ struct RankOptions {
 // Whether a kernel of op step on this problem is one for a group: several ranks, or one that takes turns with
 // itself, which shows what joins ranks where a machine has one device.
 bool wants_ranks(const Problem&);
+// Whether somebody wants ranks to take turns on the devices there are (ASSAY_RANKS=host).
+bool ranks_take_turns();
 
 class RankGroup {
  public:
