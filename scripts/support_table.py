@@ -4,7 +4,7 @@
 
 Usage: support_table.py ASSAY [--check] [--record DIR RUN...]
 
-ASSAY is the program; it lists the lines of the suites (steps, walks, ranks, ranks_gpu) as they are today. A cell counts those of them that
+ASSAY is the program; it lists the lines of the suites (steps, walks, ranks, ranks_gpu, performance_steps) as they are today. A cell counts those of them that
 a run below results/ holds as passed by that pipeline on that backend, and names the first by its seed. Lines that no suite has any
 more, and runs of which only totals were kept, count nothing. --check writes nothing: 1 when SUPPORT.md is not what it would be, or
 scenarios/SEED_COVERAGE.md names a seed that no suite has or counts its rows wrongly. --record makes DIR of the rows.csv and run.json
@@ -22,7 +22,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-SUITES = ("steps", "walks", "ranks", "ranks_gpu")
+SUITES = ("steps", "walks", "ranks", "ranks_gpu", "performance_steps")
 COLUMNS = ("scenario", "kernel", "backend", "device", "outcome", "time_us")
 PIPELINES = {
     "aiter_fa": "vLLM's AITER flash attention (000)", "mla_prefill": "prefill of latent attention, heads unfolded (001)",
@@ -207,7 +207,10 @@ Cell = collections.namedtuple("Cell", "passed wrong")  # canonical lines, in the
 
 def cells(lines: dict[str, list[str]], runs: dict[str, Record]) -> dict[tuple[str, str, str], Cell]:
     """(pipeline, feature, backend) -> its lines."""
-    place = {text: (suite, at) for suite, own in lines.items() for at, text in enumerate(own)}
+    place = {}
+    for suite, own in lines.items():
+        for at, text in enumerate(own):
+            place.setdefault(text, (suite, at))
     found = collections.defaultdict(lambda: Cell({}, {}))
     for record in runs.values():
         for row in record.rows:
@@ -298,9 +301,9 @@ def coverage_faults(text: str, suites: pathlib.Path) -> list[str]:
             ends = re.findall(r"\d+", named)  # of ranges both, which need not be without gaps
             faults += [f"row {row[2:6]}: {suite} has no seed={seed}" for seed in ends if seed not in seeds[suite]]
     counted = collections.Counter((row[2], row.rstrip(" |").rsplit("| ", 1)[1].strip()) for row in rows)
-    for stated in re.findall(r"^\| (?:00(\d) \w+|all) \| (\d+) \| (\d+)[^|]*\| (\d+)[^|]*\| (\d+)", text, re.M):
+    for stated in re.findall(r"^\| (?:00(\d) \w+|all) \| (\d+) \| (\d+)[^|]*\| (\d+)[^|]*\| (\d+)[^|]*\| (\d+)", text, re.M):
         own = [sum(n for (seed, state), n in counted.items() if state == wanted and stated[0] in ("", seed))
-               for wanted in ("yes", "part", "no")]
+               for wanted in ("yes", "part", "no", "not assay's")]
         if [int(x) for x in stated[1:]] != [sum(own), *own]:
             faults.append(f"counts of {'00' + stated[0] if stated[0] else 'all'}: rows are {sum(own)}, {own}")
     return faults

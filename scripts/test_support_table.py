@@ -83,9 +83,9 @@ def test_a_record_keeps_what_is_read(tmp_path):
 
 
 COVERAGE = """
-| seed | rows | yes | part | no |
-| 000 aiter_fa | 2 | 1 | 1 | 0 |
-| all | 2 | 1 (50 %) | 1 (50 %) | 0 (0 %) |
+| seed | rows | yes | part | no | not assay's |
+| 000 aiter_fa | 2 | 1 | 1 | 0 | 0 |
+| all | 2 | 1 (50 %) | 1 (50 %) | 0 (0 %) | 0 (0 %) |
 | 0.01 | 1 | this | steps seed=1, 3 to 5 (cpu) | yes |
 | 0.02 | 2 | that | walks seed=1 | part |
 """
@@ -93,7 +93,8 @@ COVERAGE = """
 
 @pytest.mark.parametrize("old, new, said", [("", "", []), ("steps seed=1,", "steps seed=2,", ["row 0.01: steps has no seed=2"]),
                                             ("3 to 5", "3 to 6", ["row 0.01: steps has no seed=6"]),
-                                            ("part |\n", "no |\n", ["counts of 000", "counts of all"])])
+                                            ("part |\n", "no |\n", ["counts of 000", "counts of all"]),
+                                            ("part |\n", "not assay's |\n", ["counts of 000", "counts of all"])])
 def test_what_the_coverage_says_is_held_against_the_suites(tmp_path, old, new, said):
     (tmp_path / "steps.suite").write_text("\n".join(f"step batch=1q1s9 seed={n}" for n in (1, 3, 5)))
     (tmp_path / "walks.suite").write_text("step batch=1q1s9 seed=1\n")
