@@ -17,11 +17,10 @@
 namespace assay {
 namespace {
 
-using testing::Contains;
-using testing::HasSubstr;
+using ::testing::Contains;
+using ::testing::HasSubstr;
 
 const std::string kFaulty = ASSAY_BINARY_DIR "/faulty/libassay_faulty.so";
-const std::string kFake = ASSAY_BINARY_DIR "/testing/libassay_fake.so";
 
 Explanation explain_line(const std::string& line, const std::string& backend, const std::string& kernel) {
   omp_set_num_threads(1);  // children of this process inherit no threads
