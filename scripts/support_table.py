@@ -4,7 +4,7 @@
 
 Usage: support_table.py ASSAY [--check] [--record DIR RUN...]
 
-ASSAY is the program; it lists the lines of the suites (steps, walks, ranks_gpu) as they are today. A cell counts those of them that
+ASSAY is the program; it lists the lines of the suites (steps, walks, ranks, ranks_gpu, performance_steps) as they are today. A cell counts those of them that
 a run below results/ holds as passed by that pipeline on that backend, and names the first by its seed. Lines that no suite has any
 more, and runs of which only totals were kept, count nothing. --check writes nothing: 1 when SUPPORT.md is not what it would be, or
 scenarios/SEED_COVERAGE.md names a seed that no suite has or counts its rows wrongly. --record makes DIR of the rows.csv and run.json
@@ -22,14 +22,15 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-SUITES = ("steps", "walks", "ranks_gpu")
+SUITES = ("steps", "walks", "ranks", "ranks_gpu", "performance_steps")
 COLUMNS = ("scenario", "kernel", "backend", "device", "outcome", "time_us")
 PIPELINES = {
     "aiter_fa": "vLLM's AITER flash attention (000)", "mla_prefill": "prefill of latent attention, heads unfolded (001)",
     "ixformer_fa": "iXFormer's flash attention (002)", "ixformer_dcp": "the same on ranks that share keys (002)",
     "sglang_fa": "SGLang's flash attention (003)", "aiter_mla": "vLLM's AITER latent attention, heads absorbed (004)",
     "aiter_mla_prefill": "its prefill, heads unfolded (004)", "unified": "cache_write, then one call of attention"}
-BACKENDS = ("CPU", "emulator", "H200", "2 GPUs", "4 GPUs")
+CARDS = ("H200", "H100")
+BACKENDS = ("CPU", "emulator", *CARDS, "2 GPUs", "4 GPUs")
 
 
 class Line:
@@ -152,15 +153,14 @@ def lines_of(assay: str) -> dict[str, list[str]]:
 
 
 def backend_of(row: dict[str, str]) -> str:
-    """Ranks that were timed had a device each: those that take turns on one have no times (harness/run)."""
+    """Ranks have a device each, unless they were told to take turns (ASSAY_RANKS=host), which run.json says."""
     name, ranks = row["backend"], number(line_of(row["scenario"]).get("ranks", "1"))
     if name == "cpu":
         return "CPU"
     if name.startswith("emu"):
         return "emulator"
-    if "H200" in row.get("device", ""):
-        return f"{ranks} GPUs" if ranks > 1 and row.get("time_us") else "H200"
-    return ""
+    card = next((c for c in CARDS if c in row.get("device", "")), "")
+    return f"{ranks} GPUs" if card and ranks > 1 and not row.get("turns") else card
 
 
 def pipeline_of(kernel: str) -> str:
@@ -178,6 +178,8 @@ def run_folder(folder: pathlib.Path) -> Record:
     info = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     with open(folder / "rows.csv", encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["scenario"].startswith("step ") and pipeline_of(row["kernel"])]
+    for row in rows:
+        row["turns"] = info.get("ranks") == "host"
     return Record(rows, "--walk" in (info.get("command") or []), str(info.get("start", ""))[:10], 
                   str(info.get("commit") or "")[:7] + (" with changes" if info.get("dirty") else ""))
 
@@ -187,7 +189,7 @@ def noted(path: pathlib.Path) -> Record | None:
     head = NOTED.match(text)
     if not head:
         return None
-    rows = [{"scenario": line, "kernel": head[1], "backend": "cuda", "device": head[2], "outcome": outcome}
+    rows = [{"scenario": line, "kernel": head[1], "backend": "cuda", "device": head[2], "outcome": outcome, "turns": True}
             for line, outcome in re.findall(r"^(step .+): (passed|wrong|crashed|untrusted|timed_out)\b", text, re.M)]
     return Record(rows, False, head[3], head[4])
 
@@ -205,7 +207,10 @@ Cell = collections.namedtuple("Cell", "passed wrong")  # canonical lines, in the
 
 def cells(lines: dict[str, list[str]], runs: dict[str, Record]) -> dict[tuple[str, str, str], Cell]:
     """(pipeline, feature, backend) -> its lines."""
-    place = {text: (suite, at) for suite, own in lines.items() for at, text in enumerate(own)}
+    place = {}
+    for suite, own in lines.items():
+        for at, text in enumerate(own):
+            place.setdefault(text, (suite, at))
     found = collections.defaultdict(lambda: Cell({}, {}))
     for record in runs.values():
         for row in record.rows:
@@ -259,7 +264,7 @@ def table(lines: dict[str, list[str]], runs: dict[str, Record], builds: set[str]
            "A cell counts the lines that the pipeline passed there and names the first by its seed in [steps.suite](steps.suite) (or the suite named):",
            "`assay check scenarios/steps.suite --filter 'seed=5$' --backend emu32 --kernel 'step_aiter_fa*'` repeats those of `seed=5`. *line* is the first line in full.",
            "Empty: no recorded run has it, be it refused, not run there, or run with totals alone kept ([results](../results/README.md) tells of such).",
-           "H200 is one GPU; *2 GPUs*, *4 GPUs*: a rank on each. HIP libraries (gfx942, gfx90a) are built from the same sources and have not been run",
+           "H200 and H100 are one GPU; *2 GPUs*, *4 GPUs*: a rank on each. HIP libraries (gfx942, gfx90a) are built from the same sources and have not been run",
            "on AMD hardware: *build only*. A run speaks for the code of its commit.", "", "| run | commit | date | lines of today's suites |", "| :-- | :-- | :-- | --: |"]
     known = {text for own in lines.values() for text in own}
     for name, record in runs.items():
@@ -296,9 +301,9 @@ def coverage_faults(text: str, suites: pathlib.Path) -> list[str]:
             ends = re.findall(r"\d+", named)  # of ranges both, which need not be without gaps
             faults += [f"row {row[2:6]}: {suite} has no seed={seed}" for seed in ends if seed not in seeds[suite]]
     counted = collections.Counter((row[2], row.rstrip(" |").rsplit("| ", 1)[1].strip()) for row in rows)
-    for stated in re.findall(r"^\| (?:00(\d) \w+|all) \| (\d+) \| (\d+)[^|]*\| (\d+)[^|]*\| (\d+)", text, re.M):
+    for stated in re.findall(r"^\| (?:00(\d) \w+|all) \| (\d+) \| (\d+)[^|]*\| (\d+)[^|]*\| (\d+)[^|]*\| (\d+)", text, re.M):
         own = [sum(n for (seed, state), n in counted.items() if state == wanted and stated[0] in ("", seed))
-               for wanted in ("yes", "part", "no")]
+               for wanted in ("yes", "part", "no", "not assay's")]
         if [int(x) for x in stated[1:]] != [sum(own), *own]:
             faults.append(f"counts of {'00' + stated[0] if stated[0] else 'all'}: rows are {sum(own)}, {own}")
     return faults
@@ -313,7 +318,7 @@ def record(folder: pathlib.Path, runs: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     words = info.get("command") or []  # without the folder of that machine
     info["command"] = [w for at, w in enumerate(words) if w != "--out" and words[at - 1:at] != ["--out"]]
-    keep = ("command", "commit", "dirty", "start", "end", "tally", "complete")
+    keep = ("command", "commit", "dirty", "start", "end", "tally", "complete", "ranks")
     (folder / "run.json").write_text(json.dumps({k: info[k] for k in keep if k in info}, indent=1) + "\n", encoding="utf-8")
     with open(folder / "rows.csv", "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")

@@ -16,13 +16,13 @@ import support_table  # noqa: E402
 
 DECODE, MIXED, RANKS = ("step h=4/2 d=64 window=3 batch=3q1s40 seed=1", "step h=4/2 d=32 budget=16 batch=1q1s9_1q5s90_1q7 seed=2",
                         "step h=4/2 d=64 ranks=2 batch=3q1s40 seed=3")
-LINES = {"steps": [DECODE, MIXED, RANKS], "walks": [DECODE.replace("seed=1", "seed=4")], "ranks_gpu": []}
+LINES = {"steps": [DECODE, MIXED, RANKS], "walks": [DECODE.replace("seed=1", "seed=4")], "ranks": [], "ranks_gpu": []}
 
 
-def run(root: pathlib.Path, name: str, rows: list[tuple], command: str = "assay check steps") -> None:
+def run(root: pathlib.Path, name: str, rows: list[tuple], command: str = "assay check steps", **facts: str) -> None:
     folder = root / name
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"command": command.split(), "start": "2026-01-02T03:04:05Z", "commit": "0123456789"}))
+    (folder / "run.json").write_text(json.dumps({"command": command.split(), "start": "2026-01-02T03:04:05Z", "commit": "0123456789", **facts}))
     text = ",".join(support_table.COLUMNS) + "\n" + "".join(",".join(row) + "\n" for row in rows)
     (folder / "rows.csv").write_text(text)
 
@@ -54,16 +54,16 @@ def test_only_recorded_lines_of_todays_suites_count(tmp_path):
     assert support_table.cell_text(found["aiter_fa", "window", "H200"]) == "1: seed=1"
     assert support_table.cell_text(found["aiter_fa", "context in several chunks", "CPU"]) == "**1 not passed: seed=2**"
     text = support_table.table(LINES, support_table.records(tmp_path), {"aiter_fa"})
-    assert f"| window |  | 1: seed=1 | build only | `{DECODE}` |" in text and "emulator or 2 GPUs or 4 GPUs" in text
+    assert f"| window |  | 1: seed=1 | build only | `{DECODE}` |" in text and "emulator or H100 or 2 GPUs or 4 GPUs" in text
     assert "## `step_aiter_fa_*`" in text and "| `results/steps` | 0123456 | 2026-01-02 | 2 |" in text
 
 
-def test_ranks_have_a_device_each_only_where_they_were_timed(tmp_path):
-    row = (RANKS, "step_ixformer_dcp_gpu", "cuda", "NVIDIA H200", "passed")
-    run(tmp_path, "checked", [(*row, "")])
-    assert {key[2] for key in cells(tmp_path)} == {"H200"}
-    run(tmp_path, "timed", [(*row, "12.5")])
-    assert {key[2] for key in cells(tmp_path)} == {"H200", "2 GPUs"}
+def test_ranks_have_a_device_each_unless_they_took_turns(tmp_path):
+    row = (RANKS, "step_ixformer_dcp_gpu", "cuda", "NVIDIA H100 80GB HBM3", "passed", "")
+    run(tmp_path, "turns", [row], ranks="host")
+    assert {key[2] for key in cells(tmp_path)} == {"H100"}
+    run(tmp_path, "devices", [row])
+    assert {key[2] for key in cells(tmp_path)} == {"H100", "2 GPUs"}
 
 
 def test_walks_and_records_in_words(tmp_path):
@@ -83,9 +83,9 @@ def test_a_record_keeps_what_is_read(tmp_path):
 
 
 COVERAGE = """
-| seed | rows | yes | part | no |
-| 000 aiter_fa | 2 | 1 | 1 | 0 |
-| all | 2 | 1 (50 %) | 1 (50 %) | 0 (0 %) |
+| seed | rows | yes | part | no | not assay's |
+| 000 aiter_fa | 2 | 1 | 1 | 0 | 0 |
+| all | 2 | 1 (50 %) | 1 (50 %) | 0 (0 %) | 0 (0 %) |
 | 0.01 | 1 | this | steps seed=1, 3 to 5 (cpu) | yes |
 | 0.02 | 2 | that | walks seed=1 | part |
 """
@@ -93,7 +93,8 @@ COVERAGE = """
 
 @pytest.mark.parametrize("old, new, said", [("", "", []), ("steps seed=1,", "steps seed=2,", ["row 0.01: steps has no seed=2"]),
                                             ("3 to 5", "3 to 6", ["row 0.01: steps has no seed=6"]),
-                                            ("part |\n", "no |\n", ["counts of 000", "counts of all"])])
+                                            ("part |\n", "no |\n", ["counts of 000", "counts of all"]),
+                                            ("part |\n", "not assay's |\n", ["counts of 000", "counts of all"])])
 def test_what_the_coverage_says_is_held_against_the_suites(tmp_path, old, new, said):
     (tmp_path / "steps.suite").write_text("\n".join(f"step batch=1q1s9 seed={n}" for n in (1, 3, 5)))
     (tmp_path / "walks.suite").write_text("step batch=1q1s9 seed=1\n")

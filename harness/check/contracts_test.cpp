@@ -11,6 +11,7 @@
 
 #include "harness/check/graph/graph.hpp"
 #include "harness/check/relations/relations.hpp"
+#include "harness/check/testing/fake_library.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/device/testing/small_problem.hpp"
 #include "reference/bounds/bounds.hpp"
@@ -24,12 +25,8 @@ using ::testing::HasSubstr;
 using testing::small_problem;
 using ::testing::StartsWith;
 
-constexpr double kBudget = 1e9;
-
-const Backend& fake() {
-  static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_fake.so");
-  return backend;
-}
+using testing::fake;
+using testing::kBudget;
 
 class Contracts : public ::testing::TestWithParam<int32_t> {
  protected:

@@ -20,14 +20,14 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
-const Backend& faults() {
+const Backend& data_op_faults() {
   static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_data_op_faults.so");
   return backend;
 }
 
 Verdict judge(const std::string& line, const std::string& kernel) {
   Judge judge(make_problem(parse_scenario(line)), 1e9);
-  return judge.judge(faults(), *faults().find(kernel), faults().device(0));
+  return judge.judge(data_op_faults(), *data_op_faults().find(kernel), data_op_faults().device(0));
 }
 
 TEST(BlockJudge, RightKernelsPass) {
@@ -180,7 +180,7 @@ TEST(BlockJudge, EachFaultIsNamedByItsCheck) {
       {"parts_sum_of_heads", parts, "tier D"},
   };
   size_t wrong = 0;
-  for (const assay_kernel* kernel : faults().kernels())
+  for (const assay_kernel* kernel : data_op_faults().kernels())
     wrong += std::strstr(kernel->name, "_right") == nullptr && std::strstr(kernel->name, "_vague") == nullptr;
   EXPECT_EQ(wrong, std::size(cases)) << "a fault without a line here";
   for (const auto& c : cases) {
@@ -205,11 +205,11 @@ TEST(BlockJudge, TheSuiteReachesWhatHidesBehindANumber) {
                many = int64_t{problem.num_blocks} * problem.page_size > 65536;
     std::optional<Judge> judge;
     std::erase_if(left, [&](const std::string& name) {
-      const assay_kernel& kernel = *faults().find(name);
+      const assay_kernel& kernel = *data_op_faults().find(name);
       if (kernel.op != line->scenario.op || !(name.ends_with("dims") ? odd : many || !name.ends_with("bits")))
         return false;  // a line that cannot show it
       if (!judge) judge.emplace(problem, 1e9);
-      return judge->judge(faults(), kernel, faults().device(0)).outcome == Outcome::kWrong;
+      return judge->judge(data_op_faults(), kernel, data_op_faults().device(0)).outcome == Outcome::kWrong;
     });
   }
   EXPECT_THAT(left, ::testing::IsEmpty()) << "not met by data_ops.suite";
@@ -224,13 +224,13 @@ TEST(BlockJudge, BoundsThatAcceptZerosAreNotTrusted) {
 
 TEST(BlockJudge, ARefusalCountsUntilTheProblemWasServed) {
   const std::string line = "merge_states h=4 d=64 states=5 batch=3q9";
-  assay_kernel kernel = *faults().find("merge_right");
+  assay_kernel kernel = *data_op_faults().find("merge_right");
   static int calls = 0;
   static decltype(assay_kernel::run) right = kernel.run;
   const auto verdict = [&] {
     Judge judge(make_problem(parse_scenario(line)), 1e9);
     calls = 0;
-    return judge.judge(faults(), kernel, faults().device(0));
+    return judge.judge(data_op_faults(), kernel, data_op_faults().device(0));
   };
   kernel.run = [](const assay_kernel*, const assay_problem*, const assay_tensors*, assay_plan*, void*,
                   char* error,
@@ -266,15 +266,15 @@ TEST(BlockJudge, NamesTheElementThatFollowsUnusedMemory) {
 // What a timed call left is judged like the first run; a byte changed since then shows.
 TEST(BlockJudge, ChecksAgainAfterTiming) {
   Judge judge(make_problem(parse_scenario("cache_write h=4/2 d=64 pad=2 batch=2q9s20")), 1e9);
-  const assay_kernel& kernel = *faults().find("write_right");
-  ASSERT_EQ(judge.judge(faults(), kernel, faults().device(0)).outcome, Outcome::kPassed);
+  const assay_kernel& kernel = *data_op_faults().find("write_right");
+  ASSERT_EQ(judge.judge(data_op_faults(), kernel, data_op_faults().device(0)).outcome, Outcome::kPassed);
   const assay_problem* view = judge.inputs().view->get();
   DeviceCase& device = judge.device_case();
-  ASSERT_TRUE(call_run(faults(), kernel, view, device.tensors(), nullptr).ok());
+  ASSERT_TRUE(call_run(data_op_faults(), kernel, view, device.tensors(), nullptr).ok());
   EXPECT_EQ(judge.recheck().outcome, Outcome::kPassed);
   EXPECT_EQ(judge.recheck().check, "unwritten");  // poisoned again, and nothing ran since
 
-  ASSERT_TRUE(call_run(faults(), kernel, view, device.tensors(), nullptr).ok());
+  ASSERT_TRUE(call_run(data_op_faults(), kernel, view, device.tensors(), nullptr).ok());
   // A slot that no row of the batch goes to: the first token of the first request.
   const int32_t block = judge.inputs().problem.pages[0][0];
   static_cast<unsigned char*>(device.tensors()->k.data)[block * device.tensors()->k.stride[0] * 2] ^= 1;

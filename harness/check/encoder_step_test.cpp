@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using testing::judge;
 using testing::stages_of;
 
-struct Case {
+struct EncoderCase {
   std::string line, stages;
 };
 const std::string kCross = "step h=4/2 d=64 page=8 mask=cross ";
@@ -36,7 +36,7 @@ const std::string kPool = "step h=4/2 d=64 page=4 chunk=8 pool=full ";
 
 TEST(EncoderSteps, CrossAttentionIsRightInEveryForm) {
   const std::string batch = "batch=2q3s40_1q1s9_1q2s0_1q0s5_1q20s3";
-  const std::vector<Case> cases = {
+  const std::vector<EncoderCase> cases = {
       {kCross + batch, "write cross"},
       {kCross + "table=token " + batch, "write cross"},
       {kCross + "write=off table=token " + batch, "cross"},
@@ -87,7 +87,7 @@ TEST(EncoderSteps, TablesBeginWithTheEncoder) {
 
 TEST(EncoderSteps, DecodersStandBehindTheirEncoders) {
   const std::string mixed = "batch=2q1s40_1q9s30_1q12_1q0s5_1q1s1";
-  const std::vector<Case> cases = {
+  const std::vector<EncoderCase> cases = {
       {kBehind + "batch=3q1s40_1q1s300", "write decoder decode"},
       {kBehind + mixed, "write decoder extend"},
       {kBehind + "table=token pad=3 strides=q+kv+out+table " + mixed, "write decoder extend"},
@@ -103,16 +103,17 @@ TEST(EncoderSteps, DecodersStandBehindTheirEncoders) {
 
 TEST(EncoderSteps, RowsOfAnEncoderSeeEachOther) {
   const std::string batch = "batch=2q9_1q40_1q1_1q0";
-  expect_right({"step_unified_cpu", "step_ixformer_fa_cpu"},
-               std::vector<Case>{{kRows + batch, "encoder"},
-                                 {kRows + "window=6/6 cap=5 pad=2 strides=q+kv+out " + batch, "encoder"},
-                                 {kRows + "alibi=sqrt sinks=on out=fp32 " + batch, "encoder"},
-                                 {kRows + "batch=2q0", ""}});
+  expect_right(
+      {"step_unified_cpu", "step_ixformer_fa_cpu"},
+      std::vector<EncoderCase>{{kRows + batch, "encoder"},
+                               {kRows + "window=6/6 cap=5 pad=2 strides=q+kv+out " + batch, "encoder"},
+                               {kRows + "alibi=sqrt sinks=on out=fp32 " + batch, "encoder"},
+                               {kRows + "batch=2q0", ""}});
 }
 
 TEST(EncoderSteps, TablesOfAnotherPoolGoThroughTheMap) {
   const std::string batch = "batch=2q6s40_1q5s9_1q1s8_1q0s5";
-  std::vector<Case> cases;
+  std::vector<EncoderCase> cases;
   for (const char* table : {"block", "csr", "token"})
     cases.push_back({kPool + "table=" + table + " kv=bf16 " + batch, "write local extend"});
   cases.push_back({kPool + "table=token kv=fp8_e4m3:head window=3 " + batch, "write q_cast local extend"});
@@ -122,18 +123,19 @@ TEST(EncoderSteps, TablesOfAnotherPoolGoThroughTheMap) {
 // Where heads are wider than 256 dimensions, or formats differ, Q is attended as it came.
 TEST(EncoderSteps, QIsCastToAnEightBitCache) {
   const std::string h = "step h=4/2 page=8 batch=2q1s40_1q9s30 ";
-  expect_right({"step_sglang_fa_cpu"},
-               std::vector<Case>{{h + "d=256 kv=fp8_e4m3", "write q_cast extend"},
-                                 {h + "d=264 kv=fp8_e4m3", "write extend"},
-                                 {h + "d=64 kv=fp8_e5m2:head pad=2 strides=q+kv+out", "write q_cast extend"},
-                                 {h + "d=64 kv=fp8_e4m3fnuz:host", "write q_cast extend"},
-                                 // What Q spells is lost in the cast, and its answer is asked of nobody.
-                                 {"step h=1 d=64 kv=fp8_e5m2 scale=3.95e+20 batch=1q1s2 input=incidence "
-                                  "seed=705368",
-                                  "write q_cast decode"},
-                                 {h + "d=64 kv=fp8_e4m3/bf16", "write extend"},
-                                 {h + "d=64 kv=int8:channel", "write extend"},
-                                 {h + "d=64 q=fp8_e4m3:tensor kv=fp8_e4m3", "write extend"}});
+  expect_right(
+      {"step_sglang_fa_cpu"},
+      std::vector<EncoderCase>{{h + "d=256 kv=fp8_e4m3", "write q_cast extend"},
+                               {h + "d=264 kv=fp8_e4m3", "write extend"},
+                               {h + "d=64 kv=fp8_e5m2:head pad=2 strides=q+kv+out", "write q_cast extend"},
+                               {h + "d=64 kv=fp8_e4m3fnuz:host", "write q_cast extend"},
+                               // What Q spells is lost in the cast, and its answer is asked of nobody.
+                               {"step h=1 d=64 kv=fp8_e5m2 scale=3.95e+20 batch=1q1s2 input=incidence "
+                                "seed=705368",
+                                "write q_cast decode"},
+                               {h + "d=64 kv=fp8_e4m3/bf16", "write extend"},
+                               {h + "d=64 kv=int8:channel", "write extend"},
+                               {h + "d=64 q=fp8_e4m3:tensor kv=fp8_e4m3", "write extend"}});
 }
 
 TEST(EncoderSteps, WhatIsNotTakenIsNamed) {

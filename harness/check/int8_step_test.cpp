@@ -133,6 +133,41 @@ TEST(Int8Steps, DecodesMayWriteTheirKeysThemselves) {
                            });
 }
 
+// Decodes by lists made ahead of them, where the kernel that follows lists takes the step: neither drafts nor
+// windows nor a mixed batch.
+TEST(Int8Steps, DecodesMayFollowASchedule) {
+  const std::string decodes = "batch=3q1s40_1q1s300", mixed = "batch=2q1s40_2q9s60_1q12";
+  const std::string lists = "step_ixformer_fa_cpu(decode=persistent_paged_cpu)";
+  const struct {
+    std::string line, stages;
+  } cases[] = {
+      {kHeads + "workers=5 " + decodes, "write schedule decode reduce"},
+      {kHeads + "workers=1 batch=2q1s40_1q0s9_1q1", "write schedule decode reduce"},
+      {kGroups + "workers=7 page=32 kv=fp8_e4m3:head table=csr pad=2 strides=q+kv+out alibi=sqrt cap=5 " +
+           decodes,
+       "write schedule decode reduce"},
+      {kType1 + "workers=9 q=int8:token_head " + decodes, "write schedule decode reduce"},
+      {kType2 + "workers=3 table=token " + decodes, "write schedule decode reduce"},
+      {kHeads + "workers=5 threshold=3 batch=3q3s40_1q1s9", "write prefill"},
+      {kHeads + "workers=5 window=9 " + decodes, "write prefill"},
+      {kHeads + "workers=5 sinks=on " + decodes, "write prefill"},
+      {kHeads + "workers=5 " + mixed, "write split prefill prefill"},
+  };
+  testing::expect_right({lists.c_str()}, cases);
+  const std::string line = kHeads + "workers=5 batch=2q1s40_1q1s300 seed=3";
+  testing::expect_rejected(
+      lists.c_str(),
+      {
+          {"schedule", "a_request_less", line, [](assay_problem& p, assay_tensors&) { --p.requests; }},
+          {"schedule", "keys_of_the_first", line,
+           [](assay_problem&, assay_tensors& t) { t.kv_len.stride[0] = 0; }},
+          {"decode", "scaled_twice", line,
+           [](assay_problem& p, assay_tensors&) { p.softmax_scale *= p.softmax_scale; }},
+          {"reduce", "first_part_alone", line,
+           [](assay_problem&, assay_tensors& t) { t.reduce_partial_map.stride[0] = 0; }},
+      });
+}
+
 // Decodes and the others are calls of their own, each with the scales of its requests, heads and rows.
 TEST(Int8Steps, ScalesOfQGoWithTheirRows) {
   const std::string latent = "step h=4/1 d=64/32 layout=mla ";

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "harness/base/error.hpp"
+#include "harness/check/testing/fake_library.hpp"
 #include "harness/check/trust/trust.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/device/testing/small_problem.hpp"
@@ -24,12 +25,8 @@ using ::testing::MatchesRegex;
 using testing::small_problem;
 using ::testing::StartsWith;
 
-constexpr double kBudget = 1e9;
-
-const Backend& fake() {
-  static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_fake.so");
-  return backend;
-}
+using testing::fake;
+using testing::kBudget;
 
 Verdict judge(const Problem& problem, const std::string& kernel) {
   Judge judge(problem, kBudget);

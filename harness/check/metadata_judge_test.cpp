@@ -15,30 +15,31 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const Backend& faults() {
+const Backend& metadata_faults() {
   static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_metadata_faults.so");
   return backend;
 }
 
-Verdict judge(const std::string& line, const std::string& kernel) {
+Verdict judge_metadata(const std::string& line, const std::string& kernel) {
   Judge judge(make_problem(parse_scenario(line)), 1e9);
-  return judge.judge(faults(), *faults().find(kernel), faults().device(0));
+  return judge.judge(metadata_faults(), *metadata_faults().find(kernel), metadata_faults().device(0));
 }
 
 // A line of each op by which all its faults show.
 const std::string kExpand = "expand_pages page=8 pad=5 batch=1q1s9_2q1s40_1q1s0_1q1s16";
 const std::string kRanks = "dcp_lengths ranks=3 interleave=16 batch=1q1s0_1q1s47_1q1s49_1q4s1000";
-const std::string kLocal = "local_batches page=4 chunk=32 table=token pad=3 batch=1q4s9_1q5s26_1q3s2_1q1s1";
+const std::string kLocalBatches =
+    "local_batches page=4 chunk=32 table=token pad=3 batch=1q4s9_1q5s26_1q3s2_1q1s1";
 const std::string kDeep = "local_batches page=4 chunk=8 table=token pad=3 batch=1q4s9_1q5s26_1q3s2_1q1s1";
 const std::string kSplit = "split_batch threshold=2 batch=1q9s9_2q2s40_1q7s30_1q1s1_1q0s5_1q3s8_1q5s5";
 const std::string kSteps = "chunk_metadata budget=24 pad=2 batch=1q5s5_1q1s40_1q3s7_1q1s41";
 const std::string kDecode = "decode_metadata page=8 pad=2 table=token batch=2q3s41_1q1s1_1q0s9";
 const std::string kEncoder = "decode_metadata page=8 pad=2 encoder=19 batch=2q3s41_1q1s1_1q0s9 seed=2";
-const std::string kPool =
+const std::string kPooled =
     "local_batches page=4 chunk=8 pool=full pad=3 batch=1q4s9_1q5s26_1q3s2_1q1s1 seed=2";
 const std::string kCascade = "cascade_metadata page=8 prefix=20 batch=2q1s40p16_1q3s17p16_1q2s0";
 const std::string kTree = "tree_tables page=8 pad=3 batch=2q4s40_1q7s37_1q4s9 seed=3";
-const std::string kWindow = "window_metadata window=7 pad=3 batch=2q1s40_1q3s100_1q5_1q0s9_1q4s11";
+const std::string kWindowMetadata = "window_metadata window=7 pad=3 batch=2q1s40_1q3s100_1q5_1q0s9_1q4s11";
 const std::string kSwaTree = "swa_tree_table page=8 pad=3 batch=2q4s40_1q7s37_1q4s9 seed=3";
 const std::string kPaying = "cascade_metadata prefix=256 h=4 batch=8q1s300p256";
 const std::string kSchedule =
@@ -47,16 +48,16 @@ const std::string kSchedule =
 TEST(MetadataJudge, RightKernelsPass) {
   for (const auto& [kernel, line] : {std::pair{"expand_right", kExpand},
                                      {"ranks_right", kRanks},
-                                     {"local_right", kLocal},
+                                     {"local_right", kLocalBatches},
                                      {"local_right", kDeep},
                                      {"split_right", kSplit},
                                      {"steps_right", kSteps},
                                      {"decode_right", kDecode},
                                      {"decode_right", kEncoder},
                                      {"decode_right", kEncoder + " table=token strides=table"},
-                                     {"local_right", kPool},
-                                     {"local_right", kPool + " table=token"},
-                                     {"local_right", kPool + " table=csr"},
+                                     {"local_right", kPooled},
+                                     {"local_right", kPooled + " table=token"},
+                                     {"local_right", kPooled + " table=csr"},
                                      {"cascade_right", kCascade},
                                      {"tree_right", kTree},
                                      {"swa_right", kSwaTree},
@@ -65,8 +66,8 @@ TEST(MetadataJudge, RightKernelsPass) {
                                      {"swa_right", kSwaTree + " drafted=1"},
                                      {"cascade_right", kPaying},
                                      {"ps_right", kSchedule},
-                                     {"window_right", kWindow}}) {
-    const Verdict v = judge(line, kernel);
+                                     {"window_right", kWindowMetadata}}) {
+    const Verdict v = judge_metadata(line, kernel);
     EXPECT_EQ(v.outcome, Outcome::kPassed) << line << ": " << v.reason;
     EXPECT_GT(v.o.checked, 5) << line;
   }
@@ -119,7 +120,7 @@ TEST(MetadataJudge, FaultsAreNamed) {
       {"decode_per_token", kEncoder + " table=token", "out_table"},
       {"decode_from_encoder", kEncoder, "out_table[0][0]"},
       {"decode_encoder_in_pages", kEncoder, "out_table[0][0]"},
-      {"local_own_pool", kPool, "out_table[0][0]"},
+      {"local_own_pool", kPooled, "out_table[0][0]"},
       {"decode_not_divided", kDecode, "out_table"},
       {"decode_last_page_forgotten", kDecode, "out_table[0][5]: -1 for"},
       {"cascade_suffix_whole", kCascade, "out_len[1]: 40 for 24"},
@@ -149,16 +150,16 @@ TEST(MetadataJudge, FaultsAreNamed) {
       {"ps_parts_share_a_place", kSchedule, "which another has"},
       {"ps_merges_other_head", kSchedule, "reduce_final_map[0]"},
       {"ps_stale_tail", kSchedule, "0 for -1"},
-      {"window_one_short", kWindow, "out_len[0][0]: 8 for 9"},
-      {"window_of_context", kWindow, "out_len[0][0]: 8 for 9"},
-      {"window_from_zero", kWindow, "out_starts"},
-      {"window_unclamped", kWindow, "out_starts"},
-      {"window_stale_tail", kWindow, "out_request"},
+      {"window_one_short", kWindowMetadata, "out_len[0][0]: 8 for 9"},
+      {"window_of_context", kWindowMetadata, "out_len[0][0]: 8 for 9"},
+      {"window_from_zero", kWindowMetadata, "out_starts"},
+      {"window_unclamped", kWindowMetadata, "out_starts"},
+      {"window_stale_tail", kWindowMetadata, "out_request"},
   };
   std::set<std::string> planted;
   for (const auto& c : cases) {
     planted.insert(c.kernel);
-    const Verdict v = judge(c.line, c.kernel);
+    const Verdict v = judge_metadata(c.line, c.kernel);
     EXPECT_EQ(v.outcome, Outcome::kWrong) << c.kernel << ": " << v.reason;
     EXPECT_THAT(v.reason, HasSubstr(c.what)) << c.kernel;
     // Entries of lists belong to no request and head.
@@ -166,7 +167,7 @@ TEST(MetadataJudge, FaultsAreNamed) {
     EXPECT_THAT(place_of(v.o), ::testing::MatchesRegex("entry [0-9]+|row [0-9]+ column [0-9]+")) << c.kernel;
   }
   // Each fault that is planted has its line above.
-  for (const assay_kernel* kernel : faults().kernels()) {
+  for (const assay_kernel* kernel : metadata_faults().kernels()) {
     const std::string name = kernel->name;
     EXPECT_TRUE(name.ends_with("_right") || planted.contains(name)) << name;
   }

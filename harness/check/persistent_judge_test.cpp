@@ -49,15 +49,15 @@ TEST(Persistent, WhatIsDrawnIsASchedule) {
   }
 }
 
-const std::string kPrefill =
+const std::string kPersistentPrefill =
     "persistent_prefill h=4/2 d=32 workers=5 tile=4/8 batch=1q9s30_2q3s50_1q0s9_1q6s3 seed=1";
-const std::string kPaged =
+const std::string kPersistentPaged =
     "persistent_paged h=4/2 d=32 workers=7 tile=1/16 page=8 batch=2q1s90_1q3s40_1q1s0 seed=2";
 const std::string kReduce = "reduce h=4/2 d=32 workers=6 tile=4/8 batch=1q9s30_2q3s50_1q6s3 seed=3";
 
 TEST(Persistent, RightKernelsPass) {
   for (const std::string& line :
-       {kPrefill, kPaged, kReduce,
+       {kPersistentPrefill, kPersistentPaged, kReduce,
         std::string("persistent_prefill h=2 d=48/32 workers=3 tile=16 batch=2q0s9"),
         std::string("persistent_prefill h=2 d=192/128 workers=1 tile=16 batch=1q30"),
         std::string("reduce h=2 d=32 workers=1 tile=4/8 batch=1q30")}) {
@@ -71,8 +71,8 @@ TEST(Persistent, WrongAttentionIsRejected) {
   using T = assay_tensors;
   const auto cut = [](const assay_tensor& work, int64_t i) { return entry(work, i, kPartial) >= 0; };
   std::vector<testing::KernelFault> faults;
-  for (const auto& [kernel, line] :
-       {std::pair{"persistent_prefill_cpu", kPrefill}, {"persistent_paged_cpu", kPaged}}) {
+  for (const auto& [kernel, line] : {std::pair{"persistent_prefill_cpu", kPersistentPrefill},
+                                     {"persistent_paged_cpu", kPersistentPaged}}) {
     faults.insert(faults.end(),
                   {
                       {kernel, "keys_from_the_first", line,
@@ -110,9 +110,9 @@ TEST(Persistent, WrongAttentionIsRejected) {
                        }},
                   });
   }
-  faults.push_back({"persistent_prefill_cpu", "a_row_less", kPrefill,
+  faults.push_back({"persistent_prefill_cpu", "a_row_less", kPersistentPrefill,
                     each_work([](P&, const assay_tensor& w, int64_t i) { entry(w, i, kEndRow) -= 1; })});
-  faults.push_back({"persistent_prefill_cpu", "partials_of_packed_rows", kPrefill,
+  faults.push_back({"persistent_prefill_cpu", "partials_of_packed_rows", kPersistentPrefill,
                     [](P&, T& t) { t.partial_o.stride[0] = t.partial_o.stride[1]; }});
   testing::expect_rejected(faults);
 }

@@ -22,7 +22,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const Backend& faults() {
+const Backend& step_faults() {
   static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_step_faults.so");
   return backend;
 }
@@ -42,7 +42,7 @@ const std::string kDrafts = "step h=4/2 d=64 page=4 threshold=4 batch=3q4s33_2q5
 TEST(StepJudge, RightKernelsPass) {
   for (const std::string& line : {kPlain, kCoded, kWindow, kCap, kBias, kDrafts})
     for (const char* kernel : {"step_right", "step_all_from_cache_right"}) {
-      const Verdict v = judge(faults(), line, kernel);
+      const Verdict v = judge(step_faults(), line, kernel);
       EXPECT_EQ(v.outcome, Outcome::kPassed) << line << ": " << kernel << ": " << v.reason;
       EXPECT_GT(v.o.checked, 20 * 4 * 64) << line;    // O
       EXPECT_EQ(v.lse.checked, v.o.checked) << line;  // two sides of half the heads
@@ -55,15 +55,17 @@ TEST(StepJudge, KnownAnswersAreReachedInEveryRow) {
   for (const char* input : {"exact", "incidence", "dyadic"})
     for (const std::string& line : {kPlain, kCoded, kWindow, kDrafts}) {
       for (const char* kernel : {"step_right", "step_all_from_cache_right"}) {
-        const Verdict v = judge(faults(), line + " input=" + input, kernel);
+        const Verdict v = judge(step_faults(), line + " input=" + input, kernel);
         EXPECT_EQ(v.outcome, Outcome::kPassed)
             << line << " input=" << input << ": " << kernel << ": " << v.reason;
       }
-      EXPECT_EQ(judge(faults(), line + " input=" + input, "step_chunk_drops_key").outcome, Outcome::kWrong);
+      EXPECT_EQ(judge(step_faults(), line + " input=" + input, "step_chunk_drops_key").outcome,
+                Outcome::kWrong);
     }
   // Few rows are compared with their bounds, all of them with the answer.
   Judge few(make_problem(parse_scenario("step h=2/1 d=64 page=16 batch=40q9s20 input=exact seed=3")), 3000);
-  const Verdict v = few.judge(faults(), *faults().find("step_row_of_next_request"), faults().device(0));
+  const Verdict v =
+      few.judge(step_faults(), *step_faults().find("step_row_of_next_request"), step_faults().device(0));
   EXPECT_EQ(v.outcome, Outcome::kWrong);
   EXPECT_LT(v.rows_checked, v.rows_total);
 }
@@ -107,12 +109,12 @@ TEST(StepJudge, FaultsAreRejected) {
   std::set<std::string> planted;
   for (const auto& c : cases) {
     planted.insert(c.kernel);
-    const Verdict v = judge(faults(), c.line, c.kernel);
+    const Verdict v = judge(step_faults(), c.line, c.kernel);
     EXPECT_EQ(v.outcome, Outcome::kWrong) << c.kernel << ": " << v.reason;
     EXPECT_THAT(v.check, HasSubstr(c.check)) << c.kernel << ": " << v.reason;
   }
   // Each fault that is planted has its line above; cheats are right until they are timed.
-  for (const assay_kernel* kernel : faults().kernels()) {
+  for (const assay_kernel* kernel : step_faults().kernels()) {
     const std::string name = kernel->name;
     EXPECT_TRUE(name.ends_with("_right") || name.ends_with("_cheat") || planted.contains(name)) << name;
   }
@@ -341,6 +343,26 @@ TEST(StepJudge, StagesAreReplaced) {
   v = with(" cap=5", "unified=paged_example_cpu@" + library);
   EXPECT_EQ(v.outcome, Outcome::kUnsupported);
   EXPECT_THAT(v.reason, HasSubstr("stage unified, paged_example_cpu: supported: bf16"));
+}
+
+// Each has zeros of its own before its first run, and what it leaves there in the next one.
+TEST(StepJudge, StagesKeepMemoryFromRunToRun) {
+  const std::string fake = ASSAY_BINARY_DIR "/testing/libassay_fake.so";
+  if (!std::filesystem::exists(fake)) GTEST_SKIP() << "no fake backend in this build";
+  const std::string line = "step h=4/2 d=64 batch=2q1s300_1q1s40_1q12";
+  for (const std::string& pipeline : {"step_aiter_fa_cpu", "step_ixformer_fa_cpu"}) {
+    const auto by = [&](const std::string& kernel) {
+      std::string stages;
+      for (const char* place : {"decode", "prefill"}) {
+        if (std::string(place) == "prefill" && pipeline == "step_aiter_fa_cpu") continue;  // of another op
+        stages += (stages.empty() ? "" : ";") + std::string(place) + "=" + kernel + "@" + fake;
+      }
+      return judge(cpu(), line, pipeline + "(" + stages + ")");
+    };
+    const Verdict kept = by("paged_semaphore_fake");
+    EXPECT_EQ(kept.outcome, Outcome::kPassed) << pipeline << ": " << kept.reason;
+    EXPECT_EQ(by("paged_dirty_fake").outcome, Outcome::kWrong) << pipeline;
+  }
 }
 
 TEST(StepJudge, StagesThatDoNotFitAreNamed) {

@@ -48,9 +48,15 @@ struct ExplainArguments {
   int jobs = 0;  // 0: one per processor
   bool quick = false;
   int half = 0;
+  std::vector<std::string> without;  // causes taken not to be known
 };
 
 namespace fs = std::filesystem;
+
+// An explanation that names a cause is a success; a fault that it cannot name is not.
+int exit_code(Outcome outcome, bool named) {
+  return outcome == Outcome::kPassed || named ? kExitOk : kExitWrong;
+}
 
 void write_text(const std::string& path, const std::string& text) {
   if (path == "-")
@@ -239,12 +245,15 @@ int explain_a_step(const ExplainArguments& a, const std::string& line, const Pro
   if (a.json != "-")
     fmt::print("{}", explanation_text(x, static_cast<size_t>(a.top), color_of(a.color_text)));
   if (!a.json.empty()) write_text(a.json, explanation_json(x).dump(1) + "\n");
-  return x.outcome == Outcome::kPassed ? kExitOk : kExitWrong;
+  return exit_code(x.outcome, x.sure());
 }
 
 int explain_command(const ExplainArguments& a) {
   if (!a.json.empty() && a.json != "-") check_writable("--json", a.json);
   if (a.causes) return list_causes(a);
+  for (const std::string& name : a.without)
+    if (find_cause(name) == nullptr)
+      throw InputError(fmt::format("no cause is called '{}' (assay explain --causes lists them)", name));
   if (a.score) return run_apart([&] { return score(a); });  // which loads the catalogue
   if (!a.picture.empty()) check_writable("--picture", a.picture);
   const Scenario scenario = parse_scenario(single_line(a.line));
@@ -260,10 +269,6 @@ int explain_command(const ExplainArguments& a) {
   const std::string backend = a.backend.empty() ? "cpu" : a.backend;
   const Problem problem = make_problem(scenario);
   if (step) return explain_a_step(a, print(scenario), problem, backend);
-  if (problem.mask == ASSAY_MASK_TREE && !problem.positions.empty())
-    throw InputError(
-        "explain takes the rows of a draft tree to stand one behind the other; leave out positions= (assay "
-        "check knows them)");
   CaptureOptions options;
   options.timeout_s = a.timeout_s;
   // Children first, also for the second line, whether it is looked at or not.
@@ -271,7 +276,7 @@ int explain_command(const ExplainArguments& a) {
   if (const std::string second = second_line(print(scenario)); !second.empty())
     beside = capture_beside(second, make_problem(parse_scenario(second)), backend, a.kernel, options);
   const Evidence evidence = capture(print(scenario), problem, backend, a.kernel, options);
-  const Explanation x = explain(evidence, {}, [&]() -> const Evidence* {
+  const Explanation x = explain(evidence, a.without, [&]() -> const Evidence* {
     if (!beside.call(Call::kFirst).made) return nullptr;
     complete(beside, options);
     return &beside;
@@ -281,7 +286,7 @@ int explain_command(const ExplainArguments& a) {
     fmt::print("{}", explanation_text(x, problem, static_cast<size_t>(a.top), color_of(a.color_text)));
   if (!a.json.empty()) write_text(a.json, json.dump(1) + "\n");
   if (!a.picture.empty()) draw(json, a.picture);
-  return x.outcome == Outcome::kPassed ? kExitOk : kExitWrong;
+  return exit_code(x.outcome, sure(x.ranking));
 }
 
 }  // namespace
@@ -312,6 +317,8 @@ Command add_explain(CLI::App& app) {
   CLI::Option* list =
       explain->add_flag("--causes", a.causes,
                         "list every cause that it has a name for, with its sentence, and explain nothing");
+  add_repeatable(*explain, "--without", a.without,
+                 "take this cause not to be known, to see what is said in its place", "CAUSE");
   auto* score = explain->add_flag(
       "--score", a.score, "explain every planted fault of a catalogue and count true causes that come first");
   score->excludes(list);
@@ -335,10 +342,11 @@ Command add_explain(CLI::App& app) {
       ->needs(score);
   explain->add_flag("--quick", a.quick, "with --score: every eighth fault")->needs(score);
   explain->footer(
-      "Exit code 0 when there is nothing to explain or with --causes, 1 when something is wrong; with "
-      "--score 0 when the true "
-      "cause\n"
-      "is first for 90 % of the faults.\nExamples:\n"
+      "Exit code 0 when a cause is named, when there is nothing to explain and with --causes; 1 when "
+      "something\n"
+      "is wrong that no known cause explains; with --score 0 when the true cause is first for 90 % of the "
+      "faults.\n"
+      "Examples:\n"
       "  assay explain 'paged h=4/2 d=64 window=63 batch=4q1s200_1q30s90' --kernel paged_window_short \\\n"
       "      --backend faulty/libassay_faulty.so --picture window.png\n"
       "  assay explain 'paged batch=2q1s300' --kernel paged_mine --backend ./libmine.so --json why.json\n"

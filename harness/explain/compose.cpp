@@ -96,6 +96,7 @@ bool compose(const Rules& right, const Rules& first, const Rules& second, Rules*
   c.one(&Rules::score);
   c.one(&Rules::sink);
   c.one(&Rules::slope);
+  c.one(&Rules::distance);
   c.one(&Rules::o_kept);
   c.one(&Rules::l_kept);
   c.one(&Rules::rescaled_twice);
@@ -117,6 +118,7 @@ bool compose(const Rules& right, const Rules& first, const Rules& second, Rules*
   c.value(&Rules::sink_per_split);
   c.value(&Rules::sink_raw);
   c.value(&Rules::sink_unshifted);
+  c.value(&Rules::sink_exponent);
   c.value(&Rules::exponent_factor);
   c.value(&Rules::rescale_exponent);
   c.value(&Rules::round_clamp);
@@ -131,10 +133,15 @@ bool compose(const Rules& right, const Rules& first, const Rules& second, Rules*
   c.value(&Rules::maximum_lanes);
   c.value(&Rules::maximum_per_tile);
   c.value(&Rules::sum_factor);
+  c.value(&Rules::sum_offset);
+  c.value(&Rules::sum_offset_of_parts);
+  c.value(&Rules::sum_offset_in_lse);
   c.value(&Rules::divide);
+  c.value(&Rules::merge_divides);
   c.value(&Rules::accumulator_format);
   c.value(&Rules::sum_format);
   c.value(&Rules::sum_per_key);
+  c.value(&Rules::sum_of_tile);
   c.value(&Rules::p_step);
   c.value(&Rules::p_mantissa);
   c.value(&Rules::score_format);

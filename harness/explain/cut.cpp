@@ -17,6 +17,7 @@ PartsOf::PartsOf(const Rules& rules, int32_t keys)
     return;
   }
   count_ = std::max(1, rules.arithmetic.splits);
+  if (cut_.all_or_one && tiles_ < count_) count_ = 1;
   if (cut_.least > 0) count_ = std::clamp((tiles_ + cut_.least - 1) / cut_.least, 1, count_);
 }
 

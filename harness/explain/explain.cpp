@@ -19,7 +19,8 @@ constexpr Family kFamilies[] = {output_family,    lse_family,    mask_family,   
 
 // Where none of these explains the case.
 constexpr Family kFurther[] = {solved_weight_family, solved_score_family, solved_key_family,
-                               solved_page_family,   solved_merge_family, other_code_family};
+                               solved_page_family,   solved_merge_family, solved_sum_family,
+                               other_code_family};
 
 // Of these, with numbers that are only found once another mistake is in place.
 constexpr Family kUpon[] = {solved_weight_family, solved_score_family, solved_key_family,
@@ -42,20 +43,27 @@ bool wrong(const Evidence& e, Call call) {
   return false;
 }
 
-// The second line, whose samples and operands serve every ranking on it.
-void look_at(const Evidence& e, Ranking& ranking, const std::vector<std::string>& without) {
+// Ranks causes that are asked for by what one call left.
+Ranking rank_asked(const Evidence& e, Call call, const Choice& asked,
+                   const std::vector<std::string>& without) {
   Predictor nan(e.problem, e.operands(false), e.declared), low(e.problem, e.operands(true), e.declared);
-  Clues clues = clues_of(e, nan);
-  choose_samples(e, Call::kFirst, clues);
-  if (!wrong(e, Call::kFirst)) return;
-  confirm(ranking, e.line, [&](const Choice& asked) {
-    Choice choice = asked;
-    clues.only = &asked.only;
-    choice.without = without;
-    choice.further = {std::begin(kFurther), std::end(kFurther)};
-    if (work_of_a_cell(e.problem) <= kLargeCell) choice.upon = {std::begin(kUpon), std::end(kUpon)};
-    return rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)}, choice);
-  });
+  Clues clues = clues_of(e, nan, call == Call::kFirst ? nullptr : &low);
+  choose_samples(e, call, clues);
+  Choice choice = asked;
+  clues.only = &asked.only;
+  choice.without = without;
+  choice.further = {std::begin(kFurther), std::end(kFurther)};
+  if (work_of_a_cell(e.problem) <= kLargeCell) choice.upon = {std::begin(kUpon), std::end(kUpon)};
+  return rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)}, choice);
+}
+
+// Whether the second line says the same.
+void look_at(const Evidence& first, Call main, const Evidence& second, Ranking& ranking,
+             const std::vector<std::string>& without) {
+  if (!wrong(second, Call::kFirst)) return;
+  confirm(
+      ranking, second.line, [&](const Choice& asked) { return rank_asked(first, main, asked, without); },
+      [&](const Choice& asked) { return rank_asked(second, Call::kFirst, asked, without); });
 }
 
 }  // namespace
@@ -82,6 +90,7 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without, 
                        Choice{without,
                               {},
                               {},
+                              false,
                               {std::begin(kFurther), std::end(kFurther)},
                               work_of_a_cell(e.problem) > kLargeCell
                                   ? std::vector<Family>{}
@@ -108,7 +117,7 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without, 
   });
   if (beside && sure(x.ranking) && !x.ranking.list.front().fact)
     if (const Evidence* other = beside(); other != nullptr && other->call(Call::kFirst).made)
-      look_at(*other, x.ranking, without);
+      look_at(e, main, *other, x.ranking, without);
   x.explained = x.explained || different || !x.ranking.list.empty();
   x.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return x;

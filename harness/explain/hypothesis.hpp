@@ -83,6 +83,7 @@ void solved_score_family(const Clues&, Hypotheses&);
 void solved_key_family(const Clues&, Hypotheses&);
 void solved_page_family(const Clues&, Hypotheses&);
 void solved_merge_family(const Clues&, Hypotheses&);
+void solved_sum_family(const Clues&, Hypotheses&);
 void other_code_family(const Clues&, Hypotheses&);
 
 // One of several things in a row of n: what planted and real bugs single out.

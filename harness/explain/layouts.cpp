@@ -48,6 +48,7 @@ std::string words_of(const Layout& l, bool tile_assumed) {
   std::string text = fmt::format(", were it cut into {}{} splits", l.cut.least > 0 ? "up to " : "", l.splits);
   if (l.cut.interleaved) text += " in turn";
   if (l.cut.least > 1) text += fmt::format(" of at least {} tiles", l.cut.least);
+  if (l.cut.all_or_one) text += " or not at all";
   if (l.cut.whole) text += ", the last ones shorter";
   if (tile_assumed && l.tile_keys > 1) text += fmt::format(", tiles of {} keys", l.tile_keys);
   return text;
@@ -97,6 +98,7 @@ std::vector<Layout> layouts_of(const Evidence& e) {
       tiles.insert(tiles.begin() + 1, std::max(1, e.problem.page_size));
     const int32_t splits = std::max(2, a.splits);
     if (a.split_interleaved) tried(tiles[0], splits, {0, false, true});
+    if (a.split_keys == 0) tried(tiles[0], splits, {0, false, false, true});
     for (int32_t least : {0, 2, 1, 4})
       for (bool whole : {false, true})
         for (int32_t tile : tiles)

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "harness/explain/cut.hpp"
+#include "harness/explain/families/row_block.hpp"
 #include "harness/ops/op.hpp"
 
 namespace assay {
@@ -43,6 +44,10 @@ std::vector<SomeKeys> some_keys(const Clues& clues) {
   sizes.insert(sizes.end(), clues.tile_sizes.begin(), clues.tile_sizes.end());
   std::sort(sizes.begin(), sizes.end());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  std::vector<RowBlock> blocks = {{1, false}};
+  if (p.max_q_len() > 1)
+    for (const RowBlock& block : row_blocks(p))
+      if (block.size <= 64) blocks.push_back(block);
   for (int32_t size : sizes) {
     if (size >= p.max_kv_len()) continue;
     for (const Runs& runs : kRuns)
@@ -51,6 +56,13 @@ std::vector<SomeKeys> some_keys(const Clues& clues) {
                         return holds(j / size, (s.kv_len + size - 1) / size);
                       },
                       runs.cost});
+    // The end of the loop over keys is that of the row, or of the rows that share it.
+    for (const RowBlock& block : blocks)
+      list.push_back({fmt::format("in the last of the runs of {} keys that {} see", size, block.words()),
+                      [size, block](const Scene& s, int32_t j) {
+                        return (j / size + 1) * size >= block.keys(s.problem, s.cell).end;
+                      },
+                      0.3 + 0.05 * (block.size > 1)});
     for (bool first : {true, false})
       list.push_back({fmt::format("in the {} half of every run of {} keys", first ? "first" : "second", size),
                       [size, first](const Scene&, int32_t j) { return (j % size < size / 2) == first; },
@@ -81,7 +93,8 @@ std::vector<SomeKeys> some_keys(const Clues& clues) {
 }
 
 bool narrowed(const Hypothesis& h, const SomeKeys& keys, Hypothesis* to) {
-  if (!h.rules.edit_terms && !h.rules.score && !h.rules.sees && !h.rules.edit_q) return false;
+  if (!h.rules.edit_terms && !h.rules.score && !h.rules.sees && !h.rules.edit_q && !h.rules.distance)
+    return false;
   *to = h;
   to->text += ", " + keys.words;
   to->cost += keys.cost;
@@ -92,6 +105,11 @@ bool narrowed(const Hypothesis& h, const SomeKeys& keys, Hypothesis* to) {
   if (h.rules.edit_q)
     to->rules.edit_q_for = [holds = keys.holds](const Scene& s, const Term& t) {
       return holds(s, t.position);
+    };
+  if (h.rules.distance)
+    to->rules.distance = [of = h.rules.distance, holds = keys.holds](const Scene& s, const Term& t,
+                                                                     double d) {
+      return holds(s, t.position) ? of(s, t, d) : d;
     };
   if (h.rules.score)
     to->rules.score = [score = h.rules.score, holds = keys.holds](const Scene& s, const Term& t,

@@ -26,6 +26,8 @@ constexpr double kCostOfScope = 0.02;    // in units of misfit, of a part of the
 constexpr size_t kFirstSamples = 2;      // wrong ones that a pair or some keys are looked at on
 constexpr double kPlainMechanism = 0.2;  // most that a mechanism costs which is tried in some keys
 constexpr size_t kBases = 3;             // first ones that numbers are solved for on top of
+constexpr double kEarned = 0.08;         // share of the whole misfit that each of a pair must take away
+constexpr double kAlready = 0.05;        // misfit of a sample that is explained
 constexpr size_t kNarrowed = 200;        // hypotheses of some keys that go on
 
 // Not what is fitted to many cells, and not what merely widens the noise.
@@ -69,7 +71,7 @@ std::vector<size_t> first_wrong(const Tester& tester, size_t probes) {
 }  // namespace
 
 Hypotheses narrowed_leaders(const Clues& clues, Tester& tester, const Hypotheses& all,
-                            const std::vector<Tried>& tried, size_t probes) {
+                            const std::vector<Tried>& tried, size_t probes, bool as_good) {
   const std::vector<size_t> wrong = first_wrong(tester, probes);
   const std::vector<SomeKeys> keys = some_keys(clues);
   struct Worth {
@@ -99,14 +101,14 @@ Hypotheses narrowed_leaders(const Clues& clues, Tester& tester, const Hypotheses
         const size_t i = wrong[k];
         before += std::min(tester.nothing_at(i), first_alone(first, i));
         worth.left += tester.of(worth.of.rules, i).total;
-        worthy = worth.left <= kWorthSome * before;
+        worthy = worth.left <= kWorthSome * before + (as_good ? kAlready : 0);
       }
       if (worthy) found.push_back(std::move(worth));
     }
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const Worth& a, const Worth& b) { return a.left < b.left; });
-  if (found.size() > kNarrowed) found.resize(kNarrowed);
+  if (const size_t most = (as_good ? 4 : 1) * kNarrowed; found.size() > most) found.resize(most);
   Hypotheses list;
   for (Worth& w : found) list.push_back(std::move(w.of));
   return list;
@@ -145,6 +147,17 @@ class Scoped {
         sum = sum / static_cast<double>(count_) + kCostOfScope * ((s > 0) + (t > 0));
         if (sum < best) best = sum, pair.misfit = sum, pair.first_in = words_[s], pair.second_in = words_[t];
       }
+    // What one of them alone leaves, in the part of the case that is best for it.
+    const auto alone = [&](const std::vector<double>& of) {
+      double least = std::numeric_limits<double>::infinity();
+      for (const std::vector<char>& in : in_) {
+        double sum = 0;
+        for (size_t i = 0; i < count_; ++i) sum += in[i] ? of[i] : tester_.nothing_at(i);
+        least = std::min(least, sum / static_cast<double>(count_));
+      }
+      return least;
+    };
+    pair.earned = std::min(alone(a), alone(b)) - pair.misfit >= kEarned * tester_.nothing(count_);
   }
 
  private:
@@ -162,16 +175,29 @@ static bool compose_pair(const Rules& right, const Hypothesis& a, const Hypothes
   return compose(right, late ? b.rules : a.rules, late ? a.rules : b.rules, both);
 }
 
-// A decoding that is off by a factor is one mistake, and a factor beside it says no more; so is an
-// exponential.
+// Two words for one mistake: a decoding and a factor, two shapes of the exponential, two departures of the
+// LSE. What is merely observed in the outputs (zeros, NaN) is what another mistake leads to, and joins none.
 static bool one_in_two(const Hypothesis& a, const Hypothesis& b) {
-  const auto factor = [](std::string_view c) {
-    return c == "output.scaled" || c == "scale.softmax" || c == "scale.k_factor" || c == "scale.v_factor";
+  const auto either = [&](const auto& x, const auto& y) {
+    return (x(a.cause) && y(b.cause)) || (x(b.cause) && y(a.cause));
   };
-  const auto exponential = [](std::string_view c) { return c == "precision.exp" || c == "softmax.log2e"; };
-  if (exponential(a.cause) && exponential(b.cause)) return true;
-  return (a.cause.starts_with("format.") && factor(b.cause)) ||
-         (b.cause.starts_with("format.") && factor(a.cause));
+  using Cause = std::string_view;
+  const auto factor = [](Cause c) {
+    return c == "output.scaled" || c == "scale.softmax" || c == "scale.k_factor" || c == "scale.v_factor" ||
+           c == "softmax.row_sum_scaled";
+  };
+  const auto exponential = [](Cause c) { return c == "precision.exp" || c == "softmax.log2e"; };
+  const auto decoding = [](Cause c) { return c.starts_with("format."); };
+  const auto lse = [](Cause c) {
+    return c.starts_with("lse.") || c == "merge.lse_wrong" || c == "precision.lse" ||
+           c == "precision.partial_lse";
+  };
+  const auto symptom = [](Cause c) {
+    return c == "output.zeros" || c == "output.nan" || c == "output.unwritten";
+  };
+  const auto any = [](Cause) { return true; };
+  return either(exponential, exponential) || either(decoding, factor) || either(factor, factor) ||
+         either(lse, lse) || either(symptom, any);
 }
 
 std::optional<Pair> best_pair(const Clues& clues, Tester& tester, const Hypotheses& all,
@@ -233,6 +259,8 @@ std::optional<Pair> best_pair(const Clues& clues, Tester& tester, const Hypothes
       scoped.fit(all, both, f);
     }
   }
+  std::erase_if(pairs, [](const Pair& f) { return !f.earned; });
+  if (pairs.empty()) return {};
   return *std::min_element(pairs.begin(), pairs.end(), better_pair);
 }
 
@@ -282,6 +310,10 @@ std::optional<Pair> second_on_first(const Clues& clues, Tester& tester, const st
     const Left& least = *std::min_element(left.begin(), left.end(),
                                           [](const Left& a, const Left& b) { return a.misfit < b.misfit; });
     if (best && least.misfit >= best->misfit) continue;
+    double base_leaves = 0;
+    for (size_t i = 0; i < samples; ++i) base_leaves += tester.of(base, i).total;
+    if (base_leaves / static_cast<double>(samples) - least.misfit < kEarned * tester.nothing(samples))
+      continue;
     all.push_back(std::move(more[least.at]));
     best = Pair{first, all.size() - 1, least.misfit, {}, {}};
   }

@@ -22,9 +22,10 @@ struct Tried {
   std::vector<double> each;  // misfits of the samples
 };
 
-// Of the first hypotheses those that are right about some keys only, as far as that is worth a look.
+// Of the first hypotheses those that are right about some keys only, as far as that is worth a look;
+// `as_good`: also where the hypothesis explains as much in all of them.
 Hypotheses narrowed_leaders(const Clues&, Tester&, const Hypotheses&, const std::vector<Tried>&,
-                            size_t probes);
+                            size_t probes, bool as_good);
 
 // Two mistakes at once: a few first ones that explain something alone, each with every other. The best pair
 // on all samples, with what it leaves; nothing where none is worth it.
@@ -32,6 +33,7 @@ struct Pair {
   size_t first = 0, second = 0;
   double misfit = 0;
   std::string first_in, second_in;  // "requests with one row"; empty: everywhere
+  bool earned = true;               // either of them takes something away
 };
 // `tried` need not hold them all: where one mistake is in the way, the other alone may seem to help nothing.
 std::optional<Pair> best_pair(const Clues&, Tester&, const Hypotheses&, std::vector<Tried> tried,

@@ -79,16 +79,17 @@ double Predictor::unwritten_lse() const {  // a kernel may have none (contract n
 bool plain_before_merge(const Rules& r) {
   static const Rules kRight;
   const bool hooks = r.world || r.query_of || r.query_at_place || r.kv_head_of || r.kv_request_of || r.sees ||
-                     r.edit_terms || r.edit_q || r.score || r.sink || r.slope || r.o_kept || r.l_kept ||
-                     r.rescaled_twice || r.kept_dims || r.exp_of || r.p_of;
+                     r.edit_terms || r.edit_q || r.score || r.sink || r.slope || r.distance || r.o_kept ||
+                     r.l_kept || r.rescaled_twice || r.kept_dims || r.exp_of || r.p_of;
   const auto same = [&](auto... of) { return ((r.*of == kRight.*of) && ...); };
   return !hooks &&
          same(&Rules::values_from_k, &Rules::edit_per_key, &Rules::sink_per_split, &Rules::sink_raw,
-              &Rules::sink_unshifted, &Rules::exponent_factor, &Rules::rescale_exponent, &Rules::round_clamp,
-              &Rules::first_maximum, &Rules::stale_maximum, &Rules::maximum_stays, &Rules::skip_below,
-              &Rules::maximum_lanes, &Rules::maximum_per_tile) &&
-         same(&Rules::sum_factor, &Rules::divide, &Rules::accumulator_format, &Rules::sum_format,
-              &Rules::sum_per_key, &Rules::p_step, &Rules::p_mantissa, &Rules::score_format,
+              &Rules::sink_unshifted, &Rules::sink_exponent, &Rules::exponent_factor,
+              &Rules::rescale_exponent, &Rules::round_clamp, &Rules::first_maximum, &Rules::stale_maximum,
+              &Rules::maximum_stays, &Rules::skip_below, &Rules::maximum_lanes, &Rules::maximum_per_tile) &&
+         same(&Rules::sum_factor, &Rules::sum_offset, &Rules::sum_offset_of_parts, &Rules::sum_offset_in_lse,
+              &Rules::divide, &Rules::accumulator_format, &Rules::sum_format, &Rules::sum_per_key,
+              &Rules::sum_of_tile, &Rules::p_step, &Rules::p_mantissa, &Rules::score_format,
               &Rules::scaled_score_format, &Rules::dot_format, &Rules::scale_format);
 }
 
@@ -201,9 +202,16 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
     Scored s{term, term.forced, nullptr, 0, 0};
     if (std::isnan(term.forced)) {
       if (asking == nullptr) asking = &query_at(query), dots = &asking->dots[&scene.keys];
-      ScoreParts parts{
-          dot(rules, scene, *asking, *dots, term), scale,         double(problem_.softcap), slope,
-          double(scene.position - term.position),  problem_.alibi};
+      ScoreParts parts{dot(rules, scene, *asking, *dots, term),
+                       scale,
+                       double(problem_.softcap),
+                       slope,
+                       double(scene.position - place_of_key(scene, term.position)),
+                       problem_.alibi};
+      if (rules.distance && parts.distance >= 0) {
+        parts.distance = rules.distance(scene, term, parts.distance);
+        parts.biased = true;
+      }
       if (rules.score_format != ASSAY_FORMAT_NONE) parts.dot = round_to(rules.score_format, parts.dot);
       s.x = rules.score ? rules.score(scene, term, parts) : standard_score(parts);
       if (rules.scaled_score_format != ASSAY_FORMAT_NONE) s.x = round_to(rules.scaled_score_format, s.x);
@@ -236,10 +244,15 @@ Predictor::Summed Predictor::sums(const Rules& rules, Scene& scene, const Cell& 
   std::string key;
   if (shared) {
     const Cell& c = scene.cell;
-    const int32_t numbers[] = {c.request,       c.row,
-                               c.head,          rules.cut.least,
-                               rules.cut.whole, rules.cut.interleaved,
-                               rules.nan_hides, rules.splits_of_longest,
+    const int32_t numbers[] = {c.request,
+                               c.row,
+                               c.head,
+                               rules.cut.least,
+                               rules.cut.whole,
+                               rules.cut.interleaved,
+                               rules.cut.all_or_one,
+                               rules.nan_hides,
+                               rules.splits_of_longest,
                                merged};
     key.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
     key.append(reinterpret_cast<const char*>(&rules.arithmetic), sizeof rules.arithmetic);
@@ -337,8 +350,11 @@ Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
       }
       const double keys_only = total;
       const double joined = rules.sink_per_split ? -kInf : sink;
-      if (joined != -kInf) total += std::exp(joined - top);
-      for (double& x : out.o) x = total == 0 ? 0.0 : x / total;
+      if (joined != -kInf) total += std::exp(rules.sink_exponent * (joined - top));
+      const double more = rules.sum_offset_of_parts ? 0 : rules.sum_offset, divisor = total + more;
+      if (rules.merge_divides || results.size() < 2)
+        for (double& x : out.o) x = divisor == 0 ? 0.0 : x / divisor;
+      if (rules.sum_offset_in_lse) total = divisor;
       out.lse = top + std::log(total);
       lse = {out.lse, top, total, sink, top + std::log(keys_only)};
       if (rules.merge_lse) out.lse = rules.merge_lse(scene, results, out.lse);

@@ -55,7 +55,8 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
     double largest = kNoScore;
     bool poisoned = false;
     for (; next < end && keys[next].tile == keys[i].tile; ++next) {
-      if (rules.maximum_lanes == 0 || keys[next].term.position % a.tile_keys < rules.maximum_lanes ||
+      if (rules.maximum_lanes == 0 || a.tile_keys == 0 ||
+          keys[next].term.position % a.tile_keys < rules.maximum_lanes ||
           keys[i].term.position % a.tile_keys >= rules.maximum_lanes)
         largest = std::max(largest, keys[next].x);  // ignores NaN, as max of hardware does
       poisoned |= std::isnan(keys[next].x);
@@ -108,6 +109,7 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
       p[j - i] = offset * (rules.exp_of ? rules.exp_of(argument) : std::exp(argument));
       tile_largest = std::max(tile_largest, p[j - i]);
     }
+    double of_tile = 0;  // its row sum, where that is rounded by itself
     for (size_t j = i; j < next; ++j) {
       const Term& term = keys[j].term;
       const double exact = p[j - i];
@@ -118,8 +120,9 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
         rounded = offset * rules.p_of(rounded / offset);
         if (rules.p_of_in_sum) counted_as = rounded;
       }
-      sum += term.weight * term.in_sum * counted_as;
-      if (rules.sum_per_key) sum = round_to(rules.sum_format, sum);
+      double& joins = rules.sum_of_tile ? of_tile : sum;
+      joins += term.weight * term.in_sum * counted_as;
+      if (rules.sum_per_key) joins = round_to(rules.sum_format, joins);
       const double w = term.weight * term.in_output * term.v_factor * rounded;
       const double* v = keys[j].v;
       if (v == nullptr) continue;
@@ -127,7 +130,9 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
     }
     if (rules.accumulator_format != ASSAY_FORMAT_NONE)
       for (double& x : acc) x = round_to(rules.accumulator_format, x);
-    if (rules.sum_format != ASSAY_FORMAT_NONE && !rules.sum_per_key) sum = round_to(rules.sum_format, sum);
+    sum += rules.sum_of_tile && !rules.sum_per_key ? round_to(rules.sum_format, of_tile) : of_tile;
+    if (rules.sum_format != ASSAY_FORMAT_NONE && !rules.sum_per_key && !rules.sum_of_tile)
+      sum = round_to(rules.sum_format, sum);
     i = next;
   }
   if (maximum == kNoScore) {
@@ -148,11 +153,15 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
     const double top = std::max(maximum, sink);
     const double down = std::exp(maximum - top);
     for (double& x : acc) x *= down;
-    sum = sum * down + offset * std::exp(rules.sink_unshifted ? sink + maximum - top : sink - top);
+    sum = sum * down +
+          offset * std::exp(rules.sink_exponent * (rules.sink_unshifted ? sink + maximum - top : sink - top));
     maximum = top;
     whole = sum / offset;
   }
-  const double divisor = rules.divide ? sum : offset;
+  // A part that is not merged with others, or every one.
+  const double more = lse != nullptr || rules.sum_offset_of_parts ? offset * rules.sum_offset : 0;
+  if (rules.sum_offset_in_lse) whole += more / offset;
+  const double divisor = rules.divide ? sum + more : offset;
   part.o.resize(dim);
   for (int32_t d = 0; d < dim; ++d) part.o[d] = divisor == 0 ? 0.0 : acc[d] / divisor;
   part.lse = maximum + std::log(whole);

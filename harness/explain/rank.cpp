@@ -27,6 +27,8 @@ constexpr double kPartialCost = 1.0;     // of "in the wrong cells only"
 constexpr double kScopeCost = 0.35;      // of "in the last request" and the like
 constexpr double kLeastGain = 0.005;     // of what a hypothesis must explain
 constexpr double kSolvedAlready = 0.04;  // share of the misfit below which nothing further is tried
+constexpr double kSearched = 0.15;       // more that a fitted alternative costs than a plain cause
+constexpr double kFarFetched = 0.25;     // ... or an alternative without a fitted number
 constexpr double kNoBetter = 0.998;      // share of the misfit that a hypothesis must get below
 
 // A hypothesis in the cells `in` (null: all), in all dimensions of O or in the wrong ones.
@@ -46,9 +48,15 @@ bool better(const Ranked& a, const Ranked& b) {
 
 std::vector<Ranked> equally_good(const Ranking& ranking) {
   std::vector<Ranked> best;
+  // What had to be searched for, or is far-fetched, is no alternative to a plain mechanism that explains as
+  // much.
+  const auto searched = [&](const Ranked& r) {
+    const double dearer = r.cost - best.front().cost;
+    return !r.same_as_first && dearer > (r.free > best.front().free ? kSearched : kFarFetched);
+  };
   for (const Ranked& r : ranking.list)
     if (best.empty() || (r.fact == best.front().fact && r.misfit <= best.front().misfit + kSameMisfit &&
-                         r.explained >= kSure && !r.told_apart))
+                         r.explained >= kSure && !r.told_apart && !searched(r)))
       best.push_back(r);
   return best;
 }
@@ -59,6 +67,14 @@ bool sure(const Ranking& ranking) {
   if (!first.fact && ranking.explained_there < kSure) return false;
   if (!first.fact && ranking.bad_cells > 0 && first.free >= ranking.bad_cells) return false;
   return first.explained >= kNearlyAll || (first.explained >= kSure && first.misfit <= kLegalMisfit);
+}
+
+void plainest_first(Ranking& ranking) {
+  if (ranking.list.empty()) return;
+  auto plainest = ranking.list.begin();
+  for (auto r = ranking.list.begin(); r != ranking.list.end(); ++r)
+    if (r->same_as_first && !r->told_apart && r->cost + kSearched < plainest->cost) plainest = r;
+  std::rotate(ranking.list.begin(), plainest, plainest + 1);
 }
 
 // Nothing is left that a second cause could explain.
@@ -193,9 +209,9 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     for (const auto& [unused, i] : glances(known)) try_out(i);
   }
   // Where none of them does, one that is right about some keys may.
-  const bool done = explained_but(1 - kNearlyAll);
+  const bool done = !choice.narrow && explained_but(1 - kNearlyAll);
   if (!done)
-    for (Hypothesis& h : narrowed_leaders(clues, tester, all, tried, probes)) {
+    for (Hypothesis& h : narrowed_leaders(clues, tester, all, tried, probes, choice.narrow)) {
       all.push_back(std::move(h));
       try_out(all.size() - 1);
     }
@@ -242,6 +258,7 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
                        tester.predicted(all[o.index].rules, i, o.form.in, o.form.dims), i);
     ranking.list.push_back(o.ranked);
   }
+  plainest_first(ranking);
   if (!clearly(ranking) && ranking.nothing > kLegalMisfit)
     for (bool solved : {false, true}) {
       if (solved && choice.upon.empty()) break;

@@ -56,6 +56,7 @@ struct Choice {
   std::set<std::string_view> only;   // if any: of these causes alone
   // If any: of a cause that has these or the like with other numbers, only these (keep_asked).
   std::set<std::pair<std::string_view, std::string>> words;
+  bool narrow = false;               // some keys only are tried although a hypothesis explains the case
   std::vector<Family> further = {};  // tried where nothing of the others explains the case
   std::vector<Family> upon = {};     // ... and on top of what explains a part of it
 };
@@ -72,5 +73,7 @@ bool clearly(const Ranking&);
 std::vector<Ranked> equally_good(const Ranking&);
 
 bool better(const Ranked&, const Ranked&);
+// Of words for the same on the case the plainest ones first.
+void plainest_first(Ranking&);
 
 }  // namespace assay

@@ -46,8 +46,9 @@ double truncate_to(int32_t format, double value) {
 double standard_score(const ScoreParts& s) {
   double x = s.scale * s.dot;
   if (s.softcap > 0) x = s.softcap * std::tanh(x / s.softcap);
-  if (s.alibi == ASSAY_ALIBI_LINEAR && s.distance >= 0) x -= s.slope * s.distance;
-  if (s.alibi == ASSAY_ALIBI_SQRT && s.distance >= 0) x -= s.slope * std::sqrt(s.distance);
+  if (!s.biased && s.distance < 0) return x;
+  if (s.alibi == ASSAY_ALIBI_LINEAR) x -= s.slope * s.distance;
+  if (s.alibi == ASSAY_ALIBI_SQRT) x -= s.slope * std::sqrt(std::max(0.0, s.distance));
   return x;
 }
 

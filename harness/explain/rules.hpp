@@ -42,6 +42,14 @@ struct Scene {
   Predictor* predictor = nullptr;  // for the results of other cells
 };
 
+// Where a key of the request stands, counted from the first one: given for draft trees, else its number.
+inline int32_t place_of_key(const Scene& s, int32_t key) {
+  const Problem& p = s.problem;
+  if (p.mask != ASSAY_MASK_TREE || p.positions.empty() || key < 0 || key >= s.kv_len) return key;
+  const int64_t first = p.first_key.empty() ? 0 : p.first_key[s.cell.request];
+  return static_cast<int32_t>(key_position(p, s.cell.request, key) - first);
+}
+
 // One key as the kernel counts it. Rows of the store: 0 .. kv_len - 1 are the positions of the request;
 // KvStore::extra adds others.
 struct Term {
@@ -57,9 +65,10 @@ struct Term {
 
 struct ScoreParts {
   double dot, scale, softcap;
-  double slope;     // 0 without ALiBi
-  double distance;  // position of the row - position of the key
-  int32_t alibi;    // enum assay_alibi
+  double slope;         // 0 without ALiBi
+  double distance;      // position of the row - position of the key
+  int32_t alibi;        // enum assay_alibi
+  bool biased = false;  // whatever the distance
 };
 double standard_score(const ScoreParts&);
 
@@ -85,6 +94,7 @@ struct Cut {
   int32_t least = 0;   // tiles a part should have: no more parts than that allows; 0: as many as there are
   bool whole = false;  // ceil(tiles / parts) tiles each, the last ones what is left
   bool interleaved = false;  // in turn
+  bool all_or_one = false;   // one part where there are fewer tiles than parts
   bool operator==(const Cut&) const = default;
 };
 
@@ -116,9 +126,12 @@ struct Rules {
   std::function<double(const Scene&, const Term&, const ScoreParts&)> score;
   std::function<double(const Scene&, double sink)> sink;
   std::function<double(const Scene&, double slope)> slope;
+  // ALiBi's distance of a key at the row's position or before it.
+  std::function<double(const Scene&, const Term&, double)> distance;
   bool sink_per_split = false;
   bool sink_raw = false;        // its logit joins the row sum, not its exponential
   bool sink_unshifted = false;  // its exponential joins the row sum without the maximum taken off
+  double sink_exponent = 1;     // its weight is exp(so much * (sink - maximum))
 
   double exponent_factor = 1;            // exp(factor * (x - m))
   double rescale_exponent = 1;           // ... and a power of it where the maximum rises
@@ -145,10 +158,15 @@ struct Rules {
   int32_t maximum_lanes = 0;       // the maximum of a tile is that of its first lanes; 0 = all
   bool maximum_per_tile = false;   // each tile has its own maximum, nothing is rescaled
   double sum_factor = 1;
+  double sum_offset = 0;             // what the row sum that divides O has too much of ...
+  bool sum_offset_of_parts = false;  // ... that of every part instead of the merged one
+  bool sum_offset_in_lse = false;    // ... and that of the LSE
   bool divide = true;
+  bool merge_divides = true;                        // merged outputs are divided by the sum of the weights
   int32_t accumulator_format = ASSAY_FORMAT_NONE;   // O rounded to it after every tile
   int32_t sum_format = ASSAY_FORMAT_NONE;           // row sum rounded to it ...
   bool sum_per_key = false;                         // ... after every key instead of every tile
+  bool sum_of_tile = false;                         // ... that of a tile alone, before it joins
   double p_step = 0;                                // weights rounded to multiples of it; 0: not
   int32_t p_mantissa = 0;                           // weights rounded to so many bits after the first; 0: not
   int32_t score_format = ASSAY_FORMAT_NONE;         // dot products rounded to it

@@ -90,6 +90,18 @@ std::vector<Scope> all_scopes() {
       {"the first KV head", [](P q, C c) { return c.head / q.group() == 0; }},
       {"the last KV head", [](P q, C c) { return c.head / q.group() == q.heads_kv - 1; }},
   };
+  // Blocks of (row, head of the group) pairs.
+  for (int32_t size : {4, 8, 16, 32, 64}) {
+    const auto at = [size](P q, C c) { return (c.row * q.group() + c.head % q.group()) % size; };
+    all.push_back({fmt::format("the last of every {} rows and heads", size), [=](P q, C c) {
+                     const bool end = c.row == rows(q, c) - 1 && c.head % q.group() == q.group() - 1;
+                     return end || at(q, c) == size - 1;
+                   }});
+    all.push_back({fmt::format("all but the first of every {} rows and heads", size),
+                   [=](P q, C c) { return at(q, c) > 0; }});
+  }
+  all.push_back({"odd ones of rows and heads",
+                 [](P q, C c) { return (c.row * q.group() + c.head % q.group()) % 2 == 1; }});
   for (int32_t tile : {16, 32, 64, 128}) {
     all.push_back({fmt::format("rows from {} on", tile), [=](P, C c) { return c.row >= tile; }});
     all.push_back({fmt::format("the last, partly filled {} rows of a request", tile),

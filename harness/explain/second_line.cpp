@@ -130,7 +130,39 @@ std::string second_line(const std::string& line) {
   return legal(s);
 }
 
-void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& elsewhere) {
+// The form that explains the first line may be one of several, and the second line the one that tells which:
+// what explains that one, of the same causes, is looked for there and must explain the first in the same
+// words.
+static bool found_elsewhere(Ranking& ranking, const Choice& asked, const RankElsewhere& here,
+                            const RankElsewhere& elsewhere) {
+  Choice open = asked;
+  open.words.clear();
+  open.narrow = true;
+  const Ranking there = elsewhere(open);
+  if (!clearly(there) || !there.list.front().also.empty()) return false;
+  const Ranking back = here(open);
+  if (!clearly(back)) return false;
+  const Ranked& first = there.list.front();
+  const Words words(first.text);
+  for (const auto& [cause, text] : back.alike) {
+    if (cause != first.cause || !Words(text).same(words)) continue;
+    Ranked found = first;
+    const auto at =
+        std::find_if(back.list.begin(), back.list.end(), [&](const Ranked& r) { return r.cause == cause; });
+    if (at == back.list.end()) return false;
+    found.misfit = at->misfit, found.explained = at->explained;
+    found.same_as_first = true, found.told_apart = false;
+    std::erase_if(ranking.list, [&](const Ranked& r) { return r.cause == cause && r.also.empty(); });
+    for (Ranked& r : ranking.list) r.told_apart = true, r.same_as_first = false;
+    ranking.list.insert(ranking.list.begin(), found);
+    ranking.explained_there = first.explained;
+    return true;
+  }
+  return false;
+}
+
+void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& here,
+             const RankElsewhere& elsewhere) {
   if (!sure(ranking) || ranking.list.front().fact) return;
   const std::vector<Ranked> best = equally_good(ranking);
   Choice choice;
@@ -144,7 +176,10 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& els
   if (there.nothing <= kLegalMisfit) return;
   ranking.second = line;
   ranking.explained_there = there.list.empty() ? 0 : std::max(0.0, there.list.front().explained);
-  if (ranking.explained_there < kSure) return;
+  if (ranking.explained_there < kSure) {
+    if (best.front().also.empty()) found_elsewhere(ranking, choice, here, elsewhere);
+    return;
+  }
   if (!best.front().also.empty()) {
     const Ranked& first = there.list.front();
     if (first.cause == best.front().cause && first.also == best.front().also)
@@ -178,6 +213,7 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& els
   };
   const bool first_leads = leads(ranking.list.front());
   for (Ranked& r : ranking.list) r.same_as_first = !r.told_apart && first_leads && leads(r);
+  plainest_first(ranking);
 }
 
 }  // namespace assay

@@ -22,7 +22,9 @@ void keep_asked(Hypotheses&, const Choice&);
 using RankElsewhere = std::function<Ranking(const Choice&)>;
 
 // Looks at what the ranking would say on the second line. Causes that explain less there than others that
-// explain as much here fall behind those; where none explains it, the ranking is not sure any more.
-void confirm(Ranking&, const std::string& line, const RankElsewhere&);
+// explain as much here fall behind those. Where none explains it, another form of them that explains both
+// lines takes their place (`here`: ranks the causes that are asked for on the first line), or the ranking is
+// not sure any more.
+void confirm(Ranking&, const std::string& line, const RankElsewhere& here, const RankElsewhere& elsewhere);
 
 }  // namespace assay

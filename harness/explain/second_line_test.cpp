@@ -10,10 +10,8 @@
 namespace assay {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
-
-const std::string kFake = ASSAY_BINARY_DIR "/testing/libassay_fake.so";
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string said(const std::string& line, const Mistakes& make, bool with_second,
                  const Declares& declare = {}) {

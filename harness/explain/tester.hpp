@@ -68,8 +68,11 @@ class Tester {
     hiding.nan_hides = true;
     const One other = measure(predictor.predict(hiding, samples_[i].cell));
     One better = other.total < one.total ? other : one;
-    // What a kernel makes of NaN is its own; the same cell under other poison is asked for the rest.
-    if (by_memory_[i] && better.total > kElsewhere) {
+    // What a kernel makes of NaN is its own: it may store zeros. Where unused memory has to do with it the
+    // same cell under other poison is asked for the rest.
+    const bool zeros =
+        std::all_of(targets_[i].o.begin(), targets_[i].o.end(), [](double x) { return x == 0; });
+    if ((by_memory_[i] || zeros) && better.total > kElsewhere) {
       better.o = std::min(better.o, kElsewhere), better.lse = std::min(better.lse, kElsewhere);
       better.total = kElsewhere, better.dims = std::min(better.dims, kElsewhere);
       better.rest = 0;

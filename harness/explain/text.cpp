@@ -9,6 +9,8 @@
 namespace assay {
 namespace {
 
+constexpr size_t kSynonyms = 2;  // that are named beside the cause
+
 std::string place(const Cell& c, int32_t dim) {
   return fmt::format("request {} row {} head {}{}", c.request, c.row, c.head,
                      dim < 0 ? ", LSE" : fmt::format(" dim {}", dim));
@@ -37,7 +39,7 @@ std::string conclusion(const Ranking& ranking) {
   const double here = 100 * std::max(0.0, ranking.list.front().explained);
   if (!sure(ranking) && ranking.explained_there < kSure)
     return fmt::format(
-        "so        none of the known causes: the best of them explains {:.0f} %, and {:.0f} % of '{}'\n",
+        "so        none of the known causes: the best of them explains {:.0f} % here, but {:.0f} % of '{}'\n",
         here, 100 * ranking.explained_there, ranking.second);
   if (!sure(ranking))
     return fmt::format("so        none of the known causes: the best of them explains {:.0f} %\n", here);
@@ -49,8 +51,16 @@ std::string conclusion(const Ranking& ranking) {
   };
   line("so       ", best[0]);
   bool others = false;
-  for (size_t i = 1; i < best.size(); ++i)
-    if (best[i].same_as_first) line("          which here is the same as:", best[i]);
+  // Many words predict the same of a simple case: the plainest two, and how many more.
+  size_t named = 0, same = 0;
+  for (size_t i = 1; i < best.size(); ++i) {
+    if (!best[i].same_as_first) continue;
+    ++same;
+    if (same <= kSynonyms) line("          which here is the same as:", best[i]), ++named;
+  }
+  if (same > named)
+    text += fmt::format("          and as {} more of the list above (a richer case tells them apart)\n",
+                        same - named);
   for (size_t i = 1; i < best.size(); ++i)
     if (!best[i].same_as_first) line("or       ", best[i]), others = true;
   if (others)

@@ -25,7 +25,7 @@
 namespace assay {
 namespace {
 
-Problem base() {
+Problem mixed_problem() {
   Problem p;
   p.seed = 42;
   p.heads_q = 4;
@@ -153,7 +153,7 @@ void sweep(int32_t op, const std::function<void(const Problem&)>& visit) {
             if (mla && storage != Storage::kSplit) continue;
             // The small axes take turns: what they do does not depend on the large ones.
             ++turn;
-            Problem p = base();
+            Problem p = mixed_problem();
             p.requests = {{3, 21}, {1, 26, 0, 18}, {0, 5}, {2, 0}, {5, 3}};
             p.op = op;
             p.q_format = kFormats[turn % 8];
@@ -215,7 +215,7 @@ TEST(BuildInputs, IdenticalForAnyNumberOfThreads) {
         constexpr int32_t kKinds[] = {ASSAY_SCALE_HOST, ASSAY_SCALE_TOKEN_HEAD, ASSAY_SCALE_REQUEST_HEAD,
                                       ASSAY_SCALE_CHANNEL};
         const int32_t scale = kKinds[2 * turn + recipe % 2];
-        Problem p = base();
+        Problem p = mixed_problem();
         p.requests = {{40, 1500}, {700, 1000, 0, 25}, {0, 5}, {2, 0}, {5, 3}};
         ASSERT_GT(p.total_q() * p.heads_q * 32, kParallelElements);  // else there is nothing to compare
         p.op = op;
@@ -236,7 +236,7 @@ TEST(BuildInputs, IdenticalForAnyNumberOfThreads) {
 }
 
 TEST(BuildInputs, LogicalDataDoesNotDependOnPlacement) {
-  Problem a = base();
+  Problem a = mixed_problem();
   a.k_format = a.v_format = ASSAY_FP8_E4M3;
   a.k_scale = ASSAY_SCALE_TOKEN_HEAD;
   a.v_scale = ASSAY_SCALE_HEAD;
@@ -266,7 +266,7 @@ TEST(BuildInputs, LogicalDataDoesNotDependOnPlacement) {
 TEST(BuildInputs, SharedPrefixesHoldEqualTokensAndOthersDiffer) {
   for (int scale : {ASSAY_SCALE_NONE, ASSAY_SCALE_REQUEST_HEAD, ASSAY_SCALE_TOKEN_HEAD})
     for (int recipe = 0; recipe < static_cast<int>(InputRecipe::kExact); ++recipe) {
-      Problem p = base();
+      Problem p = mixed_problem();
       p.recipe = static_cast<InputRecipe>(recipe);
       p.k_format = p.v_format = ASSAY_FP8_E4M3;
       p.k_scale = p.v_scale = scale;
@@ -298,7 +298,7 @@ TEST(BuildInputs, SharedPrefixesHoldEqualTokensAndOthersDiffer) {
 TEST(BuildInputs, ScalesDifferVisiblyBetweenUnitsAndUseTheirRange) {
   for (int format : {ASSAY_INT8, ASSAY_FP8_E4M3}) {
     const double most = format == ASSAY_INT8 ? 127 : 448;
-    Problem p = base();
+    Problem p = mixed_problem();
     p.heads_q = p.heads_kv = 8;
     p.requests = {{4, 40}, {4, 50}};
     p.q_format = p.k_format = p.v_format = format;
@@ -324,7 +324,7 @@ TEST(BuildInputs, ScalesDifferVisiblyBetweenUnitsAndUseTheirRange) {
 }
 
 TEST(BuildInputs, TableContents) {
-  Problem p = base();
+  Problem p = mixed_problem();
   p.table = ASSAY_TABLE_CSR;
   p.alibi = ASSAY_ALIBI_LINEAR;
   p.sinks = true;
@@ -365,7 +365,7 @@ TEST(BuildInputs, TableContents) {
 }
 
 TEST(BuildInputs, StridedOperandsHaveTheDocumentedShapes) {
-  Problem p = base();
+  Problem p = mixed_problem();
   p.k_format = p.v_format = ASSAY_INT8;
   p.k_scale = p.v_scale = ASSAY_SCALE_TOKEN_HEAD;
   p.strided = {true, true, true, true, true};
@@ -388,7 +388,7 @@ TEST(BuildInputs, StridedOperandsHaveTheDocumentedShapes) {
 TEST(BuildInputs, NoOperandIsInfinite) {
   for (const InputRecipe recipe :
        {InputRecipe::kNegative, InputRecipe::kBoundary, InputRecipe::kPeaked, InputRecipe::kPatterned}) {
-    Problem p = base();
+    Problem p = mixed_problem();
     p.op = ASSAY_OP_PREFILL;
     p.table = ASSAY_TABLE_NONE;
     p.q_format = p.k_format = p.v_format = ASSAY_FP16;
@@ -407,7 +407,7 @@ TEST(BuildInputs, NoOperandIsInfinite) {
 }
 
 TEST(BuildInputs, EmptyBatchesAndUnquantisedAccess) {
-  Problem p = base();
+  Problem p = mixed_problem();
   p.requests = {};
   place_pages(p);
   EXPECT_NO_THROW(build_inputs(p));
@@ -415,7 +415,7 @@ TEST(BuildInputs, EmptyBatchesAndUnquantisedAccess) {
   place_pages(p);
   const Inputs inputs = build_inputs(p);
   EXPECT_NE(inputs.tensors.q.data, nullptr);  // used, though it has no element
-  p = base();
+  p = mixed_problem();
   place_pages(p);
   p.k_format = ASSAY_FP32;
   const Inputs full = build_inputs(p);

@@ -52,7 +52,7 @@ TEST(PoisonCode, OutputsHoldOtherPoisonThanInputs) {
   }
 }
 
-Problem base() {
+Problem poisoned_problem() {
   Problem p;
   p.seed = 4;
   p.heads_q = 2;
@@ -67,7 +67,7 @@ Problem base() {
 
 TEST(Tables, TailsHoldWhatEachPoisonPromises) {
   for (int table : {ASSAY_TABLE_BLOCK, ASSAY_TABLE_TOKEN}) {
-    Problem p = base();
+    Problem p = poisoned_problem();
     p.table = table;
     place_pages(p);
     std::set<int32_t> used;
@@ -101,7 +101,7 @@ TEST(Tables, TailsHoldWhatEachPoisonPromises) {
 }
 
 TEST(Tables, HybridCachePointsAtAPoisonBlock) {
-  Problem p = base();
+  Problem p = poisoned_problem();
   p.window_left = 10;
   p.swa_index = true;
   place_pages(p);
@@ -127,7 +127,7 @@ TEST(Repoison, ChangesPoisonOnlyAndEqualsAFreshBuild) {
     for (int layout = ASSAY_LAYOUT_NHD; layout <= ASSAY_LAYOUT_MLA; ++layout)
       for (int format : {ASSAY_BF16, ASSAY_INT8}) {
         if (op == ASSAY_OP_PREFILL && layout != ASSAY_LAYOUT_NHD) continue;
-        Problem p = base();
+        Problem p = poisoned_problem();
         p.op = op;
         p.layout = layout;
         p.page_size = 16;
@@ -171,7 +171,7 @@ TEST(Repoison, ChangesPoisonOnlyAndEqualsAFreshBuild) {
 }
 
 TEST(Repoison, FillsAWorkspaceOfAnySize) {
-  Problem p = base();
+  Problem p = poisoned_problem();
   place_pages(p);
   Inputs inputs = build_inputs(p);
   inputs.buffers[int(Operand::kWorkspace)] = GuardedBuffer(1003);

@@ -19,9 +19,9 @@ namespace assay {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class Scripted : public testing::Test {
+class Scripted : public ::testing::Test {
  protected:
   fs::path root = fs::temp_directory_path() / ("assay_dispatcher_test_" + std::to_string(getpid()));
   std::FILE* log = std::tmpfile();
@@ -288,7 +288,7 @@ TEST_F(Scripted, WhatAKernelLeftRunningIsItsOwn) {
   EXPECT_TRUE(run(d, {"a", "b"}));
   EXPECT_EQ(outcomes(), (Texts{"b:passed", "a:crashed"}));
   EXPECT_THAT(rows[1].reason,
-              testing::AllOf(HasSubstr("left 2 threads running"), HasSubstr("SIGSEGV while running b")));
+              ::testing::AllOf(HasSubstr("left 2 threads running"), HasSubstr("SIGSEGV while running b")));
 }
 
 // Beside such a thread a wrong result is looked at again, too.

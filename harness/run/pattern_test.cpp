@@ -35,7 +35,7 @@ TEST(Pattern, MistakesHaveTheirColumn) {
       ADD_FAILURE() << b.expression << " was accepted";
     } catch (const InputError& e) {
       EXPECT_EQ(e.place().column, b.column) << e.what();
-      EXPECT_THAT(e.what(), testing::HasSubstr(b.expression));
+      EXPECT_THAT(e.what(), ::testing::HasSubstr(b.expression));
     }
   }
   EXPECT_THROW(Pattern(std::string(100'000, '('), "--filter"), InputError);

@@ -56,7 +56,8 @@ class RankServer {
 
   CallResult join(const nlohmann::json& order) {
     memory_ = std::make_unique<SharedMemory>(order.at("exchange").get<std::string>());
-    group_ = exchange_of(*memory_, order.at("rank").get<int32_t>(), order.at("ranks").get<int32_t>());
+    host_ = exchange_of(*memory_, order.at("rank").get<int32_t>(), order.at("ranks").get<int32_t>());
+    group_ = host_;
     if (const auto id = order.at("id").get<std::vector<unsigned char>>(); !id.empty()) {
       group_.all_gather = nullptr, group_.reduce_scatter = nullptr, group_.barrier = nullptr;
       group_.context = nullptr;
@@ -86,8 +87,9 @@ class RankServer {
       answer["device"] = device_.name, answer["uuid"] = device_.uuid;
       return answer;
     }
-    // Libraries that connect themselves let their ranks meet behind what is done before a timed call.
-    if (group_.barrier != nullptr) group_.barrier(&group_, nullptr, nullptr, 0);
+    // All are awake: libraries that connect themselves let their ranks meet once more, on their devices, and
+    // a rank that waits there for another process to wake up would seem slower than its device says.
+    if (host_.barrier != nullptr) host_.barrier(&host_, nullptr, nullptr, 0);
     if (what == "show") return session_->show(), said({});
     const TimedSample s = session_->sample();
     nlohmann::json answer = said({});
@@ -99,7 +101,7 @@ class RankServer {
   const Backend& backend_;
   const assay_device& device_;
   std::unique_ptr<SharedMemory> memory_;  // of the exchanges
-  assay_group group_{};
+  assay_group host_{}, group_{};          // assay's end of it; the one that kernels get
   std::unique_ptr<RankSession> session_;
   std::unique_ptr<DeviceClock> clock_;
   std::string no_clock_;

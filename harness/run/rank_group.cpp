@@ -32,49 +32,13 @@ bool has_group_id(const Backend& backend) {
 }
 
 // Whether the library connects its ranks itself, a device each, or they exchange through the host's memory:
-// for libraries that cannot, or where one checks more ranks than the machine has devices (ASSAY_RANKS=host).
-bool connects_itself(const Backend& backend) {
-  const char* how = std::getenv("ASSAY_RANKS");
-  const bool through_host = how != nullptr && std::string_view(how) == "host";
-  return has_group_id(backend) && !through_host;
-}
+// for libraries that cannot, or where one checks more ranks than the machine has devices.
+bool connects_itself(const Backend& backend) { return has_group_id(backend) && !ranks_take_turns(); }
 
 int say(int status, const std::string& text, char* to, size_t size) {
   if (to != nullptr && size > 0) *fmt::format_to_n(to, size - 1, "{}", text).out = '\0';
   return status;
 }
-
-// Operands of the whole step where the host can read and write them.
-class OnHost {
- public:
-  OnHost(const Backend& backend, const assay_tensors& t) : table_(*backend.table()), device_(t), host_(t) {
-    if (table_.host_memory != 0) return;
-    for (size_t i = 0; i < kTensorFields; ++i) {
-      assay_tensor& to = fields_of(host_)[i];
-      if (to.data == nullptr) continue;
-      std::vector<unsigned char>& bytes = copies_.emplace_back(static_cast<size_t>(extent_bytes(to)) + 1);
-      copy(table_.copy_to_host, bytes.data(), to.data, extent_bytes(to));
-      to.data = bytes.data();
-    }
-  }
-  const assay_tensors& tensors() const { return host_; }
-  void give_back() {
-    for (size_t i = 0; i < kTensorFields && table_.host_memory == 0; ++i)
-      if (const assay_tensor& from = fields_of(host_)[i];
-          from.data != nullptr && (from.role == ASSAY_ROLE_OUT || from.role == ASSAY_ROLE_IN_OUT))
-        copy(table_.copy_to_device, fields_of(device_)[i].data, from.data, extent_bytes(from));
-  }
-
- private:
-  template <class Copy>
-  static void copy(const Copy& how, void* to, const void* from, int64_t bytes) {
-    char error[512] = "";
-    if (how(to, from, bytes, error, sizeof error) != ASSAY_OK) throw InfrastructureError(error);
-  }
-  const assay_backend& table_;
-  assay_tensors device_, host_;
-  std::vector<std::vector<unsigned char>> copies_;
-};
 
 // The first answer that is not well.
 CallResult first_bad(const std::vector<nlohmann::json>& said, const char* doing) {
@@ -87,13 +51,79 @@ CallResult first_bad(const std::vector<nlohmann::json>& said, const char* doing)
 
 }  // namespace
 
+// Operands of the whole step where the host can read and write them, in memory that serves every call: a
+// cache of gigabytes would cost more in fresh pages than in copies.
+class WholeOnHost {
+ public:
+  explicit WholeOnHost(const Backend& backend) : table_(*backend.table()) {}
+  void load(const assay_tensors& t) {
+    device_ = host_ = t;
+    if (table_.host_memory != 0) return;
+    copies_.resize(kTensorFields);
+    for (size_t i = 0; i < kTensorFields; ++i) {
+      assay_tensor& to = fields_of(host_)[i];
+      if (to.data == nullptr) continue;
+      std::vector<unsigned char>& bytes = copies_[i];
+      bytes.resize(std::max(bytes.size(), static_cast<size_t>(extent_bytes(to)) + 1));
+      copy(table_.copy_to_host, bytes.data(), to.data, extent_bytes(to));
+      to.data = bytes.data();
+    }
+  }
+  const assay_tensors& tensors() const { return host_; }
+  // What a step writes, O and some blocks of the cache: as it is on the device, and back.
+  void load_written(const std::vector<int64_t>& blocks) {
+    each_written(blocks, [&](unsigned char* host, unsigned char* device, int64_t bytes) {
+      copy(table_.copy_to_host, host, device, bytes);
+    });
+  }
+  void give_back(const std::vector<int64_t>& blocks) {
+    each_written(blocks, [&](unsigned char* host, unsigned char* device, int64_t bytes) {
+      copy(table_.copy_to_device, device, host, bytes);
+    });
+  }
+
+ private:
+  template <class F>
+  void each_written(const std::vector<int64_t>& blocks, const F& f) {
+    for (size_t i = 0; i < kTensorFields && table_.host_memory == 0; ++i) {
+      assay_tensor t = fields_of(host_)[i];
+      auto* host = static_cast<unsigned char*>(t.data);
+      auto* device = static_cast<unsigned char*>(fields_of(device_)[i].data);
+      if (host == nullptr || (t.role != ASSAY_ROLE_OUT && t.role != ASSAY_ROLE_IN_OUT)) continue;
+      if (host != static_cast<unsigned char*>(host_.k.data) &&
+          host != static_cast<unsigned char*>(host_.v.data)) {
+        f(host, device, extent_bytes(t));
+        continue;
+      }
+      t.shape[0] = 1;
+      for (const int64_t block : blocks) {
+        const int64_t at = block * t.stride[0] * format_bytes(t.format);
+        f(host + at, device + at, extent_bytes(t));
+      }
+    }
+  }
+  template <class Copy>
+  static void copy(const Copy& how, void* to, const void* from, int64_t bytes) {
+    char error[512] = "";
+    if (how(to, from, bytes, error, sizeof error) != ASSAY_OK) throw InfrastructureError(error);
+  }
+  const assay_backend& table_;
+  assay_tensors device_{}, host_{};
+  std::vector<std::vector<unsigned char>> copies_;
+};
+
+bool ranks_take_turns() {
+  const char* how = std::getenv("ASSAY_RANKS");
+  return how != nullptr && std::string_view(how) == "host";
+}
+
 bool wants_ranks(const Problem& p) {
   const Op& op = op_of(p.op);
   return op.attends_rows && takes(op, "ranks") && (p.ranks > 1 || p.interleave > 1);
 }
 
 RankGroup::RankGroup(const Backend& backend, const assay_kernel& kernel, const RankOptions& options)
-    : backend_(backend), kernel_(kernel), options_(options) {
+    : backend_(backend), kernel_(kernel), options_(options), whole_(std::make_unique<WholeOnHost>(backend)) {
   entry_.struct_size = sizeof entry_;
   entry_.name = kernel.name, entry_.description = kernel.description, entry_.arch = kernel.arch;
   entry_.op = kernel.op, entry_.context = this;
@@ -137,6 +167,7 @@ int RankGroup::arithmetic(const assay_kernel* self, const assay_problem* p, assa
 int RankGroup::run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*,
                    void*, char* error, size_t size) {
   RankGroup& group = *static_cast<RankGroup*>(self->context);
+  group.prepared_ = false;
   if (group.broken_.empty()) {
     const CallResult r = group.run_all(*p, *t);
     if (r.ok() || r.refused()) return say(r.status, r.error, error, size);
@@ -166,10 +197,14 @@ CallResult RankGroup::start(int32_t ranks) {
   const int32_t devices = own ? ranks : std::max(1, backend_.table()->device_count());
   exchange_ = std::make_unique<SharedMemory>(exchange_bytes(ranks));
   prepare_exchange(*exchange_, ranks);
-  for (int32_t rank = 0; rank < ranks; ++rank)
-    ranks_.push_back(std::make_unique<WorkerProcess>(
-        WorkerCommand{.argv = {options_.program, "rank", backend_.path(), std::to_string(rank % devices)}},
-        STDERR_FILENO));
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    WorkerCommand command;
+    command.argv = {options_.program, "rank", backend_.path(), std::to_string(rank % devices)};
+    // What connects devices reserves addresses by the memory of all of them, far beyond a worker's limit, and
+    // shares files as large as it likes.
+    if (own) command.memory_bytes = command.file_bytes = kNoLimit;
+    ranks_.push_back(std::make_unique<WorkerProcess>(command, STDERR_FILENO));
+  }
   std::vector<unsigned char> id;
   if (own)
     if (CallResult r = make_id(id); !r.ok()) return r;
@@ -230,14 +265,16 @@ CallResult RankGroup::run_all(const assay_problem& p, const assay_tensors& t) {
   try {
     if (ranks_.empty())
       if (CallResult r = start(p.ranks); !r.ok()) return ranks_.clear(), r;
-    OnHost whole(backend_, t);
+    whole_->load(t);
+    blocks_ = written_blocks(p, whole_->tensors());
     const unsigned char unused = (entry_.contracts & ASSAY_CONTRACT_FINITE_UNUSED) != 0 ? 0 : 0xff;
-    operands_.clear();
-    for (int32_t rank = 0; rank < p.ranks; ++rank) {
-      operands_.push_back(std::make_unique<RankOperands>(p, whole.tensors(), rank, unused));
-      ranks_[static_cast<size_t>(rank)]->send(
-          {{"do", "run"}, {"kernel", kernel_.name}, {"operands", operands_.back()->path()}});
-    }
+    operands_.resize(ranks_.size());
+    for (size_t rank = 0; rank < ranks_.size(); ++rank)
+      if (std::unique_ptr<RankOperands>& own = operands_[rank];
+          own == nullptr || !own->refill(p, whole_->tensors(), unused))
+        own = std::make_unique<RankOperands>(p, whole_->tensors(), static_cast<int32_t>(rank), unused);
+    for (size_t rank = 0; rank < ranks_.size(); ++rank)
+      ranks_[rank]->send({{"do", "run"}, {"kernel", kernel_.name}, {"operands", operands_[rank]->path()}});
     std::vector<nlohmann::json> said;
     if (std::string why = answers(said, "run"); !why.empty()) return {ASSAY_FAILED, why};
     const auto refused = std::count_if(said.begin(), said.end(), [](const nlohmann::json& answer) {
@@ -245,7 +282,7 @@ CallResult RankGroup::run_all(const assay_problem& p, const assay_tensors& t) {
     });
     if (CallResult bad = first_bad(said, "refuses"); !bad.ok())
       return {refused == p.ranks ? ASSAY_UNSUPPORTED : ASSAY_FAILED, bad.error};
-    problem_ = p, tensors_ = t;
+    problem_ = p;
     return put_back();
   } catch (const std::exception& e) {
     return {ASSAY_FAILED, e.what()};
@@ -254,11 +291,10 @@ CallResult RankGroup::run_all(const assay_problem& p, const assay_tensors& t) {
 
 // What the ranks brought back of the call that ran last, into its tensors.
 CallResult RankGroup::put_back() {
-  OnHost whole(backend_, tensors_);
   for (size_t rank = 0; rank < operands_.size(); ++rank)
-    if (const std::string why = operands_[rank]->put_back(problem_, whole.tensors()); !why.empty())
+    if (const std::string why = operands_[rank]->put_back(problem_, whole_->tensors()); !why.empty())
       return {ASSAY_FAILED, fmt::format("rank {} of {} {}", rank, operands_.size(), why)};
-  whole.give_back();
+  whole_->give_back(blocks_);
   return {};
 }
 
@@ -281,7 +317,11 @@ void RankGroup::prepare(const assay_problem& p, const assay_tensors& t, const st
   const bool of_devices = has_group_id(backend_);
   if (of_devices && !connects_itself(backend_))
     throw ModeRefused{"ranks that exchange through the host's memory (ASSAY_RANKS=host) have no times"};
-  if (const CallResult r = run_all(p, t); !r.ok()) throw TimedCallFailed{"failed when repeated: " + r.error};
+  // Behind another mode's times the ranks hold the same call.
+  if (!prepared_)
+    if (const CallResult r = run_all(p, t); !r.ok())
+      throw TimedCallFailed{"failed when repeated: " + r.error};
+  prepared_ = true;
   seats_.clear();
   for (const nlohmann::json& said : ask_all({{"do", "prepare"}, {"mode", mode}}, "be ready to be timed"))
     seats_.push_back({said.at("device").get<std::string>(), said.at("uuid").get<std::string>()});
@@ -301,6 +341,7 @@ Samples RankGroup::sample() {
 
 void RankGroup::show() {
   ask_all({{"do", "show"}}, "run after it was timed");
+  whole_->load_written(blocks_);
   if (const CallResult r = put_back(); !r.ok()) throw TimedCallFailed{r.error};
 }
 

@@ -17,6 +17,7 @@
 namespace assay {
 
 class RankOperands;
+class WholeOnHost;
 class WorkerProcess;
 
 struct RankOptions {
@@ -27,6 +28,8 @@ struct RankOptions {
 // Whether a kernel of op step on this problem is one for a group: several ranks, or one that takes turns with
 // itself, which shows what joins ranks where a machine has one device.
 bool wants_ranks(const Problem&);
+// Whether somebody wants ranks to take turns on the devices there are (ASSAY_RANKS=host).
+bool ranks_take_turns();
 
 class RankGroup {
  public:
@@ -41,7 +44,8 @@ class RankGroup {
   const assay_kernel& kernel() const { return entry_; }
 
   // ---- a call timed by all ranks at once in a mode of TimedCall, whose exceptions name the rank. Refused
-  // where ranks that have a device exchange through the host. Runs it once; the tensors stay with the caller.
+  // where ranks that have a device exchange through the host. Runs it once, unless it is the call that the
+  // last prepare() was given; the tensors stay with the caller.
   void prepare(const assay_problem&, const assay_tensors&, const std::string& mode);
   // Of every rank: what one of them took, the waiting for others within the call with it.
   Samples sample();
@@ -76,8 +80,10 @@ class RankGroup {
   std::unique_ptr<SharedMemory> exchange_;
   std::vector<std::unique_ptr<WorkerProcess>> ranks_;
   std::vector<std::unique_ptr<RankOperands>> operands_;  // of the call that ran last
+  std::unique_ptr<WholeOnHost> whole_;
+  std::vector<int64_t> blocks_;  // of the cache, that this call writes to
   assay_problem problem_{};
-  assay_tensors tensors_{};
+  bool prepared_ = false;  // nothing was run since prepare()
   std::vector<Seat> seats_;
   std::string broken_;  // why no call can be right any more
 };

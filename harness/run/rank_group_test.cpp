@@ -133,7 +133,7 @@ TEST(RankGroup, NoCascades) {
   };
   EXPECT_THAT(stages("", "step_ixformer_fa_cpu"), HasSubstr("cascade: "));
   const std::string ranks = stages(" ranks=2", kDcp.c_str());
-  EXPECT_THAT(ranks, AllOf(HasSubstr("context: "), testing::Not(HasSubstr("cascade"))));
+  EXPECT_THAT(ranks, AllOf(HasSubstr("context: "), ::testing::Not(HasSubstr("cascade"))));
 }
 
 TEST(RankGroup, RefusalsSayWhy) {

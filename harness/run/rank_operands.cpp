@@ -3,6 +3,7 @@
 #include "harness/run/rank_operands.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "harness/base/error.hpp"
@@ -121,16 +122,57 @@ void copy_token(const assay_problem& p, bool is_v, const assay_tensor& from, int
              [&](int64_t at) { std::memcpy(bytes_of(to) + places[next++], bytes_of(from) + at, size); });
 }
 
-// f(request, key, its index here, row of the new key or -1) for every key of the rank.
+// Pieces of gigabytes, one a thread: caches of long requests, once for every rank.
+constexpr int64_t kPieceBytes = 4 << 20;
 template <class F>
-void each_key(const assay_problem& p, int32_t rank, const F& f) {
-  int64_t first_row = 0;
-  for (int32_t r = 0; r < p.requests; first_row += p.q_len[r++]) {
-    const int32_t context = p.kv_len[r] - p.q_len[r];
-    for (int32_t key = 0; key < p.kv_len[r]; ++key)
+void each_piece(int64_t bytes, const F& f) {
+#pragma omp parallel for schedule(dynamic) if (bytes > 8 * kPieceBytes)
+  for (int64_t at = 0; at < bytes; at += kPieceBytes) f(at, std::min(kPieceBytes, bytes - at));
+}
+
+void copy_bytes(unsigned char* to, const unsigned char* from, int64_t bytes) {
+  each_piece(bytes,
+             [&](int64_t at, int64_t size) { std::memcpy(to + at, from + at, static_cast<size_t>(size)); });
+}
+
+// The first byte that differs, or `bytes`.
+int64_t first_difference(const unsigned char* a, const unsigned char* b, int64_t bytes) {
+  std::atomic<int64_t> first{bytes};
+  each_piece(bytes, [&](int64_t at, int64_t size) {
+    if (at > first || std::memcmp(a + at, b + at, static_cast<size_t>(size)) == 0) return;
+    const int64_t here = std::mismatch(a + at, a + at + size, b + at).first - a;
+    for (int64_t known = first; here < known && !first.compare_exchange_weak(known, here);) {
+    }
+  });
+  return first;
+}
+
+// f(request, key, its index here) for every key of the rank's contexts, in any order and at once.
+template <class F>
+void each_context_key(const assay_problem& p, int32_t rank, const F& f) {
+  constexpr int32_t kKeys = 4096;
+  struct Span {
+    int32_t request, first, last;
+  };
+  std::vector<Span> spans;
+  for (int32_t r = 0; r < p.requests; ++r)
+    for (int32_t at = 0, context = p.kv_len[r] - p.q_len[r]; at < context; at += kKeys)
+      spans.push_back({r, at, std::min(at + kKeys, context)});
+#pragma omp parallel for schedule(dynamic) if (spans.size() > 4)
+  for (size_t i = 0; i < spans.size(); ++i)
+    for (int32_t key = spans[i].first; key < spans[i].last; ++key)
       if (const KeyOwner owner = owner_of(key, p.ranks, p.interleave); owner.rank == rank)
-        f(r, key, owner.index, key < context ? -1 : first_row + key - context);
-  }
+        f(spans[i].request, key, owner.index);
+}
+
+// f(request, its index here, its row) for every new key of the rank.
+template <class F>
+void each_new_key(const assay_problem& p, int32_t rank, const F& f) {
+  int64_t row = 0;
+  for (int32_t r = 0; r < p.requests; ++r)
+    for (int32_t key = p.kv_len[r] - p.q_len[r]; key < p.kv_len[r]; ++key, ++row)
+      if (const KeyOwner owner = owner_of(key, p.ranks, p.interleave); owner.rank == rank)
+        f(r, owner.index, row);
 }
 
 // Offsets of what a rank's memory holds; returns its size.
@@ -175,14 +217,45 @@ void place(RankCall& call, unsigned char* memory) {
   }
 }
 
+std::vector<int64_t> written_blocks(const assay_problem& p, const assay_tensors& whole) {
+  std::vector<int64_t> blocks;
+  for (int64_t row = 0; row < p.total_q; ++row)
+    if (const int64_t slot =
+            static_cast<const int64_t*>(whole.slot_mapping.data)[row * whole.slot_mapping.stride[0]];
+        slot >= 0)
+      blocks.push_back(slot / p.page_size);
+  std::sort(blocks.begin(), blocks.end());
+  blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
+  return blocks;
+}
+
 RankOperands::RankOperands(const assay_problem& p, const assay_tensors& whole, int32_t rank,
                            unsigned char unused)
     : rank_(rank), memory_([&] {
         RankCall call{};
         return lay_out(p, whole, rank, call);
       }()) {
+  fill(p, whole, unused);
+}
+
+bool RankOperands::refill(const assay_problem& p, const assay_tensors& whole, unsigned char unused) {
+  RankCall other{};
+  const int64_t bytes = lay_out(p, whole, rank_, other);
+  // The same places of the cache, too: what lay there before is kept apart.
+  const auto extent = [](const RankCall& c, size_t field) {
+    assay_tensors t = c.tensors;
+    return extent_bytes(fields_of(t)[field]);
+  };
+  if (bytes != memory_.bytes() || extent(other, kFieldK) != extent(call(), kFieldK) ||
+      extent(other, kFieldV) != extent(call(), kFieldV))
+    return false;
+  fill(p, whole, unused);
+  return true;
+}
+
+void RankOperands::fill(const assay_problem& p, const assay_tensors& whole, unsigned char unused) {
   auto& call = *reinterpret_cast<RankCall*>(memory_.data());
-  lay_out(p, whole, rank, call);
+  lay_out(p, whole, rank_, call);
   std::copy_n(p.q_len, p.requests, reinterpret_cast<int32_t*>(memory_.data() + call.q_len));
   std::copy_n(p.kv_len, p.requests, reinterpret_cast<int32_t*>(memory_.data() + call.kv_len));
   assay_tensors source = whole;
@@ -190,32 +263,38 @@ RankOperands::RankOperands(const assay_problem& p, const assay_tensors& whole, i
     const assay_tensor to = own(i);
     assay_tensor from = fields_of(source)[i];
     if (to.data == nullptr) continue;
-    const auto bytes = static_cast<size_t>(extent_bytes(to));
-    if (const int axis = head_axis(i); axis >= 0) from = heads_of(from, axis, p.ranks, rank);
+    const int64_t bytes = extent_bytes(to);
+    if (const int axis = head_axis(i); axis >= 0) from = heads_of(from, axis, p.ranks, rank_);
     if (i == kFieldO || i == kFieldK || i == kFieldV)
-      std::memset(to.data, i == kFieldO ? kPoison : unused, bytes);
+      each_piece(bytes, [&](int64_t at, int64_t size) {
+        std::memset(bytes_of(to) + at, i == kFieldO ? kPoison : unused, static_cast<size_t>(size));
+      });
     else if (head_axis(i) >= 0)
       each_element(to, from, [&](unsigned char* a, const unsigned char* b) {
         std::memcpy(a, b, static_cast<size_t>(format_bytes(to.format)));
       });
     else if (bytes > 0)
-      std::memcpy(to.data, from.data, bytes);
+      copy_bytes(bytes_of(to), bytes_of(from), bytes);
   }
   const assay_tensor slots = own(kFieldSlots), k = own(kFieldK), v = own(kFieldV);
   if (slots.data != nullptr)
     for (int64_t row = 0; row < slots.shape[0]; ++row)
       static_cast<int64_t*>(slots.data)[row * slots.stride[0]] = -1;
-  each_key(p, rank, [&](int32_t r, int32_t key, int32_t index, int64_t row) {
-    const int64_t here = slot_of(p, whole, r, index);
-    if (row >= 0) {
-      static_cast<int64_t*>(slots.data)[row * slots.stride[0]] = here;
-      return;
-    }
-    copy_token(p, false, whole.k, slot_of(p, whole, r, key), k, here);
-    copy_token(p, true, whole.v, slot_of(p, whole, r, key), v, here);
+  each_new_key(p, rank_, [&](int32_t r, int32_t index, int64_t row) {
+    static_cast<int64_t*>(slots.data)[row * slots.stride[0]] = slot_of(p, whole, r, index);
   });
-  before_[0].assign(bytes_of(k), bytes_of(k) + extent_bytes(k));
-  before_[1].assign(bytes_of(v), bytes_of(v) + extent_bytes(v));
+  each_context_key(p, rank_, [&](int32_t r, int32_t key, int32_t index) {
+    const int64_t from = slot_of(p, whole, r, key), here = slot_of(p, whole, r, index);
+    copy_token(p, false, whole.k, from, k, here);
+    copy_token(p, true, whole.v, from, v, here);
+  });
+  for (const bool is_v : {false, true}) {
+    const assay_tensor& cache = is_v ? v : k;
+    const int64_t bytes = extent_bytes(cache);
+    if (before_[is_v] == nullptr)
+      before_[is_v].reset(new unsigned char[static_cast<size_t>(std::max<int64_t>(bytes, 1))]);
+    copy_bytes(before_[is_v].get(), bytes_of(cache), bytes);
+  }
 }
 
 assay_tensor RankOperands::own(size_t field) const {
@@ -225,7 +304,7 @@ assay_tensor RankOperands::own(size_t field) const {
   return one;
 }
 
-std::string RankOperands::put_back(const assay_problem& p, const assay_tensors& whole) const {
+std::string RankOperands::put_back(const assay_problem& p, const assay_tensors& whole) {
   // What a rank did not write stays as the judge left it, who knows it again.
   const auto size = static_cast<size_t>(format_bytes(whole.o.format));
   if (const assay_tensor o = own(kFieldO); o.data != nullptr)
@@ -236,25 +315,24 @@ std::string RankOperands::put_back(const assay_problem& p, const assay_tensors& 
   std::string why;
   for (const bool is_v : {false, true}) {
     const assay_tensor cache = own(is_v ? kFieldV : kFieldK), to = is_v ? whole.v : whole.k;
-    const std::vector<unsigned char>& before = before_[is_v];
-    std::vector<unsigned char> after(bytes_of(cache), bytes_of(cache) + before.size());
+    const unsigned char* before = before_[is_v].get();
     const auto bytes = static_cast<int64_t>(format_bytes(cache.format));
-    each_key(p, rank_, [&](int32_t r, int32_t, int32_t index, int64_t row) {
-      if (row < 0) return;
+    each_new_key(p, rank_, [&](int32_t r, int32_t index, int64_t row) {
       const int64_t here = slot_of(p, whole, r, index);
       bool written = false;
       each_value(cache, p, is_v, here, [&](int64_t at) {
-        written = written || !std::equal(&after[at], &after[at] + bytes, &before[at]);
+        written = written || !std::equal(before + at, before + at + bytes, bytes_of(cache) + at);
       });
       if (written)
         copy_token(p, is_v, cache, here, to,
                    static_cast<const int64_t*>(whole.slot_mapping.data)[row * whole.slot_mapping.stride[0]]);
-      each_value(cache, p, is_v, here, [&](int64_t at) { std::copy_n(&before[at], bytes, &after[at]); });
+      each_value(cache, p, is_v, here,
+                 [&](int64_t at) { std::copy_n(before + at, bytes, bytes_of(cache) + at); });
     });
-    if (after == before) continue;
-    const auto first = std::mismatch(after.begin(), after.end(), before.begin()).first - after.begin();
-    why = fmt::format("wrote byte {} of its cache of {}, where none of its new keys lies", first,
-                      is_v ? "V" : "K");
+    const int64_t all = extent_bytes(cache);
+    if (const int64_t first = first_difference(bytes_of(cache), before, all); first < all)
+      why = fmt::format("wrote byte {} of its cache of {}, where none of its new keys lies", first,
+                        is_v ? "V" : "K");
   }
   return why;
 }

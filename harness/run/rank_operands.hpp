@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -34,20 +35,27 @@ inline constexpr size_t kTensorFields =
     (sizeof(assay_tensors) - offsetof(assay_tensors, q)) / sizeof(assay_tensor);
 inline assay_tensor* fields_of(assay_tensors& t) { return &t.q; }
 
+// Blocks of the cache that hold new keys of the whole step, each once.
+std::vector<int64_t> written_blocks(const assay_problem&, const assay_tensors&);
+
 class RankOperands {
  public:
   // Of the whole step, on the host. `unused`: what every byte holds that the rank may not read.
   RankOperands(const assay_problem&, const assay_tensors&, int32_t rank, unsigned char unused);
+  // The same of another call; false where its operands take other room, and nothing was done.
+  bool refill(const assay_problem&, const assay_tensors&, unsigned char unused);
   std::string path() const { return memory_.path(); }
-  // O and the new keys of this rank, as it left them, into the whole step's. Why that cannot be, or "".
-  std::string put_back(const assay_problem&, const assay_tensors&) const;
+  // O and the new keys of this rank, as it left them, into the whole step's. Why that cannot be, or "". Once
+  // after every run.
+  std::string put_back(const assay_problem&, const assay_tensors&);
 
  private:
   const RankCall& call() const { return *reinterpret_cast<const RankCall*>(memory_.data()); }
   assay_tensor own(size_t field) const;
+  void fill(const assay_problem&, const assay_tensors&, unsigned char unused);
   int32_t rank_;
   SharedMemory memory_;
-  std::vector<unsigned char> before_[2];  // of the cache, K and V
+  std::unique_ptr<unsigned char[]> before_[2];  // of the cache, K and V
 };
 
 }  // namespace assay

@@ -2,6 +2,7 @@
 // run_facts() of sweep.hpp: what run.json says about a run from its first moment.
 #include "harness/report/row_json.hpp"
 #include "harness/run/machine.hpp"
+#include "harness/run/rank_group.hpp"
 #include "harness/run/samples.hpp"
 #include "harness/run/sweep.hpp"
 
@@ -37,6 +38,7 @@ json run_facts(const Sweep& sweep, const RunOptions& options, const std::vector<
   j["kernels"] = names;
   j["columns"] = columns_json();
   if (options.timed) j["samples"] = samples_json();
+  if (ranks_take_turns()) j["ranks"] = "host";  // else a device each
   j["complete"] = false;
   j["end"] = nullptr;
   return j;

@@ -14,7 +14,7 @@ namespace assay {
 namespace {
 
 constexpr double kBudget = 1e9;
-constexpr const char* kMixed = "step h=4/2 d=64 budget=16 batch=2q1s300_1q9s30_1q12 seed=70";
+constexpr const char* kMixedStep = "step h=4/2 d=64 budget=16 batch=2q1s300_1q9s30_1q12 seed=70";
 
 struct Judged {
   explicit Judged(const std::string& line, const char* name)
@@ -40,7 +40,7 @@ void run_open(Judged& j, StagesInPlace& stages) {
 }
 
 TEST(StagesInPlace, AStageRunsAloneOnWhatThoseBeforeItLeft) {
-  Judged j(kMixed, "step_unified_cpu");
+  Judged j(kMixedStep, "step_unified_cpu");
   StagesInPlace stages(j.cpu, j.kernel, j.problem, j.view(), j.judge.device_case().tensors());
   EXPECT_EQ(j.judge.recheck().outcome, Outcome::kPassed);
   stages.stop_before("attend");
@@ -55,7 +55,7 @@ TEST(StagesInPlace, AStageRunsAloneOnWhatThoseBeforeItLeft) {
 }
 
 TEST(StagesInPlace, RunsAndTheirWorkAreThoseOfTheParts) {
-  Judged j(kMixed, "step_aiter_fa_cpu");
+  Judged j(kMixedStep, "step_aiter_fa_cpu");
   StagesInPlace stages(j.cpu, j.kernel, j.problem, j.view(), j.judge.device_case().tensors());
   std::vector<std::string> places;
   for (const StagesInPlace::Run& run : stages.runs()) places.push_back(run.place);
@@ -79,7 +79,7 @@ TEST(StagesInPlace, LengthsAreThoseInMemory) {
 }
 
 TEST(StageRows, EveryStageThatRunsHasOne) {
-  Judged j(kMixed, "step_aiter_fa_cpu");
+  Judged j(kMixedStep, "step_aiter_fa_cpu");
   std::vector<Row> rows;
   const Say say = [&](const WorkerAnswer& answer) {
     if (const auto* row = std::get_if<RowAnswer>(&answer)) rows.push_back(row->row);
@@ -89,7 +89,7 @@ TEST(StageRows, EveryStageThatRunsHasOne) {
   rule.max_seconds = rule.min_seconds = rule.warmup_seconds = 0.002, rule.min_samples = 1, rule.noise = 1e9;
   const assay_device device = j.cpu.device(0);
   const Limits limits;
-  Row checked = row_of_line(kMixed, "");
+  Row checked = row_of_line(kMixedStep, "");
   checked.outcome = "passed", checked.kernel = j.kernel.name;
   time_stages({j.cpu, device, j.problem, work, limits, rule, nullptr, say}, j.kernel, j.judge, "hot",
               checked);

@@ -14,7 +14,7 @@
 namespace assay {
 namespace {
 
-constexpr double kBudget = 1e9, kLooksS = 0.01;
+constexpr double kWatchedBudget = 1e9, kLooksS = 0.01;
 
 struct Timed {
   Verdict judged, again;
@@ -23,7 +23,7 @@ struct Timed {
 
 // Judges the kernel, times a few calls of it `series` times, and judges what each of them leaves.
 Timed time_kernel(const Backend& backend, const std::string& line, const std::string& name, int series) {
-  Judge judge(make_problem(parse_scenario(line)), kBudget);
+  Judge judge(make_problem(parse_scenario(line)), kWatchedBudget);
   const assay_kernel* kernel = backend.find(name);
   EXPECT_NE(kernel, nullptr) << name;
   Timed t;
@@ -33,7 +33,7 @@ Timed time_kernel(const Backend& backend, const std::string& line, const std::st
   for (int i = 0; i < series && !t.seen; ++i) {
     TimedCall call(backend, backend.device(0), *kernel, judge.inputs().view->get(),
                    judge.device_case().tensors(), "hot", nullptr);
-    WatchedSeries watched(judge, call, kLooksS, kBudget);
+    WatchedSeries watched(judge, call, kLooksS, kWatchedBudget);
     for (int n = 0; n < 6; ++n) watched.sample();
     t.seen = watched.end();
     t.again = judge.recheck();

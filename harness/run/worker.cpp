@@ -2,6 +2,8 @@
 // See worker.hpp. Here: the conversation. What happens to one case is in case_runner.cpp.
 #include "harness/run/worker.hpp"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cfenv>
 #include <cstdlib>
@@ -171,7 +173,15 @@ void serve(Channel& channel, const Backend& backend, const assay_device& device,
   }
 }
 
+// What a run of a kernel left, copied for the judge, comes and goes with every look, a whole cache each time:
+// memory that was given back would be fresh pages again, which cost more than the copy.
+void keep_memory() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+}
+
 int work(const WorkerArguments& arguments, int fd) {
+  keep_memory();
   std::optional<Channel> channel;
   try {
     channel.emplace(fd);

@@ -35,10 +35,14 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// The soft limit, so that what a worker starts may have another.
 void limit(int what, int64_t bytes) {
   if (bytes < 0) return;
-  const rlimit value{static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
-  setrlimit(static_cast<__rlimit_resource>(what), &value);
+  const auto which = static_cast<__rlimit_resource>(what);
+  rlimit value{};
+  getrlimit(which, &value);
+  value.rlim_cur = std::min(static_cast<rlim_t>(bytes), value.rlim_max);
+  setrlimit(which, &value);
 }
 
 // Between fork and exec: only async-signal-safe calls. _Exit ends the child that could not become a worker.

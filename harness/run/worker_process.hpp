@@ -23,9 +23,12 @@ inline constexpr int kWorkerFd = 3;  // of the socket inside a new worker
 // Of what parent and worker say to each other; told with the secret, and said back.
 inline constexpr int kWorkerSchema = 3;
 
+inline constexpr int64_t kNoLimit = INT64_MAX;  // but what the system sets
+
 struct WorkerCommand {
   std::vector<std::string> argv;  // program and arguments
-  int64_t memory_bytes = -1;      // RLIMIT_AS; -1: none. Ignored in AddressSanitizer builds (needs terabytes)
+  // RLIMIT_AS; -1: that of this process. Ignored in AddressSanitizer builds (needs terabytes)
+  int64_t memory_bytes = -1;
   int64_t file_bytes = 256 << 20;  // RLIMIT_FSIZE: a kernel that prints for ever must not fill the disk
   // It looks after its children itself and ends when the socket closes (keeper.hpp); otherwise it is killed.
   bool kept = false;

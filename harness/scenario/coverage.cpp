@@ -269,7 +269,6 @@ std::string name_of_value(int v) { return fmt::format("{}={}", kValues[v].field,
 }  // namespace
 
 std::span<const CoverValue> cover_values() { return kValues; }
-std::span<const CoverBoundary> cover_boundaries() { return boundaries(); }
 
 Coverage::Coverage() {
   for (const Op* op : all_ops())

@@ -27,7 +27,6 @@ struct CoverBoundary {
   std::vector<int64_t> limits;
   int64_t (*of)(const Scenario&, const Problem&);  // -1: the case has none
 };
-std::span<const CoverBoundary> cover_boundaries();
 
 struct CoverageOfOp {
   std::string op;

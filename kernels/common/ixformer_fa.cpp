@@ -12,6 +12,10 @@
 //                   that writes their new keys itself, codes of types 1 and 2 made before it; in a mixed step
 //                   it finds them written
 //
+//   by a schedule   with a kernel of op persistent_paged in place "decode": one row each of all requests by
+//                   lists made ahead of attention, in room for the largest batch; several rows of a request,
+//                   a window, sinks and decodes of a mixed step go to the kernel of place "prefill"
+//
 //   cascade         instead of the calls of type 0, where requests share a prefix, and the seed's rule says
 //                   that it pays: all rows over the prefix as one request, each over the rest, merged
 //
@@ -24,12 +28,14 @@
 
 #include "kernels/common/chunked_context.hpp"
 #include "kernels/common/metadata.hpp"
+#include "kernels/common/scheduled_stages.hpp"
 #include "kernels/common/step_stages.hpp"
 
 namespace assay_kernels {
 namespace {
 
 constexpr int32_t kPage = 16, kHead = 8, kLargestHead = 256;
+constexpr TileShape kScheduled = {1, 16};
 enum Type { kAsItIs, kInt8, kInt8K };
 
 Type type_of(const assay_problem& p) {
@@ -135,6 +141,23 @@ void attend_fused(Calls& c, Type type, bool ready, const Part& part) {
   call.tensors.dense_k = t.dense_k, call.tensors.dense_v = t.dense_v;
   call.tensors.slot_mapping = t.slot_mapping;
   if (ready) take_codes(made, call);
+}
+
+// Whether lists are made for this step: the kernel that follows them knows neither windows nor sinks, and for
+// drafts they cost more than they gain.
+bool is_scheduled(const assay_problem& p) {
+  return p.max_q_len <= 1 && p.window_left < 0 && p.window_right < 0 && p.has_sinks == 0;
+}
+
+void attend_scheduled(Calls& c) {
+  const assay_problem& p = c.problem();
+  const std::string what = requests_text(p, 0, p.requests, "decodes");
+  const StageCall& schedule = make_schedule(c, what, kScheduled, p.heads_kv);
+  StageCall& call = c.add("decode", what);
+  take_cache(c, call, 0, p.requests);
+  take_rows(c, call, everything(c));
+  call.tensors.cu_q = c.tensors().cu_q;
+  follow_schedule(c, what, call, schedule);
 }
 
 // Decodes and the others, which follow them.
@@ -263,22 +286,27 @@ void add_calls(Calls& c) {
   if (!fused || prefix > 0 || others.rows > 0)
     others.rows > 0 && ready&& p.no_write == 0 ? write_codes(c, type) : add_write(c);
   if (prefix > 0) return cascade(c, prefix);
+  const bool lists = c.at("decode").op == ASSAY_OP_PERSISTENT_PAGED;
+  if (lists && others.rows == 0 && is_scheduled(p)) return attend_scheduled(c);
   split(c, decodes, others);
-  fused ? attend_fused(c, type, ready, decodes) : attend(c, "decode", "decodes", decodes);
+  fused ? attend_fused(c, type, ready, decodes) : attend(c, lists ? "prefill" : "decode", "decodes", decodes);
   attend(c, "prefill", "extends and prefills", others);
 }
 
-constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE}},
-                                  {"k_codes", {ASSAY_OP_QUANTIZE_INT8}},
-                                  {"v_codes", {ASSAY_OP_QUANTIZE_INT8}},
-                                  {"split", {ASSAY_OP_SPLIT_BATCH}},
-                                  {"decode", {ASSAY_OP_PAGED, ASSAY_OP_STEP}, Role::kFewRows},
-                                  {"prefill", {ASSAY_OP_PAGED}},
-                                  {"cascade", {ASSAY_OP_CASCADE_METADATA}},
-                                  {"prefix", {ASSAY_OP_PAGED}},
-                                  {"suffix", {ASSAY_OP_PAGED}, Role::kFewRows},
-                                  {"merge", {ASSAY_OP_MERGE_STATES}},
-                                  {"encoder", {ASSAY_OP_PREFILL}}};
+constexpr StagePlace kPlaces[] = {
+    {"write", {ASSAY_OP_CACHE_WRITE}},
+    {"k_codes", {ASSAY_OP_QUANTIZE_INT8}},
+    {"v_codes", {ASSAY_OP_QUANTIZE_INT8}},
+    {"split", {ASSAY_OP_SPLIT_BATCH}},
+    {"decode", {ASSAY_OP_PAGED, ASSAY_OP_STEP, ASSAY_OP_PERSISTENT_PAGED}, Role::kFewRows},
+    {"prefill", {ASSAY_OP_PAGED}},
+    {"cascade", {ASSAY_OP_CASCADE_METADATA}},
+    {"prefix", {ASSAY_OP_PAGED}},
+    {"suffix", {ASSAY_OP_PAGED}, Role::kFewRows},
+    {"merge", {ASSAY_OP_MERGE_STATES}},
+    {"encoder", {ASSAY_OP_PREFILL}},
+    {"schedule", {ASSAY_OP_PS_METADATA}},
+    {"reduce", {ASSAY_OP_REDUCE}}};
 
 }  // namespace
 

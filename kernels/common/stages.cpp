@@ -17,6 +17,8 @@ namespace assay_kernels {
 namespace {
 
 constexpr int64_t kAlignment = 256, kGap = 256;
+// Of a piece of the workspace, with the gap behind it.
+int64_t aligned(int64_t bytes) { return (bytes + kGap + kAlignment - 1) / kAlignment * kAlignment; }
 // An address for a workspace that is not there yet: as aligned as any, and not null.
 unsigned char* const kNowhere = reinterpret_cast<unsigned char*>(uintptr_t{1} << 40);
 
@@ -36,7 +38,7 @@ const Entry& entry_of(const assay_kernel* self) { return *static_cast<const Entr
 // Calls work(calls) for the calls of a problem; refusals and exceptions become statuses.
 template <class Work>
 int with_calls(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, char* error,
-               size_t size, const Work& work) {
+               size_t size, const Work& work, int64_t kept = 0) {
   if (p->struct_size < sizeof(assay_problem) || (t != nullptr && t->struct_size < sizeof(assay_tensors)))
     return say(ASSAY_UNSUPPORTED, "required an older interface, supported one with op step", error, size);
   if (p->op != ASSAY_OP_STEP)
@@ -70,7 +72,7 @@ int with_calls(const assay_kernel* self, const assay_problem* p, const assay_ten
                  error, size);
   }
   try {
-    Calls calls(*self, *p, t);
+    Calls calls(*self, *p, t, kept);
     entry_of(self).pipeline->add_calls(calls);
     return work(calls);
   } catch (const Refusal& refusal) {
@@ -96,9 +98,6 @@ int supports(const assay_kernel* self, const assay_problem* p, const assay_tenso
       const int status =
           k.supports(&k, &call.problem, t != nullptr ? &call.tensors : nullptr, device, text, sizeof text);
       if (status != ASSAY_OK) return say(status, of_stage(call, text), why, size);
-      if (k.workspace_zeroed_bytes != nullptr && k.workspace_zeroed_bytes(&k, &call.problem) > 0)
-        return say(ASSAY_UNSUPPORTED,
-                   of_stage(call, "required memory that stays zero between runs, supported none"), why, size);
     }
     return static_cast<int>(ASSAY_OK);
   });
@@ -111,13 +110,34 @@ int arithmetic(const assay_kernel* self, const assay_problem* p, assay_arithmeti
   });
 }
 
-int64_t workspace_bytes(const assay_kernel* self, const assay_problem* p) {
+// Workspaces of which a stage wants a part zero and for itself between runs lie first, each as a whole.
+int64_t kept_bytes(const StageCall& call) {
+  const assay_kernel& k = *call.kernel;
+  const bool keeps = k.workspace_zeroed_bytes != nullptr && k.workspace_zeroed_bytes(&k, &call.problem) > 0;
+  return keeps ? aligned(k.workspace_bytes(&k, &call.problem)) : 0;
+}
+
+int64_t workspace_zeroed_bytes(const assay_kernel* self, const assay_problem* p) {
+  const std::vector<assay_stage>& stages = entry_of(self).stages;
+  if (std::none_of(stages.begin(), stages.end(),
+                   [](const assay_stage& s) { return s.kernel->workspace_zeroed_bytes != nullptr; }))
+    return 0;
   int64_t bytes = 0;
   with_calls(self, p, nullptr, nullptr, 0, [&](Calls& calls) {
+    for (const StageCall& call : calls.calls()) bytes += kept_bytes(call);
+    return static_cast<int>(ASSAY_OK);
+  });
+  return bytes;
+}
+
+int64_t workspace_bytes(const assay_kernel* self, const assay_problem* p) {
+  int64_t bytes = 0;
+  const auto count = [&](Calls& calls) {
     calls.plan(nullptr, 0);
     bytes = calls.bytes();
     return static_cast<int>(ASSAY_OK);
-  });
+  };
+  with_calls(self, p, nullptr, nullptr, 0, count, workspace_zeroed_bytes(self, p));
   return bytes;
 }
 
@@ -134,7 +154,7 @@ int plan(const assay_kernel* self, const assay_problem* p, const assay_tensors* 
          char* error, size_t size) {
   if (const int status = supports(self, p, t, nullptr, error, size); status != ASSAY_OK) return status;
   try {
-    auto made = std::make_unique<Calls>(*self, *p, t);
+    auto made = std::make_unique<Calls>(*self, *p, t, workspace_zeroed_bytes(self, p));
     entry_of(self).pipeline->add_calls(*made);
     if (const int status = made->plan(error, size); status != ASSAY_OK) return status;
     if (made->bytes() > (t->workspace.data != nullptr ? t->workspace.shape[0] : 0))
@@ -211,8 +231,8 @@ void StageCall::set_lengths(std::vector<int32_t> q, std::vector<int32_t> kv) {
   problem.max_q_len = most(q_len), problem.max_kv_len = most(kv_len);
 }
 
-Calls::Calls(const assay_kernel& self, const assay_problem& p, const assay_tensors* t)
-    : self_(self), problem_(p), tensors_{}, base_(kNowhere), placed_(t != nullptr) {
+Calls::Calls(const assay_kernel& self, const assay_problem& p, const assay_tensors* t, int64_t kept)
+    : self_(self), problem_(p), tensors_{}, base_(kNowhere), placed_(t != nullptr), bytes_(kept) {
   tensors_.struct_size = sizeof tensors_;
   // Stages take the formats of what they read from its tensors.
   tensors_.q.format = p.q_format, tensors_.o.format = p.o_format;
@@ -241,7 +261,7 @@ assay_tensor Calls::room(int32_t format, std::initializer_list<int64_t> shape) {
   for (const int64_t extent : shape) t.shape[t.rank++] = extent;
   for (int axis = t.rank - 1; axis >= 0; --axis) t.stride[axis] = elements, elements *= t.shape[axis];
   t.data = base_ + bytes_;
-  bytes_ += (elements * element_bytes(format) + kGap + kAlignment - 1) / kAlignment * kAlignment;
+  bytes_ += aligned(elements * element_bytes(format));
   return t;
 }
 
@@ -268,11 +288,16 @@ StageCall& Calls::add_bounded(const char* stage, std::string what) {
 }
 
 int Calls::plan(char* error, size_t size) {
+  int64_t kept = 0;
   for (StageCall& call : calls_) {
     const assay_kernel& k = *call.kernel;
     if (k.workspace_bytes != nullptr)
-      if (const int64_t bytes = k.workspace_bytes(&k, &call.problem); bytes > 0)
+      if (const int64_t bytes = k.workspace_bytes(&k, &call.problem); bytes > 0) {
+        const int64_t own = kept_bytes(call), behind = bytes_;
+        if (own > 0) bytes_ = kept;
         call.tensors.workspace = room(ASSAY_UINT8, {bytes});
+        if (own > 0) bytes_ = behind, kept += own, call.tensors.workspace.role = ASSAY_ROLE_IN_OUT;
+      }
     if (!placed_ || k.plan == nullptr) continue;
     char text[400] = "";
     const int status = k.plan(&k, &call.problem, &call.tensors, &call.plan, text, sizeof text);
@@ -312,6 +337,7 @@ const assay_kernel* make_composed(const Pipeline* pipeline, std::string name, co
   }
   k.contracts = pipeline->contracts;
   k.supports = supports, k.arithmetic = arithmetic, k.workspace_bytes = workspace_bytes;
+  k.workspace_zeroed_bytes = workspace_zeroed_bytes;
   k.plan = plan, k.free_plan = free_plan, k.run = run;
   k.stage_count =
       static_cast<int32_t>(std::count_if(pipeline->places.begin(), pipeline->places.end(), is_open));

@@ -47,8 +47,9 @@ struct StageCall {
 // What a composed kernel does for one problem.
 class Calls {
  public:
-  // Without tensors the addresses mean nothing, and only formats, shapes and sizes do.
-  Calls(const assay_kernel& self, const assay_problem&, const assay_tensors*);
+  // Without tensors the addresses mean nothing, and only formats, shapes and sizes do. `kept`: bytes at the
+  // start of the workspace for stages that keep something there from run to run.
+  Calls(const assay_kernel& self, const assay_problem&, const assay_tensors*, int64_t kept);
   ~Calls();
   Calls(const Calls&) = delete;
   Calls& operator=(const Calls&) = delete;

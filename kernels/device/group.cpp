@@ -42,6 +42,7 @@ struct Nccl {
   int (*ReduceScatter)(const void*, void*, size_t received, int type, int op, Communicator, gpu::Stream);
   int (*AllReduce)(const void*, void*, size_t count, int type, int op, Communicator, gpu::Stream);
   const char* (*GetErrorString)(int);
+  const char* (*GetLastError)(Communicator);  // since 2.13, of this process
 };
 
 #if defined(GPU_HIP)
@@ -85,6 +86,8 @@ const Nccl* nccl(std::string* why) {
     get(functions.GetUniqueId, "ncclGetUniqueId"), get(functions.CommInitRank, "ncclCommInitRank");
     get(functions.AllGather, "ncclAllGather"), get(functions.ReduceScatter, "ncclReduceScatter");
     get(functions.AllReduce, "ncclAllReduce"), get(functions.GetErrorString, "ncclGetErrorString");
+    functions.GetLastError =
+        reinterpret_cast<decltype(functions.GetLastError)>(dlsym(library, "ncclGetLastError"));
     return lacks;
   }();
   if (!missing.empty()) *why = missing;
@@ -107,9 +110,11 @@ Connected& connected() {
 
 int heard(int status, const char* what, char* error, size_t size) {
   if (status == kNcclSuccess) return ASSAY_OK;
-  return say(ASSAY_FAILED,
-             std::string(kLibrary) + ": " + what + ": " + connected().nccl->GetErrorString(status), error,
-             size);
+  const Nccl& library = *connected().nccl;
+  std::string text = std::string(kLibrary) + ": " + what + ": " + library.GetErrorString(status);
+  const char* last = library.GetLastError != nullptr ? library.GetLastError(nullptr) : nullptr;
+  if (last != nullptr && *last != '\0') text += std::string(" (") + last + ")";
+  return say(ASSAY_FAILED, text, error, size);
 }
 void count(const assay_group* g) { __atomic_fetch_add(g->entered, 1, __ATOMIC_RELAXED); }
 gpu::Stream stream_of(void* stream) { return static_cast<gpu::Stream>(stream); }

@@ -17,21 +17,22 @@
 namespace assay_faulty {
 namespace {
 
-const char* const kLines[] = {"paged h=4/2 d=64 batch=2q1s90_1q7s20 seed=1",
-                              "prefill h=4/2 d=48 q=fp8_e4m3 kv=fp8_e4m3 sinks=on batch=1q9s70 seed=2",
-                              "paged h=2 d=32 q=int8:token_head kv=int8:head cap=20 batch=2q3s40 seed=3",
-                              "prefill h=3 d=40 q=fp32 kv=fp16 out=fp32 alibi=linear batch=1q20 seed=4",
-                              "paged h=4/1 d=64 kv=int8:channel/int8:token_head q=fp16 batch=3q1s33 seed=5"};
+const char* const kDrawnLines[] = {
+    "paged h=4/2 d=64 batch=2q1s90_1q7s20 seed=1",
+    "prefill h=4/2 d=48 q=fp8_e4m3 kv=fp8_e4m3 sinks=on batch=1q9s70 seed=2",
+    "paged h=2 d=32 q=int8:token_head kv=int8:head cap=20 batch=2q3s40 seed=3",
+    "prefill h=3 d=40 q=fp32 kv=fp16 out=fp32 alibi=linear batch=1q20 seed=4",
+    "paged h=4/1 d=64 kv=int8:channel/int8:token_head q=fp16 batch=3q1s33 seed=5"};
 
 TEST(Drawn, DeclarePossibleArithmeticsAllDifferent) {
   std::set<std::string> seen;
-  for (const char* line : kLines) {
+  for (const char* line : kDrawnLines) {
     const assay::Problem problem = assay::make_problem(assay::parse_scenario(line));
     const assay::ProblemView view(problem);
     for (int32_t i = 0; i < kDrawnVariants; ++i) {
       const assay_arithmetic d = declared_arithmetic(drawn_arithmetic(i), *view.get());
       ASSERT_EQ(assay::impossible_arithmetic(d), "") << "drawn_" << i << " " << line;
-      if (line == kLines[0]) seen.insert(std::string(reinterpret_cast<const char*>(&d), sizeof d));
+      if (line == kDrawnLines[0]) seen.insert(std::string(reinterpret_cast<const char*>(&d), sizeof d));
     }
   }
   EXPECT_GT(seen.size(), kDrawnVariants * 99u / 100);
@@ -69,8 +70,8 @@ TEST(Drawn, StayWhatTheyAre) {
 
 // Every field of the declaration that the model knows is drawn, and declared by somebody.
 TEST(Drawn, UseTheWholeDeclaration) {
-  const assay::Problem paged = assay::make_problem(assay::parse_scenario(kLines[0]));
-  const assay::Problem biased = assay::make_problem(assay::parse_scenario(kLines[3]));
+  const assay::Problem paged = assay::make_problem(assay::parse_scenario(kDrawnLines[0]));
+  const assay::Problem biased = assay::make_problem(assay::parse_scenario(kDrawnLines[3]));
   const assay::ProblemView view(paged), with_bias(biased);
   int promoted = 0, p_twice = 0, parts_twice = 0, by_column = 0, q_again = 0;
   for (int32_t i = 0; i < kDrawnVariants; ++i) {
@@ -174,7 +175,7 @@ TEST(Drawn, FoldNoScaleIntoQThatMayOverflowIt) {
 TEST(Drawn, AreCalledRight) {
   const assay::Backend drawn = assay::Backend::load(ASSAY_BINARY_DIR "/faulty/libassay_drawn.so");
   int passed = 0;
-  for (const char* line : kLines) {
+  for (const char* line : kDrawnLines) {
     const assay::Problem problem = assay::make_problem(assay::parse_scenario(line));
     assay::Judge judge(problem, 1e9);
     for (int32_t i = 0; i < kDrawnVariants; i += 97) {

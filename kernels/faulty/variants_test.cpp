@@ -30,7 +30,7 @@ const assay_kernel& kernel_of(const std::string& variant, int32_t op) {
 }
 
 // Every mask, layout, table, storage, stride, format, scale, head shape, bias and empty row at least once.
-const char* const kLines[] = {
+const char* const kVariantLines[] = {
     "prefill h=4/2 d=64 batch=1q40_1q9s90_1q0_1q3s0_1q7s4 seed=1",
     "prefill h=6/2 d=48 mask=full batch=1q17s70_1q1s300 input=peaked seed=2",
     "prefill h=4/1 d=96 window=17 strides=q+kv+out batch=1q60_1q20s150 input=cancelling seed=3",
@@ -90,7 +90,7 @@ assay::Verdict judged(const std::string& variant, const char* line) {
 
 TEST_P(Variants, ArePassedByTheJudge) {
   int passed = 0, count = 0;
-  for (const char* line : kLines) {
+  for (const char* line : kVariantLines) {
     const assay::Verdict v = judged(GetParam(), line);
     // A coarse arithmetic may leave a case undecided; it may never fail one.
     EXPECT_TRUE(v.outcome == assay::Outcome::kPassed || v.outcome == assay::Outcome::kUntrusted)

@@ -39,11 +39,11 @@ int refuse_formats(const assay_problem& p, char* why, size_t size) {
   const bool kv_fits =
       p.k_format == p.v_format && (p.k_format == p.q_format || p.k_format == ASSAY_FP8_E4M3 ||
                                    p.k_format == ASSAY_FP8_E5M2 || p.k_format == ASSAY_INT8);
-  if (!q_fits || !kv_fits || p.o_format != p.q_format) {
+  if (!q_fits || !kv_fits || (p.o_format != p.q_format && p.o_format != ASSAY_FP32)) {
     std::snprintf(text, sizeof text, "q %s, k %s, v %s, out %s", format_name(p.q_format),
                   format_name(p.k_format), format_name(p.v_format), format_name(p.o_format));
     return refuse(why, size, text,
-                  "q and out bf16 or fp16, k and v both that, both fp8_e4m3, fp8_e5m2 or int8",
+                  "q bf16 or fp16, out that or fp32, k and v both that of q, both fp8_e4m3, fp8_e5m2 or int8",
                   "an instance of these formats");
   }
   if (p.q_scale_kind != ASSAY_SCALE_NONE)
@@ -66,9 +66,9 @@ int refuse_formats(const assay_problem& p, char* why, size_t size) {
 
 int refuse_tensors(const assay_problem& p, const assay_tensors& t, char* why, size_t size) {
   const int32_t bytes = bytes_of(p);
-  if (!rows_of(t.q, 2, 2) || !rows_of(t.o, 2, 4))
-    return refuse(why, size, "strides or start of Q or O", "packed rows at multiples of 4 and 8 bytes",
-                  "element by element access");
+  if (!rows_of(t.q, 2, 2) || !rows_of(t.o, p.o_format == ASSAY_FP32 ? 4 : 2, 4))
+    return refuse(why, size, "strides or start of Q or O",
+                  "packed rows at multiples of 4 bytes and of 4 elements", "element by element access");
   if (!rows_of(t.k, bytes, 16 / bytes) || !rows_of(t.v, bytes, 16 / bytes))
     return refuse(why, size, "strides or start of K or V", "packed rows at multiples of 16 bytes",
                   "element by element access");
@@ -214,6 +214,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   call.heads_kv = p->heads_kv, call.group = p->heads_q / p->heads_kv;
   call.group_magic = 65536u / static_cast<uint32_t>(call.group) + 1;
   call.scale = p->softmax_scale, call.cap = p->softcap;
+  call.o_fp32 = p->o_format == ASSAY_FP32;
   const int32_t blocks = decode_blocks(p->requests, p->heads_kv, grid());
   return assay_gpu::answer(launch_decode(call, shape, blocks, static_cast<cudaStream_t>(stream)),
                            "decode kernel", error, size);

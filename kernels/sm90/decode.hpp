@@ -23,7 +23,7 @@ struct KeyScales {
 struct DecodeCall {
   const uint16_t* q;  // bf16 or fp16 [rows][heads_q][128]
   const uint8_t *k, *v;
-  uint16_t* o;
+  uint16_t* o;  // of fp32: floats
   float* lse;
   int64_t q_row, q_head, o_row, o_head, lse_row, lse_head;
   int64_t k_block, k_head, v_block, v_head;  // bytes
@@ -51,6 +51,7 @@ struct DecodeCall {
   uint32_t worker_magic;     // 2^32 / (warps of the grid) + 1
   bool all_keys;             // neither windows nor chunks: together the rows of a request see all its keys
   bool causal;
+  bool o_fp32;                               // else the format of Q: what steps add up over ranks stays wide
   int32_t window_left, window_right, chunk;  // as in assay_problem
   float scale;                               // of the dot product, natural
   float cap;                                 // 0: none
@@ -60,7 +61,7 @@ struct DecodeCall {
 enum class DecodeCodes { k16, kE4m3, kInt8, kE4m3Keys, kE5m2 };
 constexpr int32_t kMostKeyedColumns = 8;  // of the last two, which are there for caches in rows alone
 
-// Which instance: Q and O in fp16 (else bf16), K and V, layouts x and shuffled (else rows), blocks of 8
+// Which instance: Q in fp16 (else bf16), K and V, layouts x and shuffled (else rows), blocks of 8
 // columns.
 struct DecodeShape {
   bool half;

@@ -69,9 +69,12 @@ __device__ inline void write_row(const DecodeCall& p, int64_t row, int head, flo
   }
   factor *= v_scale;
   if (!(l > 0)) x = make_float4(0, 0, 0, 0);
-  uint16_t* const to = p.o + row * p.o_row + head * p.o_head + 4 * lane;
-  *reinterpret_cast<uint2*>(to) =
-      make_uint2(pack<kHalf>(x.x * factor, x.y * factor), pack<kHalf>(x.z * factor, x.w * factor));
+  x = make_float4(x.x * factor, x.y * factor, x.z * factor, x.w * factor);
+  const int64_t at = row * p.o_row + head * p.o_head + 4 * lane;
+  if (p.o_fp32)
+    *reinterpret_cast<float4*>(reinterpret_cast<float*>(p.o) + at) = x;
+  else
+    *reinterpret_cast<uint2*>(p.o + at) = make_uint2(pack<kHalf>(x.x, x.y), pack<kHalf>(x.z, x.w));
   if (lane == 0) p.lse[row * p.lse_row + head * p.lse_head] = lse;
 }
 

@@ -25,7 +25,7 @@ namespace {
 using test::HandCase;
 using test::TestOperands;
 
-class Hand : public testing::TestWithParam<HandCase> {};
+class Hand : public ::testing::TestWithParam<HandCase> {};
 
 void expect_close(double got, double want, const char* what, const HandCase& c, const test::Expected& x) {
   if (std::isinf(want) || want == 0)
@@ -60,10 +60,10 @@ TEST_P(Hand, Fast) {
   expect_case(GetParam(), operands, attention_fast);
 }
 
-const auto kName = [](const testing::TestParamInfo<HandCase>& info) { return info.param.name; };
-INSTANTIATE_TEST_SUITE_P(Mask, Hand, testing::ValuesIn(test::mask_cases()), kName);
-INSTANTIATE_TEST_SUITE_P(Score, Hand, testing::ValuesIn(test::score_cases()), kName);
-INSTANTIATE_TEST_SUITE_P(Storage, Hand, testing::ValuesIn(test::storage_cases()), kName);
+const auto kName = [](const ::testing::TestParamInfo<HandCase>& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Mask, Hand, ::testing::ValuesIn(test::mask_cases()), kName);
+INSTANTIATE_TEST_SUITE_P(Score, Hand, ::testing::ValuesIn(test::score_cases()), kName);
+INSTANTIATE_TEST_SUITE_P(Storage, Hand, ::testing::ValuesIn(test::storage_cases()), kName);
 
 TEST(HandCases, AreManyAndDistinct) {
   std::set<std::string> names;

@@ -166,7 +166,7 @@ double worst_error(const TestOperands& operands, const AttentionResult& result) 
   return worst;
 }
 
-class RandomProblems : public testing::TestWithParam<int> {};
+class RandomProblems : public ::testing::TestWithParam<int> {};
 
 TEST_P(RandomProblems, BothImplementationsAgreeWithQuadPrecision) {
   int64_t rows = 0, moved = 0;
@@ -187,7 +187,7 @@ TEST_P(RandomProblems, BothImplementationsAgreeWithQuadPrecision) {
   EXPECT_GT(moved, 10) << "problems with positions";
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomProblems, testing::Range(0, 8));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomProblems, ::testing::Range(0, 8));
 
 // The draw must reach everything, or agreement above means little.
 TEST(RandomProblemsCoverage, EveryRuleAndStorageOccurs) {

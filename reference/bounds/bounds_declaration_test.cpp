@@ -25,12 +25,12 @@ using testing::make_case;
 using testing::tensor_core;
 
 // Largest error over bound; tiers that do not apply count as 0.
-struct Ratios {
+struct DeclaredRatios {
   double d = 0, p = 0, r = 0, lse = 0, lse_p = 0;
   double largest() const { return std::max({d, p, r, lse, lse_p}); }
 };
 
-void add(Ratios& r, const BoundedAttention& b, const Emulation& e) {
+void add(DeclaredRatios& r, const BoundedAttention& b, const Emulation& e) {
   const auto look = [](double& worst, double got, double expected, double bound) {
     if (got != expected && std::isfinite(bound)) worst = std::max(worst, std::fabs(got - expected) / bound);
   };
@@ -51,10 +51,10 @@ using Data = std::function<DenseCase(uint64_t seed)>;
 // A kernel of `base` changed by `field`, on `seeds` cases. `tiers`: of the undeclared judgement, which one is
 // left.
 void show(const char* name, const assay_arithmetic& base, const Change& field, const Data& data, int seeds,
-          double Ratios::*leaves) {
+          double DeclaredRatios::*leaves) {
   assay_arithmetic declared = base;
   field(declared);
-  Ratios with, elementwise, without;
+  DeclaredRatios with, elementwise, without;
   for (int seed = 0; seed < seeds; ++seed) {
     const DenseCase c = data(seed);
     const Emulation e = Emulator(c, declared, testing::Mutant::kNone, seed).run();
@@ -103,17 +103,17 @@ TEST(Declaration, ErrorsOfFunctions) {
   base.tanh_relative_error = 0x1p-22;
   show(
       "tanh_absolute_error", base, [](auto& a) { a.tanh_absolute_error = 0x1p-18; }, small_scores, 4,
-      &Ratios::lse);
+      &DeclaredRatios::lse);
   show(
       "log_absolute_error", base, [](auto& a) { a.log_absolute_error = 0x1p-15; },
-      family(Family::kNormal, 60, 16, 4), 4, &Ratios::lse);
+      family(Family::kNormal, 60, 16, 4), 4, &DeclaredRatios::lse);
   show(
       "log_relative_error", base, [](auto& a) { a.log_relative_error = 0x1p-15; },
-      family(Family::kNormal, 400, 16, 4), 4, &Ratios::lse);
+      family(Family::kNormal, 400, 16, 4), 4, &DeclaredRatios::lse);
   base.splits = 8;
   show(
       "log_relative_error, splits", base, [](auto& a) { a.log_relative_error = 0x1p-14; },
-      family(Family::kNormal, 600, 16, 4), 4, &Ratios::d);
+      family(Family::kNormal, 600, 16, 4), 4, &DeclaredRatios::d);
 }
 
 TEST(Declaration, BiasByColumn) {
@@ -127,7 +127,7 @@ TEST(Declaration, BiasByColumn) {
   assay_arithmetic base = ordered(arithmetic(ASSAY_FP32, 16, 1 << 20));
   base.row_sum = {ASSAY_ACC_FMA, 16, 0, 23};
   show(
-      "bias_form", base, [](auto& a) { a.bias_form = ASSAY_BIAS_COLUMN; }, far, 6, &Ratios::lse);
+      "bias_form", base, [](auto& a) { a.bias_form = ASSAY_BIAS_COLUMN; }, far, 6, &DeclaredRatios::lse);
 }
 
 TEST(Declaration, RoundingsOfQ) {
@@ -143,14 +143,14 @@ TEST(Declaration, RoundingsOfQ) {
   // Multiplied by 1/64 before it is rounded to fp16, so most of Q gets subnormal.
   show(
       "q_rounding_absolute", base, [](auto& a) { a.q_rounding_absolute = 64 * 0x1p-25; }, tiny, 6,
-      &Ratios::d);
+      &DeclaredRatios::d);
   const auto replayed = [](assay_arithmetic& a) {
     a.q_rounding = 0;
     a.q_replayed_format = ASSAY_BF16;
     a.q_replayed_factor = static_cast<float>(0.17677669 * M_LOG2E);
   };
   base.q_rounding = 0;
-  show("q_replayed_format", base, replayed, family(Family::kPeaked, 60, 32, 2), 4, &Ratios::d);
+  show("q_replayed_format", base, replayed, family(Family::kPeaked, 60, 32, 2), 4, &DeclaredRatios::d);
   // And it is far sharper than saying how large the rounding is.
   assay_arithmetic sharp = base, wide = base;
   replayed(sharp);
@@ -199,14 +199,14 @@ TEST(Declaration, UnitOfTheRowSum) {
       [](auto& a) {
         a.row_sum = {ASSAY_ACC_BLOCK, 32, 13, 13};
       },
-      family(Family::kFlat, 2000, 8), 3, &Ratios::lse);
+      family(Family::kFlat, 2000, 8), 3, &DeclaredRatios::lse);
   base.p_format = ASSAY_FP32, base.row_sum_from_rounded_p = 0;
   show(
       "row_sum: one lane", base,
       [](auto& a) {
         a.row_sum = {ASSAY_ACC_FMA, 1, 0, 23};
       },
-      leaning, 4, &Ratios::lse);
+      leaning, 4, &DeclaredRatios::lse);
 }
 
 TEST(Declaration, RoundedMoreThanOnce) {
@@ -214,11 +214,11 @@ TEST(Declaration, RoundedMoreThanOnce) {
   const auto few = family(Family::kNormal, 3, 8, 8);
   assay_arithmetic base = tensor_core(ASSAY_BF16, 64, 16, 25, 23);
   show(
-      "p_roundings", base, [](auto& a) { a.p_roundings = 3; }, few, 40, &Ratios::d);
+      "p_roundings", base, [](auto& a) { a.p_roundings = 3; }, few, 40, &DeclaredRatios::d);
   base = tensor_core(ASSAY_FP8_E4M3, 64, 16, 25, 23);
   base.row_sum_from_rounded_p = 1;
   show(
-      "p_roundings, e4m3, joint", base, [](auto& a) { a.p_roundings = 2; }, few, 40, &Ratios::d);
+      "p_roundings, e4m3, joint", base, [](auto& a) { a.p_roundings = 2; }, few, 40, &DeclaredRatios::d);
   // Equal scores far from zero: their LSE grows by ln 2 with each level and is rounded to whole ulps of bf16.
   const auto large = [](uint64_t seed) {
     DenseCase c = make_case(Family::kEqualKeys, 4, 64, 8, seed);
@@ -230,7 +230,7 @@ TEST(Declaration, RoundedMoreThanOnce) {
   base.splits = 64;
   base.partial_format = base.partial_lse_format = ASSAY_BF16;
   show(
-      "partial_roundings", base, [](auto& a) { a.partial_roundings = 6; }, large, 80, &Ratios::lse);
+      "partial_roundings", base, [](auto& a) { a.partial_roundings = 6; }, large, 80, &DeclaredRatios::lse);
 }
 
 TEST(Declaration, PartsAndPromotion) {
@@ -238,25 +238,25 @@ TEST(Declaration, PartsAndPromotion) {
   base.splits = 4;
   show(
       "split_interleaved", base, [](auto& a) { a.split_interleaved = 1; },
-      family(Family::kNormal, 500, 16, 4), 3, &Ratios::r);
+      family(Family::kNormal, 500, 16, 4), 3, &DeclaredRatios::r);
   base.tile_reverse = 1;
   show(
       "split_interleaved, reversed", base, [](auto& a) { a.split_interleaved = 1; },
-      family(Family::kNormal, 500, 16, 4), 3, &Ratios::r);
+      family(Family::kNormal, 500, 16, 4), 3, &DeclaredRatios::r);
   assay_arithmetic parts = arithmetic(ASSAY_FP32, 1, 64);
   parts.splits = 64;
   parts.row_sum = {ASSAY_ACC_FMA, 1, 0, 23};
   show(
-      "splits_vary", parts, [](auto& a) { a.splits_vary = 1; }, leaning, 8, &Ratios::lse);
+      "splits_vary", parts, [](auto& a) { a.splits_vary = 1; }, leaning, 8, &DeclaredRatios::lse);
   assay_arithmetic apart = ordered(tensor_core(ASSAY_BF16, 32, 32, 13, 13));
   apart.qk = {ASSAY_ACC_FMA, 1, 0, 23};
   apart.promote_pv = 1;
   show(
-      "promote_every", apart, [](auto& a) { a.promote_every = 128; }, leaning, 8, &Ratios::d);
+      "promote_every", apart, [](auto& a) { a.promote_every = 128; }, leaning, 8, &DeclaredRatios::d);
   apart.tile_reverse = 1, apart.tile_keys = 96;
   show(
       "promote_every, reversed", apart, [](auto& a) { a.promote_every = 42; },
-      [](uint64_t seed) { return leaning_at(seed, 3999); }, 8, &Ratios::d);
+      [](uint64_t seed) { return leaning_at(seed, 3999); }, 8, &DeclaredRatios::d);
 }
 
 }  // namespace

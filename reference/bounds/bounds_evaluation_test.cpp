@@ -17,9 +17,9 @@ using testing::Evaluation;
 using testing::Family;
 using testing::Interval;
 
-class Draw {
+class EvaluationDraw {
  public:
-  explicit Draw(uint64_t seed) : random_(seed, 41) {}
+  explicit EvaluationDraw(uint64_t seed) : random_(seed, 41) {}
   int32_t operator()(uint64_t n) { return static_cast<int32_t>(random_.below(at_++, n)); }
   template <class T>
   T of(std::initializer_list<T> list) {
@@ -32,7 +32,7 @@ class Draw {
 };
 
 DenseCase small_case(uint64_t seed) {
-  Draw pick(2 * seed);
+  EvaluationDraw pick(2 * seed);
   const Family family = pick.of({Family::kNormal, Family::kPeaked, Family::kOutlier, Family::kAscending,
                                  Family::kFlat, Family::kPositive});
   const int32_t n = 1 + pick(2), m = 1 + pick(16);
@@ -66,7 +66,7 @@ DenseCase small_case(uint64_t seed) {
 }
 
 assay_arithmetic any_arithmetic(uint64_t seed) {
-  Draw pick(2 * seed + 1);
+  EvaluationDraw pick(2 * seed + 1);
   assay_arithmetic a = default_arithmetic();
   const auto unit = [&]() -> assay_accumulator {
     switch (pick(4)) {

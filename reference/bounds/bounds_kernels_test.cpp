@@ -9,6 +9,7 @@
 #include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_classes.hpp"
 #include "reference/bounds/bounds_emulator.hpp"
+#include "reference/formats/special_values.hpp"
 
 namespace assay {
 namespace {
@@ -24,7 +25,7 @@ using testing::make_case;
 using testing::Mutant;
 using testing::tensor_core;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
+using testing::kInf;
 
 double ratio(double got, double expected, double bound) {
   const double error = std::fabs(got - expected);
@@ -32,11 +33,11 @@ double ratio(double got, double expected, double bound) {
 }
 
 // Largest error over bound, per tier; tiers that do not apply count as 0.
-struct Ratios {
+struct FamilyRatios {
   double d = 0, p = 0, r = 0, lse = 0, lse_p = 0;
   bool outside = false;  // of the intersection
   int64_t elements = 0;
-  void add(const Ratios& other) {
+  void add(const FamilyRatios& other) {
     d = std::max(d, other.d), p = std::max(p, other.p), r = std::max(r, other.r);
     lse = std::max(lse, other.lse), lse_p = std::max(lse_p, other.lse_p);
     outside |= other.outside;
@@ -46,8 +47,8 @@ struct Ratios {
   bool lse_rejected() const { return lse > 1 || lse_p > 1; }
 };
 
-Ratios ratios(const BoundedAttention& b, const Emulation& e) {
-  Ratios r;
+FamilyRatios family_ratios(const BoundedAttention& b, const Emulation& e) {
+  FamilyRatios r;
   r.elements = static_cast<int64_t>(e.o.size() + e.lse.size());
   for (size_t i = 0; i < e.o.size(); ++i) {
     r.d = std::max(r.d, ratio(e.o[i], b.value.o[i], b.o_bound[i]));
@@ -76,7 +77,7 @@ DenseCase case_for(const Class& c, Family family, int32_t n, int32_t m, int32_t 
   return data;
 }
 
-void expect_fits(const Ratios& r, const std::string& what) {
+void expect_fits(const FamilyRatios& r, const std::string& what) {
   EXPECT_LE(r.d, 1) << what;
   EXPECT_LE(r.p, 1) << what;
   EXPECT_LE(r.r, 1) << what;
@@ -88,13 +89,13 @@ void expect_fits(const Ratios& r, const std::string& what) {
 TEST(BoundedKernels, FitEveryTierAndComeNearIt) {
   int64_t elements = 0;
   for (const Class& c : classes()) {
-    Ratios worst;
+    FamilyRatios worst;
     int64_t declined = 0, replayed = 0;
     for (int f = 0; f < static_cast<int>(Family::kCount); ++f) {
       for (const int32_t m : {1, 61, 200}) {
         const DenseCase data = case_for(c, static_cast<Family>(f), 4, m, 32, 100 * f + m);
         const BoundedAttention b = bounded_attention(data.problem, data.host(), data.rows(), c.arithmetic);
-        const Ratios r = ratios(b, Emulator(data, c.arithmetic).run());
+        const FamilyRatios r = family_ratios(b, Emulator(data, c.arithmetic).run());
         expect_fits(r, fmt::format("{}, family {}, keys {}", c.name, f, m));
         worst.add(r);
         declined += b.p_declined;
@@ -145,7 +146,7 @@ DenseCase with_rules(const Class& c, uint64_t seed) {
 
 TEST(BoundedKernels, FitUnderEveryRule) {
   const std::vector<Class> all = classes();
-  Ratios fast, slow;
+  FamilyRatios fast, slow;
   int64_t rows = 0;
   for (uint64_t seed = 0; seed < 40 * all.size(); ++seed) {
     const Class& c = all[seed % all.size()];
@@ -155,10 +156,11 @@ TEST(BoundedKernels, FitUnderEveryRule) {
     a.sink_first = seed % 2 == 0;
     const Emulation e = Emulator(data, a).run();
     const std::string what = fmt::format("{}, seed {}", c.name, seed);
-    const Ratios r = ratios(bounded_attention(data.problem, data.host(), data.rows(), a), e);
+    const FamilyRatios r = family_ratios(bounded_attention(data.problem, data.host(), data.rows(), a), e);
     expect_fits(r, what);
     fast.add(r);
-    const Ratios exact = ratios(bounded_attention_elementwise(data.problem, data.host(), data.rows(), a), e);
+    const FamilyRatios exact =
+        family_ratios(bounded_attention_elementwise(data.problem, data.host(), data.rows(), a), e);
     expect_fits(exact, what + ", element-wise");
     slow.add(exact);
     rows += static_cast<int64_t>(e.lse.size());
@@ -173,7 +175,7 @@ TEST(BoundedKernels, RowsThatSeeNothingAreExact) {
     DenseCase data = case_for(c, Family::kNormal, 40, 33, 16, 5);
     data.problem.window_left = 9;
     const BoundedAttention b = bounded_attention(data.problem, data.host(), data.rows(), c.arithmetic);
-    expect_fits(ratios(b, Emulator(data, c.arithmetic).run()), c.name);
+    expect_fits(family_ratios(b, Emulator(data, c.arithmetic).run()), c.name);
     // The first seven rows see nothing.
     for (int i = 0; i < 7 * 2; ++i) {
       EXPECT_EQ(b.value.lse[i], -kInf);
@@ -197,8 +199,8 @@ Detection detect(const assay_arithmetic& a, Mutant mutant, int32_t m, int32_t wi
   for (int trial = 0; trial < kTrials; ++trial) {
     DenseCase data = make_case(Family::kNormal, 6, m, 64, 900 + trial);
     data.problem.window_left = window;
-    const Ratios r = ratios(bounded_attention(data.problem, data.host(), data.rows(), a),
-                            Emulator(data, a, mutant, trial).run());
+    const FamilyRatios r = family_ratios(bounded_attention(data.problem, data.host(), data.rows(), a),
+                                         Emulator(data, a, mutant, trial).run());
     found.d += (r.d > 1) / static_cast<double>(kTrials);
     found.p += (r.p > 1) / static_cast<double>(kTrials);
     found.r += (r.r > 1) / static_cast<double>(kTrials);
@@ -295,7 +297,7 @@ TEST(BoundedKernels, TierPIsDeclinedWhereRoundingIsNotRandom) {
         const DenseCase data = make_case(Family::kUltraFlat, 1, 4096, 8, seed);
         const BoundedAttention b = bounded_attention(data.problem, data.host(), data.rows(), a);
         const Emulation e = Emulator(data, a).run();
-        expect_fits(ratios(b, e), fmt::format("format {} seed {}", format, seed));
+        expect_fits(family_ratios(b, e), fmt::format("format {} seed {}", format, seed));
         declined += b.p_declined;
         rows += 2;
         // sigma >= systematic / 3 and sigma^2 >= 0.54 variance, so tier P alone is below 9.9 sigma.

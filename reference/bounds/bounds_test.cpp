@@ -14,6 +14,7 @@
 #include "reference/bounds/bounds_classes.hpp"
 #include "reference/bounds/bounds_emulator.hpp"
 #include "reference/bounds/bounds_terms.hpp"
+#include "reference/formats/special_values.hpp"
 
 namespace assay {
 namespace {
@@ -28,7 +29,7 @@ using testing::Family;
 using testing::make_case;
 using testing::tensor_core;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
+using testing::kInf;
 
 struct Ratios {
   double o = 0, lse = 0;

@@ -112,8 +112,12 @@ TEST(Windows, CoverWhatScoresOfFewBitsMayBeOffBy) {
                            matrix = bounded_attention(c.problem, c.host(), c.rows(), a);
     // What matrices know of the row is no more than what its keys say one by one.
     for (size_t d = 0; d < plain.o_bound_r.size(); ++d) {
-      if (std::isfinite(plain.o_bound_r[d])) EXPECT_GE(matrix.o_bound_r[d], plain.o_bound_r[d] * (1 - 1e-5));
-      if (std::isfinite(plain.o_bound_p[d])) EXPECT_GE(matrix.o_bound_p[d], plain.o_bound_p[d] * (1 - 1e-5));
+      if (std::isfinite(plain.o_bound_r[d])) {
+        EXPECT_GE(matrix.o_bound_r[d], plain.o_bound_r[d] * (1 - 1e-5));
+      }
+      if (std::isfinite(plain.o_bound_p[d])) {
+        EXPECT_GE(matrix.o_bound_p[d], plain.o_bound_p[d] * (1 - 1e-5));
+      }
     }
     for (size_t h = 0; h < plain.lse_bound_p.size(); ++h)
       EXPECT_GE(matrix.lse_bound_p[h], plain.lse_bound_p[h] * (1 - 1e-5));

@@ -11,12 +11,13 @@
 #include "harness/base/error.hpp"
 #include "harness/base/random.hpp"
 #include "reference/data_ops/merge.hpp"
+#include "reference/formats/special_values.hpp"
 
 namespace assay {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr int64_t kDim = 16;
+using testing::kInf;
+constexpr int64_t kHeadDim = 16;
 
 struct States {
   std::vector<std::vector<double>> o;
@@ -36,8 +37,8 @@ States draw(uint64_t seed, int count, double base, double spread) {
     const uint64_t at = static_cast<uint64_t>(i) * 64;
     const bool empty = rng.below(at, 5) == 0;
     s.lse.push_back(empty ? -kInf : static_cast<float>(base + spread * rng.normal(at + 1)));
-    std::vector<double> row(kDim);
-    for (int64_t d = 0; d < kDim; ++d)
+    std::vector<double> row(kHeadDim);
+    for (int64_t d = 0; d < kHeadDim; ++d)
       row[d] = empty ? std::nan("") : static_cast<float>(rng.normal(at + 2 + d));
     s.o.push_back(row);
   }
@@ -46,7 +47,7 @@ States draw(uint64_t seed, int count, double base, double spread) {
 
 MergedRow merged(const States& s, double sink, double exp_error = 0x1p-23) {
   MergedRow row;
-  merge_row(s.rows(), s.lse, kDim, sink, exp_error, row);
+  merge_row(s.rows(), s.lse, kHeadDim, sink, exp_error, row);
   return row;
 }
 
@@ -61,8 +62,8 @@ TEST(MergeBounds, ValueIsThatOfTheMerge) {
       AttentionState state{s.o[i], s.lse[i]};
       states.push_back(state);
     }
-    if (sunk) states.push_back({std::vector<double>(kDim, 0.0), sink});
-    const AttentionState want = merge_states(states, kDim);
+    if (sunk) states.push_back({std::vector<double>(kHeadDim, 0.0), sink});
+    const AttentionState want = merge_states(states, kHeadDim);
     const MergedRow got = merged(s, sink);
     if (std::isinf(want.lse)) {
       EXPECT_EQ(got.lse, want.lse);
@@ -70,7 +71,7 @@ TEST(MergeBounds, ValueIsThatOfTheMerge) {
     } else {
       EXPECT_NEAR(got.lse, want.lse, 1e-13 * (1 + std::fabs(want.lse)));
     }
-    for (int64_t d = 0; d < kDim; ++d) EXPECT_NEAR(got.o[d], want.o[d], 1e-14) << seed;
+    for (int64_t d = 0; d < kHeadDim; ++d) EXPECT_NEAR(got.o[d], want.o[d], 1e-14) << seed;
   }
 }
 
@@ -79,16 +80,16 @@ TEST(MergeBounds, EmptyStatesAndSinks) {
   for (double& lse : s.lse) lse = -kInf;
   MergedRow row = merged(s, -kInf);
   EXPECT_EQ(row.lse, -kInf);
-  EXPECT_EQ(row.o, std::vector<double>(kDim, 0.0));
-  EXPECT_EQ(row.o_bound, std::vector<double>(kDim, 0.0));
+  EXPECT_EQ(row.o, std::vector<double>(kHeadDim, 0.0));
+  EXPECT_EQ(row.o_bound, std::vector<double>(kHeadDim, 0.0));
   row = merged(s, 2.5);
   EXPECT_EQ(row.lse, 2.5);
-  EXPECT_EQ(row.o_bound, std::vector<double>(kDim, 0.0));  // 0 whatever the weight is
+  EXPECT_EQ(row.o_bound, std::vector<double>(kHeadDim, 0.0));  // 0 whatever the weight is
 
   s.lse[1] = kInf;
   EXPECT_THROW(merged(s, -kInf), CheckError);
   s.lse[1] = 0;
-  s.o[1].assign(kDim, kInf);
+  s.o[1].assign(kHeadDim, kInf);
   EXPECT_THROW(merged(s, -kInf), CheckError);
 }
 
@@ -111,7 +112,7 @@ Float emulate(const States& s, float sink, bool online, bool base2, double off) 
   if (!online)
     for (const double lse : s.lse)
       if (lse > -kInf) top = std::fmax(top, unit(lse));
-  Float out{std::vector<float>(kDim, 0.0f), kNone};
+  Float out{std::vector<float>(kHeadDim, 0.0f), kNone};
   float sum = sink > kNone ? weight(unit(sink) - top) : 0.0f;
   for (size_t i = 0; i < s.lse.size(); ++i) {
     if (s.lse[i] == -kInf) continue;
@@ -124,7 +125,7 @@ Float emulate(const States& s, float sink, bool online, bool base2, double off) 
     }
     const float w = weight(own - top);
     sum += w;
-    for (int64_t d = 0; d < kDim; ++d) out.o[d] += w * static_cast<float>(s.o[i][d]);
+    for (int64_t d = 0; d < kHeadDim; ++d) out.o[d] += w * static_cast<float>(s.o[i][d]);
   }
   if (sum == 0) return out;
   const float inverse = 1.0f / sum;
@@ -133,11 +134,11 @@ Float emulate(const States& s, float sink, bool online, bool base2, double off) 
   return out;
 }
 
-struct Worst {
+struct WorstMerge {
   double o = 0, lse = 0;
 };
-Worst worst_ratio(bool online, bool base2, double off, double declared) {
-  Worst worst;
+WorstMerge worst_ratio(bool online, bool base2, double off, double declared) {
+  WorstMerge worst;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const States s = draw(seed, 2 + static_cast<int>(seed % 12), seed % 3 == 0 ? 60 : 0, 4);
     const bool sunk = seed % 4 == 0;
@@ -149,7 +150,7 @@ Worst worst_ratio(bool online, bool base2, double off, double declared) {
       continue;
     }
     worst.lse = std::max(worst.lse, std::fabs(got.lse - row.lse) / row.lse_bound);
-    for (int64_t d = 0; d < kDim; ++d) {
+    for (int64_t d = 0; d < kHeadDim; ++d) {
       if (row.o_bound[d] == 0) {
         EXPECT_EQ(got.o[d], 0);
       } else {
@@ -163,14 +164,14 @@ Worst worst_ratio(bool online, bool base2, double off, double declared) {
 TEST(MergeBounds, RightArithmeticStaysInside) {
   for (const bool online : {false, true})
     for (const bool base2 : {false, true}) {
-      const Worst worst = worst_ratio(online, base2, 0, 0x1p-23);
+      const WorstMerge worst = worst_ratio(online, base2, 0, 0x1p-23);
       EXPECT_LT(worst.o, 1) << online << base2;
       EXPECT_LT(worst.lse, 1) << online << base2;
       EXPECT_GT(worst.o, 0.05) << online << base2;  // the bound is no barn door
       RecordProperty("worst_o_" + std::to_string(online) + std::to_string(base2), std::to_string(worst.o));
     }
   // A coarse exponential within its declaration; equal factors cancel, so this one changes the LSE.
-  const Worst coarse = worst_ratio(false, false, 0x1p-11, 0x1p-11);
+  const WorstMerge coarse = worst_ratio(false, false, 0x1p-11, 0x1p-11);
   EXPECT_LT(coarse.o, 1);
   EXPECT_LT(coarse.lse, 1);
   EXPECT_GT(worst_ratio(false, false, 0x1p-11, 0x1p-23).lse, 1);  // undeclared it shows
@@ -179,7 +180,7 @@ TEST(MergeBounds, RightArithmeticStaysInside) {
 TEST(MergeBounds, GateIsTheBoundOverTheSize) {
   States s = draw(3, 4, 0, 1);
   for (double& lse : s.lse) lse = 0;
-  for (auto& row : s.o) row.assign(kDim, 2.0);
+  for (auto& row : s.o) row.assign(kHeadDim, 2.0);
   const MergedRow row = merged(s, -kInf);
   EXPECT_DOUBLE_EQ(row.gate, row.o_bound[0] / 2);
 }

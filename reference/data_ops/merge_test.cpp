@@ -6,16 +6,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 
 #include "reference/attention/test_operands.hpp"
 #include "reference/data_ops/dcp.hpp"
+#include "reference/formats/special_values.hpp"
 
 namespace assay {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+using testing::kInf;
+using testing::kNaN;
 
 TEST(Merge, ClosedForms) {
   const AttentionState equal = merge_states({{1, 4}, 0}, {{3, 0}, 0});

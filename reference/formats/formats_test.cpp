@@ -14,13 +14,14 @@
 #include <vector>
 
 #include "harness/base/error.hpp"
+#include "reference/formats/special_values.hpp"
 
 namespace assay {
 namespace {
 
 using Quad = __float128;
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+using testing::kInf;
+using testing::kNaN;
 
 // Published parameters, written out again on purpose.
 struct Model {

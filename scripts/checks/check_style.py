@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks what CONTRIBUTING.md promises and a formatter does not: ASCII, SPDX line, file length, no printing or
 exiting below harness/cli, no op known by name outside harness/ops, switches that name every case, no machine paths, links in the READMEs that lead
-somewhere, a README in every folder, names of kernels.
+somewhere, a README in every folder, names of kernels, names that two tests of a module give to different things.
 
 Usage: check_style.py [ROOT]     exit 0 clean, 1 violations (one line each)
 """
@@ -42,6 +42,8 @@ KERNEL = re.compile(rf'"((?:{OPS})(?:_[a-z0-9]+)?_([a-z0-9]+))"')
 # The steps that a library is made of kernels for, a row each of one table.
 STEPS, STEP = "kernels/common/pipelines.cpp", re.compile(r'\{"(\w+)", &k\w+\}')
 ARCH_OF_FOLDER = {"cpu": "cpu", "portable": "gpu", "sm90": "sm90", "cdna": "cdna"}
+# What a test declares for itself alone: a type, a value, a function with its parameters.
+OWN_NAME = re.compile(r"(?:(?:struct|class|enum class|enum) (\w+) [:{]|(?:[\w:<>,*&\[\]]+ )+[*&]*(\w+(?:\([^)]*\)?)?)(?:\[\])?(?: [={]|\{|;|$))")
 
 
 def files(root: pathlib.Path) -> list[str]:
@@ -136,6 +138,25 @@ def check_names(name: str, text: str, names: set[str], folders: set[str], bases:
     return found
 
 
+def check_own_names(root: pathlib.Path, tests: list[str]) -> list[str]:
+    """Names of unnamed namespaces that a second test of the module declares: where tests are joined they meet (cmake/AssayModule.cmake)."""
+    found, first = [], {}
+    for name in tests:
+        parts = pathlib.PurePosixPath(name).parts
+        module = parts[0] if parts[0] == "reference" else "/".join(parts[:2])
+        inside = False
+        for number, line in enumerate((root / name).read_text(encoding="utf-8").splitlines(), 1):
+            if line.startswith(("namespace {", "}  // namespace")):
+                inside = line.startswith("namespace {")
+            own = OWN_NAME.match(line) if inside and not line.startswith(("using ", "namespace ")) else None
+            if own:
+                what = own.group(1) or own.group(2)
+                where = first.setdefault((module, what), name)
+                if where != name:
+                    found.append(f"{name}:{number}: {what} is a name of {where} too; tests of a module are compiled together")
+    return found
+
+
 def check(root: pathlib.Path) -> list[str]:
     found = []
     names = files(root)
@@ -165,6 +186,9 @@ def check(root: pathlib.Path) -> list[str]:
                 for link, _ in LINK.findall(text):
                     if "://" not in link and not link.startswith("mailto:") and not (path.parent / link).exists():
                         found.append(f"{name}: link to {link}, which does not exist")
+    # Other folders have a program a file.
+    joined = re.compile(r"(harness|reference)/.*_test\.cpp|kernels/faulty/\w+_test\.cpp")
+    found += check_own_names(root, [n for n in names if joined.fullmatch(n)])
     folders = {str(pathlib.PurePosixPath(n).parent) for n in names if pathlib.PurePosixPath(n).suffix in CODE | {".suite"}}
     for folder in sorted(folders):
         parts = pathlib.PurePosixPath(folder).parts

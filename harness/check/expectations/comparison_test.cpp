@@ -10,11 +10,12 @@
 #include "harness/check/expectations/reasons.hpp"
 #include "reference/bounds/bounds_tiers.hpp"
 #include "reference/formats/formats.hpp"
+#include "reference/formats/special_values.hpp"
 
 namespace assay {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
+using testing::kInf;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 TEST(Within, RoundsTheEndsOfTheInterval) {
@@ -257,7 +258,7 @@ TEST(Comparison, WhereNothingIsBoundAnythingIsAcceptedAndCounted) {
   comparison.add(kNan, 1, 3, w, ASSAY_BF16, {});
   EXPECT_EQ(stats.unbounded, 2);
   EXPECT_EQ(stats.bad, 1);
-  EXPECT_THAT(unbounded_elements(stats, ErrorStats{}), testing::HasSubstr("in 2 of 3 elements"));
+  EXPECT_THAT(unbounded_elements(stats, ErrorStats{}), ::testing::HasSubstr("in 2 of 3 elements"));
   EXPECT_EQ(unbounded_elements(ErrorStats{}, ErrorStats{}), "");
 }
 

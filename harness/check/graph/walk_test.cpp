@@ -110,15 +110,16 @@ TEST(Walks, NeedOneNumberOfRows) {
 }
 
 // With the checker: what stale lengths and tables lead to is an error there, and not the end of the process.
-const char* const kLibrary = ASSAY_BINARY_DIR "/emulator/libassay_emu32_check.so";
+const char* const kCheckedLibrary = ASSAY_BINARY_DIR "/emulator/libassay_emu32_check.so";
 
 class StepWalks : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(kLibrary)) GTEST_SKIP() << kLibrary << " is not part of this build";
+    if (!std::filesystem::exists(kCheckedLibrary))
+      GTEST_SKIP() << kCheckedLibrary << " is not part of this build";
   }
   static const Backend& emulator() {
-    static const Backend backend = Backend::load(kLibrary);
+    static const Backend backend = Backend::load(kCheckedLibrary);
     return backend;
   }
   static std::string check(const assay_kernel& kernel, const std::string& line, int steps,
@@ -137,10 +138,10 @@ const std::string kPaths =
 const std::string kBranches =
     "step h=4/2 d=16 page=4 threshold=3 mask=tree positions=depth drafted=2 batch=2q3s30_2q3s15 seed=6";
 // Attention to an encoder, which stays while the decoder goes on, and to the decoder's tokens behind it.
-const std::string kCross =
+const std::string kWalkCross =
     "step h=4/2 d=16 page=4 mask=cross write=off table=token batch=2q2s40_2q2s13 seed=7";
-const std::string kBehind = "step h=4/2 d=16 page=4 encoder=21 table=token batch=3q1s40_2q1s23 seed=8";
-const std::string kLocal = "step h=4/2 d=16 page=4 chunk=8 table=token batch=2q5s30_2q5s17 seed=5";
+const std::string kWalkBehind = "step h=4/2 d=16 page=4 encoder=21 table=token batch=3q1s40_2q1s23 seed=8";
+const std::string kWalkLocal = "step h=4/2 d=16 page=4 chunk=8 table=token batch=2q5s30_2q5s17 seed=5";
 
 TEST_F(StepWalks, AreServedByEveryPipeline) {
   const struct {
@@ -154,11 +155,11 @@ TEST_F(StepWalks, AreServedByEveryPipeline) {
                {"step_sglang_fa_gpu", kChains},
                {"step_sglang_fa_gpu", kTrees},
                {"step_sglang_fa_gpu", kPaths},
-               {"step_sglang_fa_gpu", kLocal},
-               {"step_sglang_fa_gpu", kLocal + " pool=full"},
-               {"step_unified_gpu", kCross},
-               {"step_sglang_fa_gpu", kCross},
-               {"step_sglang_fa_gpu", kBehind},
+               {"step_sglang_fa_gpu", kWalkLocal},
+               {"step_sglang_fa_gpu", kWalkLocal + " pool=full"},
+               {"step_unified_gpu", kWalkCross},
+               {"step_sglang_fa_gpu", kWalkCross},
+               {"step_sglang_fa_gpu", kWalkBehind},
                {"step_sglang_fa_gpu", kBranches},
                {"step_sglang_fa_gpu", kBranches + " window=5"}};
   for (const auto& c : cases) {
@@ -228,15 +229,17 @@ TEST_F(StepWalks, FindWhatWasKeptFromTheCapture) {
        [](P&, T& t) { t.kv_len = frozen(t.kv_len); }},
       {"step_sglang_fa_gpu", "drafts", "stale_slots_of_drafts", kBranches,
        [](P&, T& t) { t.block_table = frozen(t.block_table); }},
-      {"step_sglang_fa_gpu", "local", "stale_chunks", kLocal, [](P&, T& t) { t.kv_len = frozen(t.kv_len); }},
-      {"step_sglang_fa_gpu", "cross", "stale_encoder", kCross, [](P&, T& t) { t.kv_len = frozen(t.kv_len); }},
-      {"step_sglang_fa_gpu", "cross", "stale_table_of_encoder", kCross,
+      {"step_sglang_fa_gpu", "local", "stale_chunks", kWalkLocal,
+       [](P&, T& t) { t.kv_len = frozen(t.kv_len); }},
+      {"step_sglang_fa_gpu", "cross", "stale_encoder", kWalkCross,
+       [](P&, T& t) { t.kv_len = frozen(t.kv_len); }},
+      {"step_sglang_fa_gpu", "cross", "stale_table_of_encoder", kWalkCross,
        [](P&, T& t) { t.block_table = frozen(t.block_table); }},
-      {"step_sglang_fa_gpu", "decoder", "stale_start_behind_encoder", kBehind,
+      {"step_sglang_fa_gpu", "decoder", "stale_start_behind_encoder", kWalkBehind,
        [](P&, T& t) { t.encoder_len = frozen(t.encoder_len); }},
-      {"step_sglang_fa_gpu", "decoder", "stale_context_behind_encoder", kBehind,
+      {"step_sglang_fa_gpu", "decoder", "stale_context_behind_encoder", kWalkBehind,
        [](P&, T& t) { t.context_len = frozen(t.context_len); }},
-      {"step_sglang_fa_gpu", "extend", "padding_rows", kLocal,
+      {"step_sglang_fa_gpu", "extend", "padding_rows", kWalkLocal,
        [](P& p, T& t) { t.o.data = static_cast<char*>(t.o.data) + (p.total_q > 5 ? t.o.stride[0] * 2 : 0); }},
   };
   for (const auto& f : faults) {
@@ -277,7 +280,7 @@ TEST_F(StepWalks, NameTheStageThatWaitsForTheDevice) {
                                      });
   ASSERT_NE(kernel, nullptr);
   RelationResult result;
-  EXPECT_THAT(check(*kernel, kBehind, 20, result),
+  EXPECT_THAT(check(*kernel, kWalkBehind, 20, result),
               HasSubstr("capture of 1 requests: capture: stage decoder, reads_the_encoder"));
 }
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "harness/check/testing/itself.hpp"
 #include "harness/device/testing/small_problem.hpp"
 #include "harness/input/stored_reader.hpp"
 #include "harness/problem/names.hpp"
@@ -17,8 +18,6 @@
 
 namespace assay {
 namespace {
-
-constexpr uint32_t kAll = 0xff;
 
 Problem plain(int32_t op) {
   Problem p = testing::small_problem(op);
@@ -69,20 +68,14 @@ std::vector<Problem> shapes() {
     p.layout = ASSAY_LAYOUT_MLA, p.heads_kv = 1, p.head_dim_v = 24;
     p.k_format = p.v_format = ASSAY_FP8_E4M3, p.k_scale = p.v_scale = ASSAY_SCALE_TOKEN_HEAD;
   });
-  for (Problem& p : list) p.relations = kAll;
+  for (Problem& p : list) p.relations = testing::kAllRelations;
   return list;
-}
-
-Derivation itself(const Problem& p) {
-  Derivation d;
-  for (int r = 0; r < static_cast<int>(p.requests.size()); ++r) d.requests.push_back({r, 0, 0});
-  return d;
 }
 
 TEST(DerivedProblems, HoldTheSameTokens) {
   for (const Problem& p : shapes()) {
     const InputValues values(p);
-    const Inputs whole = values.build(p, itself(p));
+    const Inputs whole = values.build(p, testing::itself(p));
     StoredReader of_whole(whole);
     for (const DerivedCase& derived : derive_relations(p)) {
       EXPECT_EQ(derived.calls.empty(), !derived.nothing.empty());
@@ -130,7 +123,7 @@ TEST(DerivedProblems, HaveTheAnswersTheRelationsSay) {
   std::map<uint32_t, int64_t> compared;
   for (const Problem& p : shapes()) {
     const InputValues values(p);
-    const Answers whole = solve(values, {p, itself(p)});
+    const Answers whole = solve(values, {p, testing::itself(p)});
     std::map<std::pair<int, int>, int64_t> at;
     for (size_t n = 0; n < whole.result.rows.size(); ++n)
       at[{whole.result.rows[n].request, whole.result.rows[n].row}] = static_cast<int64_t>(n);

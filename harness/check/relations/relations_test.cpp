@@ -12,6 +12,8 @@
 
 #include "harness/check/relations/relations_compare.hpp"
 #include "harness/check/relations/relations_derive.hpp"
+#include "harness/check/testing/fake_library.hpp"
+#include "harness/check/testing/itself.hpp"
 #include "harness/device/testing/small_problem.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/attention/attention.hpp"
@@ -25,23 +27,12 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr double kBudget = 1e9;
-constexpr uint32_t kAll = 0xff;
-
-Derivation itself(const Problem& p) {
-  Derivation d;
-  for (int r = 0; r < static_cast<int>(p.requests.size()); ++r) d.requests.push_back({r, 0, 0});
-  return d;
-}
+using testing::fake;
+using testing::kBudget;
 
 // The right kernel is the fake kernel, given sinks; `fault` changes what it is asked or answers.
 
-const Backend& fake() {
-  static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_fake.so");
-  return backend;
-}
-
-enum class Fault {
+enum class RelationFault {
   kNone,
   kUlpByPage,         // the last bit of an LSE follows where a page lies
   kUlpByBatch,        // the last bit of an LSE follows the size of the batch
@@ -57,7 +48,7 @@ enum class Fault {
   kRefusesWindows,
   kRefusesOne,  // run() refuses when the batch has one request
 };
-Fault fault = Fault::kNone;
+RelationFault fault = RelationFault::kNone;
 
 const assay_kernel& right(int32_t op) {
   return *fake().find(op == ASSAY_OP_PAGED ? "paged_ok_fake" : "prefill_ok_fake");
@@ -73,7 +64,7 @@ void add_sinks(const assay_problem& p, const assay_tensors& t) {
     for (int32_t h = 0; h < p.heads_q; ++h) {
       auto* lse = static_cast<float*>(t.lse.data) + row * t.lse.stride[0] + h * t.lse.stride[1];
       double sink = static_cast<const float*>(t.sinks.data)[h];
-      if (fault == Fault::kSinkFloor) sink = std::max(sink, -3.0);
+      if (fault == RelationFault::kSinkFloor) sink = std::max(sink, -3.0);
       const double top = std::max<double>(*lse, sink);
       const double all = top + std::log(std::exp(*lse - top) + std::exp(sink - top));
       const double keep = std::exp(*lse - all);
@@ -94,25 +85,25 @@ int run(const assay_kernel*, const assay_problem* given, const assay_tensors* te
   p.kv_len = kv_len.data();
   t.kv_len.data = kv_len.data(), t.kv_len.stride[0] = 1;  // the fake reads the lengths of its device
   switch (fault) {
-    case Fault::kAloneDropsKey:
+    case RelationFault::kAloneDropsKey:
       if (p.requests == 1 && p.mask == ASSAY_MASK_FULL) --kv_len[0];
       break;
-    case Fault::kFirstRowOfOthers:
+    case RelationFault::kFirstRowOfOthers:
       if (p.requests > 1 && p.kv_len[p.requests - 1] < p.kv_len[0]) p.window_left = 3;
       break;
-    case Fault::kSingleRowBlind:
+    case RelationFault::kSingleRowBlind:
       if (p.max_q_len == 1) p.window_left = 5;
       break;
-    case Fault::kWindowShort:
+    case RelationFault::kWindowShort:
       if (p.window_left >= 0) p.window_left = p.max_kv_len - 2;
       break;
-    case Fault::kPackedQ:
+    case RelationFault::kPackedQ:
       t.q.stride[0] = int64_t{p.heads_q} * p.head_dim_qk;
       break;
-    case Fault::kRefusesOne:
+    case RelationFault::kRefusesOne:
       if (p.requests == 1) return std::snprintf(error, size, "not one alone"), ASSAY_UNSUPPORTED;
       break;
-    case Fault::kFails:
+    case RelationFault::kFails:
       if (p.requests == 1) return std::snprintf(error, size, "one is not enough"), ASSAY_FAILED;
       break;
     default:
@@ -120,20 +111,21 @@ int run(const assay_kernel*, const assay_problem* given, const assay_tensors* te
   }
   const int status = right(p.op).run(&right(p.op), &p, &t, nullptr, nullptr, error, size);
   if (given->has_sinks) add_sinks(*given, t);
-  if (fault == Fault::kUlpByPage && static_cast<const int32_t*>(t.block_table.data)[0] % 2 != 0) nudge(t.lse);
-  if (fault == Fault::kUlpByBatch && p.requests == 1) nudge(t.lse);
-  if (fault == Fault::kShortContextLse2 && p.mask == ASSAY_MASK_FULL)
+  if (fault == RelationFault::kUlpByPage && static_cast<const int32_t*>(t.block_table.data)[0] % 2 != 0)
+    nudge(t.lse);
+  if (fault == RelationFault::kUlpByBatch && p.requests == 1) nudge(t.lse);
+  if (fault == RelationFault::kShortContextLse2 && p.mask == ASSAY_MASK_FULL)
     for (int64_t row = 0; row < p.total_q; ++row)
       for (int32_t h = 0; h < p.heads_q; ++h)
         static_cast<float*>(t.lse.data)[row * t.lse.stride[0] + h * t.lse.stride[1]] *= 1.442695f;
-  if (fault == Fault::kWritesGuard && p.requests == 1)
+  if (fault == RelationFault::kWritesGuard && p.requests == 1)
     static_cast<float*>(t.lse.data)[p.total_q * p.heads_q] = 0;
   return status;
 }
 
 int supports(const assay_kernel*, const assay_problem* given, const assay_tensors* tensors,
              const assay_device* device, char* why, size_t size) {
-  if (fault == Fault::kRefusesWindows && given->window_left >= 0)
+  if (fault == RelationFault::kRefusesWindows && given->window_left >= 0)
     return std::snprintf(why, size, "no windows here"), ASSAY_UNSUPPORTED;
   assay_problem p = *given;
   p.has_sinks = 0;
@@ -150,7 +142,7 @@ struct Outcome {
   }
 };
 
-Outcome check(Problem p, Fault with, uint32_t promises, uint32_t relations = kAll) {
+Outcome check(Problem p, RelationFault with, uint32_t promises, uint32_t relations = testing::kAllRelations) {
   fault = with;
   assay_kernel kernel = right(p.op);
   kernel.name = "wrapped_fake";
@@ -161,7 +153,7 @@ Outcome check(Problem p, Fault with, uint32_t promises, uint32_t relations = kAl
   assay_arithmetic arithmetic = default_arithmetic();
   Outcome out;
   out.reason = check_relations(fake(), kernel, fake().device(0), p, arithmetic, kBudget, &out.report);
-  fault = Fault::kNone;
+  fault = RelationFault::kNone;
   return out;
 }
 
@@ -181,7 +173,7 @@ TEST(Relations, RightKernelsPassThemAll) {
     for (const int32_t mask : {ASSAY_MASK_CAUSAL, ASSAY_MASK_FULL}) {
       Problem p = with_sinks(op);
       p.mask = mask;
-      const Outcome out = check(p, Fault::kNone, kBothPromises);
+      const Outcome out = check(p, RelationFault::kNone, kBothPromises);
       EXPECT_EQ(out.reason, "");
       ASSERT_EQ(out.report.results.size(), 8u);
       for (const RelationResult& r : out.report.results) {
@@ -206,14 +198,14 @@ TEST(Relations, SinksOfNoWeightBesideLowerLogits) {
       p.requests.assign(8, {1, 1});
       p.softmax_scale = scale;
       if (op == ASSAY_OP_PAGED) place_pages(p);
-      const Outcome out = check(p, Fault::kNone, kBothPromises, kRelateSink);
+      const Outcome out = check(p, RelationFault::kNone, kBothPromises, kRelateSink);
       EXPECT_EQ(out.reason, "");
       EXPECT_TRUE(out.find(kRelateSink)->checked);
     }
 }
 
 TEST(Relations, NoneMeansNothingIsRun) {
-  const Outcome out = check(with_sinks(), Fault::kFails, kBothPromises, 0);
+  const Outcome out = check(with_sinks(), RelationFault::kFails, kBothPromises, 0);
   EXPECT_EQ(out.reason, "");
   EXPECT_TRUE(out.report.results.empty());
   EXPECT_EQ(out.report.batch_invariant(), std::nullopt);
@@ -228,21 +220,21 @@ TEST(Relations, PagesFindWhatFollowsTheirPlace) {
     place_pages(p);
     const bool odd = p.pages[0][0] % 2 != 0;
     const bool other = derive_relations(p)[0].calls[0].problem.pages[0][0] % 2 != 0;
-    const Outcome out = check(p, Fault::kUlpByPage, kBothPromises, kRelatePages);
+    const Outcome out = check(p, RelationFault::kUlpByPage, kBothPromises, kRelatePages);
     if (odd == other) {
       EXPECT_EQ(out.reason, "");
     } else {
       ++found;
       EXPECT_THAT(out.reason,
                   StartsWith("relate=pages: equal bits are promised, but LSE at request 0 row 0 head 0 is "));
-      EXPECT_EQ(check(p, Fault::kUlpByPage, 0, kRelatePages).reason, "");
+      EXPECT_EQ(check(p, RelationFault::kUlpByPage, 0, kRelatePages).reason, "");
     }
   }
   EXPECT_GT(found, 0);
 }
 
 // A fault fails the relation it breaks; all other relations hold.
-void only(Fault fault, uint32_t breaks, const ::testing::Matcher<const std::string&>& reason,
+void only(RelationFault fault, uint32_t breaks, const ::testing::Matcher<const std::string&>& reason,
           Problem p = with_sinks()) {
   for (const Name& relation : relation_names()) {
     const Outcome out = check(p, fault, kBothPromises, static_cast<uint32_t>(relation.value));
@@ -255,30 +247,31 @@ void only(Fault fault, uint32_t breaks, const ::testing::Matcher<const std::stri
 }
 
 TEST(Relations, EachFindsItsFault) {
-  only(Fault::kSinkFloor, kRelateSink, StartsWith("relate=sink: with sinks of no weight: "));
-  only(Fault::kPackedQ, kRelateStrides,
+  only(RelationFault::kSinkFloor, kRelateSink, StartsWith("relate=sink: with sinks of no weight: "));
+  only(RelationFault::kPackedQ, kRelateStrides,
        StartsWith("relate=strides: equal bits are promised, but O at request "));
-  only(Fault::kWindowShort, kRelateWindow, StartsWith("relate=window: "));
-  only(Fault::kShortContextLse2, kRelateSplit,
+  only(RelationFault::kWindowShort, kRelateWindow, StartsWith("relate=window: "));
+  only(RelationFault::kShortContextLse2, kRelateSplit,
        StartsWith("relate=split: the front of the context: LSE wrong"));
-  only(Fault::kSingleRowBlind, kRelateChunked, StartsWith("relate=chunked: call 3 of 3: "), [] {
+  only(RelationFault::kSingleRowBlind, kRelateChunked, StartsWith("relate=chunked: call 3 of 3: "), [] {
     Problem p = with_sinks();
     p.requests = {{4, 37}, {3, 48}, {9, 9}};
     place_pages(p);
     return p;
   }());
-  only(Fault::kFirstRowOfOthers, kRelateOrder,
+  only(RelationFault::kFirstRowOfOthers, kRelateOrder,
        StartsWith("relate=order: batch invariance is promised, but "));
-  only(Fault::kUlpByBatch, kRelateAlone,
+  only(RelationFault::kUlpByBatch, kRelateAlone,
        StartsWith(
            "relate=alone: request 0 alone: batch invariance is promised, but LSE at request 0 row 0 head 0"));
-  only(Fault::kWritesGuard, kRelateAlone,
+  only(RelationFault::kWritesGuard, kRelateAlone,
        StartsWith("relate=alone: call 1 of 4: wrote outside its buffers: lse"));
-  only(Fault::kFails, kRelateAlone, StartsWith("relate=alone: call 1 of 4: fails: one is not enough"));
+  only(RelationFault::kFails, kRelateAlone,
+       StartsWith("relate=alone: call 1 of 4: fails: one is not enough"));
 }
 
 TEST(Relations, WithoutAPromiseBitsMayDifferButNotTheAnswer) {
-  Outcome out = check(with_sinks(), Fault::kUlpByBatch, 0, kRelateOrder | kRelateAlone);
+  Outcome out = check(with_sinks(), RelationFault::kUlpByBatch, 0, kRelateOrder | kRelateAlone);
   EXPECT_EQ(out.reason, "");
   EXPECT_EQ(out.report.batch_invariant(), std::optional<bool>(false));
   EXPECT_TRUE(out.find(kRelateOrder)->same_bits);
@@ -288,13 +281,13 @@ TEST(Relations, WithoutAPromiseBitsMayDifferButNotTheAnswer) {
 
   Problem p = with_sinks();
   p.mask = ASSAY_MASK_FULL;
-  out = check(p, Fault::kAloneDropsKey, 0, kRelateAlone);
+  out = check(p, RelationFault::kAloneDropsKey, 0, kRelateAlone);
   EXPECT_THAT(out.reason, AllOf(StartsWith("relate=alone: request 0 alone: "), HasSubstr("wrong in ")));
 }
 
 // The distance between results, without the bounds of each: other values are too far away, the same are not.
 TEST(Relations, ResultsOfOneAnswerLieCloseTogether) {
-  fault = Fault::kNone;
+  fault = RelationFault::kNone;
   Problem p = testing::small_problem(), other = testing::small_problem();
   p.relations = other.relations = kRelateSplit;
   other.seed = 99;
@@ -302,7 +295,7 @@ TEST(Relations, ResultsOfOneAnswerLieCloseTogether) {
   const std::vector<RowId> rows = select_rows(p, kBudget).rows;
   const InputValues values(p), other_values(other);
   const std::vector<DerivedCase> split = derive_relations(p);
-  const DerivedCall whole_call{p, itself(p)}, other_call{other, itself(other)};
+  const DerivedCall whole_call{p, testing::itself(p)}, other_call{other, testing::itself(other)};
   RelationRun whole(values, whole_call), wrong(other_values, other_call), again(values, whole_call);
   RelationRun front(values, split[0].calls[0]), back(values, split[0].calls[1]);
   RelationRun wrong_front(other_values, split[0].calls[0]);
@@ -320,12 +313,13 @@ TEST(Relations, ResultsOfOneAnswerLieCloseTogether) {
 
 TEST(Relations, ARefusalIsNotedAndNotAFailure) {
   const Outcome out =
-      check(with_sinks(), Fault::kRefusesWindows, kBothPromises, kRelateWindow | kRelateStrides);
+      check(with_sinks(), RelationFault::kRefusesWindows, kBothPromises, kRelateWindow | kRelateStrides);
   EXPECT_EQ(out.reason, "");
   EXPECT_FALSE(out.find(kRelateWindow)->checked);
   EXPECT_THAT(out.find(kRelateWindow)->note, HasSubstr("no windows here"));
   EXPECT_TRUE(out.find(kRelateStrides)->checked);
-  const Outcome run = check(with_sinks(), Fault::kRefusesOne, kBothPromises, kRelateAlone | kRelateOrder);
+  const Outcome run =
+      check(with_sinks(), RelationFault::kRefusesOne, kBothPromises, kRelateAlone | kRelateOrder);
   EXPECT_EQ(run.reason, "");
   EXPECT_FALSE(run.find(kRelateAlone)->checked);
   EXPECT_EQ(run.find(kRelateAlone)->note, "not one alone");

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "harness/base/error.hpp"
+#include "harness/base/random.hpp"
 #include "harness/ops/op.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -32,6 +33,13 @@ void each_row(const assay_tensor& t, const Visit& visit) {
       if (!more) at[i] = 0;
     }
   }
+}
+
+constexpr int64_t kManyRows = 1 << 14;  // shared out to threads
+int64_t rows_of(const assay_tensor& t) {
+  int64_t rows = t.rank > 0 ? 1 : 0;
+  for (int i = 0; i + 1 < t.rank; ++i) rows *= t.shape[i];
+  return rows;
 }
 
 // Where row `row` begins, counted in the order of the axes.
@@ -128,9 +136,10 @@ bool turn_values(Inputs& inputs) {
   for (const Operand operand : operands) {
     const assay_tensor& t = tensor_of(inputs.tensors, operand);
     const HeldRows held(inputs.buffers[operand], t);
-    each_row(t, [&](int64_t offset, const int64_t*) {
-      if (held.has(offset)) turn_row(t, offset);
-    });
+    const int64_t rows = rows_of(t);
+#pragma omp parallel for schedule(static) if (rows > kManyRows)
+    for (int64_t row = 0; row < rows; ++row)
+      if (const int64_t offset = row_offset(t, row); held.has(offset)) turn_row(t, offset);
   }
   return !operands.empty();
 }
@@ -147,8 +156,7 @@ std::vector<TurnedRows> turn_random_rows(Inputs& inputs, std::mt19937_64& random
   for (const Operand operand : operands) {
     const assay_tensor& t = tensor_of(inputs.tensors, operand);
     if (inputs.buffers[operand].sparse()) continue;
-    int64_t count = 1;  // rows
-    for (int i = 0; i + 1 < t.rank; ++i) count *= t.shape[i];
+    const int64_t count = rows_of(t);
     if (count < 1 || t.shape[t.rank - 1] < 1) continue;
     const int bytes = format_bytes(t.format);
     const int64_t row_bytes = ((t.shape[t.rank - 1] - 1) * t.stride[t.rank - 1] + 1) * bytes;
@@ -176,12 +184,14 @@ void turn_rows(Inputs& inputs, const std::vector<TurnedRows>& all) {
   for (const TurnedRows& turned : all) {
     const assay_tensor& t = tensor_of(inputs.tensors, turned.operand);
     const int bytes = format_bytes(t.format), last = t.rank - 1;
-    std::mt19937_64 random(turned.seed);
+    const CounterRng random(turned.seed, kStreamRecipe);
+    const int64_t words = (t.shape[last] + 63) / 64;  // of a row
+#pragma omp parallel for schedule(static) if (turned.to - turned.from > kManyRows)
     for (int64_t row = turned.from; row < turned.to; ++row) {
       auto* value = static_cast<uint8_t*>(t.data) + row_offset(t, row) * bytes;
       uint64_t bits = 0;
       for (int64_t d = 0; d < t.shape[last]; ++d, value += t.stride[last] * bytes) {
-        if (d % 64 == 0) bits = random();
+        if (d % 64 == 0) bits = random.bits(static_cast<uint64_t>(row * words + d / 64));
         if ((bits >> (d % 64) & 1) != 0) turn(value, t.format, bytes);
       }
     }

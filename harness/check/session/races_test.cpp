@@ -10,6 +10,7 @@
 
 #include <filesystem>
 
+#include "harness/check/testing/fake_library.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/scenario/scenario.hpp"
 
@@ -19,13 +20,10 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
-constexpr double kBudget = 1e9;
+using testing::fake;
+using testing::kBudget;
 constexpr const char* kLine = "paged h=4/2 d=16 page=16 batch=2q1s40_1q3s33 seed=3";
 
-const Backend& fake() {
-  static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_fake.so");
-  return backend;
-}
 Disturber disturber() {
   std::string why;
   const auto found = Disturber::open(fake(), fake().device(0), &why);

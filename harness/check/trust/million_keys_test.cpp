@@ -28,7 +28,7 @@ struct Line {
   int32_t kv;
   bool always;  // or with ASSAY_LONG_TESTS=1 only
 };
-const Line kLines[] = {
+const Line kMillionLines[] = {
     {"paged h=8/2 d=128 batch=1q1s1024k", ASSAY_BF16, true},
     {"paged h=8/2 d=128 kv=fp8_e4m3 batch=1q1s1024k", ASSAY_FP8_E4M3, false},
     {"prefill h=8/2 d=128 batch=1q1s1024k", ASSAY_BF16, false},
@@ -67,7 +67,7 @@ TEST_P(MillionKeys, AreDecidedForEveryKernel) {
   const bool whole = std::getenv("ASSAY_LONG_TESTS") != nullptr;
   static std::map<std::string, std::pair<std::string, double>> known;  // by format and declaration
   int asked = 0;
-  for (const Line& line : kLines) {
+  for (const Line& line : kMillionLines) {
     if (!line.always && !whole) continue;
     const Problem p = make_problem(parse_scenario(line.text));
     const ProblemView view(p);

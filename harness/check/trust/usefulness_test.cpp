@@ -9,11 +9,12 @@
 #include "harness/input/inputs.hpp"
 #include "harness/problem/paged_cache.hpp"
 #include "reference/bounds/bounds_tiers.hpp"
+#include "reference/formats/special_values.hpp"
 
 namespace assay {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
+using testing::kInf;
 
 // Two rows of one head and two dimensions: rms 5 and 0.1.
 BoundedAttention two_rows(double first, double second) {

@@ -15,8 +15,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kSuite = "paged h=4/2 d=64 page=16,32 layout=nhd,hnd batch=1q1s[1:100:1]";
-constexpr size_t kCases = 400;  // about a second: the line is redrawn ten times in it
+const std::string kShownSuite = "paged h=4/2 d=64 page=16,32 layout=nhd,hnd batch=1q1s[1:100:1]";
+constexpr size_t kShownCases = 400;  // about a second: the line is redrawn ten times in it
 
 class Terminal : public Program {
  protected:
@@ -64,7 +64,7 @@ class Terminal : public Program {
     return session;
   }
   std::vector<std::string> check(const std::string& kernel, const std::string& out,
-                                 const std::string& suite = kSuite) const {
+                                 const std::string& suite = kShownSuite) const {
     return {"check", suite, "--backend", kFake, "--kernel", kernel, "--out", out};
   }
 };
@@ -121,7 +121,7 @@ TEST_F(Terminal, AFullDiskLosesNothingAndTheRunGoesOnLater) {
   EXPECT_GT(read_rows(out + "/rows.csv").rows.size(), 10u);
   const Output again = run({"run", "--resume", out});
   EXPECT_EQ(again.code, 0) << again.err;
-  EXPECT_EQ(read_rows(out + "/rows.csv").rows.size(), kCases);
+  EXPECT_EQ(read_rows(out + "/rows.csv").rows.size(), kShownCases);
   EXPECT_EQ(read_run_json(out)["complete"], true);
 }
 

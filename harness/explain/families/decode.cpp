@@ -178,6 +178,38 @@ void orders(const Clues& clues, Hypotheses& out) {
                 return in ? d ^ bit : d;
               });
   }
+  for (int32_t rows = 2; rows < n; rows *= 2)
+    if (n % rows == 0)
+      add(fmt::format("dimensions taken as {} rows, read by columns", rows), 0.3,
+          [rows, n](int32_t d) { return d % rows * (n / rows) + d / rows; });
+  // A part of them.
+  struct Some {
+    const char* words;
+    int32_t from, to;
+  };
+  const Some somes[] = {{"second half", n / 2, n},
+                        {"first half", 0, n / 2},
+                        {"last quarter", n - n / 4, n},
+                        {"first quarter", 0, n / 4}};
+  for (const Some& some : somes) {
+    const int32_t from = some.from, to = some.to, wide = to - from;
+    if (wide < 2) continue;
+    const auto part = [&](std::string how, const std::function<int32_t(int32_t)>& map) {
+      add(fmt::format("{} of the {}", how, some.words), 0.35,
+          [=](int32_t d) { return d < from || d >= to ? d : std::clamp(map(d), 0, n - 1); });
+    };
+    for (int32_t step : {1, -1, 2, -2, 4, -4, 8, -8}) {
+      if (std::abs(step) >= wide) continue;
+      part(fmt::format("dimensions {:+}, round,", step),
+           [=](int32_t d) { return from + (d - from + step + wide) % wide; });
+      part(fmt::format("dimensions {:+}, clamped,", step),
+           [=](int32_t d) { return std::clamp(d + step, from, to - 1); });
+      part(fmt::format("dimensions {:+}", step), [=](int32_t d) { return d + step; });
+    }
+    part("reverse", [=](int32_t d) { return from + to - 1 - d; });
+    part("neighbours exchanged", [=](int32_t d) { return std::min(d ^ 1, n - 1); });
+    part("other half's in place", [=](int32_t d) { return (d + n / 2) % n; });
+  }
   add("even dimensions first", 0.3, [n](int32_t d) { return d < n / 2 ? 2 * d : 2 * (d - n / 2) + 1; });
   add("halves interleaved", 0.3, [n](int32_t d) { return d / 2 + d % 2 * (n / 2); });
   add("dimensions in reverse", 0.3, [n](int32_t d) { return n - 1 - d; });

@@ -42,7 +42,9 @@ double work_of_a_cell(const Problem& p) {
 }
 
 Fit::Fit(const Clues& clues)
-    : clues_(clues), budget_(work_of_a_cell(clues.problem()) > kLargeCell ? kSmallBudget : kBudget) {
+    : clues_(clues),
+      budget_(work_of_a_cell(clues.problem()) > kLargeCell && clues.only == nullptr ? kSmallBudget
+                                                                                    : kBudget) {
   // The worst ones come first; the others show other requests, rows and heads.
   const Evidence& e = clues.evidence;
   std::vector<const Sample*> usable;

@@ -15,7 +15,7 @@ namespace assay {
 // Of one prediction, in keys times dimensions. Larger ones than kLargeCell get less of what follows; beyond
 // kLargest nothing is solved for.
 double work_of_a_cell(const Problem&);
-inline constexpr double kLargeCell = 16e3, kLargestCell = 80e3;
+inline constexpr double kLargeCell = 40e3, kLargestCell = 80e3;
 inline constexpr double kSolvedCost = 0.6;  // of a number that was found
 
 class Fit {

@@ -4,6 +4,7 @@
 // what the kernel declares.
 #include <algorithm>
 
+#include "harness/explain/families/head_maps.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/ops/op.hpp"
 
@@ -101,21 +102,10 @@ void read_wrongly(const Clues& clues, Hypotheses& out, const Subset& subset, int
 // K or V alone (or both) of another KV head; both is the mapping family's.
 void heads_of_one_side(const Clues& clues, Hypotheses& out) {
   const Problem& p = clues.problem();
-  const int32_t kv = p.heads_kv, group = p.group();
-  if (kv == 1) return;
-  const std::vector<std::pair<std::string, std::function<int32_t(int32_t)>>> maps = {
-      {"KV head 0 for all", [](int32_t) { return 0; }},
-      {"the last KV head for all", [kv](int32_t) { return kv - 1; }},
-      {"the next KV head", [=](int32_t h) { return (h / group + 1) % kv; }},
-      {"the previous KV head", [=](int32_t h) { return (h / group + kv - 1) % kv; }},
-      {"the neighbouring KV head, pairwise", [=](int32_t h) { return std::min(h / group ^ 1, kv - 1); }},
-      {"query head modulo KV heads", [=](int32_t h) { return h % kv; }},
-      {"query head over the KV heads", [=](int32_t h) { return std::min(h / kv, kv - 1); }},
-      {"KV heads in reverse", [=](int32_t h) { return kv - 1 - h / group; }},
-  };
-  for (const auto& [name, map] : maps)
+  if (p.heads_kv == 1) return;
+  for (const auto& [name, cost, map] : kv_head_maps(p))
     for (Side side : {Side::kKeys, Side::kValues})
-      propose_edit(clues, out, "heads.one_side", fmt::format("{} alone of {}", of_side(side), name), 0.2,
+      propose_edit(clues, out, "heads.one_side", fmt::format("{} alone: {}", of_side(side), name), 0.2 + cost,
                    [map = map, side](Scene& s, std::vector<Term>& terms) {
                      const int32_t head = map(s.cell.head);
                      for (Term& t : terms) {

@@ -3,6 +3,7 @@
 // output, dimensions of the dot product and of the result.
 #include <algorithm>
 
+#include "harness/explain/families/head_maps.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/ops/op.hpp"
 
@@ -11,71 +12,37 @@ namespace {
 
 void kv_heads(const Clues& clues, Hypotheses& out) {
   const Problem& p = clues.problem();
-  const int32_t kv = p.heads_kv, q = p.heads_q, group = p.group();
-  if (kv == 1) return;
-  const auto add = [&](std::string text, double cost, std::function<int32_t(int32_t)> map) {
-    Hypothesis h = propose(clues, "heads.kv_mapping", std::move(text), cost);
-    h.rules.kv_head_of = [map, kv](const Cell& c) { return ((map(c.head) % kv) + kv) % kv; };
+  if (p.heads_kv == 1) return;
+  for (const HeadMap& map : kv_head_maps(p)) {
+    Hypothesis h = propose(clues, "heads.kv_mapping", map.name, 0.1 + map.cost);
+    h.rules.kv_head_of = [of = map.of](const Cell& c) { return of(c.head); };
     out.push_back(std::move(h));
-  };
-  add("query head modulo KV heads", 0.1, [kv](int32_t h) { return h % kv; });
-  add("query head itself, clamped", 0.2, [kv](int32_t h) { return std::min(h, kv - 1); });
-  add("KV head 0 for all", 0.1, [](int32_t) { return 0; });
-  add("last KV head for all", 0.2, [kv](int32_t) { return kv - 1; });
-  add("next KV head", 0.1, [group](int32_t h) { return h / group + 1; });
-  add("previous KV head", 0.1, [group](int32_t h) { return h / group - 1; });
-  add("KV heads in reverse", 0.2, [group, kv](int32_t h) { return kv - 1 - h / group; });
-  int32_t down = 1;
-  while (down * 2 <= group) down *= 2;
-  for (int32_t g : {down, down * 2, group - 1, group + 1, 8, 4, 2})
-    if (g > 0 && g != group) {
-      add(fmt::format("groups of {} query heads instead of {}", g, group), 0.2,
-          [g](int32_t h) { return h / g; });
-      add(fmt::format("groups of {} query heads instead of {}, clamped", g, group), 0.25,
-          [g, kv](int32_t h) { return std::min(h / g, kv - 1); });
-    }
-  (void)q;
+  }
 }
 
 void query_heads(const Clues& clues, Hypotheses& out) {
   const Problem& p = clues.problem();
-  const int32_t q = p.heads_q;
-  if (q == 1) return;
-  const std::vector<std::pair<std::string, std::function<int32_t(int32_t)>>> maps = {
-      {"neighbouring heads exchanged", [q](int32_t h) { return (h ^ 1) < q ? h ^ 1 : h; }},
-      {"next head", [q](int32_t h) { return (h + 1) % q; }},
-      {"previous head", [q](int32_t h) { return (h + q - 1) % q; }},
-      {"heads in reverse", [q](int32_t h) { return q - 1 - h; }},
-      {"head 0 for all", [](int32_t) { return 0; }},
-      {"heads in reverse within their group",
-       [g = p.group()](int32_t h) { return h / g * g + g - 1 - h % g; }},
-      {"first head of the group for all", [g = p.group()](int32_t h) { return h / g * g; }},
-      {"heads modulo KV heads times the group",
-       [g = p.group(), kv = p.heads_kv](int32_t h) { return h % kv * g + h / kv; }},
-      {"heads divided by KV heads and the group exchanged",
-       [g = p.group(), kv = p.heads_kv](int32_t h) { return h % g * kv + h / g; }},
-      {"eight heads of every group", [g = p.group()](int32_t h) { return h / g * g + std::min(h % g, 7); }},
-  };
-  for (const auto& [name, map] : maps) {
-    Hypothesis h = propose(clues, "heads.q_swapped", name + " (query)", 0.2);
-    h.rules.query_of = [map](const Scene& s) {
+  if (p.heads_q == 1) return;
+  for (const auto& [name, cost, map] : query_head_maps(p)) {
+    Hypothesis h = propose(clues, "heads.q_swapped", name + " (query)", 0.2 + cost);
+    h.rules.query_of = [map = map](const Scene& s) {
       Cell c = s.cell;
       c.head = map(c.head);
       return c;
     };
     out.push_back(std::move(h));
-    const auto moved = [map](const Cell& cell) {
+    const auto moved = [map = map](const Cell& cell) {
       Cell c = cell;
       c.head = map(c.head);
       return c;
     };
-    h = propose(clues, "heads.q_swapped", name + " (result)", 0.25);
+    h = propose(clues, "heads.q_swapped", name + " (result)", 0.25 + cost);
     h.rules.result_of = moved;
     out.push_back(std::move(h));
-    h = propose(clues, "output.other_head", name + " (O alone)", 0.2);
+    h = propose(clues, "output.other_head", name + " (O alone)", 0.2 + cost);
     h.rules.o_of = moved;
     out.push_back(std::move(h));
-    h = propose(clues, "lse.other_head", name + " (LSE alone)", 0.2);
+    h = propose(clues, "lse.other_head", name + " (LSE alone)", 0.2 + cost);
     h.rules.lse_of = moved;
     out.push_back(std::move(h));
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "harness/explain/families/mask_rule.hpp"
+#include "harness/explain/families/row_block.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/ops/op.hpp"
 
@@ -77,6 +78,23 @@ void windows(const Clues& clues, Proposer& add) {
       add("mask.window_coarse", fmt::format("left edge rounded up to a multiple of {}", grain), m, 0.2);
     }
   }
+  // What the rows of a block see together, whole tiles of it: the row's own edge is not looked at again.
+  if (p.window_left >= 0 || p.chunk > 0)
+    for (const RowBlock& block : row_blocks(p))
+      for (int32_t grain : grains(clues)) {
+        if (grain >= p.max_kv_len()) continue;
+        Hypothesis h = propose(
+            clues, p.window_left >= 0 ? "mask.window_coarse" : "mask.chunk_wide",
+            fmt::format("left edge that of {}, rounded down to a multiple of {}", block.words(), grain), 0.3);
+        MaskRule open = right;
+        open.left = -1, open.chunk = 0;
+        h.rules.sees = [=](const Scene& s, int32_t j) {
+          const KeyRange range = block.keys(s.problem, s.cell);
+          return range.begin < range.end && j >= range.begin / grain * grain &&
+                 (s.problem.chunk == 0 || j <= s.position) && open.sees(s, j);
+        };
+        add.raw(std::move(h));
+      }
   if (p.window_left >= 0) {
     // Keys of the context pass untested and new tokens are tested, or the other way round.
     MaskRule open = right;
@@ -173,6 +191,19 @@ void mask_family(const Clues& clues, Hypotheses& out) {
   bases(clues, add);
   const MaskRule right = add.rule;
   MaskRule m = right;
+  if (!p.first_key.empty())
+    for (int sign : {1, -1}) {
+      const auto at = [sign](const Scene& s) {
+        return s.position + sign * static_cast<int32_t>(s.problem.first_key[s.cell.request]);
+      };
+      m = right;
+      m.window_at = m.causal_at = m.chunk_at = at;
+      add(p.window_left >= 0 ? "mask.window_anchor" : "mask.causal_anchor",
+          sign > 0 ? "keys counted from 0, rows from the first key on"
+                   : "rows counted from 0, keys from the first key on",
+          m, 0.05);
+    }
+  m = right;
   if (p.chunk > 0) {
     m.chunk = 0;
     add("mask.chunk_ignored", "chunks not applied", m);
@@ -218,6 +249,10 @@ void mask_family(const Clues& clues, Hypotheses& out) {
     m = right;
     m.tree_stride = p.max_q_len();
     add("mask.tree_shifted", "rows of the matrix taken as long as the longest request's", m, 0.1);
+    m.tree_clamped = true;
+    add("mask.tree_shifted",
+        "rows of the matrix taken as long as the longest request's, up to the last entry of all", m, 0.1);
+    m.tree_clamped = false;
     m.tree_on = true;
     add("mask.tree_shifted", "rows of the matrix taken as long as the longest request's, round the tensor", m,
         0.1);

@@ -32,6 +32,7 @@ struct MaskRule {
   int32_t tree_stride = 0;  // 0: q_len
   bool tree_of_first = false;
   bool tree_row_packed = false;  // row of the packed (row, head of the group)
+  bool tree_clamped = false;     // no further than the last entry of all matrices
   bool tree_on = false;          // what lies behind the request's matrix is read, not its beginning
   int32_t keep_first = 0;        // keys of the request that window and chunk never hide
   int32_t chunk_back = 0;        // chunks before the row's own that it sees too
@@ -66,17 +67,19 @@ struct MaskRule {
     if (right_grain > 1) end = (end + right_grain - 1) / right_grain * right_grain;
     int32_t begin = left >= 0 ? std::max(0, anchor - left) : 0;
     if (left_grain > 1) begin = (left_up ? begin + left_grain - 1 : begin) / left_grain * left_grain;
-    if (j >= end) return false;
+    // Draft keys may stand elsewhere than their number says; a tree has no causal limit.
+    const int32_t at = place_of_key(s, j);
+    if (at == j ? j >= end : j >= s.kv_len || (right >= 0 && at >= end)) return false;
     if (j < keep_first) return true;
-    if (j < begin) return false;
+    if (at < begin) return false;
     if (chunk > 0) {
       const int32_t from = chunk_at ? chunk_at(s) : chunk_from_first_row ? std::max(0, context) : position;
-      if (j > position) return false;
+      if (at > position) return false;
       // Chunks are counted from position 0, wherever the first key stands.
       const int32_t start =
           p.first_key.empty() || chunk_from_first_key ? 0 : p.first_key[s.cell.request] % chunk;
       const int64_t shift = chunk_shift - (chunk_origin ? chunk_origin(s) : 0) + (int64_t{1} << 24) * chunk;
-      const int64_t of_key = (j + start + shift) / chunk, of_row = (from + start + shift) / chunk;
+      const int64_t of_key = (at + start + shift) / chunk, of_row = (from + start + shift) / chunk;
       if ((of_key > of_row && !chunk_open) || of_key < of_row - chunk_back) return false;
     }
     return true;
@@ -109,6 +112,9 @@ struct MaskRule {
       const int64_t end = int64_t{p.requests[0].q_len} * p.requests[0].q_len;
       return end == 0 || p.tree_mask[at % end] != 0;
     }
+    if (tree_clamped)
+      return p.tree_mask[std::min(first[s.cell.request] + at,
+                                  static_cast<int64_t>(p.tree_mask.size()) - 1)] != 0;
     if (tree_on)
       return p.tree_mask[(first[s.cell.request] + at) % static_cast<int64_t>(p.tree_mask.size())] != 0;
     return p.tree_mask[first[s.cell.request] + at % size] != 0;

@@ -96,6 +96,32 @@ void drops(Merges& add) {
         }
         add.push(std::move(h));
       }
+  // One of them by what it weighs.
+  for (bool largest : {true, false})
+    for (bool right_lse : {false, true})
+      for (bool kept : {true, false})
+        add.parts("merge.split_dropped",
+                  fmt::format("{} the split with the {} LSE{}{}", kept ? "only" : "",
+                              largest ? "largest" : "smallest", kept ? " kept" : " left out",
+                              right_lse ? ", LSE right" : ""),
+                  0.2 + 0.1 * !largest + 0.05 * !kept + 0.05 * right_lse,
+                  [=](const Scene&, std::vector<SplitPart>& parts) {
+                    const std::vector<int32_t> list = filled(parts);
+                    if (list.size() < 2) return;
+                    const auto less = [&](int32_t a, int32_t b) { return parts[a].lse < parts[b].lse; };
+                    const int32_t one = largest ? *std::max_element(list.begin(), list.end(), less)
+                                                : *std::min_element(list.begin(), list.end(), less);
+                    double all = 0, rest = 0;
+                    for (int32_t s : list) {
+                      const double w = std::exp(parts[s].lse - parts[list.front()].lse);
+                      all += w, rest += (s == one) == kept ? w : 0;
+                    }
+                    for (int32_t s : list)
+                      if ((s == one) != kept)
+                        parts[s].lse = -kInf;
+                      else if (right_lse)
+                        parts[s].lse += std::log(all / rest);
+                  });
   for (int32_t s = 1; s < 8; ++s)
     add.parts("merge.split_dropped", fmt::format("split {} left out", s), 0.5,
               [s](const Scene&, std::vector<SplitPart>& parts) {
@@ -319,6 +345,8 @@ void merge_family(const Clues& clues, Hypotheses& out) {
     weights(add);
     drops(add);
     wrong_lses(add);
+    overwritten_parts(add);
+    undivided_parts(add);
     exchanged_parts(clues, add);
     coarse_parts(clues, add);
     empties(clues, add);

@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 
 #include "harness/explain/families/merges.hpp"
+#include "harness/problem/names.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
@@ -98,6 +101,11 @@ void exchanged_parts(const Clues& clues, Merges& add) {
   for (const Pick& pick : picks())
     without(fmt::format("the maximum of the {} split taken off", pick.name), 0.3,
             [of = pick.of](const std::vector<SplitPart>& parts) { return parts[of(count(parts))].maximum; });
+  without("the largest LSE of the splits taken off", 0.15, [](const std::vector<SplitPart>& parts) {
+    double top = -kInf;
+    for (const SplitPart& p : parts) top = std::max(top, p.lse);
+    return top;
+  });
   without("the largest maximum of the splits taken off", 0.2, [](const std::vector<SplitPart>& parts) {
     double top = -kInf;
     for (const SplitPart& p : parts) top = std::max(top, p.maximum);
@@ -158,19 +166,102 @@ void exchanged_parts(const Clues& clues, Merges& add) {
       }
 }
 
+// A slot that another part has overwritten.
+void overwritten_parts(Merges& add) {
+  enum Of { kAll, kOutput, kLse };
+  const char* names[] = {"", "O of ", "LSE of "};
+  const std::pair<int32_t, int32_t> slots[] = {{0, -1}, {-1, 0}, {0, 1}, {1, 0}, {-1, -2}, {-2, -1}};
+  const auto name = [](int32_t n) {
+    return n == 0 ? "first" : n == 1 ? "second" : n == -1 ? "last" : "one before the last";
+  };
+  for (const auto& [to, from] : slots)
+    for (Of of : {kAll, kOutput, kLse})
+      for (bool with_empty : {false, true})
+        add.parts("merge.pairing",
+                  fmt::format("{}the {} split{} overwritten by the {} one's", names[of], name(to),
+                              with_empty ? "" : " that holds keys", name(from)),
+                  0.3 + 0.05 * with_empty,
+                  [=, to = to, from = from](const Scene&, std::vector<SplitPart>& parts) {
+                    std::vector<int32_t> list = filled(parts);
+                    if (with_empty) {
+                      list.resize(parts.size());
+                      std::iota(list.begin(), list.end(), 0);
+                    }
+                    const auto n = static_cast<int32_t>(list.size());
+                    const int32_t a = to < 0 ? n + to : to, b = from < 0 ? n + from : from;
+                    if (std::min(a, b) < 0 || std::max(a, b) >= n || a == b) return;
+                    if (of != kLse) parts[list[a]].o = parts[list[b]].o;
+                    if (of != kOutput) parts[list[a]].lse = parts[list[b]].lse;
+                  });
+}
+
+// Sums of parts that nobody divides, and LSEs that are one part's maximum.
+void undivided_parts(Merges& add) {
+  Hypothesis h =
+      add.start("softmax.not_normalised", "merged output not divided by the sum of the weights", 0.1);
+  h.rules.merge_divides = false;
+  add.push(h);
+  // The same where one part is all there is.
+  h.text = "output not divided where one split is all there is";
+  h.text += add.words();
+  h.rules.merge_divides = true;
+  h.rules.one_part_too = true;
+  h.rules.edit_parts = [](const Scene&, std::vector<SplitPart>& parts) {
+    if (parts.size() != 1 || parts[0].lse == -kInf) return;
+    for (double& x : parts[0].o) x *= std::exp(parts[0].lse - parts[0].maximum);
+  };
+  add.push(std::move(h));
+  for (const Pick& pick : picks())
+    add.lse("lse.ignores_max", fmt::format("the maximum of the {} split alone", pick.name), 0.25,
+            [of = pick.of](const Scene&, const std::vector<SplitPart>& parts, double) {
+              return parts[of(count(parts))].maximum;
+            });
+  for (const auto& [factor, base] : {std::pair{std::numbers::log2e, 2}, {1 / std::numbers::ln10, 10}})
+    add.lse("lse.base2", fmt::format("logarithm of the sum of the weights of splits in base {}", base), 0.15,
+            [f = factor](const Scene&, const std::vector<SplitPart>& parts, double lse) {
+              double top = -kInf;
+              for (const SplitPart& p : parts) top = std::max(top, p.lse);
+              return top == -kInf ? lse : top + f * (lse - top);
+            });
+  add.lse("lse.ignores_max", "the largest maximum of the splits alone", 0.2,
+          [](const Scene&, const std::vector<SplitPart>& parts, double) {
+            double top = -kInf;
+            for (const SplitPart& p : parts) top = std::max(top, p.maximum);
+            return top;
+          });
+}
+
 void coarse_parts(const Clues& clues, Merges& add) {
   const assay_arithmetic& declared = clues.predictor.declared();
-  for (int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
-    const char* name = format == ASSAY_BF16 ? "bf16" : "fp16";
-    Hypothesis h = add.start("precision.partials", fmt::format("partial outputs in {}", name), 0.1);
-    if (declared.partial_format != format) {
-      h.rules.arithmetic.partial_format = format;
-      add.push(h);
-    }
-    h = add.start("precision.partial_lse", fmt::format("partial LSEs in {}", name), 0.1);
-    if (declared.partial_lse_format == format) continue;
-    h.rules.arithmetic.partial_lse_format = format;
+  // What a lone part is stored in is the kernel's choice; so is whether it is divided by its row sum before.
+  const auto stored = [&](std::string_view cause, std::string text, double cost, bool alone, auto change) {
+    Hypothesis h =
+        add.start(cause, std::move(text) + (alone ? ", of a lone one too" : ""), cost + 0.02 * alone);
+    h.rules.one_part_too = alone;
+    h.rules.edit_parts = [change, alone](const Scene&, std::vector<SplitPart>& parts) {
+      if (parts.size() < 2 && !alone) return;
+      for (SplitPart& part : parts)
+        if (part.lse != -kInf) change(part);
+    };
     add.push(std::move(h));
+  };
+  for (int32_t format : {ASSAY_BF16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2}) {
+    const std::string name(name_of(format_names(), format));
+    for (bool alone : {false, true}) {
+      if (declared.partial_format != format) {
+        stored("precision.partials", "partial outputs in " + name, 0.1, alone, [format](SplitPart& part) {
+          for (double& x : part.o) x = round_to(format, x);
+        });
+        stored("precision.partials", "partial outputs in " + name + " before they are divided", 0.15, alone,
+               [format](SplitPart& part) {
+                 const double sum = std::exp(part.lse - part.maximum);
+                 for (double& x : part.o) x = round_to(format, x * sum) / sum;
+               });
+      }
+      if (declared.partial_lse_format != format)
+        stored("precision.partial_lse", "partial LSEs in " + name, 0.1, alone,
+               [format](SplitPart& part) { part.lse = round_to(format, part.lse); });
+    }
   }
 }
 

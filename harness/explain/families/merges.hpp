@@ -37,6 +37,7 @@ class Merges {
     h.rules.merge_lse = std::move(rule);
     out_.push_back(std::move(h));
   }
+  const std::string& words() const { return layout_.words; }
   void push(Hypothesis h) { out_.push_back(std::move(h)); }
 
  private:
@@ -57,6 +58,10 @@ inline std::vector<int32_t> filled(const std::vector<SplitPart>& parts) {
 
 // O and LSE of different splits, of another base, or of another head's workspace.
 void exchanged_parts(const Clues&, Merges&);
+// Slots of splits that another one has overwritten.
+void overwritten_parts(Merges&);
+// Outputs nobody divides, and LSEs that are a maximum alone.
+void undivided_parts(Merges&);
 // Partial results kept more coarsely than declared.
 void coarse_parts(const Clues&, Merges&);
 

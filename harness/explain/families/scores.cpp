@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "harness/explain/cut.hpp"
+#include "harness/explain/families/head_maps.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -150,27 +151,12 @@ void alibis(const Clues& clues, Hypotheses& out) {
     s.alibi = ASSAY_ALIBI_NONE;
     return standard_score(s);
   });
-  add_score(clues, out, "alibi.sign", "bias added instead of subtracted", 0, [](ScoreParts s) {
-    s.slope = -s.slope;
-    return standard_score(s);
-  });
-  for (int32_t step : {1, -1, 2, -2})
+  Hypothesis sign = propose(clues, "alibi.sign", "bias added instead of subtracted", 0);
+  sign.rules.slope = [](const Scene&, double slope) { return -slope; };
+  out.push_back(std::move(sign));
+  for (int32_t step : {2, -2})
     slope(fmt::format("slope of head {:+}", step), 0.1, [step](int32_t h) { return h + step; });
-  slope("slope of head 0", 0.1, [](int32_t) { return 0; });
-  slope("slope of the KV head's number", 0.15, [g = p.group()](int32_t h) { return h / g; });
-  slope("slopes in reverse", 0.2, [n = p.heads_q](int32_t h) { return n - 1 - h; });
-  for (int32_t shift : {1, -1, 2, -2, 4, -4})
-    add_score(clues, out, "alibi.shifted", fmt::format("distance {:+}", shift),
-              shift * shift == 1 ? 0.1 : 0.3, [shift](ScoreParts s) {
-                // The bias of a key at the row's position or before it, one step off.
-                if (s.distance < 0) return standard_score(s);
-                ScoreParts none = s;
-                none.alibi = ASSAY_ALIBI_NONE;
-                const double distance = s.distance + shift;
-                const double bias =
-                    s.alibi == ASSAY_ALIBI_SQRT ? std::sqrt(std::max(0.0, distance)) : distance;
-                return standard_score(none) - s.slope * bias;
-              });
+  for (const HeadMap& map : query_head_maps(p)) slope("slopes: " + map.name, 0.1 + map.cost, map.of);
   // Distances from the row's number, or from the end of the keys: a shift that differs from row to row.
   for (int which : {0, 1}) {
     Hypothesis h =
@@ -192,16 +178,12 @@ void alibis(const Clues& clues, Hypotheses& out) {
   const auto distance = [&](std::string text, double cost,
                             std::function<double(const Scene&, const Term&, double)> of) {
     Hypothesis h = propose(clues, "alibi.shifted", std::move(text), cost);
-    h.rules.score = [of = std::move(of)](const Scene& scene, const Term& t, ScoreParts s) {
-      if (s.distance < 0) return standard_score(s);
-      ScoreParts none = s;
-      none.alibi = ASSAY_ALIBI_NONE;
-      const double d = of(scene, t, s.distance);
-      const double bias = s.alibi == ASSAY_ALIBI_SQRT ? std::sqrt(std::max(0.0, d)) : d;
-      return standard_score(none) - s.slope * bias;
-    };
+    h.rules.distance = std::move(of);
     out.push_back(std::move(h));
   };
+  for (int32_t shift : {1, -1, 2, -2, 4, -4})
+    distance(fmt::format("distance {:+}", shift), shift * shift == 1 ? 0.1 : 0.3,
+             [shift](const Scene&, const Term&, double d) { return d + shift; });
   for (int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
     const char* name = format == ASSAY_BF16 ? "bf16" : "fp16";
     distance(fmt::format("positions in {}", name), 0.2, [format](const Scene& s, const Term& t, double) {
@@ -233,6 +215,9 @@ void alibis(const Clues& clues, Hypotheses& out) {
     distance(fmt::format("distance no larger than {}", grain), 0.4,
              [grain](const Scene&, const Term&, double d) { return std::min(d, double(grain)); });
   }
+  for (double n : {1.0, 0.0})
+    distance(fmt::format("distance {:g} for all keys", n), 0.25,
+             [n](const Scene&, const Term&, double) { return n; });
   // Slopes by the usual formula in place of the given ones.
   for (int32_t heads : {p.heads_q, p.heads_kv})
     for (int32_t first : {1, 0}) {
@@ -302,17 +287,11 @@ void sinks(const Clues& clues, Hypotheses& out) {
       [](const Scene& s, double sink) { return s.cell.request == 0 ? sink : -kInf; });
   add("sinks.first_row_only", "only in the very first row", 0.2,
       [](const Scene& s, double sink) { return s.cell.request == 0 && s.cell.row == 0 ? sink : -kInf; });
-  add("sinks.first_row_only", "only where the row sees key 0", 0.2, [](const Scene& s, double sink) {
+  add("sinks.first_row_only", "only where the row sees key 0", 0.4, [](const Scene& s, double sink) {
     return s.kv_len > 0 && visible(s.problem, s.cell.request, s.cell.row, 0) ? sink : -kInf;
   });
-  for (int32_t step : {1, -1, 2})
-    of_head(fmt::format("sink of head {:+}", step), 0.1, [step](int32_t h) { return h + step; });
-  of_head("sink of head 0", 0.1, [](int32_t) { return 0; });
-  const int32_t group = p.group();
-  of_head("sink of the KV head's number", 0.15, [group](int32_t h) { return h / group; });
-  of_head("sink of the head's number in its group", 0.15, [group](int32_t h) { return h % group; });
-  of_head("sink of the head's number modulo KV heads", 0.2, [n = p.heads_kv](int32_t h) { return h % n; });
-  of_head("sink of the group's first head", 0.15, [group](int32_t h) { return h / group * group; });
+  of_head("sink of head +2", 0.1, [](int32_t h) { return h + 2; });
+  for (const HeadMap& map : query_head_maps(p)) of_head("sinks: " + map.name, 0.1 + map.cost, map.of);
   const auto scaled = [&](std::string_view cause, std::string text, double factor, double cost) {
     add(cause, std::move(text), cost, [factor](const Scene&, double sink) { return sink * factor; });
   };

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "harness/explain/families/row_block.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -142,11 +143,30 @@ void ranges(const Clues& clues, Hypotheses& out) {
   }
   std::vector<int32_t> grains = clues.tile_sizes;
   grains.push_back(0);
+  const std::vector<RowBlock> blocks =
+      clues.problem().max_q_len() > 1 ? row_blocks(clues.problem()) : std::vector<RowBlock>{};
   for (double sentinel : values) {
     Hypothesis h = propose(clues, "softmax.finite_sentinel",
                            fmt::format("running maximum starts at {:g}", sentinel), 0.3);
     h.rules.first_maximum = sentinel;
     out.push_back(h);
+    for (const RowBlock& block : blocks) {
+      h = propose(clues, "softmax.finite_sentinel",
+                  fmt::format("masked scores among the keys that {} see are {:g}", block.words(), sentinel),
+                  0.35);
+      h.rules.edit_terms = [block, sentinel](Scene& s, std::vector<Term>& terms) {
+        const KeyRange range = block.keys(s.problem, s.cell);
+        std::vector<Term> all;
+        size_t at = 0;
+        for (int32_t j = static_cast<int32_t>(range.begin); j < range.end && j < s.kv_len; ++j) {
+          while (at < terms.size() && terms[at].position < j) ++at;
+          all.push_back(at < terms.size() && terms[at].position == j ? terms[at] : Term{j, j, j});
+          if (at >= terms.size() || terms[at].position != j) all.back().forced = sentinel;
+        }
+        terms.swap(all);
+      };
+      out.push_back(h);
+    }
     for (int32_t grain : grains)
       for (bool lanes : {false, true}) {
         if (grain == 0 && lanes) continue;
@@ -207,12 +227,19 @@ void lse_family(const Clues& clues, Hypotheses& out) {
       [](const Scene&, const LseParts& l) { return l.maximum + (l.lse - l.maximum) * std::numbers::log2e; });
   add("lse.base2", "maximum in base 2, logarithm natural", 0.2,
       [](const Scene&, const LseParts& l) { return l.maximum * std::numbers::log2e + (l.lse - l.maximum); });
+  add("lse.base2", "logarithm in base 10, maximum natural", 0.2,
+      [](const Scene&, const LseParts& l) { return l.maximum + (l.lse - l.maximum) / std::numbers::ln10; });
+  add("lse.base2", "LSE over ln(10)", 0.2,
+      [](const Scene&, const LseParts& l) { return l.lse / std::numbers::ln10; });
   add("lse.ignores_max", "logarithm of the row sum alone", 0,
       [](const Scene&, const LseParts& l) { return std::log(l.sum); });
   add("lse.ignores_max", "the maximum alone", 0.2, [](const Scene&, const LseParts& l) { return l.maximum; });
   if (p.sinks)
     add("lse.ignores_sink", "LSE of the keys", 0,
         [](const Scene&, const LseParts& l) { return l.without_sink; });
+  if (p.sinks)
+    add("lse.ignores_sink", "LSE of rows that see nothing is minus infinity", 0.05,
+        [](const Scene&, const LseParts& l) { return l.without_sink == -kInf ? -kInf : l.lse; });
   add("lse.from_scaled", "LSE times the softmax scale", 0.1,
       [scale](const Scene&, const LseParts& l) { return l.lse * scale; });
   add("lse.from_scaled", "LSE over the softmax scale", 0.1,

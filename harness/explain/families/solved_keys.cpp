@@ -171,6 +171,19 @@ void masks(Keys& add) {
            [](const Scene&, int32_t row, int32_t column, bool) { return column == row; });
     }
   }
+  for (bool causal : {false, true})
+    add.sees(
+        "mask.tree_cut",
+        causal ? "the first {} drafts are seen by all behind them" : "the first {} drafts are seen by all",
+        0.35, 1, rows - 1, [causal](const Scene& s, int32_t j, int32_t n) {
+          const int32_t column = j - s.problem.requests[s.cell.request].context_len();
+          return column < 0 || column >= n || (causal && column > s.cell.row) ? as_given(s, j) : true;
+        });
+  add.sees("mask.tree_cut", "a draft does not see itself, nor the {} before it", 0.35, 0, rows - 1,
+           [](const Scene& s, int32_t j, int32_t n) {
+             const int32_t column = j - s.problem.requests[s.cell.request].context_len();
+             return as_given(s, j) && !(column <= s.cell.row && column >= s.cell.row - n && column >= 0);
+           });
   // Columns counted modulo the bits of a word.
   add.sees("mask.tree_cut", "drafts counted modulo {}", 0.4, 1, rows - 1,
            [](const Scene& s, int32_t j, int32_t n) {

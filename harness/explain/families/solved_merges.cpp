@@ -73,7 +73,7 @@ const Weight kWeights[] = {
 };
 
 // Outputs by `f`, sums by `g` (null: the right ones). The LSE: 0 with the largest maximum, 1 the right one, 2
-// with the first part's, 3 with the last part's, 4 of the sums alone.
+// with the first part's, 3 with the last part's, 4 of the sums alone, 5 with the largest LSE.
 void weigh(Parts& parts, const Weight* f, const Weight* g, int lse) {
   const double top = top_of(parts);
   if (top == -kInf) return;
@@ -89,17 +89,23 @@ void weigh(Parts& parts, const Weight* f, const Weight* g, int lse) {
     z += of_l * sum, right += own * sum;
   }
   for (double& x : o) x /= z;
-  const double by[] = {top, top, held.front().maximum, held.back().maximum, 0};
+  double largest = -kInf;
+  for (const SplitPart& p : held) largest = std::max(largest, p.lse);
+  const double by[] = {top, top, held.front().maximum, held.back().maximum, 0, largest};
   for (SplitPart& p : parts) p.lse = -kInf;
   parts.front().o = std::move(o);
   parts.front().lse = by[lse] + std::log(lse == 1 ? right : z);
 }
 
 void weights(Merges& add) {
-  const char* of_lse[] = {"", ", LSE right", ", the LSE with the first part's maximum",
-                          ", the LSE with the last part's maximum", ", LSE without a maximum"};
+  const char* of_lse[] = {"",
+                          ", LSE right",
+                          ", the LSE with the first part's maximum",
+                          ", the LSE with the last part's maximum",
+                          ", LSE without a maximum",
+                          ", the LSE with the largest LSE"};
   for (const Weight& w : kWeights) {
-    for (int lse : {0, 1, 2, 3, 4}) {
+    for (int lse : {0, 1, 2, 3, 4, 5}) {
       if (lse > 1 && w.cause != kMaxima && w.cause != "merge.uniform_weights") continue;
       add.parts(w.cause, fmt::format("every part counts by {}{}", w.words, of_lse[lse]),
                 w.cost + 0.05 * (lse > 0),

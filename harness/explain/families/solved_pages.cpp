@@ -89,13 +89,29 @@ void places(const Clues& clues, Addresses& add) {
              return
                  [=](Scene& s, int32_t j) { return own_row(s, std::min(j / size, n - 1) * size + j % size); };
            });
-  add.rule("page.swapped", "pages of numbers that differ by {} (bit by bit) exchanged", "", 0.35, 1, 63,
-           [=](int32_t n) -> Source {
-             return [=](Scene& s, int32_t j) {
-               const int32_t other = j / size ^ n;
-               return own_row(s, (other < of(s) ? other : j / size) * size + j % size);
-             };
-           });
+  // Only where the request has such a page, has it whole, or wherever the table leads.
+  enum Bound { kHeld, kWhole, kTable };
+  for (const Bound bound : {kHeld, kWhole, kTable}) {
+    const char* behind[] = {"", ", whole ones alone", ", whatever the table says there"};
+    add.rule("page.swapped", "pages of numbers that differ by {} (bit by bit) exchanged", behind[bound],
+             0.35 + 0.05 * (bound > 0), 1, 63, [=](int32_t n) -> Source {
+               return [=](Scene& s, int32_t j) {
+                 const int32_t page = j / size, other = page ^ n, slot = j % size;
+                 if (bound == kTable) return s.keys.through_table(other, slot);
+                 const int32_t end = bound == kWhole ? s.kv_len / size : of(s);
+                 return own_row(s, (other < end ? other : page) * size + slot);
+               };
+             });
+    add.rule("page.wrong", "the page {} behind, round the request", behind[bound], 0.4 + 0.05 * (bound > 0),
+             1, pages - 1, [=](int32_t n) -> Source {
+               return [=](Scene& s, int32_t j) {
+                 const int32_t end = bound == kWhole ? s.kv_len / size : of(s), page = j / size;
+                 if (bound == kTable)
+                   return s.keys.through_table((page + n) % std::max(1, p.max_kv_len() / size), j % size);
+                 return own_row(s, (page < end ? (page + n) % end : page) * size + j % size);
+               };
+             });
+  }
   add.rule("page.swapped", "pages in reverse from number {} on", "", 0.4, 0, pages, [=](int32_t n) -> Source {
     return [=](Scene& s, int32_t j) {
       const int32_t page = j / size;
@@ -111,6 +127,21 @@ void places(const Clues& clues, Addresses& add) {
              return [=](Scene& s, int32_t j) {
                const int32_t slot = j % size, start = slot / n * n, end = std::min(size, start + n);
                return s.keys.through_table(j / size, start + end - 1 - slot);
+             };
+           });
+  add.rule("keys.shifted", "slots of a page in reverse in groups of {}", ", as far as there are keys", 0.35,
+           2, size, [size](int32_t n) -> Source {
+             return [=](Scene& s, int32_t j) {
+               const int32_t slot = j % size, start = slot / n * n, page = j / size * size;
+               const int32_t end = std::min({size, start + n, s.kv_len - page});
+               return own_row(s, page + start + end - 1 - slot);
+             };
+           });
+  add.rule("keys.shifted", "slots of a page taken as {} rows, read by columns", "", 0.4, 2, size / 2,
+           [size](int32_t n) -> Source {
+             return [=](Scene& s, int32_t j) {
+               const int32_t slot = j % size, wide = size / n;
+               return s.keys.through_table(j / size, slot < n * wide ? slot % n * wide + slot / n : slot);
              };
            });
   add.rule("keys.shifted", "slots exchanged by {} (bit by bit)", "", 0.4, 1, size - 1,
@@ -131,6 +162,16 @@ void places(const Clues& clues, Addresses& add) {
              128, [=](int32_t n) { return run_of(n, false); });
     add.rule("page.wrong", "an entry of the token table for every {} keys", ", in order in their places", 0.3,
              2, 128, [=](int32_t n) { return run_of(n, true); });
+    for (bool from_entry : {true, false})
+      add.rule("page.wrong", "an entry of the token table for every {} keys",
+               from_entry ? ", the rest behind it, round its page" : ", the rest by their slot in its page",
+               0.3, 2, 128, [=](int32_t n) -> Source {
+                 return [=](Scene& s, int32_t j) {
+                   int64_t block = -1, at = 0;
+                   if (!s.keys.place(s.keys.request(), j / n * n, &block, &at)) return own_row(s, j);
+                   return s.keys.extra(block, from_entry ? (at + j % n) % size : j % size);
+                 };
+               });
     return;
   }
   for (const Pages& some : kPages) {
@@ -178,6 +219,28 @@ void rows(const Clues& clues, Addresses& add) {
   const auto requests = static_cast<int32_t>(p.requests.size());
   if (requests < 2) return;
   const int32_t size = add.size(), pages = (p.max_kv_len() + size - 1) / size;
+  if (p.table == ASSAY_TABLE_BLOCK) {
+    // Rows of the table begin where rows of another length would.
+    const int64_t wide = clues.evidence.operands(false).tensors->block_table.shape[1];
+    for (bool packed : {true, false})
+      add.rule("page.of_other_request", "rows of the table begin after the request's own pages {:+}",
+               packed ? ", rows packed" : "", 0.35, -2, 2, [=](int32_t n) -> Source {
+                 return [=](Scene& s, int32_t j) {
+                   const int32_t r = s.keys.request();
+                   const int64_t flat = int64_t{r} * ((s.kv_len + size - 1) / size + n) + j / size;
+                   if (flat < 0) return j;
+                   return packed && wide > 0 ? s.keys.through_table_of(static_cast<int32_t>(flat / wide),
+                                                                       flat % wide, j % size)
+                                             : s.keys.through_table_of(0, flat, j % size);
+                 };
+               });
+    add.rule("page.of_other_request", "rows of the table taken to be {} long", "", 0.4, 1,
+             static_cast<int32_t>(wide) + 8, [=](int32_t n) -> Source {
+               return [=](Scene& s, int32_t j) {
+                 return s.keys.through_table_of(0, int64_t{s.keys.request()} * n + j / size, j % size);
+               };
+             });
+  }
   struct Other {
     const char* words;
     std::function<int32_t(int32_t)> of;

@@ -101,15 +101,7 @@ void alibis(const Clues& clues, const Fit& fit, Hypotheses& out) {
     put(clues, out, "alibi.scaled", fmt::format("slopes times {:.6g}", *slope), kSolvedCost, 1,
         [&](Rules& r) { r.slope = [x = *slope](const Scene&, double s) { return x * s; }; });
   using Of = std::function<double(const Scene&, const Term&, double)>;
-  const auto distance = [](Rules& r, const Of& of) {
-    r.score = [of](const Scene& scene, const Term& t, const ScoreParts& s) {
-      if (s.distance < 0) return standard_score(s);
-      ScoreParts none = s;
-      none.alibi = ASSAY_ALIBI_NONE;
-      const double d = of(scene, t, s.distance);
-      return standard_score(none) - s.slope * (s.alibi == ASSAY_ALIBI_SQRT ? std::sqrt(std::max(0.0, d)) : d);
-    };
-  };
+  const auto distance = [](Rules& r, const Of& of) { r.distance = of; };
   const auto whole = [&](const char* text, int32_t low, int32_t high, const std::function<Of(int32_t)>& of) {
     auto found = fit.whole(low, high, [&](Rules& r, int32_t n) { distance(r, of(n)); });
     if (!found) return;

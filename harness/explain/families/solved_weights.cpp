@@ -144,22 +144,24 @@ void exponentials(Solver& add) {
       start.resize(degree);
       if (!way.nearest && degree == 1) start = {1};
       if (!way.nearest && degree == 2) start = {0.66, 0.34};
-      for (const Layout& l : add.tilings()) {
-        const auto set = [&](Rules& r, const std::vector<double>& c) {
-          l.apply(r);
-          r.exp_of = power(way.nearest, c);
-          r.exp_everywhere = true;
-        };
-        const auto found = add.fit().many(start, 1e-5, set);
-        if (!found) continue;
-        std::string words;
-        for (double c : *found) words += fmt::format(" {:.5g}", c);
-        add.put("precision.exp",
-                fmt::format("weights by a polynomial of what is behind {} power of two, coefficients{}{}",
-                            way.words, words, l.words),
-                0.4 + 0.15 * static_cast<double>(degree) + l.cost, static_cast<int32_t>(degree),
-                [&](Rules& r) { set(r, *found); });
-      }
+      for (const Layout& l : add.tilings())
+        for (bool everywhere : {true, false}) {
+          if (!everywhere && (l.tile_keys == 0 || degree != 2)) continue;
+          const auto set = [&](Rules& r, const std::vector<double>& c) {
+            l.apply(r);
+            r.exp_of = power(way.nearest, c);
+            r.exp_everywhere = everywhere;
+          };
+          const auto found = add.fit().many(start, 1e-5, set);
+          if (!found) continue;
+          std::string words;
+          for (double c : *found) words += fmt::format(" {:.5g}", c);
+          add.put("precision.exp",
+                  fmt::format("weights by a polynomial of what is behind {} power of two, coefficients{}{}{}",
+                              way.words, words, everywhere ? "" : ", sums rescaled rightly", l.words),
+                  0.4 + 0.15 * static_cast<double>(degree) + l.cost, static_cast<int32_t>(degree),
+                  [&](Rules& r) { set(r, *found); });
+        }
     }
   for (const Layout& l : add.tilings()) {  // (1 + x / n)^n, wrong bases and the like
     const auto set = [&](Rules& r, const std::vector<double>& c) {

@@ -17,6 +17,8 @@ namespace assay {
 using Mistakes = std::function<void(const Problem&, Rules&)>;
 using Declares = std::function<void(assay_arithmetic&)>;
 
+inline const std::string kFake = ASSAY_BINARY_DIR "/testing/libassay_fake.so";  // the misbehaving backend
+
 // By a kernel of the misbehaving backend (its path) that is right: paged_ok_fake.
 inline Evidence fabricated(const std::string& line, const std::string& fake, const Mistakes& make,
                            const Declares& declare = {}) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of a warpgroup (PTX ISA, sections "wgmma.mma_async", "Matrix descriptor", "wgmma.fence"). Each
 // warp computes its own 16 rows of D, when it waits for them: what operands then hold counts. Sums are formed
-// as measured on an H200 (results/h200/README.md): for 16-bit formats 16 products and the accumulator aligned to
-// the largest exponent, cut to 25 fraction bits, added exactly, the sum cut to 23; for e4m3 32 products and
-// 13 bits; of int8 exactly, in int32 (accumulators of whole numbers are kept in floats, by their bits).
+// as measured on an H200 (results/h200/README.md): for 16-bit formats 16 products and the accumulator aligned
+// to the largest exponent, cut to 25 fraction bits, added exactly, the sum cut to 23; for e4m3 32 products
+// and 13 bits; of int8 exactly, in int32 (accumulators of whole numbers are kept in floats, by their bits).
 #include <bit>
 #include <cstring>
 #include <limits>

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the index of a head goes wrong: one table for queries, results, sinks, slopes, and one for the KV
+// head that a query head is given.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "harness/problem/problem.hpp"
+
+namespace assay {
+
+struct HeadMap {
+  std::string name;
+  double cost;
+  std::function<int32_t(int32_t)> of;  // of a query head
+};
+
+// Query heads for query heads.
+inline std::vector<HeadMap> query_head_maps(const Problem& p) {
+  const int32_t q = p.heads_q, g = p.group(), kv = p.heads_kv;
+  std::vector<HeadMap> maps = {
+      {"neighbouring heads exchanged", 0, [q](int32_t h) { return (h ^ 1) < q ? h ^ 1 : h; }},
+      {"next head", 0, [q](int32_t h) { return (h + 1) % q; }},
+      {"previous head", 0, [q](int32_t h) { return (h + q - 1) % q; }},
+      {"heads in reverse", 0, [q](int32_t h) { return q - 1 - h; }},
+      {"head 0 for all", 0, [](int32_t) { return 0; }},
+      {"last head for all", 0.05, [q](int32_t) { return q - 1; }},
+      {"upper and lower half exchanged", 0.05, [q](int32_t h) { return (h + q / 2) % q; }},
+  };
+  if (g > 1) {
+    const std::vector<HeadMap> more = {
+        {"heads in reverse within their group", 0, [g](int32_t h) { return h / g * g + g - 1 - h % g; }},
+        {"next head of the group, round", 0, [g](int32_t h) { return h / g * g + (h + 1) % g; }},
+        {"previous head of the group, round", 0.05, [g](int32_t h) { return h / g * g + (h + g - 1) % g; }},
+        {"next head of the group, the last one itself", 0.05,
+         [g](int32_t h) { return h / g * g + std::min(h % g + 1, g - 1); }},
+        {"first head of the group for all", 0, [g](int32_t h) { return h / g * g; }},
+        {"last head of the group for all", 0, [g](int32_t h) { return h / g * g + g - 1; }},
+        {"the group's last head has its first one's", 0.05,
+         [g](int32_t h) { return h % g == g - 1 ? h / g * g : h; }},
+        {"the group's first head has its last one's", 0.05,
+         [g](int32_t h) { return h % g == 0 ? h + g - 1 : h; }},
+        {"the KV head's number", 0, [g](int32_t h) { return h / g; }},
+        {"the number in the group", 0, [g](int32_t h) { return h % g; }},
+        {"eight heads of every group", 0, [g](int32_t h) { return h / g * g + std::min(h % g, 7); }},
+    };
+    maps.insert(maps.end(), more.begin(), more.end());
+  }
+  if (kv > 1) {
+    const std::vector<HeadMap> more = {
+        {"the head's number modulo KV heads", 0.05, [kv](int32_t h) { return h % kv; }},
+        {"the same head of the next group", 0.05, [q, g](int32_t h) { return (h + g) % q; }},
+        {"the same head of the previous group", 0.05, [q, g](int32_t h) { return (h + q - g) % q; }},
+        {"the same head of the first group", 0.05, [g](int32_t h) { return h % g; }},
+    };
+    maps.insert(maps.end(), more.begin(), more.end());
+  }
+  if (g > 1 && kv > 1) {
+    maps.push_back(
+        {"heads modulo KV heads times the group", 0, [g, kv](int32_t h) { return h % kv * g + h / kv; }});
+    maps.push_back({"heads divided by KV heads and the group exchanged", 0,
+                    [g, kv](int32_t h) { return h % g * kv + h / g; }});
+  }
+  return maps;
+}
+
+// KV heads for query heads, within their number.
+inline std::vector<HeadMap> kv_head_maps(const Problem& p) {
+  const int32_t kv = p.heads_kv, g = p.group();
+  std::vector<HeadMap> maps = {
+      {"KV head 0 for all", 0, [](int32_t) { return 0; }},
+      {"last KV head for all", 0.1, [kv](int32_t) { return kv - 1; }},
+      {"next KV head", 0, [=](int32_t h) { return (h / g + 1) % kv; }},
+      {"previous KV head", 0, [=](int32_t h) { return (h / g + kv - 1) % kv; }},
+      {"next KV head, the last one itself", 0.1, [=](int32_t h) { return std::min(h / g + 1, kv - 1); }},
+      {"previous KV head, the first one itself", 0.1, [=](int32_t h) { return std::max(h / g - 1, 0); }},
+      {"neighbouring KV head, pairwise", 0.1, [=](int32_t h) { return std::min(h / g ^ 1, kv - 1); }},
+      {"KV heads in reverse", 0.1, [=](int32_t h) { return kv - 1 - h / g; }},
+      {"query head modulo KV heads", 0, [kv](int32_t h) { return h % kv; }},
+      {"query head itself, clamped", 0.1, [kv](int32_t h) { return std::min(h, kv - 1); }},
+      {"query head over the KV heads", 0.1, [=](int32_t h) { return std::min(h / kv, kv - 1); }},
+      {"number in the group, clamped", 0.15, [=](int32_t h) { return std::min(h % g, kv - 1); }},
+      {"KV head 0 for the last one", 0.1, [=](int32_t h) { return h / g == kv - 1 ? 0 : h / g; }},
+      {"last KV head for the first one", 0.15, [=](int32_t h) { return h / g == 0 ? kv - 1 : h / g; }},
+      {"two KV heads share the first one", 0.15, [=](int32_t h) { return h / g / 2 * 2; }},
+      {"two KV heads share the second one", 0.2, [=](int32_t h) { return std::min(h / g | 1, kv - 1); }},
+      {"half of the KV head's number", 0.15, [=](int32_t h) { return h / g / 2; }},
+      {"twice the KV head's number, round", 0.2, [=](int32_t h) { return 2 * (h / g) % kv; }},
+      {"the next group's KV head for the last query head", 0.15,
+       [=](int32_t h) { return h % g == g - 1 ? (h / g + 1) % kv : h / g; }},
+      {"the KV head before for the first query head", 0.15,
+       [=](int32_t h) { return h % g == 0 ? (h / g + kv - 1) % kv : h / g; }},
+  };
+  int32_t down = 1;
+  while (down * 2 <= g) down *= 2;
+  std::vector<int32_t> sizes = {down, down * 2, g - 1, g + 1, 8, 4, 2};
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  for (int32_t size : sizes)
+    if (size > 0 && size != g) {
+      const std::string name =
+          "groups of " + std::to_string(size) + " query heads instead of " + std::to_string(g);
+      maps.push_back({name, 0.1, [=](int32_t h) { return h / size % kv; }});
+      maps.push_back({name + ", clamped", 0.15, [=](int32_t h) { return std::min(h / size, kv - 1); }});
+    }
+  return maps;
+}
+
+}  // namespace assay

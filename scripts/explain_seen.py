@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Explains the faults that others planted, and counts what `assay explain` says of them.
+
+    scripts/explain_seen.py TABLE [--build build] [--jobs 2] [--set NAME] [--without] [--save FILE] [--against FILE]
+
+TABLE names a set, a fault, the causes that are right, and the line of each fault (explain_seen.csv beside the recorded
+measurements); the libraries are built from the sources packed there. A cell of `accepted` is causes joined by |, two of
+them joined by & where two faults are planted at once, `none` where no cause says it. Classes:
+
+    right       sure of a right cause (all that stands beside it is the same on the line), or "none" where that is right
+    same        a right cause is named as the same on the line as the one that stands first
+    tie         a right cause is among several joined by "or"
+    wrong       sure, and of no right cause, or of a second one that is not there
+    first       not sure, a right cause ranks first
+    none        not sure otherwise
+    not wrong   the kernel passes
+"""
+import argparse
+import collections
+import concurrent.futures
+import csv
+import json
+import pathlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+# Set: the file packed beside the table, the source in it.
+SOURCES = {
+    "3": ("explain_stranger_3.tar.xz", "faults/stranger.cpp"),
+    "4": ("explain_stranger_4.tar.xz", "stranger_4/stranger.cpp"),
+    "5": ("explain_stranger_5.tar.xz", "explain_stranger_5/paged5.cpp"),
+    "own": ("explain_own_5.tar.xz", "explain_own/own.cpp"),
+}
+
+
+def library(name, packed, build, folder):
+    archive, source = SOURCES[name]
+    with tarfile.open(packed / archive) as tar:
+        tar.extractall(folder)
+    path = folder / source
+    out = folder / f"lib{name}.so"
+    command = ["g++", "-std=c++20", "-O2", "-w", "-fPIC", "-shared", "-I", build / "include", "-I", path.parent, path,
+               build / "libassay_kit_cpu.a", "-lpthread", "-o", out]
+    subprocess.run([str(c) for c in command], check=True)
+    return out
+
+
+def explain(program, row, backend, without):
+    command = [program, "explain", row["line"], "--kernel", row["fault"], "--backend", backend, "--json", "-"]
+    if without:
+        for cause in sorted({c for side in accepted(row) for c in side} - {"none"}):
+            command += ["--without", cause]
+    try:
+        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=300)
+        return json.loads(done.stdout)
+    except (subprocess.TimeoutExpired, json.JSONDecodeError) as error:
+        return {"outcome": f"no answer ({type(error).__name__})", "causes": [], "sure": False, "seconds": 0}
+
+
+def accepted(row):
+    return [set(side.split("|")) for side in row["accepted"].split("&")]
+
+
+def grade(row, answer):
+    sides = accepted(row)
+
+    def holds(cause):
+        if len(sides) == 1:
+            return cause["cause"] in sides[0] and (not cause["also"] or cause["also"] in sides[0])
+        a, b = cause["cause"], cause["also"]
+        return any(a in sides[i] and b in sides[1 - i] for i in (0, 1))
+
+    if answer["outcome"] != "wrong" and not answer["causes"]:
+        return "not wrong" if answer["outcome"] == "passed" else "no answer"
+    causes = answer["causes"]
+    if not answer["sure"]:
+        if "none" in sides[0]:
+            return "right"
+        named = causes and any(causes[0]["cause"] in side for side in sides)
+        return "first" if named else "none"
+    best = causes[: answer["equally_good"]]
+    others = [c for c in best[1:] if not c["same_as_first"]]
+    if holds(best[0]):
+        return "right" if all(holds(c) for c in others) else "tie"
+    if any(holds(c) and c["same_as_first"] for c in best[1:]):
+        return "same" if all(holds(c) for c in others) else "tie"
+    return "tie" if any(holds(c) for c in others) else "wrong"
+
+
+def said(answer):
+    if not answer["causes"]:
+        return answer["outcome"]
+    text = "sure" if answer["sure"] else "none"
+    if answer["explained_there"] < 1:
+        text += f" (there {100 * answer['explained_there']:.0f} %)"
+    for place, cause in enumerate(answer["causes"][: max(1, answer["equally_good"])]):
+        join = "" if place == 0 else " = " if cause["same_as_first"] else " or "
+        text += join + (f" {100 * cause['explained']:.0f} % {cause['misfit']:.2f} {cause['cause']}"
+                        f"{' + ' + cause['also'] if cause['also'] else ''}: {cause['how']}" if place == 0 else cause["cause"])
+    return text
+
+
+def main():
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("table", type=pathlib.Path)
+    ask.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
+    ask.add_argument("--program", type=pathlib.Path, help="default: assay of the build")
+    ask.add_argument("--jobs", type=int, default=2)
+    ask.add_argument("--set", action="append", help="only this set; repeatable")
+    ask.add_argument("--only", action="append", help="only faults of this name; repeatable")
+    ask.add_argument("--every", type=int, default=1, help="every n-th fault")
+    ask.add_argument("--without", action="store_true", help="with the right causes taken away: then all should be none")
+    ask.add_argument("--save", type=pathlib.Path, help="answers as CSV")
+    ask.add_argument("--against", type=pathlib.Path, help="saved answers; prints what changed")
+    ask.add_argument("--libraries", type=pathlib.Path, help="folder that keeps the libraries")
+    given = ask.parse_args()
+    program = given.program or given.build / "assay"
+    with open(given.table, newline="") as file:
+        rows = [r for r in csv.DictReader(file) if not given.set or r["set"] in given.set]
+    rows = [r for r in rows if not given.only or r["fault"] in given.only][:: given.every]
+    before = {}
+    if given.against:
+        with open(given.against, newline="") as file:
+            before = {(r["set"], r["fault"]): r for r in csv.DictReader(file)}
+    with tempfile.TemporaryDirectory() as fresh:
+        folder = given.libraries or pathlib.Path(fresh)
+        folder.mkdir(parents=True, exist_ok=True)
+        libraries = {}
+        for name in sorted({r["library"] for r in rows}):
+            kept = folder / f"lib{name}.so"
+            libraries[name] = kept if kept.exists() else library(name, given.table.parent, given.build, folder)
+        with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+            answers = list(pool.map(lambda r: explain(program, r, libraries[r["library"]], given.without), rows))
+    counts = collections.defaultdict(collections.Counter)
+    seconds = collections.Counter()
+    out = []
+    for row, answer in zip(rows, answers):
+        kind = grade(row, answer)
+        if given.without and kind != "not wrong":
+            kind = "sure" if answer["sure"] else "none"
+        counts[row["set"]][kind] += 1
+        seconds[row["set"]] += answer["seconds"]
+        out.append({"set": row["set"], "fault": row["fault"], "class": kind, "accepted": row["accepted"],
+                    "truth": row["truth"], "answer": said(answer) if answer["causes"] else answer["outcome"]})
+        old = before.get((row["set"], row["fault"]))
+        changed = old and old["class"] != kind
+        if changed or (not before and kind not in ("right", "not wrong")):
+            print(row["set"], row["fault"], f"{old['class']} -> {kind}" if changed else kind, "|", row["truth"], "|",
+                  row["line"], "|", row["accepted"], "|", out[-1]["answer"])
+    if given.save:
+        with open(given.save, "w", newline="") as file:
+            writer = csv.DictWriter(file, out[0].keys())
+            writer.writeheader()
+            writer.writerows(out)
+    for name in sorted(counts):
+        print(f"{name:>5} {sum(counts[name].values()):4} faults, {seconds[name]:5.0f} s:",
+              ", ".join(f"{k} {n}" for k, n in counts[name].most_common()))
+    total = sum(counts.values(), collections.Counter())
+    print(f"  all {sum(total.values()):4} faults, {sum(seconds.values()):5.0f} s:",
+          ", ".join(f"{k} {n}" for k, n in total.most_common()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
