@@ -10,11 +10,9 @@
 
 #include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_finish.hpp"
-#include "reference/bounds/bounds_heavy.hpp"
 #include "reference/bounds/bounds_order.hpp"
 #include "reference/bounds/bounds_rows.hpp"
 #include "reference/bounds/bounds_runs.hpp"
-#include "reference/bounds/bounds_terms.hpp"
 #include "reference/bounds/bounds_tiers.hpp"
 #include "reference/bounds/bounds_weights.hpp"
 #include "reference/formats/formats.hpp"
@@ -90,8 +88,8 @@ class Row {
   ChannelFacts<double> channel(int32_t d) const {
     const bool joint = model_.rounded_row_sum();
     ChannelFacts<double> c;
-    for (const Key& k : keys_) c.o += k.p * k.v[d], c.replayed += k.replayed * k.v[d];
-    for (const Key& k : keys_) c.known += k.known ? k.p * k.v[d] : 0;
+    for (const Key& k : keys_)
+      c.o += k.p * k.v[d], c.replayed += k.replayed * k.v[d], c.known += k.known ? k.p * k.v[d] : 0;
     if (joint) c.replayed /= row_.replayed_sum;
     for (const Key& k : keys_) {
       const double size = std::fabs(k.v[d]), from_o = std::fabs(k.v[d] - c.o);
@@ -106,10 +104,8 @@ class Row {
       c.rounding += k.h * (1 + k.hard) * rounded;
       c.rounding_variance += k.h_random * k.h_random * k.alike * rounded * rounded;
       c.rounding_biased += k.h_biased * rounded;
-      if (k.heavy)
-        c.heavy += k.h_random * rounded;
-      else
-        c.light_variance += k.h_random * k.h_random * k.alike * rounded * rounded;
+      if (k.heavy) c.heavy += k.h_random * rounded;
+      if (!k.heavy) c.light_variance += k.h_random * k.h_random * k.alike * rounded * rounded;
       if (!row_.declared) c.updated += k.p * k.updates * from_o;
       c.flips += k.flip * (joint ? std::fabs(k.v[d] - c.replayed) : size);
       c.flip_square += k.alike * k.flip * k.flip * k.v[d] * k.v[d];
@@ -135,21 +131,6 @@ class Row {
   }
 
  private:
-  // The sizes at which the unit aligns subnormals of this row's Q and of the keys it sees.
-  double q_normal() const {
-    const SmallestNormal& normal = model_.q_normal();
-    return normal.value > 0 && normal.scaled ? normal.value * operands_.q_scale_size(id_, head_)
-                                             : normal.value;
-  }
-  double k_normal() const {
-    const SmallestNormal& normal = model_.k_normal();
-    if (normal.value == 0 || !normal.scaled) return normal.value;
-    double largest = 0;
-    for (const Key& key : keys_)
-      largest = std::max(
-          largest, operands_.k_scale_size(id_.request, static_cast<int32_t>(key.index), head_ / p_.group()));
-    return normal.value * largest;
-  }
   void score_errors() {
     shape_.keys = scores_.keys;
     shape_.span = scores_.span;
@@ -161,7 +142,9 @@ class Row {
     shape_.q_repeats = scores_.q_repeats;
     shape_.generic = scores_.order.generic();
     shape_.corner =
-        std::fabs(p_.softmax_scale) * aligned_subnormal(scores_.q_max, q_normal(), scores_.k_max, k_normal());
+        std::fabs(p_.softmax_scale) *
+        aligned_subnormal(scores_.q_max, elementwise::q_normal(model_, operands_, id_, head_), scores_.k_max,
+                          elementwise::k_normal(model_, operands_, id_.request, head_ / p_.group(), keys_));
     shape_.top_weight = std::exp(m_ - row_.lse);
     elementwise::scale_losses(p_, operands_, id_, head_, keys_, scores_, shape_);
     t_ = model_.terms(shape_);
@@ -226,8 +209,8 @@ class Row {
     const int64_t most = order_.declared() ? order_.tile() : kEstimateKeys;
     spans_ = order_.spans(id_, head_, begin, end, most);
     const double slack = moving_slack(z_, a.rescale_lag_log2, slack_, row_.largest_random);
-    find_heavy();
-    count_updates(slack);
+    if (rounding.narrow && !model_.rounded_row_sum()) row_.heavy = elementwise::find_heavy(keys_, top_key_);
+    if (!row_.declared) elementwise::count_updates(keys_, slack, t_.updates, p_.sinks);
     followed_.start_leads(keys_, z_, row_.largest_random);
     RunningMaximum maximum(a.rescale_lag_log2, start, slack);
     followed_.start(shape_.span);
@@ -263,26 +246,6 @@ class Row {
     }
     row_.part_distance = std::sqrt(row_.part_distance);
     follow_sums();
-  }
-
-  void find_heavy() {
-    if (!model_.p_rounding().narrow || model_.rounded_row_sum()) return;
-    const auto heavy = [&](const Key& k) { return k.x >= top_key_ - kHeavyDistance; };
-    row_.heavy = static_cast<size_t>(std::count_if(keys_.begin(), keys_.end(), heavy)) <= kMostHeavy;
-    for (Key& k : keys_) k.heavy = row_.heavy && heavy(k);
-  }
-
-  // How many updates each key of an undeclared order may pass through.
-  void count_updates(double slack) {
-    if (row_.declared) return;
-    std::vector<double> x;
-    for (const Key& k : keys_) x.push_back(k.x);
-    std::sort(x.begin(), x.end());
-    for (Key& k : keys_) {
-      const auto above = x.end() - std::upper_bound(x.begin(), x.end(), k.x - slack);
-      const bool counted = !p_.sinks && t_.updates > kFewUpdates;
-      k.updates = counted ? std::min(t_.updates, static_cast<double>(above - (slack > 0))) : t_.updates;
-    }
   }
 
   // What the sums swallow and where near-equal weights round one way, in the pieces of the matrix form.

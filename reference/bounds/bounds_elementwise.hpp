@@ -54,6 +54,14 @@ void count_alike(Keys&);
 // ones, which chance makes equal, many to a score.
 bool structured(const Keys&, bool coarse);
 
+// Sets Key::heavy (bounds_heavy.hpp), `largest` being the largest score; false where there are too many.
+bool find_heavy(Keys&, double largest);
+// Sets Key::updates of an undeclared order, of `most` of the running maximum.
+void count_updates(Keys&, double slack, double most, bool sink);
+// The sizes at which the unit aligns subnormals of a row's Q and of the keys it sees.
+double q_normal(const ErrorModel&, const OperandReader&, RowId, int32_t head);
+double k_normal(const ErrorModel&, const OperandReader&, int request, int32_t kv_head, const Keys&);
+
 // Sets gain and underflow of the row: what its scales, multiplied among themselves, may lose of a score.
 void scale_losses(const Problem&, const OperandReader&, RowId, int32_t head, const Keys&, const RowScores&,
                   RowShape&);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See bounds_elementwise.hpp: what keys have alike (the matrix form does the same with hashes,
-// bounds_alike.cpp), and what their scales lose.
+// bounds_alike.cpp), which of them are heavy or how many above them, and what their scales lose.
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -8,6 +8,7 @@
 #include "reference/bounds/bounds_alike.hpp"
 #include "reference/bounds/bounds_elementwise.hpp"
 #include "reference/bounds/bounds_finish.hpp"
+#include "reference/bounds/bounds_heavy.hpp"
 #include "reference/bounds/bounds_underflow.hpp"
 
 namespace assay::elementwise {
@@ -28,6 +29,39 @@ bool structured(const Keys& keys, bool coarse) {
   std::vector<double> scores, weights;
   for (const Key& k : keys) scores.push_back(k.x), weights.push_back(k.p);
   return repeated_share(scores, weights) > kRepeatedShare;
+}
+
+bool find_heavy(Keys& keys, double largest) {
+  const auto heavy = [&](const Key& k) { return k.x >= largest - kHeavyDistance; };
+  const bool few = static_cast<size_t>(std::count_if(keys.begin(), keys.end(), heavy)) <= kMostHeavy;
+  for (Key& k : keys) k.heavy = few && heavy(k);
+  return few;
+}
+
+void count_updates(Keys& keys, double slack, double most, bool sink) {
+  std::vector<double> x;
+  for (const Key& k : keys) x.push_back(k.x);
+  std::sort(x.begin(), x.end());
+  for (Key& k : keys) {
+    const auto above = x.end() - std::upper_bound(x.begin(), x.end(), k.x - slack);
+    const bool counted = !sink && most > kFewUpdates;
+    k.updates = counted ? std::min(most, static_cast<double>(above - (slack > 0))) : most;
+  }
+}
+
+double q_normal(const ErrorModel& model, const OperandReader& operands, RowId id, int32_t head) {
+  const SmallestNormal& normal = model.q_normal();
+  return normal.value > 0 && normal.scaled ? normal.value * operands.q_scale_size(id, head) : normal.value;
+}
+
+double k_normal(const ErrorModel& model, const OperandReader& operands, int request, int32_t kv_head,
+                const Keys& keys) {
+  const SmallestNormal& normal = model.k_normal();
+  if (normal.value == 0 || !normal.scaled) return normal.value;
+  double largest = 0;
+  for (const Key& key : keys)
+    largest = std::max(largest, operands.k_scale_size(request, static_cast<int32_t>(key.index), kv_head));
+  return normal.value * largest;
 }
 
 void scale_losses(const Problem& p, const OperandReader& operands, RowId id, int32_t head, const Keys& keys,

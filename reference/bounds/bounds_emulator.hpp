@@ -53,8 +53,7 @@ struct Habits {
   std::function<double(float)> exp_error;  // relative error of the exponential of x; null: noise
   int64_t row_sum_chunk = 0;  // weights of a tile summed in runs of so many before they join the row sum
   std::function<double(int64_t)> weight_error;  // of the exponential by key, in place of both
-  int32_t scale_steps =
-      0;  // what the factor of all scores, itself a rounded product, is off by, in its last bit
+  int32_t scale_steps = 0;  // of the last bit, what the factor of all scores, a rounded product, errs by
 };
 
 class Emulator {
@@ -99,17 +98,11 @@ class Emulator {
   float exponential(float x, double relative) const {  // natural, with the declared relative error
     if (mutant_ == Mutant::kExpCoarse) relative = 0x1p-10;
     if (x < -87.0f) return 0.0f;
-    if (habits_.exp_error)
-      return static_cast<float>(std::exp(static_cast<double>(x)) * (1 + habits_.exp_error(x)));
+    if (habits_.exp_error) return off_by(x, habits_.exp_error(x));
     const uint32_t bits = std::bit_cast<uint32_t>(x);
     // The result's own rounding is part of what is declared.
     const double noise = (2 * random_.uniform(bits) - 1) * std::max(0.0, relative - 0x1p-24);
     return static_cast<float>(std::exp(static_cast<double>(x)) * (1 + (x == 0 ? 0 : 1) * noise));
-  }
-  float weight(float x, int64_t key) const {
-    if (x < -87.0f) return 0.0f;
-    return static_cast<float>(std::exp(static_cast<double>(x)) *
-                              (1 + (x == 0 ? 0 : habits_.weight_error(key))));
   }
   float capped(float x) const {
     if (p_.softcap <= 0) return x;
@@ -387,7 +380,7 @@ class Emulator {
     for (size_t j = 0; j < x.size(); ++j) {
       const bool poly =
           a_.exp_poly_every > 0 && (places[j] - first) % a_.exp_poly_every == a_.exp_poly_every - 1;
-      e[j] = habits_.weight_error ? weight(x[j] - top + offset, places[j])
+      e[j] = habits_.weight_error ? off_by(x[j] - top + offset, habits_.weight_error(places[j]))
                                   : exponential(x[j] - top + offset,
                                                 poly ? a_.exp_poly_relative_error : a_.exp_relative_error);
       largest = std::max(largest, e[j]);

@@ -17,6 +17,11 @@ inline double chop(double x, int exponent, int bits) {
 }
 inline int exponent(double x) { return x == 0 ? -100000 : std::ilogb(x); }
 
+// An exponential with this relative error; nothing where the result would not be a normal number.
+inline float off_by(float x, double error) {
+  return x < -87.0f ? 0.0f : static_cast<float>(std::exp(static_cast<double>(x)) * (1 + error));
+}
+
 // Exponents of the smallest normal numbers of two operands: a unit aligns subnormals there.
 struct Least {
   int a, b;

@@ -80,6 +80,24 @@ void score_errors(const Block& b, const BlockRow& row, double top, const double*
   start_leads(b, row, x, s);
 }
 
+double enter_tile(const Block& b, Eigen::Index i, int64_t t, double before, RowSums& s) {
+  if (s.tile == t) return 0;
+  s.tile = t;
+  const int64_t tile = b.order.tile();
+  const int64_t from = std::max(b.begin, t * tile) - b.begin, to = std::min(b.end, (t + 1) * tile) - b.begin;
+  const double* x = b.x.row(i).data();
+  double top = ErrorModel::kInvisible;
+#pragma omp simd reduction(max : top)
+  for (int64_t j = from; j < to; ++j) top = top < x[j] ? x[j] : top;
+  s.tile_top = top > ErrorModel::kInvisible ? top : -std::numeric_limits<double>::infinity();
+  s.part_top = std::max(s.part_top, s.tile_top);
+  if (top > ErrorModel::kInvisible) enter_leads(b, i, from, to, s);
+  const double stale = 1 + std::max(0.0, s.m - s.maximum.value());
+  if (!s.maximum.advance(s.tile_top)) return 0;
+  s.updated += before * stale, s.updates += 1;
+  return stale;
+}
+
 void sink_errors(RowSums& s) {
   const double weight = std::exp(s.sink - s.m), size = std::fabs(s.sink), distance = s.m - s.sink;
   const double w = expm1_above(s.terms.score * size + s.terms.distance * distance + s.terms.fixed);

@@ -54,8 +54,7 @@ RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomT
                       row.largest_random - z.farther * row.distance - (joint_ ? row.rounding : 0);
   // Errors that grow with the distance have no largest: all of it for the second order.
   second_order_ = z.farther > 0 ? 0 : 0.5 * row.largest_random * std::exp(row.largest_random);
-  remaining_p_ =
-      remaining_random_ + (z.farther > 0 ? 0 : row.largest_random - second_order_ * row_random_);
+  remaining_p_ = remaining_random_ + (z.farther > 0 ? 0 : row.largest_random - second_order_ * row_random_);
   prepare_channels();
 }
 
@@ -272,8 +271,8 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
     // What is known of P does not drift: then it is the others' mean that does.
     const T drifting = row_.known > 0 ? T(size_of(c.o - c.known) / std::max(1 - row_.known, 1e-12)) : size;
     if (!joint_) b.suspicious |= any_above(drift_ * drifting, one_way + random);
-    // All maxima that were tried lean by no more than a small share of what roundings are: two or three times as
-    // much, and the same random errors about it.
+    // All maxima that were tried lean by no more than a small share of what roundings are: two or three times
+    // as much, and the same random errors about it.
     if (remaining_p_ > 0 && !row_.structured && !joint_ && z_.farther == 0 && model_.rounds_p_once()) {
       const T lean = larger(size_of(c.replayed - c.o), T(row_.drift * drifting)), all = rounded(norm);
       const T about = (1 + second_order_) *

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <string>
 
 #include "reference/bounds/bounds_eight_bits.hpp"
+#include "reference/bounds/bounds_emulator.hpp"
 
 namespace assay {
 namespace {
@@ -77,37 +77,6 @@ TEST(Looseness, SubnormalsOfManyKeysAreAlignedAtSmallWeights) {
   const Looseness l = measure(eight_bit_kernels().front(), Family::kNormal, 131072, 1);
   EXPECT_LE(l.worst, 1);
   EXPECT_LE(l.bound, 10 * l.error);
-}
-// The table of results/power/eight_bits.txt. One row has no largest error: it takes many for one that comes
-// near what may happen, and fewer where a row is long.
-TEST(Looseness, TableOverRowsAndSeeds) {
-  const char* budget = std::getenv("ASSAY_LOOSENESS_KEYS");
-  if (budget == nullptr)
-    GTEST_SKIP()
-        << "a table: ASSAY_LOOSENESS_KEYS=300000 build/bounds_looseness_test --gtest_filter='*Table*'";
-  std::printf(
-      "kernel,data,keys,rows,O bound / error,O bound / |O|,LSE bound / error,largest error / bound\n");
-  for (const int32_t keys : {64, 300, 1500, 4096, 16384, 131072})
-    for (const EightBits& kernel : eight_bit_kernels())
-      for (const Family family : {Family::kNormal, Family::kPositive, Family::kPeaked}) {
-        const auto seeds = std::clamp<int64_t>(std::atoll(budget) / keys, 1, 64);
-        Looseness all;
-        for (int64_t seed = 1; seed <= seeds; ++seed)
-          all.add(measure(kernel, family, keys, static_cast<uint64_t>(seed)));
-        std::printf("\"%s\",%s,%d,%lld,%.1f,%.4f,%.1f,%.2f\n", kernel.name.c_str(),
-                    family == Family::kNormal     ? "normal"
-                    : family == Family::kPositive ? "V > 0"
-                                                  : "peaked",
-                    keys, static_cast<long long>(all.rows), all.bound / all.error, all.bound / all.o,
-                    all.lse_bound / all.lse_error, all.worst);
-        std::fflush(stdout);
-        EXPECT_LE(all.worst, 1);
-      }
-}
-TEST(Looseness, UpTo128kKeys) {
-  if (std::getenv("ASSAY_LONG_TESTS") == nullptr)
-    GTEST_SKIP() << "a table that takes minutes: ASSAY_LONG_TESTS=1 build/bounds_looseness_test";
-  table({4096, 16384, 131072}, 1e9);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include "reference/bounds/bounds_facts.hpp"
 #include "reference/bounds/bounds_followed.hpp"
 #include "reference/bounds/bounds_group.hpp"
-#include "reference/bounds/bounds_heavy.hpp"
+#include "reference/bounds/bounds_heavy_rows.hpp"
 #include "reference/bounds/bounds_partial.hpp"
 #include "reference/bounds/bounds_runs.hpp"
 #include "reference/bounds/bounds_weights.hpp"
@@ -120,8 +120,7 @@ class Values {
     product_.resize(rows_, dv_);
     group_weight_.assign(rows_, 0.0), group_updates_.assign(rows_, 0.0);
     group_keys_.assign(rows_, 0);
-    if (std::any_of(sums_.begin(), sums_.end(), [](const RowSums& s) { return !s.heavy.empty(); }))
-      heavy_size_ = heavy_square_ = heavy_first_ = heavy_second_ = Matrix::Zero(rows_, dv_);
+    heavy_.start(sums_, dv_);
     if (narrow_) known_ = Matrix::Zero(rows_, dv_);
     if (b_.model.follows_qk()) lean_ = MatrixF::Zero(rows_, dv_);
     if (b_.model.followed()) distance_.emplace(rows_, dv_);
@@ -148,7 +147,8 @@ class Values {
           weights_.row(i).head(count).setZero();
       }
       multiply(span.from - b_.begin, count);
-      for (Index i = 0; i < rows_; ++i) add_heavy(i, span.from - b_.begin, count);
+      for (Index i = 0; i < rows_; ++i)
+        heavy_.add(b_, i, span.from - b_.begin, count, weights_, h_square_, v_, alike_, sums_[i]);
     }
     if (span.ends_group) end_group();
     if (span.ends_part) end_part();
@@ -211,7 +211,7 @@ class Values {
       for (int64_t n = 0; n <= last - first; ++n) {
         const int64_t t = reverse ? last - n : first + n;
         const int64_t from = std::max(span.from, t * tile), to = std::min(span.to, (t + 1) * tile);
-        advance(i, t, part_before);
+        group_updates_[i] += enter_tile(b_, i, t, part_before, s);
         part_before += weights_.row(i).segment(from - span.from, to - from).sum();
         if (leads && s.tile_top > -kInf) add_leads(from - span.from, to - from);
         if (narrow_) round_tile(i, s.maximum.value(), from - span.from, to - from, x);
@@ -225,28 +225,6 @@ class Values {
         to = std::min(span.to, (from / tile + 1) * tile);
         follow(i, from / tile, tile, s.m, span, from, to);
       }
-    }
-  }
-
-  // The running maximum enters tile t, `before` being the weight of the part's earlier tiles.
-  void advance(Index i, int64_t t, double before) {
-    RowSums& s = sums_[i];
-    if (s.tile == t) return;
-    s.tile = t;
-    const int64_t tile = b_.order.tile();
-    const int64_t from = std::max(b_.begin, t * tile) - b_.begin,
-                  to = std::min(b_.end, (t + 1) * tile) - b_.begin;
-    const double* x = b_.x.row(i).data();
-    double top = ErrorModel::kInvisible;
-#pragma omp simd reduction(max : top)
-    for (int64_t j = from; j < to; ++j) top = top < x[j] ? x[j] : top;
-    s.tile_top = top > ErrorModel::kInvisible ? top : -kInf;
-    s.part_top = std::max(s.part_top, s.tile_top);
-    if (s.tile_top > -kInf) enter_leads(b_, i, from, to, s);
-    const double stale = 1 + std::max(0.0, s.m - s.maximum.value());
-    if (s.maximum.advance(s.tile_top)) {
-      s.updated += before * stale, s.updates += 1;
-      group_updates_[i] += stale;
     }
   }
 
@@ -297,22 +275,6 @@ class Values {
     rounded_ += product_ * (size * size);
     product_.noalias() = excess_.leftCols(count) * v_size_.topRows(count);
     replayed_ += product_ * size;
-  }
-
-  // The heavy keys of row i among those at .. at + count - 1.
-  void add_heavy(Index i, Index at, int64_t count) {
-    RowSums& s = sums_[i];
-    for (const int64_t key : s.heavy) {
-      const Index j = key - at;
-      if (j < 0 || j >= count) continue;
-      const double w = weights_(i, j), h = h_square_(i, j);
-      heavy_size_.row(i) += std::sqrt(h) * (1 + 0x1p-22) * v_.row(j).cwiseAbs();
-      heavy_square_.row(i) += h * (1 - 0x1p-20) * v_.row(j).cwiseAbs2();
-      if (!b_.model.follows_qk()) continue;
-      const double variance = w * w * alike_.kind(i, key) * score_variance(b_, i, key, s);
-      heavy_first_.row(i) += variance * v_.row(j), heavy_second_.row(i) += variance * v_.row(j).cwiseAbs2();
-      s.heavy_weight += variance;
-    }
   }
 
   void begin_part() {
@@ -393,7 +355,7 @@ class Values {
     c.variance = f.most_variance * variance;
     if (f.heavy && b_.model.follows_qk())
       c.variance +=
-          larger(every<T>(0), T(at(heavy_second_) - c.o * (2 * at(heavy_first_) - c.o * s.heavy_weight))) *
+          larger(every<T>(0), T(at(heavy_.second) - c.o * (2 * at(heavy_.first) - c.o * s.heavy_weight))) *
           square(inverse);
     const T lean_of_v = from_memory<T>(&lean_of_v_[d]);
     if (b_.model.deals(f.declared)) {
@@ -436,8 +398,8 @@ class Values {
         c.rounding_biased = smaller(c.rounding_biased, every<T>(y.biased * f.v_max));
       }
       if (f.heavy) {
-        c.heavy = at(heavy_size_) * inverse;
-        c.light_variance = larger(every<T>(0), T(c.rounding_variance - at(heavy_square_) * square(inverse)));
+        c.heavy = at(heavy_.size) * inverse;
+        c.light_variance = larger(every<T>(0), T(c.rounding_variance - at(heavy_.square) * square(inverse)));
       }
       c.replayed += at(replayed_) * inverse;
       c.flip_square = at(flip_square_) * scaled * inverse;
@@ -463,8 +425,7 @@ class Values {
   std::vector<float> eps_;
   std::optional<FollowedValues> followed_;
   Matrix v_, weights_, acc_, known_;  // known_: of leaders whose P is known
-  // Of heavy keys: sums of h|v|, h^2 v^2, and of v and v^2 times the variance of the weight.
-  Matrix heavy_size_, heavy_square_, heavy_first_, heavy_second_;
+  HeavyRows heavy_;
   DealtSums dealt_{dv_};
   alignas(64) float windows_[kTileKeys];
   std::vector<double> lean_of_v_, share_of_v_;  // of dealt_, by channel
