@@ -74,6 +74,31 @@ inline std::vector<Attack> of_heavy_keys() {
     all.push_back({"the same, undeclared", roundings, ties(keys, 0x1p-4), e4m3, undeclared(e4m3), {}, 2});
   }
 
+  // int8 P of weights so near a tie that the rounding of their scores decides: what one of them turns over is
+  // all that a bound of exact products is made of.
+  const auto at_ties = [](uint64_t seed) {
+    return by_hand(
+        6, kDims,
+        [=](int64_t j) {
+          return j == 0 ? 2
+                        : 2 + std::log((static_cast<double>(90 - 13 * j - static_cast<int64_t>(seed)) + 0.5) /
+                                       127);
+        },
+        [](int64_t j, int32_t t) { return (j % 2 == 0 ? 1 : -1) * (1 + 0.1 * t); });
+  };
+  const A int8 = with(arithmetic(ASSAY_INT8, 1, 64), [](A& a) {
+    a.qk = a.pv = {ASSAY_ACC_INT32, 32, 0, 0}, a.order_declared = 1;
+  });
+  const auto biased = [](double side) {
+    Habits h;
+    h.exp_error = [=](float x) { return x == 0 ? 0.0 : side * 0x1.7p-23; };
+    return h;
+  };
+  const char* turned = "R: a weight that turns over moves O by a step";
+  all.push_back({"int8 P at ties, scores rounded", turned, at_ties, int8, int8, {}, 10});
+  all.push_back({"the same, a high exponential", turned, at_ties, int8, int8, biased(1), 10});
+  all.push_back({"the same, a low one", turned, at_ties, int8, int8, biased(-1), 10});
+
   // Keys one by one as scores rise over several octaves: N updates of those below, each off by the
   // exponential.
   Habits high;
