@@ -22,8 +22,8 @@
 // join it, read S into exponents, start the next S, which runs under the exponentials, round P, start its
 // products with V. One pipeline across tiles of rows.
 //
-// Barriers: as in prefill_kernel.h; v_full/v_empty between copy and turning, turned_full/turned_empty between
-// turning (ordinary writes: fence_async) and products.
+// Barriers: as in prefill_kernel.h, without turns; v_full/v_empty between copy and turning,
+// turned_full/turned_empty between turning (ordinary writes: fence_async) and products.
 #pragma once
 
 #include "kernels/sm90/launch.h"

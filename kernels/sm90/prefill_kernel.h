@@ -2,17 +2,19 @@
 // Attention of many rows: ragged batches of new tokens against contiguous or paged K and V, bf16 or fp16,
 // head dimension 64 or 128, every mask that is an interval of keys.
 //
-// One block per multiprocessor, persistent: 384 threads. Warp 0 fetches tiles of 128 rows of one head from a
-// counter and copies Q and K by TMA, warp 1 copies V; two warpgroups of 64 rows each do products (wgmma) and
+// One block per multiprocessor, persistent: 384 threads. Producer warps find tiles of 128 rows of one head by
+// a counter and copy Q, K and V (prefill_producers.h); two warpgroups of 64 rows each do products (wgmma) and
 // softmax. Shared memory (128 columns): Q 2 x 32 KiB, K and V 2 x 32 each, O 32. Registers: S 64, O 64, P 32
 // a thread. Long requests of 64 dimensions: three warpgroups, tiles of 192 rows, 512 threads.
 //
-// Barriers: q_full/q_empty per Q buffer (the work item travels with Q), k_full/k_empty and v_full/v_empty per
-// stage; consumers arrive once a warp. One pipeline across tiles: a tile's first S = Q K^T is issued together
-// with the last O += P V of the tile before, whose epilogue then runs under the next products. Per step:
-// issue S(n), issue O(n-1), wait for S, maxima, exponentials, wait for O, convert P, rescale O. Sums of S
-// become the A operand P as they lie. The mask costs nothing in tiles whose keys every row sees.
-// What each decision cost or brought: README.md.
+// Barriers: found, taken between who finds tiles and who copies; q_full/q_empty per Q buffer, k_full/k_empty
+// and v_full/v_empty per stage (consumers arrive once a warp); turn per warpgroup. Per step: issue S(n),
+// issue O(n-1), wait for S, maxima, wait for the turn, exponentials, hand the turn on, wait for O, convert P,
+// rescale O. Turns keep the warpgroups apart: one has the unit of exponentials while the other's products and
+// sums run. One pipeline across tiles: the last O of a tile and the first S of the next are issued together,
+// the work item is read under the one and O is stored under the other. Sums of S become the A operand P as
+// they lie. The mask costs nothing in tiles whose keys every row sees. Wide heads: one Q buffer, no turns,
+// tiles one by one. What each decision cost or brought: VARIANTS.md.
 #pragma once
 
 #include <type_traits>

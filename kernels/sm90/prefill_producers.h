@@ -3,10 +3,10 @@
 // memory.
 //
 // Contiguous K and V travel in bulk copies, all by warp 0: V follows its K by a tile, as the products do. K
-// and V have two buffers each, so the time from "empty" to the copy counts (README.md): nothing is worked out
-// there, and warp 1 finds the next tile of rows meanwhile. Keys behind the end of a request may be anything,
-// so warp 2 waits for a V tile that holds such keys and clears their rows before it hands it over (where
-// others turn V round first, they do: prefill_bytes_kernel.h).
+// and V have two buffers each, so the time from "empty" to the copy counts (VARIANTS.md): nothing is worked
+// out there, and warp 1 finds the next tile of rows meanwhile. Keys behind the end of a request may be
+// anything, so warp 2 waits for a V tile that holds such keys and clears their rows before it hands it over
+// (where others turn V round first, they do: prefill_bytes_kernel.h).
 //
 // Paged: four warps copy, of which warp 0 finds the tiles, too.
 #pragma once
@@ -36,7 +36,7 @@ struct PrefillInstance {
                        kValueBytes = kValueHalves * kHalfTile;
   static constexpr int kQueryBytes = kHalves * kRows * 128, kTokenBytes = 2 * (kDimQk + kDimV);
   static constexpr bool kTurned = false;  // V goes to the products as it comes
-  static constexpr bool kTurns = !kWide;  // at the exponentials: README.md
+  static constexpr bool kTurns = !kWide;  // at the exponentials: VARIANTS.md
   // Behind which exponential (of 32 a row) the turn of a warpgroup ends (of the second row) or, without
   // turns, the wait for O stands (of the first).
   static constexpr int kHold = kTurns && kDimQk == 64 ? 20 : 8;
@@ -87,8 +87,8 @@ __device__ inline void copy_tile(const CUtensorMap* map, const void* to, uint32_
 }
 
 // Paged: cp.async of 16 bytes a lane by two warps, of which each has one half of the tile; boxes of a page of
-// 16 keys come at half the speed of large ones (README.md). Groups of 16 keys never cross a page; lane i < 8
-// knows block and slot of group i, and those of the next tile are on their way. Keys that no row sees are
+// 16 keys come at half the speed of large ones (VARIANTS.md). Groups of 16 keys never cross a page; lane i <
+// 8 knows block and slot of group i, and those of the next tile are on their way. Keys that no row sees are
 // filled with zeros. Every lane arrives when its copies have.
 template <class I, int kHalves>
 struct PageLoader {

@@ -62,7 +62,7 @@ struct Items {
 // Finds tiles by their number: requests in order; of a request sections of heads whose K and V stay in the
 // L2, longest rows first. kAcross: the last requests, as many as stay in the L2, are one section, so that
 // many short tiles come last and multiprocessors end at about the same time; were all sections like that,
-// memory would be asked for all of their K and V at once (README.md). Numbers must grow from call to call.
+// memory would be asked for all of their K and V at once (VARIANTS.md). Numbers must grow from call to call.
 // Lanes hold 32 requests.
 template <class I, bool kPacked, bool kAcross>
 struct Tiles {
