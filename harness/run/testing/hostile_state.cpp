@@ -146,7 +146,7 @@ constexpr Deed kDeeds[] = {
        CPU_SET(0, &one);
        sched_setaffinity(0, sizeof one, &one);
      }},
-    {"last_priority", Door::kAfter, [](const Call&) { setpriority(PRIO_PROCESS, 0, 19); }},
+    {"lower_priority", Door::kAfter, [](const Call&) { setpriority(PRIO_PROCESS, 0, 10); }},
     {"one_thread", Door::kAfter,
      [](const Call&) {
        omp_set_num_threads(1);

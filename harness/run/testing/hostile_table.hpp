@@ -124,7 +124,7 @@ inline constexpr Expected kKernels[] = {
     {"small_files", "passed", ""},
     {"lock_memory", "passed", ""},
     {"one_processor", "passed", ""},
-    {"last_priority", "passed", ""},
+    {"lower_priority", "passed", ""},
     {"one_thread", "passed", ""},
     {"another_name", "passed", ""},
     {"new_handlers", "passed", ""},
