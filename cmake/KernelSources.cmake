@@ -46,7 +46,7 @@ set(ASSAY_LIMIT_KERNELS ${ASSAY_KERNELS}/device/limit_kernels.cu ${ASSAY_KERNELS
 
 # The public headers as they are included from outside: <assay/...>.
 set(ASSAY_PUBLIC_HEADERS harness/abi/assay_kernel.h harness/abi/assay_problem.h harness/abi/assay_arithmetic.h
-  harness/abi/assay_fault.h harness/abi/assay_disturb.h harness/abi/assay_group.h kernels/device/assay_kit.hpp)
+  harness/abi/assay_fault.h harness/abi/assay_disturb.h harness/abi/assay_series.h harness/abi/assay_group.h kernels/device/assay_kit.hpp kernels/device/assay_delays.hpp)
 set(ASSAY_PUBLIC_INCLUDE ${CMAKE_BINARY_DIR}/include)
 file(MAKE_DIRECTORY ${ASSAY_PUBLIC_INCLUDE}/assay)
 foreach(header ${ASSAY_PUBLIC_HEADERS})

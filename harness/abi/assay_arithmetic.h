@@ -16,7 +16,9 @@ extern "C" {
 #endif
 
 /* fp32 multiply-adds throughout, P in fp32, keys in any order; the products of a dot product are dealt to
- * `lanes` threads or vector lanes (1: one after the other). */
+ * `lanes` threads or vector lanes (1: one after the other). As long as tile_keys is 0 the running maximum may
+ * move at any key, which makes the bounds of a long row wide: at 700 keys of one decode they accept a row sum
+ * kept in fp16. Say tile_keys where you know it. */
 static inline int assay_like_fp32(assay_arithmetic* a, int32_t lanes) {
   a->qk.kind = a->pv.kind = ASSAY_ACC_FMA;
   a->qk.block = lanes, a->pv.block = 1;

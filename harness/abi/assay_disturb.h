@@ -24,6 +24,8 @@ enum assay_disturbance {
   ASSAY_DISTURB_FEWER = 2,
   /* Blocks start late and one by one, in another order. */
   ASSAY_DISTURB_STAGGER = 3,
+  /* Threads are held up behind barriers, where the kernel itself was built to do so (assay_delays.hpp). */
+  ASSAY_DISTURB_DELAY = 4,
   ASSAY_DISTURBANCE_COUNT
 };
 

@@ -3,6 +3,7 @@
 // finite poisons. Everything that can be wrong apart from numbers is looked at first (status, guards,
 // inputs, unwritten elements), because those reasons name the cause; then every element of the first run, the
 // promised bits, what the op's expectation says of the whole, and last whether a pass means anything.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "harness/check/session/races.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/device/fenced.hpp"
+#include "harness/device/lent.hpp"
 #include "harness/input/contracts.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -49,9 +51,12 @@ struct Judge::Impl {
   bool opposite = false;             // the inputs hold the turned ones
   std::vector<TurnedRows> drawn;     // rows of the inputs with turned signs
   assay_arithmetic arithmetic{};     // of the kernel judged last
+  Lent lent;                         // to that kernel
 
   void upload_values();  // whatever the host holds now of what the kernel reads
   void turn_back();      // of the host's inputs, before another kernel gets them
+  // A few rows with other signs, in place of the last ones: what is no longer what the device holds.
+  std::vector<TurnedRows> draw_rows(std::mt19937_64&);
   explicit Impl(const Problem& problem, double row_key_budget)
       : inputs(build_inputs(problem)), expected(make_expectation(inputs, row_key_budget)) {}
 
@@ -65,12 +70,23 @@ struct Judge::Impl {
   Objection hold_against_judged(Snapshot left, Look& now) const;
   Verdict recheck();
   Verdict races(const Disturber&, const RaceSearch&);
+  // The verdict, unless the kernel wrote to what it had been lent: the next one must not find that.
+  Verdict unless_changed(Verdict);
 };
 
 void Judge::Impl::upload_values() {
   session->upload_inputs();
   for (const Operand cache : caches_read(inputs))
     session->device_case().upload(cache, 0, inputs.buffers[cache].bytes());
+}
+
+std::vector<TurnedRows> Judge::Impl::draw_rows(std::mt19937_64& random) {
+  // What the device holds of the last draw goes with the new one.
+  std::vector<TurnedRows> changed = std::move(drawn);
+  turn_rows(inputs, changed);
+  drawn = turn_random_rows(inputs, random, kDrawnBytes);
+  changed.insert(changed.end(), drawn.begin(), drawn.end());
+  return changed;
 }
 
 void Judge::Impl::turn_back() {
@@ -328,20 +344,32 @@ Verdict Judge::Impl::recheck() {
   return verdict;
 }
 
+Verdict Judge::Impl::unless_changed(Verdict verdict) {
+  const std::string changed = lent.restore();
+  if (changed.empty() || verdict.outcome == Outcome::kCrashed) return verdict;
+  verdict.outcome = Outcome::kWrong;
+  verdict.check = "inputs";
+  verdict.reason = one_line("changed what it may only read: " + changed);
+  return verdict;
+}
+
 Judge::Judge(const Problem& problem, double row_key_budget)
     : impl_(std::make_unique<Impl>(problem, row_key_budget)) {}
 Judge::~Judge() = default;
 Verdict Judge::judge(const Backend& backend, const assay_kernel& kernel, const assay_device& device) {
-  return impl_->judge(backend, kernel, device);
+  impl_->lent = {};
+  impl_->lent.lend(*impl_->inputs.view->get());
+  impl_->lent.lend("its entry", &kernel, std::min<size_t>(kernel.struct_size, sizeof kernel));
+  return impl_->unless_changed(impl_->judge(backend, kernel, device));
 }
 const Inputs& Judge::inputs() const { return impl_->inputs; }
 DeviceCase& Judge::device_case() {
   ASSAY_CHECK(impl_->session != nullptr, "no kernel has been judged yet");
   return impl_->session->device_case();
 }
-Verdict Judge::recheck() { return impl_->recheck(); }
+Verdict Judge::recheck() { return impl_->unless_changed(impl_->recheck()); }
 Verdict Judge::races(const Disturber& disturber, const RaceSearch& search) {
-  return impl_->races(disturber, search);
+  return impl_->unless_changed(impl_->races(disturber, search));
 }
 bool Judge::turn() {
   Impl& i = *impl_;
@@ -369,12 +397,20 @@ void Judge::draw(std::mt19937_64& random, bool everything) {
     i.upload_values();
     return;
   }
-  // What the device holds of the last draw goes with the new one.
-  std::vector<TurnedRows> last = std::move(i.drawn);
-  turn_rows(i.inputs, last);
-  i.drawn = turn_random_rows(i.inputs, random, kDrawnBytes);
-  last.insert(last.end(), i.drawn.begin(), i.drawn.end());
-  for (const TurnedRows& rows : last) i.session->device_case().upload(rows.operand, rows.first, rows.last);
+  for (const TurnedRows& rows : i.draw_rows(random))
+    i.session->device_case().upload(rows.operand, rows.first, rows.last);
+}
+Changes Judge::draw_later(std::mt19937_64& random) {
+  Impl& i = *impl_;
+  Changes changes;
+  for (const TurnedRows& rows : i.draw_rows(random)) {
+    const std::byte* const from = i.inputs.buffers[rows.operand].payload();
+    const auto* const host = static_cast<const std::byte*>(tensor_of(i.inputs.tensors, rows.operand).data);
+    auto* const device =
+        static_cast<std::byte*>(tensor_of(*i.session->device_case().tensors(), rows.operand).data);
+    changes.push_back({device + (from + rows.first - host), {from + rows.first, from + rows.last}});
+  }
+  return changes;
 }
 void Judge::settle() {
   Impl& i = *impl_;
@@ -394,10 +430,16 @@ std::string Judge::judge_drawn(double row_key_budget) {
   return one_line(objection_of(out, *fresh).reason);
 }
 void Judge::clear_outputs() { impl_->session->poison_outputs(false); }
-std::string Judge::written_late(double seconds) {
+std::string Judge::written_late(double seconds, double* longer) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
   const Snapshot first = impl_->session->outputs();
+  const auto once = Clock::now();
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-  return first.changed_in(impl_->session->outputs());
+  const auto again = Clock::now();
+  const Snapshot second = impl_->session->outputs();
+  *longer = std::chrono::duration<double>((once - start) - (Clock::now() - again)).count();
+  return first.changed_in(second);
 }
 void Judge::forget() {
   impl_->turn_back();

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/device/backend.hpp"
+#include "harness/device/series.hpp"
 #include "harness/input/inputs.hpp"
 #include "reference/bounds/bounds.hpp"
 
@@ -129,14 +129,17 @@ class Judge {
   // next to nothing to bring to the device. settle() undoes it. After a call judge_drawn() says why its
   // results are wrong, by a reference of its own within `row_key_budget`.
   void draw(std::mt19937_64&, bool everything);
+  // The same of a few rows, on the host alone: what the device has to get before the next call.
+  Changes draw_later(std::mt19937_64&);
   void settle();
   std::string judge_drawn(double row_key_budget);
   void clear_outputs();  // poison in what the next call must write
   // Calls the kernel judged last again and again beside disturbances (session/races.hpp). Passed, or wrong
   // with check "race"; the buffers are as after judge().
   Verdict races(const Disturber&, const RaceSearch&);
-  // Reads the outputs twice, `seconds` apart: what somebody still wrote after the call had ended, or "".
-  std::string written_late(double seconds);
+  // Reads the outputs twice, `seconds` apart: what somebody still wrote after the call had ended, or "". By
+  // how much the first time took longer, in seconds, goes to `longer`.
+  std::string written_late(double seconds, double* longer);
   // Frees plan and buffers of the kernel judged last: what that may do is still its own doing.
   void forget();
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program. `assay worker LIBRARY` is how it starts itself as a worker (not for users),
 // `assay rank LIBRARY DEVICE` how a worker starts a rank; everything else is the command line.
+#include <csignal>
+
 #include "harness/base/memory.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/run/rank.hpp"
@@ -16,5 +18,6 @@ int main(int argc, char** argv) {
   if (const auto worker = assay::worker_arguments(argc, argv))
     return assay::worker_main(*worker, assay::kWorkerFd);
   if (const auto rank = assay::rank_arguments(argc, argv)) return assay::rank_main(*rank, assay::kWorkerFd);
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is told like a full disk
   return assay::cli_main(argc, argv);
 }

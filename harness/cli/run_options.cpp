@@ -82,9 +82,16 @@ void add_selection(CLI::App& app, Typed& t) {
 }
 
 void add_output(CLI::App& app, Typed& t) {
+  // Nothing, where a script's variable was not set, is no wish to keep nothing.
+  const auto is_named = [](const std::string& name) {
+    return name.empty() ? std::string("a name is expected, not an empty word") : std::string();
+  };
   app.add_option("--out", t.args.out, "results folder to write (must not hold another run)")
-      ->type_name("DIR");
-  app.add_option("--junit", t.args.junit, "also write JUnit XML to this file")->type_name("FILE");
+      ->type_name("DIR")
+      ->check(is_named);
+  app.add_option("--junit", t.args.junit, "also write JUnit XML to this file")
+      ->type_name("FILE")
+      ->check(is_named);
   app.add_flag("!--no-table", t.args.table, "no table at the end");
   app.add_option("--sort", t.args.sort,
                  "sort the table by this column, worst first (slowest, least accurate); -COLUMN: best first")

@@ -15,7 +15,8 @@
 #  include <cfenv>
 #endif
 
-#include "harness/device/backend.hpp"
+#include "harness/device/exported.hpp"
+#include "harness/device/series.hpp"
 
 namespace assay {
 namespace {
@@ -77,8 +78,11 @@ CallResult guarded(const char* what, const Body& body) {
 
 CallResult call_supports(const assay_kernel& kernel, const assay_problem* problem,
                          const assay_tensors* tensors, const assay_device& device) {
+  // Copies: those of the caller's are for other kernels, too.
+  const assay_device seen = device;
+  const assay_tensors shown = tensors != nullptr ? *tensors : assay_tensors{};
   return guarded("supports", [&](char* text, size_t size) {
-    return kernel.supports(&kernel, problem, tensors, &device, text, size);
+    return kernel.supports(&kernel, problem, tensors != nullptr ? &shown : nullptr, &seen, text, size);
   });
 }
 
@@ -226,6 +230,36 @@ CallResult call_time_run(const Backend& backend, const assay_kernel& kernel, con
                          double* microseconds) {
   return guarded("time_run", [&](char* text, size_t size) {
     return backend.table()->time_run(&kernel, problem, tensors, plan, flush_bytes, microseconds, text, size);
+  });
+}
+
+const assay_series* series_of(const Backend& backend) {
+  const auto open = exported<assay_series_open_fn>(backend, "assay_series_open");
+  const assay_series* series = nullptr;
+  if (open != nullptr)
+    guarded("assay_series_open", [&](char*, size_t) {
+      series = open(ASSAY_ABI_VERSION);
+      return static_cast<int>(ASSAY_OK);
+    });
+  const bool whole = series != nullptr && series->struct_size >= sizeof *series;
+  return whole && series->time_runs != nullptr ? series : nullptr;
+}
+
+CallResult call_time_runs(const assay_series& series, const assay_kernel& kernel,
+                          const assay_problem* problem, const assay_tensors* tensors, assay_plan* plan,
+                          int64_t flush_bytes, const std::vector<Changes>& before,
+                          std::vector<double>& microseconds) {
+  std::vector<assay_change> changes;
+  std::vector<int32_t> first = {0};
+  for (const Changes& of_call : before) {
+    for (const Change& change : of_call)
+      changes.push_back({change.to, change.bytes.data(), static_cast<int64_t>(change.bytes.size())});
+    first.push_back(static_cast<int32_t>(changes.size()));
+  }
+  microseconds.assign(before.size(), 0.0);
+  return guarded("time_runs", [&](char* text, size_t size) {
+    return series.time_runs(&kernel, problem, tensors, plan, flush_bytes, static_cast<int32_t>(before.size()),
+                            changes.data(), first.data(), microseconds.data(), text, size);
   });
 }
 

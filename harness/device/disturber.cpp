@@ -76,6 +76,8 @@ std::string_view disturbance_text(int32_t kind) {
       return "with part of the multiprocessors taken";
     case ASSAY_DISTURB_STAGGER:
       return "with blocks that started late and in another order";
+    case ASSAY_DISTURB_DELAY:
+      return "with threads held up behind their barriers";
     default:
       return "undisturbed";
   }

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "harness/device/lent.hpp"
 #include "harness/run/process_state.hpp"
 
 namespace assay {
@@ -13,7 +14,7 @@ namespace assay {
 class Housekeeping {
  public:
   // Before anything foreign runs, as far as that can be: the library is loaded. Starts OpenMP's threads.
-  Housekeeping();
+  explicit Housekeeping(const Backend&);
 
   void before_kernel();
   // Processes that `kernel` left are ended, and the state of the process put back. `threads_left`: how many
@@ -26,6 +27,7 @@ class Housekeeping {
 
  private:
   ProcessState state_;
+  Lent entries_;  // of the kernels in their library
   std::set<std::string> lingered_;
   int64_t bytes_at_start_ = 0;
   int threads_ = 0, descriptors_ = 0;

@@ -38,17 +38,26 @@ constexpr int64_t kDirtyCaches = 5;
 constexpr double kHostAtLeastUs = 2000, kHostTimes = 5, kHostSlack = 1.05, kHostSlackUs = 50;
 constexpr int kHostAsked = 3;  // a host that was elsewhere for milliseconds once is no objection
 
-// call(us): a call timed by the backend. Its time, or why there is none.
+// Calls in a row last so long: a device that rests for tenths of a millisecond in between is at work all the
+// same, and looks at results come often enough.
+constexpr double kRowUs = 20000;
+constexpr int64_t kMostInARow = 64;
+
+void check_number(double us) {
+  if (!(us > 0) || std::isinf(us))
+    throw TimedCallFailed{fmt::format("the backend's clock said {:g} us, which is no time", us)};
+}
+
+// call(us): a call timed by the backend, or the mean of so many. That time, or why there is none.
 template <class Call>
-double plausible_us(const Call& call, bool hot, const char* doing) {
+double plausible_us(const Call& call, bool hot, const char* doing, int64_t calls = 1) {
   for (int asked = 1;; ++asked) {
     double us = 0;
     const auto before = Clock::now();
     const CallResult r = call(&us);
-    const double host_us = us_since(before);
+    const double host_us = us_since(before) / static_cast<double>(calls);
     if (!r.ok()) throw TimedCallFailed{fmt::format("failed while being {}: {}", doing, r.error)};
-    if (!(us > 0) || std::isinf(us))
-      throw TimedCallFailed{fmt::format("the backend's clock said {:g} us, which is no time", us)};
+    check_number(us);
     const bool more = us > kHostSlack * host_us + kHostSlackUs;
     const bool less = hot && host_us > kHostAtLeastUs && us * kHostTimes < host_us;
     if (!more && !less) return us;
@@ -63,7 +72,12 @@ double plausible_us(const Call& call, bool hot, const char* doing) {
 TimedCall::TimedCall(const Backend& backend, const assay_device& device, const assay_kernel& kernel,
                      const assay_problem* problem, const assay_tensors* tensors, const std::string& mode,
                      DeviceClock* clock)
-    : backend_(backend), kernel_(kernel), problem_(problem), tensors_(tensors), clock_(clock) {
+    : backend_(backend),
+      kernel_(kernel),
+      problem_(problem),
+      tensors_(tensors),
+      clock_(clock),
+      series_(mode == "graph" || backend.table()->time_run == nullptr ? nullptr : series_of(backend)) {
   if (mode == "graph")
     if (const std::string why = graph_refusal(backend, kernel); !why.empty()) throw ModeRefused{why};
   plan_us_ = time_plan(backend, kernel, problem, tensors);
@@ -141,16 +155,51 @@ double TimedCall::graph_us() {
                       "replayed");
 }
 
-TimedSample TimedCall::sample() {
-  TimedSample s(graph_ != nullptr ? graph_us() : eager_us());
-  if (clock_ == nullptr) return s;
-  if (const auto reading = clock_->read()) {
-    knows_throttling_ = reading->throttled.has_value();
+void TimedCall::read_clock(std::vector<TimedSample>& samples) {
+  if (clock_ == nullptr) return;
+  const auto reading = clock_->read();
+  if (!reading) return;
+  knows_throttling_ = reading->throttled.has_value();
+  for (TimedSample& s : samples) {
     s.dropped = reading->throttled.value_or(false);
     s.sm_mhz = reading->sm_mhz;
     if (!s.dropped) clocks_mhz_.push_back(reading->sm_mhz);
   }
-  return s;
+}
+
+TimedSample TimedCall::sample() {
+  const auto before = Clock::now();
+  std::vector<TimedSample> one = {TimedSample(graph_ != nullptr ? graph_us() : eager_us())};
+  took_us_ = us_since(before);
+  read_clock(one);
+  return one.front();
+}
+
+int64_t TimedCall::in_a_row() const {
+  if (series_ == nullptr || !(took_us_ > 0)) return 1;
+  return std::clamp<int64_t>(static_cast<int64_t>(kRowUs / took_us_), 1, kMostInARow);
+}
+
+std::vector<TimedSample> TimedCall::samples(const std::vector<Changes>& before) {
+  ASSAY_CHECK(series_ != nullptr, "calls of backend {} are timed one by one", backend_.name());
+  const auto calls = static_cast<int64_t>(before.size());
+  const auto start = Clock::now();
+  std::vector<double> us;
+  plausible_us(
+      [&](double* mean) {
+        const CallResult r =
+            call_time_runs(*series_, kernel_, problem_, tensors_, plan_, flush_bytes_, before, us);
+        for (const double one : us) {
+          if (r.ok()) check_number(one);
+          *mean += one / static_cast<double>(calls);
+        }
+        return r;
+      },
+      flush_bytes_ == 0, "timed", calls);
+  took_us_ = us_since(start) / static_cast<double>(calls);
+  std::vector<TimedSample> samples(us.begin(), us.end());
+  read_clock(samples);
+  return samples;
 }
 
 CallClocks TimedCall::clocks() const {

@@ -9,8 +9,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "harness/device/backend.hpp"
+#include "harness/device/series.hpp"
 #include "harness/measure/clocks.hpp"
 #include "harness/measure/cold.hpp"
 #include "harness/measure/measure.hpp"
@@ -49,6 +50,12 @@ class TimedCall {
   // Time of one call: the device's clock where it has one, the host's round the call otherwise. Dropped when
   // the device had slowed itself down.
   TimedSample sample();
+  // How many calls samples() makes in a row where the last ones took as long as they did, waiting for the
+  // device included: 1 where the backend times call by call.
+  int64_t in_a_row() const;
+  // Calls one behind the other, each behind its changes; what the device's clock says, it says of all of
+  // them.
+  std::vector<TimedSample> samples(const std::vector<Changes>& before);
   double plan_us() const { return plan_us_; }        // median of a few; NaN when the kernel plans nothing
   double refresh_us() const { return refresh_us_; }  // of one refresh, by the host's clock; NaN without one
   // Several calls in a row by the host's clock, where the backend has one of its own: TimeImplausible when
@@ -59,6 +66,7 @@ class TimedCall {
  private:
   double eager_us();
   double graph_us();
+  void read_clock(std::vector<TimedSample>&);
   const Backend& backend_;
   const assay_kernel& kernel_;
   const assay_problem* problem_;
@@ -70,6 +78,8 @@ class TimedCall {
   assay_plan* plan_ = nullptr;
   assay_graph* graph_ = nullptr;
   int64_t flush_bytes_ = 0;
+  const assay_series* series_;
+  double took_us_ = 0;  // one call of the last ones, by the host's clock
   std::optional<CacheFlusher> flusher_;
   std::vector<double> clocks_mhz_;
 };

@@ -88,11 +88,15 @@ void widen_for_runs(const TimedCase& c, const StoppingRule& rule, double others_
 
 StoppingRule rule_for(const TimedCase& c) {
   constexpr double kLongestSteadyTimes = 4;
+  constexpr int32_t kSwingSamples = 20000;  // calls in a row last as short as that
   StoppingRule rule = c.rule;
-  if (meets_power_limit(c))
+  if (meets_power_limit(c)) {
     rule.min_seconds = std::max(rule.min_seconds, kSwingS);
-  else
+    // Unless somebody asked for fewer.
+    if (rule.max_samples == StoppingRule{}.max_samples) rule.max_samples = kSwingSamples;
+  } else {
     rule.steady_seconds = 0;
+  }
   rule.steady_seconds = std::min(rule.steady_seconds, kLongestSteadyTimes * rule.max_seconds);
   return rule;
 }

@@ -14,7 +14,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kLongestPauseS = 0.02;  // a late writer that is later still is out of its time
 constexpr double kMostProducts = 2e5;    // of a reference: milliseconds
-constexpr double kLooksS = 0.25;         // looks at one end, beyond the first one
+// Outputs that are there are read in the same time again; a busy machine is not always late the first time.
+constexpr double kLongerS = 5e-4;
+constexpr int kLeastReads = 3;
+constexpr double kLooksS = 0.25;  // looks at one end, beyond the first one
 constexpr const char* kOthers = "given other values in the same buffers while it was timed: ";
 
 }  // namespace
@@ -56,21 +59,36 @@ void WatchedSeries::look(Look kind) {
     if (kind == Look::kCleared) judge_.clear_outputs();
     call_.sample();
     as_built_ = false;
+    double longer_s = 0;
     object("late", "its outputs change after the call has ended: ",
-           judge_.written_late(kLongestPauseS * static_cast<double>(random_() % 1000) / 1000));
+           judge_.written_late(kLongestPauseS * static_cast<double>(random_() % 1000) / 1000, &longer_s));
+    least_longer_s_ = std::min(least_longer_s_, longer_s), ++read_twice_;
     if (!wrong_) object("values", kOthers, judge_.judge_drawn(rows_budget_));
   }
   spent_s_ += std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-TimedSample WatchedSeries::sample() {
-  if (++samples_ == next_ && spent_s_ < seconds_) {
+void WatchedSeries::take() {
+  if (samples_ + 1 == next_ && spent_s_ < seconds_) {
     look(static_cast<Look>(random_() % static_cast<uint64_t>(Look::kCount)));
-    next_ = samples_ + 1 + static_cast<int64_t>(random_() % static_cast<uint64_t>(2 * samples_));
+    next_ = samples_ + 2 + static_cast<int64_t>(random_() % static_cast<uint64_t>(2 * (samples_ + 1)));
   }
   judge_.draw(random_, false);
   as_built_ = false;
-  return call_.sample();
+  int64_t count = call_.in_a_row();
+  if (next_ > samples_ + 1) count = std::min(count, next_ - samples_ - 1);
+  samples_ += count;
+  if (count == 1) return taken_.push_back(call_.sample());
+  std::vector<Changes> before(1);  // those of the first are there
+  while (static_cast<int64_t>(before.size()) < count) before.push_back(judge_.draw_later(random_));
+  for (const TimedSample& sample : call_.samples(before)) taken_.push_back(sample);
+}
+
+TimedSample WatchedSeries::sample() {
+  if (taken_.empty()) take();
+  const TimedSample sample = taken_.front();
+  taken_.pop_front();
+  return sample;
 }
 
 Objection WatchedSeries::end() {
@@ -78,9 +96,14 @@ Objection WatchedSeries::end() {
   if (!wrong_ && samples_ > 0 && spent_s_ < 2 * std::max(seconds_, kLooksS))
     object("values", kOthers, judge_.judge_drawn(rows_budget_));
   samples_ = 0;
+  taken_.clear();
   looks({Look::kDrawn, Look::kTurned});
   judge_.settle();
   if (!wrong_ && !as_built_) call_.sample();
+  if (!wrong_ && read_twice_ >= kLeastReads && least_longer_s_ > kLongerS)
+    object("late", "its work is done when its outputs are read: ",
+           fmt::format("the first reading took {:.2g} ms longer than the second, each of {} times",
+                       1e3 * least_longer_s_, read_twice_));
   return wrong_;
 }
 

@@ -7,6 +7,8 @@
 // judged too.
 #pragma once
 
+#include <deque>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -33,12 +35,17 @@ class WatchedSeries {
   void look(Look);
   void object(const char* check, const char* what, const std::string& why);  // unless there is no `why`
   void looks(std::vector<Look>);  // in random order, until the time is over
+  void take();                    // calls in a row, none of them one behind which somebody looks
   Judge& judge_;
   TimedCall& call_;
   std::random_device seed_;
   std::mt19937_64 random_{seed_()};
   double seconds_, spent_s_ = 0, rows_budget_;
-  int64_t next_ = 0, samples_ = 0;
+  int64_t next_ = 0, samples_ = 0;  // the call before which somebody looks; calls made
+  std::deque<TimedSample> taken_;   // and not yet handed out
+  // Reading outputs took so much longer the first time, the least of some looks: work that a call has left.
+  double least_longer_s_ = std::numeric_limits<double>::infinity();
+  int read_twice_ = 0;
   bool turned_ = false;    // outputs of the values as they were built are known
   bool as_built_ = false;  // the outputs are those of the values as they were built
   Objection wrong_;

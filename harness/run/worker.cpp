@@ -138,7 +138,7 @@ ArithmeticAnswer arithmetic_message(const Backend& backend, const assay_device& 
 
 void serve(Channel& channel, const Backend& backend, const assay_device& device,
            const std::string& calibration) {
-  Housekeeping house;
+  Housekeeping house(backend);
   std::optional<TimedSession> session;
   WorkerRequest request;
   while (channel.hear(request)) {

@@ -67,7 +67,7 @@ void limit(int what, int64_t bytes) {
   limit(RLIMIT_FSIZE, command.file_bytes);
   limit(RLIMIT_CORE, 0);
   // The parent may have blocked or ignored these; a worker starts as a program from a shell does.
-  for (int s : {SIGINT, SIGTERM, SIGPIPE}) signal(s, SIG_DFL);
+  for (int s : {SIGINT, SIGTERM, SIGPIPE, SIGXFSZ}) signal(s, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

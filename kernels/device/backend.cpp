@@ -102,5 +102,9 @@ const assay_backend* gpu_backend(const Library& l) {
 
 extern "C" __attribute__((visibility("default"))) const assay_disturber* assay_disturber_open(
     uint32_t abi_version) {
-  return abi_version == ASSAY_ABI_VERSION ? assay_gpu::disturber : nullptr;
+  return abi_version == ASSAY_ABI_VERSION ? assay_gpu::disturber() : nullptr;
+}
+extern "C" __attribute__((visibility("default"))) const assay_series* assay_series_open(
+    uint32_t abi_version) {
+  return abi_version == ASSAY_ABI_VERSION ? assay_gpu::series : nullptr;
 }

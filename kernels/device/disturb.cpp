@@ -5,7 +5,9 @@
 // what the same block of the call before left there, which is right.
 #include <algorithm>
 
+#define ASSAY_DELAYS_SETTERS_ONLY
 #include "harness/abi/assay_disturb.h"
+#include "kernels/device/assay_delays.hpp"
 #include "kernels/device/disturb_kernels.hpp"
 #include "kernels/device/host.hpp"
 #include "kernels/device/library.hpp"
@@ -42,6 +44,14 @@ uint64_t draw(uint64_t& state, uint64_t below) {
   return (state >> 33) % below;
 }
 
+// Held up in all files that were built for it; 0: in none.
+int set_delays(uint32_t seed, char* error, size_t size) {
+  for (const assay_delays::Setter set : assay_delays::setters())
+    if (const int bad = answer(static_cast<gpu::Status>(set(seed)), "disturb: delays", error, size))
+      return bad;
+  return ASSAY_OK;
+}
+
 int begin(int32_t kind, uint64_t seed, double microseconds, char* error, size_t size) {
   static const SharedMemory memory = shared_memory();
   static const Memory scratch(kScratch);
@@ -76,6 +86,8 @@ int begin(int32_t kind, uint64_t seed, double microseconds, char* error, size_t 
     case ASSAY_DISTURB_STAGGER:
       status = launch_occupy(multiprocessors, memory.half, seed, 100, true, duration, stream);
       break;
+    case ASSAY_DISTURB_DELAY:
+      return set_delays(static_cast<uint32_t>(draw(state, UINT32_MAX)) + 1, error, size);
     default:
       return fail(ASSAY_UNSUPPORTED, error, size, "disturb: no such kind");
   }
@@ -84,14 +96,23 @@ int begin(int32_t kind, uint64_t seed, double microseconds, char* error, size_t 
 
 int end(char* error, size_t size) {
   const gpu::Stream stream = beside();
-  return stream == nullptr ? int{ASSAY_OK}
-                           : answer(GPU_API(StreamSynchronize)(stream), "disturb: end", error, size);
+  if (stream == nullptr) return ASSAY_OK;
+  if (const int bad = answer(GPU_API(StreamSynchronize)(stream), "disturb: end", error, size)) return bad;
+  return set_delays(0, error, size);
 }
 
-const assay_disturber kDisturber = {sizeof(assay_disturber), (1u << ASSAY_DISTURBANCE_COUNT) - 1, begin, end};
+constexpr uint32_t kFromOutside = 1u << ASSAY_DISTURB_SKEW | 1u << ASSAY_DISTURB_MEMORY |
+                                  1u << ASSAY_DISTURB_FEWER | 1u << ASSAY_DISTURB_STAGGER;
+assay_disturber open() {
+  const uint32_t delays = assay_delays::setters().empty() ? 0 : 1u << ASSAY_DISTURB_DELAY;
+  return {sizeof(assay_disturber), kFromOutside | delays, begin, end};
+}
 
 }  // namespace
 
-extern const assay_disturber* const disturber = &kDisturber;
+const assay_disturber* disturber() {
+  static const assay_disturber table = open();  // once all files of the library are there
+  return &table;
+}
 
 }  // namespace assay_gpu

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "harness/abi/assay_disturb.h"
+#include "harness/abi/assay_series.h"
 #include "kernels/device/limit_kernels.hpp"
 #include "kernels/device/status.hpp"
 
@@ -82,9 +83,10 @@ int measure_matrix_rate(int32_t format, double* flops, char* error, size_t size)
 // timing.cpp
 int time_run(const assay_kernel*, const assay_problem*, const assay_tensors*, assay_plan*,
              int64_t flush_bytes, double* microseconds, char* error, size_t size);
+extern const assay_series* const series;
 
 // disturb.cpp
-extern const assay_disturber* const disturber;
+const assay_disturber* disturber();
 
 // Not the default stream: timed calls and graphs run here (timing.cpp).
 gpu::Stream own_stream();

@@ -3,7 +3,11 @@
 // beside the events, and capture refuses it. Cold means that more than twice the L2 of other memory was read
 // before the call: reading evicts what the kernel left and, unlike a memset, leaves no dirty lines whose
 // write-back the next kernel would pay for. A negative size asks for the memset, and its dirty lines.
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <vector>
 
 #include "kernels/device/host.hpp"
 #include "kernels/device/library.hpp"
@@ -40,30 +44,89 @@ int flush_cache(int64_t bytes, gpu::Stream stream, char* error, size_t size) {
   return answer(launch_read(scratch, bytes, sink, stream), "flush", error, size);
 }
 
-}  // namespace
+// Changes on their way to the device: in memory that it reads by itself, so that the copies are the stream's.
+class Staging {
+ public:
+  // Copies of what `count` changes hold, one behind the other; nullptr where there is no room.
+  const std::byte* hold(const assay_change* changes, int32_t count) {
+    size_t bytes = 0;
+    for (int32_t i = 0; i < count; ++i) bytes += static_cast<size_t>(changes[i].bytes);
+    if (bytes > memory_.size()) {
+      if (!memory_.empty()) (void)GPU_API(HostUnregister)(memory_.data());
+      memory_.assign(2 * bytes, std::byte{});
+      if (GPU_API(HostRegister)(memory_.data(), memory_.size(), 0) != GPU_API(Success)) {
+        memory_.clear();
+        return nullptr;
+      }
+    }
+    std::byte* to = memory_.data();
+    for (int32_t i = 0; i < count; ++i) {
+      std::memcpy(to, changes[i].from, static_cast<size_t>(changes[i].bytes));
+      to += changes[i].bytes;
+    }
+    return memory_.data();
+  }
+
+ private:
+  std::vector<std::byte> memory_;
+};
+
+struct TimedRuns {
+  int32_t count = 1;
+  const assay_change* changes = nullptr;  // with `first`, as for assay_series
+  const int32_t* first = nullptr;
+};
 
 // The wait keeps the device busy while the host enqueues the call, so that the time between the events is the
-// device's alone. Dirty lines come behind it: what is still on its way to memory is part of that state.
-int timed(int64_t flush_bytes, double* microseconds, char* error, size_t size,
-          const std::function<int(gpu::Stream)>& enqueue) {
-  static Events events;
+// device's alone; where calls are flushed, only before the first of a row, as the flush keeps it busy behind
+// that. Dirty lines come behind it: what is still on its way to memory is part of that state.
+int time_in_a_row(const TimedRuns& runs, int64_t flush_bytes, double* microseconds, char* error, size_t size,
+                  const std::function<int(gpu::Stream)>& enqueue) {
+  static std::deque<Events> events;
+  static Staging staging;
+  while (static_cast<int32_t>(events.size()) < runs.count) events.emplace_back();
   const gpu::Stream stream = own_stream();
   const bool dirty = flush_bytes < 0;
-  const auto flush = [&] { return flush_cache(flush_bytes, stream, error, size); };
-  if (!dirty)
-    if (const int bad = flush()) return bad;
-  if (const int bad = answer(launch_wait(30000, stream), "wait", error, size)) return bad;
-  if (dirty)
-    if (const int bad = flush()) return bad;
-  if (ranks_meet != nullptr)
-    if (const int bad = ranks_meet(stream, error, size)) return bad;
-  events.start(stream);
-  if (const int bad = enqueue(stream)) return bad;
-  events.stop(stream);
-  double seconds = 0;
-  if (const int bad = answer(events.seconds(&seconds), "timed run", error, size)) return bad;
-  *microseconds = seconds * 1e6;
+  const int32_t changes = runs.first != nullptr ? runs.first[runs.count] : 0;
+  const std::byte* from = nullptr;
+  if (changes > 0) {
+    from = staging.hold(runs.changes, changes);
+    if (from == nullptr) return fail(ASSAY_OUT_OF_MEMORY, error, size, "timed runs: no memory for changes");
+  }
+  for (int32_t i = 0; i < runs.count; ++i) {
+    for (int32_t n = changes > 0 ? runs.first[i] : 0; n < (changes > 0 ? runs.first[i + 1] : 0); ++n) {
+      const auto bytes = static_cast<size_t>(runs.changes[n].bytes);
+      const gpu::Status copied =
+          GPU_API(MemcpyAsync)(runs.changes[n].to, from, bytes, GPU_API(MemcpyHostToDevice), stream);
+      if (const int bad = answer(copied, "change before a timed run", error, size)) return bad;
+      from += bytes;
+    }
+    const auto flush = [&] { return flush_cache(flush_bytes, stream, error, size); };
+    if (!dirty)
+      if (const int bad = flush()) return bad;
+    if (i == 0 || flush_bytes == 0)
+      if (const int bad = answer(launch_wait(30000, stream), "wait", error, size)) return bad;
+    if (dirty)
+      if (const int bad = flush()) return bad;
+    if (ranks_meet != nullptr)
+      if (const int bad = ranks_meet(stream, error, size)) return bad;
+    events[i].start(stream);
+    if (const int bad = enqueue(stream)) return bad;
+    events[i].stop(stream);
+  }
+  for (int32_t i = 0; i < runs.count; ++i) {
+    double seconds = 0;
+    if (const int bad = answer(events[i].seconds(&seconds), "timed run", error, size)) return bad;
+    microseconds[i] = seconds * 1e6;
+  }
   return ASSAY_OK;
+}
+
+}  // namespace
+
+int timed(int64_t flush_bytes, double* microseconds, char* error, size_t size,
+          const std::function<int(gpu::Stream)>& enqueue) {
+  return time_in_a_row({}, flush_bytes, microseconds, error, size, enqueue);
 }
 
 int time_run(const assay_kernel* kernel, const assay_problem* problem, const assay_tensors* tensors,
@@ -72,5 +135,24 @@ int time_run(const assay_kernel* kernel, const assay_problem* problem, const ass
     return kernel->run(kernel, problem, tensors, plan, stream, error, size);
   });
 }
+
+namespace {
+
+int time_runs(const assay_kernel* kernel, const assay_problem* problem, const assay_tensors* tensors,
+              assay_plan* plan, int64_t flush_bytes, int32_t count, const assay_change* changes,
+              const int32_t* first, double* microseconds, char* error, size_t size) {
+  const int bad = time_in_a_row(
+      {count, changes, first}, flush_bytes, microseconds, error, size,
+      [&](gpu::Stream stream) { return kernel->run(kernel, problem, tensors, plan, stream, error, size); });
+  // What was enqueued before it failed still reads the changes.
+  if (bad != ASSAY_OK) (void)GPU_API(StreamSynchronize)(own_stream());
+  return bad;
+}
+
+const assay_series kSeries = {sizeof(assay_series), time_runs};
+
+}  // namespace
+
+extern const assay_series* const series = &kSeries;
 
 }  // namespace assay_gpu

@@ -13,7 +13,7 @@
 // collects the parts of the others. It polls for the data themselves: memory is zero between launches and a
 // part is written with -0 for 0, so a word that is still zero has not arrived. No atomics, no
 // fences, one fixed order of sums. Blocks wait for blocks of lower index only, which the hardware starts
-// first. What each decision cost or brought: README.md.
+// first. What each decision cost or brought: VARIANTS.md.
 #pragma once
 
 #include <climits>

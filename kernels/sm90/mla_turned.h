@@ -10,7 +10,7 @@
 // product with P is done, so 100 KiB and more are on their way most of the time. A column's maximum and sum
 // go across lanes and warps: two named barriers of the warpgroup a tile. At the end of a piece warpgroup 1
 // hands its O to warpgroup 0 where Q and P lay. A cache of e4m3: mla_bytes.h. What each decision cost or
-// brought: README.md.
+// brought: VARIANTS.md.
 #pragma once
 
 #include <type_traits>

@@ -18,7 +18,7 @@
 // one for P of each warpgroup (the other one waits for every phase, so a parity cannot be taken for an older
 // one); a queue of pieces. What is kept per row is read and written by every fourth
 // lane, which also arrives for it, so that racecheck can follow. A cache of e4m3: the same consumers behind
-// warps that widen its codes (mla_widened.h). What each decision cost or brought: README.md.
+// warps that widen its codes (mla_widened.h). What each decision cost or brought: VARIANTS.md.
 #pragma once
 
 #include "kernels/sm90/launch.h"

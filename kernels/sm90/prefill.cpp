@@ -162,7 +162,7 @@ int32_t pack_of(const assay_problem& p) {
   return 10 * packed <= 9 * single ? log2 : 0;
 }
 
-// Three warpgroups of 64 rows pay where requests are long (README.md). A row's arithmetic is the same.
+// Three warpgroups of 64 rows pay where requests are long (VARIANTS.md). A row's arithmetic is the same.
 int32_t rows_of_tile(const assay_problem& p) {
   const bool three =
       p.op == ASSAY_OP_PREFILL && p.head_dim_qk == 64 && p.total_q >= int64_t{3072} * p.requests;

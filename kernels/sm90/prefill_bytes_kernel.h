@@ -22,8 +22,8 @@
 // join it, read S into exponents, start the next S, which runs under the exponentials, round P, start its
 // products with V. One pipeline across tiles of rows.
 //
-// Barriers: as in prefill_kernel.h; v_full/v_empty between copy and turning, turned_full/turned_empty between
-// turning (ordinary writes: fence_async) and products.
+// Barriers: as in prefill_kernel.h, without turns; v_full/v_empty between copy and turning,
+// turned_full/turned_empty between turning (ordinary writes: fence_async) and products.
 #pragma once
 
 #include "kernels/sm90/launch.h"
@@ -48,18 +48,18 @@ struct ByteInstance {
   static constexpr int kStages = 4, kQueries = 2;
   static constexpr int kHalfTile = kKeys * 128, kTileBytes = kHalfTile, kQueryBytes = kRows * 128;
   static constexpr int kTokenBytes = 2 * kDim;
-  static constexpr bool kTurned = true;
+  static constexpr bool kTurned = true, kWide = false;
   struct alignas(1024) Shared {
     unsigned char q[kQueries][kQueryBytes];
     unsigned char k[kStages][kTileBytes];
     unsigned char v[kStages][kTileBytes];
     unsigned char turned[kStages][kDim * 128];
     float key_scale[kInt8 ? kStages : 1][kInt8 ? kKeys : 1];
-    Work work[kQueries];
+    Work work[kWorkSlots];
+    uint64_t found, taken;
     uint64_t q_full[kQueries], q_empty[kQueries];
     uint64_t k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
     uint64_t turned_full[kStages], turned_empty[kStages];
-    uint64_t v_raw;
   };
   static constexpr int kShared = sizeof(Shared);
   static_assert(kShared <= 232448);
@@ -91,13 +91,11 @@ template <class I>
 __device__ inline void turn_values(typename I::Shared& sh, int part) {
   const int lane = threadIdx.x % 32;
   Ring<I::kStages> ring;
-  Ring<I::kQueries> q;
-  for (;;) {
-    barrier_wait_asleep(shared_address(&sh.q_full[q.stage]), q.phase);
-    const Work work = read_work(sh.work[q.stage], lane);
-    if (lane == 0) barrier_arrive(shared_address(&sh.q_empty[q.stage]));
+  for (Items<I> items;; ++items.count) {
+    barrier_wait_asleep(shared_address(&sh.q_full[items.query()]), items.phase());
+    const Work work = read_work(sh.work[items.slot()], lane);
+    if (lane == 0) barrier_arrive(shared_address(&sh.q_empty[items.query()]));
     if (!work.valid) break;
-    q.next();
     for (int n = work.top_tile; n >= work.bottom_tile; --n) {
       barrier_wait_asleep(shared_address(&sh.v_full[ring.stage]), ring.phase);
       barrier_wait_asleep(shared_address(&sh.turned_empty[ring.stage]), ring.phase ^ 1);
@@ -112,7 +110,8 @@ __device__ inline void turn_values(typename I::Shared& sh, int part) {
       }
       const uint32_t from = shared_address(sh.v[ring.stage]) + lane % 16 * 128;
       const uint32_t to = shared_address(sh.turned[ring.stage]) + lane * 128;
-      SM90_LOOP for (int g = part; g < I::kKeys / 16; g += kTurners) {
+      SM90_UNROLL for (int pair = 0; pair < I::kKeys / 16; pair += kTurners) {
+        const int g = pair + part;
         SM90_UNROLL for (int half = 0; half < 4; half += 2) {
           uint32_t r[2][4];
           SM90_UNROLL for (int i = 0; i < 2; ++i) load_matrix_transposed(
@@ -171,7 +170,7 @@ __device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, 
   // The next tile of rows, number `items`; false: there is none.
   auto begin_item = [&] {
     barrier_wait(shared_address(&sh.q_full[items % I::kQueries]), items / I::kQueries % 2);
-    const Work w = read_work(sh.work[items % I::kQueries], lane);
+    const Work w = read_work(sh.work[items % kWorkSlots], lane);
     if (!w.valid) return false;
     tile.begin(p, w, wg, warp, lane);
     SM90_UNROLL for (int r = 0; r < kOwn; ++r) factor[r] =
@@ -203,9 +202,9 @@ __device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, 
     SM90_UNROLL for (int i = 0; i < 64; ++i) o[i] = fmaf(o[i], alpha[i / 2 % 2], part[i]);
   };
   auto clear_o = [&] { SM90_UNROLL for (int i = 0; i < 64; ++i) o[i] = 0; };
-  // Writes the tile of rows whose Q is in buffer `i`, and gives the buffer back.
-  auto store = [&](uint32_t i, const float(&top)[2], const float(&sum)[2]) {
-    const Work w = read_work(sh.work[i], lane);
+  // Writes tile of rows number `item` and gives its buffer of Q back.
+  auto store = [&](uint32_t item, const float(&top)[2], const float(&sum)[2]) {
+    const Work w = read_work(sh.work[item % kWorkSlots], lane);
     const float scale = kCap ? p.scale : I::kInt8 ? kLn2 : p.scale * scale_of_codes(w, 0);
     const float v_scale = scale_of(p.v_scale, w.request, w.head / p.group);
     SM90_UNROLL for (int r = 0; r < 2; ++r) {
@@ -223,7 +222,7 @@ __device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, 
       }
     }
     __syncwarp();
-    release(sh.q_empty[i]);
+    release(sh.q_empty[item % I::kQueries]);
   };
 
   // A step begins when its S is complete: the maxima, meanwhile the last products with V, O of the step
@@ -263,7 +262,7 @@ __device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, 
       mma_wait<0>();
       join();
       release(sh.turned_empty[(steps - 1) % I::kStages]);
-      if (begins) store((items - 1) % I::kQueries, old_top, sum);
+      if (begins) store(items - 1, old_top, sum);
     }
     if (begins) clear_o(), sum[0] = sum[1] = 0;
     alpha[0] = fresh[0], alpha[1] = fresh[1];
@@ -281,10 +280,8 @@ __device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, 
       exponents_of(is_first, s);
     }
   };
-  // The step's other half: weights, their sums, the products with V. The warpgroups take turns at it, so that
-  // one has its exponentials while the other adds and multiplies.
-  auto weights = [&](bool last) {
-    named_sync(2 + wg, 256);
+  // The step's other half: weights, their sums, the products with V.
+  auto weights = [&] {
     SM90_UNROLL for (int r = 0; r < 2; ++r) {
       float a = 0, b = 0;
       SM90_UNROLL for (int j = 0; j < kKeys / 8; ++j) {
@@ -302,12 +299,10 @@ __device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, 
       }
     }
     start_values();
-    if (wg == 0 || !last) named_arrive(3 - wg, 256);
     ++steps;
   };
 
   if (!begin_item()) return;
-  if (wg == 1) named_arrive(2, 256);
   wait_keys(0);
   start_scores(0);
   exponents(std::true_type());
@@ -320,13 +315,13 @@ __device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, 
     }
     wait_keys(steps + 1);
     start_scores(steps + 1);  // runs under the exponentials
-    weights(false);
+    weights();
     exponents(std::false_type());
   }
-  weights(true);
+  weights();
   mma_wait<0>();
   join();
-  store((items - 1) % I::kQueries, top, sum);
+  store(items - 1, top, sum);
 }
 
 template <class I, bool kCap>
@@ -338,10 +333,7 @@ __global__ void __launch_bounds__(kThreads<I>, 1)
     prefetch_map(&maps.q);
     prefetch_map(&maps.k);
     prefetch_map(&maps.v);
-    for (int i = 0; i < I::kQueries; ++i) {
-      barrier_init(shared_address(&sh.q_full[i]), 1);
-      barrier_init(shared_address(&sh.q_empty[i]), kReaders<I, false>);
-    }
+    init_producers<I, false>(sh);
     for (int i = 0; i < I::kStages; ++i) {
       barrier_init(shared_address(&sh.k_full[i]), I::kInt8 && p.k_tokens.data != nullptr ? 33 : 1);
       barrier_init(shared_address(&sh.k_empty[i]), 8);
@@ -350,7 +342,6 @@ __global__ void __launch_bounds__(kThreads<I>, 1)
       barrier_init(shared_address(&sh.turned_full[i]), kTurners);
       barrier_init(shared_address(&sh.turned_empty[i]), 8);
     }
-    barrier_init(shared_address(&sh.v_raw), 1);
     barrier_init_fence();
   }
   __syncthreads();
@@ -358,13 +349,13 @@ __global__ void __launch_bounds__(kThreads<I>, 1)
     registers_down<40>();
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     if (warp == 0)
-      produce_keys<I, false>(maps, p, sh, [&](const Work& work, int tile, int stage) {
+      copy_tiles<I>(maps, p, sh, [&](const Work& work, int tile, int stage) {
         if constexpr (I::kInt8)
           if (p.k_tokens.data != nullptr)
             copy_key_scales<I>(p, work, tile, sh.key_scale[stage], shared_address(&sh.k_full[stage]));
       });
     else if (warp == 1)
-      produce_tiles<I, false, true>(maps, p, sh, 0);
+      find_work<I>(p, sh);
     else
       turn_values<I>(sh, warp - 2);
   } else {

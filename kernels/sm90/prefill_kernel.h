@@ -2,17 +2,19 @@
 // Attention of many rows: ragged batches of new tokens against contiguous or paged K and V, bf16 or fp16,
 // head dimension 64 or 128, every mask that is an interval of keys.
 //
-// One block per multiprocessor, persistent: 384 threads. Warp 0 fetches tiles of 128 rows of one head from a
-// counter and copies Q and K by TMA, warp 1 copies V; two warpgroups of 64 rows each do products (wgmma) and
+// One block per multiprocessor, persistent: 384 threads. Producer warps find tiles of 128 rows of one head by
+// a counter and copy Q, K and V (prefill_producers.h); two warpgroups of 64 rows each do products (wgmma) and
 // softmax. Shared memory (128 columns): Q 2 x 32 KiB, K and V 2 x 32 each, O 32. Registers: S 64, O 64, P 32
 // a thread. Long requests of 64 dimensions: three warpgroups, tiles of 192 rows, 512 threads.
 //
-// Barriers: q_full/q_empty per Q buffer (the work item travels with Q), k_full/k_empty and v_full/v_empty per
-// stage; consumers arrive once a warp. One pipeline across tiles: a tile's first S = Q K^T is issued together
-// with the last O += P V of the tile before, whose epilogue then runs under the next products. Per step:
-// issue S(n), issue O(n-1), wait for S, maxima, exponentials, wait for O, convert P, rescale O. Sums of S
-// become the A operand P as they lie. The mask costs nothing in tiles whose keys every row sees.
-// What each decision cost or brought: README.md.
+// Barriers: found, taken between who finds tiles and who copies; q_full/q_empty per Q buffer, k_full/k_empty
+// and v_full/v_empty per stage (consumers arrive once a warp); turn per warpgroup. Per step: issue S(n),
+// issue O(n-1), wait for S, maxima, wait for the turn, exponentials, hand the turn on, wait for O, convert P,
+// rescale O. Turns keep the warpgroups apart: one has the unit of exponentials while the other's products and
+// sums run. One pipeline across tiles: the last O of a tile and the first S of the next are issued together,
+// the work item is read under the one and O is stored under the other. Sums of S become the A operand P as
+// they lie. The mask costs nothing in tiles whose keys every row sees. Wide heads: one Q buffer, no turns,
+// tiles one by one. What each decision cost or brought: VARIANTS.md.
 #pragma once
 
 #include <type_traits>
@@ -51,7 +53,19 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
   auto release = [&](uint64_t& bar) {  // each of the 8 warps reports for itself
     if (lane == 0) barrier_arrive(shared_address(&bar));
   };
-  auto order = [&](float value) { hold_until(value, shared_address(&sh.k_empty[0])); };
+  // Turns at the exponentials: while one warpgroup has them, the next waits with its maxima known. They end
+  // before its last exponentials, since it takes a while until the next one hears of it.
+  auto known = [&] {
+    if constexpr (I::kTurns) {
+      barrier_wait(shared_address(&sh.turn[wg]), (k.stage & 1) ^ 1);
+      pin(s);
+    }
+  };
+  auto done = [&](int row, int number, float x) {
+    if (row != (I::kTurns ? 1 : 0) || number != I::kHold) return;
+    hold_until(x, shared_address(&sh.k_empty[0]));
+    if (I::kTurns) release(sh.turn[(wg + 1) % I::kConsumers]);
+  };
 
   auto wait_tile = [&](uint64_t& bar, uint32_t phase) {
     barrier_wait(shared_address(&bar), phase);
@@ -181,13 +195,20 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     start_both();
     cap();
     if (kMasked) tile.mask(p, s, lane);
-    softmax<kMasked, I::kAhead>(s, top, sum, alpha, p.scale_log2, order);
+    softmax<kMasked>(s, top, sum, alpha, p.scale_log2, known, done);
     mma_wait<0>();
     values_done();
     round_probabilities();
     rescale();
   };
 
+  auto first_softmax = [&] {  // of a tile
+    scores_done();
+    cap();
+    if (tile.needs_mask()) tile.mask(p, s, lane);
+    softmax<true>(s, top, sum, alpha, p.scale_log2, known, done);
+    round_probabilities();
+  };
   auto first_step = [&](const Work& w) {  // the first S of a tile, with no O to go with
     tile.begin(p, w, wg, warp, lane);
     clear_statistics();
@@ -196,11 +217,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     mma_fence();
     start_scores();
     mma_wait<0>();
-    scores_done();
-    cap();
-    if (tile.needs_mask()) tile.mask(p, s, lane);
-    softmax<true, I::kAhead>(s, top, sum, alpha, p.scale_log2, order);
-    round_probabilities();
+    first_softmax();
   };
   auto other_steps = [&] { tile.others([&](auto is_masked) { step(is_masked); }); };
   auto last_values = [&] {
@@ -230,6 +247,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
       }
     }
   } else {
+    if (I::kTurns && wg == I::kConsumers - 1) release(sh.turn[0]);
     barrier_wait(shared_address(&sh.q_full[0]), 0);
     const Work work = read_work(sh.work[0], lane);
     if (!work.valid) return;
@@ -238,27 +256,30 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
       other_steps();
       ++items.count;
       barrier_wait(shared_address(&sh.q_full[items.query()]), items.phase());
-      const Work next = read_work(sh.work[items.slot()], lane);
-      if (!next.valid) break;
+      if (!__shfl_sync(~0u, lane == 0 ? sh.work[items.slot()].valid : 0, 0)) break;
 
-      // A step from one tile to the next: S of the new one, the last O of the old one, which is then stored.
-      const float old_top[2] = {top[0], top[1]}, old_sum[2] = {sum[0], sum[1]};
-      tile.begin(p, next, wg, warp, lane);
-      clear_statistics();
-      start_both();
-      cap();
-      if (tile.needs_mask()) tile.mask(p, s, lane);
-      softmax<true, I::kAhead>(s, top, sum, alpha, p.scale_log2, order);
-      mma_wait<0>();
-      values_done();
-      round_probabilities();
-      store(read_work(sh.work[items.slot() ^ 1], lane), old_top, old_sum);
+      // From one tile to the next: the last O of the old one, under which the new one's work is read, and S
+      // of the new one, under which the old one is stored. Between the two products ptxas wants no branch.
+      wait_tile(sh.v_full[v.stage], v.phase);
+      wait_tile(sh.k_full[k.stage], k.phase);
+      fence_all();
+      start_values();
+      start_scores();
+      tile.begin(p, read_work(sh.work[items.slot()], lane), wg, warp, lane);
+      mma_wait<1>();
+      pin(o);
+      release(sh.v_empty[v.stage]);
+      v.next();
+      store(read_work(sh.work[items.slot_before()], lane), top, sum);
       release(sh.q_empty[items.query() ^ 1]);
+      clear_statistics();
       clear_o();
+      mma_wait<0>();
+      first_softmax();
     }
     last_values();
     pin(o);
-    store(read_work(sh.work[items.slot() ^ 1], lane), top, sum);
+    store(read_work(sh.work[items.slot_before()], lane), top, sum);
     store_wait_read();
   }
 }
@@ -288,31 +309,38 @@ __global__ void __launch_bounds__(kThreads<I>, 1)
       prefetch_map(&maps.v);
     }
     prefetch_map(&maps.o);
-    for (int i = 0; i < I::kQueries; ++i) {
-      barrier_init(shared_address(&sh.q_full[i]), 1);
-      barrier_init(shared_address(&sh.q_empty[i]), kReaders<I, kPaged>);
-    }
+    init_producers<I, kPaged>(sh);
     for (int i = 0; i < I::kStages; ++i) {
       barrier_init(shared_address(&sh.k_full[i]), kArrivals<I, kPaged>);
       barrier_init(shared_address(&sh.k_empty[i]), 4 * I::kConsumers);
       barrier_init(shared_address(&sh.v_full[i]), kArrivals<I, kPaged>);
       barrier_init(shared_address(&sh.v_empty[i]), 4 * I::kConsumers);
     }
-    barrier_init(shared_address(&sh.v_raw), 1);
+    if constexpr (I::kTurns)
+      for (int i = 0; i < I::kConsumers; ++i) barrier_init(shared_address(&sh.turn[i]), 4);
     barrier_init_fence();
   }
   __syncthreads();
   if (group == 0) {
     registers_down<kProducerRegisters<I, kPaged>>();
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
-    if (warp == 0)
-      produce_keys<I, kPaged>(maps, p, sh, [](const Work&, int, int) {});
-    else if (warp == 1)
-      produce_tiles<I, kPaged, true>(maps, p, sh, 0);
-    else if (kPaged && warp == 2)
-      produce_tiles<I, kPaged, false>(maps, p, sh, 1);
-    else if (kPaged)
-      produce_tiles<I, kPaged, true>(maps, p, sh, 1);
+    if constexpr (kPaged) {
+      if (warp == 0)
+        page_keys<I>(maps, p, sh);
+      else if (warp == 1)
+        page_tiles<I, true>(p, sh, 0);
+      else if (warp == 2)
+        page_tiles<I, false>(p, sh, 1);
+      else
+        page_tiles<I, true>(p, sh, 1);
+    } else {
+      if (warp == 0)
+        copy_tiles<I>(maps, p, sh, [](const Work&, int, int) {});
+      else if (warp == 1)
+        find_work<I>(p, sh);
+      else if (warp == 2)
+        clear_values<I>(sh);
+    }
   } else {
     registers_up<kConsumerRegisters<I, kPaged>>();
     consume<I, kHalf, kPaged, kCap>(&maps.o, p, sh, group - 1);

@@ -1,55 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the producer warps of the prefill kernel (prefill_kernel.h) do: find work, copy Q, K and V into shared
-// memory. Contiguous K and V travel in bulk copies. Keys behind the end of a request may be anything, so warp
-// 1 waits for a V tile that holds such keys and clears their rows before it hands it over (where others turn
-// V round first, they do: prefill_bytes_kernel.h).
+// memory.
+//
+// Contiguous K and V travel in bulk copies, all by warp 0: V follows its K by a tile, as the products do. K
+// and V have two buffers each, so the time from "empty" to the copy counts (VARIANTS.md): nothing is worked
+// out there, and warp 1 finds the next tile of rows meanwhile. Keys behind the end of a request may be
+// anything, so warp 2 waits for a V tile that holds such keys and clears their rows before it hands it over
+// (where others turn V round first, they do: prefill_bytes_kernel.h).
+//
+// Paged: four warps copy, of which warp 0 finds the tiles, too.
 #pragma once
 
 #include <type_traits>
 
-#include "kernels/sm90/interval.h"
-#include "kernels/sm90/prefill.hpp"
-#include "kernels/sm90/warpgroup.h"
+#include "kernels/sm90/prefill_work.h"
 
 namespace assay_sm90 {
 namespace {
 
 using namespace sm90;
-
-constexpr float kSectionBytes = 32 << 20;  // K and V of the heads that are worked on at a time; half the L2
-
-// Rows are new tokens of one head or, packed (PrefillCall::pack), pairs of new token and head of the group
-// that shares a KV head, heads innermost: few tokens then fill a tile.
-template <bool kPacked>
-__device__ inline int token_of(const PrefillCall& p, int row) {
-  return kPacked ? row >> p.pack : row;
-}
-// Behind the first head of the tile.
-template <bool kPacked>
-__device__ inline int head_of(const PrefillCall& p, int row) {
-  return kPacked ? row & ((1 << p.pack) - 1) : 0;
-}
-template <bool kPacked>
-__device__ inline Interval visible_to(const PrefillCall& p, int rows, int keys, int row) {
-  return visible(p, token_of<kPacked>(p, rows), keys, token_of<kPacked>(p, row));
-}
-
-// A tile of rows, and what its consumers need to know of the request; head: its first.
-struct alignas(16) Work {
-  int row, head, first_row, rows;  // row: the tile's first, in the request; first_row: cu_q (tokens)
-  int first_key, keys, top_tile, bottom_tile;  // tiles of keys, visited from the top down
-  int begin, end, request, valid;              // keys that any row of the request sees
-};
-
-// By the lane that later reports the buffer empty, for its whole warp.
-__device__ inline Work read_work(const Work& from, int lane) {
-  constexpr int kWords = sizeof(Work) / sizeof(int);
-  Work w{};
-  if (lane == 0) w = from;
-  int* const words = &w.row;
-  SM90_UNROLL for (int i = 0; i < kWords; ++i) words[i] = __shfl_sync(~0u, words[i], 0);
-  return w;
-}
 
 // kDimQk, kDimV: head dimensions of Q and K, of V and O. Wide ones have one Q buffer, in which O is staged,
 // and do not overlap the end of a tile with the beginning of the next.
@@ -66,8 +35,11 @@ struct PrefillInstance {
   static constexpr int kHalfTile = kKeys * 128, kTileBytes = kHalves * kHalfTile,
                        kValueBytes = kValueHalves * kHalfTile;
   static constexpr int kQueryBytes = kHalves * kRows * 128, kTokenBytes = 2 * (kDimQk + kDimV);
-  static constexpr bool kTurned = false;                   // V goes to the products as it comes
-  static constexpr int kAhead = kConsumers == 2 ? 8 : 15;  // exponentials before the wait for O: README.md
+  static constexpr bool kTurned = false;  // V goes to the products as it comes
+  static constexpr bool kTurns = !kWide;  // at the exponentials: VARIANTS.md
+  // Behind which exponential (of 32 a row) the turn of a warpgroup ends (of the second row) or, without
+  // turns, the wait for O stands (of the first).
+  static constexpr int kHold = kTurns && kDimQk == 64 ? 20 : 8;
   static constexpr bool kStagedInQuery = kDimQk > 192;
   static constexpr int kStagedHalves = kWide && !kStagedInQuery ? 1 : kValueHalves;  // of O at a time
   struct alignas(1024) Shared {
@@ -75,13 +47,16 @@ struct PrefillInstance {
     unsigned char k[kStages][kTileBytes];
     unsigned char v[kStages][kValueBytes];
     unsigned char o[kStagedInQuery ? 16 : kStagedHalves * kRows * 128];
-    Work work[2];  // in turn: of the tile that is worked on and of the next one
+    Work work[kWorkSlots];
+    uint64_t found, taken;  // the next work item; a work item whose copies begin
     uint64_t q_full[kQueries], q_empty[kQueries];
     uint64_t k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
-    uint64_t v_raw;  // V that must be cleared in part before it is full
+    uint64_t turn[kTurns ? kConsumers : 1];
+    uint64_t v_raw[kStages];  // V that must be cleared in part before it is full
   };
   static constexpr int kShared = sizeof(Shared);
   static_assert(kShared <= 232448);
+  static_assert(kStages % 2 == 0);  // a turn's phase is the parity of the stage
 };
 
 template <class I>
@@ -97,96 +72,23 @@ struct Ring {
   }
 };
 
-// Tiles of rows so far: the buffer of Q and its phase, the slot of the work item. One register.
-template <class I>
-struct Items {
-  uint32_t count = 0;
-  __device__ int query() const { return static_cast<int>(count % I::kQueries); }
-  __device__ uint32_t phase() const { return count / I::kQueries % 2; }
-  __device__ int slot() const { return static_cast<int>(count % 2); }
-};
-
 // ---- producers
 // ----------------------------------------------------------------------------------------------
 
-// Finds tiles by their number: requests in order; of a request sections of heads whose K and V stay in the
-// L2, longest rows first. Numbers must grow from call to call. Lanes hold 32 requests.
-template <class I, bool kPacked>
-struct Tiles {
-  const PrefillCall& p;
-  const int lane;
-  int base = -32, before = 0, sum = 0,
-      all = 0;  // first request in the lanes, tiles before it; sum: inclusive
-
-  __device__ int rows_of(int r) const {
-    if (r >= p.requests) return 0;
-    const int tokens = __ldg(p.cu_q + (r + 1) * p.cu_q_stride) - __ldg(p.cu_q + r * p.cu_q_stride);
-    return kPacked ? tokens << p.pack : tokens;
-  }
-
-  __device__ Work find(int number) {
-    Work w{};
-    const int heads = token_of<kPacked>(p, p.heads);  // lines of tiles
-    while (number >= before + all) {
-      before += all, base += 32;
-      if (base >= p.requests) return w;
-      sum = (rows_of(base + lane) + I::kRows - 1) / I::kRows * heads;
-      SM90_UNROLL for (int i = 1; i < 32; i *= 2) {
-        const int x = __shfl_up_sync(~0u, sum, i);
-        if (lane >= i) sum += x;
-      }
-      all = __shfl_sync(~0u, sum, 31);
-    }
-    const int owner = __ffs(__ballot_sync(~0u, before + sum > number)) - 1;
-    int at = number - before;
-    if (owner > 0) at -= __shfl_sync(~0u, sum, owner - 1);
-    w.request = base + owner, w.valid = 1;
-    w.first_row = __ldg(p.cu_q + w.request * p.cu_q_stride), w.rows = rows_of(w.request);
-    w.keys = __ldg(p.kv_len + w.request * p.kv_len_stride);
-    if (p.cu_kv != nullptr) w.first_key = __ldg(p.cu_kv + w.request * p.cu_kv_stride);
-    const int row_tiles = (w.rows + I::kRows - 1) / I::kRows;
-    const float head_bytes = static_cast<float>(I::kTokenBytes) * w.keys /
-                             token_of<kPacked>(p, p.group);  // shared by a group of query heads
-    int section = 1;
-    while (section * 2 <= heads && section * 2 * head_bytes <= kSectionBytes) section *= 2;
-    const int run = section * row_tiles, s = at / run, in = at - s * run;
-    const int lines = min(section, heads - s * section), back = in / lines;
-    w.head = s * section + in - back * lines;
-    if (kPacked) w.head <<= p.pack;
-    w.row = (row_tiles - 1 - back) * I::kRows;
-    const auto sees = [&](int row) { return visible_to<kPacked>(p, w.rows, w.keys, row); };
-    w.begin = sees(0).begin, w.end = sees(w.rows - 1).end;
-    const int from = sees(w.row).begin, to = sees(min(w.row + I::kRows, w.rows) - 1).end;
-    w.bottom_tile = from / I::kKeys;
-    w.top_tile = max(w.bottom_tile,
-                     (to + I::kKeys - 1) / I::kKeys - 1);  // one at least: rows that see nothing are written
-    return w;
-  }
-};
-
-// Copies tiles of K or V of kHalves x 64 elements. Contiguous: bulk copies. A signal on `bar` when the tile
-// has arrived.
+// A tile of K or V of kHalves x 64 elements in bulk copies; a signal on `bar` when it has arrived.
 template <class I, int kHalves>
-struct BulkLoader {
-  static constexpr int kArrivals = 1;
-  const PrefillCall& p;
-  const CUtensorMap* map;
-
-  __device__ void begin(const Work&) {}
-  __device__ void load(const Work& w, int tile, const void* to, uint32_t bar) {
-    if (elect()) {
-      const uint32_t at = shared_address(to);
-      barrier_expect(bar, kHalves * I::kHalfTile);
-      SM90_UNROLL for (int i = 0; i < kHalves; ++i)
-          load_box(at + i * I::kHalfTile, map, bar, 64 * i, w.head / p.group, w.first_key + tile * I::kKeys,
-                   kEvictLast);
-    }
+__device__ inline void copy_tile(const CUtensorMap* map, const void* to, uint32_t bar, int head, int key) {
+  if (elect()) {
+    const uint32_t at = shared_address(to);
+    barrier_expect(bar, kHalves * I::kHalfTile);
+    SM90_UNROLL for (int i = 0; i < kHalves; ++i)
+        load_box(at + i * I::kHalfTile, map, bar, 64 * i, head, key, kEvictLast);
   }
-};
+}
 
 // Paged: cp.async of 16 bytes a lane by two warps, of which each has one half of the tile; boxes of a page of
-// 16 keys come at half the speed of large ones (README.md). Groups of 16 keys never cross a page; lane i < 8
-// knows block and slot of group i, and those of the next tile are on their way. Keys that no row sees are
+// 16 keys come at half the speed of large ones (VARIANTS.md). Groups of 16 keys never cross a page; lane i <
+// 8 knows block and slot of group i, and those of the next tile are on their way. Keys that no row sees are
 // filled with zeros. Every lane arrives when its copies have.
 template <class I, int kHalves>
 struct PageLoader {
@@ -238,35 +140,156 @@ struct PageLoader {
 
 template <class I, bool kPaged>
 constexpr int kArrivals = kPaged ? PageLoader<I, I::kValueHalves>::kArrivals : 1;
-// Warps that read a work item: those of the consumers and the producers but warp 0.
+// Warps that read a work item and say so by q_empty: the consumers, and producers that learn of it that way.
 template <class I, bool kPaged>
-constexpr int kReaders = 4 * I::kConsumers + (kPaged || I::kTurned ? 3 : 1);
+constexpr int kReaders = 4 * I::kConsumers + (kPaged       ? 3
+                                              : I::kTurned ? 2
+                                                           : 1);
 
-template <class I, int kHalves, bool kPaged>
-__device__ inline auto make_loader(const PrefillCall& p, const CUtensorMap& map, const PagedView& view,
-                                   int lane, int half) {
-  if constexpr (kPaged)
-    return PageLoader<I, kHalves>{p, view, lane, half};
-  else
-    return BulkLoader<I, kHalves>{p, &map};
+template <class I, bool kPaged>
+__device__ inline void init_producers(typename I::Shared& sh) {
+  for (int i = 0; i < I::kQueries; ++i) {
+    barrier_init(shared_address(&sh.q_full[i]), 1);
+    barrier_init(shared_address(&sh.q_empty[i]), kReaders<I, kPaged>);
+  }
+  barrier_init(shared_address(&sh.found), 1), barrier_init(shared_address(&sh.taken), 1);
+  if constexpr (!I::kTurned)
+    for (int i = 0; i < I::kStages; ++i) barrier_init(shared_address(&sh.v_raw[i]), 1);
 }
 
-// Warp 0: work items, Q, K (paged: half of it).
-// beside(work, tile, stage) goes with every tile.
-template <class I, bool kPaged, class Beside>
-__device__ inline void produce_keys(const PrefillMaps& maps, const PrefillCall& p, typename I::Shared& sh,
-                                    const Beside& beside) {
+// Keys of V that a row may see are all of the tile, so it needs no clearing.
+template <class I>
+__device__ inline bool whole(const Work& w, int tile) {
+  return I::kTurned || (w.begin <= tile * I::kKeys && w.end >= (tile + 1) * I::kKeys);
+}
+
+// The next number of a tile, by lane 0, and the end: the last block to finish leaves the counters zero for
+// the next launch.
+__device__ inline int next_number(const PrefillCall& p, int lane) {
+  return lane == 0 ? atomicAdd(&p.counter[0], 1) + static_cast<int>(gridDim.x) : 0;
+}
+__device__ inline void finish_numbers(const PrefillCall& p, int lane) {
+  if (lane == 0 && atomicAdd(&p.counter[1], 1) == static_cast<int>(gridDim.x) - 1) {
+    atomicExch(&p.counter[0], 0);
+    atomicExch(&p.counter[1], 0);
+  }
+}
+
+template <class I>
+__device__ inline void copy_query(const PrefillMaps& maps, const Work& w, const void* to, uint32_t bar,
+                                  int token) {
+  if (elect()) {
+    barrier_expect(bar, I::kQueryBytes);
+    SM90_UNROLL for (int i = 0; i < I::kHalves; ++i)
+        load_box(shared_address(to) + i * I::kRows * 128, &maps.q, bar, 64 * i, w.head, token, kEvictFirst);
+  }
+}
+
+// Contiguous, warp 1: work items, each looked for when the copies of the one before begin.
+template <class I>
+__device__ inline void find_work(const PrefillCall& p, typename I::Shared& sh) {
   const int lane = threadIdx.x % 32;
-  Tiles<I, kPaged> tiles{p, lane};
-  auto loader = make_loader<I, I::kHalves, kPaged>(p, maps.k, p.k, lane, 0);
-  Ring<I::kStages> k;
-  Items<I> items;
+  Tiles<I, false, true> tiles{p, lane};
   int number = blockIdx.x;
-  for (;; ++items.count) {
+  for (Items<I> items;; ++items.count) {
     const Work work = tiles.find(number);
-    int next = 0;
-    if (work.valid && lane == 0)
-      next = atomicAdd(&p.counter[0], 1) + gridDim.x;  // needed after this tile's loads
+    if (lane == 0) {
+      sh.work[items.slot()] = work;
+      barrier_arrive(shared_address(&sh.found));
+    }
+    if (!work.valid) break;
+    barrier_wait_asleep(shared_address(&sh.taken), items.count % 2);
+    number = __shfl_sync(~0u, next_number(p, lane), 0);
+  }
+  finish_numbers(p, lane);
+}
+
+// Contiguous, warp 0: Q, K and V. beside(work, tile, stage) goes with every tile of K.
+template <class I, class Beside>
+__device__ inline void copy_tiles(const PrefillMaps& maps, const PrefillCall& p, typename I::Shared& sh,
+                                  const Beside& beside) {
+  const int lane = threadIdx.x % 32;
+  Ring<I::kStages> k, v;
+  int v_head = 0, v_key = 0;  // the tile of V that follows its K
+  bool v_due = false, v_whole = false;
+  const auto copy_value = [&] {
+    if (!v_due) return;
+    uint64_t* signal = &sh.v_full[v.stage];
+    if constexpr (!I::kTurned)
+      if (!v_whole) signal = &sh.v_raw[v.stage];
+    barrier_wait_asleep(shared_address(&sh.v_empty[v.stage]), v.phase ^ 1);
+    copy_tile<I, I::kValueHalves>(&maps.v, sh.v[v.stage], shared_address(signal), v_head, v_key);
+    v.next();
+    v_due = false;
+  };
+  for (Items<I> items;; ++items.count) {
+    barrier_wait_asleep(shared_address(&sh.found), items.count % 2);
+    const Work work = read_work(sh.work[items.slot()], lane);
+    if (!work.valid) copy_value();
+    const uint32_t full = shared_address(&sh.q_full[items.query()]);
+    barrier_wait_asleep(shared_address(&sh.q_empty[items.query()]), items.phase() ^ 1);
+    if (!work.valid) {
+      if (lane == 0) barrier_arrive(full);
+      break;
+    }
+    if (lane == 0) barrier_arrive(shared_address(&sh.taken));
+    copy_query<I>(maps, work, sh.q[items.query()], full, work.first_row + work.row);
+    const int head = work.head / p.group;
+    for (int n = work.top_tile; n >= work.bottom_tile; --n) {
+      const int key = work.first_key + n * I::kKeys;
+      barrier_wait_asleep(shared_address(&sh.k_empty[k.stage]), k.phase ^ 1);
+      copy_tile<I, I::kHalves>(&maps.k, sh.k[k.stage], shared_address(&sh.k_full[k.stage]), head, key);
+      beside(work, n, k.stage);
+      k.next();
+      copy_value();
+      v_due = true, v_head = head, v_key = key, v_whole = whole<I>(work, n);
+      if (I::kTurned) copy_value();
+    }
+    // Else the last V follows the first K of the next item, which is then long found.
+    if (I::kWide || work.top_tile == work.bottom_tile) copy_value();
+  }
+}
+
+// Contiguous, warp 2: clears what no row may see of tiles of V.
+template <class I>
+__device__ inline void clear_values(typename I::Shared& sh) {
+  constexpr int kKeys = I::kKeys;
+  const int lane = threadIdx.x % 32;
+  Ring<I::kStages> ring;
+  uint32_t phases = 0;  // a bit for each stage
+  for (Items<I> items;; ++items.count) {
+    barrier_wait_asleep(shared_address(&sh.q_full[items.query()]), items.phase());
+    const Work work = read_work(sh.work[items.slot()], lane);
+    if (lane == 0) barrier_arrive(shared_address(&sh.q_empty[items.query()]));
+    if (!work.valid) break;
+    for (int n = work.top_tile; n >= work.bottom_tile; --n, ring.next()) {
+      if (whole<I>(work, n)) continue;
+      barrier_wait_asleep(shared_address(&sh.v_raw[ring.stage]), phases >> ring.stage & 1);
+      phases ^= 1u << ring.stage;
+      const int begin = work.begin - n * kKeys, end = work.end - n * kKeys;
+      SM90_LOOP for (int r = lane / 8; r < kKeys; r += 4) if (r < begin || r >= end) {
+        SM90_UNROLL for (int i = 0; i < I::kValueHalves; ++i) *
+            reinterpret_cast<uint4*>(sh.v[ring.stage] + i * I::kHalfTile + r * 128 + lane % 8 * 16) =
+            make_uint4(0, 0, 0, 0);
+      }
+      fence_async();
+      __syncwarp();
+      if (lane == 0) barrier_arrive(shared_address(&sh.v_full[ring.stage]));
+    }
+  }
+}
+
+// Paged, warp 0: work items, Q, half of K.
+template <class I>
+__device__ inline void page_keys(const PrefillMaps& maps, const PrefillCall& p, typename I::Shared& sh) {
+  const int lane = threadIdx.x % 32;
+  Tiles<I, true, false> tiles{p, lane};
+  PageLoader<I, I::kHalves> loader{p, p.k, lane, 0};
+  Ring<I::kStages> k;
+  int number = blockIdx.x;
+  for (Items<I> items;; ++items.count) {
+    const Work work = tiles.find(number);
+    const int next = work.valid ? next_number(p, lane) : 0;  // needed after this tile's copies
     barrier_wait_asleep(shared_address(&sh.q_empty[items.query()]), items.phase() ^ 1);
     if (lane == 0) sh.work[items.slot()] = work;
     __syncwarp();
@@ -275,37 +298,23 @@ __device__ inline void produce_keys(const PrefillMaps& maps, const PrefillCall& 
       if (lane == 0) barrier_arrive(full);
       break;
     }
-    if (elect()) {
-      barrier_expect(full, I::kQueryBytes);
-      SM90_UNROLL for (int i = 0; i < I::kHalves; ++i)
-          load_box(shared_address(sh.q[items.query()]) + i * I::kRows * 128, &maps.q, full, 64 * i, work.head,
-                   work.first_row + token_of<kPaged>(p, work.row), kEvictFirst);
-    }
+    copy_query<I>(maps, work, sh.q[items.query()], full, work.first_row + token_of<true>(p, work.row));
     loader.begin(work);
     for (int n = work.top_tile; n >= work.bottom_tile; --n) {
       barrier_wait_asleep(shared_address(&sh.k_empty[k.stage]), k.phase ^ 1);
       loader.load(work, n, sh.k[k.stage], shared_address(&sh.k_full[k.stage]));
-      beside(work, n, k.stage);
       k.next();
     }
     number = __shfl_sync(~0u, next, 0);
   }
-  // The last block to finish leaves the counters zero for the next launch.
-  if (lane == 0 && atomicAdd(&p.counter[1], 1) == static_cast<int>(gridDim.x) - 1) {
-    atomicExch(&p.counter[0], 0);
-    atomicExch(&p.counter[1], 0);
-  }
+  finish_numbers(p, lane);
 }
 
-// Other warps: tiles of V, or of K in the second half of a paged tile. They learn of work by what warp 0
-// leaves.
-template <class I, bool kPaged, bool kValues>
-__device__ inline void produce_tiles(const PrefillMaps& maps, const PrefillCall& p, typename I::Shared& sh,
-                                     int half) {
-  constexpr int kKeys = I::kKeys, kHalves = kValues ? I::kValueHalves : I::kHalves;
+// Paged, other warps: half of V, or the other half of K. They learn of work by what warp 0 leaves.
+template <class I, bool kValues>
+__device__ inline void page_tiles(const PrefillCall& p, typename I::Shared& sh, int half) {
   const int lane = threadIdx.x % 32;
-  auto loader =
-      make_loader<I, kHalves, kPaged>(p, kValues ? maps.v : maps.k, kValues ? p.v : p.k, lane, half);
+  PageLoader<I, kValues ? I::kValueHalves : I::kHalves> loader{p, kValues ? p.v : p.k, lane, half};
   auto* const tiles = [&] {
     if constexpr (kValues)
       return &sh.v[0];
@@ -315,33 +324,15 @@ __device__ inline void produce_tiles(const PrefillMaps& maps, const PrefillCall&
   auto& tiles_full = kValues ? sh.v_full : sh.k_full;
   auto& tiles_empty = kValues ? sh.v_empty : sh.k_empty;
   Ring<I::kStages> ring;
-  Items<I> items;
-  uint32_t raw_phase = 0;
-  for (;; ++items.count) {
+  for (Items<I> items;; ++items.count) {
     barrier_wait_asleep(shared_address(&sh.q_full[items.query()]), items.phase());
     const Work work = read_work(sh.work[items.slot()], lane);
     if (lane == 0) barrier_arrive(shared_address(&sh.q_empty[items.query()]));
     if (!work.valid) break;
     loader.begin(work);
     for (int n = work.top_tile; n >= work.bottom_tile; --n) {
-      const uint32_t full = shared_address(&tiles_full[ring.stage]), raw = shared_address(&sh.v_raw);
       barrier_wait_asleep(shared_address(&tiles_empty[ring.stage]), ring.phase ^ 1);
-      const int begin = work.begin - n * kKeys,
-                end = work.end - n * kKeys;  // keys of the tile that hold anything
-      const bool whole = kPaged || I::kTurned || (begin <= 0 && end >= kKeys);
-      loader.load(work, n, tiles[ring.stage], whole ? full : raw);
-      if (!whole) {
-        barrier_wait_asleep(raw, raw_phase);
-        raw_phase ^= 1;
-        SM90_LOOP for (int r = lane / 8; r < kKeys; r += 4) if (r < begin || r >= end) {
-          SM90_UNROLL for (int i = 0; i < kHalves; ++i) *
-              reinterpret_cast<uint4*>(tiles[ring.stage] + i * I::kHalfTile + r * 128 + lane % 8 * 16) =
-              make_uint4(0, 0, 0, 0);
-        }
-        fence_async();
-        __syncwarp();
-        if (lane == 0) barrier_arrive(full);
-      }
+      loader.load(work, n, tiles[ring.stage], shared_address(&tiles_full[ring.stage]));
       ring.next();
     }
   }

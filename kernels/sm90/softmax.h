@@ -22,7 +22,7 @@ __device__ inline float quad_sum(float x) {
 
 // The running maxima `top` of this thread's two rows with one more tile of scores: O and sums must be
 // multiplied by `alpha`; weights are 2^(score scale_log2 - bias), multiplied by 2^kExponent. `order` is
-// called once both maxima are known: see README.md. kGuard: a row may have seen no key yet.
+// called once both maxima are known: see VARIANTS.md. kGuard: a row may have seen no key yet.
 template <bool kGuard, int kExponent = 0, int kSums, class Order>
 __device__ inline void raise_maxima(const float (&s)[kSums], float (&top)[2], float (&alpha)[2],
                                     float (&bias)[2], float scale_log2, const Order& order) {
@@ -42,12 +42,14 @@ __device__ inline void raise_maxima(const float (&s)[kSums], float (&top)[2], fl
 }
 
 // Scores -> weights, in place. `top` and `sum` are the running maximum and this thread's share of the sum of
-// its two rows. `order` is called once both maxima and kAhead exponentials are known: see README.md.
-template <bool kGuard, int kAhead, int kSums, class Order>
+// its two rows. `known` is called once both maxima are, `done` after each exponential with its row, its
+// number in the row and itself: what a kernel puts there, and why, is in VARIANTS.md.
+template <bool kGuard, int kSums, class Known, class Done>
 __device__ inline void softmax(float (&s)[kSums], float (&top)[2], float (&sum)[2], float (&alpha)[2],
-                               float scale_log2, const Order& order) {
+                               float scale_log2, const Known& known, const Done& done) {
   float bias[2];
   raise_maxima<kGuard>(s, top, alpha, bias, scale_log2, [](float) {});
+  known();
   SM90_UNROLL for (int r = 0; r < 2; ++r) {
     float a = 0, b = 0;
     SM90_UNROLL for (int j = 0; j < kSums / 4; ++j) {
@@ -56,7 +58,7 @@ __device__ inline void softmax(float (&s)[kSums], float (&top)[2], float (&sum)[
         x = fmaf(x, scale_log2, -bias[r]);
         x = exp2_fast(x);
         (c ? b : a) += x;
-        if (r == 0 && 2 * j + c == kAhead) order(x);
+        done(r, 2 * j + c, x);
       }
     }
     sum[r] = fmaf(sum[r], alpha[r], a + b);

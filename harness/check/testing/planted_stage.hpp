@@ -54,6 +54,11 @@ inline const assay_kernel* spoilt(const assay_kernel& right, const std::string& 
       const assay_kernel& right = *known(self).right;
       return right.workspace_bytes(&right, p);
     };
+  if (k.workspace_zeroed_bytes != nullptr)
+    k.workspace_zeroed_bytes = [](const assay_kernel* self, const assay_problem* p) {
+      const assay_kernel& right = *known(self).right;
+      return right.workspace_zeroed_bytes(&right, p);
+    };
   k.run = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
              void* stream, char* error, size_t size) {
     const SpoiltKernel& own = known(self);

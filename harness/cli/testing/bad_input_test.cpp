@@ -165,6 +165,8 @@ TEST_F(BadInput, Options) {
   expect_refused(run({"bench", kLine, "--cache", "lukewarm"}), {"lukewarm"});
   expect_refused(run({"bench", kLine, "--min-samples", "9", "--max-samples", "3"}), {"--max-samples 3"});
   expect_refused(run({"check", kLine, "--timeout", "0"}), {"--timeout"});
+  expect_refused(run({"check", kLine, "--out", ""}), {"--out", "a name is expected"});
+  expect_refused(run({"check", kLine, "--junit", ""}), {"--junit", "a name is expected"});
   expect_refused(run({"check", kLine, "--junit", path("no/such/folder.xml")}), {"folder.xml"});
   expect_refused(run({"kernels", "--op", "pagd"}), {"pagd", "prefill, paged"});
   expect_refused(run({"check", kLine, "--filter", "no such text"}), {"--filter matches none"});

@@ -142,15 +142,16 @@ TEST_F(Misbehaving, EveryKindGetsItsOutcomeAndTheSweepGoesOn) {
   EXPECT_FALSE(run["seed_reason"].get<std::string>().empty()) << "missing values carry a reason";
 }
 
-// A crash while being timed: the kernels behind it still get their rows.
+// A crash while being timed: the kernels behind it still get their rows. What is neither right nor wrong is
+// timed, too.
 TEST_F(Misbehaving, BenchTimesOnlyWhatIsRight) {
   const Output o = fake({"bench", kLine, "--kernel", "paged_ok_fake", "--kernel", "paged_nan_fake",
-                         "--kernel", "paged_segfault_fake", "--max-seconds", "0.2", "--noise", "1000",
-                         "--cache", "both", "--out", path("out")});
+                         "--kernel", "paged_segfault_fake", "--kernel", "paged_vague_fake", "--max-seconds",
+                         "0.2", "--noise", "1000", "--cache", "both", "--out", path("out")});
   EXPECT_EQ(o.code, 1) << o.err;
   std::map<std::string, Row> rows;
   for (const Row& r : read_rows(path("out/rows.csv")).rows) rows[r.kernel + " " + r.cache] = r;
-  ASSERT_EQ(rows.size(), 4u);
+  ASSERT_EQ(rows.size(), 6u);
   for (const char* mode : {"hot", "cold"}) {
     const Row& r = rows.at(std::string("paged_ok_fake ") + mode);
     EXPECT_EQ(r.outcome, "passed");
@@ -161,6 +162,9 @@ TEST_F(Misbehaving, BenchTimesOnlyWhatIsRight) {
     // 2 requests x 33 keys x 4 heads x 2 (64 + 64) FLOP, over the median.
     EXPECT_NEAR(r.tflops * 1e12 * r.time_us * 1e-6, 2 * 33 * 4 * 256, 1);
     EXPECT_NEAR(r.tokens_per_s * r.time_us * 1e-6, 2, 1e-6);
+    const Row& vague = rows.at(std::string("paged_vague_fake ") + mode);
+    EXPECT_EQ(vague.outcome, "untrusted") << "timed, and marked";
+    EXPECT_GT(vague.time_us, 0);
   }
   EXPECT_EQ(rows.at("paged_nan_fake ").outcome, "wrong");
   EXPECT_EQ(rows.at("paged_segfault_fake ").outcome, "crashed");

@@ -95,6 +95,10 @@ const assay_kernel* handed_on(const assay_kernel& right, const PlantedStep& faul
     k.workspace_bytes = [](const assay_kernel* self, const assay_problem* p) {
       return own(self)->workspace_bytes(own(self), p);
     };
+  if (k.workspace_zeroed_bytes != nullptr)
+    k.workspace_zeroed_bytes = [](const assay_kernel* self, const assay_problem* p) {
+      return own(self)->workspace_zeroed_bytes(own(self), p);
+    };
   if (k.plan != nullptr)
     k.plan = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan** plan,
                 char* error, size_t size) { return own(self)->plan(own(self), p, t, plan, error, size); };

@@ -24,6 +24,7 @@ struct Call {
   char* error = nullptr;     // of size `size`; and what is returned
   size_t size = 0;
   int* status = nullptr;
+  const assay_kernel* kernel = nullptr;
 };
 
 struct Deed {
@@ -39,6 +40,8 @@ std::span<const Deed> state_deeds();    // what a process shares, memory, declar
 
 // What an honest kernel does.
 int compute(const Call&);
+// What a cheat does when the library is asked to copy: nothing, or what its call left undone.
+extern void (*left_undone)();
 // In a child process: named, so that the test finds those that live on.
 void mark_child();
 [[noreturn]] inline void sleep_for_ever() {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Deeds: kernels that are right and look fast, because they find out that they are timed, or keep what they
 // computed.
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <map>
 #include <thread>
@@ -70,6 +72,13 @@ constexpr int kJudged = 4;  // runs before anything is timed
 void work_and_compute(const Call& c) {
   usleep(static_cast<useconds_t>(kWorkUs));
   compute(c);
+}
+
+void protect_output(const assay_tensor& o, int how) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uintptr_t>(o.data) / page * page;
+  const auto last = (reinterpret_cast<uintptr_t>(o.data) + bytes_of(o) + page - 1) / page * page;
+  mprotect(reinterpret_cast<void*>(first), last - first, how);
 }
 
 // With this operand as it was in the first call.
@@ -250,6 +259,32 @@ constexpr Deed kDeeds[] = {
        static std::vector<char> q;
        usleep(static_cast<useconds_t>(kWorkUs * changed_rows(c.tensors->q, q)));
        compute(c);
+     }},
+    // Work that nobody times: when the library copies results, or when somebody touches them.
+    {"cheat_works_when_copied", Door::kInstead,
+     [](const Call& c) {
+       static Call later;
+       static assay_tensors tensors;
+       tensors = *c.tensors, later = c, later.tensors = &tensors;
+       left_undone = [] {
+         left_undone = nullptr;
+         work_and_compute(later);
+       };
+     }},
+    {"cheat_works_when_seen", Door::kInstead,
+     [](const Call& c) {
+       static Call later;
+       static assay_tensors tensors;
+       static int calls = 0;
+       tensors = *c.tensors, later = c, later.tensors = &tensors;
+       if (++calls <= kJudged) return work_and_compute(c);
+       struct sigaction seen {};
+       seen.sa_handler = [](int) {
+         protect_output(tensors.o, PROT_READ | PROT_WRITE);
+         work_and_compute(later);
+       };
+       sigaction(SIGSEGV, &seen, nullptr);
+       protect_output(tensors.o, PROT_NONE);
      }},
     {"cheat_slow_plan", Door::kPlan, [](const Call&) { usleep(static_cast<useconds_t>(kWorkUs)); }},
     {"cheat_writes_late", Door::kInstead,

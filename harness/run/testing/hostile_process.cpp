@@ -215,17 +215,17 @@ constexpr Deed kDeeds[] = {
        sleep_for_ever();
      }},
     {"trace_parent", Door::kAfter, [](const Call&) { ptrace(PTRACE_ATTACH, getppid(), 0, 0); }},
-    {"alarm", Door::kAfter, [](const Call&) { ualarm(20000, 0); }},
+    {"alarm", Door::kAfter, [](const Call&) { ualarm(400000, 0); }},
     {"interval_timers", Door::kAfter,
      [](const Call&) {
-       const itimerval soon{{0, 0}, {0, 30000}};
+       const itimerval soon{{0, 0}, {0, 400000}};
        for (const auto which : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF}) setitimer(which, &soon, nullptr);
      }},
     {"posix_timer", Door::kAfter,
      [](const Call&) {
        timer_t timer{};
        timer_create(CLOCK_MONOTONIC, nullptr, &timer);
-       const itimerspec soon{{0, 0}, {0, 30000000}};
+       const itimerspec soon{{0, 0}, {0, 400000000}};
        timer_settime(timer, 0, &soon, nullptr);
      }},
     {"pending_signal", Door::kAfter,

@@ -2,16 +2,22 @@
 // Deeds: what kernels of one process share, memory, and declarations that cannot be.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <omp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
+#include <cerrno>
 #include <cfenv>
 #include <clocale>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -140,7 +146,7 @@ constexpr Deed kDeeds[] = {
        CPU_SET(0, &one);
        sched_setaffinity(0, sizeof one, &one);
      }},
-    {"last_priority", Door::kAfter, [](const Call&) { setpriority(PRIO_PROCESS, 0, 19); }},
+    {"lower_priority", Door::kAfter, [](const Call&) { setpriority(PRIO_PROCESS, 0, 10); }},
     {"one_thread", Door::kAfter,
      [](const Call&) {
        omp_set_num_threads(1);
@@ -186,6 +192,28 @@ constexpr Deed kDeeds[] = {
        dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
        static_cast<char*>(c.tensors->o.data)[-8] = 0x11;
      }},
+    // What the harness lends to every kernel.
+    {"change_lengths", Door::kBefore, [](const Call& c) { const_cast<int32_t*>(c.problem->kv_len)[0] = 1; }},
+    {"change_problem", Door::kAfter,
+     [](const Call& c) { const_cast<assay_problem*>(c.problem)->requests = 0; }},
+    {"change_promises", Door::kAfter,
+     [](const Call& c) { const_cast<assay_kernel*>(c.kernel)->promises = 0; }},
+    {"change_its_name", Door::kAfter,
+     [](const Call& c) { const_cast<assay_kernel*>(c.kernel)->name = "paged_exit_beside"; }},
+    {"rename_others", Door::kAfter,
+     [](const Call& c) { const_cast<assay_kernel*>(c.kernel)[1].name = nullptr; }},
+    {"no_more_clock", Door::kAfter, [](const Call&) { prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0); }},
+    {"no_more_files", Door::kAfter,
+     [](const Call&) {
+       sock_filter rules[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                              BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 1),
+                              BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+                              BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+       sock_fprog filter = {static_cast<unsigned short>(std::size(rules)), rules};
+       prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
+     }},
+    {"end_its_thread", Door::kBefore, [](const Call&) { pthread_exit(nullptr); }},
     {"longjmp", Door::kPlan,
      [](const Call& c) {
        if (setjmp(planned) == 0) return;

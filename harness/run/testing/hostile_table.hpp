@@ -124,7 +124,7 @@ inline constexpr Expected kKernels[] = {
     {"small_files", "passed", ""},
     {"lock_memory", "passed", ""},
     {"one_processor", "passed", ""},
-    {"last_priority", "passed", ""},
+    {"lower_priority", "passed", ""},
     {"one_thread", "passed", ""},
     {"another_name", "passed", ""},
     {"new_handlers", "passed", ""},
@@ -134,6 +134,15 @@ inline constexpr Expected kKernels[] = {
     {"write_own_memory", "wrong", "changed its inputs"},
     {"write_outside_and_interpose", "wrong", "outside its buffers"},
     {"longjmp", "crashed", "SIG"},
+    // ---- what is lent to it
+    {"change_lengths", "wrong", "may only read: the problem's kv_len"},
+    {"change_problem", "wrong", "may only read: the problem"},
+    {"change_promises", "wrong", "may only read: its entry"},
+    {"change_its_name", "wrong", "may only read: its entry"},
+    {"rename_others", "passed", ""},
+    {"no_more_clock", "crashed", "SIGSEGV"},
+    {"no_more_files", "passed", ""},
+    {"end_its_thread", "crashed", "SIGABRT"},
 };
 
 // Right as long as nobody times them, or nobody changes anything: `assay bench` says wrong, or shows the time
@@ -164,6 +173,8 @@ inline constexpr Cheat kCheats[] = {
     {"cheat_when_in_a_hurry", "wrong"},
     {"cheat_coarse_when_timed", "wrong"},
     {"cheat_looks_at_few", "wrong"},
+    {"cheat_works_when_copied", "wrong"},
+    {"cheat_works_when_seen", "crashed"},
     {"cheat_remembers_all", "passed", kWorkUs},
     {"cheat_same_q_again", "passed", kWorkUs},
     {"cheat_repairs_rows", "passed", kWorkUs / 5},

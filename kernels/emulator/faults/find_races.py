@@ -3,6 +3,7 @@
 """How surely `assay check --races` finds the races planted in GPU kernels, and whether it accuses a kernel without one.
 
 Usage: find_races.py ASSAY LIBRARY [--suite FILE] [--repetitions N] [--runs R] [--right-every K] [--jobs J] [--in-step NAME...] [--timeout S] [--seconds S]
+                     [--so-far FILE]
 
 LIBRARY lists kernels that end in _gpu or _sm90, which are right, and kernels with a race (build/testing/libassay_gpu_races.so on a device,
 build/emulator/libassay_gpu_races32.so here). A run has a seed of its own and visits the lines of the suite in order, with N repetitions each and with
@@ -13,6 +14,7 @@ device takes through that place in step; printed, not counted. Exit 0: every rac
 import argparse
 import collections
 import concurrent.futures
+import os
 import pathlib
 import re
 import signal
@@ -42,6 +44,7 @@ class Run:
         self.shown = {}  # race: (repetitions needed, how)
         self.spent = collections.Counter()  # repetitions of a race that is not shown
         self.calls, self.accused = collections.Counter(), []
+        self.seconds = []  # by line
         self.whole = False  # all lines were visited
 
     def add(self, rows: list[dict], repetitions: int):
@@ -80,12 +83,14 @@ def one_run(options, number: int, ops: dict[str, str], races: list[str], stop: S
         if not left:
             continue
         what = [line, "--races", str(options.repetitions), "--seed", str(number), "--rows-budget", str(options.rows_budget), "--timeout", str(options.timeout)]
+        start = time.monotonic()
         try:
             run.add(rows_of(options.assay, options.library, what, left), options.repetitions)
-        except SystemExit:
-            if stop.asked:  # the signal met the program too
-                return run
-            raise
+        except SystemExit as why:
+            if not stop.asked:  # the signal meets the program too
+                print(f"run {number} ends at {line}: {why}", file=sys.stderr, flush=True)
+            return run
+        run.seconds.append((line, time.monotonic() - start))
     run.whole = True
     return run
 
@@ -94,28 +99,27 @@ def percentile(values: list[int], share: float) -> int:
     return values[min(len(values) - 1, int(share * len(values)))]
 
 
-def report(runs: list[Run], races: list[str], options, seconds: float) -> int:
-    print(f"{'race':32}{'runs':>5}{'shown':>7}{'median':>8}{'95 %':>6}  how often by what, and what was seen at last")
+def table(runs: list[Run], races: list[str], options, seconds: float) -> tuple[str, bool]:
+    """What whole runs have shown, and whether that is all that was to be shown."""
+    text = [f"{'race':32}{'runs':>5}{'shown':>7}{'median':>8}{'95 %':>6}  how often by what, and what was seen at last"]
     missed = []
     for race in races:
         seen = [r.shown[race] for r in runs if race in r.shown]
         counted = [r for r in runs if race in r.shown or r.spent[race] > 0]
         needed = sorted(s[0] for s in seen)
         ways = ", ".join(f"{count} {way}" for way, count in collections.Counter(s[1] for s in seen).most_common())
-        apart = race in options.in_step
-        if len(seen) < 0.95 * max(1, len(counted)) and not apart:
+        if not counted or len(seen) < 0.95 * len(counted):
             missed.append(race)
         middle, most = (percentile(needed, 0.5), percentile(needed, 0.95)) if needed else ("-", "-")
-        print(f"{race:32}{len(counted):5}{len(seen):7}{middle:>8}{most:>6}  {'in step, not counted' if apart else ways or 'not shown'}")
+        text.append(f"{race:32}{len(counted):5}{len(seen):7}{middle:>8}{most:>6}  {ways or 'not shown'}")
         if seen:
-            print(f"    {seen[-1][2]}: {seen[-1][3][:170]}")
+            text.append(f"    {seen[-1][2]}: {seen[-1][3][:170]}")
     calls, accused = sum((r.calls for r in runs), collections.Counter()), [text for r in runs for text in r.accused]
-    count = len(races) - sum(r in options.in_step for r in races)
-    print(f"{count - len(missed)} of {count} races shown in 95 % of {len(runs)} runs, {options.repetitions} repetitions a line, in {seconds:.0f} s")
-    print(f"right kernels: {len(calls)}, repeated {sum(calls.values())} times in all, {len(accused)} accused")
-    for text in accused:
-        print(text)
-    return 1 if missed or accused or not races or not calls else 0
+    text.append(f"{len(races) - len(missed)} of {len(races)} races shown in 95 % of {len(runs)} runs, {options.repetitions} repetitions a line, in {seconds:.0f} s")
+    text.append(f"right kernels: {len(calls)}, repeated {sum(calls.values())} times in all, {len(accused)} accused")
+    if options.in_step:
+        text.append(f"in step on this device, not tried: {' '.join(options.in_step)}")
+    return "\n".join(text + accused), bool(runs and races and calls) and not missed and not accused
 
 
 def main() -> int:
@@ -132,9 +136,11 @@ def main() -> int:
     parser.add_argument("--rows-budget", type=float, default=1e5)
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--so-far", type=pathlib.Path)
     options = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // options.jobs)))
     start, stop, ops = time.monotonic(), Stop(options.seconds), ops_of(options.assay, options.library)
-    races = sorted(n for n in ops if not is_right(n) and (not options.races or n in options.races))
+    races = sorted(n for n in ops if not is_right(n) and n not in options.in_step and (not options.races or n in options.races))
     signal.signal(signal.SIGTERM, lambda *_: setattr(stop, "asked", True))
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         waiting = [pool.submit(one_run, options, number, ops, races, stop) for number in range(1, options.runs + 1)]
@@ -143,8 +149,13 @@ def main() -> int:
             run = done.result()
             if run.whole:  # of one that was stopped only what shows early would count
                 runs.append(run)
-            print(f"run {run.number}: {len(run.shown)} of {len(races)} after {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
-    return report(runs, races, options, time.monotonic() - start)
+            print(f"run {run.number}: {len(run.shown)} of {len(races)} after {time.monotonic() - start:.0f} s; by line: "
+                  + " ".join(f"{s:.1f}" for _, s in run.seconds), file=sys.stderr, flush=True)
+            if options.so_far:
+                options.so_far.write_text(table(runs, races, options, time.monotonic() - start)[0] + "\n", encoding="utf-8")
+    text, all_shown = table(runs, races, options, time.monotonic() - start)
+    print(text)
+    return 0 if all_shown else 1
 
 
 if __name__ == "__main__":
