@@ -21,7 +21,7 @@ namespace {
 
 using namespace testing;
 
-Interval square(const Interval& x) { return x * x; }
+Interval squared(const Interval& x) { return x * x; }
 
 // Lowest and highest of code / evaluation.
 struct Compared {
@@ -76,7 +76,7 @@ TEST(Heavy, CutsOfASumAreThoseOfTheUnit) {
     double sum = 0, to_p = 0;
     Interval truth, here;
     const auto take = [&] {
-      if (to_p > 0) truth += here / square(Interval(to_p));
+      if (to_p > 0) truth += here / squared(Interval(to_p));
       here = 0;
     };
     for (int t = 0; t < 6; ++t) {
@@ -108,10 +108,10 @@ TEST(Heavy, CutsOfASumAreThoseOfTheUnit) {
         for (int k = from; k < from + count; ++k) {
           const double product = p_wide[k] * v_wide[k];
           if (chop(product, highest, unit.fraction_bits) != product)
-            lost += min(Interval(1), 4 * square(std::ldexp(product, unit.fraction_bits - highest)));
+            lost += min(Interval(1), 4 * squared(std::ldexp(product, unit.fraction_bits - highest)));
         }
-        here += lost * square(std::ldexp(1.0, highest - unit.fraction_bits));
-        if (sum != 0) here += square(std::ldexp(1.0, exponent(sum) - unit.mantissa_bits));
+        here += lost * squared(std::ldexp(1.0, highest - unit.fraction_bits));
+        if (sum != 0) here += squared(std::ldexp(1.0, exponent(sum) - unit.mantissa_bits));
       }
       if (t % 3 == 2) {
         sums.end_part();
@@ -176,7 +176,7 @@ TEST(Heavy, TierPIsThatOfTheDocument) {
                        z.partial * (of.part_size + row.rounding_ratio * norm) + of.systematic +
                        of.score_lean + of.exponential + of.rounding_biased + turned + shared + theta * o;
     const Interval v = Interval(2) * of.group_variance + of.variance +
-                       (square(z.theta_sigma) + square(z.quotient) / 3) * square(o);
+                       (squared(z.theta_sigma) + squared(z.quotient) / 3) * squared(o);
     const Interval of_scores =
         Interval(row.systematic) + row.score_lean + row.eps + 5 * sqrt(Interval(row.variance));
     const Interval left = 1 - of_scores * (1 + second) - min(t.theta, 5 * Interval(z.theta_sigma) + theta) -
@@ -189,7 +189,7 @@ TEST(Heavy, TierPIsThatOfTheDocument) {
                                  row.rounding_relative * norm + Interval(row.rounding_floors) * row.v_max);
     const Interval plain = within(s, v + Interval(of.rounding_variance) / 3),
                    heavy = within(s + of.heavy + own,
-                                  v + square(lr * of.heavy / 5) + Interval(of.light_variance) / 3);
+                                  v + squared(lr * of.heavy / 5) + Interval(of.light_variance) / 3);
     p.add(b.p, row.heavy ? min(plain, heavy) : plain);
     few += row.heavy && heavy.high() < plain.low();
     Interval whole = within(s - of.rounding_biased - turned + exp(2 * lr) * rounded + own, v);
