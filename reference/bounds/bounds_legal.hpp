@@ -161,12 +161,11 @@ class LegalKernels {
                    keys.begin() + static_cast<std::ptrdiff_t>(std::min(keys.size(), from + tile)), random);
   }
 
-  // Keys and parts of an undeclared order: parts no longer than twice the mean.
+  // Keys and parts of an undeclared order: parts no longer than twice the mean. None follows V, which tier P
+  // takes for granted (BOUNDS.md, section 13).
   void deal(size_t head, size_t n, std::mt19937_64& random, assay_arithmetic& a,
             std::vector<size_t>& keys) const {
     const Weights& w = rows_[head];
-    const size_t channel = channels_[head];
-    const auto above = [&](size_t j) { return c_.v[j * dv_ + channel] > w.o[channel]; };
     const auto rising = [&](size_t i, size_t j) { return w.x[i] < w.x[j]; };
     const auto falling = [&](size_t i, size_t j) { return w.x[i] > w.x[j]; };
     const auto split = std::max(1, a.splits);
@@ -183,19 +182,12 @@ class LegalKernels {
         std::stable_sort(keys.begin(), keys.end(), falling);
         break;
       case 3:
-      case 4: {  // parts of one side of V: the maximum rises with every tile of these, and stays in those
-        const auto other = std::stable_partition(keys.begin(), keys.end(), above);
+      case 4: {  // parts in which the maximum rises with every tile, and others in which it stays
+        std::shuffle(keys.begin(), keys.end(), random);
+        const auto other = keys.begin() + static_cast<std::ptrdiff_t>(keys.size() / 2);
         std::stable_sort(keys.begin(), other, rising);
         std::stable_sort(other, keys.end(), falling);
-        a.split_interleaved = 0;
-        if (n % 6 == 4) {  // as many updates as there are tiles in each of these parts
-          const auto mine = static_cast<size_t>(other - keys.begin());
-          const size_t parts = std::max<size_t>(1, mine * static_cast<size_t>(a.splits) / keys.size());
-          std::vector<size_t> dealt;
-          for (size_t s = 0; s < parts; ++s)
-            for (size_t i = s; i < mine; i += parts) dealt.push_back(keys[i]);
-          std::copy(dealt.begin(), dealt.end(), keys.begin());
-        }
+        a.split_interleaved = n % 6 == 4 ? 1 : 0;
         break;
       }
       default:

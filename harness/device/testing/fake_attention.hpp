@@ -64,7 +64,7 @@ inline void attend(const assay_problem& p, const assay_tensors& ts, Behaviour be
   const int32_t page = p.op == ASSAY_OP_PAGED ? p.page_size : 16;
   const bool leans = behaviour == Behaviour::kLean ||
                      (behaviour == Behaviour::kLeanOnce && p.total_q > 0 && element(ts.q, 0, 0, 0) > 0);
-  const double size = leans ? 1.0016 : 1.0;
+  const double size = leans ? 1.0013 : 1.0;
   for (int r = 0; r < p.requests; ++r) {
     const bool frozen = behaviour == Behaviour::kFrozen;
     const int64_t n = frozen ? p.q_len[r] : cu_q[r + 1] - cu_q[r];

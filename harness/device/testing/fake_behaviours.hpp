@@ -37,7 +37,7 @@ enum class Behaviour {
   kPending,       // right, but leaves an error for whoever asks next
   kNoisy,         // right, but prints to stdout and stderr
   kUndeclared,    // right, declares no arithmetic
-  kLean,          // O too large by 0.16 %, declares P in bf16: within every bound
+  kLean,          // O too large by 0.13 %, declares P in bf16: within every bound
   kLeanOnce,      // the same where the first element of Q is positive
   kFrozen,        // right when called; a replay keeps the lengths the host had at capture
   kGridBound,     // right when called; a replay leaves out requests longer than at capture
@@ -113,7 +113,7 @@ inline Entry kBehaviours[] = {
     {Behaviour::kPending, "pending", "right, and leaves an error behind"},
     {Behaviour::kNoisy, "noisy", "prints to stdout and stderr"},
     {Behaviour::kUndeclared, "undeclared", "declares no arithmetic"},
-    {Behaviour::kLean, "lean", "O too large by 0.16 %, P declared in bf16"},
+    {Behaviour::kLean, "lean", "O too large by 0.13 %, P declared in bf16"},
     {Behaviour::kLeanOnce, "leanonce", "the same where the first element of Q is positive"},
     {Behaviour::kFrozen, "frozen", "replays with the lengths of the capture"},
     {Behaviour::kGridBound, "gridbound", "replays cut off at the lengths of the capture"},
