@@ -97,7 +97,7 @@ def test_half_written_last_line_is_left_out_and_said(tmp_path):
     assert "the last line is half written" in run.warnings[0]
 
 
-@pytest.mark.parametrize("text, message", [("{", "run.json:1:2: "), ("[]", "run.json:1:1: a list; expected an object")])
+@pytest.mark.parametrize("text, message", [("{", "run.json:1:2: "), ("[]", "run.json:1:1: a list; expected an object"), ("[" * 200000, "lists in lists without end")])
 def test_broken_run_json(report, tmp_path, text, message):
     synthetic.write(tmp_path, synthetic.rows(), None)
     (tmp_path / "run.json").write_text(text)

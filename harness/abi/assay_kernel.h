@@ -66,10 +66,10 @@ typedef struct assay_arithmetic {
   int32_t p_format;      /* enum assay_format of P in the second product */
   int32_t p_truncated;   /* P rounded toward zero instead of to nearest */
   int32_t row_sum_from_rounded_p;
-  /* Format that code * scale of K and V is rounded to, element by element, before the products. NONE: the
-   * codes themselves are multiplied and scales go on scores and results, or code * scale is rounded once to
-   * fp32 and multiplied in fp32 (ASSAY_ACC_FMA); both are allowed for. BF16, FP16: what a kernel does that
-   * dequantises for the matrix unit. FP32: room for one more rounding to fp32 than NONE. */
+  /* Format that code * scale of K and V is rounded to, element by element, before the products. NONE: codes
+   * are multiplied, scales go on scores and results (V's by token: into P before it is rounded, without
+   * order_declared), or code * scale is rounded once to fp32 and multiplied in fp32 (ASSAY_ACC_FMA); all
+   * are allowed for. BF16, FP16: dequantised for a matrix unit. FP32: one more rounding to fp32 than NONE. */
   int32_t dequant_format;
   int32_t partial_format, partial_lse_format; /* between splits */
   double rescale_lag_log2;                    /* lazy rescale threshold; 0 = always rescale */

@@ -24,10 +24,21 @@ struct RerunArguments {
   bool check_only = false;
 };
 
-std::vector<Row> chosen_rows(const RerunArguments& a) {
+// Rows that are gone have not failed, and have not passed either.
+void expect_whole(const nlohmann::json& run, size_t rows, const std::string& folder) {
+  const auto counted = run.find("rows");
+  const bool complete = run.value("complete", nlohmann::json()) == true;
+  if (!complete || counted == run.end() || !counted->is_number_integer()) return;
+  if (counted->get<int64_t>() != static_cast<int64_t>(rows))
+    throw InputError(fmt::format("{}/rows.csv has {} rows, and run.json says {}: the file was cut or edited",
+                                 folder, rows, counted->get<int64_t>()));
+}
+
+std::vector<Row> chosen_rows(const RerunArguments& a, const nlohmann::json& run) {
   const Pattern filter(a.filter, "--filter");
-  std::vector<Row> chosen;
-  for (Row& row : read_rows(a.folder + "/rows.csv", Columns::kSome).rows) {
+  std::vector<Row> chosen, all = read_rows(a.folder + "/rows.csv", Columns::kSome).rows;
+  expect_whole(run, all.size(), a.folder);
+  for (Row& row : all) {
     const bool outcome =
         a.outcomes.empty() ? is_failure(row)
                            : std::find(a.outcomes.begin(), a.outcomes.end(), row.outcome) != a.outcomes.end();
@@ -43,8 +54,8 @@ int rerun_command(RerunArguments& a, const std::vector<std::string>& words) {
   RunArguments& args = a.typed.args;
   const RunOptions typed = args.run;
   RunOptions& o = args.run;
-  o = options_from_json(read_run_json(a.folder).value("options", nlohmann::json::object()),
-                        a.folder + "/run.json");
+  const nlohmann::json run = read_run_json(a.folder);
+  o = options_from_json(run.value("options", nlohmann::json::object()), a.folder + "/run.json");
   if (typed.timeout_s > 0) o.timeout_s = typed.timeout_s;
   if (typed.worker_memory_bytes >= 0) o.worker_memory_bytes = typed.worker_memory_bytes;
   // The rows say which cases; what chose them before would only choose again.
@@ -59,7 +70,7 @@ int rerun_command(RerunArguments& a, const std::vector<std::string>& words) {
   if (a.check_only) o.timed = false;
   o.program = words[0];
   std::set<std::string> seen, lines, backends;
-  for (const Row& row : chosen_rows(a)) {
+  for (const Row& row : chosen_rows(a, run)) {
     const RowChoice choice{row.scenario, row.kernel, row.backend};
     args.before[choice.key()] = row.outcome;
     if (!seen.insert(choice.key()).second) continue;

@@ -137,6 +137,8 @@ def load(folder: pathlib.Path) -> Run:
             raise InputError(f"{path}:{error.lineno}:{error.colno}: {error.msg}; expected the run.json written by assay")
         except UnicodeDecodeError:
             raise InputError(f"{path}: not UTF-8; expected the run.json written by assay")
+        except RecursionError:
+            raise InputError(f"{path}: lists in lists without end; expected the run.json written by assay")
         if not isinstance(info, dict):
             raise InputError(f"{path}:1:1: a {type(info).__name__}; expected an object")
         version = info.get("schema_version", SCHEMA)

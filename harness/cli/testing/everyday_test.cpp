@@ -81,6 +81,12 @@ TEST_F(Everyday, RerunRunsWhatFailedWithTheOptionsOfTheRun) {
   const Output none = run({"rerun", path("out"), "--outcome", "invalid"});
   EXPECT_EQ(none.code, 0);
   EXPECT_THAT(none.out, HasSubstr("nothing to run again"));
+  // Rows that were lost have not passed.
+  const std::string rows = read_text(path("again/rows.csv"));
+  std::ofstream(path("again/rows.csv")) << rows.substr(0, rows.find('\n') + 1);
+  const Output lost = run({"rerun", path("again")});
+  EXPECT_EQ(lost.code, 2) << lost.out;
+  EXPECT_THAT(lost.err, HasSubstr("has 0 rows, and run.json says 4"));
   const Output bad = run({"rerun", path("out"), "--outcome", "lost"});
   EXPECT_EQ(bad.code, 2);
 }
