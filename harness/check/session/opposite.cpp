@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <iterator>
 
 #include "harness/base/error.hpp"
@@ -15,25 +16,6 @@ namespace assay {
 namespace {
 
 constexpr double kAgreement = 1.0 / 16;
-
-// First elements of all rows of a view, with the indices that lead there.
-template <class Visit>
-void each_row(const assay_tensor& t, const Visit& visit) {
-  const int rows = std::max(t.rank - 1, 0);
-  int64_t at[std::size(t.shape)] = {};
-  for (int i = 0; i < t.rank; ++i)
-    if (t.shape[i] <= 0) return;
-  for (bool more = true; more;) {
-    int64_t offset = 0;
-    for (int i = 0; i < rows; ++i) offset += at[i] * t.stride[i];
-    visit(offset, at);
-    more = false;
-    for (int i = rows - 1; i >= 0 && !more; --i) {
-      more = ++at[i] < t.shape[i];
-      if (!more) at[i] = 0;
-    }
-  }
-}
 
 constexpr int64_t kManyRows = 1 << 14;  // shared out to threads
 int64_t rows_of(const assay_tensor& t) {
@@ -220,55 +202,103 @@ void turn_rows(Inputs& inputs, const std::vector<TurnedRows>& all) {
   }
 }
 
+namespace {
+
+// One output before and after its values were turned, beside what the host holds now.
+struct TurnedOutput {
+  const assay_tensor &before, &after, &held;
+  const assay_tensor& marks;  // of parts, whose O is anything where they have no key; may be null
+  Operand operand;
+  bool turned;
+
+  const std::byte* at(const assay_tensor& t, int64_t element) const {
+    return static_cast<const std::byte*>(t.data) + element * format_bytes(t.format);
+  }
+  bool written(int64_t element) const {
+    const int bytes = format_bytes(before.format);
+    return !std::equal(at(before, element), at(before, element) + bytes, at(held, element));
+  }
+  // Nobody wrote to the row, before or after: most rows of a cache.
+  bool untouched(int64_t offset) const {
+    const int bytes = format_bytes(before.format), last = before.rank - 1;
+    uint8_t value[8] = {};
+    for (int64_t d = 0; d < before.shape[last]; ++d) {
+      const int64_t element = offset + d * before.stride[last];
+      const std::byte* const now = at(held, element);
+      if (std::memcmp(at(after, element), now, static_cast<size_t>(bytes)) != 0) return false;
+      std::memcpy(value, at(before, element), static_cast<size_t>(bytes));
+      if (std::memcmp(value, now, static_cast<size_t>(bytes)) == 0) continue;
+      if (!turned) return false;
+      turn(value, before.format, bytes);
+      if (std::memcmp(value, now, static_cast<size_t>(bytes)) != 0) return false;
+    }
+    return true;
+  }
+  // What is wrong in a row, or "".
+  std::string fault(int64_t row) const {
+    const int64_t offset = row_offset(before, row);
+    if (untouched(offset)) return "";
+    const int last = before.rank - 1;
+    int64_t index[std::size(before.shape)] = {};
+    for (int axis = last - 1; axis >= 0; --axis)
+      index[axis] = row % before.shape[axis], row /= before.shape[axis];
+    if (operand == Operand::kPartialO && marks.data != nullptr) {
+      int64_t mark = 0;
+      for (int axis = 0; axis < last; ++axis) mark += index[axis] * marks.stride[axis];
+      if (!std::isfinite(load(marks.format, marks.data, mark))) return "";
+    }
+    double squares = 0;
+    int64_t count = 0;
+    for (int64_t d = 0; d < before.shape[last]; ++d) {
+      const int64_t element = offset + d * before.stride[last];
+      if (const double x = load(before.format, before.data, element); std::isfinite(x) && written(element))
+        squares += x * x, ++count;
+    }
+    if (count == 0) return "";
+    const double size = stays(operand) ? 1 : std::sqrt(squares / static_cast<double>(count));
+    for (int64_t d = 0; d < before.shape[last]; ++d) {
+      const int64_t element = offset + d * before.stride[last];
+      const double was = load(before.format, before.data, element),
+                   is = load(after.format, after.data, element);
+      if (!std::isfinite(was) || !written(element)) continue;
+      const double expected = turned ? -was : was;
+      if (std::fabs(is - expected) <= kAgreement * (std::fabs(was) + size) + step(before.format, was))
+        continue;
+      std::string place;
+      for (int axis = 0; axis < last; ++axis) place += fmt::format("{}, ", index[axis]);
+      return fmt::format("{}[{}{}] is {:g} where {:g} is right", operand_name(operand), place, d, is,
+                         expected);
+    }
+    return "";
+  }
+};
+
+}  // namespace
+
 std::string not_as_turned(const Inputs& inputs, const Snapshot& before, const Snapshot& after,
                           bool opposite) {
   const Problem& p = inputs.problem;
-  std::string why;
-  for (int i = 0; i < kOperandCount && why.empty(); ++i) {
+  for (int i = 0; i < kOperandCount; ++i) {
     const auto operand = static_cast<Operand>(i);
     if (operand == Operand::kWorkspace || !is_output(p, operand)) continue;
     if (operand == Operand::kV && p.layout == ASSAY_LAYOUT_MLA) continue;  // a part of K
     const assay_tensor a = before.view(inputs, operand), b = after.view(inputs, operand);
     const assay_tensor& held = tensor_of(inputs.tensors, operand);  // what was there before any run
     if (a.data == nullptr || b.data == nullptr || a.rank < 1 || format_bytes(a.format) < 1) continue;
-    const int bytes = format_bytes(a.format), last = a.rank - 1;
-    const bool turned = opposite && !stays(operand);
     const assay_tensor marks = before.view(inputs, Operand::kPartialLse);
-    each_row(a, [&](int64_t offset, const int64_t* index) {
-      if (!why.empty()) return;
-      if (operand == Operand::kPartialO && marks.data != nullptr) {  // of parts without a key: anything
-        int64_t mark = 0;
-        for (int axis = 0; axis < last; ++axis) mark += index[axis] * marks.stride[axis];
-        if (!std::isfinite(load(marks.format, marks.data, mark))) return;
+    const TurnedOutput output = {a, b, held, marks, operand, opposite && !stays(operand)};
+    const int64_t rows = rows_of(a);
+    int64_t first = rows;  // with a fault
+    std::string why;
+#pragma omp parallel for schedule(static) if (rows > kManyRows)
+    for (int64_t row = 0; row < rows; ++row)
+      if (std::string one = output.fault(row); !one.empty()) {
+#pragma omp critical
+        if (row < first) first = row, why = std::move(one);
       }
-      const auto written = [&](int64_t at) {
-        return !std::equal(static_cast<const std::byte*>(a.data) + at * bytes,
-                           static_cast<const std::byte*>(a.data) + (at + 1) * bytes,
-                           static_cast<const std::byte*>(held.data) + at * bytes);
-      };
-      double squares = 0;
-      int64_t count = 0;
-      for (int64_t d = 0; d < a.shape[last]; ++d) {
-        const int64_t at = offset + d * a.stride[last];
-        if (const double x = load(a.format, a.data, at); std::isfinite(x) && written(at))
-          squares += x * x, ++count;
-      }
-      if (count == 0) return;
-      const double size = stays(operand) ? 1 : std::sqrt(squares / static_cast<double>(count));
-      for (int64_t d = 0; d < a.shape[last] && why.empty(); ++d) {
-        const int64_t at = offset + d * a.stride[last];
-        const double was = load(a.format, a.data, at), is = load(b.format, b.data, at);
-        if (!std::isfinite(was) || !written(at)) continue;
-        const double expected = turned ? -was : was;
-        if (std::fabs(is - expected) <= kAgreement * (std::fabs(was) + size) + step(a.format, was)) continue;
-        std::string place;
-        for (int axis = 0; axis < last; ++axis) place += fmt::format("{}, ", index[axis]);
-        why = fmt::format("{}[{}{}] is {:g} where {:g} is right", operand_name(operand), place, d, is,
-                          expected);
-      }
-    });
+    if (!why.empty()) return why;
   }
-  return why;
+  return "";
 }
 
 }  // namespace assay
