@@ -157,7 +157,9 @@ class Scoped {
       }
       return least;
     };
-    pair.earned = std::min(alone(a), alone(b)) - pair.misfit >= kEarned * tester_.nothing(count_);
+    const double one = std::min(alone(a), alone(b));
+    pair.earned = one - pair.misfit >= kEarned * tester_.nothing(count_) ||
+                  (one > kLegalMisfit && pair.misfit < kLegalMisfit / 2);
   }
 
  private:
@@ -312,7 +314,9 @@ std::optional<Pair> second_on_first(const Clues& clues, Tester& tester, const st
     if (best && least.misfit >= best->misfit) continue;
     double base_leaves = 0;
     for (size_t i = 0; i < samples; ++i) base_leaves += tester.of(base, i).total;
-    if (base_leaves / static_cast<double>(samples) - least.misfit < kEarned * tester.nothing(samples))
+    base_leaves /= static_cast<double>(samples);
+    if (base_leaves - least.misfit < kEarned * tester.nothing(samples) &&
+        (base_leaves <= kLegalMisfit || least.misfit >= kLegalMisfit / 2))
       continue;
     all.push_back(std::move(more[least.at]));
     best = Pair{first, all.size() - 1, least.misfit, {}, {}};

@@ -8,6 +8,8 @@
 
 #include <cmath>
 
+#include "harness/explain/families/mask_rule.hpp"
+#include "harness/explain/families/row_block.hpp"
 #include "harness/explain/misfit.hpp"
 #include "harness/explain/rounding.hpp"
 #include "harness/input/inputs.hpp"
@@ -40,7 +42,38 @@ const char* const kLines[] = {
     "prefill h=4/4 d=48/32 q=fp32 mask=full window=7/3 alibi=linear batch=1q20s33_1q3 seed=3",
     "paged h=6/2 d=32 q=fp32 kv=int8:token_head chunk=16 table=token batch=2q1s40_1q20s45 seed=4",
     "paged h=4/1 d=40/32 q=fp32 layout=mla kv=fp8_e4m3 sinks=on table=csr batch=2q1s40_1q3s20_1q0s0 seed=5",
+    "paged h=4/2 d=32 q=fp32 mask=tree positions=depth alibi=linear window=12 batch=2q5s30_1q6s20 seed=6",
+    "paged h=4/2 d=32 q=fp32 first=50 window=9 batch=2q5s30_1q6s20 seed=7",
 };
+
+// The mask rule with nothing changed is that of the case, and a block of rows sees what any of its rows sees.
+TEST(Predict, MaskRulesAndBlocksOfRowsAgreeWithTheDefinition) {
+  for (const char* line : kLines) {
+    const Case c(line);
+    const Problem& p = c.problem;
+    Predictor predictor(p, c.host(), default_arithmetic());
+    const MaskRule given = given_mask(p);
+    for (const RowId& row : c.rows()) {
+      const Cell cell{row.request, row.row, 0};
+      KvStore& store = predictor.store(cell.request, 0);
+      const int64_t first = p.first_key.empty() ? 0 : p.first_key[cell.request];
+      const Scene scene{p, cell, store, store.keys(),
+                        static_cast<int32_t>(row_position(p, cell.request, cell.row) - first)};
+      for (int32_t j = 0; j < store.keys(); ++j)
+        ASSERT_EQ(given.sees(scene, j), visible(p, cell.request, cell.row, j)) << line << " key " << j;
+      for (const RowBlock& block : row_blocks(p)) {
+        const auto [from, to] = block.rows(p, cell);
+        ASSERT_LE(from, cell.row);
+        ASSERT_GE(to, cell.row);
+        const KeyRange keys = block.keys(p, cell);
+        for (int32_t r = from; r <= to; ++r)
+          for (int32_t j = 0; j < store.keys(); ++j)
+            if (visible(p, cell.request, r, j) && p.mask != ASSAY_MASK_TREE)
+              ASSERT_TRUE(j >= keys.begin && j < keys.end) << line << ": " << block.words() << " key " << j;
+      }
+    }
+  }
+}
 
 TEST(Predict, AgreesWithTheDefinition) {
   for (const char* line : kLines) {

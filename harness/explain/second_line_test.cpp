@@ -130,5 +130,47 @@ TEST(SecondLine, PairsOfWhichNeitherHelpsAloneAreFound) {
   EXPECT_THAT(text, HasSubstr("(two causes)"));
 }
 
+// The first 64 keys are all that the requests of this line have, so that the scores seem to be doubled
+// everywhere; with more keys they are not. The form that fits there explains both.
+TEST(SecondLine, AnotherFormOfTheCauseThatExplainsBothLinesTakesItsPlace) {
+  const std::string line = "paged h=4/2 d=64 batch=3q1s50 seed=3";
+  const Mistakes first_run = [](const Problem&, Rules& rules) {
+    rules.score = [](const Scene&, const Term& t, ScoreParts parts) {
+      if (t.position < 64) parts.scale *= 2;
+      return standard_score(parts);
+    };
+  };
+  EXPECT_THAT(said(line, first_run, false), HasSubstr("scores times 2\n"));
+  const std::string both = said(line, first_run, true);
+  EXPECT_THAT(both, HasSubstr("so        the softmax scale is off by a factor"));
+  EXPECT_THAT(both, HasSubstr("in the first of the runs of 64 keys"));
+}
+
+// The LSE of several parts without the largest of theirs: one mistake, which a second word about the LSE
+// would only follow more closely.
+TEST(SecondLine, TwoWordsForOneMistakeAreNoPair) {
+  const std::string line = "paged h=4/2 d=64 batch=2q1s150_1q9s90 seed=3";
+  const std::string text = said(
+      line,
+      [](const Problem&, Rules& rules) {
+        rules.arithmetic.tile_keys = 32, rules.arithmetic.splits = 3;
+        rules.merge_lse = [](const Scene&, const std::vector<SplitPart>& parts, double lse) {
+          double top = -1e300;
+          for (const SplitPart& p : parts) top = std::max(top, p.lse);
+          return lse - top;
+        };
+      },
+      true, [](assay_arithmetic& a) { a.order_declared = 0, a.tile_keys = 32, a.splits = 3; });
+  EXPECT_THAT(text, HasSubstr("so        the LSE lacks the maximum"));
+  EXPECT_THAT(text, Not(HasSubstr("(two causes)")));
+}
+
+TEST(SecondLine, AConstantInTheRowSumIsNoFactor) {
+  const std::string text = said(
+      "paged h=4/2 d=64 batch=2q1s70_1q9s90 seed=3",
+      [](const Problem&, Rules& rules) { rules.sum_offset = 0.01; }, true);
+  EXPECT_THAT(text, HasSubstr("so        a constant is added to the row sum"));
+}
+
 }  // namespace
 }  // namespace assay

@@ -168,7 +168,7 @@ void orders(const Clues& clues, Hypotheses& out) {
   };
   for (int32_t bit = 1; bit < n; bit *= 2) {
     add(fmt::format("dimensions exchanged by {}", bit), 0.3, [bit](int32_t d) { return d ^ bit; });
-    if (bit > 1) add(fmt::format("dimensions modulo {}", bit), 0.3, [bit](int32_t d) { return d % bit; });
+    add(fmt::format("dimensions modulo {}", bit), 0.3, [bit](int32_t d) { return d % bit; });
     for (int32_t run : {8, 16, 32, 64})
       if (2 * bit < run && run <= n)
         for (bool last : {false, true})
@@ -225,7 +225,7 @@ void orders(const Clues& clues, Hypotheses& out) {
     };
     out.push_back(std::move(h));
   };
-  for (int32_t run = 2; run < dv; run *= 2)
+  for (int32_t run = 1; run < dv; run *= 2)
     result(fmt::format("dimensions modulo {}", run), [run](int32_t d) { return d % run; });
   result("even dimensions first", [dv](int32_t d) { return d < dv / 2 ? 2 * d : 2 * (d - dv / 2) + 1; });
   result("halves interleaved", [dv](int32_t d) { return d / 2 + d % 2 * (dv / 2); });

@@ -135,8 +135,8 @@ void factor_family(const Clues& clues, Hypotheses& out) {
     };
   };
   // Keys and values have a factor of their own only where they are codes; elsewhere the scores have it, or O.
-  // K that was never loaded, or Q.
-  scores("scale.softmax", "scores all zero", 0.2, 0);
+  // Q or K that was never loaded.
+  scores("dims.qk_dropped", "all dimensions: the scores are zero", 0.2, 0);
   const double k = fit(score_rule), v = fit(value_rule);
   const size_t fitted = out.size();
   const bool quantised_k = p.k_scale != ASSAY_SCALE_NONE, quantised_v = p.v_scale != ASSAY_SCALE_NONE;

@@ -58,6 +58,11 @@ inline std::vector<HeadMap> query_head_maps(const Problem& p) {
     };
     maps.insert(maps.end(), more.begin(), more.end());
   }
+  if (kv > 1)
+    for (int32_t size : {g - 1, g + 1, 2 * g, 2, 3, 4, 8})
+      if (size > 0 && size != g)
+        maps.push_back({"groups begin every " + std::to_string(size) + " heads", 0.1,
+                        [=](int32_t h) { return (h / g * size + h % g) % q; }});
   if (g > 1 && kv > 1) {
     maps.push_back(
         {"heads modulo KV heads times the group", 0, [g, kv](int32_t h) { return h % kv * g + h / kv; }});

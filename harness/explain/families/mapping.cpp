@@ -48,6 +48,24 @@ void query_heads(const Clues& clues, Hypotheses& out) {
   }
 }
 
+// The head's place indexed by something else.
+void query_heads_by(const Clues& clues, Hypotheses& out) {
+  const int32_t q = clues.problem().heads_q;
+  using Of = int32_t (*)(const Cell&);
+  const std::pair<const char*, Of> others[] = {{"request's", [](const Cell& c) { return c.request; }},
+                                               {"row's", [](const Cell& c) { return c.row; }}};
+  for (const auto& [whose, of] : others) {
+    Hypothesis h =
+        propose(clues, "heads.q_swapped", fmt::format("head of the {} number (query)", whose), 0.3);
+    h.rules.query_of = [of = of, q](const Scene& s) {
+      Cell c = s.cell;
+      c.head = of(c) % q;
+      return c;
+    };
+    out.push_back(std::move(h));
+  }
+}
+
 // Cell of a packed row number.
 Cell at_packed(const Problem& p, const std::vector<int32_t>& first, int64_t packed, Cell c) {
   const auto total = static_cast<int64_t>(first.back());
@@ -267,6 +285,7 @@ void dims(const Clues& clues, Hypotheses& out) {
 void mapping_family(const Clues& clues, Hypotheses& out) {
   kv_heads(clues, out);
   query_heads(clues, out);
+  query_heads_by(clues, out);
   rows(clues, out);
   dims(clues, out);
 }

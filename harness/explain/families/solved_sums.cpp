@@ -2,6 +2,7 @@
 // The sums of the softmax, step by step: an exponential in another base where weights are made but not where
 // sums are rescaled, row sums of a tile rounded by themselves, maxima that leave lanes out, constants that
 // join the row sum, sinks in another base, and what one place of a part does with some lanes of its tiles.
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numbers>
@@ -138,6 +139,40 @@ void sinks(Sums& add) {
       }
 }
 
+// Loops over a tile that end, or begin, some lanes from where they should, the partly filled tile included:
+// what they leave out of a sum, or of the buffers, which hold zeros there.
+void short_loops(Sums& add) {
+  struct What {
+    std::string_view cause;
+    const char* words;
+    void (*change)(Term&);
+  };
+  const What whats[] = {
+      {"keys.one_dropped", "left out", [](Term& t) { t.weight = 0; }},
+      {"softmax.l_missing_key", "missing from the row sum", [](Term& t) { t.in_sum = 0; }},
+      {"keys.lanes_v_dropped", "not in the output, though in the row sum", [](Term& t) { t.in_output = 0; }},
+      {"keys.lanes_stale", "zeros in place of K", [](Term& t) { t.k_factor = 0; }},
+      {"keys.lanes_stale", "zeros in place of K and V", [](Term& t) { t.zero = true; }}};
+  for (int32_t tile : {8, 16, 32, 64, 128})
+    for (int32_t count : {1, 2, 4, 8})
+      for (bool last : {true, false})
+        for (const What& what : whats) {
+          if (count >= tile) continue;
+          add.put(what.cause,
+                  fmt::format("the {} {} of every run of {} keys, partly filled or not, {}",
+                              last ? "last" : "first", count, tile, what.words),
+                  0.4 + 0.05 * (count > 1), [=, change = what.change](Rules& r) {
+                    r.edit_terms = [=](Scene& s, std::vector<Term>& terms) {
+                      for (Term& t : terms) {
+                        const int32_t lane = t.position % tile;
+                        const int32_t held = std::min(tile, s.kv_len - (t.position - lane));
+                        if (last ? lane >= held - count : lane < count) change(t);
+                      }
+                    };
+                  });
+        }
+}
+
 // Some lanes of the tiles at one place of their part.
 void placed_lanes(Sums& add) {
   struct Lanes {
@@ -228,6 +263,7 @@ void solved_sum_family(const Clues& clues, Hypotheses& out) {
   maxima(add);
   if (clues.wants("softmax.row_sum_offset")) constants(add, Fit(clues));
   sinks(add);
+  short_loops(add);
   placed_lanes(add);
 }
 
