@@ -350,7 +350,7 @@ TEST(StepJudge, StagesKeepMemoryFromRunToRun) {
   const std::string fake = ASSAY_BINARY_DIR "/testing/libassay_fake.so";
   if (!std::filesystem::exists(fake)) GTEST_SKIP() << "no fake backend in this build";
   const std::string line = "step h=4/2 d=64 batch=2q1s300_1q1s40_1q12";
-  for (const std::string& pipeline : {"step_aiter_fa_cpu", "step_ixformer_fa_cpu"}) {
+  for (const std::string pipeline : {"step_aiter_fa_cpu", "step_ixformer_fa_cpu"}) {
     const auto by = [&](const std::string& kernel) {
       std::string stages;
       for (const char* place : {"decode", "prefill"}) {

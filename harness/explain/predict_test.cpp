@@ -68,8 +68,9 @@ TEST(Predict, MaskRulesAndBlocksOfRowsAgreeWithTheDefinition) {
         const KeyRange keys = block.keys(p, cell);
         for (int32_t r = from; r <= to; ++r)
           for (int32_t j = 0; j < store.keys(); ++j)
-            if (visible(p, cell.request, r, j) && p.mask != ASSAY_MASK_TREE)
+            if (visible(p, cell.request, r, j) && p.mask != ASSAY_MASK_TREE) {
               ASSERT_TRUE(j >= keys.begin && j < keys.end) << line << ": " << block.words() << " key " << j;
+            }
       }
     }
   }
