@@ -237,8 +237,11 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   const T merging = merged(c, norm);
   const T one_way = c.rounding_biased + (truncated_ ? 0.5 : 0.0) * c.rounding;
   const T random = kLambda * root(c.rounding_variance * rounding_share_);
+  // What the product of maximum and factor is rounded by moves the row sum, and not weights that stand on P's
+  // grid whatever happens.
+  const T stands = row_.known > 0 && !joint_ ? T(z_.top_rounding * norm) : every<T>(0);
   const T systematic_p = systematic + smaller(c.systematic, beside_known(c)) + c.score_lean + c.exponential +
-                         one_way + turned<T>(c.flips, random) + shared(z_.tile_shared) + merging +
+                         one_way + turned<T>(c.flips, random) + shared(z_.tile_shared) + merging + stands +
                          of_row_ * size;
   const T smooth = variance + c.variance + of_row_variance_ * square(c.o);
   b.p = b.p_rounded = every<T>(kInf);

@@ -150,7 +150,8 @@ TEST(Heavy, TierPIsThatOfTheDocument) {
     row.score_lean = some(0.01), row.eps = 1e-6, row.rounding_ratio = some(0.06);
     row.rounding_relative = some(0.05), row.rounding_floors = some(0.01), row.own = some(0.01);
     row.absorbed = some(1e-5), row.absorbed_pv = some(1e-5), row.one_way = some(1), row.updated = some(4);
-    row.updates = some(5), row.drift = n % 5 == 0 ? some(1e-3) : 0;
+    row.updates = some(5), row.known = n % 7 == 1 ? some(0.9) : 0;
+    row.drift = n % 5 == 0 && row.known == 0 ? some(1e-3) : 0;
     ChannelFacts<double> of;
     of.o = some(1), of.second = 1 + some(4), of.mass = some(1.5),
     of.replayed = of.o + some(n % 4 != 0 ? 0.0015 : 0.1);
@@ -174,7 +175,8 @@ TEST(Heavy, TierPIsThatOfTheDocument) {
                        Interval(z.v_relative) * of.mass + of.sum_lean +
                        Interval(row.absorbed_pv) * of.swallowed +
                        z.partial * (of.part_size + row.rounding_ratio * norm) + of.systematic +
-                       of.score_lean + of.exponential + of.rounding_biased + turned + shared + theta * o;
+                       of.score_lean + of.exponential + of.rounding_biased + turned + shared + theta * o +
+                       (row.known > 0 ? z.top_rounding : 0) * norm;
     const Interval v = Interval(2) * of.group_variance + of.variance +
                        (squared(z.theta_sigma) + squared(z.quotient) / 3) * squared(o);
     const Interval of_scores =

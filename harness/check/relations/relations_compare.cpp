@@ -99,8 +99,7 @@ Agreement agreement(const Problem& p, const std::vector<RowId>& rows, const Rela
 Agreement sink_agreement(const Problem& p, const std::vector<RowId>& rows, const RelationRun& low,
                          const RelationRun& none) {
   return agreement_where(p, rows, low, none, [&](RowId row, int32_t head) {
-    const double least = none.least_lse(row, head);
-    return least == -std::numeric_limits<double>::infinity() || least > kNoSink + kNothingBeside;
+    return none.sees_nothing(row, head) || none.least_lse(row, head) > kNoSink + kNothingBeside;
   });
 }
 

@@ -121,6 +121,10 @@ double RelationRun::lse_slack(RowId id, int32_t head) const {
   return bound + rounding(ASSAY_FP32, largest);
 }
 
+bool RelationRun::sees_nothing(RowId id, int32_t head) const {
+  return std::isinf(bounded_->value.lse[index(id) * bounded_->value.heads_q + head]);
+}
+
 double RelationRun::least_lse(RowId id, int32_t head) const {
   return bounded_->value.lse[index(id) * bounded_->value.heads_q + head] - lse_slack(id, head);
 }

@@ -45,8 +45,9 @@ class RelationRun {
   // Half-widths about the exact value with the rounding of the output, for bounded rows.
   double o_slack(RowId, int32_t head, int32_t dim) const;
   double lse_slack(RowId, int32_t head) const;
-  // The least that the LSE of a bounded row may be; -infinity of one without keys.
+  // The least that the LSE of a bounded row may be; -infinity also where nothing bounds it.
   double least_lse(RowId, int32_t head) const;
+  bool sees_nothing(RowId, int32_t head) const;  // its exact LSE is -infinity
 
  private:
   const DerivedCall& call_;
