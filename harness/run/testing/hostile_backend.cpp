@@ -195,7 +195,8 @@ int copy_to_host(void* to, const void* from, int64_t bytes, char* error, size_t 
   if (left_undone != nullptr) left_undone();
   return inner_to_host(to, from, bytes, error, size);
 }
-// Calls in a row, by the host's clock; or far more than it says (with what it does between two of them), or no time.
+// Calls in a row, by the host's clock; or far more than it says (with what it does between two of them), or
+// no time.
 int time_runs(const assay_kernel* kernel, const assay_problem* p, const assay_tensors* t, assay_plan* made,
               int64_t, int32_t count, const assay_change* changes, const int32_t* first, double* us,
               char* error, size_t size) {
