@@ -9,6 +9,7 @@
 #include "harness/explain/cut.hpp"
 #include "harness/explain/families/fit.hpp"
 #include "harness/explain/families/mask_rule.hpp"
+#include "harness/explain/families/term_mistakes.hpp"
 
 namespace assay {
 namespace {
@@ -198,21 +199,9 @@ void lanes(Keys& add) {
   for (int32_t t : add.clues().tile_sizes) tiles.push_back(t);
   std::sort(tiles.begin(), tiles.end());
   tiles.erase(std::unique(tiles.begin(), tiles.end()), tiles.end());
-  struct What {
-    std::string_view cause;
-    const char* words;
-    double Term::*field;
-    double value;
-  };
-  const What whats[] = {
-      {"keys.one_dropped", "left out", &Term::weight, 0},
-      {"keys.one_doubled", "counted twice", &Term::weight, 2},
-      {"softmax.l_missing_key", "missing from the row sum", &Term::in_sum, 0},
-      {"softmax.l_extra_key", "twice in the row sum", &Term::in_sum, 2},
-      {"keys.lanes_v_dropped", "not in the output, though in the row sum", &Term::in_output, 0}};
   for (int32_t tile : tiles) {
     if (tile >= add.problem().max_kv_len()) break;
-    for (const What& what : whats)
+    for (const TermMistake& what : kTermMistakes)
       for (bool last : {false, true}) {
         const auto of = [=, field = what.field, value = what.value](int32_t n) -> Edit {
           return [=](Scene&, std::vector<Term>& terms) {
@@ -228,7 +217,7 @@ void lanes(Keys& add) {
       }
   }
   // Every n-th key.
-  for (const What& what : whats)
+  for (const TermMistake& what : kTermMistakes)
     for (bool last : {false, true}) {
       const auto of = [=, field = what.field, value = what.value](int32_t n) -> Edit {
         return [=](Scene&, std::vector<Term>& terms) {

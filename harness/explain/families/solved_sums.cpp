@@ -9,6 +9,7 @@
 
 #include "harness/explain/cut.hpp"
 #include "harness/explain/families/fit.hpp"
+#include "harness/explain/families/term_mistakes.hpp"
 #include "harness/problem/names.hpp"
 
 namespace assay {
@@ -208,25 +209,13 @@ void placed_lanes(Sums& add) {
        [](int32_t at, int32_t of, int32_t part, int32_t n) { return at < of - 1 || part < n - 1; }},
       {"odd tiles of a part", [](int32_t at, int32_t, int32_t, int32_t) { return at % 2 == 1; }},
   };
-  struct What {
-    std::string_view cause;
-    const char* words;
-    double Term::*field;
-    double value;
-  };
-  const What whats[] = {
-      {"keys.one_dropped", "left out", &Term::weight, 0},
-      {"keys.one_doubled", "counted twice", &Term::weight, 2},
-      {"softmax.l_missing_key", "missing from the row sum", &Term::in_sum, 0},
-      {"softmax.l_extra_key", "twice in the row sum", &Term::in_sum, 2},
-      {"keys.lanes_v_dropped", "not in the output, though in the row sum", &Term::in_output, 0}};
   for (const Layout& layout : add.tilings()) {
     Rules cut;
     layout.apply(cut);
     const int32_t tile = layout.tile_keys;
     for (const Place& place : places)
       for (const Lanes& some : lanes)
-        for (const What& what : whats) {
+        for (const TermMistake& what : kTermMistakes) {
           if (!add.clues().wants(what.cause)) continue;
           add.put(what.cause, fmt::format("{} of {} {}{}", some.words, place.words, what.words, layout.words),
                   0.5 + layout.cost / 2, [&](Rules& r) {
