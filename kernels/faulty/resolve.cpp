@@ -63,7 +63,7 @@ Resolved resolve(const Arithmetic& a, const assay_problem& p) {
 
   // The header has a P of any place on its grid where the order is undeclared; of the formats, bf16 has room.
   const bool bf16_p = unit.p_format == ASSAY_BF16 || (unit.p_format == kOfOperands && half == ASSAY_BF16);
-  r.v_scale_in_p = a.v_scale_in_p && v_by_token && a.undeclared.order && !fp32 && !lanes && !int8 && bf16_p &&
+  r.v_scale_in_p = a.v_scale_in_p && v_by_token && a.undeclared.order && !fp32 && !lanes && bf16_p &&
                    unit.pv.kind == ASSAY_ACC_BLOCK && !k_channel && !a.row_sum_from_rounded_p &&
                    !a.sum_by_unit;
   if (r.v_scale_in_p) {
