@@ -81,12 +81,12 @@ typedef struct assay_arithmetic {
    * 0 also covers Q's code * scale rounded once to fp32 with fp32 products (ASSAY_ACC_FMA). */
   double q_rounding;
   /* Replay: with order_declared the kernel promises that tile_keys, tile_reverse, splits, split_keys,
-   * rescale_lag_log2, p_offset_log2 and p_format describe exactly what happens, so that the rounding of
-   * P can be repeated. Tile t of a request holds its keys t * tile_keys .. (t + 1) * tile_keys - 1; the
-   * running maximum of a row advances once per tile, over the visible keys of the tile (and starts at the
-   * sink where sink_first is set). Part s of S holds the tiles floor(T s / S) .. floor(T (s + 1) / S) - 1
-   * of T = ceil(kv_len / tile_keys), or the keys s * split_keys .. when split_keys > 0, or as at item_rows.
-   */
+   * rescale_lag_log2, p_offset_log2 and p_format are what happens, so that the rounding of P is repeated.
+   * Tile t of a request holds its keys t * tile_keys .. (t + 1) * tile_keys - 1; a row's running maximum
+   * advances once per tile, over its visible keys (and starts at the sink where sink_first is set). Part s of
+   * S holds the tiles floor(T s / S) .. floor(T (s + 1) / S) - 1 of T = ceil(kv_len / tile_keys), or the keys
+   * s * split_keys .. when split_keys > 0, or as at item_rows. 0: keys come in any order and make any parts,
+   * but for the values of V, which have no say in either (Q, K, positions and sizes may). */
   int32_t order_declared;
   int32_t split_keys;       /* keys of a part; a multiple of tile_keys; 0 = `splits` even parts */
   int32_t sink_first;       /* the sink is in the running maximum from the start; 0 = joined at the end */
