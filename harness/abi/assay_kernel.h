@@ -85,8 +85,8 @@ typedef struct assay_arithmetic {
    * Tile t of a request holds its keys t * tile_keys .. (t + 1) * tile_keys - 1; a row's running maximum
    * advances once per tile, over its visible keys (and starts at the sink where sink_first is set). Part s of
    * S holds the tiles floor(T s / S) .. floor(T (s + 1) / S) - 1 of T = ceil(kv_len / tile_keys), or the keys
-   * s * split_keys .. when split_keys > 0, or as at item_rows. 0: keys come in any order and make any parts,
-   * but for the values of V, which have no say in either (Q, K, positions and sizes may). */
+   * s * split_keys .. when split_keys > 0, or as at item_rows. 0: tiles (tile_keys > 0) come as tile_reverse
+   * says where splits is 1; else keys come in any order and make any parts, in which V's values have no say. */
   int32_t order_declared;
   int32_t split_keys;       /* keys of a part; a multiple of tile_keys; 0 = `splits` even parts */
   int32_t sink_first;       /* the sink is in the running maximum from the start; 0 = joined at the end */
