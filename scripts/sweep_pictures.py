@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws the sweeps of scenarios/sweeps*.suite: what the numbers that a server chooses do to the time of a step.
 
-Usage: sweep_pictures.py FOLDER OUT [--accept RATE,...] [--cache cold|hot] [--workers COUNT]
+Usage: sweep_pictures.py FOLDER... OUT [--accept RATE,...] [--cache cold|hot] [--workers COUNT]
 
-FOLDER holds a run of a sweep; OUT, a folder, gets a picture for every sweep that the run has rows of:
+A FOLDER holds a run of a sweep, or of a part of it; OUT, a folder, gets a picture for every sweep that the run has rows of:
 
   drafts.png   tokens/s of draft decode and verification by branches (top-k) and drafts, at given chances that a draft is accepted
   chunks.png   time of extends by the token budget of their chunks, a line per pipeline
@@ -45,7 +45,7 @@ def facts(line: str) -> dict | None:
     given = dict(re.findall(r"(\w+)=(\S+)", line))
     rows = int(batch[2])
     return {"tree": given.get("mask") == "tree", "drafted": int(given["drafted"]) if "drafted" in given else None,
-            "depth": given.get("positions") == "depth", "budget": tokens(given["budget"]) if "budget" in given else None,
+            "depth": given.get("positions") == "depth", "budget": tokens(given.get("budget", "32k")),
             "prefix": tokens(given.get("prefix", "0")), "requests": int(batch[1]), "rows": rows,
             "keys": tokens(batch[3]) if batch[3] else rows, "shared": tokens(batch[4]) if batch[4] else 0,
             "heads": tuple(int(x) for x in (given.get("h", "32/8") + "/" + given.get("h", "32/8")).split("/")[:2])}
@@ -167,7 +167,7 @@ def draw_cascade(table: pd.DataFrame) -> plt.Figure:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder")
+    parser.add_argument("folder", nargs="+")
     parser.add_argument("out")
     parser.add_argument("--accept", default=RATES, help=f"chances that a draft is accepted ({RATES})")
     parser.add_argument("--cache", default="hot", choices=["cold", "hot"])
@@ -181,7 +181,7 @@ def main(arguments: list[str]) -> int:
         print(f"--accept {args.accept}: expected chances from 0 to below 1, joined by commas", file=sys.stderr)
         return 2
     try:
-        rows = timed(reading.load(pathlib.Path(args.folder)).rows, args.cache)
+        rows = pd.concat([timed(reading.load(pathlib.Path(folder)).rows, args.cache) for folder in args.folder])
     except reading.InputError as error:
         print(error, file=sys.stderr)
         return 2
@@ -189,12 +189,12 @@ def main(arguments: list[str]) -> int:
     if not rows.empty:
         if not (drafts := draft_table(rows, rates)).empty:
             pictures["drafts"] = draw_drafts(drafts)
-        if not (chunks := rows[rows.budget.notna()]).empty:
+        if not (chunks := rows[~rows.tree & (rows.rows > 1) & (rows.shared == 0)]).empty:
             pictures["chunks"] = draw_chunks(chunks)
         if not (cascade := cascade_table(rows, args.workers)).empty:
             pictures["cascade"] = draw_cascade(cascade)
     if not pictures:
-        print(f"{args.folder}: holds no sweep timed with a {args.cache} cache; record one with assay bench sweeps --out DIR",
+        print(f"{', '.join(args.folder)}: holds no sweep timed with a {args.cache} cache; record one with assay bench sweeps --out DIR",
               file=sys.stderr)
         return 2
     if rows.noisy.any():

@@ -52,6 +52,7 @@ def test_a_line_says_its_sweep():
     found = sweep.facts("step h=16/4 d=64 budget=64k mask=tree positions=depth drafted=2 batch=4q2s1k seed=1")
     assert (found["tree"], found["depth"], found["drafted"], found["budget"]) == (True, True, 2, 65536)
     assert (found["requests"], found["rows"], found["keys"], found["heads"]) == (4, 2, 1024, (16, 4))
+    assert sweep.facts("step batch=4q256s17k")["budget"] == 32768  # what lines leave out
     assert sweep.facts("step batch=2q1s40_1q9s30") is None and sweep.facts("paged batch=2q1s40") is None
 
 

@@ -135,7 +135,7 @@ BatchSpec read_call(Slice s, size_t open) {
 
   BatchSpec spec;
   if (call == "trace") {
-    static constexpr std::string_view kNames[] = {"step", "tokens", "seqs", "rate"};
+    static constexpr std::string_view kNames[] = {"step", "tokens", "seqs", "rate", "draft"};
     spec.kind = BatchSpec::Kind::kTrace;
     spec.file = read_file_name(parts[0]);
     for (const auto& [name, value] : read_arguments(std::span(parts).subspan(1), call, kNames)) {
@@ -145,6 +145,9 @@ BatchSpec read_call(Slice s, size_t open) {
       if (name == "seqs")
         spec.seqs = static_cast<int32_t>(parse_count(value, "batch: seqs", 1, kMaxRequests));
       if (name == "rate") spec.rate = positive(value, "batch: rate");
+      if (name == "draft")
+        spec.q.low = spec.q.high =
+            1 + static_cast<int32_t>(parse_count(value, "batch: draft", 0, kMaxLength - 1));
     }
     return spec;
   }
@@ -238,6 +241,7 @@ void append_batch(std::string& out, const BatchSpec& spec) {
       if (spec.tokens != defaults.tokens) append_count(out += ",tokens=", spec.tokens);
       if (spec.seqs != defaults.seqs) append_count(out += ",seqs=", spec.seqs);
       if (spec.rate != defaults.rate) append_real(out += ",rate=", spec.rate);
+      if (spec.q != defaults.q) append_count(out += ",draft=", spec.q.high - 1);
       out += ')';
       return;
     }

@@ -7,7 +7,7 @@
 //   uniform(n=64,q=1,s=1k:8k) n requests, lengths uniform in [a, b]
 //   zipf(n=64,q=1,s=128:32k,a=1.2)   rank-frequency power law with exponent a over [a, b]
 //   trace(FILE,step=500,tokens=8192,seqs=256,rate=1)   the batch of one step of a continuous-batching
-//                             replay of a request trace
+//                             replay of a request trace; draft=3: so many drafts in every decode
 //
 // q may be a range too: uniform(n=8,q=1:16,s=64:4k). A drawn kv_len is never below its q_len.
 #pragma once
@@ -40,7 +40,7 @@ struct BatchSpec {
   Kind kind = Kind::kMix;
   std::vector<BatchGroup> groups;  // kMix
   int32_t n = 0;                   // kUniform, kZipf
-  LengthRange q, s;                // kUniform, kZipf
+  LengthRange q, s;                // kUniform, kZipf; kTrace: q of a decode, 1 and its drafts
   double exponent = 1.2;           // kZipf
   std::string file;                // kTrace
   int64_t step = 0;                // kTrace: index of the engine step, from 0

@@ -37,6 +37,10 @@ TEST(Batch, ReadsDistributions) {
   EXPECT_EQ(t.tokens, 2048);
   EXPECT_EQ(t.seqs, 16);
   EXPECT_EQ(t.rate, 2.5);
+  EXPECT_EQ(t.q, (LengthRange{1, 1}));
+  const BatchSpec drafts = parse_batch("trace(a.csv,step=5,draft=3)", kPlace);
+  EXPECT_EQ(drafts.q, (LengthRange{4, 4}));
+  EXPECT_EQ(print(drafts), "trace(a.csv,step=5,draft=3)");
 }
 
 TEST(Batch, MistakesWithColumn) {
@@ -80,9 +84,10 @@ TEST(Batch, MistakesWithColumn) {
       {"trace(step=4)", 11, "batch: trace: the file name comes first"},
       {"trace(a.csv,stp=4)", 13,
        "batch: trace: unknown argument \"stp=4\" (did you mean \"step\"?); accepted: step, tokens, seqs, "
-       "rate"},
+       "rate, draft"},
       {"trace(a.csv,step=-1)", 18, "batch: step: -1 is negative"},
       {"trace(a.csv,tokens=0)", 20, "batch: tokens: 0 is too small"},
+      {"trace(a.csv,draft=-1)", 19, "batch: draft: -1 is negative"},
       {"trace(a.csv,rate=-2)", 18, "batch: rate: -2 is out of range"},
   };
   for (const auto& m : mistakes) {

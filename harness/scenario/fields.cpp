@@ -280,7 +280,7 @@ std::vector<Field> make_fields() {
       {"batch", "GROUPS | uniform(...) | zipf(...) | trace(...)", "required",
        "The requests and their lengths, see batch.hpp.",
        "64q1s4k_2q512s2k, uniform(n=64,q=1,s=1k:8k), zipf(n=64,q=1,s=128:32k,a=1.2), "
-       "trace(FILE,step=500,tokens=8192,seqs=256,rate=1)",
+       "trace(FILE,step=500,tokens=8192,seqs=256,rate=1,draft=0)",
        [](Slice v, Scenario& s) { s.batch = read_batch(v); },
        [](const Scenario& s, std::string& out) { append_batch(out, s.batch); },
        [](const Scenario&) { return false; }},

@@ -148,6 +148,7 @@ std::vector<Request> draw_trace(const BatchSpec& spec) {
   options.max_tokens = spec.tokens;
   options.max_requests = spec.seqs;
   options.rate = spec.rate;
+  options.draft = spec.q.high - 1;
   try {
     return replay(*trace, options).requests;
   } catch (const InputError& e) {

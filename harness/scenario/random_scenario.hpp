@@ -173,6 +173,7 @@ class ScenarioGenerator {
         b.tokens = one_of({8192, 1, 1000, 2048});
         b.seqs = one_of({256, 1, 77});
         b.rate = one_of({1.0, 0.1, 3.0});
+        if (chance(3)) b.q = {4, 4};
         return b;
       default:
         for (int64_t n = 1 + below(4); n > 0; --n) {

@@ -40,6 +40,7 @@ struct ReplayOptions {
   int32_t max_tokens = 8192;
   int32_t max_requests = 256;
   double rate = 1;
+  int32_t draft = 0;  // tokens guessed and verified beside the new one, in each decode
   // Model of one engine step's duration in seconds, so that arrivals meet steps: fixed + per token.
   double step_fixed_s = 0.010;
   double step_per_token_s = 0.000020;
@@ -49,8 +50,8 @@ struct ReplayStep {
   int64_t step = 0;
   double start_s = 0;
   // Decode first, then extend, then prefill, by lengths alone as attention back ends sort them:
-  // decode: q_len 1 (also a prefill's last chunk when that is one token); extend: q_len > 1 with a past
-  // (a chunk, or the tokens after a prefix-cache hit); prefill: no past.
+  // decode: q_len at most 1 + draft (also a prefill's last chunk when that is so short); extend: longer, with
+  // a past (a chunk, or the tokens after a prefix-cache hit); prefill: longer, no past.
   std::vector<Request> requests;
   std::vector<int32_t> sources;                    // index into the trace, per request
   int32_t decodes = 0, extends = 0, prefills = 0;  // counts of the three
@@ -61,7 +62,11 @@ struct ReplayStep {
 // - A step takes requests already running in the order they started, then waiting ones in arrival order,
 //   while tokens and requests are left. A decode takes 1 token; a prefill what is left of its prompt, cut
 //   by the budget. Memory is unlimited: nothing is preempted or evicted.
-// - The step that ends a prompt yields the first output token, so a request takes output_tokens - 1 decodes.
+// - The step that ends a prompt yields the first output token, so a request takes output_tokens - 1 decodes
+//   where nothing is drafted.
+// - With drafts a decode takes 1 + draft tokens, cut by the budget. Of the drafts any number is accepted, all
+//   numbers as likely, drawn from the request and its length; the others' keys are overwritten by the next
+//   step. What is accepted beyond the last output token ends the request as well.
 // - The clock advances by step_fixed_s + step_per_token_s * tokens; with nothing to run it jumps to the next
 //   arrival (arrival_s / rate). Only steps with work count.
 // - Prefix cache: a starting request skips the leading blocks that any earlier request has had scheduled

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "harness/base/random.hpp"
 #include "harness/trace/trace.hpp"
 
 namespace assay {
@@ -62,6 +63,7 @@ void check_options(const ReplayOptions& o) {
   need(o.step >= 0, "step", "0 or more");
   need(o.max_tokens >= 1, "tokens", "1 or more");
   need(o.max_requests >= 1, "seqs", "1 or more");
+  need(o.draft >= 0 && o.draft < kTraceMaxTokens, "draft", "0 or more");
   need(std::isfinite(o.rate) && o.rate > 0, "rate", "a number above 0");
   need(std::isfinite(o.step_fixed_s) && o.step_fixed_s >= 0 && std::isfinite(o.step_per_token_s) &&
            o.step_per_token_s >= 0,
@@ -111,9 +113,10 @@ class Replay {
       scheduled += count;
       return count;
     };
-    out.decodes = take([](const Running& r) { return r.now == 1; });
-    out.extends = take([](const Running& r) { return r.now > 1 && r.done > 0; });
-    out.prefills = take([](const Running& r) { return r.now > 1 && r.done == 0; });
+    const int32_t most = 1 + options_.draft;
+    out.decodes = take([&](const Running& r) { return r.now <= most; });
+    out.extends = take([&](const Running& r) { return r.now > most && r.done > 0; });
+    out.prefills = take([&](const Running& r) { return r.now > most && r.done == 0; });
     out.waiting = static_cast<int32_t>(arrived_ - next_waiting_ + running_.size()) - scheduled;
     share_prefixes(&out);
     return out;
@@ -134,12 +137,19 @@ class Replay {
 
   void schedule(Running& r) {
     const int32_t prompt = trace_[r.source].input_tokens;
-    r.now = std::min(r.done < prompt ? prompt - r.done : 1, budget_);
+    r.now = std::min(r.done < prompt ? prompt - r.done : 1 + options_.draft, budget_);
     budget_ -= r.now;
     // Mark the blocks this step fills, so that later requests, also of this step, hit them.
     const auto& path = tree_.path(r.source);
     const size_t full = std::min(path.size(), static_cast<size_t>((r.done + r.now) / kTraceBlockTokens));
     for (size_t b = r.done / kTraceBlockTokens; b < full; ++b) cached_[path[b]] = true;
+  }
+
+  // Tokens of this step that stay: of a decode the new one and the drafts that are accepted.
+  int32_t kept(const Running& r) const {
+    if (r.now <= 1 || r.done < trace_[r.source].input_tokens) return r.now;
+    const CounterRng rng(static_cast<uint64_t>(r.source), kStreamLengths);
+    return 1 + static_cast<int32_t>(rng.below(static_cast<uint64_t>(r.done), static_cast<uint64_t>(r.now)));
   }
 
   int32_t cached_tokens(int32_t source) const {
@@ -155,7 +165,7 @@ class Replay {
     if (step_ < 0) return;
     clock_s_ += options_.step_fixed_s + options_.step_per_token_s * (options_.max_tokens - budget_);
     for (Running& r : running_) {
-      r.done += r.now;
+      r.done += kept(r);
       r.now = 0;
     }
     std::erase_if(running_, [&](const Running& r) { return r.done >= last_length(r.source); });

@@ -68,6 +68,36 @@ TEST(Replay, ChunkedPrefillDecodeAndJump) {
   }
 }
 
+TEST(Replay, DraftsAreVerifiedAndSomeOfThemStay) {
+  const std::vector<TraceRequest> trace{request(0, 6, 200), request(0, 2, 40)};
+  ReplayOptions o = options(12, 8);
+  o.draft = 3;
+  const auto steps = all_steps(trace, o);
+  EXPECT_EQ(lengths(steps[0]), "2/2 6/6");  // a prompt of four rows at most is a decode by length
+  EXPECT_EQ(mix(steps[0]), "1:0:1");
+  std::vector<int32_t> kept{6, 2}, seen(4);  // tokens that stay of each request; how often 1 to 4 of a step
+  for (size_t i = 1; i < steps.size(); ++i) {
+    EXPECT_EQ(steps[i].decodes, static_cast<int32_t>(steps[i].requests.size()));
+    for (size_t r = 0; r < steps[i].requests.size(); ++r) {
+      const Request& now = steps[i].requests[r];
+      int32_t& before = kept[static_cast<size_t>(steps[i].sources[r])];
+      EXPECT_EQ(now.q_len, 4);
+      const int32_t stayed = now.kv_len - now.q_len - before;
+      if (i > 1) {
+        ASSERT_TRUE(stayed >= 1 && stayed <= 4) << i << ' ' << stayed;
+        ++seen[static_cast<size_t>(stayed - 1)];
+      }
+      before = now.kv_len - now.q_len;
+    }
+  }
+  for (const int32_t count : seen) EXPECT_GT(count, 10);
+  EXPECT_TRUE(kept[0] > 205 - 4 && kept[0] < 205) << kept[0];  // 6 + 200 - 1 keys when it ends
+  o.draft = 0;
+  EXPECT_EQ(all_steps(trace, o).size(), 200u);
+  o.max_tokens = 3, o.draft = 7;  // the budget cuts drafts, too
+  EXPECT_EQ(lengths(all_steps(trace, o)[2]), "3/9");
+}
+
 TEST(Replay, RateDividesArrivalsAndTokensTakeTime) {
   const std::vector<TraceRequest> trace{request(0, 6, 1), request(1, 4, 1), request(100, 2, 1)};
   ReplayOptions o = options(100, 8);
