@@ -31,6 +31,7 @@ struct Attack {
   assay_arithmetic declared;  // what is said about it
   Habits habits = {};
   int seeds = 3;
+  std::function<DenseCase(const DenseCase&)> taken = {};  // keys as the kernel takes them; null: as they are
 };
 
 // Largest error over bound, of O and of the LSE; a tier that declines counts as 0.
@@ -70,8 +71,10 @@ inline Outcome run(const Attack& a) {
   Outcome out;
   for (int seed = 0; seed < a.seeds; ++seed) {
     const DenseCase c = a.data(static_cast<uint64_t>(seed));
+    const DenseCase kernels = a.taken ? a.taken(c) : c;
     const testing::Emulation e =
-        testing::Emulator(c, a.kernel, testing::Mutant::kNone, static_cast<uint64_t>(seed), a.habits).run();
+        testing::Emulator(kernels, a.kernel, testing::Mutant::kNone, static_cast<uint64_t>(seed), a.habits)
+            .run();
     out.matrix.add(ratios(bounded_attention(c.problem, c.host(), c.rows(), a.declared), e));
     out.elementwise.add(ratios(bounded_attention_elementwise(c.problem, c.host(), c.rows(), a.declared), e));
   }

@@ -2,6 +2,7 @@
 // Every attack in both forms of the bounds: no tier may be left. The table it prints says how near each came.
 #include <gtest/gtest.h>
 
+#include "reference/attacks/attacks_blind.hpp"
 #include "reference/attacks/attacks_grid.hpp"
 #include "reference/attacks/attacks_heavy.hpp"
 #include "reference/attacks/attacks_more.hpp"
@@ -50,6 +51,7 @@ TEST(Attacks, OfRepeatedScoresUnderACubic) {
 }
 TEST(Attacks, OfGrids) { defend(of_grids()); }
 TEST(Attacks, OfHeavyKeys) { defend(of_heavy_keys()); }
+TEST(Attacks, OfOrdersWithoutV) { defend(of_orders_without_v()); }
 TEST(Attacks, OfRules) { defend(of_rules()); }
 TEST(Attacks, OfAlikeKeys) { defend(of_alike_keys()); }
 

@@ -54,11 +54,13 @@ void OneWay::add(const float* weights, int64_t count, double sum) {
   float first = 0, second = 0, third = 0, added = 0;
 #pragma omp simd reduction(+ : first, second, third, added)
   for (int64_t j = 0; j < count; ++j) {
+    // Added to what lies on the grid a weight errs by no more than itself.
     const float t = weights[j] * inverse, b = t + 1.0f / 3, c = t + 2.0f / 3, seen = t > 0 ? 1.0f : 0.0f;
+    const float off_b = ((b + kRounder) - kRounder) - b, off_c = ((c + kRounder) - kRounder) - c;
     first += ((t + kRounder) - kRounder) - t;
-    second += seen * (((b + kRounder) - kRounder) - b);
+    second += off_b < -t ? -t : off_b > t ? t : off_b;
     added += seen;
-    third += seen * (((c + kRounder) - kRounder) - c);
+    third += off_c < -t ? -t : off_c > t ? t : off_c;
   }
   const double spacing = std::ldexp(1.0, binade);
   const double moved[kPlaces] = {first * spacing, second * spacing, third * spacing};

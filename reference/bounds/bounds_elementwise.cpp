@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "reference/bounds/bounds.hpp"
+#include "reference/bounds/bounds_blind.hpp"
 #include "reference/bounds/bounds_finish.hpp"
 #include "reference/bounds/bounds_order.hpp"
 #include "reference/bounds/bounds_rows.hpp"
@@ -127,6 +128,7 @@ class Row {
     const double lean = dealt_.lean(d), share = model_.deals(row_.declared) ? dealt_.share(d) : 0;
     c.dealt = c.mass * share, c.dealt_beyond = c.mass * std::max(0.0, share - lean);
     c.swallowed = 2 * std::max(std::fabs(c.o), lean * c.mass);
+    if (row_.windows > 0) look_at_order(d, lean, share, c);
     return c;
   }
 
@@ -211,6 +213,13 @@ class Row {
     const double slack = moving_slack(z_, a.rescale_lag_log2, slack_, row_.largest_random);
     if (rounding.narrow && !model_.rounded_row_sum()) row_.heavy = elementwise::find_heavy(keys_, top_key_);
     if (!row_.declared) elementwise::count_updates(keys_, slack, t_.updates, p_.sinks);
+    if (!keys_.empty() && model_.blind(row_.declared, t_.updates)) {
+      window_ = window_keys(p_.requests[id_.request].kv_len, a.splits);
+      row_.windows = windows_of(keys_.front().index, keys_.back().index, window_);
+      std::vector<double> x;
+      for (const Key& k : keys_) x.push_back(k.x);
+      middle_ = rank_sums(x.data(), scores_.keys, m_, 0, 0).middle;
+    }
     followed_.start_leads(keys_, z_, row_.largest_random);
     RunningMaximum maximum(a.rescale_lag_log2, start, slack);
     followed_.start(shape_.span);
@@ -385,6 +394,7 @@ class Row {
                      alignment = g.apart ? mass : largest + 0.5 * mass;
         c.group_hard += g.hard_c * largest + g.hard_m * alignment;
         c.group_systematic += g.systematic_c * largest + g.systematic_m * alignment;
+        c.cuts += g.systematic_m * alignment;
         c.group_variance += g.variance_c * largest * largest + g.variance_m * alignment * alignment;
         c.tile_error += tile_scale_error * mass;
         before = now;
@@ -398,6 +408,34 @@ class Row {
     }
   }
   int64_t tile() const { return std::max(1, model_.arithmetic().tile_keys); }
+
+  // What positions and scores have to do with one channel (bounds_blind.hpp).
+  void look_at_order(int32_t d, double lean, double share, ChannelFacts<double>& c) const {
+    SignWindows signs(1, window_);
+    for (const Key& k : keys_) signs.add(k.index, &k.v[d]);
+    signs.end();
+    double in_window = 0, windows = 0;
+    for (const KeySpan& span : spans_) {
+      auto [first, last] = keys_of(keys_, span);
+      double stretch = 0;
+      for (auto k = first; k != last; ++k) {
+        const double from_o = k->p * (k->v[d] - c.o), square = from_o * from_o * k->alike;
+        stretch += from_o;
+        c.by_score += k->x > middle_ ? from_o : 0;
+        c.apart += square, c.passed += square * k->updates * k->updates;
+      }
+      c.stretches += stretch * stretch;
+      in_window += stretch;
+      if (span.to % window_ != 0 && &span != &spans_.back()) continue;
+      windows += in_window * in_window;
+      in_window = 0;
+    }
+    const double sink = sink_p_ * c.o;
+    c.apart += sink * sink, c.passed += sink * sink * t_.updates * t_.updates;
+    c.by_score = std::fabs(c.by_score), c.windows = std::sqrt(row_.windows * windows);
+    c.signs = std::max(signs.most(0, row_.windows) / static_cast<double>(keys_.size()), lean) +
+              std::max(0.0, share - lean) + 2 * c.by_score / std::max(c.mass, 1e-300);
+  }
 
   const Problem& p_;
   const OperandReader& operands_;
@@ -416,6 +454,8 @@ class Row {
   DealtSums dealt_{p_.head_dim_v};
   elementwise::FollowedRow followed_{p_, operands_, model_, order_, id_, head_};
   std::vector<double> part_distances_;  // see RowFacts::part_distance
+  int64_t window_ = 1;
+  double middle_ = 0;  // half of the weight is on scores above
   double drifts_[4] = {}, m_ = 0, top_key_ = -kInf, sink_ = -kInf, slack_ = 0;
   double sink_p_ = 0, sink_hard_ = 0, sink_systematic_ = 0, sink_variance_ = 0;
 };

@@ -54,6 +54,11 @@ struct Habits {
   int64_t row_sum_chunk = 0;  // weights of a tile summed in runs of so many before they join the row sum
   std::function<double(int64_t)> weight_error;  // of the exponential by key, in place of both
   int32_t scale_steps = 0;  // of the last bit, what the factor of all scores, a rounded product, errs by
+  // Exponents are x log2(e) - fl(m log2(e)), fused: of a rescale the new maximum is rounded and the old is
+  // not.
+  bool fused = false;
+  size_t row_sum_lanes = 0;  // chains of a row sum of fp32 additions; 0: 4
+  double log_side = 0;       // 1, -1: the logarithm errs by what is declared, that way
 };
 
 class Emulator {
@@ -111,7 +116,19 @@ class Emulator {
                                                (1 + 0.9 * a_.tanh_relative_error * noise) +
                                            0.9 * a_.tanh_absolute_error * noise);
   }
+  // What rounding m log2(e) takes off it, as a score.
+  double rounded_off(float m) const {
+    if (!habits_.fused || m == kMinusInf) return 0;
+    const double exact = static_cast<double>(m) * M_LOG2E;
+    return (exact - static_cast<double>(static_cast<float>(exact))) * M_LN2;
+  }
   float logarithm(float x) const {
+    if (habits_.log_side != 0) {
+      const bool said = a_.log_absolute_error != 0 || a_.log_relative_error != 0;
+      const double exact = std::log(static_cast<double>(x)),
+                   most = said ? a_.log_absolute_error + a_.log_relative_error * std::fabs(exact) : 0x1p-21;
+      return static_cast<float>(exact + habits_.log_side * 0.95 * most);
+    }
     const double noise = 2 * random_.uniform(std::bit_cast<uint32_t>(x) + (uint64_t{1} << 40)) - 1;
     const double exact = std::log(static_cast<double>(x));
     return static_cast<float>(exact + 0.9 * noise *
@@ -268,7 +285,9 @@ class Emulator {
     std::vector<Partial> parts;
     for (size_t s = 0; s < splits; ++s) {
       State state;
-      state.l.assign(a_.row_sum.block > 0 && a_.row_sum.kind == ASSAY_ACC_FMA ? a_.row_sum.block : 4, 0.0f);
+      const size_t lanes = habits_.row_sum_lanes > 0 ? habits_.row_sum_lanes : 4;
+      const bool lanes_said = a_.row_sum.block > 0 && a_.row_sum.kind == ASSAY_ACC_FMA;
+      state.l.assign(lanes_said ? static_cast<size_t>(a_.row_sum.block) : lanes, 0.0f);
       state.o.assign(dv, 0.0), state.window.assign(dv, 0.0);
       const bool sink_here = p_.sinks && s == 0;
       if (p_.sinks && a_.sink_first) state.m = c_.sinks[h];
@@ -364,9 +383,10 @@ class Emulator {
       if ((top - state.m) * M_LOG2E <= a_.rescale_lag_log2)
         top = state.m;
       else
-        rescale = exponential(state.m - top);
+        rescale = exponential(static_cast<float>(state.m - top + rounded_off(top)));
     }
     state.m = top;
+    const double against = top - rounded_off(top);
     if (rescale != 1) {
       for (float& l : state.l) l *= rescale;
       for (double& w : state.window) w = static_cast<float>(w) * rescale;
@@ -380,9 +400,11 @@ class Emulator {
     for (size_t j = 0; j < x.size(); ++j) {
       const bool poly =
           a_.exp_poly_every > 0 && (places[j] - first) % a_.exp_poly_every == a_.exp_poly_every - 1;
-      e[j] = habits_.weight_error ? off_by(x[j] - top + offset, habits_.weight_error(places[j]))
-                                  : exponential(x[j] - top + offset,
-                                                poly ? a_.exp_poly_relative_error : a_.exp_relative_error);
+      const float argument = habits_.fused ? static_cast<float>(x[j] - against + static_cast<double>(offset))
+                                           : x[j] - top + offset;
+      e[j] = habits_.weight_error
+                 ? off_by(argument, habits_.weight_error(places[j]))
+                 : exponential(argument, poly ? a_.exp_poly_relative_error : a_.exp_relative_error);
       largest = std::max(largest, e[j]);
     }
     // int8: codes of P are integers, `quantum` turns their products into values.

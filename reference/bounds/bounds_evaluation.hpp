@@ -355,9 +355,9 @@ inline void Evaluation::exponents() {
   updates_ = updates(slack);
   const double eps = a_.exp_poly_every > 0 ? std::max(a_.exp_relative_error, a_.exp_poly_relative_error)
                                            : a_.exp_relative_error;
-  distance_ = 7 * kU;
-  fixed_ = kU * top_ + 6 * kU * (lag() + offset()) + eps + updates_ * (eps + 4 * kU) + distance_ * slack +
-           score_fixed_;
+  distance_ = (7 + updates_) * kU;
+  fixed_ = kU * top_ + 6 * kU * (lag() + offset()) + eps + updates_ * (eps + 4 * kU + kU * top_) +
+           distance_ * slack + score_fixed_;
   if (splits() > 1) {
     const int32_t f = a_.partial_lse_format;
     const double unit =

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/bounds/bounds_blind.hpp"
 #include "reference/bounds/bounds_followed.hpp"
 
 namespace assay::matrix_bounds {
@@ -53,6 +54,9 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, bool s
   f.updated = s.updated * inverse, f.updates = s.updates;
   if (!f.declared)
     f.updated = s.ranks.first > 0 ? std::min(s.terms.updates, s.ranks.first * inverse) : s.terms.updates;
+  if (b.model.blind(f.declared, s.terms.updates) && row.seen > 0)
+    f.windows = windows_of(row.first, row.last,
+                           window_keys(b.p.requests[b.request].kv_len, b.model.arithmetic().splits));
   f.own = f.systematic + f.eps, f.heavy = !s.heavy.empty();
   f.most_systematic = s.score_systematic;
   f.small_terms = s.small_terms;

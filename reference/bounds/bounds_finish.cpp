@@ -21,6 +21,9 @@ constexpr double kMeanSquare = 0.54;
 // Weights of a row count as few numbers where P's grid has no more places for most of them.
 constexpr double kFewPlaces = 16;
 
+// Root mean square of what is left of a part, of whole ones.
+const double kRamp = 1 / std::sqrt(3.0);
+
 // What may round otherwise of all weight, over what it is where weights lie anywhere on the grid.
 constexpr double kGenericFlips = 4;
 
@@ -49,9 +52,9 @@ RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomT
   // Error of the denominator relative to itself, without what numerator and denominator share.
   row_random_ = row.systematic + row.score_lean + row.eps +
                 (row.structured ? row.largest_random : kLambda * std::sqrt(row.variance));
-  const double shared = (row.declared ? z.tile_shared : z.eps + 4 * kUnit) * std::max(row.updated, 0.0);
-  remaining_random_ = 1 - row_random_ - theta_random_ - shared - z.top_rounding - z.merge - merge_distance() -
-                      row.largest_random - z.farther * row.distance - (joint_ ? row.rounding : 0);
+  remaining_random_ = 1 - row_random_ - theta_random_ - updates_of_the_sum() - z.top_rounding - z.merge -
+                      merge_distance() - row.largest_random - z.farther * row.distance -
+                      (joint_ ? row.rounding : 0);
   // Errors that grow with the distance have no largest: all of it for the second order.
   second_order_ = z.farther > 0 ? 0 : 0.5 * row.largest_random * std::exp(row.largest_random);
   remaining_p_ = remaining_random_ + (z.farther > 0 ? 0 : row.largest_random - second_order_ * row_random_);
@@ -155,12 +158,44 @@ T RowBounds::any_order(const T& norm) const {
           ((1 + row_.rounding_relative) * row_.small_terms + row_.rounding_floors) * row_.v_max);
 }
 
+// What V has in common with positions and scores, which orders may follow. `ramp`: of sums over the windows.
+template <class T>
+T in_common(const ChannelFacts<T>& c, double ramp = 1) {
+  return larger(larger(T(ramp * c.windows), T(2 * c.by_score)), c.dealt_beyond);
+}
+
+template <class T>
+T RowBounds::cut_blindly(const ChannelFacts<T>& c) const {
+  const assay_accumulator& pv = model_.arithmetic().pv;
+  if (row_.windows == 0 || pv.kind != ASSAY_ACC_BLOCK) return c.group_systematic;
+  const T lean = smaller(every<T>(1), T(c.signs + kLambda / std::sqrt(static_cast<double>(row_.count))));
+  return c.group_systematic - c.cuts * (pv.block / (pv.block + 0.5)) * (1 - lean);
+}
+
+template <class T>
+T RowBounds::updated_blindly(const ChannelFacts<T>& c) const {
+  const double each = one_update();
+  const T any = std::max(z_.tile_shared, each + z_.update_apart) * (c.updated + c.spread);
+  if (row_.windows == 0) return any;
+  const T random = kLambda * larger(root(c.passed), T(t_.updates * root(c.stretches)));
+  return smaller(any, T(each * (larger(random, T(t_.updates * in_common(c, kRamp))) + c.spread) +
+                        z_.update_apart * (row_.updated + 1) * size_of(c.o)));
+}
+
+template <class T>
+T RowBounds::parts_made_blindly(const ChannelFacts<T>& c) const {
+  if (row_.windows == 0) return c.spread;
+  const double parts = std::sqrt(static_cast<double>(std::max(1, model_.arithmetic().splits))) + kLambda;
+  const T random = parts * root(larger(c.apart, c.stretches));
+  return smaller(c.spread, larger(random, T(loose_ * in_common(c))));
+}
+
 // Wrong weights of parts move O toward or away from a part's own result.
 template <class T>
 T RowBounds::merged(const ChannelFacts<T>& c, const T& norm) const {
   if (z_.merge == 0) return every<T>(0);
   const T size = size_of(c.o), far = merge_distance() * (row_.v_max + size);
-  if (!row_.declared) return z_.merge * c.spread + far;
+  if (!row_.declared) return z_.merge * (parts_made_blindly(c) + row_.rounding_ratio * norm) + far;
   // The LSE of a known part is at least its largest score.
   const T known = z_.merge_distance * (c.part_far + row_.part_distance * (size + row_.rounding_ratio * norm));
   const T moved = smaller(c.spread, c.part_size + size);
@@ -212,7 +247,7 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   // What tiers P and R share: accumulation, V's rounding, partial results, the quotient.
   const T leaning =
       followed_ ? T(loose_ * c.sum_lean + one_way_pv_ * t_.moved * c.mass)
-                : larger(smaller(loose_ * c.group_systematic, any_order(norm)), one_way_pv_ * accumulation);
+                : larger(smaller(loose_ * cut_blindly(c), any_order(norm)), one_way_pv_ * accumulation);
   T systematic = (followed_ ? flushed_ : absolute_random_) + z_.v_relative * c.mass +
                  smaller(accumulation, leaning + row_.absorbed_pv * c.swallowed);
   T variance = square(loose_) * c.group_variance * (followed_ ? 2 : 1) + aligned_variance_;
@@ -223,13 +258,16 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   }
   const T second_order = row_.rounding_ratio * norm;
   // What is stored of a known part holds the rounding of P already.
-  if (z_.partial > 0) systematic += z_.partial * (row_.declared ? T(c.part_size + second_order) : c.mass);
+  if (z_.partial > 0)
+    systematic +=
+        z_.partial * (row_.declared ? T(c.part_size + second_order)
+                                    : smaller(c.mass, T(size + parts_made_blindly(c) + second_order)));
   if (row_.structured) {
     systematic = accumulation + absolute_;
     variance = every<T>(0);
   }
   const auto shared = [&](double per_update) -> T {
-    if (!row_.declared) return per_update * (c.updated + c.spread);
+    if (!row_.declared) return updated_blindly(c);
     return per_update * (c.updated + (row_.updated + row_.late_sink) * size + row_.updates * second_order);
   };
 
@@ -323,7 +361,7 @@ double RowBounds::lse_hard() const {
 }
 
 double RowBounds::updates_of_the_sum() const {
-  return (row_.declared ? z_.tile_shared : z_.eps + 4 * kUnit) * row_.updated;
+  return (row_.declared ? z_.tile_shared : one_update() + z_.update_apart) * std::max(row_.updated, 0.0);
 }
 
 double RowBounds::lse_systematic() const {

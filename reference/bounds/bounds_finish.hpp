@@ -51,6 +51,9 @@ struct RowFacts {
   // key may pass through.
   double updated = 0;
   double updates = 0;
+  // Undeclared order of more than a few updates, or of parts (bounds_blind.hpp): windows that the keys are
+  // in, and 0 elsewhere.
+  double windows = 0;
   int64_t parts = 0;  // that hold keys
   // Declared order: sqrt(sum over parts of their weight times their distance^2), how far a part's largest
   // score is below the row's.
@@ -128,6 +131,12 @@ struct ChannelFacts {
   T part_size = every<T>(0);       // sum over parts of |A_s|
   T part_far = every<T>(0);        // of |A_s| times the part's distance
   T updated = every<T>(0);         // as RowFacts::updated, of |sum p v|; undeclared order: of |v - o|
+  // With RowFacts::windows: sum p^2 (v - o)^2, the same of p N, and of stretches; the root of that of windows
+  // times their number; sum p (v - o) of the keys of large scores.
+  // `cuts`: of group_systematic, that of products; `signs`: share of the products that may lean one way.
+  T cuts = every<T>(0), signs = every<T>(0);
+  T apart = every<T>(0), passed = every<T>(0), stretches = every<T>(0), windows = every<T>(0),
+    by_score = every<T>(0);
   T flips = every<T>(0), flip_square = every<T>(0);  // sum flip |v|, sum flip^2 v^2
   T tile_error = every<T>(0);                        // int8 by tile: error of the tile's scale times its sum
   // Units of few bits: what they take off the scores moves O by |sum p delta (v - o)|; what they take off the
@@ -171,12 +180,22 @@ class RowBounds {
   T hard_accumulation(const ChannelFacts<T>&, const T& norm) const;
   double lse_systematic() const;
   double updates_of_the_sum() const;  // what each rise of the running maximum does to the row sum
+  // Undeclared order: one update, of a maximum that is as far below the row's as keys are.
+  double one_update() const { return z_.update + kUnit * std::sqrt(row_.distance_square); }
   // Sizes of the numbers that make up the LSE; a shift goes in and comes out again.
   double lse_size() const { return std::fabs(row_.lse) + 2 * row_.shift + row_.top; }
   template <class T>
   T merged(const ChannelFacts<T>&, const T& norm) const;
   template <class T>
   T any_order(const T& norm) const;
+  // Of an undeclared order: what updates of the maximum move O by, and how large partial results are in all.
+  template <class T>
+  T updated_blindly(const ChannelFacts<T>&) const;
+  template <class T>
+  T parts_made_blindly(const ChannelFacts<T>&) const;
+  // What a matrix unit leans by that cuts products of both signs.
+  template <class T>
+  T cut_blindly(const ChannelFacts<T>&) const;
   template <class T>
   T beside_known(const ChannelFacts<T>&) const;
   // All that the rounding of P may do: sum h|v|.

@@ -15,6 +15,10 @@ RankSums rank_sums(const double* x, int64_t count, double largest, double slack,
   RankSums sums;
   const auto further = static_cast<int64_t>(std::min(slack * kSteps, static_cast<double>(kBins))) + 1;
   int64_t above = 0, seen = 0;  // keys of the bins below `seen`
+  double whole = 0, so_far = 0;
+  for (int64_t b = 0; b < kBins; ++b)
+    whole += (bins[b] + bins[kBins + b]) * std::exp(-static_cast<double>(b) / kSteps);
+  sums.middle = largest;
   for (int64_t b = 0; b < kBins; ++b) {
     const int64_t here = bins[b] + bins[kBins + b];
     for (; seen < std::min(kBins, b + 1 + further); ++seen) above += bins[seen] + bins[kBins + seen];
@@ -22,6 +26,9 @@ RankSums rank_sums(const double* x, int64_t count, double largest, double slack,
     const double n = std::min(most, static_cast<double>(above - 1));
     const double weight = static_cast<double>(here) * std::exp(-static_cast<double>(b) / kSteps);
     sums.first += weight * n, sums.second += weight * n * n;
+    sums.largest = std::max(sums.largest, weight / static_cast<double>(here) * n * n);
+    if (2 * so_far < whole) sums.middle = largest - static_cast<double>(b + 1) / kSteps;
+    so_far += weight;
   }
   return sums;
 }

@@ -35,9 +35,10 @@ inline std::vector<int64_t> heavy_keys(const double* x, int64_t count, double la
 }
 
 // Upper bounds of sums over the keys of a row: of p N and p N^2, N = min(most, how many scores are above that
-// of the key or less than `slack` below it), p relative to exp(largest).
+// of the key or less than `slack` below it), p relative to exp(largest), and of the largest p N^2. Half of
+// the weight, or as near as a sixteenth comes, is on scores above `middle`.
 struct RankSums {
-  double first = 0, second = 0;
+  double first = 0, second = 0, largest = 0, middle = 0;
 };
 inline constexpr double kFewUpdates = 8;  // so many may be anybody's
 RankSums rank_sums(const double* x, int64_t count, double largest, double slack, double most);

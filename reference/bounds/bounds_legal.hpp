@@ -161,8 +161,7 @@ class LegalKernels {
                    keys.begin() + static_cast<std::ptrdiff_t>(std::min(keys.size(), from + tile)), random);
   }
 
-  // Keys and parts of an undeclared order: parts no longer than twice the mean. None follows V, which tier P
-  // takes for granted (BOUNDS.md, section 13).
+  // Keys and parts of an undeclared order: parts no longer than twice the mean. V has no say in any.
   void deal(size_t head, size_t n, std::mt19937_64& random, assay_arithmetic& a,
             std::vector<size_t>& keys) const {
     const Weights& w = rows_[head];
@@ -171,6 +170,7 @@ class LegalKernels {
     const auto split = std::max(1, a.splits);
     a.splits = split - static_cast<int32_t>(random() % static_cast<uint64_t>(split / 2 + 1));
     a.split_interleaved = static_cast<int32_t>(random() % 2);
+    if (n % 6 == 2 || rises_in_each_tile(n)) a.splits = (split + 1) / 2, a.split_interleaved = 1;
     switch (n % 6) {
       case 0:
         std::shuffle(keys.begin(), keys.end(), random);
@@ -190,9 +190,24 @@ class LegalKernels {
         a.split_interleaved = n % 6 == 4 ? 1 : 0;
         break;
       }
-      default:
+      default:  // the heaviest keys first, but for one of each tile that is above all before it
+        keys = with_rises(keys, falling, static_cast<size_t>(std::max(1, a.tile_keys)));
         break;
     }
+  }
+
+  // An undeclared order in which the maximum rises with every tile, and most of the weight goes through all.
+  bool rises_in_each_tile(size_t n) const { return a_.order_declared == 0 && n % 6 == 5; }
+  template <class Falling>
+  static std::vector<size_t> with_rises(std::vector<size_t> keys, Falling falling, size_t tile) {
+    std::stable_sort(keys.begin(), keys.end(), falling);
+    const size_t tiles = (keys.size() + tile - 1) / tile;
+    std::vector<size_t> all;
+    for (size_t t = 0, next = tiles; t < tiles; ++t) {
+      all.push_back(keys[tiles - 1 - t]);
+      for (size_t i = 1; i < tile && next < keys.size(); ++i) all.push_back(keys[next++]);
+    }
+    return all;
   }
 
   DenseCase arranged(const std::vector<size_t>& products, const std::vector<size_t>& keys) const {
@@ -210,7 +225,10 @@ class LegalKernels {
     const double most = a_.exp_relative_error - 0x1p-24;
     Habits h;
     h.scale_steps = static_cast<int32_t>(n % 3) - 1;
-    const size_t how = n / 2 % 4;
+    h.log_side = n % 2 == 0 ? 1 : -1;
+    h.fused = n % 4 == 1;
+    if (a_.row_sum_chain == 0 && n % 2 == 1) h.row_sum_lanes = 1;
+    const size_t how = rises_in_each_tile(n) ? 1 : n / 2 % 4;
     if (how == 1) h.exp_error = [=](float x) { return x == 0 ? 0 : n % 2 == 0 ? most : -most; };
     if (how > 1) {
       const double side = n % 2 == 0 ? most : -most, o = how == 2 ? rows_[head].o[channels_[head]] : 0;

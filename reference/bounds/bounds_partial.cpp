@@ -9,8 +9,8 @@ namespace assay::matrix_bounds {
 using Eigen::Index;
 
 void PartialSums::resize(Index rows, Index channels) {
-  for (MatrixF* m :
-       {&in_group, &second, &hard, &systematic, &variance, &updated, &tile_error, &part_size, &part_far})
+  for (MatrixF* m : {&in_group, &second, &hard, &systematic, &cuts, &variance, &updated, &tile_error,
+                     &part_size, &part_far})
     m->setZero(rows, channels);
   part_start_.setZero(rows, channels);
   before_.setZero(rows, channels);
@@ -55,9 +55,13 @@ void PartialSums::end_group(Index i, const Matrix& sum, const GroupTerms& g, flo
     to_variance[d] += variance_c * largest[d] * largest[d] + variance_m * alignment[d] * alignment[d];
   }
   if (systematic_c != 0 || systematic_m != 0) {
-    float* to = systematic.row(i).data();
+    float *to = systematic.row(i).data(), *to_cuts = cuts.row(i).data();
 #pragma omp simd
-    for (Index d = 0; d < channels; ++d) to[d] += systematic_c * largest[d] + systematic_m * alignment[d];
+    for (Index d = 0; d < channels; ++d) {
+      const float cut = systematic_m * alignment[d];
+      to[d] += systematic_c * largest[d] + cut;
+      to_cuts[d] += cut;
+    }
   }
   if (updates != 0 && !at_start) {
     float* to = updated.row(i).data();

@@ -26,6 +26,7 @@ class PartialSums {
   MatrixF in_group;                    // sum p v^2 of the group that has not ended
   MatrixF second;                      // of all groups that have
   MatrixF hard, systematic, variance;  // GroupTerms of all groups
+  MatrixF cuts;                        // of `systematic`, that of products
   MatrixF updated, tile_error;         // see ChannelFacts
   MatrixF part_size, part_far;
 

@@ -240,7 +240,9 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   t.distance = 6 * u;
   // The tile's own maximum is rounded before it is subtracted; |m_t| <= top + |x_j - m|.
   t.distance += u;
-  t.fixed = u * row.top + 6 * u * (lag + offset) + eps + updates * (eps + 4 * u);
+  // So it may be in a rescale, beside the old maximum that is multiplied by the factor as it is added.
+  t.distance += updates * u;
+  t.fixed = u * row.top + 6 * u * (lag + offset) + eps + updates * (eps + 4 * u + u * row.top);
   // Scores that are off are farther from the maximum by as much.
   t.fixed += t.distance * row.slack;
   if (splits) {
@@ -391,6 +393,8 @@ RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) c
   z.distance_variance = 2 * u * u;
   z.eps = largest_eps();
   z.tile_shared = z.eps + 4 * u + 2 * u * row.top;
+  z.update = z.eps + 2 * u + u * row.top;
+  z.update_apart = 2 * u;
   z.top_rounding = u * row.top;
   if (a.splits > 1) {
     const bool fp32 = a.partial_lse_format == ASSAY_FORMAT_NONE || a.partial_lse_format == ASSAY_FP32;

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "harness/problem/problem.hpp"
+#include "reference/bounds/bounds_heavy.hpp"
 #include "reference/bounds/bounds_rounding.hpp"
 #include "reference/bounds/bounds_steps.hpp"
 
@@ -81,8 +82,11 @@ struct RandomTerms {
   double farther = 0;           // error of a key per unit of distance from the maximum: a long position bias
   double eps = 0;               // the exponential, systematic for the LSE
   double tile_shared = 0;       // per update of the running maximum: rescale factor, rounded maxima
-  double top_rounding = 0;      // of the running maximum once per row: LSE and leaders see it
-  double merge = 0;  // weight of a split, from its stored LSE: |LSE_s| <= max(|LSE|, top) + |x_j - m|
+  // Undeclared order, per update: what numerator and row sum share, a factor of which the new maximum alone
+  // was rounded, and what each has of its own.
+  double update = 0, update_apart = 0;
+  double top_rounding = 0;  // of the running maximum once per row: LSE and leaders see it
+  double merge = 0;         // weight of a split, from its stored LSE: |LSE_s| <= max(|LSE|, top) + |x_j - m|
   double merge_distance = 0;             // on the distance in that
   double theta_sigma = 0, quotient = 0;  // row sum (standard deviation), quotient
   double theta_systematic = 0;           // row sum by a tensor core: truncation of what is never negative
@@ -180,6 +184,10 @@ class ErrorModel {
   // The last bit that pv keeps of the largest term of a sum.
   double pv_kept() const {
     return arithmetic_.pv.kind == ASSAY_ACC_BLOCK ? std::ldexp(1.0, -arithmetic_.pv.fraction_bits) : 0.0;
+  }
+  // Whether what an order makes of V is looked at (bounds_blind.hpp), given the updates of a weight.
+  bool blind(bool declared, double updates) const {
+    return !declared && (arithmetic_.splits > 1 || updates > kFewUpdates);
   }
   // Units whose steps are followed on the data (bounds_steps.hpp).
   bool followed() const { return followed_; }
