@@ -99,7 +99,8 @@ class Evaluation {
   double chain(const assay_accumulator& acc, double products, double span, double restarts) const {
     if (acc.kind == ASSAY_ACC_INT32) return 2 * restarts * kU;
     if (acc.kind == ASSAY_ACC_BLOCK)
-      return (ceil_div(span, acc.block) + restarts) *
+      return (ceil_div(span, acc.block) +
+              (tile() > 1 && std::fmod(tile(), acc.block) == 0 ? std::min(restarts, 2.0) : restarts)) *
              (std::ldexp(1.0, -acc.mantissa_bits) + (acc.block + 1) * std::ldexp(1.0, -acc.fraction_bits));
     const double lanes = std::max(1, acc.block), folds = std::ceil(std::log2(lanes));
     return (std::min(products, ceil_div(span, lanes) + restarts) + restarts * (1 + folds)) * kU;

@@ -165,11 +165,13 @@ T in_common(const ChannelFacts<T>& c, double ramp = 1) {
 }
 
 template <class T>
-T RowBounds::cut_blindly(const ChannelFacts<T>& c) const {
+T RowBounds::cut_blindly(const ChannelFacts<T>& c, const T& norm) const {
   const assay_accumulator& pv = model_.arithmetic().pv;
   if (row_.windows == 0 || pv.kind != ASSAY_ACC_BLOCK) return c.group_systematic;
+  // Half of what any order of it may cut off, parts being no longer than they may.
+  const T half = 0.5 * t_.chain * (c.mass + rounded(norm)) / loose_;
   const T lean = smaller(every<T>(1), T(c.signs + kLambda / std::sqrt(static_cast<double>(row_.count))));
-  return c.group_systematic - c.cuts * (pv.block / (pv.block + 0.5)) * (1 - lean);
+  return smaller(half, T(c.group_systematic - c.cuts * (pv.block / (pv.block + 0.5)) * (1 - lean)));
 }
 
 template <class T>
@@ -247,7 +249,7 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   // What tiers P and R share: accumulation, V's rounding, partial results, the quotient.
   const T leaning =
       followed_ ? T(loose_ * c.sum_lean + one_way_pv_ * t_.moved * c.mass)
-                : larger(smaller(loose_ * cut_blindly(c), any_order(norm)), one_way_pv_ * accumulation);
+                : larger(smaller(loose_ * cut_blindly(c, norm), any_order(norm)), one_way_pv_ * accumulation);
   T systematic = (followed_ ? flushed_ : absolute_random_) + z_.v_relative * c.mass +
                  smaller(accumulation, leaning + row_.absorbed_pv * c.swallowed);
   T variance = square(loose_) * c.group_variance * (followed_ ? 2 : 1) + aligned_variance_;

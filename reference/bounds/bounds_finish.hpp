@@ -195,7 +195,7 @@ class RowBounds {
   T parts_made_blindly(const ChannelFacts<T>&) const;
   // What a matrix unit leans by that cuts products of both signs.
   template <class T>
-  T cut_blindly(const ChannelFacts<T>&) const;
+  T cut_blindly(const ChannelFacts<T>&, const T& norm) const;
   template <class T>
   T beside_known(const ChannelFacts<T>&) const;
   // All that the rounding of P may do: sum h|v|.

@@ -61,7 +61,10 @@ double ErrorModel::chain(const assay_accumulator& acc, int64_t products, int64_t
       // Exact sums; each restart converts to fp32 and adds.
       return 2.0 * static_cast<double>(restarts) * kUnit;
     case ASSAY_ACC_BLOCK: {
-      const double steps = static_cast<double>(ceil_div(span, std::max(1, acc.block)) + restarts);
+      // Tiles of whole steps cost none but where a part begins and ends.
+      const int64_t block = std::max(1, acc.block), tile = arithmetic_.tile_keys;
+      if (tile > 0 && tile % block == 0) restarts = std::min<int64_t>(restarts, 2);
+      const double steps = static_cast<double>(ceil_div(span, block) + restarts);
       return steps *
              (std::ldexp(1.0, -acc.mantissa_bits) + (acc.block + 1) * std::ldexp(1.0, -acc.fraction_bits));
     }
