@@ -86,7 +86,7 @@ typedef struct assay_arithmetic {
    * advances once per tile, over its visible keys (and starts at the sink where sink_first is set). Part s of
    * S holds the tiles floor(T s / S) .. floor(T (s + 1) / S) - 1 of T = ceil(kv_len / tile_keys), or the keys
    * s * split_keys .. when split_keys > 0, or as at item_rows. 0: tiles (tile_keys > 0) come as tile_reverse
-   * says where splits is 1; else keys come in any order and make any parts, in which V's values have no say. */
+   * says where splits is 1; else keys come in any order, in any parts; V's values have no say in either. */
   int32_t order_declared;
   int32_t split_keys;       /* keys of a part; a multiple of tile_keys; 0 = `splits` even parts */
   int32_t sink_first;       /* the sink is in the running maximum from the start; 0 = joined at the end */

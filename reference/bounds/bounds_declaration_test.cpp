@@ -244,7 +244,7 @@ TEST(Declaration, PartsAndPromotion) {
       "split_interleaved, reversed", base, [](auto& a) { a.split_interleaved = 1; },
       family(Family::kNormal, 500, 16, 4), 3, &DeclaredRatios::r);
   assay_arithmetic parts = arithmetic(ASSAY_FP32, 1, 64);
-  parts.splits = 64;
+  parts.splits = 80;
   parts.row_sum = {ASSAY_ACC_FMA, 1, 0, 23};
   show(
       "splits_vary", parts, [](auto& a) { a.splits_vary = 1; }, leaning, 8, &DeclaredRatios::lse);

@@ -128,7 +128,12 @@ class Row {
     const double lean = dealt_.lean(d), share = model_.deals(row_.declared) ? dealt_.share(d) : 0;
     c.dealt = c.mass * share, c.dealt_beyond = c.mass * std::max(0.0, share - lean);
     c.swallowed = 2 * std::max(std::fabs(c.o), lean * c.mass);
-    if (row_.windows > 0) look_at_order(d, lean, share, c);
+    if (row_.windows > 0) {
+      elementwise::look_at_order(keys_, spans_, window_, middle_, d, row_.windows, c);
+      c.signs =
+          std::max(c.signs, lean) + std::max(0.0, share - lean) + 2 * c.by_score / std::max(c.mass, 1e-300);
+      c.apart += square(sink_p_ * c.o), c.passed += square(sink_p_ * c.o * t_.updates);
+    }
     return c;
   }
 
@@ -152,7 +157,7 @@ class Row {
     t_ = model_.terms(shape_);
     for (Key& k : keys_) {
       const size_t i = static_cast<size_t>(k.index - scores_.begin);
-      k.hard = hard_error(i);
+      k.hard = elementwise::score_error(p_, t_, scores_, i, row_.shift);
       slack_ = std::max(slack_, 2 * (k.hard + t_.score_fixed));
     }
     // The number of rescales needs the error of the scores, which does not depend on it.
@@ -184,21 +189,6 @@ class Row {
     }
   }
 
-  // Error of one final score, before anything that depends on the maximum.
-  double hard_error(size_t i) const {
-    const double s = scores_.s[i], bias = scores_.bias[i];
-    double error = t_.dot * scores_.a[i] + t_.score * std::fabs(s), x = s;
-    if (p_.softcap > 0) {
-      // Slope of the cap anywhere within the error of its argument.
-      const double nearest = std::max(0.0, std::fabs(s) - error) / p_.softcap;
-      const double slope = 1 - std::tanh(nearest) * std::tanh(nearest);
-      x = p_.softcap * std::tanh(s / p_.softcap);
-      error = error * slope * (1 + t_.cap_relative) + std::fabs(x) * t_.cap_relative + t_.cap_absolute;
-    }
-    return error * (1 + t_.bias_score) + t_.bias_score * std::fabs(s) +
-           t_.bias_relative * (std::fabs(x + bias) + std::max(std::fabs(bias), 2 * row_.shift));
-  }
-
   // The declared order, or pieces in natural order: running maximum, rounding of P, prefix weights.
   void visit_tiles() {
     const assay_arithmetic& a = model_.arithmetic();
@@ -216,9 +206,7 @@ class Row {
     if (!keys_.empty() && model_.blind(row_.declared, t_.updates)) {
       window_ = window_keys(p_.requests[id_.request].kv_len, a.splits);
       row_.windows = windows_of(keys_.front().index, keys_.back().index, window_);
-      std::vector<double> x;
-      for (const Key& k : keys_) x.push_back(k.x);
-      middle_ = rank_sums(x.data(), scores_.keys, m_, 0, 0).middle;
+      middle_ = rank_sums(scores_.x.data(), static_cast<int64_t>(scores_.x.size()), m_, 0, 0).middle;
     }
     followed_.start_leads(keys_, z_, row_.largest_random);
     RunningMaximum maximum(a.rescale_lag_log2, start, slack);
@@ -408,34 +396,6 @@ class Row {
     }
   }
   int64_t tile() const { return std::max(1, model_.arithmetic().tile_keys); }
-
-  // What positions and scores have to do with one channel (bounds_blind.hpp).
-  void look_at_order(int32_t d, double lean, double share, ChannelFacts<double>& c) const {
-    SignWindows signs(1, window_);
-    for (const Key& k : keys_) signs.add(k.index, &k.v[d]);
-    signs.end();
-    double in_window = 0, windows = 0;
-    for (const KeySpan& span : spans_) {
-      auto [first, last] = keys_of(keys_, span);
-      double stretch = 0;
-      for (auto k = first; k != last; ++k) {
-        const double from_o = k->p * (k->v[d] - c.o), square = from_o * from_o * k->alike;
-        stretch += from_o;
-        c.by_score += k->x > middle_ ? from_o : 0;
-        c.apart += square, c.passed += square * k->updates * k->updates;
-      }
-      c.stretches += stretch * stretch;
-      in_window += stretch;
-      if (span.to % window_ != 0 && &span != &spans_.back()) continue;
-      windows += in_window * in_window;
-      in_window = 0;
-    }
-    const double sink = sink_p_ * c.o;
-    c.apart += sink * sink, c.passed += sink * sink * t_.updates * t_.updates;
-    c.by_score = std::fabs(c.by_score), c.windows = std::sqrt(row_.windows * windows);
-    c.signs = std::max(signs.most(0, row_.windows) / static_cast<double>(keys_.size()), lean) +
-              std::max(0.0, share - lean) + 2 * c.by_score / std::max(c.mass, 1e-300);
-  }
 
   const Problem& p_;
   const OperandReader& operands_;

@@ -58,6 +58,13 @@ bool structured(const Keys&, bool coarse);
 bool find_heavy(Keys&, double largest);
 // Sets Key::updates of an undeclared order, of `most` of the running maximum.
 void count_updates(Keys&, double slack, double most, bool sink);
+// Error of final score i, before anything that depends on the maximum.
+double score_error(const Problem&, const ErrorTerms&, const RowScores&, size_t i, double shift);
+// What positions and scores have to do with channel d about its o (bounds_blind.hpp): `windows` of `window`
+// keys; half of the weight is on scores above `middle`. Sets apart, passed, stretches, windows, by_score and,
+// of windows alone, signs.
+void look_at_order(const Keys&, const std::vector<KeySpan>&, int64_t window, double middle, int32_t d,
+                   double windows, ChannelFacts<double>&);
 // The sizes at which the unit aligns subnormals of a row's Q and of the keys it sees.
 double q_normal(const ErrorModel&, const OperandReader&, RowId, int32_t head);
 double k_normal(const ErrorModel&, const OperandReader&, int request, int32_t kv_head, const Keys&);

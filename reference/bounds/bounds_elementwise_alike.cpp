@@ -6,6 +6,7 @@
 #include <map>
 
 #include "reference/bounds/bounds_alike.hpp"
+#include "reference/bounds/bounds_blind.hpp"
 #include "reference/bounds/bounds_elementwise.hpp"
 #include "reference/bounds/bounds_finish.hpp"
 #include "reference/bounds/bounds_heavy.hpp"
@@ -47,6 +48,45 @@ void count_updates(Keys& keys, double slack, double most, bool sink) {
     const bool counted = !sink && most > kFewUpdates;
     k.updates = counted ? std::min(most, static_cast<double>(above - (slack > 0))) : most;
   }
+}
+
+double score_error(const Problem& p, const ErrorTerms& t, const RowScores& scores, size_t i, double shift) {
+  const double s = scores.s[i], bias = scores.bias[i];
+  double error = t.dot * scores.a[i] + t.score * std::fabs(s), x = s;
+  if (p.softcap > 0) {
+    // Slope of the cap anywhere within the error of its argument.
+    const double nearest = std::max(0.0, std::fabs(s) - error) / p.softcap;
+    const double slope = 1 - std::tanh(nearest) * std::tanh(nearest);
+    x = p.softcap * std::tanh(s / p.softcap);
+    error = error * slope * (1 + t.cap_relative) + std::fabs(x) * t.cap_relative + t.cap_absolute;
+  }
+  return error * (1 + t.bias_score) + t.bias_score * std::fabs(s) +
+         t.bias_relative * (std::fabs(x + bias) + std::max(std::fabs(bias), 2 * shift));
+}
+
+void look_at_order(const Keys& keys, const std::vector<KeySpan>& spans, int64_t window, double middle,
+                   int32_t d, double windows, ChannelFacts<double>& c) {
+  double in_window = 0, squares = 0;
+  SignWindows signs(1, window);
+  for (const KeySpan& span : spans) {
+    auto [first, last] = keys_of(keys, span);
+    double stretch = 0;
+    for (auto k = first; k != last; ++k) {
+      const double from_o = k->p * (k->v[d] - c.o), square = from_o * from_o * k->alike;
+      stretch += from_o;
+      c.by_score += k->x > middle ? from_o : 0;
+      c.apart += square, c.passed += square * k->updates * k->updates;
+      signs.add(k->index, &k->v[d]);
+    }
+    c.stretches += stretch * stretch;
+    in_window += stretch;
+    if (span.to % window != 0 && &span != &spans.back()) continue;
+    squares += in_window * in_window;
+    in_window = 0;
+  }
+  signs.end();
+  c.by_score = std::fabs(c.by_score), c.windows = std::sqrt(windows * squares);
+  c.signs = signs.most(0, windows) / static_cast<double>(keys.size());
 }
 
 double q_normal(const ErrorModel& model, const OperandReader& operands, RowId id, int32_t head) {

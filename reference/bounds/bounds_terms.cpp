@@ -227,8 +227,7 @@ double ErrorModel::row_sum_lanes(int64_t span, int64_t keys) const {
 
 ErrorTerms ErrorModel::terms(const RowShape& row) const {
   const assay_arithmetic& a = arithmetic_;
-  const double u = kUnit;
-  const double eps = largest_eps();
+  const double u = kUnit, eps = largest_eps();
   const double updates = static_cast<double>(row.updates);
   const double lag = std::max(0.0, a.rescale_lag_log2) * M_LN2, offset = std::fabs(a.p_offset_log2) * M_LN2;
   const bool splits = a.splits > 1;
@@ -236,15 +235,11 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   ErrorTerms t;
 
   // Logarithmic error of one key, numerator and denominator alike.
-  t.dot = dot_;
-  t.score = score_;
+  t.dot = dot_, t.score = score_;
   // Scores relative to the maximum: the common factor scale*log2(e), the subtraction, the argument of the
-  // exponential, and the arguments of the rescales that later carry the key to the final maximum.
-  t.distance = 6 * u;
-  // The tile's own maximum is rounded before it is subtracted; |m_t| <= top + |x_j - m|.
-  t.distance += u;
-  // So it may be in a rescale, beside the old maximum that is multiplied by the factor as it is added.
-  t.distance += updates * u;
+  // exponential, and the arguments of the rescales that later carry the key to the final maximum (6); the
+  // tile's own maximum, rounded before it is subtracted, |m_t| <= top + |x_j - m|, and so in each rescale.
+  t.distance = (7 + updates) * u;
   t.fixed = u * row.top + 6 * u * (lag + offset) + eps + updates * (eps + 4 * u + u * row.top);
   // Scores that are off are farther from the maximum by as much.
   t.fixed += t.distance * row.slack;
@@ -267,10 +262,7 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
                   row.underflow * (1 + dot_) * (1 + (capped_ ? t.cap_relative : 0)) * (1 + 3 * u);
   t.fixed += t.score_fixed;
   t.cap_absolute = softcap_ * a.tanh_absolute_error * (1 + 5 * u);
-  if (alibi_) {
-    t.bias_relative = 3 * u;
-    t.bias_score = 3 * u;
-  }
+  if (alibi_) t.bias_relative = t.bias_score = 3 * u;
 
   // P: a weight of one before rounding stands for exp(m_t - offset - LSE) <= top_weight 2^-offset.
   t.p_relative = p_relative_;

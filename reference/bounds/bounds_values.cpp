@@ -10,7 +10,7 @@
 
 #include "reference/attention/vector_math.hpp"
 #include "reference/bounds/bounds_alike_rows.hpp"
-#include "reference/bounds/bounds_blind.hpp"
+#include "reference/bounds/bounds_blind_rows.hpp"
 #include "reference/bounds/bounds_facts.hpp"
 #include "reference/bounds/bounds_followed.hpp"
 #include "reference/bounds/bounds_group.hpp"
@@ -44,7 +44,6 @@ class Values {
       start_row(i);
       result_.growth = std::max(result_.growth, sums_[i].terms.growth);
     }
-    window_ = window_keys(b_.p.requests[b_.request].kv_len, b_.model.arithmetic().splits);
     allocate();
     // Partial sums and updates of followed rows are known tile by tile.
     const bool by_tile = b_.model.followed() || b_.model.follows_qk();
@@ -54,11 +53,10 @@ class Values {
         b_.order.declared() && b_.order.tile() > most / 2 && promotion_tiles(b_.model.arithmetic()) == 1;
     const BlockRow& any = b_.rows.front();  // all visit keys in the same order
     for (const KeySpan& span : b_.order.spans(any.id, any.head, b_.begin, b_.end, most)) add(span);
-    if (signs_) signs_->end();
-    for (int32_t d = 0; d < dv_; ++d) {
-      lean_of_v_[d] = dealt_.lean(d);
-      if (b_.model.deals(b_.order.declared())) share_of_v_[d] = dealt_.share(d);
-    }
+    blind_.end();
+    for (int32_t d = 0; d < dv_; ++d) lean_of_v_[d] = dealt_.lean(d);
+    if (b_.model.deals(b_.order.declared()))
+      for (int32_t d = 0; d < dv_; ++d) share_of_v_[d] = dealt_.share(d);
     for (Index i = 0; i < rows_; ++i)
       if (b_.rows[i].seen > 0 || b_.p.sinks) finish_row(i);
     return result_;
@@ -101,12 +99,7 @@ class Values {
     s.lanes.pv_lanes = model.pv_lanes();
     score_errors(b_, row, shape.top, x, s);
     if (narrow_ && !model.rounded_row_sum()) s.heavy = heavy_keys(x, b_.x.cols(), row.top);
-    if (row.seen > 0 && b_.model.blind(b_.order.declared(), s.terms.updates)) {
-      const double slack = moving_slack(s.random, a.rescale_lag_log2, s.slack, s.largest_random);
-      s.ranks = rank_sums(x, b_.x.cols(), s.m, slack, s.terms.updates);
-      if (b_.p.sinks || s.terms.updates <= kFewUpdates) s.ranks.first = s.ranks.second = s.ranks.largest = 0;
-      blind_ = true;
-    }
+    blind_.look(row, x, s);
     if (b_.p.sinks) sink_errors(s);
     s.start = a.sink_first && b_.p.sinks ? s.sink : -kInf;
   }
@@ -114,10 +107,8 @@ class Values {
   void allocate() {
     const Index narrow = narrow_ ? rows_ : 0;
     v_.resize(kTileKeys, dv_);
-    v_size_.resize(kTileKeys, dv_);
-    v_square_.resize(kTileKeys, dv_);
-    weights_.resize(rows_, kTileKeys);
-    weights_f_.resize(rows_, kTileKeys);
+    for (MatrixF* m : {&v_size_, &v_square_}) m->resize(kTileKeys, dv_);
+    weights_.resize(rows_, kTileKeys), weights_f_.resize(rows_, kTileKeys);
     acc_.setZero(rows_, dv_);
     partial_.resize(rows_, dv_);
     flips_.setZero(rows_, dv_);
@@ -132,13 +123,7 @@ class Values {
     if (b_.model.follows_pv()) followed_.emplace(b_, dv_);
     excess_ = h_square_ = flip_ = MatrixF::Zero(narrow, kTileKeys);
     replayed_ = rounded_ = MatrixF::Zero(narrow, dv_);
-    if (blind_) {
-      signs_.emplace(dv_, window_);
-      above_ = MatrixF::Zero(rows_, kTileKeys), by_score_ = MatrixF::Zero(rows_, dv_);
-      stretches_.resize(rows_), windows_of_keys_.resize(rows_);
-      for (Index i = 0; i < rows_; ++i)
-        stretches_[i].start(dv_, sums_[i].weight), windows_of_keys_[i].start(dv_, sums_[i].weight);
-    }
+    blind_.start(sums_, dv_);
     eps_.resize(kTileKeys);
     lean_of_v_.resize(dv_), share_of_v_.resize(dv_);
   }
@@ -162,17 +147,9 @@ class Values {
       for (Index i = 0; i < rows_; ++i)
         heavy_.add(b_, i, span.from - b_.begin, count, weights_, h_square_, v_, alike_, sums_[i]);
     }
-    if (blind_) end_stretch(span);
+    blind_.end_stretch(span, acc_, sums_);
     if (span.ends_group) end_group();
     if (span.ends_part) end_part();
-  }
-
-  void end_stretch(const KeySpan& span) {
-    const bool ends_window = span.to % window_ == 0 || span.to == b_.end;
-    for (Index i = 0; i < rows_; ++i) {
-      stretches_[i].end(acc_.row(i).data(), sums_[i].weight);
-      if (ends_window) windows_of_keys_[i].end(acc_.row(i).data(), sums_[i].weight);
-    }
   }
 
   void load(const KeySpan& span, int64_t count) {
@@ -192,8 +169,7 @@ class Values {
                                                 b_.request, static_cast<int32_t>(span.from + j), b_.kv_head));
     }
     for (int64_t j = 0; j < count; ++j) dealt_.add(span.from + j, v_.row(j).data());
-    if (blind_)
-      for (int64_t j = 0; j < count; ++j) signs_->add(span.from + j, v_.row(j).data());
+    blind_.load(span.from, count, v_);
     if (followed_) followed_->load(span.from, count, v_, wanted_);
     const double largest = v_.topRows(count).cwiseAbs().maxCoeff();
     v_max_ = std::max(v_max_, largest);
@@ -290,23 +266,7 @@ class Values {
           weights_f_.leftCols(count).cwiseProduct(b_.delta.middleCols(at, count)) * v_size_.topRows(count);
       lean_ += product_ * size;
     }
-    if (blind_) {
-      for (Index i = 0; i < rows_; ++i) {
-        const double* x = b_.x.row(i).data() + at;
-        const double middle = sums_[i].ranks.middle;
-        const float* weights = weights_f_.row(i).data();
-        float* above = above_.row(i).data();
-        double weight = 0;
-#pragma omp simd reduction(+ : weight)
-        for (int64_t j = 0; j < count; ++j) {
-          above[j] = x[j] > middle ? weights[j] : 0.0f;
-          weight += static_cast<double>(above[j]);
-        }
-        sums_[i].above += weight;
-      }
-      product_.noalias() = above_.leftCols(count) * v_size_.topRows(count);
-      by_score_ += product_ * size;
-    }
+    blind_.add(at, count, weights_f_, v_size_, size, product_, sums_);
     if (distance_)
       for (Index i = 0; i < rows_; ++i)
         distance_->add(i, sums_[i].m, b_.x.row(i).segment(at, count), weights_f_.row(i), v_size_, size);
@@ -411,18 +371,6 @@ class Values {
     c.part_far = at(partial_.part_far) * scaled;
     c.updated = f.declared ? T(at(partial_.updated) * scaled) : T(y.updated * deviation);
     c.tile_error = at(partial_.tile_error) * scaled;
-    if (f.windows > 0) {
-      const double all = windows_of(b_.begin, b_.end - 1, window_), seen = static_cast<double>(y.row.seen);
-      c.by_score = size_of(at(by_score_) - c.o * s.above) * scaled + y.replay_error * norm;
-      c.stretches =
-          each<T>([&](int32_t k) { return stretches_[i].of(d + k, lane(c.o, k)); }) * square(scaled);
-      c.windows = root(T(f.windows *
-                         each<T>([&](int32_t k) { return windows_of_keys_[i].of(d + k, lane(c.o, k)); }))) *
-                  scaled;
-      c.signs = larger(each<T>([&](int32_t k) { return signs_->most(d + k, all) / seen; }), lean_of_v) +
-                larger(every<T>(0), T(from_memory<T>(&share_of_v_[d]) - lean_of_v)) +
-                2 * c.by_score / larger(norm, every<T>(1e-300));
-    }
     c.replayed = c.o;
     if (f.known > 0) c.known = at(known_) * inverse;
     if (b_.model.follows_qk())
@@ -463,20 +411,7 @@ class Values {
         c.flips += size_of(c.replayed) * f.flips;
       }
     }
-    if (f.windows > 0) {
-      const double most = s.terms.updates;
-      c.apart = s.alike_weight * inverse * variance;
-      // Half a step of P is no less than its share of each weight.
-      if (narrow_ && f.rounding_relative > 0) {
-        const T of_steps =
-            (root(c.rounding_variance) + (y.joint ? 0 : y.h_norm) * size_of(c.o)) / f.rounding_relative;
-        c.apart =
-            smaller(c.apart, T(square(of_steps) + square(c.known - c.o * f.known) + square(f.sink * c.o)));
-      }
-      c.passed = square(most) * c.apart;
-      if (s.ranks.largest > 0)
-        c.passed = smaller(c.passed, T(s.ranks.largest * s.most_alike * inverse * variance));
-    }
+    blind_.channel(i, d, y, variance, norm, from_memory<T>(&share_of_v_[d]), lean_of_v, c);
     return c;
   }
 
@@ -493,6 +428,7 @@ class Values {
   std::optional<FollowedValues> followed_;
   Matrix v_, weights_, acc_, known_;  // known_: of leaders whose P is known
   HeavyRows heavy_;
+  BlindRows blind_{b_};
   DealtSums dealt_{dv_};
   alignas(64) float windows_[kTileKeys];
   std::vector<double> lean_of_v_, share_of_v_;  // of dealt_, by channel
@@ -502,12 +438,6 @@ class Values {
   MatrixF flips_, flip_square_;
   std::optional<DistanceLean> distance_;
   MatrixF lean_, excess_, h_square_, flip_, replayed_, rounded_;
-  // An undeclared order (bounds_blind.hpp): weights of large scores and their sums of v, stretches, windows.
-  bool blind_ = false;
-  int64_t window_ = 1;
-  MatrixF above_, by_score_;
-  std::vector<StretchSquares> stretches_, windows_of_keys_;
-  std::optional<SignWindows> signs_;
   bool groups_of_tiles_ = false;  // a tile each
   std::vector<double> group_weight_, group_updates_;
   std::vector<int64_t> group_keys_;
