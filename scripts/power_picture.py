@@ -5,7 +5,8 @@
 Usage: power_picture.py POWER.csv PICTURE.png
 
 The CSV is what `assay power --out FILE` writes. A line is the smallest size that half of the draws are rejected for; the
-black band reaches to 95 % of them. Where a line ends, nothing of the fault is seen, or the detector was not asked.
+black band reaches to 95 % of them. Where a line ends, nothing of the fault is seen, or the detector was not asked; a question
+mark at the bottom: not reached (black: nothing of the point, else inputs with a known answer).
 """
 import pathlib
 import sys
@@ -29,8 +30,8 @@ UNITS = {"key_weight": "relative error", "softmax_scale": "relative error", "out
 
 
 def shares(draws: pd.Series, share: float) -> float:
-    """The size that this share of the draws does not exceed; NaN where that is none, or was not asked."""
-    asked = draws[draws != "-"]
+    """The size that this share of the draws does not exceed; NaN where that is none, was not asked or not reached."""
+    asked = draws[~draws.isin(["-", "?"])]
     if asked.empty or (asked == "x").any():
         return np.nan
     sizes = np.sort([float(x) if x else np.inf for x in asked])
@@ -51,6 +52,12 @@ def load(path: str) -> pd.DataFrame:
 
 def curve(rows: pd.DataFrame, detector: str, share: float) -> pd.Series:
     return rows.groupby("keys")[detector].apply(lambda draws: shares(draws, share)).sort_index()
+
+
+def not_reached(rows: pd.DataFrame, detector: str) -> list[int]:
+    """Lengths at which no draw was reached."""
+    all_of = rows.groupby("keys")[detector].apply(lambda draws: (draws == "?").all())
+    return list(all_of[all_of].index)
 
 
 def draw(rows: pd.DataFrame) -> plt.Figure:
@@ -76,6 +83,10 @@ def draw(rows: pd.DataFrame) -> plt.Figure:
             axes.fill_between(half.index, half, most, color=style.INK, alpha=0.15, linewidth=0)
             axes.plot(half.index, half, color=style.INK, linewidth=2.4, label="ours, random inputs", zorder=3,
                       marker="o" if len(half) == 1 else None, markersize=6)
+            nothing = not_reached(part, "ours")
+            for keys in nothing + [k for k in not_reached(part, "incidence") if k not in nothing]:
+                axes.annotate("?", (keys, 0.02), xycoords=("data", "axes fraction"), ha="center", fontsize=9, fontweight="bold",
+                              color=style.INK if keys in nothing else OURS["incidence"])
             for text, size in NAMED.get(fault, {}).items():
                 axes.axhline(size, color=style.INK, linewidth=0.8, linestyle=":")
                 axes.annotate(text, (1, size), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=6.5)
@@ -97,7 +108,7 @@ def draw(rows: pd.DataFrame) -> plt.Figure:
                 handles.append(handle), labels.append(label)
     height = figure.get_size_inches()[1]
     figure.get_layout_engine().set(rect=(0, 0, 1, 1 - 0.95 / height))  # room for the legend
-    figure.text(0.01, 1 - 0.1 / height, "Smallest fault that half of the draws are rejected for (lower is better; band: 95 %)", va="top",
+    figure.text(0.01, 1 - 0.1 / height, "Smallest fault that half of the draws are rejected for (lower is better; band: 95 %; ?: not reached)", va="top",
                 fontweight="bold")
     figure.legend(handles, labels, loc="upper left", bbox_to_anchor=(0, 1 - 0.3 / height), ncols=7)
     return figure

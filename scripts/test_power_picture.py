@@ -44,6 +44,17 @@ def test_the_picture_has_a_panel_for_each_fault_and_format(tmp_path):
     assert list(ours.get_xdata()) == [128, 1024] and list(ours.get_ydata()) == [0.25, 0.25]
 
 
+def test_what_was_not_reached_is_marked(tmp_path):
+    holes = ["bf16,4096,key_weight,0,?,?,?,?,?,?,0.125,?,-", "bf16,1048576,key_weight,0,?,?,?,?,?,?,?,?,-"]
+    known = "bf16,65536,key_weight,0,1,1,1,1,1,1,?,1,-"
+    rows = power_picture.load(record(tmp_path, *ROWS, *holes, known))
+    assert power_picture.not_reached(rows, "ours") == [4096, 1048576]
+    assert power_picture.not_reached(rows, "incidence") == [65536, 1048576]
+    assert np.isnan(power_picture.curve(rows, "D", 0.5)[4096])
+    marks = [t for t in power_picture.draw(rows).axes[0].texts if t.get_text() == "?"]
+    assert sorted(t.xy[0] for t in marks) == [4096, 65536, 1048576]
+
+
 def test_bad_files_are_named(tmp_path, capsys):
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     assert power_picture.main([str(tmp_path / "other.csv"), str(tmp_path / "x.png")]) == 2

@@ -108,7 +108,7 @@ std::vector<Command> add_commands(CLI::App& app) {
   std::vector<Command> commands;
   for (const auto add : {add_list, add_describe, add_kernels, add_facts, add_check, add_bench, add_run,
                          add_rerun, add_compare, add_report, add_merge, add_explain, add_calibrate,
-                         add_mutants, add_campaign, add_power, add_completion})
+                         add_mutants, add_campaign, add_power, add_looseness, add_completion})
     commands.push_back(add(app));
   return commands;
 }

@@ -52,6 +52,7 @@ Command add_calibrate(CLI::App&);
 Command add_mutants(CLI::App&);
 Command add_campaign(CLI::App&);
 Command add_power(CLI::App&);
+Command add_looseness(CLI::App&);
 Command add_completion(CLI::App&);
 
 enum class Color { kAuto, kAlways, kNever };

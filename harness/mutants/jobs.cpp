@@ -150,6 +150,23 @@ struct Herd {
   }
 };
 
+// The first of the queue that may begin, taken out of it.
+std::optional<Job> next_job(std::deque<Job>& queue, bool nothing_runs) {
+  for (auto at = queue.begin(); at != queue.end();) {
+    const JobStart start = at->may_start ? at->may_start() : JobStart::kNow;
+    if (start == JobStart::kNever) {
+      at = queue.erase(at);
+    } else if (start == JobStart::kLater && !nothing_runs) {
+      ++at;
+    } else {
+      Job job = std::move(*at);
+      queue.erase(at);
+      return job;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool run_jobs(std::vector<Job> jobs, int parallel, double silent_s, const std::atomic<bool>* stop,
@@ -158,10 +175,11 @@ bool run_jobs(std::vector<Job> jobs, int parallel, double silent_s, const std::a
   Herd herd;
   while (!queue.empty() || !herd.all.empty()) {
     if (stop != nullptr && *stop) return false;
-    while (!queue.empty() && static_cast<int>(herd.all.size()) < parallel) {
+    while (static_cast<int>(herd.all.size()) < parallel) {
+      std::optional<Job> job = next_job(queue, herd.all.empty());
+      if (!job) break;
       Running next;
-      next.job = std::move(queue.front());
-      queue.pop_front();
+      next.job = std::move(*job);
       start(next);
       herd.all.push_back(std::move(next));
     }

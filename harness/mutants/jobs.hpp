@@ -21,15 +21,20 @@ struct JobEnd {
   std::string text;  // "SIGSEGV", "exit code 3", the exception's message; empty when done
 };
 
+enum class JobStart { kNow, kLater, kNever };
+
 struct Job {
+  // In the parent, when a process is free for it; empty: now. A later one is passed over and asked again, but
+  // begins when nothing else runs. What never begins is dropped without a word.
+  std::function<JobStart()> may_start;
   std::function<void(const SayLine&)> work;                // in the child
   std::function<void(const nlohmann::json&)> heard;        // in the parent, line by line
   std::function<std::optional<Job>(const JobEnd&)> ended;  // in the parent; what is left to do, or nothing
 };
 
-// Runs the jobs in order, at most `parallel` at a time; a job that says nothing for silent_s seconds is
-// killed. `tick` is called about ten times a second. False when *stop became true (all children are gone
-// then). InfrastructureError when no process can be made.
+// Runs the jobs in order (but see may_start), at most `parallel` at a time; a job that says nothing for
+// silent_s seconds is killed. `tick` is called about ten times a second. False when *stop became true (all
+// children are gone then). InfrastructureError when no process can be made.
 bool run_jobs(std::vector<Job> jobs, int parallel, double silent_s, const std::atomic<bool>* stop,
               const std::function<void()>& tick);
 

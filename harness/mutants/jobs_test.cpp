@@ -111,6 +111,30 @@ TEST(Jobs, WhatIsLeftOfADeadJobRunsInANewProcess) {
   EXPECT_THAT(heard, UnorderedElementsAre(1, 3));
 }
 
+TEST(Jobs, OneThatMustWaitIsPassedOverAndOneThatNeverBeginsIsDropped) {
+  std::vector<int> heard;
+  int running = 0;
+  const auto job = [&](int n, std::function<JobStart()> may_start) {
+    Job j;
+    j.may_start = [&running, may_start] {
+      const JobStart start = may_start();
+      running += start == JobStart::kNow;
+      return start;
+    };
+    j.work = [n](const SayLine& say) { say({{"n", n}}); };
+    j.heard = [&heard](const nlohmann::json& m) { heard.push_back(m["n"]); };
+    j.ended = [](const JobEnd&) { return std::optional<Job>(); };
+    return j;
+  };
+  // The first waits until two others have begun; the last is begun though it would wait for ever.
+  EXPECT_TRUE(run_jobs({job(1, [&] { return running < 2 ? JobStart::kLater : JobStart::kNow; }),
+                        job(2, [] { return JobStart::kNow; }), job(3, [] { return JobStart::kNever; }),
+                        job(4, [] { return JobStart::kNow; }), job(5, [] { return JobStart::kLater; })},
+                       1, 20, nullptr, nullptr));
+  EXPECT_THAT(heard, UnorderedElementsAre(1, 2, 4, 5));
+  EXPECT_EQ(heard.back(), 5);
+}
+
 TEST(Jobs, StopKillsTheChildrenAndReturnsAtOnce) {
   std::atomic<bool> stop = false;
   Job job;

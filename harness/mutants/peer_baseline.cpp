@@ -35,14 +35,27 @@ void make_ordinary(Inputs& inputs) {
     GuardedBuffer& b = inputs.buffers[static_cast<int>(op)];
     const auto& before = nan_image[static_cast<int>(op)];
     if (b.empty()) continue;
-    const int64_t bytes = format_bytes(tensor_of(inputs.tensors, op).format);
-    std::vector<int64_t> poison, values;
-    for (int64_t at = 0; at + bytes <= b.bytes(); at += bytes)
-      (std::memcmp(before.data() + at, b.payload() + at, static_cast<size_t>(bytes)) == 0 ? values : poison)
-          .push_back(at);
+    const int64_t bytes = format_bytes(tensor_of(inputs.tensors, op).format), elements = b.bytes() / bytes;
+    std::vector<int64_t> poison;  // elements, ascending
+    for (int64_t i = 0; i < elements; ++i)
+      if (std::memcmp(before.data() + i * bytes, b.payload() + i * bytes, static_cast<size_t>(bytes)) != 0)
+        poison.push_back(i);
+    const auto values = static_cast<uint64_t>(elements) - poison.size();
+    // The n-th element that is no poison: a list of them would be several times the size of the cache.
+    const auto value = [&](uint64_t n) {
+      size_t before_it = 0, end = poison.size();  // how many poisoned ones lie in front of it
+      while (before_it < end) {
+        const size_t middle = (before_it + end) / 2;
+        if (static_cast<uint64_t>(poison[middle]) - middle <= n)
+          before_it = middle + 1;
+        else
+          end = middle;
+      }
+      return static_cast<int64_t>(n + before_it);
+    };
     const CounterRng rng(p.seed, kStreamOrdinary + static_cast<uint64_t>(op));
-    for (size_t i = 0; i < poison.size() && !values.empty(); ++i)
-      std::memcpy(b.payload() + poison[i], b.payload() + values[rng.below(i, values.size())],
+    for (size_t i = 0; i < poison.size() && values > 0; ++i)
+      std::memcpy(b.payload() + poison[i] * bytes, b.payload() + value(rng.below(i, values)) * bytes,
                   static_cast<size_t>(bytes));
   }
   for (Operand op : {Operand::kO, Operand::kLse}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operating curves: for every family of faults, format, number of keys and draw, the smallest size that each
-// detector still rejects. A draw of a case is the unit of work and of the record, so an interrupted
-// measurement goes on where it was.
+// detector still rejects. Parts of it are done by processes side by side, and what they find does not depend
+// on how many there are; an interrupted measurement goes on where it was.
 #pragma once
 
 #include <atomic>
@@ -21,9 +21,10 @@ struct CurveOptions {
   std::vector<std::string> faults;  // families; empty: all
   int draws = 10;                   // up to 4k keys, see draws_of()
   uint64_t seed = 1;
-  // Multiply-adds that the search with inputs of a known answer may take for one family in a draw, at its
-  // longest; a family that may take more is not asked there. 0: none is.
-  double incidence_cost = 5e11;
+  int jobs = 1;  // processes
+  double seconds =
+      0;  // for the whole; what would take longer is not begun, what still runs is ended. 0: no limit
+  double memory = 0;  // bytes that all processes may take together, about; 0: no limit
 };
 // The draws that are made at this number of keys: half of them at 16k, 3/10 at 64k, 1/10 beyond; at least
 // one.
@@ -31,7 +32,8 @@ int draws_of(const CurveOptions&, int64_t keys);
 
 // What a detector says of a family in one draw.
 struct Threshold {
-  enum Kind { kNotAsked, kNever, kSize, kRejectsRight } kind = kNotAsked;
+  // Not asked: there is nothing to ask. Not reached: there was no time, or no memory.
+  enum Kind { kNotAsked, kNever, kSize, kRejectsRight, kNotReached } kind = kNotAsked;
   double size = 0;  // kSize: the smallest that is rejected
   bool operator==(const Threshold&) const = default;
 };
@@ -45,8 +47,8 @@ struct CurveRow {
 };
 
 struct CurveProgress {
-  std::string where;  // "bf16 4096 keys, draw 3 of 10, key_weight"
-  int64_t done = 0, total = 0;
+  std::string where;            // the line of the part that ended last
+  int64_t done = 0, total = 0;  // parts
 };
 
 struct DrawKey {
@@ -58,17 +60,21 @@ struct DrawKey {
 };
 DrawKey key_of(const CurveRow&);
 
-// Rows of every draw and family that is not in `done`, as they come: `rows` gets all families of a draw at
-// once. A row of `done` that was not asked for known answers comes again with them, where they may cost what
-// they do. False when `stop` was raised. InputError for names that nobody has.
+// Rows of every draw and family of which `done` lacks something, as they come: first of each point (one that
+// has no row) a row of which nothing is reached, then, in place of the one before, what is known so far.
+// False when `stop` was raised. Must run before this process uses OpenMP with more than one thread.
+// InputError for names that nobody has; InfrastructureError when a kernel fails.
 bool measure(const Catalogue&, const CurveOptions&, const std::vector<CurveRow>& done,
              const std::atomic<bool>* stop, const std::function<void(const CurveProgress&)>& on,
              const std::function<void(const std::vector<CurveRow>&)>& rows);
+// By keys, format, draw, fault: the order of a record, however its rows came.
+void sort_curves(std::vector<CurveRow>&, const Catalogue&);
 
 // ---- the record: CSV, one line per row, behind a comment that says how it came about.
 
 std::string csv_header();
 std::string csv_line(const CurveRow&);
+CurveRow row_of_line(const std::string& line);  // InputError
 // InputError with the line for what is no such record.
 std::vector<CurveRow> read_curves(const std::string& path);
 
@@ -78,7 +84,7 @@ std::vector<CurveRow> read_curves(const std::string& path);
 struct Power {
   std::string format, fault;
   int64_t keys = 0;
-  int draws = 0;
+  int draws = 0;  // of which anything was reached
   struct Sizes {
     Threshold half, most;
   };
@@ -95,6 +101,12 @@ struct Behind {
 std::vector<Behind> behind_peers(const std::vector<Power>&);
 // Draws in which a detector of ours rejected the kernel without a fault.
 int false_alarms(const std::vector<CurveRow>&);
+
+// Points of which nothing was reached, and those that lack inputs with a known answer alone.
+struct Holes {
+  int whole = 0, known = 0;
+};
+Holes holes_of(const std::vector<Power>&);
 
 // The table: exponents of two, half of the draws / 95 %.
 std::string power_text(const std::vector<Power>&, const Catalogue&);

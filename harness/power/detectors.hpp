@@ -26,14 +26,16 @@ using Marks = std::array<Mark, kDetectors>;
 struct Format {
   std::string name;    // "bf16"
   std::string fields;  // of the scenario line
-  int64_t most_keys;
   int64_t heads = 8;
   int64_t requests = 1;  // more than one: of one row each
 };
 const std::vector<Format>& formats();
 const Format& format_named(const std::string&);  // InputError
 
-// The line of a draw. Incidence inputs get the rows that it takes to ask for every key.
-std::string line_of(const Format&, int64_t keys, uint64_t seed, bool incidence);
+// What the inputs of a draw are: random, or with a known answer that asks for every key or for as many as
+// kSomeRows rows of a head do.
+enum class Asks { kRandom, kEveryKey, kSomeKeys };
+inline constexpr int64_t kSomeRows = 64;
+std::string line_of(const Format&, int64_t keys, uint64_t seed, Asks);
 
 }  // namespace assay::power

@@ -122,8 +122,10 @@ bool IncidenceCase::rejects(const CatalogueEntry& e) {
   return !inexact(problem(), left.view(inputs_, Operand::kO), inputs_.exact_o).empty();
 }
 
-double known_answer_cost(const Problem& p) {
-  return static_cast<double>(p.rows()) * p.heads_q * p.max_kv_len() * (p.head_dim_qk + p.head_dim_v);
+double run_cost(const Problem& p) {
+  double keys = 0;
+  for (const Request& r : p.requests) keys += static_cast<double>(r.q_len) * r.kv_len;
+  return keys * p.heads_q * (p.head_dim_qk + p.head_dim_v);
 }
 
 }  // namespace assay::power

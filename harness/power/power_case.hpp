@@ -41,7 +41,7 @@ class PowerCase {
 };
 
 // What one run of such a case takes, in multiply-adds.
-double known_answer_cost(const Problem&);
+double run_cost(const Problem&);
 
 // The same for inputs with a known answer, which needs no bounds.
 class IncidenceCase {
@@ -53,7 +53,6 @@ class IncidenceCase {
     return assay::takes(catalogue_, e, problem(), inputs_.view->get());
   }
   bool rejects(const CatalogueEntry&);
-  double cost() const { return known_answer_cost(problem()); }
 
  private:
   const Catalogue& catalogue_;

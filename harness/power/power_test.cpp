@@ -15,6 +15,7 @@
 #include "harness/input/value_source.hpp"
 #include "harness/power/curves.hpp"
 #include "harness/power/power_case.hpp"
+#include "harness/power/search.hpp"
 #include "harness/scenario/scenario.hpp"
 #include "harness/scenario/suite.hpp"
 
@@ -36,19 +37,25 @@ const CatalogueEntry& fault(const std::string& name) {
 
 const CatalogueEntry& right_kernel() { return sized().variants.front(); }
 
+// The rows that came last, in order.
 std::vector<CurveRow> measured(const CurveOptions& o, const std::vector<CurveRow>& done = {}) {
-  std::vector<CurveRow> all;
+  std::map<DrawKey, CurveRow> last;
   EXPECT_TRUE(measure(
       sized(), o, done, nullptr, [](const CurveProgress&) {},
-      [&](const std::vector<CurveRow>& rows) { all.insert(all.end(), rows.begin(), rows.end()); }));
+      [&](const std::vector<CurveRow>& rows) {
+        for (const CurveRow& r : rows) last[key_of(r)] = r;
+      }));
+  std::vector<CurveRow> all;
+  for (const auto& [key, row] : last) all.push_back(row);
+  sort_curves(all, sized());
   return all;
 }
 
 struct Pair {
   PowerCase here, again;
   explicit Pair(const std::string& format, int64_t keys, uint64_t seed = 3)
-      : here(sized(), right_kernel(), line_of(format_named(format), keys, seed, false)),
-        again(sized(), right_kernel(), line_of(format_named(format), keys, seed + 1, false)) {}
+      : here(sized(), right_kernel(), line_of(format_named(format), keys, seed, Asks::kRandom)),
+        again(sized(), right_kernel(), line_of(format_named(format), keys, seed + 1, Asks::kRandom)) {}
   bool ours(const CatalogueEntry& e) {
     const Marks marks = here.look(e);
     return std::find(marks.begin(), marks.begin() + kAggregates, Mark::kRejects) !=
@@ -61,7 +68,7 @@ TEST(Power, TheKernelWithoutAFaultIsRejectedByNothingOfOurs) {
   for (const Format& f : formats()) {
     Pair pair(f.name, 300);
     EXPECT_FALSE(pair.ours(right_kernel())) << f.name;
-    IncidenceCase known(sized(), right_kernel(), line_of(f, 300, 3, true));
+    IncidenceCase known(sized(), right_kernel(), line_of(f, 300, 3, Asks::kEveryKey));
     EXPECT_FALSE(known.rejects(right_kernel())) << f.name;
   }
 }
@@ -251,36 +258,96 @@ CurveOptions one_draw() {
   return o;
 }
 
-// A search that is cut off would name a size that is not the smallest.
-TEST(Measure, KnownAnswersAreAskedWhereTheWholeSearchMayBePaid) {
-  CurveOptions o = one_draw();
-  const double run =
-      known_answer_cost(make_problem(parse_scenario(line_of(format_named("bf16"), 64, 1, true))));
-  const auto known = [&](double cost) {
-    o.incidence_cost = cost;
-    return measured(o).at(0).seen[kIncidence].kind;
-  };
-  // 25 sizes: the largest, then halves of the others.
-  EXPECT_EQ(known(6 * run), Threshold::kSize);
-  EXPECT_EQ(known(6 * run - 1), Threshold::kNotAsked);
-  EXPECT_EQ(known(run - 1), Threshold::kNotAsked);
-  EXPECT_EQ(known(0), Threshold::kNotAsked);
+std::string text_of(const std::vector<CurveRow>& rows) {
+  std::string text;
+  for (const CurveRow& r : rows) text += csv_line(r) + "\n";
+  return text;
 }
 
-TEST(Measure, KnownAnswersThatWereNotAskedAreAskedLater) {
+TEST(Measure, TheRowsAreTheSameWhateverTheNumberOfProcesses) {
+  CurveOptions o;
+  o.formats = {"fp8", "bf16"}, o.keys = {64, 128}, o.faults = {"output_bias", "key_weight"}, o.draws = 2;
+  const std::string alone = text_of(measured(o));
+  EXPECT_EQ(std::count(alone.begin(), alone.end(), '\n'), 2 * 2 * 2 * 2);
+  EXPECT_EQ(alone.find('?'), std::string::npos);
+  o.jobs = 3;
+  EXPECT_EQ(text_of(measured(o)), alone);
+  o.memory = 1;  // one after the other then, whatever it takes
+  EXPECT_EQ(text_of(measured(o)), alone);
+}
+
+bool not_reached(const CurveRow& r, size_t from, size_t end) {
+  return std::all_of(r.seen.begin() + static_cast<std::ptrdiff_t>(from),
+                     r.seen.begin() + static_cast<std::ptrdiff_t>(end),
+                     [](const Threshold& t) { return t.kind == Threshold::kNotReached; });
+}
+
+TEST(Measure, WhatThereIsNoTimeForIsARowThatSaysSo) {
   CurveOptions o = one_draw();
+  o.faults = {}, o.draws = 3, o.seconds = 1e-9;
+  const std::vector<CurveRow> rows = measured(o);
+  ASSERT_EQ(rows.size(), 7u);  // one for every point, not for every draw
+  for (const CurveRow& r : rows) EXPECT_TRUE(not_reached(r, 0, kDetectors)) << r.fault;
+  const std::vector<Power> powers = powers_of(rows);
+  EXPECT_EQ(holes_of(powers).whole, 7);
+  EXPECT_EQ(powers[0].draws, 0);
+  EXPECT_TRUE(behind_peers(powers).empty());
+  // They come when there is time.
+  o = one_draw();
+  const std::vector<CurveRow> later = measured(o, rows);
+  ASSERT_EQ(later.size(), 1u);
+  EXPECT_EQ(csv_line(later[0]), csv_line(measured(o).at(0)));
+}
+
+TEST(Measure, HalfOfARowThatWasNotReachedIsMeasuredLater) {
+  const CurveOptions o = one_draw();
   const std::vector<CurveRow> whole = measured(o);
   ASSERT_EQ(whole.size(), 1u);
+  EXPECT_TRUE(measured(o, whole).empty());
   CurveRow marked = whole[0];
-  marked.seen[kIncidence] = {},
+  marked.seen[kIncidence] = {Threshold::kNotReached, 0};
   marked.seen[kOurs] = at(3);  // no size of a draw: the rest is not measured again
+  EXPECT_EQ(holes_of(powers_of({marked})).known, 1);
   const std::vector<CurveRow> rest = measured(o, {marked});
   ASSERT_EQ(rest.size(), 1u);
   EXPECT_EQ(rest[0].seen[kIncidence], whole[0].seen[kIncidence]);
   EXPECT_EQ(rest[0].seen[kOurs], at(3));
-  EXPECT_TRUE(measured(o, whole).empty());
-  o.incidence_cost = 0;
-  EXPECT_TRUE(measured(o, {marked}).empty());
+}
+
+// Points of which nothing is left out: every format at every length, and what costs most in parts of its own.
+TEST(Measure, EveryFormatHasAMillionKeys) {
+  const std::vector<Family> families = families_of(sized(), {});
+  std::vector<const Family*> all;
+  for (const Family& f : families) all.push_back(&f);
+  for (const Format& f : formats())
+    for (const bool known : {false, true}) {
+      const std::vector<Part> parts = parts_of(f, 1 << 20, 0, 1, known, all);
+      EXPECT_EQ(parts.size(), families.size()) << f.name;
+      for (const Part& part : parts) {
+        EXPECT_GT(part.cost(), 1e10) << part.line();
+        EXPECT_LT(part.bytes(), 40e9) << part.line();
+        EXPECT_THAT(part.line(), HasSubstr("s1048576"));
+      }
+    }
+  EXPECT_EQ(parts_of(formats()[0], 128, 0, 1, false, all).size(), 1u);
+}
+
+// What lies in one key is looked for in each (but where rows see no power of two, for 3 %); what lies in all
+// rows, in half of them here.
+TEST(Measure, KnownAnswersAskForEveryKeyWhereAFaultLiesInKeys) {
+  constexpr int64_t kKeys = 1 << 18;
+  const std::vector<Family> families = families_of(sized(), {"key_weight", "output_bias"});
+  for (const Family& f : families) {
+    const std::vector<Part> parts = parts_of(format_named("bf16"), kKeys, 0, 1, true, {&f});
+    ASSERT_EQ(parts.size(), 1u);
+    const Problem p = make_problem(parse_scenario(parts[0].line()));
+    const double never = static_cast<double>(keys_never_asked(p)) / kKeys;
+    EXPECT_EQ(p.rows(), f.name == "key_weight" ? 16 : 8);
+    if (f.name == "key_weight")
+      EXPECT_LT(never, 0.03);
+    else
+      EXPECT_GT(never, 0.4);
+  }
 }
 
 TEST(Measure, UnknownNamesAreRefused) {

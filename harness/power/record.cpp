@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The record and what follows from it. A threshold is a number; "" where nothing of the family is seen, "-"
-// where it was not asked, "x" where the kernel without a fault is rejected too.
+// where it was not asked, "?" where it was not reached, "x" where the kernel without a fault is rejected too.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -26,6 +26,8 @@ std::string text_of(const Threshold& t) {
       return "";
     case Threshold::kRejectsRight:
       return "x";
+    case Threshold::kNotReached:
+      return "?";
     default:
       return "-";
   }
@@ -50,15 +52,20 @@ bool number_of(const std::string& text, double& value) {
 bool threshold_of(const std::string& text, Threshold& t) {
   if (text == "-") return t = {}, true;
   if (text.empty()) return t = {Threshold::kNever, 0}, true;
+  if (text == "?") return t = {Threshold::kNotReached, 0}, true;
   if (text == "x") return t = {Threshold::kRejectsRight, 0}, true;
   t.kind = Threshold::kSize;
   return number_of(text, t.size) && t.size > 0;
 }
 
-// The threshold that the share of all draws does not exceed. Draws that were not asked do not count.
+// The threshold that the share of all draws does not exceed. Draws that were not asked or not reached do not
+// count.
 Threshold share_of(std::vector<Threshold> all, double share) {
-  std::erase_if(all, [](const Threshold& t) { return t.kind == Threshold::kNotAsked; });
+  const auto is = [](Threshold::Kind kind) { return [kind](const Threshold& t) { return t.kind == kind; }; };
+  std::erase_if(all, is(Threshold::kNotAsked));
   if (all.empty()) return {};
+  std::erase_if(all, is(Threshold::kNotReached));
+  if (all.empty()) return {Threshold::kNotReached, 0};
   for (const Threshold& t : all)
     if (t.kind == Threshold::kRejectsRight) return t;
   std::vector<double> sizes;
@@ -77,8 +84,7 @@ std::string exponent_of(const Threshold& t) {
 
 std::string cell_of(const Power::Sizes& s) {
   const std::string half = exponent_of(s.half), most = exponent_of(s.most);
-  return s.half.kind == Threshold::kNotAsked || s.half.kind == Threshold::kRejectsRight ? half
-                                                                                        : half + "/" + most;
+  return s.half.kind == Threshold::kSize || s.half.kind == Threshold::kNever ? half + "/" + most : half;
 }
 
 size_t width_of(const std::string& detector) { return std::max<size_t>(9, detector.size() + 2); }
@@ -98,6 +104,23 @@ std::string csv_line(const CurveRow& r) {
   return text;
 }
 
+CurveRow row_of_line(const std::string& line) {
+  const std::vector<std::string> cells = cells_of(line);
+  CurveRow r;
+  double keys = 0, draw = 0;
+  bool fine = cells.size() == std::size(kFields) + kDetectors;
+  if (fine) {
+    r.format = cells[0], r.fault = cells[2];
+    fine = number_of(cells[1], keys) && number_of(cells[3], draw) && keys >= 1 && draw >= 0;
+    r.keys = static_cast<int64_t>(keys), r.draw = static_cast<int>(draw);
+  }
+  for (size_t d = 0; fine && d < kDetectors; ++d)
+    fine = threshold_of(cells[std::size(kFields) + d], r.seen[d]);
+  if (!fine)
+    throw InputError("expected format, keys, fault, draw and a size for each detector (or -, ?, x, nothing)");
+  return r;
+}
+
 std::vector<CurveRow> read_curves(const std::string& path) {
   std::istringstream text(read_text_file({path}, path, kMostBytes, "a record of assay power"));
   std::vector<CurveRow> rows;
@@ -111,21 +134,11 @@ std::vector<CurveRow> read_curves(const std::string& path) {
       header = true;
       continue;
     }
-    const std::vector<std::string> cells = cells_of(line);
-    CurveRow r;
-    double keys = 0, draw = 0;
-    bool fine = cells.size() == std::size(kFields) + kDetectors;
-    if (fine) {
-      r.format = cells[0], r.fault = cells[2];
-      fine = number_of(cells[1], keys) && number_of(cells[3], draw) && keys >= 1 && draw >= 0;
-      r.keys = static_cast<int64_t>(keys), r.draw = static_cast<int>(draw);
+    try {
+      rows.push_back(row_of_line(line));
+    } catch (const InputError& e) {
+      throw InputError(SourcePlace{path, number}, e.what());
     }
-    for (size_t d = 0; fine && d < kDetectors; ++d)
-      fine = threshold_of(cells[std::size(kFields) + d], r.seen[d]);
-    if (!fine)
-      throw InputError(SourcePlace{path, number},
-                       "expected format, keys, fault, draw and a size for each detector (or -, x, nothing)");
-    rows.push_back(std::move(r));
   }
   return rows;
 }
@@ -145,7 +158,9 @@ std::vector<Power> powers_of(const std::vector<CurveRow>& rows) {
     draws[at].push_back(&r);
   }
   for (size_t i = 0; i < all.size(); ++i) {
-    all[i].draws = static_cast<int>(draws[i].size());
+    for (const CurveRow* r : draws[i])
+      all[i].draws += std::any_of(r->seen.begin(), r->seen.end(),
+                                  [](const Threshold& t) { return t.kind != Threshold::kNotReached; });
     for (size_t d = 0; d < kDetectors; ++d) {
       std::vector<Threshold> seen;
       for (const CurveRow* r : draws[i]) seen.push_back(r->seen[d]);
@@ -168,6 +183,15 @@ std::vector<Behind> behind_peers(const std::vector<Power>& all) {
         behind.push_back({&p, d, false});
     }
   return behind;
+}
+
+Holes holes_of(const std::vector<Power>& all) {
+  Holes holes;
+  for (const Power& p : all) {
+    holes.whole += p.draws == 0;
+    holes.known += p.draws > 0 && p.by[kIncidence].half.kind == Threshold::kNotReached;
+  }
+  return holes;
 }
 
 int false_alarms(const std::vector<CurveRow>& rows) {

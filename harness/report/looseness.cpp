@@ -13,6 +13,8 @@
 #include <set>
 #include <sstream>
 
+#include "harness/report/text.hpp"
+
 namespace assay {
 namespace {
 
@@ -86,21 +88,46 @@ std::vector<Looseness> looseness_of(std::span<const Row> rows, size_t least) {
   return all;
 }
 
-std::string reason_of(const Looseness& l) {
-  if (!l.loose()) return "";
+namespace {
+void add(std::string& text, size_t cases, const std::string& why) {
+  if (cases > 0) text += fmt::format("{}{} x {}", text.empty() ? "" : "; ", cases, why);
+}
+}  // namespace
+
+std::string o_reason(const Looseness& l) {
   std::string text;
-  const auto add = [&](size_t cases, const char* why) {
-    if (cases > 0) text += fmt::format("{}{} {}", text.empty() ? "" : "; ", cases, why);
-  };
-  if (l.o < kLooseBelow) {
-    add(l.hidden, "x O's rounding hides smaller errors");
-    add(l.declined, "x tier P declined in rows");
-    add(l.unreplayed, "x nothing replayed (P not rounded, or its order undeclared)");
-    add(l.other, "x errors far below what is allowed");
-  }
+  if (!(l.o < kLooseBelow)) return text;
+  add(text, l.hidden, "O's rounding hides smaller errors");
+  add(text, l.declined, "tier P declined in rows");
+  add(text, l.unreplayed, "nothing replayed (P not rounded, or its order undeclared)");
+  add(text, l.other, "errors far below what is allowed");
+  return text;
+}
+
+std::string lse_reason(const Looseness& l) {
+  std::string text;
   if (l.lse < kLooseBelow)
     for (const auto& [part, cases] : l.loose_lse)
-      add(cases, ("x LSE: " + (part.empty() ? "not said" : part)).c_str());
+      add(text, cases, part.empty() ? "no LSE has a bound above 0" : part);
+  return text;
+}
+
+std::string looseness_section(std::span<const Row> rows) {
+  const std::vector<Looseness> all = looseness_of(rows);
+  if (all.empty()) return "";
+  const auto ratio = [](double x) { return std::isnan(x) ? "-" : fmt::format("{:.3g}", x); };
+  std::string text = fmt::format(
+      "Median over cases of the largest ratio in a case, of O before its rounding and of the LSE: every "
+      "kernel, and its features below {0:g}. Inputs with a known answer are left out. Last: how many cases "
+      "are below; of O by the first cause that holds, of the LSE by what most of its bound is.\n\n"
+      "| kernel | feature | cases | O | LSE | O below {0:g} | LSE below {0:g} |\n"
+      "| :-- | :-- | --: | --: | --: | :-- | :-- |\n",
+      kLooseBelow);
+  for (const Looseness& l : all)
+    if (l.feature == "all" || l.loose())
+      text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", markdown_text(l.kernel),
+                          markdown_text(l.feature), l.cases, ratio(l.o), ratio(l.lse), o_reason(l),
+                          lse_reason(l));
   return text;
 }
 

@@ -31,7 +31,11 @@ struct Looseness {
 // order, "all" first, then features; groups of at least `least` cases.
 std::vector<Looseness> looseness_of(std::span<const Row>, size_t least = 3);
 
-// Which of its cases are loose and what the rows say of why; empty when it is not.
-std::string reason_of(const Looseness&);
+// Which of its cases are loose and what the rows say of why, of O and of the LSE; empty when it is not.
+std::string o_reason(const Looseness&);
+std::string lse_reason(const Looseness&);
+
+// A section in Markdown: every kernel, and its features whose bounds are loose. Empty without such rows.
+std::string looseness_section(std::span<const Row>);
 
 }  // namespace assay

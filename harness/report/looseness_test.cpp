@@ -68,24 +68,28 @@ TEST(Looseness, OnlyAttentionThatPassed) {
   EXPECT_TRUE(std::isnan(find(looseness_of(rows, 1), "all")->lse));
 }
 
-std::string reason_for(const std::string& scenario, double rounded, double o, double lse,
+std::vector<Row> three(const std::string& scenario, double rounded, double o, double lse,
                        int64_t declined = 0, int64_t replayed = 8) {
   std::vector<Row> rows(3, row(scenario, o, lse, declined, replayed));
   for (Row& r : rows) r.o_ratio = rounded;
-  return reason_of(looseness_of(rows).front());
+  return rows;
 }
 
 TEST(Looseness, TheReasonIsReadOffTheRows) {
-  EXPECT_EQ(reason_for("paged batch=1q1s9", 0.99, 0.01, 0.2, 7, 0), "3 x O's rounding hides smaller errors");
+  const auto of_o = [](const std::vector<Row>& rows) { return o_reason(looseness_of(rows).front()); };
+  const auto of_lse = [](const std::vector<Row>& rows) { return lse_reason(looseness_of(rows).front()); };
+  EXPECT_EQ(of_o(three("paged batch=1q1s9", 0.99, 0.01, 0.2, 7, 0)), "3 x O's rounding hides smaller errors");
   // An interval that rounding does not fill, or no such rounding at all.
   for (const char* line : {"paged batch=1q1s9", "paged out=fp32 batch=1q1s9", "paged q=fp32 batch=1q1s9"})
-    EXPECT_EQ(reason_for(line, 0.02, 0.01, 0.2, 7, 0), "3 x tier P declined in rows") << line;
-  EXPECT_EQ(reason_for("paged q=fp32 batch=1q1s9", 0.99, 0.01, 0.2), "3 x errors far below what is allowed");
-  EXPECT_EQ(reason_for("paged q=fp32 out=bf16 batch=1q1s9", 0.99, 0.01, 0.2),
+    EXPECT_EQ(of_o(three(line, 0.02, 0.01, 0.2, 7, 0)), "3 x tier P declined in rows") << line;
+  EXPECT_EQ(of_o(three("paged q=fp32 batch=1q1s9", 0.99, 0.01, 0.2)), "3 x errors far below what is allowed");
+  EXPECT_EQ(of_o(three("paged q=fp32 out=bf16 batch=1q1s9", 0.99, 0.01, 0.2)),
             "3 x O's rounding hides smaller errors");
-  EXPECT_EQ(reason_for("paged batch=1q1s9", 0.02, 0.01, 0.01, 0, 0),
-            "3 x nothing replayed (P not rounded, or its order undeclared); 3 x LSE: row sum");
-  EXPECT_EQ(reason_for("paged batch=1q1s9", 0.99, 0.3, 0.3), "");
+  const std::vector<Row> both = three("paged batch=1q1s9", 0.02, 0.01, 0.01, 0, 0);
+  EXPECT_EQ(of_o(both), "3 x nothing replayed (P not rounded, or its order undeclared)");
+  EXPECT_EQ(of_lse(both), "3 x row sum");
+  const std::vector<Row> near = three("paged batch=1q1s9", 0.99, 0.3, 0.3);
+  EXPECT_EQ(of_o(near) + of_lse(near), "");
 }
 
 TEST(Looseness, OnlyLooseCasesHaveAReason) {
@@ -94,22 +98,43 @@ TEST(Looseness, OnlyLooseCasesHaveAReason) {
     rows.push_back(row("paged out=fp32 batch=1q1s9", o, 0.2, o > 0.1 ? 7 : 0));
   rows[1].r_applied = 0;
   EXPECT_EQ(
-      reason_of(looseness_of(rows).front()),
+      o_reason(looseness_of(rows).front()),
       "1 x nothing replayed (P not rounded, or its order undeclared); 1 x errors far below what is allowed");
 }
 
 TEST(Looseness, OfTheLseByTheLargestPartOfItsBound) {
   std::vector<Row> rows(4, row("paged batch=1q1s9", 0.5, 0.01));
   rows[1].lse_mostly = "scores", rows[2].lse_mostly = "", rows[3].lse_ratio = 0.3;
-  EXPECT_EQ(reason_of(looseness_of(rows).front()), "1 x LSE: not said; 1 x LSE: row sum; 1 x LSE: scores");
+  EXPECT_EQ(lse_reason(looseness_of(rows).front()),
+            "1 x no LSE has a bound above 0; 1 x row sum; 1 x scores");
+}
+
+// Whatever the rows say: a cell below the limit has a reason beside it, and no other has.
+TEST(Looseness, EveryCellBelowHasAReason) {
+  size_t below = 0;
+  for (const double o : {0.0, 0.01, 0.3})
+    for (const double lse : {0.0, 0.01, 0.3})
+      for (const double rounded : {0.02, 0.99})
+        for (const int64_t declined : {0, 3})
+          for (const int64_t replayed : {0, 8})
+            for (const char* mostly : {"", "scores"}) {
+              std::vector<Row> rows = three("paged batch=1q1s9", rounded, o, lse, declined, replayed);
+              for (Row& r : rows) r.lse_mostly = mostly;
+              rows.push_back(row("paged batch=1q1s9", 0.9, 0.9));
+              const Looseness l = looseness_of(rows).front();
+              EXPECT_EQ(o_reason(l).empty(), o >= kLooseBelow);
+              EXPECT_EQ(lse_reason(l).empty(), lse >= kLooseBelow);
+              below += l.loose();
+            }
+  EXPECT_EQ(below, 8u * 16);
 }
 
 TEST(Looseness, IsASectionOfTheSummary) {
   const std::string text = summary_markdown(made());
-  EXPECT_THAT(text, HasSubstr("| paged\\_cpu | all | 4 | 0.5 | 0.3 |  |"));
+  EXPECT_THAT(text, HasSubstr("| paged\\_cpu | all | 4 | 0.5 | 0.3 |  |  |"));
   EXPECT_THAT(text,
               HasSubstr("| paged\\_cpu | cap=30 | 3 | 0.02 | 0.2 | 1 x tier P declined in rows; 1 x errors "
-                        "far below what is allowed |"));
+                        "far below what is allowed |  |"));
   EXPECT_THAT(text, Not(HasSubstr("sinks=on |")));
 }
 

@@ -48,6 +48,21 @@ bool in_set(std::string_view text, size_t i, std::string_view set) {
 
 }  // namespace
 
+std::string markdown_text(std::string_view s) {
+  std::string out;
+  for (char c : clean_text(s)) {
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '&')
+      out += "&amp;";
+    else if (std::string_view("|*_`[]\\#").find(c) != std::string_view::npos)
+      (out += '\\') += c;
+    else
+      out += c;
+  }
+  return out;
+}
+
 std::string guard_formula(std::string text) {
   if (in_set(text, 0, "=+-@") || (in_set(text, 0, "'") && in_set(text, 1, "=+-@'"))) text.insert(0, 1, '\'');
   return text;

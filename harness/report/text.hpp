@@ -14,6 +14,8 @@ namespace assay {
 size_t utf8_length(std::string_view s);
 // Control characters (line breaks too) become blanks, bytes that are not UTF-8 become '?'.
 std::string clean_text(std::string_view);
+// As text inside a table cell or a paragraph of Markdown, never markup.
+std::string markdown_text(std::string_view);
 // Spreadsheets run a cell that begins with = + - or @ as a formula, and the texts here come from kernels.
 // Such a text gets an apostrophe in front (so does one that begins with an apostrophe and one of these, or
 // another apostrophe), which unguard_formula() takes away again: every text survives.

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one process of a measurement does: for some families of one draw, the smallest size that each detector
+// still rejects, on random inputs or on those with a known answer.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "harness/power/curves.hpp"
+
+namespace assay::power {
+
+// Faults of one kind.
+struct Family {
+  std::string name;
+  std::vector<const CatalogueEntry*> sizes;  // largest first
+  // Whether it lies in single keys: inputs with a known answer ask for every key then.
+  bool in_keys = false;
+};
+// All families of the catalogue in its order, or those `wanted`. InputError for names that nobody has.
+std::vector<Family> families_of(const Catalogue&, const std::vector<std::string>& wanted);
+
+struct Part {
+  const Format* format = nullptr;
+  int64_t keys = 0;
+  int draw = 0;
+  uint64_t seed = 0;   // of the draw; the next one is that of its second look
+  bool known = false;  // inputs with a known answer, of which every family has the same line
+  std::vector<const Family*> families;
+
+  std::string line() const;
+  double cost() const;   // multiply-adds that its runs take at most, about
+  double bytes() const;  // of memory, about
+};
+
+// What is done in one go, whatever the number of processes: families together where they are short.
+std::vector<Part> parts_of(const Format&, int64_t keys, int draw, uint64_t seed, bool known,
+                           const std::vector<const Family*>&);
+
+// A row for each family, as they come. Of what the part does not look at they say kNotReached.
+// InfrastructureError when a kernel fails.
+void search(const Catalogue&, const Part&, const std::function<void(const CurveRow&)>& found);
+
+}  // namespace assay::power
