@@ -34,7 +34,7 @@ struct LoosenessArguments {
   bool resume = false, quiet = false;
 };
 
-// A section of the page: what assay check is asked.
+// A section of the page: what assay check is asked. Attention alone has an O and an LSE to compare.
 struct Group {
   const char *name, *title, *note;
   int shards;  // parts of some seconds
@@ -49,32 +49,28 @@ const std::vector<Group>& groups() {
        "worth.",
        240,
        {"masks", "formats", "extremes", "models", "lengths", "--set", "out=fp32", "--backend", "cpu",
-        "--backend", "emu32", "--largest", "3e8"}},
+        "--backend", "emu32", "--kernel", "paged*", "--kernel", "prefill*", "--largest", "3e8"}},
       {"suites",
        "The suites as they are",
        "",
        240,
        {"masks", "formats", "extremes", "models", "lengths", "--backend", "cpu", "--backend", "emu32",
-        "--largest", "3e8"}},
+        "--kernel", "paged*", "--kernel", "prefill*", "--largest", "3e8"}},
       {"sm90",
        "Kernels for Hopper, emulated",
        "With d=128 and pages of 64, which most of them are compiled for.",
        120,
        {"masks", "formats", "extremes", "models", "lengths", "--set", "d=128 page=64", "--backend",
-        "emu_sm90", "--largest", "1e8"}},
+        "emu_sm90", "--kernel", "*paged*", "--kernel", "prefill*", "--largest", "1e8"}},
       {"latent",
        "Kernels for Hopper, emulated: latent rows",
        "",
        24,
-       {"decode", "models", "--set", "page=64", "--filter", "layout=mla", "--backend", "emu_sm90",
-        "--largest", "1e9"}},
+       {"decode", "models", "--set", "page=64", "--filter", "layout=mla", "--backend", "emu_sm90", "--kernel",
+        "*paged*", "--kernel", "prefill*", "--largest", "1e9"}},
   };
   return all;
 }
-
-// Attention alone has an O and an LSE to compare.
-const std::vector<std::string> kKernels = {"--kernel", "paged*",        "--kernel", "prefill*",
-                                           "--kernel", "decode_paged*", "--kernel", "persistent*"};
 
 std::string shard_folder(const std::string& out, const Group& g, int shard) {
   return fmt::format("{}/{}/{}", out, g.name, shard);
@@ -94,7 +90,6 @@ bool finished(const std::string& folder) {
   fs::remove_all(folder);  // one that was interrupted
   std::vector<std::string> words = {a.program, "check"};
   words.insert(words.end(), g.words.begin(), g.words.end());
-  words.insert(words.end(), kKernels.begin(), kKernels.end());
   words.insert(words.end(), {"--shard", fmt::format("{}/{}", shard, g.shards), "--out", folder, "--quiet"});
   std::vector<char*> argv;
   for (std::string& w : words) argv.push_back(w.data());
