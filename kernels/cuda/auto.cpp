@@ -22,10 +22,13 @@ bool packed(const assay_problem& p) {
 }
 bool packed_and_few(const assay_problem& p) { return packed(p) && rows_of_head(p) <= 32; }
 // A latent cache of e4m3: from so many rows of a request on, items of 64 or 128 rows, whose codes are widened
-// once, instead of items of 16. At 20 rows 128 requests win 18 % and a single one loses 5
-// (results/h100/sm90).
-constexpr int64_t kWidenedFrom = 17;
-bool widened(const assay_problem& p) { return rows_of_head(p) >= kWidenedFrom; }
+// once, instead of items of 16, which keep up to two items of one or two requests
+// (results/h100/sm90/mla_variants.txt).
+constexpr int64_t kWidenedFrom = 17, kWidenedAlways = 33;
+constexpr int32_t kWidenedRequests = 3;
+bool widened(const assay_problem& p) {
+  return rows_of_head(p) >= (p.requests >= kWidenedRequests ? kWidenedFrom : kWidenedAlways);
+}
 bool few_rows(const assay_problem& p) { return rows_of_head(p) <= 8; }
 
 constexpr Choice kPaged[] = {

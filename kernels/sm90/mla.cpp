@@ -80,7 +80,8 @@ int supports(const assay_kernel* self, const assay_problem* p, const assay_tenso
 
 template <bool kWidened>
 int64_t workspace_bytes(const assay_kernel*, const assay_problem* p) {
-  return mla_state_bytes(shape_of<kWidened>(*p));
+  const MlaShape shape = shape_of<kWidened>(*p);
+  return mla_state_bytes(shape, int64_t{p->requests} * items_of(*p, shape));
 }
 
 template <bool kWidened>
@@ -128,7 +129,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   if (!assay_kernels::make_operands(p, t, &a, error, size)) return ASSAY_INVALID_ARGUMENT;
   if (p->total_q == 0) return ASSAY_OK;
   const MlaShape shape = shape_of<kWidened>(*p);
-  if (t->workspace.data == nullptr || t->workspace.shape[0] < mla_state_bytes(shape))
+  if (t->workspace.data == nullptr || t->workspace.shape[0] < workspace_bytes<kWidened>(self, p))
     return invalid(error, size, "a workspace of workspace_bytes() expected");
   CUtensorMap map{};
   if (shape.bulk && a.k.data != nullptr) {

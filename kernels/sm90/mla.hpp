@@ -15,6 +15,15 @@ constexpr int kMlaKeys = 64;                      // of a tile
 constexpr int kMlaFewRows = 16;                   // of an item of the kernel for few rows
 constexpr int kMlaMergeBatch = 5;                 // parts of a row that a lane of the merge reads at a time
 
+// What the merge knows of an item beforehand, found by the launch before it (mla_plan_merges): which workers
+// have a part of it (the same: it is written already), whether the first one's part is its second, and how
+// the list is shared, MlaShares' `total` and `whole`.
+struct alignas(16) MlaMergePlan {
+  int32_t first, last;  // no key is seen: 0, -1
+  int32_t total;
+  int32_t whole;  // negative, -1 - whole: the part of `first` is its second
+};
+
 // Rows of a request are (new token, head), heads innermost. Strides in elements unless they say bytes.
 struct MlaCall {
   const uint16_t* q;  // bf16 or fp16 [tokens][heads][576]
@@ -37,7 +46,7 @@ struct MlaCall {
   // powers of 2) and sum of each row. Rewritten before it is read in every launch.
   float* parts;
   float2* parts_ml;
-  int32_t* all_whole;  // written by the first worker: every item is one piece, nothing is left to merge
+  MlaMergePlan* plans;  // [requests][items]
   int32_t requests, heads, items;  // items of rows per request, as many as the longest one has
   int32_t page;                    // tokens
   uint32_t worker_magic;           // 2^32 / workers + 1
@@ -54,9 +63,10 @@ struct MlaShape {
   int32_t workers;  // blocks, or pairs of blocks
 };
 
-// Sets parts_ml and all_whole (behind parts) and worker_magic, and launches. `map`: boxes of 64 elements
+// Sets plans and parts_ml (behind parts) and worker_magic, and launches. `map`: boxes of 64 elements
 // (128 of bytes) x 64 tokens of a page x 1 page, where shape.bulk.
 cudaError_t launch_mla(MlaCall, const CUtensorMap& map, const MlaShape&, cudaStream_t);
-int64_t mla_state_bytes(const MlaShape&);  // of parts, parts_ml and all_whole
+// Of parts, plans and parts_ml, for so many items of all requests.
+int64_t mla_state_bytes(const MlaShape&, int64_t items);
 
 }  // namespace assay_sm90

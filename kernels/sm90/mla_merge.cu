@@ -15,10 +15,18 @@ constexpr int kSpreadWarps = 8, kRowWarps = 16;
 // One item: the workers that have a piece of it, and where.
 struct MergeItem {
   const MlaCall& p;
-  const MlaShares& shares;
-  int before, first, last, item_rows;  // before: tiles of earlier items
+  MlaShares shares;
+  int first, last, item_rows;
+  bool second;  // the part of `first` is its second
+  __device__ MergeItem(const MlaCall& call, const MlaMergePlan& plan, int rows, int workers)
+      : p(call),
+        shares(plan.total, plan.whole < 0 ? -1 - plan.whole : plan.whole, workers, call.worker_magic),
+        first(plan.first),
+        last(plan.last),
+        item_rows(rows),
+        second(plan.whole < 0) {}
   __device__ bool has(int w) const { return w <= last && shares.begin(w) < shares.begin(w + 1); }
-  __device__ int part(int w) const { return (2 * w + (shares.begin(w) < before)) * item_rows; }
+  __device__ int part(int w) const { return (2 * w + (second && w == first)) * item_rows; }
 
   // Maximum and sum of a row: a lane for a worker.
   __device__ float2 ends(int row) const {
@@ -75,34 +83,13 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   const int request = blockIdx.x / p.items, number = blockIdx.x % p.items,
             column = 128 * blockIdx.y + 4 * lane;
+  const int first_row = __ldg(p.cu_q + request * p.cu_q_stride),
+            all_rows = __ldg(p.cu_q + (request + 1) * p.cu_q_stride) - first_row;
   wait_previous();
-  if (*p.all_whole) return;
-  MlaTotals all;
-  int before = 0;
-  for (int r = lane; r < p.requests; r += 32) {
-    for (int i = 0; i < p.items; ++i) {
-      const int tiles = MlaItem(p, r, i * item_rows, item_rows).tiles();
-      all.add(tiles);
-      if (r < request || (r == request && i < number)) before += tiles;
-    }
-  }
-  all.join_lanes();
-  before = __reduce_add_sync(~0u, before);
-  const MlaShares shares(all, workers, p.worker_magic);
-  const MlaItem item(p, request, number * item_rows, item_rows);
-  const int tiles = item.tiles(), rows = min(item_rows, item.rows * p.heads - number * item_rows);
-  int first = 0, last = -1;
-  if (tiles > 0) {
-    const auto owner = [&](int tile) {
-      int w = static_cast<int>(int64_t{tile} * workers / all.tiles);
-      while (shares.begin(w) > tile) --w;
-      while (shares.begin(w + 1) <= tile) ++w;
-      return w;
-    };
-    first = owner(before), last = owner(before + tiles - 1);
-  }
-  if (tiles > 0 && first == last) return;  // written already
-  const MergeItem parts{p, shares, before, first, last, item_rows};
+  const MlaMergePlan plan = p.plans[blockIdx.x];
+  if (plan.first == plan.last) return;  // written already
+  const int rows = min(item_rows, all_rows * p.heads - number * item_rows);
+  const MergeItem parts(p, plan, item_rows, workers);
   const int step = kSpread ? item_rows : kWarps * gridDim.z;
   SM90_LOOP for (int row = kSpread ? blockIdx.z : kWarps * blockIdx.z + warp; row < rows; row += step) {
     const float2 partial = parts.ends(row);
@@ -111,7 +98,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     float4 x;
     if constexpr (kSpread) {
       GPU_SHARED(float4, sums, [kWarps][32]);
-      sums[warp][lane] = parts.sum<9>(first + warp, kWarps, row, column, partial.x);
+      sums[warp][lane] = parts.sum<9>(plan.first + warp, kWarps, row, column, partial.x);
       __syncthreads();
       if (warp > 0) return;
       x = sums[0][lane];
@@ -120,15 +107,15 @@ __global__ void __launch_bounds__(32 * kWarps)
         x.x += y.x, x.y += y.y, x.z += y.z, x.w += y.w;
       }
     } else {
-      x = parts.sum<3>(first, 1, row, column, partial.x);
+      x = parts.sum<3>(plan.first, 1, row, column, partial.x);
     }
     const int at = number * item_rows + row, token = at / p.heads, head = at - token * p.heads;
     const MlaRowEnd end = mla_row_end(p, head, partial.x, l);
-    uint16_t* const to = p.o + (item.first_row + token) * p.o_row + head * p.o_head + column;
+    uint16_t* const to = p.o + (first_row + token) * p.o_row + head * p.o_head + column;
     *reinterpret_cast<uint2*>(to) = make_uint2(pack<kHalf>(x.x * end.factor, x.y * end.factor),
                                                pack<kHalf>(x.z * end.factor, x.w * end.factor));
     if (lane == 0 && blockIdx.y == 0)
-      p.lse[(item.first_row + token) * p.lse_row + head * p.lse_head] = end.lse;
+      p.lse[(first_row + token) * p.lse_row + head * p.lse_head] = end.lse;
   }
 }
 
@@ -161,15 +148,16 @@ cudaError_t launch_mla_few(const MlaCall&, const CUtensorMap&, const MlaShape&, 
 cudaError_t launch_mla_many(const MlaCall&, const CUtensorMap&, const MlaShape&, cudaStream_t);
 cudaError_t launch_mla_widened(const MlaCall&, const CUtensorMap&, const MlaShape&, cudaStream_t);
 
-int64_t mla_state_bytes(const MlaShape& shape) {
+int64_t mla_state_bytes(const MlaShape& shape, int64_t items) {
   return int64_t{2} * shape.workers * shape.rows *
              static_cast<int64_t>(kMlaValueDim * sizeof(float) + sizeof(float2)) +
-         static_cast<int64_t>(sizeof(int32_t));
+         items * static_cast<int64_t>(sizeof(MlaMergePlan));
 }
 
 cudaError_t launch_mla(MlaCall p, const CUtensorMap& map, const MlaShape& shape, cudaStream_t stream) {
-  p.parts_ml = reinterpret_cast<float2*>(p.parts + int64_t{2} * shape.workers * shape.rows * kMlaValueDim);
-  p.all_whole = reinterpret_cast<int32_t*>(p.parts_ml + int64_t{2} * shape.workers * shape.rows);
+  p.plans =
+      reinterpret_cast<MlaMergePlan*>(p.parts + int64_t{2} * shape.workers * shape.rows * kMlaValueDim);
+  p.parts_ml = reinterpret_cast<float2*>(p.plans + int64_t{p.requests} * p.items);
   p.worker_magic = static_cast<uint32_t>((uint64_t{1} << 32) / static_cast<uint32_t>(shape.workers)) + 1;
   const auto launch = shape.rows == kMlaFewRows ? launch_mla_few
                       : shape.bytes             ? launch_mla_widened

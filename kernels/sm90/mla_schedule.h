@@ -54,6 +54,8 @@ struct MlaTotals {
 struct MlaShares {
   Cut even;
   int total, whole = 0;  // whole: tiles of a share of whole items; 0: even shares
+  __device__ MlaShares(int all, int of_whole, int workers, uint32_t magic)
+      : even(all, workers, magic), total(all), whole(of_whole) {}
   __device__ MlaShares(const MlaTotals& all, int workers, uint32_t magic)
       : even(all.tiles, workers, magic), total(all.tiles) {
     const int longest = (all.items + workers - 1) / workers * all.most;
@@ -96,7 +98,6 @@ struct MlaPieces {
     }
     all.join_lanes();
     const MlaShares shares(all, workers, p.worker_magic);
-    if (blockIdx.x == 0 && lane == 0) *p.all_whole = shares.whole > 0 && all.items == p.requests * p.items;
     at = shares.begin(worker), end = shares.begin(worker + 1);
     if (at == end) return;
     const int owner = __ffs(__ballot_sync(~0u, scan > at)) - 1;
@@ -127,6 +128,51 @@ struct MlaPieces {
     return w;
   }
 };
+
+// Who has a part of which item, for the merge: blocks share the items, a lane takes one. By a whole warp whose
+// pieces are all given out, so that nobody waits for it.
+__device__ inline void mla_plan_merges(const MlaCall& p, int item_rows, int workers) {
+  const int lane = threadIdx.x % 32, n = p.requests * p.items, each = (n + gridDim.x - 1) / gridDim.x;
+  const int from = blockIdx.x * each, end = min(from + each, n);
+  if (from >= end) return;
+  const auto tiles_of = [&](int i) {
+    return MlaItem(p, i / p.items, i % p.items * item_rows, item_rows).tiles();
+  };
+  MlaTotals all;
+  int before = 0;  // tiles of earlier items
+  SM90_LOOP for (int i = lane; i < n; i += 32) {
+    const int tiles = tiles_of(i);
+    all.add(tiles);
+    if (i < from) before += tiles;
+  }
+  all.join_lanes();
+  before = __reduce_add_sync(~0u, before);
+  const MlaShares shares(all, workers, p.worker_magic);
+  const auto owner = [&](int tile) {
+    int w = static_cast<int>(int64_t{tile} * workers / all.tiles);
+    while (shares.begin(w) > tile) --w;
+    while (shares.begin(w + 1) <= tile) ++w;
+    return w;
+  };
+  SM90_LOOP for (int base = from; base < end; base += 32) {
+    const int i = base + lane, tiles = i < end ? tiles_of(i) : 0;
+    int scan = tiles;
+    SM90_UNROLL for (int d = 1; d < 32; d *= 2) {
+      const int x = __shfl_up_sync(~0u, scan, d);
+      if (lane >= d) scan += x;
+    }
+    const int own = before + scan - tiles;
+    if (i < end) {
+      MlaMergePlan plan{0, -1, all.tiles, shares.whole};
+      if (tiles > 0) {
+        plan.first = owner(own), plan.last = owner(own + tiles - 1);
+        if (shares.begin(plan.first) < own) plan.whole = -1 - shares.whole;
+      }
+      p.plans[i] = plan;
+    }
+    before += __shfl_sync(~0u, scan, 31);
+  }
+}
 
 // Hands pieces from the warp that plans to the others, two in flight; the last one is not valid.
 struct MlaQueue {

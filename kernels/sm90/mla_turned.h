@@ -92,9 +92,14 @@ __device__ inline void turned_produce(const MlaCall& p, const CUtensorMap& map, 
         ahead = __ldg(p.table + table + (key + kMlaKeys) / p.page * p.table_stride);
       if (kBulk && key >= w.begin && key + kMlaKeys <= w.end) {
         const int slot = key % p.page;
+        // A tile is asked for as a whole: its columns lie side by side in memory.
+        int last = stage, last_phase = phase;
+        SM90_LOOP for (int c = 0; c < kColumns; ++c) {
+          barrier_wait_asleep(shared_address(&sh.empty[last]), last_phase ^ 1);
+          if (++last == kTurnedColumns) last = 0, last_phase ^= 1;
+        }
         SM90_LOOP for (int c = 0; c < kColumns; ++c, next()) {
           const uint32_t bar = shared_address(&sh.full[stage]);
-          barrier_wait_asleep(shared_address(&sh.empty[stage]), phase ^ 1);
           if (elect()) {
             barrier_expect(bar, kTurnedColumn);
             load_box(shared_address(sh.column[stage]), &map, bar, c == 0 ? kMlaValueDim : kElements * (c - 1),
@@ -390,6 +395,7 @@ __global__ void __launch_bounds__(kTurnedThreads, 1)
   } else if (warp == 9) {
     MlaPieces pieces(p, kTurnedRows, blockIdx.x, gridDim.x);
     for (int n = 0; sh.queue.put(pieces, n);) ++n;
+    mla_plan_merges(p, kTurnedRows, gridDim.x);
   }
 }
 

@@ -308,22 +308,37 @@ __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, i
       if (other[r] > -INFINITY) l = fmaf(others_sum[r], exp2_fast((other[r] - most) * scale_log2), l);
       const float m = most * scale_log2;
       const int at = first + row + 8 * r, token = at / p.heads, head = at - token * p.heads;
-      if (at >= all) continue;
-      const bool writes = lane % 4 == 0 && group == 0;
-      const int column = 256 * group + 2 * (lane % 4);
+      const bool there = at < all, writes = there && lane % 4 == 0 && group == 0;
+      // Lanes exchange with their neighbours: four columns each, 16 of a quad one after the other, in half as
+      // many writes.
+      const bool odd = lane % 2;
+      const int column = 256 * group + (odd ? 8 : 0) + lane / 2 % 2 * 4;
       if (w.part >= 0) {
         const int64_t place = int64_t{w.part * blocks + rank} * kMlaRows + row + 8 * r;
         if (writes) p.parts_ml[place] = make_float2(m, l);
         float* const to = p.parts + place * kMlaValueDim + column;
-        SM90_UNROLL for (int j = 0; j < 32; ++j) * reinterpret_cast<float2*>(to + 8 * j) =
-            make_float2(o[4 * j + 2 * r] * v_scale, o[4 * j + 2 * r + 1] * v_scale);
+        SM90_UNROLL for (int j = 0; j < 32; j += 2) {
+          const float *const x = &o[4 * j + 2 * r], *const y = x + 4;
+          const float a = __shfl_xor_sync(~0u, odd ? x[0] : y[0], 1),
+                      b = __shfl_xor_sync(~0u, odd ? x[1] : y[1], 1);
+          if (there)
+            *reinterpret_cast<float4*>(to + 8 * j) =
+                make_float4((odd ? a : x[0]) * v_scale, (odd ? b : x[1]) * v_scale,
+                            (odd ? y[0] : a) * v_scale, (odd ? y[1] : b) * v_scale);
+        }
       } else {
         const MlaRowEnd end = mla_row_end(p, head, m, l);
         const float factor = end.factor * v_scale;
         if (writes) p.lse[(w.first_row + token) * p.lse_row + head * p.lse_head] = end.lse;
         uint16_t* const to = p.o + (w.first_row + token) * p.o_row + head * p.o_head + column;
-        SM90_UNROLL for (int j = 0; j < 32; ++j) * reinterpret_cast<uint32_t*>(to + 8 * j) =
-            pack<kHalf>(o[4 * j + 2 * r] * factor, o[4 * j + 2 * r + 1] * factor);
+        SM90_UNROLL for (int j = 0; j < 32; j += 2) {
+          const float* const x = &o[4 * j + 2 * r];
+          const uint32_t mine = pack<kHalf>(x[0] * factor, x[1] * factor),
+                         next = pack<kHalf>(x[4] * factor, x[5] * factor),
+                         got = __shfl_xor_sync(~0u, odd ? mine : next, 1);
+          if (there)
+            *reinterpret_cast<uint2*>(to + 8 * j) = make_uint2(odd ? got : mine, odd ? next : got);
+        }
       }
     }
     __syncwarp();
@@ -358,6 +373,7 @@ __global__ void __launch_bounds__(kMlaThreads, 1)
     } else if (warp == 1) {
       MlaPieces pieces(p, kMlaRows * blocks, blockIdx.x / blocks, gridDim.x / blocks);
       for (int n = 0; sh.queue.put(pieces, n);) ++n;
+      mla_plan_merges(p, kMlaRows * blocks, gridDim.x / blocks);
     }
   } else {
     registers_up<kMlaConsumerRegisters>();

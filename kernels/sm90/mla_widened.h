@@ -90,6 +90,7 @@ __device__ inline void widened_copy(const MlaCall& p, const CUtensorMap& map, Wi
       }
     }
   }
+  mla_plan_merges(p, kMlaRows * blocks, gridDim.x / blocks);
 }
 
 // ---- widening

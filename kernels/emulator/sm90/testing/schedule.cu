@@ -48,8 +48,7 @@ uint32_t magic(int workers) {
 
 std::vector<Piece> of_mla(MlaCall p, int item_rows, int workers) {
   std::vector<Piece> all;
-  int32_t whole = 0;
-  p.all_whole = &whole, p.worker_magic = magic(workers);
+  p.worker_magic = magic(workers);
   if (launch_kernel(write_mla, {workers, 32, 0, nullptr}, p, item_rows, &all) != cudaSuccess)
     throw std::runtime_error("the schedule's launch failed");
   // Blocks run in any order.
