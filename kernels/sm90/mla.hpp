@@ -46,7 +46,7 @@ struct MlaCall {
   // powers of 2) and sum of each row. Rewritten before it is read in every launch.
   float* parts;
   float2* parts_ml;
-  MlaMergePlan* plans;  // [requests][items]
+  MlaMergePlan* plans;             // [requests][items]
   int32_t requests, heads, items;  // items of rows per request, as many as the longest one has
   int32_t page;                    // tokens
   uint32_t worker_magic;           // 2^32 / workers + 1

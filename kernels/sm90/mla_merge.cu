@@ -114,8 +114,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     uint16_t* const to = p.o + (first_row + token) * p.o_row + head * p.o_head + column;
     *reinterpret_cast<uint2*>(to) = make_uint2(pack<kHalf>(x.x * end.factor, x.y * end.factor),
                                                pack<kHalf>(x.z * end.factor, x.w * end.factor));
-    if (lane == 0 && blockIdx.y == 0)
-      p.lse[(first_row + token) * p.lse_row + head * p.lse_head] = end.lse;
+    if (lane == 0 && blockIdx.y == 0) p.lse[(first_row + token) * p.lse_row + head * p.lse_head] = end.lse;
   }
 }
 
@@ -155,8 +154,7 @@ int64_t mla_state_bytes(const MlaShape& shape, int64_t items) {
 }
 
 cudaError_t launch_mla(MlaCall p, const CUtensorMap& map, const MlaShape& shape, cudaStream_t stream) {
-  p.plans =
-      reinterpret_cast<MlaMergePlan*>(p.parts + int64_t{2} * shape.workers * shape.rows * kMlaValueDim);
+  p.plans = reinterpret_cast<MlaMergePlan*>(p.parts + int64_t{2} * shape.workers * shape.rows * kMlaValueDim);
   p.parts_ml = reinterpret_cast<float2*>(p.plans + int64_t{p.requests} * p.items);
   p.worker_magic = static_cast<uint32_t>((uint64_t{1} << 32) / static_cast<uint32_t>(shape.workers)) + 1;
   const auto launch = shape.rows == kMlaFewRows ? launch_mla_few

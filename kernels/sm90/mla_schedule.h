@@ -129,8 +129,8 @@ struct MlaPieces {
   }
 };
 
-// Who has a part of which item, for the merge: blocks share the items, a lane takes one. By a whole warp whose
-// pieces are all given out, so that nobody waits for it.
+// Who has a part of which item, for the merge: blocks share the items, a lane takes one. By a whole warp
+// whose pieces are all given out, so that nobody waits for it.
 __device__ inline void mla_plan_merges(const MlaCall& p, int item_rows, int workers) {
   const int lane = threadIdx.x % 32, n = p.requests * p.items, each = (n + gridDim.x - 1) / gridDim.x;
   const int from = blockIdx.x * each, end = min(from + each, n);

@@ -336,8 +336,7 @@ __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, i
           const uint32_t mine = pack<kHalf>(x[0] * factor, x[1] * factor),
                          next = pack<kHalf>(x[4] * factor, x[5] * factor),
                          got = __shfl_xor_sync(~0u, odd ? mine : next, 1);
-          if (there)
-            *reinterpret_cast<uint2*>(to + 8 * j) = make_uint2(odd ? got : mine, odd ? next : got);
+          if (there) *reinterpret_cast<uint2*>(to + 8 * j) = make_uint2(odd ? got : mine, odd ? next : got);
         }
       }
     }
