@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts that decode_paged_splitkv_sm90, paged_mla_sm90 and paged_mla_widened_sm90 declare (item_rows,
 // shares, share_tiles, share_turns), as tier R reads them (ItemParts), against those that the device code
-// hands out, for drawn batches and machines of 1 to 132 multiprocessors.
+// hands out, for drawn batches and machines of 1 to 132 multiprocessors. What the merge of MLA is told
+// against the same.
 #include "kernels/emulator/sm90/testing/schedule.hpp"
 
 #include <fmt/format.h>
@@ -108,6 +109,24 @@ class Schedules : public ::testing::Test {
     EXPECT_EQ(d.parts, taken) << what;
     for (const auto& [place, parts] : taken) EXPECT_LE(static_cast<int>(parts.size()), d.a.splits) << what;
   }
+  // The merge finds every piece of an item where its worker leaves it.
+  static void expect_plans(const std::vector<schedule::Piece>& pieces,
+                           const std::vector<assay_sm90::MlaMergePlan>& plans, int items,
+                           const std::string& what) {
+    std::map<size_t, std::vector<schedule::Piece>> of;
+    for (const schedule::Piece& w : pieces) of[static_cast<size_t>(w.request * items + w.item)].push_back(w);
+    for (size_t i = 0; i < plans.size(); ++i) {
+      const auto& [first, last, total, whole] = plans[i];
+      if (of.count(i) == 0) {
+        EXPECT_EQ(std::pair(first, last), std::pair(0, -1)) << what;
+        continue;
+      }
+      const std::vector<schedule::Piece>& own = of[i];
+      EXPECT_EQ(std::pair(first, last), std::pair(own.front().worker, own.back().worker)) << what;
+      for (const schedule::Piece& w : own)
+        EXPECT_EQ(w.part, first == last ? -1 : 2 * w.worker + (whole < 0 && w.worker == first)) << what;
+    }
+  }
   std::vector<int32_t> cu_q_, kv_len_;
 };
 
@@ -163,8 +182,11 @@ TEST_F(Schedules, OfLatentRowsAreDeclared) {
     // Two warpgroups take the tiles of up to 16 rows in turn (mla_turned.h), and of more each tile
     // (mla_wgmma.h, mla_widened.h).
     const int turns = rows == assay_sm90::kMlaFewRows ? 2 : 1;
-    expect_same(d, taken(schedule::of_mla(call, rows, workers), turns),
-                fmt::format("{} on {} multiprocessors", line, machine));
+    std::vector<assay_sm90::MlaMergePlan> plans;
+    const auto pieces = schedule::of_mla(call, rows, workers, plans);
+    const std::string what = fmt::format("{} on {} multiprocessors", line, machine);
+    expect_same(d, taken(pieces, turns), what);
+    expect_plans(pieces, plans, call.items, what);
     if (HasFatalFailure() || HasNonfatalFailure()) return;
     ++(d.a.share_tiles > 0 ? whole : cut), pairs += rows == 128;
   }

@@ -19,7 +19,8 @@ __global__ void write_mla(const __grid_constant__ MlaCall p, int item_rows, std:
   const int worker = blockIdx.x;
   MlaPieces pieces(p, item_rows, worker, gridDim.x);
   for (MlaPiece w = pieces.take(); w.valid; w = pieces.take())
-    if (threadIdx.x == 0) out->push_back({worker, w.request, 0, w.row / item_rows, w.tile, w.stop});
+    if (threadIdx.x == 0) out->push_back({worker, w.request, 0, w.row / item_rows, w.tile, w.stop, w.part});
+  mla_plan_merges(p, item_rows, gridDim.x);
 }
 
 __global__ void write_decode(const __grid_constant__ DecodeCall p, int workers, std::vector<Piece>* out) {
@@ -34,7 +35,7 @@ __global__ void write_decode(const __grid_constant__ DecodeCall p, int workers, 
     while (n >= cut.begin(worker + 1)) ++worker;
     const int tile = at.of.first_tile() + at.tile;
     if (n == 0 || changes || at.tile == 0)
-      out->push_back({worker, at.request, at.head, 0, tile, tile + 1});
+      out->push_back({worker, at.request, at.head, 0, tile, tile + 1, 0});
     else
       ++out->back().stop;
   }
@@ -46,9 +47,10 @@ uint32_t magic(int workers) {
 
 }  // namespace
 
-std::vector<Piece> of_mla(MlaCall p, int item_rows, int workers) {
+std::vector<Piece> of_mla(MlaCall p, int item_rows, int workers, std::vector<MlaMergePlan>& plans) {
   std::vector<Piece> all;
-  p.worker_magic = magic(workers);
+  plans.assign(static_cast<size_t>(p.requests) * p.items, {-2, -2, -2, -2});
+  p.plans = plans.data(), p.worker_magic = magic(workers);
   if (launch_kernel(write_mla, {workers, 32, 0, nullptr}, p, item_rows, &all) != cudaSuccess)
     throw std::runtime_error("the schedule's launch failed");
   // Blocks run in any order.

@@ -13,11 +13,13 @@ namespace schedule {
 // Tiles [tile, stop) of a request, KV head and item, by one worker.
 struct Piece {
   int worker, request, head, item, tile, stop;
+  int part;  // of_mla: where the worker leaves what it has, -1: the whole item
 };
 
 // Lengths, mask and heads of the call are read; workers, magic numbers and outputs are set here. Worker by
-// worker.
-std::vector<Piece> of_mla(assay_sm90::MlaCall, int item_rows, int workers);
+// worker. `plans`: for each request and item, what the merge is told (mla_plan_merges).
+std::vector<Piece> of_mla(assay_sm90::MlaCall, int item_rows, int workers,
+                          std::vector<assay_sm90::MlaMergePlan>& plans);
 std::vector<Piece> of_decode(assay_sm90::DecodeCall, int workers);
 
 }  // namespace schedule
