@@ -9,12 +9,13 @@
 //
 // Barriers: found, taken between who finds tiles and who copies; q_full/q_empty per Q buffer, k_full/k_empty
 // and v_full/v_empty per stage (consumers arrive once a warp); turn per warpgroup. Per step: issue S(n),
-// issue O(n-1), wait for S, maxima, wait for the turn, exponentials, hand the turn on, wait for O, convert P,
-// rescale O. Turns keep the warpgroups apart: one has the unit of exponentials while the other's products and
-// sums run. One pipeline across tiles: the last O of a tile and the first S of the next are issued together,
-// the work item is read under the one and O is stored under the other. Sums of S become the A operand P as
-// they lie. The mask costs nothing in tiles whose keys every row sees. Wide heads: one Q buffer, no turns,
-// tiles one by one. What each decision cost or brought: VARIANTS.md.
+// issue O(n-1), wait for S, maxima (the second row's beside the first row's first exponentials), wait for the
+// turn, exponentials, hand the turn on, wait for O, convert P, rescale O. Turns keep the warpgroups apart:
+// one has the unit of exponentials while the other's products and sums run. One pipeline across tiles: the
+// last O of a tile and the first S of the next are issued together, the work item is read under the one and O
+// is stored under the other. Sums of S become the A operand P as they lie. The mask costs nothing in tiles
+// whose keys every row sees. Wide heads: one Q buffer, no turns, tiles one by one. What each decision cost or
+// brought: VARIANTS.md.
 #pragma once
 
 #include <type_traits>
@@ -188,6 +189,13 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     mma_wait<1>();
     scores_done();
   };
+  auto weigh = [&](auto guards) {
+    constexpr bool kGuard = decltype(guards)::value;
+    if constexpr (I::kAhead > 0)
+      softmax_ahead<kGuard, I::kAhead>(s, top, sum, alpha, p.scale_log2, known, done);
+    else
+      softmax<kGuard>(s, top, sum, alpha, p.scale_log2, known, done);
+  };
   // Every step starts the next S and then the O of the S before it, and does the softmax of the former
   // meanwhile.
   auto step = [&](auto is_masked) {
@@ -195,7 +203,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     start_both();
     cap();
     if (kMasked) tile.mask(p, s, lane);
-    softmax<kMasked>(s, top, sum, alpha, p.scale_log2, known, done);
+    weigh(is_masked);
     mma_wait<0>();
     values_done();
     round_probabilities();
@@ -206,7 +214,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     scores_done();
     cap();
     if (tile.needs_mask()) tile.mask(p, s, lane);
-    softmax<true>(s, top, sum, alpha, p.scale_log2, known, done);
+    weigh(std::true_type());
     round_probabilities();
   };
   auto first_step = [&](const Work& w) {  // the first S of a tile, with no O to go with

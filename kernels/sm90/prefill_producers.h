@@ -40,6 +40,9 @@ struct PrefillInstance {
   // Behind which exponential (of 32 a row) the turn of a warpgroup ends (of the second row) or, without
   // turns, the wait for O stands (of the first).
   static constexpr int kHold = kTurns && kDimQk == 64 ? 20 : 8;
+  // Exponentials of a first row that run beside the search for the second one's maximum (softmax_ahead);
+  // 0: none do.
+  static constexpr int kAhead = kDimQk == 64 ? 0 : kDimQk > 192 ? 8 : 12;
   static constexpr bool kStagedInQuery = kDimQk > 192;
   static constexpr int kStagedHalves = kWide && !kStagedInQuery ? 1 : kValueHalves;  // of O at a time
   struct alignas(1024) Shared {

@@ -65,5 +65,59 @@ __device__ inline void softmax(float (&s)[kSums], float (&top)[2], float (&sum)[
   }
 }
 
+// The largest of `top` and row `r` of this thread's scores, over the four lanes that share the row. kBits: by
+// the numbers' bits as integers, three in an instruction. That is right unless all are negative, so a warp
+// where they are for some row looks again.
+template <bool kBits, int kSums>
+__device__ inline float row_maximum(const float (&s)[kSums], int r, float top) {
+  if constexpr (kBits) {
+    const auto bits = [&](int i) { return __float_as_int(s[i + 2 * r]); };
+    int a = __vimax3_s32(bits(0), bits(1), __float_as_int(top)), b = bits(4);
+    SM90_UNROLL for (int j = 2; j < kSums / 4; j += 2) {
+      a = __vimax3_s32(a, bits(4 * j), bits(4 * j + 1));
+      b = __vimax3_s32(b, bits(4 * j + 4), bits(4 * j + 5));
+    }
+    a = __vimax3_s32(a, b, bits(5));
+    a = max(a, __shfl_xor_sync(~0u, a, 1));
+    a = max(a, __shfl_xor_sync(~0u, a, 2));
+    if (!__any_sync(~0u, a < 0)) return __int_as_float(a);
+  }
+  float a = fmaxf(s[2 * r], s[2 * r + 1]), b = fmaxf(s[2 * r + 4], s[2 * r + 5]);
+  SM90_UNROLL for (int j = 2; j < kSums / 4; j += 2) {
+    a = fmaxf(a, fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
+    b = fmaxf(b, fmaxf(s[4 * j + 4 + 2 * r], s[4 * j + 5 + 2 * r]));
+  }
+  return fmaxf(top, quad_max(fmaxf(a, b)));
+}
+
+// softmax() with the maximum of the second row looked for beside the first kAhead exponentials of the first
+// row, and maxima by bits where every row has seen a key. Same results.
+template <bool kGuard, int kAhead, int kSums, class Known, class Done>
+__device__ inline void softmax_ahead(float (&s)[kSums], float (&top)[2], float (&sum)[2], float (&alpha)[2],
+                                     float scale_log2, const Known& known, const Done& done) {
+  float bias[2], part[2][2] = {};
+  const auto maximum = [&](int r) {
+    const float now = row_maximum<!kGuard>(s, r, top[r]);
+    bias[r] = kGuard && now == -INFINITY ? 0.f : now * scale_log2;
+    alpha[r] = kGuard && now == -INFINITY ? 1.f : exp2_fast((top[r] - now) * scale_log2);
+    top[r] = now;
+  };
+  const auto weights = [&](int r, int from, int to) {
+    SM90_UNROLL for (int i = 0; i < kSums / 2; ++i) if (i >= from && i < to) {
+      float& x = s[4 * (i / 2) + 2 * r + i % 2];
+      x = exp2_fast(fmaf(x, scale_log2, -bias[r]));
+      part[r][i % 2] += x;
+      done(r, i, x);
+    }
+  };
+  maximum(0);
+  weights(0, 0, kAhead);
+  maximum(1);
+  known();
+  weights(0, kAhead, kSums / 2);
+  weights(1, 0, kSums / 2);
+  SM90_UNROLL for (int r = 0; r < 2; ++r) sum[r] = fmaf(sum[r], alpha[r], part[r][0] + part[r][1]);
+}
+
 }  // namespace
 }  // namespace assay_sm90

@@ -4,6 +4,8 @@
 // What is not here does not compile; what is here and not modelled in full ends the launch with a finding.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <climits>
 #include <cmath>
 #include <cstdint>
@@ -168,5 +170,8 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   }
   return r;
 }
+inline int __vimax3_s32(int a, int b, int c) { return std::max({a, b, c}); }
+inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
+inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __expf(float x) { return expf(x); }
