@@ -32,6 +32,7 @@ SOURCES = {
     "3": ("explain_stranger_3.tar.xz", "faults/stranger.cpp"),
     "4": ("explain_stranger_4.tar.xz", "stranger_4/stranger.cpp"),
     "5": ("explain_stranger_5.tar.xz", "explain_stranger_5/paged5.cpp"),
+    "6": ("explain_stranger_6.tar.xz", "explain_stranger_6/src/s6.cpp"),
     "own": ("explain_own_5.tar.xz", "explain_own/own.cpp"),
 }
 

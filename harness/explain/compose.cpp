@@ -123,6 +123,8 @@ bool compose(const Rules& right, const Rules& first, const Rules& second, Rules*
   c.value(&Rules::rescale_exponent);
   c.value(&Rules::round_clamp);
   c.value(&Rules::first_maximum);
+  c.value(&Rules::twice_o);
+  c.value(&Rules::twice_l);
   c.value(&Rules::stale_maximum);
   c.value(&Rules::maximum_stays);
   c.value(&Rules::one_part_too);

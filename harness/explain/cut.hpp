@@ -10,17 +10,20 @@ namespace assay {
 
 class PartsOf {
  public:
-  // Of a request of `keys` keys; rules.splits_of_longest is the caller's to have looked at.
-  PartsOf(const Rules& rules, int32_t keys);
+  // Of what the cell's row sees of its request, or with the rows of its block, or of the longest request.
+  PartsOf(const Rules&, const Scene&);
+  PartsOf(const Rules&, const KeyRange&);
   int32_t count() const { return count_; }
   int32_t tile(int32_t position) const { return tile_keys_ > 0 ? position / tile_keys_ : 0; }
+  int32_t first_tile() const { return first_; }  // of the first part
+  int32_t end_tile() const { return first_ + tiles_; }
   int32_t of(int32_t position) const;
   bool whole_tiles() const { return split_keys_ == 0; }  // parts consist of whole tiles by construction
   // First key of every part but the first that begins a run of keys; not for interleaved parts.
   std::vector<int32_t> starts() const;
 
  private:
-  int32_t tile_keys_ = 0, split_keys_ = 0, keys_ = 0, tiles_ = 1, count_ = 1;
+  int32_t tile_keys_ = 0, split_keys_ = 0, keys_ = 0, first_ = 0, tiles_ = 1, count_ = 1;
   Cut cut_;
 };
 

@@ -22,6 +22,10 @@ constexpr Family kFurther[] = {solved_weight_family, solved_score_family, solved
                                solved_page_family,   solved_merge_family, solved_sum_family,
                                other_code_family};
 
+// Of these, and of the others, what depends on how keys are cut into tiles and parts.
+constexpr Family kCut[] = {merge_family,     part_family,         rescale_family,   score_family,
+                           precision_family, solved_merge_family, solved_sum_family};
+
 // Of these, with numbers that are only found once another mistake is in place.
 constexpr Family kUpon[] = {solved_weight_family, solved_score_family, solved_key_family,
                             solved_page_family,   length_family,       factor_family};
@@ -53,7 +57,10 @@ Ranking rank_asked(const Evidence& e, Call call, const Choice& asked,
   clues.only = &asked.only;
   choice.without = without;
   choice.further = {std::begin(kFurther), std::end(kFurther)};
-  if (work_of_a_cell(e.problem) <= kLargeCell) choice.upon = {std::begin(kUpon), std::end(kUpon)};
+  if (work_of_a_cell(e.problem) <= kLargeCell) {
+    choice.upon = {std::begin(kUpon), std::end(kUpon)};
+    choice.cut = {std::begin(kCut), std::end(kCut)};
+  }
   return rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)}, choice);
 }
 
@@ -86,15 +93,14 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without, 
     Clues clues = clues_of(e, nan, &low);
     choose_samples(e, main, clues);
     if (x.bad_cells > 0 || x.outcome == Outcome::kWrong) {
-      x.ranking = rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)},
-                       Choice{without,
-                              {},
-                              {},
-                              false,
-                              {std::begin(kFurther), std::end(kFurther)},
-                              work_of_a_cell(e.problem) > kLargeCell
-                                  ? std::vector<Family>{}
-                                  : std::vector<Family>{std::begin(kUpon), std::end(kUpon)}});
+      Choice all;
+      all.without = without;
+      all.further = {std::begin(kFurther), std::end(kFurther)};
+      if (work_of_a_cell(e.problem) <= kLargeCell) {
+        all.upon = {std::begin(kUpon), std::end(kUpon)};
+        all.cut = {std::begin(kCut), std::end(kCut)};
+      }
+      x.ranking = rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)}, all);
       x.explained = true;
     }
   }

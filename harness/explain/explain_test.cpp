@@ -13,6 +13,7 @@
 #include "harness/explain/score.hpp"
 #include "harness/explain/testing/mistakes.hpp"
 #include "harness/scenario/scenario.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
@@ -217,7 +218,7 @@ TEST(Explain, PartsOfAnUndeclaredOrderAreFound) {
        [](Rules& r) {
          const Rules own = r;
          r.edit_terms = [own](Scene& s, std::vector<Term>& terms) {
-           const PartsOf parts(own, s.kv_len);
+           const PartsOf parts(own, s);
            std::vector<int32_t> first(parts.count(), s.kv_len), end(parts.count(), 0);
            for (int32_t j = 0; j < s.kv_len; ++j) {
              first[parts.of(j)] = std::min(first[parts.of(j)], j / 32);
@@ -240,6 +241,27 @@ TEST(Explain, PartsOfAnUndeclaredOrderAreFound) {
     EXPECT_THAT(text, HasSubstr(m.how));
     EXPECT_THAT(text, HasSubstr("splits of at least 2 tiles"));
   }
+}
+
+// What a block of rows sees is cut, into no more parts than have two tiles each; nobody says so.
+TEST(Explain, PartsOfWhatABlockOfRowsSeesAreFound) {
+  const std::string line = "paged h=4/2 d=32 batch=1q1s118_1q20s90 seed=3";
+  const Explanation x = explain_mistakes(
+      line,
+      [](const Problem&, Rules& r) {
+        r.arithmetic.splits = 4, r.arithmetic.tile_keys = 16;
+        r.cut = {.least = 2, .least_met = true, .block_rows = 8};
+        r.edit_parts = [](const Scene&, std::vector<SplitPart>& parts) {
+          for (SplitPart& p : parts)
+            for (double& o : p.o)
+              if (parts.size() > 1) o = round_to(ASSAY_BF16, o);
+        };
+      },
+      [](assay_arithmetic& a) { a.order_declared = 0, a.splits_vary = 1, a.splits = 4, a.tile_keys = 16; });
+  const std::string text = explanation_text(x, make_problem(parse_scenario(line)), 5, false);
+  EXPECT_EQ(first_cause(x), "precision.partials") << text;
+  EXPECT_TRUE(sure(x.ranking)) << text;
+  EXPECT_THAT(text, HasSubstr("no fewer than 2 tiles of what "));
 }
 
 // Rows before the first key, and requests without one, under everything a key may be displaced by.

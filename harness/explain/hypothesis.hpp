@@ -47,6 +47,7 @@ struct Clues {
   std::vector<int32_t> tile_sizes;  // that a tile may have: the declared one, else the usual ones
   std::vector<Layout> layouts;      // ways in parts, likeliest first
   std::vector<Layout> tilings;      // ways in tiles, in one part or in several
+  bool one_layout = false;          // there is only one, and what has to be solved for is not
   Predictor* low = nullptr;         // operands with low poison, where there are calls with it
   // Causes that are asked for, where others need not be solved for; null: all.
   const std::set<std::string_view>* only = nullptr;

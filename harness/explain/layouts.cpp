@@ -8,49 +8,68 @@
 #include <set>
 
 #include "harness/explain/cut.hpp"
+#include "harness/explain/families/row_block.hpp"
 
 namespace assay {
 namespace {
 
-constexpr double kAssumed = 0.3;   // price of an order that nobody declared
-constexpr size_t kLengths = 12;    // of requests by which two orders are told apart
-constexpr size_t kMost = 16;       // orders of parts that are tried
-constexpr int32_t kMostParts = 8;  // of fewer parts than declared, each number is tried up to here
+constexpr double kAssumed = 0.3;      // price of an order that nobody declared
+constexpr size_t kLengths = 12;       // of requests by which two orders are told apart
+constexpr int32_t kRows = 16;         // of a request, by which ways to cut what blocks of rows see are
+constexpr size_t kMost = 16;          // orders of parts that are tried
+constexpr size_t kMostFurther = 160;  // unusual ones
+constexpr double kUnusual = 0.15;     // more that they cost
+constexpr int32_t kMostParts = 8;     // of fewer parts than declared, each number is tried up to here
 
 // Only orders that differ on some request of the case are kept.
 class Different {
  public:
-  explicit Different(const Problem& p) {
-    std::set<int32_t> lengths;
-    for (const Request& r : p.requests)
-      if (lengths.size() < kLengths) lengths.insert(r.kv_len);
-    lengths_.assign(lengths.begin(), lengths.end());
+  explicit Different(const Problem& p) : problem_(p) {
+    std::set<std::pair<int32_t, int32_t>> lengths;
+    for (size_t r = 0; r < p.requests.size(); ++r) {
+      const Request& of = p.requests[r];
+      if (of.q_len == 0 || lengths.size() >= kLengths || !lengths.insert({of.q_len, of.kv_len}).second)
+        continue;
+      const int32_t step = std::max(1, of.q_len / kRows);
+      for (int32_t row = 0; row < of.q_len; row += step) {
+        cells_.push_back({static_cast<int32_t>(r), row, 0});
+        if (p.group() > 1) cells_.push_back({static_cast<int32_t>(r), row, p.group() - 1});
+      }
+    }
   }
-  void add(std::vector<Layout>& list, Layout layout) {
+  bool add(std::vector<Layout>& list, Layout layout) {
     Rules rules;
     layout.apply(rules);
     std::vector<int32_t> key = {layout.tile_keys};
-    for (int32_t keys : lengths_) {
-      const PartsOf parts(rules, keys);
-      key.push_back(parts.count());
+    for (const Cell& c : cells_) {
+      const int32_t keys = problem_.requests[c.request].kv_len;
+      const RowBlock block{std::max(1, layout.cut.block_rows), layout.cut.packed};
+      const PartsOf parts(rules, layout.cut.block_rows > 0 ? block.keys(problem_, c) : KeyRange{0, keys});
+      key.insert(key.end(), {parts.count(), parts.first_tile(), parts.end_tile()});
       const int32_t step = layout.split_keys > 0 ? layout.split_keys : std::max(1, layout.tile_keys);
       for (int32_t at = 0; at < keys; at += step) key.push_back(parts.of(at));
     }
-    if (seen_.insert(std::move(key)).second) list.push_back(std::move(layout));
+    if (!seen_.insert(std::move(key)).second) return false;
+    list.push_back(std::move(layout));
+    return true;
   }
 
  private:
-  std::vector<int32_t> lengths_;
+  const Problem& problem_;
+  std::vector<Cell> cells_;
   std::set<std::vector<int32_t>> seen_;
 };
 
 std::string words_of(const Layout& l, bool tile_assumed) {
   std::string text = fmt::format(", were it cut into {}{} splits", l.cut.least > 0 ? "up to " : "", l.splits);
   if (l.cut.interleaved) text += " in turn";
-  if (l.cut.least > 1) text += fmt::format(" of at least {} tiles", l.cut.least);
+  if (l.cut.least > 1)
+    text += fmt::format(" of {} {} tiles", l.cut.least_met ? "no fewer than" : "at least", l.cut.least);
+  if (l.cut.rest_first) text += ", the first ones longer";
   if (l.cut.all_or_one) text += " or not at all";
   if (l.cut.whole) text += ", the last ones shorter";
   if (tile_assumed && l.tile_keys > 1) text += fmt::format(", tiles of {} keys", l.tile_keys);
+  if (l.cut.block_rows > 0) text += " of what " + RowBlock{l.cut.block_rows, l.cut.packed}.words() + " see";
   return text;
 }
 
@@ -97,14 +116,14 @@ std::vector<Layout> layouts_of(const Evidence& e) {
     if (a.tile_keys == 0 && std::find(tiles.begin(), tiles.end(), e.problem.page_size) == tiles.end())
       tiles.insert(tiles.begin() + 1, std::max(1, e.problem.page_size));
     const int32_t splits = std::max(2, a.splits);
-    if (a.split_interleaved) tried(tiles[0], splits, {0, false, true});
-    if (a.split_keys == 0) tried(tiles[0], splits, {0, false, false, true});
+    if (a.split_interleaved) tried(tiles[0], splits, {.interleaved = true});
+    if (a.split_keys == 0) tried(tiles[0], splits, {.all_or_one = true});
     for (int32_t least : {0, 2, 1, 4})
       for (bool whole : {false, true})
         for (int32_t tile : tiles)
-          if (a.split_keys == 0) tried(tile, splits, {least, whole, false});
+          if (a.split_keys == 0) tried(tile, splits, {.least = least, .whole = whole});
     for (int32_t fewer = std::min(splits - 1, kMostParts); fewer > 1 && a.split_keys == 0; --fewer)
-      for (bool whole : {false, true}) tried(tiles[0], fewer, {0, whole, false});
+      for (bool whole : {false, true}) tried(tiles[0], fewer, {.whole = whole});
     if (list.size() > kMost) list.resize(kMost);
   } else {
     for (int32_t splits : {2, 4, 8})
@@ -125,6 +144,59 @@ std::vector<Layout> layouts_of(const Evidence& e) {
                          fmt::format(", were it cut into splits of {} keys", keys),
                          kAssumed});
   }
+  return list;
+}
+
+std::vector<Layout> further_layouts_of(const Evidence& e) {
+  const assay_arithmetic& a = e.declared;
+  const Problem& p = e.problem;
+  std::vector<Layout> list;
+  if (order_repeated(a) || a.split_keys > 0) return list;
+  Different different(p);
+  std::vector<Layout> known = layouts_of(e), unused;
+  for (const Layout& l : tilings_of(e, known)) known.push_back(l);
+  for (const Layout& l : known) different.add(unused, l);
+  std::vector<int32_t> tiles = tile_sizes_of(e);
+  if (a.tile_keys == 0 && p.page_size > 1 &&
+      std::find(tiles.begin(), tiles.end(), p.page_size) == tiles.end())
+    tiles.push_back(p.page_size);
+  std::vector<RowBlock> blocks = {{0, false}, {1, false}};
+  for (const RowBlock& block : row_blocks(p))
+    if (block.packed) blocks.push_back(block);
+  for (const RowBlock& block : row_blocks(p))
+    if (!block.packed) blocks.push_back(block);
+  const auto tried = [&](int32_t tile, int32_t splits, const Cut& cut) {
+    Layout l{tile, splits, 0, cut, "", kAssumed + kUnusual};
+    l.words = splits > 1 ? words_of(l, a.tile_keys == 0)
+                         : fmt::format(", tiles of {} keys of what {} see", tile,
+                                       RowBlock{cut.block_rows, cut.packed}.words());
+    if (list.size() < kMostFurther) different.add(list, std::move(l));
+  };
+  for (const RowBlock& block : blocks)
+    for (int32_t tile : tiles)
+      if (block.size > 0) tried(tile, 1, {.block_rows = block.size, .packed = block.packed});
+  if (a.splits <= 1) return list;
+  struct Dealt {
+    bool whole, rest_first, interleaved;
+  };
+  struct Least {
+    int32_t tiles;
+    bool met;
+  };
+  for (const Dealt dealt :
+       {Dealt{false, false, false}, {true, false, false}, {false, true, false}, {false, false, true}})
+    for (const Least least :
+         {Least{0, false}, {2, true}, {1, false}, {2, false}, {4, true}, {3, true}, {4, false}, {3, false}})
+      for (const RowBlock& block : blocks)
+        for (int32_t tile : tiles)
+          tried(tile, a.splits,
+                {.least = least.tiles,
+                 .least_met = least.met,
+                 .whole = dealt.whole,
+                 .rest_first = dealt.rest_first,
+                 .interleaved = dealt.interleaved,
+                 .block_rows = block.size,
+                 .packed = block.packed});
   return list;
 }
 

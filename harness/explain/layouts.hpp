@@ -25,6 +25,9 @@ struct Layout {
 
 // Likeliest first. Those of more than one part: at least one, so that a merge can be looked for.
 std::vector<Layout> layouts_of(const Evidence&);
+// The unusual ones, which are tried where nothing explains the case: what a block of rows sees is cut in
+// place of a request, tiles are dealt out in other ways. Those of one part are ways in tiles alone.
+std::vector<Layout> further_layouts_of(const Evidence&);
 // One part in tiles of each size a tile may have, and the layouts above.
 std::vector<Layout> tilings_of(const Evidence&, const std::vector<Layout>&);
 // Sizes a tile may have: the declared one, else the usual ones.

@@ -79,7 +79,7 @@ std::vector<SomeKeys> some_keys(const Clues& clues) {
     const auto part = [&](const char* name, double cost, auto holds) {
       list.push_back({name + words,
                       [cut, holds](const Scene& s, int32_t j) {
-                        const PartsOf parts(cut, s.kv_len);
+                        const PartsOf parts(cut, s);
                         return holds(parts.of(std::min(j, std::max(0, s.kv_len - 1))), parts.count());
                       },
                       cost + clues.layouts[i].cost});

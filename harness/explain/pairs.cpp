@@ -60,15 +60,14 @@ std::vector<size_t> leaders(const Hypotheses& all, const std::vector<Tried>& tri
   return list;
 }
 
-// Wrong samples to begin with.
-std::vector<size_t> first_wrong(const Tester& tester, size_t probes) {
+}  // namespace
+
+std::vector<size_t> first_wrong(const Tester& tester, size_t probes, size_t count) {
   std::vector<size_t> wrong;
-  for (size_t i = 0; i < probes && wrong.size() < kFirstSamples; ++i)
+  for (size_t i = 0; i < probes && wrong.size() < count; ++i)
     if (tester.bad()[i]) wrong.push_back(i);
   return wrong;
 }
-
-}  // namespace
 
 Hypotheses narrowed_leaders(const Clues& clues, Tester& tester, const Hypotheses& all,
                             const std::vector<Tried>& tried, size_t probes, bool as_good) {

@@ -22,6 +22,9 @@ struct Tried {
   std::vector<double> each;  // misfits of the samples
 };
 
+// Wrong samples to begin with.
+std::vector<size_t> first_wrong(const Tester&, size_t probes, size_t count = 2);
+
 // Of the first hypotheses those that are right about some keys only, as far as that is worth a look;
 // `as_good`: also where the hypothesis explains as much in all of them.
 Hypotheses narrowed_leaders(const Clues&, Tester&, const Hypotheses&, const std::vector<Tried>&,

@@ -193,7 +193,7 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
   double scale = problem_.softmax_scale;
   if (rules.scale_format != ASSAY_FORMAT_NONE) scale = round_to(rules.scale_format, scale);
   const assay_arithmetic& a = rules.arithmetic;
-  const PartsOf cut(rules, rules.splits_of_longest ? problem_.max_kv_len() : scene.kv_len);
+  const PartsOf cut(rules, scene);
   std::vector<Scored> scored;
   scored.reserve(terms.size());
   Query* asking = nullptr;  // looked up once, where there is a key to ask for
@@ -238,7 +238,7 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
 // The parts of a cell before they are merged. Most hypotheses about merges and outputs share them.
 Predictor::Summed Predictor::sums(const Rules& rules, Scene& scene, const Cell& asked, double sink) {
   const bool shared = plain_before_merge(rules);
-  const int32_t parts = PartsOf(rules, scene.kv_len).count();
+  const int32_t parts = PartsOf(rules, scene).count();
   // One part of a request that may have several goes by the merge, unless somebody looks at the parts.
   const bool merged = parts > 1 || ((rules.arithmetic.splits > 1 || rules.one_part_too) && rules.edit_parts);
   std::string key;
@@ -248,7 +248,11 @@ Predictor::Summed Predictor::sums(const Rules& rules, Scene& scene, const Cell& 
                                c.row,
                                c.head,
                                rules.cut.least,
+                               rules.cut.least_met,
                                rules.cut.whole,
+                               rules.cut.rest_first,
+                               rules.cut.block_rows,
+                               rules.cut.packed,
                                rules.cut.interleaved,
                                rules.cut.all_or_one,
                                rules.nan_hides,

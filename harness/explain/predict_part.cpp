@@ -46,12 +46,13 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
     sum = offset * std::exp(rules.exponent_factor * (sink - maximum));
     sink = kNoScore;
   }
-  int32_t update = 0;
+  int32_t update = 0, tile = -1;
   const bool counted = rules.o_kept || rules.l_kept || rules.rescaled_twice;
   const int32_t updates = counted ? count_updates(a, keys, begin, end, maximum) : 0;
   std::vector<double> p;
   for (size_t i = begin; i < end;) {
     size_t next = i;
+    ++tile;
     double largest = kNoScore;
     bool poisoned = false;
     for (; next < end && keys[next].tile == keys[i].tile; ++next) {
@@ -84,14 +85,15 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
                              : rules.exp_everywhere && rules.exp_of ? rules.exp_of(down)
                                                                     : std::exp(down);
       if (maximum != kNoScore) {
-        const MaximumMove move{update, updates, moved - maximum};
+        const MaximumMove move{update, updates, moved - maximum, tile};
         const bool keep_o = rules.o_kept && rules.o_kept(move);
         const bool keep_l = rules.l_kept && rules.l_kept(move);
-        const double factor =
-            rules.rescaled_twice && rules.rescaled_twice(move) ? rescale * rescale : rescale;
+        const bool twice = rules.rescaled_twice && rules.rescaled_twice(move);
+        const double of_o = twice && rules.twice_o ? rescale * rescale : rescale;
+        const double of_l = twice && rules.twice_l ? rescale * rescale : rescale;
         for (int32_t d = 0; d < dim; ++d)
-          if (!keep_o || (rules.kept_dims && !rules.kept_dims(d))) acc[d] *= factor;
-        if (!keep_l) sum *= factor;
+          if (!keep_o || (rules.kept_dims && !rules.kept_dims(d))) acc[d] *= of_o;
+        if (!keep_l) sum *= of_l;
         ++update;
       }
       maximum = moved;

@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "harness/explain/cut.hpp"
 #include "harness/explain/families/mask_rule.hpp"
 #include "harness/explain/families/row_block.hpp"
 #include "harness/explain/misfit.hpp"
@@ -145,6 +146,36 @@ TEST(Predict, HooksChangeWhatTheySay) {
   for (double x : w.scores) top = std::max(top, x);
   for (int32_t d = 0; d < 32; ++d)
     EXPECT_NEAR(predictor.predict(rules, cell).o[d], right.o[d] * std::exp(right.lse - top), 1e-5);
+}
+
+// Tiles 2 to 12, eleven of them, in each of the ways.
+TEST(Predict, KeysAreDealtToPartsAsTheCutSays) {
+  Rules rules;
+  rules.arithmetic.tile_keys = 16, rules.arithmetic.splits = 4;
+  const auto dealt = [&](const Cut& cut) {
+    rules.cut = cut;
+    const PartsOf parts(rules, KeyRange{40, 200});
+    std::vector<int32_t> held(parts.count(), 0);
+    for (int32_t tile = parts.first_tile(); tile < parts.end_tile(); ++tile) ++held[parts.of(16 * tile)];
+    return held;
+  };
+  using List = std::vector<int32_t>;
+  EXPECT_EQ(dealt({}), (List{2, 3, 3, 3}));
+  EXPECT_EQ(dealt({.whole = true}), (List{3, 3, 3, 2}));
+  EXPECT_EQ(dealt({.rest_first = true}), (List{3, 3, 3, 2}));
+  EXPECT_EQ(dealt({.least = 4}), (List{3, 4, 4}));
+  EXPECT_EQ(dealt({.least = 4, .least_met = true}), (List{5, 6}));
+  EXPECT_EQ(dealt({.least = 5, .rest_first = true}), (List{4, 4, 3}));
+  EXPECT_EQ(dealt({.interleaved = true}), (List{3, 3, 3, 2}));
+  // Of a block of rows what they see.
+  const Case c("paged h=4/2 d=32 window=20 batch=1q20s90 seed=3");
+  const HostOperands host = c.host();
+  Predictor predictor(c.problem, host, assay_default_arithmetic());
+  const Scene scene{c.problem, {0, 9, 1}, predictor.store(0, 0), 90, 79, 0};
+  rules.cut = {.block_rows = 8};
+  // Rows 8 to 15 stand at 78 to 85: keys from 58 on.
+  EXPECT_EQ(PartsOf(rules, scene).first_tile(), 58 / 16);
+  EXPECT_EQ(PartsOf(rules, scene).end_tile(), 85 / 16 + 1);
 }
 
 TEST(Predict, TruncationIsTowardsZero) {

@@ -11,6 +11,7 @@
 #include "harness/explain/misfit.hpp"
 #include "harness/explain/narrow.hpp"
 #include "harness/explain/pairs.hpp"
+#include "harness/explain/recut.hpp"
 #include "harness/explain/samples.hpp"
 #include "harness/explain/second_line.hpp"
 #include "harness/explain/tester.hpp"
@@ -29,6 +30,7 @@ constexpr double kLeastGain = 0.005;     // of what a hypothesis must explain
 constexpr double kSolvedAlready = 0.04;  // share of the misfit below which nothing further is tried
 constexpr double kSearched = 0.15;       // more that a fitted alternative costs than a plain cause
 constexpr double kFarFetched = 0.25;     // ... or an alternative without a fitted number
+constexpr double kAssumedMuch = 0.4;     // cost from which on "nearly all" is asked for
 constexpr double kNoBetter = 0.998;      // share of the misfit that a hypothesis must get below
 
 // A hypothesis in the cells `in` (null: all), in all dimensions of O or in the wrong ones.
@@ -66,7 +68,8 @@ bool sure(const Ranking& ranking) {
   const Ranked& first = ranking.list.front();
   if (!first.fact && ranking.explained_there < kSure) return false;
   if (!first.fact && ranking.bad_cells > 0 && first.free >= ranking.bad_cells) return false;
-  return first.explained >= kNearlyAll || (first.explained >= kSure && first.misfit <= kLegalMisfit);
+  return first.explained >= kNearlyAll ||
+         (first.explained >= kSure && first.misfit <= kLegalMisfit && first.cost < kAssumedMuch);
 }
 
 void plainest_first(Ranking& ranking) {
@@ -141,7 +144,7 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     form(nullptr, false, 0, 0);
     if (partial) {
       for (size_t s = 0; s < scopes.size(); ++s)
-        form(&in_scope[s], false, kScopeCost, 0, static_cast<int>(s));
+        form(&in_scope[s], false, kScopeCost + scopes[s].cost, 0, static_cast<int>(s));
       form(&in_bad, false, kPartialCost, 1);
     }
     if (!tester.by_dims()) return;
@@ -207,6 +210,12 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     const size_t known = all.size();
     for (Hypothesis& h : more) all.push_back(std::move(h));
     for (const auto& [unused, i] : glances(known)) try_out(i);
+  }
+  if (!choice.cut.empty() && !explained_but(kSolvedAlready)) {
+    for (Hypothesis& h : recut(clues, tester, choice, probes)) {
+      all.push_back(std::move(h));
+      try_out(all.size() - 1);
+    }
   }
   // Where none of them does, one that is right about some keys may.
   const bool done = !choice.narrow && explained_but(1 - kNearlyAll);

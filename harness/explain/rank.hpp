@@ -59,6 +59,7 @@ struct Choice {
   bool narrow = false;               // some keys only are tried although a hypothesis explains the case
   std::vector<Family> further = {};  // tried where nothing of the others explains the case
   std::vector<Family> upon = {};     // ... and on top of what explains a part of it
+  std::vector<Family> cut = {};      // ... and in unusual ways in parts and tiles
 };
 
 // Predictors for the operands under NaN poison and low poison.

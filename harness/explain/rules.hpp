@@ -91,10 +91,16 @@ struct LseParts {
 
 // How keys are dealt to parts of no fixed size, beside assay_arithmetic's even ones.
 struct Cut {
-  int32_t least = 0;   // tiles a part should have: no more parts than that allows; 0: as many as there are
-  bool whole = false;  // ceil(tiles / parts) tiles each, the last ones what is left
+  int32_t least = 0;  // tiles a part should have: no more parts than that allows; 0: as many as there are
+  bool least_met = false;    // ... and none has fewer, where there are enough tiles for one
+  bool whole = false;        // ceil(tiles / parts) tiles each, the last ones what is left
+  bool rest_first = false;   // floor(tiles / parts) tiles each, and one more for the first ones
   bool interleaved = false;  // in turn
   bool all_or_one = false;   // one part where there are fewer tiles than parts
+  // What is cut is what a block of rows sees (from the tile of its first key to that of its last), in place
+  // of all keys of the request: so many rows, or (row, head of the group) pairs; 0: of the request.
+  int32_t block_rows = 0;
+  bool packed = false;
   bool operator==(const Cut&) const = default;
 };
 
@@ -102,6 +108,7 @@ struct Cut {
 struct MaximumMove {
   int32_t number, of;  // 0 is the first of so many
   double by;           // natural units
+  int32_t tile;        // of the part, in the order of its visit
 };
 
 struct Rules {
@@ -144,8 +151,9 @@ struct Rules {
   // When the running maximum rises: is the rescale forgotten, of O in these dimensions (unset: all)?
   std::function<bool(const MaximumMove&)> o_kept, l_kept;
   std::function<bool(int32_t dim)> kept_dims;
-  // ... or is it applied a second time, to both?
+  // ... or is it applied a second time, to both, or to one of them?
   std::function<bool(const MaximumMove&)> rescaled_twice;
+  bool twice_o = true, twice_l = true;
   // Tiles whose largest score is so far below the running maximum are skipped.
   double skip_below = std::numeric_limits<double>::infinity();
   bool stale_maximum = false;  // weights of a tile are relative to the maximum before it

@@ -12,6 +12,7 @@ namespace assay {
 namespace {
 
 constexpr size_t kBadCells = 36, kGoodCells = 20;
+constexpr double kFarFetchedScope = 0.4;
 
 // `count` entries of `from`, spread evenly, first and last included.
 std::vector<Cell> spread(const std::vector<Cell>& from, size_t count) {
@@ -97,6 +98,11 @@ std::vector<Scope> all_scopes() {
                      const bool end = c.row == rows(q, c) - 1 && c.head % q.group() == q.group() - 1;
                      return end || at(q, c) == size - 1;
                    }});
+    if (size > 4)
+      for (bool upper : {true, false})
+        all.push_back(
+            {fmt::format("the {} half of every {} rows and heads", upper ? "second" : "first", size),
+             [=](P q, C c) { return (at(q, c) >= size / 2) == upper; }, kFarFetchedScope});
     all.push_back({fmt::format("all but the first of every {} rows and heads", size),
                    [=](P q, C c) { return at(q, c) > 0; }});
   }

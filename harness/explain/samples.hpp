@@ -26,6 +26,7 @@ std::vector<Judged> judge_cells(const Evidence&, Call);
 struct Scope {
   std::string words;
   std::function<bool(const Problem&, const Cell&)> holds;
+  double cost = 0;  // more than what any part of the case costs
 };
 std::vector<Scope> scopes_of(const Problem&, const std::vector<Judged>&);
 // Every part of a case that has a name, whatever is wrong in it.

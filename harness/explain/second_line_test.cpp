@@ -69,7 +69,7 @@ TEST(SecondLine, TakesBackWhatExplainsOneLineOnly) {
   EXPECT_THAT(said(line, unnamed, false), Not(HasSubstr("none of the known causes")));
   const std::string both = said(line, unnamed, true);
   EXPECT_THAT(both, HasSubstr("so        none of the known causes"));
-  EXPECT_THAT(both, HasSubstr("% of 'paged"));
+  EXPECT_THAT(both, HasSubstr("% of a second one"));
 }
 
 // A factor that is another one on another line is no constant.

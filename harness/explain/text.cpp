@@ -39,8 +39,11 @@ std::string conclusion(const Ranking& ranking) {
   const double here = 100 * std::max(0.0, ranking.list.front().explained);
   if (!sure(ranking) && ranking.explained_there < kSure)
     return fmt::format(
-        "so        none of the known causes: the best of them explains {:.0f} % here, but {:.0f} % of '{}'\n",
-        here, 100 * ranking.explained_there, ranking.second);
+        "so        none of the known causes: {} explains {:.0f} % of this line, but {:.0f} % of a second "
+        "one\n"
+        "          with other values and lengths, and a cause must explain both\n"
+        "          (there: '{}')\n",
+        ranking.list.front().cause, here, 100 * ranking.explained_there, ranking.second);
   if (!sure(ranking))
     return fmt::format("so        none of the known causes: the best of them explains {:.0f} %\n", here);
   std::string text;
@@ -143,6 +146,9 @@ nlohmann::json explanation_json(const Explanation& x, const Problem& p) {
                            {"explained", r.explained},
                            {"same_as_first", r.same_as_first},
                            {"told_apart", r.told_apart},
+                           {"cost", r.cost},
+                           {"numbers_fitted", r.free},
+                           {"in_wrong_cells", r.in_wrong_cells},
                            {"observed", r.fact},
                            {"meaning", c ? c->meaning : ""}});
   }

@@ -122,7 +122,31 @@ void formats(const Clues& clues, Hypotheses& out) {
 // K or V of a paged cache read in the other order of slots and heads.
 void layouts(const Clues& clues, Hypotheses& out) {
   const Problem& p = clues.problem();
-  if (!op_of(p).has_cache || (p.layout != ASSAY_LAYOUT_NHD && p.layout != ASSAY_LAYOUT_HND)) return;
+  if (!op_of(p).has_cache) return;
+  if (p.layout == ASSAY_LAYOUT_X || p.layout == ASSAY_LAYOUT_SHUFFLED) {
+    // Axes: K block, head, dim / x, slot, dim % x; V block, head, dim, slot or block, head, slot / x, dim,
+    // slot % x.
+    const auto read_as = [&](std::string text, Member of, std::vector<int64_t> strides) {
+      World world;
+      world.change = [of, strides = std::move(strides)](const Problem&, assay_tensors& a) {
+        for (size_t i = 0; i < strides.size(); ++i) (a.*of).stride[2 + i] = strides[i];
+      };
+      add_world(clues, out, "memory.layout", std::move(text), 0.15, std::move(world));
+    };
+    const HostOperands host = clues.evidence.operands(false);
+    const assay_tensor &k = host.tensors->k, &v = host.tensors->v;
+    const int64_t x = k.shape[4], d = p.head_dim_v;
+    read_as("K read as rows of dimensions", &assay_tensors::k, {x, p.head_dim_qk, 1});
+    if (p.layout == ASSAY_LAYOUT_X) {
+      read_as("V read as rows of dimensions", &assay_tensors::v, {1, d});
+    } else {
+      const int64_t y = v.shape[4];
+      read_as("V read as rows of dimensions", &assay_tensors::v, {y * d, 1, d});
+      read_as("V read as rows of slots", &assay_tensors::v, {y, p.page_size, 1});
+    }
+    return;
+  }
+  if (p.layout != ASSAY_LAYOUT_NHD && p.layout != ASSAY_LAYOUT_HND) return;
   const bool hnd = p.layout == ASSAY_LAYOUT_HND;
   for (const Who& who : operands()) {
     if (who.members[0] == &assay_tensors::q) continue;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "harness/explain/families/head_maps.hpp"
+#include "harness/explain/families/row_block.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/ops/op.hpp"
 
@@ -111,6 +112,16 @@ void rows(const Clues& clues, Hypotheses& out) {
                     c.row = p.requests[c.request].q_len - 1;
                     return c;
                   }});
+  maps.push_back({"requests start at row 0", 0.1,
+                  [&p, &first](const Cell& c) { return at_packed(p, first, c.row, c); }});
+  for (const RowBlock& block : row_blocks(p))
+    for (bool last : {false, true})
+      maps.push_back({fmt::format("{} row of a block of {} for all", last ? "last" : "first", block.words()),
+                      0.3, [&p, block, last](Cell c) {
+                        const auto [from, to] = block.rows(p, c);
+                        c.row = last ? to : from;
+                        return c;
+                      }});
   maps.push_back({"requests start at their own number", 0.1, [&p, &first](const Cell& c) {
                     return at_packed(p, first, int64_t{c.request} + c.row, c);
                   }});

@@ -114,6 +114,17 @@ void windows(const Clues& clues, Proposer& add) {
     MaskRule m = right;
     m.right = -1;
     add("mask.window_right_ignored", "right window not applied", m);
+    if (p.window_left >= 0 && p.window_left != p.window_right) {
+      const bool longer = p.window_left > p.window_right;
+      m.right = p.window_left;
+      add(longer ? "mask.window_long" : "mask.window_short", "as many keys to the right as to the left", m,
+          0.05);
+      m = right;
+      m.left = p.window_right;
+      add(longer ? "mask.window_short" : "mask.window_long", "as many keys to the left as to the right", m,
+          0.05);
+      m = right;
+    }
     for (int32_t step : {1, 2, 4}) {
       m.right = p.window_right + step;
       add("mask.window_long", fmt::format("{} keys to the right instead of {}", m.right, p.window_right), m,
@@ -204,6 +215,11 @@ void mask_family(const Clues& clues, Hypotheses& out) {
           m, 0.05);
     }
   m = right;
+  if (p.group() > 1) {
+    m.causal_at = [](const Scene& s) { return s.position + s.cell.row * (s.problem.group() - 1); };
+    add("mask.causal_anchor", "rows taken to stand as far apart as the group has heads", m, 0.15);
+    m = right;
+  }
   if (p.chunk > 0) {
     m.chunk = 0;
     add("mask.chunk_ignored", "chunks not applied", m);
@@ -220,6 +236,21 @@ void mask_family(const Clues& clues, Hypotheses& out) {
       m = right;
       m.chunk_from_first_key = true;
       add("mask.chunk_shifted", "chunks begin at the request's first key", m);
+      const std::pair<const char*, int32_t (*)(int32_t, int32_t)> others[] = {
+          {"request 0", [](int32_t, int32_t) { return 0; }},
+          {"the request before", [](int32_t r, int32_t) { return std::max(0, r - 1); }},
+          {"the next request", [](int32_t r, int32_t n) { return std::min(n - 1, r + 1); }},
+          {"the last request", [](int32_t, int32_t n) { return n - 1; }}};
+      for (const auto& [name, of] : others) {
+        m = right;
+        m.chunk_origin = [of = of](const Scene& s) {
+          const auto& first = s.problem.first_key;
+          const int32_t other = of(s.cell.request, static_cast<int32_t>(first.size()));
+          return static_cast<int32_t>(first[s.cell.request] % s.problem.chunk -
+                                      first[other] % s.problem.chunk);
+        };
+        add("mask.chunk_shifted", fmt::format("chunks counted from the first key of {}", name), m, 0.1);
+      }
     }
   }
   if (p.mask == ASSAY_MASK_TREE) {
@@ -237,9 +268,13 @@ void mask_family(const Clues& clues, Hypotheses& out) {
       m = right;
       m.tree_shift = shift;
       add("mask.tree_shifted", fmt::format("column {} further on", shift), m, 0.1);
+      m.tree_edge = true;
+      add("mask.tree_shifted", fmt::format("column {} further on, no further than the edge", shift), m, 0.12);
       m = right;
       m.tree_row_shift = shift;
       add("mask.tree_shifted", fmt::format("row {} further on", shift), m, 0.1);
+      m.tree_edge = true;
+      add("mask.tree_shifted", fmt::format("row {} further on, no further than the edge", shift), m, 0.12);
     }
     for (int32_t group : {8, 16, 32, 64}) {
       m = right;
@@ -253,6 +288,10 @@ void mask_family(const Clues& clues, Hypotheses& out) {
     add("mask.tree_shifted",
         "rows of the matrix taken as long as the longest request's, up to the last entry of all", m, 0.1);
     m.tree_clamped = false;
+    m.tree_kept = true;
+    add("mask.tree_shifted",
+        "rows of the matrix taken as long as the longest request's, up to its own last entry", m, 0.1);
+    m.tree_kept = false;
     m.tree_on = true;
     add("mask.tree_shifted", "rows of the matrix taken as long as the longest request's, round the tensor", m,
         0.1);

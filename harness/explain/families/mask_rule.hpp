@@ -28,11 +28,13 @@ struct MaskRule {
   bool left_up = false;     // rounded up instead
   enum class Tree { kGiven, kTransposed, kCausal, kFull, kHidden } tree = Tree::kGiven;
   int32_t tree_shift = 0, tree_row_shift = 0;
+  bool tree_edge = false;   // shifts end at the first and last row and column
   int32_t tree_group = 0;   // columns in reverse within groups of so many, a power of two
   int32_t tree_stride = 0;  // 0: q_len
   bool tree_of_first = false;
   bool tree_row_packed = false;  // row of the packed (row, head of the group)
   bool tree_clamped = false;     // no further than the last entry of all matrices
+  bool tree_kept = false;        // no further than the last entry of its own
   bool tree_on = false;          // what lies behind the request's matrix is read, not its beginning
   int32_t keep_first = 0;        // keys of the request that window and chunk never hide
   int32_t chunk_back = 0;        // chunks before the row's own that it sees too
@@ -103,8 +105,8 @@ struct MaskRule {
     }
     if (tree_row_packed) row = (row * p.group() + s.cell.head % p.group()) % n;
     if (tree_group > 0) column = std::min(column ^ (tree_group - 1), n - 1);
-    column = (column + tree_shift + n) % n;
-    row = (row + tree_row_shift + n) % n;
+    column = tree_edge ? std::clamp(column + tree_shift, 0, n - 1) : (column + tree_shift + n) % n;
+    row = tree_edge ? std::clamp(row + tree_row_shift, 0, n - 1) : (row + tree_row_shift + n) % n;
     const std::vector<int64_t> first = p.tree_indptr();
     const int64_t size = static_cast<int64_t>(n) * n;
     const int64_t at = static_cast<int64_t>(row) * (tree_stride > 0 ? tree_stride : n) + column;
@@ -117,7 +119,7 @@ struct MaskRule {
                                   static_cast<int64_t>(p.tree_mask.size()) - 1)] != 0;
     if (tree_on)
       return p.tree_mask[(first[s.cell.request] + at) % static_cast<int64_t>(p.tree_mask.size())] != 0;
-    return p.tree_mask[first[s.cell.request] + at % size] != 0;
+    return p.tree_mask[first[s.cell.request] + (tree_kept ? std::min(at, size - 1) : at % size)] != 0;
   }
 };
 

@@ -156,7 +156,7 @@ void drops(Merges& add) {
                              0.4);
     const Rules cut = h.rules;
     h.rules.edit_terms = [cut, keys](Scene& s, std::vector<Term>& t) {
-      for (int32_t start : PartsOf(cut, s.kv_len).starts())
+      for (int32_t start : PartsOf(cut, s).starts())
         for (Term& term : t)
           if (term.position < start && term.position >= start - keys) term.weight += 1;
     };
@@ -307,7 +307,7 @@ void empties(const Clues& clues, Merges& add) {
     Hypothesis h =
         add.start("merge.partial_stale", "a split without keys counts with what was left by " + name, 0.3);
     const Rules base = h.rules;
-    const auto most = static_cast<size_t>(PartsOf(base, p.max_kv_len()).count());
+    const auto most = static_cast<size_t>(PartsOf(base, KeyRange{0, p.max_kv_len()}).count());
     h.rules.edit_parts = [predictor, before, base, most](const Scene& s, std::vector<SplitPart>& parts) {
       // Where short requests have fewer parts the merge takes as many as the longest has.
       while (parts.size() < most) parts.push_back({std::vector<double>(s.problem.head_dim_v, 0.0), -kInf, 0});

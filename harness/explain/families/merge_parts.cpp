@@ -26,6 +26,30 @@ void exchanged_parts(const Clues& clues, Merges& add) {
                 const int32_t n = count(parts);
                 for (int32_t i = 0; i < n; ++i) parts[i].lse = lse[((i + step) % n + n) % n];
               });
+  for (int32_t step : {1, -1})
+    add.parts("merge.pairing",
+              fmt::format("O of every split with the LSE of the split {:+}, the {} one with its own", step,
+                          step > 0 ? "last" : "first"),
+              0.15, [step](const Scene&, std::vector<SplitPart>& parts) {
+                std::vector<double> lse;
+                for (const SplitPart& p : parts) lse.push_back(p.lse);
+                const int32_t n = count(parts);
+                for (int32_t i = 0; i < n; ++i) parts[i].lse = lse[std::clamp(i + step, 0, n - 1)];
+              });
+  for (bool front : {true, false})
+    for (bool of_o : {true, false})
+      add.parts(
+          "merge.pairing",
+          fmt::format("{} of the {} two splits exchanged", of_o ? "O" : "LSE", front ? "first" : "last"), 0.2,
+          [front, of_o](const Scene&, std::vector<SplitPart>& parts) {
+            const int32_t n = count(parts);
+            if (n < 2) return;
+            SplitPart &a = parts[front ? 0 : n - 2], &b = parts[front ? 1 : n - 1];
+            if (of_o)
+              std::swap(a.o, b.o);
+            else
+              std::swap(a.lse, b.lse);
+          });
   add.parts("merge.pairing", "O of every split with the LSE of the split as far from the end", 0.2,
             [](const Scene&, std::vector<SplitPart>& parts) {
               std::vector<double> lse;

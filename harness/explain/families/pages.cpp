@@ -44,6 +44,47 @@ void page_family(const Clues& clues, Hypotheses& out) {
   };
   const auto pages_of = [size](const Scene& s) { return (s.kv_len + size - 1) / size; };
 
+  // The entry of the page before, still at hand for the first keys of a tile.
+  for (int32_t tile : clues.tile_sizes)
+    for (int32_t keys : {1, tile / 2})
+      for (Side side : {Side::kBoth, Side::kKeys, Side::kValues}) {
+        if (!paged || keys < 1) continue;
+        add(side == Side::kValues ? "page.v_only" : "page.wrong",
+            fmt::format("{} of the first {} of a tile of {} from the page before",
+                        side == Side::kBoth   ? "K and V"
+                        : side == Side::kKeys ? "K"
+                                              : "V",
+                        keys > 1 ? fmt::format("{} keys", keys) : "key", tile),
+            0.35, [tile, keys, side, size](Scene&, std::vector<Term>& terms) {
+              for (Term& t : terms) {
+                if (t.position % tile >= keys || t.position < std::max(tile, size)) continue;
+                if (side != Side::kValues) t.k_row = t.position - size;
+                if (side != Side::kKeys) t.v_row = t.position - size;
+              }
+            });
+      }
+  // Shifts and masks of a page size that is a power of two.
+  for (int32_t other = 4; paged && other <= 2 * size; other *= 2) {
+    if (other == size || other * 4 <= size) continue;
+    add("page.wrong", fmt::format("pages taken as {} slots, none behind the last one", other), 0.25,
+        [size, other](Scene& s, std::vector<Term>& terms) {
+          for (Term& t : terms) {
+            const int32_t page = std::min(t.position / other, (s.kv_len - 1) / size),
+                          slot = t.position % other;
+            if (slot < size) t.k_row = t.v_row = own_row(s, page * size + slot);
+          }
+        });
+  }
+  // What is filled of the last page is taken for what is filled of every one.
+  if (paged && size > 1)
+    add("page.wrong", "slots of every page no further than the last one filled in the last page", 0.2,
+        [size](Scene& s, std::vector<Term>& terms) {
+          const int32_t last = (s.kv_len - 1) % size;
+          for (Term& t : terms)
+            if (t.position / size < (s.kv_len - 1) / size)
+              t.k_row = t.v_row = t.position / size * size + std::min(t.position % size, last);
+        });
+
   for (const Pick& pick : picks()) {
     const auto of = pick.of;
     for (Side side : {Side::kBoth, Side::kValues}) {

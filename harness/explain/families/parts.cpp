@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <tuple>
 
 #include "harness/explain/cut.hpp"
 #include "harness/explain/hypothesis.hpp"
@@ -18,18 +19,23 @@ struct Place {
 };
 using Which = std::function<bool(const Place&)>;
 
-// Places of the tiles of a request, by tile, of all lengths that were asked for.
+// Places of the tiles of a request, by tile, of all lengths that were asked for. Tiles that no part holds
+// have a place behind the last one.
 class Places {
  public:
   explicit Places(const Layout& layout) { layout.apply(cut_); }
-  const std::vector<Place>& of(int32_t kv_len) {
-    const auto [at, fresh] = known_.try_emplace(kv_len);
+  const std::vector<Place>& of(const Scene& s) {
+    const PartsOf cut(cut_, s);
+    const bool by_keys = !cut.whole_tiles();
+    const int32_t first = by_keys ? 0 : cut.first_tile();
+    const int32_t end = by_keys ? (s.kv_len + tile() - 1) / tile() : cut.end_tile();
+    const auto [at, fresh] = known_.try_emplace({first, end, s.kv_len});
     if (!fresh) return at->second;
     std::vector<Place>& list = at->second;
-    const PartsOf cut(cut_, kv_len);
     std::vector<int32_t> held(cut.count(), 0);
-    for (int32_t from = 0; from < kv_len; from += tile()) {
-      const int32_t part = std::min(cut.of(from), cut.count() - 1);
+    list.resize(first, Place{-1, 0, 0, cut.count()});
+    for (int32_t n = first; n < end; ++n) {
+      const int32_t part = std::min(cut.of(n * tile()), cut.count() - 1);
       list.push_back({held[part]++, 0, part, cut.count()});
     }
     for (Place& p : list) p.of = held[p.part];
@@ -39,7 +45,7 @@ class Places {
 
  private:
   Rules cut_;
-  std::map<int32_t, std::vector<Place>> known_;
+  std::map<std::tuple<int32_t, int32_t, int32_t>, std::vector<Place>> known_;
 };
 
 // A way in tiles and parts, with the places it gives tiles: one for all hypotheses that work in it.
@@ -75,6 +81,10 @@ std::vector<Tiles> tiles_of_parts() {
       {"last tile of the last part", [](const Place& p) { return p.last() && p.part + 1 == p.parts; }, 0.4},
       {"first tile of the first part", [](const Place& p) { return p.at == 0 && p.part == 0; }, 0.4},
       {"every second tile of a part", [](const Place& p) { return p.at % 2 == 1; }, 0.4},
+      {"every second tile of a part from the fourth on",
+       [](const Place& p) { return p.at > 1 && p.at % 2 == 1; }, 0.45},
+      {"every second tile of a part from the third on",
+       [](const Place& p) { return p.at > 1 && p.at % 2 == 0; }, 0.45},
   };
 }
 
@@ -86,10 +96,11 @@ void add(const Clues& clues, Hypotheses& out, const Cutting& cutting, std::strin
   Hypothesis h = propose(clues, cause, std::move(text) + layout.words, cost + layout.cost);
   layout.apply(h.rules);
   h.rules.edit_terms = [places = cutting.places, edit](Scene& s, std::vector<Term>& terms) {
-    const std::vector<Place>& list = places->of(s.kv_len);
+    const std::vector<Place>& list = places->of(s);
     const int32_t tile = places->tile();
     for (Term& t : terms)
-      if (const int32_t at = t.position / tile; t.position >= 0 && at < static_cast<int32_t>(list.size()))
+      if (const int32_t at = t.position / tile;
+          t.position >= 0 && at < static_cast<int32_t>(list.size()) && list[at].at >= 0)
         edit(t, list[at]);
   };
   out.push_back(std::move(h));

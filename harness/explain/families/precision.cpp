@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "harness/explain/hypothesis.hpp"
+#include "harness/explain/rounding.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -89,6 +90,32 @@ void precision_family(const Clues& clues, Hypotheses& out) {
   add("precision.row_sum_from_rounded_p",
       a.row_sum_from_rounded_p ? "row sum of exact weights" : "row sum of rounded weights", 0.05,
       [](Rules& r) { r.arithmetic.row_sum_from_rounded_p = !r.arithmetic.row_sum_from_rounded_p; });
+  for (int32_t format : {ASSAY_BF16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2}) {
+    if (format == clues.problem().o_format) continue;
+    add("precision.output", "O rounded to " + name(format), 0.1, [format](Rules& r) {
+      r.finish = [format](const Scene&, std::vector<double>& o, double&) {
+        for (double& x : o) x = round_to(format, x);
+      };
+    });
+  }
+  for (int32_t bits = 1; bits <= 7; ++bits)
+    add("precision.operand", fmt::format("Q with {} bits after the first", bits), 0.2, [bits](Rules& r) {
+      r.edit_q = [bits](const Scene& s, double* q) {
+        for (int32_t d = 0; d < s.problem.head_dim_qk; ++d)
+          q[d] = std::copysign(coarsened(std::fabs(q[d]), 0, bits), q[d]);
+      };
+    });
+  for (int32_t bits = 1; bits <= 7; ++bits)
+    add("precision.operand", fmt::format("Q cut after {} bits behind the first", bits), 0.2,
+        [bits](Rules& r) {
+          r.edit_q = [bits](const Scene& s, double* q) {
+            for (int32_t d = 0; d < s.problem.head_dim_qk; ++d) {
+              if (q[d] == 0) continue;
+              const double unit = std::ldexp(1.0, std::ilogb(q[d]) - bits);
+              q[d] = std::trunc(q[d] / unit) * unit;
+            }
+          };
+        });
   add("precision.output_truncated", "O rounded towards zero", 0, [](Rules& r) { r.truncate_output = true; });
   for (int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
     add("precision.o_accumulator", "O in " + name(format) + " between tiles", 0.1,

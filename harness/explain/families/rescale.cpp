@@ -25,6 +25,12 @@ std::vector<When> whens() {
       {"at the middle rise of the maximum", [](const MaximumMove& m) { return m.number == m.of / 2; }, 0.2},
       {"at the last rise of the maximum", [](const MaximumMove& m) { return m.number == m.of - 1; }, 0.2},
   };
+  for (int32_t tile : {2, 3})
+    list.push_back({fmt::format("from tile {} of a part on", tile),
+                    [tile](const MaximumMove& m) { return m.tile >= tile; }, 0.2});
+  for (bool odd : {true, false})
+    list.push_back({fmt::format("in {} tiles of a part", odd ? "odd" : "even"),
+                    [odd](const MaximumMove& m) { return (m.tile % 2 == 1) == odd; }, 0.2});
   // A threshold of a lazy rescale, in natural units or in powers of two.
   for (double by : {0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0}) {
     list.push_back({fmt::format("where the maximum rises by less than {:g}", by),
@@ -62,7 +68,8 @@ std::vector<Dims> parts_of_dims(int32_t n) {
 void rescale_family(const Clues& clues, Hypotheses& out) {
   std::vector<Layout> tilings = clues.tilings;
   // From key to key, which few kernels do.
-  if (!order_repeated(clues.evidence.declared)) tilings.push_back({1, 1, 0, {}, ", key by key", 0.2});
+  if (!clues.one_layout && !order_repeated(clues.evidence.declared))
+    tilings.push_back({1, 1, 0, {}, ", key by key", 0.2});
   const std::vector<When> all = whens();
   const std::vector<Dims> dims = parts_of_dims(clues.problem().head_dim_v);
   for (const Layout& tiling : tilings) {
@@ -82,6 +89,13 @@ void rescale_family(const Clues& clues, Hypotheses& out) {
       add("softmax.o_not_rescaled", "neither output nor row sum rescaled " + when.name, cost + 0.1,
           [&](Rules& r) { r.o_kept = r.l_kept = when.kept; });
       add("softmax.rescaled_twice", when.name, cost + 0.2, [&](Rules& r) { r.rescaled_twice = when.kept; });
+      for (bool output : {true, false})
+        add("softmax.rescaled_twice",
+            fmt::format("the {} alone, {}", output ? "output" : "row sum", when.name), cost + 0.2,
+            [&](Rules& r) {
+              r.rescaled_twice = when.kept;
+              r.twice_o = output, r.twice_l = !output;
+            });
     }
     for (const Dims& some : dims)
       add("softmax.o_not_rescaled", some.name + " not rescaled", 0.2, [&](Rules& r) {

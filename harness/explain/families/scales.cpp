@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/explain/families/head_maps.hpp"
+#include "harness/explain/families/row_block.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/explain/narrow.hpp"
 #include "harness/ops/op.hpp"
@@ -313,11 +315,12 @@ void query_scale(const Clues& clues, Hypotheses& out) {
     }
     return 1;
   };
-  const auto add = [&](std::string_view cause, std::string text, double cost, int32_t head, int32_t request,
-                       const std::function<int32_t(const Scene&)>& row_step, bool missing) {
+  using Step = std::function<int32_t(const Scene&)>;
+  const auto add = [&](std::string_view cause, std::string text, double cost, const Step& head_step,
+                       int32_t request, const Step& row_step, bool missing) {
     Hypothesis h = propose(clues, cause, std::move(text), cost);
     h.rules.edit_q = [=](const Scene& scene, double* q) {
-      const int32_t row = row_step ? row_step(scene) : 0;
+      const int32_t row = row_step ? row_step(scene) : 0, head = head_step ? head_step(scene) : 0;
       for (int32_t d = 0; d < scene.problem.head_dim_qk; ++d) {
         const double right = scale(scene.problem, scene.cell, 0, 0, 0, d);
         q[d] *= (missing ? 1.0 : scale(scene.problem, scene.cell, head, request, row, d)) / right;
@@ -325,24 +328,42 @@ void query_scale(const Clues& clues, Hypotheses& out) {
     };
     out.push_back(std::move(h));
   };
-  add("scale.q_missing", "scale of Q taken as 1", 0, 0, 0, nullptr, true);
+  add("scale.q_missing", "scale of Q taken as 1", 0, nullptr, 0, nullptr, true);
   for (int32_t step : {1, -1, 2}) {
     if (p.q_scale != ASSAY_SCALE_TENSOR && p.q_scale != ASSAY_SCALE_HOST)
-      add("scale.q_of_other_head", fmt::format("scale of head {:+}", step), 0.1, step, 0, nullptr, false);
+      add(
+          "scale.q_of_other_head", fmt::format("scale of head {:+}", step), 0.1,
+          [step](const Scene&) { return step; }, 0, nullptr, false);
     if (p.q_scale == ASSAY_SCALE_REQUEST_HEAD)
-      add("scale.q_of_other_request", fmt::format("scale of request {:+}", step), 0.1, 0, step, nullptr,
+      add("scale.q_of_other_request", fmt::format("scale of request {:+}", step), 0.1, nullptr, step, nullptr,
           false);
     if (p.q_scale == ASSAY_SCALE_TOKEN_HEAD)
       add(
-          "scale.q_of_other_token", fmt::format("scale of packed row {:+}", step), 0.1, 0, 0,
+          "scale.q_of_other_token", fmt::format("scale of packed row {:+}", step), 0.1, nullptr, 0,
           [step](const Scene&) { return step; }, false);
   }
+  // Those of KV heads are looked up by the group.
+  const int32_t per = p.q_scale == ASSAY_SCALE_REQUEST_HEAD ? p.group() : 1;
+  if (p.q_scale != ASSAY_SCALE_TENSOR && p.q_scale != ASSAY_SCALE_HOST)
+    for (const HeadMap& map : per > 1 ? kv_head_maps(p) : query_head_maps(p))
+      add(
+          "scale.q_of_other_head", "scale of another head: " + map.name, 0.15 + map.cost,
+          [of = map.of, per](const Scene& s) { return of(s.cell.head) - s.cell.head / per; }, 0, nullptr,
+          false);
   if (p.q_scale != ASSAY_SCALE_TOKEN_HEAD) return;
+  const auto from_start = [first](const Scene& s) { return -first[s.cell.request]; };
+  add("scale.q_of_other_token", "scale of the row's number in its request", 0.1, nullptr, 0, from_start,
+      false);
+  for (const RowBlock& block : row_blocks(p))
+    add(
+        "scale.q_of_other_token", fmt::format("scale of the first row of a block of {}", block.words()), 0.3,
+        nullptr, 0, [block](const Scene& s) { return block.rows(s.problem, s.cell).first - s.cell.row; },
+        false);
   add(
-      "scale.q_of_other_token", "scale of the request's first row", 0.1, 0, 0,
+      "scale.q_of_other_token", "scale of the request's first row", 0.1, nullptr, 0,
       [](const Scene& s) { return -s.cell.row; }, false);
   add(
-      "scale.q_of_other_token", "scale of the request's last row", 0.1, 0, 0,
+      "scale.q_of_other_token", "scale of the request's last row", 0.1, nullptr, 0,
       [](const Scene& s) { return s.problem.requests[s.cell.request].q_len - 1 - s.cell.row; }, false);
 }
 

@@ -281,6 +281,14 @@ void sinks(const Clues& clues, Hypotheses& out) {
     });
   };
   add("sinks.ignored", "no sink", 0, [](const Scene&, double) { return -kInf; });
+  Hypothesis lse_only =
+      propose(clues, "sinks.not_in_output", "output of the keys alone, LSE with the sink", 0.05);
+  lse_only.rules.sink = [](const Scene&, double) { return -kInf; };
+  lse_only.rules.lse = [predictor](const Scene& s, const LseParts& parts) {
+    const double sink = predictor->reader().sink(s.cell.head), top = std::max(parts.lse, sink);
+    return top == -kInf ? top : top + std::log(std::exp(parts.lse - top) + std::exp(sink - top));
+  };
+  out.push_back(std::move(lse_only));
   add("sinks.first_row_only", "only in the first row of a request", 0.1,
       [](const Scene& s, double sink) { return s.cell.row == 0 ? sink : -kInf; });
   add("sinks.first_row_only", "only in the first request", 0.2,
@@ -332,9 +340,7 @@ void sinks(const Clues& clues, Hypotheses& out) {
     Rules cut;
     layout.apply(cut);
     add("sinks.per_split", "counted in each split" + layout.words, 0.2 + layout.cost / 3,
-        [cut](const Scene& s, double sink) {
-          return sink + std::log(double(PartsOf(cut, s.kv_len).count()));
-        });
+        [cut](const Scene& s, double sink) { return sink + std::log(double(PartsOf(cut, s).count())); });
   }
   // Counted several times without splits being declared: only splits that hold keys.
   for (int32_t times : {2, 3, 4, 8})

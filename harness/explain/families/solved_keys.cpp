@@ -275,9 +275,10 @@ void lanes(Keys& add) {
           const auto set = [=](Rules& r, int32_t n) {
             layout.apply(r);
             r.edit_terms = [=](Scene& s, std::vector<Term>& terms) {
-              const PartsOf parts(cut, s.kv_len);
+              const PartsOf parts(cut, s);
               std::map<int32_t, int32_t> first;  // tile of a part
-              for (int32_t j = 0; j < s.kv_len; j += tile) first.try_emplace(parts.of(j), j);
+              for (int32_t j = parts.first_tile() * tile; j < s.kv_len; j += tile)
+                first.try_emplace(parts.of(j), j);
               for (Term& t : terms) {
                 if (t.position < 0 || t.position >= s.kv_len) continue;
                 const int32_t lane = t.position % tile, start = t.position - lane;

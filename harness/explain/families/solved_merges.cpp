@@ -111,8 +111,13 @@ void weights(Merges& add) {
                 w.cost + 0.05 * (lse > 0),
                 [&w, lse](const Scene&, Parts& parts) { weigh(parts, &w, &w, lse); });
     }
-    add.parts(w.cause, fmt::format("every part's output counts by {}, its row sum rightly", w.words),
-              w.cost + 0.1, [&w](const Scene&, Parts& parts) { weigh(parts, &w, nullptr, 0); });
+    if (w.of == kWeights[std::size(kWeights) - 1].of)
+      add.parts("softmax.not_normalised",
+                "outputs of parts not divided by their row sums, merged as if they were", 0.15,
+                [&w](const Scene&, Parts& parts) { weigh(parts, &w, nullptr, 0); });
+    else
+      add.parts(w.cause, fmt::format("every part's output counts by {}, its row sum rightly", w.words),
+                w.cost + 0.1, [&w](const Scene&, Parts& parts) { weigh(parts, &w, nullptr, 0); });
     add.parts(w.cause, fmt::format("every part's row sum counts by {}, its output rightly", w.words),
               w.cost + 0.1, [&w](const Scene&, Parts& parts) { weigh(parts, nullptr, &w, 0); });
     add.parts(w.cause,
@@ -305,9 +310,9 @@ void solved_merge_family(const Clues& clues, Hypotheses& out) {
     weights(add);
     leftovers(clues, add);
     workspaces(clues, add);
-    numbers(fit, add);
+    if (!clues.one_layout) numbers(fit, add);
   }
-  if (!clues.layouts.empty() && clues.evidence.declared.splits <= 1) {
+  if (!clues.one_layout && !clues.layouts.empty() && clues.evidence.declared.splits <= 1) {
     // Rows one after the other in one part each.
     const Layout one{clues.tile_sizes.front(), 1, 0, {}, "", 0.05};
     Merges add(clues, out, one);

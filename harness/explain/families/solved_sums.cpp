@@ -222,15 +222,17 @@ void placed_lanes(Sums& add) {
                     layout.apply(r);
                     r.edit_terms = [=, in = some.hold, at = place.hold, field = what.field,
                                     value = what.value](Scene& s, std::vector<Term>& terms) {
-                      const PartsOf parts(cut, s.kv_len);
-                      const int32_t last = (s.kv_len - 1) / tile;
+                      const PartsOf parts(cut, s);
+                      const int32_t last = std::min((s.kv_len - 1) / tile, parts.end_tile() - 1);
                       int32_t known = -1, first = 0, end = 0, part = 0;
                       for (Term& t : terms) {
                         if (t.position < 0 || t.position >= s.kv_len || !in(t.position % tile, tile))
                           continue;
                         if (const int32_t of = t.position / tile; of != known) {
                           known = of, part = parts.of(t.position);
-                          for (first = of; first > 0 && parts.of((first - 1) * tile) == part;) --first;
+                          for (first = of;
+                               first > parts.first_tile() && parts.of((first - 1) * tile) == part;)
+                            --first;
                           for (end = of; end < last && parts.of((end + 1) * tile) == part;) ++end;
                         }
                         if (at(known - first, end - first + 1, part, parts.of(last * tile) + 1))
@@ -247,6 +249,7 @@ void placed_lanes(Sums& add) {
 void solved_sum_family(const Clues& clues, Hypotheses& out) {
   if (work_of_a_cell(clues.problem()) > kLargestCell) return;
   Sums add(clues, out);
+  if (clues.one_layout) return placed_lanes(add);
   bases(add);
   coarse_sums(add);
   maxima(add);
