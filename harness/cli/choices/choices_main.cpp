@@ -147,9 +147,10 @@ class Sweep {
   Job job(size_t from) {
     at_.reset();
     through_ = false;
-    return {[this, from](const SayLine& say) { time_lines(lines_, from, settings_, say); },
-            [this](const nlohmann::json& said) { hear(said); },
-            [this](const JobEnd& end) { return ended(end); }};
+    return {.may_start = {},
+            .work = [this, from](const SayLine& say) { time_lines(lines_, from, settings_, say); },
+            .heard = [this](const nlohmann::json& said) { hear(said); },
+            .ended = [this](const JobEnd& end) { return ended(end); }};
   }
 
   void hear(const nlohmann::json& said) {
