@@ -67,10 +67,11 @@ Reached reached(const EightBits& kernel, Family family, int32_t keys, uint64_t s
   return r;
 }
 
-Reached of_seeds(const EightBits& kernel, Family family, int32_t keys, int64_t seeds, const Effort& effort) {
+Reached of_seeds(const EightBits& kernel, Family family, int32_t keys, int64_t seeds, const Effort& effort,
+                 int64_t first = 1) {
   Reached all;
 #pragma omp parallel for schedule(dynamic)
-  for (int64_t seed = 1; seed <= seeds; ++seed) {
+  for (int64_t seed = first; seed < first + seeds; ++seed) {
     const Reached r = reached(kernel, family, keys, static_cast<uint64_t>(seed), effort);
 #pragma omp critical
     all.add(r);
@@ -90,6 +91,15 @@ void print(const EightBits& kernel, Family family, int32_t keys, const Effort& e
               name_of(family), keys, static_cast<long long>(r.rows), e.kernels, e.orders, r.bound / r.plain,
               r.bound / r.error, r.bound / std::sqrt(r.squares / static_cast<double>(r.elements)),
               r.lse_bound / r.lse_plain, r.lse_bound / r.lse_error, r.worst);
+  std::fflush(stdout);
+}
+
+// The same as numbers that can be put together with those of other seeds (scripts/reached_table).
+void print_parts(const EightBits& kernel, Family family, int32_t keys, const Effort& e, const Reached& r) {
+  std::printf("#,\"%s\",%s,%d,%lld,%zu,%zu,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%lld\n",
+              kernel.name.c_str(), name_of(family), keys, static_cast<long long>(r.rows), e.kernels, e.orders,
+              r.bound, r.plain, r.error, r.lse_bound, r.lse_plain, r.lse_error, r.worst, r.squares,
+              static_cast<long long>(r.elements));
   std::fflush(stdout);
 }
 
@@ -116,8 +126,9 @@ TEST(Reached, Table) {
   const char* budget = std::getenv("ASSAY_REACHED_KEYS");
   if (budget == nullptr)
     GTEST_SKIP() << "a table: ASSAY_REACHED_KEYS=2000000 build/bounds_reached_test --gtest_filter='*Table*'";
-  const char* only = std::getenv("ASSAY_REACHED_ONLY");  // part of the lines' names: ",131072,"
-  std::printf("%s", kHead);
+  const char* only = std::getenv("ASSAY_REACHED_ONLY");   // part of the lines' names: ",131072,"
+  const char* first = std::getenv("ASSAY_REACHED_SEED");  // one of many runs: this seed alone
+  if (first == nullptr) std::printf("%s", kHead);
   const uint64_t all = std::strtoull(budget, nullptr, 10);
   for (const uint64_t keys : {64, 300, 1500, 4096, 16384, 131072})
     for (const EightBits& kernel : eight_bit_kernels())
@@ -126,9 +137,11 @@ TEST(Reached, Table) {
         if (only != nullptr && line.find(only) == std::string::npos) continue;
         const Effort effort{std::clamp<uint64_t>(all / keys / 32, 8, 32), 3000};
         const auto seeds = std::clamp<uint64_t>(all / keys / effort.kernels, 2, 64);
-        const Reached r =
-            of_seeds(kernel, family, static_cast<int32_t>(keys), static_cast<int64_t>(seeds), effort);
-        print(kernel, family, static_cast<int32_t>(keys), effort, r);
+        const auto length = static_cast<int32_t>(keys);
+        const Reached r = first != nullptr
+                              ? of_seeds(kernel, family, length, 1, effort, std::strtoll(first, nullptr, 10))
+                              : of_seeds(kernel, family, length, static_cast<int64_t>(seeds), effort);
+        (first != nullptr ? print_parts : print)(kernel, family, length, effort, r);
         EXPECT_LE(r.worst, 1) << line;
       }
 }
