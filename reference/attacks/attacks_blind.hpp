@@ -58,7 +58,7 @@ inline std::vector<Attack> of_orders_without_v() {
   high.exp_error = [](float x) { return x == 0 ? 0.0 : 0x1.fp-15; };
   high.fused = true;
   const auto add = [&](const char* name, const char* aim, const auto& made, const A& kernel, const A& said) {
-    all.push_back({name, aim, made, kernel, said, high, 2});
+    all.push_back({name, aim, made, kernel, said, high, 1});
   };
   const char* windows = "P: windows of the natural order";
   for (const int32_t n : {1, 4}) {
@@ -90,10 +90,10 @@ inline std::vector<Attack> of_orders_without_v() {
   for (const int32_t n : {1, 4}) {
     const A said = with(parts(n), [=](A& a) { a.tile_keys = n == 1 ? 0 : a.tile_keys; });
     const A sorted = with(parts(n), [=](A& a) { a.tile_keys = n == 1 ? 1 : 4, a.split_interleaved = n > 1; });
-    all.push_back({"keys by rising score, V by its half", scores, by_score(halves), sorted, said, high, 2,
+    all.push_back({"keys by rising score, V by its half", scores, by_score(halves), sorted, said, high, 1,
                    sorted_by(place)});
     all.push_back({"keys by rising score, V its size", scores, by_score([](double at) { return 2 * at - 1; }),
-                   sorted, said, high, 2, sorted_by(place)});
+                   sorted, said, high, 1, sorted_by(place)});
   }
 
   // Products of one sign are cut and those of the other are not, or are cut to nothing.
@@ -112,9 +112,9 @@ inline std::vector<Attack> of_orders_without_v() {
   const A coarse = with(tensor_core(ASSAY_BF16, 64, 16, 18, 23), [](A& a) { a.splits = 4; });
   const char* signs = "P: products cut in both directions";
   all.push_back(
-      {"half of V tiny, half large and negative", signs, cut(0.5, 0x1p-9, 1), coarse, coarse, {}, 2});
-  all.push_back({"V large and rare, small and frequent", signs, cut(0.9, 0.11, 1), coarse, coarse, {}, 2});
-  all.push_back({"V of both signs", signs, cut(0.5, 1, 1), coarse, coarse, {}, 2});
+      {"half of V tiny, half large and negative", signs, cut(0.5, 0x1p-9, 1), coarse, coarse, {}, 1});
+  all.push_back({"V large and rare, small and frequent", signs, cut(0.9, 0.11, 1), coarse, coarse, {}, 1});
+  all.push_back({"V of both signs", signs, cut(0.5, 1, 1), coarse, coarse, {}, 1});
 
   // Large scores a little above one another, each rounded to one side as it is multiplied by log2(e).
   const A one_by_one = with(tensor_core(ASSAY_FP32, 1, 16, 25, 23), [](A& a) {
