@@ -242,7 +242,7 @@ constinit const Pipeline kSglangFa = {
         "encoder",
     .places = kPlaces,
     .add_calls = add_calls,
-    .promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH,
+    .promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_GRAPH,
     .takes = kTakesCross | kTakesEncoders | kTakesPools | kTakesPairs,
 };
 

@@ -9,6 +9,7 @@
 #include "harness/base/error.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/input/contracts.hpp"
+#include "harness/ops/op.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -36,10 +37,17 @@ std::string RelationRun::run(const Backend& backend, const assay_kernel& kernel)
   if (const Objection damage = session.damage()) return damage.reason;
   left_ = session.outputs();
   o_ = left_.view(*inputs_, Operand::kO), lse_ = left_.view(*inputs_, Operand::kLse);
-  AttentionExpectation any(*inputs_, {}, 0);
+  std::unique_ptr<Expectation> any =
+      std::make_unique<AttentionExpectation>(*inputs_, std::vector<RowId>{}, 0);
+  if (!op_of(inputs_->problem).whole_context) {  // a step, whose cache is written
+    any = make_expectation(*inputs_, 0);
+    assay_arithmetic arithmetic = default_arithmetic();
+    call_arithmetic(backend, kernel, inputs_->view->get(), arithmetic);
+    any->prepare(arithmetic);
+  }
   RunOutputs out(*inputs_, left_);
-  any.survey(out);
-  return objection_of(out, any).reason;
+  any->survey(out);
+  return objection_of(out, *any).reason;
 }
 
 const BoundedAttention& RelationRun::bounded(const Backend& backend, const assay_kernel& kernel,
