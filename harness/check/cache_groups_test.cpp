@@ -58,17 +58,17 @@ std::pair<std::string, std::string> in_turns(const assay_kernel& kernel, const s
   return {of_first, second.run()};
 }
 
-struct Case {
+struct GroupedStep {
   const char *kernel, *line;
 };
-constexpr Case kCases[] = {
+constexpr GroupedStep kGroupedSteps[] = {
     {"step_aiter_fa_cpu", "step h=4/2 d=64 page=8 batch=2q1s40_1q9s30_1q12"},
     {"step_ixformer_fa_cpu", "step h=4/2 d=64 page=16 batch=2q1s40_1q9s30_1q12"},
     {"step_sglang_fa_cpu", "step h=4/2 d=64 page=8 batch=2q1s40_1q1s90"},
     {"step_aiter_mla_cpu", "step h=16/1 d=96/64 layout=mla page=8 batch=2q1s40_1q1s90"}};
 
 TEST(CacheGroups, EachHasATableOfItsOwn) {
-  for (const Case& c : kCases) {
+  for (const GroupedStep& c : kGroupedSteps) {
     const auto wrong = in_turns(*cpu().find(c.kernel), c.line);
     EXPECT_EQ(wrong.first, "") << c.kernel;
     EXPECT_EQ(wrong.second, "") << c.kernel;
@@ -76,7 +76,7 @@ TEST(CacheGroups, EachHasATableOfItsOwn) {
 }
 
 TEST(CacheGroups, ATableOfTheOtherGroupIsWrong) {
-  for (const Case& c : kCases) {
+  for (const GroupedStep& c : kGroupedSteps) {
     assay_tensor kept{};
     const bool csr = std::string(c.kernel) == "step_aiter_mla_cpu";  // whose stages read lists of tokens
     const assay_kernel* stale = testing::plant(*cpu().find(c.kernel), "decode", "table_of_the_first_group",

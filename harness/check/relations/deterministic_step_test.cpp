@@ -45,12 +45,13 @@ Found found(const assay_kernel* kernel, const std::string& line) {
 }
 
 // Decodes, verification of a chain, of a tree: a request of several parts beside many short ones.
-const char* const kLines[] = {"step h=4/2 d=64 page=16 batch=1q1s600_8q1s40 seed=1",
-                              "step h=4/2 d=64 page=16 threshold=4 batch=1q4s600_4q3s33 seed=2",
-                              "step h=4/2 d=64 page=16 threshold=4 mask=tree batch=1q4s600_4q3s33 seed=3"};
+const char* const kDeterministicLines[] = {
+    "step h=4/2 d=64 page=16 batch=1q1s600_8q1s40 seed=1",
+    "step h=4/2 d=64 page=16 threshold=4 batch=1q4s600_4q3s33 seed=2",
+    "step h=4/2 d=64 page=16 threshold=4 mask=tree batch=1q4s600_4q3s33 seed=3"};
 
 TEST(DeterministicStep, FixedPartsGiveARequestTheSameBitsInEveryBatch) {
-  for (const char* line : kLines)
+  for (const char* line : kDeterministicLines)
     for (const char* kernel : {"step_sglang_fa_gpu(decode=paged_tiled_gpu)", "step_sglang_fa_gpu"}) {
       const Found f = found(emulator().find(kernel), line);
       EXPECT_EQ(f.wrong, "") << kernel << ' ' << line;
@@ -60,7 +61,8 @@ TEST(DeterministicStep, FixedPartsGiveARequestTheSameBitsInEveryBatch) {
 }
 
 TEST(DeterministicStep, PartsThatFollowFromTheBatchPromiseNothing) {
-  const Found f = found(emulator().find("step_sglang_fa_gpu(decode=paged_splitkv_gpu)"), kLines[0]);
+  const Found f =
+      found(emulator().find("step_sglang_fa_gpu(decode=paged_splitkv_gpu)"), kDeterministicLines[0]);
   EXPECT_EQ(f.wrong, "");
   EXPECT_FALSE(f.promised);
 }
@@ -69,7 +71,7 @@ TEST(DeterministicStep, ABitThatFollowsFromTheBatchIsSeen) {
   const assay_kernel* other = testing::plant(
       *emulator().find("step_sglang_fa_gpu"), "decode", "scale_by_the_batch",
       [](assay_problem& p, assay_tensors&) { p.softmax_scale *= p.requests > 1 ? 1.001f : 1.0f; });
-  EXPECT_NE(found(other, kLines[0]).other_bits, "");
+  EXPECT_NE(found(other, kDeterministicLines[0]).other_bits, "");
 }
 
 }  // namespace
