@@ -126,6 +126,7 @@ constexpr auto kCauses = std::to_array<Cause>({
     {"softmax.p_saturated", "weights are clamped by the range of the format of P"},
     {"lse.base2", "the LSE, or the logarithm in it, is in base 2 or another base"},
     {"lse.ignores_max", "the LSE lacks the maximum"},
+    {"lse.ignores_sum", "the LSE lacks the row sum"},
     {"lse.ignores_sink", "the LSE lacks the sink"},
     {"lse.other_head", "the LSE is another head's"},
     {"lse.other_row", "the LSE is another row's"},

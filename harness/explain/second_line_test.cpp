@@ -165,6 +165,25 @@ TEST(SecondLine, TwoWordsForOneMistakeAreNoPair) {
   EXPECT_THAT(text, Not(HasSubstr("(two causes)")));
 }
 
+// Both ways round: what is missing is named, not what is there.
+TEST(SecondLine, AnLseWithoutItsSumAndOneWithoutItsMaximumAreToldApart) {
+  const std::string line = "paged h=4/2 d=64 batch=2q1s70_1q9s90 seed=3";
+  const auto lse = [&](double (*of)(const LseParts&)) {
+    return said(
+        line,
+        [&](const Problem&, Rules& rules) {
+          rules.lse = [of](const Scene&, const LseParts& l) { return of(l); };
+        },
+        true);
+  };
+  const std::string sum = lse([](const LseParts& l) { return std::log(l.sum); });
+  EXPECT_THAT(sum, HasSubstr("so        the LSE lacks the maximum"));
+  EXPECT_THAT(sum, HasSubstr("logarithm of the row sum alone"));
+  const std::string maximum = lse([](const LseParts& l) { return l.maximum; });
+  EXPECT_THAT(maximum, HasSubstr("so        the LSE lacks the row sum"));
+  EXPECT_THAT(maximum, HasSubstr("the maximum alone"));
+}
+
 TEST(SecondLine, AConstantInTheRowSumIsNoFactor) {
   const std::string text = said(
       "paged h=4/2 d=64 batch=2q1s70_1q9s90 seed=3",

@@ -236,7 +236,7 @@ void undivided_parts(Merges& add) {
   };
   add.push(std::move(h));
   for (const Pick& pick : picks())
-    add.lse("lse.ignores_max", fmt::format("the maximum of the {} split alone", pick.name), 0.25,
+    add.lse("lse.ignores_sum", fmt::format("the maximum of the {} split alone", pick.name), 0.25,
             [of = pick.of](const Scene&, const std::vector<SplitPart>& parts, double) {
               return parts[of(count(parts))].maximum;
             });
@@ -247,7 +247,7 @@ void undivided_parts(Merges& add) {
               for (const SplitPart& p : parts) top = std::max(top, p.lse);
               return top == -kInf ? lse : top + f * (lse - top);
             });
-  add.lse("lse.ignores_max", "the largest maximum of the splits alone", 0.2,
+  add.lse("lse.ignores_sum", "the largest maximum of the splits alone", 0.2,
           [](const Scene&, const std::vector<SplitPart>& parts, double) {
             double top = -kInf;
             for (const SplitPart& p : parts) top = std::max(top, p.maximum);
