@@ -85,6 +85,9 @@ void add_judging(CLI::App& app, Typed& t) {
          "100 find most")
       ->type_name("N")
       ->check(CLI::Range(0, 1000000));
+  app.add_flag("--until-wrong", o.until_wrong,
+               "leave a kernel out of the cases behind one where it failed: whether a suite notices, not how "
+               "often");
 }
 
 std::string dated_folder() {

@@ -49,6 +49,7 @@ struct RunOptions {
   bool graphs = false;              // also capture every kernel's call and check its replays
   int32_t walk = 0;                 // and replays of so many steps of a server; 0: none
   int64_t races = 0;                // also call every kernel so often beside disturbances
+  bool until_wrong = false;         // a kernel with a failure meets none of the cases behind it
   bool timed = false;               // time kernels that passed
   bool stages = false;              // and, of kernels made of kernels, each stage in its place
   std::vector<std::string> caches;  // modes: "cold", "hot", "graph"; used when timed

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <future>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -22,6 +23,7 @@
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/report/row_json.hpp"
+#include "harness/report/tally.hpp"
 #include "harness/run/case_runner.hpp"
 #include "harness/run/limits_beside.hpp"
 #include "harness/run/machine.hpp"
@@ -157,6 +159,7 @@ struct Sweep::Arm {
   Dispatcher dispatcher;
   std::vector<KernelInfo> chosen;
   std::vector<std::string> modes;  // cache modes to time; empty: only checked
+  std::set<std::string> failed;    // kernels, where nobody asks for a second failure
 };
 
 Sweep::Sweep(const RunOptions& options) : options_(options), choices_(choose_backends(options.backends)) {
@@ -288,6 +291,7 @@ bool Sweep::run_together(const std::vector<Work>& work, ResultsFolder* folder, S
           row.repeat = repeat_command(row, options_);
           rows.push_back(row);
           const std::lock_guard lock(one_at_a_time);
+          if (options_.until_wrong && is_failure(row)) w.arm->failed.insert(row.kernel);
           if (folder) folder->append(row, samples);
           observer.row(row);
         },
@@ -341,7 +345,11 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
   if (count_.complete) plan.rows += count_.cases * static_cast<int64_t>(broken_.size());
   if (!options_.only.empty())
     plan.rows = static_cast<int64_t>(options_.only.size() * (options_.timed ? options_.caches.size() : 1));
-  if (options_.stages) plan.rows = -1;  // a case says itself which stages run
+  if (options_.stages || options_.until_wrong) plan.rows = -1;  // a case says itself which stages run
+  if (folder && options_.until_wrong)
+    for (const Row& row : folder->rows())
+      for (const auto& arm : arms_)
+        if (row.backend == arm->label && is_failure(row)) arm->failed.insert(row.kernel);
   observer.planned(plan);
 
   std::unordered_set<std::string> only;
@@ -358,6 +366,7 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
       for (const KernelInfo& k : arm->chosen) {
         if (k.op != c->scenario.op) continue;
         has_kernel = true;
+        if (arm->failed.contains(k.name)) continue;
         if (!only.empty() && !only.contains(RowChoice{c->line, k.name, arm->label}.key())) continue;
         ResultsFolder::Left left{false, arm->modes};
         if (folder) left = folder->left(c->line, k.name, arm->label, arm->modes);

@@ -44,8 +44,11 @@ uint64_t draw(uint64_t& state, uint64_t below) {
   return (state >> 33) % below;
 }
 
-// Held up in all files that were built for it; 0: in none.
+// Held up in all files that were built for it; 0: in none. A copy for each file: only where it changes.
 int set_delays(uint32_t seed, char* error, size_t size) {
+  static uint32_t now = 0;
+  if (seed == now) return ASSAY_OK;
+  now = seed;
   for (const assay_delays::Setter set : assay_delays::setters())
     if (const int bad = answer(static_cast<gpu::Status>(set(seed)), "disturb: delays", error, size))
       return bad;

@@ -16,11 +16,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Stretches of equal poison: what it costs to bring the inputs to the device again is shared.
-constexpr int64_t kStretches = 6;
 constexpr Poison kPoisons[] = {Poison::kNaN, Poison::kHigh, Poison::kLow};
+constexpr int64_t kStretches = std::size(kPoisons);
 constexpr double kAtLeastUs = 150, kTimes = 2;  // a disturbance: so many times the undisturbed call
 constexpr uint64_t kTurnedEvery = 8;            // in the mean
-constexpr uint64_t kLongestPauseUs = 300;       // before every fourth call: an idle device slows its clock
+// Other values bring all inputs to the device twice, which of a large cache takes as long as a hundred calls:
+// so often at least, and then while it takes no more than this share of the time.
+constexpr int kTurnedLeast = 2;
+constexpr double kTurnedShare = 0.25;
+constexpr uint64_t kLongestPauseUs = 300;  // before every fourth call: an idle device slows its clock
 
 double us_since(Clock::time_point start) {
   return 1e6 * std::chrono::duration<double>(Clock::now() - start).count();
@@ -34,7 +38,10 @@ Objection find_races(Session& session, const Disturber& disturber, const RaceSea
   std::mt19937_64 random(search.seed);
   const int64_t stretch = std::max<int64_t>(2, (repetitions + kStretches - 1) / kStretches);
   std::optional<Snapshot> calm;  // what the first call of the stretch left
-  double call_us = 0;
+  double call_us = 0, turned_us = 0;
+  int turned = 0;
+  const auto begun = Clock::now();
+  const auto may_turn = [&] { return turned < kTurnedLeast || turned_us < kTurnedShare * us_since(begun); };
   for (int64_t i = 0; i < repetitions; ++i) {
     if ((i % kRacesInARow == 0 || i == 1) && search.going_on) search.going_on(1e-6 * call_us);
     const bool first = i % stretch == 0;
@@ -43,10 +50,12 @@ Objection find_races(Session& session, const Disturber& disturber, const RaceSea
     else
       session.poison_outputs();
     // What a call leaves behind serves the next one by chance, unless it stands for other values.
-    if (!first && random() % kTurnedEvery == 0 && turn()) {
+    const bool drawn_to_turn = !first && random() % kTurnedEvery == 0;
+    if (const auto start = Clock::now(); drawn_to_turn && may_turn() && turn()) {
       const CallResult between = session.run();
       turn();
       session.poison_outputs();
+      ++turned, turned_us += us_since(start);
       if (!between.ok()) return {"race", "fails on other values between repetitions: " + between.error};
     }
     const int32_t kind = first ? -1 : disturber.kinds()[random() % disturber.kinds().size()];

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "harness/input/contracts.hpp"
@@ -45,6 +46,7 @@ std::string Snapshot::changed_in(const Snapshot& later) const {
   for (size_t i = 0; i < copies_.size(); ++i) {
     const Copy& copy = copies_[i];
     const auto& now = later.copies_.at(i).raw;
+    if (copy.raw.size() == now.size() && std::memcmp(copy.raw.data(), now.data(), now.size()) == 0) continue;
     const auto at = std::mismatch(copy.raw.begin(), copy.raw.end(), now.begin(), now.end()).first;
     if (at != copy.raw.end())
       return fmt::format("{} (byte {})", operand_name(copy.owner),

@@ -170,6 +170,22 @@ TEST_F(Misbehaving, BenchTimesOnlyWhatIsRight) {
   EXPECT_EQ(rows.at("paged_segfault_fake ").outcome, "crashed");
 }
 
+TEST_F(Misbehaving, UntilWrongAKernelMeetsNothingBehindItsFailure) {
+  const std::vector<std::string> words = {
+      "check",     kLine,      kLine + " seed=2", "--until-wrong", "--out",
+      path("out"), "--kernel", "paged_ok_fake",   "--kernel",      "paged_zeros_fake"};
+  EXPECT_EQ(fake(words).code, 1);
+  std::map<std::string, int> rows;
+  for (const Row& row : read_rows(path("out/rows.csv")).rows) ++rows[row.kernel];
+  EXPECT_EQ(rows["paged_ok_fake"], 2);
+  EXPECT_EQ(rows["paged_zeros_fake"], 1);
+  // Going on asks for nothing more.
+  std::vector<std::string> again = words;
+  again.emplace_back("--resume");
+  EXPECT_EQ(fake(again).code, 1);
+  EXPECT_EQ(read_rows(path("out/rows.csv")).rows.size(), 3u);
+}
+
 TEST_F(Misbehaving, NothingVerifiedIsNotGreen) {
   const Output o = fake({"check", kLine, "--kernel", "paged_refuse_fake"});
   EXPECT_EQ(o.code, 1);

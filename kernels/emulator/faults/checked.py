@@ -20,15 +20,17 @@ def ops_of(assay: str, library: str) -> dict[str, str]:
     return ops
 
 
-def rows_of(assay: str, library: str, what: list[str], kernels: list[str]) -> list[dict]:
-    """Rows of `what` (lines, suites and options) for these kernels of the library or, where none is named, for every one."""
+def rows_of(assay: str, library: str, what: list[str], kernels: list[str], seconds: float | None = None, fine=(0, 1)) -> list[dict]:
+    """Rows of `what` (lines, suites and options) for these kernels of the library or, where none is named, for every one.
+
+    TimeoutExpired after `seconds`; fine: exit codes of a check whose rows count."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "out"
         command = [assay, "check", *what, "--backend", library, "--out", str(out), "--quiet", "--no-table"]
         for kernel in kernels:
             command += ["--kernel", kernel]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode not in (0, 1):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        if done.returncode not in fine:
             sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
         with open(out / "rows.csv", newline="", encoding="utf-8") as file:
             return list(csv.DictReader(file))

@@ -6,9 +6,9 @@ Usage: find_races.py ASSAY LIBRARY [--suite FILE] [--repetitions N] [--runs R] [
                      [--so-far FILE]
 
 LIBRARY lists kernels that end in _gpu or _sm90, which are right, and kernels with a race (build/testing/libassay_gpu_races.so on a device,
-build/emulator/libassay_gpu_races32.so here). A run has a seed of its own and visits the lines of the suite in order, with N repetitions each and with
+build/emulator/libassay_gpu_races32.so here). A run is one `assay check --until-wrong` with a seed of its own: it visits the lines of the suite in order, with N repetitions each and with
 the races that no line before has shown. What the ordinary judgement shows needs no repetition; those of lines before count. Right kernels are in
-every K-th run. J runs go on at a time, none begins later than --seconds. --in-step: what cannot show, as the threads that do not wait for each other are of one warp, which the
+every K-th run. J runs go on at a time, none longer than --seconds. --in-step: what cannot show, as the threads that do not wait for each other are of one warp, which the
 device takes through that place in step; printed, not counted. Exit 0: every race shown in 95 % of the runs or more, and no right kernel accused. Exit 1 otherwise.
 """
 import argparse
@@ -18,6 +18,7 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -44,7 +45,7 @@ class Run:
         self.shown = {}  # race: (repetitions needed, how)
         self.spent = collections.Counter()  # repetitions of a race that is not shown
         self.calls, self.accused = collections.Counter(), []
-        self.seconds = []  # by line
+        self.seconds = collections.Counter()  # by line
         self.whole = False  # all lines were visited
 
     def add(self, rows: list[dict], repetitions: int):
@@ -68,30 +69,34 @@ class Stop:
         self.at = time.monotonic() + seconds
         self.asked = False
 
-    def __call__(self) -> bool:
-        return self.asked or time.monotonic() > self.at
+    def left(self) -> float:
+        return 0 if self.asked else max(0, self.at - time.monotonic())
 
 
 def one_run(options, number: int, ops: dict[str, str], races: list[str], stop: Stop) -> Run:
     """Visits the lines until nothing is left to show."""
     run, right = Run(number), number % options.right_every == 1 % options.right_every
-    for line in lines_of(options.suite):
-        if stop():
-            return run
-        left = [r for r in races if r not in run.shown] + [n for n in ops if right and is_right(n)]
-        left = [n for n in left if ops[n] == line.split()[0]]
-        if not left:
-            continue
-        what = [line, "--races", str(options.repetitions), "--seed", str(number), "--rows-budget", str(options.rows_budget), "--timeout", str(options.timeout)]
-        start = time.monotonic()
-        try:
-            run.add(rows_of(options.assay, options.library, what, left), options.repetitions)
-        except SystemExit as why:
-            if not stop.asked:  # the signal meets the program too
-                print(f"run {number} ends at {line}: {why}", file=sys.stderr, flush=True)
-            return run
-        run.seconds.append((line, time.monotonic() - start))
-    run.whole = True
+    kernels = races + [n for n in ops if right and is_right(n)]
+    visited = [line for line in lines_of(options.suite) if any(ops[n] == line.split()[0] for n in kernels)]
+    if stop.left() == 0:
+        return run
+    what = [*visited, "--until-wrong", "--races", str(options.repetitions), "--seed", str(number), "--rows-budget", str(options.rows_budget),
+            "--timeout", str(options.timeout)]
+    try:
+        # 6: what one call did beside others it did not do alone. A race may; the row says what it did alone.
+        rows = rows_of(options.assay, options.library, what, kernels, seconds=stop.left(), fine=(0, 1, 6))
+    except subprocess.TimeoutExpired:
+        return run
+    except SystemExit as why:
+        if not stop.asked:  # the signal meets the program too
+            print(f"run {number} ends: {why}", file=sys.stderr, flush=True)
+        return run
+    run.add(rows, options.repetitions)
+    for row in rows:
+        run.seconds[row["scenario"]] += float(row["case_s"] or 0)
+    met, failed = collections.Counter(row["kernel"] for row in rows), {row["kernel"] for row in rows if row["outcome"] not in FINE}
+    lines = collections.Counter(line.split()[0] for line in visited)
+    run.whole = all(n in failed or met[n] == lines[ops[n]] for n in kernels)
     return run
 
 
@@ -150,7 +155,7 @@ def main() -> int:
             if run.whole:  # of one that was stopped only what shows early would count
                 runs.append(run)
             print(f"run {run.number}: {len(run.shown)} of {len(races)} after {time.monotonic() - start:.0f} s; by line: "
-                  + " ".join(f"{s:.1f}" for _, s in run.seconds), file=sys.stderr, flush=True)
+                  + " ".join(f"{s:.1f}" for s in run.seconds.values()), file=sys.stderr, flush=True)
             if options.so_far:
                 options.so_far.write_text(table(runs, races, options, time.monotonic() - start)[0] + "\n", encoding="utf-8")
     text, all_shown = table(runs, races, options, time.monotonic() - start)
