@@ -247,11 +247,11 @@ TEST_F(BadInput, OpsThatACommandDoesNotServe) {
                  {"explain looks into steps of one rank"});
   expect_refused(run({"explain", "merge_states h=4 d=64 batch=1q1", "--kernel", "merge_states_cpu"}),
                  {"prefill, paged and step", "merge_states is another op ("});
-  const Output facts = run({"facts", "step_aiter_fa_cpu", "--backend", "cpu"});
+  const Output facts = run({"facts", "cache_write_cpu", "--backend", "cpu"});
   expect_refused(facts,
-                 {"is a kernel of step (One forward step: ", "facts are of kernels of prefill and paged"});
+                 {"is a kernel of cache_write (", "facts are of kernels of attention and of whole steps"});
   EXPECT_THAT(run({"explain", "--help"}).out, HasSubstr("of prefill, paged or step"));
-  EXPECT_THAT(run({"facts", "--help"}).out, HasSubstr("of prefill or paged"));
+  EXPECT_THAT(run({"facts", "--help"}).out, HasSubstr("of a whole step"));
 }
 
 TEST_F(BadInput, CountsAndFlagsThatExcludeEachOther) {

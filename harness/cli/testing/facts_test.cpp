@@ -48,6 +48,19 @@ TEST_F(Facts, TellWhatEachKernelDoesItsOwnWay) {
   EXPECT_EQ(fact("paged_ok_fake", "batch invariant"), "yes");
 }
 
+// Of a step nobody declares another LSE; the rest is tried like any kernel's.
+TEST_F(Facts, OfAWholeStep) {
+  const Output o = run({"facts", "step_unified_cpu", "--backend", "cpu"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, ContainsRegex("right where unused memory is finite +right\n +passed +step h=4/2 "));
+  EXPECT_THAT(o.out, ContainsRegex("unused K and V +may hold NaN\n"));
+  EXPECT_THAT(o.out, ContainsRegex("repeatable to the bit +yes\n"));
+  EXPECT_THAT(o.out, ContainsRegex("request of no rows and no keys +right\n"));
+  const Output wrong =
+      run({"facts", "step_other_table", "--backend", ASSAY_BINARY_DIR "/testing/libassay_step_faults.so"});
+  EXPECT_THAT(wrong.out, Not(HasSubstr("contract it needs")));
+}
+
 TEST_F(Facts, ShowTheLinesAndSurviveKernelsThatDoNot) {
   const Output o = run({"facts", "paged_leak_fake", "--backend", kFake});
   EXPECT_EQ(o.code, 0) << o.err;

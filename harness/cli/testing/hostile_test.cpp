@@ -83,6 +83,17 @@ TEST_P(HostileKernels, EachCostsItsOwnRow) {
 
 INSTANTIATE_TEST_SUITE_P(Table, HostileKernels, testing::Range(0, kParts));
 
+// What is left of one case meets the next one, too.
+TEST_F(Hostile, NothingIsLeftForALaterCase) {
+  const Output out =
+      run({"check", kSmall, "paged h=2 d=32 page=8 batch=1q3s14", "--backend", kHostile, "--out", path("out"),
+           "--kernel", "paged_sockets_wait_not_*", "--kernel", "paged_few_processes_*"});
+  EXPECT_EQ(out.code, 0) << out.out << out.err;
+  const std::vector<Row> rows = read_rows(path("out/rows.csv")).rows;
+  EXPECT_EQ(rows.size(), 8u);
+  for (const Row& row : rows) EXPECT_EQ(row.outcome, "passed") << row.kernel << ": " << row.reason;
+}
+
 // Ends its worker long after its row is known, in the time of one that does well alone.
 TEST_F(Hostile, AThreadThatDiesLaterIsItsKernels) {
   const Output out = run({"check", kSmall, "--backend", kHostile, "--out", path("out"), "--kernel",
