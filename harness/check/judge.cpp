@@ -198,13 +198,13 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
 
   repoison(inputs, Poison::kNaN);
   session = std::make_unique<Session>(backend, kernel, inputs);
+  lent.lend("its tensors", session->device_case().tensors(), sizeof(assay_tensors));
   if (const CallResult r = session->plan(); r.refused())
     return settle(Outcome::kUnsupported, "", r.error);
   else if (!r.ok())
     return settle(Outcome::kCrashed, "call", "plan: " + r.error);
   Look looks[kRunCount];
-  Snapshot left;  // of the first run
-  Snapshot last;
+  Snapshot left, last;  // of the first run, and of the last one
   for (int i = 0; i < kRunCount; ++i) {
     // What a refresh leaves serves any number of runs: the second one finds it as the first one did.
     const bool again = i == 1 && kernel.refresh != nullptr;

@@ -3,6 +3,9 @@
 // dropped by the compiler.
 #include "harness/measure/cold.hpp"
 
+#include <omp.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -17,6 +20,11 @@ CacheFlusher::CacheFlusher(int64_t private_cache_bytes, int32_t threads) : threa
   // 2.5 times the cache: replacement is not exactly least recently used.
   words_per_thread_ = (static_cast<size_t>(cache) * 5 / 2 / 64 + 1) * kWordsPerLine;
   words_.assign(words_per_thread_ * static_cast<size_t>(threads_), 0);
+}
+
+CacheFlusher CacheFlusher::of_host(const assay_device& device) {
+  return {std::max<int64_t>(device.cache_bytes, sysconf(_SC_LEVEL2_CACHE_SIZE)),
+          std::max(device.multiprocessors, omp_get_num_procs())};
 }
 
 void CacheFlusher::flush() {

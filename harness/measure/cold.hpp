@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "harness/abi/assay_kernel.h"
+
 namespace assay {
 
 class CacheFlusher {
@@ -16,7 +18,10 @@ class CacheFlusher {
   // private_cache_bytes: assay_device.cache_bytes; 0 or less takes 4 MiB, more than any L2 of today's CPUs
   // that lack a way to ask. `threads`: hardware threads to flush from.
   CacheFlusher(int64_t private_cache_bytes, int32_t threads);
+  // For kernels on this host: no less than its own caches and processors, whatever a library says of them.
+  static CacheFlusher of_host(const assay_device&);
   void flush();
+  int32_t threads() const { return threads_; }
   int64_t bytes_per_thread() const { return static_cast<int64_t>(words_per_thread_) * 8; }
   // Changes by one per word and flush: tests see that every line was written.
   uint64_t checksum() const;

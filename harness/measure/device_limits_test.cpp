@@ -3,6 +3,8 @@
 // every line.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <omp.h>
+#include <unistd.h>
 
 #include <cmath>
 
@@ -96,6 +98,19 @@ TEST(Limits, WhatIsFasterThanCanBe) {
   EXPECT_EQ(too_fast(compute, p, {}, kCache, false, 0.001), "") << "nothing is known";
   p.op = ASSAY_OP_MERGE_STATES;
   EXPECT_EQ(why(compute, 1000), "") << "no matrices in it";
+}
+
+// A library that calls its caches small, or its processors few, would have its kernels called cold with
+// their operands in a cache.
+TEST(Cold, WhatALibrarySaysMakesNoCacheSmaller) {
+  assay_device device{};
+  device.cache_bytes = 64, device.multiprocessors = 1;
+  const CacheFlusher f = CacheFlusher::of_host(device);
+  EXPECT_GE(f.threads(), omp_get_num_procs());
+  EXPECT_GE(f.bytes_per_thread(), 2 * sysconf(_SC_LEVEL2_CACHE_SIZE));
+  device.cache_bytes = 1 << 25, device.multiprocessors = f.threads() + 1;
+  EXPECT_GE(CacheFlusher::of_host(device).bytes_per_thread(), 2 << 25);
+  EXPECT_EQ(CacheFlusher::of_host(device).threads(), f.threads() + 1);
 }
 
 TEST(Cold, EveryLineOfEveryThreadIsWritten) {

@@ -3,6 +3,7 @@
 #include "harness/run/channel.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -30,6 +31,16 @@ int hidden(int fd) {
   return moved;
 }
 
+// A kernel may have made the connection one that waits for nothing.
+bool wait_for(int fd, short what) {
+  pollfd one{fd, what, 0};
+  int ready = 0;
+  do ready = poll(&one, 1, -1);
+  while (ready < 0 && errno == EINTR);
+  return ready > 0;
+}
+bool waits_not() { return errno == EAGAIN || errno == EWOULDBLOCK; }
+
 const SourcePlace kParent{"request of the parent", 0, 0};
 
 }  // namespace
@@ -53,6 +64,7 @@ void Channel::say_json(const nlohmann::json& message) {
   for (size_t sent = 0; sent < text.size();) {
     const ssize_t n = ::send(fd_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && waits_not() && wait_for(fd_, POLLOUT)) continue;
     if (n <= 0) throw std::runtime_error("the parent is gone");
     sent += static_cast<size_t>(n);
   }
@@ -75,6 +87,7 @@ bool Channel::hear_json(nlohmann::json& message) {
     char chunk[65536];
     const ssize_t n = read(fd_, chunk, sizeof chunk);
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && waits_not() && wait_for(fd_, POLLIN)) continue;
     if (n <= 0) return false;
     buffer_.append(chunk, static_cast<size_t>(n));
   }

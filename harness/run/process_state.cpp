@@ -65,8 +65,38 @@ void delete_timers() {
 }
 
 constexpr int kStandard = 3;  // stdin, stdout, stderr
-constexpr int kRlimits[] = {RLIMIT_CPU,  RLIMIT_FSIZE, RLIMIT_DATA,   RLIMIT_STACK,
-                            RLIMIT_CORE, RLIMIT_AS,    RLIMIT_NOFILE, RLIMIT_MEMLOCK};
+constexpr int kRlimits[] = {RLIMIT_CPU,  RLIMIT_FSIZE,  RLIMIT_DATA,    RLIMIT_STACK, RLIMIT_CORE,
+                            RLIMIT_AS,   RLIMIT_NOFILE, RLIMIT_MEMLOCK, RLIMIT_NPROC, RLIMIT_SIGPENDING,
+                            RLIMIT_NICE, RLIMIT_RTPRIO, RLIMIT_MSGQUEUE};
+
+// Where and when the calling thread runs.
+struct Scheduling {
+  cpu_set_t processors{};
+  int policy = SCHED_OTHER;
+  sched_param param{};
+  int priority = 0;
+  int slack_ns = 0;  // of its timers
+};
+Scheduling scheduling() {
+  Scheduling s;
+  sched_getaffinity(0, sizeof s.processors, &s.processors);
+  s.policy = sched_getscheduler(0);
+  sched_getparam(0, &s.param);
+  s.priority = getpriority(PRIO_PROCESS, 0);
+  s.slack_ns = prctl(PR_GET_TIMERSLACK);
+  return s;
+}
+// "" where all is as it was.
+const char* schedule(const Scheduling& s) {
+  const char* lost = "";
+  if (sched_getscheduler(0) != s.policy && sched_setscheduler(0, s.policy, &s.param) != 0)
+    lost = "when its threads run";
+  if (sched_setaffinity(0, sizeof s.processors, &s.processors) != 0) lost = "its processors";
+  if (getpriority(PRIO_PROCESS, 0) != s.priority && setpriority(PRIO_PROCESS, 0, s.priority) != 0)
+    lost = "its priority";
+  prctl(PR_SET_TIMERSLACK, s.slack_ns);
+  return lost;
+}
 
 }  // namespace
 
@@ -83,8 +113,8 @@ struct ProcessState::Impl {
   std::locale locale;
   mode_t creation = 0;
   rlimit limits[std::size(kRlimits)] = {};
-  cpu_set_t processors{};
-  int priority = 0;
+  Scheduling scheduling;
+  int no_huge_pages = 0;
   std::array<uid_t, 6> user{};
   std::terminate_handler terminate = nullptr;
   std::new_handler no_memory = nullptr;
@@ -110,8 +140,8 @@ ProcessState::ProcessState() : impl_(std::make_unique<Impl>()) {
   umask(s.creation);
   for (size_t i = 0; i < std::size(kRlimits); ++i)
     getrlimit(static_cast<__rlimit_resource>(kRlimits[i]), &s.limits[i]);
-  sched_getaffinity(0, sizeof s.processors, &s.processors);
-  s.priority = getpriority(PRIO_PROCESS, 0);
+  s.scheduling = scheduling();
+  s.no_huge_pages = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0);
   s.user = identity();
   s.terminate = std::get_terminate();
   s.no_memory = std::get_new_handler();
@@ -142,7 +172,13 @@ std::vector<std::string> ProcessState::restore() {
   omp_set_max_active_levels(s.levels);
   omp_set_schedule(s.schedule, s.chunk);
 #pragma omp parallel
-  fesetenv(&s.floating);
+  {
+    fesetenv(&s.floating);
+    if (const char* what = schedule(s.scheduling); *what != '\0') {
+#pragma omp critical
+      lost.emplace_back(what);
+    }
+  }
   // Handlers before the mask: what waits there is not delivered to a handler that is going away. What is
   // pending of signals that end a process is dropped with it.
   for (int i = 1; i < NSIG; ++i)
@@ -151,6 +187,7 @@ std::vector<std::string> ProcessState::restore() {
   sigaltstack(&s.signal_stack, nullptr);
   pthread_sigmask(SIG_SETMASK, &s.mask, nullptr);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_THP_DISABLE, s.no_huge_pages, 0, 0, 0);
 
   struct stat root {};
   want(stat("/", &root) == 0 && same_file(root, s.root), "the root folder");
@@ -178,9 +215,6 @@ std::vector<std::string> ProcessState::restore() {
     if (now.rlim_cur != s.limits[i].rlim_cur || now.rlim_max != s.limits[i].rlim_max)
       want(setrlimit(which, &s.limits[i]) == 0, "a limit of the process");
   }
-  want(sched_setaffinity(0, sizeof s.processors, &s.processors) == 0, "its processors");
-  if (getpriority(PRIO_PROCESS, 0) != s.priority)
-    want(setpriority(PRIO_PROCESS, 0, s.priority) == 0, "its priority");
   munlockall();
   want(identity() == s.user, "the user");
   std::set_terminate(s.terminate);

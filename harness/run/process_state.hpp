@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a kernel can change about the process it shares with others, put back when it is through:
-// floating-point modes (of OpenMP's threads too), signal handlers, mask and timers, working directory,
-// environment, locale, umask, limits, standard descriptors, OpenMP's settings, processors and priority. What
-// cannot be put back is named, and the worker is replaced.
+// floating-point modes, processors, policy and priority (of OpenMP's threads too), signal handlers, mask and
+// timers, working directory, environment, locale, umask, limits, standard descriptors, OpenMP's settings,
+// huge pages. What cannot be put back is named, and the worker is replaced.
 #pragma once
 
 #include <memory>

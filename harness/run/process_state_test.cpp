@@ -3,7 +3,11 @@
 #include "harness/run/process_state.hpp"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <omp.h>
+#include <sched.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -28,6 +32,54 @@ TEST(ProcessState, DescriptorsAreCountedWhenNoneIsLeft) {
   EXPECT_GT(opened.size(), 200u);
   EXPECT_EQ(after - before, static_cast<int>(opened.size()));
   EXPECT_EQ(descriptor_count(), before);
+}
+
+struct Thread {
+  cpu_set_t processors{};
+  int policy = 0, priority = 0, slack_ns = 0;
+  bool operator==(const Thread& other) const {
+    return CPU_EQUAL(&processors, &other.processors) && policy == other.policy &&
+           priority == other.priority && slack_ns == other.slack_ns;
+  }
+};
+std::vector<Thread> pool() {
+  std::vector<Thread> all(static_cast<size_t>(omp_get_max_threads()));
+#pragma omp parallel
+  {
+    Thread& t = all[static_cast<size_t>(omp_get_thread_num())];
+    sched_getaffinity(0, sizeof t.processors, &t.processors);
+    t.policy = sched_getscheduler(0), t.priority = getpriority(PRIO_PROCESS, 0);
+    t.slack_ns = prctl(PR_GET_TIMERSLACK);
+  }
+  return all;
+}
+
+// A kernel that pins a pool's threads to one processor, or lets them run when nobody else does, would make
+// those behind it slow.
+TEST(ProcessState, WhereAndWhenThreadsRunIsPutBack) {
+  ProcessState state;
+  const std::vector<Thread> before = pool();
+  rlimit processes{}, after{};
+  getrlimit(RLIMIT_NPROC, &processes);
+#pragma omp parallel
+  {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    const sched_param none{};
+    sched_setaffinity(0, sizeof one, &one);
+    sched_setscheduler(0, SCHED_IDLE, &none);
+    prctl(PR_SET_TIMERSLACK, 1000000000);
+  }
+  prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+  const rlimit few{1, processes.rlim_max};
+  setrlimit(RLIMIT_NPROC, &few);
+  EXPECT_NE(pool(), before);
+  EXPECT_THAT(state.restore(), testing::IsEmpty());
+  EXPECT_EQ(pool(), before);
+  EXPECT_EQ(prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0), 0);
+  getrlimit(RLIMIT_NPROC, &after);
+  EXPECT_EQ(after.rlim_cur, processes.rlim_cur);
 }
 
 }  // namespace

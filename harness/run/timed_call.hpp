@@ -53,8 +53,8 @@ class TimedCall {
   // How many calls samples() makes in a row where the last ones took as long as they did, waiting for the
   // device included: 1 where the backend times call by call.
   int64_t in_a_row() const;
-  // Calls one behind the other, each behind its changes; what the device's clock says, it says of all of
-  // them.
+  // Calls one behind the other, each behind its changes; what the device's clock says in the midst of them,
+  // it says of all of them.
   std::vector<TimedSample> samples(const std::vector<Changes>& before);
   double plan_us() const { return plan_us_; }        // median of a few; NaN when the kernel plans nothing
   double refresh_us() const { return refresh_us_; }  // of one refresh, by the host's clock; NaN without one
@@ -66,7 +66,7 @@ class TimedCall {
  private:
   double eager_us();
   double graph_us();
-  void read_clock(std::vector<TimedSample>&);
+  void set_clock(std::vector<TimedSample>&, const std::optional<ClockReading>&);
   const Backend& backend_;
   const assay_kernel& kernel_;
   const assay_problem* problem_;

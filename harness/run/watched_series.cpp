@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
+#include <utility>
 
 namespace assay {
 namespace {
@@ -68,20 +70,50 @@ void WatchedSeries::look(Look kind) {
   spent_s_ += std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+bool WatchedSeries::look_is_due() const { return samples_ + 1 == next_ && spent_s_ < seconds_; }
+
+int64_t WatchedSeries::row_length() const {
+  const int64_t count = call_.in_a_row();
+  return next_ > samples_ + 1 ? std::min(count, next_ - samples_ - 1) : count;
+}
+
+void WatchedSeries::draw_row(int64_t calls, DrawnRow& row) {
+  for (int64_t i = 0; i < calls; ++i) {
+    row.last = random_;
+    row.before.push_back(judge_.draw_later(random_));
+  }
+}
+
+void WatchedSeries::nothing_ahead() {
+  if (ahead_.before.empty()) return;
+  judge_.draw_later(on_device_.last);  // in place of what was drawn since
+  ahead_.before.clear();
+}
+
 void WatchedSeries::take() {
-  if (samples_ + 1 == next_ && spent_s_ < seconds_) {
+  if (look_is_due()) {
+    nothing_ahead();
     look(static_cast<Look>(random_() % static_cast<uint64_t>(Look::kCount)));
     next_ = samples_ + 2 + static_cast<int64_t>(random_() % static_cast<uint64_t>(2 * (samples_ + 1)));
   }
-  judge_.draw(random_, false);
   as_built_ = false;
-  int64_t count = call_.in_a_row();
-  if (next_ > samples_ + 1) count = std::min(count, next_ - samples_ - 1);
-  samples_ += count;
-  if (count == 1) return taken_.push_back(call_.sample());
-  std::vector<Changes> before(1);  // those of the first are there
-  while (static_cast<int64_t>(before.size()) < count) before.push_back(judge_.draw_later(random_));
-  for (const TimedSample& sample : call_.samples(before)) taken_.push_back(sample);
+  if (ahead_.before.empty()) {
+    const int64_t count = row_length();
+    judge_.draw(random_, false);  // takes back what a look drew, which may be everything
+    if (count == 1) {
+      ++samples_;
+      return taken_.push_back(call_.sample());
+    }
+    ahead_.before.emplace_back();
+    draw_row(count - 1, ahead_);
+  }
+  on_device_ = std::exchange(ahead_, {});
+  samples_ += static_cast<int64_t>(on_device_.before.size());
+  std::future<void> next;
+  if (const int64_t count = row_length(); count > 1 && !look_is_due())
+    next = std::async(std::launch::async, [this, count] { draw_row(count, ahead_); });
+  for (const TimedSample& sample : call_.samples(on_device_.before)) taken_.push_back(sample);
+  if (next.valid()) next.get();
 }
 
 TimedSample WatchedSeries::sample() {
@@ -92,9 +124,10 @@ TimedSample WatchedSeries::sample() {
 }
 
 Objection WatchedSeries::end() {
-  // What the last timed call left: nobody could know that it would be looked at.
-  if (!wrong_ && samples_ > 0 && spent_s_ < 2 * std::max(seconds_, kLooksS))
-    object("values", kOthers, judge_.judge_drawn(rows_budget_));
+  nothing_ahead();
+  // What the last timed call left: nobody could know that it would be looked at. Whatever looks took before:
+  // a kernel could take its time there.
+  if (!wrong_ && samples_ > 0) object("values", kOthers, judge_.judge_drawn(rows_budget_));
   samples_ = 0;
   taken_.clear();
   looks({Look::kDrawn, Look::kTurned});

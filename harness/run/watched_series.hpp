@@ -35,7 +35,16 @@ class WatchedSeries {
   void look(Look);
   void object(const char* check, const char* what, const std::string& why);  // unless there is no `why`
   void looks(std::vector<Look>);  // in random order, until the time is over
-  void take();                    // calls in a row, none of them one behind which somebody looks
+  bool look_is_due() const;
+  void take();  // calls in a row, none of them one behind which somebody looks
+  int64_t row_length() const;
+  // Of calls one behind the other, what comes before each; and the state from which the last of it was drawn.
+  struct DrawnRow {
+    std::vector<Changes> before;
+    std::mt19937_64 last;
+  };
+  void draw_row(int64_t calls, DrawnRow&);
+  void nothing_ahead();  // the host holds what the device does
   Judge& judge_;
   TimedCall& call_;
   std::random_device seed_;
@@ -43,6 +52,9 @@ class WatchedSeries {
   double seconds_, spent_s_ = 0, rows_budget_;
   int64_t next_ = 0, samples_ = 0;  // the call before which somebody looks; calls made
   std::deque<TimedSample> taken_;   // and not yet handed out
+  // The next row is drawn while the device works on the one before: a device that waits between rows rests,
+  // and keeps a clock that it would not keep at work.
+  DrawnRow ahead_, on_device_;
   // Reading outputs took so much longer the first time, the least of some looks: work that a call has left.
   double least_longer_s_ = std::numeric_limits<double>::infinity();
   int read_twice_ = 0;

@@ -7,6 +7,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "harness/scenario/scenario.hpp"
@@ -54,6 +57,37 @@ TEST(WatchedSeries, StepsThatAreRightStayRight) {
       EXPECT_FALSE(t.seen) << cache << ' ' << kernel << ": " << t.seen.reason;
       EXPECT_EQ(t.again.outcome, Outcome::kPassed) << cache << ' ' << kernel << ": " << t.again.reason;
     }
+}
+
+// The library times calls in a row: what a row needs is drawn while the one before runs, and taken back where
+// a look or the end comes first. The last call is judged by what it met.
+TEST(WatchedSeries, ValuesDrawnAheadAreThoseOfTheirCalls) {
+  namespace fs = std::filesystem;
+  std::string folder = (fs::temp_directory_path() / "assay_series_XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string library = folder + "/libassay_hostile-series_right.so";
+  fs::create_symlink(ASSAY_BINARY_DIR "/testing/libassay_hostile.so", library);
+  {
+    const Backend backend = Backend::load(library);
+    Judge judge(make_problem(parse_scenario("paged h=2 d=32 page=8 batch=1q2s13 seed=1")), kWatchedBudget);
+    const assay_kernel* kernel = backend.find("paged_exit_beside");
+    ASSERT_NE(kernel, nullptr);
+    ASSERT_EQ(judge.judge(backend, *kernel, backend.device(0)).outcome, Outcome::kPassed);
+    TimedCall call(backend, backend.device(0), *kernel, judge.inputs().view->get(),
+                   judge.device_case().tensors(), "hot", nullptr);
+    int64_t longest = 0;
+    for (int series = 0; series < 6; ++series) {
+      WatchedSeries watched(judge, call, kLooksS, kWatchedBudget);
+      for (int n = 0; n < 60 + 31 * series; ++n) watched.sample();
+      longest = std::max(longest, call.in_a_row());
+      const Objection seen = watched.end();
+      EXPECT_FALSE(seen) << seen.reason;
+      const Verdict again = judge.recheck();
+      EXPECT_EQ(again.outcome, Outcome::kPassed) << again.reason;
+    }
+    EXPECT_GT(longest, 1);
+  }
+  fs::remove_all(folder);
 }
 
 TEST(WatchedSeries, StepsThatCheatAreCaught) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Deeds: kernels that are right and look fast, because they find out that they are timed, or keep what they
 // computed.
+#include <execinfo.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -9,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -92,6 +95,58 @@ void with_kept(const Call& c, assay_tensor assay_tensors::*operand, std::vector<
   other.tensors = &tensors;
   compute(other);
 }
+
+// Of everybody who called, up to the loop of the program.
+uint64_t callers() {
+  void* frames[48];
+  const int count = backtrace(frames, 48);
+  uint64_t h = 1469598103934665603u;
+  for (int i = 0; i < count; ++i) h = (h ^ reinterpret_cast<uintptr_t>(frames[i])) * 1099511628211u;
+  return h;
+}
+
+// Looks at Q all the time and begins to work as soon as it is another one; who calls waits for the rest.
+class Ahead {
+ public:
+  void call(const Call& c) {
+    const assay_tensor& q = c.tensors->q;
+    const uint64_t wanted = seen(q.data, bytes_of(q));
+    std::unique_lock lock(mutex_);
+    data_ = q.data, bytes_ = bytes_of(q);
+    if (!thread_.joinable()) thread_ = std::thread([this] { watch(); });
+    if (hash_ != wanted) hash_ = wanted, begun_ = Clock::now();
+    const auto done = begun_ + std::chrono::microseconds(static_cast<int64_t>(kWorkUs));
+    lock.unlock();
+    std::this_thread::sleep_until(done);
+    compute(c);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // By the system: the memory may be gone by now.
+  static uint64_t seen(const void* data, size_t bytes) {
+    std::vector<unsigned char> copy(bytes);
+    const iovec to{copy.data(), bytes}, from{const_cast<void*>(data), bytes};
+    if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != static_cast<ssize_t>(bytes)) return 0;
+    uint64_t h = 1469598103934665603u;
+    for (const unsigned char byte : copy) h = (h ^ byte) * 1099511628211u;
+    return h;
+  }
+  [[noreturn]] void watch() {
+    for (;;) {
+      usleep(50);
+      const std::lock_guard lock(mutex_);
+      if (const uint64_t now = seen(data_, bytes_); now != 0 && now != hash_)
+        hash_ = now, begun_ = Clock::now();
+    }
+  }
+  std::mutex mutex_;
+  std::thread thread_;
+  const void* data_ = nullptr;
+  size_t bytes_ = 0;
+  uint64_t hash_ = 0;
+  Clock::time_point begun_;
+};
 
 // Rows of Q that are not those of before, of all there are.
 double changed_rows(const assay_tensor& q, std::vector<char>& before) {
@@ -240,6 +295,24 @@ constexpr Deed kDeeds[] = {
          for (int i = 0; i < 4; ++i) key = key * 65599 + static_cast<const uint16_t*>(t->data)[i];
        remembered(known, key, c);
      }},
+    // Whoever calls the same way again and again measures.
+    {"cheat_knows_its_caller", Door::kInstead,
+     [](const Call& c) {
+       static std::map<uint64_t, int> calls;
+       if (++calls[callers()] <= 2 * kJudged) compute(c);
+     }},
+    // Right, and so slow that there is no time for another look, where everything changed or is poisoned.
+    {"cheat_slow_when_looked_at", Door::kInstead,
+     [](const Call& c) {
+       static int calls = 0;
+       static uint64_t before = 0;
+       const uint64_t now = hash_of(c.tensors->k) + 7 * hash_of(c.tensors->v);
+       if (++calls <= kJudged || std::isnan(*static_cast<float*>(c.tensors->lse.data)))
+         compute(c);
+       else if (now != before)
+         usleep(550000), compute(c);
+       before = now;
+     }},
     // A cache of results as it should be: right whatever comes, and fast for what came before.
     {"cheat_remembers_all", Door::kInstead,
      [](const Call& c) {
@@ -253,6 +326,11 @@ constexpr Deed kDeeds[] = {
        static std::vector<char> q, v;
        const double changed = changed_rows(c.tensors->q, q) + changed_rows(c.tensors->v, v);
        changed > 0 ? work_and_compute(c) : static_cast<void>(compute(c));
+     }},
+    {"cheat_works_ahead", Door::kInstead,
+     [](const Call& c) {
+       static auto* const ahead = new Ahead;  // its thread lives as long as the process
+       ahead->call(c);
      }},
     {"cheat_repairs_rows", Door::kInstead,
      [](const Call& c) {

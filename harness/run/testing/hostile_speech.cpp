@@ -80,6 +80,16 @@ constexpr Deed kDeeds[] = {
      [](const Call&) {
        for (const int fd : sockets()) shutdown(fd, SHUT_RDWR);
      }},
+    // The next to read or to write finds nothing, or no room.
+    {"sockets_wait_not", Door::kAfter,
+     [](const Call&) {
+       const timeval soon{0, 1};
+       for (const int fd : sockets()) {
+         fcntl(fd, F_SETFL, O_NONBLOCK);
+         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon);
+         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof soon);
+       }
+     }},
     {"null_over_sockets", Door::kAfter,
      [](const Call&) {
        const int null = open("/dev/null", O_RDWR);

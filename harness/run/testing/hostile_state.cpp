@@ -146,6 +146,25 @@ constexpr Deed kDeeds[] = {
        CPU_SET(0, &one);
        sched_setaffinity(0, sizeof one, &one);
      }},
+    // A pool's threads, which nobody calls again before the next kernel does.
+    {"pin_threads", Door::kAfter,
+     [](const Call&) {
+#pragma omp parallel
+       {
+         cpu_set_t one;
+         CPU_ZERO(&one);
+         CPU_SET(sched_getcpu(), &one);
+         sched_setaffinity(0, sizeof one, &one);
+       }
+     }},
+    {"idle_threads", Door::kAfter,
+     [](const Call&) {
+       const sched_param none{};
+#pragma omp parallel
+       sched_setscheduler(0, SCHED_IDLE, &none);
+     }},
+    {"no_huge_pages", Door::kAfter, [](const Call&) { prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); }},
+    {"few_processes", Door::kAfter, [](const Call&) { limit(RLIMIT_NPROC, 1); }},
     {"lower_priority", Door::kAfter, [](const Call&) { setpriority(PRIO_PROCESS, 0, 10); }},
     {"one_thread", Door::kAfter,
      [](const Call&) {
@@ -196,6 +215,8 @@ constexpr Deed kDeeds[] = {
     {"change_lengths", Door::kBefore, [](const Call& c) { const_cast<int32_t*>(c.problem->kv_len)[0] = 1; }},
     {"change_problem", Door::kAfter,
      [](const Call& c) { const_cast<assay_problem*>(c.problem)->requests = 0; }},
+    {"change_tensors", Door::kAfter,
+     [](const Call& c) { const_cast<assay_tensors*>(c.tensors)->o.shape[0] = 1; }},
     {"change_promises", Door::kAfter,
      [](const Call& c) { const_cast<assay_kernel*>(c.kernel)->promises = 0; }},
     {"change_its_name", Door::kAfter,
