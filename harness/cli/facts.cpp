@@ -8,6 +8,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/input/contracts.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/scenario/re_aim.hpp"
 
@@ -173,6 +174,7 @@ class Trials {
   }
 
   void batch_invariant() {
+    if (!takes(op_of(kernel_.op), "relate")) return;
     const FactTrial t = run(base("relate=order+alone"), contracts_);
     add("batch invariant", t.batch_invariant.empty() ? "not found out" : t.batch_invariant, {t});
   }
@@ -191,7 +193,7 @@ class Trials {
     std::string taken, refused, wrong;
     std::vector<FactTrial> seen;
     for (const char* operand : {"q", "kv", "out", "table"}) {
-      if (std::strcmp(operand, "table") == 0 && !op_of(kernel_.op).has_cache) continue;
+      if (!buildable(fmt::format("{} {} strides={} batch=1q1s9", op_, shape_text(shape_), operand))) continue;
       const FactTrial t = run(base(fmt::format("strides={}", operand)), contracts_);
       std::string& list = t.passed() ? taken : t.refused() ? refused : wrong;
       list += (list.empty() ? "" : " ") + std::string(operand);

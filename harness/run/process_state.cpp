@@ -19,12 +19,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <clocale>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <locale>
+#include <map>
 #include <new>
 
 namespace assay {
@@ -69,33 +71,32 @@ constexpr int kRlimits[] = {RLIMIT_CPU,  RLIMIT_FSIZE,  RLIMIT_DATA,    RLIMIT_S
                             RLIMIT_AS,   RLIMIT_NOFILE, RLIMIT_MEMLOCK, RLIMIT_NPROC, RLIMIT_SIGPENDING,
                             RLIMIT_NICE, RLIMIT_RTPRIO, RLIMIT_MSGQUEUE};
 
-// Where and when the calling thread runs.
+// Where and when a thread runs.
 struct Scheduling {
   cpu_set_t processors{};
   int policy = SCHED_OTHER;
   sched_param param{};
   int priority = 0;
-  int slack_ns = 0;  // of its timers
 };
-Scheduling scheduling() {
+Scheduling scheduling_of(pid_t thread) {
   Scheduling s;
-  sched_getaffinity(0, sizeof s.processors, &s.processors);
-  s.policy = sched_getscheduler(0);
-  sched_getparam(0, &s.param);
-  s.priority = getpriority(PRIO_PROCESS, 0);
-  s.slack_ns = prctl(PR_GET_TIMERSLACK);
+  sched_getaffinity(thread, sizeof s.processors, &s.processors);
+  s.policy = sched_getscheduler(thread);
+  sched_getparam(thread, &s.param);
+  s.priority = getpriority(PRIO_PROCESS, static_cast<id_t>(thread));
   return s;
 }
-// "" where all is as it was.
-const char* schedule(const Scheduling& s) {
-  const char* lost = "";
-  if (sched_getscheduler(0) != s.policy && sched_setscheduler(0, s.policy, &s.param) != 0)
-    lost = "when its threads run";
-  if (sched_setaffinity(0, sizeof s.processors, &s.processors) != 0) lost = "its processors";
-  if (getpriority(PRIO_PROCESS, 0) != s.priority && setpriority(PRIO_PROCESS, 0, s.priority) != 0)
-    lost = "its priority";
-  prctl(PR_SET_TIMERSLACK, s.slack_ns);
-  return lost;
+// By whoever is awake: a thread that runs when nobody else does may not come to it for long. "" where all is
+// as it was, or the thread is no more.
+const char* schedule(pid_t thread, const Scheduling& s) {
+  const auto id = static_cast<id_t>(thread);
+  const auto gone = [](int result) { return result == 0 || errno == ESRCH; };
+  if (sched_getscheduler(thread) != s.policy && !gone(sched_setscheduler(thread, s.policy, &s.param)))
+    return "when its threads run";
+  if (!gone(sched_setaffinity(thread, sizeof s.processors, &s.processors))) return "its processors";
+  if (getpriority(PRIO_PROCESS, id) != s.priority && !gone(setpriority(PRIO_PROCESS, id, s.priority)))
+    return "its priority";
+  return "";
 }
 
 }  // namespace
@@ -113,8 +114,8 @@ struct ProcessState::Impl {
   std::locale locale;
   mode_t creation = 0;
   rlimit limits[std::size(kRlimits)] = {};
-  Scheduling scheduling;
-  int no_huge_pages = 0;
+  std::map<pid_t, Scheduling> threads_of_pool;  // and the first thread: those that kernels and judge share
+  int no_huge_pages = 0, slack_ns = 0;          // slack: of timers
   std::array<uid_t, 6> user{};
   std::terminate_handler terminate = nullptr;
   std::new_handler no_memory = nullptr;
@@ -140,7 +141,14 @@ ProcessState::ProcessState() : impl_(std::make_unique<Impl>()) {
   umask(s.creation);
   for (size_t i = 0; i < std::size(kRlimits); ++i)
     getrlimit(static_cast<__rlimit_resource>(kRlimits[i]), &s.limits[i]);
-  s.scheduling = scheduling();
+#pragma omp parallel
+  {
+    const auto thread = static_cast<pid_t>(syscall(SYS_gettid));
+    const Scheduling now = scheduling_of(thread);
+#pragma omp critical
+    s.threads_of_pool[thread] = now;
+  }
+  s.slack_ns = prctl(PR_GET_TIMERSLACK);
   s.no_huge_pages = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0);
   s.user = identity();
   s.terminate = std::get_terminate();
@@ -171,13 +179,12 @@ std::vector<std::string> ProcessState::restore() {
   omp_set_dynamic(s.dynamic);
   omp_set_max_active_levels(s.levels);
   omp_set_schedule(s.schedule, s.chunk);
+  for (const auto& [thread, scheduling] : s.threads_of_pool)
+    if (const char* what = schedule(thread, scheduling); *what != '\0') lost.emplace_back(what);
 #pragma omp parallel
   {
     fesetenv(&s.floating);
-    if (const char* what = schedule(s.scheduling); *what != '\0') {
-#pragma omp critical
-      lost.emplace_back(what);
-    }
+    prctl(PR_SET_TIMERSLACK, s.slack_ns);
   }
   // Handlers before the mask: what waits there is not delivered to a handler that is going away. What is
   // pending of signals that end a process is dropped with it.

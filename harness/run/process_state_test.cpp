@@ -68,7 +68,7 @@ TEST(ProcessState, WhereAndWhenThreadsRunIsPutBack) {
     CPU_SET(sched_getcpu(), &one);
     const sched_param none{};
     sched_setaffinity(0, sizeof one, &one);
-    sched_setscheduler(0, SCHED_IDLE, &none);
+    sched_setscheduler(0, SCHED_BATCH, &none);
     prctl(PR_SET_TIMERSLACK, 1000000000);
   }
   prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);

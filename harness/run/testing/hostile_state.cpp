@@ -157,11 +157,11 @@ constexpr Deed kDeeds[] = {
          sched_setaffinity(0, sizeof one, &one);
        }
      }},
-    {"idle_threads", Door::kAfter,
+    {"batch_threads", Door::kAfter,
      [](const Call&) {
        const sched_param none{};
 #pragma omp parallel
-       sched_setscheduler(0, SCHED_IDLE, &none);
+       sched_setscheduler(0, SCHED_BATCH, &none);
      }},
     {"no_huge_pages", Door::kAfter, [](const Call&) { prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); }},
     {"few_processes", Door::kAfter, [](const Call&) { limit(RLIMIT_NPROC, 1); }},

@@ -126,7 +126,7 @@ inline constexpr Expected kKernels[] = {
     {"lock_memory", "passed", ""},
     {"one_processor", "passed", ""},
     {"pin_threads", "passed", ""},
-    {"idle_threads", "passed", ""},
+    {"batch_threads", "passed", ""},
     {"no_huge_pages", "passed", ""},
     {"few_processes", "passed", ""},
     {"lower_priority", "passed", ""},
