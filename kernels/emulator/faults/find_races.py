@@ -140,7 +140,7 @@ def main() -> int:
     parser.add_argument("--in-step", nargs="*", default=[])
     parser.add_argument("--rows-budget", type=float, default=1e5)
     parser.add_argument("--timeout", type=float, default=60)
-    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--seconds", type=float, default=1e6)
     parser.add_argument("--so-far", type=pathlib.Path)
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // options.jobs)))
