@@ -132,7 +132,7 @@ int supports(const assay_kernel*, const assay_problem* given, const assay_tensor
   return right(p.op).supports(&right(p.op), &p, tensors, device, why, size);
 }
 
-struct Outcome {
+struct RelationOutcome {
   std::string reason;
   RelationReport report;
   const RelationResult* find(uint32_t relation) const {
@@ -142,7 +142,8 @@ struct Outcome {
   }
 };
 
-Outcome check(Problem p, RelationFault with, uint32_t promises, uint32_t relations = testing::kAllRelations) {
+RelationOutcome check(Problem p, RelationFault with, uint32_t promises,
+                      uint32_t relations = testing::kAllRelations) {
   fault = with;
   assay_kernel kernel = right(p.op);
   kernel.name = "wrapped_fake";
@@ -151,7 +152,7 @@ Outcome check(Problem p, RelationFault with, uint32_t promises, uint32_t relatio
   kernel.supports = supports;
   p.relations = relations;
   assay_arithmetic arithmetic = default_arithmetic();
-  Outcome out;
+  RelationOutcome out;
   out.reason = check_relations(fake(), kernel, fake().device(0), p, arithmetic, kBudget, &out.report);
   fault = RelationFault::kNone;
   return out;
@@ -173,7 +174,7 @@ TEST(Relations, RightKernelsPassThemAll) {
     for (const int32_t mask : {ASSAY_MASK_CAUSAL, ASSAY_MASK_FULL}) {
       Problem p = with_sinks(op);
       p.mask = mask;
-      const Outcome out = check(p, RelationFault::kNone, kBothPromises);
+      const RelationOutcome out = check(p, RelationFault::kNone, kBothPromises);
       EXPECT_EQ(out.reason, "");
       ASSERT_EQ(out.report.results.size(), 8u);
       for (const RelationResult& r : out.report.results) {
@@ -198,14 +199,14 @@ TEST(Relations, SinksOfNoWeightBesideLowerLogits) {
       p.requests.assign(8, {1, 1});
       p.softmax_scale = scale;
       if (op == ASSAY_OP_PAGED) place_pages(p);
-      const Outcome out = check(p, RelationFault::kNone, kBothPromises, kRelateSink);
+      const RelationOutcome out = check(p, RelationFault::kNone, kBothPromises, kRelateSink);
       EXPECT_EQ(out.reason, "");
       EXPECT_TRUE(out.find(kRelateSink)->checked);
     }
 }
 
 TEST(Relations, NoneMeansNothingIsRun) {
-  const Outcome out = check(with_sinks(), RelationFault::kFails, kBothPromises, 0);
+  const RelationOutcome out = check(with_sinks(), RelationFault::kFails, kBothPromises, 0);
   EXPECT_EQ(out.reason, "");
   EXPECT_TRUE(out.report.results.empty());
   EXPECT_EQ(out.report.batch_invariant(), std::nullopt);
@@ -220,7 +221,7 @@ TEST(Relations, PagesFindWhatFollowsTheirPlace) {
     place_pages(p);
     const bool odd = p.pages[0][0] % 2 != 0;
     const bool other = derive_relations(p)[0].calls[0].problem.pages[0][0] % 2 != 0;
-    const Outcome out = check(p, RelationFault::kUlpByPage, kBothPromises, kRelatePages);
+    const RelationOutcome out = check(p, RelationFault::kUlpByPage, kBothPromises, kRelatePages);
     if (odd == other) {
       EXPECT_EQ(out.reason, "");
     } else {
@@ -237,7 +238,7 @@ TEST(Relations, PagesFindWhatFollowsTheirPlace) {
 void only(RelationFault fault, uint32_t breaks, const ::testing::Matcher<const std::string&>& reason,
           Problem p = with_sinks()) {
   for (const Name& relation : relation_names()) {
-    const Outcome out = check(p, fault, kBothPromises, static_cast<uint32_t>(relation.value));
+    const RelationOutcome out = check(p, fault, kBothPromises, static_cast<uint32_t>(relation.value));
     if (static_cast<uint32_t>(relation.value) == breaks) {
       EXPECT_THAT(out.reason, reason);
     } else {
@@ -271,7 +272,7 @@ TEST(Relations, EachFindsItsFault) {
 }
 
 TEST(Relations, WithoutAPromiseBitsMayDifferButNotTheAnswer) {
-  Outcome out = check(with_sinks(), RelationFault::kUlpByBatch, 0, kRelateOrder | kRelateAlone);
+  RelationOutcome out = check(with_sinks(), RelationFault::kUlpByBatch, 0, kRelateOrder | kRelateAlone);
   EXPECT_EQ(out.reason, "");
   EXPECT_EQ(out.report.batch_invariant(), std::optional<bool>(false));
   EXPECT_TRUE(out.find(kRelateOrder)->same_bits);
@@ -312,13 +313,13 @@ TEST(Relations, ResultsOfOneAnswerLieCloseTogether) {
 }
 
 TEST(Relations, ARefusalIsNotedAndNotAFailure) {
-  const Outcome out =
+  const RelationOutcome out =
       check(with_sinks(), RelationFault::kRefusesWindows, kBothPromises, kRelateWindow | kRelateStrides);
   EXPECT_EQ(out.reason, "");
   EXPECT_FALSE(out.find(kRelateWindow)->checked);
   EXPECT_THAT(out.find(kRelateWindow)->note, HasSubstr("no windows here"));
   EXPECT_TRUE(out.find(kRelateStrides)->checked);
-  const Outcome run =
+  const RelationOutcome run =
       check(with_sinks(), RelationFault::kRefusesOne, kBothPromises, kRelateAlone | kRelateOrder);
   EXPECT_EQ(run.reason, "");
   EXPECT_FALSE(run.find(kRelateAlone)->checked);

@@ -226,11 +226,11 @@ TEST(ChainBuffers, AreSharedByOperandsOfOneSizeOnly) {
 }
 
 // A right kernel that writes one byte more.
-decltype(assay_kernel::run) right = nullptr;
+decltype(assay_kernel::run) right_run = nullptr;
 char* victim = nullptr;
 int writes_victim(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
                   void* stream, char* error, size_t size) {
-  const int status = right(self, p, t, plan, stream, error, size);
+  const int status = right_run(self, p, t, plan, stream, error, size);
   *victim ^= 1;
   return status;
 }
@@ -242,7 +242,7 @@ TEST(ChainDamage, NamesTheBufferBetweenTheCalls) {
   Stage decode(backend, kernel_for(backend, halves.decode), halves.decode, device);
   ASSERT_EQ(decode.judged(), "");
   assay_kernel spoilt = kernel_for(backend, halves.merge);
-  right = spoilt.run;
+  right_run = spoilt.run;
   spoilt.run = writes_victim;
   Stage merge(backend, spoilt, halves.merge, device);
   const auto damage = [&](const void* where, int64_t offset) {
