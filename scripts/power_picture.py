@@ -78,11 +78,11 @@ def draw(rows: pd.DataFrame) -> plt.Figure:
             for detector, color in OURS.items():
                 c = curve(part, detector, 0.5)
                 axes.plot(c.index, c, color=color, linewidth=1.3, linestyle="--" if detector == "incidence" else "-", label=detector,
-                          marker="o" if len(c) == 1 else None, markersize=4)
+                          marker="o", markersize=2.5)  # a length between two that were not reached has no line
             half, most = curve(part, "ours", 0.5), curve(part, "ours", 0.95)
             axes.fill_between(half.index, half, most, color=style.INK, alpha=0.15, linewidth=0)
             axes.plot(half.index, half, color=style.INK, linewidth=2.4, label="ours, random inputs", zorder=3,
-                      marker="o" if len(half) == 1 else None, markersize=6)
+                      marker="o", markersize=4)
             nothing = not_reached(part, "ours")
             for keys in nothing + [k for k in not_reached(part, "incidence") if k not in nothing]:
                 axes.annotate("?", (keys, 0.02), xycoords=("data", "axes fraction"), ha="center", fontsize=9, fontweight="bold",
