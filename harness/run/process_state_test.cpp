@@ -75,7 +75,7 @@ TEST(ProcessState, WhereAndWhenThreadsRunIsPutBack) {
   const rlimit few{1, processes.rlim_max};
   setrlimit(RLIMIT_NPROC, &few);
   EXPECT_NE(pool(), before);
-  EXPECT_THAT(state.restore(), testing::IsEmpty());
+  EXPECT_THAT(state.restore(), ::testing::IsEmpty());
   EXPECT_EQ(pool(), before);
   EXPECT_EQ(prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0), 0);
   getrlimit(RLIMIT_NPROC, &after);
