@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // assay looseness: how near the shipped kernels come to their bounds, by kernel and feature. Runs assay check
 // on shards of the suites, process by process, and draws the table of the shards that came to their end.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -84,8 +87,9 @@ bool finished(const std::string& folder) {
          (fs::exists(folder + "/run.json") && read_run_json(folder).value("complete", false));
 }
 
-// In a process of its own, which becomes assay check.
-[[noreturn]] void become_check(const LoosenessArguments& a, const Group& g, int shard) {
+// In a process of its own. Its end of the pipe is what tells the parent that a shard goes on, and would be
+// closed by exec: assay check is a child of it, and dies with it.
+void run_check(const LoosenessArguments& a, const Group& g, int shard) {
   const std::string folder = shard_folder(a.out, g, shard);
   fs::remove_all(folder);  // one that was interrupted
   std::vector<std::string> words = {a.program, "check"};
@@ -95,8 +99,20 @@ bool finished(const std::string& folder) {
   for (std::string& w : words) argv.push_back(w.data());
   argv.push_back(nullptr);
   setenv("OMP_NUM_THREADS", "1", 1);  // a process is a processor's work here
-  execv(a.program.c_str(), argv.data());
-  throw InfrastructureError(fmt::format("{}: cannot be run: {}", a.program, strerror(errno)));
+  const pid_t above = getpid(), child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == above) execv(a.program.c_str(), argv.data());
+    _exit(kExitInfrastructure);  // style: process end
+  }
+  int status = 0;
+  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (child < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != kExitUsage ||
+      fs::exists(folder + "/run.json"))
+    return;
+  fs::create_directories(folder);
+  write_file(folder + kEmpty, "");
 }
 
 // False when it was stopped.
@@ -120,13 +136,9 @@ bool draw(const LoosenessArguments& a) {
     const std::string folder = shard_folder(a.out, *group, shard);
     Job job;
     job.may_start = [&late] { return late() ? JobStart::kNever : JobStart::kNow; };
-    job.work = [&a, group = group, shard = shard](const SayLine&) { become_check(a, *group, shard); };
+    job.work = [&a, group = group, shard = shard](const SayLine&) { run_check(a, *group, shard); };
     job.heard = [](const nlohmann::json&) {};
-    job.ended = [folder, &done, &failed](const JobEnd& end) {
-      if (end.text == fmt::format("exit code {}", int{kExitUsage}) && !fs::exists(folder + "/run.json")) {
-        fs::create_directories(folder);
-        write_file(folder + kEmpty, "");
-      }
+    job.ended = [folder, &done, &failed](const JobEnd&) {
       ++(finished(folder) ? done : failed);
       return std::optional<Job>();
     };

@@ -126,8 +126,9 @@ int finish(const std::vector<CurveRow>& rows, const Catalogue& c) {
     fmt::print("behind     {}: {} {} at {} keys, {} of the draws\n", power::detector_names()[b.peer],
                b.power->format, b.power->fault, b.power->keys, b.half ? "half" : "95 %");
   const power::Holes holes = power::holes_of(powers);
-  fmt::print("\nreached    {} of {} points, {} of them without inputs with a known answer\n",
-             static_cast<int>(powers.size()) - holes.whole, powers.size(), holes.known);
+  const int points = static_cast<int>(powers.size());
+  fmt::print("\nreached    of {} points {} on random inputs, {} on inputs with a known answer\n", points,
+             points - holes.random, points - holes.known);
   const int alarms = power::false_alarms(rows);
   fmt::print("{} draws with a false alarm, a peer sees smaller faults in {} of {} comparisons\n", alarms,
              behind.size(), powers.size() * kPeerCount);

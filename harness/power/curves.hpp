@@ -102,9 +102,9 @@ std::vector<Behind> behind_peers(const std::vector<Power>&);
 // Draws in which a detector of ours rejected the kernel without a fault.
 int false_alarms(const std::vector<CurveRow>&);
 
-// Points of which nothing was reached, and those that lack inputs with a known answer alone.
+// Points that lack random inputs, and those that lack inputs with a known answer.
 struct Holes {
-  int whole = 0, known = 0;
+  int random = 0, known = 0;
 };
 Holes holes_of(const std::vector<Power>&);
 

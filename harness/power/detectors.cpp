@@ -26,10 +26,10 @@ const std::vector<Format>& formats() {
       {"bf16", "h=8/1 d=64 page=64"},
       {"fp16", "h=8/1 d=64 q=fp16 kv=fp16 out=fp16 page=64"},
       {"fp8", "h=8/1 d=64 kv=fp8_e4m3:head page=64"},
-      {"int8_channel", "h=8/1 d=64 kv=int8:channel page=64", 8, 2},
-      {"int8_token", "h=8/1 d=64 kv=int8:token_head page=64", 8, 2},
-      {"mla", "h=16/1 d=576/512 layout=mla page=64", 16},
-      {"serving", "h=32/8 d=128 page=64", 32, 8},
+      {"int8_channel", "h=8/1 d=64 kv=int8:channel page=64", 8, 8, 2},
+      {"int8_token", "h=8/1 d=64 kv=int8:token_head page=64", 8, 8, 2},
+      {"mla", "h=16/1 d=576/512 layout=mla page=64", 16, 16},
+      {"serving", "h=32/8 d=128 page=64", 32, 4, 8},
   };
   return all;
 }
@@ -50,7 +50,7 @@ std::string line_of(const Format& f, int64_t keys, uint64_t seed, Asks asks) {
   if (asks != Asks::kRandom) {
     // A row and head of incidence inputs asks for up to 4,096 keys; those in front of every row need one
     // each.
-    rows = std::max<int64_t>(1, (keys + 2048 * f.heads - 1) / (2048 * f.heads));
+    rows = std::max<int64_t>(1, (keys + 2048 * f.group - 1) / (2048 * f.group));
     if (asks == Asks::kSomeKeys) rows = std::min(rows, std::max<int64_t>(1, kSomeRows / f.heads));
     requests = 1;
   }

@@ -27,6 +27,7 @@ struct Format {
   std::string name;    // "bf16"
   std::string fields;  // of the scenario line
   int64_t heads = 8;
+  int64_t group = 8;     // of them that read one KV head
   int64_t requests = 1;  // more than one: of one row each
 };
 const std::vector<Format>& formats();

@@ -220,6 +220,14 @@ TEST(Record, HalfAnd95PercentOfTheDraws) {
   EXPECT_EQ(powers[0].by[kTierD].half.kind, Threshold::kNotAsked);
 }
 
+TEST(Record, WhatNobodyAsksIsNotASearchThatWasNotReached) {
+  const Threshold later{Threshold::kNotReached, 0};
+  const auto peer = [](const std::vector<CurveRow>& rows) { return powers_of(rows)[0].by[kFirstPeer].half; };
+  EXPECT_EQ(peer({made(0, at(2), {}), made(1, later, later)}).kind, Threshold::kNotAsked);
+  EXPECT_EQ(peer({made(0, at(2), at(1)), made(1, later, later)}), at(1));
+  EXPECT_EQ(peer({made(0, later, later), made(1, later, later)}).kind, Threshold::kNotReached);
+}
+
 TEST(Record, BehindIsWhereAPeerSeesSmallerFaultsThanAllOfOurs) {
   const auto behind = [](std::vector<CurveRow> rows) {
     const std::vector<Power> powers = powers_of(rows);
@@ -289,7 +297,8 @@ TEST(Measure, WhatThereIsNoTimeForIsARowThatSaysSo) {
   ASSERT_EQ(rows.size(), 7u);  // one for every point, not for every draw
   for (const CurveRow& r : rows) EXPECT_TRUE(not_reached(r, 0, kDetectors)) << r.fault;
   const std::vector<Power> powers = powers_of(rows);
-  EXPECT_EQ(holes_of(powers).whole, 7);
+  EXPECT_EQ(holes_of(powers).random, 7);
+  EXPECT_EQ(holes_of(powers).known, 7);
   EXPECT_EQ(powers[0].draws, 0);
   EXPECT_TRUE(behind_peers(powers).empty());
   // They come when there is time.
@@ -308,6 +317,7 @@ TEST(Measure, HalfOfARowThatWasNotReachedIsMeasuredLater) {
   marked.seen[kIncidence] = {Threshold::kNotReached, 0};
   marked.seen[kOurs] = at(3);  // no size of a draw: the rest is not measured again
   EXPECT_EQ(holes_of(powers_of({marked})).known, 1);
+  EXPECT_EQ(holes_of(powers_of({marked})).random, 0);
   const std::vector<CurveRow> rest = measured(o, {marked});
   ASSERT_EQ(rest.size(), 1u);
   EXPECT_EQ(rest[0].seen[kIncidence], whole[0].seen[kIncidence]);
@@ -348,6 +358,13 @@ TEST(Measure, KnownAnswersAskForEveryKeyWhereAFaultLiesInKeys) {
     else
       EXPECT_GT(never, 0.4);
   }
+}
+
+// Where several KV heads are read, each by heads of its own.
+TEST(Measure, KnownAnswersOfServingSeeADroppedKey) {
+  IncidenceCase known(sized(), right_kernel(), line_of(format_named("serving"), 1 << 15, 1, Asks::kEveryKey));
+  EXPECT_EQ(known.problem().rows(), 4);
+  EXPECT_TRUE(known.rejects(fault("key_weight_2^0")));
 }
 
 TEST(Measure, UnknownNamesAreRefused) {

@@ -62,10 +62,10 @@ bool threshold_of(const std::string& text, Threshold& t) {
 // count.
 Threshold share_of(std::vector<Threshold> all, double share) {
   const auto is = [](Threshold::Kind kind) { return [kind](const Threshold& t) { return t.kind == kind; }; };
-  std::erase_if(all, is(Threshold::kNotAsked));
-  if (all.empty()) return {};
   std::erase_if(all, is(Threshold::kNotReached));
   if (all.empty()) return {Threshold::kNotReached, 0};
+  std::erase_if(all, is(Threshold::kNotAsked));
+  if (all.empty()) return {};
   for (const Threshold& t : all)
     if (t.kind == Threshold::kRejectsRight) return t;
   std::vector<double> sizes;
@@ -188,8 +188,8 @@ std::vector<Behind> behind_peers(const std::vector<Power>& all) {
 Holes holes_of(const std::vector<Power>& all) {
   Holes holes;
   for (const Power& p : all) {
-    holes.whole += p.draws == 0;
-    holes.known += p.draws > 0 && p.by[kIncidence].half.kind == Threshold::kNotReached;
+    holes.random += p.by[kTierD].half.kind == Threshold::kNotReached;
+    holes.known += p.by[kIncidence].half.kind == Threshold::kNotReached;
   }
   return holes;
 }

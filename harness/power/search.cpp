@@ -17,8 +17,9 @@
 namespace assay::power {
 namespace {
 
-// Multiply-adds up to which the families of a draw are searched together: some seconds of a core.
-constexpr double kTogether = 1.5e10;
+// Multiply-adds up to which the families of a draw are searched together: some seconds of a core. More, and
+// points in one part come behind dearer ones in parts of their own.
+constexpr double kTogether = 2e9;
 // Runs of a search on random inputs: every detector halves by itself, and many meet at the same sizes.
 constexpr double kRandomRuns = 14;
 
