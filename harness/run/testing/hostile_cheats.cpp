@@ -310,7 +310,7 @@ constexpr Deed kDeeds[] = {
        if (++calls <= kJudged || std::isnan(*static_cast<float*>(c.tensors->lse.data)))
          compute(c);
        else if (now != before)
-         usleep(550000), compute(c);
+         usleep(static_cast<useconds_t>(kSlowLookUs)), compute(c);
        before = now;
      }},
     // A cache of results as it should be: right whatever comes, and fast for what came before.

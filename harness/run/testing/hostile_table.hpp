@@ -152,12 +152,14 @@ inline constexpr Expected kKernels[] = {
 };
 
 // Right as long as nobody times them, or nobody changes anything: `assay bench` says wrong, or shows the time
-// that an honest call takes.
+// that an honest call takes. With "wrong" a least time means: or passed, with a time of that at least, where
+// no timed call but a slow one was made before the time for the row was over.
 struct Cheat {
   const char *name, *outcome;
   double least_us = 0, least_total_us = 0;  // of time_us and total_us
 };
 inline constexpr double kWorkUs = 2000;  // of those that pretend to work
+inline constexpr double kSlowLookUs = 550000;
 inline constexpr Cheat kCheats[] = {
     {"cheat_stops", "wrong"},
     {"cheat_stops_much_later", "wrong"},
@@ -182,7 +184,7 @@ inline constexpr Cheat kCheats[] = {
     {"cheat_works_when_copied", "wrong"},
     {"cheat_works_when_seen", "crashed"},
     {"cheat_knows_its_caller", "wrong"},
-    {"cheat_slow_when_looked_at", "wrong"},
+    {"cheat_slow_when_looked_at", "wrong", kSlowLookUs},
     {"cheat_remembers_all", "passed", kWorkUs},
     {"cheat_works_ahead", "passed", kWorkUs / 2},
     {"cheat_same_q_again", "passed", kWorkUs},
