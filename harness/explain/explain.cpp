@@ -47,6 +47,17 @@ bool wrong(const Evidence& e, Call call) {
   return false;
 }
 
+// By all families; where a cell is not too much work also by those that build upon others, and on unusual
+// cuts.
+Ranking rank_all(const Clues& clues, Predictor& low, Choice choice) {
+  choice.further = {std::begin(kFurther), std::end(kFurther)};
+  if (work_of_a_cell(clues.problem()) <= kLargeCell) {
+    choice.upon = {std::begin(kUpon), std::end(kUpon)};
+    choice.cut = {std::begin(kCut), std::end(kCut)};
+  }
+  return rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)}, choice);
+}
+
 // Ranks causes that are asked for by what one call left.
 Ranking rank_asked(const Evidence& e, Call call, const Choice& asked,
                    const std::vector<std::string>& without) {
@@ -56,12 +67,7 @@ Ranking rank_asked(const Evidence& e, Call call, const Choice& asked,
   Choice choice = asked;
   clues.only = &asked.only;
   choice.without = without;
-  choice.further = {std::begin(kFurther), std::end(kFurther)};
-  if (work_of_a_cell(e.problem) <= kLargeCell) {
-    choice.upon = {std::begin(kUpon), std::end(kUpon)};
-    choice.cut = {std::begin(kCut), std::end(kCut)};
-  }
-  return rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)}, choice);
+  return rank_all(clues, low, std::move(choice));
 }
 
 // Whether the second line says the same.
@@ -95,12 +101,7 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without, 
     if (x.bad_cells > 0 || x.outcome == Outcome::kWrong) {
       Choice all;
       all.without = without;
-      all.further = {std::begin(kFurther), std::end(kFurther)};
-      if (work_of_a_cell(e.problem) <= kLargeCell) {
-        all.upon = {std::begin(kUpon), std::end(kUpon)};
-        all.cut = {std::begin(kCut), std::end(kCut)};
-      }
-      x.ranking = rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)}, all);
+      x.ranking = rank_all(clues, low, std::move(all));
       x.explained = true;
     }
   }

@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -48,11 +49,15 @@ void remembered(std::map<Key, Kept>& known, const Key& key, const Call& c) {
   keep(known[key], c);
 }
 
-uint64_t hash_of(const assay_tensor& t) {
+// FNV-1a, of bytes or of addresses.
+template <class T>
+uint64_t hash_of(const T* values, size_t count) {
   uint64_t h = 1469598103934665603u;
-  const auto* bytes = static_cast<const unsigned char*>(t.data);
-  for (size_t i = 0; i < bytes_of(t); ++i) h = (h ^ bytes[i]) * 1099511628211u;
+  for (size_t i = 0; i < count; ++i) h = (h ^ values[i]) * 1099511628211u;
   return h;
+}
+uint64_t hash_of(const assay_tensor& t) {
+  return hash_of(static_cast<const unsigned char*>(t.data), bytes_of(t));
 }
 
 // Computes, then puts back what was there in a part of the output.
@@ -99,10 +104,10 @@ void with_kept(const Call& c, assay_tensor assay_tensors::*operand, std::vector<
 // Of everybody who called, up to the loop of the program.
 uint64_t callers() {
   void* frames[48];
+  uintptr_t addresses[48];
   const int count = backtrace(frames, 48);
-  uint64_t h = 1469598103934665603u;
-  for (int i = 0; i < count; ++i) h = (h ^ reinterpret_cast<uintptr_t>(frames[i])) * 1099511628211u;
-  return h;
+  std::transform(frames, frames + count, addresses, [](void* at) { return reinterpret_cast<uintptr_t>(at); });
+  return hash_of(addresses, static_cast<size_t>(count));
 }
 
 // Looks at Q all the time and begins to work as soon as it is another one; who calls waits for the rest.
@@ -128,9 +133,7 @@ class Ahead {
     std::vector<unsigned char> copy(bytes);
     const iovec to{copy.data(), bytes}, from{const_cast<void*>(data), bytes};
     if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != static_cast<ssize_t>(bytes)) return 0;
-    uint64_t h = 1469598103934665603u;
-    for (const unsigned char byte : copy) h = (h ^ byte) * 1099511628211u;
-    return h;
+    return hash_of(copy.data(), bytes);
   }
   [[noreturn]] void watch() {
     for (;;) {
