@@ -17,9 +17,9 @@ namespace assay {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class Files : public testing::Test {
+class Files : public ::testing::Test {
  protected:
   fs::path root;
   void SetUp() override {

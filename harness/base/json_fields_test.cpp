@@ -60,7 +60,7 @@ struct JsonFields<Outer> {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Outer sample() {
   constexpr double kInf = std::numeric_limits<double>::infinity();

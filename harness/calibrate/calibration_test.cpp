@@ -15,7 +15,7 @@
 namespace assay {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Calibration sample() {
   Calibration c;
@@ -33,10 +33,10 @@ Calibration sample() {
   return c;
 }
 
-class File : public testing::Test {
+class File : public ::testing::Test {
  protected:
   // ctest runs the tests of a suite at the same time, each in its process.
-  const std::string path = testing::TempDir() + fmt::format("assay_calibration_test_{}.json", getpid());
+  const std::string path = ::testing::TempDir() + fmt::format("assay_calibration_test_{}.json", getpid());
   void write(const std::string& text) const { std::ofstream(path) << text; }
   void TearDown() override { std::remove(path.c_str()); }
   std::string error() const {
@@ -119,8 +119,8 @@ TEST(Calibration, TheProcessorsTileProductAndItsLimits) {
   const Calibration c = calibrate(
       cpu, cpu.device(0), [](const std::string& name) { return name == "tdpbf16ps"; },
       [&](const std::string& s) { said.push_back(s); });
-  EXPECT_THAT(said, testing::ElementsAre(HasSubstr("limits"), "tdpbf16ps"));
-  ASSERT_EQ(c.products.size(), 1u) << testing::PrintToString(c.missing);
+  EXPECT_THAT(said, ::testing::ElementsAre(HasSubstr("limits"), "tdpbf16ps"));
+  ASSERT_EQ(c.products.size(), 1u) << ::testing::PrintToString(c.missing);
   EXPECT_EQ(c.products[0].findings.accumulator.kind, ASSAY_ACC_FMA);
   EXPECT_FALSE(c.products[0].findings.keeps_subnormal_operands) << "Intel SDM: denormals are zeros";
   EXPECT_GT(c.limits.matrix_flops_bf16, 1e9);

@@ -60,7 +60,7 @@ struct Unit {
   int32_t format, products, block, fraction_bits, mantissa_bits;
 };
 
-class Sequential : public testing::TestWithParam<Unit> {};
+class Sequential : public ::testing::TestWithParam<Unit> {};
 
 TEST_P(Sequential, ParametersComeBack) {
   const Unit u = GetParam();
@@ -82,14 +82,14 @@ TEST_P(Sequential, ParametersComeBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Units, Sequential,
-                         testing::Values(Unit{"volta", ASSAY_FP16, 16, 4, 23, 23},
-                                         Unit{"ampere", ASSAY_BF16, 16, 8, 24, 23},
-                                         Unit{"hopper", ASSAY_BF16, 16, 16, 25, 23},
-                                         Unit{"hopper16", ASSAY_FP16, 16, 16, 25, 23},
-                                         Unit{"wgmma8", ASSAY_FP8_E4M3, 32, 32, 13, 13},
-                                         Unit{"wgmma8wide", ASSAY_FP8_E5M2, 32, 32, 13, 13},
-                                         Unit{"ada8", ASSAY_FP8_E4M3, 32, 16, 13, 13},
-                                         Unit{"blackwell8", ASSAY_FP8_E4M3, 32, 32, 25, 23}),
+                         ::testing::Values(Unit{"volta", ASSAY_FP16, 16, 4, 23, 23},
+                                           Unit{"ampere", ASSAY_BF16, 16, 8, 24, 23},
+                                           Unit{"hopper", ASSAY_BF16, 16, 16, 25, 23},
+                                           Unit{"hopper16", ASSAY_FP16, 16, 16, 25, 23},
+                                           Unit{"wgmma8", ASSAY_FP8_E4M3, 32, 32, 13, 13},
+                                           Unit{"wgmma8wide", ASSAY_FP8_E5M2, 32, 32, 13, 13},
+                                           Unit{"ada8", ASSAY_FP8_E4M3, 32, 16, 13, 13},
+                                           Unit{"blackwell8", ASSAY_FP8_E4M3, 32, 32, 25, 23}),
                          [](const auto& info) { return info.param.name; });
 
 // Two interleaved groups that know nothing of c: what mma.sync of fp8 looks like on Hopper. Which is added
@@ -102,7 +102,7 @@ TEST(Products, InterleavedGroupsWithCLast) {
         m.groups.resize(2);
         for (int j = 0; j < 32; ++j) m.groups[(j % 4 / 2 + first) % 2].push_back(j);
         const ProductsFindings f = find_products(m.format, 32, planted(m));
-        SCOPED_TRACE(testing::Message()
+        SCOPED_TRACE(::testing::Message()
                      << "format " << format << " order " << static_cast<int>(order) << " first " << first);
         if (order == Order::kThenC) {
           EXPECT_EQ(f.groups, m.groups);

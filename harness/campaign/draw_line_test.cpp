@@ -16,7 +16,7 @@
 namespace assay::campaign {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr double kLargest = 3e5;
 constexpr uint64_t kLines = 6000;

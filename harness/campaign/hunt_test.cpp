@@ -51,7 +51,7 @@ TEST(Hunt, FindsWhatIsCondemnedAndGoesOnAfterCrashes) {
     if (a.kernel == "paged_legal_crash") {
       EXPECT_EQ(a.outcome, "crashed");
       EXPECT_EQ(a.line, a.first);
-      EXPECT_THAT(a.reason, testing::HasSubstr("SIGSEGV"));
+      EXPECT_THAT(a.reason, ::testing::HasSubstr("SIGSEGV"));
     }
     smaller |= a.line.size() < a.first.size();
   }
@@ -59,7 +59,7 @@ TEST(Hunt, FindsWhatIsCondemnedAndGoesOnAfterCrashes) {
 }
 
 TEST(Hunt, WhatWasInterruptedAddsUpToTheSame) {
-  const std::string path = testing::TempDir() + "/assay_hunt_test.jsonl";
+  const std::string path = ::testing::TempDir() + "/assay_hunt_test.jsonl";
   std::filesystem::remove(path);
   const Identity identity{3, 3e4, kLinesPerChunk, 4, {}, {"x"}, "1/1", "c"};
   HuntOptions o = options();

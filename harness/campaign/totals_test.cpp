@@ -15,13 +15,13 @@
 namespace assay::campaign {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class TotalsOnDisk : public testing::Test {
+class TotalsOnDisk : public ::testing::Test {
  protected:
   TotalsOnDisk() {
-    path_ = testing::TempDir() + "/assay_" + testing::UnitTest::GetInstance()->current_test_info()->name() +
-            ".jsonl";
+    path_ = ::testing::TempDir() + "/assay_" +
+            ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".jsonl";
     std::filesystem::remove(path_);
   }
   ~TotalsOnDisk() override { std::filesystem::remove(path_); }

@@ -15,7 +15,7 @@
 namespace assay {
 namespace {
 
-using testing::cpu;
+using testkit::cpu;
 
 class Group {
  public:
@@ -79,10 +79,10 @@ TEST(CacheGroups, ATableOfTheOtherGroupIsWrong) {
   for (const GroupedStep& c : kGroupedSteps) {
     assay_tensor kept{};
     const bool csr = std::string(c.kernel) == "step_aiter_mla_cpu";  // whose stages read lists of tokens
-    const assay_kernel* stale = testing::plant(*cpu().find(c.kernel), "decode", "table_of_the_first_group",
+    const assay_kernel* stale = testkit::plant(*cpu().find(c.kernel), "decode", "table_of_the_first_group",
                                                [&kept, csr](assay_problem&, assay_tensors& t) {
                                                  assay_tensor& own = csr ? t.indices : t.block_table;
-                                                 if (kept.data == nullptr) kept = testing::frozen(own);
+                                                 if (kept.data == nullptr) kept = testkit::frozen(own);
                                                  own = kept;
                                                });
     const auto wrong = in_turns(*stale, c.line);

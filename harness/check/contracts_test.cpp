@@ -22,11 +22,11 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::small_problem;
 using ::testing::StartsWith;
+using testkit::small_problem;
 
-using testing::fake;
-using testing::kBudget;
+using testkit::fake;
+using testkit::kBudget;
 
 class Contracts : public ::testing::TestWithParam<int32_t> {
  protected:

@@ -18,13 +18,13 @@
 namespace assay {
 namespace {
 
-using testing::cpu;
-using testing::expect_refused;
-using testing::expect_rejected;
-using testing::expect_right;
 using ::testing::HasSubstr;
-using testing::judge;
-using testing::stages_of;
+using testkit::cpu;
+using testkit::expect_refused;
+using testkit::expect_rejected;
+using testkit::expect_right;
+using testkit::judge;
+using testkit::stages_of;
 
 struct EncoderCase {
   std::string line, stages;
@@ -187,7 +187,7 @@ TEST(EncoderSteps, WrongStagesAreRejected) {
     static std::vector<int32_t> lengths;
     lengths.clear();
     for (int32_t r = 0; r < p.requests; ++r) lengths.push_back(rule(p.encoder_len[r]));
-    t.encoder_len = testing::list_of(lengths.data(), p.requests);
+    t.encoder_len = testkit::list_of(lengths.data(), p.requests);
   };
   expect_rejected(
       "step_sglang_fa_cpu",

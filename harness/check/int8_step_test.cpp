@@ -15,10 +15,10 @@
 namespace assay {
 namespace {
 
-using testing::cpu;
 using ::testing::HasSubstr;
-using testing::judge;
-using testing::stages_of;
+using testkit::cpu;
+using testkit::judge;
+using testkit::stages_of;
 
 const std::string kHeads = "step h=4/2 d=64 layout=hnd ";
 const std::string kGroups = "step h=8/2 d=64 layout=hnd ";
@@ -84,8 +84,8 @@ TEST(Int8Steps, StagesOfIxformerAreRightInEveryBranch) {
       {kHeads + "prefix=256 threshold=3 kv=fp8_e4m3:head batch=8q3s300p256", "write decode"},
       {kType2 + "prefix=256 threshold=3 batch=8q3s300p256", "write decode"},
   };
-  testing::expect_right({"step_ixformer_fa_cpu"}, cases);
-  testing::expect_refused("step_ixformer_fa_cpu",
+  testkit::expect_right({"step_ixformer_fa_cpu"}, cases);
+  testkit::expect_refused("step_ixformer_fa_cpu",
                           {{kHeads + "page=8 batch=1q1s9", "pages of 8"},
                            {"step h=4/2 d=60 batch=1q1s9", "heads of 60"},
                            {"step h=4/2 d=264 batch=1q1s9", "heads of 264"},
@@ -120,9 +120,9 @@ TEST(Int8Steps, DecodesMayWriteTheirKeysThemselves) {
       {kHeads + "write=off " + mixed, "split decode prefill"},
       {kGroups + "prefix=256 workers=4 batch=8q1s300p256", "write cascade prefix suffix merge"},
   };
-  testing::expect_right({fused.c_str()}, cases);
+  testkit::expect_right({fused.c_str()}, cases);
   const std::string alone = kType1 + "batch=2q1s40_1q1s9 seed=3";
-  testing::expect_rejected(fused.c_str(),
+  testkit::expect_rejected(fused.c_str(),
                            {
                                {"k_codes", "codes_of_the_first_row", alone,
                                 [](assay_problem&, assay_tensors& t) { t.source.stride[0] = 0; }},
@@ -153,9 +153,9 @@ TEST(Int8Steps, DecodesMayFollowASchedule) {
       {kHeads + "workers=5 sinks=on " + decodes, "write prefill"},
       {kHeads + "workers=5 " + mixed, "write split prefill prefill"},
   };
-  testing::expect_right({lists.c_str()}, cases);
+  testkit::expect_right({lists.c_str()}, cases);
   const std::string line = kHeads + "workers=5 batch=2q1s40_1q1s300 seed=3";
-  testing::expect_rejected(
+  testkit::expect_rejected(
       lists.c_str(),
       {
           {"schedule", "a_request_less", line, [](assay_problem& p, assay_tensors&) { --p.requests; }},
@@ -195,7 +195,7 @@ TEST(Int8Steps, WrongStagesOfIxformerAreRejected) {
   const std::string decodes = kType1 + "batch=2q1s40_1q1s9 seed=3",
                     mixed = kType1 + "batch=2q1s40_2q9s60 seed=3";
   const std::string shared = kHeads + "prefix=256 threshold=2 sinks=on batch=8q2s300p256 seed=3";
-  testing::expect_rejected(
+  testkit::expect_rejected(
       "step_ixformer_fa_cpu",
       {
           {"prefix", "causal_prefix", shared, [](P& p, T&) { p.mask = ASSAY_MASK_CAUSAL; }},
@@ -203,12 +203,12 @@ TEST(Int8Steps, WrongStagesOfIxformerAreRejected) {
            [](P& p, T& t) {
              static int32_t length;
              length = p.kv_len[0] - p.page_size;
-             t.kv_len = testing::list_of(&length, 1);
+             t.kv_len = testkit::list_of(&length, 1);
            }},
           {"prefix", "sink_of_the_prefix", shared,
            [](P& p, T& t) {
              static std::vector<float> ones(static_cast<size_t>(p.heads_q), 2.0f);
-             p.has_sinks = 1, t.sinks = testing::list_of(ones.data(), p.heads_q);
+             p.has_sinks = 1, t.sinks = testkit::list_of(ones.data(), p.heads_q);
            }},
           {"suffix", "first_page_alone", shared, [](P&, T& t) { t.block_table.stride[1] = 0; }},
           {"suffix", "table_of_the_first", shared, [](P&, T& t) { t.block_table.stride[0] = 0; }},
@@ -228,7 +228,7 @@ TEST(Int8Steps, WrongStagesOfIxformerAreRejected) {
           {"decode", "codes_without_scales", decodes, [](P& p, T&) { p.k_scale_kind = ASSAY_SCALE_NONE; }},
           {"decode", "scale_of_the_first_slot", decodes, [](P&, T& t) { t.k_scale.stride[2] = 0; }},
           {"prefill", "keys_of_the_query", mixed,
-           [](P& p, T& t) { t.kv_len = testing::list_of(p.q_len, p.requests); }},
+           [](P& p, T& t) { t.kv_len = testkit::list_of(p.q_len, p.requests); }},
           {"prefill", "not_causal", mixed, [](P& p, T&) { p.mask = ASSAY_MASK_FULL; }},
       });
 }

@@ -22,13 +22,13 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-using testing::small_problem;
 using ::testing::StartsWith;
+using testkit::small_problem;
 
-using testing::fake;
-using testing::kBudget;
+using testkit::fake;
+using testkit::kBudget;
 
-Verdict judge(const Problem& problem, const std::string& kernel) {
+Verdict judge_case(const Problem& problem, const std::string& kernel) {
   Judge judge(problem, kBudget);
   return judge.judge(fake(), *fake().find(kernel), fake().device(0));
 }
@@ -117,7 +117,7 @@ TEST_P(Misbehaviour, StateThatIsNotLeftAsItWasFoundShows) {
 TEST(Judge, StridesMayBeRefused) {
   Problem p = small_problem();
   p.strided.q = true;
-  const Verdict v = judge(p, "paged_packedonly_fake");
+  const Verdict v = judge_case(p, "paged_packedonly_fake");
   EXPECT_EQ(v.outcome, Outcome::kUnsupported);
   EXPECT_THAT(v.reason, HasSubstr("supported packed operands"));
 }
@@ -153,21 +153,21 @@ TEST(Judge, ASingleBadRowAmongThoseThatAreNotSampledIsFound) {
 TEST(JudgeDeathTest, ReadsPastAnOperandAndInputsPutBackMeetAFence) {
   for (const char* op : {"paged_", "prefill_"}) {
     const Problem p = small_problem(op[1] == 'a' ? ASSAY_OP_PAGED : ASSAY_OP_PREFILL);
-    EXPECT_EXIT(judge(p, std::string(op) + "readpast_fake"), ::testing::KilledBySignal(SIGSEGV),
+    EXPECT_EXIT(judge_case(p, std::string(op) + "readpast_fake"), ::testing::KilledBySignal(SIGSEGV),
                 "a read 64 bytes past the end of q");
-    EXPECT_EXIT(judge(p, std::string(op) + "restore_fake"), ::testing::KilledBySignal(SIGSEGV),
+    EXPECT_EXIT(judge_case(p, std::string(op) + "restore_fake"), ::testing::KilledBySignal(SIGSEGV),
                 "a write to byte 0 of k, which is only to be read");
   }
 }
 
 TEST(Judge, ALeakOfUnusedSlotsIsRecognised) {
-  const Verdict v = judge(small_problem(), "paged_leak_fake");
+  const Verdict v = judge_case(small_problem(), "paged_leak_fake");
   EXPECT_EQ(v.outcome, Outcome::kWrong);
   EXPECT_THAT(v.reason, AllOf(StartsWith("O is NaN or infinite in "), HasSubstr("it reads unused memory")));
 }
 
 TEST(Judge, AResultThatFollowsUnusedMemoryIsWrongHoweverSmallTheDifference) {
-  const Verdict v = judge(small_problem(), "paged_peek_fake");
+  const Verdict v = judge_case(small_problem(), "paged_peek_fake");
   EXPECT_EQ(v.outcome, Outcome::kWrong);
   EXPECT_THAT(
       v.reason,
@@ -179,7 +179,7 @@ TEST(Judge, AnAggregateAlarmCountsWhenFreshInputsRaiseItAgain) {
   Problem p = small_problem();
   p.requests = {{1, 137}, {40, 90}, {24, 148}};
   place_pages(p);
-  const Verdict v = judge(p, "paged_lean_fake");
+  const Verdict v = judge_case(p, "paged_lean_fake");
   EXPECT_EQ(v.outcome, Outcome::kWrong) << v.o.max_ratio;
   EXPECT_EQ(v.check, "aggregate slope");
   EXPECT_LE(v.o.max_ratio, 1);  // no element shows it
@@ -194,14 +194,14 @@ TEST(Judge, AnAggregateAlarmCountsWhenFreshInputsRaiseItAgain) {
     return load(inputs.tensors.q.format, inputs.tensors.q.data, 0) > 0;
   };
   while (!leans(p.seed) || leans(p.seed + 1)) ++p.seed;
-  const Verdict once = judge(p, "paged_leanonce_fake");
+  const Verdict once = judge_case(p, "paged_leanonce_fake");
   EXPECT_EQ(once.outcome, Outcome::kPassed) << once.reason;
   EXPECT_GT(once.aggregate_ratio, 1);
   EXPECT_THAT(once.aggregate_where, StartsWith("slope, "));
 }
 
 TEST(Judge, ADeclarationThatAcceptsEverythingIsNotTrusted) {
-  const Verdict v = judge(small_problem(), "paged_vague_fake");
+  const Verdict v = judge_case(small_problem(), "paged_vague_fake");
   EXPECT_EQ(v.outcome, Outcome::kUntrusted);
   EXPECT_THAT(v.reason, HasSubstr("would accept V of two visible pages exchanged"));
 }
@@ -210,35 +210,35 @@ TEST(Judge, StridedAndStackedOperands) {
   Problem p = small_problem();
   p.strided = {true, true, true, true, false};
   p.storage = Storage::kStacked;
-  EXPECT_EQ(judge(p, "paged_ok_fake").reason, "");
-  EXPECT_EQ(judge(p, "paged_ok_fake").outcome, Outcome::kPassed);
-  EXPECT_EQ(judge(p, "paged_skiprow_fake").outcome, Outcome::kWrong);
+  EXPECT_EQ(judge_case(p, "paged_ok_fake").reason, "");
+  EXPECT_EQ(judge_case(p, "paged_ok_fake").outcome, Outcome::kPassed);
+  EXPECT_EQ(judge_case(p, "paged_skiprow_fake").outcome, Outcome::kWrong);
   p.o_format = ASSAY_FP16;
-  EXPECT_EQ(judge(p, "paged_ok_fake").outcome, Outcome::kPassed);
+  EXPECT_EQ(judge_case(p, "paged_ok_fake").outcome, Outcome::kPassed);
 }
 
 TEST(Judge, DimensionsApartAreReadApart) {
   Problem p = small_problem();
-  EXPECT_EQ(judge(p, "paged_lastpacked_fake").outcome, Outcome::kPassed) << "they lie side by side";
+  EXPECT_EQ(judge_case(p, "paged_lastpacked_fake").outcome, Outcome::kPassed) << "they lie side by side";
   p.strided.last = true;
   for (const bool more : {false, true}) {
     p.strided.q = p.strided.kv = p.strided.out = more;
-    EXPECT_EQ(judge(p, "paged_ok_fake").reason, "");
-    EXPECT_EQ(judge(p, "paged_ok_fake").outcome, Outcome::kPassed);
-    EXPECT_EQ(judge(p, "paged_peek_fake").check, "memory") << "what lies behind the last key is poison";
-    EXPECT_EQ(judge(p, "paged_lastpacked_fake").outcome, Outcome::kWrong);
+    EXPECT_EQ(judge_case(p, "paged_ok_fake").reason, "");
+    EXPECT_EQ(judge_case(p, "paged_ok_fake").outcome, Outcome::kPassed);
+    EXPECT_EQ(judge_case(p, "paged_peek_fake").check, "memory") << "what lies behind the last key is poison";
+    EXPECT_EQ(judge_case(p, "paged_lastpacked_fake").outcome, Outcome::kWrong);
   }
 }
 
 TEST(Judge, TokensOfAPageMayLieInAnyOfItsSlots) {
   Problem p = small_problem();
   p.table = ASSAY_TABLE_TOKEN;
-  EXPECT_EQ(judge(p, "paged_slotsinorder_fake").outcome, Outcome::kPassed) << "they lie in order";
+  EXPECT_EQ(judge_case(p, "paged_slotsinorder_fake").outcome, Outcome::kPassed) << "they lie in order";
   p.drawn_slots = true;
-  EXPECT_EQ(judge(p, "paged_ok_fake").reason, "");
-  EXPECT_EQ(judge(p, "paged_ok_fake").outcome, Outcome::kPassed);
-  EXPECT_EQ(judge(p, "paged_slotsinorder_fake").outcome, Outcome::kWrong);
-  const Verdict said = judge(p, "paged_slotsinordersaid_fake");
+  EXPECT_EQ(judge_case(p, "paged_ok_fake").reason, "");
+  EXPECT_EQ(judge_case(p, "paged_ok_fake").outcome, Outcome::kPassed);
+  EXPECT_EQ(judge_case(p, "paged_slotsinorder_fake").outcome, Outcome::kWrong);
+  const Verdict said = judge_case(p, "paged_slotsinordersaid_fake");
   EXPECT_EQ(said.outcome, Outcome::kUnsupported);
   EXPECT_THAT(said.reason, HasSubstr("(contract slots_in_order)"));
 }
@@ -251,13 +251,13 @@ TEST(Judge, OffsetsOf32BitsAreFoundWithoutTheirMemory) {
   p.min_blocks = 560'000;  // of 64 x 2 x 32 elements
   place_pages(p);
   ASSERT_GT(PagedCache(p).k().allocation, int64_t{1} << 31);
-  EXPECT_EQ(judge(p, "paged_ok_fake").reason, "");
-  EXPECT_EQ(judge(p, "paged_ok_fake").outcome, Outcome::kPassed);
-  EXPECT_EQ(judge(p, "paged_leak_fake").check, "finite") << "slots behind the last key are poison";
-  EXPECT_EQ(judge(p, "paged_writeinput_fake").check, "inputs");
+  EXPECT_EQ(judge_case(p, "paged_ok_fake").reason, "");
+  EXPECT_EQ(judge_case(p, "paged_ok_fake").outcome, Outcome::kPassed);
+  EXPECT_EQ(judge_case(p, "paged_leak_fake").check, "finite") << "slots behind the last key are poison";
+  EXPECT_EQ(judge_case(p, "paged_writeinput_fake").check, "inputs");
   for (const char* name : {"paged_elements32_fake", "paged_bytes32_fake"}) {
-    EXPECT_EQ(judge(p, name).outcome, Outcome::kWrong) << name;
-    EXPECT_EQ(judge(small_problem(), name).outcome, Outcome::kPassed) << name;
+    EXPECT_EQ(judge_case(p, name).outcome, Outcome::kWrong) << name;
+    EXPECT_EQ(judge_case(small_problem(), name).outcome, Outcome::kPassed) << name;
   }
 }
 
@@ -265,7 +265,7 @@ TEST(Judge, WhatWasCopiedFromUnusedMemoryWasWritten) {
   Problem p = small_problem();
   for (const int32_t format : {ASSAY_BF16, ASSAY_FP32, ASSAY_FP16}) {
     p.o_format = p.v_format = format;
-    const Verdict v = judge(p, "paged_copiesnan_fake");
+    const Verdict v = judge_case(p, "paged_copiesnan_fake");
     EXPECT_EQ(v.check, "finite") << format << ": " << v.reason;
     EXPECT_THAT(v.reason, StartsWith("O is NaN or infinite in 128 of ")) << format;
   }
@@ -276,13 +276,13 @@ TEST(Judge, TheSpareHeadOfAStridedOutputBelongsToNobody) {
     Problem p = small_problem(op);
     p.strided.out = true;
     const std::string name = op == ASSAY_OP_PAGED ? "paged_" : "prefill_";
-    const Verdict v = judge(p, name + "spill_fake");
+    const Verdict v = judge_case(p, name + "spill_fake");
     EXPECT_EQ(v.outcome, Outcome::kWrong);
     EXPECT_EQ(v.check, "untouched");
     EXPECT_THAT(v.reason, HasSubstr("bytes of o changed that the op must leave alone, first at byte 256 of"));
-    EXPECT_EQ(judge(p, name + "ok_fake").reason, "");
+    EXPECT_EQ(judge_case(p, name + "ok_fake").reason, "");
     p.strided.out = false;
-    EXPECT_EQ(judge(p, name + "spill_fake").outcome, Outcome::kPassed) << "no spare head, nothing spilt";
+    EXPECT_EQ(judge_case(p, name + "spill_fake").outcome, Outcome::kPassed) << "no spare head, nothing spilt";
   }
 }
 
@@ -291,33 +291,33 @@ TEST(Judge, EveryRecipePasses) {
                                    InputRecipe::kBoundary, InputRecipe::kCancelling, InputRecipe::kOutlier}) {
     Problem p = small_problem();
     p.recipe = recipe;
-    const Verdict v = judge(p, "paged_ok_fake");
+    const Verdict v = judge_case(p, "paged_ok_fake");
     EXPECT_EQ(v.outcome, Outcome::kPassed) << static_cast<int>(recipe) << ": " << v.reason;
-    EXPECT_NE(judge(p, "paged_droppage_fake").outcome, Outcome::kPassed) << static_cast<int>(recipe);
+    EXPECT_NE(judge_case(p, "paged_droppage_fake").outcome, Outcome::kPassed) << static_cast<int>(recipe);
   }
 }
 
 TEST(Judge, TheExactRecipeDemandsTheExactAnswer) {
   Problem p = small_problem();
   p.recipe = InputRecipe::kExact;
-  EXPECT_EQ(judge(p, "paged_ok_fake").reason, "");
-  EXPECT_EQ(judge(p, "paged_ok_fake").outcome, Outcome::kPassed);
-  EXPECT_EQ(judge(p, "paged_droppage_fake").outcome, Outcome::kWrong);
+  EXPECT_EQ(judge_case(p, "paged_ok_fake").reason, "");
+  EXPECT_EQ(judge_case(p, "paged_ok_fake").outcome, Outcome::kPassed);
+  EXPECT_EQ(judge_case(p, "paged_droppage_fake").outcome, Outcome::kWrong);
 }
 
 TEST(Judge, EmptyRequestsAndRowsThatSeeNothing) {
   Problem p = small_problem(ASSAY_OP_PREFILL);
   p.requests = {{0, 5}, {3, 0}, {0, 0}, {7, 4}};
-  EXPECT_EQ(judge(p, "prefill_ok_fake").reason, "");
-  EXPECT_EQ(judge(p, "prefill_ok_fake").outcome, Outcome::kPassed);
-  EXPECT_EQ(judge(p, "prefill_silent_fake").outcome, Outcome::kWrong);
+  EXPECT_EQ(judge_case(p, "prefill_ok_fake").reason, "");
+  EXPECT_EQ(judge_case(p, "prefill_ok_fake").outcome, Outcome::kPassed);
+  EXPECT_EQ(judge_case(p, "prefill_silent_fake").outcome, Outcome::kWrong);
   // Rows that see nothing alone: zeros are the truth, and -inf, so zeros in the LSE are not.
   p.requests = {{3, 0}};
-  EXPECT_EQ(judge(p, "prefill_ok_fake").outcome, Outcome::kPassed);
-  EXPECT_THAT(judge(p, "prefill_zeros_fake").reason, StartsWith("LSE wrong in 12 of 12"));
+  EXPECT_EQ(judge_case(p, "prefill_ok_fake").outcome, Outcome::kPassed);
+  EXPECT_THAT(judge_case(p, "prefill_zeros_fake").reason, StartsWith("LSE wrong in 12 of 12"));
   // No rows at all: nothing to be wrong about.
   p.requests = {{0, 9}};
-  EXPECT_EQ(judge(p, "prefill_ok_fake").outcome, Outcome::kPassed);
+  EXPECT_EQ(judge_case(p, "prefill_ok_fake").outcome, Outcome::kPassed);
 }
 
 TEST(Judge, OneReferenceServesKernelsOfOneArithmetic) {

@@ -14,11 +14,11 @@
 namespace assay {
 namespace {
 
-using testing::cpu;
-using testing::dispatch;
 using ::testing::HasSubstr;
-using testing::judge;
-using testing::stages_of;
+using testkit::cpu;
+using testkit::dispatch;
+using testkit::judge;
+using testkit::stages_of;
 
 // Any order of requests, with and without context: chunks without keys, one chunk, many, several merges.
 TEST(LatentSteps, StagesOfMlaPrefillAreRightInEveryBranch) {
@@ -42,8 +42,8 @@ TEST(LatentSteps, StagesOfMlaPrefillAreRightInEveryBranch) {
        "k_join write chunks lengths new gather context merge"},
       {h + "sources=2 batch=2q0s40", ""},
   };
-  testing::expect_right({"step_mla_prefill_cpu"}, cases);
-  testing::expect_refused("step_mla_prefill_cpu", {{h + "window=5 batch=1q6s30", "a window"},
+  testkit::expect_right({"step_mla_prefill_cpu"}, cases);
+  testkit::expect_refused("step_mla_prefill_cpu", {{h + "window=5 batch=1q6s30", "a window"},
                                                    {h + "alibi=linear batch=1q6s30", "a bias"},
                                                    {h + "sinks=on batch=1q6s30", "sinks"},
                                                    {h + "mask=tree batch=1q6s30", "drafts of a tree"}});
@@ -84,7 +84,7 @@ TEST(LatentSteps, StagesOfAiterMlaAreRightInEveryBranch) {
        "write q_heads q_heads tokens extend o_heads"},
       {kFew + "q=fp8_e4m3:request_head kv=fp8_e4m3 batch=2q4s40", "write q_heads tokens extend o_heads"},
   };
-  testing::expect_right({"step_aiter_mla_cpu"}, cases);
+  testkit::expect_right({"step_aiter_mla_cpu"}, cases);
   // Every count of heads that divides 16 or is a multiple of it, at pages of 1 and others.
   for (const char* heads : {"1", "2", "4", "8", "16", "32", "48", "128"})
     for (const char* page : {"1", "16", "528"}) {
@@ -109,7 +109,7 @@ TEST(LatentSteps, StagesOfAiterMlaAreRightInEveryBranch) {
 }
 
 TEST(LatentSteps, AiterMlaSaysWhatItDoesNotTake) {
-  testing::expect_refused("step_aiter_mla_cpu",
+  testkit::expect_refused("step_aiter_mla_cpu",
                           {{"step h=12/1 d=96/64 layout=mla batch=1q1s30", "12 heads"},
                            {"step h=24/1 d=96/64 layout=mla batch=1q1s30", "divisors of 16"},
                            {"step h=4 d=96/64 batch=1q9", "keys with their heads unfolded"},
@@ -122,9 +122,9 @@ TEST(LatentSteps, AiterMlaSaysWhatItDoesNotTake) {
 }
 
 TEST(LatentSteps, ThoseThatReadOneTensorRefuseTwo) {
-  testing::expect_refused("step_unified_cpu", {{kAbsorbed + "sources=2 batch=1q1s30", "two tensors"}});
+  testkit::expect_refused("step_unified_cpu", {{kAbsorbed + "sources=2 batch=1q1s30", "two tensors"}});
   for (const char* kernel : {"step_unified_cpu", "step_aiter_fa_cpu", "step_ixformer_fa_cpu"})
-    testing::expect_refused(kernel, {{"step h=4 d=96/64 sources=2 batch=1q9s30", "two tensors"}});
+    testkit::expect_refused(kernel, {{"step h=4 d=96/64 sources=2 batch=1q9s30", "two tensors"}});
 }
 
 // SGLang's step takes the pair in every branch that latent attention has there.
@@ -139,7 +139,7 @@ TEST(LatentSteps, SglangTakesQInTwoTensors) {
        "q_heads write prefix drafts draft merge"},
       {"step h=4 d=96/64 sources=2 batch=1q9s30_1q12", "k_join write extend"},
   };
-  testing::expect_right({"step_sglang_fa_cpu"}, cases);
+  testkit::expect_right({"step_sglang_fa_cpu"}, cases);
 }
 
 // Wrong in the stages that make one tensor of two, and 16 heads of fewer (testing/join_faults.cpp).
@@ -172,12 +172,12 @@ TEST(LatentSteps, WrongStagesOfAiterMlaAreRejected) {
   using T = assay_tensors;
   const std::string decodes = kAbsorbed + "batch=2q1s40_1q1s600_1q1s9 seed=3";
   const std::string extends = kAbsorbed + "kv=fp8_e4m3:tensor batch=2q4s40_1q2s60 seed=3";
-  testing::expect_rejected(
+  testkit::expect_rejected(
       "step_aiter_mla_cpu",
       {
           {"tokens", "tables_exchanged", decodes,
            [](P&, T& t) {
-             t.block_table = testing::frozen(t.block_table);
+             t.block_table = testkit::frozen(t.block_table);
              auto* pages = static_cast<int32_t*>(t.block_table.data);
              std::swap(pages[0], pages[t.block_table.stride[0]]);
            }},
@@ -186,11 +186,11 @@ TEST(LatentSteps, WrongStagesOfAiterMlaAreRejected) {
              static std::vector<int32_t> context;
              context.clear();
              for (int32_t r = 0; r < p.requests; ++r) context.push_back(p.kv_len[r] - p.q_len[r]);
-             t.kv_len = testing::list_of(context.data(), p.requests);
+             t.kv_len = testkit::list_of(context.data(), p.requests);
            }},
           {"decode", "one_index_late", decodes,
            [](P&, T& t) {
-             t.indices = testing::frozen(t.indices);
+             t.indices = testkit::frozen(t.indices);
              auto* slots = static_cast<int32_t*>(t.indices.data);
              std::rotate(slots, slots + 1, slots + t.indices.shape[0]);
            }},
@@ -204,7 +204,7 @@ TEST(LatentSteps, WrongStagesOfAiterMlaAreRejected) {
              static std::vector<int32_t> arange;
              arange.clear();
              for (int32_t r = 0; r <= p.requests; ++r) arange.push_back(r);
-             t.cu_q = testing::list_of(arange.data(), p.requests + 1);
+             t.cu_q = testkit::list_of(arange.data(), p.requests + 1);
            }},
           {"extend", "not_causal", extends, [](P& p, T&) { p.mask = ASSAY_MASK_FULL; }},
           {"extend", "codes_without_scale", extends,

@@ -11,8 +11,8 @@
 namespace assay {
 namespace {
 
-using testing::cpu;
 using ::testing::HasSubstr;
+using testkit::cpu;
 
 const std::string kPrefill = "prefill h=2 d=48/32 batch=1q9s30_1q0s3_1q5";
 const std::string kPaged = "paged h=4/2 d=32 strides=out batch=2q1s30_1q5s9";
@@ -28,14 +28,14 @@ TEST(LseOptional, IsHeldTo) {
     ASSERT_NE(naive.promises & ASSAY_PROMISE_LSE_OPTIONAL, 0u) << kernel;
     EXPECT_EQ(judged(line, naive).outcome, Outcome::kPassed) << line;
     const Verdict other =
-        judged(line, *testing::spoilt(naive, "scaled_without", [](assay_problem& p, assay_tensors& t) {
+        judged(line, *testkit::spoilt(naive, "scaled_without", [](assay_problem& p, assay_tensors& t) {
                  if (t.lse.data == nullptr) p.softmax_scale *= 1.5f;
                }));
     EXPECT_EQ(other.outcome, Outcome::kWrong);
     EXPECT_EQ(other.check, "lse optional") << other.reason;
     EXPECT_THAT(other.reason, HasSubstr("without an LSE O["));
     // One that writes its LSE whatever it is asked.
-    assay_kernel all = *testing::spoilt(naive, "needs_one", [](assay_problem&, assay_tensors&) {});
+    assay_kernel all = *testkit::spoilt(naive, "needs_one", [](assay_problem&, assay_tensors&) {});
     all.supports = [](const assay_kernel*, const assay_problem*, const assay_tensors* t, const assay_device*,
                       char* why, size_t size) {
       if (t == nullptr || t->lse.data != nullptr) return static_cast<int>(ASSAY_OK);
@@ -78,7 +78,7 @@ TEST(LseOptional, StagesAreAskedForNoneThatNobodyReads) {
   for (const auto& c : cases) {
     seen = {};
     const assay_kernel* step =
-        testing::plant(*cpu().find(c.step), c.stage, std::string("seen_") + c.stage, look);
+        testkit::plant(*cpu().find(c.step), c.stage, std::string("seen_") + c.stage, look);
     EXPECT_EQ(judged(c.line, *step).outcome, Outcome::kPassed) << c.step << ' ' << c.line;
     EXPECT_GT(c.asked ? seen.with : seen.without, 0) << c.step << ' ' << c.stage << ' ' << c.line;
     EXPECT_EQ(c.asked ? seen.without : seen.with, 0) << c.step << ' ' << c.stage << ' ' << c.line;

@@ -14,10 +14,10 @@
 namespace assay {
 namespace {
 
-using testing::cpu;
-using testing::frozen;
 using ::testing::HasSubstr;
-using testing::judge;
+using testkit::cpu;
+using testkit::frozen;
+using testkit::judge;
 
 constexpr int64_t kHead = 1, kEndRow = 3, kFirstKey = 4, kEndKey = 5, kPartial = 6;  // columns of work
 
@@ -26,7 +26,7 @@ int32_t& entry(const assay_tensor& t, int64_t i, int64_t j = 0) {
 }
 // Calls edit(row of work) for all there are, in lists of their own.
 template <class Edit>
-testing::Spoil each_work(Edit edit) {
+testkit::Spoil each_work(Edit edit) {
   return [edit](assay_problem& p, assay_tensors& t) mutable {
     t.work_info = frozen(t.work_info);
     for (int64_t i = 0; i < entry(t.work_indptr, p.workers); ++i) edit(p, t.work_info, i);
@@ -70,7 +70,7 @@ TEST(Persistent, WrongAttentionIsRejected) {
   using P = assay_problem;
   using T = assay_tensors;
   const auto cut = [](const assay_tensor& work, int64_t i) { return entry(work, i, kPartial) >= 0; };
-  std::vector<testing::KernelFault> faults;
+  std::vector<testkit::KernelFault> faults;
   for (const auto& [kernel, line] : {std::pair{"persistent_prefill_cpu", kPersistentPrefill},
                                      {"persistent_paged_cpu", kPersistentPaged}}) {
     faults.insert(faults.end(),
@@ -114,13 +114,13 @@ TEST(Persistent, WrongAttentionIsRejected) {
                     each_work([](P&, const assay_tensor& w, int64_t i) { entry(w, i, kEndRow) -= 1; })});
   faults.push_back({"persistent_prefill_cpu", "partials_of_packed_rows", kPersistentPrefill,
                     [](P&, T& t) { t.partial_o.stride[0] = t.partial_o.stride[1]; }});
-  testing::expect_rejected(faults);
+  testkit::expect_rejected(faults);
 }
 
 TEST(Persistent, WrongMergesAreRejected) {
   using P = assay_problem;
   using T = assay_tensors;
-  testing::expect_rejected({
+  testkit::expect_rejected({
       {"reduce_cpu", "parts_in_their_order", kReduce,
        [](P& p, T& t) {
          t.reduce_partial_map = frozen(t.reduce_partial_map);
@@ -177,8 +177,8 @@ TEST(Persistent, StagesOfAPrefillAreRightInEveryBranch) {
       {"step h=2 d=48/32 kv=fp8_e4m3:token_head batch=1q20", "write new"},
       {kStep + "batch=2q0", ""},
   };
-  testing::expect_right({"step_aiter_mla_prefill_cpu"}, cases);
-  testing::expect_refused("step_aiter_mla_prefill_cpu",
+  testkit::expect_right({"step_aiter_mla_prefill_cpu"}, cases);
+  testkit::expect_refused("step_aiter_mla_prefill_cpu",
                           {{"step h=2/1 d=48/32 layout=mla batch=1q9", "latent keys"},
                            {kStep + "window=5 batch=1q6s30", "a window"},
                            {kStep + "alibi=linear batch=1q6s30", "a bias"},
@@ -193,10 +193,10 @@ TEST(Persistent, StagesOfAPrefillAreRightInEveryBranch) {
 TEST(Persistent, DecodesBySchedule) {
   const std::string line = "step h=16/1 d=96/64 layout=mla page=8 workers=7 batch=3q1s40_1q1s300_1q1s1";
   const std::string kernel = "step_aiter_mla_cpu(decode=persistent_paged_cpu)";
-  EXPECT_EQ(testing::stages_of(kernel, line), "write tokens schedule decode reduce");
+  EXPECT_EQ(testkit::stages_of(kernel, line), "write tokens schedule decode reduce");
   EXPECT_EQ(judge(cpu(), line, kernel).outcome, Outcome::kPassed);
   // Several rows of a request: none is made.
-  EXPECT_EQ(testing::stages_of(kernel, "step h=16/1 d=96/64 layout=mla batch=2q2s40"), "write tokens extend");
+  EXPECT_EQ(testkit::stages_of(kernel, "step h=16/1 d=96/64 layout=mla batch=2q2s40"), "write tokens extend");
 }
 
 // The seed's among them: parts counted by the last entry of a list that is longer than the batch, Q cast
@@ -205,7 +205,7 @@ TEST(Persistent, WrongStagesAreRejected) {
   using P = assay_problem;
   using T = assay_tensors;
   const std::string line = kStep + "batch=1q300_2q20_1q130 seed=4";
-  testing::expect_rejected(
+  testkit::expect_rejected(
       "step_aiter_mla_prefill_cpu",
       {
           {"q_cast", "q_by_the_scale_of_k", line, [](P& p, T&) { p.q_scale_host = 0.25f; }},

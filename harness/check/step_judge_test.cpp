@@ -26,10 +26,10 @@ const Backend& step_faults() {
   static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_step_faults.so");
   return backend;
 }
-using testing::cpu;
-using testing::dispatch;
-using testing::judge;
-using testing::stages_of;
+using testkit::cpu;
+using testkit::dispatch;
+using testkit::judge;
+using testkit::stages_of;
 
 // Decodes, extends and prefills at once: 16-bit, quantised, with a window, a cap, a bias, drafts.
 const std::string kPlain = "step h=4/2 d=64 page=4 batch=2q1s33_2q5s37_1q9 seed=3";
@@ -153,7 +153,7 @@ TEST(StepJudge, ComposedKernelsAreRightInEveryBranch) {
       {h + "batch=2q0s40", ""},
       {h + "batch=1q0s0_1q1s1_1q2s2", "write split prefill decode merge"},
   };
-  testing::expect_right({"step_unified_cpu", "step_aiter_fa_cpu"}, cases);
+  testkit::expect_right({"step_unified_cpu", "step_aiter_fa_cpu"}, cases);
 }
 
 // Chains, draft trees (with windows along their paths), local attention, padding behind the last request.
@@ -180,7 +180,7 @@ TEST(StepJudge, StagesOfSglangAreRightInEveryBranch) {
       {h + "write=off kv=fp8_e4m3:head batch=2q1s40_1q9s30_1q12", "q_cast extend"},
       {h + "batch=2q0s40", ""},
   };
-  testing::expect_right({"step_unified_cpu", "step_sglang_fa_cpu"}, cases);
+  testkit::expect_right({"step_unified_cpu", "step_sglang_fa_cpu"}, cases);
   for (const auto& [line, why] :
        {std::pair{h + "chunk=12 batch=1q9s30", "chunks of 12 tokens in pages of 8"},
         {tree + "window=5 batch=1q6s30", "over the slots of drafts"},
@@ -250,16 +250,16 @@ TEST(StepJudge, WrongStagesOfSglangAreRejected) {
       pages.push_back(std::max(0, static_cast<const int32_t*>(t.block_table.data)[i] / p.page_size));
     t.block_table.data = pages.data();
   };
-  testing::expect_rejected(
+  testkit::expect_rejected(
       "step_sglang_fa_cpu",
       {
           {"prefix", "sees_drafts", tree,
-           [](P& p, T& t) { t.kv_len = testing::list_of(p.kv_len, p.requests); }},
+           [](P& p, T& t) { t.kv_len = testkit::list_of(p.kv_len, p.requests); }},
           {"prefix", "causal_context", tree, [](P& p, T&) { p.mask = ASSAY_MASK_CAUSAL; }},
           {"prefix", "sink_of_its_own", tree,
            [](P& p, T& t) {
              static std::vector<float> ones(static_cast<size_t>(p.heads_q), 2.0f);
-             p.has_sinks = 1, t.sinks = testing::list_of(ones.data(), p.heads_q);
+             p.has_sinks = 1, t.sinks = testkit::list_of(ones.data(), p.heads_q);
            }},
           {"prefix", "scale_twice", tree, [](P& p, T&) { p.softmax_scale *= p.softmax_scale; }},
           {"prefix", "first_table", tree, [](P&, T& t) { t.block_table.stride[0] = 0; }},
@@ -267,14 +267,14 @@ TEST(StepJudge, WrongStagesOfSglangAreRejected) {
            [](P& p, T& t) {
              static std::vector<uint8_t> ones;
              ones.assign(static_cast<size_t>(p.total_q * p.max_q_len), 1);
-             t.tree_mask = testing::list_of(ones.data(), p.total_q * p.max_q_len);
+             t.tree_mask = testkit::list_of(ones.data(), p.total_q * p.max_q_len);
            }},
           {"prefix", "sees_steps_before", step,
            [](P& p, T& t) {
              static std::vector<int32_t> lengths;
              lengths.clear();
              for (int32_t r = 0; r < p.requests; ++r) lengths.push_back(p.kv_len[r] - p.q_len[r]);
-             t.kv_len = testing::list_of(lengths.data(), p.requests);
+             t.kv_len = testkit::list_of(lengths.data(), p.requests);
            }},
           {"drafts", "new_alone", step, [](P& p, T&) { p.drafted = 0; }},
           {"drafts", "a_step_less", step, [](P& p, T&) { --p.drafted; }},
@@ -286,7 +286,7 @@ TEST(StepJudge, WrongStagesOfSglangAreRejected) {
              lengths.clear();
              for (int64_t i = 0; i < t.kv_len.shape[0]; ++i)
                lengths.push_back(static_cast<const int32_t*>(t.kv_len.data)[i] - 1);
-             t.kv_len = testing::list_of(lengths.data(), p.total_q);
+             t.kv_len = testkit::list_of(lengths.data(), p.total_q);
            }},
           // The seed's scales of requests, taken for those of the requests that a stage makes of rows.
           {"draft", "descale_of_requests", scaled,

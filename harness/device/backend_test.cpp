@@ -110,7 +110,7 @@ TEST(Backend, TestBackendsAreNotInstalled) {
 
 TEST(Call, ExceptionsBecomeStatuses) {
   const Backend backend = Backend::load(test_library("fake"));
-  const Problem problem = testing::small_problem();
+  const Problem problem = testkit::small_problem();
   const Inputs inputs = build_inputs(problem);
   DeviceCase device(backend, inputs, {});
   const auto run = [&](const char* kernel) {
@@ -125,7 +125,7 @@ TEST(Call, ExceptionsBecomeStatuses) {
 
 TEST(Call, SupportsAndArithmetic) {
   const Backend backend = Backend::load(test_library("fake"));
-  const Problem problem = testing::small_problem();
+  const Problem problem = testkit::small_problem();
   const ProblemView view(problem);
   const assay_device device = backend.device(0);
   EXPECT_TRUE(call_supports(*backend.find("paged_ok_fake"), view.get(), nullptr, device).ok());
@@ -141,7 +141,7 @@ TEST(Call, SupportsAndArithmetic) {
 
 TEST(Call, ADeclarationThatChangesNothingIsTheDefaults) {
   const Backend backend = Backend::load(test_library("fake"));
-  const Problem problem = testing::small_problem();
+  const Problem problem = testkit::small_problem();
   const ProblemView view(problem);
   assay_arithmetic a{};
   EXPECT_TRUE(call_arithmetic(backend, *backend.find("paged_defaults_fake"), view.get(), a));
@@ -153,7 +153,7 @@ TEST(Call, ADeclarationThatChangesNothingIsTheDefaults) {
 TEST(Call, SupportsSeesStrides) {
   const Backend backend = Backend::load(test_library("fake"));
   const assay_kernel& kernel = *backend.find("paged_packedonly_fake");
-  Problem problem = testing::small_problem();
+  Problem problem = testkit::small_problem();
   const Inputs packed = build_inputs(problem);
   problem.strided.q = true;
   const Inputs strided = build_inputs(problem);
@@ -167,7 +167,7 @@ TEST(Call, SupportsSeesStrides) {
 
 // One kernel on the small case.
 struct OneCall {
-  explicit OneCall(const std::string& name, const Problem& problem = testing::small_problem())
+  explicit OneCall(const std::string& name, const Problem& problem = testkit::small_problem())
       : kernel(*backend.find(name)),
         inputs(build_inputs(problem)),
         device(backend, inputs, call_workspace(kernel, inputs.view->get())) {}

@@ -24,7 +24,7 @@ class DeviceCaseTest : public ::testing::Test {
 };
 
 TEST_F(DeviceCaseTest, UploadsEveryOperandAndKeepsNullNull) {
-  const Inputs inputs = build_inputs(testing::small_problem());
+  const Inputs inputs = build_inputs(testkit::small_problem());
   const DeviceCase device(backend_, inputs, {0});
   for (int i = 0; i < kOperandCount; ++i) {
     const auto op = static_cast<Operand>(i);
@@ -50,7 +50,7 @@ TEST_F(DeviceCaseTest, UploadsEveryOperandAndKeepsNullNull) {
 }
 
 TEST_F(DeviceCaseTest, ViewsIntoOneAllocationStayTogether) {
-  Problem problem = testing::small_problem();
+  Problem problem = testkit::small_problem();
   problem.storage = Storage::kInterleaved;
   const Inputs inputs = build_inputs(problem);
   const DeviceCase device(backend_, inputs, {0});
@@ -61,7 +61,7 @@ TEST_F(DeviceCaseTest, ViewsIntoOneAllocationStayTogether) {
 }
 
 TEST_F(DeviceCaseTest, OutputsAndWorkspaceArePoisonedAgain) {
-  const Inputs inputs = build_inputs(testing::small_problem());
+  const Inputs inputs = build_inputs(testkit::small_problem());
   DeviceCase device(backend_, inputs, {100});
   const assay_tensors& t = *device.tensors();
   ASSERT_NE(t.workspace.data, nullptr);
@@ -80,7 +80,7 @@ TEST_F(DeviceCaseTest, OutputsAndWorkspaceArePoisonedAgain) {
 }
 
 TEST_F(DeviceCaseTest, PoisonOfTheWorkspaceFollowsTheInputs) {
-  Inputs inputs = build_inputs(testing::small_problem());
+  Inputs inputs = build_inputs(testkit::small_problem());
   repoison(inputs, Poison::kLow);
   DeviceCase device(backend_, inputs, {64});
   const float held = static_cast<const float*>(device.tensors()->workspace.data)[3];
@@ -91,7 +91,7 @@ TEST_F(DeviceCaseTest, PoisonOfTheWorkspaceFollowsTheInputs) {
 }
 
 TEST_F(DeviceCaseTest, TensorsSayWhatAKernelMayDo) {
-  const Inputs attention = build_inputs(testing::small_problem());
+  const Inputs attention = build_inputs(testkit::small_problem());
   const DeviceCase device(backend_, attention, {16});
   const assay_tensors& t = *device.tensors();
   EXPECT_EQ(t.q.role, ASSAY_ROLE_IN);
@@ -100,7 +100,7 @@ TEST_F(DeviceCaseTest, TensorsSayWhatAKernelMayDo) {
   EXPECT_EQ(t.lse.role, ASSAY_ROLE_OUT);
   EXPECT_EQ(t.workspace.role, ASSAY_ROLE_OUT);
   EXPECT_EQ(t.sinks.role, ASSAY_ROLE_NONE);
-  Problem write = testing::small_problem();
+  Problem write = testkit::small_problem();
   write.op = ASSAY_OP_CACHE_WRITE;
   write.k_format = write.v_format = ASSAY_INT8;
   write.k_scale = ASSAY_SCALE_TOKEN_HEAD, write.v_scale = ASSAY_SCALE_HEAD;
@@ -113,7 +113,7 @@ TEST_F(DeviceCaseTest, TensorsSayWhatAKernelMayDo) {
 }
 
 TEST_F(DeviceCaseTest, NamesChangedOutputsOtherThanTheWorkspace) {
-  const Inputs inputs = build_inputs(testing::small_problem());
+  const Inputs inputs = build_inputs(testkit::small_problem());
   DeviceCase device(backend_, inputs, {16});
   static_cast<char*>(device.tensors()->workspace.data)[3] ^= 1;
   EXPECT_THAT(device.changed_outputs(), IsEmpty());
@@ -123,7 +123,7 @@ TEST_F(DeviceCaseTest, NamesChangedOutputsOtherThanTheWorkspace) {
 }
 
 TEST_F(DeviceCaseTest, NamesChangedInputsAndBrokenGuards) {
-  const Inputs inputs = build_inputs(testing::small_problem());
+  const Inputs inputs = build_inputs(testkit::small_problem());
   DeviceCase device(backend_, inputs, {16});
   const assay_tensors& t = *device.tensors();
   static_cast<char*>(t.v.data)[5] ^= 1;
@@ -139,7 +139,7 @@ TEST_F(DeviceCaseTest, NamesChangedInputsAndBrokenGuards) {
 }
 
 TEST_F(DeviceCaseTest, UploadTakesTheCurrentContents) {
-  Inputs inputs = build_inputs(testing::small_problem());
+  Inputs inputs = build_inputs(testkit::small_problem());
   DeviceCase device(backend_, inputs, {0});
   inputs.buffers[static_cast<int>(Operand::kQ)].payload()[0] ^= std::byte{1};
   EXPECT_THAT(device.changed_inputs(), ElementsAre(HasSubstr("q (first at byte 0")));

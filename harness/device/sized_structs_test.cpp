@@ -53,7 +53,7 @@ TEST_P(SizedStructs, AreFilledNoFurtherThanTheCallerSays) {
   size_t asked = 0;
   const assay_device device = backend.device(0);
   for (const assay_kernel* kernel : backend.kernels()) {
-    Problem problem = testing::small_problem(op_of(kernel->op).whole_context ? kernel->op : ASSAY_OP_PAGED);
+    Problem problem = testkit::small_problem(op_of(kernel->op).whole_context ? kernel->op : ASSAY_OP_PAGED);
     problem.source_format = ASSAY_BF16;
     const ProblemView attention(problem);
     assay_problem view = *attention.get();

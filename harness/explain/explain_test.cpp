@@ -320,18 +320,18 @@ TEST(Explain, SaysSoOnlyWhereItKnows) {
   EXPECT_THAT(text(0.42, 0.1),
               HasSubstr("so        none of the known causes: the best of them explains 42 %"));
   EXPECT_THAT(text(0.95, 0.1),
-              testing::AllOf(HasSubstr("so        the exponential"), testing::Not(HasSubstr("\nor "))));
-  EXPECT_THAT(text(1, 1), testing::AllOf(HasSubstr("so        the exponential"), HasSubstr("\nor        "),
-                                         HasSubstr("cannot tell them apart")));
+              ::testing::AllOf(HasSubstr("so        the exponential"), ::testing::Not(HasSubstr("\nor "))));
+  EXPECT_THAT(text(1, 1), ::testing::AllOf(HasSubstr("so        the exponential"), HasSubstr("\nor        "),
+                                           HasSubstr("cannot tell them apart")));
   EXPECT_EQ(explanation_json(x, p)["sure"], true);
   EXPECT_EQ(explanation_json(x, p)["equally_good"], 2);
   // Two that predict the same are one answer.
   text(1, 1);
   x.ranking.list[1].same_as_first = true;
   EXPECT_THAT(explanation_text(x, p, 5, false),
-              testing::AllOf(HasSubstr("so        the exponential"),
-                             HasSubstr("the same as: the LSE, or the logarithm in it, is in base 2"),
-                             testing::Not(HasSubstr("\nor "))));
+              ::testing::AllOf(HasSubstr("so        the exponential"),
+                               HasSubstr("the same as: the LSE, or the logarithm in it, is in base 2"),
+                               ::testing::Not(HasSubstr("\nor "))));
   // Four fifths are enough only where what is left is no more than legal rounding, of 10 and of 5.
   EXPECT_THAT(text(0.85, 0.1), HasSubstr("so        none of the known causes"));
   x.ranking.list = {{"precision.exp", "how", 0.75, 0.85, 0, false}};

@@ -34,7 +34,7 @@ std::vector<uint64_t> codes(const Inputs& inputs, Operand operand) {
   return list;
 }
 
-class OpInputs : public testing::TestWithParam<std::string_view> {};
+class OpInputs : public ::testing::TestWithParam<std::string_view> {};
 
 TEST_P(OpInputs, FollowTheRoles) {
   const Problem p = make_problem(parse_scenario(GetParam()));
@@ -106,7 +106,7 @@ TEST(ValuesToQuantise, AreFinite) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, OpInputs, testing::ValuesIn(every_example()));
+INSTANTIATE_TEST_SUITE_P(Examples, OpInputs, ::testing::ValuesIn(every_example()));
 
 }  // namespace
 }  // namespace assay

@@ -8,7 +8,7 @@
 namespace assay {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 const std::string kFakeNvml = ASSAY_BINARY_DIR "/testing/libassay_fake_nvml.so";
 const std::string kFakeAmdSmi = ASSAY_BINARY_DIR "/testing/libassay_fake_amd_smi.so";
 

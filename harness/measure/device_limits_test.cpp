@@ -14,8 +14,8 @@
 namespace assay {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 int fake_bandwidth(int32_t op, int64_t bytes, double* rate, char*, size_t) {
   *rate = op == 0 ? 10e9 : static_cast<double>(bytes);
@@ -51,10 +51,11 @@ TEST(Limits, MeasuredThroughTheBackendAndMissingOnesNamed) {
   };
   const MeasuredLimits infinite = measure_limits(b, d);
   EXPECT_EQ(infinite.limits.read_bytes_per_s, 0) << "a share of infinity says nothing";
-  EXPECT_THAT(infinite.missing, testing::Contains(HasSubstr("read_bytes_per_s: measure_bandwidth of backend "
-                                                            "fake answered status 0 and inf")));
+  EXPECT_THAT(infinite.missing,
+              ::testing::Contains(HasSubstr("read_bytes_per_s: measure_bandwidth of backend "
+                                            "fake answered status 0 and inf")));
   b.measure_bandwidth = nullptr;
-  EXPECT_THAT(measure_limits(b, d).missing, testing::SizeIs(4));
+  EXPECT_THAT(measure_limits(b, d).missing, ::testing::SizeIs(4));
 }
 
 TEST(Limits, TheLongerOfTwoTimesIsTheLimit) {

@@ -16,11 +16,11 @@
 namespace assay {
 namespace {
 
-using testing::Contains;
-using testing::Each;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 const std::string kLibrary = ASSAY_BINARY_DIR "/testing/libassay_fake_catalogue.so";
 
@@ -155,7 +155,7 @@ TEST(Campaign, ControlsMayNotBeRejectedForTheirO) {
 
 TEST(Campaign, LegalVariantsPassAndWhatIsNotLegalIsAFalseAlarm) {
   const Result good = run({"legal", "legal_too"}, 24);
-  EXPECT_TRUE(good.goals.hold()) << testing::PrintToString(good.goals.missed);
+  EXPECT_TRUE(good.goals.hold()) << ::testing::PrintToString(good.goals.missed);
   EXPECT_GE(good.goals.legal, 24);
   EXPECT_THAT(good.score.false_alarms, IsEmpty());
   EXPECT_GT(largest_of(good.score.variants[0].o_ratios), 0);
@@ -195,7 +195,7 @@ TEST(Campaign, TextFitsAndJsonHoldsEverything) {
   std::vector<size_t> widths;
   for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
     widths.push_back(end - at);
-  EXPECT_THAT(widths, Each(testing::Le(160u)));
+  EXPECT_THAT(widths, Each(::testing::Le(160u)));
   const nlohmann::json j = score_json(r.catalogue, r.plan, r.options, r.score);
   EXPECT_EQ(j["faults"][0]["name"], "halved");
   EXPECT_EQ(j["faults"][0]["kill_rate"]["our_rules_our_inputs"], 1.0);

@@ -15,9 +15,9 @@
 namespace assay {
 namespace {
 
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 struct Bench {
   explicit Bench(const std::string& line) : problem(make_problem(parse_scenario(line))), peer_case(problem) {}

@@ -15,7 +15,7 @@
 namespace assay {
 namespace {
 
-Problem small() {
+Problem small_view() {
   Problem p;
   p.heads_q = 4;
   p.heads_kv = 2;
@@ -28,7 +28,7 @@ Problem small() {
 }
 
 TEST(ProblemView, CarriesEveryField) {
-  Problem p = small();
+  Problem p = small_view();
   p.mask = ASSAY_MASK_FULL;
   p.head_dim_v = 8;
   p.q_format = ASSAY_FP16;
@@ -88,7 +88,7 @@ TEST(ProblemView, CarriesEveryField) {
 }
 
 TEST(ProblemView, CarriesWhatOfMetadataOpsTheOpTakes) {
-  Problem p = small();
+  Problem p = small_view();
   p.pages.clear();
   p.ranks = 5, p.interleave = 16, p.threshold = 4, p.token_budget = 99, p.prefix_tokens = 12;
   p.op = ASSAY_OP_DCP_LENGTHS;
@@ -111,7 +111,7 @@ struct Broken {
 };
 
 TEST(CheckProblem, RejectsEveryBrokenRule) {
-  EXPECT_NO_THROW(check_problem(small()));
+  EXPECT_NO_THROW(check_problem(small_view()));
   const std::vector<Broken> cases = {
       {"op is 1000", [](Problem& p) { p.op = 1000; }},
       {"mask is 9", [](Problem& p) { p.mask = 9; }},
@@ -210,7 +210,7 @@ TEST(CheckProblem, RejectsEveryBrokenRule) {
       {"a prefix of -1 tokens", [](Problem& p) { p.op = ASSAY_OP_CASCADE_METADATA, p.prefix_tokens = -1; }},
   };
   for (const Broken& broken : cases) {
-    Problem p = small();
+    Problem p = small_view();
     ASSERT_EQ(p.num_blocks, 5);
     broken.breaks(p);
     try {

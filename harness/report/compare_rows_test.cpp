@@ -14,9 +14,9 @@
 namespace assay {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 Row timed(const std::string& scenario, const std::string& kernel, double us, double low, double high,
           const std::string& mode = "hot") {

@@ -12,8 +12,8 @@
 namespace assay {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 Row row(const std::string& scenario, double o, double lse, int64_t declined = 0, int64_t replayed = 8) {
   Row r;

@@ -23,8 +23,8 @@
 namespace assay {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 int widest_line(const std::string& text) {
   std::istringstream in(text);
@@ -171,7 +171,7 @@ TEST(Tally, CorrectButUselessIsSaidAndNoFailure) {
   rows[0].class_note = "useless";
   rows[1].class_note = "useless";  // wrong: counted as that
   EXPECT_THAT(tally_line(tally_of(rows)),
-              testing::EndsWith("; 1 of the passed correct but useless (class gate)"));
+              ::testing::EndsWith("; 1 of the passed correct but useless (class gate)"));
   EXPECT_FALSE(is_failure(rows[0]));
   EXPECT_THAT(format_table(rows), HasSubstr("class_note"));
   EXPECT_THAT(format_table(sample::run()), Not(HasSubstr("class_note")));
@@ -230,7 +230,7 @@ crashed   prefill_fast  prefill window=127 batch=2q512 seed=1
 )");
   EXPECT_THAT(failures_text(sample::run(), 1), HasSubstr("1 of 2 failing rows:\n"));
   EXPECT_THAT(failures_text(sample::run(), 1),
-              testing::EndsWith("--kernel paged_fast --backend cpu\n1 more are in rows.csv\n"));
+              ::testing::EndsWith("--kernel paged_fast --backend cpu\n1 more are in rows.csv\n"));
   const std::vector<Row> fine = {sample::row("a", "k", "passed")};
   EXPECT_EQ(failures_text(fine), "");
 }
@@ -304,7 +304,7 @@ TEST(JUnit, ParsesWhateverTheTextsHold) {
   std::string bytes;
   for (int b = 0; b < 256; b++) bytes += static_cast<char>(b);
   for (Row& row : rows) row.reason = row.kernel = row.suite_place = bytes;
-  const std::string path = testing::TempDir() + "report_text_test.xml";
+  const std::string path = ::testing::TempDir() + "report_text_test.xml";
   std::ofstream(path, std::ios::binary) << junit_xml(rows);
   const std::string script =
       "import sys, xml.etree.ElementTree as E; r = E.parse(sys.argv[1]).getroot(); "

@@ -20,7 +20,7 @@
 namespace assay {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
@@ -92,7 +92,7 @@ TEST(CsvLine, QuotesPerRfc4180) {
   row.scenario = "trace(a,b)";
   row.kernel = "say \"hi\"";
   row.backend = " plain ";
-  EXPECT_THAT(csv_line(row), testing::StartsWith("\"trace(a,b)\",\"say \"\"hi\"\"\", plain ,,"));
+  EXPECT_THAT(csv_line(row), ::testing::StartsWith("\"trace(a,b)\",\"say \"\"hi\"\"\", plain ,,"));
 }
 
 TEST(CsvLine, IsOneLineOfUtf8WhateverTheReasonHolds) {
@@ -221,7 +221,7 @@ TEST(ReadRows, ErrorsNamePlaceAndWhatIsAccepted) {
   };
   for (const Broken& broken : cases) {
     const std::string error = read_error(broken.text);
-    EXPECT_THAT(error, testing::StartsWith(broken.place)) << broken.what;
+    EXPECT_THAT(error, ::testing::StartsWith(broken.place)) << broken.what;
     EXPECT_THAT(error, HasSubstr(broken.message)) << broken.what;
   }
 }
@@ -237,7 +237,7 @@ TEST(ReadRows, FileThatIsNotThere) {
 }
 
 TEST(ReadRows, FromDisk) {
-  const std::string path = testing::TempDir() + "row_test_rows.csv";
+  const std::string path = ::testing::TempDir() + "row_test_rows.csv";
   const std::string text = file_of(sample::run());
   std::ofstream(path, std::ios::binary) << text << "half";
   const RowsFile file = read_rows(path);
@@ -271,7 +271,7 @@ TEST(RowJson, ErrorsNameColumnAndWhatIsAccepted) {
     }
     return "no error";
   };
-  EXPECT_THAT(error("{\"kernel\":"), testing::StartsWith("worker 0:4:11: the text ends inside the JSON"));
+  EXPECT_THAT(error("{\"kernel\":"), ::testing::StartsWith("worker 0:4:11: the text ends inside the JSON"));
   EXPECT_THAT(error("[[1]]"), HasSubstr("row is an array; expected an object of columns"));
   EXPECT_THAT(error(R"({"kernal":"x"})"),
               HasSubstr("row: field 'kernal' is unknown; expected scenario, kernel,"));

@@ -13,7 +13,7 @@
 namespace assay {
 namespace {
 
-std::map<std::string, std::string> words(const assay_arithmetic& a, Problem p = testing::small_problem()) {
+std::map<std::string, std::string> words(const assay_arithmetic& a, Problem p = testkit::small_problem()) {
   std::map<std::string, std::string> all;
   for (const auto& [name, text] : arithmetic_words(p, a)) all[name] = text;
   return all;
@@ -66,7 +66,7 @@ TEST(ArithmeticWords, SayWhatIsDeclared) {
 }
 
 TEST(ArithmeticWords, SayWhatIsRare) {
-  Problem p = testing::small_problem();
+  Problem p = testkit::small_problem();
   p.softcap = 20;
   p.alibi = ASSAY_ALIBI_LINEAR;
   auto w = words(default_arithmetic(), p);
@@ -119,14 +119,14 @@ TEST(ArithmeticWords, ALongChainOfANarrowAccumulatorMayLoseAll) {
   a.tile_keys = 0;
   a.order_declared = 0;
   a.splits = 1;
-  Problem p = testing::small_problem();
+  Problem p = testkit::small_problem();
   p.requests = {{1, 131072}};
   EXPECT_NE(words(a, p)["growth"].find("may lose all"), std::string::npos);
   EXPECT_EQ(words(default_arithmetic(), p)["growth"].find("may lose all"), std::string::npos);
 }
 
 TEST(ArithmeticJson, HoldsEveryFieldByName) {
-  const nlohmann::json j = arithmetic_json(testing::small_problem(), hopper_fp8());
+  const nlohmann::json j = arithmetic_json(testkit::small_problem(), hopper_fp8());
   EXPECT_EQ(j["qk"]["kind"], "block");
   EXPECT_EQ(j["pv"]["mantissa_bits"], 13);
   EXPECT_EQ(j["p_format"], "fp8_e4m3");
@@ -134,7 +134,7 @@ TEST(ArithmeticJson, HoldsEveryFieldByName) {
   EXPECT_EQ(j["dequant_format"], "bf16");
   EXPECT_TRUE(j["order_declared"].get<bool>());
   EXPECT_GT(j["growth"].get<double>(), 0);
-  EXPECT_EQ(arithmetic_json(testing::small_problem(), default_arithmetic())["dequant_format"], "none");
+  EXPECT_EQ(arithmetic_json(testkit::small_problem(), default_arithmetic())["dequant_format"], "none");
 }
 
 }  // namespace

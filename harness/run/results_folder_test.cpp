@@ -18,9 +18,9 @@ namespace assay {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class Folder : public testing::Test {
+class Folder : public ::testing::Test {
  protected:
   fs::path root = fs::temp_directory_path() / ("assay_folder_test_" + std::to_string(getpid()));
   void SetUp() override { fs::create_directories(root); }
@@ -158,7 +158,7 @@ TEST_F(Folder, AnotherRunIsRefusedWithWhatDiffers) {
   const std::string e = error_of([&] { ResultsFolder::resume(path("run"), other); });
   EXPECT_THAT(e, HasSubstr("kernels: [\"a\",\"b\"] there, [\"a\"] here"));
   EXPECT_THAT(e, HasSubstr("seed: null there, 7 here"));
-  EXPECT_THAT(e, testing::Not(HasSubstr("cases_fingerprint")));
+  EXPECT_THAT(e, ::testing::Not(HasSubstr("cases_fingerprint")));
 }
 
 TEST_F(Folder, UsedAndForeignFoldersAreNotTouched) {

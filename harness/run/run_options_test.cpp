@@ -56,8 +56,8 @@ TEST(Selection, CasesLargerThanAskedForAreLeftOutAndCounted) {
   o.largest = 20 * 4 * 112;
   CaseStream stream(o);
   EXPECT_THAT(lines_of(stream),
-              testing::ElementsAre(testing::HasSubstr("1q1s10"), testing::HasSubstr("1q1s20"),
-                                   testing::HasSubstr("quantize_int8")));
+              ::testing::ElementsAre(::testing::HasSubstr("1q1s10"), ::testing::HasSubstr("1q1s20"),
+                                     ::testing::HasSubstr("quantize_int8")));
   EXPECT_EQ(stream.too_large(), 1);
   EXPECT_EQ(count_cases(o).cases, 3);
 
@@ -85,7 +85,7 @@ TEST(Selection, TooLargeCasesBelongToOneShardAndTakeNothingFromTheLimit) {
   o.limit = 2;
   CaseStream limited(o);
   EXPECT_THAT(lines_of(limited),
-              testing::ElementsAre(testing::HasSubstr("1q1s5 "), testing::HasSubstr("1q1s6 ")));
+              ::testing::ElementsAre(::testing::HasSubstr("1q1s5 "), ::testing::HasSubstr("1q1s6 ")));
 }
 
 TEST(Options, RoundTripThroughJson) {
@@ -119,7 +119,7 @@ TEST(Options, DamagedJsonNamesTheKey) {
     FAIL();
   } catch (const InputError& e) {
     EXPECT_THAT(e.what(),
-                testing::HasSubstr("run.json: options: field 'limit' is 'many'; expected a whole number"));
+                ::testing::HasSubstr("run.json: options: field 'limit' is 'many'; expected a whole number"));
   }
 }
 

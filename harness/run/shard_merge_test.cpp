@@ -19,9 +19,9 @@ namespace assay {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class Merge : public testing::Test {
+class Merge : public ::testing::Test {
  protected:
   fs::path root = fs::temp_directory_path() / ("assay_merge_test_" + std::to_string(getpid()));
   void SetUp() override {

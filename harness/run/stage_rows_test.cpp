@@ -60,8 +60,8 @@ TEST(StagesInPlace, RunsAndTheirWorkAreThoseOfTheParts) {
   std::vector<std::string> places;
   for (const StagesInPlace::Run& run : stages.runs()) places.push_back(run.place);
   EXPECT_THAT(places,
-              testing::ElementsAre("write", "split", "prefill", "chunks", "window", "extend", "gather",
-                                   "context", "gather", "context", "merge", "merge", "decode", "merge"));
+              ::testing::ElementsAre("write", "split", "prefill", "chunks", "window", "extend", "gather",
+                                     "context", "gather", "context", "merge", "merge", "decode", "merge"));
   double pairs = 0;  // of row and key; decodes see all, extends context and themselves
   for (const StagesInPlace::Run& run : stages.runs()) pairs += static_cast<double>(run.work.visible_pairs);
   EXPECT_EQ(pairs, 2 * 300 + 9 * 21 + 45 + 78);
@@ -102,11 +102,11 @@ TEST(StageRows, EveryStageThatRunsHasOne) {
     EXPECT_GT(row.gbytes_per_s, 0) << row.kernel;
     EXPECT_EQ(whole_kernel(row.kernel), "step_aiter_fa_cpu");
   }
-  EXPECT_THAT(names, testing::UnorderedElementsAre("step_aiter_fa_cpu:write", "step_aiter_fa_cpu:split",
-                                                   "step_aiter_fa_cpu:prefill", "step_aiter_fa_cpu:chunks",
-                                                   "step_aiter_fa_cpu:window", "step_aiter_fa_cpu:extend",
-                                                   "step_aiter_fa_cpu:gather", "step_aiter_fa_cpu:context",
-                                                   "step_aiter_fa_cpu:merge", "step_aiter_fa_cpu:decode"));
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("step_aiter_fa_cpu:write", "step_aiter_fa_cpu:split",
+                                                     "step_aiter_fa_cpu:prefill", "step_aiter_fa_cpu:chunks",
+                                                     "step_aiter_fa_cpu:window", "step_aiter_fa_cpu:extend",
+                                                     "step_aiter_fa_cpu:gather", "step_aiter_fa_cpu:context",
+                                                     "step_aiter_fa_cpu:merge", "step_aiter_fa_cpu:decode"));
 }
 
 TEST(StageRows, TheWholeIsWhatStandsBeforeTheStage) {

@@ -18,7 +18,7 @@ namespace assay {
 namespace {
 
 using Kind = WorkerProcess::Event::Kind;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // A worker as a script, which knows its secret: say MESSAGE.
 struct Shell {

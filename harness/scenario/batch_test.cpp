@@ -7,7 +7,7 @@
 namespace assay {
 namespace {
 
-using testing::StartsWith;
+using ::testing::StartsWith;
 
 const SourcePlace kPlace{"b.suite", 2, 5};
 

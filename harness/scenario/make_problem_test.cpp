@@ -172,7 +172,7 @@ TEST(MakeProblem, TraceWithoutItsFile) {
     problem_of("paged batch=trace(no_such_file.csv,step=1)");
     FAIL();
   } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("no_such_file.csv"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("no_such_file.csv"));
   }
 }
 

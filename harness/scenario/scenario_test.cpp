@@ -14,8 +14,8 @@
 namespace assay {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 std::string canonical(std::string_view line) { return print(parse_scenario(line)); }
 

@@ -12,7 +12,7 @@
 namespace assay {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 struct TextAxis {
   std::string name;

@@ -19,9 +19,9 @@
 namespace assay {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 namespace fs = std::filesystem;
 
 Suite suite_of(const std::string& text) { return Suite::from_text(text, {"t.suite", 1, 1}); }
@@ -351,7 +351,7 @@ TEST(SuiteText, HugeWordsGiveShortMessages) {
 }
 
 TEST(SuiteFiles, PipesAndDevicesAreRefused) {
-  const std::string pipe = testing::TempDir() + fmt::format("assay_suite_test_{}.suite", getpid());
+  const std::string pipe = ::testing::TempDir() + fmt::format("assay_suite_test_{}.suite", getpid());
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   for (const std::string& path : {pipe, std::string("/dev/zero")}) {
     try {

@@ -181,7 +181,7 @@ TEST(TraceFile, UnknownExtensionAndMissingFile) {
       InputError);
   EXPECT_THROW(read_trace("no/such/file.csv"), InputError);
   EXPECT_THROW(read_trace("."), InputError);
-  const std::string pipe = testing::TempDir() + fmt::format("assay_trace_test_{}.csv", getpid());
+  const std::string pipe = ::testing::TempDir() + fmt::format("assay_trace_test_{}.csv", getpid());
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   try {
     read_trace(pipe);

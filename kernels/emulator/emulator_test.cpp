@@ -18,7 +18,7 @@ namespace gpu::emulator {
 namespace {
 
 using planted::kThreads;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Memory of a call. Everything lies in one allocation with room between, so that an access that goes astray
 // hits memory that is there: it must be found, not crash.
@@ -92,7 +92,7 @@ TEST(Clean, Atomics) {
   ASSERT_EQ(text_after(m.run(planted::atomics)), "clean");
   uint32_t whole[4];
   std::memcpy(whole, m.out(), sizeof whole);
-  EXPECT_THAT(whole, testing::ElementsAre(3u * 4 * kThreads, 4u * kThreads - 1, 7u, 9u));
+  EXPECT_THAT(whole, ::testing::ElementsAre(3u * 4 * kThreads, 4u * kThreads - 1, 7u, 9u));
   EXPECT_EQ(m.out()[4], 0.5f * 4 * kThreads);
 }
 
@@ -195,7 +195,7 @@ int planted_line(const std::string& name) {
   return 0;
 }
 
-class Defects : public testing::TestWithParam<Defect> {};
+class Defects : public ::testing::TestWithParam<Defect> {};
 
 TEST_P(Defects, IsFoundAndNamed) {
   const Defect& d = GetParam();
@@ -206,7 +206,7 @@ TEST_P(Defects, IsFoundAndNamed) {
     EXPECT_EQ(text, "clean");
     return;
   }
-  EXPECT_THAT(text, testing::StartsWith(std::string(name_of(d.kind)) + " in "));
+  EXPECT_THAT(text, ::testing::StartsWith(std::string(name_of(d.kind)) + " in "));
   if (const int line = planted_line(d.name); line > 0) {
     EXPECT_THAT(text, HasSubstr("planted_defects.cu:" + std::to_string(line)));
     EXPECT_THAT(text, HasSubstr(std::string(d.name) + "_kernel"));
@@ -215,7 +215,7 @@ TEST_P(Defects, IsFoundAndNamed) {
   EXPECT_EQ(text_after(m.run(planted::block_sum)), "clean");
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, Defects, testing::ValuesIn(kDefects),
+INSTANTIATE_TEST_SUITE_P(Every, Defects, ::testing::ValuesIn(kDefects),
                          [](const auto& info) { return std::string(info.param.name); });
 
 #ifdef ASSAY_EMULATOR_CHECK

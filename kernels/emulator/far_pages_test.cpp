@@ -94,7 +94,7 @@ struct Call {
   }
 };
 
-class FarPages : public testing::TestWithParam<const char*> {};
+class FarPages : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(FarPages, GiveTheBitsOfPagesSideBySide) {
   void* library =
@@ -134,6 +134,6 @@ TEST_P(FarPages, GiveTheBitsOfPagesSideBySide) {
   munmap(space, 2 * kBytes);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, FarPages, testing::Values("emu32", "emu64"));
+INSTANTIATE_TEST_SUITE_P(Backends, FarPages, ::testing::Values("emu32", "emu64"));
 
 }  // namespace

@@ -21,7 +21,7 @@ namespace {
 using products::Format;
 using products::kSize;
 
-class Matrix : public testing::TestWithParam<Format> {
+class Matrix : public ::testing::TestWithParam<Format> {
  protected:
   void resize(int count) {
     count_ = count;
@@ -208,9 +208,10 @@ TEST_P(Matrix, NotFiniteNumbersStayInTheirRowsAndColumns) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, Matrix, testing::Values(Format::bf16, Format::fp16), [](const auto& info) {
-  return std::string(info.param == Format::bf16 ? "bf16" : "fp16");
-});
+INSTANTIATE_TEST_SUITE_P(Formats, Matrix, ::testing::Values(Format::bf16, Format::fp16),
+                         [](const auto& info) {
+                           return std::string(info.param == Format::bf16 ? "bf16" : "fp16");
+                         });
 
 }  // namespace
 }  // namespace gpu::emulator

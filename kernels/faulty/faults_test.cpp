@@ -121,7 +121,7 @@ bool may_differ_unreached(const Row& row) {
   return row.equivalent || row.switches.page_swapped != Pick::kNone;
 }
 
-class FaultStage : public testing::TestWithParam<std::string> {};
+class FaultStage : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(FaultStage, DiffersWhereItIsReachedAndNowhereElse) {
   constexpr int kMissesLookedAt = 3;
@@ -149,8 +149,8 @@ TEST_P(FaultStage, DiffersWhereItIsReachedAndNowhereElse) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FaultStage,
-                         testing::Values("metadata", "mask", "addressing", "dequant", "scores", "softmax",
-                                         "values", "merge", "output", "state"),
+                         ::testing::Values("metadata", "mask", "addressing", "dequant", "scores", "softmax",
+                                           "values", "merge", "output", "state"),
                          [](const auto& info) { return info.param; });
 
 const Row& fault(const std::string& name) {
@@ -211,7 +211,7 @@ TEST(FaultMemory, AWildFetchIsAStatusNotACrash) {
   CaseRun run("paged h=2/1 d=64 page=16 batch=1q1s20_1q1s100 seed=3");
   const CaseRun::Left left = run.run(row);
   EXPECT_EQ(left.status, ASSAY_FAILED);
-  EXPECT_THAT(left.error, testing::HasSubstr("request 0 fetches a page behind its last one"));
+  EXPECT_THAT(left.error, ::testing::HasSubstr("request 0 fetches a page behind its last one"));
 }
 
 // A control is right by construction: the judge accepts it where it is reached (mutants campaigns), and it is

@@ -39,7 +39,7 @@ TEST(Divide, EveryMantissaAtEveryTie) {
         float scale = v / at;
         for (int i = 0; i < 6; ++i) scale = std::nextafter(scale, 0.0f);
         for (int i = 0; i < 12; ++i, scale = std::nextafter(scale, INFINITY)) expect_codes(v, scale);
-        if (testing::Test::HasFatalFailure()) return;
+        if (::testing::Test::HasFatalFailure()) return;
       }
     }
 }

@@ -15,7 +15,7 @@
 namespace assay_gpu {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 struct Case {
   assay_problem p{};

@@ -16,12 +16,12 @@
 
 namespace assay::attacks {
 
-using testing::arithmetic;
-using testing::DenseCase;
-using testing::Family;
-using testing::Habits;
-using testing::make_case;
-using testing::tensor_core;
+using testkit::arithmetic;
+using testkit::DenseCase;
+using testkit::Family;
+using testkit::Habits;
+using testkit::make_case;
+using testkit::tensor_core;
 
 struct Attack {
   const char* name;
@@ -45,7 +45,7 @@ struct Ratios {
   }
 };
 
-inline Ratios ratios(const BoundedAttention& b, const testing::Emulation& e) {
+inline Ratios ratios(const BoundedAttention& b, const testkit::Emulation& e) {
   Ratios r;
   const auto look = [](double& worst, double got, double expected, double bound) {
     if (got != expected && std::isfinite(bound)) worst = std::max(worst, std::fabs(got - expected) / bound);
@@ -72,8 +72,8 @@ inline Outcome run(const Attack& a) {
   for (int seed = 0; seed < a.seeds; ++seed) {
     const DenseCase c = a.data(static_cast<uint64_t>(seed));
     const DenseCase kernels = a.taken ? a.taken(c) : c;
-    const testing::Emulation e =
-        testing::Emulator(kernels, a.kernel, testing::Mutant::kNone, static_cast<uint64_t>(seed), a.habits)
+    const testkit::Emulation e =
+        testkit::Emulator(kernels, a.kernel, testkit::Mutant::kNone, static_cast<uint64_t>(seed), a.habits)
             .run();
     out.matrix.add(ratios(bounded_attention(c.problem, c.host(), c.rows(), a.declared), e));
     out.elementwise.add(ratios(bounded_attention_elementwise(c.problem, c.host(), c.rows(), a.declared), e));

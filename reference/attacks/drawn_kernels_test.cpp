@@ -17,7 +17,7 @@ namespace assay::attacks {
 namespace {
 
 using campaign::Draws;
-using testing::Class;
+using testkit::Class;
 
 constexpr uint64_t kStreamDrawn = 99;
 constexpr double kLargestLogit = 4;  // of a sink, standard deviation
@@ -103,7 +103,7 @@ void draw_exponential(Draws& d, Drawn& drawn) {
 
 Drawn draw(uint64_t seed) {
   Draws d(seed, kStreamDrawn);
-  static const std::vector<Class> classes = testing::classes();
+  static const std::vector<Class> classes = testkit::classes();
   Class c = d.one_of(std::span(classes));
   const auto dims = d.one_of<int32_t>({1, 2, 4, 8, 16, 32, 40, 64});
   const auto keys = static_cast<int32_t>(d.log_uniform(1, d.chance(0.1) ? 4000 : 500));
@@ -143,7 +143,7 @@ TEST(DrawnKernels, StayWithinTheirBoundsOnStructuredData) {
   for (uint64_t seed = first; seed < first + (whole ? 120'000 : 2'000); ++seed) {
     const Drawn a = draw(seed);
     const DenseCase& c = a.data;
-    const testing::Emulation e = testing::Emulator(c, a.kernel, testing::Mutant::kNone, seed, a.habits).run();
+    const testkit::Emulation e = testkit::Emulator(c, a.kernel, testkit::Mutant::kNone, seed, a.habits).run();
     const BoundedAttention matrix = bounded_attention(c.problem, c.host(), c.rows(), a.arithmetic);
     // Scores beyond fp32 and chains that nothing is claimed of: untrusted, never judged.
     if (matrix.growth > 1 || !std::all_of(e.o.begin(), e.o.end(), [](double x) { return std::isfinite(x); }))

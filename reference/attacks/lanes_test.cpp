@@ -18,7 +18,7 @@ constexpr int64_t kKeys = 1 << 18, kLanes = 16;
 constexpr int32_t kValues = 8;
 
 // One row as such a kernel computes it, against the exact largest score: fp32 from the weights on.
-std::vector<double> by_lanes(const testing::DenseCase& c) {
+std::vector<double> by_lanes(const testkit::DenseCase& c) {
   std::vector<double> score(kKeys);
   double top = -1e300;
   for (int64_t j = 0; j < kKeys; ++j) {
@@ -51,7 +51,7 @@ std::vector<double> by_lanes(const testing::DenseCase& c) {
 }
 
 TEST(Lanes, HoldMoreThanPrefixesOfTheRow) {
-  testing::DenseCase c = testing::make_case(testing::Family::kNormal, 1, 1, 4, 1, ASSAY_FP32);
+  testkit::DenseCase c = testkit::make_case(testkit::Family::kNormal, 1, 1, 4, 1, ASSAY_FP32);
   Problem& p = c.problem;
   p.requests = {{1, static_cast<int32_t>(kKeys)}};
   p.head_dim_v = kValues, p.k_format = ASSAY_BF16, p.v_format = ASSAY_BF16, p.o_format = ASSAY_FP32;

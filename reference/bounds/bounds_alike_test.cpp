@@ -14,9 +14,9 @@
 namespace assay {
 namespace {
 
-using testing::DenseCase;
-using testing::Family;
-using testing::make_case;
+using testkit::DenseCase;
+using testkit::Family;
+using testkit::make_case;
 
 // Short rows are counted, long ones looked at first; keys that nobody sees are of no kind.
 TEST(Alike, KeysOfOneScoreAreCounted) {
@@ -79,7 +79,7 @@ TEST(Alike, BothFormsFindStructureInLongRows) {
   for (int64_t j = 0; j < 800; ++j)
     for (int32_t t = 0; t < 16; ++t) c.k[(10 * j + j % 7) * 16 + t] = c.k[(3 + j % 40) * 16 + t];
   c.store();
-  const assay_arithmetic a = testing::tensor_core(ASSAY_BF16, 64, 16, 25, 23);
+  const assay_arithmetic a = testkit::tensor_core(ASSAY_BF16, 64, 16, 25, 23);
   const BoundedAttention matrix = bounded_attention(c.problem, c.host(), c.rows(), a),
                          elementwise = bounded_attention_elementwise(c.problem, c.host(), c.rows(), a);
   EXPECT_GT(elementwise.p_declined, 8);
@@ -94,7 +94,7 @@ TEST(Alike, EqualScoresOfFewBitCodesShareTheirErrors) {
     for (int64_t j = 0; j < 640; ++j)
       for (int32_t t = 0; t < 32; ++t) c.k[j * 32 + t] = c.k[j / times * times * 32 + t];
     c.store();
-    assay_arithmetic a = testing::tensor_core(ASSAY_FP8_E4M3, 64, 32, 25, 23);
+    assay_arithmetic a = testkit::tensor_core(ASSAY_FP8_E4M3, 64, 32, 25, 23);
     a.order_declared = 1;
     return elementwise ? bounded_attention_elementwise(c.problem, c.host(), c.rows(), a)
                        : bounded_attention(c.problem, c.host(), c.rows(), a);

@@ -15,7 +15,7 @@ const bool as_in_the_program = (keep_freed_memory(), true);
 
 void bounds(benchmark::State& state, int32_t rows, int32_t group, int32_t p_format, bool declared = true) {
   const auto keys = static_cast<int32_t>(state.range(0));
-  testing::DenseCase c = testing::make_case(testing::Family::kNormal, rows, keys, 128, 1);
+  testkit::DenseCase c = testkit::make_case(testkit::Family::kNormal, rows, keys, 128, 1);
   c.problem.mask = ASSAY_MASK_FULL;
   c.problem.heads_q = group;
   c.problem.heads_kv = 1;

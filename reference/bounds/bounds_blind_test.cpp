@@ -18,7 +18,7 @@
 namespace assay {
 namespace {
 
-using namespace testing;
+using namespace testkit;
 
 Interval times_itself(const Interval& x) { return x * x; }
 

@@ -15,7 +15,7 @@
 #include "reference/attention/attention.hpp"
 #include "reference/formats/formats.hpp"
 
-namespace assay::testing {
+namespace assay::testkit {
 
 // One dense request with operands in host memory. Values are what the formats can hold.
 struct DenseCase {
@@ -204,4 +204,4 @@ inline DenseCase make_case(Family family, int32_t n, int32_t m, int32_t d, uint6
   return c;
 }
 
-}  // namespace assay::testing
+}  // namespace assay::testkit

@@ -9,7 +9,7 @@
 #include "harness/abi/assay_kernel.h"
 #include "reference/bounds/bounds.hpp"
 
-namespace assay::testing {
+namespace assay::testkit {
 
 inline assay_arithmetic arithmetic(int32_t p_format, int32_t lanes, int32_t tile) {
   assay_arithmetic a = default_arithmetic();
@@ -100,4 +100,4 @@ inline std::vector<Class> classes() {
   return all;
 }
 
-}  // namespace assay::testing
+}  // namespace assay::testkit

@@ -8,7 +8,7 @@
 
 #include "reference/bounds/bounds_cases.hpp"
 
-namespace assay::testing {
+namespace assay::testkit {
 
 inline bool in_reach(const DenseCase& c, int64_t row, int64_t key) {
   const Problem& p = c.problem;
@@ -60,4 +60,4 @@ inline std::vector<std::vector<int64_t>> cut_parts(const DenseCase& c, const ass
   return parts;
 }
 
-}  // namespace assay::testing
+}  // namespace assay::testkit

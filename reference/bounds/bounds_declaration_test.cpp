@@ -16,13 +16,13 @@
 namespace assay {
 namespace {
 
-using testing::arithmetic;
-using testing::DenseCase;
-using testing::Emulation;
-using testing::Emulator;
-using testing::Family;
-using testing::make_case;
-using testing::tensor_core;
+using testkit::arithmetic;
+using testkit::DenseCase;
+using testkit::Emulation;
+using testkit::Emulator;
+using testkit::Family;
+using testkit::make_case;
+using testkit::tensor_core;
 
 // Largest error over bound; tiers that do not apply count as 0.
 struct DeclaredRatios {
@@ -57,7 +57,7 @@ void show(const char* name, const assay_arithmetic& base, const Change& field, c
   DeclaredRatios with, elementwise, without;
   for (int seed = 0; seed < seeds; ++seed) {
     const DenseCase c = data(seed);
-    const Emulation e = Emulator(c, declared, testing::Mutant::kNone, seed).run();
+    const Emulation e = Emulator(c, declared, testkit::Mutant::kNone, seed).run();
     add(with, bounded_attention(c.problem, c.host(), c.rows(), declared), e);
     add(elementwise, bounded_attention_elementwise(c.problem, c.host(), c.rows(), declared), e);
     add(without, bounded_attention_elementwise(c.problem, c.host(), c.rows(), base), e);

@@ -9,7 +9,7 @@
 #include "reference/bounds/bounds_cases.hpp"
 #include "reference/bounds/bounds_classes.hpp"
 
-namespace assay::testing {
+namespace assay::testkit {
 
 struct EightBits {
   std::string name;
@@ -62,4 +62,4 @@ inline DenseCase eight_bit_case(const EightBits& kernel, Family family, int32_t 
   return c.rebuilt(127);
 }
 
-}  // namespace assay::testing
+}  // namespace assay::testkit

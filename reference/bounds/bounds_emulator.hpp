@@ -18,7 +18,7 @@
 #include "reference/bounds/bounds_emulator_habits.hpp"
 #include "reference/bounds/bounds_emulator_units.hpp"
 
-namespace assay::testing {
+namespace assay::testkit {
 
 struct Emulation {
   std::vector<double> o;    // before the output rounding, [n, heads_q, dv]
@@ -433,4 +433,4 @@ class Emulator {
   int64_t victim_ = 0;
 };
 
-}  // namespace assay::testing
+}  // namespace assay::testkit

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace assay::testing {
+namespace assay::testkit {
 
 enum class Mutant {
   kNone,
@@ -45,4 +45,4 @@ struct Habits {
   double log_side = 0;       // 1, -1: the logarithm errs by what is declared, that way
 };
 
-}  // namespace assay::testing
+}  // namespace assay::testkit

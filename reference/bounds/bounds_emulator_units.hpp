@@ -9,7 +9,7 @@
 
 #include "harness/abi/assay_kernel.h"
 
-namespace assay::testing {
+namespace assay::testkit {
 
 // Truncation toward zero to `bits` fraction bits relative to 2^exponent.
 inline double chop(double x, int exponent, int bits) {
@@ -65,4 +65,4 @@ inline double dot(double start, const std::vector<double>& a, const std::vector<
   return lanes[0];
 }
 
-}  // namespace assay::testing
+}  // namespace assay::testkit

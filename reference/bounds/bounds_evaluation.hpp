@@ -11,7 +11,7 @@
 #include "reference/bounds/bounds_cut.hpp"
 #include "reference/bounds/bounds_interval.hpp"
 
-namespace assay::testing {
+namespace assay::testkit {
 
 class Evaluation {
  public:
@@ -373,6 +373,6 @@ inline void Evaluation::exponents() {
   sink_w_ = expm1(score_ * abs(sink_) + distance_ * (m_ - sink_) + fixed_);
 }
 
-}  // namespace assay::testing
+}  // namespace assay::testkit
 
 #include "reference/bounds/bounds_evaluation_sums.hpp"  // the bodies of the rest

@@ -5,7 +5,7 @@
 
 #include "reference/bounds/bounds_evaluation.hpp"
 
-namespace assay::testing {
+namespace assay::testkit {
 
 // The declared order: parts, tiles and promotion windows as visited. Then h, against the maximum of each
 // tile.
@@ -171,4 +171,4 @@ inline Interval Evaluation::absolute() const {
   return alone + on_v * max(v_max_, v_normal) + g(grown_) * (1 + u_p_) * v_normal;
 }
 
-}  // namespace assay::testing
+}  // namespace assay::testkit

@@ -12,10 +12,10 @@
 namespace assay {
 namespace {
 
-using testing::DenseCase;
-using testing::Evaluation;
-using testing::Family;
-using testing::Interval;
+using testkit::DenseCase;
+using testkit::Evaluation;
+using testkit::Family;
+using testkit::Interval;
 
 class EvaluationDraw {
  public:
@@ -36,7 +36,7 @@ DenseCase small_case(uint64_t seed) {
   const Family family = pick.of({Family::kNormal, Family::kPeaked, Family::kOutlier, Family::kAscending,
                                  Family::kFlat, Family::kPositive});
   const int32_t n = 1 + pick(2), m = 1 + pick(16);
-  DenseCase c = testing::make_case(family, n, m, 1 + pick(10), seed, pick.of({ASSAY_BF16, ASSAY_FP16}));
+  DenseCase c = testkit::make_case(family, n, m, 1 + pick(10), seed, pick.of({ASSAY_BF16, ASSAY_FP16}));
   Problem& p = c.problem;
   p.mask = pick.of({ASSAY_MASK_CAUSAL, ASSAY_MASK_FULL});
   if (pick(4) == 0) p.window_left = pick(12);

@@ -19,7 +19,7 @@
 namespace assay {
 namespace {
 
-using namespace testing;
+using namespace testkit;
 
 Interval squared(const Interval& x) { return x * x; }
 

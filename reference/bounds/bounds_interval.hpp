@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace assay::testing {
+namespace assay::testkit {
 
 class Interval {
  public:
@@ -106,4 +106,4 @@ class Interval {
   mpfr_t low_, high_;
 };
 
-}  // namespace assay::testing
+}  // namespace assay::testkit

@@ -14,18 +14,18 @@
 namespace assay {
 namespace {
 
-using testing::arithmetic;
-using testing::Class;
-using testing::classes;
-using testing::DenseCase;
-using testing::Emulation;
-using testing::Emulator;
-using testing::Family;
-using testing::make_case;
-using testing::Mutant;
-using testing::tensor_core;
+using testkit::arithmetic;
+using testkit::Class;
+using testkit::classes;
+using testkit::DenseCase;
+using testkit::Emulation;
+using testkit::Emulator;
+using testkit::Family;
+using testkit::make_case;
+using testkit::Mutant;
+using testkit::tensor_core;
 
-using testing::kInf;
+using testkit::kInf;
 
 double ratio(double got, double expected, double bound) {
   const double error = std::fabs(got - expected);

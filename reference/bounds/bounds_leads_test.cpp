@@ -19,7 +19,7 @@
 namespace assay {
 namespace {
 
-using namespace testing;
+using namespace testkit;
 using elementwise::Key;
 
 constexpr int kLeast = -6;  // exponent of the smallest normal number of e4m3

@@ -20,7 +20,7 @@
 #include "reference/bounds/bounds_cases.hpp"
 #include "reference/bounds/bounds_emulator.hpp"
 
-namespace assay::testing {
+namespace assay::testkit {
 
 class LegalKernels {
  public:
@@ -250,4 +250,4 @@ class LegalKernels {
   std::vector<Found> best_;  // of each head: of O, of the LSE
 };
 
-}  // namespace assay::testing
+}  // namespace assay::testkit

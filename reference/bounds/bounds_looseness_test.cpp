@@ -13,7 +13,7 @@
 namespace assay {
 namespace {
 
-using namespace testing;
+using namespace testkit;
 
 // Over all elements of some rows: the largest half-width that is accepted, the largest error; |O| is its root
 // mean square.

@@ -9,14 +9,14 @@
 namespace assay {
 namespace {
 
-using testing::arithmetic;
-using testing::Family;
-using testing::make_case;
+using testkit::arithmetic;
+using testkit::Family;
+using testkit::make_case;
 
 // Of a kernel that rounds little and declares its order, changed by `change`.
 template <class Change>
 void expect_mostly(LsePart part, Family family, Change change) {
-  const testing::DenseCase c = make_case(family, 4, 300, 16, 1);
+  const testkit::DenseCase c = make_case(family, 4, 300, 16, 1);
   assay_arithmetic a = arithmetic(ASSAY_FP32, 16, 64);
   a.order_declared = 1;
   change(a);

@@ -14,7 +14,7 @@
 namespace assay {
 namespace {
 
-using namespace testing;
+using namespace testkit;
 
 // Over all elements: the largest accepted half-width, the largest error of the kernel as declared and of any;
 // the largest error over bound; the sum of squares of O.

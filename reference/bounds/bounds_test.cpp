@@ -19,17 +19,17 @@
 namespace assay {
 namespace {
 
-using testing::arithmetic;
-using testing::Class;
-using testing::classes;
-using testing::DenseCase;
-using testing::Emulation;
-using testing::Emulator;
-using testing::Family;
-using testing::make_case;
-using testing::tensor_core;
+using testkit::arithmetic;
+using testkit::Class;
+using testkit::classes;
+using testkit::DenseCase;
+using testkit::Emulation;
+using testkit::Emulator;
+using testkit::Family;
+using testkit::make_case;
+using testkit::tensor_core;
 
-using testing::kInf;
+using testkit::kInf;
 
 struct Ratios {
   double o = 0, lse = 0;

@@ -18,9 +18,9 @@
 namespace assay {
 namespace {
 
-using testing::DenseCase;
-using testing::Family;
-using testing::Interval;
+using testkit::DenseCase;
+using testkit::Family;
+using testkit::Interval;
 
 struct Worst {
   double exact = 0, replayed = 0;  // largest |O' - o| and |O' - o_R|, from below

@@ -16,10 +16,10 @@
 namespace assay {
 namespace {
 
-using testing::arithmetic;
-using testing::DenseCase;
-using testing::Family;
-using testing::make_case;
+using testkit::arithmetic;
+using testkit::DenseCase;
+using testkit::Family;
+using testkit::make_case;
 
 class UnderflowDraw {
  public:

@@ -19,7 +19,7 @@
 namespace assay {
 namespace {
 
-using namespace testing;
+using namespace testkit;
 
 constexpr int32_t kDim = 128, kTile = 16;
 

@@ -16,7 +16,7 @@
 namespace assay {
 namespace {
 
-using testing::kInf;
+using testkit::kInf;
 constexpr int64_t kHeadDim = 16;
 
 struct States {
@@ -30,7 +30,7 @@ struct States {
 };
 
 // fp32 values, as the op reads them; about one state in five is empty and holds NaN.
-States draw(uint64_t seed, int count, double base, double spread) {
+States draw_parts(uint64_t seed, int count, double base, double spread) {
   const CounterRng rng(seed, kStreamStates);
   States s;
   for (int i = 0; i < count; ++i) {
@@ -54,7 +54,7 @@ MergedRow merged(const States& s, double sink, double exp_error = 0x1p-23) {
 TEST(MergeBounds, ValueIsThatOfTheMerge) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const int count = 1 + static_cast<int>(seed % 9);
-    const States s = draw(seed, count, seed % 3 == 0 ? 250 : 0, seed % 2 ? 3 : 20);
+    const States s = draw_parts(seed, count, seed % 3 == 0 ? 250 : 0, seed % 2 ? 3 : 20);
     const bool sunk = seed % 4 == 0;
     const double sink = sunk ? 1.5 : -kInf;
     std::vector<AttentionState> states;
@@ -76,7 +76,7 @@ TEST(MergeBounds, ValueIsThatOfTheMerge) {
 }
 
 TEST(MergeBounds, EmptyStatesAndSinks) {
-  States s = draw(1, 3, 0, 1);
+  States s = draw_parts(1, 3, 0, 1);
   for (double& lse : s.lse) lse = -kInf;
   MergedRow row = merged(s, -kInf);
   EXPECT_EQ(row.lse, -kInf);
@@ -140,7 +140,7 @@ struct WorstMerge {
 WorstMerge worst_ratio(bool online, bool base2, double off, double declared) {
   WorstMerge worst;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    const States s = draw(seed, 2 + static_cast<int>(seed % 12), seed % 3 == 0 ? 60 : 0, 4);
+    const States s = draw_parts(seed, 2 + static_cast<int>(seed % 12), seed % 3 == 0 ? 60 : 0, 4);
     const bool sunk = seed % 4 == 0;
     const float sink = sunk ? 0.75f : -std::numeric_limits<float>::infinity();
     const MergedRow row = merged(s, sink, declared);
@@ -178,7 +178,7 @@ TEST(MergeBounds, RightArithmeticStaysInside) {
 }
 
 TEST(MergeBounds, GateIsTheBoundOverTheSize) {
-  States s = draw(3, 4, 0, 1);
+  States s = draw_parts(3, 4, 0, 1);
   for (double& lse : s.lse) lse = 0;
   for (auto& row : s.o) row.assign(kHeadDim, 2.0);
   const MergedRow row = merged(s, -kInf);
@@ -187,7 +187,7 @@ TEST(MergeBounds, GateIsTheBoundOverTheSize) {
 
 // The bound is then many times the row, but says nothing bad of the kernel: nobody sees 1e-87 beside 1.
 TEST(MergeBounds, GateLeavesOutUnderflowOfARowThatASinkSwallows) {
-  States s = draw(3, 4, 0, 1);
+  States s = draw_parts(3, 4, 0, 1);
   for (double& lse : s.lse) lse = 0;
   const MergedRow row = merged(s, 200);
   double squares = 0;

@@ -14,7 +14,7 @@
 namespace assay {
 namespace {
 
-using namespace testing;
+using namespace testkit;
 
 using Preset = int (*)(assay_arithmetic*, int32_t, int32_t);
 int fp32(assay_arithmetic* a, int32_t, int32_t) { return assay_like_fp32(a, 1); }
@@ -57,7 +57,7 @@ std::vector<Kind> kinds() {
 }
 
 // Largest error over its bound (the tightest tier that applies), of O and of the LSE.
-double worst_ratio(const DenseCase& c, const Kind& kind, Mutant mutant) {
+double worst_of_preset(const DenseCase& c, const Kind& kind, Mutant mutant) {
   assay_arithmetic declared = default_arithmetic();
   EXPECT_EQ(kind.preset(&declared, kind.format, kind.splits), ASSAY_OK);
   const BoundedAttention b = bounded_attention(c.problem, c.host(), c.rows(), declared);
@@ -78,8 +78,8 @@ TEST(Presets, HoldForTheKernelsTheyNameAndForNoMistake) {
     for (const Family family : {Family::kNormal, Family::kPeaked, Family::kOutlier, Family::kAscending,
                                 Family::kCancelling, Family::kFlat})
       for (uint64_t seed = 0; seed < 3; ++seed)
-        worst = std::max(worst,
-                         worst_ratio(make_case(family, 3, 200, 32, seed, kind.format), kind, Mutant::kNone));
+        worst = std::max(
+            worst, worst_of_preset(make_case(family, 3, 200, 32, seed, kind.format), kind, Mutant::kNone));
     std::printf("  %-40s %.3f\n", kind.name.c_str(), worst);
     EXPECT_LE(worst, 1) << kind.name;
     EXPECT_GT(worst, 1e-3) << kind.name << ": the preset is far wider than the kind";
@@ -89,7 +89,8 @@ TEST(Presets, HoldForTheKernelsTheyNameAndForNoMistake) {
       double seen = 0;
       for (const Family family : {Family::kNormal, Family::kAscending})
         for (uint64_t seed = 0; seed < 3; ++seed)
-          seen = std::max(seen, worst_ratio(make_case(family, 3, keys, 32, seed, kind.format), kind, mutant));
+          seen = std::max(seen,
+                          worst_of_preset(make_case(family, 3, keys, 32, seed, kind.format), kind, mutant));
       // Without a second tile in a part nothing is rescaled.
       if (mutant != Mutant::kNoRescale || kind.kernel.tile_keys * kind.splits < keys) {
         EXPECT_GT(seen, 1) << kind.name << ", mistake " << static_cast<int>(mutant);

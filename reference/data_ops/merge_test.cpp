@@ -14,8 +14,8 @@
 namespace assay {
 namespace {
 
-using testing::kInf;
-using testing::kNaN;
+using testkit::kInf;
+using testkit::kNaN;
 
 TEST(Merge, ClosedForms) {
   const AttentionState equal = merge_states({{1, 4}, 0}, {{3, 0}, 0});
@@ -75,7 +75,7 @@ AttentionState attend(const std::vector<int32_t>& keys, bool sink) {
   return {result.o, result.lse[0]};
 }
 
-void expect_same(const AttentionState& got, const AttentionState& want) {
+void expect_same_merge(const AttentionState& got, const AttentionState& want) {
   EXPECT_NEAR(got.lse, want.lse, 1e-14);
   for (size_t d = 0; d < want.o.size(); ++d) EXPECT_NEAR(got.o[d], want.o[d], 1e-14);
 }
@@ -88,15 +88,15 @@ std::vector<int32_t> keys_from(int32_t begin, int32_t end) {
 
 TEST(Merge, HalvesMakeTheWhole) {
   for (const int32_t cut : {0, 1, 20, 39, 40})
-    expect_same(merge_states(attend(keys_from(0, cut), false), attend(keys_from(cut, 40), false)),
-                attend(keys_from(0, 40), false));
+    expect_same_merge(merge_states(attend(keys_from(0, cut), false), attend(keys_from(cut, 40), false)),
+                      attend(keys_from(0, 40), false));
 }
 
 TEST(Merge, PartsInAnyOrderMakeTheWholeAndTheSinkEntersOnce) {
   const AttentionState whole = attend(keys_from(0, 40), true);
   const std::vector<AttentionState> parts = {attend(keys_from(30, 40), false), attend({}, false),
                                              attend(keys_from(0, 7), true), attend(keys_from(7, 30), false)};
-  expect_same(merge_states(parts, 8), whole);
+  expect_same_merge(merge_states(parts, 8), whole);
   std::vector<AttentionState> twice = parts;
   twice[0] = attend(keys_from(30, 40), true);
   EXPECT_GT(merge_states(twice, 8).lse, whole.lse + 1e-6);
@@ -135,7 +135,7 @@ TEST(Dcp, RanksMakeTheWhole) {
     ASSERT_EQ(int32_t(keys.size()), dcp_local_length(40, kRanks, kInterleave, rank));
     parts.push_back(attend(keys, false));
   }
-  expect_same(merge_states(parts, 8), attend(keys_from(0, 40), false));
+  expect_same_merge(merge_states(parts, 8), attend(keys_from(0, 40), false));
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ namespace assay {
 namespace {
 
 using Quad = __float128;
-using testing::kInf;
-using testing::kNaN;
+using testkit::kInf;
+using testkit::kNaN;
 
 // Published parameters, written out again on purpose.
 struct Model {

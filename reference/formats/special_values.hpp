@@ -4,9 +4,9 @@
 
 #include <limits>
 
-namespace assay::testing {
+namespace assay::testkit {
 
 inline constexpr double kInf = std::numeric_limits<double>::infinity();
 inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-}  // namespace assay::testing
+}  // namespace assay::testkit

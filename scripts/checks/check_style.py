@@ -42,8 +42,8 @@ KERNEL = re.compile(rf'"((?:{OPS})(?:_[a-z0-9]+)?_([a-z0-9]+))"')
 # The steps that a library is made of kernels for, a row each of one table.
 STEPS, STEP = "kernels/common/pipelines.cpp", re.compile(r'\{"(\w+)", &k\w+\}')
 ARCH_OF_FOLDER = {"cpu": "cpu", "portable": "gpu", "sm90": "sm90", "cdna": "cdna"}
-# What a test declares for itself alone: a type, a value, a function with its parameters.
-OWN_NAME = re.compile(r"(?:(?:struct|class|enum class|enum) (\w+) [:{]|(?:[\w:<>,*&\[\]]+ )+[*&]*(\w+(?:\([^)]*\)?)?)(?:\[\])?(?: [={]|\{|;|$))")
+# What a test declares for itself alone: a type, a value, a function (of any parameters: default ones make two of a name ambiguous).
+OWN_NAME = re.compile(r"(?:(?:struct|class|enum class|enum) (\w+) [:{]|(?:[\w:<>,*&\[\]]+ )+[*&]*(\w+)(?:\([^)]*\)?)?(?:\[\])?(?: [={]|\{|;|$))")
 
 
 def files(root: pathlib.Path) -> list[str]:

@@ -15,7 +15,7 @@
 namespace assay {
 namespace {
 
-using testing::kInf;
+using testkit::kInf;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 TEST(Within, RoundsTheEndsOfTheInterval) {

@@ -19,7 +19,7 @@ class Replays : public ::testing::TestWithParam<int32_t> {
  protected:
   const Backend backend = Backend::load(ASSAY_BINARY_DIR "/testing/libassay_fake.so");
   std::string check(const std::string& behaviour, RelationResult& result, bool strided = false) const {
-    Problem problem = testing::small_problem(GetParam());
+    Problem problem = testkit::small_problem(GetParam());
     problem.strided.out = strided;
     const std::string op = GetParam() == ASSAY_OP_PAGED ? "paged_" : "prefill_";
     const assay_kernel* kernel = backend.find(op + behaviour + "_fake");
@@ -91,7 +91,7 @@ TEST_P(Replays, NeedThePromise) {
 INSTANTIATE_TEST_SUITE_P(Ops, Replays, ::testing::Values(ASSAY_OP_PAGED, ASSAY_OP_PREFILL));
 
 TEST(GraphShapes, FitTheCapturedOneAndShareItsPool) {
-  const Problem p = testing::small_problem();
+  const Problem p = testkit::small_problem();
   const std::vector<GraphShape> shapes = graph_shapes(p);
   ASSERT_EQ(shapes.size(), 5u);
   bool longer = false;

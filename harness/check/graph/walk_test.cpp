@@ -18,9 +18,9 @@ namespace assay {
 namespace {
 
 using ::testing::AllOf;
-using testing::frozen;
 using ::testing::HasSubstr;
-using testing::plant;
+using testkit::frozen;
+using testkit::plant;
 
 Problem problem_of(const std::string& line) { return make_problem(parse_scenario(line)); }
 
@@ -189,7 +189,7 @@ TEST_F(StepWalks, FollowASchedule) {
   const assay_kernel* stale =
       plant(*scheduled, "schedule", "schedule_of_earlier_lengths", [](assay_problem& p, assay_tensors& t) {
         static const std::vector<int32_t> earlier(64, 8);
-        t.kv_len = testing::list_of(earlier.data(), p.requests);
+        t.kv_len = testkit::list_of(earlier.data(), p.requests);
       });
   ASSERT_NE(stale, nullptr);
   EXPECT_THAT(check(*stale, line, 12, result), HasSubstr("replayed for step "));
@@ -208,7 +208,7 @@ TEST_F(StepWalks, FindWhatWasKeptFromTheCapture) {
   const struct {
     const char *step, *stage, *name;
     std::string line;
-    testing::Spoil spoil;
+    testkit::Spoil spoil;
   } faults[] = {
       {"step_unified_gpu", "attend", "stale_lengths", kDecodes,
        [](P&, T& t) { t.kv_len = frozen(t.kv_len); }},
@@ -254,7 +254,7 @@ TEST_F(StepWalks, NameTheStageThatWaitsForTheDevice) {
   static const assay_backend* const table = emulator().table();
   static char text[200];
   static int32_t length;
-  const std::pair<const char*, testing::Spoil> waits[] = {
+  const std::pair<const char*, testkit::Spoil> waits[] = {
       {"synchronizes", [](assay_problem&, assay_tensors&) { table->synchronize(text, sizeof text); }},
       {"reads_a_length",
        [](assay_problem&, assay_tensors& t) {

@@ -68,7 +68,7 @@ TEST(DeterministicStep, PartsThatFollowFromTheBatchPromiseNothing) {
 }
 
 TEST(DeterministicStep, ABitThatFollowsFromTheBatchIsSeen) {
-  const assay_kernel* other = testing::plant(
+  const assay_kernel* other = testkit::plant(
       *emulator().find("step_sglang_fa_gpu"), "decode", "scale_by_the_batch",
       [](assay_problem& p, assay_tensors&) { p.softmax_scale *= p.requests > 1 ? 1.001f : 1.0f; });
   EXPECT_NE(found(other, kDeterministicLines[0]).other_bits, "");

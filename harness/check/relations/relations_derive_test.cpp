@@ -20,7 +20,7 @@ namespace assay {
 namespace {
 
 Problem plain(int32_t op) {
-  Problem p = testing::small_problem(op);
+  Problem p = testkit::small_problem(op);
   p.requests = {{1, 37}, {9, 9}, {0, 20}, {3, 48}, {5, 3}, {2, 0}};
   if (op == ASSAY_OP_PAGED) {
     p.requests.push_back({2, 60, 3, 33});
@@ -68,14 +68,14 @@ std::vector<Problem> shapes() {
     p.layout = ASSAY_LAYOUT_MLA, p.heads_kv = 1, p.head_dim_v = 24;
     p.k_format = p.v_format = ASSAY_FP8_E4M3, p.k_scale = p.v_scale = ASSAY_SCALE_TOKEN_HEAD;
   });
-  for (Problem& p : list) p.relations = testing::kAllRelations;
+  for (Problem& p : list) p.relations = testkit::kAllRelations;
   return list;
 }
 
 TEST(DerivedProblems, HoldTheSameTokens) {
   for (const Problem& p : shapes()) {
     const InputValues values(p);
-    const Inputs whole = values.build(p, testing::itself(p));
+    const Inputs whole = values.build(p, testkit::itself(p));
     StoredReader of_whole(whole);
     for (const DerivedCase& derived : derive_relations(p)) {
       EXPECT_EQ(derived.calls.empty(), !derived.nothing.empty());
@@ -123,7 +123,7 @@ TEST(DerivedProblems, HaveTheAnswersTheRelationsSay) {
   std::map<uint32_t, int64_t> compared;
   for (const Problem& p : shapes()) {
     const InputValues values(p);
-    const Answers whole = solve(values, {p, testing::itself(p)});
+    const Answers whole = solve(values, {p, testkit::itself(p)});
     std::map<std::pair<int, int>, int64_t> at;
     for (size_t n = 0; n < whole.result.rows.size(); ++n)
       at[{whole.result.rows[n].request, whole.result.rows[n].row}] = static_cast<int64_t>(n);
@@ -190,7 +190,7 @@ TEST(DerivedProblems, HaveTheAnswersTheRelationsSay) {
 }
 
 TEST(DerivedProblems, AloneTakesTheEdgesOfLargeBatches) {
-  Problem p = testing::small_problem();
+  Problem p = testkit::small_problem();
   p.requests.assign(100, {1, 20});
   p.requests[0].q_len = 0;
   p.requests[37].kv_len = 90;

@@ -27,8 +27,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-using testing::fake;
-using testing::kBudget;
+using testkit::fake;
+using testkit::kBudget;
 
 // The right kernel is the fake kernel, given sinks; `fault` changes what it is asked or answers.
 
@@ -143,7 +143,7 @@ struct RelationOutcome {
 };
 
 RelationOutcome check(Problem p, RelationFault with, uint32_t promises,
-                      uint32_t relations = testing::kAllRelations) {
+                      uint32_t relations = testkit::kAllRelations) {
   fault = with;
   assay_kernel kernel = right(p.op);
   kernel.name = "wrapped_fake";
@@ -159,7 +159,7 @@ RelationOutcome check(Problem p, RelationFault with, uint32_t promises,
 }
 
 Problem with_sinks(int32_t op = ASSAY_OP_PAGED) {
-  Problem p = testing::small_problem(op);
+  Problem p = testkit::small_problem(op);
   p.requests = {{1, 37}, {3, 48}, {9, 9}, {2, 60}};
   p.sinks = true;
   p.o_format = ASSAY_FP32;  // sinks are added to rounded outputs here
@@ -289,14 +289,14 @@ TEST(Relations, WithoutAPromiseBitsMayDifferButNotTheAnswer) {
 // The distance between results, without the bounds of each: other values are too far away, the same are not.
 TEST(Relations, ResultsOfOneAnswerLieCloseTogether) {
   fault = RelationFault::kNone;
-  Problem p = testing::small_problem(), other = testing::small_problem();
+  Problem p = testkit::small_problem(), other = testkit::small_problem();
   p.relations = other.relations = kRelateSplit;
   other.seed = 99;
   place_pages(other);
   const std::vector<RowId> rows = select_rows(p, kBudget).rows;
   const InputValues values(p), other_values(other);
   const std::vector<DerivedCase> split = derive_relations(p);
-  const DerivedCall whole_call{p, testing::itself(p)}, other_call{other, testing::itself(other)};
+  const DerivedCall whole_call{p, testkit::itself(p)}, other_call{other, testkit::itself(other)};
   RelationRun whole(values, whole_call), wrong(other_values, other_call), again(values, whole_call);
   RelationRun front(values, split[0].calls[0]), back(values, split[0].calls[1]);
   RelationRun wrong_front(other_values, split[0].calls[0]);

@@ -20,8 +20,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
-using testing::fake;
-using testing::kBudget;
+using testkit::fake;
+using testkit::kBudget;
 constexpr const char* kLine = "paged h=4/2 d=16 page=16 batch=2q1s40_1q3s33 seed=3";
 
 Disturber disturber() {

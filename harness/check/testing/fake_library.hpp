@@ -5,7 +5,7 @@
 
 #include "harness/device/backend.hpp"
 
-namespace assay::testing {
+namespace assay::testkit {
 
 inline constexpr double kBudget = 1e9;
 
@@ -14,4 +14,4 @@ inline const Backend& fake() {
   return backend;
 }
 
-}  // namespace assay::testing
+}  // namespace assay::testkit

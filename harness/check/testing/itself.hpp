@@ -6,7 +6,7 @@
 
 #include "harness/check/relations/relations_derive.hpp"
 
-namespace assay::testing {
+namespace assay::testkit {
 
 inline constexpr uint32_t kAllRelations = 0xff;
 
@@ -16,4 +16,4 @@ inline Derivation itself(const Problem& p) {
   return d;
 }
 
-}  // namespace assay::testing
+}  // namespace assay::testkit

@@ -14,7 +14,7 @@
 #include "harness/check/verdict.hpp"
 #include "harness/scenario/scenario.hpp"
 
-namespace assay::testing {
+namespace assay::testkit {
 
 inline const Backend& cpu() {
   static const Backend backend = Backend::load(ASSAY_BINARY_DIR "/libassay_cpu.so");
@@ -101,4 +101,4 @@ inline void expect_rejected(const char* kernel, const std::vector<StageFault>& f
   }
 }
 
-}  // namespace assay::testing
+}  // namespace assay::testkit

@@ -14,7 +14,7 @@
 
 #include "harness/device/backend.hpp"
 
-namespace assay::testing {
+namespace assay::testkit {
 
 // Changes what the right kernel is about to get.
 using Spoil = std::function<void(assay_problem&, assay_tensors&)>;
@@ -110,4 +110,4 @@ inline assay_tensor frozen(const assay_tensor& list) {
   return copy;
 }
 
-}  // namespace assay::testing
+}  // namespace assay::testkit

@@ -38,9 +38,9 @@ const Line kMillionLines[] = {
 };
 
 // A row of so many keys. Q in fp32: scores of four products of few bits would repeat, as those of 128 do not.
-testing::DenseCase million(int32_t kv, int32_t out) {
+testkit::DenseCase million(int32_t kv, int32_t out) {
   constexpr int32_t kValues = 32;  // of V, that exchanged pages are noticed in some
-  testing::DenseCase data = testing::make_case(testing::Family::kNormal, 1, 1, kProducts, 1, ASSAY_FP32);
+  testkit::DenseCase data = testkit::make_case(testkit::Family::kNormal, 1, 1, kProducts, 1, ASSAY_FP32);
   Problem& p = data.problem;
   p.requests = {{1, kKeys}};
   p.head_dim_v = kValues, p.k_format = p.v_format = kv, p.o_format = out;
@@ -52,7 +52,7 @@ testing::DenseCase million(int32_t kv, int32_t out) {
 }
 
 // Why a row of a million keys would be undecided under this declaration; "" where it is decided.
-std::string undecided(const testing::DenseCase& data, const assay_arithmetic& a, double& half_width) {
+std::string undecided(const testkit::DenseCase& data, const assay_arithmetic& a, double& half_width) {
   const BoundedAttention b = bounded_attention(data.problem, data.host(), data.rows(), a);
   half_width = class_gate(b, data.problem, a).ratio;
   return distrust(b, data.problem, data.host());
@@ -71,7 +71,7 @@ TEST_P(MillionKeys, AreDecidedForEveryKernel) {
     if (!line.always && !whole) continue;
     const Problem p = make_problem(parse_scenario(line.text));
     const ProblemView view(p);
-    std::optional<testing::DenseCase> data;
+    std::optional<testkit::DenseCase> data;
     for (const assay_kernel* kernel : backend.kernels()) {
       if (kernel->op != p.op || !call_supports(*kernel, view.get(), nullptr, backend.device(0)).ok())
         continue;

@@ -14,7 +14,7 @@
 namespace assay {
 namespace {
 
-using testing::kInf;
+using testkit::kInf;
 
 // Two rows of one head and two dimensions: rms 5 and 0.1.
 BoundedAttention two_rows(double first, double second) {

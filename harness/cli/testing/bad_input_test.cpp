@@ -6,8 +6,8 @@
 namespace assay {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 class BadInput : public Program {
  protected:
@@ -52,7 +52,7 @@ TEST_F(BadInput, FieldsOfOtherOps) {
     EXPECT_EQ(o.code, 2) << line;
     return o.err;
   };
-  using testing::Not;
+  using ::testing::Not;
   EXPECT_THAT(message("step batch=1q1s1 from=codes"),
               AllOf(HasSubstr("command line:1:"), HasSubstr("step reads fp32, bf16 or fp16"),
                     HasSubstr("cache_write"), Not(HasSubstr("states")), Not(HasSubstr("pad"))));

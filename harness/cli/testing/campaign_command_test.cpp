@@ -8,9 +8,9 @@
 namespace assay {
 namespace {
 
-using testing::AllOf;
-using testing::ContainsRegex;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
 
 const std::string kCatalogue = ASSAY_BINARY_DIR "/testing/libassay_fake_catalogue.so";
 

@@ -8,8 +8,8 @@
 namespace assay {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Device : public Program {
  protected:
@@ -89,7 +89,7 @@ TEST_F(Device, ReplaysAreCheckedAndTimed) {
   ASSERT_EQ(good.code, 0) << good.err << good.out;
   std::vector<std::string> modes;
   for (const Row& r : rows_of("g")) modes.push_back(r.cache + " " + r.launch);
-  EXPECT_THAT(modes, testing::ElementsAre("cold eager", "hot eager", "hot graph"));
+  EXPECT_THAT(modes, ::testing::ElementsAre("cold eager", "hot eager", "hot graph"));
   // Lengths in one batch must differ, or every shape is the captured one.
   const std::string line = "paged h=4/2 d=64 batch=1q1s33_1q3s70";
   const Output bad = run({"check", line, "--backend", kFake, "--kernel", "paged_gridbound_fake", "--graphs",

@@ -10,9 +10,9 @@
 namespace assay {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Everyday : public Program {};
 
@@ -218,7 +218,8 @@ TEST_F(Everyday, NumbersThatAreNone) {
 TEST_F(Everyday, OneField) {
   const Output o = run({"describe", "fields", "window"});
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, AllOf(testing::StartsWith("window"), HasSubstr("default:"), Not(HasSubstr("softcap "))));
+  EXPECT_THAT(o.out,
+              AllOf(::testing::StartsWith("window"), HasSubstr("default:"), Not(HasSubstr("softcap "))));
 }
 
 TEST_F(Everyday, HelpShowsOneValuePerKernelOption) {

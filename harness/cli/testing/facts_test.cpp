@@ -6,10 +6,10 @@
 namespace assay {
 namespace {
 
-using testing::AllOf;
-using testing::ContainsRegex;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Facts : public Program {
  protected:
@@ -37,7 +37,7 @@ TEST_F(Facts, TellWhatEachKernelDoesItsOwnWay) {
     EXPECT_EQ(fact(at + "noempty_fake", "request without keys"), "wrong");
     EXPECT_EQ(fact(at + "noempty_fake", "contract"), "no_empty_requests");
     EXPECT_EQ(fact(at + "flaky_fake", "repeatable to the bit"), "no");
-    EXPECT_THAT(fact(at + "frozen_fake", "graphs"), testing::StartsWith("not safe"));
+    EXPECT_THAT(fact(at + "frozen_fake", "graphs"), ::testing::StartsWith("not safe"));
     EXPECT_EQ(fact(at + "ok_fake", "graphs"), "safe to replay at other lengths");
     EXPECT_EQ(fact(at + "packedonly_fake", "strides").substr(0, 2), "kv");
     EXPECT_THAT(fact(at + "packedonly_fake", "strides"), HasSubstr("refused: q"));

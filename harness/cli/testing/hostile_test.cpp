@@ -14,7 +14,7 @@ namespace assay {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 const std::string kHostile = ASSAY_BINARY_DIR "/testing/libassay_hostile.so";
 const std::string kSmall = "paged h=2 d=32 page=8 batch=1q2s13";
@@ -51,7 +51,7 @@ class Hostile : public Program {
   }
 };
 
-class HostileKernels : public Hostile, public testing::WithParamInterface<int> {};
+class HostileKernels : public Hostile, public ::testing::WithParamInterface<int> {};
 
 TEST_P(HostileKernels, EachCostsItsOwnRow) {
   std::vector<std::string> words = {"check", kSmall,      "--backend", kHostile,
@@ -81,7 +81,7 @@ TEST_P(HostileKernels, EachCostsItsOwnRow) {
   EXPECT_THAT(read_text(path("out/run.json")), HasSubstr("\"complete\": true"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, HostileKernels, testing::Range(0, kParts));
+INSTANTIATE_TEST_SUITE_P(Table, HostileKernels, ::testing::Range(0, kParts));
 
 // What is left of one case meets the next one, too.
 TEST_F(Hostile, NothingIsLeftForALaterCase) {
@@ -270,7 +270,7 @@ TEST_F(Hostile, QuestionsCostTheKernelThatIsAsked) {
   EXPECT_EQ(out.code, 0) << out.err;
   EXPECT_THAT(out.out, HasSubstr("paged_hang_supports_hostile plain bf16: no answer within"));
   EXPECT_THAT(out.out, HasSubstr("paged_throw_supports_hostile plain bf16: supports threw"));
-  EXPECT_THAT(out.out, testing::Not(HasSubstr("_beside plain")));
+  EXPECT_THAT(out.out, ::testing::Not(HasSubstr("_beside plain")));
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 namespace assay {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class NamedBackend : public Program {
  protected:

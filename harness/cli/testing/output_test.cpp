@@ -12,9 +12,9 @@
 namespace assay {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class OutputTest : public Program {
  protected:

@@ -37,7 +37,7 @@ inline std::string read_text(const std::string& path) {
 }
 
 // A test with a folder of its own.
-class Program : public testing::Test {
+class Program : public ::testing::Test {
  protected:
   std::filesystem::path root;
   void SetUp() override {

@@ -9,10 +9,10 @@
 namespace assay {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 class Misbehaving : public Program {};
 
@@ -276,8 +276,8 @@ TEST_F(Commands, KernelsPrintsTheMatrix) {
   const Output o = fake(
       {"kernels", "--op", "paged", "--kernel", "paged_ok_fake", "--kernel", "paged_refuse_fake", "--why"});
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, testing::ContainsRegex("plain bf16 +yes +-"));
-  EXPECT_THAT(o.out, testing::ContainsRegex("mask tree +- +-"));
+  EXPECT_THAT(o.out, ::testing::ContainsRegex("plain bf16 +yes +-"));
+  EXPECT_THAT(o.out, ::testing::ContainsRegex("mask tree +- +-"));
   EXPECT_THAT(o.out, HasSubstr("paged_refuse_fake mask tree: required this problem"));
   EXPECT_THAT(o.out, Not(HasSubstr("prefill")));
 }

@@ -10,8 +10,8 @@
 namespace assay {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 const std::string kSuite = "paged h=4/2 d=64 page=16,32 layout=nhd,hnd batch=1q1s[1:20:1]";
 constexpr size_t kCases = 80;

@@ -11,9 +11,9 @@
 namespace assay {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::string kShownSuite = "paged h=4/2 d=64 page=16,32 layout=nhd,hnd batch=1q1s[1:100:1]";
 constexpr size_t kShownCases = 400;  // about a second: the line is redrawn ten times in it
@@ -73,7 +73,7 @@ TEST_F(Terminal, ProgressIsOneLineThatIsRedrawnAndLeavesNoTrace) {
   const Session s = on_terminal(check("paged_ok_fake", path("run")));
   EXPECT_EQ(s.code, 0) << s.text;
   EXPECT_THAT(s.text,
-              testing::ContainsRegex(
+              ::testing::ContainsRegex(
                   "\r\033\\[K\\[[1-9][0-9]*/400\\] [0-9:]+ left  (building|paged_ok_fake)  paged h=4/2"));
   EXPECT_THAT(s.text, HasSubstr("400 passed"));
   // After the last redraw the line is cleared, and only then comes the table.

@@ -7,7 +7,7 @@
 #include "harness/problem/paged_cache.hpp"
 #include "harness/problem/problem.hpp"
 
-namespace assay::testing {
+namespace assay::testkit {
 
 // Three requests: a decode in mid-page, a prefill, an extend that ends on a page.
 inline Problem small_problem(int32_t op = ASSAY_OP_PAGED) {
@@ -27,4 +27,4 @@ inline Problem small_problem(int32_t op = ASSAY_OP_PAGED) {
   return p;
 }
 
-}  // namespace assay::testing
+}  // namespace assay::testkit

@@ -12,10 +12,10 @@
 namespace assay {
 namespace {
 
-using testing::AllOf;
-using testing::Contains;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::string kPlanted = ASSAY_BINARY_DIR "/testing/libassay_planted_steps.so";
 const std::string kCpu = ASSAY_BINARY_DIR "/libassay_cpu.so";

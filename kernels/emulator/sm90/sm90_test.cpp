@@ -21,7 +21,7 @@ using pipeline::ClusterFault;
 using pipeline::Fault;
 using pipeline::kSide;
 using pipeline::kTiles;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Operands of small whole numbers, so that every sum is exact.
 class Memory {
@@ -139,7 +139,7 @@ bool seen_by_all(const Planted& p) {
   }
 }
 
-class Faults : public testing::TestWithParam<Planted> {};
+class Faults : public ::testing::TestWithParam<Planted> {};
 TEST_P(Faults, IsFoundInEveryOrder) {
   const Planted& p = GetParam();
   Memory m;
@@ -150,7 +150,7 @@ TEST_P(Faults, IsFoundInEveryOrder) {
       const std::string kind =
           p.fault == Fault::wrong_parity_of_full ? "(race|deadlock)" : std::string(name_of(p.kind));
       EXPECT_THAT(text,
-                  testing::ContainsRegex("(^|also |, )" + kind + " (in pipeline_kernel )?at pipeline.cu:"))
+                  ::testing::ContainsRegex("(^|also |, )" + kind + " (in pipeline_kernel )?at pipeline.cu:"))
           << i;
     } else if (seen_by_all(p)) {
       EXPECT_NE(text, "clean") << i;
@@ -158,7 +158,7 @@ TEST_P(Faults, IsFoundInEveryOrder) {
   }
   EXPECT_EQ(m.run(Fault::kNone), "clean");  // the emulator is as good as new
 }
-INSTANTIATE_TEST_SUITE_P(Every, Faults, testing::ValuesIn(kPlanted),
+INSTANTIATE_TEST_SUITE_P(Every, Faults, ::testing::ValuesIn(kPlanted),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Faults, AreManyKinds) { EXPECT_GE(std::size(kPlanted), 40u); }
@@ -217,7 +217,7 @@ TEST(Cluster, OverwrittenWhileTheOtherBlockReads) {
   if constexpr (!kChecked) GTEST_SKIP() << "needs the checker";
   Memory m;
   EXPECT_THAT(run_cluster(m, ClusterFault::other_blocks_unread),
-              testing::StartsWith("race in cluster_kernel"));
+              ::testing::StartsWith("race in cluster_kernel"));
 }
 
 TEST(Dependent, WaitsForTheLaunchBefore) {
@@ -226,7 +226,7 @@ TEST(Dependent, WaitsForTheLaunchBefore) {
   EXPECT_EQ(m.data().out[7], 8);
   if constexpr (kChecked) {
     EXPECT_THAT(m.run([](const pipeline::Data& d) { return pipeline::run_dependent(d, false); }),
-                testing::StartsWith("race in second_kernel"));
+                ::testing::StartsWith("race in second_kernel"));
   }
 }
 
@@ -238,7 +238,7 @@ TEST(NamedBarrier, OrdersThoseWhoDoNotWait) {
   }
   if constexpr (kChecked) {
     const std::string text = m.run([](const pipeline::Data& d) { return pipeline::run_handed(d, true); });
-    EXPECT_THAT(text, testing::ContainsRegex("(race|uninitialised read) in handed_kernel"));
+    EXPECT_THAT(text, ::testing::ContainsRegex("(race|uninitialised read) in handed_kernel"));
   }
 }
 
@@ -252,7 +252,7 @@ TEST(Polling, SeesWhatAnotherBlockWrites) {
 TEST(Polling, EndsWhereNobodyWrites) {
   Memory m;
   const std::string text = m.run([](const pipeline::Data& d) { return pipeline::run_polling(d, false); });
-  EXPECT_THAT(text, testing::StartsWith("deadlock in polling_kernel at pipeline.cu:"));
+  EXPECT_THAT(text, ::testing::StartsWith("deadlock in polling_kernel at pipeline.cu:"));
   EXPECT_THAT(text, HasSubstr("memory that nobody writes"));
 }
 
