@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // assay looseness: how near the shipped kernels come to their bounds, by kernel and feature. Runs assay check
 // on shards of the suites, process by process, and draws the table of the shards that came to their end.
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -95,22 +92,8 @@ void run_check(const LoosenessArguments& a, const Group& g, int shard) {
   std::vector<std::string> words = {a.program, "check"};
   words.insert(words.end(), g.words.begin(), g.words.end());
   words.insert(words.end(), {"--shard", fmt::format("{}/{}", shard, g.shards), "--out", folder, "--quiet"});
-  std::vector<char*> argv;
-  for (std::string& w : words) argv.push_back(w.data());
-  argv.push_back(nullptr);
   setenv("OMP_NUM_THREADS", "1", 1);  // a process is a processor's work here
-  const pid_t above = getpid(), child = fork();
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() == above) execv(a.program.c_str(), argv.data());
-    _exit(kExitInfrastructure);  // style: process end
-  }
-  int status = 0;
-  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (child < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != kExitUsage ||
-      fs::exists(folder + "/run.json"))
-    return;
+  if (exit_code_of(start_program(words)) != kExitUsage || fs::exists(folder + "/run.json")) return;
   fs::create_directories(folder);
   write_file(folder + kEmpty, "");
 }

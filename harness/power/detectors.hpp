@@ -25,11 +25,15 @@ using Marks = std::array<Mark, kDetectors>;
 // A format is one kind of case at any number of keys.
 struct Format {
   std::string name;    // "bf16"
-  std::string fields;  // of the scenario line
+  std::string fields;  // of the scenario line, but for heads
   int64_t heads = 8;
-  int64_t group = 8;     // of them that read one KV head
-  int64_t requests = 1;  // more than one: of one row each
+  int64_t group = 8;                       // of them that read one KV head
+  int64_t requests = 1;                    // more than one: of one row each
+  int64_t long_heads = 8, long_group = 8;  // beyond kManyKeys keys
 };
+// Cases of more keys than these have one row of fewer heads: what a row shows does not depend on its
+// neighbours, and a case of a million keys has to be searched within minutes.
+inline constexpr int64_t kManyKeys = 1 << 16;
 const std::vector<Format>& formats();
 const Format& format_named(const std::string&);  // InputError
 

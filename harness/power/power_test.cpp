@@ -151,7 +151,7 @@ TEST(Power, NoOtherRuleSeesLessAtSmallSizes) {
   const std::vector<CurveRow> rows = measured(o);
   EXPECT_EQ(false_alarms(rows), 0);
   const std::vector<Power> powers = powers_of(rows);
-  EXPECT_EQ(powers.size(), 3u * 2 * 7);
+  EXPECT_EQ(powers.size(), 3u * 2 * 8);
   for (const Behind& b : behind_peers(powers))
     ADD_FAILURE() << detector_names()[b.peer] << ": " << b.power->format << " " << b.power->fault << " "
                   << b.power->keys;
@@ -294,7 +294,7 @@ TEST(Measure, WhatThereIsNoTimeForIsARowThatSaysSo) {
   CurveOptions o = one_draw();
   o.faults = {}, o.draws = 3, o.seconds = 1e-9;
   const std::vector<CurveRow> rows = measured(o);
-  ASSERT_EQ(rows.size(), 7u);  // one for every point, not for every draw
+  ASSERT_EQ(rows.size(), 8u);  // one for every point, not for every draw
   for (const CurveRow& r : rows) EXPECT_TRUE(not_reached(r, 0, kDetectors)) << r.fault;
   const std::vector<Power> powers = powers_of(rows);
   EXPECT_EQ(holes_of(powers).random, 7);

@@ -21,12 +21,12 @@
 #include <fstream>
 
 #include "harness/base/error.hpp"
+#include "harness/base/program.hpp"
 #include "harness/report/text.hpp"
 
 namespace assay {
 namespace {
 
-constexpr int kExecFailed = 127;
 constexpr size_t kMaxLine = 64 << 20;  // a row of a million timed calls has some 40 MB
 constexpr int kSendMilliseconds = 1000;
 constexpr double kKeeperSeconds = 10;  // to end what a worker left behind
@@ -45,12 +45,9 @@ void limit(int what, int64_t bytes) {
   setrlimit(which, &value);
 }
 
-// Between fork and exec: only async-signal-safe calls. _Exit ends the child that could not become a worker.
-[[noreturn]] void become_worker(const WorkerCommand& command, char* const* argv, int socket, int log_fd,
-                                pid_t parent) {
+// Between fork and exec: only async-signal-safe calls.
+void become_worker(const WorkerCommand& command, int socket, int log_fd) {
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) std::_Exit(kExecFailed);  // style: process end; the parent died in between
   const int null = open("/dev/null", O_RDONLY);
   dup2(null, 0);
   dup2(log_fd, 1);
@@ -71,8 +68,6 @@ void limit(int what, int64_t bytes) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  execv(argv[0], argv);
-  std::_Exit(kExecFailed);  // style: process end
 }
 
 std::string new_secret() {
@@ -94,12 +89,7 @@ WorkerProcess::WorkerProcess(const WorkerCommand& command, int log_fd) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
     throw InfrastructureError(fmt::format("cannot start a worker: socketpair: {}", strerror(errno)));
-  std::vector<char*> argv;
-  for (const std::string& a : command.argv) argv.push_back(const_cast<char*>(a.c_str()));
-  argv.push_back(nullptr);
-  const pid_t parent = getpid();
-  pid_ = fork();
-  if (pid_ == 0) become_worker(command, argv.data(), pair[1], log_fd, parent);
+  pid_ = start_program(command.argv, [&] { become_worker(command, pair[1], log_fd); });
   const int error = errno;
   close(pair[1]);
   fd_ = pair[0];

@@ -326,6 +326,7 @@ void load_v(const Call& c, int request, int32_t key, int32_t kv_head, float* out
   }
   decode_row(c, c.ops.v, place_of(c, request, key, true), kv_head, dims, out);
   if (c.how.dequant_v) dequantise(c, c.ops.v_scale, v_fault(sw), request, key, kv_head, true, dims, out);
+  if (sw.v_bits > 0) round_bits(out, dims, sw.v_bits);
   if (sw.v_dim_shift != 0) std::rotate(out, out + wrapped(sw.v_dim_shift, dims), out + dims);
   int kept = dims;
   if (sw.v_dims_of_qk) kept = std::min(kept, c.p().head_dim_qk);

@@ -222,7 +222,7 @@ struct Switches {
   double softmax_scale_error = 0;  // relative
   double output_error = 0;         // relative, before the output is rounded
   // Bits of the mantissa that are kept of P, of partial results, of O after every step of the second product.
-  int32_t p_bits = 0, partial_bits = 0, o_bits = 0;
+  int32_t p_bits = 0, v_bits = 0, partial_bits = 0, o_bits = 0;
 
   // merge
   bool merge_base2 = false;  // natural LSE under exp2

@@ -37,6 +37,8 @@ const Family kFamilies[] = {
      "scale.v_factor", -18, 0, [](Switches& s, double size) { s.output_error = size; }, visible},
     {"p_format", "unit roundoff of the format of P", "softmax", "proto:P_FP8", "precision.p_coarse", -12, -2,
      [](Switches& s, double size) { s.p_bits = bits_of(size); }, visible},
+    {"v_format", "unit roundoff of a format that V is rounded to once more", "values", "proto:P_FP8",
+     "precision.operand", -12, -2, [](Switches& s, double size) { s.v_bits = bits_of(size); }, visible},
     {"partial_format", "unit roundoff of the format of partial results", "merge", "proto:PART_BF16",
      "precision.partials", -16, -2, [](Switches& s, double size) { s.partial_bits = bits_of(size); },
      visible},
