@@ -297,8 +297,8 @@ TEST(Measure, WhatThereIsNoTimeForIsARowThatSaysSo) {
   ASSERT_EQ(rows.size(), 8u);  // one for every point, not for every draw
   for (const CurveRow& r : rows) EXPECT_TRUE(not_reached(r, 0, kDetectors)) << r.fault;
   const std::vector<Power> powers = powers_of(rows);
-  EXPECT_EQ(holes_of(powers).random, 7);
-  EXPECT_EQ(holes_of(powers).known, 7);
+  EXPECT_EQ(holes_of(powers).random, 8);
+  EXPECT_EQ(holes_of(powers).known, 8);
   EXPECT_EQ(powers[0].draws, 0);
   EXPECT_TRUE(behind_peers(powers).empty());
   // They come when there is time.
