@@ -27,12 +27,15 @@ import sys
 import tarfile
 import tempfile
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent  # some include what the headers lie under there
+
 # Set: the file packed beside the table, the source in it.
 SOURCES = {
     "3": ("explain_stranger_3.tar.xz", "faults/stranger.cpp"),
     "4": ("explain_stranger_4.tar.xz", "stranger_4/stranger.cpp"),
     "5": ("explain_stranger_5.tar.xz", "explain_stranger_5/paged5.cpp"),
     "6": ("explain_stranger_6.tar.xz", "explain_stranger_6/src/s6.cpp"),
+    "7": ("explain_stranger_7.tar.xz", "stranger/kernel/kern.cpp"),
     "own": ("explain_own_5.tar.xz", "explain_own/own.cpp"),
 }
 
@@ -43,7 +46,7 @@ def library(name, packed, build, folder):
         tar.extractall(folder)
     path = folder / source
     out = folder / f"lib{name}.so"
-    command = ["g++", "-std=c++20", "-O2", "-w", "-fPIC", "-shared", "-I", build / "include", "-I", path.parent, path,
+    command = ["g++", "-std=c++20", "-O2", "-w", "-fPIC", "-shared", "-I", build / "include", "-I", path.parent, "-I", ROOT, path,
                build / "libassay_kit_cpu.a", "-lpthread", "-o", out]
     subprocess.run([str(c) for c in command], check=True)
     return out
@@ -65,15 +68,16 @@ def accepted(row):
     return [set(side.split("|")) for side in row["accepted"].split("&")]
 
 
+def holds(row, cause):
+    sides = accepted(row)
+    if len(sides) == 1:
+        return cause["cause"] in sides[0] and (not cause["also"] or cause["also"] in sides[0])
+    a, b = cause["cause"], cause["also"]
+    return any(a in sides[i] and b in sides[1 - i] for i in (0, 1))
+
+
 def grade(row, answer):
     sides = accepted(row)
-
-    def holds(cause):
-        if len(sides) == 1:
-            return cause["cause"] in sides[0] and (not cause["also"] or cause["also"] in sides[0])
-        a, b = cause["cause"], cause["also"]
-        return any(a in sides[i] and b in sides[1 - i] for i in (0, 1))
-
     if answer["outcome"] != "wrong" and not answer["causes"]:
         return "not wrong" if answer["outcome"] == "passed" else "no answer"
     causes = answer["causes"]
@@ -84,11 +88,11 @@ def grade(row, answer):
         return "first" if named else "none"
     best = causes[: answer["equally_good"]]
     others = [c for c in best[1:] if not c["same_as_first"]]
-    if holds(best[0]):
-        return "right" if all(holds(c) for c in others) else "tie"
-    if any(holds(c) and c["same_as_first"] for c in best[1:]):
-        return "same" if all(holds(c) for c in others) else "tie"
-    return "tie" if any(holds(c) for c in others) else "wrong"
+    if holds(row, best[0]):
+        return "right" if all(holds(row, c) for c in others) else "tie"
+    if any(holds(row, c) and c["same_as_first"] for c in best[1:]):
+        return "same" if all(holds(row, c) for c in others) else "tie"
+    return "tie" if any(holds(row, c) for c in others) else "wrong"
 
 
 def said(answer):
@@ -145,7 +149,12 @@ def main():
         counts[row["set"]][kind] += 1
         seconds[row["set"]] += answer["seconds"]
         out.append({"set": row["set"], "fault": row["fault"], "class": kind, "accepted": row["accepted"],
-                    "truth": row["truth"], "answer": said(answer) if answer["causes"] else answer["outcome"]})
+                    "truth": row["truth"], "answer": said(answer) if answer["causes"] else answer["outcome"],
+                    # Of the first cause: what it explains on this line and on the second one, and whether it is right.
+                    "here": round(answer["causes"][0]["explained"], 4) if answer["causes"] else "",
+                    "there": round(answer["explained_there"], 4) if answer.get("second_line") else "",
+                    "first_is_right": int(bool(answer["causes"]) and holds(row, answer["causes"][0])),
+                    "seconds": round(answer["seconds"], 2)})
         old = before.get((row["set"], row["fault"]))
         changed = old and old["class"] != kind
         if changed or (not before and kind not in ("right", "not wrong")):

@@ -22,7 +22,6 @@
 #include "harness/explain/causes.hpp"
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/score.hpp"
-#include "harness/explain/second_line.hpp"
 #include "harness/explain/stages/explain_step.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
@@ -271,16 +270,10 @@ int explain_command(const ExplainArguments& a) {
   if (step) return explain_a_step(a, print(scenario), problem, backend);
   CaptureOptions options;
   options.timeout_s = a.timeout_s;
-  // Children first, also for the second line, whether it is looked at or not.
-  Evidence beside;
-  if (const std::string second = second_line(print(scenario)); !second.empty())
-    beside = capture_beside(second, make_problem(parse_scenario(second)), backend, a.kernel, options);
+  // Children first, also for the lines beside it, whether they are looked at or not.
+  LinesBeside beside(print(scenario), backend, a.kernel, options);
   const Evidence evidence = capture(print(scenario), problem, backend, a.kernel, options);
-  const Explanation x = explain(evidence, a.without, [&]() -> const Evidence* {
-    if (!beside.call(Call::kFirst).made) return nullptr;
-    complete(beside, options);
-    return &beside;
-  });
+  const Explanation x = explain(evidence, a.without, std::ref(beside));
   const nlohmann::json json = explanation_json(x, problem);
   if (a.json != "-")
     fmt::print("{}", explanation_text(x, problem, static_cast<size_t>(a.top), color_of(a.color_text)));

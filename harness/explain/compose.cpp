@@ -141,6 +141,7 @@ bool compose(const Rules& right, const Rules& first, const Rules& second, Rules*
   c.value(&Rules::divide);
   c.value(&Rules::merge_divides);
   c.value(&Rules::accumulator_format);
+  c.value(&Rules::accumulator_per_key);
   c.value(&Rules::sum_format);
   c.value(&Rules::sum_per_key);
   c.value(&Rules::sum_of_tile);

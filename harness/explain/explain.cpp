@@ -8,6 +8,7 @@
 #include "harness/explain/misfit.hpp"
 #include "harness/explain/samples.hpp"
 #include "harness/explain/second_line.hpp"
+#include "harness/scenario/scenario.hpp"
 
 namespace assay {
 namespace {
@@ -19,16 +20,18 @@ constexpr Family kFamilies[] = {output_family,    lse_family,    mask_family,   
 
 // Where none of these explains the case.
 constexpr Family kFurther[] = {solved_weight_family, solved_score_family, solved_key_family,
-                               solved_page_family,   solved_merge_family, solved_sum_family,
-                               other_code_family};
+                               solved_dim_family,    solved_page_family,  solved_merge_family,
+                               solved_sum_family,    other_code_family,   composed_sum_family,
+                               composed_part_family, composed_key_family};
 
 // Of these, and of the others, what depends on how keys are cut into tiles and parts.
-constexpr Family kCut[] = {merge_family,     part_family,         rescale_family,   score_family,
-                           precision_family, solved_merge_family, solved_sum_family};
+constexpr Family kCut[] = {merge_family,     part_family,         rescale_family,    score_family,
+                           precision_family, solved_merge_family, solved_sum_family, composed_part_family};
 
 // Of these, with numbers that are only found once another mistake is in place.
-constexpr Family kUpon[] = {solved_weight_family, solved_score_family, solved_key_family,
-                            solved_page_family,   length_family,       factor_family};
+constexpr Family kUpon[] = {solved_weight_family, solved_score_family, solved_key_family, solved_dim_family,
+                            solved_page_family,   length_family,       factor_family,     solved_sum_family,
+                            composed_key_family,  composed_sum_family};
 
 Clues clues_of(const Evidence& e, Predictor& predictor, Predictor* low = nullptr) {
   Clues clues{e, predictor, {}, {}, tile_sizes_of(e), layouts_of(e), {}};
@@ -51,7 +54,7 @@ bool wrong(const Evidence& e, Call call) {
 // cuts.
 Ranking rank_all(const Clues& clues, Predictor& low, Choice choice) {
   choice.further = {std::begin(kFurther), std::end(kFurther)};
-  if (work_of_a_cell(clues.problem()) <= kLargeCell) {
+  if (!too_large(clues, kLargeCell)) {
     choice.upon = {std::begin(kUpon), std::end(kUpon)};
     choice.cut = {std::begin(kCut), std::end(kCut)};
   }
@@ -80,6 +83,26 @@ void look_at(const Evidence& first, Call main, const Evidence& second, Ranking& 
 }
 
 }  // namespace
+
+LinesBeside::LinesBeside(const std::string& line, const std::string& backend, const std::string& kernel,
+                         const CaptureOptions& options)
+    : options_(options) {
+  const auto capture_of = [&](const std::string& text, Evidence& to) {
+    if (!text.empty())
+      to = capture_beside(text, make_problem(parse_scenario(text)), backend, kernel, options);
+    return to.call(Call::kFirst).made;
+  };
+  capture_of(second_line(line), second_);
+  for (int step = 0; step < kSeparatingSteps && !capture_of(separating_line(line, step), separating_);)
+    ++step;
+}
+
+const Evidence* LinesBeside::operator()(BesideLine which) {
+  Evidence& e = which == BesideLine::kSecond ? second_ : separating_;
+  if (!e.call(Call::kFirst).made) return nullptr;
+  if (e.bounded.value.rows.empty()) complete(e, options_);
+  return &e;
+}
 
 Explanation explain(const Evidence& e, const std::vector<std::string>& without, const Beside& beside) {
   const auto start = std::chrono::steady_clock::now();
@@ -122,9 +145,13 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without, 
     return std::find(without.begin(), without.end(), r.cause) != without.end() ||
            std::find(without.begin(), without.end(), r.also) != without.end();
   });
-  if (beside && sure(x.ranking) && !x.ranking.list.front().fact)
-    if (const Evidence* other = beside(); other != nullptr && other->call(Call::kFirst).made)
-      look_at(e, main, *other, x.ranking, without);
+  if (beside && sure(x.ranking) && !x.ranking.list.front().fact) {
+    if (const Evidence* other = beside(BesideLine::kSecond)) look_at(e, main, *other, x.ranking, without);
+    if (sure(x.ranking) && equally_good(x.ranking).size() > 1)
+      if (const Evidence* other = beside(BesideLine::kSeparating); other && wrong(*other, Call::kFirst))
+        tell_apart(x.ranking,
+                   [&](const Choice& asked) { return rank_asked(*other, Call::kFirst, asked, without); });
+  }
   x.explained = x.explained || different || !x.ranking.list.empty();
   x.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return x;

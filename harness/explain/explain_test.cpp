@@ -336,6 +336,11 @@ TEST(Explain, SaysSoOnlyWhereItKnows) {
   EXPECT_THAT(text(0.85, 0.1), HasSubstr("so        none of the known causes"));
   x.ranking.list = {{"precision.exp", "how", 0.75, 0.85, 0, false}};
   EXPECT_TRUE(sure(x.ranking));
+  // Nor is one that leaves more than legal rounding of a large error, unless that is hardly any of it.
+  x.ranking.list = {{"precision.exp", "how", 2, 0.92, 0, false}};
+  EXPECT_FALSE(sure(x.ranking));
+  x.ranking.list = {{"precision.exp", "how", 2, 0.98, 0, false}};
+  EXPECT_TRUE(sure(x.ranking));
   // An observation that leaves half of the error open is not the cause either.
   x.ranking.list = {{"memory.unused_slot", "observed", 5, 0.5, 1, true}};
   EXPECT_FALSE(sure(x.ranking));
@@ -358,7 +363,7 @@ TEST(Explain, TheScoreCountsWhatIsRightWhatMisleadsAndWhatIsNotKnown) {
   EXPECT_EQ(known.right, 1);
   EXPECT_EQ(known.misled, 0);
   EXPECT_EQ(known.unknown_without, 1) << known.faults[0].first_without;
-  const ExplainScore foreign = scored("v_slots_4x4");
+  const ExplainScore foreign = scored("o_clamped");
   ASSERT_EQ(foreign.explained, 1) << foreign.faults.at(0).problem;
   EXPECT_EQ(foreign.known, 0);
   EXPECT_EQ(foreign.first, 0);

@@ -36,8 +36,20 @@ struct Explanation {
   double seconds = 0;
 };
 
-// Evidence of a second line (capture_beside), complete; null where there is none.
-using Beside = std::function<const Evidence*()>;
+// Evidence of a line beside the one that is asked about, complete; null where there is none.
+enum class BesideLine { kSecond, kSeparating };
+using Beside = std::function<const Evidence*(BesideLine)>;
+// The kernel's calls on both lines, made at once: children come before this process uses OpenMP.
+class LinesBeside {
+ public:
+  LinesBeside(const std::string& line, const std::string& backend, const std::string& kernel,
+              const CaptureOptions&);
+  const Evidence* operator()(BesideLine);
+
+ private:
+  CaptureOptions options_;
+  Evidence second_, separating_;
+};
 
 // `without`: causes that are taken not to be known (to see what is said when the true one is missing).
 Explanation explain(const Evidence&, const std::vector<std::string>& without = {}, const Beside& = {});

@@ -82,10 +82,15 @@ void decode_family(const Clues&, Hypotheses&);  // what the codes of an operand 
 void solved_weight_family(const Clues&, Hypotheses&);
 void solved_score_family(const Clues&, Hypotheses&);
 void solved_key_family(const Clues&, Hypotheses&);
+void solved_dim_family(const Clues&, Hypotheses&);
 void solved_page_family(const Clues&, Hypotheses&);
 void solved_merge_family(const Clues&, Hypotheses&);
 void solved_sum_family(const Clues&, Hypotheses&);
 void other_code_family(const Clues&, Hypotheses&);
+// Which keys or parts are hit, times what becomes of them; sums that the LSE itself tells.
+void composed_key_family(const Clues&, Hypotheses&);
+void composed_part_family(const Clues&, Hypotheses&);
+void composed_sum_family(const Clues&, Hypotheses&);
 
 // One of several things in a row of n: what planted and real bugs single out.
 struct Pick {

@@ -3,6 +3,7 @@
 #include "harness/explain/narrow.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "harness/explain/cut.hpp"
 #include "harness/explain/families/row_block.hpp"
@@ -39,6 +40,26 @@ std::vector<SomeKeys> some_keys(const Clues& clues) {
       {"in the new tokens", own, 0.2},
       {"in all but the new tokens", [own](const Scene& s, int32_t j) { return !own(s, j); }, 0.2},
   };
+  list.push_back({"in the row's own key", [](const Scene& s, int32_t j) { return j == s.position; }, 0.25});
+  list.push_back(
+      {"in all but the row's own key", [](const Scene& s, int32_t j) { return j != s.position; }, 0.25});
+  for (int32_t reach : {16, 32, 64, 128, 256})
+    if (reach < p.max_kv_len())
+      for (bool near : {true, false})
+        list.push_back(
+            {fmt::format("in keys {} than {} before the row", near ? "nearer" : "no nearer", reach),
+             [=](const Scene& s, int32_t j) { return (s.position - j < reach) == near; }, 0.35});
+  const auto score = [&](const char* words, double cost, bool (*of)(const ScoreParts&)) {
+    list.push_back({words, nullptr, cost, of});
+  };
+  score("where the product is positive", 0.25, [](const ScoreParts& s) { return s.dot > 0; });
+  score("where the product is negative", 0.25, [](const ScoreParts& s) { return s.dot < 0; });
+  if (p.softcap > 0) {
+    score("where the score is larger than the cap", 0.3,
+          [](const ScoreParts& s) { return std::fabs(s.dot * s.scale) > s.softcap; });
+    score("where the score is no larger than the cap", 0.3,
+          [](const ScoreParts& s) { return std::fabs(s.dot * s.scale) <= s.softcap; });
+  }
   std::vector<int32_t> sizes = {16, 32, 64, 128};
   if (op_of(p).has_cache && p.page_size > 1) sizes.push_back(p.page_size);
   sizes.insert(sizes.end(), clues.tile_sizes.begin(), clues.tile_sizes.end());
@@ -95,6 +116,7 @@ std::vector<SomeKeys> some_keys(const Clues& clues) {
 bool narrowed(const Hypothesis& h, const SomeKeys& keys, Hypothesis* to) {
   if (!h.rules.edit_terms && !h.rules.score && !h.rules.sees && !h.rules.edit_q && !h.rules.distance)
     return false;
+  if (keys.of_score && (!h.rules.score || h.rules.edit_terms || h.rules.sees)) return false;
   *to = h;
   to->text += ", " + keys.words;
   to->cost += keys.cost;
@@ -111,6 +133,13 @@ bool narrowed(const Hypothesis& h, const SomeKeys& keys, Hypothesis* to) {
                                                                      double d) {
       return holds(s, t.position) ? of(s, t, d) : d;
     };
+  if (keys.of_score) {
+    to->rules.score = [score = h.rules.score, holds = keys.of_score](const Scene& s, const Term& t,
+                                                                     const ScoreParts& parts) {
+      return holds(parts) ? score(s, t, parts) : standard_score(parts);
+    };
+    return true;
+  }
   if (h.rules.score)
     to->rules.score = [score = h.rules.score, holds = keys.holds](const Scene& s, const Term& t,
                                                                   const ScoreParts& parts) {

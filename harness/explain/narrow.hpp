@@ -15,9 +15,12 @@ struct SomeKeys {
   std::string words;  // "in the new tokens"
   std::function<bool(const Scene&, int32_t position)> holds;
   double cost = 0;
+  // In place of `holds`: keys of these scores, for hypotheses of what becomes of one.
+  std::function<bool(const ScoreParts&)> of_score = {};
 };
 
-// Keys that another piece of code may handle: those of a page, a tile or a part, new tokens, distant keys.
+// Keys that another piece of code may handle: those of a page, a tile or a part, new tokens, distant keys,
+// scores of one sign.
 std::vector<SomeKeys> some_keys(const Clues&);
 
 // The hypothesis in these keys alone. False: it does not change keys one by one.

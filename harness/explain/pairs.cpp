@@ -93,7 +93,7 @@ Hypotheses narrowed_leaders(const Clues& clues, Tester& tester, const Hypotheses
   for (size_t first : firsts) {
     for (const SomeKeys& some : keys) {
       Worth worth;
-      if (!narrowed(all[first], some, &worth.of)) break;
+      if (!narrowed(all[first], some, &worth.of)) continue;
       double before = 0;
       bool worthy = true;
       for (size_t k = 0; k < wrong.size() && worthy; ++k) {

@@ -2,6 +2,7 @@
 // What is tried where no hypothesis explains a case by itself: some keys only, and two mistakes at once.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -17,9 +18,10 @@ struct Tried {
   size_t index = 0;
   double probe = 0;  // the best of its forms, with its price
   double total = 0, o = 0, lse = 0, rest = 0;
-  int solved = 0;            // wrong samples of which hardly anything is left
-  bool changes = false;      // something
-  std::vector<double> each;  // misfits of the samples
+  int solved = 0;                                            // wrong samples of which hardly anything is left
+  bool changes = false;                                      // something
+  std::vector<double> each;                                  // misfits of the samples
+  double by_rule = std::numeric_limits<double>::infinity();  // as `probe`, but for "in the wrong cells only"
 };
 
 // Wrong samples to begin with.

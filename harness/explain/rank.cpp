@@ -28,9 +28,12 @@ constexpr double kPartialCost = 1.0;     // of "in the wrong cells only"
 constexpr double kScopeCost = 0.35;      // of "in the last request" and the like
 constexpr double kLeastGain = 0.005;     // of what a hypothesis must explain
 constexpr double kSolvedAlready = 0.04;  // share of the misfit below which nothing further is tried
+constexpr double kNoRule = 0.1;          // more misfit than in the wrong cells alone
+constexpr size_t kRulesOnAll = 24;       // that seem to explain the case on the first samples
 constexpr double kSearched = 0.15;       // more that a fitted alternative costs than a plain cause
 constexpr double kFarFetched = 0.25;     // ... or an alternative without a fitted number
 constexpr double kAssumedMuch = 0.4;     // cost from which on "nearly all" is asked for
+constexpr double kAllBut = 0.97;         // ... explained, where more is left than legal rounding
 constexpr double kNoBetter = 0.998;      // share of the misfit that a hypothesis must get below
 
 // A hypothesis in the cells `in` (null: all), in all dimensions of O or in the wrong ones.
@@ -68,7 +71,8 @@ bool sure(const Ranking& ranking) {
   const Ranked& first = ranking.list.front();
   if (!first.fact && ranking.explained_there < kSure) return false;
   if (!first.fact && ranking.bad_cells > 0 && first.free >= ranking.bad_cells) return false;
-  return first.explained >= kNearlyAll ||
+  if (first.fact) return first.explained >= kNearlyAll;
+  return (first.explained >= kNearlyAll && (first.misfit <= kLegalMisfit || first.explained >= kAllBut)) ||
          (first.explained >= kSure && first.misfit <= kLegalMisfit && first.cost < kAssumedMuch);
 }
 
@@ -187,7 +191,9 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     const std::vector<Tester::One> of = tester.all(all[i].rules, probes);
     Tried t{i, std::numeric_limits<double>::infinity(), 0, 0, 0, 0, 0, false, {}};
     forms(of, [&](const Form& f) {
-      t.probe = std::min(t.probe, f.misfit + kCostWeight * (f.price + all[i].cost));
+      const double misfit = f.misfit + kCostWeight * (f.price + all[i].cost);
+      t.probe = std::min(t.probe, misfit);
+      if (f.in != &in_bad) t.by_rule = std::min(t.by_rule, misfit);
     });
     for (size_t k = 0; k < of.size(); ++k) {
       t.each.push_back(of[k].total);
@@ -198,9 +204,30 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     tried.push_back(t);
   };
   for (const auto& [unused, i] : glances(0)) try_out(i);
+  // Where a mechanism fits the wrong cells and no rule says which these are, the rule is looked for. What
+  // seems a rule on the first samples is looked at on all.
+  std::map<size_t, double> on_all;
+  const auto by_rule_on_all = [&](size_t i) {
+    const auto [at, fresh] = on_all.try_emplace(i, std::numeric_limits<double>::infinity());
+    if (!fresh) return at->second;
+    double any = at->second;
+    forms(tester.all(all[i].rules, samples.size()), [&](const Form& f) {
+      const double misfit = f.misfit + kCostWeight * (f.price + all[i].cost);
+      any = std::min(any, misfit);
+      if (f.in != &in_bad) at->second = std::min(at->second, misfit);
+    });
+    // A part of the case that holds a few right cells too many is no rule either.
+    if (at->second > any + kNoRule) at->second = std::numeric_limits<double>::infinity();
+    return at->second;
+  };
   const auto explained_but = [&](double left) {
-    return std::any_of(tried.begin(), tried.end(),
-                       [&](const Tried& t) { return t.probe < left * tester.nothing(probes); });
+    std::vector<std::pair<double, size_t>> likely;
+    for (const Tried& t : tried)
+      if (t.by_rule < left * tester.nothing(probes)) likely.emplace_back(t.by_rule, t.index);
+    std::stable_sort(likely.begin(), likely.end());
+    if (likely.size() > kRulesOnAll) likely.resize(kRulesOnAll);
+    return std::any_of(likely.begin(), likely.end(),
+                       [&](const auto& l) { return by_rule_on_all(l.second) < left * tester.nothing(); });
   };
   if (!choice.further.empty() && !explained_but(kSolvedAlready)) {
     Hypotheses more;

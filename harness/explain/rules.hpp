@@ -171,7 +171,8 @@ struct Rules {
   bool sum_offset_in_lse = false;    // ... and that of the LSE
   bool divide = true;
   bool merge_divides = true;                        // merged outputs are divided by the sum of the weights
-  int32_t accumulator_format = ASSAY_FORMAT_NONE;   // O rounded to it after every tile
+  int32_t accumulator_format = ASSAY_FORMAT_NONE;   // O rounded to it after every tile ...
+  bool accumulator_per_key = false;                 // ... and after every key of one
   int32_t sum_format = ASSAY_FORMAT_NONE;           // row sum rounded to it ...
   bool sum_per_key = false;                         // ... after every key instead of every tile
   bool sum_of_tile = false;                         // ... that of a tile alone, before it joins

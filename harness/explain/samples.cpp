@@ -12,7 +12,6 @@ namespace assay {
 namespace {
 
 constexpr size_t kBadCells = 36, kGoodCells = 20;
-constexpr double kFarFetchedScope = 0.4;
 
 // `count` entries of `from`, spread evenly, first and last included.
 std::vector<Cell> spread(const std::vector<Cell>& from, size_t count) {
@@ -59,75 +58,6 @@ std::vector<Judged> judge_cells(const Evidence& e, Call call) {
       cells.push_back(j);
     }
   return cells;
-}
-
-std::vector<Scope> all_scopes() {
-  using P = const Problem&;
-  using C = const Cell&;
-  const auto rows = [](P q, C c) { return q.requests[c.request].q_len; };
-  std::vector<Scope> all = {
-      {"the last request", [](P q, C c) { return c.request + 1 == static_cast<int32_t>(q.requests.size()); }},
-      {"the first request", [](P, C c) { return c.request == 0; }},
-      {"all requests but the first", [](P, C c) { return c.request > 0; }},
-      {"requests of odd number", [](P, C c) { return c.request % 2 == 1; }},
-      {"requests of even number", [](P, C c) { return c.request % 2 == 0; }},
-      {"requests with one row", [=](P q, C c) { return rows(q, c) == 1; }},
-      {"requests with several rows", [=](P q, C c) { return rows(q, c) > 1; }},
-      {"the first row of each request", [](P, C c) { return c.row == 0; }},
-      {"all rows but the first", [](P, C c) { return c.row > 0; }},
-      {"the last row of each request", [=](P q, C c) { return c.row == rows(q, c) - 1; }},
-      {"rows of odd number", [](P, C c) { return c.row % 2 == 1; }},
-      {"rows of even number", [](P, C c) { return c.row % 2 == 0; }},
-      {"heads of odd number", [](P, C c) { return c.head % 2 == 1; }},
-      {"heads of even number", [](P, C c) { return c.head % 2 == 0; }},
-      {"head 0", [](P, C c) { return c.head == 0; }},
-      {"all heads but head 0", [](P, C c) { return c.head > 0; }},
-      {"the last head", [](P q, C c) { return c.head == q.heads_q - 1; }},
-      {"the upper half of the heads", [](P q, C c) { return c.head >= q.heads_q / 2; }},
-      {"the lower half of the heads", [](P q, C c) { return c.head < q.heads_q / 2; }},
-      {"the first head of each group", [](P q, C c) { return c.head % q.group() == 0; }},
-      {"all heads but the first of each group", [](P q, C c) { return c.head % q.group() > 0; }},
-      {"the last head of each group", [](P q, C c) { return c.head % q.group() == q.group() - 1; }},
-      {"the first KV head", [](P q, C c) { return c.head / q.group() == 0; }},
-      {"the last KV head", [](P q, C c) { return c.head / q.group() == q.heads_kv - 1; }},
-  };
-  // Blocks of (row, head of the group) pairs.
-  for (int32_t size : {4, 8, 16, 32, 64}) {
-    const auto at = [size](P q, C c) { return (c.row * q.group() + c.head % q.group()) % size; };
-    all.push_back({fmt::format("the last of every {} rows and heads", size), [=](P q, C c) {
-                     const bool end = c.row == rows(q, c) - 1 && c.head % q.group() == q.group() - 1;
-                     return end || at(q, c) == size - 1;
-                   }});
-    if (size > 4)
-      for (bool upper : {true, false})
-        all.push_back(
-            {fmt::format("the {} half of every {} rows and heads", upper ? "second" : "first", size),
-             [=](P q, C c) { return (at(q, c) >= size / 2) == upper; }, kFarFetchedScope});
-    all.push_back({fmt::format("all but the first of every {} rows and heads", size),
-                   [=](P q, C c) { return at(q, c) > 0; }});
-  }
-  all.push_back({"odd ones of rows and heads",
-                 [](P q, C c) { return (c.row * q.group() + c.head % q.group()) % 2 == 1; }});
-  for (int32_t tile : {16, 32, 64, 128}) {
-    all.push_back({fmt::format("rows from {} on", tile), [=](P, C c) { return c.row >= tile; }});
-    all.push_back({fmt::format("the last, partly filled {} rows of a request", tile),
-                   [=](P q, C c) { return c.row >= rows(q, c) / tile * tile; }});
-  }
-  return all;
-}
-
-std::vector<Scope> scopes_of(const Problem& p, const std::vector<Judged>& judged) {
-  std::vector<Scope> all = all_scopes();
-  std::erase_if(all, [&](const Scope& s) {
-    bool keep = false;
-    for (const Judged& j : judged) {
-      const bool in = s.holds(p, j.cell);
-      if (j.bad && !in) return true;
-      keep = keep || (!j.bad && !in);
-    }
-    return !keep;
-  });
-  return all;
 }
 
 std::vector<char> right_dims(const Evidence& e, Call call, const std::vector<Judged>& judged) {

@@ -19,7 +19,6 @@
 #include "harness/base/random.hpp"
 #include "harness/device/exported.hpp"
 #include "harness/explain/child.hpp"
-#include "harness/explain/second_line.hpp"
 #include "harness/explain/stages/explain_step.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/scenario/suite.hpp"
@@ -216,18 +215,11 @@ ExplainedFault score_one(const std::vector<Line>& suite_lines, const assay_fault
   CaptureOptions capture_options;
   capture_options.threads = 1;
   const char* kernel = (op_of(p).has_cache ? fault.paged : fault.prefill)->name;
-  Evidence other;
-  if (const std::string second = second_line(score.line); !second.empty())
-    other = capture_beside(second, make_problem(parse_scenario(second)), options.backend, kernel,
-                           capture_options);
+  LinesBeside lines_beside(score.line, options.backend, kernel, capture_options);
   const Evidence evidence = capture(score.line, p, options.backend, kernel, capture_options);
   omp_set_num_threads(1);
   const auto start = std::chrono::steady_clock::now();
-  const Beside beside = [&]() -> const Evidence* {
-    if (!other.call(Call::kFirst).made) return nullptr;
-    if (other.bounded.value.rows.empty()) complete(other, capture_options);
-    return &other;
-  };
+  const Beside beside = std::ref(lines_beside);
   const Explanation x = explain(evidence, {}, beside);
   score.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::vector<std::string> truth = true_causes(fault);

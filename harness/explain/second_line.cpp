@@ -13,13 +13,21 @@
 namespace assay {
 namespace {
 
-constexpr uint64_t kOtherSeed = 0x5eed;
-constexpr size_t kKinds = 4;        // of requests that get a companion
-constexpr int64_t kLongest = 4096;  // keys of a companion
+constexpr uint64_t kOtherSeed = 0x5eed, kThirdSeed = 0x7ed;
+constexpr int32_t kRowsThere = 5;     // of a request that had one, on the line that separates causes
+constexpr double kClearThere = 0.97;  // of it that a cause explains beside which others fall behind
+constexpr size_t kKinds = 4;          // of requests that get a companion
+constexpr int64_t kLongest = 4096;    // keys of a companion
 // Between two lines noise differs: causes are told apart by more than on one.
 constexpr double kToldApart = 0.1;
 constexpr double kSameNumber = 0.02;
 constexpr double kSameThreshold = 0.2;  // of thresholds, which lie anywhere between two weights
+
+// Lengths beside one: odd where it is even and the other way round, so that no remainder by a power of two is
+// that of the request itself.
+int32_t other_parity(int32_t of, int32_t length) { return of % 2 == length % 2 ? length + 1 : length; }
+int32_t longer_than(int32_t keys) { return other_parity(keys, keys + keys / 2 + 13); }
+int32_t shorter_than(int32_t keys) { return other_parity(keys, keys - keys / 4 - 2); }
 
 // More keys, of another remainder by every power of two, and for several rows another number of them.
 std::vector<BatchGroup> companions(const std::vector<BatchGroup>& groups) {
@@ -27,16 +35,16 @@ std::vector<BatchGroup> companions(const std::vector<BatchGroup>& groups) {
   for (const BatchGroup& g : groups) {
     if (g.q_len == 0 || g.kv_len == 0 || g.kv_len > kLongest) continue;
     const bool known = std::any_of(more.begin(), more.end(), [&](const BatchGroup& m) {
-      return (m.q_len > 1) == (g.q_len > 1) && m.kv_len == g.kv_len + g.kv_len / 2 + 13;
+      return (m.q_len > 1) == (g.q_len > 1) && m.kv_len == longer_than(g.kv_len);
     });
     if (known || more.size() >= 2 * kKinds) continue;
     BatchGroup longer = g;
     longer.count = 1;
     longer.shared = 0;
-    longer.kv_len = g.kv_len + g.kv_len / 2 + 13;
+    longer.kv_len = longer_than(g.kv_len);
     if (g.q_len > 1) longer.q_len = g.q_len + 3;
     more.push_back(longer);
-    longer.kv_len = std::max(g.q_len, g.kv_len - g.kv_len / 4 - 1);
+    longer.kv_len = std::max(g.q_len, shorter_than(g.kv_len));
     longer.q_len = g.q_len;
     more.push_back(longer);
   }
@@ -108,24 +116,52 @@ void keep_asked(Hypotheses& all, const Choice& choice) {
   std::erase_if(all, [&](const Hypothesis& h) { return named.contains(h.cause) && !any(h, &Words::same); });
 }
 
+// The line as printed; empty where it is not legal.
+static std::string legal(const Scenario& scenario) {
+  try {
+    const std::string text = print(scenario);
+    make_problem(parse_scenario(text));
+    return text;
+  } catch (const InputError&) {
+  } catch (const CheckError&) {
+  }
+  return {};
+}
+
 std::string second_line(const std::string& line) {
   Scenario s = parse_scenario(line);
   s.seed += kOtherSeed;
   s.relations = 0;
-  const auto legal = [](const Scenario& scenario) {
-    try {
-      const std::string text = print(scenario);
-      make_problem(parse_scenario(text));
-      return text;
-    } catch (const InputError&) {
-    } catch (const CheckError&) {
-    }
-    return std::string();
-  };
   if (s.batch.kind == BatchSpec::Kind::kMix) {
     Scenario more = s;
     for (const BatchGroup& g : companions(s.batch.groups)) more.batch.groups.push_back(g);
     if (std::string text = legal(more); !text.empty()) return text;
+  }
+  return legal(s);
+}
+
+std::string separating_line(const std::string& line, int step) {
+  Scenario s = parse_scenario(line);
+  s.seed += kThirdSeed;
+  s.relations = 0;
+  // No power of two, and no number that a cap or a head's size is.
+  s.softmax_scale = 1.3 * (s.softmax_scale > 0 ? s.softmax_scale : 1 / std::sqrt(double(s.head_dim_qk)));
+  if (step < 2) {
+    s.softcap *= 1.75;
+    if (s.window_left > 2) s.window_left = s.window_left * 2 / 3;
+    if (s.window_right > 1) s.window_right = s.window_right + 3;
+    if (s.chunk > 4) s.chunk = s.chunk * 3 / 4;
+  }
+  if (step < 1) {
+    for (Quantization* of : {&s.q, &s.k, &s.v})
+      if (of->scale == ASSAY_SCALE_HOST || of->scale == ASSAY_SCALE_TENSOR) of->scale = ASSAY_SCALE_HEAD;
+    std::vector<BatchGroup> more;
+    for (BatchGroup g : s.batch.groups) {
+      if (g.q_len != 1 || g.kv_len < kRowsThere || more.size() >= kKinds) continue;
+      g.count = 1, g.shared = 0, g.q_len = kRowsThere, g.kv_len += 7;
+      more.push_back(g);
+    }
+    s.batch.groups.insert(s.batch.groups.end(), more.begin(), more.end());
   }
   return legal(s);
 }
@@ -213,6 +249,45 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& her
   };
   const bool first_leads = leads(ranking.list.front());
   for (Ranked& r : ranking.list) r.same_as_first = !r.told_apart && first_leads && leads(r);
+  plainest_first(ranking);
+}
+
+void tell_apart(Ranking& ranking, const RankElsewhere& apart) {
+  if (!sure(ranking) || ranking.list.front().fact || !ranking.list.front().also.empty()) return;
+  const std::vector<Ranked> best = equally_good(ranking);
+  if (best.size() < 2) return;
+  const auto among = [&](const Ranked& r) {
+    return std::any_of(best.begin(), best.end(), [&](const Ranked& b) {
+      return b.cause == r.cause && b.also.empty() && r.also.empty();
+    });
+  };
+  Choice choice;
+  for (const Ranked& r : best) {
+    choice.only.insert(r.cause);
+    // A number that was fitted must be the same number there; those that a line gives differ.
+    if (r.free > 0) choice.words.insert({r.cause, r.text});
+  }
+  const Ranking there = apart(choice);
+  if (there.nothing <= kLegalMisfit || there.list.empty() || there.list.front().explained < kClearThere)
+    return;
+  const auto explained = [&](const Ranked& r) {
+    double most = 0;
+    for (const Ranked& t : there.list)
+      if (t.cause == r.cause && t.also.empty()) most = std::max(most, t.explained);
+    return most;
+  };
+  if (std::none_of(best.begin(), best.end(), [&](const Ranked& r) { return explained(r) >= kClearThere; }))
+    return;
+  const bool first_stays = explained(ranking.list.front()) >= kClearThere - kToldApart;
+  const bool was_same = !first_stays;
+  for (Ranked& r : ranking.list)
+    if (among(r) && explained(r) < kClearThere - kToldApart) r.told_apart = true, r.same_as_first = false;
+  std::stable_partition(ranking.list.begin(), ranking.list.end(),
+                        [&](const Ranked& r) { return among(r) && !r.told_apart; });
+  // What predicted the same as one that is gone predicts the same as each other.
+  if (was_same && !ranking.list.front().same_as_first)
+    for (Ranked& r : ranking.list) r.same_as_first = false;
+  ranking.list.front().same_as_first = true;
   plainest_first(ranking);
 }
 

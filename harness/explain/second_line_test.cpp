@@ -18,7 +18,9 @@ std::string said(const std::string& line, const Mistakes& make, bool with_second
   const std::string second = second_line(line);
   const Evidence here = fabricated(line, kFake, make, declare),
                  there = fabricated(second, kFake, make, declare);
-  const Explanation x = explain(here, {}, [&] { return with_second ? &there : nullptr; });
+  const Explanation x = explain(here, {}, [&](BesideLine which) {
+    return with_second && which == BesideLine::kSecond ? &there : nullptr;
+  });
   return explanation_text(x, here.problem, 5, false);
 }
 

@@ -87,6 +87,25 @@ void formats(const Clues& clues, Hypotheses& out) {
          [](int32_t, uint32_t code) { return double(code & 255) - 128; });
   reread(clues, out, "format.sign", "codes read as sign and magnitude", 0.3, int8,
          [](int32_t, uint32_t code) { return (code & 128 ? -1.0 : 1.0) * double(code & 127); });
+  const auto of_code = [](uint32_t code) { return double(static_cast<int8_t>(code)); };
+  for (double sign : {1.0, -1.0})
+    reread(clues, out, "format.sign", sign > 0 ? "negative codes one too high" : "negative codes one too low",
+           0.2, int8, [=](int32_t, uint32_t code) { return of_code(code) + (code & 128 ? sign : 0); });
+  for (double zero : {0.5, -0.5, 1.0, -1.0, 8.0, -8.0, 128.0, -128.0, 127.0, -127.0})
+    reread(clues, out, "format.zero_point", fmt::format("a zero point of {:g}", zero), 0.25, int8,
+           [=](int32_t, uint32_t code) { return of_code(code) - zero; });
+  for (int32_t lost = 1; lost <= 4; ++lost) {
+    const uint32_t mask = ~((1u << lost) - 1);
+    reread(
+        clues, out, "format.other",
+        fmt::format("the lowest {} of a code lost", lost > 1 ? fmt::format("{} bits", lost) : "bit"), 0.25,
+        [](int32_t f) { return is_fp8(f) || f == ASSAY_INT8; },
+        [=](int32_t f, uint32_t code) { return decode(f, code & mask & 255); });
+  }
+  reread(
+      clues, out, "format.other", "the halves of a code exchanged", 0.3,
+      [](int32_t f) { return is_fp8(f) || f == ASSAY_INT8; },
+      [](int32_t f, uint32_t code) { return decode(f, ((code >> 4) | (code << 4)) & 255); });
   reread(
       clues, out, "format.sign", "signs lost", 0.3, [](int32_t) { return true; },
       [](int32_t f, uint32_t code) { return std::fabs(decode(f, code)); });

@@ -29,7 +29,7 @@ void factor_family(const Clues& clues, Hypotheses& out) {
   if (p.head_dim_v != p.head_dim_qk)
     scores("scale.softmax", "1 / sqrt(head_dim_v) in place of the given one", 0.1,
            1 / std::sqrt(p.head_dim_v) / given);
-  instead("1", 1);
+  if (std::fabs(1 / given - 1) > 1e-6) scores("scale.softmax", "1 in place of the given one", 0.1, 1 / given);
   // Products of the constants a kernel has at hand: applied twice, left out, inverted, in the wrong base.
   struct Constant {
     std::string name;

@@ -17,7 +17,7 @@ constexpr size_t kCells = 6;       // wrong ones a number is looked for on
 constexpr size_t kStepCells = 16;  // ... where it is found by jumps alone
 constexpr size_t kFirstCells = 2;  // of these, on which the grid is walked
 // Work that one family may spend, in keys times dimensions: large cases get what is left to them.
-constexpr double kBudget = 1.2e8, kSmallBudget = 4e6;
+constexpr double kBudget = 1e9, kSmallBudget = 2e8;
 constexpr double kFirstHelps = 0.85;  // ... and on the worst cell alone, of a whole number
 constexpr double kHelps = 0.93;       // share of the misfit that the best point of a grid must get below
 constexpr double kRound = 20, kNearRound = 1e-3;  // a twentieth that fits as well is the number
@@ -41,10 +41,12 @@ double work_of_a_cell(const Problem& p) {
   return double(p.max_kv_len()) * (p.head_dim_qk + p.head_dim_v) / 2;
 }
 
-Fit::Fit(const Clues& clues)
-    : clues_(clues),
-      budget_(work_of_a_cell(clues.problem()) > kLargeCell && clues.only == nullptr ? kSmallBudget
-                                                                                    : kBudget) {
+bool too_large(const Clues& clues, double most) {
+  const bool asked = clues.only != nullptr && !clues.only->empty();
+  return !asked && work_of_a_cell(clues.problem()) > most;
+}
+
+Fit::Fit(const Clues& clues) : clues_(clues), budget_(too_large(clues, kLargeCell) ? kSmallBudget : kBudget) {
   // The worst ones come first; the others show other requests, rows and heads.
   const Evidence& e = clues.evidence;
   std::vector<const Sample*> usable;

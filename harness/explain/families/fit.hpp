@@ -15,7 +15,10 @@ namespace assay {
 // Of one prediction, in keys times dimensions. Larger ones than kLargeCell get less of what follows; beyond
 // kLargest nothing is solved for.
 double work_of_a_cell(const Problem&);
-inline constexpr double kLargeCell = 40e3, kLargestCell = 80e3;
+inline constexpr double kLargeCell = 80e3, kLargestCell = 200e3;
+// Beyond `most`, and not asked for by name: what was found on one line is looked for on another, whatever its
+// size, since what is not tried there would count as refuted.
+bool too_large(const Clues&, double most);
 inline constexpr double kSolvedCost = 0.6;  // of a number that was found
 
 class Fit {

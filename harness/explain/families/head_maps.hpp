@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the index of a head goes wrong: one table for queries, results, sinks, slopes, and one for the KV
-// head that a query head is given.
+// Where the index of a head or request goes wrong: one table for queries, results, sinks, slopes, and one for
+// the KV head that a query head is given.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,38 @@
 
 namespace assay {
 
-struct HeadMap {
+struct IndexMap {
   std::string name;
   double cost;
-  std::function<int32_t(int32_t)> of;  // of a query head
+  std::function<int32_t(int32_t)> of;
 };
+using HeadMap = IndexMap;  // of a query head
+
+// Requests for requests: for scales, lengths, tables, whatever is looked up by a request's number.
+inline std::vector<IndexMap> request_maps(const Problem& p) {
+  const auto n = static_cast<int32_t>(p.requests.size());
+  if (n < 2) return {};
+  std::vector<IndexMap> maps = {
+      {"request +1", 0, [n](int32_t r) { return std::min(r + 1, n - 1); }},
+      {"request -1", 0, [](int32_t r) { return std::max(r - 1, 0); }},
+      {"request 0", 0, [](int32_t) { return 0; }},
+      {"request +1, round", 0.03, [n](int32_t r) { return (r + 1) % n; }},
+      {"request -1, round", 0.03, [n](int32_t r) { return (r + n - 1) % n; }},
+      {"request +2, round", 0.1, [n](int32_t r) { return (r + 2) % n; }},
+      {"request +2", 0.1, [n](int32_t r) { return std::min(r + 2, n - 1); }},
+      {"the last request", 0.03, [n](int32_t) { return n - 1; }},
+      {"request 1", 0.1, [](int32_t) { return 1; }},
+      {"the neighbouring request, pairwise", 0.05, [n](int32_t r) { return std::min(r ^ 1, n - 1); }},
+      {"the first of two requests", 0.1, [](int32_t r) { return r / 2 * 2; }},
+      {"half the request's number", 0.1, [](int32_t r) { return r / 2; }},
+      {"the request as far from the end", 0.05, [n](int32_t r) { return n - 1 - r; }},
+  };
+  for (int32_t size : {2, 3, 4, 8})
+    if (size < n)
+      maps.push_back({"the request's number modulo " + std::to_string(size), 0.1,
+                      [size](int32_t r) { return r % size; }});
+  return maps;
+}
 
 // Query heads for query heads.
 inline std::vector<HeadMap> query_head_maps(const Problem& p) {

@@ -157,10 +157,10 @@ void places(const Clues& clues, Hypotheses& out) {
   if (!op_of(p).has_cache || p.page_size < 1) return;
   const int32_t size = p.page_size;
   using Source = std::function<int32_t(Scene&, int32_t page, int32_t slot)>;
-  const auto rule = [&](std::string text, double cost, const Source& source) {
+  const auto rule = [&](std::string text, double cost, const Source& source, bool whole_pages = false) {
     for (Side side : kSides)
-      propose_edit(clues, out, "page.wrong", fmt::format("{}, {}", text, of_side(side)),
-                   cost + 0.05 * (side != Side::kBoth),
+      propose_edit(clues, out, whole_pages && side == Side::kValues ? "page.v_only" : "page.wrong",
+                   fmt::format("{}, {}", text, of_side(side)), cost + 0.05 * (side != Side::kBoth),
                    [source, side, size](Scene& s, std::vector<Term>& terms) {
                      for (Term& t : terms) {
                        const int32_t row = source(s, t.position / size, t.position % size);
@@ -178,6 +178,14 @@ void places(const Clues& clues, Hypotheses& out) {
              const int32_t from = page + (at ? step : 0), pages = (s.kv_len + size - 1) / size;
              return own_row(s, (from < 0 || from >= pages ? page : from) * size + slot);
            });
+      if (first == 0)
+        rule(
+            fmt::format("every page from the page {}", step > 0 ? "after it" : "before it"), 0.3,
+            [=](Scene& s, int32_t page, int32_t slot) {
+              const int32_t from = page + step, pages = (s.kv_len + size - 1) / size;
+              return own_row(s, (from < 0 || from >= pages ? page : from) * size + slot);
+            },
+            true);
       for (int32_t of : {2, 3, 4, 8})
         for (int32_t which = 0; which < of && first == 0; ++which)
           rule(fmt::format("every page of number {} modulo {} from the page {}", which, of,

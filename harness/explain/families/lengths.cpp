@@ -4,6 +4,7 @@
 // from are enumerated.
 #include <algorithm>
 
+#include "harness/explain/families/head_maps.hpp"
 #include "harness/explain/families/mask_rule.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/ops/op.hpp"
@@ -215,6 +216,12 @@ void positions(Searcher& add) {
       {"rows from the last to the first", [](const Scene& s) { return s.kv_len - 1 - s.cell.row; }},
   };
   if (p.group() > 1)
+    places.push_back({"the row counted with the heads of the group", [](const Scene& s) {
+                        const int32_t g = s.problem.group();
+                        return s.problem.requests[s.cell.request].context_len() + s.cell.row * g +
+                               s.cell.head % g;
+                      }});
+  if (p.group() > 1)
     places.push_back({"the row of the packed (row, head of the group)", [](const Scene& s) {
                         const int32_t g = s.problem.group(), n = s.problem.requests[s.cell.request].q_len;
                         return s.problem.requests[s.cell.request].context_len() +
@@ -233,6 +240,26 @@ void positions(Searcher& add) {
                return s.position + (of_rows && last ? std::min(to, n - 1) : to) - own;
              },
              last ? "mask.causal_long" : "mask.causal_short"});
+  for (const IndexMap& map : request_maps(p)) {
+    places.push_back(
+        {"the row counted on from keys minus the rows of " + map.name, [&p, of = map.of](const Scene& s) {
+           return s.kv_len - p.requests[of(s.cell.request)].q_len + s.cell.row;
+         }});
+    places.push_back({"the row counted back from the keys of " + map.name, [&p, of = map.of](const Scene& s) {
+                        return p.requests[of(s.cell.request)].kv_len - p.requests[s.cell.request].q_len +
+                               s.cell.row;
+                      }});
+  }
+  if (!p.positions.empty())
+    places.push_back({"the row of that number in the batch", [&p](const Scene& s) {
+                        const int64_t first = p.first_key.empty() ? 0 : p.first_key[s.cell.request];
+                        size_t r = 0;
+                        int32_t row = s.cell.row;
+                        while (r + 1 < p.requests.size() && row >= p.requests[r].q_len)
+                          row -= p.requests[r++].q_len;
+                        const bool held = row < static_cast<int32_t>(p.positions[r].size());
+                        return held ? static_cast<int32_t>(p.positions[r][row] - first) : s.position;
+                      }});
   // Positions that the case gives and the kernel does not read, or counts from elsewhere.
   if (!p.positions.empty())
     places.push_back({"rows at the end of the keys, the given positions not read", [](const Scene& s) {
@@ -250,7 +277,8 @@ void positions(Searcher& add) {
     MaskRule m = given;
     if (p.mask == ASSAY_MASK_CAUSAL) {
       m.causal_at = at;
-      add.mask(cause, "causal limit of " + name, 0.25, m);
+      add.mask("mask.causal_anchor", "causal limit of " + name, 0.22, m);
+      if (cause != "mask.causal_anchor") add.mask(cause, "causal limit of " + name, 0.25, m);
     }
     if (p.window_left < 0 && p.window_right < 0) continue;
     m.window_at = at;

@@ -100,6 +100,16 @@ void rows(const Clues& clues, Hypotheses& out) {
                       return at_packed(p, first, first[c.request] + c.row + step, c);
                     }});
   }
+  // One on in the (row, head of the group) pairs of a block.
+  if (const int32_t g = p.group(); g > 1)
+    for (int32_t step : {1, -1})
+      maps.push_back({fmt::format("pair {:+} of the request's rows and heads of the group", step), 0.25,
+                      [&p, g, step](Cell c) {
+                        const int32_t pairs = p.requests[c.request].q_len * g;
+                        const int32_t at = std::clamp(c.row * g + c.head % g + step, 0, pairs - 1);
+                        c.row = at / g, c.head = c.head / g * g + at % g;
+                        return c;
+                      }});
   maps.push_back({"rows of the request in reverse", 0.2, [&p](Cell c) {
                     c.row = p.requests[c.request].q_len - 1 - c.row;
                     return c;

@@ -123,6 +123,11 @@ void precision_family(const Clues& clues, Hypotheses& out) {
     if (a.tile_keys == 0)
       in_tiles("precision.o_accumulator", "O in " + name(format), 0.1,
                [format](Rules& r) { r.accumulator_format = format; });
+    in_tiles("precision.o_accumulator", "O in " + name(format) + " after every key", 0.15,
+             [format](Rules& r) {
+               r.accumulator_format = format;
+               r.accumulator_per_key = true;
+             });
     for (int32_t tile : {16, 32, 64, 128})
       if (tile != a.tile_keys)
         add("precision.o_accumulator", fmt::format("O in {} every {} keys", name(format), tile), 0.3,
@@ -165,6 +170,16 @@ void precision_family(const Clues& clues, Hypotheses& out) {
                  // Rounded to what is declared first, whatever the order.
                  if (format == ASSAY_BF16 || format == ASSAY_FP16) r.arithmetic.p_format = format;
                });
+  if (a.p_format != ASSAY_FP32)
+    for (int bits = 1; bits <= 6; ++bits)
+      in_tiles("precision.p_coarse", fmt::format("exponentials with {} bits after the first", bits), 0.25,
+               [bits](Rules& r) { r.exp_of = [=](double x) { return coarsened(std::exp(x), 0, bits); }; });
+  // A rounding before the declared one, for the row sum and the output alike.
+  if (a.p_format != ASSAY_FP32)
+    for (int32_t format : {ASSAY_BF16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2})
+      if (format != a.p_format)
+        in_tiles("precision.p_coarse", "exponentials in " + name(format) + " before P is made of them", 0.15,
+                 [format](Rules& r) { r.exp_of = [=](double x) { return round_to(format, std::exp(x)); }; });
   if (tilings.size() > 1 || a.tile_keys == 0)
     for (int32_t format : {ASSAY_BF16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2})
       in_tiles("precision.p_coarse", "P in " + name(format), 0.1,
@@ -193,6 +208,9 @@ void precision_family(const Clues& clues, Hypotheses& out) {
   for (const Curve& curve : kCurves)
     in_tiles("precision.exp", fmt::format("weights by {}", curve.name), 0.2,
              [&curve](Rules& r) { r.exp_of = curve.of; });
+  for (int32_t n : {4, 8, 16, 32, 64, 128, 256, 1024})
+    in_tiles("precision.exp", fmt::format("weights by (1 + x/{})^{}", n, n), 0.25,
+             [n](Rules& r) { r.exp_of = [n](double x) { return std::pow(std::max(0.0, 1 + x / n), n); }; });
   for (int32_t format : {ASSAY_BF16, ASSAY_FP16})
     for (bool truncated : {false, true})
       add("precision.lse", fmt::format("LSE {} to {}", truncated ? "truncated" : "rounded", name(format)),

@@ -41,14 +41,16 @@ struct KeyPlace {
 
 // Scale of a key of K or V with displaced indexes.
 struct Shift {
-  int32_t head = 0, token = 0, request = 0;
-  bool head_zero = false, token_zero = false, request_zero = false;
+  int32_t head = 0, token = 0;
+  bool head_zero = false, token_zero = false;
   bool query_head = false;  // indexed with the query head instead of the KV head
   bool slot_only = false;   // a token moved within its page
   bool logical = false;     // token = position instead of its place in the cache
   bool page_start = false;  // first slot of its page
   bool group_head = false;  // indexed with KV head times group, no further than the last
   bool clamped = false;     // slots do not go round the page
+  bool transposed = false;  // [request, head] read as [head, request]
+  std::function<int32_t(int32_t)> request_of = {}, head_of = {};  // of a request; of a query head
 };
 
 double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& by, int32_t query_head,
@@ -57,7 +59,13 @@ double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& 
   int64_t head = by.query_head ? query_head : k.kv_head;
   if (by.group_head) head = std::min<int64_t>(int64_t{k.kv_head} * p.group(), p.heads_kv - 1);
   head = (by.head_zero ? 0 : head) + by.head;
-  const int64_t request = by.request_zero ? 0 : k.request + by.request;
+  if (by.head_of) head = by.head_of(query_head);
+  int64_t request = by.request_of ? by.request_of(k.request) : k.request;
+  if (by.transposed) {
+    const auto requests = static_cast<int64_t>(p.requests.size());
+    const int64_t at = request * p.heads_kv + head;
+    request = at % requests, head = at / requests;
+  }
   switch (static_cast<assay_scale>(s.kind)) {
     case ASSAY_SCALE_NONE:
       return 1;
@@ -185,6 +193,7 @@ void kv_scales(const Clues& clues, Hypotheses& out, Side side) {
         {{}, 1, true});
   if (kind != ASSAY_SCALE_CHANNEL)
     for (const SomeKeys& some : some_keys(clues)) {
+      if (!some.holds) continue;
       add(cause("scale.k_missing", "scale.v_missing"),
           fmt::format("scale of {} taken as 1 {}", name, some.words), 0.1 + some.cost,
           {{}, 0, false, some.holds});
@@ -200,6 +209,9 @@ void kv_scales(const Clues& clues, Hypotheses& out, Side side) {
     add(other_head, "scale of head 0", 0.1, moved([](Shift& by) { by.head_zero = true; }));
     add(other_head, "scale of the last head", 0.12,
         moved([](Shift& by) { by.head_zero = true, by.head = -1; }));
+    for (const HeadMap& map : kv_head_maps(p))
+      add(other_head, "scale of another head: " + map.name, 0.15 + map.cost,
+          moved([&](Shift& by) { by.head_of = map.of; }));
     add(other_head, "scale indexed with the query head", 0.15,
         moved([](Shift& by) { by.query_head = true; }));
     add(other_head, "scale indexed with the first query head of the group, clamped", 0.17,
@@ -207,10 +219,10 @@ void kv_scales(const Clues& clues, Hypotheses& out, Side side) {
   }
   if (kind == ASSAY_SCALE_REQUEST_HEAD) {
     const auto other = cause("scale.k_of_other_request", "scale.v_of_other_request");
-    for (int32_t step : steps)
-      add(other, fmt::format("scale of request {:+}", step), 0.1,
-          moved([=](Shift& by) { by.request = step; }));
-    add(other, "scale of request 0", 0.1, moved([](Shift& by) { by.request_zero = true; }));
+    for (const IndexMap& map : request_maps(p))
+      add(other, "scale of " + map.name, 0.1 + map.cost, moved([&](Shift& by) { by.request_of = map.of; }));
+    add(other, "scales read as if heads came before requests", 0.1,
+        moved([](Shift& by) { by.transposed = true; }));
   }
   if (kind == ASSAY_SCALE_TOKEN_HEAD) {
     const auto other = cause("scale.k_of_other_token", "scale.v_of_other_token");
@@ -234,6 +246,7 @@ void kv_scales(const Clues& clues, Hypotheses& out, Side side) {
         Wrong wrong = moved([=](Shift& by) { by.token = step; });
         add(other, fmt::format("scale of token {:+}", step), 0.2, wrong);
         for (const SomeKeys& some : somewhere) {
+          if (!some.holds) continue;
           wrong.where = some.holds;
           add(other, fmt::format("scale of token {:+} {}", step, some.words), 0.2 + some.cost, wrong);
         }
@@ -317,10 +330,11 @@ void query_scale(const Clues& clues, Hypotheses& out) {
   };
   using Step = std::function<int32_t(const Scene&)>;
   const auto add = [&](std::string_view cause, std::string text, double cost, const Step& head_step,
-                       int32_t request, const Step& row_step, bool missing) {
+                       const Step& request_step, const Step& row_step, bool missing) {
     Hypothesis h = propose(clues, cause, std::move(text), cost);
     h.rules.edit_q = [=](const Scene& scene, double* q) {
       const int32_t row = row_step ? row_step(scene) : 0, head = head_step ? head_step(scene) : 0;
+      const int32_t request = request_step ? request_step(scene) : 0;
       for (int32_t d = 0; d < scene.problem.head_dim_qk; ++d) {
         const double right = scale(scene.problem, scene.cell, 0, 0, 0, d);
         q[d] *= (missing ? 1.0 : scale(scene.problem, scene.cell, head, request, row, d)) / right;
@@ -328,42 +342,51 @@ void query_scale(const Clues& clues, Hypotheses& out) {
     };
     out.push_back(std::move(h));
   };
-  add("scale.q_missing", "scale of Q taken as 1", 0, nullptr, 0, nullptr, true);
+  add("scale.q_missing", "scale of Q taken as 1", 0, nullptr, nullptr, nullptr, true);
   for (int32_t step : {1, -1, 2}) {
     if (p.q_scale != ASSAY_SCALE_TENSOR && p.q_scale != ASSAY_SCALE_HOST)
       add(
           "scale.q_of_other_head", fmt::format("scale of head {:+}", step), 0.1,
-          [step](const Scene&) { return step; }, 0, nullptr, false);
-    if (p.q_scale == ASSAY_SCALE_REQUEST_HEAD)
-      add("scale.q_of_other_request", fmt::format("scale of request {:+}", step), 0.1, nullptr, step, nullptr,
-          false);
+          [step](const Scene&) { return step; }, nullptr, nullptr, false);
     if (p.q_scale == ASSAY_SCALE_TOKEN_HEAD)
       add(
-          "scale.q_of_other_token", fmt::format("scale of packed row {:+}", step), 0.1, nullptr, 0,
+          "scale.q_of_other_token", fmt::format("scale of packed row {:+}", step), 0.1, nullptr, nullptr,
           [step](const Scene&) { return step; }, false);
   }
+  if (p.q_scale == ASSAY_SCALE_REQUEST_HEAD)
+    for (const IndexMap& map : request_maps(p))
+      add(
+          "scale.q_of_other_request", "scale of " + map.name, 0.1 + map.cost, nullptr,
+          [of = map.of](const Scene& s) { return of(s.cell.request) - s.cell.request; }, nullptr, false);
+  if (p.q_scale == ASSAY_SCALE_TOKEN_HEAD)
+    for (const IndexMap& map : request_maps(p))
+      add(
+          "scale.q_of_other_request", "scale of the same row of " + map.name, 0.15 + map.cost, nullptr,
+          nullptr,
+          [of = map.of, first](const Scene& s) { return first[of(s.cell.request)] - first[s.cell.request]; },
+          false);
   // Those of KV heads are looked up by the group.
   const int32_t per = p.q_scale == ASSAY_SCALE_REQUEST_HEAD ? p.group() : 1;
   if (p.q_scale != ASSAY_SCALE_TENSOR && p.q_scale != ASSAY_SCALE_HOST)
     for (const HeadMap& map : per > 1 ? kv_head_maps(p) : query_head_maps(p))
       add(
           "scale.q_of_other_head", "scale of another head: " + map.name, 0.15 + map.cost,
-          [of = map.of, per](const Scene& s) { return of(s.cell.head) - s.cell.head / per; }, 0, nullptr,
-          false);
+          [of = map.of, per](const Scene& s) { return of(s.cell.head) - s.cell.head / per; }, nullptr,
+          nullptr, false);
   if (p.q_scale != ASSAY_SCALE_TOKEN_HEAD) return;
   const auto from_start = [first](const Scene& s) { return -first[s.cell.request]; };
-  add("scale.q_of_other_token", "scale of the row's number in its request", 0.1, nullptr, 0, from_start,
+  add("scale.q_of_other_token", "scale of the row's number in its request", 0.1, nullptr, nullptr, from_start,
       false);
   for (const RowBlock& block : row_blocks(p))
     add(
         "scale.q_of_other_token", fmt::format("scale of the first row of a block of {}", block.words()), 0.3,
-        nullptr, 0, [block](const Scene& s) { return block.rows(s.problem, s.cell).first - s.cell.row; },
-        false);
+        nullptr, nullptr,
+        [block](const Scene& s) { return block.rows(s.problem, s.cell).first - s.cell.row; }, false);
   add(
-      "scale.q_of_other_token", "scale of the request's first row", 0.1, nullptr, 0,
+      "scale.q_of_other_token", "scale of the request's first row", 0.1, nullptr, nullptr,
       [](const Scene& s) { return -s.cell.row; }, false);
   add(
-      "scale.q_of_other_token", "scale of the request's last row", 0.1, nullptr, 0,
+      "scale.q_of_other_token", "scale of the request's last row", 0.1, nullptr, nullptr,
       [](const Scene& s) { return s.problem.requests[s.cell.request].q_len - 1 - s.cell.row; }, false);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole numbers of keys, rows and dimensions that no list holds: how many lanes of a tile, from which draft
+// Whole numbers of keys and rows that no list holds: how many lanes of a tile, from which draft
 // on, rounded down to how many. Each is the one that fits a few wrong cells best.
 #include <algorithm>
 #include <cmath>
@@ -7,62 +7,18 @@
 #include <memory>
 
 #include "harness/explain/cut.hpp"
-#include "harness/explain/families/fit.hpp"
-#include "harness/explain/families/mask_rule.hpp"
+#include "harness/explain/families/keys_solver.hpp"
+#include "harness/explain/families/row_block.hpp"
 #include "harness/explain/families/term_mistakes.hpp"
 
 namespace assay {
 namespace {
 
-constexpr int32_t kMostWhole = 512;
 constexpr size_t kTilings = 8;
-
-class Keys {
- public:
-  Keys(const Clues& clues, Hypotheses& out) : clues_(clues), out_(out), fit_(clues) {}
-  const Clues& clues() const { return clues_; }
-  const Problem& problem() const { return clues_.problem(); }
-  using EditOf = std::function<Edit(int32_t)>;
-  using SetOf = std::function<void(Rules&, int32_t)>;
-  using MaskOf = std::function<void(MaskRule&, int32_t)>;
-  void rule(std::string_view cause, const char* text, const std::string& behind, double cost, int32_t low,
-            int32_t high, const SetOf& set) {
-    if (!clues_.wants(cause)) return;
-    auto found = fit_.whole(low, std::min(high, low + kMostWhole), set);
-    if (!found) return;
-    Hypothesis h = propose(clues_, cause, fmt::format(fmt::runtime(text), *found) + behind, cost);
-    set(h.rules, *found);
-    h.free = 1;
-    out_.push_back(std::move(h));
-  }
-  void edit(std::string_view cause, const char* text, const std::string& behind, double cost, int32_t low,
-            int32_t high, const EditOf& of) {
-    rule(cause, text, behind, cost, low, high, [&](Rules& r, int32_t n) { r.edit_terms = of(n); });
-  }
-  void mask(std::string_view cause, const char* text, double cost, int32_t low, int32_t high,
-            const MaskOf& set) {
-    const MaskRule given = given_mask(problem());
-    rule(cause, text, "", cost, low, high, [&](Rules& r, int32_t n) {
-      MaskRule m = given;
-      set(m, n);
-      r.sees = [m](const Scene& s, int32_t j) { return m.sees(s, j); };
-    });
-  }
-  void sees(std::string_view cause, const char* text, double cost, int32_t low, int32_t high,
-            const std::function<bool(const Scene&, int32_t key, int32_t n)>& of) {
-    rule(cause, text, "", cost, low, high,
-         [&](Rules& r, int32_t n) { r.sees = [of, n](const Scene& s, int32_t j) { return of(s, j, n); }; });
-  }
-
- private:
-  const Clues& clues_;
-  Hypotheses& out_;
-  Fit fit_;
-};
 
 bool as_given(const Scene& s, int32_t j) { return visible(s.problem, s.cell.request, s.cell.row, j); }
 
-void lengths(Keys& add) {
+void lengths(KeysSolver& add) {
   const int32_t most = add.problem().max_kv_len();
   add.edit("keys.tail_dropped", "lengths rounded down to {}", "", 0.5, 2, most, [](int32_t n) -> Edit {
     return [n](Scene& s, std::vector<Term>& t) {
@@ -90,7 +46,7 @@ void lengths(Keys& add) {
   });
 }
 
-void masks(Keys& add) {
+void masks(KeysSolver& add) {
   const Problem& p = add.problem();
   const int32_t most = p.max_kv_len();
   if (p.window_left >= 0) {
@@ -121,10 +77,9 @@ void masks(Keys& add) {
           m.causal_at = at(n);
           r.sees = [m](const Scene& s, int32_t j) { return m.sees(s, j); };
         };
-        if (last)
-          add.rule(causal, "causal limit of the last of {}", words, 0.5, 2, high, set);
-        else
-          add.rule(causal, "causal limit of the first of {}", words, 0.5, 2, high, set);
+        const char* text = last ? "causal limit of the last of {}" : "causal limit of the first of {}";
+        add.rule("mask.causal_anchor", text, words, 0.47, 2, high, set);
+        add.rule(causal, text, words, 0.5, 2, high, set);
       }
       if (p.window_left < 0) continue;
       const auto window = [&](Rules& r, int32_t n) {
@@ -136,6 +91,32 @@ void masks(Keys& add) {
         add.rule("mask.window_anchor", "window of the last of {}", words, 0.5, 2, high, window);
       else
         add.rule("mask.window_anchor", "window of the first of {}", words, 0.5, 2, high, window);
+    }
+  // Blocks of rows counted with the heads of the group.
+  if (const int32_t g = p.group(); g > 1)
+    for (bool last : {true, false}) {
+      const auto at = [=](int32_t n) {
+        return [=](const Scene& s) {
+          const auto [from, to] = RowBlock{n, true}.rows(s.problem, s.cell);
+          return s.position + (last ? to : from) - s.cell.row;
+        };
+      };
+      const int32_t high = std::min(rows * g, 130);
+      const char* of[] = {"causal limit of the first of {}", "causal limit of the last of {}",
+                          "window of the first of {}", "window of the last of {}"};
+      const auto set = [&](bool window) {
+        return [&, window](Rules& r, int32_t n) {
+          MaskRule m = given_mask(p);
+          (window ? m.window_at : m.causal_at) = at(n);
+          r.sees = [m](const Scene& s, int32_t j) { return m.sees(s, j); };
+        };
+      };
+      for (const char* cause : {"mask.causal_anchor", last ? "mask.causal_long" : "mask.causal_short"})
+        if (p.mask == ASSAY_MASK_CAUSAL)
+          add.rule(cause, of[last], " rows and heads for all of them", 0.5, 2, high, set(false));
+      if (p.window_left >= 0)
+        add.rule("mask.window_anchor", of[2 + last], " rows and heads for all of them", 0.5, 2, high,
+                 set(true));
     }
   if (p.mask == ASSAY_MASK_CAUSAL)
     add.mask(
@@ -193,13 +174,17 @@ void masks(Keys& add) {
            });
 }
 
-// Lanes of a tile, of any number: left out of one sum, or never loaded again.
-void lanes(Keys& add) {
+std::vector<int32_t> tile_lengths(const Clues& clues) {
   std::vector<int32_t> tiles = {8, 16, 32, 64, 128};
-  for (int32_t t : add.clues().tile_sizes) tiles.push_back(t);
+  for (int32_t t : clues.tile_sizes) tiles.push_back(t);
   std::sort(tiles.begin(), tiles.end());
   tiles.erase(std::unique(tiles.begin(), tiles.end()), tiles.end());
-  for (int32_t tile : tiles) {
+  return tiles;
+}
+
+// Lanes of a tile, of any number: left out of one sum, or never loaded again.
+void lanes(KeysSolver& add) {
+  for (int32_t tile : tile_lengths(add.clues())) {
     if (tile >= add.problem().max_kv_len()) break;
     for (const TermMistake& what : kTermMistakes)
       for (bool last : {false, true}) {
@@ -302,8 +287,11 @@ void lanes(Keys& add) {
             add.rule("keys.lanes_stale", "the first {}", behind, 0.6 + layout.cost, 1, tile, set);
         }
   }
-  // Lanes behind the last key that hold the tile before.
-  for (int32_t tile : tiles)
+}
+
+// Lanes behind the last key that hold the tile before.
+void stale_lanes(KeysSolver& add) {
+  for (int32_t tile : tile_lengths(add.clues()))
     for (bool causal : {false, true}) {
       const auto of = [=](int32_t n) -> Edit {
         return [=](Scene& s, std::vector<Term>& terms) {
@@ -327,80 +315,15 @@ void lanes(Keys& add) {
     }
 }
 
-// Dimensions of Q, K, V and O.
-void dims(Keys& add) {
-  const int32_t n = add.problem().head_dim_qk, v = add.problem().head_dim_v;
-  const auto q =
-      [&](std::string_view cause, const char* text, int32_t low, int32_t high,
-          const std::function<void(std::vector<double> & to, const std::vector<double>& from, int32_t x)>&
-              of) {
-        add.rule(cause, text, "", 0.5, low, high, [=](Rules& r, int32_t x) {
-          r.edit_q = [=](const Scene&, double* out) {
-            const std::vector<double> from(out, out + n);
-            std::vector<double> to = from;
-            of(to, from, x);
-            std::copy(to.begin(), to.end(), out);
-          };
-        });
-      };
-  using V = std::vector<double>;
-  q("dims.qk_dropped", "the last {} dimensions missing", 1, n - 1,
-    [n](V& to, const V&, int32_t x) { std::fill(to.begin() + (n - x), to.end(), 0.0); });
-  q("dims.qk_dropped", "the first {} dimensions missing", 1, n - 1,
-    [](V& to, const V&, int32_t x) { std::fill(to.begin(), to.begin() + x, 0.0); });
-  q("dims.qk_dropped", "the last dimension of every {} missing", 2, n, [n](V& to, const V&, int32_t x) {
-    for (int32_t d = x - 1; d < n; d += x) to[static_cast<size_t>(d)] = 0;
-  });
-  q("dims.qk_order", "K's dimensions rotated by {}", 1, n - 1, [n](V& to, const V& from, int32_t x) {
-    for (int32_t d = 0; d < n; ++d) to[static_cast<size_t>((d + x) % n)] = from[static_cast<size_t>(d)];
-  });
-  q("dims.qk_order", "dimensions in reverse in groups of {}", 2, n, [n](V& to, const V& from, int32_t x) {
-    for (int32_t d = 0; d < n; ++d) {
-      const int32_t start = d / x * x, end = std::min(n, start + x);
-      to[static_cast<size_t>(d)] = from[static_cast<size_t>(start + end - 1 - d)];
-    }
-  });
-  // K in vectors of x of which only `wide` stand together: dimension d is taken from where another vector
-  // length would put it.
-  for (int32_t wide : {2, 4, 8, 16, 32})
-    q("dims.qk_order", "vectors of {} dimensions", 1, wide * 4, [=](V& to, const V& from, int32_t x) {
-      if (x == wide || n % wide != 0) return;
-      std::fill(to.begin(), to.end(), 0.0);
-      for (int32_t d = 0; d < n; ++d)
-        to[static_cast<size_t>((d / x % (n / wide) * wide + d % x) % n)] += from[static_cast<size_t>(d)];
-    });
-  const auto o = [&](std::string_view cause, const char* text,
-                     const std::function<double(const std::vector<double>& from, int32_t d, int32_t x)>& of) {
-    add.rule(cause, text, "", 0.5, 1, v - 1, [=](Rules& r, int32_t x) {
-      r.finish = [=](const Scene&, std::vector<double>& to, double&) {
-        const std::vector<double> from = to;
-        for (int32_t d = 0; d < v; ++d) to[static_cast<size_t>(d)] = of(from, d, x);
-      };
-    });
-  };
-  o("dims.v_shifted", "dimensions of O rotated by {}",
-    [v](const V& from, int32_t d, int32_t x) { return from[static_cast<size_t>((d + v - x) % v)]; });
-  o("dims.v_shifted", "dimensions of O {} further on, none behind them",
-    [v](const V& from, int32_t d, int32_t x) { return d + x < v ? from[static_cast<size_t>(d + x)] : 0; });
-  o("dims.v_shifted", "dimensions of O in reverse in groups of {}", [v](const V& from, int32_t d, int32_t x) {
-    const int32_t start = d / x * x, end = std::min(v, start + x);
-    return from[static_cast<size_t>(start + end - 1 - d)];
-  });
-  o("dims.v_dropped", "the last {} dimensions of O zero",
-    [v](const V& from, int32_t d, int32_t x) { return d < v - x ? from[static_cast<size_t>(d)] : 0; });
-  o("dims.v_dropped", "the first {} dimensions of O zero",
-    [](const V& from, int32_t d, int32_t x) { return d < x ? 0 : from[static_cast<size_t>(d)]; });
-}
-
 }  // namespace
 
 void solved_key_family(const Clues& clues, Hypotheses& out) {
-  if (work_of_a_cell(clues.problem()) > kLargestCell) return;
-  Keys add(clues, out);
+  if (too_large(clues, kLargestCell)) return;
+  KeysSolver add(clues, out);
+  stale_lanes(add);  // few: before numbers of many values have spent what may be
   lengths(add);
   masks(add);
   lanes(add);
-  dims(add);
 }
 
 }  // namespace assay

@@ -300,9 +300,9 @@ void workspaces(const Clues& clues, Merges& add) {
 }  // namespace
 
 void solved_merge_family(const Clues& clues, Hypotheses& out) {
-  if (work_of_a_cell(clues.problem()) > kLargestCell) return;
+  if (too_large(clues, kLargestCell)) return;
   const Fit fit(clues);
-  const bool large = work_of_a_cell(clues.problem()) > kLargeCell;
+  const bool large = too_large(clues, kLargeCell);
   size_t tried = 0;
   for (const Layout& layout : clues.layouts) {
     if (tried++ >= (large ? kLayoutsOfLarge : kLayouts)) break;

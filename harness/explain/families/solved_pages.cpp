@@ -99,7 +99,7 @@ void places(const Clues& clues, Addresses& add) {
                  const int32_t page = j / size, other = page ^ n, slot = j % size;
                  if (bound == kTable) return s.keys.through_table(other, slot);
                  const int32_t end = bound == kWhole ? s.kv_len / size : of(s);
-                 return own_row(s, (other < end ? other : page) * size + slot);
+                 return own_row(s, (std::max(other, page) < end ? other : page) * size + slot);
                };
              });
     add.rule("page.wrong", "the page {} behind, round the request", behind[bound], 0.4 + 0.05 * (bound > 0),
@@ -149,7 +149,21 @@ void places(const Clues& clues, Addresses& add) {
              return
                  [=](Scene& s, int32_t j) { return s.keys.through_table(j / size, (j % size ^ n) % size); };
            });
+  add.rule("page.wrong", "tiles of {} keys begin at the first slot of a page", "", 0.35, 2, 160,
+           [size](int32_t n) -> Source {
+             return [=](Scene& s, int32_t j) {
+               const int32_t from = j / n * n / size * size + j % n;
+               return from < s.kv_len ? from : j;
+             };
+           });
   if (p.table == ASSAY_TABLE_TOKEN) {
+    const auto whole_pages = [size](const Addresses::SourceOf& of) -> Addresses::SourceOf {
+      return [=](int32_t n) -> Source {
+        return [=, source = of(n)](Scene& s, int32_t j) {
+          return j < s.kv_len / size * size ? source(s, j) : j;
+        };
+      };
+    };
     const auto run_of = [size](int32_t n, bool aligned) -> Source {
       return [=](Scene& s, int32_t j) {
         int64_t block = -1, at = 0;
@@ -158,20 +172,22 @@ void places(const Clues& clues, Addresses& add) {
         return s.keys.extra(flat / size % s.keys.blocks(), flat % size);
       };
     };
-    add.rule("page.wrong", "an entry of the token table for every {} keys", ", the rest behind it", 0.3, 2,
-             128, [=](int32_t n) { return run_of(n, false); });
-    add.rule("page.wrong", "an entry of the token table for every {} keys", ", in order in their places", 0.3,
-             2, 128, [=](int32_t n) { return run_of(n, true); });
+    const auto entries = [&](const std::string& behind, const Addresses::SourceOf& of) {
+      const char* text = "an entry of the token table for every {} keys";
+      add.rule("page.wrong", text, behind, 0.3, 2, 128, of);
+      add.rule("page.wrong", text, behind + ", of whole pages alone", 0.35, 2, 128, whole_pages(of));
+    };
+    entries(", the rest behind it", [=](int32_t n) { return run_of(n, false); });
+    entries(", in order in their places", [=](int32_t n) { return run_of(n, true); });
     for (bool from_entry : {true, false})
-      add.rule("page.wrong", "an entry of the token table for every {} keys",
-               from_entry ? ", the rest behind it, round its page" : ", the rest by their slot in its page",
-               0.3, 2, 128, [=](int32_t n) -> Source {
-                 return [=](Scene& s, int32_t j) {
-                   int64_t block = -1, at = 0;
-                   if (!s.keys.place(s.keys.request(), j / n * n, &block, &at)) return own_row(s, j);
-                   return s.keys.extra(block, from_entry ? (at + j % n) % size : j % size);
-                 };
-               });
+      entries(from_entry ? ", the rest behind it, round its page" : ", the rest by their slot in its page",
+              [=](int32_t n) -> Source {
+                return [=](Scene& s, int32_t j) {
+                  int64_t block = -1, at = 0;
+                  if (!s.keys.place(s.keys.request(), j / n * n, &block, &at)) return own_row(s, j);
+                  return s.keys.extra(block, from_entry ? (at + j % n) % size : j % size);
+                };
+              });
     return;
   }
   for (const Pages& some : kPages) {
@@ -277,7 +293,7 @@ void rows(const Clues& clues, Addresses& add) {
 }  // namespace
 
 void solved_page_family(const Clues& clues, Hypotheses& out) {
-  if (work_of_a_cell(clues.problem()) > kLargestCell) return;
+  if (too_large(clues, kLargestCell)) return;
   if (!op_of(clues.problem()).has_cache || clues.problem().page_size < 1) return;
   Addresses add(clues, out);
   places(clues, add);

@@ -262,7 +262,7 @@ void limits(const Clues& clues, const Fit& fit, Hypotheses& out) {
 }  // namespace
 
 void solved_score_family(const Clues& clues, Hypotheses& out) {
-  if (work_of_a_cell(clues.problem()) > kLargestCell) return;
+  if (too_large(clues, kLargestCell)) return;
   const Fit fit(clues);
   if (clues.wants("softcap.ratio")) caps(clues, fit, out);
   if (clues.wants("alibi.scaled") || clues.wants("alibi.shifted")) alibis(clues, fit, out);

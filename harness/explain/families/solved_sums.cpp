@@ -9,6 +9,7 @@
 
 #include "harness/explain/cut.hpp"
 #include "harness/explain/families/fit.hpp"
+#include "harness/explain/families/row_block.hpp"
 #include "harness/explain/families/term_mistakes.hpp"
 #include "harness/problem/names.hpp"
 
@@ -140,6 +141,39 @@ void sinks(Sums& add) {
       }
 }
 
+std::vector<int32_t> usual_tiles(const Clues& clues) {
+  std::vector<int32_t> tiles = {8, 16, 32, 64, 128};
+  tiles.insert(tiles.end(), clues.tile_sizes.begin(), clues.tile_sizes.end());
+  std::sort(tiles.begin(), tiles.end());
+  tiles.erase(std::unique(tiles.begin(), tiles.end()), tiles.end());
+  return tiles;
+}
+
+// A sink that joins the row sum with every tile that a row, or its block of rows, looks at.
+void sinks_of_tiles(Sums& add) {
+  const Problem& p = add.clues().problem();
+  if (!p.sinks || !add.clues().wants("sinks.per_split")) return;
+  std::vector<RowBlock> blocks = {{1, false}};
+  if (p.max_q_len() > 1)
+    for (const RowBlock& block : row_blocks(p)) blocks.push_back(block);
+  for (const int32_t tile : usual_tiles(add.clues()))
+    for (const RowBlock& block : blocks)
+      for (int32_t more : {0, 1}) {
+        if (tile >= p.max_kv_len()) continue;
+        const auto times = [=](const Scene& s) {
+          const KeyRange seen = block.keys(s.problem, s.cell);
+          const int64_t end = std::min<int64_t>(seen.end, s.kv_len), first = seen.begin / tile;
+          return static_cast<double>(std::max<int64_t>(0, (end + tile - 1) / tile - first) + more);
+        };
+        add.put("sinks.per_split",
+                fmt::format("counted with every tile of {} keys that {} see{}", tile, block.words(),
+                            more ? ", and once at the end" : ""),
+                0.3 + 0.05 * (block.size > 1), [&](Rules& r) {
+                  r.sink = [times](const Scene& s, double sink) { return sink + std::log(times(s)); };
+                });
+      }
+}
+
 // Loops over a tile that end, or begin, some lanes from where they should, the partly filled tile included:
 // what they leave out of a sum, or of the buffers, which hold zeros there.
 void short_loops(Sums& add) {
@@ -154,7 +188,7 @@ void short_loops(Sums& add) {
       {"keys.lanes_v_dropped", "not in the output, though in the row sum", [](Term& t) { t.in_output = 0; }},
       {"keys.lanes_stale", "zeros in place of K", [](Term& t) { t.k_factor = 0; }},
       {"keys.lanes_stale", "zeros in place of K and V", [](Term& t) { t.zero = true; }}};
-  for (int32_t tile : {8, 16, 32, 64, 128})
+  for (int32_t tile : usual_tiles(add.clues()))
     for (int32_t count : {1, 2, 4, 8})
       for (bool last : {true, false})
         for (const What& what : whats) {
@@ -247,7 +281,7 @@ void placed_lanes(Sums& add) {
 }  // namespace
 
 void solved_sum_family(const Clues& clues, Hypotheses& out) {
-  if (work_of_a_cell(clues.problem()) > kLargestCell) return;
+  if (too_large(clues, kLargestCell)) return;
   Sums add(clues, out);
   if (clues.one_layout) return placed_lanes(add);
   bases(add);
@@ -255,6 +289,7 @@ void solved_sum_family(const Clues& clues, Hypotheses& out) {
   maxima(add);
   if (clues.wants("softmax.row_sum_offset")) constants(add, Fit(clues));
   sinks(add);
+  sinks_of_tiles(add);
   short_loops(add);
   placed_lanes(add);
 }

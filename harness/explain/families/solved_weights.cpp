@@ -257,7 +257,7 @@ void sums(Solver& add) {
 }  // namespace
 
 void solved_weight_family(const Clues& clues, Hypotheses& out) {
-  if (work_of_a_cell(clues.problem()) > kLargestCell) return;
+  if (too_large(clues, kLargestCell)) return;
   Solver add(clues, out);
   cuts(add);
   if (clues.wants("precision.exp") || clues.wants("softmax.log2e")) exponentials(add);
