@@ -23,6 +23,7 @@ constexpr double kWorthSome = 0.6;       // the same of a hypothesis that is kep
 constexpr int32_t kMostFree = 1;         // numbers that a member of a pair may have fitted
 constexpr double kSolved = 0.5;          // misfit of a cell that hardly anything is left of
 constexpr double kCostOfScope = 0.02;    // in units of misfit, of a part of the case that one has to itself
+constexpr size_t kOpenSamples = 3;       // that a first one leaves open, on which it meets a second
 constexpr size_t kFirstSamples = 2;      // wrong ones that a pair or some keys are looked at on
 constexpr double kPlainMechanism = 0.2;  // most that a mechanism costs which is tried in some keys
 constexpr size_t kBases = 3;             // first ones that numbers are solved for on top of
@@ -197,8 +198,25 @@ static bool one_in_two(const Hypothesis& a, const Hypothesis& b) {
     return c == "output.zeros" || c == "output.nan" || c == "output.unwritten";
   };
   const auto any = [](Cause) { return true; };
+  // Which keys are seen is one question.
+  const auto slot = [](Cause c) { return c == "memory.unused_slot"; };
+  const auto mask = [](Cause c) { return c.starts_with("mask."); };
+  // A key that is missing from both sums is missing.
+  const auto of_sum = [](Cause c) { return c == "softmax.l_missing_key"; };
+  const auto of_output = [](Cause c) { return c == "keys.lanes_v_dropped"; };
   return either(exponential, exponential) || either(decoding, factor) || either(factor, factor) ||
-         either(lse, lse) || either(symptom, any);
+         either(lse, lse) || either(symptom, any) || either(of_sum, of_output) || either(slot, mask);
+}
+
+// Where a first one explains the first samples they say nothing of a second: those that it leaves open, the
+// worst of them.
+static std::vector<size_t> left_open(const Tester& tester, const std::vector<double>& alone) {
+  std::vector<size_t> open;
+  for (size_t i = 0; i < alone.size(); ++i)
+    if (tester.bad()[i] && alone[i] > kSolved) open.push_back(i);
+  std::stable_sort(open.begin(), open.end(), [&](size_t a, size_t b) { return alone[a] > alone[b]; });
+  if (open.size() > kOpenSamples) open.resize(kOpenSamples);
+  return open;
 }
 
 std::optional<Pair> best_pair(const Clues& clues, Tester& tester, const Hypotheses& all,
@@ -222,8 +240,12 @@ std::optional<Pair> best_pair(const Clues& clues, Tester& tester, const Hypothes
   }
   for (size_t n = 0; n < firsts.size(); ++n) {
     const size_t first = firsts[n];
-    const std::vector<double> alone =
-        std::find_if(tried.begin(), tried.end(), [&](const Tried& t) { return t.index == first; })->each;
+    std::vector<double> alone;
+    for (size_t i = 0; i < samples; ++i) alone.push_back(tester.of(all[first].rules, i).total);
+    const std::vector<size_t> open = left_open(tester, alone);
+    std::vector<size_t> looked_at = open;
+    for (size_t i : wrong)
+      if (std::find(open.begin(), open.end(), i) == open.end()) looked_at.push_back(i);
     for (size_t second = 0; second < (n < kFirstsOfAll ? tried.size() : known); ++second) {
       const Tried& t = tried[second];
       if (!t.changes || t.index == first || all[t.index].cause == all[first].cause || !usable(all[t.index]))
@@ -234,10 +256,11 @@ std::optional<Pair> best_pair(const Clues& clues, Tester& tester, const Hypothes
       // Some cells may have the one alone, or the other.
       double sum = 0, of_first = 0, of_second = 0;
       bool worth = true;
-      for (size_t k = 0; k < wrong.size() && worth; ++k) {
-        const size_t i = wrong[k];
-        of_first += alone[i], of_second += t.each[i];
-        const double one = std::min(alone[i], t.each[i]);
+      for (size_t k = 0; k < looked_at.size() && worth; ++k) {
+        const size_t i = looked_at[k];
+        const double second_alone = i < t.each.size() ? t.each[i] : tester.nothing_at(i);
+        of_first += alone[i], of_second += second_alone;
+        const double one = std::min(alone[i], second_alone);
         const double left = one < kSolved ? one : std::min(one, tester.of(both, i).total);
         sum += left;
         worth = left <= std::max(kSolved, kWorthTwo * one);
@@ -268,8 +291,7 @@ std::optional<Pair> best_pair(const Clues& clues, Tester& tester, const Hypothes
 std::optional<Pair> second_on_first(const Clues& clues, Tester& tester, const std::vector<Family>& families,
                                     const Choice& choice, Hypotheses& all, const std::vector<Tried>& tried,
                                     size_t probes, size_t samples) {
-  const std::vector<size_t> wrong = first_wrong(tester, probes);
-  if (wrong.size() < kFirstSamples) return {};
+  if (first_wrong(tester, probes).size() < kFirstSamples) return {};
   std::vector<size_t> firsts = leaders(all, tried);
   std::set<std::string_view> causes;
   std::erase_if(firsts, [&](size_t i) { return !causes.insert(all[i].cause).second; });
@@ -282,8 +304,12 @@ std::optional<Pair> second_on_first(const Clues& clues, Tester& tester, const st
     for (const Family family : families) family(clues, more);
     clues.predictor.stand_on(nullptr);
     keep_asked(more, choice);
+    std::vector<double> of_base;
+    for (size_t i = 0; i < samples; ++i) of_base.push_back(tester.of(base, i).total);
+    std::vector<size_t> wrong = left_open(tester, of_base);
+    if (wrong.empty()) wrong = first_wrong(tester, probes);
     double alone = 0;
-    for (size_t i : wrong) alone += tester.of(base, i).total;
+    for (size_t i : wrong) alone += of_base[i];
     struct Left {
       double misfit;
       size_t at;

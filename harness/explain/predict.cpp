@@ -384,7 +384,7 @@ Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
   }
   if (rules.finish) rules.finish(scene, out.o, out.lse);
   for (double& x : out.o)
-    x = rules.truncate_output ? truncate_to(problem_.o_format, x) : round_to(problem_.o_format, x);
+    x = rules.truncate_output ? truncate_to(problem_.o_format, x) : round_fast(problem_.o_format, x);
   return out;
 }
 

@@ -130,7 +130,7 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
       if (v == nullptr) continue;
       for (int32_t d = 0; d < dim; ++d) acc[d] += w * v[d];
       if (rules.accumulator_per_key)
-        for (double& x : acc) x = round_to(rules.accumulator_format, x);
+        for (double& x : acc) x = round_fast(rules.accumulator_format, x);
     }
     if (rules.accumulator_format != ASSAY_FORMAT_NONE)
       for (double& x : acc) x = round_to(rules.accumulator_format, x);

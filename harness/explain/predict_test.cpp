@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "harness/base/random.hpp"
 #include "harness/explain/cut.hpp"
 #include "harness/explain/families/mask_rule.hpp"
 #include "harness/explain/families/row_block.hpp"
@@ -185,6 +186,22 @@ TEST(Predict, TruncationIsTowardsZero) {
     EXPECT_EQ(t, round_to(ASSAY_BF16, t)) << "not a bf16 number";
     EXPECT_LE(std::fabs(x - t), std::max(std::fabs(x) * 0x1p-7, 0x1p-133));
   }
+}
+
+TEST(Predict, FastRoundingIsRounding) {
+  const CounterRng rng(7, 0);
+  for (int32_t format : {ASSAY_BF16, ASSAY_FP16, ASSAY_FP32, ASSAY_FP8_E4M3})
+    for (uint64_t i = 0; i < 4000; ++i) {
+      const double wide =
+          std::ldexp(rng.uniform(2 * i) - 0.5, static_cast<int>(rng.uniform(2 * i + 1) * 80) - 50);
+      // Ties and neighbours of them, and numbers of any size.
+      const double tie = round_to(ASSAY_FP16, wide) * (1 + 0x1p-11);
+      for (double x : {wide, tie, std::nextafter(tie, 0.0), 65504.0, 65519.0, 65520.0, 3.4e38, 0.0})
+        ASSERT_EQ(round_fast(format, x), round_to(format, x)) << format << " " << x;
+    }
+  EXPECT_TRUE(std::isnan(round_fast(ASSAY_BF16, std::nan(""))));
+  EXPECT_EQ(round_fast(ASSAY_FP16, -std::numeric_limits<double>::infinity()),
+            -std::numeric_limits<double>::infinity());
 }
 
 }  // namespace

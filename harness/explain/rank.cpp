@@ -33,6 +33,7 @@ constexpr size_t kRulesOnAll = 24;       // that seem to explain the case on the
 constexpr double kSearched = 0.15;       // more that a fitted alternative costs than a plain cause
 constexpr double kFarFetched = 0.25;     // ... or an alternative without a fitted number
 constexpr double kAssumedMuch = 0.4;     // cost from which on "nearly all" is asked for
+constexpr double kFewFinite = 0.5;       // share of the wrong cells
 constexpr double kAllBut = 0.97;         // ... explained, where more is left than legal rounding
 constexpr double kNoBetter = 0.998;      // share of the misfit that a hypothesis must get below
 
@@ -70,6 +71,8 @@ bool sure(const Ranking& ranking) {
   if (ranking.list.empty()) return false;
   const Ranked& first = ranking.list.front();
   if (!first.fact && ranking.explained_there < kSure) return false;
+  // Which cells are wrong is all that NaN says, and no rule was found for it.
+  if (!first.fact && first.in_wrong_cells && ranking.finite < kFewFinite) return false;
   if (!first.fact && ranking.bad_cells > 0 && first.free >= ranking.bad_cells) return false;
   if (first.fact) return first.explained >= kNearlyAll;
   return (first.explained >= kNearlyAll && (first.misfit <= kLegalMisfit || first.explained >= kAllBut)) ||
@@ -128,6 +131,13 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
   ranking.tested = static_cast<int64_t>(all.size());
   const std::vector<Judged> judged = judge_cells(clues.evidence, samples.front().call);
   for (const Judged& j : judged) ranking.bad_cells += j.bad;
+  int64_t wrong_samples = 0, numbers = 0;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (!is_bad[i] || samples[i].call != samples.front().call) continue;
+    ++wrong_samples;
+    numbers += std::isfinite(clues.evidence.got(samples[i].call, samples[i].cell, 0));
+  }
+  if (wrong_samples > 0) ranking.finite = static_cast<double>(numbers) / static_cast<double>(wrong_samples);
   const std::vector<Scope> scopes = scopes_of(clues.problem(), judged);
   Tester tester(clues, low, samples, is_bad, right_dims(clues.evidence, samples.front().call, judged));
   ranking.nothing = tester.nothing();
@@ -193,7 +203,8 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     forms(of, [&](const Form& f) {
       const double misfit = f.misfit + kCostWeight * (f.price + all[i].cost);
       t.probe = std::min(t.probe, misfit);
-      if (f.in != &in_bad) t.by_rule = std::min(t.by_rule, misfit);
+      // What was chosen cell by cell is no rule either.
+      if (f.in != &in_bad && all[i].cost < kPartialCost) t.by_rule = std::min(t.by_rule, misfit);
     });
     for (size_t k = 0; k < of.size(); ++k) {
       t.each.push_back(of[k].total);
@@ -229,7 +240,7 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     return std::any_of(likely.begin(), likely.end(),
                        [&](const auto& l) { return by_rule_on_all(l.second) < left * tester.nothing(); });
   };
-  if (!choice.further.empty() && !explained_but(kSolvedAlready)) {
+  if (!choice.further.empty() && (choice.narrow || !explained_but(kSolvedAlready))) {
     Hypotheses more;
     for (const Family family : choice.further) family(clues, more);
     keep_asked(more, choice);
@@ -276,6 +287,7 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
       if (h.rules.weight_noise > 0 && explained < kSure) return;
       Ranked r{h.cause, h.text + words(f), f.misfit, explained, h.cost + f.price, false, h.free + f.free};
       r.in_wrong_cells = f.in == &in_bad;
+      r.in_part = f.in != nullptr;
       reached.emplace_back(f.misfit, t.index);
       const auto at = best.find(h.cause);
       if (at == best.end() || better(r, at->second.ranked)) best[h.cause] = {r, t.index, f};

@@ -25,6 +25,7 @@ struct Ranked {
   // It predicts what the first cause predicts, in every cell looked at: here the two are one answer.
   bool same_as_first = false;
   bool in_wrong_cells = false;  // it fits in the wrong cells only, by no rule which these are
+  bool in_part = false;         // ... or in a part of the case
   // It explains as much as the first one here, and less on the second line.
   bool told_apart = false;
 };
@@ -41,6 +42,7 @@ struct Ranking {
   double nothing = 0;        // misfit of "nothing is wrong"
   int64_t tested = 0;
   int64_t bad_cells = 0;  // wrong cells of the case, not of the sample
+  double finite = 1;      // share of the wrong samples that hold numbers: NaN fits whatever predicts it
   std::vector<Sample> samples;
   // Cause and words of hypotheses that explain as much as the best.
   std::set<std::pair<std::string_view, std::string>> alike;
@@ -56,7 +58,7 @@ struct Choice {
   std::set<std::string_view> only;   // if any: of these causes alone
   // If any: of a cause that has these or the like with other numbers, only these (keep_asked).
   std::set<std::pair<std::string_view, std::string>> words;
-  bool narrow = false;               // some keys only are tried although a hypothesis explains the case
+  bool narrow = false;               // other forms are tried although a hypothesis explains the case
   std::vector<Family> further = {};  // tried where nothing of the others explains the case
   std::vector<Family> upon = {};     // ... and on top of what explains a part of it
   std::vector<Family> cut = {};      // ... and in unusual ways in parts and tiles

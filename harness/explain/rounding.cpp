@@ -3,6 +3,7 @@
 #include "harness/explain/rounding.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "reference/formats/formats.hpp"
@@ -21,8 +22,24 @@ double round_weight(const assay_arithmetic& a, double p, double tile_largest, do
       return (a.p_truncated ? std::floor(p / step) : std::nearbyint(p / step)) * step;
     }
     default:
-      return a.p_truncated ? truncate_to(a.p_format, p) : round_to(a.p_format, p);
+      return a.p_truncated ? truncate_to(a.p_format, p) : round_fast(a.p_format, p);
   }
+}
+
+double round_fast(int32_t format, double value) {
+  int least = 0, bits = 0, most = 0;
+  if (format == ASSAY_BF16)
+    least = -126, bits = 7, most = 127;
+  else if (format == ASSAY_FP16)
+    least = -14, bits = 10, most = 15;
+  else
+    return format == ASSAY_FP32 ? static_cast<double>(static_cast<float>(value)) : round_to(format, value);
+  const auto code = std::bit_cast<uint64_t>(value);
+  const int exponent = static_cast<int>(code >> 52 & 0x7ff) - 1023;
+  if (exponent < least || exponent >= most) return round_to(format, value);  // subnormal, large, no number
+  const int lost = 52 - bits;
+  const uint64_t even = code >> lost & 1, half = (uint64_t{1} << (lost - 1)) - 1;
+  return std::bit_cast<double>((code + half + even) >> lost << lost);
 }
 
 double coarsened(double p, double step, int32_t mantissa) {

@@ -14,6 +14,9 @@ double round_weight(const assay_arithmetic&, double p, double tile_largest, doub
 // To a multiple of `step`, and to `mantissa` bits after the first; 0: not.
 double coarsened(double p, double step, int32_t mantissa);
 
+// round_to, without its tables for the usual formats of outputs and weights: predictions do little else.
+double round_fast(int32_t format, double value);
+
 // Rounding towards zero.
 double truncate_to(int32_t format, double value);
 

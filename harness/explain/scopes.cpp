@@ -56,10 +56,10 @@ struct Number {
   const char *at_least, *at_most;
   int32_t (*of)(const Problem&, const Cell&);
 };
-int32_t position_of(const Problem& p, const Cell& c) {
+int32_t stands_at(const Problem& p, const Cell& c) {
   return p.requests[c.request].kv_len - p.requests[c.request].q_len + c.row;
 }
-int32_t seen_by(const Problem& p, const Cell& c) {
+int32_t keys_seen(const Problem& p, const Cell& c) {
   const KeyRange range = visible_range(p, c.request, c.row);
   return static_cast<int32_t>(std::max<int64_t>(0, range.end - range.begin));
 }
@@ -77,8 +77,8 @@ constexpr Number kNumbers[] = {
     {"rows from {} on", "rows up to number {}", [](const Problem&, const Cell& c) { return c.row; }},
     {"rows with at least {} behind them", "the last rows, with at most {} behind them",
      [](const Problem& p, const Cell& c) { return p.requests[c.request].q_len - 1 - c.row; }},
-    {"rows at position {} or behind", "rows at position {} or before it", position_of},
-    {"rows that see at least {} keys", "rows that see at most {} keys", seen_by},
+    {"rows at position {} or behind", "rows at position {} or before it", stands_at},
+    {"rows that see at least {} keys", "rows that see at most {} keys", keys_seen},
     {"rows and heads from {} on", "rows and heads up to number {}", packed_row},
     {"heads from {} on", "heads up to number {}", [](const Problem&, const Cell& c) { return c.head; }},
     {"heads from number {} of their group on", "heads up to number {} of their group",
@@ -121,7 +121,7 @@ void remainders_of(const Problem& p, std::vector<Scope>& to) {
                     },
                     kBySide});
       to.push_back({"rows that stand behind " + fmt::format(fmt::runtime(how), size),
-                    [=](const Problem& q, const Cell& c) { return (position_of(q, c) % size == 0) == whole; },
+                    [=](const Problem& q, const Cell& c) { return (stands_at(q, c) % size == 0) == whole; },
                     kBySide + 0.1});
     }
 }

@@ -243,6 +243,9 @@ ExplainedFault score_one(const std::vector<Line>& suite_lines, const assay_fault
   const auto as_first = [&](const Ranked& r) { return &r == &list.front() || r.same_as_first; };
   const bool same = std::any_of(list.begin(), list.end(), [&](auto& r) { return is_true(r) && as_first(r); });
   score.right_as_same = score.sure && same && !score.right;
+  score.tried_without =
+      truth.empty() || index % static_cast<uint64_t>(std::max(1, options.without_every)) == 0;
+  if (!score.tried_without) return score;
   const Explanation without = truth.empty() ? x : explain(evidence, truth, beside);
   score.sure_without = sure(without.ranking);
   if (!without.ranking.list.empty()) score.first_without = without.ranking.list.front().cause;
@@ -301,7 +304,8 @@ void from_json_to(const json& j, ExplainedFault& s) {
   s.misfit = j["misfit"], s.explained = j["explained"], s.seconds = j["seconds"];
   s.sure = j["sure"], s.right = j["right"], s.misled = j["misled"];
   s.right_as_same = j["right_as_same"], s.synonym_without = j["synonym_without"];
-  s.sure_without = j["sure_without"], s.first_without = j["first_without"];
+  s.tried_without = j["tried_without"], s.sure_without = j["sure_without"],
+  s.first_without = j["first_without"];
   s.problem = j["problem"], s.place = j["place"], s.said_place = j["said_place"];
 }
 
@@ -320,6 +324,7 @@ json fault_json(const ExplainedFault& s) {
           {"right", s.right},
           {"misled", s.misled},
           {"right_as_same", s.right_as_same},
+          {"tried_without", s.tried_without},
           {"sure_without", s.sure_without},
           {"synonym_without", s.synonym_without},
           {"first_without", s.first_without},
@@ -395,7 +400,8 @@ ExplainScore score_catalogue(const ExplainScoreOptions& options,
     report.right += f.right;
     report.misled += f.misled;
     report.right_as_same += f.right_as_same;
-    report.unknown_without += !f.sure_without;
+    report.tried_without += f.tried_without;
+    report.unknown_without += f.tried_without && !f.sure_without;
     report.synonym_without += f.synonym_without;
   }
   return report;

@@ -24,6 +24,7 @@ struct ExplainScoreOptions {
   int half = 0;            // 1, 2: of the catalogue, split at random by a fixed seed; 0: all
   double cost_cap = 4e6;   // query x key x head pairs times dimensions of a line
   double timeout_s = 120;  // of one fault
+  int without_every = 1;   // the true causes are taken away from every so many faults
 };
 
 struct ExplainedFault {
@@ -36,7 +37,8 @@ struct ExplainedFault {
   bool misled = false;  // sure, and none of the causes it holds equally good is true
   // The true cause is named as the same, on this line, as the first one, of which it is sure.
   bool right_as_same = false;
-  // The same without the true causes.
+  // The same without the true causes, where that was tried.
+  bool tried_without = true;
   bool sure_without = false;
   // ... of a cause that predicts what the true one predicts in every cell looked at: another word for it
   // here.
@@ -53,7 +55,8 @@ struct ExplainScore {
   int64_t known = 0, first = 0, in_three = 0;  // those with a cause: how many, true first, among three
   int64_t right = 0, misled = 0;               // of all explained
   int64_t right_as_same = 0;                   // not in `right`
-  int64_t unknown_without = 0;                 // of all explained: "none" when the true causes are missing
+  int64_t tried_without = 0;                   // explained once more, without the true causes
+  int64_t unknown_without = 0;                 // ... of these: "none"
   int64_t synonym_without = 0;                 // ... or another word that means the same on the line
   int64_t places = 0, place_right = 0;         // of steps: all explained, and those named where they are
   int64_t not_wrong = 0;                       // no line on which the fault is judged wrong

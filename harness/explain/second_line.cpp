@@ -216,6 +216,14 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& her
     if (best.front().also.empty()) found_elsewhere(ranking, choice, here, elsewhere);
     return;
   }
+  // A part of the first line that is none of the second one: a rule for both is looked for.
+  if (best.front().also.empty() && there.list.front().in_wrong_cells) {
+    Ranking other = ranking;
+    if (found_elsewhere(other, choice, here, elsewhere) && !other.list.front().in_wrong_cells) {
+      ranking = std::move(other);
+      return;
+    }
+  }
   if (!best.front().also.empty()) {
     const Ranked& first = there.list.front();
     if (first.cause == best.front().cause && first.also == best.front().also)
@@ -270,18 +278,23 @@ void tell_apart(Ranking& ranking, const RankElsewhere& apart) {
   const Ranking there = apart(choice);
   if (there.nothing <= kLegalMisfit || there.list.empty() || there.list.front().explained < kClearThere)
     return;
-  const auto explained = [&](const Ranked& r) {
-    double most = 0;
-    for (const Ranked& t : there.list)
-      if (t.cause == r.cause && t.also.empty()) most = std::max(most, t.explained);
-    return most;
+  // One that holds in a part of that line alone, and here everywhere, does not explain it.
+  const auto explains = [&](const Ranked& r, double least) {
+    return std::any_of(there.list.begin(), there.list.end(), [&](const Ranked& t) {
+      return t.cause == r.cause && t.also.empty() && t.explained >= least && (!t.in_part || r.in_part);
+    });
   };
-  if (std::none_of(best.begin(), best.end(), [&](const Ranked& r) { return explained(r) >= kClearThere; }))
+  if (std::none_of(best.begin(), best.end(), [&](const Ranked& r) { return explains(r, kClearThere); }))
     return;
-  const bool first_stays = explained(ranking.list.front()) >= kClearThere - kToldApart;
-  const bool was_same = !first_stays;
-  for (Ranked& r : ranking.list)
-    if (among(r) && explained(r) < kClearThere - kToldApart) r.told_apart = true, r.same_as_first = false;
+  const auto falls_behind = [&](const Ranked& r) { return !explains(r, kClearThere - kToldApart); };
+  const bool was_same = falls_behind(ranking.list.front());
+  for (Ranked& r : ranking.list) {
+    if (!among(r)) continue;
+    if (falls_behind(r)) r.told_apart = true, r.same_as_first = false;
+    // Of words that fit here those that fit there.
+    for (const Ranked& t : there.list)
+      if (!r.told_apart && t.cause == r.cause && ranking.alike.contains({t.cause, t.text})) r.text = t.text;
+  }
   std::stable_partition(ranking.list.begin(), ranking.list.end(),
                         [&](const Ranked& r) { return among(r) && !r.told_apart; });
   // What predicted the same as one that is gone predicts the same as each other.

@@ -193,5 +193,44 @@ TEST(SecondLine, AConstantInTheRowSumIsNoFactor) {
   EXPECT_THAT(text, HasSubstr("so        a constant is added to the row sum"));
 }
 
+// In requests of one row the row's newest key is the request's: with several rows they are two mistakes.
+TEST(SecondLine, AThirdLineTellsApartWhatExplainsBoth) {
+  const std::string line = "paged h=4/2 d=64 batch=2q1s70_1q1s101 seed=3";
+  const Mistakes last_key = [](const Problem&, Rules& rules) {
+    rules.edit_terms = [](Scene& s, std::vector<Term>& t) {
+      std::erase_if(t, [&](const Term& k) { return k.position == s.kv_len - 1; });
+    };
+  };
+  const Evidence here = fabricated(line, kFake, last_key),
+                 second = fabricated(second_line(line), kFake, last_key),
+                 third = fabricated(separating_line(line, 0), kFake, last_key);
+  const auto first_two = [&](bool with_third) {
+    const Explanation x = explain(here, {}, [&](BesideLine which) {
+      return which == BesideLine::kSecond ? &second : with_third ? &third : nullptr;
+    });
+    return explanation_text(x, here.problem, 5, false);
+  };
+  const std::string rows = "rows do not see the newest keys they should see";
+  EXPECT_THAT(first_two(false), HasSubstr(rows));
+  EXPECT_THAT(first_two(true), Not(HasSubstr(rows)));
+  EXPECT_THAT(first_two(true), Not(HasSubstr("none of the known causes")));
+}
+
+TEST(SecondLine, TheThirdOneHasOtherNumbersAndMoreRows) {
+  const std::string line = "paged h=4/2 d=64 kv=fp8_e4m3 cap=2 window=30 batch=2q1s70_1q9s90 seed=3";
+  const Scenario first = parse_scenario(line), all = parse_scenario(separating_line(line, 0)),
+                 some = parse_scenario(separating_line(line, 1)),
+                 least = parse_scenario(separating_line(line, 2));
+  EXPECT_EQ(all.k.scale, ASSAY_SCALE_HEAD);
+  EXPECT_EQ(some.k.scale, first.k.scale);
+  EXPECT_GT(all.batch.groups.size(), first.batch.groups.size());
+  for (const Scenario* s : {&all, &some}) {
+    EXPECT_NE(s->softcap, first.softcap);
+    EXPECT_NE(s->window_left, first.window_left);
+  }
+  EXPECT_EQ(least.softcap, first.softcap);
+  EXPECT_NE(least.softmax_scale, first.softmax_scale);
+}
+
 }  // namespace
 }  // namespace assay

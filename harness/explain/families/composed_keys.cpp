@@ -52,6 +52,8 @@ std::vector<Where> wheres(const Clues& clues) {
                       [=](const Scene&, const Term& t) { return t.position / size == which; }, 0.5});
     list.push_back({fmt::format("keys of every run of {} but the first", size),
                     [=](const Scene&, const Term& t) { return t.position >= size; }, 0.35});
+    list.push_back({fmt::format("keys behind key {}", size),
+                    [=](const Scene&, const Term& t) { return t.position > size; }, 0.4});
     list.push_back({fmt::format("keys of the last, not whole run of {}", size),
                     [=](const Scene& s, const Term& t) { return t.position >= s.kv_len / size * size; },
                     0.35});

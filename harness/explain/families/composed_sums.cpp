@@ -241,12 +241,10 @@ void sentinels(const Clues& clues, Hypotheses& out) {
   struct Found {
     Counted how;
     double score, spread, unsure;
-    bool same_number;
   };
   std::vector<Found> found;
   for (const Counted& how : ways_to_count(clues)) {
     double low = kInf, high = -kInf, sum = 0, weights = 0;
-    std::set<int32_t> numbers;
     bool some = true;
     for (const Excess& x : excess) {
       const Request& request = clues.problem().requests[x.cell.request];
@@ -258,7 +256,6 @@ void sentinels(const Clues& clues, Hypotheses& out) {
         masked += j >= request.kv_len || !visible(clues.problem(), x.cell.request, x.cell.row, j);
       some = some && masked > 0;
       if (!some) break;
-      numbers.insert(masked);
       const double score = x.total - std::log(double(masked)), weight = 1 / (x.unsure * x.unsure + 1e-12);
       low = std::min(low, score + x.unsure), high = std::max(high, score - x.unsure);
       sum += weight * score, weights += weight;
@@ -267,10 +264,10 @@ void sentinels(const Clues& clues, Hypotheses& out) {
     double score = sum / weights;
     if (const double round = std::nearbyint(score * 20) / 20; std::fabs(score - round) < kRound)
       score = round;
-    found.push_back({how, score, std::max(0.0, high - low), 1 / std::sqrt(weights), numbers.size() < 2});
+    found.push_back({how, score, std::max(0.0, high - low), 1 / std::sqrt(weights)});
   }
   const auto order = [](const Found& f) {
-    return std::tuple(f.same_number, f.spread > kSpread / 4, f.how.grain > 1, f.how.lanes);
+    return std::tuple(f.spread > kSpread / 4, f.how.grain > 1, f.how.lanes, f.how.block.size);
   };
   std::stable_sort(found.begin(), found.end(),
                    [&](const Found& a, const Found& b) { return order(a) < order(b); });

@@ -132,6 +132,12 @@ void rows(const Clues& clues, Hypotheses& out) {
                         c.row = last ? to : from;
                         return c;
                       }});
+  for (int32_t size : {2, 4, 8, 16, 32, 64})
+    if (size < p.max_q_len())
+      maps.push_back({fmt::format("row of the request modulo {}", size), 0.25, [size](Cell c) {
+                        c.row %= size;
+                        return c;
+                      }});
   maps.push_back({"requests start at their own number", 0.1, [&p, &first](const Cell& c) {
                     return at_packed(p, first, int64_t{c.request} + c.row, c);
                   }});

@@ -270,6 +270,10 @@ void mask_family(const Clues& clues, Hypotheses& out) {
       add("mask.tree_shifted", fmt::format("column {} further on", shift), m, 0.1);
       m.tree_edge = true;
       add("mask.tree_shifted", fmt::format("column {} further on, no further than the edge", shift), m, 0.12);
+      m.tree_edge = false, m.tree_open = true;
+      if (shift < 0)
+        add("mask.tree_shifted", fmt::format("column {} further on, the first ones always seen", shift), m,
+            0.12);
       m = right;
       m.tree_row_shift = shift;
       add("mask.tree_shifted", fmt::format("row {} further on", shift), m, 0.1);

@@ -28,6 +28,7 @@ struct MaskRule {
   bool left_up = false;     // rounded up instead
   enum class Tree { kGiven, kTransposed, kCausal, kFull, kHidden } tree = Tree::kGiven;
   int32_t tree_shift = 0, tree_row_shift = 0;
+  bool tree_open = false;   // what lies before the first column is seen
   bool tree_edge = false;   // shifts end at the first and last row and column
   int32_t tree_group = 0;   // columns in reverse within groups of so many, a power of two
   int32_t tree_stride = 0;  // 0: q_len
@@ -103,6 +104,7 @@ struct MaskRule {
       case Tree::kGiven:
         break;
     }
+    if (tree_open && column + tree_shift < 0) return true;
     if (tree_row_packed) row = (row * p.group() + s.cell.head % p.group()) % n;
     if (tree_group > 0) column = std::min(column ^ (tree_group - 1), n - 1);
     column = tree_edge ? std::clamp(column + tree_shift, 0, n - 1) : (column + tree_shift + n) % n;

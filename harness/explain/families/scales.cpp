@@ -106,8 +106,9 @@ double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& 
 // What stands in place of the right scale: that of displaced indexes, of the other operand, or a power of it.
 struct Wrong {
   Shift by = {};
-  double power = 1;           // 0: taken as 1; 2: applied twice; -1: divided by
-  bool of_the_other = false;  // K's for V and V's for K
+  double power = 1;                     // 0: taken as 1; 2: applied twice; -1: divided by
+  bool of_the_other = false;            // K's for V and V's for K
+  int32_t rounded = ASSAY_FORMAT_NONE;  // to it
   // Of these keys only; unset: of all.
   std::function<bool(const Scene&, int32_t position)> where = {};
 };
@@ -135,6 +136,7 @@ void add_kv(const Clues& clues, Hypotheses& out, std::string_view cause, std::st
       const KeyPlace k{s.cell.request, s.kv_head, position};
       const double right = kv_scale(own, s.keys, k, {}, s.cell.head, d),
                    read = kv_scale(other, s.keys, k, wrong.by, s.cell.head, d);
+      if (wrong.rounded != ASSAY_FORMAT_NONE) return round_to(wrong.rounded, read) / right;
       return std::pow(read, wrong.power) / right;
     };
     if (own.kind != ASSAY_SCALE_CHANNEL)
@@ -186,6 +188,12 @@ void kv_scales(const Clues& clues, Hypotheses& out, Side side) {
   add(cause("scale.k_missing", "scale.v_missing"), fmt::format("scale of {} taken as 1", name), 0,
       {{}, 0, false});
   add("scale.applied_twice", fmt::format("scale of {} applied twice", name), 0.1, {{}, 2, false});
+  for (const int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
+    Wrong rounded;
+    rounded.rounded = format;
+    add("precision.scale", fmt::format("scale of {} in {}", name, format == ASSAY_BF16 ? "bf16" : "fp16"),
+        0.1, rounded);
+  }
   add("scale.inverted", fmt::format("{} divided by its scale", name), 0.1, {{}, -1, false});
   if (p.k_scale == p.v_scale)
     add("scale.swapped",
@@ -196,9 +204,9 @@ void kv_scales(const Clues& clues, Hypotheses& out, Side side) {
       if (!some.holds) continue;
       add(cause("scale.k_missing", "scale.v_missing"),
           fmt::format("scale of {} taken as 1 {}", name, some.words), 0.1 + some.cost,
-          {{}, 0, false, some.holds});
+          {{}, 0, false, ASSAY_FORMAT_NONE, some.holds});
       add("scale.applied_twice", fmt::format("scale of {} applied twice {}", name, some.words),
-          0.2 + some.cost, {{}, 2, false, some.holds});
+          0.2 + some.cost, {{}, 2, false, ASSAY_FORMAT_NONE, some.holds});
     }
   const std::vector<int32_t> steps = {1, -1, 2};
   if (per_head(kind)) {

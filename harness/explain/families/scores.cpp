@@ -194,6 +194,9 @@ void alibis(const Clues& clues, Hypotheses& out) {
   }
   distance("distance from the row's number in the request", 0.15,
            [](const Scene& s, const Term& t, double) { return double(s.cell.row - t.position); });
+  distance(
+      "distance from the row's number in the request, none below 0", 0.2,
+      [](const Scene& s, const Term& t, double) { return std::max(0.0, double(s.cell.row - t.position)); });
   distance("distance without its sign from the row's number", 0.25,
            [](const Scene& s, const Term& t, double) { return std::fabs(double(s.cell.row - t.position)); });
   distance("distance from the longest request's end", 0.25,

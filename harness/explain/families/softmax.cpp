@@ -233,7 +233,9 @@ void lse_family(const Clues& clues, Hypotheses& out) {
       [](const Scene&, const LseParts& l) { return l.lse / std::numbers::ln10; });
   add("lse.ignores_max", "logarithm of the row sum alone", 0,
       [](const Scene&, const LseParts& l) { return std::log(l.sum); });
-  add("lse.ignores_sum", "the maximum alone", 0.2, [](const Scene&, const LseParts& l) { return l.maximum; });
+  // Of several parts it is the largest LSE of them, which has a name of its own.
+  add("lse.ignores_sum", "the maximum alone", 0.2 + 0.05 * (clues.evidence.declared.splits > 1),
+      [](const Scene&, const LseParts& l) { return l.maximum; });
   if (p.sinks)
     add("lse.ignores_sink", "LSE of the keys", 0,
         [](const Scene&, const LseParts& l) { return l.without_sink; });

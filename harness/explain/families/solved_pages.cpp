@@ -81,6 +81,10 @@ void places(const Clues& clues, Addresses& add) {
   add.rule("page.wrong", "pages taken to hold {} keys", "", 0.3, 1, 4 * size, [size](int32_t n) -> Source {
     return [=](Scene& s, int32_t j) { return n == size ? j : s.keys.through_table(j / n, j % n % size); };
   });
+  add.rule("page.wrong", "slot is the key's number and {} (bit by bit)", "", 0.35, 1, 2 * size,
+           [size](int32_t n) -> Source {
+             return [=](Scene& s, int32_t j) { return s.keys.through_table(j / size, (j & n) % size); };
+           });
   add.rule("page.wrong", "number of the page modulo {}", "", 0.4, 1, pages, [size](int32_t n) -> Source {
     return [=](Scene& s, int32_t j) { return own_row(s, j / size % n * size + j % size); };
   });
@@ -90,18 +94,21 @@ void places(const Clues& clues, Addresses& add) {
                  [=](Scene& s, int32_t j) { return own_row(s, std::min(j / size, n - 1) * size + j % size); };
            });
   // Only where the request has such a page, has it whole, or wherever the table leads.
-  enum Bound { kHeld, kWhole, kTable };
-  for (const Bound bound : {kHeld, kWhole, kTable}) {
-    const char* behind[] = {"", ", whole ones alone", ", whatever the table says there"};
+  enum Bound { kHeld, kWhole, kTable, kFromWhole };
+  for (const Bound bound : {kHeld, kWhole, kTable, kFromWhole}) {
+    const char* behind[] = {"", ", whole ones alone", ", whatever the table says there",
+                            ", where the other one is whole"};
     add.rule("page.swapped", "pages of numbers that differ by {} (bit by bit) exchanged", behind[bound],
              0.35 + 0.05 * (bound > 0), 1, 63, [=](int32_t n) -> Source {
                return [=](Scene& s, int32_t j) {
                  const int32_t page = j / size, other = page ^ n, slot = j % size;
                  if (bound == kTable) return s.keys.through_table(other, slot);
-                 const int32_t end = bound == kWhole ? s.kv_len / size : of(s);
-                 return own_row(s, (std::max(other, page) < end ? other : page) * size + slot);
+                 const int32_t end = bound == kHeld ? of(s) : s.kv_len / size;
+                 const int32_t held = bound == kFromWhole ? other : std::max(other, page);
+                 return own_row(s, (held < end ? other : page) * size + slot);
                };
              });
+    if (bound == kFromWhole) continue;
     add.rule("page.wrong", "the page {} behind, round the request", behind[bound], 0.4 + 0.05 * (bound > 0),
              1, pages - 1, [=](int32_t n) -> Source {
                return [=](Scene& s, int32_t j) {

@@ -52,7 +52,12 @@ class Sums {
 void bases(Sums& add) {
   for (const auto& [factor, name] : {std::pair{std::numbers::ln2, "2^x in place of e^x"},
                                      {std::numbers::log2e, "e^(x log2(e))"},
-                                     {std::numbers::ln10, "10^x"}}) {
+                                     {std::numbers::ln10, "10^x"},
+                                     {1.44 * std::numbers::ln2, "2^(1.44 x)"},
+                                     {1.4375 * std::numbers::ln2, "2^(1.4375 x)"},
+                                     {1.443 * std::numbers::ln2, "2^(1.443 x)"},
+                                     {1.4 * std::numbers::ln2, "2^(1.4 x)"},
+                                     {1.5 * std::numbers::ln2, "2^(1.5 x)"}}) {
     add.in_tiles("softmax.log2e", fmt::format("weights by {}, sums rescaled and joined rightly", name), 0.2,
                  [f = factor](Rules& r) { r.exp_of = [f](double x) { return std::exp(f * x); }; });
     add.in_tiles("softmax.log2e", fmt::format("weights by {}, and sums rescaled by it", name), 0.2,
