@@ -141,6 +141,11 @@ typedef struct assay_arithmetic {
   int32_t shares, share_tiles;
   /* With shares. > 1: what a share has of an item is so many parts, which take its tiles in turn. */
   int32_t share_turns;
+  /* 1, with q_replayed_format: before it is rounded Q takes the scales per channel, its own and K's, and keys
+   * are multiplied as codes: Q = rnd(fp32(fp32(code * fp32(q_scale * k_scale)) * q_replayed_factor)), a scale
+   * of another kind than ASSAY_SCALE_CHANNEL being 1 here and outside the product. Not of op step, and
+   * where neither has scales per channel it says nothing more than q_replayed_format. */
+  int32_t q_replayed_scales;
 } assay_arithmetic;
 
 /* What an undeclared kernel is judged by: sequential fp32 in any order, P kept in fp32, one pass over keys of

@@ -114,7 +114,7 @@ Predictor::Query& Predictor::query_at(const Cell& c) {
   if (query.q.empty()) {
     query.q.resize(problem_.head_dim_qk);
     reader_.q({c.request, c.row}, c.head, query.q.data());
-    replay_query(problem_, declared_, query.q.data());
+    replay_query(problem_, declared_, reader_, {c.request, c.row}, c.head, query.q.data());
   }
   return query;
 }
@@ -184,7 +184,7 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
   if (rules.edit_q) {
     edited_q_.resize(problem_.head_dim_qk);
     reader_.q({query.request, query.row}, query.head, edited_q_.data());
-    replay_query(problem_, declared_, edited_q_.data());
+    replay_query(problem_, declared_, reader_, {query.request, query.row}, query.head, edited_q_.data());
     rules.edit_q(scene, edited_q_.data());
   }
   const bool biased = problem_.alibi != ASSAY_ALIBI_NONE;

@@ -88,7 +88,8 @@ std::string log_words(const assay_arithmetic& a) {
 std::string q_words(const assay_arithmetic& a) {
   std::string text;
   if (a.q_replayed_format != ASSAY_FORMAT_NONE)
-    text = fmt::format("times {:.6g} rounded to {}, repeated by the reference", a.q_replayed_factor,
+    text = fmt::format("times {:.6g}{} rounded to {}, repeated by the reference", a.q_replayed_factor,
+                       a.q_replayed_scales != 0 ? " and scales per channel" : "",
                        format_word(a.q_replayed_format));
   if (a.q_rounding > 0 || a.q_rounding_absolute > 0)
     text += (text.empty() ? "" : "; ") +
@@ -195,6 +196,7 @@ nlohmann::json arithmetic_json(const Problem& p, const assay_arithmetic& a) {
       {"q_rounding_absolute", a.q_rounding_absolute},
       {"q_replayed_format", a.q_replayed_format == ASSAY_FORMAT_NONE ? "none" : format(a.q_replayed_format)},
       {"q_replayed_factor", a.q_replayed_factor},
+      {"q_replayed_scales", a.q_replayed_scales},
       {"dequant_format", a.dequant_format == ASSAY_FORMAT_NONE ? "none" : format(a.dequant_format)},
       {"dequant_replayed", a.dequant_replayed != 0},
       {"instructions",

@@ -92,6 +92,11 @@ TEST(ArithmeticWords, SayWhatIsRare) {
   EXPECT_EQ(
       w["Q"],
       "times 0.125 rounded to fp16, repeated by the reference; rounded again by 2^-9 and 2^-25 absolute");
+  assay_arithmetic folded = a;
+  folded.q_replayed_scales = 1, folded.q_rounding = folded.q_rounding_absolute = 0;
+  EXPECT_EQ(words(folded, p)["Q"],
+            "times 0.125 and scales per channel rounded to fp16, repeated by the reference");
+  EXPECT_EQ(arithmetic_json(p, folded)["q_replayed_scales"], 1);
   EXPECT_EQ(w["P"], "fp8_e4m3 x 2^8, rounded 2 times");
   EXPECT_EQ(w["partial O, LSE"], "bf16, fp32, rounded 3 times");
   EXPECT_EQ(w["splits"], "up to 4 parts, tiles in turn, fewer for some requests");

@@ -3,6 +3,7 @@
 #include "kernels/common/stage_arithmetic.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/common/stages.hpp"
 
@@ -32,6 +33,35 @@ assay_accumulator widest(const assay_accumulator& a, const assay_accumulator& b)
           std::min(a.mantissa_bits, b.mantissa_bits)};
 }
 
+// The rounding of Q that the reference repeats, as an error that it does not.
+void forget_replay(assay_arithmetic& a) {
+  double relative = 0, absolute = 0;
+  switch (a.q_replayed_format) {
+    case ASSAY_BF16:
+      relative = 0x1p-8;
+      break;
+    case ASSAY_FP16:
+      relative = 0x1p-11, absolute = 0x1p-25;
+      break;
+    case ASSAY_FP8_E4M3:
+    case ASSAY_FP8_E4M3FNUZ:
+      relative = 0x1p-4, absolute = 0x1p-10;
+      break;
+    case ASSAY_FP8_E5M2:
+    case ASSAY_FP8_E5M2FNUZ:
+      relative = 0x1p-3, absolute = 0x1p-17;
+      break;
+    default:
+      break;
+  }
+  if (a.q_replayed_format != ASSAY_FORMAT_NONE) {
+    a.q_rounding = (1 + a.q_rounding) * (1 + relative + 2 * 0x1p-24) - 1;
+    // Of a Q that took scales, which are not known here, nothing is said below fp16's normal numbers.
+    if (a.q_replayed_scales == 0) a.q_rounding_absolute += absolute / std::abs(a.q_replayed_factor);
+  }
+  a.q_replayed_format = ASSAY_FORMAT_NONE, a.q_replayed_factor = 0, a.q_replayed_scales = 0;
+}
+
 const char* same(const char* a, const char* b) {  // names decide fields; two different ones decide nothing
   return a != nullptr && b != nullptr && __builtin_strcmp(a, b) == 0 ? a : nullptr;
 }
@@ -43,7 +73,9 @@ bool attends(int32_t op) {
          op == ASSAY_OP_PERSISTENT_PREFILL || op == ASSAY_OP_PERSISTENT_PAGED;
 }
 
-assay_arithmetic widest(const assay_arithmetic& a, const assay_arithmetic& b) {
+assay_arithmetic widest(assay_arithmetic a, assay_arithmetic b) {
+  if (a.q_replayed_format != b.q_replayed_format || a.q_replayed_factor != b.q_replayed_factor)
+    forget_replay(a), forget_replay(b);
   assay_arithmetic w = a;
   w.qk = widest(a.qk, b.qk), w.pv = widest(a.pv, b.pv);
   const bool like = a.row_sum.kind == b.row_sum.kind && a.row_sum.block == b.row_sum.block;
@@ -110,6 +142,8 @@ assay_arithmetic arithmetic_of(Calls& calls) {
     assay_arithmetic own = assay_default_arithmetic();
     if (k.arithmetic == nullptr || k.arithmetic(&k, &call.problem, &own) != ASSAY_OK)
       own = assay_default_arithmetic();
+    // New keys of a step may lie beside the cache, without its scales, and another stage takes them.
+    if (own.q_replayed_scales != 0) forget_replay(own);
     if (attends(k.op) || k.op == ASSAY_OP_STEP) {  // a step within a step attends, and writes
       const double scaling =
           std::max(all.scaling_relative_error, k.op == ASSAY_OP_STEP ? own.scaling_relative_error : 0.0);

@@ -12,7 +12,7 @@ class Calls;
 bool attends(int32_t op);
 
 // A declaration that holds where either does.
-assay_arithmetic widest(const assay_arithmetic&, const assay_arithmetic&);
+assay_arithmetic widest(assay_arithmetic, assay_arithmetic);
 
 assay_arithmetic arithmetic_of(Calls&);
 

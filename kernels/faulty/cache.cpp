@@ -295,6 +295,11 @@ void load_q(const Call& c, int request, int32_t row, int32_t head, float* out) {
                   : 1.0f;
     if (c.how.q_takes_k_channel) each[d] *= channel_of(c, c.ops.k_scale, k_fault(c), kv_head, d, dims);
   }
+  if (c.how.q_takes_channels) {
+    for (int d = 0; d < dims; ++d) out[d] *= each[d];
+    round_all(out, dims, c.how.q_format);
+    return;
+  }
   const double whole = c.how.q_takes_scale ? query_scale(c, request, row, head, kv_head) : 1.0;
   scale_and_round(out, dims, whole, each, c.how.q_format);
 }

@@ -29,7 +29,8 @@ struct Resolved {
   int32_t dequant_format = ASSAY_FP32;
   // Q: what is multiplied into it before the product, and the format it is then rounded to.
   bool q_takes_scale = false, q_takes_q_channel = false, q_takes_k_channel = false;
-  float q_factor = 0;  // Q is fp32(Q * this), rounded: known to the reference; 0 = not so
+  float q_factor = 0;             // Q is fp32(Q * this), rounded: known to the reference; 0 = not so
+  bool q_takes_channels = false;  // Q is fp32(Q * fp32(scale * scale)), rounded: known to the reference
   int32_t q_format = ASSAY_FP32;
   bool q_rounded() const { return q_takes_scale || q_takes_q_channel || q_takes_k_channel; }
   int32_t parts = 1;  // of the longest request

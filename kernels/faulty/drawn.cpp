@@ -170,6 +170,7 @@ Arithmetic drawn_arithmetic(int32_t number) {
   draw_sums(Choice(number, 6), a);
   draw_repeats(Choice(number, 7), a);
   a.v_scale_in_p = Choice(number, 8).chance(0.6);
+  a.channels_in_q = Choice(number, 9).chance(0.6);
   return a;
 }
 

@@ -72,17 +72,20 @@ TEST(Drawn, StayWhatTheyAre) {
 TEST(Drawn, UseTheWholeDeclaration) {
   const assay::Problem paged = assay::make_problem(assay::parse_scenario(kDrawnLines[0]));
   const assay::Problem biased = assay::make_problem(assay::parse_scenario(kDrawnLines[3]));
-  const assay::ProblemView view(paged), with_bias(biased);
-  int promoted = 0, p_twice = 0, parts_twice = 0, by_column = 0, q_again = 0;
+  const assay::Problem by_channel =
+      assay::make_problem(assay::parse_scenario("paged h=2 d=32 kv=int8:channel batch=1q3s300 seed=11"));
+  const assay::ProblemView view(paged), with_bias(biased), channels(by_channel);
+  int promoted = 0, folded = 0, p_twice = 0, parts_twice = 0, by_column = 0, q_again = 0;
   for (int32_t i = 0; i < kDrawnVariants; ++i) {
     const assay_arithmetic d = declared_arithmetic(drawn_arithmetic(i), *view.get());
     promoted += d.promote_every > 1;
     p_twice += d.p_roundings > 1 && d.p_format != ASSAY_FP32;
     parts_twice += d.partial_roundings > 1 && d.splits > 1;
     q_again += d.q_replayed_format != ASSAY_FORMAT_NONE;
+    folded += declared_arithmetic(drawn_arithmetic(i), *channels.get()).q_replayed_scales;
     by_column += declared_arithmetic(drawn_arithmetic(i), *with_bias.get()).bias_form == ASSAY_BIAS_COLUMN;
   }
-  for (const int count : {promoted, p_twice, parts_twice, by_column, q_again})
+  for (const int count : {promoted, p_twice, parts_twice, by_column, q_again, folded})
     EXPECT_GT(count, kDrawnVariants / 20);
 }
 
@@ -119,6 +122,10 @@ const Saying kSayings[] = {
      "paged h=2 d=32 batch=1q3s300 seed=10",
      {},
      with({}, [](Arithmetic& a) { a.q_replayed = true; })},
+    {"channels_in_q",
+     "paged h=2 d=32 kv=int8:channel batch=1q3s300 seed=11",
+     {.wide = {.qk = kHopper, .pv = kHopper}},
+     with({.wide = {.qk = kHopper, .pv = kHopper}}, [](Arithmetic& a) { a.channels_in_q = true; })},
     {"q_times_log2e", "paged h=2 d=32 batch=1q3s300 seed=10",
      with({}, [](Arithmetic& a) { a.q_replayed = true; }),
      with({}, [](Arithmetic& a) { a.q_replayed = a.q_times_log2e = true; })},

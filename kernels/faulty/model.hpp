@@ -84,7 +84,10 @@ struct Arithmetic {
   bool bias_by_column = false;    // where no row sees a key behind its own
   bool q_replayed = false;        // Q without a scale: rounded again, by a factor that is declared
   bool q_times_log2e = false;     // which then holds log2(e) too
-  bool v_scale_in_p = false;      // a scale of V per token goes into P before it is rounded; order undeclared
+  // A matrix unit of 16 bits takes K's codes, and K's scale per channel multiplies Q before it is rounded, as
+  // is declared; else K is dequantised.
+  bool channels_in_q = false;
+  bool v_scale_in_p = false;  // a scale of V per token goes into P before it is rounded; order undeclared
   Undeclared undeclared{};
   Exponential exponential() const { return {exp_error, exp_poly_every, exp_form}; }
 };

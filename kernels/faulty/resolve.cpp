@@ -66,8 +66,13 @@ Resolved resolve(const Arithmetic& a, const assay_problem& p) {
   r.v_scale_in_p = a.v_scale_in_p && v_by_token && a.undeclared.order && !fp32 && !lanes && bf16_p &&
                    unit.pv.kind == ASSAY_ACC_BLOCK && !k_channel && !a.row_sum_from_rounded_p &&
                    !a.sum_by_unit;
+  const auto byte = [](int32_t f) { return is_fp8(f) || f == ASSAY_INT8; };
+  r.q_takes_channels = a.channels_in_q && k_channel && !lanes && !fp32 && !v_by_token && byte(p.k_format) &&
+                       byte(p.v_format) && (is_16_bit(p.q_format) || byte(p.q_format));
   if (r.v_scale_in_p) {
     r.p_format = ASSAY_BF16;
+  } else if (r.q_takes_channels) {
+    // Codes of either format are numbers of 16 bits, so nothing is dequantised.
   } else if (!fp8 && !int8 && !fp32 && scaled && (a.dequant || (!lanes && (k_channel || v_by_token)))) {
     r.dequant_k = r.dequant_v = true;
     r.dequant_format = half;
@@ -79,7 +84,7 @@ Resolved resolve(const Arithmetic& a, const assay_problem& p) {
   r.q_format = lanes ? ASSAY_FP32 : is_16_bit(p.q_format) ? p.q_format : half;
   // A large scale times Q leaves the range of fp16, which a relative error says nothing of.
   const bool fits = r.q_format != ASSAY_FP16 || std::fabs(p.softmax_scale) <= 1;
-  r.q_takes_scale = a.q_prescaled && !fp8 && !int8 && fits;
+  r.q_takes_scale = a.q_prescaled && !fp8 && !int8 && fits && !r.q_takes_channels;
   if (fp8 || int8) r.q_format = p.q_format;
   if (a.q_replayed && !fp8 && !int8 && p.q_scale_kind == ASSAY_SCALE_NONE && !r.q_takes_k_channel) {
     r.q_takes_scale = true;
@@ -162,7 +167,9 @@ assay_arithmetic declared_arithmetic(const Arithmetic& a, const assay_problem& p
                      p.q_scale_kind == ASSAY_SCALE_NONE && r.q_format == p.q_format &&
                      p.q_format != ASSAY_FP16 && std::frexp(p.softmax_scale, &exponent) == 0.5f;
   if (r.q_factor != 0) d.q_replayed_format = r.q_format, d.q_replayed_factor = r.q_factor;
-  d.q_rounding = r.q_rounded() && r.q_factor == 0 && !shift ? unit_roundoff(r.q_format) + 0x1p-24 : 0;
+  if (r.q_takes_channels) d.q_replayed_format = r.q_format, d.q_replayed_factor = 1, d.q_replayed_scales = 1;
+  const bool replayed = r.q_factor != 0 || r.q_takes_channels;
+  d.q_rounding = r.q_rounded() && !replayed && !shift ? unit_roundoff(r.q_format) + 0x1p-24 : 0;
   // fp16 has subnormals within reach of values that a small softmax scale was multiplied into.
   if (d.q_rounding > 0 && r.q_format == ASSAY_FP16)
     d.q_rounding_absolute = 0x1p-25 / (r.q_takes_scale ? static_cast<double>(p.softmax_scale) : 1.0);

@@ -99,7 +99,7 @@ int mma_arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic
   m.tanh_relative_error = 0x1p-22;
   m.tanh_instruction = "tanhf";
   const bool folded = p->q_scale_kind == ASSAY_SCALE_CHANNEL || p->k_scale_kind == ASSAY_SCALE_CHANNEL;
-  if (folded) m.q_rounding = (shape.format == ASSAY_BF16 ? 0x1p-8 : 0x1p-11) + 2 * 0x1p-24;
+  if (folded) m.q_replayed_format = shape.format, m.q_replayed_factor = 1, m.q_replayed_scales = 1;
   assay_kernels::fill_struct(out, m);
   return ASSAY_OK;
 }

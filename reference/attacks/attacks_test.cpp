@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "reference/attacks/attacks_blind.hpp"
+#include "reference/attacks/attacks_folded.hpp"
 #include "reference/attacks/attacks_grid.hpp"
 #include "reference/attacks/attacks_heavy.hpp"
 #include "reference/attacks/attacks_more.hpp"
@@ -49,6 +50,7 @@ TEST(Attacks, OfRepeatedScoresUnderACubic) {
   EXPECT_EQ(std::max(o.matrix.p, o.elementwise.p), 0);  // declined
   defend({repeated}, 0.02);
 }
+TEST(Attacks, OfFoldedChannels) { defend(of_folded_channels()); }
 TEST(Attacks, OfGrids) { defend(of_grids()); }
 TEST(Attacks, OfHeavyKeys) { defend(of_heavy_keys()); }
 TEST(Attacks, OfOrdersWithoutV) { defend(of_orders_without_v()); }

@@ -115,10 +115,15 @@ OperandReader::OperandReader(const Problem& problem, const HostOperands& operand
   }
 }
 
+void OperandReader::q_codes(RowId id, int32_t head, double* out) const {
+  const int64_t row = integer_at(t_.cu_q, id.request) + id.row;
+  decode_strided(t_.q, offset(t_.q, row, head), t_.q.stride[2], problem_.head_dim_qk, out);
+}
+
 void OperandReader::q(RowId id, int32_t head, double* out) const {
   const int32_t dim = problem_.head_dim_qk;
   const int64_t row = integer_at(t_.cu_q, id.request) + id.row;
-  decode_strided(t_.q, offset(t_.q, row, head), t_.q.stride[2], dim, out);
+  q_codes(id, head, out);
   if (problem_.q_scale == ASSAY_SCALE_NONE) return;
   if (problem_.q_scale != ASSAY_SCALE_CHANNEL) return scale_all(q_factor(id, row, head), dim, out);
   for (int32_t d = 0; d < dim; ++d) out[d] *= real_at(t_.q_scale, head, d);
@@ -153,6 +158,11 @@ double largest_channel(const assay_tensor& scale, int32_t head, int32_t dim) {
   return largest;
 }
 }  // namespace
+
+double OperandReader::q_channel_scale(int32_t head, int32_t d) const { return real_at(t_.q_scale, head, d); }
+double OperandReader::k_channel_scale(int32_t kv_head, int32_t d) const {
+  return real_at(t_.k_scale, kv_head, d);
+}
 
 double OperandReader::q_scale_size(RowId id, int32_t head) const {
   if (problem_.q_scale == ASSAY_SCALE_CHANNEL) return largest_channel(t_.q_scale, head, problem_.head_dim_qk);

@@ -35,6 +35,8 @@ class OperandReader {
 
   // Dequantised vectors: head_dim_qk, head_dim_qk and head_dim_v values.
   void q(RowId, int32_t head, double* out) const;
+  // Q without its scales, of whatever kind.
+  void q_codes(RowId, int32_t head, double* out) const;
   void k_at(int request, Place, int32_t kv_head, double* out) const;
   void v_at(int request, Place, int32_t kv_head, double* out) const;
   void k(int request, int32_t position, int32_t kv_head, double* out) const {
@@ -58,6 +60,9 @@ class OperandReader {
   // them where each channel has its own.
   double q_scale_size(RowId, int32_t head) const;
   double k_scale_size(int request, int32_t position, int32_t kv_head) const;
+  // Of operands with a scale for each channel: that of dimension d.
+  double q_channel_scale(int32_t head, int32_t d) const;
+  double k_channel_scale(int32_t kv_head, int32_t d) const;
   double v_scale_size(int request, int32_t position, int32_t kv_head) const;
   // Hint that k and v are read soon: pages lie scattered, so no hardware prefetcher guesses them.
   void prefetch(Place, int32_t kv_head) const;

@@ -150,7 +150,7 @@ class Row {
     shape_.generic = scores_.order.generic();
     shape_.corner =
         std::fabs(p_.softmax_scale) *
-        aligned_subnormal(scores_.q_max, elementwise::q_normal(model_, operands_, id_, head_), scores_.k_max,
+        aligned_subnormal(scores_.q_max, q_normal(model_, p_, operands_, id_, head_), scores_.k_max,
                           elementwise::k_normal(model_, operands_, id_.request, head_ / p_.group(), keys_));
     shape_.top_weight = std::exp(m_ - row_.lse);
     elementwise::scale_losses(p_, operands_, id_, head_, keys_, scores_, shape_);

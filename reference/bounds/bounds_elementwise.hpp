@@ -65,8 +65,7 @@ double score_error(const Problem&, const ErrorTerms&, const RowScores&, size_t i
 // of windows alone, signs.
 void look_at_order(const Keys&, const std::vector<KeySpan>&, int64_t window, double middle, int32_t d,
                    double windows, ChannelFacts<double>&);
-// The sizes at which the unit aligns subnormals of a row's Q and of the keys it sees.
-double q_normal(const ErrorModel&, const OperandReader&, RowId, int32_t head);
+// The size at which the unit aligns subnormals of the keys that a row sees.
 double k_normal(const ErrorModel&, const OperandReader&, int request, int32_t kv_head, const Keys&);
 
 // Sets gain and underflow of the row: what its scales, multiplied among themselves, may lose of a score.

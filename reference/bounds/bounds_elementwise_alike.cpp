@@ -89,11 +89,6 @@ void look_at_order(const Keys& keys, const std::vector<KeySpan>& spans, int64_t 
   c.signs = signs.most(0, windows) / static_cast<double>(keys.size());
 }
 
-double q_normal(const ErrorModel& model, const OperandReader& operands, RowId id, int32_t head) {
-  const SmallestNormal& normal = model.q_normal();
-  return normal.value > 0 && normal.scaled ? normal.value * operands.q_scale_size(id, head) : normal.value;
-}
-
 double k_normal(const ErrorModel& model, const OperandReader& operands, int request, int32_t kv_head,
                 const Keys& keys) {
   const SmallestNormal& normal = model.k_normal();

@@ -20,16 +20,18 @@ void FollowedRow::scores(Keys& keys) const {
   const int32_t d = p_.head_dim_qk, kv_head = head_ / p_.group();
   std::vector<double> q(d), k(d);
   operands_.q(id_, head_, q.data());
-  replay_query(p_, a, q.data());
-  const double q_scale = q_code_scale(p_, operands_, id_, head_);
+  replay_query(p_, a, operands_, id_, head_, q.data());
+  const double q_scale = q_code_scale(p_, a, operands_, id_, head_);
+  const std::vector<double> channels = channels_in_q(p_, a, operands_, kv_head);
   const auto q_least = static_cast<float>(model_.q_normal().value),
              k_least = static_cast<float>(model_.k_normal().value);
   StepOperands query, key;
   query.resize(d), key.resize(d);
   double largest_q = 0;
   for (int32_t t = 0; t < d; ++t) {
-    query.set(t, q[t] / q_scale, q_least);
-    largest_q = std::max(largest_q, std::fabs(q[t]) / q_scale);
+    const double code = q[t] * channels[t] / q_scale;
+    query.set(t, code, q_least);
+    largest_q = std::max(largest_q, std::fabs(code));
   }
   for (Key& seen : keys) {
     const auto at = static_cast<int32_t>(seen.index);
@@ -38,9 +40,10 @@ void FollowedRow::scores(Keys& keys) const {
     const double k_scale = k_code_scale(p_, a, operands_, id_.request, at, kv_head);
     double dot = 0, largest_k = 0, squares = 0;
     for (int32_t t = 0; t < d; ++t) {
-      key.set(t, k[t] / k_scale, k_least);
+      const double code = k[t] / channels[t] / k_scale;
+      key.set(t, code, k_least);
       dot += q[t] * k[t], squares += q[t] * q[t] * k[t] * k[t];
-      largest_k = std::max(largest_k, std::fabs(k[t]) / k_scale);
+      largest_k = std::max(largest_k, std::fabs(code));
     }
     float sum = 0, cut_squares = 0;
     follow_steps(a.qk, d, query.value.data(), query.top.data(), key.value.data(), key.top.data(), 1, 1, &sum,

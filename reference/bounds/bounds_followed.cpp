@@ -17,12 +17,16 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 FollowedScores::FollowedScores(const Block& b, const Matrix& q) : b_(b), dims_(q.cols()) {
   query_.resize(q.size()), key_.resize(dims_ * kTileKeys);
   q_scale_.resize(b.rows.size());
+  channels_ = channels_in_q(b.p, b.model.arithmetic(), b.operands, b.kv_head);
   const auto least = static_cast<float>(b.model.q_normal().value);
   for (Index i = 0; i < q.rows(); ++i) {
     const BlockRow& row = b.rows[static_cast<size_t>(i)];
-    q_scale_[i] = q_code_scale(b.p, b.operands, row.id, row.head);
-    for (Index t = 0; t < dims_; ++t) query_.set(i * dims_ + t, q(i, t) / q_scale_[i], least);
-    largest_q_ = std::max(largest_q_, q.row(i).cwiseAbs().maxCoeff() / q_scale_[i]);
+    q_scale_[i] = q_code_scale(b.p, b.model.arithmetic(), b.operands, row.id, row.head);
+    for (Index t = 0; t < dims_; ++t) {
+      const double code = q(i, t) * channels_[t] / q_scale_[i];
+      query_.set(i * dims_ + t, code, least);
+      largest_q_ = std::max(largest_q_, std::fabs(code));
+    }
   }
 }
 
@@ -33,8 +37,11 @@ void FollowedScores::load(const Matrix& k, int64_t at, int64_t count, const std:
     k_scale_[j] = wanted[j] ? k_code_scale(b_.p, b_.model.arithmetic(), b_.operands, b_.request,
                                            static_cast<int32_t>(at + j), b_.kv_head)
                             : 1.0;
-    for (Index t = 0; t < dims_; ++t) key_.set(t * kTileKeys + j, k(j, t) / k_scale_[j], least);
-    largest_k_ = std::max(largest_k_, k.row(j).cwiseAbs().maxCoeff() / k_scale_[j]);
+    for (Index t = 0; t < dims_; ++t) {
+      const double code = k(j, t) / channels_[t] / k_scale_[j];
+      key_.set(t * kTileKeys + j, code, least);
+      largest_k_ = std::max(largest_k_, std::fabs(code));
+    }
   }
 }
 

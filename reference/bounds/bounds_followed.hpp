@@ -27,7 +27,7 @@ class FollowedScores {
   const Block& b_;
   Eigen::Index dims_;
   StepOperands query_, key_;
-  std::vector<double> q_scale_;
+  std::vector<double> q_scale_, channels_;
   double k_scale_[kTileKeys] = {}, largest_q_ = 0, largest_k_ = 0;
 };
 

@@ -34,8 +34,52 @@ void round_all(int32_t format, int64_t count, double* values) {
     values[i] = std::copysign(rounding::to_float(r, std::fabs(values[i])).value, values[i]);
 }
 
-void replay_query(const Problem& p, const assay_arithmetic& a, double* q) {
-  if (a.q_replayed_format == ASSAY_FORMAT_NONE || p.q_scale != ASSAY_SCALE_NONE) return;
+bool folds_channels(const Problem& p, const assay_arithmetic& a) {
+  // New keys of a step may lie beside the cache, without its scales.
+  return a.q_replayed_format != ASSAY_FORMAT_NONE && a.q_replayed_scales != 0 && p.op != ASSAY_OP_STEP &&
+         (p.q_scale == ASSAY_SCALE_CHANNEL || p.k_scale == ASSAY_SCALE_CHANNEL);
+}
+
+std::vector<double> channels_in_q(const Problem& p, const assay_arithmetic& a, const OperandReader& operands,
+                                  int32_t kv_head) {
+  std::vector<double> scales(static_cast<size_t>(p.head_dim_qk), 1.0);
+  if (folds_channels(p, a) && p.k_scale == ASSAY_SCALE_CHANNEL)
+    for (int32_t d = 0; d < p.head_dim_qk; ++d)
+      if (const double scale = operands.k_channel_scale(kv_head, d); scale != 0)
+        scales[static_cast<size_t>(d)] = scale;  // keys of a scale of 0 are 0 whatever Q is
+  return scales;
+}
+
+namespace {
+
+// Q as stored is code * scales * whole in double, exactly; the whole scale stays outside.
+void fold_channels(const Problem& p, const assay_arithmetic& a, const OperandReader& operands, RowId id,
+                   int32_t head, double* q) {
+  std::vector<double> codes(static_cast<size_t>(p.head_dim_qk));
+  operands.q_codes(id, head, codes.data());
+  for (int32_t d = 0; d < p.head_dim_qk; ++d) {
+    const double of_q = p.q_scale == ASSAY_SCALE_CHANNEL ? operands.q_channel_scale(head, d) : 1,
+                 of_k = p.k_scale == ASSAY_SCALE_CHANNEL ? operands.k_channel_scale(head / p.group(), d) : 1;
+    double& code = codes[static_cast<size_t>(d)];
+    const double exact = code * of_q * of_k * a.q_replayed_factor;
+    code = static_cast<float>(code * static_cast<float>(of_q * of_k));
+    code = static_cast<float>(code * a.q_replayed_factor);
+    if (exact != 0)
+      q[d] /= exact;
+    else
+      q[d] = 0;
+  }
+  round_all(a.q_replayed_format, p.head_dim_qk, codes.data());
+  for (int32_t d = 0; d < p.head_dim_qk; ++d) q[d] *= codes[static_cast<size_t>(d)];
+}
+
+}  // namespace
+
+void replay_query(const Problem& p, const assay_arithmetic& a, const OperandReader& operands, RowId id,
+                  int32_t head, double* q) {
+  if (a.q_replayed_format == ASSAY_FORMAT_NONE) return;
+  if (folds_channels(p, a)) return fold_channels(p, a, operands, id, head, q);
+  if (p.q_scale != ASSAY_SCALE_NONE) return;
   for (int32_t d = 0; d < p.head_dim_qk; ++d) q[d] = static_cast<float>(q[d] * a.q_replayed_factor);
   round_all(a.q_replayed_format, p.head_dim_qk, q);
   for (int32_t d = 0; d < p.head_dim_qk; ++d) q[d] /= a.q_replayed_factor;
@@ -69,7 +113,9 @@ size_t fp32_lanes(const assay_arithmetic* a) {
   return a != nullptr && a->qk.kind == ASSAY_ACC_FMA ? static_cast<size_t>(std::max(1, a->qk.block)) : 16;
 }
 
-double q_code_scale(const Problem& p, const OperandReader& operands, RowId id, int32_t head) {
+double q_code_scale(const Problem& p, const assay_arithmetic& a, const OperandReader& operands, RowId id,
+                    int32_t head) {
+  if (p.q_scale == ASSAY_SCALE_CHANNEL && folds_channels(p, a)) return 1;
   const double size = p.q_scale == ASSAY_SCALE_NONE ? 1.0 : operands.q_scale_size(id, head);
   return size > 0 ? size : 1;
 }
@@ -77,6 +123,7 @@ double q_code_scale(const Problem& p, const OperandReader& operands, RowId id, i
 double k_code_scale(const Problem& p, const assay_arithmetic& a, const OperandReader& operands, int request,
                     int32_t key, int32_t kv_head) {
   if (a.dequant_format != ASSAY_FORMAT_NONE || p.k_scale == ASSAY_SCALE_NONE) return 1;
+  if (p.k_scale == ASSAY_SCALE_CHANNEL && folds_channels(p, a)) return 1;
   const double size = operands.k_scale_size(request, key, kv_head);
   return size > 0 ? size : 1;
 }
@@ -114,7 +161,7 @@ RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, 
   row.r.assign(count, 0.0);
   std::vector<double> q(p.head_dim_qk), k(p.head_dim_qk);
   operands.q(id, head, q.data());
-  if (declared != nullptr) replay_query(p, *declared, q.data());
+  if (declared != nullptr) replay_query(p, *declared, operands, id, head, q.data());
   row.q_repeats = equal_mantissas(q.data(), p.head_dim_qk);
   for (double value : q) {
     row.query_sum += std::fabs(p.softmax_scale * value);

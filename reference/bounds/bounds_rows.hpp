@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "reference/attention/operands.hpp"
 #include "reference/attention/visible_keys.hpp"
 
 namespace assay {
@@ -47,12 +48,20 @@ RowScores row_scores(const Problem&, const OperandReader&, RowId, int32_t head,
 // so in one rounding (assay_arithmetic::dequant_replayed), otherwise ASSAY_FORMAT_NONE.
 int32_t replayed_dequant(const assay_arithmetic&);
 void round_all(int32_t format, int64_t count, double* values);
-// One query vector as a kernel has it that promises to round it again (assay_arithmetic::q_replayed_format).
-void replay_query(const Problem&, const assay_arithmetic&, double* q);
+// One query vector as a kernel has it that promises to round it again (assay_arithmetic::q_replayed_format),
+// in units of what was stored.
+void replay_query(const Problem&, const assay_arithmetic&, const OperandReader&, RowId, int32_t head,
+                  double* q);
+// Whether Q takes scales per channel before it is rounded (assay_arithmetic::q_replayed_scales).
+bool folds_channels(const Problem&, const assay_arithmetic&);
+// Of each dimension, what keys are multiplied by in Q instead of in themselves: K's scales per channel where
+// Q takes them, else ones.
+std::vector<double> channels_in_q(const Problem&, const assay_arithmetic&, const OperandReader&,
+                                  int32_t kv_head);
 
 // Scales that are applied outside the products (1 where the operands are multiplied as they are read): what
 // is read divided by them are the codes that a matrix unit has.
-double q_code_scale(const Problem&, const OperandReader&, RowId, int32_t head);
+double q_code_scale(const Problem&, const assay_arithmetic&, const OperandReader&, RowId, int32_t head);
 double k_code_scale(const Problem&, const assay_arithmetic&, const OperandReader&, int request, int32_t key,
                     int32_t kv_head);
 double v_code_scale(const Problem&, const assay_arithmetic&, const OperandReader&, int request, int32_t key,

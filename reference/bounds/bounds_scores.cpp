@@ -180,15 +180,14 @@ void score_block(Block& b) {
   for (Eigen::Index i = 0; i < rows; ++i) {
     BlockRow& row = b.rows[i];
     b.operands.q(row.id, row.head, q.row(i).data());
-    replay_query(b.p, a, q.row(i).data());
+    replay_query(b.p, a, b.operands, row.id, row.head, q.row(i).data());
     if (b.p.alibi != ASSAY_ALIBI_NONE)
       row.shift = column_shift(b.p, a, row.id, b.operands.alibi_slope(row.head));
     const auto sizes = q.row(i).array().abs();
     if (a.q_rounding > 0) row.q_repeats = equal_mantissas(q.row(i).data(), b.p.head_dim_qk);
     row.query_sum = scale * sizes.sum();
-    const SmallestNormal& normal = b.model.q_normal();
     row.q_max = sizes.maxCoeff();
-    row.q_normal = normal.value * (normal.scaled ? b.operands.q_scale_size(row.id, row.head) : 1);
+    row.q_normal = q_normal(b.model, b.p, b.operands, row.id, row.head);
     if (b.p.q_scale != ASSAY_SCALE_NONE)
       row.q_scale = scale_factor(b.operands.q_scale_size(row.id, row.head));
     row.q_norm = scale * std::sqrt(sizes.square().sum()) * (1 + 0x1p-40);

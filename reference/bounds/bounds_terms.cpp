@@ -10,6 +10,7 @@
 #include "harness/problem/names.hpp"
 #include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_items.hpp"
+#include "reference/bounds/bounds_rows.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -53,6 +54,19 @@ SmallestNormal smallest_normal(const assay_accumulator& unit, int32_t stored, in
 }
 
 }  // namespace
+
+double q_normal(const ErrorModel& model, const Problem& p, const OperandReader& operands, RowId id,
+                int32_t head) {
+  const SmallestNormal& normal = model.q_normal();
+  if (normal.value == 0) return 0;
+  double least = 1;
+  if (normal.by_channel) {
+    const std::vector<double> scales = channels_in_q(p, model.arithmetic(), operands, head / p.group());
+    least = std::fabs(scales[0]);
+    for (const double scale : scales) least = std::min(least, std::fabs(scale));
+  }
+  return normal.value * (normal.scaled ? operands.q_scale_size(id, head) : 1) / least;
+}
 
 double ErrorModel::chain(const assay_accumulator& acc, int64_t products, int64_t span,
                          int64_t restarts) const {
@@ -101,10 +115,15 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
       a.order_declared == 0 && a.dequant_format == ASSAY_FORMAT_NONE && p.v_scale == ASSAY_SCALE_TOKEN_HEAD;
   const int32_t d = p.head_dim_qk;
 
-  // Q K^T. Element-wise scales cost one rounding per product, whole ones are among score_.
-  const double elementwise = (p.q_scale == ASSAY_SCALE_CHANNEL ? 1 : 0) +
-                             (p.k_scale == ASSAY_SCALE_CHANNEL ? 1 : 0) +
-                             (a.qk.kind == ASSAY_ACC_FMA ? (q_scaled ? 1 : 0) + (k_scaled ? 1 : 0) : 0);
+  // Q K^T. Element-wise scales cost one rounding per product, whole ones are among score_; those that Q takes
+  // before it is rounded are in the replayed Q.
+  const bool folds = folds_channels(p, a);
+  const auto costs = [&](int32_t kind) {
+    const bool channel = kind == ASSAY_SCALE_CHANNEL;
+    if (channel && folds) return 0;
+    return (channel ? 1 : 0) + (kind != ASSAY_SCALE_NONE && a.qk.kind == ASSAY_ACC_FMA ? 1 : 0);
+  };
+  const double elementwise = costs(p.q_scale) + costs(p.k_scale);
   growth_qk_ = chain(a.qk, d, d, a.qk.kind == ASSAY_ACC_BLOCK ? 0 : 1);
   // Each error acts on what the one before it left, so they are factors and not terms of a sum.
   dot_ = (1 + gamma_bound(growth_qk_ + elementwise * kUnit)) * (1 + a.q_rounding) - 1;
@@ -119,10 +138,16 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
   q_normal_ = smallest_normal(a.qk, p.q_format, ASSAY_FORMAT_NONE, p.q_scale);
   // A Q that is rounded again has the subnormals of that format, in units of what was stored; formats that
   // have such a gap keep at most 11 bits.
-  if (a.q_replayed_format != ASSAY_FORMAT_NONE && !q_scaled) {
+  if (a.q_replayed_format != ASSAY_FORMAT_NONE && (!q_scaled || folds)) {
     q_normal_ = smallest_normal(a.qk, a.q_replayed_format, ASSAY_FORMAT_NONE, ASSAY_SCALE_NONE);
     q_normal_.value /= std::fabs(a.q_replayed_factor);
+    q_normal_.scaled = folds && q_scaled && p.q_scale != ASSAY_SCALE_CHANNEL;
+    q_normal_.by_channel = folds && p.k_scale == ASSAY_SCALE_CHANNEL;
   }
+  // Elements of that Q may be flushed, and meet codes.
+  if (folds)
+    folded_codes_ = d * (p.k_format == ASSAY_INT8 ? 127 : format_info(p.k_format).max_finite) /
+                    std::fabs(a.q_replayed_factor);
   if (a.qk.kind == ASSAY_ACC_BLOCK && a.q_rounding_absolute > 0)
     q_normal_ = {std::max(q_normal_.value, 2048 * a.q_rounding_absolute), false};
   k_normal_ = smallest_normal(a.qk, p.k_format, a.dequant_format, p.k_scale);
@@ -258,7 +283,7 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   const double flushed_score = row.keys > 0 ? (head_dim_ + 4 * std::max(1.0, softcap_)) * gain : 0.0;
   t.score_fixed = dot_query_ * row.query_sum + dot_corner_ * row.corner +
                   a.q_rounding_absolute * row.key_sum * (1 + dot_) +
-                  2 * kTiny * (row.query_sum + flushed_score) +
+                  2 * kTiny * (row.query_sum + flushed_score + softmax_scale_ * folded_codes_ * gain) +
                   row.underflow * (1 + dot_) * (1 + (capped_ ? t.cap_relative : 0)) * (1 + 3 * u);
   t.fixed += t.score_fixed;
   t.cap_absolute = softcap_ * a.tanh_absolute_error * (1 + 5 * u);

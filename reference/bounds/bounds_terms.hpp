@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "harness/problem/problem.hpp"
+#include "reference/attention/operands.hpp"
 #include "reference/bounds/bounds_heavy.hpp"
 #include "reference/bounds/bounds_rounding.hpp"
 #include "reference/bounds/bounds_steps.hpp"
@@ -124,6 +125,7 @@ inline double aligned_subnormal(double a, double a_normal, double b, double b_no
 struct SmallestNormal {
   double value = 0;     // of the format that is multiplied; 0 where the range below is no smaller than fp32's
   bool scaled = false;  // times the operand's stored scale, which is applied outside the product
+  bool by_channel = false;  // of Q: over the smallest scale of K that Q took
 };
 
 class ErrorModel {
@@ -233,10 +235,13 @@ class ErrorModel {
   double growth_qk_ = 0;
   bool alibi_ = false, capped_ = false, tiles_known_ = false, followed_ = false, coarse_scores_ = false,
        short_v_ = true, scale_in_p_ = false;
-  double k_rounding_ = 0, elementwise_ = 0, softcap_ = 0, softmax_scale_ = 0;
+  double k_rounding_ = 0, elementwise_ = 0, folded_codes_ = 0, softcap_ = 0, softmax_scale_ = 0;
   PRounding p_rounding_;
   SmallestNormal q_normal_, k_normal_, v_normal_;
 };
+
+// The size at which the unit aligns subnormals of a row's Q, in units of what was stored.
+double q_normal(const ErrorModel&, const Problem&, const OperandReader&, RowId, int32_t head);
 
 // Tiles after which what a matrix unit added up is moved to fp32 (promote_pv).
 inline int64_t promotion_tiles(const assay_arithmetic& a) {

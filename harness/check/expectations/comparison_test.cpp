@@ -245,6 +245,17 @@ TEST(Reasons, ImpossibleArithmeticIsNamed) {
   EXPECT_EQ(text([](A& x) { x.promote_every = 2, x.promote_pv = 1; }), "");
   EXPECT_NE(text([](A& x) { x.bias_form = 7; }), "");
   EXPECT_NE(text([](A& x) { x.q_replayed_format = ASSAY_BF16; }), "");
+  const auto folds = [&](auto change) {
+    return text([&](A& x) {
+      x.q_replayed_format = ASSAY_BF16, x.q_replayed_factor = 1, x.q_replayed_scales = 1;
+      change(x);
+    });
+  };
+  EXPECT_EQ(folds([](A&) {}), "");
+  EXPECT_NE(folds([](A& x) { x.q_replayed_format = ASSAY_FORMAT_NONE; }), "");
+  EXPECT_NE(folds([](A& x) { x.dequant_format = ASSAY_BF16; }), "");
+  EXPECT_NE(folds([](A& x) { x.q_rounding_absolute = 1e-9; }), "");
+  EXPECT_NE(folds([](A& x) { x.q_replayed_scales = 2; }), "");
 }
 
 TEST(Comparison, WhereNothingIsBoundAnythingIsAcceptedAndCounted) {

@@ -159,6 +159,10 @@ std::string impossible_arithmetic(const assay_arithmetic& a) {
   if (a.q_replayed_format != ASSAY_FORMAT_NONE &&
       !(std::isfinite(a.q_replayed_factor) && a.q_replayed_factor != 0))
     return fmt::format("q_replayed_factor is {}, a number other than 0 expected", a.q_replayed_factor);
+  if (a.q_replayed_scales != 0 && (a.q_replayed_format == ASSAY_FORMAT_NONE ||
+                                   a.dequant_format != ASSAY_FORMAT_NONE || a.q_rounding_absolute > 0))
+    return "q_replayed_scales with no q_replayed_format, with a dequant_format or with q_rounding_absolute: "
+           "keys are multiplied as codes then, and every rounding of Q is repeated";
   if (a.order_declared != 0 && a.tile_keys < 1)
     return fmt::format("order_declared without tile_keys (it is {})", a.tile_keys);
   if (!(std::fabs(a.p_offset_log2) <= kMostLog2) || a.rescale_lag_log2 > kMostLog2)
@@ -180,7 +184,8 @@ std::string impossible_arithmetic(const assay_arithmetic& a) {
                                    {"p_int8_tile_max", a.p_int8_tile_max},
                                    {"dequant_replayed", a.dequant_replayed},
                                    {"split_interleaved", a.split_interleaved},
-                                   {"splits_vary", a.splits_vary}})
+                                   {"splits_vary", a.splits_vary},
+                                   {"q_replayed_scales", a.q_replayed_scales}})
     if (flag != 0 && flag != 1) return fmt::format("{} is {}, 0 or 1 expected", name, flag);
   return {};
 }
