@@ -17,6 +17,7 @@
 #include "reference/bounds/bounds_cut.hpp"
 #include "reference/bounds/bounds_emulator_habits.hpp"
 #include "reference/bounds/bounds_emulator_units.hpp"
+#include "reference/bounds/bounds_rows.hpp"
 
 namespace assay::testkit {
 
@@ -50,6 +51,7 @@ class Emulator {
     return unit.kind == ASSAY_ACC_BLOCK && a_.dequant_format == ASSAY_FORMAT_NONE && scale != inside;
   }
   bool q_outside() const { return outside(a_.qk, p_.q_scale, ASSAY_SCALE_CHANNEL) && a_.q_rounding == 0; }
+  bool folds() const { return folds_channels(p_, a_); }
   bool k_outside() const { return outside(a_.qk, p_.k_scale, ASSAY_SCALE_CHANNEL); }
   bool v_outside() const { return outside(a_.pv, p_.v_scale, ASSAY_SCALE_TOKEN_HEAD); }
   static double scale_of(const std::vector<float>& scales, int32_t kind, int64_t heads, int64_t dim,
@@ -154,6 +156,23 @@ class Emulator {
     int rescales = 0;
   };
 
+  // Q that takes the scales per channel before it is rounded.
+  void fold_query(int64_t i, int32_t h, std::vector<double>& q, float& scale) const {
+    const int32_t d = p_.head_dim_qk;
+    for (int32_t t = 0; t < d; ++t) {
+      const int64_t at = (i * p_.heads_q + h) * d + t;
+      const double of_q = scale_of(c_.q_scale, p_.q_scale, p_.heads_q, d, at);
+      const bool channel = p_.q_scale == ASSAY_SCALE_CHANNEL;
+      const double of_k = p_.k_scale == ASSAY_SCALE_CHANNEL
+                              ? scale_of(c_.k_scale, p_.k_scale, p_.heads_kv, d, h / p_.group() * d + t)
+                              : 1;
+      const auto x = static_cast<float>(c_.q[at] * static_cast<float>((channel ? of_q : 1) * of_k));
+      q[t] = round_to(a_.q_replayed_format, static_cast<float>(x * a_.q_replayed_factor));
+      if (t == 0 && !channel) scale = static_cast<float>(scale * of_q);
+    }
+    scale = static_cast<float>(scale / a_.q_replayed_factor);
+  }
+
   // Q as the kernel multiplies it: as stored, or rounded again after a factor that is left out of `scale`.
   void round_query(std::vector<double>& q, float& scale) const {
     int32_t format = a_.q_replayed_format;
@@ -235,13 +254,13 @@ class Emulator {
     const int64_t m = c_.m();
     float scale = p_.softmax_scale * (mutant_ == Mutant::kScale ? 1.01f : 1.0f);
     std::vector<double> q(d);
-    for (int32_t t = 0; t < d; ++t) {
+    for (int32_t t = 0; t < d && !folds(); ++t) {
       const int64_t at = (i * p_.heads_q + h) * d + t;
       const double code_scale = scale_of(c_.q_scale, p_.q_scale, p_.heads_q, d, at);
       q[t] = q_outside() ? c_.q[at] : static_cast<float>(c_.q[at] * code_scale);
       if (t == 0 && q_outside()) scale = static_cast<float>(scale * code_scale);
     }
-    round_query(q, scale);
+    folds() ? fold_query(i, h, q, scale) : round_query(q, scale);
     if (habits_.scale_steps != 0) scale = std::nextafter(scale, habits_.scale_steps > 0 ? 1e30f : 0.0f);
     const int64_t tile = std::max(1, a_.tile_keys), tiles = (m + tile - 1) / tile;
     std::vector<std::vector<int64_t>> order = visited(i, h, tiles);
@@ -322,7 +341,8 @@ class Emulator {
         int64_t value = key;
         if (mutant_ == Mutant::kSwapV && m >= 32) value = j < 16 ? j + 16 : j < 32 ? j - 16 : j;
         for (int32_t t = 0; t < d; ++t)
-          k[t] = operand(c_.k, c_.k_scale, p_.k_scale, k_outside(), p_.heads_kv, d,
+          k[t] = operand(c_.k, c_.k_scale, p_.k_scale,
+                         k_outside() || (folds() && p_.k_scale == ASSAY_SCALE_CHANNEL), p_.heads_kv, d,
                          (key * p_.heads_kv + kv_head) * d + t);
         for (int32_t t = 0; t < dv; ++t)
           v[t] = operand(c_.v, c_.v_scale, p_.v_scale, v_outside(), p_.heads_kv, dv,
@@ -332,7 +352,9 @@ class Emulator {
               scale_of(c_.k_scale, p_.k_scale, p_.heads_kv, d, (key * p_.heads_kv + kv_head) * d));
         if (mutant_ == Mutant::kLastDim) k[d - 1] = 0;
       }
-      double s = dot(0, q, k, {least(p_.q_format, q_outside()), least(p_.k_format, k_outside())}, a_.qk);
+      const Least unit = folds() ? Least{least(a_.q_replayed_format, true), least(p_.k_format, true)}
+                                 : Least{least(p_.q_format, q_outside()), least(p_.k_format, k_outside())};
+      double s = dot(0, q, k, unit, a_.qk);
       s = static_cast<float>(s) * k_scale;
       if (mutant_ == Mutant::kScoresBf16) s = round_to(ASSAY_BF16, s);
       x.push_back(capped(static_cast<float>(s) * scale) + bias(i, j, h));
@@ -367,7 +389,7 @@ class Emulator {
       const float argument = habits_.fused ? static_cast<float>(x[j] - against + static_cast<double>(offset))
                                            : x[j] - top + offset;
       e[j] = habits_.weight_error
-                 ? off_by(argument, habits_.weight_error(places[j]))
+                 ? off_by(argument, habits_.weight_error(places[j], argument))
                  : exponential(argument, poly ? a_.exp_poly_relative_error : a_.exp_relative_error);
       largest = std::max(largest, e[j]);
     }

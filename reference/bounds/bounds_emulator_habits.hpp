@@ -36,7 +36,7 @@ enum class Mutant {
 struct Habits {
   std::function<double(float)> exp_error;  // relative error of the exponential of x; null: noise
   int64_t row_sum_chunk = 0;  // weights of a tile summed in runs of so many before they join the row sum
-  std::function<double(int64_t)> weight_error;  // of the exponential by key, in place of both
+  std::function<double(int64_t, float)> weight_error;  // of the exponential of x by key, in place of both
   int32_t scale_steps = 0;  // of the last bit, what the factor of all scores, a rounded product, errs by
   // Exponents are x log2(e) - fl(m log2(e)), fused: of a rescale the new maximum is rounded and the old is
   // not.

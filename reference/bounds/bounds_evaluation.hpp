@@ -49,7 +49,16 @@ class Evaluation {
   Interval lse_bound(bool& finite) const {
     const Interval left = remaining(), size = abs(lse_) + 2 * shift_ + top_;
     finite = left.low() > 0;
-    return finite ? 0 - log(left) + log_error(size) + 4 * kU * size : Interval(0);
+    Interval moved = finite ? 0 - log(left) : Interval(0);
+    // L16: no further than the weight that moves most.
+    const double eps = largest_eps();
+    const Interval largest = max(largest_, p_.sinks ? sink_w_ : Interval(0));
+    if (!joint() && theta_.high() < 1 && eps < 1 && largest.high() < 1e300) {
+      const Interval most = log(1 + largest) / (1 - Interval(eps)) - log(1 - theta_);
+      moved = finite ? min(moved, most) : most;
+      finite = true;
+    }
+    return finite ? moved + log_error(size) + 4 * kU * size : Interval(0);
   }
 
  private:
@@ -92,6 +101,10 @@ class Evaluation {
     if (a_.log_absolute_error == 0 && a_.log_relative_error == 0) return 0x1p-21;
     return a_.log_absolute_error + a_.log_relative_error * (size + (lag() + offset()));
   }
+  double largest_eps() const {
+    return a_.exp_poly_every > 0 ? std::max(a_.exp_relative_error, a_.exp_poly_relative_error)
+                                 : a_.exp_relative_error;
+  }
   Interval ln2() const { return log(Interval(2)); }
   Interval lag() const { return std::max(0.0, a_.rescale_lag_log2) * ln2(); }
   Interval offset() const { return std::fabs(a_.p_offset_log2) * ln2(); }
@@ -123,6 +136,25 @@ class Evaluation {
     return scale_kind == ASSAY_SCALE_NONE ? once : once * (2 + once);
   }
 
+  // Scales per channel, of which Q may take both before it is rounded: Q' = rnd(fp32(fp32(code s) factor))
+  // with s = fp32(s_q s_k), in units of what was stored Q' (whole scale) / (factor s_k).
+  bool folds() const {
+    return a_.q_replayed_format != ASSAY_FORMAT_NONE && a_.q_replayed_scales != 0 &&
+           (p_.q_scale == ASSAY_SCALE_CHANNEL || p_.k_scale == ASSAY_SCALE_CHANNEL);
+  }
+  double channel_of_q(int32_t t) const {
+    return p_.q_scale == ASSAY_SCALE_CHANNEL ? c_.q_scale[head_ * p_.head_dim_qk + t] : 1;
+  }
+  double channel_of_k(int32_t t) const {
+    return p_.k_scale == ASSAY_SCALE_CHANNEL ? c_.k_scale[head_ / p_.group() * p_.head_dim_qk + t] : 1;
+  }
+  Interval folded(double code, int32_t t) const {
+    const auto s = static_cast<float>(channel_of_q(t) * channel_of_k(t));
+    const auto scaled = static_cast<float>(static_cast<float>(code * s) * a_.q_replayed_factor);
+    return Interval(round_to(a_.q_replayed_format, scaled)) * q_scale_ /
+           (Interval(a_.q_replayed_factor) * channel_of_k(t));
+  }
+
   void scores();
   void coefficients();
   void exponents();
@@ -131,6 +163,7 @@ class Evaluation {
   double updates(const Interval& slack) const;
   Interval score_error(const Key&) const;
   Interval flushed() const;
+  Interval gain_of_factors() const;  // G
   Interval underflow() const;
   Interval undeclared(const Interval& mass, const Interval& second) const;
   Interval declared(int32_t d, const Interval& mass, const Interval& second) const;
@@ -146,6 +179,7 @@ class Evaluation {
   std::vector<Tile> tiles_;
   Interval query_sum_, key_sum_, q_max_, k_max_, v_max_, shift_, sink_, m_, lse_, top_, top_weight_;
   double scale_ = 1, q_scale_ = 1, k_scale_ = 1, v_scale_ = 1;
+  double q_size_ = 1, k_size_ = 1;  // of scales per channel the largest
   double n_ = 0, span_ = 0, part_ = 0, part_keys_ = 0, most_tiles_ = 0, updates_ = 0;
   Interval dot_, corner_, score_fixed_, score_, u_p_, eta_p_, distance_, fixed_, r_v_, eta_v_;
   Interval grown_, whole_, parts_, pv_, theta_, nu_;
@@ -154,22 +188,31 @@ class Evaluation {
 
 inline void Evaluation::scores() {
   const auto one = [](const std::vector<float>& scales, int32_t kind) {
-    return kind == ASSAY_SCALE_NONE ? 1.0 : static_cast<double>(scales[0]);
+    return kind == ASSAY_SCALE_NONE || kind == ASSAY_SCALE_CHANNEL ? 1.0 : static_cast<double>(scales[0]);
   };
   q_scale_ = one(c_.q_scale, p_.q_scale), k_scale_ = one(c_.k_scale, p_.k_scale),
   v_scale_ = one(c_.v_scale, p_.v_scale);
+  q_size_ = q_scale_, k_size_ = k_scale_;
+  for (int32_t t = 0; t < p_.head_dim_qk; ++t) {
+    if (p_.q_scale == ASSAY_SCALE_CHANNEL)
+      q_size_ = t == 0 ? channel_of_q(t) : std::max(q_size_, channel_of_q(t));
+    if (p_.k_scale == ASSAY_SCALE_CHANNEL)
+      k_size_ = t == 0 ? channel_of_k(t) : std::max(k_size_, channel_of_k(t));
+  }
   scale_ = p_.softmax_scale;
   const int32_t d = p_.head_dim_qk, dv = p_.head_dim_v;
   const int64_t position = c_.m() - c_.n() + row_;
   std::vector<Interval> q;
   for (int32_t t = 0; t < d; ++t) {
     double stored = c_.q[(row_ * p_.heads_q + head_) * d + t];
-    if (a_.q_replayed_format != ASSAY_FORMAT_NONE && p_.q_scale == ASSAY_SCALE_NONE)
+    if (folds())
+      q.push_back(folded(stored, t));
+    else if (a_.q_replayed_format != ASSAY_FORMAT_NONE && p_.q_scale == ASSAY_SCALE_NONE)
       q.push_back(
           Interval(round_to(a_.q_replayed_format, static_cast<float>(stored * a_.q_replayed_factor))) /
           a_.q_replayed_factor);
     else
-      q.push_back(Interval(stored) * q_scale_);
+      q.push_back(Interval(stored) * q_scale_ * channel_of_q(t));
     query_sum_ += abs(scale_ * q.back());
     q_max_ = max(q_max_, abs(q.back()));
   }
@@ -189,7 +232,7 @@ inline void Evaluation::scores() {
     k.index = j;
     Interval sum;
     for (int32_t t = 0; t < d; ++t) {
-      const Interval value = replayed(c_.k[j * d + t], k_scale_);
+      const Interval value = replayed(c_.k[j * d + t], k_scale_ * channel_of_k(t));
       k.s += q[t] * value;
       k.a += abs(q[t] * value);
       sum += abs(value);
@@ -231,29 +274,50 @@ inline void Evaluation::coefficients() {
   const int32_t d = p_.head_dim_qk;
   const bool fma = a_.qk.kind == ASSAY_ACC_FMA;
   const double scaled = (p_.q_scale != ASSAY_SCALE_NONE) + (p_.k_scale != ASSAY_SCALE_NONE);
+  // Roundings of each product: a scale per channel, and in fp32 any, but for those that Q took before.
+  const auto per_product = [&](int32_t kind) {
+    if (kind == ASSAY_SCALE_CHANNEL) return folds() ? 0 : fma ? 2 : 1;
+    return kind != ASSAY_SCALE_NONE && fma ? 1 : 0;
+  };
+  const double products = per_product(p_.q_scale) + per_product(p_.k_scale);
   // Products: chain, Q's rounding, K's, the factors of a score.
   const double c_qk = chain(a_.qk, d, d, a_.qk.kind == ASSAY_ACC_BLOCK ? 0 : 1);
   double eta_k = 0, eta_v = 0;
   const double r_k = dequantised(p_.k_format, p_.k_scale, eta_k);
   score_ = g((4 + scaled) * kU);
-  dot_ = ((1 + g(c_qk + (fma ? scaled : 0) * kU)) * (1 + Interval(a_.q_rounding)) * (1 + Interval(r_k)) - 1) *
+  dot_ = ((1 + g(c_qk + products * kU)) * (1 + Interval(a_.q_rounding)) * (1 + Interval(r_k)) - 1) *
          (1 + score_);
   // Q is what was stored, or what it was rounded to again, in units of what was stored.
-  const bool replayed = a_.q_replayed_format != ASSAY_FORMAT_NONE && p_.q_scale == ASSAY_SCALE_NONE;
+  const bool replayed =
+      a_.q_replayed_format != ASSAY_FORMAT_NONE && (p_.q_scale == ASSAY_SCALE_NONE || folds());
+  double least = 1, codes = 0;
+  if (folds()) {
+    if (p_.k_scale == ASSAY_SCALE_CHANNEL) {
+      least = channel_of_k(0);
+      for (int32_t t = 1; t < d; ++t) least = std::min(least, channel_of_k(t));
+    }
+    codes = d * (p_.k_format == ASSAY_INT8 ? 127 : format_info(p_.k_format).max_finite);
+  }
   const int32_t q_format = replayed ? a_.q_replayed_format : p_.q_format;
   Interval q_normal;
   if (a_.qk.kind == ASSAY_ACC_BLOCK) {
     if (gap(q_format))
       q_normal = Interval(std::ldexp(1.0, format_info(q_format).min_exponent)) *
-                 (replayed ? 1 / std::fabs(a_.q_replayed_factor) : q_scale_);
+                 (folds()    ? q_scale_ / (Interval(std::fabs(a_.q_replayed_factor)) * least)
+                  : replayed ? Interval(1) / std::fabs(a_.q_replayed_factor)
+                             : Interval(q_size_));
     q_normal = max(q_normal, 2048 * a_.q_rounding_absolute);
   }
-  const Interval k_normal = normal(a_.qk, p_.k_format, p_.k_scale, k_scale_);
+  const Interval k_normal = normal(a_.qk, p_.k_format, p_.k_scale, k_size_);
   if (q_normal.low() > 0 || k_normal.low() > 0)
     corner_ =
         g(c_qk) * std::fabs(scale_) * max(q_normal * max(k_max_, k_normal), max(q_max_, q_normal) * k_normal);
   score_fixed_ = eta_k * query_sum_ + corner_ + a_.q_rounding_absolute * key_sum_ * (1 + dot_) +
                  2 * kTiny * (query_sum_ + (n_ > 0 ? flushed() : Interval(0)));
+  // Of a Q that took scales, elements that were flushed meet codes.
+  if (folds())
+    score_fixed_ +=
+        2 * kTiny * std::fabs(scale_) * codes / std::fabs(a_.q_replayed_factor) * gain_of_factors();
   // Factors of a score below the normal range.
   Interval lost;
   for (const Key& k : keys_) lost = max(lost, underflow() * k.a);
@@ -305,15 +369,19 @@ inline double Evaluation::longest_of_items() const {
 // (d + 4 max(1, cap)) G.
 inline Interval Evaluation::flushed() const {
   const Interval one = 1, cap = max(one, Interval(p_.softcap > 0 ? double(p_.softcap) : 1.0));
-  return (p_.head_dim_qk + 4 * cap) * max(one, Interval(std::fabs(scale_))) * max(one, Interval(q_scale_)) *
-         max(one, Interval(k_scale_));
+  return (p_.head_dim_qk + 4 * cap) * gain_of_factors();
+}
+
+inline Interval Evaluation::gain_of_factors() const {
+  const Interval one = 1;
+  return max(one, Interval(std::fabs(scale_))) * max(one, Interval(q_size_)) * max(one, Interval(k_size_));
 }
 
 // r_F.
 inline Interval Evaluation::underflow() const {
   const Interval one = 1;
   Interval least =
-      min(one, Interval(std::fabs(scale_))) * min(one, Interval(q_scale_)) * min(one, Interval(k_scale_));
+      min(one, Interval(std::fabs(scale_))) * min(one, Interval(q_size_)) * min(one, Interval(k_size_));
   if (p_.softcap > 0) least = least * min(one, one / double(p_.softcap));
   if (least.low() >= 2 * kTiny) return 0;
   return max(one, min(Interval(15), 4 * Interval(0x1p-150) / least));
@@ -354,8 +422,7 @@ inline void Evaluation::exponents() {
   Interval slack;
   for (const Key& k : keys_) slack = max(slack, 2 * (score_error(k) + score_fixed_));
   updates_ = updates(slack);
-  const double eps = a_.exp_poly_every > 0 ? std::max(a_.exp_relative_error, a_.exp_poly_relative_error)
-                                           : a_.exp_relative_error;
+  const double eps = largest_eps();
   distance_ = (7 + updates_) * kU;
   fixed_ = kU * top_ + 6 * kU * (lag() + offset()) + eps + updates_ * (eps + 4 * kU + kU * top_) +
            distance_ * slack + score_fixed_;

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "reference/bounds/bounds.hpp"
+#include "reference/bounds/bounds_rows.hpp"
 
 namespace assay {
 namespace {
@@ -51,6 +52,10 @@ DenseCase small_case(uint64_t seed) {
     p.k_scale = p.v_scale = ASSAY_SCALE_TENSOR;
     largest = p.k_format == ASSAY_INT8 ? 127 : 200;
     if (pick(2)) p.q_format = p.k_format, p.q_scale = ASSAY_SCALE_TENSOR;
+    // A stream of its own: the other draws stay what they were.
+    EvaluationDraw channels(2 * seed + 1000003);
+    if (channels(3) == 0) p.k_scale = ASSAY_SCALE_CHANNEL;
+    if (p.q_scale != ASSAY_SCALE_NONE && channels(3) == 0) p.q_scale = ASSAY_SCALE_CHANNEL;
   }
   if (pick(6) == 0)
     for (double& q : c.q) q *= 0x1p-16;  // subnormal in fp16
@@ -119,15 +124,25 @@ assay_arithmetic any_arithmetic(uint64_t seed) {
   if (pick(4) == 0) a.q_rounding = 0x1p-8, a.q_rounding_absolute = 0x1p-12;
   if (pick(6) == 0) a.q_replayed_format = ASSAY_BF16, a.q_replayed_factor = 0.3f;
   a.sink_first = pick(2);
+  EvaluationDraw folds(2 * seed + 2000003);
+  if (folds(3) > 0) {
+    a.q_replayed_format = folds.of({ASSAY_BF16, ASSAY_FP16});
+    a.q_replayed_factor = folds.of({1.0, 0.3, 4.0});
+    a.q_replayed_scales = 1, a.dequant_format = ASSAY_FORMAT_NONE;
+    a.q_rounding_absolute = 0;
+  }
   return a;
 }
 
 TEST(Evaluation, OfTierDInIntervalsAgreesWithTheCode) {
   double lowest = 1e300, highest = 0;
   int64_t cases = 0, elements = 0, infinite = 0;
+  int64_t folded = 0;
   for (uint64_t seed = 0; seed < 1000; ++seed) {
     const DenseCase c = small_case(seed);
-    const assay_arithmetic a = any_arithmetic(seed);
+    assay_arithmetic a = any_arithmetic(seed);
+    // A Q beyond the range of the format that it is rounded to is nobody's.
+    if (a.q_replayed_scales != 0 && c.problem.softcap > 100) a.q_replayed_format = ASSAY_BF16;
     const BoundedAttention b = bounded_attention_elementwise(c.problem, c.host(), c.rows(), a);
     const auto look = [&](double code, const Interval& truth, bool finite, const std::string& what) {
       ++elements;
@@ -142,7 +157,7 @@ TEST(Evaluation, OfTierDInIntervalsAgreesWithTheCode) {
       EXPECT_GE(code, truth.low() * (1 - 1e-9)) << what;
       EXPECT_LE(code, 1.01 * truth.high()) << what;
     };
-    ++cases;
+    ++cases, folded += folds_channels(c.problem, a);
     for (int64_t i = 0; i < c.n(); ++i)
       for (int32_t h = 0; h < 2; ++h) {
         const Evaluation truth(c, a, i, h);
@@ -167,6 +182,7 @@ TEST(Evaluation, OfTierDInIntervalsAgreesWithTheCode) {
               static_cast<long>(cases), static_cast<long>(elements), static_cast<long>(infinite), lowest,
               highest);
   EXPECT_GT(elements - infinite, 2 * infinite);
+  EXPECT_GT(folded, 50);
 }
 
 }  // namespace

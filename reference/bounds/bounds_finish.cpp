@@ -358,8 +358,13 @@ template ElementBounds<Eight> RowBounds::element(const ChannelFacts<Eight>&) con
 
 double RowBounds::lse_hard() const {
   // The row sum may be too small by all of it at once, and the logarithm falls faster than it rises.
-  if (!(remaining_hard_ > 0)) return kInf;
-  return -std::log1p(-lost_hard_) + model_.log_error(lse_size()) + 4 * kUnit * lse_size();
+  double moved = remaining_hard_ > 0 ? -std::log1p(-lost_hard_) : kInf;
+  // However large errors are, a sum of weights moves no further than the weight that moves most (L16).
+  const double eps = model_.largest_eps();
+  if (!joint_ && t_.theta < 1 && eps < 1)
+    moved = std::min(moved,
+                     std::log1p(std::max(row_.largest, row_.sink_error)) / (1 - eps) - std::log1p(-t_.theta));
+  return moved + model_.log_error(lse_size()) + 4 * kUnit * lse_size();
 }
 
 double RowBounds::updates_of_the_sum() const {

@@ -220,7 +220,8 @@ class LegalKernels {
     return s;
   }
 
-  // The exponential errs one way, or by key towards one side of a channel of O; or at random.
+  // The exponential errs one way, or by key towards one side of a channel of O, a weight near a tie of P's
+  // grid over it where that takes O further; or at random.
   Habits habits(size_t head, size_t n, const std::vector<size_t>& keys) const {
     const double most = a_.exp_relative_error - 0x1p-24;
     Habits h;
@@ -229,15 +230,33 @@ class LegalKernels {
     h.fused = n % 4 == 1;
     if (a_.row_sum_chain == 0 && n % 2 == 1) h.row_sum_lanes = 1;
     const size_t how = rises_in_each_tile(n) ? 1 : n / 2 % 4;
-    if (how == 1) h.exp_error = [=](float x) { return x == 0 ? 0 : n % 2 == 0 ? most : -most; };
+    const double side = (n + n / 8) % 2 == 0 ? 1 : -1;
+    if (how == 1) h.exp_error = [=](float x) { return x == 0 ? 0 : side * most; };
     if (how > 1) {
-      const double side = n % 2 == 0 ? most : -most, o = how == 2 ? rows_[head].o[channels_[head]] : 0;
-      std::vector<float> error;
-      for (const size_t key : keys)
-        error.push_back(static_cast<float>(c_.v[key * dv_ + channels_[head]] > o ? side : -side));
-      h.weight_error = [error = std::move(error)](int64_t j) { return error[static_cast<size_t>(j)]; };
+      const size_t channel = channels_[head];
+      // Against O, or (every other time) as if a row sum that moves cost nothing.
+      const double o = how == 2 ? rows_[head].o[channel] : 0;
+      std::vector<float> value;
+      for (const size_t key : keys) value.push_back(static_cast<float>(c_.v[key * dv_ + channel]));
+      h.weight_error = [this, side, most, o, value = std::move(value)](int64_t j, float x) {
+        const double v = value[static_cast<size_t>(j)];
+        const auto taken = [&](double e) {
+          return side * moves(std::exp(static_cast<double>(x)) * (1 + e), v, o);
+        };
+        return taken(most) > taken(-most) ? most : -most;
+      };
     }
     return h;
+  }
+
+  // What a weight makes of a numerator that is rounded, less O times what it makes of the row sum.
+  double moves(double weight, double v, double o) const {
+    double p = weight;
+    if (a_.p_format == ASSAY_INT8)
+      p = a_.p_int8_tile_max != 0 ? weight : std::min(127.0, std::nearbyint(weight * 127)) / 127;
+    else if (a_.p_format != ASSAY_FP32 && a_.p_format != ASSAY_FORMAT_NONE)
+      p = round_to(a_.p_format, weight, Overflow::kSaturate);
+    return p * v - (a_.row_sum_from_rounded_p != 0 ? p : weight) * o;
   }
 
   const DenseCase& c_;

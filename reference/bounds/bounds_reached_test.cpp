@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 #include <string>
 
 #include "reference/bounds/bounds_eight_bits.hpp"
@@ -34,8 +35,9 @@ struct Effort {
   size_t kernels, orders;
 };
 
-Reached reached(const EightBits& kernel, Family family, int32_t keys, uint64_t seed, const Effort& effort) {
-  const DenseCase c = eight_bit_case(kernel, family, keys, seed);
+// Of these kernels of a row.
+Reached reached(const EightBits& kernel, const DenseCase& c, uint64_t seed, size_t orders,
+                const std::vector<size_t>& kernels) {
   const BoundedAttention b = bounded_attention(c.problem, c.host(), c.rows(), kernel.arithmetic);
   Reached r;
   r.rows = static_cast<int64_t>(b.value.lse.size()), r.elements = static_cast<int64_t>(b.value.o.size());
@@ -56,8 +58,8 @@ Reached reached(const EightBits& kernel, Family family, int32_t keys, uint64_t s
     r.worst = std::max(r.worst, off / half);
   };
   LegalKernels legal(c, kernel.arithmetic, widest, seed);
-  legal.look(effort.orders);
-  for (size_t n = 0; n < effort.kernels; ++n) {
+  legal.look(orders);
+  for (const size_t n : kernels) {
     const Emulation e = legal.run(n);
     for (size_t i = 0; i < e.o.size(); ++i)
       look(e.o[i], b.o_low[i], b.o_high[i], n, r.bound, r.plain, r.error);
@@ -65,6 +67,30 @@ Reached reached(const EightBits& kernel, Family family, int32_t keys, uint64_t s
       look(e.lse[i], b.lse_low[i], b.lse_high[i], n, r.lse_bound, r.lse_plain, r.lse_error);
   }
   return r;
+}
+
+// Where every rounding but those of fp32 is repeated, a bound is as wide as one weight that lies at a tie of
+// P's grid, and most rows have none: so the same row is looked at with softmax scales that differ in their
+// last bits, which moves weights over ties.
+constexpr int kScales = 24;  // on either side, a last bit apart
+
+Reached reached(const EightBits& kernel, Family family, int32_t keys, uint64_t seed, const Effort& effort) {
+  DenseCase c = eight_bit_case(kernel, family, keys, seed);
+  std::vector<size_t> kernels(effort.kernels);
+  std::iota(kernels.begin(), kernels.end(), size_t{0});
+  Reached all = reached(kernel, c, seed, effort.orders, kernels);
+  if (kernel.operands != ASSAY_INT8) return all;
+  const float scale = c.problem.softmax_scale;
+  for (int n = -kScales; n <= kScales; ++n) {
+    c.problem.softmax_scale = scale;
+    for (int step = 0; step < std::abs(n); ++step)
+      c.problem.softmax_scale = std::nextafter(c.problem.softmax_scale, n < 0 ? 0.0f : 1.0f);
+    // Both heads, both directions of LegalKernels' choice of each weight's error.
+    Reached beside = reached(kernel, c, seed, 0, {4, 5, 12, 13});
+    beside.squares = 0, beside.rows = beside.elements = 0;
+    all.add(beside);
+  }
+  return all;
 }
 
 Reached of_seeds(const EightBits& kernel, Family family, int32_t keys, int64_t seeds, const Effort& effort,
