@@ -21,11 +21,11 @@ import pandas as pd  # noqa: E402
 
 FIELDS = ["format", "keys", "fault", "draw"]
 OURS = {"D": "#4477AA", "P": "#2FA6CC", "R": "#228833", "LSE": "#AA3377", "aggregates": "#E69F00", "incidence": "#D55E00"}
-TITLES = {"key_weight": "one key's weight", "softmax_scale": "softmax scale", "output_bias": "bias of O", "p_format": "format of P",
+TITLES = {"key_weight": "one key's weight", "softmax_scale": "softmax scale", "output_bias": "bias of O", "p_format": "format of P", "v_format": "format of V",
           "partial_format": "format of partial results", "accumulator": "accumulator of P V", "mask_shift": "newest keys unseen"}
 # Sizes with a name, for a dotted line.
 NAMED = {"accumulator": {"fp16": 2.0**-11}, "p_format": {"fp16": 2.0**-11, "bf16": 2.0**-8, "e4m3": 2.0**-4},
-         "partial_format": {"fp16": 2.0**-11, "bf16": 2.0**-8}}
+         "v_format": {"e4m3": 2.0**-4}, "partial_format": {"fp16": 2.0**-11, "bf16": 2.0**-8}}
 UNITS = {"key_weight": "relative error", "softmax_scale": "relative error", "output_bias": "relative error", "mask_shift": "keys"}
 
 

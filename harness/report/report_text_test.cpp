@@ -47,6 +47,22 @@ prefill window=127 batch=2q512 seed=1  prefill_naive  unsupported      -        
 )");
 }
 
+// What is left of a ratio without the output's own rounding stands beside it wherever it is known.
+TEST(Table, RatioBeforeRoundingBesideTheRatio) {
+  std::vector<Row> rows = {sample::row("a", "k", "passed"), sample::row("b", "k", "passed")};
+  for (const bool timed : {false, true}) {
+    rows[0].time_us = timed ? 5 : std::nan("");
+    rows[0].o_ratio_unrounded = std::nan("");
+    EXPECT_THAT(default_columns(rows), Not(::testing::Contains("o_ratio_unrounded")));
+    rows[0].o_ratio = 0.75, rows[0].o_ratio_unrounded = 0.0625;
+    const std::vector<std::string> columns = default_columns(rows);
+    const auto at = std::find(columns.begin(), columns.end(), "o_ratio");
+    ASSERT_NE(at, columns.end());
+    EXPECT_EQ(at[1], "o_ratio_unrounded");
+    EXPECT_THAT(format_table(rows), HasSubstr("0.0625"));
+  }
+}
+
 TEST(Table, OneScenarioTogetherWhateverTheOrder) {
   std::vector<Row> rows = sample::run();
   std::swap(rows[1], rows[3]);

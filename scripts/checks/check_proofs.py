@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what harness/PROOFS.md names exists: GoogleTest cases, python tests, kernels of the hostile table, files.
+"""Whether what harness/PROOFS.md and reference/PROOFS.md name exists: GoogleTest cases, python tests, kernels of the hostile table, files.
 
 Usage: check_proofs.py [ROOT]     exit 0 all there, 1 something is not (one line each)
 """
@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-PROOFS = "harness/PROOFS.md"
+PROOFS = ("harness/PROOFS.md", "reference/PROOFS.md")
 CASE = re.compile(r"^TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", re.MULTILINE)
 ROW = re.compile(r'^ +\{"(\w+)", "', re.MULTILINE)
 NAMED_CASE, NAMED_TEST = re.compile(r"`([A-Z]\w+\.[A-Z]\w+)`"), re.compile(r"`(test_\w+)`")
@@ -24,15 +24,16 @@ def check(root: pathlib.Path) -> list[str]:
     tests = set(re.findall(r"^def (test_\w+)", texts("test_*.py"), re.MULTILINE))
     kernels = set(ROW.findall((root / "harness/run/testing/hostile_table.hpp").read_text(encoding="utf-8")))
     found = []
-    for number, line in enumerate((root / PROOFS).read_text(encoding="utf-8").splitlines(), 1):
-        for pattern, known, what in ((NAMED_CASE, cases, "test"), (NAMED_TEST, tests, "python test"), (NAMED_KERNEL, kernels, "hostile kernel")):
-            if line.startswith("|"):
-                found += [f"{PROOFS}:{number}: no {what} {name}" for name in pattern.findall(line) if name not in known]
-        found += [f"{PROOFS}:{number}: no file {name}" for name in LINK.findall(line) if not (root / "harness" / name).exists()]
-        if line.startswith("| ") and not line.startswith("| :--") and "stands by" not in line:
-            proof = line.split("|")[2]
-            if not (re.search(r"`\w|\]|open", proof)):
-                found.append(f"{PROOFS}:{number}: nothing shows this, and it does not say that it is open")
+    for proofs in PROOFS:
+        for number, line in enumerate((root / proofs).read_text(encoding="utf-8").splitlines(), 1):
+            for pattern, known, what in ((NAMED_CASE, cases, "test"), (NAMED_TEST, tests, "python test"), (NAMED_KERNEL, kernels, "hostile kernel")):
+                if line.startswith("|"):
+                    found += [f"{proofs}:{number}: no {what} {name}" for name in pattern.findall(line) if name not in known]
+            found += [f"{proofs}:{number}: no file {name}" for name in LINK.findall(line) if not (root / proofs).parent.joinpath(name).exists()]
+            if line.startswith("| ") and not line.startswith("| :--") and "stands by" not in line:
+                proof = line.split("|")[2]
+                if not (re.search(r"`\w|\]|open", proof)):
+                    found.append(f"{proofs}:{number}: nothing shows this, and it does not say that it is open")
     return found
 
 
