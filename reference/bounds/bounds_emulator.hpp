@@ -16,6 +16,7 @@
 #include "reference/bounds/bounds_cases.hpp"
 #include "reference/bounds/bounds_cut.hpp"
 #include "reference/bounds/bounds_emulator_habits.hpp"
+#include "reference/bounds/bounds_emulator_query.hpp"
 #include "reference/bounds/bounds_emulator_units.hpp"
 #include "reference/bounds/bounds_rows.hpp"
 
@@ -156,23 +157,6 @@ class Emulator {
     int rescales = 0;
   };
 
-  // Q that takes the scales per channel before it is rounded.
-  void fold_query(int64_t i, int32_t h, std::vector<double>& q, float& scale) const {
-    const int32_t d = p_.head_dim_qk;
-    for (int32_t t = 0; t < d; ++t) {
-      const int64_t at = (i * p_.heads_q + h) * d + t;
-      const double of_q = scale_of(c_.q_scale, p_.q_scale, p_.heads_q, d, at);
-      const bool channel = p_.q_scale == ASSAY_SCALE_CHANNEL;
-      const double of_k = p_.k_scale == ASSAY_SCALE_CHANNEL
-                              ? scale_of(c_.k_scale, p_.k_scale, p_.heads_kv, d, h / p_.group() * d + t)
-                              : 1;
-      const auto x = static_cast<float>(c_.q[at] * static_cast<float>((channel ? of_q : 1) * of_k));
-      q[t] = round_to(a_.q_replayed_format, static_cast<float>(x * a_.q_replayed_factor));
-      if (t == 0 && !channel) scale = static_cast<float>(scale * of_q);
-    }
-    scale = static_cast<float>(scale / a_.q_replayed_factor);
-  }
-
   // Q as the kernel multiplies it: as stored, or rounded again after a factor that is left out of `scale`.
   void round_query(std::vector<double>& q, float& scale) const {
     int32_t format = a_.q_replayed_format;
@@ -260,7 +244,7 @@ class Emulator {
       q[t] = q_outside() ? c_.q[at] : static_cast<float>(c_.q[at] * code_scale);
       if (t == 0 && q_outside()) scale = static_cast<float>(scale * code_scale);
     }
-    folds() ? fold_query(i, h, q, scale) : round_query(q, scale);
+    folds() ? fold_query(c_, a_, i, h, q, scale) : round_query(q, scale);
     if (habits_.scale_steps != 0) scale = std::nextafter(scale, habits_.scale_steps > 0 ? 1e30f : 0.0f);
     const int64_t tile = std::max(1, a_.tile_keys), tiles = (m + tile - 1) / tile;
     std::vector<std::vector<int64_t>> order = visited(i, h, tiles);

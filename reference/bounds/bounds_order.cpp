@@ -98,4 +98,36 @@ bool RunningMaximum::advance(double top) {
   return rise > -slack_;
 }
 
+int64_t ErrorModel::updates(int64_t span, int64_t keys, const double* scores, int64_t count, double slack,
+                            bool sink) const {
+  if (keys <= 0) return 0;
+  int64_t most = std::min(keys, tiles(span));
+  if (most > 1 && arithmetic_.tile_keys > 0 && arithmetic_.splits <= 1) {
+    int64_t records = 0;
+    double best = kInvisible;
+    const auto visit = [&](double x) {
+      if (x <= kInvisible || x < best - slack) return;
+      ++records;
+      best = std::max(best, x);
+    };
+    // Most runs of keys hold no record: their maximum says so without looking at each.
+    constexpr int64_t kRun = 64;
+    const int64_t runs = (count + kRun - 1) / kRun;
+    for (int64_t i = 0; i < runs && records < most; ++i) {
+      const int64_t run = arithmetic_.tile_reverse ? runs - 1 - i : i;
+      const int64_t from = run * kRun, to = std::min(count, from + kRun);
+      double top = kInvisible;
+#pragma omp simd reduction(max : top)
+      for (int64_t j = from; j < to; ++j) top = top < scores[j] ? scores[j] : top;
+      if (top < best - slack) continue;
+      if (arithmetic_.tile_reverse)
+        for (int64_t j = to; j-- > from;) visit(scores[j]);
+      else
+        for (int64_t j = from; j < to; ++j) visit(scores[j]);
+    }
+    most = std::min(most, records);
+  }
+  return most - 1 + (sink ? 1 : 0);
+}
+
 }  // namespace assay

@@ -113,6 +113,19 @@ size_t fp32_lanes(const assay_arithmetic* a) {
   return a != nullptr && a->qk.kind == ASSAY_ACC_FMA ? static_cast<size_t>(std::max(1, a->qk.block)) : 16;
 }
 
+double q_normal(const ErrorModel& model, const Problem& p, const OperandReader& operands, RowId id,
+                int32_t head) {
+  const SmallestNormal& normal = model.q_normal();
+  if (normal.value == 0) return 0;
+  double least = 1;
+  if (normal.by_channel) {
+    const std::vector<double> scales = channels_in_q(p, model.arithmetic(), operands, head / p.group());
+    least = std::fabs(scales[0]);
+    for (const double scale : scales) least = std::min(least, std::fabs(scale));
+  }
+  return normal.value * (normal.scaled ? operands.q_scale_size(id, head) : 1) / least;
+}
+
 double q_code_scale(const Problem& p, const assay_arithmetic& a, const OperandReader& operands, RowId id,
                     int32_t head) {
   if (p.q_scale == ASSAY_SCALE_CHANNEL && folds_channels(p, a)) return 1;

@@ -55,19 +55,6 @@ SmallestNormal smallest_normal(const assay_accumulator& unit, int32_t stored, in
 
 }  // namespace
 
-double q_normal(const ErrorModel& model, const Problem& p, const OperandReader& operands, RowId id,
-                int32_t head) {
-  const SmallestNormal& normal = model.q_normal();
-  if (normal.value == 0) return 0;
-  double least = 1;
-  if (normal.by_channel) {
-    const std::vector<double> scales = channels_in_q(p, model.arithmetic(), operands, head / p.group());
-    least = std::fabs(scales[0]);
-    for (const double scale : scales) least = std::min(least, std::fabs(scale));
-  }
-  return normal.value * (normal.scaled ? operands.q_scale_size(id, head) : 1) / least;
-}
-
 double ErrorModel::chain(const assay_accumulator& acc, int64_t products, int64_t span,
                          int64_t restarts) const {
   switch (acc.kind) {
@@ -209,38 +196,6 @@ int64_t ErrorModel::tiles(int64_t span) const {
   if (tile >= max_kv_len_) return 1;
   // One more than fit, because a run of keys need not start at a tile boundary.
   return ceil_div(part(span), tile) + (tile > 1 ? 1 : 0);
-}
-
-int64_t ErrorModel::updates(int64_t span, int64_t keys, const double* scores, int64_t count, double slack,
-                            bool sink) const {
-  if (keys <= 0) return 0;
-  int64_t most = std::min(keys, tiles(span));
-  if (most > 1 && arithmetic_.tile_keys > 0 && arithmetic_.splits <= 1) {
-    int64_t records = 0;
-    double best = kInvisible;
-    const auto visit = [&](double x) {
-      if (x <= kInvisible || x < best - slack) return;
-      ++records;
-      best = std::max(best, x);
-    };
-    // Most runs of keys hold no record: their maximum says so without looking at each.
-    constexpr int64_t kRun = 64;
-    const int64_t runs = ceil_div(count, kRun);
-    for (int64_t i = 0; i < runs && records < most; ++i) {
-      const int64_t run = arithmetic_.tile_reverse ? runs - 1 - i : i;
-      const int64_t from = run * kRun, to = std::min(count, from + kRun);
-      double top = kInvisible;
-#pragma omp simd reduction(max : top)
-      for (int64_t j = from; j < to; ++j) top = top < scores[j] ? scores[j] : top;
-      if (top < best - slack) continue;
-      if (arithmetic_.tile_reverse)
-        for (int64_t j = to; j-- > from;) visit(scores[j]);
-      else
-        for (int64_t j = from; j < to; ++j) visit(scores[j]);
-    }
-    most = std::min(most, records);
-  }
-  return most - 1 + (sink ? 1 : 0);
 }
 
 double ErrorModel::row_sum_lanes(int64_t span, int64_t keys) const {
