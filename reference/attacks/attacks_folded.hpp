@@ -121,4 +121,40 @@ inline std::vector<Attack> of_folded_channels() {
   return all;
 }
 
+// Errors so large that a row sum may vanish: what is left is that the LSE moves no further than its scores.
+inline std::vector<Attack> of_large_errors() {
+  using A = assay_arithmetic;
+  std::vector<Attack> all;
+  const A quarter = with(arithmetic(ASSAY_FP32, 16, 64), [](A& a) { a.exp_relative_error = 0.25; });
+  const auto flat = [](uint64_t seed) {
+    return by_hand(
+        200, 8, [=](int64_t j) { return 0.1 * normal(seed, 1, j); },
+        [=](int64_t j, int32_t t) { return normal(seed, 2, 8 * j + t); });
+  };
+  // A factor of 3/4 is more than exp(-1/4) away from 1.
+  all.push_back({"every exponential a quarter too small",
+                 "L16: relative errors as logarithms",
+                 flat,
+                 quarter,
+                 quarter,
+                 {[](float) { return -0.25 + 0x1p-23; }},
+                 2});
+  const A few = with(tensor_core(ASSAY_FP8_E4M3, 64, 32, 13, 13), [](A& a) { a.order_declared = 1; });
+  all.push_back({"scores of hundreds on a unit of 13 bits",
+                 "L16: the LSE where nothing bounds the row sum",
+                 [](uint64_t seed) {
+                   DenseCase c = make_case(Family::kOneHot, 2, 200, 64, seed);
+                   Problem& p = c.problem;
+                   p.q_format = p.k_format = p.v_format = ASSAY_FP8_E4M3;
+                   p.q_scale = p.k_scale = p.v_scale = ASSAY_SCALE_TENSOR;
+                   for (double& q : c.q) q *= 4;
+                   return c.rebuilt(448);
+                 },
+                 few,
+                 few,
+                 {},
+                 4});
+  return all;
+}
+
 }  // namespace assay::attacks

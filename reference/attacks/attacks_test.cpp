@@ -51,6 +51,15 @@ TEST(Attacks, OfRepeatedScoresUnderACubic) {
   defend({repeated}, 0.02);
 }
 TEST(Attacks, OfFoldedChannels) { defend(of_folded_channels()); }
+TEST(Attacks, OfLargeErrors) { defend(of_large_errors()); }
+// Where D bounds no row sum it bounds the LSE.
+TEST(Attacks, OfLargeErrorsLeaveNoLseUnbounded) {
+  for (const Attack& a : of_large_errors()) {
+    const DenseCase c = a.data(0);
+    const BoundedAttention b = bounded_attention(c.problem, c.host(), c.rows(), a.declared);
+    for (const double bound : b.lse_bound) EXPECT_TRUE(std::isfinite(bound)) << a.name;
+  }
+}
 TEST(Attacks, OfGrids) { defend(of_grids()); }
 TEST(Attacks, OfHeavyKeys) { defend(of_heavy_keys()); }
 TEST(Attacks, OfOrdersWithoutV) { defend(of_orders_without_v()); }
