@@ -54,6 +54,8 @@ int32_t dims_of(const assay_problem&);
 assay_arithmetic fp32_arithmetic(const assay_problem&, int32_t tile);
 // That of a row and head which one block goes through (simple.hpp), tiles of 128 keys, one after the other.
 int one_block_arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic*);
+// That of rows in tiles, keys through shared memory (tiled.hpp).
+int tiled_arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic*);
 // Tiles of the longest request.
 inline int32_t tiles_of(const assay_problem& p, int32_t tile) { return (p.max_kv_len + tile - 1) / tile; }
 

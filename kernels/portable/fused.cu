@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step in one launch: a block per request and KV head writes the new keys and values of that head to their
 // slots, quantised on the way as cache_write does it, and then goes through all rows and query heads of its
-// own as the simple kernel would (simple.hpp). Nobody else reads what a block writes: a request sees new keys
-// of its own alone, and of a shared page only what is context of all who share it. So a barrier stands
-// where two launches of a step do.
+// own, in tiles of rows as the kernel for many rows (tiled.hpp); where rows stand by positions, one after the
+// other as the simple kernel (simple.hpp), which knows them. Nobody else reads what a block writes: a request
+// sees new keys of its own alone, and of a shared page only what is context of all who share it. So a barrier
+// stands where two launches of a step do.
 #include "kernels/portable/fused.hpp"
+#include "kernels/portable/launch.hpp"
 #include "kernels/portable/simple.hpp"
+#include "kernels/portable/tiled.hpp"
 
 namespace assay_gpu {
 namespace {
@@ -23,6 +26,8 @@ __device__ inline void copy_element(unsigned char* to, int64_t at, const unsigne
   else
     reinterpret_cast<uint32_t*>(to)[at] = reinterpret_cast<const uint32_t*>(from)[source];
 }
+
+static_assert(kSimpleThreads == kTiledThreads, "both write new rows in the same way");
 
 // One row of a head, by all threads of the block.
 GPU_INLINE void write_row(const FusedPlane& plane, const KvView& view, const ScaleView& scale, int32_t dims,
@@ -116,12 +121,57 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void step_fused(const FusedCall paramet
   }
 }
 
+template <int kDims>
+__global__ GPU_BOUNDS(kTiledThreads,
+                      kDims <= 128 ? 4 : 3) void step_fused_tiled(GPU_PARAMETER FusedCall parameter) {
+  using Shape = TiledShape<kDims>;
+  GPU_SHARED(float, q, [Shape::kRows * Shape::kQStride]);
+  GPU_SHARED(float, panel, [Shape::kKeys * Shape::kPanelStride]);
+  GPU_SHARED(float, weight, [Shape::kRows * Shape::kWeightStride]);
+  GPU_SHARED(int64_t, offsets, [2 * Shape::kKeys]);
+  GPU_SHARED(float, token_scale, [2 * Shape::kKeys]);
+  GPU_SHARED(LaneRow, row, [Shape::kRows]);
+  GPU_SHARED(float, shared, [kSimpleThreads / gpu::kWarp]);
+  if (GPU_ARGUMENT(parameter).slots != nullptr)
+    for (int32_t i = 0; write_new(GPU_ARGUMENT(parameter), i, shared);) ++i;
+  gpu::block_barrier();  // every new key is in the cache
+  for (int32_t tile = 0;; ++tile) {
+    const Call& a = GPU_ARGUMENT(parameter).call;
+    TiledBlock block;
+    block.kv_head = static_cast<int32_t>(blockIdx.y);
+    block.rows = request_rows(a, static_cast<int32_t>(blockIdx.x));
+    block.first_row = tile * Shape::kRows;
+    const int64_t left = static_cast<int64_t>(block.rows.q_len) * a.op.group - block.first_row;
+    if (left <= 0) return;
+    block.used = left < Shape::kRows ? static_cast<int>(left) : Shape::kRows;
+    block.context = block.rows.kv_len - block.rows.q_len;
+    if (tile > 0) gpu::block_barrier();  // the tile before is done with shared memory
+    attend_rows<Shape>([&]() -> const Call& { return GPU_ARGUMENT(parameter).call; }, block,
+                       TiledShared<Shape>{q, panel, weight, offsets, token_scale, row});
+  }
+}
+
+template <int kDims>
+gpu::Status launch(const FusedCall& call, dim3 grid, gpu::Stream stream) {
+  return gpu::launch(step_fused_tiled<kDims>, grid, kTiledThreads, 0, stream, call);
+}
+
 }  // namespace
 
 gpu::Status launch_fused(const FusedCall& call, gpu::Stream stream) {
   const assay_problem& p = call.call.op.p;
   const dim3 grid(static_cast<unsigned>(p.requests), static_cast<unsigned>(p.heads_kv));
-  return gpu::launch(step_fused, grid, kSimpleThreads, 0, stream, call);
+  if (by_positions(p)) return gpu::launch(step_fused, grid, kSimpleThreads, 0, stream, call);
+  switch (portable_dims(p.head_dim_qk > p.head_dim_v ? p.head_dim_qk : p.head_dim_v)) {
+    case 64:
+      return launch<64>(call, grid, stream);
+    case 128:
+      return launch<128>(call, grid, stream);
+    case 256:
+      return launch<256>(call, grid, stream);
+    default:
+      return launch<assay_kernels::kMaxHeadDim>(call, grid, stream);
+  }
 }
 
 }  // namespace assay_gpu

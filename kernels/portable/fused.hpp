@@ -24,4 +24,7 @@ struct FusedCall {
 };
 gpu::Status launch_fused(const FusedCall&, gpu::Stream);  // of a request and more
 
+// Whether rows are attended one after the other, each at its position, instead of in tiles.
+inline bool by_positions(const assay_problem& p) { return p.positions != nullptr || p.first_key != nullptr; }
+
 }  // namespace assay_gpu

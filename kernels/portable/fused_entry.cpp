@@ -63,11 +63,15 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   return answer(launch_fused(c, static_cast<gpu::Stream>(stream)), self->name, error, size);
 }
 
+int arithmetic(const assay_kernel* self, const assay_problem* p, assay_arithmetic* out) {
+  return by_positions(*p) ? one_block_arithmetic(self, p, out) : tiled_arithmetic(self, p, out);
+}
+
 constexpr assay_kernel kFused = [] {
   assay_kernel k =
       entry(ASSAY_OP_STEP, ASSAY_PROMISE_BATCH_INVARIANT | ASSAY_PROMISE_LSE_OPTIONAL, "step_fused_gpu",
             "a whole step in one launch, a block per request and KV head, fp32");
-  k.supports = supports, k.arithmetic = one_block_arithmetic, k.run = run;
+  k.supports = supports, k.arithmetic = arithmetic, k.run = run;
   return k;
 }();
 

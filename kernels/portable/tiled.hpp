@@ -131,9 +131,9 @@ static __device__ GPU_OUT_OF_LINE bool some_row_sees(const Operands& op, const R
 
 // Threads 0 .. kKeys - 1 look for the keys of a tile in K, the next kKeys in V.
 template <class Shape>
-GPU_INLINE TiledKey find_key(const Call& parameter, const TiledBlock& b, const TiledShared<Shape>& shared,
+GPU_INLINE TiledKey find_key(const Call& call, const TiledBlock& b, const TiledShared<Shape>& shared,
                              int32_t tile_begin) {
-  const Operands& op = GPU_ARGUMENT(parameter).op;
+  const Operands& op = call.op;
   const assay_problem& p = op.p;
   TiledKey found{-1, 1.0f};
   const int32_t key = tile_begin + tile_thread() % Shape::kKeys;
@@ -323,22 +323,13 @@ GPU_INLINE void finish_rows(const Call& a, const TiledBlock& b, const TiledShare
   }
 }
 
-template <int kDims>
-__global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU_PARAMETER Call parameter) {
-  using Shape = TiledShape<kDims>;
-  GPU_SHARED(float, q, [Shape::kRows * Shape::kQStride]);
-  GPU_SHARED(float, panel, [Shape::kKeys * Shape::kPanelStride]);
-  GPU_SHARED(float, weight, [Shape::kRows * Shape::kWeightStride]);
-  GPU_SHARED(int64_t, offsets, [2 * Shape::kKeys]);
-  GPU_SHARED(float, token_scale, [2 * Shape::kKeys]);
-  GPU_SHARED(LaneRow, row, [Shape::kRows]);
-  const TiledShared<Shape> shared{q, panel, weight, offsets, token_scale, row};
-
-  const Call& a = GPU_ARGUMENT(parameter);
-  TiledBlock block;
-  if (!find_block<Shape>(a, block)) return;
+// The rows of a block over all keys that they see, tile after tile, to O and LSE. fresh(): the call, taken
+// anew where it is asked for (GPU_ARGUMENT). Arrays in shared memory are in use until a barrier behind it.
+template <class Shape, class Fresh>
+GPU_INLINE void attend_rows(const Fresh& fresh, TiledBlock& block, const TiledShared<Shape>& shared) {
+  const Call& a = fresh();
   if (tile_thread() < Shape::kRows)
-    row[tile_thread()] = lane_row(a, block.rows, block.kv_head, block.first_row + tile_thread());
+    shared.row[tile_thread()] = lane_row(a, block.rows, block.kv_head, block.first_row + tile_thread());
   stage_queries<Shape>(a, block, shared);
   gpu::block_barrier();
   find_seen_keys<Shape>(shared, block);
@@ -348,19 +339,34 @@ __global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU
   for (int i = 0; i < Shape::kRowsPer; ++i) state.m[i] = -kInfinity;
   // Tiles are counted from key 0, so that the order of a row does not depend on its window or its neighbours.
   int32_t first = block.begin < block.end ? block.begin / Shape::kKeys * Shape::kKeys : block.end;
-  TiledKey found = find_key<Shape>(parameter, block, shared, first);
+  TiledKey found = find_key<Shape>(fresh(), block, shared, first);
   for (; first < block.end; first += Shape::kKeys) {
-    const Call& a = GPU_ARGUMENT(parameter);
+    const Call& a = fresh();
     if (tile_thread() < 2 * Shape::kKeys)
-      offsets[tile_thread()] = found.offset, token_scale[tile_thread()] = found.scale;
+      shared.offsets[tile_thread()] = found.offset, shared.token_scale[tile_thread()] = found.scale;
     gpu::block_barrier();  // also: V and the weights of the tile before are used up
     float s[Shape::kRowsPer][Shape::kKeysPer] = {};
     score_tile<Shape>(a, shared, s);
     weigh_tile<Shape>(a, block, shared, first, s, state);
-    found = find_key<Shape>(parameter, block, shared, first + Shape::kKeys);
+    found = find_key<Shape>(fresh(), block, shared, first + Shape::kKeys);
     add_values<Shape>(a, shared, state);
   }
   finish_rows<Shape>(a, block, shared, state);
+}
+
+template <int kDims>
+__global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU_PARAMETER Call parameter) {
+  using Shape = TiledShape<kDims>;
+  GPU_SHARED(float, q, [Shape::kRows * Shape::kQStride]);
+  GPU_SHARED(float, panel, [Shape::kKeys * Shape::kPanelStride]);
+  GPU_SHARED(float, weight, [Shape::kRows * Shape::kWeightStride]);
+  GPU_SHARED(int64_t, offsets, [2 * Shape::kKeys]);
+  GPU_SHARED(float, token_scale, [2 * Shape::kKeys]);
+  GPU_SHARED(LaneRow, row, [Shape::kRows]);
+  TiledBlock block;
+  if (!find_block<Shape>(GPU_ARGUMENT(parameter), block)) return;
+  attend_rows<Shape>([&]() -> const Call& { return GPU_ARGUMENT(parameter); }, block,
+                     TiledShared<Shape>{q, panel, weight, offsets, token_scale, row});
 }
 
 }  // namespace assay_gpu

@@ -6,8 +6,6 @@
 #include "kernels/portable/launch.hpp"
 
 namespace assay_gpu {
-namespace {
-
 int tiled_arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* out) {
   const int32_t keys = tiled_keys(dims_of(*p));
   assay_arithmetic m = fp32_arithmetic(*p, keys);
@@ -17,6 +15,8 @@ int tiled_arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmet
   assay_kernels::fill_struct(out, m);
   return ASSAY_OK;
 }
+
+namespace {
 
 int tiled_run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*,
               void* stream, char* error, size_t size) {
