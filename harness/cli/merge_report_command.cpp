@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int merge_command(const std::vector<std::string>& folders, const std::string& out,
+int merge_command(const std::vector<std::string>& folders, const std::string& out, bool partial,
                   const std::vector<std::string>& command) {
-  const Merged m = merge(folders, out, command);
+  const Merged m = merge(folders, out, command, partial);
   const Tally tally = tally_of(m.rows);
   fmt::print("{} rows of {} shards\n{}\nresults: {}\n", m.rows.size(), folders.size(), tally_line(tally),
              m.folder);
@@ -57,15 +57,19 @@ Command add_merge(CLI::App& app) {
   struct Arguments {
     std::vector<std::string> folders;
     std::string out;
+    bool partial = false;
   };
   const auto a = std::make_shared<Arguments>();
   CLI::App* merge = app.add_subcommand("merge", "put the results folders of all shards of a run together");
   merge->add_option("folders", a->folders, "results folders, one per shard")->required();
   merge->add_option("--out", a->out, "results folder to make")->required()->type_name("DIR");
+  merge->add_flag("--partial", a->partial,
+                  "shards that were ended early or are missing count as far as they came");
   merge->footer(
       "Fails when a shard is missing, unfinished, given twice or of another run.\nExamples:\n"
-      "  assay merge part1 part2 part3 part4 --out whole\n  assay merge part* --out whole");
-  return {merge, [a](const auto& words) { return merge_command(a->folders, a->out, words); }};
+      "  assay merge part1 part2 part3 part4 --out whole\n  assay merge part* --out whole\n  assay merge "
+      "part* --out whole --partial");
+  return {merge, [a](const auto& words) { return merge_command(a->folders, a->out, a->partial, words); }};
 }
 
 Command add_report(CLI::App& app) {

@@ -27,11 +27,12 @@ struct Part {
   std::string folder;
   json run;
   Shard shard;
+  bool complete = false;
   std::vector<Row> rows;
   std::vector<Samples> samples;  // of each row
 };
 
-Part read_part(const std::string& folder) {
+Part read_part(const std::string& folder, bool partial) {
   Part p;
   p.folder = folder;
   if (!std::filesystem::is_directory(folder)) throw InputError({folder}, "is not a results folder");
@@ -42,15 +43,21 @@ Part read_part(const std::string& folder) {
   if (identity.contains("shard"))
     decode(identity["shard"], shard, {{run_json}, "run.json", "identity.shard"});
   p.shard = parse_shard(shard);
-  if (!p.run.value("complete", false))
-    throw InputError({folder},
-                     fmt::format("shard {}/{} did not run to its end; continue it with --resume first",
-                                 p.shard.index, p.shard.count));
+  p.complete = p.run.value("complete", false);
+  if (!p.complete && !partial)
+    throw InputError(
+        {folder}, fmt::format("shard {}/{} did not run to its end; continue it with --resume first, or take "
+                              "what is there (--partial)",
+                              p.shard.index, p.shard.count));
   const RowsFile file = read_rows(folder + "/rows.csv");
-  if (!file.truncated_tail.empty())
+  if (!file.truncated_tail.empty() && p.complete)
     throw InputError({folder + "/rows.csv"},
                      "ends in a half-written line though run.json says the run is complete");
   p.rows = file.rows;
+  if (!p.complete) {  // how far it came, its rows say; of their samples the last may be cut off
+    p.samples = read_samples(folder + "/" + kSamplesName, p.rows.size()).of_row;
+    return p;
+  }
   const auto expected = p.run.value("rows", int64_t{-1});
   if (expected != static_cast<int64_t>(p.rows.size()))
     throw InputError(
@@ -75,7 +82,8 @@ void check_same_run(const std::vector<Part>& parts) {
   }
 }
 
-void check_shards(const std::vector<Part>& parts) {
+// True where all are there and came to their end.
+bool check_shards(const std::vector<Part>& parts, bool partial) {
   const int32_t count = parts[0].shard.count;
   std::map<int32_t, std::string> have;
   for (const Part& p : parts) {
@@ -90,7 +98,10 @@ void check_shards(const std::vector<Part>& parts) {
   std::string missing;
   for (int32_t i = 1; i <= count; ++i)
     if (!have.contains(i)) missing += fmt::format("{}{}/{}", missing.empty() ? "" : ", ", i, count);
-  if (!missing.empty()) throw InputError("missing shards: " + missing + "; name their folders too");
+  if (!missing.empty() && !partial)
+    throw InputError("missing shards: " + missing +
+                     "; name their folders too, or take what is there (--partial)");
+  return missing.empty() && std::all_of(parts.begin(), parts.end(), [](const Part& p) { return p.complete; });
 }
 
 void check_rows(const std::vector<Part>& parts) {
@@ -110,12 +121,12 @@ void check_rows(const std::vector<Part>& parts) {
 }  // namespace
 
 Merged merge(const std::vector<std::string>& folders, const std::string& out,
-             const std::vector<std::string>& command) {
+             const std::vector<std::string>& command, bool partial) {
   if (folders.empty()) throw InputError("no results folder given; name the folders of all shards");
   std::vector<Part> parts;
-  for (const std::string& folder : folders) parts.push_back(read_part(folder));
+  for (const std::string& folder : folders) parts.push_back(read_part(folder, partial));
   check_same_run(parts);
-  check_shards(parts);
+  const bool complete = check_shards(parts, partial);
   check_rows(parts);
   std::sort(parts.begin(), parts.end(),
             [](const Part& a, const Part& b) { return a.shard.index < b.shard.index; });
@@ -126,7 +137,9 @@ Merged merge(const std::vector<std::string>& folders, const std::string& out,
   json shards = json::array();
   for (const Part& p : parts) {
     for (size_t i = 0; i < p.rows.size(); ++i) merged.append(p.rows[i], p.samples[i]);
-    json facts = {{"folder", p.folder}};
+    json facts = {{"folder", p.folder},
+                  {"shard", fmt::format("{}/{}", p.shard.index, p.shard.count)},
+                  {"complete", p.complete}};
     for (const char* key : {"machine", "start", "end", "limits", "command", "clocks", "backends"})
       facts[key] = p.run.value(key, json(nullptr));
     shards.push_back(facts);
@@ -136,7 +149,7 @@ Merged merge(const std::vector<std::string>& folders, const std::string& out,
   run["command"] = command;
   run["shards"] = shards;
   run["end"] = now_utc();
-  run["complete"] = true;
+  run["complete"] = complete;
   run["rows"] = merged.rows().size();
   run["rows_fingerprint"] = rows_fingerprint(merged.rows());
   json tally = json::object();

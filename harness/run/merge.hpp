@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Puts the results folders of a run's shards together into one. Refuses whatever would make the sum
 // look complete when it is not: a shard missing, unfinished or given twice, rows in two shards, rows or
-// samples lost from a finished folder, shards of different runs.
+// samples lost from a finished folder, shards of different runs. What is asked for in part says that it is.
 #pragma once
 
 #include <string>
@@ -17,8 +17,9 @@ struct Merged {
 };
 
 // Writes rows.csv, run.json and the pages into `out` (made; InputError when it is not empty) or throws
-// InputError before anything is written.
+// InputError before anything is written. `partial`: shards that were ended early, and those that are missing,
+// count as far as they came; run.json says that the whole is not complete then, and which shards it has.
 Merged merge(const std::vector<std::string>& folders, const std::string& out,
-             const std::vector<std::string>& command);
+             const std::vector<std::string>& command, bool partial = false);
 
 }  // namespace assay

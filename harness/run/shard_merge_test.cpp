@@ -126,6 +126,32 @@ TEST_F(Merge, UnfinishedOrOfAnotherRun) {
   EXPECT_THAT(error_of({"part1", "nowhere", "part3"}), HasSubstr("is not a results folder"));
 }
 
+// What is there of shards that were ended early, for the asking, and never as if it were all.
+TEST_F(Merge, InPart) {
+  const auto partial = [&](const std::vector<std::string>& names) {
+    fs::remove_all(path("out"));
+    std::vector<std::string> folders;
+    for (const auto& n : names) folders.push_back(path(n));
+    merge(folders, path("out"), {"assay", "merge"}, true);
+    return read_run_json(path("out"));
+  };
+  shard("stopped", {2, 3}, false);
+  std::ofstream(path("stopped") + "/rows.csv", std::ios::app) << "half";
+  const nlohmann::json stopped = partial({"part1", "stopped", "part3"});
+  EXPECT_EQ(stopped["complete"], false);
+  EXPECT_EQ(stopped["shards"][1]["complete"], false);
+  EXPECT_EQ(read_rows(path("out/rows.csv")).rows.size(), 60u);
+  const nlohmann::json missing = partial({"part3", "part1"});
+  EXPECT_EQ(missing["complete"], false);
+  EXPECT_EQ(missing["shards"].size(), 2u);
+  EXPECT_EQ(missing["rows"], rows_of({1, 3}).size() + rows_of({3, 3}).size());
+  EXPECT_EQ(partial({"part1", "part2", "part3"})["complete"], true);
+  // Everything else is refused as ever.
+  shard("seeded", {2, 3}, false, "2");
+  EXPECT_THROW(partial({"part1", "seeded"}), InputError);
+  EXPECT_THROW(partial({"part1", "part1"}), InputError);
+}
+
 TEST_F(Merge, RowsLostOrExchanged) {
   std::ifstream in(path("part2") + "/rows.csv");
   std::vector<std::string> lines;
