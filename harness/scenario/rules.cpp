@@ -298,11 +298,14 @@ const std::vector<Rule>& rules() {
          },
          [](const Scenario& s) {
            const Op& op = op_of(s.op);
+           const OperandUse* cache = find_operand(op, Operand::kK);
+           const bool writes = cache != nullptr && cache->role != Role::kIn;
+           const char* twice = writes ? ", or slots would be written twice" : "";
            return fmt::format(
                "a shared prefix (p) means pages that several requests read; {}; leave out p or start the "
                "line "
                "with paged",
-               op.has_cache ? fmt::format("every request of {} has pages of its own", op.name)
+               op.has_cache ? fmt::format("every request of {} has pages of its own{}", op.name, twice)
                             : fmt::format("{} has no pages", op.name));
          }},
         {"shared_context",
@@ -320,8 +323,9 @@ const std::vector<Rule>& rules() {
              return fmt::format("every request of {} mask=cross has an encoder of its own; leave out p",
                                 op_of(s.op).name);
            return fmt::format(
-               "a shared prefix (p) of {} ends before the new tokens, which are written; make p at most s - "
-               "{}",
+               "a shared prefix (p) of {} ends before the new tokens, whose slots would be written twice; "
+               "make "
+               "p at most s - {}",
                op_of(s.op).name, s.drafted > 0 ? fmt::format("{} q", s.drafted + 1) : std::string("q"));
          }},
         {"prefix_in_common",

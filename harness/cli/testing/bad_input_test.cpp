@@ -93,6 +93,12 @@ TEST_F(BadInput, Steps) {
           {"command line:1:20", "window: unexpected \"+9\"", "a whole number"});
   refused("step h=4/2 encoder=9 table=csr batch=1q1s9", {"command line:1:", "take table=block or token"});
   refused("paged h=4/2 pool=full batch=1q1s9", {"command line:1:", "pool"});
+  // New tokens in pages that requests share: their slots would be written twice.
+  refused("step h=4/2 d=16 batch=5q3s200p198",
+          {"command line:1:17", "slots would be written twice", "make p at most s - q"});
+  write("slots.suite", "# fine\nstep batch=1q1s4\ncache_write h=4/2 d=16 batch=5q3s200p64\n");
+  expect_refused(run({"check", path("slots.suite")}),
+                 {"slots.suite:3:", "every request of cache_write has pages of its own", "written twice"});
   write("steps.suite", "# fine\nstep batch=1q1s4\nstep mask=cross alibi=linear batch=1q1s4\n");
   expect_refused(run({"check", path("steps.suite")}), {"steps.suite:3:", "to which rows have no distance"});
   const std::string step = "step h=4/2 d=64 batch=1q1s9";
