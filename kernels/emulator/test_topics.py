@@ -48,13 +48,20 @@ def run(tmp_path):
 
 def test_every_nth_of_each_op_and_never_none():
     lines = SUITES["a"][:10] + ["prefill n=1"]
-    assert topics.select(lines, 4, 1) == ["paged n=1", "paged n=5", "paged n=9", "prefill n=1"]
-    assert topics.select(lines, 1, 0) == lines
-    union = {line for turn in range(4) for line in topics.select(lines, 4, turn)}
+    assert topics.select("a", lines, 4, 1) == ["paged n=1", "paged n=5", "paged n=9", "prefill n=1"]
+    assert topics.select("a", lines, 1, 0) == lines
+    union = {line for turn in range(4) for line in topics.select("a", lines, 4, turn)}
     assert union == set(lines)
     ranks = [f"step ranks={n}" for n in range(2, 8)]
-    assert topics.select(["step"] * 3 + ranks, 4, 5) == ["step"] * 3 + ranks[1::4]
-    assert topics.select(["step n=1", "step n=2"] + ranks, 11, 1) == ["step n=2"] + ranks[-2:]
+    assert topics.select("a", ["step"] * 3 + ranks, 4, 5) == ["step"] * 3 + ranks[1::4]
+    assert topics.select("a", ["step n=1", "step n=2"] + ranks, 11, 1) == ["step n=2"] + ranks[-2:]
+
+
+def test_phases_are_taken_whole_and_their_edges_less_often():
+    lines = [f"step n={i}" for i in range(8)]
+    assert topics.select("steps_smoke", lines, 4, 1) == lines
+    assert topics.select("steps", lines, 2, 1) == ["step n=1", "step n=5"]
+    assert topics.select("steps", lines, 1, 0) == lines
 
 
 def test_counts_per_kernel_and_topic(run):
