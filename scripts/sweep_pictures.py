@@ -9,6 +9,8 @@ A FOLDER holds a run of a sweep, or of a part of it; OUT, a folder, gets a pictu
   drafts.png   tokens/s of draft decode and verification by branches (top-k) and drafts, at given chances that a draft is accepted
   chunks.png   time of extends by the token budget of their chunks, a line per pipeline
   cascade.png  a shared prefix attended once or by every request: which is faster, and what the rule of the seed loses where it errs
+  ranks.png    time of a step by the turns in which ranks share keys, a line per number of ranks
+  mixes.png    time of the steps of a server's trace, with and without drafts, a line per pipeline
 
 Drafts: S = drafts / top-k steps of top-k branches, then a verification of all. A level of the tree is accepted with p = 1 - (1 -
 RATE)^(top-k), independently; a step of the server yields 1 + p + ... + p^S tokens a request. Draft steps that no row measured lie
@@ -30,6 +32,7 @@ import pandas as pd  # noqa: E402
 
 RATES = "0.3,0.6,0.8"
 CASCADES = "step_ixformer_fa"  # the pipeline that attends a prefix once
+TRACE = re.compile(r"batch=trace\(([^,]+),step=(\d+)(?:,[^)]*?)?(?:,draft=(\d+))?\)")
 BATCH = re.compile(r"batch=(\d+)q(\d+)(?:s(\d+k?))?(?:p(\d+k?))?(?= |$)")
 
 
@@ -47,14 +50,27 @@ def facts(line: str) -> dict | None:
     return {"tree": given.get("mask") == "tree", "drafted": int(given["drafted"]) if "drafted" in given else None,
             "depth": given.get("positions") == "depth", "budget": tokens(given.get("budget", "32k")),
             "prefix": tokens(given.get("prefix", "0")), "requests": int(batch[1]), "rows": rows,
+            "ranks": int(given.get("ranks", "1")), "turns": tokens(given.get("interleave", "1")) if {"ranks", "interleave"} & given.keys() else None,
             "keys": tokens(batch[3]) if batch[3] else rows, "shared": tokens(batch[4]) if batch[4] else 0,
             "heads": tuple(int(x) for x in (given.get("h", "32/8") + "/" + given.get("h", "32/8")).split("/")[:2])}
 
 
-def timed(rows: pd.DataFrame, cache: str) -> pd.DataFrame:
-    """Whole steps that were timed eagerly, with the facts of their lines as columns."""
+def whole_steps(rows: pd.DataFrame, cache: str) -> pd.DataFrame:
+    """Rows of whole steps that were timed eagerly."""
     rows = rows[rows.time_us.notna() & (rows.op == "step") & (rows.launch != "graph") & (rows.cache == cache)]
-    rows = rows[~rows.kernel.str.contains(r":[a-z_]+$")]
+    return rows[~rows.kernel.str.contains(r":[a-z_0-9]+$")]
+
+
+def of_traces(rows: pd.DataFrame) -> pd.DataFrame:
+    """Steps of traces: which trace, which of its steps, how many drafts a request has."""
+    kept = [(row, found) for row in rows.itertuples() if (found := TRACE.search(row.scenario)) is not None]
+    return pd.DataFrame([{"trace": found[1], "step": int(found[2]), "drafts": int(found[3] or 0), "kernel": row.kernel, "us": row.time_us,
+                          "noisy": row.outcome == "noisy"} for row, found in kept])
+
+
+def timed(rows: pd.DataFrame, cache: str) -> pd.DataFrame:
+    """Whole steps of one group of requests, with the facts of their lines as columns."""
+    rows = whole_steps(rows, cache)
     kept = [(row, found) for row in rows.itertuples() if (found := facts(row.scenario)) is not None]
     return pd.DataFrame([{"kernel": row.kernel, "us": row.time_us, "noisy": row.outcome == "noisy", **found} for row, found in kept])
 
@@ -146,6 +162,38 @@ def draw_chunks(rows: pd.DataFrame) -> plt.Figure:
     return figure
 
 
+def draw_ranks(rows: pd.DataFrame) -> plt.Figure:
+    figure, axes = plt.subplots(figsize=(5, 3.4), layout="constrained")
+    lengths = rows.groupby(["requests", "keys", "ranks"])
+    for i, ((requests, keys, ranks), own) in enumerate(lengths):
+        best = own.groupby("turns").us.min()
+        axes.plot(best.index, best, marker=style.MARKERS[i % len(style.MARKERS)], label=f"{ranks} ranks, {requests} x {keys}")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sorted(rows.turns.unique()), [f"{int(x)}" for x in sorted(rows.turns.unique())])
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("keys that a rank holds before the next one's turn")
+    axes.set_ylabel("us")
+    axes.legend()
+    return figure
+
+
+def draw_mixes(rows: pd.DataFrame) -> plt.Figure:
+    groups = list(rows.groupby(["trace", "drafts"]))
+    figure, panels = plt.subplots(1, len(groups), figsize=(3.4 * len(groups) + 0.8, 3.4), sharey=True, squeeze=False, layout="constrained")
+    kernels = {kernel: i for i, kernel in enumerate(sorted(rows.kernel.unique()))}
+    for ((trace, drafts), own), axes in zip(groups, panels[0]):
+        for kernel, i in kernels.items():
+            of_kernel = own[own.kernel == kernel].sort_values("step")
+            axes.plot(of_kernel.step, of_kernel.us, marker=style.MARKERS[i % len(style.MARKERS)], label=kernel.split("(")[0])
+        axes.set_yscale("log")
+        axes.set_xlabel("step of the server")
+        axes.set_title(f"{trace}, {drafts} drafts", fontsize=8.5)
+    panels[0][0].set_ylabel("us")
+    panels[0][-1].legend(fontsize=7)
+    return figure
+
+
 def draw_cascade(table: pd.DataFrame) -> plt.Figure:
     grid = table.assign(gain=np.log2(table.each_us / table.once_us)).pivot(index="requests", columns="prefix", values="gain")
     figure, axes = plt.subplots(figsize=(1.1 * len(grid.columns) + 2.6, 0.6 * len(grid.index) + 1.6), layout="constrained")
@@ -181,12 +229,18 @@ def main(arguments: list[str]) -> int:
         print(f"--accept {args.accept}: expected chances from 0 to below 1, joined by commas", file=sys.stderr)
         return 2
     try:
-        rows = pd.concat([timed(reading.load(pathlib.Path(folder)).rows, args.cache) for folder in args.folder])
+        loaded = [reading.load(pathlib.Path(folder)).rows for folder in args.folder]
     except reading.InputError as error:
         print(error, file=sys.stderr)
         return 2
-    pictures = {}
+    rows = pd.concat([timed(own, args.cache) for own in loaded])
+    mixes = pd.concat([of_traces(whole_steps(own, args.cache)) for own in loaded])
+    pictures = {} if mixes.empty else {"mixes": draw_mixes(mixes)}
     if not rows.empty:
+        ranks = rows[rows.turns.notna()]
+        if len(ranks.groupby(["ranks", "turns"])) > 1:
+            pictures["ranks"] = draw_ranks(ranks)
+        rows = rows[rows.turns.isna() & (rows.ranks == 1)]
         if not (drafts := draft_table(rows, rates)).empty:
             pictures["drafts"] = draw_drafts(drafts)
         if not (chunks := rows[~rows.tree & (rows.rows > 1) & (rows.shared == 0)]).empty:
@@ -197,8 +251,9 @@ def main(arguments: list[str]) -> int:
         print(f"{', '.join(args.folder)}: holds no sweep timed with a {args.cache} cache; record one with assay bench sweeps --out DIR",
               file=sys.stderr)
         return 2
-    if rows.noisy.any():
-        print(f"{rows.noisy.sum()} of {len(rows)} times are noisy", file=sys.stderr)
+    noisy = [bool(x) for own in (rows, mixes) if not own.empty for x in own.noisy]
+    if any(noisy):
+        print(f"{sum(noisy)} of {len(noisy)} times are noisy", file=sys.stderr)
     folder = pathlib.Path(args.out)
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in pictures.items():

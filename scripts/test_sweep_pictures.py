@@ -35,6 +35,11 @@ ROWS = [draft(2, 0, 10), draft(2, 2, 30), draft(1, 0, 8), draft(1, 3, 8),
         row("step h=8/2 d=64 batch=16q1s300p256 seed=1", 50, "step_ixformer_fa_gpu"),
         row("step h=8/2 d=64 prefix=256 workers=1 batch=8q1s300p256 seed=1", 40, "step_ixformer_fa_gpu"),
         row("step h=8/2 d=64 batch=8q1s300p256 seed=1", 50, "step_ixformer_fa_gpu").replace(",passed,", ",noisy,"),
+        row("step h=8/2 d=64 ranks=2 interleave=16 batch=8q1s4k seed=1", 50, "step_ixformer_dcp_gpu"),
+        row("step h=8/2 d=64 ranks=2 interleave=16 batch=8q1s4k seed=1", 40, "step_ixformer_dcp_gpu:rank1"),
+        row("step h=8/2 d=64 ranks=4 interleave=1k batch=8q1s4k seed=1", 30, "step_ixformer_dcp_gpu"),
+        row('"step h=8/2 batch=trace(small.csv,step=10,tokens=64,seqs=8) seed=1"', 50),
+        row('"step h=8/2 threshold=4 batch=trace(small.csv,step=20,tokens=64,seqs=8,draft=3) seed=1"', 70),
         row("paged h=8/2 d=64 batch=8q1s300 seed=1", 50).replace(",step,hot", ",paged,hot")]
 
 
@@ -54,6 +59,14 @@ def test_a_line_says_its_sweep():
     assert (found["requests"], found["rows"], found["keys"], found["heads"]) == (4, 2, 1024, (16, 4))
     assert sweep.facts("step batch=4q256s17k")["budget"] == 32768  # what lines leave out
     assert sweep.facts("step batch=2q1s40_1q9s30") is None and sweep.facts("paged batch=2q1s40") is None
+
+
+def test_steps_of_traces_and_turns_of_ranks(folder):
+    mixes = sweep.of_traces(sweep.whole_steps(sweep.reading.load(folder).rows, "hot")).set_index("step")
+    assert list(mixes.drafts) == [0, 3] and mixes.us[20] == 70 and set(mixes.trace) == {"small.csv"}
+    ranks = rows_of(folder)
+    ranks = ranks[ranks.turns.notna()].set_index("ranks")
+    assert ranks.turns[4] == 1024 and ranks.us[2] == 50  # the group's, not a rank's
 
 
 def test_tokens_of_a_tree_against_the_time_of_all_its_steps(folder):
@@ -77,8 +90,8 @@ def test_the_rule_of_cascades_is_held_against_both_times(folder):
 
 def test_the_command_draws_what_there_is(folder, tmp_path, capsys):
     assert sweep.main([str(folder), str(tmp_path / "out"), "--accept", "0.5,0.9"]) == 0
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["cascade.png", "chunks.png", "drafts.png"]
-    assert "1 of 13 times are noisy" in capsys.readouterr().err
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["cascade.png", "chunks.png", "drafts.png", "mixes.png", "ranks.png"]
+    assert "1 of 15 times are noisy" in capsys.readouterr().err
     assert sweep.main([str(folder), str(tmp_path / "none"), "--cache", "cold"]) == 2
     assert "holds no sweep timed with a cold cache" in capsys.readouterr().err
     assert sweep.main([str(folder), str(tmp_path / "none"), "--accept", "1.5"]) == 2
