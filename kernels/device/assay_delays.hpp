@@ -4,7 +4,9 @@
 // warps do between two barriers no disturbance from outside can pull far apart; this can. In front of
 // everything else of a file of kernels:
 //     nvcc -include assay_delays.hpp ...
-// Then __syncthreads() holds up; where a kernel waits by other means, it may call assay_delays::hold_up().
+// Then __syncthreads() holds up, and so does the beginning of a kernel that declares its shared memory with
+// GPU_SHARED (kernels/dialect/gpu.h): what a thread writes there first, another may read too early. Where a
+// kernel waits by other means or begins otherwise, it may say ASSAY_DELAYS_HOLD_UP().
 // Only for looking for races: the delays cost registers, and times of such a build mean nothing.
 #ifndef ASSAY_DELAYS_HPP_
 #define ASSAY_DELAYS_HPP_
@@ -72,5 +74,14 @@ __device__ inline void block_barrier() {
 }  // namespace assay_delays
 
 #  define __syncthreads() assay_delays::block_barrier<__COUNTER__>()
+#  define ASSAY_DELAYS_HOLD_UP() assay_delays::hold_up(__COUNTER__)
+
+#  if __has_include("kernels/dialect/gpu.h")
+#    include "kernels/dialect/gpu.h"
+#    undef GPU_SHARED
+#    define GPU_SHARED(type, name, ...)               \
+      __shared__ __align__(16) type name __VA_ARGS__; \
+      ASSAY_DELAYS_HOLD_UP()
+#  endif
 #endif
 #endif  // ASSAY_DELAYS_HPP_

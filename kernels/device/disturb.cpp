@@ -90,7 +90,10 @@ int begin(int32_t kind, uint64_t seed, double microseconds, char* error, size_t 
       status = launch_occupy(multiprocessors, memory.half, seed, 100, true, duration, stream);
       break;
     case ASSAY_DISTURB_DELAY:
-      return set_delays(static_cast<uint32_t>(draw(state, UINT32_MAX)) + 1, error, size);
+      if (const int bad = set_delays(static_cast<uint32_t>(draw(state, UINT32_MAX)) + 1, error, size))
+        return bad;
+      status = launch_stay(multiprocessors, duration, stream);
+      break;
     default:
       return fail(ASSAY_UNSUPPORTED, error, size, "disturb: no such kind");
   }

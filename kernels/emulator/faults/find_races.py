@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """How surely `assay check --races` finds the races planted in GPU kernels, and whether it accuses a kernel without one.
 
-Usage: find_races.py ASSAY LIBRARY [--suite FILE] [--repetitions N] [--runs R] [--right-every K] [--jobs J] [--in-step NAME...] [--timeout S] [--seconds S]
+Usage: find_races.py ASSAY LIBRARY [--suite FILE] [--repetitions N] [--runs R] [--right-every K] [--jobs J] [--devices D,...] [--in-step NAME...] [--timeout S] [--seconds S]
                      [--so-far FILE]
 
 LIBRARY lists kernels that end in _gpu or _sm90, which are right, and kernels with a race (build/testing/libassay_gpu_races.so on a device,
 build/emulator/libassay_gpu_races32.so here). A run is one `assay check --until-wrong` with a seed of its own: it visits the lines of the suite in order, with N repetitions each and with
-the races that no line before has shown. What the ordinary judgement shows needs no repetition; those of lines before count. Right kernels are in
-every K-th run. J runs go on at a time, none longer than --seconds. --in-step: what cannot show, as the threads that do not wait for each other are of one warp, which the
+the races that no line before has shown. What the ordinary judgement shows needs no repetition; those of lines before count. A right kernel is in
+every K-th run, each with the next ones. J runs go on at a time, shared out to the devices named (CUDA_VISIBLE_DEVICES), none longer than --seconds. --in-step: what cannot show, as the threads that do not wait for each other are of one warp, which the
 device takes through that place in step; printed, not counted. Exit 0: every race shown in 95 % of the runs or more, and no right kernel accused. Exit 1 otherwise.
 """
 import argparse
@@ -75,8 +75,8 @@ class Stop:
 
 def one_run(options, number: int, ops: dict[str, str], races: list[str], stop: Stop) -> Run:
     """Visits the lines until nothing is left to show."""
-    run, right = Run(number), number % options.right_every == 1 % options.right_every
-    kernels = races + [n for n in ops if right and is_right(n)]
+    run = Run(number)
+    kernels = races + [n for i, n in enumerate(filter(is_right, ops)) if (number + i) % options.right_every == 0]
     visited = [line for line in lines_of(options.suite) if any(ops[n] == line.split()[0] for n in kernels)]
     if stop.left() == 0:
         return run
@@ -84,7 +84,8 @@ def one_run(options, number: int, ops: dict[str, str], races: list[str], stop: S
             "--timeout", str(options.timeout)]
     try:
         # 6: what one call did beside others it did not do alone. A race may; the row says what it did alone.
-        rows = rows_of(options.assay, options.library, what, kernels, seconds=stop.left(), fine=(0, 1, 6))
+        device = {"CUDA_VISIBLE_DEVICES": options.devices[number % len(options.devices)]} if options.devices else {}
+        rows = rows_of(options.assay, options.library, what, kernels, seconds=stop.left(), fine=(0, 1, 6), **device)
     except subprocess.TimeoutExpired:
         return run
     except SystemExit as why:
@@ -136,6 +137,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--right-every", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--devices", type=lambda text: text.split(","), default=[])
     parser.add_argument("--races", nargs="*", default=[], help="these alone")
     parser.add_argument("--in-step", nargs="*", default=[])
     parser.add_argument("--rows-budget", type=float, default=1e5)
