@@ -56,7 +56,7 @@ struct Judge::Impl {
   void upload_values();  // whatever the host holds now of what the kernel reads
   void turn_back();      // of the host's inputs, before another kernel gets them
   // A few rows with other signs, in place of the last ones: what is no longer what the device holds.
-  std::vector<TurnedRows> draw_rows(std::mt19937_64&);
+  std::vector<TurnedRows> draw_rows(std::mt19937_64&, bool keys = false);
   explicit Impl(const Problem& problem, double row_key_budget)
       : inputs(build_inputs(problem)), expected(make_expectation(inputs, row_key_budget)) {}
 
@@ -80,11 +80,12 @@ void Judge::Impl::upload_values() {
     session->device_case().upload(cache, 0, inputs.buffers[cache].bytes());
 }
 
-std::vector<TurnedRows> Judge::Impl::draw_rows(std::mt19937_64& random) {
+std::vector<TurnedRows> Judge::Impl::draw_rows(std::mt19937_64& random, bool keys) {
   // What the device holds of the last draw goes with the new one.
   std::vector<TurnedRows> changed = std::move(drawn);
   turn_rows(inputs, changed);
-  drawn = turn_random_rows(inputs, random, kDrawnBytes);
+  if (keys) drawn = turn_random_keys(inputs, random);
+  if (drawn.empty()) drawn = turn_random_rows(inputs, random, kDrawnBytes);
   changed.insert(changed.end(), drawn.begin(), drawn.end());
   return changed;
 }
@@ -387,17 +388,16 @@ std::string Judge::turned() const {
   ASSAY_CHECK(i.unturned.has_value(), "no values were turned");
   return not_as_turned(i.inputs, *i.unturned, i.session->outputs(), i.opposite);
 }
-void Judge::draw(std::mt19937_64& random, bool everything) {
+void Judge::draw(std::mt19937_64& random, Draw what) {
   Impl& i = *impl_;
   ASSAY_CHECK(i.session != nullptr && i.judged.has_value(),
               "only a kernel that was judged gets other values");
-  if (everything) {
+  if (what == Draw::kEverything) {
     turn_rows(i.inputs, i.drawn);
     i.drawn = turn_random_rows(i.inputs, random, 0);
-    i.upload_values();
-    return;
+    return i.upload_values();
   }
-  for (const TurnedRows& rows : i.draw_rows(random))
+  for (const TurnedRows& rows : i.draw_rows(random, what == Draw::kFewKeys))
     i.session->device_case().upload(rows.operand, rows.first, rows.last);
 }
 Changes Judge::draw_later(std::mt19937_64& random) {

@@ -125,10 +125,12 @@ class Judge {
   // results are not the ones those values give, "" when they are.
   bool turn();
   std::string turned() const;
-  // A fresh draw of signs, in place of the last draw: of all operands but Q, or of a few rows of Q that cost
-  // next to nothing to bring to the device. settle() undoes it. After a call judge_drawn() says why its
-  // results are wrong, by a reference of its own within `row_key_budget`.
-  void draw(std::mt19937_64&, bool everything);
+  // A fresh draw of signs, in place of the last draw: of all operands but Q, of a few rows of Q that cost
+  // next to nothing to bring to the device, or of a few keys and values (of rows of Q where there are none).
+  // settle() undoes it. After a call judge_drawn() says why its results are wrong, by a reference of its own
+  // within `row_key_budget`.
+  enum class Draw { kEverything, kFewRows, kFewKeys };
+  void draw(std::mt19937_64&, Draw);
   // The same of a few rows, on the host alone: what the device has to get before the next call.
   Changes draw_later(std::mt19937_64&);
   void settle();

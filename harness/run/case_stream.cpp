@@ -26,7 +26,7 @@ CaseStream::CaseStream(const RunOptions& options, Scope scope) : options_(option
   if (options.suites.empty())
     throw InputError(
         "no suite and no scenario line given; try a suite name such as smoke, a *.suite file, or a line "
-        "such as 'paged batch=4q1s1k'");
+        "such as 'paged batch=4q1s1k'; `assay describe fields` says what a line may hold");
   if (!options.filter.empty()) filter_.emplace(options.filter, "--filter");
   if (!options.set.empty()) aim_ = ReAim(options.set);
 }

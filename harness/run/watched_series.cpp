@@ -26,7 +26,7 @@ constexpr const char* kOthers = "given other values in the same buffers while it
 
 WatchedSeries::WatchedSeries(Judge& judge, TimedCall& call, double seconds, double rows_budget)
     : judge_(judge), call_(call), seconds_(seconds), rows_budget_(std::min(rows_budget, kMostProducts)) {
-  looks({Look::kTurned, Look::kDrawn, Look::kCleared});
+  looks({Look::kTurned, Look::kDrawn, Look::kCleared, Look::kKeys});
   next_ = 1 + static_cast<int64_t>(random_() % 8);
 }
 
@@ -56,8 +56,11 @@ void WatchedSeries::look(Look kind) {
       object("values", kOthers, judge_.turned());
     }
   } else {
-    // The first and last drawn values are new everywhere, those in between as small as before a timed call.
-    judge_.draw(random_, samples_ == 0);
+    // The first and last drawn values are new everywhere, those in between as small as before a timed call. A
+    // few keys are new at other times: what is kept of the others has been looked at by nobody since.
+    judge_.draw(random_, kind == Look::kKeys ? Judge::Draw::kFewKeys
+                         : samples_ == 0     ? Judge::Draw::kEverything
+                                             : Judge::Draw::kFewRows);
     if (kind == Look::kCleared) judge_.clear_outputs();
     call_.sample();
     as_built_ = false;
@@ -99,7 +102,7 @@ void WatchedSeries::take() {
   as_built_ = false;
   if (ahead_.before.empty()) {
     const int64_t count = row_length();
-    judge_.draw(random_, false);  // takes back what a look drew, which may be everything
+    judge_.draw(random_, Judge::Draw::kFewRows);  // takes back what a look drew, which may be everything
     if (count == 1) {
       ++samples_;
       return taken_.push_back(call_.sample());
@@ -130,7 +133,7 @@ Objection WatchedSeries::end() {
   if (!wrong_ && samples_ > 0) object("values", kOthers, judge_.judge_drawn(rows_budget_));
   samples_ = 0;
   taken_.clear();
-  looks({Look::kDrawn, Look::kTurned});
+  looks({Look::kDrawn, Look::kTurned, Look::kKeys, Look::kKeys});
   judge_.settle();
   if (!wrong_ && !as_built_) call_.sample();
   if (!wrong_ && read_twice_ >= kLeastReads && least_longer_s_ > kLongerS)

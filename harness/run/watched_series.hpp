@@ -2,9 +2,9 @@
 // A timed series that is watched. Every timed call meets values that no call met before (a few rows of Q
 // and of the keys that come with them with other signs, opposite.hpp), so who remembers results has to
 // compute them. At moments nobody can foresee, and at both ends, results are looked at: of all signs turned,
-// or of fresh draws, with or without poison in the outputs, read twice with a pause in between and judged by
-// a reference of their own. The calls in between look like all others to the kernel, and the last of them is
-// judged too.
+// of a few keys and values turned that no sample of them meets, or of fresh draws, with or without poison in
+// the outputs, read twice with a pause in between and judged by a reference of their own. The calls in
+// between look like all others to the kernel, and the last of them is judged too.
 #pragma once
 
 #include <deque>
@@ -31,7 +31,7 @@ class WatchedSeries {
   Objection end();
 
  private:
-  enum class Look { kTurned, kDrawn, kCleared, kCount };
+  enum class Look { kTurned, kDrawn, kCleared, kKeys, kCount };
   void look(Look);
   void object(const char* check, const char* what, const std::string& why);  // unless there is no `why`
   void looks(std::vector<Look>);  // in random order, until the time is over

@@ -176,6 +176,46 @@ std::vector<TurnedRows> turn_random_rows(Inputs& inputs, std::mt19937_64& random
   return all;
 }
 
+std::vector<TurnedRows> turn_random_keys(Inputs& inputs, std::mt19937_64& random) {
+  constexpr int64_t kKeysOfOne = 4096, kMostRows = 1024;
+  const Problem& p = inputs.problem;
+  const bool paged = op_of(p).has_cache;
+  const std::vector<int32_t> first = p.cu_kv();
+  std::vector<TurnedRows> all;
+  std::vector<int> requests;
+  for (int r = 0; r < static_cast<int>(p.requests.size()); ++r)
+    if (p.requests[r].q_len > 0 && p.requests[r].kv_len > 0) requests.push_back(r);
+  std::shuffle(requests.begin(), requests.end(), random);
+  for (const Operand operand : value_operands(inputs)) {
+    const assay_tensor& t = tensor_of(inputs.tensors, operand);
+    if ((operand != Operand::kK && operand != Operand::kV) || inputs.buffers[operand].sparse()) continue;
+    const int bytes = format_bytes(t.format), last = t.rank - 1;
+    const int64_t of_first = rows_of(t) / t.shape[0];  // of a block, or of a key
+    int64_t left = kMostRows;
+    for (const int r : requests) {
+      const int64_t keys = p.requests[r].kv_len;
+      const PageRange kept = paged ? resident_pages(p, r) : PageRange{};
+      if (paged && kept.first >= kept.last) continue;
+      for (int64_t n = p.heads_kv * (1 + keys / kKeysOfOne); n > 0 && left > 0; --n, --left) {
+        const uint64_t drawn = random();
+        const int64_t at = paged ? p.pages[r][static_cast<size_t>(kept.first) +
+                                              drawn % static_cast<uint64_t>(kept.last - kept.first)]
+                                 : first[r] + static_cast<int64_t>(drawn % static_cast<uint64_t>(keys));
+        TurnedRows turned{operand};
+        turned.from = at * of_first + static_cast<int64_t>(random() % static_cast<uint64_t>(of_first));
+        turned.to = turned.from + 1;
+        turned.seed = random();
+        const int64_t start = static_cast<const std::byte*>(t.data) - inputs.buffers[operand].payload();
+        turned.first = start + row_offset(t, turned.from) * bytes;
+        turned.last = turned.first + ((t.shape[last] - 1) * t.stride[last] + 1) * bytes;
+        all.push_back(turned);
+      }
+    }
+  }
+  turn_rows(inputs, all);
+  return all;
+}
+
 void turn_rows(Inputs& inputs, const std::vector<TurnedRows>& all) {
   for (const TurnedRows& turned : all) {
     const assay_tensor& t = tensor_of(inputs.tensors, turned.operand);

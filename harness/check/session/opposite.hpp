@@ -38,6 +38,10 @@ struct TurnedRows {
 // first where none does) a stretch of rows, at least one, within its part of so many bytes. On the host only;
 // turn_rows() undoes it.
 std::vector<TurnedRows> turn_random_rows(Inputs&, std::mt19937_64&, int64_t most_bytes);
+// Of K and of V that the op attends over a few rows here and there: for each request one for each KV head and
+// 4,096 of its keys, at most 1,024 in all. Enough to show in what sees them, too few to be met by who looks
+// at a sample of K and V. Nothing where there is neither.
+std::vector<TurnedRows> turn_random_keys(Inputs&, std::mt19937_64&);
 void turn_rows(Inputs&, const std::vector<TurnedRows>&);
 
 }  // namespace assay

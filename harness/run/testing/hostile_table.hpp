@@ -176,6 +176,7 @@ inline constexpr Cheat kCheats[] = {
     {"cheat_knows_turns", "wrong"},
     {"cheat_keeps_k", "wrong"},
     {"cheat_keeps_v", "wrong"},
+    {"cheat_keeps_behind_sample", "wrong"},
     {"cheat_corrupts_late", "wrong"},
     {"cheat_random_calls", "wrong"},
     {"cheat_when_in_a_hurry", "wrong"},
