@@ -20,8 +20,10 @@ namespace assay {
 namespace {
 
 using nlohmann::json;
-// They share inputs and references; fewer jobs balance worse. The peers' inputs are dearer to build.
-constexpr int kFaultsPerJob = 14, kFaultsPerPeerJob = 40;
+// They share inputs and references; fewer jobs balance worse. The peers' inputs are dearer to build than a
+// fault to run: their lines are shared out, in slices, rather than the faults.
+constexpr int kFaultsPerJob = 14, kFaultsPerPeerJob = 130, kPeerSlices = 12;
+constexpr int kJobsEach = 2;  // of faults on our inputs, for a process
 constexpr int kPairsPerJob = 240;
 constexpr int kVariantsPerLine = 8;  // of a visit; they share the inputs
 constexpr int kPeersEvery = 8;       // every n-th visit is also shown to the peers
@@ -113,14 +115,19 @@ class Campaign {
 
   // ---- faults on the peers' inputs
 
-  Job peer_job(int trial, const std::vector<int>& faults) {
+  Job peer_job(int trial, LineSlice slice, const std::vector<int>& faults) {
     auto duty = std::make_shared<Duty>(Duty{faults, trial, -1, ""});
     const auto store = [this, duty](int fault, const PeerMarks& marks) {
-      score_.faults[fault].theirs[duty->trial] = {true, marks};
+      PeerTrial& seen = score_.faults[fault].theirs[duty->trial];  // by other slices too
+      seen.done = true;
+      for (int p = 0; p < kPeerCount; ++p) seen.peers[p] = std::max(seen.peers[p], marks[p]);
     };
     Job job;
-    job.work = [this, duty](const SayLine& say) {
-      judge_by_peers(catalogue_, plan_.by_peer(), duty->trial, duty->tasks, as_lines(say));
+    job.work = [this, duty, slice](const SayLine& say) {
+      std::vector<PeerMarks> known;  // by slices that were done when this one began
+      for (const int f : duty->tasks) known.push_back(score_.faults[f].theirs[duty->trial].peers);
+      judge_by_peers(catalogue_, plan_.by_peer(), duty->trial, slice, duty->tasks, std::move(known),
+                     as_lines(say));
     };
     job.heard = [this, duty, store](const json& line) {
       const TrialMessage m = heard(line, *duty);
@@ -130,7 +137,7 @@ class Campaign {
       duty->settled(done->fault);
       ++progress_.done;
     };
-    job.ended = [this, duty, store, trial](const JobEnd& end) {
+    job.ended = [this, duty, store, trial, slice](const JobEnd& end) {
       return after(
           duty, end,
           [&](int fault, const std::string&) {  // a crash is seen by whoever runs the line
@@ -140,15 +147,19 @@ class Campaign {
                 if (l.text == duty->line) marks[p] = PeerMark::kKilled;
             store(fault, marks);
           },
-          [&](const std::vector<int>& rest) { return peer_job(trial, rest); });
+          [&](const std::vector<int>& rest) { return peer_job(trial, slice, rest); });
     };
     return job;
   }
 
   bool peers_phase() {
-    const std::vector<Job> jobs =
-        fault_jobs(kFaultsPerPeerJob, [this](int t, const std::vector<int>& f) { return peer_job(t, f); });
-    return work("peers' inputs", jobs, fault_tasks());
+    std::vector<Job> jobs;
+    for (int part = 0; part < kPeerSlices; ++part)
+      for (Job& job : fault_jobs(kFaultsPerPeerJob, [&](int t, const std::vector<int>&f) {
+             return peer_job(t, LineSlice{part, kPeerSlices}, f);
+           }))
+        jobs.push_back(std::move(job));
+    return work("peers' inputs", std::move(jobs), fault_tasks() * kPeerSlices);
   }
 
   // ---- faults on our inputs
@@ -191,8 +202,10 @@ class Campaign {
   }
 
   bool faults_phase() {
-    const std::vector<Job> jobs =
-        fault_jobs(kFaultsPerJob, [this](int t, const std::vector<int>& f) { return our_job(t, f); });
+    // What few jobs share they compute once.
+    const auto each = static_cast<int>(fault_tasks() / (kJobsEach * int64_t{options_.jobs}));
+    const std::vector<Job> jobs = fault_jobs(
+        std::max(kFaultsPerJob, each), [this](int t, const std::vector<int>& f) { return our_job(t, f); });
     return work("our inputs", jobs, fault_tasks());
   }
 

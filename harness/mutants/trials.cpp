@@ -148,15 +148,17 @@ void judge_faults(const Catalogue& c, const LineSet& set, const TrialLimits& lim
   for (const Walker& w : walkers) say(FaultDone{w.fault, w.trial});  // no line is left
 }
 
-void judge_by_peers(const Catalogue& c, const std::vector<const LineSet*>& suites, int trial,
-                    const std::vector<int>& faults, const SayTrial& say) {
-  std::vector<PeerMarks> marks(faults.size());
+void judge_by_peers(const Catalogue& c, const std::vector<const LineSet*>& suites, int trial, LineSlice slice,
+                    const std::vector<int>& faults, std::vector<PeerMarks> marks, const SayTrial& say) {
   // FlashAttention-2 and -3 share a suite, so lines are walked per suite, not per peer.
   for (size_t first = 0; first < suites.size(); ++first) {
     if (std::find(suites.begin(), suites.begin() + static_cast<std::ptrdiff_t>(first), suites[first]) !=
         suites.begin() + static_cast<std::ptrdiff_t>(first))
       continue;
-    for (const Line& l : suites[first]->lines) {
+    const std::vector<Line>& lines = suites[first]->lines;
+    for (size_t at = static_cast<size_t>(slice.part); at < lines.size();
+         at += static_cast<size_t>(slice.of)) {
+      const Line& l = lines[at];
       const Scenario scenario = at_trial(l, trial);
       const Problem problem = make_problem(scenario);
       const ProblemView view(problem);

@@ -21,10 +21,15 @@ struct TrialLimits {
 void judge_faults(const Catalogue&, const LineSet&, const TrialLimits&, int trial,
                   const std::vector<int>& faults, const SayTrial&);
 
-// The peers' rules on the peers' inputs; suites[p] is what peer p runs, cheap lines first: what is plainly
-// wrong dies there.
-void judge_by_peers(const Catalogue&, const std::vector<const LineSet*>& suites, int trial,
-                    const std::vector<int>& faults, const SayTrial&);
+// Every n-th line, from one on.
+struct LineSlice {
+  int part = 0, of = 1;
+};
+// The peers' rules on a slice of the peers' inputs; suites[p] is what peer p runs, cheap lines first: what is
+// plainly wrong dies there. `marks`: what is known of each fault already; who has killed it does not look
+// again.
+void judge_by_peers(const Catalogue&, const std::vector<const LineSet*>& suites, int trial, LineSlice,
+                    const std::vector<int>& faults, std::vector<PeerMarks> marks, const SayTrial&);
 
 struct LegalPair {
   int pair = 0;  // identifies it in messages
