@@ -5,6 +5,7 @@
 #include <dirent.h>
 
 #include <cmath>
+#include <future>
 #include <set>
 
 #include "harness/cli/testing/program.hpp"
@@ -119,17 +120,26 @@ TEST_F(Hostile, ALibraryThatDoesNotLoadCostsItsRow) {
       {"open_hangs", "no sign of life"},     {"open_null", "does not serve"},
       {"count_throws", "from device_count"}, {"odd_names", "the name of kernel 0"},
   };
+  // Those that hang cost their time limit and nothing else: they wait beside the others.
+  const auto run_one = [&](const std::string& deed) {
+    return run_shell(shell({"check", kSmall, "--backend", library(deed), "--backend", kFake, "--kernel",
+                            "paged_ok_fake", "--out", path("out-" + deed), "--timeout", "1.5"}),
+                     deed);
+  };
+  std::map<std::string, std::future<Output>> waiting;
   for (const auto& e : expected) {
-    fs::remove_all(path("out"));
-    const Output out = run({"check", kSmall, "--backend", library(e.deed), "--backend", kFake, "--kernel",
-                            "paged_ok_fake", "--out", path("out"), "--timeout", "1.5"});
+    const bool hangs = std::string(e.reason) == "no sign of life";
+    waiting[e.deed] =
+        std::async(hangs ? std::launch::async : std::launch::deferred, run_one, std::string(e.deed));
+  }
+  for (const auto& e : expected) {
+    const Output out = waiting[e.deed].get();
     EXPECT_EQ(out.code, 1) << e.deed << out.err;
-    std::map<std::string, Row> rows = by(path("out"), &Row::kernel);
+    std::map<std::string, Row> rows = by(path(std::string("out-") + e.deed), &Row::kernel);
     ASSERT_EQ(rows.size(), 2u) << e.deed;
     EXPECT_EQ(rows["none"].outcome, "crashed") << e.deed;
     EXPECT_THAT(rows["none"].reason, HasSubstr(e.reason)) << e.deed;
     EXPECT_EQ(rows["paged_ok_fake"].outcome, "passed") << e.deed;
-    fs::remove(path(std::string("libassay_hostile-") + e.deed + ".so"));
   }
 }
 

@@ -54,12 +54,13 @@ class Program : public ::testing::Test {
     return command;
   }
   Output run(const std::vector<std::string>& words) const { return run_shell(shell(words)); }
-  Output run_shell(const std::string& command) const {
-    const std::string whole = "(" + command + ") >" + shell_quote(path("stdout")) + " 2>" +
-                              shell_quote(path("stderr")) + " </dev/null";
+  // `beside`: names the files of what is printed, where several run at a time.
+  Output run_shell(const std::string& command, const std::string& beside = "") const {
+    const std::string out = path(beside + "stdout"), err = path(beside + "stderr");
+    const std::string whole =
+        "(" + command + ") >" + shell_quote(out) + " 2>" + shell_quote(err) + " </dev/null";
     const int status = std::system(whole.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_text(path("stdout")),
-            read_text(path("stderr"))};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_text(out), read_text(err)};
   }
   // `words` with the misbehaving backend.
   Output fake(std::vector<std::string> words) const {
