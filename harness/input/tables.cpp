@@ -96,6 +96,15 @@ std::vector<float> alibi_slopes(int32_t heads) {
   return slopes;
 }
 
+std::vector<float> drawn_slopes(const Problem& p) {
+  constexpr uint64_t kSlopes = uint64_t{1} << 61;  // apart from the draws of scales
+  const CounterRng rng(p.seed, kStreamScales);
+  std::vector<float> slopes = alibi_slopes(p.heads_q);
+  for (size_t h = 0; h < slopes.size(); ++h)
+    slopes[h] = static_cast<float>(slopes[h] * (1.05 + 0.3 * rng.uniform(kSlopes + h)));
+  return slopes;
+}
+
 // A sink draws weight when it stands near the log-sum-exp of the row, which for unit normal logits is
 // ln(keys) + 1/2: its share then is visible whatever the length.
 std::vector<float> sink_logits(const Problem& p) {
@@ -145,7 +154,7 @@ void write_table(Inputs& inputs, Operand operand, const std::vector<float>& sink
       return write_vector(t, last);
     }
     case Operand::kAlibiSlopes:
-      return write_vector(t, alibi_slopes(p.heads_q));
+      return write_vector(t, drawn_slopes(p));
     case Operand::kSinks:
       return write_vector(t, sinks);
     case Operand::kTreeMask:

@@ -10,6 +10,8 @@ namespace assay {
 // Slopes of `heads` heads as the ALiBi paper (Press et al., 2022) defines them: a geometric sequence for a
 // power of two, else that of the next lower power completed by every other slope of the next higher one.
 std::vector<float> alibi_slopes(int32_t heads);
+// What a problem's heads have: those, each larger by a twentieth to a third, as the seed draws it.
+std::vector<float> drawn_slopes(const Problem&);
 
 // Seeded logits near the log-sum-exp of the widest row, or empty where the problem has no sinks.
 std::vector<float> sink_logits(const Problem&);

@@ -26,6 +26,9 @@ constexpr double kAscentNoiseQ = 0.05, kAscentNoiseK = 0.02;
 // Negative logits: Q is -kDepth against the direction of K. The noise of K moves a logit by kDepth *
 // kDepthNoise / sqrt(dims), about two units, and 8 bits still hold it beside the 1 of the direction.
 constexpr double kDepth = 180, kDepthNoise = 0.1;
+// Steep logits: the middle third of a request's keys kSteep above zero, the others as far below, so that from
+// a first tile to a later one, forwards or backwards, an exponential goes beyond the range of fp32.
+constexpr double kSteep = 60, kSteepNoise = 0.1;
 constexpr double kCancelAmplitude = 32;     // 32 * 4.9 stays below 240, the largest e4m3fnuz
 constexpr double kLatentDamping = 0x1p-12;  // of Q against the cancelling front of a latent row
 constexpr double kDirectionless = 0.05;     // of Q against that front where the logit lies behind it
@@ -61,6 +64,7 @@ ValueSource::ValueSource(const Problem& p)
       widest);
   if (answers_are_known(op_of(p)) && answer_is_known(p.recipe))
     exact_ = std::make_unique<ExactRecipe>(p, roots_);
+  if (p.recipe == InputRecipe::kCodes) codes_.emplace(p);
   if (p.recipe == InputRecipe::kPatterned) patterns_.emplace(p.seed, double{p.softmax_scale} * p.head_dim_qk);
 }
 
@@ -126,6 +130,18 @@ void ValueSource::k(int request, int32_t position, int32_t head, double* out) co
   const int owner = token_owner(p_, request, position);
   const int32_t dims = p_.head_dim_qk;
   if (exact_) return exact_->k(owner, position, head, out);
+  if (p_.recipe == InputRecipe::kSteep) {
+    CounterRng(p_.seed, kStreamK).normals(kv_index(owner, position, head, dims), dims, out);
+    const int64_t keys = p_.requests[owner].kv_len;
+    const double level = position >= keys / 3 && position < keys - keys / 3 ? 1 : -1;
+    for (int32_t d = direction_begin(); d < dims; ++d)
+      out[d] = kSteepNoise * out[d] + level * sign(roots_[owner], head, d);
+    return spread_units(Side::kK, owner, position, head, out);
+  }
+  if (codes_) {
+    codes_->k(roots_[owner], head, kv_index(owner, position, head, dims), out);
+    return spread_units(Side::kK, owner, position, head, out);
+  }
   const CounterRng rng(p_.seed, kStreamK);
   switch (p_.recipe) {
     case InputRecipe::kAscending: {
@@ -182,6 +198,10 @@ void ValueSource::v(int request, int32_t position, int32_t head, double* out) co
   const int owner = token_owner(p_, request, position);
   const int32_t dims = p_.head_dim_v;
   if (exact_) return exact_->v(owner, position, head, out);
+  if (codes_) {
+    codes_->v(roots_[owner], head, kv_index(owner, position, head, dims), out);
+    return spread_units(Side::kV, owner, position, head, out);
+  }
   const CounterRng rng(p_.seed, kStreamV);
   rng.normals(kv_index(owner, position, head, dims), dims, out);
   if (p_.recipe == InputRecipe::kOutlier) {
@@ -209,7 +229,17 @@ void ValueSource::q(int request, int32_t row, int32_t head, double* out) const {
   if (patterns_) patterns_->q_like(like_row, like_head);
   const uint64_t first = (static_cast<uint64_t>(request) << kOwnerShift) +
                          (static_cast<uint64_t>(like_row) * p_.heads_q + like_head) * dims;
+  if (codes_) {
+    codes_->q(roots_[request], head, first, out);
+    return spread_units(Side::kQ, request, row, head, out);
+  }
   rng.normals(first, dims, out);
+  if (p_.recipe == InputRecipe::kSteep) {
+    const double level = kSteep / (p_.softmax_scale * (dims - direction_begin()));
+    for (int32_t d = 0; d < direction_begin(); ++d) out[d] *= kDirectionless;
+    for (int32_t d = direction_begin(); d < dims; ++d)
+      out[d] = level * sign(roots_[request], head / p_.group(), d);
+  }
   switch (p_.recipe) {
     case InputRecipe::kPeaked: {
       const double size = std::sqrt(kPeakedLogitSd / (p_.softmax_scale * std::sqrt(double(dims))));

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "harness/input/code_kinds.hpp"
 #include "harness/input/exact_recipe.hpp"
 #include "harness/input/patterns.hpp"
 #include "harness/problem/problem.hpp"
@@ -46,6 +47,7 @@ class ValueSource {
   std::vector<int> roots_;
   std::unique_ptr<ExactRecipe> exact_;
   std::optional<Patterns> patterns_;
+  std::optional<CodeKinds> codes_;
 };
 
 }  // namespace assay

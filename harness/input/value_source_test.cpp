@@ -234,6 +234,27 @@ TEST(Recipe, NegativeKeepsEveryLogitFarBelowZero) {
   }
 }
 
+// From the first third to the middle one, and from the last one backwards, by more than fp32's exponential
+// has room for; also where V is a part of K.
+TEST(Recipe, SteepPassesTheRangeOfAnExponential) {
+  for (bool latent : {false, true}) {
+    Problem p = base(InputRecipe::kSteep, 90);
+    if (latent) {
+      p.op = ASSAY_OP_PAGED;
+      p.layout = ASSAY_LAYOUT_MLA;
+      p.heads_kv = 1;
+      p.head_dim_v = 96;
+      place_pages(p);
+    }
+    const std::vector<double> x = logits(ValueSource(p), p, 0, 3, 1);
+    for (int32_t key = 0; key < 90; ++key)
+      if (key < 30 || key >= 60)
+        EXPECT_LT(x[key], -50) << key;
+      else
+        EXPECT_GT(x[key], 50) << key;
+  }
+}
+
 // Every kind of structure turns up among some hundred seeds, about as often as it is drawn, and generic
 // values beside it; all fit the smallest range.
 TEST(Recipe, PatternedMeetsEveryStructure) {

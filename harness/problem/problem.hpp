@@ -56,6 +56,8 @@ enum class InputRecipe : int32_t {
   kNarrow,  // mean 0.1, deviation 0.2: the softmax is flat and hides most faults (what some test suites draw)
   kNegative,   // all logits near -180: nothing may rest on a logit above a constant, or on zero being low
   kPatterned,  // patterns that the seed draws: repeated, flat, one-signed, by tile, sparse, heavy-tailed
+  kCodes,      // every kind of code of the storage format (subnormal, largest, -0), each where it matters
+  kSteep,      // the middle third of the keys far above the others: a first maximum that is kept overflows
 };
 // The recipes whose O and LSE are known beforehand (Inputs::exact_o).
 bool answer_is_known(InputRecipe);

@@ -29,6 +29,8 @@ inline constexpr Name kRecipeNames[] = {{"normal", static_cast<int32_t>(InputRec
                                         {"dyadic", static_cast<int32_t>(InputRecipe::kDyadic)},
                                         {"narrow", static_cast<int32_t>(InputRecipe::kNarrow)},
                                         {"negative", static_cast<int32_t>(InputRecipe::kNegative)},
-                                        {"patterned", static_cast<int32_t>(InputRecipe::kPatterned)}};
+                                        {"patterned", static_cast<int32_t>(InputRecipe::kPatterned)},
+                                        {"codes", static_cast<int32_t>(InputRecipe::kCodes)},
+                                        {"steep", static_cast<int32_t>(InputRecipe::kSteep)}};
 
 }  // namespace assay

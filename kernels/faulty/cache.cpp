@@ -84,6 +84,51 @@ int32_t format_as_read(const Switches& sw, int32_t format) {
   return format;
 }
 
+bool has_ieee_top(int32_t format) { return format == ASSAY_FP16 || format == ASSAY_FP8_E5M2; }
+
+// What a fault of codes makes of values of that format.
+float misread(Codes fault, int32_t format, float x) {
+  const float size = std::fabs(x);
+  if (format == ASSAY_INT8) {
+    if (fault == Codes::kSmallestLost && size == 1) return 0.0f;
+    if (fault == Codes::kTopLost && size == 127) return std::copysign(126.0f, x);
+    if (fault == Codes::kTopClipped && size > 64) return std::copysign(64.0f, x);
+    return x;
+  }
+  const Format f = format_of(format);
+  const bool subnormal = size > 0 && std::ilogb(size) < f.smallest_exponent;
+  switch (fault) {
+    case Codes::kSmallestLost:
+      return subnormal ? 0.0f : x;
+    case Codes::kSmallestRaised:
+      return subnormal ? std::copysign(std::ldexp(1.0f, f.smallest_exponent - 1) + size / 2, x) : x;
+    case Codes::kSmallestHalved:
+      return subnormal ? x / 2 : x;
+    case Codes::kTopIsNaN:
+      return has_ieee_top(format) || size < std::ldexp(1.0f, std::ilogb(f.largest)) ? x : NAN;
+    case Codes::kTopLost: {
+      const auto below =
+          static_cast<float>(f.largest - std::ldexp(1.0, std::ilogb(f.largest) - f.mantissa_bits));
+      return size > below ? std::copysign(below, x) : x;
+    }
+    case Codes::kTopClipped: {
+      const auto half = static_cast<float>(f.largest / 2);
+      return size > half ? std::copysign(half, x) : x;
+    }
+    case Codes::kMinusZeroIsNaN:
+      return x == 0 && std::signbit(x) ? NAN : x;
+    case Codes::kRight:
+      break;
+  }
+  return x;
+}
+
+// Every format has codes but fp32, which is what a kernel computes in.
+void misread_row(const Switches& sw, Sides side, int32_t format, int count, float* values) {
+  if ((sw.codes_of & side) == 0 || format == ASSAY_FP32) return;
+  for (int i = 0; i < count; ++i) values[i] = misread(sw.codes, format, values[i]);
+}
+
 // Where a kernel that takes strides from shapes looks: never beyond the true place.
 int64_t dense_offset(const assay_problem& p, KvView view, KeyPlace at, int32_t head, int64_t dims) {
   if (p.op == ASSAY_OP_PREFILL) {
@@ -99,7 +144,8 @@ int64_t dense_offset(const assay_problem& p, KvView view, KeyPlace at, int32_t h
 }
 
 // One cache row: dims elements of a token and a head.
-void decode_row(const Call& c, const KvView& view, KeyPlace at, int32_t head, int dims, float* out) {
+void decode_row(const Call& c, Sides side, const KvView& view, KeyPlace at, int32_t head, int dims,
+                float* out) {
   int64_t offset = assay_kernels::token_offset(view, at) + head * view.head_stride;
   if (c.sw.kv_stride_dense) offset = dense_offset(c.p(), view, at, head, dims);
   if (c.sw.mla_v_from_end && c.p().layout == ASSAY_LAYOUT_MLA && dims == c.p().head_dim_v)
@@ -112,6 +158,7 @@ void decode_row(const Call& c, const KvView& view, KeyPlace at, int32_t head, in
     decode(view.data + element * view.element_bytes, format, view.dim_inner, count, out + d);
     if (view.dim_pack >= dims) break;
   }
+  misread_row(c.sw, side, format, dims, out);
 }
 
 // ---- scales
@@ -147,7 +194,8 @@ float kv_scale(const Call& c, const ScaleView& view, const ScaleFault& fault, in
     read.stride[2] = 1, read.stride[1] = page_keys(c), read.stride[0] = p.heads_kv * read.stride[1];
     if (p.op == ASSAY_OP_PREFILL) read.stride[0] = p.heads_kv, read.stride[1] = 1;
   }
-  return assay_kernels::kv_scale(read, wrapped(request + fault.request, p.requests), at, head);
+  const float scale = assay_kernels::kv_scale(read, wrapped(request + fault.request, p.requests), at, head);
+  return static_cast<float>(rounded(scale, is_v ? c.sw.v_scale_format : c.sw.k_scale_format));
 }
 
 float channel_of(const Call& c, const ScaleView& view, const ScaleFault& fault, int32_t kv_head, int32_t dim,
@@ -280,6 +328,7 @@ void load_q(const Call& c, int request, int32_t row, int32_t head, float* out) {
         offset = (packed * kept.stride[0] + from_head * kept.stride[1]) % span;
   }
   decode(c.ops.q + offset * c.ops.q_element_bytes, format_as_read(sw, p.q_format), stride, dims, out);
+  misread_row(sw, kOfQ, p.q_format, dims, out);
   if (!c.how.q_rounded()) return;
   if (c.how.q_factor != 0) {
     for (int d = 0; d < dims; ++d) out[d] *= c.how.q_factor;
@@ -314,7 +363,7 @@ void load_k(const Call& c, int request, int32_t key, int32_t kv_head, float* out
     memset(out, 0, sizeof(float) * dims);
     return;
   }
-  decode_row(c, c.ops.k, place_of(c, request, key, false), kv_head, dims, out);
+  decode_row(c, kOfK, c.ops.k, place_of(c, request, key, false), kv_head, dims, out);
   if (c.how.dequant_k) dequantise(c, c.ops.k_scale, k_fault(c), request, key, kv_head, false, dims, out);
   int first = c.sw.qk_first_half_lost ? dims / 2 : 0, end = dims - c.sw.qk_dims_dropped;
   if (c.sw.qk_dims_limit > 0) end = std::min(end, c.sw.qk_dims_limit);
@@ -329,7 +378,7 @@ void load_v(const Call& c, int request, int32_t key, int32_t kv_head, float* out
     memset(out, 0, sizeof(float) * dims);
     return;
   }
-  decode_row(c, c.ops.v, place_of(c, request, key, true), kv_head, dims, out);
+  decode_row(c, kOfV, c.ops.v, place_of(c, request, key, true), kv_head, dims, out);
   if (c.how.dequant_v) dequantise(c, c.ops.v_scale, v_fault(sw), request, key, kv_head, true, dims, out);
   if (sw.v_bits > 0) round_bits(out, dims, sw.v_bits);
   if (sw.v_dim_shift != 0) std::rotate(out, out + wrapped(sw.v_dim_shift, dims), out + dims);
@@ -340,7 +389,7 @@ void load_v(const Call& c, int request, int32_t key, int32_t kv_head, float* out
 }
 
 void load_v_at(const Call& c, KeyPlace at, int32_t kv_head, float* out) {
-  decode_row(c, c.ops.v, at, kv_head, c.p().head_dim_v, out);
+  decode_row(c, kOfV, c.ops.v, at, kv_head, c.p().head_dim_v, out);
 }
 
 float score_scale(const Call& c, int request, int32_t row, int32_t head, int32_t kv_head) {

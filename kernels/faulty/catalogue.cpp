@@ -42,9 +42,9 @@ int arithmetic_door(const assay_kernel* self, const assay_problem* p, assay_arit
 
 }  // namespace
 
-Library::Library(const char* name, const Table& variants, const Table& faults) {
+Library::Library(const char* name, const Table& variants, const Table& faults, const Table& besides) {
   std::vector<const Row*> rows;
-  for (const Table& table : {variants, faults})
+  for (const Table& table : {variants, faults, besides})
     for (int32_t i = 0; i < table.count; ++i) rows.push_back(&table.rows[i]);
   // Pointers into all three are handed out.
   names.reserve(rows.size() * 2), kernels.reserve(rows.size() * 2), contexts.reserve(rows.size() * 2);
@@ -76,7 +76,7 @@ Library::Library(const char* name, const Table& variants, const Table& faults) {
   }
   catalogue.struct_size = sizeof catalogue;
   catalogue.variant_count = variants.count;
-  catalogue.fault_count = static_cast<int32_t>(rows.size()) - catalogue.variant_count;
+  catalogue.fault_count = static_cast<int32_t>(rows.size()) - catalogue.variant_count - besides.count;
   catalogue.variants = entries.data();
   catalogue.faults = entries.data() + catalogue.variant_count;
   fill_device_functions(backend);

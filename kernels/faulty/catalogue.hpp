@@ -18,7 +18,8 @@ struct KernelContext {
 
 struct Library {
   // Pointers into it are handed out: neither copied nor moved.
-  Library(const char* name, const Table& variants, const Table& faults);
+  // `besides`: kernels of the library that no catalogue names.
+  Library(const char* name, const Table& variants, const Table& faults, const Table& besides = {});
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 

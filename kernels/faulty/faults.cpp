@@ -12,7 +12,8 @@ Table planted_faults() {
     std::vector<Row> all;
     for (const std::span<const Row> stage :
          {metadata_faults(), mask_faults(), addressing_faults(), scale_faults(), score_faults(),
-          softmax_faults(), merge_faults(), output_faults(), state_faults(), boundary_faults()})
+          softmax_faults(), merge_faults(), output_faults(), state_faults(), boundary_faults(),
+          path_faults()})
       all.insert(all.end(), stage.begin(), stage.end());
     return all;
   }();

@@ -31,6 +31,10 @@ std::span<const Row> softmax_faults();
 std::span<const Row> merge_faults();
 std::span<const Row> output_faults();
 std::span<const Row> state_faults();
+// Shown by single recipes of the inputs alone (codes, steep): the catalogue, in which every fault walks line
+// by line until it is found, is no place for them.
+std::span<const Row> rare_faults();
 std::span<const Row> boundary_faults();  // of several stages
+std::span<const Row> path_faults();      // of several stages
 
 }  // namespace assay_faulty

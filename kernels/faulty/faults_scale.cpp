@@ -13,6 +13,12 @@ bool by_head(int32_t kind) { return kind >= ASSAY_SCALE_HEAD; }
 int q_scaled(const assay_problem* p) { return p->q_scale_kind != ASSAY_SCALE_NONE && any_visible(*p); }
 int k_scaled(const assay_problem* p) { return p->k_scale_kind != ASSAY_SCALE_NONE && any_visible(*p); }
 int v_scaled(const assay_problem* p) { return p->v_scale_kind != ASSAY_SCALE_NONE && any_visible(*p); }
+int k_scaled_as_a_whole(const assay_problem* p) {
+  return p->k_scale_kind != ASSAY_SCALE_CHANNEL && k_scaled(p);
+}
+int v_scaled_as_a_whole(const assay_problem* p) {
+  return p->v_scale_kind != ASSAY_SCALE_CHANNEL && v_scaled(p);
+}
 int fp8_q_and_k(const assay_problem* p) {
   return p->q_format >= ASSAY_FP8_E4M3 && p->q_format <= ASSAY_FP8_E5M2FNUZ && k_scaled(p);
 }
@@ -96,6 +102,10 @@ const Row kRows[] = {
              "scale.v_factor", {.v_scale_factor = 1.00390625f}, v_scaled),
     kDequant("v_scale_quarter_ulp", "the scale of V is 0.1 % too large", "proto:VSCALE_QUARTER",
              "scale.v_factor", {.v_scale_factor = 1.001f}, v_scaled),
+    kDequant("k_scale_in_bf16", "the scale of K is rounded to bf16", "T18", "scale.k_factor",
+             {.k_scale_format = ASSAY_BF16}, k_scaled_as_a_whole),
+    kDequant("v_scale_in_bf16", "the scale of V is rounded to bf16", "T18", "scale.v_factor",
+             {.v_scale_format = ASSAY_BF16}, v_scaled_as_a_whole),
     kDequant("fnuz_as_fn", "fp8 codes of the fnuz formats are decoded as OCP ones", "VL-39",
              "format.fnuz_as_fn", {.fnuz_as_fn = true}, fnuz),
 };

@@ -83,6 +83,8 @@ const Row kRows[] = {
             {.alibi = Alibi::kIgnored}, biased),
     kScores("alibi_of_next_head", "the slope is that of the next head", "FA-32", "alibi.other_head",
             {.alibi = Alibi::kOtherHead}, biased_several_heads),
+    kScores("alibi_recomputed", "slopes are those of the textbook, whatever was given", "T20", "none",
+            {.alibi = Alibi::kRecomputed}, biased),
     kScores("alibi_sign", "the position bias grows with the distance", "T20", "alibi.sign",
             {.alibi = Alibi::kSignFlipped}, biased),
     kScores("alibi_linear_for_sqrt", "the root of the distance is not taken", "T20", "alibi.sqrt_ignored",

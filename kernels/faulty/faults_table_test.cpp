@@ -62,7 +62,8 @@ TEST(FaultTable, EveryFaultNamesItsStageItsSummaryAndWhenItIsReached) {
 
 TEST(FaultTable, CausesAreKnownToTheExplanation) {
   for (const Row& row : faults())
-    EXPECT_NE(assay::find_cause(row.cause), nullptr) << row.name << ": " << row.cause;
+    EXPECT_TRUE(std::string(row.cause) == "none" || assay::find_cause(row.cause) != nullptr)
+        << row.name << ": " << row.cause;
 }
 
 // The museum's numbering by project, and its trigger dimensions for faults that only those ask for.

@@ -75,6 +75,17 @@ const char* const kLines[] = {
     "prefill h=1 d=16 mask=tree batch=1q130s140 seed=54",
     "paged h=1 d=16 page=64 cap=1 alibi=linear batch=1q1s4200 seed=55",
     "paged h=2/1 d=16 page=7 batch=2q1s40 seed=56",
+    // on the ways of faults_paths.cpp, and codes of every kind
+    "paged h=4/2 d=64 kv=fp8_e4m3:head window=31 alibi=linear cap=5 sinks=on batch=2q1s100_1q9s90 seed=57",
+    "paged h=4/2 d=64 table=csr page=16 window=21 batch=2q1s100_1q9s90 seed=58",
+    "paged h=4/1 d=64/48 layout=mla mask=tree kv=int8:token_head scale=0.3 batch=1q8s72_1q5s50 seed=59",
+    "prefill h=4/2 d=64 q=fp16 kv=fp16 window=70 batch=1q9s200 seed=60",
+    "paged h=4/1 d=64 q=fp8_e4m3:head kv=fp8_e4m3:head batch=1q1s1_1q5s40 seed=61",
+    "paged h=4/2 d=64 layout=hnd kv=int8:token_head batch=2q1s100_1q9s90 seed=62",
+    "paged h=4/2 d=64 chunk=16 sinks=on batch=2q1s100_1q9s90 seed=63",
+    "paged h=4/2 d=64 kv=fp8_e4m3 input=codes batch=2q1s40_1q9s30_1q1s50 seed=64",
+    "prefill h=4/2 d=64 q=fp16 kv=fp16 input=codes batch=1q9s40_1q5s30_1q4s50 seed=65",
+    "paged h=4/2 d=64 input=steep batch=1q1s300 seed=66",
 };
 
 struct Case {

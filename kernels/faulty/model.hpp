@@ -106,9 +106,21 @@ enum class QStart : int8_t {
   kOfKeys,      // starts of the keys taken for those of the rows (mod rows)
 };
 enum class Softcap : int8_t { kRight, kIgnored, kBeforeScale, kRatio, kAfterMask };
-enum class Alibi : int8_t { kRight, kIgnored, kOtherHead, kSignFlipped, kSqrtIgnored };
+enum class Alibi : int8_t { kRight, kIgnored, kOtherHead, kSignFlipped, kSqrtIgnored, kRecomputed };
 enum class Sink : int8_t { kRight, kIgnored, kFirstRowOnly, kOtherHead, kPerSplit, kScaled, kRaw };
 enum class Lse : int8_t { kRight, kBase2, kIgnoresMax, kIgnoresSink, kOtherHead, kOtherRow, kFromScaled };
+// Codes of one kind read as something else, wherever Q, K or V are read.
+enum class Codes : int8_t {
+  kRight,
+  kSmallestLost,    // subnormal codes (int8: +-1) as zero
+  kSmallestRaised,  // subnormal codes with the leading one that they do not have
+  kSmallestHalved,  // subnormal codes with the exponent that their bits spell
+  kTopIsNaN,        // the largest exponent as IEEE 754 has it: not a number
+  kTopLost,         // the largest code as the one below it
+  kTopClipped,      // codes beyond half the largest as that half
+  kMinusZeroIsNaN,  // as the fnuz formats have it
+};
+enum Sides : int8_t { kOfQ = 1, kOfK = 2, kOfV = 4 };
 enum class HeadMap : int8_t { kRight, kModulo, kPowerOfTwo };
 
 struct Switches {
@@ -163,7 +175,10 @@ struct Switches {
   int32_t q_scale_request = 0, k_scale_request = 0, v_scale_request = 0;
   int32_t k_scale_channel = 0, v_scale_channel = 0;
   float k_scale_factor = 0, v_scale_factor = 0;
+  int32_t k_scale_format = ASSAY_FORMAT_NONE, v_scale_format = ASSAY_FORMAT_NONE;  // scales rounded to this
   bool fnuz_as_fn = false;
+  Codes codes = Codes::kRight;
+  int8_t codes_of = 0;                 // Sides, one or several
   bool k_scale_missing_fp8_q = false;  // with Q in fp8, K comes back without its scale
 
   // mask
@@ -212,9 +227,10 @@ struct Switches {
   int32_t p_format = ASSAY_FORMAT_NONE;  // P rounded to this instead of what is declared
   bool p_truncated = false, row_sum_flipped = false;
   double exp_error = 0;
-  float l_factor = 0;             // row sum off by this factor; 0 = right
-  bool masked_tile_nan = false;   // tiles before the first visible key are visited: -inf - -inf
-  bool max_of_half_tile = false;  // maximum over the first half of each tile
+  float l_factor = 0;              // row sum off by this factor; 0 = right
+  bool masked_tile_nan = false;    // tiles before the first visible key are visited: -inf - -inf
+  bool max_of_half_tile = false;   // maximum over the first half of each tile
+  bool max_of_first_tile = false;  // the running maximum never moves again
 
   // values
   int32_t o_accumulator_format = ASSAY_FORMAT_NONE;   // O rounded to this after every tile

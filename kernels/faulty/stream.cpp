@@ -59,6 +59,16 @@ void dot_products(const Call& c, const float* q, const int16_t* q_exponent, int 
   round_all(s.score.data() + first, columns, c.sw.scores_format);
 }
 
+// What many kernels compute for themselves: 2^-8/n, 2^-16/n, ... of n heads, a power of two, and every other
+// one of twice as many for those beyond.
+float textbook_slope(int32_t head, int32_t heads) {
+  int32_t power = 1;
+  while (2 * power <= heads) power *= 2;
+  const double exponent =
+      head < power ? 8.0 * (head + 1) / power : 8.0 * (2 * (head - power) + 1) / (2 * power);
+  return static_cast<float>(std::exp2(-exponent));
+}
+
 void apply_alibi(const Call& c, int request, const Stream& stream, int lo, int hi, Scratch& s) {
   const assay_problem& p = c.p();
   const Switches& sw = c.sw;
@@ -68,6 +78,7 @@ void apply_alibi(const Call& c, int request, const Stream& stream, int lo, int h
   const int32_t shift = sw.alibi_shift_hidden ? 1 : sw.alibi_shift;
   float slope = c.ops.alibi_slopes[head * c.ops.alibi_stride];
   if (sw.alibi == Alibi::kSignFlipped) slope = -slope;
+  if (sw.alibi == Alibi::kRecomputed) slope = textbook_slope(head, p.heads_q);
   if (sw.alibi_format != ASSAY_FORMAT_NONE) slope = static_cast<float>(rounded(slope, sw.alibi_format));
   const bool root = p.alibi == ASSAY_ALIBI_SQRT && sw.alibi != Alibi::kSqrtIgnored;
   if (c.how.bias_by_column) {
@@ -363,6 +374,7 @@ void visit_tile(const Call& c, int request, Stream& stream, const float* q, cons
   for (int w = lo; w < hi; ++w) any_nan += s.score[w] != s.score[w] ? 1.0f : 0.0f;
   if (any_nan > 0) tile_maximum = std::numeric_limits<float>::quiet_NaN();
   if (tile_maximum == kMinusInf) return;
+  if (c.sw.max_of_first_tile && stream.tiles > 0) tile_maximum = std::min(tile_maximum, stream.maximum);
   ++stream.tiles;
   const float factor = log2_factor(c, stream);
   advance_maximum(c, stream, tile_maximum, factor, o, padded(c.p().head_dim_v));

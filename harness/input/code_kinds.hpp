@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// input=codes: every kind of code of the storage format, each where an answer hangs on it. A channel of V, of
+// a request and a head, holds one kind: the smallest codes (the subnormal ones, zeros of both signs), the
+// largest ones, any, or ordinary values. It goes into one element of O alone, so a code that is read wrongly
+// is as wrong there as it is by itself. Of K all channels of a request and a head are of one kind, and Q is
+// as large as that is small, so that logits are of one size and Q's own codes of all; within a row sizes must
+// not differ much, as the error of a product counts against the largest factors. A scale for each token or
+// request takes the smallest codes of K to larger ones: those are for other scales.
+#pragma once
+
+#include <cstdint>
+
+#include "harness/base/random.hpp"
+#include "harness/problem/problem.hpp"
+
+namespace assay {
+
+enum class CodeKind : int32_t { kSmallest, kLargest, kAny, kOrdinary };
+inline constexpr int32_t kCodeKinds = 4;
+
+// The grid of a format as far as inputs may use it, in units of its codes. fp32 and bf16 have their
+// subnormals where no kernel's arithmetic reaches, and their largest numbers where it ends: a part in the
+// middle stands for the whole.
+struct CodeGrid {
+  double step;     // between the smallest codes
+  int32_t small;   // how many of those there are above zero: subnormals and the first binade of normal ones
+  double largest;  // code
+  int32_t bits;    // of the fraction
+  static CodeGrid of(int32_t format);
+};
+
+class CodeKinds {
+ public:
+  explicit CodeKinds(const Problem&);
+
+  // Rows as ValueSource has them, from the place of their first element in the counter. `root`: who owns what
+  // the request shares (sharing_roots).
+  void q(int root, int32_t head, uint64_t first, double* out) const;
+  void k(int root, int32_t head, uint64_t first, double* out) const;
+  void v(int root, int32_t head, uint64_t first, double* out) const;
+
+  // Which kind a channel of V holds, and all channels of K.
+  static CodeKind of_v(int root, int32_t head, int32_t dim);
+  static CodeKind of_k(int root, int32_t head) { return of_v(root, head, 0); }
+
+ private:
+  struct Stored {
+    CodeGrid grid;
+    double unit;              // what a code of 1 stands for
+    double size[kCodeKinds];  // typical, of each kind
+  };
+  static Stored stored(int32_t format, int32_t scale);
+  static double value(const Stored&, CodeKind, const CounterRng&, uint64_t at);
+
+  const Problem& p_;
+  Stored k_, v_;
+  double logit_;          // size of a channel's part in a logit, before the softmax scale
+  double largest_q_ = 0;  // code of Q, where it is one that has no scale
+};
+
+}  // namespace assay
