@@ -67,9 +67,10 @@ typedef struct assay_arithmetic {
   int32_t p_truncated;   /* P rounded toward zero instead of to nearest */
   int32_t row_sum_from_rounded_p;
   /* Format that code * scale of K and V is rounded to, element by element, before the products. NONE: codes
-   * are multiplied, scales go on scores and results (V's by token: into P before it is rounded, without
-   * order_declared), or code * scale is rounded once to fp32 and multiplied in fp32 (ASSAY_ACC_FMA); all
-   * are allowed for. BF16, FP16: dequantised for a matrix unit. FP32: one more rounding to fp32 than NONE. */
+   * are multiplied and scales go on scores and results, or code * scale is rounded once to fp32 and
+   * multiplied in fp32 (ASSAY_ACC_FMA); all are allowed for. A scale of V for each token has to go into P
+   * before P is rounded then, which no replay knows: leave order_declared 0. BF16, FP16: dequantised for a
+   * matrix unit. FP32: one more rounding to fp32 than NONE. */
   int32_t dequant_format;
   int32_t partial_format, partial_lse_format; /* between splits */
   double rescale_lag_log2;                    /* lazy rescale threshold; 0 = always rescale */
@@ -88,7 +89,8 @@ typedef struct assay_arithmetic {
    * s * split_keys .. when split_keys > 0, or as at item_rows. 0: tiles (tile_keys > 0) come as tile_reverse
    * says where splits is 1; else keys come in any order, in any parts; V's values have no say in either. */
   int32_t order_declared;
-  int32_t split_keys;       /* keys of a part; a multiple of tile_keys; 0 = `splits` even parts */
+  int32_t split_keys;       /* keys of a part; a multiple of tile_keys, and `splits` the parts of the longest
+                               request: ceil(max_kv_len / split_keys); 0 = `splits` even parts */
   int32_t sink_first;       /* the sink is in the running maximum from the start; 0 = joined at the end */
   int32_t p_int8_tile_max;  /* p_format INT8: P scaled by 127 / (largest P of the tile); 0 = by 127 */
   int32_t dequant_replayed; /* K, V = rnd(code * scale) to dequant_format in one rounding: repeated in
@@ -311,6 +313,8 @@ typedef struct assay_backend {
   const char* name; /* "cpu", "cuda", ... */
   int32_t kernel_count;
   const assay_kernel* const* kernels; /* [kernel_count] */
+  /* From here to measure_matrix_rate nothing may be NULL (who cannot measure answers ASSAY_UNSUPPORTED); what
+   * comes behind may, on a CPU and elsewhere, and means that the library has no such thing. */
   int32_t (*device_count)(void);
   int (*device_info)(int32_t device, assay_device*, char* error, size_t);
   int (*use_device)(int32_t device, char* error, size_t); /* once, before anything below */

@@ -25,7 +25,7 @@ enum assay_format {
   ASSAY_FP8_E5M2 = 5,     /* OCP e5m2: bias 15, max 57344, IEEE infinities and NaNs */
   ASSAY_FP8_E4M3FNUZ = 6, /* CDNA3: bias 8, max 240, NaN 0x80 */
   ASSAY_FP8_E5M2FNUZ = 7, /* CDNA3: bias 16, max 57344, NaN 0x80 */
-  ASSAY_INT8 = 8,         /* symmetric, codes -127..127 (-128 is never produced) */
+  ASSAY_INT8 = 8,         /* symmetric, no zero point: 0 is 0; codes -127..127 (-128 is never produced) */
   ASSAY_UINT8 = 9,
   ASSAY_INT32 = 10,
   ASSAY_INT64 = 11
@@ -226,13 +226,13 @@ enum assay_layout {
   ASSAY_LAYOUT_NHD = 0,      /* [blocks, page, heads_kv, dim] */
   ASSAY_LAYOUT_HND = 1,      /* [blocks, heads_kv, page, dim] */
   ASSAY_LAYOUT_X = 2,        /* K [blocks, heads_kv, dim/x, page, x], V [blocks, heads_kv, dim, page] */
-  ASSAY_LAYOUT_SHUFFLED = 3, /* K as X, V [blocks, heads_kv, page/x, dim, x] */
+  ASSAY_LAYOUT_SHUFFLED = 3, /* K as X, V [blocks, heads_kv, page/x, dim, x]; x is K's, also of another V */
   ASSAY_LAYOUT_MLA = 4       /* [blocks, page, head_dim_qk]; V is the first head_dim_v of K */
 };
 
 enum assay_table {
   ASSAY_TABLE_NONE = 0,
-  ASSAY_TABLE_BLOCK = 1, /* block_table [requests, max_pages], padded */
+  ASSAY_TABLE_BLOCK = 1, /* block_table [requests, max_pages]; behind a request's last page: anything */
   ASSAY_TABLE_CSR = 2,   /* indptr [requests+1], indices [nnz], last_page_len [requests] */
   ASSAY_TABLE_TOKEN = 3  /* block_table [requests, max_kv_len] of flat slots page * page_size + slot; in ops
                             that look for pages (metadata ops, step) the tokens of a page lie in order */
@@ -274,8 +274,8 @@ typedef struct assay_tensors {
                                  CHANNEL [heads_kv, head_dim_qk] */
   assay_tensor v_scale;       /* as k_scale with head_dim_v */
   assay_tensor cu_q;          /* int32 [R+1], first row of each request */
-  assay_tensor cu_kv;         /* int32 [R+1], prefill only */
-  assay_tensor kv_len;        /* int32 [R], visible tokens (vLLM seq_len) */
+  assay_tensor cu_kv;         /* int32 [R+1], prefill only: first key of each request */
+  assay_tensor kv_len;        /* int32 [R], visible tokens (vLLM seq_len), of prefill too */
   assay_tensor block_table;   /* int32, see enum assay_table */
   assay_tensor indptr;        /* int32 [R+1], CSR only */
   assay_tensor indices;       /* int32 [nnz], CSR only */
@@ -338,7 +338,9 @@ typedef struct assay_tensors {
  * 3. alibi, row at p and key at k <= p: LINEAR s -= slopes[h] * (p - k), SQRT s -= slopes[h] * sqrt(p - k)
  * 4. Only keys count that mask, window and chunk all let the row see (enum assay_mask says where both stand).
  * 5. O = sum exp(s) v / Z and LSE = ln Z with Z = sum exp(s); has_sinks: exp(sinks[h]) joins Z (a final
- * logit: not scaled, capped or biased), so the LSE holds it, and brings no value.
+ * logit: not scaled, capped or biased), so the LSE holds it, and brings no value. ln Z as it is: its sign is
+ * not turned (two keys of s = 0: 0.693), and neither a maximum nor ln(number of keys) is taken off. Slopes
+ * and softmax_scale are what is given here, not what a textbook has for so many heads or dimensions.
  *
  * A row that sees no key: O = 0 and LSE = -inf, or sinks[h] with a sink. Both are written. */
 typedef struct assay_problem {
