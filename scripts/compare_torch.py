@@ -111,14 +111,14 @@ class Call:
         fmt = {torch.bfloat16: BF16, torch.float16: FP16, torch.float32: FP32}[q.dtype]
         tokens, heads, dim = q.shape
         n = tokens // requests
-        self.kernel, self.o = kernel, torch.empty_like(q)
+        self.kernel, self.o = kernel, q.new_empty(tokens, heads, v.shape[2])
         self.lse = torch.empty(tokens, heads, device=q.device)
         self.bounds = torch.arange(0, tokens + 1, n, dtype=torch.int32, device=q.device)
         self.lengths = torch.full((requests,), n, dtype=torch.int32, device=q.device)
         self.length = (ctypes.c_int32 * requests)(*[n] * requests)
         self.problem = Problem(
             struct_size=ctypes.sizeof(Problem), op=OP_PREFILL, mask=CAUSAL if causal else FULL, heads_q=heads,
-            heads_kv=k.shape[1], head_dim_qk=dim, head_dim_v=dim, q_format=fmt, k_format=fmt, v_format=fmt, o_format=fmt,
+            heads_kv=k.shape[1], head_dim_qk=dim, head_dim_v=v.shape[2], q_format=fmt, k_format=fmt, v_format=fmt, o_format=fmt,
             softmax_scale=1.0 / math.sqrt(dim), window_left=-1, window_right=-1, requests=requests,
             max_q_len=n, max_kv_len=n, total_q=tokens, total_kv=tokens, q_len=self.length, kv_len=self.length)
         self.tensors = Tensors(struct_size=ctypes.sizeof(Tensors), q=view(q, fmt), k=view(k, fmt), v=view(v, fmt),
@@ -178,19 +178,22 @@ def main():
     parser.add_argument("--torch-kernels", default="auto",
                         help="torch's kernels, comma separated: auto (its own choice), cudnn, flash, math; default auto")
     parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--dim-v", type=int, help="head dimension of V and O (default: --dim)")
+    parser.add_argument("--formats", default="", help="of fp32, bf16 (CPU), bf16, fp16 (CUDA), comma separated; default all")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=9, help="calls of each side; the median counts")
     options = parser.parse_args()
     options.library = options.library or root / "build" / f"libassay_{options.device}.so"
     options.kernel = options.kernel or ("prefill_online_cpu" if options.device == "cpu" else "prefill_mma_gpu")
     options.kv_heads = options.kv_heads or options.heads
+    options.dim_v = options.dim_v or options.dim
     if options.heads % options.kv_heads:
         parser.error("--heads must be a multiple of --kv-heads")
     choices = options.torch_kernels.split(",")
     if not set(choices) <= {"auto", "cudnn", "flash", "math"}:
         parser.error(f"--torch-kernels {options.torch_kernels}: expected auto, cudnn, flash, math")
-    if min(options.heads, options.dim, options.threads, options.repeats) < 1:
-        parser.error("--heads, --dim, --threads and --repeats must be at least 1")
+    if min(options.heads, options.dim, options.dim_v, options.threads, options.repeats) < 1:
+        parser.error("--heads, --dim, --dim-v, --threads and --repeats must be at least 1")
     try:
         lengths = [int(x) for x in options.lengths.split(",")]
         if min(lengths) < 1:
@@ -223,36 +226,52 @@ def main():
 
         return call if choice == "auto" else chosen
 
+    def works(side):
+        try:
+            side()
+        except RuntimeError:  # torch: no available kernel
+            return False
+        return True
+
     clock = (HostClock if options.device == "cpu" else DeviceClock)(torch)
     where = f"{options.threads} threads" if options.device == "cpu" else torch.cuda.get_device_name()
     print(f"torch {torch.__version__}, {where}, {options.kernel}, heads {options.heads}/{options.kv_heads} of "
-          f"{options.dim}, median of {options.repeats} interleaved calls; GF/s, causal counted at half")
+          f"{options.dim}{'' if options.dim_v == options.dim else f'/{options.dim_v}'}, median of {options.repeats} interleaved calls; GF/s, causal counted at half")
     names = [f"torch {choice}" for choice in choices]
     print(f"{'format':<7}{'mask':<8}{'batch':>6}{'tokens':>7}{'assay ms':>10}{'assay GF/s':>12}"
           + "".join(f"{name:>13}" for name in names) + f"{'ratio':>7}{'max diff':>10}")
     wrong = 0
     formats = {"cpu": ((torch.float32, "fp32", 2e-5), (torch.bfloat16, "bf16", 4e-2)),
                "cuda": ((torch.bfloat16, "bf16", 4e-2), (torch.float16, "fp16", 5e-3))}[options.device]
+    if options.formats:
+        asked = options.formats.split(",")
+        if not set(asked) <= {name for _, name, _ in formats}:
+            parser.error(f"--formats {options.formats}: expected " + ", ".join(name for _, name, _ in formats))
+        formats = [entry for entry in formats if entry[1] in asked]
     for dtype, name, allowed in formats:
         for causal in (True, False):
             for n in lengths:
                 requests = max(1, options.tokens // n)
-                generator = torch.Generator().manual_seed(n)
-                q, k, v = (torch.randn(requests * n, heads, options.dim, generator=generator).to(dtype).to(options.device)
-                           for heads in (options.heads, options.kv_heads, options.kv_heads))
+                generator = torch.Generator(options.device).manual_seed(n)
+                shapes = (options.heads, options.dim), (options.kv_heads, options.dim), (options.kv_heads, options.dim_v)
+                q, k, v = (torch.randn(requests * n, *shape, generator=generator, device=options.device).to(dtype)
+                           for shape in shapes)
                 ours = Call(torch, kernel, q, k, v, causal, requests)
                 # [requests, heads, tokens, dim], laid out as torch likes it best.
-                batched = [x.view(requests, n, -1, options.dim).transpose(1, 2).contiguous() for x in (q, k, v)]
+                batched = [x.view(requests, n, -1, x.shape[2]).transpose(1, 2).contiguous() for x in (q, k, v)]
                 theirs = [torch_side(choice, *batched, causal) for choice in choices]
-                expected = theirs[0]().transpose(1, 2).reshape(q.shape).float()
+                takes = [works(side) for side in theirs]
+                if not any(takes):
+                    sys.exit("compare_torch: none of torch's kernels takes this shape")
+                expected = theirs[takes.index(True)]().transpose(1, 2).reshape(ours.o.shape).float()
                 difference = (expected - ours().float()).abs().max().item()
                 times = [[] for _ in range(len(theirs) + 1)]
                 for _ in range(options.repeats):
-                    for side, kept in zip([ours, *theirs], times):
-                        kept.append(clock.seconds(side))
+                    for side, kept, can in zip([ours, *theirs], times, [True, *takes]):
+                        kept.append(clock.seconds(side) if can else math.inf)
                 a, *t = (statistics.median(kept) for kept in times)
                 pairs = n * (n + 1) / 2 if causal else n * n
-                flop = 4.0 * requests * options.heads * options.dim * pairs
+                flop = 2.0 * requests * options.heads * (options.dim + options.dim_v) * pairs
                 verdict = "" if difference <= allowed else f"  WRONG: more than {allowed}"
                 wrong += bool(verdict)
                 print(f"{name:<7}{'causal' if causal else 'full':<8}{requests:>6}{n:>7}{a * 1e3:>10.2f}"

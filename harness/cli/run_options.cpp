@@ -2,6 +2,7 @@
 // See run_options.hpp.
 #include "harness/cli/run_options.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -114,6 +115,25 @@ void add_worker_limits(CLI::App& app, RunOptions& o) {
       ->transform(CLI::AsSizeValue(false));
 }
 
+// Of --cache. Cold first, however they were typed: a hot series would leave its own clocks and caches behind.
+std::vector<std::string> caches_of(const std::string& typed) {
+  const std::string text = typed == "both" ? "cold,hot" : typed == "all" ? "cold,hot,graph" : typed;
+  std::vector<std::string> known{"cold", "dirty", "hot", "graph"}, asked, chosen;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    asked.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  for (const std::string& one : asked)
+    if (std::find(known.begin(), known.end(), one) == known.end())
+      throw InputError(fmt::format(
+          "--cache {}: '{}' is none of hot, cold, dirty, graph (several with commas between), both, all",
+          typed, one));
+  for (const std::string& one : known)
+    if (std::find(asked.begin(), asked.end(), one) != asked.end()) chosen.push_back(one);
+  return chosen;
+}
+
 void settle(Typed& t, const std::string& default_out) {
   RunArguments& a = t.args;
   if (!t.seed.empty()) a.run.seed = parse_seed(t.seed);
@@ -122,11 +142,7 @@ void settle(Typed& t, const std::string& default_out) {
   if (a.run.rule.max_samples < a.run.rule.min_samples)
     throw InputError(fmt::format("--max-samples {} is less than --min-samples {}", a.run.rule.max_samples,
                                  a.run.rule.min_samples));
-  // Cold first: a hot series would leave its own clocks and caches behind.
-  if (a.run.timed)
-    a.run.caches = t.cache == "both"  ? std::vector<std::string>{"cold", "hot"}
-                   : t.cache == "all" ? std::vector<std::string>{"cold", "hot", "graph"}
-                                      : std::vector<std::string>{t.cache};
+  if (a.run.timed) a.run.caches = caches_of(t.cache);
   a.color = t.color == "always" ? Color::kAlways : t.color == "never" ? Color::kNever : Color::kAuto;
   if (a.resume) {
     const std::string folder = t.resume.empty() ? "" : t.resume[0];

@@ -123,6 +123,9 @@ void Block::activate(Lane& to) {
 void Block::go_on(Lane& to, Context& home) {
   activate(to);
   switch_context(home, to.context);
+  outside();
+}
+void Block::outside() {
   running = nullptr;
   if constexpr (kChecked) check::present(nullptr);
 }

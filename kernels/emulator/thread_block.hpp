@@ -73,6 +73,7 @@ class Block {
   // one of them from outside, which is `home`, and returns when a block has ended or the launch is to end.
   void begin(Launch&, const uint32_t (&index)[3], uint32_t serial, Context& home);
   static void go_on(Lane&, Context& home);
+  static void outside();  // no block runs: a launch was ended by work that no fiber was doing
   bool ended() const { return live_ == 0; }
 
   // Called by fibers.

@@ -119,6 +119,11 @@ int supports(const assay_kernel* self, const assay_problem* p, const assay_tenso
 
 int32_t grid() { return std::max(1, assay_gpu::multiprocessors); }
 
+// Blocks of a cluster, or 0 where the list is for all requests and heads (decode_kernel.h).
+int32_t cluster_of(const assay_problem& p) {
+  return p.requests == 1 && p.page_size >= kDecodeTile ? decode_cluster(shape_of(p), p.heads_kv, grid()) : 0;
+}
+
 int64_t state_bytes(const assay_kernel*, const assay_problem* p) {
   return decode_state_bytes(shape_of(*p), grid());
 }
@@ -144,6 +149,7 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   m.pv_instruction = half_p ? "mma.sync fp16" : "mma.sync bf16";
   m.p_format = half_p ? ASSAY_FP16 : ASSAY_BF16;
   m.tile_keys = kDecodeTile;
+  const int32_t cluster = cluster_of(*p);
   // The tiles of all requests and KV heads are one list, cut evenly over all warps.
   const int32_t workers = decode_blocks(p->requests, p->heads_kv, grid()) * decode_warps(shape);
   const ListedTiles list = listed_tiles(*p, kDecodeTile, kMostDecodeColumns);
@@ -151,8 +157,13 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   m.splits = static_cast<int32_t>(std::min(list.most, (list.most + share - 1) / share) + 1);
   m.item_rows = kMostDecodeColumns, m.shares = workers;
   m.partial_roundings = merge_levels(list, workers, decode_warps(shape));
+  if (cluster > 0) {  // every head is a share, whose tiles the warps of a cluster take in turn
+    m.shares = p->heads_kv, m.share_turns = m.splits = decode_one_warps(shape.codes) * cluster;
+    m.partial_roundings = 2;  // what a warp has: by the block, by the cluster
+  }
   // Weights that take the scales of V along are rounded with them.
-  m.order_declared = cuts_evenly(list.all, workers) && p->v_scale_kind != ASSAY_SCALE_TOKEN_HEAD;
+  m.order_declared =
+      (cluster > 0 || cuts_evenly(list.all, workers)) && p->v_scale_kind != ASSAY_SCALE_TOKEN_HEAD;
   // A lane adds two keys of a tile, then lanes, slots of the block and blocks are added.
   m.row_sum_chain = static_cast<int32_t>(2 * (share + 1) + 3 + 2 * decode_warps(shape) + grid());
   m.partial_format = m.partial_lse_format = ASSAY_FP32;
@@ -216,6 +227,14 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   call.scale = p->softmax_scale, call.cap = p->softcap;
   call.o_fp32 = p->o_format == ASSAY_FP32;
   const int32_t blocks = decode_blocks(p->requests, p->heads_kv, grid());
+  if (const int32_t cluster = cluster_of(*p); cluster > 0) {
+    call.cluster = cluster, call.most_rows = p->max_q_len;
+    call.table_width = p->table == ASSAY_TABLE_CSR
+                           ? INT32_MAX
+                           : static_cast<int32_t>(std::min<int64_t>(t->block_table.shape[1], INT32_MAX));
+    return assay_gpu::answer(launch_decode_one(call, shape, static_cast<cudaStream_t>(stream)),
+                             "decode kernel of one request", error, size);
+  }
   return assay_gpu::answer(launch_decode(call, shape, blocks, static_cast<cudaStream_t>(stream)),
                            "decode kernel", error, size);
 }

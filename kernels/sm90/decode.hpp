@@ -12,6 +12,7 @@ namespace assay_sm90 {
 constexpr int kDecodeDim = 128;         // head dimension
 constexpr int kDecodeTile = 16;         // keys that are worked on at a time
 constexpr int kMostDecodeColumns = 32;  // new tokens x query heads of a KV head
+constexpr int kMostCluster = 16;        // blocks of a cluster (more than 8: where the kernel allows it)
 
 // Scales of every key and head, [block][head][slot] with these strides in elements; data == null: none.
 struct KeyScales {
@@ -45,6 +46,10 @@ struct DecodeCall {
   float* parts;
   float* parts_ml;
   int32_t requests, heads_kv, group;
+  int32_t most_rows;         // of a request
+  int32_t table_width;       // page numbers that may be read of a request (of one request: decode_one.h)
+  int32_t cluster;           // blocks of a cluster, the same
+  uint32_t cluster_magic;    // 2^32 / cluster + 1
   int32_t page, page_shift;  // tokens; log2, or -1 and a multiple of 16
   uint32_t page_magic;       // 2^32 / (page / 16) + 1 for page_shift < 0
   uint32_t group_magic;      // 65536 / group + 1
@@ -78,9 +83,17 @@ constexpr int decode_batch(int warps) { return warps > 12 ? 8 : 16; }
 inline int32_t decode_blocks(int32_t requests, int32_t heads_kv, int32_t grid) {
   return requests == 1 && heads_kv <= grid ? grid - grid % heads_kv : grid;
 }
+// Warps of a block of the kernel for one request (decode_one.h).
+constexpr int32_t decode_one_warps(DecodeCodes codes) { return codes == DecodeCodes::k16 ? 8 : 16; }
+// Blocks that each KV head of one request gets as a cluster there: as many as run at the same time on
+// `grid` multiprocessors. 0: too few to be worth it, or no instance for the shape.
+int32_t decode_cluster(const DecodeShape&, int32_t heads_kv, int32_t grid);
 // Bytes of `parts` and `parts_ml` together, for `blocks` at most.
 int64_t decode_state_bytes(const DecodeShape&, int32_t blocks);
 // Sets parts_ml (behind parts), worker_magic and all_keys, and launches so many blocks.
 cudaError_t launch_decode(DecodeCall, const DecodeShape&, int32_t blocks, cudaStream_t);
+// One request of up to 8 columns, Q in bf16, K and V in bf16 or e4m3 in rows, pages of a multiple of 16 or a
+// power of two from 16 on. `cluster` is set; sets what follows from it and all_keys.
+cudaError_t launch_decode_one(DecodeCall, const DecodeShape&, cudaStream_t);
 
 }  // namespace assay_sm90

@@ -13,15 +13,27 @@ struct LaunchShape {
   int grid, threads;  // blocks, threads of each; one axis
   size_t bytes;       // dynamic shared memory of a block
   cudaStream_t stream;
+  int cluster = 1;  // blocks of a cluster
 };
 
-// The arguments are converted to the types of the parameters.
-template <class... P, class... A>
-cudaError_t launch_kernel(void (*kernel)(P...), const LaunchShape& shape, A&&... arguments) {
+// What the launch function takes; `attribute` is where it reads the size of clusters.
+inline cudaLaunchConfig_t launch_config(const LaunchShape& shape, cudaLaunchAttribute& attribute) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(shape.grid));
   config.blockDim = dim3(static_cast<unsigned>(shape.threads));
   config.dynamicSmemBytes = shape.bytes, config.stream = shape.stream;
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(shape.cluster);
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  if (shape.cluster > 1) config.attrs = &attribute, config.numAttrs = 1;
+  return config;
+}
+
+// The arguments are converted to the types of the parameters.
+template <class... P, class... A>
+cudaError_t launch_kernel(void (*kernel)(P...), const LaunchShape& shape, A&&... arguments) {
+  cudaLaunchAttribute attribute{};
+  const cudaLaunchConfig_t config = launch_config(shape, attribute);
   return cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...);
 }
 

@@ -74,6 +74,32 @@ __device__ inline uint32_t cluster_rank() {
 __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+// The same in two steps: a thread that has arrived goes on until it waits, which it does before it arrives
+// again.
+__device__ inline void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// Stores to the address `to` in the shared memory of block `rank`, which must be running (st.async): seen
+// there behind a wait for the barrier `bar` of that block, which counts the bytes.
+__device__ inline void send(uint32_t to, uint32_t bar, uint32_t rank, float4 x) {
+  asm volatile(
+      "{\n.reg .b32 there, counter;\nmapa.shared::cluster.u32 there, %0, %2;\n"
+      "mapa.shared::cluster.u32 counter, %1, %2;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [there], {%3, %4, %5, %6}, "
+      "[counter];\n}\n" ::"r"(to),
+      "r"(bar), "r"(rank), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
+      : "memory");
+}
+__device__ inline void send(uint32_t to, uint32_t bar, uint32_t rank, float2 x) {
+  asm volatile(
+      "{\n.reg .b32 there, counter;\nmapa.shared::cluster.u32 there, %0, %2;\n"
+      "mapa.shared::cluster.u32 counter, %1, %2;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [there], {%3, %4}, [counter];\n}\n" ::"r"(
+          to),
+      "r"(bar), "r"(rank), "f"(x.x), "f"(x.y)
+      : "memory");
+}
 // An arrival at the barrier that lies at the same address in block `rank` of the cluster. Relaxed: it says
 // that something was read; ordinary writes before it are not seen by who waits. (As a release at cluster
 // scope it took 1,500 cycles.)

@@ -169,6 +169,7 @@ TEST_F(BadInput, Options) {
                       "step_aiter_fa_cpu(decode=merge_states_cpu)"}),
                  {"stage decode", "merge_states_cpu", "another op"});
   expect_refused(run({"bench", kLine, "--cache", "lukewarm"}), {"lukewarm"});
+  expect_refused(run({"bench", kLine, "--cache", "cold,,hot"}), {"''", "several with commas"});
   expect_refused(run({"bench", kLine, "--min-samples", "9", "--max-samples", "3"}), {"--max-samples 3"});
   expect_refused(run({"check", kLine, "--timeout", "0"}), {"--timeout"});
   expect_refused(run({"check", kLine, "--out", ""}), {"--out", "a name is expected"});

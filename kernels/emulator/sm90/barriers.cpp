@@ -117,7 +117,7 @@ void barrier_arrive(uint32_t at, uint32_t expect_bytes, Where where) {
   arrive(s, b, where);
 }
 
-void barrier_arrive_at(uint32_t at, uint32_t rank, Where where) {
+BlockState& block_of_cluster(uint32_t rank, Where where) {
   BlockState& mine = here();
   if (rank >= mine.cluster.size())
     running_block()->stop(
@@ -127,6 +127,11 @@ void barrier_arrive_at(uint32_t at, uint32_t rank, Where where) {
   if (s.left)
     running_block()->stop(Kind::kBarrier, site_of(where),
                           "block " + std::to_string(rank) + " of the cluster has ended");
+  return s;
+}
+
+void barrier_arrive_at(uint32_t at, uint32_t rank, Where where) {
+  BlockState& s = block_of_cluster(rank, where);
   BarrierState& b = barrier(s, at, where);
   if constexpr (kChecked) order::gather(b.gathering, current());
   arrive(s, b, where);
@@ -180,17 +185,35 @@ void named_barrier(int id, int threads, bool waits, Where where) {
 // ---- clusters
 uint32_t cluster_rank() { return here().rank; }
 
-void cluster_sync(Where where) {
-  BlockState& first = *here().cluster[0];
-  first.at_cluster.push_back(&current());
+void cluster_arrive(Where where) {
+  ThreadState& t = here().of(current());
+  if (t.at_cluster)
+    running_block()->stop(
+        Kind::kBarrier, site_of(where),
+        "an arrival at the cluster's barrier by a thread that has not waited for its last one");
+  ClusterBarrier& b = here().cluster[0]->meeting;
+  t.at_cluster = true, t.cluster_phase = b.phase;
+  if constexpr (kChecked) order::gather(b.gathering, current());
   size_t live = 0;
-  for (const BlockState* s : first.cluster) live += s->block->live();
-  if (first.at_cluster.size() < live) {
+  for (const BlockState* s : here().cluster) live += s->block->live();
+  if (++b.arrived < live) return;
+  ++b.phase, b.arrived = 0;
+  if constexpr (kChecked) order::release(b.gathering, b.released);
+  wake_all(b.waiting);
+}
+void cluster_wait(Where where) {
+  Lane& lane = current();
+  ThreadState& t = here().of(lane);
+  if (!t.at_cluster)
+    running_block()->stop(Kind::kBarrier, site_of(where),
+                          "a wait for the cluster's barrier by a thread that has not arrived");
+  ClusterBarrier& b = here().cluster[0]->meeting;
+  while (b.phase == t.cluster_phase) {
+    b.waiting.push_back(&lane);
     sleep({Waiting::kCluster, 0, 0, where});
-    return;
   }
-  if constexpr (kChecked) order::join(first.at_cluster);
-  wake_all(first.at_cluster);
+  t.at_cluster = false;
+  if constexpr (kChecked) order::acquire(lane, b.released);
 }
 
 // ---- registers

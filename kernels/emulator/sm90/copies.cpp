@@ -193,6 +193,21 @@ void load_box(uint32_t blocks, uint32_t to, const TensorMap& map, uint32_t bar, 
   }
 }
 
+void send(uint32_t to, uint32_t bar, uint32_t rank, const float* values, uint32_t bytes, Where where) {
+  BlockState& s = block_of_cluster(rank, where);
+  Lane& lane = current();
+  require_shared(s, to, bytes, where);
+  if (to % bytes != 0)
+    running_block()->stop(
+        Kind::kMisaligned, site_of(where),
+        std::to_string(bytes) + " bytes at an address that is no multiple of " + std::to_string(bytes));
+  BarrierState& b = barrier(s, bar, where);
+  if constexpr (kChecked) order::box_writes(s, to - kWindow, bytes, lane, b, 0, site_of(where));
+  Job job{Job::kSend, &lane, &s, {}, {}, to, bar, bytes, where};
+  std::memcpy(job.values, values, bytes);
+  gang.jobs.push_back(std::make_unique<Job>(job));
+}
+
 void store_box(const TensorMap& map, uint32_t from, std::array<int, 3> at, Where where) {
   BlockState& s = here();
   Lane& lane = current();
@@ -265,6 +280,14 @@ void perform(Job& job) {
       take_bytes(s, barrier(s, job.barrier, job.where), box_bytes(job.map), job.where);
       return;
     }
+    case Job::kSend:
+      if (s.left)
+        running_block()->stop(
+            Kind::kBarrier, site_of(job.where),
+            "block " + std::to_string(s.rank) + " has ended before what is sent to it comes");
+      std::memcpy(memory_at(s, job.memory), job.values, job.number);
+      take_bytes(s, barrier(s, job.barrier, job.where), job.number, job.where);
+      return;
     case Job::kStore:
       for_chunks(job.map, job.at, job.memory,
                  [&](uint32_t chunk, unsigned char* to, int64_t first, int64_t last) {

@@ -56,7 +56,7 @@ void start(BlockState& s, int64_t number) {
   const int entry = std::min<int>(255, 65536 / static_cast<int>(warps * 32)) / 8 * 8;
   for (WarpState& w : s.warps) w.registers = entry;
   s.free_registers = 0;
-  s.wants_registers.clear(), s.at_cluster.clear();
+  s.wants_registers.clear(), s.meeting = {};
   s.left = false;
   for (WarpState& w : s.warps) w.fence = ++gang.fences;
   if constexpr (kChecked) {
@@ -227,7 +227,10 @@ void run(Launch& l) {
     Lane* const to = ready_lane();
     if (to == nullptr && !gang.jobs.empty()) {
       switch_context(gang.home, worker);
-      if (l.stop) break;
+      if (l.stop) {
+        Block::outside();
+        break;
+      }
       continue;
     }
     if (to == nullptr) {  // everybody has left, or everybody waits

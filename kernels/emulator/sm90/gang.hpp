@@ -47,6 +47,14 @@ struct NamedBarrier {
   order::Gathering gathering;  // what those bring who do not wait
 };
 
+struct ClusterBarrier {
+  size_t arrived = 0;
+  uint32_t phase = 0;  // number of completed ones
+  std::vector<Lane*> waiting;
+  order::Gathering gathering;
+  order::Released released;  // of the last phase
+};
+
 // ---- what threads and warps have in flight
 struct Copy {
   uint32_t to, number, bytes;  // number: from 1 on
@@ -67,6 +75,8 @@ struct ThreadState {
   uint32_t stores_committed = 0;  // number of the last one committed
   Waiting waiting;
   bool waited_previous = false;
+  bool at_cluster = false;     // has arrived at the cluster's barrier and not waited for it yet
+  uint32_t cluster_phase = 0;  // which it then waits for
   order::View view;
 };
 
@@ -114,7 +124,8 @@ struct BlockState {
   std::vector<WarpState> warps;
   std::vector<std::vector<Signature>> signatures;  // of the products of each warpgroup, in order
   int free_registers = 0;
-  std::vector<Lane*> wants_registers, at_cluster;
+  std::vector<Lane*> wants_registers;
+  ClusterBarrier meeting;  // of the cluster: of its first block
   bool left = false;
   order::BlockMemory memory;
   std::unique_ptr<uint32_t, void (*)(void*)> stamps{nullptr, std::free};  // of every word of every stack
@@ -123,16 +134,18 @@ struct BlockState {
   WarpState& warp_of(const Lane& l) { return warps[l.warp]; }
 };
 
-// Work that is on its way: a box, the arrival after copies, a store.
+// Work that is on its way: a box, the arrival after copies, a store, what is sent to a block of the cluster.
 struct Job {
-  enum What : uint8_t { kLoad, kArrival, kStore } what;
+  enum What : uint8_t { kLoad, kArrival, kStore, kSend } what;
   Lane* by;
   BlockState* block;  // whose shared memory and barrier
   TensorMap map;
   std::array<int, 3> at;
   uint32_t memory, barrier;
-  uint32_t number;  // kLoad: phase of the barrier when issued; kArrival: the last copy; kStore: its number
+  uint32_t number;  // kLoad: phase of the barrier when issued; kArrival: the last copy; kStore: its number;
+                    // kSend: bytes
   Where where;
+  float values[4] = {};  // kSend
 };
 
 struct Gang {
@@ -173,6 +186,8 @@ BarrierState& barrier(BlockState&, uint32_t at, Where);
 void arrive(BlockState&, BarrierState&, Where);
 void take_bytes(BlockState&, BarrierState&, int64_t bytes, Where);
 std::string barrier_text(const BarrierState&);
+// Ends the launch unless the cluster has such a block and it is still running.
+BlockState& block_of_cluster(uint32_t rank, Where);
 
 // ---- copies.cpp
 void perform(Job&);

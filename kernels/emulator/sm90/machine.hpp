@@ -56,7 +56,10 @@ void barrier_arrive(uint32_t bar, uint32_t expect_bytes, Where);
 void arrive_when_copied(uint32_t bar, Where);
 void barrier_wait(uint32_t bar, uint32_t parity, Where);
 uint32_t cluster_rank();
-void cluster_sync(Where);
+void cluster_arrive(Where);
+void cluster_wait(Where);
+// `bytes`: 8 or 16, to the shared memory of block `rank`, whose barrier counts them.
+void send(uint32_t to, uint32_t bar, uint32_t rank, const float* values, uint32_t bytes, Where);
 void barrier_arrive_at(uint32_t bar, uint32_t rank, Where);
 void named_barrier(int id, int threads, bool waits, Where);
 

@@ -333,22 +333,26 @@ void gather_copies(BarrierState& bar, Lane& l, uint32_t number) {
   size_clocks(g.known, g.fenced);
   raise(g.known[thread_of(l) + numbers.threads], number);
 }
-void release(BlockState& b, BarrierState& bar) {
-  Gathering& g = bar.gathering;
+void release(Gathering& g, Released& released) {
   size_clocks(g.known, g.fenced);
-  if (bar.released.known) raise(g.known, *bar.released.known);
-  if (bar.released.fenced) raise(g.fenced, *bar.released.fenced);
-  g.known[barrier_of(b, bar)] = bar.phase;
-  bar.released.known = std::make_shared<const Clock>(std::move(g.known));
-  bar.released.fenced = std::make_shared<const Clock>(std::move(g.fenced));
+  if (released.known) raise(g.known, *released.known);
+  if (released.fenced) raise(g.fenced, *released.fenced);
+  released.known = std::make_shared<const Clock>(std::move(g.known));
+  released.fenced = std::make_shared<const Clock>(std::move(g.fenced));
   g = {};
 }
-void acquire(Lane& l, const BarrierState& bar) {
+void release(BlockState& b, BarrierState& bar) {
+  size_clocks(bar.gathering.known, bar.gathering.fenced);
+  bar.gathering.known[barrier_of(b, bar)] = bar.phase;
+  release(bar.gathering, bar.released);
+}
+void acquire(Lane& l, const Released& released) {
   View& v = view_of(l);
   WarpMemo& memo = l.block->state->warps[l.warp].memo;
-  merge(v.known, bar.released.known, memo.known);
-  merge(v.fenced, bar.released.fenced, memo.fenced);
+  merge(v.known, released.known, memo.known);
+  merge(v.fenced, released.fenced, memo.fenced);
 }
+void acquire(Lane& l, const BarrierState& bar) { acquire(l, bar.released); }
 void acquire(const std::vector<Lane*>& lanes, Gathering& g) {
   if (g.known.empty()) return;
   const auto known = std::make_shared<const Clock>(std::move(g.known));

@@ -82,7 +82,9 @@ void join(const std::vector<Lane*>&);
 void gather(Gathering&, Lane&);                                      // an arrival
 void gather_copies(machine::BarrierState&, Lane&, uint32_t number);  // by its cp.async
 void release(machine::BlockState&, machine::BarrierState&);          // its phase has ended
+void release(Gathering&, Released&);                                 // the same of a cluster's
 void acquire(Lane&, const machine::BarrierState&);
+void acquire(Lane&, const Released&);
 void acquire(const std::vector<Lane*>&, Gathering&);  // and empties it
 void fence(Lane&);
 void copies_done(Lane&, uint32_t number);

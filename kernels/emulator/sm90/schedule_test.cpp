@@ -43,6 +43,7 @@ std::string drawn_line(std::mt19937& random, bool latent) {
   }
   // Equal requests, which stay whole where that costs little.
   if (draw(0, 2) == 0) batch = fmt::format("{}q1s{}", size(300), size(2000));
+  if (!latent && draw(0, 3) == 0) batch = fmt::format("1q{}s{}", draw(1, 2), size(3000));
   std::string line =
       latent ? fmt::format("paged h={}/1 d=576/512 layout=mla", heads)
              : fmt::format("paged h={}/{} d=128 kv={}", heads, kv, draw(0, 1) ? "bf16" : "fp8_e4m3");
@@ -135,6 +136,7 @@ constexpr int kMachines[] = {1, 2, 3, 4, 7, 78, 132};
 TEST_F(Schedules, OfDecodeAreDeclared) {
   std::mt19937 random(1);
   const assay_kernel& kernel = *assay_sm90::decode_kernels()[0];
+  int clusters = 0;
   for (int n = 0; n < 400; ++n) {
     const std::string line = drawn_line(random, false);
     const Problem p = make_problem(parse_scenario(line));
@@ -151,12 +153,18 @@ TEST_F(Schedules, OfDecodeAreDeclared) {
         columns <= 8    ? 1
         : columns <= 16 ? 2
                         : 4};
-    const int workers =
-        assay_sm90::decode_blocks(call.requests, p.heads_kv, machine) * assay_sm90::decode_warps(shape);
-    expect_same(d, taken(schedule::of_decode(call, workers), 1),
+    // A cluster for every head of one request (decode_one.h): its warps take the head's tiles in turn.
+    const int cluster = call.requests == 1 ? assay_sm90::decode_cluster(shape, p.heads_kv, machine) : 0;
+    const int workers = cluster > 0 ? p.heads_kv
+                                    : assay_sm90::decode_blocks(call.requests, p.heads_kv, machine) *
+                                          assay_sm90::decode_warps(shape);
+    const int turns = cluster > 0 ? assay_sm90::decode_one_warps(shape.codes) * cluster : 1;
+    expect_same(d, taken(schedule::of_decode(call, workers), turns),
                 fmt::format("{} on {} multiprocessors", line, machine));
+    clusters += cluster > 0;
     if (HasFatalFailure() || HasNonfatalFailure()) return;
   }
+  EXPECT_GT(clusters, 10);
 }
 
 TEST_F(Schedules, OfLatentRowsAreDeclared) {

@@ -220,6 +220,40 @@ TEST(Cluster, OverwrittenWhileTheOtherBlockReads) {
               ::testing::StartsWith("race in cluster_kernel"));
 }
 
+std::string run_sent(Memory& m, pipeline::SendFault fault) {
+  return m.run([&](const pipeline::Data& d) { return pipeline::run_sent(d, fault); });
+}
+TEST(Sent, ArrivesInEveryOrder) {
+  Memory m;
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_EQ(run_sent(m, pipeline::SendFault::kNone), "clean") << i;
+    for (int n = 0; n < 64; ++n) ASSERT_EQ(m.data().out[n], n ^ 32) << n;
+  }
+}
+TEST(Sent, MoreBytesExpectedThanCome) {
+  Memory m;
+  const std::string text = run_sent(m, pipeline::SendFault::too_many_bytes);
+  EXPECT_THAT(text, ::testing::StartsWith("wrong transaction bytes in sent_kernel"));
+  EXPECT_THAT(text, HasSubstr("16 bytes"));
+}
+TEST(Sent, ReadBeforeItHasCome) {
+  if constexpr (!kChecked) GTEST_SKIP() << "needs the checker";
+  Memory m;
+  EXPECT_THAT(run_sent(m, pipeline::SendFault::not_awaited),
+              ::testing::ContainsRegex("(race|uninitialised read) in sent_kernel"));
+}
+TEST(Sent, ToABlockThatMayNotHaveBegun) {
+  if constexpr (!kChecked) GTEST_SKIP() << "needs the checker";
+  Memory m;
+  bool found = false;  // in an order in which the other block has initialised its barrier, or has not
+  for (int i = 0; i < 4; ++i) {
+    const std::string text = run_sent(m, pipeline::SendFault::not_met);
+    found |= text.find("nothing orders the initialisation of the barrier") != std::string::npos ||
+             text.find("no initialised barrier") != std::string::npos;
+  }
+  EXPECT_TRUE(found);
+}
+
 TEST(Dependent, WaitsForTheLaunchBefore) {
   Memory m;
   ASSERT_EQ(m.run([](const pipeline::Data& d) { return pipeline::run_dependent(d, true); }), "clean");

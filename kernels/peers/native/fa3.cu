@@ -203,6 +203,7 @@ constexpr uint32_t kUnused = ASSAY_CONTRACT_FINITE_UNUSED | ASSAY_CONTRACT_NO_EM
 assay_kernel entry(const char* name, int32_t op, uint32_t contracts) {
   assay_kernel k = assay_kit::kernel(name, op, "sm_90a", supports, run, arithmetic);
   k.description = "FlashAttention-3", k.workspace_bytes = workspace_bytes, k.contracts = contracts;
+  k.promises = ASSAY_PROMISE_GRAPH;
   return k;
 }
 const assay_kernel kernels[] = {entry("prefill_fa3", ASSAY_OP_PREFILL, kUnused | ASSAY_CONTRACT_NO_LSE),

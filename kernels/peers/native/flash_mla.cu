@@ -136,7 +136,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
 
 const assay_kernel kernels[] = {[] {
   assay_kernel k = assay_kit::kernel("paged_flash_mla", ASSAY_OP_PAGED, "sm_90a", supports, run, arithmetic);
-  k.description = "FlashMLA, dense decode";
+  k.description = "FlashMLA, dense decode", k.promises = ASSAY_PROMISE_GRAPH;
   k.workspace_bytes = workspace_bytes, k.refresh = refresh;
   k.contracts = ASSAY_CONTRACT_NO_EMPTY_REQUESTS;
   return k;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // FlashInfer's XQA (flashinfer-ai/flashinfer, csrc/xqa) behind assay's table: decode of one new token per
-// request, head dimension 128, groups of 4, pages of 16, a cache of bf16 (CACHE_ELEM_ENUM 0) or e4m3
-// (2): XQA is compiled for one shape. It returns no LSE; semaphores live in the zeroed part of
-// the workspace.
+// request, head dimension 128, groups of 4, pages of TOKENS_PER_PAGE (16 or 64), a cache of bf16
+// (CACHE_ELEM_ENUM 0) or e4m3 (2): XQA is compiled for one shape. It returns no LSE; semaphores live in the
+// zeroed part of the workspace.
 #include <mha.h>
 
 #include <cmath>
@@ -13,6 +13,14 @@
 
 namespace {
 
+#define PEER_TEXT_OF(x) #x
+#define PEER_TEXT(x) PEER_TEXT_OF(x)
+#define PEER_PAGE PEER_TEXT(TOKENS_PER_PAGE)
+#if CACHE_ELEM_ENUM == 2
+#  define PEER_NAME "xqa_fp8_" PEER_PAGE
+#else
+#  define PEER_NAME "xqa_" PEER_PAGE
+#endif
 constexpr bool kFp8 = CACHE_ELEM_ENUM == 2;
 constexpr int kDim = HEAD_ELEMS, kGroup = HEAD_GRP_SIZE, kPage = TOKENS_PER_PAGE;
 
@@ -25,7 +33,7 @@ int supports(const assay_kernel*, const assay_problem* p, const assay_tensors* t
   if (const char* text = peer::common_refusal(p)) return no(text);
   if (p->head_dim_qk != kDim || p->head_dim_v != kDim || p->heads_q != p->heads_kv * kGroup ||
       p->page_size != kPage)
-    return no("XQA: compiled for head dimension 128, groups of 4, pages of 16");
+    return no("XQA: compiled for head dimension 128, groups of 4, pages of " PEER_PAGE);
   const int cache = kFp8 ? ASSAY_FP8_E4M3 : ASSAY_BF16;
   if (p->q_format != ASSAY_BF16 || p->o_format != ASSAY_BF16 || p->k_format != cache || p->v_format != cache)
     return no("XQA: q and out in bf16, the cache in the format it was compiled for");
@@ -111,13 +119,12 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
 }
 
 const assay_kernel kernels[] = {[] {
-  assay_kernel k = assay_kit::kernel(kFp8 ? "paged_xqa_fp8" : "paged_xqa", ASSAY_OP_PAGED, "sm_90a", supports,
-                                     run, arithmetic);
-  k.description = "FlashInfer's XQA";
+  assay_kernel k = assay_kit::kernel("paged_" PEER_NAME, ASSAY_OP_PAGED, "sm_90a", supports, run, arithmetic);
+  k.description = "FlashInfer's XQA", k.promises = ASSAY_PROMISE_GRAPH;
   k.workspace_bytes = workspace_bytes, k.workspace_zeroed_bytes = zeroed_bytes;
   k.contracts = ASSAY_CONTRACT_NO_LSE | ASSAY_CONTRACT_FINITE_UNUSED | ASSAY_CONTRACT_NO_EMPTY_REQUESTS;
   return k;
 }()};
 
 }  // namespace
-ASSAY_EXPORT_BACKEND(assay_kit::cuda_backend(kFp8 ? "xqa_fp8" : "xqa", kernels, 1))
+ASSAY_EXPORT_BACKEND(assay_kit::cuda_backend(PEER_NAME, kernels, 1))

@@ -23,7 +23,10 @@ using cudaError_t = gpu::Status;
 using cudaStream_t = gpu::Stream;
 constexpr cudaError_t cudaSuccess = emulatorSuccess, cudaErrorInvalidValue = emulatorErrorLaunch;
 
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+enum cudaFuncAttribute {
+  cudaFuncAttributeMaxDynamicSharedMemorySize,
+  cudaFuncAttributeNonPortableClusterSizeAllowed
+};
 template <class Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, size_t) {
   return cudaSuccess;  // the launch checks what it asks for
@@ -49,6 +52,12 @@ struct cudaLaunchConfig_t {
   cudaLaunchAttribute* attrs;
   unsigned numAttrs;
 };
+template <class Kernel>
+cudaError_t cudaOccupancyMaxActiveClusters(int* count, Kernel, const cudaLaunchConfig_t* config) {
+  const int size = config->numAttrs > 0 ? static_cast<int>(config->attrs[0].val.clusterDim.x) : 1;
+  *count = gpu::emulator::kDevice.multiprocessors / size;  // a block each
+  return cudaSuccess;
+}
 template <class... P, class... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...), A&&... arguments) {
   gpu::emulator::Shape shape;

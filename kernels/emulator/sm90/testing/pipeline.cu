@@ -258,6 +258,29 @@ __global__ void cluster_kernel(const CUtensorMap map, const Data d, ClusterFault
     store_relaxed(reinterpret_cast<float2*>(d.flag), make_float2(1, 1));
 }
 
+struct SentShared {
+  float4 in[32];
+  uint64_t full;
+};
+__global__ void sent_kernel(const Data d, SendFault fault) {
+  auto& sh = *reinterpret_cast<SentShared*>(dynamic_memory());
+  const int thread = threadIdx.x, rank = static_cast<int>(cluster_rank());
+  const uint32_t full = shared_address(&sh.full);
+  if (thread == 0) {
+    barrier_init(full, 1);
+    barrier_init_fence();
+    barrier_expect(full, fault == SendFault::too_many_bytes ? 528 : 512);
+  }
+  cluster_arrive();
+  if (fault != SendFault::not_met) cluster_wait();
+  const float x = static_cast<float>(32 * rank + thread);
+  send(shared_address(&sh.in[thread]), full, static_cast<uint32_t>(rank ^ 1), make_float4(x, x, x, x));
+  if (fault != SendFault::not_awaited) barrier_wait(full, 0);
+  d.out[32 * rank + thread] = static_cast<uint16_t>(sh.in[thread].w);
+  if (fault == SendFault::not_met) cluster_wait();
+  cluster_sync();
+}
+
 __global__ void first_kernel(const Data d) {
   launch_next();
   d.out[threadIdx.x] = static_cast<uint16_t>(threadIdx.x);
@@ -362,6 +385,9 @@ gpu::Status run(const Data& d, Fault fault) {
   return start(pipeline_kernel, 1, kThreads, sizeof(Shared), 1, false, maps, d, fault);
 }
 
+gpu::Status run_sent(const Data& d, SendFault fault) {
+  return start(sent_kernel, 2, 32, sizeof(SentShared), 2, false, d, fault);
+}
 gpu::Status run_cluster(const Data& d, ClusterFault fault) {
   CUtensorMap map{};
   if (!make(&map, d.b, kTiles * kSide)) return emulatorErrorLaunch;

@@ -85,6 +85,10 @@ gpu::Status run(const Data&, Fault);
 enum class ClusterFault : int32_t { kNone, left_early, half_expected, other_blocks_unread };
 gpu::Status run_cluster(const Data&, ClusterFault);
 
+// Two blocks of a cluster send each other 32 numbers.
+enum class SendFault : int32_t { kNone, not_awaited, too_many_bytes, not_met };
+gpu::Status run_sent(const Data&, SendFault);
+
 // A second launch adds 1 to what the first wrote; it may start early, and waits or does not.
 gpu::Status run_dependent(const Data&, bool waits);
 

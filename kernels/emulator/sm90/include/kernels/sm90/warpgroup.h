@@ -33,7 +33,20 @@ inline void hold_until(float, uint32_t) {}
 
 // ---- clusters
 inline uint32_t cluster_rank() { return machine::cluster_rank(); }
-inline void cluster_sync(Where where = Where::current()) { machine::cluster_sync(where); }
+inline void cluster_arrive(Where where = Where::current()) { machine::cluster_arrive(where); }
+inline void cluster_wait(Where where = Where::current()) { machine::cluster_wait(where); }
+inline void cluster_sync(Where where = Where::current()) {
+  machine::cluster_arrive(where);
+  machine::cluster_wait(where);
+}
+inline void send(uint32_t to, uint32_t bar, uint32_t rank, float4 x, Where where = Where::current()) {
+  const float values[4] = {x.x, x.y, x.z, x.w};
+  machine::send(to, bar, rank, values, sizeof values, where);
+}
+inline void send(uint32_t to, uint32_t bar, uint32_t rank, float2 x, Where where = Where::current()) {
+  const float values[2] = {x.x, x.y};
+  machine::send(to, bar, rank, values, sizeof values, where);
+}
 inline void barrier_arrive_at(uint32_t bar, uint32_t rank, Where where = Where::current()) {
   machine::barrier_arrive_at(bar, rank, where);
 }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decode kernel of one request (decode_one.h): its instances, and how large clusters may be.
+#include <array>
+
+#include "kernels/sm90/decode_one.h"
+
+namespace assay_sm90 {
+namespace {
+
+using OneOf16 = OneInstance<DecodeCodes::k16>;
+using OneOfE4m3 = OneInstance<DecodeCodes::kE4m3>;
+
+// How many clusters of so many blocks run at the same time: a cluster lies within one part of the device,
+// and these are not all of one size, so it is asked for, once.
+const std::array<int, kMostCluster + 1>& clusters_at_once() {
+  static const std::array<int, kMostCluster + 1> count = [] {
+    std::array<int, kMostCluster + 1> n{};
+    if (ready_one<OneOf16>() != cudaSuccess) return n;
+    for (int size = 1; size <= kMostCluster; ++size) {
+      cudaLaunchAttribute attribute{};
+      const cudaLaunchConfig_t config = launch_config({.grid = size,
+                                                       .threads = OneOf16::kThreads,
+                                                       .bytes = OneOf16::kShared,
+                                                       .stream = {},
+                                                       .cluster = size},
+                                                      attribute);
+      if (cudaOccupancyMaxActiveClusters(&n[static_cast<size_t>(size)], decode_one<OneOf16>, &config) !=
+          cudaSuccess)
+        n[static_cast<size_t>(size)] = 0;
+    }
+    return n;
+  }();
+  return count;
+}
+
+}  // namespace
+
+int32_t decode_cluster(const DecodeShape& shape, int32_t heads_kv, int32_t grid) {
+  const bool bytes = shape.codes == DecodeCodes::kE4m3;
+  if (shape.half || shape.packed || shape.blocks != 1 || !(bytes || shape.codes == DecodeCodes::k16))
+    return 0;
+  int32_t size = kMostCluster;
+  while (size > 0 && clusters_at_once()[static_cast<size_t>(size)] < heads_kv) --size;
+  // Of 16 bits, half of the machine reads as fast as all of it; codes take its instructions, too.
+  return size * heads_kv * 20 >= grid * (bytes ? 15 : 9) ? size : 0;
+}
+
+cudaError_t launch_decode_one(DecodeCall p, const DecodeShape& shape, cudaStream_t stream) {
+  return shape.codes == DecodeCodes::k16 ? launch_one<OneOf16>(p, stream) : launch_one<OneOfE4m3>(p, stream);
+}
+
+}  // namespace assay_sm90

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paged decode attention of one request, which mostly waits for steps that follow each other: the products of
+// decode_kernel.h, found and merged in as few of those as possible. A cluster of blocks has a KV head, and of
+// its tiles every warp takes every so-manieth, so which page numbers a warp needs does not depend on the
+// length of the request: Q, the length and the first page numbers are asked for at once, the first tiles as
+// soon as these have come. What its warps have of the head a block adds up in its own shared memory and sends
+// to the blocks of the cluster, each of which finishes some of the elements. No memory outside the blocks is
+// used, nothing is kept between launches, nobody polls.
+//
+// Barriers: that of the cluster, arrived at when a block starts and waited for before it sends (all blocks
+// run by then, their mbarrier is initialised); __syncthreads between the slots of the warps and their sum;
+// the mbarrier `arrived`, one phase, which counts the bytes that blocks send. What each decision brought:
+// VARIANTS.md.
+#pragma once
+
+#include "kernels/sm90/decode_products.h"
+#include "kernels/sm90/launch.h"
+#include "kernels/sm90/warpgroup.h"
+
+namespace assay_sm90 {
+namespace {
+
+// An instance: bf16, K and V of that or e4m3, in rows. A warp's slot lies in its ring, so there is room for
+// more warps than where a warp may have parts of two segments.
+// Shared memory: rings, then what is sent. A quarter of a column (32 elements) is a unit; unit u is finished
+// by block u modulo the cluster, which has a place for each of its units and each block of the cluster.
+template <DecodeCodes kCodes>
+struct OneInstance : DecodeInstance<false, kCodes, false, 1> {
+  using Base = DecodeInstance<false, kCodes, false, 1>;
+  static constexpr int kWarps = decode_one_warps(kCodes), kStages = 3, kThreads = 32 * kWarps;
+  static constexpr int kRing = kStages * Base::kStage;
+  static constexpr int kPlaces = 32 + kMostCluster, kPlace = 128;  // bytes
+  static constexpr int kSent = kWarps * kRing, kSentMl = kSent + kPlaces * kPlace;
+  static constexpr int kSlotMl = kSentMl + kPlaces * 8;
+  static constexpr int kArrived = kSlotMl + kWarps * Base::kColumns * 8;
+  static constexpr int kShared = kArrived + 8;
+  static_assert(!Base::kKeyScales && Base::kSlot <= kRing && kShared <= 232448);
+};
+
+// Sums and elements of the four quarters of a warp added up, for all lanes.
+__device__ inline void join_quarters(float& l, float4& x) {
+  SM90_UNROLL for (int d = 8; d < 32; d *= 2) {
+    l += __shfl_xor_sync(~0u, l, d);
+    x.x += __shfl_xor_sync(~0u, x.x, d), x.y += __shfl_xor_sync(~0u, x.y, d);
+    x.z += __shfl_xor_sync(~0u, x.z, d), x.w += __shfl_xor_sync(~0u, x.w, d);
+  }
+}
+
+// A small number over the blocks of a cluster, rounded down.
+__device__ inline int by_cluster(const DecodeCall& p, int x) {
+  return p.cluster == 1 ? x : static_cast<int>(__umulhi(x, p.cluster_magic));
+}
+
+template <class I>
+__global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_constant__ DecodeCall p) {
+  constexpr int kWarps = I::kWarps, kColumns = I::kColumns;
+  unsigned char* const memory = dynamic_memory();
+  const int thread = threadIdx.x, lane = thread % 32, warp = __shfl_sync(~0u, thread / 32, 0);
+  const int cluster = p.cluster, head = by_cluster(p, static_cast<int>(blockIdx.x));
+  const int rank = static_cast<int>(blockIdx.x) - head * cluster;
+  // Neighbouring tiles go to neighbouring blocks.
+  const int worker = warp * cluster + rank, workers = kWarps * cluster;
+  const uint32_t ring = shared_address(memory) + warp * I::kRing;
+  const uint32_t arrived = shared_address(memory) + I::kArrived;
+  if (thread == 0) {
+    barrier_init(arrived, 1);
+    barrier_init_fence();
+  }
+  cluster_arrive();
+
+  // All that depends on nothing. The table may hold anything behind the pages of the request; such numbers
+  // are not used.
+  Request of;
+  of.first_row = 0;
+  of.rows = __ldg(p.cu_q + p.cu_q_stride), of.keys = __ldg(p.kv_len);
+  const int64_t start = p.indptr != nullptr ? __ldg(p.indptr) : 0;
+  auto page_of = [&](int tile) {
+    return p.page_shift >= 0 ? tile * kDecodeTile >> p.page_shift
+                             : static_cast<int>(__umulhi(tile, p.page_magic));
+  };
+  auto page_number = [&](int tile) {
+    const int page = page_of(tile);
+    return page < p.table_width ? __ldg(p.table + (start + page) * p.table_stride) : 0;
+  };
+  constexpr int kGuessed = 4;
+  const bool guess = p.all_keys && p.indptr == nullptr;
+  int pages =
+      guess && lane < kGuessed ? page_number(worker + lane * workers) : 0;  // of the lane's tile of 32
+  Products<I> products{p, lane, memory + warp * I::kRing, ring, nullptr};
+  products.fetch_queries(0, head, p.most_rows * p.group);
+
+  of.begin = 0, of.end = of.rows > 0 ? of.keys : 0;
+  if (!p.all_keys && of.rows > 0) {
+    of.begin = visible(p, of.rows, of.keys, 0).begin;
+    of.end = visible(p, of.rows, of.keys, of.rows - 1).end;
+  }
+  const int first_tile = of.first_tile(), tiles = of.tiles();
+  const int count = static_cast<int>(__umulhi(max(0, tiles - worker + workers - 1), p.worker_magic));
+  if (lane < count && !(guess && lane < kGuessed)) pages = page_number(first_tile + worker + lane * workers);
+
+  constexpr int kChunks = I::kRow / 16, kRows = 32 / kChunks;  // 16-byte chunks of a key; keys of one copy
+  const int row = lane / kChunks, chunk = lane % kChunks;
+  const uint8_t* const k_base = p.k + head * p.k_head + chunk * 16 + row * p.k_slot;
+  const uint8_t* const v_base = p.v + head * p.v_head + chunk * 16 + row * p.v_slot;
+  const uint32_t to = ring + chunk / 8 * 2048 + row * 128 + ((lane % 8 ^ row) << 4);
+  auto ask = [&](int n, int stage) {
+    const int tile = first_tile + worker + n * workers;
+    const int slot = tile * kDecodeTile - page_of(tile) * p.page;
+    const int64_t block = __shfl_sync(~0u, pages, n & 31);
+    const uint8_t* k = k_base + block * p.k_block + slot * p.k_slot;
+    const uint8_t* v = v_base + block * p.v_block + slot * p.v_slot;
+    const int k_step = kRows * p.k_slot, v_step = kRows * p.v_slot;
+    const uint32_t first = to + stage * I::kStage;
+    SM90_UNROLL for (int i = 0; i < kDecodeTile; i += kRows, k += k_step, v += v_step) {
+      const uint32_t x = (first ^ i % 8 << 4) + i * 128;
+      copy16(x, k);
+      copy16(x + I::kTile, v);
+    }
+  };
+
+  int stage = 0;
+  SM90_LOOP for (int n = -I::kStages; n < count; ++n) {
+    if (n >= 0) {
+      if (n == 0) products.begin(of, 0, head);
+      wait_copies<I::kStages - 1>();
+      __syncwarp();
+      products.tile(of, (first_tile + worker + n * workers) * kDecodeTile, stage);
+      __syncwarp();
+    }
+    const int next = n + I::kStages;
+    if (next < count) {
+      if (next % 32 == 0 && next > 0)
+        pages = next + lane < count ? page_number(first_tile + worker + (next + lane) * workers) : 0;
+      ask(next, stage);
+    }
+    commit_copies();
+    if (++stage == I::kStages) stage = 0;
+  }
+
+  // ---- the warps of a block. Warps, and blocks, without a tile come behind those that have some.
+  float2* const slot_ml = reinterpret_cast<float2*>(memory + I::kSlotMl);
+  if (count > 0)
+    products.leave(reinterpret_cast<float*>(memory + warp * I::kRing), slot_ml + warp * kColumns);
+  const int columns = of.rows * p.group, blocks = min(cluster, tiles);
+  const int slots = min(kWarps, by_cluster(p, max(0, tiles - rank + cluster - 1)));
+  const int units = by_cluster(p, 4 * columns - rank + cluster - 1);  // that this block finishes
+  if (thread == 0) barrier_expect(arrived, units * blocks * (I::kPlace + 8));
+  __syncthreads();
+  cluster_wait();
+  if (slots > 0) {
+    SM90_LOOP for (int column = warp; column < columns; column += kWarps) {
+      const float2 ml = slot_ml[min(lane, slots - 1) * kColumns + column];
+      const float m = warp_max(ml.x);
+      const float weight = lane >= slots || m == -INFINITY ? 0.f : exp2_fast(ml.x - m);
+      float l = 0;
+      float4 x = make_float4(0, 0, 0, 0);
+      constexpr int kAtOnce = 4;  // past the last slot it is read again, with a weight of 0
+      SM90_LOOP for (int first = 0; first < slots; first += kAtOnce) {
+        float4 y[kAtOnce];
+        SM90_UNROLL for (int j = 0; j < kAtOnce; ++j) y[j] = *reinterpret_cast<const float4*>(
+            reinterpret_cast<const float*>(memory + min(first + j, slots - 1) * I::kRing) +
+            slot_at(column, 4 * lane));
+        SM90_UNROLL for (int j = 0; j < kAtOnce; ++j) {
+          const float w = __shfl_sync(~0u, weight, first + j);
+          l = fmaf(__shfl_sync(~0u, ml.y, first + j), w, l);
+          x.x = fmaf(y[j].x, w, x.x), x.y = fmaf(y[j].y, w, x.y);
+          x.z = fmaf(y[j].z, w, x.z), x.w = fmaf(y[j].w, w, x.w);
+        }
+      }
+      const int unit = column * 4 + lane / 8, from_unit = by_cluster(p, unit) * cluster;
+      const int owner = unit - from_unit, place = from_unit + rank;
+      send(shared_address(memory) + I::kSent + place * I::kPlace + lane % 8 * 16, arrived, owner, x);
+      if (lane % 8 == 0)
+        send(shared_address(memory) + I::kSentMl + place * 8, arrived, owner, make_float2(m, l));
+    }
+  }
+
+  // ---- the blocks of the cluster: a warp has a unit, a lane 4 elements of every fourth block
+  if (warp >= units) return;
+  barrier_wait(arrived, 0);
+  SM90_LOOP for (int i = warp; i < units; i += kWarps) {
+    const int unit = i * cluster + rank, column = unit / 4, from = lane / 8;
+    float m = -INFINITY, l = 0;
+    float4 x = make_float4(0, 0, 0, 0);
+    if (blocks > 0) {
+      constexpr int kEach = kMostCluster / 4;
+      float2 ml[kEach];
+      float4 y[kEach];
+      SM90_UNROLL for (int j = 0; j < kEach; ++j) {
+        const int place = i * cluster + (4 * j + from < blocks ? 4 * j + from : 0);
+        ml[j] = *reinterpret_cast<const float2*>(memory + I::kSentMl + place * 8);
+        y[j] = *reinterpret_cast<const float4*>(memory + I::kSent + place * I::kPlace + lane % 8 * 16);
+      }
+      SM90_UNROLL for (int j = 0; j < kEach; ++j) m = fmaxf(m, ml[j].x);
+      m = fmaxf(m, __shfl_xor_sync(~0u, m, 8));
+      m = fmaxf(m, __shfl_xor_sync(~0u, m, 16));
+      SM90_UNROLL for (int j = 0; j < kEach; ++j) {
+        const float w = 4 * j + from < blocks && m != -INFINITY ? exp2_fast(ml[j].x - m) : 0.f;
+        l = fmaf(ml[j].y, w, l);
+        x.x = fmaf(y[j].x, w, x.x), x.y = fmaf(y[j].y, w, x.y);
+        x.z = fmaf(y[j].z, w, x.z), x.w = fmaf(y[j].w, w, x.w);
+      }
+      join_quarters(l, x);
+    }
+    const float v_scale = scale_of(p.v_scale, p.v_scale_host, 0, head * p.v_scale_head);
+    const int token = static_cast<int>(column * p.group_magic >> 16);
+    if (lane < 8)
+      write_row<I::kHalf>(p, token, head * p.group + column - token * p.group, x, m, l, v_scale,
+                          unit % 4 * 8 + lane);
+  }
+}
+
+template <class I>
+cudaError_t ready_one() {
+  static const cudaError_t ready = [] {
+    const auto kernel = decode_one<I>;
+    const cudaError_t bad = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    return bad != cudaSuccess
+               ? bad
+               : cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, I::kShared);
+  }();
+  return ready;
+}
+
+template <class I>
+cudaError_t launch_one(DecodeCall& p, cudaStream_t stream) {
+  if (const cudaError_t bad = ready_one<I>(); bad != cudaSuccess) return bad;
+  const auto magic = [](int x) { return static_cast<uint32_t>((uint64_t{1} << 32) / x) + 1; };
+  p.cluster_magic = magic(p.cluster), p.worker_magic = magic(p.cluster * I::kWarps);
+  p.all_keys = p.window_left < 0 && p.window_right < 0 && p.chunk == 0;
+  return launch_kernel(decode_one<I>,
+                       {.grid = p.heads_kv * p.cluster,
+                        .threads = I::kThreads,
+                        .bytes = I::kShared,
+                        .stream = stream,
+                        .cluster = p.cluster},
+                       p);
+}
+
+}  // namespace
+}  // namespace assay_sm90
