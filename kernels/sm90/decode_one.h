@@ -62,11 +62,6 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
   const int worker = warp * cluster + rank, workers = kWarps * cluster;
   const uint32_t ring = shared_address(memory) + warp * I::kRing;
   const uint32_t arrived = shared_address(memory) + I::kArrived;
-  if (thread == 0) {
-    barrier_init(arrived, 1);
-    barrier_init_fence();
-  }
-  cluster_arrive();
 
   // All that depends on nothing. The table may hold anything behind the pages of the request; such numbers
   // are not used.
@@ -88,6 +83,12 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
       guess && lane < kGuessed ? page_number(worker + lane * workers) : 0;  // of the lane's tile of 32
   Products<I> products{p, lane, memory + warp * I::kRing, ring, nullptr};
   products.fetch_queries(0, head, p.most_rows * p.group);
+  // While these are on their way.
+  if (thread == 0) {
+    barrier_init(arrived, 1);
+    barrier_init_fence();
+  }
+  cluster_arrive();
 
   of.begin = 0, of.end = of.rows > 0 ? of.keys : 0;
   if (!p.all_keys && of.rows > 0) {

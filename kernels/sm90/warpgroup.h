@@ -75,9 +75,9 @@ __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 // The same in two steps: a thread that has arrived goes on until it waits, which it does before it arrives
-// again.
+// again. Relaxed: of what it did before only initialised barriers are seen after, by their fence.
 __device__ inline void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 // Stores to the address `to` in the shared memory of block `rank`, which must be running (st.async): seen
