@@ -9,11 +9,12 @@ namespace {
 
 void add_timing(CLI::App& app, Typed& t) {
   StoppingRule& rule = t.args.run.rule;
-  app.add_option("--cache", t.cache,
-                 "hot, cold (caches flushed before each sample), dirty (caches full of what others wrote), "
-                 "graph (hot, a "
-                 "captured call replayed), several of these with commas between, both (cold,hot) or all "
-                 "(cold,hot,graph)")
+  app.add_option(
+         "--cache", t.cache,
+         "hot, cold (caches flushed before each sample), dirty (caches full of what others wrote), "
+         "graph (hot, a captured call replayed), several of these with commas between, both (cold,hot) "
+         "or all (cold,hot,graph)")
+      ->type_name("MODES:{hot,cold,dirty,graph,both,all}")
       ->capture_default_str();
   app.add_flag(
       "--stages", t.args.run.stages,

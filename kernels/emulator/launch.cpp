@@ -28,10 +28,9 @@ std::string impossible(const Launch& l) {
       l.grid.z > 65535)
     return "a grid of " + text(l.grid) + " blocks; (1..2147483647, 1..65535, 1..65535) are possible";
   if (!kHopper && (l.shape.cluster != 1 || l.shape.early)) return "clusters and early starts are Hopper's";
-  if (l.shape.cluster < 1 || l.shape.cluster > 16 || !l.shape.flat || l.grid.x % l.shape.cluster != 0)
+  if (l.shape.cluster < 1 || l.shape.cluster > 8 || !l.shape.flat || l.grid.x % l.shape.cluster != 0)
     return "clusters of " + std::to_string(l.shape.cluster) + " blocks along x, of " +
-           std::to_string(l.grid.x) +
-           "; 1 to 16 are possible (from 9 on where the kernel allows it), and along x alone modelled";
+           std::to_string(l.grid.x) + "; 1 to 8 are possible, and along x alone modelled";
   if (l.dynamic_bytes > kDevice.shared_bytes)
     return std::to_string(l.dynamic_bytes) + " bytes of dynamic shared memory; " + kDevice.name + " has " +
            std::to_string(kDevice.shared_bytes);

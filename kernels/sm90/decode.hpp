@@ -12,7 +12,7 @@ namespace assay_sm90 {
 constexpr int kDecodeDim = 128;         // head dimension
 constexpr int kDecodeTile = 16;         // keys that are worked on at a time
 constexpr int kMostDecodeColumns = 32;  // new tokens x query heads of a KV head
-constexpr int kMostCluster = 16;        // blocks of a cluster (more than 8: where the kernel allows it)
+constexpr int kMostCluster = 8;         // blocks of a cluster
 
 // Scales of every key and head, [block][head][slot] with these strides in elements; data == null: none.
 struct KeyScales {
@@ -86,8 +86,9 @@ inline int32_t decode_blocks(int32_t requests, int32_t heads_kv, int32_t grid) {
 // Warps of a block of the kernel for one request (decode_one.h).
 constexpr int32_t decode_one_warps(DecodeCodes codes) { return codes == DecodeCodes::k16 ? 8 : 16; }
 // Blocks that each KV head of one request gets as a cluster there: as many as run at the same time on
-// `grid` multiprocessors. 0: too few to be worth it, or no instance for the shape.
-int32_t decode_cluster(const DecodeShape&, int32_t heads_kv, int32_t grid);
+// `grid` multiprocessors. 0: too few to be worth it, codes of more keys than that is worth (most_keys: of any
+// replay of the launch), or no instance for the shape.
+int32_t decode_cluster(const DecodeShape&, int32_t heads_kv, int32_t most_keys, int32_t grid);
 // Bytes of `parts` and `parts_ml` together, for `blocks` at most.
 int64_t decode_state_bytes(const DecodeShape&, int32_t blocks);
 // Sets parts_ml (behind parts), worker_magic and all_keys, and launches so many blocks.

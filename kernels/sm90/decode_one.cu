@@ -35,14 +35,17 @@ const std::array<int, kMostCluster + 1>& clusters_at_once() {
 
 }  // namespace
 
-int32_t decode_cluster(const DecodeShape& shape, int32_t heads_kv, int32_t grid) {
+int32_t decode_cluster(const DecodeShape& shape, int32_t heads_kv, int32_t most_keys, int32_t grid) {
+  // Half of the machine reads 16 bits as fast as all of it; codes take its instructions, too, and are as fast
+  // at about this length.
+  constexpr int32_t kMostKeysOfCodes = 16384;
   const bool bytes = shape.codes == DecodeCodes::kE4m3;
   if (shape.half || shape.packed || shape.blocks != 1 || !(bytes || shape.codes == DecodeCodes::k16))
     return 0;
+  if (bytes && most_keys > kMostKeysOfCodes) return 0;
   int32_t size = kMostCluster;
   while (size > 0 && clusters_at_once()[static_cast<size_t>(size)] < heads_kv) --size;
-  // Of 16 bits, half of the machine reads as fast as all of it; codes take its instructions, too.
-  return size * heads_kv * 20 >= grid * (bytes ? 15 : 9) ? size : 0;
+  return size * heads_kv * 20 >= grid * 9 ? size : 0;
 }
 
 cudaError_t launch_decode_one(DecodeCall p, const DecodeShape& shape, cudaStream_t stream) {

@@ -213,13 +213,8 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
 
 template <class I>
 cudaError_t ready_one() {
-  static const cudaError_t ready = [] {
-    const auto kernel = decode_one<I>;
-    const cudaError_t bad = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-    return bad != cudaSuccess
-               ? bad
-               : cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, I::kShared);
-  }();
+  static const cudaError_t ready =
+      cudaFuncSetAttribute(decode_one<I>, cudaFuncAttributeMaxDynamicSharedMemorySize, I::kShared);
   return ready;
 }
 

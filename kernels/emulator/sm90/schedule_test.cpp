@@ -154,7 +154,10 @@ TEST_F(Schedules, OfDecodeAreDeclared) {
         : columns <= 16 ? 2
                         : 4};
     // A cluster for every head of one request (decode_one.h): its warps take the head's tiles in turn.
-    const int cluster = call.requests == 1 ? assay_sm90::decode_cluster(shape, p.heads_kv, machine) : 0;
+    const int cluster =
+        call.requests == 1
+            ? assay_sm90::decode_cluster(shape, p.heads_kv, static_cast<int32_t>(p.max_kv_len()), machine)
+            : 0;
     const int workers = cluster > 0 ? p.heads_kv
                                     : assay_sm90::decode_blocks(call.requests, p.heads_kv, machine) *
                                           assay_sm90::decode_warps(shape);

@@ -23,10 +23,7 @@ using cudaError_t = gpu::Status;
 using cudaStream_t = gpu::Stream;
 constexpr cudaError_t cudaSuccess = emulatorSuccess, cudaErrorInvalidValue = emulatorErrorLaunch;
 
-enum cudaFuncAttribute {
-  cudaFuncAttributeMaxDynamicSharedMemorySize,
-  cudaFuncAttributeNonPortableClusterSizeAllowed
-};
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 template <class Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, size_t) {
   return cudaSuccess;  // the launch checks what it asks for
