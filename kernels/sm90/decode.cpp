@@ -121,7 +121,9 @@ int32_t grid() { return std::max(1, assay_gpu::multiprocessors); }
 
 // Blocks of a cluster, or 0 where the list is for all requests and heads (decode_kernel.h).
 int32_t cluster_of(const assay_problem& p) {
-  return p.requests == 1 && p.page_size >= kDecodeTile ? decode_cluster(shape_of(p), p.heads_kv, p.max_kv_len, grid()) : 0;
+  return p.requests == 1 && p.page_size >= kDecodeTile
+             ? decode_cluster(shape_of(p), p.heads_kv, p.max_kv_len, grid())
+             : 0;
 }
 
 int64_t state_bytes(const assay_kernel*, const assay_problem* p) {
