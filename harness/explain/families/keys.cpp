@@ -230,8 +230,10 @@ void lengths(const Clues& clues, Hypotheses& out) {
     add_length(clues, out, "keys.kv_len_short",
                fmt::format("new tokens not counted{}", follows ? "" : ", rows stay"), 0.05, follows,
                [](const Request& r) { return std::max(0, r.kv_len - r.q_len); });
-    add_length(clues, out, "keys.kv_len_short",
-               fmt::format("as many keys as rows{}", follows ? "" : ", rows stay"), 0.1, follows,
+    // Under a causal mask that is a row that stands at its own number, for the bias too.
+    const bool top_left = follows && p.mask == ASSAY_MASK_CAUSAL;
+    add_length(clues, out, top_left ? "mask.causal_top_left" : "keys.kv_len_short",
+               fmt::format("as many keys as rows{}", follows ? "" : ", rows stay"), 0.2, follows,
                [](const Request& r) { return std::min(r.kv_len, r.q_len); });
     const int32_t first = p.requests.empty() ? 0 : p.requests[0].kv_len;
     add_length(clues, out, "keys.kv_len_short",
