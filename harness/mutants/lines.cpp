@@ -9,7 +9,9 @@
 
 #include "harness/base/error.hpp"
 #include "harness/base/random.hpp"
+#include "harness/ops/layouts.hpp"
 #include "harness/ops/op.hpp"
+#include "harness/problem/names.hpp"
 
 namespace assay {
 namespace {
@@ -18,6 +20,18 @@ namespace {
 constexpr uint64_t kStreamVisit = 1001, kStreamSeed = 1002;
 // Below this many multiply-adds a case costs its overhead, whatever its size.
 constexpr double kOverheadCost = 1e5;
+// Every byte of a cache is copied, poisoned and compared a few times for each kernel: of a large one that is
+// what a case costs.
+constexpr double kBytesOfOne = 8, kSmallCache = 1 << 20;
+
+double cost_of(const Problem& p) {
+  double bytes = 0;
+  for (const Operand operand : {Operand::kK, Operand::kV}) {
+    const TensorLayout t = operand_layout(p, operand);
+    if (t.rank > 0) bytes += static_cast<double>(t.allocation) * format_bytes(t.format);
+  }
+  return multiply_adds(p) + std::max(0.0, bytes - kSmallCache) / kBytesOfOne;
+}
 
 }  // namespace
 
@@ -33,7 +47,7 @@ LineSet load_lines(const std::vector<std::string>& suites, double cost_cap, ReAi
       if (!aimed) continue;
       Line line{*aimed, print(*aimed), 0};
       if (!seen.insert(line.text).second) continue;
-      line.cost = multiply_adds(make_problem(line.scenario));
+      line.cost = cost_of(make_problem(line.scenario));
       if (line.cost > cost_cap * kDearest)
         ++set.left_out;
       else

@@ -15,7 +15,8 @@ namespace assay {
 struct Line {
   Scenario scenario;
   std::string text;  // canonical, with the line's own seed
-  double cost = 0;   // multiply-adds of the visible pairs: pairs x heads_q x (d_qk + d_v)
+  double cost = 0;  // multiply-adds of the visible pairs: pairs x heads_q x (d_qk + d_v); for each 8 bytes of
+                    // a cache beyond its first MiB one more
 };
 
 struct LineSet {

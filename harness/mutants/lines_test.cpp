@@ -23,6 +23,8 @@ TEST(Lines, CostCountsTheVisiblePairs) {
   EXPECT_EQ(set.lines[0].cost, 10 * 4 * 128);
   EXPECT_EQ(set.lines[1].cost, (1 + 2 + 3 + 4) * 2 * 48);
   EXPECT_EQ(set.lines[2].cost, 3 * 4 * 128);
+  const LineSet far = load_lines({"paged h=1 d=1 page=1 blocks=16777300 batch=1q1s3"}, 1e9);
+  EXPECT_GT(far.lines[0].cost, 8e6) << "a cache of 64 MiB is compared whole";
 }
 
 TEST(Lines, TheCapPutsDearLinesLastAndRepeatsAreDropped) {
