@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <numeric>
 
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/common/operands.hpp"
@@ -32,10 +33,37 @@ int refuse_storage(const assay_problem& p, char* why, size_t size) {
   return ASSAY_OK;
 }
 
-int refuse_tensors(const assay_tensors& t, char* why, size_t size) {
+// How a paged cache is described to bulk copies (prefill.hpp): heads are neighbouring columns, or heads of
+// all blocks stand in one row of blocks. `fits` false: neither.
+struct PagedAxes {
+  PagedView view;
+  MapAxis columns, blocks;
+  bool fits;
+};
+PagedAxes paged_axes(int64_t heads, int64_t blocks, int32_t dim, int64_t head_stride, int64_t block_stride) {
+  const int32_t columns = dim / 64;
+  if (heads <= 1 || head_stride == dim)
+    return {{columns, 1, 0}, {columns * heads, 64, columns}, {blocks, block_stride, 1}, true};
+  if (head_stride <= 0 || (blocks > 1 && block_stride % head_stride != 0)) return {};
+  const int64_t step = blocks > 1 ? block_stride / head_stride : heads;
+  return {{0, static_cast<int32_t>(step), 1},
+          {columns, 64, columns},
+          {(blocks - 1) * step + heads, head_stride, 1},
+          step > 0 && step < 1 << 30};
+}
+
+int refuse_tensors(const assay_problem& p, const assay_tensors& t, char* why, size_t size) {
   if (!rows_of(t.q, 2, 8) || !rows_of(t.o, 2, 8) || !rows_of(t.k, 2, 8) || !rows_of(t.v, 2, 8))
     return refuse(why, size, "strides or starts of Q, K, V or O", "packed rows at multiples of 16 bytes",
                   "copies that are no bulk copies");
+  if (p.op != ASSAY_OP_PAGED) return ASSAY_OK;
+  const int heads = p.layout == ASSAY_LAYOUT_HND ? 1 : 2;
+  for (const assay_tensor* x : {&t.k, &t.v})
+    if (x->data != nullptr &&
+        !paged_axes(x->shape[heads], x->shape[0], p.head_dim_qk, x->stride[heads], x->stride[0]).fits)
+      return refuse(why, size, "strides of heads and blocks of K or V",
+                    "neighbouring heads, or blocks a multiple of the distance of heads apart",
+                    "copies that are no bulk copies");
   return ASSAY_OK;
 }
 
@@ -59,7 +87,7 @@ int supports(const assay_kernel* self, const assay_problem* p, const assay_tenso
   if (const int bad = refuse_mask(*p, why, size)) return bad;
   if (p->op == ASSAY_OP_PAGED)
     if (const int bad = refuse_storage(*p, why, size)) return bad;
-  return t == nullptr ? static_cast<int>(ASSAY_OK) : refuse_tensors(*t, why, size);
+  return t == nullptr ? static_cast<int>(ASSAY_OK) : refuse_tensors(*p, *t, why, size);
 }
 
 // Of the kernels for codes of a byte; `format`: that of Q and K.
@@ -173,8 +201,24 @@ bool codes_of_bytes(const assay_problem& p) {
   return p.q_format == ASSAY_FP8_E4M3 || p.q_format == ASSAY_INT8;
 }
 
-bool make_maps(const assay_problem& p, const assay_tensors& t, const assay_kernels::Operands& a, int32_t pack,
-               PrefillMaps* maps) {
+// The largest number of keys that divides a page and a tile.
+int32_t box_of(const assay_problem& p) { return std::gcd(p.page_size, prefill_keys(p.head_dim_qk)); }
+
+bool make_paged_map(const assay_problem& p, int64_t blocks, const assay_kernels::KvView& x, CUtensorMap* map,
+                    PagedView* view) {
+  const PagedAxes at = paged_axes(p.heads_kv, blocks, p.head_dim_qk, x.head_stride, x.block_stride);
+  if (!at.fits) return false;
+  *view = at.view;
+  const MapAxis axes[5] = {{64, 1, 64},
+                           {8, x.slot_outer, 8},
+                           at.columns,
+                           {p.page_size / 8, 8 * x.slot_outer, box_of(p) / 8},
+                           at.blocks};
+  return make_map(map, p.q_format, x.data, 5, axes);
+}
+
+bool make_maps(const assay_problem& p, const assay_tensors& t, const assay_kernels::Operands& a,
+               PrefillMaps* maps, PrefillCall& call) {
   const bool bytes = codes_of_bytes(p);
   const int32_t keys = bytes ? kByteKeys : prefill_keys(p.head_dim_qk), wide = bytes ? 128 : 64;
   const auto rows = [&](const assay_tensor& x, int32_t dim, int32_t box, int32_t heads = 1) {
@@ -184,14 +228,22 @@ bool make_maps(const assay_problem& p, const assay_tensors& t, const assay_kerne
   const auto make = [&](CUtensorMap* map, const void* data, const auto& axes) {
     return make_map(map, p.q_format, data, static_cast<int32_t>(axes.size()), axes.data());
   };
-  if (!make(&maps->q, a.q, rows(t.q, p.head_dim_qk, rows_of_tile(p), 1 << pack)) ||
-      !(bytes || make(&maps->o, a.o, rows(t.o, p.head_dim_v, kPrefillStoreRows, 1 << pack))))
+  if (!make(&maps->q, a.q, rows(t.q, p.head_dim_qk, rows_of_tile(p), 1 << call.pack)) ||
+      !(bytes || make(&maps->o, a.o, rows(t.o, p.head_dim_v, kPrefillStoreRows, 1 << call.pack))))
     return false;
-  if (p.op == ASSAY_OP_PAGED || a.k.data == nullptr ||
-      p.total_kv == 0) {  // no copy, or one that counts nothing
+  if (a.k.data == nullptr || p.total_kv == 0) {  // no copy, or one that counts nothing
+    if (p.op == ASSAY_OP_PAGED) {  // a row of Q stands for the cache; the rest of a box is zeros
+      const int32_t columns = p.head_dim_qk / 64;
+      const MapAxis axes[5] = {
+          {64, 1, 64}, {1, 8, 8}, {columns, 64, columns}, {1, 8, box_of(p) / 8}, {1, 8, 1}};
+      return make_map(&maps->k, p.q_format, a.q, 5, axes) && make_map(&maps->v, p.q_format, a.q, 5, axes);
+    }
     return make(&maps->k, a.q, rows(t.q, p.head_dim_qk, keys)) &&
            make(&maps->v, a.q, rows(t.q, p.head_dim_v, keys));
   }
+  if (p.op == ASSAY_OP_PAGED)
+    return make_paged_map(p, t.k.shape[0], a.k, &maps->k, &call.k) &&
+           make_paged_map(p, t.v.shape[0], a.v, &maps->v, &call.v);
   return make(&maps->k, a.k.data, rows(t.k, p.head_dim_qk, keys)) &&
          make(&maps->v, a.v.data, rows(t.v, p.head_dim_v, keys));
 }
@@ -202,7 +254,8 @@ int prepare(const assay_problem& p, const assay_tensors& t, const assay_kernels:
   if (t.workspace.data == nullptr || t.workspace.shape[0] < kStateBytes)
     return invalid(error, size, "workspace of 8 bytes expected");
   call.pack = pack_of(p);
-  if (!make_maps(p, t, a, call.pack, maps))
+  if (p.op == ASSAY_OP_PAGED) call.box = box_of(p);
+  if (!make_maps(p, t, a, maps, call))
     return invalid(error, size, "the driver makes no tensor map of these operands");
   place_batch(p, t, a, call);
   call.cu_kv = a.cu_kv, call.cu_kv_stride = a.cu_kv_stride;
@@ -248,10 +301,6 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
     const auto launch = p->q_format == ASSAY_INT8 ? launch_prefill_int8 : launch_prefill_fp8;
     return assay_gpu::answer(launch(maps, call, cap, grid(*p), on), "prefill kernel", error, size);
   }
-  const auto view = [](const assay_kernels::KvView& x) {
-    return PagedView{x.data, x.block_stride * 2, x.head_stride * 2, x.slot_outer * 2};
-  };
-  if (p->op == ASSAY_OP_PAGED) call.k = view(a.k), call.v = view(a.v);
   const PrefillShape shape{p->q_format == ASSAY_FP16, p->op == ASSAY_OP_PAGED, cap,
                            rows_of_tile(*p),          p->head_dim_qk,          p->head_dim_v};
   return assay_gpu::answer(launch_prefill(maps, call, shape, grid(*p), on), "prefill kernel", error, size);

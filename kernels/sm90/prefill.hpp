@@ -17,9 +17,10 @@ constexpr int prefill_keys(int dim_qk) {  // of a tile, as many as shared memory
 }
 constexpr int kPrefillStoreRows = 16;  // of a box of O
 
-struct PagedView {  // strides in bytes
-  const uint8_t* data;
-  int64_t block, head, slot;
+// How a map of paged K or V (PrefillMaps) counts: columns of 64 elements a head, blocks a page, blocks a head
+// (a block is what the fifth axis steps over).
+struct PagedView {
+  int32_t columns, blocks, heads;
 };
 
 struct PrefillCall {
@@ -35,7 +36,7 @@ struct PrefillCall {
   int32_t* counter;  // [0] next tile, [1] blocks done; both 0 between launches
   int32_t requests, heads, group;
   int32_t pack;  // paged: 2^pack heads (0: one, else the group) of a token are neighbouring rows of a tile
-  int32_t page;  // tokens, a multiple of 16
+  int32_t page, box;  // tokens, a multiple of 16; keys of a box: divides a page and a tile
   bool causal;
   int32_t window_left, window_right, chunk;
   float scale, scale_log2;  // of what the softmax sees: natural, powers of 2
@@ -49,8 +50,8 @@ struct PrefillShape {
 };
 
 // Maps of Q (boxes of 64 elements x 1 head x PrefillShape::rows tokens; packed: x 2^pack heads x as many rows
-// in all), K and V (x prefill_keys() tokens; paged: 64 x tokens of a page x 1 head x 1 block) and O (x
-// kPrefillStoreRows tokens).
+// in all), K and V (x prefill_keys() tokens) and O (x kPrefillStoreRows tokens). Paged K and V: boxes of 64
+// elements x 8 slots x the columns of a head x PrefillCall::box / 8 groups of slots x 1 block.
 struct PrefillMaps {
   CUtensorMap q, k, v, o;
 };

@@ -355,7 +355,7 @@ __global__ void __launch_bounds__(kThreads<I>, 1)
             copy_key_scales<I>(p, work, tile, sh.key_scale[stage], shared_address(&sh.k_full[stage]));
       });
     else if (warp == 1)
-      find_work<I>(p, sh);
+      find_work<I, false>(p, sh);
     else
       turn_values<I>(sh, warp - 2);
   } else {

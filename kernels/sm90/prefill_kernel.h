@@ -46,7 +46,9 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
   Items<I> items;
   const uint32_t desc_q = operand(shared_address(sh.q[0]) + wg * 64 * 128, 16);
   const uint32_t desc_k = operand(shared_address(sh.k[0]), 16);
-  const uint32_t desc_v = operand(shared_address(sh.v[0]), I::kHalfTile);
+  const uint32_t desc_v = operand(shared_address(sh.v[0]), kPaged ? 1024 : I::kHalfTile);
+  using Scores = Mma<kHalf, kKeys, kPaged ? I::kPagedGroup : 1024>;
+  using Values = Mma<kHalf, kValueDim, kPaged ? I::kPagedValueGroup : 1024>;
 
   TileRows<kKeys, kPaged> tile;  // paged: rows may be packed
   auto clear_statistics = [&] { top[0] = top[1] = -INFINITY, sum[0] = sum[1] = 0; };
@@ -68,10 +70,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     if (I::kTurns) release(sh.turn[(wg + 1) % I::kConsumers]);
   };
 
-  auto wait_tile = [&](uint64_t& bar, uint32_t phase) {
-    barrier_wait(shared_address(&bar), phase);
-    if constexpr (kPaged) fence_async();  // cp.async writes are ordinary ones
-  };
+  auto wait_tile = [&](uint64_t& bar, uint32_t phase) { barrier_wait(shared_address(&bar), phase); };
   auto fence_all = [&] {  // everything that a product will read or write is in its registers
     pin(o);
     pin(probability);
@@ -82,18 +81,18 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     const uint32_t dq = desc_q + items.query() * (I::kQueryBytes >> 4);
     SM90_UNROLL for (int i = 0; i < kDim / 16; ++i) {
       const uint32_t a = dq + ((i / 4 * (I::kRows * 128) + i % 4 * 32) >> 4);
-      const uint32_t b = dk + ((i / 4 * I::kHalfTile + i % 4 * 32) >> 4);
+      const uint32_t b = dk + ((i / 4 * (kPaged ? 1024 : I::kHalfTile) + i % 4 * 32) >> 4);
       if (i == 0)
-        Mma<kHalf, kKeys>::first(s, a, b);
+        Scores::first(s, a, b);
       else
-        Mma<kHalf, kKeys>::next(s, a, b);
+        Scores::next(s, a, b);
     }
     mma_commit();
   };
   auto start_values = [&] {  // O += P V
     const uint32_t dv = desc_v + v.stage * (I::kValueBytes >> 4);
     SM90_UNROLL for (int i = 0; i < kKeys / 16; ++i)
-        Mma<kHalf, kValueDim>::transposed(o, &probability[4 * i], dv + (i * 2048 >> 4));
+        Values::transposed(o, &probability[4 * i], dv + (i * 2 * (kPaged ? I::kPagedValueGroup : 1024) >> 4));
     mma_commit();
   };
   auto scores_done = [&] {
@@ -293,16 +292,14 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
 }
 
 // What is handed over. Three consumers share what 512 threads of 128 have.
-template <class I, bool kPaged>
-constexpr bool kMoreForProducers = kPaged || I::kDim == 64;
-template <class I, bool kPaged>
-constexpr int kProducerRegisters = I::kConsumers == 3             ? 32
-                                   : kMoreForProducers<I, kPaged> ? 40
-                                                                  : 24;
-template <class I, bool kPaged>
-constexpr int kConsumerRegisters = I::kConsumers == 3             ? 160
-                                   : kMoreForProducers<I, kPaged> ? 232
-                                                                  : 240;
+template <class I>
+constexpr int kProducerRegisters = I::kConsumers == 3 ? 32
+                                   : I::kDim == 64    ? 40
+                                                      : 24;
+template <class I>
+constexpr int kConsumerRegisters = I::kConsumers == 3 ? 160
+                                   : I::kDim == 64    ? 232
+                                                      : 240;
 
 template <class I, bool kHalf, bool kPaged, bool kCap>
 __global__ void __launch_bounds__(kThreads<I>, 1)
@@ -312,16 +309,14 @@ __global__ void __launch_bounds__(kThreads<I>, 1)
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   if (threadIdx.x == 0) {
     prefetch_map(&maps.q);
-    if constexpr (!kPaged) {
-      prefetch_map(&maps.k);
-      prefetch_map(&maps.v);
-    }
+    prefetch_map(&maps.k);
+    prefetch_map(&maps.v);
     prefetch_map(&maps.o);
     init_producers<I, kPaged>(sh);
     for (int i = 0; i < I::kStages; ++i) {
-      barrier_init(shared_address(&sh.k_full[i]), kArrivals<I, kPaged>);
+      barrier_init(shared_address(&sh.k_full[i]), 1);
       barrier_init(shared_address(&sh.k_empty[i]), 4 * I::kConsumers);
-      barrier_init(shared_address(&sh.v_full[i]), kArrivals<I, kPaged>);
+      barrier_init(shared_address(&sh.v_full[i]), 1);
       barrier_init(shared_address(&sh.v_empty[i]), 4 * I::kConsumers);
     }
     if constexpr (I::kTurns)
@@ -330,27 +325,22 @@ __global__ void __launch_bounds__(kThreads<I>, 1)
   }
   __syncthreads();
   if (group == 0) {
-    registers_down<kProducerRegisters<I, kPaged>>();
+    registers_down<kProducerRegisters<I>>();
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
-    if constexpr (kPaged) {
-      if (warp == 0)
-        page_keys<I>(maps, p, sh);
-      else if (warp == 1)
-        page_tiles<I, true>(p, sh, 0);
-      else if (warp == 2)
-        page_tiles<I, false>(p, sh, 1);
+    if (warp == 0) {
+      if constexpr (kPaged)
+        copy_key_pages<I>(maps, p, sh);
       else
-        page_tiles<I, true>(p, sh, 1);
-    } else {
-      if (warp == 0)
         copy_tiles<I>(maps, p, sh, [](const Work&, int, int) {});
-      else if (warp == 1)
-        find_work<I>(p, sh);
-      else if (warp == 2)
-        clear_values<I>(sh);
+    } else if (warp == 1) {
+      find_work<I, kPaged>(p, sh);
+    } else if (warp == 2) {
+      clear_values<I, kPaged>(sh);
+    } else if constexpr (kPaged) {
+      copy_value_pages<I>(maps, p, sh);
     }
   } else {
-    registers_up<kConsumerRegisters<I, kPaged>>();
+    registers_up<kConsumerRegisters<I>>();
     consume<I, kHalf, kPaged, kCap>(&maps.o, p, sh, group - 1);
   }
 }

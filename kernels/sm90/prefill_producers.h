@@ -2,13 +2,17 @@
 // What the producer warps of the prefill kernel (prefill_kernel.h) do: find work, copy Q, K and V into shared
 // memory.
 //
-// Contiguous K and V travel in bulk copies, all by warp 0: V follows its K by a tile, as the products do. K
-// and V have two buffers each, so the time from "empty" to the copy counts (VARIANTS.md): nothing is worked
-// out there, and warp 1 finds the next tile of rows meanwhile. Keys behind the end of a request may be
-// anything, so warp 2 waits for a V tile that holds such keys and clears their rows before it hands it over
-// (where others turn V round first, they do: prefill_bytes_kernel.h).
+// K and V travel in bulk copies, all by warp 0: V follows its K by a tile, as the products do. K and V have
+// two buffers each, so the time from "empty" to the copy counts (VARIANTS.md): nothing is worked out there,
+// and warp 1 finds the next tile of rows meanwhile. Keys behind the end of a request may be anything, so warp
+// 2 waits for a V tile that holds such keys and clears their rows before it hands it over (where others turn
+// V round first, they do: prefill_bytes_kernel.h).
 //
-// Paged: four warps copy, of which warp 0 finds the tiles, too.
+// Paged: a box of five axes has as many keys as divide a page and a tile (16 to 128), all columns of them:
+// 64 elements, 8 slots, the columns of a head, groups of 8 slots, blocks. What costs time is the number of
+// boxes, and with one axis for slots a box could have but 64 columns. So groups of 8 keys of all columns
+// follow each other in shared memory, which the products' descriptors can say. V comes by warp 3: finding
+// pages and asking for their boxes takes the time that one warp has for both.
 #pragma once
 
 #include <type_traits>
@@ -29,7 +33,9 @@ struct PrefillInstance {
   static constexpr int kRows = kTileRows, kKeys = prefill_keys(kDimQk);  // of a tile
   static constexpr int kConsumers = kRows / 64;                          // warpgroups
   static constexpr int kHalves = kDimQk / 64,
-                       kValueHalves = kDimV / 64;       // 64 elements fill 128 bytes, swizzled
+                       kValueHalves = kDimV / 64;  // 64 elements fill 128 bytes, swizzled
+  // Paged K and V: 8 keys of all columns, then the next 8; else all keys of 64 columns, then the next 64.
+  static constexpr int kPagedGroup = kHalves * 1024, kPagedValueGroup = kValueHalves * 1024;
   static constexpr int kStages = kDimQk == 64 ? 4 : 2;  // K tiles, and as many V tiles
   static constexpr int kQueries = kWide ? 1 : 2;        // Q buffers
   static constexpr int kHalfTile = kKeys * 128, kTileBytes = kHalves * kHalfTile,
@@ -89,65 +95,55 @@ __device__ inline void copy_tile(const CUtensorMap* map, const void* to, uint32_
   }
 }
 
-// Paged: cp.async of 16 bytes a lane by two warps, of which each has one half of the tile; boxes of a page of
-// 16 keys come at half the speed of large ones (VARIANTS.md). Groups of 16 keys never cross a page; lane i <
-// 8 knows block and slot of group i, and those of the next tile are on their way. Keys that no row sees are
-// filled with zeros. Every lane arrives when its copies have.
+// The same of boxes of a page, p.box keys of all columns. All that can be known is known before the buffer is
+// free: next() for the first and each further tile, top down, then copy().
 template <class I, int kHalves>
-struct PageLoader {
-  static constexpr int kKeys = I::kKeys, kArrivals = 64, kGroups = kKeys / 16;
-  static constexpr int kChunks = 8 * kHalves,
-                       kRowsAtOnce = 32 / kChunks;  // 16-byte chunks of a row; rows of a copy
-  const PrefillCall& p;
+struct PageCopies {
+  static constexpr int kMost = I::kKeys / 16;  // boxes of a tile
+  const CUtensorMap* const map;
   const PagedView& view;
-  const int lane, half;
-  int ahead = 0;
+  const int lane, box;
+  int blocks[kMost], ahead = 0, column = 0, slot = 0, turn = 0;  // turn: slots of a page, in eights
   int64_t table = 0;
 
-  __device__ int block_of(const Work& w, int tile) const {
-    const int key = tile * kKeys + 16 * lane;
-    if (tile < 0 || lane >= kGroups || key >= w.end || key + 16 <= w.begin) return 0;
+  __device__ PageCopies(const CUtensorMap* map, const PagedView& view, const PrefillCall& p, int lane)
+      : map(map), view(view), lane(lane), box(p.box), turn(p.page / 8) {}
+  // Lane i: the block of box i. Boxes that no row sees come from block 0, whatever it holds.
+  __device__ int block_of(const PrefillCall& p, const Work& w, int tile) const {
+    const int key = tile * I::kKeys + box * lane;
+    if (tile < 0 || lane * box >= I::kKeys || key >= w.end || key + box <= w.begin) return 0;
     return __ldg(p.table + table + key / p.page * p.table_stride);
   }
-  __device__ void begin(const Work& w) {
+  __device__ void begin(const PrefillCall& p, const Work& w) {
     table = p.indptr != nullptr ? __ldg(p.indptr + w.request * p.indptr_stride) * p.table_stride
                                 : w.request * p.table_row;
-    ahead = block_of(w, w.top_tile);
+    ahead = block_of(p, w, w.top_tile);
   }
-  __device__ void load(const Work& w, int tile, const void* to, uint32_t bar) {
-    const int blocks = ahead, chunk = lane % kChunks, row = lane / kChunks;
-    const int slots = (tile * kKeys + 16 * lane) % p.page;
-    ahead = block_of(w, tile - 1);
-    const uint8_t* const head = view.data + w.head / p.group * view.head + chunk * 16;
-    const int64_t step = kRowsAtOnce * view.slot;
-    // Row r of 8 has chunk c at c ^ r; the rows of a copy differ in bits of their own, so the copy's row
-    // joins by ^.
-    uint32_t at = shared_address(to) + chunk / 8 * I::kHalfTile + row * 128 + ((chunk % 8 ^ row) << 4) +
-                  half * (kGroups / 2) * 16 * 128;
-    SM90_LOOP for (int g = half * (kGroups / 2); g < (half == 0 ? kGroups / 2 : kGroups);
-                   ++g, at += 16 * 128) {
-      const int64_t block = __shfl_sync(~0u, blocks, g);
-      const int slot = __shfl_sync(~0u, slots, g) + row, key = tile * kKeys + 16 * g;
-      const uint8_t* from = head + block * view.block + slot * view.slot;
-      if (key >= w.begin && key + 16 <= w.end) {
-        SM90_UNROLL for (int i = 0; i < 16; i += kRowsAtOnce, from += step)
-            copy16((at ^ (i % 8) << 4) + i * 128, from);
-      } else {
-        SM90_LOOP for (int i = 0; i < 16; i += kRowsAtOnce, from += step) copy16_or_zero(
-            (at ^ (i % 8) << 4) + i * 128, from, key + row + i >= w.begin && key + row + i < w.end);
+  __device__ void next(const PrefillCall& p, const Work& w, int tile) {
+    const int head = w.head / p.group;
+    const int own = view.blocks * ahead + view.heads * head;
+    SM90_UNROLL for (int i = 0; i < kMost; ++i) blocks[i] = __shfl_sync(~0u, own, i);
+    column = view.columns * head, slot = tile * I::kKeys % p.page / 8;
+    ahead = block_of(p, w, tile - 1);
+  }
+  __device__ void copy(const void* to, uint32_t bar) {
+    if (elect()) {
+      barrier_expect(bar, kHalves * I::kHalfTile);
+      uint32_t at = shared_address(to);
+      SM90_UNROLL for (int i = 0; i < kMost; ++i) if (i * box < I::kKeys) {
+        load_box5(at, map, bar, 0, 0, column, slot, blocks[i], kEvictLast);
+        at += box * kHalves * 128, slot += box / 8;
+        if (slot == turn) slot = 0;
       }
     }
-    arrive_when_copied(bar);
+    __syncwarp();
   }
 };
 
+// Warps that read a work item and say so by q_empty: the consumers, those that clear or turn V, who copies
+// pages of V.
 template <class I, bool kPaged>
-constexpr int kArrivals = kPaged ? PageLoader<I, I::kValueHalves>::kArrivals : 1;
-// Warps that read a work item and say so by q_empty: the consumers, and producers that learn of it that way.
-template <class I, bool kPaged>
-constexpr int kReaders = 4 * I::kConsumers + (kPaged       ? 3
-                                              : I::kTurned ? 2
-                                                           : 1);
+constexpr int kReaders = 4 * I::kConsumers + (I::kTurned || kPaged ? 2 : 1);
 
 template <class I, bool kPaged>
 __device__ inline void init_producers(typename I::Shared& sh) {
@@ -188,11 +184,11 @@ __device__ inline void copy_query(const PrefillMaps& maps, const Work& w, const 
   }
 }
 
-// Contiguous, warp 1: work items, each looked for when the copies of the one before begin.
-template <class I>
+// Warp 1: work items, each looked for when the copies of the one before begin.
+template <class I, bool kPaged>
 __device__ inline void find_work(const PrefillCall& p, typename I::Shared& sh) {
   const int lane = threadIdx.x % 32;
-  Tiles<I, false, true> tiles{p, lane};
+  Tiles<I, kPaged, true> tiles{p, lane};
   int number = blockIdx.x;
   for (Items<I> items;; ++items.count) {
     const Work work = tiles.find(number);
@@ -253,8 +249,56 @@ __device__ inline void copy_tiles(const PrefillMaps& maps, const PrefillCall& p,
   }
 }
 
-// Contiguous, warp 2: clears what no row may see of tiles of V.
+// Paged, warp 0: Q and K.
 template <class I>
+__device__ inline void copy_key_pages(const PrefillMaps& maps, const PrefillCall& p, typename I::Shared& sh) {
+  const int lane = threadIdx.x % 32;
+  PageCopies<I, I::kHalves> pages(&maps.k, p.k, p, lane);
+  Ring<I::kStages> k;
+  for (Items<I> items;; ++items.count) {
+    barrier_wait_asleep(shared_address(&sh.found), items.count % 2);
+    const Work work = read_work(sh.work[items.slot()], lane);
+    const uint32_t full = shared_address(&sh.q_full[items.query()]);
+    if (work.valid) pages.begin(p, work);
+    barrier_wait_asleep(shared_address(&sh.q_empty[items.query()]), items.phase() ^ 1);
+    if (!work.valid) {
+      if (lane == 0) barrier_arrive(full);
+      break;
+    }
+    if (lane == 0) barrier_arrive(shared_address(&sh.taken));
+    copy_query<I>(maps, work, sh.q[items.query()], full, work.first_row + token_of<true>(p, work.row));
+    for (int n = work.top_tile; n >= work.bottom_tile; --n, k.next()) {
+      pages.next(p, work, n);
+      barrier_wait_asleep(shared_address(&sh.k_empty[k.stage]), k.phase ^ 1);
+      pages.copy(sh.k[k.stage], shared_address(&sh.k_full[k.stage]));
+    }
+  }
+}
+
+// Paged, warp 3: V.
+template <class I>
+__device__ inline void copy_value_pages(const PrefillMaps& maps, const PrefillCall& p,
+                                        typename I::Shared& sh) {
+  const int lane = threadIdx.x % 32;
+  PageCopies<I, I::kValueHalves> pages(&maps.v, p.v, p, lane);
+  Ring<I::kStages> v;
+  for (Items<I> items;; ++items.count) {
+    barrier_wait_asleep(shared_address(&sh.q_full[items.query()]), items.phase());
+    const Work work = read_work(sh.work[items.slot()], lane);
+    if (lane == 0) barrier_arrive(shared_address(&sh.q_empty[items.query()]));
+    if (!work.valid) break;
+    pages.begin(p, work);
+    for (int n = work.top_tile; n >= work.bottom_tile; --n, v.next()) {
+      pages.next(p, work, n);
+      uint64_t* const signal = whole<I>(work, n) ? &sh.v_full[v.stage] : &sh.v_raw[v.stage];
+      barrier_wait_asleep(shared_address(&sh.v_empty[v.stage]), v.phase ^ 1);
+      pages.copy(sh.v[v.stage], shared_address(signal));
+    }
+  }
+}
+
+// Warp 2: clears what no row may see of tiles of V.
+template <class I, bool kPaged>
 __device__ inline void clear_values(typename I::Shared& sh) {
   constexpr int kKeys = I::kKeys;
   const int lane = threadIdx.x % 32;
@@ -271,72 +315,14 @@ __device__ inline void clear_values(typename I::Shared& sh) {
       phases ^= 1u << ring.stage;
       const int begin = work.begin - n * kKeys, end = work.end - n * kKeys;
       SM90_LOOP for (int r = lane / 8; r < kKeys; r += 4) if (r < begin || r >= end) {
+        const int line = kPaged ? r / 8 * I::kPagedValueGroup + r % 8 * 128 : r * 128;
         SM90_UNROLL for (int i = 0; i < I::kValueHalves; ++i) *
-            reinterpret_cast<uint4*>(sh.v[ring.stage] + i * I::kHalfTile + r * 128 + lane % 8 * 16) =
-            make_uint4(0, 0, 0, 0);
+            reinterpret_cast<uint4*>(sh.v[ring.stage] + i * (kPaged ? 1024 : I::kHalfTile) + line +
+                                     lane % 8 * 16) = make_uint4(0, 0, 0, 0);
       }
       fence_async();
       __syncwarp();
       if (lane == 0) barrier_arrive(shared_address(&sh.v_full[ring.stage]));
-    }
-  }
-}
-
-// Paged, warp 0: work items, Q, half of K.
-template <class I>
-__device__ inline void page_keys(const PrefillMaps& maps, const PrefillCall& p, typename I::Shared& sh) {
-  const int lane = threadIdx.x % 32;
-  Tiles<I, true, false> tiles{p, lane};
-  PageLoader<I, I::kHalves> loader{p, p.k, lane, 0};
-  Ring<I::kStages> k;
-  int number = blockIdx.x;
-  for (Items<I> items;; ++items.count) {
-    const Work work = tiles.find(number);
-    const int next = work.valid ? next_number(p, lane) : 0;  // needed after this tile's copies
-    barrier_wait_asleep(shared_address(&sh.q_empty[items.query()]), items.phase() ^ 1);
-    if (lane == 0) sh.work[items.slot()] = work;
-    __syncwarp();
-    const uint32_t full = shared_address(&sh.q_full[items.query()]);
-    if (!work.valid) {
-      if (lane == 0) barrier_arrive(full);
-      break;
-    }
-    copy_query<I>(maps, work, sh.q[items.query()], full, work.first_row + token_of<true>(p, work.row));
-    loader.begin(work);
-    for (int n = work.top_tile; n >= work.bottom_tile; --n) {
-      barrier_wait_asleep(shared_address(&sh.k_empty[k.stage]), k.phase ^ 1);
-      loader.load(work, n, sh.k[k.stage], shared_address(&sh.k_full[k.stage]));
-      k.next();
-    }
-    number = __shfl_sync(~0u, next, 0);
-  }
-  finish_numbers(p, lane);
-}
-
-// Paged, other warps: half of V, or the other half of K. They learn of work by what warp 0 leaves.
-template <class I, bool kValues>
-__device__ inline void page_tiles(const PrefillCall& p, typename I::Shared& sh, int half) {
-  const int lane = threadIdx.x % 32;
-  PageLoader<I, kValues ? I::kValueHalves : I::kHalves> loader{p, kValues ? p.v : p.k, lane, half};
-  auto* const tiles = [&] {
-    if constexpr (kValues)
-      return &sh.v[0];
-    else
-      return &sh.k[0];
-  }();
-  auto& tiles_full = kValues ? sh.v_full : sh.k_full;
-  auto& tiles_empty = kValues ? sh.v_empty : sh.k_empty;
-  Ring<I::kStages> ring;
-  for (Items<I> items;; ++items.count) {
-    barrier_wait_asleep(shared_address(&sh.q_full[items.query()]), items.phase());
-    const Work work = read_work(sh.work[items.slot()], lane);
-    if (lane == 0) barrier_arrive(shared_address(&sh.q_empty[items.query()]));
-    if (!work.valid) break;
-    loader.begin(work);
-    for (int n = work.top_tile; n >= work.bottom_tile; --n) {
-      barrier_wait_asleep(shared_address(&tiles_empty[ring.stage]), ring.phase ^ 1);
-      loader.load(work, n, tiles[ring.stage], shared_address(&tiles_full[ring.stage]));
-      ring.next();
     }
   }
 }

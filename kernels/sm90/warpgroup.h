@@ -140,6 +140,15 @@ __device__ inline void load_box(uint32_t to, const CUtensorMap* map, uint32_t ba
       "l"(map), "r"(bar), "r"(x0), "r"(x1), "r"(x2), "l"(policy)
       : "memory");
 }
+// Of a map of five axes.
+__device__ inline void load_box5(uint32_t to, const CUtensorMap* map, uint32_t bar, int x0, int x1, int x2,
+                                 int x3, int x4, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(to),
+      "l"(map), "r"(bar), "r"(x0), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "l"(policy)
+      : "memory");
+}
 // The same box into the shared memory of all blocks of the cluster whose bit is set, at the same address,
 // with the bytes counted on the barrier at the same address in each.
 __device__ inline void load_box_for(uint16_t blocks, uint32_t to, const CUtensorMap* map, uint32_t bar,
@@ -264,12 +273,11 @@ __device__ inline uint32_t operand(uint32_t address, uint32_t leading_bytes) {
 #define SM90_WGMMA(kN, kK, L, types, add, upper, operands, order)           \
   "{\n.reg .pred p;\n.reg .b64 da, db;\nsetp.ne.b32 p, " add ", 0;\n" upper \
   "wgmma.mma_async.sync.aligned.m64n" #kN "k" #kK types " {" L "}, " operands ", p" order ";\n}\n"
-#define SM90_SHARED(kN, kK, L, types, add, order, i0, i1)                                                \
-  SM90_WGMMA(kN, kK, L, types, add,                                                                      \
-             "mov.b64 da, {" i0 ", " SM90_UPPER "};\nmov.b64 db, {" i1 ", " SM90_UPPER "};\n", "da, db", \
-             order)
-#define SM90_REGISTERS(kN, kK, L, types, add, order, i0, i1, i2, i3, i4)       \
-  SM90_WGMMA(kN, kK, L, types, add, "mov.b64 db, {" i4 ", " SM90_UPPER "};\n", \
+#define SM90_SHARED(kN, kK, L, types, add, order, upper_b, i0, i1) \
+  SM90_WGMMA(kN, kK, L, types, add,                                \
+             "mov.b64 da, {" i0 ", " SM90_UPPER "};\nmov.b64 db, {" i1 ", " upper_b "};\n", "da, db", order)
+#define SM90_REGISTERS(kN, kK, L, types, add, order, upper_b, i0, i1, i2, i3, i4) \
+  SM90_WGMMA(kN, kK, L, types, add, "mov.b64 db, {" i4 ", " upper_b "};\n",       \
              "{" i0 "," i1 "," i2 "," i3 "}, db", order)
 #define SM90_FLOATS(type) ".f32." type "." type
 
@@ -278,8 +286,8 @@ __device__ inline uint32_t operand(uint32_t address, uint32_t leading_bytes) {
 // A in registers: the same rows, columns 2 (l % 4) + {0, 1} in a[0] (rows + 8: a[1]), + 8 in a[2] and a[3].
 // With A and B from shared memory: first: D = A B, next: D += A B, both K-major; values: D += A B, A K-major,
 // B MN-major; turned: D += A B, A MN-major, B K-major. With A from registers: held: D += A B, B K-major;
-// transposed: D += A B, B MN-major.
-template <bool kHalf, int kN>
+// transposed: D += A B, B MN-major. kGroup: bytes from 8 rows (or keys) of B to the next 8.
+template <bool kHalf, int kN, int kGroup = 1024>
 struct Mma;
 
 // The same of e4m3, 32 elements of k a product, both operands K-major (there is nothing else): + 32 bytes per
@@ -294,51 +302,47 @@ struct Mma8;
 template <int kN>
 struct MmaInt8;
 
-#define SM90_MMA_SHARED(name, R, L, kN, kK, sums, types, constraint, add, order, i0, i1)                 \
-  static __device__ inline void name(sums(&d)[kN / 2], uint32_t a, uint32_t b) {                         \
-    asm volatile(SM90_SHARED(kN, kK, L, types, add, order, i0, i1) : R(constraint, d) : "r"(a), "r"(b)); \
+#define SM90_MMA_SHARED(name, R, L, kN, kK, sums, types, constraint, add, order, upper, i0, i1) \
+  static __device__ inline void name(sums(&d)[kN / 2], uint32_t a, uint32_t b) {                \
+    asm volatile(SM90_SHARED(kN, kK, L, types, add, order, upper, i0, i1)                       \
+                 : R(constraint, d)                                                             \
+                 : "r"(a), "r"(b));                                                             \
   }
-#define SM90_MMA_HELD(name, R, L, kN, kK, type, constraint, add, order, i0, i1, i2, i3, i4)            \
-  static __device__ inline void name(float(&d)[kN / 2], const uint32_t* a, uint32_t b) {               \
-    asm volatile(SM90_REGISTERS(kN, kK, L, SM90_FLOATS(type), add, ", 1, 1" order, i0, i1, i2, i3, i4) \
-                 : R(constraint, d)                                                                    \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));                                \
+#define SM90_MMA_HELD(name, R, L, kN, kK, type, constraint, add, order, upper, i0, i1, i2, i3, i4)   \
+  static __device__ inline void name(float(&d)[kN / 2], const uint32_t* a, uint32_t b) {             \
+    asm volatile(                                                                                    \
+        SM90_REGISTERS(kN, kK, L, SM90_FLOATS(type), add, ", 1, 1" order, upper, i0, i1, i2, i3, i4) \
+        : R(constraint, d)                                                                           \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));                                       \
   }
-#define SM90_MMA(kHalf, kN, type, R, L, i0, i1, i2, i3, i4)                             \
-  template <>                                                                           \
-  struct Mma<kHalf, kN> {                                                               \
-    SM90_MMA_SHARED(first, R, L, kN, 16, float, SM90_FLOATS(type), "=f", "0",           \
-                    ", 1, 1"                                                            \
-                    ", 0, 0",                                                           \
-                    i0, i1)                                                             \
-    SM90_MMA_SHARED(next, R, L, kN, 16, float, SM90_FLOATS(type), "+f", "1",            \
-                    ", 1, 1"                                                            \
-                    ", 0, 0",                                                           \
-                    i0, i1)                                                             \
-    SM90_MMA_SHARED(values, R, L, kN, 16, float, SM90_FLOATS(type), "+f", "1",          \
-                    ", 1, 1"                                                            \
-                    ", 0, 1",                                                           \
-                    i0, i1)                                                             \
-    SM90_MMA_SHARED(turned, R, L, kN, 16, float, SM90_FLOATS(type), "+f", "1",          \
-                    ", 1, 1"                                                            \
-                    ", 1, 0",                                                           \
-                    i0, i1)                                                             \
-    SM90_MMA_HELD(held, R, L, kN, 16, type, "+f", "1", ", 0", i0, i1, i2, i3, i4)       \
-    SM90_MMA_HELD(transposed, R, L, kN, 16, type, "+f", "1", ", 1", i0, i1, i2, i3, i4) \
+#define SM90_MMA_APART(kHalf, kN, kGroup, upper, type, R, L, i0, i1, i2, i3, i4)                             \
+  template <>                                                                                                \
+  struct Mma<kHalf, kN, kGroup> {                                                                            \
+    SM90_MMA_SHARED(first, R, L, kN, 16, float, SM90_FLOATS(type), "=f", "0", ", 1, 1, 0, 0", upper, i0, i1) \
+    SM90_MMA_SHARED(next, R, L, kN, 16, float, SM90_FLOATS(type), "+f", "1", ", 1, 1, 0, 0", upper, i0, i1)  \
+    SM90_MMA_SHARED(values, R, L, kN, 16, float, SM90_FLOATS(type), "+f", "1", ", 1, 1, 0, 1", upper, i0,    \
+                    i1)                                                                                      \
+    SM90_MMA_SHARED(turned, R, L, kN, 16, float, SM90_FLOATS(type), "+f", "1", ", 1, 1, 1, 0", upper, i0,    \
+                    i1)                                                                                      \
+    SM90_MMA_HELD(held, R, L, kN, 16, type, "+f", "1", ", 0", upper, i0, i1, i2, i3, i4)                     \
+    SM90_MMA_HELD(transposed, R, L, kN, 16, type, "+f", "1", ", 1", upper, i0, i1, i2, i3, i4)               \
   };
-#define SM90_MMA8(kN, R, L, i0, i1, i2, i3, i4)                                                   \
-  template <>                                                                                     \
-  struct Mma8<kN> {                                                                               \
-    SM90_MMA_SHARED(first, R, L, kN, 32, float, SM90_FLOATS("e4m3"), "=f", "0", ", 1, 1", i0, i1) \
-    SM90_MMA_SHARED(next, R, L, kN, 32, float, SM90_FLOATS("e4m3"), "+f", "1", ", 1, 1", i0, i1)  \
-    SM90_MMA_HELD(held_first, R, L, kN, 32, "e4m3", "=f", "0", "", i0, i1, i2, i3, i4)            \
-    SM90_MMA_HELD(held, R, L, kN, 32, "e4m3", "+f", "1", "", i0, i1, i2, i3, i4)                  \
+#define SM90_MMA(kHalf, kN, type, R, L, i0, i1, i2, i3, i4) \
+  SM90_MMA_APART(kHalf, kN, 1024, SM90_UPPER, type, R, L, i0, i1, i2, i3, i4)
+#define SM90_MMA8(kN, R, L, i0, i1, i2, i3, i4)                                                              \
+  template <>                                                                                                \
+  struct Mma8<kN> {                                                                                          \
+    SM90_MMA_SHARED(first, R, L, kN, 32, float, SM90_FLOATS("e4m3"), "=f", "0", ", 1, 1", SM90_UPPER, i0,    \
+                    i1)                                                                                      \
+    SM90_MMA_SHARED(next, R, L, kN, 32, float, SM90_FLOATS("e4m3"), "+f", "1", ", 1, 1", SM90_UPPER, i0, i1) \
+    SM90_MMA_HELD(held_first, R, L, kN, 32, "e4m3", "=f", "0", "", SM90_UPPER, i0, i1, i2, i3, i4)           \
+    SM90_MMA_HELD(held, R, L, kN, 32, "e4m3", "+f", "1", "", SM90_UPPER, i0, i1, i2, i3, i4)                 \
   };
-#define SM90_MMA_INT8(kN, R, L, i0, i1)                                                \
-  template <>                                                                          \
-  struct MmaInt8<kN> {                                                                 \
-    SM90_MMA_SHARED(first, R, L, kN, 32, int32_t, ".s32.s8.s8", "=r", "0", "", i0, i1) \
-    SM90_MMA_SHARED(next, R, L, kN, 32, int32_t, ".s32.s8.s8", "+r", "1", "", i0, i1)  \
+#define SM90_MMA_INT8(kN, R, L, i0, i1)                                                            \
+  template <>                                                                                      \
+  struct MmaInt8<kN> {                                                                             \
+    SM90_MMA_SHARED(first, R, L, kN, 32, int32_t, ".s32.s8.s8", "=r", "0", "", SM90_UPPER, i0, i1) \
+    SM90_MMA_SHARED(next, R, L, kN, 32, int32_t, ".s32.s8.s8", "+r", "1", "", SM90_UPPER, i0, i1)  \
   };
 SM90_MMA(false, 16, "bf16", SM90_R8, SM90_L8, "%8", "%9", "%10", "%11", "%12")
 SM90_MMA(true, 16, "f16", SM90_R8, SM90_L8, "%8", "%9", "%10", "%11", "%12")
@@ -352,6 +356,13 @@ SM90_MMA(false, 80, "bf16", SM90_R40, SM90_L40, "%40", "%41", "%42", "%43", "%44
 SM90_MMA(true, 80, "f16", SM90_R40, SM90_L40, "%40", "%41", "%42", "%43", "%44")
 SM90_MMA(false, 256, "bf16", SM90_R128, SM90_L128, "%128", "%129", "%130", "%131", "%132")
 SM90_MMA(true, 256, "f16", SM90_R128, SM90_L128, "%128", "%129", "%130", "%131", "%132")
+// Pages in boxes (prefill_producers.h): 8 rows of all columns, then the next 8.
+#define SM90_PAGES(kN, kGroup, upper, R, L, i0, i1, i2, i3, i4)              \
+  SM90_MMA_APART(false, kN, kGroup, upper, "bf16", R, L, i0, i1, i2, i3, i4) \
+  SM90_MMA_APART(true, kN, kGroup, upper, "f16", R, L, i0, i1, i2, i3, i4)
+SM90_PAGES(128, 2048, "0x40000080", SM90_R64, SM90_L64, "%64", "%65", "%66", "%67", "%68")
+SM90_PAGES(80, 4096, "0x40000100", SM90_R40, SM90_L40, "%40", "%41", "%42", "%43", "%44")
+SM90_PAGES(256, 4096, "0x40000100", SM90_R128, SM90_L128, "%128", "%129", "%130", "%131", "%132")
 SM90_MMA8(96, SM90_R48, SM90_L48, "%48", "%49", "%50", "%51", "%52")
 SM90_MMA8(128, SM90_R64, SM90_L64, "%64", "%65", "%66", "%67", "%68")
 SM90_MMA_INT8(128, SM90_R64, SM90_L64, "%64", "%65")

@@ -40,14 +40,17 @@ namespace {
 Lane& current() { return const_cast<Lane&>(running_block()->current()); }
 
 uint32_t row_bytes(const TensorMap& m) { return uint32_t{m.box[0]} * m.element_bytes; }
-uint32_t box_rows(const TensorMap& m) { return uint32_t{m.box[1]} * m.box[2]; }
+uint32_t box_rows(const TensorMap& m) { return uint32_t{m.box[1]} * m.box[2] * m.box[3] * m.box[4]; }
 
-const TensorMap& checked_map(const TensorMap& m, Where where) {
+const TensorMap& checked_map(const TensorMap& m, const Corner& at, Where where) {
   TensorMap copy;  // kernels' parameters are not shared memory: nothing to check
   std::memcpy(&copy, &m, sizeof copy);
   if (copy.magic != TensorMap::kMagic)
     running_block()->stop(Kind::kDescriptor, site_of(where), "no tensor map: nothing has encoded it");
-  if (copy.rank != 3) refuse("boxes of other than three dimensions", where);
+  if (copy.rank != at.axes)
+    running_block()->stop(
+        Kind::kDescriptor, site_of(where),
+        "a box of " + std::to_string(at.axes) + " axes of a tensor map of " + std::to_string(copy.rank));
   return m;
 }
 
@@ -66,19 +69,21 @@ void require_box(BlockState& s, const TensorMap& m, uint32_t at, Where where) {
 // One 16-byte chunk of a box at a time: where it lies in shared memory and in the tensor, and how many of its
 // bytes the tensor has (the first, `skip`, may lie before it).
 template <class Each>
-void for_chunks(const TensorMap& m, const std::array<int, 3>& at, uint32_t memory, const Each& each) {
+void for_chunks(const TensorMap& m, const Corner& corner, uint32_t memory, const Each& each) {
   const uint32_t row = row_bytes(m);
   for (uint32_t r = 0; r < box_rows(m); ++r) {
-    const int64_t y = int64_t{at[1]} + r % m.box[1], z = int64_t{at[2]} + r / m.box[1];
-    const bool inside =
-        y >= 0 && z >= 0 && y < static_cast<int64_t>(m.size[1]) && z < static_cast<int64_t>(m.size[2]);
+    bool inside = true;
+    int64_t line = 0;  // bytes from the start of the tensor
+    for (uint32_t axis = 1, rest = r; axis < corner.axes; rest /= m.box[axis], ++axis) {
+      const int64_t at = int64_t{corner.at[axis]} + rest % m.box[axis];
+      inside = inside && at >= 0 && at < static_cast<int64_t>(m.size[axis]);
+      line += at * static_cast<int64_t>(m.stride[axis - 1]);
+    }
     for (uint32_t c = 0; c < row; c += 16) {
-      const int64_t x = int64_t{at[0]} * m.element_bytes + c;  // byte of the row of the tensor
+      const int64_t x = int64_t{corner.at[0]} * m.element_bytes + c;  // byte of the row of the tensor
       const int64_t end = static_cast<int64_t>(m.size[0]) * m.element_bytes;
       const int64_t first = std::clamp<int64_t>(-x, 0, 16), last = std::clamp<int64_t>(end - x, 0, 16);
-      unsigned char* const from =
-          m.data +
-          (inside ? y * static_cast<int64_t>(m.stride[0]) + z * static_cast<int64_t>(m.stride[1]) + x : 0);
+      unsigned char* const from = m.data + (inside ? line + x : 0);
       each(swizzled(memory + r * row + c, m.swizzle), from, inside ? first : 0,
            inside && last > first ? last : 0);
     }
@@ -160,12 +165,12 @@ void arrive_when_copied(uint32_t bar, Where where) {
 }
 
 // ---- boxes
-void load_box(uint32_t blocks, uint32_t to, const TensorMap& map, uint32_t bar, std::array<int, 3> at,
+void load_box(uint32_t blocks, uint32_t to, const TensorMap& map, uint32_t bar, const Corner& at,
               Where where) {
   BlockState& mine = here();
   Lane& lane = current();
   Block& now = *running_block();
-  const TensorMap& m = checked_map(map, where);
+  const TensorMap& m = checked_map(map, at, where);
   if (blocks >> mine.cluster.size() != 0)
     now.stop(Kind::kBarrier, site_of(where), "a box for blocks that the cluster has not");
   for (unsigned r = 0; r < mine.cluster.size(); ++r) {
@@ -208,10 +213,10 @@ void send(uint32_t to, uint32_t bar, uint32_t rank, const float* values, uint32_
   gang.jobs.push_back(std::make_unique<Job>(job));
 }
 
-void store_box(const TensorMap& map, uint32_t from, std::array<int, 3> at, Where where) {
+void store_box(const TensorMap& map, uint32_t from, const Corner& at, Where where) {
   BlockState& s = here();
   Lane& lane = current();
-  const TensorMap& m = checked_map(map, where);
+  const TensorMap& m = checked_map(map, at, where);
   require_box(s, m, from, where);
   WarpState& w = s.warp_of(lane);
   if (w.storer != nullptr && w.storer != &lane) refuse("bulk stores by several lanes of a warp", where);

@@ -140,7 +140,7 @@ struct Job {
   Lane* by;
   BlockState* block;  // whose shared memory and barrier
   TensorMap map;
-  std::array<int, 3> at;
+  Corner at;
   uint32_t memory, barrier;
   uint32_t number;  // kLoad: phase of the barrier when issued; kArrival: the last copy; kStore: its number;
                     // kSend: bytes
@@ -167,7 +167,7 @@ extern Gang gang;
 
 inline BlockState& here() { return *running_block()->state; }
 inline int64_t box_bytes(const TensorMap& m) {
-  return int64_t{m.box[0]} * m.element_bytes * m.box[1] * m.box[2];
+  return int64_t{m.box[0]} * m.element_bytes * m.box[1] * m.box[2] * m.box[3] * m.box[4];
 }
 inline Site site_of(const Where& w) { return {w.file_name(), static_cast<int>(w.line()), nullptr}; }
 std::string place_text(const Where&);

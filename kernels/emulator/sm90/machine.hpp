@@ -63,9 +63,14 @@ void send(uint32_t to, uint32_t bar, uint32_t rank, const float* values, uint32_
 void barrier_arrive_at(uint32_t bar, uint32_t rank, Where);
 void named_barrier(int id, int threads, bool waits, Where);
 
+// Where a box begins, in elements, innermost first: of the axes that the instruction names.
+struct Corner {
+  uint32_t axes;
+  std::array<int, 5> at;
+};
 // blocks: 0 this block, else a bit for each of the cluster.
-void load_box(uint32_t blocks, uint32_t to, const TensorMap&, uint32_t bar, std::array<int, 3> at, Where);
-void store_box(const TensorMap&, uint32_t from, std::array<int, 3> at, Where);
+void load_box(uint32_t blocks, uint32_t to, const TensorMap&, uint32_t bar, const Corner&, Where);
+void store_box(const TensorMap&, uint32_t from, const Corner&, Where);
 void store_commit();
 void store_wait_read();
 void fence_async();

@@ -48,7 +48,10 @@ __device__ inline void produce(const Maps& maps, Shared& sh, Fault fault) {
       if (fault == Fault::box_misaligned) to += 512;
       if (fault == Fault::box_outside) to += sizeof(Shared);
       load_box(to, &maps.a, full, 0, t * kSide, 0, kEvictFirst);
-      load_box(shared_address(sh.b[stage]), &maps.b, full, 0, t * kSide, 0, kEvictFirst);
+      if (fault == Fault::box_of_other_axes)
+        load_box5(shared_address(sh.b[stage]), &maps.b, full, 0, t * kSide, 0, 0, 0, kEvictFirst);
+      else
+        load_box(shared_address(sh.b[stage]), &maps.b, full, 0, t * kSide, 0, kEvictFirst);
       if (fault == Fault::full_arrived_twice) barrier_arrive(full);
       if (fault == Fault::full_not_awaited && t == kTiles - 1) barrier_arrive(shared_address(&sh.other));
     }

@@ -44,6 +44,7 @@ constexpr int kTiles = 5, kStages = 2, kSide = 64, kThreads = 384;
   F(descriptors_differ, kDescriptor, "lanes hand over different descriptors")                         \
   F(other_swizzle, kDescriptor, "a box without swizzle is multiplied as one of 128 bytes")            \
   F(box_misaligned, kDescriptor, "a swizzled box that begins within eight rows")                      \
+  F(box_of_other_axes, kDescriptor, "a box of five axes of a map of three")                           \
   F(map_not_encoded, kDescriptor, "a tensor map of zeros")                                            \
   F(box_outside, kOutOfBounds, "a box that reaches past shared memory")                               \
   F(accumulator_read_in_flight, kRegisters, "sums are read before the wait")                          \

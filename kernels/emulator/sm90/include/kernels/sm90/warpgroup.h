@@ -66,15 +66,19 @@ constexpr uint64_t kEvictNormal = 0x1000000000000000ull;
 inline void prefetch_map(const CUtensorMap*) {}
 inline void load_box(uint32_t to, const CUtensorMap* map, uint32_t bar, int x0, int x1, int x2, uint64_t,
                      Where where = Where::current()) {
-  machine::load_box(0, to, *map, bar, {x0, x1, x2}, where);
+  machine::load_box(0, to, *map, bar, {3, {x0, x1, x2}}, where);
+}
+inline void load_box5(uint32_t to, const CUtensorMap* map, uint32_t bar, int x0, int x1, int x2, int x3,
+                      int x4, uint64_t, Where where = Where::current()) {
+  machine::load_box(0, to, *map, bar, {5, {x0, x1, x2, x3, x4}}, where);
 }
 inline void load_box_for(uint16_t blocks, uint32_t to, const CUtensorMap* map, uint32_t bar, int x0, int x1,
                          int x2, uint64_t, Where where = Where::current()) {
-  machine::load_box(blocks, to, *map, bar, {x0, x1, x2}, where);
+  machine::load_box(blocks, to, *map, bar, {3, {x0, x1, x2}}, where);
 }
 inline void store_box(const CUtensorMap* map, uint32_t from, int x0, int x1, int x2,
                       Where where = Where::current()) {
-  machine::store_box(*map, from, {x0, x1, x2}, where);
+  machine::store_box(*map, from, {3, {x0, x1, x2}}, where);
 }
 inline void store_commit() { machine::store_commit(); }
 inline void store_wait_read() { machine::store_wait_read(); }
@@ -112,34 +116,36 @@ inline uint32_t operand(uint32_t address, uint32_t leading_bytes) {
   return ((address & 0x3FFFF) >> 4) | (leading_bytes >> 4) << 16;
 }
 
-constexpr uint32_t kUpperOperand = 0x40000040;  // the next 8 rows 1 KiB further, 128-byte swizzle
-inline uint64_t whole_operand(uint32_t lower) { return uint64_t{kUpperOperand} << 32 | lower; }
+// The next 8 rows `group` bytes further, 128-byte swizzle.
+inline uint64_t whole_operand(uint32_t lower, uint32_t group = 1024) {
+  return uint64_t{0x40000000 | group >> 4} << 32 | lower;
+}
 
-template <bool kHalf, int kN>
+template <bool kHalf, int kN, int kGroup = 1024>
 struct Mma {
   static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 80 || kN == 128 || kN == 256);
   static constexpr auto kFormat = kHalf ? machine::Format::kFp16 : machine::Format::kBf16;
   static void first(float (&d)[kN / 2], uint32_t a, uint32_t b, Where where = Where::current()) {
-    machine::multiply({kN, kFormat, false, false, false}, d, nullptr, whole_operand(a), whole_operand(b),
-                      where);
+    machine::multiply({kN, kFormat, false, false, false}, d, nullptr, whole_operand(a),
+                      whole_operand(b, kGroup), where);
   }
   static void next(float (&d)[kN / 2], uint32_t a, uint32_t b, Where where = Where::current()) {
-    machine::multiply({kN, kFormat, true, false, false}, d, nullptr, whole_operand(a), whole_operand(b),
-                      where);
+    machine::multiply({kN, kFormat, true, false, false}, d, nullptr, whole_operand(a),
+                      whole_operand(b, kGroup), where);
   }
   static void values(float (&d)[kN / 2], uint32_t a, uint32_t b, Where where = Where::current()) {
-    machine::multiply({kN, kFormat, true, false, true}, d, nullptr, whole_operand(a), whole_operand(b),
-                      where);
+    machine::multiply({kN, kFormat, true, false, true}, d, nullptr, whole_operand(a),
+                      whole_operand(b, kGroup), where);
   }
   static void turned(float (&d)[kN / 2], uint32_t a, uint32_t b, Where where = Where::current()) {
-    machine::multiply({kN, kFormat, true, true, false}, d, nullptr, whole_operand(a), whole_operand(b),
-                      where);
+    machine::multiply({kN, kFormat, true, true, false}, d, nullptr, whole_operand(a),
+                      whole_operand(b, kGroup), where);
   }
   static void held(float (&d)[kN / 2], const uint32_t* a, uint32_t b, Where where = Where::current()) {
-    machine::multiply({kN, kFormat, true, false, false}, d, a, 0, whole_operand(b), where);
+    machine::multiply({kN, kFormat, true, false, false}, d, a, 0, whole_operand(b, kGroup), where);
   }
   static void transposed(float (&d)[kN / 2], const uint32_t* a, uint32_t b, Where where = Where::current()) {
-    machine::multiply({kN, kFormat, true, false, true}, d, a, 0, whole_operand(b), where);
+    machine::multiply({kN, kFormat, true, false, true}, d, a, 0, whole_operand(b, kGroup), where);
   }
 };
 
