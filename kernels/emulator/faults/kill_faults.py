@@ -66,7 +66,8 @@ def main() -> int:
         print(f"{name:28}{'no fault at this width' if name in here_none else 'ALIVE'}")
         if name not in here_none:
             problems.append(f"{name} survives every line of {options.suite}")
-    problems += [f"{name} has no fault and passes no line" for name in healthy if name not in passed]
+    # A kernel that was asked for passes something; of a whole library many kernels are of ops that the suite has no line of.
+    problems += [f"{name} has no fault and passes no line" for name in healthy if options.kernel and name not in passed]
     print(f"{planted - len(alive)} of {planted} killed")
     for text in problems:
         print(text, file=sys.stderr)
