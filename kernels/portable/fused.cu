@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step in one launch: a block per request and KV head writes the new keys and values of that head to their
 // slots, quantised on the way as cache_write does it, and then goes through all rows and query heads of its
-// own, in tiles of rows as the kernel for many rows (tiled.hpp); where rows stand by positions, one after the
-// other as the simple kernel (simple.hpp), which knows them. Nobody else reads what a block writes: a request
-// sees new keys of its own alone, and of a shared page only what is context of all who share it. So a barrier
-// stands where two launches of a step do.
+// own, in tiles of rows as the kernel for many rows (tiled.hpp); where rows stand by positions, and of heads
+// of more than 256, one after the other as the simple kernel (simple.hpp), which knows them. Nobody else
+// reads what a block writes: a request sees new keys of its own alone, and of a shared page only what is
+// context of all who share it. So a barrier stands where two launches of a step do.
 #include "kernels/portable/fused.hpp"
 #include "kernels/portable/launch.hpp"
 #include "kernels/portable/simple.hpp"
@@ -30,6 +30,7 @@ __device__ inline void copy_element(unsigned char* to, int64_t at, const unsigne
 static_assert(kSimpleThreads == kTiledThreads, "both write new rows in the same way");
 
 // One row of a head, by all threads of the block.
+template <int kOfKernel>
 GPU_INLINE void write_row(const FusedPlane& plane, const KvView& view, const ScaleView& scale, int32_t dims,
                           int64_t row, int32_t head, KeyPlace at, float* shared) {
   const int64_t source = row * plane.from.row + head * plane.from.head;
@@ -68,7 +69,9 @@ GPU_INLINE void write_row(const FusedPlane& plane, const KvView& view, const Sca
   }
 }
 
-// New key and value i of the block's request and head; false behind the last one.
+// New key and value i of the block's request and head; false behind the last one. A function of each kernel's
+// own (by its dims): AMD's compiler makes a call of one that several share, and a call needs scratch memory.
+template <int kOfKernel>
 GPU_INLINE bool write_new(const FusedCall& c, int32_t i, float* shared) {
   const Operands& op = c.call.op;
   const RequestRows rows = request_rows(c.call, static_cast<int32_t>(blockIdx.x));
@@ -79,8 +82,8 @@ GPU_INLINE bool write_new(const FusedCall& c, int32_t i, float* shared) {
   KeyPlace at;
   at.block = slot / op.p.page_size, at.slot = static_cast<int32_t>(slot % op.p.page_size);
   const auto head = static_cast<int32_t>(blockIdx.y);
-  write_row(c.k, op.k, op.k_scale, op.p.head_dim_qk, row, head, at, shared);
-  write_row(c.v, op.v, op.v_scale, op.p.head_dim_v, row, head, at, shared);
+  write_row<kOfKernel>(c.k, op.k, op.k_scale, op.p.head_dim_qk, row, head, at, shared);
+  write_row<kOfKernel>(c.v, op.v, op.v_scale, op.p.head_dim_v, row, head, at, shared);
   return true;
 }
 
@@ -100,7 +103,7 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void step_fused(const FusedCall paramet
   GPU_SHARED(int32_t, next, [1]);  // row and head; in shared memory for the reason of attend_persistent
   if (threadIdx.x == 0) next[0] = 0;
   if (GPU_ARGUMENT(parameter).slots != nullptr)
-    for (int32_t i = 0; write_new(GPU_ARGUMENT(parameter), i, shared);) ++i;
+    for (int32_t i = 0; write_new<0>(GPU_ARGUMENT(parameter), i, shared);) ++i;
   gpu::block_barrier();  // next is written, and every new key in the cache
   while (true) {
     const int32_t n = next[0];
@@ -121,9 +124,16 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void step_fused(const FusedCall paramet
   }
 }
 
+// Blocks of a multiprocessor at a time. AMD's have shared memory for one, which may have all registers.
+#if defined(GPU_HIP)
+constexpr int blocks_of(int) { return 1; }
+#else
+constexpr int blocks_of(int dims) { return dims <= 128 ? 4 : 3; }
+#endif
+
 template <int kDims>
 __global__ GPU_BOUNDS(kTiledThreads,
-                      kDims <= 128 ? 4 : 3) void step_fused_tiled(GPU_PARAMETER FusedCall parameter) {
+                      blocks_of(kDims)) void step_fused_tiled(GPU_PARAMETER FusedCall parameter) {
   using Shape = TiledShape<kDims>;
   GPU_SHARED(float, q, [Shape::kRows * Shape::kQStride]);
   GPU_SHARED(float, panel, [Shape::kKeys * Shape::kPanelStride]);
@@ -133,7 +143,7 @@ __global__ GPU_BOUNDS(kTiledThreads,
   GPU_SHARED(LaneRow, row, [Shape::kRows]);
   GPU_SHARED(float, shared, [kSimpleThreads / gpu::kWarp]);
   if (GPU_ARGUMENT(parameter).slots != nullptr)
-    for (int32_t i = 0; write_new(GPU_ARGUMENT(parameter), i, shared);) ++i;
+    for (int32_t i = 0; write_new<kDims>(GPU_ARGUMENT(parameter), i, shared);) ++i;
   gpu::block_barrier();  // every new key is in the cache
   for (int32_t tile = 0;; ++tile) {
     const Call& a = GPU_ARGUMENT(parameter).call;
@@ -161,16 +171,14 @@ gpu::Status launch(const FusedCall& call, dim3 grid, gpu::Stream stream) {
 gpu::Status launch_fused(const FusedCall& call, gpu::Stream stream) {
   const assay_problem& p = call.call.op.p;
   const dim3 grid(static_cast<unsigned>(p.requests), static_cast<unsigned>(p.heads_kv));
-  if (by_positions(p)) return gpu::launch(step_fused, grid, kSimpleThreads, 0, stream, call);
+  if (!in_tiles(p)) return gpu::launch(step_fused, grid, kSimpleThreads, 0, stream, call);
   switch (portable_dims(p.head_dim_qk > p.head_dim_v ? p.head_dim_qk : p.head_dim_v)) {
     case 64:
       return launch<64>(call, grid, stream);
     case 128:
       return launch<128>(call, grid, stream);
-    case 256:
-      return launch<256>(call, grid, stream);
     default:
-      return launch<assay_kernels::kMaxHeadDim>(call, grid, stream);
+      return launch<256>(call, grid, stream);
   }
 }
 

@@ -24,7 +24,10 @@ struct FusedCall {
 };
 gpu::Status launch_fused(const FusedCall&, gpu::Stream);  // of a request and more
 
-// Whether rows are attended one after the other, each at its position, instead of in tiles.
-inline bool by_positions(const assay_problem& p) { return p.positions != nullptr || p.first_key != nullptr; }
+// Whether rows are attended in tiles instead of one after the other: not where they stand by positions, and
+// not with heads of more than 256, whose tiles leave AMD's compiler too few scalar registers.
+inline bool in_tiles(const assay_problem& p) {
+  return p.positions == nullptr && p.first_key == nullptr && p.head_dim_qk <= 256 && p.head_dim_v <= 256;
+}
 
 }  // namespace assay_gpu

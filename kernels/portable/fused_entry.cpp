@@ -64,7 +64,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
 }
 
 int arithmetic(const assay_kernel* self, const assay_problem* p, assay_arithmetic* out) {
-  return by_positions(*p) ? one_block_arithmetic(self, p, out) : tiled_arithmetic(self, p, out);
+  return in_tiles(*p) ? tiled_arithmetic(self, p, out) : one_block_arithmetic(self, p, out);
 }
 
 constexpr assay_kernel kFused = [] {
