@@ -80,12 +80,10 @@ def test_a_row_that_did_not_pass_fails(run, outcome):
     assert f"{outcome}: q_gpu: why" in done.stderr
 
 
-def test_only_what_is_known_to_be_untrusted_may_be():
-    row = {"outcome": "untrusted", "kernel": "paged_mma_gpu", "scenario": "paged q=fp16 kv=int8:channel out=bf16 input=dyadic seed=23"}
-    assert topics.known(row)
-    assert not topics.known(row | {"outcome": "wrong"})
-    assert not topics.known(row | {"kernel": "paged_splitkv_gpu"})
-    assert not topics.known(row | {"scenario": "paged q=fp16 kv=int8:channel out=bf16 seed=23"})
+def test_no_kernel_may_be_untrusted(run):
+    done = run({"p_gpu": ("paged", "passed"), "paged_mma_gpu": ("paged", "untrusted")})
+    assert done.returncode == 1
+    assert "untrusted: paged_mma_gpu: why" in done.stderr
 
 
 def test_a_kernel_that_refuses_a_topic_fails(run):

@@ -8,7 +8,7 @@ An emulated kernel takes about a thousand times as long as a real one, so a run 
 (as `assay list --largest` leaves them out), and of the rest, in the order of the suite and counted for each op by itself, every N-th from the K-th
 on. The same command selects the same cases on every machine. Without these options every case runs; that takes hours.
 
-Exit 0: every row passed (or is known to be untrusted), and every kernel of the library has passed at least --least cases of every topic that holds cases of its op (all of
+Exit 0: every row passed, and every kernel of the library has passed at least --least cases of every topic that holds cases of its op (all of
 them where fewer were selected); of all topics together, some of them. Exit 1 otherwise. The table says how many rows passed, and how many cases were left out by which rule.
 """
 import argparse
@@ -16,7 +16,6 @@ import collections
 import csv
 import json
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -25,14 +24,6 @@ TOPICS = ("masks", "layouts", "formats", "lengths", "extremes", "models", "struc
 # Taken whole, whatever --every says: each phase of each pipeline once. So of the suite with their edges half as many will do.
 WHOLE = ("steps_smoke",)
 FEWER = {"steps": 2}
-# Kernel and lines known to be untrusted: the scales of channels go into Q, which is rounded to 16 bits, and the bounds of that are too
-# wide for these cases to tell right from wrong (dyadic on the H200 as well, results/h200/README.md; outlier scores leave the exponential no bound).
-# Printed, never counted as passed.
-UNTRUSTED = ("paged_mma_gpu", re.compile(r"kv=int8:channel .*input=(dyadic|outlier)"))
-
-
-def known(row: dict) -> bool:
-    return row["outcome"] == "untrusted" and row["kernel"] == UNTRUSTED[0] and UNTRUSTED[1].search(row["scenario"]) is not None
 
 
 def cases_of(assay: str, topic: str, largest: float | None) -> list[str]:
@@ -106,10 +97,8 @@ def main() -> int:
             problems += [
                 f"{row['outcome']}: {row['kernel']}: {row['reason']}\n  assay check '{row['scenario']}' --backend {backend} --kernel {row['kernel']}"
                 for row in rows
-                if row["outcome"] not in ("passed", "unsupported") and not known(row)
+                if row["outcome"] not in ("passed", "unsupported")
             ]
-            for row in filter(known, rows):
-                print(f"untrusted, as is known: {row['kernel']}: {row['scenario']}", flush=True)
     print(f"\npassed rows ({options.lanes} lanes)".ljust(29) + "".join(f"{pathlib.Path(t).stem:>11}" for t in options.topic))
     for kernel, op in ops.items():
         cells = [str(passed[t, kernel]) if selected[t, op] else "-" for t in options.topic]
