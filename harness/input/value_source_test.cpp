@@ -27,6 +27,15 @@ Problem base(InputRecipe recipe, int32_t keys = 2048) {
   return p;
 }
 
+// The same over a latent cache: V is a part of K.
+void make_latent(Problem& p) {
+  p.op = ASSAY_OP_PAGED;
+  p.layout = ASSAY_LAYOUT_MLA;
+  p.heads_kv = 1;
+  p.head_dim_v = 96;
+  place_pages(p);
+}
+
 std::vector<double> k_row(const ValueSource& s, const Problem& p, int r, int32_t key, int32_t h) {
   std::vector<double> row(p.head_dim_qk);
   s.k(r, key, h, row.data());
@@ -155,13 +164,7 @@ TEST(Recipe, BoundaryGivesEdgeKeysVisibleWeight) {
 TEST(Recipe, CancellingLeavesASmallSumOfLargeTerms) {
   for (bool latent : {false, true}) {
     Problem p = base(InputRecipe::kCancelling);
-    if (latent) {
-      p.op = ASSAY_OP_PAGED;
-      p.layout = ASSAY_LAYOUT_MLA;
-      p.heads_kv = 1;
-      p.head_dim_v = 96;
-      place_pages(p);
-    }
+    if (latent) make_latent(p);
     const ValueSource s(p);
     const std::vector<double> w = weights(logits(s, p, 0, 7, 3));
     double ratio = 1e300;
@@ -218,13 +221,7 @@ TEST(Recipe, NarrowMakesTheSoftmaxFlat) {
 TEST(Recipe, NegativeKeepsEveryLogitFarBelowZero) {
   for (bool latent : {false, true}) {
     Problem p = base(InputRecipe::kNegative);
-    if (latent) {
-      p.op = ASSAY_OP_PAGED;
-      p.layout = ASSAY_LAYOUT_MLA;
-      p.heads_kv = 1;
-      p.head_dim_v = 96;
-      place_pages(p);
-    }
+    if (latent) make_latent(p);
     const ValueSource s(p);
     const std::vector<double> x = logits(s, p, 0, 3, 1);
     EXPECT_NEAR(moments(x).mean, -180, 2);
@@ -239,13 +236,7 @@ TEST(Recipe, NegativeKeepsEveryLogitFarBelowZero) {
 TEST(Recipe, SteepPassesTheRangeOfAnExponential) {
   for (bool latent : {false, true}) {
     Problem p = base(InputRecipe::kSteep, 90);
-    if (latent) {
-      p.op = ASSAY_OP_PAGED;
-      p.layout = ASSAY_LAYOUT_MLA;
-      p.heads_kv = 1;
-      p.head_dim_v = 96;
-      place_pages(p);
-    }
+    if (latent) make_latent(p);
     const std::vector<double> x = logits(ValueSource(p), p, 0, 3, 1);
     for (int32_t key = 0; key < 90; ++key)
       if (key < 30 || key >= 60)
@@ -295,11 +286,7 @@ TEST(Recipe, PatternedMeetsEveryStructure) {
 
 TEST(ValueSource, LatentCacheReadsVFromK) {
   Problem p = base(InputRecipe::kNormal, 64);
-  p.op = ASSAY_OP_PAGED;
-  p.layout = ASSAY_LAYOUT_MLA;
-  p.heads_kv = 1;
-  p.head_dim_v = 96;
-  place_pages(p);
+  make_latent(p);
   const ValueSource s(p);
   const std::vector<double> k = k_row(s, p, 0, 33, 0), v = v_row(s, p, 0, 33, 0);
   EXPECT_TRUE(std::equal(v.begin(), v.end(), k.begin()));

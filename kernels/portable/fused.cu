@@ -124,16 +124,16 @@ __global__ GPU_BOUNDS(kSimpleThreads, 4) void step_fused(const FusedCall paramet
   }
 }
 
-// Blocks of a multiprocessor at a time. AMD's have shared memory for one, which may have all registers.
+// AMD's multiprocessors have shared memory for one block, which beside the writing needs all registers.
 #if defined(GPU_HIP)
-constexpr int blocks_of(int) { return 1; }
+constexpr int fused_blocks(int) { return 1; }
 #else
-constexpr int blocks_of(int dims) { return dims <= 128 ? 4 : 3; }
+constexpr int fused_blocks(int dims) { return tiled_blocks(dims); }
 #endif
 
 template <int kDims>
 __global__ GPU_BOUNDS(kTiledThreads,
-                      blocks_of(kDims)) void step_fused_tiled(GPU_PARAMETER FusedCall parameter) {
+                      fused_blocks(kDims)) void step_fused_tiled(GPU_PARAMETER FusedCall parameter) {
   using Shape = TiledShape<kDims>;
   GPU_SHARED(float, q, [Shape::kRows * Shape::kQStride]);
   GPU_SHARED(float, panel, [Shape::kKeys * Shape::kPanelStride]);

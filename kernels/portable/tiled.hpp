@@ -354,8 +354,11 @@ GPU_INLINE void attend_rows(const Fresh& fresh, TiledBlock& block, const TiledSh
   finish_rows<Shape>(a, block, shared, state);
 }
 
+// Blocks of a multiprocessor at a time.
+constexpr int tiled_blocks(int dims) { return dims <= 128 ? 4 : 3; }
+
 template <int kDims>
-__global__ GPU_BOUNDS(kTiledThreads, kDims <= 128 ? 4 : 3) void attend_tiled(GPU_PARAMETER Call parameter) {
+__global__ GPU_BOUNDS(kTiledThreads, tiled_blocks(kDims)) void attend_tiled(GPU_PARAMETER Call parameter) {
   using Shape = TiledShape<kDims>;
   GPU_SHARED(float, q, [Shape::kRows * Shape::kQStride]);
   GPU_SHARED(float, panel, [Shape::kKeys * Shape::kPanelStride]);
