@@ -82,8 +82,10 @@ void check_row(const Inputs& inputs, const assay_arithmetic& a, const SourceRow&
     if (to.kind == ASSAY_SCALE_HOST) scale = to.host;
     if (to.kind == ASSAY_SCALE_TENSOR) scale = real_at(scales, 0);
     if (to.kind == ASSAY_SCALE_HEAD) scale = real_at(scales, head * scales.stride[0]);
-    if (to.kind == ASSAY_SCALE_CHANNEL)
-      scale = real_at(scales, head * scales.stride[0] + d * scales.stride[1]);
+    if (to.kind == ASSAY_SCALE_CHANNEL) {
+      const int64_t at = head * scales.stride[0] + d * scales.stride[1];
+      scale = inputs.problem.computed_scales ? out.value(to.scale, at) : real_at(scales, at);
+    }
     // A scale that is no scale was counted above; its codes cannot be judged by it.
     if (!(scale > 0) || !std::isfinite(scale)) scale = 1;
     const Interval codes_of = quotient(x, scale, a.scaling_relative_error);
@@ -125,11 +127,32 @@ void check_cache_write(const Inputs& inputs, const assay_arithmetic& a, RunOutpu
   }
 }
 
+// Scales of channels that come from all rows.
+void check_channel_scales(const Inputs& inputs, const assay_arithmetic& a, RunOutputs& out) {
+  const Problem& p = inputs.problem;
+  const assay_tensor &source = inputs.tensors.source, &scales = inputs.tensors.q_scale;
+  const int64_t rows = p.total_q();
+  for (int32_t head = 0; head < p.heads_q; ++head)
+    for (int32_t d = 0; d < p.head_dim_qk; ++d) {
+      double largest = 0;
+      for (int64_t row = 0; row < rows; ++row)
+        largest =
+            std::max(largest, std::fabs(real_at(source, row * source.stride[0] + head * source.stride[1] +
+                                                            d * source.stride[2])));
+      Interval wanted = dynamic_scale(largest, p.q_format, a.scaling_relative_error);
+      const double exact = (wanted.low + wanted.high) / 2;
+      if (largest == 0) wanted = {0, std::numeric_limits<float>::max()};
+      out.expect(Kind::kMark, Operand::kQScale, head * scales.stride[0] + d * scales.stride[1], wanted,
+                 largest == 0 ? 0 : exact, place_of_row({0, 0}, head, d));
+    }
+}
+
 void check_quantize(const Inputs& inputs, const assay_arithmetic& a, RunOutputs& out, RowSpan span, double*) {
   const Problem& p = inputs.problem;
   const assay_tensors& t = inputs.tensors;
   const std::vector<PackedRow> rows = packed_rows(p);
   const Rounding to{p.q_format, p.q_scale, Operand::kQScale, inputs.q_scale_host};
+  if (p.computed_scales && span.begin == 0) check_channel_scales(inputs, a, out);
   for (int64_t at = span.begin; at < span.end; ++at)
     for (int32_t head = 0; head < p.heads_q; ++head) {
       const int64_t first = at * t.q.stride[0] + head * t.q.stride[1];
