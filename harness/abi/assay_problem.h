@@ -54,7 +54,9 @@ enum assay_op {
    *   code * scale rounded to o_format. Layout MLA: dense_k only.
    * quantize_int8: source, cu_q -> q (q_format: int8 or fp8). Scales are given but for TOKEN_HEAD (mode 2):
    * scale = max|x| / the largest code of the row and head, written to q_scale (its strides say which axis
-   * runs fastest). Rounding as cache_write. A row of zeros has codes 0 and any finite scale >= 0.
+   * runs fastest). With computed_scales and kind CHANNEL (calibration): scale = max|x| / the largest code of
+   * the channel over all rows, written to q_scale. Rounding as cache_write. Where all that a scale is of are
+   * zeros, codes are 0 and it is any finite one >= 0; where there are no rows, nothing is written.
    * decode_splitkv: the operands of ASSAY_OP_PAGED without sinks, q_len at most 1 -> partial_o, partial_lse,
    *   which are what merge_states takes: `states` partial results over disjoint parts of a request's keys. Of
    *   the kv_len keys part s holds s * part_tokens .. (s + 1) * part_tokens - 1 where part_tokens > 0 (states
@@ -395,6 +397,8 @@ typedef struct assay_problem {
    * dense_k hold the first head_dim_v dimensions, rope the others of q and dense_v those of the new rows (as
    * cache_write has it). Other layouts: dense_k holds the first head_dim_v dimensions, rope the others. */
   int32_t two_sources;
+  int32_t computed_scales; /* quantize_int8, scale kind CHANNEL: scales come from the rows; a kernel that does
+                              not look at it must refuse it */
 } assay_problem;
 
 #ifdef __cplusplus

@@ -80,7 +80,7 @@ void share(Inputs& inputs, Operand operand, const GuardedBuffer& to) {
 void write_static_scales(Inputs& inputs, const ScaleSet& scales, int32_t kind, Operand operand,
                          const std::vector<RequestOrigin>& origins) {
   const TensorLayout layout = operand_layout(inputs.problem, operand);
-  if (layout.rank > 0 && kind != ASSAY_SCALE_TOKEN_HEAD)
+  if (layout.rank > 0 && kind != ASSAY_SCALE_TOKEN_HEAD && !inputs.problem.computed_scales)
     scales.write(layout, buffer_of(inputs, operand).payload(), origins);
 }
 

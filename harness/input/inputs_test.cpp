@@ -163,6 +163,8 @@ void sweep(int32_t op, const std::function<void(const Problem&)>& visit) {
             p.o_format = kFormats[turn % 3];
             p.layout = layout;
             p.storage = storage;
+            if (storage == Storage::kInterleaved && layout <= ASSAY_LAYOUT_HND && turn % 3 == 1)
+              p.layers = 3, p.layer = turn % 9 / 3;
             p.table = kTables[turn / 3 % 3];
             if (mla) p.heads_kv = 1;
             if (storage == Storage::kSplit && turn % 2 == 0) p.head_dim_v = 16;

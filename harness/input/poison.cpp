@@ -170,7 +170,7 @@ std::vector<ByteRange> bytes_of_blocks(const Problem& p, Operand operand,
   const auto add = [&](const TensorLayout& t) {
     const int64_t bytes = format_bytes(t.format);
     for (const int32_t block : blocks) {
-      const int64_t begin = t.offset + block * t.stride[0];
+      const int64_t begin = (p.layers > 1 ? 0 : t.offset) + block * t.stride[0];
       ranges.push_back({begin * bytes, std::min(begin + t.stride[0], t.allocation) * bytes});
     }
   };
@@ -213,19 +213,24 @@ void poison_row_padding(Inputs& inputs, Operand operand, Poison poison) {
 
 void poison_cache(Inputs& inputs, Poison poison) {
   const Problem& p = inputs.problem;
-  const PagedCache cache(p);
   const std::vector<int32_t> used = used_slots(p);
-  const auto k_offset = [&](int64_t b, int32_t s, int32_t h, int32_t d) {
-    return cache.k_offset(b, s, h, d);
-  };
-  const auto v_offset = [&](int64_t b, int32_t s, int32_t h, int32_t d) {
-    return cache.v_offset(b, s, h, d);
-  };
   auto& k = inputs.buffers[static_cast<int>(Operand::kK)];
   auto& v = inputs.buffers[static_cast<int>(Operand::kV)];
-  poison_plane(p, k_offset, p.k_format, p.head_dim_qk, used, k.payload(), poison);
-  if (p.layout != ASSAY_LAYOUT_MLA)
-    poison_plane(p, v_offset, p.v_format, p.head_dim_v, used, v.payload(), poison);
+  // Of the layers that lie between each other, all but one are somebody else's.
+  Problem each = p;
+  for (each.layer = 0; each.layer < p.layers; ++each.layer) {
+    const PagedCache cache(each);
+    const std::vector<int32_t> own = each.layer == p.layer ? used : std::vector<int32_t>(used.size(), 0);
+    const auto k_offset = [&](int64_t b, int32_t s, int32_t h, int32_t d) {
+      return cache.k_offset(b, s, h, d);
+    };
+    const auto v_offset = [&](int64_t b, int32_t s, int32_t h, int32_t d) {
+      return cache.v_offset(b, s, h, d);
+    };
+    poison_plane(p, k_offset, p.k_format, p.head_dim_qk, own, k.payload(), poison);
+    if (p.layout != ASSAY_LAYOUT_MLA)
+      poison_plane(p, v_offset, p.v_format, p.head_dim_v, own, v.payload(), poison);
+  }
 
   for (Operand scale : {Operand::kKScale, Operand::kVScale}) {
     const int32_t kind = scale == Operand::kKScale ? p.k_scale : p.v_scale;

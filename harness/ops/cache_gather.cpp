@@ -29,7 +29,8 @@ constexpr OperandUse kOperands[] = {
     {Operand::kDenseV, Role::kOut, layouts::dense_v_written},
 };
 
-constexpr std::string_view kFields[] = {"kv", "out", "page", "blocks", "layout", "storage", "slots", "table"};
+constexpr std::string_view kFields[] = {"kv",      "out",    "page",  "blocks", "layout",
+                                        "storage", "layers", "slots", "table"};
 
 constexpr std::string_view kExamples[] = {
     "cache_gather h=4/2 d=32 batch=2q5s40_1q0s9_1q33 seed=1",

@@ -22,8 +22,8 @@ constexpr OperandUse kOperands[] = {
     {Operand::kVScale, Role::kIn, layouts::v_scale_paged_unless_latent, Role::kInOut},
 };
 
-constexpr std::string_view kFields[] = {"kv",     "from",    "pad",   "page",   "blocks",
-                                        "layout", "storage", "slots", "sources"};
+constexpr std::string_view kFields[] = {"kv",     "from",    "pad",    "page",  "blocks",
+                                        "layout", "storage", "layers", "slots", "sources"};
 
 constexpr std::string_view kExamples[] = {
     "cache_write h=4/2 d=32 pad=3 batch=2q5s20_1q0s9_1q1s33 seed=1",

@@ -150,6 +150,10 @@ void check_layout(const Problem& p) {
     ASSAY_CHECK(p.head_dim_qk == p.head_dim_v && (p.k_format == p.v_format || p.head_dim_qk % 4 == 0),
                 "K and V share one allocation and must have one head dim, of two formats a multiple of 4");
   }
+  ASSAY_CHECK(p.layers == 1 || (p.layers > 1 && p.storage == Storage::kInterleaved &&
+                                (p.layout == ASSAY_LAYOUT_NHD || p.layout == ASSAY_LAYOUT_HND)),
+              "{} layers between each other, of an interleaved cache by pages or heads", p.layers);
+  ASSAY_CHECK(p.layer >= 0 && p.layer < p.layers, "layer {} of {}", p.layer, p.layers);
   if (p.swa_index)
     ASSAY_CHECK(p.window_left >= 0 || p.chunk > 0,
                 "swa_index needs a window or a chunk, else every page is kept");

@@ -36,8 +36,8 @@ constexpr OperandUse kOperands[] = {
 };
 
 constexpr std::string_view kFields[] = {
-    "q",     "kv",   "out",    "states", "part", "page",  "blocks", "layout", "storage",  "slots",
-    "table", "mask", "window", "chunk",  "cap",  "alibi", "scale",  "first",  "positions"};
+    "q",     "kv",   "out",  "states", "part",  "page", "blocks", "layout", "storage", "layers",   "slots",
+    "table", "mask", "bits", "window", "chunk", "cap",  "alibi",  "scale",  "first",   "positions"};
 
 constexpr std::string_view kExamples[] = {
     "decode_splitkv h=4/2 d=32 part=16 batch=1q1s40_1q1s16_1q0s5_1q1s0 seed=1",

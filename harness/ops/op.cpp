@@ -67,7 +67,7 @@ Role role_of(const Problem& p, Operand operand) {
   const int32_t kind = operand == Operand::kQScale   ? p.q_scale
                        : operand == Operand::kKScale ? p.k_scale
                                                      : p.v_scale;
-  return kind == ASSAY_SCALE_TOKEN_HEAD ? use->when_dynamic : use->role;
+  return kind == ASSAY_SCALE_TOKEN_HEAD || p.computed_scales ? use->when_dynamic : use->role;
 }
 
 bool holds_values(const Problem& p, Operand operand) {

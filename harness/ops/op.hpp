@@ -29,7 +29,7 @@ struct OperandUse {
   Operand operand;
   Role role;
   TensorLayout (*layout)(const Problem&);  // rank 0: this problem does not use it
-  // A scale that the op computes itself where its kind is TOKEN_HEAD: then its role is this one.
+  // A scale that the op computes itself, where its kind is TOKEN_HEAD or with computed_scales: its role then.
   Role when_dynamic = Role::kNone;
 };
 

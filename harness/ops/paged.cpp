@@ -30,9 +30,10 @@ constexpr OperandUse kOperands[] = {
     {Operand::kLse, Role::kOut, layouts::lse},
 };
 
-constexpr std::string_view kFields[] = {"q",     "kv",    "out",   "page",   "blocks", "layout",   "storage",
-                                        "slots", "table", "index", "mask",   "window", "chunk",    "cap",
-                                        "alibi", "scale", "sinks", "relate", "first",  "positions"};
+constexpr std::string_view kFields[] = {"q",       "kv",     "out",   "page",     "blocks", "layout",
+                                        "storage", "layers", "slots", "table",    "index",  "mask",
+                                        "bits",    "window", "chunk", "cap",      "alibi",  "scale",
+                                        "sinks",   "relate", "first", "positions"};
 
 constexpr std::string_view kExamples[] = {
     "paged h=4/2 d=32 batch=2q1s40_1q9s20_1q0s5 seed=1",

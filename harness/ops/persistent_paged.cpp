@@ -28,8 +28,8 @@ constexpr OperandUse kOperands[] = {
     {Operand::kPartialLse, Role::kOut, layouts::tile_lse_written},
 };
 
-constexpr std::string_view kFields[] = {"q",     "kv",  "out",   "page",  "blocks",  "layout", "storage",
-                                        "table", "cap", "alibi", "scale", "workers", "tile"};
+constexpr std::string_view kFields[] = {"q",      "kv",    "out", "page",  "blocks", "layout",  "storage",
+                                        "layers", "table", "cap", "alibi", "scale",  "workers", "tile"};
 
 constexpr std::string_view kExamples[] = {
     "persistent_paged h=4/2 d=32 workers=5 tile=4/8 page=4 batch=1q9s30_2q1s100_1q0s9_1q3s1 seed=1",

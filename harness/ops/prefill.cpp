@@ -27,8 +27,8 @@ constexpr OperandUse kOperands[] = {
     {Operand::kLse, Role::kOut, layouts::lse},
 };
 
-constexpr std::string_view kFields[] = {"q",     "kv",    "out",   "mask",   "window", "chunk",    "cap",
-                                        "alibi", "scale", "sinks", "relate", "first",  "positions"};
+constexpr std::string_view kFields[] = {"q",   "kv",    "out",   "mask",  "bits",   "window", "chunk",
+                                        "cap", "alibi", "scale", "sinks", "relate", "first",  "positions"};
 
 constexpr std::string_view kExamples[] = {
     "prefill h=4/2 d=32 batch=2q9s20_1q1s33_1q0s5 seed=1",

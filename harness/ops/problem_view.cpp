@@ -65,6 +65,7 @@ ProblemView::ProblemView(const Problem& p, float q_scale_host, float k_scale_hos
   c_.no_write = p.no_write ? 1 : 0;
   c_.full_pool = p.full_pool ? 1 : 0;
   c_.encoder_len = p.encoder_len.empty() ? nullptr : encoder_len_.data();
+  c_.computed_scales = p.computed_scales ? 1 : 0;
   c_.two_sources = op.attends_rows && p.split_latent ? 1 : 0;
   c_.source_format = op.attends_rows && !takes(op, "from") ? int32_t{ASSAY_FORMAT_NONE} : p.source_format;
 }

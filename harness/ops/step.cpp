@@ -48,11 +48,11 @@ constexpr OperandUse kOperands[] = {
     {Operand::kO, Role::kOut, layouts::o},
 };
 
-constexpr std::string_view kFields[] = {"q",         "kv",         "from",      "out",    "page",   "blocks",
-                                        "layout",    "storage",    "table",     "window", "cap",    "alibi",
-                                        "scale",     "sinks",      "threshold", "budget", "mask",   "chunk",
-                                        "positions", "pad",        "drafted",   "write",  "prefix", "workers",
-                                        "ranks",     "interleave", "encoder",   "pool",   "sources"};
+constexpr std::string_view kFields[] = {
+    "q",      "kv",      "from",   "out",        "page",      "blocks", "layout",  "storage",
+    "layers", "table",   "window", "cap",        "alibi",     "scale",  "sinks",   "threshold",
+    "budget", "mask",    "bits",   "chunk",      "positions", "pad",    "drafted", "write",
+    "prefix", "workers", "ranks",  "interleave", "encoder",   "pool",   "sources"};
 
 constexpr std::string_view kExamples[] = {
     "step h=4/2 d=32 batch=2q1s40_1q9s20_1q7 seed=1",

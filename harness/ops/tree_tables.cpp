@@ -33,7 +33,7 @@ constexpr OperandUse kOperands[] = {
     {Operand::kOutTable, Role::kOut, kTable},
 };
 
-constexpr std::string_view kFields[] = {"pad", "page", "blocks", "table", "tree", "drafted"};
+constexpr std::string_view kFields[] = {"pad", "page", "blocks", "table", "tree", "bits", "drafted"};
 
 constexpr std::string_view kTreeExamples[] = {
     "tree_tables page=8 batch=2q4s40_1q7_1q0s9 seed=1",

@@ -127,10 +127,21 @@ PagedCache::PagedCache(const Problem& p) : page_size_(p.page_size), num_blocks_(
                     name_of(format_names(), format));
         return bytes / format_bytes(format);
       };
-      k_.allocation = in(p.k_format, num_blocks_ * (k_bytes + v_bytes));
-      v_.allocation = in(p.v_format, num_blocks_ * (k_bytes + v_bytes));
+      k_.allocation = in(p.k_format, num_blocks_ * p.layers * (k_bytes + v_bytes));
+      v_.allocation = in(p.v_format, num_blocks_ * p.layers * (k_bytes + v_bytes));
       if (p.storage == Storage::kStacked) {
         v_.offset = in(p.v_format, num_blocks_ * k_bytes);
+      } else if (p.layers > 1 && p.layout == ASSAY_LAYOUT_HND) {
+        // A head's pages of all layers, K and V of each, lie together.
+        const int64_t heads = k_plane / k_.stride[1], k_head = k_bytes / heads, v_head = v_bytes / heads;
+        const int64_t layer = k_head + v_head, head = p.layers * layer;
+        k_.offset = in(p.k_format, p.layer * layer), v_.offset = in(p.v_format, p.layer * layer + k_head);
+        k_.stride[1] = in(p.k_format, head), v_.stride[1] = in(p.v_format, head);
+        k_.stride[0] = in(p.k_format, heads * head), v_.stride[0] = in(p.v_format, heads * head);
+      } else if (p.layers > 1) {
+        const int64_t layer = k_bytes + v_bytes, block = p.layers * layer;
+        k_.offset = in(p.k_format, p.layer * layer), v_.offset = in(p.v_format, p.layer * layer + k_bytes);
+        k_.stride[0] = in(p.k_format, block), v_.stride[0] = in(p.v_format, block);
       } else {
         v_.offset = in(p.v_format, k_bytes);
         k_.stride[0] = in(p.k_format, k_bytes + v_bytes), v_.stride[0] = in(p.v_format, k_bytes + v_bytes);

@@ -167,6 +167,43 @@ TEST(PagedCache, TwoFormatsInOneStorageShareNoByte) {
         }
 }
 
+// Layers between each other: [blocks, layers, 2, page, heads, dim] and [blocks, heads, layers, 2, page, dim],
+// of one and of two formats; all layers together fill the allocation, padding aside.
+TEST(PagedCache, LayersBetweenBlocksAndPlanes) {
+  for (int layout : {ASSAY_LAYOUT_NHD, ASSAY_LAYOUT_HND})
+    for (bool strided : {false, true})
+      for (const auto& [k, v] : {std::pair{ASSAY_BF16, ASSAY_BF16}, {ASSAY_INT8, ASSAY_BF16}}) {
+        Problem p;
+        p.layout = layout, p.storage = Storage::kInterleaved, p.strided.kv = strided;
+        p.k_format = k, p.v_format = v, p.layers = 3;
+        p.head_dim_qk = p.head_dim_v = 32, p.heads_kv = 2, p.page_size = 16, p.num_blocks = 3;
+        const int64_t of_k = format_bytes(k), of_v = format_bytes(v), heads = strided ? 3 : 2,
+                      plane = 16 * 32;
+        std::vector<char> used(static_cast<size_t>(3 * 3 * heads * plane * (of_k + of_v)), 0);
+        for (p.layer = 0; p.layer < 3; ++p.layer) {
+          const PagedCache cache(p);
+          ASSERT_EQ(cache.k().allocation * of_k, static_cast<int64_t>(used.size()));
+          ASSERT_EQ(cache.v().allocation * of_v, static_cast<int64_t>(used.size()));
+          for (int b = 0; b < 3; ++b)
+            for (int h = 0; h < 2; ++h)
+              for (int s = 0; s < 16; ++s)
+                for (int d = 0; d < 32; ++d) {
+                  const bool hnd = layout == ASSAY_LAYOUT_HND;
+                  const int64_t pair = plane * (of_k + of_v) * (hnd ? 1 : heads);
+                  const int64_t first =
+                      hnd ? ((b * heads + h) * 3 + p.layer) * pair : (b * 3 + p.layer) * pair;
+                  const int64_t at = hnd ? s * 32 + d : (s * heads + h) * 32 + d;
+                  const int64_t k_byte = cache.k_offset(b, s, h, d) * of_k,
+                                v_byte = cache.v_offset(b, s, h, d) * of_v;
+                  ASSERT_EQ(k_byte, first + at * of_k);
+                  ASSERT_EQ(v_byte, first + plane * of_k * (hnd ? 1 : heads) + at * of_v);
+                  for (int64_t i = 0; i < of_k; ++i) ASSERT_FALSE(used[static_cast<size_t>(k_byte + i)]++);
+                  for (int64_t i = 0; i < of_v; ++i) ASSERT_FALSE(used[static_cast<size_t>(v_byte + i)]++);
+                }
+        }
+      }
+}
+
 TEST(PagedCache, TensorShapesAreTheDocumentedOnes) {
   Problem p;
   p.heads_kv = 3;

@@ -119,6 +119,9 @@ struct Problem {
   int32_t page_size = 16;
   int32_t min_blocks = 0;  // of the allocation; more than needed puts the pages far apart
   Storage storage = Storage::kSplit;
+  // Of interleaved storage: layers of a model that lie between each other in one allocation, and which of
+  // them this is: [blocks, layers, 2, ...], of layout HND [blocks, heads, layers, 2, page, dim].
+  int32_t layers = 1, layer = 0;
   int32_t table = ASSAY_TABLE_BLOCK;
   // Hybrid cache: window layers keep only the pages a window can still see; table entries of pages
   // outside it went through full_to_swa_index_mapping and point at poison.
@@ -150,6 +153,7 @@ struct Problem {
   bool full_pool = false;  // step, local_batches: the table has slots of another pool (full_ids())
   // cache_write, layout MLA: latent part and rope part are rows of their own; step: see two_sources
   bool split_latent = false;
+  bool computed_scales = false;  // quantize_int8: scales per channel come from the rows, see assay_problem
 
   // Inputs.
   InputRecipe recipe = InputRecipe::kNormal;

@@ -49,9 +49,9 @@ double operand_bytes(const Scenario& s, const Extent& e, double slots, const Ope
     case Operand::kQ:
       return tensor(e.total_q, s.heads_q, s.head_dim_qk, s.q);
     case Operand::kK:
-      return tensor(slots, s.heads_kv, s.head_dim_qk, s.k);
+      return s.layers * tensor(slots, s.heads_kv, s.head_dim_qk, s.k);
     case Operand::kV:
-      return tensor(slots, s.heads_kv, s.head_dim_v, s.v);
+      return s.layers * tensor(slots, s.heads_kv, s.head_dim_v, s.v);
     case Operand::kO:
       return e.total_q * s.heads_q * s.head_dim_v * format_bytes(s.o_format);
     case Operand::kLse:

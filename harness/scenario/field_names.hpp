@@ -16,6 +16,7 @@ inline constexpr Name kSlotNames[] = {{"ordered", 0}, {"drawn", 1}};
 inline constexpr Name kWriteNames[] = {{"on", 0}, {"off", 1}};
 inline constexpr Name kTreeNames[] = {{"compact", 0}, {"flat", 1}};
 inline constexpr Name kPoolNames[] = {{"own", 0}, {"full", 1}};
+inline constexpr Name kScalesNames[] = {{"given", 0}, {"computed", 1}};
 inline constexpr Name kSourcesNames[] = {{"1", 0}, {"2", 1}};
 inline constexpr Name kSwitchNames[] = {{"off", 0}, {"on", 1}};
 inline constexpr Name kRecipeNames[] = {{"normal", static_cast<int32_t>(InputRecipe::kNormal)},

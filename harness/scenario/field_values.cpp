@@ -109,6 +109,18 @@ void print_position(int32_t value, std::string& out) {
   out += value == kNoPositions ? "none" : value == kDrawnPositions ? "drawn" : "depth";
 }
 
+std::string parse_bits(Slice v, std::string_view what) {
+  if (v.text == "drawn") return "";
+  for (size_t i = 0; i < v.text.size(); ++i) {
+    const bool between = i > 0 && i + 1 < v.text.size() && v.text[i - 1] != '/';
+    if (v.text[i] != '0' && v.text[i] != '1' && !(v.text[i] == '/' && between))
+      throw TextError(v.offset + i,
+                      fmt::format("{}: unexpected \"{}\"; accepted: drawn, or rows of 0 and 1 joined by /",
+                                  what, v.text.substr(i, 1)));
+  }
+  return std::string(v.text);
+}
+
 double parse_magnitude(Slice s, std::string_view what, bool zero) {
   const double value = parse_real(s, what);
   if ((zero && value == 0) || (value >= kMinMagnitude && value <= kMaxMagnitude)) return value;

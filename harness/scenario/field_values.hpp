@@ -35,6 +35,8 @@ int32_t parse_window_side(Slice, std::string_view what);
 // none, drawn, a count, and depth where that is allowed.
 int32_t parse_position(Slice, std::string_view what, bool depth);
 void print_position(int32_t, std::string& out);
+// Rows of 0 and 1 joined by /, or "drawn", which is empty here.
+std::string parse_bits(Slice, std::string_view what);
 // A number from kMinMagnitude to kMaxMagnitude, or 0 where that is allowed.
 double parse_magnitude(Slice, std::string_view what, bool zero);
 

@@ -164,6 +164,13 @@ std::vector<Field> make_fields() {
        }},
       ASSAY_NAMED_FIELD("tree", flat_tree, bool, kTreeNames,
                         "Bits of the drafts alone, or a column for every key of the request."),
+      {"bits", "drawn | ROW[/ROW...]", "drawn",
+       "Which of its request's drafts each row sees: a row of bits for each of q rows, the same in every "
+       "request, as a draft tree of one's own.",
+       "drawn, or rows of 0 and 1 joined by /, q rows of q bits, such as 100/110/101",
+       [](Slice v, Scenario& s) { s.tree_bits = parse_bits(v, "bits"); },
+       [](const Scenario& s, std::string& out) { out += s.tree_bits.empty() ? "drawn" : s.tree_bits; },
+       [](const Scenario& s) { return s.tree_bits.empty(); }},
       ASSAY_NAMED_FIELD("write", no_write, bool, kWriteNames,
                         "Whether a step writes its new keys; off: a layer that shares the cache did."),
       ASSAY_COUNT_FIELD("drafted", "COUNT", drafted, 0, kMaxDrafted, "0",
@@ -182,6 +189,8 @@ std::vector<Field> make_fields() {
           "pool", full_pool, bool, kPoolNames,
           "Whose slots the page table names: the cache's own, or those of a full pool that a map "
           "leads to them, as in a hybrid cache."),
+      ASSAY_NAMED_FIELD("scales", computed_scales, bool, kScalesNames,
+                        "Scales per channel: given, or computed from all rows and handed on (calibration)."),
       {"page", "TOKENS", "16", "Tokens per page of the cache.", fmt::format("1 to {}", kMaxPageSize),
        [](Slice v, Scenario& s) {
          s.page_size = static_cast<int32_t>(parse_count(v, "page", 1, kMaxPageSize));
@@ -207,6 +216,11 @@ std::vector<Field> make_fields() {
       ASSAY_NAMED_FIELD("layout", layout, int32_t, layout_names(), "Order of the axes inside a page."),
       ASSAY_NAMED_FIELD("storage", storage, Storage, kStorageNames,
                         "How the K and the V plane share memory."),
+      ASSAY_COUNT_FIELD(
+          "layers", "COUNT", layers, 1, kMaxLayers, "1",
+          "Layers of a model that lie between each other in a cache of storage=interleaved; the "
+          "case is about one of them, drawn from the seed.",
+          fmt::format("1 to {}", kMaxLayers)),
       ASSAY_NAMED_FIELD("table", table, int32_t, paged_tables(), "Kind of page table the kernel gets."),
       ASSAY_NAMED_FIELD("index", swa_index, bool, kIndexNames,
                         "swa: hybrid cache that holds only pages a window or chunk can still see."),

@@ -15,6 +15,7 @@ inline constexpr int64_t kMaxTokens = 0x7fffffff;  // cu_q, cu_kv and slots are 
 inline constexpr int64_t kMaxRequests = 1 << 20;
 inline constexpr int64_t kMaxDrafted = 255;                   // draft steps before a step
 inline constexpr int64_t kMaxTreeEntries = int64_t{1} << 30;  // bytes of all tree masks
+inline constexpr int64_t kMaxLayers = 256;                    // of a cache that holds several
 inline constexpr int64_t kMaxStates = 4096;                   // of a merge, parts of a decode
 inline constexpr int64_t kMaxCaseGiB = 64;                    // q, k, v, o, scales and tables of one case
 // scale= and cap=: both become float, and cap * tanh(s / cap) must not overflow on the way.

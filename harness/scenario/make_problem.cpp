@@ -72,6 +72,15 @@ std::vector<uint8_t> draw_trees(const Problem& problem, bool whole) {
   return mask;
 }
 
+// The same bits for every request that has rows.
+std::vector<uint8_t> given_trees(const Problem& problem, const std::string& bits) {
+  std::vector<uint8_t> mask;
+  for (const Request& request : problem.requests)
+    for (size_t i = 0; request.q_len > 0 && i < bits.size(); ++i)
+      if (bits[i] != '/') mask.push_back(bits[i] == '1' ? 1 : 0);
+  return mask;
+}
+
 // How far drawn positions go: beyond every tile and chunk of a kernel, small enough to be exact in a bias.
 constexpr uint64_t kDrawnFirstKeys = 8192;
 constexpr uint64_t kDrawnBehindKeys = 64;
@@ -144,6 +153,10 @@ Problem make_problem(const Scenario& s) {
   p.page_size = s.page_size;
   p.min_blocks = s.min_blocks;
   p.storage = s.storage;
+  p.layers = s.layers;
+  // A draw that place_pages() never comes to.
+  p.layer = static_cast<int32_t>(
+      CounterRng(s.seed, kStreamPages).below(~uint64_t{0}, static_cast<uint64_t>(s.layers)));
   p.table = s.table;
   p.swa_index = s.swa_index;
   p.drawn_slots = s.drawn_slots;
@@ -166,6 +179,7 @@ Problem make_problem(const Scenario& s) {
   p.no_write = s.no_write;
   p.full_pool = s.full_pool;
   p.split_latent = s.split_latent;
+  p.computed_scales = s.computed_scales;
   p.seed = s.seed;
 
   const Op& op = op_of(s.op);
@@ -209,7 +223,8 @@ Problem make_problem(const Scenario& s) {
             p.drafted > 0 ? fmt::format(" * {}", p.drafted + 1) : std::string(), request.kv_len,
             request.q_len));
     // Where rows stand by their depth alone, it is that in a tree of drafts that see themselves.
-    p.tree_mask = draw_trees(p, !op.rows_anywhere && s.positions == kDepthPositions);
+    p.tree_mask = s.tree_bits.empty() ? draw_trees(p, !op.rows_anywhere && s.positions == kDepthPositions)
+                                      : given_trees(p, s.tree_bits);
   }
   for (const Request& request : p.requests)
     if (std::max({int64_t{0}, int64_t{s.first_key}, int64_t{s.positions}}) +

@@ -35,6 +35,7 @@ class ScenarioGenerator {
       s.layout = one_of(
           {ASSAY_LAYOUT_NHD, ASSAY_LAYOUT_HND, ASSAY_LAYOUT_X, ASSAY_LAYOUT_SHUFFLED, ASSAY_LAYOUT_MLA});
       s.storage = one_of({Storage::kSplit, Storage::kSplit, Storage::kStacked, Storage::kInterleaved});
+      if (chance(s.storage == Storage::kInterleaved ? 2 : 20)) s.layers = one_of({2, 3, 61});
       s.table = one_of({ASSAY_TABLE_BLOCK, ASSAY_TABLE_CSR, ASSAY_TABLE_TOKEN});
       s.swa_index = chance(5);
       s.drawn_slots = chance(8);
@@ -54,6 +55,7 @@ class ScenarioGenerator {
     if (chance(3)) s.relations = static_cast<uint32_t>(random_()) & static_cast<uint32_t>(random_()) & 0xff;
     s.seed = one_of<uint64_t>({0, 1, 7, ~uint64_t{0}, random_()});
     if (chance(8)) s.first_key = one_of({0, 1, 4096, 1000003, kDrawnPositions});
+    if (chance(12)) s.tree_bits = chance(2) ? "1" : "10000/11000/10100/11010/11011";
     if (chance(8)) s.positions = one_of({0, 17, 65536, kDrawnPositions, kDepthPositions});
     return s;
   }
@@ -95,6 +97,7 @@ class ScenarioGenerator {
     if (takes(op, "workers")) s.workers = one_of({1, 7, 132});
     if (takes(op, "tile")) s.tile_rows = one_of({1, 16, 256}), s.tile_keys = one_of({1, 16, 128});
     if (takes(op, "tree")) s.flat_tree = chance(2);
+    if (takes(op, "scales")) s.computed_scales = chance(3);
     if (takes(op, "write")) s.no_write = chance(4);
     if (takes(op, "encoder") && chance(4)) s.encoder_tokens = one_of({1, 16, 77});
     if (takes(op, "pool")) s.full_pool = chance(4);

@@ -324,8 +324,8 @@ const std::vector<Rule>& rules() {
                                 op_of(s.op).name);
            return fmt::format(
                "a shared prefix (p) of {} ends before the new tokens, whose slots would be written twice; "
-               "make "
-               "p at most s - {}",
+               "make p at "
+               "most s - {}",
                op_of(s.op).name, s.drafted > 0 ? fmt::format("{} q", s.drafted + 1) : std::string("q"));
          }},
         {"prefix_in_common",
@@ -381,9 +381,9 @@ const std::vector<Rule>& rules() {
                "least q in every group");
          }},
         {"size",
-         {"op",     "h",     "d",     "q",     "kv",      "out",     "from",
-          "states", "part",  "pad",   "ranks", "budget",  "prefix",  "page",
-          "blocks", "table", "chunk", "mask",  "drafted", "encoder", "batch"},
+         {"op",    "h",    "d",       "q",       "kv",     "out",  "from",   "states",
+          "part",  "pad",  "ranks",   "budget",  "prefix", "page", "blocks", "table",
+          "chunk", "mask", "drafted", "encoder", "layers", "batch"},
          [](const Scenario& s) { return case_fits(s, extent_of(s.batch)); },
          [](const Scenario& s) { return case_size_message(s, extent_of(s.batch)); }},
     };

@@ -95,6 +95,31 @@ TEST(Rules, EachIsBrokenByItsCase) {
       [](Scenario& s) { s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_CROSS, s.batch.groups[0].shared = 1; }};
   broken["prefix_in_common"] = {
       [](Scenario& s) { s.op = ASSAY_OP_STEP, s.prefix_tokens = 16, s.batch.groups[0].count = 2; }};
+  broken["tree_bits_op"] = {[](Scenario& s) { s.tree_bits = "1000/1100/1010/1111"; },
+                            [](Scenario& s) { s.op = ASSAY_OP_MERGE_STATES, s.tree_bits = "1"; },
+                            [](Scenario& s) {
+                              s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_TREE, s.drafted = 1;
+                              s.tree_bits = "1000/1100/1010/1111";
+                            }};
+  broken["tree_bits"] = {[](Scenario& s) { s.mask = ASSAY_MASK_TREE, s.tree_bits = "100/110/101"; },
+                         [](Scenario& s) { s.mask = ASSAY_MASK_TREE, s.tree_bits = "1000/110/1010/1111"; },
+                         [](Scenario& s) {
+                           s.mask = ASSAY_MASK_TREE, s.tree_bits = "1000/1100/1010/1111";
+                           s.batch.groups.push_back({1, 3, 50, 0});
+                         }};
+  broken["tree_bits_depth"] = {[](Scenario& s) {
+    s.op = ASSAY_OP_STEP, s.mask = ASSAY_MASK_TREE, s.positions = kDepthPositions;
+    s.tree_bits = "1000/0100/1010/0011";  // the last sees the third, and not what that sees
+  }};
+  broken["layers"] = {
+      [](Scenario& s) { s.layers = 2; }, [](Scenario& s) { s.layers = 2, s.storage = Storage::kStacked; },
+      [](Scenario& s) { s.layers = 2, s.storage = Storage::kInterleaved, s.layout = ASSAY_LAYOUT_X; },
+      [](Scenario& s) { s.op = ASSAY_OP_PREFILL, s.layers = 2; }};
+  broken["computed_scales_of_channels"] = {
+      [](Scenario& s) { s.computed_scales = true; },
+      [](Scenario& s) {
+        s.op = ASSAY_OP_QUANTIZE_INT8, s.q = {ASSAY_INT8, ASSAY_SCALE_HEAD}, s.computed_scales = true;
+      }};
   broken["no_write"] = {[](Scenario& s) { s.no_write = true; }};
   broken["size"] = {[](Scenario& s) { s.batch.groups[0].kv_len = 2000000000; }};
   broken["answer_terms"] = {[](Scenario& s) { s.recipe = InputRecipe::kExact, s.alibi = ASSAY_ALIBI_SQRT; },

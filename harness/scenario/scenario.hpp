@@ -69,6 +69,9 @@ struct Scenario {
   bool no_write = false;                     // write=on|off, step
   int32_t encoder_tokens = 0;                // encoder=, step and decode_metadata
   bool full_pool = false;                    // pool=own|full, step and local_batches
+  bool computed_scales = false;              // scales=given|computed, quantize_int8
+  int32_t layers = 1;                        // layers=, storage=interleaved
+  std::string tree_bits;                     // bits=; empty: drawn
   uint64_t seed = 0;                         // seed=
   bool operator==(const Scenario&) const = default;
 };

@@ -123,6 +123,7 @@ bool make_data_op_operands(const assay_problem* p, const assay_tensors* t, DataO
       b.q = rows_view(reader, t->q, "q", p->q_format, no_rows);
       b.a.q_scale = make_scale(reader, *p, t->q_scale, "q_scale", p->q_scale_kind, p->q_scale_host, true);
       b.q_scale = written(b.a.q_scale);
+      if (p->computed_scales != 0) b.channel_scales = const_cast<float*>(b.a.q_scale.data);
       break;
     default:
       take_cache(reader, *p, *t, no_rows, b);
@@ -153,6 +154,8 @@ int supports_data_op(const assay_problem* p, int32_t op, char* why, size_t why_s
     return refuse("another output format", "fp32, bf16 and fp16");
   if (op == ASSAY_OP_QUANTIZE_INT8 && !(operand(p->q_format) && !plain(p->q_format)))
     return refuse("another code", "int8 and fp8");
+  if (p->computed_scales != 0 && !(op == ASSAY_OP_QUANTIZE_INT8 && p->q_scale_kind == ASSAY_SCALE_CHANNEL))
+    return refuse("computed scales", "those of channels in quantize_int8");
   return ASSAY_OK;
 }
 

@@ -38,6 +38,7 @@ struct DataOpOperands {
   const int32_t* live_rows;  // the last of cu_q, see row_is_live()
   unsigned char *k, *v;
   float *k_scale, *v_scale, *q_scale;
+  float* channel_scales;  // quantize_int8: of each channel, by the strides of a.q_scale; null: they are given
 };
 
 // What a dynamic scale maps the largest magnitude of a row to.
@@ -53,6 +54,12 @@ ASSAY_INLINE float largest_code(int32_t format) {
     default:
       return 127.0f;
   }
+}
+
+// A computed scale of a channel, by which its values can be divided, zeros too.
+ASSAY_INLINE float scale_of_channel(float largest, int32_t format) {
+  const float scale = largest / largest_code(format);
+  return scale > 0.0f ? scale : 1.0f;
 }
 
 // Rows that belong to a request: of the captured ones, when a graph is replayed, those of now. null: every

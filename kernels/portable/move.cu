@@ -202,6 +202,34 @@ __global__ GPU_BOUNDS(kMoveThreads, 4) void gather_rows(GPU_PARAMETER GatherRows
   }
 }
 
+// Scales of 32 channels of a head, by the largest of each that eight groups of threads come upon, every
+// eighth row each.
+constexpr int kScaledChannels = 32, kScaleGroups = 8;
+
+__global__ GPU_BOUNDS(kScaledChannels* kScaleGroups,
+                      4) void find_channel_scales(GPU_PARAMETER ChannelScales parameter) {
+  GPU_SHARED(float, largest, [kScaleGroups][kScaledChannels]);
+  const ChannelScales& a = GPU_ARGUMENT(parameter);
+  const auto channel = static_cast<int32_t>(threadIdx.x % kScaledChannels),
+             group = static_cast<int32_t>(threadIdx.x / kScaledChannels);
+  const auto head = static_cast<int32_t>(blockIdx.y),
+             dim = static_cast<int32_t>(blockIdx.x) * kScaledChannels + channel;
+  int64_t rows = a.rows;
+  if (a.live_rows != nullptr && *a.live_rows < rows) rows = *a.live_rows;
+  if (rows <= 0) return;
+  float found = 0.0f;
+  if (dim < a.dims)
+    for (int64_t row = group; row < rows; row += kScaleGroups)
+      found = fmaxf(
+          found, fabsf(assay_kernels::load_element(
+                     a.from.data, row * a.from.row + head * a.from.head + dim * a.from.dim, a.from.format)));
+  largest[group][channel] = found;
+  gpu::block_barrier();
+  if (group > 0 || dim >= a.dims) return;
+  for (int g = 1; g < kScaleGroups; ++g) found = fmaxf(found, largest[g][channel]);
+  a.scale[head * a.stride[0] + dim * a.stride[1]] = assay_kernels::scale_of_channel(found, a.format);
+}
+
 dim3 grid_for(int64_t rows, int32_t heads, int planes) {
   constexpr int kPerBlock = kMoveThreads / kMoveLanes;
   return dim3(static_cast<unsigned>((rows * heads + kPerBlock - 1) / kPerBlock),
@@ -212,6 +240,12 @@ dim3 grid_for(int64_t rows, int32_t heads, int planes) {
 
 gpu::Status launch_store_elements(const StoreRows& call, gpu::Stream stream) {
   return gpu::launch(store_rows, grid_for(call.rows, call.heads, call.planes), kMoveThreads, 0, stream, call);
+}
+
+gpu::Status launch_channel_scales(const ChannelScales& call, gpu::Stream stream) {
+  const dim3 grid(static_cast<unsigned>((call.dims + kScaledChannels - 1) / kScaledChannels),
+                  static_cast<unsigned>(call.heads));
+  return gpu::launch(find_channel_scales, grid, kScaledChannels * kScaleGroups, 0, stream, call);
 }
 
 gpu::Status launch_gather_elements(const GatherRows& call, gpu::Stream stream) {

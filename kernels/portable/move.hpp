@@ -78,6 +78,17 @@ gpu::Status launch_store_elements(const StoreRows&, gpu::Stream);
 bool cut_columns(StoredPlane&, int64_t rows, int32_t heads);
 gpu::Status launch_store_columns(const StoreRows&, gpu::Stream);
 
+// Scales of channels from all rows that are there, for heads of `dims` (move.cu).
+struct ChannelScales {
+  assay_kernels::RowsView from;
+  float* scale;  // [heads, dims]; nothing is written where there are no rows
+  int64_t stride[2];
+  const int32_t* live_rows;
+  int64_t rows;
+  int32_t heads, dims, format;  // of the codes
+};
+gpu::Status launch_channel_scales(const ChannelScales&, gpu::Stream);
+
 // Cached tokens, times their scale, to dense rows.
 struct GatheredPlane {
   MovedRows from, to;

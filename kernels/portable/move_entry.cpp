@@ -84,7 +84,12 @@ gpu::Status quantize_int8(const DataOpOperands& b, gpu::Stream stream) {
   a.live_rows = b.live_rows;
   a.plane[0] = stored(dense_rows(b.source, p.head_dim_qk), dense_rows(b.q, p.head_dim_qk), b.a.q_scale,
                       b.q_scale, p.head_dim_qk);
-  return launch_store(a, stream);
+  if (b.channel_scales == nullptr) return launch_store(a, stream);
+  const int64_t* by = b.a.q_scale.stride;
+  const gpu::Status status = launch_channel_scales(
+      {b.source, b.channel_scales, {by[0], by[1]}, b.live_rows, p.rows, p.heads_q, p.head_dim_qk, p.q_format},
+      stream);
+  return gpu::ok(status, "", nullptr, 0) ? launch_store(a, stream) : status;
 }
 
 // Parts of a row that do not meet between two chunks would need loads of single elements.
@@ -113,9 +118,9 @@ constexpr assay_kernel kCacheWrite = [] {
 }();
 constexpr assay_kernel kCacheGather = move_kernel<cache_gather>(
     ASSAY_OP_CACHE_GATHER, "cache_gather_gpu", "cached tokens to dense rows, dequantised on the way");
-constexpr assay_kernel kQuantizeInt8 =
-    move_kernel<quantize_int8>(ASSAY_OP_QUANTIZE_INT8, "quantize_int8_gpu",
-                               "rows to int8 or fp8 by given scales or by a scale per row and head");
+constexpr assay_kernel kQuantizeInt8 = move_kernel<quantize_int8>(
+    ASSAY_OP_QUANTIZE_INT8, "quantize_int8_gpu",
+    "rows to int8 or fp8 by given scales, by a scale per row and head or per channel");
 
 }  // namespace
 

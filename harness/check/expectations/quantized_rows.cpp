@@ -21,6 +21,9 @@ struct Rounding {
   int32_t format, kind;
   Operand scale;
   float host;
+  // [heads, dims] where the scales of channels were computed, as they were left: they are asked about first,
+  // and what was asked about cannot be read any more.
+  const std::vector<double>* computed = nullptr;
 };
 
 // A row to be written: its values, and where it holds codes already, the scale they come with.
@@ -82,8 +85,10 @@ void check_row(const Inputs& inputs, const assay_arithmetic& a, const SourceRow&
     if (to.kind == ASSAY_SCALE_HOST) scale = to.host;
     if (to.kind == ASSAY_SCALE_TENSOR) scale = real_at(scales, 0);
     if (to.kind == ASSAY_SCALE_HEAD) scale = real_at(scales, head * scales.stride[0]);
-    if (to.kind == ASSAY_SCALE_CHANNEL)
-      scale = real_at(scales, head * scales.stride[0] + d * scales.stride[1]);
+    if (to.kind == ASSAY_SCALE_CHANNEL) {
+      scale = to.computed != nullptr ? (*to.computed)[static_cast<size_t>(head * dims + d)]
+                                     : real_at(scales, head * scales.stride[0] + d * scales.stride[1]);
+    }
     // A scale that is no scale was counted above; its codes cannot be judged by it.
     if (!(scale > 0) || !std::isfinite(scale)) scale = 1;
     const Interval codes_of = quotient(x, scale, a.scaling_relative_error);
@@ -125,11 +130,32 @@ void check_cache_write(const Inputs& inputs, const assay_arithmetic& a, RunOutpu
   }
 }
 
-void check_quantize(const Inputs& inputs, const assay_arithmetic& a, RunOutputs& out, RowSpan span, double*) {
+// Scales of channels that come from all rows.
+void check_channel_scales(const Inputs& inputs, const assay_arithmetic& a, RunOutputs& out) {
+  const Problem& p = inputs.problem;
+  const assay_tensor &source = inputs.tensors.source, &scales = inputs.tensors.q_scale;
+  const int64_t rows = p.total_q();
+  for (int32_t head = 0; head < p.heads_q; ++head)
+    for (int32_t d = 0; d < p.head_dim_qk; ++d) {
+      double largest = 0;
+      for (int64_t row = 0; row < rows; ++row)
+        largest =
+            std::max(largest, std::fabs(real_at(source, row * source.stride[0] + head * source.stride[1] +
+                                                            d * source.stride[2])));
+      Interval wanted = dynamic_scale(largest, p.q_format, a.scaling_relative_error);
+      const double exact = (wanted.low + wanted.high) / 2;
+      if (largest == 0) wanted = {0, std::numeric_limits<float>::max()};
+      out.expect(Kind::kMark, Operand::kQScale, head * scales.stride[0] + d * scales.stride[1], wanted,
+                 largest == 0 ? 0 : exact, place_of_row({0, 0}, head, d));
+    }
+}
+
+void check_rows(const Inputs& inputs, const assay_arithmetic& a, RunOutputs& out, RowSpan span,
+                const std::vector<double>* computed) {
   const Problem& p = inputs.problem;
   const assay_tensors& t = inputs.tensors;
   const std::vector<PackedRow> rows = packed_rows(p);
-  const Rounding to{p.q_format, p.q_scale, Operand::kQScale, inputs.q_scale_host};
+  const Rounding to{p.q_format, p.q_scale, Operand::kQScale, inputs.q_scale_host, computed};
   for (int64_t at = span.begin; at < span.end; ++at)
     for (int32_t head = 0; head < p.heads_q; ++head) {
       const int64_t first = at * t.q.stride[0] + head * t.q.stride[1];
@@ -140,6 +166,31 @@ void check_quantize(const Inputs& inputs, const assay_arithmetic& a, RunOutputs&
     }
 }
 
+void check_quantize(const Inputs& inputs, const assay_arithmetic& a, RunOutputs& out, RowSpan span, double*) {
+  check_rows(inputs, a, out, span, nullptr);
+}
+
+// Rows by scales of channels that come from all of them.
+class CalibratedRows : public BlockExpectation {
+ public:
+  using BlockExpectation::BlockExpectation;
+  const char* mark_name() const override { return "scale"; }
+  bool marks_explain_values() const override { return true; }
+
+ private:
+  void check(RunOutputs& out) override {
+    const Problem& p = inputs_.problem;
+    if (p.total_q() == 0) return;
+    const assay_tensor& scales = inputs_.tensors.q_scale;
+    std::vector<double> computed;
+    for (int32_t head = 0; head < p.heads_q; ++head)
+      for (int32_t d = 0; d < p.head_dim_qk; ++d)
+        computed.push_back(out.value(Operand::kQScale, head * scales.stride[0] + d * scales.stride[1]));
+    check_channel_scales(inputs_, arithmetic_, out);
+    check_rows(inputs_, arithmetic_, out, {0, p.rows()}, &computed);
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<Expectation> expectations::cache_write(const Inputs& inputs, double) {
@@ -147,6 +198,7 @@ std::unique_ptr<Expectation> expectations::cache_write(const Inputs& inputs, dou
 }
 
 std::unique_ptr<Expectation> expectations::quantize_int8(const Inputs& inputs, double) {
+  if (inputs.problem.computed_scales) return std::make_unique<CalibratedRows>(inputs);
   return expect_rows(inputs, {check_quantize, "scale", false});
 }
 

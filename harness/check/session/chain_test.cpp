@@ -194,6 +194,13 @@ void expect_chain(const Backend& backend, const std::string& lists, const std::s
   EXPECT_EQ(reading.judged(), "");
 }
 
+// Scales of V's channels that a calibration finds and hands on are those that the next write quantises by.
+TEST_P(Chain, CalibratedScalesAreThoseOfTheNextWrite) {
+  expect_chain(*backend_, "quantize_int8 h=2 d=64 q=int8:channel scales=computed batch=2q9",
+               "cache_write h=4/2 d=64 kv=bf16/int8:channel batch=2q9s20",
+               {{Operand::kQScale, Operand::kVScale}});
+}
+
 // What decodes read is refreshed from a table of slots; what gathers read is cut from a batch's contexts:
 // with one step and contexts that fill its budget, its lists have the shape of a gather's.
 TEST_P(Chain, ListsOfAMetadataOpAreReadByTheNext) {

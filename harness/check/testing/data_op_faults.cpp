@@ -93,6 +93,7 @@ Entry kFaults[] = {
     {"quantize_scale_of_head", kQuantize, kScaleOfHead},
     {"quantize_scale_of_int8", kQuantize, kScaleOfInt8},
     {"quantize_casts", kQuantize, kCasts},
+    {"quantize_all_but_last", kQuantize, kAllButLast},
     {"quantize_even_dims", kQuantize, kEvenDims},
     {"parts_right", kParts, kNone},
     {"parts_next_key", kParts, kNextKey},
@@ -291,6 +292,11 @@ void gather(const DataOpOperands& b, Fault fault) {
 
 void quantize(const DataOpOperands& b, Fault fault) {
   const assay_problem& p = b.a.p;
+  for (int32_t h = 0; b.channel_scales != nullptr && h < p.heads_q; ++h)
+    for (int32_t d = 0; d < p.head_dim_qk; ++d)
+      b.channel_scales[h * b.a.q_scale.stride[0] + d * b.a.q_scale.stride[1]] =
+          dynamic_scale(static_cast<int32_t>(p.rows) - (fault == kAllButLast ? 1 : 0), b.q.format, fault,
+                        [&](int32_t row) { return row_value(b.source, row, h, d); });
   for (int64_t row = 0; row < p.rows; ++row)
     for (int32_t h = 0; h < p.heads_q; ++h) {
       float common = 0;

@@ -57,6 +57,7 @@ enum Fault {
   kLastOnPageEnd,  // not the batch's last row where it fills its page
   kEvenDims,       // not the last of an odd number of dimensions
   kCasts,          // takes a scale of 1
+  kAllButLast,     // scales of channels from all rows but the last
   // decode_splitkv
   kNextKey,       // every part ends one key late
   kDropsKey,      // and one early

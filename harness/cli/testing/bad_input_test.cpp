@@ -93,9 +93,25 @@ TEST_F(BadInput, Steps) {
           {"command line:1:20", "window: unexpected \"+9\"", "a whole number"});
   refused("step h=4/2 encoder=9 table=csr batch=1q1s9", {"command line:1:", "take table=block or token"});
   refused("paged h=4/2 pool=full batch=1q1s9", {"command line:1:", "pool"});
+  // A draft mask of another size than the drafts, or that is no tree where rows stand by their depth.
+  refused("step h=4/2 threshold=4 mask=tree bits=1/11/101 batch=2q3s40",
+          {"command line:1:", "bits=: the draft mask has 3 rows of 1 to 3 bits",
+           "requests of 3 drafts need 3 rows of 3"});
+  refused("step h=4/2 threshold=4 mask=tree bits=100/110/101 batch=2q4s40",
+          {"command line:1:", "bits=: the draft mask has 3 rows of 3 bits",
+           "requests of 4 drafts need 4 rows of 4"});
+  refused("step h=4/2 threshold=4 mask=tree bits=100/110/121 batch=2q3s40",
+          {"command line:1:48", "bits: unexpected \"2\"", "rows of 0 and 1 joined by /"});
+  refused("step h=4/2 threshold=4 mask=tree bits=100/110/001 positions=depth batch=2q3s40_1q4s9",
+          {"give all groups the same number of new rows"});
+  refused("step h=4/2 threshold=4 mask=tree bits=100/110/111 positions=depth batch=2q3s40",
+          {"are a tree", "100/110/101"});
+  write("mask.suite", "# fine\nstep batch=1q1s4\nstep threshold=4 mask=tree bits=10/11 batch=1q3s9\n");
+  expect_refused(run({"check", path("mask.suite")}),
+                 {"mask.suite:3:", "the draft mask has 2 rows of 2 bits", "3 drafts need 3 rows of 3"});
   // New tokens in pages that requests share: their slots would be written twice.
   refused("step h=4/2 d=16 batch=5q3s200p198",
-          {"command line:1:17", "slots would be written twice", "make p at most s - q"});
+          {"command line:1:17", "slot", "written twice", "make p at most s - q"});
   write("slots.suite", "# fine\nstep batch=1q1s4\ncache_write h=4/2 d=16 batch=5q3s200p64\n");
   expect_refused(run({"check", path("slots.suite")}),
                  {"slots.suite:3:", "every request of cache_write has pages of its own", "written twice"});

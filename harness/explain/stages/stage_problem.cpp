@@ -76,6 +76,7 @@ Problem StageCase::problem_of(Reading& r) const {
   p.token_budget = v.token_budget, p.prefix_tokens = v.prefix_tokens, p.workers = v.workers;
   p.tile_rows = v.tile_rows, p.tile_keys = v.tile_keys, p.flat_tree = v.flat_tree != 0;
   p.drafted = v.drafted, p.no_write = v.no_write != 0, p.full_pool = v.full_pool != 0;
+  p.computed_scales = v.computed_scales != 0;
   p.split_latent = v.op == ASSAY_OP_CACHE_WRITE && v.layout == ASSAY_LAYOUT_MLA && r.has(Operand::kDenseV);
   p.only_keys = r.only_keys;
   assay_tensors& t = r.tensors;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // quantize_int8_cpu: rows to int8 or fp8 by given scales (mode 0: per channel) or by a scale found for each
-// row and head (mode 2), which is written beside the codes. One thread per row.
+// row and head (mode 2), which is written beside the codes. One thread per row. Scales of channels may have
+// to be found as well (calibration): before any code, a thread per head.
 #include "kernels/cpu/data_ops/data_op_kernel.hpp"
 #include "kernels/cpu/data_ops/quantize.hpp"
 
@@ -26,6 +27,18 @@ void quantize(const DataOpOperands& b, int64_t row, int32_t head) {
   for (int32_t d = 0; d < dims; ++d) store_code(b.q.data, first + d * b.q.dim, b.q.format, values[d]);
 }
 
+void find_channel_scales(const DataOpOperands& b, int64_t rows, int32_t head) {
+  const int32_t dims = b.a.p.head_dim_qk;
+  float values[kMaxHeadDim], largest[kMaxHeadDim] = {};
+  for (int64_t row = 0; row < rows && row_is_live(b.live_rows, row); ++row) {
+    load_row(b.source, row * b.source.row + head * b.source.head, dims, values);
+    for (int32_t d = 0; d < dims; ++d) largest[d] = std::fmax(largest[d], std::fabs(values[d]));
+  }
+  const int64_t* by = b.a.q_scale.stride;
+  for (int32_t d = 0; d < dims; ++d)
+    b.channel_scales[head * by[0] + d * by[1]] = scale_of_channel(largest[d], b.q.format);
+}
+
 int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out) {
   fill_struct(out, assay_arithmetic{});  // scaling_relative_error 0: one division, one rounding
   return ASSAY_OK;
@@ -34,6 +47,10 @@ int arithmetic(const assay_kernel*, const assay_problem*, assay_arithmetic* out)
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
         char* error, size_t size) {
   return run_data_op(self, p, t, error, size, [p](const DataOpOperands& b) {
+    if (b.channel_scales != nullptr && p->rows > 0 && row_is_live(b.live_rows, 0)) {
+#pragma omp parallel for schedule(static)
+      for (int32_t head = 0; head < p->heads_q; ++head) find_channel_scales(b, p->rows, head);
+    }
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < p->rows; ++row)
       for (int32_t head = 0; row_is_live(b.live_rows, row) && head < p->heads_q; ++head)
