@@ -129,6 +129,7 @@ FEATURES = (
     ("cache layout hnd", has("layout", "hnd")),
     ("cache layout x or shuffled", has("layout", "x", "shuffled")),
     ("K and V in one storage", has("storage")),
+    ("layers of a model between each other", has("layers")),
     ("page table csr or token", has("table", "csr", "token")),
     ("strided operands", has("strides")),
 )

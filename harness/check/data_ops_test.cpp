@@ -172,7 +172,6 @@ TEST(BlockJudge, EachFaultIsNamedByItsCheck) {
       {"quantize_scale_of_int8", quantize + " q=fp8_e5m2:token_head", "scale"},
       {"quantize_casts", quantize + " q=fp8_e4m3", "tier D"},
       {"quantize_all_but_last", quantize + " q=int8:channel scales=computed", "scale"},
-      {"quantize_max_of_positive", quantize + " q=int8:channel scales=computed", "scale"},
       {"parts_next_key", parts, "tier D"},
       {"parts_drops_key", parts, "tier D"},
       {"parts_whole", parts, "tier D"},

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what harness/PROOFS.md and reference/PROOFS.md name exists: GoogleTest cases, python tests, kernels of the hostile table, files.
+"""Whether what the PROOFS.md of harness, reference and scenarios name exists: GoogleTest cases, python tests, kernels of the hostile table, files.
 
 Usage: check_proofs.py [ROOT]     exit 0 all there, 1 something is not (one line each)
 """
@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-PROOFS = ("harness/PROOFS.md", "reference/PROOFS.md")
+PROOFS = ("harness/PROOFS.md", "reference/PROOFS.md", "scenarios/PROOFS.md")
 CASE = re.compile(r"^TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", re.MULTILINE)
 ROW = re.compile(r'^ +\{"(\w+)", "', re.MULTILINE)
 NAMED_CASE, NAMED_TEST = re.compile(r"`([A-Z]\w+\.[A-Z]\w+)`"), re.compile(r"`(test_\w+)`")

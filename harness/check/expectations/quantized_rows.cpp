@@ -130,24 +130,22 @@ void check_cache_write(const Inputs& inputs, const assay_arithmetic& a, RunOutpu
   }
 }
 
-// Scales of channels that come from all rows.
-void check_channel_scales(const Inputs& inputs, const assay_arithmetic& a, RunOutputs& out) {
+// Scales of a head's channels, which come from all rows.
+void check_channel_scales(const Inputs& inputs, const assay_arithmetic& a, RunOutputs& out, int32_t head) {
   const Problem& p = inputs.problem;
   const assay_tensor &source = inputs.tensors.source, &scales = inputs.tensors.q_scale;
-  const int64_t rows = p.total_q();
-  for (int32_t head = 0; head < p.heads_q; ++head)
-    for (int32_t d = 0; d < p.head_dim_qk; ++d) {
-      double largest = 0;
-      for (int64_t row = 0; row < rows; ++row)
-        largest =
-            std::max(largest, std::fabs(real_at(source, row * source.stride[0] + head * source.stride[1] +
-                                                            d * source.stride[2])));
-      Interval wanted = dynamic_scale(largest, p.q_format, a.scaling_relative_error);
-      const double exact = (wanted.low + wanted.high) / 2;
-      if (largest == 0) wanted = {0, std::numeric_limits<float>::max()};
-      out.expect(Kind::kMark, Operand::kQScale, head * scales.stride[0] + d * scales.stride[1], wanted,
-                 largest == 0 ? 0 : exact, place_of_row({0, 0}, head, d));
+  for (int32_t d = 0; d < p.head_dim_qk; ++d) {
+    double largest = 0;
+    for (int64_t row = 0; row < p.total_q(); ++row) {
+      const int64_t at = row * source.stride[0] + head * source.stride[1] + d * source.stride[2];
+      largest = std::max(largest, std::fabs(real_at(source, at)));
     }
+    Interval wanted = dynamic_scale(largest, p.q_format, a.scaling_relative_error);
+    const double exact = (wanted.low + wanted.high) / 2;
+    if (largest == 0) wanted = {0, std::numeric_limits<float>::max()};
+    out.expect(Kind::kMark, Operand::kQScale, head * scales.stride[0] + d * scales.stride[1], wanted,
+               largest == 0 ? 0 : exact, place_of_row({0, 0}, head, d));
+  }
 }
 
 void check_rows(const Inputs& inputs, const assay_arithmetic& a, RunOutputs& out, RowSpan span,
@@ -186,8 +184,12 @@ class CalibratedRows : public BlockExpectation {
     for (int32_t head = 0; head < p.heads_q; ++head)
       for (int32_t d = 0; d < p.head_dim_qk; ++d)
         computed.push_back(out.value(Operand::kQScale, head * scales.stride[0] + d * scales.stride[1]));
-    check_channel_scales(inputs_, arithmetic_, out);
-    check_rows(inputs_, arithmetic_, out, {0, p.rows()}, &computed);
+    out.in_slices(p.heads_q, [&](RunOutputs& slice, int64_t head) {
+      check_channel_scales(inputs_, arithmetic_, slice, static_cast<int32_t>(head));
+    });
+    out.in_slices(p.rows(), [&](RunOutputs& slice, int64_t row) {
+      check_rows(inputs_, arithmetic_, slice, {row, row + 1}, &computed);
+    });
   }
 };
 

@@ -104,7 +104,7 @@ TEST_F(BadInput, Steps) {
           {"command line:1:48", "bits: unexpected \"2\"", "rows of 0 and 1 joined by /"});
   refused("step h=4/2 threshold=4 mask=tree bits=100/110/001 positions=depth batch=2q3s40_1q4s9",
           {"give all groups the same number of new rows"});
-  refused("step h=4/2 threshold=4 mask=tree bits=100/110/111 positions=depth batch=2q3s40",
+  refused("step h=4/2 threshold=4 mask=tree bits=100/010/111 positions=depth batch=2q3s40",
           {"are a tree", "100/110/101"});
   write("mask.suite", "# fine\nstep batch=1q1s4\nstep threshold=4 mask=tree bits=10/11 batch=1q3s9\n");
   expect_refused(run({"check", path("mask.suite")}),

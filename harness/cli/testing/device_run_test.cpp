@@ -142,5 +142,18 @@ TEST_F(Device, GoogleBenchmarkTakesTheSameCases) {
   EXPECT_EQ(bench("paged_refuse_fake").code, 2) << "nothing to register";
 }
 
+TEST_F(Device, GoogleBenchmarkTakesWholeSteps) {
+  const std::string program = ASSAY_BINARY_DIR "/assay-gbench";
+  if (!std::filesystem::exists(program)) GTEST_SKIP() << "built without Google Benchmark";
+  const std::string line = "step h=4/2 d=16 batch=2q1s40_1q9s30_1q12";
+  const Output good = run_shell(shell_quote(program) + " " + shell_quote(line) +
+                                " --backend cpu --kernel step_aiter_fa_cpu --benchmark_min_time=0.01"
+                                " --benchmark_format=json");
+  ASSERT_EQ(good.code, 0) << good.err;
+  const auto one = nlohmann::json::parse(good.out).at("benchmarks").at(0);
+  EXPECT_THAT(one.at("name").get<std::string>(), HasSubstr("step_aiter_fa_cpu/hot/step "));
+  EXPECT_GT(one.at("real_time").get<double>(), 0);
+}
+
 }  // namespace
 }  // namespace assay
