@@ -49,6 +49,11 @@ std::optional<Scenario> made_of(const Op& op, const Given& given) {
   return s;
 }
 
+void set_where_taken(const Op& op, std::string_view field, const char* text, Given& given) {
+  const int index = field_index(field);
+  if ((fields()[static_cast<size_t>(index)].ops & op_bit(op.id)) != 0) given[index] = text;
+}
+
 const Op& draw_op(Draws& d) {
   // Attention has the masks, biases and aggregates, and most of the kernels.
   std::vector<const Op*> bag;
@@ -82,10 +87,21 @@ std::optional<Scenario> draw_scenario(Draws& d, int64_t most_keys) {
         more[field_index("layout")] = "mla", more[field_index("h")] = "1",
         more[field_index("d")] = d.one_of({"576/512", "72/64", "24/16"});
       // Tokens in another order want a table of tokens, where there is a table.
-      const int table = field_index("table");
-      if (field.name == "slots" && more[index] == "drawn" &&
-          (fields()[static_cast<size_t>(table)].ops & op_bit(op.id)) != 0)
-        more[table] = "token";
+      if (field.name == "slots" && more[index] == "drawn") set_where_taken(op, "table", "token", more);
+      // A mask of drafts fits requests of as many; layers lie in one form of storage; scales are computed of
+      // channels.
+      if (field.name == "bits") {
+        const auto drafts = static_cast<int64_t>((more[index] + "/").find('/'));
+        const int64_t keys = drafts + d.log_uniform(1, std::max<int64_t>(1, line.longest)) - 1;
+        more[field_index("batch")] =
+            fmt::format("{}q{}s{}_1q{}s{}", d.log_uniform(1, 4), drafts, keys, drafts, drafts);
+        set_where_taken(op, "mask", "tree", more);
+      } else if (field.name == "layers") {
+        set_where_taken(op, "storage", "interleaved", more);
+        set_where_taken(op, "layout", d.one_of({"nhd", "hnd"}), more);
+      } else if (field.name == "scales") {
+        set_where_taken(op, "q", d.one_of({"int8:channel", "fp8_e4m3:channel"}), more);
+      }
       if (auto scenario = made_of(op, more)) {
         given = std::move(more), made = std::move(scenario);
         return true;

@@ -132,6 +132,19 @@ std::string draw_dims(Draws& d, const LineSoFar&) {
   return d.chance(0.75) ? fmt::format("{}", qk) : fmt::format("{}/{}", qk, one());
 }
 
+// A tree: every draft sees itself and one earlier draft with all that this one sees, or none.
+std::string draw_bits(Draws& d, const LineSoFar&) {
+  std::vector<std::string> rows(static_cast<size_t>(d.log_uniform(1, 9)));
+  std::string text;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i] = std::string(rows.size(), '0');
+    if (i > 0 && d.chance(0.8)) rows[i] = rows[static_cast<size_t>(d.below(static_cast<int64_t>(i)))];
+    rows[i][i] = '1';
+    text += (i > 0 ? "/" : "") + rows[i];
+  }
+  return text;
+}
+
 std::string draw_seed(Draws& d, const LineSoFar&) { return fmt::format("{}", d.bits() >> 44); }
 
 }  // namespace
@@ -169,9 +182,11 @@ std::string draw_batch(Draws& d, const Op& op, int64_t most_keys) {
 std::string draw_value(Draws& d, const Field& field, const LineSoFar& line) {
   // Where a value is more than its words: heads divide, dimensions belong together, lengths have a grammar.
   static const std::map<std::string_view, std::string (*)(Draws&, const LineSoFar&)> whole = {
-      {"h", draw_heads}, {"d", draw_dims}, {"seed", draw_seed}, {"batch", [](Draws& of, const LineSoFar& so) {
-                                                                   return draw_batch(of, so.op, so.longest);
-                                                                 }}};
+      {"h", draw_heads},
+      {"d", draw_dims},
+      {"bits", draw_bits},
+      {"seed", draw_seed},
+      {"batch", [](Draws& of, const LineSoFar& so) { return draw_batch(of, so.op, so.longest); }}};
   if (const auto own = whole.find(field.name); own != whole.end()) return own->second(d, line);
   std::vector<std::string_view> alternatives;
   for (std::string_view rest = field.syntax; !rest.empty();) {

@@ -108,5 +108,27 @@ TEST(ValuesToQuantise, AreFinite) {
 
 INSTANTIATE_TEST_SUITE_P(Examples, OpInputs, ::testing::ValuesIn(every_example()));
 
+TEST(Operands, NamesAndMembersFollowTheHeader) {
+  assay_tensors t{};
+  std::set<const void*> members;
+  std::set<std::string_view> names;
+  const assay_tensor* last = nullptr;
+  for (int i = 0; i < kOperandCount; ++i) {
+    const assay_tensor* member = &tensor_of(t, static_cast<Operand>(i));
+    EXPECT_TRUE(last == nullptr || member == last + 1) << i;  // in the order of the struct
+    last = member;
+    names.insert(operand_name(static_cast<Operand>(i)));
+  }
+  EXPECT_EQ(&tensor_of(t, Operand::kQ), &t.q);
+  EXPECT_EQ(&tensor_of(t, Operand::kWorkspace), &t.workspace);
+  EXPECT_EQ(names.size(), size_t{kOperandCount});
+  EXPECT_EQ(operand_name(Operand::kLastPageLen), "last_page_len");
+  for (int i = 0; i < kOperandCount; ++i) {
+    const auto operand = static_cast<Operand>(i);
+    EXPECT_EQ(is_output(Problem{}, operand),
+              operand == Operand::kO || operand == Operand::kLse || operand == Operand::kWorkspace);
+  }
+}
+
 }  // namespace
 }  // namespace assay

@@ -43,41 +43,6 @@ std::string ops_with(Operand operand) {
   return names;
 }
 
-// Rows of bits, one for each draft of a request.
-std::vector<std::string_view> rows_of(std::string_view bits) {
-  std::vector<std::string_view> rows;
-  for (size_t at = 0; at <= bits.size();) {
-    const size_t end = std::min(bits.find('/', at), bits.size());
-    rows.push_back(bits.substr(at, end - at));
-    at = end + 1;
-  }
-  return rows;
-}
-
-// Every row sees itself and what its last ancestor sees: a row's depth is the number of drafts before it.
-bool is_tree(const std::vector<std::string_view>& rows) {
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i][i] != '1' || rows[i].find('1', i + 1) != std::string_view::npos) return false;
-    const size_t last = i == 0 ? std::string_view::npos : rows[i].rfind('1', i - 1);
-    const std::string_view before = rows[i].substr(0, i);
-    if (last == std::string_view::npos) continue;
-    if (before.substr(0, last + 1) != rows[last].substr(0, last + 1)) return false;
-  }
-  return true;
-}
-
-// How many rows every group has that has any; -1: different numbers, or nobody knows.
-int64_t common_rows(const BatchSpec& batch) {
-  int64_t rows = 0;
-  if (batch.kind != BatchSpec::Kind::kMix) return -1;
-  for (const BatchGroup& g : batch.groups) {
-    if (g.q_len == 0) continue;
-    if (rows != 0 && rows != g.q_len) return -1;
-    rows = g.q_len;
-  }
-  return rows;
-}
-
 bool within(const StridedOperands& is, const StridedOperands& may) {
   return (may.q || !is.q) && (may.kv || !is.kv) && (may.out || !is.out) && (may.table || !is.table) &&
          (may.scales || !is.scales) && (may.last || !is.last);
@@ -202,59 +167,6 @@ std::vector<Rule> op_rules() {
              "take another input, or layout=mla",
              name_of(kRecipeNames, static_cast<int32_t>(s.recipe)));
        }},
-      {"tree_bits_op",
-       {"op", "bits", "mask", "drafted"},
-       [](const Scenario& s) {
-         const Op& op = op_of(s.op);
-         return s.tree_bits.empty() ||
-                (takes(op, "bits") && s.drafted == 0 && (s.mask == ASSAY_MASK_TREE || is_about_trees(op)));
-       },
-       [](const Scenario& s) {
-         if (s.drafted != 0)
-           return fmt::format("bits= are those of one step's drafts; leave out drafted={} or bits=",
-                              s.drafted);
-         return fmt::format("bits= say which drafts of a tree see each other; {} them",
-                            takes(op_of(s.op), "mask") ? "write mask=tree with" : "leave out");
-       }},
-      {"tree_bits",
-       {"bits", "batch"},
-       [](const Scenario& s) {
-         if (s.tree_bits.empty()) return true;
-         const std::vector<std::string_view> rows = rows_of(s.tree_bits);
-         return common_rows(s.batch) == static_cast<int64_t>(rows.size()) &&
-                std::all_of(rows.begin(), rows.end(),
-                            [&](std::string_view row) { return row.size() == rows.size(); });
-       },
-       [](const Scenario& s) {
-         const std::vector<std::string_view> rows = rows_of(s.tree_bits);
-         const int64_t wanted = common_rows(s.batch);
-         if (wanted < 0)
-           return std::string(
-               "bits= are those of every request; give all groups the same number of new rows (q)");
-         size_t shortest = rows[0].size(), longest = shortest;
-         for (const std::string_view row : rows)
-           shortest = std::min(shortest, row.size()), longest = std::max(longest, row.size());
-         return fmt::format(
-             "bits=: the draft mask has {} row{} of {} bits, and requests of {} drafts need {} rows of {}",
-             rows.size(), rows.size() == 1 ? "" : "s",
-             shortest == longest ? fmt::format("{}", longest) : fmt::format("{} to {}", shortest, longest),
-             wanted, wanted, wanted);
-       }},
-      {"tree_bits_depth",
-       {"op", "bits", "positions", "batch"},
-       [](const Scenario& s) {
-         if (s.tree_bits.empty() || s.positions != kDepthPositions || op_of(s.op).rows_anywhere) return true;
-         const std::vector<std::string_view> rows = rows_of(s.tree_bits);
-         const bool square = std::all_of(rows.begin(), rows.end(),
-                                         [&](std::string_view row) { return row.size() == rows.size(); });
-         return !square || is_tree(rows);
-       },
-       [](const Scenario&) {
-         return std::string(
-             "bits= with positions=depth are a tree: every draft sees itself, no later one, and what the "
-             "last draft "
-             "that it sees does; such as 100/110/101");
-       }},
       {"layers",
        {"op", "layers", "storage", "layout"},
        [](const Scenario& s) {
@@ -266,8 +178,7 @@ std::vector<Rule> op_rules() {
            return fmt::format("{} has no paged cache of several layers; leave out layers=", op_of(s.op).name);
          return fmt::format(
              "layers={} lie between each other in a cache of storage=interleaved and layout=nhd or hnd; "
-             "write those, "
-             "or leave out layers=",
+             "write those, or leave out layers=",
              s.layers);
        }},
       {"computed_scales_of_channels",
@@ -281,8 +192,7 @@ std::vector<Rule> op_rules() {
            return fmt::format("scales=computed is of quantize_int8; leave it out of {}", op_of(s.op).name);
          return std::string(
              "scales=computed are those of channels; write q=int8:channel (or fp8), and another input than "
-             "exact, "
-             "whose ties need given scales");
+             "exact, whose ties need given scales");
        }},
       {"metadata_chunk",
        {"op", "chunk", "page"},

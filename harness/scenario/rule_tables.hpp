@@ -10,6 +10,7 @@ namespace assay {
 
 std::vector<Rule> input_rules();     // which problems a recipe with a known answer fits
 std::vector<Rule> op_rules();        // what the op of the line takes
+std::vector<Rule> tree_rules();      // which draft masks fit
 std::vector<Rule> relation_rules();  // where a relation has something to compare
 
 }  // namespace assay

@@ -387,7 +387,7 @@ const std::vector<Rule>& rules() {
          [](const Scenario& s) { return case_fits(s, extent_of(s.batch)); },
          [](const Scenario& s) { return case_size_message(s, extent_of(s.batch)); }},
     };
-    for (const std::vector<Rule>& more : {op_rules(), input_rules(), relation_rules()})
+    for (const std::vector<Rule>& more : {op_rules(), tree_rules(), input_rules(), relation_rules()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();
