@@ -70,7 +70,8 @@ struct Verdict {
   double reference_seconds = 0;
   // Rows x heads where tier P declined and where tier R applied.
   int64_t p_declined = 0, r_applied = 0;
-  std::string lse_mostly;  // what the LSE's bounds mostly consist of (LsePart in words); empty without any
+  // What the bounds of O and of the LSE mostly consist of (BoundPart in words); empty without any.
+  std::string o_mostly, lse_mostly;
   // Below: NaN or empty where not measured.
   // Largest statistic over its threshold (aggregates.hpp), and which one where.
   double aggregate_ratio = std::numeric_limits<double>::quiet_NaN();

@@ -167,7 +167,7 @@ void write_source(Inputs& inputs, Operand operand, Operand ready, const DrawnPar
           const float scale = make_codes(to, head, dims, values.data());
           if (written != nullptr) written[scales.at({at, head})] = scale;
         }
-        keep_finite(t.format, values);
+        keep_finite(t.format, to.format, values);
         encode_span(t.format, values.data() + part.first, own, packed.data());
         spread(packed.data(), static_cast<int>(bytes), own, t.stride[2],
                payload + t.at({at, head, 0}) * bytes);

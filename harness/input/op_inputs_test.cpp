@@ -130,5 +130,27 @@ TEST(Operands, NamesAndMembersFollowTheHeader) {
   }
 }
 
+// The last number of fp16 is none of bf16, and the next one up is past fp16: new rows of a step in bf16 are
+// numbers of its cache of fp16, which keeps no infinity for anyone to read.
+TEST(StepInputs, NewRowsFitTheirCache) {
+  for (const char* line : {"step h=2 d=64 kv=fp16 sinks=on batch=8q3s9 input=codes seed=561509",
+                           "step h=2 d=64 kv=fp16 batch=8q3s9 input=outlier seed=2"}) {
+    const Problem p = make_problem(parse_scenario(line));
+    const Inputs inputs = build_inputs(p);
+    double most = 0;
+    for (const Operand operand : {Operand::kDenseK, Operand::kDenseV}) {
+      const assay_tensor& t = tensor_of(inputs.tensors, operand);
+      ASSERT_EQ(t.format, ASSAY_BF16);
+      for (int64_t row = 0; row < t.shape[0]; ++row)
+        for (int64_t head = 0; head < t.shape[1]; ++head)
+          for (int64_t d = 0; d < t.shape[2]; ++d)
+            most = std::max(most, std::fabs(load(t.format, t.data,
+                                                 row * t.stride[0] + head * t.stride[1] + d * t.stride[2])));
+    }
+    EXPECT_LE(most, format_info(ASSAY_FP16).max_finite) << line;
+    if (p.recipe == InputRecipe::kCodes) EXPECT_GT(most, 0.9 * format_info(ASSAY_FP16).max_finite);
+  }
+}
+
 }  // namespace
 }  // namespace assay

@@ -38,5 +38,15 @@ inline void keep_finite(int32_t format, std::span<double> values) {
   const double most = format_info(format).max_finite;
   for (double& x : values) x = std::clamp(x, -most, most);
 }
+// The same of values that come in one format and are stored in another: 65,504, the last number of fp16, is
+// 65,536 in bf16.
+inline void keep_finite(int32_t format, int32_t stored, std::span<double> values) {
+  keep_finite(format, values);
+  if (format_is_quantized(stored)) return;
+  const double most = format_info(stored).max_finite;
+  double within = round_to(format, most);
+  if (within > most) within = most * (1 - 2 * format_info(format).unit_roundoff);
+  for (double& x : values) x = std::clamp(x, -within, within);
+}
 
 }  // namespace assay

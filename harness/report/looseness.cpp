@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See looseness.hpp. What decides about the looseness of O is read off each row: an error below half a step
-// of a 16-bit output cannot be seen, tiers that declined leave worst cases, and without a replay the rounding
-// of P is taken at its largest. Of the LSE rows say which part of its bound is the largest.
+// of a 16-bit output cannot be seen, tiers that declined leave worst cases; otherwise rows say which part of
+// the bound is the largest.
 #include "harness/report/looseness.hpp"
 
 #include <fmt/format.h>
@@ -65,7 +65,10 @@ Looseness of(const std::string& kernel, const std::string& feature, const std::v
     o.push_back(r->o_ratio_unrounded), lse.push_back(r->lse_ratio);
     if (r->lse_ratio < kLooseBelow) ++l.loose_lse[r->lse_mostly];
     if (!(r->o_ratio_unrounded < kLooseBelow)) continue;
-    ++(hidden(*r) ? l.hidden : r->p_declined > 0 ? l.declined : r->r_applied == 0 ? l.unreplayed : l.other);
+    if (hidden(*r) || r->p_declined > 0)
+      ++(hidden(*r) ? l.hidden : l.declined);
+    else
+      ++(r->r_applied == 0 ? l.unreplayed : l.other)[r->o_mostly];
   }
   l.o = median(o), l.lse = median(lse);
   return l;
@@ -99,8 +102,9 @@ std::string o_reason(const Looseness& l) {
   if (!(l.o < kLooseBelow)) return text;
   add(text, l.hidden, "O's rounding hides smaller errors");
   add(text, l.declined, "tier P declined in rows");
-  add(text, l.unreplayed, "nothing replayed (P not rounded, or its order undeclared)");
-  add(text, l.other, "errors far below what is allowed");
+  const auto part = [](const std::string& mostly) { return mostly.empty() ? "no bound above 0" : mostly; };
+  for (const auto& [mostly, cases] : l.unreplayed) add(text, cases, part(mostly) + ", nothing replayed");
+  for (const auto& [mostly, cases] : l.other) add(text, cases, part(mostly));
   return text;
 }
 
@@ -119,7 +123,8 @@ std::string looseness_section(std::span<const Row> rows) {
   std::string text = fmt::format(
       "Median over cases of the largest ratio in a case, of O before its rounding and of the LSE: every "
       "kernel, and its features below {0:g}. Inputs with a known answer are left out. Last: how many cases "
-      "are below; of O by the first cause that holds, of the LSE by what most of its bound is.\n\n"
+      "are below; by what most of the bound is, of O where its rounding does not hide errors and tier P "
+      "holds (nothing replayed: P is not rounded, or its order is not declared).\n\n"
       "| kernel | feature | cases | O | LSE | O below {0:g} | LSE below {0:g} |\n"
       "| :-- | :-- | --: | --: | --: | :-- | :-- |\n",
       kLooseBelow);

@@ -22,9 +22,10 @@ struct Looseness {
   // case has one.
   double o, lse;
   // Cases below kLooseBelow, of O by the first that holds: what O's own rounding may be fills the interval,
-  // so that no error before it shows; tier P declined in some rows; nothing was replayed; none of these.
-  size_t hidden = 0, declined = 0, unreplayed = 0, other = 0;
-  std::map<std::string, size_t> loose_lse;  // those of the LSE, by Row::lse_mostly
+  // so that no error before it shows; tier P declined in some rows; or else by Row::o_mostly, of these
+  // without a replay and of those with one. Of the LSE by Row::lse_mostly.
+  size_t hidden = 0, declined = 0;
+  std::map<std::string, size_t> unreplayed, other, loose_lse;
   bool loose() const { return o < kLooseBelow || lse < kLooseBelow; }
 };
 // Attention that passed, but for inputs with a known answer, whose errors are none: kernels in alphabetical

@@ -107,9 +107,14 @@ constexpr RowField kFields[] = {
     {"p_declined", "", "Rows x heads where the probabilistic bound found that it does not apply.",
      &Row::p_declined},
     {"r_applied", "", "Rows x heads where the rounding of P was replayed.", &Row::r_applied},
+    {"o_mostly", "",
+     "What the bounds of the output mostly consist of: scores, exponentials, merge of parts, row sum, "
+     "rounding of P, accumulation of P V, rounding of V, weights that may round otherwise than replayed, or "
+     "worst cases where the deterministic bound alone applies.",
+     &Row::o_mostly},
     {"lse_mostly", "",
-     "What the bounds of the log-sum-exp values mostly consist of: scores, exponentials, merge of parts, row "
-     "sum, rounding of P, logarithm, or worst cases where the probabilistic bound does not apply.",
+     "The same of the log-sum-exp values: scores, exponentials, merge of parts, row sum, rounding of P, "
+     "logarithm, or worst cases.",
      &Row::lse_mostly},
     {"aggregate_ratio", "",
      "Largest statistic over many elements over its threshold; above 1 is looked at again.",

@@ -34,7 +34,7 @@ struct Row {
   double o_median_ratio, lse_median_ratio;
   double o_ratio_unrounded, o_median_unrounded;
   int64_t p_declined = -1, r_applied = -1;
-  std::string lse_mostly;  // Verdict::lse_mostly
+  std::string o_mostly, lse_mostly;  // of Verdict
   double aggregate_ratio;
   std::string aggregate_where;
   double class_gate;

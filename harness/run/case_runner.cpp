@@ -269,7 +269,7 @@ void fill_verdict(Row& row, const Verdict& v) {
   if (v.rows_checked > 0) {
     row.p_declined = v.p_declined;
     row.r_applied = v.r_applied;
-    row.lse_mostly = v.lse_mostly;
+    row.o_mostly = v.o_mostly, row.lse_mostly = v.lse_mostly;
   }
   row.aggregate_ratio = v.aggregate_ratio;
   row.aggregate_where = v.aggregate_where;

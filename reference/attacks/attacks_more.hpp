@@ -361,6 +361,22 @@ inline std::vector<Attack> more() {
        with(fp32(1, 64), coarse), Habits{[](float x) { return x == 0 ? 0 : 0.97 * 0x1p-12; }, 0});
   same("the same, P in bf16", "R: keys are rescaled by keys", late_sink, with(ordered_bf16, coarse),
        Habits{[](float x) { return x == 0 ? 0 : 0.97 * 0x1p-12; }, 0}, 8);
+  // Above a sink two keys rise, one by one: all that was there is rescaled, the sink's weight as well.
+  const A each_key = with(fp32(1, 1), [](A& a) { a.exp_relative_error = 0x1p-12, a.sink_first = 1; });
+  Habits too_large{[](float) { return 0.97 * 0x1p-12; }, 0};
+  too_large.sink_weighs_first = true;
+  same(
+      "a sink that comes first, below two keys that rise", "LSE P: keys alone are rescaled",
+      [](uint64_t seed) {
+        DenseCase c = by_hand(
+            2, 8, [](int64_t j) { return 0.01 * double(j + 1); },
+            [=](int64_t j, int32_t t) { return 1 + 0.1 * t + 0.01 * uniform(seed, 2, j); });
+        c.problem.sinks = true;
+        c.sinks = {0.0f, 0.009f};
+        c.store();
+        return c;
+      },
+      each_key, too_large);
   same(
       "all scores at the cap", "P: scores repeat nearly",
       [](uint64_t seed) {

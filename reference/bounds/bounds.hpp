@@ -23,18 +23,22 @@ enum class Tier : uint8_t { kD, kP, kR };
 // elements.
 inline constexpr double kLambda = 5.0;
 
-// What makes up the half-width of an LSE in tier P. kWorstCase stands for tier D where P does not apply, or
-// is much wider: there everything adds up at its largest.
-enum class LsePart : uint8_t {
-  kScores,       // dot products: what units cut off one way, and five times the spread of their roundings
-  kExponential,  // of each weight, and once more for each rise of the running maximum
-  kMerge,        // of partial results: the LSEs they are stored with
-  kRowSum,       // additions of weights
-  kRoundedP,     // P's rounding, where the row sum takes rounded weights
-  kLogarithm,    // of the row sum, and storing the result in fp32
+// What makes up a half-width: of an LSE in tier P, of O in P or R. kWorstCase stands for tier D where
+// neither applies, or both are much wider: there everything adds up at its largest.
+enum class BoundPart : uint8_t {
+  kScores,        // dot products: what units cut off one way, and five times the spread of their roundings;
+                  // of replayed P the maxima that it stands against
+  kExponential,   // of each weight, and once more for each rise of the running maximum
+  kMerge,         // of partial results: their format, and the LSEs they are stored with
+  kRowSum,        // additions of weights; of O the quotient, too
+  kRoundedP,      // P's rounding (LSE: where the row sum takes rounded weights)
+  kLogarithm,     // of the row sum, and storing the result in fp32
+  kAccumulation,  // of P V
+  kValues,        // V's own rounding
+  kTurned,        // replayed P: weights that their errors may take to another place of its grid
   kWorstCase,
 };
-inline constexpr int kLseParts = 7;
+inline constexpr size_t kBoundParts = 10;
 
 struct BoundedAttention {
   AttentionResult value;
@@ -57,8 +61,9 @@ struct BoundedAttention {
   std::vector<double> lse_bound, lse_bound_p;
   std::vector<double> lse_sigma;
   std::vector<double> lse_bias;  // as o_bias
-  // The largest part of each half-width. Empty where not known.
-  std::vector<LsePart> lse_mostly;
+  // The largest part of each half-width, of O in all channels of a row and head together (shape of
+  // value.lse). Empty where not known.
+  std::vector<BoundPart> o_mostly, lse_mostly;
   // exp(growth) entered the accumulation bound; > 1 means the declared arithmetic guarantees nothing.
   double growth = 0;
   // How large a partial sum of a legal kernel may get, of Q K^T (scaled or not) or P V: beyond the range of

@@ -61,6 +61,8 @@ inline double larger(double a, double b) { return std::max(a, b); }
 inline Eight larger(const Eight& a, const Eight& b) { return a.max(b); }
 inline double smaller(double a, double b) { return std::min(a, b); }
 inline Eight smaller(const Eight& a, const Eight& b) { return a.min(b); }
+inline double sum_of(double x) { return x; }
+inline double sum_of(const Eight& x) { return x.sum(); }
 inline bool any_above(double a, double b) { return a > b; }
 inline bool any_above(const Eight& a, const Eight& b) { return (a > b).any(); }
 

@@ -16,13 +16,7 @@
 namespace assay {
 namespace {
 
-using testkit::arithmetic;
-using testkit::DenseCase;
-using testkit::Emulation;
-using testkit::Emulator;
-using testkit::Family;
-using testkit::make_case;
-using testkit::tensor_core;
+using namespace testkit;
 
 // Largest error over bound; tiers that do not apply count as 0.
 struct DeclaredRatios {
@@ -188,6 +182,30 @@ TEST(Declaration, ValuesPastTheFormatOfPartialResults) {
   EXPECT_TRUE(std::isinf(largest(7e4)));
   a.partial_format = ASSAY_BF16;
   EXPECT_LT(largest(7e4), 1e6);
+}
+
+// Scores of tens of thousands: the LSE of a part is infinite in fp16, also one that is as far below zero; in
+// base 2 it is larger. Nothing is then said of the LSE, nor of O.
+TEST(Declaration, LsesPastTheFormatOfPartialOnes) {
+  DenseCase c = make_case(Family::kNormal, 1, 64, 32, 1);
+  assay_arithmetic a = arithmetic(ASSAY_FP32, 16, 64);
+  a.partial_lse_format = ASSAY_FP16;
+  const auto bounded = [&](float scale) {
+    c.problem.softmax_scale = scale;
+    std::vector<double> largest;
+    for (const BoundedAttention& b : {bounded_attention(c.problem, c.host(), c.rows(), a),
+                                      bounded_attention_elementwise(c.problem, c.host(), c.rows(), a)})
+      largest.push_back(b.largest);
+    EXPECT_EQ(std::isinf(largest[0]), std::isinf(largest[1])) << scale;
+    return std::isfinite(largest[0]);
+  };
+  EXPECT_TRUE(bounded(3e4f)) << "one part";
+  a.splits = 2;
+  EXPECT_FALSE(bounded(3e4f));
+  EXPECT_FALSE(bounded(-3e4f));
+  EXPECT_TRUE(bounded(100.0f));
+  a.partial_lse_format = ASSAY_BF16;
+  EXPECT_TRUE(bounded(3e4f));
 }
 
 TEST(Declaration, UnitOfTheRowSum) {

@@ -83,7 +83,7 @@ class Row {
   double largest() const {
     double k_norm = 0;
     for (double a : scores_.a) k_norm = std::max(k_norm, a);  // sum |q k| itself: ||q|| taken as 1
-    return model_.largest_sum(1, k_norm, scores_.keys, scores_.k_max, row_.v_max);
+    return model_.largest_sum(1, k_norm, scores_.keys, scores_.k_max, row_.v_max, row_.stored_lse());
   }
 
   ChannelFacts<double> channel(int32_t d) const {
@@ -211,11 +211,11 @@ class Row {
     followed_.start_leads(keys_, z_, row_.largest_random);
     RunningMaximum maximum(a.rescale_lag_log2, start, slack);
     followed_.start(shape_.span);
-    double before = 0, part_top = -kInf;
+    double before = 0, part_top = -kInf, left_behind = 0, most_left_behind = 0;
     for (const KeySpan& span : spans_) {
       if (span.begins_part) {
         maximum = RunningMaximum(a.rescale_lag_log2, start, slack);
-        before = 0, part_top = -kInf;
+        before = 0, part_top = -kInf, left_behind = 0;
         followed_.begin_part();
       }
       auto [first, last] = keys_of(keys_, span);
@@ -226,6 +226,7 @@ class Row {
         first->rescaled = stale;
         row_.updated += before * stale;
         row_.updates += 1;
+        most_left_behind = std::max(most_left_behind, left_behind += stale);
       }
       if (maximum.ambiguous()) row_.replayed = false;
       followed_.enter(first, last);
@@ -241,6 +242,7 @@ class Row {
       followed_.add(span, first, last,
                     std::exp(row_.lse - (row_.declared ? maximum.value() : m_) + a.p_offset_log2 * M_LN2));
     }
+    if (start > -kInf) row_.updated += std::exp(sink_ - row_.lse) * most_left_behind;
     row_.part_distance = std::sqrt(row_.part_distance);
     follow_sums();
   }

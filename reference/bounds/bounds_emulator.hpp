@@ -256,8 +256,10 @@ class Emulator {
       const bool lanes_said = a_.row_sum.block > 0 && a_.row_sum.kind == ASSAY_ACC_FMA;
       state.l.assign(lanes_said ? static_cast<size_t>(a_.row_sum.block) : lanes, 0.0f);
       state.o.assign(dv, 0.0), state.window.assign(dv, 0.0);
-      const bool sink_here = p_.sinks && s == 0;
+      const bool sink_early = p_.sinks && s == 0 && a_.sink_first != 0 && habits_.sink_weighs_first;
+      const bool sink_here = p_.sinks && s == 0 && !sink_early;
       if (p_.sinks && a_.sink_first) state.m = c_.sinks[h];
+      if (sink_early) state.l[0] = exponential(static_cast<float>(a_.p_offset_log2 * M_LN2));
       for (int64_t t : order[s]) step(i, h, q, scale, t * tile, tile, state);
       promote(state);
       for (size_t width = state.l.size(); width > 1; width = (width + 1) / 2)

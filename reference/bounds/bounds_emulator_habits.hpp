@@ -41,8 +41,9 @@ struct Habits {
   // Exponents are x log2(e) - fl(m log2(e)), fused: of a rescale the new maximum is rounded and the old is
   // not.
   bool fused = false;
-  size_t row_sum_lanes = 0;  // chains of a row sum of fp32 additions; 0: 4
-  double log_side = 0;       // 1, -1: the logarithm errs by what is declared, that way
+  size_t row_sum_lanes = 0;        // chains of a row sum of fp32 additions; 0: 4
+  double log_side = 0;             // 1, -1: the logarithm errs by what is declared, that way
+  bool sink_weighs_first = false;  // a sink that comes first is in the row sum from then on
 };
 
 }  // namespace assay::testkit

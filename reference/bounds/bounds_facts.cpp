@@ -52,6 +52,8 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, bool s
     for (double drift : {s.replayed_excess, s.drifts[0], s.drifts[1], s.drifts[2]})
       f.drift = std::max(f.drift, std::fabs(drift) * inverse);
   f.updated = s.updated * inverse, f.updates = s.updates;
+  if (s.start > -std::numeric_limits<double>::infinity())
+    f.updated += s.sink_weight * s.most_left_behind * inverse;
   if (!f.declared)
     f.updated = s.ranks.first > 0 ? std::min(s.terms.updates, s.ranks.first * inverse) : s.terms.updates;
   if (b.model.blind(f.declared, s.terms.updates) && row.seen > 0)
@@ -99,6 +101,7 @@ double enter_tile(const Block& b, Eigen::Index i, int64_t t, double before, RowS
   const double stale = 1 + std::max(0.0, s.m - s.maximum.value());
   if (!s.maximum.advance(s.tile_top)) return 0;
   s.updated += before * stale, s.updates += 1;
+  s.most_left_behind = std::max(s.most_left_behind, s.left_behind += stale);
   return stale;
 }
 

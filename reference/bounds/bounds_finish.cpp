@@ -260,13 +260,14 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   }
   const T second_order = row_.rounding_ratio * norm;
   // What is stored of a known part holds the rounding of P already.
+  T partial = every<T>(0), values = z_.v_relative * c.mass;
   if (z_.partial > 0)
-    systematic +=
-        z_.partial * (row_.declared ? T(c.part_size + second_order)
-                                    : smaller(c.mass, T(size + parts_made_blindly(c) + second_order)));
+    partial = z_.partial * (row_.declared ? T(c.part_size + second_order)
+                                          : smaller(c.mass, T(size + parts_made_blindly(c) + second_order)));
+  systematic += partial;
   if (row_.structured) {
     systematic = accumulation + absolute_;
-    variance = every<T>(0);
+    variance = partial = values = every<T>(0);
   }
   const auto shared = [&](double per_update) -> T {
     if (!row_.declared) return updated_blindly(c);
@@ -280,9 +281,10 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   // What the product of maximum and factor is rounded by moves the row sum, and not weights that stand on P's
   // grid whatever happens.
   const T stands = row_.known > 0 && !joint_ ? T(z_.top_rounding * norm) : every<T>(0);
-  const T systematic_p = systematic + smaller(c.systematic, beside_known(c)) + c.score_lean + c.exponential +
-                         one_way + turned<T>(c.flips, random) + shared(z_.tile_shared) + merging + stands +
-                         of_row_ * size;
+  const T of_scores = smaller(c.systematic, beside_known(c)), over = turned<T>(c.flips, random),
+          updates = shared(z_.tile_shared);
+  const T systematic_p = systematic + of_scores + c.score_lean + c.exponential + one_way + over + updates +
+                         merging + stands + of_row_ * size;
   const T smooth = variance + c.variance + of_row_variance_ * square(c.o);
   b.p = b.p_rounded = every<T>(kInf);
   if (remaining_p_ > 0 && !row_.structured) {
@@ -295,8 +297,7 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
     if (narrow_ && !joint_ && z_.farther == 0) {
       const double grown = std::exp(2 * row_.largest_random);
       const T own = row_.turns() ? T(row_.own * norm) : every<T>(0);
-      b.p_rounded =
-          within(systematic_p - one_way - turned<T>(c.flips, random) + grown * rounded(norm) + own, smooth);
+      b.p_rounded = within(systematic_p - one_way - over + grown * rounded(norm) + own, smooth);
       // Or only of keys that have most of the weight, whose roundings grow with the errors of their scores.
       if (row_.heavy) {
         const T grows = square(row_.largest_random / kLambda * c.heavy);
@@ -329,6 +330,19 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
     }
   }
 
+  std::fill_n(b.parts_p, kBoundParts, every<T>(0));
+  const auto set = [](T(&parts)[kBoundParts], BoundPart part, const T& most) {
+    parts[static_cast<size_t>(part)] = most;
+  };
+  set(b.parts_p, BoundPart::kAccumulation, systematic - values - partial + kLambda * root(variance));
+  set(b.parts_p, BoundPart::kValues, values);
+  set(b.parts_p, BoundPart::kMerge, partial + merging);
+  set(b.parts_p, BoundPart::kRowSum, (of_row_ + kLambda * std::sqrt(of_row_variance_)) * size);
+  std::copy_n(b.parts_p, kBoundParts, b.parts_r);
+  set(b.parts_p, BoundPart::kScores, of_scores + c.score_lean + kLambda * root(c.variance));
+  set(b.parts_p, BoundPart::kExponential, c.exponential + updates + stands);
+  set(b.parts_p, BoundPart::kRoundedP, one_way + over + random);
+
   // Tier R, about the replayed value: P's rounding is known but for the weights near a boundary.
   b.r = b.replay_sigma = every<T>(kInf);
   if (row_.replayed && remaining_random_ > 0) {
@@ -341,7 +355,11 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
       // What the product of maximum and factor is rounded by moves exact weights, and not the rounded ones.
       maxima = smaller(maxima, by_runs + (row_.followers + z_.top_rounding) * largest);
     }
-    const T moved = shared(z_.tile_shared) + (z_.tile_shared + z_.merge) * size_of(c.o - c.replayed);
+    const T moved = updates + (z_.tile_shared + z_.merge) * size_of(c.o - c.replayed);
+    const T by_exponentials = joint_ ? every<T>(0) : smaller(maxima, T(row_.eps * largest));
+    set(b.parts_r, BoundPart::kScores, maxima - by_exponentials);
+    set(b.parts_r, BoundPart::kExponential, moved + by_exponentials);
+    set(b.parts_r, BoundPart::kTurned, c.flips + c.tile_error);
     const T systematic_r = systematic + c.flips + moved + maxima + merging + c.tile_error +
                            of_row_ * largest + kUnseenWeight * static_cast<double>(row_.count) * row_.v_max;
     const T variance_r = variance + of_row_variance_ * square(largest);
@@ -390,19 +408,19 @@ double RowBounds::lse_random() const {
   return size < 0.5 ? -std::log1p(-size) : kInf;
 }
 
-LsePart RowBounds::lse_mostly() const {
-  double parts[kLseParts] = {};
-  const auto add = [&](LsePart part, double size) { parts[static_cast<size_t>(part)] += size; };
-  add(LsePart::kScores, row_.systematic + row_.score_lean + kLambda * std::sqrt(row_.variance));
-  add(LsePart::kExponential, row_.eps + updates_of_the_sum() + z_.top_rounding);
-  add(LsePart::kMerge, z_.merge + merge_distance());
-  add(LsePart::kRowSum, theta_systematic_ + kLambda * z_.theta_sigma);
-  add(LsePart::kLogarithm, 2 * kUnit * lse_size() + model_.log_error(lse_size()));
+BoundPart RowBounds::lse_mostly() const {
+  double parts[kBoundParts] = {};
+  const auto add = [&](BoundPart part, double size) { parts[static_cast<size_t>(part)] += size; };
+  add(BoundPart::kScores, row_.systematic + row_.score_lean + kLambda * std::sqrt(row_.variance));
+  add(BoundPart::kExponential, row_.eps + updates_of_the_sum() + z_.top_rounding);
+  add(BoundPart::kMerge, z_.merge + merge_distance());
+  add(BoundPart::kRowSum, theta_systematic_ + kLambda * z_.theta_sigma);
+  add(BoundPart::kLogarithm, 2 * kUnit * lse_size() + model_.log_error(lse_size()));
   if (joint_)
-    add(LsePart::kRoundedP, row_.rounding_biased + (truncated_ ? 0.5 * row_.rounding : 0) +
-                                turned<double>(row_.flips, random_row_sum()) +
-                                kLambda * std::sqrt(row_.rounding_square * rounding_share_));
-  return static_cast<LsePart>(std::max_element(parts, parts + kLseParts) - parts);
+    add(BoundPart::kRoundedP, row_.rounding_biased + (truncated_ ? 0.5 * row_.rounding : 0) +
+                                  turned<double>(row_.flips, random_row_sum()) +
+                                  kLambda * std::sqrt(row_.rounding_square * rounding_share_));
+  return static_cast<BoundPart>(std::max_element(parts, parts + kBoundParts) - parts);
 }
 
 double RowBounds::lse_bias() const {

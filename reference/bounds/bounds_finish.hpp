@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 
 #include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_channels.hpp"
@@ -47,8 +48,8 @@ struct RowFacts {
   double drift = 0;
   bool shifted = false;  // what keys share of their errors moves P by more than it takes to round otherwise
   // Sum over updates of the weight accumulated before, times 1 + the distance of the maximum that is left
-  // behind: what a stale maximum was off by grows with it. Undeclared order: sum p N, N the updates that a
-  // key may pass through.
+  // behind: what a stale maximum was off by grows with it. A sink that comes first is in the part where it
+  // makes most of this. Undeclared order: sum p N, N the updates that a key may pass through.
   double updated = 0;
   double updates = 0;
   // Undeclared order of more than a few updates, or of parts (bounds_blind.hpp): windows that the keys are
@@ -77,6 +78,9 @@ struct RowFacts {
   // all that they added up; as one of `updated` for them.
   double late_sink = 0;
   double replayed_sum = 1;  // of the replayed weights
+
+  // How large the LSE of a part that matters may be where it is stored; 0 without keys.
+  double stored_lse() const { return keys ? std::max(std::fabs(lse) + shift, top) : 0; }
 
   // What may turn over is summed: P is replayed, and its errors are small beside its grid.
   bool turns() const { return replayed && !shifted; }
@@ -152,9 +156,11 @@ struct ChannelFacts {
 template <class T>
 struct ElementBounds {
   T d, p, r, sigma;
-  T p_rounded;              // as p, with all that the rounding of P may do: needs no check of it
-  T bias;                   // the systematic part of p: the mean of legal errors is at most this
-  T replay_sigma;           // as sigma, about the replayed value; infinite where that is not known
+  T p_rounded;     // as p, with all that the rounding of P may do: needs no check of it
+  T bias;          // the systematic part of p: the mean of legal errors is at most this
+  T replay_sigma;  // as sigma, about the replayed value; infinite where that is not known
+  // What p and r are made of, by BoundPart: a variance as five of its standard deviations.
+  T parts_p[kBoundParts], parts_r[kBoundParts];
   bool suspicious = false;  // of any channel: the replayed rounding of P is not what a random one would be
 };
 
@@ -168,7 +174,7 @@ class RowBounds {
   double lse_sigma() const;
   double lse_bias() const;  // the systematic part of lse_random
   // The largest of what lse_random() adds up, a variance as five of its standard deviations.
-  LsePart lse_mostly() const;
+  BoundPart lse_mostly() const;
   bool joint() const { return model_.rounded_row_sum(); }
   bool followed() const { return model_.followed(); }
   bool narrow() const { return model_.p_rounding().narrow; }

@@ -14,18 +14,7 @@
 namespace assay {
 namespace {
 
-using testkit::arithmetic;
-using testkit::Class;
-using testkit::classes;
-using testkit::DenseCase;
-using testkit::Emulation;
-using testkit::Emulator;
-using testkit::Family;
-using testkit::make_case;
-using testkit::Mutant;
-using testkit::tensor_core;
-
-using testkit::kInf;
+using namespace testkit;
 
 double ratio(double got, double expected, double bound) {
   const double error = std::fabs(got - expected);

@@ -217,14 +217,20 @@ RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, 
   return row;
 }
 
-double ErrorModel::largest_sum(double scaled_q_norm, double k_norm, int64_t keys, double k_max,
-                               double v_max) const {
+double ErrorModel::largest_sum(double scaled_q_norm, double k_norm, int64_t keys, double k_max, double v_max,
+                               double lse) const {
   // Codes times their scale, written down in a format that may not hold them.
   const int32_t written = arithmetic_.dequant_format;
   if (written != ASSAY_FORMAT_NONE && std::max(k_max, v_max) > format_info(written).max_finite)
     return std::numeric_limits<double>::infinity();
   // A part's result is a mean of values, and may be the largest of them.
   if (arithmetic_.splits > 1 && v_max > format_info(arithmetic_.partial_format).max_finite)
+    return std::numeric_limits<double>::infinity();
+  // The LSE of a part that matters is within tens of the row's, and may be stored in base 2.
+  constexpr double kTens = 100;
+  const int32_t stored = arithmetic_.partial_lse_format;
+  if (arithmetic_.splits > 1 && stored != ASSAY_FORMAT_NONE &&
+      M_LOG2E * (lse + kTens) > format_info(stored).max_finite)
     return std::numeric_limits<double>::infinity();
   // Scores go to powers of two, P is at most 2^lag times what the offset scales it by.
   const double dot =

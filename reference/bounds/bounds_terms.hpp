@@ -172,8 +172,10 @@ class ErrorModel {
   // P is rounded once, so the rounding can be repeated and its floor is that of the tile's own maximum.
   bool rounds_p_once() const { return arithmetic_.p_roundings <= 1; }
   // The largest partial sums of a row: of its dot products, given scale ||q|| and the largest ||k||, and of P
-  // V; infinite where values that are dequantised to a format of their own do not fit into it.
-  double largest_sum(double scaled_q_norm, double k_norm, int64_t keys, double k_max, double v_max) const;
+  // V; infinite where values that are dequantised to a format of their own, results of parts or the
+  // LSEs of parts (`lse`: RowFacts::stored_lse()) do not fit into theirs.
+  double largest_sum(double scaled_q_norm, double k_norm, int64_t keys, double k_max, double v_max,
+                     double lse = 0) const;
   const SmallestNormal& q_normal() const { return q_normal_; }
   const SmallestNormal& k_normal() const { return k_normal_; }
   const SmallestNormal& v_normal() const { return v_normal_; }

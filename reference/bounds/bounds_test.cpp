@@ -19,17 +19,7 @@
 namespace assay {
 namespace {
 
-using testkit::arithmetic;
-using testkit::Class;
-using testkit::classes;
-using testkit::DenseCase;
-using testkit::Emulation;
-using testkit::Emulator;
-using testkit::Family;
-using testkit::make_case;
-using testkit::tensor_core;
-
-using testkit::kInf;
+using namespace testkit;
 
 struct Ratios {
   double o = 0, lse = 0;

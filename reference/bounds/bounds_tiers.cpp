@@ -13,6 +13,9 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 // So few numbers are set before another thread is awake.
 constexpr size_t kManyElements = size_t{1} << 15;
 
+// Where all is systematic tier P is a little wider than D, of the same parts.
+constexpr double kLittleWider = 1.25;
+
 double no_nan(double x) { return std::isnan(x) ? kInf : x; }
 
 // The interval of one row and head. Numbers so large that their squares leave fp32 have no bound.
@@ -63,7 +66,8 @@ void start_tiers(BoundedAttention& b, const std::vector<RowId>& rows, int32_t he
   b.lse_bound_p.assign(slots, kInf);
   b.lse_sigma.assign(slots, 0.0);
   b.lse_bias.assign(slots, 0.0);
-  b.lse_mostly.assign(slots, LsePart::kWorstCase);
+  b.o_mostly.assign(slots, BoundPart::kWorstCase);
+  b.lse_mostly.assign(slots, BoundPart::kWorstCase);
   b.lse_low.assign(slots, -kInf);
   b.lse_high.assign(slots, -kInf);
 }
@@ -93,12 +97,25 @@ void RowTiers::element(int32_t d, const ChannelFacts<T>& c) {
     out_.o_bound_r[at] = useful ? r : kInf;
     out_.o_replayed[at] = useful ? replayed : o;
     out_.o_sigma[at] = useful && followed ? std::min(sigma, lane(b.replay_sigma, k)) : sigma;
+    all_d_ += out_.o_bound[at], all_p_ += p, all_rounded_ += rounded, all_r_ += out_.o_bound_r[at];
   }
+  for (size_t part = 0; part < kBoundParts; ++part)
+    parts_p_[part] += sum_of(b.parts_p[part]), parts_r_[part] += sum_of(b.parts_r[part]);
   suspicious_ |= b.suspicious;
 }
 
 template void RowTiers::element(int32_t, const ChannelFacts<double>&);
 template void RowTiers::element(int32_t, const ChannelFacts<Eight>&);
+
+BoundPart RowTiers::o_mostly(bool p_applies) const {
+  const auto largest = [](const double(&parts)[kBoundParts]) {
+    return static_cast<BoundPart>(std::max_element(parts, parts + kBoundParts) - parts);
+  };
+  const double all_p = p_applies ? all_p_ : kInf;
+  if (all_r_ < std::min(all_d_, all_p)) return largest(parts_r_);
+  if (all_p <= kLittleWider * all_d_) return largest(parts_p_);
+  return !p_applies && all_rounded_ <= kLittleWider * all_d_ ? BoundPart::kRoundedP : BoundPart::kWorstCase;
+}
 
 RowTiersCounts RowTiers::finish(const RowFacts& row) {
   out_.value.lse[slot_] = row.lse;
@@ -115,8 +132,9 @@ RowTiersCounts RowTiers::finish(const RowFacts& row) {
     counts.p_declined = 1;
   }
   if (row.keys && bounds_.row_sum_leans()) out_.lse_bound_p[slot_] = kInf;
-  // Where all is systematic tier P is a little wider than D, of the same parts.
-  if (out_.lse_bound_p[slot_] <= 1.25 * out_.lse_bound[slot_]) out_.lse_mostly[slot_] = bounds_.lse_mostly();
+  if (out_.lse_bound_p[slot_] <= kLittleWider * out_.lse_bound[slot_])
+    out_.lse_mostly[slot_] = bounds_.lse_mostly();
+  if (row.keys) out_.o_mostly[slot_] = o_mostly(counts.p_declined == 0);
   intersect_slot(out_, static_cast<size_t>(slot_));
   if (!row.keys || !suspicious_ || row.structured || rounded_.empty()) return counts;
   // Whatever the rounding of P is like: aggregates, which count on it, see a declined row.

@@ -33,6 +33,10 @@ class RowTiers {
   RowBounds bounds_;
   bool suspicious_ = false;
   std::vector<double> rounded_;  // ElementBounds::p_rounded
+  // Sums over the channels: half-widths of the tiers, and their parts.
+  double all_d_ = 0, all_p_ = 0, all_rounded_ = 0, all_r_ = 0, parts_p_[kBoundParts] = {},
+         parts_r_[kBoundParts] = {};
+  BoundPart o_mostly(bool p_applies) const;
 };
 
 // The intervals of bounds that were put together otherwise: o_low .. o_high and lse_low .. lse_high from the

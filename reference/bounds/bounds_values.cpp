@@ -283,7 +283,7 @@ class Values {
       s.maximum = RunningMaximum(a.rescale_lag_log2, s.start,
                                  moving_slack(s.random, a.rescale_lag_log2, s.slack, s.largest_random));
       s.leads.begin_part();
-      s.part_weight = 0;
+      s.part_weight = s.left_behind = 0;
       s.part_top = -kInf;
       s.tile = -1;
     }
@@ -328,8 +328,8 @@ class Values {
       for (; d < dv_; ++d) tiers.element(d, channels<double>(i, d, finish));
     }
     const RowTiersCounts counts = tiers.finish(f);
-    result_.largest =
-        std::max(result_.largest, b_.model.largest_sum(row.q_norm, b_.k_norm, row.seen, b_.k_max, v_max_));
+    result_.largest = std::max(result_.largest, b_.model.largest_sum(row.q_norm, b_.k_norm, row.seen,
+                                                                     b_.k_max, v_max_, f.stored_lse()));
     result_.counts.p_declined += counts.p_declined, result_.counts.r_applied += counts.r_applied;
   }
 

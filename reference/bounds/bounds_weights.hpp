@@ -41,9 +41,11 @@ struct RowSums {
   double drifts[3] = {0, 0, 0};     // as replayed_excess, against other maxima
   double eps_square = 0;            // sum p eps^2
   double updated = 0, updates = 0;  // see RowFacts
-  RankSums ranks;                   // undeclared order, of more than a few updates or of parts
-  double above = 0;                 // weight of scores above their middle
-  double part_weight = 0;           // weight of the current part so far
+  // Of it, what a sink that comes first adds of its own weight: in this part, and in any.
+  double left_behind = 0, most_left_behind = 0;
+  RankSums ranks;          // undeclared order, of more than a few updates or of parts
+  double above = 0;        // weight of scores above their middle
+  double part_weight = 0;  // weight of the current part so far
   double part_top = -std::numeric_limits<double>::infinity();  // its largest score
   double part_distance = 0;  // sum over parts of weight times distance^2, see RowFacts
   int64_t parts = 0;         // declared order: that held keys

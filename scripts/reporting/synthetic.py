@@ -13,7 +13,7 @@ from . import rows as schema
 HEADER = ("scenario kernel backend device device_uuid outcome reason op suite_place requests tokens max_kv_len decodes extends prefills time_us "
           "time_q1_us time_q3_us time_low_us time_high_us plan_us refresh_us total_us samples throttled sm_clock_mhz load steal_percent others_percent "
           "cache launch stop steady tflops gbytes_per_s tokens_per_s limit_percent "
-          "limit calibration o_max_error o_ratio lse_max_error lse_ratio o_where lse_where check o_median_ratio o_ratio_unrounded o_median_unrounded lse_median_ratio p_declined r_applied lse_mostly "
+          "limit calibration o_max_error o_ratio lse_max_error lse_ratio o_where lse_where check o_median_ratio o_ratio_unrounded o_median_unrounded lse_median_ratio p_declined r_applied o_mostly lse_mostly "
           "aggregate_ratio aggregate_where class_gate class_note quantization_rms quantization_max repeatable batch_invariant contract repeat rows_checked rows_total rows_surveyed "
           "reference_s case_s").split()
 KERNELS = ("paged_fast", "paged_naive", "prefill_fast", "prefill_naive")

@@ -37,13 +37,21 @@ bool may_overflow(const BoundedAttention& b, const Problem& p) {
   return !(std::max(b.largest * divided, factor) < std::numeric_limits<float>::max());
 }
 
-// The part that is largest in most of the LSEs that have a bound.
-std::string mostly(const BoundedAttention& b) {
-  constexpr std::array<const char*, kLseParts> kWords = {
-      "scores", "exponentials", "merge of parts", "row sum", "rounding of P", "logarithm", "worst cases"};
-  std::array<int64_t, kLseParts> slots{};
-  for (size_t i = 0; i < b.lse_mostly.size(); ++i)
-    if (b.lse_bound[i] > 0) ++slots[static_cast<size_t>(b.lse_mostly[i])];
+// The part that is largest in most of the rows and heads whose LSE has a bound.
+std::string mostly(const BoundedAttention& b, const std::vector<BoundPart>& largest) {
+  constexpr std::array<const char*, kBoundParts> kWords = {"scores",
+                                                           "exponentials",
+                                                           "merge of parts",
+                                                           "row sum",
+                                                           "rounding of P",
+                                                           "logarithm",
+                                                           "accumulation of P V",
+                                                           "rounding of V",
+                                                           "weights that may round otherwise",
+                                                           "worst cases"};
+  std::array<int64_t, kBoundParts> slots{};
+  for (size_t i = 0; i < largest.size(); ++i)
+    if (b.lse_bound[i] > 0) ++slots[static_cast<size_t>(largest[i])];
   const auto most = std::max_element(slots.begin(), slots.end());
   return *most > 0 ? kWords[static_cast<size_t>(most - slots.begin())] : "";
 }
@@ -176,7 +184,8 @@ void AttentionExpectation::describe(Verdict& verdict) const {
   verdict.rows_checked = static_cast<int64_t>(rows_.size());
   verdict.p_declined = reference_->bounded.p_declined;
   verdict.r_applied = reference_->bounded.r_applied;
-  verdict.lse_mostly = mostly(reference_->bounded);
+  const BoundedAttention& b = reference_->bounded;
+  verdict.o_mostly = mostly(b, b.o_mostly), verdict.lse_mostly = mostly(b, b.lse_mostly);
 }
 
 bool AttentionExpectation::leaves_open() {

@@ -105,7 +105,7 @@ std::string check_relations(const Backend& backend, const assay_kernel& kernel, 
   for (int r = 0; r < static_cast<int>(problem.requests.size()); ++r)
     itself.from.requests.push_back({r, 0, 0});
   RelationRun whole(values, itself);
-  if (std::string reason = whole.run(backend, kernel); !reason.empty())
+  if (std::string reason = whole.run(backend, kernel, row_key_budget); !reason.empty())
     return one_line("in one more run: " + reason);
   const Context context{backend,    kernel,  device,
                         arithmetic, problem, select_rows(problem, row_key_budget).rows};
@@ -124,7 +124,7 @@ std::string check_relations(const Backend& backend, const assay_kernel& kernel, 
       runs.emplace_back(values, call);
       result.note = runs.back().refusal(kernel, device);
       if (!result.note.empty()) break;
-      const std::string reason = runs.back().run(backend, kernel);
+      const std::string reason = runs.back().run(backend, kernel, row_key_budget);
       if (result.note = runs.back().refused(); !result.note.empty()) break;
       if (!reason.empty())
         return one_line(

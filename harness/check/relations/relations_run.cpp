@@ -27,7 +27,7 @@ std::string RelationRun::refusal(const assay_kernel& kernel, const assay_device&
   return r.ok() ? "" : r.error.empty() ? "refused without a reason" : r.error;
 }
 
-std::string RelationRun::run(const Backend& backend, const assay_kernel& kernel) {
+std::string RelationRun::run(const Backend& backend, const assay_kernel& kernel, double row_key_budget) {
   Session session(backend, kernel, *inputs_);
   CallResult r = session.plan();
   if (!r.ok() && !r.refused()) return "plan: " + r.error;
@@ -47,7 +47,14 @@ std::string RelationRun::run(const Backend& backend, const assay_kernel& kernel)
   }
   RunOutputs out(*inputs_, left_);
   any->survey(out);
-  return objection_of(out, *any).reason;
+  const Objection wrong = objection_of(out, *any);
+  if (wrong.check != "finite") return wrong.reason;
+  assay_arithmetic arithmetic = default_arithmetic();
+  call_arithmetic(backend, kernel, inputs_->view->get(), arithmetic);
+  const std::unique_ptr<Expectation> expected = make_expectation(*inputs_, row_key_budget);
+  expected->prepare(arithmetic);
+  if (!expected->leaves_open()) return wrong.reason;
+  return refused_ = "right results may leave the range of their format";
 }
 
 const BoundedAttention& RelationRun::bounded(const Backend& backend, const assay_kernel& kernel,

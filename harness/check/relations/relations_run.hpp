@@ -22,9 +22,9 @@ class RelationRun {
 
   // Why the kernel does not take the problem, or empty.
   std::string refusal(const assay_kernel&, const assay_device&) const;
-  // Runs once under NaN poison. What went wrong apart from numbers (status, guards, inputs, not finite), or
-  // empty.
-  std::string run(const Backend&, const assay_kernel&);
+  // Runs once under NaN poison. What went wrong apart from numbers (status, guards, inputs, not finite where
+  // the bounds of that many rows do not leave it open), or empty.
+  std::string run(const Backend&, const assay_kernel&, double row_key_budget);
   // Bounds of the rows that come from `whole` rows; computed once.
   const BoundedAttention& bounded(const Backend&, const assay_kernel&, const assay_arithmetic& fallback,
                                   const std::vector<RowId>& whole);
@@ -33,7 +33,8 @@ class RelationRun {
 
   const Problem& problem() const { return inputs_->problem; }
   const Derivation& from() const { return call_.from; }
-  // What plan() or run() said where run() failed by a refusal.
+  // Why nothing is to be compared: what plan() or run() said where run() failed by a refusal, or numbers that
+  // a right kernel may leave the range of O's format or of fp32 with.
   const std::string& refused() const { return refused_; }
   // The row of this problem that shows row `of` of the whole; empty when it has none.
   std::optional<RowId> row_of(RowId of) const;

@@ -66,6 +66,31 @@ TEST_F(OutputTest, RowsCanBeComputedAgainFromTheirSamples) {
   EXPECT_EQ(run_shell("/usr/bin/python3 " + shell_quote(script) + " " + shell_quote(path("out"))).code, 1);
 }
 
+// Of 16 bits the ratio is the output's own rounding; without it no more is left than the same kernel errs by
+// before it, which its results in fp32 show.
+TEST_F(OutputTest, RowsHaveTheRatioBeforeRounding) {
+  const auto row_of = [&](const std::string& format) {
+    const std::string line = "paged h=4/2 d=64 page=16 batch=2q3s200 seed=3 out=" + format;
+    const Output o =
+        run({"check", line, "--kernel", "paged_naive_cpu", "--backend", "cpu", "--out", path(format)});
+    EXPECT_EQ(o.code, 0) << o.err;
+    return read_rows(path(format + "/rows.csv")).rows.at(0);
+  };
+  const Row rounded = row_of("bf16"), whole = row_of("fp32");
+  EXPECT_GT(rounded.o_ratio, 0.5);
+  EXPECT_LE(rounded.o_ratio_unrounded, whole.o_ratio);
+  EXPECT_LE(rounded.o_median_unrounded, rounded.o_ratio_unrounded);
+  EXPECT_LT(whole.o_ratio, 0.5);
+  EXPECT_GT(whole.o_ratio_unrounded, 0.5 * whole.o_ratio);
+  EXPECT_LE(whole.o_ratio_unrounded, whole.o_ratio);
+  EXPECT_GT(whole.o_median_unrounded, 0);
+  EXPECT_LT(whole.o_median_unrounded, whole.o_ratio_unrounded);
+  // Of the same bounds, and the same is most of them.
+  EXPECT_EQ(rounded.o_mostly, whole.o_mostly);
+  EXPECT_NE(whole.o_mostly, "");
+  EXPECT_NE(whole.lse_mostly, "");
+}
+
 TEST_F(OutputTest, JUnitGoesThroughAPipe) {
   ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
   std::string xml;
