@@ -70,9 +70,40 @@ Reached reached(const EightBits& kernel, const DenseCase& c, uint64_t seed, size
 }
 
 // Where every rounding but those of fp32 is repeated, a bound is as wide as one weight that lies at a tie of
-// P's grid, and most rows have none: so the same row is looked at with softmax scales that differ in their
-// last bits, which moves weights over ties.
-constexpr int kScales = 24;  // on either side, a last bit apart
+// P's grid, and most rows have none: so the same row is looked at with softmax scales that take one of its
+// heaviest weights to a tie, and with some that differ from these in their last bits.
+constexpr size_t kTied = 2;
+constexpr int kScales = 8;  // on either side, a last bit apart
+
+std::vector<float> scales_at_ties(const EightBits& kernel, const DenseCase& c) {
+  const int64_t keys = c.m(), d = c.problem.head_dim_qk, tile = kernel.arithmetic.tile_keys;
+  std::vector<float> scales = {c.problem.softmax_scale};
+  const double codes = double{c.q_scale[0]} * c.k_scale[0];
+  for (int64_t h = 0; h < c.problem.heads_q; ++h) {
+    std::vector<double> x;
+    for (int64_t j = 0; j < keys; ++j)
+      x.push_back(codes * std::inner_product(&c.q[h * d], &c.q[(h + 1) * d], &c.k[j * d], 0.0));
+    // What a key's P stands against: the largest score of its tile, or of all tiles so far.
+    std::vector<double> maximum(x.size());
+    for (int64_t from = 0; from < keys; from += tile) {
+      const bool alone = from == 0 || kernel.arithmetic.p_int8_tile_max != 0;
+      double top = alone ? x[from] : maximum[from - 1];
+      for (int64_t j = from; j < std::min(keys, from + tile); ++j) top = std::max(top, x[j]);
+      std::fill_n(maximum.begin() + from, std::min(keys, from + tile) - from, top);
+    }
+    std::vector<size_t> order(x.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::sort(order.begin(), order.end(), [&](size_t i, size_t j) { return x[i] > x[j]; });
+    size_t tied = 0;
+    for (const size_t j : order) {
+      if (x[j] == maximum[j] || tied++ == kTied) continue;
+      const double code = 127 * std::exp(c.problem.softmax_scale * (x[j] - maximum[j]));
+      const double tie = std::log((std::floor(code) + 0.5) / 127) / (x[j] - maximum[j]);
+      if (code > 1 && tie > 0) scales.push_back(static_cast<float>(tie));
+    }
+  }
+  return scales;
+}
 
 Reached reached(const EightBits& kernel, Family family, int32_t keys, uint64_t seed, const Effort& effort) {
   DenseCase c = eight_bit_case(kernel, family, keys, seed);
@@ -80,16 +111,16 @@ Reached reached(const EightBits& kernel, Family family, int32_t keys, uint64_t s
   std::iota(kernels.begin(), kernels.end(), size_t{0});
   Reached all = reached(kernel, c, seed, effort.orders, kernels);
   if (kernel.operands != ASSAY_INT8) return all;
-  const float scale = c.problem.softmax_scale;
-  for (int n = -kScales; n <= kScales; ++n) {
-    c.problem.softmax_scale = scale;
-    for (int step = 0; step < std::abs(n); ++step)
-      c.problem.softmax_scale = std::nextafter(c.problem.softmax_scale, n < 0 ? 0.0f : 1.0f);
-    // Both heads, both directions of LegalKernels' choice of each weight's error.
-    Reached beside = reached(kernel, c, seed, 0, {4, 5, 12, 13});
-    beside.squares = 0, beside.rows = beside.elements = 0;
-    all.add(beside);
-  }
+  for (const float scale : scales_at_ties(kernel, c))
+    for (int n = -kScales; n <= kScales; ++n) {
+      c.problem.softmax_scale = scale;
+      for (int step = 0; step < std::abs(n); ++step)
+        c.problem.softmax_scale = std::nextafter(c.problem.softmax_scale, n < 0 ? 0.0f : 1.0f);
+      // Both heads, both directions of LegalKernels' choice of each weight's error.
+      Reached beside = reached(kernel, c, seed, 0, {4, 5, 12, 13});
+      beside.squares = 0, beside.rows = beside.elements = 0;
+      all.add(beside);
+    }
   return all;
 }
 
