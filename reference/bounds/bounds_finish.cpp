@@ -306,7 +306,12 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
       }
     }
   }
-  b.bias = (1 + second_order_) * systematic_p / remaining_p_;
+  // Of many elements: weights that turn over apart from each other lean by what their errors do, and not by
+  // all that may turn over.
+  const T leans = flips_apart_ && model_.followed() && row_.turns()
+                      ? T(systematic_p - over + smaller(over, T(row_.own * norm)))
+                      : systematic_p;
+  b.bias = (1 + second_order_) * leans / remaining_p_;
   b.bias = each<T>([&](int32_t k) { return std::isfinite(lane(b.p, k)) ? lane(b.bias, k) : kInf; });
   b.sigma = root(smooth + kMeanSquare * c.rounding_variance * rounding_share_ + square(systematic_p / 3));
   if (narrow_) {
@@ -365,8 +370,7 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
     const T variance_r = variance + of_row_variance_ * square(largest);
     b.r = (systematic_r + kLambda * root(variance_r)) / remaining_random_;
     if (flips_apart_)
-      b.replay_sigma =
-          root(variance_r + c.variance + 0.5 * c.flip_square + square((systematic_p + leads) / 3));
+      b.replay_sigma = root(variance_r + c.variance + 0.5 * c.flip_square + square((leans + leads) / 3));
   }
   return b;
 }

@@ -2,6 +2,7 @@
 // Which part of a bound is said to be the largest: the one that a declaration makes so.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "reference/bounds/bounds.hpp"
@@ -50,12 +51,19 @@ TEST(OMostly, IsWhatTheDeclarationMakesLarge) {
   expect(BoundPart::kMerge, [](A& a) { a.splits = 8, a.partial_format = ASSAY_BF16; });
   expect(BoundPart::kRowSum, [](A& a) { a.row_sum = {ASSAY_ACC_BLOCK, 8, 14, 14}; });
   expect(BoundPart::kRoundedP, [](A& a) { a.p_format = ASSAY_FP8_E4M3, a.order_declared = 0; });
-  expect(BoundPart::kAccumulation, [](A& a) { a.pv = {ASSAY_ACC_BLOCK, 8, 12, 12}; });
-  expect(BoundPart::kValues, [](A& a) { a.dequant_format = ASSAY_BF16; });
-  // Replayed: P's rounding is known, but of weights next to where it changes.
-  expect(BoundPart::kTurned, [](A& a) { a.p_format = ASSAY_BF16, a.qk = {ASSAY_ACC_BLOCK, 16, 18, 18}; });
-  // The row sum moves by the errors of all weights.
-  expect(BoundPart::kScores, [](A& a) { a.p_format = ASSAY_INT8, a.qk = {ASSAY_ACC_BLOCK, 16, 12, 12}; });
+  expect(BoundPart::kAccumulation, [](A& a) { a.pv = {ASSAY_ACC_BLOCK, 32, 17, 17}; });
+}
+
+// Replayed: P's rounding is known, but of weights next to where it changes.
+TEST(OMostly, IsWhatMayTurnOverWhereTheRestIsReplayed) {
+  const testkit::DenseCase c = make_case(Family::kNormal, 8, 1000, 16, 1);
+  assay_arithmetic a = tensor_core(ASSAY_BF16, 64, 16, 25, 23);
+  a.order_declared = 1;
+  const BoundedAttention b = bounded_attention(c.problem, c.host(), c.rows(), a);
+  EXPECT_GT(std::count(b.o_mostly.begin(), b.o_mostly.end(), BoundPart::kTurned), 8);
+  a.order_declared = 0;
+  const BoundedAttention undeclared = bounded_attention(c.problem, c.host(), c.rows(), a);
+  EXPECT_EQ(undeclared.o_mostly, Parts(undeclared.o_mostly.size(), BoundPart::kRoundedP));
 }
 
 // Scores that repeat: roundings repeat too, and nothing averages out.
