@@ -82,6 +82,19 @@ void look_at(const Evidence& first, Call main, const Evidence& second, Ranking& 
       [&](const Choice& asked) { return rank_asked(second, Call::kFirst, asked, without); });
 }
 
+void look_beside(const Evidence& e, Call main, const Beside& beside, Ranking& ranking,
+                 const std::vector<std::string>& without) {
+  if (const Evidence* other = beside(BesideLine::kSecond)) look_at(e, main, *other, ranking, without);
+  if (!sure(ranking) || (equally_good(ranking).size() < 2 && !assumes_much(ranking.list.front()))) return;
+  const Evidence* other = beside(BesideLine::kSeparating);
+  if (!other || !wrong(*other, Call::kFirst)) return;
+  const RankElsewhere apart = [&](const Choice& asked) {
+    return rank_asked(*other, Call::kFirst, asked, without);
+  };
+  tell_apart(ranking, apart);
+  confirm_apart(ranking, e.line, other->line, apart);
+}
+
 }  // namespace
 
 LinesBeside::LinesBeside(const std::string& line, const std::string& backend, const std::string& kernel,
@@ -146,11 +159,21 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without, 
            std::find(without.begin(), without.end(), r.also) != without.end();
   });
   if (beside && sure(x.ranking) && !x.ranking.list.front().fact) {
-    if (const Evidence* other = beside(BesideLine::kSecond)) look_at(e, main, *other, x.ranking, without);
-    if (sure(x.ranking) && equally_good(x.ranking).size() > 1)
-      if (const Evidence* other = beside(BesideLine::kSeparating); other && wrong(*other, Call::kFirst))
-        tell_apart(x.ranking,
-                   [&](const Choice& asked) { return rank_asked(*other, Call::kFirst, asked, without); });
+    // What explains this line alone hides what explains them all.
+    Choice rest;
+    rest.without = without;
+    for (const Ranked& r : equally_good(x.ranking)) rest.without.emplace_back(r.cause);
+    look_beside(e, main, beside, x.ranking, without);
+    if (!sure(x.ranking)) {
+      Ranking others = rank_asked(e, main, rest, rest.without);
+      if (sure(others)) look_beside(e, main, beside, others, rest.without);
+      if (clearly(others) && !others.second.empty() && others.list.front().also.empty() &&
+          !others.list.front().in_part) {
+        for (Ranked& r : x.ranking.list)
+          if (r.fact) others.list.push_back(std::move(r));
+        x.ranking = std::move(others);
+      }
+    }
   }
   x.explained = x.explained || different || !x.ranking.list.empty();
   x.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -172,6 +172,21 @@ std::vector<Layout> further_layouts_of(const Evidence& e) {
                                        RowBlock{cut.block_rows, cut.packed}.words());
     if (list.size() < kMostFurther) different.add(list, std::move(l));
   };
+  // Where nobody says so, parts of several tiles: of so many keys, or so many parts.
+  for (int32_t tile : tiles) {
+    if (a.splits > 1) break;
+    for (int32_t of : {4, 2, 8, 3, 16})
+      if (const int32_t keys = tile * of; keys < p.max_kv_len() && list.size() < kMostFurther)
+        different.add(list,
+                      {tile,
+                       (p.max_kv_len() + keys - 1) / keys,
+                       keys,
+                       {},
+                       fmt::format(", were it cut into splits of {} keys, tiles of {} keys", keys, tile),
+                       kAssumed + kUnusual});
+    for (int32_t splits : {2, 4, 3, 8})
+      for (bool whole : {false, true}) tried(tile, splits, {.whole = whole});
+  }
   for (const RowBlock& block : blocks)
     for (int32_t tile : tiles)
       if (block.size > 0) tried(tile, 1, {.block_rows = block.size, .packed = block.packed});

@@ -33,6 +33,7 @@ constexpr size_t kRulesOnAll = 24;       // that seem to explain the case on the
 constexpr double kSearched = 0.15;       // more that a fitted alternative costs than a plain cause
 constexpr double kFarFetched = 0.25;     // ... or an alternative without a fitted number
 constexpr double kAssumedMuch = 0.4;     // cost from which on "nearly all" is asked for
+constexpr double kAssumedSome = 0.2;     // ... and a third line
 constexpr double kFewFinite = 0.5;       // share of the wrong cells
 constexpr double kAllBut = 0.97;         // ... explained, where more is left than legal rounding
 constexpr double kNoBetter = 0.998;      // share of the misfit that a hypothesis must get below
@@ -85,6 +86,10 @@ void plainest_first(Ranking& ranking) {
   for (auto r = ranking.list.begin(); r != ranking.list.end(); ++r)
     if (r->same_as_first && !r->told_apart && r->cost + kSearched < plainest->cost) plainest = r;
   std::rotate(ranking.list.begin(), plainest, plainest + 1);
+}
+
+bool assumes_much(const Ranked& r) {
+  return !r.fact && (r.free > 0 || r.in_part || r.cost >= kAssumedSome || !r.also.empty());
 }
 
 // Nothing is left that a second cause could explain.
@@ -288,6 +293,11 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
       Ranked r{h.cause, h.text + words(f), f.misfit, explained, h.cost + f.price, false, h.free + f.free};
       r.in_wrong_cells = f.in == &in_bad;
       r.in_part = f.in != nullptr;
+      r.price = f.price;
+      if (f.scope >= 0) {
+        const Scope& scope = scopes[f.scope];
+        r.side = scope.side, r.side_least = scope.least, r.side_most = scope.most;
+      }
       reached.emplace_back(f.misfit, t.index);
       const auto at = best.find(h.cause);
       if (at == best.end() || better(r, at->second.ranked)) best[h.cause] = {r, t.index, f};

@@ -28,6 +28,10 @@ struct Ranked {
   bool in_part = false;         // ... or in a part of the case
   // It explains as much as the first one here, and less on the second line.
   bool told_apart = false;
+  double price = 0;  // of the cost, that of holding in a part of the case
+  // Where that part is all on one side of a number (Scope).
+  const char* side = nullptr;
+  int32_t side_least = 0, side_most = 0;
 };
 
 // From here on the first cause is called the cause; below it, none of the known ones. A cause that explains
@@ -58,6 +62,8 @@ struct Choice {
   std::set<std::string_view> only;   // if any: of these causes alone
   // If any: of a cause that has these or the like with other numbers, only these (keep_asked).
   std::set<std::pair<std::string_view, std::string>> words;
+  // Numbers that the other line gives, and what they are on this one: they may differ by that.
+  std::set<std::pair<std::string, std::string>> given = {};
   bool narrow = false;               // other forms are tried although a hypothesis explains the case
   std::vector<Family> further = {};  // tried where nothing of the others explains the case
   std::vector<Family> upon = {};     // ... and on top of what explains a part of it
@@ -70,6 +76,8 @@ Ranking rank(const Clues&, Predictor& low, const std::vector<Family>&, const Cho
 // Whether the first cause is called the cause: it explains enough, here and on the second line, and has fewer
 // fitted numbers than there are wrong cells.
 bool sure(const Ranking&);
+// A part of the case, fitted numbers, two causes, or a mechanism that is far from plain.
+bool assumes_much(const Ranked&);
 // Sure, and of all but legal rounding.
 bool clearly(const Ranking&);
 // What the case cannot tell from the best, that first.

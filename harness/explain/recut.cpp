@@ -11,7 +11,10 @@ namespace assay {
 namespace {
 
 constexpr double kWorth = 0.6;  // share of the misfit of the samples that may be left
-constexpr size_t kKept = 300;   // hypotheses that go on
+constexpr double kOneSide =
+    0.2;  // ... of that of O or of the LSE alone: the other may have a cause of its own
+constexpr double kLeastSide = 2;  // misfit that such a side has a sample
+constexpr size_t kKept = 300;     // hypotheses that go on
 
 }  // namespace
 
@@ -22,18 +25,28 @@ Hypotheses recut(const Clues& clues, Tester& tester, const Choice& choice, size_
     Hypothesis of;
   };
   std::vector<Worth> found;
+  double nothing_o = 0, nothing_lse = 0;
+  for (const size_t i : wrong) {
+    const Tester::One one = tester.of(clues.predictor.right(), i);
+    nothing_o += one.o, nothing_lse += one.lse;
+  }
   // One of the samples may be off: a number that lay between two roundings.
   const auto worth_it = [&](const Hypothesis& h, double* left) {
-    double before = 0, worst = 0, of_worst = 0;
+    double before = 0, worst = 0, of_worst = 0, left_o = 0, left_lse = 0;
+    bool worthy = true;
     for (const size_t i : wrong) {
       const Tester::One one = tester.of(h.rules, i);
       const double of = tester.by_dims() ? std::min(one.total, one.dims) : one.total;
-      if (of > kWorth * tester.nothing_at(i) && worst > 0) return false;
+      left_o += one.o, left_lse += one.lse;
+      if (of > kWorth * tester.nothing_at(i) && worst > 0) worthy = false;
       if (of > kWorth * tester.nothing_at(i)) worst = of, of_worst = tester.nothing_at(i);
       before += tester.nothing_at(i), *left += of;
     }
     if (wrong.size() > 2) *left -= worst, before -= of_worst;
-    return *left <= kWorth * before;
+    const auto solves = [&](double side, double nothing) {
+      return nothing > kLeastSide * static_cast<double>(wrong.size()) && side < kOneSide * nothing;
+    };
+    return (worthy && *left <= kWorth * before) || solves(left_o, nothing_o) || solves(left_lse, nothing_lse);
   };
   for (const Layout& layout : further_layouts_of(clues.evidence)) {
     Clues in = clues;

@@ -27,6 +27,9 @@ struct Scope {
   std::string words;
   std::function<bool(const Problem&, const Cell&)> holds;
   double cost = 0;  // more than what any part of the case costs
+  // Where it is all that lies on one side of a number: of which, and between which limits the number may lie.
+  const char* side = nullptr;
+  int32_t least = 0, most = 0;
 };
 std::vector<Scope> scopes_of(const Problem&, const std::vector<Judged>&);
 // Every part of a case that has a name, whatever is wrong in it.

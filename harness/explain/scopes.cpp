@@ -2,6 +2,7 @@
 // Parts of a case that one mistake may be confined to (samples.hpp): those with a name, blocks of rows of any
 // size, and all that lies on one side of a number, which is read off the wrong cells.
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "harness/explain/samples.hpp"
@@ -99,12 +100,19 @@ void sides_of(const Problem& p, const std::vector<Judged>& judged, std::vector<S
       any = true;
     }
     if (!any) return;
+    // What the nearest cells on the other side have.
+    int32_t below = std::numeric_limits<int32_t>::min(), above = std::numeric_limits<int32_t>::max();
+    for (const Judged& j : judged) {
+      const int32_t n = number.of(p, j.cell);
+      if (n < low) below = std::max(below, n + 1);
+      if (n > high) above = std::min(above, n - 1);
+    }
     to.push_back({fmt::format(fmt::runtime(number.at_least), low),
-                  [of = number.of, low](const Problem& q, const Cell& c) { return of(q, c) >= low; },
-                  kBySide});
+                  [of = number.of, low](const Problem& q, const Cell& c) { return of(q, c) >= low; }, kBySide,
+                  number.at_least, below, low});
     to.push_back({fmt::format(fmt::runtime(number.at_most), high),
                   [of = number.of, high](const Problem& q, const Cell& c) { return of(q, c) <= high; },
-                  kBySide});
+                  kBySide, number.at_most, high, above});
   }
 }
 

@@ -20,6 +20,7 @@ constexpr size_t kKinds = 4;          // of requests that get a companion
 constexpr int64_t kLongest = 4096;    // keys of a companion
 // Between two lines noise differs: causes are told apart by more than on one.
 constexpr double kToldApart = 0.1;
+constexpr double kOwnNumbers = 0.4;  // cost of a mechanism from which on its numbers are its own
 constexpr double kSameNumber = 0.02;
 constexpr double kSameThreshold = 0.2;  // of thresholds, which lie anywhere between two weights
 
@@ -63,6 +64,8 @@ std::string plain_words(std::string text) {
   return text;
 }
 
+using Given = std::set<std::pair<std::string, std::string>>;
+
 // Text between numbers, and the numbers as written.
 struct Words {
   std::string between;
@@ -81,10 +84,10 @@ struct Words {
     }
   }
   bool like(const Words& other) const { return between == other.between; }
-  bool same(const Words& other) const {
+  bool same(const Words& other, const Given& given = {}) const {
     if (!like(other) || numbers.size() != other.numbers.size()) return false;
     for (size_t i = 0; i < numbers.size(); ++i) {
-      if (numbers[i] == other.numbers[i]) continue;
+      if (numbers[i] == other.numbers[i] || given.contains({other.numbers[i], numbers[i]})) continue;
       if (numbers[i].find('.') == std::string::npos) return false;
       const double a = std::strtod(numbers[i].c_str(), nullptr),
                    b = std::strtod(other.numbers[i].c_str(), nullptr);
@@ -105,15 +108,16 @@ void keep_asked(Hypotheses& all, const Choice& choice) {
   if (choice.words.empty()) return;
   std::vector<std::pair<std::string_view, Words>> asked;
   for (const auto& [cause, text] : choice.words) asked.emplace_back(cause, Words(text));
-  const auto any = [&](const Hypothesis& h, bool (Words::*how)(const Words&) const) {
+  const auto any = [&](const Hypothesis& h, bool same) {
     const Words words(h.text);
-    return std::any_of(asked.begin(), asked.end(),
-                       [&](const auto& a) { return a.first == h.cause && (words.*how)(a.second); });
+    return std::any_of(asked.begin(), asked.end(), [&](const auto& a) {
+      return a.first == h.cause && (same ? words.same(a.second, choice.given) : words.like(a.second));
+    });
   };
   std::set<std::string_view> named;
   for (const Hypothesis& h : all)
-    if (!named.contains(h.cause) && any(h, &Words::like)) named.insert(h.cause);
-  std::erase_if(all, [&](const Hypothesis& h) { return named.contains(h.cause) && !any(h, &Words::same); });
+    if (!named.contains(h.cause) && any(h, false)) named.insert(h.cause);
+  std::erase_if(all, [&](const Hypothesis& h) { return named.contains(h.cause) && !any(h, true); });
 }
 
 // The line as printed; empty where it is not legal.
@@ -146,13 +150,15 @@ std::string separating_line(const std::string& line, int step) {
   s.relations = 0;
   // No power of two, and no number that a cap or a head's size is.
   s.softmax_scale = 1.3 * (s.softmax_scale > 0 ? s.softmax_scale : 1 / std::sqrt(double(s.head_dim_qk)));
-  if (step < 2) {
+  // What a kernel does by pages it does by others.
+  if (step < 1 && s.page_size > 1) s.page_size = s.page_size > 32 ? s.page_size / 2 : s.page_size * 2;
+  if (step < 3) {
     s.softcap *= 1.75;
     if (s.window_left > 2) s.window_left = s.window_left * 2 / 3;
     if (s.window_right > 1) s.window_right = s.window_right + 3;
     if (s.chunk > 4) s.chunk = s.chunk * 3 / 4;
   }
-  if (step < 1) {
+  if (step < 2) {
     for (Quantization* of : {&s.q, &s.k, &s.v})
       if (of->scale == ASSAY_SCALE_HOST || of->scale == ASSAY_SCALE_TENSOR) of->scale = ASSAY_SCALE_HEAD;
     std::vector<BatchGroup> more;
@@ -258,6 +264,60 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& her
   const bool first_leads = leads(ranking.list.front());
   for (Ranked& r : ranking.list) r.same_as_first = !r.told_apart && first_leads && leads(r);
   plainest_first(ranking);
+}
+
+// Numbers of a window, a chunk or a page, and the ones beside them, as both lines have them.
+static Given given_numbers(const std::string& line, const std::string& there) {
+  const Scenario a = parse_scenario(line), b = parse_scenario(there);
+  Given given;
+  const std::pair<int32_t, int32_t> all[] = {{a.window_left, b.window_left},
+                                             {a.window_right, b.window_right},
+                                             {a.chunk, b.chunk},
+                                             {a.page_size, b.page_size}};
+  for (const auto& [here, other] : all)
+    for (int32_t beside = -1; beside <= 1 && here > 0; ++beside)
+      given.insert({std::to_string(here + beside), std::to_string(other + beside)});
+  return given;
+}
+
+void confirm_apart(Ranking& ranking, const std::string& line, const std::string& third,
+                   const RankElsewhere& apart) {
+  if (!sure(ranking) || !assumes_much(ranking.list.front())) return;
+  const Ranked first = ranking.list.front();
+  Choice choice;
+  choice.only.insert(first.cause);
+  if (!first.also.empty()) choice.only.insert(first.also);
+  std::vector<Words> words;
+  if (first.also.empty()) {
+    for (const auto& [cause, text] : ranking.alike)
+      if (cause == first.cause) choice.words.insert({cause, text});
+    choice.words.insert({first.cause, first.text});  // that of the second line, where it told which
+    for (const auto& [cause, text] : choice.words) words.emplace_back(text);
+  } else {
+    choice.words = ranking.alike;
+  }
+  // What is put together or searched for has its own numbers, whatever the line has.
+  if (first.cost - first.price < kOwnNumbers) choice.given = given_numbers(line, third);
+  const Ranking there = apart(choice);
+  if (there.nothing <= kLegalMisfit) return;
+  double explained = there.list.empty() ? 0 : std::max(0.0, there.list.front().explained);
+  if (explained >= kSure && first.also.empty()) {
+    const Ranked& best = there.list.front();
+    // What was tried there may be other forms of the cause: on that line this one may not be possible.
+    const bool other_words = std::none_of(there.alike.begin(), there.alike.end(), [&](const auto& a) {
+      return a.first == first.cause && std::any_of(words.begin(), words.end(), [&](const Words& w) {
+               return Words(a.second).same(w, choice.given);
+             });
+    });
+    // The part of the case ends at a number that is another one there.
+    const bool other_side =
+        first.side != nullptr && first.side == best.side &&
+        std::max(first.side_least, best.side_least) > std::min(first.side_most, best.side_most);
+    if (other_words || other_side) explained = 0;
+  }
+  if (explained >= kSure) return;
+  ranking.second = third;
+  ranking.explained_there = explained;
 }
 
 void tell_apart(Ranking& ranking, const RankElsewhere& apart) {

@@ -19,9 +19,9 @@ std::string second_line(const std::string& line);
 void keep_asked(Hypotheses&, const Choice&);
 
 // A line for causes that explain both as well: other numbers (scale, cap, window, chunk), scales that differ
-// by head, several rows where there was one. `step` 0 changes all of it, 1 and 2 less, for kernels that
-// refuse the first; empty where that is no legal line.
-inline constexpr int kSeparatingSteps = 3;
+// by head, several rows where there was one, other pages. `step` 0 changes all of it, the others less, for
+// kernels that refuse the first; empty where that is no legal line.
+inline constexpr int kSeparatingSteps = 4;
 std::string separating_line(const std::string& line, int step);
 
 // Ranks the causes of the other line that are asked for; nothing where it shows nothing wrong.
@@ -32,6 +32,10 @@ using RankElsewhere = std::function<Ranking(const Choice&)>;
 // lines takes their place (`here`: ranks the causes that are asked for on the first line), or the ranking is
 // not sure any more.
 void confirm(Ranking&, const std::string& line, const RankElsewhere& here, const RankElsewhere& elsewhere);
+
+// An answer that assumes much must explain the third line too, in the same words, of which numbers may differ
+// as the lines do; else the ranking is not sure any more.
+void confirm_apart(Ranking&, const std::string& line, const std::string& third, const RankElsewhere& apart);
 
 // Of causes that explain both lines as well: those that explain hardly anything of a third one that one of
 // them explains fall behind.

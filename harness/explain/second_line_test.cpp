@@ -219,12 +219,15 @@ TEST(SecondLine, AThirdLineTellsApartWhatExplainsBoth) {
 TEST(SecondLine, TheThirdOneHasOtherNumbersAndMoreRows) {
   const std::string line = "paged h=4/2 d=64 kv=fp8_e4m3 cap=2 window=30 batch=2q1s70_1q9s90 seed=3";
   const Scenario first = parse_scenario(line), all = parse_scenario(separating_line(line, 0)),
-                 some = parse_scenario(separating_line(line, 1)),
-                 least = parse_scenario(separating_line(line, 2));
-  EXPECT_EQ(all.k.scale, ASSAY_SCALE_HEAD);
+                 pages = parse_scenario(separating_line(line, 1)),
+                 some = parse_scenario(separating_line(line, 2)),
+                 least = parse_scenario(separating_line(line, 3));
+  EXPECT_NE(all.page_size, first.page_size);
+  EXPECT_EQ(pages.page_size, first.page_size);
+  EXPECT_EQ(pages.k.scale, ASSAY_SCALE_HEAD);
   EXPECT_EQ(some.k.scale, first.k.scale);
-  EXPECT_GT(all.batch.groups.size(), first.batch.groups.size());
-  for (const Scenario* s : {&all, &some}) {
+  EXPECT_GT(pages.batch.groups.size(), first.batch.groups.size());
+  for (const Scenario* s : {&all, &pages, &some}) {
     EXPECT_NE(s->softcap, first.softcap);
     EXPECT_NE(s->window_left, first.window_left);
   }

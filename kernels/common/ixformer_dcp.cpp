@@ -4,17 +4,19 @@
 //
 //   write      the new keys that are this rank's, into its cache
 //   lengths    how many keys of each context every rank has: the exact ones; the host's are bounds
+//   q_heads    Q head after head
 //   gather_q   the heads of all ranks
-//   context    rows of each rank's heads over the keys here, no mask (all stand before the rows), with LSE
+//   context    rows of all heads over the keys here, no mask (all stand before the rows), with LSE
 //   gather_lse the LSE of those parts, of all ranks
 //   correct    parts times exp(LSE of the part - LSE of all parts)
 //   scatter    sums of those over ranks, to each rank its own heads
 //   rows, new  the new keys, as they came, among themselves under a causal mask: every rank has them
 //   merge      context with new keys
 //
-// Heads lie rank after rank, [ranks, T, heads of a rank], which is how exchanges take and give them: one
-// attention per rank's heads, over the heads of K and V that belong to them. Refused is what needs to know
-// where a key stands (window, bias, chunks), for a local index says nothing of it.
+// Exchanges take and give what each rank has in one piece. So heads come before rows, [ranks, heads of a
+// rank, T]: what is exchanged are the heads of the step in their order, and one attention works on all of
+// them. Refused is what needs to know where a key stands (window, bias, chunks), for a local index says
+// nothing of it.
 #include <algorithm>
 
 #include "kernels/common/chunked_context.hpp"
@@ -69,9 +71,11 @@ void take_heads(StageCall& call, const Heads& h) {
   call.problem.heads_q = h.own, call.problem.heads_kv = h.kv();
 }
 
-assay_tensor scales(const assay_tensor& t, int32_t kind, const Heads& h, int32_t of_rank) {
-  const bool each = kind == ASSAY_SCALE_HEAD || kind == ASSAY_SCALE_CHANNEL;
-  return each ? narrow(t, 0, h.first_kv(of_rank), h.kv()) : t;
+// [.., heads, rows] or [.., heads, rows, dims] as kernels take it: rows, then heads.
+assay_tensor rows_first(assay_tensor t, int heads_axis) {
+  std::swap(t.shape[heads_axis], t.shape[heads_axis + 1]);
+  std::swap(t.stride[heads_axis], t.stride[heads_axis + 1]);
+  return t;
 }
 
 StageCall& fresh_keys(Calls& c, const Heads& h, const assay_tensor& o, const assay_tensor& lse) {
@@ -121,52 +125,58 @@ void add_calls(Calls& c) {
   count.tensors.out_len = c.room(ASSAY_INT32, {p.ranks, p.requests});
   const assay_tensor lengths = entry_of(read_only(count.tensors.out_len), h.rank);
 
+  assay_tensor turned = q;
+  if (h.own > 1 && rows > 1) {
+    StageCall& turn = c.add("q_heads", std::to_string(h.own) + " heads, one after the other");
+    turn.tensors.source = q, turn.tensors.cu_q = t.cu_q;
+    turned = c.room(p.q_format, {h.own, rows, p.head_dim_qk});
+    turn.tensors.o = rows_first(turned, 0);
+  }
   const std::string from_all = "of " + std::to_string(p.ranks) + " ranks";
   StageCall& gather_q = c.add("gather_q", "rows and heads " + from_all);
-  gather_q.tensors.source = q;
-  gather_q.tensors.o = c.room(p.q_format, {p.ranks, rows, h.own, p.head_dim_qk});
-  const assay_tensor all_q = read_only(gather_q.tensors.o);
+  gather_q.tensors.source = read_only(turned);
+  gather_q.tensors.o = c.room(p.q_format, {p.ranks, h.own, rows, p.head_dim_qk});
 
-  const assay_tensor part_o = c.room(ASSAY_FP32, {p.ranks, rows, h.own, p.head_dim_v}),
-                     part_lse = c.room(ASSAY_FP32, {p.ranks, rows, h.own});
-  for (int32_t of = 0; of < p.ranks; ++of) {
-    StageCall& call = c.add_bounded("context", "keys here, heads of rank " + std::to_string(of));
-    take_cache(c, call, 0, p.requests);
-    std::vector<int32_t> here;
-    for (int32_t r = 0; r < p.requests; ++r)
-      here.push_back(metadata::keys_of_rank(decodes ? p.max_kv_len : p.kv_len[r] - p.q_len[r], p.ranks,
-                                            p.interleave, h.rank));
-    call.set_lengths({p.q_len, p.q_len + p.requests}, std::move(here));
-    take_heads(call, h);
-    const int axis = p.layout == ASSAY_LAYOUT_NHD ? 2 : 1;
-    call.tensors.k = narrow(call.tensors.k, axis, h.first_kv(of), h.kv());
-    call.tensors.v = narrow(call.tensors.v, axis, h.first_kv(of), h.kv());
-    call.tensors.k_scale = scales(call.tensors.k_scale, p.k_scale_kind, h, of);
-    call.tensors.v_scale = scales(call.tensors.v_scale, p.v_scale_kind, h, of);
-    call.tensors.kv_len = lengths, call.tensors.last_page_len = assay_tensor{};
-    call.problem.mask = ASSAY_MASK_FULL, call.problem.has_sinks = 0;
-    call.problem.o_format = ASSAY_FP32;
-    call.tensors.q = entry_of(all_q, of), call.tensors.cu_q = t.cu_q;
-    call.tensors.o = entry_of(part_o, of), call.tensors.lse = entry_of(part_lse, of);
-  }
+  const assay_tensor part_o = c.room(ASSAY_FP32, {p.ranks, h.own, rows, p.head_dim_v}),
+                     part_lse = c.room(ASSAY_FP32, {p.ranks, h.own, rows});
+  // Heads of all ranks lie as far from each other as those of one.
+  const auto all_heads = [&](const assay_tensor& of_ranks) {
+    assay_tensor all = entry_of(of_ranks, 0);
+    all.shape[0] = p.heads_q;
+    return rows_first(all, 0);
+  };
+  StageCall& call = c.add_bounded("context", "keys here, all heads");
+  take_cache(c, call, 0, p.requests);
+  std::vector<int32_t> here;
+  for (int32_t r = 0; r < p.requests; ++r)
+    here.push_back(metadata::keys_of_rank(decodes ? p.max_kv_len : p.kv_len[r] - p.q_len[r], p.ranks,
+                                          p.interleave, h.rank));
+  call.set_lengths({p.q_len, p.q_len + p.requests}, std::move(here));
+  call.problem.ranks = call.problem.interleave = 0;
+  call.tensors.kv_len = lengths, call.tensors.last_page_len = assay_tensor{};
+  call.problem.mask = ASSAY_MASK_FULL, call.problem.has_sinks = 0;
+  call.problem.o_format = ASSAY_FP32;
+  call.tensors.q = all_heads(read_only(gather_q.tensors.o)), call.tensors.cu_q = t.cu_q;
+  call.tensors.o = all_heads(part_o), call.tensors.lse = all_heads(part_lse);
 
   StageCall& gather_lse = c.add("gather_lse", "parts " + from_all);
   gather_lse.tensors.source = read_only(part_lse);
-  gather_lse.tensors.o = c.room(ASSAY_FP32, {p.ranks, p.ranks, rows, h.own});
+  gather_lse.tensors.o = c.room(ASSAY_FP32, {p.ranks, p.ranks, h.own, rows});
 
   // Planes of the merge: context, new keys.
-  const assay_tensor o = c.room(ASSAY_FP32, {2, rows, h.own, p.head_dim_v}),
-                     lse = c.room(ASSAY_FP32, {2, rows, h.own});
+  const assay_tensor heads_o = c.room(ASSAY_FP32, {2, h.own, rows, p.head_dim_v}),
+                     heads_lse = c.room(ASSAY_FP32, {2, h.own, rows}), o = rows_first(heads_o, 1),
+                     lse = rows_first(heads_lse, 1);
   StageCall& correct = c.add("correct", "parts relative to all of a row");
-  correct.problem.heads_q = h.own, correct.problem.states = h.rank;
+  correct.problem.states = h.rank;
   correct.tensors.partial_o = read_only(part_o),
   correct.tensors.partial_lse = read_only(gather_lse.tensors.o);
-  correct.tensors.o = c.room(ASSAY_FP32, {p.ranks, rows, h.own, p.head_dim_v});
-  correct.tensors.lse = entry_of(lse, 0);
+  correct.tensors.o = c.room(ASSAY_FP32, {p.ranks, h.own, rows, p.head_dim_v});
+  correct.tensors.lse = entry_of(heads_lse, 0);
 
   StageCall& scatter = c.add("scatter", "sums " + from_all);
   scatter.tensors.partial_o = read_only(correct.tensors.o);
-  scatter.tensors.o = entry_of(o, 0);
+  scatter.tensors.o = entry_of(heads_o, 0);
 
   StageCall& fresh = fresh_keys(c, h, entry_of(o, 1), entry_of(lse, 1));
   fresh.problem.has_sinks = 0, fresh.tensors.sinks = assay_tensor{};
@@ -185,6 +195,7 @@ constexpr StagePlace kPlaces[] = {{"write", {ASSAY_OP_CACHE_WRITE}},
                                   {"rows", {ASSAY_OP_WINDOW_METADATA}},
                                   {"new", {ASSAY_OP_PREFILL}},
                                   {"merge", {ASSAY_OP_MERGE_STATES}},
+                                  {"q_heads", {}, Role::kJoin},
                                   {"gather_q", {}, Role::kAllGather},
                                   {"gather_lse", {}, Role::kAllGather},
                                   {"correct", {}, Role::kCorrect},

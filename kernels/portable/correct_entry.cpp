@@ -11,7 +11,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
         char* error, size_t size) {
   Correct a{};
   a.ranks = static_cast<int32_t>(t->partial_lse.shape[0]), a.rank = p->states, a.dims = p->head_dim_v;
-  a.own = t->partial_lse.shape[2] * p->heads_q;
+  a.own = t->partial_lse.shape[2] * t->partial_lse.shape[3];
   a.part = static_cast<const float*>(t->partial_o.data), a.out = static_cast<float*>(t->o.data);
   a.lse = static_cast<const float*>(t->partial_lse.data), a.total = static_cast<float*>(t->lse.data);
   return answer(launch_correct(a, static_cast<gpu::Stream>(stream)), self->name, error, size);

@@ -152,16 +152,48 @@ void layouts(const Clues& clues, Hypotheses& out) {
       };
       add_world(clues, out, "memory.layout", std::move(text), 0.15, std::move(world));
     };
+    // Runs of another length than x, in a tensor that has as many numbers.
+    const auto runs_of = [&](std::string text, Member of, int64_t run, int64_t outer,
+                             std::vector<int64_t> strides) {
+      World world;
+      world.change = [of, run, outer, strides = std::move(strides)](const Problem&, assay_tensors& a) {
+        assay_tensor& t = a.*of;
+        t.shape[2] = outer, t.shape[4] = run;
+        for (size_t i = 0; i < strides.size(); ++i) t.stride[2 + i] = strides[i];
+      };
+      add_world(clues, out, "memory.layout", std::move(text), 0.2, std::move(world));
+    };
     const HostOperands host = clues.evidence.operands(false);
     const assay_tensor &k = host.tensors->k, &v = host.tensors->v;
     const int64_t x = k.shape[4], d = p.head_dim_v;
     read_as("K read as rows of dimensions", &assay_tensors::k, {x, p.head_dim_qk, 1});
+    for (const int64_t run : {1, 2, 4, 8, 16, 32}) {
+      if (p.head_dim_qk % run != 0) continue;
+      const int64_t outer = p.head_dim_qk / run;
+      if (run != x)
+        runs_of(fmt::format("K read in runs of {} dimensions for {}", run, x), &assay_tensors::k, run, outer,
+                {run * p.page_size, run, 1});
+      if (run == x)
+        runs_of("K: run and place in it exchanged", &assay_tensors::k, k.shape[2], x,
+                {k.stride[4], k.stride[3], k.stride[2]});
+    }
     if (p.layout == ASSAY_LAYOUT_X) {
       read_as("V read as rows of dimensions", &assay_tensors::v, {1, d});
     } else {
       const int64_t y = v.shape[4];
       read_as("V read as rows of dimensions", &assay_tensors::v, {y * d, 1, d});
       read_as("V read as rows of slots", &assay_tensors::v, {y, p.page_size, 1});
+      const int64_t outer = v.shape[2];
+      for (const int64_t run :
+           {int64_t{1}, int64_t{2}, int64_t{4}, int64_t{8}, int64_t{16}, int64_t{32}, outer}) {
+        if (run == 0 || p.page_size % run != 0) continue;
+        if (run != y)
+          runs_of(fmt::format("V read in runs of {} slots for {}", run, y), &assay_tensors::v, run,
+                  p.page_size / run, {run * d, run, 1});
+        // The number of the run and the place in it exchanged.
+        runs_of(fmt::format("V: run and place in it exchanged, runs of {}", run), &assay_tensors::v, run,
+                p.page_size / run, {v.stride[4], v.stride[3], v.stride[2]});
+      }
     }
     return;
   }

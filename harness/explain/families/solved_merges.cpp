@@ -7,11 +7,14 @@
 
 #include "harness/explain/families/fit.hpp"
 #include "harness/explain/families/merges.hpp"
+#include "harness/problem/names.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNoPower = 1e-3;  // from 1, of a power of weights that is none
 constexpr size_t kLayouts = 16, kLayoutsOfLarge = 2;
 using Parts = std::vector<SplitPart>;
 
@@ -148,7 +151,7 @@ void numbers(const Fit& fit, Merges& add) {
         };
     };
     const auto found = fit.along(grid_of(0.2, 2, 19), false, set);
-    if (!found) continue;
+    if (!found || std::fabs(*found - 1) < kNoPower) continue;
     Hypothesis h = add.start(
         "merge.base",
         fmt::format("LSEs of the parts times {:.5g}{}", *found, right_lse ? ", the merged one right" : ""),
@@ -157,6 +160,24 @@ void numbers(const Fit& fit, Merges& add) {
     set(h.rules, *found);
     add.push(std::move(h));
   }
+}
+
+// Maxima of the parts that are stored coarsely.
+void coarse_maxima(Merges& add) {
+  for (const int32_t format : {ASSAY_BF16, ASSAY_FP16})
+    for (const bool alone : {false, true}) {
+      Hypothesis h = add.start("precision.partial_lse",
+                               fmt::format("partial maxima in {}{}", name_of(format_names(), format),
+                                           alone ? ", of a lone one too" : ""),
+                               0.15 + 0.02 * alone);
+      h.rules.one_part_too = alone;
+      h.rules.edit_parts = [format, alone](const Scene&, Parts& parts) {
+        if (parts.size() < 2 && !alone) return;
+        for (SplitPart& p : parts)
+          if (p.lse != -kInf) p.lse += round_to(format, p.maximum) - p.maximum;
+      };
+      add.push(std::move(h));
+    }
 }
 
 // What a part begins with, relative to its maximum.
@@ -201,25 +222,36 @@ void leftovers(const Clues& clues, Merges& add) {
                         "row sum and maximum",
                         "output, row sum and maximum"};
   Predictor* predictor = &clues.predictor;
-  enum Before { kNothing, kHeads, kGroup, kRows };
-  const char* before_words[] = {"", ", and the first part with that of the head before",
-                                ", and the first part with that of the head of the group before",
-                                ", and the first part with that of the row before"};
+  // What the first part goes on from: so many rows or heads before, if any.
+  struct Before {
+    std::string words;
+    int32_t step = 0;
+    bool rows = false, group = false;
+  };
+  std::vector<Before> befores = {{},
+                                 {"the head before", 1},
+                                 {"the head of the group before", 1, false, true},
+                                 {"the row before", 1, true}};
+  for (const int32_t rows : {2, 4, 8, 16, 32, 64})
+    if (rows < clues.problem().max_q_len())
+      befores.push_back({fmt::format("the row {} before", rows), rows, true});
   for (int keep : {1, 2, 3, 5, 6, 7})
-    for (const Before before : {kNothing, kHeads, kGroup, kRows}) {
-      Hypothesis h = add.start(
-          "softmax.not_cleared",
-          fmt::format("every part begins with {} of the part before{}", kept[keep], before_words[before]),
-          0.25 + 0.1 * (before != kNothing));
+    for (const Before& before : befores) {
+      const bool goes_on = before.step > 0;
+      Hypothesis h = add.start("softmax.not_cleared",
+                               fmt::format("every part begins with {} of the part before{}{}", kept[keep],
+                                           goes_on ? ", and the first part with that of " : "", before.words),
+                               0.25 + 0.1 * goes_on);
       const Rules base = h.rules;
-      h.rules.one_part_too = before != kNothing;
+      h.rules.one_part_too = goes_on;
       h.rules.edit_parts = [=](const Scene& s, Parts& parts) {
         State state;
-        if (before != kNothing) {
+        if (goes_on) {
           Cell c = s.cell;
-          int32_t& at = before == kRows ? c.row : c.head;
-          const int32_t own = at, first = before == kGroup ? own / s.problem.group() * s.problem.group() : 0;
-          for (at = std::max(first, own - 8); at < own; ++at) {
+          int32_t& at = before.rows ? c.row : c.head;
+          const int32_t own = at, step = before.step,
+                        first = before.group ? own / s.problem.group() * s.problem.group() : own % step;
+          for (at = std::max(first, own - 8 * step); at < own; at += step) {
             Parts other;
             Rules spy = base;
             spy.one_part_too = true;
@@ -308,6 +340,7 @@ void solved_merge_family(const Clues& clues, Hypotheses& out) {
     if (tried++ >= (large ? kLayoutsOfLarge : kLayouts)) break;
     Merges add(clues, out, layout);
     weights(add);
+    coarse_maxima(add);
     leftovers(clues, add);
     workspaces(clues, add);
     if (!clues.one_layout) numbers(fit, add);

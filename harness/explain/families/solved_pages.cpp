@@ -257,6 +257,17 @@ void rows(const Clues& clues, Addresses& add) {
                                              : s.keys.through_table_of(0, flat, j % size);
                  };
                });
+    // ... or where all of it before the request was as the request is.
+    const int64_t apart = clues.evidence.operands(false).tensors->block_table.stride[0];
+    add.rule("page.of_other_request", "rows of the table begin after the request's own pages {:+}",
+             ", whatever lies between rows", 0.4, -2, 2, [=](int32_t n) -> Source {
+               return [=](Scene& s, int32_t j) {
+                 const int64_t flat =
+                     int64_t{s.keys.request()} * ((s.kv_len + size - 1) / size + n) + j / size;
+                 if (flat < 0 || apart <= 0) return j;
+                 return s.keys.through_table_of(static_cast<int32_t>(flat / apart), flat % apart, j % size);
+               };
+             });
     add.rule("page.of_other_request", "rows of the table taken to be {} long", "", 0.4, 1,
              static_cast<int32_t>(wide) + 8, [=](int32_t n) -> Source {
                return [=](Scene& s, int32_t j) {

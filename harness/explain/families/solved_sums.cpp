@@ -288,7 +288,12 @@ void placed_lanes(Sums& add) {
 void solved_sum_family(const Clues& clues, Hypotheses& out) {
   if (too_large(clues, kLargestCell)) return;
   Sums add(clues, out);
-  if (clues.one_layout) return placed_lanes(add);
+  if (clues.one_layout) {
+    bases(add);
+    coarse_sums(add);
+    maxima(add);
+    return placed_lanes(add);
+  }
   bases(add);
   coarse_sums(add);
   maxima(add);

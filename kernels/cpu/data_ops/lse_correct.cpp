@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage "correct" of steps on several ranks: the parts that this rank made, [ranks, T, heads] of O and LSE
+// Stage "correct" of steps on several ranks: the parts that this rank made, [ranks, heads, T] of O and LSE
 // one after the other by whose heads they are, become addends: O exp(LSE - LSE of the row over all ranks), 0
-// where a part saw no key, whatever its O. partial_lse [ranks that made it, ranks, T, heads]; `states`: this
-// rank, whose total LSE goes to lse [T, heads].
+// where a part saw no key, whatever its O. partial_lse [ranks that made it, ranks, heads, T]; `states`: this
+// rank, whose total LSE goes to lse [heads, T].
 #include <cmath>
 #include <limits>
 
@@ -18,7 +18,7 @@ int run(const assay_kernel*, const assay_problem* p, const assay_tensors* t, ass
   const auto* lse = static_cast<const float*>(t->partial_lse.data);
   auto* out = static_cast<float*>(t->o.data);
   auto* total = static_cast<float*>(t->lse.data);
-  const int64_t ranks = t->partial_lse.shape[0], each = t->partial_lse.shape[2] * p->heads_q,
+  const int64_t ranks = t->partial_lse.shape[0], each = t->partial_lse.shape[2] * t->partial_lse.shape[3],
                 all = ranks * each;
 #pragma omp parallel for schedule(static)
   for (int64_t unit = 0; unit < all; ++unit) {

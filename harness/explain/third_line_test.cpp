@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// What assumes much must explain a third line in the same words; and tiles in parts that nobody declared.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/explain/second_line.hpp"
+#include "harness/explain/testing/mistakes.hpp"
+
+namespace assay {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Lines that are made once, of a kernel with these mistakes.
+class ThreeLines {
+ public:
+  ThreeLines(const std::string& line, const Mistakes& make, const Declares& declare = {})
+      : here_(fabricated(line, kFake, make, declare)),
+        second_(fabricated(second_line(line), kFake, make, declare)),
+        third_(fabricated(separating_line(line, 0), kFake, make, declare)) {}
+  std::string said(bool with_third, const std::vector<std::string>& without = {}) const {
+    const Explanation x = explain(here_, without, [&](BesideLine which) {
+      return which == BesideLine::kSecond ? &second_ : with_third ? &third_ : nullptr;
+    });
+    return explanation_text(x, here_.problem, 5, false);
+  }
+
+ private:
+  Evidence here_, second_, third_;
+};
+
+// A window one key too long in requests of one row: where that has no name, runs of two keys say the same for
+// windows of even length alone.
+TEST(ThirdLine, TakesBackNumbersThatOnlyFitTheLine) {
+  const ThreeLines lines(
+      "paged h=2/1 d=32 page=8 window=20 batch=2q1s90_1q5s60 seed=4", [](const Problem& p, Rules& rules) {
+        rules.sees = [left = p.window_left](const Scene& s, int32_t j) {
+          const bool one = s.problem.requests[s.cell.request].q_len == 1;
+          return visible(s.problem, s.cell.request, s.cell.row, j) || (one && s.position - j == left + 1);
+        };
+      });
+  EXPECT_THAT(lines.said(true), HasSubstr("so        the sliding window holds keys beyond its edge"));
+  const std::vector<std::string> window = {"mask.window_long", "mask.window_anchor", "keys.kv_len_short"};
+  EXPECT_THAT(lines.said(false, window), HasSubstr("so        the edge of the window is rounded"));
+  EXPECT_THAT(lines.said(true, window), HasSubstr("so        none of the known causes"));
+}
+
+// Tiles of 16 keys in parts of 64, of which nothing is declared.
+TEST(ThirdLine, TilesInPartsThatNobodyDeclaredAreFound) {
+  const ThreeLines lines(
+      "paged h=2/1 d=32 out=fp32 q=fp32 batch=1q1s300_1q3s90 seed=11",
+      [](const Problem& p, Rules& rules) {
+        rules.arithmetic.tile_keys = 16, rules.arithmetic.split_keys = 64;
+        rules.arithmetic.splits = (p.max_kv_len() + 63) / 64;
+        rules.o_kept = rules.l_kept = [](const MaximumMove& m) { return m.tile % 2 == 1; };
+      },
+      [](assay_arithmetic& a) { a.order_declared = 0, a.tile_keys = 0, a.splits = 1, a.split_keys = 0; });
+  const std::string text = lines.said(true);
+  EXPECT_THAT(text, HasSubstr("splits of 64 keys, tiles of 16 keys"));
+  EXPECT_THAT(text, HasSubstr("so        the accumulated output is not rescaled"));
+}
+
+}  // namespace
+}  // namespace assay
