@@ -9,6 +9,7 @@
 
 #include "reference/bounds/bounds_eight_bits.hpp"
 #include "reference/bounds/bounds_emulator.hpp"
+#include "reference/bounds/bounds_examined.hpp"
 
 namespace assay {
 namespace {
@@ -77,6 +78,31 @@ TEST(Looseness, SubnormalsOfManyKeysAreAlignedAtSmallWeights) {
   const Looseness l = measure(eight_bit_kernels().front(), Family::kNormal, 131072, 1);
   EXPECT_LE(l.worst, 1);
   EXPECT_LE(l.bound, 10 * l.error);
+}
+
+double middle(std::vector<double> all) {
+  std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2), all.end());
+  return all[all.size() / 2];
+}
+
+// Scores that err at random take weights over places where P's rounding changes, of many keys both ways: all
+// that may turn over would be 1.4e-3 of O here. Errors lean by less than is said all the same.
+TEST(Followed, WeightsThatMayTurnOverLeanByWhatTheirErrorsDo) {
+  const DenseCase c = make_case(Family::kNormal, 2, 16000, 32, 1);
+  assay_arithmetic a = tensor_core(ASSAY_BF16, 64, 16, 20, 20);
+  a.order_declared = 1;
+  a.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
+  const BoundedAttention b = followed_attention(c.problem, c.host(), c.rows(), a);
+  const Emulation e = Emulator(c, a).run();
+  std::vector<double> size;
+  double lean = 0, bias = 0, variance = 0;
+  for (size_t i = 0; i < b.value.o.size(); ++i) {
+    size.push_back(std::fabs(b.value.o[i]));
+    lean += std::copysign(1.0, b.value.o[i]) * (e.o[i] - b.o_replayed[i]);
+    bias += b.o_bias[i], variance += b.o_sigma[i] * b.o_sigma[i];
+  }
+  EXPECT_LT(middle(b.o_bias), 5e-4 * middle(size));
+  EXPECT_LE(std::fabs(lean), bias + 3 * std::sqrt(variance));
 }
 
 }  // namespace
