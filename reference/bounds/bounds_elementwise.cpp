@@ -215,7 +215,7 @@ class Row {
     for (const KeySpan& span : spans_) {
       if (span.begins_part) {
         maximum = RunningMaximum(a.rescale_lag_log2, start, slack);
-        before = 0, part_top = -kInf, left_behind = 0;
+        before = left_behind = 0, part_top = -kInf;
         followed_.begin_part();
       }
       auto [first, last] = keys_of(keys_, span);
@@ -223,9 +223,7 @@ class Row {
       for (auto k = first; k != last; ++k) top = std::max(top, k->x);
       const double stale = 1 + std::max(0.0, m_ - maximum.value());
       if (row_.declared && maximum.advance(top) && first != last) {
-        first->rescaled = stale;
-        row_.updated += before * stale;
-        row_.updates += 1;
+        first->rescaled = stale, row_.updated += before * stale, row_.updates += 1;
         most_left_behind = std::max(most_left_behind, left_behind += stale);
       }
       if (maximum.ambiguous()) row_.replayed = false;
