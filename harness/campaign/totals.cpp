@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// See totals.hpp. The file: one JSON object per line, first the identity, then chunks. A line is written with
-// one call, so only the last one can be cut off.
+// See totals.hpp. The file: one JSON object per line, first the identity, then chunks.
 #include "harness/campaign/totals.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cmath>
-#include <cstring>
-#include <filesystem>
 
 #include "harness/base/error.hpp"
-#include "harness/base/files.hpp"
 
 namespace assay {
 
@@ -49,8 +42,6 @@ struct Chunk {
   Totals totals;
 };
 
-constexpr int64_t kMostBytes = int64_t{1} << 30;
-
 }  // namespace
 }  // namespace campaign
 
@@ -73,26 +64,20 @@ struct JsonFields<campaign::Chunk> {
 namespace campaign {
 namespace {
 
-// Calls take(chunk, totals) for every whole line; returns the identity and how many bytes are whole.
+constexpr const char* kFile = "a file of totals";
+
+// For lines of such a file: the first goes to `identity`, the others to take(chunk, totals).
 template <class Take>
-std::pair<Identity, size_t> read_file(const std::string& path, const Take& take) {
-  const std::string text = read_text_file({path, 0, 0}, path, kMostBytes, "a file of totals");
-  size_t from = 0;
-  int number = 0;
-  Identity identity;
-  for (size_t end; (end = text.find('\n', from)) != std::string::npos; from = end + 1) {
-    const SourcePlace place{path, ++number, 1};
-    const nlohmann::json j =
-        parse_json(std::string_view(text).substr(from, end - from), place, "a line of totals");
-    if (number == 1) {
+auto lines_to(Identity& identity, Take take) {
+  return [&identity, take](const SourcePlace& place, std::string_view line) {
+    const nlohmann::json j = parse_json(line, place, "a line of totals");
+    if (place.line == 1) {
       identity = decode_as<Identity>(j, place);
     } else {
       const auto chunk = decode_as<Chunk>(j, place);
       take(chunk.chunk, chunk.totals);
     }
-  }
-  if (number == 0) throw InputError({path, 1, 1}, "holds no campaign: its first line is missing");
-  return {identity, from};
+  };
 }
 
 }  // namespace
@@ -138,35 +123,20 @@ double rate_bound(int64_t alarms, int64_t cases, double confidence) {
   return high;
 }
 
-TotalsFile::TotalsFile(const std::string& path, const Identity& identity, bool resume) : path_(path) {
-  const bool exists = std::filesystem::exists(path);
-  if (exists && !resume)
+TotalsFile::TotalsFile(const std::string& path, const Identity& identity, bool resume) {
+  Identity found = identity;
+  const auto take = [&](uint64_t chunk, const Totals& totals) {
+    if (!chunks_.insert(chunk).second)
+      throw InputError({path, 0, 0}, fmt::format("holds chunk {} twice", chunk));
+    sum_.add(totals);
+  };
+  file_ = std::make_unique<LineFile>("--out", path, resume, kFile, lines_to(found, take));
+  if (!(found == identity))
     throw InputError(
-        fmt::format("--out {}: is there already; go on with it by --resume, or name another file", path));
-  if (!exists && resume) throw InputError(fmt::format("--resume: there is no file {}", path));
-  size_t whole = 0;
-  if (exists) {
-    const auto [found, bytes] = read_file(path, [&](uint64_t chunk, const Totals& totals) {
-      if (!chunks_.insert(chunk).second)
-        throw InputError({path, 0, 0}, fmt::format("holds chunk {} twice", chunk));
-      sum_.add(totals);
-    });
-    if (!(found == identity))
-      throw InputError(
-          fmt::format("--resume {}: is another campaign's (seed {}, shard {}, largest {:g}, commit {}); give "
-                      "the same options, or another file",
-                      path, found.seed, found.shard, found.largest, found.commit));
-    whole = bytes;
-  }
-  fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-  if (fd_ < 0) throw InputError(fmt::format("--out {}: {}", path, std::strerror(errno)));
-  if (ftruncate(fd_, static_cast<off_t>(whole)) != 0 || lseek(fd_, 0, SEEK_END) < 0)
-    throw InfrastructureError(fmt::format("{}: {}", path, std::strerror(errno)));
-  if (!exists) write_all(fd_, encode(identity).dump() + "\n", path);
-}
-
-TotalsFile::~TotalsFile() {
-  if (fd_ >= 0) close(fd_);
+        fmt::format("--resume {}: is another campaign's (seed {}, shard {}, largest {:g}, commit {}); give "
+                    "the same options, or another file",
+                    path, found.seed, found.shard, found.largest, found.commit));
+  if (!resume) file_->append(encode(identity).dump());
 }
 
 void TotalsFile::append(uint64_t chunk, const Totals& totals) {
@@ -174,12 +144,13 @@ void TotalsFile::append(uint64_t chunk, const Totals& totals) {
   sum_.add(totals);
   const std::string text =
       encode(Chunk{chunk, totals}).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  write_all(fd_, text + "\n", path_);
+  file_->append(text);
 }
 
 Totals read_totals(const std::string& path, Identity* identity) {
   Totals sum;
-  const auto [found, bytes] = read_file(path, [&](uint64_t, const Totals& totals) { sum.add(totals); });
+  Identity found;
+  for_each_line(path, kFile, lines_to(found, [&](uint64_t, const Totals& totals) { sum.add(totals); }));
   if (identity != nullptr) *identity = found;
   return sum;
 }

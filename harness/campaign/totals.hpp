@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "harness/base/journal.hpp"
 #include "harness/campaign/messages.hpp"
 
 namespace assay::campaign {
@@ -56,16 +58,12 @@ class TotalsFile {
   // A new file (InputError when there is one), or with `resume` what is there: a last line that was cut off
   // is dropped. InputError when it is another campaign's, or no file of totals.
   TotalsFile(const std::string& path, const Identity&, bool resume);
-  ~TotalsFile();
-  TotalsFile(const TotalsFile&) = delete;
-  TotalsFile& operator=(const TotalsFile&) = delete;
   const Totals& sum() const { return sum_; }
   bool has(uint64_t chunk) const { return chunks_.contains(chunk); }
   void append(uint64_t chunk, const Totals&);  // on the disk when this returns
 
  private:
-  std::string path_;
-  int fd_ = -1;
+  std::unique_ptr<LineFile> file_;
   Totals sum_;
   std::set<uint64_t> chunks_;
 };

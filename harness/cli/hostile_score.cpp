@@ -132,11 +132,4 @@ std::string hostile_text(const HostileScore& s) {
   return text;
 }
 
-nlohmann::json hostile_json(const HostileScore& s) {
-  return {
-      {"hostile", s.hostile},  {"held", s.held},     {"beside", s.beside}, {"beside_passed", s.beside_passed},
-      {"cheats", s.cheats},    {"caught", s.caught}, {"shown", s.shown},   {"missed", s.missed},
-      {"complete", s.complete}};
-}
-
 }  // namespace assay

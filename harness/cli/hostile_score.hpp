@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/base/json_fields.hpp"
+
 namespace assay {
 
 struct HostileScore {
@@ -25,6 +27,16 @@ struct HostileScore {
 // InfrastructureError when no worker can load the library, InputError when its kernels expect nothing.
 HostileScore score_hostile(const std::string& library, const std::atomic<bool>& stop);
 std::string hostile_text(const HostileScore&);  // a paragraph, the missed ones in it
-nlohmann::json hostile_json(const HostileScore&);
+
+template <>
+struct JsonFields<HostileScore> {
+  using T = HostileScore;
+  static constexpr std::string_view name = "score of the hostile kernels";
+  static constexpr auto list = std::tuple(
+      JsonField("hostile", &T::hostile), JsonField("held", &T::held), JsonField("beside", &T::beside),
+      JsonField("beside_passed", &T::beside_passed), JsonField("cheats", &T::cheats),
+      JsonField("caught", &T::caught), JsonField("shown", &T::shown), JsonField("missed", &T::missed),
+      JsonField("complete", &T::complete));
+};
 
 }  // namespace assay

@@ -7,10 +7,12 @@
 
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <optional>
 
 #include "harness/base/error.hpp"
 #include "harness/base/files.hpp"
+#include "harness/base/journal.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/hostile_score.hpp"
 #include "harness/cli/run_options.hpp"
@@ -19,6 +21,7 @@
 #include "harness/explain/score.hpp"
 #include "harness/mutants/score_report.hpp"
 #include "harness/run/keeper.hpp"
+#include "harness/run/machine.hpp"
 #include "harness/run/pattern.hpp"
 #include "harness/run/worker_process.hpp"
 
@@ -35,7 +38,8 @@ struct MutantsArguments {
   double cost_cap = 4e6, peer_cost_cap = 1e8;  // multiply-adds of a case
   double timeout_s = 60;
   std::string hostile;  // path of a library, empty: the one of the build
-  bool quick = false, quiet = false, all = false;
+  std::string out;      // the journal; empty: none
+  bool quick = false, quiet = false, all = false, resume = false;
 };
 
 constexpr int kPlainWidth = 160;
@@ -51,6 +55,7 @@ class CampaignLine {
  public:
   explicit CampaignLine(bool quiet) : line_(quiet) {}
   void clear() { line_.clear(); }
+  void say(const char* phase) { line_.show(fmt::format("[{} {}]", minutes(line_.seconds()), phase)); }
 
   void show(const CampaignProgress& p) {
     if (line_.quiet()) return;
@@ -89,8 +94,9 @@ void write_json(const std::string& path, const nlohmann::json& document) {
 
 // Explanations of the same faults: true causes named first. `half`: of a catalogue, see ExplainScoreOptions.
 ExplainScore score_explanations(const MutantsArguments& a, const std::string& library, int jobs,
-                                int half = 0) {
+                                Journal* journal, int half = 0) {
   ExplainScoreOptions options;
+  options.journal = journal;
   options.backend = library;
   options.jobs = jobs;
   options.half = half;
@@ -101,13 +107,18 @@ ExplainScore score_explanations(const MutantsArguments& a, const std::string& li
       options, [](const ExplainedFault&) {}, &StopSignals::requested());
 }
 
+std::string goes_on(const MutantsArguments& a) {
+  return a.out.empty() ? "" : "; the same command with --resume goes on";
+}
+
 constexpr int kHeldOut = 2;  // the half of the unseen faults that explain was not improved with
 
 // What stands beside the catalogue, if it does.
-std::optional<ExplainScore> score_unseen(const MutantsArguments& a, const std::string& library, int jobs) {
+std::optional<ExplainScore> score_unseen(const MutantsArguments& a, const std::string& library, int jobs,
+                                         Journal* journal) {
   const std::filesystem::path unseen = std::filesystem::path(library).parent_path() / "libassay_unseen.so";
   if (!std::filesystem::exists(unseen)) return {};
-  return score_explanations(a, unseen.string(), jobs, kHeldOut);
+  return score_explanations(a, unseen.string(), jobs, journal, kHeldOut);
 }
 
 nlohmann::json explained_json(const ExplainScore& s) {
@@ -116,6 +127,43 @@ nlohmann::json explained_json(const ExplainScore& s) {
   return {{"explained", s.explained}, {"first", s.first},           {"among_three", s.in_three},
           {"right", s.right},         {"sure_and_wrong", s.misled}, {"none_without_true", s.unknown_without},
           {"faults", faults}};
+}
+
+// All that the answers in a journal depend on; the number of processes is not among it.
+nlohmann::json identity_of(const MutantsArguments& a) {
+  return {{"commit", build_facts()["commit"]},
+          {"catalogue", a.catalogue},
+          {"hostile", a.hostile},
+          {"suites", a.suites},
+          {"set", a.set},
+          {"filter", a.filter},
+          {"seeds", a.trials},
+          {"legal", a.legal_cases},
+          {"cost", a.cost_cap},
+          {"peer_cost", a.peer_cost_cap},
+          {"timeout", a.timeout_s},
+          {"quick", a.quick}};
+}
+
+std::unique_ptr<Journal> journal_of(const MutantsArguments& a, bool resume) {
+  return a.out.empty() ? std::make_unique<Journal>()
+                       : std::make_unique<Journal>("--out", a.out, identity_of(a), resume);
+}
+
+// Hostile kernels are looked at in workers, from a process that has loaded nothing; what they show is in the
+// journal before anything else begins.
+std::optional<HostileScore> hostile_score_of(const MutantsArguments& a) {
+  constexpr const char* kKey = "hostile";
+  const std::unique_ptr<Journal> journal = journal_of(a, a.resume);
+  if (!a.all) return {};
+  if (const nlohmann::json* known = journal->find(kKey))
+    return decode_as<HostileScore>(*known, SourcePlace{"the journal", 0, 0});
+  const StopSignals signals;
+  HostileScore score =
+      score_hostile(library_or(a.hostile, "testing/libassay_hostile.so", "assay_hostile", "--hostile"),
+                    StopSignals::requested());
+  if (score.complete) journal->add(kKey, encode(score));
+  return score;
 }
 
 // `hostile`: what was found out before anything foreign was loaded; null without --all.
@@ -150,12 +198,15 @@ int mutants_command(const MutantsArguments& a, const HostileScore* hostile) {
 
   CampaignLine line(a.quiet);
   const CampaignPlan plan = plan_campaign(options);
-  const Score score = run_campaign(catalogue, plan, options, &StopSignals::requested(),
-                                   [&](const CampaignProgress& p) { line.show(p); });
+  const std::unique_ptr<Journal> journal = journal_of(a, !a.out.empty());
+  Score score = run_campaign(
+      catalogue, plan, options, &StopSignals::requested(), [&](const CampaignProgress& p) { line.show(p); },
+      journal.get());
+  score.seconds += journal->seconds_before();
   line.clear();
   if (!score.complete) {
-    fmt::print(stderr, "stopped by {} after {}; a score needs the whole campaign, so none is given\n",
-               signal_name(StopSignals::number()), minutes(score.seconds));
+    fmt::print(stderr, "stopped by {} after {}; a score needs the whole campaign, so none is given{}\n",
+               signal_name(StopSignals::number()), minutes(score.seconds), goes_on(a));
     return kExitIncomplete;
   }
   const Goals goals = goals_of(catalogue, score, options.legal_cases);
@@ -163,17 +214,19 @@ int mutants_command(const MutantsArguments& a, const HostileScore* hostile) {
   const int width = terminal_width() > 0 ? std::max(terminal_width(), 100) : kPlainWidth;
   std::optional<ExplainScore> explained, unseen;
   if (hostile != nullptr) {
-    explained = score_explanations(a, catalogue.backend.path(), options.jobs);
-    unseen = score_unseen(a, catalogue.backend.path(), options.jobs);
+    line.say("explanations of the catalogue");
+    explained = score_explanations(a, catalogue.backend.path(), options.jobs, journal.get());
+    line.say("explanations of faults it was not improved with");
+    unseen = score_unseen(a, catalogue.backend.path(), options.jobs, journal.get());
   }
   if (StopSignals::requested()) {
-    fmt::print(stderr, "stopped by {}; a score needs everything, so none is given\n",
-               signal_name(StopSignals::number()));
+    fmt::print(stderr, "stopped by {}; a score needs everything, so none is given{}\n",
+               signal_name(StopSignals::number()), goes_on(a));
     return kExitIncomplete;
   }
   if (!a.json.empty()) {
     nlohmann::json document = score_json(catalogue, plan, options, score);
-    if (hostile != nullptr) document["hostile"] = hostile_json(*hostile);
+    if (hostile != nullptr) document["hostile"] = encode(*hostile);
     if (explained) document["explain"] = explained_json(*explained);
     if (unseen) document["explain_unseen"] = explained_json(*unseen);
     write_json(a.json, document);
@@ -248,6 +301,13 @@ Command add_mutants(CLI::App& app) {
                    "with --all: library of hostile kernels (default: testing/libassay_hostile.so beside the "
                    "program)")
       ->type_name("PATH");
+  mutants
+      ->add_option(
+          "--out", a.out,
+          "file of what is found out, a line for each fault, trial and case, from which an interrupted "
+          "run goes on")
+      ->type_name("FILE");
+  mutants->add_flag("--resume", a.resume, "go on with --out");
   mutants->add_flag("--quick", a.quick, "one trial of every second fault and variant, cheap cases");
   mutants->add_flag("--quiet", a.quiet, "no progress");
   mutants->footer(
@@ -256,16 +316,13 @@ Command add_mutants(CLI::App& app) {
       "its O, no legal variant is rejected and all legal cases were run; 1 otherwise.\nExamples:\n"
       "  assay mutants\n  assay mutants --quick\n  assay mutants --filter window --seeds 5 --json "
       "score.json\n"
-      "  assay mutants masks --filter '^merge' --legal 0\n  assay mutants --catalogue ./libmine.so");
+      "  assay mutants --all --out score.jsonl  (interrupted: the same with --resume)\n  assay mutants masks "
+      "--filter '^merge' --legal 0\n  assay mutants --catalogue ./libmine.so");
   // The catalogue is loaded and asked in the child.
   return {mutants, [arguments](const auto&) {
-            std::optional<HostileScore> hostile;
-            if (arguments->all) {  // in workers, from a process that has loaded nothing
-              const StopSignals signals;
-              hostile = score_hostile(
-                  library_or(arguments->hostile, "testing/libassay_hostile.so", "assay_hostile", "--hostile"),
-                  StopSignals::requested());
-            }
+            if (arguments->resume && arguments->out.empty())
+              throw InputError("--resume wants the file to go on with: add --out FILE");
+            const std::optional<HostileScore> hostile = hostile_score_of(*arguments);
             return run_apart([&] { return mutants_command(*arguments, hostile ? &*hostile : nullptr); });
           }};
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/base/journal.hpp"
 #include "harness/explain/explanation.hpp"
 
 namespace assay {
@@ -25,6 +26,8 @@ struct ExplainScoreOptions {
   double cost_cap = 4e6;   // query x key x head pairs times dimensions of a line
   double timeout_s = 120;  // of one fault
   int without_every = 1;   // the true causes are taken away from every so many faults
+  // What it knows, of the same options, is not done again; what becomes known is added. Null: none.
+  Journal* journal = nullptr;
 };
 
 struct ExplainedFault {

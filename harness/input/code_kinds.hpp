@@ -5,7 +5,8 @@
 // is as wrong there as it is by itself. Of K all channels of a request and a head are of one kind, and Q is
 // as large as that is small, so that logits are of one size and Q's own codes of all; within a row sizes must
 // not differ much, as the error of a product counts against the largest factors. A scale for each token or
-// request takes the smallest codes of K to larger ones: those are for other scales.
+// request would take the smallest codes of K to larger ones: the first channel then holds the largest code,
+// and Q has a zero there.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +52,8 @@ class CodeKinds {
   };
   static Stored stored(int32_t format, int32_t scale);
   static double value(const Stored&, CodeKind, const CounterRng&, uint64_t at);
+  // Whether the first channel of K holds what keeps the scale, and Q does not look at it.
+  bool unseen_largest(int root, int32_t head) const;
 
   const Problem& p_;
   Stored k_, v_;

@@ -31,8 +31,8 @@ constexpr int kPeersEvery = 8;       // every n-th visit is also shown to the pe
 class Campaign {
  public:
   Campaign(const Catalogue& c, const CampaignPlan& plan, const CampaignOptions& o,
-           const std::atomic<bool>* stop, const OnProgress& on)
-      : catalogue_(c), plan_(plan), options_(o), stop_(stop), on_(on) {
+           const std::atomic<bool>* stop, const OnProgress& on, Journal& journal)
+      : catalogue_(c), plan_(plan), options_(o), stop_(stop), on_(on), journal_(journal) {
     score_.faults.resize(c.faults.size());
     for (FaultScore& f : score_.faults) {
       f.ours.resize(static_cast<size_t>(o.trials));
@@ -50,6 +50,33 @@ class Campaign {
   }
 
  private:
+  // What was found out under these keys is known to a run that goes on.
+  std::string peers_key(int trial, LineSlice slice, int fault) const {
+    return fmt::format("theirs {} {}/{} {}", trial, slice.part, slice.of, catalogue_.faults[fault].name);
+  }
+  std::string ours_key(int trial, int fault) const {
+    return fmt::format("ours {} {}", trial, catalogue_.faults[fault].name);
+  }
+  static std::string legal_key(int pair) { return fmt::format("legal {}", pair); }
+
+  template <class T>
+  std::optional<T> known(const std::string& key) const {
+    const json* value = journal_.find(key);
+    if (value == nullptr) return std::nullopt;
+    return decode_as<T>(*value, SourcePlace{"the journal, under " + key, 0, 0});
+  }
+  // The tasks that are not known yet; `hear` takes what is known of the others.
+  template <class T, class KeyOf, class Hear>
+  std::vector<int> unknown(const std::vector<int>& tasks, KeyOf key_of, Hear hear) {
+    std::vector<int> rest;
+    for (const int task : tasks)
+      if (const auto value = known<T>(key_of(task)))
+        hear(task, *value), ++known_;
+      else
+        rest.push_back(task);
+    return rest;
+  }
+
   // What a job still owes, and what it was doing when last heard.
   struct Duty {
     std::vector<int> tasks;  // faults, or indices into pairs_
@@ -78,7 +105,8 @@ class Campaign {
   }
 
   bool work(const char* phase, std::vector<Job> jobs, int64_t total) {
-    progress_ = {phase, 0, total, ""};
+    progress_ = {phase, std::exchange(known_, 0), total, ""};
+    std::erase_if(jobs, [](const Job& job) { return !job.work; });  // of which all is known
     return run_jobs(std::move(jobs), options_.jobs, options_.silent_s, stop_, [this] { on_(progress_); });
   }
 
@@ -115,14 +143,23 @@ class Campaign {
 
   // ---- faults on the peers' inputs
 
+  void store_peers(int trial, int fault, const PeerMarks& marks) {
+    PeerTrial& seen = score_.faults[fault].theirs[trial];  // by other slices too
+    seen.done = true;
+    for (int p = 0; p < kPeerCount; ++p) seen.peers[p] = std::max(seen.peers[p], marks[p]);
+  }
+
   Job peer_job(int trial, LineSlice slice, const std::vector<int>& faults) {
-    auto duty = std::make_shared<Duty>(Duty{faults, trial, -1, ""});
-    const auto store = [this, duty](int fault, const PeerMarks& marks) {
-      PeerTrial& seen = score_.faults[fault].theirs[duty->trial];  // by other slices too
-      seen.done = true;
-      for (int p = 0; p < kPeerCount; ++p) seen.peers[p] = std::max(seen.peers[p], marks[p]);
-    };
+    const std::vector<int> tasks = unknown<PeersDone>(
+        faults, [&](int f) { return peers_key(trial, slice, f); },
+        [&](int f, const PeersDone& done) { store_peers(trial, f, done.peers); });
     Job job;
+    if (tasks.empty()) return job;
+    auto duty = std::make_shared<Duty>(Duty{tasks, trial, -1, ""});
+    const auto store = [this, trial, slice](int fault, const PeerMarks& marks) {
+      store_peers(trial, fault, marks);
+      journal_.add(peers_key(trial, slice, fault), encode(PeersDone{fault, marks}));
+    };
     job.work = [this, duty, slice](const SayLine& say) {
       std::vector<PeerMarks> known;  // by slices that were done when this one began
       for (const int f : duty->tasks) known.push_back(score_.faults[f].theirs[duty->trial].peers);
@@ -165,36 +202,44 @@ class Campaign {
   // ---- faults on our inputs
 
   Job our_job(int trial, const std::vector<int>& faults) {
-    auto duty = std::make_shared<Duty>(Duty{faults, trial, -1, ""});
+    const auto hear = [this, trial](int fault, const FaultTrial& t) {
+      score_.faults[fault].ours[trial] = t;
+      if (!t.killed && t.lines > 0 && !catalogue_.faults[fault].equivalent)
+        note(fmt::format("{} survives trial {} ({} cases)", catalogue_.faults[fault].name, trial, t.lines));
+    };
+    const std::vector<int> tasks = unknown<FaultTrial>(
+        faults, [&](int f) { return ours_key(trial, f); }, hear);
     Job job;
+    if (tasks.empty()) return job;
+    auto duty = std::make_shared<Duty>(Duty{tasks, trial, -1, ""});
+    const auto store = [this, trial, hear](int fault, const FaultTrial& t) {
+      hear(fault, t);
+      journal_.add(ours_key(trial, fault), encode(t));
+    };
     job.work = [this, duty](const SayLine& say) {
       judge_faults(catalogue_, plan_.lines, options_.limits, duty->trial, duty->tasks, as_lines(say));
     };
-    job.heard = [this, duty](const json& line) {
+    job.heard = [this, duty, store](const json& line) {
       const TrialMessage m = heard(line, *duty);
       const auto* done = std::get_if<FaultDone>(&m);
       if (!done) return;
-      const int fault = done->fault;
-      FaultTrial& t = score_.faults[fault].ours[duty->trial];
-      t = done->trial;
+      FaultTrial t = done->trial;
       t.done = true;
-      duty->settled(fault);
+      duty->settled(done->fault);
       ++progress_.done;
-      if (!t.killed && t.lines > 0 && !catalogue_.faults[fault].equivalent)
-        note(fmt::format("{} survives trial {} ({} cases)", catalogue_.faults[fault].name, duty->trial,
-                         t.lines));
+      store(done->fault, t);
     };
-    job.ended = [this, duty, trial](const JobEnd& end) {
+    job.ended = [this, duty, trial, store](const JobEnd& end) {
       return after(
           duty, end,
           [&](int fault, const std::string& how) {
-            FaultTrial& t = score_.faults[fault].ours[trial];
-            t = {true, 1,          true, false, end.how == JobEnd::How::kSilent ? "hang" : "crash",
-                 how,  duty->line, {}};
+            FaultTrial t{true, 1,          true, false, end.how == JobEnd::How::kSilent ? "hang" : "crash",
+                         how,  duty->line, {}};
             t.peers.fill(PeerMark::kNotReached);
             const Problem p = make_problem(parse_scenario(duty->line));
             for (const PeerInfo& info : peers())
               if (rule_for(info.peer, p)) t.peers[static_cast<int>(info.peer)] = PeerMark::kKilled;
+            store(fault, t);
           },
           [&](const std::vector<int>& rest) { return our_job(trial, rest); });
     };
@@ -204,9 +249,9 @@ class Campaign {
   bool faults_phase() {
     // What few jobs share they compute once.
     const auto each = static_cast<int>(fault_tasks() / (kJobsEach * int64_t{options_.jobs}));
-    const std::vector<Job> jobs = fault_jobs(
-        std::max(kFaultsPerJob, each), [this](int t, const std::vector<int>& f) { return our_job(t, f); });
-    return work("our inputs", jobs, fault_tasks());
+    std::vector<Job> jobs = fault_jobs(std::max(kFaultsPerJob, each),
+                                       [this](int t, const std::vector<int>& f) { return our_job(t, f); });
+    return work("our inputs", std::move(jobs), fault_tasks());
   }
 
   int64_t fault_tasks() const { return static_cast<int64_t>(catalogue_.faults.size()) * options_.trials; }
@@ -237,33 +282,34 @@ class Campaign {
 
   // ---- legal variants
 
-  Job legal_job(const std::vector<int>& tasks) {
-    auto duty = std::make_shared<Duty>(Duty{tasks, 0, -1, ""});
+  Job legal_job(const std::vector<int>& all) {
+    const std::vector<int> tasks =
+        unknown<LegalDone>(all, legal_key, [this](int, const LegalDone& done) { hear_variant(done); });
     Job job;
+    if (tasks.empty()) return job;
+    auto duty = std::make_shared<Duty>(Duty{tasks, 0, -1, ""});
+    const auto store = [this](const LegalDone& done) {
+      hear_variant(done);
+      journal_.add(legal_key(done.pair), encode(done));
+    };
     job.work = [this, duty](const SayLine& say) {
       std::vector<LegalPair> pairs;
       for (int i : duty->tasks) pairs.push_back(pairs_[i]);
       judge_variants(catalogue_, plan_.lines, options_.limits, pairs, as_lines(say));
     };
-    job.heard = [this, duty](const json& line) {
+    job.heard = [this, duty, store](const json& line) {
       const TrialMessage m = heard(line, *duty);
-      if (const auto* health = std::get_if<HealthDone>(&m))
-        for (size_t p = 0; p < health->peers.size() && p < score_.peer_health.size(); ++p) {
-          score_.peer_health[p].cases += health->peers[p].cases;
-          score_.peer_health[p].rejected += health->peers[p].rejected;
-        }
       const auto* done = std::get_if<LegalDone>(&m);
       if (!done) return;
-      hear_variant(*done);
+      store(*done);
       duty->settled(done->pair);
       ++progress_.done;
     };
-    job.ended = [this, duty](const JobEnd& end) {
+    job.ended = [this, duty, store](const JobEnd& end) {
       return after(
           duty, end,
           [&](int pair, const std::string& how) {
-            ++score_.variants[pairs_[pair].variant].cases;
-            false_alarm(pairs_[pair].variant, "crashed", how, duty->line);
+            store({pairs_[pair].variant, pair, duty->line, "crashed", "", how, {}, {}, {}});
           },
           [&](const std::vector<int>& rest) { return legal_job(rest); });
     };
@@ -271,6 +317,10 @@ class Campaign {
   }
 
   void hear_variant(const LegalDone& m) {
+    for (size_t p = 0; p < m.peers.size() && p < score_.peer_health.size(); ++p) {
+      score_.peer_health[p].cases += m.peers[p].cases;
+      score_.peer_health[p].rejected += m.peers[p].rejected;
+    }
     VariantScore& v = score_.variants[m.variant];
     if (m.outcome == outcome_name(Outcome::kUnsupported)) {
       ++v.declined;
@@ -344,6 +394,8 @@ class Campaign {
   const CampaignOptions& options_;
   const std::atomic<bool>* stop_;
   const OnProgress& on_;
+  Journal& journal_;
+  int64_t known_ = 0;  // tasks of the phase that begins
   Score score_;
   CampaignProgress progress_;
   std::vector<LegalPair> pairs_;
@@ -390,8 +442,9 @@ CampaignPlan plan_campaign(const CampaignOptions& options) {
 }
 
 Score run_campaign(const Catalogue& c, const CampaignPlan& plan, const CampaignOptions& options,
-                   const std::atomic<bool>* stop, const OnProgress& on) {
-  return Campaign(c, plan, options, stop, on).run();
+                   const std::atomic<bool>* stop, const OnProgress& on, Journal* journal) {
+  Journal none;
+  return Campaign(c, plan, options, stop, on, journal != nullptr ? *journal : none).run();
 }
 
 }  // namespace assay

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/base/journal.hpp"
 #include "harness/mutants/trials.hpp"
 
 namespace assay {
@@ -41,9 +42,10 @@ struct CampaignPlan {
 // Reads the suites. InputError for a bad one.
 CampaignPlan plan_campaign(const CampaignOptions&);
 
-// Must run before this process uses OpenMP. InfrastructureError when a process cannot be made or assay itself
-// fails in one.
+// Must run before this process uses OpenMP. What the journal knows, of the same catalogue, plan and options,
+// is not done again; what becomes known is added. InfrastructureError when a process cannot be made or assay
+// itself fails in one.
 Score run_campaign(const Catalogue&, const CampaignPlan&, const CampaignOptions&,
-                   const std::atomic<bool>* stop, const OnProgress&);
+                   const std::atomic<bool>* stop, const OnProgress&, Journal* = nullptr);
 
 }  // namespace assay

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "harness/base/error.hpp"
 #include "harness/mutants/score_report.hpp"
@@ -37,10 +39,12 @@ struct Result {
   }
 };
 
+const std::vector<std::string> kSmallLines = {"paged h=4/2 d=64 batch=[1:3]q1s70 seed=1",
+                                              "prefill h=4/2 d=64 batch=1q20 seed=1"};
+
 // Only the named entries of the catalogue, on two small lines of ours and two of the peers'.
 Result run(const std::vector<std::string>& names, int64_t legal = 0,
-           const std::vector<std::string>& suites = {"paged h=4/2 d=64 batch=[1:3]q1s70 seed=1",
-                                                     "prefill h=4/2 d=64 batch=1q20 seed=1"}) {
+           const std::vector<std::string>& suites = kSmallLines, Journal* journal = nullptr) {
   Result r{load_catalogue(kLibrary), {}, {}, {}, {}};
   const auto unwanted = [&](const CatalogueEntry& e) {
     return std::find(names.begin(), names.end(), e.name) == names.end();
@@ -56,7 +60,8 @@ Result run(const std::vector<std::string>& names, int64_t legal = 0,
   r.options.legal_cases = legal;
   r.options.silent_s = 3;
   r.plan = plan_campaign(r.options);
-  r.score = run_campaign(r.catalogue, r.plan, r.options, nullptr, [](const CampaignProgress&) {});
+  r.score = run_campaign(
+      r.catalogue, r.plan, r.options, nullptr, [](const CampaignProgress&) {}, journal);
   r.goals = goals_of(r.catalogue, r.score, legal);
   return r;
 }
@@ -187,6 +192,40 @@ TEST(Campaign, StopLeavesTheScoreIncomplete) {
   Result r = run({"halved"});
   const std::atomic<bool> stop = true;
   EXPECT_FALSE(run_campaign(r.catalogue, r.plan, r.options, &stop, [](const CampaignProgress&) {}).complete);
+}
+
+// What is in the journal is not done again: shown by a verdict that no campaign would come to.
+TEST(Campaign, GoesOnWhereAJournalEnds) {
+  const std::vector<std::string> names = {"halved", "control", "legal", "legal_crash"};
+  const std::string path = ::testing::TempDir() + "/assay_campaign_journal.jsonl";
+  std::filesystem::remove(path);
+  Journal whole("--out", path, 1, false);
+  const Result first = run(names, 8, kSmallLines, &whole);
+  std::vector<std::string> lines;
+  {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+  }
+  ASSERT_GT(lines.size(), 20u);
+  const auto goes_on = [&](size_t from, size_t to) {
+    std::ofstream file(path);
+    file << lines[0] << "\n";
+    for (size_t i = from; i < to; ++i) file << lines[i] << "\n";
+    file.close();
+    Journal rest("--out", path, 1, true);
+    return run(names, 8, kSmallLines, &rest);
+  };
+  const auto text = [](const Result& r) {
+    Score score = r.score;
+    score.seconds = 0;
+    return score_json(r.catalogue, r.plan, r.options, score).dump();
+  };
+  EXPECT_EQ(text(goes_on(1, lines.size() / 3)), text(first));
+  for (std::string& line : lines)
+    if (line.find("\"ours 1 halved\"") != std::string::npos)
+      if (const size_t at = line.find("tier"); at != std::string::npos) line.replace(at, 4, "seen");
+  EXPECT_THAT(goes_on(1, lines.size()).fault("halved").ours[1].check, HasSubstr("seen"));
+  std::filesystem::remove(path);
 }
 
 TEST(Campaign, TextFitsAndJsonHoldsEverything) {

@@ -36,12 +36,9 @@ struct LegalDone {
   int variant = 0, pair = 0;
   std::string line, outcome, check, reason;
   std::optional<ErrorRatios> o, lse;  // where elements were compared
+  std::vector<PeerHealth> peers;      // their rules on it, by peer; empty: they were not asked
 };
-// The peers' rules on the healthy kernels of one process, by peer.
-struct HealthDone {
-  std::vector<PeerHealth> peers;
-};
-using TrialMessage = std::variant<AboutToRun, FaultDone, PeersDone, LegalDone, HealthDone>;
+using TrialMessage = std::variant<AboutToRun, FaultDone, PeersDone, LegalDone>;
 using SayTrial = std::function<void(const TrialMessage&)>;
 
 template <>
@@ -91,24 +88,19 @@ struct JsonFields<ErrorRatios> {
       std::tuple(JsonField("largest", &ErrorRatios::largest), JsonField("median", &ErrorRatios::median));
 };
 template <>
-struct JsonFields<LegalDone> {
-  using T = LegalDone;
-  static constexpr std::string_view name = "legal";
-  static constexpr auto list =
-      std::tuple(JsonField("variant", &T::variant), JsonField("pair", &T::pair), JsonField("line", &T::line),
-                 JsonField("outcome", &T::outcome), JsonField("check", &T::check),
-                 JsonField("reason", &T::reason), JsonField("o", &T::o), JsonField("lse", &T::lse));
-};
-template <>
 struct JsonFields<PeerHealth> {
   static constexpr std::string_view name = "health of a peer";
   static constexpr auto list =
       std::tuple(JsonField("cases", &PeerHealth::cases), JsonField("rejected", &PeerHealth::rejected));
 };
 template <>
-struct JsonFields<HealthDone> {
-  static constexpr std::string_view name = "health";
-  static constexpr auto list = std::tuple(JsonField("peers", &HealthDone::peers));
+struct JsonFields<LegalDone> {
+  using T = LegalDone;
+  static constexpr std::string_view name = "legal";
+  static constexpr auto list = std::tuple(
+      JsonField("variant", &T::variant), JsonField("pair", &T::pair), JsonField("line", &T::line),
+      JsonField("outcome", &T::outcome), JsonField("check", &T::check), JsonField("reason", &T::reason),
+      JsonField("o", &T::o), JsonField("lse", &T::lse), JsonSome("peers", &T::peers));
 };
 
 }  // namespace assay

@@ -186,7 +186,6 @@ void judge_by_peers(const Catalogue& c, const std::vector<const LineSet*>& suite
 
 void judge_variants(const Catalogue& c, const LineSet& set, const TrialLimits& limits,
                     const std::vector<LegalPair>& pairs, const SayTrial& say) {
-  std::array<PeerHealth, kPeerCount> health{};
   for (size_t first = 0; first < pairs.size();) {
     size_t last = first;
     while (last < pairs.size() && pairs[last].line == pairs[first].line &&
@@ -210,22 +209,24 @@ void judge_variants(const Catalogue& c, const LineSet& set, const TrialLimits& l
       const auto ratios = [](const ErrorStats& e) {
         return e.checked > 0 ? std::optional(ErrorRatios{e.max_ratio, e.median_ratio}) : std::nullopt;
       };
-      say(LegalDone{pair.variant, pair.pair, line, std::string(outcome_name(v.outcome)), v.check, v.reason,
-                    ratios(v.o), ratios(v.lse)});
-      if (!pair.with_peers || v.outcome != Outcome::kPassed) continue;
+      LegalDone done{
+          pair.variant, pair.pair,     line, std::string(outcome_name(v.outcome)), v.check, v.reason,
+          ratios(v.o),  ratios(v.lse), {}};
+      const bool asked = pair.with_peers && v.outcome == Outcome::kPassed;
+      if (asked) done.peers.resize(kPeerCount);
       std::optional<PeerCase::Run> run;
-      for (const PeerInfo& info : peers()) {
+      for (const PeerInfo& info : asked ? peers() : std::span<const PeerInfo>()) {
         const PeerRule* rule = rule_for(info.peer, problem);
         if (rule == nullptr) continue;
         if (!peer_case) peer_case.emplace(problem);
         if (!run) run = peer_case->run(c, *kernel);
-        PeerHealth& h = health[static_cast<int>(info.peer)];
+        PeerHealth& h = done.peers[static_cast<size_t>(info.peer)];
         ++h.cases;
         h.rejected += !run->outputs || !rule->rejects(*peer_case, *run->outputs).empty();
       }
+      say(done);
     }
   }
-  say(HealthDone{{health.begin(), health.end()}});
 }
 
 }  // namespace assay

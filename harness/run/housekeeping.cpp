@@ -24,6 +24,7 @@ constexpr double kAddressSpace = 0.25;  // of what a worker may have and had not
 Housekeeping::Housekeeping(const Backend& backend) {
   entries_.lend(backend);
   adopt_orphans();
+  state_.emplace();
   // The threads of the reference are there before those of kernels are counted.
 #pragma omp parallel
   std::this_thread::yield();
@@ -44,7 +45,7 @@ std::string Housekeeping::after_kernel(int& threads_left) {
     add(all ? fmt::format("{} processes were left and ended", ended) : "processes were left that do not end");
   }
   if (const std::string changed = entries_.restore(); !changed.empty()) add(changed + " was changed");
-  for (const std::string& what : state_.restore()) add(what + " was changed for good");
+  for (const std::string& what : state_->restore()) add(what + " was changed for good");
   threads_left = thread_count() - threads_;
   if (const int more = descriptor_count() - descriptors_; more > kDescriptors)
     add(fmt::format("{} descriptors were left open", more));

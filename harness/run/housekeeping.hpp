@@ -3,6 +3,7 @@
 // when that cannot be done, so that the second gets a process of its own.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 
@@ -26,7 +27,7 @@ class Housekeeping {
   std::string after_case() const;
 
  private:
-  ProcessState state_;
+  std::optional<ProcessState> state_;
   Lent entries_;  // of the kernels in their library
   std::set<std::string> lingered_;
   int64_t bytes_at_start_ = 0;

@@ -5,11 +5,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fenv.h>
+#include <linux/capability.h>
 #include <omp.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -71,6 +73,9 @@ constexpr int kRlimits[] = {RLIMIT_CPU,  RLIMIT_FSIZE,  RLIMIT_DATA,    RLIMIT_S
                             RLIMIT_AS,   RLIMIT_NOFILE, RLIMIT_MEMLOCK, RLIMIT_NPROC, RLIMIT_SIGPENDING,
                             RLIMIT_NICE, RLIMIT_RTPRIO, RLIMIT_MSGQUEUE};
 
+constexpr unsigned long kMostNodes = 1024, kAskPersonality = 0xffffffff;  // of get_mempolicy, personality
+constexpr int kOfThisProcess = 1;                                         // IOPRIO_WHO_PROCESS
+
 // Where and when a thread runs.
 struct Scheduling {
   cpu_set_t processors{};
@@ -99,6 +104,40 @@ const char* schedule(pid_t thread, const Scheduling& s) {
   return "";
 }
 
+// What the system lets this process do, and which part of the machine it sees. A kernel can only narrow most
+// of it, and what it did to the rest is not worth undoing: whoever changed any of it has used up the process.
+struct Standing {
+  const char* what;
+  std::vector<int64_t> values;
+};
+std::vector<Standing> standing() {
+  std::vector<int64_t> namespaces;
+  for (const char* name :
+       {"cgroup", "ipc", "mnt", "net", "pid_for_children", "time_for_children", "user", "uts"}) {
+    struct stat seen {};
+    const bool there = stat((std::string("/proc/self/ns/") + name).c_str(), &seen) == 0;
+    namespaces.push_back(there ? static_cast<int64_t>(seen.st_ino) : -1);
+  }
+  __user_cap_header_struct version{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {};
+  syscall(SYS_capget, &version, sets);
+  std::vector<int64_t> capabilities;
+  for (const auto& s : sets)
+    capabilities.insert(capabilities.end(), {s.effective, s.permitted, s.inheritable});
+  int reaps = 0, memory_policy = 0;
+  std::vector<int64_t> nodes(kMostNodes / 64 + 1);
+  prctl(PR_GET_CHILD_SUBREAPER, &reaps);
+  syscall(SYS_get_mempolicy, &memory_policy, nodes.data(), kMostNodes, nullptr, 0);
+  nodes.push_back(memory_policy);
+  return {{"the part of the machine it sees", std::move(namespaces)},
+          {"its capabilities", std::move(capabilities)},
+          {"what it may ask of the system",
+           {prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), prctl(PR_GET_SECCOMP), prctl(PR_GET_SECUREBITS)}},
+          {"its personality", {personality(kAskPersonality), prctl(PR_GET_DUMPABLE), reaps}},
+          {"where its memory lies", std::move(nodes)},
+          {"its turn at the disks", {syscall(SYS_ioprio_get, kOfThisProcess, 0)}}};
+}
+
 }  // namespace
 
 struct ProcessState::Impl {
@@ -121,6 +160,7 @@ struct ProcessState::Impl {
   std::new_handler no_memory = nullptr;
   int threads = 0, dynamic = 0, levels = 0, chunk = 0;
   omp_sched_t schedule{};
+  std::vector<Standing> standing;
 };
 
 ProcessState::ProcessState() : impl_(std::make_unique<Impl>()) {
@@ -157,6 +197,7 @@ ProcessState::ProcessState() : impl_(std::make_unique<Impl>()) {
   s.dynamic = omp_get_dynamic();
   s.levels = omp_get_max_active_levels();
   omp_get_schedule(&s.schedule, &s.chunk);
+  s.standing = standing();
 }
 
 ProcessState::~ProcessState() {
@@ -224,6 +265,8 @@ std::vector<std::string> ProcessState::restore() {
   }
   munlockall();
   want(identity() == s.user, "the user");
+  const std::vector<Standing> now = standing();
+  for (size_t i = 0; i < now.size(); ++i) want(now[i].values == s.standing[i].values, now[i].what);
   std::set_terminate(s.terminate);
   std::set_new_handler(s.no_memory);
   return lost;

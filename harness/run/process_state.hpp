@@ -2,7 +2,8 @@
 // What a kernel can change about the process it shares with others, put back when it is through:
 // floating-point modes, processors, policy and priority (of OpenMP's threads too), signal handlers, mask and
 // timers, working directory, environment, locale, umask, limits, standard descriptors, OpenMP's settings,
-// huge pages. What cannot be put back is named, and the worker is replaced.
+// huge pages. What cannot be put back is named, and the worker is replaced: namespaces, capabilities, filters
+// of calls, personality, the policy of its memory, its turn at the disks.
 #pragma once
 
 #include <memory>

@@ -5,12 +5,18 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <omp.h>
 #include <sched.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace assay {
@@ -80,6 +86,50 @@ TEST(ProcessState, WhereAndWhenThreadsRunIsPutBack) {
   EXPECT_EQ(prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0), 0);
   getrlimit(RLIMIT_NPROC, &after);
   EXPECT_EQ(after.rlim_cur, processes.rlim_cur);
+}
+
+// Each in a child, as nothing of it is put back.
+TEST(ProcessState, WhoeverChangedWhatTheSystemLetsItDoIsNamed) {
+  const struct {
+    const char* what;
+    void (*change)();
+  } changes[] = {
+      {"nothing", [] {}},
+      {"the part of the machine it sees", [] { unshare(CLONE_NEWUTS); }},
+      {"its capabilities",
+       [] {
+         __user_cap_header_struct version{_LINUX_CAPABILITY_VERSION_3, 0};
+         __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
+         syscall(SYS_capset, &version, none);
+       }},
+      {"what it may ask of the system", [] { prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); }},
+      {"its personality", [] { personality(ADDR_NO_RANDOMIZE); }},
+      {"its personality", [] { prctl(PR_SET_DUMPABLE, 0); }},
+      {"its turn at the disks", [] { syscall(SYS_ioprio_set, 1, 0, 3 << 13); }},
+  };
+  for (const auto& c : changes) {
+    if (geteuid() != 0 && std::string_view(c.what).find("machine") != std::string_view::npos) continue;
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      omp_set_num_threads(1);
+      ProcessState state;
+      c.change();
+      std::string text;
+      for (const std::string& lost : state.restore()) text += lost + ".";
+      if (text.empty()) text = "nothing.";
+      const bool written = write(ends[1], text.data(), text.size()) >= 0;
+      _exit(written ? 0 : 1);
+    }
+    close(ends[1]);
+    char text[256] = {};
+    EXPECT_GT(read(ends[0], text, sizeof text - 1), 0);
+    close(ends[0]);
+    waitpid(child, nullptr, 0);
+    EXPECT_EQ(std::string(text), std::string(c.what) + ".");
+  }
 }
 
 }  // namespace

@@ -69,6 +69,17 @@ TEST(Coverage, BoundariesAreCrossedFromTheNextNumberOn) {
   EXPECT_EQ(beyond(past, "dimensions of V with channel scales", 64), 0);
 }
 
+TEST(Coverage, CorrectnessMeetsEveryPairOfValuesThatCanBe) {
+  Coverage coverage;
+  Suite suite = Suite::open("correctness");
+  while (const auto c = suite.next()) coverage.add(c->scenario);
+  for (const CoverageOfOp& of : coverage.report().ops) {
+    EXPECT_EQ(of.pairs_met, of.pairs) << of.op;
+    for (const std::string& value : of.values_missed) ADD_FAILURE() << of.op << ": never " << value;
+    for (const std::string& pair : of.pairs_missed) ADD_FAILURE() << of.op << ": never " << pair;
+  }
+}
+
 TEST(Coverage, TheBoundariesSuiteCrossesEveryBoundary) {
   Coverage coverage;
   Suite suite = Suite::open("boundaries");

@@ -81,6 +81,24 @@ TEST_F(Mutants, BadInputIsExitTwo) {
   EXPECT_THAT(missing.err, HasSubstr("no such file"));
 }
 
+TEST_F(Mutants, WhatWasFoundOutIsNotFoundOutAgain) {
+  const std::string journal = path("journal.jsonl");
+  const auto again = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"--filter", "^halved ", "--seeds", "1",    "--legal",
+                                    "0",        "--quiet",  "--out",   journal};
+    all.insert(all.end(), more.begin(), more.end());
+    return mutants(all);
+  };
+  const Output first = again({});
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(again({}).code, 2) << "there is a file";
+  const Output resumed = again({"--resume"});
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, EndsWith("killed 1 of 1 faults, 0 false alarms in 0 legal cases\n"));
+  EXPECT_THAT(again({"--resume", "--cost", "3e6"}).err, HasSubstr("is the journal of"));
+  EXPECT_THAT(mutants({"--resume"}).err, HasSubstr("add --out FILE"));
+}
+
 TEST_F(Mutants, InterruptedItSaysSoAndLeavesNoProcess) {
   const Output o = run_shell("timeout -s INT 6 " +
                              shell(words({"--filter", "^hanging ", "--seeds", "1", "--timeout", "60"})) +

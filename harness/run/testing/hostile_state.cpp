@@ -2,6 +2,7 @@
 // Deeds: what kernels of one process share, memory, and declarations that cannot be.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <omp.h>
@@ -9,10 +10,13 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cfenv>
@@ -27,6 +31,7 @@
 #include <locale>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "harness/run/testing/hostile.hpp"
@@ -233,6 +238,48 @@ constexpr Deed kDeeds[] = {
        sock_fprog filter = {static_cast<unsigned short>(std::size(rules)), rules};
        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
+     }},
+    // What the system lets a process do, and shows it: also afterwards, and nothing puts it back.
+    {"own_mounts", Door::kAfter,
+     [](const Call&) {
+       if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+         return;
+       mount("none", "/proc", "tmpfs", 0, nullptr);
+     }},
+    {"no_capabilities", Door::kAfter,
+     [](const Call&) {
+       __user_cap_header_struct version{_LINUX_CAPABILITY_VERSION_3, 0};
+       __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
+       syscall(SYS_capset, &version, none);
+     }},
+    {"old_personality", Door::kAfter, [](const Call&) { personality(ADDR_NO_RANDOMIZE | UNAME26); }},
+    {"memory_of_one_node", Door::kAfter,
+     [](const Call&) {
+       constexpr int kBind = 2;
+       const unsigned long first = 1;
+       syscall(SYS_set_mempolicy, kBind, &first, 64);
+     }},
+    {"not_dumpable", Door::kAfter, [](const Call&) { prctl(PR_SET_DUMPABLE, 0); }},
+    {"locks_its_output", Door::kAfter,
+     [](const Call&) {
+       std::thread([] {
+         flockfile(stdout);
+         for (;;) pause();
+       }).detach();
+       usleep(20000);
+     }},
+    {"protects_output", Door::kAfter,
+     [](const Call& c) {
+       const auto at = reinterpret_cast<uintptr_t>(c.tensors->o.data) & ~uintptr_t{4095};
+       mprotect(reinterpret_cast<void*>(at), 4096, PROT_NONE);
+     }},
+    {"unloads_itself", Door::kAfter,
+     [](const Call&) {
+       Dl_info info{};
+       dladdr(reinterpret_cast<void*>(&set_bytes), &info);
+       void* const self = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+       for (int i = 0; self != nullptr && i < 16 && dlclose(self) == 0; ++i) {
+       }
      }},
     {"end_its_thread", Door::kBefore, [](const Call&) { pthread_exit(nullptr); }},
     {"longjmp", Door::kPlan,

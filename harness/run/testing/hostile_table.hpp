@@ -148,6 +148,14 @@ inline constexpr Expected kKernels[] = {
     {"rename_others", "passed", ""},
     {"no_more_clock", "crashed", "SIGSEGV"},
     {"no_more_files", "passed", ""},
+    {"own_mounts", "passed", ""},
+    {"no_capabilities", "passed", ""},
+    {"old_personality", "passed", ""},
+    {"memory_of_one_node", "passed", ""},
+    {"not_dumpable", "passed", ""},
+    {"locks_its_output", "timed_out", "while running"},
+    {"protects_output", "crashed", "SIGSEGV"},
+    {"unloads_itself", "crashed", "SIG"},
     {"end_its_thread", "crashed", "SIGABRT"},
 };
 
