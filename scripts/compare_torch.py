@@ -17,6 +17,7 @@ import os
 import statistics
 import sys
 import time
+import warnings
 from pathlib import Path
 
 OK, OP_PREFILL, FP32, BF16, FP16, INT32, UINT8 = 0, 1, 1, 2, 3, 10, 9
@@ -243,10 +244,12 @@ def main():
         return call if choice == "auto" else chosen
 
     def works(side):
-        try:
-            side()
-        except RuntimeError:  # torch: no available kernel
-            return False
+        with warnings.catch_warnings():  # torch says at length why it has none
+            warnings.simplefilter("ignore")
+            try:
+                side()
+            except RuntimeError:  # torch: no available kernel
+                return False
         return True
 
     clock = (HostClock if options.device == "cpu" else DeviceClock)(torch)

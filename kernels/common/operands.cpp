@@ -3,7 +3,9 @@
 // contradict the problem. A new layout gets its axes here, in make_kv_view, and nowhere else.
 #include "kernels/common/operands.hpp"
 
+#include <algorithm>
 #include <climits>
+#include <cstring>
 
 #include "kernels/common/operand_reader.hpp"
 
