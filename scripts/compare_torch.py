@@ -17,6 +17,7 @@ import os
 import statistics
 import sys
 import time
+import warnings
 from pathlib import Path
 
 OK, OP_PREFILL, FP32, BF16, FP16, INT32, UINT8 = 0, 1, 1, 2, 3, 10, 9
@@ -59,6 +60,10 @@ class Problem(ctypes.Structure):
 
 RUN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Problem), ctypes.POINTER(Tensors), ctypes.c_void_p,
                        ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
+PLAN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Problem), ctypes.POINTER(Tensors),
+                        ctypes.POINTER(ctypes.c_void_p), ctypes.c_char_p, ctypes.c_size_t)
+REFRESH = RUN
+FREE_PLAN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 USE_DEVICE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_char_p, ctypes.c_size_t)
 WORKSPACE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.POINTER(Problem))
 
@@ -67,8 +72,8 @@ class Kernel(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_uint32), ("name", ctypes.c_char_p), ("description", ctypes.c_char_p),
                 ("arch", ctypes.c_char_p), ("op", ctypes.c_int32), ("promises", ctypes.c_uint32),
                 ("context", ctypes.c_void_p), ("supports", ctypes.c_void_p), ("arithmetic", ctypes.c_void_p),
-                ("workspace_bytes", WORKSPACE), ("workspace_zeroed_bytes", WORKSPACE), ("plan", ctypes.c_void_p),
-                ("free_plan", ctypes.c_void_p), ("refresh", ctypes.c_void_p), ("run", RUN)]
+                ("workspace_bytes", WORKSPACE), ("workspace_zeroed_bytes", WORKSPACE), ("plan", PLAN),
+                ("free_plan", FREE_PLAN), ("refresh", REFRESH), ("run", RUN)]
 
 
 class Backend(ctypes.Structure):
@@ -127,14 +132,26 @@ class Call:
         needed = kernel.workspace_bytes(ctypes.byref(kernel), ctypes.byref(self.problem)) if kernel.workspace_bytes else 0
         self.workspace = torch.zeros(needed, dtype=torch.uint8, device=q.device)
         self.tensors.workspace = view(self.workspace, UINT8)
-        self.error = ctypes.create_string_buffer(256)
+        self.error, self.plan = ctypes.create_string_buffer(256), ctypes.c_void_p()
+        if kernel.plan:  # a kernel that has one, such as those that choose, reads it in every run
+            self.check("plan", kernel.plan(*self.case(), ctypes.byref(self.plan), self.error, len(self.error)))
+        if kernel.refresh:
+            self.check("refresh", kernel.refresh(*self.case(), self.plan, None, self.error, len(self.error)))
+
+    def case(self):
+        return ctypes.byref(self.kernel), ctypes.byref(self.problem), ctypes.byref(self.tensors)
+
+    def check(self, what, status):
+        if status != OK:
+            sys.exit(f"compare_torch: the kernel's {what} failed with status {status}: {self.error.value.decode()}")
 
     def __call__(self):
-        status = self.kernel.run(ctypes.byref(self.kernel), ctypes.byref(self.problem), ctypes.byref(self.tensors),
-                                 None, None, self.error, len(self.error))
-        if status != OK:
-            sys.exit(f"compare_torch: the kernel failed with status {status}: {self.error.value.decode()}")
+        self.check("run", self.kernel.run(*self.case(), self.plan, None, self.error, len(self.error)))
         return self.o
+
+    def __del__(self):
+        if getattr(self, "plan", None) and self.kernel.free_plan:
+            self.kernel.free_plan(ctypes.byref(self.kernel), self.plan)
 
 
 class HostClock:
@@ -227,10 +244,12 @@ def main():
         return call if choice == "auto" else chosen
 
     def works(side):
-        try:
-            side()
-        except RuntimeError:  # torch: no available kernel
-            return False
+        with warnings.catch_warnings():  # torch says at length why it has none
+            warnings.simplefilter("ignore")
+            try:
+                side()
+            except RuntimeError:  # torch: no available kernel
+                return False
         return True
 
     clock = (HostClock if options.device == "cpu" else DeviceClock)(torch)

@@ -3,7 +3,9 @@
 // contradict the problem. A new layout gets its axes here, in make_kv_view, and nowhere else.
 #include "kernels/common/operands.hpp"
 
+#include <algorithm>
 #include <climits>
+#include <cstring>
 
 #include "kernels/common/operand_reader.hpp"
 
@@ -150,7 +152,8 @@ bool make_operands(const assay_problem* p, const assay_tensors* t, Operands* out
     return false;
   }
   Operands a{};
-  a.p = *p;
+  // An older caller's struct is shorter; what it lacks is 0.
+  std::memcpy(&a.p, p, std::min<size_t>(p->struct_size, sizeof a.p));
   a.group = p->heads_q / p->heads_kv;
   const bool no_rows = p->total_q == 0;
   const bool no_keys = no_rows || p->total_kv == 0;

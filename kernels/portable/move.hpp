@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops that move rows (cache_write, cache_gather, quantize_int8) as the plain data that travels to the device
 // (move_tiles.cu,
-// move.cu). Dense rows are views like a cache whose blocks are rows and hold one token.
+// move_columns.cu, move_flat.cu, move.cu). Dense rows are views like a cache whose blocks are rows and hold
+// one token.
 #pragma once
 
 #include "kernels/common/data_op_operands.hpp"
@@ -88,6 +89,23 @@ struct ChannelScales {
   int32_t heads, dims, format;  // of the codes
 };
 gpu::Status launch_channel_scales(const ChannelScales&, gpu::Stream);
+
+// What move_flat.cu is for: strides in bytes, slots next to each other.
+struct FlatPlane {
+  const unsigned char* from;
+  unsigned char* to;
+  int64_t from_row, from_head, to_block, to_slot, to_head;
+};
+struct FlatRows {
+  FlatPlane plane[2];
+  const int64_t* slots;
+  int64_t rows;
+  int32_t page_shift, planes;
+  Quotient by_row, by_head;  // pieces of 16 bytes
+};
+// False where the rows are not for it; page_shift is filled in.
+bool cut_flat(const StoreRows&, FlatRows&);
+gpu::Status launch_store_flat(const FlatRows&, gpu::Stream);
 
 // Cached tokens, times their scale, to dense rows.
 struct GatheredPlane {

@@ -19,8 +19,8 @@ namespace {
 constexpr int kThreads = 128;
 // Blocks of a multiprocessor, as registers allow.
 constexpr int resident(By by) { return by == By::kRow ? 7 : by == By::kHead ? 6 : 5; }
-constexpr int kTallest = 64;    // rows of a block, but for what rounding adds
-constexpr int kMostRows = 256;  // rounded, where a row has one column
+constexpr int kTallest = 192;  // rows of a block, but for what rounding adds, fewer than as many again
+constexpr int kMostRows = 2 * kTallest;
 constexpr int64_t kNowhere = -1;
 
 // This thread's column and the rows of its block.
@@ -90,18 +90,22 @@ __global__ GPU_BOUNDS(kThreads,
   };
   uint4 word[kDeep] = {};
   load(at.first, word);
-  find_targets(a, plane, at, target, kBy == By::kRow ? scale_at : nullptr);
-
-  assay_kernels::Divisor by[kBy == By::kChannel ? kChunk : 1] = {};
+  // Scales are asked for before the wait for slots.
+  constexpr int kScales = kBy == By::kChannel ? kChunk : 1;
+  assay_kernels::Divisor by[kScales] = {};
   if constexpr (kBy != By::kRow) {
 #pragma unroll
-    for (int e = 0; e < (kBy == By::kChannel ? kChunk : 1); ++e) {
-      float scale = 1.0f;
+    for (int e = 0; e < kScales; ++e) {
+      by[e].scale = 1.0f;
       if (at.here)
-        scale = kBy == By::kChannel ? assay_kernels::channel_scale(plane.scale, at.head, at.dim + e)
-                                    : assay_kernels::kv_scale(plane.scale, 0, {0, 0}, at.head);
-      by[e] = assay_kernels::make_divisor(scale);
+        by[e].scale = kBy == By::kChannel ? assay_kernels::channel_scale(plane.scale, at.head, at.dim + e)
+                                          : assay_kernels::kv_scale(plane.scale, 0, {0, 0}, at.head);
     }
+  }
+  find_targets(a, plane, at, target, kBy == By::kRow ? scale_at : nullptr);
+  if constexpr (kBy != By::kRow) {
+#pragma unroll
+    for (int e = 0; e < kScales; ++e) by[e] = assay_kernels::make_divisor(by[e].scale);
   }
   float* scale_to = plane.dynamic + at.head * plane.scale.stride[1];
   unsigned char* to = plane.to.written;

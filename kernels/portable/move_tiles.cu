@@ -63,37 +63,64 @@ GPU_INLINE void find_targets(const StoreRows& a, const StoredPlane& plane, const
 
 // Eight tokens of a dimension at a time, from the turned tile: neighbouring threads take two groups of
 // tokens of one dimension, then the next dimension, which is how both layouts lie in memory.
-template <class Code>
 GPU_INLINE void store_turned(const StoredPlane& plane, const Place& at, const int64_t* target,
                              const bool* together, const uint32_t* tile) {
   const int panel_log2 = at.lanes_log2 + 3, panel = 1 << panel_log2;
-  const int pitch = (panel * static_cast<int>(sizeof(Code)) / 4 + 1) * (4 / static_cast<int>(sizeof(Code)));
-  const Code* codes = reinterpret_cast<const Code*>(tile);
-  Code* out = reinterpret_cast<Code*>(plane.to.written);
+  const int pitch = (panel / 2 + 1) * 2;
+  const uint16_t* codes = reinterpret_cast<const uint16_t*>(tile);
+  uint16_t* out = reinterpret_cast<uint16_t*>(plane.to.written);
 #pragma unroll 1
   for (int n = static_cast<int>(threadIdx.x); n < at.rows / 8 * panel; n += kThreads) {
     const int dim = n >> 1 & (panel - 1), first = ((n >> 1 >> panel_log2) * 2 + (n & 1)) * 8;
     const int32_t whole = at.dim - at.lane * 8 + dim;
     if (whole >= plane.dims) continue;
     const int64_t offset = offset_of(plane.to.view, whole);
-    Code eight[8];
+    uint16_t eight[8];
 #pragma unroll
     for (int t = 0; t < 8; ++t) eight[t] = codes[(first + t) * pitch + dim];
     if (together[first / 8]) {
       uint32_t word[4] = {};
 #pragma unroll
-      for (int t = 0; t < 8; ++t)
-        word[t * sizeof(Code) / 4] |= static_cast<uint32_t>(eight[t]) << (t * 8 * sizeof(Code) % 32);
-      Code* to = out + target[first] + offset;
-      if constexpr (sizeof(Code) == 2)
-        *reinterpret_cast<uint4*>(to) = uint4{word[0], word[1], word[2], word[3]};
-      else
-        *reinterpret_cast<uint2*>(to) = uint2{word[0], word[1]};
+      for (int t = 0; t < 8; ++t) word[t / 2] |= static_cast<uint32_t>(eight[t]) << (t % 2 * 16);
+      *reinterpret_cast<uint4*>(out + target[first] + offset) = uint4{word[0], word[1], word[2], word[3]};
       continue;
     }
 #pragma unroll
     for (int t = 0; t < 8; ++t)
       if (target[first + t] != kNowhere) out[target[first + t] + offset] = eight[t];
+  }
+}
+
+// The same of codes of a byte: a thread takes four dimensions of eight tokens, whose bytes change places in
+// registers.
+GPU_INLINE void store_turned_bytes(const StoredPlane& plane, const Place& at, const int64_t* target,
+                                   const bool* together, const uint32_t* tile) {
+  const int words_log2 = at.lanes_log2 + 1, words = 1 << words_log2, pitch = words + 1;
+  uint8_t* out = plane.to.written;
+#pragma unroll 1
+  for (int n = static_cast<int>(threadIdx.x); n < at.rows / 8 * words; n += kThreads) {
+    const int word = n >> 1 & (words - 1), first = ((n >> 1 >> words_log2) * 2 + (n & 1)) * 8;
+    const int32_t whole = at.dim - at.lane * 8 + word * 4;
+    if (whole >= plane.dims) continue;
+    uint32_t token[8];
+#pragma unroll
+    for (int t = 0; t < 8; ++t) token[t] = tile[(first + t) * pitch + word];
+    const bool follow = together[first / 8];
+#pragma unroll
+    for (int d = 0; d < 4; ++d) {
+      const int64_t offset = (whole + d) * plane.to.view.dim_inner;
+      if (follow) {
+        uint2 eight;
+        eight.x = gpu::low_bytes(token[0] >> 8 * d, token[1] >> 8 * d, token[2] >> 8 * d, token[3] >> 8 * d);
+        eight.y = gpu::low_bytes(token[4] >> 8 * d, token[5] >> 8 * d, token[6] >> 8 * d, token[7] >> 8 * d);
+        *reinterpret_cast<uint2*>(out + target[first] + offset) = eight;
+        continue;
+      }
+#pragma unroll
+      for (int t = 0; t < 8; ++t)
+        if (target[first + t] != kNowhere)
+          out[target[first + t] + offset] = static_cast<uint8_t>(token[t] >> 8 * d);
+    }
   }
 }
 
@@ -180,9 +207,9 @@ __global__ GPU_BOUNDS(kThreads, (kBy == By::kChannel ? 4
   if (!plane.turned) return;
   gpu::block_barrier();
   if constexpr (kBy == By::kNothing)
-    store_turned<uint16_t>(plane, at, target, together, tile);
+    store_turned(plane, at, target, together, tile);
   else
-    store_turned<uint8_t>(plane, at, target, together, tile);
+    store_turned_bytes(plane, at, target, together, tile);
 }
 
 // grid as above. kCodes: 8-bit tokens become 16-bit rows, times their scale.
@@ -349,6 +376,8 @@ gpu::Status launch_store(const StoreRows& call, gpu::Stream stream) {
   a.page_shift = -1;
   for (int32_t shift = 0; shift < 31; ++shift)
     if (a.page_size == 1 << shift) a.page_shift = shift;
+  FlatRows flat{};
+  if (cut_flat(a, flat)) return launch_store_flat(flat, stream);
   bool columns = true, tiles = true;  // for every plane
   Kernel kernel[2] = {};
   for (int i = 0; i < a.planes; ++i) {

@@ -37,11 +37,12 @@ struct DecodeInstance {
   static constexpr int kWarps = kBlocks == 4   ? 4
                                 : kBlocks == 2 ? (kKeyScales ? 7 : 8)
                                 : !kBytes      ? 8
-                                               : (kKeyScales || kPacked ? 12 : 14);
+                                               : (kKeyScales || kPacked ? 12 : 16);
   static constexpr int kStages = kBlocks == 4              ? (kKeyScales ? 3
                                                               : kBytes   ? 4
                                                                          : 2)
                                  : !kBytes && kBlocks == 2 ? 2
+                                 : kWarps == 16            ? 2
                                                            : 3;
   static constexpr bool kQueriesShared = kBlocks == 4;
   static constexpr int kThreads = 32 * kWarps, kBatch = decode_batch(kWarps);

@@ -44,6 +44,7 @@ template <bool kWhole>  // Q and K in int8
 struct ByteInstance {
   static constexpr bool kInt8 = kWhole;
   static constexpr int kDim = 128, kRows = 128, kConsumers = 2, kKeys = kByteKeys;
+  static constexpr int kAtOnce = kInt8 ? 2 : 1;        // loads of V that a turning warp has under way
   static constexpr int kHalves = 1, kValueHalves = 1;  // 128 elements fill 128 bytes
   static constexpr int kStages = 4, kQueries = 2;
   static constexpr int kHalfTile = kKeys * 128, kTileBytes = kHalfTile, kQueryBytes = kRows * 128;
@@ -108,18 +109,23 @@ __device__ inline void turn_values(typename I::Shared& sh, int part) {
         fence_async();  // before the next copy into this buffer
         __syncwarp();
       }
-      const uint32_t from = shared_address(sh.v[ring.stage]) + lane % 16 * 128;
-      const uint32_t to = shared_address(sh.turned[ring.stage]) + lane * 128;
+      // Swizzled addresses of groups and of dimensions are one pattern of bits apart, so two serve all: with
+      // 24 registers there are no more.
+      const uint32_t from =
+          shared_address(sh.v[ring.stage]) + part * 2048 + lane % 16 * 128 + ((lane / 16 ^ lane % 8) << 4);
+      const uint32_t turned = shared_address(sh.turned[ring.stage]) + lane * 128;
+      const uint32_t to = turned + ((part ^ lane % 8) << 4);
       SM90_UNROLL for (int pair = 0; pair < I::kKeys / 16; pair += kTurners) {
-        const int g = pair + part;
-        SM90_UNROLL for (int half = 0; half < 4; half += 2) {
-          uint32_t r[2][4];
-          SM90_UNROLL for (int i = 0; i < 2; ++i) load_matrix_transposed(
-              r[i], from + g * 2048 + (((2 * (half + i) + lane / 16) ^ lane % 8) << 4));
-          SM90_UNROLL for (int i = 0; i < 2; ++i)
-              store_matrix(to + (half + i) * 4096 + ((g ^ lane % 8) << 4),
-                           __byte_perm(r[i][0], r[i][1], 0x6420), __byte_perm(r[i][0], r[i][1], 0x7531),
-                           __byte_perm(r[i][2], r[i][3], 0x6420), __byte_perm(r[i][2], r[i][3], 0x7531));
+        // (int8: worked out anew; ptxas then spills nothing of its consumers.)
+        const uint32_t there = I::kInt8 ? turned + (((pair + part) ^ lane % 8) << 4) : to ^ pair << 4;
+        SM90_UNROLL for (int quarter = 0; quarter < 4; quarter += I::kAtOnce) {
+          uint32_t r[I::kAtOnce][4];
+          SM90_UNROLL for (int i = 0; i < I::kAtOnce; ++i)
+              load_matrix_transposed(r[i], (from ^ (quarter + i) << 5) + pair * 2048);
+          SM90_UNROLL for (int i = 0; i < I::kAtOnce; ++i)
+              store_matrix(there + (quarter + i) * 4096, __byte_perm(r[i][0], r[i][1], 0x6420),
+                           __byte_perm(r[i][0], r[i][1], 0x7531), __byte_perm(r[i][2], r[i][3], 0x6420),
+                           __byte_perm(r[i][2], r[i][3], 0x7531));
         }
       }
       fence_async();
@@ -345,8 +351,9 @@ __global__ void __launch_bounds__(kThreads<I>, 1)
     barrier_init_fence();
   }
   __syncthreads();
+  constexpr bool kMost = !I::kInt8 && !kCap;  // for consumers; with a cap producers would spill
   if (group == 0) {
-    registers_down<40>();
+    registers_down<kMost ? 24 : 40>();
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     if (warp == 0)
       copy_tiles<I>(maps, p, sh, [&](const Work& work, int tile, int stage) {
@@ -359,7 +366,7 @@ __global__ void __launch_bounds__(kThreads<I>, 1)
     else
       turn_values<I>(sh, warp - 2);
   } else {
-    registers_up<232>();
+    registers_up<kMost ? 240 : 232>();
     consume_bytes<I, kCap>(p, sh, group - 1);
   }
 }

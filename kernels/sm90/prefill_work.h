@@ -12,7 +12,9 @@ namespace {
 
 using namespace sm90;
 
-constexpr float kSectionBytes = 32 << 20;  // K and V of the heads that are worked on at a time; half the L2
+// K and V of the heads that are worked on at a time: half the L2; or, where all tiles of rows see all keys
+// and none need come first, so few that neighbouring multiprocessors ask for the same tiles (VARIANTS.md).
+constexpr float kSectionBytes = 32 << 20, kFullSectionBytes = 8 << 20;
 
 // Rows are new tokens of one head or, packed (PrefillCall::pack), pairs of new token and head of the group
 // that shares a KV head, heads innermost: few tokens then fill a tile.
@@ -81,6 +83,10 @@ struct Tiles {
   __device__ float head_bytes(int keys) const {  // of K and V, which a group of query heads shares
     return static_cast<float>(I::kTokenBytes) * keys / token_of<kPacked>(p, p.group);
   }
+  __device__ float section_bytes() const {
+    const bool full = !p.causal && p.window_left < 0 && p.window_right < 0 && p.chunk == 0;
+    return full ? kFullSectionBytes : kSectionBytes;
+  }
   __device__ void load() {
     sum = (rows_of(base + lane) + I::kRows - 1) / I::kRows * heads();
     float bytes = 0, upto = 0;
@@ -97,7 +103,7 @@ struct Tiles {
     all = __shfl_sync(~0u, sum, 31);
     if (kAcross) {
       const float rest = __shfl_sync(~0u, upto, 31) - upto + bytes;  // from this request on
-      const unsigned late = __ballot_sync(~0u, base + 32 >= p.requests && rest <= kSectionBytes);
+      const unsigned late = __ballot_sync(~0u, base + 32 >= p.requests && rest <= section_bytes());
       begins = ~(late & late << 1);
     }
   }
@@ -141,7 +147,7 @@ struct Tiles {
     if (!several) {
       const float bytes = head_bytes(w.keys);
       int section = 1;
-      while (section * 2 <= heads() && section * 2 * bytes <= kSectionBytes) section *= 2;
+      while (section * 2 <= heads() && section * 2 * bytes <= section_bytes()) section *= 2;
       const int run = section * row_tiles, s = at / run, in = at - s * run;
       const int lines = min(section, heads() - s * section);
       back = in / lines;
