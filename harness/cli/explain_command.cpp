@@ -233,9 +233,6 @@ int list_causes(const ExplainArguments& a) {
 
 int explain_a_step(const ExplainArguments& a, const std::string& line, const Problem& problem,
                    const std::string& backend) {
-  if (problem.ranks > 1)
-    throw InputError(
-        "explain looks into steps of one rank; assay check names the rank that is wrong (write ranks=1)");
   if (!a.picture.empty())
     throw InputError("--picture draws rows and keys of prefill and paged, not of a step");
   CaptureOptions options;

@@ -267,7 +267,7 @@ ExplainedFault score_step(const assay_fault& fault, const ExplainScoreOptions& o
   capture_options.threads = 1;
   capture_options.timeout_s = options.timeout_s;
   const StepExplanation x = explain_step(print(scenario), make_problem(scenario), options.backend,
-                                         fault.step->name, capture_options);
+                                         fault.step->name, capture_options, options.program);
   score.seconds = x.seconds, score.place = fault.place;
   if (x.outcome == Outcome::kPassed) {
     score.problem = "judged right on its line";

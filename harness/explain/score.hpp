@@ -18,8 +18,9 @@ namespace assay {
 struct ExplainScoreOptions {
   std::string backend;  // path of a library with a catalogue
   std::vector<std::string> suites = {"correctness"};
-  std::string filter;  // only faults whose name matches this glob
-  uint64_t seed = 1;   // which lines are tried first
+  std::string program = "/proc/self/exe";  // run as `PROGRAM rank ...` for steps on ranks
+  std::string filter;                      // only faults whose name matches this glob
+  uint64_t seed = 1;                       // which lines are tried first
   int jobs = 2;
   int every = 1;           // every n-th fault: the short form
   int half = 0;            // 1, 2: of the catalogue, split at random by a fixed seed; 0: all

@@ -10,7 +10,8 @@ RankSums rank_sums(const double* x, int64_t count, double largest, double slack,
   std::vector<int32_t> bins(2 * kBins, 0);
   for (int64_t j = 0; j < count; ++j) {
     const double at = std::min((largest - x[j]) * kSteps, static_cast<double>(kBins - 1));
-    ++bins[static_cast<size_t>(std::max(at, 0.0)) + (j % 2 != 0 ? kBins : 0)];
+    // In this order a score that is no number falls into the first bin.
+    ++bins[static_cast<size_t>(std::max(0.0, at)) + (j % 2 != 0 ? kBins : 0)];
   }
   RankSums sums;
   const auto further = static_cast<int64_t>(std::min(slack * kSteps, static_cast<double>(kBins))) + 1;

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 #include <random>
 #include <vector>
@@ -62,6 +63,17 @@ TEST(Heavy, RanksAreNeverFewer) {
     first.add(sums.first, one + 1e-12, room), second.add(sums.second, two + 1e-12, 3 * room);
   }
   first.print("sum p N"), second.print("sum p N^2");
+}
+
+// Memory that holds no number may be read by what is judged: its keys count somewhere, and nothing else
+// moves.
+TEST(Heavy, ScoresThatAreNoNumbersStayInside) {
+  std::vector<double> x(100, -1), known(100, -1);
+  for (size_t j = 0; j < x.size(); j += 3) x[j] = std::nan(""), known[j] = 0;
+  const RankSums sums = rank_sums(x.data(), static_cast<int64_t>(x.size()), 0, 0.5, 1000);
+  const RankSums same = rank_sums(known.data(), static_cast<int64_t>(known.size()), 0, 0.5, 1000);
+  EXPECT_EQ(sums.first, same.first);
+  EXPECT_EQ(sums.second, same.second);
 }
 
 // Tiles of a row whose maximum rises, in parts: squares of the grids of all that is cut.

@@ -34,7 +34,7 @@ ALLOWED = {
     "harness/power": ["harness/base", "harness/abi", "harness/problem", "harness/ops", "reference", "harness/scenario", "harness/input", "harness/device", "harness/check",
                       "harness/mutants"],
     "harness/explain": ["harness/base", "harness/abi", "harness/problem", "harness/ops", "harness/buffers", "reference", "harness/scenario", "harness/input", "harness/device",
-                        "harness/check"],
+                        "harness/check", "harness/run"],
     "harness/cli": ["harness/base", "harness/abi", "harness/problem", "harness/ops", "harness/buffers", "reference", "harness/scenario", "harness/trace", "harness/input",
                     "harness/device", "harness/check", "harness/measure", "harness/calibrate", "harness/report", "harness/run", "harness/mutants",
                     "harness/campaign", "harness/power", "harness/explain"],

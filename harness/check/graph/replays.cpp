@@ -87,7 +87,14 @@ Inputs seen_as(const Inputs& base, const Problem& batch, bool captured) {
   return seen;
 }
 
-// What holds for both: the host planned for one shape, the lengths on the device are those of the other.
+std::string text(const Objection& wrong) { return wrong.check + ": " + wrong.reason; }
+
+void note(const RunOutputs& out, RelationResult& result) {
+  result.max_ratio = std::max({result.max_ratio, out.values.max_ratio, out.marks.max_ratio});
+}
+
+}  // namespace
+
 assay_arithmetic coarser(const assay_arithmetic& a, const assay_arithmetic& b) {
   assay_arithmetic c = a, same = b;
   c.splits = std::max(a.splits, b.splits);
@@ -108,14 +115,6 @@ assay_arithmetic coarser(const assay_arithmetic& a, const assay_arithmetic& b) {
   c.scaling_relative_error = std::max(a.scaling_relative_error, b.scaling_relative_error);
   return c;
 }
-
-std::string text(const Objection& wrong) { return wrong.check + ": " + wrong.reason; }
-
-void note(const RunOutputs& out, RelationResult& result) {
-  result.max_ratio = std::max({result.max_ratio, out.values.max_ratio, out.marks.max_ratio});
-}
-
-}  // namespace
 
 Replays::Replays(const Backend& backend, const assay_kernel& kernel, const assay_device& device,
                  const InputValues& values, double row_key_budget, const DerivedCall& largest)

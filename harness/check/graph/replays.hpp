@@ -15,6 +15,9 @@
 
 namespace assay {
 
+// What holds for both: the host planned for one shape, the lengths on the device are those of the other.
+assay_arithmetic coarser(const assay_arithmetic&, const assay_arithmetic&);
+
 class Replays {
  public:
   // The arguments outlive it.

@@ -12,6 +12,7 @@
 #include <map>
 #include <vector>
 
+#include "harness/abi/assay_fault.h"
 #include "harness/check/testing/fault_library.hpp"
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/common/formats.hpp"
@@ -67,44 +68,55 @@ enum Fault {
   kKnowsQ,        // O is what it was when Q was the same
 };
 
+#define PLAIN "step h=4/2 d=64 page=4 batch=2q1s33_2q5s37_1q9 seed=3"
+#define CODED "step h=4/2 d=64 kv=fp8_e4m3:head page=4 batch=2q1s33_2q5s37_1q9 seed=3"
+
+// `place`, `causes`, `line`: what an explanation has to say of it there (assay_fault.h).
 struct Entry {
   const char* name;
   Fault fault;
+  const char *place = nullptr, *causes = nullptr, *line = PLAIN;
 };
 constexpr Entry kFaults[] = {
     {"step_right", kNone},
     {"step_all_from_cache_right", kAllFromCache},
-    {"step_key_unwritten", kKeyUnwritten},
-    {"step_other_slot", kOtherSlot},
-    {"step_forgets_v", kForgetsV},
-    {"step_block_for_slot", kBlockForSlot},
-    {"step_scale_of_next_head", kScaleOfNextHead},
-    {"step_unscaled", kUnscaled},
-    {"step_neighbour_touched", kNeighbourTouched},
-    {"step_context_rewritten", kContextRewritten},
-    {"step_stale_length", kStaleLength},
-    {"step_length_plus_one", kLengthPlusOne},
-    {"step_short_starts", kShortStarts},
-    {"step_arange_starts", kArangeStarts},
-    {"step_other_table", kOtherTable},
-    {"step_attends_first", kAttendsFirst},
-    {"step_says_cache", kSaysCache},
-    {"step_says_dense", kSaysDense},
-    {"step_decode_dense", kDecodeDense},
-    {"step_chunk_drops_key", kChunkDropsKey},
-    {"step_chunk_repeats_key", kChunkRepeatsKey},
-    {"step_new_keys_full", kNewKeysFull},
-    {"step_causal_behind", kCausalBehind},
-    {"step_window_wider", kWindowWider},
-    {"step_window_of_new_row", kWindowOfNewRow},
-    {"step_cap_in_decodes_only", kCapInDecodesOnly},
-    {"step_bias_from_chunk", kBiasFromChunk},
-    {"step_mean_of_parts", kMeanOfParts},
-    {"step_larger_part", kLargerPart},
-    {"step_base2_merge", kBase2Merge},
-    {"step_new_keys_twice", kNewKeysTwice},
-    {"step_last_row_unwritten", kLastRowUnwritten},
-    {"step_row_of_next_request", kRowOfNextRequest},
+    {"step_key_unwritten", kKeyUnwritten, "end write", "row_missing"},
+    {"step_other_slot", kOtherSlot, "end write", "slots_shifted"},
+    {"step_forgets_v", kForgetsV, "end write", "left_out row_missing v_unwritten"},
+    {"step_block_for_slot", kBlockForSlot, "end write", "slots_turned"},
+    {"step_scale_of_next_head", kScaleOfNextHead, "end write", "scale_other scale_of_one", CODED},
+    {"step_unscaled", kUnscaled, "end write", "scale_missing", CODED},
+    {"step_neighbour_touched", kNeighbourTouched, "end write", "beside_rows"},
+    {"step_context_rewritten", kContextRewritten, "end write", "beside_rows"},
+    {"step_stale_length", kStaleLength, "end attend", "lengths_without_new"},
+    {"step_length_plus_one", kLengthPlusOne, "end attend", "lengths_off_by_one"},
+    {"step_short_starts", kShortStarts, "end attend", "row_missing last_request_missing"},
+    {"step_arange_starts", kArangeStarts, "end attend", "starts_arange",
+     "step h=4/2 d=64 page=4 threshold=4 batch=3q4s33_2q5s37_1q9 seed=3"},
+    {"step_other_table", kOtherTable, "end attend", "table_of_next page.of_other_request"},
+    {"step_attends_first", kAttendsFirst, "end attend", "out_of_order"},
+    {"step_says_cache", kSaysCache, "end attend", "dense_for_cache", CODED},
+    {"step_says_dense", kSaysDense, "end attend", "cache_for_dense", CODED},
+    {"step_decode_dense", kDecodeDense, "end attend", "dense_for_cache", CODED},
+    {"step_chunk_drops_key", kChunkDropsKey, "end attend", "keys.one_dropped lengths_off_by_one"},
+    {"step_chunk_repeats_key", kChunkRepeatsKey, "end attend", "keys.one_doubled state_twice"},
+    {"step_new_keys_full", kNewKeysFull, "end attend", "mask_full mask.causal_ignored"},
+    {"step_causal_behind", kCausalBehind, "end attend", "mask.causal_short"},
+    {"step_window_wider", kWindowWider, "end attend", "window_off_by_one mask.window_long",
+     "step h=4/2 d=64 page=4 window=11 batch=2q1s33_2q5s37_1q9 seed=3"},
+    {"step_window_of_new_row", kWindowOfNewRow, "end attend", "mask.window_anchor window_other",
+     "step h=4/2 d=64 page=4 window=11 batch=2q1s33_2q5s37_1q9 seed=3"},
+    {"step_cap_in_decodes_only", kCapInDecodesOnly, "end attend", "cap_missing softcap.ignored",
+     "step h=4/2 d=64 page=4 cap=2 batch=2q1s33_2q5s37_1q9 seed=3"},
+    {"step_bias_from_chunk", kBiasFromChunk, "end attend", "alibi.shifted bias_other",
+     "step h=4/2 d=64 page=4 alibi=linear batch=2q1s33_2q5s37_1q9 seed=3"},
+    {"step_mean_of_parts", kMeanOfParts, "end attend", "merge_unweighted"},
+    {"step_larger_part", kLargerPart, "end attend", "merge_largest"},
+    {"step_base2_merge", kBase2Merge, "end attend", "merge_base2"},
+    {"step_new_keys_twice", kNewKeysTwice, "end attend", "state_twice"},
+    {"step_last_row_unwritten", kLastRowUnwritten, "end attend", "row_missing"},
+    {"step_row_of_next_request", kRowOfNextRequest, "end attend",
+     "rows_shifted rows.query_of_other_row rows.written_to_other_row"},
     {"step_o_once_cheat", kOOnce},
     {"step_cache_once_cheat", kCacheOnce},
     {"step_cache_if_other_cheat", kCacheIfOther},
@@ -376,4 +388,26 @@ extern "C" __attribute__((visibility("default"))) const assay_backend* assay_bac
         k.op = ASSAY_OP_STEP, k.supports = supports, k.arithmetic = arithmetic, k.run = run;
       });
   return version == ASSAY_ABI_VERSION ? backend : nullptr;
+}
+
+extern "C" __attribute__((visibility("default"))) const assay_fault_catalogue* assay_fault_catalogue_open(
+    uint32_t version) {
+  const assay_backend* backend = assay_backend_open(version);
+  if (backend == nullptr) return nullptr;
+  static const assay_fault_catalogue* all = [&] {
+    static std::vector<assay_fault> faults;
+    for (int32_t i = 0; i < backend->kernel_count; ++i) {
+      const Entry& entry = kFaults[i];
+      if (entry.place == nullptr) continue;
+      assay_fault& f = faults.emplace_back();
+      f.struct_size = sizeof f, f.name = entry.name, f.summary = "a whole step, wrong in one way";
+      f.stage = "step", f.cause = entry.causes, f.line = entry.line, f.step = backend->kernels[i];
+      f.place = entry.place;
+    }
+    static assay_fault_catalogue catalogue{};
+    catalogue.struct_size = sizeof catalogue, catalogue.fault_count = static_cast<int32_t>(faults.size());
+    catalogue.faults = faults.data();
+    return &catalogue;
+  }();
+  return all;
 }

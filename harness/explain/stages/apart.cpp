@@ -4,33 +4,14 @@
 
 #include <fmt/format.h>
 
-#include <list>
 #include <map>
 
 #include "harness/base/error.hpp"
+#include "harness/explain/stages/watched.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
-
-struct Watched;
-
-// Stands in a place and hands calls on.
-struct Post {
-  assay_kernel kernel{};
-  const assay_kernel* inner = nullptr;
-  std::string place;
-  Watched* of = nullptr;
-};
-
-// A composed kernel of posts. Lives as long as the process, as what with_stages() makes does.
-struct Watched {
-  std::list<Post> posts;
-  const assay_kernel* made = nullptr;
-  std::function<int(const Post&, const assay_problem*, const assay_tensors*, assay_plan*, void* stream,
-                    char* error, size_t size)>
-      on_run;
-};
 
 const Post& post_of(const assay_kernel* self) { return *static_cast<const Post*>(self->context); }
 const assay_kernel& inner_of(const assay_kernel* self) { return *post_of(self).inner; }
@@ -75,6 +56,8 @@ void fill(const assay_kernel& inner, Post& post) {
   };
 }
 
+}  // namespace
+
 Watched& watched(const assay_kernel& kernel) {
   static std::map<const assay_kernel*, Watched> all;
   Watched& w = all[&kernel];
@@ -93,7 +76,18 @@ Watched& watched(const assay_kernel& kernel) {
   return w;
 }
 
-Bytes copied(const Backend& backend, const assay_tensor& t) {
+Watched& watched_whole(const assay_kernel& kernel) {
+  static std::map<const assay_kernel*, Watched> all;
+  Watched& w = all[&kernel];
+  if (w.made != nullptr) return w;
+  Post& post = w.posts.emplace_back();
+  fill(kernel, post);
+  post.of = &w;
+  w.made = &post.kernel;
+  return w;
+}
+
+Bytes copy_of(const Backend& backend, const assay_tensor& t) {
   Bytes bytes;
   const int64_t size = view_bytes(t);
   if (size == 0) return bytes;
@@ -109,7 +103,11 @@ Bytes copied(const Backend& backend, const assay_tensor& t) {
   return bytes;
 }
 
-}  // namespace
+void copy_operands(const Backend& backend, const assay_tensors& t, Bytes (&to)[kOperandCount]) {
+  for (int i = 0; i < kOperandCount; ++i)
+    if (static_cast<Operand>(i) != Operand::kWorkspace)
+      to[i] = copy_of(backend, tensor_of(t, static_cast<Operand>(i)));
+}
 
 int64_t view_bytes(const assay_tensor& t) {
   if (t.data == nullptr || t.rank == 0) return 0;
@@ -134,12 +132,7 @@ struct StepApart::Impl {
     run.place = post.place, run.kernel = post.inner, run.problem = p, run.tensors = t, run.plan = of_stage;
     run.q_len.assign(p.q_len, p.q_len + p.requests), run.kv_len.assign(p.kv_len, p.kv_len + p.requests);
     run.problem.q_len = run.q_len.data(), run.problem.kv_len = run.kv_len.data();
-    copy(run, run.before);
-  }
-  void copy(StageRun& run, Bytes (&to)[kOperandCount]) {
-    for (int i = 0; i < kOperandCount; ++i)
-      if (static_cast<Operand>(i) != Operand::kWorkspace)
-        to[i] = copied(backend, tensor_of(run.tensors, static_cast<Operand>(i)));
+    copy_operands(backend, run.tensors, run.before);
   }
   void call() {
     if (const CallResult r = call_run(backend, *apart.made, view, tensors, plan); !r.ok())
@@ -173,7 +166,7 @@ StepApart::~StepApart() { call_free_plan(*impl_->apart.made, impl_->plan); }
 const std::vector<StageRun>& StepApart::runs() const { return impl_->runs; }
 const Backend& StepApart::backend() const { return impl_->backend; }
 
-void StepApart::record() {
+void StepApart::record(const std::function<void(const StageRun&)>& before) {
   Impl& i = *impl_;
   i.runs.clear();
   i.apart.on_run = [&](const Post& post, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
@@ -181,9 +174,10 @@ void StepApart::record() {
     char why[400] = "";
     i.backend.table()->synchronize(why, sizeof why);
     i.note(post, *p, *t, plan);
+    if (before) before(i.runs.back());
     const int status = post.inner->run(post.inner, p, t, plan, stream, error, size);
     i.backend.table()->synchronize(why, sizeof why);
-    i.copy(i.runs.back(), i.runs.back().after);
+    copy_operands(i.backend, i.runs.back().tensors, i.runs.back().after);
     return status;
   };
   i.call();

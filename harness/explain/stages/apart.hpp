@@ -31,6 +31,10 @@ struct StageRun {
   assay_plan* plan = nullptr;
   std::vector<int32_t> q_len, kv_len;
   Bytes before[kOperandCount], after[kOperandCount];  // of every operand that is there
+  // Of a replay: what lay there when the call was captured, and before the replay before this one.
+  bool replayed = false;
+  Bytes captured[kOperandCount], previous[kOperandCount];
+  std::vector<int32_t> encoder_len, first_key;  // of the problem, where it has some
 };
 
 // Changes what a stage gets. Called for every run in order; false leaves the stage out.
@@ -47,8 +51,8 @@ class StepApart {
   StepApart(const StepApart&) = delete;
   StepApart& operator=(const StepApart&) = delete;
 
-  // Runs it and keeps what every stage got and left.
-  void record();
+  // Runs it and keeps what every stage got and left. `before` sees what a stage is about to get.
+  void record(const std::function<void(const StageRun&)>& before = {});
   const std::vector<StageRun>& runs() const;
   // Runs it with what `edit` makes of the stages.
   void run(const StageEdit& edit);

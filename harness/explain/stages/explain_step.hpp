@@ -13,11 +13,12 @@
 namespace assay {
 
 enum class StepBlame {
-  kNothing,  // the step is right, or refused
-  kStage,    // a stage is wrong on its own inputs
-  kWiring,   // all are right, and one was given something else, or ran at another time
-  kEnd,      // no stages are seen: a part of the whole
-  kUnknown,  // none of these
+  kNothing,   // the step is right, or refused
+  kStage,     // a stage is wrong on its own inputs
+  kWiring,    // all are right, and one was given something else, or ran at another time
+  kEnd,       // no stages are seen: a part of the whole
+  kExchange,  // between ranks: what is sent, or made of what came
+  kUnknown,   // none of these
 };
 
 struct StepExplanation {
@@ -25,21 +26,26 @@ struct StepExplanation {
   std::string line, kernel;
   Outcome outcome = Outcome::kInvalid;
   std::string reason;               // the judge's
+  std::string when;                 // how it runs to be wrong, where a call of it is right: "replayed"
+  std::vector<int32_t> ranks;       // that are wrong, where others are right
   std::vector<std::string> stages;  // "prefix, paged_naive_cpu: right", in the order they ran
   StepBlame blame = StepBlame::kNothing;
   std::string place, stage_kernel, stage_reason;
   std::vector<std::string> entries;  // of a list: first wrong ones
   std::vector<StepRanked> causes;    // best first
   double seconds = 0;
-  // "write", "wiring write", "end write", "": as a catalogue names it (assay_fault::place)
+  // "write", "wiring write", "end write", "exchange scatter", "rank 1 write", "replay write", "": as a
+  // catalogue names it (assay_fault::place)
   std::string where() const;
   bool sure() const;
 };
 
-// The problem is of op step, on one rank. The kernel may crash: all happens in children. Before this process
-// uses OpenMP. InputError, InfrastructureError as capture().
+// The problem is of op step. Called first; a step that is right then is captured and replayed, where it can
+// be. The kernel may crash: all happens in children. Before this process uses OpenMP. InputError,
+// InfrastructureError as capture(). `program`: run as `PROGRAM rank ...` for a step on ranks.
 StepExplanation explain_step(const std::string& line, const Problem&, const std::string& backend,
-                             const std::string& kernel, const CaptureOptions&);
+                             const std::string& kernel, const CaptureOptions&,
+                             const std::string& program = "/proc/self/exe");
 
 std::string explanation_text(const StepExplanation&, size_t top, bool color);
 nlohmann::json explanation_json(const StepExplanation&);

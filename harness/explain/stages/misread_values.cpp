@@ -95,6 +95,16 @@ void Misreadings::scales() {
     exchange(Operand::kDenseK, Operand::kDenseV, "v_for_k", "dense_v for dense_k");
     exchange(Operand::kDenseV, Operand::kDenseK, "v_for_k", "dense_k for dense_v");
   }
+  const auto both = [&](Operand a, Operand b) {
+    if (!has(a) || !has(b) || tensor_of(given_.tensors, a).shape[2] != tensor_of(given_.tensors, b).shape[2])
+      return;
+    add("v_for_k", "K and V exchanged", [=](Reading& r) {
+      std::swap(tensor_of(r.tensors, a).data, tensor_of(r.tensors, b).data);
+      std::swap(tensor_of(r.tensors, a).stride, tensor_of(r.tensors, b).stride);
+      return true;
+    });
+  };
+  both(Operand::kDenseK, Operand::kDenseV);
   if (case_.kernel().op != ASSAY_OP_CACHE_WRITE) {
     exchange(Operand::kK, Operand::kV, "v_for_k", "V for K");
     exchange(Operand::kV, Operand::kK, "v_for_k", "K for V");
@@ -137,6 +147,11 @@ void Misreadings::merges() {
   weights("merge_largest", "only the largest LSE counts", 1000);
   weights("merge_base2", "LSE of base 2 taken for natural ones", 0.6931471805599453);
   weights("merge_base2", "natural LSE taken for those of base 2", 1.4426950408889634);
+  if (p().states > 1)
+    for (int32_t s = 0; s < std::min(8, p().states); ++s)
+      for (const double by : {0.6931471805599453, 1.4426950408889634})
+        add("merge_base2", fmt::format("the LSE of state {} in another base", s),
+            [=](Reading& r) { return scale_lse(r, by, s); });
   add("states_exchanged", "LSE of the states in the opposite order", [](Reading& r) {
     assay_tensor& t = r.tensors.partial_lse;
     t.data = static_cast<std::byte*>(t.data) + (r.problem.states - 1) * t.stride[0] * 4;
@@ -145,7 +160,7 @@ void Misreadings::merges() {
   });
 }
 
-bool Misreadings::scale_lse(Reading& r, double by) {
+bool Misreadings::scale_lse(Reading& r, double by, int32_t state) {
   assay_tensor& t = r.tensors.partial_lse;
   std::vector<float> now;
   for (int64_t s = 0; s < t.shape[0]; ++s)
@@ -153,7 +168,10 @@ bool Misreadings::scale_lse(Reading& r, double by) {
       for (int64_t h = 0; h < t.shape[2]; ++h) {
         const float x =
             static_cast<const float*>(t.data)[s * t.stride[0] + i * t.stride[1] + h * t.stride[2]];
-        now.push_back(std::isfinite(x) ? static_cast<float>(x * by) : by == 0 ? 0.0f : x);
+        now.push_back(state >= 0 && s != state ? x
+                      : std::isfinite(x)       ? static_cast<float>(x * by)
+                      : by == 0                ? 0.0f
+                                               : x);
       }
   r.lists->emplace_back(now.size() * sizeof(float));
   std::memcpy(r.lists->back().data(), now.data(), now.size() * sizeof(float));
@@ -189,6 +207,11 @@ void Misreadings::rows() {
     slots("slots_shifted", "the slot of the row before",
           [](Slots& s) { std::rotate(s.begin(), s.end() - 1, s.end()); });
     slots("slots_shifted", "slots in the opposite order", [](Slots& s) { std::reverse(s.begin(), s.end()); });
+    const int64_t size = std::max(1, p().page_size);
+    slots("slots_turned", "block and place within it exchanged", [=](Slots& s) {
+      for (int64_t& slot : s)
+        if (slot >= 0 && slot / size < size) slot = slot % size * size + slot / size;
+    });
     for (const int64_t by : {1, -1})
       slots("slots_off_by_one", by > 0 ? "the slot behind" : "the slot before", [=](Slots& s) {
         for (int64_t& slot : s)

@@ -113,6 +113,9 @@ void Misreadings::starts() {
   if (has(Operand::kSeqStarts)) {
     change("starts_zero", "every request from its first token", Operand::kSeqStarts,
            [](const Reading&, int32_t, int32_t) { return 0; });
+    const int32_t page = std::max(1, p().page_size);
+    change("starts_other", "starts of whole pages", Operand::kSeqStarts,
+           [=](const Reading&, int32_t n, int32_t) { return n / page * page; });
     for (const int32_t by : {-1, 1, -p().page_size, p().page_size})
       change("starts_other", fmt::format("every start {:+}", by), Operand::kSeqStarts,
              [=](const Reading&, int32_t n, int32_t) { return std::max(0, n + by); });
@@ -216,6 +219,10 @@ void Misreadings::scalars() {
         set("softmax_scale", fmt::format("{:.6g} in place of {:.6g}", scale, s),
             &assay_problem::softmax_scale, static_cast<float>(scale));
     set("cap_missing", "no soft cap", &assay_problem::softcap, 0.0f);
+    if (p().softcap > 0)
+      for (const float by : {2.0f, 0.5f, p().softmax_scale, 1 / p().softmax_scale, 1 / p().softcap})
+        set("cap_other", fmt::format("a soft cap of {:.6g}", p().softcap * by), &assay_problem::softcap,
+            p().softcap * by);
     set("bias_missing", "no position bias", &assay_problem::alibi, int32_t{ASSAY_ALIBI_NONE});
     one_for_all("bias_other", "the slope of the first head for all", Operand::kAlibiSlopes, 0);
     set("dims_missing", "the first dimensions of Q and K alone", &assay_problem::head_dim_qk, p().head_dim_v);

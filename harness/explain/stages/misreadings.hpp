@@ -79,7 +79,8 @@ class Misreadings {
   void fitted_sinks();
   void scales();
   void merges();
-  static bool scale_lse(Reading& r, double by);
+  // Of all states, or of one.
+  static bool scale_lse(Reading& r, double by, int32_t state = -1);
   void rows();
   void drafts();
 

@@ -11,6 +11,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/expectation.hpp"
+#include "harness/check/graph/replays.hpp"
 #include "harness/input/contracts.hpp"
 #include "harness/ops/op.hpp"
 #include "reference/bounds/bounds.hpp"
@@ -50,6 +51,13 @@ void Reading::put(Operand o, const std::vector<int32_t>& list) {
   if (t.rank > 1) t.stride[0] = t.shape[1];
 }
 
+void Reading::put_bytes(Operand o, const Bytes& bytes) {
+  assay_tensor& t = tensor_of(tensors, o);
+  lists->emplace_back(bytes.copy);
+  lists->back().resize(bytes.copy.size() + kSlack);
+  t.data = lists->back().data() + first_byte(t);
+}
+
 int32_t Reading::rows_of(int32_t request) const {
   const assay_tensor& t = tensors.cu_q;
   if (t.data == nullptr || t.rank != 1 || t.shape[0] < request + 2) return problem.q_len[request];
@@ -71,7 +79,7 @@ StageCase::~StageCase() = default;
 bool StageCase::attends() const { return kernel_->op == ASSAY_OP_PREFILL || kernel_->op == ASSAY_OP_PAGED; }
 
 StageCase::StageCase(const Backend& backend, const StageRun& run, const assay_arithmetic* declared)
-    : backend_(backend), kernel_(run.kernel), place_(run.place), left_(std::make_unique<Left>()) {
+    : backend_(backend), run_(run), kernel_(run.kernel), place_(run.place), left_(std::make_unique<Left>()) {
   Left& left = *left_;
   left.q_len = run.q_len, left.kv_len = run.kv_len;
   given_.problem = run.problem, given_.tensors = run.tensors;
@@ -148,6 +156,24 @@ StageCase::StageCase(const Backend& backend, const StageRun& run, const assay_ar
     std::byte* to = static_cast<std::byte*>(t.data) - left.offset[i];
     std::memcpy(to, run.before[i].copy.data(), run.before[i].copy.size());
   }
+  if (run.replayed) take_replay();
+}
+
+void StageCase::take_replay() {
+  Reading now = given_;
+  try {
+    const Problem p = problem_of(now);
+    const std::vector<int32_t> q = p.q_lens(), kv = p.kv_lens();
+    assay_problem view = given_.problem;
+    view.q_len = q.data(), view.kv_len = kv.data();
+    view.max_q_len = p.max_q_len(), view.max_kv_len = p.max_kv_len();
+    view.total_q = p.total_q(), view.total_kv = p.total_kv();
+    assay_arithmetic own = arithmetic_;
+    call_arithmetic(backend_, *kernel_, &view, own);
+    arithmetic_ = coarser(arithmetic_, own);
+  } catch (const CheckError&) {
+    // What it was given contradicts itself: it will not be judged.
+  }
 }
 
 double StageCase::written(Operand o, int64_t at) const {
@@ -175,14 +201,14 @@ StageVerdict StageCase::judge(const Reading& reading) const {
   Reading r = reading;
   try {
     const Problem p = problem_of(r);
-    return attends() ? judge_attention(r, p) : judge_others(r, p);
+    return attends() ? judge_attention(r, p, &reading != &given_) : judge_others(r, p);
   } catch (const CheckError& e) {
     v.reason = e.what();
   }
   return v;
 }
 
-StageVerdict StageCase::judge_attention(Reading& r, const Problem& p) const {
+StageVerdict StageCase::judge_attention(Reading& r, const Problem& p, bool misread) const {
   StageVerdict v;
   std::vector<RowId> rows;
   const std::vector<int32_t> first = p.cu_q();
@@ -191,6 +217,12 @@ StageVerdict StageCase::judge_attention(Reading& r, const Problem& p) const {
   const assay_tensor &o = r.tensors.o, &lse = r.tensors.lse;
   const HostOperands host{&r.tensors, r.problem.q_scale_host, r.problem.k_scale_host, r.problem.v_scale_host,
                           r.dense.empty() ? nullptr : &r.dense};
+  v.open_rows.assign(static_cast<size_t>(std::max<int64_t>(p.total_q(), o.shape[0])), 0);
+  std::erase_if(rows, [&](const RowId& id) {
+    const bool nowhere = !r.nowhere.empty() && r.nowhere[static_cast<size_t>(id.request)] != 0;
+    if (nowhere) v.open_rows[static_cast<size_t>(first[static_cast<size_t>(id.request)] + id.row)] = 1;
+    return nowhere;
+  });
   const BoundedAttention b = bounded_attention(p, host, rows, arithmetic_);
   const double unit = lse_unit(contracts_of(*kernel_));
   const bool marks = lse.data != nullptr && (contracts_of(*kernel_) & ASSAY_CONTRACT_NO_LSE) == 0;
@@ -264,11 +296,12 @@ StageVerdict StageCase::judge_others(Reading& r, const Problem& p) const {
   Objection wrong = objection_of(out, *expected);
   v.judged = true;
   v.bad = out.values.bad + out.marks.bad, v.checked = out.values.checked + out.marks.checked;
-  if (wrong && v.bad == 0) v.bad = 1;
+  if (wrong && v.bad == 0) v.uncounted = true, v.bad = std::max<int64_t>(v.checked, 1);
   v.right = !wrong;
   v.reason = wrong.reason;
   if (const std::string unwritten = out.unwritten(); !unwritten.empty())
-    v.right = false, v.bad = std::max<int64_t>(v.bad, 1), v.reason = unwritten;
+    v.right = false, v.uncounted = true, v.bad = std::max<int64_t>({v.bad, v.checked, 1}),
+    v.reason = unwritten;
   return v;
 }
 

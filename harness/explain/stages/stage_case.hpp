@@ -24,8 +24,11 @@ struct Reading {
       std::make_shared<std::list<std::vector<std::byte>>>();
   std::vector<KeyRange> only_keys;  // as Problem has it; empty: all
   std::vector<uint8_t> dense;       // requests whose new keys are read as they came; empty: none
+  std::vector<uint8_t> nowhere;     // requests whose table leads out of the cache; empty: none
 
   bool has(Operand o) const { return tensor_of(tensors, o).data != nullptr; }
+  // Other bytes where an operand lies, of the same view.
+  void put_bytes(Operand, const Bytes&);
   // An int32 list or table as numbers, and put back as a dense list of its own.
   std::vector<int32_t> ints(Operand) const;
   void put(Operand, const std::vector<int32_t>&);
@@ -37,13 +40,15 @@ struct StageVerdict {
   bool right = false;
   std::string reason;  // what is wrong, as assay check words it
   int64_t bad = 0, checked = 0;
+  bool uncounted = false;  // wrong, and nobody says in how many elements
   // Of attention: bit per row (packed), whether anything of it is wrong.
   std::vector<uint8_t> bad_rows;
+  std::vector<uint8_t> open_rows;  // of which nothing can be said, as bad_rows; empty: none
 };
 
 class StageCase {
  public:
-  // `declared`: arithmetic in place of what the kernel says.
+  // `declared`: arithmetic in place of what the kernel says. The run outlives it.
   StageCase(const Backend&, const StageRun&, const assay_arithmetic* declared = nullptr);
   ~StageCase();
   StageCase(const StageCase&) = delete;
@@ -52,6 +57,7 @@ class StageCase {
   const Reading& given() const { return given_; }
   const assay_kernel& kernel() const { return *kernel_; }
   const std::string& place() const { return place_; }
+  const StageRun& run() const { return run_; }
   bool attends() const;  // prefill or paged
   void read_new_keys(std::vector<uint8_t> dense) { given_.dense = std::move(dense); }
   StageVerdict judge(const Reading&) const;
@@ -72,11 +78,15 @@ class StageCase {
   Problem problem_of(Reading&) const;
 
  private:
-  StageVerdict judge_attention(Reading&, const Problem&) const;
+  StageVerdict judge_attention(Reading&, const Problem&, bool misread) const;
   StageVerdict judge_others(Reading&, const Problem&) const;
   Inputs inputs_of(const Reading&, const Problem&) const;
 
+  // Lengths of a captured call are what memory holds; the host's say for which ones it was captured.
+  void take_replay();
+
   const Backend& backend_;
+  const StageRun& run_;
   const assay_kernel* kernel_;
   std::string place_;
   Reading given_;

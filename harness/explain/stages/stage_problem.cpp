@@ -29,6 +29,22 @@ void demand(bool fine, fmt::format_string<Text...> text, Text&&... values) {
   if (!fine) throw CheckError(fmt::format(text, std::forward<Text>(values)...));
 }
 
+// Lists and rows of a captured call are as many as it was captured for; what a batch lacks is padding.
+void pad_to(Problem& p, const std::vector<int32_t>& q_len, const std::vector<int32_t>& kv_len) {
+  const Op& op = op_of(p);
+  if (!takes(op, "pad")) return;
+  Problem captured = p;
+  captured.requests.clear(), captured.pages.clear();
+  for (size_t i = 0; i < q_len.size(); ++i) {
+    captured.requests.push_back({q_len[i], kv_len[i], -1, 0});
+    captured.pages.emplace_back(static_cast<size_t>((kv_len[i] + p.page_size - 1) / p.page_size), 0);
+  }
+  const auto needed = [&](const Problem& of) {
+    return op.entries == nullptr ? of.total_q() : op.entries(of);
+  };
+  p.padded_rows = static_cast<int32_t>(std::max<int64_t>(0, needed(captured) - needed(p)));
+}
+
 // Lists of pages that an op on lists follows: no further than they go.
 void check_listed(const Problem& p, const assay_tensors& t) {
   const bool rows = t.block_table.data != nullptr, csr = t.indices.data != nullptr;
@@ -108,8 +124,15 @@ Problem StageCase::problem_of(Reading& r) const {
       demand(rows <= of_rows.shape[0], "{} has {} rows, the starts say {}", operand_name(o), of_rows.shape[0],
              rows);
   }
-  if (v.encoder_len != nullptr) p.encoder_len.assign(v.encoder_len, v.encoder_len + v.requests);
-  if (v.first_key != nullptr) p.first_key.assign(v.first_key, v.first_key + v.requests);
+  // What the host says of a captured call is of another batch.
+  const auto listed = [&](const int32_t* host, const assay_tensor& list, std::vector<int32_t>& to) {
+    if (host == nullptr) return;
+    for (int32_t i = 0; i < v.requests; ++i)
+      to.push_back(run_.replayed && is_list(list, v.requests) ? int_at(list, i) : host[i]);
+  };
+  listed(v.encoder_len, t.encoder_len, p.encoder_len);
+  listed(v.first_key, t.first_key, p.first_key);
+  if (run_.replayed) pad_to(p, run_.q_len, run_.kv_len);
   if (v.positions != nullptr && t.positions.data != nullptr) {
     int64_t row = 0;
     for (const Request& request : p.requests) {
@@ -179,6 +202,11 @@ Problem StageCase::problem_of(Reading& r) const {
       const int32_t entry = static_cast<const int32_t*>(
           table.data)[static_cast<int64_t>(i) * table.stride[0] + j * table.stride[1]];
       const int64_t block = p.table == ASSAY_TABLE_TOKEN ? entry / p.page_size : entry;
+      if (run_.replayed && (entry < 0 || block >= t.k.shape[0])) {
+        // What a batch leaves over of a table is anything: who follows it reads anything.
+        r.nowhere.resize(p.requests.size(), 0), r.nowhere[i] = 1;
+        break;
+      }
       demand(entry >= 0 && block < t.k.shape[0],
              "entry {} of the table of request {} is {}, and there are {} "
              "blocks",

@@ -79,9 +79,33 @@ constexpr StepCause kCauses[] = {
     {"row_missing", "the last rows are not written"},
     {"rows_shifted", "rows are read at another place"},
     {"slots_shifted", "new keys go to the slots of other rows"},
+    {"slots_turned", "block and place within it are exchanged in slots"},
     {"slots_off_by_one", "new keys go to the slot beside theirs"},
+    {"beside_rows", "what lies beside the new keys is written too"},
+    {"v_unwritten", "K or V alone is written"},
     {"v_for_k", "K and V are taken for each other"},
     {"dims_missing", "the dimensions behind the latent part are left out"},
+    {"captured_lengths", "lengths are those of the batch that was captured"},
+    {"captured_starts", "starts are those of the batch that was captured"},
+    {"captured_table", "page tables are those of the batch that was captured"},
+    {"captured_slots", "new keys go to the slots of the batch that was captured"},
+    {"captured_tree", "drafts are those of the batch that was captured"},
+    {"captured_values", "values are read as they stood when the call was captured"},
+    {"captured_extent", "no more rows or keys are served than there were when the call was captured"},
+    {"replay_before", "what is read is that of the replay before"},
+    {"capture_keeps",
+     "right when it is called, wrong when it is replayed: something else of the capture is kept"},
+    {"turns_other", "keys are dealt to ranks in turns of another length"},
+    {"keys_of_other_rank", "lengths are those of another rank's keys"},
+    {"keys_of_all_ranks", "lengths are those of all ranks together"},
+    {"keys_of_longest", "lengths are bounds, a rank's share of the longest request"},
+    {"foreign_rows", "new keys of other ranks are written too"},
+    {"heads_of_one_rank", "heads of one rank are taken for those of all"},
+    {"heads_turned", "parts go to other ranks than those whose heads they are"},
+    {"total_of_one_rank", "one rank's LSE is taken for that of all"},
+    {"empty_as_zero", "a rank without keys counts with a weight"},
+    {"exchange_other", "what is exchanged is something else than what was made"},
+    {"sum_scaled", "sums over ranks are scaled"},
     {"left_out", "a stage is left out"},
     {"out_of_order", "a stage runs after one that reads what it writes"},
     {"other_operand", "an operand is another one than the step's"},
@@ -134,12 +158,12 @@ std::string name_of_difference(const std::vector<int32_t>& given, const std::vec
   return "lengths_other";
 }
 
-std::vector<StepRanked> rank_misreadings(const StageCase& c, const StageVerdict& nothing) {
+std::vector<StepRanked> rank_misreadings(const StageCase& c, const StageVerdict& nothing,
+                                         const std::vector<Misreading>& further) {
   std::vector<StepRanked> list;
-  const auto bad_rows = [](const StageVerdict& v) {
-    return std::count(v.bad_rows.begin(), v.bad_rows.end(), uint8_t{1});
-  };
-  for (const Misreading& m : misreadings(c)) {
+  std::vector<Misreading> all = further;
+  for (Misreading& m : misreadings(c)) all.push_back(std::move(m));
+  for (const Misreading& m : all) {
     Reading reading = c.given();
     reading.lists = std::make_shared<std::list<std::vector<std::byte>>>();
     StepRanked r{m.cause, m.how, 0, 0, ""};
@@ -150,16 +174,18 @@ std::vector<StepRanked> rank_misreadings(const StageCase& c, const StageVerdict&
     } catch (const std::exception&) {  // this misreading contradicts the rest of what it was given
       continue;
     }
-    if (!v.judged) continue;
+    if (!v.judged || v.uncounted) continue;
     if (c.attends()) {
-      int64_t left = 0;
+      int64_t left = 0, known = 0;
       for (size_t i = 0; i < nothing.bad_rows.size(); ++i) {
+        if (i < v.open_rows.size() && v.open_rows[i] != 0) continue;
+        known += nothing.bad_rows[i] != 0;
         const bool still = i < v.bad_rows.size() && v.bad_rows[i] != 0;
         left += still && nothing.bad_rows[i] != 0;
         r.spoilt += still && nothing.bad_rows[i] == 0;
       }
-      r.explained =
-          1 - static_cast<double>(left) / static_cast<double>(std::max<int64_t>(1, bad_rows(nothing)));
+      if (known == 0) continue;
+      r.explained = 1 - static_cast<double>(left) / static_cast<double>(known);
       // Of a row a part may fit: an element that is left says that it does not.
       if (r.spoilt == 0 && left > 0)
         r.explained = std::max(

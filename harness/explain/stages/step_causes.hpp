@@ -35,8 +35,15 @@ struct StepRanked {
   int64_t spoilt = 0;    // rows that are right and would not be: it holds in a part of the case
   std::string meaning;   // of causes of the families
 };
+// What it is called that an operand is as it was at capture.
+const char* kept_cause(Operand);
+// What a captured call may have kept: whatever differs from what stood there at capture, or in the replay
+// before.
+std::vector<Misreading> replay_misreadings(const StageCase&);
 // What explains best what a stage left that is wrong on its own inputs, best first; `nothing` is its verdict.
-std::vector<StepRanked> rank_misreadings(const StageCase&, const StageVerdict& nothing);
+// `further` are tried before misreadings(), which equal ones follow.
+std::vector<StepRanked> rank_misreadings(const StageCase&, const StageVerdict& nothing,
+                                         const std::vector<Misreading>& further);
 
 // What the difference of two lists is called: `given` where `right` was due. `rows` new tokens of each
 // request, empty where they are unknown.

@@ -65,6 +65,16 @@ void states_of_second(P&, T& t) {
   t.partial_o.stride[0] = t.partial_lse.stride[0] = 0;
 }
 float* floats(const assay_tensor& t) { return static_cast<float*>(t.data); }
+void first_lse_of_base_2(P&, T& t) {
+  static std::vector<float> lse;
+  lse.assign(floats(t.partial_lse), floats(t.partial_lse) + elements(t.partial_lse));
+  for (int64_t i = 0; i < t.partial_lse.stride[0]; ++i) lse[static_cast<size_t>(i)] *= 1.44269504f;
+  t.partial_lse.data = lse.data();
+}
+void second_table_late(P&, T& t) {
+  int32_t* row = copied(t.block_table) + t.block_table.stride[0];
+  std::rotate(row, row + 1, row + t.block_table.shape[1]);
+}
 void lse_zero(P& p, T& t) {  // all states weigh alike
   static std::vector<float> zeros(1 << 16, 0.0f);
   (void)p;
@@ -224,6 +234,19 @@ constexpr PlantedStep kStages[] = {
      [](P&, T& t) { t.k_scale.data = t.v_scale.data; }},
     {"attend_cap_missing", kUnified, "attend", Where::kStage,
      "step h=4/2 d=64 page=8 cap=2 batch=2q1s40_1q9s60 seed=3", "cap_missing", [](P& p, T&) { p.softcap = 0; }},
+    // Drawn before there was anything to explain them with.
+    {"drawn_first_lse_of_base_2", kSglang, "merge", Where::kStage, TREE, "merge_base2", first_lse_of_base_2},
+    {"drawn_gather_from_whole_pages", kAiter, "gather", Where::kStage,
+     "step h=4/2 d=64 page=8 budget=20 batch=2q1s40_2q9s60_1q12 seed=3", "starts_other",
+     [](P& p, T& t) {
+       change(t.seq_starts, [&](int32_t n, int32_t) { return n / p.page_size * p.page_size; });
+     }},
+    {"drawn_second_table_late", kUnified, "attend", Where::kStage,
+     "step h=4/2 d=64 page=8 batch=2q1s40_1q9s60 seed=3", "table_shifted", second_table_late},
+    {"drawn_v_for_k", kSglang, "draft", Where::kStage, TREE, "v_for_k",
+     [](P&, T& t) { t.k.data = t.v.data; }},
+    {"drawn_threshold_0", kAiter, "split", Where::kStage, AITER, "threshold_other",
+     [](P& p, T&) { p.threshold = 0; }},
 };
 
 }  // namespace

@@ -11,37 +11,13 @@
 #include <map>
 
 #include "harness/abi/assay_fault.h"
+#include "harness/explain/testing/handed_on.hpp"
 #include "kernels/device/host_memory.hpp"
 
 // The entries of kernels/cpu/backend.cpp, compiled into this library under another name.
 extern "C" const assay_backend* assay_planted_steps_inner_open(uint32_t abi_version);
 
 namespace planted_steps {
-
-int32_t* kept(std::vector<int32_t> list) {
-  static std::list<std::vector<int32_t>> all;
-  return all.emplace_back(std::move(list)).data();
-}
-
-assay_tensor list_of(const int32_t* data, int64_t count) {
-  assay_tensor t{};
-  t.data = const_cast<int32_t*>(data), t.format = ASSAY_INT32, t.rank = 1;
-  t.shape[0] = count, t.stride[0] = 1, t.role = ASSAY_ROLE_IN;
-  return t;
-}
-
-int64_t elements(const assay_tensor& t) {
-  int64_t last = 0;
-  for (int axis = 0; axis < t.rank; ++axis) last += (t.shape[axis] - 1) * t.stride[axis];
-  return last + 1;
-}
-
-int32_t* copied(assay_tensor& t) {
-  const auto* own = static_cast<const int32_t*>(t.data);
-  int32_t* copy = kept(std::vector<int32_t>(own, own + elements(t)));
-  t.data = copy;
-  return copy;
-}
 
 namespace {
 
@@ -54,15 +30,14 @@ const assay_kernel& base_of(const char* name) {
 
 // A kernel in a place, and what is done before and after it. Of a call that is late: kept until the last
 // stage, whose kernel gets the same context, has run.
-struct Spoilt {
-  assay_kernel kernel{};
-  const assay_kernel* right;
+struct Spoilt : HandedOn {
   const PlantedStep* fault;
 };
+const Spoilt& spoilt(const assay_kernel* self) { return static_cast<const Spoilt&>(handed_on(self)); }
 
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
         void* stream, char* error, size_t size) {
-  const Spoilt& s = *static_cast<const Spoilt*>(self->context);
+  const Spoilt& s = spoilt(self);
   if (s.fault->where == Where::kLeftOut) return ASSAY_OK;
   assay_problem problem = *p;
   assay_tensors tensors = *t;
@@ -73,38 +48,12 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
 }
 
 // Hands everything on to `right`, but for run.
-const assay_kernel* handed_on(const assay_kernel& right, const PlantedStep& fault,
+const assay_kernel* spoilt_by(const assay_kernel& right, const PlantedStep& fault,
                               decltype(assay_kernel::run) run_of) {
   static std::list<Spoilt> all;
   Spoilt& s = all.emplace_back();
-  s.right = &right, s.fault = &fault;
-  static const auto own = [](const assay_kernel* self) {
-    return static_cast<const Spoilt*>(self->context)->right;
-  };
-  assay_kernel& k = s.kernel;
-  k = right;
-  k.context = &s, k.run = run_of;
-  k.supports = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
-                  const assay_device* d, char* why,
-                  size_t size) { return own(self)->supports(own(self), p, t, d, why, size); };
-  if (k.arithmetic != nullptr)
-    k.arithmetic = [](const assay_kernel* self, const assay_problem* p, assay_arithmetic* out) {
-      return own(self)->arithmetic(own(self), p, out);
-    };
-  if (k.workspace_bytes != nullptr)
-    k.workspace_bytes = [](const assay_kernel* self, const assay_problem* p) {
-      return own(self)->workspace_bytes(own(self), p);
-    };
-  if (k.workspace_zeroed_bytes != nullptr)
-    k.workspace_zeroed_bytes = [](const assay_kernel* self, const assay_problem* p) {
-      return own(self)->workspace_zeroed_bytes(own(self), p);
-    };
-  if (k.plan != nullptr)
-    k.plan = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan** plan,
-                char* error, size_t size) { return own(self)->plan(own(self), p, t, plan, error, size); };
-  if (k.free_plan != nullptr)
-    k.free_plan = [](const assay_kernel* self, assay_plan* plan) { own(self)->free_plan(own(self), plan); };
-  return &k;
+  s.fault = &fault;
+  return hand_on(s, right, run_of);
 }
 
 // ---- a call that is late
@@ -119,7 +68,7 @@ Waiting waiting;
 
 int run_later(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
               void*, char*, size_t) {
-  waiting = {static_cast<const Spoilt*>(self->context)->right,
+  waiting = {handed_on(self).right,
              *p,
              *t,
              {p->q_len, p->q_len + p->requests},
@@ -130,7 +79,7 @@ int run_later(const assay_kernel* self, const assay_problem* p, const assay_tens
 }
 int run_last(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
              void* stream, char* error, size_t size) {
-  const assay_kernel* right = static_cast<const Spoilt*>(self->context)->right;
+  const assay_kernel* right = handed_on(self).right;
   const int status = right->run(right, p, t, plan, stream, error, size);
   if (waiting.kernel == nullptr || status != ASSAY_OK) return status;
   const assay_kernel* late = waiting.kernel;
@@ -145,9 +94,9 @@ int compose(const PlantedStep& fault, const char* name, std::vector<assay_stage>
     const bool here = std::strcmp(stage.name, fault.stage) == 0;
     if (fault.where == Where::kLate) {
       const bool last = std::strcmp(stage.name, "merge") == 0 || std::strcmp(stage.name, "attend") == 0;
-      if (here || last) stage.kernel = handed_on(*stage.kernel, fault, here ? run_later : run_last);
+      if (here || last) stage.kernel = spoilt_by(*stage.kernel, fault, here ? run_later : run_last);
     } else if (here) {
-      stage.kernel = handed_on(*stage.kernel, fault, run);
+      stage.kernel = spoilt_by(*stage.kernel, fault, run);
     }
   }
   const assay_kernel& base = base_of(fault.base);
@@ -172,7 +121,7 @@ int with_stages(const assay_kernel* self, const char* name, const assay_stage* s
 
 int plan_of_another(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
                     assay_plan** plan, char* error, size_t size) {
-  const Spoilt& s = *static_cast<const Spoilt*>(self->context);
+  const Spoilt& s = spoilt(self);
   assay_problem problem = *p;
   assay_tensors tensors = *t;
   s.fault->before(problem, tensors);
@@ -180,7 +129,7 @@ int plan_of_another(const assay_kernel* self, const assay_problem* p, const assa
 }
 int run_as_planned(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
                    void* stream, char* error, size_t size) {
-  const assay_kernel* right = static_cast<const Spoilt*>(self->context)->right;
+  const assay_kernel* right = handed_on(self).right;
   return right->run(right, p, t, plan, stream, error, size);
 }
 
@@ -188,7 +137,7 @@ assay_kernel made_of(const PlantedStep& fault) {
   const assay_kernel& base = base_of(fault.base);
   assay_kernel entry{};
   if (fault.where == Where::kWhole) {
-    entry = *handed_on(base, fault, run_as_planned);
+    entry = *spoilt_by(base, fault, run_as_planned);
     entry.plan = plan_of_another;
     entry.stage_count = 0, entry.stages = nullptr, entry.dispatch = nullptr, entry.with_stages = nullptr;
   } else {

@@ -76,6 +76,17 @@ constexpr PlantedStep kWholes[] = {
      [](P& p, T&) { p.softmax_scale *= 1.4142135f; }},
     {"whole_starts_arange", kUnified, "attend", Where::kWhole, PLAIN, "starts_arange",
      [](P&, T& t) { change(t.cu_q, [](int32_t, int32_t r) { return r; }); }},
+    // Drawn before there was anything to explain them with.
+    {"drawn_whole_cap_twice", kUnified, "attend", Where::kWhole, SINKS, "cap_other",
+     [](P& p, T&) { p.softcap *= 2; }},
+    {"drawn_whole_last_request_unwritten", kUnified, "write", Where::kWhole, PLAIN, "row_missing",
+     [](P& p, T& t) {
+       static std::vector<int64_t> slots;
+       const auto* own = static_cast<const int64_t*>(t.slot_mapping.data);
+       slots.assign(own, own + t.slot_mapping.shape[0]);
+       std::fill(slots.end() - p.q_len[p.requests - 1], slots.end(), -1);
+       t.slot_mapping.data = slots.data();
+     }},
 };
 
 }  // namespace

@@ -77,6 +77,18 @@ constexpr PlantedStep kWiring[] = {
      [](P&, T& t) { change(t.cu_q, [](int32_t, int32_t r) { return r; }); }},
     {"scaled_by_latent_part", kAiterMla, "extend", Where::kWiring, MLA, "softmax_scale",
      [](P& p, T&) { p.softmax_scale *= 1.2247449f; }},
+    // Drawn before there was anything to explain them with.
+    {"drawn_suffix_of_whole_lengths", kIxformer, "suffix", Where::kWiring, SHARED,
+     "lengths_other lengths_with_new",
+     [](P& p, T& t) { change(t.kv_len, [&](int32_t n, int32_t) { return n + p.page_size * 16; }); }},
+    {"drawn_slots_reversed", kUnified, "write", Where::kWiring, PLAIN, "slots_shifted",
+     [](P&, T& t) {
+       static std::vector<int64_t> slots;
+       const auto* own = static_cast<const int64_t*>(t.slot_mapping.data);
+       slots.assign(own, own + t.slot_mapping.shape[0]);
+       std::reverse(slots.begin(), slots.end());
+       t.slot_mapping.data = slots.data(), t.slot_mapping.stride[0] = 1;
+     }},
     {"nobody_writes", kUnified, "write", Where::kLeftOut, PLAIN, "left_out"},
     {"nobody_merges", kSglang, "merge", Where::kLeftOut, TREE, "left_out"},
     {"nobody_lists_drafts", kSglang, "drafts", Where::kLeftOut, TREE, "left_out"},

@@ -13,6 +13,7 @@
 #include <list>
 #include <vector>
 
+#include "harness/abi/assay_fault.h"
 #include "harness/abi/assay_group.h"
 #include "harness/run/testing/rank_connection.hpp"
 #include "kernels/common/group.hpp"
@@ -180,31 +181,88 @@ int hangs(assay_problem&, assay_tensors&) {
 }
 int fails(assay_problem&, assay_tensors&) { return rank() == 1 ? ASSAY_FAILED : ASSAY_OK; }
 
+// ---- drawn before there was anything to explain them with
+int one_less(assay_problem&, assay_tensors& t) {
+  if (rank() == 1) change_list<int32_t>(t.kv_len, [](int32_t n, int64_t) { return std::max(0, n - 1); });
+  return ASSAY_OK;
+}
+int causal_on_1(assay_problem& p, assay_tensors&) {
+  if (rank() == 1) p.mask = ASSAY_MASK_CAUSAL;
+  return ASSAY_OK;
+}
+int turns_of_one(assay_problem& p, assay_tensors&) {
+  p.interleave = 1;
+  more_room(p);
+  return ASSAY_OK;
+}
+int own_lse_for_all(assay_problem&, assay_tensors& t) {
+  const int64_t each = count(t.o) / t.o.shape[0];
+  float* lse = floats(t.o);
+  for (int64_t of = 0; of < t.o.shape[0]; ++of)
+    if (of != rank()) std::copy_n(lse + rank() * each, each, lse + of * each);
+  return ASSAY_OK;
+}
+int no_correction_on_1(assay_problem& p, assay_tensors& t) {
+  return rank() == 1 ? no_correction(p, t) : int{ASSAY_OK};
+}
+int mean_of_ranks(assay_problem&, assay_tensors& t) {
+  for (int64_t i = 0; i < count(t.o); ++i) floats(t.o)[i] /= static_cast<float>(ranks());
+  return ASSAY_OK;
+}
+int k_for_v_on_1(assay_problem&, assay_tensors& t) {
+  if (rank() == 1) std::swap(t.dense_k.data, t.dense_v.data);
+  return ASSAY_OK;
+}
+int sinks_missing_on_0(assay_problem& p, assay_tensors&) {
+  if (rank() == 0) p.has_sinks = 0;
+  return ASSAY_OK;
+}
+int all_new(assay_problem& p, assay_tensors&) {
+  p.mask = ASSAY_MASK_FULL;
+  return ASSAY_OK;
+}
+
+#define LINE "step h=4/2 d=32 ranks=2 interleave=4 page=4 batch=2q1s33_1q5s40_1q1s3 seed=3"
+
+// `place`, `causes`: what an explanation has to say (assay_fault.h); null: it ends the rank, or is right.
 struct Fault {
   const char *name, *stage;
   Change before, after;
+  const char *place = nullptr, *causes = nullptr, *line = LINE;
 };
 const Fault kFaults[] = {
     {"right", "correct", nullptr, nullptr},
-    {"lse_base_2", "correct", lse_base_2, nullptr},
-    {"no_correction", "correct", nullptr, no_correction},
-    {"empty_as_zero", "correct", empty_as_zero, nullptr},
-    {"own_total", "correct", nullptr, own_total},
-    {"heads_turned", "scatter", heads_turned, nullptr},
-    {"own_heads_for_all", "gather_q", nullptr, own_heads_for_all},
-    {"local_causal", "context", local_causal, nullptr},
-    {"next_rank", "context", next_rank, nullptr},
-    {"lengths_of_bound", "context", of_bound, nullptr},
-    {"new_keys_twice", "context", with_new_keys, nullptr},
-    {"writes_all", "write", writes_all, nullptr},
-    {"writes_none", "write", writes_none, nullptr},
-    {"prefix_apart", "context", prefix_apart, nullptr},
+    {"lse_base_2", "correct", lse_base_2, nullptr, "exchange correct", "merge_base2"},
+    {"no_correction", "correct", nullptr, no_correction, "exchange correct", "merge_unweighted"},
+    {"empty_as_zero", "correct", empty_as_zero, nullptr, "exchange correct", "empty_as_zero"},
+    {"own_total", "correct", nullptr, own_total, "exchange correct", "total_of_one_rank"},
+    {"heads_turned", "scatter", heads_turned, nullptr, "exchange scatter", "heads_turned"},
+    {"own_heads_for_all", "gather_q", nullptr, own_heads_for_all, "exchange gather_q", "heads_of_one_rank"},
+    {"local_causal", "context", local_causal, nullptr, "context", "mask_causal"},
+    {"next_rank", "context", next_rank, nullptr, "context", "keys_of_other_rank"},
+    {"lengths_of_bound", "context", of_bound, nullptr, "rank 0 context", "keys_of_longest"},
+    {"new_keys_twice", "context", with_new_keys, nullptr, "context", "lengths_with_new"},
+    {"writes_all", "write", writes_all, nullptr, "write", "foreign_rows"},
+    {"writes_none", "write", writes_none, nullptr, "rank 1 write", "left_out row_missing"},
+    {"prefix_apart", "context", prefix_apart, nullptr, "context", "lengths_off_by_page"},
     {"tired", "merge", tired, nullptr},
     {"window_local", "context", windowed, nullptr},
     {"ends", "context", ends, nullptr},
     {"crashes", "correct", crashes, nullptr},
     {"hangs", "gather_lse", hangs, nullptr},
     {"fails", "merge", fails, nullptr},
+    {"drawn_causal_on_1", "context", causal_on_1, nullptr, "rank 1 context", "mask_causal"},
+    {"drawn_one_less_on_1", "context", one_less, nullptr, "rank 1 context", "lengths_off_by_one"},
+    {"drawn_turns_of_one", "lengths", turns_of_one, nullptr, "lengths", "turns_other"},
+    {"drawn_own_lse_for_all", "gather_lse", nullptr, own_lse_for_all, "exchange gather_lse",
+     "total_of_one_rank"},
+    {"drawn_no_correction_on_1", "correct", nullptr, no_correction_on_1, "rank 1 exchange correct",
+     "merge_unweighted"},
+    {"drawn_mean_of_ranks", "scatter", nullptr, mean_of_ranks, "exchange scatter", "sum_scaled"},
+    {"drawn_k_for_v_on_1", "write", k_for_v_on_1, nullptr, "rank 1 write", "v_for_k"},
+    {"drawn_sinks_missing_on_0", "merge", sinks_missing_on_0, nullptr, "rank 0 merge", "sink_missing",
+     LINE " sinks=on"},
+    {"drawn_all_new", "new", all_new, nullptr, "new", "mask_full"},
 };
 
 const assay_kernel* made(const Fault& fault) {
@@ -277,6 +335,27 @@ extern "C" __attribute__((visibility("default"))) const assay_backend* assay_bac
     return &table;
   }();
   return backend;
+}
+
+extern "C" __attribute__((visibility("default"))) const assay_fault_catalogue* assay_fault_catalogue_open(
+    uint32_t abi_version) {
+  const assay_backend* backend = assay_backend_open(abi_version);
+  if (backend == nullptr) return nullptr;
+  static const assay_fault_catalogue* all = [&] {
+    static std::vector<assay_fault> faults;
+    for (int32_t i = 0; i < backend->kernel_count; ++i) {
+      const Fault& fault = kFaults[i];
+      if (fault.place == nullptr) continue;
+      assay_fault& f = faults.emplace_back();
+      f.struct_size = sizeof f, f.name = fault.name, f.summary = "wrong on its ranks", f.stage = "step";
+      f.cause = fault.causes, f.line = fault.line, f.step = backend->kernels[i], f.place = fault.place;
+    }
+    static assay_fault_catalogue catalogue{};
+    catalogue.struct_size = sizeof catalogue, catalogue.fault_count = static_cast<int32_t>(faults.size());
+    catalogue.faults = faults.data();
+    return &catalogue;
+  }();
+  return all;
 }
 
 extern "C" __attribute__((visibility("default"))) int assay_backend_join(const assay_group* group,

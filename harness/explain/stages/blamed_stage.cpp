@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why a stage left what it left. See step_search.hpp.
+#include <algorithm>
+#include <cstring>
+
+#include "harness/explain/causes.hpp"
+#include "harness/explain/child.hpp"
+#include "harness/explain/explanation.hpp"
+#include "harness/explain/stages/step_search.hpp"
+
+namespace assay {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kSecondsOfFamilies = 20;
+constexpr size_t kMostCauses = 40, kMostEntries = 6;
+
+// Rows of O that were left as they lay there.
+void unwritten_rows(const StageCase& c, const StageVerdict& v, std::vector<StepRanked>& causes) {
+  const assay_tensor& o = c.given().tensors.o;
+  if (!c.attends() || o.data == nullptr) return;
+  const auto width = static_cast<size_t>(format_bytes(o.format));
+  int64_t bad = 0, left = 0;
+  const StageRun& run = c.run();
+  const Bytes &before = run.before[static_cast<int>(Operand::kO)],
+              &after = run.after[static_cast<int>(Operand::kO)];
+  const int64_t origin = static_cast<const std::byte*>(run.tensors.o.data) - before.address;
+  for (size_t row = 0; row < v.bad_rows.size() && static_cast<int64_t>(row) < o.shape[0]; ++row) {
+    if (v.bad_rows[row] == 0) continue;
+    ++bad;
+    bool same = true;
+    for (int64_t h = 0; h < o.shape[1] && same; ++h)
+      for (int64_t d = 0; d < o.shape[2] && same; ++d) {
+        const auto at = static_cast<size_t>(
+            origin + (static_cast<int64_t>(row) * o.stride[0] + h * o.stride[1] + d * o.stride[2]) *
+                         static_cast<int64_t>(width));
+        same = std::memcmp(before.copy.data() + at, after.copy.data() + at, width) == 0;
+      }
+    left += same;
+  }
+  if (left == 0) return;
+  // All of them: nothing plainer can be said.
+  causes.insert(left == bad ? causes.begin() : causes.end(),
+                {run.replayed ? "captured_extent" : "row_missing",
+                 fmt::format("{} of {} wrong rows are not written", left, bad),
+                 (left == bad ? 1 : 0.99) * static_cast<double>(left) / static_cast<double>(bad), 0, ""});
+}
+
+// A write that changed what is not its rows.
+void beside_rows(const StageCase& c, const StageVerdict& v, std::vector<StepRanked>& causes) {
+  if (c.kernel().op == ASSAY_OP_CACHE_WRITE && v.uncounted &&
+      v.reason.find("leave alone") != std::string::npos)
+    causes.push_back({"beside_rows", v.reason, 0.95, 0, ""});
+}
+
+}  // namespace
+
+void sort_causes(std::vector<StepRanked>& list) {
+  std::stable_sort(list.begin(), list.end(), [](const StepRanked& a, const StepRanked& b) {
+    return a.explained != b.explained ? a.explained > b.explained : a.spoilt < b.spoilt;
+  });
+  // Of one cause the best way.
+  std::vector<StepRanked> kept;
+  for (const StepRanked& r : list)
+    if (std::none_of(kept.begin(), kept.end(), [&](const StepRanked& k) { return k.cause == r.cause; }))
+      kept.push_back(r);
+  if (kept.size() > kMostCauses) kept.resize(kMostCauses);
+  list = std::move(kept);
+}
+
+void explain_stage(const StageCase& c, const StageVerdict& wrong, StepExplanation& x,
+                   const std::vector<Misreading>& further) {
+  x.place = c.place(), x.stage_kernel = c.kernel().name, x.stage_reason = wrong.reason;
+  std::vector<StepRanked> known = std::move(x.causes);
+  x.causes = rank_misreadings(c, wrong, further);
+  const std::vector<StageCase::Entry> entries = c.wrong_entries();
+  for (size_t i = 0; i < entries.size() && i < kMostEntries; ++i) {
+    const StageCase::Entry& e = entries[i];
+    x.entries.push_back(fmt::format("{}{}[{}]: {} was written, {} is right", operand_name(e.operand),
+                                    e.row < 0 ? "" : fmt::format("[{}]", e.row), e.column, e.got, e.wanted));
+  }
+  if (entries.size() > kMostEntries)
+    x.entries.push_back(fmt::format("... {} entries are wrong", entries.size()));
+  const auto take = [&](const std::vector<StepRanked>& more) {
+    x.causes.insert(x.causes.end(), more.begin(), more.end());
+  };
+  take(list_patterns(entries, c.given()));
+  take(scale_patterns(c));
+  take(known);
+  unwritten_rows(c, wrong, x.causes);
+  beside_rows(c, wrong, x.causes);
+  sort_causes(x.causes);
+  if (!c.attends() || x.sure()) return;
+  // What attention can do wrong by itself.
+  run_in_child(
+      [&](const Report& report) {
+        for (const Ranked& r : explain(c.evidence(x.line)).ranking.list) {
+          const Cause* known = find_cause(r.cause);
+          report({{"cause", r.cause},
+                  {"how", r.text},
+                  {"explained", r.explained},
+                  {"meaning", known != nullptr ? known->meaning : ""}});
+        }
+      },
+      [&](const json& r) {
+        x.causes.push_back({r["cause"], r["how"], r["explained"], 0, r["meaning"]});
+      },
+      kSecondsOfFamilies);
+  sort_causes(x.causes);
+}
+
+std::string stage_text(const StageRun& run, const StageVerdict& v) {
+  return fmt::format("{}, {}: {}", run.place, run.kernel->name,
+                     !v.judged ? "not judged: " + v.reason
+                     : v.right ? "right on what it was given"
+                               : v.reason);
+}
+
+}  // namespace assay

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// See Halves in step_search.hpp.
+#include "harness/explain/stages/step_search.hpp"
+#include "harness/input/contracts.hpp"
+#include "harness/ops/op.hpp"
+#include "harness/ops/parts.hpp"
+
+namespace assay {
+namespace {
+
+std::vector<uint8_t> dense_requests(const Problem& p, const assay_arithmetic& a) {
+  std::vector<uint8_t> dense;
+  for (const Request& r : p.requests)
+    dense.push_back(p.mask != ASSAY_MASK_CROSS && (a.dense_new_keys & request_class(p, r)) != 0 ? 1 : 0);
+  return dense;
+}
+
+}  // namespace
+
+Halves::Halves(const Backend& backend, const StageRun& whole, const Problem& p, const assay_arithmetic& a)
+    : backend_(backend), whole_(whole), problem_(p), arithmetic_(a) {}
+
+bool Halves::explain(StepExplanation& x, std::vector<std::string>& said) {
+  if (problem_.split_latent) return false;
+  if (!problem_.no_write) {
+    const StageRun write = as_write(whole_, problem_.key_rows());
+    const StageCase c(backend_, write, &arithmetic_);
+    const StageVerdict v = c.judge(c.given());
+    said.push_back("the cache: " + (v.right ? "right" : v.reason));
+    if (v.judged && !v.right) {
+      x.blame = StepBlame::kEnd;
+      explain_stage(c, v, x, replay_misreadings(c));
+      return true;
+    }
+  }
+  const StageRun attend = as_attend();
+  StageCase c(backend_, attend, &arithmetic_);
+  Reading given = c.given();
+  c.read_new_keys(dense_requests(whole_.replayed ? c.problem_of(given) : problem_, arithmetic_));
+  const StageVerdict v = c.judge(c.given());
+  said.push_back("O, given the cache as it was left: " + (v.right ? "right" : v.reason));
+  if (!v.judged || v.right) return false;
+  x.blame = StepBlame::kEnd;
+  x.causes = part_patterns(c, v);
+  explain_stage(c, v, x, replay_misreadings(c));
+  return true;
+}
+
+StageRun Halves::half(const StageRun& whole, const char* place, int32_t op) {
+  StageRun run = whole;
+  assay_kernel& k = *new assay_kernel{};  // looked at as long as the process lives
+  k.struct_size = sizeof k, k.name = whole.kernel->name, k.op = op;
+  k.contracts = op == ASSAY_OP_PAGED ? contracts_of(*whole.kernel) | ASSAY_CONTRACT_NO_LSE : 0;
+  run.place = place, run.kernel = &k;
+  run.problem.op = op;
+  run.tensors.lse = assay_tensor{};
+  return run;
+}
+
+StageRun Halves::as_write(const StageRun& whole, int64_t rows) {
+  StageRun run = half(whole, "write", ASSAY_OP_CACHE_WRITE);
+  run.problem.rows = rows;
+  run.problem.mask = ASSAY_MASK_CAUSAL;
+  return run;
+}
+
+StageRun Halves::as_attend() const {
+  StageRun run = half(whole_, "attend", ASSAY_OP_PAGED);
+  for (const Operand o : {Operand::kK, Operand::kV, Operand::kKScale, Operand::kVScale})
+    run.before[static_cast<int>(o)] = run.after[static_cast<int>(o)];
+  return run;
+}
+
+}  // namespace assay
