@@ -103,12 +103,6 @@ void CodeKinds::k(int root, int32_t head, uint64_t first, double* out) const {
   const CodeKind kind = of_k(root, head);
   for (int32_t d = 0; d < p_.head_dim_qk; ++d)
     out[d] = value(k_, kind, rng, first + static_cast<uint64_t>(d));
-  if (unseen_largest(root, head)) out[0] = std::copysign(k_.unit * k_.grid.largest, out[0]);
-}
-
-bool CodeKinds::unseen_largest(int root, int32_t head) const {
-  const bool own = p_.k_scale == ASSAY_SCALE_REQUEST_HEAD || p_.k_scale == ASSAY_SCALE_TOKEN_HEAD;
-  return own && of_k(root, head) == CodeKind::kSmallest;
 }
 
 void CodeKinds::v(int root, int32_t head, uint64_t first, double* out) const {
@@ -135,7 +129,6 @@ void CodeKinds::q(int root, int32_t head, uint64_t first, double* out) const {
     if ((drawn >> 8) % kZeroEvery == 0) out[d] = sign * 0.0;
     if ((drawn >> 8) % kZeroEvery == 1) out[d] *= kFaint;  // the smallest codes of int8
   }
-  if (unseen_largest(root, head / p_.group())) out[0] = std::copysign(0.0, out[0]);
 }
 
 }  // namespace assay

@@ -4,9 +4,9 @@
 // largest ones, any, or ordinary values. It goes into one element of O alone, so a code that is read wrongly
 // is as wrong there as it is by itself. Of K all channels of a request and a head are of one kind, and Q is
 // as large as that is small, so that logits are of one size and Q's own codes of all; within a row sizes must
-// not differ much, as the error of a product counts against the largest factors. A scale for each token or
-// request would take the smallest codes of K to larger ones: the first channel then holds the largest code,
-// and Q has a zero there.
+// not differ much, as the error of a product counts against the largest factors. Where
+// a token or a request has a scale of K of its own, that of the smallest codes is as large as if the largest
+// one stood among them, or they would not stay the smallest.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +43,12 @@ class CodeKinds {
   // Which kind a channel of V holds, and all channels of K.
   static CodeKind of_v(int root, int32_t head, int32_t dim);
   static CodeKind of_k(int root, int32_t head) { return of_v(root, head, 0); }
+  // What the largest code of a scale of K stands for at least, before sizes of units differ; 0: no more than
+  // its values say.
+  double k_up_to(int root, int32_t head) const {
+    const bool own = p_.k_scale == ASSAY_SCALE_REQUEST_HEAD || p_.k_scale == ASSAY_SCALE_TOKEN_HEAD;
+    return own && of_k(root, head) == CodeKind::kSmallest ? k_.unit * k_.grid.largest : 0;
+  }
 
  private:
   struct Stored {
@@ -52,8 +58,6 @@ class CodeKinds {
   };
   static Stored stored(int32_t format, int32_t scale);
   static double value(const Stored&, CodeKind, const CounterRng&, uint64_t at);
-  // Whether the first channel of K holds what keeps the scale, and Q does not look at it.
-  bool unseen_largest(int root, int32_t head) const;
 
   const Problem& p_;
   Stored k_, v_;

@@ -91,7 +91,7 @@ ScaleSet::ScaleSet(const Problem& p, const ValueSource& source, Side side)
             }
           } else {
             double& m = mine[unit(request, h)];
-            m = std::max(m, magnitude(row.data(), dims_));
+            m = std::max({m, magnitude(row.data(), dims_), source.up_to(side_, request, token, h)});
           }
         }
       }
@@ -134,7 +134,8 @@ float ScaleSet::scale_for(double largest) const {
 
 float ScaleSet::token_scale(int request, int32_t token, int32_t head, const double* values) const {
   const ExactRecipe* exact = source_.exact();
-  if (exact == nullptr) return scale_for(magnitude(values, dims_));
+  if (exact == nullptr)
+    return scale_for(std::max(magnitude(values, dims_), source_.up_to(side_, request, token, head)));
   const bool of_q = side_ == Side::kQ;
   const int owner = of_q ? request : token_owner(p_, request, token);
   const uint64_t index = (static_cast<uint64_t>(owner) << 44) + static_cast<uint64_t>(token) * heads_ + head;

@@ -41,6 +41,15 @@ void narrow(int32_t dims, double* out) {
   for (int32_t d = 0; d < dims; ++d) out[d] = kNarrowMean + kNarrowSd * out[d];
 }
 
+int32_t scale_of(const Problem& p, Side side) {
+  return side == Side::kQ ? p.q_scale : side == Side::kK ? p.k_scale : p.v_scale;
+}
+// The size of what has one scale, beside that of others.
+double unit_factor(const Problem& p, Side side, uint64_t unit) {
+  const CounterRng rng(p.seed, kStreamScales);
+  return 0.5 + 1.5 * rng.uniform((static_cast<uint64_t>(side) << 62) + unit);
+}
+
 }  // namespace
 
 std::vector<int> sharing_roots(const Problem& p) {
@@ -95,35 +104,43 @@ double ValueSource::outlier(Side side, int32_t head, int32_t dim) const {
 
 // Units that have their own scale get data of their own size, a seeded factor in [0.5, 2]: a kernel that
 // takes the scale of another head, request, token or channel is then off by a visible amount.
-void ValueSource::spread_units(Side side, int request, int64_t token, int32_t head, double* out) const {
-  const int32_t kind = side == Side::kQ ? p_.q_scale : side == Side::kK ? p_.k_scale : p_.v_scale;
-  const int32_t dims = side == Side::kV ? p_.head_dim_v : p_.head_dim_qk;
-  const CounterRng rng(p_.seed, kStreamScales);
-  const uint64_t base = static_cast<uint64_t>(side) << 62;
-  const auto factor = [&](uint64_t unit) { return 0.5 + 1.5 * rng.uniform(base + unit); };
-  double common = 1;
-  switch (static_cast<assay_scale>(kind)) {
+double ValueSource::unit_size(Side side, int request, int64_t token, int32_t head) const {
+  switch (static_cast<assay_scale>(scale_of(p_, side))) {
     case ASSAY_SCALE_HEAD:
-      common = factor(head);
-      break;
+      return unit_factor(p_, side, head);
     case ASSAY_SCALE_REQUEST_HEAD: {
       const int32_t kv_head = side == Side::kQ ? head / p_.group() : head;
-      common = factor(static_cast<uint64_t>(roots_[request]) * p_.heads_kv + kv_head);
-      break;
+      return unit_factor(p_, side, static_cast<uint64_t>(roots_[request]) * p_.heads_kv + kv_head);
     }
     case ASSAY_SCALE_TOKEN_HEAD:
-      common = factor((static_cast<uint64_t>(request) << kOwnerShift) +
-                      static_cast<uint64_t>(token) * (side == Side::kQ ? p_.heads_q : p_.heads_kv) + head);
-      break;
+      return unit_factor(p_, side,
+                         (static_cast<uint64_t>(request) << kOwnerShift) +
+                             static_cast<uint64_t>(token) * (side == Side::kQ ? p_.heads_q : p_.heads_kv) +
+                             head);
     case ASSAY_SCALE_CHANNEL:
-      for (int32_t d = 0; d < dims; ++d) out[d] *= factor(static_cast<uint64_t>(head) * dims + d);
-      return;
     case ASSAY_SCALE_NONE:
     case ASSAY_SCALE_HOST:
     case ASSAY_SCALE_TENSOR:
-      return;
+      break;
   }
+  return 1;
+}
+
+void ValueSource::spread_units(Side side, int request, int64_t token, int32_t head, double* out) const {
+  const int32_t dims = side == Side::kV ? p_.head_dim_v : p_.head_dim_qk;
+  if (scale_of(p_, side) == ASSAY_SCALE_CHANNEL) {
+    for (int32_t d = 0; d < dims; ++d)
+      out[d] *= unit_factor(p_, side, static_cast<uint64_t>(head) * dims + d);
+    return;
+  }
+  const double common = unit_size(side, request, token, head);
   for (int32_t d = 0; d < dims; ++d) out[d] *= common;
+}
+
+double ValueSource::up_to(Side side, int request, int32_t token, int32_t head) const {
+  if (!codes_ || side != Side::kK) return 0;
+  const int owner = token_owner(p_, request, token);
+  return codes_->k_up_to(roots_[owner], head) * unit_size(side, owner, token, head);
 }
 
 void ValueSource::k(int request, int32_t position, int32_t head, double* out) const {

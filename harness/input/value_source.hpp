@@ -31,6 +31,9 @@ class ValueSource {
   void k(int request, int32_t position, int32_t head, double* out) const;
   void v(int request, int32_t position, int32_t head, double* out) const;
 
+  // What the largest code of the row's scale stands for at least, whatever the row holds; mostly 0.
+  double up_to(Side, int request, int32_t token, int32_t head) const;
+
   const std::vector<int>& roots() const { return roots_; }
   const ExactRecipe* exact() const { return exact_.get(); }
 
@@ -39,6 +42,7 @@ class ValueSource {
   int32_t direction_begin() const;
   double sign(int root, int32_t head, int32_t dim) const;
   double outlier(Side, int32_t head, int32_t dim) const;
+  double unit_size(Side, int request, int64_t token, int32_t head) const;
   void spread_units(Side, int request, int64_t token, int32_t head, double* out) const;
   void boundary_q(int request, int32_t row, int32_t head, double* out) const;
 
