@@ -66,6 +66,10 @@ int begin(int32_t kind, uint64_t seed, double microseconds, char* error, size_t 
   uint64_t state = seed * 0x9E3779B97F4A7C15ull + 0x1234567;
   // NaN of 16 and 32 bits, a number of about 1e4, nothing.
   constexpr uint32_t kPatterns[] = {0x7fc07fc0u, 0x46464646u, 0u};
+  // First of all: what brings the seeds to the device may use shared memory itself.
+  if (kind == ASSAY_DISTURB_DELAY)
+    if (const int bad = set_delays(static_cast<uint32_t>(draw(state, UINT32_MAX)) + 1, error, size))
+      return bad;
   gpu::Status status = launch_spoil(multiprocessors, memory.block, kPatterns[draw(state, 3)], stream);
   if (status == GPU_API(Success)) status = GPU_API(StreamSynchronize)(stream);
   if (const int bad = answer(status, "disturb: shared memory", error, size)) return bad;
@@ -90,8 +94,6 @@ int begin(int32_t kind, uint64_t seed, double microseconds, char* error, size_t 
       status = launch_occupy(multiprocessors, memory.half, seed, 100, true, duration, stream);
       break;
     case ASSAY_DISTURB_DELAY:
-      if (const int bad = set_delays(static_cast<uint32_t>(draw(state, UINT32_MAX)) + 1, error, size))
-        return bad;
       status = launch_stay(multiprocessors, duration, stream);
       break;
     default:
