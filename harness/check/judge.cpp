@@ -5,6 +5,7 @@
 // promised bits, what the op's expectation says of the whole, and last whether a pass means anything.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <thread>
@@ -438,7 +439,15 @@ std::string Judge::written_late(double seconds, double* longer) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   const auto again = Clock::now();
   const Snapshot second = impl_->session->outputs();
-  *longer = std::chrono::duration<double>((once - start) - (Clock::now() - again)).count();
+  const auto twice = Clock::now();
+  const auto seconds_of = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
+  *longer = seconds_of((once - start) - (twice - again));
+  // Readings of megabytes differ by themselves, most on a busy host: what two later ones differ by is no work
+  // of the kernel's. A third one is read only where there is something to explain.
+  if (*longer > 0) {
+    impl_->session->outputs();
+    *longer -= std::abs(seconds_of((Clock::now() - twice) - (twice - again)));
+  }
   return first.changed_in(second);
 }
 void Judge::forget() {
