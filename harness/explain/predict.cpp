@@ -16,15 +16,14 @@ namespace assay {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-// Counted from the request's first key, as keys are here.
-int32_t position_of(const Problem& p, const Cell& c) {
-  const int64_t first = p.first_key.empty() ? 0 : p.first_key[c.request];
-  return static_cast<int32_t>(row_position(p, c.request, c.row) - first);
-}
-
 constexpr size_t kShared = 4096;  // cells times orders whose parts are kept
 
 }  // namespace
+
+int32_t place_of_row(const Problem& p, const Cell& c) {
+  const int64_t first = p.first_key.empty() ? 0 : p.first_key[c.request];
+  return static_cast<int32_t>(row_position(p, c.request, c.row) - first);
+}
 
 Predictor::Predictor(const Problem& problem, const HostOperands& operands, const assay_arithmetic& declared)
     : problem_(problem),
@@ -313,7 +312,7 @@ Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
   const int32_t kv_head = rules.kv_head_of ? rules.kv_head_of(cell) : cell.head / problem_.group();
   const int32_t request = rules.kv_request_of ? rules.kv_request_of(cell) : cell.request;
   KvStore& keys = store(request, kv_head);
-  Scene scene{problem_, cell, keys, keys.keys(), position_of(problem_, cell), kv_head, this};
+  Scene scene{problem_, cell, keys, keys.keys(), place_of_row(problem_, cell), kv_head, this};
   double sink = problem_.sinks ? reader_.sink(cell.head) : -kInf;
   if (rules.sink) sink = rules.sink(scene, sink);
   const assay_arithmetic& a = rules.arithmetic;
@@ -386,31 +385,6 @@ Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
   for (double& x : out.o)
     x = rules.truncate_output ? truncate_to(problem_.o_format, x) : round_fast(problem_.o_format, x);
   return out;
-}
-
-Predictor::Weights Predictor::weights(const Cell& cell) {
-  Rules rules;
-  rules.arithmetic = declared_;
-  rules.arithmetic.tile_keys = 0;
-  rules.arithmetic.splits = 1;
-  rules.arithmetic.split_keys = 0;
-  KvStore& keys = store(cell.request, cell.head / problem_.group());
-  const Request& own = problem_.requests[cell.request];
-  Scene scene{problem_, cell, keys, own.kv_len, position_of(problem_, cell), cell.head / problem_.group()};
-  Weights result;
-  double top = problem_.sinks ? reader_.sink(cell.head) : -kInf, sum = 0;
-  const std::vector<Scored> scored = score_all(rules, scene, cell);
-  for (const Scored& s : scored) top = std::max(top, s.x);
-  if (problem_.sinks) sum = std::exp(reader_.sink(cell.head) - top);
-  for (const Scored& s : scored) {
-    result.positions.push_back(s.term.position);
-    result.scores.push_back(s.x);
-    result.p.push_back(std::exp(s.x - top));
-    sum += result.p.back();
-  }
-  for (double& p : result.p) p /= sum;
-  result.lse = top == -kInf ? -kInf : top + std::log(sum);
-  return result;
 }
 
 }  // namespace assay

@@ -98,4 +98,7 @@ class Predictor {
   std::unordered_map<std::string, Summed> sums_;  // by cell and arithmetic
 };
 
+// Where a row stands, counted from the request's first key, as keys are here.
+int32_t place_of_row(const Problem&, const Cell&);
+
 }  // namespace assay

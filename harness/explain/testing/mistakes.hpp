@@ -44,4 +44,8 @@ inline Evidence fabricated(const std::string& line, const std::string& fake, con
   return evidence;
 }
 
+inline std::string first_cause(const Explanation& x) {
+  return x.ranking.list.empty() ? "none" : std::string(x.ranking.list.front().cause);
+}
+
 }  // namespace assay
