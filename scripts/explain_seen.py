@@ -37,6 +37,7 @@ SOURCES = {
     "6": ("explain_stranger_6.tar.xz", "explain_stranger_6/src/s6.cpp"),
     "7": ("explain_stranger_7.tar.xz", "stranger/kernel/kern.cpp"),
     "8": ("explain_stranger_8.tar.xz", "stranger_8/stranger.cpp"),
+    "9": ("explain_stranger_9.tar.xz", "stranger_9/stranger.cpp"),
     "own": ("explain_own_5.tar.xz", "explain_own/own.cpp"),
 }
 

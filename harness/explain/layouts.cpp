@@ -64,7 +64,8 @@ std::string words_of(const Layout& l, bool tile_assumed) {
   std::string text = fmt::format(", were it cut into {}{} splits", l.cut.least > 0 ? "up to " : "", l.splits);
   if (l.cut.interleaved) text += " in turn";
   if (l.cut.least > 1)
-    text += fmt::format(" of {} {} tiles", l.cut.least_met ? "no fewer than" : "at least", l.cut.least);
+    text += fmt::format(" of {} {} {}", l.cut.least_met ? "no fewer than" : "at least", l.cut.least,
+                        l.tile_keys == 1 ? "keys" : "tiles");
   if (l.cut.rest_first) text += ", the first ones longer";
   if (l.cut.all_or_one) text += " or not at all";
   if (l.cut.whole) text += ", the last ones shorter";
@@ -187,6 +188,11 @@ std::vector<Layout> further_layouts_of(const Evidence& e) {
     for (int32_t splits : {2, 4, 3, 8})
       for (bool whole : {false, true}) tried(tile, splits, {.whole = whole});
   }
+  // Or keys dealt evenly to as many parts as the length asks for.
+  for (int32_t splits : {4, 8})
+    for (int32_t least : {64, 128, 96, 256})
+      for (bool whole : {true, false})
+        if (a.splits <= 1 && least < p.max_kv_len()) tried(1, splits, {.least = least, .whole = whole});
   for (const RowBlock& block : blocks)
     for (int32_t tile : tiles)
       if (block.size > 0) tried(tile, 1, {.block_rows = block.size, .packed = block.packed});

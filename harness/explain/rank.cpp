@@ -254,7 +254,7 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     for (Hypothesis& h : more) all.push_back(std::move(h));
     for (const auto& [unused, i] : glances(known)) try_out(i);
   }
-  if (!choice.cut.empty() && !explained_but(kSolvedAlready)) {
+  if (!choice.cut.empty() && (choice.narrow || !explained_but(kSolvedAlready))) {
     for (Hypothesis& h : recut(clues, tester, choice, probes)) {
       all.push_back(std::move(h));
       try_out(all.size() - 1);

@@ -72,7 +72,12 @@ class Tester {
     // same cell under other poison is asked for the rest.
     const bool zeros =
         std::all_of(targets_[i].o.begin(), targets_[i].o.end(), [](double x) { return x == 0; });
-    if ((by_memory_[i] || zeros) && better.total > kElsewhere) {
+    // NaN that codes are taken for, too.
+    const bool nans =
+        rules.world &&
+        std::all_of(targets_[i].o.begin(), targets_[i].o.end(), [](double x) { return std::isnan(x); }) &&
+        other_codes(*rules.world);
+    if ((by_memory_[i] || zeros || nans) && better.total > kElsewhere) {
       better.o = std::min(better.o, kElsewhere), better.lse = std::min(better.lse, kElsewhere);
       better.total = kElsewhere, better.dims = std::min(better.dims, kElsewhere);
       better.rest = 0;
@@ -122,6 +127,16 @@ class Tester {
 
  private:
   Predictor& predictor_of(size_t i) const { return samples_[i].call == Call::kLow ? low_ : clues_.predictor; }
+  // Whether codes are taken for other numbers, not read elsewhere.
+  bool other_codes(const World& world) const {
+    if (world.rewrite) return true;
+    if (!world.change) return false;
+    const assay_tensors& right = *clues_.evidence.operands(false).tensors;
+    assay_tensors read = right;
+    world.change(clues_.problem(), read);
+    return read.q.format != right.q.format || read.k.format != right.k.format ||
+           read.v.format != right.v.format;
+  }
   // An LSE that is right everywhere may come from elsewhere, and then says nothing of a cause.
   double total(const Misfit& m, size_t i) const {
     return m.o + (lse_elsewhere_ ? std::min(m.lse, right_lse_[i] + kElsewhere) : m.lse);

@@ -191,8 +191,9 @@ void layouts(const Clues& clues, Hypotheses& out) {
           runs_of(fmt::format("V read in runs of {} slots for {}", run, y), &assay_tensors::v, run,
                   p.page_size / run, {run * d, run, 1});
         // The number of the run and the place in it exchanged.
-        runs_of(fmt::format("V: run and place in it exchanged, runs of {}", run), &assay_tensors::v, run,
-                p.page_size / run, {v.stride[4], v.stride[3], v.stride[2]});
+        runs_of(run == outer ? "V: run and place in it exchanged"
+                             : fmt::format("V: run and place in it exchanged, runs of {}", run),
+                &assay_tensors::v, run, p.page_size / run, {v.stride[4], v.stride[3], v.stride[2]});
       }
     }
     return;

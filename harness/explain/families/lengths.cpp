@@ -140,6 +140,13 @@ void chunks(Searcher& add) {
     m.chunk_back = back;
     add.mask("mask.chunk_wide", fmt::format("{} of the chunks before are seen too", back), 0.1 * back, m);
   }
+  for (int32_t keys : {1, 2, 3, 4, 8}) {
+    if (keys >= p.chunk) break;
+    m = given;
+    m.keys_back = keys;
+    add.mask("mask.chunk_wide", fmt::format("the last {} keys before the chunk are seen too", keys),
+             0.05 + 0.01 * keys, m);
+  }
   for (int32_t keys : {p.chunk - 1, p.chunk}) {
     m = given;
     m.chunk = 0;

@@ -39,6 +39,7 @@ struct MaskRule {
   bool tree_on = false;          // what lies behind the request's matrix is read, not its beginning
   int32_t keep_first = 0;        // keys of the request that window and chunk never hide
   int32_t chunk_back = 0;        // chunks before the row's own that it sees too
+  int32_t keys_back = 0;         // keys before its own chunk that it sees too
   bool chunk_open = false;       // chunks behind it too, as far as causality allows
   std::function<int32_t(const Scene&)> chunk_origin;  // key where a chunk begins; empty: position 0
   // Where the row stands, for causality, the window and the chunk; empty: where it does.
@@ -83,7 +84,8 @@ struct MaskRule {
           p.first_key.empty() || chunk_from_first_key ? 0 : p.first_key[s.cell.request] % chunk;
       const int64_t shift = chunk_shift - (chunk_origin ? chunk_origin(s) : 0) + (int64_t{1} << 24) * chunk;
       const int64_t of_key = (at + start + shift) / chunk, of_row = (from + start + shift) / chunk;
-      if ((of_key > of_row && !chunk_open) || of_key < of_row - chunk_back) return false;
+      if ((of_key > of_row && !chunk_open) || (at + keys_back + start + shift) / chunk < of_row - chunk_back)
+        return false;
     }
     return true;
   }

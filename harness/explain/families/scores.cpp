@@ -8,6 +8,7 @@
 #include "harness/explain/cut.hpp"
 #include "harness/explain/families/head_maps.hpp"
 #include "harness/explain/hypothesis.hpp"
+#include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -221,6 +222,12 @@ void alibis(const Clues& clues, Hypotheses& out) {
   for (double n : {1.0, 0.0})
     distance(fmt::format("distance {:g} for all keys", n), 0.25,
              [n](const Scene&, const Term&, double) { return n; });
+  for (const int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
+    Hypothesis h =
+        propose(clues, "alibi.scaled", fmt::format("slopes in {}", name_of(format_names(), format)), 0.15);
+    h.rules.slope = [format](const Scene&, double slope) { return round_to(format, slope); };
+    out.push_back(std::move(h));
+  }
   // Slopes by the usual formula in place of the given ones.
   for (int32_t heads : {p.heads_q, p.heads_kv})
     for (int32_t first : {1, 0}) {

@@ -7,6 +7,8 @@
 #include <numbers>
 
 #include "harness/explain/families/fit.hpp"
+#include "harness/problem/names.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
@@ -196,6 +198,9 @@ void sinks(const Clues& clues, const Fit& fit, Hypotheses& out) {
   is(other, "its sign is wrong", 0.15, 0, [](const Scene&, double s) { return -s; });
   is(other, "its sign is lost", 0.2, 0, [](const Scene&, double s) { return std::fabs(s); });
   is(other, "a sink below 0 counts as 0", 0.25, 0, [](const Scene&, double s) { return std::max(s, 0.0); });
+  for (const int32_t format : {ASSAY_BF16, ASSAY_FP16})
+    is(other, fmt::format("sinks in {}", name_of(format_names(), format)), 0.15, 0,
+       [format](const Scene&, double s) { return round_to(format, s); });
   is(other, "the sink counts as its exponential", 0.25, 0,
      [](const Scene&, double s) { return std::exp(s); });
   is(other, "the sink counts as its logarithm", 0.3, 0, [](const Scene&, double s) { return std::log(s); });

@@ -103,6 +103,15 @@ void maxima(Sums& add) {
 
 void constants(Sums& add, const Fit& fit) {
   const std::vector<double> grid = grid_of_logs(1e-6, 4, 45);
+  const auto in_lse_alone = [](Rules& r, double x) {
+    r.lse = [x](const Scene&, const LseParts& l) {
+      return l.lse + std::log1p(x * std::exp(l.maximum - l.lse));
+    };
+  };
+  if (const auto found = fit.along(grid, false, in_lse_alone))
+    add.put(
+        "lse.other_value", fmt::format("{:.3g} added to the row sum of the LSE alone", *found), 0.4,
+        [&](Rules& r) { in_lse_alone(r, *found); }, 1);
   std::vector<Layout> layouts = {Layout{}};
   for (const Layout& l : add.clues().layouts)
     if (layouts.size() < 6) layouts.push_back(l);
@@ -297,7 +306,7 @@ void solved_sum_family(const Clues& clues, Hypotheses& out) {
   bases(add);
   coarse_sums(add);
   maxima(add);
-  if (clues.wants("softmax.row_sum_offset")) constants(add, Fit(clues));
+  if (clues.wants("softmax.row_sum_offset") || clues.wants("lse.other_value")) constants(add, Fit(clues));
   sinks(add);
   sinks_of_tiles(add);
   short_loops(add);
