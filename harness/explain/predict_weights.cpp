@@ -8,9 +8,8 @@
 
 namespace assay {
 
-static constexpr double kInf = std::numeric_limits<double>::infinity();
-
 Predictor::Weights Predictor::weights(const Cell& cell) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
   Rules rules;
   rules.arithmetic = declared_;
   rules.arithmetic.tile_keys = 0;
