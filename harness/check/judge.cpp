@@ -4,17 +4,15 @@
 // inputs, unwritten elements), because those reasons name the cause; then every element of the first run, the
 // promised bits, what the op's expectation says of the whole, and last whether a pass means anything.
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <cstring>
 #include <optional>
-#include <thread>
 
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/expectation.hpp"
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/session/opposite.hpp"
 #include "harness/check/session/races.hpp"
+#include "harness/check/session/read_twice.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/device/fenced.hpp"
 #include "harness/device/lent.hpp"
@@ -432,23 +430,9 @@ std::string Judge::judge_drawn(double row_key_budget) {
 }
 void Judge::clear_outputs() { impl_->session->poison_outputs(false); }
 std::string Judge::written_late(double seconds, double* longer) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
-  const Snapshot first = impl_->session->outputs();
-  const auto once = Clock::now();
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-  const auto again = Clock::now();
-  const Snapshot second = impl_->session->outputs();
-  const auto twice = Clock::now();
-  const auto seconds_of = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
-  *longer = seconds_of((once - start) - (twice - again));
-  // Readings of megabytes differ by themselves, most on a busy host: what two later ones differ by is no work
-  // of the kernel's. A third one is read only where there is something to explain.
-  if (*longer > 0) {
-    impl_->session->outputs();
-    *longer -= std::abs(seconds_of((Clock::now() - twice) - (twice - again)));
-  }
-  return first.changed_in(second);
+  ReadTwice read = read_twice([this] { return impl_->session->outputs(); }, seconds);
+  *longer = read.longer_s;
+  return std::move(read.changed);
 }
 void Judge::forget() {
   impl_->turn_back();
