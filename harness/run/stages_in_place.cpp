@@ -9,6 +9,7 @@
 #include <map>
 
 #include "harness/base/error.hpp"
+#include "harness/device/handed_on.hpp"
 #include "harness/ops/op.hpp"
 
 namespace assay {
@@ -17,10 +18,7 @@ namespace {
 struct Apart;
 
 // Stands in a place and hands calls on to the kernel it was made of.
-struct Valve {
-  assay_kernel kernel{};
-  const assay_kernel* inner = nullptr;
-  std::string place;
+struct Valve : HandedOn {
   Apart* of = nullptr;
 };
 
@@ -44,62 +42,22 @@ struct Apart {
   bool open(const Valve& v) const { return at < until && (only == nullptr || only == &v); }
 };
 
-const Valve& valve_of(const assay_kernel* self) { return *static_cast<const Valve*>(self->context); }
+const Valve& valve_of(const assay_kernel* self) { return static_cast<const Valve&>(handed_on(self)); }
 
-void make_valve(const assay_kernel& inner, Valve& v) {
-  v.inner = &inner;
-  assay_kernel& k = v.kernel;
-  k.struct_size = sizeof k;
-  k.name = inner.name, k.description = inner.description, k.arch = inner.arch, k.op = inner.op;
-  k.promises = inner.promises, k.contracts = contracts_of(inner), k.context = &v;
-  k.supports = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
-                  const assay_device* d, char* why, size_t size) {
-    const assay_kernel& own = *valve_of(self).inner;
-    return own.supports(&own, p, t, d, why, size);
-  };
-  if (inner.arithmetic != nullptr)
-    k.arithmetic = [](const assay_kernel* self, const assay_problem* p, assay_arithmetic* a) {
-      const assay_kernel& own = *valve_of(self).inner;
-      return own.arithmetic(&own, p, a);
-    };
-  if (inner.workspace_bytes != nullptr)
-    k.workspace_bytes = [](const assay_kernel* self, const assay_problem* p) {
-      const assay_kernel& own = *valve_of(self).inner;
-      return own.workspace_bytes(&own, p);
-    };
-  if (inner.workspace_zeroed_bytes != nullptr)
-    k.workspace_zeroed_bytes = [](const assay_kernel* self, const assay_problem* p) {
-      const assay_kernel& own = *valve_of(self).inner;
-      return own.workspace_zeroed_bytes(&own, p);
-    };
-  if (inner.plan != nullptr)
-    k.plan = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan** plan,
-                char* error, size_t size) {
-      const assay_kernel& own = *valve_of(self).inner;
-      return own.plan(&own, p, t, plan, error, size);
-    };
-  if (inner.free_plan != nullptr)
-    k.free_plan = [](const assay_kernel* self, assay_plan* plan) {
-      const assay_kernel& own = *valve_of(self).inner;
-      own.free_plan(&own, plan);
-    };
-  if (inner.refresh != nullptr)
-    k.refresh = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
-                   void* stream, char* error, size_t size) {
-      const Valve& v = valve_of(self);
-      if (!v.of->open(v)) return static_cast<int>(ASSAY_OK);
-      return v.inner->refresh(v.inner, p, t, plan, stream, error, size);
-    };
-  k.run = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
-             void* stream, char* error, size_t size) {
-    const Valve& v = valve_of(self);
-    const bool open = v.of->open(v);
-    if (std::vector<Seen>* record = v.of->record; record != nullptr)
-      record->push_back(
-          {&v, *p, *t, {p->q_len, p->q_len + p->requests}, {p->kv_len, p->kv_len + p->requests}});
-    ++v.of->at;
-    return open ? v.inner->run(v.inner, p, t, plan, stream, error, size) : static_cast<int>(ASSAY_OK);
-  };
+int run_if_open(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
+                void* stream, char* error, size_t size) {
+  const Valve& v = valve_of(self);
+  const bool open = v.of->open(v);
+  if (std::vector<Seen>* record = v.of->record; record != nullptr)
+    record->push_back({&v, *p, *t, {p->q_len, p->q_len + p->requests}, {p->kv_len, p->kv_len + p->requests}});
+  ++v.of->at;
+  return open ? v.inner->run(v.inner, p, t, plan, stream, error, size) : static_cast<int>(ASSAY_OK);
+}
+int refresh_if_open(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
+                    assay_plan* plan, void* stream, char* error, size_t size) {
+  const Valve& v = valve_of(self);
+  if (!v.of->open(v)) return ASSAY_OK;
+  return v.inner->refresh(v.inner, p, t, plan, stream, error, size);
 }
 
 // The kernel with a valve in every place; made once.
@@ -107,17 +65,10 @@ Apart& take_apart(const assay_kernel& kernel) {
   static std::map<const assay_kernel*, Apart> all;
   Apart& apart = all[&kernel];
   if (apart.made != nullptr) return apart;
-  std::vector<assay_stage> stages;
-  for (int32_t i = 0; i < kernel.stage_count; ++i) {
-    Valve& v = apart.valves.emplace_back();
-    make_valve(*kernel.stages[i].kernel, v);
-    v.place = kernel.stages[i].name, v.of = &apart;
-    stages.push_back({kernel.stages[i].name, &v.kernel});
-  }
-  char why[400] = "";
-  if (kernel.with_stages(&kernel, kernel.name, stages.data(), kernel.stage_count, &apart.made, why,
-                         sizeof why) != ASSAY_OK)
-    throw InfrastructureError(fmt::format("{} cannot be taken apart: {}", kernel.name, why));
+  apart.made = &in_every_place(kernel, apart.valves, run_if_open, [&](Valve& v) {
+    v.of = &apart;
+    if (v.kernel.refresh != nullptr) v.kernel.refresh = refresh_if_open;
+  });
   return apart;
 }
 

@@ -13,47 +13,10 @@
 namespace assay {
 namespace {
 
-const Post& post_of(const assay_kernel* self) { return *static_cast<const Post*>(self->context); }
-const assay_kernel& inner_of(const assay_kernel* self) { return *post_of(self).inner; }
-
-void fill(const assay_kernel& inner, Post& post) {
-  post.inner = &inner;
-  assay_kernel& k = post.kernel;
-  k.struct_size = sizeof k;
-  k.name = inner.name, k.description = inner.description, k.arch = inner.arch, k.op = inner.op;
-  k.promises = promises_of(inner), k.contracts = contracts_of(inner), k.context = &post;
-  k.supports = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
-                  const assay_device* d, char* why,
-                  size_t size) { return inner_of(self).supports(&inner_of(self), p, t, d, why, size); };
-  if (inner.arithmetic != nullptr)
-    k.arithmetic = [](const assay_kernel* self, const assay_problem* p, assay_arithmetic* a) {
-      return inner_of(self).arithmetic(&inner_of(self), p, a);
-    };
-  if (inner.workspace_bytes != nullptr)
-    k.workspace_bytes = [](const assay_kernel* self, const assay_problem* p) {
-      return inner_of(self).workspace_bytes(&inner_of(self), p);
-    };
-  if (inner.workspace_zeroed_bytes != nullptr)
-    k.workspace_zeroed_bytes = [](const assay_kernel* self, const assay_problem* p) {
-      return inner_of(self).workspace_zeroed_bytes(&inner_of(self), p);
-    };
-  if (inner.plan != nullptr)
-    k.plan = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan** plan,
-                char* error,
-                size_t size) { return inner_of(self).plan(&inner_of(self), p, t, plan, error, size); };
-  if (inner.free_plan != nullptr)
-    k.free_plan = [](const assay_kernel* self, assay_plan* plan) {
-      inner_of(self).free_plan(&inner_of(self), plan);
-    };
-  if (inner.refresh != nullptr)
-    k.refresh = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
-                   void* stream, char* error, size_t size) {
-      return inner_of(self).refresh(&inner_of(self), p, t, plan, stream, error, size);
-    };
-  k.run = [](const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
-             void* stream, char* error, size_t size) {
-    return post_of(self).of->on_run(post_of(self), p, t, plan, stream, error, size);
-  };
+int run_watched(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
+                void* stream, char* error, size_t size) {
+  const Post& post = static_cast<const Post&>(handed_on(self));
+  return post.of->on_run(post, p, t, plan, stream, error, size);
 }
 
 }  // namespace
@@ -62,17 +25,7 @@ Watched& watched(const assay_kernel& kernel) {
   static std::map<const assay_kernel*, Watched> all;
   Watched& w = all[&kernel];
   if (w.made != nullptr) return w;
-  std::vector<assay_stage> stages;
-  for (int32_t i = 0; i < kernel.stage_count; ++i) {
-    Post& post = w.posts.emplace_back();
-    fill(*kernel.stages[i].kernel, post);
-    post.place = kernel.stages[i].name, post.of = &w;
-    stages.push_back({kernel.stages[i].name, &post.kernel});
-  }
-  char why[400] = "";
-  if (kernel.with_stages(&kernel, kernel.name, stages.data(), kernel.stage_count, &w.made, why, sizeof why) !=
-      ASSAY_OK)
-    throw InfrastructureError(fmt::format("{} cannot be taken apart: {}", kernel.name, why));
+  w.made = &in_every_place(kernel, w.posts, run_watched, [&](Post& post) { post.of = &w; });
   return w;
 }
 
@@ -81,7 +34,7 @@ Watched& watched_whole(const assay_kernel& kernel) {
   Watched& w = all[&kernel];
   if (w.made != nullptr) return w;
   Post& post = w.posts.emplace_back();
-  fill(kernel, post);
+  hand_on(post, kernel, run_watched);
   post.of = &w;
   w.made = &post.kernel;
   return w;

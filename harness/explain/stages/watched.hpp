@@ -5,8 +5,8 @@
 
 #include <functional>
 #include <list>
-#include <string>
 
+#include "harness/device/handed_on.hpp"
 #include "harness/explain/stages/apart.hpp"
 
 namespace assay {
@@ -14,10 +14,7 @@ namespace assay {
 struct Watched;
 
 // Stands in a place and hands calls on.
-struct Post {
-  assay_kernel kernel{};
-  const assay_kernel* inner = nullptr;
-  std::string place;
+struct Post : HandedOn {
   Watched* of = nullptr;
 };
 

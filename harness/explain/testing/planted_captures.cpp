@@ -9,13 +9,10 @@
 #include <memory>
 #include <utility>
 
-#include "harness/abi/assay_fault.h"
 #include "harness/explain/testing/handed_on.hpp"
+#include "harness/explain/testing/planted_library.hpp"
 #include "harness/explain/testing/planted_steps.hpp"
 #include "kernels/device/host_memory.hpp"
-
-// The entries of kernels/cpu/backend.cpp, compiled into this library under another name.
-extern "C" const assay_backend* assay_planted_steps_inner_open(uint32_t abi_version);
 
 namespace planted_steps {
 namespace {
@@ -241,13 +238,6 @@ const assay_kernel* spoilt(const assay_kernel& right, const Planted& fault) {
   return hand_on(s, right, run);
 }
 
-const assay_kernel& base_of(const char* name) {
-  const assay_backend& cpu = *assay_planted_steps_inner_open(ASSAY_ABI_VERSION);
-  for (int32_t i = 0; i < cpu.kernel_count; ++i)
-    if (std::strcmp(cpu.kernels[i]->name, name) == 0) return *cpu.kernels[i];
-  return *cpu.kernels[0];
-}
-
 std::map<std::string, const Planted*>& by_name() {
   static std::map<std::string, const Planted*> all;
   return all;
@@ -263,11 +253,7 @@ int compose(const Planted& fault, const char* name, std::vector<assay_stage> sta
 }
 int with_stages(const assay_kernel* self, const char* name, const assay_stage* stages, int32_t count,
                 const assay_kernel** made, char* error, size_t size) {
-  std::vector<assay_stage> all(self->stages, self->stages + self->stage_count);
-  for (int32_t i = 0; i < count; ++i)
-    for (assay_stage& stage : all)
-      if (std::strcmp(stage.name, stages[i].name) == 0) stage.kernel = stages[i].kernel;
-  return compose(*by_name().at(self->name), name, std::move(all), made, error, size);
+  return compose(*by_name().at(self->name), name, replaced(self, stages, count), made, error, size);
 }
 
 assay_kernel made_of(const Planted& fault) {
@@ -295,47 +281,27 @@ assay_kernel made_of(const Planted& fault) {
   return entry;
 }
 
-struct Library {
-  std::vector<assay_kernel> kernels;
-  std::vector<const assay_kernel*> pointers;
-  std::vector<assay_fault> faults;
-  std::list<std::string> places;
-  assay_backend table{};
-  assay_fault_catalogue catalogue{};
-
+struct Library : PlantedLibrary {
   Library() {
     for (const Planted& fault : kFaults) by_name()[fault.name] = &fault, kernels.push_back(made_of(fault));
     for (size_t i = 0; i < kernels.size(); ++i) {
-      pointers.push_back(&kernels[i]);
       const Planted& fault = kFaults[i];
       if (fault.causes == nullptr) continue;
       const bool wiring = fault.when == When::kGiven || fault.when == When::kOnce;
-      assay_fault& f = faults.emplace_back();
-      f.struct_size = sizeof f, f.name = fault.name, f.summary = "wrong when it is replayed";
-      f.stage = "step", f.cause = fault.causes, f.line = fault.line, f.step = &kernels[i];
-      f.place = places.emplace_back(std::string("replay ") + (wiring ? "wiring " : "") + fault.stage).c_str();
+      add(i, fault.name, "wrong when it is replayed", fault.causes, fault.line,
+          std::string("replay ") + (wiring ? "wiring " : "") + fault.stage);
     }
-    table = *assay_planted_steps_inner_open(ASSAY_ABI_VERSION);
-    table.name = "planted_captures", table.kernel_count = static_cast<int32_t>(pointers.size());
-    table.kernels = pointers.data();
+    publish("planted_captures");
     table.begin_capture = begin_capture, table.end_capture = end_capture, table.replay = replay;
     table.time_replay = time_replay, table.free_graph = free_graph;
-    catalogue.struct_size = sizeof catalogue, catalogue.fault_count = static_cast<int32_t>(faults.size());
-    catalogue.faults = faults.data();
   }
 };
-const Library& library() {
-  static const Library& all = *new Library;  // lives as long as the process
+
+}  // namespace
+
+const PlantedLibrary& planted_library() {
+  static const Library& all = *new Library;
   return all;
 }
 
-}  // namespace
 }  // namespace planted_steps
-
-extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t version) {
-  return version == ASSAY_ABI_VERSION ? &planted_steps::library().table : nullptr;
-}
-extern "C" __attribute__((visibility("default"))) const assay_fault_catalogue* assay_fault_catalogue_open(
-    uint32_t version) {
-  return version == ASSAY_ABI_VERSION ? &planted_steps::library().catalogue : nullptr;
-}

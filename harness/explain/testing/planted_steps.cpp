@@ -10,23 +10,13 @@
 #include <list>
 #include <map>
 
-#include "harness/abi/assay_fault.h"
 #include "harness/explain/testing/handed_on.hpp"
+#include "harness/explain/testing/planted_library.hpp"
 #include "kernels/device/host_memory.hpp"
-
-// The entries of kernels/cpu/backend.cpp, compiled into this library under another name.
-extern "C" const assay_backend* assay_planted_steps_inner_open(uint32_t abi_version);
 
 namespace planted_steps {
 
 namespace {
-
-const assay_kernel& base_of(const char* name) {
-  const assay_backend& cpu = *assay_planted_steps_inner_open(ASSAY_ABI_VERSION);
-  for (int32_t i = 0; i < cpu.kernel_count; ++i)
-    if (std::strcmp(cpu.kernels[i]->name, name) == 0) return *cpu.kernels[i];
-  return *cpu.kernels[0];
-}
 
 // A kernel in a place, and what is done before and after it. Of a call that is late: kept until the last
 // stage, whose kernel gets the same context, has run.
@@ -112,11 +102,7 @@ std::map<std::string, const PlantedStep*>& by_name() {
 int with_stages(const assay_kernel* self, const char* name, const assay_stage* stages, int32_t count,
                 const assay_kernel** made, char* error, size_t size) {
   const PlantedStep& fault = *by_name().at(self->name);
-  std::vector<assay_stage> all(self->stages, self->stages + self->stage_count);
-  for (int32_t i = 0; i < count; ++i)
-    for (assay_stage& stage : all)
-      if (std::strcmp(stage.name, stages[i].name) == 0) stage.kernel = stages[i].kernel;
-  return compose(fault, name, std::move(all), made, error, size);
+  return compose(fault, name, replaced(self, stages, count), made, error, size);
 }
 
 int plan_of_another(const assay_kernel* self, const assay_problem* p, const assay_tensors* t,
@@ -153,54 +139,28 @@ assay_kernel made_of(const PlantedStep& fault) {
   return entry;
 }
 
-struct Library {
-  std::vector<assay_kernel> kernels;
-  std::vector<const assay_kernel*> pointers;
-  std::vector<assay_fault> faults;
-  std::list<std::string> places;
-  assay_backend table{};
-  assay_fault_catalogue catalogue{};
-
+struct Library : PlantedLibrary {
   Library() {
     std::vector<PlantedStep> all;
     for (const auto list : {planted_stages(), planted_wiring(), planted_wholes()})
       for (const PlantedStep& fault : list) by_name()[fault.name] = &fault, all.push_back(fault);
-    for (const PlantedStep& fault : all) {
-      kernels.push_back(made_of(*by_name().at(fault.name)));
-      assay_fault& f = faults.emplace_back();
-      f.struct_size = sizeof f, f.name = fault.name, f.summary = "wrong in one way", f.stage = "step";
-      f.cause = fault.causes, f.line = fault.line;
-      f.place = places
-                    .emplace_back(std::string(fault.where == Where::kStage   ? ""
-                                              : fault.where == Where::kWhole ? "end "
-                                                                             : "wiring ") +
-                                  fault.stage)
-                    .c_str();
+    for (const PlantedStep& fault : all) kernels.push_back(made_of(*by_name().at(fault.name)));
+    for (size_t i = 0; i < all.size(); ++i) {
+      const PlantedStep& fault = all[i];
+      const char* where = fault.where == Where::kStage   ? ""
+                          : fault.where == Where::kWhole ? "end "
+                                                         : "wiring ";
+      add(i, fault.name, "wrong in one way", fault.causes, fault.line, std::string(where) + fault.stage);
     }
-    for (size_t i = 0; i < kernels.size(); ++i) {
-      pointers.push_back(&kernels[i]);
-      faults[i].step = &kernels[i];
-    }
-    const assay_backend& cpu = *assay_planted_steps_inner_open(ASSAY_ABI_VERSION);
-    table = cpu;
-    table.name = "planted_steps", table.kernel_count = static_cast<int32_t>(pointers.size());
-    table.kernels = pointers.data();
-    catalogue.struct_size = sizeof catalogue, catalogue.fault_count = static_cast<int32_t>(faults.size());
-    catalogue.faults = faults.data();
+    publish("planted_steps");
   }
 };
-const Library& library() {
-  static const Library& all = *new Library;  // lives as long as the process
+
+}  // namespace
+
+const PlantedLibrary& planted_library() {
+  static const Library& all = *new Library;
   return all;
 }
 
-}  // namespace
 }  // namespace planted_steps
-
-extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t version) {
-  return version == ASSAY_ABI_VERSION ? &planted_steps::library().table : nullptr;
-}
-extern "C" __attribute__((visibility("default"))) const assay_fault_catalogue* assay_fault_catalogue_open(
-    uint32_t version) {
-  return version == ASSAY_ABI_VERSION ? &planted_steps::library().catalogue : nullptr;
-}
