@@ -120,6 +120,10 @@ void keep_asked(Hypotheses& all, const Choice& choice) {
   std::erase_if(all, [&](const Hypothesis& h) { return named.contains(h.cause) && !any(h, true); });
 }
 
+double scale_of(const Scenario& s) {
+  return s.softmax_scale > 0 ? s.softmax_scale : 1 / std::sqrt(double(s.head_dim_qk));
+}
+
 // The line as printed; empty where it is not legal.
 static std::string legal(const Scenario& scenario) {
   try {
@@ -149,7 +153,7 @@ std::string separating_line(const std::string& line, int step) {
   s.seed += kThirdSeed;
   s.relations = 0;
   // No power of two, and no number that a cap or a head's size is.
-  s.softmax_scale = 1.3 * (s.softmax_scale > 0 ? s.softmax_scale : 1 / std::sqrt(double(s.head_dim_qk)));
+  s.softmax_scale = 1.3 * scale_of(s);
   // What a kernel does by pages it does by others.
   if (step < 1 && s.page_size > 1) s.page_size = s.page_size > 32 ? s.page_size / 2 : s.page_size * 2;
   if (step < 3) {
@@ -266,10 +270,15 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& her
   plainest_first(ranking);
 }
 
-// Numbers of a window, a chunk or a page, and the ones beside them, as both lines have them.
-static Given given_numbers(const std::string& line, const std::string& there) {
+// Numbers of a window, a chunk or a page, and the ones beside them, as both lines have them: not of a
+// mechanism with numbers of its own. The softmax scale of any: a number that is both lines' is no accident.
+static Given given_numbers(const std::string& line, const std::string& there, bool own_numbers) {
   const Scenario a = parse_scenario(line), b = parse_scenario(there);
   Given given;
+  for (const char* digits : {"{:.3g}", "{:.4g}"})
+    given.insert(
+        {fmt::format(fmt::runtime(digits), scale_of(a)), fmt::format(fmt::runtime(digits), scale_of(b))});
+  if (own_numbers) return given;
   const std::pair<int32_t, int32_t> all[] = {{a.window_left, b.window_left},
                                              {a.window_right, b.window_right},
                                              {a.chunk, b.chunk},
@@ -297,7 +306,7 @@ void confirm_apart(Ranking& ranking, const std::string& line, const std::string&
     choice.words = ranking.alike;
   }
   // What is put together or searched for has its own numbers, whatever the line has.
-  if (first.cost - first.price < kOwnNumbers) choice.given = given_numbers(line, third);
+  choice.given = given_numbers(line, third, first.cost - first.price >= kOwnNumbers);
   const Ranking there = apart(choice);
   if (there.nothing <= kLegalMisfit) return;
   double explained = there.list.empty() ? 0 : std::max(0.0, there.list.front().explained);
