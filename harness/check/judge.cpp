@@ -4,20 +4,21 @@
 // inputs, unwritten elements), because those reasons name the cause; then every element of the first run, the
 // promised bits, what the op's expectation says of the whole, and last whether a pass means anything.
 #include <algorithm>
-#include <cstring>
+#include <functional>
 #include <optional>
 
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/expectation.hpp"
 #include "harness/check/expectations/reasons.hpp"
+#include "harness/check/session/lse_optional.hpp"
 #include "harness/check/session/opposite.hpp"
 #include "harness/check/session/races.hpp"
 #include "harness/check/session/read_twice.hpp"
+#include "harness/check/session/said.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/device/fenced.hpp"
 #include "harness/device/lent.hpp"
 #include "harness/input/contracts.hpp"
-#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
@@ -51,6 +52,8 @@ struct Judge::Impl {
   std::vector<TurnedRows> drawn;     // rows of the inputs with turned signs
   assay_arithmetic arithmetic{};     // of the kernel judged last
   Lent lent;                         // to that kernel
+  std::function<Said()> ask;         // that kernel, once more
+  Said said;                         // its first answer
 
   void upload_values();  // whatever the host holds now of what the kernel reads
   void turn_back();      // of the host's inputs, before another kernel gets them
@@ -59,12 +62,11 @@ struct Judge::Impl {
   explicit Impl(const Problem& problem, double row_key_budget)
       : inputs(build_inputs(problem)), expected(make_expectation(inputs, row_key_budget)) {}
 
-  // A run without an LSE, of which the first run left `left`: what is wrong with it.
-  Objection without_lse(const Backend&, const assay_kernel&, const assay_device&, const Snapshot& left);
   // What a run left. One that gave the bits of `first` needs no bounds: those were judged. `before` as for
   // RunOutputs; given, a kernel that promises equal bits needs none either.
   Look look(Snapshot left, const RunRecord* first, const RunRecord* before) const;
   Verdict judge(const Backend&, const assay_kernel&, const assay_device&);
+  Objection asked_again() const;
   // The look at a later call with the same inputs, and what is wrong in it.
   Objection hold_against_judged(Snapshot left, Look& now) const;
   Verdict recheck();
@@ -127,37 +129,6 @@ Look Judge::Impl::look(Snapshot left, const RunRecord* first, const RunRecord* b
   return seen;
 }
 
-Objection Judge::Impl::without_lse(const Backend& backend, const assay_kernel& kernel,
-                                   const assay_device& device, const Snapshot& left) {
-  if (!repeatable) return {"declaration", "promises an optional LSE, and not to repeat its results"};
-  assay_tensors tensors = *session->device_case().tensors(), host = inputs.tensors;
-  tensors.lse = host.lse = assay_tensor{};
-  const assay_problem* view = inputs.view->get();
-  assay_plan* plan = nullptr;  // of its own: the session's has seen an LSE
-  CallResult r = call_supports(kernel, view, &host, device);
-  if (r.ok()) r = call_plan(backend, kernel, view, &tensors, &plan);
-  if (r.ok()) r = call_run(backend, kernel, view, &tensors, plan);
-  call_free_plan(kernel, plan);
-  if (!r.ok()) return {"call", "promises an optional LSE, and without one: " + r.error};
-  if (Objection damage = session->damage()) return damage;
-  const Snapshot now = session->outputs();
-  const assay_tensor before = left.view(inputs, Operand::kO), after = now.view(inputs, Operand::kO);
-  session->poison_outputs();
-  const int bytes = format_bytes(before.format);
-  for (int64_t row = 0; row < before.shape[0]; ++row)
-    for (int64_t head = 0; head < before.shape[1]; ++head)
-      for (int64_t d = 0; d < before.shape[2]; ++d) {
-        const int64_t at = row * before.stride[0] + head * before.stride[1] + d * before.stride[2];
-        if (std::memcmp(static_cast<const std::byte*>(before.data) + at * bytes,
-                        static_cast<const std::byte*>(after.data) + at * bytes,
-                        static_cast<size_t>(bytes)) != 0)
-          return {"lse optional",
-                  fmt::format("without an LSE O[{}, {}, {}] is {:g}, with one {:g}", row, head, d,
-                              load(after.format, after.data, at), load(before.format, before.data, at))};
-      }
-  return {};
-}
-
 Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, const assay_device& device) {
   const assay_problem* view = inputs.view->get();
   Verdict verdict;
@@ -185,15 +156,16 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
     return settle(Outcome::kCrashed, "call", "supports: " + r.error);
   if (const CallResult r = check_declarations(kernel, view); !r.ok())
     return settle(Outcome::kCrashed, "call", r.error);
-  if (const int64_t bytes = call_workspace(kernel, view).bytes;
-      device.memory_bytes > 0 && bytes > device.memory_bytes)
+  ask = [&backend, &kernel, view] { return what_it_says(backend, kernel, view); };
+  said = ask();
+  if (const int64_t bytes = said.workspace.bytes; device.memory_bytes > 0 && bytes > device.memory_bytes)
     return settle(
         Outcome::kCrashed, "call",
         fmt::format("workspace_bytes says {}, more than the {} of the device", bytes, device.memory_bytes));
-  arithmetic = default_arithmetic();
-  call_arithmetic(backend, kernel, view, arithmetic);
+  arithmetic = said.arithmetic;
   if (const std::string broken = expected->impossible(arithmetic); !broken.empty())
     return settle(Outcome::kWrong, "declaration", "declares an impossible arithmetic: " + broken);
+  if (Objection other = asked_again()) return wrong(std::move(other));
   expected->prepare(arithmetic);
 
   repoison(inputs, Poison::kNaN);
@@ -279,15 +251,27 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
     return settle(Outcome::kWrong, "late", "its outputs change after the call has ended: " + late);
   if (const CallResult r = fenced_call(backend, kernel, inputs, device); !r.ok() && !r.refused())
     return settle(Outcome::kCrashed, "call", "in memory between unreadable pages: " + r.error);
+  if (Objection other = asked_again()) return wrong(std::move(other));
+  // Who refuses from now on keeps out of everything that is looked at besides the result.
+  if (const CallResult r = Session::supports(kernel, inputs, device); !r.ok())
+    return settle(Outcome::kWrong, "refusal", "ran, and refuses when it is asked again: " + r.error);
   judged = std::move(first.record);
   if ((promises_of(kernel) & ASSAY_PROMISE_LSE_OPTIONAL) != 0 && inputs.tensors.lse.data != nullptr)
-    if (Objection other = without_lse(backend, kernel, device, left)) return wrong(std::move(other));
+    if (Objection other =
+            repeatable ? differs_without_lse(*session, backend, kernel, device, inputs, left)
+                       : Objection{"declaration", "promises an optional LSE, and not to repeat its results"})
+      return wrong(std::move(other));
 
   if (Objection whole = expected->examine({backend, kernel, device, inputs, left}, verdict))
     return wrong(std::move(whole));
   if (first.distrust)
     return settle(Outcome::kUntrusted, std::move(first.distrust.check), std::move(first.distrust.reason));
   return settle(Outcome::kPassed, "", "");
+}
+
+Objection Judge::Impl::asked_again() const {
+  std::string other = otherwise(said, ask());
+  return other.empty() ? Objection{} : Objection{"declaration", std::move(other)};
 }
 
 Objection Judge::Impl::hold_against_judged(Snapshot left, Look& now) const {
@@ -337,6 +321,7 @@ Verdict Judge::Impl::recheck() {
     expected->describe(verdict);
     verdict.o = now.values, verdict.lse = now.marks;
   }
+  if (!objection) objection = asked_again();
   session->poison_outputs();
   verdict.outcome = objection ? Outcome::kWrong : Outcome::kPassed;
   verdict.check = std::move(objection.check);

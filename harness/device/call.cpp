@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <exception>
 #if defined(__x86_64__)
@@ -15,6 +14,7 @@
 #  include <cfenv>
 #endif
 
+#include "harness/base/system_time.hpp"
 #include "harness/device/exported.hpp"
 #include "harness/device/series.hpp"
 
@@ -173,12 +173,11 @@ CallResult call_plan(const Backend& backend, const assay_kernel& kernel, const a
   *plan = nullptr;
   if (CallResult zeroed = zero_workspace(backend, kernel, problem, tensors); !zeroed.ok()) return zeroed;
   if (kernel.plan == nullptr) return {};
-  const auto start = std::chrono::steady_clock::now();
+  const double start = host_time_us();
   CallResult result = guarded("plan", [&](char* text, size_t size) {
     return kernel.plan(&kernel, problem, tensors, plan, text, size);
   });
-  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
-  if (plan_us != nullptr) *plan_us = took.count();
+  if (plan_us != nullptr) *plan_us = host_time_us() - start;
   return result;
 }
 

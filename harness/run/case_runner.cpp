@@ -75,7 +75,7 @@ void time_modes(const TimedCase& c, const assay_kernel& kernel, Judge& judge, co
         row.check = seen.check;
         row.reason = seen.reason;
       } else if (again.outcome == Outcome::kPassed) {
-        if (!t.samples_us.empty()) call.hold_against_host(t.median_us);
+        if (!t.samples_us.empty()) call.hold_against_system(t.median_us), call.hold_against_host(t.median_us);
         samples = fill_timed(row, c, call.clocks(), rule, busy, mode, std::move(t));
       } else {
         fill_verdict(row, again);

@@ -31,6 +31,8 @@
 #include <map>
 #include <new>
 
+#include "harness/base/system_time.hpp"
+
 namespace assay {
 namespace {
 
@@ -267,6 +269,7 @@ std::vector<std::string> ProcessState::restore() {
   want(identity() == s.user, "the user");
   const std::vector<Standing> now = standing();
   for (size_t i = 0; i < now.size(); ++i) want(now[i].values == s.standing[i].values, now[i].what);
+  want(clock_is_the_systems(), "the clock");
   std::set_terminate(s.terminate);
   std::set_new_handler(s.no_memory);
   return lost;

@@ -9,14 +9,14 @@
 #include <limits>
 #include <thread>
 
+#include "harness/base/system_time.hpp"
+
 namespace assay {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = std::chrono::steady_clock;  // cheaper to read than host_time_us(), which it is held against
 
-double us_since(Clock::time_point start) {
-  return 1e6 * std::chrono::duration<double>(Clock::now() - start).count();
-}
+double us_since(double start_us) { return host_time_us() - start_us; }
 
 // Median over a few calls: a plan is made once per batch shape, so its cost is a single number.
 double time_plan(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem,
@@ -55,7 +55,7 @@ template <class Call>
 double plausible_us(const Call& call, bool hot, const char* doing, int64_t calls = 1) {
   for (int asked = 1;; ++asked) {
     double us = 0;
-    const auto before = Clock::now();
+    const double before = host_time_us();
     const CallResult r = call(&us);
     const double host_us = us_since(before) / static_cast<double>(calls);
     if (!r.ok()) throw TimedCallFailed{fmt::format("failed while being {}: {}", doing, r.error)};
@@ -86,7 +86,7 @@ TimedCall::TimedCall(const Backend& backend, const assay_device& device, const a
   if (const CallResult r = call_plan(backend, kernel, problem, tensors, &plan_); !r.ok())
     throw TimedCallFailed{"plan failed when repeated: " + r.error};
   if (kernel.refresh != nullptr) {
-    const auto start = Clock::now();
+    const double start = host_time_us();
     const CallResult r = call_refresh(backend, kernel, problem, tensors, plan_);
     refresh_us_ = us_since(start);
     if (!r.ok()) {
@@ -125,11 +125,24 @@ double TimedCall::eager_us() {
         },
         flush_bytes_ == 0, "timed");
   if (flusher_) flusher_->flush();
+  const double before_us = system_time_us();
   const auto before = Clock::now();
   const CallResult r = call_run_again(backend_, kernel_, problem_, tensors_, plan_);
-  const double us = us_since(before);
+  const double us = 1e6 * std::chrono::duration<double>(Clock::now() - before).count();
+  hidden_us_.push_back(system_time_us() - before_us - us);
   if (!r.ok()) throw TimedCallFailed{"failed while being timed: " + r.error};
   return us;
+}
+
+void TimedCall::hold_against_system(double median_us) {
+  constexpr double kSlack = 0.05, kSlackUs = 5;
+  if (!kSystemTellsTime) return;
+  if (std::isnan(system_time_us())) throw TimeImplausible{"the system does not tell the time any more"};
+  if (hidden_us_.empty()) return;
+  const double hidden = summarize(hidden_us_).median_us;
+  if (!(std::abs(hidden) <= kSlack * median_us + kSlackUs))
+    throw TimeImplausible{fmt::format("the process's clock said {:.4g} us a call, and the system's {:.4g} us",
+                                      median_us, median_us + hidden)};
 }
 
 void TimedCall::hold_against_host(double median_us) {
@@ -140,7 +153,7 @@ void TimedCall::hold_against_host(double median_us) {
   const int calls = std::max(1, static_cast<int>(kWholeUs / median_us));
   double least = std::numeric_limits<double>::infinity();  // of three: anything else only adds to it
   for (int i = 0; i < 3; ++i) {
-    const auto before = Clock::now();
+    const double before = host_time_us();
     for (int n = 0; n < calls; ++n)
       if (const CallResult r = call_run_again(backend_, kernel_, problem_, tensors_, plan_); !r.ok())
         throw TimedCallFailed{"failed while being timed: " + r.error};
@@ -168,7 +181,7 @@ void TimedCall::set_clock(std::vector<TimedSample>& samples, const std::optional
 }
 
 TimedSample TimedCall::sample() {
-  const auto before = Clock::now();
+  const double before = host_time_us();
   std::vector<TimedSample> one = {TimedSample(graph_ != nullptr ? graph_us() : eager_us())};
   took_us_ = us_since(before);
   if (clock_ != nullptr) set_clock(one, clock_->read());
@@ -190,7 +203,7 @@ std::vector<TimedSample> TimedCall::samples(const std::vector<Changes>& before) 
       std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(half_us));
       return clock_->read();
     });
-  const auto start = Clock::now();
+  const double start = host_time_us();
   std::vector<double> us;
   plausible_us(
       [&](double* mean) {

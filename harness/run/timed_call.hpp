@@ -61,6 +61,9 @@ class TimedCall {
   // Several calls in a row by the host's clock, where the backend has one of its own: TimeImplausible when
   // they take much longer than its times (median: microseconds) say.
   void hold_against_host(double median_us);
+  // The process's clock beside the system's, of all calls so far: TimeImplausible when somebody in this
+  // process has put a clock of their own in its place.
+  void hold_against_system(double median_us);
   CallClocks clocks() const;  // of the samples so far
 
  private:
@@ -79,7 +82,8 @@ class TimedCall {
   assay_graph* graph_ = nullptr;
   int64_t flush_bytes_ = 0;
   const assay_series* series_;
-  double took_us_ = 0;  // one call of the last ones, by the host's clock
+  std::vector<double> hidden_us_;  // of each call timed by the process's clock: what the system's says more
+  double took_us_ = 0;             // one call of the last ones, by the host's clock
   std::optional<CacheFlusher> flusher_;
   std::vector<double> clocks_mhz_;
 };

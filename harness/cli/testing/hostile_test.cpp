@@ -176,6 +176,20 @@ TEST_F(Hostile, NumbersThatAreNone) {
   }
 }
 
+// Who hurries the clock of the process is slower by it, and nobody else is.
+TEST_F(Hostile, AClockOfItsOwnIsNobodyElses) {
+  const Output out = run({"bench", kSmall, "--backend", kHostile, "--out", path("out"), "--cache", "hot",
+                          "--max-seconds", "0.2", "--noise", "1000", "--kernel", "paged_cheat_stops_beside",
+                          "--kernel", "paged_leaves_a_clock_*"});
+  EXPECT_EQ(out.code, 1) << out.err;
+  std::map<std::string, Row> rows = by(path("out"), &Row::kernel);
+  EXPECT_EQ(rows["paged_leaves_a_clock_hostile"].outcome, "implausible");
+  EXPECT_EQ(rows["paged_leaves_a_clock_hostile"].check, "clock");
+  const Row& beside = rows["paged_leaves_a_clock_beside"];
+  EXPECT_EQ(beside.outcome, "passed") << beside.reason;
+  EXPECT_LT(beside.time_us, 4 * rows["paged_cheat_stops_beside"].time_us);
+}
+
 // Kernels that look fast because they do less when they are timed, or keep what they computed.
 TEST_F(Hostile, CheatsAreWrongOrShowTheirTime) {
   std::vector<std::string> words = {

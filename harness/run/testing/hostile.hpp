@@ -14,7 +14,19 @@
 namespace hostile {
 
 // Where a deed is done.
-enum class Door { kSupports, kArithmetic, kWorkspace, kZeroed, kPlan, kFreePlan, kBefore, kAfter, kInstead };
+// kEvery: at all of them but kInstead.
+enum class Door {
+  kSupports,
+  kArithmetic,
+  kWorkspace,
+  kZeroed,
+  kPlan,
+  kFreePlan,
+  kBefore,
+  kAfter,
+  kInstead,
+  kEvery
+};
 
 struct Call {
   const assay_problem* problem = nullptr;
@@ -25,6 +37,7 @@ struct Call {
   size_t size = 0;
   int* status = nullptr;
   const assay_kernel* kernel = nullptr;
+  Door door = Door::kEvery;  // through which it came
 };
 
 struct Deed {
@@ -36,6 +49,7 @@ struct Deed {
 std::span<const Deed> process_deeds();  // ends, children, threads, signals
 std::span<const Deed> speech_deeds();   // the connection, output, exceptions, texts
 std::span<const Deed> cheats();         // what a kernel may do when it knows that it is timed
+std::span<const Deed> clock_deeds();    // the clock that is read
 std::span<const Deed> state_deeds();    // what a process shares, memory, declarations
 
 // What an honest kernel does.

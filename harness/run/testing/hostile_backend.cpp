@@ -59,19 +59,25 @@ const assay_kernel& inner_kernel() {
 
 const Deed* deed_of(const assay_kernel* self, Door door) {
   const auto* deed = static_cast<const Deed*>(self->context);
-  return deed != nullptr && deed->door == door ? deed : nullptr;
+  const bool every = deed != nullptr && deed->door == Door::kEvery && door != Door::kInstead;
+  return deed != nullptr && (deed->door == door || every) ? deed : nullptr;
 }
 
 int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, const assay_device* d,
              char* why, size_t size) {
-  if (const Deed* deed = deed_of(self, Door::kSupports)) deed->act({});
-  return inner_kernel().supports(&inner_kernel(), p, t, d, why, size);
+  int status = inner_kernel().supports(&inner_kernel(), p, t, d, why, size);
+  if (const Deed* deed = deed_of(self, Door::kSupports)) {
+    Call call;
+    call.door = Door::kSupports, call.status = &status;
+    deed->act(call);
+  }
+  return status;
 }
 int arithmetic(const assay_kernel* self, const assay_problem* p, assay_arithmetic* a) {
   int status = inner_kernel().arithmetic(&inner_kernel(), p, a);
   if (const Deed* deed = deed_of(self, Door::kArithmetic)) {
     Call call;
-    call.arithmetic = a, call.status = &status;
+    call.door = Door::kArithmetic, call.arithmetic = a, call.status = &status;
     deed->act(call);
   }
   return status;
@@ -79,7 +85,7 @@ int arithmetic(const assay_kernel* self, const assay_problem* p, assay_arithmeti
 int64_t bytes_of(const assay_kernel* self, Door door, int64_t bytes) {
   if (const Deed* deed = deed_of(self, door)) {
     Call call;
-    call.bytes = &bytes;
+    call.door = door, call.bytes = &bytes;
     deed->act(call);
   }
   return bytes;
@@ -91,12 +97,20 @@ int64_t zeroed(const assay_kernel* self, const assay_problem*) { return bytes_of
 int plan(const assay_kernel* self, const assay_problem*, const assay_tensors*, assay_plan** made, char*,
          size_t) {
   *made = reinterpret_cast<assay_plan*>(new char);
-  if (const Deed* deed = deed_of(self, Door::kPlan)) deed->act({});
+  if (const Deed* deed = deed_of(self, Door::kPlan)) {
+    Call call;
+    call.door = Door::kPlan;
+    deed->act(call);
+  }
   return ASSAY_OK;
 }
 void free_plan(const assay_kernel* self, assay_plan* made) {
   delete reinterpret_cast<char*>(made);
-  if (const Deed* deed = deed_of(self, Door::kFreePlan)) deed->act({});
+  if (const Deed* deed = deed_of(self, Door::kFreePlan)) {
+    Call call;
+    call.door = Door::kFreePlan;
+    deed->act(call);
+  }
 }
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream,
         char* error, size_t size) {
@@ -105,10 +119,12 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   call.problem = p, call.tensors = t, call.error = error, call.size = size, call.status = &status;
   call.kernel = self;
   if (std::strcmp(self->name, "paged_longjmp_hostile") == 0) jump_back();
+  call.door = Door::kBefore;
   if (const Deed* deed = deed_of(self, Door::kBefore)) deed->act(call);
   if (status != ASSAY_OK) return status;
   if (const Deed* deed = deed_of(self, Door::kInstead)) return deed->act(call), status;
   status = inner_kernel().run(&inner_kernel(), p, t, nullptr, stream, error, size);
+  call.door = Door::kAfter;
   if (const Deed* deed = deed_of(self, Door::kAfter)) deed->act(call);
   return status;
 }
@@ -154,7 +170,7 @@ struct Registry {
     kernels.push_back(k);
   }
   Registry() {
-    for (const auto& deeds : {process_deeds(), speech_deeds(), state_deeds(), cheats()})
+    for (const auto& deeds : {process_deeds(), speech_deeds(), state_deeds(), clock_deeds(), cheats()})
       for (const Deed& deed : deeds) {
         add(std::string("paged_") + deed.name + "_hostile", &deed);
         add(std::string("paged_") + deed.name + "_beside", nullptr);

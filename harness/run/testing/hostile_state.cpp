@@ -71,6 +71,8 @@ struct Comma : std::numpunct<char> {
 
 void set_bytes(const Call& c, int64_t bytes) { *c.bytes = bytes; }
 
+constexpr double kLoose = 1.0 / 512;  // of Q, as if it were rounded to bf16
+
 constexpr Deed kDeeds[] = {
     {"workspace_huge", Door::kWorkspace, [](const Call& c) { set_bytes(c, int64_t{1} << 40); }},
     {"workspace_largest", Door::kWorkspace,
@@ -83,6 +85,37 @@ constexpr Deed kDeeds[] = {
     {"arithmetic_infinite", Door::kArithmetic,
      [](const Call& c) { c.arithmetic->q_rounding = std::numeric_limits<double>::infinity(); }},
     {"arithmetic_fails", Door::kArithmetic, [](const Call& c) { *c.status = ASSAY_FAILED; }},
+
+    // Bounds that nobody else is told; also as soon as the kernel was run, when the judge has asked.
+    {"arithmetic_every_other", Door::kArithmetic,
+     [](const Call& c) {
+       static int asked = 0;
+       if (++asked % 2 == 0) c.arithmetic->q_rounding = kLoose;
+     }},
+    {"arithmetic_until_run", Door::kEvery,
+     [](const Call& c) {
+       static bool ran = false;
+       ran = ran || c.door == Door::kAfter;
+       if (c.door == Door::kArithmetic && !ran) c.arithmetic->q_rounding = kLoose;
+     }},
+    {"workspace_every_other", Door::kWorkspace,
+     [](const Call& c) {
+       static int asked = 0;
+       if (++asked % 2 == 0) set_bytes(c, 4096);
+     }},
+    {"zeroed_until_run", Door::kEvery,
+     [](const Call& c) {
+       static bool ran = false;
+       ran = ran || c.door == Door::kAfter;
+       if (c.door == Door::kZeroed && ran) set_bytes(c, 8);
+     }},
+    // Nothing else is asked of it, then: not what it reads outside of its operands, for one.
+    {"supports_until_run", Door::kEvery,
+     [](const Call& c) {
+       static bool ran = false;
+       ran = ran || c.door == Door::kAfter;
+       if (c.door == Door::kSupports && ran) *c.status = ASSAY_UNSUPPORTED;
+     }},
 
     {"round_up", Door::kAfter, [](const Call&) { std::fesetround(FE_UPWARD); }},
     {"round_up_threads", Door::kAfter,

@@ -107,6 +107,12 @@ inline constexpr Expected kKernels[] = {
     {"arithmetic_nan", "wrong", "impossible arithmetic"},
     {"arithmetic_infinite", "wrong", "impossible arithmetic"},
     {"arithmetic_fails", "crashed", "arithmetic returned status 4"},
+    // ---- other answers to the same question
+    {"arithmetic_every_other", "wrong", "another arithmetic when it is asked again"},
+    {"arithmetic_until_run", "wrong", "another arithmetic when it is asked again"},
+    {"workspace_every_other", "wrong", "workspace_bytes says"},
+    {"zeroed_until_run", "wrong", "workspace_zeroed_bytes says 4, and 8 when it is asked again"},
+    {"supports_until_run", "wrong", "ran, and refuses when it is asked again"},
     // ---- what a process shares
     {"round_up", "passed", ""},
     {"round_up_threads", "passed", ""},
@@ -147,6 +153,7 @@ inline constexpr Expected kKernels[] = {
     {"change_its_name", "wrong", "may only read: its entry"},
     {"rename_others", "passed", ""},
     {"no_more_clock", "crashed", "SIGSEGV"},
+    {"leaves_a_clock", "passed", ""},
     {"no_more_files", "passed", ""},
     {"own_mounts", "passed", ""},
     {"no_capabilities", "passed", ""},
@@ -199,6 +206,7 @@ inline constexpr Cheat kCheats[] = {
     {"cheat_same_q_again", "passed", kWorkUs},
     {"cheat_repairs_rows", "passed", kWorkUs / 5},
     {"cheat_slow_plan", "passed", 0, kWorkUs},
+    {"cheat_own_clock", "implausible"},
 };
 
 }  // namespace hostile

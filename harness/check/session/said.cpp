@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// See said.hpp. Members are compared, not what lies between them, which a kernel that assigns a whole struct
+// may leave as it likes; and names by their text, not by where it stands. A member that is missing here does
+// not compile.
+#include "harness/check/session/said.hpp"
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <tuple>
+
+namespace assay {
+namespace {
+
+std::string_view text(const char* name) { return name != nullptr ? name : ""; }
+
+auto members(const assay_accumulator& of) {
+  const auto& [kind, block, fraction_bits, mantissa_bits] = of;
+  return std::make_tuple(kind, block, fraction_bits, mantissa_bits);
+}
+
+auto members(const assay_arithmetic& of) {
+  const auto& [struct_size, qk, pv, promote_pv, tile_keys, tile_reverse, splits, row_sum_chain, p_format,
+               p_truncated, row_sum_from_rounded_p, dequant_format, partial_format, partial_lse_format,
+               rescale_lag_log2, p_offset_log2, exp_relative_error, tanh_relative_error, q_rounding,
+               order_declared, split_keys, sink_first, p_int8_tile_max, dequant_replayed, exp_poly_every,
+               exp_poly_relative_error, scaling_relative_error, qk_instruction, pv_instruction,
+               exp_instruction, tanh_instruction, tanh_absolute_error, log_absolute_error, log_relative_error,
+               bias_form, row_sum, q_rounding_absolute, q_replayed_format, q_replayed_factor, p_roundings,
+               partial_roundings, split_interleaved, splits_vary, promote_every, dense_new_keys, item_rows,
+               shares, share_tiles, share_turns, q_replayed_scales] = of;
+  return std::make_tuple(
+      struct_size, members(qk), members(pv), promote_pv, tile_keys, tile_reverse, splits, row_sum_chain,
+      p_format, p_truncated, row_sum_from_rounded_p, dequant_format, partial_format, partial_lse_format,
+      rescale_lag_log2, p_offset_log2, exp_relative_error, tanh_relative_error, q_rounding, order_declared,
+      split_keys, sink_first, p_int8_tile_max, dequant_replayed, exp_poly_every, exp_poly_relative_error,
+      scaling_relative_error, text(qk_instruction), text(pv_instruction), text(exp_instruction),
+      text(tanh_instruction), tanh_absolute_error, log_absolute_error, log_relative_error, bias_form,
+      members(row_sum), q_rounding_absolute, q_replayed_format, q_replayed_factor, p_roundings,
+      partial_roundings, split_interleaved, splits_vary, promote_every, dense_new_keys, item_rows, shares,
+      share_tiles, share_turns, q_replayed_scales);
+}
+
+}  // namespace
+
+Said what_it_says(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem) {
+  Said said;
+  said.arithmetic = assay_default_arithmetic();
+  said.declares = call_arithmetic(backend, kernel, problem, said.arithmetic);
+  said.workspace = call_workspace(kernel, problem);
+  return said;
+}
+
+std::string otherwise(const Said& before, const Said& now) {
+  if (before.declares != now.declares || members(before.arithmetic) != members(now.arithmetic))
+    return "declares another arithmetic when it is asked again";
+  if (before.workspace.bytes != now.workspace.bytes)
+    return fmt::format("workspace_bytes says {}, and {} when it is asked again", before.workspace.bytes,
+                       now.workspace.bytes);
+  if (before.workspace.zeroed_bytes != now.workspace.zeroed_bytes)
+    return fmt::format("workspace_zeroed_bytes says {}, and {} when it is asked again",
+                       before.workspace.zeroed_bytes, now.workspace.zeroed_bytes);
+  return "";
+}
+
+}  // namespace assay
