@@ -37,10 +37,17 @@ struct FactSheet {
   std::vector<Fact> facts;
 };
 
-// A kernel of prefill or paged; `fields` are added to every line (`--set`), its shape among them.
+// A kernel of prefill, paged or step; `fields` are added to every line (`--set`), its shape among them.
 // InputError when the fields cannot be read or leave no case.
 FactSheet gather_facts(Dispatcher&, const KernelInfo&, const std::string& fields,
                        const std::atomic<bool>& stop);
+
+// One of another op: what its op has of these facts.
+FactSheet gather_data_op_facts(Dispatcher&, const KernelInfo&, const std::string& fields,
+                               const std::atomic<bool>& stop);
+
+FactTrial try_case(Dispatcher&, const KernelInfo&, const std::string& line, const Assumed&, bool graphs,
+                   const std::atomic<bool>& stop);
 
 nlohmann::json facts_json(const FactSheet&);
 

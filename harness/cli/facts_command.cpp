@@ -57,14 +57,8 @@ int facts_command(const FactsArguments& a) {
     }
     for (const KernelInfo& kernel : std::vector(dispatcher->kernels())) {
       if (!chosen_by(kernel.name, a.kernels) || StopSignals::requested()) continue;
-      if (!op_of(kernel.op).attends_rows) {
-        fmt::print(stderr,
-                   "{}: is a kernel of {} ({}); facts are of kernels of attention and of whole steps; "
-                   "assay check tries it on a suite\n",
-                   clean_text(kernel.name), op_of(kernel.op).name, op_of(kernel.op).summary);
-        continue;
-      }
-      const FactSheet sheet = gather_facts(*dispatcher, kernel, a.set, StopSignals::requested());
+      const auto gather = op_of(kernel.op).attends_rows ? gather_facts : gather_data_op_facts;
+      const FactSheet sheet = gather(*dispatcher, kernel, a.set, StopSignals::requested());
       if (a.json) {
         nlohmann::json one = facts_json(sheet);
         one["backend"] = choice.label;
@@ -81,7 +75,7 @@ int facts_command(const FactsArguments& a) {
   if (a.json) print_json(all);
   if (StopSignals::requested()) return kExitIncomplete;
   if (any) return kExitOk;
-  fmt::print(stderr, "no kernel of attention or of whole steps matches\n");
+  fmt::print(stderr, "no kernel matches\n");
   return kExitUsage;
 }
 
@@ -89,10 +83,10 @@ int facts_command(const FactsArguments& a) {
 
 Command add_facts(CLI::App& app) {
   const auto a = std::make_shared<FactsArguments>();
-  CLI::App* facts =
-      app.add_subcommand("facts",
-                         "what a kernel of attention or of a whole step really does, found out by trying: "
-                         "LSE, NaN, empty requests, bits, graphs, strides");
+  CLI::App* facts = app.add_subcommand(
+      "facts",
+      "what a kernel of attention, of a whole step or of a data op really does, found out by trying: "
+      "LSE, NaN, empty requests, bits, graphs, strides");
   facts->add_option("kernels", a->kernels, "names or globs")->required()->type_name("KERNEL");
   add_repeatable(*facts, "--backend", a->backends, "installed backend, or path of a library", "NAME|PATH");
   facts->add_option("--set", a->set, "fields of every case tried ('kv=fp8_e4m3 page=64')")

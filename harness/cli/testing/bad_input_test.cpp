@@ -270,11 +270,8 @@ TEST_F(BadInput, OpsThatACommandDoesNotServe) {
                  {"backend cpu has no kernel nobody"});
   expect_refused(run({"explain", "merge_states h=4 d=64 batch=1q1", "--kernel", "merge_states_cpu"}),
                  {"prefill, paged and step", "merge_states is another op ("});
-  const Output facts = run({"facts", "cache_write_cpu", "--backend", "cpu"});
-  expect_refused(facts,
-                 {"is a kernel of cache_write (", "facts are of kernels of attention and of whole steps"});
   EXPECT_THAT(run({"explain", "--help"}).out, HasSubstr("of prefill, paged or step"));
-  EXPECT_THAT(run({"facts", "--help"}).out, HasSubstr("of a whole step"));
+  EXPECT_THAT(run({"facts", "--help"}).out, HasSubstr("of a data op"));
 }
 
 TEST_F(BadInput, CountsAndFlagsThatExcludeEachOther) {

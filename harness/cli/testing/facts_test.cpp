@@ -61,6 +61,23 @@ TEST_F(Facts, OfAWholeStep) {
   EXPECT_THAT(wrong.out, Not(HasSubstr("contract it needs")));
 }
 
+// What the op of a data op has of these facts: of the language, not of a list of ops.
+TEST_F(Facts, OfDataOps) {
+  const Output write = run({"facts", "cache_write_cpu", "--backend", "cpu"});
+  EXPECT_EQ(write.code, 0) << write.err;
+  EXPECT_THAT(write.out, ContainsRegex("right +right\n +passed +cache_write h=4/2 d=64 "));
+  EXPECT_THAT(write.out, ContainsRegex("rows of padding behind the last +right\n"));
+  EXPECT_THAT(write.out, ContainsRegex("a request of no rows +right\n"));
+  EXPECT_THAT(write.out, ContainsRegex("repeatable to the bit +yes\n"));
+  EXPECT_THAT(write.out, ContainsRegex("strides +q kv\n"));
+  const Output split = run({"facts", "decode_splitkv_cpu", "--backend", "cpu"});
+  EXPECT_EQ(split.code, 0) << split.err;
+  EXPECT_THAT(split.out, HasSubstr("contract it needs")) << "one row of a request is all that its op takes";
+  const Output wrong =
+      run({"facts", "merge_base2", "--backend", ASSAY_BINARY_DIR "/testing/libassay_data_op_faults.so"});
+  EXPECT_THAT(wrong.out, AllOf(ContainsRegex("right +wrong\n"), Not(HasSubstr("contract it needs"))));
+}
+
 TEST_F(Facts, ShowTheLinesAndSurviveKernelsThatDoNot) {
   const Output o = run({"facts", "paged_leak_fake", "--backend", kFake});
   EXPECT_EQ(o.code, 0) << o.err;
