@@ -47,6 +47,28 @@ void Misreadings::fitted_sinks() {
   });
 }
 
+void Misreadings::heads() {
+  // One number a head, each that of the head beside it.
+  const auto turned = [this](const char* cause, Operand o) {
+    if (!has(o) || tensor_of(given_.tensors, o).rank != 1) return;
+    for (const int by : {1, -1})
+      add(cause, fmt::format("{} of the {} head", operand_name(o), by > 0 ? "next" : "last"),
+          [=](Reading& r) {
+            assay_tensor& t = tensor_of(r.tensors, o);
+            if (t.shape[0] < 2 || format_bytes(t.format) != 4) return false;
+            const auto* own = static_cast<const float*>(t.data);
+            r.lists->emplace_back(static_cast<size_t>(t.shape[0]) * sizeof(float));
+            for (int64_t h = 0; h < t.shape[0]; ++h)
+              std::memcpy(r.lists->back().data() + h * 4,
+                          own + (h + by + t.shape[0]) % t.shape[0] * t.stride[0], 4);
+            t.data = r.lists->back().data(), t.stride[0] = 1;
+            return true;
+          });
+  };
+  turned("sinks.other_head", Operand::kSinks);
+  turned("alibi.other_head", Operand::kAlibiSlopes);
+}
+
 void Misreadings::scales() {
   const struct {
     Operand o;
@@ -74,6 +96,17 @@ void Misreadings::scales() {
       r.problem.k_scale_kind = r.problem.v_scale_kind = ASSAY_SCALE_NONE;
       return true;
     });
+  if (has(Operand::kKScale) && has(Operand::kVScale)) {
+    if (p().k_scale_kind == p().v_scale_kind)
+      add("scale_other", "the scales of K and V exchanged", [](Reading& r) {
+        std::swap(r.tensors.k_scale, r.tensors.v_scale);
+        return r.tensors.k_scale.shape[0] == r.tensors.v_scale.shape[0];
+      });
+    add("scale_of_one", "k_scale and v_scale of the first entry of axis 0 for all", [](Reading& r) {
+      r.tensors.k_scale.stride[0] = r.tensors.v_scale.stride[0] = 0;
+      return true;
+    });
+  }
   const auto exchange = [&](Operand to, Operand from, const char* cause, const std::string& how) {
     if (!has(to) || !has(from)) return;
     const assay_tensor &a = tensor_of(given_.tensors, to), &b = tensor_of(given_.tensors, from);
@@ -202,6 +235,10 @@ void Misreadings::rows() {
       });
     };
     using Slots = std::vector<int64_t>;
+    for (int64_t row = 0; row + 1 < std::min<int64_t>(all, 128); ++row)
+      slots("row_missing", fmt::format("row {} alone is not written", row).c_str(), [=](Slots& s) {
+        if (row < static_cast<int64_t>(s.size())) s[static_cast<size_t>(row)] = -1;
+      });
     slots("slots_shifted", "the slot of the next row",
           [](Slots& s) { std::rotate(s.begin(), s.begin() + 1, s.end()); });
     slots("slots_shifted", "the slot of the row before",

@@ -29,6 +29,7 @@ class Misreadings {
     merges();
     rows();
     drafts();
+    heads();
     return std::move(list_);
   }
 
@@ -83,6 +84,7 @@ class Misreadings {
   static bool scale_lse(Reading& r, double by, int32_t state = -1);
   void rows();
   void drafts();
+  void heads();
 
   const StageCase& case_;
   const Reading& given_;

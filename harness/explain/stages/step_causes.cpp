@@ -76,7 +76,7 @@ constexpr StepCause kCauses[] = {
     {"merge_unweighted", "partial results are merged without their weights"},
     {"merge_largest", "of the partial results the one of the largest LSE is taken"},
     {"merge_base2", "LSE of another base weigh the partial results"},
-    {"row_missing", "the last rows are not written"},
+    {"row_missing", "rows are not written"},
     {"rows_shifted", "rows are read at another place"},
     {"slots_shifted", "new keys go to the slots of other rows"},
     {"slots_turned", "block and place within it are exchanged in slots"},
@@ -192,8 +192,12 @@ std::vector<StepRanked> rank_misreadings(const StageCase& c, const StageVerdict&
             r.explained,
             0.99 * (1 - static_cast<double>(v.bad) / static_cast<double>(std::max<int64_t>(1, nothing.bad))));
     } else {
+      // A write that stays wrong was not looked at for what it touched: rows that this reading has not are
+      // not explained.
+      const int64_t undue =
+          c.kernel().op == ASSAY_OP_CACHE_WRITE ? std::max<int64_t>(0, nothing.checked - v.checked) : 0;
       r.explained = v.right ? 1
-                            : 0.99 * (1 - static_cast<double>(v.bad) /
+                            : 0.99 * (1 - static_cast<double>(v.bad + undue) /
                                               static_cast<double>(std::max<int64_t>(1, nothing.bad)));
     }
     if (r.explained > 0.02) list.push_back(std::move(r));

@@ -142,7 +142,7 @@ assay_kernel made_of(const PlantedStep& fault) {
 struct Library : PlantedLibrary {
   Library() {
     std::vector<PlantedStep> all;
-    for (const auto list : {planted_stages(), planted_wiring(), planted_wholes()})
+    for (const auto list : {planted_stages(), planted_wiring(), planted_wholes(), drawn_wholes()})
       for (const PlantedStep& fault : list) by_name()[fault.name] = &fault, all.push_back(fault);
     for (const PlantedStep& fault : all) kernels.push_back(made_of(*by_name().at(fault.name)));
     for (size_t i = 0; i < all.size(); ++i) {

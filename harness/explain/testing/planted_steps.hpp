@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of the CPU's kernels that are wrong in one way each, with what `assay explain` has to say of them.
-// A new one: a row of planted_stages.cpp, planted_wiring.cpp or planted_wholes.cpp.
+// A new one: a row of planted_stages.cpp, planted_wiring.cpp, planted_wholes.cpp or drawn_wholes.cpp.
 #pragma once
 
 #include <span>
@@ -32,6 +32,7 @@ struct PlantedStep {
 std::span<const PlantedStep> planted_stages();
 std::span<const PlantedStep> planted_wiring();
 std::span<const PlantedStep> planted_wholes();
+std::span<const PlantedStep> drawn_wholes();
 
 // ---- how they are spoilt. What is made lives as long as the process.
 int32_t* kept(std::vector<int32_t>);

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps that show no stages, of mechanisms that planted_wholes.cpp has not: listed with their place and
+// causes before anybody saw what explain says of them, and scored beside those. A new one: a row.
+#include <algorithm>
+#include <cstring>
+
+#include "harness/explain/testing/planted_steps.hpp"
+
+namespace planted_steps {
+namespace {
+
+using P = assay_problem;
+using T = assay_tensors;
+
+#define PLAIN "step h=4/2 d=64 page=8 batch=2q1s40_1q9s60_1q12 seed=17"
+#define BIAS "step h=4/2 d=64 page=8 alibi=linear batch=2q1s40_2q9s60 seed=17"
+#define CODES "step h=4/2 d=64 page=8 kv=fp8_e4m3:head batch=2q1s40_2q9s60 seed=17"
+#define SINKS "step h=4/2 d=64 page=8 sinks=on batch=2q1s40_2q9s60 seed=17"
+#define TREE "step h=4/2 d=64 page=4 threshold=8 mask=tree batch=2q6s40_1q5s9 seed=17"
+
+constexpr const char* kUnified = "step_unified_cpu";
+
+// One number a head, those of the next head.
+void of_next_head(T& t, assay_tensor T::*operand) {
+  assay_tensor& own = t.*operand;
+  static std::vector<float> turned;
+  const auto* data = static_cast<const float*>(own.data);
+  turned.assign(data, data + own.shape[0]);
+  std::rotate(turned.begin(), turned.begin() + 1, turned.end());
+  own.data = turned.data();
+}
+
+// Slots of the new rows under a rule over the step's own.
+template <class Rule>
+void slots(T& t, const Rule& rule) {
+  static std::vector<int64_t> changed;
+  const auto* own = static_cast<const int64_t*>(t.slot_mapping.data);
+  changed.assign(own, own + t.slot_mapping.shape[0]);
+  rule(changed);
+  t.slot_mapping.data = changed.data();
+}
+
+void lengths(P& p, T& t, int32_t (*rule)(const P&, int32_t)) {
+  std::vector<int32_t> all;
+  for (int32_t r = 0; r < p.requests; ++r) all.push_back(rule(p, r));
+  t.kv_len = list_of(kept(std::move(all)), p.requests);
+  p.kv_len = static_cast<const int32_t*>(t.kv_len.data);
+}
+
+constexpr PlantedStep kDrawn[] = {
+    {"drawn2_sink_of_next_head", kUnified, "attend", Where::kWhole, SINKS, "sinks.other_head",
+     [](P&, T& t) { of_next_head(t, &T::sinks); }},
+    {"drawn2_bias_missing", kUnified, "attend", Where::kWhole, BIAS, "bias_missing alibi.ignored",
+     [](P& p, T&) { p.alibi = ASSAY_ALIBI_NONE; }},
+    {"drawn2_bias_of_next_head", kUnified, "attend", Where::kWhole, BIAS, "alibi.other_head",
+     [](P&, T& t) { of_next_head(t, &T::alibi_slopes); }},
+    {"drawn2_v_unscaled", kUnified, "write", Where::kWhole, CODES, "scale_missing",
+     [](P& p, T&) { p.v_scale_kind = ASSAY_SCALE_NONE; }},
+    {"drawn2_scales_exchanged", kUnified, "write", Where::kWhole, CODES, "scale_other",
+     [](P&, T& t) { std::swap(t.k_scale.data, t.v_scale.data); }},
+    {"drawn2_scale_of_first_head", kUnified, "write", Where::kWhole, CODES, "scale_of_one",
+     [](P&, T& t) { t.k_scale.stride[0] = 0, t.v_scale.stride[0] = 0; }},
+    {"drawn2_slots_backwards", kUnified, "write", Where::kWhole, PLAIN, "slots_shifted",
+     [](P&, T& t) { slots(t, [](std::vector<int64_t>& s) { std::reverse(s.begin(), s.end()); }); }},
+    {"drawn2_one_row_unwritten", kUnified, "write", Where::kWhole, PLAIN, "row_missing",
+     [](P&, T& t) { slots(t, [](std::vector<int64_t>& s) { s[s.size() / 2] = -1; }); }},
+    {"drawn2_k_of_row_before", kUnified, "write", Where::kWhole, PLAIN, "rows_shifted slots_shifted",
+     [](P&, T& t) {
+       // Row i takes the K of row i - 1, the first its own.
+       static std::vector<char> rows;
+       const int64_t row = t.dense_k.stride[0] * 2, count = t.dense_k.shape[0];
+       const auto* own = static_cast<const char*>(t.dense_k.data);
+       rows.assign(own, own + row * count);
+       std::memmove(rows.data() + row, rows.data(), static_cast<size_t>(row * (count - 1)));
+       t.dense_k.data = rows.data();
+     }},
+    {"drawn2_shortest_length", kUnified, "attend", Where::kWhole,
+     "step h=4/2 d=64 page=8 batch=1q3s70_3q3s40_1q3s90 seed=17", "lengths_of_one lengths_other",
+     [](P& p, T& t) {
+       lengths(p, t, [](const P& q, int32_t) { return *std::min_element(q.kv_len, q.kv_len + q.requests); });
+     }},
+    {"drawn2_whole_pages", kUnified, "attend", Where::kWhole, PLAIN, "lengths_other keys.tail_dropped",
+     [](P& p, T& t) {
+       lengths(p, t, [](const P& q, int32_t r) {
+         return std::max(q.q_len[r], q.kv_len[r] / q.page_size * q.page_size);
+       });
+     }},
+    {"drawn2_table_entry_late", kUnified, "attend", Where::kWhole, PLAIN,
+     "table_shifted page.wrong keys.wrong_start",
+     [](P&, T& t) {
+       int32_t* table = copied(t.block_table);
+       const int64_t pages = t.block_table.shape[1];
+       for (int64_t r = 0; r < t.block_table.shape[0]; ++r) {
+         int32_t* own = table + r * pages;
+         // The first two pages of a request in place of each other would be a permutation: its first page is
+         // read twice.
+         own[1] = own[0];
+       }
+     }},
+    {"drawn2_query_heads_backwards", kUnified, "attend", Where::kWhole, PLAIN,
+     "heads.q_swapped heads.kv_mapping",
+     [](P& p, T& t) {
+       t.q.data = static_cast<char*>(t.q.data) + (p.heads_q - 1) * t.q.stride[1] * 2;
+       t.q.stride[1] = -t.q.stride[1];
+     }},
+    {"drawn2_chunk_ignored", kUnified, "attend", Where::kWhole,
+     "step h=4/2 d=64 page=4 chunk=16 batch=2q1s40_2q9s60 seed=17", "chunk_missing mask.chunk_ignored",
+     [](P& p, T&) { p.mask = ASSAY_MASK_CAUSAL, p.chunk = 0; }},
+    {"drawn2_window_halved", kUnified, "attend", Where::kWhole,
+     "step h=4/2 d=64 page=8 window=20 batch=2q1s40_2q9s60 seed=17", "window_other mask.window_short",
+     [](P& p, T&) { p.window_left /= 2; }},
+    {"drawn2_tree_transposed", kUnified, "attend", Where::kWhole, TREE, "mask.tree_transposed mask_tree",
+     [](P& p, T& t) {
+       static std::vector<uint8_t> turned;
+       const auto* own = static_cast<const uint8_t*>(t.tree_mask.data);
+       turned.assign(own, own + t.tree_mask.shape[0]);
+       int64_t at = 0;
+       for (int32_t r = 0; r < p.requests; ++r) {
+         const int32_t n = p.q_len[r];
+         for (int32_t i = 0; i < n; ++i)
+           for (int32_t j = 0; j < n; ++j) turned[static_cast<size_t>(at + i * n + j)] = own[at + j * n + i];
+         at += n * n;
+       }
+       t.tree_mask.data = turned.data();
+     }},
+    {"drawn2_softmax_unscaled", kUnified, "attend", Where::kWhole, PLAIN, "softmax_scale scale.softmax",
+     [](P& p, T&) { p.softmax_scale = 1; }},
+    {"drawn2_v_of_first_head", kUnified, "write", Where::kWhole, PLAIN,
+     "heads.one_side other_operand scale_of_one", [](P&, T& t) { t.dense_v.stride[1] = 0; }},
+};
+
+}  // namespace
+
+std::span<const PlantedStep> drawn_wholes() { return kDrawn; }
+
+}  // namespace planted_steps
