@@ -9,6 +9,7 @@
 #include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_classes.hpp"
 #include "reference/bounds/bounds_emulator.hpp"
+#include "reference/bounds/bounds_runs.hpp"
 #include "reference/bounds/bounds_terms.hpp"
 
 namespace assay {
@@ -135,6 +136,26 @@ TEST(Alike, AMillionKeysKeepTheirTiers) {
     for (size_t i = 0; i < b.value.o.size(); ++i)
       ASSERT_LT(b.o_high[i] - b.o_low[i], 0.4 * std::sqrt(size)) << i;
   }
+}
+
+// Scores of half a step of P's grid, rounded twice: any place between two of its numbers may be met, so they
+// may lean by all that two roundings do; and a sink that comes first is the maximum that they are rounded
+// against.
+TEST(Alike, WeightsWithinAStepMayAllLeanWhenRoundedTwice) {
+  const Problem p = make_case(Family::kNormal, 1, 64, 32, 1).problem;
+  assay_arithmetic a = testkit::arithmetic(ASSAY_FP32, 16, 64);
+  a.p_format = ASSAY_FP8_E4M3, a.order_declared = 1, a.sink_first = 1;
+  std::vector<double> x;
+  double weight = 0;
+  for (int j = 0; j < 55; ++j) x.push_back(-0.03 * j / 54), weight += std::exp(x.back());
+  const double step = 0x1p-3;
+  EXPECT_EQ(drift_of_runs(ErrorModel(p, a), true, 0, x, 0, 0.7), 0) << "once, in a declared order: replayed";
+  a.p_roundings = 2;
+  for (int third = 0; third < 30; ++third)
+    EXPECT_GE(drift_of_runs(ErrorModel(p, a), true, 0, x, 0, 0.05 * third) / weight, 0.99 * step) << third;
+  // Over many steps they lean by far less.
+  for (double& score : x) score *= 100, weight += std::exp(score);
+  EXPECT_LT(drift_of_runs(ErrorModel(p, a), true, 0, x, 0, -9), 0.3 * step * weight);
 }
 
 }  // namespace

@@ -16,6 +16,8 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 // Runs further below the row's largest score have no weight.
 constexpr double kFarBelow = 700;
+// Fewer keys than this lie within a few steps of a grid by chance, each few in a place of their own.
+constexpr int64_t kManyKeys = 16;
 
 struct Run {
   double low = kInf, high = -kInf;
@@ -34,7 +36,7 @@ std::vector<double> places(const PRounding& rounding) {
 }  // namespace
 
 double drift_of_runs(const ErrorModel& model, bool declared, int64_t first, std::span<const double> x,
-                     double m) {
+                     double m, double sink) {
   const PRounding& rounding = model.p_rounding();
   const bool again = !model.rounds_p_once();
   const auto count = static_cast<int64_t>(x.size());
@@ -58,12 +60,16 @@ double drift_of_runs(const ErrorModel& model, bool declared, int64_t first, std:
   if (!rounding.integer) unlimited.largest = 1e300;
   const double to_p = std::exp2(model.arithmetic().p_offset_log2), largest = rounding.tile_max ? to_p : 1.0;
   const std::vector<double> before = again ? places(rounding) : std::vector<double>{1.0};
+  // A sink that comes first is the maximum of all runs below it: their weights stand on the grid against it.
+  const double start = model.arithmetic().sink_first ? sink : -kInf;
+  const double further = std::pow(1 + rounding.share(), std::max(0, model.arithmetic().p_roundings - 1)) - 1;
   std::vector<double> weights;
   double worst = 0;
   for (bool whole = false; !whole; length *= 2) {
     whole = length >= count;
     if (whole && !again) break;  // the row's largest key is looked at elsewhere
     std::vector<double> sums(before.size(), 0.0);
+    double few_steps = 0;
     for (size_t n = 0; n < runs.size(); ++n) {
       const Run& run = runs[n];
       if (!(run.high > run.low) || run.high - run.low > flat || m - run.high > kFarBelow) continue;
@@ -72,7 +78,7 @@ double drift_of_runs(const ErrorModel& model, bool declared, int64_t first, std:
         for (int64_t j = 0; j < count; ++j)
           weights[j] = x[j] > ErrorModel::kInvisible ? vector_math::exp(std::max(x[j] - m, -kFarBelow)) : 0.0;
       }
-      const double scale = std::exp(m - run.high) * to_p;
+      const double scale = std::exp(m - std::max(run.high, start)) * to_p;
       const int64_t begin = (first / length + static_cast<int64_t>(n)) * length - first;
       const int64_t from = std::max<int64_t>(0, begin), to = std::min(count, begin + length);
       const auto round = [&](double p) { return rounding::round_p(unlimited, p, largest).value; };
@@ -84,7 +90,14 @@ double drift_of_runs(const ErrorModel& model, bool declared, int64_t first, std:
         }
         sums[c] += errors / scale;
       }
+      if (!again || (!whole && length < kManyKeys)) continue;
+      // A rounding that finds weights on a grid of its own, a little beside it, may take all to one side
+      // however many steps they span; the first one does where they span less than one.
+      const double steps = (run.high - run.low) / (2 * rounding.share());
+      const double lean = rounding.share() * std::min(1.0, 0.25 / steps) + further;
+      for (int64_t j = from; j < to; ++j) few_steps += weights[j] * lean;
     }
+    worst = std::max(worst, few_steps);
     for (double sum : sums) worst = std::max(worst, std::fabs(sum));
     const size_t odd = static_cast<size_t>(first / length % 2), merged = (runs.size() + odd + 1) / 2;
     std::vector<Run> longer(merged);
