@@ -318,8 +318,12 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
     b.suspicious = any_above(size_of(c.replayed - c.o), one_way + kSuspicious * random);
     // Against another maximum the same roundings may all fall to one side.
     // What is known of P does not drift: then it is the others' mean that does.
-    const T drifting = row_.known > 0 ? T(size_of(c.o - c.known) / std::max(1 - row_.known, 1e-12)) : size;
-    if (!joint_) b.suspicious |= any_above(drift_ * drifting, one_way + random);
+    // The drift is a share of the whole row; of the keys' own weight it is more where a sink has some.
+    const double others = std::max(1 - row_.known - row_.sink, 1e-12);
+    const T drifting = row_.known > 0 ? T(size_of(c.o - c.known) / others) : T(size / others);
+    // A row sum of the same weights leans with them, and a sink beside them does not.
+    const double uncancelled = joint_ ? row_.sink : 1;
+    b.suspicious |= any_above(drift_ * uncancelled * drifting, one_way + random);
     // All maxima that were tried lean by no more than a small share of what roundings are: two or three times
     // as much, and the same random errors about it.
     if (remaining_p_ > 0 && !row_.structured && !joint_ && z_.farther == 0 && model_.rounds_p_once()) {
