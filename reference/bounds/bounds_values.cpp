@@ -317,10 +317,9 @@ class Values {
     const RowSums& s = sums_[i];
     const BlockRow& row = b_.rows[i];
     RowFacts f = row_facts(b_, row, s, alike_.structured(i, b_.x.row(i).data(), s));
-    f.v_max = v_max_, f.v_normal = v_normal_;
     const std::span<const double> x(b_.x.row(i).data(), static_cast<size_t>(b_.x.cols()));
-    if (f.keys)
-      f.drift = std::max(f.drift, drift_of_runs(b_.model, f.declared, b_.begin, x, s.m, s.sink) / s.weight);
+    const double drift = f.keys ? drift_of_runs(b_.model, f.declared, b_.begin, x, s.m, s.sink) : 0;
+    f.v_max = v_max_, f.v_normal = v_normal_, f.drift = std::max(f.drift, f.keys ? drift / s.weight : 0);
     RowTiers tiers(out_, row.slot, static_cast<int32_t>(dv_), RowBounds(b_.model, s.terms, s.random, f));
     const RowFinish finish(b_, row, s, f);
     int32_t d = 0;
