@@ -50,9 +50,8 @@ struct Judge::Impl {
   std::optional<Snapshot> unturned;  // outputs of the values as they were built
   bool opposite = false;             // the inputs hold the turned ones
   std::vector<TurnedRows> drawn;     // rows of the inputs with turned signs
-  assay_arithmetic arithmetic{};     // of the kernel judged last
   Lent lent;                         // to that kernel
-  std::function<Said()> ask;         // that kernel, once more
+  std::function<Said()> ask;         // the kernel judged last, once more
   Said said;                         // its first answer
 
   void upload_values();  // whatever the host holds now of what the kernel reads
@@ -162,11 +161,10 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
     return settle(
         Outcome::kCrashed, "call",
         fmt::format("workspace_bytes says {}, more than the {} of the device", bytes, device.memory_bytes));
-  arithmetic = said.arithmetic;
-  if (const std::string broken = expected->impossible(arithmetic); !broken.empty())
+  if (const std::string broken = expected->impossible(said.arithmetic); !broken.empty())
     return settle(Outcome::kWrong, "declaration", "declares an impossible arithmetic: " + broken);
   if (Objection other = asked_again()) return wrong(std::move(other));
-  expected->prepare(arithmetic);
+  expected->prepare(said.arithmetic);
 
   repoison(inputs, Poison::kNaN);
   session = std::make_unique<Session>(backend, kernel, inputs);
@@ -407,7 +405,7 @@ std::string Judge::judge_drawn(double row_key_budget) {
   Impl& i = *impl_;
   if (const Objection damage = i.session->damage()) return damage.reason;
   const auto fresh = make_expectation(i.inputs, row_key_budget);
-  fresh->prepare(i.arithmetic);
+  fresh->prepare(i.said.arithmetic);
   RunOutputs out(i.inputs, i.session->outputs());
   fresh->ask(out);
   if (std::string reason = out.unwritten(); !reason.empty()) return reason;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See facts.hpp: kernels that attend no rows. Their ops share few fields, so what is asked is what the
 // language has for the op: a case that cannot be built is no fact.
-#include <algorithm>
 #include <array>
 
 #include "harness/base/error.hpp"
@@ -20,7 +19,6 @@ constexpr std::array kPlain = {"h=4/2 d=64", "h=4/2 d=128", "h=4 d=64", "h=4/1 d
 constexpr std::array kFormats = {"", " kv=fp8_e4m3", " kv=int8", " kv=int8:token_head"};
 constexpr std::array kBatches = {"2q5s40_1q9s77", "2q5_1q9", "1q40s40_2q9s9", "2q1s40_1q1s9"};
 constexpr std::array kWithoutRows = {"2q5s40_1q0s9", "2q5_1q0", "1q40s40_1q0s0", "2q1s40_1q0s9"};
-constexpr std::array kAlignments = {128, 64, 32, 16, 8, 4, 2};
 
 class DataOpTrials {
  public:
@@ -36,7 +34,7 @@ class DataOpTrials {
     sheet_.contracts = kernel_.contracts;
     const FactTrial plain = plainest();
     sheet_.shape = plain_;
-    add("right", word(plain), {plain});
+    add("right", word_of(plain), {plain});
     sheet_.right = plain.passed();
     if (!sheet_.right) return std::move(sheet_);
     add("repeatable to the bit", plain.repeatable.empty() ? "not found out" : plain.repeatable, {plain});
@@ -49,9 +47,6 @@ class DataOpTrials {
   }
 
  private:
-  static std::string word(const FactTrial& t) {
-    return t.passed() ? "right" : t.refused() ? "refused" : t.outcome;
-  }
   // "" where the language has no such case.
   std::string line(const std::string& shape, const std::string& batch, const std::string& more = "") {
     const std::string text = fmt::format("{} {}{} batch={} seed=1", op_, shape, more, batch);
@@ -89,17 +84,12 @@ class DataOpTrials {
   void one(const char* name, const std::string& text) {
     if (text.empty()) return;
     const FactTrial t = try_case(dispatcher_, kernel_, text, {kernel_.contracts, 0}, false, stop_);
-    add(name, word(t), {t});
+    add(name, word_of(t), {t});
   }
   void graphs() {
     const FactTrial t =
         try_case(dispatcher_, kernel_, base(), {kernel_.contracts, ASSAY_PROMISE_GRAPH}, true, stop_);
-    const bool none = t.refused() && t.reason.find("missing capture and replay") != std::string::npos;
-    add("graphs",
-        none         ? "the backend has none"
-        : t.passed() ? "safe to replay at other lengths"
-                     : "not safe: " + word(t),
-        {t});
+    add("graphs", word_of_graphs(t), {t});
   }
   void strides() {
     std::string taken, others;
@@ -111,22 +101,11 @@ class DataOpTrials {
       if (seen.back().passed())
         taken += (taken.empty() ? "" : " ") + std::string(operand);
       else
-        others += fmt::format("; {}: {}", operand, word(seen.back()));
+        others += fmt::format("; {}: {}", operand, word_of(seen.back()));
     }
     if (!seen.empty()) add("strides", (taken.empty() ? "none" : taken) + others, std::move(seen));
   }
-  // Nothing is run: supports() says so of addresses it is shown.
-  void alignment() {
-    int32_t least = 0;
-    for (const int32_t bytes : kAlignments) {
-      if (!dispatcher_.supports_aligned(base(), kernel_.name, bytes)) break;
-      least = bytes;
-    }
-    add("alignment",
-        least == 0 ? "supports() refuses operands aligned to 128 bytes and no more"
-                   : fmt::format("supports() takes operands aligned to {} bytes", least),
-        {});
-  }
+  void alignment() { add("alignment", word_of_alignment(dispatcher_, base(), kernel_.name), {}); }
 
   Dispatcher& dispatcher_;
   const KernelInfo& kernel_;

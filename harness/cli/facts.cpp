@@ -16,9 +16,6 @@ namespace assay {
 namespace {
 
 constexpr uint32_t kFinite = ASSAY_CONTRACT_FINITE_UNUSED;
-constexpr int32_t kAlignments[] = {128, 64, 32, 16, 8, 4, 2};
-
-std::string word_of(const FactTrial& t) { return t.passed() ? "right" : t.refused() ? "refused" : t.outcome; }
 
 class Trials {
  public:
@@ -174,12 +171,7 @@ class Trials {
 
   void graphs() {
     const FactTrial t = run(base(), contracts_, ASSAY_PROMISE_GRAPH, true);
-    const bool none = t.refused() && t.reason.find("missing capture and replay") != std::string::npos;
-    add("graphs",
-        none         ? "the backend has none"
-        : t.passed() ? "safe to replay at other lengths"
-                     : "not safe: " + word_of(t),
-        {t});
+    add("graphs", word_of_graphs(t), {t});
   }
 
   void strides() {
@@ -198,18 +190,7 @@ class Trials {
     add("strides", value, std::move(seen));
   }
 
-  // Nothing is run: supports() says so of addresses it is shown.
-  void alignment() {
-    int32_t least = 0;
-    for (const int32_t bytes : kAlignments) {
-      if (!dispatcher_.supports_aligned(base(), kernel_.name, bytes)) break;
-      least = bytes;
-    }
-    add("alignment",
-        least == 0 ? "supports() refuses operands aligned to 128 bytes and no more"
-                   : fmt::format("supports() takes operands aligned to {} bytes", least),
-        {});
-  }
+  void alignment() { add("alignment", word_of_alignment(dispatcher_, base(), kernel_.name), {}); }
 
   Dispatcher& dispatcher_;
   const KernelInfo& kernel_;
@@ -242,6 +223,25 @@ FactTrial try_case(Dispatcher& dispatcher, const KernelInfo& kernel, const std::
 FactSheet gather_facts(Dispatcher& dispatcher, const KernelInfo& kernel, const std::string& fields,
                        const std::atomic<bool>& stop) {
   return Trials(dispatcher, kernel, fields, stop).gather();
+}
+
+std::string word_of(const FactTrial& t) { return t.passed() ? "right" : t.refused() ? "refused" : t.outcome; }
+
+std::string word_of_graphs(const FactTrial& t) {
+  if (t.refused() && t.reason.find("missing capture and replay") != std::string::npos)
+    return "the backend has none";
+  return t.passed() ? "safe to replay at other lengths" : "not safe: " + word_of(t);
+}
+
+// Nothing is run: supports() says so of addresses it is shown.
+std::string word_of_alignment(Dispatcher& dispatcher, const std::string& line, const std::string& kernel) {
+  int32_t least = 0;
+  for (const int32_t bytes : {128, 64, 32, 16, 8, 4, 2}) {
+    if (!dispatcher.supports_aligned(line, kernel, bytes)) break;
+    least = bytes;
+  }
+  return least == 0 ? "supports() refuses operands aligned to 128 bytes and no more"
+                    : fmt::format("supports() takes operands aligned to {} bytes", least);
 }
 
 nlohmann::json facts_json(const FactSheet& sheet) {

@@ -49,6 +49,11 @@ FactSheet gather_data_op_facts(Dispatcher&, const KernelInfo&, const std::string
 FactTrial try_case(Dispatcher&, const KernelInfo&, const std::string& line, const Assumed&, bool graphs,
                    const std::atomic<bool>& stop);
 
+// ---- what facts say of a trial, alike of every op
+std::string word_of(const FactTrial&);         // right, refused, or how it fails
+std::string word_of_graphs(const FactTrial&);  // of a trial that replays
+std::string word_of_alignment(Dispatcher&, const std::string& line, const std::string& kernel);
+
 nlohmann::json facts_json(const FactSheet&);
 
 }  // namespace assay

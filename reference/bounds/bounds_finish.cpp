@@ -320,7 +320,7 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
     // What is known of P does not drift: then it is the others' mean that does.
     // The drift is a share of the whole row; of the keys' own weight it is more where a sink has some.
     const double others = std::max(1 - row_.known - row_.sink, 1e-12);
-    const T drifting = row_.known > 0 ? T(size_of(c.o - c.known) / others) : T(size / others);
+    const T drifting = T((row_.known > 0 ? T(size_of(c.o - c.known)) : size) / others);
     // A row sum of the same weights leans with them, and a sink beside them does not.
     const double uncancelled = joint_ ? row_.sink : 1;
     b.suspicious |= any_above(drift_ * uncancelled * drifting, one_way + random);

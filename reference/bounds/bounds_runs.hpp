@@ -16,9 +16,10 @@ namespace assay {
 // first, first + 1, ..., invisible ones at ErrorModel::kInvisible or below; weights are relative to exp(m).
 // Runs whose weights are spread over the grid count as 0: their errors are random. P that is rounded more
 // than once: before the last time against smaller maxima, of which a dozen are tried. Weights that lie evenly
-// over a step round to both sides once, and then all to one; the row as a whole counts, and the order
-// `declared` or not, since it does not say these maxima. Otherwise 0 for a declared order, and for P that is
-// not rounded. A sink that comes first is the maximum of the runs below it (`sink`; -infinity without one).
+// over a step round to both sides once, and then all to one; runs of few steps by all that roundings may do;
+// the row as a whole counts, and the order `declared` or not, since it does not say these maxima. Otherwise 0
+// for a declared order, and for P that is not rounded. A sink that comes first is the maximum of the runs
+// below it (`sink`; -infinity without one).
 double drift_of_runs(const ErrorModel&, bool declared, int64_t first, std::span<const double> x, double m,
                      double sink);
 

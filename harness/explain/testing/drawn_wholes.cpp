@@ -30,23 +30,6 @@ void of_next_head(T& t, assay_tensor T::*operand) {
   own.data = turned.data();
 }
 
-// Slots of the new rows under a rule over the step's own.
-template <class Rule>
-void slots(T& t, const Rule& rule) {
-  static std::vector<int64_t> changed;
-  const auto* own = static_cast<const int64_t*>(t.slot_mapping.data);
-  changed.assign(own, own + t.slot_mapping.shape[0]);
-  rule(changed);
-  t.slot_mapping.data = changed.data();
-}
-
-void lengths(P& p, T& t, int32_t (*rule)(const P&, int32_t)) {
-  std::vector<int32_t> all;
-  for (int32_t r = 0; r < p.requests; ++r) all.push_back(rule(p, r));
-  t.kv_len = list_of(kept(std::move(all)), p.requests);
-  p.kv_len = static_cast<const int32_t*>(t.kv_len.data);
-}
-
 constexpr PlantedStep kDrawn[] = {
     {"drawn2_sink_of_next_head", kUnified, "attend", Where::kWhole, SINKS, "sinks.other_head",
      [](P&, T& t) { of_next_head(t, &T::sinks); }},
@@ -61,9 +44,9 @@ constexpr PlantedStep kDrawn[] = {
     {"drawn2_scale_of_first_head", kUnified, "write", Where::kWhole, CODES, "scale_of_one",
      [](P&, T& t) { t.k_scale.stride[0] = 0, t.v_scale.stride[0] = 0; }},
     {"drawn2_slots_backwards", kUnified, "write", Where::kWhole, PLAIN, "slots_shifted",
-     [](P&, T& t) { slots(t, [](std::vector<int64_t>& s) { std::reverse(s.begin(), s.end()); }); }},
+     [](P&, T& t) { change_slots(t, [](std::vector<int64_t>& s) { std::reverse(s.begin(), s.end()); }); }},
     {"drawn2_one_row_unwritten", kUnified, "write", Where::kWhole, PLAIN, "row_missing",
-     [](P&, T& t) { slots(t, [](std::vector<int64_t>& s) { s[s.size() / 2] = -1; }); }},
+     [](P&, T& t) { change_slots(t, [](std::vector<int64_t>& s) { s[s.size() / 2] = -1; }); }},
     {"drawn2_k_of_row_before", kUnified, "write", Where::kWhole, PLAIN, "rows_shifted slots_shifted",
      [](P&, T& t) {
        // Row i takes the K of row i - 1, the first its own.
@@ -77,11 +60,12 @@ constexpr PlantedStep kDrawn[] = {
     {"drawn2_shortest_length", kUnified, "attend", Where::kWhole,
      "step h=4/2 d=64 page=8 batch=1q3s70_3q3s40_1q3s90 seed=17", "lengths_of_one lengths_other",
      [](P& p, T& t) {
-       lengths(p, t, [](const P& q, int32_t) { return *std::min_element(q.kv_len, q.kv_len + q.requests); });
+       set_lengths(p, t,
+                   [](const P& q, int32_t) { return *std::min_element(q.kv_len, q.kv_len + q.requests); });
      }},
     {"drawn2_whole_pages", kUnified, "attend", Where::kWhole, PLAIN, "lengths_other keys.tail_dropped",
      [](P& p, T& t) {
-       lengths(p, t, [](const P& q, int32_t r) {
+       set_lengths(p, t, [](const P& q, int32_t r) {
          return std::max(q.q_len[r], q.kv_len[r] / q.page_size * q.page_size);
        });
      }},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists that planted faults put in place of others. See planted_steps.hpp.
 #include <list>
+#include <utility>
 
 #include "harness/explain/testing/planted_steps.hpp"
 
@@ -22,6 +23,13 @@ int64_t elements(const assay_tensor& t) {
   int64_t last = 0;
   for (int axis = 0; axis < t.rank; ++axis) last += (t.shape[axis] - 1) * t.stride[axis];
   return last + 1;
+}
+
+void set_lengths(assay_problem& p, assay_tensors& t, int32_t (*rule)(const assay_problem&, int32_t)) {
+  std::vector<int32_t> lengths;
+  for (int32_t r = 0; r < p.requests; ++r) lengths.push_back(rule(p, r));
+  t.kv_len = list_of(kept(std::move(lengths)), p.requests);
+  p.kv_len = static_cast<const int32_t*>(t.kv_len.data);
 }
 
 int32_t* copied(assay_tensor& t) {

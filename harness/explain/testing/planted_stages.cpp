@@ -222,13 +222,7 @@ constexpr PlantedStep kStages[] = {
        t.partial_lse.data = lse.data();
      }},
     {"write_next_slot", kUnified, "write", Where::kStage, LOCAL, "slots_shifted",
-     [](P&, T& t) {
-       static std::vector<int64_t> slots;
-       const auto* own = static_cast<const int64_t*>(t.slot_mapping.data);
-       slots.assign(own, own + t.slot_mapping.shape[0]);
-       std::rotate(slots.begin(), slots.begin() + 1, slots.end());
-       t.slot_mapping.data = slots.data();
-     }},
+     [](P&, T& t) { change_slots(t, [](std::vector<int64_t>& s) { std::rotate(s.begin(), s.begin() + 1, s.end()); }); }},
     {"attend_v_scale_for_k", kUnified, "attend", Where::kStage,
      "step h=4/2 d=64 page=8 kv=fp8_e4m3:head batch=2q1s40_1q9s60 seed=3", "scale_other",
      [](P&, T& t) { t.k_scale.data = t.v_scale.data; }},

@@ -47,6 +47,17 @@ void change(assay_tensor& t, const Rule& rule) {
   t = list_of(kept(std::move(list)), t.shape[0]);
   t.role = role;
 }
+// The slots of the new rows, changed as a list.
+template <class Rule>
+void change_slots(assay_tensors& t, const Rule& rule) {
+  static std::vector<int64_t> slots;
+  const auto* own = static_cast<const int64_t*>(t.slot_mapping.data);
+  slots.assign(own, own + t.slot_mapping.shape[0]);
+  rule(slots);
+  t.slot_mapping.data = slots.data(), t.slot_mapping.stride[0] = 1;
+}
+// The lengths of requests, of the host and of the device: what `rule` says of each.
+void set_lengths(assay_problem&, assay_tensors&, int32_t (*rule)(const assay_problem&, int32_t request));
 // A copy of an int32 list or table that may be written.
 int32_t* copied(assay_tensor& t);
 int64_t elements(const assay_tensor& t);

@@ -19,6 +19,8 @@ using T = assay_tensors;
 
 constexpr const char* kUnified = "step_unified_cpu";
 
+int32_t without_new(const P& p, int32_t request) { return p.kv_len[request] - p.q_len[request]; }
+
 constexpr PlantedStep kWholes[] = {
     {"whole_tree_as_causal", kUnified, "attend", Where::kWhole, TREE, "mask_causal tree_as_causal",
      [](P& p, T&) { p.mask = ASSAY_MASK_CAUSAL; }},
@@ -32,18 +34,10 @@ constexpr PlantedStep kWholes[] = {
     {"whole_context_only", kUnified, "attend", Where::kWhole, PLAIN, "new_keys_missing lengths_without_new",
      [](P& p, T& t) {
        p.mask = ASSAY_MASK_FULL;
-       std::vector<int32_t> lengths;
-       for (int32_t r = 0; r < p.requests; ++r) lengths.push_back(p.kv_len[r] - p.q_len[r]);
-       t.kv_len = list_of(kept(lengths), p.requests);
-       p.kv_len = static_cast<const int32_t*>(t.kv_len.data);
+       set_lengths(p, t, without_new);
      }},
     {"whole_length_of_before", kUnified, "attend", Where::kWhole, PLAIN, "lengths_without_new",
-     [](P& p, T& t) {
-       std::vector<int32_t> lengths;
-       for (int32_t r = 0; r < p.requests; ++r) lengths.push_back(p.kv_len[r] - p.q_len[r]);
-       t.kv_len = list_of(kept(lengths), p.requests);
-       p.kv_len = static_cast<const int32_t*>(t.kv_len.data);
-     }},
+     [](P& p, T& t) { set_lengths(p, t, without_new); }},
     {"whole_window_wider", kUnified, "attend", Where::kWhole, WINDOW, "window_off_by_one",
      [](P& p, T&) { ++p.window_left; }},
     {"whole_window_missing", kUnified, "attend", Where::kWhole, WINDOW, "window_missing",
@@ -59,11 +53,7 @@ constexpr PlantedStep kWholes[] = {
      [](P& p, T&) { p.softcap = 0; }},
     {"whole_slots_shifted", kUnified, "write", Where::kWhole, PLAIN, "slots_shifted",
      [](P&, T& t) {
-       static std::vector<int64_t> slots;
-       const auto* own = static_cast<const int64_t*>(t.slot_mapping.data);
-       slots.assign(own, own + t.slot_mapping.shape[0]);
-       std::rotate(slots.begin(), slots.begin() + 1, slots.end());
-       t.slot_mapping.data = slots.data();
+       change_slots(t, [](std::vector<int64_t>& s) { std::rotate(s.begin(), s.begin() + 1, s.end()); });
      }},
     {"whole_never_written", kUnified, "write", Where::kWhole, PLAIN, "left_out row_missing",
      [](P&, T& t) {
@@ -81,11 +71,8 @@ constexpr PlantedStep kWholes[] = {
      [](P& p, T&) { p.softcap *= 2; }},
     {"drawn_whole_last_request_unwritten", kUnified, "write", Where::kWhole, PLAIN, "row_missing",
      [](P& p, T& t) {
-       static std::vector<int64_t> slots;
-       const auto* own = static_cast<const int64_t*>(t.slot_mapping.data);
-       slots.assign(own, own + t.slot_mapping.shape[0]);
-       std::fill(slots.end() - p.q_len[p.requests - 1], slots.end(), -1);
-       t.slot_mapping.data = slots.data();
+       change_slots(
+           t, [&](std::vector<int64_t>& s) { std::fill(s.end() - p.q_len[p.requests - 1], s.end(), -1); });
      }},
 };
 

@@ -82,13 +82,7 @@ constexpr PlantedStep kWiring[] = {
      "lengths_other lengths_with_new",
      [](P& p, T& t) { change(t.kv_len, [&](int32_t n, int32_t) { return n + p.page_size * 16; }); }},
     {"drawn_slots_reversed", kUnified, "write", Where::kWiring, PLAIN, "slots_shifted",
-     [](P&, T& t) {
-       static std::vector<int64_t> slots;
-       const auto* own = static_cast<const int64_t*>(t.slot_mapping.data);
-       slots.assign(own, own + t.slot_mapping.shape[0]);
-       std::reverse(slots.begin(), slots.end());
-       t.slot_mapping.data = slots.data(), t.slot_mapping.stride[0] = 1;
-     }},
+     [](P&, T& t) { change_slots(t, [](std::vector<int64_t>& s) { std::reverse(s.begin(), s.end()); }); }},
     {"nobody_writes", kUnified, "write", Where::kLeftOut, PLAIN, "left_out"},
     {"nobody_merges", kSglang, "merge", Where::kLeftOut, TREE, "left_out"},
     {"nobody_lists_drafts", kSglang, "drafts", Where::kLeftOut, TREE, "left_out"},

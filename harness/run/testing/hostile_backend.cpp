@@ -63,31 +63,30 @@ const Deed* deed_of(const assay_kernel* self, Door door) {
   return deed != nullptr && (deed->door == door || every) ? deed : nullptr;
 }
 
+void knock(const assay_kernel* self, Door door, Call call = {}) {
+  call.door = door;
+  if (const Deed* deed = deed_of(self, door)) deed->act(call);
+}
+
 int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, const assay_device* d,
              char* why, size_t size) {
   int status = inner_kernel().supports(&inner_kernel(), p, t, d, why, size);
-  if (const Deed* deed = deed_of(self, Door::kSupports)) {
-    Call call;
-    call.door = Door::kSupports, call.status = &status;
-    deed->act(call);
-  }
+  Call call;
+  call.status = &status;
+  knock(self, Door::kSupports, call);
   return status;
 }
 int arithmetic(const assay_kernel* self, const assay_problem* p, assay_arithmetic* a) {
   int status = inner_kernel().arithmetic(&inner_kernel(), p, a);
-  if (const Deed* deed = deed_of(self, Door::kArithmetic)) {
-    Call call;
-    call.door = Door::kArithmetic, call.arithmetic = a, call.status = &status;
-    deed->act(call);
-  }
+  Call call;
+  call.arithmetic = a, call.status = &status;
+  knock(self, Door::kArithmetic, call);
   return status;
 }
 int64_t bytes_of(const assay_kernel* self, Door door, int64_t bytes) {
-  if (const Deed* deed = deed_of(self, door)) {
-    Call call;
-    call.door = door, call.bytes = &bytes;
-    deed->act(call);
-  }
+  Call call;
+  call.bytes = &bytes;
+  knock(self, door, call);
   return bytes;
 }
 int64_t workspace(const assay_kernel* self, const assay_problem*) {
@@ -97,20 +96,12 @@ int64_t zeroed(const assay_kernel* self, const assay_problem*) { return bytes_of
 int plan(const assay_kernel* self, const assay_problem*, const assay_tensors*, assay_plan** made, char*,
          size_t) {
   *made = reinterpret_cast<assay_plan*>(new char);
-  if (const Deed* deed = deed_of(self, Door::kPlan)) {
-    Call call;
-    call.door = Door::kPlan;
-    deed->act(call);
-  }
+  knock(self, Door::kPlan);
   return ASSAY_OK;
 }
 void free_plan(const assay_kernel* self, assay_plan* made) {
   delete reinterpret_cast<char*>(made);
-  if (const Deed* deed = deed_of(self, Door::kFreePlan)) {
-    Call call;
-    call.door = Door::kFreePlan;
-    deed->act(call);
-  }
+  knock(self, Door::kFreePlan);
 }
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void* stream,
         char* error, size_t size) {
@@ -119,13 +110,11 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   call.problem = p, call.tensors = t, call.error = error, call.size = size, call.status = &status;
   call.kernel = self;
   if (std::strcmp(self->name, "paged_longjmp_hostile") == 0) jump_back();
-  call.door = Door::kBefore;
-  if (const Deed* deed = deed_of(self, Door::kBefore)) deed->act(call);
+  knock(self, Door::kBefore, call);
   if (status != ASSAY_OK) return status;
   if (const Deed* deed = deed_of(self, Door::kInstead)) return deed->act(call), status;
   status = inner_kernel().run(&inner_kernel(), p, t, nullptr, stream, error, size);
-  call.door = Door::kAfter;
-  if (const Deed* deed = deed_of(self, Door::kAfter)) deed->act(call);
+  knock(self, Door::kAfter, call);
   return status;
 }
 
