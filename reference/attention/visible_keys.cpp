@@ -37,14 +37,38 @@ KeyInterval key_interval(const Problem& p, RowId id) {
   return keys;
 }
 
-bool draft_visible(const Problem& p, const OperandReader& operands, RowId id, int64_t key) {
-  const int64_t draft = key - p.first_draft(p.requests[id.request]);
-  if (p.mask != ASSAY_MASK_TREE || draft < 0) return true;
-  if (!operands.tree_visible(id.request, id.row, static_cast<int32_t>(draft))) return false;
+namespace {
+
+// Drafts that stand by rows are not cut by the interval.
+bool in_window(const Problem& p, RowId id, int64_t key) {
   if (!drafts_by_row(p)) return true;
   const int64_t distance = row_offset(p, id) - key_offset(p, id.request, key);
   return (p.window_left < 0 || distance <= p.window_left) &&
          (p.window_right < 0 || distance >= -p.window_right);
+}
+
+}  // namespace
+
+KeyInterval seen_interval(const Problem& p, RowId id) {
+  KeyInterval keys = key_interval(p, id);
+  if (p.mask != ASSAY_MASK_TREE) return keys;
+  const Request& request = p.requests[id.request];
+  int64_t before = 0;
+  for (int32_t r = 0; r < id.request; ++r) before += int64_t{p.requests[r].q_len} * p.drafts(p.requests[r]);
+  const uint8_t* shown = p.tree_mask.data() + before + int64_t{id.row} * p.drafts(request);
+  const auto hidden = [&](int64_t key) {
+    const int64_t draft = key - p.first_draft(request);
+    return draft >= 0 && (shown[draft] == 0 || !in_window(p, id, key));
+  };
+  while (keys.begin < keys.end && hidden(keys.end - 1)) --keys.end;
+  while (keys.begin < keys.end && hidden(keys.begin)) ++keys.begin;
+  return keys;
+}
+
+bool draft_visible(const Problem& p, const OperandReader& operands, RowId id, int64_t key) {
+  const int64_t draft = key - p.first_draft(p.requests[id.request]);
+  if (p.mask != ASSAY_MASK_TREE || draft < 0) return true;
+  return operands.tree_visible(id.request, id.row, static_cast<int32_t>(draft)) && in_window(p, id, key);
 }
 
 }  // namespace assay

@@ -15,6 +15,9 @@ struct KeyInterval {
 };
 KeyInterval key_interval(const Problem&, RowId);
 
+// From the first key that a row sees to the last one, with what a tree matrix hides at either end left out.
+KeyInterval seen_interval(const Problem&, RowId);
+
 // Whether a tree lets a row see a key of its interval.
 bool draft_visible(const Problem&, const OperandReader&, RowId, int64_t key);
 

@@ -16,6 +16,8 @@ inline bool in_reach(const DenseCase& c, int64_t row, int64_t key) {
   if (p.window_left >= 0 && key < at - p.window_left) return false;
   if (p.window_right >= 0 && key > at + p.window_right) return false;
   if (p.chunk > 0 && (key > at || (at >= 0 && key / p.chunk != at / p.chunk))) return false;
+  if (const int64_t draft = key - (c.m() - c.n()); p.mask == ASSAY_MASK_TREE && draft >= 0)
+    return p.tree_mask[static_cast<size_t>(row * c.n() + draft)] != 0;
   return p.mask != ASSAY_MASK_CAUSAL || key <= at;
 }
 

@@ -29,7 +29,7 @@ ItemParts::ItemParts(const Problem& p, const assay_arithmetic& a)
       int64_t begin = -1, end = 0;
       const int64_t last = (std::min(rows, from + item_rows_) - 1) / group_;
       for (int64_t row = from / group_; row <= last; ++row) {
-        const KeyInterval keys = key_interval(p, {static_cast<int32_t>(r), static_cast<int32_t>(row)});
+        const KeyInterval keys = seen_interval(p, {static_cast<int32_t>(r), static_cast<int32_t>(row)});
         if (keys.begin >= keys.end) continue;
         begin = begin < 0 ? keys.begin : std::min(begin, keys.begin);
         end = std::max(end, keys.end);

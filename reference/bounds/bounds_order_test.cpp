@@ -131,6 +131,37 @@ TEST(KeyOrder, PartsCutFromWhatAnItemSees) {
   EXPECT_NE(KeyOrder(p, a).alike(0, 1), KeyOrder(p, a).alike(1, 0));
 }
 
+TEST(KeyOrder, PartsCutFromWhatATreeShows) {
+  // Three drafts, keys 30 to 32, behind 30 keys; tiles of 8. Row 0 sees itself, so its item ends with tile 3.
+  Problem p = one_request(33);
+  p.mask = ASSAY_MASK_TREE;
+  p.requests = {{3, 33}};
+  p.tree_mask = {1, 0, 0, 1, 1, 0, 1, 0, 1};
+  assay_arithmetic a = order(8, 3);
+  a.item_rows = 1;
+  const auto of = [&](int32_t row) { return text(p, a, {0, row}, 0, 0, 33, 256); };
+  EXPECT_EQ(of(0), "0-8|8-16|16-32|");
+  EXPECT_EQ(of(2), "0-8|8-24|24-33|");
+  // Together with row 1; and a second request, whose bits lie behind those of the first.
+  a.item_rows = 2;
+  EXPECT_EQ(of(0), of(1));
+  EXPECT_EQ(of(0), "0-8|8-16|16-32|");
+  p.requests.push_back({2, 10});
+  p.tree_mask.insert(p.tree_mask.end(), {0, 0, 0, 1});
+  a.item_rows = 1, a.splits = 2;
+  EXPECT_EQ(text(p, a, {1, 0}, 0, 0, 10, 256), "0-8|");
+  EXPECT_EQ(text(p, a, {1, 1}, 0, 0, 10, 256), "0-8|8-10|");
+  // One list of 4 + 4 + 5 + 1 + 2 tiles: shares end before its places 5, 10 and 16.
+  a.splits = 3, a.shares = 3;
+  EXPECT_EQ(of(1), "0-8|8-32|");
+  EXPECT_EQ(of(2), "0-16|16-33|");
+  // A window that shuts the context leaves an item of drafts alone, from the first that is shown.
+  a.shares = 0, a.splits = 2, p.window_left = 1, p.requests = {{3, 33}},
+  p.tree_mask = {1, 0, 0, 1, 1, 0, 0, 0, 1};
+  a.tile_keys = 1;
+  EXPECT_EQ(of(2), "32-33|");
+}
+
 TEST(RunningMaximum, AdvancesOncePerTileAndKnowsWhatItCannotDecide) {
   const double none = -std::numeric_limits<double>::infinity();
   RunningMaximum plain(0, none, 1e-6);
