@@ -54,7 +54,10 @@ typedef struct assay_accumulator {
  * row's position) off the LSE; numbers as large as the context is long, so scores lose that many bits. */
 enum assay_bias_form { ASSAY_BIAS_DISTANCE = 0, ASSAY_BIAS_COLUMN = 1 };
 
-/* A kernel's arithmetic() gets assay_default_arithmetic() filled in and changes what differs. */
+/* A kernel's arithmetic() gets assay_default_arithmetic() filled in and changes what differs. Ops that
+ * compute no scores read two fields: merge_states and reduce exp_relative_error (states are read and results
+ * written in the formats of the problem), those that convert formats scaling_relative_error; op step that one
+ * beside the rest, for what it writes to the cache. */
 typedef struct assay_arithmetic {
   uint32_t struct_size;
   assay_accumulator qk, pv;
@@ -66,14 +69,19 @@ typedef struct assay_arithmetic {
   int32_t p_format;      /* enum assay_format of P in the second product */
   int32_t p_truncated;   /* P rounded toward zero instead of to nearest */
   int32_t row_sum_from_rounded_p;
-  /* Format that code * scale of K and V is rounded to, element by element, before the products. NONE: codes
-   * are multiplied and scales go on scores and results, or code * scale is rounded once to fp32 and
-   * multiplied in fp32 (ASSAY_ACC_FMA); all are allowed for. A scale of V for each token has to go into P
-   * before P is rounded then, which no replay knows: leave order_declared 0. BF16, FP16: dequantised for a
-   * matrix unit. FP32: one more rounding to fp32 than NONE. */
+  /* Format that code * scale of K and V is rounded to, element by element, before the products: of both, also
+   * of one that has no scale (fp16 that is multiplied as bf16; every code of 8 bits is a number of 16). A
+   * kernel that multiplies one of them as it lies, in 16 bits without a scale, says dequant_replayed 0, which
+   * lets it round and does not make it. NONE: codes are multiplied and scales go on scores and results, or
+   * code * scale is rounded once to fp32 and multiplied in fp32 (ASSAY_ACC_FMA); all are allowed for. A scale
+   * of V for each token has to go into P before P is rounded then, which no replay knows: leave
+   * order_declared 0. BF16, FP16: dequantised for a matrix unit. FP32: one more rounding to fp32 than NONE.
+   */
   int32_t dequant_format;
   int32_t partial_format, partial_lse_format; /* between splits */
-  double rescale_lag_log2;                    /* lazy rescale threshold; 0 = always rescale */
+  double rescale_lag_log2;                    /* lazy rescale: how far, in powers of two, weights may stand
+                                                 above the maximum, with or without a declared order; 0 = the
+                                                 maximum moves wherever it rises */
   double p_offset_log2;                       /* P scaled by 2^offset before rounding */
   double exp_relative_error;                  /* of the exponential used */
   double tanh_relative_error;
@@ -91,7 +99,8 @@ typedef struct assay_arithmetic {
   int32_t order_declared;
   int32_t split_keys;       /* keys of a part; a multiple of tile_keys, and `splits` the parts of the longest
                                request: ceil(max_kv_len / split_keys); 0 = `splits` even parts */
-  int32_t sink_first;       /* the sink is in the running maximum from the start; 0 = joined at the end */
+  int32_t sink_first;       /* the sink is in the running maximum of every part from the start, and weighs
+                               once; 0 = joined at the end. In one part's alone: no order_declared */
   int32_t p_int8_tile_max;  /* p_format INT8: P scaled by 127 / (largest P of the tile); 0 = by 127 */
   int32_t dequant_replayed; /* K, V = rnd(code * scale) to dequant_format in one rounding: repeated in
                                the reference, no error; 0 = some rounding to dequant_format */
@@ -122,7 +131,9 @@ typedef struct assay_arithmetic {
    * covers what comes on top). For a Q without scale; NONE: not so. */
   int32_t q_replayed_format;
   double q_replayed_factor;
-  int32_t p_roundings;       /* P is rounded to p_format so often, rescaled in between; 0 = once */
+  int32_t p_roundings;       /* P is rounded to p_format so often, rescaled in between; 0 = once, against the
+                                maximum. P that is divided by the row sum before it is rounded: 2, for it stands
+                                elsewhere on its grid */
   int32_t partial_roundings; /* levels of merging: each stores O and LSE in the partial formats; 0 = 1 */
   int32_t split_interleaved; /* part s of S holds the tiles s, s + S, s + 2 S, ...; not with split_keys */
   int32_t splits_vary;       /* any request may be cut into fewer parts than `splits`, or into none */
@@ -148,6 +159,11 @@ typedef struct assay_arithmetic {
    * of another kind than ASSAY_SCALE_CHANNEL being 1 here and outside the product. Not of op step, and
    * where neither has scales per channel it says nothing more than q_replayed_format. */
   int32_t q_replayed_scales;
+  /* 0: where a row's running maximum stays, what was summed stays: it is not multiplied, or by exactly 1 (an
+   * exponential that is exact at 0, as ex2.approx is). 1: at every tile of its part, those included of which
+   * a row sees no key, it is multiplied by an exponential that is off by exp_relative_error at 0 too. Costs
+   * as many times exp_relative_error as a part has tiles, and every statement about random errors. */
+  int32_t rescale_inexact;
 } assay_arithmetic;
 
 /* What an undeclared kernel is judged by: sequential fp32 in any order, P kept in fp32, one pass over keys of
@@ -181,14 +197,15 @@ typedef struct assay_device {
 typedef struct assay_plan assay_plan; /* opaque, owned by the kernel */
 
 enum assay_promise {
-  ASSAY_PROMISE_REPEATABLE = 1,      /* same inputs, same bits */
+  ASSAY_PROMISE_REPEATABLE = 1,      /* same inputs, same bits, on whatever pages and strides they lie */
   ASSAY_PROMISE_BATCH_INVARIANT = 2, /* a request's bits do not depend on its batch */
   /* A captured run may be replayed after device memory changed in place: other lengths in cu_q, cu_kv and
    * kv_len (no longer than max_q_len and max_kv_len, in sum no more than total_q and total_kv), other tables,
    * other values. Rows behind cu_q[requests] stay. The host's lengths give run() sizes of its grid only. */
   ASSAY_PROMISE_GRAPH = 4,
-  /* Ops prefill and paged: where the tensor of the LSE is null nobody asks for one, and O is as ever. Kernels
-   * without this bit always get one, but for those of ASSAY_CONTRACT_NO_LSE, which never do. */
+  /* Ops prefill and paged: where the tensor of the LSE is null nobody asks for one, and O is as ever, to the
+   * bit: only with REPEATABLE. Kernels without this bit always get one, but for those of
+   * ASSAY_CONTRACT_NO_LSE, which never do. */
   ASSAY_PROMISE_LSE_OPTIONAL = 8
 };
 
@@ -220,8 +237,10 @@ enum assay_contract {
 };
 
 /* One kernel. Functions get the entry itself, so one function may serve many kernels that differ by context.
- * Order of calls: supports, arithmetic, workspace_bytes, workspace_zeroed_bytes, plan, [refresh,] run as
- * often as wanted, free_plan. Several plans may exist, each over tensors of its own. */
+ * What supports, arithmetic, workspace_bytes and workspace_zeroed_bytes say follows from their arguments:
+ * asked again they answer the same, and a kernel that does not is wrong. Order of calls: supports,
+ * arithmetic, workspace_bytes, workspace_zeroed_bytes, plan, [refresh,] run as often as wanted, free_plan.
+ * Several plans may exist, each over tensors of its own. */
 typedef struct assay_kernel assay_kernel;
 
 /* A kernel in its place in a kernel made of kernels. */

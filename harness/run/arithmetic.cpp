@@ -124,8 +124,10 @@ std::vector<std::pair<std::string, std::string>> arithmetic_words(const Problem&
                    : "undeclared");
   add("splits", split_words(a));
   add("order", a.order_declared ? "declared: the rounding of P is replayed" : "undeclared");
-  add("running maximum", a.rescale_lag_log2 > 0 ? fmt::format("rescales beyond 2^{:g}", a.rescale_lag_log2)
-                                                : "rescales at every step");
+  add("running maximum",
+      (a.rescale_lag_log2 > 0 ? fmt::format("rescales beyond 2^{:g}", a.rescale_lag_log2)
+                              : std::string("rescales where it rises")) +
+          (a.rescale_inexact ? ", at every tile by an exponential that is inexact at 0" : ""));
   add("exponential", power(a.exp_relative_error) + (a.exp_poly_every > 0
                                                         ? fmt::format(", every {}. key {}", a.exp_poly_every,
                                                                       power(a.exp_poly_relative_error))
@@ -197,6 +199,7 @@ nlohmann::json arithmetic_json(const Problem& p, const assay_arithmetic& a) {
       {"q_replayed_format", a.q_replayed_format == ASSAY_FORMAT_NONE ? "none" : format(a.q_replayed_format)},
       {"q_replayed_factor", a.q_replayed_factor},
       {"q_replayed_scales", a.q_replayed_scales},
+      {"rescale_inexact", a.rescale_inexact != 0},
       {"dequant_format", a.dequant_format == ASSAY_FORMAT_NONE ? "none" : format(a.dequant_format)},
       {"dequant_replayed", a.dequant_replayed != 0},
       {"instructions",

@@ -104,6 +104,7 @@ assay_arithmetic widest(assay_arithmetic a, assay_arithmetic b) {
   w.partial_lse_format = coarser(a.partial_lse_format, b.partial_lse_format);
   w.partial_roundings = std::max(a.partial_roundings, b.partial_roundings);
   w.rescale_lag_log2 = std::max(a.rescale_lag_log2, b.rescale_lag_log2);
+  w.rescale_inexact = std::max(a.rescale_inexact, b.rescale_inexact);
   w.exp_relative_error = std::max(
       {a.exp_relative_error, b.exp_relative_error, a.exp_poly_relative_error, b.exp_poly_relative_error});
   w.exp_poly_every = 0, w.exp_poly_relative_error = 0;

@@ -149,14 +149,6 @@ class Emulator {
     return -c_.slopes[h] * (p_.alibi == ASSAY_ALIBI_SQRT ? std::sqrt(steps) : steps);
   }
 
-  struct State {
-    float m = kMinusInf;
-    std::vector<float> l;           // chains of the row sum
-    std::vector<double> o, window;  // window: what the matrix unit holds until it is promoted
-    int64_t tiles = 0;
-    int rescales = 0;
-  };
-
   // Q as the kernel multiplies it: as stored, or rounded again after a factor that is left out of `scale`.
   void round_query(std::vector<double>& q, float& scale) const {
     int32_t format = a_.q_replayed_format;
@@ -261,7 +253,7 @@ class Emulator {
       if (p_.sinks && a_.sink_first) state.m = c_.sinks[h];
       if (sink_early) state.l[0] = exponential(static_cast<float>(a_.p_offset_log2 * M_LN2));
       for (int64_t t : order[s]) step(i, h, q, scale, t * tile, tile, state);
-      promote(state);
+      state.promote();
       for (size_t width = state.l.size(); width > 1; width = (width + 1) / 2)
         for (size_t t = 0; t < width / 2; ++t) state.l[t] += state.l[width - 1 - t];
       float l = state.l[0];
@@ -347,25 +339,22 @@ class Emulator {
       values.push_back(v);
       places.push_back(j);
     }
-    if (x.empty()) return;
+    if (x.empty()) {
+      if (state.m != kMinusInf) rescale(state, standing());
+      return;
+    }
     const float tile_top = *std::max_element(x.begin(), x.end());
     float top = std::max(state.m, tile_top);
-    float rescale = 1;
+    float factor = state.m == kMinusInf ? 1.0f : standing();
     if (state.m != kMinusInf && top > state.m) {
       if ((top - state.m) * M_LOG2E <= a_.rescale_lag_log2)
         top = state.m;
       else
-        rescale = exponential(static_cast<float>(state.m - top + rounded_off(top)));
+        factor = exponential(static_cast<float>(state.m - top + rounded_off(top)));
     }
     state.m = top;
     const double against = top - rounded_off(top);
-    if (rescale != 1) {
-      for (float& l : state.l) l *= rescale;
-      for (double& w : state.window) w = static_cast<float>(w) * rescale;
-      if (!(mutant_ == Mutant::kNoRescale && state.rescales == 0))
-        for (double& o : state.o) o = static_cast<float>(o) * rescale;
-      ++state.rescales;
-    }
+    rescale(state, factor);
     const float offset = static_cast<float>(a_.p_offset_log2 * M_LN2);
     std::vector<float> e(x.size());
     float largest = 0;
@@ -424,13 +413,16 @@ class Emulator {
       }
       if (mutant_ == Mutant::kOutputPerTile) state.o[t] = round_to(ASSAY_BF16, state.o[t]);
     }
-    if (a_.promote_pv && ++state.tiles % std::max(1, a_.promote_every) == 0) promote(state);
+    if (a_.promote_pv && ++state.tiles % std::max(1, a_.promote_every) == 0) state.promote();
   }
 
-  static void promote(State& state) {
-    for (size_t t = 0; t < state.o.size(); ++t)
-      state.o[t] = static_cast<float>(state.o[t]) + static_cast<float>(state.window[t]);
-    std::fill(state.window.begin(), state.window.end(), 0.0);
+  void rescale(State& state, float factor) const { state.rescale(factor, mutant_ == Mutant::kNoRescale); }
+  // What a maximum that stays multiplies by: an exponential that is inexact at 0 errs the same way every
+  // time.
+  float standing() const {
+    if (a_.rescale_inexact == 0) return 1;
+    const double error = 0.99 * std::max(0.0, a_.exp_relative_error - 0x1p-24);
+    return static_cast<float>(1 + (victim_ % 2 == 0 ? error : -error));
   }
   const DenseCase& c_;
   const Problem& p_;

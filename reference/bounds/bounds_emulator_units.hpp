@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "harness/abi/assay_kernel.h"
@@ -64,5 +66,28 @@ inline double dot(double start, const std::vector<double>& a, const std::vector<
     for (size_t i = 0; i < width / 2; ++i) lanes[i] += lanes[width - 1 - i];
   return lanes[0];
 }
+
+// What a row has added up in one part.
+struct State {
+  float m = -std::numeric_limits<float>::infinity();
+  std::vector<float> l;           // chains of the row sum
+  std::vector<double> o, window;  // window: what the matrix unit holds until it is promoted
+  int64_t tiles = 0;
+  int rescales = 0;
+
+  // o_once_not: a mistake, the first rescale forgets O.
+  void rescale(float factor, bool o_once_not) {
+    if (factor == 1) return;
+    for (float& x : l) x *= factor;
+    for (double& x : window) x = static_cast<float>(x) * factor;
+    if (!o_once_not || rescales > 0)
+      for (double& x : o) x = static_cast<float>(x) * factor;
+    ++rescales;
+  }
+  void promote() {
+    for (size_t t = 0; t < o.size(); ++t) o[t] = static_cast<float>(o[t]) + static_cast<float>(window[t]);
+    std::fill(window.begin(), window.end(), 0.0);
+  }
+};
 
 }  // namespace assay::testkit

@@ -85,6 +85,7 @@ class Evaluation {
     return a_.split_keys > 0 ? std::max(s, ceil_div(static_cast<double>(c_.m()), a_.split_keys)) : s;
   }
   double longest_of_items() const;
+  double tiles_of_a_part() const;
   double levels() const { return std::max(1, a_.partial_roundings); }
   double tile() const { return std::max(1, a_.tile_keys); }
   double window() const { return a_.promote_pv != 0 ? std::max(1, a_.promote_every) : 1; }
@@ -92,7 +93,10 @@ class Evaluation {
   // The size at which a unit aligns a subnormal operand.
   Interval normal(const assay_accumulator& unit, int32_t stored, int32_t scale_kind, double scale) const {
     if (unit.kind != ASSAY_ACC_BLOCK) return 0;
-    const int32_t format = a_.dequant_format == ASSAY_FORMAT_NONE ? stored : a_.dequant_format;
+    // 16 bits without a scale may be multiplied as they lie where no dequantisation is repeated.
+    const bool as_it_lies = a_.dequant_format == ASSAY_FORMAT_NONE ||
+                            (stored == ASSAY_FP16 && scale_kind == ASSAY_SCALE_NONE && !a_.dequant_replayed);
+    const int32_t format = as_it_lies ? stored : a_.dequant_format;
     if (!gap(format)) return 0;
     const bool scaled = format == stored && scale_kind != ASSAY_SCALE_NONE;
     return Interval(std::ldexp(1.0, format_info(format).min_exponent)) * (scaled ? scale : 1.0);
@@ -398,24 +402,6 @@ inline Interval Evaluation::score_error(const Key& k) const {
   }
   if (p_.alibi == ASSAY_ALIBI_NONE) return e;
   return e * (1 + 3 * kU) + 3 * kU * abs(k.s) + 3 * kU * (abs(k.x) + max(abs(k.bias), 2 * shift_));
-}
-
-// Updates of the running maximum that a weight goes through: records of the scores, where tiles come in
-// order.
-inline double Evaluation::updates(const Interval& slack) const {
-  if (keys_.empty()) return 0;
-  double most = most_tiles_;
-  if (most > 1 && a_.tile_keys > 0 && splits() <= 1) {
-    double records = 0, best = -1e200;
-    for (size_t i = 0; i < keys_.size(); ++i) {
-      const double x = keys_[a_.tile_reverse ? keys_.size() - 1 - i : i].x.middle();
-      if (x < best - slack.middle()) continue;
-      ++records;
-      best = std::max(best, x);
-    }
-    most = std::min(most, records);
-  }
-  return most - 1 + (p_.sinks ? 1 : 0);
 }
 
 inline void Evaluation::exponents() {

@@ -7,6 +7,38 @@
 
 namespace assay::testkit {
 
+// With an exponential that is inexact at 0 every tile of the longest part there may be.
+inline double Evaluation::tiles_of_a_part() const {
+  const auto all = static_cast<double>(c_.m());
+  const double s = splits();
+  double keys = all;
+  if (a_.item_rows > 0 && s > 1) {
+    if (order()) keys = std::min(all, longest_of_items() * tile());
+  } else if (s > 1 && a_.splits_vary == 0) {
+    keys = std::min(all, a_.split_keys > 0 ? double(a_.split_keys) : 2 * ceil_div(all, s) + tile());
+  }
+  return tile() >= all ? 1 : ceil_div(keys, tile()) + (tile() > 1 ? 1 : 0);
+}
+
+// Updates of the running maximum that a weight goes through: records of the scores, where tiles come in
+// order.
+inline double Evaluation::updates(const Interval& slack) const {
+  if (keys_.empty()) return 0;
+  if (a_.rescale_inexact != 0) return tiles_of_a_part() - 1 + (p_.sinks ? 1 : 0);
+  double most = most_tiles_;
+  if (most > 1 && a_.tile_keys > 0 && splits() <= 1) {
+    double records = 0, best = -1e200;
+    for (size_t i = 0; i < keys_.size(); ++i) {
+      const double x = keys_[a_.tile_reverse ? keys_.size() - 1 - i : i].x.middle();
+      if (x < best - slack.middle()) continue;
+      ++records;
+      best = std::max(best, x);
+    }
+    most = std::min(most, records);
+  }
+  return most - 1 + (p_.sinks ? 1 : 0);
+}
+
 // The declared order: parts, tiles and promotion windows as visited. Then h, against the maximum of each
 // tile.
 inline void Evaluation::tiles() {

@@ -124,6 +124,7 @@ assay_arithmetic any_arithmetic(uint64_t seed) {
   if (pick(4) == 0) a.q_rounding = 0x1p-8, a.q_rounding_absolute = 0x1p-12;
   if (pick(6) == 0) a.q_replayed_format = ASSAY_BF16, a.q_replayed_factor = 0.3f;
   a.sink_first = pick(2);
+  a.rescale_inexact = EvaluationDraw(2 * seed + 4000003)(4) == 0;
   EvaluationDraw folds(2 * seed + 2000003);
   if (folds(3) > 0) {
     a.q_replayed_format = folds.of({ASSAY_BF16, ASSAY_FP16});

@@ -178,6 +178,8 @@ class RowBounds {
   bool joint() const { return model_.rounded_row_sum(); }
   bool followed() const { return model_.followed(); }
   bool narrow() const { return model_.p_rounding().narrow; }
+  // Every tile multiplies by the same error: nothing is random in that, and no replay knows it.
+  bool only_hard() const { return model_.arithmetic().rescale_inexact != 0 && t_.updates > 0; }
   // The row sum takes rounded P, and the replayed roundings lean one way.
   bool row_sum_leans() const;
 

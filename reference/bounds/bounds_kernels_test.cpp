@@ -133,6 +133,19 @@ DenseCase with_rules(const Class& c, uint64_t seed) {
   return data;
 }
 
+// The same kernel with small tiles and parts of what its items see, so that a draft more or less is another
+// part.
+void cut_by_items(assay_arithmetic& a, uint64_t seed) {
+  const CounterRng r(seed, 19);
+  if (a.tile_keys < 1 || a.split_keys > 0 || a.split_interleaved != 0) return;
+  a.item_rows = 1 + static_cast<int32_t>(r.below(0, 7));
+  a.splits = 2 + static_cast<int32_t>(r.below(1, 3));
+  a.tile_keys = 1 + static_cast<int32_t>(r.below(5, 8)), a.row_sum_chain = 0;
+  if (r.below(2, 2) == 0) return;
+  a.shares = 2 + static_cast<int32_t>(r.below(3, 9)), a.share_turns = 1 + static_cast<int32_t>(r.below(4, 2));
+  a.splits = a.shares * a.share_turns;
+}
+
 TEST(BoundedKernels, FitUnderEveryRule) {
   const std::vector<Class> all = classes();
   FamilyRatios fast, slow;
@@ -143,6 +156,8 @@ TEST(BoundedKernels, FitUnderEveryRule) {
     assay_arithmetic a = c.arithmetic;
     a.tanh_relative_error = seed % 3 == 0 ? 0x1p-11 : 0x1p-22;
     a.sink_first = seed % 2 == 0;
+    if (seed / all.size() % 4 == 1) cut_by_items(a, seed);
+    a.rescale_inexact = seed / all.size() % 5 == 2;
     const Emulation e = Emulator(data, a).run();
     const std::string what = fmt::format("{}, seed {}", c.name, seed);
     const FamilyRatios r = family_ratios(bounded_attention(data.problem, data.host(), data.rows(), a), e);
@@ -157,6 +172,33 @@ TEST(BoundedKernels, FitUnderEveryRule) {
   std::printf(
       "  %ld rows; largest ratios: D %.2f P %.2f R %.2f LSE %.2f %.2f, element-wise D %.2f P %.2f R %.2f\n",
       static_cast<long>(rows), fast.d, fast.p, fast.r, fast.lse, fast.lse_p, slow.d, slow.p, slow.r);
+}
+
+// A factor a little off 1 for every tile: within what is declared of the exponential, and not of the default.
+TEST(BoundedKernels, AMaximumThatStaysMayMultiplyByAnInexactOneWhereThatIsDeclared) {
+  for (const int32_t splits : {1, 3})
+    for (const int32_t window : {-1, 500}) {
+      const std::string what = fmt::format("{} parts, window {}", splits, window);
+      assay_arithmetic a = arithmetic(ASSAY_BF16, 1, 8);
+      a.exp_relative_error = 0x1p-13, a.order_declared = 1, a.splits = splits, a.rescale_inexact = 1;
+      DenseCase data = make_case(Family::kNormal, 3, 640, 16, 8);
+      data.problem.window_left = window;
+      const Emulation e = Emulator(data, a).run();
+      const auto judged = [&](bool fast) {
+        return family_ratios(fast ? bounded_attention(data.problem, data.host(), data.rows(), a)
+                                  : bounded_attention_elementwise(data.problem, data.host(), data.rows(), a),
+                             e);
+      };
+      for (const bool fast : {true, false}) {
+        const FamilyRatios r = judged(fast);
+        expect_fits(r, what);
+        EXPECT_GT(r.lse, splits == 1 ? 0.3 : 0.1) << what;
+      }
+      a.rescale_inexact = 0;  // of several parts tier D takes every tile for a rise of the maximum
+      if (splits == 1) {
+        EXPECT_GT(judged(true).lse, 1) << what;
+      }
+    }
 }
 
 TEST(BoundedKernels, RowsThatSeeNothingAreExact) {

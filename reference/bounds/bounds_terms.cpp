@@ -46,9 +46,10 @@ double dequant_roundoff(int32_t stored, int32_t scale_kind, int32_t to, double& 
 
 bool has_subnormal_gap(int32_t format) { return format == ASSAY_FP16 || format_is_fp8(format); }
 
-SmallestNormal smallest_normal(const assay_accumulator& unit, int32_t stored, int32_t dequant,
-                               int32_t scale) {
-  const int32_t format = dequant == ASSAY_FORMAT_NONE ? stored : dequant;
+// kept: an operand of 16 bits that may be multiplied as it lies, whatever the other is dequantised to.
+SmallestNormal smallest_normal(const assay_accumulator& unit, int32_t stored, int32_t dequant, int32_t scale,
+                               bool kept = false) {
+  const int32_t format = dequant == ASSAY_FORMAT_NONE || kept ? stored : dequant;
   if (unit.kind != ASSAY_ACC_BLOCK || !has_subnormal_gap(format)) return {};
   return {std::ldexp(1.0, format_info(format).min_exponent), format == stored && scale != ASSAY_SCALE_NONE};
 }
@@ -137,7 +138,10 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
                     std::fabs(a.q_replayed_factor);
   if (a.qk.kind == ASSAY_ACC_BLOCK && a.q_rounding_absolute > 0)
     q_normal_ = {std::max(q_normal_.value, 2048 * a.q_rounding_absolute), false};
-  k_normal_ = smallest_normal(a.qk, p.k_format, a.dequant_format, p.k_scale);
+  const auto kept = [&](int32_t format, int32_t scale) {
+    return a.dequant_replayed == 0 && scale == ASSAY_SCALE_NONE && format == ASSAY_FP16;
+  };
+  k_normal_ = smallest_normal(a.qk, p.k_format, a.dequant_format, p.k_scale, kept(p.k_format, p.k_scale));
   if (q_normal_.value > 0 || k_normal_.value > 0) dot_corner_ = gamma_bound(growth_qk_);
 
   // Multiplications of the score: conversion, softmax scale, log2(e) folded in (constant and product),
@@ -177,8 +181,8 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
   // V; in MLA it is the first part of K's vector, under K's scale.
   const bool shared = p.op == ASSAY_OP_PAGED && p.layout == ASSAY_LAYOUT_MLA;
   short_v_ = (shared ? p.k_format : p.v_format) != ASSAY_FP32;
-  v_normal_ = smallest_normal(a.pv, shared ? p.k_format : p.v_format, a.dequant_format,
-                              shared ? p.k_scale : p.v_scale);
+  const int32_t v_format = shared ? p.k_format : p.v_format, v_scale = shared ? p.k_scale : p.v_scale;
+  v_normal_ = smallest_normal(a.pv, v_format, a.dequant_format, v_scale, kept(v_format, v_scale));
   v_relative_ =
       dequant_roundoff(shared ? p.k_format : p.v_format, shared ? p.k_scale : p.v_scale, dequant, v_eta_) +
       ((shared ? k_scaled : v_scaled) ? kUnit : 0);

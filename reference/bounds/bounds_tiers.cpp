@@ -131,6 +131,14 @@ RowTiersCounts RowTiers::finish(const RowFacts& row) {
     if (bounds_.joint()) out_.lse_bound_p[slot_] = kInf;
     counts.p_declined = 1;
   }
+  if (row.keys && bounds_.only_hard()) {
+    for (std::vector<double>* tier : {&out_.o_bound_p, &out_.o_bound_r})
+      std::fill_n(tier->begin() + first_, dim_, kInf);
+    std::copy_n(out_.value.o.begin() + first_, dim_, out_.o_replayed.begin() + first_);
+    out_.lse_bound_p[slot_] = kInf;
+    all_r_ = all_rounded_ = kInf, rounded_.clear();
+    counts = {1, 0};
+  }
   if (row.keys && bounds_.row_sum_leans()) out_.lse_bound_p[slot_] = kInf;
   if (out_.lse_bound_p[slot_] <= kLittleWider * out_.lse_bound[slot_])
     out_.lse_mostly[slot_] = bounds_.lse_mostly();

@@ -185,7 +185,8 @@ std::string impossible_arithmetic(const assay_arithmetic& a) {
                                    {"dequant_replayed", a.dequant_replayed},
                                    {"split_interleaved", a.split_interleaved},
                                    {"splits_vary", a.splits_vary},
-                                   {"q_replayed_scales", a.q_replayed_scales}})
+                                   {"q_replayed_scales", a.q_replayed_scales},
+                                   {"rescale_inexact", a.rescale_inexact}})
     if (flag != 0 && flag != 1) return fmt::format("{} is {}, 0 or 1 expected", name, flag);
   return {};
 }

@@ -28,7 +28,7 @@ auto members(const assay_arithmetic& of) {
                exp_instruction, tanh_instruction, tanh_absolute_error, log_absolute_error, log_relative_error,
                bias_form, row_sum, q_rounding_absolute, q_replayed_format, q_replayed_factor, p_roundings,
                partial_roundings, split_interleaved, splits_vary, promote_every, dense_new_keys, item_rows,
-               shares, share_tiles, share_turns, q_replayed_scales] = of;
+               shares, share_tiles, share_turns, q_replayed_scales, rescale_inexact] = of;
   return std::make_tuple(
       struct_size, members(qk), members(pv), promote_pv, tile_keys, tile_reverse, splits, row_sum_chain,
       p_format, p_truncated, row_sum_from_rounded_p, dequant_format, partial_format, partial_lse_format,
@@ -38,7 +38,7 @@ auto members(const assay_arithmetic& of) {
       text(tanh_instruction), tanh_absolute_error, log_absolute_error, log_relative_error, bias_form,
       members(row_sum), q_rounding_absolute, q_replayed_format, q_replayed_factor, p_roundings,
       partial_roundings, split_interleaved, splits_vary, promote_every, dense_new_keys, item_rows, shares,
-      share_tiles, share_turns, q_replayed_scales);
+      share_tiles, share_turns, q_replayed_scales, rescale_inexact);
 }
 
 }  // namespace
