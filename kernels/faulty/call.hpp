@@ -37,6 +37,7 @@ struct Resolved {
   int32_t row_sum_chain = 0;
   Accumulator row_sum{.block = 0};  // BLOCK: the sum is one more column of the second product
   bool sink_first = false;
+  bool sink_tops_parts = false;  // the sink starts the maximum of every part, and joins in the merge
   int32_t p_roundings = 1;
   bool bias_by_column = false;
   bool v_scale_in_p = false;  // V's codes are the operands, a key's scale multiplies P before it is rounded
@@ -73,6 +74,27 @@ void remember_first_call(const assay_problem&, const assay_tensors&, State&);
 // Lengths, row starts and scale as the kernel takes them from its metadata (metadata.cpp).
 void read_metadata(Call&);
 std::vector<Part> parts_of(const Call&, int request);
+
+// Parts of what the rows of an item see (items.cpp).
+class ItemParts {
+ public:
+  explicit ItemParts(const Call&);
+  std::vector<Part> parts(int request, int32_t kv_head, int32_t item) const;
+
+ private:
+  struct Item {
+    int32_t first = 0, tiles = 0;
+    int64_t place = 0;  // in the list, of the first KV head
+  };
+  struct Request {
+    std::vector<Item> items;
+    int64_t tiles = 0;  // of one KV head
+  };
+  int64_t share_end(int64_t share) const;
+  const Arithmetic& a_;
+  std::vector<Request> requests_;
+  int64_t all_ = 0;
+};
 
 // A fixed number for each pair: where faults that hit "some" key or row hit.
 inline uint32_t mix(uint32_t a, uint32_t b) {

@@ -63,7 +63,9 @@ Library::Library(const char* name, const Table& variants, const Table& faults, c
       k.struct_size = sizeof k;
       k.name = names.back().c_str(), k.description = rows[i]->summary, k.arch = "x86-64";
       k.op = kOps[o];
-      k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_BATCH_INVARIANT;
+      // Where the list of all tiles is cut depends on the batch.
+      k.promises = ASSAY_PROMISE_REPEATABLE |
+                   (rows[i]->arithmetic.shares > 0 ? 0u : uint32_t{ASSAY_PROMISE_BATCH_INVARIANT});
       k.context = &contexts.emplace_back(KernelContext{rows[i], {}});
       k.supports = supports_door, k.arithmetic = arithmetic_door, k.run = run_door;
       if (rows[i]->switches.workspace_as_state) k.workspace_bytes = workspace_door;

@@ -138,6 +138,19 @@ void draw_repeats(Choice c, Arithmetic& a) {
   a.q_times_log2e = c.chance(0.5);
 }
 
+// Tiles so small that a draft more or less is another tile, and items that cut a token's heads.
+void draw_items(Choice c, Arithmetic& a) {
+  a.split_keys = 0, a.interleaved = a.splits_vary = false;
+  if (c.chance(0.6)) a.tile_keys = 1 + c.below(24);
+  a.item_rows = c.chance(0.5) ? 1 + c.below(20) : c.one_of({1, 2, 4, 8, 16, 64});
+  a.splits = 2 + c.below(7);
+  if (!c.chance(0.5)) return;
+  a.shares = 1 + c.below(16);
+  if (c.chance(0.3)) a.share_tiles = 1 + c.below(8);
+  if (c.chance(0.4)) a.share_turns = 2 + c.below(2);
+  a.splits = a.shares * a.share_turns;
+}
+
 }  // namespace
 
 Arithmetic drawn_arithmetic(int32_t number) {
@@ -171,6 +184,12 @@ Arithmetic drawn_arithmetic(int32_t number) {
   draw_repeats(Choice(number, 7), a);
   a.v_scale_in_p = Choice(number, 8).chance(0.6);
   a.channels_in_q = Choice(number, 9).chance(0.6);
+  if (number < kDrawnWithItems) return a;
+  Choice more(number, 10);
+  if (more.chance(0.6)) draw_items(Choice(number, 11), a);
+  a.sink_in_parts = more.chance(0.7);
+  a.rescale_inexact = more.chance(0.2);
+  if (a.rescale_inexact && a.exp_form == ErrorForm::kTable) a.exp_form = ErrorForm::kLow;  // exact at 0
   return a;
 }
 

@@ -5,12 +5,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstring>
+#include <map>
 #include <set>
 #include <string>
 
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/verdict.hpp"
+#include "harness/run/arithmetic.hpp"
 #include "harness/scenario/scenario.hpp"
 #include "kernels/faulty/testing/case_run.hpp"
 
@@ -60,12 +63,18 @@ TEST(Drawn, StayWhatTheyAre) {
   const Arithmetic a = drawn_arithmetic(696);
   EXPECT_EQ(a.exp_error, drawn_arithmetic(696).exp_error);
   uint64_t sum = 0;
-  for (int32_t i = 0; i < kDrawnVariants; ++i) {
+  for (int32_t i = 0; i < kDrawnWithItems; ++i) {
     const Arithmetic x = drawn_arithmetic(i);
     sum = sum * 31 + static_cast<uint64_t>(x.tile_keys) * 7 + static_cast<uint64_t>(x.splits) * 3 +
           static_cast<uint64_t>(x.wide.pv.fraction_bits) + static_cast<uint64_t>(x.p_truncated);
   }
   EXPECT_EQ(sum, 9527777817622823875u);
+  for (int32_t i = kDrawnWithItems; i < kDrawnVariants; ++i) {
+    const Arithmetic x = drawn_arithmetic(i);
+    sum = sum * 31 + static_cast<uint64_t>(x.item_rows) * 7 + static_cast<uint64_t>(x.shares) * 3 +
+          static_cast<uint64_t>(x.rescale_inexact) * 5 + static_cast<uint64_t>(x.sink_in_parts);
+  }
+  EXPECT_EQ(sum, 0u);
 }
 
 // Every field of the declaration that the model knows is drawn, and declared by somebody.
@@ -87,6 +96,35 @@ TEST(Drawn, UseTheWholeDeclaration) {
   }
   for (const int count : {promoted, p_twice, parts_twice, by_column, q_again, folded})
     EXPECT_GT(count, kDrawnVariants / 20);
+}
+
+// No field of the declaration is left to kernels of devices, whatever the mask: a field that nobody draws
+// under a mask is one whose replay no campaign ever looks at there.
+TEST(Drawn, DeclareEveryFieldUnderEveryMask) {
+  const std::map<std::string, const char*> never = {{"instructions", "names of a device's instructions"},
+                                                    {"growth", "follows from the others"},
+                                                    {"dequant_replayed", "as dequant_format"}};
+  const char* const lines[] = {"paged h=4/2 d=64 %s sinks=on cap=9 alibi=linear batch=2q3s90",
+                               "paged h=4/2 d=64 %s kv=fp8_e4m3:head batch=2q3s90",
+                               "paged h=4/2 d=64 %s q=int8:head kv=int8:head batch=2q3s90",
+                               "paged h=4/2 d=64 %s q=fp16 kv=int8:channel/int8:token_head batch=2q3s90"};
+  for (const char* mask : {"mask=causal", "mask=full", "mask=tree", "window=20", "chunk=32"}) {
+    std::map<std::string, int> declared;
+    for (const char* line : lines) {
+      char text[200];
+      snprintf(text, sizeof text, line, mask);
+      const assay::Problem problem = assay::make_problem(assay::parse_scenario(text));
+      const assay::ProblemView view(problem);
+      const nlohmann::json none = assay::arithmetic_json(problem, assay_default_arithmetic());
+      for (int32_t i = 0; i < kDrawnVariants; i += 3) {
+        const nlohmann::json own =
+            assay::arithmetic_json(problem, declared_arithmetic(drawn_arithmetic(i), *view.get()));
+        for (const auto& [field, value] : own.items()) declared[field] += value != none[field];
+      }
+    }
+    for (const auto& [field, count] : declared)
+      if (never.count(field) == 0) EXPECT_GT(count, 10) << field << " under " << mask;
+  }
 }
 
 // What changes the declaration changes the result.
@@ -126,6 +164,33 @@ const Saying kSayings[] = {
      "paged h=2 d=32 kv=int8:channel batch=1q3s300 seed=11",
      {.wide = {.qk = kHopper, .pv = kHopper}},
      with({.wide = {.qk = kHopper, .pv = kHopper}}, [](Arithmetic& a) { a.channels_in_q = true; })},
+    {"item_rows",
+     "paged h=4/2 d=32 mask=tree batch=2q5s60 seed=12",
+     {.tile_keys = 4, .splits = 3},
+     with({.tile_keys = 4, .splits = 3}, [](Arithmetic& a) { a.item_rows = 3; })},
+    {"shares",
+     "paged h=4/2 d=32 mask=tree batch=2q5s60 seed=13",
+     {.tile_keys = 4, .splits = 3, .item_rows = 3},
+     with({.tile_keys = 4, .splits = 5, .item_rows = 3}, [](Arithmetic& a) { a.shares = 5; })},
+    {"share_turns",
+     "paged h=4/2 d=32 mask=tree batch=2q5s60 seed=14",
+     {.tile_keys = 4, .splits = 5, .item_rows = 3, .shares = 5},
+     with({.tile_keys = 4, .splits = 10, .item_rows = 3, .shares = 5},
+          [](Arithmetic& a) { a.share_turns = 2; })},
+    {"share_tiles",
+     "paged h=4/2 d=32 mask=tree batch=2q5s60 seed=15",
+     {.tile_keys = 4, .splits = 5, .item_rows = 3, .shares = 5},
+     with({.tile_keys = 4, .splits = 5, .item_rows = 3, .shares = 5},
+          [](Arithmetic& a) { a.share_tiles = 2; })},
+    {"rescale_inexact",
+     "paged h=2 d=32 batch=1q3s300 seed=16",
+     {.tile_keys = 16, .exp_error = 0x1p-14, .exp_form = ErrorForm::kLow},
+     with({.tile_keys = 16, .exp_error = 0x1p-14, .exp_form = ErrorForm::kLow},
+          [](Arithmetic& a) { a.rescale_inexact = true; })},
+    {"sink_in_parts",
+     "paged h=2 d=32 sinks=on batch=1q3s300 seed=17",
+     {.tile_keys = 16, .splits = 3, .sink_first = true},
+     with({.tile_keys = 16, .splits = 3, .sink_first = true}, [](Arithmetic& a) { a.sink_in_parts = true; })},
     {"q_times_log2e", "paged h=2 d=32 batch=1q3s300 seed=10",
      with({}, [](Arithmetic& a) { a.q_replayed = true; }),
      with({}, [](Arithmetic& a) { a.q_replayed = a.q_times_log2e = true; })},
@@ -155,10 +220,14 @@ TEST(Drawn, DoNotDependOnTheBatch) {
     for (int32_t i = 0; i < kDrawnVariants; i += i < 128 ? 8 : 61) {
       char name[32];
       snprintf(name, sizeof name, "%s_drawn_%04d", problem.op == ASSAY_OP_PAGED ? "paged" : "prefill", i);
-      const assay::Verdict v = judge.judge(drawn, *drawn.find(name), drawn.device(0));
+      const assay_kernel& kernel = *drawn.find(name);
+      const assay::Verdict v = judge.judge(drawn, kernel, drawn.device(0));
       EXPECT_TRUE(v.outcome == assay::Outcome::kPassed || v.outcome == assay::Outcome::kUntrusted)
           << name << " " << line << ": " << v.reason;
-      EXPECT_TRUE(v.batch_invariant.value_or(true)) << name << " " << line;
+      // But where the list of all tiles is cut, which it does not promise.
+      const bool promised = (kernel.promises & ASSAY_PROMISE_BATCH_INVARIANT) != 0;
+      EXPECT_EQ(promised, drawn_arithmetic(i).shares == 0);
+      EXPECT_TRUE(!promised || v.batch_invariant.value_or(true)) << name << " " << line;
     }
   }
 }

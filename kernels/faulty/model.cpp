@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "kernels/faulty/cache.hpp"
 #include "kernels/faulty/call.hpp"
@@ -30,26 +32,38 @@ class Runner {
         o_stride_(padded(c.p().head_dim_v)),
         sums_stride_(2 * o_stride_) {
     o_.resize(o_stride_);
+    partials_.stride = o_stride_;
+    if (c.arithmetic.item_rows > 0) items_.emplace(c);
   }
 
   void request(int r) {
-    parts_ = parts_of(c_, r);
-    partials_.parts = static_cast<int>(parts_.size());
-    partials_.stride = o_stride_;
+    if (!items_) take_parts(parts_of(c_, r));
     const assay_problem& p = c_.p();
     for (int32_t g = 0; g < p.heads_kv; ++g) {
       std::vector<int32_t> heads;
       for (int32_t h = 0; h < p.heads_q; ++h)
         if (kv_head_of(c_, h) == g) heads.push_back(h);
       if (heads.empty()) continue;
-      const int32_t rows = std::max<int32_t>(1, kBlockStreams / static_cast<int32_t>(heads.size()));
-      for (int32_t i = 0; i < c_.q_len[r]; i += rows) block(r, g, heads, i, std::min(c_.q_len[r], i + rows));
+      const auto count = static_cast<int32_t>(heads.size());
+      // Packed rows: new token, head of the KV head.
+      const int32_t all = c_.q_len[r] * count, each = items_ ? c_.arithmetic.item_rows : std::max(1, all),
+                    most = items_ ? kBlockStreams : std::max(1, kBlockStreams / count) * count;
+      for (int32_t from = 0; from < all; from += each) {
+        const int32_t end = std::min(all, from + each);
+        if (items_) take_parts(items_->parts(r, g, from / each));
+        for (int32_t at = from; at < end; at += most) block(r, g, heads, at, std::min(end, at + most));
+      }
     }
   }
 
  private:
-  void block(int r, int32_t g, const std::vector<int32_t>& heads, int32_t first_row, int32_t end_row) {
-    prepare(r, g, heads, first_row, end_row);
+  void take_parts(std::vector<Part> parts) {
+    parts_ = std::move(parts);
+    partials_.parts = static_cast<int>(parts_.size());
+  }
+
+  void block(int r, int32_t g, const std::vector<int32_t>& heads, int32_t from, int32_t end) {
+    prepare(r, g, heads, from, end);
     for (int s = 0; s < static_cast<int>(parts_.size()); ++s) part(r, g, s);
     for (size_t i = 0; i < streams_.size(); ++i) {
       // Backwards where a store runs into the next head, which must have been stored by then to suffer.
@@ -60,10 +74,10 @@ class Runner {
     }
   }
 
-  void prepare(int r, int32_t g, const std::vector<int32_t>& heads, int32_t first_row, int32_t end_row) {
+  void prepare(int r, int32_t g, const std::vector<int32_t>& heads, int32_t from, int32_t end) {
     streams_.clear();
-    for (int32_t i = first_row; i < end_row; ++i)
-      for (int32_t h : heads) streams_.push_back({i, h});
+    const auto count = static_cast<int32_t>(heads.size());
+    for (int32_t at = from; at < end; ++at) streams_.push_back({at / count, heads[at % count]});
     q_.resize(streams_.size() * q_stride_), q_exponent_.resize(q_.size());
     sums_.resize(streams_.size() * sums_stride_);
     partials_.o.resize(streams_.size() * parts_.size() * o_stride_);
@@ -162,6 +176,7 @@ class Runner {
   const Call& c_;
   Scratch scratch_;
   int q_stride_, o_stride_, sums_stride_;
+  std::optional<ItemParts> items_;
   std::vector<Part> parts_;
   std::vector<Stream> streams_;
   std::vector<float> q_, sums_, o_;

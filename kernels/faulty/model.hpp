@@ -88,6 +88,10 @@ struct Arithmetic {
   // is declared; else K is dequantised.
   bool channels_in_q = false;
   bool v_scale_in_p = false;  // a scale of V per token goes into P before it is rounded; order undeclared
+  // Parts of what items of so many rows see (assay_arithmetic::item_rows), even ones or shares of one list.
+  int32_t item_rows = 0, shares = 0, share_tiles = 0, share_turns = 1;
+  bool rescale_inexact = false;  // a maximum that stays multiplies by the exponential of 0 all the same
+  bool sink_in_parts = false;    // with sink_first: the sink starts the maximum of every part
   Undeclared undeclared{};
   Exponential exponential() const { return {exp_error, exp_poly_every, exp_form}; }
 };

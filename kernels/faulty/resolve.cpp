@@ -32,6 +32,7 @@ void loosen(const Undeclared& u, assay_arithmetic& d) {
   if (!u.tile || d.promote_every > 1) return;  // windows of promotion are counted in tiles
   // Parts of a size count tiles, and which keys take the polynomial is a matter of tiles too.
   d.tile_keys = d.tile_reverse = d.split_keys = d.split_interleaved = 0;
+  d.item_rows = d.shares = d.share_tiles = d.share_turns = 0;
   if (d.exp_poly_every > 0) d.exp_relative_error = std::max(d.exp_relative_error, d.exp_poly_relative_error);
   d.exp_poly_every = 0, d.exp_poly_relative_error = 0;
 }
@@ -118,12 +119,16 @@ Resolved resolve(const Arithmetic& a, const assay_problem& p) {
 
   const int32_t keys = std::max(1, p.max_kv_len), tiles = ceil_div(keys, a.tile_keys);
   r.parts = a.split_keys > 0 ? ceil_div(keys, a.split_keys) : a.splits;
-  const int32_t part_tiles = a.split_keys > 0 ? a.split_keys / a.tile_keys : ceil_div(tiles, r.parts);
+  // What a share has of an item may be all of it.
+  const int32_t part_tiles = a.split_keys > 0 ? a.split_keys / a.tile_keys
+                             : a.shares > 0   ? ceil_div(tiles, a.share_turns)
+                                              : ceil_div(tiles, r.parts);
   // One lane of the sixteen a row sum runs in, their folding, and the sink.
   r.row_sum_chain = std::min(part_tiles, tiles) * ceil_div(a.tile_keys, a.sum_lanes) + 5;
   if (a.sum_by_unit && r.pv.kind == ASSAY_ACC_BLOCK) r.row_sum = r.pv;
   // Not `parts` of this batch: a request's bits follow from its own length.
   r.sink_first = a.sink_first && a.splits == 1 && a.split_keys == 0;
+  r.sink_tops_parts = a.sink_first && a.sink_in_parts && !r.sink_first;
   return r;
 }
 
@@ -178,7 +183,11 @@ assay_arithmetic declared_arithmetic(const Arithmetic& a, const assay_problem& p
   d.log_absolute_error = a.log_absolute, d.log_relative_error = a.log_relative;
   d.tanh_absolute_error = a.tanh_absolute;
   d.order_declared = 1;
-  d.sink_first = r.sink_first;
+  d.sink_first = r.sink_first || r.sink_tops_parts;
+  d.rescale_inexact = a.rescale_inexact;
+  if (a.item_rows > 0)
+    d.item_rows = a.item_rows, d.shares = a.shares, d.share_tiles = a.share_tiles,
+    d.share_turns = a.shares > 0 ? a.share_turns : 0;
   loosen(a.undeclared, d);
   return d;
 }

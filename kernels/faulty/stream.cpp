@@ -159,6 +159,14 @@ void scale_all(float* values, int count, float factor) {
   for (int i = 0; i < count; ++i) values[i] *= factor;
 }
 
+// What a maximum that stays does to what was summed, of a kernel whose exponential is off at 0.
+void stand(const Call& c, Stream& stream, float* o, int dims) {
+  if (!c.arithmetic.rescale_inexact || stream.maximum == kMinusInf) return;
+  const float one = exp2_one(0.0f, c.arithmetic.exponential());
+  scale_all(stream.sum, 16, one);
+  scale_all(o, c.how.promote_every > 1 ? 2 * dims : dims, one);
+}
+
 // Advances the running maximum and brings what was summed before to the new one.
 void advance_maximum(const Call& c, Stream& stream, float tile_maximum, float factor, float* o, int dims) {
   const float before = stream.maximum;
@@ -169,10 +177,10 @@ void advance_maximum(const Call& c, Stream& stream, float tile_maximum, float fa
   }
   if (!(now > before)) {
     if (now != now || tile_maximum != tile_maximum) stream.maximum = tile_maximum;
-    return;
+    return stand(c, stream, o, dims);
   }
   const float step = (before - now) * factor;
-  if (c.arithmetic.lag_log2 > 0 && step >= -c.arithmetic.lag_log2) return;
+  if (c.arithmetic.lag_log2 > 0 && step >= -c.arithmetic.lag_log2) return stand(c, stream, o, dims);
   stream.maximum = now;
   ++stream.updates;
   const float rescale = exp2_one(step, c.arithmetic.exponential());
@@ -351,6 +359,9 @@ void start_stream(const Call& c, Stream& stream, float* o) {
     stream.maximum = sink + stream.shift;
     stream.sum[0] = exp2_one(p_offset_of(c));
   }
+  if (c.how.sink_tops_parts)
+    if (const float sink = sink_of(c, stream.row, stream.head); sink != kMinusInf)
+      stream.maximum = sink + stream.shift;
 }
 
 void visit_tile(const Call& c, int request, Stream& stream, const float* q, const int16_t* q_exponent,
@@ -359,7 +370,7 @@ void visit_tile(const Call& c, int request, Stream& stream, const float* q, cons
   const bool masked_too = takes_masked_lanes(c);
   const int lo = masked_too ? t.loaded : std::max(t.loaded, stream.seen.begin - t.first);
   const int hi = masked_too ? t.end : std::min(t.end, stream.seen.end - t.first);
-  if (lo >= hi) return;
+  if (lo >= hi) return stand(c, stream, o, padded(c.p().head_dim_v));
   const int from = lo / kColumns * kColumns;
   dot_products(c, q, q_exponent, from, padded(hi) - from, s);
   finish_scores(c, request, stream, lo, hi, s);
@@ -373,7 +384,7 @@ void visit_tile(const Call& c, int request, Stream& stream, const float* q, cons
   float any_nan = 0;
   for (int w = lo; w < hi; ++w) any_nan += s.score[w] != s.score[w] ? 1.0f : 0.0f;
   if (any_nan > 0) tile_maximum = std::numeric_limits<float>::quiet_NaN();
-  if (tile_maximum == kMinusInf) return;
+  if (tile_maximum == kMinusInf) return stand(c, stream, o, padded(c.p().head_dim_v));
   if (c.sw.max_of_first_tile && stream.tiles > 0) tile_maximum = std::min(tile_maximum, stream.maximum);
   ++stream.tiles;
   const float factor = log2_factor(c, stream);
