@@ -103,6 +103,23 @@ TEST(Hunt, RecordedLinesAreAskedOfTheirKernels) {
   EXPECT_EQ(t.alarms[0].kernel, "paged_not_legal");
 }
 
+TEST(Hunt, NearLinesAreJudgedWithTheKernelsOfTheirLines) {
+  HuntOptions o = options();
+  o.suspects.per_line = 0;
+  o.draw.near = {{"paged h=4/2 d=64 batch=2q1s40 seed=1", "paged_not_legal", "x:1"}};
+  o.draw.near_share = 1;
+  const Totals t = run(o);
+  EXPECT_GT(t.kernels.at("paged_not_legal").judged(), 30);
+  EXPECT_GT(t.kernels.at("paged_not_legal").alarms, 5);
+  // At the corners of whatever kernel of the catalogue.
+  EXPECT_GT(t.kernels.at("paged_legal").passed + t.kernels.at("prefill_legal").passed, 5);
+  const Totals again = run(o);
+  EXPECT_EQ(again.alarms.size(), t.alarms.size());
+  o.draw.near_share = 0.25;
+  const int64_t quarter = run(o).kernels.at("paged_not_legal").judged();
+  EXPECT_GT(quarter, 0);
+}
+
 TEST(Family, NumberedKernelsCountTogether) {
   EXPECT_EQ(family_of("paged_drawn_0123"), "paged_drawn");
   EXPECT_EQ(family_of("paged_split16"), "paged_split16");

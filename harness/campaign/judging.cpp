@@ -2,15 +2,22 @@
 // See judging.hpp.
 #include "harness/campaign/judging.hpp"
 
+#include <algorithm>
 #include <optional>
 
+#include "harness/campaign/near_line.hpp"
 #include "harness/campaign/shrink.hpp"
+#include "harness/ops/problem_view.hpp"
 
 namespace assay::campaign {
 namespace {
 
 constexpr uint64_t kStreamSuspects = uint64_t{1} << 40;  // beyond those of the lines
+constexpr uint64_t kStreamNear = uint64_t{1} << 41;
 constexpr int kShrinkingTries = 60;
+// Of the near lines: beside a recorded one, not at a corner of a kernel; and at a corner, of other kernels
+// too.
+constexpr double kBesideRecorded = 0.5, kOthersAtCorners = 0.2;
 
 // Reasons are counted, so what differs from case to case is left out: everything from the first figure on.
 std::string kind_of(const std::string& reason) {
@@ -72,6 +79,41 @@ class LineJudge {
   const Say& say_;
 };
 
+struct Near {
+  Line line;
+  std::vector<Suspect> suspects;
+};
+
+std::optional<Near> draw_near(Draws& d, const Suspects& suspects, const DrawOptions& options) {
+  Near near;
+  bool others = true;
+  if (!options.near.empty() && d.chance(kBesideRecorded)) {
+    const Recorded& one = d.one_of(std::span(options.near));
+    std::optional<Line> line = neighbour(d, parse_scenario(one.line), options.largest);
+    if (!line) return std::nullopt;
+    near.line = std::move(*line);
+    near.suspects = suspects.named(one.kernel, near.line.problem);
+  } else {
+    const Suspect one = suspects.any(d);
+    const auto declares = [&](const Problem& p) {
+      assay_arithmetic a = assay_default_arithmetic();
+      call_arithmetic(*one.backend, *one.kernel, ProblemView(p).get(), a);
+      return a;
+    };
+    std::optional<Line> line = corner_line(d, op_of(one.kernel->op), declares, options.largest);
+    if (!line) return std::nullopt;
+    near.line = std::move(*line);
+    near.suspects = {one};
+    others = d.chance(kOthersAtCorners);
+  }
+  if (!others) return near;
+  for (const Suspect& s : suspects.of_line(d, near.line.problem))
+    if (std::none_of(near.suspects.begin(), near.suspects.end(),
+                     [&](const Suspect& x) { return x.kernel == s.kernel; }))
+      near.suspects.push_back(s);
+  return near;
+}
+
 }  // namespace
 
 bool is_alarm(const Verdict& v) {
@@ -84,6 +126,12 @@ void judge_lines(Suspects& suspects, const DrawOptions& options, uint64_t first,
   suspects.open_backends();
   const LineJudge judge(options.rows_budget, say);
   for (uint64_t number = first; number < end; ++number) {
+    if (Draws d(options.seed, kStreamNear + number); d.chance(options.near_share))
+      if (const auto near = draw_near(d, suspects, options)) {
+        judge.judge(number, near->line.scenario, near->line.problem, near->suspects,
+                    number == first ? suspect : 0);
+        continue;
+      }
     const Line line = draw_line(options.seed, number, options.largest, options.corner);
     Draws draws(options.seed, kStreamSuspects + number);
     judge.judge(number, line.scenario, line.problem, suspects.of_line(draws, line.problem),
@@ -101,8 +149,8 @@ void judge_recorded(Suspects& suspects, const std::vector<Recorded>& all, double
     const Problem problem = make_problem(scenario);
     const std::vector<Suspect> named = suspects.named(one.kernel, problem);
     if (named.empty())
-      throw InputError(fmt::format("'{}': no kernel {} of its op is in the libraries of this campaign",
-                                   one.line, one.kernel));
+      throw InputError(fmt::format("{}: '{}': no kernel {} of its op is in the libraries of this campaign",
+                                   one.place, one.line, one.kernel));
     judge.judge(number, scenario, problem, named, number == first ? suspect : 0);
   }
 }

@@ -27,7 +27,7 @@ constexpr std::string_view kHead =
 
 }  // namespace
 
-std::vector<Recorded> read_recorded(const std::string& path) {
+std::vector<Recorded> read_recorded(const std::string& path, std::vector<std::string>* illegal) {
   const std::string text = read_text_file({path, 0, 0}, path, kMostBytes, "a suite of alarms");
   std::vector<Recorded> all;
   std::string kernel;
@@ -43,8 +43,13 @@ std::vector<Recorded> read_recorded(const std::string& path) {
       if (kernel.empty())
         throw InputError({path, number, 1},
                          "a line without its kernel; expected '# alarm: KERNEL: ...' before it");
-      parse_scenario(line, {path, number, 1});
-      all.push_back({std::string(line), kernel});
+      try {
+        make_problem(parse_scenario(line, {path, number, 1}));
+        all.push_back({std::string(line), kernel, fmt::format("{}:{}", path, number)});
+      } catch (const InputError& e) {
+        const std::string what = e.what(), place = fmt::format("{}:{}", path, number);
+        if (illegal != nullptr) illegal->push_back(what.starts_with(path) ? what : place + ": " + what);
+      }
       kernel.clear();
     }
   }

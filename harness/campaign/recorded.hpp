@@ -10,8 +10,9 @@
 
 namespace assay::campaign {
 
-// InputError for a file that is no suite, or a line without its kernel.
-std::vector<Recorded> read_recorded(const std::string& path);
+// InputError for a file that is no suite, or a line without its kernel. Lines that are no legal ones are left
+// out, and `illegal`, where it is not null, says of each file, line and what is wrong.
+std::vector<Recorded> read_recorded(const std::string& path, std::vector<std::string>* illegal = nullptr);
 
 // Appends what is not there yet (the same line and kernel); makes the file when there is none.
 // InfrastructureError when it cannot be written.

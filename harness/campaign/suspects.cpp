@@ -45,6 +45,15 @@ std::vector<Suspect> Suspects::of_line(Draws& d, const Problem& p) const {
   return all;
 }
 
+Suspect Suspects::any(Draws& d) const {
+  const auto c = static_cast<size_t>(d.below(static_cast<int64_t>(catalogues_.size())));
+  const Catalogue& from = catalogues_[c];
+  const CatalogueEntry& entry =
+      from.variants[static_cast<size_t>(d.below(static_cast<int64_t>(from.variants.size())))];
+  const bool paged = entry.prefill == nullptr || (entry.paged != nullptr && d.chance(0.5));
+  return {&from.backend, paged ? entry.paged : entry.prefill, &from.device, &libraries_[c]};
+}
+
 std::vector<Suspect> Suspects::named(const std::string& name, const Problem& p) const {
   std::vector<Suspect> all;
   const auto take = [&](const Backend& backend, const assay_device& device, const std::string& library) {

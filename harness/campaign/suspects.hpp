@@ -34,6 +34,8 @@ class Suspects {
   void open_backends();
 
   std::vector<Suspect> of_line(Draws&, const Problem&) const;
+  // One kernel of a catalogue, for whatever op it has.
+  Suspect any(Draws&) const;
   // Kernels of this name for the op, of every library that is open.
   std::vector<Suspect> named(const std::string& kernel, const Problem&) const;
 

@@ -32,10 +32,11 @@ using campaign::Totals;
 
 struct CampaignArguments {
   campaign::HuntOptions hunt;
-  std::string seed, shard, set, out, alarms, replay, program;
+  std::string seed, shard, set, out, alarms, replay, near, program;
   std::vector<std::string> sum;
   double minutes = 1;
-  bool minutes_given = false, resume = false, quiet = false, json = false;
+  double near_share = 1;
+  bool minutes_given = false, near_given = false, resume = false, quiet = false, json = false;
   int64_t at_least = 0;
   double cases = 0;  // 1e6 is a number people type
 };
@@ -54,10 +55,12 @@ class CampaignProgress {
   }
 
   void clear() { line_.clear(); }
+  const std::vector<Alarm>& shown() const { return shown_; }
 
  private:
   // Also with --quiet: it is a result, and a long campaign may never reach its end.
   void alarm(const Alarm& x) {
+    shown_.push_back(x);
     line_.print(fmt::format(
         "alarm     {} {} ({})  {}\n          {}\n          repeat: {} check {} --backend {} --kernel {}",
         clean_text(x.kernel), x.outcome, x.check, x.line, clean_text(x.reason), shell_quote(a_.program),
@@ -67,6 +70,7 @@ class CampaignProgress {
 
   const CampaignArguments& a_;
   StatusLine line_;
+  std::vector<Alarm> shown_;
 };
 
 // Beside the program: what the build put into faulty/.
@@ -113,7 +117,8 @@ nlohmann::json totals_json(const Totals& t) {
           {"alarm_list", alarms}};
 }
 
-void print_totals(const Totals& t) {
+// `shown`: alarms that were printed when they came.
+void print_totals(const Totals& t, const std::vector<Alarm>& shown) {
   const Counts sum = t.sum();
   fmt::print("{:<34} {:>10} {:>10} {:>11} {:>7}\n", "kernel", "judged", "untrusted", "unsupported", "alarms");
   for (const auto& [kernel, c] : t.kernels)
@@ -125,18 +130,19 @@ void print_totals(const Totals& t) {
   for (const auto& [reason, count] : t.untrusted)
     fmt::print("untrusted  {:>8}  {}\n", count, clean_text(reason));
   for (const Alarm& a : t.alarms)
-    fmt::print("alarm      {} {} ({})  {}\n           {}\n", clean_text(a.kernel), a.outcome, a.check, a.line,
-               clean_text(a.reason));
+    if (std::find(shown.begin(), shown.end(), a) == shown.end())
+      fmt::print("alarm      {} {} ({})  {}\n           {}\n", clean_text(a.kernel), a.outcome, a.check,
+                 a.line, clean_text(a.reason));
   fmt::print("rate       cases {}\n           lines {}\n", rate_text(sum.alarms, sum.judged()),
              rate_text(t.alarm_lines, t.lines - t.unbuilt));
 }
 
-int finish(const CampaignArguments& a, const Totals& t) {
+int finish(const CampaignArguments& a, const Totals& t, const std::vector<Alarm>& shown = {}) {
   const Counts sum = t.sum();
   if (a.json)
     print_json(totals_json(t));
   else
-    print_totals(t);
+    print_totals(t, shown);
   const bool few = sum.judged() < a.at_least;
   if (few)
     fmt::print(stderr, "only {} cases were judged, --at-least {} were asked for\n", sum.judged(), a.at_least);
@@ -168,6 +174,9 @@ campaign::Identity identity_of(const campaign::HuntOptions& o, const std::string
     i.catalogues.push_back(fs::path(path).filename().string());
   i.shard = fmt::format("{}/{}", o.shard.index, o.shard.count);
   i.set = set;
+  if (o.draw.near_share > 0)
+    i.set += fmt::format("{}near {} recorded lines, {} of the lines", set.empty() ? "" : "; ",
+                         o.draw.near.size(), o.draw.near_share);
   i.most_keys = o.draw.corner.most_keys;
   const nlohmann::json build = build_facts();
   i.commit = build["commit"].is_string() ? build["commit"].get<std::string>().substr(0, 12) : "unknown";
@@ -200,8 +209,18 @@ int campaign_command(CampaignArguments& a) {
   o.seconds = o.cases > 0 && !a.minutes_given ? 0 : 60 * a.minutes;
   if (a.resume && a.out.empty()) throw InputError("--resume wants the file to go on with: add --out FILE");
   std::optional<campaign::TotalsFile> file;
+  std::vector<std::string> illegal;
+  const auto recorded = [&](const std::string& path) {
+    std::vector<campaign::Recorded> all = campaign::read_recorded(path, &illegal);
+    for (const std::string& why : illegal) fmt::print(stderr, "left out: {}\n", why);
+    return all;
+  };
+  if (a.near_given) {
+    o.draw.near = recorded(a.near.empty() ? "scenarios/alarms.suite" : a.near);
+    o.draw.near_share = a.near_share;
+  }
   if (!a.replay.empty()) {
-    o.again = campaign::read_recorded(a.replay);
+    o.again = recorded(a.replay);
     if (o.again.empty()) throw InputError(fmt::format("--replay {}: holds no line", a.replay));
     if (!a.out.empty()) throw InputError("--replay judges a few known lines; leave out --out");
   } else {
@@ -223,8 +242,8 @@ int campaign_command(CampaignArguments& a) {
   if (!a.json && a.replay.empty())
     fmt::print("seed       {}, shard {}/{}, {} with {} processes\n", o.draw.seed, o.shard.index,
                o.shard.count, minutes(result.seconds), o.jobs);
-  const int code = finish(a, result.totals);
-  if (result.complete) return code;
+  const int code = finish(a, result.totals, progress.shown());
+  if (result.complete) return code == kExitOk && !illegal.empty() ? kExitUsage : code;
   return stopped(!a.out.empty());
 }
 
@@ -273,6 +292,16 @@ Command add_campaign(CLI::App& app) {
   sub->add_option("--alarms", a.alarms, "append the lines of alarms to this suite")->type_name("FILE");
   sub->add_option("--replay", a.replay, "judge the lines and kernels of such a suite instead of drawn ones")
       ->type_name("FILE");
+  sub->add_option(
+         "--near", a.near,
+         "lines beside those of this suite of alarms, for their kernels and others, and at the corners "
+         "of the catalogues' kernels: their tiles, parts, lags, steps of P (default: "
+         "scenarios/alarms.suite)")
+      ->type_name("[FILE]")
+      ->expected(0, 1);
+  sub->add_option("--near-share", a.near_share, "with --near: so many of all lines")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
   add_repeatable(*sub, "--sum", a.sum, "only add up and show files of totals", "FILE");
   sub->add_option("--timeout", o.silent_s, "seconds of silence after which a kernel hangs")
       ->capture_default_str()
@@ -291,9 +320,12 @@ Command add_campaign(CLI::App& app) {
       "  assay campaign --sum part1.jsonl --sum part2.jsonl\n"
       "  assay campaign --keys 3 --set 'd=2 sinks=on out=fp32'\n"
       "  assay campaign --backend emu32 --largest 2e4\n"
-      "  assay campaign --replay scenarios/alarms.suite");
+      "  assay campaign --replay scenarios/alarms.suite\n"
+      "  assay campaign --near scenarios/alarms.suite --cases 2e4\n"
+      "  assay campaign --minutes 60 --near --near-share 0.25");
   return {sub, [arguments, sub](const std::vector<std::string>& words) {
             arguments->minutes_given = sub->count("--minutes") > 0;
+            arguments->near_given = sub->count("--near") > 0;
             arguments->program = words[0];
             // Its libraries are loaded and asked in the child.
             return run_apart([&] { return campaign_command(*arguments); });

@@ -58,6 +58,36 @@ TEST_F(CampaignCommand, AnAlarmIsShownRepeatableAndKeptAsASuite) {
   EXPECT_EQ(j["alarm_list"].size(), j["alarms"].get<size_t>());
 }
 
+TEST_F(CampaignCommand, AnAlarmIsPrintedOnce) {
+  const Output o = campaign(
+      {"--seed", "3", "--cases", "80", "--catalogue", kCatalogue, "--quiet", "--out", path("t.jsonl")});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, HasSubstr("alarm     paged_not_legal wrong"));
+  EXPECT_THAT(o.out, ::testing::Not(HasSubstr("alarm      paged_not_legal wrong")));
+  // Who adds up files has seen none of them.
+  EXPECT_THAT(run({"campaign", "--sum", path("t.jsonl")}).out, HasSubstr("alarm      paged_not_legal wrong"));
+}
+
+TEST_F(CampaignCommand, IllegalLinesOfASuiteAreSaidAndLeftOut) {
+  write("some.suite",
+        "# alarm: paged_legal: wrong (x)\npaged h=3/2 batch=1q1\n"
+        "# alarm: paged_legal: wrong (x)\npaged h=4/2 d=64 batch=2q1s40 seed=1\n"
+        "# alarm: paged_legal: wrong (x)\npaged h=4/2 shade=9 batch=1q1\n");
+  const Output o = campaign({"--replay", path("some.suite"), "--catalogue", kCatalogue, "--quiet"});
+  EXPECT_EQ(o.code, 2) << o.out << o.err;
+  EXPECT_THAT(o.err, AllOf(HasSubstr("some.suite:2:"), HasSubstr("some.suite:6:")));
+  EXPECT_THAT(o.out, HasSubstr("0 false alarms in 1 judged cases"));
+}
+
+TEST_F(CampaignCommand, NearLinesOfASuite) {
+  write("near.suite", "# alarm: paged_not_legal: wrong (x)\npaged h=4/2 d=64 batch=2q1s40 seed=1\n");
+  const Output o = campaign({"--near", path("near.suite"), "--cases", "60", "--seed", "2", "--per-line", "0",
+                             "--catalogue", kCatalogue, "--quiet"});
+  EXPECT_EQ(o.code, 1) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("alarm     paged_not_legal wrong"));
+  EXPECT_EQ(clean({"--near", path("nowhere.suite"), "--cases", "9"}).code, 2);
+}
+
 TEST_F(CampaignCommand, AStoppedOneGoesOn) {
   const std::string out = path("totals.jsonl");
   const std::vector<std::string> words = {"campaign", "--jobs",    "1", "--largest",  "3e4", "--seed",
