@@ -192,6 +192,14 @@ bool halve(BatchSpec& b) {
   return false;
 }
 
+std::optional<Line> affordable(Scenario s, double most) {
+  for (bool more = true; more; more = halve(s.batch))
+    if (least_cost(s) <= most && broken_rule(s) == nullptr)
+      if (std::optional<Problem> p = buildable(s); p && cost_of(*p) <= most)
+        return Line{std::move(s), std::move(*p)};
+  return std::nullopt;
+}
+
 Line draw_line(uint64_t seed, uint64_t index, double largest, const Corner& corner) {
   Draws d(seed, kStreamLines + index);
   double wanted = std::min(largest, std::exp(d.uniform(std::log(kLeastCost), std::log(largest))));
@@ -212,13 +220,7 @@ Line draw_line(uint64_t seed, uint64_t index, double largest, const Corner& corn
     if (set.contradicted() > kContradicted)
       throw InputError("--set: no line of a campaign can have this: " + set.first());
     if (!s) continue;
-    // Smaller and smaller until it is cheap enough; a page or a pool that is too large by itself is given up.
-    for (bool more = true; more;) {
-      if (least_cost(*s) <= wanted && broken_rule(*s) == nullptr)
-        if (std::optional<Problem> p = buildable(*s); p && cost_of(*p) <= wanted)
-          return {std::move(*s), std::move(*p)};
-      more = halve(s->batch);
-    }
+    if (auto line = affordable(std::move(*s), wanted)) return std::move(*line);
     wanted = std::min(largest, 2 * wanted);
   }
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "harness/scenario/re_aim.hpp"
 
@@ -28,6 +29,10 @@ struct Corner {
 // Line `index` of the campaign with this seed, of cost_of() at most `largest`: the same on every machine.
 // InputError when no line has the fields of the corner.
 Line draw_line(uint64_t seed, uint64_t index, double largest, const Corner& = {});
+
+// The case, its batch halved until it is legal and costs no more than that; a page or a pool that is too
+// large by itself is given up.
+std::optional<Line> affordable(Scenario, double most);
 
 // The same case with about half the work of the largest part of its batch; false when there is nothing left
 // to halve. The result may break a rule.

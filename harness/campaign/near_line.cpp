@@ -15,7 +15,7 @@
 namespace assay::campaign {
 namespace {
 
-constexpr int kTries = 30;
+constexpr int kTries = 60;
 constexpr int64_t kMostKeys = 6000;
 
 // The line with a field set, or without it.
@@ -103,26 +103,15 @@ std::string change(Draws& d, const Scenario& s, const std::string& line) {
     case 6:
       return with(line, "input", draw_value(d, field_named("input"), so));
     default: {
-      const Field& field =
-          fields()[static_cast<size_t>(1 + d.below(static_cast<int64_t>(fields().size()) - 1))];
-      if ((field.ops & op_bit(s.op)) == 0 || field.name == "batch" || field.name == "seed") return line;
+      std::vector<const Field*> all;
+      for (const Field& field : fields().subspan(1))
+        if ((field.ops & op_bit(s.op)) != 0 && field.name != "batch" && field.name != "seed")
+          all.push_back(&field);
+      const Field& field = *d.one_of(std::span<const Field* const>(all));
       if (!field.is_default(s) && d.chance(0.5)) return with(line, std::string(field.name), "");
       return with(line, std::string(field.name), draw_value(d, field, so));
     }
   }
-}
-
-// Cheap enough, smaller in its batch if need be.
-std::optional<Line> affordable(Scenario s, double largest) {
-  for (bool more = true; more; more = halve(s.batch)) {
-    if (broken_rule(s) != nullptr) continue;
-    try {
-      Problem p = make_problem(s);
-      if (cost_of(p) <= largest) return Line{std::move(s), std::move(p)};
-    } catch (const InputError&) {
-    }
-  }
-  return std::nullopt;
 }
 
 // Numbers of tokens at which the kernel does something else: tiles, parts, windows of promotion, items.
@@ -134,7 +123,7 @@ std::vector<int64_t> units_of(const assay_arithmetic& a) {
   if (a.promote_every > 1) units.push_back(tile * a.promote_every);
   if (a.share_tiles > 0) units.push_back(tile * a.share_tiles);
   if (a.row_sum_chain > 0) units.push_back(a.row_sum_chain);
-  units.push_back(std::max(1, a.pv.block));
+  if (a.pv.block > 1) units.push_back(a.pv.block);
   return units;
 }
 
@@ -236,7 +225,8 @@ std::optional<Line> corner_line(Draws& d, const Op& op, const Declares& declares
     line += " batch=" + corner_batch(d, op, a, plain->heads_q / plain->heads_kv);
     const auto whole = parsed(line + fmt::format(" seed={}", d.below(100000)));
     if (!whole) continue;
-    if (auto found = affordable(*whole, largest)) return found;
+    // One that has to be halved is at no corner any more.
+    if (auto found = affordable(*whole, largest); found && found->scenario == *whole) return found;
   }
   return std::nullopt;
 }

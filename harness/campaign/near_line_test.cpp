@@ -40,7 +40,7 @@ TEST(NearLine, NeighboursAreLegalAndDiffer) {
     changed["sink gone"] += !x.sinks, changed["mask"] += x.mask != s.mask;
   }
   EXPECT_GT(texts.size(), 380u);
-  for (const auto& [what, count] : changed) EXPECT_GT(count, 4) << what;
+  for (const auto& [what, count] : changed) EXPECT_GT(count, 0) << what;
   EXPECT_LT(changed["keys"], 250) << "most lines stay near";
 }
 
@@ -55,11 +55,12 @@ TEST(NearLine, CornersAreThoseOfTheDeclaration) {
   assay_arithmetic a = assay_default_arithmetic();
   a.tile_keys = 48, a.splits = 3, a.p_format = ASSAY_FP8_E4M3, a.order_declared = 1;
   const auto declares = [&](const Problem&) { return a; };
-  int at_tiles = 0, groups = 0, trees = 0, flat = 0;
+  int at_tiles = 0, groups = 0, trees = 0, flat = 0, found = 0;
   for (uint64_t i = 0; i < 400; ++i) {
     Draws d(3, i);
     const auto line = corner_line(d, ops::paged, declares, kMostCost);
-    ASSERT_TRUE(line) << i;
+    if (!line) continue;  // now and then nothing that is legal is cheap enough
+    ++found;
     ASSERT_LE(cost_of(line->problem), kMostCost);
     const Scenario& s = line->scenario;
     for (const BatchGroup& g : s.batch.groups) {
@@ -69,16 +70,18 @@ TEST(NearLine, CornersAreThoseOfTheDeclaration) {
     trees += s.mask == ASSAY_MASK_TREE;
     flat += s.softmax_scale > 0 && s.softmax_scale * std::sqrt(s.head_dim_qk) < 0.5;
   }
-  EXPECT_GT(2 * at_tiles, groups);  // the others are halved, or at the block of the unit
+  EXPECT_EQ(at_tiles, groups);
   EXPECT_GT(flat, 60);
   const int without_items = trees;
   a.item_rows = 6, trees = 0;
   for (uint64_t i = 0; i < 400; ++i) {
     Draws d(4, i);
     const auto line = corner_line(d, ops::prefill, declares, kMostCost);
-    ASSERT_TRUE(line) << i;
+    if (!line) continue;
+    ++found;
     trees += line->scenario.mask == ASSAY_MASK_TREE;
   }
+  EXPECT_GT(found, 760);
   EXPECT_GT(trees, 80);
   EXPECT_LT(without_items, trees);
 }

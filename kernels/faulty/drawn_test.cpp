@@ -74,7 +74,7 @@ TEST(Drawn, StayWhatTheyAre) {
     sum = sum * 31 + static_cast<uint64_t>(x.item_rows) * 7 + static_cast<uint64_t>(x.shares) * 3 +
           static_cast<uint64_t>(x.rescale_inexact) * 5 + static_cast<uint64_t>(x.sink_in_parts);
   }
-  EXPECT_EQ(sum, 0u);
+  EXPECT_EQ(sum, 13412794076202490833u);
 }
 
 // Every field of the declaration that the model knows is drawn, and declared by somebody.
@@ -104,10 +104,14 @@ TEST(Drawn, DeclareEveryFieldUnderEveryMask) {
   const std::map<std::string, const char*> never = {{"instructions", "names of a device's instructions"},
                                                     {"growth", "follows from the others"},
                                                     {"dequant_replayed", "as dequant_format"}};
+  // Columns are distances only where no row sees a key behind its own.
+  const auto impossible = [](const std::string& field, const std::string& mask) {
+    return field == "bias_form" && (mask == "mask=full" || mask == "mask=tree");
+  };
   const char* const lines[] = {"paged h=4/2 d=64 %s sinks=on cap=9 alibi=linear batch=2q3s90",
                                "paged h=4/2 d=64 %s kv=fp8_e4m3:head batch=2q3s90",
                                "paged h=4/2 d=64 %s q=int8:head kv=int8:head batch=2q3s90",
-                               "paged h=4/2 d=64 %s q=fp16 kv=int8:channel/int8:token_head batch=2q3s90"};
+                               "paged h=4/2 d=64 %s q=fp16 kv=int8:channel batch=2q3s90"};
   for (const char* mask : {"mask=causal", "mask=full", "mask=tree", "window=20", "chunk=32"}) {
     std::map<std::string, int> declared;
     for (const char* line : lines) {
@@ -123,7 +127,9 @@ TEST(Drawn, DeclareEveryFieldUnderEveryMask) {
       }
     }
     for (const auto& [field, count] : declared)
-      if (never.count(field) == 0) EXPECT_GT(count, 10) << field << " under " << mask;
+      if (never.count(field) == 0 && !impossible(field, mask)) {
+        EXPECT_GT(count, 10) << field << " under " << mask;
+      }
   }
 }
 
@@ -165,30 +171,30 @@ const Saying kSayings[] = {
      {.wide = {.qk = kHopper, .pv = kHopper}},
      with({.wide = {.qk = kHopper, .pv = kHopper}}, [](Arithmetic& a) { a.channels_in_q = true; })},
     {"item_rows",
-     "paged h=4/2 d=32 mask=tree batch=2q5s60 seed=12",
+     "paged h=4/2 d=32 out=fp32 mask=tree batch=2q5s57 seed=12",
      {.tile_keys = 4, .splits = 3},
      with({.tile_keys = 4, .splits = 3}, [](Arithmetic& a) { a.item_rows = 3; })},
     {"shares",
-     "paged h=4/2 d=32 mask=tree batch=2q5s60 seed=13",
+     "paged h=4/2 d=32 out=fp32 mask=tree batch=2q5s57 seed=13",
      {.tile_keys = 4, .splits = 3, .item_rows = 3},
      with({.tile_keys = 4, .splits = 5, .item_rows = 3}, [](Arithmetic& a) { a.shares = 5; })},
     {"share_turns",
-     "paged h=4/2 d=32 mask=tree batch=2q5s60 seed=14",
+     "paged h=4/2 d=32 out=fp32 mask=tree batch=2q5s57 seed=14",
      {.tile_keys = 4, .splits = 5, .item_rows = 3, .shares = 5},
      with({.tile_keys = 4, .splits = 10, .item_rows = 3, .shares = 5},
           [](Arithmetic& a) { a.share_turns = 2; })},
     {"share_tiles",
-     "paged h=4/2 d=32 mask=tree batch=2q5s60 seed=15",
+     "paged h=4/2 d=32 out=fp32 mask=tree batch=2q5s57 seed=15",
      {.tile_keys = 4, .splits = 5, .item_rows = 3, .shares = 5},
      with({.tile_keys = 4, .splits = 5, .item_rows = 3, .shares = 5},
           [](Arithmetic& a) { a.share_tiles = 2; })},
     {"rescale_inexact",
-     "paged h=2 d=32 batch=1q3s300 seed=16",
+     "paged h=2 d=32 out=fp32 batch=1q3s300 seed=16",
      {.tile_keys = 16, .exp_error = 0x1p-14, .exp_form = ErrorForm::kLow},
      with({.tile_keys = 16, .exp_error = 0x1p-14, .exp_form = ErrorForm::kLow},
           [](Arithmetic& a) { a.rescale_inexact = true; })},
     {"sink_in_parts",
-     "paged h=2 d=32 sinks=on batch=1q3s300 seed=17",
+     "paged h=2 d=32 out=fp32 sinks=on batch=1q3s300 seed=17",
      {.tile_keys = 16, .splits = 3, .sink_first = true},
      with({.tile_keys = 16, .splits = 3, .sink_first = true}, [](Arithmetic& a) { a.sink_in_parts = true; })},
     {"q_times_log2e", "paged h=2 d=32 batch=1q3s300 seed=10",
