@@ -8,16 +8,20 @@
 // thread per row finds where the row goes or comes from, with the divisions that takes, and leaves it in
 // shared memory. Where slots lie together (V of layouts x and shuffled) a tile is turned over in shared
 // memory and eight tokens of a dimension are stored at once, if their slots follow each other. Two barriers,
-// one where nothing is turned. Scales of a row: the largest magnitude over its threads by shuffles.
+// one where nothing is turned. Scales of a row: the largest magnitude over its threads by shuffles. Many
+// cached tokens of 8 bits: eight rows a thread, since what a block finds out first costs as much as its rows.
 #include <algorithm>
 
+#include "kernels/device/status.hpp"
 #include "kernels/portable/move_codes.hpp"
 
 namespace assay_gpu {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kMostRows = kDeep * kThreads / 8;      // of a tile: eight lanes a row at least
+constexpr int kMostRows = kDeep * kThreads / 8;  // of a tile: eight lanes a row at least
+constexpr int kGatherBlocks = 8;                 // of a multiprocessor at a time, at least
+constexpr int kDeepCodes = 2 * kDeep;  // rows of a thread where codes are gathered and there are many
 constexpr int kTurnWords = kMostRows * (8 * 4 + 1);  // of a turned tile, a word beyond each row
 constexpr int64_t kNowhere = INT64_MIN;
 
@@ -27,12 +31,13 @@ struct Place {
   int64_t row0;
   int32_t head, dim;
 };
+template <int kRows = kDeep>  // of a thread
 GPU_INLINE Place place_in_tile(const Tiles& cut) {
   Place at;
   const int thread = static_cast<int>(threadIdx.x);
   at.lanes_log2 = cut.lanes_log2;
   at.lane = thread & ((1 << cut.lanes_log2) - 1), at.group = thread >> cut.lanes_log2;
-  at.step = kThreads >> cut.lanes_log2, at.rows = kDeep * at.step;
+  at.step = kThreads >> cut.lanes_log2, at.rows = kRows * at.step;
   const uint32_t tile = quotient(blockIdx.x, cut.by_across), rest = blockIdx.x - tile * cut.by_across.by;
   const uint32_t head = quotient(rest, cut.by_panels);
   at.head = static_cast<int32_t>(head);
@@ -212,19 +217,20 @@ __global__ GPU_BOUNDS(kThreads, (kBy == By::kChannel ? 4
     store_turned_bytes(plane, at, target, together, tile);
 }
 
-// grid as above. kCodes: 8-bit tokens become 16-bit rows, times their scale.
-template <bool kCodes>
-__global__ GPU_BOUNDS(kThreads, 8) void gather_tiles(GPU_PARAMETER GatherRows parameter) {
+// grid as above. kCodes: 8-bit tokens become 16-bit rows, times their scale. kRows: of a thread.
+template <bool kCodes, int kRows>
+__global__ GPU_BOUNDS(kThreads, kGatherBlocks) void gather_tiles(GPU_PARAMETER GatherRows parameter) {
   const GatherRows& a = GPU_ARGUMENT(parameter);
   const GatheredPlane& plane = a.plane[blockIdx.y];
-  GPU_SHARED(int64_t, source, [kMostRows]);
-  GPU_SHARED(float, scale, [kMostRows]);
-  const Place at = place_in_tile(plane.tiles);
+  GPU_SHARED(int64_t, source, [kRows * kThreads / 8]);
+  GPU_SHARED(float, scale, [kRows * kThreads / 8]);
+  const Place at = place_in_tile<kRows>(plane.tiles);
   if (static_cast<int>(threadIdx.x) < at.rows) {
     const int64_t row = at.row0 + threadIdx.x;
     source[threadIdx.x] = kNowhere;
+    // Asked for together with the number of rows that count; what stands behind those is not used.
+    const int32_t request = row < a.op.p.rows ? a.token_to_batch[row * a.token_to_batch_stride] : 0;
     if (row < a.op.p.rows && assay_kernels::row_is_live(a.live_rows, row)) {
-      const int32_t request = a.token_to_batch[row * a.token_to_batch_stride];
       const int32_t start = a.seq_starts[request * a.seq_starts_stride];
       const int32_t token = start + static_cast<int32_t>(row - a.op.cu_q[request * a.op.cu_q_stride]);
       const KeyPlace from = assay_kernels::place_key(a.op, request, token);
@@ -239,9 +245,9 @@ __global__ GPU_BOUNDS(kThreads, 8) void gather_tiles(GPU_PARAMETER GatherRows pa
   if (!here) return;
 
   constexpr int kBytes = kCodes ? 1 : 2;
-  uint4 word[kDeep] = {};
+  uint4 word[kRows] = {};
 #pragma unroll
-  for (int i = 0; i < kDeep; ++i) {
+  for (int i = 0; i < kRows; ++i) {
     const int64_t from = source[at.group + i * at.step];
     if (from == kNowhere) continue;
     const unsigned char* bytes = plane.from.view.data + (from + offset) * kBytes;
@@ -253,7 +259,7 @@ __global__ GPU_BOUNDS(kThreads, 8) void gather_tiles(GPU_PARAMETER GatherRows pa
     }
   }
 #pragma unroll
-  for (int i = 0; i < kDeep; ++i) {
+  for (int i = 0; i < kRows; ++i) {
     const int row = at.group + i * at.step;
     if (source[row] == kNowhere) continue;
     uint4 out = word[i];
@@ -300,10 +306,10 @@ bool choose_lanes(Plane& plane, int32_t heads, bool one) {
 }
 
 template <class Plane>
-dim3 grid_for(int64_t rows, const Plane* plane, int planes) {
+dim3 grid_for(int64_t rows, const Plane* plane, int planes, int of_thread = kDeep) {
   int64_t most = 0;
   for (int i = 0; i < planes; ++i) {
-    const int64_t tile = int64_t{kDeep} * (kThreads >> plane[i].tiles.lanes_log2);
+    const int64_t tile = int64_t{of_thread} * (kThreads >> plane[i].tiles.lanes_log2);
     most = std::max(most, (rows + tile - 1) / tile * plane[i].tiles.by_across.by);
   }
   return dim3(static_cast<unsigned>(most), static_cast<unsigned>(planes));
@@ -342,8 +348,13 @@ gpu::Status launch_tiles(const StoreRows& a, gpu::Stream stream) {
 }
 gpu::Status launch_tiles(const GatherRows& a, gpu::Stream stream) {
   const dim3 grid = grid_for(a.op.p.rows, a.plane, a.planes);
-  return is_16(a.plane[0].from.view.format) ? gpu::launch(gather_tiles<false>, grid, kThreads, 0, stream, a)
-                                            : gpu::launch(gather_tiles<true>, grid, kThreads, 0, stream, a);
+  if (is_16(a.plane[0].from.view.format))
+    return gpu::launch(gather_tiles<false, kDeep>, grid, kThreads, 0, stream, a);
+  // Half as many blocks, each of which finds its rows once, where they do not run all at once anyway.
+  const bool many = int64_t{grid.x} * grid.y > int64_t{kGatherBlocks} * std::max(multiprocessors, 1);
+  if (!many) return gpu::launch(gather_tiles<true, kDeep>, grid, kThreads, 0, stream, a);
+  return gpu::launch(gather_tiles<true, kDeepCodes>, grid_for(a.op.p.rows, a.plane, a.planes, kDeepCodes),
+                     kThreads, 0, stream, a);
 }
 
 // The kernel for a plane, or for both where one launch serves them.
