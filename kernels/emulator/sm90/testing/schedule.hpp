@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the workers of the kernels that share one list of tiles take of it, written down by the device code
-// that hands it out: MlaPieces (kernels/sm90/mla_schedule.h), Cut and Cursor (cut.h, decode_tiles.h).
+// that hands it out: MlaPieces (kernels/sm90/mla_schedule.h), Cut and Cursor (cut.h, decode_tiles.h), Tiles
+// (prefill_work.h).
 #pragma once
 
 #include <vector>
 
 #include "kernels/sm90/decode.hpp"
 #include "kernels/sm90/mla.hpp"
+#include "kernels/sm90/prefill.hpp"
 
 namespace schedule {
 
@@ -21,5 +23,11 @@ struct Piece {
 std::vector<Piece> of_mla(assay_sm90::MlaCall, int item_rows, int workers,
                           std::vector<assay_sm90::MlaMergePlan>& plans);
 std::vector<Piece> of_decode(assay_sm90::DecodeCall, int workers);
+
+// Tiles of 128 rows of a head in the order in which the prefill kernels of width 128 hand them out.
+struct RowTile {
+  int request, head, tile;
+};
+std::vector<RowTile> of_prefill(const assay_sm90::PrefillCall&, bool across);
 
 }  // namespace schedule
