@@ -37,7 +37,11 @@ class FastBounds {
  public:
   FastBounds(const Problem& p, const HostOperands& host, const std::vector<RowId>& rows,
              const assay_arithmetic& a, bool followed)
-      : p_(p), operands_(p, host), model_(p, a, followed), order_(p, model_.arithmetic()), rows_(rows) {
+      : p_(p),
+        operands_(p, host),
+        model_(p, a, followed, smallest_factor_of_p(p, a, operands_, rows)),
+        order_(p, model_.arithmetic()),
+        rows_(rows) {
     start_tiers(out_, rows, p.heads_q, p.head_dim_v);
   }
 

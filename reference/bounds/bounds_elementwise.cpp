@@ -426,7 +426,7 @@ BoundedAttention bounded_attention_elementwise(const Problem& p, const HostOpera
                                                const std::vector<RowId>& rows,
                                                const assay_arithmetic& arithmetic) {
   const OperandReader operands(p, host);
-  const ErrorModel model(p, arithmetic);
+  const ErrorModel model(p, arithmetic, false, smallest_factor_of_p(p, arithmetic, operands, rows));
   const KeyOrder order(p, model.arithmetic());
   BoundedAttention out;
   start_tiers(out, rows, p.heads_q, p.head_dim_v);

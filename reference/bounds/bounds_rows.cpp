@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "reference/bounds/bounds_rounding.hpp"
 #include "reference/bounds/bounds_terms.hpp"
@@ -150,6 +151,24 @@ double v_code_scale(const Problem& p, const assay_arithmetic& a, const OperandRe
     return 1;
   const double size = operands.v_scale_size(request, key, kv_head);
   return size > 0 ? size : 1;
+}
+
+double smallest_factor_of_p(const Problem& p, const assay_arithmetic& a, const OperandReader& operands,
+                            const std::vector<RowId>& rows) {
+  if (!p_takes_scales(p, a) || a.p_format == ASSAY_FORMAT_NONE || a.p_format == ASSAY_FP32) return 1;
+  double smallest = 1, largest = 0;
+  std::set<int> requests;
+  for (const RowId& row : rows) requests.insert(row.request);
+  for (const int request : requests)
+    for (int32_t key = 0; key < p.requests[static_cast<size_t>(request)].kv_len; ++key)
+      for (int32_t head = 0; head < p.heads_kv; ++head) {
+        // Of a scale of 0 nothing is left, rounded or not.
+        const double size = operands.v_scale_size(request, key, head);
+        if (size > 0 && std::isfinite(size))
+          smallest = std::min(smallest, size), largest = std::max(largest, size);
+      }
+  return a.p_format == ASSAY_INT8 && a.p_int8_tile_max && largest > 0 ? std::min(1.0, smallest / largest)
+                                                                      : smallest;
 }
 
 double column_shift(const Problem& p, const assay_arithmetic& a, RowId id, double slope) {

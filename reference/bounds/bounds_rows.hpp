@@ -66,6 +66,11 @@ double k_code_scale(const Problem&, const assay_arithmetic&, const OperandReader
                     int32_t kv_head);
 double v_code_scale(const Problem&, const assay_arithmetic&, const OperandReader&, int request, int32_t key,
                     int32_t kv_head);
+// The smallest factor that weights take before P is rounded, at most 1: V's scales, one for each token, of
+// all keys of the requests of `rows`. Where P is an integer of its tile's largest, relative to the largest
+// factor.
+double smallest_factor_of_p(const Problem&, const assay_arithmetic&, const OperandReader&,
+                            const std::vector<RowId>& rows);
 
 // Lanes that products are dealt to: those of an fp32 dot product, sixteen where another unit adds them up.
 size_t fp32_lanes(const assay_arithmetic*);

@@ -80,10 +80,17 @@ double ErrorModel::chain(const assay_accumulator& acc, int64_t products, int64_t
   }
 }
 
-ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followed)
+bool p_takes_scales(const Problem& p, const assay_arithmetic& a) {
+  const bool shared = p.op == ASSAY_OP_PAGED && p.layout == ASSAY_LAYOUT_MLA;
+  return a.order_declared == 0 && a.dequant_format == ASSAY_FORMAT_NONE &&
+         (shared ? p.k_scale : p.v_scale) == ASSAY_SCALE_TOKEN_HEAD;
+}
+
+ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followed, double p_factor)
     : arithmetic_(a),
       max_kv_len_(p.max_kv_len()),
       head_dim_(p.head_dim_qk),
+      p_factor_(p_factor),
       alibi_(p.alibi != ASSAY_ALIBI_NONE),
       capped_(p.softcap > 0),
       tiles_known_(a.order_declared != 0 && a.tile_keys > 0),
@@ -99,8 +106,7 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
     longest_part_ = ItemParts(p, a).longest() * std::max(1, a.tile_keys);
   const bool q_scaled = p.q_scale != ASSAY_SCALE_NONE, k_scaled = p.k_scale != ASSAY_SCALE_NONE,
              v_scaled = p.v_scale != ASSAY_SCALE_NONE;
-  scale_in_p_ =
-      a.order_declared == 0 && a.dequant_format == ASSAY_FORMAT_NONE && p.v_scale == ASSAY_SCALE_TOKEN_HEAD;
+  scale_in_p_ = p_takes_scales(p, a);
   const int32_t d = p.head_dim_qk;
 
   // Q K^T. Element-wise scales cost one rounding per product, whole ones are among score_; those that Q takes
@@ -163,7 +169,7 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
     p_eta_ *= a.p_roundings * (1 + p_relative_);
     p_rounding_.most = std::exp2(a.p_roundings) - 1;
   }
-  p_eta_ = std::max(p_eta_, kTiny);
+  p_eta_ = std::max(p_eta_, kTiny) / p_factor_;
   p_rounding_.narrow = a.p_format == ASSAY_INT8 || p_relative_ > 0;
   p_rounding_.integer = a.p_format == ASSAY_INT8;
   p_rounding_.tile_max = p_rounding_.integer && a.p_int8_tile_max;
@@ -286,7 +292,7 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   }
   if (a.pv.kind == ASSAY_ACC_BLOCK && a.p_format != ASSAY_FORMAT_NONE && has_subnormal_gap(a.p_format))
     t.aligned_p = gamma_bound(grown) * std::ldexp(1.0, format_info(a.p_format).min_exponent) *
-                  row.top_weight * std::exp2(-a.p_offset_log2);
+                  row.top_weight * std::exp2(-a.p_offset_log2) / p_factor_;
   if (v_normal_.value > 0) t.aligned_v = gamma_bound(grown) * (1 + t.p_relative);
   // Products, weights and partial sums below the normal range may be flushed to zero.
   const double flushed =

@@ -128,10 +128,15 @@ struct SmallestNormal {
   bool by_channel = false;  // of Q: over the smallest scale of K that Q took
 };
 
+// Whether the scales of V, one for each token, go into P before P is rounded
+// (assay_arithmetic::dequant_format).
+bool p_takes_scales(const Problem&, const assay_arithmetic&);
+
 class ErrorModel {
  public:
-  // followed: matrix units of many bits, too, are run on the data (bounds_steps.hpp).
-  ErrorModel(const Problem&, const assay_arithmetic&, bool followed = false);
+  // followed: matrix units of many bits, too, are run on the data (bounds_steps.hpp). p_factor: the smallest
+  // factor that a weight takes before P is rounded (smallest_factor_of_p), to which P's floor is relative.
+  ErrorModel(const Problem&, const assay_arithmetic&, bool followed = false, double p_factor = 1);
   ErrorTerms terms(const RowShape&) const;
   RandomTerms random_terms(const RowShape&, const ErrorTerms&) const;
   // Of a group of `keys` visible keys in `tiles` tiles.
@@ -150,7 +155,7 @@ class ErrorModel {
                   bool sink) const;
 
   // True when h_j is u_P p_j for every key that matters: the floor is below the fp32 range.
-  bool p_is_relative() const { return p_eta_ <= kTiny; }
+  bool p_is_relative() const { return p_eta_ <= kTiny / p_factor_; }
   bool rounded_row_sum() const { return arithmetic_.row_sum_from_rounded_p != 0; }
   const PRounding& p_rounding() const { return p_rounding_; }
   // Of key `index` of its tile (negative: of any): the exponential may alternate between two implementations.
@@ -233,7 +238,7 @@ class ErrorModel {
   int64_t max_kv_len_ = 0, longest_part_ = 0;  // longest_part_: in keys, of parts of items
   int32_t head_dim_ = 0;
   double dot_ = 0, dot_corner_ = 0, dot_query_ = 0, score_ = 0;
-  double p_relative_ = 0, p_eta_ = 0, v_relative_ = 0, v_eta_ = 0;
+  double p_relative_ = 0, p_eta_ = 0, p_factor_ = 1, v_relative_ = 0, v_eta_ = 0;
   double growth_qk_ = 0;
   bool alibi_ = false, capped_ = false, tiles_known_ = false, followed_ = false, coarse_scores_ = false,
        short_v_ = true, scale_in_p_ = false;

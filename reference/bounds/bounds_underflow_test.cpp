@@ -130,6 +130,44 @@ TEST(Underflow, OfFactorsInAnyOrderStaysWithinTheBounds) {
   EXPECT_GT(told, 20);
 }
 
+// A scale of V for each token goes into P before P is rounded, and what is rounded then may be below P's
+// normal range where the weight is not: three quarters of the result of a stranger's kernel.
+TEST(Underflow, OfWeightsTimesScalesOfTokensIsRelativeToTheScale) {
+  int64_t judged = 0, below = 0;
+  for (const int32_t format : {ASSAY_FP16, ASSAY_FP8_E4M3})
+    for (uint64_t seed = 0; seed < 200; ++seed) {
+      UnderflowDraw draw(seed);
+      DenseCase c = make_case(Family::kNormal, 1, 1 + draw.below(6), 1, seed);
+      Problem& p = c.problem;
+      p.heads_q = 1, p.mask = ASSAY_MASK_FULL;
+      c.q.resize(1);
+      p.v_format = ASSAY_FP8_E5M2, p.v_scale = ASSAY_SCALE_TOKEN_HEAD;
+      for (int64_t j = 0; j < c.m(); ++j)
+        c.v_scale.push_back(static_cast<float>(std::exp2(draw.uniform(-26, 1))));
+      c.store();
+      assay_arithmetic a = arithmetic(ASSAY_FP32, 1, 64);
+      a.p_format = format, a.order_declared = 0;
+      a.p_offset_log2 = format == ASSAY_FP16 ? 0 : 7;
+      double m = -1e300, sum = 0, o = 0;
+      std::vector<double> x;
+      for (int64_t j = 0; j < c.m(); ++j)
+        x.push_back(p.softmax_scale * c.q[0] * c.k[j]), m = std::max(m, x.back());
+      for (int64_t j = 0; j < c.m(); ++j) {
+        const double weight = std::exp2(a.p_offset_log2) * std::exp(x[j] - m);
+        sum += weight;
+        o += round_to(format, weight * c.v_scale[j], Overflow::kSaturate) * c.v[j];
+      }
+      for (const bool matrix : {false, true}) {
+        const BoundedAttention b = matrix ? bounded_attention(p, c.host(), c.rows(), a)
+                                          : bounded_attention_elementwise(p, c.host(), c.rows(), a);
+        const double error = std::fabs(o / sum - b.value.o[0]);
+        EXPECT_LE(error, b.o_bound[0]) << seed << " of format " << format << (matrix ? " matrix" : "");
+        ++judged, below += error > 0.3 * std::fabs(b.value.o[0]);
+      }
+    }
+  EXPECT_GE(below, judged / 20) << "of cases that lose a third, of " << judged;
+}
+
 TEST(Underflow, IsNothingWhereFactorsAreOrdinary) {
   Problem p = make_case(Family::kNormal, 1, 4, 8, 1).problem;
   for (const float cap : {0.0f, 0.1f, 30.0f, 1e20f})
