@@ -167,6 +167,7 @@ void add_calls(Calls& c) {
   if (parts[kExtend].rows > 0)
     p.window_left >= 0 || p.alibi != ASSAY_ALIBI_NONE ? extend_window(c, parts[kExtend])
                                                       : extend(c, parts[kExtend]);
+  if (parts[kExtend].rows > 0) c.gathers = ASSAY_REQUEST_EXTEND;
   if (parts[kDecode].rows > 0) decode(c, parts[kDecode]);
 }
 

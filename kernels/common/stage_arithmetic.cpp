@@ -99,7 +99,7 @@ assay_arithmetic widest(assay_arithmetic a, assay_arithmetic b) {
   w.p_int8_tile_max = a.p_int8_tile_max != 0 && b.p_int8_tile_max != 0;
   w.dequant_format =
       a.dequant_format == b.dequant_format ? a.dequant_format : coarser(a.dequant_format, b.dequant_format);
-  w.dequant_replayed = a.dequant_format == b.dequant_format && a.dequant_replayed && b.dequant_replayed;
+  w.dequant_replayed = a.dequant_format == b.dequant_format ? a.dequant_replayed & b.dequant_replayed : 0;
   w.partial_format = coarser(a.partial_format, b.partial_format);
   w.partial_lse_format = coarser(a.partial_lse_format, b.partial_lse_format);
   w.partial_roundings = std::max(a.partial_roundings, b.partial_roundings);
@@ -136,8 +136,8 @@ assay_arithmetic widest(assay_arithmetic a, assay_arithmetic b) {
 assay_arithmetic arithmetic_of(Calls& calls) {
   assay_arithmetic all = assay_default_arithmetic();
   all.scaling_relative_error = 0;
-  bool first = true;
-  double exp_of_merge = 0;
+  bool first = true, inner_step = false;
+  double exp_of_merge = 0, gather_error = 0;
   for (const StageCall& call : calls.calls()) {
     const assay_kernel& k = *call.kernel;
     assay_arithmetic own = assay_default_arithmetic();
@@ -151,7 +151,9 @@ assay_arithmetic arithmetic_of(Calls& calls) {
       calls.dense_new_keys |= k.op == ASSAY_OP_STEP ? own.dense_new_keys : 0;
       all = first ? own : widest(all, own);
       all.scaling_relative_error = scaling;
-      first = false;
+      first = false, inner_step = inner_step || k.op == ASSAY_OP_STEP;
+    } else if (k.op == ASSAY_OP_CACHE_GATHER) {
+      gather_error = std::max(gather_error, own.scaling_relative_error);
     } else if (k.op == ASSAY_OP_MERGE_STATES || k.op == ASSAY_OP_REDUCE) {
       exp_of_merge = std::max(exp_of_merge, own.exp_relative_error);
     } else if (k.op == ASSAY_OP_CACHE_WRITE || k.op == ASSAY_OP_QUANTIZE_INT8) {
@@ -161,9 +163,14 @@ assay_arithmetic arithmetic_of(Calls& calls) {
   all.exp_relative_error = std::max(all.exp_relative_error, exp_of_merge);
   all.dense_new_keys = calls.dense_new_keys;
   if (calls.cast_q != ASSAY_FORMAT_NONE) all.q_replayed_format = calls.cast_q, all.q_replayed_factor = 1;
+  // A step says by classes of requests which keys are repeated, a stage that attends says it of all it reads.
+  if (!inner_step) all.dequant_replayed = 0;
   if (calls.dequant_format != ASSAY_FORMAT_NONE) {
+    // What a gather leaves of a code is known where its product is rounded as fp32 rounds it, unless a stage
+    // that attends rounds operands again.
+    const bool known = all.dequant_format == ASSAY_FORMAT_NONE && gather_error == 0;
     all.dequant_format = coarser(all.dequant_format, calls.dequant_format);
-    all.dequant_replayed = 0;
+    all.dequant_replayed = known ? calls.gathers : 0;
   }
   if (calls.parts > 1) {
     // Parts of a stage lie within those that stages pass on, and are merged before them.

@@ -73,6 +73,8 @@ class Calls {
   // format that a gather dequantises to.
   int32_t parts = 1, levels = 1, partial_format = ASSAY_FP32, dense_new_keys = 0;
   int32_t dequant_format = ASSAY_FORMAT_NONE;
+  // Classes of requests all of whose keys in the cache come from such a gather (enum assay_request_class).
+  int32_t gathers = 0;
   // What a stage rounded Q to, by a scale of 1; NONE: Q is attended as it came.
   int32_t cast_q = ASSAY_FORMAT_NONE;
 

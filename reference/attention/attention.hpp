@@ -22,8 +22,8 @@ struct RowId {
 struct HostOperands {
   const assay_tensors* tensors = nullptr;  // data pointers are host memory
   float q_scale_host = 1, k_scale_host = 1, v_scale_host = 1;
-  // Of a step, per request: whether its rows see its new keys, the last q_len ones, as rows of dense_k and
-  // dense_v, without a scale, and not in the cache. Null: no request.
+  // Of a step, per request: 1 where its rows see its new keys, the last q_len ones, as rows of dense_k and
+  // dense_v and not in the cache; twice the format more that keys in the cache were gathered to. Null: 0.
   const std::vector<uint8_t>* dense_new_keys = nullptr;
 };
 

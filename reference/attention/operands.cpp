@@ -152,6 +152,18 @@ double OperandReader::q_factor(RowId id, int64_t row, int32_t head) const {
 }
 
 namespace {
+// HostOperands::dense_new_keys of a request, and the format that its keys in the cache were gathered to.
+int32_t read_as(const HostOperands& operands, int request) {
+  return operands.dense_new_keys == nullptr ? 0 : (*operands.dense_new_keys)[static_cast<size_t>(request)];
+}
+int32_t gathered_to(const HostOperands& operands, int request) { return read_as(operands, request) >> 1; }
+
+// Values of the cache as a gather leaves them where there is one: fp32(code * scale) rounded once more.
+void gather(int32_t format, int32_t dim, double* values) {
+  if (format == ASSAY_FORMAT_NONE) return;
+  for (int32_t d = 0; d < dim; ++d) values[d] = round_to(format, static_cast<float>(values[d]));
+}
+
 double largest_channel(const assay_tensor& scale, int32_t head, int32_t dim) {
   double largest = 0;
   for (int32_t d = 0; d < dim; ++d) largest = std::max(largest, std::fabs(real_at(scale, head, d)));
@@ -169,14 +181,16 @@ double OperandReader::q_scale_size(RowId id, int32_t head) const {
   return std::fabs(q_factor(id, integer_at(t_.cu_q, id.request) + id.row, head));
 }
 double OperandReader::k_scale_size(int request, int32_t position, int32_t head) const {
-  if (place(request, position).slot == kDense) return 1;
+  if (place(request, position).slot == kDense || gathered_to(operands_, request) != ASSAY_FORMAT_NONE)
+    return 1;
   if (problem_.k_scale == ASSAY_SCALE_CHANNEL) return largest_channel(t_.k_scale, head, problem_.head_dim_qk);
   return std::fabs(kv_factor(t_.k_scale, problem_.k_scale, operands_.k_scale_host, request,
                              place(request, position), head));
 }
 double OperandReader::v_scale_size(int request, int32_t position, int32_t head) const {
   if (mla()) return k_scale_size(request, position, head);
-  if (place(request, position).slot == kDense) return 1;
+  if (place(request, position).slot == kDense || gathered_to(operands_, request) != ASSAY_FORMAT_NONE)
+    return 1;
   if (problem_.v_scale == ASSAY_SCALE_CHANNEL) return largest_channel(t_.v_scale, head, problem_.head_dim_v);
   return std::fabs(kv_factor(t_.v_scale, problem_.v_scale, operands_.v_scale_host, request,
                              place(request, position), head));
@@ -184,7 +198,7 @@ double OperandReader::v_scale_size(int request, int32_t position, int32_t head) 
 
 OperandReader::Place OperandReader::place(int request, int32_t position) const {
   if (problem_.op == ASSAY_OP_PREFILL) return {integer_at(t_.cu_kv, request) + position, 0};
-  if (operands_.dense_new_keys != nullptr && (*operands_.dense_new_keys)[static_cast<size_t>(request)] != 0)
+  if ((read_as(operands_, request) & 1) != 0)
     if (const int32_t row = position - problem_.requests[request].context_len(); row >= 0)
       return {integer_at(t_.cu_q, request) + row, kDense};
   const int32_t page = position / problem_.page_size, slot = position % problem_.page_size;
@@ -294,7 +308,7 @@ bool OperandReader::has_coded() const {
   const bool row_layout = problem_.op == ASSAY_OP_PREFILL ||
                           (problem_.layout != ASSAY_LAYOUT_X && problem_.layout != ASSAY_LAYOUT_SHUFFLED);
   if (!row_layout || t_.k.data == nullptr || problem_.k_scale == ASSAY_SCALE_CHANNEL) return false;
-  if (operands_.dense_new_keys != nullptr) return false;  // two formats in one request
+  if (operands_.dense_new_keys != nullptr) return false;  // two formats in one request, or no codes
   if (t_.k.stride[t_.k.rank - 1] != 1 || !has_coded_rows(t_.k.format)) return false;
   if (mla()) return true;
   return t_.v.stride[t_.v.rank - 1] == 1 && has_coded_rows(t_.v.format) &&
@@ -353,6 +367,7 @@ void OperandReader::k_at(int request, Place at, int32_t head, double* out) const
     decode_strided(k, row.base + d / row.run * row.outer, row.inner, std::min<int64_t>(row.run, dim - d),
                    out + d);
   scale_kv(t_.k_scale, problem_.k_scale, operands_.k_scale_host, request, at, head, dim, out);
+  if (at.slot != kDense) gather(gathered_to(operands_, request), dim, out);
 }
 
 void OperandReader::v_at(int request, Place at, int32_t head, double* out) const {
@@ -361,11 +376,14 @@ void OperandReader::v_at(int request, Place at, int32_t head, double* out) const
     // V is a prefix of the K vector: the same codes under the same scale.
     const Row row = k_row(at, head);
     decode_strided(at.slot == kDense ? t_.dense_k : t_.k, row.base, row.inner, dim, out);
-    return scale_kv(t_.k_scale, problem_.k_scale, operands_.k_scale_host, request, at, head, dim, out);
+    scale_kv(t_.k_scale, problem_.k_scale, operands_.k_scale_host, request, at, head, dim, out);
+    if (at.slot != kDense) gather(gathered_to(operands_, request), dim, out);
+    return;
   }
   const Row row = v_row(at, head);
   decode_strided(at.slot == kDense ? t_.dense_v : t_.v, row.base, row.inner, dim, out);
   scale_kv(t_.v_scale, problem_.v_scale, operands_.v_scale_host, request, at, head, dim, out);
+  if (at.slot != kDense) gather(gathered_to(operands_, request), dim, out);
 }
 
 void OperandReader::prefetch(Place at, int32_t head) const {

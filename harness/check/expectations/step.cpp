@@ -14,6 +14,7 @@
 #include "harness/check/expectations/attention.hpp"
 #include "harness/check/expectations/data_ops.hpp"
 #include "harness/check/expectations/reasons.hpp"
+#include "harness/check/expectations/step_keys.hpp"
 #include "harness/ops/parts.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
@@ -88,7 +89,10 @@ class StepExpectation final : public Expectation {
     if ((a.dense_new_keys & ~ASSAY_REQUEST_ANY) != 0)
       return fmt::format("dense_new_keys is {}, bits of enum assay_request_class are 1 to 7",
                          a.dense_new_keys);
-    if (std::string broken = attention_.impossible(a); !broken.empty()) return broken;
+    if ((a.dequant_replayed & ~ASSAY_REQUEST_ANY) != 0)
+      return fmt::format("dequant_replayed is {}, bits of enum assay_request_class are 1 to 7",
+                         a.dequant_replayed);
+    if (std::string broken = attention_.impossible(arithmetic_over_keys(a)); !broken.empty()) return broken;
     return impossible_block_arithmetic(a);
   }
 
@@ -96,13 +100,9 @@ class StepExpectation final : public Expectation {
     Expectation::prepare(a);
     join_sources();
     whole_.contracts = inputs_.contracts;
-    std::vector<uint8_t> dense;
-    const bool cross = inputs_.problem.mask == ASSAY_MASK_CROSS;  // keys come from the cache alone
-    for (const Request& r : inputs_.problem.requests)
-      dense.push_back(!cross && (a.dense_new_keys & request_class(inputs_.problem, r)) != 0 ? 1 : 0);
-    attention_.prepare(a);
-    attention_.read_new_keys(dense);
-    dense_ = std::move(dense);
+    keys_ = keys_of_step(inputs_.problem, a);
+    attention_.prepare(arithmetic_over_keys(a));
+    attention_.read_new_keys(keys_);
     write_cache();
   }
 
@@ -272,12 +272,12 @@ class StepExpectation final : public Expectation {
       store_code(u.operand, u.at, written);
       changed = true;
     }
-    if (changed) attention_.read_new_keys(dense_);
+    if (changed) attention_.read_new_keys(keys_);
   }
 
   Inputs whole_;
   AttentionExpectation attention_;
-  std::vector<uint8_t> dense_;
+  std::vector<uint8_t> keys_;
   std::vector<Undecided> undecided_;
 };
 

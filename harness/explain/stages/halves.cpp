@@ -1,21 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // See Halves in step_search.hpp.
+#include "harness/check/expectations/step_keys.hpp"
 #include "harness/explain/stages/step_search.hpp"
 #include "harness/input/contracts.hpp"
 #include "harness/ops/op.hpp"
-#include "harness/ops/parts.hpp"
 
 namespace assay {
-namespace {
-
-std::vector<uint8_t> dense_requests(const Problem& p, const assay_arithmetic& a) {
-  std::vector<uint8_t> dense;
-  for (const Request& r : p.requests)
-    dense.push_back(p.mask != ASSAY_MASK_CROSS && (a.dense_new_keys & request_class(p, r)) != 0 ? 1 : 0);
-  return dense;
-}
-
-}  // namespace
 
 Halves::Halves(const Backend& backend, const StageRun& whole, const Problem& p, const assay_arithmetic& a)
     : backend_(backend), whole_(whole), problem_(p), arithmetic_(a) {}
@@ -34,9 +24,10 @@ bool Halves::explain(StepExplanation& x, std::vector<std::string>& said) {
     }
   }
   const StageRun attend = as_attend();
-  StageCase c(backend_, attend, &arithmetic_);
+  const assay_arithmetic own = arithmetic_over_keys(arithmetic_);
+  StageCase c(backend_, attend, &own);
   Reading given = c.given();
-  c.read_new_keys(dense_requests(whole_.replayed ? c.problem_of(given) : problem_, arithmetic_));
+  c.read_new_keys(keys_of_step(whole_.replayed ? c.problem_of(given) : problem_, arithmetic_));
   const StageVerdict v = c.judge(c.given());
   said.push_back("O, given the cache as it was left: " + (v.right ? "right" : v.reason));
   if (!v.judged || v.right) return false;

@@ -147,7 +147,8 @@ void Misreadings::scales() {
       add(dense != 0 ? "dense_for_cache" : "cache_for_dense",
           dense != 0 ? "new keys as they came" : "new keys from the cache", [=](Reading& r) {
             const std::vector<uint8_t> old = r.dense;
-            r.dense.assign(static_cast<size_t>(r.problem.requests), dense);
+            r.dense.resize(static_cast<size_t>(r.problem.requests));
+            for (uint8_t& read : r.dense) read = static_cast<uint8_t>((read & ~1) | dense);
             return old != r.dense;
           });
 }

@@ -82,6 +82,28 @@ TEST(ExplainSteps, NameThePartOfAStepWithoutStages) {
   EXPECT_EQ(x.causes[0].cause, "v_for_k");
 }
 
+// Each reading of a write: which row is not written, where its slots lead, whose scales it takes.
+TEST(ExplainSteps, NameHowAWriteReadItsSlotsAndScales) {
+  const std::string plain = "step h=4/2 d=64 page=8 batch=2q1s40_1q9s60_1q12 seed=17";
+  const std::string codes = "step h=4/2 d=64 kv=fp8_e4m3:head page=8 batch=2q1s40_2q9s60 seed=17";
+  const struct {
+    std::string kernel, line, cause, how;
+  } cases[] = {
+      {"drawn2_one_row_unwritten", plain, "row_missing", "alone is not written"},
+      {"drawn2_slots_backwards", plain, "slots_shifted", "slots in the opposite order"},
+      {"drawn2_scales_exchanged", codes, "scale_other", "the scales of K and V exchanged"},
+      {"drawn2_scale_of_first_head", codes, "scale_of_one", "k_scale and v_scale of the first entry"},
+  };
+  for (const auto& c : cases) {
+    const StepExplanation x = explained(c.line, c.kernel);
+    EXPECT_EQ(x.where(), "end write") << c.kernel;
+    ASSERT_FALSE(x.causes.empty()) << c.kernel;
+    EXPECT_EQ(x.causes[0].cause, c.cause) << c.kernel;
+    EXPECT_THAT(x.causes[0].how, HasSubstr(c.how)) << c.kernel;
+    EXPECT_TRUE(x.sure()) << c.kernel;
+  }
+}
+
 // Every stage of every pipeline is right on what it is given, in every way it comes: no blame where none is
 // due.
 TEST(ExplainSteps, BlameNobodyForWhatIsRight) {
