@@ -103,7 +103,10 @@ typedef struct assay_arithmetic {
                                once; 0 = joined at the end. In one part's alone: no order_declared */
   int32_t p_int8_tile_max;  /* p_format INT8: P scaled by 127 / (largest P of the tile); 0 = by 127 */
   int32_t dequant_replayed; /* K, V = rnd(code * scale) to dequant_format in one rounding: repeated in
-                               the reference, no error; 0 = some rounding to dequant_format */
+                               the reference, no error; 0 = some rounding to dequant_format. Op step: bits
+                               of enum assay_request_class, requests all of whose keys in the cache are
+                               read as a gather leaves them, rnd(fp32(code * scale)); of the others codes
+                               are multiplied */
   int32_t exp_poly_every;   /* every n-th key of a tile takes the polynomial below; 0 = none */
   double exp_poly_relative_error;
   /* Data ops: relative error of x / scale, of max|x| / 127 and of code * scale before they are rounded
