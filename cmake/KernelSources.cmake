@@ -17,6 +17,8 @@ set(ASSAY_STEP_SOURCES ${ASSAY_KERNELS}/common/pipelines.cpp ${ASSAY_KERNELS}/co
   ${ASSAY_KERNELS}/common/ixformer_dcp.cpp ${ASSAY_KERNELS}/common/group.cpp)
 
 # Neither depends on the device or on its compiler: compiled once for the libraries of all GPUs and of the emulator.
+set(gpu_host_options -Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off)
+assay_standard_headers(assay_gpu_headers OPTIONS ${gpu_host_options})
 foreach(part common steps)
   set(sources ${ASSAY_COMMON_SOURCES})
   if(part STREQUAL "steps")
@@ -24,7 +26,8 @@ foreach(part common steps)
   endif()
   add_library(assay_gpu_${part} OBJECT EXCLUDE_FROM_ALL ${sources})
   target_include_directories(assay_gpu_${part} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_compile_options(assay_gpu_${part} PRIVATE -Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off)
+  target_compile_options(assay_gpu_${part} PRIVATE ${gpu_host_options})
+  assay_takes_headers(assay_gpu_${part} assay_gpu_headers)
   set_target_properties(assay_gpu_${part} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 endforeach()
 set(ASSAY_GPU_COMMON_OBJECTS $<TARGET_OBJECTS:assay_gpu_common> $<TARGET_OBJECTS:assay_gpu_steps>)
