@@ -151,8 +151,11 @@ TEST(Alike, WeightsWithinAStepMayAllLeanWhenRoundedTwice) {
   const double step = 0x1p-3;
   EXPECT_EQ(drift_of_runs(ErrorModel(p, a), true, 0, x, 0, 0.7), 0) << "once, in a declared order: replayed";
   a.p_roundings = 2;
-  for (int third = 0; third < 30; ++third)
-    EXPECT_GE(drift_of_runs(ErrorModel(p, a), true, 0, x, 0, 0.05 * third) / weight, 0.99 * step) << third;
+  for (int third = 0; third < 30; ++third) {
+    const double drift = drift_of_runs(ErrorModel(p, a), true, 0, x, 0, 0.05 * third) / weight;
+    EXPECT_GE(drift, 0.99 * step) << third;
+    EXPECT_LE(drift, 1.1 * step) << third << ": half a step each";
+  }
   // Over many steps they lean by far less.
   for (double& score : x) score *= 100, weight += std::exp(score);
   EXPECT_LT(drift_of_runs(ErrorModel(p, a), true, 0, x, 0, -9), 0.3 * step * weight);

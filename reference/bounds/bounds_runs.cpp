@@ -62,7 +62,11 @@ double drift_of_runs(const ErrorModel& model, bool declared, int64_t first, std:
   const std::vector<double> before = again ? places(rounding) : std::vector<double>{1.0};
   // A sink that comes first is the maximum of all runs below it: their weights stand on the grid against it.
   const double start = model.arithmetic().sink_first ? sink : -kInf;
-  const double further = std::pow(1 + rounding.share(), std::max(0, model.arithmetic().p_roundings - 1)) - 1;
+  // share() is that of all roundings together.
+  const int32_t roundings = std::max(1, model.arithmetic().p_roundings);
+  const double once =
+                   rounding.integer ? rounding.share() : std::pow(1 + rounding.share(), 1.0 / roundings) - 1,
+               further = std::pow(1 + once, roundings - 1) - 1;
   std::vector<double> weights;
   double worst = 0;
   for (bool whole = false; !whole; length *= 2) {
@@ -93,8 +97,8 @@ double drift_of_runs(const ErrorModel& model, bool declared, int64_t first, std:
       if (!again || (!whole && length < kManyKeys)) continue;
       // A rounding that finds weights on a grid of its own, a little beside it, may take all to one side
       // however many steps they span; the first one does where they span less than one.
-      const double steps = (run.high - run.low) / (2 * rounding.share());
-      const double lean = rounding.share() * std::min(1.0, 0.25 / steps) + further;
+      const double steps = (run.high - run.low) / (2 * once);
+      const double lean = once * std::min(1.0, 0.25 / steps) + further;
       for (int64_t j = from; j < to; ++j) few_steps += weights[j] * lean;
     }
     worst = std::max(worst, few_steps);
