@@ -91,7 +91,7 @@ class OperandReader {
                 int32_t dim, double* values) const;
 
   const Problem& problem_;
-  const HostOperands& operands_;
+  const HostOperands operands_;  // a copy: callers hand over temporaries
   const assay_tensors& t_;
   const std::vector<std::byte> zeros_;  // a vector nobody sees, in any format
 };
