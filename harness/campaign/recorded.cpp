@@ -43,11 +43,12 @@ std::vector<Recorded> read_recorded(const std::string& path, std::vector<std::st
       if (kernel.empty())
         throw InputError({path, number, 1},
                          "a line without its kernel; expected '# alarm: KERNEL: ...' before it");
+      const std::string place = fmt::format("{}:{}", path, number);
       try {
         make_problem(parse_scenario(line, {path, number, 1}));
-        all.push_back({std::string(line), kernel, fmt::format("{}:{}", path, number)});
+        all.push_back({std::string(line), kernel, place});
       } catch (const InputError& e) {
-        const std::string what = e.what(), place = fmt::format("{}:{}", path, number);
+        const std::string what = e.what();
         if (illegal != nullptr) illegal->push_back(what.starts_with(path) ? what : place + ": " + what);
       }
       kernel.clear();

@@ -209,10 +209,12 @@ int campaign_command(CampaignArguments& a) {
   o.seconds = o.cases > 0 && !a.minutes_given ? 0 : 60 * a.minutes;
   if (a.resume && a.out.empty()) throw InputError("--resume wants the file to go on with: add --out FILE");
   std::optional<campaign::TotalsFile> file;
-  std::vector<std::string> illegal;
+  bool left_out = false;
   const auto recorded = [&](const std::string& path) {
+    std::vector<std::string> illegal;
     std::vector<campaign::Recorded> all = campaign::read_recorded(path, &illegal);
     for (const std::string& why : illegal) fmt::print(stderr, "left out: {}\n", why);
+    left_out |= !illegal.empty();
     return all;
   };
   if (a.near_given) {
@@ -243,7 +245,7 @@ int campaign_command(CampaignArguments& a) {
     fmt::print("seed       {}, shard {}/{}, {} with {} processes\n", o.draw.seed, o.shard.index,
                o.shard.count, minutes(result.seconds), o.jobs);
   const int code = finish(a, result.totals, progress.shown());
-  if (result.complete) return code == kExitOk && !illegal.empty() ? kExitUsage : code;
+  if (result.complete) return code == kExitOk && left_out ? kExitUsage : code;
   return stopped(!a.out.empty());
 }
 

@@ -181,19 +181,17 @@ double OperandReader::q_scale_size(RowId id, int32_t head) const {
   return std::fabs(q_factor(id, integer_at(t_.cu_q, id.request) + id.row, head));
 }
 double OperandReader::k_scale_size(int request, int32_t position, int32_t head) const {
-  if (place(request, position).slot == kDense || gathered_to(operands_, request) != ASSAY_FORMAT_NONE)
-    return 1;
+  const Place at = place(request, position);
+  if (at.slot == kDense || gathered_to(operands_, request) != ASSAY_FORMAT_NONE) return 1;
   if (problem_.k_scale == ASSAY_SCALE_CHANNEL) return largest_channel(t_.k_scale, head, problem_.head_dim_qk);
-  return std::fabs(kv_factor(t_.k_scale, problem_.k_scale, operands_.k_scale_host, request,
-                             place(request, position), head));
+  return std::fabs(kv_factor(t_.k_scale, problem_.k_scale, operands_.k_scale_host, request, at, head));
 }
 double OperandReader::v_scale_size(int request, int32_t position, int32_t head) const {
   if (mla()) return k_scale_size(request, position, head);
-  if (place(request, position).slot == kDense || gathered_to(operands_, request) != ASSAY_FORMAT_NONE)
-    return 1;
+  const Place at = place(request, position);
+  if (at.slot == kDense || gathered_to(operands_, request) != ASSAY_FORMAT_NONE) return 1;
   if (problem_.v_scale == ASSAY_SCALE_CHANNEL) return largest_channel(t_.v_scale, head, problem_.head_dim_v);
-  return std::fabs(kv_factor(t_.v_scale, problem_.v_scale, operands_.v_scale_host, request,
-                             place(request, position), head));
+  return std::fabs(kv_factor(t_.v_scale, problem_.v_scale, operands_.v_scale_host, request, at, head));
 }
 
 OperandReader::Place OperandReader::place(int request, int32_t position) const {
@@ -299,9 +297,12 @@ double OperandReader::kv_factor(const assay_tensor& s, int32_t kind, float host,
 
 void OperandReader::scale_kv(const assay_tensor& s, int32_t kind, float host, int request, Place at,
                              int32_t head, int32_t dim, double* values) const {
-  if (kind == ASSAY_SCALE_NONE || at.slot == kDense) return;
-  if (kind != ASSAY_SCALE_CHANNEL) return scale_all(kv_factor(s, kind, host, request, at, head), dim, values);
-  for (int32_t d = 0; d < dim; ++d) values[d] *= real_at(s, head, d);
+  if (at.slot == kDense) return;
+  if (kind == ASSAY_SCALE_CHANNEL)
+    for (int32_t d = 0; d < dim; ++d) values[d] *= real_at(s, head, d);
+  else if (kind != ASSAY_SCALE_NONE)
+    scale_all(kv_factor(s, kind, host, request, at, head), dim, values);
+  gather(gathered_to(operands_, request), dim, values);
 }
 
 bool OperandReader::has_coded() const {
@@ -367,7 +368,6 @@ void OperandReader::k_at(int request, Place at, int32_t head, double* out) const
     decode_strided(k, row.base + d / row.run * row.outer, row.inner, std::min<int64_t>(row.run, dim - d),
                    out + d);
   scale_kv(t_.k_scale, problem_.k_scale, operands_.k_scale_host, request, at, head, dim, out);
-  if (at.slot != kDense) gather(gathered_to(operands_, request), dim, out);
 }
 
 void OperandReader::v_at(int request, Place at, int32_t head, double* out) const {
@@ -376,14 +376,11 @@ void OperandReader::v_at(int request, Place at, int32_t head, double* out) const
     // V is a prefix of the K vector: the same codes under the same scale.
     const Row row = k_row(at, head);
     decode_strided(at.slot == kDense ? t_.dense_k : t_.k, row.base, row.inner, dim, out);
-    scale_kv(t_.k_scale, problem_.k_scale, operands_.k_scale_host, request, at, head, dim, out);
-    if (at.slot != kDense) gather(gathered_to(operands_, request), dim, out);
-    return;
+    return scale_kv(t_.k_scale, problem_.k_scale, operands_.k_scale_host, request, at, head, dim, out);
   }
   const Row row = v_row(at, head);
   decode_strided(at.slot == kDense ? t_.dense_v : t_.v, row.base, row.inner, dim, out);
   scale_kv(t_.v_scale, problem_.v_scale, operands_.v_scale_host, request, at, head, dim, out);
-  if (at.slot != kDense) gather(gathered_to(operands_, request), dim, out);
 }
 
 void OperandReader::prefetch(Place at, int32_t head) const {

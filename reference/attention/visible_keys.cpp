@@ -49,13 +49,11 @@ bool in_window(const Problem& p, RowId id, int64_t key) {
 
 }  // namespace
 
-KeyInterval seen_interval(const Problem& p, RowId id) {
+KeyInterval seen_interval(const Problem& p, const std::vector<int64_t>& tree_first, RowId id) {
   KeyInterval keys = key_interval(p, id);
   if (p.mask != ASSAY_MASK_TREE) return keys;
   const Request& request = p.requests[id.request];
-  int64_t before = 0;
-  for (int32_t r = 0; r < id.request; ++r) before += int64_t{p.requests[r].q_len} * p.drafts(p.requests[r]);
-  const uint8_t* shown = p.tree_mask.data() + before + int64_t{id.row} * p.drafts(request);
+  const uint8_t* shown = p.tree_mask.data() + tree_first[id.request] + int64_t{id.row} * p.drafts(request);
   const auto hidden = [&](int64_t key) {
     const int64_t draft = key - p.first_draft(request);
     return draft >= 0 && (shown[draft] == 0 || !in_window(p, id, key));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "reference/attention/operands.hpp"
 
@@ -15,8 +16,9 @@ struct KeyInterval {
 };
 KeyInterval key_interval(const Problem&, RowId);
 
-// From the first key that a row sees to the last one, with what a tree matrix hides at either end left out.
-KeyInterval seen_interval(const Problem&, RowId);
+// From the first key that a row sees to the last one, with what a tree matrix hides at either end left out;
+// `tree_first` is the problem's tree_indptr().
+KeyInterval seen_interval(const Problem&, const std::vector<int64_t>& tree_first, RowId);
 
 // Whether a tree lets a row see a key of its interval.
 bool draft_visible(const Problem&, const OperandReader&, RowId, int64_t key);

@@ -21,6 +21,7 @@ ItemParts::ItemParts(const Problem& p, const assay_arithmetic& a)
       share_tiles_(a.share_tiles),
       turns_(std::max(1, a.share_turns)) {
   const int64_t tile = std::max(1, a.tile_keys);
+  const std::vector<int64_t> tree_first = p.tree_indptr();
   for (size_t r = 0; r < p.requests.size(); ++r) {
     Batched& request = requests_.emplace_back();
     request.place = all_;
@@ -29,7 +30,8 @@ ItemParts::ItemParts(const Problem& p, const assay_arithmetic& a)
       int64_t begin = -1, end = 0;
       const int64_t last = (std::min(rows, from + item_rows_) - 1) / group_;
       for (int64_t row = from / group_; row <= last; ++row) {
-        const KeyInterval keys = seen_interval(p, {static_cast<int32_t>(r), static_cast<int32_t>(row)});
+        const KeyInterval keys =
+            seen_interval(p, tree_first, {static_cast<int32_t>(r), static_cast<int32_t>(row)});
         if (keys.begin >= keys.end) continue;
         begin = begin < 0 ? keys.begin : std::min(begin, keys.begin);
         end = std::max(end, keys.end);

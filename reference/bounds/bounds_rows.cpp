@@ -144,8 +144,7 @@ double k_code_scale(const Problem& p, const assay_arithmetic& a, const OperandRe
 
 double v_code_scale(const Problem& p, const assay_arithmetic& a, const OperandReader& operands, int request,
                     int32_t key, int32_t kv_head) {
-  const bool shared = p.op == ASSAY_OP_PAGED && p.layout == ASSAY_LAYOUT_MLA;
-  const int32_t kind = shared ? p.k_scale : p.v_scale;
+  const int32_t kind = stored_v(p).scale;
   // One of each token is part of the sum.
   if (a.dequant_format != ASSAY_FORMAT_NONE || kind == ASSAY_SCALE_NONE || kind == ASSAY_SCALE_TOKEN_HEAD)
     return 1;

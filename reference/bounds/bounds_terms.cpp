@@ -80,10 +80,14 @@ double ErrorModel::chain(const assay_accumulator& acc, int64_t products, int64_t
   }
 }
 
-bool p_takes_scales(const Problem& p, const assay_arithmetic& a) {
+StoredV stored_v(const Problem& p) {
   const bool shared = p.op == ASSAY_OP_PAGED && p.layout == ASSAY_LAYOUT_MLA;
+  return shared ? StoredV{p.k_format, p.k_scale} : StoredV{p.v_format, p.v_scale};
+}
+
+bool p_takes_scales(const Problem& p, const assay_arithmetic& a) {
   return a.order_declared == 0 && a.dequant_format == ASSAY_FORMAT_NONE &&
-         (shared ? p.k_scale : p.v_scale) == ASSAY_SCALE_TOKEN_HEAD;
+         stored_v(p).scale == ASSAY_SCALE_TOKEN_HEAD;
 }
 
 ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followed, double p_factor)
@@ -104,8 +108,7 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
         std::max<int64_t>(std::max(1, a.splits), ceil_div(std::max(1, p.max_kv_len()), a.split_keys)));
   if (a.item_rows > 0 && a.order_declared != 0 && a.splits_vary == 0)
     longest_part_ = ItemParts(p, a).longest() * std::max(1, a.tile_keys);
-  const bool q_scaled = p.q_scale != ASSAY_SCALE_NONE, k_scaled = p.k_scale != ASSAY_SCALE_NONE,
-             v_scaled = p.v_scale != ASSAY_SCALE_NONE;
+  const bool q_scaled = p.q_scale != ASSAY_SCALE_NONE, k_scaled = p.k_scale != ASSAY_SCALE_NONE;
   scale_in_p_ = p_takes_scales(p, a);
   const int32_t d = p.head_dim_qk;
 
@@ -184,14 +187,12 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
     p_rounding_.largest = info.max_finite;
   }
 
-  // V; in MLA it is the first part of K's vector, under K's scale.
-  const bool shared = p.op == ASSAY_OP_PAGED && p.layout == ASSAY_LAYOUT_MLA;
-  short_v_ = (shared ? p.k_format : p.v_format) != ASSAY_FP32;
-  const int32_t v_format = shared ? p.k_format : p.v_format, v_scale = shared ? p.k_scale : p.v_scale;
-  v_normal_ = smallest_normal(a.pv, v_format, a.dequant_format, v_scale, kept(v_format, v_scale));
+  // V.
+  const StoredV v = stored_v(p);
+  short_v_ = v.format != ASSAY_FP32;
+  v_normal_ = smallest_normal(a.pv, v.format, a.dequant_format, v.scale, kept(v.format, v.scale));
   v_relative_ =
-      dequant_roundoff(shared ? p.k_format : p.v_format, shared ? p.k_scale : p.v_scale, dequant, v_eta_) +
-      ((shared ? k_scaled : v_scaled) ? kUnit : 0);
+      dequant_roundoff(v.format, v.scale, dequant, v_eta_) + (v.scale != ASSAY_SCALE_NONE ? kUnit : 0);
 }
 
 int64_t ErrorModel::part(int64_t span) const {

@@ -128,6 +128,12 @@ struct SmallestNormal {
   bool by_channel = false;  // of Q: over the smallest scale of K that Q took
 };
 
+// How V is stored; in MLA it is the first part of K's vector, under K's scale.
+struct StoredV {
+  int32_t format, scale;  // enum assay_format, assay_scale
+};
+StoredV stored_v(const Problem&);
+
 // Whether the scales of V, one for each token, go into P before P is rounded
 // (assay_arithmetic::dequant_format).
 bool p_takes_scales(const Problem&, const assay_arithmetic&);
