@@ -116,6 +116,7 @@ void extend_window(Calls& c, const Part& part) {
   gather(c, what, part, tokens, cu, read_only(list.tensors.out_starts), read_only(list.tensors.out_request),
          k, v);
   StageCall& call = attend_dense(c, "extend", what, part, tokens, k, v, cu, lengths);
+  if (p.window_left >= 0) call.keys_from = StageCall::kPickedKeys;
   call.tensors.o = slice(t.o, part.row, part.rows);
   ask_no_lse(c, call);
 }

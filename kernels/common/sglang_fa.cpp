@@ -132,6 +132,7 @@ void local(Calls& c) {
   StageCall& call = c.add_bounded("extend", what + ", at most " + std::to_string(most) + " of them");
   take_made(c, call, most, rows, keys, ASSAY_TABLE_BLOCK, t.out_cu_q, t.out_len, t.out_table);
   call.problem.chunk = 0;
+  call.keys_from = p.chunk;
   take_rows(c, call, everything(c));
   into_o(c, call);
 }
@@ -158,6 +159,7 @@ StageCall& attend_listed(Calls& c, const char* stage, const std::string& what, c
   take_made(c, call, p.total_q, 1, keys, ASSAY_TABLE_TOKEN, t.out_cu_q, t.out_len, t.out_table);
   call.problem.mask = ASSAY_MASK_CAUSAL;  // the row is the last of its keys
   call.problem.window_right = -1;         // behind it are none
+  call.keys_from = StageCall::kPickedKeys;
   take_rows(c, call, everything(c));
   return call;
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <vector>
 
 #include "kernels/common/stages.hpp"
 
@@ -60,6 +62,59 @@ void forget_replay(assay_arithmetic& a) {
     if (a.q_replayed_scales == 0) a.q_rounding_absolute += absolute / std::abs(a.q_replayed_factor);
   }
   a.q_replayed_format = ASSAY_FORMAT_NONE, a.q_replayed_factor = 0, a.q_replayed_scales = 0;
+}
+
+assay_arithmetic asked(const assay_kernel& k, const assay_problem& p) {
+  assay_arithmetic own = assay_default_arithmetic();
+  if (k.arithmetic == nullptr || k.arithmetic(&k, &p, &own) != ASSAY_OK) own = assay_default_arithmetic();
+  return own;
+}
+
+// What holds for all lengths that memory may have where the host's are bounds. A kernel may go another way
+// for a request of few rows or keys (a warp for each row, or four that share its keys) and declares that by
+// each request's lengths, so it is asked for fewer rows, fewer keys, and a mixture.
+assay_arithmetic within_bounds(const StageCall& call) {
+  assay_problem p = call.problem;
+  std::vector<int32_t> q_len = call.q_len, kv_len = call.kv_len;
+  p.q_len = q_len.data(), p.kv_len = kv_len.data();
+  assay_arithmetic own = asked(*call.kernel, p);
+  const auto widen = [&] {
+    const assay_arithmetic other = asked(*call.kernel, p);
+    if (std::memcmp(&own, &other, sizeof own) != 0) own = assay_kernels::widest(own, other);
+  };
+  const auto limit = [](std::vector<int32_t>& list, const std::vector<int32_t>& bounds, int32_t most,
+                        size_t every) {
+    for (size_t r = 0; r < list.size(); ++r) list[r] = r % every == 0 ? std::min(bounds[r], most) : bounds[r];
+  };
+  for (int64_t most = 1; most < p.max_q_len; most *= 2)
+    limit(q_len, call.q_len, static_cast<int32_t>(most), 1), widen();
+  limit(q_len, call.q_len, 1, 2), widen();
+  q_len = call.q_len;
+  for (int64_t most = 1; most < p.max_kv_len; most *= 2)
+    limit(kv_len, call.kv_len, static_cast<int32_t>(most), 1), widen();
+  return own;
+}
+
+void forget_order(assay_arithmetic& a) {
+  if (a.splits > 1) a.splits_vary = 1;
+  a.order_declared = 0, a.split_keys = 0, a.split_interleaved = 0;
+  a.item_rows = a.shares = a.share_tiles = a.share_turns = 0;
+}
+
+// Tiles, parts and items are declared in the keys and rows of the call's requests, and read in the step's.
+void read_as_step(assay_arithmetic& a, const StageCall& call, const assay_problem& step) {
+  const assay_problem& p = call.problem;
+  if (call.keys_from != StageCall::kSameKeys) {
+    const bool whole_tiles =
+        call.keys_from > 0 && a.tile_keys > 0 && call.keys_from % a.tile_keys == 0 && a.splits <= 1;
+    if (!whole_tiles) forget_order(a);
+    a.item_rows = a.shares = a.share_tiles = a.share_turns = 0;  // of one part they say nothing
+  }
+  // Heads of Q that a step repeats (join_stages.hpp) are rows beside each other, of which an item has so many
+  // times as many.
+  const int32_t times = std::max(1, p.heads_q / std::max(1, step.heads_q));
+  if (a.item_rows > 0 && times > 1 && p.heads_kv == step.heads_kv)
+    a.item_rows % times == 0 ? static_cast<void>(a.item_rows /= times) : forget_order(a);
 }
 
 const char* same(const char* a, const char* b) {  // names decide fields; two different ones decide nothing
@@ -133,16 +188,15 @@ assay_arithmetic widest(assay_arithmetic a, assay_arithmetic b) {
   return w;
 }
 
-assay_arithmetic arithmetic_of(Calls& calls) {
+assay_arithmetic arithmetic_of(Calls& calls, const assay_problem& step) {
   assay_arithmetic all = assay_default_arithmetic();
   all.scaling_relative_error = 0;
   bool first = true, inner_step = false;
   double exp_of_merge = 0, gather_error = 0;
   for (const StageCall& call : calls.calls()) {
     const assay_kernel& k = *call.kernel;
-    assay_arithmetic own = assay_default_arithmetic();
-    if (k.arithmetic == nullptr || k.arithmetic(&k, &call.problem, &own) != ASSAY_OK)
-      own = assay_default_arithmetic();
+    assay_arithmetic own = call.bounded && attends(k.op) ? within_bounds(call) : asked(k, call.problem);
+    read_as_step(own, call, step);
     // New keys of a step may lie beside the cache, without its scales, and another stage takes them.
     if (own.q_replayed_scales != 0) forget_replay(own);
     if (attends(k.op) || k.op == ASSAY_OP_STEP) {  // a step within a step attends, and writes

@@ -14,6 +14,7 @@ bool attends(int32_t op);
 // A declaration that holds where either does.
 assay_arithmetic widest(assay_arithmetic, assay_arithmetic);
 
-assay_arithmetic arithmetic_of(Calls&);
+// Of a step.
+assay_arithmetic arithmetic_of(Calls&, const assay_problem& step);
 
 }  // namespace assay_kernels

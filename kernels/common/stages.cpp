@@ -105,7 +105,7 @@ int supports(const assay_kernel* self, const assay_problem* p, const assay_tenso
 
 int arithmetic(const assay_kernel* self, const assay_problem* p, assay_arithmetic* out) {
   return with_calls(self, p, nullptr, nullptr, 0, [&](Calls& calls) {
-    fill_struct(out, arithmetic_of(calls));
+    fill_struct(out, arithmetic_of(calls, *p));
     return static_cast<int>(ASSAY_OK);
   });
 }
@@ -284,7 +284,9 @@ StageCall& Calls::add_bounded(const char* stage, std::string what) {
     refuse(std::string("stage ") + stage + " by " + k.name +
                ", which does not promise to read lengths in memory",
            "kernels that promise replays of captured runs");
-  return add(stage, std::move(what));
+  StageCall& call = add(stage, std::move(what));
+  call.bounded = true;
+  return call;
 }
 
 int Calls::plan(char* error, size_t size) {

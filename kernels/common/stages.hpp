@@ -39,6 +39,11 @@ struct StageCall {
   assay_tensors tensors;
   std::vector<int32_t> q_len, kv_len;  // of the problem
   assay_plan* plan = nullptr;
+  bool bounded = false;  // lengths are known to memory alone, the host's are bounds
+  // Whose keys the call's requests have, which decides where their tiles begin: kSameKeys, those of a request
+  // of the step, the first one first; > 0, what lies between two multiples of so many; kPickedKeys, some.
+  static constexpr int32_t kSameKeys = 0, kPickedKeys = -1;
+  int32_t keys_from = kSameKeys;
 
   // Tokens of each request, and all figures of the problem that follow from them.
   void set_lengths(std::vector<int32_t> q, std::vector<int32_t> kv);

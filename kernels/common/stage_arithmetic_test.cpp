@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// What steps declare where a stage's requests are not theirs: cut into chunks, lists of keys, windows that
+// were gathered, heads that were repeated. Stages are kernels of one declaration each that never run.
+#include "kernels/common/stage_arithmetic.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "kernels/common/pipelines.hpp"
+
+namespace assay_kernels {
+namespace {
+
+using Declaration = void (*)(const assay_problem&, assay_arithmetic&);
+
+int takes_all(const assay_kernel*, const assay_problem*, const assay_tensors*, const assay_device*, char*,
+              size_t) {
+  return ASSAY_OK;
+}
+
+int declare(const assay_kernel* self, const assay_problem* p, assay_arithmetic* a) {
+  (*static_cast<const Declaration*>(self->context))(*p, *a);
+  return ASSAY_OK;
+}
+
+// A pipeline whose stages that attend declare the same, over requests of so many rows and keys.
+struct Step {
+  Declaration declaration;
+  std::array<assay_kernel, ASSAY_OP_REDUCE + 2> fakes{};  // one of every op, and the joins
+  std::vector<int32_t> q_len, kv_len;
+  assay_problem p{};
+  const assay_kernel* kernel;
+
+  Step(const Pipeline& pipeline, Declaration of_stages, std::vector<int32_t> rows, std::vector<int32_t> keys)
+      : declaration(of_stages), q_len(std::move(rows)), kv_len(std::move(keys)) {
+    Kit kit = {"any", "fake", {}, nullptr, &fakes.back(), &fakes.back(), nullptr};
+    for (size_t op = 0; op < fakes.size(); ++op) {
+      assay_kernel& k = fakes[op];
+      k.struct_size = sizeof k, k.name = "fake", k.op = static_cast<int32_t>(op);
+      k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH, k.context = &declaration;
+      k.supports = takes_all;
+      if (attends(k.op)) k.arithmetic = declare;
+      kit.of_op.push_back(&k);
+    }
+    kit.few_rows = &fakes[ASSAY_OP_PAGED];
+    kernel = make_composed(&pipeline, "step_fake", "any", stages_of(pipeline, kit), nullptr);
+    p.struct_size = sizeof p, p.op = ASSAY_OP_STEP, p.mask = ASSAY_MASK_CAUSAL, p.threshold = 1;
+    p.heads_q = 4, p.heads_kv = 2, p.head_dim_qk = p.head_dim_v = 64, p.page_size = 8;
+    p.q_format = p.k_format = p.v_format = p.o_format = p.source_format = ASSAY_BF16;
+    p.window_left = p.window_right = -1, p.softmax_scale = 0.125f, p.token_budget = 4096;
+    p.requests = static_cast<int32_t>(q_len.size());
+    for (const int32_t n : q_len) p.total_q += n;
+    for (const int32_t n : kv_len) p.total_kv += n;
+    p.rows = p.total_q, p.q_len = q_len.data(), p.kv_len = kv_len.data();
+    p.max_q_len = *std::max_element(q_len.begin(), q_len.end());
+    p.max_kv_len = *std::max_element(kv_len.begin(), kv_len.end());
+  }
+  assay_arithmetic declared() const {
+    assay_arithmetic a = assay_default_arithmetic();
+    EXPECT_EQ(kernel->arithmetic(kernel, &p, &a), ASSAY_OK);
+    return a;
+  }
+};
+
+void in_tiles_of_16(const assay_problem&, assay_arithmetic& a) {
+  a.p_format = ASSAY_BF16, a.tile_keys = 16, a.order_declared = 1;
+}
+// As warps do that share the keys of a request of few rows.
+void four_parts_of_few_rows(const assay_problem& p, assay_arithmetic& a) {
+  in_tiles_of_16(p, a);
+  bool few = false, many = false;
+  for (int32_t r = 0; r < p.requests; ++r) (p.q_len[r] <= 8 ? few : many) = true;
+  a.splits = few && many ? 2 : few ? 4 : 1;
+  a.split_interleaved = a.splits > 1, a.order_declared = !(few && many);
+}
+void in_parts_of_512(const assay_problem& p, assay_arithmetic& a) {
+  in_tiles_of_16(p, a);
+  a.splits = 1;
+  for (int32_t r = 0; r < p.requests; ++r) a.splits = std::max(a.splits, (p.kv_len[r] - 1) / 512 + 1);
+  if (a.splits > 1) a.split_keys = 512;
+}
+void in_items_of_16_rows(const assay_problem& p, assay_arithmetic& a) {
+  in_tiles_of_16(p, a);
+  a.item_rows = 16, a.splits = 3, a.shares = 7;
+}
+
+const std::vector<int32_t> kRows = {1, 1, 16, 17, 40}, kKeys = {16, 17, 32, 33, 40};
+
+TEST(StageArithmetic, OfChunksHoldsForEveryLengthThatMemoryMayHave) {
+  Step step(kSglangFa, four_parts_of_few_rows, kRows, kKeys);
+  step.p.chunk = 64;
+  const assay_arithmetic a = step.declared();
+  EXPECT_EQ(a.order_declared, 0);
+  EXPECT_EQ(a.splits, 4);  // of a request of one row, though the host's bound is 40
+  EXPECT_EQ(a.splits_vary, 1);
+  EXPECT_EQ(a.tile_keys, 16);
+}
+
+// Where an encoder ends only memory says: a decoder's keys may be fewer than the host's.
+TEST(StageArithmetic, BehindEncodersHoldsForFewerKeys) {
+  Step step(kSglangFa, in_parts_of_512, {600}, {2000});
+  EXPECT_EQ(step.declared().order_declared, 1);
+  step.p.encoder_len = kKeys.data();
+  const assay_arithmetic a = step.declared();
+  EXPECT_EQ(a.order_declared, 0);
+  EXPECT_EQ(a.splits, 4);
+  EXPECT_EQ(a.splits_vary, 1);
+}
+
+TEST(StageArithmetic, OfChunksKeepsAnOrderThatChunksDoNotTouch) {
+  for (const auto& [chunk, kept] : {std::pair{64, 1}, std::pair{16, 1}, std::pair{24, 0}, std::pair{8, 0}}) {
+    Step step(kSglangFa, in_tiles_of_16, kRows, kKeys);
+    step.p.chunk = chunk;
+    EXPECT_EQ(step.declared().order_declared, kept) << chunk;
+  }
+  Step items(kSglangFa, in_items_of_16_rows, kRows, kKeys);
+  items.p.chunk = 64;
+  const assay_arithmetic a = items.declared();
+  EXPECT_EQ(a.order_declared, 0);
+  EXPECT_EQ(a.item_rows, 0);
+  EXPECT_EQ(a.shares, 0);
+  EXPECT_EQ(a.splits_vary, 1);
+}
+
+TEST(StageArithmetic, OfRequestsAsTheyAreIsTheStagesOwn) {
+  const assay_arithmetic few = Step(kSglangFa, four_parts_of_few_rows, {1, 8}, {90, 70}).declared();
+  EXPECT_EQ(few.order_declared, 1);
+  EXPECT_EQ(few.splits, 4);
+  const assay_arithmetic items = Step(kUnifiedStep, in_items_of_16_rows, kRows, kKeys).declared();
+  EXPECT_EQ(items.order_declared, 1);
+  EXPECT_EQ(items.item_rows, 16);
+  EXPECT_EQ(items.shares, 7);
+}
+
+TEST(StageArithmetic, OfPathsOfDraftsHasNoOrder) {
+  Step step(kSglangFa, in_tiles_of_16, {8, 8}, {70, 60});
+  step.p.threshold = 8, step.p.mask = ASSAY_MASK_TREE, step.p.alibi = ASSAY_ALIBI_LINEAR;
+  step.p.positions = kKeys.data();
+  EXPECT_EQ(step.declared().order_declared, 0);
+}
+
+// The keys that a window shows are gathered, so tiles begin where it does.
+TEST(StageArithmetic, OfGatheredWindowsHasNoOrder) {
+  Step step(kAiterFa, in_tiles_of_16, {9, 40}, {60, 100});
+  step.p.alibi = ASSAY_ALIBI_LINEAR;  // all keys are gathered
+  EXPECT_EQ(step.declared().order_declared, 1);
+  step.p.window_left = 20;
+  EXPECT_EQ(step.declared().order_declared, 0);
+}
+
+TEST(StageArithmetic, OfRepeatedHeadsCountsItemsInTheStepsRows) {
+  for (const auto& [heads, rows] : {std::pair{16, 16}, std::pair{4, 4}, std::pair{1, 1}}) {
+    Step step(kAiterMla, in_items_of_16_rows, {4, 4}, {300, 200});
+    step.p.heads_q = heads, step.p.heads_kv = 1, step.p.layout = ASSAY_LAYOUT_MLA;
+    EXPECT_EQ(step.declared().item_rows, rows) << heads;
+    EXPECT_EQ(step.declared().order_declared, 1) << heads;
+  }
+}
+
+}  // namespace
+}  // namespace assay_kernels
